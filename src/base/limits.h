@@ -1,0 +1,40 @@
+/* base/limits.h - the one table of limits on foreign input. Every bound that a file, a request or a template meets is
+ * here, so that it can be read, tested at its edge, and changed in one place. */
+#pragma once
+
+/* model files */
+#define LIMIT_GGUF_KV            65536u          /* metadata entries */
+#define LIMIT_GGUF_TENSORS       65536u
+#define LIMIT_GGUF_KEY_BYTES     65535u
+#define LIMIT_GGUF_STRING_BYTES  (64u << 20)
+#define LIMIT_GGUF_ARRAY         (16u << 20)     /* elements of one array */
+#define LIMIT_N_LAYERS           1024u
+#define LIMIT_N_HEADS            1024u
+#define LIMIT_HEAD_DIM           1024u
+#define LIMIT_HIDDEN             (1u << 17)
+#define LIMIT_FFN                (1u << 20)
+#define LIMIT_VOCAB              (1u << 21)
+#define LIMIT_CONTEXT            (1u << 24)      /* tokens */
+#define LIMIT_TOKEN_BYTES        (1u << 16)      /* one vocabulary entry */
+
+/* requests */
+#define LIMIT_BODY_BYTES         (32u << 20)
+#define LIMIT_JSON_DEPTH         128u
+#define LIMIT_MESSAGES           65536u
+#define LIMIT_STOP_STRINGS       64u
+#define LIMIT_STOP_BYTES         4096u
+#define LIMIT_LOGIT_BIAS         4096u
+#define LIMIT_TOP_LOGPROBS       20u
+#define LIMIT_N_CHOICES          16u
+#define LIMIT_PROMPTS            1024u           /* prompts in one completion request */
+#define LIMIT_HEADER_BYTES       32768u
+
+/* templates (F12) */
+#define LIMIT_TEMPLATE_BYTES     (1u << 20)
+#define LIMIT_TEMPLATE_STEPS     4000000u
+#define LIMIT_TEMPLATE_DEPTH     200u
+#define LIMIT_TEMPLATE_OUTPUT    (64u << 20)
+#define LIMIT_TEMPLATE_MEMORY    (256u << 20)
+
+/* server */
+#define LIMIT_CONNECTIONS        4096u

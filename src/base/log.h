@@ -1,0 +1,16 @@
+/* base/log.h - the log sink: one line per event on stderr or to a callback. The only global of radish.
+ * Foreign bytes are escaped (F53). No prompt text at level info or below.
+ * Thread  any thread; lines do not mix.
+ */
+#pragma once
+enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
+typedef void (*log_fn)(void *arg, enum log_level level, const char *line);
+
+void log_set_level(enum log_level level);
+/* NULL: stderr, with time stamps. */
+void log_set_sink(log_fn fn, void *arg);
+void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+#define log_error(...) log_line(LOG_ERROR, __VA_ARGS__)
+#define log_warn(...) log_line(LOG_WARN, __VA_ARGS__)
+#define log_info(...) log_line(LOG_INFO, __VA_ARGS__)
+#define log_debug(...) log_line(LOG_DEBUG, __VA_ARGS__)

@@ -1,0 +1,44 @@
+/* base/mem.h - the one facade for memory: heap, big mappings, a count per owner, and a fail-the-Nth hook.
+ *
+ * Nobody else calls malloc, calloc, realloc, free, mmap of anonymous memory. Libraries that take allocators
+ * (jansson, libevent, pcre2) are given these.
+ * Units   bytes.
+ * Thread  any thread.
+ * Errors  NULL when memory is out, when n * size overflows, or when the test hook says so.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* n items of size bytes, zeroed. n * size == 0 gives a valid pointer that can be freed. */
+void *mem_zalloc(size_t n, size_t size);
+/* Uninitialised. */
+void *mem_alloc(size_t n, size_t size);
+/* Grows or shrinks to n * size; on failure returns NULL and the old block is untouched. p may be NULL. */
+void *mem_realloc(void *p, size_t n, size_t size);
+/* NULL is fine. */
+void mem_free(void *p);
+/* Copies; the result is terminated with a 0 byte beyond n. */
+char *mem_strdup(const char *s);
+char *mem_memdup(const void *p, size_t n);
+
+/* Aligned to 64 bytes, zeroed, for tensors. Free with mem_free_aligned. */
+void *mem_alloc_aligned(size_t n_bytes);
+void mem_free_aligned(void *p);
+
+/* Anonymous, page-aligned, zero on first touch, touched lazily: for the KV pages and repacked weights. */
+void *mem_map(size_t n_bytes);
+void mem_unmap(void *p, size_t n_bytes);
+
+/* Makes *items (capacity *cap, items of size bytes) hold at least want; doubles. false: out of memory, unchanged. */
+bool mem_grow(void **items, size_t *cap, size_t want, size_t size);
+
+/* ---- test hook and counts (all builds; two relaxed atomics per call) ---- */
+/* The i-th allocation from now (0 = the next one) fails once; negative switches the hook off. */
+void mem_fail_after(int64_t i);
+/* The i-th and every later one fail. */
+void mem_fail_from(int64_t i);
+/* Allocations made since process start (the step loop's count must not move); blocks alive now (leak test). */
+uint64_t mem_n_allocs(void);
+uint64_t mem_n_alive(void);

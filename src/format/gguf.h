@@ -1,0 +1,72 @@
+/* format/gguf.h - GGUF files, versions 2 and 3: mapped, fully checked before use.
+ *
+ * gguf_open() reads the header with checked arithmetic against the bytes that are left, refuses anything that does not add
+ * up (FAULTS.md F01-F05, F08, F18), and hands out views into the mapping. Nothing is allocated in proportion to a number in
+ * the file before that number has been compared with the file's size. Little endian only.
+ *
+ * Owns    the mapping and the tables; views live until gguf_close().
+ * Thread  read-only after open.
+ * Errors  RD_E_FORMAT naming field and offset; RD_E_UNSUPPORTED for a tensor type we do not read; RD_E_IO, RD_E_NOT_FOUND.
+ * Source  the GGUF specification (ggml project, docs/gguf.md).
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "radish/status.h"
+#include "tensor/dtype.h"
+
+enum gguf_type { GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL, GGUF_STRING, GGUF_ARRAY, GGUF_U64, GGUF_I64, GGUF_F64 };
+
+struct gguf_str { const char *s; size_t n; };   /* not terminated; may hold any bytes */
+
+struct gguf_kv {
+    struct gguf_str key;
+    enum gguf_type type, array_type;            /* array_type when type == GGUF_ARRAY (arrays of arrays are refused) */
+    uint64_t n;                                 /* array elements */
+    const uint8_t *data;                        /* value bytes (arrays of strings: the first string's length field) */
+};
+
+struct gguf_tensor {
+    struct gguf_str name;
+    enum dtype dtype;
+    uint32_t n_dims;                            /* 1 .. 4 */
+    uint64_t dims[4];                           /* dims[0] is the contiguous one; unused are 1 */
+    const uint8_t *data;
+    uint64_t n_bytes;
+    uint64_t offset;                            /* from the start of the file */
+};
+
+struct gguf;
+rd_status gguf_open(const char *path, struct gguf **out, struct rd_error *err);
+/* The same from bytes in memory (tests, fuzzing); the bytes are borrowed. */
+rd_status gguf_open_bytes(const uint8_t *data, size_t n, struct gguf **out, struct rd_error *err);
+void gguf_close(struct gguf *g);
+/* false if the file shrank or changed since it was mapped (F08). */
+bool gguf_unchanged(const struct gguf *g);
+/* The mapping guard of base/file.h, for whoever touches tensor bytes. RD_E_IO when the file shrank underneath. */
+rd_status gguf_guard(const struct gguf *g, rd_status (*fn)(void *arg), void *arg, struct rd_error *err);
+
+uint32_t gguf_version(const struct gguf *g);
+uint64_t gguf_file_bytes(const struct gguf *g);
+uint64_t gguf_n_kv(const struct gguf *g);
+const struct gguf_kv *gguf_kv_at(const struct gguf *g, uint64_t i);
+const struct gguf_kv *gguf_find(const struct gguf *g, const char *key);       /* NULL: absent */
+uint64_t gguf_n_tensors(const struct gguf *g);
+const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, uint64_t i);
+const struct gguf_tensor *gguf_find_tensor(const struct gguf *g, const char *name);
+
+/* Typed reads. RD_E_NOT_FOUND when absent (err untouched, *out untouched), RD_E_FORMAT when the type or range is wrong. Any integer type
+ * is accepted where the value fits. */
+rd_status gguf_get_u64(const struct gguf *g, const char *key, uint64_t min, uint64_t max, uint64_t *out, struct rd_error *err);
+rd_status gguf_get_f64(const struct gguf *g, const char *key, double *out, struct rd_error *err);   /* finite */
+rd_status gguf_get_bool(const struct gguf *g, const char *key, bool *out, struct rd_error *err);
+rd_status gguf_get_str(const struct gguf *g, const char *key, struct gguf_str *out, struct rd_error *err);
+/* Array elements by index; the caller checks type and n first. Strings are walked: use the iterator for all of them. */
+uint64_t gguf_array_u64(const struct gguf_kv *kv, uint64_t i);
+double gguf_array_f64(const struct gguf_kv *kv, uint64_t i);
+struct gguf_str_iter { const uint8_t *p; uint64_t left; };
+void gguf_strings(const struct gguf_kv *kv, struct gguf_str_iter *it);
+bool gguf_next_string(struct gguf_str_iter *it, struct gguf_str *out);
+
+const char *gguf_type_name(enum gguf_type t);

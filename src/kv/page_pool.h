@@ -1,0 +1,59 @@
+/* kv/page_pool.h - hands out fixed-size KV pages, counts their holders, and knows what state each page is in.
+ *
+ * One page stores the keys and values of `page_tokens` consecutive tokens, in every layer:
+ *     page: [n_layers, 2 (K, V), n_kv_heads, page_tokens, head_dim], contiguous      (backend/kv_storage.h)
+ * The pool deals in ids and touches neither tensors nor a device, so it is tested without them.
+ *
+ * A page is in exactly one state; the counts add up after every call (FAULTS.md, accounting equation):
+ *     free         no holder
+ *     quarantined  marked bad after a device error; becomes free with its last release
+ *     pending      a live sequence writes or has written it itself (n_writers > 0)
+ *     locked       held by a locked node of the tree (n_pins > 0), no writer
+ *     ready        held by unlocked nodes only: evictable
+ *
+ * fill(page) = rows handed out for writing so far: a sequence whose end is row r may append in place iff fill == r.
+ *
+ * Units   pages, rows. A caller turns tokens into pages with ceil(n_tokens / page_tokens).
+ * Owns    the ids and the counts; not the memory behind a page.
+ * Thread  engine thread only (checked in debug builds).
+ * Errors  RD_E_NO_PAGES: nothing was taken; evict, then retry.  RD_E_NOMEM: create alone allocates.
+ * Source  PagedAttention, arXiv:2309.06180, section 4.
+ */
+#pragma once
+#include <stdint.h>
+#include "radish/status.h"
+
+typedef uint32_t kv_page; /* 0 .. n_pages-1: an id, never a pointer or an offset */
+#define KV_NO_PAGE UINT32_MAX
+struct page_pool;
+
+struct page_counts { uint32_t n_total, n_free, n_ready, n_locked, n_pending, n_quarantined; };
+
+/* On success *out is the caller's, freed by page_pool_destroy(). n_pages >= 1; page_tokens a power of two. */
+rd_status page_pool_create(uint32_t n_pages, uint32_t page_tokens, struct page_pool **out);
+/* Accepts NULL and half-built pools. A page that is still held is a leak, and asserts. */
+void page_pool_destroy(struct page_pool *pool);
+
+/* Takes n pages with one holder each, or none at all. fill starts at 0. ids: the caller's array of n. */
+rd_status page_pool_take(struct page_pool *pool, uint32_t n, kv_page *ids);
+/* One more holder (a second sequence, or the radix tree); one less. After the last release the
+ * page is free and its contents are undefined. */
+void page_pool_retain(struct page_pool *pool, kv_page id);
+void page_pool_release(struct page_pool *pool, kv_page id);
+/* A live sequence that owns (part of) the page begins and ends; a locked node that holds it begins and ends. */
+void page_pool_add_writer(struct page_pool *pool, kv_page id);
+void page_pool_drop_writer(struct page_pool *pool, kv_page id);
+void page_pool_pin(struct page_pool *pool, kv_page id);
+void page_pool_unpin(struct page_pool *pool, kv_page id);
+/* The page's bytes are not to be trusted any more; its holders release it as usual. */
+void page_pool_quarantine(struct page_pool *pool, kv_page id);
+
+uint32_t page_pool_fill(const struct page_pool *pool, kv_page id);
+void page_pool_set_fill(struct page_pool *pool, kv_page id, uint32_t n_rows);
+uint32_t page_pool_holders(const struct page_pool *pool, kv_page id);
+
+uint32_t page_pool_page_tokens(const struct page_pool *pool);
+uint32_t page_pool_n_free(const struct page_pool *pool);
+struct page_counts page_pool_counts(const struct page_pool *pool);
+/* Recounts everything the slow way and compares with the counters; false and a reason in err otherwise. */
+rd_status page_pool_check(const struct page_pool *pool, struct rd_error *err);

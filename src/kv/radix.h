@@ -1,0 +1,103 @@
+/* kv/radix.h - the radix tree of token keys over KV pages: match, insert, split, lock, evict.
+ *
+ * A node is a run of keys below its parent, with the pages that cover its positions. Example, page_tokens 4:
+ *
+ *     root --[a b c d e f]--+--[g h]        node 1: positions 0..5, pages p0 (0..3), p1 (4..7, rows 0..1 filled)
+ *            node 1         |  node 2       node 2: positions 6..7, pages p1 (appended in place: rows 2..3)
+ *                           +--[x y z]      node 3: positions 6..8, pages p2 (rows 0..1 copied from p1, then x y), p3
+ *                              node 3
+ *
+ * A node holds every page that covers one of its computed positions, also one that it shares with its parent; the page
+ * of a node always contains the earlier rows of the whole path too (copy on write or append in place). So the block table
+ * of a path takes page k from the deepest node that covers a position of page k.
+ *
+ * States: ready (n_computed == n_keys), pending (n_computed < n_keys; `owner` computes it), poisoned (unlinked; lives
+ * until its last lock goes; never matched). Lock = one count on the node and on every ancestor. Leaves that are ready and
+ * unlocked are on the LRU list; eviction takes their tail pages first and cascades upwards.
+ *
+ * Sequences (kv/kv_seq.h) are the only users of the pending half of this interface; the engine sees kv_seq mostly.
+ *
+ * Keys    uint32 token ids (image keys later). A hash is only an index: keys themselves are compared.
+ * Thread  engine thread only.
+ * Errors  RD_E_NOMEM from insert and split: the tree is unchanged.
+ * Source  RadixAttention, arXiv:2312.07104; ENGINE.md.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "kv/page_pool.h"
+#include "radish/status.h"
+
+typedef uint32_t kv_key;
+struct radix;
+struct radix_node;
+struct kv_seq;
+
+enum radix_match_kind {
+    RADIX_MISS,          /* nothing matched */
+    RADIX_EXACT,         /* the whole prompt is stored and ends where a stored node ends */
+    RADIX_PREFIX,        /* a stored leaf's end lies on the prompt's path: the prompt continues it */
+    RADIX_SUPERSEQUENCE, /* the prompt ends inside something longer */
+    RADIX_LCP,           /* the prompt leaves a stored path midway */
+    RADIX_N_KINDS
+};
+
+struct radix_match {
+    struct radix_node *node; /* deepest node with a matched key (the root when n_match == 0) */
+    uint32_t n_in_node;      /* matched keys of that node: 1 .. n_keys (0 for the root) */
+    uint32_t n_match;        /* matched keys in all = the node's start + n_in_node */
+    uint32_t n_ready;        /* of those, computed now: 0 .. n_match */
+    enum radix_match_kind kind;
+};
+
+struct radix_counts {
+    uint64_t n_nodes, n_keys;                /* alive now, roots not counted */
+    uint64_t node_bytes;                     /* heap for nodes and keys, charged to the budget */
+    uint64_t n_pages_evicted, n_splits, n_insert_failed; /* since creation */
+    uint64_t n_namespaces;
+};
+
+/* pool is borrowed and outlives the tree. */
+rd_status radix_create(struct page_pool *pool, struct radix **out);
+/* All sequences must be gone. Frees nodes and releases their pages. NULL is fine. */
+void radix_destroy(struct radix *tree);
+
+/* The root of a namespace, made on first use. name: digest of (model, adapter, KV type, salt), compared in full. */
+rd_status radix_namespace(struct radix *tree, const void *name, size_t n_bytes, struct radix_node **root);
+
+/* Longest stored prefix of keys[0..n), pending nodes included. Touches last_use along the path only. now: any
+ * non-decreasing number (the engine passes the clock in ns). */
+struct radix_match radix_match(struct radix *tree, struct radix_node *root, const kv_key *keys, uint32_t n, uint64_t now);
+
+/* One count on node and every ancestor. Call before evicting anything for the request that matched it. */
+void radix_lock(struct radix *tree, struct radix_node *node);
+void radix_unlock(struct radix *tree, struct radix_node *node);
+
+/* Inserts keys[0..n) (a full sequence from the root) whose first n_computed positions are all computed, as ready nodes:
+ * what is stored already is kept, what is new becomes ONE node. pages: the block table of the sequence, page k covers positions k*P..;
+ * the tree retains what it needs. On success *node is the deepest node of the path (not locked). Used for finished tails and tests. */
+rd_status radix_insert_ready(struct radix *tree, struct radix_node *root, const kv_key *keys, uint32_t n,
+                             const kv_page *pages, uint64_t now, struct radix_node **node);
+
+/* Frees at least n_pages by dropping least recently used leaves, tail first; returns the pages that became free
+ * (fewer when nothing is evictable). O(1) per page. */
+uint32_t radix_evict(struct radix *tree, uint32_t n_pages);
+/* Drops unlocked ready leaves not used since `before`, at most max_nodes of them; returns the pages that became free. */
+uint32_t radix_expire(struct radix *tree, uint64_t before, uint32_t max_nodes);
+/* Drops everything unlocked below root (NULL: in every namespace). Returns the pages that became free. */
+uint32_t radix_clear(struct radix *tree, struct radix_node *root);
+
+/* Facts about a node, for kv_seq, dumps and tests. */
+uint32_t radix_node_start(const struct radix_node *node);    /* position of its first key */
+uint32_t radix_node_n_keys(const struct radix_node *node);
+uint32_t radix_node_n_computed(const struct radix_node *node);
+uint32_t radix_node_locks(const struct radix_node *node);
+const kv_key *radix_node_keys(const struct radix_node *node);
+struct radix_node *radix_node_parent(const struct radix_node *node);
+/* Calls fn for every node, parents first, until it returns false. depth: 0 for roots. Iterative (F74). */
+void radix_walk(const struct radix *tree, bool (*fn)(void *arg, const struct radix_node *node, uint32_t depth), void *arg);
+
+struct radix_counts radix_counts(const struct radix *tree);
+/* Every invariant of ENGINE.md that the tree alone can check; false status and a reason in err when one is broken. */
+rd_status radix_check(const struct radix *tree, struct rd_error *err);
