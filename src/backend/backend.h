@@ -1,0 +1,156 @@
+/* backend/backend.h - the table of fused operations that a model's forward pass is made of.
+ *
+ * A model (src/model/NAME.c) calls these on flat views; a backend runs them (CPU thread pool), launches them (CUDA) or records
+ * them. All float activations are f32 row-major [n_rows, width] in backend memory; rows are tokens of any number of sequences.
+ *
+ * EXACTNESS (DESIGN.md section 4): every op computes an output row from that row's inputs, in an order fixed by shapes and
+ * dtypes alone. It must not depend on n_rows, on the row's place in the batch, on threads, or on how a prompt was cut into chunks.
+ * On a CPU all instruction-set variants also give the reference's bits (integer dots are exact, float sums are made of the
+ * same operations, fma where the reference says fmaf, in the same order).
+ *
+ * Ops are asynchronous on devices; sync() waits and reports device errors. Arguments are checked by assert: shapes were
+ * checked when the model was loaded. A NULL entry is unsupported; loading a model that needs it fails by name.
+ * Thread  one backend belongs to one engine thread (create and weight_load: the loading thread, before).
+ * Errors  RD_E_DEVICE from ops and sync; RD_E_NOMEM from alloc, weight_load, kv_create.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "backend/kv_storage.h"
+#include "kv/page_pool.h"
+#include "radish/status.h"
+#include "tensor/dtype.h"
+
+struct backend;
+
+struct backend_options {
+    uint32_t n_threads;                  /* CPU threads, the calling one included; 0 = all cores this process may use */
+    const char *isa;                     /* NULL = best; "ref", "avx2", "avx512": RD_E_UNSUPPORTED names what this CPU has */
+};
+
+/* A tensor as it lies in the file; data stays mapped while the model lives. */
+struct host_tensor {
+    const char *name;                    /* for errors */
+    enum dtype dtype;
+    uint32_t n_out, n_in;                /* matrix [n_out rows, n_in contiguous]; a vector has n_out 1 */
+    const void *data;
+};
+
+enum weight_role {
+    WEIGHT_MATRIX,                       /* linear: repacked for the kernels where that pays */
+    WEIGHT_EMBED,                        /* rows gathered by token id: read from the mapping */
+    WEIGHT_VECTOR                        /* norms, biases, factors: converted to f32 */
+};
+
+/* A weight in the backend's own form. Filled by weight_load; copied freely, unloaded once. */
+struct weight {
+    enum dtype dtype;                    /* as in the file */
+    enum weight_role role;
+    uint32_t n_out, n_in;
+    const void *data;                    /* f32 [n_in] for vectors; file rows for embeddings; backend's packing for matrices */
+    uint64_t bytes;                      /* anonymous or device memory it took; 0 when it only refers to the mapping */
+    uint32_t format;                     /* backend's own: which packing */
+};
+
+/* out[r, o] = sum_i x[r, i] * w[o, i] (+ bias[o]), for up to 3 matrices that share x (q, k, v; gate, up). */
+struct linear_out { const struct weight *w; const struct weight *bias; float *out; uint32_t out_stride; };
+struct linear_args {
+    uint32_t n_rows;
+    const float *x;                      /* [n_rows, x_stride], first n_in used */
+    uint32_t x_stride;
+    uint32_t n_outs;
+    struct linear_out outs[3];
+};
+
+/* x += delta', out = rmsnorm(x) * norm. delta' = delta, or rmsnorm(delta) * delta_norm when delta_norm is given (Gemma's post norms).
+ * delta NULL: x unchanged. norm NULL: no out. x, delta, out: [n_rows, width], contiguous; out may not overlap x or delta.
+ * rmsnorm(v) = v / sqrt(mean(v^2) + eps), arXiv:1910.07467; the sum of squares in 16 interleaved partial sums, then pairwise. */
+struct residual_norm_args {
+    uint32_t n_rows, width;
+    float *x;
+    const float *delta;
+    const struct weight *delta_norm, *norm;
+    float eps;
+    float *out;
+};
+
+enum rope_layout { ROPE_INTERLEAVED, ROPE_HALF_SPLIT };  /* pairs (2i, 2i+1), or (i, i + n_rot/2) */
+
+/* Per row: q and k heads are rms-normed (if given), rotated by angle pos * inv_freq[i] (arXiv:2104.09864), k and v are converted to
+ * the KV type (round to nearest even) and written to their page rows. q stays f32, in place. */
+struct qkv_args {
+    uint32_t n_rows, layer;
+    uint32_t n_heads, n_kv_heads, head_dim;
+    float *q; uint32_t q_stride;         /* [n_rows, n_heads * head_dim] */
+    float *k; uint32_t k_stride;         /* [n_rows, n_kv_heads * head_dim]; used as scratch */
+    const float *v; uint32_t v_stride;
+    const struct weight *q_norm, *k_norm;/* [head_dim] or NULL */
+    float norm_eps;
+    const uint32_t *positions;           /* [n_rows] */
+    const float *inv_freq;               /* [n_rot / 2], f32, scaling already applied; cos and sin of the f32 product pos * inv_freq */
+    uint32_t n_rot;                      /* even, <= head_dim */
+    float rope_mscale;                   /* multiplies cos and sin; 1 normally (YaRN) */
+    enum rope_layout layout;
+    const kv_page *row_page;             /* [n_rows] where this row's k, v go */
+    const uint32_t *row_slot;            /* [n_rows] row in that page */
+    struct kv_storage *kv;
+};
+
+/* One sequence's rows in a batch: rows row0 .. row0+n_rows-1 are its positions pos0 .. pos0+n_rows-1. */
+struct seq_run {
+    uint32_t row0, n_rows, pos0;
+    const kv_page *block_table;          /* covers positions 0 .. pos0+n_rows-1 */
+};
+
+/* out[r, h] = sum_t softmax_t(cap(scale * q[r,h] . k[t, h / (n_heads/n_kv_heads)])) v[t], t = max(0, pos-window+1) .. pos. cap(s) = softcap *
+ * tanh(s / softcap) when softcap > 0. Keys and values come only from the pages (the current chunk's are there already), in f32 arithmetic, online
+ * softmax (arXiv:2307.08691) over key blocks cut at fixed absolute positions (multiples of 64, whatever page_tokens is): a
+ * row's result depends on its position and the cache alone. out: [n_rows, n_heads * head_dim], must not overlap q. */
+struct attention_args {
+    uint32_t n_rows, layer;
+    uint32_t n_heads, n_kv_heads, head_dim;
+    const float *q; uint32_t q_stride;
+    float *out; uint32_t out_stride;
+    float scale, softcap;                /* softcap 0 = none */
+    uint32_t window;                     /* 0 = all earlier tokens; w = the w latest, the row's own included */
+    uint32_t n_runs;
+    const struct seq_run *runs;
+    const struct kv_storage *kv;
+};
+
+enum activation { ACT_SILU, ACT_GELU_TANH };
+
+struct backend_ops {
+    const char *name;                    /* "cpu" */
+    rd_status (*create)(const struct backend_options *o, struct backend **out, struct rd_error *err);
+    void (*destroy)(struct backend *be); /* NULL is fine */
+    /* "avx512, 2 threads" into buf, for logs and /stats */
+    void (*describe)(const struct backend *be, char *buf, size_t n);
+
+    /* Loads and repacks (in parallel). The host tensor's bytes must stay where they are until weight_unload. */
+    rd_status (*weight_load)(struct backend *be, const struct host_tensor *t, enum weight_role role, struct weight *out, struct rd_error *err);
+    void (*weight_unload)(struct backend *be, struct weight *w);
+    rd_status (*alloc)(struct backend *be, uint64_t n_bytes, void **out);   /* activations; 64-byte aligned */
+    void (*free)(struct backend *be, void *p, uint64_t n_bytes);
+    rd_status (*kv_create)(struct backend *be, const struct kv_layout *layout, uint32_t n_pages, struct kv_storage *out);
+    void (*kv_destroy)(struct backend *be, struct kv_storage *kv);
+    /* Rows 0 .. n_rows-1 of every layer, K and V, from page `from` to page `to`. */
+    rd_status (*kv_copy_rows)(struct backend *be, struct kv_storage *kv, kv_page to, kv_page from, uint32_t n_rows);
+
+    /* out[r] = scale * row tokens[r] of w, f32 [n_rows, w->n_in]; tokens checked by the caller. */
+    rd_status (*embed)(struct backend *be, const struct weight *w, uint32_t n_rows, const int32_t *tokens, float scale, float *out);
+    rd_status (*residual_norm)(struct backend *be, const struct residual_norm_args *a);
+    rd_status (*linear)(struct backend *be, const struct linear_args *a);
+    rd_status (*qkv_rope_write)(struct backend *be, const struct qkv_args *a);
+    rd_status (*attention)(struct backend *be, const struct attention_args *a);
+    /* out[r, i] = act(gate[r, i]) * up[r, i]; contiguous [n_rows, width]; out may be gate. gelu tanh form, arXiv:1606.08415. */
+    rd_status (*glu)(struct backend *be, enum activation act, uint32_t n_rows, uint32_t width, const float *gate, const float *up, float *out);
+    /* out[i] = x[rows[i]], [n, width] */
+    rd_status (*gather)(struct backend *be, uint32_t n, uint32_t width, const float *x, const uint32_t *rows, float *out);
+    /* x = cap * tanh(x / cap), in place, n values */
+    rd_status (*softcap)(struct backend *be, float *x, uint64_t n, float cap);
+    rd_status (*sync)(struct backend *be);
+};
+
+extern const struct backend_ops backend_cpu_ops;

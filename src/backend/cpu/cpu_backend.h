@@ -1,0 +1,43 @@
+/* backend/cpu/cpu_backend.h - inside of the CPU backend: its state, and the kernel table that an instruction set fills.
+ *
+ * cpu_backend.c  create, memory, KV storage, embed, gather; splits ops into tiles for the pool
+ * cpu_pool.c     threads
+ * cpu_linear.c   linear: quantises activations, splits tiles; cpu_pack.c repacks weights; ref/linear_ref.c and
+ *                linear_avx2.c, linear_avx512.c compute tiles
+ * cpu_attn.c     qkv_rope_write and attention tiles; ref/attn_ref.c, attn_avx2.c, attn_avx512.c
+ * ref/rows_ref.c, rows_avx2.c, rows_avx512.c    norm, glu, softcap, embed rows
+ *
+ * Every variant gives the reference's bits (backend.h).
+ */
+#pragma once
+#include "backend/backend.h"
+#include "backend/cpu/cpu_pool.h"
+
+enum cpu_isa { CPU_ISA_REF, CPU_ISA_AVX2, CPU_ISA_AVX512, CPU_N_ISA };
+
+struct backend {                         /* the CPU's */
+    const struct backend_ops *ops;
+    struct cpu_pool *pool;
+    enum cpu_isa isa;
+    const struct cpu_row_kernels *rows;
+    const struct cpu_attn_kernels *attn;
+    const struct cpu_linear_kernels *lin;
+    struct cpu_linear_state *linear;     /* activation scratch of linear, owned by cpu_linear.c */
+    struct cpu_attn_state *attn_state;   /* per-thread scratch of attention, owned by cpu_attn.c */
+};
+
+/* What this CPU and operating system can run. */
+enum cpu_isa cpu_isa_best(void);
+rd_status cpu_isa_parse(const char *name, enum cpu_isa *out, struct rd_error *err);
+const char *cpu_isa_name(enum cpu_isa isa);
+
+/* cpu_linear.c and cpu_pack.c (one helper), cpu_attn.c and the rest (another) */
+rd_status cpu_linear_create(struct backend *be);                 /* fills be->lin, be->linear */
+void cpu_linear_destroy(struct backend *be);
+rd_status cpu_linear(struct backend *be, const struct linear_args *a);
+rd_status cpu_pack_matrix(struct backend *be, const struct host_tensor *t, struct weight *out, struct rd_error *err);
+void cpu_unpack_matrix(struct backend *be, struct weight *w);    /* frees */
+rd_status cpu_attn_create(struct backend *be);                   /* fills be->attn, be->rows, be->attn_state */
+void cpu_attn_destroy(struct backend *be);
+rd_status cpu_qkv_rope_write(struct backend *be, const struct qkv_args *a);
+rd_status cpu_attention(struct backend *be, const struct attention_args *a);

@@ -1,0 +1,67 @@
+/* model/model.h - a model: its config, its weights on a backend, and its forward pass.
+ *
+ * An architecture is one file, NAME.c, that exports a struct model_arch; registry.c lists them. The loader reads the config,
+ * checks every tensor's name and shape against the architecture's table, and loads the weights.
+ *
+ * Thread  load: any one thread; then read-only, but for the workspace, which the engine thread owns.
+ * Errors  RD_E_FORMAT "layer 3 wq: shape [4096,512], expected [4096,1024]"; RD_E_UNSUPPORTED names the architecture or scaling.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+#include "backend/backend.h"
+#include "format/gguf.h"
+#include "radish/status.h"
+
+struct model_config {
+    char arch[32], name[128];
+    uint32_t n_layers, n_heads, n_kv_heads, head_dim, hidden, ffn, n_vocab, n_ctx_train;
+    float norm_eps;
+    /* RoPE */
+    uint32_t n_rot;
+    enum rope_layout rope_layout;
+    float rope_base, rope_base_local;    /* local: sliding-window layers (Gemma 3); else equal */
+    float rope_linear_factor;            /* positions / factor, on global layers; 1 = none */
+    /* attention */
+    float attn_scale;                    /* 1/sqrt(head_dim) normally */
+    float attn_softcap, final_softcap;   /* 0 = none */
+    uint32_t window;                     /* sliding window of local layers; 0 = none */
+    uint32_t window_pattern;             /* every window_pattern-th layer is global (Gemma 2: 2, Gemma 3: 6) */
+    float embed_scale;
+    enum activation act;
+    bool tied_head, post_norms, qk_norms, qkv_bias;
+    /* YaRN, when rope.scaling.type is yarn: factor 0 = none */
+    float yarn_factor, yarn_beta_fast, yarn_beta_slow, yarn_mscale; uint32_t yarn_n_ctx_orig;
+};
+
+/* One step's rows. All arrays are the engine's, valid during the call. */
+struct model_batch {
+    uint32_t n_rows;
+    const int32_t *tokens;               /* [n_rows], each < n_vocab */
+    const uint32_t *positions;           /* [n_rows] */
+    const kv_page *row_page;             /* [n_rows] page and row in it that receive the row's K, V */
+    const uint32_t *row_slot;
+    uint32_t n_runs;
+    const struct seq_run *runs;
+    uint32_t n_logits;                   /* 0 .. max_logits */
+    const uint32_t *logit_rows;          /* [n_logits] rows whose logits are wanted */
+};
+
+struct model;
+struct model_progress { void (*fn)(void *arg, double fraction); void *arg; };   /* fn may be NULL */
+
+/* g and ops are borrowed and must outlive the model; the backend is the caller's. max_rows, max_logits bound every batch (workspace). */
+rd_status model_load(const struct gguf *g, const struct backend_ops *ops, struct backend *be, uint32_t max_rows, uint32_t max_logits,
+                     const struct model_progress *progress, struct model **out, struct rd_error *err);
+void model_destroy(struct model *m);
+/* Reads and checks the config alone (inspect, memory need). */
+rd_status model_read_config(const struct gguf *g, struct model_config *out, struct rd_error *err);
+const struct model_config *model_config(const struct model *m);
+/* Anonymous or device bytes taken by weights, and by the workspace. */
+uint64_t model_weight_bytes(const struct model *m);
+uint64_t model_workspace_bytes(const struct model *m);
+/* Comma-separated architecture names. */
+const char *model_known_archs(void);
+
+/* logits: [n_logits, n_vocab] f32, host memory. KV of the rows is written to kv. */
+rd_status model_forward(struct model *m, struct kv_storage *kv, const struct model_batch *b, float *logits);
