@@ -1,0 +1,244 @@
+/* radish/radish.h - radish as a library: load a model, ask it, look at it, close it. C17, usable from C++.
+ *
+ * An rd_engine is a loaded model with its KV cache (a radix tree over pages), its tokenizer, its chat template and its engine
+ * thread. Any number of threads submit requests; requests run together in one batch, share every common prefix, and join and
+ * leave at any step. The text of a request depends on its tokens, parameters and seed alone (never on the cache or the batch).
+ *
+ *     struct rd_options o;            rd_options_default(&o);  o.model = "model.gguf";
+ *     rd_engine *engine;              rd_open(&o, &engine, &err);
+ *     struct rd_request_options q;    rd_request_options_default(&q);  q.messages_json = "[{\"role\":\"user\",\"content\":\"Hi\"}]";
+ *     rd_generate(engine, &q, on_event, user, &err);
+ *     rd_close(engine);
+ *
+ * Strings are UTF-8. Times are milliseconds unless named otherwise, sizes bytes, lengths tokens.
+ * Thread  any thread unless stated. One rd_request is polled by one thread at a time.
+ * Errors  rd_status; where a struct rd_error *err (may be NULL) is given it says what was found and what was wanted.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "radish/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct rd_engine rd_engine;
+typedef struct rd_request rd_request;
+typedef struct rd_kv rd_kv;
+
+#define RD_NO_LIMIT UINT32_MAX
+
+/* "0.1.0" */
+RD_API const char *rd_version(void);
+/* Frees what this library returned as caller's (text, tokens). NULL is fine. */
+RD_API void rd_free(void *p);
+
+/* ---- open and close ---- */
+
+struct rd_options {
+    const char *model;              /* a GGUF file */
+    const char *model_id;           /* the name clients use; NULL: the file's name without .gguf */
+    uint32_t n_threads;             /* CPU threads for computing; 0 = all cores of this process */
+    uint32_t n_ctx;                 /* longest sequence in tokens; 0 = the model's own, at most what the KV budget holds */
+    uint64_t kv_bytes;              /* KV budget; 0 = 20 % of memory within 256 MiB .. 8 GiB */
+    uint64_t kv_tokens;             /* KV budget in tokens instead; 0 = use kv_bytes */
+    uint32_t page_tokens;           /* a power of two; 0 = 16 */
+    const char *kv_type;            /* "f16" (default, NULL), "bf16", "f32" */
+    uint32_t max_running;           /* sequences computed in one step; 0 = 64 */
+    uint32_t max_queue;             /* requests waiting beyond those; then RD_E_FULL; 0 = 256 */
+    uint32_t max_chunk;             /* prompt tokens in one step at most; 0 = 256 */
+    uint32_t step_target_ms;        /* a step with running decodes should stay under this; 0 = 100 */
+    uint32_t cache_ttl_s;           /* unused cache entries are dropped after this; 0 = 1800 */
+    const char *isa;                /* NULL = best; "ref", "avx2", "avx512" */
+    const char *pre;                /* overrides the GGUF's pre-tokenizer name */
+    const char *chat_template_file; /* Jinja file that replaces the model's template; NULL: the model's */
+    void (*progress)(void *user, double fraction);   /* 0 .. 1 while loading; may be NULL */
+    void *progress_user;
+};
+RD_API void rd_options_default(struct rd_options *o);
+/* Loads, checks, starts the engine thread. On failure *out is NULL and nothing is left behind. */
+RD_API rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *err);
+/* Cancels what runs, joins every thread, frees everything. Requests and rd_kv handles must be released before. NULL is fine. */
+RD_API void rd_close(rd_engine *engine);
+
+struct rd_info {
+    char model_id[256], arch[32], name[128], backend[64], pre[32];
+    uint32_t n_vocab, n_ctx, n_ctx_train, n_layers, hidden, page_tokens;
+    uint64_t n_params, file_bytes, weight_bytes, workspace_bytes, kv_bytes, kv_tokens, kv_bytes_per_token;
+    int32_t bos, eos;               /* -1: none */
+    int64_t created_s;              /* wall clock at load */
+    double load_ms;
+    bool has_chat_template;         /* the model's own; otherwise its family's format is used */
+};
+RD_API void rd_get_info(const rd_engine *engine, struct rd_info *out);
+
+/* `radish inspect`: metadata, tensors, sizes, memory need, chat template of a GGUF file; *text is the caller's (rd_free). */
+RD_API rd_status rd_inspect(const char *path, bool json, char **text, struct rd_error *err);
+
+/* ---- text ---- */
+
+/* add_special: BOS and EOS as the model wants; parse_special: special tokens written in the text become those tokens.
+ * *tokens is the caller's (rd_free). */
+RD_API rd_status rd_tokenize(const rd_engine *engine, const char *text, size_t n_bytes, bool add_special, bool parse_special,
+                             int32_t **tokens, uint32_t *n_tokens, struct rd_error *err);
+/* Valid UTF-8 (invalid bytes become U+FFFD), terminated; the caller's (rd_free). RD_E_INVALID for an id outside the vocabulary. */
+RD_API rd_status rd_detokenize(const rd_engine *engine, const int32_t *tokens, uint32_t n_tokens, bool special, char **text,
+                               size_t *n_bytes, struct rd_error *err);
+/* The bytes of one token (may be part of a UTF-8 sequence; a view that lives as long as the engine). */
+RD_API const char *rd_token_bytes(const rd_engine *engine, int32_t token, size_t *n_bytes);
+/* A tokenizer without weights: for `radish tokenize`. Only rd_tokenize, rd_detokenize, rd_token_bytes, rd_apply_template, rd_get_info and
+ * rd_close work on it. */
+RD_API rd_status rd_open_tokenizer(const char *model, const char *pre, rd_engine **out, struct rd_error *err);
+/* messages_json: an array as OpenAI's; tools_json, kwargs_json may be NULL. *prompt is the caller's (rd_free). */
+RD_API rd_status rd_apply_template(const rd_engine *engine, const char *messages_json, const char *tools_json, const char *kwargs_json,
+                                   bool add_generation_prompt, char **prompt, size_t *n_bytes, struct rd_error *err);
+
+/* ---- requests ---- */
+
+struct rd_bias { int32_t token; float bias; };
+
+struct rd_request_options {
+    /* the prompt: exactly one of messages_json, prompt, tokens */
+    const char *messages_json;      /* JSON array; rendered through the chat template */
+    const char *tools_json;         /* JSON array or NULL */
+    const char *kwargs_json;        /* JSON object or NULL: chat_template_kwargs */
+    const char *prompt;             /* plain text, BOS added as the model wants, special tokens in it are recognised */
+    size_t prompt_bytes;
+    const int32_t *tokens;
+    uint32_t n_tokens;
+
+    uint32_t max_tokens;            /* 0: prefill only; RD_NO_LIMIT: until the context is full */
+    float temperature;              /* >= 0; 0 = greedy; default 1 */
+    int32_t top_k;                  /* <= 0: off */
+    float top_p, min_p;             /* 1, 0: off */
+    float repetition_penalty;       /* > 0, 1: off */
+    float presence_penalty, frequency_penalty;   /* -2 .. 2, 0: off */
+    const struct rd_bias *bias;
+    uint32_t n_bias;
+    uint64_t seed;
+    bool has_seed;                  /* false: a random seed */
+    const char *const *stop;        /* stop strings; not part of the output */
+    uint32_t n_stop;
+    bool ignore_eos;                /* end tokens are never drawn */
+    bool cache_prompt;              /* default true; false: neither matches nor stores */
+    bool logprobs;                  /* of every output token */
+    uint32_t n_top_logprobs;        /* 0 .. 20 */
+    bool prompt_logprobs;           /* of every prompt token but the first (computes the whole prompt: implies no cache) */
+    const char *fairness_key;       /* requests queue round robin between keys; NULL: one common key */
+};
+RD_API void rd_request_options_default(struct rd_request_options *o);
+
+enum rd_finish { RD_FINISH_STOP, RD_FINISH_LENGTH, RD_FINISH_CANCELLED, RD_FINISH_ERROR };
+
+struct rd_logprob { int32_t token; float logprob; };
+
+struct rd_usage {
+    uint32_t n_prompt;              /* = n_cached + n_computed at the end of the prefill */
+    uint32_t n_cached;              /* prompt tokens taken from the tree, those computed by others meanwhile included */
+    uint32_t n_joined;              /* of n_cached: computed by another request while this one waited for them */
+    uint32_t n_generated;           /* the end token, when one was drawn, is not counted */
+    double queue_ms, prompt_ms, predicted_ms, ttft_ms;
+};
+
+enum rd_event_type {
+    RD_EVENT_STARTED,               /* the prompt is accepted and queued: usage.n_prompt is known */
+    RD_EVENT_TOKEN,                 /* one more token; text may be empty (held back: UTF-8, stop strings) */
+    RD_EVENT_DONE,                  /* the last event: finish, usage; text may hold the rest */
+    RD_EVENT_ERROR                  /* the last event: status and message; text that came before stands */
+};
+
+struct rd_event {
+    enum rd_event_type type;
+    const char *text;               /* valid UTF-8, may be empty, valid until the next call on this request */
+    size_t text_bytes;
+    int32_t token;
+    float logprob;
+    uint32_t n_top;
+    struct rd_logprob top[20];
+    enum rd_finish finish;
+    const char *stop_string;        /* DONE by a stop string: which one; else NULL */
+    int32_t stop_token;             /* DONE by an end token: which one; else -1 */
+    struct rd_usage usage;
+    rd_status status;
+    const char *message;            /* ERROR: a fixed text, safe to show to the client */
+};
+
+/* Asynchronous. wake(wake_user) is called (from radish's threads; must be quick, must not call back) whenever rd_request_next may have something new.
+ * o is copied. RD_E_FULL: the queue is full (HTTP 429). RD_E_CLOSED. RD_E_INVALID names the parameter. Errors of template, length and tokens
+ * come as an RD_EVENT_ERROR, because they are found by another thread. */
+RD_API rd_status rd_submit(rd_engine *engine, const struct rd_request_options *o, void (*wake)(void *user), void *wake_user,
+                           rd_request **out, struct rd_error *err);
+/* RD_OK: *ev is the next event. RD_E_AGAIN: nothing now. After DONE or ERROR: RD_E_CLOSED. Never blocks. */
+RD_API rd_status rd_request_next(rd_request *request, struct rd_event *ev);
+/* The same, but waits up to timeout_ms for an event. */
+RD_API rd_status rd_request_wait(rd_request *request, uint32_t timeout_ms, struct rd_event *ev);
+/* Stops it within one step; what was computed stays in the cache. Idempotent. */
+RD_API void rd_request_cancel(rd_request *request);
+/* Gives the request back (cancels it if it runs). wake is not called any more once this has returned. NULL is fine. */
+RD_API void rd_request_release(rd_request *request);
+/* The prompt's tokens, known after STARTED; a view that lives as long as the request. */
+RD_API const int32_t *rd_request_prompt(const rd_request *request, uint32_t *n);
+/* prompt_logprobs: entry i belongs to prompt token i (entry 0 has no value: n_top 0, logprob 0); complete at the first TOKEN or DONE event.
+ * top: n_top_logprobs entries per token, row-major. */
+RD_API const struct rd_logprob *rd_request_prompt_logprobs(const rd_request *request, const struct rd_logprob **top, uint32_t *n);
+
+/* Blocking: every event goes to on_event (NULL: none) until the request has ended; a non-zero return cancels it. The status is the
+ * request's: RD_OK for stop and length, RD_E_CANCELLED, or the error. */
+typedef int (*rd_event_fn)(void *user, uint32_t index, const struct rd_event *ev);
+RD_API rd_status rd_generate(rd_engine *engine, const struct rd_request_options *o, rd_event_fn on_event, void *user, struct rd_error *err);
+/* n requests at once, run as one batch; index tells which. The first error is returned, the others run on. */
+RD_API rd_status rd_generate_batch(rd_engine *engine, const struct rd_request_options *o, uint32_t n, rd_event_fn on_event, void *user,
+                                   struct rd_error *err);
+
+/* ---- low level: tokens in, logits out, cache handles ---- */
+
+/* Computes tokens[0..n) after base (NULL: the empty sequence). logits [n_vocab] of the last token, or NULL. *out (NULL: not wanted) is a handle on
+ * base + tokens: its pages stay until rd_kv_free. Blocking. n >= 1. */
+RD_API rd_status rd_forward(rd_engine *engine, const rd_kv *base, const int32_t *tokens, uint32_t n, float *logits, rd_kv **out,
+                            struct rd_error *err);
+/* The first keep tokens of base, without copying tensors. keep <= length. */
+RD_API rd_status rd_kv_slice(const rd_kv *base, uint32_t keep, rd_kv **out, struct rd_error *err);
+RD_API uint32_t rd_kv_length(const rd_kv *kv);
+/* Sets *kv to NULL, so that a second call does nothing. */
+RD_API void rd_kv_free(rd_kv **kv);
+/* Prefill only: logits [n_vocab] after the prompt, cached as usual. Blocking. */
+RD_API rd_status rd_classify(rd_engine *engine, const int32_t *tokens, uint32_t n, float *logits, struct rd_error *err);
+/* Log probability of every token given those before it: logprobs[0] = 0. n <= n_ctx. Not cached. Blocking. */
+RD_API rd_status rd_score(rd_engine *engine, const int32_t *tokens, uint32_t n, float *logprobs, struct rd_error *err);
+/* The same as rd_forward without cache: computes everything. For tests of exactness. */
+RD_API rd_status rd_forward_cold(rd_engine *engine, const int32_t *tokens, uint32_t n, float *logits, struct rd_error *err);
+
+/* ---- what is going on ---- */
+
+enum { RD_MATCH_MISS, RD_MATCH_EXACT, RD_MATCH_PREFIX, RD_MATCH_SUPERSEQUENCE, RD_MATCH_LCP, RD_N_MATCH_KINDS };
+
+struct rd_stats {
+    /* requests by state now; ended since the start by outcome */
+    uint64_t n_preparing, n_queued, n_waiting, n_prefill, n_decode;
+    uint64_t n_submitted, n_stop, n_length, n_cancelled, n_failed, n_rejected, n_preempted;
+    /* tokens since the start: prompt = computed + cached (each admission) */
+    uint64_t prompt_tokens_computed, prompt_tokens_cached, prompt_tokens_joined, tokens_generated, tokens_recomputed;
+    uint64_t matches[RD_N_MATCH_KINDS];
+    /* pages: total = free + ready + locked + pending + quarantined */
+    uint64_t pages_total, pages_free, pages_ready, pages_locked, pages_pending, pages_quarantined, pages_evicted, page_tokens;
+    uint64_t tree_nodes, tree_keys, tree_bytes, tree_insert_failed, rows_copied;
+    uint64_t n_steps, step_rows, device_errors, accounting_errors;
+    double step_ms_last, prefill_tok_s, decode_tok_s;       /* of the latest steps, smoothed */
+    /* memory */
+    uint64_t weight_bytes, workspace_bytes, kv_bytes, rss_anon_bytes, rss_file_bytes;
+    double uptime_s;
+};
+RD_API void rd_get_stats(rd_engine *engine, struct rd_stats *out);
+/* Drops everything unlocked from the cache; returns the pages freed. */
+RD_API uint64_t rd_cache_clear(rd_engine *engine);
+
+/* ---- log ---- */
+enum rd_log_level { RD_LOG_ERROR, RD_LOG_WARN, RD_LOG_INFO, RD_LOG_DEBUG };
+/* Where log lines go (NULL: stderr) and from which level on; process wide. */
+RD_API void rd_set_log(enum rd_log_level level, void (*fn)(void *user, enum rd_log_level level, const char *line), void *user);
+
+#ifdef __cplusplus
+}
+#endif
