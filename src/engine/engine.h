@@ -1,0 +1,74 @@
+/* engine/engine.h - the engine: a queue of requests, a tree of what was computed, and a loop of steps.
+ *
+ *     drain inbox -> reap -> admit -> plan -> forward -> commit, sample -> finish -> housekeeping        (ENGINE.md, "Step")
+ *
+ * engine_step() is one turn and can be called by hand with a fake clock (the simulator); engine_start() runs it on a thread that
+ * sleeps when there is nothing to do.
+ *
+ * Thread  "any thread" where said; everything else belongs to the engine thread, or to the caller of engine_step.
+ * Errors  engine_submit: RD_E_FULL (queue), RD_E_CONTEXT (can never fit), RD_E_CLOSED.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/clock.h"
+#include "engine/executor.h"
+#include "engine/request.h"
+#include "kv/kv_seq.h"
+
+struct engine;
+
+struct engine_options {
+    struct executor executor;            /* borrowed; outlives the engine */
+    const struct clock *clock;
+    uint32_t n_pages, page_tokens;
+    uint32_t n_ctx;
+    uint32_t max_running, max_queue, max_chunk;
+    uint64_t step_target_ns, ttl_ns;
+    uint64_t kv_bytes;                   /* the budget, for bounding the tree's own memory */
+    const void *namespace_name;          /* digest of model and KV type */
+    size_t namespace_bytes;
+    uint64_t chunk_seed;                 /* tests: not 0 = prefill chunks of random length */
+};
+
+/* Counters and gauges, published after every step (a consistent snapshot). */
+struct engine_stats {
+    uint64_t n_queued, n_waiting, n_prefill, n_decode;
+    uint64_t n_submitted, n_stop, n_length, n_cancelled, n_failed, n_preempted;
+    uint64_t prompt_computed, prompt_cached, prompt_joined, generated, recomputed;
+    uint64_t matches[RADIX_N_KINDS];
+    uint64_t pages_total, pages_free, pages_ready, pages_locked, pages_pending, pages_quarantined, pages_evicted;
+    uint64_t tree_nodes, tree_keys, tree_bytes, insert_failed, rows_copied;
+    uint64_t n_steps, step_rows, step_ns_last, device_errors, accounting_errors;
+    uint64_t prefill_milli_tok_s, decode_milli_tok_s;
+};
+
+rd_status engine_create(const struct engine_options *o, struct engine **out);
+/* Stops the thread, ends every request with RD_E_CLOSED, frees. NULL is fine. */
+void engine_destroy(struct engine *e);
+rd_status engine_start(struct engine *e);
+/* Ends every request, joins the thread. engine_call still works afterwards (on the caller's thread). Idempotent. */
+void engine_stop(struct engine *e);
+
+/* Any thread: a place in the bounded queue (RD_E_FULL, RD_E_CLOSED), before a request is prepared; given back if it never comes. */
+rd_status engine_take_place(struct engine *e);
+void engine_give_place(struct engine *e);
+/* Any thread. The caller holds a place, which passes to the request; the engine takes a reference of its own. */
+rd_status engine_submit(struct engine *e, struct request *r);
+/* Any thread: look at the inbox, cancel flags and rings again. */
+void engine_kick(struct engine *e);
+/* Any thread but the engine's: runs fn(e, arg) between two steps and waits for it. */
+rd_status engine_call(struct engine *e, void (*fn)(struct engine *e, void *arg), void *arg);
+/* Any thread. */
+void engine_get_stats(struct engine *e, struct engine_stats *out);
+/* Longest prompt that can ever run: tokens. Any thread. */
+uint32_t engine_max_prompt(const struct engine *e);
+
+/* One turn; false: nothing to do until something is submitted, cancelled or popped. */
+bool engine_step(struct engine *e);
+/* Inside engine_call, or between steps. */
+struct kv_cache *engine_cache(struct engine *e);
+struct radix_node *engine_root(struct engine *e);
+uint64_t engine_clear_cache(struct engine *e);
+/* Every invariant: kv_check, the accounting equation, requests by state. */
+rd_status engine_check(struct engine *e, struct rd_error *err);

@@ -1,0 +1,77 @@
+/* engine/engine_state.h - inside of the engine: shared by engine.c (thread, inbox), admission.c (queue), plan.c (batch) and step.c. */
+#pragma once
+#include <stdatomic.h>
+#include "base/queue.h"
+#include "base/random.h"
+#include "base/thread.h"
+#include "engine/engine.h"
+
+#define ENGINE_FAIR_SLOTS 64u
+#define ENGINE_STATS_WORDS (sizeof(struct engine_stats) / sizeof(uint64_t))
+
+/* Round robin between API keys: when each key was served last. */
+struct fair_slot { uint64_t key, last_tick; };
+
+/* One step's rows, made by plan.c; arrays are allocated once. */
+struct step_plan {
+    struct model_batch batch;
+    int32_t *tokens;                     /* [max_rows] */
+    uint32_t *positions, *row_slot, *logit_rows;
+    kv_page *row_page;
+    struct seq_run *runs;                /* [max_live] */
+    struct request **run_request;        /* [max_live]: whose run it is */
+    uint32_t *run_logits;                /* [max_live]: first logits row of the run */
+    uint32_t n_decode, n_prefill_rows;
+};
+
+struct engine {
+    struct engine_options o;
+    struct thread_owner owner;
+    struct page_pool *pool;
+    struct kv_cache cache;
+    struct radix_node *root;
+    struct sampler_scratch *scratch;
+    float *logits;                       /* [max_logits, n_vocab], mapped, touched as far as used */
+    uint64_t logits_bytes;
+    struct step_plan plan;
+
+    struct request *queue_head, *queue_tail;
+    uint32_t n_queue;
+    struct request **live;               /* [max_live], in order of admission */
+    uint32_t n_live, max_live;
+    struct fair_slot fair[ENGINE_FAIR_SLOTS];
+    uint64_t fair_tick;
+    bool blocked;                        /* the queue's head did not fit, and nothing has been released since */
+    struct random chunk_random;
+    uint64_t housekeeping_ns, prefill_rate, decode_rate;    /* last time; smoothed, milli-tokens per second */
+    struct engine_stats stats;           /* the engine thread's copy */
+
+    /* shared */
+    struct queue *inbox, *tasks;         /* requests; struct engine_task */
+    struct wake *bell;
+    atomic_uint n_places;                /* places taken in the bounded queue: any thread, compare-and-swap; only a count, relaxed */
+    atomic_bool closed;                  /* one writer (stop), readers: submit and the loop; relaxed, the bell orders the rest */
+    struct thread thread;
+    bool started;
+    atomic_uint stats_version;           /* sequence lock over stats_words: odd while the engine writes */
+    _Atomic uint64_t stats_words[ENGINE_STATS_WORDS];
+};
+
+/* admission.c */
+void queue_put(struct engine *e, struct request *r, bool at_head);
+void queue_remove(struct engine *e, struct request *r);
+/* Admits until the queue is empty, its next request does not fit, or the live list is full. */
+void admission_run(struct engine *e);
+
+/* plan.c */
+rd_status plan_create(struct engine *e);
+void plan_destroy(struct engine *e);
+/* Fills e->plan with rows whose pages are reserved; may preempt. */
+void plan_step(struct engine *e);
+
+/* step.c */
+/* Ends a queued or live request: usage, sequence, results, wake. */
+void request_end(struct engine *e, struct request *r, enum request_finish finish, rd_status st);
+/* Live -> head of the queue; its computed keys stay in the tree, evictable. */
+void request_preempt(struct engine *e, struct request *r);
+void engine_publish_stats(struct engine *e);

@@ -1,0 +1,22 @@
+/* engine/executor.h - what the engine needs from a device: one forward pass, and copying rows between pages.
+ *
+ * The real one (model_executor.h) is a model on a backend; the simulator's (tests/sim) is a hash of tokens that checks every page it
+ * reads. The scheduler, the tree and the tests are the same above both.
+ * Thread  engine thread only.
+ * Errors  RD_E_DEVICE: what the step wrote must not be trusted.
+ */
+#pragma once
+#include <stdint.h>
+#include "kv/page_pool.h"
+#include "model/model.h"
+#include "radish/status.h"
+
+struct executor {
+    void *self;
+    uint32_t n_vocab;
+    uint32_t max_rows;                   /* tokens in one forward pass at most */
+    uint32_t max_logits;                 /* rows with logits in one pass at most */
+    /* logits: [n_logits, n_vocab] */
+    rd_status (*forward)(void *self, const struct model_batch *batch, float *logits);
+    void (*copy_rows)(void *self, kv_page to, kv_page from, uint32_t n_rows);
+};

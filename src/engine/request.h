@@ -1,0 +1,93 @@
+/* engine/request.h - one request as the engine sees it: token ids in, token ids out through a ring.
+ *
+ *     creator (prep worker)            engine thread                       consumer (io thread)
+ *     request_create, fill params  ->  queue, sequence, sampler, ring  ->  request_pop, ended, results
+ *
+ * Two references: the engine's (until it has ended) and the consumer's. The engine pauses a request whose ring is full (a slow
+ * reader costs nobody else anything).
+ *
+ * Thread  fields are grouped by owner below; everything that crosses is atomic and says why its order is enough.
+ */
+#pragma once
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/thread.h"
+#include "kv/kv_seq.h"
+#include "radish/status.h"
+#include "sample/sampler.h"
+
+enum request_state { REQUEST_QUEUED, REQUEST_LIVE, REQUEST_ENDED };
+enum request_finish { REQUEST_STOP, REQUEST_LENGTH, REQUEST_CANCELLED, REQUEST_ERROR };
+/* Why the consumer wants no more: it went away, or it has found a stop string. */
+enum request_cancel { CANCEL_NONE, CANCEL_GONE, CANCEL_SATISFIED };
+
+struct token_out { int32_t token; float logprob; uint32_t n_top; };
+
+struct request_usage {
+    uint32_t n_prompt, n_cached, n_joined, n_generated;
+    uint64_t submitted_ns, admitted_ns, first_token_ns, ended_ns;   /* clock; 0 = never */
+};
+
+struct request_params {
+    struct sampler_params sampling;      /* bias is copied by request_create */
+    uint32_t max_tokens;                 /* 0: prefill only */
+    uint32_t max_keys;                   /* longest sequence, prompt included: min(n_ctx, n_prompt + max_tokens) is used */
+    bool cached, ignore_eos, prompt_logprobs, hold;
+    const int32_t *end_tokens;           /* borrowed; lives as long as the engine */
+    uint32_t n_end_tokens;
+    uint64_t fair_key;
+    float *logits_out;                   /* [n_vocab] of the prompt's last token, or NULL; the consumer's until it has ended */
+    void (*wake)(void *arg);             /* after tokens or the end were published; any cost is the engine's: must be quick */
+    void *wake_arg;
+};
+
+struct request {
+    /* written by the creator, read-only after engine_submit */
+    uint64_t id;
+    struct request_params p;
+    uint32_t n_prompt, ring_cap, n_top_cap;
+
+    /* engine thread */
+    enum request_state state;
+    struct kv_seq seq;
+    struct sampler *sampler;
+    uint32_t n_generated;
+    uint32_t prompt_high;                /* prompt rows computed or matched so far, for counting each once */
+    uint32_t n_prompt_computed;
+    bool admitted_before, in_batch;
+    struct request *prev, *next;         /* queue */
+    uint64_t queued_ns;
+
+    /* results: the engine writes, then stores `ended` (release); the consumer reads after loading it (acquire) */
+    enum request_finish finish;
+    rd_status status;
+    int32_t stop_token;
+    struct request_usage usage;
+    struct radix_node *held;             /* p.hold: a kept path, covering the whole prompt; given back with kv_unhold on the engine thread */
+    struct token_logprob *prompt_logprobs;      /* [n_prompt], entry 0 unused */
+    struct token_logprob *prompt_top;           /* [n_prompt, n_top_cap] */
+    atomic_bool ended;
+
+    /* ring: the engine writes entries, then n_pushed (release); the consumer reads n_pushed (acquire), then entries, then n_popped (release) */
+    struct token_out *ring;              /* [ring_cap], a power of two */
+    struct token_logprob *ring_top;      /* [ring_cap, n_top_cap] */
+    atomic_uint n_pushed, n_popped;
+
+    atomic_int cancel;                   /* any thread writes (only upwards from NONE), the engine reads: a flag, relaxed is enough */
+    atomic_int refs;
+};
+
+/* tokens: copied. The request has one reference, the caller's. RD_E_NOMEM, RD_E_INVALID (sampling parameters). */
+rd_status request_create(const struct request_params *p, struct kv_cache *cache, uint32_t n_vocab, const int32_t *tokens, uint32_t n,
+                         struct request **out, struct rd_error *err);
+void request_ref(struct request *r);
+/* Frees with the last one; a request that was submitted must have ended. NULL is fine. */
+void request_unref(struct request *r);
+void request_cancel(struct request *r, enum request_cancel why);
+
+/* Engine: false when the ring is full. */
+bool request_push(struct request *r, const struct sampler_result *t);
+bool request_ring_full(const struct request *r);
+/* Consumer: false when there is nothing now. top: array of 20. *was_full: the engine may be waiting for room (kick it). */
+bool request_pop(struct request *r, struct token_out *t, struct token_logprob *top, bool *was_full);
