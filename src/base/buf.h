@@ -15,8 +15,8 @@ struct buf {
 };
 
 void buf_init(struct buf *b);            /* or zero it */
-void buf_deinit(struct buf *b);
-void buf_clear(struct buf *b);           /* keeps the memory */
+void buf_deinit(struct buf *b);          /* frees, and forgets `failed`; can be used again */
+void buf_clear(struct buf *b);           /* keeps the memory, and `failed` */
 void buf_append(struct buf *b, const void *p, size_t n);
 void buf_puts(struct buf *b, const char *s);
 void buf_putc(struct buf *b, char c);

@@ -1,0 +1,312 @@
+/* base/file.c - the file calls, each through the fault hook, and the SIGBUS guard for mapped files. */
+#include "base/file.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/random.h"
+#include "base/thread.h"
+
+/* ---- the table of calls: every one may fail by the hook first ---- */
+
+#define FILE_NEVER UINT64_MAX
+
+/* Any thread; relaxed: a count and a test hook. */
+static _Atomic uint64_t n_calls;
+static _Atomic uint64_t fail_at = FILE_NEVER;
+
+void file_fail_after(int64_t i)
+{
+    uint64_t now = atomic_load_explicit(&n_calls, memory_order_relaxed);
+
+    atomic_store_explicit(&fail_at, i < 0 ? FILE_NEVER : now + (uint64_t)i, memory_order_relaxed);
+}
+
+static bool injected(void)
+{
+    uint64_t k = atomic_fetch_add_explicit(&n_calls, 1, memory_order_relaxed);
+
+    if (k != atomic_load_explicit(&fail_at, memory_order_relaxed)) return false;
+    errno = EIO;
+    return true;
+}
+
+static int call_open(const char *path, int flags) { return injected() ? -1 : open(path, flags, 0666); }
+static int call_stat(const char *path, struct stat *st) { return injected() ? -1 : stat(path, st); }
+static int call_fstat(int fd, struct stat *st) { return injected() ? -1 : fstat(fd, st); }
+static ssize_t call_read(int fd, void *p, size_t n) { return injected() ? -1 : read(fd, p, n); }
+static ssize_t call_write(int fd, const void *p, size_t n) { return injected() ? -1 : write(fd, p, n); }
+static int call_rename(const char *from, const char *to) { return injected() ? -1 : rename(from, to); }
+
+static void *call_mmap(int fd, size_t n)
+{
+    return injected() ? MAP_FAILED : mmap(NULL, n, PROT_READ, MAP_SHARED, fd, 0);
+}
+
+/* A close that fails after writing means lost bytes; the descriptor is gone either way. */
+static int call_close(int fd)
+{
+    bool fails = injected();
+    int rc = close(fd);
+
+    if (fails) errno = EIO;
+    return fails ? -1 : rc;
+}
+
+/* ---- opening ---- */
+
+static const char *quoted_name(const char *path, char *buf, size_t cap)
+{
+    const char *slash = strrchr(path, '/');
+    const char *name = slash && slash[1] ? slash + 1 : path;
+
+    return error_quote(buf, cap, name, strlen(name));
+}
+
+/* From errno. */
+static rd_status io_error(struct rd_error *err, const char *what, const char *path)
+{
+    char name[128];
+    int e = errno;
+    rd_status st = e == ENOENT || e == ENOTDIR ? RD_E_NOT_FOUND : e == ENXIO ? RD_E_INVALID : RD_E_IO;
+
+    return error_set(err, st, "%s: %s: %s", quoted_name(path, name, sizeof(name)), what, strerror(e));
+}
+
+static rd_status refuse_irregular(const struct stat *st, const char *path, struct rd_error *err)
+{
+    char name[128];
+    const char *kind = S_ISDIR(st->st_mode) ? "a directory" : S_ISFIFO(st->st_mode) ? "a FIFO"
+                     : S_ISSOCK(st->st_mode) ? "a socket" : "a device";
+
+    if (S_ISREG(st->st_mode)) return RD_OK;
+    return error_set(err, RD_E_INVALID, "%s: is %s, wanted a regular file", quoted_name(path, name, sizeof(name)), kind);
+}
+
+/* Looks before it opens (opening a device can do something), and again after (the name may have changed hands). */
+static rd_status open_regular(const char *path, int *fd_out, uint64_t *n_bytes, struct rd_error *err)
+{
+    struct stat st;
+    rd_status status;
+    int fd;
+
+    if (call_stat(path, &st)) return io_error(err, "stat", path);
+    status = refuse_irregular(&st, path, err);
+    if (status) return status;
+    fd = call_open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0) return io_error(err, "open", path);
+    status = call_fstat(fd, &st) ? io_error(err, "stat", path) : refuse_irregular(&st, path, err);
+    if (status) {
+        close(fd);
+        return status;
+    }
+    *fd_out = fd;
+    *n_bytes = (uint64_t)st.st_size;
+    return RD_OK;
+}
+
+bool file_exists(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0;
+}
+
+/* ---- maps ---- */
+
+rd_status file_map_open(const char *path, struct file_map *out, struct rd_error *err)
+{
+    uint64_t n_bytes;
+    void *data = NULL;
+    int fd;
+    rd_status st = open_regular(path, &fd, &n_bytes, err);
+
+    if (st) return st;
+    if (n_bytes > 0) {
+        data = call_mmap(fd, n_bytes);
+        if (data == MAP_FAILED) {
+            st = io_error(err, "mmap", path);
+            close(fd);
+            return st;
+        }
+    }
+    *out = (struct file_map){.data = data, .n_bytes = n_bytes, .fd = fd};
+    return RD_OK;
+}
+
+void file_map_close(struct file_map *map)
+{
+    if (map->data) {
+        munmap((void *)(uintptr_t)map->data, map->n_bytes);
+        close(map->fd);
+    } else if (map->fd > 0) {
+        close(map->fd);
+    }
+    *map = (struct file_map){.fd = -1};
+}
+
+bool file_map_unchanged(const struct file_map *map)
+{
+    struct stat st;
+
+    return fstat(map->fd, &st) == 0 && (uint64_t)st.st_size >= map->n_bytes;
+}
+
+/* The guard of a thread: where to jump, and for which addresses. The handler reads its own thread's only, and a fault
+ * is raised by the very instruction that touched the map, so no other ordering is needed. */
+struct guard { const uint8_t *data; uint64_t n_bytes; sigjmp_buf back; };
+static _Thread_local struct guard *volatile current_guard;
+
+static struct mutex guard_lock = {PTHREAD_MUTEX_INITIALIZER};
+static unsigned n_guards;               /* under guard_lock: our handler is installed while it is not 0 */
+static struct sigaction previous_action;
+
+static void on_sigbus(int sig, siginfo_t *info, void *context)
+{
+    struct guard *g = current_guard;
+    const uint8_t *at = info->si_addr;
+
+    if (g && at >= g->data && at < g->data + g->n_bytes) siglongjmp(g->back, 1);
+    if (previous_action.sa_flags & SA_SIGINFO) {
+        previous_action.sa_sigaction(sig, info, context);
+    } else if (previous_action.sa_handler != SIG_DFL && previous_action.sa_handler != SIG_IGN) {
+        previous_action.sa_handler(sig);
+    } else {
+        signal(sig, SIG_DFL);           /* not ours: the instruction faults again and the process ends as it would */
+    }
+}
+
+static void guard_enter(void)
+{
+    mutex_lock(&guard_lock);
+    if (n_guards++ == 0) {
+        struct sigaction action = {.sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO};
+        sigemptyset(&action.sa_mask);
+        sigaction(SIGBUS, &action, &previous_action);
+    }
+    mutex_unlock(&guard_lock);
+}
+
+static void guard_leave(void)
+{
+    mutex_lock(&guard_lock);
+    if (--n_guards == 0) sigaction(SIGBUS, &previous_action, NULL);
+    mutex_unlock(&guard_lock);
+}
+
+rd_status file_map_guard(const struct file_map *map, rd_status (*fn)(void *arg), void *arg, struct rd_error *err)
+{
+    struct guard guard = {.data = map->data, .n_bytes = map->n_bytes};
+    volatile rd_status st = RD_E_IO;
+
+    guard_enter();
+    if (sigsetjmp(guard.back, 1) == 0) {
+        current_guard = &guard;
+        st = fn(arg);
+    } else {
+        st = error_set(err, RD_E_IO, "the file became shorter than %" PRIu64 " bytes, or its disk failed, while it was read",
+                       map->n_bytes);
+    }
+    current_guard = NULL;
+    guard_leave();
+    return st;
+}
+
+/* ---- whole small files ---- */
+
+rd_status file_read_all(const char *path, size_t max, char **data, size_t *n, struct rd_error *err)
+{
+    char name[128], *p = NULL;
+    uint64_t n_bytes;
+    size_t have = 0;
+    int fd;
+    rd_status st = open_regular(path, &fd, &n_bytes, err);
+
+    if (st) return st;
+    if (n_bytes > max) {
+        st = error_set(err, RD_E_LIMIT, "%s: %" PRIu64 " bytes, at most %zu", quoted_name(path, name, sizeof(name)),
+                       n_bytes, max);
+        goto fail;
+    }
+    p = mem_alloc(n_bytes + 1, 1);
+    if (!p) {
+        st = error_set(err, RD_E_NOMEM, "%s: no memory for %" PRIu64 " bytes", quoted_name(path, name, sizeof(name)),
+                       n_bytes);
+        goto fail;
+    }
+    while (have < n_bytes) {
+        ssize_t got = call_read(fd, p + have, n_bytes - have);
+        if (got == 0) break;            /* it shrank: what is there is the file */
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) {
+            st = io_error(err, "read", path);
+            goto fail;
+        }
+        have += (size_t)got;
+    }
+    close(fd);
+    p[have] = 0;
+    *data = p;
+    *n = have;
+    return RD_OK;
+
+fail:
+    mem_free(p);
+    close(fd);
+    return st;
+}
+
+/* Under a name of its own first, then renamed: a reader sees the old file or the new one, never half of it. */
+rd_status file_write_all(const char *path, const void *data, size_t n, struct rd_error *err)
+{
+    const char *p = data;
+    size_t size = strlen(path) + 32, done = 0;
+    char *temporary = mem_alloc(size, 1);
+    uint64_t unique;
+    rd_status st;
+    int fd = -1;
+
+    if (!temporary) return error_set(err, RD_E_NOMEM, "no memory for a path");
+    random_os(&unique, sizeof(unique));
+    snprintf(temporary, size, "%s.%016" PRIx64, path, unique);
+    fd = call_open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC);
+    if (fd < 0) {
+        st = io_error(err, "create", path);
+        goto done;
+    }
+    while (done < n) {
+        ssize_t put = call_write(fd, p + done, n - done);
+        if (put < 0 && errno == EINTR) continue;
+        if (put < 0) {
+            st = io_error(err, "write", path);
+            close(fd);
+            goto remove;
+        }
+        done += (size_t)put;
+    }
+    if (call_close(fd)) {
+        st = io_error(err, "close", path);
+        goto remove;
+    }
+    if (call_rename(temporary, path)) {
+        st = io_error(err, "rename", path);
+        goto remove;
+    }
+    st = RD_OK;
+    goto done;
+
+remove:
+    unlink(temporary);
+done:
+    mem_free(temporary);
+    return st;
+}

@@ -1,0 +1,152 @@
+/* base/mem.c - the C library's heap and mmap behind counters. */
+#include "base/mem.h"
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include "base/checked.h"
+
+#define MEM_ALIGN 64u
+#define MEM_NEVER UINT64_MAX
+
+/* All written by any thread, relaxed: they are counts and a test hook, nothing else is published through them. */
+static _Atomic uint64_t n_allocs;                   /* attempts, failed ones included: the number of the next one */
+static _Atomic uint64_t n_alive;
+static _Atomic uint64_t fail_at = MEM_NEVER;        /* this attempt fails */
+static _Atomic uint64_t fail_from = MEM_NEVER;      /* this one and all later ones fail */
+
+static bool may_allocate(void)
+{
+    uint64_t k = atomic_fetch_add_explicit(&n_allocs, 1, memory_order_relaxed);
+
+    return k != atomic_load_explicit(&fail_at, memory_order_relaxed) &&
+           k < atomic_load_explicit(&fail_from, memory_order_relaxed);
+}
+
+static void *counted(void *p)
+{
+    if (p) atomic_fetch_add_explicit(&n_alive, 1, memory_order_relaxed);
+    return p;
+}
+
+static void uncount(void)
+{
+    atomic_fetch_sub_explicit(&n_alive, 1, memory_order_relaxed);
+}
+
+void *mem_zalloc(size_t n, size_t size)
+{
+    size_t bytes;
+
+    if (!checked_mul(n, size, &bytes) || !may_allocate()) return NULL;
+    return counted(calloc(1, bytes ? bytes : 1));
+}
+
+void *mem_alloc(size_t n, size_t size)
+{
+    size_t bytes;
+
+    if (!checked_mul(n, size, &bytes) || !may_allocate()) return NULL;
+    return counted(malloc(bytes ? bytes : 1));
+}
+
+void *mem_realloc(void *p, size_t n, size_t size)
+{
+    size_t bytes;
+
+    if (!checked_mul(n, size, &bytes) || !may_allocate()) return NULL;
+    if (!p) return counted(malloc(bytes ? bytes : 1));
+    return realloc(p, bytes ? bytes : 1);
+}
+
+void mem_free(void *p)
+{
+    if (!p) return;
+    uncount();
+    free(p);
+}
+
+char *mem_strdup(const char *s)
+{
+    return mem_memdup(s, strlen(s));
+}
+
+char *mem_memdup(const void *p, size_t n)
+{
+    size_t bytes;
+    char *copy = checked_add(n, (size_t)1, &bytes) ? mem_alloc(bytes, 1) : NULL;
+
+    if (!copy) return NULL;
+    if (n) memcpy(copy, p, n);
+    copy[n] = 0;
+    return copy;
+}
+
+void *mem_alloc_aligned(size_t n_bytes)
+{
+    uint64_t rounded;
+    void *p;
+
+    if (!checked_align(n_bytes ? n_bytes : 1, MEM_ALIGN, &rounded) || !may_allocate()) return NULL;
+    p = aligned_alloc(MEM_ALIGN, rounded);
+    if (p) memset(p, 0, rounded);
+    return counted(p);
+}
+
+void mem_free_aligned(void *p)
+{
+    mem_free(p);
+}
+
+void *mem_map(size_t n_bytes)
+{
+    void *p;
+
+    if (!may_allocate()) return NULL;
+    p = mmap(NULL, n_bytes ? n_bytes : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return p == MAP_FAILED ? NULL : counted(p);
+}
+
+void mem_unmap(void *p, size_t n_bytes)
+{
+    if (!p) return;
+    uncount();
+    munmap(p, n_bytes ? n_bytes : 1);
+}
+
+bool mem_grow(void **items, size_t *cap, size_t want, size_t size)
+{
+    size_t new_cap = *cap < 8 ? 8 : *cap;
+    void *p;
+
+    if (want <= *cap && *items) return true;
+    while (new_cap < want)
+        if (!checked_mul(new_cap, (size_t)2, &new_cap)) return false;
+    p = mem_realloc(*items, new_cap, size);
+    if (!p) return false;
+    *items = p;
+    *cap = new_cap;
+    return true;
+}
+
+void mem_fail_after(int64_t i)
+{
+    atomic_store_explicit(&fail_from, MEM_NEVER, memory_order_relaxed);
+    atomic_store_explicit(&fail_at, i < 0 ? MEM_NEVER : mem_n_allocs() + (uint64_t)i, memory_order_relaxed);
+}
+
+void mem_fail_from(int64_t i)
+{
+    atomic_store_explicit(&fail_at, MEM_NEVER, memory_order_relaxed);
+    atomic_store_explicit(&fail_from, i < 0 ? MEM_NEVER : mem_n_allocs() + (uint64_t)i, memory_order_relaxed);
+}
+
+uint64_t mem_n_allocs(void)
+{
+    return atomic_load_explicit(&n_allocs, memory_order_relaxed);
+}
+
+uint64_t mem_n_alive(void)
+{
+    return atomic_load_explicit(&n_alive, memory_order_relaxed);
+}

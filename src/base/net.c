@@ -1,0 +1,95 @@
+/* base/net.c - listening sockets and the options of accepted ones. */
+#include "base/net.h"
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include "base/error.h"
+
+/* An unacknowledged or silent peer is given up after about a minute. */
+#define NET_USER_TIMEOUT_MS  30000
+#define NET_KEEP_IDLE_S      30
+#define NET_KEEP_INTERVAL_S  10
+#define NET_KEEP_PROBES      3
+
+union address {
+    struct sockaddr any;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+};
+
+static bool parse_address(const char *host, uint16_t port, union address *a, socklen_t *n)
+{
+    memset(a, 0, sizeof(*a));
+    if (strcmp(host, "localhost") == 0) host = "127.0.0.1";
+    if (inet_pton(AF_INET, host, &a->v4.sin_addr) == 1) {
+        a->v4.sin_family = AF_INET;
+        a->v4.sin_port = htons(port);
+        *n = sizeof(a->v4);
+        return true;
+    }
+    if (inet_pton(AF_INET6, host, &a->v6.sin6_addr) == 1) {
+        a->v6.sin6_family = AF_INET6;
+        a->v6.sin6_port = htons(port);
+        *n = sizeof(a->v6);
+        return true;
+    }
+    return false;
+}
+
+rd_status net_listen(const char *host, uint16_t port, int backlog, int *fd, uint16_t *bound_port, struct rd_error *err)
+{
+    char quoted[128];
+    const char *what = "socket";
+    union address a;
+    socklen_t n;
+    int s = -1, on = 1;
+
+    error_quote(quoted, sizeof(quoted), host, strlen(host));
+    if (!parse_address(host, port, &a, &n))
+        return error_set(err, RD_E_INVALID, "address %s: wanted a numeric IPv4 or IPv6 address or localhost", quoted);
+
+    s = socket(a.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (s < 0) goto fail;
+    what = "option";
+    if (setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on))) goto fail;
+    what = "bind";
+    if (bind(s, &a.any, n)) goto fail;
+    what = "listen";
+    if (listen(s, backlog)) goto fail;
+    what = "bound port";
+    if (getsockname(s, &a.any, &n)) goto fail;
+
+    *bound_port = ntohs(a.any.sa_family == AF_INET ? a.v4.sin_port : a.v6.sin6_port);
+    *fd = s;
+    return RD_OK;
+
+fail:
+    error_set(err, RD_E_IO, "listening on %s port %u: %s: %s", quoted, (unsigned)port, what, strerror(errno));
+    net_close(s);
+    return RD_E_IO;
+}
+
+void net_close(int fd)
+{
+    if (fd >= 0) close(fd);
+}
+
+/* Options only make a connection better: one that the system refuses (a Unix socket in a test) is left out. */
+static void set_option(int fd, int level, int name, int value)
+{
+    (void)setsockopt(fd, level, name, &value, sizeof(value));
+}
+
+void net_tune(int fd)
+{
+    set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, NET_USER_TIMEOUT_MS);
+    set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, NET_KEEP_IDLE_S);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, NET_KEEP_INTERVAL_S);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, NET_KEEP_PROBES);
+}

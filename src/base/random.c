@@ -1,0 +1,98 @@
+/* base/random.c - Philox4x32-10 (Salmon et al. 2011, section 3.3) and xoshiro256** (Blackman and Vigna 2018). */
+#include "base/random.h"
+#include <errno.h>
+#include <string.h>
+#include <sys/random.h>
+#include "base/clock.h"
+
+uint64_t random_at(uint64_t seed, uint64_t counter)
+{
+    uint32_t key0 = (uint32_t)seed, key1 = (uint32_t)(seed >> 32);
+    uint32_t c0 = (uint32_t)counter, c1 = (uint32_t)(counter >> 32), c2 = 0, c3 = 0;
+
+    for (int round = 0; round < 10; round++) {
+        uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
+        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ key0;
+        c1 = (uint32_t)p1;
+        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ key1;
+        c3 = (uint32_t)p0;
+        key0 += 0x9E3779B9u;            /* Weyl sequence: golden ratio, sqrt(3) - 1 */
+        key1 += 0xBB67AE85u;
+    }
+    return (uint64_t)c1 << 32 | c0;
+}
+
+static double unit_of(uint64_t bits)
+{
+    return (double)(bits >> 11) * 0x1p-53;
+}
+
+double random_at_unit(uint64_t seed, uint64_t counter)
+{
+    return unit_of(random_at(seed, counter));
+}
+
+/* splitmix64's finaliser: spreads any seed, 0 too, over a whole state that is never all zero. */
+static uint64_t mix64(uint64_t z)
+{
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+    return z ^ (z >> 31);
+}
+
+void random_init(struct random *r, uint64_t seed)
+{
+    for (uint64_t i = 0; i < 4; i++) r->s[i] = mix64(seed + (i + 1) * 0x9E3779B97F4A7C15ull);
+}
+
+static uint64_t rotate_left(uint64_t v, int n)
+{
+    return v << n | v >> (64 - n);
+}
+
+uint64_t random_u64(struct random *r)
+{
+    uint64_t *s = r->s, result = rotate_left(s[1] * 5, 7) * 9, t = s[1] << 17;
+
+    s[2] ^= s[0];
+    s[3] ^= s[1];
+    s[1] ^= s[2];
+    s[0] ^= s[3];
+    s[2] ^= t;
+    s[3] = rotate_left(s[3], 45);
+    return result;
+}
+
+uint64_t random_below(struct random *r, uint64_t n)
+{
+    uint64_t surplus = (0 - n) % n, v;  /* 2^64 mod n: the lowest values that would make some results likelier */
+
+    do v = random_u64(r);
+    while (v < surplus);
+    return v % n;
+}
+
+double random_unit(struct random *r)
+{
+    return unit_of(random_u64(r));
+}
+
+void random_os(void *out, size_t n_bytes)
+{
+    unsigned char *p = out;
+
+    while (n_bytes > 0) {
+        ssize_t n = getrandom(p, n_bytes, 0);
+        if (n > 0) {
+            p += n;
+            n_bytes -= (size_t)n;
+        } else if (n < 0 && errno != EINTR) {
+            break;
+        }
+    }
+    if (n_bytes == 0) return;
+
+    struct random r;                    /* a kernel without getrandom: unlike in other processes, and that is all */
+    random_init(&r, clock_now_ns(clock_system()) ^ (uint64_t)clock_wall_s(clock_system()) << 32 ^ (uintptr_t)&r);
+    for (size_t i = 0; i < n_bytes; i++) p[i] = (unsigned char)(random_u64(&r) >> 56);
+}
