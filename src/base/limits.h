@@ -8,6 +8,7 @@
 #define LIMIT_GGUF_KEY_BYTES     65535u
 #define LIMIT_GGUF_STRING_BYTES  (64u << 20)
 #define LIMIT_GGUF_ARRAY         (16u << 20)     /* elements of one array */
+#define LIMIT_GGUF_ALIGNMENT     65536u          /* general.alignment, bytes */
 #define LIMIT_N_LAYERS           1024u
 #define LIMIT_N_HEADS            1024u
 #define LIMIT_HEAD_DIM           1024u

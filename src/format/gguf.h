@@ -1,12 +1,17 @@
 /* format/gguf.h - GGUF files, versions 2 and 3: mapped, fully checked before use.
  *
- * gguf_open() reads the header with checked arithmetic against the bytes that are left, refuses anything that does not add
- * up (FAULTS.md F01-F05, F08, F18), and hands out views into the mapping. Nothing is allocated in proportion to a number in
- * the file before that number has been compared with the file's size. Little endian only.
+ * gguf_open() reads the header with checked arithmetic against the bytes that are left, refuses anything that does not
+ * add up (FAULTS.md F01-F05, F08, F18), and hands out views into the mapping. Nothing is allocated in proportion to a
+ * number in the file before that number has been compared with the file's size. Little endian only.
+ *
+ * A tensor has at least one weight and 1 .. 4 dims, begins at a multiple of general.alignment, lies inside the file and
+ * shares no byte with another; keys and names are not empty and not there twice. Metadata views are in the mapping too:
+ * who reads them long after opening a file that others may shorten does so inside gguf_guard().
  *
  * Owns    the mapping and the tables; views live until gguf_close().
  * Thread  read-only after open.
- * Errors  RD_E_FORMAT naming field and offset; RD_E_UNSUPPORTED for a tensor type we do not read; RD_E_IO, RD_E_NOT_FOUND.
+ * Errors  RD_E_FORMAT naming field and offset; RD_E_UNSUPPORTED for a tensor type, version, or byte order that we do
+ *         not read; RD_E_NOMEM; RD_E_IO, RD_E_NOT_FOUND, RD_E_INVALID from opening the file.
  * Source  the GGUF specification (ggml project, docs/gguf.md).
  */
 #pragma once
@@ -16,7 +21,10 @@
 #include "radish/status.h"
 #include "tensor/dtype.h"
 
-enum gguf_type { GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL, GGUF_STRING, GGUF_ARRAY, GGUF_U64, GGUF_I64, GGUF_F64 };
+enum gguf_type {
+    GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL, GGUF_STRING, GGUF_ARRAY,
+    GGUF_U64, GGUF_I64, GGUF_F64
+};
 
 struct gguf_str { const char *s; size_t n; };   /* not terminated; may hold any bytes */
 
@@ -56,13 +64,15 @@ uint64_t gguf_n_tensors(const struct gguf *g);
 const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, uint64_t i);
 const struct gguf_tensor *gguf_find_tensor(const struct gguf *g, const char *name);
 
-/* Typed reads. RD_E_NOT_FOUND when absent (err untouched, *out untouched), RD_E_FORMAT when the type or range is wrong. Any integer type
- * is accepted where the value fits. */
-rd_status gguf_get_u64(const struct gguf *g, const char *key, uint64_t min, uint64_t max, uint64_t *out, struct rd_error *err);
+/* Typed reads. RD_E_NOT_FOUND when absent (err untouched, *out untouched), RD_E_FORMAT when the type or range is wrong.
+ * Any integer type is accepted where the value fits; f64 takes integers too. */
+rd_status gguf_get_u64(const struct gguf *g, const char *key, uint64_t min, uint64_t max, uint64_t *out,
+                       struct rd_error *err);
 rd_status gguf_get_f64(const struct gguf *g, const char *key, double *out, struct rd_error *err);   /* finite */
 rd_status gguf_get_bool(const struct gguf *g, const char *key, bool *out, struct rd_error *err);
 rd_status gguf_get_str(const struct gguf *g, const char *key, struct gguf_str *out, struct rd_error *err);
-/* Array elements by index; the caller checks type and n first. Strings are walked: use the iterator for all of them. */
+/* Array elements by index; the caller checks type and n first (u64: integers, sign-extended, and bools; f64: any
+ * number). Strings have no index: walk them (an array of another type has none). */
 uint64_t gguf_array_u64(const struct gguf_kv *kv, uint64_t i);
 double gguf_array_f64(const struct gguf_kv *kv, uint64_t i);
 struct gguf_str_iter { const uint8_t *p; uint64_t left; };

@@ -1,7 +1,7 @@
 /* tensor/dtype.h - element and block types, and the plain conversions that everything else is judged by.
  *
- * Quantised types are blocks of n_per_block weights in bytes_per_block bytes, laid out as in GGUF files (type numbers and
- * layouts: ggml's published file format, docs/gguf.md of the ggml project; names Q4_0 .. Q6_K as there).
+ * Quantised types are blocks of n_per_block weights in bytes_per_block bytes, laid out as in GGUF files (type numbers
+ * and layouts: ggml's published file format, docs/gguf.md of the ggml project; names Q4_0 .. Q6_K as there).
  * Thread  any thread.
  */
 #pragma once
@@ -32,7 +32,8 @@ enum dtype { DTYPE_LIST(DTYPE_ENUM) DTYPE_NONE = -1 };
 
 /* By the GGUF type number; DTYPE_NONE when unknown. */
 enum dtype dtype_from_gguf(uint32_t gguf_type);
-/* GGUF type number's public name even for types we do not read ("IQ2_XXS", "MXFP4"), for error texts; NULL if unheard of. */
+/* GGUF type number's public name even for types we do not read ("IQ2_XXS", "MXFP4"), for error texts; NULL if unheard
+ * of. */
 const char *dtype_gguf_name(uint32_t gguf_type);
 const char *dtype_name(enum dtype t);
 uint32_t dtype_block_weights(enum dtype t);

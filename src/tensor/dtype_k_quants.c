@@ -111,8 +111,8 @@ void q5_k_to_float(const uint8_t *src, float *dst, uint64_t n_blocks)
     }
 }
 
-/* ql[128]: byte i of a 64-byte plane has weights i (low nibble) and i + 64 of its 128; qh[64]: byte i of a 32-byte plane
- * has the top two bits of weights i, i + 32, i + 64, i + 96 of its 128; scales[16] signed; d half.
+/* ql[128]: byte i of a 64-byte plane has weights i (low nibble) and i + 64 of its 128; qh[64]: byte i of a 32-byte
+ * plane has the top two bits of weights i, i + 32, i + 64, i + 96 of its 128; scales[16] signed; d half.
  * w = (d * scale) * (q - 32) */
 void q6_k_to_float(const uint8_t *src, float *dst, uint64_t n_blocks)
 {

@@ -69,8 +69,8 @@ TEST(every_type_dequantises_bit_equal_to_the_gguf_package)
 
 TEST(blocks_convert_one_by_one_and_unaligned_as_in_a_row)
 {
-    static const enum dtype types[] = {DTYPE_F16,  DTYPE_BF16, DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1, DTYPE_Q8_0,
-                                       DTYPE_Q2_K, DTYPE_Q3_K, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
+    static const enum dtype types[] = {DTYPE_F16,  DTYPE_BF16, DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1,
+                                       DTYPE_Q8_0, DTYPE_Q2_K, DTYPE_Q3_K, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
     struct random r;
     uint8_t raw[5 * 256 + 1];
     float row[5 * 256], one[256];
