@@ -26,7 +26,7 @@ enum kv_seq_state {
     KV_SEQ_WAITING,  /* for position wait_until, computed by another sequence */
     KV_SEQ_RUNNABLE, /* prefill or decode at n_computed */
     KV_SEQ_POISONED, /* what it relied on is gone after a device error */
-    KV_SEQ_DONE      /* finished or poisoned and released; only deinit may follow */
+    KV_SEQ_DONE      /* not admitted: new, finished, or poisoned and finished; admit or deinit may follow */
 };
 
 /* Copies rows 0 .. n_rows-1 of page `from` into page `to`, all layers (kv_storage or the simulator). */
@@ -54,11 +54,14 @@ struct kv_seq {
     uint32_t n_hit;                       /* prompt tokens taken from the tree at admission, in-flight ones included */
     uint32_t n_hit_in_flight;             /* of those, computed by another sequence while this one waited */
     uint32_t wait_until;                  /* WAITING: runnable when positions < wait_until are computed */
+    uint32_t n_path;                      /* keys of this sequence that lie on its path in the tree: up to somewhere in node */
+    uint32_t n_ready_at_admit;            /* of the hit, computed when it was admitted */
     enum radix_match_kind match_kind;
     kv_page *pages;                       /* block table [n_pages of n_pages_cap], allocated by init for max_keys */
     uint32_t n_pages, n_pages_cap;
     uint32_t first_own_page;              /* pages[first_own_page ..) are held (and written) by this sequence itself */
-    struct radix_node *root, *node;       /* namespace; deepest node of the path: locked by this sequence */
+    struct radix_node *root, *node;       /* namespace; deepest node of the path: locked by this sequence; NULL: none */
+    bool live;                            /* in cache->live */
     struct kv_seq *prev, *next;           /* cache->live */
     void *user;                           /* the engine's request */
 };
@@ -78,7 +81,7 @@ rd_status kv_seq_admit(struct kv_seq *seq, struct radix_node *root, uint64_t now
 uint32_t kv_seq_pages_needed(const struct kv_seq *seq, uint32_t n_rows);
 /* RD_E_NO_PAGES: evict (radix_evict) or preempt, then retry. RUNNABLE only. n_computed + n_rows <= n_keys. */
 rd_status kv_seq_reserve(struct kv_seq *seq, uint32_t n_rows);
-/* All reserved rows are computed. */
+/* All reserved rows are computed. Does nothing for a sequence that was poisoned through another one in the same step. */
 void kv_seq_commit(struct kv_seq *seq);
 /* Gives reserved rows back without computing them (the step was not run). */
 void kv_seq_unreserve(struct kv_seq *seq);
@@ -88,11 +91,13 @@ void kv_seq_push(struct kv_seq *seq, kv_key token);
 /* Ends or suspends the sequence: see above. store: insert the computed tail (false for uncached and for output that
  * must not be kept). Keys stay, so that a preempted sequence can be admitted again. Idempotent. */
 void kv_seq_finish(struct kv_seq *seq, bool store, uint64_t now);
-/* After a failed step that wrote rows for this sequence. Idempotent. */
+/* After a failed step that wrote rows for this sequence. Its own pages are quarantined, but for those that a ready node of the
+ * tree holds too: their ready rows are from earlier steps, and rows beyond them are never handed out again. Idempotent. */
 void kv_seq_poison(struct kv_seq *seq);
 
 /* Holds / releases a path of the tree without a sequence (low-level handles): the deepest stored node of keys[0..n).
- * *n_held tells how many keys it covers. */
+ * *n_held tells how many keys it covers (computed ones only; the root when there are none). A held node is never evicted, and
+ * stays what it is whatever happens to the sequences around it. */
 struct radix_node *kv_hold(struct kv_cache *cache, struct radix_node *root, const kv_key *keys, uint32_t n, uint64_t now, uint32_t *n_held);
 void kv_unhold(struct kv_cache *cache, struct radix_node *node);
 

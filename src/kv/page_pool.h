@@ -51,6 +51,8 @@ void page_pool_quarantine(struct page_pool *pool, kv_page id);
 uint32_t page_pool_fill(const struct page_pool *pool, kv_page id);
 void page_pool_set_fill(struct page_pool *pool, kv_page id, uint32_t n_rows);
 uint32_t page_pool_holders(const struct page_pool *pool, kv_page id);
+uint32_t page_pool_writers(const struct page_pool *pool, kv_page id);
+uint32_t page_pool_pins(const struct page_pool *pool, kv_page id);
 
 uint32_t page_pool_page_tokens(const struct page_pool *pool);
 uint32_t page_pool_n_free(const struct page_pool *pool);

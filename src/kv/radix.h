@@ -11,9 +11,11 @@
  * of a node always contains the earlier rows of the whole path too (copy on write or append in place). So the block table
  * of a path takes page k from the deepest node that covers a position of page k.
  *
- * States: ready (n_computed == n_keys), pending (n_computed < n_keys; `owner` computes it), poisoned (unlinked; lives
- * until its last lock goes; never matched). Lock = one count on the node and on every ancestor. Leaves that are ready and
- * unlocked are on the LRU list; eviction takes their tail pages first and cascades upwards.
+ * States: ready (n_computed == n_keys), pending (n_computed < n_keys; `owner` computes it), poisoned (unlinked and freed at
+ * once, since all sequences on it let go of it in the same call: kv_seq_poison). Lock = one count on the node and on every
+ * ancestor. Leaves that are ready and unlocked are on the LRU list, ordered by last use; eviction takes their tail pages first
+ * and cascades upwards: a parent that becomes a leaf takes its place by its own last use. Dropping a lock counts as a use.
+ * Pending nodes are locked by sequences only; anybody else takes kv_hold, which locks ready nodes.
  *
  * Sequences (kv/kv_seq.h) are the only users of the pending half of this interface; the engine sees kv_seq mostly.
  *
@@ -54,7 +56,8 @@ struct radix_match {
 struct radix_counts {
     uint64_t n_nodes, n_keys;                /* alive now, roots not counted */
     uint64_t node_bytes;                     /* heap for nodes and keys, charged to the budget */
-    uint64_t n_pages_evicted, n_splits, n_insert_failed; /* since creation */
+    uint64_t n_pages_evicted, n_splits;      /* since creation */
+    uint64_t n_insert_failed;                /* no memory, or the place was below a part that somebody still computes */
     uint64_t n_namespaces;
 };
 
@@ -62,6 +65,8 @@ struct radix_counts {
 rd_status radix_create(struct page_pool *pool, struct radix **out);
 /* All sequences must be gone. Frees nodes and releases their pages. NULL is fine. */
 void radix_destroy(struct radix *tree);
+/* For tests, on an empty tree: every key and name hashes alike, so that all of them collide (F75). */
+void radix_set_constant_hash(struct radix *tree);
 
 /* The root of a namespace, made on first use. name: digest of (model, adapter, KV type, salt), compared in full. */
 rd_status radix_namespace(struct radix *tree, const void *name, size_t n_bytes, struct radix_node **root);
@@ -76,7 +81,9 @@ void radix_unlock(struct radix *tree, struct radix_node *node);
 
 /* Inserts keys[0..n) (a full sequence from the root) whose first n_computed positions are all computed, as ready nodes:
  * what is stored already is kept, what is new becomes ONE node. pages: the block table of the sequence, page k covers positions k*P..;
- * the tree retains what it needs. On success *node is the deepest node of the path (not locked). Used for finished tails and tests. */
+ * the tree retains what it needs. On success *node is the deepest node of the path (not locked). Used for finished tails and tests.
+ * Where the path leads through a part that another sequence has yet to compute nothing is stored (RD_OK, counted): a ready
+ * node never stands below a pending one. */
 rd_status radix_insert_ready(struct radix *tree, struct radix_node *root, const kv_key *keys, uint32_t n,
                              const kv_page *pages, uint64_t now, struct radix_node **node);
 

@@ -1,0 +1,123 @@
+/* kv/radix_check.c - reading the tree: facts about a node, walking, counts, and every invariant the tree alone can check. */
+#include "base/error.h"
+#include "kv/radix_node.h"
+
+uint32_t radix_node_start(const struct radix_node *node) { return node->start; }
+uint32_t radix_node_n_keys(const struct radix_node *node) { return node->n_keys; }
+uint32_t radix_node_n_computed(const struct radix_node *node) { return node->n_computed; }
+uint32_t radix_node_locks(const struct radix_node *node) { return node->locks; }
+const kv_key *radix_node_keys(const struct radix_node *node) { return node->keys; }
+struct radix_node *radix_node_parent(const struct radix_node *node) { return node->parent; }
+struct radix_counts radix_counts(const struct radix *tree) { return tree->counts; }
+
+void radix_walk(const struct radix *tree, bool (*fn)(void *arg, const struct radix_node *node, uint32_t depth), void *arg)
+{
+    for (uint32_t i = 0; i < RADIX_N_BUCKETS; i++)
+        for (const struct radix_root *r = tree->roots[i]; r; r = r->next) {
+            const struct radix_node *node = &r->node;
+            uint32_t depth = 0;
+            while (node) {
+                if (!fn(arg, node, depth)) return;
+                if (node->first_child) {
+                    node = node->first_child;
+                    depth++;
+                    continue;
+                }
+                for (; node != &r->node && !node->next_sibling; node = node->parent) depth--;
+                node = node == &r->node ? NULL : node->next_sibling;
+            }
+        }
+}
+
+struct check {
+    const struct radix *tree;
+    struct rd_error *err;
+    rd_status st;
+    uint64_t n_nodes, n_keys, n_bytes, n_roots, n_lru;
+};
+
+static bool fail(struct check *c, const struct radix_node *node, const char *what)
+{
+    c->st = error_set(c->err, RD_E_INTERNAL, "node at %u, %u keys, %u computed, %u locks: %s", node->start,
+                      node->n_keys, node->n_computed, node->locks, what);
+    return false;
+}
+
+/* Children: first keys differ and are found, the sibling list and the table agree, locks add up. */
+static bool check_children(struct check *c, const struct radix_node *node)
+{
+    const struct radix_node *prev = NULL;
+    uint64_t n_locks = 0;
+    uint32_t n = 0;
+
+    for (const struct radix_node *child = node->first_child; child; child = child->next_sibling, n++) {
+        if (child->parent != node || child->prev_sibling != prev) return fail(c, child, "links are broken");
+        if (child->start != radix_node_end(node)) return fail(c, child, "does not start where its parent ends");
+        if (radix_child_find(c->tree, node, child->keys[0]) != child) return fail(c, child, "first key finds another");
+        if (child->last_use > node->last_use) return fail(c, child, "used later than its parent");
+        if (!radix_node_is_ready(node) && child->n_computed > 0) return fail(c, child, "computed below a pending node");
+        n_locks += child->locks;
+        prev = child;
+    }
+    if (n != node->n_children) return fail(c, node, "wrong number of children");
+    if (n_locks > node->locks) return fail(c, node, "fewer locks than its children");
+    return true;
+}
+
+/* Pages cover exactly the computed positions, and fill covers every computed row. */
+static bool check_pages(struct check *c, const struct radix_node *node)
+{
+    uint32_t P = c->tree->page_tokens, end = radix_node_computed_end(node), first = node->start / P;
+    uint32_t n_pages = node->n_computed == 0 ? 0 : (end - 1) / P - first + 1;
+
+    if (node->n_pages != n_pages) return fail(c, node, "pages do not cover its computed positions");
+    for (uint32_t i = 0; i < n_pages; i++) {
+        uint32_t page_start = (first + i) * P, rows = end - page_start < P ? end - page_start : P;
+        if (page_pool_holders(c->tree->pool, node->pages[i]) == 0) return fail(c, node, "holds a free page");
+        if (node->locks > 0 && page_pool_pins(c->tree->pool, node->pages[i]) == 0)
+            return fail(c, node, "locked, but a page is not pinned");
+        if (page_pool_fill(c->tree->pool, node->pages[i]) < rows) return fail(c, node, "fill below its computed rows");
+    }
+    return true;
+}
+
+static bool check_node(void *arg, const struct radix_node *node, uint32_t depth)
+{
+    struct check *c = arg;
+    bool evictable = depth > 0 && node->locks == 0 && node->n_children == 0 && radix_node_is_ready(node);
+
+    c->n_bytes += node->n_bytes + (uint64_t)node->table_cap * sizeof(*node->table);
+    if (depth == 0) {
+        c->n_roots++;
+        if (node->n_keys || node->n_pages || node->on_lru || node->parent) return fail(c, node, "not a root");
+        return check_children(c, node);
+    }
+    c->n_nodes++;
+    c->n_keys += node->n_keys;
+    c->n_lru += node->on_lru;
+    if (node->n_keys == 0 || node->n_computed > node->n_keys) return fail(c, node, "wrong number of keys");
+    if ((node->owner == NULL) != radix_node_is_ready(node)) return fail(c, node, "pending and owner do not agree");
+    if (!radix_node_is_ready(node) && node->locks == 0) return fail(c, node, "pending but not locked");
+    if (node->on_lru != evictable) return fail(c, node, "on the LRU list, or not, wrongly");
+    return check_pages(c, node) && check_children(c, node);
+}
+
+rd_status radix_check(const struct radix *tree, struct rd_error *err)
+{
+    struct check c = {.tree = tree, .err = err};
+    const struct radix_node *prev = NULL;
+    uint64_t n_lru = 0;
+
+    radix_walk(tree, check_node, &c);
+    if (c.st != RD_OK) return c.st;
+    for (const struct radix_node *node = tree->lru_head; node; prev = node, node = node->lru_next, n_lru++)
+        if (node->lru_prev != prev || !node->on_lru) return error_set(err, RD_E_INTERNAL, "LRU links are broken");
+    if (prev != tree->lru_tail || n_lru != c.n_lru)
+        return error_set(err, RD_E_INTERNAL, "LRU list has %llu nodes, %llu say they are on it",
+                         (unsigned long long)n_lru, (unsigned long long)c.n_lru);
+    if (c.n_nodes != tree->counts.n_nodes || c.n_keys != tree->counts.n_keys || c.n_bytes != tree->counts.node_bytes ||
+        c.n_roots != tree->counts.n_namespaces)
+        return error_set(err, RD_E_INTERNAL, "tree has %llu nodes, %llu keys, %llu bytes; counters say otherwise",
+                         (unsigned long long)c.n_nodes, (unsigned long long)c.n_keys, (unsigned long long)c.n_bytes);
+    return RD_OK;
+}

@@ -1,0 +1,401 @@
+/* kv/radix_node.c - nodes and their links: children, LRU list, publishing pages, splitting, pruning. */
+#include "kv/radix_node.h"
+#include <assert.h>
+#include <string.h>
+#include "base/checked.h"
+#include "base/mem.h"
+
+#define INLINE_CHILDREN 4u /* so many siblings are walked; more get a table */
+#define LRU_WALK 16u       /* steps from either end when a parent is put back by its last use */
+
+/* ---- the block ---- */
+
+static uint32_t pages_spanned(uint32_t start, uint32_t n, uint32_t page_tokens)
+{
+    return n == 0 ? 0 : (start + n - 1) / page_tokens - start / page_tokens + 1;
+}
+
+struct radix_node *radix_node_alloc(struct radix *tree, uint32_t start, const kv_key *keys, uint32_t n_keys)
+{
+    size_t n_pages = pages_spanned(start, n_keys, tree->page_tokens);
+    size_t n_bytes = sizeof(struct radix_node) + n_pages * sizeof(kv_page) + (size_t)n_keys * sizeof(kv_key);
+    struct radix_node *node = mem_alloc(1, n_bytes);
+
+    if (!node) return NULL;
+    memset(node, 0, sizeof(*node));
+    node->start = start;
+    node->n_keys = n_keys;
+    node->n_bytes = n_bytes;
+    node->last_use = tree->now;
+    node->pages = (kv_page *)(node + 1);
+    node->keys = (kv_key *)(node->pages + n_pages);
+    memcpy(node->keys, keys, (size_t)n_keys * sizeof(kv_key));
+    tree->counts.node_bytes += n_bytes;
+    tree->counts.n_nodes++;
+    tree->counts.n_keys += n_keys;
+    return node;
+}
+
+void radix_node_free(struct radix *tree, struct radix_node *node)
+{
+    tree->counts.node_bytes -= node->n_bytes + (size_t)node->table_cap * sizeof(*node->table);
+    tree->counts.n_nodes--;
+    tree->counts.n_keys -= node->n_keys;
+    mem_free(node->table);
+    mem_free(node);
+}
+
+/* ---- children: siblings in a list, and an open-addressing table with linear probing once there are many ---- */
+
+static uint32_t slot_of(const struct radix *tree, uint32_t cap, kv_key first)
+{
+    if (tree->constant_hash) return 0;
+    return (uint32_t)((first * 0x9E3779B97F4A7C15u) >> 32) & (cap - 1);
+}
+
+static void table_put(const struct radix *tree, struct radix_node **table, uint32_t cap, struct radix_node *child)
+{
+    uint32_t i = slot_of(tree, cap, child->keys[0]);
+    while (table[i]) i = (i + 1) & (cap - 1);
+    table[i] = child;
+}
+
+static uint32_t table_find(const struct radix *tree, const struct radix_node *parent, kv_key first)
+{
+    uint32_t i = slot_of(tree, parent->table_cap, first);
+    while (parent->table[i] && parent->table[i]->keys[0] != first) i = (i + 1) & (parent->table_cap - 1);
+    return i;
+}
+
+/* Backward shift: no tombstones, so probes stay short. */
+static void table_remove(const struct radix *tree, struct radix_node *parent, kv_key first)
+{
+    uint32_t mask = parent->table_cap - 1, hole = table_find(tree, parent, first);
+
+    assert(parent->table[hole]);
+    for (uint32_t i = (hole + 1) & mask; parent->table[i]; i = (i + 1) & mask) {
+        uint32_t home = slot_of(tree, parent->table_cap, parent->table[i]->keys[0]);
+        if (((i - home) & mask) < ((i - hole) & mask)) continue; /* it would land before its home */
+        parent->table[hole] = parent->table[i];
+        hole = i;
+    }
+    parent->table[hole] = NULL;
+}
+
+struct radix_node *radix_child_find(const struct radix *tree, const struct radix_node *parent, kv_key first)
+{
+    if (parent->table_cap > 0) return parent->table[table_find(tree, parent, first)];
+    for (struct radix_node *child = parent->first_child; child; child = child->next_sibling)
+        if (child->keys[0] == first) return child;
+    return NULL;
+}
+
+rd_status radix_child_reserve(struct radix *tree, struct radix_node *parent)
+{
+    uint32_t want = parent->n_children + 1, cap = parent->table_cap ? parent->table_cap : 8;
+    struct radix_node **table;
+
+    if (want <= INLINE_CHILDREN || (parent->table_cap > 0 && want <= parent->table_cap / 2)) return RD_OK;
+    while (want > cap / 2) cap *= 2;
+    table = mem_zalloc(cap, sizeof(struct radix_node *));
+    if (!table) return RD_E_NOMEM;
+    for (struct radix_node *child = parent->first_child; child; child = child->next_sibling)
+        table_put(tree, table, cap, child);
+    tree->counts.node_bytes += (size_t)(cap - parent->table_cap) * sizeof(*table);
+    mem_free(parent->table);
+    parent->table = table;
+    parent->table_cap = cap;
+    return RD_OK;
+}
+
+void radix_child_link(struct radix *tree, struct radix_node *parent, struct radix_node *child)
+{
+    radix_lru_remove(tree, parent);
+    child->parent = parent;
+    child->prev_sibling = NULL;
+    child->next_sibling = parent->first_child;
+    if (child->next_sibling) child->next_sibling->prev_sibling = child;
+    parent->first_child = child;
+    parent->n_children++;
+    if (parent->table_cap > 0) table_put(tree, parent->table, parent->table_cap, child);
+}
+
+/* ---- LRU list, ordered by last_use ---- */
+
+static bool is_evictable(const struct radix_node *node)
+{
+    return node->parent && node->locks == 0 && node->n_children == 0 && radix_node_is_ready(node);
+}
+
+/* after NULL: at the head. */
+static void lru_insert_after(struct radix *tree, struct radix_node *after, struct radix_node *node)
+{
+    struct radix_node *next = after ? after->lru_next : tree->lru_head;
+
+    node->on_lru = true;
+    node->lru_prev = after;
+    node->lru_next = next;
+    *(after ? &after->lru_next : &tree->lru_head) = node;
+    *(next ? &next->lru_prev : &tree->lru_tail) = node;
+}
+
+void radix_lru_append(struct radix *tree, struct radix_node *node)
+{
+    if (node->on_lru || !is_evictable(node)) return;
+    lru_insert_after(tree, tree->lru_tail, node);
+}
+
+void radix_lru_remove(struct radix *tree, struct radix_node *node)
+{
+    if (!node->on_lru) return;
+    *(node->lru_prev ? &node->lru_prev->lru_next : &tree->lru_head) = node->lru_next;
+    *(node->lru_next ? &node->lru_next->lru_prev : &tree->lru_tail) = node->lru_prev;
+    node->lru_prev = node->lru_next = NULL;
+    node->on_lru = false;
+}
+
+/* A parent that became a leaf by cascading: its place is by its own last_use, which is never older than that of the child
+ * that just went. A busy shared prefix belongs near the recent end, a private chain near the old one, so both ends are
+ * tried for a few steps; in between it stays LRU_WALK places from the recent end: kept rather too long than too short,
+ * and in O(1). The list is thus sorted but for such parents. */
+static void lru_insert_by_use(struct radix *tree, struct radix_node *node)
+{
+    struct radix_node *tail = tree->lru_tail, *head = tree->lru_head;
+
+    if (node->on_lru || !is_evictable(node)) return;
+    for (uint32_t i = 0; i < LRU_WALK && tail && tail->last_use > node->last_use; i++) tail = tail->lru_prev;
+    if (tail && tail->last_use > node->last_use) {
+        for (uint32_t i = 0; i < LRU_WALK && head && head->last_use <= node->last_use; i++) head = head->lru_next;
+        if (head && head->last_use > node->last_use) tail = head->lru_prev;
+    }
+    lru_insert_after(tree, tail, node);
+}
+
+void radix_child_unlink(struct radix *tree, struct radix_node *child)
+{
+    struct radix_node *parent = child->parent;
+
+    if (parent->table_cap > 0) table_remove(tree, parent, child->keys[0]);
+    *(child->prev_sibling ? &child->prev_sibling->next_sibling : &parent->first_child) = child->next_sibling;
+    if (child->next_sibling) child->next_sibling->prev_sibling = child->prev_sibling;
+    parent->n_children--;
+    child->parent = child->prev_sibling = child->next_sibling = NULL;
+    lru_insert_by_use(tree, parent);
+}
+
+/* ---- pages ---- */
+
+static void hold_page(struct radix *tree, const struct radix_node *node, kv_page id)
+{
+    page_pool_retain(tree->pool, id);
+    if (node->locks > 0) page_pool_pin(tree->pool, id);
+}
+
+/* Returns 1 when the page became free. */
+static uint32_t drop_page(struct radix *tree, const struct radix_node *node, kv_page id)
+{
+    if (node->locks > 0) page_pool_unpin(tree->pool, id);
+    page_pool_release(tree->pool, id);
+    return page_pool_holders(tree->pool, id) == 0;
+}
+
+/* Lets go of the last pages until only those are left that n computed positions touch. */
+static uint32_t drop_pages_beyond(struct radix *tree, struct radix_node *node, uint32_t n)
+{
+    uint32_t keep = pages_spanned(node->start, n, tree->page_tokens), n_freed = 0;
+    while (node->n_pages > keep) n_freed += drop_page(tree, node, node->pages[--node->n_pages]);
+    return n_freed;
+}
+
+kv_page radix_node_publish(struct radix *tree, struct radix_node *node, uint32_t n, const kv_page *table)
+{
+    const kv_page *from = table + node->start / tree->page_tokens;
+    uint32_t n_pages = pages_spanned(node->start, n, tree->page_tokens);
+    kv_page replaced = KV_NO_PAGE;
+
+    assert(n >= node->n_computed && n <= node->n_keys);
+    if (n == node->n_computed) return KV_NO_PAGE;
+    if (node->n_pages > 0 && node->pages[node->n_pages - 1] != from[node->n_pages - 1]) {
+        replaced = node->pages[--node->n_pages];
+        hold_page(tree, node, from[node->n_pages]); /* before the other goes: it may be that page's last holder */
+        drop_page(tree, node, replaced);
+        node->pages[node->n_pages] = from[node->n_pages];
+        node->n_pages++;
+    }
+    for (; node->n_pages < n_pages; node->n_pages++) {
+        hold_page(tree, node, from[node->n_pages]);
+        node->pages[node->n_pages] = from[node->n_pages];
+    }
+    node->n_computed = n;
+    if (radix_node_is_ready(node)) node->owner = NULL;
+    return replaced;
+}
+
+/* ---- shape ---- */
+
+/* Puts upper where node hangs, and node below upper. No memory is needed: the first key, and so the slot, is the same. */
+static void hang_between(struct radix *tree, struct radix_node *upper, struct radix_node *node)
+{
+    struct radix_node *parent = node->parent;
+
+    if (parent->table_cap > 0) parent->table[table_find(tree, parent, node->keys[0])] = upper;
+    upper->parent = parent;
+    upper->prev_sibling = node->prev_sibling;
+    upper->next_sibling = node->next_sibling;
+    *(node->prev_sibling ? &node->prev_sibling->next_sibling : &parent->first_child) = upper;
+    if (node->next_sibling) node->next_sibling->prev_sibling = upper;
+    node->parent = upper;
+    node->prev_sibling = node->next_sibling = NULL;
+    upper->first_child = node;
+    upper->n_children = 1;
+}
+
+rd_status radix_split(struct radix *tree, struct radix_node *node, uint32_t offset, struct radix_node **out)
+{
+    uint32_t P = tree->page_tokens, cut = node->start + offset;
+    struct radix_node *upper;
+
+    assert(node->parent && offset > 0 && offset < node->n_keys);
+    upper = radix_node_alloc(tree, node->start, node->keys, offset);
+    if (!upper) return RD_E_NOMEM;
+
+    upper->locks = node->locks;
+    upper->last_use = node->last_use;
+    upper->n_computed = u32_min(node->n_computed, offset);
+    upper->n_pages = pages_spanned(node->start, upper->n_computed, P);
+    upper->owner = radix_node_is_ready(upper) ? NULL : node->owner;
+    memcpy(upper->pages, node->pages, (size_t)upper->n_pages * sizeof(kv_page));
+    hang_between(tree, upper, node);
+
+    node->n_computed -= upper->n_computed;
+    if (node->n_computed > 0 && cut % P != 0) hold_page(tree, node, node->pages[cut / P - node->start / P]);
+    node->pages += cut / P - node->start / P;
+    node->keys += offset;
+    node->start = cut;
+    node->n_keys -= offset;
+    node->n_pages = pages_spanned(cut, node->n_computed, P);
+    tree->counts.n_keys -= offset; /* the copy in upper was counted when it was made */
+    tree->counts.n_splits++;
+    *out = upper;
+    return RD_OK;
+}
+
+rd_status radix_attach(struct radix *tree, const struct radix_match *m, const kv_key *keys, uint32_t n,
+                       struct radix_node **out)
+{
+    struct radix_node *parent = m->node, *node = radix_node_alloc(tree, m->n_match, keys + m->n_match, n - m->n_match);
+    rd_status st = RD_E_NOMEM;
+
+    if (!node) goto fail;
+    st = m->n_in_node < parent->n_keys ? radix_split(tree, parent, m->n_in_node, &parent)
+                                       : radix_child_reserve(tree, parent);
+    if (st != RD_OK) goto fail;
+    radix_child_link(tree, parent, node);
+    *out = node;
+    return RD_OK;
+
+fail:
+    if (node) radix_node_free(tree, node);
+    return st;
+}
+
+static struct radix_node *first_leaf(struct radix_node *node)
+{
+    while (node->first_child) node = node->first_child;
+    return node;
+}
+
+void radix_prune(struct radix *tree, struct radix_node *node, uint32_t keep)
+{
+    assert(keep >= node->n_computed || keep == 0);
+    while (node->first_child) {
+        struct radix_node *leaf = first_leaf(node);
+        assert(leaf->locks == 0 && leaf->n_pages == 0 && !leaf->on_lru);
+        radix_child_unlink(tree, leaf);
+        radix_node_free(tree, leaf);
+    }
+    if (keep == 0) {
+        assert(node->locks == 0 && !node->on_lru);
+        drop_pages_beyond(tree, node, 0);
+        radix_child_unlink(tree, node);
+        radix_node_free(tree, node);
+        return;
+    }
+    assert(keep <= node->n_keys);
+    tree->counts.n_keys -= node->n_keys - keep;
+    node->n_keys = keep;
+    if (!radix_node_is_ready(node)) return;
+    node->owner = NULL;
+    radix_lru_append(tree, node);
+}
+
+/* ---- taking leaves ---- */
+
+uint32_t radix_leaf_remove(struct radix *tree, struct radix_node *leaf)
+{
+    uint32_t n_freed;
+
+    assert(is_evictable(leaf));
+    radix_lru_remove(tree, leaf);
+    n_freed = drop_pages_beyond(tree, leaf, 0);
+    radix_child_unlink(tree, leaf);
+    radix_node_free(tree, leaf);
+    return n_freed;
+}
+
+/* Takes the leaf's last page; the keys that it covered go with it. */
+static uint32_t take_tail_page(struct radix *tree, struct radix_node *leaf)
+{
+    uint32_t boundary = (radix_node_end(leaf) - 1) / tree->page_tokens * tree->page_tokens, n;
+
+    if (boundary <= leaf->start) return radix_leaf_remove(tree, leaf);
+    n = boundary - leaf->start;
+    tree->counts.n_keys -= leaf->n_keys - n;
+    leaf->n_keys = leaf->n_computed = n;
+    return drop_pages_beyond(tree, leaf, n);
+}
+
+uint32_t radix_evict(struct radix *tree, uint32_t n_pages)
+{
+    uint32_t n_freed = 0;
+
+    thread_owner_check(&tree->owner);
+    while (n_freed < n_pages && tree->lru_head) n_freed += take_tail_page(tree, tree->lru_head);
+    tree->counts.n_pages_evicted += n_freed;
+    return n_freed;
+}
+
+uint32_t radix_expire(struct radix *tree, uint64_t before, uint32_t max_nodes)
+{
+    uint32_t n_freed = 0;
+
+    thread_owner_check(&tree->owner);
+    for (; max_nodes > 0 && tree->lru_head && tree->lru_head->last_use < before; max_nodes--)
+        n_freed += radix_leaf_remove(tree, tree->lru_head);
+    return n_freed;
+}
+
+/* Post-order below one root: an inner node is a leaf by the time it is reached if all below it went. */
+static uint32_t clear_below(struct radix *tree, struct radix_node *root)
+{
+    struct radix_node *node = first_leaf(root);
+    uint32_t n_freed = 0;
+
+    while (node != root) {
+        struct radix_node *next = node->next_sibling ? first_leaf(node->next_sibling) : node->parent;
+        if (is_evictable(node)) n_freed += radix_leaf_remove(tree, node);
+        node = next;
+    }
+    return n_freed;
+}
+
+uint32_t radix_clear(struct radix *tree, struct radix_node *root)
+{
+    uint32_t n_freed = 0;
+
+    thread_owner_check(&tree->owner);
+    if (root) return clear_below(tree, root);
+    for (uint32_t i = 0; i < RADIX_N_BUCKETS; i++)
+        for (struct radix_root *r = tree->roots[i]; r; r = r->next) n_freed += clear_below(tree, &r->node);
+    return n_freed;
+}

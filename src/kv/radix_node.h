@@ -1,0 +1,94 @@
+/* kv/radix_node.h - inside the tree: the node, its links, and the steps that change the shape. For src/kv/ alone.
+ *
+ * A node is one heap block: the struct, then its page ids, then its keys.
+ *
+ *     struct radix_node | pages[n_pages_cap] | keys[n]
+ *                         ^pages               ^keys        a split moves both pointers forward: the LOWER part
+ *                                                          keeps the struct, so every pointer to it stays valid
+ *
+ * pages[i] is the page with index start / P + i; there are exactly as many as the computed positions touch.
+ * Below a pending node there are only pending nodes with nothing computed: positions are computed in order.
+ * A node that a device error spoils is unlinked and freed in one go, because the sequences on it let go first
+ * (kv_seq_pending.c): so no poisoned node is ever seen.
+ */
+#pragma once
+#include "base/thread.h"
+#include "kv/radix.h"
+
+struct radix_node {
+    struct radix_node *parent;                       /* NULL: a root */
+    struct radix_node *first_child, *prev_sibling, *next_sibling;
+    struct radix_node **table;                       /* children by first key once there are more than a few */
+    uint32_t table_cap, n_children;                  /* table_cap: power of two, 0 = siblings are walked instead */
+    struct radix_node *lru_prev, *lru_next;
+    bool on_lru;
+    struct kv_seq *owner;                            /* pending: who computes it; else NULL */
+    uint64_t last_use;
+    uint32_t start, n_keys, n_computed, n_pages, locks;
+    size_t n_bytes;                                  /* of this block */
+    kv_key *keys;
+    kv_page *pages;
+};
+
+#define RADIX_N_BUCKETS 1024u
+
+struct radix_root {
+    struct radix_node node;
+    struct radix_root *next;                         /* same bucket */
+    uint64_t hash;
+    size_t n_name;                                   /* the name follows the struct */
+};
+
+struct radix {
+    struct thread_owner owner;
+    struct page_pool *pool;
+    uint32_t page_tokens;
+    bool constant_hash;
+    struct radix_root *roots[RADIX_N_BUCKETS];
+    struct radix_node *lru_head, *lru_tail;          /* head: least recently used */
+    uint64_t now;                                    /* the latest time that any caller named */
+    struct radix_counts counts;
+};
+
+static inline bool radix_node_is_ready(const struct radix_node *node) { return node->n_computed == node->n_keys; }
+static inline uint32_t radix_node_end(const struct radix_node *node) { return node->start + node->n_keys; }
+static inline uint32_t radix_node_computed_end(const struct radix_node *node) { return node->start + node->n_computed; }
+
+/* A node outside the tree with the first n_keys keys filled in, nothing computed; room for all its pages. */
+struct radix_node *radix_node_alloc(struct radix *tree, uint32_t start, const kv_key *keys, uint32_t n_keys);
+/* Frees the block and the child table; releases nothing. */
+void radix_node_free(struct radix *tree, struct radix_node *node);
+
+struct radix_node *radix_child_find(const struct radix *tree, const struct radix_node *parent, kv_key first);
+/* Makes sure that one more child fits; the only part of linking that can fail. */
+rd_status radix_child_reserve(struct radix *tree, struct radix_node *parent);
+/* After radix_child_reserve. The parent is no leaf any more. */
+void radix_child_link(struct radix *tree, struct radix_node *parent, struct radix_node *child);
+/* The parent goes to the LRU list if it became an unlocked ready leaf. */
+void radix_child_unlink(struct radix *tree, struct radix_node *child);
+
+/* On the list exactly when the node is an unlocked ready leaf; at the most recent end. */
+void radix_lru_append(struct radix *tree, struct radix_node *node);
+void radix_lru_remove(struct radix *tree, struct radix_node *node);
+
+/* Raises n_computed to n and holds the pages that cover it: table is a whole block table, page k of it covers k * P ... The
+ * page at the old end is replaced when the table has another one there; that one is returned (KV_NO_PAGE: none). */
+kv_page radix_node_publish(struct radix *tree, struct radix_node *node, uint32_t n, const kv_page *table);
+
+/* Cuts node before its key number offset, 1 .. n_keys-1. node becomes the lower part; *upper is new. */
+rd_status radix_split(struct radix *tree, struct radix_node *node, uint32_t offset, struct radix_node **upper);
+
+/* Adds keys[m->n_match .. n) as one node with nothing computed at the place where the match ended (splitting there if needed).
+ * Not locked. n > m->n_match; the matched part of the last node must be such that a pending node may stand below. */
+rd_status radix_attach(struct radix *tree, const struct radix_match *m, const kv_key *keys, uint32_t n,
+                       struct radix_node **out);
+
+/* Drops counts from node up to, not including, stop (an ancestor or NULL). */
+void radix_unlock_until(struct radix *tree, struct radix_node *node, struct radix_node *stop);
+
+/* Removes everything below node, and node's keys from number keep on; keep 0 removes node itself. What goes is unlocked
+ * (descendants; node itself when keep is 0) and, but for node, has nothing computed. */
+void radix_prune(struct radix *tree, struct radix_node *node, uint32_t keep);
+
+/* Unlinks one unlocked ready leaf and frees it; returns the pages that became free. */
+uint32_t radix_leaf_remove(struct radix *tree, struct radix_node *leaf);
