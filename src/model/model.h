@@ -1,10 +1,11 @@
 /* model/model.h - a model: its config, its weights on a backend, and its forward pass.
  *
- * An architecture is one file, NAME.c, that exports a struct model_arch; registry.c lists them. The loader reads the config,
- * checks every tensor's name and shape against the architecture's table, and loads the weights.
+ * An architecture is one file, NAME.c, that exports a struct model_arch; registry.c lists them. The loader reads the
+ * config, checks every tensor's name, type and shape against the architecture's table, and loads the weights.
  *
  * Thread  load: any one thread; then read-only, but for the workspace, which the engine thread owns.
- * Errors  RD_E_FORMAT "layer 3 wq: shape [4096,512], expected [4096,1024]"; RD_E_UNSUPPORTED names the architecture or scaling.
+ * Errors  RD_E_FORMAT "layer 3 wq (blk.3.attn_q.weight): shape [4096,512], expected [4096,1024]"; RD_E_UNSUPPORTED
+ *         names the architecture, scaling, backend op or left-over tensor.
  */
 #pragma once
 #include <stdbool.h>
@@ -26,10 +27,12 @@ struct model_config {
     float attn_scale;                    /* 1/sqrt(head_dim) normally */
     float attn_softcap, final_softcap;   /* 0 = none */
     uint32_t window;                     /* sliding window of local layers; 0 = none */
-    uint32_t window_pattern;             /* every window_pattern-th layer is global (Gemma 2: 2, Gemma 3: 6) */
+    uint32_t window_pattern;             /* every such layer is global: i with (i + 1) % window_pattern == 0 */
     float embed_scale;
     enum activation act;
     bool tied_head, post_norms, qk_norms, qkv_bias;
+    /* Llama 3.1 scaling given as keys (rope.scaling.type llama3): factor 0 = none. As a tensor: rope_freqs.weight. */
+    float rope_llama3_factor, rope_llama3_low, rope_llama3_high; uint32_t rope_n_ctx_orig;
     /* YaRN, when rope.scaling.type is yarn: factor 0 = none */
     float yarn_factor, yarn_beta_fast, yarn_beta_slow, yarn_mscale; uint32_t yarn_n_ctx_orig;
 };
@@ -50,9 +53,11 @@ struct model_batch {
 struct model;
 struct model_progress { void (*fn)(void *arg, double fraction); void *arg; };   /* fn may be NULL */
 
-/* g and ops are borrowed and must outlive the model; the backend is the caller's. max_rows, max_logits bound every batch (workspace). */
-rd_status model_load(const struct gguf *g, const struct backend_ops *ops, struct backend *be, uint32_t max_rows, uint32_t max_logits,
-                     const struct model_progress *progress, struct model **out, struct rd_error *err);
+/* g and ops are borrowed and must outlive the model; the backend is the caller's. max_rows and max_logits bound every
+ * batch (workspace). */
+rd_status model_load(const struct gguf *g, const struct backend_ops *ops, struct backend *be, uint32_t max_rows,
+                     uint32_t max_logits, const struct model_progress *progress, struct model **out,
+                     struct rd_error *err);
 void model_destroy(struct model *m);
 /* Reads and checks the config alone (inspect, memory need). */
 rd_status model_read_config(const struct gguf *g, struct model_config *out, struct rd_error *err);
@@ -63,5 +68,5 @@ uint64_t model_workspace_bytes(const struct model *m);
 /* Comma-separated architecture names. */
 const char *model_known_archs(void);
 
-/* logits: [n_logits, n_vocab] f32, host memory. KV of the rows is written to kv. */
+/* logits: [n_logits, n_vocab] f32, host memory. The KV of all rows is written to kv. Waits for the device. */
 rd_status model_forward(struct model *m, struct kv_storage *kv, const struct model_batch *b, float *logits);

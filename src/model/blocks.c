@@ -1,0 +1,292 @@
+/* model/blocks.c - the shared pieces of a forward pass, in backend ops.
+ *
+ * Who uses which part of the workspace:
+ *     x                the residual stream, from pass_begin to the last layer's cut
+ *     x_last, q_last   its logit rows from there on
+ *     norm             written by pass_norm, read by the block that follows
+ *     delta            written by that block, read by the next pass_norm
+ *     q, k, v, attn    inside pass_attention;  gate, up: inside pass_mlp
+ */
+#include "model/blocks.h"
+#include <assert.h>
+#include <string.h>
+#include "base/checked.h"
+#include "base/mem.h"
+
+static uint32_t q_width(const struct model_config *c)
+{
+    return c->n_heads * c->head_dim;
+}
+static uint32_t kv_width(const struct model_config *c)
+{
+    return c->n_kv_heads * c->head_dim;
+}
+static const struct weight *loaded(const struct weight *w)
+{
+    return w->data ? w : NULL;
+}
+
+struct pass pass_begin(struct model *m, struct kv_storage *kv, const struct model_batch *b)
+{
+    struct pass p = {.m = m,
+                     .kv = kv,
+                     .b = b,
+                     .n_rows = b->n_rows,
+                     .x = m->ws.x,
+                     .q = m->ws.q,
+                     .n_runs = b->n_runs,
+                     .runs = b->runs};
+
+    assert(b->n_rows >= 1 && b->n_rows <= m->max_rows && b->n_logits <= m->max_logits && b->n_logits <= b->n_rows);
+    assert(kv->layout.n_layers == m->config.n_layers && kv->layout.n_kv_heads == m->config.n_kv_heads);
+    assert(kv->layout.head_dim == m->config.head_dim);
+    p.st = m->ops->embed(m->be, &m->outer.embed, b->n_rows, b->tokens, m->config.embed_scale, p.x);
+    return p;
+}
+
+void pass_norm(struct pass *p, const struct weight *post_norm, const struct weight *norm)
+{
+    struct model *m = p->m;
+    struct residual_norm_args a = {
+        .n_rows = p->n_rows,
+        .width = m->config.hidden,
+        .x = p->x,
+        .delta = p->has_delta ? m->ws.delta : NULL,
+        .delta_norm = p->has_delta ? post_norm : NULL,
+        .norm = norm,
+        .eps = m->config.norm_eps,
+        .out = m->ws.norm,
+    };
+
+    if (p->st != RD_OK || p->n_rows == 0) return;
+    p->st = m->ops->residual_norm(m->be, &a);
+}
+
+/* q, k, v of all rows; k and v go to the cache, q stays. */
+static void project_and_store(struct pass *p, uint32_t layer, const struct attention_kind *kind)
+{
+    struct model *m = p->m;
+    const struct model_config *c = &m->config;
+    const struct layer *w = &m->layers[layer];
+    struct linear_args qkv = {
+        .n_rows = p->n_rows,
+        .x = m->ws.norm,
+        .x_stride = c->hidden,
+        .n_outs = 3,
+        .outs = {{&w->wq, loaded(&w->bq), m->ws.q, q_width(c)},
+                 {&w->wk, loaded(&w->bk), m->ws.k, kv_width(c)},
+                 {&w->wv, loaded(&w->bv), m->ws.v, kv_width(c)}},
+    };
+    struct qkv_args a = {
+        .n_rows = p->n_rows,
+        .layer = layer,
+        .n_heads = c->n_heads,
+        .n_kv_heads = c->n_kv_heads,
+        .head_dim = c->head_dim,
+        .q = m->ws.q,
+        .q_stride = q_width(c),
+        .k = m->ws.k,
+        .k_stride = kv_width(c),
+        .v = m->ws.v,
+        .v_stride = kv_width(c),
+        .q_norm = loaded(&w->q_norm),
+        .k_norm = loaded(&w->k_norm),
+        .norm_eps = c->norm_eps,
+        .positions = p->b->positions,
+        .inv_freq = kind->inv_freq->data,
+        .n_rot = c->n_rot,
+        .rope_mscale = kind->mscale,
+        .layout = c->rope_layout,
+        .row_page = p->b->row_page,
+        .row_slot = p->b->row_slot,
+        .kv = p->kv,
+    };
+
+    p->st = m->ops->linear(m->be, &qkv);
+    if (p->st == RD_OK) p->st = m->ops->qkv_rope_write(m->be, &a);
+}
+
+static bool wants_every_row(const struct model_batch *b)
+{
+    if (b->n_logits != b->n_rows) return false;
+    for (uint32_t i = 0; i < b->n_rows; i++)
+        if (b->logit_rows[i] != i) return false;
+    return true;
+}
+
+static const struct seq_run *run_of_row(const struct model_batch *b, uint32_t row)
+{
+    for (uint32_t i = 0; i < b->n_runs; i++)
+        if (row - b->runs[i].row0 < b->runs[i].n_rows) return &b->runs[i]; /* wraps to a large number before row0 */
+    assert(!"a row outside every run");
+    return NULL;
+}
+
+/* From here on the pass has only the logit rows, in their order; each is a run of its own. */
+static void keep_logit_rows(struct pass *p)
+{
+    struct model *m = p->m;
+    const struct model_batch *b = p->b;
+
+    if (wants_every_row(b)) return;
+    p->n_rows = b->n_logits;
+    if (b->n_logits == 0) return;
+    for (uint32_t i = 0; i < b->n_logits; i++) {
+        uint32_t row = b->logit_rows[i];
+
+        m->ws.runs_last[i] = (struct seq_run){i, 1, b->positions[row], run_of_row(b, row)->block_table};
+    }
+    p->st = m->ops->gather(m->be, b->n_logits, m->config.hidden, m->ws.x, b->logit_rows, m->ws.x_last);
+    if (p->st == RD_OK)
+        p->st = m->ops->gather(m->be, b->n_logits, q_width(&m->config), m->ws.q, b->logit_rows, m->ws.q_last);
+    p->x = m->ws.x_last;
+    p->q = m->ws.q_last;
+    p->runs = m->ws.runs_last;
+    p->n_runs = b->n_logits;
+}
+
+void pass_attention(struct pass *p, uint32_t layer, const struct attention_kind *kind)
+{
+    struct model *m = p->m;
+    const struct model_config *c = &m->config;
+
+    if (p->st == RD_OK) project_and_store(p, layer, kind);
+    if (p->st == RD_OK && layer == c->n_layers - 1) keep_logit_rows(p);
+    if (p->st != RD_OK || p->n_rows == 0) return;
+
+    struct attention_args a = {
+        .n_rows = p->n_rows,
+        .layer = layer,
+        .n_heads = c->n_heads,
+        .n_kv_heads = c->n_kv_heads,
+        .head_dim = c->head_dim,
+        .q = p->q,
+        .q_stride = q_width(c),
+        .out = m->ws.attn,
+        .out_stride = q_width(c),
+        .scale = c->attn_scale,
+        .softcap = c->attn_softcap,
+        .window = kind->window,
+        .n_runs = p->n_runs,
+        .runs = p->runs,
+        .kv = p->kv,
+    };
+    struct linear_args out = {
+        .n_rows = p->n_rows,
+        .x = m->ws.attn,
+        .x_stride = q_width(c),
+        .n_outs = 1,
+        .outs = {{&m->layers[layer].wo, NULL, m->ws.delta, c->hidden}},
+    };
+
+    p->st = m->ops->attention(m->be, &a);
+    if (p->st == RD_OK) p->st = m->ops->linear(m->be, &out);
+    p->has_delta = true;
+}
+
+void pass_mlp(struct pass *p, uint32_t layer)
+{
+    struct model *m = p->m;
+    const struct model_config *c = &m->config;
+    const struct layer *w = &m->layers[layer];
+    struct linear_args in = {
+        .n_rows = p->n_rows,
+        .x = m->ws.norm,
+        .x_stride = c->hidden,
+        .n_outs = 2,
+        .outs = {{&w->gate, NULL, m->ws.gate, c->ffn}, {&w->up, NULL, m->ws.up, c->ffn}},
+    };
+    struct linear_args out = {
+        .n_rows = p->n_rows,
+        .x = m->ws.gate,
+        .x_stride = c->ffn,
+        .n_outs = 1,
+        .outs = {{&w->down, NULL, m->ws.delta, c->hidden}},
+    };
+
+    if (p->st != RD_OK || p->n_rows == 0) return;
+    p->st = m->ops->linear(m->be, &in);
+    if (p->st == RD_OK) p->st = m->ops->glu(m->be, c->act, p->n_rows, c->ffn, m->ws.gate, m->ws.up, m->ws.gate);
+    if (p->st == RD_OK) p->st = m->ops->linear(m->be, &out);
+    p->has_delta = true;
+}
+
+rd_status pass_logits(struct pass *p, const struct weight *post_norm, float *logits)
+{
+    struct model *m = p->m;
+    const struct model_config *c = &m->config;
+    struct linear_args head = {
+        .n_rows = p->n_rows,
+        .x = m->ws.norm,
+        .x_stride = c->hidden,
+        .n_outs = 1,
+        .outs = {{&m->outer.output, NULL, logits, c->n_vocab}},
+    };
+
+    pass_norm(p, post_norm, &m->outer.output_norm);
+    if (p->st != RD_OK) return p->st;
+    if (p->n_rows > 0) {
+        p->st = m->ops->linear(m->be, &head);
+        if (p->st == RD_OK && c->final_softcap > 0)
+            p->st = m->ops->softcap(m->be, logits, (uint64_t)p->n_rows * c->n_vocab, c->final_softcap);
+    }
+    return p->st != RD_OK ? p->st : m->ops->sync(m->be);
+}
+
+struct attention_kind attention_global(const struct model *m)
+{
+    return (struct attention_kind){&m->inv_freq, m->rope_mscale, 0};
+}
+
+bool layer_is_global(const struct model_config *c, uint32_t layer)
+{
+    return c->window == 0 || (layer + 1) % c->window_pattern == 0;
+}
+
+/* One part of the workspace: rows * width floats at the running offset, each part aligned to 64 bytes. */
+static bool place(uint64_t *end, uint32_t rows, uint32_t width, uint64_t *at)
+{
+    uint64_t bytes;
+
+    *at = *end;
+    return checked_mul((uint64_t)rows * width, sizeof(float), &bytes) && checked_add(*end, bytes, end) &&
+           checked_align(*end, 64, end);
+}
+
+rd_status workspace_init(struct model *m)
+{
+    const struct model_config *c = &m->config;
+    struct workspace *ws = &m->ws;
+    struct {
+        float **out;
+        uint32_t rows, width;
+        uint64_t at;
+    } parts[] = {
+        {&ws->x, m->max_rows, c->hidden, 0},         {&ws->norm, m->max_rows, c->hidden, 0},
+        {&ws->delta, m->max_rows, c->hidden, 0},     {&ws->q, m->max_rows, q_width(c), 0},
+        {&ws->attn, m->max_rows, q_width(c), 0},     {&ws->k, m->max_rows, kv_width(c), 0},
+        {&ws->v, m->max_rows, kv_width(c), 0},       {&ws->gate, m->max_rows, c->ffn, 0},
+        {&ws->up, m->max_rows, c->ffn, 0},           {&ws->x_last, m->max_logits, c->hidden, 0},
+        {&ws->q_last, m->max_logits, q_width(c), 0},
+    };
+    const size_t n_parts = sizeof(parts) / sizeof(parts[0]);
+    uint64_t n_bytes = 0;
+    rd_status st;
+
+    for (size_t i = 0; i < n_parts; i++)
+        if (!place(&n_bytes, parts[i].rows, parts[i].width, &parts[i].at)) return RD_E_NOMEM;
+    ws->runs_last = mem_zalloc(m->max_logits, sizeof(*ws->runs_last));
+    if (!ws->runs_last) return RD_E_NOMEM;
+    st = m->ops->alloc(m->be, n_bytes, &ws->memory);
+    if (st != RD_OK) return st;
+    ws->n_bytes = n_bytes;
+    for (size_t i = 0; i < n_parts; i++) *parts[i].out = (float *)((char *)ws->memory + parts[i].at);
+    return RD_OK;
+}
+
+void workspace_deinit(struct model *m)
+{
+    if (m->ws.memory) m->ops->free(m->be, m->ws.memory, m->ws.n_bytes);
+    mem_free(m->ws.runs_last);
+    memset(&m->ws, 0, sizeof(m->ws));
+}

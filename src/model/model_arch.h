@@ -1,0 +1,108 @@
+/* model/model_arch.h - what an architecture file gives to the loader, and what a loaded model is. Internal to
+ * src/model/.
+ *
+ * An architecture NAME.c exports `const struct model_arch model_NAME`; registry.c lists it. Nobody else asks which
+ * architecture it is: what others need is a field of struct model_config.
+ *
+ *     gguf --read_config--> struct model_config --weights table--> checked tensors --weight_load--> struct model
+ * --forward--> logits
+ *
+ * Thread  as model.h.
+ */
+#pragma once
+#include <stddef.h>
+#include "model/model.h"
+
+/* One layer's weights. Those that the architecture's table does not name stay zeroed (data == NULL). */
+struct layer {
+    struct weight attn_norm, wq, wk, wv, wo; /* wq [q, hidden], wk, wv [kv, hidden], wo [hidden, q] */
+    struct weight bq, bk, bv;                /* [q], [kv], [kv] */
+    struct weight q_norm, k_norm;            /* [head_dim] */
+    struct weight post_attn_norm, ffn_norm;  /* [hidden] */
+    struct weight gate, up, down;            /* [ffn, hidden] twice, [hidden, ffn] */
+    struct weight post_ffn_norm;             /* [hidden] */
+};
+
+/* The weights outside the layers. */
+struct outer_weights {
+    struct weight embed;       /* [n_vocab, hidden], rows gathered by token */
+    struct weight output_norm; /* [hidden] */
+    struct weight output;      /* [n_vocab, hidden]; the embedding's tensor again when tied */
+    struct weight rope_freqs;  /* [n_rot / 2] divisors of the RoPE frequencies (Llama 3.1) */
+};
+
+/* A width that depends on the config. */
+enum tensor_dim { DIM_ONE, DIM_HIDDEN, DIM_FFN, DIM_VOCAB, DIM_Q, DIM_KV, DIM_HEAD, DIM_HALF_ROT };
+
+/* One row of an architecture's weights table. Matrix: file shape [n_in, n_out] (GGUF writes the contiguous one first);
+ * vector: [n_in]. */
+struct tensor_spec {
+    const char *field;  /* name in errors: "wq" */
+    const char *suffix; /* "attn_q.weight": the tensor is blk.N.SUFFIX, or SUFFIX itself when outer */
+    bool outer, optional;
+    enum weight_role role;
+    enum tensor_dim n_out, n_in;
+    size_t offset; /* of the struct weight, in struct layer or struct outer_weights */
+};
+
+struct model_arch {
+    const char *names[4]; /* values of general.architecture, NULL-terminated */
+    /* Fills what differs from config_read_common()'s result, which is in *c already. */
+    rd_status (*read_config)(const struct gguf *g, struct model_config *c, struct rd_error *err);
+    const struct tensor_spec *weights;
+    uint32_t n_weights;
+    rd_status (*forward)(struct model *m, struct kv_storage *kv, const struct model_batch *b, float *logits);
+};
+
+/* Activations, allocated once for max_rows rows; blocks.c says who uses which. */
+struct workspace {
+    void *memory;
+    uint64_t n_bytes;
+    float *x, *norm, *delta;   /* [max_rows, hidden] */
+    float *q, *attn;           /* [max_rows, n_heads * head_dim] */
+    float *k, *v;              /* [max_rows, n_kv_heads * head_dim] */
+    float *gate, *up;          /* [max_rows, ffn] */
+    float *x_last, *q_last;    /* the same as x, q for max_logits rows: last layer */
+    struct seq_run *runs_last; /* [max_logits], host memory */
+};
+
+struct model {
+    struct model_config config;
+    const struct model_arch *arch;
+    const struct backend_ops *ops;
+    struct backend *be;
+    uint32_t max_rows, max_logits;
+    struct outer_weights outer;
+    struct layer *layers;                   /* [n_layers] */
+    float *inv_freq_host;                   /* [2][n_rot / 2]: global, local; must outlive the two weights below */
+    struct weight inv_freq, inv_freq_local; /* [n_rot / 2] */
+    float rope_mscale;
+    struct workspace ws;
+    uint64_t weight_bytes;
+};
+
+/* ---- registry.c ---- */
+/* NULL: unknown. */
+const struct model_arch *model_arch_find(const char *name, size_t n);
+
+/* ---- model_config.c: reading keys named ARCH.suffix, ARCH being c->arch ---- */
+/* The value must be there and in min .. max: RD_E_FORMAT names the key and the range. */
+rd_status config_u32(const struct gguf *g, const struct model_config *c, const char *suffix, uint32_t min, uint32_t max,
+                     uint32_t *out, struct rd_error *err);
+rd_status config_f32(const struct gguf *g, const struct model_config *c, const char *suffix, double min, double max,
+                     float *out, struct rd_error *err);
+/* The same, but *out stays as it is when the key is absent. */
+rd_status config_u32_optional(const struct gguf *g, const struct model_config *c, const char *suffix, uint32_t min,
+                              uint32_t max, uint32_t *out, struct rd_error *err);
+rd_status config_f32_optional(const struct gguf *g, const struct model_config *c, const char *suffix, double min,
+                              double max, float *out, struct rd_error *err);
+
+/* ---- rope_freqs.c ---- */
+/* out[i] = frequency of pair i, i < n_rot / 2. factors: the divisors of rope_freqs.weight, or NULL. *mscale: what cos
+ * and sin are multiplied by. */
+void rope_global_freqs(const struct model_config *c, const float *factors, float *out, float *mscale);
+/* Sliding-window layers: base rope_base_local, no scaling. */
+void rope_local_freqs(const struct model_config *c, float *out);
+
+/* ---- model_load.c ---- */
+uint32_t tensor_dim_size(const struct model_config *c, enum tensor_dim d);

@@ -1,0 +1,234 @@
+/* model/model_config.c - the model's numbers from GGUF metadata, each with a range: a file that does not add up is
+ * refused here, before anything is allocated by it (FAULTS.md F05). */
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/error.h"
+#include "base/limits.h"
+#include "model/model_arch.h"
+
+static void key_name(const struct model_config *c, const char *suffix, char *key, size_t cap)
+{
+    int n = snprintf(key, cap, "%s.%s", c->arch, suffix);
+
+    assert(n > 0 && (size_t)n < cap);
+    (void)n;
+}
+
+rd_status config_u32_optional(const struct gguf *g, const struct model_config *c, const char *suffix, uint32_t min,
+                              uint32_t max, uint32_t *out, struct rd_error *err)
+{
+    char key[128];
+    uint64_t value;
+    rd_status st;
+
+    key_name(c, suffix, key, sizeof(key));
+    st = gguf_get_u64(g, key, min, max, &value, err);
+    if (st == RD_OK) *out = (uint32_t)value;
+    return st == RD_E_NOT_FOUND ? RD_OK : st;
+}
+
+rd_status config_u32(const struct gguf *g, const struct model_config *c, const char *suffix, uint32_t min, uint32_t max,
+                     uint32_t *out, struct rd_error *err)
+{
+    char key[128];
+
+    key_name(c, suffix, key, sizeof(key));
+    if (!gguf_find(g, key)) return error_set(err, RD_E_FORMAT, "key %s is missing", key);
+    return config_u32_optional(g, c, suffix, min, max, out, err);
+}
+
+rd_status config_f32_optional(const struct gguf *g, const struct model_config *c, const char *suffix, double min,
+                              double max, float *out, struct rd_error *err)
+{
+    char key[128];
+    double value;
+    rd_status st;
+
+    key_name(c, suffix, key, sizeof(key));
+    st = gguf_get_f64(g, key, &value, err);
+    if (st == RD_E_NOT_FOUND) return RD_OK;
+    if (st != RD_OK) return st;
+    if (!(value >= min && value <= max))
+        return error_set(err, RD_E_FORMAT, "key %s: %g, expected %g .. %g", key, value, min, max);
+    *out = (float)value;
+    return RD_OK;
+}
+
+rd_status config_f32(const struct gguf *g, const struct model_config *c, const char *suffix, double min, double max,
+                     float *out, struct rd_error *err)
+{
+    char key[128];
+
+    key_name(c, suffix, key, sizeof(key));
+    if (!gguf_find(g, key)) return error_set(err, RD_E_FORMAT, "key %s is missing", key);
+    return config_f32_optional(g, c, suffix, min, max, out, err);
+}
+
+/* general.architecture and general.name; RD_E_UNSUPPORTED lists the architectures there are. */
+static rd_status read_names(const struct gguf *g, struct model_config *c, const struct model_arch **arch,
+                            struct rd_error *err)
+{
+    struct gguf_str s;
+    char quoted[64];
+    rd_status st = gguf_get_str(g, "general.architecture", &s, err);
+
+    if (st == RD_E_NOT_FOUND) return error_set(err, RD_E_FORMAT, "key general.architecture is missing");
+    if (st != RD_OK) return st;
+    *arch = model_arch_find(s.s, s.n);
+    if (!*arch)
+        return error_set(err, RD_E_UNSUPPORTED, "architecture \"%s\" is not supported; known: %s",
+                         error_quote(quoted, sizeof(quoted), s.s, s.n), model_known_archs());
+    assert(s.n < sizeof(c->arch));
+    memcpy(c->arch, s.s, s.n);
+
+    st = gguf_get_str(g, "general.name", &s, err);
+    if (st == RD_E_NOT_FOUND)
+        s = (struct gguf_str){c->arch, strlen(c->arch)};
+    else if (st != RD_OK)
+        return st;
+    error_quote(c->name, sizeof(c->name), s.s, s.n);
+    return RD_OK;
+}
+
+static rd_status read_widths(const struct gguf *g, struct model_config *c, struct rd_error *err)
+{
+    uint32_t n_experts = 0, value_length;
+    rd_status st;
+
+    if ((st = config_u32(g, c, "block_count", 1, LIMIT_N_LAYERS, &c->n_layers, err)) != RD_OK) return st;
+    if ((st = config_u32(g, c, "context_length", 1, LIMIT_CONTEXT, &c->n_ctx_train, err)) != RD_OK) return st;
+    if ((st = config_u32(g, c, "embedding_length", 1, LIMIT_HIDDEN, &c->hidden, err)) != RD_OK) return st;
+    if ((st = config_u32(g, c, "feed_forward_length", 1, LIMIT_FFN, &c->ffn, err)) != RD_OK) return st;
+    if ((st = config_u32(g, c, "attention.head_count", 1, LIMIT_N_HEADS, &c->n_heads, err)) != RD_OK) return st;
+    c->n_kv_heads = c->n_heads;
+    if ((st = config_u32_optional(g, c, "attention.head_count_kv", 1, LIMIT_N_HEADS, &c->n_kv_heads, err)) != RD_OK)
+        return st;
+    if (c->n_heads % c->n_kv_heads)
+        return error_set(err, RD_E_FORMAT, "key %s.attention.head_count: %u, not a multiple of %u KV heads", c->arch,
+                         c->n_heads, c->n_kv_heads);
+
+    c->head_dim = c->hidden / c->n_heads;
+    if ((st = config_u32_optional(g, c, "attention.key_length", 2, LIMIT_HEAD_DIM, &c->head_dim, err)) != RD_OK)
+        return st;
+    if (c->head_dim < 2 || c->head_dim > LIMIT_HEAD_DIM)
+        return error_set(err, RD_E_FORMAT, "%s: head dim %u from hidden %u / %u heads, expected 2 .. %u", c->arch,
+                         c->head_dim, c->hidden, c->n_heads, LIMIT_HEAD_DIM);
+    value_length = c->head_dim;
+    if ((st = config_u32_optional(g, c, "attention.value_length", 1, LIMIT_HEAD_DIM, &value_length, err)) != RD_OK)
+        return st;
+    if (value_length != c->head_dim)
+        return error_set(err, RD_E_UNSUPPORTED,
+                         "key %s.attention.value_length: %u, only the key length %u is supported", c->arch,
+                         value_length, c->head_dim);
+
+    if ((st = config_u32_optional(g, c, "expert_count", 0, UINT32_MAX, &n_experts, err)) != RD_OK) return st;
+    if (n_experts)
+        return error_set(err, RD_E_UNSUPPORTED, "%s with %u experts: mixture of experts is not supported", c->arch,
+                         n_experts);
+    return config_f32(g, c, "attention.layer_norm_rms_epsilon", 1e-12, 1, &c->norm_eps, err);
+}
+
+static rd_status read_yarn(const struct gguf *g, struct model_config *c, struct rd_error *err)
+{
+    rd_status st;
+
+    c->yarn_beta_fast = 32;
+    c->yarn_beta_slow = 1;
+    c->yarn_mscale = 1;
+    c->yarn_n_ctx_orig = c->n_ctx_train;
+    if ((st = config_f32(g, c, "rope.scaling.factor", 1, 1e6, &c->yarn_factor, err)) != RD_OK) return st;
+    if ((st = config_f32_optional(g, c, "rope.scaling.yarn_beta_fast", 1e-3, 1e6, &c->yarn_beta_fast, err)) != RD_OK)
+        return st;
+    if ((st = config_f32_optional(g, c, "rope.scaling.yarn_beta_slow", 1e-3, 1e6, &c->yarn_beta_slow, err)) != RD_OK)
+        return st;
+    if ((st = config_f32_optional(g, c, "rope.scaling.attn_factor", 1e-3, 1e3, &c->yarn_mscale, err)) != RD_OK)
+        return st;
+    return config_u32_optional(g, c, "rope.scaling.original_context_length", 1, LIMIT_CONTEXT, &c->yarn_n_ctx_orig,
+                               err);
+}
+
+/* Llama 3.1's scaling as keys; files made by llama.cpp carry its result as rope_freqs.weight instead. */
+static rd_status read_llama3(const struct gguf *g, struct model_config *c, struct rd_error *err)
+{
+    rd_status st;
+
+    if ((st = config_f32(g, c, "rope.scaling.factor", 1, 1e6, &c->rope_llama3_factor, err)) != RD_OK) return st;
+    if ((st = config_f32(g, c, "rope.scaling.low_freq_factor", 1e-3, 1e6, &c->rope_llama3_low, err)) != RD_OK)
+        return st;
+    if ((st = config_f32(g, c, "rope.scaling.high_freq_factor", 1e-3, 1e6, &c->rope_llama3_high, err)) != RD_OK)
+        return st;
+    if (c->rope_llama3_high <= c->rope_llama3_low)
+        return error_set(err, RD_E_FORMAT,
+                         "key %s.rope.scaling.high_freq_factor: %g, expected more than low_freq_factor %g", c->arch,
+                         (double)c->rope_llama3_high, (double)c->rope_llama3_low);
+    return config_u32(g, c, "rope.scaling.original_context_length", 1, LIMIT_CONTEXT, &c->rope_n_ctx_orig, err);
+}
+
+static rd_status read_rope(const struct gguf *g, struct model_config *c, struct rd_error *err)
+{
+    struct gguf_str s = {"none", 4};
+    char key[128], quoted[64];
+    rd_status st;
+
+    c->n_rot = c->head_dim;
+    c->rope_base = 10000;
+    c->rope_linear_factor = 1;
+    if ((st = config_u32_optional(g, c, "rope.dimension_count", 2, LIMIT_HEAD_DIM, &c->n_rot, err)) != RD_OK) return st;
+    if (c->n_rot % 2 || c->n_rot > c->head_dim)
+        return error_set(err, RD_E_FORMAT, "key %s.rope.dimension_count: %u, expected even and at most the head dim %u",
+                         c->arch, c->n_rot, c->head_dim);
+    if ((st = config_f32_optional(g, c, "rope.freq_base", 1.001, 1e12, &c->rope_base, err)) != RD_OK) return st;
+    c->rope_base_local = c->rope_base;
+
+    key_name(c, "rope.scaling.type", key, sizeof(key));
+    st = gguf_get_str(g, key, &s, err);
+    if (st != RD_OK && st != RD_E_NOT_FOUND) return st;
+    if (s.n == 4 && !memcmp(s.s, "none", 4)) return RD_OK;
+    if (s.n == 6 && !memcmp(s.s, "linear", 6))
+        return config_f32(g, c, "rope.scaling.factor", 1e-3, 1e6, &c->rope_linear_factor, err);
+    if (s.n == 4 && !memcmp(s.s, "yarn", 4)) return read_yarn(g, c, err);
+    if (s.n == 6 && !memcmp(s.s, "llama3", 6)) return read_llama3(g, c, err);
+    return error_set(err, RD_E_UNSUPPORTED, "key %s: \"%s\" is not supported; known: none, linear, yarn, llama3", key,
+                     error_quote(quoted, sizeof(quoted), s.s, s.n));
+}
+
+/* The vocabulary is as large as the embedding; a tokenizer in the file must agree. */
+static rd_status read_vocab_size(const struct gguf *g, struct model_config *c, struct rd_error *err)
+{
+    const struct gguf_tensor *embed = gguf_find_tensor(g, "token_embd.weight");
+    const struct gguf_kv *tokens = gguf_find(g, "tokenizer.ggml.tokens");
+
+    if (!embed) return error_set(err, RD_E_FORMAT, "tensor token_embd.weight is missing");
+    if (embed->dims[1] < 1 || embed->dims[1] > LIMIT_VOCAB)
+        return error_set(err, RD_E_FORMAT, "token_embd.weight: %llu rows, expected 1 .. %u",
+                         (unsigned long long)embed->dims[1], LIMIT_VOCAB);
+    c->n_vocab = (uint32_t)embed->dims[1];
+    if (tokens && (tokens->type != GGUF_ARRAY || tokens->array_type != GGUF_STRING))
+        return error_set(err, RD_E_FORMAT, "key tokenizer.ggml.tokens: not an array of strings");
+    if (tokens && tokens->n != c->n_vocab)
+        return error_set(err, RD_E_FORMAT, "key tokenizer.ggml.tokens: %llu tokens, token_embd.weight has %u rows",
+                         (unsigned long long)tokens->n, c->n_vocab);
+    return RD_OK;
+}
+
+rd_status model_read_config(const struct gguf *g, struct model_config *out, struct rd_error *err)
+{
+    struct model_config c = {0};
+    const struct model_arch *arch;
+    rd_status st;
+
+    if ((st = read_names(g, &c, &arch, err)) != RD_OK) return st;
+    if ((st = read_widths(g, &c, err)) != RD_OK) return st;
+    if ((st = read_rope(g, &c, err)) != RD_OK) return st;
+    if ((st = read_vocab_size(g, &c, err)) != RD_OK) return st;
+    c.attn_scale = (float)(1 / sqrt(c.head_dim));
+    c.embed_scale = 1;
+    c.act = ACT_SILU;
+    c.rope_layout = ROPE_HALF_SPLIT;
+    c.tied_head = !gguf_find_tensor(g, "output.weight");
+    if ((st = arch->read_config(g, &c, err)) != RD_OK) return st;
+    *out = c;
+    return RD_OK;
+}

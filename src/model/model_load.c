@@ -1,0 +1,379 @@
+/* model/model_load.c - from a GGUF file to a model on a backend.
+ *
+ * Order: config, ops that are there, every tensor's name, type and shape, nothing left over in the file; only then is
+ * memory taken in proportion to the file's numbers and are weights loaded. A tensor that the architecture's table does
+ * not name is refused: leaving a bias out would give wrong text silently.
+ */
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/mem.h"
+#include "model/blocks.h"
+
+/* One tensor of the table: where in the file it is and what it becomes. */
+struct tensor_place {
+    const struct tensor_spec *spec;
+    uint32_t layer;  /* of a layer's tensor */
+    char name[96];   /* "blk.3.attn_q.weight" */
+    char label[160]; /* "layer 3 wq (blk.3.attn_q.weight)" */
+    uint32_t n_out, n_in;
+};
+
+uint32_t tensor_dim_size(const struct model_config *c, enum tensor_dim d)
+{
+    switch (d) {
+    case DIM_ONE:
+        return 1;
+    case DIM_HIDDEN:
+        return c->hidden;
+    case DIM_FFN:
+        return c->ffn;
+    case DIM_VOCAB:
+        return c->n_vocab;
+    case DIM_Q:
+        return c->n_heads * c->head_dim;
+    case DIM_KV:
+        return c->n_kv_heads * c->head_dim;
+    case DIM_HEAD:
+        return c->head_dim;
+    case DIM_HALF_ROT:
+        return c->n_rot / 2;
+    }
+    assert(!"an unknown tensor_dim");
+    return 0;
+}
+
+static void place_tensor(const struct model_config *c, const struct tensor_spec *spec, uint32_t layer,
+                         struct tensor_place *out)
+{
+    out->spec = spec;
+    out->layer = layer;
+    if (spec->outer) {
+        snprintf(out->name, sizeof(out->name), "%s", spec->suffix);
+        snprintf(out->label, sizeof(out->label), "%s (%s)", spec->field, out->name);
+    } else {
+        snprintf(out->name, sizeof(out->name), "blk.%u.%s", layer, spec->suffix);
+        snprintf(out->label, sizeof(out->label), "layer %u %s (%s)", layer, spec->field, out->name);
+    }
+    out->n_out = tensor_dim_size(c, spec->n_out);
+    out->n_in = tensor_dim_size(c, spec->n_in);
+}
+
+/* "[4096,512]", GGUF order, trailing dimensions of 1 left out beyond n_dims. */
+static const char *shape_text(char *buf, size_t cap, const struct gguf_tensor *t)
+{
+    size_t n = 0;
+
+    for (uint32_t d = 0; d < t->n_dims && n < cap; d++)
+        n += (size_t)snprintf(buf + n, cap - n, "%s%llu", d ? "," : "[", (unsigned long long)t->dims[d]);
+    if (n < cap) snprintf(buf + n, cap - n, "]");
+    return buf;
+}
+
+static rd_status check_tensor(const struct tensor_place *p, const struct gguf_tensor *t, struct rd_error *err)
+{
+    bool is_vector = p->spec->role == WEIGHT_VECTOR;
+    uint64_t row_bytes;
+    char found[96];
+
+    if (t->dims[0] != p->n_in || t->dims[1] != p->n_out || t->dims[2] != 1 || t->dims[3] != 1) {
+        shape_text(found, sizeof(found), t);
+        if (is_vector) return error_set(err, RD_E_FORMAT, "%s: shape %s, expected [%u]", p->label, found, p->n_in);
+        return error_set(err, RD_E_FORMAT, "%s: shape %s, expected [%u,%u]", p->label, found, p->n_in, p->n_out);
+    }
+    if (is_vector && dtype_block_weights(t->dtype) != 1)
+        return error_set(err, RD_E_FORMAT, "%s: type %s, expected F32, F16 or BF16", p->label, dtype_name(t->dtype));
+    if (!dtype_row_bytes(t->dtype, p->n_in, &row_bytes) || t->n_bytes != row_bytes * p->n_out)
+        return error_set(err, RD_E_FORMAT, "%s: type %s, rows of %u weights are not whole blocks of %u", p->label,
+                         dtype_name(t->dtype), p->n_in, dtype_block_weights(t->dtype));
+    return RD_OK;
+}
+
+/* Calls fn for every tensor of the architecture's table, layer by layer, until it fails. */
+typedef rd_status (*tensor_fn)(void *arg, const struct tensor_place *p, const struct gguf_tensor *t,
+                               struct rd_error *err);
+
+static rd_status for_each_tensor(const struct model_arch *arch, const struct model_config *c, const struct gguf *g,
+                                 tensor_fn fn, void *arg, struct rd_error *err)
+{
+    for (uint32_t step = 0; step <= c->n_layers; step++) /* step 0: outer ones; step n: layer n - 1 */
+        for (uint32_t i = 0; i < arch->n_weights; i++) {
+            struct tensor_place p;
+            rd_status st;
+
+            if (arch->weights[i].outer != (step == 0)) continue;
+            place_tensor(c, &arch->weights[i], step ? step - 1 : 0, &p);
+            st = fn(arg, &p, gguf_find_tensor(g, p.name), err);
+            if (st != RD_OK) return st;
+        }
+    return RD_OK;
+}
+
+struct check_totals {
+    uint64_t n_found, n_bytes;
+};
+
+static rd_status check_one(void *arg, const struct tensor_place *p, const struct gguf_tensor *t, struct rd_error *err)
+{
+    struct check_totals *totals = arg;
+    rd_status st;
+
+    if (!t && p->spec->optional) return RD_OK;
+    if (!t) return error_set(err, RD_E_FORMAT, "%s: tensor is missing", p->label);
+    st = check_tensor(p, t, err);
+    totals->n_found++;
+    totals->n_bytes += t->n_bytes;
+    return st;
+}
+
+/* true: the table names this tensor of the file. */
+static bool table_has(const struct model_arch *arch, const struct model_config *c, struct gguf_str name)
+{
+    const char *dot = name.n > 4 && !memcmp(name.s, "blk.", 4) ? memchr(name.s + 4, '.', name.n - 4) : NULL;
+    const char *suffix = dot ? dot + 1 : name.s;
+    size_t n = name.n - (size_t)(suffix - name.s);
+    uint64_t layer;
+
+    if (dot && name.s[4] == '0' && dot - name.s > 5) return false; /* blk.03 is not blk.3 */
+    if (dot && (!parse_u64(name.s + 4, (size_t)(dot - name.s - 4), &layer) || layer >= c->n_layers)) return false;
+    for (uint32_t i = 0; i < arch->n_weights; i++)
+        if (arch->weights[i].outer == !dot && strlen(arch->weights[i].suffix) == n &&
+            !memcmp(arch->weights[i].suffix, suffix, n))
+            return true;
+    return false;
+}
+
+static rd_status check_tensors(const struct model_arch *arch, const struct model_config *c, const struct gguf *g,
+                               uint64_t *n_bytes, struct rd_error *err)
+{
+    struct check_totals totals = {0};
+    rd_status st = for_each_tensor(arch, c, g, check_one, &totals, err);
+    char quoted[96];
+
+    if (st != RD_OK) return st;
+    *n_bytes = totals.n_bytes;
+    if (totals.n_found == gguf_n_tensors(g)) return RD_OK;
+    for (uint64_t i = 0; i < gguf_n_tensors(g); i++) {
+        struct gguf_str name = gguf_tensor_at(g, i)->name;
+
+        if (!table_has(arch, c, name))
+            return error_set(err, RD_E_UNSUPPORTED, "tensor %s: not a part of %s with %u layers",
+                             error_quote(quoted, sizeof(quoted), name.s, name.n), c->arch, c->n_layers);
+    }
+    return RD_OK;
+}
+
+/* Ops that a forward pass of this config needs and the backend lacks. */
+static rd_status check_ops(const struct backend_ops *ops, const struct model_config *c, struct rd_error *err)
+{
+    const struct {
+        const char *name;
+        bool there;
+    } needed[] = {
+        {"weight_load", ops->weight_load != NULL},
+        {"weight_unload", ops->weight_unload != NULL},
+        {"alloc", ops->alloc != NULL},
+        {"free", ops->free != NULL},
+        {"embed", ops->embed != NULL},
+        {"residual_norm", ops->residual_norm != NULL},
+        {"linear", ops->linear != NULL},
+        {"qkv_rope_write", ops->qkv_rope_write != NULL},
+        {"attention", ops->attention != NULL},
+        {"glu", ops->glu != NULL},
+        {"gather", ops->gather != NULL},
+        {"softcap", ops->softcap != NULL || c->final_softcap <= 0},
+        {"sync", ops->sync != NULL},
+    };
+
+    for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++)
+        if (!needed[i].there)
+            return error_set(err, RD_E_UNSUPPORTED, "architecture %s needs the op %s, which backend %s does not have",
+                             c->arch, needed[i].name, ops->name);
+    return RD_OK;
+}
+
+/* Reads a byte of each page of a tensor: a file that shrank shows here, under the mapping guard, and not in a backend's
+ * worker thread. */
+static rd_status touch_bytes(void *arg)
+{
+    const struct gguf_tensor *t = arg;
+    const volatile uint8_t *p = t->data;
+
+    for (uint64_t i = 0; i < t->n_bytes; i += 4096) (void)p[i];
+    (void)p[t->n_bytes - 1];
+    return RD_OK;
+}
+
+struct load_state {
+    struct model *m;
+    const struct gguf *g;
+    const struct model_progress *progress;
+    uint64_t done_bytes, total_bytes;
+};
+
+static rd_status load_weight(struct load_state *s, const struct tensor_place *p, const struct gguf_tensor *t,
+                             enum weight_role role, struct weight *out, struct rd_error *err)
+{
+    struct host_tensor host = {p->label, t->dtype, p->n_out, p->n_in, t->data};
+    rd_status st = gguf_guard(s->g, touch_bytes, (void *)t, err);
+
+    if (st != RD_OK) return st;
+    st = s->m->ops->weight_load(s->m->be, &host, role, out, err);
+    if (st != RD_OK) return st;
+    s->m->weight_bytes += out->bytes;
+    return RD_OK;
+}
+
+static rd_status load_one(void *arg, const struct tensor_place *p, const struct gguf_tensor *t, struct rd_error *err)
+{
+    struct load_state *s = arg;
+    char *base = p->spec->outer ? (char *)&s->m->outer : (char *)&s->m->layers[p->layer];
+    rd_status st;
+
+    if (!t) return RD_OK;
+    st = load_weight(s, p, t, p->spec->role, (struct weight *)(base + p->spec->offset), err);
+    s->done_bytes += t->n_bytes;
+    if (st == RD_OK && s->progress && s->progress->fn)
+        s->progress->fn(s->progress->arg, (double)s->done_bytes / (double)s->total_bytes);
+    return st;
+}
+
+/* No output.weight: the embedding's tensor once more, in the form that linear wants. */
+static rd_status load_tied_head(struct load_state *s, struct rd_error *err)
+{
+    const struct model_config *c = &s->m->config;
+    struct tensor_place p = {.n_out = c->n_vocab, .n_in = c->hidden, .label = "output (token_embd.weight, tied)"};
+
+    if (!c->tied_head) return RD_OK;
+    return load_weight(s, &p, gguf_find_tensor(s->g, "token_embd.weight"), WEIGHT_MATRIX, &s->m->outer.output, err);
+}
+
+static rd_status load_frequencies(struct model *m, const float *values, const char *label, struct weight *out,
+                                  struct rd_error *err)
+{
+    struct host_tensor host = {label, DTYPE_F32, 1, m->config.n_rot / 2, values};
+    rd_status st = m->ops->weight_load(m->be, &host, WEIGHT_VECTOR, out, err);
+
+    if (st == RD_OK) m->weight_bytes += out->bytes;
+    return st;
+}
+
+static rd_status init_rope(struct model *m, const struct gguf *g, struct rd_error *err)
+{
+    const struct model_config *c = &m->config;
+    const struct gguf_tensor *t = m->outer.rope_freqs.data ? gguf_find_tensor(g, "rope_freqs.weight") : NULL;
+    uint32_t n = c->n_rot / 2;
+    float *factors = NULL, *local;
+    rd_status st = RD_OK;
+
+    m->inv_freq_host = mem_zalloc(2 * (size_t)n, sizeof(float));
+    if (t) factors = mem_alloc(n, sizeof(float));
+    if (!m->inv_freq_host || (t && !factors)) st = error_set(err, RD_E_NOMEM, "RoPE frequencies: out of memory");
+    if (st == RD_OK && t) dtype_to_float(t->dtype, t->data, factors, n);
+    for (uint32_t i = 0; st == RD_OK && t && i < n; i++)
+        if (!(factors[i] > 0))
+            st = error_set(err, RD_E_FORMAT, "rope_freqs.weight: factor %u is %g, expected > 0", i, (double)factors[i]);
+    if (st == RD_OK) {
+        local = m->inv_freq_host + n;
+        rope_global_freqs(c, factors, m->inv_freq_host, &m->rope_mscale);
+        rope_local_freqs(c, local);
+        st = load_frequencies(m, m->inv_freq_host, "RoPE frequencies", &m->inv_freq, err);
+        if (st == RD_OK) st = load_frequencies(m, local, "RoPE frequencies of the window", &m->inv_freq_local, err);
+    }
+    mem_free(factors);
+    return st;
+}
+
+rd_status model_load(const struct gguf *g, const struct backend_ops *ops, struct backend *be, uint32_t max_rows,
+                     uint32_t max_logits, const struct model_progress *progress, struct model **out,
+                     struct rd_error *err)
+{
+    struct model *m = mem_zalloc(1, sizeof(*m));
+    struct load_state load = {.m = m, .g = g, .progress = progress};
+    struct gguf_str arch_name;
+    rd_status st;
+
+    assert(max_rows >= 1 && max_logits >= 1);
+    if (!m) return error_set(err, RD_E_NOMEM, "model: out of memory");
+    m->ops = ops;
+    m->be = be;
+    m->max_rows = max_rows;
+    m->max_logits = u32_min(max_rows, max_logits);
+    if ((st = model_read_config(g, &m->config, err)) != RD_OK) goto fail;
+    if ((st = gguf_get_str(g, "general.architecture", &arch_name, err)) != RD_OK) goto fail;
+    m->arch = model_arch_find(arch_name.s, arch_name.n);
+    if ((st = check_ops(ops, &m->config, err)) != RD_OK) goto fail;
+    if ((st = check_tensors(m->arch, &m->config, g, &load.total_bytes, err)) != RD_OK) goto fail;
+
+    m->layers = mem_zalloc(m->config.n_layers, sizeof(*m->layers));
+    if (!m->layers) {
+        st = error_set(err, RD_E_NOMEM, "model: out of memory");
+        goto fail;
+    }
+    if ((st = for_each_tensor(m->arch, &m->config, g, load_one, &load, err)) != RD_OK) goto fail;
+    if ((st = load_tied_head(&load, err)) != RD_OK) goto fail;
+    if ((st = init_rope(m, g, err)) != RD_OK) goto fail;
+    st = workspace_init(m);
+    if (st != RD_OK) {
+        error_set(err, st, "no memory for the activations of %u rows", max_rows);
+        goto fail;
+    }
+    if (!gguf_unchanged(g)) {
+        st = error_set(err, RD_E_IO, "the model file changed while it was being loaded");
+        goto fail;
+    }
+    *out = m;
+    return RD_OK;
+
+fail:
+    model_destroy(m);
+    return st;
+}
+
+static void unload(struct model *m, struct weight *w)
+{
+    if (w->data) m->ops->weight_unload(m->be, w);
+}
+
+void model_destroy(struct model *m)
+{
+    if (!m) return;
+    for (uint32_t i = 0; m->arch && i < m->arch->n_weights; i++) {
+        const struct tensor_spec *spec = &m->arch->weights[i];
+
+        if (spec->outer) {
+            unload(m, (struct weight *)((char *)&m->outer + spec->offset));
+            continue;
+        }
+        for (uint32_t l = 0; m->layers && l < m->config.n_layers; l++)
+            unload(m, (struct weight *)((char *)&m->layers[l] + spec->offset));
+    }
+    unload(m, &m->inv_freq);
+    unload(m, &m->inv_freq_local);
+    workspace_deinit(m);
+    mem_free(m->inv_freq_host);
+    mem_free(m->layers);
+    mem_free(m);
+}
+
+const struct model_config *model_config(const struct model *m)
+{
+    return &m->config;
+}
+
+uint64_t model_weight_bytes(const struct model *m)
+{
+    return m->weight_bytes;
+}
+
+uint64_t model_workspace_bytes(const struct model *m)
+{
+    return m->ws.n_bytes;
+}
+
+rd_status model_forward(struct model *m, struct kv_storage *kv, const struct model_batch *b, float *logits)
+{
+    return m->arch->forward(m, kv, b, logits);
+}
