@@ -1,0 +1,166 @@
+/* engine/admission.c - the queue, round robin between API keys, and the decision to let a request in.
+ *
+ * A request is admitted when the pages that its prompt still needs, plus what admitted prompts were promised, plus one page for
+ * every live sequence, are free or evictable. The match is locked first: its own prefix may be the oldest leaf. When the next
+ * request does not fit, nothing behind it is let in (no starvation), until a live sequence has released something.
+ */
+#include <assert.h>
+#include "base/checked.h"
+#include "engine/engine_state.h"
+
+void queue_put(struct engine *e, struct request *r, bool at_head)
+{
+    assert(!r->prev && !r->next);
+    r->state = REQUEST_QUEUED;
+    if (!e->queue_head) {
+        e->queue_head = e->queue_tail = r;
+    } else if (at_head) {
+        r->next = e->queue_head;
+        e->queue_head->prev = r;
+        e->queue_head = r;
+    } else {
+        r->prev = e->queue_tail;
+        e->queue_tail->next = r;
+        e->queue_tail = r;
+    }
+    e->n_queue++;
+}
+
+void queue_remove(struct engine *e, struct request *r)
+{
+    if (r->prev) r->prev->next = r->next;
+    else e->queue_head = r->next;
+    if (r->next) r->next->prev = r->prev;
+    else e->queue_tail = r->prev;
+    r->prev = r->next = NULL;
+    e->n_queue--;
+}
+
+static struct fair_slot *fair_find(struct engine *e, uint64_t key)
+{
+    for (uint32_t i = 0; i < ENGINE_FAIR_SLOTS; i++)
+        if (e->fair[i].last_tick && e->fair[i].key == key) return &e->fair[i];
+    return NULL;
+}
+
+static void fair_touch(struct engine *e, uint64_t key)
+{
+    struct fair_slot *slot = fair_find(e, key);
+
+    if (!slot) {
+        slot = &e->fair[0];                             /* the slot that was served longest ago gives way */
+        for (uint32_t i = 1; i < ENGINE_FAIR_SLOTS; i++)
+            if (e->fair[i].last_tick < slot->last_tick) slot = &e->fair[i];
+        slot->key = key;
+    }
+    slot->last_tick = ++e->fair_tick;
+}
+
+/* The oldest request of the key that was served longest ago. Preempted requests come first: they have been served and wait at the head. */
+static struct request *next_in_turn(struct engine *e)
+{
+    struct request *best = e->queue_head;
+    uint64_t best_tick = UINT64_MAX;
+
+    if (!best || best->admitted_before) return best;
+    for (struct request *r = e->queue_head; r && best_tick > 0; r = r->next) {
+        struct fair_slot *slot = fair_find(e, r->p.fair_key);
+        uint64_t tick = slot ? slot->last_tick : 0;
+
+        if (tick < best_tick) {
+            best_tick = tick;
+            best = r;
+        }
+    }
+    return best;
+}
+
+/* Pages that this sequence will still take until its first sampled token has a place. */
+static uint32_t pages_to_come(const struct kv_seq *seq, uint32_t page_tokens)
+{
+    uint32_t n_have = seq->state == KV_SEQ_WAITING ? seq->wait_until : seq->n_computed;
+    uint32_t n_want = u32_ceil_div(seq->n_keys + 1, page_tokens);
+
+    return n_want > n_have / page_tokens ? n_want - n_have / page_tokens : 0;
+}
+
+static uint32_t pages_promised(const struct engine *e)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < e->n_live; i++) {
+        const struct kv_seq *seq = &e->live[i]->seq;
+        bool decoding = seq->state == KV_SEQ_RUNNABLE && seq->n_computed + 1 >= seq->n_keys;
+
+        n += decoding ? 1 : pages_to_come(seq, e->o.page_tokens);
+    }
+    return n;
+}
+
+static bool fits(const struct engine *e, const struct kv_seq *seq)
+{
+    struct page_counts c = page_pool_counts(e->pool);
+    uint64_t need = (uint64_t)pages_to_come(seq, e->o.page_tokens);
+
+    if (e->n_live == 0) return need <= (uint64_t)c.n_free + c.n_ready;
+    return need + pages_promised(e) <= (uint64_t)c.n_free + c.n_ready;
+}
+
+static void count_admission(struct engine *e, struct request *r, uint64_t now)
+{
+    if (r->admitted_before) return;
+    r->admitted_before = true;
+    r->usage.admitted_ns = now;
+    if (r->p.cached) e->stats.matches[r->seq.match_kind]++;
+    engine_give_place(e);
+}
+
+/* True: admitted or ended, go on with the next. False: it does not fit now. */
+static bool admit_one(struct engine *e, struct request *r, uint64_t now)
+{
+    struct radix_node *root = r->p.cached && !r->p.prompt_logprobs ? e->root : NULL;
+    rd_status st = kv_seq_admit(&r->seq, root, now);
+
+    if (st == RD_E_NOMEM && root) {
+        e->stats.insert_failed++;
+        st = kv_seq_admit(&r->seq, NULL, now);          /* no memory for a node never fails a request */
+    }
+    if (st != RD_OK) {
+        request_end(e, r, REQUEST_ERROR, st);
+        return true;
+    }
+    if (!fits(e, &r->seq)) {
+        kv_seq_finish(&r->seq, false, now);
+        if (e->n_live > 0) return false;
+        request_end(e, r, REQUEST_ERROR, RD_E_NO_PAGES); /* handles hold the rest: nothing would ever release it */
+        return true;
+    }
+    queue_remove(e, r);
+    r->state = REQUEST_LIVE;
+    e->live[e->n_live++] = r;
+    fair_touch(e, r->p.fair_key);
+    count_admission(e, r, now);
+    return true;
+}
+
+static uint32_t n_runnable(const struct engine *e)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < e->n_live; i++) n += e->live[i]->seq.state == KV_SEQ_RUNNABLE;
+    return n;
+}
+
+void admission_run(struct engine *e)
+{
+    uint64_t now = clock_now_ns(e->o.clock);
+
+    if (e->blocked && e->n_live > 0) return;
+    e->blocked = false;
+    while (e->n_queue > 0 && e->n_live < e->max_live && n_runnable(e) < e->o.max_running) {
+        if (!admit_one(e, next_in_turn(e), now)) {
+            e->blocked = true;
+            return;
+        }
+    }
+}

@@ -1,0 +1,292 @@
+/* engine/engine.c - creation, the thread, the inbox, calls between steps, published statistics. */
+#include "engine/engine.h"
+#include <assert.h>
+#include <string.h>
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "engine/engine_state.h"
+
+#define WAITERS_PER_RUNNING 4u           /* live sequences that only wait for others cost a slot, but no rows */
+#define N_TASKS 256u
+
+struct engine_task {
+    void (*fn)(struct engine *e, void *arg);
+    void *arg;
+    struct mutex lock;
+    struct cond cond;
+    bool done;
+};
+
+static void copy_rows(void *arg, kv_page to, kv_page from, uint32_t n_rows)
+{
+    struct engine *e = arg;
+
+    e->o.executor.copy_rows(e->o.executor.self, to, from, n_rows);
+}
+
+rd_status engine_create(const struct engine_options *o, struct engine **out)
+{
+    struct engine *e = mem_zalloc(1, sizeof(*e));
+    rd_status st = RD_E_NOMEM;
+
+    assert(o->n_pages >= 2 && o->max_running > 0 && o->executor.max_rows >= o->max_running && o->executor.max_logits > 0);
+    if (!e) return st;
+    e->o = *o;
+    e->max_live = o->max_running * WAITERS_PER_RUNNING;
+    e->logits_bytes = (uint64_t)o->executor.max_logits * o->executor.n_vocab * sizeof(float);
+    random_init(&e->chunk_random, o->chunk_seed);
+    e->live = mem_zalloc(e->max_live, sizeof(struct request *));
+    e->logits = mem_map(e->logits_bytes);
+    if (!e->live || !e->logits) goto fail;
+    if ((st = page_pool_create(o->n_pages, o->page_tokens, &e->pool)) != RD_OK) goto fail;
+    if ((st = radix_create(e->pool, &e->cache.tree)) != RD_OK) goto fail;
+    if ((st = radix_namespace(e->cache.tree, o->namespace_name, o->namespace_bytes, &e->root)) != RD_OK) goto fail;
+    e->cache.pool = e->pool;
+    e->cache.copy_rows = copy_rows;
+    e->cache.copy_arg = e;
+    if ((st = sampler_scratch_create(o->executor.n_vocab, &e->scratch)) != RD_OK) goto fail;
+    if ((st = plan_create(e)) != RD_OK) goto fail;
+    if ((st = queue_create((size_t)o->max_queue + e->max_live, &e->inbox)) != RD_OK) goto fail;
+    if ((st = queue_create(N_TASKS, &e->tasks)) != RD_OK) goto fail;
+    if ((st = wake_create(&e->bell)) != RD_OK) goto fail;
+    engine_publish_stats(e);
+    thread_owner_release(&e->owner);
+    *out = e;
+    return RD_OK;
+
+fail:
+    engine_destroy(e);
+    return st;
+}
+
+static void end_everything(struct engine *e)
+{
+    struct request *r;
+
+    while (e->inbox && (r = queue_try_pop(e->inbox))) queue_put(e, r, false);
+    while (e->queue_head) request_end(e, e->queue_head, REQUEST_ERROR, RD_E_CLOSED);
+    while (e->n_live) request_end(e, e->live[e->n_live - 1], REQUEST_ERROR, RD_E_CLOSED);
+}
+
+void engine_destroy(struct engine *e)
+{
+    if (!e) return;
+    engine_stop(e);
+    queue_destroy(e->inbox);
+    queue_destroy(e->tasks);
+    wake_destroy(e->bell);
+    plan_destroy(e);
+    sampler_scratch_destroy(e->scratch);
+    radix_destroy(e->cache.tree);
+    page_pool_destroy(e->pool);
+    mem_unmap(e->logits, e->logits_bytes);
+    mem_free(e->live);
+    mem_free(e);
+}
+
+static void run_tasks(struct engine *e)
+{
+    struct engine_task *t;
+
+    while ((t = queue_try_pop(e->tasks))) {
+        t->fn(e, t->arg);
+        e->blocked = false;                                 /* a handle may have been given back */
+        mutex_lock(&t->lock);
+        t->done = true;
+        cond_signal(&t->cond);
+        mutex_unlock(&t->lock);
+    }
+}
+
+static void engine_main(void *arg)
+{
+    struct engine *e = arg;
+
+    while (!atomic_load_explicit(&e->closed, memory_order_relaxed)) {
+        run_tasks(e);
+        if (!engine_step(e)) wake_wait(e->bell, 1000000000ull);   /* once a second for TTL and accounting */
+    }
+    end_everything(e);
+    run_tasks(e);
+    engine_publish_stats(e);
+    thread_owner_release(&e->owner);
+}
+
+rd_status engine_start(struct engine *e)
+{
+    rd_status st;
+
+    thread_owner_release(&e->owner);
+    st = thread_start(&e->thread, "engine", engine_main, e);
+    e->started = st == RD_OK;
+    return st;
+}
+
+void engine_stop(struct engine *e)
+{
+    atomic_store_explicit(&e->closed, true, memory_order_relaxed);
+    if (e->started) {
+        queue_close(e->inbox);                              /* a submit that races with us fails or is ended below */
+        wake_ring(e->bell);
+        thread_join(&e->thread);
+        e->started = false;
+        queue_close(e->tasks);
+        run_tasks(e);
+    }
+    end_everything(e);
+}
+
+rd_status engine_take_place(struct engine *e)
+{
+    unsigned n = atomic_load_explicit(&e->n_places, memory_order_relaxed);
+
+    if (atomic_load_explicit(&e->closed, memory_order_relaxed)) return RD_E_CLOSED;
+    do {
+        if (n >= e->o.max_queue) return RD_E_FULL;
+    } while (!atomic_compare_exchange_weak_explicit(&e->n_places, &n, n + 1, memory_order_relaxed, memory_order_relaxed));
+    return RD_OK;
+}
+
+void engine_give_place(struct engine *e)
+{
+    atomic_fetch_sub_explicit(&e->n_places, 1, memory_order_relaxed);
+}
+
+uint32_t engine_max_prompt(const struct engine *e)
+{
+    /* one more page than the tokens fill: the copy of a shared first page */
+    uint64_t by_pages = (uint64_t)(e->o.n_pages - 1) * e->o.page_tokens - 1;
+
+    return (uint32_t)u64_min(by_pages, e->o.n_ctx - 1);
+}
+
+rd_status engine_submit(struct engine *e, struct request *r)
+{
+    rd_status st;
+
+    if (r->n_prompt > engine_max_prompt(e) + (r->p.max_tokens == 0)) return RD_E_CONTEXT;
+    r->usage.submitted_ns = clock_now_ns(e->o.clock);
+    request_ref(r);
+    st = queue_push(e->inbox, r);
+    if (st != RD_OK) {
+        request_unref(r);
+        return st;
+    }
+    wake_ring(e->bell);
+    return RD_OK;
+}
+
+void engine_kick(struct engine *e)
+{
+    wake_ring(e->bell);
+}
+
+rd_status engine_call(struct engine *e, void (*fn)(struct engine *e, void *arg), void *arg)
+{
+    struct engine_task t = {.fn = fn, .arg = arg};
+    rd_status st;
+
+    mutex_init(&t.lock);
+    cond_init(&t.cond);
+    st = queue_push(e->tasks, &t);
+    if (st == RD_E_CLOSED || !e->started) {
+        if (st == RD_OK) run_tasks(e);                      /* no thread: we are it */
+        else fn(e, arg);
+        st = RD_OK;
+    } else if (st == RD_OK) {
+        wake_ring(e->bell);
+        mutex_lock(&t.lock);
+        while (!t.done) cond_wait(&t.cond, &t.lock);        /* the engine thread runs every task, also the last ones when it stops */
+        mutex_unlock(&t.lock);
+    }
+    cond_deinit(&t.cond);
+    mutex_deinit(&t.lock);
+    return st;
+}
+
+struct kv_cache *engine_cache(struct engine *e) { return &e->cache; }
+struct radix_node *engine_root(struct engine *e) { return e->root; }
+
+uint64_t engine_clear_cache(struct engine *e)
+{
+    return radix_clear(e->cache.tree, NULL);
+}
+
+static void gather_stats(struct engine *e)
+{
+    struct page_counts c = page_pool_counts(e->pool);
+    struct radix_counts t = radix_counts(e->cache.tree);
+    struct engine_stats *s = &e->stats;
+
+    s->n_queued = e->n_queue;
+    s->n_waiting = s->n_prefill = s->n_decode = 0;
+    for (uint32_t i = 0; i < e->n_live; i++) {
+        const struct request *r = e->live[i];
+
+        if (r->seq.state == KV_SEQ_WAITING) s->n_waiting++;
+        else if (r->n_generated > 0) s->n_decode++;
+        else s->n_prefill++;
+    }
+    s->pages_total = c.n_total;
+    s->pages_free = c.n_free;
+    s->pages_ready = c.n_ready;
+    s->pages_locked = c.n_locked;
+    s->pages_pending = c.n_pending;
+    s->pages_quarantined = c.n_quarantined;
+    s->pages_evicted = t.n_pages_evicted;
+    s->tree_nodes = t.n_nodes;
+    s->tree_keys = t.n_keys;
+    s->tree_bytes = t.node_bytes;
+    s->rows_copied = e->cache.n_rows_copied;
+    s->prefill_milli_tok_s = e->prefill_rate;
+    s->decode_milli_tok_s = e->decode_rate;
+}
+
+void engine_publish_stats(struct engine *e)
+{
+    unsigned v = atomic_load_explicit(&e->stats_version, memory_order_relaxed);
+    uint64_t words[ENGINE_STATS_WORDS];
+
+    gather_stats(e);
+    memcpy(words, &e->stats, sizeof(words));
+    atomic_store_explicit(&e->stats_version, v + 1, memory_order_seq_cst);
+    for (size_t i = 0; i < ENGINE_STATS_WORDS; i++) atomic_store_explicit(&e->stats_words[i], words[i], memory_order_seq_cst);
+    atomic_store_explicit(&e->stats_version, v + 2, memory_order_seq_cst);
+}
+
+void engine_get_stats(struct engine *e, struct engine_stats *out)
+{
+    uint64_t words[ENGINE_STATS_WORDS];
+    unsigned before, after;
+
+    do {
+        before = atomic_load_explicit(&e->stats_version, memory_order_seq_cst);
+        for (size_t i = 0; i < ENGINE_STATS_WORDS; i++) words[i] = atomic_load_explicit(&e->stats_words[i], memory_order_seq_cst);
+        after = atomic_load_explicit(&e->stats_version, memory_order_seq_cst);
+    } while ((before & 1) || before != after);
+    memcpy(out, words, sizeof(words));
+}
+
+rd_status engine_check(struct engine *e, struct rd_error *err)
+{
+    struct page_counts c = page_pool_counts(e->pool);
+    uint32_t n = 0, n_ready_to_run = 0;
+    rd_status st = kv_check(&e->cache, err);
+
+    if (st != RD_OK) return st;
+    if (c.n_free + c.n_ready + c.n_locked + c.n_pending + c.n_quarantined != c.n_total)
+        return error_set(err, RD_E_INTERNAL, "page states do not add up to %u", c.n_total);
+    for (struct request *r = e->queue_head; r; r = r->next) {
+        n++;
+        if (r->state != REQUEST_QUEUED) return error_set(err, RD_E_INTERNAL, "queued request in state %d", (int)r->state);
+    }
+    if (n != e->n_queue) return error_set(err, RD_E_INTERNAL, "%u requests in the queue, %u counted", n, e->n_queue);
+    for (uint32_t i = 0; i < e->n_live; i++) {
+        if (e->live[i]->state != REQUEST_LIVE) return error_set(err, RD_E_INTERNAL, "live request in state %d", (int)e->live[i]->state);
+        n_ready_to_run += e->live[i]->seq.state == KV_SEQ_RUNNABLE;
+    }
+    if (e->n_live > 0 && n_ready_to_run == 0) return error_set(err, RD_E_INTERNAL, "%u requests wait and nothing runs", e->n_live);
+    return RD_OK;
+}

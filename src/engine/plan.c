@@ -1,0 +1,175 @@
+/* engine/plan.c - which rows run in this step, and where their keys and values go.
+ *
+ * First every decoding sequence, one token each; then prefill chunks in order of admission until the budget: the rows left, and while
+ * others decode, as many as the measured speed computes within the target time. Pages: append in place, take, evict; and when
+ * nothing is left, the youngest running sequence that is not in the batch yet is preempted (it resumes with identical output).
+ */
+#include <assert.h>
+#include "base/checked.h"
+#include "base/mem.h"
+#include "engine/engine_state.h"
+
+#define MIN_CHUNK 32u                    /* rows: at least this much progress per step while others decode */
+
+rd_status plan_create(struct engine *e)
+{
+    struct step_plan *p = &e->plan;
+    uint32_t n_rows = e->o.executor.max_rows, n_live = e->max_live;
+
+    p->tokens = mem_zalloc(n_rows, sizeof(*p->tokens));
+    p->positions = mem_zalloc(n_rows, sizeof(*p->positions));
+    p->row_slot = mem_zalloc(n_rows, sizeof(*p->row_slot));
+    p->row_page = mem_zalloc(n_rows, sizeof(*p->row_page));
+    p->logit_rows = mem_zalloc(e->o.executor.max_logits, sizeof(*p->logit_rows));
+    p->runs = mem_zalloc(n_live, sizeof(*p->runs));
+    p->run_request = mem_zalloc(n_live, sizeof(struct request *));
+    p->run_logits = mem_zalloc(n_live, sizeof(*p->run_logits));
+    if (!p->tokens || !p->positions || !p->row_slot || !p->row_page || !p->logit_rows || !p->runs || !p->run_request || !p->run_logits)
+        return RD_E_NOMEM;
+    p->batch = (struct model_batch){.tokens = p->tokens, .positions = p->positions, .row_page = p->row_page, .row_slot = p->row_slot,
+                                    .runs = p->runs, .logit_rows = p->logit_rows};
+    return RD_OK;
+}
+
+void plan_destroy(struct engine *e)
+{
+    struct step_plan *p = &e->plan;
+
+    mem_free(p->tokens);
+    mem_free(p->positions);
+    mem_free(p->row_slot);
+    mem_free(p->row_page);
+    mem_free(p->logit_rows);
+    mem_free(p->runs);
+    mem_free(p->run_request);
+    mem_free(p->run_logits);
+}
+
+/* The youngest running sequence outside the batch. */
+static struct request *youngest_outside(const struct engine *e)
+{
+    for (uint32_t i = e->n_live; i-- > 0;)
+        if (e->live[i]->seq.state == KV_SEQ_RUNNABLE && !e->live[i]->in_batch) return e->live[i];
+    return NULL;
+}
+
+/* Pages for n rows of r: evict, then preempt. False: not in this step (r itself may have been preempted or ended). */
+static bool find_pages(struct engine *e, struct request *r, uint32_t n, bool may_wait)
+{
+    for (;;) {
+        rd_status st = kv_seq_reserve(&r->seq, n);
+        struct request *victim;
+        uint32_t need;
+
+        if (st == RD_OK) return true;
+        need = kv_seq_pages_needed(&r->seq, n);
+        if (need > page_pool_n_free(e->pool) && radix_evict(e->cache.tree, need - page_pool_n_free(e->pool)) > 0) continue;
+        if (may_wait && e->plan.batch.n_runs > 0) return false;         /* others run, and will release pages */
+        victim = youngest_outside(e);
+        assert(victim);                                                 /* r itself is one */
+        if (victim == r && e->plan.batch.n_runs == 0 && e->n_live == 1) {
+            request_end(e, r, REQUEST_ERROR, RD_E_NO_PAGES);            /* alone, and the pool is held by handles */
+            return false;
+        }
+        request_preempt(e, victim);
+        if (victim == r) return false;
+    }
+}
+
+static void add_run(struct engine *e, struct request *r, uint32_t n)
+{
+    struct step_plan *p = &e->plan;
+    struct model_batch *b = &p->batch;
+    struct kv_seq *seq = &r->seq;
+    uint32_t pos0 = seq->n_computed, P = e->o.page_tokens;
+
+    p->runs[b->n_runs] = (struct seq_run){b->n_rows, n, pos0, seq->pages};
+    p->run_request[b->n_runs] = r;
+    p->run_logits[b->n_runs] = b->n_logits;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t row = b->n_rows + i, pos = pos0 + i;
+
+        p->tokens[row] = (int32_t)seq->keys[pos];
+        p->positions[row] = pos;
+        p->row_page[row] = seq->pages[pos / P];
+        p->row_slot[row] = pos % P;
+        if (r->p.prompt_logprobs && pos < r->n_prompt) p->logit_rows[b->n_logits++] = row;
+        else if (pos + 1 == seq->n_keys) p->logit_rows[b->n_logits++] = row;
+    }
+    b->n_rows += n;
+    b->n_runs++;
+    r->in_batch = true;
+}
+
+static bool wants_rows(const struct request *r, bool decode)
+{
+    const struct kv_seq *seq = &r->seq;
+
+    if (seq->state != KV_SEQ_RUNNABLE || r->in_batch) return false;
+    return (seq->n_keys - seq->n_computed == 1 && r->n_generated > 0) == decode;
+}
+
+static void plan_decodes(struct engine *e)
+{
+    struct step_plan *p = &e->plan;
+
+    for (uint32_t i = 0; i < e->n_live;) {
+        struct request *r = e->live[i];
+
+        if (!wants_rows(r, true) || request_ring_full(r) || p->batch.n_rows >= e->o.max_running) {
+            i++;
+            continue;
+        }
+        if (find_pages(e, r, 1, false)) add_run(e, r, 1);
+        if (i < e->n_live && e->live[i] == r) i++;              /* else r has left: its place is another's now */
+    }
+    p->n_decode = p->batch.n_rows;
+}
+
+static uint32_t prefill_budget(const struct engine *e)
+{
+    uint32_t rows = e->o.executor.max_rows - e->plan.batch.n_rows;
+    uint64_t timed;
+
+    rows = u32_min(rows, e->o.max_chunk);
+    if (e->plan.n_decode == 0 || e->prefill_rate == 0) return rows;
+    timed = e->prefill_rate / 1000 * (e->o.step_target_ns / 1000) / 1000000;
+    return u32_min(rows, u32_max((uint32_t)u64_min(timed, UINT32_MAX), MIN_CHUNK));
+}
+
+static uint32_t chunk_length(struct engine *e, const struct request *r, uint32_t budget)
+{
+    uint32_t n = u32_min(budget, r->seq.n_keys - r->seq.n_computed);
+
+    if (r->p.prompt_logprobs) n = u32_min(n, e->o.executor.max_logits - e->plan.batch.n_logits);
+    else if (e->plan.batch.n_logits >= e->o.executor.max_logits) n = u32_min(n, r->seq.n_keys - r->seq.n_computed - 1);
+    if (n > 0 && e->o.chunk_seed) n = 1 + (uint32_t)random_below(&e->chunk_random, n);
+    return n;
+}
+
+static void plan_prefills(struct engine *e)
+{
+    uint32_t budget = prefill_budget(e);
+
+    for (uint32_t i = 0; i < e->n_live && budget > 0;) {
+        struct request *r = e->live[i];
+        uint32_t n = wants_rows(r, false) && !request_ring_full(r) ? chunk_length(e, r, budget) : 0;
+
+        if (n > 0 && find_pages(e, r, n, true)) {
+            add_run(e, r, n);
+            budget -= n;
+        }
+        if (i < e->n_live && e->live[i] == r) i++;
+    }
+    e->plan.n_prefill_rows = e->plan.batch.n_rows - e->plan.n_decode;
+}
+
+void plan_step(struct engine *e)
+{
+    struct model_batch *b = &e->plan.batch;
+
+    b->n_rows = b->n_runs = b->n_logits = 0;
+    for (uint32_t i = 0; i < e->n_live; i++) e->live[i]->in_batch = false;
+    plan_decodes(e);
+    plan_prefills(e);
+}

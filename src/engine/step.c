@@ -1,0 +1,275 @@
+/* engine/step.c - one turn of the engine: reap, admit, plan, forward, commit, sample, finish. */
+#include <assert.h>
+#include "base/checked.h"
+#include "base/log.h"
+#include "engine/engine_state.h"
+
+#define HOUSEKEEPING_NS 1000000000ull    /* TTL and the accounting equation: once a second */
+#define MIN_MEASURED_ROWS 16u            /* smaller prefills say little about the speed */
+#define EXPIRE_NODES 64u                 /* nodes dropped per housekeeping at most: a step must stay short */
+
+static void live_remove(struct engine *e, struct request *r)
+{
+    uint32_t i = 0;
+
+    while (e->live[i] != r) i++;
+    for (e->n_live--; i < e->n_live; i++) e->live[i] = e->live[i + 1];
+    e->blocked = false;                                     /* what it held may let the next one in */
+}
+
+static void count_end(struct engine *e, enum request_finish finish)
+{
+    switch (finish) {
+    case REQUEST_STOP: e->stats.n_stop++; break;
+    case REQUEST_LENGTH: e->stats.n_length++; break;
+    case REQUEST_CANCELLED: e->stats.n_cancelled++; break;
+    case REQUEST_ERROR: e->stats.n_failed++; break;
+    }
+}
+
+/* Keeps the path of a finished prompt for the low-level interface. */
+static rd_status hold_path(struct engine *e, struct request *r, uint64_t now)
+{
+    uint32_t n_held = 0;
+
+    r->held = kv_hold(&e->cache, e->root, r->seq.keys, r->seq.n_computed, now, &n_held);
+    if (n_held == r->seq.n_computed) return RD_OK;
+    kv_unhold(&e->cache, r->held);
+    r->held = NULL;
+    return RD_E_NOMEM;
+}
+
+void request_end(struct engine *e, struct request *r, enum request_finish finish, rd_status st)
+{
+    uint64_t now = clock_now_ns(e->o.clock);
+    bool keep = r->p.cached && r->seq.cached && finish != REQUEST_ERROR;
+
+    if (r->state == REQUEST_LIVE) {
+        kv_seq_finish(&r->seq, keep, now);
+        live_remove(e, r);
+        if (r->p.hold && finish == REQUEST_LENGTH) st = hold_path(e, r, now);
+        if (st != RD_OK && finish == REQUEST_LENGTH) finish = REQUEST_ERROR;
+    } else {
+        queue_remove(e, r);
+        if (!r->admitted_before) engine_give_place(e);
+    }
+    count_end(e, finish);
+    r->state = REQUEST_ENDED;
+    r->finish = finish;
+    r->status = st;
+    r->usage.n_prompt = r->n_prompt;
+    r->usage.n_generated = r->n_generated;
+    r->usage.n_joined = u32_min(r->seq.n_hit_in_flight, r->usage.n_cached);
+    r->usage.ended_ns = now;
+    atomic_store_explicit(&r->ended, true, memory_order_release);
+    if (r->p.wake) r->p.wake(r->p.wake_arg);
+    request_unref(r);
+}
+
+void request_preempt(struct engine *e, struct request *r)
+{
+    kv_seq_finish(&r->seq, r->p.cached && r->seq.cached, clock_now_ns(e->o.clock));
+    live_remove(e, r);
+    queue_put(e, r, true);
+    e->blocked = true;                                      /* it did not fit: wait until something else is released */
+    e->stats.n_preempted++;
+}
+
+/* Cancelled requests, queued and live, and those whose ground a device error took away. */
+static void reap(struct engine *e)
+{
+    for (struct request *r = e->queue_head, *next; r; r = next) {
+        next = r->next;
+        if (atomic_load_explicit(&r->cancel, memory_order_relaxed) != CANCEL_NONE)
+            request_end(e, r, REQUEST_CANCELLED, RD_E_CANCELLED);
+    }
+    for (uint32_t i = 0; i < e->n_live;) {
+        struct request *r = e->live[i];
+        int cancel = atomic_load_explicit(&r->cancel, memory_order_relaxed);
+
+        if (r->seq.state == KV_SEQ_POISONED) request_end(e, r, REQUEST_ERROR, RD_E_DEVICE);
+        else if (cancel == CANCEL_SATISFIED) request_end(e, r, REQUEST_STOP, RD_OK);
+        else if (cancel == CANCEL_GONE) request_end(e, r, REQUEST_CANCELLED, RD_E_CANCELLED);
+        else i++;
+    }
+}
+
+static bool is_end_token(const struct request *r, int32_t token)
+{
+    for (uint32_t i = 0; i < r->p.n_end_tokens; i++)
+        if (r->p.end_tokens[i] == token) return true;
+    return false;
+}
+
+/* Prompt log probabilities of the rows that this step computed: row at position p tells about token p + 1. */
+static rd_status keep_prompt_logprobs(struct engine *e, struct request *r, const struct seq_run *run, const float *logits)
+{
+    uint32_t n_vocab = e->o.executor.n_vocab;
+    struct sampler_result t;
+
+    for (uint32_t i = 0; i < run->n_rows && run->pos0 + i + 1 < r->n_prompt; i++) {
+        uint32_t pos = run->pos0 + i + 1;
+        rd_status st = sampler_logprobs(e->scratch, logits + (size_t)i * n_vocab, n_vocab, (int32_t)r->seq.keys[pos], r->n_top_cap, &t);
+
+        if (st != RD_OK) return st;
+        r->prompt_logprobs[pos] = (struct token_logprob){t.token, t.logprob};
+        for (uint32_t k = 0; k < t.n_top && k < r->n_top_cap; k++) r->prompt_top[(size_t)pos * r->n_top_cap + k] = t.top[k];
+    }
+    return RD_OK;
+}
+
+/* The logits after the last known token: one more token, or the end. */
+static void sample_next(struct engine *e, struct request *r, const float *logits, uint64_t now)
+{
+    struct sampler_result t;
+    rd_status st;
+
+    if (r->p.logits_out) {
+        for (uint32_t i = 0; i < e->o.executor.n_vocab; i++) r->p.logits_out[i] = logits[i];
+    }
+    if (r->p.max_tokens == 0) {
+        request_end(e, r, REQUEST_LENGTH, RD_OK);
+        return;
+    }
+    st = sampler_sample(r->sampler, e->scratch, logits, r->p.ignore_eos ? r->p.end_tokens : NULL, r->p.ignore_eos ? r->p.n_end_tokens : 0,
+                        r->seq.n_keys, &t);
+    if (st != RD_OK) {
+        request_end(e, r, REQUEST_ERROR, st);
+        return;
+    }
+    if (r->usage.first_token_ns == 0) r->usage.first_token_ns = now;
+    if (is_end_token(r, t.token)) {
+        r->stop_token = t.token;
+        request_end(e, r, REQUEST_STOP, RD_OK);
+        return;
+    }
+    request_push(r, &t);                                    /* plan.c runs nobody whose ring is full */
+    r->n_generated++;
+    e->stats.generated++;
+    sampler_accept(r->sampler, t.token, false);
+    if (r->n_generated >= r->p.max_tokens || r->seq.n_keys >= r->seq.n_keys_cap) {
+        request_end(e, r, REQUEST_LENGTH, RD_OK);           /* the last token has no KV yet and is not stored */
+        return;
+    }
+    kv_seq_push(&r->seq, (kv_key)t.token);
+    if (r->p.wake) r->p.wake(r->p.wake_arg);
+}
+
+/* Counts each prompt row once: computed here first, or taken from the tree. */
+static void count_rows(struct engine *e, struct request *r, const struct seq_run *run)
+{
+    uint32_t end = u32_min(run->pos0 + run->n_rows, r->n_prompt), begin = u32_max(run->pos0, r->prompt_high);
+    uint32_t fresh = end > begin ? end - begin : 0;
+
+    if (run->pos0 < r->n_prompt) e->stats.recomputed += u32_min(run->n_rows, end - run->pos0) - fresh;
+    r->n_prompt_computed += fresh;
+    e->stats.prompt_computed += fresh;
+    if (end <= r->prompt_high) return;
+    r->prompt_high = end;
+    if (end < r->n_prompt) return;
+    r->usage.n_cached = r->n_prompt - r->n_prompt_computed;
+    e->stats.prompt_cached += r->usage.n_cached;
+    e->stats.prompt_joined += u32_min(r->seq.n_hit_in_flight, r->usage.n_cached);
+}
+
+static void finish_step(struct engine *e, uint64_t now)
+{
+    struct step_plan *p = &e->plan;
+
+    for (uint32_t i = 0; i < p->batch.n_runs; i++) {
+        kv_seq_commit(&p->run_request[i]->seq);             /* all first: only now are the step's positions matchable as ready */
+        count_rows(e, p->run_request[i], &p->runs[i]);
+    }
+    for (uint32_t i = 0; i < p->batch.n_runs; i++) {
+        struct request *r = p->run_request[i];
+        const float *logits = e->logits + (size_t)p->run_logits[i] * e->o.executor.n_vocab;
+        bool in_prompt = r->p.prompt_logprobs && p->runs[i].pos0 < r->n_prompt;
+        rd_status st = in_prompt ? keep_prompt_logprobs(e, r, &p->runs[i], logits) : RD_OK;
+
+        if (st != RD_OK) {
+            request_end(e, r, REQUEST_ERROR, st);
+        } else if (r->seq.n_computed == r->seq.n_keys) {
+            sample_next(e, r, in_prompt ? logits + (size_t)(p->runs[i].n_rows - 1) * e->o.executor.n_vocab : logits, now);
+        }
+    }
+}
+
+static void fail_step(struct engine *e, rd_status st)
+{
+    struct step_plan *p = &e->plan;
+
+    log_error("a step of %u rows failed: %s", p->batch.n_rows, rd_status_name(st));
+    e->stats.device_errors++;
+    for (uint32_t i = 0; i < p->batch.n_runs; i++) kv_seq_poison(&p->run_request[i]->seq);
+    reap(e);
+}
+
+static void smooth(uint64_t *rate, uint64_t n_tokens, uint64_t ns)
+{
+    uint64_t now = ns ? n_tokens * 1000000000000ull / ns : 0;
+
+    *rate = *rate ? (*rate * 7 + now) / 8 : now;
+}
+
+static void measure(struct engine *e, uint64_t ns)
+{
+    struct step_plan *p = &e->plan;
+
+    e->stats.n_steps++;
+    e->stats.step_rows += p->batch.n_rows;
+    e->stats.step_ns_last = ns;
+    if (p->n_decode == 0 && p->n_prefill_rows >= MIN_MEASURED_ROWS) smooth(&e->prefill_rate, p->n_prefill_rows, ns);
+    if (p->n_prefill_rows == 0 && p->n_decode > 0) smooth(&e->decode_rate, p->n_decode, ns);
+}
+
+static void housekeeping(struct engine *e, uint64_t now)
+{
+    struct page_counts c = page_pool_counts(e->pool);
+
+    if (now - e->housekeeping_ns < HOUSEKEEPING_NS) return;
+    e->housekeeping_ns = now;
+    if (e->o.ttl_ns && now > e->o.ttl_ns) radix_expire(e->cache.tree, now - e->o.ttl_ns, EXPIRE_NODES);
+    while (radix_counts(e->cache.tree).node_bytes > e->o.kv_bytes / 8 && radix_evict(e->cache.tree, EXPIRE_NODES) > 0) {}
+    if (c.n_free + c.n_ready + c.n_locked + c.n_pending + c.n_quarantined != c.n_total) {
+        e->stats.accounting_errors++;
+        log_error("page accounting: %u free, %u ready, %u locked, %u pending, %u quarantined of %u", c.n_free, c.n_ready, c.n_locked,
+                  c.n_pending, c.n_quarantined, c.n_total);
+    }
+}
+
+static void drain_inbox(struct engine *e)
+{
+    struct request *r;
+
+    for (uint32_t i = 0; i < e->o.max_queue && (r = queue_try_pop(e->inbox)); i++) {
+        r->queued_ns = clock_now_ns(e->o.clock);
+        e->stats.n_submitted++;
+        queue_put(e, r, false);
+    }
+}
+
+bool engine_step(struct engine *e)
+{
+    uint64_t begin, end;
+    rd_status st;
+
+    thread_owner_check(&e->owner);
+    drain_inbox(e);
+    reap(e);
+    admission_run(e);
+    plan_step(e);
+    begin = clock_now_ns(e->o.clock);
+    if (e->plan.batch.n_rows > 0) {
+        st = e->o.executor.forward(e->o.executor.self, &e->plan.batch, e->logits);
+        end = clock_now_ns(e->o.clock);
+        if (st == RD_OK) {
+            measure(e, end - begin);
+            finish_step(e, end);
+        } else {
+            fail_step(e, st);
+        }
+    }
+    housekeeping(e, begin);
+    engine_publish_stats(e);
+    return e->plan.batch.n_rows > 0;
+}
