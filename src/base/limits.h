@@ -17,6 +17,7 @@
 #define LIMIT_VOCAB              (1u << 21)
 #define LIMIT_CONTEXT            (1u << 24)      /* tokens */
 #define LIMIT_TOKEN_BYTES        (1u << 16)      /* one vocabulary entry */
+#define LIMIT_TEXT_BYTES         (256u << 20)    /* one text to tokenise */
 
 /* requests */
 #define LIMIT_BODY_BYTES         (32u << 20)
@@ -39,3 +40,4 @@
 
 /* server */
 #define LIMIT_CONNECTIONS        4096u
+#define LIMIT_CPU_THREADS        64u

@@ -1,0 +1,61 @@
+/* backend/cpu/ref/rows_ref.c - row operations, one value after the other: what every variant must reproduce to the bit. */
+#include "backend/cpu/row_kernels.h"
+#include <assert.h>
+#include "backend/cpu/cpu_math.h"
+
+static float sum_squares(const float *x, uint32_t n)
+{
+    float p[16] = {0};
+
+    for (uint32_t i = 0; i < n; i++) p[i % 16] = fmaf(x[i], x[i], p[i % 16]);
+    return cpu_tree16(p);
+}
+
+static void add(float *x, const float *delta, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) x[i] += delta[i];
+}
+
+static void scale(const float *x, float s, const float *w, float *out, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) out[i] = w ? (x[i] * s) * w[i] : x[i] * s;
+}
+
+static void add_scaled(float *x, const float *delta, float s, const float *w, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) x[i] = fmaf(delta[i] * s, w[i], x[i]);
+}
+
+static void glu(enum activation act, const float *gate, const float *up, float *out, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) out[i] = (act == ACT_SILU ? cpu_silu(gate[i]) : cpu_gelu(gate[i])) * up[i];
+}
+
+static void softcap(float *x, float cap, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) x[i] = cap * cpu_tanh(x[i] / cap);
+}
+
+static void rope(enum rope_layout layout, float *x, const float *c, const float *s, uint32_t n_rot)
+{
+    for (uint32_t i = 0; i < n_rot / 2; i++) {
+        float *a = layout == ROPE_INTERLEAVED ? x + 2 * i : x + i;
+        float *b = layout == ROPE_INTERLEAVED ? a + 1 : a + n_rot / 2;
+        float a0 = *a, b0 = *b;
+
+        *a = fmaf(a0, c[i], -(b0 * s[i]));
+        *b = fmaf(a0, s[i], b0 * c[i]);
+    }
+}
+
+static void store_kv(enum dtype dtype, const float *x, void *dst, uint32_t n)
+{
+    switch (dtype) {
+    case DTYPE_F16: for (uint32_t i = 0; i < n; i++) ((uint16_t *)dst)[i] = float_to_half(x[i]); break;
+    case DTYPE_BF16: for (uint32_t i = 0; i < n; i++) ((uint16_t *)dst)[i] = float_to_bf16(x[i]); break;
+    case DTYPE_F32: memcpy(dst, x, (size_t)n * sizeof(*x)); break;
+    default: assert(!"KV type");
+    }
+}
+
+const struct cpu_row_kernels cpu_rows_ref = {sum_squares, add, scale, add_scaled, glu, softcap, rope, store_kv};

@@ -1,0 +1,178 @@
+/* backend/cpu/v16_avx2.h - sixteen floats as two 256-bit registers; the vocabulary of rows_v16.h and attn_v16.h (also in v16_avx512.h).
+ * Included by *_avx2.c only.
+ */
+#pragma once
+#include <immintrin.h>
+#include <stdint.h>
+#include <string.h>
+
+#define V16_PV_VECTORS 1                    /* accumulators per pair that fit the register file, attn_v16.h */
+
+typedef struct { __m256 a, b; } v16;        /* lanes 0 .. 7, 8 .. 15 */
+
+static inline v16 v16_set(float x) { return (v16){_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+static inline v16 v16_load(const float *p) { return (v16){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+static inline void v16_store(float *p, v16 v) { _mm256_storeu_ps(p, v.a), _mm256_storeu_ps(p + 8, v.b); }
+
+/* The first n (0 .. 15) of p, the rest 0; the rest of p is not touched. */
+static inline v16 v16_load_n(const float *p, uint32_t n)
+{
+    float t[16] = {0};
+
+    memcpy(t, p, n * sizeof(*t));
+    return v16_load(t);
+}
+
+static inline void v16_store_n(float *p, v16 v, uint32_t n)
+{
+    float t[16];
+
+    v16_store(t, v);
+    memcpy(p, t, n * sizeof(*t));
+}
+
+#define V16_BINARY(name, op) \
+    static inline v16 name(v16 x, v16 y) { return (v16){op(x.a, y.a), op(x.b, y.b)}; }
+V16_BINARY(v16_add, _mm256_add_ps)
+V16_BINARY(v16_sub, _mm256_sub_ps)
+V16_BINARY(v16_mul, _mm256_mul_ps)
+V16_BINARY(v16_div, _mm256_div_ps)
+V16_BINARY(v16_max, _mm256_max_ps)          /* y when either is NaN */
+V16_BINARY(v16_min, _mm256_min_ps)
+V16_BINARY(v16_and, _mm256_and_ps)
+V16_BINARY(v16_or, _mm256_or_ps)
+V16_BINARY(v16_xor, _mm256_xor_ps)
+#undef V16_BINARY
+
+static inline v16 v16_fma(v16 x, v16 y, v16 z) { return (v16){_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)}; }
+static inline v16 v16_fmsub(v16 x, v16 y, v16 z) { return (v16){_mm256_fmsub_ps(x.a, y.a, z.a), _mm256_fmsub_ps(x.b, y.b, z.b)}; }
+
+/* a < b ? x : y */
+static inline v16 v16_if_less(v16 a, v16 b, v16 x, v16 y)
+{
+    return (v16){_mm256_blendv_ps(y.a, x.a, _mm256_cmp_ps(a.a, b.a, _CMP_LT_OQ)),
+                 _mm256_blendv_ps(y.b, x.b, _mm256_cmp_ps(a.b, b.b, _CMP_LT_OQ))};
+}
+
+/* v where lo <= lane < hi (both at most 16), other elsewhere */
+static inline v16 v16_keep(v16 v, uint32_t lo, uint32_t hi, v16 other)
+{
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), eight = _mm256_set1_epi32(8);
+    __m256i from = _mm256_set1_epi32((int)lo - 1), to = _mm256_set1_epi32((int)hi), upper = _mm256_add_epi32(lane, eight);
+    __m256i in_a = _mm256_and_si256(_mm256_cmpgt_epi32(lane, from), _mm256_cmpgt_epi32(to, lane));
+    __m256i in_b = _mm256_and_si256(_mm256_cmpgt_epi32(upper, from), _mm256_cmpgt_epi32(to, upper));
+
+    return (v16){_mm256_blendv_ps(other.a, v.a, _mm256_castsi256_ps(in_a)),
+                 _mm256_blendv_ps(other.b, v.b, _mm256_castsi256_ps(in_b))};
+}
+
+static inline void v8_exp_scale(__m256 t, uint32_t magic_bits, __m256 *first, __m256 *second)
+{
+    __m256i k = _mm256_sub_epi32(_mm256_castps_si256(t), _mm256_set1_epi32((int)magic_bits)), half = _mm256_srai_epi32(k, 1);
+    __m256i bias = _mm256_set1_epi32(127);
+
+    *first = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23));
+    *second = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_sub_epi32(k, half), bias), 23));
+}
+
+/* The two powers of two whose product is 2^n, n = bits(t) - bits of EXP_MAGIC; see cpu_exp. */
+static inline void v16_exp_scale(v16 t, uint32_t magic_bits, v16 *first, v16 *second)
+{
+    v8_exp_scale(t.a, magic_bits, &first->a, &second->a);
+    v8_exp_scale(t.b, magic_bits, &first->b, &second->b);
+}
+
+static inline float v16_tree(v16 v)
+{
+    __m256 s8 = _mm256_add_ps(v.a, v.b);
+    __m128 s4 = _mm_add_ps(_mm256_castps256_ps128(s8), _mm256_extractf128_ps(s8, 1));
+    __m128 s2 = _mm_add_ps(s4, _mm_movehl_ps(s4, s4));
+
+    return _mm_cvtss_f32(_mm_add_ss(s2, _mm_movehdup_ps(s2)));
+}
+
+static inline float v16_highest(v16 v)
+{
+    __m256 s8 = _mm256_max_ps(v.a, v.b);
+    __m128 s4 = _mm_max_ps(_mm256_castps256_ps128(s8), _mm256_extractf128_ps(s8, 1));
+    __m128 s2 = _mm_max_ps(s4, _mm_movehl_ps(s4, s4));
+
+    return _mm_cvtss_f32(_mm_max_ss(s2, _mm_movehdup_ps(s2)));
+}
+
+static inline __m256 v8_load_bf16(const uint16_t *p)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)), 16));
+}
+
+static inline v16 v16_load_half(const uint16_t *p)
+{
+    return (v16){_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)), _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p + 8)))};
+}
+static inline v16 v16_load_bf16(const uint16_t *p) { return (v16){v8_load_bf16(p), v8_load_bf16(p + 8)}; }
+
+static inline void v16_store_half(uint16_t *p, v16 v)
+{
+    _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(v.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    _mm_storeu_si128((__m128i *)(p + 8), _mm256_cvtps_ph(v.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+static inline __m256i v8_round_bf16(__m256 v)
+{
+    __m256i bits = _mm256_castps_si256(v), high = _mm256_srli_epi32(bits, 16);
+    __m256i odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
+    __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), 16);
+    __m256i nan = _mm256_or_si256(high, _mm256_set1_epi32(0x40));
+
+    return _mm256_blendv_epi8(rounded, nan, _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q)));
+}
+
+static inline void v16_store_bf16(uint16_t *p, v16 v)
+{
+    __m256i packed = _mm256_packus_epi32(v8_round_bf16(v.a), v8_round_bf16(v.b));   /* a0-3 b0-3 a4-7 b4-7 */
+
+    _mm256_storeu_si256((__m256i *)p, _mm256_permute4x64_epi64(packed, 0xd8));
+}
+
+/* Four keys: lanes i and i + 8 already added (the first level of tree16), one register of 8 per key. */
+static inline void v16_dot_4_keys(const float *q, const float *k, uint32_t dim, __m256 out[4])
+{
+    v16 s[4] = {v16_set(0), v16_set(0), v16_set(0), v16_set(0)};
+
+    for (uint32_t i = 0; i < dim; i += 16) {
+        v16 x = v16_load(q + i);
+
+#pragma GCC unroll 4
+        for (uint32_t j = 0; j < 4; j++) s[j] = v16_fma(x, v16_load(k + (uint64_t)j * dim + i), s[j]);
+    }
+    for (int j = 0; j < 4; j++) out[j] = _mm256_add_ps(s[j].a, s[j].b);
+}
+
+static inline __m256 v8_level_4(__m256 x, __m256 y)
+{
+    return _mm256_add_ps(_mm256_permute2f128_ps(x, y, 0x20), _mm256_permute2f128_ps(x, y, 0x31));
+}
+static inline __m256 v8_level_2(__m256 x, __m256 y)
+{
+    return _mm256_add_ps(_mm256_shuffle_ps(x, y, 0x44), _mm256_shuffle_ps(x, y, 0xee));
+}
+static inline __m256 v8_level_1(__m256 x, __m256 y)
+{
+    return _mm256_add_ps(_mm256_shuffle_ps(x, y, 0x88), _mm256_shuffle_ps(x, y, 0xdd));
+}
+
+static inline __m256 v16_dot_8_keys(const float *q, const float *k, uint32_t dim)
+{
+    __m256 low[4], high[4];                 /* keys 0 .. 3 and 4 .. 7: key j and j + 4 share a register, one per 128-bit half */
+
+    v16_dot_4_keys(q, k, dim, low);
+    v16_dot_4_keys(q, k + (uint64_t)4 * dim, dim, high);
+    return v8_level_1(v8_level_2(v8_level_4(low[0], high[0]), v8_level_4(low[1], high[1])),
+                      v8_level_2(v8_level_4(low[2], high[2]), v8_level_4(low[3], high[3])));
+}
+
+/* Lane j: q . k[j], for 16 keys of dim floats (a multiple of 16), each the tree16 of 16 partial sums. */
+static inline v16 v16_dot_16_keys(const float *q, const float *k, uint32_t dim)
+{
+    return (v16){v16_dot_8_keys(q, k, dim), v16_dot_8_keys(q, k + (uint64_t)8 * dim, dim)};
+}
