@@ -54,7 +54,8 @@ struct kv_seq {
     uint32_t n_hit;                       /* prompt tokens taken from the tree at admission, in-flight ones included */
     uint32_t n_hit_in_flight;             /* of those, computed by another sequence while this one waited */
     uint32_t wait_until;                  /* WAITING: runnable when positions < wait_until are computed */
-    uint32_t n_path;                      /* keys of this sequence that lie on its path in the tree: up to somewhere in node */
+    uint32_t n_path;                      /* keys of this sequence that lie on its path in the tree; after a split it
+                                             may end above node, which stays locked all the same */
     uint32_t n_ready_at_admit;            /* of the hit, computed when it was admitted */
     enum radix_match_kind match_kind;
     kv_page *pages;                       /* block table [n_pages of n_pages_cap], allocated by init for max_keys */

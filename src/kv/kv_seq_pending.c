@@ -170,6 +170,12 @@ void kv_chain_hand_over(struct kv_seq *seq)
 
 /* ---- poison ---- */
 
+/* What seq has read, or waits to read, of its path goes beyond position n. */
+static bool relies_beyond(const struct kv_seq *seq, uint32_t n)
+{
+    return (seq->state == KV_SEQ_WAITING ? seq->wait_until : seq->n_hit) > n;
+}
+
 void kv_seq_poison(struct kv_seq *seq)
 {
     struct kv_cache *cache = seq->cache;
@@ -178,9 +184,10 @@ void kv_seq_poison(struct kv_seq *seq)
     if (!seq->live || seq->state == KV_SEQ_POISONED) return;
     if (top) {
         for (struct kv_seq *other = cache->live; other; other = other->next)
-            if (kv_path_contains(other, top)) other->state = KV_SEQ_POISONED;
+            if (kv_path_contains(other, top) && relies_beyond(other, top->start)) other->state = KV_SEQ_POISONED;
         kv_chain_cut(cache, top, 0);
     }
+    /* a ready node's rows are from earlier steps, and its rows behind them are handed out to no one else */
     for (uint32_t k = seq->first_own_page; k < seq->n_pages; k++)
         if (kv_path_page(seq, k, UINT32_MAX) != seq->pages[k]) page_pool_quarantine(cache->pool, seq->pages[k]);
     seq->state = KV_SEQ_POISONED;
