@@ -1,0 +1,150 @@
+/* backend/cpu/cpu_linear.c - linear: quantises the activations once, cuts outputs and rows into pieces for the pool.
+ *
+ * A piece is a few tiles of 16 outputs (of the up to 3 matrices, counted through) times a chunk of rows whose activations
+ * stay in a core's L2 cache; a tile meets all rows of the chunk while its weights are near. With one row every weight
+ * is read once, in order. Results do not depend on the cut: a kernel computes each (row, output) alone.
+ */
+#include "backend/cpu/cpu_backend.h"
+#include <assert.h>
+#include "backend/cpu/linear_kernels.h"
+#include "base/checked.h"
+#include "base/mem.h"
+
+#define CHUNK_BYTES (512u << 10)        /* activations of one chunk of rows: a quarter of a 2 MB L2 */
+#define CHUNK_ROWS 128u
+#define PIECES_PER_THREAD 8u            /* fine enough to even out threads, coarse enough to hide the claiming */
+#define PIECE_TILES 8u
+#define SERIAL_ROWS 4u                  /* quantising so few rows is shorter than waking a thread */
+
+struct cpu_linear_state {
+    struct linear_act *acts;             /* quantised x of the current call; grows to the biggest batch, then stays */
+    uint64_t n_acts;
+};
+
+struct linear_job {
+    const struct linear_args *args;
+    const struct cpu_linear_kernels *kernels;
+    struct linear_act *acts;             /* NULL when all weights are float */
+    uint32_t n_in, n_blocks;
+    uint32_t chunk_rows, piece_tiles, n_pieces; /* pieces of one chunk */
+    uint32_t n_tiles[3], n_tiles_all;
+};
+
+rd_status cpu_linear_create(struct backend *be)
+{
+    static const struct cpu_linear_kernels *const variants[CPU_N_ISA] = {
+        &linear_kernels_ref, &linear_kernels_avx2, &linear_kernels_avx512};
+
+    assert(be->isa < CPU_N_ISA);
+    be->linear = mem_zalloc(1, sizeof(*be->linear));
+    if (!be->linear) return RD_E_NOMEM;
+    be->lin = variants[be->isa];
+    return RD_OK;
+}
+
+void cpu_linear_destroy(struct backend *be)
+{
+    if (!be->linear) return;
+    mem_free_aligned(be->linear->acts);
+    mem_free(be->linear);
+    be->linear = NULL;
+}
+
+static rd_status acts_reserve(struct cpu_linear_state *s, uint64_t n)
+{
+    struct linear_act *acts;
+    uint64_t bytes;
+
+    if (n <= s->n_acts) return RD_OK;
+    if (!checked_mul(n, (uint64_t)sizeof(*acts), &bytes) || bytes > SIZE_MAX / 2) return RD_E_NOMEM;
+    acts = mem_alloc_aligned((size_t)bytes);
+    if (!acts) return RD_E_NOMEM;
+    mem_free_aligned(s->acts);
+    s->acts = acts;
+    s->n_acts = n;
+    return RD_OK;
+}
+
+static void quantise_row(void *arg, uint32_t row, uint32_t thread)
+{
+    const struct linear_job *j = arg;
+
+    j->kernels->quantise(j->args->x + (uint64_t)row * j->args->x_stride, j->n_in, j->acts + (uint64_t)row * j->n_blocks);
+}
+
+static void run_tile(const struct linear_job *j, const struct linear_out *o, uint32_t tile, uint32_t row0, uint32_t n_rows)
+{
+    const struct linear_form *form = linear_form_of(o->w->dtype);
+    uint32_t out0 = tile * LINEAR_TILE;
+    struct linear_tile t = {
+        .w = (const uint8_t *)o->w->data + tile * linear_tile_bytes(form, j->n_in),
+        .n_in = j->n_in,
+        .n_rows = n_rows,
+        .n_out = u32_min(LINEAR_TILE, o->w->n_out - out0),
+        .out = o->out + (uint64_t)row0 * o->out_stride + out0,
+        .out_stride = o->out_stride,
+        .bias = o->bias ? (const float *)o->bias->data + out0 : NULL,
+    };
+
+    if (form->bits) {
+        t.x = j->acts + (uint64_t)row0 * j->n_blocks;
+        t.x_stride = j->n_blocks;
+    } else {
+        t.x = j->args->x + (uint64_t)row0 * j->args->x_stride;
+        t.x_stride = j->args->x_stride;
+    }
+    j->kernels->tile(o->w->dtype)(&t);
+}
+
+static void run_piece(void *arg, uint32_t piece, uint32_t thread)
+{
+    const struct linear_job *j = arg;
+    uint32_t row0 = piece / j->n_pieces * j->chunk_rows;
+    uint32_t n_rows = u32_min(j->chunk_rows, j->args->n_rows - row0);
+    uint32_t tile = piece % j->n_pieces * j->piece_tiles, end = u32_min(tile + j->piece_tiles, j->n_tiles_all);
+
+    for (; tile < end; tile++) {
+        uint32_t o = 0, in_out = tile;
+
+        while (in_out >= j->n_tiles[o]) in_out -= j->n_tiles[o++];
+        run_tile(j, &j->args->outs[o], in_out, row0, n_rows);
+    }
+}
+
+rd_status cpu_linear(struct backend *be, const struct linear_args *a)
+{
+    struct linear_job j = {.args = a, .kernels = be->lin};
+    bool quantised = false;
+    uint32_t n_chunks, n_threads = cpu_pool_n_threads(be->pool), row_bytes;
+    rd_status st;
+
+    assert(a->n_outs >= 1 && a->n_outs <= 3);
+    if (a->n_rows == 0) return RD_OK;
+    j.n_in = a->outs[0].w->n_in;
+    for (uint32_t i = 0; i < a->n_outs; i++) {
+        const struct weight *w = a->outs[i].w;
+
+        assert(w->role == WEIGHT_MATRIX && w->n_in == j.n_in && a->outs[i].out_stride >= w->n_out);
+        j.n_tiles[i] = u32_ceil_div(w->n_out, LINEAR_TILE);
+        j.n_tiles_all += j.n_tiles[i];
+        quantised |= linear_form_of(w->dtype)->bits != 0;
+    }
+    row_bytes = j.n_in * (uint32_t)sizeof(float);
+    if (quantised) {
+        j.n_blocks = j.n_in / LINEAR_BLOCK;
+        row_bytes = j.n_blocks * (uint32_t)sizeof(struct linear_act);
+        st = acts_reserve(be->linear, (uint64_t)a->n_rows * j.n_blocks);
+        if (st != RD_OK) return st;
+        j.acts = be->linear->acts;
+        if (a->n_rows <= SERIAL_ROWS)
+            for (uint32_t r = 0; r < a->n_rows; r++) quantise_row(&j, r, 0);
+        else
+            cpu_pool_run(be->pool, quantise_row, &j, a->n_rows);
+    }
+    j.chunk_rows = u32_max(8, u32_min(CHUNK_ROWS, CHUNK_BYTES / row_bytes / 8 * 8));
+    n_chunks = u32_ceil_div(a->n_rows, j.chunk_rows);
+    j.piece_tiles = u32_max(1, u32_min(PIECE_TILES, j.n_tiles_all / (n_threads * PIECES_PER_THREAD)));
+    j.n_pieces = u32_ceil_div(j.n_tiles_all, j.piece_tiles);
+    cpu_pool_run(be->pool, run_piece, &j, j.n_pieces * n_chunks);
+    return RD_OK;
+}

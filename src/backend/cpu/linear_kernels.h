@@ -1,0 +1,84 @@
+/* backend/cpu/linear_kernels.h - linear of the CPU backend: how weights and activations lie, what a kernel computes.
+ *
+ * WEIGHTS are packed into tiles of 16 outputs, one tile after the other, the last one filled up with zeros:
+ *     tile: [quants of every block of 32 k][scales], tile_bytes long, a multiple of 64
+ * F32, F16, BF16:  [n_in][16 outputs] elements; no scales.
+ * Quantised: an unsigned quant u stands for the weight D * (u - offset) + M. A block of 32 k is 8 groups of 4 k; a group is one
+ * 64-byte line: [16 outputs][4 k] bytes, which is what one vpdpbusd takes. Quants of fewer bits share lines:
+ *     4 bits: line j of 4 has group j in the low and group j + 4 in the high nibbles
+ *     2 bits: line j of 2 has groups 4j .. 4j+3 from the low bits up;  1 bit: bit g of the only line is group g
+ *     6 bits: the 4-bit lines, then the 2-bit lines of the top bits; 5 = 4 + 1; 3 = 2 + 1; 8 = 8 lines
+ * Scales, per 32 or per 256 k ("unit"), 16 outputs side by side everywhere:
+ *     SCALES_D     f16 d                                    D = d
+ *     SCALES_DM    f16 d, f16 m                             D = d, M = m
+ *     SCALES_K     f16 d; 16 x int8 scale                   D = d * scale, one per 16 k
+ *     SCALES_KM    f16 d, f16 dmin; 8 x (u8 scale, u8 min)  D = d * scale, M = -(dmin * min), one per 32 k
+ *     SCALES_K2    f16 d, f16 dmin; 16 x (min << 4 | scale) the same, one per 16 k
+ * That is the file's size, +0..4 % where 6-bit scales became bytes.
+ *
+ * ACTIVATIONS of quantised weights: per row, blocks of 32 k: int8 round_to_even(x * (127 / amax)), d = amax / 127, f32.
+ * A block with a NaN or an infinity has d = NaN (the row's outputs become NaN); one below 1e-30 counts as zeros.
+ *
+ * THE SUM of one output, the same operations in every variant (dots are exact integers, s = sum (u - offset) * q):
+ *     per block of 32, in k order:   t = D0 * s0;  [t = fma(D1, s1, t)]   (two halves of 16 where scales are per 16)
+ *                                    [t = fma(M0, sum0(q), t);  [t = fma(M1, sum1(q), t)]]   (where there is an M)
+ *                                    acc = fma(d, t, acc)
+ *     float weights:                 p[k % 2] = fma(w, x, p[k % 2]);  acc = p[0] + p[1]
+ *     out = acc, or acc + bias.
+ * Thread  any; kernels write only their own outputs.
+ * Source  block formats: tensor/dtype.h; int8 activations against block-quantised weights: llama.cpp's Q8_0 dot products.
+ */
+#pragma once
+#include <stdint.h>
+#include "tensor/dtype.h"
+
+#define LINEAR_TILE 16u                  /* outputs */
+#define LINEAR_BLOCK 32u                 /* k */
+#define LINEAR_ACT_TINY 1e-30f
+
+enum linear_scales { SCALES_NONE, SCALES_D, SCALES_DM, SCALES_K, SCALES_KM, SCALES_K2 };
+
+struct linear_form {
+    uint32_t bits;                       /* of a quant; 0: float weights */
+    uint32_t offset_shift;               /* offset = 1 << offset_shift, or 0 when offset_shift is 0 */
+    enum linear_scales scales;
+    uint32_t block_bytes;                /* quants of 32 k x 16 outputs; float weights: of 1 k x 16 outputs */
+    uint32_t unit_k, unit_bytes;         /* scales; 0 for float weights */
+};
+
+/* NULL when the type has no form. */
+const struct linear_form *linear_form_of(enum dtype t);
+
+/* Where a tile's scales begin, and its size. n_in is a multiple of the type's block. */
+uint64_t linear_scales_offset(const struct linear_form *f, uint32_t n_in);
+uint64_t linear_tile_bytes(const struct linear_form *f, uint32_t n_in);
+
+/* 32 activations of a row: one cache line. */
+struct linear_act {
+    int8_t q[32];
+    float d;
+    float sum;                           /* of q */
+    int32_t neg_sum, neg_half[2];        /* -sum, -sum of each 16 */
+    float half[2];                       /* sum of each 16 */
+    float unused;
+};
+
+/* out[r, o] for every row and the tile's first n_out outputs. */
+struct linear_tile {
+    const uint8_t *w;                    /* the tile, 64-byte aligned */
+    uint32_t n_in, n_rows, n_out;        /* n_out: 1 .. 16 */
+    const void *x;                       /* struct linear_act, or float for float weights */
+    uint64_t x_stride;                   /* in elements of x */
+    float *out;                          /* [n_rows, out_stride] */
+    uint64_t out_stride;
+    const float *bias;                   /* [n_out] or NULL */
+};
+
+typedef void linear_tile_fn(const struct linear_tile *t);
+
+struct cpu_linear_kernels {
+    void (*quantise)(const float *x, uint32_t n_in, struct linear_act *out);     /* n_in: a multiple of 32 */
+    linear_tile_fn *(*tile)(enum dtype t);                                       /* never NULL for a type with a form */
+};
+
+extern const struct cpu_linear_kernels linear_kernels_ref, linear_kernels_avx2, linear_kernels_avx512;
