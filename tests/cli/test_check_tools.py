@@ -1,0 +1,69 @@
+"""tools/check-includes and tools/check-sizes find what they promise to find, and nothing else."""
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def check(tool, root):
+    r = subprocess.run([ROOT / "tools" / tool, root], capture_output=True, text=True, timeout=120)
+    return r.returncode, r.stdout
+
+
+def tree(root, files):
+    clean = {"include/radish/radish.h": "#pragma once\n", "src/base/mem.h": "#pragma once\n",
+             "src/kv/radix.h": '#include "base/mem.h"\n', "src/engine/engine.h": '#include "kv/radix.h"\n'}
+    for name, text in {**clean, **files}.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def test_this_tree_is_clean():
+    for tool in ("check-includes", "check-sizes"):
+        code, out = check(tool, ROOT)
+        assert code == 0, out
+
+
+@pytest.mark.parametrize("path,text,wanted", [
+    ("src/kv/up.c", '#include "engine/engine.h"\n', "src/kv/up.c:1: includes"),
+    ("src/text/side.c", '\n\n#include "kv/radix.h"\n', "src/text/side.c:3: includes"),
+    ("src/server/deep.c", '#include "engine/engine.h"\n', "server/ sees include/radish/ and base/ only"),
+    ("src/kv/lost.c", '#include "kv/none.h"\n', "not in the tree"),
+    ("src/kv/heap.c", "void f(void) { g(malloc (3)); }\n", "calls malloc()"),
+    ("src/kv/lock.c", "#include <pthread.h>\n", "<pthread.h>"),
+    ("src/kv/json.c", "#include <jansson.h>\n", "<jansson.h>"),
+    ("src/kv/loud.c", 'void f(void)\n{\n    fprintf(stderr, "x");\n}\n', "src/kv/loud.c:3: stderr"),
+    ("src/text/radix.h", "", "the name is taken"),
+    ("src/other/x.c", "", "no number"),
+    ("tests/kv/t.c", '#include "../../src/kv/radix.c"\n', "not in the tree"),
+])
+def test_a_breach_is_named(tmp_path, path, text, wanted):
+    tree(tmp_path, {path: text})
+    code, out = check("check-includes", tmp_path)
+    assert code == 1 and wanted in out and out.endswith("1 problems\n"), out
+
+
+def test_what_is_allowed_passes(tmp_path):
+    tree(tmp_path, {
+        "src/kv/fine.c": '/* free(it) */ // malloc(1)\n#include "kv/radix.h"\nint f(void) { o->free(x); '
+                         'mem_free(p); return g("malloc(1) /*"); }\n',
+        "src/cli/run.c": '#include "server/serve.h"\n#include "radish/radish.h"\n', "src/server/serve.h": "",
+        "tests/test.h": "", "tests/kv/test_x.c": '#include "test.h"\n#include "kv/radix.h"\n',
+    })
+    code, out = check("check-includes", tmp_path)
+    assert code == 0, out
+
+
+def test_sizes_are_counted_to_the_line(tmp_path):
+    def function(name, n):
+        return "static int %s(int a,\n    int b)\n{\n" % name + "    a;\n" * (n - 4) + "}\n"
+    tree(tmp_path, {"src/kv/fits.c": "struct s {\n" + "int x;\n" * 200 + "};\nint t[] = {1};\n" + function("f", 150)})
+    code, out = check("check-sizes", tmp_path)
+    assert code == 0, out
+    tree(tmp_path, {"src/kv/fits.c": function("f", 150) + function("too_long", 151),
+                    "src/kv/big.h": "\n" * 1201, "src/kv/big_data.h": "\n" * 5000, "tests/kv/big.py": "\n" * 1201})
+    code, out = check("check-sizes", tmp_path)
+    assert code == 1 and "too_long() has 151 lines" in out and out.endswith("3 problems\n"), out
