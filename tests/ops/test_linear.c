@@ -1,0 +1,520 @@
+/* tests/ops/test_linear.c - linear on the CPU: every type, variant, batch size and thread count gives the reference's bits. */
+#include "backend/backend.h"
+#include <math.h>
+#include "backend/cpu/cpu_backend.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/random.h"
+#include "test.h"
+
+static const enum dtype types[] = {DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1,
+                                   DTYPE_Q8_0, DTYPE_Q2_K, DTYPE_Q3_K, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
+#define N_TYPES (sizeof(types) / sizeof(types[0]))
+
+struct fixture {
+    struct host_tensor t;
+    void *data;                          /* random blocks with sane scales */
+    float *x;                            /* [n_rows, x_stride] */
+    float *bias;                         /* [n_out] */
+    uint32_t n_rows, x_stride, out_stride;
+};
+
+static float uniform(struct random *rng)
+{
+    return (float)(random_unit(rng) * 2 - 1);
+}
+
+static void put_half(uint8_t *p, float v)
+{
+    uint16_t h = float_to_half(v);
+
+    memcpy(p, &h, sizeof(h));
+}
+
+/* Where the f16 scales of a block lie: d, and the minimum's or -1. */
+static void scale_places(enum dtype t, int *d, int *m)
+{
+    *d = t == DTYPE_Q2_K ? 80 : t == DTYPE_Q3_K ? 108 : t == DTYPE_Q6_K ? 208 : 0;
+    *m = t == DTYPE_Q2_K ? 82 : t == DTYPE_Q4_1 || t == DTYPE_Q5_1 || t == DTYPE_Q4_K || t == DTYPE_Q5_K ? 2 : -1;
+}
+
+static void fill_weights(struct random *rng, enum dtype type, uint8_t *data, uint64_t n_blocks)
+{
+    uint32_t bytes = dtype_block_bytes(type);
+    int d, m;
+
+    scale_places(type, &d, &m);
+    for (uint64_t b = 0; b < n_blocks; b++, data += bytes) {
+        float v = uniform(rng);
+        uint16_t h;
+
+        if (type == DTYPE_F32) {
+            memcpy(data, &v, 4);
+        } else if (type == DTYPE_F16 || type == DTYPE_BF16) {
+            h = type == DTYPE_F16 ? float_to_half(v) : float_to_bf16(v);
+            memcpy(data, &h, 2);
+        } else {
+            for (uint32_t i = 0; i < bytes; i++) data[i] = (uint8_t)random_u64(rng);
+            put_half(data + d, v * 0.01f);
+            if (m >= 0) put_half(data + m, uniform(rng) * 0.01f);
+        }
+    }
+}
+
+static void fixture_init(struct fixture *f, struct random *rng, enum dtype type, uint32_t n_out, uint32_t n_in, uint32_t n_rows)
+{
+    uint64_t row_bytes = 0, n_blocks = (uint64_t)n_out * (n_in / dtype_block_weights(type));
+
+    memset(f, 0, sizeof(*f));
+    if (!dtype_row_bytes(type, n_in, &row_bytes)) abort();
+    f->data = mem_alloc(n_out, (size_t)row_bytes);
+    f->n_rows = n_rows;
+    f->x_stride = n_in + 3;
+    f->out_stride = n_out + 5;
+    f->x = mem_zalloc((size_t)n_rows * f->x_stride, sizeof(float));
+    f->bias = mem_zalloc(n_out, sizeof(float));
+    if (!f->data || !f->x || !f->bias) abort();
+    fill_weights(rng, type, f->data, n_blocks);
+    for (uint64_t i = 0; i < (uint64_t)n_rows * f->x_stride; i++) f->x[i] = uniform(rng) * (i % 97 == 0 ? 20.0f : 1.0f);
+    for (uint32_t i = 0; i < n_in && i < 32; i++) f->x[i] = 0;              /* a block of zeros */
+    for (uint32_t i = 0; i < n_out; i++) f->bias[i] = uniform(rng);
+    f->t = (struct host_tensor){"test", type, n_out, n_in, f->data};
+}
+
+static void fixture_deinit(struct fixture *f)
+{
+    mem_free(f->data);
+    mem_free(f->x);
+    mem_free(f->bias);
+}
+
+static struct backend *backend_new(enum cpu_isa isa, uint32_t n_threads)
+{
+    struct backend_options o = {n_threads, cpu_isa_name(isa)};
+    struct backend *be = NULL;
+    struct rd_error err = {0};
+
+    if (backend_cpu_ops.create(&o, &be, &err) != RD_OK) {
+        fprintf(stderr, "no backend: %s\n", err.text);
+        abort();
+    }
+    return be;
+}
+
+static rd_status run(struct backend *be, const struct fixture *f, const struct weight *w, uint32_t row0, uint32_t n_rows,
+                     bool bias, float *out)
+{
+    struct weight b = {.dtype = DTYPE_F32, .role = WEIGHT_VECTOR, .n_out = 1, .n_in = w->n_out, .data = f->bias};
+    struct linear_args a = {.n_rows = n_rows, .x = f->x + (size_t)row0 * f->x_stride, .x_stride = f->x_stride, .n_outs = 1};
+
+    a.outs[0] = (struct linear_out){w, bias ? &b : NULL, out, f->out_stride};
+    return backend_cpu_ops.linear(be, &a);
+}
+
+/* Rows row0.. of got against the reference's, bit by bit; the space between rows must be untouched. */
+static bool rows_equal(const struct fixture *f, const float *want, const float *got, uint32_t row0, uint32_t n_rows)
+{
+    for (uint32_t r = 0; r < n_rows; r++) {
+        const float *g = got + (size_t)r * f->out_stride;
+
+        if (memcmp(want + (size_t)(row0 + r) * f->out_stride, g, f->t.n_out * sizeof(float))) return false;
+        for (uint32_t i = f->t.n_out; i < f->out_stride; i++)
+            if (g[i] != 12345.0f) return false;
+    }
+    return true;
+}
+
+static float *out_new(const struct fixture *f)
+{
+    size_t n = (size_t)f->n_rows * f->out_stride;
+    float *out = mem_alloc(n, sizeof(float));
+
+    if (!out) abort();
+    for (size_t i = 0; i < n; i++) out[i] = 12345.0f;
+    return out;
+}
+
+/* One variant and thread count against the reference's output, in the batch sizes from step to n_rows. */
+static void check_variant(const struct fixture *f, const float *want, enum cpu_isa isa, uint32_t n_threads, bool every_size)
+{
+    struct backend *be = backend_new(isa, n_threads);
+    struct weight w = {0};
+    rd_status st = backend_cpu_ops.weight_load(be, &f->t, WEIGHT_MATRIX, &w, NULL);
+    bool equal = true;
+
+    for (uint32_t n = 1; st == RD_OK && equal && n <= f->n_rows; n += every_size ? 1 : n < 9 ? 2 : 20) {
+        uint32_t row0 = (f->n_rows - n) / 2;
+        float *out = out_new(f);
+
+        st = run(be, f, &w, row0, n, true, out);
+        equal = rows_equal(f, want, out, row0, n);
+        if (!equal) {
+            test_fail(__FILE__, __LINE__, "%s, %s, %u threads, %u x %u, %u rows: not the reference's bits", dtype_name(f->t.dtype),
+                      cpu_isa_name(isa), n_threads, f->t.n_out, f->t.n_in, n);
+        }
+        mem_free(out);
+    }
+    if (w.data) backend_cpu_ops.weight_unload(be, &w);
+    backend_cpu_ops.destroy(be);
+    CHECK_OK(st);
+}
+
+static float *reference(const struct fixture *f)
+{
+    struct backend *be = backend_new(CPU_ISA_REF, 1);
+    struct weight w = {0};
+    float *out = out_new(f);
+
+    if (backend_cpu_ops.weight_load(be, &f->t, WEIGHT_MATRIX, &w, NULL) != RD_OK) abort();
+    if (run(be, f, &w, 0, f->n_rows, true, out) != RD_OK) abort();
+    backend_cpu_ops.weight_unload(be, &w);
+    backend_cpu_ops.destroy(be);
+    return out;
+}
+
+TEST(every_variant_thread_count_and_batch_size_gives_the_reference_bits)
+{
+    static const uint32_t shapes[][3] = {{17, 32, 20},  {1, 64, 70},   {40, 96, 20},   {16, 256, 70},
+                                         {31, 512, 12}, {48, 576, 12}, {130, 768, 10}, {15, 1024, 40}};
+    struct random rng;
+
+    random_init(&rng, test_seed());
+    for (size_t i = 0; i < N_TYPES; i++) {
+        for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++) {
+            struct fixture f;
+            float *want;
+
+            if (shapes[s][1] % dtype_block_weights(types[i])) continue;
+            fixture_init(&f, &rng, types[i], shapes[s][0], shapes[s][1], shapes[s][2]);
+            want = reference(&f);
+            for (int isa = 0; isa <= (int)cpu_isa_best(); isa++) {
+                if (isa == CPU_ISA_REF && s > 2) continue;
+                for (uint32_t n_threads = 1; n_threads <= 3; n_threads++)
+                    check_variant(&f, want, (enum cpu_isa)isa, n_threads, s == 3 && n_threads == 2);
+            }
+            mem_free(want);
+            fixture_deinit(&f);
+        }
+    }
+    test_note("variants up to %s", cpu_isa_name(cpu_isa_best()));
+}
+
+TEST(float_weights_take_any_row_length)
+{
+    static const uint32_t lengths[] = {1, 2, 7, 33, 101};
+    struct random rng;
+
+    random_init(&rng, test_seed());
+    for (size_t i = 0; i < 3; i++) {
+        for (size_t s = 0; s < sizeof(lengths) / sizeof(lengths[0]); s++) {
+            struct fixture f;
+            float *want;
+
+            fixture_init(&f, &rng, types[i], 19, lengths[s], 11);
+            want = reference(&f);
+            for (int isa = 0; isa <= (int)cpu_isa_best(); isa++) check_variant(&f, want, (enum cpu_isa)isa, 2, true);
+            mem_free(want);
+            fixture_deinit(&f);
+        }
+    }
+}
+
+/* The bound, per output. Float weights: n 2^-23 sum |w x|. Quantised: each activation is off by at most half a step of its block
+ * of 32 (amax / 254), so sum over blocks of amax / 254 * sum |w|, and 1e-4 of sum |w x| + that for the float sums. */
+static double error_bound(const float *w, const float *x, uint32_t n, bool quantised)
+{
+    double bound = 0, sum = 0;
+
+    for (uint32_t k = 0; k < n; k++) sum += fabs((double)w[k] * x[k]);
+    if (!quantised) return n * sum / (1 << 23);
+    for (uint32_t b = 0; b < n; b += 32) {
+        double amax = 0, weights = 0;
+
+        for (uint32_t k = b; k < b + 32; k++) {
+            amax = fmax(amax, fabs(x[k]));
+            weights += fabs(w[k]);
+        }
+        bound += amax / 254 * weights;
+    }
+    return bound * 1.0001 + sum * 1e-4;
+}
+
+TEST(every_type_is_within_its_bound_of_the_double_precision_product)
+{
+    struct random rng;
+
+    random_init(&rng, test_seed());
+    for (size_t i = 0; i < N_TYPES; i++) {
+        bool quantised = dtype_block_weights(types[i]) > 1;
+        double err2 = 0, sum2 = 0;
+        struct fixture f;
+        float *got, *w;
+        uint64_t row_bytes;
+
+        fixture_init(&f, &rng, types[i], 37, 512, 5);
+        CHECK(dtype_row_bytes(types[i], f.t.n_in, &row_bytes));
+        got = reference(&f);
+        w = mem_alloc(f.t.n_in, sizeof(float));
+        CHECK(w);
+        for (uint32_t o = 0; o < f.t.n_out; o++) {
+            dtype_to_float(types[i], (const uint8_t *)f.data + o * row_bytes, w, f.t.n_in);
+            for (uint32_t r = 0; r < f.n_rows; r++) {
+                const float *x = f.x + (size_t)r * f.x_stride;
+                double want = f.bias[o], err;
+
+                for (uint32_t k = 0; k < f.t.n_in; k++) want += (double)w[k] * x[k];
+                err = fabs(want - got[(size_t)r * f.out_stride + o]);
+                if (err > error_bound(w, x, f.t.n_in, quantised) + 1e-6) {
+                    test_fail(__FILE__, __LINE__, "%s: row %u output %u: %g, wanted %g", dtype_name(types[i]), r, o,
+                              got[(size_t)r * f.out_stride + o], want);
+                    return;
+                }
+                err2 += err * err;
+                sum2 += want * want;
+            }
+        }
+        test_note("%s: rms error %.2g of rms output", dtype_name(types[i]), sqrt(err2 / sum2));
+        CHECK(sqrt(err2 / sum2) < (quantised ? 0.02 : 1e-6));
+        mem_free(w);
+        mem_free(got);
+        fixture_deinit(&f);
+    }
+}
+
+TEST(three_outputs_of_different_types_equal_three_calls)
+{
+    static const enum dtype mix[3] = {DTYPE_Q4_K, DTYPE_F16, DTYPE_Q6_K};
+    static const uint32_t widths[3] = {50, 16, 23};
+    struct random rng;
+    struct fixture f[3];
+    struct weight w[3] = {{0}};
+    float *alone[3], *together[3];
+    struct backend *be = backend_new(cpu_isa_best(), 2);
+    struct linear_args a = {.n_rows = 9, .n_outs = 3};
+
+    random_init(&rng, test_seed());
+    for (int i = 0; i < 3; i++) {
+        fixture_init(&f[i], &rng, mix[i], widths[i], 512, 9);
+        if (i) memcpy(f[i].x, f[0].x, sizeof(float) * 9 * f[0].x_stride);
+        CHECK_OK(backend_cpu_ops.weight_load(be, &f[i].t, WEIGHT_MATRIX, &w[i], NULL));
+        alone[i] = out_new(&f[i]);
+        together[i] = out_new(&f[i]);
+        CHECK_OK(run(be, &f[i], &w[i], 0, 9, false, alone[i]));
+        a.outs[i] = (struct linear_out){&w[i], NULL, together[i], f[i].out_stride};
+    }
+    a.x = f[0].x;
+    a.x_stride = f[0].x_stride;
+    CHECK_OK(backend_cpu_ops.linear(be, &a));
+    for (int i = 0; i < 3; i++) {
+        CHECK(rows_equal(&f[i], alone[i], together[i], 0, 9));
+        backend_cpu_ops.weight_unload(be, &w[i]);
+        mem_free(alone[i]);
+        mem_free(together[i]);
+        fixture_deinit(&f[i]);
+    }
+    backend_cpu_ops.destroy(be);
+}
+
+TEST(a_row_with_nan_or_infinity_is_nan_in_every_variant_and_touches_no_other_row)
+{
+    struct random rng;
+
+    random_init(&rng, test_seed());
+    for (size_t i = 3; i < N_TYPES; i++) {
+        struct fixture f;
+        float *want;
+
+        fixture_init(&f, &rng, types[i], 18, 512, 6);
+        want = reference(&f);
+        f.x[2 * f.x_stride + 70] = NAN;
+        f.x[3 * f.x_stride + 5] = -INFINITY;
+        f.x[4 * f.x_stride + 9] = 1e-38f;
+        for (int isa = 0; isa <= (int)cpu_isa_best(); isa++) {
+            struct backend *be = backend_new((enum cpu_isa)isa, 1);
+            struct weight w = {0};
+            float *out = out_new(&f);
+
+            CHECK_OK(backend_cpu_ops.weight_load(be, &f.t, WEIGHT_MATRIX, &w, NULL));
+            CHECK_OK(run(be, &f, &w, 0, 6, true, out));
+            CHECK(rows_equal(&f, want, out, 0, 2));
+            CHECK(rows_equal(&f, want, out + (size_t)5 * f.out_stride, 5, 1));
+            for (uint32_t o = 0; o < 18; o++) {
+                CHECK(isnan(out[(size_t)2 * f.out_stride + o]));
+                CHECK(isnan(out[(size_t)3 * f.out_stride + o]));
+                CHECK(isfinite(out[(size_t)4 * f.out_stride + o]));
+            }
+            backend_cpu_ops.weight_unload(be, &w);
+            backend_cpu_ops.destroy(be);
+            mem_free(out);
+        }
+        mem_free(want);
+        fixture_deinit(&f);
+    }
+}
+
+TEST(weights_of_random_bytes_with_nan_and_infinite_scales_do_not_crash)
+{
+    struct random rng;
+
+    random_init(&rng, test_seed());
+    for (size_t i = 0; i < N_TYPES; i++) {
+        struct fixture f;
+        uint64_t row_bytes;
+
+        fixture_init(&f, &rng, types[i], 33, 512, 9);
+        CHECK(dtype_row_bytes(types[i], 512, &row_bytes));
+        for (uint64_t b = 0; b < 33 * row_bytes; b++) ((uint8_t *)f.data)[b] = (uint8_t)random_u64(&rng);
+        for (int isa = 0; isa <= (int)cpu_isa_best(); isa++) {
+            struct backend *be = backend_new((enum cpu_isa)isa, 2);
+            struct weight w = {0};
+            float *out = out_new(&f);
+
+            CHECK_OK(backend_cpu_ops.weight_load(be, &f.t, WEIGHT_MATRIX, &w, NULL));
+            CHECK_OK(run(be, &f, &w, 0, 9, true, out));
+            backend_cpu_ops.weight_unload(be, &w);
+            backend_cpu_ops.destroy(be);
+            mem_free(out);
+        }
+        fixture_deinit(&f);
+    }
+}
+
+TEST(packed_weights_take_at_most_a_few_percent_more_than_the_file)
+{
+    struct random rng;
+    struct backend *be = backend_new(CPU_ISA_REF, 1);
+
+    random_init(&rng, test_seed());
+    for (size_t i = 0; i < N_TYPES; i++) {
+        struct fixture f;
+        struct weight w = {0};
+        uint64_t row_bytes;
+
+        fixture_init(&f, &rng, types[i], 64, 1024, 1);
+        CHECK(dtype_row_bytes(types[i], 1024, &row_bytes));
+        CHECK_OK(backend_cpu_ops.weight_load(be, &f.t, WEIGHT_MATRIX, &w, NULL));
+        CHECK(w.bytes >= 64 * row_bytes && w.bytes * 100 <= 64 * row_bytes * 105);
+        backend_cpu_ops.weight_unload(be, &w);
+        CHECK(!w.data);
+        fixture_deinit(&f);
+    }
+    backend_cpu_ops.destroy(be);
+}
+
+TEST(after_the_biggest_batch_nothing_is_allocated)
+{
+    struct random rng;
+    struct fixture f;
+    struct weight w = {0};
+    struct backend *be = backend_new(cpu_isa_best(), 2);
+    uint64_t n_allocs;
+    float *out;
+
+    random_init(&rng, test_seed());
+    fixture_init(&f, &rng, DTYPE_Q8_0, 40, 96, 30);
+    out = out_new(&f);
+    CHECK_OK(backend_cpu_ops.weight_load(be, &f.t, WEIGHT_MATRIX, &w, NULL));
+    CHECK_OK(run(be, &f, &w, 0, 30, true, out));
+    n_allocs = mem_n_allocs();
+    for (uint32_t n = 1; n <= 30; n++) CHECK_OK(run(be, &f, &w, 0, n, true, out));
+    CHECK_EQ(mem_n_allocs(), n_allocs);
+    backend_cpu_ops.weight_unload(be, &w);
+    backend_cpu_ops.destroy(be);
+    mem_free(out);
+    fixture_deinit(&f);
+}
+
+TEST(without_memory_nothing_leaks_and_the_next_try_works)
+{
+    struct random rng;
+    struct fixture f;
+    struct backend *be = backend_new(CPU_ISA_REF, 1);
+    uint64_t alive;
+    rd_status st = RD_E_NOMEM;
+    float *out;
+
+    random_init(&rng, test_seed());
+    fixture_init(&f, &rng, DTYPE_Q4_0, 20, 64, 3);
+    out = out_new(&f);
+    alive = mem_n_alive();
+    for (int64_t i = 0; st != RD_OK; i++) {
+        struct weight w = {0};
+
+        CHECK(i < 20);
+        mem_fail_after(i);
+        st = backend_cpu_ops.weight_load(be, &f.t, WEIGHT_MATRIX, &w, NULL);
+        if (st == RD_OK) {
+            st = run(be, &f, &w, 0, 3, true, out);
+            backend_cpu_ops.weight_unload(be, &w);
+        }
+        mem_fail_after(-1);
+        CHECK(st == RD_OK || st == RD_E_NOMEM);
+        if (st != RD_OK) CHECK_EQ(mem_n_alive(), alive);
+    }
+    CHECK_EQ(mem_n_alive(), alive + 1);                                     /* the activations' scratch */
+    backend_cpu_ops.destroy(be);
+    mem_free(out);
+    fixture_deinit(&f);
+}
+
+TEST(odd_shapes_are_refused_by_name)
+{
+    struct backend *be = backend_new(CPU_ISA_REF, 1);
+    struct weight w = {0};
+    struct rd_error err = {0};
+    uint8_t data[512] = {0};
+    struct host_tensor ragged = {"blk.0.attn_q.weight", DTYPE_Q4_K, 1, 96, data};
+
+    CHECK_EQ(backend_cpu_ops.weight_load(be, &ragged, WEIGHT_MATRIX, &w, &err), RD_E_FORMAT);
+    CHECK(strstr(err.text, "blk.0.attn_q.weight"));
+    CHECK(!w.data);
+    backend_cpu_ops.destroy(be);
+}
+
+#ifdef NDEBUG
+/* Seconds of the fastest of several runs. */
+static double best_seconds(struct backend *be, const struct fixture *f, const struct weight *w, uint32_t n_rows, float *out)
+{
+    double best = 1e9;
+
+    for (int i = 0; i < 5; i++) {
+        uint64_t t0 = clock_now_ns(clock_system());
+
+        if (run(be, f, w, 0, n_rows, false, out) != RD_OK) return 0;
+        best = fmin(best, (double)(clock_now_ns(clock_system()) - t0) * 1e-9);
+    }
+    return best;
+}
+
+TEST(speed_is_noted)
+{
+    struct random rng;
+
+    random_init(&rng, test_seed());
+    for (int isa = CPU_ISA_AVX2; isa <= (int)cpu_isa_best(); isa++) {
+        for (size_t i = 0; i < N_TYPES; i++) {
+            struct backend *be = backend_new((enum cpu_isa)isa, 2);
+            struct fixture f;
+            struct weight w = {0};
+            uint64_t t0;
+            double load, one, many;
+            float *out;
+
+            fixture_init(&f, &rng, types[i], 4096, 2048, 128);
+            out = out_new(&f);
+            t0 = clock_now_ns(clock_system());
+            CHECK_OK(backend_cpu_ops.weight_load(be, &f.t, WEIGHT_MATRIX, &w, NULL));
+            load = (double)(clock_now_ns(clock_system()) - t0) * 1e-9;
+            one = best_seconds(be, &f, &w, 1, out);
+            many = best_seconds(be, &f, &w, 128, out);
+            test_note("%-6s %-4s 2 threads, 4096 x 2048: load %.2f GB/s, 1 row %.1f GB/s, 128 rows %.0f GOP/s", cpu_isa_name(be->isa),
+                      dtype_name(types[i]), (double)w.bytes / load * 1e-9, (double)w.bytes / one * 1e-9,
+                      2.0 * 4096 * 2048 * 128 / many * 1e-9);
+            backend_cpu_ops.weight_unload(be, &w);
+            backend_cpu_ops.destroy(be);
+            mem_free(out);
+            fixture_deinit(&f);
+        }
+    }
+}
+#endif
