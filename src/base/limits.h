@@ -35,6 +35,7 @@
 #define LIMIT_TEMPLATE_BYTES     (1u << 20)
 #define LIMIT_TEMPLATE_STEPS     4000000u
 #define LIMIT_TEMPLATE_DEPTH     200u
+#define LIMIT_TEMPLATE_FRAMES    2000u           /* nodes of a template being evaluated inside each other */
 #define LIMIT_TEMPLATE_OUTPUT    (64u << 20)
 #define LIMIT_TEMPLATE_MEMORY    (256u << 20)
 
