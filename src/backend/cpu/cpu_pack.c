@@ -58,14 +58,27 @@ uint64_t linear_tile_bytes(const struct linear_form *f, uint32_t n_in)
     return (bytes + 63) / 64 * 64;
 }
 
+/* dst[i] = (or |=) (src[i] >> down & take) << up for n bytes, 8 at a time; n is a multiple of 8. A field stays in its byte. */
+static inline void move_fields(uint8_t *restrict dst, const uint8_t *restrict src, int n, int down, uint8_t take, int up, bool keep)
+{
+    const uint64_t mask = take * 0x0101010101010101u;
+
+    for (int i = 0; i < n; i += 8) {
+        uint64_t v, old = 0;
+
+        memcpy(&v, src + i, 8);
+        if (keep) memcpy(&old, dst + i, 8);
+        v = old | (v >> down & mask) << up;
+        memcpy(dst + i, &v, 8);
+    }
+}
+
 /* ---- one row's block: quants to u, scales to column o of the unit ---- */
 
 static void nibbles_32(const uint8_t *restrict src, uint8_t *restrict u)
 {
-    for (int i = 0; i < 16; i++) {
-        u[i] = src[i] & 15;
-        u[16 + i] = src[i] >> 4;
-    }
+    move_fields(u, src, 16, 0, 15, 0, false);
+    move_fields(u + 16, src, 16, 4, 15, 0, false);
 }
 
 static void open_q4_0(const uint8_t *src, uint8_t *u, uint8_t *unit, uint32_t o)
@@ -119,8 +132,7 @@ static void open_q8_0(const uint8_t *restrict src, uint8_t *restrict u, uint8_t 
 /* Two-bit planes of Q2_K and Q3_K: byte i of a 32-byte plane has weights i, i + 32, i + 64, i + 96 of its 128. */
 static void two_bits_256(const uint8_t *restrict qs, uint8_t *restrict u)
 {
-    for (int part = 0; part < 8; part++)
-        for (int i = 0; i < 32; i++) u[part * 32 + i] = qs[part / 4 * 32 + i] >> (part % 4 * 2) & 3;
+    for (int part = 0; part < 8; part++) move_fields(u + part * 32, qs + part / 4 * 32, 32, part % 4 * 2, 3, 0, false);
 }
 
 static void open_q2_k(const uint8_t *src, uint8_t *u, uint8_t *unit, uint32_t o)
@@ -142,8 +154,7 @@ static void open_q3_k(const uint8_t *restrict src, uint8_t *restrict u, uint8_t 
         unit[32 + sub * 16 + o] = (uint8_t)((low | high << 4) - 32);
     }
     two_bits_256(src + 32, u);
-    for (int part = 0; part < 8; part++)
-        for (int i = 0; i < 32; i++) u[part * 32 + i] |= (uint8_t)((src[i] >> part & 1) << 2);
+    for (int part = 0; part < 8; part++) move_fields(u + part * 32, src, 32, part, 1, 2, true);
 }
 
 /* d, dmin and the 6-bit scales and minima of Q4_K and Q5_K (layout: tensor/dtype_k_quants.c). */
@@ -165,11 +176,7 @@ static void open_scales_km(const uint8_t *src, uint8_t *unit, uint32_t o)
 
 static void nibbles_256(const uint8_t *restrict qs, uint8_t *restrict u)
 {
-    for (int part = 0; part < 4; part++)
-        for (int i = 0; i < 32; i++) {
-            u[part * 64 + i] = qs[part * 32 + i] & 15;
-            u[part * 64 + 32 + i] = qs[part * 32 + i] >> 4;
-        }
+    for (int part = 0; part < 8; part++) move_fields(u + part * 32, qs + part / 2 * 32, 32, part % 2 * 4, 15, 0, false);
 }
 
 static void open_q4_k(const uint8_t *src, uint8_t *u, uint8_t *unit, uint32_t o)
@@ -182,8 +189,7 @@ static void open_q5_k(const uint8_t *restrict src, uint8_t *restrict u, uint8_t 
 {
     open_scales_km(src, unit, o);
     nibbles_256(src + 48, u);
-    for (int part = 0; part < 8; part++)
-        for (int i = 0; i < 32; i++) u[part * 32 + i] |= (uint8_t)((src[16 + i] >> part & 1) << 4);
+    for (int part = 0; part < 8; part++) move_fields(u + part * 32, src + 16, 32, part, 1, 4, true);
 }
 
 static void open_q6_k(const uint8_t *restrict src, uint8_t *restrict u, uint8_t *unit, uint32_t o)
@@ -194,8 +200,8 @@ static void open_q6_k(const uint8_t *restrict src, uint8_t *restrict u, uint8_t 
         const uint8_t *low = src + part / 4 * 64 + part % 2 * 32, *high = src + 128 + part / 4 * 32;
         int low_shift = part % 4 / 2 * 4, high_shift = part % 4 * 2;
 
-        for (int i = 0; i < 32; i++)
-            u[part * 32 + i] = (uint8_t)((low[i] >> low_shift & 15) | (high[i] >> high_shift & 3) << 4);
+        move_fields(u + part * 32, low, 32, low_shift, 15, 0, false);
+        move_fields(u + part * 32, high, 32, high_shift, 3, 4, true);
     }
 }
 
@@ -220,14 +226,8 @@ static open_fn *open_of(enum dtype t)
 
 /* ---- 16 rows x 32 k of bytes to lines ---- */
 
-/* dst[0..63] |= bits `take` of src, moved left by shift. */
-static void put_line(uint8_t *restrict dst, const uint8_t *restrict src, int down, uint8_t take, int shift)
-{
-    for (int i = 0; i < 64; i++) dst[i] |= (uint8_t)((src[i] >> down & take) << shift);
-}
-
 /* u: [16 outputs][row_bytes], 32 k of each; lines: zeroed. */
-static void put_lines(const uint8_t *u, uint32_t row_bytes, uint32_t bits, uint8_t *lines)
+static inline __attribute__((always_inline)) void put_lines(const uint8_t *u, uint32_t row_bytes, uint32_t bits, uint8_t *lines)
 {
     uint8_t g_lines[8][64];
     uint8_t *high = lines + (bits == 3 ? 128 : 256);
@@ -242,11 +242,24 @@ static void put_lines(const uint8_t *u, uint32_t row_bytes, uint32_t bits, uint8
         const uint8_t *line = g_lines[g];
 
         if (bits == 8) memcpy(lines + g * 64, line, 64);
-        if (bits >= 4 && bits <= 6) put_line(lines + g % 4 * 64, line, 0, 15, g / 4 * 4);
-        if (bits <= 3) put_line(lines + g / 4 * 64, line, 0, 3, g % 4 * 2);
-        if (bits == 3) put_line(high, line, 2, 1, g);
-        if (bits == 5) put_line(high, line, 4, 1, g);
-        if (bits == 6) put_line(high + g / 4 * 64, line, 4, 3, g % 4 * 2);
+        if (bits >= 4 && bits <= 6) move_fields(lines + g % 4 * 64, line, 64, 0, 15, g / 4 * 4, true);
+        if (bits <= 3) move_fields(lines + g / 4 * 64, line, 64, 0, 3, g % 4 * 2, true);
+        if (bits == 3) move_fields(high, line, 64, 2, 1, g, true);
+        if (bits == 5) move_fields(high, line, 64, 4, 1, g, true);
+        if (bits == 6) move_fields(high + g / 4 * 64, line, 64, 4, 3, g % 4 * 2, true);
+    }
+}
+
+/* put_lines with constant bits: the shifts become immediate. */
+static void put_block(const uint8_t *u, uint32_t row_bytes, uint32_t bits, uint8_t *lines)
+{
+    switch (bits) {
+    case 2: put_lines(u, row_bytes, 2, lines); break;
+    case 3: put_lines(u, row_bytes, 3, lines); break;
+    case 4: put_lines(u, row_bytes, 4, lines); break;
+    case 5: put_lines(u, row_bytes, 5, lines); break;
+    case 6: put_lines(u, row_bytes, 6, lines); break;
+    default: put_lines(u, row_bytes, 8, lines); break;
     }
 }
 
@@ -271,7 +284,7 @@ static void pack_quant_tile(const struct pack_job *j, const uint8_t *rows, uint3
         for (uint32_t o = 0; o < n_rows; o++)
             j->open(rows + o * j->row_bytes + i * j->block_bytes, u + o * unit_k, unit, o);
         for (uint32_t k = 0; k < unit_k; k += LINEAR_BLOCK, tile += j->form->block_bytes)
-            put_lines(u + k, unit_k, j->form->bits, tile);
+            put_block(u + k, unit_k, j->form->bits, tile);
     }
 }
 
