@@ -1,0 +1,328 @@
+/* api/api_open.c - options, loading a model, closing it.
+ *
+ * The text side (vocabulary, template) is built on a second thread while the weights are repacked.
+ */
+#include <stdio.h>
+#include <string.h>
+#include "api/api_state.h"
+#include "base/checked.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/sysinfo.h"
+#include "format/gguf_dump.h"
+#include "model/vocab.h"
+
+#define KV_MIN_BYTES (256ull << 20)
+#define KV_MAX_BYTES (8ull << 30)
+#define DEFAULT_PAGE_TOKENS 16u
+#define DEFAULT_RUNNING 64u
+#define DEFAULT_QUEUE 256u
+#define DEFAULT_CHUNK 256u
+#define DEFAULT_STEP_MS 100u
+#define DEFAULT_TTL_S 1800u
+#define PREP_QUEUE 4096u
+
+const char *rd_version(void) { return RADISH_VERSION; }
+void rd_free(void *p) { mem_free(p); }
+
+void rd_options_default(struct rd_options *o)
+{
+    memset(o, 0, sizeof(*o));
+}
+
+static void *json_alloc(size_t n) { return mem_alloc(1, n); }
+
+/* The family's format for a model without a template: by the architecture, or by the turn markers of its vocabulary. */
+static const char *family_template(const rd_engine *e)
+{
+    if (strncmp(e->info.arch, "gemma", 5) == 0) return "gemma";
+    if (tokenizer_find(e->tokenizer, "<|start_header_id|>", 19) != TOKEN_NONE) return "llama3";
+    if (tokenizer_find(e->tokenizer, "<|im_start|>", 12) != TOKEN_NONE || strncmp(e->info.arch, "qwen", 4) == 0) return "chatml";
+    return "llama2";
+}
+
+static rd_status load_template(rd_engine *e, const char *file, struct rd_error *err)
+{
+    struct gguf_str source = {NULL, 0};
+    char bos[256] = "", eos[256] = "", *text = NULL;
+    struct text_span b = tokenizer_piece(e->tokenizer, tokenizer_bos(e->tokenizer), true);
+    struct text_span o = tokenizer_piece(e->tokenizer, tokenizer_eos(e->tokenizer), true);
+    size_t n = 0;
+    rd_status st;
+
+    snprintf(bos, sizeof(bos), "%.*s", (int)b.n, b.n ? b.s : "");
+    snprintf(eos, sizeof(eos), "%.*s", (int)o.n, o.n ? o.s : "");
+    if (file) {
+        st = file_read_all(file, LIMIT_TEMPLATE_BYTES, &text, &n, err);
+        if (st == RD_OK) st = chat_template_create(text, n, bos, eos, &e->chat, err);
+        mem_free(text);
+        return st;
+    }
+    st = vocab_chat_template(e->gguf, &source);
+    e->info.has_chat_template = st == RD_OK && source.n > 0;
+    if (!e->info.has_chat_template) return chat_template_builtin(family_template(e), bos, eos, &e->chat, err);
+    st = chat_template_create(source.s, source.n, bos, eos, &e->chat, err);
+    if (st == RD_OK) return st;
+    log_warn("the model's chat template is not usable (%s); its family's format takes its place", err ? err->text : rd_status_text(st));
+    return chat_template_builtin(family_template(e), bos, eos, &e->chat, err);
+}
+
+/* The text side, on its own thread. */
+struct text_job { rd_engine *engine; const struct rd_options *o; rd_status st; struct rd_error err; };
+
+static void load_text(void *arg)
+{
+    struct text_job *job = arg;
+
+    job->st = vocab_load(job->engine->gguf, job->o->pre, &job->engine->tokenizer, &job->err);
+    if (job->st == RD_OK) job->st = load_template(job->engine, job->o->chat_template_file, &job->err);
+}
+
+static void fill_names(rd_engine *e, const struct rd_options *o)
+{
+    const char *base = strrchr(o->model, '/');
+    size_t n;
+
+    base = base ? base + 1 : o->model;
+    snprintf(e->info.model_id, sizeof(e->info.model_id), "%s", o->model_id ? o->model_id : base);
+    n = strlen(e->info.model_id);
+    if (!o->model_id && n > 5 && strcmp(e->info.model_id + n - 5, ".gguf") == 0) e->info.model_id[n - 5] = 0;
+}
+
+static rd_status parse_kv_type(const char *name, enum dtype *out, struct rd_error *err)
+{
+    static const struct { const char *name; enum dtype t; } known[] = {{"f16", DTYPE_F16}, {"bf16", DTYPE_BF16}, {"f32", DTYPE_F32}};
+
+    *out = DTYPE_F16;
+    if (!name) return RD_OK;
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        if (strcmp(name, known[i].name) == 0) {
+            *out = known[i].t;
+            return RD_OK;
+        }
+    }
+    return error_set(err, RD_E_INVALID, "KV type \"%.32s\" is unknown; known: f16, bf16, f32", name);
+}
+
+/* Pages for the budget; at least one page more than one token needs. */
+static rd_status size_cache(rd_engine *e, const struct rd_options *o, struct kv_layout *layout, uint32_t *n_pages, struct rd_error *err)
+{
+    const struct model_config *c = model_config(e->model);
+    uint64_t bytes = o->kv_bytes, page_bytes, n;
+    rd_status st;
+
+    layout->n_layers = c->n_layers;
+    layout->n_kv_heads = c->n_kv_heads;
+    layout->head_dim = c->head_dim;
+    layout->page_tokens = o->page_tokens ? o->page_tokens : DEFAULT_PAGE_TOKENS;
+    if (layout->page_tokens > 1024 || (layout->page_tokens & (layout->page_tokens - 1)))
+        return error_set(err, RD_E_INVALID, "page_tokens %u: must be a power of two up to 1024", layout->page_tokens);
+    if ((st = parse_kv_type(o->kv_type, &layout->dtype, err)) != RD_OK) return st;
+    page_bytes = kv_page_bytes(layout);
+    if (bytes == 0) bytes = u64_min(KV_MAX_BYTES, u64_max(KV_MIN_BYTES, sysinfo_memory() / 5));
+    n = o->kv_tokens ? (o->kv_tokens + layout->page_tokens - 1) / layout->page_tokens : bytes / page_bytes;
+    if (n < 2) return error_set(err, RD_E_INVALID, "KV budget of %llu bytes: one page needs %llu, at least 2 pages are wanted",
+                                (unsigned long long)bytes, (unsigned long long)page_bytes);
+    *n_pages = (uint32_t)u64_min(n, UINT32_MAX - 1);
+    e->info.page_tokens = layout->page_tokens;
+    e->info.kv_bytes = *n_pages * page_bytes;
+    e->info.kv_tokens = (uint64_t)*n_pages * layout->page_tokens;
+    e->info.kv_bytes_per_token = page_bytes / layout->page_tokens;
+    return RD_OK;
+}
+
+static uint32_t or_default(uint32_t v, uint32_t d) { return v ? v : d; }
+
+static rd_status make_engine(rd_engine *e, const struct rd_options *o, uint32_t max_rows, uint32_t max_running, struct rd_error *err)
+{
+    struct kv_layout layout = {0};
+    char name[512];
+    uint32_t n_pages = 0;
+    struct engine_options eo = {0};
+    rd_status st = size_cache(e, o, &layout, &n_pages, err);
+
+    if (st != RD_OK) return st;
+    st = model_executor_init(&e->executor, e->ops, e->backend, e->model, &layout, n_pages);
+    if (st != RD_OK) return error_set(err, st, "cannot reserve %llu MiB for the KV cache", (unsigned long long)(e->info.kv_bytes >> 20));
+    snprintf(name, sizeof(name), "%s|%s|%llu|%s", e->info.arch, e->info.name, (unsigned long long)e->info.file_bytes, dtype_name(layout.dtype));
+    e->info.n_ctx = o->n_ctx ? u32_min(o->n_ctx, LIMIT_CONTEXT) : e->info.n_ctx_train;
+    e->info.n_ctx = (uint32_t)u64_min(e->info.n_ctx, e->info.kv_tokens);
+    eo = (struct engine_options){.executor = model_executor_view(&e->executor, max_rows, max_running), .clock = clock_system(),
+                                 .n_pages = n_pages, .page_tokens = layout.page_tokens, .n_ctx = e->info.n_ctx,
+                                 .max_running = max_running, .max_queue = or_default(o->max_queue, DEFAULT_QUEUE),
+                                 .max_chunk = or_default(o->max_chunk, DEFAULT_CHUNK),
+                                 .step_target_ns = (uint64_t)or_default(o->step_target_ms, DEFAULT_STEP_MS) * 1000000,
+                                 .ttl_ns = (uint64_t)or_default(o->cache_ttl_s, DEFAULT_TTL_S) * 1000000000, .kv_bytes = e->info.kv_bytes,
+                                 .namespace_name = name, .namespace_bytes = strlen(name)};
+    st = engine_create(&eo, &e->engine);
+    return st == RD_OK ? st : error_set(err, st, "cannot create the engine: %s", rd_status_text(st));
+}
+
+static rd_status load_weights(rd_engine *e, const struct rd_options *o, uint32_t max_rows, uint32_t max_running, struct rd_error *err)
+{
+    struct backend_options bo = {o->n_threads, o->isa};
+    struct model_progress progress = {o->progress, o->progress_user};
+    rd_status st;
+
+    st = e->ops->create(&bo, &e->backend, err);
+    if (st == RD_OK) st = model_load(e->gguf, e->ops, e->backend, max_rows, max_running, &progress, &e->model, err);
+    if (st != RD_OK) return st;
+    e->ops->describe(e->backend, e->info.backend, sizeof(e->info.backend));
+    e->info.weight_bytes = model_weight_bytes(e->model);
+    e->info.workspace_bytes = model_workspace_bytes(e->model);
+    return RD_OK;
+}
+
+static void fill_text_info(rd_engine *e)
+{
+    struct gguf_str name = {NULL, 0};
+
+    e->info.n_vocab = tokenizer_n_tokens(e->tokenizer);
+    e->info.bos = tokenizer_bos(e->tokenizer);
+    e->info.eos = tokenizer_eos(e->tokenizer);
+    if (gguf_get_str(e->gguf, "tokenizer.ggml.pre", &name, NULL) == RD_OK)
+        error_quote(e->info.pre, sizeof(e->info.pre), name.s, name.n);
+}
+
+static rd_status fill_model_info(rd_engine *e, struct rd_error *err)
+{
+    struct model_config c;
+    rd_status st = model_read_config(e->gguf, &c, err);
+
+    if (st != RD_OK) return st;
+    snprintf(e->info.arch, sizeof(e->info.arch), "%s", c.arch);
+    snprintf(e->info.name, sizeof(e->info.name), "%s", c.name);
+    e->info.n_ctx_train = c.n_ctx_train;
+    e->info.n_layers = c.n_layers;
+    e->info.hidden = c.hidden;
+    e->info.file_bytes = gguf_file_bytes(e->gguf);
+    for (uint64_t i = 0; i < gguf_n_tensors(e->gguf); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(e->gguf, i);
+
+        e->info.n_params += t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
+    }
+    return RD_OK;
+}
+
+static rd_status open_file(const char *model, rd_engine **out, struct rd_error *err)
+{
+    rd_engine *e;
+    rd_status st;
+
+    json_set_alloc_funcs(json_alloc, mem_free);
+    if (!model) return error_set(err, RD_E_INVALID, "no model given");
+    e = mem_zalloc(1, sizeof(*e));
+    if (!e) return error_set(err, RD_E_NOMEM, "out of memory");
+    e->ops = &backend_cpu_ops;
+    e->opened_ns = clock_now_ns(clock_system());
+    e->info.created_s = clock_wall_s(clock_system());
+    st = gguf_open(model, &e->gguf, err);
+    if (st == RD_OK) {
+        *out = e;
+        return st;
+    }
+    mem_free(e);
+    return st;
+}
+
+static rd_status start_threads(rd_engine *e, struct rd_error *err)
+{
+    rd_status st = queue_create(PREP_QUEUE, &e->prep);
+
+    if (st == RD_OK) st = engine_start(e->engine);
+    for (uint32_t i = 0; st == RD_OK && i < API_N_PREP; i++) st = thread_start(&e->prep_threads[i], "prep", api_prep_main, e);
+    return st == RD_OK ? st : error_set(err, st, "cannot start threads: %s", rd_status_text(st));
+}
+
+rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *err)
+{
+    uint32_t max_running = or_default(o->max_running, DEFAULT_RUNNING);
+    uint32_t max_rows = u32_max(or_default(o->max_chunk, DEFAULT_CHUNK), max_running);
+    struct text_job job = {0};
+    struct thread text_thread = {0};
+    rd_engine *e = NULL;
+    rd_status st;
+
+    *out = NULL;
+    if (max_running > 4096 || max_rows > 65536)
+        return error_set(err, RD_E_INVALID, "max_running: at most 4096; max_chunk: at most 65536");
+    st = open_file(o->model, &e, err);
+    if (st != RD_OK) return st;
+    fill_names(e, o);
+    st = fill_model_info(e, err);
+    if (st != RD_OK) goto fail;
+    job = (struct text_job){.engine = e, .o = o};
+    if (thread_start(&text_thread, "vocab", load_text, &job) != RD_OK) load_text(&job);
+    st = load_weights(e, o, max_rows, max_running, err);
+    thread_join(&text_thread);
+    if (st == RD_OK && job.st != RD_OK) {
+        st = job.st;
+        if (err) *err = job.err;
+    }
+    if (st != RD_OK) goto fail;
+    fill_text_info(e);
+    if (e->info.n_vocab != model_config(e->model)->n_vocab) {
+        st = error_set(err, RD_E_FORMAT, "tokenizer.ggml.tokens: %u tokens, but token_embd.weight has %u rows", e->info.n_vocab,
+                       model_config(e->model)->n_vocab);
+        goto fail;
+    }
+    st = make_engine(e, o, max_rows, max_running, err);
+    if (st == RD_OK) st = start_threads(e, err);
+    if (st != RD_OK) goto fail;
+    e->info.load_ms = (double)(clock_now_ns(clock_system()) - e->opened_ns) / 1e6;
+    log_info("%s: %s, %s, %.1f ms; KV cache for %llu tokens, context %u", e->info.model_id, e->info.arch, e->info.backend, e->info.load_ms,
+             (unsigned long long)e->info.kv_tokens, e->info.n_ctx);
+    *out = e;
+    return RD_OK;
+
+fail:
+    rd_close(e);
+    return st;
+}
+
+rd_status rd_open_tokenizer(const char *model, const char *pre, rd_engine **out, struct rd_error *err)
+{
+    struct rd_options o = {.model = model, .pre = pre};
+    struct text_job job = {.o = &o};
+    rd_engine *e = NULL;
+    rd_status st = open_file(model, &e, err);
+
+    *out = NULL;
+    if (st != RD_OK) return st;
+    fill_names(e, &o);
+    job.engine = e;
+    load_text(&job);
+    if (job.st != RD_OK) {
+        if (err) *err = job.err;
+        rd_close(e);
+        return job.st;
+    }
+    fill_text_info(e);
+    *out = e;
+    return RD_OK;
+}
+
+void rd_close(rd_engine *e)
+{
+    if (!e) return;
+    if (e->prep) queue_close(e->prep);
+    for (uint32_t i = 0; i < API_N_PREP; i++) thread_join(&e->prep_threads[i]);
+    engine_destroy(e->engine);
+    queue_destroy(e->prep);
+    model_executor_deinit(&e->executor);
+    model_destroy(e->model);
+    if (e->backend) e->ops->destroy(e->backend);
+    chat_template_destroy(e->chat);
+    tokenizer_destroy(e->tokenizer);
+    gguf_close(e->gguf);
+    mem_free(e);
+}
+
+void rd_get_info(const rd_engine *engine, struct rd_info *out)
+{
+    *out = engine->info;
+}

@@ -1,0 +1,127 @@
+/* api/api_prep.c - the prep workers: chat template -> text -> token ids -> engine. */
+#include <string.h>
+#include "api/api_state.h"
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/random.h"
+
+static rd_status copy_tokens(const rd_engine *engine, const int32_t *from, uint32_t n_from, int32_t **tokens, uint32_t *n, struct rd_error *err)
+{
+    uint32_t n_vocab = engine->info.n_vocab;
+
+    for (uint32_t i = 0; i < n_from; i++)
+        if (from[i] < 0 || (uint32_t)from[i] >= n_vocab)
+            return error_set(err, RD_E_INVALID, "prompt: token %d is not in the vocabulary of %u", from[i], n_vocab);
+    *tokens = (int32_t *)(void *)mem_memdup(from, n_from * sizeof(*from));
+    *n = n_from;
+    return *tokens ? RD_OK : error_set(err, RD_E_NOMEM, "out of memory for a prompt of %u tokens", n_from);
+}
+
+rd_status api_prompt_tokens(const rd_engine *engine, const struct rd_request_options *o, int32_t **tokens, uint32_t *n, struct rd_error *err)
+{
+    char *text = NULL;
+    size_t n_text = 0;
+    rd_status st;
+
+    if (o->tokens) return copy_tokens(engine, o->tokens, o->n_tokens, tokens, n, err);
+    if (o->prompt) return tokenizer_encode(engine->tokenizer, o->prompt, o->prompt_bytes, true, true, tokens, n, err);
+    st = api_render(engine, o->messages_json, o->tools_json, o->kwargs_json, true, &text, &n_text, err);
+    if (st != RD_OK) return st;
+    st = api_encode_chat(engine, text, n_text, tokens, n, err);
+    mem_free(text);
+    return st;
+}
+
+/* FNV-1a: only the round robin depends on it, so a collision makes two keys share a turn. */
+static uint64_t fair_hash(const char *key)
+{
+    uint64_t h = 1469598103934665603ull;
+
+    for (; key && *key; key++) h = (h ^ (unsigned char)*key) * 1099511628211ull;
+    return h;
+}
+
+void api_fill_params(const rd_engine *engine, const struct rd_request_options *o, struct request_params *p)
+{
+    _Static_assert(sizeof(struct rd_bias) == sizeof(struct sampler_bias), "the public bias is the sampler's");
+    memset(p, 0, sizeof(*p));
+    p->sampling = (struct sampler_params){.temperature = o->temperature, .top_k = o->top_k, .top_p = o->top_p, .min_p = o->min_p,
+                                          .repetition_penalty = o->repetition_penalty, .presence_penalty = o->presence_penalty,
+                                          .frequency_penalty = o->frequency_penalty, .seed = o->seed,
+                                          .bias = (const struct sampler_bias *)(const void *)o->bias, .n_bias = o->n_bias,
+                                          .n_top_logprobs = o->n_top_logprobs, .want_logprob = o->logprobs};
+    if (!o->has_seed) random_os(&p->sampling.seed, sizeof(p->sampling.seed));
+    p->max_tokens = o->max_tokens;
+    p->max_keys = engine->info.n_ctx;
+    p->cached = o->cache_prompt && !o->prompt_logprobs;
+    p->ignore_eos = o->ignore_eos;
+    p->prompt_logprobs = o->prompt_logprobs;
+    p->end_tokens = tokenizer_end_tokens(engine->tokenizer, &p->n_end_tokens);
+    p->fair_key = fair_hash(o->fairness_key);
+}
+
+/* The longest prompt that leaves room for one new token (or for none, when none is wanted). */
+static rd_status check_length(const rd_engine *engine, const struct rd_request_options *o, uint32_t n, struct rd_error *err)
+{
+    uint32_t n_max = engine_max_prompt(engine->engine) + (o->max_tokens == 0);
+
+    if (n == 0) return error_set(err, RD_E_INVALID, "the prompt is empty: at least 1 token is needed");
+    if (n <= n_max) return RD_OK;
+    return error_set(err, RD_E_CONTEXT, "This model's maximum context length is %u tokens. However, your prompt has %u tokens (longest: %u).",
+                     engine->info.n_ctx, n, n_max);
+}
+
+static rd_status prepare(struct rd_request *r, struct rd_error *err)
+{
+    struct request_params p;
+    int32_t *tokens = NULL;
+    uint32_t n = 0;
+    rd_status st = api_prompt_tokens(r->engine, &r->o, &tokens, &n, err);
+
+    if (st == RD_OK) st = check_length(r->engine, &r->o, n, err);
+    if (st == RD_OK) {
+        api_fill_params(r->engine, &r->o, &p);
+        p.wake = api_request_wake;
+        p.wake_arg = r;
+        st = request_create(&p, engine_cache(r->engine->engine), r->engine->info.n_vocab, tokens, n, &r->request, err);
+    }
+    mem_free(tokens);
+    if (st == RD_OK) r->request->id = atomic_fetch_add_explicit(&r->engine->next_id, 1, memory_order_relaxed);
+    return st;
+}
+
+static void prepare_and_submit(struct rd_request *r)
+{
+    struct rd_error err = {RD_OK, ""};
+    rd_status st = RD_E_CANCELLED;
+    struct request *request;
+
+    if (!atomic_load(&r->cancelled)) st = prepare(r, &err);
+    else error_set(&err, st, "%s", rd_status_text(st));
+    atomic_fetch_sub_explicit(&r->engine->n_preparing, 1, memory_order_relaxed);
+    if (st != RD_OK) {
+        engine_give_place(r->engine->engine);
+        api_request_fail(r, st, err.text);
+        api_request_unref(r);
+        return;
+    }
+    request = r->request;
+    request_ref(request);                                   /* once it runs, the consumer may drop everything at any time */
+    atomic_store(&r->phase, PHASE_RUNNING);
+    if (atomic_load(&r->cancelled)) request_cancel(request, CANCEL_GONE);
+    st = engine_submit(r->engine->engine, request);         /* our reference on r is the engine's now, until the last wake */
+    request_unref(request);
+    if (st == RD_OK) return;
+    engine_give_place(r->engine->engine);
+    api_request_fail(r, st, rd_status_text(st));
+    api_request_unref(r);
+}
+
+void api_prep_main(void *arg)
+{
+    rd_engine *engine = arg;
+    struct rd_request *r;
+
+    while ((r = queue_pop(engine->prep))) prepare_and_submit(r);
+}

@@ -1,0 +1,365 @@
+/* api/api_request.c - a request as the client sees it: submit, events, cancel, release.
+ *
+ * Tokens come out of the engine's ring; here they become text: UTF-8 whole, stop strings cut, on the consumer's thread.
+ */
+#include <string.h>
+#include "api/api_state.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/mem.h"
+
+#define PIECE_OUT(n) ((n) * 3 + 12)      /* most that token_decoder_feed writes for a piece of n bytes */
+#define DECODE_CHUNK 4096u
+
+void rd_request_options_default(struct rd_request_options *o)
+{
+    *o = (struct rd_request_options){.max_tokens = RD_NO_LIMIT, .temperature = 1, .top_p = 1, .repetition_penalty = 1, .cache_prompt = true};
+}
+
+static rd_status check_options(const rd_engine *engine, const struct rd_request_options *o, struct rd_error *err)
+{
+    struct request_params p;
+
+    if (!engine->engine) return error_set(err, RD_E_UNSUPPORTED, "this handle has a tokenizer only, no model");
+    if (!!o->messages_json + !!o->prompt + !!o->tokens != 1)
+        return error_set(err, RD_E_INVALID, "exactly one of messages_json, prompt and tokens must be given");
+    if (o->n_stop > LIMIT_STOP_STRINGS) return error_set(err, RD_E_INVALID, "stop: at most %u strings", LIMIT_STOP_STRINGS);
+    for (uint32_t i = 0; i < o->n_stop; i++) {
+        size_t n = strlen(o->stop[i]);
+
+        if (n == 0 || n > LIMIT_STOP_BYTES) return error_set(err, RD_E_INVALID, "stop: each string must have 1 to %u bytes", LIMIT_STOP_BYTES);
+    }
+    api_fill_params(engine, o, &p);
+    return sampler_params_check(&p.sampling, engine->info.n_vocab, err);
+}
+
+static char *copy_text(struct arena *a, const char *s, bool *ok)
+{
+    char *copy = s ? arena_memdup(a, s, strlen(s)) : NULL;
+
+    if (s && !copy) *ok = false;
+    return copy;
+}
+
+static rd_status copy_options(struct rd_request *r, const struct rd_request_options *o)
+{
+    struct rd_request_options *c = &r->o;
+    const char **stop = NULL;
+    bool ok = true;
+
+    *c = *o;
+    c->messages_json = copy_text(&r->arena, o->messages_json, &ok);
+    c->tools_json = copy_text(&r->arena, o->tools_json, &ok);
+    c->kwargs_json = copy_text(&r->arena, o->kwargs_json, &ok);
+    c->fairness_key = copy_text(&r->arena, o->fairness_key, &ok);
+    if (o->prompt) ok &= (c->prompt = arena_memdup(&r->arena, o->prompt, o->prompt_bytes)) != NULL;
+    if (o->tokens) ok &= (c->tokens = (const int32_t *)(void *)arena_memdup(&r->arena, o->tokens, o->n_tokens * sizeof(*o->tokens))) != NULL;
+    if (o->n_bias) ok &= (c->bias = (const struct rd_bias *)(void *)arena_memdup(&r->arena, o->bias, o->n_bias * sizeof(*o->bias))) != NULL;
+    if (o->n_stop) {
+        stop = arena_alloc(&r->arena, o->n_stop, sizeof(*stop));
+        ok &= stop != NULL;
+        for (uint32_t i = 0; stop && i < o->n_stop; i++) stop[i] = copy_text(&r->arena, o->stop[i], &ok);
+    }
+    c->stop = stop;
+    return ok ? RD_OK : RD_E_NOMEM;
+}
+
+static rd_status make_stops(struct rd_request *r)
+{
+    struct text_span spans[LIMIT_STOP_STRINGS];
+
+    for (uint32_t i = 0; i < r->o.n_stop; i++) spans[i] = (struct text_span){r->o.stop[i], strlen(r->o.stop[i])};
+    return stop_matcher_create(spans, r->o.n_stop, &r->stops);
+}
+
+static void request_free(struct rd_request *r)
+{
+    request_unref(r->request);
+    stop_matcher_destroy(r->stops);
+    buf_deinit(&r->text);
+    arena_deinit(&r->arena);
+    cond_deinit(&r->cond);
+    mutex_deinit(&r->lock);
+    mem_free(r);
+}
+
+void api_request_unref(struct rd_request *r)
+{
+    if (atomic_fetch_sub_explicit(&r->refs, 1, memory_order_acq_rel) == 1) request_free(r);
+}
+
+rd_status rd_submit(rd_engine *engine, const struct rd_request_options *o, void (*wake)(void *user), void *wake_user, rd_request **out,
+                    struct rd_error *err)
+{
+    struct rd_request *r;
+    rd_status st;
+
+    *out = NULL;
+    st = check_options(engine, o, err);
+    if (st != RD_OK) return st;
+    st = engine_take_place(engine->engine);
+    if (st != RD_OK) {
+        atomic_fetch_add_explicit(&engine->n_rejected, 1, memory_order_relaxed);
+        return error_set(err, st, "%s", rd_status_text(st));
+    }
+    r = mem_zalloc(1, sizeof(*r));
+    if (!r) {
+        engine_give_place(engine->engine);
+        return error_set(err, RD_E_NOMEM, "out of memory for a request");
+    }
+    mutex_init(&r->lock);
+    cond_init(&r->cond);
+    arena_init(&r->arena, 0);
+    r->engine = engine;
+    r->wake = wake;
+    r->wake_user = wake_user;
+    r->stop_hit = -1;
+    atomic_init(&r->refs, 1);
+    token_decoder_init(&r->decoder, engine->tokenizer, false);
+    st = copy_options(r, o);
+    if (st == RD_OK) st = make_stops(r);
+    if (st == RD_OK) {
+        atomic_fetch_add_explicit(&r->refs, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&engine->n_preparing, 1, memory_order_relaxed);
+        st = queue_push(engine->prep, r);
+        if (st == RD_OK) {
+            *out = r;
+            return RD_OK;
+        }
+        atomic_fetch_sub_explicit(&engine->n_preparing, 1, memory_order_relaxed);
+    }
+    engine_give_place(engine->engine);
+    request_free(r);
+    return error_set(err, st, "%s", rd_status_text(st));
+}
+
+void api_request_wake(void *request)
+{
+    struct rd_request *r = request;
+    /* The engine calls once more after it has stored `ended`: that call gives the engine's reference back. */
+    bool last = atomic_load_explicit(&r->request->ended, memory_order_relaxed);
+
+    mutex_lock(&r->lock);
+    r->rung = true;
+    cond_signal(&r->cond);
+    if (r->wake) r->wake(r->wake_user);
+    mutex_unlock(&r->lock);
+    if (last) api_request_unref(r);
+}
+
+void api_request_fail(struct rd_request *r, rd_status st, const char *message)
+{
+    r->fail_status = st;
+    error_quote(r->fail_message, sizeof(r->fail_message), message, strlen(message));
+    atomic_store(&r->phase, PHASE_FAILED);
+    mutex_lock(&r->lock);
+    r->rung = true;
+    cond_signal(&r->cond);
+    if (r->wake) r->wake(r->wake_user);
+    mutex_unlock(&r->lock);
+}
+
+static void fill_usage(const struct rd_request *r, struct rd_usage *u)
+{
+    const struct request_usage *s = &r->request->usage;
+    uint64_t first = s->first_token_ns ? s->first_token_ns : s->ended_ns;
+
+    memset(u, 0, sizeof(*u));
+    u->n_prompt = r->request->n_prompt;
+    u->n_cached = s->n_cached;
+    u->n_joined = s->n_joined;
+    u->n_generated = r->stop_hit >= 0 ? r->n_tokens_out : s->n_generated;
+    if (!s->admitted_ns) return;
+    u->queue_ms = (double)(s->admitted_ns - s->submitted_ns) / 1e6;
+    u->prompt_ms = (double)(first - s->admitted_ns) / 1e6;
+    u->predicted_ms = (double)(s->ended_ns - first) / 1e6;
+    u->ttft_ms = (double)(first - s->submitted_ns) / 1e6;
+}
+
+/* Decoded bytes through the stop strings into r->text. */
+static void feed_stops(struct rd_request *r, const char *s, size_t n)
+{
+    const char *safe;
+    size_t n_safe;
+    int hit = -1;
+
+    if (r->stop_hit >= 0) return;
+    n_safe = stop_matcher_feed(r->stops, s, n, &safe, &hit);
+    buf_append(&r->text, safe, n_safe);
+    r->stop_hit = hit;
+}
+
+static void feed_piece(struct rd_request *r, struct text_span piece)
+{
+    char out[PIECE_OUT(DECODE_CHUNK)];
+
+    for (size_t at = 0; at < piece.n;) {                    /* a vocabulary entry can be long */
+        size_t n = piece.n - at < DECODE_CHUNK ? piece.n - at : DECODE_CHUNK;
+        size_t n_out = token_decoder_feed(&r->decoder, (struct text_span){piece.s + at, n}, out);
+
+        feed_stops(r, out, n_out);
+        at += n;
+    }
+}
+
+static rd_status ended_event(struct rd_request *r, struct rd_event *ev)
+{
+    const struct request *q = r->request;
+    char rest[16];
+    const char *held;
+    size_t n;
+
+    if (r->stop_hit < 0) {
+        feed_stops(r, rest, token_decoder_flush(&r->decoder, rest));
+        if (r->stop_hit < 0) {
+            n = stop_matcher_flush(r->stops, &held);
+            buf_append(&r->text, held, n);
+        }
+    }
+    r->ended_sent = true;
+    ev->type = RD_EVENT_DONE;
+    ev->stop_token = q->stop_token;
+    ev->finish = (enum rd_finish)q->finish;
+    ev->status = q->status;
+    if (r->stop_hit >= 0) {
+        ev->finish = RD_FINISH_STOP;
+        ev->status = RD_OK;
+        ev->stop_string = r->o.stop[r->stop_hit];
+        ev->stop_token = -1;
+    } else if (q->finish == REQUEST_ERROR) {
+        ev->type = RD_EVENT_ERROR;
+        ev->message = rd_status_text(q->status);
+    }
+    fill_usage(r, &ev->usage);
+    return RD_OK;
+}
+
+static void token_event(struct rd_request *r, const struct token_out *t, struct rd_event *ev)
+{
+    r->n_tokens_out++;
+    feed_piece(r, tokenizer_piece(r->engine->tokenizer, t->token, false));
+    ev->type = RD_EVENT_TOKEN;
+    ev->token = t->token;
+    ev->logprob = t->logprob;
+    ev->n_top = t->n_top;
+    if (r->stop_hit < 0) return;
+    request_cancel(r->request, CANCEL_SATISFIED);
+    engine_kick(r->engine->engine);
+}
+
+static rd_status next_event(struct rd_request *r, struct rd_event *ev)
+{
+    struct token_logprob top[LIMIT_TOP_LOGPROBS];
+    struct token_out t;
+    bool was_full = false, ended;
+
+    if (r->ended_sent) return RD_E_CLOSED;
+    switch (atomic_load(&r->phase)) {
+    case PHASE_PREPARING: return RD_E_AGAIN;
+    case PHASE_FAILED:
+        r->ended_sent = true;
+        ev->type = RD_EVENT_ERROR;
+        ev->finish = r->fail_status == RD_E_CANCELLED ? RD_FINISH_CANCELLED : RD_FINISH_ERROR;
+        ev->status = r->fail_status;
+        ev->message = r->fail_message;
+        return RD_OK;
+    default: break;
+    }
+    if (!r->started_sent) {
+        r->started_sent = true;
+        ev->type = RD_EVENT_STARTED;
+        ev->usage.n_prompt = r->request->n_prompt;
+        return RD_OK;
+    }
+    ended = atomic_load_explicit(&r->request->ended, memory_order_acquire);     /* before the ring: what was pushed before the end is seen */
+    while (request_pop(r->request, &t, top, &was_full)) {
+        if (was_full) engine_kick(r->engine->engine);
+        if (r->stop_hit >= 0) continue;                     /* made after the stop string: nothing of it leaves */
+        for (uint32_t i = 0; i < t.n_top; i++) ev->top[i] = (struct rd_logprob){top[i].token, top[i].logprob};
+        token_event(r, &t, ev);
+        return RD_OK;
+    }
+    return ended ? ended_event(r, ev) : RD_E_AGAIN;
+}
+
+rd_status rd_request_next(rd_request *r, struct rd_event *ev)
+{
+    rd_status st;
+
+    memset(ev, 0, offsetof(struct rd_event, top));
+    ev->stop_string = NULL;
+    ev->stop_token = -1;
+    ev->status = RD_OK;
+    ev->message = "";
+    ev->finish = RD_FINISH_STOP;
+    memset(&ev->usage, 0, sizeof(ev->usage));
+    buf_clear(&r->text);
+    st = next_event(r, ev);
+    if (st == RD_OK && r->text.failed) {                    /* no memory for the text: end it rather than lose a part */
+        rd_request_cancel(r);
+        r->ended_sent = true;
+        ev->type = RD_EVENT_ERROR;
+        ev->status = RD_E_NOMEM;
+        ev->message = rd_status_text(RD_E_NOMEM);
+    }
+    ev->text = r->text.n ? r->text.data : "";
+    ev->text_bytes = r->text.n;
+    return st;
+}
+
+rd_status rd_request_wait(rd_request *r, uint32_t timeout_ms, struct rd_event *ev)
+{
+    uint64_t deadline = clock_now_ns(clock_system()) + (uint64_t)timeout_ms * 1000000;
+
+    for (;;) {
+        rd_status st = rd_request_next(r, ev);
+        uint64_t now;
+
+        if (st != RD_E_AGAIN) return st;
+        mutex_lock(&r->lock);
+        while (!r->rung && (now = clock_now_ns(clock_system())) < deadline) cond_wait_ns(&r->cond, &r->lock, deadline - now);
+        if (!r->rung) {
+            mutex_unlock(&r->lock);
+            return RD_E_AGAIN;
+        }
+        r->rung = false;
+        mutex_unlock(&r->lock);
+    }
+}
+
+void rd_request_cancel(rd_request *r)
+{
+    atomic_store(&r->cancelled, true);
+    if (atomic_load(&r->phase) != PHASE_RUNNING) return;
+    request_cancel(r->request, CANCEL_GONE);
+    engine_kick(r->engine->engine);
+}
+
+void rd_request_release(rd_request *r)
+{
+    if (!r) return;
+    mutex_lock(&r->lock);
+    r->wake = NULL;
+    mutex_unlock(&r->lock);
+    rd_request_cancel(r);
+    api_request_unref(r);
+}
+
+const int32_t *rd_request_prompt(const rd_request *r, uint32_t *n)
+{
+    *n = 0;
+    if (atomic_load(&r->phase) != PHASE_RUNNING) return NULL;
+    *n = r->request->n_prompt;
+    return (const int32_t *)r->request->seq.keys;
+}
+
+const struct rd_logprob *rd_request_prompt_logprobs(const rd_request *r, const struct rd_logprob **top, uint32_t *n)
+{
+    _Static_assert(sizeof(struct rd_logprob) == sizeof(struct token_logprob), "the public log probability is the sampler's");
+    *n = 0;
+    *top = NULL;
+    if (atomic_load(&r->phase) != PHASE_RUNNING || !r->request->prompt_logprobs) return NULL;
+    *n = r->request->n_prompt;
+    *top = (const struct rd_logprob *)r->request->prompt_top;
+    return (const struct rd_logprob *)r->request->prompt_logprobs;
+}

@@ -1,0 +1,87 @@
+/* api/api_state.h - what stands behind the handles of radish/radish.h.
+ *
+ * Thread  rd_engine: read-only after open, but for its queues and atomics. rd_request: groups below.
+ */
+#pragma once
+#include <stdatomic.h>
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/queue.h"
+#include "base/thread.h"
+#include "engine/engine.h"
+#include "engine/model_executor.h"
+#include "format/gguf.h"
+#include "radish/radish.h"
+#include "text/chat_template.h"
+#include "text/stop.h"
+#include "text/tokenizer.h"
+
+#define API_N_PREP 2u
+
+struct rd_engine {
+    struct rd_info info;
+    struct gguf *gguf;
+    struct tokenizer *tokenizer;
+    struct chat_template *chat;
+    const struct backend_ops *ops;
+    struct backend *backend;
+    struct model *model;
+    struct model_executor executor;
+    struct engine *engine;               /* NULL: a tokenizer without weights */
+    uint64_t opened_ns;
+    struct queue *prep;                  /* rd_request, each with a reference */
+    struct thread prep_threads[API_N_PREP];
+    atomic_ullong next_id;               /* relaxed: only unique */
+    atomic_ullong n_rejected, n_preparing;      /* counters for rd_get_stats; relaxed */
+};
+
+enum request_phase { PHASE_PREPARING, PHASE_RUNNING, PHASE_FAILED };
+
+struct rd_request {
+    rd_engine *engine;
+    struct rd_request_options o;         /* pointers into arena; read-only after rd_submit */
+    struct arena arena;
+
+    /* the prep worker writes, then stores phase (release); the consumer reads after loading it (acquire) */
+    struct request *request;             /* NULL unless RUNNING */
+    rd_status fail_status;
+    char fail_message[512];
+    atomic_int phase;
+    atomic_bool cancelled;               /* sequentially consistent with phase: either the worker or the canceller tells the engine */
+    atomic_int refs;                     /* consumer, and worker or engine until the last wake */
+
+    struct mutex lock;                   /* guards wake, wake_user, rung */
+    struct cond cond;
+    void (*wake)(void *user);
+    void *wake_user;
+    bool rung;
+
+    /* consumer */
+    struct token_decoder decoder;
+    struct stop_matcher *stops;
+    struct buf text;                     /* text of the event that was handed out last */
+    int stop_hit;                        /* index of the stop string found, or -1 */
+    uint32_t n_tokens_out;
+    bool started_sent, ended_sent;
+};
+
+struct rd_kv {
+    rd_engine *engine;
+    int32_t *tokens;
+    uint32_t n;
+    struct radix_node *node;             /* held; engine thread */
+};
+
+/* api_prep.c */
+void api_prep_main(void *arg);           /* rd_engine */
+/* Renders and tokenizes; *tokens is mem_free'd by the caller. */
+rd_status api_prompt_tokens(const rd_engine *engine, const struct rd_request_options *o, int32_t **tokens, uint32_t *n, struct rd_error *err);
+void api_fill_params(const rd_engine *engine, const struct rd_request_options *o, struct request_params *p);
+/* api_request.c */
+void api_request_fail(struct rd_request *r, rd_status st, const char *message);
+void api_request_wake(void *request);
+void api_request_unref(struct rd_request *r);
+/* api_text.c: encode with BOS as the model wants, unless the text begins with it already (a template wrote it). */
+rd_status api_encode_chat(const rd_engine *engine, const char *text, size_t n, int32_t **ids, uint32_t *n_ids, struct rd_error *err);
+rd_status api_render(const rd_engine *engine, const char *messages, const char *tools, const char *kwargs, bool add_generation_prompt,
+                     char **text, size_t *n, struct rd_error *err);

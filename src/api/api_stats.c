@@ -1,0 +1,59 @@
+/* api/api_stats.c - what is going on: counters and gauges in one plain struct; the log. */
+#include <string.h>
+#include "api/api_state.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/sysinfo.h"
+
+void rd_get_stats(rd_engine *engine, struct rd_stats *out)
+{
+    struct engine_stats s;
+
+    memset(out, 0, sizeof(*out));
+    sysinfo_resident(&out->rss_anon_bytes, &out->rss_file_bytes);
+    out->uptime_s = (double)(clock_now_ns(clock_system()) - engine->opened_ns) / 1e9;
+    if (!engine->engine) return;
+    engine_get_stats(engine->engine, &s);
+    out->n_preparing = atomic_load_explicit(&engine->n_preparing, memory_order_relaxed);
+    out->n_rejected = atomic_load_explicit(&engine->n_rejected, memory_order_relaxed);
+    out->n_queued = s.n_queued, out->n_waiting = s.n_waiting, out->n_prefill = s.n_prefill, out->n_decode = s.n_decode;
+    out->n_submitted = s.n_submitted, out->n_stop = s.n_stop, out->n_length = s.n_length;
+    out->n_cancelled = s.n_cancelled, out->n_failed = s.n_failed, out->n_preempted = s.n_preempted;
+    out->prompt_tokens_computed = s.prompt_computed, out->prompt_tokens_cached = s.prompt_cached;
+    out->prompt_tokens_joined = s.prompt_joined, out->tokens_generated = s.generated, out->tokens_recomputed = s.recomputed;
+    _Static_assert((int)RD_N_MATCH_KINDS == (int)RADIX_N_KINDS && (int)RD_MATCH_LCP == (int)RADIX_LCP, "match kinds are the tree's");
+    memcpy(out->matches, s.matches, sizeof(out->matches));
+    out->pages_total = s.pages_total, out->pages_free = s.pages_free, out->pages_ready = s.pages_ready;
+    out->pages_locked = s.pages_locked, out->pages_pending = s.pages_pending, out->pages_quarantined = s.pages_quarantined;
+    out->pages_evicted = s.pages_evicted, out->page_tokens = engine->info.page_tokens;
+    out->tree_nodes = s.tree_nodes, out->tree_keys = s.tree_keys, out->tree_bytes = s.tree_bytes;
+    out->tree_insert_failed = s.insert_failed, out->rows_copied = s.rows_copied;
+    out->n_steps = s.n_steps, out->step_rows = s.step_rows;
+    out->device_errors = s.device_errors, out->accounting_errors = s.accounting_errors;
+    out->step_ms_last = (double)s.step_ns_last / 1e6;
+    out->prefill_tok_s = (double)s.prefill_milli_tok_s / 1e3;
+    out->decode_tok_s = (double)s.decode_milli_tok_s / 1e3;
+    out->weight_bytes = engine->info.weight_bytes, out->workspace_bytes = engine->info.workspace_bytes, out->kv_bytes = engine->info.kv_bytes;
+}
+
+struct clear_call { uint64_t n_pages; };
+
+static void clear_on_engine(struct engine *e, void *arg)
+{
+    ((struct clear_call *)arg)->n_pages = engine_clear_cache(e);
+}
+
+uint64_t rd_cache_clear(rd_engine *engine)
+{
+    struct clear_call call = {0};
+
+    if (engine->engine) engine_call(engine->engine, clear_on_engine, &call);
+    return call.n_pages;
+}
+
+void rd_set_log(enum rd_log_level level, void (*fn)(void *user, enum rd_log_level level, const char *line), void *user)
+{
+    _Static_assert((int)RD_LOG_DEBUG == (int)LOG_DEBUG, "the public levels are the log's");
+    log_set_level((enum log_level)level);
+    log_set_sink((log_fn)(void *)fn, user);
+}

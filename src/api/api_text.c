@@ -1,0 +1,100 @@
+/* api/api_text.c - tokenize, detokenize, chat template: the text side of the public API. */
+#include <string.h>
+#include "api/api_state.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+
+rd_status rd_tokenize(const rd_engine *engine, const char *text, size_t n_bytes, bool add_special, bool parse_special, int32_t **tokens,
+                      uint32_t *n_tokens, struct rd_error *err)
+{
+    return tokenizer_encode(engine->tokenizer, text, n_bytes, add_special, parse_special, tokens, n_tokens, err);
+}
+
+const char *rd_token_bytes(const rd_engine *engine, int32_t token, size_t *n_bytes)
+{
+    struct text_span piece = tokenizer_piece(engine->tokenizer, token, true);
+
+    *n_bytes = piece.n;
+    return piece.s;
+}
+
+rd_status rd_detokenize(const rd_engine *engine, const int32_t *tokens, uint32_t n_tokens, bool special, char **text, size_t *n_bytes,
+                        struct rd_error *err)
+{
+    uint32_t n_vocab = tokenizer_n_tokens(engine->tokenizer);
+    struct buf out = {0};
+    char *raw = NULL;
+    size_t n_raw = 0;
+    rd_status st;
+
+    for (uint32_t i = 0; i < n_tokens; i++)
+        if (tokens[i] < 0 || (uint32_t)tokens[i] >= n_vocab)
+            return error_set(err, RD_E_INVALID, "token %d is not in the vocabulary of %u", tokens[i], n_vocab);
+    st = tokenizer_decode(engine->tokenizer, tokens, n_tokens, special, &raw, &n_raw);
+    if (st != RD_OK) return error_set(err, st, "cannot decode %u tokens: %s", n_tokens, rd_status_text(st));
+    buf_append(&out, "", 0);
+    for (size_t i = 0; i < n_raw;) {
+        uint32_t cp;
+        int len = utf8_decode(raw + i, n_raw - i, &cp);
+
+        if (len > 0) buf_append(&out, raw + i, (size_t)len);
+        else buf_puts(&out, "\xEF\xBF\xBD");
+        i += (size_t)(len > 0 ? len : -len);
+    }
+    mem_free(raw);
+    if (!out.failed && out.n == 0) buf_append(&out, "\0", 1), out.n = 0;
+    *n_bytes = out.n;
+    *text = buf_take(&out, NULL);
+    return *text ? RD_OK : error_set(err, RD_E_NOMEM, "out of memory for text");
+}
+
+/* A JSON text of a given kind, or NULL when text is NULL. */
+static rd_status parse_json(const char *text, const char *what, bool array, json_t **out, struct rd_error *err)
+{
+    json_error_t json_err;
+
+    *out = NULL;
+    if (!text) return RD_OK;
+    *out = json_loads(text, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &json_err);
+    if (!*out) return error_set(err, RD_E_INVALID, "%s: not valid JSON (line %d)", what, json_err.line);
+    if (array ? json_is_array(*out) : json_is_object(*out)) return RD_OK;
+    json_decref(*out);
+    *out = NULL;
+    return error_set(err, RD_E_INVALID, "%s: must be %s", what, array ? "an array" : "an object");
+}
+
+rd_status api_render(const rd_engine *engine, const char *messages, const char *tools, const char *kwargs, bool add_generation_prompt,
+                     char **text, size_t *n, struct rd_error *err)
+{
+    json_t *m = NULL, *t = NULL, *k = NULL;
+    struct chat_input in;
+    rd_status st;
+
+    if ((st = parse_json(messages, "messages", true, &m, err)) != RD_OK) goto done;
+    if ((st = parse_json(tools, "tools", true, &t, err)) != RD_OK) goto done;
+    if ((st = parse_json(kwargs, "chat_template_kwargs", false, &k, err)) != RD_OK) goto done;
+    in = (struct chat_input){m, t, k, add_generation_prompt, clock_wall_s(clock_system())};
+    st = chat_template_render(engine->chat, &in, text, n, err);
+done:
+    json_decref(m);
+    json_decref(t);
+    json_decref(k);
+    return st;
+}
+
+rd_status rd_apply_template(const rd_engine *engine, const char *messages_json, const char *tools_json, const char *kwargs_json,
+                            bool add_generation_prompt, char **prompt, size_t *n_bytes, struct rd_error *err)
+{
+    return api_render(engine, messages_json, tools_json, kwargs_json, add_generation_prompt, prompt, n_bytes, err);
+}
+
+rd_status api_encode_chat(const rd_engine *engine, const char *text, size_t n, int32_t **ids, uint32_t *n_ids, struct rd_error *err)
+{
+    int32_t bos = tokenizer_bos(engine->tokenizer);
+    struct text_span bos_text = tokenizer_piece(engine->tokenizer, bos, true);
+    bool has_bos = bos >= 0 && bos_text.n > 0 && n >= bos_text.n && memcmp(text, bos_text.s, bos_text.n) == 0;
+
+    return tokenizer_encode(engine->tokenizer, text, n, !has_bos, true, ids, n_ids, err);
+}

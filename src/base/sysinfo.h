@@ -1,0 +1,8 @@
+/* base/sysinfo.h - what this machine and this process have. Any thread. Units: bytes. */
+#pragma once
+#include <stdint.h>
+
+/* Memory that this process may use: the machine's, or the control group's limit where that is lower. */
+uint64_t sysinfo_memory(void);
+/* Resident memory of this process: anonymous (ours) and file-backed (mapped models); 0 where unknown. */
+void sysinfo_resident(uint64_t *anon, uint64_t *file);

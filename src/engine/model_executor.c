@@ -1,0 +1,44 @@
+/* engine/model_executor.c - forwards the engine's batch to the model, and page copies to the backend. */
+#include "engine/model_executor.h"
+#include <string.h>
+
+rd_status model_executor_init(struct model_executor *x, const struct backend_ops *ops, struct backend *backend, struct model *model,
+                              const struct kv_layout *layout, uint32_t n_pages)
+{
+    memset(x, 0, sizeof(*x));
+    x->ops = ops;
+    x->backend = backend;
+    x->model = model;
+    return ops->kv_create(backend, layout, n_pages, &x->kv);
+}
+
+void model_executor_deinit(struct model_executor *x)
+{
+    if (x->kv.base) x->ops->kv_destroy(x->backend, &x->kv);
+    x->kv.base = NULL;
+}
+
+static rd_status forward(void *self, const struct model_batch *batch, float *logits)
+{
+    struct model_executor *x = self;
+    rd_status st = model_forward(x->model, &x->kv, batch, logits);
+
+    if (x->n_copy_failed) {                                 /* a copy before this step failed: its rows are not to be trusted */
+        x->n_copy_failed = 0;
+        return RD_E_DEVICE;
+    }
+    return st;
+}
+
+static void copy_rows(void *self, kv_page to, kv_page from, uint32_t n_rows)
+{
+    struct model_executor *x = self;
+
+    if (x->ops->kv_copy_rows(x->backend, &x->kv, to, from, n_rows) != RD_OK) x->n_copy_failed++;
+}
+
+struct executor model_executor_view(struct model_executor *x, uint32_t max_rows, uint32_t max_logits)
+{
+    return (struct executor){.self = x, .n_vocab = model_config(x->model)->n_vocab, .max_rows = max_rows, .max_logits = max_logits,
+                             .forward = forward, .copy_rows = copy_rows};
+}
