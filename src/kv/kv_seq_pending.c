@@ -142,6 +142,8 @@ static void inherit(struct kv_seq *heir, const struct kv_seq *leaver, const stru
     uint32_t top_start = top->start; /* a split may move it */
 
     heir->wait_until = radix_node_computed_end(top);
+    while (node->start >= heir->n_path) node = node->parent; /* others' splits may have left it below its path's end */
+    end_path(heir, node, heir->n_path);
     if (node->owner == leaver && heir->n_path < radix_node_end(node)) { /* its prompt ends inside */
         if (radix_split(cache->tree, node, heir->n_path - node->start, &upper) == RD_OK)
             end_path(heir, upper, heir->n_path);

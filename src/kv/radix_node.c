@@ -8,32 +8,61 @@
 #define INLINE_CHILDREN 4u /* so many siblings are walked; more get a table */
 #define LRU_WALK 16u       /* steps from either end when a parent is put back by its last use */
 
-/* ---- the block ---- */
+/* ---- struct and buffer ---- */
 
 static uint32_t pages_spanned(uint32_t start, uint32_t n, uint32_t page_tokens)
 {
     return n == 0 ? 0 : (start + n - 1) / page_tokens - start / page_tokens + 1;
 }
 
+/* Makes node's buffer ready for n_pages and n_keys; both pointers point into it. */
+static void lay_out(struct radix_node *node, uint32_t *run, uint32_t n_pages, uint32_t n_keys)
+{
+    node->run = run;
+    node->pages = run;
+    node->keys = run + n_pages;
+    node->n_bytes = sizeof(*node) + ((size_t)n_pages + n_keys) * sizeof(*run);
+}
+
 struct radix_node *radix_node_alloc(struct radix *tree, uint32_t start, const kv_key *keys, uint32_t n_keys)
 {
-    size_t n_pages = pages_spanned(start, n_keys, tree->page_tokens);
-    size_t n_bytes = sizeof(struct radix_node) + n_pages * sizeof(kv_page) + (size_t)n_keys * sizeof(kv_key);
-    struct radix_node *node = mem_alloc(1, n_bytes);
+    uint32_t n_pages = pages_spanned(start, n_keys, tree->page_tokens);
+    struct radix_node *node = mem_zalloc(1, sizeof(*node));
+    uint32_t *run = mem_alloc((size_t)n_pages + n_keys, sizeof(*run));
 
-    if (!node) return NULL;
-    memset(node, 0, sizeof(*node));
+    if (!node || !run) goto fail;
+    lay_out(node, run, n_pages, n_keys);
     node->start = start;
     node->n_keys = n_keys;
-    node->n_bytes = n_bytes;
     node->last_use = tree->now;
-    node->pages = (kv_page *)(node + 1);
-    node->keys = (kv_key *)(node->pages + n_pages);
     memcpy(node->keys, keys, (size_t)n_keys * sizeof(kv_key));
-    tree->counts.node_bytes += n_bytes;
+    tree->counts.node_bytes += node->n_bytes;
     tree->counts.n_nodes++;
     tree->counts.n_keys += n_keys;
     return node;
+
+fail:
+    mem_free(node);
+    mem_free(run);
+    return NULL;
+}
+
+/* Drops the keys before `offset` and the pages before skip_pages, gives the memory back, and lets the counters follow. */
+static void shrink_front(struct radix *tree, struct radix_node *node, uint32_t offset, uint32_t skip_pages)
+{
+    uint32_t n_span = pages_spanned(node->start + offset, node->n_keys - offset, tree->page_tokens);
+    const kv_key *keys = node->keys + offset;
+    uint32_t *run;
+
+    node->n_keys -= offset;
+    node->start += offset;
+    memmove(node->run, node->pages + skip_pages, (size_t)n_span * sizeof(kv_page));
+    memmove(node->run + n_span, keys, (size_t)node->n_keys * sizeof(kv_key));
+    run = mem_realloc(node->run, (size_t)n_span + node->n_keys, sizeof(*run));
+    tree->counts.node_bytes -= node->n_bytes;
+    lay_out(node, run ? run : node->run, n_span, node->n_keys); /* without memory to move it stays larger than it says */
+    tree->counts.node_bytes += node->n_bytes;
+    tree->counts.n_keys -= offset;
 }
 
 void radix_node_free(struct radix *tree, struct radix_node *node)
@@ -42,6 +71,7 @@ void radix_node_free(struct radix *tree, struct radix_node *node)
     tree->counts.n_nodes--;
     tree->counts.n_keys -= node->n_keys;
     mem_free(node->table);
+    mem_free(node->run);
     mem_free(node);
 }
 
@@ -269,12 +299,8 @@ rd_status radix_split(struct radix *tree, struct radix_node *node, uint32_t offs
 
     node->n_computed -= upper->n_computed;
     if (node->n_computed > 0 && cut % P != 0) hold_page(tree, node, node->pages[cut / P - node->start / P]);
-    node->pages += cut / P - node->start / P;
-    node->keys += offset;
-    node->start = cut;
-    node->n_keys -= offset;
+    shrink_front(tree, node, offset, cut / P - node->start / P);
     node->n_pages = pages_spanned(cut, node->n_computed, P);
-    tree->counts.n_keys -= offset; /* the copy in upper was counted when it was made */
     tree->counts.n_splits++;
     *out = upper;
     return RD_OK;

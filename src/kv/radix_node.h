@@ -1,11 +1,11 @@
 /* kv/radix_node.h - inside the tree: the node, its links, and the steps that change the shape. For src/kv/ alone.
  *
- * A node is one heap block: the struct, then its page ids, then its keys.
+ * A node is a struct, which never moves, and one buffer of exactly the size needed:
  *
- *     struct radix_node | pages[n_pages_cap] | keys[n]
- *                         ^pages               ^keys        a split moves both pointers forward: the LOWER part
- *                                                          keeps the struct, so every pointer to it stays valid
+ *     struct radix_node --run--> pages[one per page that its positions span] | keys[n_keys]
  *
+ * A split makes a new node for the UPPER part; the lower part keeps the struct, so every pointer to it stays valid, and its
+ * buffer shrinks, so that many splits of a long run leave no large buffers behind (F74).
  * pages[i] is the page with index start / P + i; there are exactly as many as the computed positions touch.
  * Below a pending node there are only pending nodes with nothing computed: positions are computed in order.
  * A node that a device error spoils is unlinked and freed in one go, because the sequences on it let go first
@@ -25,9 +25,10 @@ struct radix_node {
     struct kv_seq *owner;                            /* pending: who computes it; else NULL */
     uint64_t last_use;
     uint32_t start, n_keys, n_computed, n_pages, locks;
-    size_t n_bytes;                                  /* of this block */
-    kv_key *keys;
-    kv_page *pages;
+    size_t n_bytes;                                  /* of struct and buffer */
+    uint32_t *run;                                   /* the buffer */
+    kv_key *keys;                                    /* into run */
+    kv_page *pages;                                  /* into run */
 };
 
 #define RADIX_N_BUCKETS 1024u
@@ -56,7 +57,7 @@ static inline uint32_t radix_node_computed_end(const struct radix_node *node) { 
 
 /* A node outside the tree with the first n_keys keys filled in, nothing computed; room for all its pages. */
 struct radix_node *radix_node_alloc(struct radix *tree, uint32_t start, const kv_key *keys, uint32_t n_keys);
-/* Frees the block and the child table; releases nothing. */
+/* Frees struct, buffer and child table; releases nothing. */
 void radix_node_free(struct radix *tree, struct radix_node *node);
 
 struct radix_node *radix_child_find(const struct radix *tree, const struct radix_node *parent, kv_key first);
