@@ -1,0 +1,28 @@
+/* tests/model/model_rig.h - a model on the CPU backend with one sequence's KV pages, without the engine.
+ *
+ * The block table is a fixed shuffle, so that a page id is never its index. Helpers return a status and print what
+ * failed.
+ */
+#pragma once
+#include "backend/backend.h"
+#include "format/gguf.h"
+#include "model/model.h"
+
+struct model_rig {
+    struct gguf *g;
+    struct backend *be;
+    struct model *m;
+    struct kv_storage kv;
+    uint32_t n_ctx, max_rows, n_pages;
+    kv_page *table;    /* [n_pages] */
+    kv_page *row_page; /* [max_rows] */
+    uint32_t *row_slot, *positions, *logit_rows;
+};
+
+/* isa NULL: the best. n_threads 0: all cores. */
+rd_status rig_open(struct model_rig *r, const char *path, enum dtype kv_dtype, uint32_t n_ctx, uint32_t max_rows,
+                   const char *isa, uint32_t n_threads);
+void rig_close(struct model_rig *r);
+/* Runs tokens at positions pos0 .. pos0 + n - 1; logits of the n_logits latest rows, [n_logits, n_vocab]. */
+rd_status rig_step(struct model_rig *r, const int32_t *tokens, uint32_t pos0, uint32_t n, uint32_t n_logits,
+                   float *logits);

@@ -1,0 +1,235 @@
+/* tests/model/test_golden.c - tiny seeded models of every architecture against transformers' logits
+ * (tests/golden/make_tiny_models.py), and the first promise on them: the bits of a row's logits do not depend on how
+ * the prompt was cut, on what shares the batch, on the number of threads or on the instruction set. */
+#include <math.h>
+#include "base/checked.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/random.h"
+#include "model_rig.h"
+#include "test.h"
+
+#define N_CONTEXT 64u
+#define N_MODELS  (sizeof(models) / sizeof(models[0]))
+
+static const char *const models[] = {
+    "llama/tiny-llama", "llama/tiny-llama31",    "qwen2/tiny-qwen2",   "qwen2/tiny-qwen2-yarn",
+    "qwen3/tiny-qwen3", "qwen3/tiny-qwen3-tied", "gemma2/tiny-gemma2", "gemma3/tiny-gemma3",
+};
+
+struct reference {
+    char *bytes;
+    uint32_t n_tokens, n_vocab;
+    const int32_t *tokens;
+    const float *logits; /* [n_tokens, n_vocab] */
+};
+
+static const char *golden(const char *model, const char *ending)
+{
+    char name[128];
+
+    snprintf(name, sizeof(name), "%s.%s", model, ending);
+    return test_path(name);
+}
+
+static bool reference_read(const char *model, struct reference *out)
+{
+    uint32_t head[2];
+    size_t n;
+
+    if (file_read_all(golden(model, "ref"), 1 << 20, &out->bytes, &n, NULL) != RD_OK) return false;
+    memcpy(head, out->bytes, sizeof(head));
+    out->n_tokens = head[0];
+    out->n_vocab = head[1];
+    out->tokens = (const int32_t *)(out->bytes + 8);
+    out->logits = (const float *)(out->bytes + 8 + 4 * (size_t)head[0]);
+    return n == 8 + 4 * ((size_t)head[0] + (size_t)head[0] * head[1]);
+}
+
+/* Largest error as a share of the reference's range. */
+static double worst_error(const struct reference *ref, const float *logits)
+{
+    double low = INFINITY, high = -INFINITY, worst = 0;
+
+    for (uint32_t i = 0; i < ref->n_tokens * ref->n_vocab; i++) {
+        double e = fabs((double)logits[i] - (double)ref->logits[i]);
+
+        low = fmin(low, (double)ref->logits[i]);
+        high = fmax(high, (double)ref->logits[i]);
+        worst = e <= worst ? worst : e;
+    }
+    return worst / (high - low);
+}
+
+static double error_of(const char *model, enum dtype kv_dtype)
+{
+    struct reference ref = {0};
+    struct model_rig r = {0};
+    double worst = INFINITY;
+    float *logits = NULL;
+
+    if (reference_read(model, &ref) &&
+        rig_open(&r, golden(model, "gguf"), kv_dtype, N_CONTEXT, N_CONTEXT, NULL, 2) == RD_OK) {
+        logits = mem_zalloc((size_t)ref.n_tokens * ref.n_vocab, sizeof(float));
+        if (logits && model_config(r.m)->n_vocab == ref.n_vocab &&
+            rig_step(&r, ref.tokens, 0, ref.n_tokens, ref.n_tokens, logits) == RD_OK)
+            worst = worst_error(&ref, logits);
+    }
+    mem_free(logits);
+    rig_close(&r);
+    mem_free(ref.bytes);
+    return worst;
+}
+
+TEST(every_architecture_gives_the_logits_of_transformers)
+{
+    for (size_t i = 0; i < N_MODELS; i++) {
+        double f32 = error_of(models[i], DTYPE_F32), f16 = error_of(models[i], DTYPE_F16);
+
+        test_note("%s: worst error / logit range: KV F32 %.2e, F16 %.2e, BF16 %.2e", models[i], f32, f16,
+                  error_of(models[i], DTYPE_BF16));
+        CHECK(f32 <= 1e-5);
+        CHECK(f16 <= 2e-3);
+    }
+}
+
+/* One way to run the reference's tokens: chunk lengths from a seed, or n_fixed each; logits of every row. */
+static bool run_in_chunks(const char *model, const struct reference *ref, uint32_t n_fixed, uint64_t chunk_seed,
+                          const char *isa, uint32_t n_threads, float *logits)
+{
+    struct model_rig r;
+    struct random random;
+    bool ok = true;
+
+    random_init(&random, chunk_seed);
+    if (rig_open(&r, golden(model, "gguf"), DTYPE_F16, N_CONTEXT, N_CONTEXT, isa, n_threads) != RD_OK) return false;
+    for (uint32_t pos = 0; ok && pos < ref->n_tokens;) {
+        uint32_t n = n_fixed ? n_fixed : 1 + (uint32_t)random_below(&random, 17);
+
+        n = u32_min(n, ref->n_tokens - pos);
+        ok = rig_step(&r, ref->tokens + pos, pos, n, n, logits + (size_t)pos * ref->n_vocab) == RD_OK;
+        pos += n;
+    }
+    rig_close(&r);
+    return ok;
+}
+
+TEST(logits_have_the_same_bits_in_one_chunk_token_by_token_and_in_random_chunks)
+{
+    for (size_t i = 0; i < N_MODELS; i++) {
+        struct reference ref;
+
+        CHECK(reference_read(models[i], &ref));
+        size_t n = (size_t)ref.n_tokens * ref.n_vocab;
+        float *whole = mem_zalloc(n, sizeof(float)), *cut = mem_zalloc(n, sizeof(float));
+
+        CHECK(run_in_chunks(models[i], &ref, ref.n_tokens, 0, NULL, 2, whole));
+        CHECK(run_in_chunks(models[i], &ref, 1, 0, NULL, 1, cut));
+        CHECK(!memcmp(whole, cut, n * sizeof(float)));
+        for (uint64_t s = 0; s < 5; s++) {
+            memset(cut, 0, n * sizeof(float));
+            CHECK(run_in_chunks(models[i], &ref, 0, test_seed() + s, NULL, 2, cut));
+            CHECK(!memcmp(whole, cut, n * sizeof(float)));
+        }
+        mem_free(whole);
+        mem_free(cut);
+        mem_free(ref.bytes);
+    }
+}
+
+TEST(logits_have_the_same_bits_on_every_instruction_set)
+{
+    static const char *const isas[] = {"avx2", "avx512"};
+
+    for (size_t v = 0; v < 2; v++) {
+        const struct backend_options options = {1, isas[v]};
+        struct backend *be = NULL;
+        rd_status st = backend_cpu_ops.create(&options, &be, NULL);
+
+        backend_cpu_ops.destroy(be);
+        if (st == RD_E_UNSUPPORTED) {
+            test_note("this CPU has no %s: not compared", isas[v]);
+            continue;
+        }
+        CHECK_OK(st);
+        for (size_t i = 0; i < N_MODELS; i++) {
+            struct reference ref;
+
+            CHECK(reference_read(models[i], &ref));
+            size_t n = (size_t)ref.n_tokens * ref.n_vocab;
+            float *plain = mem_zalloc(n, sizeof(float)), *fast = mem_zalloc(n, sizeof(float));
+
+            CHECK(run_in_chunks(models[i], &ref, ref.n_tokens, 0, "ref", 1, plain));
+            CHECK(run_in_chunks(models[i], &ref, 0, test_seed(), isas[v], 2, fast));
+            CHECK(!memcmp(plain, fast, n * sizeof(float)));
+            mem_free(plain);
+            mem_free(fast);
+            mem_free(ref.bytes);
+        }
+    }
+}
+
+/* Rows whose logits are not wanted are dropped in the last layer: those that are wanted keep their bits, and the cache
+ * is complete. */
+TEST(asking_for_fewer_logits_changes_neither_those_nor_the_cache)
+{
+    for (size_t i = 0; i < N_MODELS; i++) {
+        struct reference ref;
+        struct model_rig all, few;
+
+        CHECK(reference_read(models[i], &ref));
+        CHECK_OK(rig_open(&all, golden(models[i], "gguf"), DTYPE_F16, N_CONTEXT, N_CONTEXT, NULL, 2));
+        CHECK_OK(rig_open(&few, golden(models[i], "gguf"), DTYPE_F16, N_CONTEXT, N_CONTEXT, NULL, 2));
+        size_t row = ref.n_vocab;
+        float *want = mem_zalloc(ref.n_tokens * row, sizeof(float)),
+              *got = mem_zalloc(ref.n_tokens * row, sizeof(float));
+
+        CHECK_OK(rig_step(&all, ref.tokens, 0, ref.n_tokens, ref.n_tokens, want));
+        CHECK_OK(rig_step(&few, ref.tokens, 0, 13, 0, NULL));     /* no logits at all */
+        CHECK_OK(rig_step(&few, ref.tokens + 13, 13, 9, 3, got)); /* the last three */
+        CHECK(!memcmp(got, want + 19 * row, 3 * row * sizeof(float)));
+        CHECK_OK(rig_step(&few, ref.tokens + 22, 22, ref.n_tokens - 22, 1, got));
+        CHECK(!memcmp(got, want + (ref.n_tokens - 1) * row, row * sizeof(float)));
+        CHECK(!memcmp(all.kv.base, few.kv.base, all.n_pages * all.kv.page_bytes));
+        mem_free(want);
+        mem_free(got);
+        mem_free(ref.bytes);
+        rig_close(&all);
+        rig_close(&few);
+    }
+}
+
+/* Two copies of a sequence at different places of one batch, logits asked for in reverse. */
+TEST(a_row_does_not_see_its_neighbours_in_the_batch)
+{
+    for (size_t i = 0; i < N_MODELS; i++) {
+        struct reference ref;
+        struct model_rig r;
+        uint32_t positions[30], slots[30], logit_rows[2] = {29, 16};
+        kv_page pages[30];
+        int32_t tokens[30];
+        const kv_page short_table[2] = {0, 1}, long_table[2] = {3, 2};
+        const struct seq_run runs[2] = {{0, 13, 0, short_table}, {13, 17, 0, long_table}};
+        struct model_batch b = {30, tokens, positions, pages, slots, 2, runs, 2, logit_rows};
+
+        CHECK(reference_read(models[i], &ref));
+        CHECK_OK(rig_open(&r, golden(models[i], "gguf"), DTYPE_F16, N_CONTEXT, N_CONTEXT, NULL, 2));
+        size_t row = ref.n_vocab;
+        float *want = mem_zalloc(17 * row, sizeof(float)), *got = mem_zalloc(2 * row, sizeof(float));
+
+        CHECK_OK(rig_step(&r, ref.tokens, 0, 17, 17, want));
+        for (uint32_t k = 0; k < 30; k++) {
+            positions[k] = k < 13 ? k : k - 13;
+            tokens[k] = k < 13 ? ref.tokens[20 + k] : ref.tokens[k - 13];
+            pages[k] = (k < 13 ? short_table : long_table)[positions[k] / 16];
+            slots[k] = positions[k] % 16;
+        }
+        CHECK_OK(model_forward(r.m, &r.kv, &b, got));
+        CHECK(!memcmp(got, want + 16 * row, row * sizeof(float)));      /* row 29: position 16 of the long one */
+        CHECK(!memcmp(got + row, want + 3 * row, row * sizeof(float))); /* row 16: position 3 */
+        mem_free(want);
+        mem_free(got);
+        mem_free(ref.bytes);
+        rig_close(&r);
+    }
+}
