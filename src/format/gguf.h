@@ -50,8 +50,8 @@ rd_status gguf_open(const char *path, struct gguf **out, struct rd_error *err);
 /* The same from bytes in memory (tests, fuzzing); the bytes are borrowed. */
 rd_status gguf_open_bytes(const uint8_t *data, size_t n, struct gguf **out, struct rd_error *err);
 void gguf_close(struct gguf *g);
-/* false if the file is now shorter than when it was mapped (F08). A file whose bytes are rewritten in place while open is
- * not noticed: replace model files by renaming. */
+/* false if the file is now shorter than when it was mapped (F08). A file whose bytes are rewritten in place while open
+ * is not noticed: replace model files by renaming. */
 bool gguf_unchanged(const struct gguf *g);
 /* The mapping guard of base/file.h, for whoever touches tensor bytes. RD_E_IO when the file shrank underneath. */
 rd_status gguf_guard(const struct gguf *g, rd_status (*fn)(void *arg), void *arg, struct rd_error *err);

@@ -1,8 +1,8 @@
 /* format/gguf_dump.h - what is in a GGUF file, for people and for programs (`radish inspect`).
  *
  * Both append to *out: the metadata (arrays shortened to their first elements), the table of tensors, and totals per
- * type. Text escapes control and non-ASCII bytes, so that a file cannot steer the terminal that shows it, and shortens long
- * strings; JSON has strings whole, invalid UTF-8 as U+FFFD, and null for numbers that are not finite:
+ * type. Text escapes control and non-ASCII bytes, so that a file cannot steer the terminal that shows it, and shortens
+ * long strings; JSON has strings whole, invalid UTF-8 as U+FFFD, and null for numbers that are not finite:
  *     {"version", "file_bytes",
  *      "metadata": [{"key", "type", "value"} or {"key", "type": "array", "array_type", "n", "first": [...]}],
  *      "tensors": [{"name", "type", "dims", "offset", "bytes"}],

@@ -333,7 +333,7 @@ static rd_status parse_tables(struct gguf *g, struct reader *r, uint64_t n_kv, u
 rd_status gguf_parse(struct gguf *g, struct rd_error *err)
 {
     struct reader r = {.data = g->data, .n = g->n_bytes, .err = err, .kind = "header", .index = NO_POSITION};
-    uint64_t n_kv, n_tensors;
+    uint64_t n_kv = 0, n_tensors = 0;
     rd_status st = parse_header(g, &r, &n_kv, &n_tensors);
 
     if (st != RD_OK) return st;
