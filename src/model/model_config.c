@@ -35,7 +35,7 @@ rd_status config_u32(const struct gguf *g, const struct model_config *c, const c
     char key[128];
 
     key_name(c, suffix, key, sizeof(key));
-    if (!gguf_find(g, key)) return error_set(err, RD_E_FORMAT, "key %s is missing", key);
+    if (!gguf_find(g, key)) return error_set(err, RD_E_FORMAT, "metadata \"%s\" is missing", key);
     return config_u32_optional(g, c, suffix, min, max, out, err);
 }
 
@@ -51,7 +51,7 @@ rd_status config_f32_optional(const struct gguf *g, const struct model_config *c
     if (st == RD_E_NOT_FOUND) return RD_OK;
     if (st != RD_OK) return st;
     if (!(value >= min && value <= max))
-        return error_set(err, RD_E_FORMAT, "key %s: %g, expected %g .. %g", key, value, min, max);
+        return error_set(err, RD_E_FORMAT, "metadata \"%s\": %g, expected %g .. %g", key, value, min, max);
     *out = (float)value;
     return RD_OK;
 }
@@ -62,7 +62,7 @@ rd_status config_f32(const struct gguf *g, const struct model_config *c, const c
     char key[128];
 
     key_name(c, suffix, key, sizeof(key));
-    if (!gguf_find(g, key)) return error_set(err, RD_E_FORMAT, "key %s is missing", key);
+    if (!gguf_find(g, key)) return error_set(err, RD_E_FORMAT, "metadata \"%s\" is missing", key);
     return config_f32_optional(g, c, suffix, min, max, out, err);
 }
 
@@ -74,7 +74,7 @@ static rd_status read_names(const struct gguf *g, struct model_config *c, const 
     char quoted[64];
     rd_status st = gguf_get_str(g, "general.architecture", &s, err);
 
-    if (st == RD_E_NOT_FOUND) return error_set(err, RD_E_FORMAT, "key general.architecture is missing");
+    if (st == RD_E_NOT_FOUND) return error_set(err, RD_E_FORMAT, "metadata \"general.architecture\" is missing");
     if (st != RD_OK) return st;
     *arch = model_arch_find(s.s, s.n);
     if (!*arch)
@@ -106,8 +106,8 @@ static rd_status read_widths(const struct gguf *g, struct model_config *c, struc
     if ((st = config_u32_optional(g, c, "attention.head_count_kv", 1, LIMIT_N_HEADS, &c->n_kv_heads, err)) != RD_OK)
         return st;
     if (c->n_heads % c->n_kv_heads)
-        return error_set(err, RD_E_FORMAT, "key %s.attention.head_count: %u, not a multiple of %u KV heads", c->arch,
-                         c->n_heads, c->n_kv_heads);
+        return error_set(err, RD_E_FORMAT, "metadata \"%s.attention.head_count\": %u, not a multiple of %u KV heads",
+                         c->arch, c->n_heads, c->n_kv_heads);
 
     c->head_dim = c->hidden / c->n_heads;
     if ((st = config_u32_optional(g, c, "attention.key_length", 2, LIMIT_HEAD_DIM, &c->head_dim, err)) != RD_OK)
@@ -120,7 +120,7 @@ static rd_status read_widths(const struct gguf *g, struct model_config *c, struc
         return st;
     if (value_length != c->head_dim)
         return error_set(err, RD_E_UNSUPPORTED,
-                         "key %s.attention.value_length: %u, only the key length %u is supported", c->arch,
+                         "metadata \"%s.attention.value_length\": %u, only the key length %u is supported", c->arch,
                          value_length, c->head_dim);
 
     if ((st = config_u32_optional(g, c, "expert_count", 0, UINT32_MAX, &n_experts, err)) != RD_OK) return st;
@@ -161,8 +161,8 @@ static rd_status read_llama3(const struct gguf *g, struct model_config *c, struc
         return st;
     if (c->rope_llama3_high <= c->rope_llama3_low)
         return error_set(err, RD_E_FORMAT,
-                         "key %s.rope.scaling.high_freq_factor: %g, expected more than low_freq_factor %g", c->arch,
-                         (double)c->rope_llama3_high, (double)c->rope_llama3_low);
+                         "metadata \"%s.rope.scaling.high_freq_factor\": %g, expected more than low_freq_factor %g",
+                         c->arch, (double)c->rope_llama3_high, (double)c->rope_llama3_low);
     return config_u32(g, c, "rope.scaling.original_context_length", 1, LIMIT_CONTEXT, &c->rope_n_ctx_orig, err);
 }
 
@@ -177,8 +177,9 @@ static rd_status read_rope(const struct gguf *g, struct model_config *c, struct 
     c->rope_linear_factor = 1;
     if ((st = config_u32_optional(g, c, "rope.dimension_count", 2, LIMIT_HEAD_DIM, &c->n_rot, err)) != RD_OK) return st;
     if (c->n_rot % 2 || c->n_rot > c->head_dim)
-        return error_set(err, RD_E_FORMAT, "key %s.rope.dimension_count: %u, expected even and at most the head dim %u",
-                         c->arch, c->n_rot, c->head_dim);
+        return error_set(err, RD_E_FORMAT,
+                         "metadata \"%s.rope.dimension_count\": %u, expected even and at most the head dim %u", c->arch,
+                         c->n_rot, c->head_dim);
     if ((st = config_f32_optional(g, c, "rope.freq_base", 1.001, 1e12, &c->rope_base, err)) != RD_OK) return st;
     c->rope_base_local = c->rope_base;
 
@@ -190,7 +191,8 @@ static rd_status read_rope(const struct gguf *g, struct model_config *c, struct 
         return config_f32(g, c, "rope.scaling.factor", 1e-3, 1e6, &c->rope_linear_factor, err);
     if (s.n == 4 && !memcmp(s.s, "yarn", 4)) return read_yarn(g, c, err);
     if (s.n == 6 && !memcmp(s.s, "llama3", 6)) return read_llama3(g, c, err);
-    return error_set(err, RD_E_UNSUPPORTED, "key %s: \"%s\" is not supported; known: none, linear, yarn, llama3", key,
+    return error_set(err, RD_E_UNSUPPORTED,
+                     "metadata \"%s\": \"%s\" is not supported; known: none, linear, yarn, llama3", key,
                      error_quote(quoted, sizeof(quoted), s.s, s.n));
 }
 
@@ -206,9 +208,10 @@ static rd_status read_vocab_size(const struct gguf *g, struct model_config *c, s
                          (unsigned long long)embed->dims[1], LIMIT_VOCAB);
     c->n_vocab = (uint32_t)embed->dims[1];
     if (tokens && (tokens->type != GGUF_ARRAY || tokens->array_type != GGUF_STRING))
-        return error_set(err, RD_E_FORMAT, "key tokenizer.ggml.tokens: not an array of strings");
+        return error_set(err, RD_E_FORMAT, "metadata \"tokenizer.ggml.tokens\": not an array of strings");
     if (tokens && tokens->n != c->n_vocab)
-        return error_set(err, RD_E_FORMAT, "key tokenizer.ggml.tokens: %llu tokens, token_embd.weight has %u rows",
+        return error_set(err, RD_E_FORMAT,
+                         "metadata \"tokenizer.ggml.tokens\": %llu tokens, token_embd.weight has %u rows",
                          (unsigned long long)tokens->n, c->n_vocab);
     return RD_OK;
 }

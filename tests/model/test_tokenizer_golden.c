@@ -1,7 +1,8 @@
-/* tests/model/test_tokenizer_golden.c - ids and texts of the real GGUF vocabularies, equal to llama.cpp's on 2,600 strings.
+/* tests/model/test_tokenizer_golden.c - ids and texts of the real GGUF vocabularies, equal to llama.cpp's on 2,600
+ * strings.
  *
- * Format of the files: tests/golden/tokenizer/make_tokenizer.py. smollm2 is always there; the other models are tested where they have been
- * fetched.
+ * Format of the files: tests/golden/tokenizer/make_tokenizer.py. smollm2 is always there; the other models are tested
+ * where they have been fetched.
  */
 #include "test.h"
 #include "base/clock.h"
@@ -10,7 +11,11 @@
 #include "format/gguf.h"
 #include "model/vocab.h"
 
-struct corpus { char *data, **strings; size_t *sizes; size_t n; };
+struct corpus {
+    char *data, **strings;
+    size_t *sizes;
+    size_t n;
+};
 
 static uint64_t varint(const unsigned char **p, const unsigned char *end)
 {
@@ -29,10 +34,14 @@ static bool corpus_read(struct corpus *c)
 {
     size_t n, n_fragments;
     const unsigned char *p, *end;
-    struct { const unsigned char *s; size_t n; } fragments[4096];
+    struct {
+        const unsigned char *s;
+        size_t n;
+    } fragments[4096];
 
     memset(c, 0, sizeof(*c));
-    if (file_read_all(test_path("tests/golden/tokenizer/corpus.bin"), 8u << 20, &c->data, &n, NULL) != RD_OK) return false;
+    if (file_read_all(test_path("tests/golden/tokenizer/corpus.bin"), 8u << 20, &c->data, &n, NULL) != RD_OK)
+        return false;
     p = (const unsigned char *)c->data;
     end = p + n;
     n_fragments = varint(&p, end);
@@ -108,7 +117,8 @@ static bool check_string(const struct tokenizer *t, const struct corpus *c, size
             ok = false;
         }
         same = n == want_n && fnv(ids, n * sizeof(*ids)) == want;
-        if (!same) test_note("string %zu (%zu bytes) special %u: %u ids, wanted %u", i, c->sizes[i], special, n, want_n);
+        if (!same)
+            test_note("string %zu (%zu bytes) special %u: %u ids, wanted %u", i, c->sizes[i], special, n, want_n);
         ok = ok && same;
         if (special) {
             want = take(p, 8);
@@ -119,7 +129,8 @@ static bool check_string(const struct tokenizer *t, const struct corpus *c, size
             for (uint32_t k = 0; i % 16 == 0 && want_n <= 400 && k < want_n; k++) {
                 int32_t want_id = (int32_t)take(p, 4);
 
-                if (!same && k < n && ids[k] != want_id) test_note("string %zu id %u: %d, wanted %d", i, k, ids[k], want_id);
+                if (!same && k < n && ids[k] != want_id)
+                    test_note("string %zu id %u: %d, wanted %d", i, k, ids[k], want_id);
             }
         }
         mem_free(text);
@@ -153,7 +164,7 @@ static void check_model(const char *model, const char *golden)
     if (vocab_load(g, NULL, &t, &err) != RD_OK) test_note("%s", err.text);
     CHECK(t);
     created = clock_now_ns(clock_system());
-    gguf_close(g);                                          /* the tokenizer keeps nothing of the file */
+    gguf_close(g); /* the tokenizer keeps nothing of the file */
     p = (const unsigned char *)ids;
     for (size_t i = 0; i < c.n; i++) {
         n_wrong += !check_string(t, &c, i, &p);
@@ -161,18 +172,30 @@ static void check_model(const char *model, const char *golden)
     }
     done = clock_now_ns(clock_system());
     CHECK_EQ(p - (const unsigned char *)ids, n_ids);
-    test_note("%s: vocabulary loaded in %.1f ms; %zu strings, %.1f MB twice in %.0f ms", model, (double)(created - start) / 1e6, c.n,
-              (double)n_bytes / 1e6, (double)(done - created) / 1e6);
+    test_note("%s: vocabulary loaded in %.1f ms; %zu strings, %.1f MB twice in %.0f ms", model,
+              (double)(created - start) / 1e6, c.n, (double)n_bytes / 1e6, (double)(done - created) / 1e6);
     CHECK_EQ(n_wrong, 0);
     tokenizer_destroy(t);
     mem_free(ids);
     corpus_free(&c);
 }
 
-TEST(smollm2_equals_llama_cpp) { check_model("smollm2", "ids_smollm2.bin"); }
-TEST(gemma3_equals_llama_cpp) { check_model("gemma3-270m", "ids_gemma3-270m.bin"); }
-TEST(qwen_0_5b_equals_llama_cpp) { check_model("qwen2.5-coder-0.5b", "ids_qwen2.5-coder.bin"); }
-TEST(qwen_1_5b_equals_llama_cpp) { check_model("qwen2.5-coder-1.5b", "ids_qwen2.5-coder.bin"); }
+TEST(smollm2_equals_llama_cpp)
+{
+    check_model("smollm2", "ids_smollm2.bin");
+}
+TEST(gemma3_equals_llama_cpp)
+{
+    check_model("gemma3-270m", "ids_gemma3-270m.bin");
+}
+TEST(qwen_0_5b_equals_llama_cpp)
+{
+    check_model("qwen2.5-coder-0.5b", "ids_qwen2.5-coder.bin");
+}
+TEST(qwen_1_5b_equals_llama_cpp)
+{
+    check_model("qwen2.5-coder-1.5b", "ids_qwen2.5-coder.bin");
+}
 
 TEST(end_tokens_and_template_of_a_real_file)
 {
