@@ -16,7 +16,7 @@ struct stop_matcher;
 rd_status stop_matcher_create(const struct text_span *stops, size_t n, struct stop_matcher **out);
 void stop_matcher_destroy(struct stop_matcher *m);
 #define STOP_NOMEM (-2)
-/* Returns the bytes of safe text now available at *text (valid until the next call, and no longer than s). *hit: index of the stop
+/* Returns the bytes of safe text now available at *text (valid until the next call, and while s is). *hit: index of the stop
  * found, or -1; STOP_NOMEM when memory ran out. After a hit or that nothing more comes out. */
 size_t stop_matcher_feed(struct stop_matcher *m, const char *s, size_t n, const char **text, int *hit);
 /* The end of the text: what was held back. */
