@@ -1,25 +1,36 @@
 /* base/sysinfo.c - sysconf, the control group's limit, /proc/self/status. */
 #include "base/sysinfo.h"
+#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 #include "base/checked.h"
-#include "base/file.h"
-#include "base/mem.h"
 
-#define SMALL_FILE 65536u
+#define SMALL_FILE 8192u
+
+/* Files of the kernel have no size: read until the end, at most cap - 1 bytes, terminated. */
+static size_t read_kernel_file(const char *path, char *text, size_t cap)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    size_t n = 0;
+    ssize_t got;
+
+    text[0] = 0;
+    if (fd < 0) return 0;
+    while (n + 1 < cap && (got = read(fd, text + n, cap - 1 - n)) > 0) n += (size_t)got;
+    close(fd);
+    text[n] = 0;
+    return n;
+}
 
 uint64_t sysinfo_memory(void)
 {
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     uint64_t total = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : (uint64_t)1 << 30, limit;
-    char *text = NULL;
-    size_t n = 0;
+    char text[SMALL_FILE];
+    size_t n = read_kernel_file("/sys/fs/cgroup/memory.max", text, sizeof(text));
 
-    if (file_read_all("/sys/fs/cgroup/memory.max", SMALL_FILE, &text, &n, NULL) == RD_OK) {
-        while (n > 0 && text[n - 1] == '\n') n--;
-        if (parse_u64(text, n, &limit) && limit < total) total = limit;     /* "max": no limit */
-        mem_free(text);
-    }
+    while (n > 0 && text[n - 1] == '\n') n--;
+    if (parse_u64(text, n, &limit) && limit < total) total = limit;         /* "max": no limit */
     return total;
 }
 
@@ -39,12 +50,9 @@ static uint64_t status_kib(const char *text, const char *key)
 
 void sysinfo_resident(uint64_t *anon, uint64_t *file)
 {
-    char *text = NULL;
-    size_t n = 0;
+    char text[SMALL_FILE];
 
-    *anon = *file = 0;
-    if (file_read_all("/proc/self/status", SMALL_FILE, &text, &n, NULL) != RD_OK) return;
+    read_kernel_file("/proc/self/status", text, sizeof(text));
     *anon = status_kib(text, "RssAnon");
     *file = status_kib(text, "RssFile");
-    mem_free(text);
 }

@@ -183,13 +183,14 @@ static void finish_step(struct engine *e, uint64_t now)
     for (uint32_t i = 0; i < p->batch.n_runs; i++) {
         struct request *r = p->run_request[i];
         const float *logits = e->logits + (size_t)p->run_logits[i] * e->o.executor.n_vocab;
+        uint32_t last = (i + 1 < p->batch.n_runs ? p->run_logits[i + 1] : p->batch.n_logits) - 1;
         bool in_prompt = r->p.prompt_logprobs && p->runs[i].pos0 < r->n_prompt;
         rd_status st = in_prompt ? keep_prompt_logprobs(e, r, &p->runs[i], logits) : RD_OK;
 
         if (st != RD_OK) {
             request_end(e, r, REQUEST_ERROR, st);
         } else if (r->seq.n_computed == r->seq.n_keys) {
-            sample_next(e, r, in_prompt ? logits + (size_t)(p->runs[i].n_rows - 1) * e->o.executor.n_vocab : logits, now);
+            sample_next(e, r, e->logits + (size_t)last * e->o.executor.n_vocab, now);
         }
     }
 }

@@ -1,0 +1,108 @@
+/* tests/sim/sim_executor.c - see the header. */
+#include "sim_executor.h"
+#include <stdlib.h>
+#include <string.h>
+
+bool sim_init(struct sim_executor *x, uint32_t n_pages, uint32_t page_tokens, uint64_t seed)
+{
+    memset(x, 0, sizeof(*x));
+    x->n_pages = n_pages;
+    x->page_tokens = page_tokens;
+    x->rows = calloc((size_t)n_pages * page_tokens, sizeof(*x->rows));
+    random_init(&x->random, seed);
+    return x->rows != NULL;
+}
+
+void sim_deinit(struct sim_executor *x)
+{
+    free(x->rows);
+}
+
+uint64_t sim_digest(uint64_t before, uint32_t token)
+{
+    uint64_t h = (before ^ (token + 0x9e3779b97f4a7c15ull)) * 0xbf58476d1ce4e5b9ull;
+
+    return h ^ (h >> 29);
+}
+
+void sim_logits(uint64_t digest, float *logits)
+{
+    for (uint32_t v = 0; v < SIM_VOCAB; v++) {
+        uint64_t h = sim_digest(digest, v + 1000);
+
+        logits[v] = (float)(h >> 44) / 65536.0f;
+    }
+    logits[SIM_END_TOKEN] -= 6.0f;
+}
+
+uint32_t sim_greedy(uint64_t digest, uint32_t max_tokens, int32_t *out)
+{
+    float logits[SIM_VOCAB];
+    uint32_t n = 0;
+
+    while (n < max_tokens) {
+        uint32_t best = 0;
+
+        sim_logits(digest, logits);
+        for (uint32_t v = 1; v < SIM_VOCAB; v++)
+            if (logits[v] > logits[best]) best = v;
+        if (best == SIM_END_TOKEN) break;
+        out[n++] = (int32_t)best;
+        digest = sim_digest(digest, best);
+    }
+    return n;
+}
+
+static uint64_t *row_at(struct sim_executor *x, const kv_page *table, uint32_t pos)
+{
+    return &x->rows[(size_t)table[pos / x->page_tokens] * x->page_tokens + pos % x->page_tokens];
+}
+
+static void run_sequence(struct sim_executor *x, const struct model_batch *b, uint32_t i, bool fail)
+{
+    const struct seq_run *run = &b->runs[i];
+    const struct kv_seq *seq = &x->engine->plan.run_request[i]->seq;
+    uint64_t digest = 0;
+
+    for (uint32_t pos = 0; pos < run->pos0; pos++) {
+        digest = sim_digest(digest, seq->keys[pos]);
+        x->n_wrong_rows += *row_at(x, run->block_table, pos) != digest;
+    }
+    x->n_rows_checked += run->pos0;
+    for (uint32_t k = 0; k < run->n_rows; k++) {
+        uint32_t row = run->row0 + k;
+
+        digest = sim_digest(digest, (uint32_t)b->tokens[row]);
+        x->rows[(size_t)b->row_page[row] * x->page_tokens + b->row_slot[row]] = fail ? random_u64(&x->random) : digest;
+    }
+}
+
+static uint64_t digest_of_row(struct sim_executor *x, const struct model_batch *b, uint32_t row)
+{
+    return x->rows[(size_t)b->row_page[row] * x->page_tokens + b->row_slot[row]];
+}
+
+static rd_status forward(void *self, const struct model_batch *b, float *logits)
+{
+    struct sim_executor *x = self;
+    bool fail = x->fail_one_in && random_below(&x->random, x->fail_one_in) == 0;
+
+    x->n_forward++;
+    for (uint32_t i = 0; i < b->n_runs; i++) run_sequence(x, b, i, fail);
+    for (uint32_t i = 0; i < b->n_logits; i++) sim_logits(digest_of_row(x, b, b->logit_rows[i]), logits + (size_t)i * SIM_VOCAB);
+    x->n_failed += fail;
+    return fail ? RD_E_DEVICE : RD_OK;
+}
+
+static void copy_rows(void *self, kv_page to, kv_page from, uint32_t n_rows)
+{
+    struct sim_executor *x = self;
+
+    memcpy(x->rows + (size_t)to * x->page_tokens, x->rows + (size_t)from * x->page_tokens, n_rows * sizeof(*x->rows));
+}
+
+struct executor sim_view(struct sim_executor *x, uint32_t max_rows, uint32_t max_logits)
+{
+    return (struct executor){.self = x, .n_vocab = SIM_VOCAB, .max_rows = max_rows, .max_logits = max_logits, .forward = forward,
+                             .copy_rows = copy_rows};
+}

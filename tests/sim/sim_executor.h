@@ -1,0 +1,29 @@
+/* tests/sim/sim_executor.h - a model that is a hash: a row of a page holds the digest of all tokens up to its position.
+ *
+ * Before a sequence's rows are computed every earlier row in its block table must hold the digest of that sequence's own prefix, so a page
+ * that is read before it was written, reused too early, shared wrongly or copied short is seen at once. Logits are a
+ * function of the digest: what a greedy request must answer is known without the engine.
+ */
+#pragma once
+#include "base/random.h"
+#include "engine/engine_state.h"
+
+#define SIM_VOCAB 24u
+#define SIM_END_TOKEN 0
+
+struct sim_executor {
+    uint32_t page_tokens, n_pages;
+    uint64_t *rows;                      /* [n_pages * page_tokens] */
+    struct engine *engine;               /* whose plan tells the tokens behind a block table */
+    struct random random;
+    uint32_t fail_one_in;                /* 0: no device errors */
+    uint64_t n_wrong_rows, n_rows_checked, n_forward, n_failed;
+};
+
+bool sim_init(struct sim_executor *x, uint32_t n_pages, uint32_t page_tokens, uint64_t seed);
+void sim_deinit(struct sim_executor *x);
+struct executor sim_view(struct sim_executor *x, uint32_t max_rows, uint32_t max_logits);
+uint64_t sim_digest(uint64_t before, uint32_t token);
+void sim_logits(uint64_t digest, float *logits);
+/* The greedy continuation of a digest; stops before the end token. Returns the number of tokens. */
+uint32_t sim_greedy(uint64_t digest, uint32_t max_tokens, int32_t *out);

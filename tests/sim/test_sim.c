@@ -1,0 +1,257 @@
+/* tests/sim/test_sim.c - random requests with cancels, slow readers, saturation, evictions, preemption and device errors, from a
+ * printed seed. After every step: every invariant of the tree, the pages and the requests. Every request ends exactly once; greedy answers
+ * are what the model says, whatever happened to the cache meanwhile.
+ *
+ * RADISH_SIM_REQUESTS overrides the number of requests (100,000; with RADISH_LONG=1: 1,000,000).
+ */
+#include "sim_executor.h"
+#include "base/log.h"
+#include "test.h"
+
+#define MAX_TRACKED 48
+#define MAX_PROMPT 160
+#define MAX_NEW 24
+
+struct tracked {
+    struct request *r;
+    uint32_t n_prompt, n_out, max_tokens;
+    int32_t prompt[MAX_PROMPT], out[MAX_NEW];
+    bool greedy, cancelled;
+    uint32_t lifetime;                   /* steps after which it is cancelled; 0 = never */
+};
+
+struct world {
+    struct sim_executor x;
+    struct engine *e;
+    struct clock *clock;
+    struct random random;
+    struct tracked t[MAX_TRACKED];
+    int32_t history[16][MAX_PROMPT];     /* texts that later prompts begin with */
+    uint32_t n_history[16];
+    int32_t end_token;
+    uint64_t n_submitted, n_full, n_refused, n_ended, n_done, n_cancelled, n_device, n_other, n_verified, n_wrong_text, n_steps;
+};
+
+struct sim_setup { uint32_t n_pages, page_tokens, max_running, max_queue, max_rows, fail_one_in; uint64_t seed; };
+
+static bool world_open(struct world *w, const struct sim_setup *s)
+{
+    struct engine_options o = {0};
+
+    memset(w, 0, sizeof(*w));
+    random_init(&w->random, s->seed);
+    if (!sim_init(&w->x, s->n_pages, s->page_tokens, s->seed + 1)) return false;
+    w->clock = clock_fake_create(1, 1);
+    w->end_token = SIM_END_TOKEN;
+    o = (struct engine_options){.executor = sim_view(&w->x, s->max_rows, s->max_running), .clock = w->clock, .n_pages = s->n_pages,
+                                .page_tokens = s->page_tokens, .n_ctx = 512, .max_running = s->max_running, .max_queue = s->max_queue,
+                                .max_chunk = s->max_rows, .step_target_ns = 100000000, .ttl_ns = 60000000000ull, .kv_bytes = 1 << 20,
+                                .namespace_name = "sim", .namespace_bytes = 3, .chunk_seed = s->seed + 2};
+    w->x.fail_one_in = s->fail_one_in;
+    if (engine_create(&o, &w->e) != RD_OK) return false;
+    w->x.engine = w->e;
+    return true;
+}
+
+static void world_close(struct world *w)
+{
+    engine_destroy(w->e);
+    clock_fake_destroy(w->clock);
+    sim_deinit(&w->x);
+}
+
+/* A new text, or one that goes on from something seen before, sometimes cut short: hits of every kind. */
+static uint32_t make_prompt(struct world *w, int32_t *prompt)
+{
+    uint32_t h = (uint32_t)random_below(&w->random, 16), n = 0, n_more;
+
+    if (random_below(&w->random, 8) > 0) {
+        n = w->n_history[h];
+        if (n > 0 && random_below(&w->random, 3) == 0) n = 1 + (uint32_t)random_below(&w->random, n);
+        memcpy(prompt, w->history[h], n * sizeof(*prompt));
+    }
+    n_more = n == 0 ? 1 + (uint32_t)random_below(&w->random, 40) : (uint32_t)random_below(&w->random, 12);
+    for (uint32_t i = 0; i < n_more && n < MAX_PROMPT - MAX_NEW; i++) prompt[n++] = 1 + (int32_t)random_below(&w->random, SIM_VOCAB - 1);
+    if (n > MAX_PROMPT - MAX_NEW) n = MAX_PROMPT - MAX_NEW;
+    return n;
+}
+
+static void submit(struct world *w, struct tracked *t)
+{
+    struct request_params p = {0};
+
+    if (engine_take_place(w->e) != RD_OK) {
+        w->n_full++;
+        return;
+    }
+    memset(t, 0, sizeof(*t));
+    t->n_prompt = make_prompt(w, t->prompt);
+    t->max_tokens = (uint32_t)random_below(&w->random, MAX_NEW + 1);
+    t->greedy = random_below(&w->random, 2);
+    t->lifetime = random_below(&w->random, 6) == 0 ? 1 + (uint32_t)random_below(&w->random, 12) : 0;
+    sampler_params_default(&p.sampling);
+    p.sampling.temperature = t->greedy ? 0 : 0.9f;
+    p.sampling.seed = random_u64(&w->random);
+    p.max_tokens = t->max_tokens;
+    p.max_keys = 512;
+    p.cached = random_below(&w->random, 20) != 0;
+    p.end_tokens = &w->end_token;
+    p.n_end_tokens = 1;
+    p.prompt_logprobs = random_below(&w->random, 50) == 0;
+    p.fair_key = random_below(&w->random, 3);
+    if (p.prompt_logprobs) p.cached = false;
+    if (request_create(&p, engine_cache(w->e), SIM_VOCAB, t->prompt, t->n_prompt, &t->r, NULL) != RD_OK) {
+        engine_give_place(w->e);
+        return;
+    }
+    t->r->ring_cap = 4;                                     /* readers can fall behind */
+    if (engine_submit(w->e, t->r) != RD_OK) {
+        w->n_refused++;
+        engine_give_place(w->e);
+        request_unref(t->r);
+        t->r = NULL;
+        return;
+    }
+    w->n_submitted++;
+}
+
+static void verify_text(struct world *w, const struct tracked *t)
+{
+    int32_t want[MAX_NEW];
+    uint64_t digest = 0;
+    uint32_t n;
+
+    for (uint32_t i = 0; i < t->n_prompt; i++) digest = sim_digest(digest, (uint32_t)t->prompt[i]);
+    n = sim_greedy(digest, t->max_tokens, want);
+    w->n_verified++;
+    w->n_wrong_text += n != t->n_out || memcmp(want, t->out, n * sizeof(*want)) != 0;
+}
+
+static void remember(struct world *w, const struct tracked *t)
+{
+    uint32_t h = (uint32_t)random_below(&w->random, 16);
+
+    memcpy(w->history[h], t->prompt, t->n_prompt * sizeof(t->prompt[0]));
+    memcpy(w->history[h] + t->n_prompt, t->out, t->n_out * sizeof(t->out[0]));
+    w->n_history[h] = t->n_prompt + t->n_out;
+    if (w->n_history[h] > MAX_PROMPT - MAX_NEW) w->n_history[h] = MAX_PROMPT - MAX_NEW;
+}
+
+static void read_some(struct world *w, struct tracked *t)
+{
+    struct token_logprob top[20];
+    struct token_out out;
+    bool was_full, ended = atomic_load(&t->r->ended);
+
+    if (!ended && random_below(&w->random, 3) == 0) return; /* a slow reader */
+    while (request_pop(t->r, &out, top, &was_full))
+        if (t->n_out < MAX_NEW) t->out[t->n_out++] = out.token;
+    if (t->lifetime && --t->lifetime == 0) {
+        t->cancelled = true;
+        request_cancel(t->r, random_below(&w->random, 2) ? CANCEL_GONE : CANCEL_SATISFIED);
+    }
+    if (!ended) return;
+    w->n_ended++;
+    if (t->r->finish == REQUEST_ERROR) {
+        if (t->r->status == RD_E_DEVICE) w->n_device++;
+        else w->n_other++;
+    } else if (t->r->finish == REQUEST_CANCELLED || t->cancelled) {
+        w->n_cancelled++;
+    } else {
+        w->n_done++;
+        if (t->greedy) verify_text(w, t);
+        remember(w, t);
+    }
+    request_unref(t->r);
+    t->r = NULL;
+}
+
+/* One turn of the world; false when an invariant broke. */
+static bool turn(struct world *w, bool arrivals)
+{
+    struct rd_error err = {RD_OK, ""};
+
+    for (int i = 0; i < MAX_TRACKED; i++) {
+        if (!w->t[i].r && arrivals && random_below(&w->random, 8) == 0) submit(w, &w->t[i]);
+    }
+    engine_step(w->e);
+    w->n_steps++;
+    clock_fake_advance(w->clock, 1000000 + random_below(&w->random, 50000000));
+    if (engine_check(w->e, &err) != RD_OK) {
+        test_fail(__FILE__, __LINE__, "step %llu: %s", (unsigned long long)w->n_steps, err.text);
+        return false;
+    }
+    if (w->x.n_wrong_rows) {
+        test_fail(__FILE__, __LINE__, "step %llu: a page was read that does not hold its sequence's prefix", (unsigned long long)w->n_steps);
+        return false;
+    }
+    for (int i = 0; i < MAX_TRACKED; i++)
+        if (w->t[i].r) read_some(w, &w->t[i]);
+    return true;
+}
+
+static void ignore_line(void *arg, enum log_level level, const char *line)
+{
+    (void)arg, (void)level, (void)line;
+}
+
+static void simulate(const struct sim_setup *s, uint64_t n_requests)
+{
+    static struct world w;
+    struct engine_stats stats;
+    struct page_counts c;
+    uint64_t quiet = 0;
+
+    log_set_sink(ignore_line, NULL);
+    CHECK(world_open(&w, s));
+    while (w.n_submitted < n_requests) CHECK(turn(&w, true));
+    while (w.n_ended < w.n_submitted) {
+        CHECK(turn(&w, false));
+        CHECK(++quiet < 100000);                            /* nothing may be stuck */
+    }
+    engine_get_stats(w.e, &stats);
+    test_note("%u pages of %u: %llu requests in %llu steps: %llu done, %llu cancelled, %llu ended by %llu device errors; %llu turned away; "
+              "%llu preempted, %llu pages evicted, %llu rows copied, %llu of %llu prompt tokens cached (%llu joined in flight)",
+              s->n_pages, s->page_tokens, (unsigned long long)w.n_ended, (unsigned long long)w.n_steps, (unsigned long long)w.n_done,
+              (unsigned long long)w.n_cancelled, (unsigned long long)w.n_device, (unsigned long long)w.x.n_failed,
+              (unsigned long long)(w.n_full + w.n_refused), (unsigned long long)stats.n_preempted, (unsigned long long)stats.pages_evicted,
+              (unsigned long long)stats.rows_copied, (unsigned long long)stats.prompt_cached,
+              (unsigned long long)(stats.prompt_cached + stats.prompt_computed), (unsigned long long)stats.prompt_joined);
+    CHECK_EQ(w.n_ended, w.n_submitted);
+    CHECK_EQ(w.n_other, 0);
+    CHECK_EQ(w.n_wrong_text, 0);
+    CHECK(w.n_verified > 0);
+    CHECK_EQ(stats.n_stop + stats.n_length + stats.n_cancelled + stats.n_failed, w.n_submitted);
+    CHECK_EQ(stats.accounting_errors, 0);
+    engine_clear_cache(w.e);
+    c = page_pool_counts(w.e->pool);
+    CHECK_EQ(c.n_free, c.n_total);
+    world_close(&w);
+}
+
+static uint64_t n_requests(void)
+{
+    const char *s = getenv("RADISH_SIM_REQUESTS");
+
+    return s ? strtoull(s, NULL, 10) : test_is_long() ? 1000000 : 100000;
+}
+
+TEST(a_roomy_pool_shares_everything)
+{
+    simulate(&(struct sim_setup){512, 16, 16, 64, 128, 0, test_seed()}, n_requests() / 4);
+}
+
+TEST(a_tight_pool_evicts_preempts_and_loses_nothing)
+{
+    simulate(&(struct sim_setup){44, 4, 12, 24, 64, 0, test_seed() + 1}, n_requests() / 4);
+}
+
+TEST(device_errors_end_only_what_they_touched)
+{
+    simulate(&(struct sim_setup){96, 4, 12, 32, 48, 200, test_seed() + 2}, n_requests() / 4);
+}
+
+TEST(pages_of_one_token_and_a_tiny_batch)
+{
+    simulate(&(struct sim_setup){200, 1, 4, 16, 8, 1000, test_seed() + 3}, n_requests() / 4);
+}
