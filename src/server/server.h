@@ -1,0 +1,30 @@
+/* server/server.h - the HTTP server: OpenAI-compatible endpoints over radish/radish.h, on libevent.
+ *
+ * Sees include/radish/ and base/ only. routes.c is the table of endpoints; routes/NAME.c one file per endpoint.
+ * Thread  server_run belongs to the calling thread and starts n_io_threads io threads; each connection belongs to one of them.
+ * Errors  RD_E_IO when the address cannot be bound: the text says which port and what to do.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+#include "radish/radish.h"
+
+struct server_options {
+    const char *host;                    /* numeric address or "localhost"; default 127.0.0.1 */
+    uint16_t port;                       /* 0: any free port (printed) */
+    uint32_t n_io_threads;               /* 0 = 1 */
+    const char *api_key;                 /* NULL: none asked for */
+    uint64_t max_body_bytes;             /* 0 = LIMIT_BODY_BYTES */
+    uint32_t drain_s;                    /* after SIGTERM running requests may end within this; then they are cancelled; 0 = 30 */
+    /* called once the socket listens (the real port); may be NULL */
+    void (*on_listen)(void *user, const char *host, uint16_t port);
+    void *on_listen_user;
+};
+
+void server_options_default(struct server_options *o);
+/* The listening socket is opened first, and /health answers 503 "Loading model" while load(user, &engine, err) runs on another thread; then requests are served
+ * until SIGTERM, SIGINT or server_stop(). The engine that load gave is closed at the end. */
+rd_status server_run(const struct server_options *o, rd_status (*load)(void *user, rd_engine **out, struct rd_error *err), void *user,
+                     struct rd_error *err);
+/* Any thread, signal-safe: ends server_run (drain, then out). */
+void server_stop(void);
