@@ -1,4 +1,5 @@
-/* kv/kv_seq.c - the life of a sequence: admit, reserve, commit, push, finish. Pending nodes and waiting: kv_seq_pending.c. */
+/* kv/kv_seq.c - the life of a sequence: admit, reserve, commit, push, finish. Pending nodes and waiting:
+ * kv_seq_pending.c. */
 #include "kv/kv_seq.h"
 #include <assert.h>
 #include <string.h>
@@ -127,7 +128,8 @@ uint32_t kv_seq_pages_needed(const struct kv_seq *seq, uint32_t n_rows)
     return u32_ceil_div(seq->n_computed + n_rows, page_tokens_of(seq)) - seq->n_pages + needs_copy(seq);
 }
 
-/* Makes page k, the partial page at the end, this sequence's own: by copying its rows to page copy, or by appending. */
+/* Makes page k, the partial page at the end, this sequence's own: by copying its rows to page copy, or by
+ * appending. */
 static void own_partial_page(struct kv_seq *seq, kv_page copy)
 {
     struct page_pool *pool = seq->cache->pool;
@@ -217,13 +219,13 @@ void kv_seq_push(struct kv_seq *seq, kv_key token)
 void kv_seq_finish(struct kv_seq *seq, bool store, uint64_t now)
 {
     struct radix *tree = seq->cache->tree;
-    struct radix_node *deepest;
+    struct radix_node *deepest;          /* not needed; a failed insert is counted by the tree and fails nobody */
 
     if (!seq->live) return;
     if (seq->state != KV_SEQ_POISONED) kv_seq_unreserve(seq);
     if (seq->node) kv_chain_hand_over(seq);
     if (store && seq->cached && seq->state == KV_SEQ_RUNNABLE && seq->n_computed > 0)
-        (void)radix_insert_ready(tree, seq->root, seq->keys, seq->n_computed, seq->pages, now, &deepest); /* counted there */
+        (void)radix_insert_ready(tree, seq->root, seq->keys, seq->n_computed, seq->pages, now, &deepest);
     if (seq->node) radix_unlock(tree, seq->node);
     for (uint32_t k = seq->first_own_page; k < seq->n_pages; k++) drop_own_page(seq, seq->pages[k]);
     live_remove(seq);
@@ -234,8 +236,8 @@ void kv_seq_finish(struct kv_seq *seq, bool store, uint64_t now)
 
 /* ---- paths held without a sequence ---- */
 
-struct radix_node *kv_hold(struct kv_cache *cache, struct radix_node *root, const kv_key *keys, uint32_t n, uint64_t now,
-                           uint32_t *n_held)
+struct radix_node *kv_hold(struct kv_cache *cache, struct radix_node *root, const kv_key *keys, uint32_t n,
+                           uint64_t now, uint32_t *n_held)
 {
     struct radix_match m = radix_match(cache->tree, root, keys, n, now);
     struct radix_node *node = m.node, *upper;

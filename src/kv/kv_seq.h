@@ -1,21 +1,26 @@
-/* kv/kv_seq.h - one running line of tokens and its KV: path lock, block table, the pending nodes it owns, its own tail.
+/* kv/kv_seq.h - one running line of tokens and its KV: path lock, block table, the pending nodes it owns, its own
+ * tail.
  *
  * The life of a sequence (ENGINE.md, "Requests"); everything happens between steps, on the engine thread:
  *
  *     admit    match, lock, insert the unmatched rest as ONE pending node owned by this sequence.
  *              -> WAITING for a position that somebody else computes, or RUNNABLE at n_computed.
  *     reserve  rows [n_computed, n_computed + n) get places: append in place | new page | copy on write.
- *     commit   the step succeeded: n_computed rises, owned pending nodes publish, waiters that are passed turn RUNNABLE.
+ *     commit   the step succeeded: n_computed rises, owned pending nodes publish, waiters that are passed turn
+ *              RUNNABLE.
  *     push     a sampled token joins the keys (its KV is computed by the next step).
  *     finish   the computed tail becomes ONE node, locks and pages are dropped. Also for cancel, stop, preempt: owned
  *              pending nodes are cut at n_computed, the first waiter that still needs the rest becomes its owner.
- *     poison   a device error in a step that wrote for this sequence: its pages are quarantined, owned pending nodes are
- *              unlinked, sequences that waited for them become POISONED too (their caller ends them with the error).
+ *     poison   a device error in a step that wrote for this sequence: its pages are quarantined, owned pending
+ *              nodes are unlinked, sequences that waited for them become POISONED too (their caller ends them with
+ *              the error).
  *
- * Uncached sequences (cache_prompt: false, or no memory for a node) match nothing, insert nothing, and use the same calls.
+ * Uncached sequences (cache_prompt: false, or no memory for a node) match nothing, insert nothing, and use the same
+ * calls.
  *
  * Thread  engine thread only.
- * Errors  admit: RD_E_NOMEM (nothing changed; the caller may admit it uncached). reserve: RD_E_NO_PAGES (nothing taken).
+ * Errors  admit: RD_E_NOMEM (nothing changed; the caller may admit it uncached). reserve: RD_E_NO_PAGES (nothing
+ *         taken).
  */
 #pragma once
 #include <stdbool.h>
@@ -50,7 +55,7 @@ struct kv_seq {
     kv_key *keys;                         /* [n_keys of n_keys_cap]: prompt, then sampled tokens; allocated by init */
     uint32_t n_keys, n_keys_cap, n_prompt;
     uint32_t n_computed;                  /* rows of this sequence that are in pages and may be read */
-    uint32_t n_reserved;                  /* rows with a place: n_computed .. n_reserved-1 are written by the running step */
+    uint32_t n_reserved;                  /* rows with a place: the running step writes n_computed .. n_reserved-1 */
     uint32_t n_hit;                       /* prompt tokens taken from the tree at admission, in-flight ones included */
     uint32_t n_hit_in_flight;             /* of those, computed by another sequence while this one waited */
     uint32_t wait_until;                  /* WAITING: runnable when positions < wait_until are computed */
@@ -73,16 +78,17 @@ rd_status kv_seq_init(struct kv_seq *seq, struct kv_cache *cache, const kv_key *
 /* Frees the arrays; the sequence must not be live (never admitted, or finished). */
 void kv_seq_deinit(struct kv_seq *seq);
 
-/* root NULL: uncached. At most n_keys-1 tokens are taken from the tree (KV alone gives no logits). The matched path is locked
- * before the call returns, so evicting for this sequence afterwards is safe. Can be called again after finish (preemption):
- * the keys then include what was sampled. */
+/* root NULL: uncached. At most n_keys-1 tokens are taken from the tree (KV alone gives no logits). The matched path
+ * is locked before the call returns, so evicting for this sequence afterwards is safe. Can be called again after
+ * finish (preemption): the keys then include what was sampled. */
 rd_status kv_seq_admit(struct kv_seq *seq, struct radix_node *root, uint64_t now);
 
 /* Pages that reserve(n) would take from the pool now (0 when it appends in place). */
 uint32_t kv_seq_pages_needed(const struct kv_seq *seq, uint32_t n_rows);
 /* RD_E_NO_PAGES: evict (radix_evict) or preempt, then retry. RUNNABLE only. n_computed + n_rows <= n_keys. */
 rd_status kv_seq_reserve(struct kv_seq *seq, uint32_t n_rows);
-/* All reserved rows are computed. Does nothing for a sequence that was poisoned through another one in the same step. */
+/* All reserved rows are computed. Does nothing for a sequence that was poisoned through another one in the same
+ * step. */
 void kv_seq_commit(struct kv_seq *seq);
 /* Gives reserved rows back without computing them (the step was not run). */
 void kv_seq_unreserve(struct kv_seq *seq);
@@ -92,16 +98,19 @@ void kv_seq_push(struct kv_seq *seq, kv_key token);
 /* Ends or suspends the sequence: see above. store: insert the computed tail (false for uncached and for output that
  * must not be kept). Keys stay, so that a preempted sequence can be admitted again. Idempotent. */
 void kv_seq_finish(struct kv_seq *seq, bool store, uint64_t now);
-/* After a failed step that wrote rows for this sequence. Its own pages are quarantined, but for those that a ready node of the
- * tree holds too: their ready rows are from earlier steps, and rows beyond them are never handed out again. Idempotent. */
+/* After a failed step that wrote rows for this sequence. Its own pages are quarantined, but for those that a ready
+ * node of the tree holds too: their ready rows are from earlier steps, and rows beyond them are never handed out
+ * again. Idempotent. */
 void kv_seq_poison(struct kv_seq *seq);
 
 /* Holds / releases a path of the tree without a sequence (low-level handles): the deepest stored node of keys[0..n).
- * *n_held tells how many keys it covers (computed ones only; the root when there are none). A held node is never evicted, and
- * stays what it is whatever happens to the sequences around it. */
-struct radix_node *kv_hold(struct kv_cache *cache, struct radix_node *root, const kv_key *keys, uint32_t n, uint64_t now, uint32_t *n_held);
+ * *n_held tells how many keys it covers (computed ones only; the root when there are none). A held node is never
+ * evicted, and stays what it is whatever happens to the sequences around it. */
+struct radix_node *kv_hold(struct kv_cache *cache, struct radix_node *root, const kv_key *keys, uint32_t n,
+                           uint64_t now, uint32_t *n_held);
 void kv_unhold(struct kv_cache *cache, struct radix_node *node);
 
-/* radix_check, page_pool_check and the invariants that need sequences: every pending node has a live owner that will compute
- * it next in order; every waiter waits for a pending node on its own path; no reserved rows between steps; block tables match the path. */
+/* radix_check, page_pool_check and the invariants that need sequences: every pending node has a live owner that
+ * will compute it next in order; every waiter waits for a pending node on its own path; no reserved rows between
+ * steps; block tables match the path. */
 rd_status kv_check(const struct kv_cache *cache, struct rd_error *err);

@@ -16,8 +16,9 @@ static bool fail(struct check *c, const struct kv_seq *seq, const char *what)
     uint32_t place = 0;
     for (const struct kv_seq *at = c->cache->live; at && at != seq; at = at->next) place++;
     c->st = error_set(c->err, RD_E_INTERNAL,
-                      "live sequence %u (state %d, %u keys, computed %u, reserved %u, path %u, waits for %u): %s", place,
-                      (int)seq->state, seq->n_keys, seq->n_computed, seq->n_reserved, seq->n_path, seq->wait_until, what);
+                      "live sequence %u (state %d, %u keys, computed %u, reserved %u, path %u, waits for %u): %s",
+                      place, (int)seq->state, seq->n_keys, seq->n_computed, seq->n_reserved, seq->n_path,
+                      seq->wait_until, what);
     return false;
 }
 
@@ -28,7 +29,8 @@ static bool is_live(const struct kv_cache *cache, const struct kv_seq *seq)
     return at != NULL;
 }
 
-/* Counts the node's pages; a pending node's owner lives, has it in its chain, and waits for no one who waits for it. */
+/* Counts the node's pages; a pending node's owner lives, has it in its chain, and waits for no one who waits for
+ * it. */
 static bool check_node(void *arg, const struct radix_node *node, uint32_t depth)
 {
     struct check *c = arg;

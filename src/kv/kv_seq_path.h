@@ -1,11 +1,13 @@
-/* kv/kv_seq_path.h - what the parts of kv_seq share: walking a sequence's path, waking, the pending nodes it owns. For src/kv/ alone. */
+/* kv/kv_seq_path.h - what the parts of kv_seq share: walking a sequence's path, waking, the pending nodes it owns.
+ * For src/kv/ alone. */
 #pragma once
 #include "kv/kv_seq.h"
 #include "kv/radix_node.h"
 
 /* How many of the first n_path positions are computed without a gap. */
 uint32_t kv_path_ready(const struct kv_seq *seq);
-/* The page with index k of the path cut at position end: from the deepest node that covers a position of it below end. */
+/* The page with index k of the path cut at position end: from the deepest node that covers a position of it below
+ * end. */
 kv_page kv_path_page(const struct kv_seq *seq, uint32_t k, uint32_t end);
 bool kv_path_contains(const struct kv_seq *seq, const struct radix_node *node);
 
@@ -20,6 +22,6 @@ struct radix_node *kv_chain_top(const struct kv_seq *seq);
 bool kv_chain_publish(struct kv_seq *seq);
 /* seq stops computing: its chain is cut at what is computed; who still needs the rest becomes the owner. */
 void kv_chain_hand_over(struct kv_seq *seq);
-/* Removes node's keys from number keep on, and all below; every live sequence there ends its path before them and will compute
- * that part for itself. */
+/* Removes node's keys from number keep on, and all below; every live sequence there ends its path before them and
+ * will compute that part for itself. */
 void kv_chain_cut(struct kv_cache *cache, struct radix_node *node, uint32_t keep);

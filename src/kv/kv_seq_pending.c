@@ -1,14 +1,16 @@
-/* kv/kv_seq_pending.c - what is computed by one sequence and wanted by others: paths, publishing, waking, handing over, poison.
+/* kv/kv_seq_pending.c - what is computed by one sequence and wanted by others: paths, publishing, waking, handing
+ * over, poison.
  *
- * The pending nodes that a sequence owns are one chain that ends at seq->node, because positions are computed in order:
+ * The pending nodes that a sequence owns are one chain that ends at seq->node, because positions are computed in
+ * order:
  *
  *     root --[ready]--[a: pending, owner A]--[b: owner A]        A->node = b
  *                            |
  *                            +--[c: owner B]                     B->node = c, B waits for the end of a
  *
- * If A leaves now, a goes to B (the oldest sequence whose path needs it), b to the oldest one that needs b, if any. The owner
- * of a pending node is always older than all others that wait in it or below it; so whoever inherits a node inherits all of
- * A's nodes further down its own path, and its chain stays one piece.
+ * If A leaves now, a goes to B (the oldest sequence whose path needs it), b to the oldest one that needs b, if any.
+ * The owner of a pending node is always older than all others that wait in it or below it; so whoever inherits a
+ * node inherits all of A's nodes further down its own path, and its chain stays one piece.
  */
 #include <assert.h>
 #include "base/checked.h"
@@ -50,7 +52,8 @@ bool kv_path_contains(const struct kv_seq *seq, const struct radix_node *node)
 
 void kv_seq_run_from(struct kv_seq *seq, uint32_t n)
 {
-    uint32_t P = page_pool_page_tokens(seq->cache->pool), left = u32_ceil_div(n, P); /* pages [0, left) are still open */
+    uint32_t P = page_pool_page_tokens(seq->cache->pool);
+    uint32_t left = u32_ceil_div(n, P); /* pages [0, left) are still open */
 
     seq->n_pages = seq->first_own_page = left;
     for (const struct radix_node *node = seq->node; left > 0; node = node->parent) {
@@ -69,7 +72,8 @@ void kv_seq_run_from(struct kv_seq *seq, uint32_t n)
 void kv_cache_wake(struct kv_cache *cache)
 {
     for (struct kv_seq *seq = cache->live; seq; seq = seq->next)
-        if (seq->state == KV_SEQ_WAITING && kv_path_ready(seq) >= seq->wait_until) kv_seq_run_from(seq, seq->wait_until);
+        if (seq->state == KV_SEQ_WAITING && kv_path_ready(seq) >= seq->wait_until)
+            kv_seq_run_from(seq, seq->wait_until);
 }
 
 /* ---- the chain ---- */

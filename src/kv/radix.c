@@ -113,7 +113,8 @@ static void touch(struct radix *tree, struct radix_node *node)
     radix_lru_append(tree, node);
 }
 
-struct radix_match radix_match(struct radix *tree, struct radix_node *root, const kv_key *keys, uint32_t n, uint64_t now)
+struct radix_match radix_match(struct radix *tree, struct radix_node *root, const kv_key *keys, uint32_t n,
+                               uint64_t now)
 {
     struct radix_match m = {.node = root};
     bool all_computed = true;

@@ -7,15 +7,16 @@
  *                           +--[x y z]      node 3: positions 6..8, pages p2 (rows 0..1 copied from p1, then x y), p3
  *                              node 3
  *
- * A node holds every page that covers one of its computed positions, also one that it shares with its parent; the page
- * of a node always contains the earlier rows of the whole path too (copy on write or append in place). So the block table
- * of a path takes page k from the deepest node that covers a position of page k.
+ * A node holds every page that covers one of its computed positions, also one that it shares with its parent; the
+ * page of a node always contains the earlier rows of the whole path too (copy on write or append in place). So the
+ * block table of a path takes page k from the deepest node that covers a position of page k.
  *
- * States: ready (n_computed == n_keys), pending (n_computed < n_keys; `owner` computes it), poisoned (unlinked and freed at
- * once, since all sequences on it let go of it in the same call: kv_seq_poison). Lock = one count on the node and on every
- * ancestor. Leaves that are ready and unlocked are on the LRU list, ordered by last use; eviction takes their tail pages first
- * and cascades upwards: a parent that becomes a leaf takes its place by its own last use. Dropping a lock counts as a use.
- * Pending nodes are locked by sequences only; anybody else takes kv_hold, which locks ready nodes.
+ * States: ready (n_computed == n_keys), pending (n_computed < n_keys; `owner` computes it), poisoned (unlinked and
+ * freed at once, since all sequences on it let go of it in the same call: kv_seq_poison). Lock = one count on the
+ * node and on every ancestor. Leaves that are ready and unlocked are on the LRU list, ordered by last use; eviction
+ * takes their tail pages first and cascades upwards: a parent that becomes a leaf takes its place by its own last
+ * use. Dropping a lock counts as a use. Pending nodes are locked by sequences only; anybody else takes kv_hold,
+ * which locks ready nodes.
  *
  * Sequences (kv/kv_seq.h) are the only users of the pending half of this interface; the engine sees kv_seq mostly.
  *
@@ -73,24 +74,26 @@ rd_status radix_namespace(struct radix *tree, const void *name, size_t n_bytes, 
 
 /* Longest stored prefix of keys[0..n), pending nodes included. Touches last_use along the path only. now: any
  * non-decreasing number (the engine passes the clock in ns). */
-struct radix_match radix_match(struct radix *tree, struct radix_node *root, const kv_key *keys, uint32_t n, uint64_t now);
+struct radix_match radix_match(struct radix *tree, struct radix_node *root, const kv_key *keys, uint32_t n,
+                               uint64_t now);
 
 /* One count on node and every ancestor. Call before evicting anything for the request that matched it. */
 void radix_lock(struct radix *tree, struct radix_node *node);
 void radix_unlock(struct radix *tree, struct radix_node *node);
 
-/* Inserts keys[0..n) (a full sequence from the root) whose first n_computed positions are all computed, as ready nodes:
- * what is stored already is kept, what is new becomes ONE node. pages: the block table of the sequence, page k covers positions k*P..;
- * the tree retains what it needs. On success *node is the deepest node of the path (not locked). Used for finished tails and tests.
- * Where the path leads through a part that another sequence has yet to compute nothing is stored (RD_OK, counted): a ready
- * node never stands below a pending one. */
+/* Inserts keys[0..n) (a full sequence from the root) whose first n_computed positions are all computed, as ready
+ * nodes: what is stored already is kept, what is new becomes ONE node. pages: the block table of the sequence, page
+ * k covers positions k*P..; the tree retains what it needs. On success *node is the deepest node of the path (not
+ * locked). Used for finished tails and tests. Where the path leads through a part that another sequence has yet to
+ * compute nothing is stored (RD_OK, counted): a ready node never stands below a pending one. */
 rd_status radix_insert_ready(struct radix *tree, struct radix_node *root, const kv_key *keys, uint32_t n,
                              const kv_page *pages, uint64_t now, struct radix_node **node);
 
 /* Frees at least n_pages by dropping least recently used leaves, tail first; returns the pages that became free
  * (fewer when nothing is evictable). O(1) per page. */
 uint32_t radix_evict(struct radix *tree, uint32_t n_pages);
-/* Drops unlocked ready leaves not used since `before`, at most max_nodes of them; returns the pages that became free. */
+/* Drops unlocked ready leaves not used since `before`, at most max_nodes of them; returns the pages that became
+ * free. */
 uint32_t radix_expire(struct radix *tree, uint64_t before, uint32_t max_nodes);
 /* Drops everything unlocked below root (NULL: in every namespace). Returns the pages that became free. */
 uint32_t radix_clear(struct radix *tree, struct radix_node *root);
@@ -103,7 +106,8 @@ uint32_t radix_node_locks(const struct radix_node *node);
 const kv_key *radix_node_keys(const struct radix_node *node);
 struct radix_node *radix_node_parent(const struct radix_node *node);
 /* Calls fn for every node, parents first, until it returns false. depth: 0 for roots. Iterative (F74). */
-void radix_walk(const struct radix *tree, bool (*fn)(void *arg, const struct radix_node *node, uint32_t depth), void *arg);
+void radix_walk(const struct radix *tree, bool (*fn)(void *arg, const struct radix_node *node, uint32_t depth),
+                void *arg);
 
 struct radix_counts radix_counts(const struct radix *tree);
 /* Every invariant of ENGINE.md that the tree alone can check; false status and a reason in err when one is broken. */

@@ -1,4 +1,5 @@
-/* kv/radix_check.c - reading the tree: facts about a node, walking, counts, and every invariant the tree alone can check. */
+/* kv/radix_check.c - reading the tree: facts about a node, walking, counts, and every invariant the tree alone can
+ * check. */
 #include "base/error.h"
 #include "kv/radix_node.h"
 
@@ -10,7 +11,8 @@ const kv_key *radix_node_keys(const struct radix_node *node) { return node->keys
 struct radix_node *radix_node_parent(const struct radix_node *node) { return node->parent; }
 struct radix_counts radix_counts(const struct radix *tree) { return tree->counts; }
 
-void radix_walk(const struct radix *tree, bool (*fn)(void *arg, const struct radix_node *node, uint32_t depth), void *arg)
+void radix_walk(const struct radix *tree, bool (*fn)(void *arg, const struct radix_node *node, uint32_t depth),
+                void *arg)
 {
     for (uint32_t i = 0; i < RADIX_N_BUCKETS; i++)
         for (const struct radix_root *r = tree->roots[i]; r; r = r->next) {

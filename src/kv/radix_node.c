@@ -47,7 +47,8 @@ fail:
     return NULL;
 }
 
-/* Drops the keys before `offset` and the pages before skip_pages, gives the memory back, and lets the counters follow. */
+/* Drops the keys before `offset` and the pages before skip_pages, gives the memory back, and lets the counters
+ * follow. */
 static void shrink_front(struct radix *tree, struct radix_node *node, uint32_t offset, uint32_t skip_pages)
 {
     uint32_t n_span = pages_spanned(node->start + offset, node->n_keys - offset, tree->page_tokens);
@@ -60,7 +61,8 @@ static void shrink_front(struct radix *tree, struct radix_node *node, uint32_t o
     memmove(node->run + n_span, keys, (size_t)node->n_keys * sizeof(kv_key));
     run = mem_realloc(node->run, (size_t)n_span + node->n_keys, sizeof(*run));
     tree->counts.node_bytes -= node->n_bytes;
-    lay_out(node, run ? run : node->run, n_span, node->n_keys); /* without memory to move it stays larger than it says */
+    /* a shrink that fails leaves the buffer larger than n_bytes says, nothing worse */
+    lay_out(node, run ? run : node->run, n_span, node->n_keys);
     tree->counts.node_bytes += node->n_bytes;
     tree->counts.n_keys -= offset;
 }
@@ -184,10 +186,10 @@ void radix_lru_remove(struct radix *tree, struct radix_node *node)
     node->on_lru = false;
 }
 
-/* A parent that became a leaf by cascading: its place is by its own last_use, which is never older than that of the child
- * that just went. A busy shared prefix belongs near the recent end, a private chain near the old one, so both ends are
- * tried for a few steps; in between it stays LRU_WALK places from the recent end: kept rather too long than too short,
- * and in O(1). The list is thus sorted but for such parents. */
+/* A parent that became a leaf by cascading: its place is by its own last_use, which is never older than that of the
+ * child that just went. A busy shared prefix belongs near the recent end, a private chain near the old one, so both
+ * ends are tried for a few steps; in between it stays LRU_WALK places from the recent end: kept rather too long
+ * than too short, and in O(1). The list is thus sorted but for such parents. */
 static void lru_insert_by_use(struct radix *tree, struct radix_node *node)
 {
     struct radix_node *tail = tree->lru_tail, *head = tree->lru_head;
@@ -263,7 +265,8 @@ kv_page radix_node_publish(struct radix *tree, struct radix_node *node, uint32_t
 
 /* ---- shape ---- */
 
-/* Puts upper where node hangs, and node below upper. No memory is needed: the first key, and so the slot, is the same. */
+/* Puts upper where node hangs, and node below upper. No memory is needed: the first key, and so the slot, is the
+ * same. */
 static void hang_between(struct radix *tree, struct radix_node *upper, struct radix_node *node)
 {
     struct radix_node *parent = node->parent;

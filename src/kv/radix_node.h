@@ -4,8 +4,8 @@
  *
  *     struct radix_node --run--> pages[one per page that its positions span] | keys[n_keys]
  *
- * A split makes a new node for the UPPER part; the lower part keeps the struct, so every pointer to it stays valid, and its
- * buffer shrinks, so that many splits of a long run leave no large buffers behind (F74).
+ * A split makes a new node for the UPPER part; the lower part keeps the struct, so every pointer to it stays valid,
+ * and its buffer shrinks, so that many splits of a long run leave no large buffers behind (F74).
  * pages[i] is the page with index start / P + i; there are exactly as many as the computed positions touch.
  * Below a pending node there are only pending nodes with nothing computed: positions are computed in order.
  * A node that a device error spoils is unlinked and freed in one go, because the sequences on it let go first
@@ -72,22 +72,25 @@ void radix_child_unlink(struct radix *tree, struct radix_node *child);
 void radix_lru_append(struct radix *tree, struct radix_node *node);
 void radix_lru_remove(struct radix *tree, struct radix_node *node);
 
-/* Raises n_computed to n and holds the pages that cover it: table is a whole block table, page k of it covers k * P ... The
- * page at the old end is replaced when the table has another one there; that one is returned (KV_NO_PAGE: none). */
+/* Raises n_computed to n and holds the pages that cover it: table is a whole block table, page k of it covers k * P
+ * ... The page at the old end is replaced when the table has another one there; that one is returned (KV_NO_PAGE:
+ * none). */
 kv_page radix_node_publish(struct radix *tree, struct radix_node *node, uint32_t n, const kv_page *table);
 
 /* Cuts node before its key number offset, 1 .. n_keys-1. node becomes the lower part; *upper is new. */
 rd_status radix_split(struct radix *tree, struct radix_node *node, uint32_t offset, struct radix_node **upper);
 
-/* Adds keys[m->n_match .. n) as one node with nothing computed at the place where the match ended (splitting there if needed).
- * Not locked. n > m->n_match; the matched part of the last node must be such that a pending node may stand below. */
+/* Adds keys[m->n_match .. n) as one node with nothing computed at the place where the match ended (splitting there
+ * if needed). Not locked. n > m->n_match; the matched part of the last node must be such that a pending node may
+ * stand below. */
 rd_status radix_attach(struct radix *tree, const struct radix_match *m, const kv_key *keys, uint32_t n,
                        struct radix_node **out);
 
 /* Drops counts from node up to, not including, stop (an ancestor or NULL). */
 void radix_unlock_until(struct radix *tree, struct radix_node *node, struct radix_node *stop);
 
-/* Removes everything below node, and node's keys from number keep on; keep 0 removes node itself. What goes is unlocked
+/* Removes everything below node, and node's keys from number keep on; keep 0 removes node itself. What goes is
+ * unlocked
  * (descendants; node itself when keep is 0) and, but for node, has nothing computed. */
 void radix_prune(struct radix *tree, struct radix_node *node, uint32_t keep);
 

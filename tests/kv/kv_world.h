@@ -1,7 +1,9 @@
-/* tests/kv/kv_world.h - a cache with a fake page memory: one number per row, the hash of the whole token prefix up to it.
+/* tests/kv/kv_world.h - a cache with a fake page memory: one number per row, the hash of the whole token prefix up
+ * to it.
  *
- * Whoever computes a row first reads all earlier rows through its block table and compares them with the prefix hashes of its own
- * keys: a page that was read before it was written, freed too early, shared wrongly or copied wrongly is seen at once.
+ * Whoever computes a row first reads all earlier rows through its block table and compares them with the prefix
+ * hashes of its own keys: a page that was read before it was written, freed too early, shared wrongly or copied
+ * wrongly is seen at once.
  */
 #pragma once
 #include "base/random.h"

@@ -1,7 +1,7 @@
 /* tests/kv/test_kv_random.c - everything at once, at random, against a fake page memory: see kv_world.h.
  *
- * The naive model of a sequence is its own list of keys: whatever the cache shares, copies, evicts or hands over, every row that it
- * reads must be the hash of exactly those keys.
+ * The naive model of a sequence is its own list of keys: whatever the cache shares, copies, evicts or hands over,
+ * every row that it reads must be the hash of exactly those keys.
  */
 #include "base/mem.h"
 #include "kv_world.h"
@@ -200,8 +200,8 @@ static void hold_or_unhold(struct run *r)
     uint32_t i = below(r, N_HOLDS), n;
 
     if (r->holds[i].node) {
-        struct radix_match m = radix_match(r->w.cache.tree, r->holds[i].root, r->holds[i].keys, r->holds[i].n, r->w.now);
-        MUST(r, m.n_ready == r->holds[i].n); /* nothing of it went */
+        n = r->holds[i].n; /* nothing of it went */
+        MUST(r, radix_match(r->w.cache.tree, r->holds[i].root, r->holds[i].keys, n, r->w.now).n_ready == n);
         kv_unhold(&r->w.cache, r->holds[i].node);
         r->holds[i].node = NULL;
         return;
@@ -268,8 +268,8 @@ static void run_world(uint32_t n_pages, uint32_t page_tokens, bool constant_hash
     CHECK_EQ(radix_counts(r.w.cache.tree).n_nodes, 0); /* no lock was left behind */
     CHECK_EQ(page_pool_n_free(r.w.pool), n_pages);
     struct radix_counts n = radix_counts(r.w.cache.tree);
-    test_note("%u pages of %u: %llu steps, %llu waited, %llu handed over, %llu poisoned, %llu preempted, %llu uncached, "
-              "%llu splits, %llu evicted, %llu inserts failed, %llu rows copied",
+    test_note("%u pages of %u: %llu steps, %llu waited, %llu handed over, %llu poisoned, %llu preempted, "
+              "%llu uncached, %llu splits, %llu evicted, %llu inserts failed, %llu rows copied",
               n_pages, page_tokens, (unsigned long long)r.n_steps, (unsigned long long)r.n_waited,
               (unsigned long long)r.w.cache.n_owner_handed_over, (unsigned long long)r.n_poisoned,
               (unsigned long long)r.n_preempted, (unsigned long long)r.n_uncached, (unsigned long long)n.n_splits,

@@ -1,4 +1,5 @@
-/* tests/kv/test_kv_seq.c - sequences over tree and pool, rule by rule (ENGINE.md); page_tokens is 4 unless a test says so. */
+/* tests/kv/test_kv_seq.c - sequences over tree and pool, rule by rule (ENGINE.md); page_tokens is 4 unless a test
+ * says so. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "kv_world.h"

@@ -189,7 +189,7 @@ TEST(a_parent_that_becomes_a_leaf_takes_its_place_by_its_own_use)
     match(&w, KEYS(1), 1);
     CHECK(store(&w, w.root[0], KEYS(1, 3), 2));                 /* [1] splits off */
     for (kv_key k = 50; k < 60; k++) CHECK(store(&w, w.root[0], KEYS(k), 1));
-    match(&w, KEYS(1, 9), 2);                                   /* the shared prefix is used last, its children are not */
+    match(&w, KEYS(1, 9), 2);                                   /* the prefix is used last, its children are not */
     CHECK_EQ(radix_evict(w.cache.tree, 2), 2);                  /* [2] and [3] */
     CHECK_EQ(radix_evict(w.cache.tree, 10), 10);                /* all others before [1] */
     CHECK_EQ(match(&w, KEYS(1), 1).n_match, 1);
