@@ -1,5 +1,5 @@
-/* tests/ops/test_attention.c - attention against double precision, and the promise: a row's bits do not depend on instruction set,
- * threads, batch, chunks or page size. Memory that no row may see holds NaN.
+/* tests/ops/test_attention.c - attention against double precision, and the promise: a row's bits do not depend on
+ * instruction set, threads, batch, chunks or page size. Memory that no row may see holds NaN.
  */
 #include "backend/cpu/row_kernels.h"
 #include "backend/kv_storage.h"
@@ -37,7 +37,8 @@ static bool fixture_init(struct fixture *f, const struct attn_case *c, struct ra
 
 static void fixture_deinit(struct fixture *f)
 {
-    mem_free_aligned(f->k), mem_free_aligned(f->v), mem_free_aligned(f->q), mem_free_aligned(f->want), mem_free_aligned(f->got);
+    mem_free_aligned(f->k), mem_free_aligned(f->v), mem_free_aligned(f->q), mem_free_aligned(f->want),
+        mem_free_aligned(f->got);
 }
 
 /* The same keys and values in pages of page_tokens, scattered; everything else NaN. */
@@ -60,7 +61,8 @@ static bool cache_init(struct cache *cache, struct backend *be, const struct att
     }
     for (uint32_t t = 0; t < f->n_ctx; t++) {
         for (uint32_t h = 0; h < c->n_kv_heads; h++) {
-            uint8_t *page = (uint8_t *)kv->base + cache->table[t / page_tokens] * kv->page_bytes + t % page_tokens * kv->row_bytes;
+            uint8_t *page =
+                (uint8_t *)kv->base + cache->table[t / page_tokens] * kv->page_bytes + t % page_tokens * kv->row_bytes;
             size_t at = ((size_t)t * c->n_kv_heads + h) * c->head_dim;
 
             cpu_rows_ref.store_kv(c->dtype, f->k + at, page + kv_head_offset(kv, LAYER, 0, h), c->head_dim);
@@ -76,21 +78,33 @@ static void cache_deinit(struct cache *cache, struct backend *be)
     mem_free(cache->table);
 }
 
-static rd_status attend(struct backend *be, const struct attn_case *c, const struct fixture *f, const struct cache *cache,
-                        const struct seq_run *runs, uint32_t n_runs, float *out)
+static rd_status attend(struct backend *be, const struct attn_case *c, const struct fixture *f,
+                        const struct cache *cache, const struct seq_run *runs, uint32_t n_runs, float *out)
 {
     struct attention_args a = {
-        .n_rows = c->n_rows, .layer = LAYER, .n_heads = c->n_heads, .n_kv_heads = c->n_kv_heads, .head_dim = c->head_dim,
-        .q = f->q, .q_stride = f->q_stride, .out = out, .out_stride = f->out_stride,
-        .scale = 1.0f / sqrtf((float)c->head_dim), .softcap = c->softcap, .window = c->window,
-        .n_runs = n_runs, .runs = runs, .kv = &cache->kv,
+        .n_rows = c->n_rows,
+        .layer = LAYER,
+        .n_heads = c->n_heads,
+        .n_kv_heads = c->n_kv_heads,
+        .head_dim = c->head_dim,
+        .q = f->q,
+        .q_stride = f->q_stride,
+        .out = out,
+        .out_stride = f->out_stride,
+        .scale = 1.0f / sqrtf((float)c->head_dim),
+        .softcap = c->softcap,
+        .window = c->window,
+        .n_runs = n_runs,
+        .runs = runs,
+        .kv = &cache->kv,
     };
 
     return backend_cpu_ops.attention(be, &a);
 }
 
 /* Largest error of out against double precision over the cached (rounded) keys and values; values are about 1. */
-static double naive_error(const struct attn_case *c, const struct fixture *f, const struct cache *cache, uint32_t page_tokens)
+static double naive_error(const struct attn_case *c, const struct fixture *f, const struct cache *cache,
+                          uint32_t page_tokens)
 {
     double worst = 0, *p = mem_zalloc(f->n_ctx, sizeof(*p)), *sum = mem_zalloc(c->head_dim, sizeof(*sum));
     float *x = mem_zalloc(c->head_dim, sizeof(*x));
@@ -111,7 +125,8 @@ static double naive_error(const struct attn_case *c, const struct fixture *f, co
                                           + cache->table[t / page_tokens] * cache->kv.page_bytes
                                           + t % page_tokens * cache->kv.row_bytes;
 
-                    dtype_to_float(c->dtype, page + kv_head_offset(&cache->kv, LAYER, (uint32_t)pass, kv_head), x, c->head_dim);
+                    dtype_to_float(c->dtype, page + kv_head_offset(&cache->kv, LAYER, (uint32_t)pass, kv_head), x,
+                                   c->head_dim);
                     if (pass == 0) {
                         p[t] = 0;
                         for (uint32_t i = 0; i < c->head_dim; i++) p[t] += (double)q[i] * x[i];
@@ -139,7 +154,8 @@ static double naive_error(const struct attn_case *c, const struct fixture *f, co
 }
 
 /* The rows cut at random into chunks, all of them runs of one call (each sees the cache alone, so that is the same). */
-static uint32_t cut_runs(const struct attn_case *c, const struct cache *cache, struct seq_run *runs, uint32_t most, struct random *r)
+static uint32_t cut_runs(const struct attn_case *c, const struct cache *cache, struct seq_run *runs, uint32_t most,
+                         struct random *r)
 {
     uint32_t n = 0, row = 0;
 
@@ -153,8 +169,8 @@ static uint32_t cut_runs(const struct attn_case *c, const struct cache *cache, s
 }
 
 /* The rows as one run, then as several, must give f->want. */
-static void check_variant(const struct attn_case *c, const struct fixture *f, const struct cache *cache, uint32_t page_tokens,
-                          enum cpu_isa isa, uint32_t n_threads, struct random *r)
+static void check_variant(const struct attn_case *c, const struct fixture *f, const struct cache *cache,
+                          uint32_t page_tokens, enum cpu_isa isa, uint32_t n_threads, struct random *r)
 {
     struct backend *be = op_backend(isa, n_threads);
     struct seq_run runs[8];
@@ -167,7 +183,8 @@ static void check_variant(const struct attn_case *c, const struct fixture *f, co
         memset(f->got, 0, n * sizeof(*f->got));
         CHECK_OK(attend(be, c, f, cache, runs, n_runs, f->got));
         if (op_same(f->want, f->got, n)) continue;
-        test_fail(__FILE__, __LINE__, "%s, %u threads, %u runs: heads %u/%u of %u, pages of %u, window %u, rows %u at %u",
+        test_fail(__FILE__, __LINE__,
+                  "%s, %u threads, %u runs: heads %u/%u of %u, pages of %u, window %u, rows %u at %u",
                   cpu_isa_name(isa), n_threads, n_runs, c->n_heads, c->n_kv_heads, c->head_dim, page_tokens, c->window,
                   c->n_rows, c->pos0);
         break;
@@ -184,7 +201,8 @@ static double check_case(const struct attn_case *c, uint32_t page_tokens, struct
     struct seq_run run;
     double error = INFINITY;
 
-    if (!ref || !fixture_init(&f, c, r) || !cache_init(&base, ref, c, &f, 32, r) || !cache_init(&cache, ref, c, &f, page_tokens, r)) {
+    if (!ref || !fixture_init(&f, c, r) || !cache_init(&base, ref, c, &f, 32, r) ||
+        !cache_init(&cache, ref, c, &f, page_tokens, r)) {
         test_fail(__FILE__, __LINE__, "no memory for the fixture");
         return error;
     }
@@ -208,10 +226,12 @@ static double check_case(const struct attn_case *c, uint32_t page_tokens, struct
 TEST(head_groups_sizes_types_and_pages)
 {
     static const struct attn_case cases[] = {
-        {3, 3, 64, DTYPE_F16, 0, 0, 0, 70},    {6, 3, 32, DTYPE_F16, 0, 0, 0, 40},   {9, 3, 64, DTYPE_F16, 0, 0, 50, 33},
-        {7, 1, 16, DTYPE_BF16, 0, 0, 130, 9},  {8, 1, 128, DTYPE_F16, 0, 0, 0, 12},  {4, 1, 256, DTYPE_BF16, 20, 0, 0, 50},
-        {4, 2, 80, DTYPE_F32, 0, 50, 3, 30},   {2, 2, 18, DTYPE_F16, 0, 0, 0, 66},   {40, 1, 32, DTYPE_F32, 0, 0, 60, 5},
-        {2, 1, 64, DTYPE_F16, 1, 0, 0, 70},    {2, 1, 64, DTYPE_F16, 64, 30, 0, 200}, {2, 1, 34, DTYPE_BF16, 100, 0, 250, 40},
+        {3, 3, 64, DTYPE_F16, 0, 0, 0, 70},    {6, 3, 32, DTYPE_F16, 0, 0, 0, 40},
+        {9, 3, 64, DTYPE_F16, 0, 0, 50, 33},   {7, 1, 16, DTYPE_BF16, 0, 0, 130, 9},
+        {8, 1, 128, DTYPE_F16, 0, 0, 0, 12},   {4, 1, 256, DTYPE_BF16, 20, 0, 0, 50},
+        {4, 2, 80, DTYPE_F32, 0, 50, 3, 30},   {2, 2, 18, DTYPE_F16, 0, 0, 0, 66},
+        {40, 1, 32, DTYPE_F32, 0, 0, 60, 5},   {2, 1, 64, DTYPE_F16, 1, 0, 0, 70},
+        {2, 1, 64, DTYPE_F16, 64, 30, 0, 200}, {2, 1, 34, DTYPE_BF16, 100, 0, 250, 40},
         {5, 1, 48, DTYPE_F32, 65, 5, 120, 20}, {1, 1, 2, DTYPE_F16, 0, 0, 0, 80},
     };
     static const uint32_t pages[] = {1, 4, 16, 32, 64, 128};
@@ -230,8 +250,9 @@ TEST(head_groups_sizes_types_and_pages)
 TEST(long_contexts_split_over_threads_keep_the_bits)
 {
     static const struct attn_case cases[] = {
-        {3, 1, 64, DTYPE_F16, 0, 0, 2999, 1},     {2, 2, 64, DTYPE_F16, 0, 0, 1023, 2},    {4, 1, 32, DTYPE_BF16, 512, 0, 1500, 3},
-        {2, 1, 128, DTYPE_F32, 700, 50, 2300, 1}, {3, 3, 16, DTYPE_F16, 0, 30, 255, 3},    {1, 1, 256, DTYPE_F16, 0, 0, 1800, 1},
+        {3, 1, 64, DTYPE_F16, 0, 0, 2999, 1},    {2, 2, 64, DTYPE_F16, 0, 0, 1023, 2},
+        {4, 1, 32, DTYPE_BF16, 512, 0, 1500, 3}, {2, 1, 128, DTYPE_F32, 700, 50, 2300, 1},
+        {3, 3, 16, DTYPE_F16, 0, 30, 255, 3},    {1, 1, 256, DTYPE_F16, 0, 0, 1800, 1},
         {2, 1, 32, DTYPE_F16, 300, 0, 500, 80},
     };
     struct random r;
@@ -254,9 +275,14 @@ TEST(random_shapes_keep_the_bits)
     random_init(&r, test_seed() + 1);
     for (int i = 0; i < (test_is_long() ? 300 : 16); i++) {
         uint32_t n_kv = 1 + (uint32_t)random_below(&r, 3), n_heads = n_kv * groups[random_below(&r, 5)];
-        struct attn_case c = {n_heads, n_kv, 2 * (1 + (uint32_t)random_below(&r, 24)), types[random_below(&r, 3)],
-                              random_below(&r, 2) ? 0 : 1 + (uint32_t)random_below(&r, 300), random_below(&r, 2) ? 0 : 20.0f,
-                              (uint32_t)random_below(&r, 400), 1 + (uint32_t)random_below(&r, 12)};
+        struct attn_case c = {n_heads,
+                              n_kv,
+                              2 * (1 + (uint32_t)random_below(&r, 24)),
+                              types[random_below(&r, 3)],
+                              random_below(&r, 2) ? 0 : 1 + (uint32_t)random_below(&r, 300),
+                              random_below(&r, 2) ? 0 : 20.0f,
+                              (uint32_t)random_below(&r, 400),
+                              1 + (uint32_t)random_below(&r, 12)};
 
         worst = fmax(worst, check_case(&c, (uint32_t)1 << random_below(&r, 8), &r));
     }
@@ -281,7 +307,8 @@ TEST(a_batch_of_strangers_changes_nothing)
     CHECK(be);
     random_init(&r, test_seed());
     for (uint32_t i = 0; i < N; i++) {
-        c[i] = (struct attn_case){HEADS, KV_HEADS, DIM, DTYPE_F16, 0, 0, (uint32_t)random_below(&r, 600), i % 2 ? 1 : 1 + i * 3};
+        c[i] = (struct attn_case){
+            HEADS, KV_HEADS, DIM, DTYPE_F16, 0, 0, (uint32_t)random_below(&r, 600), i % 2 ? 1 : 1 + i * 3};
         memset(&f[i], 0, sizeof(f[i]));
         CHECK(fixture_init(&f[i], &c[i], &r));
         CHECK(cache_init(&cache[i], be, &c[i], &f[i], 32, &r));
@@ -295,8 +322,8 @@ TEST(a_batch_of_strangers_changes_nothing)
 
         for (uint32_t j = 0; j < n; j++, page++) {
             CHECK(page < 400);
-            memcpy((uint8_t *)kv.base + page * kv.page_bytes, (uint8_t *)cache[i].kv.base + cache[i].table[j] * kv.page_bytes,
-                   (size_t)kv.page_bytes);
+            memcpy((uint8_t *)kv.base + page * kv.page_bytes,
+                   (uint8_t *)cache[i].kv.base + cache[i].table[j] * kv.page_bytes, (size_t)kv.page_bytes);
         }
     }
     row = 0;
@@ -311,8 +338,19 @@ TEST(a_batch_of_strangers_changes_nothing)
         row += c[i].n_rows;
     }
     struct attention_args a = {
-        .n_rows = n_rows, .layer = LAYER, .n_heads = HEADS, .n_kv_heads = KV_HEADS, .head_dim = DIM, .q = q, .q_stride = stride,
-        .out = out, .out_stride = stride, .scale = 1.0f / sqrtf(DIM), .n_runs = N, .runs = runs, .kv = &kv,
+        .n_rows = n_rows,
+        .layer = LAYER,
+        .n_heads = HEADS,
+        .n_kv_heads = KV_HEADS,
+        .head_dim = DIM,
+        .q = q,
+        .q_stride = stride,
+        .out = out,
+        .out_stride = stride,
+        .scale = 1.0f / sqrtf(DIM),
+        .n_runs = N,
+        .runs = runs,
+        .kv = &kv,
     };
     CHECK_OK(backend_cpu_ops.attention(be, &a));
     for (uint32_t i = 0; i < N; i++)

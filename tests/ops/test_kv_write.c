@@ -1,5 +1,5 @@
-/* tests/ops/test_kv_write.c - qkv_rope_write: norms and RoPE against double precision, the right page rows, the same bits in every
- * variant, batch and thread count; pages are copied row by row.
+/* tests/ops/test_kv_write.c - qkv_rope_write: norms and RoPE against double precision, the right page rows, the same
+ * bits in every variant, batch and thread count; pages are copied row by row.
  */
 #include "backend/kv_storage.h"
 #include "op_fixture.h"
@@ -79,8 +79,8 @@ static rd_status write_rows(struct backend *be, const struct write_case *c, cons
     return backend_cpu_ops.qkv_rope_write(be, &a);
 }
 
-static void naive_head(const struct write_case *c, const float *x, const float *norm, const float *inv_freq, uint32_t pos,
-                       double *out)
+static void naive_head(const struct write_case *c, const float *x, const float *norm, const float *inv_freq,
+                       uint32_t pos, double *out)
 {
     double ss = 0;
 
@@ -88,7 +88,8 @@ static void naive_head(const struct write_case *c, const float *x, const float *
     for (uint32_t i = 0; i < c->head_dim; i++) out[i] = norm ? x[i] / sqrt(ss / c->head_dim + 1e-6) * norm[i] : x[i];
     for (uint32_t i = 0; i < c->n_rot / 2; i++) {
         float angle = (float)pos * inv_freq[i];
-        uint32_t a = c->layout == ROPE_INTERLEAVED ? 2 * i : i, b = c->layout == ROPE_INTERLEAVED ? a + 1 : i + c->n_rot / 2;
+        uint32_t a = c->layout == ROPE_INTERLEAVED ? 2 * i : i,
+                 b = c->layout == ROPE_INTERLEAVED ? a + 1 : i + c->n_rot / 2;
         double x0 = out[a], x1 = out[b];
 
         out[a] = (x0 * cos(angle) - x1 * sin(angle)) * c->mscale;
@@ -96,14 +97,17 @@ static void naive_head(const struct write_case *c, const float *x, const float *
     }
 }
 
-static const uint8_t *kv_row(const struct kv_storage *kv, const struct inputs *in, uint32_t row, uint32_t which, uint32_t head)
+static const uint8_t *kv_row(const struct kv_storage *kv, const struct inputs *in, uint32_t row, uint32_t which,
+                             uint32_t head)
 {
     return (const uint8_t *)kv->base + in->pages[row] * kv->page_bytes + kv_head_offset(kv, LAYER, which, head)
            + in->slots[row] * kv->row_bytes;
 }
 
-/* f32 parts within 2e-6 of the head's size; stored keys within half a unit of the KV type more; values rounded exactly. */
-static void check_against_double(const struct write_case *c, const struct inputs *in, const float *q, const struct kv_storage *kv)
+/* f32 parts within 2e-6 of the head's size; stored keys within half a unit of the KV type more; values rounded exactly.
+ */
+static void check_against_double(const struct write_case *c, const struct inputs *in, const float *q,
+                                 const struct kv_storage *kv)
 {
     double want[256], unit = c->dtype == DTYPE_F16 ? 0x1p-11 : c->dtype == DTYPE_BF16 ? 0x1p-8 : 0;
     float stored[256], rounded[256];
@@ -117,10 +121,11 @@ static void check_against_double(const struct write_case *c, const struct inputs
             for (uint32_t i = 0; i < c->head_dim; i++) CHECK(fabs(q[at + i] - want[i]) < 2e-6 * 8);
         }
         for (uint32_t h = 0; h < c->n_kv_heads; h++) {
-            naive_head(c, in->k + (size_t)row * in->k_stride + (size_t)h * c->head_dim, c->norms ? in->k_norm : NULL, in->inv_freq,
-                       in->positions[row], want);
+            naive_head(c, in->k + (size_t)row * in->k_stride + (size_t)h * c->head_dim, c->norms ? in->k_norm : NULL,
+                       in->inv_freq, in->positions[row], want);
             dtype_to_float(c->dtype, kv_row(kv, in, row, 0, h), stored, c->head_dim);
-            for (uint32_t i = 0; i < c->head_dim; i++) CHECK(fabs(stored[i] - want[i]) < 2e-6 * 8 + unit * fabs(want[i]) * 1.001);
+            for (uint32_t i = 0; i < c->head_dim; i++)
+                CHECK(fabs(stored[i] - want[i]) < 2e-6 * 8 + unit * fabs(want[i]) * 1.001);
             for (uint32_t i = 0; i < c->head_dim; i++) {
                 float v = in->v[(size_t)row * in->v_stride + (size_t)h * c->head_dim + i];
 

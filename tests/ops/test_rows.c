@@ -1,5 +1,5 @@
-/* tests/ops/test_rows.c - row operations: each variant has the reference's bits, the reference is close to double precision, and no
- * row sees its neighbours.
+/* tests/ops/test_rows.c - row operations: each variant has the reference's bits, the reference is close to double
+ * precision, and no row sees its neighbours.
  */
 #include <float.h>
 #include "backend/cpu/row_kernels.h"
@@ -12,8 +12,9 @@ static const struct cpu_row_kernels *const all_rows[CPU_N_ISA] = {&cpu_rows_ref,
 /* Ordinary values with some that are awkward for exp and tanh. */
 static void fill(struct random *r, float *x, uint32_t n)
 {
-    static const float awkward[] = {0.0f, -0.0f, 1e-30f, -1e-30f, 0.625f, -0.625f, 0.62499994f, 88.0f, -88.0f, 104.5f, -104.5f,
-                                    1e30f, -1e30f, 1e-42f, 9.0f, -9.0f, INFINITY, -INFINITY};
+    static const float awkward[] = {0.0f,        -0.0f,  1e-30f, -1e-30f, 0.625f,   -0.625f,
+                                    0.62499994f, 88.0f,  -88.0f, 104.5f,  -104.5f,  1e30f,
+                                    -1e30f,      1e-42f, 9.0f,   -9.0f,   INFINITY, -INFINITY};
 
     for (uint32_t i = 0; i < n; i++) {
         x[i] = op_normal(r) * (random_below(r, 4) ? 2.0f : 30.0f);
@@ -129,7 +130,7 @@ TEST(tanh_and_silu_and_gelu_are_close_to_double_precision)
         worst_silu = fmax(worst_silu, ulps(g, x / (1 + exp(-(double)x))));
         cpu_rows_ref.glu(ACT_GELU_TANH, &x, &one, &g, 1);
         want = 0.5 * x * (1 + tanh(u));
-        worst_gelu = fmax(worst_gelu, fabs(g - want) / fmax(fabs(x), 1e-30));       /* 1 + tanh cancels: absolute in x */
+        worst_gelu = fmax(worst_gelu, fabs(g - want) / fmax(fabs(x), 1e-30)); /* 1 + tanh cancels: absolute in x */
     }
     test_note("tanh %.2f ulp, silu %.2f ulp, gelu %.2g of |x|", worst_tanh, worst_silu, worst_gelu);
     CHECK(worst_tanh < 3);
@@ -156,8 +157,8 @@ TEST(extremes_give_the_limits)
 }
 
 /* x += rmsnorm(delta) * dn, out = rmsnorm(x) * norm in double. */
-static double naive_norm_error(const float *x0, const float *delta, const float *dn, const float *norm, uint32_t n, float eps,
-                               const float *x1, const float *out)
+static double naive_norm_error(const float *x0, const float *delta, const float *dn, const float *norm, uint32_t n,
+                               float eps, const float *x1, const float *out)
 {
     double ss = 0, worst = 0, *x = mem_zalloc(n, sizeof(*x));
 
@@ -182,7 +183,8 @@ static double naive_norm_error(const float *x0, const float *delta, const float 
 static void check_norm(uint32_t width, uint32_t n_rows, bool post_norm, struct random *r)
 {
     uint64_t n = (uint64_t)width * n_rows;
-    float *x0 = op_floats(r, n, 3), *delta = op_floats(r, n, 1), *dn = op_floats(r, width, 1), *norm = op_floats(r, width, 1);
+    float *x0 = op_floats(r, n, 3), *delta = op_floats(r, n, 1), *dn = op_floats(r, width, 1),
+          *norm = op_floats(r, width, 1);
     float *want_x = op_copy(x0, n), *want = op_floats(r, n, 1), *x = op_copy(x0, n), *out = op_floats(r, n, 1);
     struct weight w_dn = op_vector(dn, width), w_norm = op_vector(norm, width);
     struct backend *ref = op_backend(CPU_ISA_REF, 1);
@@ -191,10 +193,12 @@ static void check_norm(uint32_t width, uint32_t n_rows, bool post_norm, struct r
     CHECK(x0 && delta && dn && norm && want_x && want && x && out && ref);
     for (uint32_t i = 0; i < n_rows; i++) {
         uint64_t at = (uint64_t)i * width;
-        struct residual_norm_args a = {1, width, want_x + at, delta + at, post_norm ? &w_dn : NULL, &w_norm, 1e-5f, want + at};
+        struct residual_norm_args a = {1,       width, want_x + at, delta + at, post_norm ? &w_dn : NULL,
+                                       &w_norm, 1e-5f, want + at};
 
         CHECK_OK(backend_cpu_ops.residual_norm(ref, &a));
-        CHECK(naive_norm_error(x0 + at, delta + at, post_norm ? dn : NULL, norm, width, 1e-5f, want_x + at, want + at) < 2e-6);
+        CHECK(naive_norm_error(x0 + at, delta + at, post_norm ? dn : NULL, norm, width, 1e-5f, want_x + at, want + at) <
+              2e-6);
     }
     for (int isa = 0; isa <= (int)cpu_isa_best(); isa++) {
         for (int t = 0; t < 3; t++) {
@@ -258,8 +262,8 @@ TEST(glu_softcap_gather_and_embed_do_not_depend_on_threads_or_batch)
     want = op_floats(&r, ROWS * WIDTH, 1), got = op_floats(&r, ROWS * WIDTH, 1);
     CHECK(one && gate && up && table && want && got);
     for (int i = 0; i < ROWS; i++) tokens[i] = (int32_t)random_below(&r, VOCAB);
-    CHECK_OK(backend_cpu_ops.weight_load(one, &(struct host_tensor){"embed", DTYPE_F32, VOCAB, WIDTH, table}, WEIGHT_EMBED, &w,
-                                         NULL));
+    CHECK_OK(backend_cpu_ops.weight_load(one, &(struct host_tensor){"embed", DTYPE_F32, VOCAB, WIDTH, table},
+                                         WEIGHT_EMBED, &w, NULL));
     CHECK(w.data == table && w.bytes == 0);
     for (int isa = 0; isa <= (int)cpu_isa_best(); isa++) {
         struct backend *be = op_backend((enum cpu_isa)isa, 3);
@@ -267,7 +271,8 @@ TEST(glu_softcap_gather_and_embed_do_not_depend_on_threads_or_batch)
         CHECK(be);
         for (int act = 0; act < 2; act++) {
             for (int i = 0; i < ROWS; i++)
-                CHECK_OK(backend_cpu_ops.glu(one, (enum activation)act, 1, WIDTH, gate + i * WIDTH, up + i * WIDTH, want + i * WIDTH));
+                CHECK_OK(backend_cpu_ops.glu(one, (enum activation)act, 1, WIDTH, gate + i * WIDTH, up + i * WIDTH,
+                                             want + i * WIDTH));
             memcpy(got, gate, ROWS * WIDTH * sizeof(*got));
             CHECK_OK(backend_cpu_ops.glu(be, (enum activation)act, ROWS, WIDTH, got, up, got));
             CHECK(op_same(want, got, ROWS * WIDTH));
@@ -285,7 +290,8 @@ TEST(glu_softcap_gather_and_embed_do_not_depend_on_threads_or_batch)
     }
     backend_cpu_ops.weight_unload(one, &w);
     backend_cpu_ops.destroy(one);
-    mem_free_aligned(gate), mem_free_aligned(up), mem_free_aligned(table), mem_free_aligned(want), mem_free_aligned(got);
+    mem_free_aligned(gate), mem_free_aligned(up), mem_free_aligned(table), mem_free_aligned(want),
+        mem_free_aligned(got);
 }
 
 TEST(vectors_become_floats)

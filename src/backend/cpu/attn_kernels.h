@@ -3,14 +3,15 @@
  * A "pair" is one row and one query head. Vectors are padded with zeros to dim = head_dim rounded up to 16.
  * For each pair, over the block's visible keys j in lo .. hi-1 (lo >= hi: nothing happens):
  *
- *     s[j]  = tree16 of 16 partial sums over dims i (partial i % 16, fmaf in order of i) of q[i] k[j][i];  s[j] *= scale
- *     s[j]  = softcap * tanh(s[j] / softcap)                                   if softcap > 0
+ *     s[j]  = tree16 of 16 partial sums over dims i (partial i % 16, fmaf in order of i) of q[i] k[j][i]
+ *     s[j]  = s[j] * scale, then softcap * tanh(s[j] / softcap) if softcap > 0
  *     m'    = max(m, max s);  corr = exp(m - m');  p[j] = exp(s[j] - m'), 0 where not visible
  *     l     = fmaf(l, corr, tree16 of 16 partial sums (partial j % 16) of p[j])
  *     acc   = acc * corr, then acc[i] = fmaf(p[j], v[j][i], acc[i]) in order of j
  *
- * Work per pair and block: 2 * 64 * dim fma; k and v (converted once per block for all pairs) stay in L1/L2. Bound: arithmetic when
- * pairs share the block (prefill), cache bandwidth for one pair (decode). Online softmax: arXiv:2307.08691.
+ * Work per pair and block: 2 * 64 * dim fma; k and v (converted once per block for all pairs) stay in L1/L2. Bound:
+ * arithmetic when pairs share the block (prefill), cache bandwidth for one pair (decode).
+ * Source: online softmax, arXiv:2307.08691.
  */
 #pragma once
 #include <stdint.h>

@@ -1,5 +1,6 @@
-/* backend/cpu/attn_v16.h - attention over a block of 64 keys in terms of v16, compiled once per instruction set by attn_avx2.c and
- * attn_avx512.c, which include v16_X.h before. Same operations, same order as ref/attn_ref.c; see attn_kernels.h.
+/* backend/cpu/attn_v16.h - attention over a block of 64 keys in terms of v16, compiled once per instruction set by
+ * attn_avx2.c and attn_avx512.c, which include v16_X.h before. Same operations, same order as ref/attn_ref.c; see
+ * attn_kernels.h.
  *
  * Scores: lanes are dims, 16 keys at a time, one accumulator each, then the four levels of tree16 for all 16 at once.
  * Values: lanes are dims; up to 4 pairs with the same visible keys share the loads of v.
@@ -9,7 +10,11 @@
 #include "backend/cpu/attn_kernels.h"
 #include "backend/cpu/math_v16.h"
 
-static void v16_load_rows(enum dtype dtype, const void *src, uint32_t n_rows, uint32_t head_dim, float *dst, uint32_t dim)
+#define UNROLL_TEXT(x) _Pragma(#x)
+#define UNROLL(n) UNROLL_TEXT(GCC unroll n)         /* arrays of vectors must become registers */
+
+static void v16_load_rows(enum dtype dtype, const void *src, uint32_t n_rows, uint32_t head_dim, float *dst,
+                          uint32_t dim)
 {
     uint64_t row_bytes = (uint64_t)head_dim * dtype_block_bytes(dtype);
     const uint8_t *row = src;
@@ -17,8 +22,12 @@ static void v16_load_rows(enum dtype dtype, const void *src, uint32_t n_rows, ui
 
     for (uint32_t r = 0; r < n_rows; r++, dst += dim, row += row_bytes) {
         switch (dtype) {
-        case DTYPE_F16: for (i = 0; i < whole; i += 16) v16_store(dst + i, v16_load_half((const uint16_t *)row + i)); break;
-        case DTYPE_BF16: for (i = 0; i < whole; i += 16) v16_store(dst + i, v16_load_bf16((const uint16_t *)row + i)); break;
+        case DTYPE_F16:
+            for (i = 0; i < whole; i += 16) v16_store(dst + i, v16_load_half((const uint16_t *)row + i));
+            break;
+        case DTYPE_BF16:
+            for (i = 0; i < whole; i += 16) v16_store(dst + i, v16_load_bf16((const uint16_t *)row + i));
+            break;
         case DTYPE_F32: memcpy(dst, row, whole * sizeof(*dst)); break;
         default: assert(!"KV type");
         }
@@ -28,19 +37,31 @@ static void v16_load_rows(enum dtype dtype, const void *src, uint32_t n_rows, ui
     }
 }
 
-/* p[j] for the whole block (0 where not visible), m and l; returns corr. */
-static inline float v16_softmax(const struct attn_block *b, struct attn_pair *pair, const float *q, float *scores)
+/* Addresses are constants for the usual dims: computing them would take longer than the sums. */
+static inline v16 v16_dots(const float *q, const float *k, uint32_t dim)
+{
+    switch (dim) {
+    case 64: return v16_dot_16_keys(q, k, 64);
+    case 128: return v16_dot_16_keys(q, k, 128);
+    case 256: return v16_dot_16_keys(q, k, 256);
+    default: return v16_dot_16_keys(q, k, dim);
+    }
+}
+
+/* p[j] for the whole block (0 where not visible) and m; returns the sum of p, and the old m minus the new one. */
+static inline float v16_softmax(const struct attn_block *b, struct attn_pair *pair, const float *q, float *scores,
+                                float *m_change)
 {
     const v16 hidden = v16_set(-INFINITY), scale = v16_set(b->scale), cap = v16_set(b->softcap);
     v16 top = hidden, sum = v16_set(0), m;
-    float highest, corr;
+    float highest;
 
     for (uint32_t j = 0; j < ATTN_BLOCK; j += 16) {
         uint32_t lo = pair->lo > j ? pair->lo - j : 0, hi = pair->hi > j ? pair->hi - j : 0;
         v16 s = hidden;
 
         if (lo < 16 && hi > 0) {
-            s = v16_mul(v16_dot_16_keys(q, b->k + (uint64_t)j * b->dim, b->dim), scale);
+            s = v16_mul(v16_dots(q, b->k + (uint64_t)j * b->dim, b->dim), scale);
             if (b->softcap > 0) s = v16_mul(cap, v16_tanh(v16_div(s, cap)));
             if (lo > 0 || hi < 16) s = v16_keep(s, lo, hi < 16 ? hi : 16, hidden);
             top = v16_max(top, s);
@@ -55,34 +76,38 @@ static inline float v16_softmax(const struct attn_block *b, struct attn_pair *pa
         sum = v16_add(sum, p);
         v16_store(scores + j, p);
     }
-    corr = cpu_exp(pair->m - highest);
+    *m_change = pair->m - highest;
     pair->m = highest;
-    pair->l = fmaf(pair->l, corr, v16_tree(sum));
-    return corr;
+    return v16_tree(sum);
 }
 
-/* acc = acc * corr + sum of p[j] v[j], for n_pairs pairs and n vectors of 16 dims; the counts are constants where it is inlined. */
+/* acc = acc * corr + sum of p[j] v[j], for n_pairs pairs and n vectors of 16 dims; both are constants when inlined. */
 static inline __attribute__((always_inline)) void v16_values(const float *v, uint32_t dim, uint32_t lo, uint32_t hi,
     const float *scores, const float *corr, float *acc, const int n_pairs, const int n)
 {
     v16 a[4][V16_PV_VECTORS], x[V16_PV_VECTORS];
+    const float *row = v + (uint64_t)lo * dim, *p = scores + lo, *end = scores + hi;
 
-    for (int i = 0; i < n_pairs; i++)
-        for (int d = 0; d < n; d++) a[i][d] = v16_mul(v16_load(acc + (uint64_t)i * dim + 16 * d), v16_set(corr[i]));
-    for (uint32_t j = lo; j < hi; j++) {
-        for (int d = 0; d < n; d++) x[d] = v16_load(v + (uint64_t)j * dim + 16 * d);
-        for (int i = 0; i < n_pairs; i++) {
-            v16 p = v16_set(scores[i * (int)ATTN_BLOCK + (int)j]);
+    UNROLL(4) for (int i = 0; i < n_pairs; i++) {
+        const v16 w = v16_set(corr[i]);
 
-            for (int d = 0; d < n; d++) a[i][d] = v16_fma(p, x[d], a[i][d]);
+        UNROLL(4) for (int d = 0; d < n; d++) a[i][d] = v16_mul(v16_load(acc + (uint64_t)i * dim + 16 * d), w);
+    }
+    for (; p < end; p++, row += dim) {
+        UNROLL(4) for (int d = 0; d < n; d++) x[d] = v16_load(row + 16 * d);
+        UNROLL(4) for (int i = 0; i < n_pairs; i++) {
+            const v16 w = v16_set(p[i * (int)ATTN_BLOCK]);
+
+            UNROLL(4) for (int d = 0; d < n; d++) a[i][d] = v16_fma(w, x[d], a[i][d]);
         }
     }
-    for (int i = 0; i < n_pairs; i++)
-        for (int d = 0; d < n; d++) v16_store(acc + (uint64_t)i * dim + 16 * d, a[i][d]);
+    UNROLL(4) for (int i = 0; i < n_pairs; i++)
+        UNROLL(4) for (int d = 0; d < n; d++) v16_store(acc + (uint64_t)i * dim + 16 * d, a[i][d]);
 }
 
-static inline __attribute__((always_inline)) void v16_values_of(const struct attn_block *b, const struct attn_pair *pair,
-    const float *scores, const float *corr, float *acc, const int n_pairs)
+static inline __attribute__((always_inline)) void v16_values_of(const struct attn_block *b,
+                                                                const struct attn_pair *pair, const float *scores,
+                                                                const float *corr, float *acc, const int n_pairs)
 {
     uint32_t d = 0;
 
@@ -94,13 +119,17 @@ static inline __attribute__((always_inline)) void v16_values_of(const struct att
 
 static void v16_block(const struct attn_block *b)
 {
-    float corr[ATTN_MAX_PAIRS];
+    float corr[ATTN_MAX_PAIRS] = {0}, sums[ATTN_MAX_PAIRS];
     uint32_t n;
 
     for (uint32_t i = 0; i < b->n_pairs; i++) {
         if (b->pairs[i].lo >= b->pairs[i].hi) continue;
-        corr[i] = v16_softmax(b, &b->pairs[i], b->q + (uint64_t)i * b->dim, b->scores + (uint64_t)i * ATTN_BLOCK);
+        sums[i] =
+            v16_softmax(b, &b->pairs[i], b->q + (uint64_t)i * b->dim, b->scores + (uint64_t)i * ATTN_BLOCK, &corr[i]);
     }
+    for (uint32_t i = 0; i < b->n_pairs; i += 16) v16_store(corr + i, v16_exp(v16_load(corr + i)));
+    for (uint32_t i = 0; i < b->n_pairs; i++)
+        if (b->pairs[i].lo < b->pairs[i].hi) b->pairs[i].l = fmaf(b->pairs[i].l, corr[i], sums[i]);
     for (uint32_t i = 0; i < b->n_pairs; i += n) {
         const struct attn_pair *pair = &b->pairs[i];
         const float *scores = b->scores + (uint64_t)i * ATTN_BLOCK;
@@ -117,7 +146,8 @@ static void v16_block(const struct attn_block *b)
     }
 }
 
-static void v16_merge(struct attn_pair *pair, float *acc, const struct attn_pair *pair2, const float *acc2, uint32_t dim)
+static void v16_merge(struct attn_pair *pair, float *acc, const struct attn_pair *pair2, const float *acc2,
+                      uint32_t dim)
 {
     float m = cpu_max(pair->m, pair2->m), a = cpu_exp(pair->m - m), b = cpu_exp(pair2->m - m);
     const v16 va = v16_set(a), vb = v16_set(b);

@@ -1,17 +1,18 @@
 /* backend/cpu/cpu_attn.c - cuts qkv_rope_write and attention into tiles; the arithmetic is in the kernels.
  *
- * Attention tile: up to ATTN_MAX_PAIRS (row, head) pairs of one run and one KV head, so that keys and values are converted to
- * floats once for all of them. Keys are walked in blocks of 64 positions, and blocks are grouped into segments of 256, both at
- * absolute positions. Each segment starts an online softmax of its own; segments are merged in order, ALWAYS, whether one
- * thread walked them or several: the split is a matter of scheduling and cannot be seen in the result.
+ * Attention tile: up to ATTN_MAX_PAIRS (row, head) pairs of one run and one KV head, so that keys and values are
+ * converted to floats once for all of them. Keys are walked in blocks of 64 positions, and blocks are grouped into
+ * segments of 256, both at absolute positions. Each segment starts an online softmax of its own; segments are merged
+ * in order, ALWAYS, whether one thread walked them or several: the split is a matter of scheduling and cannot be seen
+ * in the result.
  *
  *     position  0    64   128  192  256 ...                     one tile, two ways to run it:
  *     block     |----|----|----|----|----|...                   whole:  for each segment: blocks, merge;  finish
- *     segment   |---------0---------|---------1...              split:  a unit per segment -> split buffer;  then merge, finish
+ *     segment   |---------0---------|---------1...              split:  a unit per segment;  then merge, finish
  *
  * Splitting is for few tiles and long contexts (decode). Its buffer is fixed; what does not fit runs whole.
- * Scratch is mapped once for the largest legal head and touched as far as a model needs it: ops allocate nothing, except that more
- * runs than ever before grow the plan.
+ * Scratch is mapped once for the largest legal head and touched as far as a model needs it: ops allocate nothing,
+ * except that more runs than ever before grow the plan.
  */
 #include <assert.h>
 #include <math.h>
@@ -206,7 +207,7 @@ static void attn_load_queries(const struct attn_job *job, const struct attn_tile
     }
 }
 
-/* Keys and values of positions begin .. end-1 (in one block) to their places in scratch; a page holds some of them or all. */
+/* Keys and values of positions begin .. end-1 (in one block) to their places in scratch, page by page. */
 static void attn_load_block(const struct attn_job *job, const struct attn_tile *t, uint32_t begin, uint32_t end,
                             struct attn_scratch *scratch)
 {
@@ -264,7 +265,8 @@ static void attn_merge(const struct attn_job *job, uint32_t n_pairs, struct attn
     }
 }
 
-static void attn_finish(const struct attn_job *job, const struct attn_tile *t, const struct attn_pair *pairs, const float *acc)
+static void attn_finish(const struct attn_job *job, const struct attn_tile *t, const struct attn_pair *pairs,
+                        const float *acc)
 {
     const struct attention_args *a = job->a;
 
@@ -347,7 +349,8 @@ static rd_status attn_plan(struct attn_job *job)
     const struct attention_args *a = job->a;
     struct cpu_attn_state *state = job->state;
 
-    if (!mem_grow((void **)&state->tile_end, &state->tile_end_cap, a->n_runs, sizeof(*state->tile_end))) return RD_E_NOMEM;
+    if (!mem_grow((void **)&state->tile_end, &state->tile_end_cap, a->n_runs, sizeof(*state->tile_end)))
+        return RD_E_NOMEM;
     for (uint32_t i = 0; i < a->n_runs; i++) {
         const struct seq_run *run = &a->runs[i];
         uint32_t end = run->pos0 + run->n_rows, span;

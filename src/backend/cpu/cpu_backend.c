@@ -1,4 +1,5 @@
-/* backend/cpu/cpu_backend.c - the CPU backend: which instruction set, memory, KV storage, and the ops that go row by row. */
+/* backend/cpu/cpu_backend.c - the CPU backend: which instruction set, memory, KV storage, and the ops that go row by
+ * row. */
 #include "backend/cpu/cpu_backend.h"
 #include <assert.h>
 #include <math.h>
@@ -26,7 +27,8 @@ const char *cpu_isa_name(enum cpu_isa isa)
 }
 
 #if defined(__x86_64__)
-/* Register state that the operating system saves (XCR0): bits 1-2 SSE and AVX, 5-7 AVX-512. Intel SDM volume 1, chapter 13. */
+/* Register state that the operating system saves (XCR0): bits 1-2 SSE and AVX, 5-7 AVX-512. Intel SDM volume 1,
+ * chapter 13. */
 static uint32_t os_saved_state(void)
 {
     uint32_t low, high;
@@ -43,7 +45,8 @@ enum cpu_isa cpu_isa_best(void)
 
     if (!__get_cpuid(1, &a, &b, &c, &d) || (c & need_1) != need_1) return CPU_ISA_REF;
     saved = os_saved_state();
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (b & need_7) != need_7 || (saved & 0x06) != 0x06) return CPU_ISA_REF;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (b & need_7) != need_7 || (saved & 0x06) != 0x06)
+        return CPU_ISA_REF;
     if ((b & need_512) != need_512 || !(c & bit_AVX512VNNI) || (saved & 0xe6) != 0xe6) return CPU_ISA_AVX2;
     return CPU_ISA_AVX512;
 }
@@ -67,7 +70,8 @@ rd_status cpu_isa_parse(const char *name, enum cpu_isa *out, struct rd_error *er
         *out = (enum cpu_isa)i;
         return RD_OK;
     }
-    return error_set(err, RD_E_UNSUPPORTED, "instruction set \"%s\": known are ref, avx2, avx512; this CPU and system have %s",
+    return error_set(err, RD_E_UNSUPPORTED,
+                     "instruction set \"%s\": known are ref, avx2, avx512; this CPU and system have %s",
                      error_quote(quoted, sizeof(quoted), name, strlen(name)), isa_names[cpu_isa_best()]);
 }
 
@@ -146,8 +150,8 @@ static void cpu_free(struct backend *be, void *p, uint64_t n_bytes)
     mem_free_aligned(p);
 }
 
-static rd_status cpu_weight_load(struct backend *be, const struct host_tensor *t, enum weight_role role, struct weight *out,
-                                 struct rd_error *err)
+static rd_status cpu_weight_load(struct backend *be, const struct host_tensor *t, enum weight_role role,
+                                 struct weight *out, struct rd_error *err)
 {
     struct weight w = {.dtype = t->dtype, .role = role, .n_out = t->n_out, .n_in = t->n_in};
     uint64_t n = (uint64_t)t->n_out * t->n_in;
@@ -180,7 +184,8 @@ static void cpu_weight_unload(struct backend *be, struct weight *w)
     memset(w, 0, sizeof(*w));
 }
 
-static rd_status cpu_kv_create(struct backend *be, const struct kv_layout *layout, uint32_t n_pages, struct kv_storage *out)
+static rd_status cpu_kv_create(struct backend *be, const struct kv_layout *layout, uint32_t n_pages,
+                               struct kv_storage *out)
 {
     struct kv_storage kv = {.layout = *layout, .n_pages = n_pages};
     uint64_t bytes;
@@ -237,8 +242,8 @@ static void row_tile(void *arg, uint32_t tile, uint32_t thread)
     for (; row < end; row++) job->row(job, row);
 }
 
-static void run_rows(struct backend *be, void (*row)(const struct row_job *, uint64_t), const void *args, uint64_t n_rows,
-                     uint64_t floats_per_row)
+static void run_rows(struct backend *be, void (*row)(const struct row_job *, uint64_t), const void *args,
+                     uint64_t n_rows, uint64_t floats_per_row)
 {
     struct row_job job = {be, row, args, n_rows, 1};
 
@@ -260,8 +265,8 @@ static void embed_row(const struct row_job *job, uint64_t row)
     if (a->scale != 1.0f) job->be->rows->scale(out, a->scale, NULL, out, n);
 }
 
-static rd_status cpu_embed(struct backend *be, const struct weight *w, uint32_t n_rows, const int32_t *tokens, float scale,
-                           float *out)
+static rd_status cpu_embed(struct backend *be, const struct weight *w, uint32_t n_rows, const int32_t *tokens,
+                           float scale, float *out)
 {
     struct embed_args a = {w, tokens, scale, out};
 
@@ -319,7 +324,7 @@ static rd_status cpu_glu(struct backend *be, enum activation act, uint32_t n_row
 {
     struct glu_args a = {act, (uint64_t)n_rows * width, gate, up, out};
 
-    run_rows(be, glu_piece, &a, (a.n + PIECE - 1) / PIECE, 2 * PIECE);      /* exp costs more than a load: count double */
+    run_rows(be, glu_piece, &a, (a.n + PIECE - 1) / PIECE, 2 * PIECE); /* exp costs more than a load: count double */
     return RD_OK;
 }
 
@@ -339,7 +344,8 @@ static rd_status cpu_softcap(struct backend *be, float *x, uint64_t n, float cap
     return RD_OK;
 }
 
-static rd_status cpu_gather(struct backend *be, uint32_t n, uint32_t width, const float *x, const uint32_t *rows, float *out)
+static rd_status cpu_gather(struct backend *be, uint32_t n, uint32_t width, const float *x, const uint32_t *rows,
+                            float *out)
 {
     (void)be;
     for (uint32_t i = 0; i < n; i++)

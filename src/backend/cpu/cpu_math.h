@@ -1,11 +1,13 @@
-/* backend/cpu/cpu_math.h - the arithmetic that every instruction-set variant shares: constants, and the scalar definitions.
+/* backend/cpu/cpu_math.h - the arithmetic that every instruction-set variant shares: constants, and the scalar
+ * definitions.
  *
  * A variant is right when it does these very operations, in this order, with fma exactly where fmaf stands.
  *
  *   tree16(p)  p[i] + p[i+8], then + p[i+4], + p[i+2], + p[i+1]: how 16 interleaved partial sums become one
- *   exp        x clamped to [-104, 89] (0 and infinity lie inside); n = nearest integer to x / ln 2, r = x - n ln 2 in two fma steps,
- *              e^r = 1 + r + r^2 Q(r), Q of degree 4 (interpolated at Chebyshev nodes, relative error 1.1e-8), times 2^n in
- *              two factors, so that results below 2^-126 round once more but do not vanish. At most 1.5 ulp above 2^-126.
+ *   exp        x clamped to [-104, 89] (0 and infinity lie inside); n = nearest integer to x / ln 2, r = x - n ln 2
+ *              in two fma steps, e^r = 1 + r + r^2 Q(r), Q of degree 4 (interpolated at Chebyshev nodes, relative
+ *              error 1.1e-8), times 2^n in two factors, so that results below 2^-126 round once more but do not
+ *              vanish. At most 1.5 ulp above 2^-126.
  *   tanh       below 0.625: a + a z P(z), z = a^2, P of degree 5; above: 1 - 2 / (e^2a + 1). At most 3 ulp.
  * NaN gives NaN. Tested against double precision in tests/ops/test_rows.c.
  */

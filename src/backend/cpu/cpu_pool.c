@@ -1,10 +1,12 @@
 /* backend/cpu/cpu_pool.c - one 64-bit word holds the whole state of the loop: generation << 32 | next tile.
  *
- * A thread takes a tile by compare-and-swap on that word. Success proves that the generation it read fn, arg and n_tiles
- * under is still the current one (a job's fields change only after all its tiles were taken and done), so nobody has to
- * check in or out: a worker that sleeps through a job costs nothing, and one that wakes late finds no tile.
+ * A thread takes a tile by compare-and-swap on that word. Success proves that the generation it read fn, arg and
+ * n_tiles under is still the current one (a job's fields change only after all its tiles were taken and done), so
+ * nobody has to check in or out: a worker that sleeps through a job costs nothing, and one that wakes late finds no
+ * tile.
  *
- *     caller:  word = (gen, closed), fields, n_done = 0, word = (gen + 1, 0)   -> wakes sleepers -> takes tiles -> waits for n_done == n_tiles
+ *     caller:  word = (gen, closed), fields, n_done = 0, word = (gen + 1, 0)
+ *              -> wakes sleepers -> takes tiles -> waits for n_done == n_tiles
  *     worker:  word has tiles left? take one : spin ~50 us : sleep until the generation changes
  *
  * No wake-up is lost: a worker counts itself as asleep, then looks at the word again, under the mutex; the caller
@@ -38,7 +40,7 @@ struct cpu_pool {
     _Atomic bool stop;                      /* set under the mutex */
     struct mutex mutex;
     struct cond wake;                       /* waits have no deadline: the word or stop changes, then it is signalled */
-    uint64_t spin_ns;                       /* 0 when there are more threads than cores: spinning would steal from the others */
+    uint64_t spin_ns; /* 0 when there are more threads than cores: spinning would steal from the others */
     uint32_t n_threads;                     /* workers + 1 */
     struct worker *workers;                 /* [n_threads - 1] */
 };

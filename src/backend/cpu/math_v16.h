@@ -1,4 +1,5 @@
-/* backend/cpu/math_v16.h - exp and tanh of sixteen floats: cpu_exp and cpu_tanh of cpu_math.h, operation for operation. */
+/* backend/cpu/math_v16.h - exp and tanh of sixteen floats: cpu_exp and cpu_tanh of cpu_math.h, operation for operation.
+ */
 #pragma once
 #include "backend/cpu/cpu_math.h"
 

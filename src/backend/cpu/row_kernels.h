@@ -1,5 +1,5 @@
-/* backend/cpu/row_kernels.h - what one row of floats needs, per instruction set. Elementwise but for sum_squares; n is any length,
- * nothing needs alignment, in and out may be equal where out is written elementwise.
+/* backend/cpu/row_kernels.h - what one row of floats needs, per instruction set. Elementwise but for sum_squares; n
+ * is any length, nothing needs alignment, in and out may be equal where out is written elementwise.
  *
  * Bound: memory (L1/L2); a few operations per float. Scalar definitions: cpu_math.h, ref/rows_ref.c.
  */
@@ -12,7 +12,8 @@ struct cpu_row_kernels {
     void (*add)(float *x, const float *delta, uint32_t n);              /* x += delta */
     /* out = (x * s) * w, w [n] or NULL (1) */
     void (*scale)(const float *x, float s, const float *w, float *out, uint32_t n);
-    void (*add_scaled)(float *x, const float *delta, float s, const float *w, uint32_t n);  /* x = fmaf(delta * s, w, x) */
+    void (*add_scaled)(float *x, const float *delta, float s, const float *w,
+                       uint32_t n); /* x = fmaf(delta * s, w, x) */
     void (*glu)(enum activation act, const float *gate, const float *up, float *out, uint32_t n);
     void (*softcap)(float *x, float cap, uint32_t n);                   /* x = cap * tanh(x / cap) */
     /* Turns the first n_rot values: pair i (layout) by the angle with cosine c[i] and sine s[i], i < n_rot / 2:

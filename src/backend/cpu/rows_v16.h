@@ -1,5 +1,6 @@
-/* backend/cpu/rows_v16.h - the row kernels in terms of v16, compiled once per instruction set by rows_avx2.c and rows_avx512.c, which
- * include v16_X.h before and build their table from these functions. Same operations, same order as ref/rows_ref.c.
+/* backend/cpu/rows_v16.h - the row kernels in terms of v16, compiled once per instruction set by rows_avx2.c and
+ * rows_avx512.c, which include v16_X.h before and build their table from these functions. Same operations, same order
+ * as ref/rows_ref.c.
  */
 #pragma once
 #include <assert.h>
@@ -78,7 +79,8 @@ static void v16_glu_row(enum activation act, const float *gate, const float *up,
     uint32_t i = 0;
 
     for (; i + 16 <= n; i += 16) v16_store(out + i, v16_mul(v16_act(act, v16_load(gate + i)), v16_load(up + i)));
-    if (i < n) v16_store_n(out + i, v16_mul(v16_act(act, v16_load_n(gate + i, n - i)), v16_load_n(up + i, n - i)), n - i);
+    if (i < n)
+        v16_store_n(out + i, v16_mul(v16_act(act, v16_load_n(gate + i, n - i)), v16_load_n(up + i, n - i)), n - i);
 }
 
 static void v16_softcap_row(float *x, float cap, uint32_t n)
@@ -134,5 +136,8 @@ static void v16_store_kv_row(enum dtype dtype, const float *x, void *dst, uint32
     }
 }
 
-#define ROW_KERNELS_V16 {v16_sum_squares, v16_add_row, v16_scale_row, v16_add_scaled_row, v16_glu_row, v16_softcap_row, \
-                         v16_rope_row, v16_store_kv_row}
+#define ROW_KERNELS_V16                                                                                                \
+    {                                                                                                                  \
+        v16_sum_squares, v16_add_row, v16_scale_row, v16_add_scaled_row, v16_glu_row, v16_softcap_row, v16_rope_row,   \
+            v16_store_kv_row                                                                                           \
+    }

@@ -1,5 +1,5 @@
-/* backend/cpu/v16_avx2.h - sixteen floats as two 256-bit registers; the vocabulary of rows_v16.h and attn_v16.h (also in v16_avx512.h).
- * Included by *_avx2.c only.
+/* backend/cpu/v16_avx2.h - sixteen floats as two 256-bit registers; the vocabulary of rows_v16.h and attn_v16.h (also
+ * in v16_avx512.h). Included by *_avx2.c only.
  */
 #pragma once
 #include <immintrin.h>
@@ -44,8 +44,14 @@ V16_BINARY(v16_or, _mm256_or_ps)
 V16_BINARY(v16_xor, _mm256_xor_ps)
 #undef V16_BINARY
 
-static inline v16 v16_fma(v16 x, v16 y, v16 z) { return (v16){_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)}; }
-static inline v16 v16_fmsub(v16 x, v16 y, v16 z) { return (v16){_mm256_fmsub_ps(x.a, y.a, z.a), _mm256_fmsub_ps(x.b, y.b, z.b)}; }
+static inline v16 v16_fma(v16 x, v16 y, v16 z)
+{
+    return (v16){_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
+}
+static inline v16 v16_fmsub(v16 x, v16 y, v16 z)
+{
+    return (v16){_mm256_fmsub_ps(x.a, y.a, z.a), _mm256_fmsub_ps(x.b, y.b, z.b)};
+}
 
 /* a < b ? x : y */
 static inline v16 v16_if_less(v16 a, v16 b, v16 x, v16 y)
@@ -58,7 +64,8 @@ static inline v16 v16_if_less(v16 a, v16 b, v16 x, v16 y)
 static inline v16 v16_keep(v16 v, uint32_t lo, uint32_t hi, v16 other)
 {
     const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), eight = _mm256_set1_epi32(8);
-    __m256i from = _mm256_set1_epi32((int)lo - 1), to = _mm256_set1_epi32((int)hi), upper = _mm256_add_epi32(lane, eight);
+    __m256i from = _mm256_set1_epi32((int)lo - 1), to = _mm256_set1_epi32((int)hi),
+            upper = _mm256_add_epi32(lane, eight);
     __m256i in_a = _mm256_and_si256(_mm256_cmpgt_epi32(lane, from), _mm256_cmpgt_epi32(to, lane));
     __m256i in_b = _mm256_and_si256(_mm256_cmpgt_epi32(upper, from), _mm256_cmpgt_epi32(to, upper));
 
@@ -68,7 +75,8 @@ static inline v16 v16_keep(v16 v, uint32_t lo, uint32_t hi, v16 other)
 
 static inline void v8_exp_scale(__m256 t, uint32_t magic_bits, __m256 *first, __m256 *second)
 {
-    __m256i k = _mm256_sub_epi32(_mm256_castps_si256(t), _mm256_set1_epi32((int)magic_bits)), half = _mm256_srai_epi32(k, 1);
+    __m256i k = _mm256_sub_epi32(_mm256_castps_si256(t), _mm256_set1_epi32((int)magic_bits)),
+            half = _mm256_srai_epi32(k, 1);
     __m256i bias = _mm256_set1_epi32(127);
 
     *first = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23));
@@ -107,7 +115,8 @@ static inline __m256 v8_load_bf16(const uint16_t *p)
 
 static inline v16 v16_load_half(const uint16_t *p)
 {
-    return (v16){_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)), _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p + 8)))};
+    return (v16){_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)),
+                 _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p + 8)))};
 }
 static inline v16 v16_load_bf16(const uint16_t *p) { return (v16){v8_load_bf16(p), v8_load_bf16(p + 8)}; }
 
@@ -135,7 +144,8 @@ static inline void v16_store_bf16(uint16_t *p, v16 v)
 }
 
 /* Four keys: lanes i and i + 8 already added (the first level of tree16), one register of 8 per key. */
-static inline void v16_dot_4_keys(const float *q, const float *k, uint32_t dim, __m256 out[4])
+static inline __attribute__((always_inline)) void v16_dot_4_keys(const float *q, const float *k, uint32_t dim,
+                                                                 __m256 out[4])
 {
     v16 s[4] = {v16_set(0), v16_set(0), v16_set(0), v16_set(0)};
 
@@ -161,9 +171,9 @@ static inline __m256 v8_level_1(__m256 x, __m256 y)
     return _mm256_add_ps(_mm256_shuffle_ps(x, y, 0x88), _mm256_shuffle_ps(x, y, 0xdd));
 }
 
-static inline __m256 v16_dot_8_keys(const float *q, const float *k, uint32_t dim)
+static inline __attribute__((always_inline)) __m256 v16_dot_8_keys(const float *q, const float *k, uint32_t dim)
 {
-    __m256 low[4], high[4];                 /* keys 0 .. 3 and 4 .. 7: key j and j + 4 share a register, one per 128-bit half */
+    __m256 low[4], high[4]; /* keys 0 .. 3 and 4 .. 7: key j and j + 4 share a register, one per 128-bit half */
 
     v16_dot_4_keys(q, k, dim, low);
     v16_dot_4_keys(q, k + (uint64_t)4 * dim, dim, high);
@@ -172,7 +182,7 @@ static inline __m256 v16_dot_8_keys(const float *q, const float *k, uint32_t dim
 }
 
 /* Lane j: q . k[j], for 16 keys of dim floats (a multiple of 16), each the tree16 of 16 partial sums. */
-static inline v16 v16_dot_16_keys(const float *q, const float *k, uint32_t dim)
+static inline __attribute__((always_inline)) v16 v16_dot_16_keys(const float *q, const float *k, uint32_t dim)
 {
     return (v16){v16_dot_8_keys(q, k, dim), v16_dot_8_keys(q, k + (uint64_t)8 * dim, dim)};
 }

@@ -1,5 +1,5 @@
-/* backend/cpu/v16_avx512.h - sixteen floats as one 512-bit register; the vocabulary of rows_v16.h and attn_v16.h (also in v16_avx2.h).
- * Included by *_avx512.c only.
+/* backend/cpu/v16_avx512.h - sixteen floats as one 512-bit register; the vocabulary of rows_v16.h and attn_v16.h
+ * (also in v16_avx2.h). Included by *_avx512.c only.
  */
 #pragma once
 #include <immintrin.h>
@@ -43,7 +43,8 @@ static inline v16 v16_keep(v16 v, uint32_t lo, uint32_t hi, v16 other)
 /* The two powers of two whose product is 2^n, n = bits(t) - bits of EXP_MAGIC; see cpu_exp. */
 static inline void v16_exp_scale(v16 t, uint32_t magic_bits, v16 *first, v16 *second)
 {
-    __m512i k = _mm512_sub_epi32(_mm512_castps_si512(t), _mm512_set1_epi32((int)magic_bits)), half = _mm512_srai_epi32(k, 1);
+    __m512i k = _mm512_sub_epi32(_mm512_castps_si512(t), _mm512_set1_epi32((int)magic_bits)),
+            half = _mm512_srai_epi32(k, 1);
     __m512i bias = _mm512_set1_epi32(127);
 
     *first = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(half, bias), 23));
@@ -102,10 +103,11 @@ static inline v16 v16_level_1(v16 a, v16 b)
 }
 
 /* Lane j: q . k[j], for 16 keys of dim floats (a multiple of 16), each the tree16 of 16 partial sums. */
-static inline v16 v16_dot_16_keys(const float *q, const float *k, uint32_t dim)
+static inline __attribute__((always_inline)) v16 v16_dot_16_keys(const float *q, const float *k, uint32_t dim)
 {
     v16 s[16], four[4];
 
+#pragma GCC unroll 16
     for (int j = 0; j < 16; j++) s[j] = _mm512_setzero_ps();
     for (uint32_t i = 0; i < dim; i += 16) {
         v16 x = v16_load(q + i);

@@ -1,4 +1,5 @@
-/* backend/cpu/ref/attn_ref.c - attention over a block, one pair and key after the other: what every variant must reproduce. */
+/* backend/cpu/ref/attn_ref.c - attention over a block, one pair and key after the other: what every variant must
+ * reproduce. */
 #include "backend/cpu/attn_kernels.h"
 #include "backend/cpu/cpu_math.h"
 

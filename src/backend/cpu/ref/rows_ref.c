@@ -1,4 +1,5 @@
-/* backend/cpu/ref/rows_ref.c - row operations, one value after the other: what every variant must reproduce to the bit. */
+/* backend/cpu/ref/rows_ref.c - row operations, one value after the other: what every variant must reproduce to the bit.
+ */
 #include "backend/cpu/row_kernels.h"
 #include <assert.h>
 #include "backend/cpu/cpu_math.h"
