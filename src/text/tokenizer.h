@@ -4,7 +4,8 @@
  * metadata, later from tokenizer.json.
  *
  * Equal to llama.cpp's ids for the same GGUF file. Linear (n log n) time on hostile input. Special tokens in the text are text
- * unless parse_special. Any bytes can be encoded; invalid UTF-8 is handled as llama.cpp does for the model kind.
+ * unless parse_special. Any bytes can be encoded; invalid UTF-8 is handled as llama.cpp does for the model kind: BPE reads each wrong
+ * byte as U+FFFD; SPM keeps the bytes, but a broken first byte takes what follows with it, so that a space behind one comes back as U+2581.
  *
  * Thread  read-only after create: any thread may encode and decode at once; struct token_decoder belongs to its user.
  * Errors  RD_E_FORMAT (vocabulary does not add up, names what), RD_E_UNSUPPORTED (unknown model or pre-tokenizer, lists the known ones),
@@ -51,7 +52,8 @@ rd_status tokenizer_encode(const struct tokenizer *t, const char *text, size_t n
 /* The bytes that a token stands for (a view, no trailing 0; may be part of a UTF-8 sequence). Control tokens: their name
  * when special, else nothing. Ids out of range: nothing. */
 struct text_span tokenizer_piece(const struct tokenizer *t, int32_t id, bool special);
-/* Whole ids to text as llama.cpp's detokenize does (SPM: the space prefix of the first token is removed when the model adds one).
+/* Whole ids to text as llama.cpp's detokenize does (SPM: the space prefix of the first token is removed when the model adds one), without its
+ * clean-up of spaces before punctuation, which a stream cannot do and which loses text.
  * Invalid UTF-8 stays as bytes. mem_free *text. */
 rd_status tokenizer_decode(const struct tokenizer *t, const int32_t *ids, uint32_t n, bool special, char **text, size_t *n_bytes);
 

@@ -175,6 +175,7 @@ static rd_status encode_word(const struct tokenizer *t, struct merge_work *w, co
         id_list_put(out, (int32_t)id);
         return RD_OK;
     }
+    if (n > w->nodes_cap && !mem_grow((void **)&w->nodes, &w->nodes_cap, n, sizeof(*w->nodes))) return RD_E_NOMEM;
     for (uint32_t i = 0; i < n; i++)
         if (!merge_add(w, i, t->byte_symbol[(unsigned char)word[i]])) {
             w->n_nodes = 0;
