@@ -1,4 +1,5 @@
-/* tests/ops/test_linear.c - linear on the CPU: every type, variant, batch size and thread count gives the reference's bits. */
+/* tests/ops/test_linear.c - linear on the CPU: every type, variant, batch size and thread count gives the reference's
+ * bits. */
 #include "backend/backend.h"
 #include <math.h>
 #include "backend/cpu/cpu_backend.h"
@@ -61,7 +62,8 @@ static void fill_weights(struct random *rng, enum dtype type, uint8_t *data, uin
     }
 }
 
-static void fixture_init(struct fixture *f, struct random *rng, enum dtype type, uint32_t n_out, uint32_t n_in, uint32_t n_rows)
+static void fixture_init(struct fixture *f, struct random *rng, enum dtype type, uint32_t n_out, uint32_t n_in,
+                         uint32_t n_rows)
 {
     uint64_t row_bytes = 0, n_blocks = (uint64_t)n_out * (n_in / dtype_block_weights(type));
 
@@ -101,11 +103,12 @@ static struct backend *backend_new(enum cpu_isa isa, uint32_t n_threads)
     return be;
 }
 
-static rd_status run(struct backend *be, const struct fixture *f, const struct weight *w, uint32_t row0, uint32_t n_rows,
-                     bool bias, float *out)
+static rd_status run(struct backend *be, const struct fixture *f, const struct weight *w, uint32_t row0,
+                     uint32_t n_rows, bool bias, float *out)
 {
     struct weight b = {.dtype = DTYPE_F32, .role = WEIGHT_VECTOR, .n_out = 1, .n_in = w->n_out, .data = f->bias};
-    struct linear_args a = {.n_rows = n_rows, .x = f->x + (size_t)row0 * f->x_stride, .x_stride = f->x_stride, .n_outs = 1};
+    struct linear_args a = {
+        .n_rows = n_rows, .x = f->x + (size_t)row0 * f->x_stride, .x_stride = f->x_stride, .n_outs = 1};
 
     a.outs[0] = (struct linear_out){w, bias ? &b : NULL, out, f->out_stride};
     return backend_cpu_ops.linear(be, &a);
@@ -135,7 +138,8 @@ static float *out_new(const struct fixture *f)
 }
 
 /* One variant and thread count against the reference's output, in the batch sizes from step to n_rows. */
-static void check_variant(const struct fixture *f, const float *want, enum cpu_isa isa, uint32_t n_threads, bool every_size)
+static void check_variant(const struct fixture *f, const float *want, enum cpu_isa isa, uint32_t n_threads,
+                          bool every_size)
 {
     struct backend *be = backend_new(isa, n_threads);
     struct weight w = {0};
@@ -149,8 +153,8 @@ static void check_variant(const struct fixture *f, const float *want, enum cpu_i
         st = run(be, f, &w, row0, n, true, out);
         equal = rows_equal(f, want, out, row0, n);
         if (!equal) {
-            test_fail(__FILE__, __LINE__, "%s, %s, %u threads, %u x %u, %u rows: not the reference's bits", dtype_name(f->t.dtype),
-                      cpu_isa_name(isa), n_threads, f->t.n_out, f->t.n_in, n);
+            test_fail(__FILE__, __LINE__, "%s, %s, %u threads, %u x %u, %u rows: not the reference's bits",
+                      dtype_name(f->t.dtype), cpu_isa_name(isa), n_threads, f->t.n_out, f->t.n_in, n);
         }
         mem_free(out);
     }
@@ -219,8 +223,9 @@ TEST(float_weights_take_any_row_length)
     }
 }
 
-/* The bound, per output. Float weights: n 2^-23 sum |w x|. Quantised: each activation is off by at most half a step of its block
- * of 32 (amax / 254), so sum over blocks of amax / 254 * sum |w|, and 1e-4 of sum |w x| + that for the float sums. */
+/* The bound, per output. Float weights: n 2^-23 sum |w x|. Quantised: each activation is off by at most half a step of
+ * its block of 32 (amax / 254), so sum over blocks of amax / 254 * sum |w|, and 1e-4 of sum |w x| + that for the float
+ * sums. */
 static double error_bound(const float *w, const float *x, uint32_t n, bool quantised)
 {
     double bound = 0, sum = 0;
@@ -473,7 +478,8 @@ TEST(odd_shapes_are_refused_by_name)
 
 #ifdef NDEBUG
 /* Seconds of the fastest of several runs. */
-static double best_seconds(struct backend *be, const struct fixture *f, const struct weight *w, uint32_t n_rows, float *out)
+static double best_seconds(struct backend *be, const struct fixture *f, const struct weight *w, uint32_t n_rows,
+                           float *out)
 {
     double best = 1e9;
 
@@ -507,9 +513,9 @@ TEST(speed_is_noted)
             load = (double)(clock_now_ns(clock_system()) - t0) * 1e-9;
             one = best_seconds(be, &f, &w, 1, out);
             many = best_seconds(be, &f, &w, 128, out);
-            test_note("%-6s %-4s 2 threads, 4096 x 2048: load %.2f GB/s, 1 row %.1f GB/s, 128 rows %.0f GOP/s", cpu_isa_name(be->isa),
-                      dtype_name(types[i]), (double)w.bytes / load * 1e-9, (double)w.bytes / one * 1e-9,
-                      2.0 * 4096 * 2048 * 128 / many * 1e-9);
+            test_note("%-6s %-4s 2 threads, 4096 x 2048: load %.2f GB/s, 1 row %.1f GB/s, 128 rows %.0f GOP/s",
+                      cpu_isa_name(be->isa), dtype_name(types[i]), (double)w.bytes / load * 1e-9,
+                      (double)w.bytes / one * 1e-9, 2.0 * 4096 * 2048 * 128 / many * 1e-9);
             backend_cpu_ops.weight_unload(be, &w);
             backend_cpu_ops.destroy(be);
             mem_free(out);

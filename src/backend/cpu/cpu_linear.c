@@ -1,8 +1,8 @@
 /* backend/cpu/cpu_linear.c - linear: quantises the activations once, cuts outputs and rows into pieces for the pool.
  *
- * A piece is a few tiles of 16 outputs (of the up to 3 matrices, counted through) times a chunk of rows whose activations
- * stay in a core's L2 cache; a tile meets all rows of the chunk while its weights are near. With one row every weight
- * is read once, in order. Results do not depend on the cut: a kernel computes each (row, output) alone.
+ * A piece is a few tiles of 16 outputs (of the up to 3 matrices, counted through) times a chunk of rows whose
+ * activations stay in a core's L2 cache; a tile meets all rows of the chunk while its weights are near. With one row
+ * every weight is read once, in order. Results do not depend on the cut: a kernel computes each (row, output) alone.
  */
 #include "backend/cpu/cpu_backend.h"
 #include <assert.h>
@@ -69,10 +69,12 @@ static void quantise_row(void *arg, uint32_t row, uint32_t thread)
 {
     const struct linear_job *j = arg;
 
-    j->kernels->quantise(j->args->x + (uint64_t)row * j->args->x_stride, j->n_in, j->acts + (uint64_t)row * j->n_blocks);
+    j->kernels->quantise(j->args->x + (uint64_t)row * j->args->x_stride, j->n_in,
+                         j->acts + (uint64_t)row * j->n_blocks);
 }
 
-static void run_tile(const struct linear_job *j, const struct linear_out *o, uint32_t tile, uint32_t row0, uint32_t n_rows)
+static void run_tile(const struct linear_job *j, const struct linear_out *o, uint32_t tile, uint32_t row0,
+                     uint32_t n_rows)
 {
     const struct linear_form *form = linear_form_of(o->w->dtype);
     uint32_t out0 = tile * LINEAR_TILE;

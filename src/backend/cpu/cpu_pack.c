@@ -1,4 +1,5 @@
-/* backend/cpu/cpu_pack.c - weights from the file's blocks to tiles of 16 outputs (linear_kernels.h), in parallel over tiles.
+/* backend/cpu/cpu_pack.c - weights from the file's blocks to tiles of 16 outputs (linear_kernels.h), in parallel over
+ * tiles.
  *
  * Per unit (32 or 256 k): each of the 16 rows' blocks is opened to a byte per quant, which is in natural k order; then
  * every 32 k are put together as lines. Scales keep their bits: d, m, dmin as f16, sub-scales as bytes.
@@ -58,8 +59,10 @@ uint64_t linear_tile_bytes(const struct linear_form *f, uint32_t n_in)
     return (bytes + 63) / 64 * 64;
 }
 
-/* dst[i] = (or |=) (src[i] >> down & take) << up for n bytes, 8 at a time; n is a multiple of 8. A field stays in its byte. */
-static inline void move_fields(uint8_t *restrict dst, const uint8_t *restrict src, int n, int down, uint8_t take, int up, bool keep)
+/* dst[i] = (or |=) (src[i] >> down & take) << up for n bytes, 8 at a time; n is a multiple of 8. A field stays in its
+ * byte. */
+static inline void move_fields(uint8_t *restrict dst, const uint8_t *restrict src, int n, int down, uint8_t take,
+                               int up, bool keep)
 {
     const uint64_t mask = take * 0x0101010101010101u;
 
@@ -227,7 +230,8 @@ static open_fn *open_of(enum dtype t)
 /* ---- 16 rows x 32 k of bytes to lines ---- */
 
 /* u: [16 outputs][row_bytes], 32 k of each; lines: zeroed. */
-static inline __attribute__((always_inline)) void put_lines(const uint8_t *u, uint32_t row_bytes, uint32_t bits, uint8_t *lines)
+static inline __attribute__((always_inline)) void put_lines(const uint8_t *u, uint32_t row_bytes, uint32_t bits,
+                                                            uint8_t *lines)
 {
     uint8_t g_lines[8][64];
     uint8_t *high = lines + (bits == 3 ? 128 : 256);
@@ -326,7 +330,8 @@ rd_status cpu_pack_matrix(struct backend *be, const struct host_tensor *t, struc
     if (!job.form)
         return error_set(err, RD_E_UNSUPPORTED, "%s: weights of type %d", t->name, (int)t->dtype);
     if (t->n_out == 0 || t->n_in == 0 || !dtype_row_bytes(t->dtype, t->n_in, &job.row_bytes))
-        return error_set(err, RD_E_FORMAT, "%s: %u rows of %u weights of type %s", t->name, t->n_out, t->n_in, dtype_name(t->dtype));
+        return error_set(err, RD_E_FORMAT, "%s: %u rows of %u weights of type %s", t->name, t->n_out, t->n_in,
+                         dtype_name(t->dtype));
     job.open = open_of(t->dtype);
     job.src = t->data;
     job.block_bytes = dtype_block_bytes(t->dtype);
@@ -336,9 +341,11 @@ rd_status cpu_pack_matrix(struct backend *be, const struct host_tensor *t, struc
     if (!checked_mul(job.tile_bytes, (uint64_t)n_tiles, &bytes) || bytes > SIZE_MAX / 2) return RD_E_NOMEM;
     job.dst = mem_map((size_t)bytes);
     if (!job.dst)
-        return error_set(err, RD_E_NOMEM, "%s: no memory for %llu bytes of weights", t->name, (unsigned long long)bytes);
+        return error_set(err, RD_E_NOMEM, "%s: no memory for %llu bytes of weights", t->name,
+                         (unsigned long long)bytes);
     cpu_pool_run(be->pool, pack_tile, &job, n_tiles);
-    *out = (struct weight){.dtype = t->dtype, .role = WEIGHT_MATRIX, .n_out = t->n_out, .n_in = t->n_in, .data = job.dst, .bytes = bytes};
+    *out = (struct weight){
+        .dtype = t->dtype, .role = WEIGHT_MATRIX, .n_out = t->n_out, .n_in = t->n_in, .data = job.dst, .bytes = bytes};
     return RD_OK;
 }
 

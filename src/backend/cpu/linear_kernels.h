@@ -3,8 +3,9 @@
  * WEIGHTS are packed into tiles of 16 outputs, one tile after the other, the last one filled up with zeros:
  *     tile: [quants of every block of 32 k][scales], tile_bytes long, a multiple of 64
  * F32, F16, BF16:  [n_in][16 outputs] elements; no scales.
- * Quantised: an unsigned quant u stands for the weight D * (u - offset) + M. A block of 32 k is 8 groups of 4 k; a group is one
- * 64-byte line: [16 outputs][4 k] bytes, which is what one vpdpbusd takes. Quants of fewer bits share lines:
+ * Quantised: an unsigned quant u stands for the weight D * (u - offset) + M. A block of 32 k is 8 groups of 4 k; a
+ * group is one 64-byte line: [16 outputs][4 k] bytes, which is what one vpdpbusd takes. Quants of fewer bits share
+ * lines:
  *     4 bits: line j of 4 has group j in the low and group j + 4 in the high nibbles
  *     2 bits: line j of 2 has groups 4j .. 4j+3 from the low bits up;  1 bit: bit g of the only line is group g
  *     6 bits: the 4-bit lines, then the 2-bit lines of the top bits; 5 = 4 + 1; 3 = 2 + 1; 8 = 8 lines
@@ -26,7 +27,8 @@
  *     float weights:                 p[k % 2] = fma(w, x, p[k % 2]);  acc = p[0] + p[1]
  *     out = acc, or acc + bias.
  * Thread  any; kernels write only their own outputs.
- * Source  block formats: tensor/dtype.h; int8 activations against block-quantised weights: llama.cpp's Q8_0 dot products.
+ * Source  block formats: tensor/dtype.h; int8 activations against block-quantised weights: llama.cpp's Q8_0 dot
+ *         products.
  */
 #pragma once
 #include <stdint.h>

@@ -1,6 +1,7 @@
 /* backend/cpu/ref/linear_ref.c - linear, plainly: the bits that the other variants must give.
  *
- * Decodes a block of a tile to one byte per quant and floats D, M, then sums as linear_kernels.h says. Speed does not matter.
+ * Decodes a block of a tile to one byte per quant and floats D, M, then sums as linear_kernels.h says. Speed does not
+ * matter.
  */
 #include "backend/cpu/linear_kernels.h"
 #include <math.h>
