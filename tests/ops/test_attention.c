@@ -32,6 +32,7 @@ static bool fixture_init(struct fixture *f, const struct attn_case *c, struct ra
     f->got = op_floats(r, (uint64_t)c->n_rows * f->out_stride, 0);
     if (!f->k || !f->v || !f->q || !f->want || !f->got) return false;
     memset(f->want, 0, (size_t)c->n_rows * f->out_stride * sizeof(*f->want));     /* the gaps between rows stay 0 */
+    memset(f->got, 0, (size_t)c->n_rows * f->out_stride * sizeof(*f->got));
     return true;
 }
 
@@ -381,4 +382,63 @@ TEST(attention_allocates_nothing)
     cache_deinit(&cache, be);
     fixture_deinit(&f);
     backend_cpu_ops.destroy(be);
+}
+
+TEST(more_runs_than_ever_before_need_memory_and_say_so)
+{
+    enum { N = 150 };
+    struct attn_case c = {2, 1, 32, DTYPE_F16, 0, 0, 10, N};
+    struct backend *be = op_backend(cpu_isa_best(), 2);
+    struct fixture f = {0};
+    struct cache cache = {0};
+    struct seq_run runs[N], whole = {0, N, 10, NULL};
+    struct random r;
+
+    random_init(&r, test_seed());
+    CHECK(be && fixture_init(&f, &c, &r) && cache_init(&cache, be, &c, &f, 16, &r));
+    whole.block_table = cache.table;
+    for (uint32_t i = 0; i < N; i++) runs[i] = (struct seq_run){i, 1, 10 + i, cache.table};
+    CHECK_OK(attend(be, &c, &f, &cache, &whole, 1, f.want));
+    mem_fail_after(0);
+    CHECK_EQ(attend(be, &c, &f, &cache, runs, N, f.got), RD_E_NOMEM);
+    mem_fail_after(-1);
+    for (uint64_t i = 0; i < (uint64_t)N * f.out_stride; i++) CHECK(f.got[i] == 0);     /* nothing was done */
+    CHECK_OK(attend(be, &c, &f, &cache, runs, N, f.got));
+    CHECK(op_same(f.want, f.got, (uint64_t)N * f.out_stride));
+    cache_deinit(&cache, be);
+    fixture_deinit(&f);
+    backend_cpu_ops.destroy(be);
+}
+
+TEST(what_does_not_fit_the_split_buffer_runs_whole_with_the_same_bits)
+{
+    struct attn_case c = {32, 1, 16, DTYPE_F32, 0, 0, 0, 1}; /* 32 heads of 16 + 4 floats: 3,276 segments fit */
+    struct backend *one = op_backend(cpu_isa_best(), 1), *two = op_backend(cpu_isa_best(), 2);
+    struct kv_layout layout = {N_LAYERS, 1, 16, 64, DTYPE_F32};
+    struct fixture f = {0};
+    struct cache cache = {0};
+    struct seq_run run = {0, 1, 3300 * 256, NULL};
+    struct random r;
+    float *kv;
+
+    random_init(&r, test_seed());
+    CHECK(one && two && fixture_init(&f, &c, &r));
+    CHECK_OK(backend_cpu_ops.kv_create(one, &layout, 8, &cache.kv));
+    kv = cache.kv.base;
+    for (uint64_t i = 0; i < cache.kv.page_bytes * 8 / sizeof(*kv); i++) kv[i] = op_normal(&r);
+    cache.table = mem_zalloc(3301 * 4, sizeof(*cache.table));
+    CHECK(cache.table);
+    for (uint32_t i = 0; i < 3301 * 4; i++) cache.table[i] = (kv_page)random_below(&r, 8); /* shared pages */
+    run.block_table = cache.table;
+    CHECK_OK(attend(one, &c, &f, &cache, &run, 1, f.want));
+    CHECK_OK(attend(two, &c, &f, &cache, &run, 1, f.got));
+    CHECK(op_same(f.want, f.got, f.out_stride));
+    run.pos0 = 3200 * 256;                                      /* and what just fits is split */
+    CHECK_OK(attend(one, &c, &f, &cache, &run, 1, f.want));
+    CHECK_OK(attend(two, &c, &f, &cache, &run, 1, f.got));
+    CHECK(op_same(f.want, f.got, f.out_stride));
+    cache_deinit(&cache, one);
+    fixture_deinit(&f);
+    backend_cpu_ops.destroy(one);
+    backend_cpu_ops.destroy(two);
 }
