@@ -59,9 +59,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     const char *text = (const char *)data + 1;
     struct tokenizer *t;
     int32_t *ids = NULL;
-    uint32_t n_ids;
+    uint32_t n_ids = 0;
     char *back = NULL;
-    size_t n_back;
+    size_t n_back = 0;
 
     if (!kinds[0]) {
         kinds[0] = build(TOKENIZER_BPE, "gpt-2");
