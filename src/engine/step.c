@@ -61,6 +61,7 @@ void request_end(struct engine *e, struct request *r, enum request_finish finish
     r->usage.n_generated = r->n_generated;
     r->usage.n_joined = u32_min(r->seq.n_hit_in_flight, r->usage.n_cached);
     r->usage.ended_ns = now;
+    engine_publish_stats(e);                                /* before the consumer can know: what it reads then includes this request */
     atomic_store_explicit(&r->ended, true, memory_order_release);
     if (r->p.wake) r->p.wake(r->p.wake_arg);
     request_unref(r);

@@ -92,6 +92,8 @@ rd_status kv_seq_admit(struct kv_seq *seq, struct radix_node *root, uint64_t now
         rd_status st = radix_attach(tree, &m, seq->keys, seq->n_keys, &node);
         if (st != RD_OK) return st;
         node->owner = seq;
+    } else if (m.n_in_node < node->n_keys && radix_split(tree, node, m.n_in_node, &node) != RD_OK) {
+        node = m.node; /* no memory: what lies beyond the prompt is locked too, which costs room but nothing else */
     }
     radix_lock(tree, node); /* before the caller evicts for it: our own prefix may be the oldest leaf */
 

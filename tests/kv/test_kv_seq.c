@@ -140,8 +140,11 @@ TEST(handing_over_without_memory_loses_sharing_but_nobody)
 
     CHECK(world_init(&w, 32, 4, false));
     CHECK_OK(start(&w, &a, count_to(20), 20));
+    mem_fail_from(2); /* room for the sequence's arrays, none to split the node where its prompt ends */
     CHECK_OK(start(&w, &b, count_to(10), 10));
+    mem_fail_from(2);
     CHECK_OK(start(&w, &c, count_to(16), 16));
+    mem_fail_from(-1);
     CHECK_OK(start(&w, &d, count_to(24), 24));
     CHECK_OK(world_compute(&w, &a, 6));
     mem_fail_from(0);
@@ -163,6 +166,24 @@ TEST(handing_over_without_memory_loses_sharing_but_nobody)
     CHECK_EQ(radix_match(w.cache.tree, w.root[0], count_to(24), 24, w.now).n_ready, 24);
     CHECK_EQ(page_pool_counts(w.pool).n_ready, 7); /* 3 pages of [1..10], page 2 copied and 3..5 of the rest */
     CHECK(world_ok(&w) && world_tree_reads(&w) && world_deinit(&w));
+}
+
+TEST(a_prompt_that_ends_inside_a_node_locks_no_more_than_it_needs)
+{
+    struct world w;
+    struct kv_seq a, b;
+
+    CHECK(world_init(&w, 16, 4, false));
+    CHECK_OK(start(&w, &a, count_to(40), 40));
+    CHECK_OK(world_compute(&w, &a, 40));
+    end(&w, &a, true);
+    CHECK_OK(start(&w, &b, count_to(8), 8));
+    CHECK_EQ(page_pool_counts(w.pool).n_locked, 2);
+    CHECK_EQ(radix_evict(w.cache.tree, 16), 8); /* all that lies beyond the prompt */
+    CHECK_OK(world_compute(&w, &b, 1));
+    CHECK(world_ok(&w));
+    end(&w, &b, true);
+    CHECK(world_ok(&w) && world_deinit(&w));
 }
 
 TEST(an_owner_that_leaves_alone_leaves_what_it_computed)
