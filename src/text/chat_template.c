@@ -20,7 +20,8 @@ static const char gemma_source[] =
     "{%- if message['content'] is string -%}\n"
     "{%- set text = message['content'] | trim -%}\n"
     "{%- else -%}\n"
-    "{%- set text = message['content'] | default([], true) | selectattr('type', 'equalto', 'text') | map(attribute='text') | join | trim -%}\n"
+    "{%- set text = message['content'] | default([], true) | selectattr('type', 'equalto', 'text') | "
+    "map(attribute='text') | join | trim -%}\n"
     "{%- endif -%}\n"
     "{%- if message['role'] == 'system' -%}\n"
     "{%- set ns.system = ns.system + text + '\\n\\n' -%}\n"
@@ -48,23 +49,23 @@ static const char chatml_source[] =
     "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}";
 
 /* [INST] around user texts, the system text inside the first in <<SYS>>. Format: Llama 2's model card. */
-static const char llama2_source[] =
-    "{%- set ns = namespace(system='') -%}\n"
-    "{%- for message in messages -%}\n"
-    "{%- if message['content'] is string -%}\n"
-    "{%- set text = message['content'] | trim -%}\n"
-    "{%- else -%}\n"
-    "{%- set text = message['content'] | default([], true) | selectattr('type', 'equalto', 'text') | map(attribute='text') | join | trim -%}\n"
-    "{%- endif -%}\n"
-    "{%- if message['role'] == 'system' -%}\n"
-    "{%- set ns.system = '<<SYS>>\\n' + text + '\\n<</SYS>>\\n\\n' -%}\n"
-    "{%- elif message['role'] == 'assistant' -%}\n"
-    "{{ ' ' + text + ' ' + eos_token }}\n"
-    "{%- else -%}\n"
-    "{{ bos_token + '[INST] ' + ns.system + text + ' [/INST]' }}\n"
-    "{%- set ns.system = '' -%}\n"
-    "{%- endif -%}\n"
-    "{%- endfor -%}";
+static const char llama2_source[] = "{%- set ns = namespace(system='') -%}\n"
+                                    "{%- for message in messages -%}\n"
+                                    "{%- if message['content'] is string -%}\n"
+                                    "{%- set text = message['content'] | trim -%}\n"
+                                    "{%- else -%}\n"
+                                    "{%- set text = message['content'] | default([], true) | selectattr('type', "
+                                    "'equalto', 'text') | map(attribute='text') | join | trim -%}\n"
+                                    "{%- endif -%}\n"
+                                    "{%- if message['role'] == 'system' -%}\n"
+                                    "{%- set ns.system = '<<SYS>>\\n' + text + '\\n<</SYS>>\\n\\n' -%}\n"
+                                    "{%- elif message['role'] == 'assistant' -%}\n"
+                                    "{{ ' ' + text + ' ' + eos_token }}\n"
+                                    "{%- else -%}\n"
+                                    "{{ bos_token + '[INST] ' + ns.system + text + ' [/INST]' }}\n"
+                                    "{%- set ns.system = '' -%}\n"
+                                    "{%- endif -%}\n"
+                                    "{%- endfor -%}";
 
 /* A header per message, <|eot_id|> after it. Format: Llama 3's model card. */
 static const char llama3_source[] =
@@ -79,8 +80,13 @@ static const char llama3_source[] =
     "{%- endfor -%}\n"
     "{%- if add_generation_prompt -%}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{%- endif -%}";
 
-static const struct { const char *name, *source; } builtins[] = {
-    {"gemma", gemma_source}, {"chatml", chatml_source}, {"llama2", llama2_source}, {"llama3", llama3_source},
+static const struct {
+    const char *name, *source;
+} builtins[] = {
+    {"gemma", gemma_source},
+    {"chatml", chatml_source},
+    {"llama2", llama2_source},
+    {"llama3", llama3_source},
 };
 
 void chat_template_destroy(struct chat_template *t)
@@ -93,8 +99,8 @@ void chat_template_destroy(struct chat_template *t)
     mem_free(t);
 }
 
-rd_status chat_template_create(const char *source, size_t n, const char *bos_token, const char *eos_token, struct chat_template **out,
-                               struct rd_error *err)
+rd_status chat_template_create(const char *source, size_t n, const char *bos_token, const char *eos_token,
+                               struct chat_template **out, struct rd_error *err)
 {
     struct chat_template *t = mem_zalloc(1, sizeof(*t));
     rd_status st = RD_E_NOMEM;
@@ -114,8 +120,8 @@ fail:
     return st == RD_E_NOMEM ? error_set(err, st, "out of memory while compiling a chat template") : st;
 }
 
-rd_status chat_template_builtin(const char *name, const char *bos_token, const char *eos_token, struct chat_template **out,
-                                struct rd_error *err)
+rd_status chat_template_builtin(const char *name, const char *bos_token, const char *eos_token,
+                                struct chat_template **out, struct rd_error *err)
 {
     char text[64];
 
@@ -126,15 +132,22 @@ rd_status chat_template_builtin(const char *name, const char *bos_token, const c
                      error_quote(text, sizeof(text), name, strlen(name)));
 }
 
-const char *chat_template_source(const struct chat_template *t) { return t->source; }
+const char *chat_template_source(const struct chat_template *t)
+{
+    return t->source;
+}
 
-bool chat_template_has_tools(const struct chat_template *t) { return jinja_mentions(t->jinja, "tools"); }
+bool chat_template_has_tools(const struct chat_template *t)
+{
+    return jinja_mentions(t->jinja, "tools");
+}
 
 /* Names that chat_template_kwargs cannot replace. */
 static bool is_internal(const char *name)
 {
-    static const char *const names[] = {"messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token", "range", "dict",
-                                        "namespace", "cycler", "joiner", "raise_exception", "strftime_now", "loop", "caller"};
+    static const char *const names[] = {
+        "messages",  "tools",  "documents", "add_generation_prompt", "bos_token",    "eos_token", "range", "dict",
+        "namespace", "cycler", "joiner",    "raise_exception",       "strftime_now", "loop",      "caller"};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         if (!strcmp(name, names[i])) return true;
@@ -154,16 +167,19 @@ rd_status chat_template_render(const struct chat_template *t, const struct chat_
         return error_set(err, RD_E_INVALID, "messages must be an array");
     }
     if (in->kwargs)
-        json_object_foreach((json_t *)(uintptr_t)in->kwargs, key, value)
-            if (!is_internal(key)) bad |= json_object_set(vars, key, value);
+        json_object_foreach((json_t *)(uintptr_t)in->kwargs, key, value) if (!is_internal(key)) bad |=
+            json_object_set(vars, key, value);
     bad |= json_object_set(vars, "messages", (json_t *)(uintptr_t)in->messages);
-    bad |= in->tools ? json_object_set(vars, "tools", (json_t *)(uintptr_t)in->tools) : json_object_set_new(vars, "tools", json_null());
+    bad |= in->tools ? json_object_set(vars, "tools", (json_t *)(uintptr_t)in->tools)
+                     : json_object_set_new(vars, "tools", json_null());
     bad |= json_object_set_new(vars, "documents", json_null());
     bad |= json_object_set_new(vars, "add_generation_prompt", json_boolean(in->add_generation_prompt));
     bad |= json_object_set_new(vars, "bos_token", json_string(t->bos_token));
     bad |= json_object_set_new(vars, "eos_token", json_string(t->eos_token));
-    if (bad) st = error_set(err, RD_E_NOMEM, "out of memory while rendering a chat template");
-    else st = jinja_render(t->jinja, vars, in->now_s, text, n_bytes, err);
+    if (bad)
+        st = error_set(err, RD_E_NOMEM, "out of memory while rendering a chat template");
+    else
+        st = jinja_render(t->jinja, vars, in->now_s, text, n_bytes, err);
     json_decref(vars);
     return st;
 }

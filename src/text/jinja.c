@@ -10,9 +10,9 @@
 #include "text/jinja_run.h"
 
 struct jinja {
-    struct arena arena;                  /* source and nodes */
+    struct arena arena; /* source and nodes */
     struct jnode *body;
-    struct jnode *names;                 /* every variable read, chained by body */
+    struct jnode *names; /* every variable read, chained by body */
 };
 
 /* \r\n and \r become \n; one newline at the end goes. */
@@ -40,7 +40,8 @@ rd_status jinja_create(const char *source, size_t n, struct jinja **out, struct 
     rd_status st = RD_E_NOMEM;
 
     if (n > LIMIT_TEMPLATE_BYTES)
-        return error_set(err, RD_E_LIMIT, "template_limit: a template of %zu bytes, at most %u", n, LIMIT_TEMPLATE_BYTES);
+        return error_set(err, RD_E_LIMIT, "template_limit: a template of %zu bytes, at most %u", n,
+                         LIMIT_TEMPLATE_BYTES);
     t = mem_zalloc(1, sizeof(*t));
     if (!t) return error_set(err, RD_E_NOMEM, "out of memory while compiling a chat template");
     arena_init(&t->arena, LIMIT_TEMPLATE_MEMORY);
@@ -104,7 +105,8 @@ rd_status jrun_alloc(struct jrun *r, size_t n, size_t size, void *out)
     void *p;
     rd_status st;
 
-    if (!checked_mul(n, size, &bytes) || bytes > LIMIT_TEMPLATE_MEMORY) return jrun_limit(r, "the template needs too much memory");
+    if (!checked_mul(n, size, &bytes) || bytes > LIMIT_TEMPLATE_MEMORY)
+        return jrun_limit(r, "the template needs too much memory");
     if ((st = jrun_pay(r, bytes / 64 + 1)) != RD_OK) return st;
     p = arena_alloc(&r->arena, n, size);
     if (!p && r->arena.out_of_limit) return jrun_limit(r, "the template needs too much memory");
@@ -133,15 +135,17 @@ rd_status jrun_write(struct jrun *r, const char *s, size_t n)
 rd_status jrun_take_buf(struct jrun *r, struct buf *b, rd_status st, struct jval *out)
 {
     if (st == RD_OK && b->failed) {
-        st = b->limit && b->n >= b->limit / 2 ? jrun_limit(r, "the template makes too long a text")
-                                              : error_set(r->err, RD_E_NOMEM, "out of memory while rendering a chat template");
+        st = b->limit && b->n >= b->limit / 2
+                 ? jrun_limit(r, "the template makes too long a text")
+                 : error_set(r->err, RD_E_NOMEM, "out of memory while rendering a chat template");
     }
     if (st == RD_OK) st = jval_str(r, b->data ? b->data : "", b->n, out);
     buf_deinit(b);
     return st;
 }
 
-rd_status jinja_render(const struct jinja *t, const json_t *vars, int64_t now_s, char **text, size_t *n_bytes, struct rd_error *err)
+rd_status jinja_render(const struct jinja *t, const json_t *vars, int64_t now_s, char **text, size_t *n_bytes,
+                       struct rd_error *err)
 {
     struct jrun r = {.fuel = LIMIT_TEMPLATE_STEPS, .now_s = now_s, .err = err};
     struct jscope top = {0};
@@ -156,7 +160,8 @@ rd_status jinja_render(const struct jinja *t, const json_t *vars, int64_t now_s,
     r.out = &out;
     r.scope = &top;
     st = vars ? jval_from_json(&r, vars, &context) : jval_dict(&r, &context);
-    if (st == RD_OK && context.kind != J_DICT) st = error_set(err, RD_E_INVALID, "the variables of a template must be an object");
+    if (st == RD_OK && context.kind != J_DICT)
+        st = error_set(err, RD_E_INVALID, "the variables of a template must be an object");
     if (st == RD_OK) {
         r.context = context.dict;
         st = jinja_exec(&r, t->body);

@@ -1,63 +1,111 @@
 /* text/jinja_ast.h - tokens and the syntax tree of a template, in the template's arena.
  *
  * One node type for all: what the fields mean stands beside each kind. Lists of nodes are chained by `next`.
- * Nesting is bounded while parsing (LIMIT_TEMPLATE_DEPTH); long chains such as a + b + ... lean left and are bounded when they run.
- * Thread  read-only once compiled.
+ * Nesting is bounded while parsing (LIMIT_TEMPLATE_DEPTH); long chains such as a + b + ... lean left and are bounded
+ * when they run. Thread  read-only once compiled.
  */
 #pragma once
 #include "base/arena.h"
 #include "text/jinja_value.h"
 
 enum jtoken_kind {
-    T_EOF, T_TEXT, T_BLOCK_BEGIN, T_BLOCK_END, T_VAR_BEGIN, T_VAR_END, T_NAME, T_STRING, T_INT, T_FLOAT,
-    T_ADD, T_SUB, T_DIV, T_FLOORDIV, T_MUL, T_MOD, T_POW, T_TILDE, T_LBRACKET, T_RBRACKET, T_LPAREN, T_RPAREN, T_LBRACE, T_RBRACE,
-    T_EQ, T_NE, T_GT, T_GE, T_LT, T_LE, T_ASSIGN, T_DOT, T_COLON, T_PIPE, T_COMMA, T_SEMICOLON,
-    T_IN, T_NOT_IN                       /* operators of N_OPERAND only */
+    T_EOF,
+    T_TEXT,
+    T_BLOCK_BEGIN,
+    T_BLOCK_END,
+    T_VAR_BEGIN,
+    T_VAR_END,
+    T_NAME,
+    T_STRING,
+    T_INT,
+    T_FLOAT,
+    T_ADD,
+    T_SUB,
+    T_DIV,
+    T_FLOORDIV,
+    T_MUL,
+    T_MOD,
+    T_POW,
+    T_TILDE,
+    T_LBRACKET,
+    T_RBRACKET,
+    T_LPAREN,
+    T_RPAREN,
+    T_LBRACE,
+    T_RBRACE,
+    T_EQ,
+    T_NE,
+    T_GT,
+    T_GE,
+    T_LT,
+    T_LE,
+    T_ASSIGN,
+    T_DOT,
+    T_COLON,
+    T_PIPE,
+    T_COMMA,
+    T_SEMICOLON,
+    T_IN,
+    T_NOT_IN /* operators of N_OPERAND only */
 };
 
-struct jtoken { enum jtoken_kind kind; int line; const char *s; size_t n; int64_t i; double f; };
+struct jtoken {
+    enum jtoken_kind kind;
+    int line;
+    const char *s;
+    size_t n;
+    int64_t i;
+    double f;
+};
 
 enum jnode_kind {
     /* expressions */
-    N_CONST,                             /* value */
-    N_NAME,                              /* name */
-    N_LIST, N_TUPLE,                     /* items */
-    N_DICT,                              /* items: key, value, key, value ... */
-    N_COND,                              /* a if b else c; c may be NULL */
-    N_AND, N_OR,                         /* a, b */
-    N_NOT, N_NEG, N_POS,                 /* a */
-    N_BINARY,                            /* a op b */
-    N_CONCAT,                            /* items joined by ~ */
-    N_COMPARE,                           /* a, then items: N_OPERAND op a */
+    N_CONST, /* value */
+    N_NAME,  /* name */
+    N_LIST,
+    N_TUPLE, /* items */
+    N_DICT,  /* items: key, value, key, value ... */
+    N_COND,  /* a if b else c; c may be NULL */
+    N_AND,
+    N_OR, /* a, b */
+    N_NOT,
+    N_NEG,
+    N_POS,     /* a */
+    N_BINARY,  /* a op b */
+    N_CONCAT,  /* items joined by ~ */
+    N_COMPARE, /* a, then items: N_OPERAND op a */
     N_OPERAND,
-    N_ATTR,                              /* a.name */
-    N_ITEM,                              /* a[b] */
-    N_SLICE,                             /* a:b:c, each may be NULL; only as b of N_ITEM */
-    N_CALL,                              /* a(items); items may be N_KWARG (name, a), N_STAR (a), N_STAR2 (a) */
-    N_KWARG, N_STAR, N_STAR2,
-    N_FILTER,                            /* a | name(items); a NULL: the text of the block around it */
-    N_TEST,                              /* a is name(items) */
+    N_ATTR,  /* a.name */
+    N_ITEM,  /* a[b] */
+    N_SLICE, /* a:b:c, each may be NULL; only as b of N_ITEM */
+    N_CALL,  /* a(items); items may be N_KWARG (name, a), N_STAR (a), N_STAR2 (a) */
+    N_KWARG,
+    N_STAR,
+    N_STAR2,
+    N_FILTER, /* a | name(items); a NULL: the text of the block around it */
+    N_TEST,   /* a is name(items) */
     /* statements */
-    N_TEXT,                              /* name */
-    N_OUTPUT,                            /* a */
-    N_IF,                                /* items: N_BRANCH (a, body); orelse */
+    N_TEXT,   /* name */
+    N_OUTPUT, /* a */
+    N_IF,     /* items: N_BRANCH (a, body); orelse */
     N_BRANCH,
-    N_FOR,                               /* for a in b if c: body, orelse; flag: recursive */
-    N_SET,                               /* a = b */
-    N_SET_BLOCK,                         /* a = body through the filters b (may be NULL) */
-    N_MACRO,                             /* name(items: N_PARAM name, a = default or NULL): body; uses of varargs, kwargs, caller in op */
+    N_FOR,       /* for a in b if c: body, orelse; flag: recursive */
+    N_SET,       /* a = b */
+    N_SET_BLOCK, /* a = body through the filters b (may be NULL) */
+    N_MACRO,     /* name(items: N_PARAM name, a = default or NULL): body; uses of varargs, kwargs, caller in op */
     N_PARAM,
-    N_CALL_BLOCK,                        /* call(items) a: body; b: the N_MACRO of the body */
-    N_FILTER_BLOCK,                      /* b: filters; body */
-    N_WITH,                              /* items: N_SET; body, in a scope of its own */
-    N_BREAK, N_CONTINUE
+    N_CALL_BLOCK,   /* call(items) a: body; b: the N_MACRO of the body */
+    N_FILTER_BLOCK, /* b: filters; body */
+    N_WITH,         /* items: N_SET; body, in a scope of its own */
+    N_BREAK,
+    N_CONTINUE
 };
 enum { MACRO_VARARGS = 1, MACRO_KWARGS = 2, MACRO_CALLER = 4 };
 
 struct jnode {
     enum jnode_kind kind;
     int line;
-    int op;                              /* enum jtoken_kind, or MACRO_ bits */
+    int op; /* enum jtoken_kind, or MACRO_ bits */
     bool flag;
     uint32_t n_items;
     struct jstr *name;
@@ -70,14 +118,14 @@ struct jnode {
 /* What is known while compiling. The lexer fills tokens; the parsers read them one after the other. */
 struct jparse {
     struct arena *arena;
-    const char *src;                     /* newlines are \n, no trailing one */
+    const char *src; /* newlines are \n, no trailing one */
     size_t n;
-    struct jtoken *tokens;               /* ends with T_EOF */
+    struct jtoken *tokens; /* ends with T_EOF */
     size_t n_tokens, cap_tokens, pos;
     uint32_t depth;
-    uint32_t n_loops;                    /* break and continue need one */
-    int macro_uses;                      /* MACRO_ bits seen in the macro being parsed */
-    struct jnode *names;                 /* every N_NAME read, chained by `body`: for jinja_mentions() */
+    uint32_t n_loops;    /* break and continue need one */
+    int macro_uses;      /* MACRO_ bits seen in the macro being parsed */
+    struct jnode *names; /* every N_NAME read, chained by `body`: for jinja_mentions() */
     struct rd_error *err;
 };
 
@@ -90,7 +138,10 @@ rd_status jparse_enter(struct jparse *p);
 rd_status jinja_lex(struct jparse *p);
 
 /* jinja_expr.c */
-static inline const struct jtoken *jparse_peek(const struct jparse *p) { return &p->tokens[p->pos]; }
+static inline const struct jtoken *jparse_peek(const struct jparse *p)
+{
+    return &p->tokens[p->pos];
+}
 const struct jtoken *jparse_next(struct jparse *p);
 bool jparse_is(const struct jparse *p, enum jtoken_kind kind);
 bool jparse_is_name(const struct jparse *p, const char *name);

@@ -4,7 +4,7 @@
 #include "base/limits.h"
 #include "text/jinja_run.h"
 
-#define SPREAD_MAX 4096u                 /* arguments that *list may add to a call */
+#define SPREAD_MAX 4096u /* arguments that *list may add to a call */
 
 static rd_status eval_name(struct jrun *r, struct jstr *name, struct jval *out)
 {
@@ -62,18 +62,30 @@ rd_status jrun_undefined(struct jrun *r, struct jval v)
 
 static bool loop_attr(const struct jloop *l, const struct jstr *name, struct jval *out)
 {
-    if (jstr_is(name, "index")) *out = jval_int((int64_t)l->i + 1);
-    else if (jstr_is(name, "index0")) *out = jval_int((int64_t)l->i);
-    else if (jstr_is(name, "revindex")) *out = jval_int((int64_t)(l->n - l->i));
-    else if (jstr_is(name, "revindex0")) *out = jval_int((int64_t)(l->n - l->i) - 1);
-    else if (jstr_is(name, "first")) *out = jval_bool(l->i == 0);
-    else if (jstr_is(name, "last")) *out = jval_bool(l->i + 1 == l->n);
-    else if (jstr_is(name, "length")) *out = jval_int((int64_t)l->n);
-    else if (jstr_is(name, "depth")) *out = jval_int((int64_t)l->depth + 1);
-    else if (jstr_is(name, "depth0")) *out = jval_int(l->depth);
-    else if (jstr_is(name, "previtem") && l->i > 0) *out = l->items[l->i - 1];
-    else if (jstr_is(name, "nextitem") && l->i + 1 < l->n) *out = l->items[l->i + 1];
-    else return false;
+    if (jstr_is(name, "index"))
+        *out = jval_int((int64_t)l->i + 1);
+    else if (jstr_is(name, "index0"))
+        *out = jval_int((int64_t)l->i);
+    else if (jstr_is(name, "revindex"))
+        *out = jval_int((int64_t)(l->n - l->i));
+    else if (jstr_is(name, "revindex0"))
+        *out = jval_int((int64_t)(l->n - l->i) - 1);
+    else if (jstr_is(name, "first"))
+        *out = jval_bool(l->i == 0);
+    else if (jstr_is(name, "last"))
+        *out = jval_bool(l->i + 1 == l->n);
+    else if (jstr_is(name, "length"))
+        *out = jval_int((int64_t)l->n);
+    else if (jstr_is(name, "depth"))
+        *out = jval_int((int64_t)l->depth + 1);
+    else if (jstr_is(name, "depth0"))
+        *out = jval_int(l->depth);
+    else if (jstr_is(name, "previtem") && l->i > 0)
+        *out = l->items[l->i - 1];
+    else if (jstr_is(name, "nextitem") && l->i + 1 < l->n)
+        *out = l->items[l->i + 1];
+    else
+        return false;
     return true;
 }
 
@@ -119,8 +131,8 @@ static rd_status refuse_private(struct jrun *r, struct jval v, const struct jstr
 {
     char text[128];
 
-    return jrun_fail(r, "access to attribute '%s' of '%s' object is unsafe", error_quote(text, sizeof(text), name->s, name->n),
-                     jval_type_name(v));
+    return jrun_fail(r, "access to attribute '%s' of '%s' object is unsafe",
+                     error_quote(text, sizeof(text), name->s, name->n), jval_type_name(v));
 }
 
 rd_status jinja_get_attr(struct jrun *r, struct jval v, struct jstr *name, struct jval *out)
@@ -220,7 +232,8 @@ static rd_status eval_dict(struct jrun *r, const struct jnode *n, struct jval *o
     rd_status st = jval_dict(r, out);
 
     for (const struct jnode *i = n->items; st == RD_OK && i; i = i->next->next)
-        if ((st = jinja_eval(r, i, &k)) == RD_OK && (st = jinja_eval(r, i->next, &v)) == RD_OK) st = jdict_set(r, out->dict, k, v);
+        if ((st = jinja_eval(r, i, &k)) == RD_OK && (st = jinja_eval(r, i->next, &v)) == RD_OK)
+            st = jdict_set(r, out->dict, k, v);
     return st;
 }
 
@@ -236,7 +249,7 @@ static rd_status eval_concat(struct jrun *r, const struct jnode *n, struct jval 
     for (const struct jnode *i = n->items; st == RD_OK && i; i = i->next) {
         if ((st = jinja_eval(r, i, &v)) != RD_OK || (st = jval_to_str(r, v, &s)) != RD_OK) break;
         buf_append(&b, s->s, s->n);
-        st = jrun_pay(r, s->n / 64);
+        st = jrun_pay(r, s->n / 24);
     }
     return jrun_take_buf(r, &b, st, out);
 }
@@ -289,7 +302,9 @@ static rd_status add_kwarg(struct jrun *r, struct jargs *args, size_t *cap, stru
             return jrun_fail(r, "a named argument is given twice");
     if (args->n_kw == *cap) {
         *cap = *cap ? *cap * 2 : 4;
-        if ((st = jrun_alloc(r, *cap, sizeof(*names), &names)) != RD_OK || (st = jrun_alloc(r, *cap, sizeof(*kw), &kw)) != RD_OK) return st;
+        if ((st = jrun_alloc(r, *cap, sizeof(*names), &names)) != RD_OK ||
+            (st = jrun_alloc(r, *cap, sizeof(*kw), &kw)) != RD_OK)
+            return st;
         if (args->n_kw) {
             memcpy(names, args->names, args->n_kw * sizeof(*names));
             memcpy(kw, args->kw, args->n_kw * sizeof(*kw));
@@ -302,7 +317,8 @@ static rd_status add_kwarg(struct jrun *r, struct jargs *args, size_t *cap, stru
     return jrun_pay(r, args->n_kw);
 }
 
-static rd_status spread(struct jrun *r, enum jnode_kind kind, struct jval v, struct jlist *list, struct jargs *args, size_t *cap)
+static rd_status spread(struct jrun *r, enum jnode_kind kind, struct jval v, struct jlist *list, struct jargs *args,
+                        size_t *cap)
 {
     struct jval *items;
     size_t n;
@@ -335,16 +351,20 @@ static rd_status eval_args(struct jrun *r, const struct jnode *call, struct jarg
     for (const struct jnode *i = call->items; st == RD_OK && i; i = i->next) {
         bool wrapped = i->kind == N_KWARG || i->kind == N_STAR || i->kind == N_STAR2;
         if ((st = jinja_eval(r, wrapped ? i->a : i, &v)) != RD_OK) return st;
-        if (!wrapped) st = jlist_push(r, list.list, v);
-        else if (i->kind == N_KWARG) st = add_kwarg(r, args, &cap, i->name, v);
-        else st = spread(r, i->kind, v, list.list, args, &cap);
+        if (!wrapped)
+            st = jlist_push(r, list.list, v);
+        else if (i->kind == N_KWARG)
+            st = add_kwarg(r, args, &cap, i->name, v);
+        else
+            st = spread(r, i->kind, v, list.list, args, &cap);
     }
     args->v = list.list->items;
     args->n = list.list->n;
     return st;
 }
 
-rd_status jcall_bind(struct jrun *r, const char *what, const char *signature, const struct jargs *args, struct jcall *call)
+rd_status jcall_bind(struct jrun *r, const char *what, const char *signature, const struct jargs *args,
+                     struct jcall *call)
 {
     size_t n = 0;
     char name[64];
@@ -367,7 +387,8 @@ rd_status jcall_bind(struct jrun *r, const char *what, const char *signature, co
         for (const char *s = signature; *s; s += strcspn(s, ","), s += *s == ',')
             known |= strcspn(s, ",") == args->names[i]->n && !memcmp(s, args->names[i]->s, args->names[i]->n);
         if (!known)
-            return jrun_fail(r, "%s has no argument named '%s'", what, error_quote(name, sizeof(name), args->names[i]->s, args->names[i]->n));
+            return jrun_fail(r, "%s has no argument named '%s'", what,
+                             error_quote(name, sizeof(name), args->names[i]->s, args->names[i]->n));
     }
     return RD_OK;
 }
@@ -378,20 +399,27 @@ rd_status jinja_call(struct jrun *r, struct jval f, const struct jargs *args, st
     rd_status st = RD_OK;
 
     switch (f.kind) {
-    case J_UNDEF: return jrun_undefined(r, f);
-    case J_MACRO: return jinja_call_macro(r, f.macro, args, out);
-    case J_LOOP: return jinja_call_loop(r, f.loop, args, out);
-    case J_METHOD: return jinja_call_method(r, f.method, args, out);
+    case J_UNDEF:
+        return jrun_undefined(r, f);
+    case J_MACRO:
+        return jinja_call_macro(r, f.macro, args, out);
+    case J_LOOP:
+        return jinja_call_loop(r, f.loop, args, out);
+    case J_METHOD:
+        return jinja_call_method(r, f.method, args, out);
     case J_FUNC:
         if ((st = jcall_bind(r, f.func->name, f.func->signature, args, &call)) != RD_OK) return st;
         return f.func->fn(r, jval_none(), &call, out);
     case J_JOINER:
-        if (f.joiner->used) *out = f.joiner->sep;
-        else st = jval_str_view(r, "", 0, out);
+        if (f.joiner->used)
+            *out = f.joiner->sep;
+        else
+            st = jval_str_view(r, "", 0, out);
         if (f.joiner->used) return RD_OK;
         f.joiner->used = true;
         return st;
-    default: return jrun_fail(r, "'%s' object is not callable", jval_type_name(f));
+    default:
+        return jrun_fail(r, "'%s' object is not callable", jval_type_name(f));
     }
 }
 
@@ -413,7 +441,7 @@ static rd_status eval_filter(struct jrun *r, const struct jnode *n, struct jval 
     rd_status st = n->a ? jinja_eval(r, n->a, &in) : RD_OK;
 
     if (st != RD_OK) return st;
-    if (!n->a) in = *out;                           /* the text of a filter or set block, see jinja_exec.c */
+    if (!n->a) in = *out; /* the text of a filter or set block, see jinja_exec.c */
     if ((st = eval_args(r, n, &args)) != RD_OK) return st;
     r->line = n->line;
     return jinja_filter(r, n->name, in, &args, out);
@@ -439,10 +467,15 @@ static rd_status eval_logic(struct jrun *r, const struct jnode *n, struct jval *
 
     if (st != RD_OK) return st;
     switch (n->kind) {
-    case N_NOT: *out = jval_bool(!jval_truth(*out)); return RD_OK;
-    case N_AND: return jval_truth(*out) ? jinja_eval(r, n->b, out) : RD_OK;
-    case N_OR: return jval_truth(*out) ? RD_OK : jinja_eval(r, n->b, out);
-    default: break;                                 /* N_COND */
+    case N_NOT:
+        *out = jval_bool(!jval_truth(*out));
+        return RD_OK;
+    case N_AND:
+        return jval_truth(*out) ? jinja_eval(r, n->b, out) : RD_OK;
+    case N_OR:
+        return jval_truth(*out) ? RD_OK : jinja_eval(r, n->b, out);
+    default:
+        break; /* N_COND */
     }
     if (jval_truth(*out)) return jinja_eval(r, n->b, out);
     if (n->c) return jinja_eval(r, n->c, out);
@@ -467,7 +500,8 @@ static rd_status eval_sign(struct jrun *r, const struct jnode *n, struct jval *o
 
     if (st != RD_OK) return st;
     if (v.kind == J_UNDEF) return jrun_undefined(r, v);
-    if (!jval_is_number(v)) return jrun_fail(r, "bad operand type for unary %s: '%s'", n->kind == N_NEG ? "-" : "+", jval_type_name(v));
+    if (!jval_is_number(v))
+        return jrun_fail(r, "bad operand type for unary %s: '%s'", n->kind == N_NEG ? "-" : "+", jval_type_name(v));
     if (n->kind == N_NEG) return jinja_negate(r, v, out);
     *out = v.kind == J_BOOL ? jval_int(v.b) : v;
     return RD_OK;
@@ -492,21 +526,56 @@ rd_status jinja_eval(struct jrun *r, const struct jnode *n, struct jval *out)
     r->frames++;
     r->line = n->line;
     switch (n->kind) {
-    case N_CONST: *out = n->value; break;
-    case N_NAME: st = eval_name(r, n->name, out); break;
-    case N_LIST: case N_TUPLE: st = eval_sequence(r, n, out); break;
-    case N_DICT: st = eval_dict(r, n, out); break;
-    case N_COND: case N_AND: case N_OR: case N_NOT: st = eval_logic(r, n, out); break;
-    case N_NEG: case N_POS: st = eval_sign(r, n, out); break;
-    case N_BINARY: st = eval_binary(r, n, out); break;
-    case N_CONCAT: st = eval_concat(r, n, out); break;
-    case N_COMPARE: st = eval_compare(r, n, out); break;
-    case N_ATTR: st = eval_attr(r, n, out); break;
-    case N_ITEM: st = eval_item(r, n, out); break;
-    case N_CALL: st = eval_call(r, n, out); break;
-    case N_FILTER: st = eval_filter(r, n, out); break;
-    case N_TEST: st = eval_test(r, n, out); break;
-    default: st = jrun_fail(r, "this is no expression"); break;
+    case N_CONST:
+        *out = n->value;
+        break;
+    case N_NAME:
+        st = eval_name(r, n->name, out);
+        break;
+    case N_LIST:
+    case N_TUPLE:
+        st = eval_sequence(r, n, out);
+        break;
+    case N_DICT:
+        st = eval_dict(r, n, out);
+        break;
+    case N_COND:
+    case N_AND:
+    case N_OR:
+    case N_NOT:
+        st = eval_logic(r, n, out);
+        break;
+    case N_NEG:
+    case N_POS:
+        st = eval_sign(r, n, out);
+        break;
+    case N_BINARY:
+        st = eval_binary(r, n, out);
+        break;
+    case N_CONCAT:
+        st = eval_concat(r, n, out);
+        break;
+    case N_COMPARE:
+        st = eval_compare(r, n, out);
+        break;
+    case N_ATTR:
+        st = eval_attr(r, n, out);
+        break;
+    case N_ITEM:
+        st = eval_item(r, n, out);
+        break;
+    case N_CALL:
+        st = eval_call(r, n, out);
+        break;
+    case N_FILTER:
+        st = eval_filter(r, n, out);
+        break;
+    case N_TEST:
+        st = eval_test(r, n, out);
+        break;
+    default:
+        st = jrun_fail(r, "this is no expression");
+        break;
     }
     r->frames--;
     return st;

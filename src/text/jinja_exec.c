@@ -1,7 +1,8 @@
 /* text/jinja_exec.c - statements: what they write, and the scopes they open.
  *
- * A scope is a block of variables with a parent. for, macro, call, with, filter and set blocks open one; if does not. Macros keep the
- * scope they were defined in. Reading looks outwards, then into the context, then at the globals; writing touches the innermost.
+ * A scope is a block of variables with a parent. for, macro, call, with, filter and set blocks open one; if does not.
+ * Macros keep the scope they were defined in. Reading looks outwards, then into the context, then at the globals;
+ * writing touches the innermost.
  */
 #include <string.h>
 #include "base/limits.h"
@@ -125,7 +126,8 @@ static rd_status exec_if(struct jrun *r, const struct jnode *n)
 }
 
 /* The items that pass `for x in items if test`. */
-static rd_status filter_items(struct jrun *r, const struct jnode *n, struct jval *items, size_t count, struct jval *kept)
+static rd_status filter_items(struct jrun *r, const struct jnode *n, struct jval *items, size_t count,
+                              struct jval *kept)
 {
     struct jscope *outer = r->scope;
     struct jval v;
@@ -245,8 +247,10 @@ static rd_status bind_rest(struct jrun *r, const struct jnode *n, const struct j
             continue;
         }
         if (!(n->op & MACRO_KWARGS))
-            return jrun_fail(r, "macro '%.*s' takes no keyword argument '%.*s'", len, name, (int)args->names[i]->n, args->names[i]->s);
-        if ((st = jdict_set(r, kwargs.dict, (struct jval){.kind = J_STR, .s = args->names[i]}, args->kw[i])) != RD_OK) return st;
+            return jrun_fail(r, "macro '%.*s' takes no keyword argument '%.*s'", len, name, (int)args->names[i]->n,
+                             args->names[i]->s);
+        if ((st = jdict_set(r, kwargs.dict, (struct jval){.kind = J_STR, .s = args->names[i]}, args->kw[i])) != RD_OK)
+            return st;
     }
     if ((n->op & MACRO_KWARGS) && (st = set_text_name(r, "kwargs", kwargs)) != RD_OK) return st;
     if ((n->op & MACRO_CALLER) && !n->flag) return set_text_name(r, "caller", caller);
@@ -292,14 +296,16 @@ rd_status jinja_call_macro(struct jrun *r, struct jmacro *m, const struct jargs 
 /* call(...) f(x): f(x, caller=the body as a macro) */
 static rd_status exec_call(struct jrun *r, const struct jnode *n)
 {
-    struct jnode call = *n->a, kwarg = {.kind = N_KWARG, .line = n->line}, constant = {.kind = N_CONST, .line = n->line};
+    struct jnode call = *n->a, kwarg = {.kind = N_KWARG, .line = n->line},
+                 constant = {.kind = N_CONST, .line = n->line};
     struct jnode *copies, **tail = &call.items;
     struct jval name, v;
     struct jstr *s;
     size_t i = 0;
     rd_status st;
 
-    if ((st = make_macro(r, n->b, &constant.value)) != RD_OK || (st = jval_str_view(r, "caller", 6, &name)) != RD_OK) return st;
+    if ((st = make_macro(r, n->b, &constant.value)) != RD_OK || (st = jval_str_view(r, "caller", 6, &name)) != RD_OK)
+        return st;
     if ((st = jrun_alloc(r, call.n_items, sizeof(*copies), &copies)) != RD_OK) return st;
     for (const struct jnode *a = n->a->items; a; a = a->next, i++) {
         copies[i] = *a;
@@ -322,7 +328,7 @@ static rd_status exec_with(struct jrun *r, const struct jnode *n)
 
     inner = r->scope;
     for (const struct jnode *s = n->items; st == RD_OK && s; s = s->next) {
-        r->scope = outer;                           /* values are read outside */
+        r->scope = outer; /* values are read outside */
         st = jinja_eval(r, s->b, &v);
         r->scope = inner;
         if (st == RD_OK) st = assign(r, s->a, v);
@@ -348,22 +354,35 @@ static rd_status exec_one(struct jrun *r, const struct jnode *n)
     rd_status st;
 
     switch (n->kind) {
-    case N_TEXT: return jrun_write(r, n->name->s, n->name->n);
-    case N_OUTPUT: return exec_output(r, n);
-    case N_IF: return exec_if(r, n);
-    case N_FOR: return exec_for(r, n);
+    case N_TEXT:
+        return jrun_write(r, n->name->s, n->name->n);
+    case N_OUTPUT:
+        return exec_output(r, n);
+    case N_IF:
+        return exec_if(r, n);
+    case N_FOR:
+        return exec_for(r, n);
     case N_SET:
         if ((st = jinja_eval(r, n->b, &v)) != RD_OK) return st;
         return assign(r, n->a, v);
-    case N_SET_BLOCK: case N_FILTER_BLOCK: return exec_captured(r, n);
+    case N_SET_BLOCK:
+    case N_FILTER_BLOCK:
+        return exec_captured(r, n);
     case N_MACRO:
         if ((st = make_macro(r, n, &v)) != RD_OK) return st;
         return jscope_set(r, n->name, v);
-    case N_CALL_BLOCK: return exec_call(r, n);
-    case N_WITH: return exec_with(r, n);
-    case N_BREAK: r->flow = FLOW_BREAK; return RD_OK;
-    case N_CONTINUE: r->flow = FLOW_CONTINUE; return RD_OK;
-    default: return jrun_fail(r, "this is no statement");
+    case N_CALL_BLOCK:
+        return exec_call(r, n);
+    case N_WITH:
+        return exec_with(r, n);
+    case N_BREAK:
+        r->flow = FLOW_BREAK;
+        return RD_OK;
+    case N_CONTINUE:
+        r->flow = FLOW_CONTINUE;
+        return RD_OK;
+    default:
+        return jrun_fail(r, "this is no statement");
     }
 }
 

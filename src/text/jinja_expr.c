@@ -15,7 +15,10 @@ const struct jtoken *jparse_next(struct jparse *p)
     return t;
 }
 
-bool jparse_is(const struct jparse *p, enum jtoken_kind kind) { return jparse_peek(p)->kind == kind; }
+bool jparse_is(const struct jparse *p, enum jtoken_kind kind)
+{
+    return jparse_peek(p)->kind == kind;
+}
 
 bool jparse_is_name(const struct jparse *p, const char *name)
 {
@@ -40,9 +43,44 @@ bool jparse_skip_name(struct jparse *p, const char *name)
 
 static const char *token_text(const struct jtoken *t, char *buf, size_t cap)
 {
-    static const char *const names[] = {
-        "the end of the template", "text", "{%", "%}", "{{", "}}", "name", "a string", "an integer", "a float", "+", "-", "/", "//", "*",
-        "%", "**", "~", "[", "]", "(", ")", "{", "}", "==", "!=", ">", ">=", "<", "<=", "=", ".", ":", "|", ",", ";", "in", "not in"};
+    static const char *const names[] = {"the end of the template",
+                                        "text",
+                                        "{%",
+                                        "%}",
+                                        "{{",
+                                        "}}",
+                                        "name",
+                                        "a string",
+                                        "an integer",
+                                        "a float",
+                                        "+",
+                                        "-",
+                                        "/",
+                                        "//",
+                                        "*",
+                                        "%",
+                                        "**",
+                                        "~",
+                                        "[",
+                                        "]",
+                                        "(",
+                                        ")",
+                                        "{",
+                                        "}",
+                                        "==",
+                                        "!=",
+                                        ">",
+                                        ">=",
+                                        "<",
+                                        "<=",
+                                        "=",
+                                        ".",
+                                        ":",
+                                        "|",
+                                        ",",
+                                        ";",
+                                        "in",
+                                        "not in"};
 
     return t->kind == T_NAME ? error_quote(buf, cap, t->s, t->n) : names[t->kind];
 }
@@ -52,7 +90,8 @@ rd_status jparse_expect(struct jparse *p, enum jtoken_kind kind, const char *wha
     char buf[64];
 
     if (jparse_skip(p, kind)) return RD_OK;
-    return jparse_fail(p, jparse_peek(p)->line, "found '%s', expected '%s'", token_text(jparse_peek(p), buf, sizeof(buf)), what);
+    return jparse_fail(p, jparse_peek(p)->line, "found '%s', expected '%s'",
+                       token_text(jparse_peek(p), buf, sizeof(buf)), what);
 }
 
 static rd_status make_str(struct jparse *p, const char *s, size_t n, struct jstr **out)
@@ -143,7 +182,8 @@ static rd_status parse_items(struct jparse *p, enum jnode_kind kind, enum jtoken
         if ((st = jparse_expr(p, true, &item)) != RD_OK || (st = add_item(p, list, &tail, item)) != RD_OK) return st;
         if (kind != N_DICT) continue;
         if ((st = jparse_expect(p, T_COLON, ":")) != RD_OK || (st = jparse_expr(p, true, &item)) != RD_OK ||
-            (st = add_item(p, list, &tail, item)) != RD_OK) return st;
+            (st = add_item(p, list, &tail, item)) != RD_OK)
+            return st;
     }
     *out = list;
     return RD_OK;
@@ -190,14 +230,26 @@ rd_status jparse_primary(struct jparse *p, struct jnode **out)
     char buf[64];
 
     switch (t->kind) {
-    case T_NAME: return parse_name(p, out);
-    case T_STRING: return parse_string(p, out);
-    case T_INT: jparse_next(p); return new_const(p, t->line, jval_int(t->i), out);
-    case T_FLOAT: jparse_next(p); return new_const(p, t->line, jval_float(t->f), out);
-    case T_LPAREN: return parse_paren(p, out);
-    case T_LBRACKET: jparse_next(p); return parse_items(p, N_LIST, T_RBRACKET, out);
-    case T_LBRACE: jparse_next(p); return parse_items(p, N_DICT, T_RBRACE, out);
-    default: return jparse_fail(p, t->line, "found '%s', expected an expression", token_text(t, buf, sizeof(buf)));
+    case T_NAME:
+        return parse_name(p, out);
+    case T_STRING:
+        return parse_string(p, out);
+    case T_INT:
+        jparse_next(p);
+        return new_const(p, t->line, jval_int(t->i), out);
+    case T_FLOAT:
+        jparse_next(p);
+        return new_const(p, t->line, jval_float(t->f), out);
+    case T_LPAREN:
+        return parse_paren(p, out);
+    case T_LBRACKET:
+        jparse_next(p);
+        return parse_items(p, N_LIST, T_RBRACKET, out);
+    case T_LBRACE:
+        jparse_next(p);
+        return parse_items(p, N_DICT, T_RBRACE, out);
+    default:
+        return jparse_fail(p, t->line, "found '%s', expected an expression", token_text(t, buf, sizeof(buf)));
     }
 }
 
@@ -242,7 +294,8 @@ static rd_status parse_bracket(struct jparse *p, struct jnode *of, struct jnode 
         if (!tuple) return jparse_nomem(p);
         if ((st = add_item(p, tuple, &tail, n->b)) != RD_OK) return st;
         while (jparse_skip(p, T_COMMA))
-            if ((st = jparse_expr(p, true, &item)) != RD_OK || (st = add_item(p, tuple, &tail, item)) != RD_OK) return st;
+            if ((st = jparse_expr(p, true, &item)) != RD_OK || (st = add_item(p, tuple, &tail, item)) != RD_OK)
+                return st;
         n->b = tuple;
     }
     *out = n;
@@ -274,8 +327,10 @@ rd_status jparse_call_args(struct jparse *p, struct jnode *call)
 
         if (call->n_items && (st = jparse_expect(p, T_COMMA, ",")) != RD_OK) return st;
         if (jparse_skip(p, T_RPAREN)) break;
-        if (jparse_skip(p, T_MUL)) kind = N_STAR;
-        else if (jparse_skip(p, T_POW)) kind = N_STAR2;
+        if (jparse_skip(p, T_MUL))
+            kind = N_STAR;
+        else if (jparse_skip(p, T_POW))
+            kind = N_STAR2;
         else if (!(jparse_is(p, T_NAME) && p->tokens[p->pos + 1].kind == T_ASSIGN)) {
             if (named) return jparse_fail(p, line, "a positional argument follows named ones");
             if ((st = jparse_expr(p, true, &arg)) != RD_OK || (st = add_item(p, call, &tail, arg)) != RD_OK) return st;
@@ -284,7 +339,8 @@ rd_status jparse_call_args(struct jparse *p, struct jnode *call)
         arg = jnode_new(p, kind, line);
         if ((st = add_item(p, call, &tail, arg)) != RD_OK) return st;
         named |= kind != N_STAR;
-        if (kind == N_KWARG && ((st = jparse_expect_name(p, &arg->name)) != RD_OK || (st = jparse_expect(p, T_ASSIGN, "=")) != RD_OK))
+        if (kind == N_KWARG &&
+            ((st = jparse_expect_name(p, &arg->name)) != RD_OK || (st = jparse_expect(p, T_ASSIGN, "=")) != RD_OK))
             return st;
         if ((st = jparse_expr(p, true, &arg->a)) != RD_OK) return st;
     }
@@ -306,10 +362,14 @@ rd_status jparse_postfix(struct jparse *p, struct jnode **node)
     rd_status st = RD_OK;
 
     while (st == RD_OK) {
-        if (jparse_is(p, T_DOT)) st = parse_dot(p, *node, node);
-        else if (jparse_is(p, T_LBRACKET)) st = parse_bracket(p, *node, node);
-        else if (jparse_is(p, T_LPAREN)) st = parse_call(p, *node, node);
-        else break;
+        if (jparse_is(p, T_DOT))
+            st = parse_dot(p, *node, node);
+        else if (jparse_is(p, T_LBRACKET))
+            st = parse_bracket(p, *node, node);
+        else if (jparse_is(p, T_LPAREN))
+            st = parse_call(p, *node, node);
+        else
+            break;
     }
     return st;
 }
@@ -353,9 +413,17 @@ rd_status jparse_filters(struct jparse *p, struct jnode *node, bool first, struc
 static bool starts_test_argument(const struct jparse *p)
 {
     switch (jparse_peek(p)->kind) {
-    case T_STRING: case T_INT: case T_FLOAT: case T_LPAREN: case T_LBRACKET: case T_LBRACE: return true;
-    case T_NAME: return !jparse_is_name(p, "else") && !jparse_is_name(p, "or") && !jparse_is_name(p, "and");
-    default: return false;
+    case T_STRING:
+    case T_INT:
+    case T_FLOAT:
+    case T_LPAREN:
+    case T_LBRACKET:
+    case T_LBRACE:
+        return true;
+    case T_NAME:
+        return !jparse_is_name(p, "else") && !jparse_is_name(p, "or") && !jparse_is_name(p, "and");
+    default:
+        return false;
     }
 }
 
@@ -403,10 +471,14 @@ static rd_status parse_unary(struct jparse *p, bool with_filter, struct jnode **
     }
     if (st == RD_OK) st = jparse_postfix(p, &node);
     while (st == RD_OK && with_filter) {
-        if (jparse_is(p, T_PIPE)) st = jparse_filters(p, node, false, &node);
-        else if (jparse_is_name(p, "is")) st = parse_test(p, node, &node);
-        else if (jparse_is(p, T_LPAREN)) st = parse_call(p, node, &node);
-        else break;
+        if (jparse_is(p, T_PIPE))
+            st = jparse_filters(p, node, false, &node);
+        else if (jparse_is_name(p, "is"))
+            st = parse_test(p, node, &node);
+        else if (jparse_is(p, T_LPAREN))
+            st = parse_call(p, node, &node);
+        else
+            break;
     }
     p->depth--;
     *out = node;
@@ -419,11 +491,16 @@ enum level { LEVEL_SUM, LEVEL_CONCAT, LEVEL_PRODUCT, LEVEL_POWER, LEVEL_UNARY };
 static bool is_operator(enum level level, enum jtoken_kind kind)
 {
     switch (level) {
-    case LEVEL_SUM: return kind == T_ADD || kind == T_SUB;
-    case LEVEL_CONCAT: return kind == T_TILDE;
-    case LEVEL_PRODUCT: return kind == T_MUL || kind == T_DIV || kind == T_FLOORDIV || kind == T_MOD;
-    case LEVEL_POWER: return kind == T_POW;
-    default: return false;
+    case LEVEL_SUM:
+        return kind == T_ADD || kind == T_SUB;
+    case LEVEL_CONCAT:
+        return kind == T_TILDE;
+    case LEVEL_PRODUCT:
+        return kind == T_MUL || kind == T_DIV || kind == T_FLOORDIV || kind == T_MOD;
+    case LEVEL_POWER:
+        return kind == T_POW;
+    default:
+        return false;
     }
 }
 
@@ -447,7 +524,8 @@ static rd_status parse_math(struct jparse *p, enum level level, struct jnode **o
         if (!node) return jparse_nomem(p);
         node->op = t->kind;
         if (level == LEVEL_CONCAT) {
-            if ((st = add_item(p, node, &tail, left)) != RD_OK || (st = add_item(p, node, &tail, right)) != RD_OK) return st;
+            if ((st = add_item(p, node, &tail, left)) != RD_OK || (st = add_item(p, node, &tail, right)) != RD_OK)
+                return st;
         } else {
             node->a = left;
             node->b = right;
@@ -563,7 +641,8 @@ rd_status jparse_tuple(struct jparse *p, bool with_cond, struct jnode **out)
     while (jparse_skip(p, T_COMMA)) {
         enum jtoken_kind k = jparse_peek(p)->kind;
         if (k == T_RPAREN || k == T_BLOCK_END || k == T_VAR_END) break;
-        if ((st = jparse_expr(p, with_cond, &item)) != RD_OK || (st = add_item(p, tuple, &tail, item)) != RD_OK) return st;
+        if ((st = jparse_expr(p, with_cond, &item)) != RD_OK || (st = add_item(p, tuple, &tail, item)) != RD_OK)
+            return st;
     }
     *out = tuple;
     return RD_OK;

@@ -41,8 +41,14 @@ static rd_status case_filter(struct jrun *r, struct jval in, enum jcase how, str
     return st == RD_OK ? jinja_case(r, s, how, out) : st;
 }
 
-static rd_status f_upper(struct jrun *r, struct jval in, struct jcall *c, struct jval *out) { return case_filter(r, in, CASE_UPPER, out); }
-static rd_status f_lower(struct jrun *r, struct jval in, struct jcall *c, struct jval *out) { return case_filter(r, in, CASE_LOWER, out); }
+static rd_status f_upper(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    return case_filter(r, in, CASE_UPPER, out);
+}
+static rd_status f_lower(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    return case_filter(r, in, CASE_LOWER, out);
+}
 static rd_status f_capitalize(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
 {
     return case_filter(r, in, CASE_CAPITALIZE, out);
@@ -79,7 +85,8 @@ static rd_status f_trim(struct jrun *r, struct jval in, struct jcall *c, struct 
     struct jstr *s, *chars = NULL;
     rd_status st = jval_to_str(r, in, &s);
 
-    if (st != RD_OK || (c->v[0].kind != J_MISSING && c->v[0].kind != J_NONE && (st = jarg_str(r, c->v[0], "trim", NULL, &chars)) != RD_OK))
+    if (st != RD_OK || (c->v[0].kind != J_MISSING && c->v[0].kind != J_NONE &&
+                        (st = jarg_str(r, c->v[0], "trim", NULL, &chars)) != RD_OK))
         return st;
     return jinja_strip(r, s, chars, 3, out);
 }
@@ -90,8 +97,11 @@ static rd_status f_replace(struct jrun *r, struct jval in, struct jcall *c, stru
     int64_t count = -1;
     rd_status st = jval_to_str(r, in, &s);
 
-    if (c->v[0].kind == J_MISSING || c->v[1].kind == J_MISSING) return jrun_fail(r, "replace needs the old and the new text");
-    if (st != RD_OK || (st = jval_to_str(r, c->v[0], &old)) != RD_OK || (st = jval_to_str(r, c->v[1], &new_text)) != RD_OK) return st;
+    if (c->v[0].kind == J_MISSING || c->v[1].kind == J_MISSING)
+        return jrun_fail(r, "replace needs the old and the new text");
+    if (st != RD_OK || (st = jval_to_str(r, c->v[0], &old)) != RD_OK ||
+        (st = jval_to_str(r, c->v[1], &new_text)) != RD_OK)
+        return st;
     if (c->v[2].kind != J_NONE && (st = jarg_int(r, c->v[2], "replace", -1, &count)) != RD_OK) return st;
     return jinja_replace(r, s, old, new_text, count, out);
 }
@@ -131,8 +141,10 @@ static rd_status f_indent(struct jrun *r, struct jval in, struct jcall *c, struc
     bool first = jval_truth(c->v[1]), blank = jval_truth(c->v[2]);
     rd_status st = jval_to_str(r, in, &s);
 
-    if (c->v[0].kind == J_STR) text = c->v[0].s;
-    else if (st == RD_OK) st = jarg_int(r, c->v[0], "indent", 4, &width);
+    if (c->v[0].kind == J_STR)
+        text = c->v[0].s;
+    else if (st == RD_OK)
+        st = jarg_int(r, c->v[0], "indent", 4, &width);
     if (st != RD_OK) return st;
     if (width > 1000) return jrun_limit(r, "the indent is too wide");
     buf_init(&b);
@@ -161,7 +173,10 @@ static rd_status f_safe(struct jrun *r, struct jval in, struct jcall *c, struct 
     return st;
 }
 
-static rd_status f_escape(struct jrun *r, struct jval in, struct jcall *c, struct jval *out) { return jval_escape(r, in, out); }
+static rd_status f_escape(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    return jval_escape(r, in, out);
+}
 static rd_status f_forceescape(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
 {
     struct jstr *s;
@@ -183,10 +198,14 @@ static bool read_int(const struct jstr *s, int64_t base, int64_t *out)
     while (n > i && jinja_is_space((unsigned char)s->s[n - 1])) n--;
     negative = i < n && s->s[i] == '-';
     if (i < n && (s->s[i] == '-' || s->s[i] == '+')) i++;
-    if (n - i > 2 && s->s[i] == '0' && ((base == 16 && (s->s[i + 1] | 32) == 'x') || (base == 8 && (s->s[i + 1] | 32) == 'o') ||
-                                        (base == 2 && (s->s[i + 1] | 32) == 'b'))) i += 2;
+    if (n - i > 2 && s->s[i] == '0' &&
+        ((base == 16 && (s->s[i + 1] | 32) == 'x') || (base == 8 && (s->s[i + 1] | 32) == 'o') ||
+         (base == 2 && (s->s[i + 1] | 32) == 'b')))
+        i += 2;
     for (; i < n; i++) {
-        int ch = (unsigned char)s->s[i], digit = ch >= '0' && ch <= '9' ? ch - '0' : (ch | 32) >= 'a' && (ch | 32) <= 'z' ? (ch | 32) - 'a' + 10 : 99;
+        int ch = (unsigned char)s->s[i], digit = ch >= '0' && ch <= '9'                 ? ch - '0'
+                                                 : (ch | 32) >= 'a' && (ch | 32) <= 'z' ? (ch | 32) - 'a' + 10
+                                                                                        : 99;
         if (ch == '_' && n_digits && i + 1 < n && s->s[i + 1] != '_') continue;
         if (digit >= base || !checked_mul(v, base, &v) || !checked_add(v, (int64_t)digit, &v)) return false;
         n_digits++;
@@ -227,10 +246,14 @@ static rd_status f_int(struct jrun *r, struct jval in, struct jcall *c, struct j
     if (in.kind == J_UNDEF) return jrun_undefined(r, in);
     *out = c->v[0].kind == J_MISSING ? jval_int(0) : c->v[0];
     if (base < 2 || base > 36) return RD_OK;
-    if (in.kind == J_STR && read_int(in.s, base, &v)) *out = jval_int(v);
-    else if (jval_is_int(in)) *out = jval_int(jval_to_int(in));
-    else if (in.kind == J_FLOAT) f = in.f;
-    else if (in.kind == J_STR && !read_float(r, in.s, &f)) f = NAN;
+    if (in.kind == J_STR && read_int(in.s, base, &v))
+        *out = jval_int(v);
+    else if (jval_is_int(in))
+        *out = jval_int(jval_to_int(in));
+    else if (in.kind == J_FLOAT)
+        f = in.f;
+    else if (in.kind == J_STR && !read_float(r, in.s, &f))
+        f = NAN;
     if (isfinite(f) && fabs(f) >= 9.2e18) return jrun_fail(r, "the integer is too large (64 bits)");
     if (isfinite(f)) *out = jval_int((int64_t)f);
     return RD_OK;
@@ -242,8 +265,10 @@ static rd_status f_float(struct jrun *r, struct jval in, struct jcall *c, struct
 
     if (in.kind == J_UNDEF) return jrun_undefined(r, in);
     *out = c->v[0].kind == J_MISSING ? jval_float(0) : c->v[0];
-    if (jval_is_number(in)) *out = jval_float(jval_to_float(in));
-    else if (in.kind == J_STR && read_float(r, in.s, &f)) *out = jval_float(f);
+    if (jval_is_number(in))
+        *out = jval_float(jval_to_float(in));
+    else if (in.kind == J_STR && read_float(r, in.s, &f))
+        *out = jval_float(f);
     return RD_OK;
 }
 
@@ -262,10 +287,14 @@ static rd_status f_round(struct jrun *r, struct jval in, struct jcall *c, struct
     if (precision < -300 || precision > 30) return jrun_fail(r, "round: the precision is out of range");
     scale = pow(10, (double)precision);
     f = jval_to_float(in);
-    if (jstr_is(method, "ceil")) *out = jval_float(ceil(f * scale) / scale);
-    else if (jstr_is(method, "floor")) *out = jval_float(floor(f * scale) / scale);
-    else if (!jstr_is(method, "common")) return jrun_fail(r, "method must be common, ceil or floor");
-    else if (in.kind != J_FLOAT && precision >= 0) *out = jval_int(jval_to_int(in));
+    if (jstr_is(method, "ceil"))
+        *out = jval_float(ceil(f * scale) / scale);
+    else if (jstr_is(method, "floor"))
+        *out = jval_float(floor(f * scale) / scale);
+    else if (!jstr_is(method, "common"))
+        return jrun_fail(r, "method must be common, ceil or floor");
+    else if (in.kind != J_FLOAT && precision >= 0)
+        *out = jval_int(jval_to_int(in));
     else if (precision < 0) {
         f = nearbyint(f * scale) / scale;
         *out = in.kind == J_FLOAT ? jval_float(f) : jval_int((int64_t)f);
@@ -294,7 +323,8 @@ static rd_status f_format(struct jrun *r, struct jval in, struct jcall *c, struc
     struct jstr *s;
     rd_status st = jval_to_str(r, in, &s);
 
-    if (st == RD_OK && c->args->n && c->args->n_kw) return jrun_fail(r, "can't handle positional and keyword arguments at the same time");
+    if (st == RD_OK && c->args->n && c->args->n_kw)
+        return jrun_fail(r, "can't handle positional and keyword arguments at the same time");
     return st == RD_OK ? jinja_percent(r, s, c->args, out) : st;
 }
 
@@ -304,7 +334,8 @@ static bool is_word(uint32_t cp)
 
     if (cp < 0x80) return cp == '_' || (cp >= '0' && cp <= '9') || ((cp | 32) >= 'a' && (cp | 32) <= 'z');
     k = utf8proc_category((utf8proc_int32_t)cp);
-    return (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LO) || (k >= UTF8PROC_CATEGORY_ND && k <= UTF8PROC_CATEGORY_NO);
+    return (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LO) ||
+           (k >= UTF8PROC_CATEGORY_ND && k <= UTF8PROC_CATEGORY_NO);
 }
 
 static rd_status f_wordcount(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
@@ -333,10 +364,13 @@ static rd_status f_truncate(struct jrun *r, struct jval in, struct jcall *c, str
     rd_status st = jval_to_str(r, in, &s);
 
     if (st != RD_OK || (st = jarg_int(r, c->v[0], "truncate", 255, &length)) != RD_OK) return st;
-    if ((st = jarg_str(r, c->v[2], "truncate", "...", &end)) != RD_OK || (st = jarg_int(r, c->v[3], "truncate", 5, &leeway)) != RD_OK) return st;
+    if ((st = jarg_str(r, c->v[2], "truncate", "...", &end)) != RD_OK ||
+        (st = jarg_int(r, c->v[3], "truncate", 5, &leeway)) != RD_OK)
+        return st;
     *out = (struct jval){.kind = J_STR, .s = s};
     n = jstr_n_chars(r, s);
-    if (length < (int64_t)jstr_n_chars(r, end) || leeway < 0) return jrun_fail(r, "truncate: the length is shorter than the end");
+    if (length < (int64_t)jstr_n_chars(r, end) || leeway < 0)
+        return jrun_fail(r, "truncate: the length is shorter than the end");
     if (n <= (uint64_t)length || n - (uint64_t)length <= (uint64_t)leeway) return RD_OK;
     n = jstr_offset(r, s, (size_t)length - jstr_n_chars(r, end));
     if (!jval_truth(c->v[1])) {
@@ -373,20 +407,40 @@ static rd_status f_urlencode(struct jrun *r, struct jval in, struct jcall *c, st
     b.limit = LIMIT_TEMPLATE_OUTPUT;
     for (size_t i = 0; i < s->n; i++) {
         unsigned char ch = (unsigned char)s->s[i];
-        if (ch < 0x80 && (is_word(ch) || strchr(".-~/", ch)) && ch) buf_putc(&b, (char)ch);
-        else buf_printf(&b, "%%%02X", ch);
+        if (ch < 0x80 && (is_word(ch) || strchr(".-~/", ch)) && ch)
+            buf_putc(&b, (char)ch);
+        else
+            buf_printf(&b, "%%%02X", ch);
     }
     return jrun_take_buf(r, &b, jrun_pay(r, s->n / 8), out);
 }
 
 const struct jfilter jinja_text_filters[] = {
-    {"upper", f_upper, ""}, {"lower", f_lower, ""}, {"capitalize", f_capitalize, ""}, {"title", f_title, ""}, {"trim", f_trim, "chars"},
-    {"replace", f_replace, "old,new,count"}, {"string", f_string, ""}, {"default", f_default, "default_value,boolean"},
-    {"d", f_default, "default_value,boolean"}, {"tojson", f_tojson, "ensure_ascii,indent,separators,sort_keys"},
-    {"indent", f_indent, "width,first,blank"}, {"safe", f_safe, ""}, {"escape", f_escape, ""}, {"e", f_escape, ""},
-    {"forceescape", f_forceescape, ""}, {"int", f_int, "default,base"}, {"float", f_float, "default"}, {"round", f_round, "precision,method"},
-    {"abs", f_abs, ""}, {"format", f_format, "*"}, {"wordcount", f_wordcount, ""}, {"truncate", f_truncate, "length,killwords,end,leeway"},
-    {"center", f_center, "width"}, {"urlencode", f_urlencode, ""}, {NULL, NULL, NULL},
+    {"upper", f_upper, ""},
+    {"lower", f_lower, ""},
+    {"capitalize", f_capitalize, ""},
+    {"title", f_title, ""},
+    {"trim", f_trim, "chars"},
+    {"replace", f_replace, "old,new,count"},
+    {"string", f_string, ""},
+    {"default", f_default, "default_value,boolean"},
+    {"d", f_default, "default_value,boolean"},
+    {"tojson", f_tojson, "ensure_ascii,indent,separators,sort_keys"},
+    {"indent", f_indent, "width,first,blank"},
+    {"safe", f_safe, ""},
+    {"escape", f_escape, ""},
+    {"e", f_escape, ""},
+    {"forceescape", f_forceescape, ""},
+    {"int", f_int, "default,base"},
+    {"float", f_float, "default"},
+    {"round", f_round, "precision,method"},
+    {"abs", f_abs, ""},
+    {"format", f_format, "*"},
+    {"wordcount", f_wordcount, ""},
+    {"truncate", f_truncate, "length,killwords,end,leeway"},
+    {"center", f_center, "width"},
+    {"urlencode", f_urlencode, ""},
+    {NULL, NULL, NULL},
 };
 
 const struct jfilter *jinja_find_filter(const struct jstr *name)

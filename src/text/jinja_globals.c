@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "text/jinja_run.h"
 
-#define RANGE_MAX 100000                 /* as jinja2's sandbox */
+#define RANGE_MAX 100000 /* as jinja2's sandbox */
 
 static rd_status g_range(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
 {
@@ -15,17 +15,21 @@ static rd_status g_range(struct jrun *r, struct jval in, struct jcall *c, struct
     if ((st = jarg_int(r, c->v[0], "range", 0, &stop)) != RD_OK) return st;
     if (c->v[1].kind != J_MISSING) {
         start = stop;
-        if ((st = jarg_int(r, c->v[1], "range", 0, &stop)) != RD_OK || (st = jarg_int(r, c->v[2], "range", 1, &step)) != RD_OK) return st;
+        if ((st = jarg_int(r, c->v[1], "range", 0, &stop)) != RD_OK ||
+            (st = jarg_int(r, c->v[2], "range", 1, &step)) != RD_OK)
+            return st;
     }
     if (step == 0) return jrun_fail(r, "range() arg 3 must not be zero");
-    if (start > INT32_MAX || start < INT32_MIN || stop > INT32_MAX || stop < INT32_MIN || step > INT32_MAX || step < INT32_MIN)
+    if (start > INT32_MAX || start < INT32_MIN || stop > INT32_MAX || stop < INT32_MIN || step > INT32_MAX ||
+        step < INT32_MIN)
         return jrun_limit(r, "Range too big. The sandbox blocks ranges larger than 100000.");
     out->kind = J_RANGE;
     if ((st = jrun_alloc(r, 1, sizeof(*out->range), &out->range)) != RD_OK) return st;
     *out->range = (struct jrange){.start = start, .step = step};
     if (step > 0 && stop > start) out->range->n = (stop - start + step - 1) / step;
     if (step < 0 && stop < start) out->range->n = (start - stop - step - 1) / -step;
-    return out->range->n > RANGE_MAX ? jrun_limit(r, "Range too big. The sandbox blocks ranges larger than 100000.") : RD_OK;
+    return out->range->n > RANGE_MAX ? jrun_limit(r, "Range too big. The sandbox blocks ranges larger than 100000.")
+                                     : RD_OK;
 }
 
 /* dict(mapping or pairs, key=value ...) */
@@ -70,7 +74,8 @@ static rd_status g_cycler(struct jrun *r, struct jval in, struct jcall *c, struc
 
     if (c->args->n == 0) return jrun_fail(r, "at least one item has to be provided");
     out->kind = J_CYCLER;
-    if ((st = jrun_alloc(r, 1, sizeof(*out->cycler), &out->cycler)) != RD_OK || (st = jval_list(r, J_LIST, c->args->n, &list)) != RD_OK)
+    if ((st = jrun_alloc(r, 1, sizeof(*out->cycler), &out->cycler)) != RD_OK ||
+        (st = jval_list(r, J_LIST, c->args->n, &list)) != RD_OK)
         return st;
     for (size_t i = 0; st == RD_OK && i < c->args->n; i++) st = jlist_push(r, list.list, c->args->v[i]);
     out->cycler->list = list.list;
@@ -104,15 +109,21 @@ static rd_status g_strftime_now(struct jrun *r, struct jval in, struct jcall *c,
     rd_status st = jarg_str(r, c->v[0], "strftime_now", NULL, &s);
 
     if (st != RD_OK) return st;
-    if (s->n >= sizeof(format) || memchr(s->s, 0, s->n) || !localtime_r(&now, &tm)) return jrun_fail(r, "strftime_now: the format is too long");
+    if (s->n >= sizeof(format) || memchr(s->s, 0, s->n) || !localtime_r(&now, &tm))
+        return jrun_fail(r, "strftime_now: the format is too long");
     memcpy(format, s->s, s->n);
     format[s->n] = 0;
     return jval_str(r, text, strftime(text, sizeof(text), format, &tm), out);
 }
 
 static const struct jglobal globals[] = {
-    {"range", g_range, "start,stop,step"}, {"dict", g_dict, "*"}, {"namespace", g_namespace, "*"}, {"cycler", g_cycler, "*"},
-    {"joiner", g_joiner, "sep"}, {"raise_exception", g_raise, "message"}, {"strftime_now", g_strftime_now, "format"},
+    {"range", g_range, "start,stop,step"},
+    {"dict", g_dict, "*"},
+    {"namespace", g_namespace, "*"},
+    {"cycler", g_cycler, "*"},
+    {"joiner", g_joiner, "sep"},
+    {"raise_exception", g_raise, "message"},
+    {"strftime_now", g_strftime_now, "format"},
 };
 
 const struct jglobal *jinja_find_global(const struct jstr *name)

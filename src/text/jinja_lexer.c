@@ -1,7 +1,7 @@
 /* text/jinja_lexer.c - template text to tokens, with the white space control of trim_blocks and lstrip_blocks.
  *
- * Text outside of tags is one T_TEXT token; comments vanish; raw blocks become text. `-` beside a delimiter strips all white space on
- * that side, `+` keeps it; a newline after %} or #} goes; blanks between a line's start and {% or {# go.
+ * Text outside of tags is one T_TEXT token; comments vanish; raw blocks become text. `-` beside a delimiter strips all
+ * white space on that side, `+` keeps it; a newline after %} or #} goes; blanks between a line's start and {% or {# go.
  */
 #include "text/jinja_ast.h"
 #include <stdarg.h>
@@ -16,9 +16,9 @@
 
 struct lexer {
     struct jparse *p;
-    size_t i;                            /* next byte */
+    size_t i; /* next byte */
     int line;
-    bool line_start;                     /* the last tag ended with a newline, or nothing came before */
+    bool line_start; /* the last tag ended with a newline, or nothing came before */
 };
 
 rd_status jparse_fail(struct jparse *p, int line, const char *format, ...)
@@ -34,7 +34,8 @@ rd_status jparse_fail(struct jparse *p, int line, const char *format, ...)
 
 rd_status jparse_nomem(struct jparse *p)
 {
-    if (p->arena->out_of_limit) return error_set(p->err, RD_E_LIMIT, "template_limit: the template needs too much memory");
+    if (p->arena->out_of_limit)
+        return error_set(p->err, RD_E_LIMIT, "template_limit: the template needs too much memory");
     return error_set(p->err, RD_E_NOMEM, "out of memory while compiling a chat template");
 }
 
@@ -117,7 +118,10 @@ static void end_tag(struct lexer *x, size_t to)
     x->line_start = x->p->src[to - 1] == '\n';
 }
 
-static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
 static bool is_name_start(char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (unsigned char)c >= 0x80;
@@ -145,7 +149,8 @@ static bool parse_digits(const char *s, size_t n, int base, int64_t *out)
 
     for (size_t i = 0; i < n; i++) {
         if (s[i] == '_') continue;
-        if (digit_value(s[i]) >= base || !checked_mul(v, (int64_t)base, &v) || !checked_add(v, (int64_t)digit_value(s[i]), &v))
+        if (digit_value(s[i]) >= base || !checked_mul(v, (int64_t)base, &v) ||
+            !checked_add(v, (int64_t)digit_value(s[i]), &v))
             return false;
     }
     *out = v;
@@ -193,7 +198,8 @@ static rd_status lex_number(struct lexer *x)
     return push(x, t);
 }
 
-/* \x41 \u0041 \U00000041 \101 at s[i] (behind the backslash): the character and the bytes read, 0 when it is none of them. */
+/* \x41 \u0041 \U00000041 \101 at s[i] (behind the backslash): the character and the bytes read, 0 when it is none of
+ * them. */
 static size_t numeric_escape(const char *s, size_t n, size_t i, uint32_t *cp)
 {
     size_t want = s[i] == 'x' ? 2 : s[i] == 'u' ? 4 : s[i] == 'U' ? 8 : 0, k = 0;
@@ -204,7 +210,8 @@ static size_t numeric_escape(const char *s, size_t n, size_t i, uint32_t *cp)
             *cp = *cp << 4 | (uint32_t)digit_value(s[i + 1 + k]);
         return k == want ? want + 1 : 0;
     }
-    for (k = 0; k < 3 && i + k < n && s[i + k] >= '0' && s[i + k] <= '7'; k++) *cp = *cp << 3 | (uint32_t)(s[i + k] - '0');
+    for (k = 0; k < 3 && i + k < n && s[i + k] >= '0' && s[i + k] <= '7'; k++)
+        *cp = *cp << 3 | (uint32_t)(s[i + k] - '0');
     return k;
 }
 
@@ -218,15 +225,25 @@ static rd_status unescape(struct lexer *x, const char *s, size_t n, char *out, s
 
     for (size_t i = 0; i < n; i++) {
         const char *simple = NULL;
-        if (s[i] != '\\' || i + 1 == n) { out[o++] = s[i]; continue; }
+        if (s[i] != '\\' || i + 1 == n) {
+            out[o++] = s[i];
+            continue;
+        }
         i++;
         if (s[i] == '\n') continue;
         for (const char *k = plain; *k && !simple; k += 2)
             if (*k == s[i]) simple = k + 1;
-        if (simple) { out[o++] = *simple; continue; }
+        if (simple) {
+            out[o++] = *simple;
+            continue;
+        }
         used = numeric_escape(s, n, i, &cp);
         if (!used && strchr("xuUN", s[i])) return jparse_fail(x->p, x->line, "malformed \\%c escape in a string", s[i]);
-        if (!used) { out[o++] = '\\'; out[o++] = s[i]; continue; }
+        if (!used) {
+            out[o++] = '\\';
+            out[o++] = s[i];
+            continue;
+        }
         if (cp > 0x10FFFF || (cp >= 0xD800 && cp < 0xE000))
             return jparse_fail(x->p, x->line, "an escape in a string names no character");
         n_character = (size_t)utf8_encode(cp, character);
@@ -258,11 +275,15 @@ static rd_status lex_string(struct lexer *x)
 
 static rd_status lex_operator(struct lexer *x, char *stack, uint32_t *depth)
 {
-    static const struct { const char *text; enum jtoken_kind kind; } table[] = {
-        {"//", T_FLOORDIV}, {"**", T_POW}, {"==", T_EQ}, {"!=", T_NE}, {">=", T_GE}, {"<=", T_LE}, {"+", T_ADD}, {"-", T_SUB},
-        {"/", T_DIV}, {"*", T_MUL}, {"%", T_MOD}, {"~", T_TILDE}, {"[", T_LBRACKET}, {"]", T_RBRACKET}, {"(", T_LPAREN},
-        {")", T_RPAREN}, {"{", T_LBRACE}, {"}", T_RBRACE}, {">", T_GT}, {"<", T_LT}, {"=", T_ASSIGN}, {".", T_DOT}, {":", T_COLON},
-        {"|", T_PIPE}, {",", T_COMMA}, {";", T_SEMICOLON},
+    static const struct {
+        const char *text;
+        enum jtoken_kind kind;
+    } table[] = {
+        {"//", T_FLOORDIV}, {"**", T_POW},      {"==", T_EQ},    {"!=", T_NE},    {">=", T_GE},    {"<=", T_LE},
+        {"+", T_ADD},       {"-", T_SUB},       {"/", T_DIV},    {"*", T_MUL},    {"%", T_MOD},    {"~", T_TILDE},
+        {"[", T_LBRACKET},  {"]", T_RBRACKET},  {"(", T_LPAREN}, {")", T_RPAREN}, {"{", T_LBRACE}, {"}", T_RBRACE},
+        {">", T_GT},        {"<", T_LT},        {"=", T_ASSIGN}, {".", T_DOT},    {":", T_COLON},  {"|", T_PIPE},
+        {",", T_COMMA},     {";", T_SEMICOLON},
     };
     struct jparse *p = x->p;
     const char *s = p->src + x->i;
@@ -272,11 +293,13 @@ static rd_status lex_operator(struct lexer *x, char *stack, uint32_t *depth)
         if (n > p->n - x->i || memcmp(s, table[k].text, n)) continue;
         if (strchr("([{", s[0])) {
             if (*depth >= LIMIT_TEMPLATE_DEPTH)
-                return error_set(p->err, RD_E_LIMIT, "template_limit: line %d: nested deeper than %u", x->line, LIMIT_TEMPLATE_DEPTH);
+                return error_set(p->err, RD_E_LIMIT, "template_limit: line %d: nested deeper than %u", x->line,
+                                 LIMIT_TEMPLATE_DEPTH);
             stack[(*depth)++] = s[0] == '(' ? ')' : s[0] == '[' ? ']' : '}';
         } else if (strchr(")]}", s[0])) {
             if (*depth == 0) return jparse_fail(p, x->line, "unexpected '%c'", s[0]);
-            if (stack[--*depth] != s[0]) return jparse_fail(p, x->line, "unexpected '%c', expected '%c'", s[0], stack[*depth]);
+            if (stack[--*depth] != s[0])
+                return jparse_fail(p, x->line, "unexpected '%c', expected '%c'", s[0], stack[*depth]);
         }
         advance(x, x->i + n);
         return push(x, (struct jtoken){.kind = table[k].kind});
@@ -303,8 +326,10 @@ static rd_status lex_code(struct lexer *x, enum jtoken_kind end_kind)
             end_tag(x, x->i + n);
             return st;
         }
-        if (is_digit(p->src[x->i])) st = lex_number(x);
-        else if (p->src[x->i] == '\'' || p->src[x->i] == '"') st = lex_string(x);
+        if (is_digit(p->src[x->i]))
+            st = lex_number(x);
+        else if (p->src[x->i] == '\'' || p->src[x->i] == '"')
+            st = lex_string(x);
         else if (is_name_start(p->src[x->i])) {
             for (end = x->i; end < p->n && (is_name_start(p->src[end]) || is_digit(p->src[end])); end++) {}
             st = push(x, (struct jtoken){.kind = T_NAME, .s = p->src + x->i, .n = end - x->i});
@@ -384,7 +409,10 @@ rd_status jinja_lex(struct jparse *p)
         sign = i + 2 < p->n ? p->src[i + 2] : 0;
         if ((st = push_text(&x, from, i, sign, kind != '{')) != RD_OK) break;
         advance(&x, i);
-        if (kind == '#') { st = lex_comment(&x); continue; }
+        if (kind == '#') {
+            st = lex_comment(&x);
+            continue;
+        }
         if (kind == '%' && ((st = lex_raw(&x, &raw)) != RD_OK || raw)) continue;
         st = push(&x, (struct jtoken){.kind = kind == '{' ? T_VAR_BEGIN : T_BLOCK_BEGIN});
         advance(&x, i + 2 + (sign == '-' || sign == '+'));

@@ -1,5 +1,5 @@
-/* text/jinja_lists.c - the filters over sequences: choosing, ordering, grouping. Results of generators are J_GEN, as in jinja2: always
- * true, without length, taken once. */
+/* text/jinja_lists.c - the filters over sequences: choosing, ordering, grouping. Results of generators are J_GEN, as in
+ * jinja2: always true, without length, taken once. */
 #include <string.h>
 #include "base/limits.h"
 #include "text/jinja_run.h"
@@ -10,10 +10,13 @@ rd_status jinja_sort(struct jrun *r, struct jval *keys, struct jval *items, size
     int c = 0;
     rd_status st;
 
-    if ((st = jrun_alloc(r, n, sizeof(*keys_b), &keys_b)) != RD_OK || (st = jrun_alloc(r, n, sizeof(*items_b), &items_b)) != RD_OK) return st;
+    if ((st = jrun_alloc(r, n, sizeof(*keys_b), &keys_b)) != RD_OK ||
+        (st = jrun_alloc(r, n, sizeof(*items_b), &items_b)) != RD_OK)
+        return st;
     for (size_t width = 1; width < n; width *= 2) {
         for (size_t low = 0; low < n; low += 2 * width) {
-            size_t mid = low + width < n ? low + width : n, high = low + 2 * width < n ? low + 2 * width : n, a = low, b = mid;
+            size_t mid = low + width < n ? low + width : n, high = low + 2 * width < n ? low + 2 * width : n, a = low,
+                   b = mid;
             for (size_t o = low; o < high; o++) {
                 bool take_b = a == mid;
                 if (!take_b && b < high) {
@@ -42,7 +45,8 @@ rd_status jinja_path(struct jrun *r, struct jval v, struct jval path, struct jva
     *out = v;
     if (path.kind == J_MISSING || path.kind == J_NONE) return RD_OK;
     if (path.kind != J_STR) {
-        if ((st = jinja_get_item(r, v, path, out)) == RD_OK && out->kind == J_UNDEF && fallback.kind != J_MISSING) *out = fallback;
+        if ((st = jinja_get_item(r, v, path, out)) == RD_OK && out->kind == J_UNDEF && fallback.kind != J_MISSING)
+            *out = fallback;
         return st;
     }
     for (; from <= path.s->n; from = end + 1) {
@@ -55,25 +59,33 @@ rd_status jinja_path(struct jrun *r, struct jval v, struct jval path, struct jva
             digits = path.s->s[i] >= '0' && path.s->s[i] <= '9';
             index = index * 10 + (path.s->s[i] - '0');
         }
-        if (digits) key = jval_int(index);
-        else if ((st = jval_str_view(r, path.s->s + from, end - from, &key)) != RD_OK) return st;
+        if (digits)
+            key = jval_int(index);
+        else if ((st = jval_str_view(r, path.s->s + from, end - from, &key)) != RD_OK)
+            return st;
         if ((st = jinja_get_item(r, *out, key, out)) != RD_OK) return st;
         if (out->kind == J_UNDEF && fallback.kind != J_MISSING) *out = fallback;
     }
     return RD_OK;
 }
 
-static rd_status fold_case(struct jrun *r, struct jval *v) { return v->kind == J_STR ? jinja_case(r, v->s, CASE_LOWER, v) : RD_OK; }
+static rd_status fold_case(struct jrun *r, struct jval *v)
+{
+    return v->kind == J_STR ? jinja_case(r, v->s, CASE_LOWER, v) : RD_OK;
+}
 
-/* Keys of items for sorting and comparing: the attribute (several with commas make a list), lower case unless case_sensitive. */
-static rd_status make_keys(struct jrun *r, const struct jval *items, size_t n, struct jval attribute, bool case_sensitive, struct jval **out)
+/* Keys of items for sorting and comparing: the attribute (several with commas make a list), lower case unless
+ * case_sensitive. */
+static rd_status make_keys(struct jrun *r, const struct jval *items, size_t n, struct jval attribute,
+                           bool case_sensitive, struct jval **out)
 {
     struct jval *keys, part, piece;
     rd_status st = jrun_alloc(r, n, sizeof(*keys), &keys);
 
     for (size_t i = 0; st == RD_OK && i < n; i++) {
         if (attribute.kind != J_STR || jinja_find_bytes(attribute.s->s, attribute.s->n, 0, ",", 1) == SIZE_MAX) {
-            if ((st = jinja_path(r, items[i], attribute, no_fallback, &keys[i])) == RD_OK && !case_sensitive) st = fold_case(r, &keys[i]);
+            if ((st = jinja_path(r, items[i], attribute, no_fallback, &keys[i])) == RD_OK && !case_sensitive)
+                st = fold_case(r, &keys[i]);
             continue;
         }
         if ((st = jval_list(r, J_LIST, 2, &keys[i])) != RD_OK) return st;
@@ -103,7 +115,10 @@ static rd_status copy_items(struct jrun *r, struct jval in, enum jkind kind, str
     return RD_OK;
 }
 
-static rd_status f_list(struct jrun *r, struct jval in, struct jcall *c, struct jval *out) { return copy_items(r, in, J_LIST, out); }
+static rd_status f_list(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    return copy_items(r, in, J_LIST, out);
+}
 
 static rd_status f_length(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
 {
@@ -167,7 +182,8 @@ static rd_status f_join(struct jrun *r, struct jval in, struct jcall *c, struct 
     buf_init(&b);
     b.limit = LIMIT_TEMPLATE_OUTPUT;
     for (size_t i = 0; st == RD_OK && i < n; i++) {
-        if ((st = jinja_path(r, items[i], c->v[1], no_fallback, &v)) != RD_OK || (st = jval_to_str(r, v, &s)) != RD_OK) break;
+        if ((st = jinja_path(r, items[i], c->v[1], no_fallback, &v)) != RD_OK || (st = jval_to_str(r, v, &s)) != RD_OK)
+            break;
         if (i) buf_append(&b, sep->s, sep->n);
         buf_append(&b, s->s, s->n);
         st = jrun_pay(r, (s->n + sep->n) / 64 + 1);
@@ -181,7 +197,9 @@ static rd_status f_sort(struct jrun *r, struct jval in, struct jcall *c, struct 
     struct jval *keys;
     rd_status st = copy_items(r, in, J_LIST, out);
 
-    if (st != RD_OK || (st = make_keys(r, out->list->items, out->list->n, c->v[2], jval_truth(c->v[1]), &keys)) != RD_OK) return st;
+    if (st != RD_OK ||
+        (st = make_keys(r, out->list->items, out->list->n, c->v[2], jval_truth(c->v[1]), &keys)) != RD_OK)
+        return st;
     return jinja_sort(r, keys, out->list->items, out->list->n, jval_truth(c->v[0]));
 }
 
@@ -191,7 +209,8 @@ static rd_status dict_items(struct jrun *r, struct jval in, enum jkind kind, str
     rd_status st = jval_list(r, kind, in.dict->n, out);
 
     for (size_t i = 0; st == RD_OK && i < in.dict->n; i++)
-        if ((st = jval_pair(r, in.dict->entries[i].key, in.dict->entries[i].value, &pair)) == RD_OK) st = jlist_push(r, out->list, pair);
+        if ((st = jval_pair(r, in.dict->entries[i].key, in.dict->entries[i].value, &pair)) == RD_OK)
+            st = jlist_push(r, out->list, pair);
     return st;
 }
 
@@ -216,7 +235,8 @@ static rd_status f_dictsort(struct jrun *r, struct jval in, struct jcall *c, str
     if (in.kind == J_UNDEF) return jrun_undefined(r, in);
     if (in.kind != J_DICT) return jrun_fail(r, "dictsort needs a mapping, not %s", jval_type_name(in));
     if ((st = dict_items(r, in, J_LIST, out)) != RD_OK) return st;
-    if ((st = make_keys(r, out->list->items, out->list->n, jval_int(value), jval_truth(c->v[0]), &keys)) != RD_OK) return st;
+    if ((st = make_keys(r, out->list->items, out->list->n, jval_int(value), jval_truth(c->v[0]), &keys)) != RD_OK)
+        return st;
     return jinja_sort(r, keys, out->list->items, out->list->n, jval_truth(c->v[2]));
 }
 
@@ -254,8 +274,14 @@ static rd_status extreme(struct jrun *r, struct jval in, struct jcall *c, int si
     return RD_OK;
 }
 
-static rd_status f_min(struct jrun *r, struct jval in, struct jcall *c, struct jval *out) { return extreme(r, in, c, -1, out); }
-static rd_status f_max(struct jrun *r, struct jval in, struct jcall *c, struct jval *out) { return extreme(r, in, c, 1, out); }
+static rd_status f_min(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    return extreme(r, in, c, -1, out);
+}
+static rd_status f_max(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    return extreme(r, in, c, 1, out);
+}
 
 /* sum(attribute, start) */
 static rd_status f_sum(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
@@ -266,7 +292,8 @@ static rd_status f_sum(struct jrun *r, struct jval in, struct jcall *c, struct j
 
     *out = c->v[1].kind == J_MISSING ? jval_int(0) : c->v[1];
     for (size_t i = 0; st == RD_OK && i < n; i++)
-        if ((st = jinja_path(r, items[i], c->v[0], no_fallback, &v)) == RD_OK) st = jinja_binary(r, T_ADD, *out, v, out);
+        if ((st = jinja_path(r, items[i], c->v[0], no_fallback, &v)) == RD_OK)
+            st = jinja_binary(r, T_ADD, *out, v, out);
     return st;
 }
 
@@ -277,7 +304,9 @@ static rd_status f_groupby(struct jrun *r, struct jval in, struct jcall *c, stru
     bool equal = false;
     rd_status st = copy_items(r, in, J_LIST, &sorted);
 
-    if (st != RD_OK || (st = make_keys(r, sorted.list->items, sorted.list->n, c->v[0], jval_truth(c->v[2]), &keys)) != RD_OK) return st;
+    if (st != RD_OK ||
+        (st = make_keys(r, sorted.list->items, sorted.list->n, c->v[0], jval_truth(c->v[2]), &keys)) != RD_OK)
+        return st;
     for (size_t i = 0; i < sorted.list->n; i++)
         if (keys[i].kind == J_UNDEF && c->v[1].kind != J_MISSING) keys[i] = c->v[1];
     if ((st = jinja_sort(r, keys, sorted.list->items, sorted.list->n, false)) != RD_OK) return st;
@@ -286,7 +315,8 @@ static rd_status f_groupby(struct jrun *r, struct jval in, struct jcall *c, stru
         if (i && (st = jval_equal(r, keys[i], keys[i - 1], &equal)) != RD_OK) return st;
         if (i == 0 || !equal) {
             if ((st = jinja_path(r, sorted.list->items[i], c->v[0], c->v[1], &name)) != RD_OK) return st;
-            if ((st = jval_list(r, J_LIST, 0, &group)) != RD_OK || (st = jval_pair(r, name, group, &pair)) != RD_OK) return st;
+            if ((st = jval_list(r, J_LIST, 0, &group)) != RD_OK || (st = jval_pair(r, name, group, &pair)) != RD_OK)
+                return st;
             pair.list->view = 'g';
             if ((st = jlist_push(r, out->list, pair)) != RD_OK) return st;
         }
@@ -303,11 +333,13 @@ static rd_status f_batch(struct jrun *r, struct jval in, struct jcall *c, struct
     size_t n;
     rd_status st = jarg_int(r, c->v[0], "batch", 0, &size);
 
-    if (st != RD_OK || (st = jval_iterate(r, in, &items, &n)) != RD_OK || (st = jval_list(r, J_GEN, 0, out)) != RD_OK) return st;
+    if (st != RD_OK || (st = jval_iterate(r, in, &items, &n)) != RD_OK || (st = jval_list(r, J_GEN, 0, out)) != RD_OK)
+        return st;
     if (size < 1) return jrun_fail(r, "batch needs a size of at least 1");
     for (size_t i = 0; st == RD_OK && i < n; i++) {
         if (i % (uint64_t)size == 0)
-            if ((st = jval_list(r, J_LIST, 0, &row)) != RD_OK || (st = jlist_push(r, out->list, row)) != RD_OK) return st;
+            if ((st = jval_list(r, J_LIST, 0, &row)) != RD_OK || (st = jlist_push(r, out->list, row)) != RD_OK)
+                return st;
         st = jlist_push(r, row.list, items[i]);
     }
     while (st == RD_OK && n && c->v[1].kind != J_MISSING && c->v[1].kind != J_NONE && row.list->n < (uint64_t)size)
@@ -323,13 +355,15 @@ static rd_status f_slice(struct jrun *r, struct jval in, struct jcall *c, struct
     size_t n, at = 0;
     rd_status st = jarg_int(r, c->v[0], "slice", 0, &parts);
 
-    if (st != RD_OK || (st = jval_iterate(r, in, &items, &n)) != RD_OK || (st = jval_list(r, J_GEN, 0, out)) != RD_OK) return st;
+    if (st != RD_OK || (st = jval_iterate(r, in, &items, &n)) != RD_OK || (st = jval_list(r, J_GEN, 0, out)) != RD_OK)
+        return st;
     if (parts < 1) return jrun_fail(r, "slice needs at least 1 part");
     for (uint64_t k = 0; st == RD_OK && k < (uint64_t)parts; k++) {
         size_t extra = n % (uint64_t)parts, size = n / (uint64_t)parts + (k < extra);
         if ((st = jval_list(r, J_LIST, 0, &row)) != RD_OK || (st = jlist_push(r, out->list, row)) != RD_OK) return st;
         for (size_t i = 0; st == RD_OK && i < size; i++) st = jlist_push(r, row.list, items[at++]);
-        if (st == RD_OK && k >= extra && c->v[1].kind != J_MISSING && c->v[1].kind != J_NONE && extra) st = jlist_push(r, row.list, c->v[1]);
+        if (st == RD_OK && k >= extra && c->v[1].kind != J_MISSING && c->v[1].kind != J_NONE && extra)
+            st = jlist_push(r, row.list, c->v[1]);
     }
     return st;
 }
@@ -354,8 +388,10 @@ static rd_status f_map(struct jrun *r, struct jval in, struct jcall *c, struct j
         rest.n--;
     }
     for (size_t i = 0; st == RD_OK && i < n; i++) {
-        if (attribute.kind == J_MISSING) st = jinja_filter(r, a->v[0].s, items[i], &rest, &v);
-        else st = jinja_path(r, items[i], attribute, missing, &v);
+        if (attribute.kind == J_MISSING)
+            st = jinja_filter(r, a->v[0].s, items[i], &rest, &v);
+        else
+            st = jinja_path(r, items[i], attribute, missing, &v);
         if (st == RD_OK) st = jlist_push(r, out->list, v);
     }
     return st;
@@ -393,10 +429,22 @@ static rd_status choose(struct jrun *r, struct jval in, struct jcall *c, bool by
     return st;
 }
 
-static rd_status f_select(struct jrun *r, struct jval in, struct jcall *c, struct jval *out) { return choose(r, in, c, false, true, out); }
-static rd_status f_reject(struct jrun *r, struct jval in, struct jcall *c, struct jval *out) { return choose(r, in, c, false, false, out); }
-static rd_status f_selectattr(struct jrun *r, struct jval in, struct jcall *c, struct jval *out) { return choose(r, in, c, true, true, out); }
-static rd_status f_rejectattr(struct jrun *r, struct jval in, struct jcall *c, struct jval *out) { return choose(r, in, c, true, false, out); }
+static rd_status f_select(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    return choose(r, in, c, false, true, out);
+}
+static rd_status f_reject(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    return choose(r, in, c, false, false, out);
+}
+static rd_status f_selectattr(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    return choose(r, in, c, true, true, out);
+}
+static rd_status f_rejectattr(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    return choose(r, in, c, true, false, out);
+}
 
 static rd_status f_attr(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
 {
@@ -407,16 +455,33 @@ static rd_status f_attr(struct jrun *r, struct jval in, struct jcall *c, struct 
     if (st != RD_OK) return st;
     private = name->n >= 2 && name->s[0] == '_' && name->s[1] == '_';
     if (in.kind != J_DICT || private || jinja_has_method(in, name)) return jinja_get_attr(r, in, name, out);
-    *out = jval_undef();                                /* attr reads no items */
+    *out = jval_undef(); /* attr reads no items */
     return RD_OK;
 }
 
 const struct jfilter jinja_list_filters[] = {
-    {"list", f_list, ""}, {"length", f_length, ""}, {"count", f_length, ""}, {"first", f_first, ""}, {"last", f_last, ""},
-    {"reverse", f_reverse, ""}, {"join", f_join, "d,attribute"}, {"sort", f_sort, "reverse,case_sensitive,attribute"},
-    {"items", f_items, ""}, {"dictsort", f_dictsort, "case_sensitive,by,reverse"}, {"unique", f_unique, "case_sensitive,attribute"},
-    {"min", f_min, "case_sensitive,attribute"}, {"max", f_max, "case_sensitive,attribute"}, {"sum", f_sum, "attribute,start"},
-    {"groupby", f_groupby, "attribute,default,case_sensitive"}, {"batch", f_batch, "linecount,fill_with"},
-    {"slice", f_slice, "slices,fill_with"}, {"map", f_map, "*"}, {"select", f_select, "*"}, {"reject", f_reject, "*"},
-    {"selectattr", f_selectattr, "*"}, {"rejectattr", f_rejectattr, "*"}, {"attr", f_attr, "name"}, {NULL, NULL, NULL},
+    {"list", f_list, ""},
+    {"length", f_length, ""},
+    {"count", f_length, ""},
+    {"first", f_first, ""},
+    {"last", f_last, ""},
+    {"reverse", f_reverse, ""},
+    {"join", f_join, "d,attribute"},
+    {"sort", f_sort, "reverse,case_sensitive,attribute"},
+    {"items", f_items, ""},
+    {"dictsort", f_dictsort, "case_sensitive,by,reverse"},
+    {"unique", f_unique, "case_sensitive,attribute"},
+    {"min", f_min, "case_sensitive,attribute"},
+    {"max", f_max, "case_sensitive,attribute"},
+    {"sum", f_sum, "attribute,start"},
+    {"groupby", f_groupby, "attribute,default,case_sensitive"},
+    {"batch", f_batch, "linecount,fill_with"},
+    {"slice", f_slice, "slices,fill_with"},
+    {"map", f_map, "*"},
+    {"select", f_select, "*"},
+    {"reject", f_reject, "*"},
+    {"selectattr", f_selectattr, "*"},
+    {"rejectattr", f_rejectattr, "*"},
+    {"attr", f_attr, "name"},
+    {NULL, NULL, NULL},
 };

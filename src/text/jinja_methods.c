@@ -1,4 +1,5 @@
-/* text/jinja_methods.c - methods of lists, dicts, loops and cyclers, and the call of any method. Those of str: jinja_str_methods.c. */
+/* text/jinja_methods.c - methods of lists, dicts, loops and cyclers, and the call of any method. Those of str:
+ * jinja_str_methods.c. */
 #include <string.h>
 #include "base/error.h"
 #include "text/jinja_run.h"
@@ -118,9 +119,17 @@ static rd_status l_reverse(struct jrun *r, struct jval in, struct jcall *c, stru
 }
 
 const struct jfilter jinja_list_methods[] = {
-    {"append", l_append, "object"}, {"extend", l_extend, "iterable"}, {"insert", l_insert, "index,object"}, {"pop", l_pop, "index"},
-    {"index", l_index, "value"}, {"remove", l_remove, "value"}, {"count", l_count, "value"}, {"clear", l_clear, ""}, {"copy", l_copy, ""},
-    {"reverse", l_reverse, ""}, {NULL, NULL, NULL},
+    {"append", l_append, "object"},
+    {"extend", l_extend, "iterable"},
+    {"insert", l_insert, "index,object"},
+    {"pop", l_pop, "index"},
+    {"index", l_index, "value"},
+    {"remove", l_remove, "value"},
+    {"count", l_count, "value"},
+    {"clear", l_clear, ""},
+    {"copy", l_copy, ""},
+    {"reverse", l_reverse, ""},
+    {NULL, NULL, NULL},
 };
 
 static rd_status d_get(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
@@ -147,9 +156,18 @@ static rd_status view(struct jrun *r, struct jval in, char what, struct jval *ou
     return st;
 }
 
-static rd_status d_keys(struct jrun *r, struct jval in, struct jcall *c, struct jval *out) { return view(r, in, 'k', out); }
-static rd_status d_values(struct jrun *r, struct jval in, struct jcall *c, struct jval *out) { return view(r, in, 'v', out); }
-static rd_status d_items(struct jrun *r, struct jval in, struct jcall *c, struct jval *out) { return view(r, in, 'i', out); }
+static rd_status d_keys(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    return view(r, in, 'k', out);
+}
+static rd_status d_values(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    return view(r, in, 'v', out);
+}
+static rd_status d_items(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    return view(r, in, 'i', out);
+}
 
 /* The entries of dict(...), which has the same arguments, on top of d. */
 static rd_status merge(struct jrun *r, struct jdict *d, struct jcall *c)
@@ -158,7 +176,8 @@ static rd_status merge(struct jrun *r, struct jdict *d, struct jcall *c)
     struct jval more;
     rd_status st = jinja_find_global(&name)->fn(r, jval_none(), c, &more);
 
-    for (size_t i = 0; st == RD_OK && i < more.dict->n; i++) st = jdict_set(r, d, more.dict->entries[i].key, more.dict->entries[i].value);
+    for (size_t i = 0; st == RD_OK && i < more.dict->n; i++)
+        st = jdict_set(r, d, more.dict->entries[i].key, more.dict->entries[i].value);
     return st;
 }
 
@@ -207,8 +226,15 @@ static rd_status d_copy(struct jrun *r, struct jval in, struct jcall *c, struct 
 }
 
 const struct jfilter jinja_dict_methods[] = {
-    {"get", d_get, "key,default"}, {"keys", d_keys, ""}, {"values", d_values, ""}, {"items", d_items, ""}, {"update", d_update, "*"},
-    {"pop", d_pop, "key,default"}, {"setdefault", d_setdefault, "key,default"}, {"clear", d_clear, ""}, {"copy", d_copy, ""},
+    {"get", d_get, "key,default"},
+    {"keys", d_keys, ""},
+    {"values", d_values, ""},
+    {"items", d_items, ""},
+    {"update", d_update, "*"},
+    {"pop", d_pop, "key,default"},
+    {"setdefault", d_setdefault, "key,default"},
+    {"clear", d_clear, ""},
+    {"copy", d_copy, ""},
     {NULL, NULL, NULL},
 };
 
@@ -246,35 +272,56 @@ static rd_status cycler_reset(struct jrun *r, struct jval in, struct jcall *c, s
     return RD_OK;
 }
 
-static const struct jfilter loop_methods[] = {{"cycle", loop_cycle, "*"}, {"changed", loop_changed, "*"}, {NULL, NULL, NULL}};
-static const struct jfilter cycler_methods[] = {{"next", cycler_next, ""}, {"reset", cycler_reset, ""}, {NULL, NULL, NULL}};
-static const struct jfilter tuple_methods[] = {{"index", l_index, "value"}, {"count", l_count, "value"}, {NULL, NULL, NULL}};
+static const struct jfilter loop_methods[] = {
+    {"cycle", loop_cycle, "*"}, {"changed", loop_changed, "*"}, {NULL, NULL, NULL}};
+static const struct jfilter cycler_methods[] = {
+    {"next", cycler_next, ""}, {"reset", cycler_reset, ""}, {NULL, NULL, NULL}};
+static const struct jfilter tuple_methods[] = {
+    {"index", l_index, "value"}, {"count", l_count, "value"}, {NULL, NULL, NULL}};
 
 static const struct jfilter *find_method(struct jval self, const struct jstr *name)
 {
     const struct jfilter *table;
 
     switch (self.kind) {
-    case J_STR: table = jinja_str_methods; break;
-    case J_LIST: table = jinja_list_methods; break;
-    case J_TUPLE: table = tuple_methods; break;
-    case J_DICT: table = jinja_dict_methods; break;
-    case J_LOOP: table = loop_methods; break;
-    case J_CYCLER: table = cycler_methods; break;
-    default: return NULL;
+    case J_STR:
+        table = jinja_str_methods;
+        break;
+    case J_LIST:
+        table = jinja_list_methods;
+        break;
+    case J_TUPLE:
+        table = tuple_methods;
+        break;
+    case J_DICT:
+        table = jinja_dict_methods;
+        break;
+    case J_LOOP:
+        table = loop_methods;
+        break;
+    case J_CYCLER:
+        table = cycler_methods;
+        break;
+    default:
+        return NULL;
     }
     for (; table->name; table++)
         if (jstr_is(name, table->name)) return table;
     return NULL;
 }
 
-bool jinja_has_method(struct jval self, const struct jstr *name) { return find_method(self, name) != NULL; }
+bool jinja_has_method(struct jval self, const struct jstr *name)
+{
+    return find_method(self, name) != NULL;
+}
 
 /* How many of the parameters must be given: those of the methods that read them unasked. */
 static size_t n_required(const char *name)
 {
-    static const char *const one[] = {"append", "extend", "index", "remove", "count", "get", "setdefault", "startswith", "endswith", "find",
-        "rfind", "rindex", "join", "removeprefix", "removesuffix", "partition", "rpartition", "zfill", "center", "ljust", "rjust"};
+    static const char *const one[] = {"append",     "extend",       "index",        "remove",    "count",      "get",
+                                      "setdefault", "startswith",   "endswith",     "find",      "rfind",      "rindex",
+                                      "join",       "removeprefix", "removesuffix", "partition", "rpartition", "zfill",
+                                      "center",     "ljust",        "rjust"};
 
     if (!strcmp(name, "insert") || !strcmp(name, "replace")) return 2;
     for (size_t i = 0; i < sizeof(one) / sizeof(one[0]); i++)
@@ -289,10 +336,12 @@ rd_status jinja_call_method(struct jrun *r, struct jmethod *m, const struct jarg
     rd_status st;
 
     if (!f) return jrun_fail(r, "'%s' object has no such method", jval_type_name(m->self));
-    if ((st = jcall_bind(r, f->name, f->signature, args, &call)) != RD_OK || (st = jrun_enter_call(r)) != RD_OK) return st;
+    if ((st = jcall_bind(r, f->name, f->signature, args, &call)) != RD_OK || (st = jrun_enter_call(r)) != RD_OK)
+        return st;
     for (size_t i = 0; f->signature[0] != '*' && i < n_required(f->name); i++)
         if (call.v[i].kind == J_MISSING) return jrun_fail(r, "%s() misses an argument", f->name);
-    if (m->self.kind == J_DICT && !strcmp(f->name, "pop") && call.v[0].kind == J_MISSING) return jrun_fail(r, "pop() misses an argument");
+    if (m->self.kind == J_DICT && !strcmp(f->name, "pop") && call.v[0].kind == J_MISSING)
+        return jrun_fail(r, "pop() misses an argument");
     st = f->fn(r, m->self, &call, out);
     r->calls--;
     return st;

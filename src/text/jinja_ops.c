@@ -5,10 +5,19 @@
 #include "base/limits.h"
 #include "text/jinja_run.h"
 
-static rd_status too_large(struct jrun *r) { return jrun_fail(r, "the integer is too large (64 bits)"); }
-static rd_status divide_by_zero(struct jrun *r) { return jrun_fail(r, "division by zero"); }
+static rd_status too_large(struct jrun *r)
+{
+    return jrun_fail(r, "the integer is too large (64 bits)");
+}
+static rd_status divide_by_zero(struct jrun *r)
+{
+    return jrun_fail(r, "division by zero");
+}
 
-static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
+static int64_t floor_div(int64_t a, int64_t b)
+{
+    return a / b - (a % b != 0 && (a < 0) != (b < 0));
+}
 
 static rd_status int_power(struct jrun *r, int64_t a, int64_t b, struct jval *out)
 {
@@ -34,16 +43,27 @@ static rd_status int_op(struct jrun *r, enum jtoken_kind op, int64_t a, int64_t 
 
     if ((op == T_DIV || op == T_FLOORDIV || op == T_MOD) && b == 0) return divide_by_zero(r);
     switch (op) {
-    case T_ADD: if (!checked_add(a, b, &v)) return too_large(r); break;
-    case T_SUB: if (!checked_sub(a, b, &v)) return too_large(r); break;
-    case T_MUL: if (!checked_mul(a, b, &v)) return too_large(r); break;
-    case T_DIV: *out = jval_float((double)a / (double)b); return RD_OK;
+    case T_ADD:
+        if (!checked_add(a, b, &v)) return too_large(r);
+        break;
+    case T_SUB:
+        if (!checked_sub(a, b, &v)) return too_large(r);
+        break;
+    case T_MUL:
+        if (!checked_mul(a, b, &v)) return too_large(r);
+        break;
+    case T_DIV:
+        *out = jval_float((double)a / (double)b);
+        return RD_OK;
     case T_FLOORDIV:
         if (b == -1 && a == INT64_MIN) return too_large(r);
         v = floor_div(a, b);
         break;
-    case T_MOD: v = b == -1 ? 0 : a % b + (a % b != 0 && (a < 0) != (b < 0) ? b : 0); break;
-    default: return int_power(r, a, b, out);
+    case T_MOD:
+        v = b == -1 ? 0 : a % b + (a % b != 0 && (a < 0) != (b < 0) ? b : 0);
+        break;
+    default:
+        return int_power(r, a, b, out);
     }
     *out = jval_int(v);
     return RD_OK;
@@ -55,15 +75,27 @@ static rd_status float_op(struct jrun *r, enum jtoken_kind op, double a, double 
 
     if ((op == T_DIV || op == T_FLOORDIV || op == T_MOD) && b == 0) return divide_by_zero(r);
     switch (op) {
-    case T_ADD: v = a + b; break;
-    case T_SUB: v = a - b; break;
-    case T_MUL: v = a * b; break;
-    case T_DIV: v = a / b; break;
-    case T_FLOORDIV: v = floor(a / b); break;
+    case T_ADD:
+        v = a + b;
+        break;
+    case T_SUB:
+        v = a - b;
+        break;
+    case T_MUL:
+        v = a * b;
+        break;
+    case T_DIV:
+        v = a / b;
+        break;
+    case T_FLOORDIV:
+        v = floor(a / b);
+        break;
     case T_MOD:
         v = fmod(a, b);
-        if (v != 0 && (v < 0) != (b < 0)) v += b;
-        else if (v == 0) v = copysign(0, b);
+        if (v != 0 && (v < 0) != (b < 0))
+            v += b;
+        else if (v == 0)
+            v = copysign(0, b);
         break;
     default:
         if (a == 0 && b < 0) return jrun_fail(r, "0.0 cannot be raised to a negative power");
@@ -107,7 +139,8 @@ static rd_status repeat(struct jrun *r, struct jval v, int64_t times, struct jva
     rd_status st;
 
     if (times < 0) times = 0;
-    if (!checked_mul(n, (uint64_t)times, &total) || total > LIMIT_TEMPLATE_OUTPUT) return jrun_limit(r, "the template makes too long a text");
+    if (!checked_mul(n, (uint64_t)times, &total) || total > LIMIT_TEMPLATE_OUTPUT)
+        return jrun_limit(r, "the template makes too long a text");
     if (v.kind != J_STR) {
         st = jval_list(r, v.kind, total, out);
         for (size_t i = 0; st == RD_OK && i < total; i++) st = jlist_push(r, out->list, v.list->items[i % n]);
@@ -119,7 +152,10 @@ static rd_status repeat(struct jrun *r, struct jval v, int64_t times, struct jva
     return jval_str_view(r, s, total, out);
 }
 
-static bool is_sequence(struct jval v) { return v.kind == J_STR || v.kind == J_LIST || v.kind == J_TUPLE; }
+static bool is_sequence(struct jval v)
+{
+    return v.kind == J_STR || v.kind == J_LIST || v.kind == J_TUPLE;
+}
 
 rd_status jinja_binary(struct jrun *r, enum jtoken_kind op, struct jval a, struct jval b, struct jval *out)
 {
@@ -139,8 +175,10 @@ rd_status jinja_binary(struct jrun *r, enum jtoken_kind op, struct jval a, struc
     if (op == T_ADD && a.kind == b.kind && is_sequence(a)) return join_lists(r, a, b, out);
     if (op == T_MUL && is_sequence(a) && jval_is_int(b)) return repeat(r, a, jval_to_int(b), out);
     if (op == T_MUL && jval_is_int(a) && is_sequence(b)) return repeat(r, b, jval_to_int(a), out);
-    if (op == T_ADD && a.kind == J_STR) return jrun_fail(r, "can only concatenate str (not \"%s\") to str", jval_type_name(b));
-    return jrun_fail(r, "unsupported operand type(s) for %s: '%s' and '%s'", names[op - T_ADD], jval_type_name(a), jval_type_name(b));
+    if (op == T_ADD && a.kind == J_STR)
+        return jrun_fail(r, "can only concatenate str (not \"%s\") to str", jval_type_name(b));
+    return jrun_fail(r, "unsupported operand type(s) for %s: '%s' and '%s'", names[op - T_ADD], jval_type_name(a),
+                     jval_type_name(b));
 }
 
 rd_status jinja_negate(struct jrun *r, struct jval a, struct jval *out)
@@ -157,7 +195,8 @@ rd_status jinja_negate(struct jrun *r, struct jval a, struct jval *out)
 }
 
 /* One bound of a slice over n items as Python clips it. */
-static rd_status slice_bound(struct jrun *r, struct jval v, int64_t n, int64_t low, int64_t high, int64_t missing, int64_t *out)
+static rd_status slice_bound(struct jrun *r, struct jval v, int64_t n, int64_t low, int64_t high, int64_t missing,
+                             int64_t *out)
 {
     if (v.kind == J_NONE) {
         *out = missing;
@@ -190,7 +229,8 @@ static rd_status slice_str(struct jrun *r, struct jstr *s, int64_t from, int64_t
     return jrun_take_buf(r, &b, RD_OK, out);
 }
 
-rd_status jinja_slice(struct jrun *r, struct jval v, struct jval start, struct jval stop, struct jval step_value, struct jval *out)
+rd_status jinja_slice(struct jrun *r, struct jval v, struct jval start, struct jval stop, struct jval step_value,
+                      struct jval *out)
 {
     int64_t from, to, step, n_items;
     size_t n, count;
@@ -198,7 +238,7 @@ rd_status jinja_slice(struct jrun *r, struct jval v, struct jval start, struct j
 
     if (v.kind == J_UNDEF) return jrun_undefined(r, v);
     if (v.kind != J_STR && v.kind != J_LIST && v.kind != J_TUPLE && v.kind != J_RANGE) {
-        *out = jval_undef();                        /* jinja2: an item that is not there */
+        *out = jval_undef(); /* jinja2: an item that is not there */
         return RD_OK;
     }
     if ((st = jval_length(r, v, &n)) != RD_OK) return st;
@@ -223,6 +263,7 @@ rd_status jinja_slice(struct jrun *r, struct jval v, struct jval start, struct j
         return RD_OK;
     }
     st = jval_list(r, v.kind, count, out);
-    for (size_t i = 0; st == RD_OK && i < count; i++) st = jlist_push(r, out->list, v.list->items[from + (int64_t)i * step]);
+    for (size_t i = 0; st == RD_OK && i < count; i++)
+        st = jlist_push(r, out->list, v.list->items[from + (int64_t)i * step]);
     return st;
 }

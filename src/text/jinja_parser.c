@@ -12,7 +12,10 @@ static rd_status new_node(struct jparse *p, enum jnode_kind kind, int line, stru
     return *out ? RD_OK : jparse_nomem(p);
 }
 
-static rd_status block_end(struct jparse *p) { return jparse_expect(p, T_BLOCK_END, "%}"); }
+static rd_status block_end(struct jparse *p)
+{
+    return jparse_expect(p, T_BLOCK_END, "%}");
+}
 
 /* The body of a statement and its end tag `name`, with the %} of both. */
 static rd_status parse_block(struct jparse *p, const char *name, struct jnode **body)
@@ -64,7 +67,8 @@ static rd_status parse_target(struct jparse *p, bool with_attr, struct jnode **o
         tail = &item->next;
         tuple->n_items++;
         *out = tuple;
-        if (!jparse_skip(p, T_COMMA) || !(jparse_is(p, T_NAME) || jparse_is(p, T_LPAREN)) || jparse_is_name(p, "in")) return RD_OK;
+        if (!jparse_skip(p, T_COMMA) || !(jparse_is(p, T_NAME) || jparse_is(p, T_LPAREN)) || jparse_is_name(p, "in"))
+            return RD_OK;
     }
 }
 
@@ -177,7 +181,7 @@ static rd_status parse_call_block(struct jparse *p, struct jnode *n)
     rd_status st = new_node(p, N_MACRO, n->line, &n->b);
 
     if (st != RD_OK) return st;
-    n->b->flag = true;                                  /* a nested caller() belongs to the macro around it */
+    n->b->flag = true; /* a nested caller() belongs to the macro around it */
     if (jparse_is(p, T_LPAREN) && (st = parse_params(p, n->b)) != RD_OK) return st;
     if ((st = jparse_expr(p, true, &n->a)) != RD_OK) return st;
     if (n->a->kind != N_CALL) return jparse_fail(p, n->line, "a call block needs a call");
@@ -194,7 +198,8 @@ static rd_status parse_with(struct jparse *p, struct jnode *n)
         if ((st = new_node(p, N_SET, jparse_peek(p)->line, &set)) != RD_OK) return st;
         if ((st = new_node(p, N_NAME, set->line, &set->a)) != RD_OK) return st;
         if ((st = jparse_expect_name(p, &set->a->name)) != RD_OK || (st = jparse_expect(p, T_ASSIGN, "=")) != RD_OK ||
-            (st = jparse_expr(p, true, &set->b)) != RD_OK) return st;
+            (st = jparse_expr(p, true, &set->b)) != RD_OK)
+            return st;
         *tail = set;
         tail = &set->next;
         n->n_items++;
@@ -210,21 +215,36 @@ static rd_status parse_filter_block(struct jparse *p, struct jnode *n)
 }
 
 /* transformers marks the assistant's text with it; the text itself is rendered as it is. */
-static rd_status parse_generation(struct jparse *p, struct jnode *n) { return parse_block(p, "endgeneration", &n->body); }
+static rd_status parse_generation(struct jparse *p, struct jnode *n)
+{
+    return parse_block(p, "endgeneration", &n->body);
+}
 
 static rd_status parse_jump(struct jparse *p, struct jnode *n)
 {
-    if (p->n_loops == 0) return jparse_fail(p, n->line, "'%s' outside of a loop", n->kind == N_BREAK ? "break" : "continue");
+    if (p->n_loops == 0)
+        return jparse_fail(p, n->line, "'%s' outside of a loop", n->kind == N_BREAK ? "break" : "continue");
     return block_end(p);
 }
 
 /* The statement after {%. */
 static rd_status parse_statement(struct jparse *p, struct jnode **out)
 {
-    static const struct { const char *name; enum jnode_kind kind; rd_status (*parse)(struct jparse *, struct jnode *); } table[] = {
-        {"for", N_FOR, parse_for}, {"if", N_IF, parse_if}, {"set", N_SET, parse_set}, {"macro", N_MACRO, parse_macro},
-        {"call", N_CALL_BLOCK, parse_call_block}, {"filter", N_FILTER_BLOCK, parse_filter_block}, {"with", N_WITH, parse_with},
-        {"generation", N_WITH, parse_generation}, {"break", N_BREAK, parse_jump}, {"continue", N_CONTINUE, parse_jump},
+    static const struct {
+        const char *name;
+        enum jnode_kind kind;
+        rd_status (*parse)(struct jparse *, struct jnode *);
+    } table[] = {
+        {"for", N_FOR, parse_for},
+        {"if", N_IF, parse_if},
+        {"set", N_SET, parse_set},
+        {"macro", N_MACRO, parse_macro},
+        {"call", N_CALL_BLOCK, parse_call_block},
+        {"filter", N_FILTER_BLOCK, parse_filter_block},
+        {"with", N_WITH, parse_with},
+        {"generation", N_WITH, parse_generation},
+        {"break", N_BREAK, parse_jump},
+        {"continue", N_CONTINUE, parse_jump},
     };
     const struct jtoken *t = jparse_peek(p);
     char buf[64];
@@ -265,7 +285,8 @@ static rd_status parse_body(struct jparse *p, const char *const *ends, struct jn
             *n->name = (struct jstr){.s = t->s, .n = t->n};
             break;
         case T_VAR_BEGIN:
-            if ((st = new_node(p, N_OUTPUT, t->line, &n)) != RD_OK || (st = jparse_tuple(p, true, &n->a)) != RD_OK) return st;
+            if ((st = new_node(p, N_OUTPUT, t->line, &n)) != RD_OK || (st = jparse_tuple(p, true, &n->a)) != RD_OK)
+                return st;
             st = jparse_expect(p, T_VAR_END, "}}");
             break;
         case T_BLOCK_BEGIN:

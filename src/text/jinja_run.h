@@ -7,26 +7,39 @@
 #include "base/buf.h"
 #include "text/jinja_ast.h"
 
-struct jvar { struct jstr *name; struct jval value; };
-struct jscope { struct jscope *parent; struct jvar *vars; size_t n, cap; };
+struct jvar {
+    struct jstr *name;
+    struct jval value;
+};
+struct jscope {
+    struct jscope *parent;
+    struct jvar *vars;
+    size_t n, cap;
+};
 
 enum jflow { FLOW_NEXT, FLOW_BREAK, FLOW_CONTINUE };
 
 struct jrun {
     struct arena arena;
     struct jdict *context;
-    struct jscope *scope;                /* innermost */
+    struct jscope *scope; /* innermost */
     struct buf *out;
     enum jflow flow;
-    uint64_t fuel;                       /* steps left */
-    uint32_t frames, calls;              /* nesting of nodes; of macros, recursive loops, nested values */
+    uint64_t fuel;          /* steps left */
+    uint32_t frames, calls; /* nesting of nodes; of macros, recursive loops, nested values */
     int line;
     int64_t now_s;
     struct rd_error *err;
 };
 
 /* Arguments of a call. names[i] belongs to kwargs[i]. */
-struct jargs { struct jval *v; size_t n; struct jstr **names; struct jval *kw; size_t n_kw; };
+struct jargs {
+    struct jval *v;
+    size_t n;
+    struct jstr **names;
+    struct jval *kw;
+    size_t n_kw;
+};
 
 /* ---- limits and errors ---- */
 rd_status jrun_fail(struct jrun *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -35,12 +48,12 @@ rd_status jrun_limit(struct jrun *r, const char *what);
 rd_status jrun_pay(struct jrun *r, uint64_t steps);
 /* Zeroed arena memory, paid by its size. *out is a pointer to a pointer. */
 rd_status jrun_alloc(struct jrun *r, size_t n, size_t size, void *out);
-rd_status jrun_enter_call(struct jrun *r);           /* undone with r->calls-- */
+rd_status jrun_enter_call(struct jrun *r); /* undone with r->calls-- */
 /* Appends to the output, paid by its size. */
 rd_status jrun_write(struct jrun *r, const char *s, size_t n);
 /* A buffer's text as a string value; the buffer is freed in any case. st: what filled it. */
 rd_status jrun_take_buf(struct jrun *r, struct buf *b, rd_status st, struct jval *out);
-rd_status jrun_undefined(struct jrun *r, struct jval v);      /* fails with why v is undefined */
+rd_status jrun_undefined(struct jrun *r, struct jval v); /* fails with why v is undefined */
 
 /* ---- jinja_eval.c ---- */
 rd_status jinja_eval(struct jrun *r, const struct jnode *n, struct jval *out);
@@ -50,7 +63,8 @@ rd_status jinja_call(struct jrun *r, struct jval f, const struct jargs *args, st
 /* ---- jinja_ops.c ---- */
 rd_status jinja_binary(struct jrun *r, enum jtoken_kind op, struct jval a, struct jval b, struct jval *out);
 rd_status jinja_negate(struct jrun *r, struct jval a, struct jval *out);
-rd_status jinja_slice(struct jrun *r, struct jval v, struct jval start, struct jval stop, struct jval step, struct jval *out);
+rd_status jinja_slice(struct jrun *r, struct jval v, struct jval start, struct jval stop, struct jval step,
+                      struct jval *out);
 /* "%s" % args */
 rd_status jinja_percent(struct jrun *r, struct jstr *format, const struct jargs *args, struct jval *out);
 /* ---- jinja_exec.c ---- */
@@ -59,14 +73,31 @@ rd_status jinja_call_macro(struct jrun *r, struct jmacro *m, const struct jargs 
 rd_status jinja_call_loop(struct jrun *r, struct jloop *loop, const struct jargs *args, struct jval *out);
 rd_status jscope_set(struct jrun *r, struct jstr *name, struct jval v);
 
-/* ---- tables: a signature names the parameters ("width,first"); "*" takes the arguments as they are, in v[0..n) ---- */
-struct jcall { const struct jargs *args; struct jval v[6]; };          /* v: bound parameters, J_MISSING when not given */
-rd_status jcall_bind(struct jrun *r, const char *what, const char *signature, const struct jargs *args, struct jcall *call);
+/* ---- tables: a signature names the parameters ("width,first"); "*" takes the arguments as they are, in v[0..n) ----
+ */
+struct jcall {
+    const struct jargs *args;
+    struct jval v[6];
+}; /* v: bound parameters, J_MISSING when not given */
+rd_status jcall_bind(struct jrun *r, const char *what, const char *signature, const struct jargs *args,
+                     struct jcall *call);
 typedef rd_status (*jfilter_fn)(struct jrun *r, struct jval in, struct jcall *c, struct jval *out);
 typedef rd_status (*jtest_fn)(struct jrun *r, struct jval in, struct jcall *c, bool *out);
-struct jfilter { const char *name; jfilter_fn fn; const char *signature; };
-struct jtest { const char *name; jtest_fn fn; const char *signature; };
-struct jglobal { const char *name; jfilter_fn fn; const char *signature; };
+struct jfilter {
+    const char *name;
+    jfilter_fn fn;
+    const char *signature;
+};
+struct jtest {
+    const char *name;
+    jtest_fn fn;
+    const char *signature;
+};
+struct jglobal {
+    const char *name;
+    jfilter_fn fn;
+    const char *signature;
+};
 /* NULL when there is none. */
 const struct jfilter *jinja_find_filter(const struct jstr *name);
 const struct jtest *jinja_find_test(const struct jstr *name);
@@ -100,4 +131,5 @@ uint32_t jinja_next_cp(const char *s, size_t n, size_t *i);
 size_t jinja_find_bytes(const char *s, size_t n, size_t from, const char *needle, size_t n_needle);
 /* strip: sides 1 left, 2 right; chars NULL: white space. */
 rd_status jinja_strip(struct jrun *r, struct jstr *s, struct jstr *chars, int sides, struct jval *out);
-rd_status jinja_replace(struct jrun *r, struct jstr *s, struct jstr *old, struct jstr *new_text, int64_t count, struct jval *out);
+rd_status jinja_replace(struct jrun *r, struct jstr *s, struct jstr *old, struct jstr *new_text, int64_t count,
+                        struct jval *out);

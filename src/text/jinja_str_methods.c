@@ -13,13 +13,34 @@ static rd_status strip(struct jrun *r, struct jval in, struct jcall *c, int side
     return st == RD_OK ? jinja_strip(r, in.s, chars, sides, out) : st;
 }
 
-static rd_status s_strip(struct jrun *r, struct jval in, struct jcall *c, struct jval *out) { return strip(r, in, c, 3, out); }
-static rd_status s_lstrip(struct jrun *r, struct jval in, struct jcall *c, struct jval *out) { return strip(r, in, c, 1, out); }
-static rd_status s_rstrip(struct jrun *r, struct jval in, struct jcall *c, struct jval *out) { return strip(r, in, c, 2, out); }
-static rd_status s_upper(struct jrun *r, struct jval in, struct jcall *c, struct jval *out) { return jinja_case(r, in.s, CASE_UPPER, out); }
-static rd_status s_lower(struct jrun *r, struct jval in, struct jcall *c, struct jval *out) { return jinja_case(r, in.s, CASE_LOWER, out); }
-static rd_status s_title(struct jrun *r, struct jval in, struct jcall *c, struct jval *out) { return jinja_case(r, in.s, CASE_TITLE, out); }
-static rd_status s_swapcase(struct jrun *r, struct jval in, struct jcall *c, struct jval *out) { return jinja_case(r, in.s, CASE_SWAP, out); }
+static rd_status s_strip(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    return strip(r, in, c, 3, out);
+}
+static rd_status s_lstrip(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    return strip(r, in, c, 1, out);
+}
+static rd_status s_rstrip(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    return strip(r, in, c, 2, out);
+}
+static rd_status s_upper(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    return jinja_case(r, in.s, CASE_UPPER, out);
+}
+static rd_status s_lower(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    return jinja_case(r, in.s, CASE_LOWER, out);
+}
+static rd_status s_title(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    return jinja_case(r, in.s, CASE_TITLE, out);
+}
+static rd_status s_swapcase(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    return jinja_case(r, in.s, CASE_SWAP, out);
+}
 static rd_status s_capitalize(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
 {
     return jinja_case(r, in.s, CASE_CAPITALIZE, out);
@@ -86,7 +107,8 @@ static rd_status rsplit_space(struct jrun *r, struct jstr *s, int64_t max, struc
     rd_status st = jval_list(r, J_LIST, 0, &all);
 
     if (st != RD_OK || (st = split_space(r, s, -1, all.list)) != RD_OK) return st;
-    for (size_t i = 0, skip = max >= 0 && (uint64_t)max < all.list->n ? all.list->n - (size_t)max : 0; st == RD_OK && i < all.list->n; i++) {
+    for (size_t i = 0, skip = max >= 0 && (uint64_t)max < all.list->n ? all.list->n - (size_t)max : 0;
+         st == RD_OK && i < all.list->n; i++) {
         const struct jstr *word = all.list->items[i].s;
         if (i + 1 < skip) continue;
         if (i + 1 == skip) {
@@ -115,16 +137,24 @@ static rd_status split(struct jrun *r, struct jval in, struct jcall *c, bool rig
         at = right ? find_last(s, end, sep) : jinja_find_bytes(s->s, s->n, from, sep->s, sep->n);
         if (at == SIZE_MAX) break;
         st = right ? push_part(r, out->list, s, at + sep->n, end) : push_part(r, out->list, s, from, at);
-        if (right) end = at;
-        else from = at + sep->n;
+        if (right)
+            end = at;
+        else
+            from = at + sep->n;
     }
     if (st == RD_OK) st = push_part(r, out->list, s, from, end);
     if (right) reverse_items(out->list);
     return st;
 }
 
-static rd_status s_split(struct jrun *r, struct jval in, struct jcall *c, struct jval *out) { return split(r, in, c, false, out); }
-static rd_status s_rsplit(struct jrun *r, struct jval in, struct jcall *c, struct jval *out) { return split(r, in, c, true, out); }
+static rd_status s_split(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    return split(r, in, c, false, out);
+}
+static rd_status s_rsplit(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    return split(r, in, c, true, out);
+}
 
 static bool ends_line(uint32_t cp)
 {
@@ -151,14 +181,16 @@ static rd_status s_splitlines(struct jrun *r, struct jval in, struct jcall *c, s
 }
 
 /* The part s[start:stop] that find, count, startswith look at, as bytes; false when start lies beyond the end. */
-static rd_status window(struct jrun *r, struct jstr *s, struct jval start, struct jval stop, size_t *from, size_t *end, bool *inside)
+static rd_status window(struct jrun *r, struct jstr *s, struct jval start, struct jval stop, size_t *from, size_t *end,
+                        bool *inside)
 {
     int64_t n = (int64_t)jstr_n_chars(r, s), a, b;
     rd_status st;
 
     if (start.kind == J_NONE) start.kind = J_MISSING;
     if (stop.kind == J_NONE) stop.kind = J_MISSING;
-    if ((st = jarg_int(r, start, "start", 0, &a)) != RD_OK || (st = jarg_int(r, stop, "end", n, &b)) != RD_OK) return st;
+    if ((st = jarg_int(r, start, "start", 0, &a)) != RD_OK || (st = jarg_int(r, stop, "end", n, &b)) != RD_OK)
+        return st;
     if (a < 0) a = a + n < 0 ? 0 : a + n;
     if (b < 0) b = b + n < 0 ? 0 : b + n;
     if (b > n) b = n;
@@ -189,8 +221,14 @@ static rd_status affix(struct jrun *r, struct jval in, struct jcall *c, bool at_
     return jrun_pay(r, n);
 }
 
-static rd_status s_startswith(struct jrun *r, struct jval in, struct jcall *c, struct jval *out) { return affix(r, in, c, false, out); }
-static rd_status s_endswith(struct jrun *r, struct jval in, struct jcall *c, struct jval *out) { return affix(r, in, c, true, out); }
+static rd_status s_startswith(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    return affix(r, in, c, false, out);
+}
+static rd_status s_endswith(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    return affix(r, in, c, true, out);
+}
 
 static rd_status s_replace(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
 {
@@ -211,7 +249,9 @@ static rd_status search(struct jrun *r, struct jval in, struct jcall *c, bool la
     rd_status st = jarg_str(r, c->v[0], "find", NULL, &needle);
 
     if (st != RD_OK || (st = window(r, in.s, c->v[1], c->v[2], &from, &end, &inside)) != RD_OK) return st;
-    at = !inside ? SIZE_MAX : last ? find_last(in.s, end, needle) : jinja_find_bytes(in.s->s, end, from, needle->s, needle->n);
+    at = !inside ? SIZE_MAX
+         : last  ? find_last(in.s, end, needle)
+                 : jinja_find_bytes(in.s->s, end, from, needle->s, needle->n);
     if (at != SIZE_MAX && at < from) at = SIZE_MAX;
     if (at == SIZE_MAX && must) return jrun_fail(r, "substring not found");
     head = (struct jstr){.s = in.s->s, .n = at == SIZE_MAX ? 0 : at, .n_chars = SIZE_MAX};
@@ -219,10 +259,22 @@ static rd_status search(struct jrun *r, struct jval in, struct jcall *c, bool la
     return jrun_pay(r, in.s->n / 16);
 }
 
-static rd_status s_find(struct jrun *r, struct jval in, struct jcall *c, struct jval *out) { return search(r, in, c, false, false, out); }
-static rd_status s_rfind(struct jrun *r, struct jval in, struct jcall *c, struct jval *out) { return search(r, in, c, true, false, out); }
-static rd_status s_index(struct jrun *r, struct jval in, struct jcall *c, struct jval *out) { return search(r, in, c, false, true, out); }
-static rd_status s_rindex(struct jrun *r, struct jval in, struct jcall *c, struct jval *out) { return search(r, in, c, true, true, out); }
+static rd_status s_find(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    return search(r, in, c, false, false, out);
+}
+static rd_status s_rfind(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    return search(r, in, c, true, false, out);
+}
+static rd_status s_index(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    return search(r, in, c, false, true, out);
+}
+static rd_status s_rindex(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    return search(r, in, c, true, true, out);
+}
 
 static rd_status s_count(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
 {
@@ -267,9 +319,10 @@ static rd_status s_join(struct jrun *r, struct jval in, struct jcall *c, struct 
     return jrun_take_buf(r, &b, st, out);
 }
 
-/* The fields of str.format: {} {0} {name}, with !r or !s. Attributes, items and format specs are refused (they are how templates
- * have broken out of sandboxes). */
-static rd_status format_field(struct jrun *r, const struct jargs *a, const char *s, size_t n, size_t *next, struct jval *out)
+/* The fields of str.format: {} {0} {name}, with !r or !s. Attributes, items and format specs are refused (they are how
+ * templates have broken out of sandboxes). */
+static rd_status format_field(struct jrun *r, const struct jargs *a, const char *s, size_t n, size_t *next,
+                              struct jval *out)
 {
     bool repr = n >= 2 && s[n - 2] == '!' && s[n - 1] == 'r';
     struct jval v = {.kind = J_MISSING};
@@ -278,7 +331,8 @@ static rd_status format_field(struct jrun *r, const struct jargs *a, const char 
     if (n >= 2 && s[n - 2] == '!' && (s[n - 1] == 'r' || s[n - 1] == 's')) n -= 2;
     for (size_t i = 0; i < n; i++)
         if (strchr(".[]:!{}", s[i])) return jrun_fail(r, "format: only {}, {0} and {name} are allowed");
-    while (digits < n && digits < 6 && s[digits] >= '0' && s[digits] <= '9') index = index * 10 + (size_t)(s[digits++] - '0');
+    while (digits < n && digits < 6 && s[digits] >= '0' && s[digits] <= '9')
+        index = index * 10 + (size_t)(s[digits++] - '0');
     if (n == 0) index = (*next)++;
     if (digits == n && index < a->n) v = a->v[index];
     for (size_t i = 0; digits < n && i < a->n_kw; i++)
@@ -307,8 +361,10 @@ static rd_status s_format(struct jrun *r, struct jval in, struct jcall *c, struc
             continue;
         }
         end = jinja_find_bytes(s->s, s->n, i, "}", 1);
-        if (s->s[i] == '}' || end == SIZE_MAX) st = jrun_fail(r, "format: a single brace");
-        else st = format_field(r, c->args, s->s + i + 1, end - i - 1, &next, &v);
+        if (s->s[i] == '}' || end == SIZE_MAX)
+            st = jrun_fail(r, "format: a single brace");
+        else
+            st = format_field(r, c->args, s->s + i + 1, end - i - 1, &next, &v);
         if (st != RD_OK) break;
         buf_append(&b, v.s->s, v.s->n);
         st = jrun_pay(r, v.s->n / 64 + 1);
@@ -317,7 +373,14 @@ static rd_status s_format(struct jrun *r, struct jval in, struct jcall *c, struc
     return jrun_take_buf(r, &b, st, out);
 }
 
-enum char_class { CLASS_DIGIT = 1, CLASS_ALPHA = 2, CLASS_SPACE = 4, CLASS_LOWER = 8, CLASS_UPPER = 16, CLASS_ASCII = 32 };
+enum char_class {
+    CLASS_DIGIT = 1,
+    CLASS_ALPHA = 2,
+    CLASS_SPACE = 4,
+    CLASS_LOWER = 8,
+    CLASS_UPPER = 16,
+    CLASS_ASCII = 32
+};
 
 static int class_of(uint32_t cp)
 {
@@ -393,7 +456,7 @@ static rd_status pad(struct jrun *r, struct jval in, struct jcall *c, int side, 
     if (width > (int64_t)LIMIT_TEMPLATE_BYTES) return jrun_limit(r, "the padding is too wide");
     if ((st = jrun_pay(r, (uint64_t)width / 4)) != RD_OK) return st;
     total = width - n;
-    left = side < 0 ? 0 : side > 0 ? total : total / 2 + (total & width & 1);      /* center: as CPython rounds */
+    left = side < 0 ? 0 : side > 0 ? total : total / 2 + (total & width & 1); /* center: as CPython rounds */
     buf_init(&b);
     for (int64_t i = 0; i < left; i++) buf_append(&b, fill->s, fill->n);
     buf_append(&b, in.s->s, in.s->n);
@@ -401,9 +464,18 @@ static rd_status pad(struct jrun *r, struct jval in, struct jcall *c, int side, 
     return jrun_take_buf(r, &b, RD_OK, out);
 }
 
-static rd_status s_ljust(struct jrun *r, struct jval in, struct jcall *c, struct jval *out) { return pad(r, in, c, -1, out); }
-static rd_status s_rjust(struct jrun *r, struct jval in, struct jcall *c, struct jval *out) { return pad(r, in, c, 1, out); }
-static rd_status s_center(struct jrun *r, struct jval in, struct jcall *c, struct jval *out) { return pad(r, in, c, 0, out); }
+static rd_status s_ljust(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    return pad(r, in, c, -1, out);
+}
+static rd_status s_rjust(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    return pad(r, in, c, 1, out);
+}
+static rd_status s_center(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    return pad(r, in, c, 0, out);
+}
 
 static rd_status s_zfill(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
 {
@@ -411,7 +483,9 @@ static rd_status s_zfill(struct jrun *r, struct jval in, struct jcall *c, struct
     struct jval digits, zero, head, width = c->v[0];
     rd_status st;
 
-    if ((st = jval_str_view(r, in.s->s + sign, in.s->n - sign, &digits)) != RD_OK || (st = jval_str_view(r, "0", 1, &zero)) != RD_OK) return st;
+    if ((st = jval_str_view(r, in.s->s + sign, in.s->n - sign, &digits)) != RD_OK ||
+        (st = jval_str_view(r, "0", 1, &zero)) != RD_OK)
+        return st;
     if ((st = jval_str_view(r, in.s->s, sign, &head)) != RD_OK) return st;
     if (jval_is_int(width) && jval_to_int(width) > INT64_MIN) width = jval_int(jval_to_int(width) - sign);
     c->v[0] = width;
@@ -449,25 +523,60 @@ static rd_status partition(struct jrun *r, struct jval in, struct jcall *c, bool
     at = last ? find_last(s, s->n, sep) : jinja_find_bytes(s->s, s->n, 0, sep->s, sep->n);
     end = at == SIZE_MAX ? (last ? 0 : s->n) : at + sep->n;
     if (at == SIZE_MAX) at = end;
-    if ((st = push_part(r, out->list, s, 0, at)) != RD_OK || (st = push_part(r, out->list, s, at, end)) != RD_OK) return st;
+    if ((st = push_part(r, out->list, s, 0, at)) != RD_OK || (st = push_part(r, out->list, s, at, end)) != RD_OK)
+        return st;
     if ((st = jrun_pay(r, s->n / 16)) != RD_OK) return st;
     return push_part(r, out->list, s, end, s->n);
 }
 
-static rd_status s_partition(struct jrun *r, struct jval in, struct jcall *c, struct jval *out) { return partition(r, in, c, false, out); }
-static rd_status s_rpartition(struct jrun *r, struct jval in, struct jcall *c, struct jval *out) { return partition(r, in, c, true, out); }
+static rd_status s_partition(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    return partition(r, in, c, false, out);
+}
+static rd_status s_rpartition(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    return partition(r, in, c, true, out);
+}
 
 const struct jfilter jinja_str_methods[] = {
-    {"strip", s_strip, "chars"}, {"lstrip", s_lstrip, "chars"}, {"rstrip", s_rstrip, "chars"}, {"upper", s_upper, ""},
-    {"lower", s_lower, ""}, {"casefold", s_lower, ""}, {"title", s_title, ""}, {"capitalize", s_capitalize, ""},
-    {"swapcase", s_swapcase, ""}, {"split", s_split, "sep,maxsplit"}, {"rsplit", s_rsplit, "sep,maxsplit"},
-    {"splitlines", s_splitlines, "keepends"}, {"startswith", s_startswith, "prefix,start,end"},
-    {"endswith", s_endswith, "suffix,start,end"}, {"replace", s_replace, "old,new,count"}, {"find", s_find, "sub,start,end"},
-    {"rfind", s_rfind, "sub,start,end"}, {"index", s_index, "sub,start,end"}, {"rindex", s_rindex, "sub,start,end"},
-    {"count", s_count, "sub,start,end"}, {"join", s_join, "iterable"}, {"format", s_format, "*"}, {"isdigit", s_isdigit, ""},
-    {"isdecimal", s_isdigit, ""}, {"isnumeric", s_isdigit, ""}, {"isalpha", s_isalpha, ""}, {"isalnum", s_isalnum, ""},
-    {"isspace", s_isspace, ""}, {"islower", s_islower, ""}, {"isupper", s_isupper, ""}, {"isascii", s_isascii, ""},
-    {"ljust", s_ljust, "width,fillchar"}, {"rjust", s_rjust, "width,fillchar"}, {"center", s_center, "width,fillchar"},
-    {"zfill", s_zfill, "width"}, {"removeprefix", s_removeprefix, "prefix"}, {"removesuffix", s_removesuffix, "suffix"},
-    {"partition", s_partition, "sep"}, {"rpartition", s_rpartition, "sep"}, {NULL, NULL, NULL},
+    {"strip", s_strip, "chars"},
+    {"lstrip", s_lstrip, "chars"},
+    {"rstrip", s_rstrip, "chars"},
+    {"upper", s_upper, ""},
+    {"lower", s_lower, ""},
+    {"casefold", s_lower, ""},
+    {"title", s_title, ""},
+    {"capitalize", s_capitalize, ""},
+    {"swapcase", s_swapcase, ""},
+    {"split", s_split, "sep,maxsplit"},
+    {"rsplit", s_rsplit, "sep,maxsplit"},
+    {"splitlines", s_splitlines, "keepends"},
+    {"startswith", s_startswith, "prefix,start,end"},
+    {"endswith", s_endswith, "suffix,start,end"},
+    {"replace", s_replace, "old,new,count"},
+    {"find", s_find, "sub,start,end"},
+    {"rfind", s_rfind, "sub,start,end"},
+    {"index", s_index, "sub,start,end"},
+    {"rindex", s_rindex, "sub,start,end"},
+    {"count", s_count, "sub,start,end"},
+    {"join", s_join, "iterable"},
+    {"format", s_format, "*"},
+    {"isdigit", s_isdigit, ""},
+    {"isdecimal", s_isdigit, ""},
+    {"isnumeric", s_isdigit, ""},
+    {"isalpha", s_isalpha, ""},
+    {"isalnum", s_isalnum, ""},
+    {"isspace", s_isspace, ""},
+    {"islower", s_islower, ""},
+    {"isupper", s_isupper, ""},
+    {"isascii", s_isascii, ""},
+    {"ljust", s_ljust, "width,fillchar"},
+    {"rjust", s_rjust, "width,fillchar"},
+    {"center", s_center, "width,fillchar"},
+    {"zfill", s_zfill, "width"},
+    {"removeprefix", s_removeprefix, "prefix"},
+    {"removesuffix", s_removesuffix, "suffix"},
+    {"partition", s_partition, "sep"},
+    {"rpartition", s_rpartition, "sep"},
+    {NULL, NULL, NULL},
 };

@@ -24,8 +24,8 @@ uint32_t jinja_next_cp(const char *s, size_t n, size_t *i)
 bool jinja_is_space(uint32_t cp)
 {
     if (cp < 0x80) return cp == ' ' || (cp >= 9 && cp <= 13) || (cp >= 0x1C && cp <= 0x1F);
-    return cp == 0x85 || cp == 0xA0 || cp == 0x1680 || (cp >= 0x2000 && cp <= 0x200A) || cp == 0x2028 || cp == 0x2029 || cp == 0x202F ||
-           cp == 0x205F || cp == 0x3000;
+    return cp == 0x85 || cp == 0xA0 || cp == 0x1680 || (cp >= 0x2000 && cp <= 0x200A) || cp == 0x2028 || cp == 0x2029 ||
+           cp == 0x202F || cp == 0x205F || cp == 0x3000;
 }
 
 size_t jinja_find_bytes(const char *s, size_t n, size_t from, const char *needle, size_t n_needle)
@@ -50,11 +50,20 @@ static void put_case(struct buf *b, uint32_t cp, enum jcase how)
     char text[UTF8_MAX_BYTES];
     utf8proc_int32_t c = (utf8proc_int32_t)cp;
 
-    if (cp == 0xDF && how == CASE_UPPER) { buf_puts(b, "SS"); return; }     /* the one common letter that grows */
-    if (cp == 0xDF && how == CASE_TITLE) { buf_puts(b, "Ss"); return; }
-    if (how == CASE_LOWER) c = utf8proc_tolower(c);
-    else if (how == CASE_UPPER) c = utf8proc_toupper(c);
-    else c = utf8proc_totitle(c);
+    if (cp == 0xDF && how == CASE_UPPER) {
+        buf_puts(b, "SS");
+        return;
+    } /* the one common letter that grows */
+    if (cp == 0xDF && how == CASE_TITLE) {
+        buf_puts(b, "Ss");
+        return;
+    }
+    if (how == CASE_LOWER)
+        c = utf8proc_tolower(c);
+    else if (how == CASE_UPPER)
+        c = utf8proc_toupper(c);
+    else
+        c = utf8proc_totitle(c);
     buf_append(b, text, (size_t)utf8_encode((uint32_t)c, text));
 }
 
@@ -62,7 +71,7 @@ rd_status jinja_case(struct jrun *r, struct jstr *s, enum jcase how, struct jval
 {
     struct buf b;
     bool inside = false;
-    rd_status st = jrun_pay(r, s->n / 4);           /* tables per code point */
+    rd_status st = jrun_pay(r, s->n / 2); /* tables per code point */
 
     buf_init(&b);
     b.limit = LIMIT_TEMPLATE_OUTPUT;
@@ -75,7 +84,8 @@ rd_status jinja_case(struct jrun *r, struct jstr *s, enum jcase how, struct jval
             continue;
         }
         if (how == CASE_CAPITALIZE || how == CASE_TITLE) one = inside ? CASE_LOWER : CASE_TITLE;
-        if (how == CASE_SWAP) one = utf8proc_category((utf8proc_int32_t)cp) == UTF8PROC_CATEGORY_LU ? CASE_LOWER : CASE_UPPER;
+        if (how == CASE_SWAP)
+            one = utf8proc_category((utf8proc_int32_t)cp) == UTF8PROC_CATEGORY_LU ? CASE_LOWER : CASE_UPPER;
         inside = how == CASE_TITLE ? is_cased(cp) : true;
         put_case(&b, cp, one);
     }
@@ -112,7 +122,8 @@ rd_status jinja_strip(struct jrun *r, struct jstr *s, struct jstr *chars, int si
     return jval_str_view(r, s->s + from, end - from, out);
 }
 
-rd_status jinja_replace(struct jrun *r, struct jstr *s, struct jstr *old, struct jstr *new_text, int64_t count, struct jval *out)
+rd_status jinja_replace(struct jrun *r, struct jstr *s, struct jstr *old, struct jstr *new_text, int64_t count,
+                        struct jval *out)
 {
     struct buf b;
     size_t from = 0, at;
@@ -128,7 +139,7 @@ rd_status jinja_replace(struct jrun *r, struct jstr *s, struct jstr *old, struct
         st = b.failed ? RD_OK : jrun_pay(r, new_text->n / 64 + 1);
         from = at + old->n;
         if (old->n) continue;
-        if (from >= s->n) {                         /* an empty pattern stands before each character and at the end */
+        if (from >= s->n) { /* an empty pattern stands before each character and at the end */
             from = s->n;
             break;
         }
@@ -141,14 +152,19 @@ rd_status jinja_replace(struct jrun *r, struct jstr *s, struct jstr *old, struct
 
 /* ---- % formatting ---- */
 
-struct spec { bool left, plus, space, zero, alt; int width, precision; char type; };
+struct spec {
+    bool left, plus, space, zero, alt;
+    int width, precision;
+    char type;
+};
 
 /* One number at *i, bounded; -1 when there is none. */
 static int take_number(const struct jstr *f, size_t *i)
 {
     int v = -1;
 
-    while (*i < f->n && f->s[*i] >= '0' && f->s[*i] <= '9' && v < 100000) v = (v < 0 ? 0 : v) * 10 + (f->s[(*i)++] - '0');
+    while (*i < f->n && f->s[*i] >= '0' && f->s[*i] <= '9' && v < 100000)
+        v = (v < 0 ? 0 : v) * 10 + (f->s[(*i)++] - '0');
     return v;
 }
 
@@ -174,19 +190,24 @@ static rd_status put_number(struct jrun *r, struct buf *b, const struct spec *p,
     int64_t i;
 
     if (v.kind == J_UNDEF) return jrun_undefined(r, v);
-    if (!jval_is_number(v)) return jrun_fail(r, "%%%c format: a real number is required, not %s", p->type, jval_type_name(v));
+    if (!jval_is_number(v))
+        return jrun_fail(r, "%%%c format: a real number is required, not %s", p->type, jval_type_name(v));
     if (strchr("eEfFgG", p->type)) {
         snprintf(format, sizeof(format), "%%%s%s.*%c", p->plus ? "+" : p->space ? " " : "", p->alt ? "#" : "", p->type);
         n = snprintf(text, sizeof(text), format, precision, jval_to_float(v));
     } else {
         if (v.kind == J_FLOAT && !(fabs(v.f) < 9e18)) return jrun_fail(r, "the number is too large for %%%c", p->type);
-        if (v.kind == J_FLOAT && strchr("xXo", p->type)) return jrun_fail(r, "%%%c format: an integer is required, not float", p->type);
+        if (v.kind == J_FLOAT && strchr("xXo", p->type))
+            return jrun_fail(r, "%%%c format: an integer is required, not float", p->type);
         i = v.kind == J_FLOAT ? (int64_t)v.f : jval_to_int(v);
         if (p->type == 'x' || p->type == 'X' || p->type == 'o') {
             uint64_t u = i < 0 ? 0 - (uint64_t)i : (uint64_t)i;
             const char *prefix = !p->alt ? "" : p->type == 'o' ? "0o" : p->type == 'x' ? "0x" : "0X";
-            n = snprintf(text, sizeof(text), p->type == 'x' ? "%s%s%llx" : p->type == 'X' ? "%s%s%llX" : "%s%s%llo", i < 0 ? "-" : "", prefix,
-                         (unsigned long long)u);
+            n = snprintf(text, sizeof(text),
+                         p->type == 'x'   ? "%s%s%llx"
+                         : p->type == 'X' ? "%s%s%llX"
+                                          : "%s%s%llo",
+                         i < 0 ? "-" : "", prefix, (unsigned long long)u);
         } else {
             n = snprintf(text, sizeof(text), p->plus ? "%+lld" : p->space ? "% lld" : "%lld", (long long)i);
         }
@@ -203,21 +224,39 @@ static rd_status put_conversion(struct jrun *r, struct buf *b, const struct spec
     rd_status st;
 
     switch (p->type) {
-    case 'd': case 'i': case 'u': case 'x': case 'X': case 'o': case 'e': case 'E': case 'f': case 'F': case 'g': case 'G':
+    case 'd':
+    case 'i':
+    case 'u':
+    case 'x':
+    case 'X':
+    case 'o':
+    case 'e':
+    case 'E':
+    case 'f':
+    case 'F':
+    case 'g':
+    case 'G':
         return put_number(r, b, p, v);
     case 'c':
         if (jval_is_int(v)) {
             char text[UTF8_MAX_BYTES];
             if (jval_to_int(v) < 0 || jval_to_int(v) > 0x10FFFF) return jrun_fail(r, "%%c needs a character");
-            if ((st = jval_str(r, text, (size_t)utf8_encode((uint32_t)jval_to_int(v), text), &chars)) != RD_OK) return st;
+            if ((st = jval_str(r, text, (size_t)utf8_encode((uint32_t)jval_to_int(v), text), &chars)) != RD_OK)
+                return st;
             v = chars;
         }
         if (v.kind != J_STR || jstr_n_chars(r, v.s) != 1) return jrun_fail(r, "%%c requires int or char");
         s = v.s;
         break;
-    case 's': if ((st = jval_to_str(r, v, &s)) != RD_OK) return st; break;
-    case 'r': case 'a': if ((st = jval_repr(r, v, &s)) != RD_OK) return st; break;
-    default: return jrun_fail(r, "unsupported format character '%c'", p->type >= 32 && p->type < 127 ? p->type : '?');
+    case 's':
+        if ((st = jval_to_str(r, v, &s)) != RD_OK) return st;
+        break;
+    case 'r':
+    case 'a':
+        if ((st = jval_repr(r, v, &s)) != RD_OK) return st;
+        break;
+    default:
+        return jrun_fail(r, "unsupported format character '%c'", p->type >= 32 && p->type < 127 ? p->type : '?');
     }
     n = jstr_n_chars(r, s);
     if (p->precision >= 0 && (size_t)p->precision < n) n = (size_t)p->precision;
@@ -255,7 +294,8 @@ static rd_status next_arg(struct jrun *r, const struct jargs *args, size_t *used
     return RD_OK;
 }
 
-static rd_status put_spec(struct jrun *r, struct buf *b, struct jstr *f, size_t *i, const struct jargs *args, size_t *used)
+static rd_status put_spec(struct jrun *r, struct buf *b, struct jstr *f, size_t *i, const struct jargs *args,
+                          size_t *used)
 {
     struct spec p = {.precision = -1};
     struct jval v = {.kind = J_MISSING};

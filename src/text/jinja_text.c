@@ -1,4 +1,5 @@
-/* text/jinja_text.c - values to text as Python writes them (str, repr, json.dumps, HTML escapes), and JSON to values. */
+/* text/jinja_text.c - values to text as Python writes them (str, repr, json.dumps, HTML escapes), and JSON to values.
+ */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,7 +22,7 @@ size_t jinja_format_double(double f, char *out)
     for (int precision = 0; precision < 17; precision++) {
         snprintf(text, sizeof(text), "%.*e", precision, f);
         for (char *c = text; *c; c++)
-            if (*c == ',') *c = '.';                /* a host's locale */
+            if (*c == ',') *c = '.'; /* a host's locale */
         if (parse_f64(text, strlen(text), &back) && back == f) break;
     }
     exponent = atoi(strchr(text, 'e') + 1);
@@ -56,10 +57,18 @@ static void put_double(struct buf *b, double f)
 static bool is_printable(uint32_t cp)
 {
     switch (utf8proc_category((utf8proc_int32_t)cp)) {
-    case UTF8PROC_CATEGORY_CC: case UTF8PROC_CATEGORY_CF: case UTF8PROC_CATEGORY_CS: case UTF8PROC_CATEGORY_CO: case UTF8PROC_CATEGORY_CN:
-    case UTF8PROC_CATEGORY_ZL: case UTF8PROC_CATEGORY_ZP: return false;
-    case UTF8PROC_CATEGORY_ZS: return cp == ' ';
-    default: return true;
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+        return false;
+    case UTF8PROC_CATEGORY_ZS:
+        return cp == ' ';
+    default:
+        return true;
     }
 }
 
@@ -71,20 +80,28 @@ static void put_str_repr(struct buf *b, const struct jstr *s)
     buf_putc(b, quote);
     for (size_t i = 0, from = 0; i < s->n; from = i) {
         uint32_t cp = jinja_next_cp(s->s, s->n, &i);
-        if (cp == (uint32_t)quote || cp == '\\') buf_printf(b, "\\%c", (int)cp);
-        else if (cp == '\n') buf_puts(b, "\\n");
-        else if (cp == '\r') buf_puts(b, "\\r");
-        else if (cp == '\t') buf_puts(b, "\\t");
-        else if (is_printable(cp)) buf_append(b, s->s + from, i - from);
-        else if (cp < 0x100) buf_printf(b, "\\x%02x", cp);
-        else buf_printf(b, cp < 0x10000 ? "\\u%04x" : "\\U%08x", cp);
+        if (cp == (uint32_t)quote || cp == '\\')
+            buf_printf(b, "\\%c", (int)cp);
+        else if (cp == '\n')
+            buf_puts(b, "\\n");
+        else if (cp == '\r')
+            buf_puts(b, "\\r");
+        else if (cp == '\t')
+            buf_puts(b, "\\t");
+        else if (is_printable(cp))
+            buf_append(b, s->s + from, i - from);
+        else if (cp < 0x100)
+            buf_printf(b, "\\x%02x", cp);
+        else
+            buf_printf(b, cp < 0x10000 ? "\\u%04x" : "\\U%08x", cp);
     }
     buf_putc(b, quote);
 }
 
 static rd_status put_repr(struct jrun *r, struct buf *b, struct jval v);
 
-static rd_status put_items(struct jrun *r, struct buf *b, const struct jval *items, size_t n, const char *open, const char *close)
+static rd_status put_items(struct jrun *r, struct buf *b, const struct jval *items, size_t n, const char *open,
+                           const char *close)
 {
     rd_status st = RD_OK;
 
@@ -119,24 +136,33 @@ static rd_status put_object(struct jrun *r, struct buf *b, struct jval v)
 
     if (st != RD_OK) return st;
     switch (v.kind) {
-    case J_LIST: st = put_items(r, b, v.list->items, v.list->n, "[", "]"); break;
-    case J_TUPLE: st = put_items(r, b, v.list->items, v.list->n, "(", v.list->n == 1 ? ",)" : ")"); break;
+    case J_LIST:
+        st = put_items(r, b, v.list->items, v.list->n, "[", "]");
+        break;
+    case J_TUPLE:
+        st = put_items(r, b, v.list->items, v.list->n, "(", v.list->n == 1 ? ",)" : ")");
+        break;
     case J_VIEW:
         view = v.list->view == 'k' ? "dict_keys([" : v.list->view == 'v' ? "dict_values([" : "dict_items([";
         st = put_items(r, b, v.list->items, v.list->n, view, "])");
         break;
-    case J_DICT: st = put_dict(r, b, v.dict); break;
+    case J_DICT:
+        st = put_dict(r, b, v.dict);
+        break;
     case J_NAMESPACE:
         buf_puts(b, "<Namespace ");
         st = put_dict(r, b, v.dict);
         buf_putc(b, '>');
         break;
     case J_RANGE:
-        buf_printf(b, "range(%lld, %lld", (long long)v.range->start, (long long)(v.range->start + v.range->n * v.range->step));
+        buf_printf(b, "range(%lld, %lld", (long long)v.range->start,
+                   (long long)(v.range->start + v.range->n * v.range->step));
         if (v.range->step != 1) buf_printf(b, ", %lld", (long long)v.range->step);
         buf_putc(b, ')');
         break;
-    default: buf_printf(b, "<%s>", jval_type_name(v)); break;
+    default:
+        buf_printf(b, "<%s>", jval_type_name(v));
+        break;
     }
     r->calls--;
     return st;
@@ -144,22 +170,34 @@ static rd_status put_object(struct jrun *r, struct buf *b, struct jval v)
 
 static rd_status put_repr(struct jrun *r, struct buf *b, struct jval v)
 {
-    rd_status st = jrun_pay(r, 1 + (v.kind == J_STR ? v.s->n / 16 : 0));
+    rd_status st = jrun_pay(r, 2 + (v.kind == J_STR ? v.s->n / 16 : 0));
 
     if (st != RD_OK) return st;
     switch (v.kind) {
-    case J_MISSING: break;
-    case J_UNDEF: buf_puts(b, "Undefined"); break;
-    case J_NONE: buf_puts(b, "None"); break;
-    case J_BOOL: buf_puts(b, v.b ? "True" : "False"); break;
-    case J_INT: buf_printf(b, "%lld", (long long)v.i); break;
-    case J_FLOAT: put_double(b, v.f); break;
+    case J_MISSING:
+        break;
+    case J_UNDEF:
+        buf_puts(b, "Undefined");
+        break;
+    case J_NONE:
+        buf_puts(b, "None");
+        break;
+    case J_BOOL:
+        buf_puts(b, v.b ? "True" : "False");
+        break;
+    case J_INT:
+        buf_printf(b, "%lld", (long long)v.i);
+        break;
+    case J_FLOAT:
+        put_double(b, v.f);
+        break;
     case J_STR:
         if (v.s->safe) buf_puts(b, "Markup(");
         put_str_repr(b, v.s);
         if (v.s->safe) buf_putc(b, ')');
         break;
-    default: return put_object(r, b, v);
+    default:
+        return put_object(r, b, v);
     }
     return RD_OK;
 }
@@ -197,7 +235,7 @@ struct json_writer {
     struct jrun *r;
     struct buf *b;
     const struct jjson_style *style;
-    struct jstr indent;                  /* when has_indent: one level */
+    struct jstr indent; /* when has_indent: one level */
     bool has_indent;
     struct jstr item_sep, key_sep;
     uint32_t depth;
@@ -213,12 +251,18 @@ static void put_json_str(struct json_writer *w, const struct jstr *s)
     buf_putc(w->b, '"');
     for (size_t i = 0, from = 0; i < s->n; from = i) {
         uint32_t cp = jinja_next_cp(s->s, s->n, &i);
-        if (cp == '"' || cp == '\\') buf_printf(w->b, "\\%c", (int)cp);
-        else if (cp >= 8 && cp <= 13 && cp != 11) buf_puts(w->b, names[cp - 8]);
-        else if (cp < 0x20) buf_printf(w->b, "\\u%04x", cp);
-        else if (cp < 0x7F || !w->style->ascii) buf_append(w->b, s->s + from, i - from);
-        else if (cp < 0x10000) buf_printf(w->b, "\\u%04x", cp);
-        else buf_printf(w->b, "\\u%04x\\u%04x", 0xD800 + ((cp - 0x10000) >> 10), 0xDC00 + ((cp - 0x10000) & 0x3FF));
+        if (cp == '"' || cp == '\\')
+            buf_printf(w->b, "\\%c", (int)cp);
+        else if (cp >= 8 && cp <= 13 && cp != 11)
+            buf_puts(w->b, names[cp - 8]);
+        else if (cp < 0x20)
+            buf_printf(w->b, "\\u%04x", cp);
+        else if (cp < 0x7F || !w->style->ascii)
+            buf_append(w->b, s->s + from, i - from);
+        else if (cp < 0x10000)
+            buf_printf(w->b, "\\u%04x", cp);
+        else
+            buf_printf(w->b, "\\u%04x\\u%04x", 0xD800 + ((cp - 0x10000) >> 10), 0xDC00 + ((cp - 0x10000) & 0x3FF));
     }
     buf_putc(w->b, '"');
 }
@@ -302,25 +346,39 @@ static rd_status put_json_list(struct json_writer *w, const struct jlist *l)
 
 static rd_status put_json(struct json_writer *w, struct jval v)
 {
-    rd_status st = jrun_pay(w->r, 1 + (v.kind == J_STR ? v.s->n / 16 : 0));
+    rd_status st = jrun_pay(w->r, 2 + (v.kind == J_STR ? v.s->n / 16 : 0));
 
     if (st != RD_OK) return st;
     switch (v.kind) {
-    case J_NONE: buf_puts(w->b, "null"); break;
-    case J_BOOL: buf_puts(w->b, v.b ? "true" : "false"); break;
-    case J_INT: buf_printf(w->b, "%lld", (long long)v.i); break;
-    case J_FLOAT:
-        if (isnan(v.f)) buf_puts(w->b, "NaN");
-        else if (isinf(v.f)) buf_puts(w->b, v.f < 0 ? "-Infinity" : "Infinity");
-        else put_double(w->b, v.f);
+    case J_NONE:
+        buf_puts(w->b, "null");
         break;
-    case J_STR: put_json_str(w, v.s); break;
-    case J_LIST: case J_TUPLE: case J_DICT:
+    case J_BOOL:
+        buf_puts(w->b, v.b ? "true" : "false");
+        break;
+    case J_INT:
+        buf_printf(w->b, "%lld", (long long)v.i);
+        break;
+    case J_FLOAT:
+        if (isnan(v.f))
+            buf_puts(w->b, "NaN");
+        else if (isinf(v.f))
+            buf_puts(w->b, v.f < 0 ? "-Infinity" : "Infinity");
+        else
+            put_double(w->b, v.f);
+        break;
+    case J_STR:
+        put_json_str(w, v.s);
+        break;
+    case J_LIST:
+    case J_TUPLE:
+    case J_DICT:
         if ((st = jrun_enter_call(w->r)) != RD_OK) return st;
         st = v.kind == J_DICT ? put_json_dict(w, v.dict) : put_json_list(w, v.list);
         w->r->calls--;
         return st;
-    default: return jrun_fail(w->r, "Object of type %s is not JSON serializable", jval_type_name(v));
+    default:
+        return jrun_fail(w->r, "Object of type %s is not JSON serializable", jval_type_name(v));
     }
     return RD_OK;
 }
@@ -328,7 +386,8 @@ static rd_status put_json(struct json_writer *w, struct jval v)
 rd_status jval_to_json(struct jrun *r, struct jval v, const struct jjson_style *style, struct jval *out)
 {
     struct buf b;
-    struct json_writer w = {.r = r, .b = &b, .style = style, .item_sep = {.s = ", ", .n = 2}, .key_sep = {.s = ": ", .n = 2}};
+    struct json_writer w = {
+        .r = r, .b = &b, .style = style, .item_sep = {.s = ", ", .n = 2}, .key_sep = {.s = ": ", .n = 2}};
     struct jval indent;
     int64_t n = 0;
     rd_status st;
@@ -337,7 +396,9 @@ rd_status jval_to_json(struct jrun *r, struct jval v, const struct jjson_style *
         n = jval_to_int(style->indent);
         if (n > 1000) return jrun_limit(r, "the indent is too wide");
         n = n < 0 ? 0 : n;
-        if ((st = jval_str(r, "", 0, &indent)) != RD_OK || (st = jrun_alloc(r, (size_t)n + 1, 1, &indent.s->s)) != RD_OK) return st;
+        if ((st = jval_str(r, "", 0, &indent)) != RD_OK ||
+            (st = jrun_alloc(r, (size_t)n + 1, 1, &indent.s->s)) != RD_OK)
+            return st;
         memset((char *)(uintptr_t)indent.s->s, ' ', (size_t)n);
         w.indent = (struct jstr){.s = indent.s->s, .n = (size_t)n};
         w.has_indent = true;
@@ -368,12 +429,24 @@ rd_status jval_escape(struct jrun *r, struct jval v, struct jval *out)
     b.limit = LIMIT_TEMPLATE_OUTPUT;
     for (size_t i = 0; i < s->n; i++) {
         switch (s->s[i]) {
-        case '&': buf_puts(&b, "&amp;"); break;
-        case '<': buf_puts(&b, "&lt;"); break;
-        case '>': buf_puts(&b, "&gt;"); break;
-        case '"': buf_puts(&b, "&#34;"); break;
-        case '\'': buf_puts(&b, "&#39;"); break;
-        default: buf_putc(&b, s->s[i]); break;
+        case '&':
+            buf_puts(&b, "&amp;");
+            break;
+        case '<':
+            buf_puts(&b, "&lt;");
+            break;
+        case '>':
+            buf_puts(&b, "&gt;");
+            break;
+        case '"':
+            buf_puts(&b, "&#34;");
+            break;
+        case '\'':
+            buf_puts(&b, "&#39;");
+            break;
+        default:
+            buf_putc(&b, s->s[i]);
+            break;
         }
     }
     st = jrun_take_buf(r, &b, jrun_pay(r, s->n / 8), out);
@@ -389,9 +462,11 @@ static rd_status object_from_json(struct jrun *r, const json_t *j, struct jval *
     rd_status st = jval_dict(r, out);
 
     if (st != RD_OK) return st;
-    json_object_foreach((json_t *)(uintptr_t)j, key, value) {
+    json_object_foreach((json_t *)(uintptr_t)j, key, value)
+    {
         if ((st = jval_str_view(r, key, strlen(key), &k)) != RD_OK || (st = jval_from_json(r, value, &v)) != RD_OK ||
-            (st = jdict_set(r, out->dict, k, v)) != RD_OK) return st;
+            (st = jdict_set(r, out->dict, k, v)) != RD_OK)
+            return st;
     }
     return RD_OK;
 }
@@ -404,12 +479,25 @@ rd_status jval_from_json(struct jrun *r, const json_t *j, struct jval *out)
 
     if (st != RD_OK) return st;
     switch (json_typeof(j)) {
-    case JSON_NULL: *out = jval_none(); break;
-    case JSON_TRUE: case JSON_FALSE: *out = jval_bool(json_is_true(j)); break;
-    case JSON_INTEGER: *out = jval_int(json_integer_value(j)); break;
-    case JSON_REAL: *out = jval_float(json_real_value(j)); break;
-    case JSON_STRING: st = jval_str_view(r, json_string_value(j), json_string_length(j), out); break;
-    case JSON_OBJECT: st = object_from_json(r, j, out); break;
+    case JSON_NULL:
+        *out = jval_none();
+        break;
+    case JSON_TRUE:
+    case JSON_FALSE:
+        *out = jval_bool(json_is_true(j));
+        break;
+    case JSON_INTEGER:
+        *out = jval_int(json_integer_value(j));
+        break;
+    case JSON_REAL:
+        *out = jval_float(json_real_value(j));
+        break;
+    case JSON_STRING:
+        st = jval_str_view(r, json_string_value(j), json_string_length(j), out);
+        break;
+    case JSON_OBJECT:
+        st = object_from_json(r, j, out);
+        break;
     case JSON_ARRAY:
         n = json_array_size(j);
         st = jval_list(r, J_LIST, n, out);

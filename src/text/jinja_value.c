@@ -73,7 +73,7 @@ rd_status jval_dict(struct jrun *r, struct jval *out)
 static uint32_t hash_bytes(const void *p, size_t n)
 {
     const unsigned char *s = p;
-    uint32_t h = 2166136261u;                       /* FNV-1a; collisions are paid for, probe by probe */
+    uint32_t h = 2166136261u; /* FNV-1a; collisions are paid for, probe by probe */
 
     for (size_t i = 0; i < n; i++) h = (h ^ s[i]) * 16777619u;
     return h ? h : 1;
@@ -93,10 +93,21 @@ static rd_status hash_value(struct jrun *r, struct jval v, uint32_t *out)
 
     if (v.kind == J_FLOAT && v.f >= -9e18 && v.f <= 9e18 && v.f == floor(v.f)) v = jval_int((int64_t)v.f);
     switch (v.kind) {
-    case J_STR: *out = jstr_hash(v.s); return jrun_pay(r, v.s->n / 32 + 1);
-    case J_NONE: case J_UNDEF: *out = 7; return RD_OK;
-    case J_BOOL: case J_INT: v = jval_int(jval_to_int(v)); *out = hash_bytes(&v.i, sizeof(v.i)); return RD_OK;
-    case J_FLOAT: *out = hash_bytes(&v.f, sizeof(v.f)); return RD_OK;
+    case J_STR:
+        *out = jstr_hash(v.s);
+        return jrun_pay(r, v.s->n / 32 + 1);
+    case J_NONE:
+    case J_UNDEF:
+        *out = 7;
+        return RD_OK;
+    case J_BOOL:
+    case J_INT:
+        v = jval_int(jval_to_int(v));
+        *out = hash_bytes(&v.i, sizeof(v.i));
+        return RD_OK;
+    case J_FLOAT:
+        *out = hash_bytes(&v.f, sizeof(v.f));
+        return RD_OK;
     case J_TUPLE:
         *out = 99;
         if ((st = jrun_enter_call(r)) != RD_OK) return st;
@@ -106,8 +117,12 @@ static rd_status hash_value(struct jrun *r, struct jval v, uint32_t *out)
         }
         r->calls--;
         return jrun_pay(r, v.list->n);
-    case J_LIST: case J_DICT: return jrun_fail(r, "unhashable type: '%s'", jval_type_name(v));
-    default: *out = hash_bytes(&v.s, sizeof(v.s)); return RD_OK;
+    case J_LIST:
+    case J_DICT:
+        return jrun_fail(r, "unhashable type: '%s'", jval_type_name(v));
+    default:
+        *out = hash_bytes(&v.s, sizeof(v.s));
+        return RD_OK;
     }
 }
 
@@ -197,29 +212,44 @@ void jdict_remove(struct jdict *d, struct jentry *e)
 
     memmove(e, e + 1, (d->n - k - 1) * sizeof(*e));
     d->n--;
-    d->n_index = 0;                                 /* the next search makes a new index */
+    d->n_index = 0; /* the next search makes a new index */
     d->index = NULL;
 }
 
 bool jval_truth(struct jval v)
 {
     switch (v.kind) {
-    case J_MISSING: case J_UNDEF: case J_NONE: return false;
-    case J_BOOL: return v.b;
-    case J_INT: return v.i != 0;
-    case J_FLOAT: return v.f != 0;
-    case J_STR: return v.s->n > 0;
-    case J_LIST: case J_TUPLE: case J_VIEW: return v.list->n > 0;
-    case J_DICT: return v.dict->n > 0;
-    case J_RANGE: return v.range->n > 0;
-    default: return true;
+    case J_MISSING:
+    case J_UNDEF:
+    case J_NONE:
+        return false;
+    case J_BOOL:
+        return v.b;
+    case J_INT:
+        return v.i != 0;
+    case J_FLOAT:
+        return v.f != 0;
+    case J_STR:
+        return v.s->n > 0;
+    case J_LIST:
+    case J_TUPLE:
+    case J_VIEW:
+        return v.list->n > 0;
+    case J_DICT:
+        return v.dict->n > 0;
+    case J_RANGE:
+        return v.range->n > 0;
+    default:
+        return true;
     }
 }
 
 const char *jval_type_name(struct jval v)
 {
-    static const char *const names[] = {"missing", "Undefined", "NoneType", "bool", "int", "float", "str", "list", "tuple", "dict_view",
-        "generator", "dict", "range", "Namespace", "LoopContext", "Macro", "function", "method", "Cycler", "Joiner"};
+    static const char *const names[] = {"missing",   "Undefined", "NoneType", "bool",      "int",
+                                        "float",     "str",       "list",     "tuple",     "dict_view",
+                                        "generator", "dict",      "range",    "Namespace", "LoopContext",
+                                        "Macro",     "function",  "method",   "Cycler",    "Joiner"};
 
     return names[v.kind];
 }
@@ -230,7 +260,7 @@ size_t jstr_n_chars(struct jrun *r, struct jstr *s)
         size_t n = 0;
         for (size_t i = 0; i < s->n; n++) jinja_next_cp(s->s, s->n, &i);
         s->n_chars = n;
-        if (r) r->fuel -= r->fuel < s->n / 16 ? r->fuel : s->n / 16;
+        if (r) r->fuel -= r->fuel < s->n / 8 ? r->fuel : s->n / 8;
     }
     return s->n_chars;
 }
@@ -241,7 +271,7 @@ size_t jstr_offset(struct jrun *r, struct jstr *s, size_t i)
 
     if (jstr_n_chars(r, s) == s->n) return i;
     for (size_t k = 0; k < i && at < s->n; k++) jinja_next_cp(s->s, s->n, &at);
-    r->fuel -= r->fuel < at / 16 ? r->fuel : at / 16;
+    r->fuel -= r->fuel < at / 8 ? r->fuel : at / 8;
     return at;
 }
 
@@ -268,9 +298,14 @@ rd_status jval_iterate(struct jrun *r, struct jval v, struct jval **items, size_
     *items = NULL;
     *n = 0;
     switch (v.kind) {
-    case J_UNDEF: return RD_OK;
-    case J_STR: return iterate_str(r, v.s, items, n);
-    case J_GEN: case J_LIST: case J_TUPLE: case J_VIEW:
+    case J_UNDEF:
+        return RD_OK;
+    case J_STR:
+        return iterate_str(r, v.s, items, n);
+    case J_GEN:
+    case J_LIST:
+    case J_TUPLE:
+    case J_VIEW:
         *items = v.list->items;
         *n = v.list->n;
         if (v.kind == J_GEN) v.list->n = 0;
@@ -285,20 +320,36 @@ rd_status jval_iterate(struct jrun *r, struct jval v, struct jval **items, size_
         for (int64_t i = 0; i < v.range->n; i++) (*items)[i] = jval_int(v.range->start + i * v.range->step);
         *n = (size_t)v.range->n;
         return RD_OK;
-    default: return jrun_fail(r, "'%s' object is not iterable", jval_type_name(v));
+    default:
+        return jrun_fail(r, "'%s' object is not iterable", jval_type_name(v));
     }
 }
 
 rd_status jval_length(struct jrun *r, struct jval v, size_t *n)
 {
     switch (v.kind) {
-    case J_UNDEF: *n = 0; return RD_OK;
-    case J_STR: *n = jstr_n_chars(r, v.s); return RD_OK;
-    case J_LIST: case J_TUPLE: case J_VIEW: *n = v.list->n; return RD_OK;
-    case J_DICT: *n = v.dict->n; return RD_OK;
-    case J_RANGE: *n = (size_t)v.range->n; return RD_OK;
-    case J_LOOP: *n = v.loop->n; return RD_OK;
-    default: return jrun_fail(r, "object of type '%s' has no len()", jval_type_name(v));
+    case J_UNDEF:
+        *n = 0;
+        return RD_OK;
+    case J_STR:
+        *n = jstr_n_chars(r, v.s);
+        return RD_OK;
+    case J_LIST:
+    case J_TUPLE:
+    case J_VIEW:
+        *n = v.list->n;
+        return RD_OK;
+    case J_DICT:
+        *n = v.dict->n;
+        return RD_OK;
+    case J_RANGE:
+        *n = (size_t)v.range->n;
+        return RD_OK;
+    case J_LOOP:
+        *n = v.loop->n;
+        return RD_OK;
+    default:
+        return jrun_fail(r, "object of type '%s' has no len()", jval_type_name(v));
     }
 }
 
@@ -307,7 +358,8 @@ static rd_status equal_lists(struct jrun *r, const struct jlist *a, const struct
     rd_status st = RD_OK;
 
     *out = a->n == b->n;
-    for (size_t i = 0; st == RD_OK && *out && i < a->n && i < b->n; i++) st = jval_equal(r, a->items[i], b->items[i], out);
+    for (size_t i = 0; st == RD_OK && *out && i < a->n && i < b->n; i++)
+        st = jval_equal(r, a->items[i], b->items[i], out);
     return st;
 }
 
@@ -319,8 +371,10 @@ static rd_status equal_dicts(struct jrun *r, struct jdict *a, struct jdict *b, b
     for (size_t i = 0; st == RD_OK && *out && i < a->n; i++) {
         struct jentry *e;
         if ((st = jdict_find(r, b, a->entries[i].key, &e)) != RD_OK) return st;
-        if (!e) *out = false;
-        else st = jval_equal(r, a->entries[i].value, e->value, out);
+        if (!e)
+            *out = false;
+        else
+            st = jval_equal(r, a->entries[i].value, e->value, out);
     }
     return st;
 }
@@ -347,9 +401,10 @@ rd_status jval_equal(struct jrun *r, struct jval a, struct jval b, bool *out)
         r->calls--;
         return st;
     } else if (a.kind == J_RANGE) {
-        *out = a.range->n == b.range->n && (a.range->n == 0 || (a.range->start == b.range->start && a.range->step == b.range->step));
+        *out = a.range->n == b.range->n &&
+               (a.range->n == 0 || (a.range->start == b.range->start && a.range->step == b.range->step));
     } else {
-        *out = a.s == b.s;                          /* the same object */
+        *out = a.s == b.s; /* the same object */
     }
     return RD_OK;
 }
@@ -367,7 +422,7 @@ rd_status jval_compare(struct jrun *r, struct jval a, struct jval b, const char 
         *out = (x > y) - (x < y);
     } else if (jval_is_number(a) && jval_is_number(b)) {
         double x = jval_to_float(a), y = jval_to_float(b);
-        *out = isnan(x) || isnan(y) ? 2 : (x > y) - (x < y);        /* 2: neither */
+        *out = isnan(x) || isnan(y) ? 2 : (x > y) - (x < y); /* 2: neither */
     } else if (a.kind == J_STR && b.kind == J_STR) {
         size_t n = a.s->n < b.s->n ? a.s->n : b.s->n;
         int c = memcmp(a.s->s, b.s->s, n);
@@ -385,7 +440,8 @@ rd_status jval_compare(struct jrun *r, struct jval a, struct jval b, const char 
         r->calls--;
         *out = (a.list->n > b.list->n) - (a.list->n < b.list->n);
     } else {
-        return jrun_fail(r, "'%s' not supported between instances of '%s' and '%s'", op, jval_type_name(a), jval_type_name(b));
+        return jrun_fail(r, "'%s' not supported between instances of '%s' and '%s'", op, jval_type_name(a),
+                         jval_type_name(b));
     }
     return RD_OK;
 }
@@ -399,7 +455,8 @@ rd_status jval_contains(struct jrun *r, struct jval container, struct jval item,
 
     *out = false;
     if (container.kind == J_STR) {
-        if (item.kind != J_STR) return jrun_fail(r, "'in <string>' requires string as left operand, not %s", jval_type_name(item));
+        if (item.kind != J_STR)
+            return jrun_fail(r, "'in <string>' requires string as left operand, not %s", jval_type_name(item));
         *out = jinja_find_bytes(container.s->s, container.s->n, 0, item.s->s, item.s->n) != SIZE_MAX;
         return jrun_pay(r, container.s->n / 16);
     }

@@ -7,20 +7,25 @@
 
 static bool same(const struct chat_template *t, json_t *conversation, json_t *expected, char *why, size_t cap)
 {
-    struct chat_input in = {.messages = json_object_get(conversation, "messages"), .tools = json_object_get(conversation, "tools"),
-                            .kwargs = json_object_get(conversation, "kwargs"), .now_s = 1700000000,
-                            .add_generation_prompt = json_is_true(json_object_get(conversation, "add_generation_prompt"))};
+    struct chat_input in = {.messages = json_object_get(conversation, "messages"),
+                            .tools = json_object_get(conversation, "tools"),
+                            .kwargs = json_object_get(conversation, "kwargs"),
+                            .now_s = 1700000000,
+                            .add_generation_prompt =
+                                json_is_true(json_object_get(conversation, "add_generation_prompt"))};
     json_t *want = json_object_get(expected, "e");
     struct rd_error err = {0};
     char *text = NULL;
     size_t n = 0;
     rd_status st = chat_template_render(t, &in, &text, &n, &err);
-    bool ok = want ? st == RD_OK && n == json_string_length(want) && !memcmp(text, json_string_value(want), n) : st == RD_E_TEMPLATE;
+    bool ok = want ? st == RD_OK && n == json_string_length(want) && !memcmp(text, json_string_value(want), n)
+                   : st == RD_E_TEMPLATE;
 
     if (!ok) {
         size_t at = 0;
         while (want && text && at < n && at < json_string_length(want) && text[at] == json_string_value(want)[at]) at++;
-        snprintf(why, cap, "%s at byte %zu: \"%.60s\", wanted \"%.60s\"", st == RD_OK ? "text" : err.text, at, text ? text + at : "",
+        snprintf(why, cap, "%s at byte %zu: \"%.60s\", wanted \"%.60s\"", st == RD_OK ? "text" : err.text, at,
+                 text ? text + at : "",
                  want ? json_string_value(want) + at : json_string_value(json_object_get(expected, "error")));
     }
     mem_free(text);
@@ -38,7 +43,8 @@ int template_golden_differences(const char *golden_path, const char *conversatio
 
     *n = json_array_size(expected);
     if (*n == 0 || *n != json_array_size(conversations)) goto out;
-    if (chat_template_create(json_string_value(source), json_string_length(source), json_string_value(json_object_get(golden, "bos")),
+    if (chat_template_create(json_string_value(source), json_string_length(source),
+                             json_string_value(json_object_get(golden, "bos")),
                              json_string_value(json_object_get(golden, "eos")), &t, &err) != RD_OK) {
         test_note("%s: %s", golden_path, err.text);
         goto out;

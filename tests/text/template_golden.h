@@ -3,6 +3,6 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-/* Renders every conversation by the golden's template (a file of `gguf` or `tokenizers`). Returns how many differ; *n: how many there
- * were; the first difference is noted. Negative: a file is missing or malformed. */
+/* Renders every conversation by the golden's template (a file of `gguf` or `tokenizers`). Returns how many differ; *n:
+ * how many there were; the first difference is noted. Negative: a file is missing or malformed. */
 int template_golden_differences(const char *golden_path, const char *conversations_path, size_t *n);

@@ -12,7 +12,9 @@ TEST(smollm2_renders_60_conversations_as_jinja2_does)
 {
     size_t n;
 
-    CHECK_EQ(template_golden_differences(test_path("tests/golden/templates/gguf_smollm2.json"), test_path(CONVERSATIONS), &n), 0);
+    CHECK_EQ(template_golden_differences(test_path("tests/golden/templates/gguf_smollm2.json"),
+                                         test_path(CONVERSATIONS), &n),
+             0);
     CHECK_EQ(n, 60);
 }
 
@@ -20,11 +22,14 @@ TEST(qwen_coder_renders_60_conversations_as_jinja2_does)
 {
     size_t n;
 
-    CHECK_EQ(template_golden_differences(test_path("tests/golden/templates/gguf_qwen2.5-coder-0.5b.json"), test_path(CONVERSATIONS), &n), 0);
+    CHECK_EQ(template_golden_differences(test_path("tests/golden/templates/gguf_qwen2.5-coder-0.5b.json"),
+                                         test_path(CONVERSATIONS), &n),
+             0);
     CHECK_EQ(n, 60);
 }
 
-/* RADISH_TOKENIZERS: a folder that make_templates.py `tokenizers` has filled from the families' own files, which are not ours to keep. */
+/* RADISH_TOKENIZERS: a folder that make_templates.py `tokenizers` has filled from the families' own files, which are
+ * not ours to keep. */
 TEST(other_families_render_as_jinja2_does)
 {
     static const char *const families[] = {"llama3_1", "gemma3", "qwen3", "qwen2_5", "deepseek_v3", "mistral_nemo"};
@@ -58,16 +63,25 @@ static rd_status render_builtin(const char *name, const char *messages, bool pro
 
 TEST(builtin_templates_write_their_families_format)
 {
-    static const char messages[] = "[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":\" Hi \"},"
-                                   "{\"role\":\"assistant\",\"content\":\"Yo\"},{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"A\"}]}]";
-    static const struct { const char *name, *want; } table[] = {
-        {"gemma", "<s><start_of_turn>user\nBe brief.\n\nHi<end_of_turn>\n<start_of_turn>model\nYo<end_of_turn>\n<start_of_turn>user\nA<end_of_turn>\n"
-                  "<start_of_turn>model\n"},
-        {"chatml", "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n Hi <|im_end|>\n<|im_start|>assistant\nYo<|im_end|>\n"
+    static const char messages[] =
+        "[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":\" Hi \"},"
+        "{\"role\":\"assistant\",\"content\":\"Yo\"},{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"A\"}"
+        "]}]";
+    static const struct {
+        const char *name, *want;
+    } table[] = {
+        {"gemma",
+         "<s><start_of_turn>user\nBe "
+         "brief.\n\nHi<end_of_turn>\n<start_of_turn>model\nYo<end_of_turn>\n<start_of_turn>user\nA<end_of_turn>\n"
+         "<start_of_turn>model\n"},
+        {"chatml", "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n Hi "
+                   "<|im_end|>\n<|im_start|>assistant\nYo<|im_end|>\n"
                    "<|im_start|>user\nA<|im_end|>\n<|im_start|>assistant\n"},
         {"llama2", "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nHi [/INST] Yo </s><s>[INST] A [/INST]"},
-        {"llama3", "<s><|start_header_id|>system<|end_header_id|>\n\nBe brief.<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
-                   "<|start_header_id|>assistant<|end_header_id|>\n\nYo<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nA<|eot_id|>"
+        {"llama3", "<s><|start_header_id|>system<|end_header_id|>\n\nBe "
+                   "brief.<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
+                   "<|start_header_id|>assistant<|end_header_id|>\n\nYo<|eot_id|><|start_header_id|>user<|end_header_"
+                   "id|>\n\nA<|eot_id|>"
                    "<|start_header_id|>assistant<|end_header_id|>\n\n"},
     };
 

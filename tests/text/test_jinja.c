@@ -1,11 +1,13 @@
-/* tests/text/test_jinja.c - the language against jinja2 (tests/golden/templates/snippets.jsonl), and what goes beyond or against it. */
+/* tests/text/test_jinja.c - the language against jinja2 (tests/golden/templates/snippets.jsonl), and what goes beyond
+ * or against it. */
 #include <jansson.h>
 #include "base/file.h"
 #include "base/mem.h"
 #include "test.h"
 #include "text/jinja.h"
 
-static rd_status render(const char *source, size_t n, const json_t *vars, char **text, size_t *n_text, struct rd_error *err)
+static rd_status render(const char *source, size_t n, const json_t *vars, char **text, size_t *n_text,
+                        struct rd_error *err)
 {
     struct jinja *t = NULL;
     rd_status st = jinja_create(source, n, &t, err);
@@ -24,15 +26,18 @@ TEST(every_snippet_gives_the_text_of_jinja2_or_fails_as_it_does)
 
     CHECK(context && f);
     while (fgets(line, sizeof(line), f)) {
-        json_t *snippet = json_loads(line, 0, NULL), *source = json_object_get(snippet, "t"), *want = json_object_get(snippet, "e");
+        json_t *snippet = json_loads(line, 0, NULL), *source = json_object_get(snippet, "t"),
+               *want = json_object_get(snippet, "e");
         struct rd_error err = {0};
         char *text = NULL;
         size_t n_text = 0;
         rd_status st = render(json_string_value(source), json_string_length(source), context, &text, &n_text, &err);
-        bool ok = want ? st == RD_OK && !strcmp(text, json_string_value(want)) : st == RD_E_TEMPLATE || st == RD_E_LIMIT;
+        bool ok =
+            want ? st == RD_OK && !strcmp(text, json_string_value(want)) : st == RD_E_TEMPLATE || st == RD_E_LIMIT;
 
         if (!ok) {
-            test_note("%s\n     got %s%s\n  wanted %s", json_string_value(source), st == RD_OK ? text : "error: ", st == RD_OK ? "" : err.text,
+            test_note("%s\n     got %s%s\n  wanted %s", json_string_value(source),
+                      st == RD_OK ? text : "error: ", st == RD_OK ? "" : err.text,
                       want ? json_string_value(want) : json_string_value(json_object_get(snippet, "error")));
             bad++;
         }
@@ -61,9 +66,15 @@ static char *text_of(const char *source)
 
 TEST(lists_and_dicts_of_the_template_can_be_changed)
 {
-    CHECK_STR(text_of("{% set l = [1] %}{{ l.append(2) }}{{ l }}{% set _ = l.extend([3, 4]) %}{{ l.pop() }}{{ l.pop(0) }}{{ l }}"), "None[1, 2]41[2, 3]");
-    CHECK_STR(text_of("{% set l = [1, 3] %}{% set _ = l.insert(1, 2) %}{% set _ = l.remove(3) %}{{ l }}{% set _ = l.reverse() %}{{ l }}"), "[1, 2][2, 1]");
-    CHECK_STR(text_of("{% set d = {'a': 1} %}{% set _ = d.update({'b': 2}, c=3) %}{{ d.pop('a') }}{{ d }}{{ d.setdefault('z', 9) }}"), "1{'b': 2, 'c': 3}9");
+    CHECK_STR(text_of("{% set l = [1] %}{{ l.append(2) }}{{ l }}{% set _ = l.extend([3, 4]) %}{{ l.pop() }}{{ l.pop(0) "
+                      "}}{{ l }}"),
+              "None[1, 2]41[2, 3]");
+    CHECK_STR(text_of("{% set l = [1, 3] %}{% set _ = l.insert(1, 2) %}{% set _ = l.remove(3) %}{{ l }}{% set _ = "
+                      "l.reverse() %}{{ l }}"),
+              "[1, 2][2, 1]");
+    CHECK_STR(text_of("{% set d = {'a': 1} %}{% set _ = d.update({'b': 2}, c=3) %}{{ d.pop('a') }}{{ d }}{{ "
+                      "d.setdefault('z', 9) }}"),
+              "1{'b': 2, 'c': 3}9");
 }
 
 TEST(errors_name_their_line)
@@ -82,22 +93,49 @@ TEST(generation_blocks_render_as_they_are)
 TEST(injection_payloads_are_errors)
 {
     static const char *const payloads[] = {
-        "{{ ''.__class__ }}", "{{ ''['__class__'] }}", "{{ [].__class__.__base__ }}", "{{ self.__init__.__globals__ }}",
-        "{{ cycler.__init__.__globals__.os.popen('id').read() }}", "{{ joiner.__init__ }}", "{{ namespace.__init__ }}",
-        "{{ lipsum.__globals__ }}", "{{ request.application }}", "{{ config.items() }}", "{{ ''|attr('__class__') }}",
-        "{{ ''|attr('__cla' ~ 'ss__') }}", "{{ '{0.__class__}'.format('') }}", "{{ '{0[0]}'.format('a') }}", "{{ '{:>1000000000}'.format(1) }}",
-        "{% include '/etc/passwd' %}", "{% import 'os' as os %}", "{% from 'os' import system %}", "{% extends 'x' %}",
-        "{{ get_flashed_messages.__globals__ }}", "{{ url_for.__globals__ }}", "{{ ().__class__.__bases__[0].__subclasses__() }}",
-        "{{ range.__class__ }}", "{{ dict.__base__ }}", "{{ (1).__class__ }}", "{{ raise_exception.__globals__ }}", "{{ loop.__class__ }}",
-        "{{ ''|map('attr', '__class__')|list }}x{{ x.y }}", "{{ ['']|map(attribute='__class__')|list }}", "{{ open('/etc/passwd') }}",
-        "{{ eval('1') }}", "{{ __import__('os') }}", "{% set x.y = 1 %}", "{{ ''.format.__self__ }}", "{{ '%(a.b)s' % 1 }}",
+        "{{ ''.__class__ }}",
+        "{{ ''['__class__'] }}",
+        "{{ [].__class__.__base__ }}",
+        "{{ self.__init__.__globals__ }}",
+        "{{ cycler.__init__.__globals__.os.popen('id').read() }}",
+        "{{ joiner.__init__ }}",
+        "{{ namespace.__init__ }}",
+        "{{ lipsum.__globals__ }}",
+        "{{ request.application }}",
+        "{{ config.items() }}",
+        "{{ ''|attr('__class__') }}",
+        "{{ ''|attr('__cla' ~ 'ss__') }}",
+        "{{ '{0.__class__}'.format('') }}",
+        "{{ '{0[0]}'.format('a') }}",
+        "{{ '{:>1000000000}'.format(1) }}",
+        "{% include '/etc/passwd' %}",
+        "{% import 'os' as os %}",
+        "{% from 'os' import system %}",
+        "{% extends 'x' %}",
+        "{{ get_flashed_messages.__globals__ }}",
+        "{{ url_for.__globals__ }}",
+        "{{ ().__class__.__bases__[0].__subclasses__() }}",
+        "{{ range.__class__ }}",
+        "{{ dict.__base__ }}",
+        "{{ (1).__class__ }}",
+        "{{ raise_exception.__globals__ }}",
+        "{{ loop.__class__ }}",
+        "{{ ''|map('attr', '__class__')|list }}x{{ x.y }}",
+        "{{ ['']|map(attribute='__class__')|list }}",
+        "{{ open('/etc/passwd') }}",
+        "{{ eval('1') }}",
+        "{{ __import__('os') }}",
+        "{% set x.y = 1 %}",
+        "{{ ''.format.__self__ }}",
+        "{{ '%(a.b)s' % 1 }}",
     };
 
     for (size_t i = 0; i < sizeof(payloads) / sizeof(payloads[0]); i++) {
         struct rd_error err = {0};
         char *text = NULL;
         size_t n;
-        if (render(payloads[i], strlen(payloads[i]), NULL, &text, &n, &err) == RD_OK) test_note("renders: %s -> %s", payloads[i], text);
+        if (render(payloads[i], strlen(payloads[i]), NULL, &text, &n, &err) == RD_OK)
+            test_note("renders: %s -> %s", payloads[i], text);
         CHECK(text == NULL);
         CHECK(err.text[0] != 0);
     }
@@ -105,8 +143,9 @@ TEST(injection_payloads_are_errors)
 
 TEST(running_out_of_memory_anywhere_is_an_error_without_leaks)
 {
-    static const char source[] = "{% macro m(a) %}{{ a|upper }}{% endmacro %}{% for x in [1,2] %}{{ m('v' ~ x) }}{% endfor %}"
-                                 "{{ {'a': [1]}|tojson(indent=2) }}{% set b %}x{% endset %}{{ b.split('x')|join('y') }}";
+    static const char source[] =
+        "{% macro m(a) %}{{ a|upper }}{% endmacro %}{% for x in [1,2] %}{{ m('v' ~ x) }}{% endfor %}"
+        "{{ {'a': [1]}|tojson(indent=2) }}{% set b %}x{% endset %}{{ b.split('x')|join('y') }}";
     uint64_t alive = mem_n_alive();
     rd_status st = RD_E_NOMEM;
 

@@ -35,8 +35,10 @@ TEST(thirty_bombs_end_in_an_error)
         "{% set ns = namespace(s='aaaaaaaaaa') %}{% for i in range(99999) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
         "{% set ns = namespace(l=[1]) %}{% for i in range(99999) %}{% set ns.l = ns.l + ns.l %}{% endfor %}",
         "{% set ns = namespace(l=[1]) %}{% for i in range(99999) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l }}",
-        "{% set ns = namespace(l=[1]) %}{% for i in range(150) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l | tojson }}",
-        "{% set ns = namespace(l=[1]) %}{% for i in range(150) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l == [ns.l, 1] }}{{ ns.l | string }}",
+        "{% set ns = namespace(l=[1]) %}{% for i in range(150) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l | "
+        "tojson }}",
+        "{% set ns = namespace(l=[1]) %}{% for i in range(150) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l == "
+        "[ns.l, 1] }}{{ ns.l | string }}",
         "{% set l = [] %}{{ l.append(l) }}{{ l }}",
         "{% set l = [] %}{{ l.append(l) }}{{ l | tojson }}",
         "{% set l = [1] %}{% for x in range(99999) %}{% set _ = l.extend(l) %}{% endfor %}",
@@ -67,7 +69,8 @@ TEST(thirty_bombs_end_in_an_error)
     for (size_t i = 0; i < sizeof(bombs) / sizeof(bombs[0]); i++) {
         struct rd_error err = {0};
         rd_status st = run(bombs[i], strlen(bombs[i]), &err);
-        if (st != RD_E_TEMPLATE && !(st == RD_E_LIMIT && !strncmp(err.text, "template_limit: ", 16))) test_note("%s: %s %s", bombs[i], rd_status_name(st), err.text);
+        if (st != RD_E_TEMPLATE && !(st == RD_E_LIMIT && !strncmp(err.text, "template_limit: ", 16)))
+            test_note("%s: %s %s", bombs[i], rd_status_name(st), err.text);
         CHECK(st == RD_E_TEMPLATE || (st == RD_E_LIMIT && !strncmp(err.text, "template_limit: ", 16)));
     }
 }
@@ -89,18 +92,38 @@ static rd_status run_nested(const char *head, const char *part, size_t n, const 
 
 TEST(nesting_of_a_hundred_thousand_levels_is_refused)
 {
-    static const struct { const char *head, *part, *tail; } table[] = {
-        {"{{ ", "(", "1 }}"}, {"{{ ", "[", "1 }}"}, {"{{ ", "{1:", "1 }}"}, {"{{ ", "-", "1 }}"}, {"{{ ", "not ", "1 }}"},
-        {"", "{% if 1 %}", ""}, {"", "{% for x in y %}", ""}, {"{{ ", "1 + ", "1 }}"}, {"{{ x", ".a", " }}"},
-        {"{{ x", "[0]", " }}"}, {"{{ x", "()", " }}"}, {"{{ 1", "|abs", " }}"}, {"{{ ", "1 if 1 else ", "1 }}"}, {"{{ ", "1 is odd(", "1 }}"},
-        {"", "{% set x %}", ""}, {"", "{% macro m() %}", ""}, {"{{ ", "f(", "1 }}"}, {"{{ ", "1 and ", "1 }}"}, {"{% for ", "(", "a in b %}"},
-        {"{{ ", "1 ** ", "1 }}"}, {"{% filter upper", "|upper", "%}a{% endfilter %}"},
+    static const struct {
+        const char *head, *part, *tail;
+    } table[] = {
+        {"{{ ", "(", "1 }}"},
+        {"{{ ", "[", "1 }}"},
+        {"{{ ", "{1:", "1 }}"},
+        {"{{ ", "-", "1 }}"},
+        {"{{ ", "not ", "1 }}"},
+        {"", "{% if 1 %}", ""},
+        {"", "{% for x in y %}", ""},
+        {"{{ ", "1 + ", "1 }}"},
+        {"{{ x", ".a", " }}"},
+        {"{{ x", "[0]", " }}"},
+        {"{{ x", "()", " }}"},
+        {"{{ 1", "|abs", " }}"},
+        {"{{ ", "1 if 1 else ", "1 }}"},
+        {"{{ ", "1 is odd(", "1 }}"},
+        {"", "{% set x %}", ""},
+        {"", "{% macro m() %}", ""},
+        {"{{ ", "f(", "1 }}"},
+        {"{{ ", "1 and ", "1 }}"},
+        {"{% for ", "(", "a in b %}"},
+        {"{{ ", "1 ** ", "1 }}"},
+        {"{% filter upper", "|upper", "%}a{% endfilter %}"},
     };
 
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
         struct rd_error err = {0};
-        rd_status st = run_nested(table[i].head, table[i].part, 100000 / strlen(table[i].part) * 4, table[i].tail, &err);
-        if (st != RD_E_LIMIT && st != RD_E_TEMPLATE) test_note("%s%s...: %s %s", table[i].head, table[i].part, rd_status_name(st), err.text);
+        rd_status st =
+            run_nested(table[i].head, table[i].part, 100000 / strlen(table[i].part) * 4, table[i].tail, &err);
+        if (st != RD_E_LIMIT && st != RD_E_TEMPLATE)
+            test_note("%s%s...: %s %s", table[i].head, table[i].part, rd_status_name(st), err.text);
         CHECK(st == RD_E_LIMIT || st == RD_E_TEMPLATE);
     }
 }
