@@ -29,6 +29,7 @@ static enum char_class class_of(uint32_t cp)
     case UTF8PROC_CATEGORY_ZS: case UTF8PROC_CATEGORY_ZL: case UTF8PROC_CATEGORY_ZP:
         return CLASS_SPACE;
     default:
+        if (cp >= 0x2ebf0 && cp <= 0x2ee5d) return CLASS_LETTER;        /* CJK extension I: Unicode 15.1, which utf8proc 2.8 lacks */
         return cp == 0x85 ? CLASS_SPACE : CLASS_OTHER;
     }
 }

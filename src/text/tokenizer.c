@@ -54,7 +54,8 @@ static rd_status add_token(struct tokenizer *t, const struct tokenizer_spec *spe
     if (!is_new) {
         char quoted[64];
 
-        return error_set(err, RD_E_FORMAT, "tokens %u and %u are both \"%s\"", id, i, error_quote(quoted, sizeof(quoted), s->s, s->n));
+        return error_set(err, RD_E_FORMAT, "tokens %u and %u are both \"%s\"", id, i,
+                         error_quote(quoted, sizeof(quoted), s->s, s->n));
     }
     if (s->n > t->max_bytes) t->max_bytes = (uint32_t)s->n;
     t->types[i] = type >= TOKEN_NORMAL && type <= TOKEN_BYTE ? (uint8_t)type : TOKEN_UNUSED;
@@ -170,7 +171,8 @@ void tokenizer_destroy(struct tokenizer *t)
 }
 
 /* Text between special tokens, and the tokens themselves. */
-static rd_status encode_fragments(const struct tokenizer *t, const char *text, uint32_t n, bool parse_special, struct id_list *out)
+static rd_status encode_fragments(const struct tokenizer *t, const char *text, uint32_t n, bool parse_special,
+                                  struct id_list *out)
 {
     struct special_match *found = NULL;
     struct merge_work work = {0};
@@ -232,7 +234,8 @@ struct text_span tokenizer_piece(const struct tokenizer *t, int32_t id, bool spe
     return piece;
 }
 
-rd_status tokenizer_decode(const struct tokenizer *t, const int32_t *ids, uint32_t n, bool special, char **text, size_t *n_bytes)
+rd_status tokenizer_decode(const struct tokenizer *t, const int32_t *ids, uint32_t n, bool special, char **text,
+                           size_t *n_bytes)
 {
     size_t total = 0, at = 0;
     char *out;

@@ -3,33 +3,73 @@
  * Input: a byte of flags, then the text. The vocabularies are built in. Seeds: corpus/fuzz_tokenizer/.
  */
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "../text/tiny_vocab.h"
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "text/tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
+#define MAX_TOKENS 512
+
+struct vocab {
+    struct tokenizer_spec spec;
+    struct text_span tokens[MAX_TOKENS], merges[16];
+    int32_t types[MAX_TOKENS];
+    float scores[MAX_TOKENS];
+    char texts[MAX_TOKENS][16], merge_texts[16][16];
+};
+
+static void add(struct vocab *v, const char *text, enum token_type type, float score)
+{
+    uint32_t id = v->spec.n_tokens++;
+
+    snprintf(v->texts[id], sizeof(v->texts[id]), "%s", text);
+    v->tokens[id] = (struct text_span){v->texts[id], strlen(v->texts[id])};
+    v->types[id] = type;
+    v->scores[id] = score;
+}
+
+/* Byte tokens: <0xXX>, or the byte-level alphabet. */
+static void add_bytes(struct vocab *v)
+{
+    for (unsigned b = 0, other = 0x100; b < 256; b++) {
+        bool prints = (b > 0x20 && b < 0x7f) || (b > 0xa0 && b != 0xad);
+        char text[8] = "";
+
+        if (v->spec.model == TOKENIZER_SPM) snprintf(text, sizeof(text), "<0x%02X>", b);
+        else utf8_encode(prints ? b : other++, text);
+        add(v, text, v->spec.model == TOKENIZER_SPM ? TOKEN_BYTE : TOKEN_NORMAL, 0);
+    }
+}
+
 static struct tokenizer *build(enum tokenizer_model model, const char *pre)
 {
-    static struct tiny_vocab v;
+    static const char *const merges[][2] = {{"a", "a"}, {"aa", "aa"}, {"t", "h"}, {"th", "e"}, {"i", "n"}, {"in", "g"},
+                                            {"\xc4\xa0", "\xc4\xa0"}, {"\xc3\xb0", "\xc5\x81"}};
+    static struct vocab v;
     struct tokenizer *t = NULL;
-    static const char *const merges[] = {"a", "a", "aa", "aa", "t", "h", "th", "e", "i", "n", "in", "g", "\xc4\xa0", "\xc4\xa0", "\xc3\xb0", "\xc5\x81"};
 
-    tiny_vocab_init(&v, model);
-    v.spec.pre = pre;
-    for (size_t i = 0; i < sizeof(merges) / sizeof(merges[0]); i += 2) {
+    memset(&v, 0, sizeof(v));
+    v.spec = (struct tokenizer_spec){.model = model, .pre = pre, .tokens = v.tokens, .scores = v.scores, .types = v.types,
+                                     .merges = v.merges, .bos = -1, .eos = -1, .eot = -1, .unk = -1, .pad = -1, .fim_pre = -1,
+                                     .fim_suf = -1, .fim_mid = -1};
+    add_bytes(&v);
+    for (uint32_t i = 0; i < sizeof(merges) / sizeof(merges[0]); i++) {
         char both[16];
 
-        snprintf(both, sizeof(both), "%s%s", merges[i], merges[i + 1]);
-        if (model == TOKENIZER_BPE) tiny_vocab_merge(&v, merges[i], merges[i + 1]);
-        tiny_vocab_add(&v, both, TOKEN_NORMAL, -(float)i);
+        snprintf(both, sizeof(both), "%s%s", merges[i][0], merges[i][1]);
+        add(&v, both, TOKEN_NORMAL, -(float)i);
+        snprintf(v.merge_texts[i], sizeof(v.merge_texts[i]), "%s %s", merges[i][0], merges[i][1]);
+        v.merges[i] = (struct text_span){v.merge_texts[i], strlen(v.merge_texts[i])};
+        v.spec.n_merges += model == TOKENIZER_BPE;
     }
-    tiny_vocab_add(&v, "\xe2\x96\x81", TOKEN_NORMAL, -1);
-    tiny_vocab_add(&v, "<|im_end|>", TOKEN_CONTROL, 0);
-    tiny_vocab_add(&v, "<u>", TOKEN_USER_DEFINED, 0);
-    tiny_vocab_add(&v, "\n\n", TOKEN_USER_DEFINED, 0);
+    add(&v, "\xe2\x96\x81", TOKEN_NORMAL, -1);
+    add(&v, "<|im_end|>", TOKEN_CONTROL, 0);
+    add(&v, "<u>", TOKEN_USER_DEFINED, 0);
+    add(&v, "\n\n", TOKEN_USER_DEFINED, 0);
     return tokenizer_create(&v.spec, &t, NULL) == RD_OK ? t : NULL;
 }
 
