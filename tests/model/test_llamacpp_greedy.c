@@ -3,8 +3,11 @@
  *
  * tests/golden/llamacpp/NAME.json (make_llamacpp_greedy.py) holds 16 prompts with 64 greedy tokens each and the lead of
  * every choice over the second best. radish follows llama.cpp's tokens, so that all steps are judged; as rows do not
- * depend on how a prompt is cut, one pass over prompt and tokens gives all 64 decisions. The two quantise activations
- * differently, so leads below MAX_LEAD may tip over.
+ * depend on how a prompt is cut, one pass over prompt and tokens gives all 64 decisions.
+ *
+ * Both quantise activations, differently, so small leads may tip over. How small depends on the model: against float
+ * arithmetic on the same weights (logits of 96 steps, Gemma 3 270M) llama.cpp is off by 0.32 rms and radish by 0.18, at
+ * a standard deviation of the logits of 7.4; with float weights in both, they differ by 0.004 rms.
  */
 #include <jansson.h>
 #include <math.h>
@@ -13,9 +16,16 @@
 #include "model_rig.h"
 #include "test.h"
 
-#define N_CONTEXT 1024u
-#define N_STEPS   64u
-#define MAX_LEAD  0.35
+#define N_CONTEXT            1024u
+#define N_STEPS              64u
+#define MAX_LEAD             0.35
+#define MAX_LEAD_GEMMA3_270M 1.0
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define N_PROMPTS 3u /* sanitized code is ten times slower; the arithmetic is judged by the other builds */
+#else
+#define N_PROMPTS 16u
+#endif
 
 struct score {
     uint32_t n_steps, n_same, n_over;
@@ -37,7 +47,8 @@ static int32_t int_at(const json_t *array, size_t i)
 }
 
 /* One prompt and its N_STEPS tokens. logits: [N_STEPS, n_vocab]. */
-static rd_status judge_prompt(struct model_rig *r, const json_t *prompt, float *logits, struct score *score)
+static rd_status judge_prompt(struct model_rig *r, const json_t *prompt, float *logits, double max_lead,
+                              struct score *score)
 {
     const json_t *start = json_object_get(prompt, "prompt"), *chosen = json_object_get(prompt, "tokens");
     const json_t *leads = json_object_get(prompt, "margins");
@@ -62,13 +73,13 @@ static rd_status judge_prompt(struct model_rig *r, const json_t *prompt, float *
 
         score->n_steps++;
         score->n_same += same;
-        score->n_over += !same && lead >= MAX_LEAD;
+        score->n_over += !same && lead >= max_lead;
         if (!same) score->worst_lead = fmax(score->worst_lead, lead);
     }
     return st;
 }
 
-static rd_status judge_model(const char *path, const json_t *prompts, struct score *score)
+static rd_status judge_model(const char *path, const json_t *prompts, double max_lead, struct score *score)
 {
     struct model_rig r;
     float *logits = NULL;
@@ -77,14 +88,14 @@ static rd_status judge_model(const char *path, const json_t *prompts, struct sco
     if (st != RD_OK) return st;
     logits = mem_alloc((size_t)N_STEPS * model_config(r.m)->n_vocab, sizeof(float));
     if (!logits) st = RD_E_NOMEM;
-    for (size_t i = 0; st == RD_OK && i < json_array_size(prompts); i++)
-        st = judge_prompt(&r, json_array_get(prompts, i), logits, score);
+    for (size_t i = 0; st == RD_OK && i < N_PROMPTS; i++)
+        st = judge_prompt(&r, json_array_get(prompts, i), logits, max_lead, score);
     mem_free(logits);
     rig_close(&r);
     return st;
 }
 
-static void compare(const char *name)
+static void compare(const char *name, double max_lead)
 {
     const char *path = test_model(name);
     uint64_t start_ns = clock_now_ns(clock_system());
@@ -100,31 +111,31 @@ static void compare(const char *name)
     snprintf(file, sizeof(file), "llamacpp/%s.json", name);
     root = json_load_file(test_path(file), 0, NULL);
     CHECK(root);
-    st = judge_model(path, json_object_get(root, "prompts"), &score);
+    st = judge_model(path, json_object_get(root, "prompts"), max_lead, &score);
     json_decref(root);
     CHECK_OK(st);
     test_note("%s: %u of %u greedy choices as llama.cpp; largest lead of llama.cpp where not: %.3f; %.1f s", name,
               score.n_same, score.n_steps, score.worst_lead, (double)(clock_now_ns(clock_system()) - start_ns) * 1e-9);
-    CHECK_EQ(score.n_steps, 16 * N_STEPS);
+    CHECK_EQ(score.n_steps, N_PROMPTS * N_STEPS);
     CHECK_EQ(score.n_over, 0);
 }
 
 TEST(smollm2_chooses_as_llama_cpp_does)
 {
-    compare("smollm2");
+    compare("smollm2", MAX_LEAD);
 }
 
 TEST(gemma3_270m_chooses_as_llama_cpp_does)
 {
-    compare("gemma3-270m");
+    compare("gemma3-270m", MAX_LEAD_GEMMA3_270M);
 }
 
 TEST(qwen2_5_coder_0_5b_chooses_as_llama_cpp_does)
 {
-    compare("qwen2.5-coder-0.5b");
+    compare("qwen2.5-coder-0.5b", MAX_LEAD);
 }
 
 TEST(qwen2_5_coder_1_5b_chooses_as_llama_cpp_does)
 {
-    compare("qwen2.5-coder-1.5b");
+    compare("qwen2.5-coder-1.5b", MAX_LEAD);
 }
