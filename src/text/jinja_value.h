@@ -95,7 +95,6 @@ struct jundef {
 struct jmacro {
     const struct jnode *node;
     struct jscope *scope;
-    struct jval caller;
 };
 struct jmethod {
     struct jval self;
