@@ -3,9 +3,11 @@
 
 Usage: LLAMA_CPP_LIB_PATH=... make_llamacpp_greedy.py NAME MODEL.gguf OUT.json      (needs llama-cpp-python; CPU)
 
-Prompts are token ids (tokenised here by llama.cpp, kept in the file), so that no tokenizer is judged. For every prompt 64 greedy steps:
-"tokens" the choices and "margins" the top logit minus the second one. KV type F16, flash attention off, one prompt at a time.
+Prompts are token ids (tokenised here by llama.cpp, kept in the file), so that no tokenizer is judged. For every prompt
+64 greedy steps: "tokens" the choices and "margins" the top logit minus the second one. KV type F16, flash attention
+off, one prompt at a time.
 """
+
 import json
 import sys
 
@@ -16,8 +18,11 @@ N_STEPS = 64
 N_CONTEXT = 1024
 
 ENGLISH_LONG = " ".join(
-    f"In chapter {i} the travellers crossed river number {i * 7 % 23} and counted {i * i % 31} boats, {i * 5 % 17} bridges and a single "
-    f"{['red', 'green', 'blue', 'white'][i % 4]} lighthouse, while the {['cook', 'captain', 'doctor'][i % 3]} wrote it all down." for i in range(1, 24))
+    f"In chapter {i} the travellers crossed river number {i * 7 % 23} and counted {i * i % 31} boats, "
+    f"{i * 5 % 17} bridges and a single {['red', 'green', 'blue', 'white'][i % 4]} lighthouse, "
+    f"while the {['cook', 'captain', 'doctor'][i % 3]} wrote it all down."
+    for i in range(1, 24)
+)
 
 PROMPTS = [
     "The capital of France is",

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/ARCH/tiny-NAME.gguf and .ref: tiny seeded models of every architecture, with the logits that transformers gives.
+"""Makes tests/golden/ARCH/tiny-NAME.gguf and .ref: tiny seeded models of every architecture, with transformers' logits.
 
 Usage: make_tiny_models.py OUTDIR         (needs torch, transformers 4.56 or later, gguf, numpy; CPU is enough)
 
 NAME.gguf  F32 weights, a tokenizer of 94 characters, one merge and one end token.
 NAME.ref   little endian: u32 n_tokens, u32 n_vocab, i32 tokens[n_tokens], f32 logits[n_tokens][n_vocab].
 
-The layouts differ from transformers' where GGUF files do: wq and wk of Llama have their rows permuted for interleaved RoPE, Gemma's
-norms have 1 added, Llama 3.1's RoPE scaling is a tensor of divisors.
+The layouts differ from transformers' where GGUF files do: wq and wk of Llama have their rows permuted for interleaved
+RoPE, Gemma's norms have 1 added, Llama 3.1's RoPE scaling is a tensor of divisors.
 """
+
 import math
 import os
 import struct
@@ -22,48 +23,138 @@ CONTEXT = 256
 
 
 def variants():
-    """name -> (architecture, config, gguf extras). Small windows, caps and contexts, so that each matters within 40 tokens."""
-    base = dict(vocab_size=VOCAB, max_position_embeddings=CONTEXT, rms_norm_eps=1e-6, bos_token_id=95, eos_token_id=95, pad_token_id=None,
-                attn_implementation="eager")
-    small = dict(hidden_size=48, intermediate_size=64, num_attention_heads=4, num_key_value_heads=2, num_hidden_layers=2, head_dim=16)
-    large = dict(hidden_size=64, intermediate_size=96, num_attention_heads=4, num_key_value_heads=2, num_hidden_layers=3, head_dim=16)
+    """name -> (architecture, config). Small windows, caps and contexts, so that each matters within 40 tokens."""
+    base = dict(
+        vocab_size=VOCAB,
+        max_position_embeddings=CONTEXT,
+        rms_norm_eps=1e-6,
+        bos_token_id=95,
+        eos_token_id=95,
+        pad_token_id=None,
+        attn_implementation="eager",
+    )
+    small = dict(
+        hidden_size=48,
+        intermediate_size=64,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        num_hidden_layers=2,
+        head_dim=16,
+    )
+    large = dict(
+        hidden_size=64,
+        intermediate_size=96,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        num_hidden_layers=3,
+        head_dim=16,
+    )
 
     def layer_types(n, every):
         return ["full_attention" if (i + 1) % every == 0 else "sliding_attention" for i in range(n)]
 
     return {
-        "llama": ("llama", dict(base, **large, rope=dict(rope_type="default", rope_theta=10000.0), tie_word_embeddings=False)),
-        "llama31": ("llama", dict(base, **small, tie_word_embeddings=True,
-                                  rope=dict(rope_type="llama3", rope_theta=10000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
-                                            original_max_position_embeddings=32))),
-        "qwen2": ("qwen2", dict(base, **{k: v for k, v in large.items() if k != "head_dim"}, tie_word_embeddings=False,
-                                rope=dict(rope_type="default", rope_theta=1000000.0))),
-        "qwen2-yarn": ("qwen2", dict(base, **dict(small, hidden_size=64, head_dim=None), tie_word_embeddings=True,
-                                     rope=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=32))),
-        "qwen3": ("qwen3", dict(base, **dict(small, head_dim=32), tie_word_embeddings=False,
-                                rope=dict(rope_type="default", rope_theta=1000000.0))),
-        "qwen3-tied": ("qwen3", dict(base, **small, tie_word_embeddings=True, rope=dict(rope_type="default", rope_theta=1000000.0))),
-        "gemma2": ("gemma2", dict(base, **dict(small, num_hidden_layers=4), tie_word_embeddings=True, query_pre_attn_scalar=16,
-                                  sliding_window=8, attn_logit_softcapping=5.0, final_logit_softcapping=8.0,
-                                  layer_types=layer_types(4, 2), rope=dict(rope_type="default", rope_theta=10000.0))),
-        "gemma3": ("gemma3", dict(base, **dict(small, num_hidden_layers=7, num_key_value_heads=1), tie_word_embeddings=True,
-                                  query_pre_attn_scalar=16, sliding_window=12, layer_types=layer_types(7, 6),
-                                  rope=dict(rope_type="linear", rope_theta=1000000.0, factor=8.0), rope_local=10000.0)),
+        "llama": (
+            "llama",
+            dict(base, **large, rope=dict(rope_type="default", rope_theta=10000.0), tie_word_embeddings=False),
+        ),
+        "llama31": (
+            "llama",
+            dict(
+                base,
+                **small,
+                tie_word_embeddings=True,
+                rope=dict(
+                    rope_type="llama3",
+                    rope_theta=10000.0,
+                    factor=8.0,
+                    low_freq_factor=1.0,
+                    high_freq_factor=4.0,
+                    original_max_position_embeddings=32,
+                ),
+            ),
+        ),
+        "qwen2": (
+            "qwen2",
+            dict(
+                base,
+                **{k: v for k, v in large.items() if k != "head_dim"},
+                tie_word_embeddings=False,
+                rope=dict(rope_type="default", rope_theta=1000000.0),
+            ),
+        ),
+        "qwen2-yarn": (
+            "qwen2",
+            dict(
+                base,
+                **dict(small, hidden_size=64, head_dim=None),
+                tie_word_embeddings=True,
+                rope=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=32),
+            ),
+        ),
+        "qwen3": (
+            "qwen3",
+            dict(
+                base,
+                **dict(small, head_dim=32),
+                tie_word_embeddings=False,
+                rope=dict(rope_type="default", rope_theta=1000000.0),
+            ),
+        ),
+        "qwen3-tied": (
+            "qwen3",
+            dict(base, **small, tie_word_embeddings=True, rope=dict(rope_type="default", rope_theta=1000000.0)),
+        ),
+        "gemma2": (
+            "gemma2",
+            dict(
+                base,
+                **dict(small, num_hidden_layers=4),
+                tie_word_embeddings=True,
+                query_pre_attn_scalar=16,
+                sliding_window=8,
+                attn_logit_softcapping=5.0,
+                final_logit_softcapping=8.0,
+                layer_types=layer_types(4, 2),
+                rope=dict(rope_type="default", rope_theta=10000.0),
+            ),
+        ),
+        "gemma3": (
+            "gemma3",
+            dict(
+                base,
+                **dict(small, num_hidden_layers=7, num_key_value_heads=1),
+                tie_word_embeddings=True,
+                query_pre_attn_scalar=16,
+                sliding_window=12,
+                layer_types=layer_types(7, 6),
+                rope=dict(rope_type="linear", rope_theta=1000000.0, factor=8.0),
+                rope_local=10000.0,
+            ),
+        ),
     }
 
 
 def make_model(arch, config, seed):
     import torch
     import transformers
-    classes = {"llama": ("LlamaConfig", "LlamaForCausalLM"), "qwen2": ("Qwen2Config", "Qwen2ForCausalLM"),
-               "qwen3": ("Qwen3Config", "Qwen3ForCausalLM"), "gemma2": ("Gemma2Config", "Gemma2ForCausalLM"),
-               "gemma3": ("Gemma3TextConfig", "Gemma3ForCausalLM")}
+
+    classes = {
+        "llama": ("LlamaConfig", "LlamaForCausalLM"),
+        "qwen2": ("Qwen2Config", "Qwen2ForCausalLM"),
+        "qwen3": ("Qwen3Config", "Qwen3ForCausalLM"),
+        "gemma2": ("Gemma2Config", "Gemma2ForCausalLM"),
+        "gemma3": ("Gemma3TextConfig", "Gemma3ForCausalLM"),
+    }
     config = {k: v for k, v in config.items() if v is not None or k == "pad_token_id"}
     rope = config.pop("rope")
     local = config.pop("rope_local", None)
     if int(transformers.__version__.split(".")[0]) >= 5:
-        config["rope_parameters"] = rope if local is None else {
-            "full_attention": rope, "sliding_attention": dict(rope_type="default", rope_theta=local)}
+        config["rope_parameters"] = (
+            rope
+            if local is None
+            else {"full_attention": rope, "sliding_attention": dict(rope_type="default", rope_theta=local)}
+        )
     else:
         config["rope_theta"] = rope["rope_theta"]
         if rope["rope_type"] != "default":
@@ -102,7 +193,12 @@ def interleave(w, n_heads):
 def llama3_divisors(rope, head_dim):
     freqs = rope["rope_theta"] ** (-np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)
     wavelength = 2 * math.pi / freqs
-    n, low, high, factor = rope["original_max_position_embeddings"], rope["low_freq_factor"], rope["high_freq_factor"], rope["factor"]
+    n, low, high, factor = (
+        rope["original_max_position_embeddings"],
+        rope["low_freq_factor"],
+        rope["high_freq_factor"],
+        rope["factor"],
+    )
     smooth = (n / wavelength - low) / (high - low)
     blend = 1 / ((1 - smooth) / factor + smooth)
     return np.where(wavelength < n / high, 1.0, np.where(wavelength > n / low, factor, blend)).astype(np.float32)
@@ -110,6 +206,7 @@ def llama3_divisors(rope, head_dim):
 
 def write_gguf(path, arch, config, model):
     import gguf
+
     w = gguf.GGUFWriter(path, arch)
     head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
     w.add_name("tiny " + os.path.basename(path)[5:-5])
@@ -135,19 +232,39 @@ def write_gguf(path, arch, config, model):
         w.add_float32(f"{arch}.final_logit_softcapping", config["final_logit_softcapping"])
     w.add_tokenizer_model("gpt2")
     w.add_tokenizer_pre("gpt-2")
-    w.add_token_list(["\u0120"] + [chr(c) for c in range(0x21, 0x7e)] + ["th", "<|end|>"])
+    w.add_token_list(["\u0120"] + [chr(c) for c in range(0x21, 0x7E)] + ["th", "<|end|>"])
     w.add_token_types([1] * (VOCAB - 1) + [3])
     w.add_token_merges(["t h"])
     w.add_bos_token_id(95)
     w.add_eos_token_id(95)
     w.add_add_bos_token(False)
-    names = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
-             "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "input_layernorm": "attn_norm",
-             "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
+    names = {
+        "self_attn.q_proj": "attn_q",
+        "self_attn.k_proj": "attn_k",
+        "self_attn.v_proj": "attn_v",
+        "self_attn.o_proj": "attn_output",
+        "self_attn.q_norm": "attn_q_norm",
+        "self_attn.k_norm": "attn_k_norm",
+        "input_layernorm": "attn_norm",
+        "mlp.gate_proj": "ffn_gate",
+        "mlp.up_proj": "ffn_up",
+        "mlp.down_proj": "ffn_down",
+    }
     gemma = arch.startswith("gemma")
-    names.update({"post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
-                  "post_feedforward_layernorm": "post_ffw_norm"} if gemma else {"post_attention_layernorm": "ffn_norm"})
-    outer = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight", "lm_head.weight": "output.weight"}
+    names.update(
+        {
+            "post_attention_layernorm": "post_attention_norm",
+            "pre_feedforward_layernorm": "ffn_norm",
+            "post_feedforward_layernorm": "post_ffw_norm",
+        }
+        if gemma
+        else {"post_attention_layernorm": "ffn_norm"}
+    )
+    outer = {
+        "model.embed_tokens.weight": "token_embd.weight",
+        "model.norm.weight": "output_norm.weight",
+        "lm_head.weight": "output.weight",
+    }
     for name, p in sorted(model.state_dict().items()):
         v = p.numpy().astype(np.float32)
         if name == "lm_head.weight" and config["tie_word_embeddings"]:
