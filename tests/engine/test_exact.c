@@ -1,0 +1,215 @@
+/* tests/engine/test_exact.c - promise 1: the logits of a sequence are the same bytes cold, from the cache at every split point, in
+ * random chunks, in a batch of strangers, with 1 and 2 threads, with every instruction set. No tolerance.
+ *
+ * smollm2 is always tested at every split point. The other real models too where they have been fetched; at every split point with
+ * RADISH_LONG=1, at 12 of them otherwise.
+ */
+#include "base/mem.h"
+#include "base/random.h"
+#include "engine/engine_state.h"
+#include "engine/model_executor.h"
+#include "test.h"
+
+#define N_PROMPT 300u
+#define N_STRANGERS 8u
+#define MAX_ROWS 128u
+
+struct rig {
+    struct gguf *gguf;
+    struct backend *backend;
+    struct model *model;
+    struct model_executor x;
+    struct engine *e;
+    uint32_t n_vocab;
+};
+
+static bool rig_open(struct rig *g, const char *model, uint32_t n_threads, const char *isa, uint32_t page_tokens)
+{
+    struct backend_options bo = {n_threads, isa};
+    struct kv_layout layout;
+    struct engine_options o;
+    struct rd_error err = {RD_OK, ""};
+    const struct model_config *c;
+    uint32_t n_pages = 6000 / page_tokens;
+
+    memset(g, 0, sizeof(*g));
+    if (gguf_open(test_model(model), &g->gguf, &err) != RD_OK || backend_cpu_ops.create(&bo, &g->backend, &err) != RD_OK ||
+        model_load(g->gguf, &backend_cpu_ops, g->backend, MAX_ROWS, 16, NULL, &g->model, &err) != RD_OK) {
+        test_fail(__FILE__, __LINE__, "%s: %s", model, err.text);
+        return false;
+    }
+    c = model_config(g->model);
+    g->n_vocab = c->n_vocab;
+    layout = (struct kv_layout){c->n_layers, c->n_kv_heads, c->head_dim, page_tokens, DTYPE_F16};
+    if (model_executor_init(&g->x, &backend_cpu_ops, g->backend, g->model, &layout, n_pages) != RD_OK) return false;
+    o = (struct engine_options){.executor = model_executor_view(&g->x, MAX_ROWS, 16), .clock = clock_system(), .n_pages = n_pages,
+                                .page_tokens = page_tokens, .n_ctx = 2048, .max_running = 16, .max_queue = 64, .max_chunk = MAX_ROWS,
+                                .step_target_ns = 1000000000, .kv_bytes = 1 << 30, .namespace_name = model, .namespace_bytes = strlen(model)};
+    return engine_create(&o, &g->e) == RD_OK;
+}
+
+static void rig_close(struct rig *g)
+{
+    engine_destroy(g->e);
+    model_executor_deinit(&g->x);
+    model_destroy(g->model);
+    backend_cpu_ops.destroy(g->backend);
+    gguf_close(g->gguf);
+}
+
+static void make_tokens(const struct rig *g, int32_t *tokens, uint32_t n, uint64_t seed)
+{
+    struct random r;
+
+    random_init(&r, seed);
+    for (uint32_t i = 0; i < n; i++) tokens[i] = (int32_t)random_below(&r, g->n_vocab < 30000 ? g->n_vocab : 30000);
+}
+
+static struct request *submit(struct rig *g, const int32_t *tokens, uint32_t n, bool cached, uint32_t max_tokens, float *logits)
+{
+    struct request_params p = {.cached = cached, .max_tokens = max_tokens, .max_keys = 2048, .logits_out = logits};
+    struct request *r = NULL;
+
+    sampler_params_default(&p.sampling);
+    p.sampling.temperature = 0;
+    if (engine_take_place(g->e) != RD_OK || request_create(&p, engine_cache(g->e), g->n_vocab, tokens, n, &r, NULL) != RD_OK) return NULL;
+    if (engine_submit(g->e, r) == RD_OK) return r;
+    request_unref(r);
+    return NULL;
+}
+
+/* Logits after the prompt; n_cached: prompt tokens that came from the tree. */
+static bool run(struct rig *g, const int32_t *tokens, uint32_t n, bool cached, float *logits, uint32_t *n_cached)
+{
+    struct request *r = submit(g, tokens, n, cached, 0, logits);
+    bool ok;
+
+    if (!r) return false;
+    while (!atomic_load(&r->ended)) engine_step(g->e);
+    ok = r->status == RD_OK;
+    if (n_cached) *n_cached = r->usage.n_cached;
+    request_unref(r);
+    return ok;
+}
+
+/* The target's logits with strangers of other lengths prefilling and decoding beside it. */
+static bool run_among_strangers(struct rig *g, const int32_t *tokens, float *logits)
+{
+    struct request *strangers[N_STRANGERS], *r;
+    int32_t other[N_PROMPT];
+    bool ok;
+
+    for (uint32_t i = 0; i < N_STRANGERS / 2; i++) {
+        make_tokens(g, other, 20 + 30 * i, 1000 + i);
+        if (!(strangers[i] = submit(g, other, 20 + 30 * i, true, 200, NULL))) return false;
+    }
+    for (int i = 0; i < 3; i++) engine_step(g->e);          /* some decode already */
+    if (!(r = submit(g, tokens, N_PROMPT, false, 0, logits))) return false;
+    for (uint32_t i = N_STRANGERS / 2; i < N_STRANGERS; i++) {
+        make_tokens(g, other, 20 + 30 * i, 1000 + i);
+        if (!(strangers[i] = submit(g, other, 20 + 30 * i, true, 200, NULL))) return false;
+    }
+    while (!atomic_load(&r->ended)) engine_step(g->e);
+    ok = r->status == RD_OK;
+    request_unref(r);
+    for (uint32_t i = 0; i < N_STRANGERS; i++) {
+        request_cancel(strangers[i], CANCEL_GONE);
+        while (!atomic_load(&strangers[i]->ended)) engine_step(g->e);
+        request_unref(strangers[i]);
+    }
+    return ok;
+}
+
+/* Leaves exactly the first k tokens of the prompt in the tree (pages of one token: eviction takes the tail token by token). */
+static bool keep_first(struct rig *g, const int32_t *tokens, uint32_t k)
+{
+    struct radix_match m = radix_match(g->e->cache.tree, g->e->root, (const kv_key *)tokens, N_PROMPT, 1);
+
+    return radix_evict(g->e->cache.tree, m.n_match - k) == m.n_match - k;
+}
+
+static void check_splits(struct rig *g, const int32_t *tokens, const float *cold, float *logits, bool all, uint32_t *n_tested)
+{
+    struct random r;
+
+    random_init(&r, test_seed());
+    radix_clear(g->e->cache.tree, NULL);
+    CHECK(run(g, tokens, N_PROMPT, true, logits, NULL));
+    for (uint32_t k = N_PROMPT - 1; k > 0; k = all ? k - 1 : k - (k < 25 ? k : 1 + (uint32_t)random_below(&r, 48))) {
+        uint32_t n_cached = 0;
+
+        CHECK(keep_first(g, tokens, k));
+        CHECK(run(g, tokens, N_PROMPT, true, logits, &n_cached));
+        CHECK_EQ(n_cached, k);
+        if (memcmp(cold, logits, g->n_vocab * sizeof(float)) != 0) test_fail(__FILE__, __LINE__, "logits differ with %u tokens from the cache", k);
+        ++*n_tested;
+    }
+}
+
+static void check_chunks(struct rig *g, const int32_t *tokens, const float *cold, float *logits, int n_rounds)
+{
+    for (int i = 0; i < n_rounds; i++) {
+        g->e->o.chunk_seed = 1;
+        random_init(&g->e->chunk_random, test_seed() + (uint64_t)i);
+        CHECK(run(g, tokens, N_PROMPT, false, logits, NULL));
+        CHECK(memcmp(cold, logits, g->n_vocab * sizeof(float)) == 0);
+    }
+    g->e->o.chunk_seed = 0;
+    g->e->o.max_chunk = 1;                                  /* every token alone: the decode kernels */
+    CHECK(run(g, tokens, N_PROMPT, false, logits, NULL));
+    CHECK(memcmp(cold, logits, g->n_vocab * sizeof(float)) == 0);
+    g->e->o.max_chunk = MAX_ROWS;
+}
+
+static void check_model(const char *name, bool all_splits)
+{
+    static const struct { uint32_t n_threads, page_tokens; const char *isa; } other[] = {
+        {2, 16, NULL}, {2, 64, "avx2"}, {1, 32, "avx512"}, {2, 16, "ref"}};
+    struct rig g, h;
+    int32_t tokens[N_PROMPT];
+    float *cold, *logits;
+    uint32_t n_splits = 0, n_rigs = 0;
+
+    if (!test_model(name)) {
+        test_note("%s has not been fetched (tools/fetch-model %s): not tested here", name, name);
+        return;
+    }
+    CHECK(rig_open(&g, name, 1, NULL, 1));
+    cold = malloc(g.n_vocab * sizeof(float));
+    logits = malloc(g.n_vocab * sizeof(float));
+    make_tokens(&g, tokens, N_PROMPT, 42);
+    CHECK(run(&g, tokens, N_PROMPT, false, cold, NULL));
+    CHECK(run_among_strangers(&g, tokens, logits));
+    CHECK(memcmp(cold, logits, g.n_vocab * sizeof(float)) == 0);
+    check_chunks(&g, tokens, cold, logits, 3);
+    check_splits(&g, tokens, cold, logits, all_splits, &n_splits);
+    rig_close(&g);
+    for (size_t i = 0; i < sizeof(other) / sizeof(other[0]); i++) {
+        struct rd_error err;
+        struct backend_options bo = {1, other[i].isa};
+        struct backend *probe = NULL;
+
+        if (other[i].isa && backend_cpu_ops.create(&bo, &probe, &err) == RD_E_UNSUPPORTED) {
+            test_note("this processor has no %s: not tested here", other[i].isa);
+            continue;
+        }
+        if (probe) backend_cpu_ops.destroy(probe);
+        if (other[i].isa && strcmp(other[i].isa, "ref") == 0 && !test_is_long() && strcmp(name, "smollm2") != 0) continue;
+        CHECK(rig_open(&h, name, other[i].n_threads, other[i].isa, other[i].page_tokens));
+        CHECK(run(&h, tokens, N_PROMPT, false, logits, NULL));
+        CHECK(memcmp(cold, logits, h.n_vocab * sizeof(float)) == 0);
+        CHECK(run_among_strangers(&h, tokens, logits));
+        CHECK(memcmp(cold, logits, h.n_vocab * sizeof(float)) == 0);
+        rig_close(&h);
+        n_rigs++;
+    }
+    test_note("%s: equal bytes cold, among %u strangers, in random chunks, token by token, at %u split points, and with %u other choices of "
+              "threads, pages and instruction set", name, N_STRANGERS, n_splits, n_rigs);
+    free(cold);
+    free(logits);
+}
+
+TEST(smollm2_is_exact) { check_model("smollm2", true); }
+TEST(gemma3_270m_is_exact) { check_model("gemma3-270m", test_is_long()); }
+TEST(qwen2_5_coder_0_5b_is_exact) { check_model("qwen2.5-coder-0.5b", test_is_long()); }
+TEST(qwen2_5_coder_1_5b_is_exact) { check_model("qwen2.5-coder-1.5b", test_is_long()); }
