@@ -1,0 +1,265 @@
+/* cli/args.c - the walk over a command's table: once to parse, once to print. */
+#include "cli/args.h"
+#include <stdarg.h>
+#include <string.h>
+#include "base/checked.h"
+
+enum { HELP_COLUMN = 26, HELP_WIDTH = 100, MAX_NAMES = 64, MAX_NAME = 32 };
+
+static int usage_error(const struct command *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static int usage_error(const struct command *c, const char *format, ...)
+{
+    va_list args;
+
+    fprintf(stderr, "radish %s: ", c->name);
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fprintf(stderr, "\nradish %s --help shows all flags.\n", c->name);
+    return EXIT_USAGE;
+}
+
+static bool is_choice(const char *choices, const char *value)
+{
+    size_t n = strlen(value);
+
+    for (const char *p = choices; *p;) {
+        size_t len = strcspn(p, "|");
+        if (len == n && memcmp(p, value, n) == 0) return true;
+        p += len + (p[len] == '|');
+    }
+    return false;
+}
+
+/* What a value of this row has to be, for messages. */
+static const char *wanted(const struct arg *a, char *buf, size_t cap)
+{
+    switch (a->kind) {
+    case ARG_SWITCH: return "no value";
+    case ARG_TEXT: case ARG_TEXTS:
+        if (!a->choices) return "a text";
+        snprintf(buf, cap, "one of %s", a->choices);
+        return buf;
+    case ARG_BYTES: return "a size in bytes such as 512M or 8G";
+    case ARG_U32: case ARG_U64:
+        if (a->max > 0) snprintf(buf, cap, "a whole number from %.0f to %.0f", a->min, a->max);
+        else if (a->min > 0) snprintf(buf, cap, "a whole number, at least %.0f", a->min);
+        else snprintf(buf, cap, "a whole number, 0 or more");
+        return buf;
+    case ARG_REAL:
+        if (a->max > 0) snprintf(buf, cap, "a number from %g to %g", a->min, a->max);
+        else snprintf(buf, cap, "a number, at least %g", a->min);
+        return buf;
+    }
+    return "";
+}
+
+static bool in_range(const struct arg *a, double v)
+{
+    return v >= a->min && (a->max <= 0 || v <= a->max);
+}
+
+/* false: the text is not what the row wants; the field is unchanged then. */
+static bool store(const struct arg *a, const char *text, void *field)
+{
+    uint64_t n = 0;
+    double real = 0;
+
+    switch (a->kind) {
+    case ARG_SWITCH:
+        *(bool *)field = true;
+        return true;
+    case ARG_TEXT:
+        if (a->choices && !is_choice(a->choices, text)) return false;
+        *(const char **)field = text;
+        return true;
+    case ARG_TEXTS: {
+        struct arg_texts *list = field;
+        if (list->n == LIMIT_STOP_STRINGS) return false;
+        list->items[list->n++] = text;
+        return true;
+    }
+    case ARG_U32:
+        if (!parse_u64(text, strlen(text), &n) || n > UINT32_MAX || !in_range(a, (double)n)) return false;
+        *(uint32_t *)field = (uint32_t)n;
+        return true;
+    case ARG_U64:
+        if (!parse_u64(text, strlen(text), &n) || !in_range(a, (double)n)) return false;
+        *(uint64_t *)field = n;
+        return true;
+    case ARG_BYTES:
+        return parse_bytes(text, (uint64_t *)field);
+    case ARG_REAL:
+        if (!parse_f64(text, strlen(text), &real) || !in_range(a, real)) return false;
+        *(double *)field = real;
+        return true;
+    }
+    return false;
+}
+
+#define FOR_EACH_ARG(c, group, row) \
+    for (const struct arg_group *group = (c)->groups; group && group->args; group++) \
+        for (const struct arg *row = group->args; row->flag; row++)
+
+static void store_fallbacks(const struct command *c, char *out)
+{
+    FOR_EACH_ARG(c, group, a)
+        if (a->fallback) store(a, a->fallback, out + group->at + a->at);
+}
+
+static const struct arg *find_flag(const struct command *c, const char *flag, size_t n, size_t *base)
+{
+    FOR_EACH_ARG(c, group, a) {
+        bool by_letter = n == 2 && flag[0] == '-' && a->letter && flag[1] == a->letter;
+        if (by_letter || (strlen(a->flag) == n && memcmp(a->flag, flag, n) == 0)) {
+            *base = group->at;
+            return a;
+        }
+    }
+    return NULL;
+}
+
+static int unknown_flag(const struct command *c, const char *flag, size_t n)
+{
+    const char *names[MAX_NAMES], *near;
+    size_t n_names = 0;
+    char name[MAX_NAME];
+
+    FOR_EACH_ARG(c, group, a)
+        if (n_names < MAX_NAMES) names[n_names++] = a->flag;
+    snprintf(name, sizeof(name), "%.*s", (int)n, flag);
+    near = args_nearest(name, names, n_names);
+    if (near) return usage_error(c, "unknown flag %s; did you mean %s?", name, near);
+    return usage_error(c, "unknown flag %s", name);
+}
+
+int args_parse(const struct command *c, int argc, char **argv, void *out, const char *words[ARGS_MAX_WORDS], uint32_t *n_words)
+{
+    bool flags_end = false;
+
+    *n_words = 0;
+    store_fallbacks(c, out);
+    for (int i = 1; i < argc; i++) {
+        const char *s = argv[i], *text;
+        size_t n = strcspn(s, "="), base = 0;
+        const struct arg *a;
+        char want[128];
+
+        if (flags_end || s[0] != '-' || s[1] == 0) {        /* "-" alone is a word: standard input */
+            if (*n_words == c->max_words)
+                return usage_error(c, "unexpected \"%s\"; wanted: radish %s %s [FLAGS]", s, c->name, c->words);
+            words[(*n_words)++] = s;
+            continue;
+        }
+        if (strcmp(s, "--") == 0) { flags_end = true; continue; }
+        if (strcmp(s, "--help") == 0 || strcmp(s, "-h") == 0) {
+            args_help(c, stdout);
+            return EXIT_DONE;
+        }
+        a = find_flag(c, s, n, &base);
+        if (!a) return unknown_flag(c, s, n);
+        text = s[n] ? s + n + 1 : NULL;
+        if (a->kind == ARG_SWITCH && text) return usage_error(c, "%s takes no value, got \"%s\"", a->flag, text);
+        if (a->kind != ARG_SWITCH && !text) {
+            if (i + 1 == argc) return usage_error(c, "%s wants %s", a->flag, wanted(a, want, sizeof(want)));
+            text = argv[++i];
+        }
+        if (!store(a, text, (char *)out + base + a->at))
+            return usage_error(c, "%s: got \"%s\", wanted %s", a->flag, text, wanted(a, want, sizeof(want)));
+        if (a->given_at) *(bool *)((char *)out + base + a->given_at) = true;
+    }
+    if (*n_words < c->min_words) return usage_error(c, "something is missing; wanted: radish %s %s [FLAGS]", c->name, c->words);
+    return ARGS_GO;
+}
+
+/* Prints text from the given column on, wrapped at HELP_WIDTH between words. */
+static void put_wrapped(FILE *out, const char *text, int indent, int column)
+{
+    while (*text) {
+        size_t n = strcspn(text, " \n");
+        bool line_end = text[n] == '\n';
+
+        if (column > indent && column + 1 + (int)n > HELP_WIDTH) {
+            fprintf(out, "\n%*s", indent, "");
+            column = indent;
+        }
+        column += fprintf(out, "%s%.*s", column > indent ? " " : "", (int)n, text);
+        text += n + (text[n] != 0);
+        if (line_end) {
+            fprintf(out, "\n%*s", indent, "");
+            column = indent;
+        }
+    }
+    fputc('\n', out);
+}
+
+static void put_arg(FILE *out, const struct arg *a)
+{
+    char text[1024];
+    const char *fallback = a->fallback_text ? a->fallback_text : a->fallback;
+    int column = a->letter ? fprintf(out, "  -%c, %s", a->letter, a->flag) : fprintf(out, "  %s", a->flag);
+
+    if (a->value) column += fprintf(out, " %s", a->value);
+    snprintf(text, sizeof(text), "%s%s%s%s", a->help, fallback ? " [" : "", fallback ? fallback : "", fallback ? "]" : "");
+    if (column > HELP_COLUMN - 2) {
+        fputc('\n', out);
+        column = 0;
+    }
+    fprintf(out, "%*s", HELP_COLUMN - column, "");
+    put_wrapped(out, text, HELP_COLUMN, HELP_COLUMN);
+}
+
+void args_help(const struct command *c, FILE *out)
+{
+    const char *title = "";
+
+    fprintf(out, "radish %s: %s\n\nUsage: radish %s %s%s[FLAGS]\n", c->name, c->summary, c->name, c->words, *c->words ? " " : "");
+    if (c->about) {
+        fputc('\n', out);
+        put_wrapped(out, c->about, 0, 0);
+    }
+    for (const struct arg_group *group = c->groups; group && group->args; group++) {
+        if (strcmp(group->title, title) != 0) fprintf(out, "\n%s\n", group->title);
+        title = group->title;
+        for (const struct arg *a = group->args; a->flag; a++) put_arg(out, a);
+    }
+    fprintf(out, "\n  %-*s%s\n", HELP_COLUMN - 2, "-h, --help", "this text");
+    fprintf(out, "\nDefaults stand in [brackets].\n");
+    if (c->examples) fprintf(out, "\nExamples\n%s", c->examples);
+}
+
+/* Levenshtein distance of two short names; more than MAX_NAME bytes count as far away. */
+static size_t distance(const char *a, const char *b)
+{
+    size_t row[MAX_NAME + 1], n = strlen(b);
+
+    if (n > MAX_NAME) return MAX_NAME;
+    for (size_t j = 0; j <= n; j++) row[j] = j;
+    for (size_t i = 1; a[i - 1]; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= n; j++) {
+            size_t best = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            if (row[j] + 1 < best) best = row[j] + 1;
+            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+            row[j] = best;
+        }
+    }
+    return row[n];
+}
+
+const char *args_nearest(const char *s, const char *const *names, size_t n)
+{
+    const char *best = NULL;
+    size_t least = 3;
+
+    for (size_t i = 0; i < n; i++) {
+        size_t d = distance(s, names[i]);
+        if (d < least) {
+            least = d;
+            best = names[i];
+        }
+    }
+    return best;
+}

@@ -1,0 +1,76 @@
+/* cli/args.h - one table per command: it parses the command line and prints --help, so the two cannot disagree.
+ *
+ * A command's flags come in groups; a group is a table of struct arg whose values are written into a struct at
+ * `group.at + arg.at` inside the command's own struct. So tables can be shared between commands (cli_flags.h).
+ *
+ *     --flag VALUE and --flag=VALUE mean the same;  "--" ends the flags;  words are what is not a flag.
+ *
+ * Units   said by each row's help text; sizes accept k, M, G (powers of 1024).
+ * Thread  main thread.
+ * Errors  a message on stderr that names the flag, what was found and what was wanted; exit status 2.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include "base/limits.h"
+
+enum {
+    EXIT_DONE = 0,
+    EXIT_FAILED = 1,                /* the work failed: a message says why */
+    EXIT_USAGE = 2,                 /* the command line is wrong */
+    EXIT_INTERRUPTED = 130,         /* Ctrl-C */
+    ARGS_GO = -1                    /* args_parse: no reason to exit, carry on */
+};
+
+enum arg_kind {
+    ARG_SWITCH,                     /* bool: true when given */
+    ARG_TEXT,                       /* const char *, a view of argv */
+    ARG_U32,                        /* uint32_t, decimal */
+    ARG_U64,                        /* uint64_t, decimal */
+    ARG_BYTES,                      /* uint64_t: "512", "64k", "8M", "1.5G" */
+    ARG_REAL,                       /* double, finite */
+    ARG_TEXTS                       /* struct arg_texts: the flag may be given again */
+};
+
+struct arg_texts { const char *items[LIMIT_STOP_STRINGS]; uint32_t n; };
+
+struct arg {
+    const char *flag;               /* "--max-tokens"; NULL ends a table */
+    char letter;                    /* 'v' for -v; 0: none */
+    enum arg_kind kind;
+    const char *value;              /* its name in --help: "N"; NULL for a switch */
+    size_t at;                      /* where in the group's struct the value goes */
+    size_t given_at;                /* where a bool "was given" goes; 0: nowhere */
+    const char *fallback;           /* parsed before the command line; NULL: the field stays zero */
+    const char *fallback_text;      /* what --help says instead of fallback: "all cores" */
+    const char *choices;            /* ARG_TEXT: "f16|bf16|f32"; NULL: any text */
+    double min, max;                /* numbers; max 0: what the type holds */
+    const char *help;
+};
+
+struct arg_group {
+    const char *title;              /* equal to the previous group's: printed under the same heading */
+    const struct arg *args;
+    size_t at;                      /* where the group's struct lies in the command's struct */
+};
+
+struct command {
+    const char *name, *section;     /* section: the heading in `radish --help` */
+    const char *summary;            /* one line */
+    const char *words;              /* "MODEL [PROMPT]" */
+    const char *about;              /* a paragraph; may be NULL */
+    const char *examples;           /* lines; may be NULL */
+    const struct arg_group *groups; /* ended by a group without args; NULL: no flags */
+    uint32_t min_words, max_words;
+    int (*run)(const struct command *self, int argc, char **argv);      /* argv[0] is the command's name; an exit status */
+};
+
+enum { ARGS_MAX_WORDS = 4 };
+
+/* Fills *out (zeroed by the caller) and words. ARGS_GO, or the status to exit with: 0 after --help, 2 after a message. */
+int args_parse(const struct command *c, int argc, char **argv, void *out, const char *words[ARGS_MAX_WORDS], uint32_t *n_words);
+void args_help(const struct command *c, FILE *out);
+/* The nearest of names[0..n) when it is at most two edits away from s; else NULL. */
+const char *args_nearest(const char *s, const char *const *names, size_t n);

@@ -1,0 +1,26 @@
+/* cli/cli_flags.h - the flag tables that several commands share.
+ *
+ * engine_args and schedule_args write into a struct rd_options, sample_args into a struct sample_flags; a command puts the
+ * struct into its own and names its offset in the group. Rows whose fallback is "0" leave the choice to the library.
+ */
+#pragma once
+#include "cli/args.h"
+#include "radish/radish.h"
+
+/* --ctx, apart because `perplexity` has its own. -> struct rd_options */
+extern const struct arg context_args[];
+/* What a model needs to run: threads, KV cache, instruction set, texts. -> struct rd_options */
+extern const struct arg engine_args[];
+/* How many requests run together and how a step is cut. -> struct rd_options */
+extern const struct arg schedule_args[];
+
+struct sample_flags {
+    uint32_t max_tokens, top_k;
+    double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
+    uint64_t seed;
+    bool has_seed, ignore_eos;
+    struct arg_texts stop;
+};
+extern const struct arg sample_args[];
+/* Copies the flags into a request; the stop strings stay views of f. */
+void sample_flags_apply(const struct sample_flags *f, struct rd_request_options *q);

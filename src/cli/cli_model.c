@@ -1,0 +1,159 @@
+/* cli/cli_model.c - model names, the progress bar, text from standard input. */
+#include "cli/cli_model.h"
+#include <dirent.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/file.h"
+#include "base/limits.h"
+#include "cli/args.h"
+
+enum { BAR_CELLS = 30, MAX_LISTED = 32 };
+
+int cli_fail(const char *format, ...)
+{
+    va_list args;
+
+    fputs("radish: ", stderr);
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fputc('\n', stderr);
+    return EXIT_FAILED;
+}
+
+static void model_folder(char *folder, size_t cap)
+{
+    const char *set = getenv("RADISH_MODELS"), *home = getenv("HOME");
+
+    if (set && *set) snprintf(folder, cap, "%s", set);
+    else snprintf(folder, cap, "%s/.cache/radish/models", home && *home ? home : ".");
+}
+
+/* The models in a folder, as " a b c"; n names. */
+static size_t list_models(const char *folder, struct buf *names)
+{
+    DIR *dir = opendir(folder);
+    size_t n = 0;
+    struct dirent *entry;
+
+    if (!dir) return 0;
+    while (n < MAX_LISTED && (entry = readdir(dir))) {
+        size_t len = strlen(entry->d_name);
+        if (len <= 5 || entry->d_name[0] == '.' || strcmp(entry->d_name + len - 5, ".gguf") != 0) continue;
+        buf_printf(names, " %.*s", (int)(len - 5), entry->d_name);
+        n++;
+    }
+    closedir(dir);
+    return n;
+}
+
+bool cli_find_model(const char *model, char path[CLI_PATH_BYTES])
+{
+    char folder[CLI_PATH_BYTES / 2];
+    struct buf names;
+    size_t n = strlen(model);
+
+    if (n >= CLI_PATH_BYTES / 4) return cli_fail("the model's name has %zu bytes: that is no file", n), false;
+    snprintf(path, CLI_PATH_BYTES, "%s", model);
+    if (file_exists(path)) return true;
+    if (strchr(model, '/') || (n > 5 && strcmp(model + n - 5, ".gguf") == 0)) {
+        cli_fail("%s: no such file", model);
+        return false;
+    }
+    model_folder(folder, sizeof(folder));
+    snprintf(path, CLI_PATH_BYTES, "%s/%s.gguf", folder, model);
+    if (file_exists(path)) return true;
+
+    buf_init(&names);
+    cli_fail("no model \"%s\": it is neither a file nor in %s", model, folder);
+    if (list_models(folder, &names)) fprintf(stderr, "Models there:%s\n", names.data ? names.data : "");
+    else fprintf(stderr, "There are no models yet.\n");
+    fprintf(stderr, "Fetch one with:  tools/fetch-model %s    (tools/fetch-model --list shows all)\n", model);
+    buf_deinit(&names);
+    return false;
+}
+
+static void show_bar(void *user, double fraction)
+{
+    struct load_bar *bar = user;
+    int percent = (int)(fraction * 100), cells = (int)(fraction * BAR_CELLS);
+    char line[BAR_CELLS + 1];
+
+    if (percent == bar->shown) return;
+    bar->shown = percent;
+    for (int i = 0; i < BAR_CELLS; i++) line[i] = i < cells ? '#' : '.';
+    line[BAR_CELLS] = 0;
+    fprintf(stderr, "\r\033[Kloading %s [%s] %3d %%", bar->model, line, percent);
+}
+
+void load_bar_init(struct load_bar *bar, const char *model, struct rd_options *o)
+{
+    const char *slash = strrchr(model, '/');
+
+    *bar = (struct load_bar){slash ? slash + 1 : model, -1};
+    if (!isatty(STDERR_FILENO)) return;
+    o->progress = show_bar;
+    o->progress_user = bar;
+}
+
+void load_bar_end(struct load_bar *bar)
+{
+    if (bar->shown >= 0) fputs("\r\033[K", stderr);
+    bar->shown = -1;
+}
+
+rd_engine *cli_open(struct rd_options *o, const char *model)
+{
+    char path[CLI_PATH_BYTES];
+    struct rd_error err = {RD_OK, ""};
+    struct load_bar bar;
+    rd_engine *engine = NULL;
+    rd_status st;
+
+    if (!cli_find_model(model, path)) return NULL;
+    o->model = path;
+    load_bar_init(&bar, model, o);
+    st = rd_open(o, &engine, &err);
+    load_bar_end(&bar);
+    o->model = NULL;
+    if (st != RD_OK) cli_fail("%s: %s", model, *err.text ? err.text : rd_status_text(st));
+    return engine;
+}
+
+rd_engine *cli_open_tokenizer(const char *model, const char *pre)
+{
+    char path[CLI_PATH_BYTES];
+    struct rd_error err = {RD_OK, ""};
+    rd_engine *engine = NULL;
+    rd_status st;
+
+    if (!cli_find_model(model, path)) return NULL;
+    st = rd_open_tokenizer(path, pre, &engine, &err);
+    if (st != RD_OK) cli_fail("%s: %s", model, *err.text ? err.text : rd_status_text(st));
+    return engine;
+}
+
+bool cli_read_text(const char *word, const char *what, struct buf *text)
+{
+    char piece[65536];
+    size_t n;
+
+    buf_init(text);
+    text->limit = LIMIT_TEXT_BYTES;
+    if (word && strcmp(word, "-") != 0) {
+        buf_puts(text, word);
+    } else {
+        if (isatty(STDIN_FILENO)) fprintf(stderr, "%s, then Ctrl-D:\n", what);
+        while ((n = fread(piece, 1, sizeof(piece), stdin)) > 0) buf_append(text, piece, n);
+        if (ferror(stdin)) return cli_fail("standard input cannot be read"), false;
+    }
+    if (text->failed) {
+        cli_fail("the text is longer than %u MiB, or memory is out", LIMIT_TEXT_BYTES >> 20);
+        buf_deinit(text);
+        return false;
+    }
+    return true;
+}

@@ -1,0 +1,31 @@
+/* cli/cli_model.h - from what stands on the command line to an open model, with a progress bar on the way.
+ *
+ * MODEL is a GGUF file, or a name: NAME.gguf in $RADISH_MODELS, else in ~/.cache/radish/models (where tools/fetch-model puts it).
+ * Thread  main thread (the bar: the thread that loads).
+ * Errors  messages on stderr.
+ */
+#pragma once
+#include <stdbool.h>
+#include "base/buf.h"
+#include "radish/radish.h"
+
+enum { CLI_PATH_BYTES = 4096 };
+
+/* Prints "radish: ..." and returns EXIT_FAILED. */
+int cli_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* false: no such model; a message said what is there and how to get one. */
+bool cli_find_model(const char *model, char path[CLI_PATH_BYTES]);
+
+struct load_bar { const char *model; int shown; };     /* shown: percent on the screen; -1: no bar */
+/* Installs a progress bar on stderr, when that is a terminal, into o. bar lives as long as the loading. */
+void load_bar_init(struct load_bar *bar, const char *model, struct rd_options *o);
+/* Takes the bar off the screen. */
+void load_bar_end(struct load_bar *bar);
+
+/* Finds and opens. NULL: a message was printed. */
+rd_engine *cli_open(struct rd_options *o, const char *model);
+rd_engine *cli_open_tokenizer(const char *model, const char *pre);
+
+/* The text for a command: word, or all of standard input when word is NULL or "-". false: a message was printed. */
+bool cli_read_text(const char *word, const char *what, struct buf *text);

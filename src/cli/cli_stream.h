@@ -1,0 +1,18 @@
+/* cli/cli_stream.h - runs one request and writes its text to stdout while it comes; Ctrl-C cancels it.
+ *
+ * Thread  main thread.
+ * Errors  the request's status; the message was printed (not for RD_E_CANCELLED).
+ */
+#pragma once
+#include "base/buf.h"
+#include "radish/radish.h"
+
+/* From now on Ctrl-C cancels the running request; a second one, before the request has ended, ends the process. */
+void stream_catch_interrupt(void);
+/* Ctrl-C was pressed since the last call. */
+bool stream_interrupted(void);
+
+/* said: gets the text too, may be NULL. usage: of what was done, also after an error. */
+rd_status stream_request(rd_engine *engine, const struct rd_request_options *q, struct buf *said, struct rd_usage *usage);
+/* One line on stderr: tokens, times, speeds. */
+void stream_print_usage(const struct rd_usage *u);

@@ -1,0 +1,284 @@
+/* cli/cmd_bench.c - `radish bench`: tokens per second of prefill, of decode, and of decode with several sequences at once.
+ *
+ *   prefill   --prompt random tokens with nothing cached and nothing generated: tokens / time from submit to the end
+ *   decode    --gen tokens after one random token: (n - 1) / time between the first and the last token's event
+ *   batched   n sequences at once, each --gen tokens after its own 16 random tokens: tokens of all in the time when all
+ *             run, which is from the last sequence's first token to the first sequence's last
+ * Each figure is the median of --reps runs, after one run that is thrown away.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/checked.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/random.h"
+#include "base/thread.h"
+#include "cli/cli_flags.h"
+#include "cli/cli_model.h"
+#include "cli/commands.h"
+
+enum { MAX_BATCHES = 16, MAX_REPS = 101, BATCH_PROMPT = 16, MAX_BATCH = 256 };
+
+struct bench_flags {
+    struct rd_options engine;
+    uint32_t n_prompt, n_gen, n_reps;
+    const char *batch;
+    uint64_t seed;
+    bool json;
+};
+
+static const struct arg bench_args[] = {
+    {.flag = "--prompt", .letter = 'p', .kind = ARG_U32, .value = "N", .at = offsetof(struct bench_flags, n_prompt), .fallback = "512", .min = 1,
+     .max = LIMIT_CONTEXT, .help = "tokens of the prefill"},
+    {.flag = "--gen", .letter = 'n', .kind = ARG_U32, .value = "N", .at = offsetof(struct bench_flags, n_gen), .fallback = "128", .min = 2,
+     .max = LIMIT_CONTEXT, .help = "tokens to generate"},
+    {.flag = "--reps", .letter = 'r', .kind = ARG_U32, .value = "R", .at = offsetof(struct bench_flags, n_reps), .fallback = "5", .min = 1,
+     .max = MAX_REPS, .help = "runs of each figure; the median counts"},
+    {.flag = "--batch", .letter = 'b', .kind = ARG_TEXT, .value = "LIST", .at = offsetof(struct bench_flags, batch), .fallback_text = "none",
+     .help = "numbers of sequences that generate at once, such as 1,4,16"},
+    {.flag = "--seed", .kind = ARG_U64, .value = "N", .at = offsetof(struct bench_flags, seed), .fallback = "1", .help = "of the random prompt tokens"},
+    {.flag = "--json", .kind = ARG_SWITCH, .at = offsetof(struct bench_flags, json), .help = "one JSON object instead of a table"},
+    {0}
+};
+
+static const struct arg_group bench_groups[] = {
+    {"Measurement", bench_args, 0},
+    {"Steps", schedule_args, offsetof(struct bench_flags, engine)},
+    {"Model and memory", context_args, offsetof(struct bench_flags, engine)},
+    {"Model and memory", engine_args, offsetof(struct bench_flags, engine)},
+    {NULL, NULL, 0}
+};
+
+struct bench {
+    rd_engine *engine;
+    struct rd_info info;
+    struct random random;
+    uint32_t n_reps;
+};
+
+/* ---- one run ---- */
+
+/* When each token came: at_ns [n, n_gen]. */
+struct arrivals { uint64_t *at_ns; uint32_t *n_tokens; uint32_t n_gen; };
+
+static int note_arrival(void *user, uint32_t index, const struct rd_event *ev)
+{
+    struct arrivals *a = user;
+
+    if (ev->type == RD_EVENT_TOKEN && a->n_tokens[index] < a->n_gen)
+        a->at_ns[(size_t)index * a->n_gen + a->n_tokens[index]++] = clock_now_ns(clock_system());
+    return 0;
+}
+
+static void random_tokens(struct bench *b, int32_t *tokens, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) tokens[i] = (int32_t)random_below(&b->random, b->info.n_vocab);
+}
+
+static struct rd_request_options uncached(const int32_t *tokens, uint32_t n_tokens, uint32_t n_gen)
+{
+    struct rd_request_options q;
+
+    rd_request_options_default(&q);
+    q.tokens = tokens;
+    q.n_tokens = n_tokens;
+    q.max_tokens = n_gen;
+    q.temperature = 0;
+    q.ignore_eos = true;
+    q.cache_prompt = false;
+    return q;
+}
+
+static rd_status prefill_once(struct bench *b, int32_t *tokens, uint32_t n_prompt, double *tok_s, struct rd_error *err)
+{
+    struct rd_request_options q = uncached(tokens, n_prompt, 0);
+    uint64_t start;
+    rd_status st;
+
+    random_tokens(b, tokens, n_prompt);
+    start = clock_now_ns(clock_system());
+    st = rd_generate(b->engine, &q, NULL, NULL, err);
+    *tok_s = n_prompt * 1e9 / (double)u64_max(1, clock_now_ns(clock_system()) - start);
+    return st;
+}
+
+/* Tokens per second of all sequences while all of them run. */
+static double rate_together(const struct arrivals *a, uint32_t n)
+{
+    uint64_t from = 0, to = UINT64_MAX, count = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        const uint64_t *at = a->at_ns + (size_t)i * a->n_gen;
+        if (a->n_tokens[i] == 0) return 0;
+        from = u64_max(from, at[0]);
+        to = u64_min(to, at[a->n_tokens[i] - 1]);
+    }
+    if (to <= from) return 0;
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t j = 0; j < a->n_tokens[i]; j++) {
+            uint64_t at = a->at_ns[(size_t)i * a->n_gen + j];
+            count += at > from && at <= to;
+        }
+    return (double)count * 1e9 / (double)(to - from);
+}
+
+/* n sequences of prompts [n, n_prompt]. */
+static rd_status decode_once(struct bench *b, uint32_t n, int32_t *prompts, uint32_t n_prompt, struct arrivals *a, double *tok_s,
+                             struct rd_error *err)
+{
+    struct rd_request_options q[MAX_BATCH];
+    rd_status st;
+
+    random_tokens(b, prompts, n * n_prompt);
+    for (uint32_t i = 0; i < n; i++) q[i] = uncached(prompts + (size_t)i * n_prompt, n_prompt, a->n_gen);
+    memset(a->n_tokens, 0, n * sizeof(*a->n_tokens));
+    st = rd_generate_batch(b->engine, q, n, note_arrival, a, err);
+    *tok_s = rate_together(a, n);
+    return st;
+}
+
+/* ---- medians ---- */
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static double median(double *v, uint32_t n)
+{
+    qsort(v, n, sizeof(*v), compare_doubles);
+    return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+}
+
+static rd_status measure_prefill(struct bench *b, uint32_t n_prompt, double *tok_s, struct rd_error *err)
+{
+    double v[MAX_REPS], warm_up;
+    int32_t *tokens = mem_alloc(n_prompt, sizeof(*tokens));
+    rd_status st = tokens ? prefill_once(b, tokens, n_prompt, &warm_up, err) : RD_E_NOMEM;
+
+    for (uint32_t r = 0; st == RD_OK && r < b->n_reps; r++) st = prefill_once(b, tokens, n_prompt, &v[r], err);
+    if (st == RD_OK) *tok_s = median(v, b->n_reps);
+    mem_free(tokens);
+    return st;
+}
+
+static rd_status measure_decode(struct bench *b, uint32_t n, uint32_t n_prompt, uint32_t n_gen, double *tok_s, struct rd_error *err)
+{
+    double v[MAX_REPS], warm_up;
+    struct arrivals a = {mem_alloc((size_t)n * n_gen, sizeof(*a.at_ns)), mem_alloc(n, sizeof(*a.n_tokens)), n_gen};
+    int32_t *prompts = mem_alloc((size_t)n * n_prompt, sizeof(*prompts));
+    rd_status st = a.at_ns && a.n_tokens && prompts ? RD_OK : RD_E_NOMEM;
+
+    if (st == RD_OK) st = decode_once(b, n, prompts, n_prompt, &a, &warm_up, err);
+    for (uint32_t r = 0; st == RD_OK && r < b->n_reps; r++) st = decode_once(b, n, prompts, n_prompt, &a, &v[r], err);
+    if (st == RD_OK) *tok_s = median(v, b->n_reps);
+    mem_free(prompts);
+    mem_free(a.n_tokens);
+    mem_free(a.at_ns);
+    return st;
+}
+
+/* ---- the command ---- */
+
+struct figures {
+    double prefill_tok_s, decode_tok_s, batched_tok_s[MAX_BATCHES];
+    uint32_t batches[MAX_BATCHES], n_batches;
+};
+
+/* "1,4,16"; false: it is something else. */
+static bool parse_batches(const char *list, struct figures *out)
+{
+    uint64_t n;
+
+    for (const char *p = list; p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL) {
+        if (out->n_batches == MAX_BATCHES || !parse_u64(p, strcspn(p, ","), &n) || n == 0 || n > MAX_BATCH) return false;
+        out->batches[out->n_batches++] = (uint32_t)n;
+    }
+    return true;
+}
+
+static rd_status measure(struct bench *b, const struct bench_flags *f, struct figures *out, struct rd_error *err)
+{
+    rd_status st = measure_prefill(b, f->n_prompt, &out->prefill_tok_s, err);
+
+    if (st == RD_OK) st = measure_decode(b, 1, 1, f->n_gen, &out->decode_tok_s, err);
+    for (uint32_t i = 0; st == RD_OK && i < out->n_batches; i++)
+        st = measure_decode(b, out->batches[i], BATCH_PROMPT, f->n_gen, &out->batched_tok_s[i], err);
+    return st;
+}
+
+static void print_json(const struct bench *b, const struct bench_flags *f, const struct figures *r, uint32_t n_threads)
+{
+    struct buf out;
+
+    buf_init(&out);
+    buf_puts(&out, "{\"model\": \"");
+    buf_put_json(&out, b->info.model_id, strlen(b->info.model_id));
+    buf_puts(&out, "\", \"backend\": \"");
+    buf_put_json(&out, b->info.backend, strlen(b->info.backend));
+    buf_printf(&out, "\", \"arch\": \"%s\", \"n_params\": %llu, \"threads\": %u, \"prompt\": %u, \"gen\": %u, \"reps\": %u, \"load_ms\": %.1f, ",
+               b->info.arch, (unsigned long long)b->info.n_params, n_threads, f->n_prompt, f->n_gen, f->n_reps, b->info.load_ms);
+    buf_printf(&out, "\"prefill_tok_s\": %.2f, \"decode_tok_s\": %.2f, \"batched\": [", r->prefill_tok_s, r->decode_tok_s);
+    for (uint32_t i = 0; i < r->n_batches; i++)
+        buf_printf(&out, "%s{\"n\": %u, \"tok_s\": %.2f}", i ? ", " : "", r->batches[i], r->batched_tok_s[i]);
+    buf_puts(&out, "]}");
+    puts(out.data ? out.data : "");
+    buf_deinit(&out);
+}
+
+static void print_table(const struct bench *b, const struct bench_flags *f, const struct figures *r, uint32_t n_threads)
+{
+    printf("%s, %s, %u threads, medians of %u\n", b->info.model_id, b->info.backend, n_threads, f->n_reps);
+    printf("  %-30s %10.2f tok/s\n", "prefill", r->prefill_tok_s);
+    printf("  %-30s %10.2f tok/s\n", "decode", r->decode_tok_s);
+    for (uint32_t i = 0; i < r->n_batches; i++)
+        printf("  decode, %3u sequences           %12.2f tok/s\n", r->batches[i], r->batched_tok_s[i]);
+}
+
+static int run_bench(const struct command *self, int argc, char **argv)
+{
+    struct bench_flags f;
+    struct figures figures;
+    struct bench b;
+    struct rd_error err = {RD_OK, ""};
+    const char *words[ARGS_MAX_WORDS];
+    uint32_t n_words, n_threads;
+    rd_status st;
+    int rc;
+
+    memset(&f, 0, sizeof(f));
+    memset(&figures, 0, sizeof(figures));
+    memset(&b, 0, sizeof(b));
+    rd_options_default(&f.engine);
+    rc = args_parse(self, argc, argv, &f, words, &n_words);
+    if (rc != ARGS_GO) return rc;
+    if (f.batch && !parse_batches(f.batch, &figures)) {
+        fprintf(stderr, "radish bench: --batch: got \"%s\", wanted up to %d numbers from 1 to %d such as 1,4,16\n", f.batch, MAX_BATCHES, MAX_BATCH);
+        return EXIT_USAGE;
+    }
+    rd_set_log(RD_LOG_WARN, NULL, NULL);
+    b.engine = cli_open(&f.engine, words[0]);
+    if (!b.engine) return EXIT_FAILED;
+    rd_get_info(b.engine, &b.info);
+    random_init(&b.random, f.seed);
+    b.n_reps = f.n_reps;
+    n_threads = f.engine.n_threads ? f.engine.n_threads : thread_n_cores();
+    st = measure(&b, &f, &figures, &err);
+    if (st != RD_OK) rc = cli_fail("%s", *err.text ? err.text : rd_status_text(st));
+    else if (f.json) print_json(&b, &f, &figures, n_threads);
+    else print_table(&b, &f, &figures, n_threads);
+    rd_close(b.engine);
+    return st == RD_OK ? EXIT_DONE : rc;
+}
+
+const struct command cmd_bench = {
+    .name = "bench", .section = "Measure", .summary = "tokens per second of prefill, decode and batched decode", .words = "MODEL",
+    .about = "Random prompts, nothing cached. prefill: --prompt tokens, none generated. decode: --gen tokens after a single one. "
+             "batched: tokens of all sequences together, each after its own 16 tokens. All figures in tokens per second.",
+    .examples = "  radish bench smollm2 --threads 2\n  radish bench smollm2 --prompt 1000 --gen 64 --batch 1,4,16 --json\n",
+    .groups = bench_groups, .min_words = 1, .max_words = 1, .run = run_bench,
+};

@@ -1,0 +1,166 @@
+/* cli/cmd_chat.c - `radish chat`: a conversation in the terminal. Every turn sends the whole conversation; the tree has
+ * all of it but the new message. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/limits.h"
+#include "cli/cli_flags.h"
+#include "cli/cli_model.h"
+#include "cli/cli_stream.h"
+#include "cli/commands.h"
+
+struct chat_flags {
+    struct rd_options engine;
+    struct sample_flags sample;
+    const char *system;
+    bool verbose;
+};
+
+static const struct arg chat_args[] = {
+    {.flag = "--system", .kind = ARG_TEXT, .value = "TEXT", .at = offsetof(struct chat_flags, system), .fallback_text = "none",
+     .help = "system message before the conversation"},
+    {.flag = "--verbose", .letter = 'v', .kind = ARG_SWITCH, .at = offsetof(struct chat_flags, verbose),
+     .help = "a line on stderr after each answer: tokens, cached tokens, milliseconds"},
+    {0}
+};
+
+static const struct arg_group chat_groups[] = {
+    {"Conversation", chat_args, 0},
+    {"Sampling", sample_args, offsetof(struct chat_flags, sample)},
+    {"Model and memory", context_args, offsetof(struct chat_flags, engine)},
+    {"Model and memory", engine_args, offsetof(struct chat_flags, engine)},
+    {NULL, NULL, 0}
+};
+
+/* history is the messages array without its closing bracket. */
+static void add_message(struct buf *history, const char *role, const char *text, size_t n)
+{
+    buf_printf(history, "%s{\"role\":\"%s\",\"content\":\"", history->n > 1 ? "," : "", role);
+    buf_put_json(history, text, n);
+    buf_puts(history, "\"}");
+}
+
+static void start_history(struct buf *history, const char *system)
+{
+    buf_clear(history);
+    buf_putc(history, '[');
+    if (system) add_message(history, "system", system, strlen(system));
+}
+
+enum line { LINE_END, LINE_TEXT, LINE_INTERRUPTED };
+
+/* One line of standard input without its end. Ctrl-C throws it away. */
+static enum line read_line(struct buf *line)
+{
+    char piece[4096];
+
+    buf_clear(line);
+    for (;;) {
+        errno = 0;
+        if (!fgets(piece, sizeof(piece), stdin)) {
+            bool interrupted = ferror(stdin) && errno == EINTR;
+            clearerr(stdin);
+            if (interrupted && stream_interrupted()) return LINE_INTERRUPTED;
+            return line->n ? LINE_TEXT : LINE_END;
+        }
+        buf_puts(line, piece);
+        if (line->n && line->data[line->n - 1] == '\n') {
+            line->data[--line->n] = 0;
+            return LINE_TEXT;
+        }
+    }
+}
+
+/* One user message and its answer. A failed or cancelled turn leaves the history as it was, but for what was said. */
+static rd_status turn(rd_engine *engine, const struct chat_flags *f, struct buf *history, const struct buf *line, struct buf *said)
+{
+    struct rd_request_options q;
+    struct rd_usage usage;
+    size_t before = history->n;
+    rd_status st;
+
+    add_message(history, "user", line->data, line->n);
+    buf_putc(history, ']');
+    if (history->failed) return RD_E_NOMEM;
+    rd_request_options_default(&q);
+    sample_flags_apply(&f->sample, &q);
+    q.messages_json = history->data;
+    buf_clear(said);
+    st = stream_request(engine, &q, said, &usage);
+    printf("\n\n");
+    if (f->verbose && usage.n_prompt) stream_print_usage(&usage);
+    stream_interrupted();
+    history->n--;                                           /* the bracket */
+    if (st != RD_OK && st != RD_E_CANCELLED) history->n = before;
+    else add_message(history, "assistant", said->data ? said->data : "", said->n);
+    history->data[history->n] = 0;
+    return st;
+}
+
+static int converse(rd_engine *engine, const struct chat_flags *f)
+{
+    bool terminal = isatty(STDIN_FILENO);
+    struct buf history, line, said;
+    enum line got;
+    int rc = EXIT_DONE;
+
+    buf_init(&history);
+    buf_init(&line);
+    buf_init(&said);
+    history.limit = line.limit = LIMIT_BODY_BYTES;
+    start_history(&history, f->system);
+    if (terminal) fprintf(stderr, "/clear starts afresh, /exit or Ctrl-D ends, Ctrl-C stops an answer.\n\n");
+    for (;;) {
+        if (terminal) {
+            fprintf(stderr, "> ");
+            fflush(stderr);
+        }
+        got = read_line(&line);
+        if (got == LINE_END || (got == LINE_TEXT && line.n && strcmp(line.data, "/exit") == 0)) break;
+        if (got == LINE_INTERRUPTED) {
+            fprintf(stderr, "\n");
+            continue;
+        }
+        if (line.n == 0) continue;
+        if (strcmp(line.data, "/clear") == 0) start_history(&history, f->system);
+        else turn(engine, f, &history, &line, &said);
+        if (line.failed || history.failed) {
+            rc = cli_fail("the conversation is longer than %u MiB, or memory is out", LIMIT_BODY_BYTES >> 20);
+            break;
+        }
+    }
+    if (terminal && got == LINE_END) fprintf(stderr, "\n");
+    buf_deinit(&said);
+    buf_deinit(&line);
+    buf_deinit(&history);
+    return rc;
+}
+
+static int run_chat(const struct command *self, int argc, char **argv)
+{
+    struct chat_flags f;
+    const char *words[ARGS_MAX_WORDS];
+    uint32_t n_words;
+    rd_engine *engine;
+    int rc;
+
+    memset(&f, 0, sizeof(f));
+    rd_options_default(&f.engine);
+    rc = args_parse(self, argc, argv, &f, words, &n_words);
+    if (rc != ARGS_GO) return rc;
+    rd_set_log(RD_LOG_WARN, NULL, NULL);
+    engine = cli_open(&f.engine, words[0]);
+    if (!engine) return EXIT_FAILED;
+    stream_catch_interrupt();
+    rc = converse(engine, &f);
+    rd_close(engine);
+    return rc;
+}
+
+const struct command cmd_chat = {
+    .name = "chat", .section = "Talk to a model", .summary = "a conversation in the terminal", .words = "MODEL",
+    .about = "Type a line, read the answer. /clear starts a new conversation, /exit or Ctrl-D ends, Ctrl-C stops an answer.",
+    .examples = "  radish chat smollm2\n  radish chat qwen2.5-coder-1.5b --system \"Answer in one sentence.\" -v\n",
+    .groups = chat_groups, .min_words = 1, .max_words = 1, .run = run_chat,
+};

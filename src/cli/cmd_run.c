@@ -1,0 +1,101 @@
+/* cli/cmd_run.c - `radish run`: one prompt in, streamed text out. */
+#include <string.h>
+#include "cli/cli_flags.h"
+#include "cli/cli_model.h"
+#include "cli/cli_stream.h"
+#include "cli/commands.h"
+
+struct run_flags {
+    struct rd_options engine;
+    struct sample_flags sample;
+    const char *system;
+    bool raw, verbose;
+};
+
+static const struct arg run_args[] = {
+    {.flag = "--raw", .kind = ARG_SWITCH, .at = offsetof(struct run_flags, raw),
+     .help = "the model continues the prompt as plain text, without chat template"},
+    {.flag = "--system", .kind = ARG_TEXT, .value = "TEXT", .at = offsetof(struct run_flags, system), .fallback_text = "none",
+     .help = "system message before the prompt"},
+    {.flag = "--verbose", .letter = 'v', .kind = ARG_SWITCH, .at = offsetof(struct run_flags, verbose),
+     .help = "a line on stderr at the end: tokens, milliseconds, tokens per second"},
+    {0}
+};
+
+static const struct arg_group run_groups[] = {
+    {"Prompt", run_args, 0},
+    {"Sampling", sample_args, offsetof(struct run_flags, sample)},
+    {"Model and memory", context_args, offsetof(struct run_flags, engine)},
+    {"Model and memory", engine_args, offsetof(struct run_flags, engine)},
+    {NULL, NULL, 0}
+};
+
+static void put_message(struct buf *json, const char *role, const char *text, size_t n)
+{
+    buf_printf(json, "%s{\"role\":\"%s\",\"content\":\"", json->n > 1 ? "," : "", role);
+    buf_put_json(json, text, n);
+    buf_puts(json, "\"}");
+}
+
+/* The request for a prompt; messages keeps the JSON alive. */
+static void make_request(const struct run_flags *f, const struct buf *prompt, struct buf *messages, struct rd_request_options *q)
+{
+    rd_request_options_default(q);
+    sample_flags_apply(&f->sample, q);
+    if (f->raw) {
+        q->prompt = prompt->data ? prompt->data : "";
+        q->prompt_bytes = prompt->n;
+        return;
+    }
+    buf_putc(messages, '[');
+    if (f->system) put_message(messages, "system", f->system, strlen(f->system));
+    put_message(messages, "user", prompt->data ? prompt->data : "", prompt->n);
+    buf_putc(messages, ']');
+    q->messages_json = messages->data;
+}
+
+static int run_run(const struct command *self, int argc, char **argv)
+{
+    struct run_flags f;
+    const char *words[ARGS_MAX_WORDS];
+    uint32_t n_words;
+    struct buf prompt, messages;
+    struct rd_request_options q;
+    struct rd_usage usage;
+    rd_engine *engine = NULL;
+    rd_status st = RD_E_NOMEM;
+    int rc;
+
+    memset(&f, 0, sizeof(f));
+    rd_options_default(&f.engine);
+    rc = args_parse(self, argc, argv, &f, words, &n_words);
+    if (rc != ARGS_GO) return rc;
+    rd_set_log(RD_LOG_WARN, NULL, NULL);
+    if (!cli_read_text(n_words > 1 ? words[1] : NULL, "Type the prompt", &prompt)) return EXIT_FAILED;
+    buf_init(&messages);
+    make_request(&f, &prompt, &messages, &q);
+    if (messages.failed) {
+        cli_fail("the prompt does not fit into memory");
+    } else if ((engine = cli_open(&f.engine, words[0]))) {
+        stream_catch_interrupt();
+        st = stream_request(engine, &q, NULL, &usage);
+        if (st == RD_OK || st == RD_E_CANCELLED) putchar('\n');
+        fflush(stdout);
+        if (f.verbose && usage.n_prompt) stream_print_usage(&usage);
+    }
+    rd_close(engine);
+    buf_deinit(&messages);
+    buf_deinit(&prompt);
+    if (st == RD_E_CANCELLED) return EXIT_INTERRUPTED;
+    return st == RD_OK ? EXIT_DONE : EXIT_FAILED;
+}
+
+const struct command cmd_run = {
+    .name = "run", .section = "Talk to a model", .summary = "one prompt in, streamed text out", .words = "MODEL [PROMPT]",
+    .about = "PROMPT goes through the model's chat template as a user message and the answer streams to stdout. Without PROMPT, or with -, "
+             "it is read from standard input. Ctrl-C ends the answer.",
+    .examples = "  radish run smollm2 \"What is a radish?\"\n"
+                "  radish run gemma3-270m --raw --temperature 0 --max-tokens 40 \"The capital of France is\"\n"
+                "  git diff | radish run qwen2.5-coder-1.5b --system \"Write a commit message for this diff.\" -v\n",
+    .groups = run_groups, .min_words = 1, .max_words = 2, .run = run_run,
+};

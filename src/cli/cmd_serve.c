@@ -1,0 +1,114 @@
+/* cli/cmd_serve.c - `radish serve`: the OpenAI-compatible server. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cli/cli_flags.h"
+#include "cli/cli_model.h"
+#include "cli/commands.h"
+#include "server/server.h"
+
+struct serve_flags {
+    struct rd_options engine;
+    const char *host, *api_key, *log_level;
+    uint32_t port, n_io_threads, drain_s;
+    struct load_bar bar;
+};
+
+static const struct arg serve_args[] = {
+    {.flag = "--host", .kind = ARG_TEXT, .value = "ADDRESS", .at = offsetof(struct serve_flags, host), .fallback = "127.0.0.1",
+     .help = "numeric address to listen on, or localhost; 0.0.0.0 lets other machines in: set --api-key then"},
+    {.flag = "--port", .letter = 'p', .kind = ARG_U32, .value = "N", .at = offsetof(struct serve_flags, port), .fallback = "8000", .max = 65535,
+     .help = "TCP port; 0: any free one, printed"},
+    {.flag = "--api-key", .kind = ARG_TEXT, .value = "KEY", .at = offsetof(struct serve_flags, api_key), .fallback_text = "none",
+     .help = "clients must send it as bearer token; better set as $RADISH_API_KEY, which other users cannot see"},
+    {.flag = "--model-id", .kind = ARG_TEXT, .value = "NAME",
+     .at = offsetof(struct serve_flags, engine) + offsetof(struct rd_options, model_id), .fallback_text = "the file's name without .gguf",
+     .help = "the name that clients use"},
+    {.flag = "--io-threads", .kind = ARG_U32, .value = "N", .at = offsetof(struct serve_flags, n_io_threads), .fallback = "1", .min = 1, .max = 64,
+     .help = "threads for HTTP; one is enough for hundreds of clients"},
+    {.flag = "--drain", .kind = ARG_U32, .value = "S", .at = offsetof(struct serve_flags, drain_s), .fallback = "30", .min = 1, .max = 86400,
+     .help = "seconds that running requests have to end after SIGTERM or Ctrl-C"},
+    {.flag = "--log-level", .kind = ARG_TEXT, .value = "LEVEL", .at = offsetof(struct serve_flags, log_level), .fallback = "info",
+     .choices = "error|warn|info|debug", .help = "error, warn, info or debug; below debug no prompt text is logged"},
+    {0}
+};
+
+static const struct arg_group serve_groups[] = {
+    {"Server", serve_args, 0},
+    {"Requests", schedule_args, offsetof(struct serve_flags, engine)},
+    {"Model and memory", context_args, offsetof(struct serve_flags, engine)},
+    {"Model and memory", engine_args, offsetof(struct serve_flags, engine)},
+    {NULL, NULL, 0}
+};
+
+/* On the server's loading thread. */
+static rd_status load(void *user, rd_engine **out, struct rd_error *err)
+{
+    struct serve_flags *f = user;
+    rd_status st = rd_open(&f->engine, out, err);
+
+    load_bar_end(&f->bar);
+    return st;
+}
+
+static void on_listen(void *user, const char *host, uint16_t port)
+{
+    const struct serve_flags *f = user;
+    const char *open = strchr(host, ':') ? "[" : "", *close = *open ? "]" : "";
+
+    printf("radish serves %s at http://%s%s%s:%u/v1\n", f->bar.model, open, host, close, port);
+    fflush(stdout);
+}
+
+static enum rd_log_level level_of(const char *name)
+{
+    static const char *const names[] = {"error", "warn", "info", "debug"};
+
+    for (int i = 0; i < 4; i++)
+        if (strcmp(names[i], name) == 0) return (enum rd_log_level)i;
+    return RD_LOG_INFO;
+}
+
+static int run_serve(const struct command *self, int argc, char **argv)
+{
+    struct serve_flags f;
+    struct server_options o;
+    struct rd_error err = {RD_OK, ""};
+    const char *words[ARGS_MAX_WORDS];
+    char path[CLI_PATH_BYTES];
+    uint32_t n_words;
+    rd_status st;
+    int rc;
+
+    memset(&f, 0, sizeof(f));
+    rd_options_default(&f.engine);
+    rc = args_parse(self, argc, argv, &f, words, &n_words);
+    if (rc != ARGS_GO) return rc;
+    if (!cli_find_model(words[0], path)) return EXIT_FAILED;
+    f.engine.model = path;
+    rd_set_log(level_of(f.log_level), NULL, NULL);
+    load_bar_init(&f.bar, words[0], &f.engine);
+
+    server_options_default(&o);
+    o.host = f.host;
+    o.port = (uint16_t)f.port;
+    o.n_io_threads = f.n_io_threads;
+    o.drain_s = f.drain_s;
+    o.api_key = f.api_key ? f.api_key : getenv("RADISH_API_KEY");
+    if (o.api_key && !*o.api_key) o.api_key = NULL;
+    o.on_listen = on_listen;
+    o.on_listen_user = &f;
+    st = server_run(&o, load, &f, &err);
+    load_bar_end(&f.bar);
+    if (st != RD_OK) return cli_fail("%s", *err.text ? err.text : rd_status_text(st));
+    return EXIT_DONE;
+}
+
+const struct command cmd_serve = {
+    .name = "serve", .section = "Talk to a model", .summary = "OpenAI-compatible server on 127.0.0.1:8000", .words = "MODEL",
+    .about = "GET /health answers 503 while the model loads, then 200. Ctrl-C or SIGTERM: no new requests, running ones may end, then out.",
+    .examples = "  radish serve smollm2\n"
+                "  radish serve qwen2.5-coder-1.5b --port 9000 --kv-bytes 4G --ctx 32768\n"
+                "  RADISH_API_KEY=secret radish serve model.gguf --host 0.0.0.0\n",
+    .groups = serve_groups, .min_words = 1, .max_words = 1, .run = run_serve,
+};

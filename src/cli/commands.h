@@ -1,0 +1,13 @@
+/* cli/commands.h - every command, in the order of `radish --help`. A new command is one file cmd_NAME.c, a line here and
+ * one in the table of main.c. */
+#pragma once
+#include "cli/args.h"
+
+extern const struct command cmd_run, cmd_chat, cmd_serve, cmd_inspect, cmd_tokenize, cmd_bench, cmd_perplexity;
+extern const struct command cmd_help, cmd_version;
+
+/* Ended by NULL; in main.c. */
+extern const struct command *const all_commands[];
+
+/* The overview that `radish --help` prints. */
+void help_overview(FILE *out);

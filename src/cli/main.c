@@ -1,0 +1,39 @@
+/* cli/main.c - finds the command and hands it the rest of the line. */
+#include <stdio.h>
+#include <string.h>
+#include "cli/commands.h"
+
+const struct command *const all_commands[] = {
+    &cmd_run, &cmd_chat, &cmd_serve, &cmd_inspect, &cmd_tokenize, &cmd_bench, &cmd_perplexity, &cmd_help, &cmd_version, NULL
+};
+
+static int unknown_command(const char *name)
+{
+    const char *names[sizeof(all_commands) / sizeof(*all_commands)], *near;
+    size_t n = 0;
+
+    for (const struct command *const *c = all_commands; *c; c++) names[n++] = (*c)->name;
+    near = args_nearest(name, names, n);
+    fprintf(stderr, "radish: unknown command %s", name);
+    if (near) fprintf(stderr, "; did you mean %s?", near);
+    fprintf(stderr, "\nradish --help shows all commands.\n");
+    return EXIT_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+    const char *name = argc > 1 ? argv[1] : NULL;
+
+    if (!name) {
+        help_overview(stderr);
+        return EXIT_USAGE;
+    }
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
+        help_overview(stdout);
+        return EXIT_DONE;
+    }
+    if (strcmp(name, "--version") == 0) name = "version";
+    for (const struct command *const *c = all_commands; *c; c++)
+        if (strcmp((*c)->name, name) == 0) return (*c)->run(*c, argc - 1, argv + 1);
+    return unknown_command(name);
+}
