@@ -23,6 +23,7 @@
 #define LIMIT_BODY_BYTES         (32u << 20)
 #define LIMIT_JSON_DEPTH         128u
 #define LIMIT_MESSAGES           65536u
+#define LIMIT_TOOLS              1024u
 #define LIMIT_STOP_STRINGS       64u
 #define LIMIT_STOP_BYTES         4096u
 #define LIMIT_LOGIT_BIAS         4096u

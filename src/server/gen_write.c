@@ -1,0 +1,201 @@
+/* server/gen_write.c - shapes of API.md 1.1 and 1.2 that chat and text completions share. */
+#include "server/gen_write.h"
+#include <string.h>
+#include "base/mem.h"
+#include "server/json_out.h"
+
+void generation_usage(const struct generation *g, struct rd_usage *u)
+{
+    memset(u, 0, sizeof(*u));
+    for (uint32_t i = 0; i < g->n_choices; i++) {
+        const struct rd_usage *c = &g->choices[i].usage;
+
+        u->n_generated += c->n_generated;
+        if (i % (uint32_t)g->p.best_of) continue;
+        u->n_prompt += c->n_prompt;
+        u->n_cached += c->n_cached;
+    }
+}
+
+static void put_usage(const struct generation *g, struct buf *out)
+{
+    struct rd_usage u;
+
+    generation_usage(g, &u);
+    buf_printf(out, "{\"prompt_tokens\":%u,\"completion_tokens\":%u,\"total_tokens\":%u,\"prompt_tokens_details\":{\"cached_tokens\":%u}}",
+               u.n_prompt, u.n_generated, u.n_prompt + u.n_generated, u.n_cached);
+}
+
+static double ratio(double a, double b)
+{
+    return b > 0 ? a / b : 0;
+}
+
+/* llama-server's object. */
+static void put_timings(const struct rd_usage *u, struct buf *out)
+{
+    uint32_t n = u->n_prompt - u->n_cached;
+
+    buf_printf(out, "{\"cache_n\":%u,\"prompt_n\":%u", u->n_cached, n);
+    json_put_field(out, "prompt_ms", u->prompt_ms);
+    json_put_field(out, "prompt_per_token_ms", ratio(u->prompt_ms, n));
+    json_put_field(out, "prompt_per_second", ratio(n * 1e3, u->prompt_ms));
+    buf_printf(out, ",\"predicted_n\":%u", u->n_generated);
+    json_put_field(out, "predicted_ms", u->predicted_ms);
+    json_put_field(out, "predicted_per_token_ms", ratio(u->predicted_ms, u->n_generated));
+    json_put_field(out, "predicted_per_second", ratio(u->n_generated * 1e3, u->predicted_ms));
+    json_put_field(out, "queue_ms", u->queue_ms);
+    buf_puts(out, "}");
+}
+
+static void put_frame(const struct generation *g, const char *object, struct buf *out)
+{
+    const char *model = g->io->server->info.model_id;
+
+    buf_printf(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", g->id, object, (long long)g->created_s);
+    json_put_string(out, model, strlen(model));
+    buf_printf(out, ",\"system_fingerprint\":\"radish-%s\",\"choices\":[", rd_version());
+}
+
+static void begin_chunk(const struct generation *g, const struct choice *c, struct buf *out)
+{
+    buf_puts(out, "data: ");
+    put_frame(g, g->format->chunk_object, out);
+    buf_printf(out, "{\"index\":%u,", c->index);
+}
+
+static void end_chunk(const struct generation *g, struct buf *out)
+{
+    buf_puts(out, "}]");
+    if (g->p.include_usage) buf_puts(out, ",\"usage\":null");
+}
+
+void generation_put_open(struct generation *g, struct choice *c, struct buf *out)
+{
+    struct buf open = {0};
+
+    c->opened = true;
+    if (!g->streaming) {
+        if (g->p.echo) generation_put_prompt(g, c, &c->text);
+        if (g->p.echo && g->p.logprobs) g->format->collect(g, c, NULL);
+        return;
+    }
+    if (g->format->put_open(g, c, &open)) {
+        begin_chunk(g, c, out);
+        buf_append(out, open.data, open.n);
+        end_chunk(g, out);
+        buf_puts(out, "}\n\n");
+    }
+    if (open.failed) out->failed = true;
+    buf_deinit(&open);
+}
+
+void generation_put_delta(struct generation *g, struct choice *c, const char *text, size_t n, struct buf *out)
+{
+    begin_chunk(g, c, out);
+    g->format->put_delta(g, c, text, n, out);
+    end_chunk(g, out);
+    buf_puts(out, "}\n\n");
+    buf_clear(&c->logprobs);
+    buf_clear(&c->lp_tokens);
+    buf_clear(&c->lp_top);
+    buf_clear(&c->lp_offsets);
+}
+
+void generation_put_finish(struct generation *g, struct choice *c, struct buf *out)
+{
+    begin_chunk(g, c, out);
+    g->format->put_finish(g, c, out);
+    end_chunk(g, out);
+    buf_puts(out, ",\"timings\":");
+    put_timings(&c->usage, out);
+    buf_puts(out, "}\n\n");
+}
+
+void generation_put_usage_chunk(struct generation *g, struct buf *out)
+{
+    buf_puts(out, "data: ");
+    put_frame(g, g->format->chunk_object, out);
+    buf_puts(out, "],\"usage\":");
+    put_usage(g, out);
+    buf_puts(out, "}\n\n");
+}
+
+const char *generation_finish_text(const struct choice *c)
+{
+    return c->finish == RD_FINISH_LENGTH ? "length" : "stop";
+}
+
+void generation_put_stop_reason(const struct choice *c, struct buf *out)
+{
+    buf_puts(out, "\"stop_reason\":");
+    if (c->stop_string) json_put_string(out, c->stop_string, strlen(c->stop_string));
+    else buf_puts(out, "null");
+}
+
+void generation_put_prompt(struct generation *g, const struct choice *c, struct buf *out)
+{
+    const struct prompt *prompt = &g->p.prompts[c->prompt_index];
+    char *text = NULL;
+    size_t n = 0;
+
+    if (prompt->text) {
+        buf_append(out, prompt->text, prompt->n_text);
+        return;
+    }
+    if (rd_detokenize(g->io->server->engine, prompt->tokens, prompt->n_tokens, true, &text, &n, NULL) == RD_OK) buf_append(out, text, n);
+    else out->failed = true;
+    rd_free(text);
+}
+
+/* Mean log probability per token: higher is better. */
+static double score(const struct choice *c)
+{
+    return ratio(c->sum_logprob, c->usage.n_generated);
+}
+
+/* Of each prompt's best_of choices the n best move to the front, in the order of their scores. */
+static void choose_best(struct generation *g)
+{
+    uint32_t per = (uint32_t)g->p.best_of;
+
+    if (g->p.best_of == g->p.n) return;
+    for (uint32_t first = 0; first < g->n_choices; first += per) {
+        struct rd_usage prompt_usage = g->choices[first].usage;
+
+        for (uint32_t i = 0; i < (uint32_t)g->p.n; i++) {
+            uint32_t best = first + i;
+            struct choice swap;
+
+            for (uint32_t k = best + 1; k < first + per; k++)
+                if (score(&g->choices[k]) > score(&g->choices[best])) best = k;
+            swap = g->choices[first + i];
+            g->choices[first + i] = g->choices[best];
+            g->choices[best] = swap;
+            g->choices[first + i].index = first / per * (uint32_t)g->p.n + i;
+        }
+        g->choices[first].usage.n_cached = prompt_usage.n_cached;           /* usage tells what the first to run found */
+    }
+}
+
+void generation_put_whole(struct generation *g, struct buf *out)
+{
+    bool first = true;
+
+    choose_best(g);
+    put_frame(g, g->format->object, out);
+    for (uint32_t i = 0; i < g->n_choices; i++) {
+        struct choice *c = &g->choices[i];
+
+        if (i % (uint32_t)g->p.best_of >= (uint32_t)g->p.n) continue;
+        buf_printf(out, "%s{\"index\":%u,", first ? "" : ",", c->index);
+        g->format->put_whole(g, c, out);
+        buf_puts(out, "}");
+        first = false;
+    }
+    buf_puts(out, "],\"usage\":");
+    put_usage(g, out);
+    buf_puts(out, ",\"timings\":");
+    put_timings(&g->choices[0].usage, out);
+    buf_puts(out, "}");
+}

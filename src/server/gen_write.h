@@ -1,0 +1,15 @@
+/* server/gen_write.h - a generation as JSON: the frame around its choices, chunks of a stream, usage and timings.
+ * Thread  io thread that owns the connection. Errors  the buffer's sticky `failed`.
+ */
+#pragma once
+#include "server/generation.h"
+
+/* Sums over the choices that have ended: the prompt once per prompt, the generated tokens of all. */
+void generation_usage(const struct generation *g, struct rd_usage *u);
+/* Each appends "data: {...}\n\n". */
+void generation_put_open(struct generation *g, struct choice *c, struct buf *out);      /* marks it opened; not streaming: into c->text */
+void generation_put_delta(struct generation *g, struct choice *c, const char *text, size_t n, struct buf *out);
+void generation_put_finish(struct generation *g, struct choice *c, struct buf *out);
+void generation_put_usage_chunk(struct generation *g, struct buf *out);
+/* The response that is no stream. */
+void generation_put_whole(struct generation *g, struct buf *out);

@@ -1,0 +1,418 @@
+/* server/generation.c - submit, poll, write, end.
+ *
+ * Choices are submitted through a window, so that a list of a thousand prompts neither fills the engine's queue at once nor
+ * fails because the queue is shorter than the list. A full queue is told to the client (429) only when nothing of the
+ * request was accepted yet.
+ */
+#include "server/generation.h"
+#include <stdio.h>
+#include <string.h>
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/random.h"
+#include "server/gen_write.h"
+
+#define WINDOW            32u            /* choices in the engine at once */
+#define EVENTS_PER_POLL   256u           /* of one choice; then others get a turn */
+#define OUTPUT_PAUSE      (256u << 10)   /* bytes waiting for a slow reader (F43) */
+#define PING_NS           5000000000ull
+
+static const struct conn_owner generation_owner;
+
+static uint64_t now_ns(void)
+{
+    return clock_now_ns(clock_system());
+}
+
+/* Engine threads, and the io thread for itself. */
+static void wake(void *user)
+{
+    struct generation *g = user;
+    struct server_io *io = g->io;
+    bool first = false;
+
+    mutex_lock(&io->wake_lock);
+    if (!g->queued) {
+        g->queued = true;
+        g->wake_next = NULL;
+        first = io->wake_first == NULL;
+        if (first) io->wake_first = g;
+        else io->wake_last->wake_next = g;
+        io->wake_last = g;
+    }
+    mutex_unlock(&io->wake_lock);
+    if (first) event_active(io->wake, EV_READ, 0);
+}
+
+static void leave_wake_list(struct generation *g)
+{
+    struct server_io *io = g->io;
+    struct generation *last = NULL;
+
+    mutex_lock(&io->wake_lock);
+    for (struct generation **at = &io->wake_first; g->queued && *at; at = &(*at)->wake_next) {
+        if (*at == g) {
+            *at = g->wake_next;
+            if (io->wake_last == g) io->wake_last = last;
+            g->queued = false;
+            break;
+        }
+        last = *at;
+    }
+    mutex_unlock(&io->wake_lock);
+}
+
+/* Cancels what runs; nothing of g is referenced from elsewhere afterwards. */
+static void generation_destroy(struct generation *g)
+{
+    if (!g) return;
+    for (uint32_t i = 0; g->choices && i < g->n_choices; i++) {
+        struct choice *c = &g->choices[i];
+
+        rd_request_release(c->request);
+        buf_deinit(&c->text);
+        buf_deinit(&c->logprobs);
+        buf_deinit(&c->lp_tokens);
+        buf_deinit(&c->lp_top);
+        buf_deinit(&c->lp_offsets);
+    }
+    leave_wake_list(g);                                     /* no wake comes any more: every request was released */
+    mem_free(g->choices);
+    gen_params_deinit(&g->p);
+    mem_free(g);
+}
+
+/* status 499: the client left. */
+static void log_end(const struct generation *g, int status)
+{
+    struct rd_usage u;
+
+    generation_usage(g, &u);
+    log_info("%s %s %d prompt %u cached %u generated %u, %.1f ms", g->id, g->conn->head.path, status, u.n_prompt, u.n_cached,
+             u.n_generated, (double)(now_ns() - g->begun_ns) / 1e6);
+}
+
+/* ---- the four ways to end; g is gone afterwards ---- */
+
+static void end_with_error(struct generation *g, const struct api_error *e)
+{
+    struct http_conn *conn = g->conn;
+    struct buf out = {0};
+    bool streaming = g->streaming;
+
+    log_end(g, e->http);
+    generation_destroy(g);
+    if (!streaming) {
+        http_reply_error(conn, e);
+        return;
+    }
+    buf_puts(&out, "data: ");
+    api_error_json(e, &out);
+    buf_puts(&out, "\n\ndata: [DONE]\n\n");
+    http_stream_write(conn, out.data, out.failed ? 0 : out.n);
+    buf_deinit(&out);
+    http_stream_end(conn);
+}
+
+static void end_stream(struct generation *g)
+{
+    struct http_conn *conn = g->conn;
+    struct buf out = {0};
+
+    if (g->p.include_usage) generation_put_usage_chunk(g, &out);
+    buf_puts(&out, "data: [DONE]\n\n");
+    log_end(g, 200);
+    generation_destroy(g);
+    http_stream_write(conn, out.data, out.failed ? 0 : out.n);
+    buf_deinit(&out);
+    http_stream_end(conn);
+}
+
+static void end_whole(struct generation *g)
+{
+    struct http_conn *conn = g->conn;
+    struct buf out = {0};
+
+    generation_put_whole(g, &out);
+    log_end(g, 200);
+    generation_destroy(g);
+    http_reply_json(conn, &out);
+    buf_deinit(&out);
+}
+
+static void on_gone(void *arg)
+{
+    struct generation *g = arg;
+
+    log_end(g, 499);
+    generation_destroy(g);
+}
+
+/* ---- into the engine ---- */
+
+static void fill_options(const struct generation *g, const struct choice *c, uint32_t k, struct rd_request_options *o)
+{
+    const struct gen_params *p = &g->p;
+
+    rd_request_options_default(o);
+    if (p->chat) {
+        o->messages_json = p->messages;
+        o->tools_json = p->tools;
+        o->kwargs_json = p->kwargs;
+    } else {
+        const struct prompt *prompt = &p->prompts[c->prompt_index];
+
+        o->prompt = prompt->text;
+        o->prompt_bytes = prompt->n_text;
+        o->tokens = prompt->tokens;
+        o->n_tokens = prompt->n_tokens;
+    }
+    o->max_tokens = p->max_tokens < 0 ? RD_NO_LIMIT : (uint32_t)p->max_tokens;
+    o->temperature = (float)p->temperature;
+    o->top_k = (int32_t)p->top_k;
+    o->top_p = (float)p->top_p;
+    o->min_p = (float)p->min_p;
+    o->repetition_penalty = (float)p->repetition_penalty;
+    o->presence_penalty = (float)p->presence_penalty;
+    o->frequency_penalty = (float)p->frequency_penalty;
+    o->bias = p->bias;
+    o->n_bias = p->n_bias;
+    o->has_seed = p->has_seed;
+    o->seed = k == 0 ? (uint64_t)p->seed : random_at((uint64_t)p->seed, k);      /* choices of one request differ */
+    o->stop = (const char *const *)p->stop;
+    o->n_stop = p->n_stop;
+    o->ignore_eos = p->ignore_eos;
+    o->cache_prompt = p->cache_prompt;
+    o->logprobs = p->logprobs || p->best_of > p->n;
+    o->n_top_logprobs = (uint32_t)p->top_logprobs;
+    o->prompt_logprobs = p->echo && p->logprobs;
+}
+
+/* false: g has ended with an error. */
+static bool submit_more(struct generation *g)
+{
+    while (g->n_submitted < g->n_choices && g->n_submitted - g->n_ended < WINDOW) {
+        struct choice *c = &g->choices[g->n_submitted];
+        struct rd_request_options o;
+        struct rd_error err = {RD_OK, ""};
+        struct api_error e;
+        rd_status st;
+
+        fill_options(g, c, g->n_submitted % (uint32_t)g->p.best_of, &o);
+        st = rd_submit(g->io->server->engine, &o, wake, g, &c->request, &err);
+        if (st == RD_E_FULL && g->n_submitted > 0) return true;             /* the tick tries again */
+        if (st != RD_OK) {
+            api_error_from_status(&e, st, err.text);
+            end_with_error(g, &e);
+            return false;
+        }
+        g->n_submitted++;
+    }
+    return true;
+}
+
+/* ---- out of the engine ---- */
+
+static void write_stream(struct generation *g, struct buf *out)
+{
+    if (out->n && !out->failed) {
+        http_stream_write(g->conn, out->data, out->n);
+        g->sent_ns = now_ns();
+    }
+    buf_clear(out);
+}
+
+/* Opens the stream once every submitted choice was accepted: until then errors have an HTTP status. false: not yet, or g has ended. */
+static bool open_stream(struct generation *g)
+{
+    struct buf out = {0};
+
+    for (uint32_t i = 0; i < g->n_submitted; i++) {
+        struct choice *c = &g->choices[i];
+        struct rd_event ev;
+        struct api_error e;
+        rd_status st;
+
+        if (c->started) continue;
+        st = rd_request_next(c->request, &ev);
+        if (st == RD_E_AGAIN) return false;
+        if (st == RD_OK && ev.type == RD_EVENT_STARTED) {
+            c->started = true;
+            c->usage = ev.usage;
+            continue;
+        }
+        api_error_from_status(&e, st == RD_OK ? ev.status : st, st == RD_OK ? ev.message : NULL);
+        end_with_error(g, &e);
+        return false;
+    }
+    http_stream_start(g->conn);
+    g->streaming = true;
+    g->sent_ns = now_ns();
+    for (uint32_t i = 0; i < g->n_submitted && g->format->opens_at_start; i++) generation_put_open(g, &g->choices[i], &out);
+    write_stream(g, &out);
+    buf_deinit(&out);
+    return true;
+}
+
+/* One event of a choice. */
+static void take_event(struct generation *g, struct choice *c, const struct rd_event *ev, struct buf *out)
+{
+    if (ev->type == RD_EVENT_STARTED) {
+        c->started = true;
+        c->usage = ev->usage;
+        if (g->streaming && g->format->opens_at_start) generation_put_open(g, c, out);
+        return;
+    }
+    if (!c->opened) generation_put_open(g, c, out);
+    if (ev->type == RD_EVENT_TOKEN) {
+        c->usage.n_generated++;
+        c->sum_logprob += (double)ev->logprob;
+        if (g->p.logprobs) g->format->collect(g, c, ev);
+    }
+    if (!g->streaming) buf_append(&c->text, ev->text, ev->text_bytes);
+    else if (ev->text_bytes || c->logprobs.n) generation_put_delta(g, c, ev->text, ev->text_bytes, out);
+    if (ev->type != RD_EVENT_DONE) return;
+    c->ended = true;
+    c->finish = ev->finish;
+    c->stop_string = ev->stop_string;
+    c->usage = ev->usage;
+    g->n_ended++;
+    if (g->streaming) generation_put_finish(g, c, out);
+}
+
+/* false: g has ended. */
+static bool read_choice(struct generation *g, struct choice *c, struct buf *out)
+{
+    struct rd_event ev;
+    struct api_error e;
+
+    for (uint32_t k = 0; k < EVENTS_PER_POLL && !c->ended; k++) {
+        rd_status st;
+
+        if (http_output_bytes(g->conn) + out->n > OUTPUT_PAUSE) {
+            g->paused = true;
+            return true;
+        }
+        st = rd_request_next(c->request, &ev);
+        if (st == RD_E_AGAIN) return true;
+        if (st != RD_OK || ev.type == RD_EVENT_ERROR || (ev.type == RD_EVENT_DONE && ev.finish == RD_FINISH_CANCELLED)) {
+            st = st != RD_OK ? RD_E_INTERNAL : ev.status != RD_OK ? ev.status : RD_E_CANCELLED;
+            api_error_from_status(&e, st, ev.type == RD_EVENT_ERROR ? ev.message : NULL);
+            if (g->streaming) write_stream(g, out);
+            end_with_error(g, &e);
+            return false;
+        }
+        take_event(g, c, &ev, out);
+        if (out->failed || c->text.failed || c->logprobs.failed) {
+            api_error_from_status(&e, RD_E_NOMEM, NULL);
+            end_with_error(g, &e);
+            return false;
+        }
+    }
+    if (!c->ended) wake(g);
+    return true;
+}
+
+void generation_poll(struct generation *g)
+{
+    struct buf out = {0};
+    bool alive = true;
+
+    if (g->paused && http_output_bytes(g->conn) > OUTPUT_PAUSE) return;
+    g->paused = false;
+    if (g->p.stream && !g->streaming && !open_stream(g)) return;
+    for (uint32_t i = 0; alive && !g->paused && i < g->n_submitted; i++)
+        if (!g->choices[i].ended) alive = read_choice(g, &g->choices[i], &out);
+    if (alive) {
+        write_stream(g, &out);
+        if (g->n_ended == g->n_choices) {
+            if (g->streaming) end_stream(g);
+            else end_whole(g);
+        } else {
+            submit_more(g);
+        }
+    }
+    buf_deinit(&out);
+}
+
+static void on_drained(void *arg)
+{
+    struct generation *g = arg;
+
+    if (g->paused) generation_poll(g);
+}
+
+static void on_tick(void *arg, uint64_t now)
+{
+    struct generation *g = arg;
+
+    if (g->streaming && now > g->sent_ns && now - g->sent_ns > PING_NS && http_output_bytes(g->conn) == 0) {
+        http_stream_write(g->conn, ": ping\n\n", 8);
+        g->sent_ns = now;
+    }
+    if (g->n_submitted < g->n_choices) submit_more(g);
+}
+
+static void on_stop(void *arg)
+{
+    struct api_error e;
+
+    api_error_from_status(&e, RD_E_CLOSED, "The server is shutting down");
+    end_with_error(arg, &e);
+}
+
+static const struct conn_owner generation_owner = {on_gone, on_drained, on_tick, on_stop};
+
+/* Takes p's contents. Answers on failure. */
+static void generation_start(struct http_conn *conn, const struct gen_format *format, struct gen_params *p)
+{
+    uint32_t n_choices = (p->chat ? 1 : p->n_prompts) * (uint32_t)p->best_of;
+    struct generation *g = mem_zalloc(1, sizeof(*g));
+    struct api_error e;
+    uint64_t random[2];
+
+    if (g) g->choices = mem_zalloc(n_choices, sizeof(*g->choices));
+    if (!g || !g->choices) {
+        mem_free(g);
+        gen_params_deinit(p);
+        api_error_from_status(&e, RD_E_NOMEM, NULL);
+        http_reply_error(conn, &e);
+        return;
+    }
+    g->conn = conn;
+    g->io = conn->io;
+    g->format = format;
+    g->p = *p;
+    memset(p, 0, sizeof(*p));
+    g->n_choices = n_choices;
+    g->begun_ns = now_ns();
+    g->created_s = clock_wall_s(clock_system());
+    random_os(random, sizeof(random));
+    snprintf(g->id, sizeof(g->id), "%s-%016llx%08llx", format->id_prefix, (unsigned long long)random[0], (unsigned long long)(random[1] >> 32));
+    for (uint32_t i = 0; i < n_choices; i++) {
+        g->choices[i].prompt_index = i / (uint32_t)g->p.best_of;
+        g->choices[i].index = i / (uint32_t)g->p.best_of * (uint32_t)g->p.n + i % (uint32_t)g->p.best_of;
+    }
+    conn->owner = &generation_owner;
+    conn->owner_arg = g;
+    submit_more(g);
+}
+
+void generation_route(struct http_conn *c, bool chat, const struct gen_format *format)
+{
+    struct gen_params p = {0};
+    struct api_error e;
+    json_t *body = NULL;
+    int rc = json_body_parse(&c->body, &body, &e);
+
+    if (rc == 0) rc = gen_params_parse(body, &c->io->server->info, chat, &p, &e);
+    json_decref(body);
+    buf_deinit(&c->body);                                   /* a long generation need not keep it */
+    if (rc == 0) {
+        generation_start(c, format, &p);
+        return;
+    }
+    gen_params_deinit(&p);
+    http_reply_error(c, &e);
+}

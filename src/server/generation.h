@@ -1,0 +1,70 @@
+/* server/generation.h - one HTTP request that generates: its prompts and choices as requests of the engine, their events as a
+ * response or a stream.
+ *
+ * The body is parsed into gen_params; the generation is then the connection's owner until the end. It reads events on the
+ * io thread; the engine's wake callback only puts it on the io thread's list. While more than 256 KiB wait for a slow reader it
+ * does not read: the engine's ring fills and that request pauses.
+ *
+ * Thread  io thread that owns the connection, but for the wake.
+ */
+#pragma once
+#include "server/http_conn.h"
+#include "server/params.h"
+
+struct generation;
+
+/* A choice: one request of the engine and what came of it. */
+struct choice {
+    rd_request *request;                 /* NULL: not submitted yet */
+    uint32_t index, prompt_index;        /* as the client sees it; which prompt */
+    bool started, ended, opened;         /* opened: its first chunk was sent */
+    struct buf text;                     /* not streaming: all of it */
+    struct buf logprobs;                 /* JSON elements, comma separated; streaming: since the last chunk */
+    struct buf lp_tokens, lp_top, lp_offsets;        /* completions: the other three lists */
+    uint32_t offset;                     /* completions: code points of text so far */
+    double sum_logprob;
+    enum rd_finish finish;
+    const char *stop_string;             /* a view into the request */
+    struct rd_usage usage;
+};
+
+/* How a choice's pieces are written. Each function appends members of the choice object, no braces around, no comma before. */
+struct gen_format {
+    const char *id_prefix, *object, *chunk_object;
+    bool opens_at_start;                 /* the first chunk leaves as soon as the prompt is accepted (role); else before the first token */
+    /* Adds a token, or the prompt (ev NULL), to the choice's lists of log probabilities. */
+    void (*collect)(struct generation *g, struct choice *c, const struct rd_event *ev);
+    /* The first chunk; false: there is none. */
+    bool (*put_open)(struct generation *g, struct choice *c, struct buf *out);
+    void (*put_delta)(struct generation *g, struct choice *c, const char *text, size_t n, struct buf *out);
+    void (*put_finish)(struct generation *g, struct choice *c, struct buf *out);
+    /* The whole choice of a response that is no stream. */
+    void (*put_whole)(struct generation *g, struct choice *c, struct buf *out);
+};
+
+struct generation {
+    struct generation *wake_next;        /* io->wake_lock */
+    bool queued;                         /* io->wake_lock */
+    struct http_conn *conn;
+    struct server_io *io;
+    const struct gen_format *format;
+    struct gen_params p;
+    char id[48];
+    int64_t created_s;
+    uint32_t n_choices, n_submitted, n_ended;        /* choices[0..n_submitted) were given to the engine */
+    bool streaming, paused;              /* streaming: the head was sent */
+    uint64_t begun_ns, sent_ns;          /* sent_ns: the last byte of the stream, for pings */
+    struct choice *choices;              /* [n_choices], prompts x best_of */
+};
+
+/* Parses the connection's body and starts, or answers with what is wrong. */
+void generation_route(struct http_conn *c, bool chat, const struct gen_format *format);
+/* Reads what came; called by the io thread for those on its wake list. May free g. */
+void generation_poll(struct generation *g);
+
+/* For the formats. "stop" or "length". */
+const char *generation_finish_text(const struct choice *c);
+/* "stop_reason":"the stop string" or null */
+void generation_put_stop_reason(const struct choice *c, struct buf *out);
+/* The prompt as text, for echo; appended to out. */
+void generation_put_prompt(struct generation *g, const struct choice *c, struct buf *out);

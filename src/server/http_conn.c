@@ -1,0 +1,444 @@
+/* server/http_conn.c - the states of a connection, driven by bufferevent callbacks and the tick.
+ *
+ * Reading stays on while a request is being answered, because that is how the client's leaving is seen. What it sends
+ * meanwhile waits in the input buffer; beyond PIPELINE_BYTES it is dropped and the connection ends after this response.
+ * A connection is freed only from its own callbacks, the tick, and the end of the loop; never inside http_reply.
+ */
+#include "server/http_conn.h"
+#include <event2/buffer.h>
+#include <string.h>
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/net.h"
+#include "server/http_guard.h"
+#include "server/routes.h"
+
+#define PIPELINE_BYTES    (64u << 10)
+#define DRAINED_BYTES     (64u << 10)
+#define SECOND_NS         1000000000ull
+#define HEAD_DEADLINE_NS  (10 * SECOND_NS)
+#define IDLE_DEADLINE_NS  (75 * SECOND_NS)
+#define BODY_GRACE_NS     (20 * SECOND_NS)
+#define BODY_BYTES_PER_S  4096u
+#define STUCK_NS          (30 * SECOND_NS)
+#define LINGER_NS         (3 * SECOND_NS)
+
+static void conn_process(struct http_conn *c);
+
+static uint64_t now_ns(void)
+{
+    return clock_now_ns(clock_system());
+}
+
+static void enter(struct http_conn *c, enum conn_state state)
+{
+    c->state = state;
+    c->since_ns = now_ns();
+    c->n_in = 0;
+}
+
+/* ---- responses ---- */
+
+static void output(struct http_conn *c, const void *p, size_t n)
+{
+    if (http_output_bytes(c) == 0) c->progress_ns = now_ns();
+    if (bufferevent_write(c->bev, p, n)) c->closing = true;
+    c->n_appended += n;
+}
+
+size_t http_output_bytes(const struct http_conn *c)
+{
+    return evbuffer_get_length(bufferevent_get_output(c->bev));
+}
+
+static void log_request(const struct http_conn *c)
+{
+    double ms = (double)(now_ns() - c->request_ns) / 1e6;
+
+    if (!c->request_ns) return;
+    if (c->status >= 400) log_info("%s %s %d %.1f ms", c->head.method_text, c->head.path, c->status, ms);
+    else log_debug("%s %s %d %.1f ms", c->head.method_text, c->head.path, c->status, ms);
+}
+
+/* The response is complete: the next request, or the end. */
+static void response_done(struct http_conn *c)
+{
+    log_request(c);
+    if (c->state == CONN_BUSY) atomic_fetch_sub_explicit(&c->io->server->n_busy, 1, memory_order_relaxed);
+    c->owner = NULL;
+    c->owner_arg = NULL;
+    if (c->closing || !c->head.keep_alive || c->eof) {
+        enter(c, CONN_FLUSH);
+        return;
+    }
+    enter(c, CONN_IDLE);
+    if (!c->processing) conn_process(c);
+}
+
+static void put_head(struct http_conn *c, struct buf *out, int status, const char *type, const char *extra)
+{
+    bool keep = c->head.keep_alive && !c->closing && server_phase(c->io->server) <= SERVER_READY;
+
+    c->status = status;
+    c->head.keep_alive = keep;
+    buf_printf(out, "HTTP/1.1 %d %s\r\nServer: radish\r\n", status, http_status_text(status));
+    if (type) buf_printf(out, "Content-Type: %s\r\n", type);
+    buf_printf(out, "Connection: %s\r\n%s", keep ? "keep-alive" : "close", extra);
+    http_guard_headers(c, out);
+}
+
+void http_reply(struct http_conn *c, int status, const char *type, const char *extra, const struct buf *body)
+{
+    struct buf out = {0};
+    size_t n = body ? body->n : 0;
+
+    put_head(c, &out, status, type, extra);
+    if (status != 204) buf_printf(&out, "Content-Length: %zu\r\n", n);
+    buf_puts(&out, "\r\n");
+    if (out.failed) c->closing = true;
+    else output(c, out.data, out.n);
+    if (n && c->head.method != HTTP_HEAD && !out.failed) output(c, body->data, n);
+    buf_deinit(&out);
+    response_done(c);
+}
+
+void http_reply_error(struct http_conn *c, const struct api_error *e)
+{
+    struct buf body = {0};
+
+    api_error_json(e, &body);
+    http_reply(c, e->http, "application/json", e->http == 429 ? "Retry-After: 1\r\n" : "", &body);
+    buf_deinit(&body);
+}
+
+void http_reply_json(struct http_conn *c, const struct buf *body)
+{
+    struct api_error e;
+
+    if (!body->failed) {
+        http_reply(c, 200, "application/json", "", body);
+        return;
+    }
+    api_error_set(&e, 503, NULL, "out of memory");
+    http_reply_error(c, &e);
+}
+
+void http_stream_start(struct http_conn *c)
+{
+    struct buf out = {0};
+
+    c->streaming = true;
+    c->chunked_out = !c->head.http_1_0;
+    if (!c->chunked_out) c->head.keep_alive = false;
+    put_head(c, &out, 200, "text/event-stream", "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n");
+    buf_puts(&out, c->chunked_out ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n");
+    if (out.failed) c->closing = true;
+    else output(c, out.data, out.n);
+    buf_deinit(&out);
+}
+
+void http_stream_write(struct http_conn *c, const char *s, size_t n)
+{
+    struct buf out = {0};
+
+    if (n == 0) return;
+    if (c->chunked_out) buf_printf(&out, "%zx\r\n", n);
+    buf_append(&out, s, n);
+    if (c->chunked_out) buf_puts(&out, "\r\n");
+    if (out.failed) c->closing = true;
+    else output(c, out.data, out.n);
+    buf_deinit(&out);
+}
+
+void http_stream_end(struct http_conn *c)
+{
+    if (c->chunked_out) output(c, "0\r\n\r\n", 5);
+    c->streaming = false;
+    response_done(c);
+}
+
+/* ---- requests ---- */
+
+static void forget_request(struct http_conn *c)
+{
+    mem_free(c->head_bytes);
+    c->head_bytes = NULL;
+    memset(&c->head, 0, sizeof(c->head));
+    memset(&c->chunks, 0, sizeof(c->chunks));
+    buf_deinit(&c->body);
+    c->route = NULL;
+    c->cors_origin = NULL;
+    c->n_scanned = 0;
+    c->status = 0;
+    c->request_ns = 0;
+    c->chunked_out = false;
+}
+
+/* Answers and ends the connection: the rest of what the client sends cannot be trusted or is not wanted. */
+static void refuse(struct http_conn *c, const struct api_error *e, const char *extra, bool keep)
+{
+    struct buf body = {0};
+
+    if (!keep) c->closing = c->linger = true;
+    api_error_json(e, &body);
+    http_reply(c, e->http, "application/json", extra, &body);
+    buf_deinit(&body);
+}
+
+static void refuse_status(struct http_conn *c, int status, const char *why)
+{
+    struct api_error e;
+
+    api_error_set(&e, status, NULL, "%s", why);
+    refuse(c, &e, "", false);
+}
+
+/* The request is complete. */
+static void dispatch(struct http_conn *c)
+{
+    enter(c, CONN_BUSY);
+    atomic_fetch_add_explicit(&c->io->server->n_busy, 1, memory_order_relaxed);
+    c->route->handle(c);
+}
+
+static void after_head(struct http_conn *c)
+{
+    struct api_error e;
+    const char *extra;
+    bool preflight;
+    bool has_body = c->head.chunked || c->head.length > 0;
+
+    c->request_ns = now_ns();
+    if (http_guard(c, &preflight, &extra, &e)) {
+        refuse(c, &e, extra, !has_body);
+        return;
+    }
+    if (preflight) {
+        if (has_body) c->closing = c->linger = true;
+        http_reply(c, 204, NULL, "Allow: GET, HEAD, POST, OPTIONS\r\n", NULL);
+        return;
+    }
+    if (!has_body) {
+        dispatch(c);
+        return;
+    }
+    if (c->head.expect_continue) output(c, "HTTP/1.1 100 Continue\r\n\r\n", 25);
+    enter(c, CONN_BODY);
+}
+
+/* false: more bytes are needed. */
+static bool read_head(struct http_conn *c, struct evbuffer *in)
+{
+    size_t n = evbuffer_get_length(in);
+    const char *s, *why = "";
+    int64_t end;
+    int status;
+
+    if (n > LIMIT_HEADER_BYTES) n = LIMIT_HEADER_BYTES;
+    if (n == 0) return false;
+    s = (const char *)evbuffer_pullup(in, (ev_ssize_t)n);
+    while (c->state == CONN_IDLE && n >= 2 && s[0] == '\r' && s[1] == '\n') {      /* RFC 9112, 2.2: empty lines before a request */
+        evbuffer_drain(in, 2);
+        s += 2;
+        n -= 2;
+    }
+    if (n == 0 || (n == 1 && c->state == CONN_IDLE && s[0] == '\r')) return false;
+    if (c->state == CONN_IDLE) {
+        forget_request(c);
+        enter(c, CONN_HEAD);
+    }
+    end = http_find_head_end(s, n, c->n_scanned);
+    c->n_scanned = n;
+    if (end == 0 && n < LIMIT_HEADER_BYTES) return false;
+    if (end <= 0) {
+        refuse_status(c, end ? 400 : 431, end ? "NUL or bare LF in the head" : "the header fields are too large");
+        return true;
+    }
+    c->head_bytes = mem_memdup(s, (size_t)end);
+    evbuffer_drain(in, (size_t)end);
+    if (!c->head_bytes) {
+        refuse_status(c, 503, "out of memory");
+        return true;
+    }
+    status = http_parse_head(c->head_bytes, (size_t)end, &c->head, &why);
+    if (status) refuse_status(c, status, why);
+    else after_head(c);
+    return true;
+}
+
+/* One piece of the input. false: more bytes are needed. */
+static bool read_body(struct http_conn *c, struct evbuffer *in)
+{
+    size_t n = evbuffer_get_contiguous_space(in), n_used, n_data;
+    const char *s, *data;
+
+    if (evbuffer_get_length(in) == 0) return false;
+    s = (const char *)evbuffer_pullup(in, (ev_ssize_t)n);
+    if (c->head.chunked) {
+        n_used = http_chunks_read(&c->chunks, s, n, &data, &n_data);
+    } else {
+        data = s;
+        n_used = n_data = n < c->head.length - c->n_in ? n : (size_t)(c->head.length - c->n_in);
+    }
+    buf_append(&c->body, data, n_data);
+    c->n_in += n_used;
+    evbuffer_drain(in, n_used);
+    if (c->chunks.state == CHUNK_BAD) refuse_status(c, 400, "malformed chunk");
+    else if (c->body.n > c->max_body) refuse_status(c, 413, "the body is too large");
+    else if (c->body.failed) refuse_status(c, 503, "out of memory");
+    else if (c->head.chunked ? c->chunks.state == CHUNK_DONE : c->n_in == c->head.length) dispatch(c);
+    return true;
+}
+
+static void conn_process(struct http_conn *c)
+{
+    struct evbuffer *in = bufferevent_get_input(c->bev);
+    bool more = true;
+
+    c->processing = true;
+    while (more) {
+        switch (c->state) {
+        case CONN_IDLE:
+        case CONN_HEAD: more = read_head(c, in); break;
+        case CONN_BODY: more = read_body(c, in); break;
+        case CONN_BUSY:
+            if (evbuffer_get_length(in) > PIPELINE_BYTES) c->closing = true;
+            if (c->closing) evbuffer_drain(in, evbuffer_get_length(in));
+            more = false;
+            break;
+        case CONN_FLUSH:
+        case CONN_LINGER:
+            evbuffer_drain(in, evbuffer_get_length(in));
+            more = false;
+            break;
+        }
+    }
+    c->processing = false;
+}
+
+/* ---- life ---- */
+
+void http_conn_close(struct http_conn *c)
+{
+    struct server_io *io = c->io;
+
+    if (c->owner) c->owner->gone(c->owner_arg);
+    if (c->state == CONN_BUSY) atomic_fetch_sub_explicit(&io->server->n_busy, 1, memory_order_relaxed);
+    if (c->prev) c->prev->next = c->next;
+    else io->conns = c->next;
+    if (c->next) c->next->prev = c->prev;
+    io->n_conns--;
+    if (c->bev) bufferevent_free(c->bev);
+    mem_free(c->head_bytes);
+    buf_deinit(&c->body);
+    mem_free(c);
+}
+
+/* Flushed and to be closed? true: it was freed. A client that still sends its body would lose our answer to a reset: read on for
+ * a moment (LINGER). */
+static bool close_if_done(struct http_conn *c)
+{
+    if (c->state != CONN_FLUSH || http_output_bytes(c) > 0) return false;
+    if (c->linger && !c->eof) {
+        enter(c, CONN_LINGER);
+        return false;
+    }
+    http_conn_close(c);
+    return true;
+}
+
+static void on_read(struct bufferevent *bev, void *arg)
+{
+    struct http_conn *c = arg;
+
+    (void)bev;
+    conn_process(c);
+    close_if_done(c);
+}
+
+static void on_write(struct bufferevent *bev, void *arg)
+{
+    struct http_conn *c = arg;
+
+    (void)bev;
+    if (close_if_done(c)) return;
+    if (c->owner && http_output_bytes(c) <= DRAINED_BYTES) c->owner->drained(c->owner_arg);
+    close_if_done(c);
+}
+
+static void on_event(struct bufferevent *bev, short what, void *arg)
+{
+    struct http_conn *c = arg;
+
+    (void)bev;
+    /* A client that closed its side after a quick request still gets what is in the output buffer. */
+    if ((what & BEV_EVENT_EOF) && c->state != CONN_BUSY && http_output_bytes(c) > 0) {
+        c->eof = c->closing = true;
+        enter(c, CONN_FLUSH);
+        return;
+    }
+    http_conn_close(c);
+}
+
+void http_conn_tick(struct http_conn *c, uint64_t now)
+{
+    uint64_t n_sent = c->n_appended - http_output_bytes(c), age = now > c->since_ns ? now - c->since_ns : 0;
+    bool late = false;
+
+    if (n_sent != c->n_sent_seen || http_output_bytes(c) == 0) c->progress_ns = now;
+    c->n_sent_seen = n_sent;
+    if (now > c->progress_ns && now - c->progress_ns > STUCK_NS) {
+        log_info("closing a connection that has not read for %llu s", STUCK_NS / SECOND_NS);
+        http_conn_close(c);
+        return;
+    }
+    switch (c->state) {
+    case CONN_IDLE: late = age > IDLE_DEADLINE_NS || server_phase(c->io->server) > SERVER_READY; break;
+    case CONN_LINGER: late = age > LINGER_NS; break;
+    case CONN_HEAD:
+        if (age > HEAD_DEADLINE_NS) refuse_status(c, 408, "the head of the request did not come in time");
+        break;
+    case CONN_BODY:
+        if (age > BODY_GRACE_NS && c->n_in < (age - BODY_GRACE_NS) / SECOND_NS * BODY_BYTES_PER_S)
+            refuse_status(c, 408, "the body of the request comes too slowly");
+        break;
+    case CONN_BUSY:
+        if (c->owner) c->owner->tick(c->owner_arg, now);
+        break;
+    case CONN_FLUSH: break;
+    }
+    if (late && http_output_bytes(c) == 0) {
+        http_conn_close(c);
+        return;
+    }
+    close_if_done(c);
+}
+
+void http_conn_open(struct server_io *io, int fd)
+{
+    struct http_conn *c = mem_zalloc(1, sizeof(*c));
+
+    net_tune(fd);
+    if (!c) {
+        net_close(fd);
+        return;
+    }
+    c->io = io;
+    c->bev = bufferevent_socket_new(io->base, fd, BEV_OPT_CLOSE_ON_FREE);
+    if (!c->bev) {
+        net_close(fd);
+        mem_free(c);
+        return;
+    }
+    c->next = io->conns;
+    if (io->conns) io->conns->prev = c;
+    io->conns = c;
+    io->n_conns++;
+    c->progress_ns = now_ns();
+    enter(c, CONN_IDLE);
+    bufferevent_setcb(c->bev, on_read, on_write, on_event, c);
+    bufferevent_setwatermark(c->bev, EV_WRITE, DRAINED_BYTES, 0);
+    bufferevent_enable(c->bev, EV_READ | EV_WRITE);
+}

@@ -1,0 +1,71 @@
+/* server/http_conn.h - one HTTP connection: bytes in, one request at a time to its route, a response or a stream out.
+ *
+ *     IDLE -> HEAD -> BODY -> BUSY (its route owns it) -> IDLE ...      or at the end  FLUSH -> LINGER -> freed
+ *
+ * A route answers within its handler (http_reply) or later: then it leaves an owner on the connection, who is told when
+ * the client is gone, when there is room to write again, and every tick. Requests that come pipelined wait their turn.
+ * Checks that need no body (route, method, key, Host and Origin, size) are done before the body is read.
+ *
+ * Thread  io thread that owns the connection.
+ * Errors  memory running out closes the connection.
+ */
+#pragma once
+#include <event2/bufferevent.h>
+#include "base/buf.h"
+#include "server/errors.h"
+#include "server/http_parse.h"
+#include "server/server_state.h"
+
+struct route;
+enum conn_state { CONN_IDLE, CONN_HEAD, CONN_BODY, CONN_BUSY, CONN_FLUSH, CONN_LINGER };
+
+/* Who answers later. After gone() the owner must not touch the connection. */
+struct conn_owner {
+    void (*gone)(void *arg);
+    void (*drained)(void *arg);                  /* the output fell below 64 KiB */
+    void (*tick)(void *arg, uint64_t now_ns);
+    void (*stop)(void *arg);                     /* the server ends: answer or cut the stream now */
+};
+
+struct http_conn {
+    struct http_conn *prev, *next;
+    struct server_io *io;
+    struct bufferevent *bev;
+    enum conn_state state;
+    uint64_t since_ns;                           /* when the state (HEAD: its first byte) began */
+    uint64_t n_in;                               /* body bytes read in this state */
+    size_t n_scanned;                            /* bytes of the head that were looked at */
+    bool processing, closing, linger, eof;       /* closing: no request after this one; linger: the client may still be sending */
+    bool streaming, chunked_out;
+    char *head_bytes;                            /* what head points into */
+    struct http_head head;
+    struct http_chunks chunks;
+    struct buf body;
+    uint64_t max_body;
+    const struct route *route;
+    const char *cors_origin;                     /* to echo; NULL: no CORS headers */
+    int status;                                  /* sent */
+    uint64_t request_ns;                         /* when the head was complete */
+    const struct conn_owner *owner;
+    void *owner_arg;
+    uint64_t n_appended, n_sent_seen, progress_ns;   /* output: for stuck readers */
+};
+
+/* Takes over the accepted socket; closes it when memory is out. */
+void http_conn_open(struct server_io *io, int fd);
+/* Frees it; its owner is told. */
+void http_conn_close(struct http_conn *c);
+/* Deadlines, stuck readers, the owner's tick. May free it. */
+void http_conn_tick(struct http_conn *c, uint64_t now_ns);
+
+/* A whole response; extra: further header lines ("A: b\r\n") or "". HEAD requests get the head alone. */
+void http_reply(struct http_conn *c, int status, const char *type, const char *extra, const struct buf *body);
+/* The JSON in body, status 200; a failed body becomes 500. */
+void http_reply_json(struct http_conn *c, const struct buf *body);
+void http_reply_error(struct http_conn *c, const struct api_error *e);
+
+/* A text/event-stream: head, pieces, end. */
+void http_stream_start(struct http_conn *c);
+void http_stream_write(struct http_conn *c, const char *s, size_t n);
+void http_stream_end(struct http_conn *c);
+size_t http_output_bytes(const struct http_conn *c);

@@ -1,0 +1,126 @@
+/* server/http_guard.c - the checks, in the order in which they are made. */
+#include "server/http_guard.h"
+#include <string.h>
+#include <strings.h>
+#include "server/routes.h"
+
+/* "localhost", "127.0.0.1" or "[::1]" with any port or none. */
+static bool is_local_authority(const char *s)
+{
+    static const char *const names[] = {"localhost", "127.0.0.1", "[::1]"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        size_t n = strlen(names[i]);
+
+        if (strncasecmp(s, names[i], n) != 0) continue;
+        if (s[n] == 0) return true;
+        if (s[n] == ':' && s[n + 1] && strspn(s + n + 1, "0123456789") == strlen(s + n + 1)) return true;
+    }
+    return false;
+}
+
+static bool is_local_origin(const char *s)
+{
+    if (strncasecmp(s, "http://", 7) == 0) return is_local_authority(s + 7);
+    if (strncasecmp(s, "https://", 8) == 0) return is_local_authority(s + 8);
+    return false;
+}
+
+/* The time depends on the length of what was sent alone. */
+static bool key_equal(const char *sent, const char *key)
+{
+    size_t n_sent = strlen(sent), n_key = strlen(key);
+    unsigned diff = n_sent != n_key;
+
+    for (size_t i = 0; i < n_sent; i++) diff |= (unsigned char)sent[i] ^ (unsigned char)key[n_key ? i % n_key : 0];
+    return diff == 0;
+}
+
+static bool key_ok(const struct http_conn *c)
+{
+    const char *key = c->io->server->o.api_key;
+    const char *bearer = http_header(&c->head, "authorization"), *plain = http_header(&c->head, "x-api-key");
+
+    if (!key) return true;
+    if (bearer && strncasecmp(bearer, "Bearer ", 7) == 0) return key_equal(bearer + 7 + strspn(bearer + 7, " "), key);
+    return plain && key_equal(plain, key);
+}
+
+static int check_origin(struct http_conn *c, struct api_error *e)
+{
+    const struct server *s = c->io->server;
+    const char *origin = http_header(&c->head, "origin");
+
+    if (s->loopback && c->head.host && !is_local_authority(c->head.host))
+        return api_error_set(e, 403, NULL, "this server listens on this machine only: the Host header must be localhost or 127.0.0.1");
+    if (!origin) return 0;
+    if (is_local_origin(origin)) c->cors_origin = origin;
+    else if (!s->o.api_key)
+        return api_error_set(e, 403, NULL, "requests from pages of other origins need a server with an API key (--api-key)");
+    return 0;
+}
+
+/* JSON sent as a form or as plain text is what a foreign page can send without asking. */
+static int check_content_type(const struct http_conn *c, struct api_error *e)
+{
+    const char *type = http_header(&c->head, "content-type");
+    size_t n = type ? strcspn(type, "; \t") : 0;
+
+    if (n == 0 || (n >= 5 && strncasecmp(type + n - 4, "json", 4) == 0)) return 0;
+    return api_error_set(e, 415, NULL, "Content-Type: application/json wanted (curl: -H 'Content-Type: application/json')");
+}
+
+static int check_phase(enum server_phase phase, struct api_error *e)
+{
+    if (phase == SERVER_READY) return 0;
+    return api_error_set(e, 503, NULL, phase == SERVER_LOADING ? "Loading model" : "The server is shutting down");
+}
+
+int http_guard(struct http_conn *c, bool *preflight, const char **extra, struct api_error *e)
+{
+    const struct server *s = c->io->server;
+    uint64_t limit = s->o.max_body_bytes;
+    const char *allow;
+
+    *extra = "";
+    *preflight = false;
+    if (check_origin(c, e)) return -1;
+    if (c->head.method == HTTP_OPTIONS) {
+        *preflight = true;
+        return 0;
+    }
+    c->route = route_find(c->head.method, c->head.path, &allow);
+    if (!(c->route && c->route->is_public) && !key_ok(c)) {
+        *extra = "WWW-Authenticate: Bearer\r\n";
+        api_error_set(e, 401, NULL, "wrong or missing API key: send Authorization: Bearer KEY or x-api-key: KEY");
+        e->code = "invalid_api_key";
+        return -1;
+    }
+    if (!c->route && allow) {
+        *extra = allow[0] == 'G' ? "Allow: GET, HEAD, OPTIONS\r\n" : "Allow: POST, OPTIONS\r\n";
+        return api_error_set(e, 405, NULL, "this path takes: %s", allow);
+    }
+    if (!c->route) return api_error_set(e, 404, NULL, "no such endpoint; GET / lists them");
+    if (!c->route->while_loading && check_phase(server_phase(s), e)) return -1;
+    if (c->route->max_body && c->route->max_body < limit) limit = c->route->max_body;
+    if (c->head.has_length && c->head.length > limit)
+        return api_error_set(e, 413, NULL, "the body has %llu bytes, at most %llu are taken", (unsigned long long)c->head.length,
+                             (unsigned long long)limit);
+    c->max_body = limit;
+    if (c->head.method != HTTP_POST) return 0;
+    if (!c->head.has_length && !c->head.chunked) return api_error_set(e, 411, NULL, "a Content-Length is wanted");
+    return check_content_type(c, e);
+}
+
+void http_guard_headers(const struct http_conn *c, struct buf *out)
+{
+    if (!c->cors_origin) return;
+    buf_printf(out, "Access-Control-Allow-Origin: %s\r\nVary: Origin\r\n", c->cors_origin);
+    if (c->head.method != HTTP_OPTIONS) return;
+    buf_puts(out, "Access-Control-Allow-Methods: GET, POST, OPTIONS\r\n"
+                  "Access-Control-Allow-Headers: Authorization, Content-Type, X-Api-Key");
+    /* what the OpenAI and other client libraries add */
+    buf_puts(out, ", X-Stainless-Arch, X-Stainless-Lang, X-Stainless-OS, X-Stainless-Package-Version, X-Stainless-Retry-Count, "
+                  "X-Stainless-Runtime, X-Stainless-Runtime-Version, X-Stainless-Timeout, OpenAI-Organization, OpenAI-Project\r\n"
+                  "Access-Control-Max-Age: 3600\r\n");
+}

@@ -1,0 +1,245 @@
+/* server/params_custom.c - prompts, messages, tools, stop strings, biases: lists with their own shapes and caps. */
+#include "server/params_custom.h"
+#include <stdlib.h>
+#include <string.h>
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/mem.h"
+
+static int no_memory(struct api_error *e)
+{
+    return api_error_set(e, 503, NULL, "out of memory");
+}
+
+int param_ignored(const char *name, const json_t *v, struct gen_params *p, struct api_error *e)
+{
+    return 0;
+}
+
+int param_bool(const json_t *body, const char *name, bool *value, struct api_error *e)
+{
+    const json_t *v = json_object_get(body, name);
+
+    if (!v || json_is_null(v)) return 0;
+    if (!json_is_boolean(v)) return api_error_set(e, 400, name, "%s: true or false wanted", name);
+    *value = json_is_true(v);
+    return 0;
+}
+
+int param_check_model(const json_t *body, const struct rd_info *info, struct api_error *e)
+{
+    const json_t *v = json_object_get(body, "model");
+    char quoted[160];
+
+    if (!v || json_is_null(v)) return 0;
+    if (!json_is_string(v)) return api_error_set(e, 400, "model", "model: a string wanted");
+    if (json_string_length(v) == 0 || strcmp(json_string_value(v), info->model_id) == 0) return 0;
+    error_quote(quoted, sizeof(quoted), json_string_value(v), json_string_length(v));
+    api_error_set(e, 404, "model", "The model `%s` does not exist; this server has `%s`", quoted, info->model_id);
+    e->code = "model_not_found";
+    return -1;
+}
+
+/* ---- prompts ---- */
+
+int param_tokens(const char *name, const json_t *v, int32_t **tokens, uint32_t *n, struct api_error *e)
+{
+    size_t count = json_array_size(v);
+    int32_t *ids;
+
+    if (count > LIMIT_CONTEXT) return api_error_set(e, 400, name, "%s: at most %u tokens", name, LIMIT_CONTEXT);
+    ids = mem_alloc(count, sizeof(*ids));
+    if (!ids) return no_memory(e);
+    for (size_t i = 0; i < count; i++) {
+        const json_t *id = json_array_get(v, i);
+
+        if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) > INT32_MAX) {
+            mem_free(ids);
+            return api_error_set(e, 400, name, "%s: element %zu is not a token id", name, i);
+        }
+        ids[i] = (int32_t)json_integer_value(id);
+    }
+    *tokens = ids;
+    *n = (uint32_t)count;
+    return 0;
+}
+
+static int one_prompt(const char *name, const json_t *v, struct prompt *to, struct api_error *e)
+{
+    if (json_is_string(v)) {
+        if (json_string_length(v) == 0) return api_error_set(e, 400, name, "%s: empty", name);
+        to->n_text = json_string_length(v);
+        to->text = mem_memdup(json_string_value(v), to->n_text);
+        return to->text ? 0 : no_memory(e);
+    }
+    if (!json_is_array(v)) return api_error_set(e, 400, name, "%s: string, token ids, or a list of either wanted", name);
+    if (json_array_size(v) == 0) return api_error_set(e, 400, name, "%s: empty", name);
+    return param_tokens(name, v, &to->tokens, &to->n_tokens, e);
+}
+
+int param_prompt(const char *name, const json_t *v, struct gen_params *p, struct api_error *e)
+{
+    const json_t *first = json_array_get(v, 0);
+    bool many = json_is_string(first) || json_is_array(first);
+    size_t n = many ? json_array_size(v) : 1;
+
+    if (n > LIMIT_PROMPTS) return api_error_set(e, 400, name, "%s: at most %u prompts", name, LIMIT_PROMPTS);
+    p->prompts = mem_zalloc(n, sizeof(*p->prompts));
+    if (!p->prompts) return no_memory(e);
+    for (size_t i = 0; i < n; i++) {
+        p->n_prompts++;
+        if (one_prompt(name, many ? json_array_get(v, i) : v, &p->prompts[i], e)) return -1;
+    }
+    return 0;
+}
+
+/* ---- messages ---- */
+
+/* content as a list of parts -> one string; *to is a new reference. */
+static int join_parts(const json_t *parts, json_t **to, struct api_error *e)
+{
+    struct buf text = {0};
+    size_t i;
+    json_t *part;
+
+    if (json_array_size(parts) > LIMIT_MESSAGES)
+        return api_error_set(e, 400, "messages", "messages: at most %u content parts", LIMIT_MESSAGES);
+    json_array_foreach(parts, i, part) {
+        const char *type = json_string_value(json_object_get(part, "type"));
+        const json_t *piece = json_object_get(part, "text");
+        char quoted[64];
+
+        if (type && (strcmp(type, "text") == 0 || strcmp(type, "input_text") == 0) && json_is_string(piece)) {
+            buf_append(&text, json_string_value(piece), json_string_length(piece));
+            continue;
+        }
+        buf_deinit(&text);
+        if (!type) return api_error_set(e, 400, "messages", "messages: a content part needs a type");
+        error_quote(quoted, sizeof(quoted), type, strlen(type));
+        return api_error_set(e, 400, "messages", "messages: content parts of type %s are not supported yet, or lack their text", quoted);
+    }
+    *to = text.failed ? NULL : json_stringn(text.n ? text.data : "", text.n);
+    buf_deinit(&text);
+    return *to ? 0 : no_memory(e);
+}
+
+static int one_message(json_t *m, size_t i, struct api_error *e)
+{
+    const json_t *role, *content;
+    json_t *joined;
+
+    if (!json_is_object(m)) return api_error_set(e, 400, "messages", "messages: element %zu is not an object", i);
+    role = json_object_get(m, "role");
+    content = json_object_get(m, "content");
+    if (!json_is_string(role) || json_string_length(role) == 0)
+        return api_error_set(e, 400, "messages", "messages: element %zu needs a role", i);
+    if (!content || json_is_null(content)) {
+        if (strcmp(json_string_value(role), "assistant") == 0) return 0;
+        return api_error_set(e, 400, "messages", "messages: element %zu needs content", i);
+    }
+    if (json_is_string(content)) return 0;
+    if (!json_is_array(content)) return api_error_set(e, 400, "messages", "messages: element %zu: content must be a string or a list of parts", i);
+    if (join_parts(content, &joined, e)) return -1;
+    return json_object_set_new(m, "content", joined) ? no_memory(e) : 0;
+}
+
+static int dump(const json_t *v, char **text, struct api_error *e)
+{
+    *text = json_dumps(v, JSON_COMPACT);
+    return *text ? 0 : no_memory(e);
+}
+
+int param_messages(const json_t *body, char **messages, struct api_error *e)
+{
+    json_t *list = json_object_get(body, "messages"), *m;
+    size_t i;
+
+    if (!list || json_is_null(list)) return api_error_set(e, 400, "messages", "messages: missing");
+    if (!json_is_array(list)) return api_error_set(e, 400, "messages", "messages: a list wanted");
+    if (json_array_size(list) == 0) return api_error_set(e, 400, "messages", "messages: empty");
+    if (json_array_size(list) > LIMIT_MESSAGES) return api_error_set(e, 400, "messages", "messages: at most %u", LIMIT_MESSAGES);
+    json_array_foreach(list, i, m)
+        if (one_message(m, i, e)) return -1;
+    return dump(list, messages, e);
+}
+
+int param_tools(const json_t *body, char **tools, char **kwargs, struct api_error *e)
+{
+    const json_t *list = json_object_get(body, "tools"), *vars = json_object_get(body, "chat_template_kwargs"), *tool;
+    const char *choice = json_string_value(json_object_get(body, "tool_choice"));
+    size_t i;
+
+    if (list && !json_is_null(list)) {
+        if (!json_is_array(list)) return api_error_set(e, 400, "tools", "tools: a list wanted");
+        if (json_array_size(list) > LIMIT_TOOLS) return api_error_set(e, 400, "tools", "tools: at most %u", LIMIT_TOOLS);
+        json_array_foreach(list, i, tool)
+            if (!json_is_object(tool)) return api_error_set(e, 400, "tools", "tools: element %zu is not an object", i);
+        if (json_array_size(list) > 0 && !(choice && strcmp(choice, "none") == 0) && dump(list, tools, e)) return -1;
+    }
+    if (!vars || json_is_null(vars)) return 0;
+    if (!json_is_object(vars)) return api_error_set(e, 400, "chat_template_kwargs", "chat_template_kwargs: an object wanted");
+    return dump(vars, kwargs, e);
+}
+
+/* ---- the rest ---- */
+
+int param_stop(const char *name, const json_t *v, struct gen_params *p, struct api_error *e)
+{
+    size_t n = json_is_array(v) ? json_array_size(v) : 1;
+
+    if (!json_is_array(v) && !json_is_string(v)) return api_error_set(e, 400, name, "%s: a string or a list of strings wanted", name);
+    if (n > LIMIT_STOP_STRINGS) return api_error_set(e, 400, name, "%s: at most %u strings", name, LIMIT_STOP_STRINGS);
+    p->stop = mem_zalloc(n, sizeof(*p->stop));
+    if (!p->stop) return no_memory(e);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *s = json_is_array(v) ? json_array_get(v, i) : v;
+
+        if (!json_is_string(s)) return api_error_set(e, 400, name, "%s: element %zu is not a string", name, i);
+        if (json_string_length(s) == 0) continue;           /* clients send "" for none */
+        if (json_string_length(s) > LIMIT_STOP_BYTES) return api_error_set(e, 400, name, "%s: at most %u bytes each", name, LIMIT_STOP_BYTES);
+        p->stop[p->n_stop] = mem_strdup(json_string_value(s));
+        if (!p->stop[p->n_stop++]) return no_memory(e);
+    }
+    return 0;
+}
+
+int param_logit_bias(const char *name, const json_t *v, struct gen_params *p, struct api_error *e)
+{
+    const char *key;
+    json_t *bias;
+
+    if (!json_is_object(v)) return api_error_set(e, 400, name, "%s: an object {\"token id\": bias} wanted", name);
+    if (json_object_size(v) > LIMIT_LOGIT_BIAS) return api_error_set(e, 400, name, "%s: at most %u entries", name, LIMIT_LOGIT_BIAS);
+    p->bias = mem_zalloc(json_object_size(v), sizeof(*p->bias));
+    if (!p->bias) return no_memory(e);
+    json_object_foreach((json_t *)(uintptr_t)v, key, bias) {
+        size_t n = strspn(key, "0123456789");
+        double b = json_number_value(bias);
+
+        if (n == 0 || n > 9 || key[n]) return api_error_set(e, 400, name, "%s: keys must be token ids", name);
+        if (!json_is_number(bias) || !(b >= -100 && b <= 100)) return api_error_set(e, 400, name, "%s: biases must be within -100 and 100", name);
+        p->bias[p->n_bias++] = (struct rd_bias){(int32_t)strtol(key, NULL, 10), (float)b};
+    }
+    return 0;
+}
+
+int param_stream_options(const char *name, const json_t *v, struct gen_params *p, struct api_error *e)
+{
+    if (!json_is_object(v)) return api_error_set(e, 400, name, "%s: an object wanted", name);
+    return param_bool(v, "include_usage", &p->include_usage, e);
+}
+
+int param_response_format(const char *name, const json_t *v, struct gen_params *p, struct api_error *e)
+{
+    const char *type = json_string_value(json_object_get(v, "type"));
+
+    if (!type) return api_error_set(e, 400, name, "%s: an object with a type wanted", name);
+    if (strcmp(type, "text") == 0) return 0;
+    return api_error_set(e, 400, name, "%s: only type \"text\" works here; constrained output is not supported yet", name);
+}
+
+int param_suffix(const char *name, const json_t *v, struct gen_params *p, struct api_error *e)
+{
+    if (json_is_string(v) && json_string_length(v) == 0) return 0;
+    return api_error_set(e, 400, name, "%s: filling in the middle is not supported yet", name);
+}

@@ -1,0 +1,12 @@
+/* server/params_custom.h - the parameters that are more than a number or a bool; see the table in params.c.
+ * Thread any thread. Errors -1 with *e filled. */
+#pragma once
+#include "server/params.h"
+
+int param_ignored(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);     /* read elsewhere */
+int param_prompt(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
+int param_stop(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
+int param_logit_bias(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
+int param_stream_options(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
+int param_response_format(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
+int param_suffix(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);

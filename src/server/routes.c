@@ -1,0 +1,45 @@
+/* server/routes.c - method, path, handler, body limit, who may call. */
+#include "server/routes.h"
+#include <string.h>
+
+#define TEXT_BODY_BYTES (4u << 20)       /* endpoints that work on the io thread itself */
+
+static const struct route routes[] = {
+    /* method     path                     handler                 max_body         public  while loading */
+    {HTTP_GET,  "/",                     route_landing,          0,               true,   true},
+    {HTTP_GET,  "/health",               route_health,           0,               true,   true},
+    {HTTP_GET,  "/v1/models",            route_models,           0,               false,  false},
+    {HTTP_GET,  "/v1/models/",           route_model,            0,               false,  false},
+    {HTTP_POST, "/v1/chat/completions",  route_chat_completions, 0,               false,  false},
+    {HTTP_POST, "/v1/completions",       route_completions,      0,               false,  false},
+    {HTTP_POST, "/tokenize",             route_tokenize,         TEXT_BODY_BYTES, false,  false},
+    {HTTP_POST, "/detokenize",           route_detokenize,       TEXT_BODY_BYTES, false,  false},
+    {HTTP_POST, "/apply-template",       route_apply_template,   TEXT_BODY_BYTES, false,  false},
+    {HTTP_GET,  "/stats",                route_stats,            0,               false,  false},
+};
+
+static bool path_matches(const struct route *r, const char *path)
+{
+    size_t n = strlen(r->path);
+
+    if (n > 1 && r->path[n - 1] == '/') return strncmp(path, r->path, n) == 0 && path[n] != 0;
+    return strcmp(path, r->path) == 0;
+}
+
+const struct route *route_find(enum http_method method, const char *path, const char **allow)
+{
+    *allow = NULL;
+    for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
+        const struct route *r = &routes[i];
+
+        if (!path_matches(r, path)) continue;
+        if (r->method == method || (r->method == HTTP_GET && method == HTTP_HEAD)) return r;
+        *allow = r->method == HTTP_GET ? "GET, HEAD, OPTIONS" : "POST, OPTIONS";
+    }
+    return NULL;
+}
+
+const char *route_rest(const struct http_conn *c)
+{
+    return c->head.path + strlen(c->route->path);
+}

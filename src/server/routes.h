@@ -1,0 +1,30 @@
+/* server/routes.h - the table of endpoints. One file per endpoint in routes/; a new one is a file and a row in routes.c. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+#include "server/http_conn.h"
+
+struct route {
+    enum http_method method;             /* HTTP_GET also serves HEAD */
+    const char *path;                    /* a path that ends in '/' (but "/" itself) also takes one further segment */
+    void (*handle)(struct http_conn *c); /* answers, or leaves an owner on the connection */
+    uint64_t max_body;                   /* bytes; 0: the server's limit */
+    bool is_public;                      /* no API key needed */
+    bool while_loading;                  /* answered without an engine */
+};
+
+/* NULL: none; *allow is then the method list for 405, or NULL for 404. */
+const struct route *route_find(enum http_method method, const char *path, const char **allow);
+/* The rest of the path after the route's own. */
+const char *route_rest(const struct http_conn *c);
+
+void route_landing(struct http_conn *c);
+void route_health(struct http_conn *c);
+void route_models(struct http_conn *c);
+void route_model(struct http_conn *c);
+void route_chat_completions(struct http_conn *c);
+void route_completions(struct http_conn *c);
+void route_tokenize(struct http_conn *c);
+void route_detokenize(struct http_conn *c);
+void route_apply_template(struct http_conn *c);
+void route_stats(struct http_conn *c);

@@ -1,0 +1,43 @@
+/* server/routes/apply_template.c - POST /apply-template: {messages, tools, chat_template_kwargs, add_generation_prompt} -> {prompt}. */
+#include "base/mem.h"
+#include "server/json_out.h"
+#include "server/params.h"
+#include "server/routes.h"
+
+void route_apply_template(struct http_conn *c)
+{
+    char *messages = NULL, *tools = NULL, *kwargs = NULL, *text = NULL;
+    struct rd_error err = {RD_OK, ""};
+    struct buf body = {0};
+    struct api_error e;
+    json_t *in = NULL;
+    size_t n = 0;
+    bool generation_prompt = true;
+    int rc = json_body_parse(&c->body, &in, &e);
+
+    if (rc == 0) rc = param_bool(in, "add_generation_prompt", &generation_prompt, &e);
+    if (rc == 0) rc = param_messages(in, &messages, &e);
+    if (rc == 0) rc = param_tools(in, &tools, &kwargs, &e);
+    if (rc == 0) {
+        rd_status st = rd_apply_template(c->io->server->engine, messages, tools, kwargs, generation_prompt, &text, &n, &err);
+
+        if (st != RD_OK) {
+            api_error_from_status(&e, st, err.text);
+            rc = -1;
+        }
+    }
+    if (rc == 0) {
+        buf_puts(&body, "{\"prompt\":");
+        json_put_string(&body, text, n);
+        buf_puts(&body, "}");
+        http_reply_json(c, &body);
+    } else {
+        http_reply_error(c, &e);
+    }
+    rd_free(text);
+    mem_free(messages);
+    mem_free(tools);
+    mem_free(kwargs);
+    buf_deinit(&body);
+    json_decref(in);
+}

@@ -1,0 +1,87 @@
+/* server/routes/chat_completions.c - POST /v1/chat/completions. */
+#include "server/generation.h"
+#include "server/json_out.h"
+#include "server/routes.h"
+
+/* "token":..,"logprob":..,"bytes":[..] */
+static void put_token(const struct generation *g, int32_t token, float logprob, struct buf *out)
+{
+    size_t n = 0;
+    const char *s = rd_token_bytes(g->io->server->engine, token, &n);
+
+    buf_puts(out, "\"token\":");
+    json_put_string(out, s, n);
+    json_put_field(out, "logprob", (double)logprob);
+    buf_puts(out, ",\"bytes\":[");
+    for (size_t i = 0; i < n; i++) buf_printf(out, "%s%u", i ? "," : "", (unsigned)(unsigned char)s[i]);
+    buf_puts(out, "]");
+}
+
+static void chat_collect(struct generation *g, struct choice *c, const struct rd_event *ev)
+{
+    struct buf *out = &c->logprobs;
+
+    if (!ev) return;                                        /* chat has no echo */
+    buf_puts(out, out->n ? ",{" : "{");
+    put_token(g, ev->token, ev->logprob, out);
+    buf_puts(out, ",\"top_logprobs\":[");
+    for (uint32_t i = 0; i < ev->n_top; i++) {
+        buf_puts(out, i ? ",{" : "{");
+        put_token(g, ev->top[i].token, ev->top[i].logprob, out);
+        buf_puts(out, "}");
+    }
+    buf_puts(out, "]}");
+}
+
+static void put_logprobs(const struct generation *g, const struct choice *c, struct buf *out)
+{
+    buf_puts(out, "\"logprobs\":");
+    if (!g->p.logprobs) {
+        buf_puts(out, "null");
+        return;
+    }
+    buf_puts(out, "{\"content\":[");
+    buf_append(out, c->logprobs.data, c->logprobs.n);
+    buf_puts(out, "],\"refusal\":null}");
+}
+
+static bool chat_put_open(struct generation *g, struct choice *c, struct buf *out)
+{
+    buf_puts(out, "\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null");
+    return true;
+}
+
+static void chat_put_delta(struct generation *g, struct choice *c, const char *text, size_t n, struct buf *out)
+{
+    buf_puts(out, "\"delta\":{\"content\":");
+    json_put_string(out, text, n);
+    buf_puts(out, "},");
+    put_logprobs(g, c, out);
+    buf_puts(out, ",\"finish_reason\":null");
+}
+
+static void chat_put_finish(struct generation *g, struct choice *c, struct buf *out)
+{
+    buf_printf(out, "\"delta\":{},\"logprobs\":null,\"finish_reason\":\"%s\",", generation_finish_text(c));
+    generation_put_stop_reason(c, out);
+}
+
+static void chat_put_whole(struct generation *g, struct choice *c, struct buf *out)
+{
+    buf_puts(out, "\"message\":{\"role\":\"assistant\",\"content\":");
+    json_put_string(out, c->text.n ? c->text.data : "", c->text.n);
+    buf_puts(out, ",\"refusal\":null},");
+    put_logprobs(g, c, out);
+    buf_printf(out, ",\"finish_reason\":\"%s\",", generation_finish_text(c));
+    generation_put_stop_reason(c, out);
+}
+
+static const struct gen_format chat_format = {
+    .id_prefix = "chatcmpl", .object = "chat.completion", .chunk_object = "chat.completion.chunk", .opens_at_start = true,
+    .collect = chat_collect, .put_open = chat_put_open, .put_delta = chat_put_delta, .put_finish = chat_put_finish,
+    .put_whole = chat_put_whole};
+
+void route_chat_completions(struct http_conn *c)
+{
+    generation_route(c, true, &chat_format);
+}

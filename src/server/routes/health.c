@@ -1,0 +1,18 @@
+/* server/routes/health.c - GET /health: 503 while loading and while shutting down, else 200. */
+#include "server/routes.h"
+
+void route_health(struct http_conn *c)
+{
+    enum server_phase phase = server_phase(c->io->server);
+    struct buf body = {0};
+    struct api_error e;
+
+    if (phase != SERVER_READY) {
+        api_error_set(&e, 503, NULL, phase == SERVER_LOADING ? "Loading model" : "The server is shutting down");
+        http_reply_error(c, &e);
+        return;
+    }
+    buf_puts(&body, "{\"status\":\"ok\"}");
+    http_reply_json(c, &body);
+    buf_deinit(&body);
+}

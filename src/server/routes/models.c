@@ -1,0 +1,52 @@
+/* server/routes/models.c - GET /v1/models and /v1/models/{id}. */
+#include <string.h>
+#include "base/error.h"
+#include "server/json_out.h"
+#include "server/routes.h"
+
+static void put_model(const struct rd_info *m, struct buf *out)
+{
+    buf_puts(out, "{\"id\":");
+    json_put_string(out, m->model_id, strlen(m->model_id));
+    buf_printf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"radish\",\"root\":", (long long)m->created_s);
+    json_put_string(out, m->model_id, strlen(m->model_id));
+    buf_printf(out, ",\"parent\":null,\"max_model_len\":%u,\"meta\":{\"n_vocab\":%u,\"n_ctx_train\":%u,\"n_embd\":%u,\"n_params\":%llu,\"size\":%llu",
+               m->n_ctx, m->n_vocab, m->n_ctx_train, m->hidden, (unsigned long long)m->n_params, (unsigned long long)m->file_bytes);
+    buf_puts(out, ",\"arch\":");
+    json_put_string(out, m->arch, strlen(m->arch));
+    buf_puts(out, ",\"name\":");
+    json_put_string(out, m->name, strlen(m->name));
+    buf_puts(out, ",\"backend\":");
+    json_put_string(out, m->backend, strlen(m->backend));
+    buf_puts(out, "}}");
+}
+
+void route_models(struct http_conn *c)
+{
+    struct buf body = {0};
+
+    buf_puts(&body, "{\"object\":\"list\",\"data\":[");
+    put_model(&c->io->server->info, &body);
+    buf_puts(&body, "]}");
+    http_reply_json(c, &body);
+    buf_deinit(&body);
+}
+
+void route_model(struct http_conn *c)
+{
+    const struct rd_info *m = &c->io->server->info;
+    struct buf body = {0};
+    struct api_error e;
+    char quoted[160];
+
+    if (strcmp(route_rest(c), m->model_id) != 0) {
+        error_quote(quoted, sizeof(quoted), route_rest(c), strlen(route_rest(c)));
+        api_error_set(&e, 404, "model", "The model `%s` does not exist; this server has `%s`", quoted, m->model_id);
+        e.code = "model_not_found";
+        http_reply_error(c, &e);
+        return;
+    }
+    put_model(m, &body);
+    http_reply_json(c, &body);
+    buf_deinit(&body);
+}

@@ -1,0 +1,60 @@
+/* server/routes/stats.c - GET /stats: struct rd_stats as nested JSON, by a table of its fields. */
+#include <stddef.h>
+#include <string.h>
+#include "server/json_out.h"
+#include "server/routes.h"
+
+#define U64(group, name, field) {group, name, offsetof(struct rd_stats, field), false}
+#define F64(group, name, field) {group, name, offsetof(struct rd_stats, field), true}
+
+static const struct stat_row {
+    const char *group, *name;
+    size_t offset;
+    bool is_double;
+} rows[] = {
+    U64("requests", "preparing", n_preparing), U64("requests", "queued", n_queued), U64("requests", "waiting", n_waiting),
+    U64("requests", "prefill", n_prefill), U64("requests", "decode", n_decode), U64("requests", "submitted", n_submitted),
+    U64("requests", "stop", n_stop), U64("requests", "length", n_length), U64("requests", "cancelled", n_cancelled),
+    U64("requests", "failed", n_failed), U64("requests", "rejected", n_rejected), U64("requests", "preempted", n_preempted),
+    U64("tokens", "prompt_computed", prompt_tokens_computed), U64("tokens", "prompt_cached", prompt_tokens_cached),
+    U64("tokens", "prompt_joined", prompt_tokens_joined), U64("tokens", "generated", tokens_generated),
+    U64("tokens", "recomputed", tokens_recomputed),
+    U64("matches", "miss", matches[RD_MATCH_MISS]), U64("matches", "exact", matches[RD_MATCH_EXACT]),
+    U64("matches", "prefix", matches[RD_MATCH_PREFIX]), U64("matches", "supersequence", matches[RD_MATCH_SUPERSEQUENCE]),
+    U64("matches", "lcp", matches[RD_MATCH_LCP]),
+    U64("pages", "total", pages_total), U64("pages", "free", pages_free), U64("pages", "ready", pages_ready),
+    U64("pages", "locked", pages_locked), U64("pages", "pending", pages_pending), U64("pages", "quarantined", pages_quarantined),
+    U64("pages", "evicted", pages_evicted), U64("pages", "tokens_per_page", page_tokens),
+    U64("tree", "nodes", tree_nodes), U64("tree", "keys", tree_keys), U64("tree", "bytes", tree_bytes),
+    U64("tree", "insert_failed", tree_insert_failed), U64("tree", "rows_copied", rows_copied),
+    U64("engine", "steps", n_steps), U64("engine", "step_rows", step_rows), U64("engine", "device_errors", device_errors),
+    U64("engine", "accounting_errors", accounting_errors), F64("engine", "step_ms_last", step_ms_last),
+    F64("speed", "prefill_tok_s", prefill_tok_s), F64("speed", "decode_tok_s", decode_tok_s),
+    U64("memory", "weight_bytes", weight_bytes), U64("memory", "workspace_bytes", workspace_bytes), U64("memory", "kv_bytes", kv_bytes),
+    U64("memory", "rss_anon_bytes", rss_anon_bytes), U64("memory", "rss_file_bytes", rss_file_bytes),
+};
+
+void route_stats(struct http_conn *c)
+{
+    const char *group = NULL;
+    struct buf body = {0};
+    struct rd_stats s;
+
+    rd_get_stats(c->io->server->engine, &s);
+    buf_puts(&body, "{\"uptime_s\":");
+    json_put_number(&body, s.uptime_s);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct stat_row *r = &rows[i];
+        const char *at = (const char *)&s + r->offset;
+        bool first = !group || strcmp(group, r->group) != 0;
+
+        if (first) buf_printf(&body, "%s,\"%s\":{", group ? "}" : "", r->group);
+        group = r->group;
+        buf_printf(&body, "%s\"%s\":", first ? "" : ",", r->name);
+        if (r->is_double) json_put_number(&body, *(const double *)(const void *)at);
+        else buf_printf(&body, "%llu", (unsigned long long)*(const uint64_t *)(const void *)at);
+    }
+    buf_puts(&body, "}}");
+    http_reply_json(c, &body);
+    buf_deinit(&body);
+}

@@ -1,0 +1,304 @@
+/* server/server.c - the io threads, loading, signals, draining.
+ *
+ * io[0] runs on the caller's thread and takes the signals. Every io thread accepts from the same listening socket and keeps
+ * what it accepted. Phases go one way: LOADING -> READY -> DRAINING (running requests end, new ones get 503) -> CANCELLING
+ * (their owners were told to stop; what is in the output buffers leaves) -> end.
+ */
+#include "server/server.h"
+#include <arpa/inet.h>
+#include <event2/thread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/net.h"
+#include "server/generation.h"
+#include "server/http_conn.h"
+#include "server/server_state.h"
+
+#define BACKLOG        1024
+#define MAX_IO_THREADS 64u
+#define TICK_US        250000
+#define DEFAULT_DRAIN_S 30u
+#define FLUSH_NS       2000000000ull     /* after cancelling: for output buffers to leave */
+#define EXIT_AT_ONCE   130
+
+/* server_stop() has no object to act on: it is called from signal handlers. Only counts; the tick of io[0] reads it. */
+static atomic_uint stop_requests;
+
+void server_options_default(struct server_options *o)
+{
+    *o = (struct server_options){.host = "127.0.0.1", .port = 8000, .n_io_threads = 1, .max_body_bytes = LIMIT_BODY_BYTES, .drain_s = DEFAULT_DRAIN_S};
+}
+
+void server_stop(void)
+{
+    atomic_fetch_add_explicit(&stop_requests, 1, memory_order_relaxed);
+}
+
+/* ---- accepting ---- */
+
+static void pause_accept(struct server_io *io)
+{
+    if (io->accept_paused) return;
+    io->accept_paused = true;
+    evconnlistener_disable(io->listener);
+}
+
+static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *address, int n, void *arg)
+{
+    struct server_io *io = arg;
+
+    http_conn_open(io, (int)fd);
+    if (io->n_conns >= LIMIT_CONNECTIONS) pause_accept(io);
+}
+
+/* No descriptors left (F46): try again at the next tick, when some connection may have ended. */
+static void on_accept_error(struct evconnlistener *listener, void *arg)
+{
+    pause_accept(arg);
+}
+
+/* ---- an io thread ---- */
+
+/* Takes generations from the list one by one: polling one may free any of them. */
+static void on_wake(evutil_socket_t fd, short what, void *arg)
+{
+    struct server_io *io = arg;
+    struct generation *g, *last;
+    bool more = true;
+
+    mutex_lock(&io->wake_lock);
+    last = io->wake_last;
+    mutex_unlock(&io->wake_lock);
+    while (more) {                                          /* those queued again meanwhile wait for the next turn of the loop */
+        mutex_lock(&io->wake_lock);
+        g = io->wake_first;
+        if (g) {
+            io->wake_first = g->wake_next;
+            if (!io->wake_first) io->wake_last = NULL;
+            g->queued = false;
+        }
+        more = g && g != last && io->wake_first;
+        if (g == last && io->wake_first) event_active(io->wake, EV_READ, 0);
+        mutex_unlock(&io->wake_lock);
+        if (g) generation_poll(g);
+    }
+}
+
+static void tick_connections(struct server_io *io)
+{
+    uint64_t now = clock_now_ns(clock_system());
+    bool cancel = server_phase(io->server) == SERVER_CANCELLING && !io->cancelled;
+
+    for (struct http_conn *c = io->conns, *next; c; c = next) {
+        next = c->next;
+        if (cancel && c->owner) c->owner->stop(c->owner_arg);
+        http_conn_tick(c, now);
+    }
+    if (cancel) io->cancelled = true;
+    if (io->accept_paused && io->n_conns < LIMIT_CONNECTIONS) {
+        io->accept_paused = false;
+        evconnlistener_enable(io->listener);
+    }
+}
+
+static uint32_t output_pending(const struct server_io *io)
+{
+    uint32_t n = 0;
+
+    for (const struct http_conn *c = io->conns; c; c = c->next) n += http_output_bytes(c) > 0;
+    return n;
+}
+
+static void set_phase(struct server *s, enum server_phase phase)
+{
+    atomic_store_explicit(&s->phase, phase, memory_order_release);
+}
+
+/* io[0]: the phases of the end. */
+static void tick_server(struct server *s)
+{
+    uint64_t now = clock_now_ns(clock_system());
+    bool idle = atomic_load_explicit(&s->n_busy, memory_order_relaxed) == 0;
+    unsigned stops = atomic_load_explicit(&stop_requests, memory_order_relaxed);
+
+    if (!atomic_load_explicit(&s->loaded, memory_order_acquire)) {
+        if (stops > 1) _exit(EXIT_AT_ONCE);
+        return;
+    }
+    switch (server_phase(s)) {
+    case SERVER_LOADING:                                    /* loading failed */
+        atomic_store(&s->end, true);
+        break;
+    case SERVER_READY:
+        if (!stops) break;
+        log_info("stopping: running requests may end within %u s", s->o.drain_s);
+        s->drain_deadline_ns = now + (uint64_t)s->o.drain_s * 1000000000u;
+        set_phase(s, SERVER_DRAINING);
+        break;
+    case SERVER_DRAINING:
+        if (!idle && now < s->drain_deadline_ns) break;
+        s->drain_deadline_ns = now + FLUSH_NS;
+        set_phase(s, SERVER_CANCELLING);
+        break;
+    case SERVER_CANCELLING:
+        if ((s->io[0].cancelled && idle && output_pending(&s->io[0]) == 0) || now > s->drain_deadline_ns) atomic_store(&s->end, true);
+        break;
+    }
+    if (stops > 1) _exit(EXIT_AT_ONCE);
+}
+
+static void on_tick(evutil_socket_t fd, short what, void *arg)
+{
+    struct server_io *io = arg;
+
+    if (io == io->server->io) tick_server(io->server);
+    tick_connections(io);
+    if (atomic_load(&io->server->end)) event_base_loopbreak(io->base);
+}
+
+static void on_signal(evutil_socket_t number, short what, void *arg)
+{
+    struct server *s = arg;
+
+    server_stop();
+    tick_server(s);
+}
+
+static rd_status io_init(struct server *s, struct server_io *io)
+{
+    struct timeval tick = {0, TICK_US};
+
+    io->server = s;
+    mutex_init(&io->wake_lock);
+    io->base = event_base_new();
+    if (!io->base) return RD_E_NOMEM;
+    io->wake = event_new(io->base, -1, 0, on_wake, io);
+    io->tick = event_new(io->base, -1, EV_PERSIST, on_tick, io);
+    io->listener = evconnlistener_new(io->base, on_accept, io, LEV_OPT_CLOSE_ON_EXEC, 0, s->fd);
+    if (!io->wake || !io->tick || !io->listener || event_add(io->tick, &tick)) return RD_E_NOMEM;
+    evconnlistener_set_error_cb(io->listener, on_accept_error);
+    return RD_OK;
+}
+
+static void io_deinit(struct server_io *io)
+{
+    if (!io->server) return;
+    while (io->conns) http_conn_close(io->conns);
+    if (io->listener) evconnlistener_free(io->listener);
+    if (io->wake) event_free(io->wake);
+    if (io->tick) event_free(io->tick);
+    if (io->base) event_base_free(io->base);
+    mutex_deinit(&io->wake_lock);
+}
+
+static void io_main(void *arg)
+{
+    struct server_io *io = arg;
+
+    event_base_dispatch(io->base);
+}
+
+/* ---- the whole ---- */
+
+static void load_main(void *arg)
+{
+    struct server *s = arg;
+
+    s->load_status = s->load(s->load_user, &s->engine, &s->load_err);
+    if (s->load_status == RD_OK) {
+        rd_get_info(s->engine, &s->info);
+        set_phase(s, SERVER_READY);
+    }
+    atomic_store_explicit(&s->loaded, true, memory_order_release);
+    event_active(s->io[0].tick, EV_TIMEOUT, 0);
+}
+
+static bool is_loopback(const char *host)
+{
+    struct in6_addr v6;
+
+    return strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 ||
+           (inet_pton(AF_INET6, host, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6));
+}
+
+static void *event_alloc(size_t n) { return mem_alloc(n, 1); }
+static void *event_realloc(void *p, size_t n) { return mem_realloc(p, n, 1); }
+
+static void take_options(struct server *s, const struct server_options *o)
+{
+    s->o = *o;
+    if (!s->o.host) s->o.host = "127.0.0.1";
+    if (!s->o.max_body_bytes) s->o.max_body_bytes = LIMIT_BODY_BYTES;
+    if (!s->o.drain_s) s->o.drain_s = DEFAULT_DRAIN_S;
+    if (s->o.api_key && !*s->o.api_key) s->o.api_key = NULL;
+    s->n_io = o->n_io_threads ? o->n_io_threads : 1;
+    if (s->n_io > MAX_IO_THREADS) s->n_io = MAX_IO_THREADS;
+    s->loopback = is_loopback(s->o.host);
+    s->started_ns = clock_now_ns(clock_system());
+}
+
+static rd_status run_loops(struct server *s, struct rd_error *err)
+{
+    struct event *term, *interrupt;
+    rd_status st = RD_E_NOMEM;
+
+    term = evsignal_new(s->io[0].base, SIGTERM, on_signal, s);
+    interrupt = evsignal_new(s->io[0].base, SIGINT, on_signal, s);
+    if (!term || !interrupt || event_add(term, NULL) || event_add(interrupt, NULL)) goto done;
+    st = thread_start(&s->load_thread, "radish-load", load_main, s);
+    for (uint32_t i = 1; i < s->n_io && st == RD_OK; i++) st = thread_start(&s->io[i].thread, "radish-io", io_main, &s->io[i]);
+    if (st == RD_OK) event_base_dispatch(s->io[0].base);
+done:
+    atomic_store(&s->end, true);
+    for (uint32_t i = 1; i < s->n_io; i++) thread_join(&s->io[i].thread);
+    thread_join(&s->load_thread);
+    if (term) event_free(term);
+    if (interrupt) event_free(interrupt);
+    if (st != RD_OK) return error_set(err, st, "starting the server: %s", rd_status_text(st));
+    if (s->load_status == RD_OK) return RD_OK;
+    return error_set(err, s->load_status, "%s", s->load_err.text);
+}
+
+rd_status server_run(const struct server_options *o, rd_status (*load)(void *user, rd_engine **out, struct rd_error *err), void *user,
+                     struct rd_error *err)
+{
+    struct server *s;
+    uint16_t port = 0;
+    rd_status st;
+
+    event_set_mem_functions(event_alloc, event_realloc, mem_free);
+    if (evthread_use_pthreads()) return error_set(err, RD_E_INTERNAL, "libevent without threads");
+    signal(SIGPIPE, SIG_IGN);                               /* a client that left is an error of write (F47) */
+    atomic_store(&stop_requests, 0);
+    s = mem_zalloc(1, sizeof(*s));
+    if (!s) return error_set(err, RD_E_NOMEM, "out of memory for the server");
+    s->fd = -1;
+    s->load = load;
+    s->load_user = user;
+    take_options(s, o);
+    st = net_listen(s->o.host, s->o.port, BACKLOG, &s->fd, &port, err);
+    if (st != RD_OK) goto done;
+    s->io = mem_zalloc(s->n_io, sizeof(*s->io));
+    if (!s->io) st = error_set(err, RD_E_NOMEM, "out of memory for the server");
+    for (uint32_t i = 0; i < s->n_io && st == RD_OK; i++) {
+        st = io_init(s, &s->io[i]);
+        if (st != RD_OK) error_set(err, st, "starting the server: %s", rd_status_text(st));
+    }
+    if (st != RD_OK) goto done;
+    if (s->o.on_listen) s->o.on_listen(s->o.on_listen_user, s->o.host, port);
+    st = run_loops(s, err);
+done:
+    for (uint32_t i = 0; s->io && i < s->n_io; i++) io_deinit(&s->io[i]);
+    net_close(s->fd);
+    rd_close(s->engine);
+    mem_free(s->io);
+    mem_free(s);
+    return st;
+}
