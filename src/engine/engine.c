@@ -26,6 +26,13 @@ static void copy_rows(void *arg, kv_page to, kv_page from, uint32_t n_rows)
     e->o.executor.copy_rows(e->o.executor.self, to, from, n_rows);
 }
 
+/* The thread that calls next owns the engine, its tree and its pages. */
+static void hand_over(struct engine *e)
+{
+    thread_owner_release(&e->owner);
+    radix_hand_over(e->cache.tree);
+}
+
 rd_status engine_create(const struct engine_options *o, struct engine **out)
 {
     struct engine *e = mem_zalloc(1, sizeof(*e));
@@ -52,7 +59,7 @@ rd_status engine_create(const struct engine_options *o, struct engine **out)
     if ((st = queue_create(N_TASKS, &e->tasks)) != RD_OK) goto fail;
     if ((st = wake_create(&e->bell)) != RD_OK) goto fail;
     engine_publish_stats(e);
-    thread_owner_release(&e->owner);
+    hand_over(e);
     *out = e;
     return RD_OK;
 
@@ -111,14 +118,14 @@ static void engine_main(void *arg)
     end_everything(e);
     run_tasks(e);
     engine_publish_stats(e);
-    thread_owner_release(&e->owner);
+    hand_over(e);
 }
 
 rd_status engine_start(struct engine *e)
 {
     rd_status st;
 
-    thread_owner_release(&e->owner);
+    hand_over(e);
     st = thread_start(&e->thread, "engine", engine_main, e);
     e->started = st == RD_OK;
     return st;

@@ -66,6 +66,11 @@ fail:
     return RD_E_NOMEM;
 }
 
+void page_pool_hand_over(struct page_pool *pool)
+{
+    thread_owner_release(&pool->owner);
+}
+
 void page_pool_destroy(struct page_pool *pool)
 {
     if (!pool) return;

@@ -31,6 +31,8 @@ struct page_counts { uint32_t n_total, n_free, n_ready, n_locked, n_pending, n_q
 
 /* On success *out is the caller's, freed by page_pool_destroy(). n_pages >= 1; page_tokens a power of two. */
 rd_status page_pool_create(uint32_t n_pages, uint32_t page_tokens, struct page_pool **out);
+/* Another thread becomes the owner with its first call. */
+void page_pool_hand_over(struct page_pool *pool);
 /* Accepts NULL and half-built pools. A page that is still held is a leak, and asserts. */
 void page_pool_destroy(struct page_pool *pool);
 

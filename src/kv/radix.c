@@ -36,6 +36,12 @@ static void free_below(struct radix *tree, struct radix_node *root)
     }
 }
 
+void radix_hand_over(struct radix *tree)
+{
+    thread_owner_release(&tree->owner);
+    page_pool_hand_over(tree->pool);
+}
+
 void radix_destroy(struct radix *tree)
 {
     if (!tree) return;

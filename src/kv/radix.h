@@ -64,6 +64,8 @@ struct radix_counts {
 
 /* pool is borrowed and outlives the tree. */
 rd_status radix_create(struct page_pool *pool, struct radix **out);
+/* Another thread becomes the owner, of the pool too, with its first call. */
+void radix_hand_over(struct radix *tree);
 /* All sequences must be gone. Frees nodes and releases their pages. NULL is fine. */
 void radix_destroy(struct radix *tree);
 /* For tests, on an empty tree: every key and name hashes alike, so that all of them collide (F75). */

@@ -56,8 +56,8 @@ TEST(json_lists_metadata_tensors_and_totals)
         "{\"key\": \"general.architecture\", \"type\": \"string\", \"value\": \"llama\"}",
         "{\"key\": \"test.i64\", \"type\": \"i64\", \"value\": -9223372036854775808}",
         "{\"key\": \"test.bool\", \"type\": \"bool\", \"value\": true}",
-        "{\"key\": \"test.strings\", \"type\": \"array\", \"array_type\": \"string\", \"n\": 3, "
-        "\"first\": [\"one\", \"\", \"drei\xef\xbf\xbd\"]}",
+        ("{\"key\": \"test.strings\", \"type\": \"array\", \"array_type\": \"string\", \"n\": 3, "
+         "\"first\": [\"one\", \"\", \"drei\xef\xbf\xbd\"]}"),
         "{\"name\": \"q4\", \"type\": \"Q4_0\", \"dims\": [64, 3], \"offset\": ",
         "\"totals\": {\"metadata\": 17, \"tensors\": 3, \"weights\": 205, \"bytes\": 150, \"types\": [",
         "{\"type\": \"Q4_0\", \"tensors\": 1, \"weights\": 192, \"bytes\": 108}]}}\n",
