@@ -25,6 +25,8 @@
 #define DEFAULT_STEP_MS 100u
 #define DEFAULT_TTL_S 1800u
 #define PREP_QUEUE 4096u
+#define LOGITS_BYTES (24ull << 20)        /* rows of logits at once: big vocabularies get fewer, their sequences take turns */
+#define LOGITS_MIN_ROWS 8u
 
 const char *rd_version(void) { return RADISH_VERSION; }
 void rd_free(void *p) { mem_free(p); }
@@ -137,7 +139,7 @@ static rd_status size_cache(rd_engine *e, const struct rd_options *o, struct kv_
 
 static uint32_t or_default(uint32_t v, uint32_t d) { return v ? v : d; }
 
-static rd_status make_engine(rd_engine *e, const struct rd_options *o, uint32_t max_rows, uint32_t max_running, struct rd_error *err)
+static rd_status make_engine(rd_engine *e, const struct rd_options *o, uint32_t max_rows, uint32_t max_logits, struct rd_error *err)
 {
     struct kv_layout layout = {0};
     char name[512];
@@ -151,9 +153,9 @@ static rd_status make_engine(rd_engine *e, const struct rd_options *o, uint32_t 
     snprintf(name, sizeof(name), "%s|%s|%llu|%s", e->info.arch, e->info.name, (unsigned long long)e->info.file_bytes, dtype_name(layout.dtype));
     e->info.n_ctx = o->n_ctx ? u32_min(o->n_ctx, LIMIT_CONTEXT) : e->info.n_ctx_train;
     e->info.n_ctx = (uint32_t)u64_min(e->info.n_ctx, e->info.kv_tokens);
-    eo = (struct engine_options){.executor = model_executor_view(&e->executor, max_rows, max_running), .clock = clock_system(),
+    eo = (struct engine_options){.executor = model_executor_view(&e->executor, max_rows, max_logits), .clock = clock_system(),
                                  .n_pages = n_pages, .page_tokens = layout.page_tokens, .n_ctx = e->info.n_ctx,
-                                 .max_running = max_running, .max_queue = or_default(o->max_queue, DEFAULT_QUEUE),
+                                 .max_running = or_default(o->max_running, DEFAULT_RUNNING), .max_queue = or_default(o->max_queue, DEFAULT_QUEUE),
                                  .max_chunk = or_default(o->max_chunk, DEFAULT_CHUNK),
                                  .step_target_ns = (uint64_t)or_default(o->step_target_ms, DEFAULT_STEP_MS) * 1000000,
                                  .ttl_ns = (uint64_t)or_default(o->cache_ttl_s, DEFAULT_TTL_S) * 1000000000, .kv_bytes = e->info.kv_bytes,
@@ -162,14 +164,14 @@ static rd_status make_engine(rd_engine *e, const struct rd_options *o, uint32_t 
     return st == RD_OK ? st : error_set(err, st, "cannot create the engine: %s", rd_status_text(st));
 }
 
-static rd_status load_weights(rd_engine *e, const struct rd_options *o, uint32_t max_rows, uint32_t max_running, struct rd_error *err)
+static rd_status load_weights(rd_engine *e, const struct rd_options *o, uint32_t max_rows, uint32_t max_logits, struct rd_error *err)
 {
     struct backend_options bo = {o->n_threads, o->isa};
     struct model_progress progress = {o->progress, o->progress_user};
     rd_status st;
 
     st = e->ops->create(&bo, &e->backend, err);
-    if (st == RD_OK) st = model_load(e->gguf, e->ops, e->backend, max_rows, max_running, &progress, &e->model, err);
+    if (st == RD_OK) st = model_load(e->gguf, e->ops, e->backend, max_rows, max_logits, &progress, &e->model, err);
     if (st != RD_OK) return st;
     e->ops->describe(e->backend, e->info.backend, sizeof(e->info.backend));
     e->info.weight_bytes = model_weight_bytes(e->model);
@@ -197,6 +199,7 @@ static rd_status fill_model_info(rd_engine *e, struct rd_error *err)
     snprintf(e->info.arch, sizeof(e->info.arch), "%s", c.arch);
     snprintf(e->info.name, sizeof(e->info.name), "%s", c.name);
     e->info.n_ctx_train = c.n_ctx_train;
+    e->info.n_vocab = c.n_vocab;
     e->info.n_layers = c.n_layers;
     e->info.hidden = c.hidden;
     e->info.file_bytes = gguf_file_bytes(e->gguf);
@@ -238,10 +241,17 @@ static rd_status start_threads(rd_engine *e, struct rd_error *err)
     return st == RD_OK ? st : error_set(err, st, "cannot start threads: %s", rd_status_text(st));
 }
 
+static uint32_t logits_rows(const rd_engine *e, uint32_t max_running)
+{
+    uint64_t n = LOGITS_BYTES / ((uint64_t)e->info.n_vocab * sizeof(float));
+
+    return u32_min(max_running, u32_max((uint32_t)n, LOGITS_MIN_ROWS));
+}
+
 rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *err)
 {
     uint32_t max_running = or_default(o->max_running, DEFAULT_RUNNING);
-    uint32_t max_rows = u32_max(or_default(o->max_chunk, DEFAULT_CHUNK), max_running);
+    uint32_t max_rows = u32_max(or_default(o->max_chunk, DEFAULT_CHUNK), max_running), max_logits;
     struct text_job job = {0};
     struct thread text_thread = {0};
     rd_engine *e = NULL;
@@ -257,7 +267,8 @@ rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *
     if (st != RD_OK) goto fail;
     job = (struct text_job){.engine = e, .o = o};
     if (thread_start(&text_thread, "vocab", load_text, &job) != RD_OK) load_text(&job);
-    st = load_weights(e, o, max_rows, max_running, err);
+    max_logits = logits_rows(e, max_running);
+    st = load_weights(e, o, max_rows, max_logits, err);
     thread_join(&text_thread);
     if (st == RD_OK && job.st != RD_OK) {
         st = job.st;
@@ -270,7 +281,7 @@ rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *
                        model_config(e->model)->n_vocab);
         goto fail;
     }
-    st = make_engine(e, o, max_rows, max_running, err);
+    st = make_engine(e, o, max_rows, max_logits, err);
     if (st == RD_OK) st = start_threads(e, err);
     if (st != RD_OK) goto fail;
     e->info.load_ms = (double)(clock_now_ns(clock_system()) - e->opened_ns) / 1e6;

@@ -99,6 +99,7 @@ static void add_run(struct engine *e, struct request *r, uint32_t n)
     b->n_rows += n;
     b->n_runs++;
     r->in_batch = true;
+    r->last_step = e->stats.n_steps;
 }
 
 static bool wants_rows(const struct request *r, bool decode)
@@ -109,20 +110,28 @@ static bool wants_rows(const struct request *r, bool decode)
     return (seq->n_keys - seq->n_computed == 1 && r->n_generated > 0) == decode;
 }
 
+/* The decoding sequence that has waited longest, the oldest first where all run in every step. */
+static struct request *next_decode(const struct engine *e)
+{
+    struct request *best = NULL;
+
+    for (uint32_t i = 0; i < e->n_live; i++) {
+        struct request *r = e->live[i];
+
+        if (wants_rows(r, true) && !request_ring_full(r) && (!best || r->last_step < best->last_step)) best = r;
+    }
+    return best;
+}
+
+/* More sequences than the batch has room for take turns. */
 static void plan_decodes(struct engine *e)
 {
     struct step_plan *p = &e->plan;
+    uint32_t n_most = u32_min(e->o.max_running, e->o.executor.max_logits);
+    struct request *r;
 
-    for (uint32_t i = 0; i < e->n_live;) {
-        struct request *r = e->live[i];
-
-        if (!wants_rows(r, true) || request_ring_full(r) || p->batch.n_rows >= e->o.max_running) {
-            i++;
-            continue;
-        }
-        if (find_pages(e, r, 1, false)) add_run(e, r, 1);
-        if (i < e->n_live && e->live[i] == r) i++;              /* else r has left: its place is another's now */
-    }
+    while (p->batch.n_rows < n_most && (r = next_decode(e)))
+        if (find_pages(e, r, 1, false)) add_run(e, r, 1);   /* else r has left the live list */
     p->n_decode = p->batch.n_rows;
 }
 

@@ -57,7 +57,7 @@ struct request {
     uint32_t n_prompt_computed;
     bool admitted_before, in_batch;
     struct request *prev, *next;         /* queue */
-    uint64_t queued_ns;
+    uint64_t queued_ns, last_step;
 
     /* results: the engine writes, then stores `ended` (release); the consumer reads after loading it (acquire) */
     enum request_finish finish;
