@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/error.h"
 #include "cli/cli_flags.h"
 #include "cli/cli_model.h"
 #include "cli/commands.h"
@@ -45,10 +46,12 @@ static const struct arg_group serve_groups[] = {
 static rd_status load(void *user, rd_engine **out, struct rd_error *err)
 {
     struct serve_flags *f = user;
-    rd_status st = rd_open(&f->engine, out, err);
+    struct rd_error why = {RD_OK, ""};
+    rd_status st = rd_open(&f->engine, out, &why);
 
     load_bar_end(&f->bar);
-    return st;
+    if (st != RD_OK) return error_set(err, st, "%s: %s", f->bar.model, *why.text ? why.text : rd_status_text(st));
+    return RD_OK;
 }
 
 static void on_listen(void *user, const char *host, uint16_t port)

@@ -1,0 +1,100 @@
+"""The command line as a person meets it: help, messages, exit statuses."""
+import re
+
+import pytest
+
+COMMANDS = ["run", "chat", "serve", "inspect", "tokenize", "bench", "perplexity", "help", "version"]
+WITHOUT_DEFAULT = {"--stop"}            # a list that starts empty
+
+
+def test_the_overview_names_every_command(radish):
+    r = radish("--help")
+    assert r.returncode == 0 and r.err == ""
+    for name in COMMANDS:
+        assert re.search(r"^  %s +\S" % name, r.out, re.M), name
+    assert "Examples" in r.out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_help_gives_usage_and_fits_the_screen(radish, command):
+    r = radish(command, "--help")
+    assert r.returncode == 0 and r.err == ""
+    assert "Usage: radish %s" % command in r.out
+    assert max(map(len, r.out.splitlines())) <= 130
+    assert radish("help", command).out == r.out
+    assert radish(command, "-h").out == r.out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_flag_with_a_value_says_its_default(radish, command):
+    text = radish(command, "--help").out
+    rows = re.findall(r"^  (?:-\w, )?(--[a-z-]+) [A-Z]+\b(.*(?:\n {26}.*)*)", text, re.M)
+    for flag, rest in rows:
+        assert flag in WITHOUT_DEFAULT or re.search(r"\[[^\]]+\]", rest), flag
+    assert command in ("inspect", "help", "version") or rows
+
+
+def test_no_command_is_a_usage_error(radish):
+    r = radish()
+    assert r.returncode == 2 and "Usage:" in r.err and r.out == ""
+
+
+def test_version(radish):
+    assert re.fullmatch(r"radish \d+\.\d+\.\d+\n", radish("--version").out)
+    assert radish("version").out == radish("--version").out
+
+
+@pytest.mark.parametrize("args,wanted", [
+    (["rnu"], "did you mean run?"),
+    (["frobnicate"], "unknown command frobnicate"),
+    (["help", "frobnicate"], "unknown command frobnicate"),
+    (["run"], "radish run MODEL [PROMPT]"),
+    (["run", "m", "p", "more"], 'unexpected "more"'),
+    (["run", "m", "--max-token", "3"], "did you mean --max-tokens?"),
+    (["run", "m", "--max-tokens"], "--max-tokens wants a whole number"),
+    (["run", "m", "--max-tokens", "x"], '--max-tokens: got "x", wanted a whole number'),
+    (["run", "m", "--max-tokens=-1"], '--max-tokens: got "-1"'),
+    (["run", "m", "--max-tokens", "99999999999"], "--max-tokens"),
+    (["run", "m", "--top-p", "1.5"], '--top-p: got "1.5", wanted a number from 0 to 1'),
+    (["run", "m", "--temperature", "nan"], "--temperature"),
+    (["run", "m", "--presence-penalty", "3"], "wanted a number from -2 to 2"),
+    (["run", "m", "--raw=yes"], "--raw takes no value"),
+    (["run", "m", "--threads", "65"], "wanted a whole number from 0 to 64"),
+    (["run", "m", "--kv-bytes", "much"], "wanted a size in bytes such as 512M"),
+    (["run", "m", "--kv-type", "f8"], "wanted one of f16|bf16|f32"),
+    (["serve", "m", "--port", "70000"], '--port: got "70000", wanted a whole number from 0 to 65535'),
+    (["serve", "m", "--log-level", "loud"], "wanted one of error|warn|info|debug"),
+    (["bench", "m", "--batch", "1,0"], "--batch"),
+    (["bench", "m", "--gen", "1"], "wanted a whole number from 2"),
+    (["perplexity", "m"], "radish perplexity MODEL FILE"),
+    (["inspect", "--verbose", "m"], "unknown flag --verbose"),
+])
+def test_a_wrong_line_names_what_is_wrong_and_exits_2(radish, args, wanted):
+    r = radish(*args)
+    assert r.returncode == 2 and r.out == ""
+    assert wanted in r.err
+    assert "--help" in r.err or "Usage" in r.err or args[0] in ("bench", "help")
+
+
+def test_an_unknown_model_lists_what_is_there_and_how_to_fetch(radish, tmp_path):
+    (tmp_path / "one.gguf").write_bytes(b"")
+    (tmp_path / "two.gguf").write_bytes(b"")
+    (tmp_path / "three.txt").write_bytes(b"")
+    for command in ("run", "chat", "serve", "inspect", "tokenize", "bench"):
+        r = radish(command, "three", env={"RADISH_MODELS": str(tmp_path)})
+        assert r.returncode == 1
+        assert "one" in r.err and "two" in r.err and "tools/fetch-model three" in r.err
+
+
+def test_a_missing_file_is_named(radish, tmp_path):
+    r = radish("inspect", tmp_path / "gone.gguf")
+    assert r.returncode == 1 and "gone.gguf: no such file" in r.err
+
+
+def test_a_file_that_is_no_model_is_refused(radish, tmp_path):
+    bad = tmp_path / "bad.gguf"
+    bad.write_bytes(b"not a model, only some text that is long enough for a header")
+    for command in (["inspect"], ["tokenize"], ["run"], ["serve"]):
+        r = radish(*command, bad, stdin="x")
+        assert r.returncode == 1, command
+        assert "bad.gguf" in r.err and "GGUF" in r.err, r.err

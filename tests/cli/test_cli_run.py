@@ -1,0 +1,157 @@
+"""run, chat, bench, perplexity and serve with a real model."""
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import time
+import urllib.error
+import urllib.request
+
+GREEDY = ["--temperature", "0"]
+
+
+def test_an_answer_and_its_statistics(radish, model):
+    r = radish("run", model, "What is the capital of France?", "--max-tokens", 24, "-v", *GREEDY)
+    assert r.returncode == 0 and "Paris" in r.out and r.out.endswith("\n")
+    assert re.search(r"prompt \d+ tokens \(0 cached\) .* generated \d+ tokens .* tok/s", r.err)
+
+
+def test_stdin_is_the_prompt_and_quiet_is_quiet(radish, model):
+    a = radish("run", model, "Count to five.", "-n", 16, *GREEDY)
+    b = radish("run", model, "-n", 16, *GREEDY, stdin="Count to five.")
+    assert a.out == b.out != "" and a.err == b.err == ""
+
+
+def test_raw_continues_the_text_and_stop_ends_before_it(radish, model):
+    whole = radish("run", model, "--raw", "1, 2, 3, 4,", "-n", 16, *GREEDY).out
+    assert "5" in whole
+    cut = radish("run", model, "--raw", "1, 2, 3, 4,", "-n", 16, "--stop", "never there", "--stop", "7", *GREEDY).out
+    assert whole.startswith(cut.rstrip("\n")) and "7" not in cut and "6" in cut
+
+
+def test_a_seed_gives_the_same_text_and_another_one_another(radish, model):
+    def text(seed):
+        return radish("run", model, "Tell me a story.", "-n", 24, "--temperature", "1.5", "--seed", seed).out
+    assert text(1) == text(1) != text(2)
+
+
+def test_a_bad_template_file_is_an_error(radish, model, tmp_path):
+    bad = tmp_path / "bad.jinja"
+    bad.write_text("{% for m in messages %}")
+    r = radish("run", model, "hi", "-n", 1, "--chat-template", bad)
+    assert r.returncode == 1 and r.err.startswith("radish: ") and r.out == ""
+
+
+def test_text_streams_and_ctrl_c_ends_it(radish, model):
+    p = radish.start("run", model, "--raw", "Once upon a time", "-n", 0, "--ignore-eos", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert p.stdout.read(20)
+    assert p.poll() is None                         # it is still writing
+    p.send_signal(signal.SIGINT)
+    out, err = p.communicate(timeout=20)
+    assert p.returncode == 130 and out.endswith(b"\n") and err == b""
+
+
+def on_terminal(args, seconds=60):
+    """Runs args with stderr on a terminal; what it wrote there, and its exit status."""
+    ours, theirs = pty.openpty()
+    p = subprocess.Popen(args, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=theirs)
+    os.close(theirs)
+    seen, end = b"", time.monotonic() + seconds
+    while time.monotonic() < end:
+        if not select.select([ours], [], [], 1)[0]:
+            continue
+        try:
+            piece = os.read(ours, 65536)
+        except OSError:                             # the other side is closed
+            break
+        if not piece:
+            break
+        seen += piece
+    os.close(ours)
+    return seen.decode(), p.wait(10)
+
+
+def test_a_progress_bar_on_a_terminal_that_goes_away(radish, model):
+    seen, code = on_terminal([radish.path, "run", model, "hi", "-n", "1"])
+    assert code == 0
+    assert re.search(r"loading smollm2.gguf \[#*\.*\] +\d+ %", seen)
+    assert seen.endswith("\r\033[K")
+    assert "loading" not in radish("run", model, "hi", "-n", 1).err
+
+
+def test_chat_takes_the_conversation_from_the_cache(radish, model):
+    r = radish("chat", model, "-n", 12, "-v", *GREEDY, stdin="My name is Ada.\n\nWhat is my name?\n/clear\nHello\n/exit\nnever read\n")
+    assert r.returncode == 0
+    turns = re.findall(r"prompt (\d+) tokens \((\d+) cached\)", r.err)
+    assert len(turns) == 3
+    (first, none), (second, cached), _ = [tuple(map(int, t)) for t in turns]
+    assert none == 0 and second > first and cached >= first
+    assert r.out.count("\n\n") >= 3
+
+
+def test_bench_measures_what_was_asked(radish, model):
+    r = radish("bench", model, "--prompt", 64, "--gen", 8, "--reps", 1, "--batch", "1,3", "--json")
+    assert r.returncode == 0, r.err
+    d = json.loads(r.out)
+    assert d["prefill_tok_s"] > 0 and d["decode_tok_s"] > 0
+    assert [b["n"] for b in d["batched"]] == [1, 3] and all(b["tok_s"] > 0 for b in d["batched"])
+    assert d["prompt"] == 64 and d["gen"] == 8 and d["threads"] >= 1
+    assert "prefill" in radish("bench", model, "--prompt", 16, "--gen", 4, "--reps", 1).out
+
+
+def test_perplexity_is_llamacpps(radish, model, root):
+    """llama-perplexity -m smollm2.gguf -f LICENSE -c 256 gives LLAMA_CPP."""
+    LLAMA_CPP = 17.7310
+    r = radish("perplexity", model, root / "LICENSE", "--ctx", 256)
+    assert r.returncode == 0, r.err
+    ppl, error = map(float, re.match(r"PPL = ([\d.]+) \+/- ([\d.]+)", r.out).groups())
+    assert abs(ppl / LLAMA_CPP - 1) < 0.01 and 0 < error < ppl
+    assert "chunk 1 of" in r.err
+
+
+def test_perplexity_wants_two_chunks_of_text(radish, model, tmp_path):
+    (tmp_path / "short").write_text("too short")
+    r = radish("perplexity", model, tmp_path / "short")
+    assert r.returncode == 1 and "wanted at least 1024" in r.err
+    assert radish("perplexity", model, tmp_path / "gone").returncode == 1
+
+
+def get(url, key=None):
+    request = urllib.request.Request(url, headers={"Authorization": "Bearer " + key} if key else {})
+    try:
+        with urllib.request.urlopen(request, timeout=10) as r:
+            return r.status
+    except urllib.error.HTTPError as e:
+        return e.code
+
+
+def test_serve_says_where_it_listens_asks_for_the_key_and_ends_on_sigterm(radish, model):
+    p = radish.start("serve", model, "--port", 0, "--kv-tokens", 2048, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                     env={**os.environ, "RADISH_API_KEY": "secret"})
+    try:
+        url = re.search(r"http://[\d.]+:\d+", p.stdout.readline().decode()).group()
+        end = time.monotonic() + 60
+        while get(url + "/health") != 200:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        assert get(url + "/v1/models") == 401
+        assert get(url + "/v1/models", "wrong") == 401
+        assert get(url + "/v1/models", "secret") == 200
+        p.send_signal(signal.SIGTERM)
+        assert p.wait(20) == 0
+    finally:
+        p.kill()
+        p.wait()
+
+
+def test_serve_names_a_port_that_is_taken(radish, model):
+    import socket
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        s.listen()
+        port = s.getsockname()[1]
+        r = radish("serve", model, "--port", port)
+        assert r.returncode == 1 and str(port) in r.err

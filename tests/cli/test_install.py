@@ -1,0 +1,95 @@
+"""radish as a library, as another project sees it: install, pkg-config, the example, C++."""
+import os
+import subprocess
+
+import pytest
+
+
+def run(*args, **kw):
+    r = subprocess.run([str(a) for a in args], capture_output=True, text=True, timeout=300, **kw)
+    assert r.returncode == 0, "%s\n%s%s" % (args, r.stdout, r.stderr)
+    return r.stdout
+
+
+@pytest.fixture(scope="module")
+def prefix(build, tmp_path_factory):
+    """An installed radish, moved once: nothing in it may know where it was built for."""
+    first = tmp_path_factory.mktemp("install")
+    run("cmake", "--install", build, "--prefix", first / "usr")
+    moved = first / "moved"
+    os.rename(first / "usr", moved)
+    return moved
+
+
+@pytest.fixture(scope="module")
+def flags(prefix):
+    found = list(prefix.glob("lib*/**/pkgconfig"))
+    assert len(found) == 1
+    env = {**os.environ, "PKG_CONFIG_PATH": str(found[0])}
+
+    def ask(*args):
+        return run("pkg-config", *args, "radish", env=env).split()
+    return ask
+
+
+def test_the_tree_has_program_libraries_headers_and_pkg_config_file(prefix):
+    names = {str(p.relative_to(prefix)).split("/")[-1] for p in prefix.rglob("*") if not p.is_dir()}
+    assert {"radish", "libradish.a", "libradish.so", "libradish.so.0", "radish.h", "status.h", "radish.pc"} <= names
+    assert run(prefix / "bin/radish", "--version").startswith("radish ")
+
+
+def talks(program, model, env=None):
+    out = run(program, model, "My name is Ada.", "What is my name?", env=env)
+    cached = [int(line.split(",")[1].split()[0]) for line in out.splitlines() if "from the cache" in line]
+    assert out.startswith("> My name is Ada.") and len(cached) == 2
+    assert cached[0] == 0 and cached[1] > 30
+    return out
+
+
+def test_the_example_runs_against_the_shared_and_the_static_library(root, prefix, flags, tmp_path, model):
+    source = root / "examples/chat.c"
+    libdir = flags("--variable=libdir")[0]
+    run("cc", "-Wall", "-Wextra", "-Werror", *flags("--cflags"), source, "-o", tmp_path / "shared", *flags("--libs"))
+    static = [libdir + "/libradish.a" if f == "-lradish" else f for f in flags("--static", "--libs")]
+    run("cc", "-Wall", "-Wextra", "-Werror", *flags("--cflags"), source, "-o", tmp_path / "static", *static)
+    a = talks(tmp_path / "shared", model, {**os.environ, "LD_LIBRARY_PATH": libdir})
+    assert a == talks(tmp_path / "static", model)
+
+
+def test_the_examples_build_with_their_own_cmake_project(root, prefix, flags, tmp_path):
+    env = {**os.environ, "PKG_CONFIG_PATH": flags("--variable=pcfiledir")[0]}
+    run("cmake", "-S", root / "examples", "-B", tmp_path, env=env)
+    run("cmake", "--build", tmp_path, env=env)
+    r = subprocess.run([tmp_path / "chat"], capture_output=True, text=True)
+    assert r.returncode == 2 and "usage:" in r.stderr
+
+
+def test_the_header_is_cpp_too(flags, tmp_path):
+    (tmp_path / "use.cpp").write_text("""
+#include <radish/radish.h>
+#include <cstring>
+int main()
+{
+    rd_options o;
+    rd_request_options q;
+    rd_engine *engine = nullptr;
+    rd_error err = {RD_OK, ""};
+    rd_options_default(&o);
+    rd_request_options_default(&q);
+    o.model = "/nowhere.gguf";
+    if (rd_open(&o, &engine, &err) == RD_OK || engine || !*err.text) return 1;
+    rd_close(engine);
+    return std::strcmp(rd_version(), "") == 0;
+}
+""")
+    libdir = flags("--variable=libdir")[0]
+    run("g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-pedantic", *flags("--cflags"), tmp_path / "use.cpp", "-o", tmp_path / "use",
+        *flags("--libs"))
+    run(tmp_path / "use", env={**os.environ, "LD_LIBRARY_PATH": libdir})
+
+
+def test_the_shared_library_shows_the_public_names_alone(flags):
+    libdir = flags("--variable=libdir")[0]
+    symbols = [line.split()[-1] for line in run("nm", "-D", "--defined-only", libdir + "/libradish.so").splitlines()]
+    assert "rd_open" in symbols
+    assert [s for s in symbols if not s.startswith("rd_")] == []
