@@ -138,7 +138,7 @@ static void nothing(struct engine *e, void *arg)
 static void raw_end(rd_engine *engine, struct raw_job *job)
 {
     /* The engine rings after it has stored `ended`: once it has turned, the bell is ours alone. */
-    if (job->request) engine_call(engine->engine, nothing, NULL);
+    while (job->request && engine_call(engine->engine, nothing, NULL) == RD_E_FULL) thread_yield();
     request_unref(job->request);
     wake_destroy(job->bell);
 }

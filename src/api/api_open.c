@@ -68,7 +68,7 @@ static rd_status load_template(rd_engine *e, const char *file, struct rd_error *
     e->info.has_chat_template = st == RD_OK && source.n > 0;
     if (!e->info.has_chat_template) return chat_template_builtin(family_template(e), bos, eos, &e->chat, err);
     st = chat_template_create(source.s, source.n, bos, eos, &e->chat, err);
-    if (st == RD_OK) return st;
+    if (st == RD_OK || st == RD_E_NOMEM) return st;
     log_warn("the model's chat template is not usable (%s); its family's format takes its place", err ? err->text : rd_status_text(st));
     return chat_template_builtin(family_template(e), bos, eos, &e->chat, err);
 }
@@ -126,10 +126,10 @@ static rd_status size_cache(rd_engine *e, const struct rd_options *o, struct kv_
     if ((st = parse_kv_type(o->kv_type, &layout->dtype, err)) != RD_OK) return st;
     page_bytes = kv_page_bytes(layout);
     if (bytes == 0) bytes = u64_min(KV_MAX_BYTES, u64_max(KV_MIN_BYTES, sysinfo_memory() / 5));
-    n = o->kv_tokens ? (o->kv_tokens + layout->page_tokens - 1) / layout->page_tokens : bytes / page_bytes;
+    n = o->kv_tokens ? (o->kv_tokens - 1) / layout->page_tokens + 1 : bytes / page_bytes;
     if (n < 2) return error_set(err, RD_E_INVALID, "KV budget of %llu bytes: one page needs %llu, at least 2 pages are wanted",
                                 (unsigned long long)bytes, (unsigned long long)page_bytes);
-    *n_pages = (uint32_t)u64_min(n, UINT32_MAX - 1);
+    *n_pages = (uint32_t)u64_min(u64_min(n, UINT32_MAX - 1), INT64_MAX / page_bytes);
     e->info.page_tokens = layout->page_tokens;
     e->info.kv_bytes = *n_pages * page_bytes;
     e->info.kv_tokens = (uint64_t)*n_pages * layout->page_tokens;

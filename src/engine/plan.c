@@ -2,7 +2,8 @@
  *
  * First every decoding sequence, one token each; then prefill chunks in order of admission until the budget: the rows left, and while
  * others decode, as many as the measured speed computes within the target time. Pages: append in place, take, evict; and when
- * nothing is left, the youngest running sequence that is not in the batch yet is preempted (it resumes with identical output).
+ * nothing is left, a running sequence that is not in the batch yet is preempted: a paused one, else the youngest (it resumes with
+ * identical output).
  */
 #include <assert.h>
 #include "base/checked.h"
@@ -45,12 +46,19 @@ void plan_destroy(struct engine *e)
     mem_free(p->run_logits);
 }
 
-/* The youngest running sequence outside the batch. */
-static struct request *youngest_outside(const struct engine *e)
+/* Outside the batch: the youngest that its slow reader has paused, else the youngest running sequence. */
+static struct request *find_victim(const struct engine *e)
 {
-    for (uint32_t i = e->n_live; i-- > 0;)
-        if (e->live[i]->seq.state == KV_SEQ_RUNNABLE && !e->live[i]->in_batch) return e->live[i];
-    return NULL;
+    struct request *youngest = NULL;
+
+    for (uint32_t i = e->n_live; i-- > 0;) {
+        struct request *r = e->live[i];
+
+        if (r->seq.state != KV_SEQ_RUNNABLE || r->in_batch) continue;
+        if (request_ring_full(r)) return r;
+        if (!youngest) youngest = r;
+    }
+    return youngest;
 }
 
 /* Pages for n rows of r: evict, then preempt. False: not in this step (r itself may have been preempted or ended). */
@@ -65,7 +73,7 @@ static bool find_pages(struct engine *e, struct request *r, uint32_t n, bool may
         need = kv_seq_pages_needed(&r->seq, n);
         if (need > page_pool_n_free(e->pool) && radix_evict(e->cache.tree, need - page_pool_n_free(e->pool)) > 0) continue;
         if (may_wait && e->plan.batch.n_runs > 0) return false;         /* others run, and will release pages */
-        victim = youngest_outside(e);
+        victim = find_victim(e);
         assert(victim);                                                 /* r itself is one */
         if (victim == r && e->plan.batch.n_runs == 0 && e->n_live == 1) {
             request_end(e, r, REQUEST_ERROR, RD_E_NO_PAGES);            /* alone, and the pool is held by handles */
@@ -123,11 +131,19 @@ static struct request *next_decode(const struct engine *e)
     return best;
 }
 
-/* More sequences than the batch has room for take turns. */
+static bool prefill_waits(const struct engine *e)
+{
+    for (uint32_t i = 0; i < e->n_live; i++)
+        if (wants_rows(e->live[i], false)) return true;
+    return false;
+}
+
+/* More sequences than the batch has room for take turns. One row of logits is left to a prefill: it would never end beside as many decodes. */
 static void plan_decodes(struct engine *e)
 {
     struct step_plan *p = &e->plan;
-    uint32_t n_most = u32_min(e->o.max_running, e->o.executor.max_logits);
+    uint32_t n_logits = e->o.executor.max_logits;
+    uint32_t n_most = u32_min(e->o.max_running, n_logits > 1 && prefill_waits(e) ? n_logits - 1 : n_logits);
     struct request *r;
 
     while (p->batch.n_rows < n_most && (r = next_decode(e)))

@@ -102,7 +102,7 @@ void request_cancel(struct request *r, enum request_cancel why)
 bool request_ring_full(const struct request *r)
 {
     uint32_t pushed = atomic_load_explicit(&r->n_pushed, memory_order_relaxed);
-    uint32_t popped = atomic_load_explicit(&r->n_popped, memory_order_acquire);
+    uint32_t popped = atomic_load_explicit(&r->n_popped, memory_order_seq_cst);
 
     return pushed - popped >= r->ring_cap;
 }
@@ -116,7 +116,7 @@ bool request_push(struct request *r, const struct sampler_result *t)
     if (request_ring_full(r)) return false;
     r->ring[at] = (struct token_out){t->token, t->logprob, n_top};
     if (n_top) memcpy(r->ring_top + (size_t)at * r->n_top_cap, t->top, n_top * sizeof(t->top[0]));
-    atomic_store_explicit(&r->n_pushed, pushed + 1, memory_order_release);
+    atomic_store_explicit(&r->n_pushed, pushed + 1, memory_order_seq_cst);
     return true;
 }
 
@@ -126,10 +126,12 @@ bool request_pop(struct request *r, struct token_out *t, struct token_logprob *t
     uint32_t pushed = atomic_load_explicit(&r->n_pushed, memory_order_acquire);
     uint32_t at = popped & (r->ring_cap - 1);
 
-    *was_full = pushed - popped >= r->ring_cap;
+    *was_full = false;
     if (pushed == popped) return false;
     *t = r->ring[at];
     if (t->n_top) memcpy(top, r->ring_top + (size_t)at * r->n_top_cap, t->n_top * sizeof(top[0]));
-    atomic_store_explicit(&r->n_popped, popped + 1, memory_order_release);
+    atomic_store_explicit(&r->n_popped, popped + 1, memory_order_seq_cst);
+    /* Only now: an engine that filled the ring since our first look may have seen the old n_popped, and sleep. */
+    *was_full = atomic_load_explicit(&r->n_pushed, memory_order_seq_cst) - popped >= r->ring_cap;
     return true;
 }

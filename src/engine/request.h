@@ -56,6 +56,7 @@ struct request {
     uint32_t prompt_high;                /* prompt rows computed or matched so far, for counting each once */
     uint32_t n_prompt_computed;
     bool admitted_before, in_batch;
+    bool unsound;                        /* the running step gave it logits that are no numbers */
     struct request *prev, *next;         /* queue */
     uint64_t queued_ns, last_step;
 
@@ -69,7 +70,8 @@ struct request {
     struct token_logprob *prompt_top;           /* [n_prompt, n_top_cap] */
     atomic_bool ended;
 
-    /* ring: the engine writes entries, then n_pushed (release); the consumer reads n_pushed (acquire), then entries, then n_popped (release) */
+    /* ring: the engine writes entries, then n_pushed; the consumer reads n_pushed, then entries, then stores n_popped.
+     * Sequentially consistent: either the engine sees the room, or the consumer sees that the ring was full and kicks. */
     struct token_out *ring;              /* [ring_cap], a power of two */
     struct token_logprob *ring_top;      /* [ring_cap, n_top_cap] */
     atomic_uint n_pushed, n_popped;

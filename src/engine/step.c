@@ -32,8 +32,8 @@ static rd_status hold_path(struct engine *e, struct request *r, uint64_t now)
 {
     uint32_t n_held = 0;
 
-    r->held = kv_hold(&e->cache, e->root, r->seq.keys, r->seq.n_computed, now, &n_held);
-    if (n_held == r->seq.n_computed) return RD_OK;
+    r->held = kv_hold(&e->cache, e->root, r->seq.keys, r->n_prompt, now, &n_held);
+    if (n_held == r->n_prompt) return RD_OK;
     kv_unhold(&e->cache, r->held);
     r->held = NULL;
     return RD_E_NOMEM;
@@ -51,6 +51,7 @@ void request_end(struct engine *e, struct request *r, enum request_finish finish
         if (st != RD_OK && finish == REQUEST_LENGTH) finish = REQUEST_ERROR;
     } else {
         queue_remove(e, r);
+        e->blocked = false;                                 /* it may be the one that did not fit */
         if (!r->admitted_before) engine_give_place(e);
     }
     count_end(e, finish);
@@ -59,7 +60,6 @@ void request_end(struct engine *e, struct request *r, enum request_finish finish
     r->status = st;
     r->usage.n_prompt = r->n_prompt;
     r->usage.n_generated = r->n_generated;
-    r->usage.n_joined = u32_min(r->seq.n_hit_in_flight, r->usage.n_cached);
     r->usage.ended_ns = now;
     engine_publish_stats(e);                                /* before the consumer can know: what it reads then includes this request */
     atomic_store_explicit(&r->ended, true, memory_order_release);
@@ -170,7 +170,19 @@ static void count_rows(struct engine *e, struct request *r, const struct seq_run
     if (end < r->n_prompt) return;
     r->usage.n_cached = r->n_prompt - r->n_prompt_computed;
     e->stats.prompt_cached += r->usage.n_cached;
-    e->stats.prompt_joined += u32_min(r->seq.n_hit_in_flight, r->usage.n_cached);
+    r->usage.n_joined = u32_min(r->seq.n_hit_in_flight, r->usage.n_cached);
+    e->stats.prompt_joined += r->usage.n_joined;
+}
+
+/* False: this run ends a prefill with logits that are no numbers. Seen before the commit, so that its keys never become matchable. */
+static bool prefill_is_sound(const struct engine *e, const struct step_plan *p, uint32_t i)
+{
+    const struct request *r = p->run_request[i];
+    const struct seq_run *run = &p->runs[i];
+    uint32_t end = i + 1 < p->batch.n_runs ? p->run_logits[i + 1] : p->batch.n_logits;
+
+    if (run->pos0 + run->n_rows < r->seq.n_keys || (run->n_rows == 1 && r->n_generated > 0)) return true;
+    return sampler_check_logits(e->logits + (size_t)(end - 1) * e->o.executor.n_vocab, e->o.executor.n_vocab) == RD_OK;
 }
 
 static void finish_step(struct engine *e, uint64_t now)
@@ -178,15 +190,19 @@ static void finish_step(struct engine *e, uint64_t now)
     struct step_plan *p = &e->plan;
 
     for (uint32_t i = 0; i < p->batch.n_runs; i++) {
-        kv_seq_commit(&p->run_request[i]->seq);             /* all first: only now are the step's positions matchable as ready */
-        count_rows(e, p->run_request[i], &p->runs[i]);
+        struct request *r = p->run_request[i];
+
+        count_rows(e, r, &p->runs[i]);
+        r->unsound = !prefill_is_sound(e, p, i);
+        if (r->unsound) kv_seq_unreserve(&r->seq);
+        else kv_seq_commit(&r->seq);                        /* all first: only now are the step's positions matchable as ready */
     }
     for (uint32_t i = 0; i < p->batch.n_runs; i++) {
         struct request *r = p->run_request[i];
         const float *logits = e->logits + (size_t)p->run_logits[i] * e->o.executor.n_vocab;
         uint32_t last = (i + 1 < p->batch.n_runs ? p->run_logits[i + 1] : p->batch.n_logits) - 1;
         bool in_prompt = r->p.prompt_logprobs && p->runs[i].pos0 < r->n_prompt;
-        rd_status st = in_prompt ? keep_prompt_logprobs(e, r, &p->runs[i], logits) : RD_OK;
+        rd_status st = r->unsound ? RD_E_MODEL_OUTPUT : in_prompt ? keep_prompt_logprobs(e, r, &p->runs[i], logits) : RD_OK;
 
         if (st != RD_OK) {
             request_end(e, r, REQUEST_ERROR, st);

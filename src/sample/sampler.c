@@ -154,6 +154,13 @@ static rd_status find_max(const float *logits, uint32_t n, float *max)
     return bad || best == -INFINITY ? RD_E_MODEL_OUTPUT : RD_OK;
 }
 
+rd_status sampler_check_logits(const float *logits, uint32_t n_vocab)
+{
+    float max;
+
+    return find_max(logits, n_vocab, &max);
+}
+
 static double log_sum_exp(const float *logits, uint32_t n, float max)
 {
     double sum = 0;

@@ -48,6 +48,8 @@ rd_status sampler_create(const struct sampler_params *p, uint32_t n_vocab, uint3
 void sampler_destroy(struct sampler *s);
 /* The history for penalties; prompt tokens once at the start, each output token when it is sampled. */
 void sampler_accept(struct sampler *s, int32_t token, bool is_prompt);
+/* RD_E_MODEL_OUTPUT: NaN or +inf among them, or nothing but -inf. */
+rd_status sampler_check_logits(const float *logits, uint32_t n_vocab);
 /* logits: [n_vocab], read only. banned: tokens never to be drawn now (ignore_eos: the end tokens), may be NULL. position: of the new token. */
 rd_status sampler_sample(struct sampler *s, struct sampler_scratch *scratch, const float *logits, const int32_t *banned, uint32_t n_banned,
                          uint64_t position, struct sampler_result *out);

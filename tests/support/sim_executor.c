@@ -1,4 +1,4 @@
-/* tests/sim/sim_executor.c - see the header. */
+/* tests/support/sim_executor.c - see the header. */
 #include "sim_executor.h"
 #include <stdlib.h>
 #include <string.h>
