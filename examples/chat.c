@@ -30,7 +30,8 @@ static void put_escaped(struct conversation *c, const char *s, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         char code[8];
-        if ((unsigned char)s[i] < 0x20 || s[i] == '"' || s[i] == '\\') put(c, code, (size_t)sprintf(code, "\\u%04x", (unsigned char)s[i]));
+        if ((unsigned char)s[i] < 0x20 || s[i] == '"' || s[i] == '\\')
+            put(c, code, (size_t)sprintf(code, "\\u%04x", (unsigned char)s[i]));
         else put(c, &s[i], 1);
     }
 }
@@ -49,7 +50,8 @@ static int on_event(void *user, uint32_t index, const struct rd_event *ev)
     fflush(stdout);
     put_escaped(user, ev->text, ev->text_bytes);
     if (ev->type == RD_EVENT_DONE)
-        printf("\n[%u prompt tokens, %u from the cache; %u generated]\n", ev->usage.n_prompt, ev->usage.n_cached, ev->usage.n_generated);
+        printf("\n[%u prompt tokens, %u from the cache; %u generated]\n", ev->usage.n_prompt, ev->usage.n_cached,
+               ev->usage.n_generated);
     (void)index;
     return 0;                               /* non-zero would cancel */
 }

@@ -133,7 +133,8 @@ static int unknown_flag(const struct command *c, const char *flag, size_t n)
     return usage_error(c, "unknown flag %s", name);
 }
 
-int args_parse(const struct command *c, int argc, char **argv, void *out, const char *words[ARGS_MAX_WORDS], uint32_t *n_words)
+int args_parse(const struct command *c, int argc, char **argv, void *out, const char *words[ARGS_MAX_WORDS],
+               uint32_t *n_words)
 {
     bool flags_end = false;
 
@@ -168,7 +169,8 @@ int args_parse(const struct command *c, int argc, char **argv, void *out, const 
             return usage_error(c, "%s: got \"%s\", wanted %s", a->flag, text, wanted(a, want, sizeof(want)));
         if (a->given_at) *(bool *)((char *)out + base + a->given_at) = true;
     }
-    if (*n_words < c->min_words) return usage_error(c, "something is missing; wanted: radish %s %s [FLAGS]", c->name, c->words);
+    if (*n_words < c->min_words)
+        return usage_error(c, "something is missing; wanted: radish %s %s [FLAGS]", c->name, c->words);
     return ARGS_GO;
 }
 
@@ -200,7 +202,8 @@ static void put_arg(FILE *out, const struct arg *a)
     int column = a->letter ? fprintf(out, "  -%c, %s", a->letter, a->flag) : fprintf(out, "  %s", a->flag);
 
     if (a->value) column += fprintf(out, " %s", a->value);
-    snprintf(text, sizeof(text), "%s%s%s%s", a->help, fallback ? " [" : "", fallback ? fallback : "", fallback ? "]" : "");
+    snprintf(text, sizeof(text), "%s%s%s%s", a->help, fallback ? " [" : "", fallback ? fallback : "",
+             fallback ? "]" : "");
     if (column > HELP_COLUMN - 2) {
         fputc('\n', out);
         column = 0;
@@ -213,7 +216,8 @@ void args_help(const struct command *c, FILE *out)
 {
     const char *title = "";
 
-    fprintf(out, "radish %s: %s\n\nUsage: radish %s %s%s[FLAGS]\n", c->name, c->summary, c->name, c->words, *c->words ? " " : "");
+    fprintf(out, "radish %s: %s\n\nUsage: radish %s %s%s[FLAGS]\n", c->name, c->summary, c->name, c->words,
+            *c->words ? " " : "");
     if (c->about) {
         fputc('\n', out);
         put_wrapped(out, c->about, 0, 0);

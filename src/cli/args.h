@@ -64,13 +64,16 @@ struct command {
     const char *examples;           /* lines; may be NULL */
     const struct arg_group *groups; /* ended by a group without args; NULL: no flags */
     uint32_t min_words, max_words;
-    int (*run)(const struct command *self, int argc, char **argv);      /* argv[0] is the command's name; an exit status */
+    /* argv[0] is the command's name; gives an exit status */
+    int (*run)(const struct command *self, int argc, char **argv);
 };
 
 enum { ARGS_MAX_WORDS = 4 };
 
-/* Fills *out (zeroed by the caller) and words. ARGS_GO, or the status to exit with: 0 after --help, 2 after a message. */
-int args_parse(const struct command *c, int argc, char **argv, void *out, const char *words[ARGS_MAX_WORDS], uint32_t *n_words);
+/* Fills *out (zeroed by the caller) and words. ARGS_GO, or the status to exit with: 0 after --help, 2 after a
+ * message. */
+int args_parse(const struct command *c, int argc, char **argv, void *out, const char *words[ARGS_MAX_WORDS],
+               uint32_t *n_words);
 void args_help(const struct command *c, FILE *out);
 /* The nearest of names[0..n) when it is at most two edits away from s; else NULL. */
 const char *args_nearest(const char *s, const char *const *names, size_t n);

@@ -1,7 +1,7 @@
 /* cli/cli_flags.h - the flag tables that several commands share.
  *
- * engine_args and schedule_args write into a struct rd_options, sample_args into a struct sample_flags; a command puts the
- * struct into its own and names its offset in the group. Rows whose fallback is "0" leave the choice to the library.
+ * engine_args and schedule_args write into a struct rd_options, sample_args into a struct sample_flags; a command puts
+ * the struct into its own and names its offset in the group. A row without fallback leaves the choice to the library.
  */
 #pragma once
 #include "cli/args.h"

@@ -34,7 +34,8 @@ bool stream_interrupted(void)
     return was;
 }
 
-rd_status stream_request(rd_engine *engine, const struct rd_request_options *q, struct buf *said, struct rd_usage *usage)
+rd_status stream_request(rd_engine *engine, const struct rd_request_options *q, struct buf *said,
+                         struct rd_usage *usage)
 {
     struct rd_error err = {RD_OK, ""};
     struct rd_event ev;
@@ -80,7 +81,9 @@ void stream_print_usage(const struct rd_usage *u)
 {
     uint32_t n_computed = u->n_prompt - u->n_cached;
 
-    fprintf(stderr, "prompt %u tokens (%u cached) %.0f ms, %.1f tok/s | generated %u tokens %.0f ms, %.1f tok/s | first token after %.0f ms\n",
-            u->n_prompt, u->n_cached, u->prompt_ms, per_second(n_computed, u->prompt_ms), u->n_generated, u->predicted_ms,
-            per_second(u->n_generated, u->predicted_ms), u->ttft_ms);
+    fprintf(stderr,
+            "prompt %u tokens (%u cached) %.0f ms, %.1f tok/s | generated %u tokens %.0f ms, %.1f tok/s | first token "
+            "after %.0f ms\n",
+            u->n_prompt, u->n_cached, u->prompt_ms, per_second(n_computed, u->prompt_ms), u->n_generated,
+            u->predicted_ms, per_second(u->n_generated, u->predicted_ms), u->ttft_ms);
 }

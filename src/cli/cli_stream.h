@@ -13,6 +13,7 @@ void stream_catch_interrupt(void);
 bool stream_interrupted(void);
 
 /* said: gets the text too, may be NULL. usage: of what was done, also after an error. */
-rd_status stream_request(rd_engine *engine, const struct rd_request_options *q, struct buf *said, struct rd_usage *usage);
+rd_status stream_request(rd_engine *engine, const struct rd_request_options *q, struct buf *said,
+                         struct rd_usage *usage);
 /* One line on stderr: tokens, times, speeds. */
 void stream_print_usage(const struct rd_usage *u);

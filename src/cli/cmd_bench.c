@@ -1,4 +1,4 @@
-/* cli/cmd_bench.c - `radish bench`: tokens per second of prefill, of decode, and of decode with several sequences at once.
+/* cli/cmd_bench.c - `radish bench`: tokens per second of prefill, of decode, and of several sequences at once.
  *
  *   prefill   --prompt random tokens with nothing cached and nothing generated: tokens / time from submit to the end
  *   decode    --gen tokens after one random token: (n - 1) / time between the first and the last token's event
@@ -30,16 +30,18 @@ struct bench_flags {
 };
 
 static const struct arg bench_args[] = {
-    {.flag = "--prompt", .letter = 'p', .kind = ARG_U32, .value = "N", .at = offsetof(struct bench_flags, n_prompt), .fallback = "512", .min = 1,
-     .max = LIMIT_CONTEXT, .help = "tokens of the prefill"},
-    {.flag = "--gen", .letter = 'n', .kind = ARG_U32, .value = "N", .at = offsetof(struct bench_flags, n_gen), .fallback = "128", .min = 2,
-     .max = LIMIT_CONTEXT, .help = "tokens to generate"},
-    {.flag = "--reps", .letter = 'r', .kind = ARG_U32, .value = "R", .at = offsetof(struct bench_flags, n_reps), .fallback = "5", .min = 1,
-     .max = MAX_REPS, .help = "runs of each figure; the median counts"},
-    {.flag = "--batch", .letter = 'b', .kind = ARG_TEXT, .value = "LIST", .at = offsetof(struct bench_flags, batch), .fallback_text = "none",
-     .help = "numbers of sequences that generate at once, such as 1,4,16"},
-    {.flag = "--seed", .kind = ARG_U64, .value = "N", .at = offsetof(struct bench_flags, seed), .fallback = "1", .help = "of the random prompt tokens"},
-    {.flag = "--json", .kind = ARG_SWITCH, .at = offsetof(struct bench_flags, json), .help = "one JSON object instead of a table"},
+    {.flag = "--prompt", .letter = 'p', .kind = ARG_U32, .value = "N", .at = offsetof(struct bench_flags, n_prompt),
+     .fallback = "512", .min = 1, .max = LIMIT_CONTEXT, .help = "tokens of the prefill"},
+    {.flag = "--gen", .letter = 'n', .kind = ARG_U32, .value = "N", .at = offsetof(struct bench_flags, n_gen),
+     .fallback = "128", .min = 2, .max = LIMIT_CONTEXT, .help = "tokens to generate"},
+    {.flag = "--reps", .letter = 'r', .kind = ARG_U32, .value = "R", .at = offsetof(struct bench_flags, n_reps),
+     .fallback = "5", .min = 1, .max = MAX_REPS, .help = "runs of each figure; the median counts"},
+    {.flag = "--batch", .letter = 'b', .kind = ARG_TEXT, .value = "LIST", .at = offsetof(struct bench_flags, batch),
+     .fallback_text = "none", .help = "numbers of sequences that generate at once, such as 1,4,16"},
+    {.flag = "--seed", .kind = ARG_U64, .value = "N", .at = offsetof(struct bench_flags, seed), .fallback = "1",
+     .help = "of the random prompt tokens"},
+    {.flag = "--json", .kind = ARG_SWITCH, .at = offsetof(struct bench_flags, json),
+     .help = "one JSON object instead of a table"},
     {0}
 };
 
@@ -125,8 +127,8 @@ static double rate_together(const struct arrivals *a, uint32_t n)
 }
 
 /* n sequences of prompts [n, n_prompt]. */
-static rd_status decode_once(struct bench *b, uint32_t n, int32_t *prompts, uint32_t n_prompt, struct arrivals *a, double *tok_s,
-                             struct rd_error *err)
+static rd_status decode_once(struct bench *b, uint32_t n, int32_t *prompts, uint32_t n_prompt, struct arrivals *a,
+                             double *tok_s, struct rd_error *err)
 {
     struct rd_request_options q[MAX_BATCH];
     rd_status st;
@@ -166,7 +168,8 @@ static rd_status measure_prefill(struct bench *b, uint32_t n_prompt, double *tok
     return st;
 }
 
-static rd_status measure_decode(struct bench *b, uint32_t n, uint32_t n_prompt, uint32_t n_gen, double *tok_s, struct rd_error *err)
+static rd_status measure_decode(struct bench *b, uint32_t n, uint32_t n_prompt, uint32_t n_gen, double *tok_s,
+                                struct rd_error *err)
 {
     double v[MAX_REPS], warm_up;
     struct arrivals a = {mem_alloc((size_t)n * n_gen, sizeof(*a.at_ns)), mem_alloc(n, sizeof(*a.n_tokens)), n_gen};
@@ -195,7 +198,8 @@ static bool parse_batches(const char *list, struct figures *out)
     uint64_t n;
 
     for (const char *p = list; p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL) {
-        if (out->n_batches == MAX_BATCHES || !parse_u64(p, strcspn(p, ","), &n) || n == 0 || n > MAX_BATCH) return false;
+        if (out->n_batches == MAX_BATCHES || !parse_u64(p, strcspn(p, ","), &n) || n == 0 || n > MAX_BATCH)
+            return false;
         out->batches[out->n_batches++] = (uint32_t)n;
     }
     return true;
@@ -220,9 +224,13 @@ static void print_json(const struct bench *b, const struct bench_flags *f, const
     buf_put_json(&out, b->info.model_id, strlen(b->info.model_id));
     buf_puts(&out, "\", \"backend\": \"");
     buf_put_json(&out, b->info.backend, strlen(b->info.backend));
-    buf_printf(&out, "\", \"arch\": \"%s\", \"n_params\": %llu, \"threads\": %u, \"prompt\": %u, \"gen\": %u, \"reps\": %u, \"load_ms\": %.1f, ",
-               b->info.arch, (unsigned long long)b->info.n_params, n_threads, f->n_prompt, f->n_gen, f->n_reps, b->info.load_ms);
-    buf_printf(&out, "\"prefill_tok_s\": %.2f, \"decode_tok_s\": %.2f, \"batched\": [", r->prefill_tok_s, r->decode_tok_s);
+    buf_printf(&out,
+               "\", \"arch\": \"%s\", \"n_params\": %llu, \"threads\": %u, \"prompt\": %u, \"gen\": %u, \"reps\": %u, "
+               "\"load_ms\": %.1f, ",
+               b->info.arch, (unsigned long long)b->info.n_params, n_threads, f->n_prompt, f->n_gen, f->n_reps,
+               b->info.load_ms);
+    buf_printf(&out, "\"prefill_tok_s\": %.2f, \"decode_tok_s\": %.2f, \"batched\": [", r->prefill_tok_s,
+               r->decode_tok_s);
     for (uint32_t i = 0; i < r->n_batches; i++)
         buf_printf(&out, "%s{\"n\": %u, \"tok_s\": %.2f}", i ? ", " : "", r->batches[i], r->batched_tok_s[i]);
     buf_puts(&out, "]}");
@@ -257,7 +265,8 @@ static int run_bench(const struct command *self, int argc, char **argv)
     rc = args_parse(self, argc, argv, &f, words, &n_words);
     if (rc != ARGS_GO) return rc;
     if (f.batch && !parse_batches(f.batch, &figures)) {
-        fprintf(stderr, "radish bench: --batch: got \"%s\", wanted up to %d numbers from 1 to %d such as 1,4,16\n", f.batch, MAX_BATCHES, MAX_BATCH);
+        fprintf(stderr, "radish bench: --batch: got \"%s\", wanted up to %d numbers from 1 to %d such as 1,4,16\n",
+                f.batch, MAX_BATCHES, MAX_BATCH);
         return EXIT_USAGE;
     }
     rd_set_log(RD_LOG_WARN, NULL, NULL);
@@ -276,9 +285,12 @@ static int run_bench(const struct command *self, int argc, char **argv)
 }
 
 const struct command cmd_bench = {
-    .name = "bench", .section = "Measure", .summary = "tokens per second of prefill, decode and batched decode", .words = "MODEL",
-    .about = "Random prompts, nothing cached. prefill: --prompt tokens, none generated. decode: --gen tokens after a single one. "
-             "batched: tokens of all sequences together, each after its own 16 tokens. All figures in tokens per second.",
-    .examples = "  radish bench smollm2 --threads 2\n  radish bench smollm2 --prompt 1000 --gen 64 --batch 1,4,16 --json\n",
+    .name = "bench", .section = "Measure",
+    .summary = "tokens per second of prefill, decode and batched decode", .words = "MODEL",
+    .about = "Random prompts, nothing cached. prefill: --prompt tokens, none generated. decode: --gen tokens after a "
+             "single one. batched: tokens of all sequences together, each after its own 16 tokens. All figures in "
+             "tokens per second.",
+    .examples = "  radish bench smollm2 --threads 2\n"
+                "  radish bench smollm2 --prompt 1000 --gen 64 --batch 1,4,16 --json\n",
     .groups = bench_groups, .min_words = 1, .max_words = 1, .run = run_bench,
 };

@@ -18,8 +18,8 @@ struct chat_flags {
 };
 
 static const struct arg chat_args[] = {
-    {.flag = "--system", .kind = ARG_TEXT, .value = "TEXT", .at = offsetof(struct chat_flags, system), .fallback_text = "none",
-     .help = "system message before the conversation"},
+    {.flag = "--system", .kind = ARG_TEXT, .value = "TEXT", .at = offsetof(struct chat_flags, system),
+     .fallback_text = "none", .help = "system message before the conversation"},
     {.flag = "--verbose", .letter = 'v', .kind = ARG_SWITCH, .at = offsetof(struct chat_flags, verbose),
      .help = "a line on stderr after each answer: tokens, cached tokens, milliseconds"},
     {0}
@@ -73,7 +73,8 @@ static enum line read_line(struct buf *line)
 }
 
 /* One user message and its answer. A failed or cancelled turn leaves the history as it was, but for what was said. */
-static rd_status turn(rd_engine *engine, const struct chat_flags *f, struct buf *history, const struct buf *line, struct buf *said)
+static rd_status turn(rd_engine *engine, const struct chat_flags *f, struct buf *history, const struct buf *line,
+                      struct buf *said)
 {
     struct rd_request_options q;
     struct rd_usage usage;
@@ -160,7 +161,8 @@ static int run_chat(const struct command *self, int argc, char **argv)
 
 const struct command cmd_chat = {
     .name = "chat", .section = "Talk to a model", .summary = "a conversation in the terminal", .words = "MODEL",
-    .about = "Type a line, read the answer. /clear starts a new conversation, /exit or Ctrl-D ends, Ctrl-C stops an answer.",
+    .about = "Type a line, read the answer. /clear starts a new conversation, /exit or Ctrl-D ends, Ctrl-C stops an "
+             "answer.",
     .examples = "  radish chat smollm2\n  radish chat qwen2.5-coder-1.5b --system \"Answer in one sentence.\" -v\n",
     .groups = chat_groups, .min_words = 1, .max_words = 1, .run = run_chat,
 };

@@ -7,7 +7,8 @@
 struct inspect_flags { bool json; };
 
 static const struct arg inspect_args[] = {
-    {.flag = "--json", .kind = ARG_SWITCH, .at = offsetof(struct inspect_flags, json), .help = "one JSON object instead of text"},
+    {.flag = "--json", .kind = ARG_SWITCH, .at = offsetof(struct inspect_flags, json),
+     .help = "one JSON object instead of text"},
     {0}
 };
 
@@ -34,8 +35,11 @@ static int run_inspect(const struct command *self, int argc, char **argv)
 }
 
 const struct command cmd_inspect = {
-    .name = "inspect", .section = "Look inside", .summary = "metadata, tensors, memory need and chat template of a GGUF file",
-    .words = "MODEL", .about = "Sizes are in bytes, KiB or MiB as written; lengths in tokens. The file is checked but no weights are loaded.",
+    .name = "inspect", .section = "Look inside",
+    .summary = "metadata, tensors, memory need and chat template of a GGUF file",
+    .words = "MODEL",
+    .about = "Sizes are in bytes, KiB or MiB as written; lengths in tokens. "
+             "The file is checked but no weights are loaded.",
     .examples = "  radish inspect smollm2\n  radish inspect model.gguf --json | jq .metadata\n",
     .groups = inspect_groups, .min_words = 1, .max_words = 1, .run = run_inspect,
 };

@@ -1,8 +1,8 @@
 /* cli/cmd_perplexity.c - `radish perplexity`: how well a model predicts a text, by llama-perplexity's method.
  *
- * The file's tokens (BOS as the model wants, one newline at the end dropped) are cut into chunks of n_ctx; the rest is left out.
- * Where the model adds a BOS, it replaces each chunk's first token. Each chunk is computed on its own, and the tokens
- * n_ctx/2 + 1 .. n_ctx - 1 of it are scored, so that each has at least half a chunk before it.
+ * The file's tokens (BOS as the model wants, one newline at the end dropped) are cut into chunks of n_ctx; the rest is
+ * left out. Where the model adds a BOS, it replaces each chunk's first token. Each chunk is computed on its own, and the
+ * tokens n_ctx/2 + 1 .. n_ctx - 1 of it are scored, so that each has at least half a chunk before it.
  *     PPL = exp(mean nll);  its error = PPL * sqrt((mean nll^2 - (mean nll)^2) / (n - 1))
  */
 #include <math.h>
@@ -20,10 +20,11 @@
 struct perplexity_flags { struct rd_options engine; uint32_t n_chunks; };
 
 static const struct arg perplexity_args[] = {
-    {.flag = "--chunks", .kind = ARG_U32, .value = "N", .at = offsetof(struct perplexity_flags, n_chunks), .fallback_text = "all",
-     .help = "only the first N chunks of the text"},
-    {.flag = "--ctx", .letter = 'c', .kind = ARG_U32, .value = "N", .at = offsetof(struct perplexity_flags, engine) + offsetof(struct rd_options, n_ctx),
-     .fallback = "512", .min = 8, .max = LIMIT_CONTEXT, .help = "tokens in one chunk"},
+    {.flag = "--chunks", .kind = ARG_U32, .value = "N", .at = offsetof(struct perplexity_flags, n_chunks),
+     .fallback_text = "all", .help = "only the first N chunks of the text"},
+    {.flag = "--ctx", .letter = 'c', .kind = ARG_U32, .value = "N",
+     .at = offsetof(struct perplexity_flags, engine) + offsetof(struct rd_options, n_ctx), .fallback = "512",
+     .min = 8, .max = LIMIT_CONTEXT, .help = "tokens in one chunk"},
     {0}
 };
 
@@ -44,7 +45,8 @@ static void estimate(const struct sums *s, double *ppl, double *error)
 }
 
 /* One chunk of n_ctx tokens: computed alone, its second half scored. */
-static rd_status score_chunk(rd_engine *engine, const int32_t *chunk, uint32_t n_ctx, float *logprobs, struct sums *s, struct rd_error *err)
+static rd_status score_chunk(rd_engine *engine, const int32_t *chunk, uint32_t n_ctx, float *logprobs, struct sums *s,
+                             struct rd_error *err)
 {
     rd_status st = rd_score(engine, chunk, n_ctx, logprobs, err);
 
@@ -73,8 +75,8 @@ static int score_all(rd_engine *engine, int32_t *tokens, uint32_t n_chunks, uint
         st = score_chunk(engine, chunk, n_ctx, logprobs, &s, &err);
         if (st != RD_OK) break;
         estimate(&s, &ppl, &error);
-        fprintf(stderr, "%schunk %u of %u: PPL so far %.4f%s", isatty(STDERR_FILENO) ? "\r\033[K" : "", i + 1, n_chunks, ppl,
-                isatty(STDERR_FILENO) && i + 1 < n_chunks ? "" : "\n");
+        fprintf(stderr, "%schunk %u of %u: PPL so far %.4f%s", isatty(STDERR_FILENO) ? "\r\033[K" : "", i + 1, n_chunks,
+                ppl, isatty(STDERR_FILENO) && i + 1 < n_chunks ? "" : "\n");
     }
     mem_free(logprobs);
     if (st != RD_OK) return cli_fail("%s", *err.text ? err.text : rd_status_text(st));
@@ -110,7 +112,9 @@ static int score_file(rd_engine *engine, const struct perplexity_flags *f, const
     if (st != RD_OK) return cli_fail("%s", *err.text ? err.text : rd_status_text(st));
     n_chunks = n / n_ctx;
     if (f->n_chunks && n_chunks > f->n_chunks) n_chunks = f->n_chunks;
-    if (n < 2 * (uint64_t)n_ctx) rc = cli_fail("the text has %u tokens; wanted at least %u (two chunks): take more text, or --ctx", n, 2 * n_ctx);
+    if (n < 2 * (uint64_t)n_ctx)
+        rc = cli_fail("the text has %u tokens; wanted at least %u (two chunks): take more text, or --ctx", n,
+                      2 * n_ctx);
     else rc = score_all(engine, tokens, n_chunks, n_ctx, added_bos(engine));
     rd_free(tokens);
     return rc;
@@ -132,7 +136,8 @@ static int run_perplexity(const struct command *self, int argc, char **argv)
     rc = args_parse(self, argc, argv, &f, words, &n_words);
     if (rc != ARGS_GO) return rc;
     rd_set_log(RD_LOG_WARN, NULL, NULL);
-    if (file_read_all(words[1], LIMIT_TEXT_BYTES, &text, &n_bytes, &err) != RD_OK) return cli_fail("%s: %s", words[1], err.text);
+    if (file_read_all(words[1], LIMIT_TEXT_BYTES, &text, &n_bytes, &err) != RD_OK)
+        return cli_fail("%s: %s", words[1], err.text);
     engine = cli_open(&f.engine, words[0]);
     rc = EXIT_FAILED;
     if (engine) {
@@ -145,9 +150,11 @@ static int run_perplexity(const struct command *self, int argc, char **argv)
 }
 
 const struct command cmd_perplexity = {
-    .name = "perplexity", .section = "Measure", .summary = "how well a model predicts a text file", .words = "MODEL FILE",
-    .about = "Cuts the text into chunks of --ctx tokens and scores the second half of each; the numbers compare with llama-perplexity's. "
-             "Lower is better. Progress goes to stderr, the result to stdout.",
-    .examples = "  radish perplexity smollm2 README.md --ctx 256\n  radish perplexity model.gguf wiki.test.raw --chunks 20\n",
+    .name = "perplexity", .section = "Measure",
+    .summary = "how well a model predicts a text file", .words = "MODEL FILE",
+    .about = "Cuts the text into chunks of --ctx tokens and scores the second half of each; the numbers compare with "
+             "llama-perplexity's. Lower is better. Progress goes to stderr, the result to stdout.",
+    .examples = "  radish perplexity smollm2 README.md --ctx 256\n"
+                "  radish perplexity model.gguf wiki.test.raw --chunks 20\n",
     .groups = perplexity_groups, .min_words = 2, .max_words = 2, .run = run_perplexity,
 };

@@ -15,8 +15,8 @@ struct run_flags {
 static const struct arg run_args[] = {
     {.flag = "--raw", .kind = ARG_SWITCH, .at = offsetof(struct run_flags, raw),
      .help = "the model continues the prompt as plain text, without chat template"},
-    {.flag = "--system", .kind = ARG_TEXT, .value = "TEXT", .at = offsetof(struct run_flags, system), .fallback_text = "none",
-     .help = "system message before the prompt"},
+    {.flag = "--system", .kind = ARG_TEXT, .value = "TEXT", .at = offsetof(struct run_flags, system),
+     .fallback_text = "none", .help = "system message before the prompt"},
     {.flag = "--verbose", .letter = 'v', .kind = ARG_SWITCH, .at = offsetof(struct run_flags, verbose),
      .help = "a line on stderr at the end: tokens, milliseconds, tokens per second"},
     {0}
@@ -38,7 +38,8 @@ static void put_message(struct buf *json, const char *role, const char *text, si
 }
 
 /* The request for a prompt; messages keeps the JSON alive. */
-static void make_request(const struct run_flags *f, const struct buf *prompt, struct buf *messages, struct rd_request_options *q)
+static void make_request(const struct run_flags *f, const struct buf *prompt, struct buf *messages,
+                         struct rd_request_options *q)
 {
     rd_request_options_default(q);
     sample_flags_apply(&f->sample, q);
@@ -91,9 +92,10 @@ static int run_run(const struct command *self, int argc, char **argv)
 }
 
 const struct command cmd_run = {
-    .name = "run", .section = "Talk to a model", .summary = "one prompt in, streamed text out", .words = "MODEL [PROMPT]",
-    .about = "PROMPT goes through the model's chat template as a user message and the answer streams to stdout. Without PROMPT, or with -, "
-             "it is read from standard input. Ctrl-C ends the answer.",
+    .name = "run", .section = "Talk to a model",
+    .summary = "one prompt in, streamed text out", .words = "MODEL [PROMPT]",
+    .about = "PROMPT goes through the model's chat template as a user message and the answer streams to stdout. "
+             "Without PROMPT, or with -, it is read from standard input. Ctrl-C ends the answer.",
     .examples = "  radish run smollm2 \"What is a radish?\"\n"
                 "  radish run gemma3-270m --raw --temperature 0 --max-tokens 40 \"The capital of France is\"\n"
                 "  git diff | radish run qwen2.5-coder-1.5b --system \"Write a commit message for this diff.\" -v\n",

@@ -16,21 +16,24 @@ struct serve_flags {
 };
 
 static const struct arg serve_args[] = {
-    {.flag = "--host", .kind = ARG_TEXT, .value = "ADDRESS", .at = offsetof(struct serve_flags, host), .fallback = "127.0.0.1",
+    {.flag = "--host", .kind = ARG_TEXT, .value = "ADDRESS", .at = offsetof(struct serve_flags, host),
+     .fallback = "127.0.0.1",
      .help = "numeric address to listen on, or localhost; 0.0.0.0 lets other machines in: set --api-key then"},
-    {.flag = "--port", .letter = 'p', .kind = ARG_U32, .value = "N", .at = offsetof(struct serve_flags, port), .fallback = "8000", .max = 65535,
-     .help = "TCP port; 0: any free one, printed"},
-    {.flag = "--api-key", .kind = ARG_TEXT, .value = "KEY", .at = offsetof(struct serve_flags, api_key), .fallback_text = "none",
+    {.flag = "--port", .letter = 'p', .kind = ARG_U32, .value = "N", .at = offsetof(struct serve_flags, port),
+     .fallback = "8000", .max = 65535, .help = "TCP port; 0: any free one, printed"},
+    {.flag = "--api-key", .kind = ARG_TEXT, .value = "KEY", .at = offsetof(struct serve_flags, api_key),
+     .fallback_text = "none",
      .help = "clients must send it as bearer token; better set as $RADISH_API_KEY, which other users cannot see"},
     {.flag = "--model-id", .kind = ARG_TEXT, .value = "NAME",
-     .at = offsetof(struct serve_flags, engine) + offsetof(struct rd_options, model_id), .fallback_text = "the file's name without .gguf",
-     .help = "the name that clients use"},
-    {.flag = "--io-threads", .kind = ARG_U32, .value = "N", .at = offsetof(struct serve_flags, n_io_threads), .fallback = "1", .min = 1, .max = 64,
-     .help = "threads for HTTP; one is enough for hundreds of clients"},
-    {.flag = "--drain", .kind = ARG_U32, .value = "S", .at = offsetof(struct serve_flags, drain_s), .fallback = "30", .min = 1, .max = 86400,
-     .help = "seconds that running requests have to end after SIGTERM or Ctrl-C"},
-    {.flag = "--log-level", .kind = ARG_TEXT, .value = "LEVEL", .at = offsetof(struct serve_flags, log_level), .fallback = "info",
-     .choices = "error|warn|info|debug", .help = "error, warn, info or debug; below debug no prompt text is logged"},
+     .at = offsetof(struct serve_flags, engine) + offsetof(struct rd_options, model_id),
+     .fallback_text = "the file's name without .gguf", .help = "the name that clients use"},
+    {.flag = "--io-threads", .kind = ARG_U32, .value = "N", .at = offsetof(struct serve_flags, n_io_threads),
+     .fallback = "1", .min = 1, .max = 64, .help = "threads for HTTP; one is enough for hundreds of clients"},
+    {.flag = "--drain", .kind = ARG_U32, .value = "S", .at = offsetof(struct serve_flags, drain_s), .fallback = "30",
+     .min = 1, .max = 86400, .help = "seconds that running requests have to end after SIGTERM or Ctrl-C"},
+    {.flag = "--log-level", .kind = ARG_TEXT, .value = "LEVEL", .at = offsetof(struct serve_flags, log_level),
+     .fallback = "info", .choices = "error|warn|info|debug",
+     .help = "error, warn, info or debug; below debug no prompt text is logged"},
     {0}
 };
 
@@ -108,8 +111,10 @@ static int run_serve(const struct command *self, int argc, char **argv)
 }
 
 const struct command cmd_serve = {
-    .name = "serve", .section = "Talk to a model", .summary = "OpenAI-compatible server on 127.0.0.1:8000", .words = "MODEL",
-    .about = "GET /health answers 503 while the model loads, then 200. Ctrl-C or SIGTERM: no new requests, running ones may end, then out.",
+    .name = "serve", .section = "Talk to a model",
+    .summary = "OpenAI-compatible server on 127.0.0.1:8000", .words = "MODEL",
+    .about = "GET /health answers 503 while the model loads, then 200. Ctrl-C or SIGTERM: no new requests, "
+             "running ones may end, then out.",
     .examples = "  radish serve smollm2\n"
                 "  radish serve qwen2.5-coder-1.5b --port 9000 --kv-bytes 4G --ctx 32768\n"
                 "  RADISH_API_KEY=secret radish serve model.gguf --host 0.0.0.0\n",

@@ -1,4 +1,4 @@
-/* cli/cmd_tokenize.c - `radish tokenize`: text to token ids; with --jsonl a service over lines of JSON. Loads no weights. */
+/* cli/cmd_tokenize.c - `radish tokenize`: text to token ids, or with --jsonl a service over lines of JSON. */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,11 +14,12 @@ static const struct arg tokenize_args[] = {
      .help = "no BOS or EOS token around the text, even if the model wants one"},
     {.flag = "--parse-special", .kind = ARG_SWITCH, .at = offsetof(struct tokenize_flags, parse_special),
      .help = "special tokens written in the text, like <|im_end|>, become those tokens"},
-    {.flag = "--ids", .kind = ARG_SWITCH, .at = offsetof(struct tokenize_flags, ids), .help = "one JSON array of ids instead of a line per token"},
+    {.flag = "--ids", .kind = ARG_SWITCH, .at = offsetof(struct tokenize_flags, ids),
+     .help = "one JSON array of ids instead of a line per token"},
     {.flag = "--jsonl", .kind = ARG_SWITCH, .at = offsetof(struct tokenize_flags, jsonl),
      .help = "answer lines of JSON on standard input, one line each (see above)"},
-    {.flag = "--pre", .kind = ARG_TEXT, .value = "NAME", .at = offsetof(struct tokenize_flags, pre), .fallback_text = "the file's",
-     .help = "pre-tokenizer: gpt-2, smollm, llama-bpe, qwen2, deepseek-r1-qwen"},
+    {.flag = "--pre", .kind = ARG_TEXT, .value = "NAME", .at = offsetof(struct tokenize_flags, pre),
+     .fallback_text = "the file's", .help = "pre-tokenizer: gpt-2, smollm, llama-bpe, qwen2, deepseek-r1-qwen"},
     {0}
 };
 
@@ -247,11 +248,14 @@ static int run_tokenize(const struct command *self, int argc, char **argv)
 }
 
 const struct command cmd_tokenize = {
-    .name = "tokenize", .section = "Look inside", .summary = "text to token ids, and back with --jsonl", .words = "MODEL [TEXT]",
-    .about = "Prints a line per token: id and text. TEXT comes from standard input when it is left out. --jsonl reads lines such as\n"
+    .name = "tokenize", .section = "Look inside",
+    .summary = "text to token ids, and back with --jsonl", .words = "MODEL [TEXT]",
+    .about = "Prints a line per token: id and text. TEXT comes from standard input when it is left out. "
+             "--jsonl reads lines such as\n"
              "{\"op\": \"tokenize\", \"content\": \"Hi\", \"add_special\": false, \"parse_special\": true}\n"
              "{\"op\": \"detokenize\", \"tokens\": [1, 2, 3], \"special\": true}\n"
-             "and answers each with one line: {\"tokens\": [...]}, {\"content\": \"...\"} or {\"error\": \"...\"}. The values shown are the defaults.",
+             "and answers each with one line: {\"tokens\": [...]}, {\"content\": \"...\"} or {\"error\": \"...\"}. "
+             "The values shown are the defaults.",
     .examples = "  radish tokenize smollm2 \"Hello, world\"\n"
                 "  radish tokenize smollm2 --ids < README.md\n"
                 "  radish tokenize smollm2 --jsonl < lines.jsonl\n",

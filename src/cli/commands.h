@@ -1,5 +1,5 @@
-/* cli/commands.h - every command, in the order of `radish --help`. A new command is one file cmd_NAME.c, a line here and
- * one in the table of main.c. */
+/* cli/commands.h - every command, in the order of `radish --help`. A new command is one file cmd_NAME.c, a line here
+ * and one in the table of main.c. */
 #pragma once
 #include "cli/args.h"
 

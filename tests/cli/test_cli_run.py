@@ -46,7 +46,8 @@ def test_a_bad_template_file_is_an_error(radish, model, tmp_path):
 
 
 def test_text_streams_and_ctrl_c_ends_it(radish, model):
-    p = radish.start("run", model, "--raw", "Once upon a time", "-n", 0, "--ignore-eos", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    p = radish.start("run", model, "--raw", "Once upon a time", "-n", 0, "--ignore-eos", stdout=subprocess.PIPE,
+                     stderr=subprocess.PIPE)
     assert p.stdout.read(20)
     assert p.poll() is None                         # it is still writing
     p.send_signal(signal.SIGINT)
@@ -83,7 +84,8 @@ def test_a_progress_bar_on_a_terminal_that_goes_away(radish, model):
 
 
 def test_chat_takes_the_conversation_from_the_cache(radish, model):
-    r = radish("chat", model, "-n", 12, "-v", *GREEDY, stdin="My name is Ada.\n\nWhat is my name?\n/clear\nHello\n/exit\nnever read\n")
+    r = radish("chat", model, "-n", 12, "-v", *GREEDY,
+               stdin="My name is Ada.\n\nWhat is my name?\n/clear\nHello\n/exit\nnever read\n")
     assert r.returncode == 0
     turns = re.findall(r"prompt (\d+) tokens \((\d+) cached\)", r.err)
     assert len(turns) == 3
@@ -129,8 +131,8 @@ def get(url, key=None):
 
 
 def test_serve_says_where_it_listens_asks_for_the_key_and_ends_on_sigterm(radish, model):
-    p = radish.start("serve", model, "--port", 0, "--kv-tokens", 2048, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                     env={**os.environ, "RADISH_API_KEY": "secret"})
+    p = radish.start("serve", model, "--port", 0, "--kv-tokens", 2048, stdout=subprocess.PIPE,
+                     stderr=subprocess.DEVNULL, env={**os.environ, "RADISH_API_KEY": "secret"})
     try:
         url = re.search(r"http://[\d.]+:\d+", p.stdout.readline().decode()).group()
         end = time.monotonic() + 60

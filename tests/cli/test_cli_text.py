@@ -5,7 +5,8 @@ import subprocess
 
 
 def lines(radish, model, *asked):
-    r = radish("tokenize", model, "--jsonl", stdin=b"".join(a if isinstance(a, bytes) else json.dumps(a).encode() + b"\n" for a in asked))
+    data = b"".join(a if isinstance(a, bytes) else json.dumps(a).encode() + b"\n" for a in asked)
+    r = radish("tokenize", model, "--jsonl", stdin=data)
     assert r.returncode == 0, r.err
     return [json.loads(line) for line in r.out.splitlines()]
 
@@ -41,7 +42,8 @@ def test_a_bad_line_gets_an_error_and_the_next_line_its_answer(radish, model):
     bad = [b"nonsense\n", b"[1, 2]\n", b"3\n", b'{"op": "tokenize"}\n', b'{"op": "tokenize", "content": 4}\n',
            b'{"op": "tokenize", "content": "a", "add_special": 1}\n', b'{"op": "detokenize"}\n',
            b'{"op": "detokenize", "tokens": [1.5]}\n', b'{"op": "detokenize", "tokens": [-1]}\n',
-           b'{"op": "detokenize", "tokens": [99999999]}\n', b'{"op": "other"}\n', b"\xff\xfe\n", b'{"op": "tokenize", "content": "\xff"}\n',
+           b'{"op": "detokenize", "tokens": [99999999]}\n', b'{"op": "other"}\n', b"\xff\xfe\n",
+           b'{"op": "tokenize", "content": "\xff"}\n',
            b"[" * 10000 + b"\n"]
     asked = [x for b in bad for x in (b, good)]
     got = lines(radish, model, *asked)
@@ -52,7 +54,8 @@ def test_a_bad_line_gets_an_error_and_the_next_line_its_answer(radish, model):
 
 
 def test_the_last_line_needs_no_newline_and_empty_lines_are_skipped(radish, model):
-    assert len(lines(radish, model, b'\n\n{"op": "tokenize", "content": "x"}\n\n{"op": "tokenize", "content": "y"}')) == 2
+    data = b'\n\n{"op": "tokenize", "content": "x"}\n\n{"op": "tokenize", "content": "y"}'
+    assert len(lines(radish, model, data)) == 2
 
 
 def test_answers_come_line_by_line(radish, model):

@@ -83,8 +83,8 @@ int main()
 }
 """)
     libdir = flags("--variable=libdir")[0]
-    run("g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-pedantic", *flags("--cflags"), tmp_path / "use.cpp", "-o", tmp_path / "use",
-        *flags("--libs"))
+    run("g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-pedantic", *flags("--cflags"), tmp_path / "use.cpp",
+        "-o", tmp_path / "use", *flags("--libs"))
     run(tmp_path / "use", env={**os.environ, "LD_LIBRARY_PATH": libdir})
 
 
