@@ -1,8 +1,8 @@
 /* cli/cmd_perplexity.c - `radish perplexity`: how well a model predicts a text, by llama-perplexity's method.
  *
  * The file's tokens (BOS as the model wants, one newline at the end dropped) are cut into chunks of n_ctx; the rest is
- * left out. Where the model adds a BOS, it replaces each chunk's first token. Each chunk is computed on its own, and the
- * tokens n_ctx/2 + 1 .. n_ctx - 1 of it are scored, so that each has at least half a chunk before it.
+ * left out. Where the model adds a BOS, it replaces each chunk's first token. Each chunk is computed on its own, and
+ * the tokens n_ctx/2 + 1 .. n_ctx - 1 of it are scored, so that each has at least half a chunk before it.
  *     PPL = exp(mean nll);  its error = PPL * sqrt((mean nll^2 - (mean nll)^2) / (n - 1))
  */
 #include <math.h>
