@@ -24,6 +24,15 @@ int cli_fail(const char *format, ...)
     return EXIT_FAILED;
 }
 
+int cli_fail_at(const char *name, rd_status st, const struct rd_error *err)
+{
+    const char *slash = strrchr(name, '/'), *last = slash ? slash + 1 : name, *text = err->text;
+    size_t n = strlen(last);
+
+    if (strncmp(text, last, n) == 0 && strncmp(text + n, ": ", 2) == 0) text += n + 2; /* base/file.h names it */
+    return cli_fail("%s: %s", name, *text ? text : rd_status_text(st));
+}
+
 static void model_folder(char *folder, size_t cap)
 {
     const char *set = getenv("RADISH_MODELS"), *home = getenv("HOME");
@@ -119,7 +128,7 @@ rd_engine *cli_open(struct rd_options *o, const char *model)
     st = rd_open(o, &engine, &err);
     load_bar_end(&bar);
     o->model = NULL;
-    if (st != RD_OK) cli_fail("%s: %s", model, *err.text ? err.text : rd_status_text(st));
+    if (st != RD_OK) cli_fail_at(model, st, &err);
     return engine;
 }
 
@@ -132,7 +141,7 @@ rd_engine *cli_open_tokenizer(const char *model, const char *pre)
 
     if (!cli_find_model(model, path)) return NULL;
     st = rd_open_tokenizer(path, pre, &engine, &err);
-    if (st != RD_OK) cli_fail("%s: %s", model, *err.text ? err.text : rd_status_text(st));
+    if (st != RD_OK) cli_fail_at(model, st, &err);
     return engine;
 }
 

@@ -12,6 +12,7 @@
 #include <string.h>
 #include "base/checked.h"
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/mem.h"
 #include "base/random.h"
 #include "base/thread.h"
@@ -137,8 +138,11 @@ static rd_status decode_once(struct bench *b, uint32_t n, int32_t *prompts, uint
     for (uint32_t i = 0; i < n; i++) q[i] = uncached(prompts + (size_t)i * n_prompt, n_prompt, a->n_gen);
     memset(a->n_tokens, 0, n * sizeof(*a->n_tokens));
     st = rd_generate_batch(b->engine, q, n, note_arrival, a, err);
+    if (st != RD_OK) return st;
     *tok_s = rate_together(a, n);
-    return st;
+    if (*tok_s > 0) return RD_OK;
+    return error_set(err, RD_E_INVALID, "%u sequences of %u tokens never ran all at once: take a larger --gen", n,
+                     a->n_gen);
 }
 
 /* ---- medians ---- */
@@ -238,9 +242,9 @@ static void print_json(const struct bench *b, const struct bench_flags *f, const
     buf_deinit(&out);
 }
 
-static void print_table(const struct bench *b, const struct bench_flags *f, const struct figures *r, uint32_t n_threads)
+static void print_table(const struct bench *b, const struct bench_flags *f, const struct figures *r)
 {
-    printf("%s, %s, %u threads, medians of %u\n", b->info.model_id, b->info.backend, n_threads, f->n_reps);
+    printf("%s, %s, medians of %u\n", b->info.model_id, b->info.backend, f->n_reps);
     printf("  %-30s %10.2f tok/s\n", "prefill", r->prefill_tok_s);
     printf("  %-30s %10.2f tok/s\n", "decode", r->decode_tok_s);
     for (uint32_t i = 0; i < r->n_batches; i++)
@@ -269,6 +273,8 @@ static int run_bench(const struct command *self, int argc, char **argv)
                 f.batch, MAX_BATCHES, MAX_BATCH);
         return EXIT_USAGE;
     }
+    for (uint32_t i = 0; i < figures.n_batches; i++)                /* a batched figure is of all sequences at once */
+        f.engine.max_running = u32_max(f.engine.max_running, figures.batches[i]);
     rd_set_log(RD_LOG_WARN, NULL, NULL);
     b.engine = cli_open(&f.engine, words[0]);
     if (!b.engine) return EXIT_FAILED;
@@ -279,7 +285,7 @@ static int run_bench(const struct command *self, int argc, char **argv)
     st = measure(&b, &f, &figures, &err);
     if (st != RD_OK) rc = cli_fail("%s", *err.text ? err.text : rd_status_text(st));
     else if (f.json) print_json(&b, &f, &figures, n_threads);
-    else print_table(&b, &f, &figures, n_threads);
+    else print_table(&b, &f, &figures);
     rd_close(b.engine);
     return st == RD_OK ? EXIT_DONE : rc;
 }

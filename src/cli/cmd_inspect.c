@@ -27,7 +27,7 @@ static int run_inspect(const struct command *self, int argc, char **argv)
     if (rc != ARGS_GO) return rc;
     if (!cli_find_model(words[0], path)) return EXIT_FAILED;
     st = rd_inspect(path, f.json, &text, &err);
-    if (st != RD_OK) return cli_fail("%s: %s", words[0], *err.text ? err.text : rd_status_text(st));
+    if (st != RD_OK) return cli_fail_at(words[0], st, &err);
     fputs(text, stdout);
     if (*text && text[strlen(text) - 1] != '\n') putchar('\n');
     rd_free(text);

@@ -129,6 +129,7 @@ static int run_perplexity(const struct command *self, int argc, char **argv)
     rd_engine *engine;
     char *text = NULL;
     size_t n_bytes = 0;
+    rd_status st;
     int rc;
 
     memset(&f, 0, sizeof(f));
@@ -136,8 +137,8 @@ static int run_perplexity(const struct command *self, int argc, char **argv)
     rc = args_parse(self, argc, argv, &f, words, &n_words);
     if (rc != ARGS_GO) return rc;
     rd_set_log(RD_LOG_WARN, NULL, NULL);
-    if (file_read_all(words[1], LIMIT_TEXT_BYTES, &text, &n_bytes, &err) != RD_OK)
-        return cli_fail("%s: %s", words[1], err.text);
+    st = file_read_all(words[1], LIMIT_TEXT_BYTES, &text, &n_bytes, &err);
+    if (st != RD_OK) return cli_fail_at(words[1], st, &err);
     engine = cli_open(&f.engine, words[0]);
     rc = EXIT_FAILED;
     if (engine) {
