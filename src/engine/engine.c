@@ -134,8 +134,8 @@ rd_status engine_start(struct engine *e)
 void engine_stop(struct engine *e)
 {
     atomic_store_explicit(&e->closed, true, memory_order_relaxed);
+    if (e->inbox) queue_close(e->inbox);                    /* a submit that races with us fails or is ended below */
     if (e->started) {
-        queue_close(e->inbox);                              /* a submit that races with us fails or is ended below */
         wake_ring(e->bell);
         thread_join(&e->thread);
         e->started = false;

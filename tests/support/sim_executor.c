@@ -1,5 +1,6 @@
 /* tests/support/sim_executor.c - see the header. */
 #include "sim_executor.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,14 +83,27 @@ static uint64_t digest_of_row(struct sim_executor *x, const struct model_batch *
     return x->rows[(size_t)b->row_page[row] * x->page_tokens + b->row_slot[row]];
 }
 
+static void break_logits(const struct sim_executor *x, const struct model_batch *b, float *logits)
+{
+    const struct step_plan *p = &x->engine->plan;
+
+    for (uint32_t i = 0; i < b->n_runs; i++) {
+        uint32_t end = i + 1 < b->n_runs ? p->run_logits[i + 1] : b->n_logits;
+
+        for (uint32_t k = p->run_logits[i]; p->run_request[i] == x->broken && k < end; k++) logits[(size_t)k * SIM_VOCAB + 3] = NAN;
+    }
+}
+
 static rd_status forward(void *self, const struct model_batch *b, float *logits)
 {
     struct sim_executor *x = self;
-    bool fail = x->fail_one_in && random_below(&x->random, x->fail_one_in) == 0;
+    bool fail = x->fail_next || (x->fail_one_in && random_below(&x->random, x->fail_one_in) == 0);
 
     x->n_forward++;
     for (uint32_t i = 0; i < b->n_runs; i++) run_sequence(x, b, i, fail);
     for (uint32_t i = 0; i < b->n_logits; i++) sim_logits(digest_of_row(x, b, b->logit_rows[i]), logits + (size_t)i * SIM_VOCAB);
+    break_logits(x, b, logits);
+    x->fail_next = false;
     x->n_failed += fail;
     return fail ? RD_E_DEVICE : RD_OK;
 }

@@ -17,6 +17,8 @@ struct sim_executor {
     struct engine *engine;               /* whose plan tells the tokens behind a block table */
     struct random random;
     uint32_t fail_one_in;                /* 0: no device errors */
+    bool fail_next;                      /* the next step fails */
+    const struct request *broken;        /* its logits are NaN */
     uint64_t n_wrong_rows, n_rows_checked, n_forward, n_failed;
 };
 
