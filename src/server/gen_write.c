@@ -70,6 +70,15 @@ static void end_chunk(const struct generation *g, struct buf *out)
     if (g->p.include_usage) buf_puts(out, ",\"usage\":null");
 }
 
+/* The lists of log probabilities went out with a chunk. */
+static void clear_logprobs(struct choice *c)
+{
+    buf_clear(&c->logprobs);
+    buf_clear(&c->lp_tokens);
+    buf_clear(&c->lp_top);
+    buf_clear(&c->lp_offsets);
+}
+
 void generation_put_open(struct generation *g, struct choice *c, struct buf *out)
 {
     struct buf open = {0};
@@ -85,6 +94,7 @@ void generation_put_open(struct generation *g, struct choice *c, struct buf *out
         buf_append(out, open.data, open.n);
         end_chunk(g, out);
         buf_puts(out, "}\n\n");
+        clear_logprobs(c);
     }
     if (open.failed) out->failed = true;
     buf_deinit(&open);
@@ -96,10 +106,7 @@ void generation_put_delta(struct generation *g, struct choice *c, const char *te
     g->format->put_delta(g, c, text, n, out);
     end_chunk(g, out);
     buf_puts(out, "}\n\n");
-    buf_clear(&c->logprobs);
-    buf_clear(&c->lp_tokens);
-    buf_clear(&c->lp_top);
-    buf_clear(&c->lp_offsets);
+    clear_logprobs(c);
 }
 
 void generation_put_finish(struct generation *g, struct choice *c, struct buf *out)

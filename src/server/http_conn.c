@@ -24,6 +24,7 @@
 #define BODY_BYTES_PER_S  4096u
 #define STUCK_NS          (30 * SECOND_NS)
 #define LINGER_NS         (3 * SECOND_NS)
+#define LINGER_QUIET_NS   (SECOND_NS / 4)
 
 static void conn_process(struct http_conn *c);
 
@@ -337,7 +338,7 @@ void http_conn_close(struct http_conn *c)
 }
 
 /* Flushed and to be closed? true: it was freed. A client that still sends its body would lose our answer to a reset: read on for
- * a moment (LINGER). */
+ * a moment, until it is quiet (LINGER). */
 static bool close_if_done(struct http_conn *c)
 {
     if (c->state != CONN_FLUSH || http_output_bytes(c) > 0) return false;
@@ -354,6 +355,7 @@ static void on_read(struct bufferevent *bev, void *arg)
     struct http_conn *c = arg;
 
     (void)bev;
+    c->input_ns = now_ns();
     conn_process(c);
     close_if_done(c);
 }
@@ -396,7 +398,7 @@ void http_conn_tick(struct http_conn *c, uint64_t now)
     }
     switch (c->state) {
     case CONN_IDLE: late = age > IDLE_DEADLINE_NS || server_phase(c->io->server) > SERVER_READY; break;
-    case CONN_LINGER: late = age > LINGER_NS; break;
+    case CONN_LINGER: late = age > LINGER_NS || (age > LINGER_QUIET_NS && now > c->input_ns + LINGER_QUIET_NS); break;
     case CONN_HEAD:
         if (age > HEAD_DEADLINE_NS) refuse_status(c, 408, "the head of the request did not come in time");
         break;

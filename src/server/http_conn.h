@@ -33,6 +33,7 @@ struct http_conn {
     struct bufferevent *bev;
     enum conn_state state;
     uint64_t since_ns;                           /* when the state (HEAD: its first byte) began */
+    uint64_t input_ns;                           /* when bytes last came */
     uint64_t n_in;                               /* body bytes read in this state */
     size_t n_scanned;                            /* bytes of the head that were looked at */
     bool processing, closing, linger, eof;       /* closing: no request after this one; linger: the client may still be sending */

@@ -1,0 +1,146 @@
+"""A radish server as a child process, and small clients for it: JSON requests, streams, raw bytes."""
+import contextlib
+import http.client
+import json
+import os
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = Path(os.environ.get("RADISH_BUILD", ROOT / "build"))
+JSON = {"Content-Type": "application/json"}
+
+
+def model_path():
+    out = subprocess.run([ROOT / "tools/fetch-model", "smollm2"], check=True, capture_output=True, text=True)
+    return out.stdout.strip().splitlines()[-1]
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Server:
+    def __init__(self, *flags, wait=True):
+        self.port = free_port()
+        self.process = subprocess.Popen(
+            [BUILD / "radish", "serve", model_path(), "--port", str(self.port), *flags],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        if wait:
+            self.wait_ready()
+
+    def wait_ready(self):
+        for _ in range(1200):
+            assert self.process.poll() is None, "the server ended by itself"
+            with contextlib.suppress(OSError):
+                if self.get("/health")[0] == 200:
+                    return
+            time.sleep(0.05)
+        raise AssertionError("not ready within 60 s")
+
+    def stop(self):
+        self.process.terminate()
+        try:
+            return self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+
+    def connect(self, timeout=120):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+
+    def request(self, method, path, body=None, headers=None, timeout=120):
+        """(status, headers in lower case, body bytes)"""
+        with contextlib.closing(self.connect(timeout)) as c:
+            if body is not None and not isinstance(body, bytes):
+                body = json.dumps(body).encode()
+            c.request(method, path, body, JSON | (headers or {}) if body is not None else headers or {})
+            r = c.getresponse()
+            return r.status, {k.lower(): v for k, v in r.getheaders()}, r.read()
+
+    def get(self, path, headers=None):
+        status, _, body = self.request("GET", path, headers=headers)
+        return status, json.loads(body)
+
+    def post(self, path, body, headers=None):
+        status, _, answer = self.request("POST", path, body, headers)
+        return status, json.loads(answer)
+
+    def ok(self, path, body):
+        status, answer = self.post(path, body)
+        assert status == 200, answer
+        return answer
+
+    def stats(self):
+        return self.get("/stats")[1]
+
+    def stream(self, path, body):
+        """The chunks of a stream; every line is checked to be valid UTF-8 and JSON, the last to be [DONE]."""
+        with contextlib.closing(self.connect()) as c:
+            c.request("POST", path, json.dumps(body | {"stream": True}), JSON)
+            r = c.getresponse()
+            assert r.status == 200, r.read()
+            assert r.getheader("Content-Type") == "text/event-stream"
+            events = r.read().decode("utf-8").split("\n\n")
+        assert events.pop() == "" and events.pop() == "data: [DONE]"
+        return [json.loads(e.removeprefix("data: ")) for e in events if not e.startswith(":")]
+
+    def raw(self, data, timeout=20, until_close=True):
+        """Sends bytes, returns what comes until the server closes (or the first read)."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=timeout) as s:
+            s.sendall(data)
+            out = b""
+            while part := s.recv(65536):
+                out += part
+                if not until_close:
+                    break
+            return out
+
+    def post_bytes(self, path, body, headers=()):
+        """The raw bytes of a POST request."""
+        head = [f"POST {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json", f"Content-Length: {len(body)}", *headers]
+        return "\r\n".join(head).encode() + b"\r\n\r\n" + body
+
+    def open_request(self, path, body):
+        """A socket on which a request was sent and nothing read."""
+        s = socket.create_connection(("127.0.0.1", self.port), timeout=60)
+        s.sendall(self.post_bytes(path, json.dumps(body).encode()))
+        return s
+
+    def active(self):
+        r = self.stats()["requests"]
+        return sum(r[k] for k in ("preparing", "queued", "waiting", "prefill", "decode"))
+
+    def wait_until(self, what, seconds=20):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if what():
+                return
+            time.sleep(0.02)
+        raise AssertionError(f"not within {seconds} s: {self.stats()}")
+
+    def wait_idle(self, seconds=20):
+        self.wait_until(lambda: self.active() == 0, seconds)
+        pages = self.stats()["pages"]
+        assert pages["locked"] == 0 and pages["pending"] == 0, pages
+        assert pages["total"] == pages["free"] + pages["ready"] + pages["quarantined"], pages
+
+
+def words(n, seed=0):
+    """Text of about n tokens that no other seed shares a prefix with."""
+    names = ["red", "blue", "house", "river", "stone", "cloud", "paper", "glass", "wheel", "garden", "winter", "music"]
+    state = seed * 2654435761 + 12345
+    out = [f"{seed}:"]
+    for _ in range(n):
+        state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
+        out.append(names[(state >> 33) % len(names)])
+    return " ".join(out)
+
+
+def token_ids(n, seed=0):
+    """n token ids, different from the first on for each seed."""
+    return [1000 + (seed * 7919 + i * 31 + i * i) % 20000 for i in range(n)]

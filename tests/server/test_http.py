@@ -1,0 +1,231 @@
+"""HTTP itself: methods, versions, keep-alive, smuggling, limits, keys, hosts, origins, signals."""
+import contextlib
+import json
+import signal
+import socket
+import threading
+import time
+
+import pytest
+
+CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
+ASK = json.dumps({"prompt": "hi", "max_tokens": 1}).encode()
+
+
+def status_of(raw):
+    return int(raw.split(b" ", 2)[1]) if raw else 0
+
+
+def error_of(raw):
+    return json.loads(raw.split(b"\r\n\r\n", 1)[1])["error"]
+
+
+def test_unknown_path_and_method(server):
+    assert server.get("/nothing")[0] == 404
+    assert server.get("//health")[0] == 404
+    status, headers, _ = server.request("GET", CHAT)
+    assert status == 405 and "POST" in headers["allow"]
+    for method in ("PUT", "DELETE", "TRACE", "PATCH"):
+        assert server.request(method, "/health")[0] == 405
+
+
+def test_landing_page_and_head(server):
+    status, headers, page = server.request("GET", "/")
+    assert status == 200 and headers["content-type"].startswith("text/html") and b"/v1/chat/completions" in page
+    status, headers, nothing = server.request("HEAD", "/")
+    assert status == 200 and int(headers["content-length"]) == len(page) and nothing == b""
+
+
+def test_keep_alive_and_pipelining(server):
+    with contextlib.closing(server.connect()) as c:
+        for _ in range(50):
+            c.request("GET", "/health")
+            assert c.getresponse().read() == b'{"status":"ok"}'
+        local = c.sock.getsockname()
+        c.request("POST", TEXT, ASK, {"Content-Type": "application/json"})
+        assert c.getresponse().read() and c.sock.getsockname() == local
+    mixed = server.post_bytes(TEXT, ASK) * 3 + b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    out = server.raw(mixed)
+    assert out.count(b"HTTP/1.1 200 OK") == 4 and out.count(b"text_completion") == 3 and out.endswith(b'{"status":"ok"}')
+
+
+def test_http_1_0(server):
+    out = server.raw(b"GET /health HTTP/1.0\r\n\r\n")
+    assert status_of(out) == 200 and b"Connection: close" in out
+    stream = json.dumps({"prompt": "hi", "max_tokens": 2, "stream": True}).encode()
+    out = server.raw(b"POST /v1/completions HTTP/1.0\r\nContent-Length: %d\r\n\r\n" % len(stream) + stream)
+    assert status_of(out) == 200 and b"Transfer-Encoding" not in out and out.endswith(b"data: [DONE]\n\n")
+
+
+def test_expect_100_continue(server):
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as s:
+        head, body = server.post_bytes(TEXT, ASK, ["Expect: 100-continue"]).split(b"\r\n\r\n", 1)
+        s.sendall(head + b"\r\n\r\n")
+        assert s.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        s.sendall(body)
+        assert s.recv(65536).startswith(b"HTTP/1.1 200")
+    assert status_of(server.raw(server.post_bytes(TEXT, b"", ["Expect: tea", "Connection: close"]))) == 417
+
+
+def test_chunked_request_byte_by_byte(server):
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+    chunks = b"".join(b"%x;ext=1\r\n%b\r\n" % (len(p), p) for p in (ASK[:5], ASK[5:6], ASK[6:])) + b"0\r\nTrailer: x\r\n\r\n"
+    assert status_of(server.raw(head + chunks)) == 200
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as s:
+        s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for b in head + chunks:
+            s.send(bytes([b]))
+        assert s.recv(65536).startswith(b"HTTP/1.1 200")
+
+
+def request(*lines, body=b""):
+    return b"\r\n".join(lines) + b"\r\n\r\n" + body
+
+
+H = b"Host: localhost"
+POST = b"POST /v1/completions HTTP/1.1"
+NEXT = b"GET /stats HTTP/1.1\r\nHost: localhost\r\n\r\n"
+SMUGGLING = {
+    "CL and TE": request(POST, H, b"Content-Length: 5", b"Transfer-Encoding: chunked", body=b"0\r\n\r\n" + NEXT),
+    "two CL": request(POST, H, b"Content-Length: 5", b"Content-Length: 5", body=b"hello" + NEXT),
+    "CL list": request(POST, H, b"Content-Length: 5, 5", body=b"hello" + NEXT),
+    "CL plus": request(POST, H, b"Content-Length: +5", body=b"hello" + NEXT),
+    "CL minus": request(POST, H, b"Content-Length: -5", body=b"hello" + NEXT),
+    "CL hex": request(POST, H, b"Content-Length: 0x5", body=b"hello" + NEXT),
+    "CL empty": request(POST, H, b"Content-Length:", body=b"hello" + NEXT),
+    "CL huge": request(POST, H, b"Content-Length: 99999999999999999999", body=NEXT),
+    "TE xchunked": request(POST, H, b"Transfer-Encoding: xchunked", body=b"0\r\n\r\n" + NEXT),
+    "TE list": request(POST, H, b"Transfer-Encoding: gzip, chunked", body=b"0\r\n\r\n" + NEXT),
+    "TE twice": request(POST, H, b"Transfer-Encoding: chunked", b"Transfer-Encoding: chunked", body=b"0\r\n\r\n" + NEXT),
+    "TE in 1.0": request(b"POST /v1/completions HTTP/1.0", H, b"Transfer-Encoding: chunked", body=b"0\r\n\r\n" + NEXT),
+    "space before colon": request(POST, H, b"Content-Length : 5", body=b"hello" + NEXT),
+    "obs-fold": request(POST, H, b"X: a", b" Content-Length: 5", body=b"hello" + NEXT),
+    "bare LF": b"GET /health HTTP/1.1\nHost: localhost\n\n" + NEXT,
+    "LF in a header": request(b"GET /health HTTP/1.1", H, b"X: a\nContent-Length: 5", body=NEXT),
+    "bare CR": request(b"GET /health HTTP/1.1", H, b"X: a\rb", body=NEXT),
+    "NUL": request(b"GET /health HTTP/1.1", H, b"X: a\0b", body=NEXT),
+    "control character": request(b"GET /health HTTP/1.1", H, b"X: a\x01b", body=NEXT),
+    "no colon": request(b"GET /health HTTP/1.1", H, b"Content-Length 5", body=NEXT),
+    "empty name": request(b"GET /health HTTP/1.1", H, b": 5", body=NEXT),
+    "no host": request(b"GET /health HTTP/1.1", body=NEXT),
+    "two hosts": request(b"GET /health HTTP/1.1", H, H, body=NEXT),
+    "two spaces": request(b"GET  /health HTTP/1.1", H, body=NEXT),
+    "no version": request(b"GET /health", H, body=NEXT),
+    "bad version": request(b"GET /health HTTP/1.x", H, body=NEXT),
+    "relative target": request(b"GET health HTTP/1.1", H, body=NEXT),
+    "bad escape": request(b"GET /%zz HTTP/1.1", H, body=NEXT),
+    "escaped NUL": request(b"GET /%00 HTTP/1.1", H, body=NEXT),
+    "tab in target": request(b"GET /a\tb HTTP/1.1", H, body=NEXT),
+} | {f"chunk size {size!r}": request(POST, H, b"Transfer-Encoding: chunked", body=size + b"\r\nhello\r\n0\r\n\r\n" + NEXT)
+     for size in (b"-5", b"0x5", b"+5", b" 5", b"5 ", b"", b"5\n", b"g", b"FFFFFFFFF")}
+
+
+@pytest.mark.parametrize("name", SMUGGLING)
+def test_what_parsers_could_read_differently_is_refused(server, name):
+    out = server.raw(SMUGGLING[name])
+    assert status_of(out) == 400 and out.count(b"HTTP/1.1 ") == 1, out
+    assert error_of(out)["type"] == "invalid_request_error"
+
+
+def test_head_limits(server):
+    get = b"GET /health HTTP/1.1"
+    assert status_of(server.raw(request(b"GET /" + b"a" * 9000 + b" HTTP/1.1", H))) == 414
+    assert status_of(server.raw(request(get, H, b"X: " + b"a" * 9000))) == 431
+    assert status_of(server.raw(request(get, H, *[b"X: a"] * 120))) == 431
+    assert status_of(server.raw(request(get, H, *[b"X: " + b"a" * 1000] * 40))) == 431
+    assert status_of(server.raw(request(b"GET /health HTTP/2.0", H))) == 505
+    assert status_of(server.raw(request(POST, H, b"Connection: close"))) == 411
+    assert status_of(server.raw(b"\r\n\r\n" + request(get, H, b"Connection: close"))) == 200
+
+
+def test_absolute_form_and_escapes_are_one_target(server):
+    assert status_of(server.raw(request(b"GET http://localhost/health HTTP/1.1", H, b"Connection: close"))) == 200
+    assert status_of(server.raw(request(b"GET http://evil.example/health HTTP/1.1", H, b"Connection: close"))) == 403
+    assert status_of(server.raw(request(b"GET /v1/models/%73mollm2?x=1 HTTP/1.1", H, b"Connection: close"))) == 200
+
+
+def test_host_and_origin(server):
+    assert server.get("/health", {"Host": "evil.example"})[0] == 403
+    assert server.get("/health", {"Host": "localhost.evil.example"})[0] == 403
+    assert server.get("/health", {"Host": "[::1]:8000"})[0] == 200
+    assert server.post(TEXT, ASK, {"Origin": "https://evil.example"})[0] == 403
+    assert server.post(TEXT, ASK, {"Origin": "null"})[0] == 403
+    status, headers, _ = server.request("POST", TEXT, ASK, {"Origin": "http://localhost:3000"})
+    assert status == 200 and headers["access-control-allow-origin"] == "http://localhost:3000" and headers["vary"] == "Origin"
+
+
+def test_preflight(server):
+    ask = {"Origin": "http://127.0.0.1:3000", "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
+    status, headers, _ = server.request("OPTIONS", CHAT, headers=ask)
+    assert status == 204 and headers["access-control-allow-origin"] == ask["Origin"]
+    assert "POST" in headers["access-control-allow-methods"] and "Content-Type" in headers["access-control-allow-headers"]
+    assert server.request("OPTIONS", CHAT, headers=ask | {"Origin": "https://evil.example"})[0] == 403
+
+
+def test_content_type(server):
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
+        status, answer = server.post(TEXT, ASK, {"Content-Type": kind})
+        assert status == 415 and "application/json" in answer["error"]["message"]
+    assert server.post(TEXT, ASK, {"Content-Type": "application/json; charset=utf-8"})[0] == 200
+
+
+def test_api_key(make_server):
+    s = make_server("--api-key", "s3cret", "--kv-tokens", "4096")
+    routes = ["/v1/models", "/v1/models/smollm2", "/stats", "/nothing", "//stats", "/stats/", "/%73tats", "/v1/models/x%2fy", "/STATS"]
+    for path in routes:
+        for headers in ({}, {"Authorization": "Bearer s3cre"}, {"Authorization": "Bearer s3crets"}, {"Authorization": "Bearer "},
+                        {"x-api-key": "S3cret"}, {"Authorization": "Basic s3cret"}):
+            assert s.get(path, headers)[0] == 401, (path, headers)
+    status, headers, _ = s.request("POST", CHAT, b"x" * 1000)
+    assert status == 401 and headers["www-authenticate"] == "Bearer"
+    assert s.get("/health")[0] == 200
+    for headers in ({"Authorization": "Bearer s3cret"}, {"x-api-key": "s3cret"}):
+        assert s.get("/stats", headers)[0] == 200
+        assert s.post(TEXT, ASK, headers)[0] == 200
+    foreign = {"x-api-key": "s3cret", "Origin": "https://app.example"}
+    status, headers, _ = s.request("POST", TEXT, ASK, foreign)
+    assert status == 200 and "access-control-allow-origin" not in headers
+
+
+def test_slow_head_is_cut_and_others_go_on(server):
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as s:
+        s.sendall(b"GET /health HT")
+        start = time.monotonic()
+        assert server.get("/health")[0] == 200
+        assert status_of(s.recv(1000)) == 408
+        assert 5 < time.monotonic() - start < 18
+
+
+def test_sigterm_idle_and_busy(make_server):
+    idle, busy = make_server("--kv-tokens", "4096"), make_server("--kv-tokens", "4096", "--drain", "1")
+    start = time.monotonic()
+    assert idle.stop() == 0 and time.monotonic() - start < 5
+    ask = {"prompt": "Once upon a time", "max_tokens": 3000, "ignore_eos": True}
+    stream, whole = busy.open_request(TEXT, ask | {"stream": True}), busy.open_request(TEXT, ask)
+    busy.wait_until(lambda: busy.stats()["requests"]["decode"] == 2)
+    busy.process.send_signal(signal.SIGTERM)
+    time.sleep(0.3)
+    with contextlib.suppress(OSError):
+        assert busy.get("/health")[0] == 503
+    read = []
+    threads = [threading.Thread(target=lambda s=s: read.append(s.makefile("rb").read())) for s in (stream, whole)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(30)
+    assert busy.process.wait(30) == 0
+    streamed = next(r for r in read if b"text/event-stream" in r)
+    plain = next(r for r in read if b"text/event-stream" not in r)
+    assert b'data: {"error":' in streamed and status_of(plain) == 503
+
+
+def test_second_signal_ends_at_once(make_server):
+    s = make_server("--kv-tokens", "4096")
+    held = s.open_request(TEXT, {"prompt": "Once", "max_tokens": 3000, "ignore_eos": True})
+    s.wait_until(lambda: s.stats()["requests"]["decode"] == 1)
+    s.process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    assert s.process.poll() is None
+    s.process.send_signal(signal.SIGINT)
+    assert s.process.wait(5) != 0
+    held.close()
