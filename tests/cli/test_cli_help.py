@@ -98,3 +98,10 @@ def test_a_file_that_is_no_model_is_refused(radish, tmp_path):
         r = radish(*command, bad, stdin="x")
         assert r.returncode == 1, command
         assert "bad.gguf" in r.err and "GGUF" in r.err, r.err
+
+
+def test_a_folder_and_a_device_are_no_models(radish, tmp_path):
+    for path, wanted in ((tmp_path, "is a directory"), ("/dev/zero", "is a device")):
+        for command in (["inspect"], ["tokenize"], ["run"]):
+            r = radish(*command, path, stdin="x")
+            assert r.returncode == 1 and r.err.count(str(path)) == 1 and wanted in r.err

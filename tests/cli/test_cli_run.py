@@ -10,6 +10,8 @@ import time
 import urllib.error
 import urllib.request
 
+import pytest
+
 GREEDY = ["--temperature", "0"]
 
 
@@ -36,6 +38,19 @@ def test_a_seed_gives_the_same_text_and_another_one_another(radish, model):
     def text(seed):
         return radish("run", model, "Tell me a story.", "-n", 24, "--temperature", "1.5", "--seed", seed).out
     assert text(1) == text(1) != text(2)
+
+
+@pytest.mark.parametrize("args,wanted", [
+    (["--raw", ""], "prompt is empty"),
+    (["--ctx", "16", "word " * 40], "maximum context length is 16"),
+    (["--page-tokens", "3", "hi"], "power of two"),
+    (["--pre", "unheard-of", "hi"], "unheard-of"),
+    (["--kv-tokens", "16", "--ctx", "4096", "hi"], "KV budget"),
+])
+def test_what_the_library_refuses_is_said_and_exits_1(radish, model, args, wanted):
+    r = radish("run", model, *args)
+    assert r.returncode == 1 and r.err.startswith("radish: ") and wanted in r.err
+    assert r.out == ""
 
 
 def test_a_bad_template_file_is_an_error(radish, model, tmp_path):
@@ -102,6 +117,11 @@ def test_bench_measures_what_was_asked(radish, model):
     assert [b["n"] for b in d["batched"]] == [1, 3] and all(b["tok_s"] > 0 for b in d["batched"])
     assert d["prompt"] == 64 and d["gen"] == 8 and d["threads"] >= 1
     assert "prefill" in radish("bench", model, "--prompt", 16, "--gen", 4, "--reps", 1).out
+
+
+def test_bench_says_when_the_sequences_never_ran_at_once(radish, model):
+    r = radish("bench", model, "--prompt", 8, "--gen", 2, "--reps", 1, "--batch", 100)
+    assert r.returncode == 1 and "larger --gen" in r.err and r.out == ""
 
 
 def test_perplexity_is_llamacpps(radish, model, root):

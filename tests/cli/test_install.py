@@ -58,7 +58,7 @@ def test_the_example_runs_against_the_shared_and_the_static_library(root, prefix
 
 def test_the_examples_build_with_their_own_cmake_project(root, prefix, flags, tmp_path):
     env = {**os.environ, "PKG_CONFIG_PATH": flags("--variable=pcfiledir")[0]}
-    run("cmake", "-S", root / "examples", "-B", tmp_path, env=env)
+    run("cmake", "-G", "Ninja", "-S", root / "examples", "-B", tmp_path, env=env)
     run("cmake", "--build", tmp_path, env=env)
     r = subprocess.run([tmp_path / "chat"], capture_output=True, text=True)
     assert r.returncode == 2 and "usage:" in r.stderr
