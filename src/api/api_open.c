@@ -36,8 +36,6 @@ void rd_options_default(struct rd_options *o)
     memset(o, 0, sizeof(*o));
 }
 
-static void *json_alloc(size_t n) { return mem_alloc(1, n); }
-
 /* The family's format for a model without a template: by the architecture, or by the turn markers of its vocabulary. */
 static const char *family_template(const rd_engine *e)
 {
@@ -216,7 +214,7 @@ static rd_status open_file(const char *model, rd_engine **out, struct rd_error *
     rd_engine *e;
     rd_status st;
 
-    json_set_alloc_funcs(json_alloc, mem_free);
+    json_set_alloc_funcs(api_json_alloc, mem_free);
     if (!model) return error_set(err, RD_E_INVALID, "no model given");
     e = mem_zalloc(1, sizeof(*e));
     if (!e) return error_set(err, RD_E_NOMEM, "out of memory");
@@ -258,10 +256,11 @@ rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *
     rd_status st;
 
     *out = NULL;
+    if (err) *err = (struct rd_error){RD_OK, ""};
     if (max_running > 4096 || max_rows > 65536)
         return error_set(err, RD_E_INVALID, "max_running: at most 4096; max_chunk: at most 65536");
     st = open_file(o->model, &e, err);
-    if (st != RD_OK) return st;
+    if (st != RD_OK) goto fail;
     fill_names(e, o);
     st = fill_model_info(e, err);
     if (st != RD_OK) goto fail;
@@ -292,6 +291,7 @@ rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *
 
 fail:
     rd_close(e);
+    if (err && !err->text[0]) error_set(err, st, "cannot open the model: %s", rd_status_text(st));
     return st;
 }
 

@@ -102,7 +102,7 @@ static void prepare_and_submit(struct rd_request *r)
     atomic_fetch_sub_explicit(&r->engine->n_preparing, 1, memory_order_relaxed);
     if (st != RD_OK) {
         engine_give_place(r->engine->engine);
-        api_request_fail(r, st, err.text);
+        api_request_fail(r, st, err.text[0] ? err.text : rd_status_text(st));
         api_request_unref(r);
         return;
     }

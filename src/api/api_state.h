@@ -81,7 +81,9 @@ void api_fill_params(const rd_engine *engine, const struct rd_request_options *o
 void api_request_fail(struct rd_request *r, rd_status st, const char *message);
 void api_request_wake(void *request);
 void api_request_unref(struct rd_request *r);
-/* api_text.c: encode with BOS as the model wants, unless the text begins with it already (a template wrote it). */
+/* api_text.c. jansson's allocator: it tells parse_json, which jansson itself does not reliably do, that memory was out. */
+void *api_json_alloc(size_t n);
+/* Encode with BOS as the model wants, unless the text begins with it already (a template wrote it). */
 rd_status api_encode_chat(const rd_engine *engine, const char *text, size_t n, int32_t **ids, uint32_t *n_ids, struct rd_error *err);
 rd_status api_render(const rd_engine *engine, const char *messages, const char *tools, const char *kwargs, bool add_generation_prompt,
                      char **text, size_t *n, struct rd_error *err);

@@ -100,6 +100,7 @@ static void run_tasks(struct engine *e)
     while ((t = queue_try_pop(e->tasks))) {
         t->fn(e, t->arg);
         e->blocked = false;                                 /* a handle may have been given back */
+        engine_publish_stats(e);                            /* what the caller reads next includes what fn did */
         mutex_lock(&t->lock);
         t->done = true;
         cond_signal(&t->cond);
