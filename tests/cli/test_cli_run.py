@@ -109,6 +109,38 @@ def test_chat_takes_the_conversation_from_the_cache(radish, model):
     assert r.out.count("\n\n") >= 3
 
 
+def read_until(fd, wanted, seconds=60):
+    """What a terminal shows until it shows wanted."""
+    seen, end = "", time.monotonic() + seconds
+    while wanted not in seen:
+        assert time.monotonic() < end, seen
+        if select.select([fd], [], [], 0.2)[0]:
+            seen += os.read(fd, 65536).decode(errors="replace")
+    return seen
+
+
+def test_ctrl_c_in_a_chat_stops_the_answer_and_not_the_chat(radish, model):
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(radish.path, [radish.path, "chat", model, "-n", "0", "--ignore-eos", "--temperature", "0"])
+    try:
+        read_until(terminal, "> ")
+        os.write(terminal, b"Tell me a story.\n")
+        read_until(terminal, "The story")
+        os.write(terminal, b"\x03")
+        read_until(terminal, "\r\n> ")
+        os.write(terminal, b"\x03")                 # at the prompt: only the line goes
+        read_until(terminal, "> ")
+        os.write(terminal, b"/exit\n")
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        pid = 0
+    finally:
+        if pid:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        os.close(terminal)
+
+
 def test_bench_measures_what_was_asked(radish, model):
     r = radish("bench", model, "--prompt", 64, "--gen", 8, "--reps", 1, "--batch", "1,3", "--json")
     assert r.returncode == 0, r.err
