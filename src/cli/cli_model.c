@@ -85,12 +85,22 @@ bool cli_find_model(const char *model, char path[CLI_PATH_BYTES])
     return false;
 }
 
+void load_bar_end(struct load_bar *bar)
+{
+    if (bar->shown >= 0) fputs("\r\033[K", stderr);
+    bar->shown = -1;
+}
+
 static void show_bar(void *user, double fraction)
 {
     struct load_bar *bar = user;
     int percent = (int)(fraction * 100), cells = (int)(fraction * BAR_CELLS);
     char line[BAR_CELLS + 1];
 
+    if (percent >= 100) {
+        load_bar_end(bar);                                  /* what is logged next begins its own line */
+        return;
+    }
     if (percent == bar->shown) return;
     bar->shown = percent;
     for (int i = 0; i < BAR_CELLS; i++) line[i] = i < cells ? '#' : '.';
@@ -106,12 +116,6 @@ void load_bar_init(struct load_bar *bar, const char *model, struct rd_options *o
     if (!isatty(STDERR_FILENO)) return;
     o->progress = show_bar;
     o->progress_user = bar;
-}
-
-void load_bar_end(struct load_bar *bar)
-{
-    if (bar->shown >= 0) fputs("\r\033[K", stderr);
-    bar->shown = -1;
 }
 
 rd_engine *cli_open(struct rd_options *o, const char *model)
