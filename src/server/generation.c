@@ -347,6 +347,10 @@ static void on_tick(void *arg, uint64_t now)
 {
     struct generation *g = arg;
 
+    if (g->p.stream && !g->streaming) {                     /* a request that only waits its turn wakes nobody: look by ourselves */
+        generation_poll(g);
+        return;
+    }
     if (g->streaming && now > g->sent_ns && now - g->sent_ns > PING_NS && http_output_bytes(g->conn) == 0) {
         http_stream_write(g->conn, ": ping\n\n", 8);
         g->sent_ns = now;
