@@ -158,7 +158,7 @@ struct rd_event {
     uint32_t n_top;
     struct rd_logprob top[20];
     enum rd_finish finish;
-    const char *stop_string;        /* DONE by a stop string: which one; else NULL */
+    const char *stop_string;        /* DONE by a stop string: which one (valid until the request is released); else NULL */
     int32_t stop_token;             /* DONE by an end token: which one; else -1 */
     struct rd_usage usage;
     rd_status status;

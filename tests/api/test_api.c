@@ -20,7 +20,7 @@ static rd_engine *open_smollm2(void)
     return engine;
 }
 
-struct heard { char text[8192]; size_t n; uint32_t n_tokens; struct rd_usage usage; enum rd_finish finish; uint32_t cancel_after; const char *stop; };
+struct heard { char text[8192]; size_t n; uint32_t n_tokens; struct rd_usage usage; enum rd_finish finish; uint32_t cancel_after; char stop[16]; };
 
 static int hear(void *user, uint32_t index, const struct rd_event *ev)
 {
@@ -34,7 +34,7 @@ static int hear(void *user, uint32_t index, const struct rd_event *ev)
     if (ev->type == RD_EVENT_DONE) {
         h->usage = ev->usage;
         h->finish = ev->finish;
-        h->stop = ev->stop_string;
+        snprintf(h->stop, sizeof(h->stop), "%s", ev->stop_string ? ev->stop_string : "");
     }
     return h->cancel_after && h->n_tokens >= h->cancel_after;
 }
