@@ -206,7 +206,7 @@ static rd_status parse_paren(struct jparse *p, struct jnode **out)
 static rd_status parse_name(struct jparse *p, struct jnode **out)
 {
     const struct jtoken *t = jparse_next(p);
-    struct jstr *name;
+    struct jstr *name = NULL;
     rd_status st = make_str(p, t->s, t->n, &name);
 
     if (st != RD_OK) return st;
@@ -377,7 +377,7 @@ rd_status jparse_postfix(struct jparse *p, struct jnode **node)
 /* The name of a filter or test, which may have dots. */
 static rd_status parse_dotted(struct jparse *p, struct jstr **out)
 {
-    struct jstr *more;
+    struct jstr *more = NULL;
     rd_status st = jparse_expect_name(p, out);
 
     while (st == RD_OK && jparse_skip(p, T_DOT)) {

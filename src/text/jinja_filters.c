@@ -276,7 +276,7 @@ static rd_status f_float(struct jrun *r, struct jval in, struct jcall *c, struct
 static rd_status f_round(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
 {
     char text[400];
-    struct jstr *method;
+    struct jstr *method = NULL;
     int64_t precision;
     double scale, f;
     rd_status st = jarg_int(r, c->v[0], "round", 0, &precision);
@@ -357,7 +357,7 @@ static rd_status f_wordcount(struct jrun *r, struct jval in, struct jcall *c, st
 /* truncate(length, killwords, end, leeway) */
 static rd_status f_truncate(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
 {
-    struct jstr *s, *end;
+    struct jstr *s, *end = NULL;
     struct jval cut, tail = {.kind = J_STR};
     int64_t length, leeway;
     size_t n;

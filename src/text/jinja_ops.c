@@ -232,7 +232,7 @@ static rd_status slice_str(struct jrun *r, struct jstr *s, int64_t from, int64_t
 rd_status jinja_slice(struct jrun *r, struct jval v, struct jval start, struct jval stop, struct jval step_value,
                       struct jval *out)
 {
-    int64_t from, to, step, n_items;
+    int64_t from = 0, to = 0, step = 1, n_items;
     size_t n, count;
     rd_status st;
 
