@@ -163,9 +163,12 @@ def test_preflight(server):
 
 
 def test_content_type(server):
-    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
-        status, answer = server.post(TEXT, ASK, {"Content-Type": kind})
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    for headers in ({"Content-Type": "text/plain"}, {"Content-Type": "multipart/form-data"}, form | {"Origin": "http://127.0.0.1:3000"},
+                    form | {"Sec-Fetch-Site": "cross-site"}):
+        status, answer = server.post(TEXT, ASK, headers)
         assert status == 415 and "application/json" in answer["error"]["message"]
+    assert server.post(TEXT, ASK, form)[0] == 200           # curl -d without -H
     assert server.post(TEXT, ASK, {"Content-Type": "application/json; charset=utf-8"})[0] == 200
 
 
