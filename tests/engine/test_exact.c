@@ -5,6 +5,7 @@
  * RADISH_LONG=1, at 12 of them otherwise. Sanitized builds take a glance only: a short prompt on smollm2 at a few split points,
  * with one other choice of threads and pages (RADISH_LONG=1: all of them, still with a short prompt).
  */
+#include "base/checked.h"
 #include "base/mem.h"
 #include "base/random.h"
 #include "engine/engine_state.h"
@@ -144,7 +145,7 @@ static void check_splits(struct rig *g, const int32_t *tokens, const float *cold
     random_init(&r, test_seed());
     radix_clear(g->e->cache.tree, NULL);
     CHECK(run(g, tokens, N_PROMPT, true, logits, NULL));
-    for (uint32_t k = N_PROMPT - 1; k > 0; k = all ? k - 1 : k - (k < 25 ? k : 1 + (uint32_t)random_below(&r, 48))) {
+    for (uint32_t k = N_PROMPT - 1; k > 0; k -= all ? 1 : u32_min(k, 1 + (uint32_t)random_below(&r, 48))) {
         uint32_t n_cached = 0;
 
         CHECK(keep_first(g, tokens, k));
