@@ -1,14 +1,14 @@
 /* radish/radish.h - radish as a library: load a model, ask it, look at it, close it. C17, usable from C++.
  *
- * An rd_engine is a loaded model with its KV cache (a radix tree over pages), its tokenizer, its chat template and its engine
- * thread. Any number of threads submit requests; requests run together in one batch, share every common prefix, and join and
- * leave at any step. The text of a request depends on its tokens, parameters and seed alone (never on the cache or the batch).
+ * An rd_engine is a loaded model with its KV cache (a radix tree over pages), its tokenizer, its chat template and its
+ * engine thread. Any number of threads submit requests; requests run together in one batch, share every common prefix,
+ * and join and leave at any step. The text of a request depends on its tokens, parameters and seed alone (never on the
+ * cache or the batch).
  *
  *     struct rd_options o;            rd_options_default(&o);  o.model = "model.gguf";
  *     rd_engine *engine;              rd_open(&o, &engine, &err);
- *     struct rd_request_options q;    rd_request_options_default(&q);  q.messages_json = "[{\"role\":\"user\",\"content\":\"Hi\"}]";
- *     rd_generate(engine, &q, on_event, user, &err);
- *     rd_close(engine);
+ *     struct rd_request_options q;    rd_request_options_default(&q);  q.messages_json =
+ * "[{\"role\":\"user\",\"content\":\"Hi\"}]"; rd_generate(engine, &q, on_event, user, &err); rd_close(engine);
  *
  * Strings are UTF-8. Times are milliseconds unless named otherwise, sizes bytes, lengths tokens.
  * Thread  any thread unless stated. One rd_request is polled by one thread at a time.
@@ -41,7 +41,7 @@ struct rd_options {
     const char *model;              /* a GGUF file */
     const char *model_id;           /* the name clients use; NULL: the file's name without .gguf */
     uint32_t n_threads;             /* CPU threads for computing; 0 = all cores of this process */
-    uint32_t n_ctx;                 /* longest sequence in tokens; 0 = the model's own, at most what the KV budget holds */
+    uint32_t n_ctx; /* longest sequence in tokens; 0 = the model's own, at most what the KV budget holds */
     uint64_t kv_bytes;              /* KV budget; 0 = 20 % of memory within 256 MiB .. 8 GiB */
     uint64_t kv_tokens;             /* KV budget in tokens instead; 0 = use kv_bytes */
     uint32_t page_tokens;           /* a power of two; 0 = 16 */
@@ -60,7 +60,8 @@ struct rd_options {
 RD_API void rd_options_default(struct rd_options *o);
 /* Loads, checks, starts the engine thread. On failure *out is NULL and nothing is left behind. */
 RD_API rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *err);
-/* Cancels what runs, joins every thread, frees everything. Requests and rd_kv handles must be released before. NULL is fine. */
+/* Cancels what runs, joins every thread, frees everything. Requests and rd_kv handles must be released before. NULL is
+ * fine. */
 RD_API void rd_close(rd_engine *engine);
 
 struct rd_info {
@@ -74,26 +75,29 @@ struct rd_info {
 };
 RD_API void rd_get_info(const rd_engine *engine, struct rd_info *out);
 
-/* `radish inspect`: metadata, tensors, sizes, memory need, chat template of a GGUF file; *text is the caller's (rd_free). */
+/* `radish inspect`: metadata, tensors, sizes, memory need, chat template of a GGUF file; *text is the caller's
+ * (rd_free). */
 RD_API rd_status rd_inspect(const char *path, bool json, char **text, struct rd_error *err);
 
 /* ---- text ---- */
 
 /* add_special: BOS and EOS as the model wants; parse_special: special tokens written in the text become those tokens.
  * *tokens is the caller's (rd_free). */
-RD_API rd_status rd_tokenize(const rd_engine *engine, const char *text, size_t n_bytes, bool add_special, bool parse_special,
-                             int32_t **tokens, uint32_t *n_tokens, struct rd_error *err);
-/* Valid UTF-8 (invalid bytes become U+FFFD), terminated; the caller's (rd_free). RD_E_INVALID for an id outside the vocabulary. */
-RD_API rd_status rd_detokenize(const rd_engine *engine, const int32_t *tokens, uint32_t n_tokens, bool special, char **text,
-                               size_t *n_bytes, struct rd_error *err);
+RD_API rd_status rd_tokenize(const rd_engine *engine, const char *text, size_t n_bytes, bool add_special,
+                             bool parse_special, int32_t **tokens, uint32_t *n_tokens, struct rd_error *err);
+/* Valid UTF-8 (invalid bytes become U+FFFD), terminated; the caller's (rd_free). RD_E_INVALID for an id outside the
+ * vocabulary. */
+RD_API rd_status rd_detokenize(const rd_engine *engine, const int32_t *tokens, uint32_t n_tokens, bool special,
+                               char **text, size_t *n_bytes, struct rd_error *err);
 /* The bytes of one token (may be part of a UTF-8 sequence; a view that lives as long as the engine). */
 RD_API const char *rd_token_bytes(const rd_engine *engine, int32_t token, size_t *n_bytes);
-/* A tokenizer without weights: for `radish tokenize`. Only rd_tokenize, rd_detokenize, rd_token_bytes, rd_apply_template, rd_get_info and
- * rd_close work on it. */
+/* A tokenizer without weights: for `radish tokenize`. Only rd_tokenize, rd_detokenize, rd_token_bytes,
+ * rd_apply_template, rd_get_info and rd_close work on it. */
 RD_API rd_status rd_open_tokenizer(const char *model, const char *pre, rd_engine **out, struct rd_error *err);
 /* messages_json: an array as OpenAI's; tools_json, kwargs_json may be NULL. *prompt is the caller's (rd_free). */
-RD_API rd_status rd_apply_template(const rd_engine *engine, const char *messages_json, const char *tools_json, const char *kwargs_json,
-                                   bool add_generation_prompt, char **prompt, size_t *n_bytes, struct rd_error *err);
+RD_API rd_status rd_apply_template(const rd_engine *engine, const char *messages_json, const char *tools_json,
+                                   const char *kwargs_json, bool add_generation_prompt, char **prompt, size_t *n_bytes,
+                                   struct rd_error *err);
 
 /* ---- requests ---- */
 
@@ -125,7 +129,7 @@ struct rd_request_options {
     bool cache_prompt;              /* default true; false: neither matches nor stores */
     bool logprobs;                  /* of every output token */
     uint32_t n_top_logprobs;        /* 0 .. 20 */
-    bool prompt_logprobs;           /* of every prompt token but the first (computes the whole prompt: implies no cache) */
+    bool prompt_logprobs; /* of every prompt token but the first (computes the whole prompt: implies no cache) */
     const char *fairness_key;       /* requests queue round robin between keys; NULL: one common key */
 };
 RD_API void rd_request_options_default(struct rd_request_options *o);
@@ -158,18 +162,19 @@ struct rd_event {
     uint32_t n_top;
     struct rd_logprob top[20];
     enum rd_finish finish;
-    const char *stop_string;        /* DONE by a stop string: which one (valid until the request is released); else NULL */
+    const char *stop_string; /* DONE by a stop string: which one (valid until the request is released); else NULL */
     int32_t stop_token;             /* DONE by an end token: which one; else -1 */
     struct rd_usage usage;
     rd_status status;
     const char *message;            /* ERROR: a fixed text, safe to show to the client */
 };
 
-/* Asynchronous. wake(wake_user) is called (from radish's threads; must be quick, must not call back) whenever rd_request_next may have something new.
- * o is copied. RD_E_FULL: the queue is full (HTTP 429). RD_E_CLOSED. RD_E_INVALID names the parameter. Errors of template, length and tokens
- * come as an RD_EVENT_ERROR, because they are found by another thread. */
-RD_API rd_status rd_submit(rd_engine *engine, const struct rd_request_options *o, void (*wake)(void *user), void *wake_user,
-                           rd_request **out, struct rd_error *err);
+/* Asynchronous. wake(wake_user) is called (from radish's threads; must be quick, must not call back) whenever
+ * rd_request_next may have something new. o is copied. RD_E_FULL: the queue is full (HTTP 429). RD_E_CLOSED.
+ * RD_E_INVALID names the parameter. Errors of template, length and tokens come as an RD_EVENT_ERROR, because they are
+ * found by another thread. */
+RD_API rd_status rd_submit(rd_engine *engine, const struct rd_request_options *o, void (*wake)(void *user),
+                           void *wake_user, rd_request **out, struct rd_error *err);
 /* RD_OK: *ev is the next event. RD_E_AGAIN: nothing now. After DONE or ERROR: RD_E_CLOSED. Never blocks. */
 RD_API rd_status rd_request_next(rd_request *request, struct rd_event *ev);
 /* The same, but waits up to timeout_ms for an event. */
@@ -180,24 +185,26 @@ RD_API void rd_request_cancel(rd_request *request);
 RD_API void rd_request_release(rd_request *request);
 /* The prompt's tokens, known after STARTED; a view that lives as long as the request. */
 RD_API const int32_t *rd_request_prompt(const rd_request *request, uint32_t *n);
-/* prompt_logprobs: entry i belongs to prompt token i (entry 0 has no value: n_top 0, logprob 0); complete at the first TOKEN or DONE event.
- * top: n_top_logprobs entries per token, row-major. */
-RD_API const struct rd_logprob *rd_request_prompt_logprobs(const rd_request *request, const struct rd_logprob **top, uint32_t *n);
+/* prompt_logprobs: entry i belongs to prompt token i (entry 0 has no value: n_top 0, logprob 0); complete at the first
+ * TOKEN or DONE event. top: n_top_logprobs entries per token, row-major. */
+RD_API const struct rd_logprob *rd_request_prompt_logprobs(const rd_request *request, const struct rd_logprob **top,
+                                                           uint32_t *n);
 
-/* Blocking: every event goes to on_event (NULL: none) until the request has ended; a non-zero return cancels it. The status is the
- * request's: RD_OK for stop and length, RD_E_CANCELLED, or the error. */
+/* Blocking: every event goes to on_event (NULL: none) until the request has ended; a non-zero return cancels it. The
+ * status is the request's: RD_OK for stop and length, RD_E_CANCELLED, or the error. */
 typedef int (*rd_event_fn)(void *user, uint32_t index, const struct rd_event *ev);
-RD_API rd_status rd_generate(rd_engine *engine, const struct rd_request_options *o, rd_event_fn on_event, void *user, struct rd_error *err);
+RD_API rd_status rd_generate(rd_engine *engine, const struct rd_request_options *o, rd_event_fn on_event, void *user,
+                             struct rd_error *err);
 /* n requests at once, run as one batch; index tells which. The first error is returned, the others run on. */
-RD_API rd_status rd_generate_batch(rd_engine *engine, const struct rd_request_options *o, uint32_t n, rd_event_fn on_event, void *user,
-                                   struct rd_error *err);
+RD_API rd_status rd_generate_batch(rd_engine *engine, const struct rd_request_options *o, uint32_t n,
+                                   rd_event_fn on_event, void *user, struct rd_error *err);
 
 /* ---- low level: tokens in, logits out, cache handles ---- */
 
-/* Computes tokens[0..n) after base (NULL: the empty sequence). logits [n_vocab] of the last token, or NULL. *out (NULL: not wanted) is a handle on
- * base + tokens: its pages stay until rd_kv_free. Blocking. n >= 1. */
-RD_API rd_status rd_forward(rd_engine *engine, const rd_kv *base, const int32_t *tokens, uint32_t n, float *logits, rd_kv **out,
-                            struct rd_error *err);
+/* Computes tokens[0..n) after base (NULL: the empty sequence). logits [n_vocab] of the last token, or NULL. *out (NULL:
+ * not wanted) is a handle on base + tokens: its pages stay until rd_kv_free. Blocking. n >= 1. */
+RD_API rd_status rd_forward(rd_engine *engine, const rd_kv *base, const int32_t *tokens, uint32_t n, float *logits,
+                            rd_kv **out, struct rd_error *err);
 /* The first keep tokens of base, without copying tensors. keep <= length. */
 RD_API rd_status rd_kv_slice(const rd_kv *base, uint32_t keep, rd_kv **out, struct rd_error *err);
 RD_API uint32_t rd_kv_length(const rd_kv *kv);
@@ -208,7 +215,8 @@ RD_API rd_status rd_classify(rd_engine *engine, const int32_t *tokens, uint32_t 
 /* Log probability of every token given those before it: logprobs[0] = 0. n <= n_ctx. Not cached. Blocking. */
 RD_API rd_status rd_score(rd_engine *engine, const int32_t *tokens, uint32_t n, float *logprobs, struct rd_error *err);
 /* The same as rd_forward without cache: computes everything. For tests of exactness. */
-RD_API rd_status rd_forward_cold(rd_engine *engine, const int32_t *tokens, uint32_t n, float *logits, struct rd_error *err);
+RD_API rd_status rd_forward_cold(rd_engine *engine, const int32_t *tokens, uint32_t n, float *logits,
+                                 struct rd_error *err);
 
 /* ---- what is going on ---- */
 
@@ -222,7 +230,8 @@ struct rd_stats {
     uint64_t prompt_tokens_computed, prompt_tokens_cached, prompt_tokens_joined, tokens_generated, tokens_recomputed;
     uint64_t matches[RD_N_MATCH_KINDS];
     /* pages: total = free + ready + locked + pending + quarantined */
-    uint64_t pages_total, pages_free, pages_ready, pages_locked, pages_pending, pages_quarantined, pages_evicted, page_tokens;
+    uint64_t pages_total, pages_free, pages_ready, pages_locked, pages_pending, pages_quarantined, pages_evicted,
+        page_tokens;
     uint64_t tree_nodes, tree_keys, tree_bytes, tree_insert_failed, rows_copied;
     uint64_t n_steps, step_rows, device_errors, accounting_errors;
     double step_ms_last, prefill_tok_s, decode_tok_s;       /* of the latest steps, smoothed */
@@ -237,7 +246,8 @@ RD_API uint64_t rd_cache_clear(rd_engine *engine);
 /* ---- log ---- */
 enum rd_log_level { RD_LOG_ERROR, RD_LOG_WARN, RD_LOG_INFO, RD_LOG_DEBUG };
 /* Where log lines go (NULL: stderr) and from which level on; process wide. */
-RD_API void rd_set_log(enum rd_log_level level, void (*fn)(void *user, enum rd_log_level level, const char *line), void *user);
+RD_API void rd_set_log(enum rd_log_level level, void (*fn)(void *user, enum rd_log_level level, const char *line),
+                       void *user);
 
 #ifdef __cplusplus
 }

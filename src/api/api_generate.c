@@ -28,7 +28,8 @@ static rd_status follow(rd_request *r, uint32_t index, rd_event_fn on_event, voi
     }
 }
 
-rd_status rd_generate(rd_engine *engine, const struct rd_request_options *o, rd_event_fn on_event, void *user, struct rd_error *err)
+rd_status rd_generate(rd_engine *engine, const struct rd_request_options *o, rd_event_fn on_event, void *user,
+                      struct rd_error *err)
 {
     rd_request *r = NULL;
     rd_status st = rd_submit(engine, o, NULL, NULL, &r, err);
@@ -61,8 +62,8 @@ static bool drain(rd_request *r, uint32_t i, rd_event_fn on_event, void *user, r
     return next != RD_E_AGAIN;
 }
 
-rd_status rd_generate_batch(rd_engine *engine, const struct rd_request_options *o, uint32_t n, rd_event_fn on_event, void *user,
-                            struct rd_error *err)
+rd_status rd_generate_batch(rd_engine *engine, const struct rd_request_options *o, uint32_t n, rd_event_fn on_event,
+                            void *user, struct rd_error *err)
 {
     rd_request **requests = mem_zalloc(n, sizeof(rd_request *));
     struct wake *bell = NULL;
@@ -75,7 +76,8 @@ rd_status rd_generate_batch(rd_engine *engine, const struct rd_request_options *
     }
     while (n_ended < n) {
         while (n_submitted < n) {                           /* a full queue takes the rest as it empties */
-            rd_status sub = rd_submit(engine, &o[n_submitted], ring, bell, &requests[n_submitted], st == RD_OK ? err : NULL);
+            rd_status sub =
+                rd_submit(engine, &o[n_submitted], ring, bell, &requests[n_submitted], st == RD_OK ? err : NULL);
 
             if (sub == RD_E_FULL && n_submitted > n_ended) break;
             n_submitted++;
@@ -99,7 +101,8 @@ rd_status rd_generate_batch(rd_engine *engine, const struct rd_request_options *
 /* A request that has no text: made here, waited for here. */
 struct raw_job { struct request_params p; struct request *request; struct wake *bell; };
 
-static rd_status raw_run(rd_engine *engine, struct raw_job *job, const int32_t *tokens, uint32_t n, struct rd_error *err)
+static rd_status raw_run(rd_engine *engine, struct raw_job *job, const int32_t *tokens, uint32_t n,
+                         struct rd_error *err)
 {
     uint32_t n_max = engine->engine ? engine_max_prompt(engine->engine) + 1 : 0;
     rd_status st;
@@ -109,7 +112,8 @@ static rd_status raw_run(rd_engine *engine, struct raw_job *job, const int32_t *
     if (n > n_max) return error_set(err, RD_E_CONTEXT, "%u tokens, at most %u fit into the context", n, n_max);
     for (uint32_t i = 0; i < n; i++)
         if (tokens[i] < 0 || (uint32_t)tokens[i] >= engine->info.n_vocab)
-            return error_set(err, RD_E_INVALID, "token %d is not in the vocabulary of %u", tokens[i], engine->info.n_vocab);
+            return error_set(err, RD_E_INVALID, "token %d is not in the vocabulary of %u", tokens[i],
+                             engine->info.n_vocab);
     if ((st = wake_create(&job->bell)) != RD_OK) return error_set(err, st, "out of memory");
     job->p.max_tokens = 0;
     job->p.max_keys = engine->info.n_ctx;
@@ -124,8 +128,10 @@ static rd_status raw_run(rd_engine *engine, struct raw_job *job, const int32_t *
         engine_give_place(engine->engine);
         return error_set(err, st, "%s", rd_status_text(st));
     }
-    while (!atomic_load_explicit(&job->request->ended, memory_order_acquire)) wake_wait(job->bell, (uint64_t)WAIT_MS * 1000000);
-    if (job->request->status != RD_OK) return error_set(err, job->request->status, "%s", rd_status_text(job->request->status));
+    while (!atomic_load_explicit(&job->request->ended, memory_order_acquire))
+        wake_wait(job->bell, (uint64_t)WAIT_MS * 1000000);
+    if (job->request->status != RD_OK)
+        return error_set(err, job->request->status, "%s", rd_status_text(job->request->status));
     return RD_OK;
 }
 
@@ -182,10 +188,12 @@ static void hold_on_engine(struct engine *e, void *arg)
         c->kv->node = NULL;
         return;
     }
-    c->kv->node = kv_hold(engine_cache(e), engine_root(e), (const kv_key *)c->kv->tokens, c->kv->n, clock_now_ns(clock_system()), &c->n_held);
+    c->kv->node = kv_hold(engine_cache(e), engine_root(e), (const kv_key *)c->kv->tokens, c->kv->n,
+                          clock_now_ns(clock_system()), &c->n_held);
 }
 
-static struct rd_kv *kv_new(rd_engine *engine, const int32_t *first, uint32_t n_first, const int32_t *second, uint32_t n_second)
+static struct rd_kv *kv_new(rd_engine *engine, const int32_t *first, uint32_t n_first, const int32_t *second,
+                            uint32_t n_second)
 {
     struct rd_kv *kv = mem_zalloc(1, sizeof(*kv));
 
@@ -202,7 +210,8 @@ static struct rd_kv *kv_new(rd_engine *engine, const int32_t *first, uint32_t n_
     return kv;
 }
 
-rd_status rd_forward(rd_engine *engine, const rd_kv *base, const int32_t *tokens, uint32_t n, float *logits, rd_kv **out, struct rd_error *err)
+rd_status rd_forward(rd_engine *engine, const rd_kv *base, const int32_t *tokens, uint32_t n, float *logits,
+                     rd_kv **out, struct rd_error *err)
 {
     struct raw_job job = {.p = {.cached = true, .hold = out != NULL, .logits_out = logits}};
     struct rd_kv *kv;
@@ -231,7 +240,8 @@ rd_status rd_kv_slice(const rd_kv *base, uint32_t keep, rd_kv **out, struct rd_e
     rd_status st;
 
     *out = NULL;
-    if (!base || keep > base->n) return error_set(err, RD_E_INVALID, "cannot keep %u of %u tokens", keep, base ? base->n : 0);
+    if (!base || keep > base->n)
+        return error_set(err, RD_E_INVALID, "cannot keep %u of %u tokens", keep, base ? base->n : 0);
     call.kv = kv_new(base->engine, base->tokens, keep, NULL, 0);
     if (!call.kv) return error_set(err, RD_E_NOMEM, "out of memory for a cache handle");
     st = engine_call(base->engine->engine, hold_on_engine, &call);

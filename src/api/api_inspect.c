@@ -28,7 +28,8 @@ static void put_needs_text(const struct gguf *g, struct buf *out)
     buf_printf(out, "  KV per token (f16)   %10.1f KiB\n", (double)kv_page_bytes(&layout) / 16 / 1024);
     for (int i = 0; i < INSPECT_CONTEXTS; i++) {
         if (contexts[i] > c.n_ctx_train) break;
-        buf_printf(out, "  KV of %6u tokens   %10.1f MiB\n", contexts[i], (double)kv_page_bytes(&layout) / 16 * contexts[i] / (1 << 20));
+        buf_printf(out, "  KV of %6u tokens   %10.1f MiB\n", contexts[i],
+                   (double)kv_page_bytes(&layout) / 16 * contexts[i] / (1 << 20));
     }
 }
 
@@ -46,8 +47,8 @@ static void put_needs_json(const struct gguf *g, struct buf *out)
         buf_puts(out, "\"}");
     } else {
         layout = (struct kv_layout){c.n_layers, c.n_kv_heads, c.head_dim, 16, DTYPE_F16};
-        buf_printf(out, "{\"architecture\": \"%s\", \"context_length\": %u, \"kv_bytes_per_token_f16\": %llu}", c.arch, c.n_ctx_train,
-                   (unsigned long long)kv_page_bytes(&layout) / 16);
+        buf_printf(out, "{\"architecture\": \"%s\", \"context_length\": %u, \"kv_bytes_per_token_f16\": %llu}", c.arch,
+                   c.n_ctx_train, (unsigned long long)kv_page_bytes(&layout) / 16);
     }
     buf_puts(out, ", \"chat_template\": ");
     if (vocab_chat_template(g, &source) == RD_OK && source.n > 0) {

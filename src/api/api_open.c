@@ -25,7 +25,9 @@
 #define DEFAULT_STEP_MS 100u
 #define DEFAULT_TTL_S 1800u
 #define PREP_QUEUE 4096u
-#define LOGITS_BYTES (24ull << 20)        /* rows of logits at once: big vocabularies get fewer, their sequences take turns */
+#define LOGITS_BYTES                                                                                                   \
+    (24ull << 20) /* rows of logits at once: big vocabularies get fewer, their sequences take turns                    \
+                   */
 #define LOGITS_MIN_ROWS 8u
 
 const char *rd_version(void) { return RADISH_VERSION; }
@@ -41,7 +43,8 @@ static const char *family_template(const rd_engine *e)
 {
     if (strncmp(e->info.arch, "gemma", 5) == 0) return "gemma";
     if (tokenizer_find(e->tokenizer, "<|start_header_id|>", 19) != TOKEN_NONE) return "llama3";
-    if (tokenizer_find(e->tokenizer, "<|im_start|>", 12) != TOKEN_NONE || strncmp(e->info.arch, "qwen", 4) == 0) return "chatml";
+    if (tokenizer_find(e->tokenizer, "<|im_start|>", 12) != TOKEN_NONE || strncmp(e->info.arch, "qwen", 4) == 0)
+        return "chatml";
     return "llama2";
 }
 
@@ -67,7 +70,8 @@ static rd_status load_template(rd_engine *e, const char *file, struct rd_error *
     if (!e->info.has_chat_template) return chat_template_builtin(family_template(e), bos, eos, &e->chat, err);
     st = chat_template_create(source.s, source.n, bos, eos, &e->chat, err);
     if (st == RD_OK || st == RD_E_NOMEM) return st;
-    log_warn("the model's chat template is not usable (%s); its family's format takes its place", err ? err->text : rd_status_text(st));
+    log_warn("the model's chat template is not usable (%s); its family's format takes its place",
+             err ? err->text : rd_status_text(st));
     return chat_template_builtin(family_template(e), bos, eos, &e->chat, err);
 }
 
@@ -95,7 +99,10 @@ static void fill_names(rd_engine *e, const struct rd_options *o)
 
 static rd_status parse_kv_type(const char *name, enum dtype *out, struct rd_error *err)
 {
-    static const struct { const char *name; enum dtype t; } known[] = {{"f16", DTYPE_F16}, {"bf16", DTYPE_BF16}, {"f32", DTYPE_F32}};
+    static const struct {
+        const char *name;
+        enum dtype t;
+    } known[] = {{"f16", DTYPE_F16}, {"bf16", DTYPE_BF16}, {"f32", DTYPE_F32}};
 
     *out = DTYPE_F16;
     if (!name) return RD_OK;
@@ -109,7 +116,8 @@ static rd_status parse_kv_type(const char *name, enum dtype *out, struct rd_erro
 }
 
 /* Pages for the budget; at least one page more than one token needs. */
-static rd_status size_cache(rd_engine *e, const struct rd_options *o, struct kv_layout *layout, uint32_t *n_pages, struct rd_error *err)
+static rd_status size_cache(rd_engine *e, const struct rd_options *o, struct kv_layout *layout, uint32_t *n_pages,
+                            struct rd_error *err)
 {
     const struct model_config *c = model_config(e->model);
     uint64_t bytes = o->kv_bytes, page_bytes, n;
@@ -125,8 +133,9 @@ static rd_status size_cache(rd_engine *e, const struct rd_options *o, struct kv_
     page_bytes = kv_page_bytes(layout);
     if (bytes == 0) bytes = u64_min(KV_MAX_BYTES, u64_max(KV_MIN_BYTES, sysinfo_memory() / 5));
     n = o->kv_tokens ? (o->kv_tokens - 1) / layout->page_tokens + 1 : bytes / page_bytes;
-    if (n < 2) return error_set(err, RD_E_INVALID, "KV budget of %llu bytes: one page needs %llu, at least 2 pages are wanted",
-                                (unsigned long long)bytes, (unsigned long long)page_bytes);
+    if (n < 2)
+        return error_set(err, RD_E_INVALID, "KV budget of %llu bytes: one page needs %llu, at least 2 pages are wanted",
+                         (unsigned long long)bytes, (unsigned long long)page_bytes);
     *n_pages = (uint32_t)u64_min(u64_min(n, UINT32_MAX - 1), INT64_MAX / page_bytes);
     e->info.page_tokens = layout->page_tokens;
     e->info.kv_bytes = *n_pages * page_bytes;
@@ -137,7 +146,8 @@ static rd_status size_cache(rd_engine *e, const struct rd_options *o, struct kv_
 
 static uint32_t or_default(uint32_t v, uint32_t d) { return v ? v : d; }
 
-static rd_status make_engine(rd_engine *e, const struct rd_options *o, uint32_t max_rows, uint32_t max_logits, struct rd_error *err)
+static rd_status make_engine(rd_engine *e, const struct rd_options *o, uint32_t max_rows, uint32_t max_logits,
+                             struct rd_error *err)
 {
     struct kv_layout layout = {0};
     char name[512];
@@ -147,22 +157,32 @@ static rd_status make_engine(rd_engine *e, const struct rd_options *o, uint32_t 
 
     if (st != RD_OK) return st;
     st = model_executor_init(&e->executor, e->ops, e->backend, e->model, &layout, n_pages);
-    if (st != RD_OK) return error_set(err, st, "cannot reserve %llu MiB for the KV cache", (unsigned long long)(e->info.kv_bytes >> 20));
-    snprintf(name, sizeof(name), "%s|%s|%llu|%s", e->info.arch, e->info.name, (unsigned long long)e->info.file_bytes, dtype_name(layout.dtype));
+    if (st != RD_OK)
+        return error_set(err, st, "cannot reserve %llu MiB for the KV cache",
+                         (unsigned long long)(e->info.kv_bytes >> 20));
+    snprintf(name, sizeof(name), "%s|%s|%llu|%s", e->info.arch, e->info.name, (unsigned long long)e->info.file_bytes,
+             dtype_name(layout.dtype));
     e->info.n_ctx = o->n_ctx ? u32_min(o->n_ctx, LIMIT_CONTEXT) : e->info.n_ctx_train;
     e->info.n_ctx = (uint32_t)u64_min(e->info.n_ctx, e->info.kv_tokens);
-    eo = (struct engine_options){.executor = model_executor_view(&e->executor, max_rows, max_logits), .clock = clock_system(),
-                                 .n_pages = n_pages, .page_tokens = layout.page_tokens, .n_ctx = e->info.n_ctx,
-                                 .max_running = or_default(o->max_running, DEFAULT_RUNNING), .max_queue = or_default(o->max_queue, DEFAULT_QUEUE),
+    eo = (struct engine_options){.executor = model_executor_view(&e->executor, max_rows, max_logits),
+                                 .clock = clock_system(),
+                                 .n_pages = n_pages,
+                                 .page_tokens = layout.page_tokens,
+                                 .n_ctx = e->info.n_ctx,
+                                 .max_running = or_default(o->max_running, DEFAULT_RUNNING),
+                                 .max_queue = or_default(o->max_queue, DEFAULT_QUEUE),
                                  .max_chunk = or_default(o->max_chunk, DEFAULT_CHUNK),
                                  .step_target_ns = (uint64_t)or_default(o->step_target_ms, DEFAULT_STEP_MS) * 1000000,
-                                 .ttl_ns = (uint64_t)or_default(o->cache_ttl_s, DEFAULT_TTL_S) * 1000000000, .kv_bytes = e->info.kv_bytes,
-                                 .namespace_name = name, .namespace_bytes = strlen(name)};
+                                 .ttl_ns = (uint64_t)or_default(o->cache_ttl_s, DEFAULT_TTL_S) * 1000000000,
+                                 .kv_bytes = e->info.kv_bytes,
+                                 .namespace_name = name,
+                                 .namespace_bytes = strlen(name)};
     st = engine_create(&eo, &e->engine);
     return st == RD_OK ? st : error_set(err, st, "cannot create the engine: %s", rd_status_text(st));
 }
 
-static rd_status load_weights(rd_engine *e, const struct rd_options *o, uint32_t max_rows, uint32_t max_logits, struct rd_error *err)
+static rd_status load_weights(rd_engine *e, const struct rd_options *o, uint32_t max_rows, uint32_t max_logits,
+                              struct rd_error *err)
 {
     struct backend_options bo = {o->n_threads, o->isa};
     struct model_progress progress = {o->progress, o->progress_user};
@@ -235,7 +255,8 @@ static rd_status start_threads(rd_engine *e, struct rd_error *err)
     rd_status st = queue_create(PREP_QUEUE, &e->prep);
 
     if (st == RD_OK) st = engine_start(e->engine);
-    for (uint32_t i = 0; st == RD_OK && i < API_N_PREP; i++) st = thread_start(&e->prep_threads[i], "prep", api_prep_main, e);
+    for (uint32_t i = 0; st == RD_OK && i < API_N_PREP; i++)
+        st = thread_start(&e->prep_threads[i], "prep", api_prep_main, e);
     return st == RD_OK ? st : error_set(err, st, "cannot start threads: %s", rd_status_text(st));
 }
 
@@ -276,16 +297,16 @@ rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *
     if (st != RD_OK) goto fail;
     fill_text_info(e);
     if (e->info.n_vocab != model_config(e->model)->n_vocab) {
-        st = error_set(err, RD_E_FORMAT, "tokenizer.ggml.tokens: %u tokens, but token_embd.weight has %u rows", e->info.n_vocab,
-                       model_config(e->model)->n_vocab);
+        st = error_set(err, RD_E_FORMAT, "tokenizer.ggml.tokens: %u tokens, but token_embd.weight has %u rows",
+                       e->info.n_vocab, model_config(e->model)->n_vocab);
         goto fail;
     }
     st = make_engine(e, o, max_rows, max_logits, err);
     if (st == RD_OK) st = start_threads(e, err);
     if (st != RD_OK) goto fail;
     e->info.load_ms = (double)(clock_now_ns(clock_system()) - e->opened_ns) / 1e6;
-    log_info("%s: %s, %s, %.1f ms; KV cache for %llu tokens, context %u", e->info.model_id, e->info.arch, e->info.backend, e->info.load_ms,
-             (unsigned long long)e->info.kv_tokens, e->info.n_ctx);
+    log_info("%s: %s, %s, %.1f ms; KV cache for %llu tokens, context %u", e->info.model_id, e->info.arch,
+             e->info.backend, e->info.load_ms, (unsigned long long)e->info.kv_tokens, e->info.n_ctx);
     *out = e;
     return RD_OK;
 

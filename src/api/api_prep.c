@@ -6,7 +6,8 @@
 #include "base/mem.h"
 #include "base/random.h"
 
-static rd_status copy_tokens(const rd_engine *engine, const int32_t *from, uint32_t n_from, int32_t **tokens, uint32_t *n, struct rd_error *err)
+static rd_status copy_tokens(const rd_engine *engine, const int32_t *from, uint32_t n_from, int32_t **tokens,
+                             uint32_t *n, struct rd_error *err)
 {
     uint32_t n_vocab = engine->info.n_vocab;
 
@@ -18,7 +19,8 @@ static rd_status copy_tokens(const rd_engine *engine, const int32_t *from, uint3
     return *tokens ? RD_OK : error_set(err, RD_E_NOMEM, "out of memory for a prompt of %u tokens", n_from);
 }
 
-rd_status api_prompt_tokens(const rd_engine *engine, const struct rd_request_options *o, int32_t **tokens, uint32_t *n, struct rd_error *err)
+rd_status api_prompt_tokens(const rd_engine *engine, const struct rd_request_options *o, int32_t **tokens, uint32_t *n,
+                            struct rd_error *err)
 {
     char *text = NULL;
     size_t n_text = 0;
@@ -46,11 +48,18 @@ void api_fill_params(const rd_engine *engine, const struct rd_request_options *o
 {
     _Static_assert(sizeof(struct rd_bias) == sizeof(struct sampler_bias), "the public bias is the sampler's");
     memset(p, 0, sizeof(*p));
-    p->sampling = (struct sampler_params){.temperature = o->temperature, .top_k = o->top_k, .top_p = o->top_p, .min_p = o->min_p,
-                                          .repetition_penalty = o->repetition_penalty, .presence_penalty = o->presence_penalty,
-                                          .frequency_penalty = o->frequency_penalty, .seed = o->seed,
-                                          .bias = (const struct sampler_bias *)(const void *)o->bias, .n_bias = o->n_bias,
-                                          .n_top_logprobs = o->n_top_logprobs, .want_logprob = o->logprobs};
+    p->sampling = (struct sampler_params){.temperature = o->temperature,
+                                          .top_k = o->top_k,
+                                          .top_p = o->top_p,
+                                          .min_p = o->min_p,
+                                          .repetition_penalty = o->repetition_penalty,
+                                          .presence_penalty = o->presence_penalty,
+                                          .frequency_penalty = o->frequency_penalty,
+                                          .seed = o->seed,
+                                          .bias = (const struct sampler_bias *)(const void *)o->bias,
+                                          .n_bias = o->n_bias,
+                                          .n_top_logprobs = o->n_top_logprobs,
+                                          .want_logprob = o->logprobs};
     if (!o->has_seed) random_os(&p->sampling.seed, sizeof(p->sampling.seed));
     p->max_tokens = o->max_tokens;
     p->max_keys = engine->info.n_ctx;
@@ -62,14 +71,17 @@ void api_fill_params(const rd_engine *engine, const struct rd_request_options *o
 }
 
 /* The longest prompt that leaves room for one new token (or for none, when none is wanted). */
-static rd_status check_length(const rd_engine *engine, const struct rd_request_options *o, uint32_t n, struct rd_error *err)
+static rd_status check_length(const rd_engine *engine, const struct rd_request_options *o, uint32_t n,
+                              struct rd_error *err)
 {
     uint32_t n_max = engine_max_prompt(engine->engine) + (o->max_tokens == 0);
 
     if (n == 0) return error_set(err, RD_E_INVALID, "the prompt is empty: at least 1 token is needed");
     if (n <= n_max) return RD_OK;
-    return error_set(err, RD_E_CONTEXT, "This model's maximum context length is %u tokens. However, your prompt has %u tokens (longest: %u).",
-                     engine->info.n_ctx, n, n_max);
+    return error_set(
+        err, RD_E_CONTEXT,
+        "This model's maximum context length is %u tokens. However, your prompt has %u tokens (longest: %u).",
+        engine->info.n_ctx, n, n_max);
 }
 
 static rd_status prepare(struct rd_request *r, struct rd_error *err)
@@ -107,10 +119,10 @@ static void prepare_and_submit(struct rd_request *r)
         return;
     }
     request = r->request;
-    request_ref(request);                                   /* once it runs, the consumer may drop everything at any time */
+    request_ref(request); /* once it runs, the consumer may drop everything at any time */
     atomic_store(&r->phase, PHASE_RUNNING);
     if (atomic_load(&r->cancelled)) request_cancel(request, CANCEL_GONE);
-    st = engine_submit(r->engine->engine, request);         /* our reference on r is the engine's now, until the last wake */
+    st = engine_submit(r->engine->engine, request); /* our reference on r is the engine's now, until the last wake */
     request_unref(request);
     if (st == RD_OK) return;
     engine_give_place(r->engine->engine);

@@ -13,7 +13,8 @@
 
 void rd_request_options_default(struct rd_request_options *o)
 {
-    *o = (struct rd_request_options){.max_tokens = RD_NO_LIMIT, .temperature = 1, .top_p = 1, .repetition_penalty = 1, .cache_prompt = true};
+    *o = (struct rd_request_options){
+        .max_tokens = RD_NO_LIMIT, .temperature = 1, .top_p = 1, .repetition_penalty = 1, .cache_prompt = true};
 }
 
 static rd_status check_options(const rd_engine *engine, const struct rd_request_options *o, struct rd_error *err)
@@ -23,11 +24,13 @@ static rd_status check_options(const rd_engine *engine, const struct rd_request_
     if (!engine->engine) return error_set(err, RD_E_UNSUPPORTED, "this handle has a tokenizer only, no model");
     if (!!o->messages_json + !!o->prompt + !!o->tokens != 1)
         return error_set(err, RD_E_INVALID, "exactly one of messages_json, prompt and tokens must be given");
-    if (o->n_stop > LIMIT_STOP_STRINGS) return error_set(err, RD_E_INVALID, "stop: at most %u strings", LIMIT_STOP_STRINGS);
+    if (o->n_stop > LIMIT_STOP_STRINGS)
+        return error_set(err, RD_E_INVALID, "stop: at most %u strings", LIMIT_STOP_STRINGS);
     for (uint32_t i = 0; i < o->n_stop; i++) {
         size_t n = strlen(o->stop[i]);
 
-        if (n == 0 || n > LIMIT_STOP_BYTES) return error_set(err, RD_E_INVALID, "stop: each string must have 1 to %u bytes", LIMIT_STOP_BYTES);
+        if (n == 0 || n > LIMIT_STOP_BYTES)
+            return error_set(err, RD_E_INVALID, "stop: each string must have 1 to %u bytes", LIMIT_STOP_BYTES);
     }
     api_fill_params(engine, o, &p);
     return sampler_params_check(&p.sampling, engine->info.n_vocab, err);
@@ -53,8 +56,12 @@ static rd_status copy_options(struct rd_request *r, const struct rd_request_opti
     c->kwargs_json = copy_text(&r->arena, o->kwargs_json, &ok);
     c->fairness_key = copy_text(&r->arena, o->fairness_key, &ok);
     if (o->prompt) ok &= (c->prompt = arena_memdup(&r->arena, o->prompt, o->prompt_bytes)) != NULL;
-    if (o->tokens) ok &= (c->tokens = (const int32_t *)(void *)arena_memdup(&r->arena, o->tokens, o->n_tokens * sizeof(*o->tokens))) != NULL;
-    if (o->n_bias) ok &= (c->bias = (const struct rd_bias *)(void *)arena_memdup(&r->arena, o->bias, o->n_bias * sizeof(*o->bias))) != NULL;
+    if (o->tokens)
+        ok &= (c->tokens = (const int32_t *)(void *)arena_memdup(&r->arena, o->tokens,
+                                                                 o->n_tokens * sizeof(*o->tokens))) != NULL;
+    if (o->n_bias)
+        ok &= (c->bias = (const struct rd_bias *)(void *)arena_memdup(&r->arena, o->bias,
+                                                                      o->n_bias * sizeof(*o->bias))) != NULL;
     if (o->n_stop) {
         stop = arena_alloc(&r->arena, o->n_stop, sizeof(*stop));
         ok &= stop != NULL;
@@ -88,8 +95,8 @@ void api_request_unref(struct rd_request *r)
     if (atomic_fetch_sub_explicit(&r->refs, 1, memory_order_acq_rel) == 1) request_free(r);
 }
 
-rd_status rd_submit(rd_engine *engine, const struct rd_request_options *o, void (*wake)(void *user), void *wake_user, rd_request **out,
-                    struct rd_error *err)
+rd_status rd_submit(rd_engine *engine, const struct rd_request_options *o, void (*wake)(void *user), void *wake_user,
+                    rd_request **out, struct rd_error *err)
 {
     struct rd_request *r;
     rd_status st;
@@ -271,7 +278,8 @@ static rd_status next_event(struct rd_request *r, struct rd_event *ev)
         ev->usage.n_prompt = r->request->n_prompt;
         return RD_OK;
     }
-    ended = atomic_load_explicit(&r->request->ended, memory_order_acquire);     /* before the ring: what was pushed before the end is seen */
+    ended = atomic_load_explicit(&r->request->ended,
+                                 memory_order_acquire); /* before the ring: what was pushed before the end is seen */
     while (request_pop(r->request, &t, top, &was_full)) {
         if (was_full) engine_kick(r->engine->engine);
         if (r->stop_hit >= 0) continue;                     /* made after the stop string: nothing of it leaves */
@@ -317,7 +325,8 @@ rd_status rd_request_wait(rd_request *r, uint32_t timeout_ms, struct rd_event *e
 
         if (st != RD_E_AGAIN) return st;
         mutex_lock(&r->lock);
-        while (!r->rung && (now = clock_now_ns(clock_system())) < deadline) cond_wait_ns(&r->cond, &r->lock, deadline - now);
+        while (!r->rung && (now = clock_now_ns(clock_system())) < deadline)
+            cond_wait_ns(&r->cond, &r->lock, deadline - now);
         if (!r->rung) {
             mutex_unlock(&r->lock);
             return RD_E_AGAIN;
@@ -355,7 +364,8 @@ const int32_t *rd_request_prompt(const rd_request *r, uint32_t *n)
 
 const struct rd_logprob *rd_request_prompt_logprobs(const rd_request *r, const struct rd_logprob **top, uint32_t *n)
 {
-    _Static_assert(sizeof(struct rd_logprob) == sizeof(struct token_logprob), "the public log probability is the sampler's");
+    _Static_assert(sizeof(struct rd_logprob) == sizeof(struct token_logprob),
+                   "the public log probability is the sampler's");
     *n = 0;
     *top = NULL;
     if (atomic_load(&r->phase) != PHASE_RUNNING || !r->request->prompt_logprobs) return NULL;

@@ -47,7 +47,7 @@ struct rd_request {
     rd_status fail_status;
     char fail_message[512];
     atomic_int phase;
-    atomic_bool cancelled;               /* sequentially consistent with phase: either the worker or the canceller tells the engine */
+    atomic_bool cancelled; /* sequentially consistent with phase: either the worker or the canceller tells the engine */
     atomic_int refs;                     /* consumer, and worker or engine until the last wake */
 
     struct mutex lock;                   /* guards wake, wake_user, rung */
@@ -75,15 +75,18 @@ struct rd_kv {
 /* api_prep.c */
 void api_prep_main(void *arg);           /* rd_engine */
 /* Renders and tokenizes; *tokens is mem_free'd by the caller. */
-rd_status api_prompt_tokens(const rd_engine *engine, const struct rd_request_options *o, int32_t **tokens, uint32_t *n, struct rd_error *err);
+rd_status api_prompt_tokens(const rd_engine *engine, const struct rd_request_options *o, int32_t **tokens, uint32_t *n,
+                            struct rd_error *err);
 void api_fill_params(const rd_engine *engine, const struct rd_request_options *o, struct request_params *p);
 /* api_request.c */
 void api_request_fail(struct rd_request *r, rd_status st, const char *message);
 void api_request_wake(void *request);
 void api_request_unref(struct rd_request *r);
-/* api_text.c. jansson's allocator: it tells parse_json, which jansson itself does not reliably do, that memory was out. */
+/* api_text.c. jansson's allocator: it tells parse_json, which jansson itself does not reliably do, that memory was out.
+ */
 void *api_json_alloc(size_t n);
 /* Encode with BOS as the model wants, unless the text begins with it already (a template wrote it). */
-rd_status api_encode_chat(const rd_engine *engine, const char *text, size_t n, int32_t **ids, uint32_t *n_ids, struct rd_error *err);
-rd_status api_render(const rd_engine *engine, const char *messages, const char *tools, const char *kwargs, bool add_generation_prompt,
-                     char **text, size_t *n, struct rd_error *err);
+rd_status api_encode_chat(const rd_engine *engine, const char *text, size_t n, int32_t **ids, uint32_t *n_ids,
+                          struct rd_error *err);
+rd_status api_render(const rd_engine *engine, const char *messages, const char *tools, const char *kwargs,
+                     bool add_generation_prompt, char **text, size_t *n, struct rd_error *err);

@@ -20,11 +20,14 @@ void rd_get_stats(rd_engine *engine, struct rd_stats *out)
     out->n_submitted = s.n_submitted, out->n_stop = s.n_stop, out->n_length = s.n_length;
     out->n_cancelled = s.n_cancelled, out->n_failed = s.n_failed, out->n_preempted = s.n_preempted;
     out->prompt_tokens_computed = s.prompt_computed, out->prompt_tokens_cached = s.prompt_cached;
-    out->prompt_tokens_joined = s.prompt_joined, out->tokens_generated = s.generated, out->tokens_recomputed = s.recomputed;
-    _Static_assert((int)RD_N_MATCH_KINDS == (int)RADIX_N_KINDS && (int)RD_MATCH_LCP == (int)RADIX_LCP, "match kinds are the tree's");
+    out->prompt_tokens_joined = s.prompt_joined, out->tokens_generated = s.generated,
+    out->tokens_recomputed = s.recomputed;
+    _Static_assert((int)RD_N_MATCH_KINDS == (int)RADIX_N_KINDS && (int)RD_MATCH_LCP == (int)RADIX_LCP,
+                   "match kinds are the tree's");
     memcpy(out->matches, s.matches, sizeof(out->matches));
     out->pages_total = s.pages_total, out->pages_free = s.pages_free, out->pages_ready = s.pages_ready;
-    out->pages_locked = s.pages_locked, out->pages_pending = s.pages_pending, out->pages_quarantined = s.pages_quarantined;
+    out->pages_locked = s.pages_locked, out->pages_pending = s.pages_pending,
+    out->pages_quarantined = s.pages_quarantined;
     out->pages_evicted = s.pages_evicted, out->page_tokens = engine->info.page_tokens;
     out->tree_nodes = s.tree_nodes, out->tree_keys = s.tree_keys, out->tree_bytes = s.tree_bytes;
     out->tree_insert_failed = s.insert_failed, out->rows_copied = s.rows_copied;
@@ -33,7 +36,8 @@ void rd_get_stats(rd_engine *engine, struct rd_stats *out)
     out->step_ms_last = (double)s.step_ns_last / 1e6;
     out->prefill_tok_s = (double)s.prefill_milli_tok_s / 1e3;
     out->decode_tok_s = (double)s.decode_milli_tok_s / 1e3;
-    out->weight_bytes = engine->info.weight_bytes, out->workspace_bytes = engine->info.workspace_bytes, out->kv_bytes = engine->info.kv_bytes;
+    out->weight_bytes = engine->info.weight_bytes, out->workspace_bytes = engine->info.workspace_bytes,
+    out->kv_bytes = engine->info.kv_bytes;
 }
 
 struct clear_call { uint64_t n_pages; };

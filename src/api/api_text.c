@@ -6,8 +6,8 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 
-rd_status rd_tokenize(const rd_engine *engine, const char *text, size_t n_bytes, bool add_special, bool parse_special, int32_t **tokens,
-                      uint32_t *n_tokens, struct rd_error *err)
+rd_status rd_tokenize(const rd_engine *engine, const char *text, size_t n_bytes, bool add_special, bool parse_special,
+                      int32_t **tokens, uint32_t *n_tokens, struct rd_error *err)
 {
     return tokenizer_encode(engine->tokenizer, text, n_bytes, add_special, parse_special, tokens, n_tokens, err);
 }
@@ -20,8 +20,8 @@ const char *rd_token_bytes(const rd_engine *engine, int32_t token, size_t *n_byt
     return piece.s;
 }
 
-rd_status rd_detokenize(const rd_engine *engine, const int32_t *tokens, uint32_t n_tokens, bool special, char **text, size_t *n_bytes,
-                        struct rd_error *err)
+rd_status rd_detokenize(const rd_engine *engine, const int32_t *tokens, uint32_t n_tokens, bool special, char **text,
+                        size_t *n_bytes, struct rd_error *err)
 {
     uint32_t n_vocab = tokenizer_n_tokens(engine->tokenizer);
     struct buf out = {0};
@@ -78,8 +78,8 @@ static rd_status parse_json(const char *text, const char *what, bool array, json
     return error_set(err, RD_E_INVALID, "%s: must be %s", what, array ? "an array" : "an object");
 }
 
-rd_status api_render(const rd_engine *engine, const char *messages, const char *tools, const char *kwargs, bool add_generation_prompt,
-                     char **text, size_t *n, struct rd_error *err)
+rd_status api_render(const rd_engine *engine, const char *messages, const char *tools, const char *kwargs,
+                     bool add_generation_prompt, char **text, size_t *n, struct rd_error *err)
 {
     json_t *m = NULL, *t = NULL, *k = NULL;
     struct chat_input in;
@@ -97,13 +97,15 @@ done:
     return st;
 }
 
-rd_status rd_apply_template(const rd_engine *engine, const char *messages_json, const char *tools_json, const char *kwargs_json,
-                            bool add_generation_prompt, char **prompt, size_t *n_bytes, struct rd_error *err)
+rd_status rd_apply_template(const rd_engine *engine, const char *messages_json, const char *tools_json,
+                            const char *kwargs_json, bool add_generation_prompt, char **prompt, size_t *n_bytes,
+                            struct rd_error *err)
 {
     return api_render(engine, messages_json, tools_json, kwargs_json, add_generation_prompt, prompt, n_bytes, err);
 }
 
-rd_status api_encode_chat(const rd_engine *engine, const char *text, size_t n, int32_t **ids, uint32_t *n_ids, struct rd_error *err)
+rd_status api_encode_chat(const rd_engine *engine, const char *text, size_t n, int32_t **ids, uint32_t *n_ids,
+                          struct rd_error *err)
 {
     int32_t bos = tokenizer_bos(engine->tokenizer);
     struct text_span bos_text = tokenizer_piece(engine->tokenizer, bos, true);

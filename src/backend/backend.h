@@ -1,12 +1,13 @@
 /* backend/backend.h - the table of fused operations that a model's forward pass is made of.
  *
- * A model (src/model/NAME.c) calls these on flat views; a backend runs them (CPU thread pool), launches them (CUDA) or records
- * them. All float activations are f32 row-major [n_rows, width] in backend memory; rows are tokens of any number of sequences.
+ * A model (src/model/NAME.c) calls these on flat views; a backend runs them (CPU thread pool), launches them (CUDA) or
+ * records them. All float activations are f32 row-major [n_rows, width] in backend memory; rows are tokens of any
+ * number of sequences.
  *
- * EXACTNESS (DESIGN.md section 4): every op computes an output row from that row's inputs, in an order fixed by shapes and
- * dtypes alone. It must not depend on n_rows, on the row's place in the batch, on threads, or on how a prompt was cut into chunks.
- * On a CPU all instruction-set variants also give the reference's bits (integer dots are exact, float sums are made of the
- * same operations, fma where the reference says fmaf, in the same order).
+ * EXACTNESS (DESIGN.md section 4): every op computes an output row from that row's inputs, in an order fixed by shapes
+ * and dtypes alone. It must not depend on n_rows, on the row's place in the batch, on threads, or on how a prompt was
+ * cut into chunks. On a CPU all instruction-set variants also give the reference's bits (integer dots are exact, float
+ * sums are made of the same operations, fma where the reference says fmaf, in the same order).
  *
  * Ops are asynchronous on devices; sync() waits and reports device errors. Arguments are checked by assert: shapes were
  * checked when the model was loaded. A NULL entry is unsupported; loading a model that needs it fails by name.
@@ -26,7 +27,7 @@ struct backend;
 
 struct backend_options {
     uint32_t n_threads;                  /* CPU threads, the calling one included; 0 = all cores this process may use */
-    const char *isa;                     /* NULL = best; "ref", "avx2", "avx512": RD_E_UNSUPPORTED names what this CPU has */
+    const char *isa; /* NULL = best; "ref", "avx2", "avx512": RD_E_UNSUPPORTED names what this CPU has */
 };
 
 /* A tensor as it lies in the file; data stays mapped while the model lives. */
@@ -48,7 +49,7 @@ struct weight {
     enum dtype dtype;                    /* as in the file */
     enum weight_role role;
     uint32_t n_out, n_in;
-    const void *data;                    /* f32 [n_in] for vectors; file rows for embeddings; backend's packing for matrices */
+    const void *data; /* f32 [n_in] for vectors; file rows for embeddings; backend's packing for matrices */
     uint64_t bytes;                      /* anonymous or device memory it took; 0 when it only refers to the mapping */
     uint32_t format;                     /* backend's own: which packing */
 };
@@ -63,9 +64,10 @@ struct linear_args {
     struct linear_out outs[3];
 };
 
-/* x += delta', out = rmsnorm(x) * norm. delta' = delta, or rmsnorm(delta) * delta_norm when delta_norm is given (Gemma's post norms).
- * delta NULL: x unchanged. norm NULL: no out. x, delta, out: [n_rows, width], contiguous; out may not overlap x or delta.
- * rmsnorm(v) = v / sqrt(mean(v^2) + eps), arXiv:1910.07467; the sum of squares in 16 interleaved partial sums, then pairwise. */
+/* x += delta', out = rmsnorm(x) * norm. delta' = delta, or rmsnorm(delta) * delta_norm when delta_norm is given
+ * (Gemma's post norms). delta NULL: x unchanged. norm NULL: no out. x, delta, out: [n_rows, width], contiguous; out may
+ * not overlap x or delta. rmsnorm(v) = v / sqrt(mean(v^2) + eps), arXiv:1910.07467; the sum of squares in 16
+ * interleaved partial sums, then pairwise. */
 struct residual_norm_args {
     uint32_t n_rows, width;
     float *x;
@@ -77,8 +79,8 @@ struct residual_norm_args {
 
 enum rope_layout { ROPE_INTERLEAVED, ROPE_HALF_SPLIT };  /* pairs (2i, 2i+1), or (i, i + n_rot/2) */
 
-/* Per row: q and k heads are rms-normed (if given), rotated by angle pos * inv_freq[i] (arXiv:2104.09864), k and v are converted to
- * the KV type (round to nearest even) and written to their page rows. q stays f32, in place. */
+/* Per row: q and k heads are rms-normed (if given), rotated by angle pos * inv_freq[i] (arXiv:2104.09864), k and v are
+ * converted to the KV type (round to nearest even) and written to their page rows. q stays f32, in place. */
 struct qkv_args {
     uint32_t n_rows, layer;
     uint32_t n_heads, n_kv_heads, head_dim;
@@ -88,7 +90,8 @@ struct qkv_args {
     const struct weight *q_norm, *k_norm;/* [head_dim] or NULL */
     float norm_eps;
     const uint32_t *positions;           /* [n_rows] */
-    const float *inv_freq;               /* [n_rot / 2], f32, scaling already applied; cos and sin of the f32 product pos * inv_freq */
+    const float
+        *inv_freq; /* [n_rot / 2], f32, scaling already applied; cos and sin of the f32 product pos * inv_freq */
     uint32_t n_rot;                      /* even, <= head_dim */
     float rope_mscale;                   /* multiplies cos and sin; 1 normally (YaRN) */
     enum rope_layout layout;
@@ -103,10 +106,11 @@ struct seq_run {
     const kv_page *block_table;          /* covers positions 0 .. pos0+n_rows-1 */
 };
 
-/* out[r, h] = sum_t softmax_t(cap(scale * q[r,h] . k[t, h / (n_heads/n_kv_heads)])) v[t], t = max(0, pos-window+1) .. pos. cap(s) = softcap *
- * tanh(s / softcap) when softcap > 0. Keys and values come only from the pages (the current chunk's are there already), in f32 arithmetic, online
- * softmax (arXiv:2307.08691) over key blocks cut at fixed absolute positions (multiples of 64, whatever page_tokens is): a
- * row's result depends on its position and the cache alone. out: [n_rows, n_heads * head_dim], must not overlap q. */
+/* out[r, h] = sum_t softmax_t(cap(scale * q[r,h] . k[t, h / (n_heads/n_kv_heads)])) v[t], t = max(0, pos-window+1) ..
+ * pos. cap(s) = softcap * tanh(s / softcap) when softcap > 0. Keys and values come only from the pages (the current
+ * chunk's are there already), in f32 arithmetic, online softmax (arXiv:2307.08691) over key blocks cut at fixed
+ * absolute positions (multiples of 64, whatever page_tokens is): a row's result depends on its position and the cache
+ * alone. out: [n_rows, n_heads * head_dim], must not overlap q. */
 struct attention_args {
     uint32_t n_rows, layer;
     uint32_t n_heads, n_kv_heads, head_dim;
@@ -129,25 +133,31 @@ struct backend_ops {
     void (*describe)(const struct backend *be, char *buf, size_t n);
 
     /* Loads and repacks (in parallel). The host tensor's bytes must stay where they are until weight_unload. */
-    rd_status (*weight_load)(struct backend *be, const struct host_tensor *t, enum weight_role role, struct weight *out, struct rd_error *err);
+    rd_status (*weight_load)(struct backend *be, const struct host_tensor *t, enum weight_role role, struct weight *out,
+                             struct rd_error *err);
     void (*weight_unload)(struct backend *be, struct weight *w);
     rd_status (*alloc)(struct backend *be, uint64_t n_bytes, void **out);   /* activations; 64-byte aligned */
     void (*free)(struct backend *be, void *p, uint64_t n_bytes);
-    rd_status (*kv_create)(struct backend *be, const struct kv_layout *layout, uint32_t n_pages, struct kv_storage *out);
+    rd_status (*kv_create)(struct backend *be, const struct kv_layout *layout, uint32_t n_pages,
+                           struct kv_storage *out);
     void (*kv_destroy)(struct backend *be, struct kv_storage *kv);
     /* Rows 0 .. n_rows-1 of every layer, K and V, from page `from` to page `to`. */
     rd_status (*kv_copy_rows)(struct backend *be, struct kv_storage *kv, kv_page to, kv_page from, uint32_t n_rows);
 
     /* out[r] = scale * row tokens[r] of w, f32 [n_rows, w->n_in]; tokens checked by the caller. */
-    rd_status (*embed)(struct backend *be, const struct weight *w, uint32_t n_rows, const int32_t *tokens, float scale, float *out);
+    rd_status (*embed)(struct backend *be, const struct weight *w, uint32_t n_rows, const int32_t *tokens, float scale,
+                       float *out);
     rd_status (*residual_norm)(struct backend *be, const struct residual_norm_args *a);
     rd_status (*linear)(struct backend *be, const struct linear_args *a);
     rd_status (*qkv_rope_write)(struct backend *be, const struct qkv_args *a);
     rd_status (*attention)(struct backend *be, const struct attention_args *a);
-    /* out[r, i] = act(gate[r, i]) * up[r, i]; contiguous [n_rows, width]; out may be gate. gelu tanh form, arXiv:1606.08415. */
-    rd_status (*glu)(struct backend *be, enum activation act, uint32_t n_rows, uint32_t width, const float *gate, const float *up, float *out);
+    /* out[r, i] = act(gate[r, i]) * up[r, i]; contiguous [n_rows, width]; out may be gate. gelu tanh form,
+     * arXiv:1606.08415. */
+    rd_status (*glu)(struct backend *be, enum activation act, uint32_t n_rows, uint32_t width, const float *gate,
+                     const float *up, float *out);
     /* out[i] = x[rows[i]], [n, width] */
-    rd_status (*gather)(struct backend *be, uint32_t n, uint32_t width, const float *x, const uint32_t *rows, float *out);
+    rd_status (*gather)(struct backend *be, uint32_t n, uint32_t width, const float *x, const uint32_t *rows,
+                        float *out);
     /* x = cap * tanh(x / cap), in place, n values */
     rd_status (*softcap)(struct backend *be, float *x, uint64_t n, float cap);
     rd_status (*sync)(struct backend *be);

@@ -89,7 +89,8 @@ static rd_status refuse_irregular(const struct stat *st, const char *path, struc
                      : S_ISSOCK(st->st_mode) ? "a socket" : "a device";
 
     if (S_ISREG(st->st_mode)) return RD_OK;
-    return error_set(err, RD_E_INVALID, "%s: is %s, wanted a regular file", quoted_name(path, name, sizeof(name)), kind);
+    return error_set(err, RD_E_INVALID, "%s: is %s, wanted a regular file", quoted_name(path, name, sizeof(name)),
+                     kind);
 }
 
 /* Looks before it opens (opening a device can do something), and again after (the name may have changed hands). */
@@ -213,7 +214,8 @@ rd_status file_map_guard(const struct file_map *map, rd_status (*fn)(void *arg),
         current_guard = &guard;
         st = fn(arg);
     } else {
-        st = error_set(err, RD_E_IO, "the file became shorter than %" PRIu64 " bytes, or its disk failed, while it was read",
+        st = error_set(err, RD_E_IO,
+                       "the file became shorter than %" PRIu64 " bytes, or its disk failed, while it was read",
                        map->n_bytes);
     }
     current_guard = NULL;

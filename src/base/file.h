@@ -13,7 +13,8 @@
  * file_map_guard() turns that into a failed load (F08). */
 struct file_map { const uint8_t *data; uint64_t n_bytes; int fd; };
 
-/* FIFOs, devices, sockets and directories are refused (F18); symbolic links are followed. An empty file: n_bytes 0, data NULL. */
+/* FIFOs, devices, sockets and directories are refused (F18); symbolic links are followed. An empty file: n_bytes 0,
+ * data NULL. */
 rd_status file_map_open(const char *path, struct file_map *out, struct rd_error *err);
 void file_map_close(struct file_map *map);
 /* Runs fn(arg) with SIGBUS inside [data, data + n_bytes) of this map caught: RD_E_IO then, else fn's result.

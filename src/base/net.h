@@ -6,7 +6,8 @@
 #include <stdint.h>
 #include "radish/status.h"
 
-/* A listening TCP socket, non-blocking, close-on-exec, SO_REUSEADDR. host: a numeric IPv4 or IPv6 address or "localhost". port 0: any free. */
+/* A listening TCP socket, non-blocking, close-on-exec, SO_REUSEADDR. host: a numeric IPv4 or IPv6 address or
+ * "localhost". port 0: any free. */
 rd_status net_listen(const char *host, uint16_t port, int backlog, int *fd, uint16_t *bound_port, struct rd_error *err);
 void net_close(int fd);
 /* TCP_NODELAY, TCP_USER_TIMEOUT and keep-alive on an accepted connection (F45). */

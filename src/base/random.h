@@ -1,8 +1,8 @@
 /* base/random.h - the one source of random numbers.
  *
  * random_at() is counter-based: a pure function of (seed, counter), so that sampling depends on the request's
- * seed and the position only. Source: Philox4x32-10, Salmon et al. 2011 ("Parallel random numbers: as easy as 1, 2, 3").
- * struct random is a small sequential generator for tests, ids and jitter (xoshiro256**, Blackman and Vigna 2018).
+ * seed and the position only. Source: Philox4x32-10, Salmon et al. 2011 ("Parallel random numbers: as easy as 1, 2,
+ * 3"). struct random is a small sequential generator for tests, ids and jitter (xoshiro256**, Blackman and Vigna 2018).
  * Thread  random_at, random_os: any thread. struct random: its owner.
  */
 #pragma once

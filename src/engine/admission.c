@@ -1,8 +1,9 @@
 /* engine/admission.c - the queue, round robin between API keys, and the decision to let a request in.
  *
- * A request is admitted when the pages that its prompt still needs, plus what admitted prompts were promised, plus one page for
- * every live sequence, are free or evictable. The match is locked first: its own prefix may be the oldest leaf. When the next
- * request does not fit, nothing behind it is let in (no starvation), until a live sequence has released something.
+ * A request is admitted when the pages that its prompt still needs, plus what admitted prompts were promised, plus one
+ * page for every live sequence, are free or evictable. The match is locked first: its own prefix may be the oldest
+ * leaf. When the next request does not fit, nothing behind it is let in (no starvation), until a live sequence has
+ * released something.
  */
 #include <assert.h>
 #include "base/checked.h"
@@ -56,7 +57,8 @@ static void fair_touch(struct engine *e, uint64_t key)
     slot->last_tick = ++e->fair_tick;
 }
 
-/* The oldest request of the key that was served longest ago. Preempted requests come first: they have been served and wait at the head. */
+/* The oldest request of the key that was served longest ago. Preempted requests come first: they have been served and
+ * wait at the head. */
 static struct request *next_in_turn(struct engine *e)
 {
     struct request *best = e->queue_head;

@@ -38,7 +38,8 @@ rd_status engine_create(const struct engine_options *o, struct engine **out)
     struct engine *e = mem_zalloc(1, sizeof(*e));
     rd_status st = RD_E_NOMEM;
 
-    assert(o->n_pages >= 2 && o->max_running > 0 && o->executor.max_rows >= o->max_running && o->executor.max_logits > 0);
+    assert(o->n_pages >= 2 && o->max_running > 0 && o->executor.max_rows >= o->max_running &&
+           o->executor.max_logits > 0);
     if (!e) return st;
     e->o = *o;
     e->max_live = o->max_running * WAITERS_PER_RUNNING;
@@ -153,7 +154,8 @@ rd_status engine_take_place(struct engine *e)
     if (atomic_load_explicit(&e->closed, memory_order_relaxed)) return RD_E_CLOSED;
     do {
         if (n >= e->o.max_queue) return RD_E_FULL;
-    } while (!atomic_compare_exchange_weak_explicit(&e->n_places, &n, n + 1, memory_order_relaxed, memory_order_relaxed));
+    } while (
+        !atomic_compare_exchange_weak_explicit(&e->n_places, &n, n + 1, memory_order_relaxed, memory_order_relaxed));
     return RD_OK;
 }
 
@@ -206,7 +208,8 @@ rd_status engine_call(struct engine *e, void (*fn)(struct engine *e, void *arg),
     } else if (st == RD_OK) {
         wake_ring(e->bell);
         mutex_lock(&t.lock);
-        while (!t.done) cond_wait(&t.cond, &t.lock);        /* the engine thread runs every task, also the last ones when it stops */
+        while (!t.done)
+            cond_wait(&t.cond, &t.lock); /* the engine thread runs every task, also the last ones when it stops */
         mutex_unlock(&t.lock);
     }
     cond_deinit(&t.cond);
@@ -260,7 +263,8 @@ void engine_publish_stats(struct engine *e)
     gather_stats(e);
     memcpy(words, &e->stats, sizeof(words));
     atomic_store_explicit(&e->stats_version, v + 1, memory_order_seq_cst);
-    for (size_t i = 0; i < ENGINE_STATS_WORDS; i++) atomic_store_explicit(&e->stats_words[i], words[i], memory_order_seq_cst);
+    for (size_t i = 0; i < ENGINE_STATS_WORDS; i++)
+        atomic_store_explicit(&e->stats_words[i], words[i], memory_order_seq_cst);
     atomic_store_explicit(&e->stats_version, v + 2, memory_order_seq_cst);
 }
 
@@ -271,7 +275,8 @@ void engine_get_stats(struct engine *e, struct engine_stats *out)
 
     do {
         before = atomic_load_explicit(&e->stats_version, memory_order_seq_cst);
-        for (size_t i = 0; i < ENGINE_STATS_WORDS; i++) words[i] = atomic_load_explicit(&e->stats_words[i], memory_order_seq_cst);
+        for (size_t i = 0; i < ENGINE_STATS_WORDS; i++)
+            words[i] = atomic_load_explicit(&e->stats_words[i], memory_order_seq_cst);
         after = atomic_load_explicit(&e->stats_version, memory_order_seq_cst);
     } while ((before & 1) || before != after);
     memcpy(out, words, sizeof(words));
@@ -288,13 +293,16 @@ rd_status engine_check(struct engine *e, struct rd_error *err)
         return error_set(err, RD_E_INTERNAL, "page states do not add up to %u", c.n_total);
     for (struct request *r = e->queue_head; r; r = r->next) {
         n++;
-        if (r->state != REQUEST_QUEUED) return error_set(err, RD_E_INTERNAL, "queued request in state %d", (int)r->state);
+        if (r->state != REQUEST_QUEUED)
+            return error_set(err, RD_E_INTERNAL, "queued request in state %d", (int)r->state);
     }
     if (n != e->n_queue) return error_set(err, RD_E_INTERNAL, "%u requests in the queue, %u counted", n, e->n_queue);
     for (uint32_t i = 0; i < e->n_live; i++) {
-        if (e->live[i]->state != REQUEST_LIVE) return error_set(err, RD_E_INTERNAL, "live request in state %d", (int)e->live[i]->state);
+        if (e->live[i]->state != REQUEST_LIVE)
+            return error_set(err, RD_E_INTERNAL, "live request in state %d", (int)e->live[i]->state);
         n_ready_to_run += e->live[i]->seq.state == KV_SEQ_RUNNABLE;
     }
-    if (e->n_live > 0 && n_ready_to_run == 0) return error_set(err, RD_E_INTERNAL, "%u requests wait and nothing runs", e->n_live);
+    if (e->n_live > 0 && n_ready_to_run == 0)
+        return error_set(err, RD_E_INTERNAL, "%u requests wait and nothing runs", e->n_live);
     return RD_OK;
 }

@@ -1,9 +1,10 @@
 /* engine/engine.h - the engine: a queue of requests, a tree of what was computed, and a loop of steps.
  *
- *     drain inbox -> reap -> admit -> plan -> forward -> commit, sample -> finish -> housekeeping        (ENGINE.md, "Step")
+ *     drain inbox -> reap -> admit -> plan -> forward -> commit, sample -> finish -> housekeeping        (ENGINE.md,
+ * "Step")
  *
- * engine_step() is one turn and can be called by hand with a fake clock (the simulator); engine_start() runs it on a thread that
- * sleeps when there is nothing to do.
+ * engine_step() is one turn and can be called by hand with a fake clock (the simulator); engine_start() runs it on a
+ * thread that sleeps when there is nothing to do.
  *
  * Thread  "any thread" where said; everything else belongs to the engine thread, or to the caller of engine_step.
  * Errors  engine_submit: RD_E_FULL (queue), RD_E_CONTEXT (can never fit), RD_E_CLOSED.
@@ -50,7 +51,8 @@ rd_status engine_start(struct engine *e);
 /* Ends every request, joins the thread. engine_call still works afterwards (on the caller's thread). Idempotent. */
 void engine_stop(struct engine *e);
 
-/* Any thread: a place in the bounded queue (RD_E_FULL, RD_E_CLOSED), before a request is prepared; given back if it never comes. */
+/* Any thread: a place in the bounded queue (RD_E_FULL, RD_E_CLOSED), before a request is prepared; given back if it
+ * never comes. */
 rd_status engine_take_place(struct engine *e);
 void engine_give_place(struct engine *e);
 /* Any thread. The caller holds a place, which passes to the request; the engine takes a reference of its own. */

@@ -1,4 +1,5 @@
-/* engine/engine_state.h - inside of the engine: shared by engine.c (thread, inbox), admission.c (queue), plan.c (batch) and step.c. */
+/* engine/engine_state.h - inside of the engine: shared by engine.c (thread, inbox), admission.c (queue), plan.c (batch)
+ * and step.c. */
 #pragma once
 #include <stdatomic.h>
 #include "base/queue.h"
@@ -49,8 +50,8 @@ struct engine {
     /* shared */
     struct queue *inbox, *tasks;         /* requests; struct engine_task */
     struct wake *bell;
-    atomic_uint n_places;                /* places taken in the bounded queue: any thread, compare-and-swap; only a count, relaxed */
-    atomic_bool closed;                  /* one writer (stop), readers: submit and the loop; relaxed, the bell orders the rest */
+    atomic_uint n_places; /* places taken in the bounded queue: any thread, compare-and-swap; only a count, relaxed */
+    atomic_bool closed;   /* one writer (stop), readers: submit and the loop; relaxed, the bell orders the rest */
     struct thread thread;
     bool started;
     atomic_uint stats_version;           /* sequence lock over stats_words: odd while the engine writes */

@@ -1,8 +1,7 @@
 /* engine/executor.h - what the engine needs from a device: one forward pass, and copying rows between pages.
  *
- * The real one (model_executor.h) is a model on a backend; the simulator's (tests/sim) is a hash of tokens that checks every page it
- * reads. The scheduler, the tree and the tests are the same above both.
- * Thread  engine thread only.
+ * The real one (model_executor.h) is a model on a backend; the simulator's (tests/sim) is a hash of tokens that checks
+ * every page it reads. The scheduler, the tree and the tests are the same above both. Thread  engine thread only.
  * Errors  RD_E_DEVICE: what the step wrote must not be trusted.
  */
 #pragma once

@@ -2,8 +2,8 @@
 #include "engine/model_executor.h"
 #include <string.h>
 
-rd_status model_executor_init(struct model_executor *x, const struct backend_ops *ops, struct backend *backend, struct model *model,
-                              const struct kv_layout *layout, uint32_t n_pages)
+rd_status model_executor_init(struct model_executor *x, const struct backend_ops *ops, struct backend *backend,
+                              struct model *model, const struct kv_layout *layout, uint32_t n_pages)
 {
     memset(x, 0, sizeof(*x));
     x->ops = ops;
@@ -23,7 +23,7 @@ static rd_status forward(void *self, const struct model_batch *batch, float *log
     struct model_executor *x = self;
     rd_status st = model_forward(x->model, &x->kv, batch, logits);
 
-    if (x->n_copy_failed) {                                 /* a copy before this step failed: its rows are not to be trusted */
+    if (x->n_copy_failed) { /* a copy before this step failed: its rows are not to be trusted */
         x->n_copy_failed = 0;
         return RD_E_DEVICE;
     }
@@ -39,6 +39,10 @@ static void copy_rows(void *self, kv_page to, kv_page from, uint32_t n_rows)
 
 struct executor model_executor_view(struct model_executor *x, uint32_t max_rows, uint32_t max_logits)
 {
-    return (struct executor){.self = x, .n_vocab = model_config(x->model)->n_vocab, .max_rows = max_rows, .max_logits = max_logits,
-                             .forward = forward, .copy_rows = copy_rows};
+    return (struct executor){.self = x,
+                             .n_vocab = model_config(x->model)->n_vocab,
+                             .max_rows = max_rows,
+                             .max_logits = max_logits,
+                             .forward = forward,
+                             .copy_rows = copy_rows};
 }

@@ -13,7 +13,7 @@ struct model_executor {
 };
 
 /* ops, backend and model are borrowed; allocates the KV storage. */
-rd_status model_executor_init(struct model_executor *x, const struct backend_ops *ops, struct backend *backend, struct model *model,
-                              const struct kv_layout *layout, uint32_t n_pages);
+rd_status model_executor_init(struct model_executor *x, const struct backend_ops *ops, struct backend *backend,
+                              struct model *model, const struct kv_layout *layout, uint32_t n_pages);
 void model_executor_deinit(struct model_executor *x);
 struct executor model_executor_view(struct model_executor *x, uint32_t max_rows, uint32_t max_logits);

@@ -1,9 +1,9 @@
 /* engine/plan.c - which rows run in this step, and where their keys and values go.
  *
- * First every decoding sequence, one token each; then prefill chunks in order of admission until the budget: the rows left, and while
- * others decode, as many as the measured speed computes within the target time. Pages: append in place, take, evict; and when
- * nothing is left, a running sequence that is not in the batch yet is preempted: a paused one, else the youngest (it resumes with
- * identical output).
+ * First every decoding sequence, one token each; then prefill chunks in order of admission until the budget: the rows
+ * left, and while others decode, as many as the measured speed computes within the target time. Pages: append in place,
+ * take, evict; and when nothing is left, a running sequence that is not in the batch yet is preempted: a paused one,
+ * else the youngest (it resumes with identical output).
  */
 #include <assert.h>
 #include "base/checked.h"
@@ -25,10 +25,15 @@ rd_status plan_create(struct engine *e)
     p->runs = mem_zalloc(n_live, sizeof(*p->runs));
     p->run_request = mem_zalloc(n_live, sizeof(struct request *));
     p->run_logits = mem_zalloc(n_live, sizeof(*p->run_logits));
-    if (!p->tokens || !p->positions || !p->row_slot || !p->row_page || !p->logit_rows || !p->runs || !p->run_request || !p->run_logits)
+    if (!p->tokens || !p->positions || !p->row_slot || !p->row_page || !p->logit_rows || !p->runs || !p->run_request ||
+        !p->run_logits)
         return RD_E_NOMEM;
-    p->batch = (struct model_batch){.tokens = p->tokens, .positions = p->positions, .row_page = p->row_page, .row_slot = p->row_slot,
-                                    .runs = p->runs, .logit_rows = p->logit_rows};
+    p->batch = (struct model_batch){.tokens = p->tokens,
+                                    .positions = p->positions,
+                                    .row_page = p->row_page,
+                                    .row_slot = p->row_slot,
+                                    .runs = p->runs,
+                                    .logit_rows = p->logit_rows};
     return RD_OK;
 }
 
@@ -71,7 +76,8 @@ static bool find_pages(struct engine *e, struct request *r, uint32_t n, bool may
 
         if (st == RD_OK) return true;
         need = kv_seq_pages_needed(&r->seq, n);
-        if (need > page_pool_n_free(e->pool) && radix_evict(e->cache.tree, need - page_pool_n_free(e->pool)) > 0) continue;
+        if (need > page_pool_n_free(e->pool) && radix_evict(e->cache.tree, need - page_pool_n_free(e->pool)) > 0)
+            continue;
         if (may_wait && e->plan.batch.n_runs > 0) return false;         /* others run, and will release pages */
         victim = find_victim(e);
         assert(victim);                                                 /* r itself is one */
@@ -138,7 +144,8 @@ static bool prefill_waits(const struct engine *e)
     return false;
 }
 
-/* More sequences than the batch has room for take turns. One row of logits is left to a prefill: it would never end beside as many decodes. */
+/* More sequences than the batch has room for take turns. One row of logits is left to a prefill: it would never end
+ * beside as many decodes. */
 static void plan_decodes(struct engine *e)
 {
     struct step_plan *p = &e->plan;

@@ -45,8 +45,8 @@ static rd_status make_buffers(struct request *r)
     return r->prompt_logprobs && r->prompt_top ? RD_OK : RD_E_NOMEM;
 }
 
-rd_status request_create(const struct request_params *p, struct kv_cache *cache, uint32_t n_vocab, const int32_t *tokens, uint32_t n,
-                         struct request **out, struct rd_error *err)
+rd_status request_create(const struct request_params *p, struct kv_cache *cache, uint32_t n_vocab,
+                         const int32_t *tokens, uint32_t n, struct request **out, struct rd_error *err)
 {
     struct request *r;
     uint32_t max_keys;

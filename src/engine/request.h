@@ -3,8 +3,8 @@
  *     creator (prep worker)            engine thread                       consumer (io thread)
  *     request_create, fill params  ->  queue, sequence, sampler, ring  ->  request_pop, ended, results
  *
- * Two references: the engine's (until it has ended) and the consumer's. The engine pauses a request whose ring is full (a slow
- * reader costs nobody else anything).
+ * Two references: the engine's (until it has ended) and the consumer's. The engine pauses a request whose ring is full
+ * (a slow reader costs nobody else anything).
  *
  * Thread  fields are grouped by owner below; everything that crosses is atomic and says why its order is enough.
  */
@@ -32,13 +32,13 @@ struct request_usage {
 struct request_params {
     struct sampler_params sampling;      /* bias is copied by request_create */
     uint32_t max_tokens;                 /* 0: prefill only */
-    uint32_t max_keys;                   /* longest sequence, prompt included: min(n_ctx, n_prompt + max_tokens) is used */
+    uint32_t max_keys; /* longest sequence, prompt included: min(n_ctx, n_prompt + max_tokens) is used */
     bool cached, ignore_eos, prompt_logprobs, hold;
     const int32_t *end_tokens;           /* borrowed; lives as long as the engine */
     uint32_t n_end_tokens;
     uint64_t fair_key;
-    float *logits_out;                   /* [n_vocab] of the prompt's last token, or NULL; the consumer's until it has ended */
-    void (*wake)(void *arg);             /* after tokens or the end were published; any cost is the engine's: must be quick */
+    float *logits_out;       /* [n_vocab] of the prompt's last token, or NULL; the consumer's until it has ended */
+    void (*wake)(void *arg); /* after tokens or the end were published; any cost is the engine's: must be quick */
     void *wake_arg;
 };
 
@@ -65,24 +65,26 @@ struct request {
     rd_status status;
     int32_t stop_token;
     struct request_usage usage;
-    struct radix_node *held;             /* p.hold: a kept path, covering the whole prompt; given back with kv_unhold on the engine thread */
+    struct radix_node
+        *held; /* p.hold: a kept path, covering the whole prompt; given back with kv_unhold on the engine thread */
     struct token_logprob *prompt_logprobs;      /* [n_prompt], entry 0 unused */
     struct token_logprob *prompt_top;           /* [n_prompt, n_top_cap] */
     atomic_bool ended;
 
     /* ring: the engine writes entries, then n_pushed; the consumer reads n_pushed, then entries, then stores n_popped.
-     * Sequentially consistent: either the engine sees the room, or the consumer sees that the ring was full and kicks. */
+     * Sequentially consistent: either the engine sees the room, or the consumer sees that the ring was full and kicks.
+     */
     struct token_out *ring;              /* [ring_cap], a power of two */
     struct token_logprob *ring_top;      /* [ring_cap, n_top_cap] */
     atomic_uint n_pushed, n_popped;
 
-    atomic_int cancel;                   /* any thread writes (only upwards from NONE), the engine reads: a flag, relaxed is enough */
+    atomic_int cancel; /* any thread writes (only upwards from NONE), the engine reads: a flag, relaxed is enough */
     atomic_int refs;
 };
 
 /* tokens: copied. The request has one reference, the caller's. RD_E_NOMEM, RD_E_INVALID (sampling parameters). */
-rd_status request_create(const struct request_params *p, struct kv_cache *cache, uint32_t n_vocab, const int32_t *tokens, uint32_t n,
-                         struct request **out, struct rd_error *err);
+rd_status request_create(const struct request_params *p, struct kv_cache *cache, uint32_t n_vocab,
+                         const int32_t *tokens, uint32_t n, struct request **out, struct rd_error *err);
 void request_ref(struct request *r);
 /* Frees with the last one; a request that was submitted must have ended. NULL is fine. */
 void request_unref(struct request *r);
@@ -91,5 +93,6 @@ void request_cancel(struct request *r, enum request_cancel why);
 /* Engine: false when the ring is full. */
 bool request_push(struct request *r, const struct sampler_result *t);
 bool request_ring_full(const struct request *r);
-/* Consumer: false when there is nothing now. top: array of 20. *was_full: the engine may be waiting for room (kick it). */
+/* Consumer: false when there is nothing now. top: array of 20. *was_full: the engine may be waiting for room (kick it).
+ */
 bool request_pop(struct request *r, struct token_out *t, struct token_logprob *top, bool *was_full);

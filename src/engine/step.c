@@ -61,7 +61,7 @@ void request_end(struct engine *e, struct request *r, enum request_finish finish
     r->usage.n_prompt = r->n_prompt;
     r->usage.n_generated = r->n_generated;
     r->usage.ended_ns = now;
-    engine_publish_stats(e);                                /* before the consumer can know: what it reads then includes this request */
+    engine_publish_stats(e); /* before the consumer can know: what it reads then includes this request */
     atomic_store_explicit(&r->ended, true, memory_order_release);
     if (r->p.wake) r->p.wake(r->p.wake_arg);
     request_unref(r);
@@ -103,18 +103,21 @@ static bool is_end_token(const struct request *r, int32_t token)
 }
 
 /* Prompt log probabilities of the rows that this step computed: row at position p tells about token p + 1. */
-static rd_status keep_prompt_logprobs(struct engine *e, struct request *r, const struct seq_run *run, const float *logits)
+static rd_status keep_prompt_logprobs(struct engine *e, struct request *r, const struct seq_run *run,
+                                      const float *logits)
 {
     uint32_t n_vocab = e->o.executor.n_vocab;
     struct sampler_result t;
 
     for (uint32_t i = 0; i < run->n_rows && run->pos0 + i + 1 < r->n_prompt; i++) {
         uint32_t pos = run->pos0 + i + 1;
-        rd_status st = sampler_logprobs(e->scratch, logits + (size_t)i * n_vocab, n_vocab, (int32_t)r->seq.keys[pos], r->n_top_cap, &t);
+        rd_status st = sampler_logprobs(e->scratch, logits + (size_t)i * n_vocab, n_vocab, (int32_t)r->seq.keys[pos],
+                                        r->n_top_cap, &t);
 
         if (st != RD_OK) return st;
         r->prompt_logprobs[pos] = (struct token_logprob){t.token, t.logprob};
-        for (uint32_t k = 0; k < t.n_top && k < r->n_top_cap; k++) r->prompt_top[(size_t)pos * r->n_top_cap + k] = t.top[k];
+        for (uint32_t k = 0; k < t.n_top && k < r->n_top_cap; k++)
+            r->prompt_top[(size_t)pos * r->n_top_cap + k] = t.top[k];
     }
     return RD_OK;
 }
@@ -132,8 +135,8 @@ static void sample_next(struct engine *e, struct request *r, const float *logits
         request_end(e, r, REQUEST_LENGTH, RD_OK);
         return;
     }
-    st = sampler_sample(r->sampler, e->scratch, logits, r->p.ignore_eos ? r->p.end_tokens : NULL, r->p.ignore_eos ? r->p.n_end_tokens : 0,
-                        r->seq.n_keys, &t);
+    st = sampler_sample(r->sampler, e->scratch, logits, r->p.ignore_eos ? r->p.end_tokens : NULL,
+                        r->p.ignore_eos ? r->p.n_end_tokens : 0, r->seq.n_keys, &t);
     if (st != RD_OK) {
         request_end(e, r, REQUEST_ERROR, st);
         return;
@@ -174,7 +177,8 @@ static void count_rows(struct engine *e, struct request *r, const struct seq_run
     e->stats.prompt_joined += r->usage.n_joined;
 }
 
-/* False: this run ends a prefill with logits that are no numbers. Seen before the commit, so that its keys never become matchable. */
+/* False: this run ends a prefill with logits that are no numbers. Seen before the commit, so that its keys never become
+ * matchable. */
 static bool prefill_is_sound(const struct engine *e, const struct step_plan *p, uint32_t i)
 {
     const struct request *r = p->run_request[i];
@@ -195,14 +199,17 @@ static void finish_step(struct engine *e, uint64_t now)
         count_rows(e, r, &p->runs[i]);
         r->unsound = !prefill_is_sound(e, p, i);
         if (r->unsound) kv_seq_unreserve(&r->seq);
-        else kv_seq_commit(&r->seq);                        /* all first: only now are the step's positions matchable as ready */
+        else
+            kv_seq_commit(&r->seq); /* all first: only now are the step's positions matchable as ready */
     }
     for (uint32_t i = 0; i < p->batch.n_runs; i++) {
         struct request *r = p->run_request[i];
         const float *logits = e->logits + (size_t)p->run_logits[i] * e->o.executor.n_vocab;
         uint32_t last = (i + 1 < p->batch.n_runs ? p->run_logits[i + 1] : p->batch.n_logits) - 1;
         bool in_prompt = r->p.prompt_logprobs && p->runs[i].pos0 < r->n_prompt;
-        rd_status st = r->unsound ? RD_E_MODEL_OUTPUT : in_prompt ? keep_prompt_logprobs(e, r, &p->runs[i], logits) : RD_OK;
+        rd_status st = r->unsound  ? RD_E_MODEL_OUTPUT
+                       : in_prompt ? keep_prompt_logprobs(e, r, &p->runs[i], logits)
+                                   : RD_OK;
 
         if (st != RD_OK) {
             request_end(e, r, REQUEST_ERROR, st);
@@ -247,11 +254,12 @@ static void housekeeping(struct engine *e, uint64_t now)
     if (now - e->housekeeping_ns < HOUSEKEEPING_NS) return;
     e->housekeeping_ns = now;
     if (e->o.ttl_ns && now > e->o.ttl_ns) radix_expire(e->cache.tree, now - e->o.ttl_ns, EXPIRE_NODES);
-    while (radix_counts(e->cache.tree).node_bytes > e->o.kv_bytes / 8 && radix_evict(e->cache.tree, EXPIRE_NODES) > 0) {}
+    while (radix_counts(e->cache.tree).node_bytes > e->o.kv_bytes / 8 && radix_evict(e->cache.tree, EXPIRE_NODES) > 0) {
+    }
     if (c.n_free + c.n_ready + c.n_locked + c.n_pending + c.n_quarantined != c.n_total) {
         e->stats.accounting_errors++;
-        log_error("page accounting: %u free, %u ready, %u locked, %u pending, %u quarantined of %u", c.n_free, c.n_ready, c.n_locked,
-                  c.n_pending, c.n_quarantined, c.n_total);
+        log_error("page accounting: %u free, %u ready, %u locked, %u pending, %u quarantined of %u", c.n_free,
+                  c.n_ready, c.n_locked, c.n_pending, c.n_quarantined, c.n_total);
     }
 }
 

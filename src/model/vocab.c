@@ -23,9 +23,10 @@ static void arrays_deinit(struct vocab_arrays *a)
     mem_free(a->types);
 }
 
-/* An array of one of two element types, with at least min and at most max elements. NULL *out: absent and not needed. */
-static rd_status find_array(const struct gguf *g, const char *key, bool needed, enum gguf_type type, enum gguf_type or_type,
-                            uint64_t max, const struct gguf_kv **out, struct rd_error *err)
+/* An array of one of two element types, with at least min and at most max elements. NULL *out: absent and not needed.
+ */
+static rd_status find_array(const struct gguf *g, const char *key, bool needed, enum gguf_type type,
+                            enum gguf_type or_type, uint64_t max, const struct gguf_kv **out, struct rd_error *err)
 {
     const struct gguf_kv *kv = gguf_find(g, key);
 
@@ -43,8 +44,8 @@ static rd_status find_array(const struct gguf *g, const char *key, bool needed, 
     return RD_OK;
 }
 
-static rd_status read_strings(const struct gguf *g, const char *key, bool needed, uint64_t max, struct text_span **out, uint32_t *n,
-                              struct rd_error *err)
+static rd_status read_strings(const struct gguf *g, const char *key, bool needed, uint64_t max, struct text_span **out,
+                              uint32_t *n, struct rd_error *err)
 {
     const struct gguf_kv *kv;
     struct gguf_str_iter it;
@@ -56,14 +57,16 @@ static rd_status read_strings(const struct gguf *g, const char *key, bool needed
     if (!*out) return error_set(err, RD_E_NOMEM, "%s: out of memory", key);
     gguf_strings(kv, &it);
     for (*n = 0; *n < kv->n && gguf_next_string(&it, &s); ++*n) (*out)[*n] = (struct text_span){s.s, s.n};
-    if (*n != kv->n) return error_set(err, RD_E_FORMAT, "%s ends after %u of %llu strings", key, *n, (unsigned long long)kv->n);
+    if (*n != kv->n)
+        return error_set(err, RD_E_FORMAT, "%s ends after %u of %llu strings", key, *n, (unsigned long long)kv->n);
     return RD_OK;
 }
 
 static rd_status check_length(const char *key, const struct gguf_kv *kv, uint32_t n_tokens, struct rd_error *err)
 {
     if (kv->n == n_tokens) return RD_OK;
-    return error_set(err, RD_E_FORMAT, "%s has %llu elements, the vocabulary %u", key, (unsigned long long)kv->n, n_tokens);
+    return error_set(err, RD_E_FORMAT, "%s has %llu elements, the vocabulary %u", key, (unsigned long long)kv->n,
+                     n_tokens);
 }
 
 static rd_status read_scores(const struct gguf *g, uint32_t n_tokens, float **out, struct rd_error *err)
@@ -119,7 +122,8 @@ static rd_status read_ids(const struct gguf *g, struct tokenizer_spec *spec, str
     };
     rd_status st = RD_OK;
 
-    spec->bos = spec->eos = spec->eot = spec->unk = spec->pad = spec->fim_pre = spec->fim_suf = spec->fim_mid = TOKEN_NONE;
+    spec->bos = spec->eos = spec->eot = spec->unk = spec->pad = spec->fim_pre = spec->fim_suf = spec->fim_mid =
+        TOKEN_NONE;
     if (spec->model == TOKENIZER_SPM && spec->n_tokens > 2) {       /* SentencePiece's own order: <unk>, <s>, </s> */
         spec->unk = 0;
         spec->bos = 1;
@@ -143,7 +147,8 @@ static rd_status read_flags(const struct gguf *g, struct tokenizer_spec *spec, s
     bool spm = spec->model == TOKENIZER_SPM;
     rd_status st;
 
-    if (!spm && spec->pre) (void)pretokenize_find(spec->pre, strlen(spec->pre), &pre);  /* tokenizer_create() refuses the unknown */
+    if (!spm && spec->pre)
+        (void)pretokenize_find(spec->pre, strlen(spec->pre), &pre); /* tokenizer_create() refuses the unknown */
     spec->add_bos = (spm || pre.adds_bos) && spec->bos != TOKEN_NONE;
     spec->add_space_prefix = spm;
     if ((st = read_bool(g, "tokenizer.ggml.add_bos_token", &spec->add_bos, err)) != RD_OK) return st;
@@ -158,7 +163,8 @@ static rd_status read_model(const struct gguf *g, enum tokenizer_model *out, str
     char quoted[64];
     rd_status st = gguf_get_str(g, "tokenizer.ggml.model", &name, err);
 
-    if (st == RD_E_NOT_FOUND) return error_set(err, RD_E_FORMAT, "tokenizer.ggml.model is missing: the file has no vocabulary");
+    if (st == RD_E_NOT_FOUND)
+        return error_set(err, RD_E_FORMAT, "tokenizer.ggml.model is missing: the file has no vocabulary");
     if (st != RD_OK) return st;
     if (name.n == 4 && memcmp(name.s, "gpt2", 4) == 0) {
         *out = TOKENIZER_BPE;
@@ -182,7 +188,8 @@ static rd_status read_pre(const struct gguf *g, const char *override, char *pre,
     }
     st = gguf_get_str(g, "tokenizer.ggml.pre", &name, err);
     if (st == RD_E_NOT_FOUND)
-        return error_set(err, RD_E_UNSUPPORTED, "tokenizer.ggml.pre is missing; choose the pre-tokenizer with --pre: %s",
+        return error_set(err, RD_E_UNSUPPORTED,
+                         "tokenizer.ggml.pre is missing; choose the pre-tokenizer with --pre: %s",
                          tokenizer_known_pre());
     if (st == RD_OK) snprintf(pre, cap, "%.*s", (int)(name.n < cap ? name.n : cap), name.s);
     return st;

@@ -1,8 +1,8 @@
 /* sample/sampler.c - bias and penalties, then greedy, or temperature, top_k, top_p, min_p and one draw.
  *
- * Candidates are (logit, id) pairs ordered by logit, ties by the lower id. top_k and top_p take from a heap only as many as they
- * need, so a vocabulary of 150,000 is never sorted. Sums are doubles in the order of the candidates: the outcome is a pure
- * function of its inputs.
+ * Candidates are (logit, id) pairs ordered by logit, ties by the lower id. top_k and top_p take from a heap only as
+ * many as they need, so a vocabulary of 150,000 is never sorted. Sums are doubles in the order of the candidates: the
+ * outcome is a pure function of its inputs.
  */
 #include "sample/sampler.h"
 #include <assert.h>
@@ -42,7 +42,8 @@ void sampler_params_default(struct sampler_params *p)
 
 rd_status sampler_params_check(const struct sampler_params *p, uint32_t n_vocab, struct rd_error *err)
 {
-    if (!(p->temperature >= 0 && p->temperature <= 100)) return error_set(err, RD_E_INVALID, "temperature: must be within 0 and 100");
+    if (!(p->temperature >= 0 && p->temperature <= 100))
+        return error_set(err, RD_E_INVALID, "temperature: must be within 0 and 100");
     if (!(p->top_p >= 0 && p->top_p <= 1)) return error_set(err, RD_E_INVALID, "top_p: must be within 0 and 1");
     if (!(p->min_p >= 0 && p->min_p <= 1)) return error_set(err, RD_E_INVALID, "min_p: must be within 0 and 1");
     if (!(p->repetition_penalty > 0 && p->repetition_penalty <= 100))
@@ -53,10 +54,12 @@ rd_status sampler_params_check(const struct sampler_params *p, uint32_t n_vocab,
         return error_set(err, RD_E_INVALID, "frequency_penalty: must be within -2 and 2");
     if (p->n_top_logprobs > LIMIT_TOP_LOGPROBS)
         return error_set(err, RD_E_INVALID, "top_logprobs: at most %u", LIMIT_TOP_LOGPROBS);
-    if (p->n_bias > LIMIT_LOGIT_BIAS) return error_set(err, RD_E_INVALID, "logit_bias: at most %u entries", LIMIT_LOGIT_BIAS);
+    if (p->n_bias > LIMIT_LOGIT_BIAS)
+        return error_set(err, RD_E_INVALID, "logit_bias: at most %u entries", LIMIT_LOGIT_BIAS);
     for (uint32_t i = 0; i < p->n_bias; i++) {
         if (p->bias[i].token < 0 || (uint32_t)p->bias[i].token >= n_vocab)
-            return error_set(err, RD_E_INVALID, "logit_bias: token %d is not in the vocabulary of %u", p->bias[i].token, n_vocab);
+            return error_set(err, RD_E_INVALID, "logit_bias: token %d is not in the vocabulary of %u", p->bias[i].token,
+                             n_vocab);
         if (!(p->bias[i].bias >= -100 && p->bias[i].bias <= 100))
             return error_set(err, RD_E_INVALID, "logit_bias: values must be within -100 and 100");
     }
@@ -216,8 +219,8 @@ static void top_logprobs(struct sampler_scratch *scratch, const float *logits, u
     }
 }
 
-rd_status sampler_logprobs(struct sampler_scratch *scratch, const float *logits, uint32_t n_vocab, int32_t token, uint32_t n_top,
-                           struct sampler_result *out)
+rd_status sampler_logprobs(struct sampler_scratch *scratch, const float *logits, uint32_t n_vocab, int32_t token,
+                           uint32_t n_top, struct sampler_result *out)
 {
     float max;
     double norm;
@@ -277,7 +280,8 @@ static uint32_t select_candidates(const struct sampler *s, struct sampler_scratc
     if (n_most == n) {
         for (uint32_t i = 0; i < n; i++) total += exp(((double)x->heap[i].logit - max) / p->temperature);
     } else {
-        for (uint32_t i = 0; i < n_most; i++) total += exp(((double)heap_take(x->heap, n - i).logit - max) / p->temperature);
+        for (uint32_t i = 0; i < n_most; i++)
+            total += exp(((double)heap_take(x->heap, n - i).logit - max) / p->temperature);
         memmove(x->heap, x->heap + n - n_most, n_most * sizeof(*x->heap));
         heap_build(x->heap, n_most);
         *n_all = n = n_most;
@@ -328,8 +332,8 @@ static int32_t draw(const struct sampler *s, struct sampler_scratch *x, float ma
     return 0;
 }
 
-rd_status sampler_sample(struct sampler *s, struct sampler_scratch *scratch, const float *logits, const int32_t *banned, uint32_t n_banned,
-                         uint64_t position, struct sampler_result *out)
+rd_status sampler_sample(struct sampler *s, struct sampler_scratch *scratch, const float *logits, const int32_t *banned,
+                         uint32_t n_banned, uint64_t position, struct sampler_result *out)
 {
     float max;
 

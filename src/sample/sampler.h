@@ -1,12 +1,13 @@
 /* sample/sampler.h - one row of logits to one token, and its log probabilities.
  *
- * Order: logit_bias -> repetition, presence, frequency penalties -> (greedy when temperature == 0) temperature -> top_k -> top_p -> min_p ->
- * draw. Log probabilities are of the raw model distribution (log softmax of the logits before bias, penalties and temperature), as OpenAI and vLLM do.
+ * Order: logit_bias -> repetition, presence, frequency penalties -> (greedy when temperature == 0) temperature -> top_k
+ * -> top_p -> min_p -> draw. Log probabilities are of the raw model distribution (log softmax of the logits before
+ * bias, penalties and temperature), as OpenAI and vLLM do.
  *
- * Exact: the outcome is a pure function of (logits bytes, parameters, token history, seed, position): the random number is
- * random_at(seed, position). Ties: the lower id wins. NaN or +inf logits: RD_E_MODEL_OUTPUT.
- * Allocates nothing: struct sampler is made once per request and holds its scratch.
- * Thread  engine thread only, one sampler per sequence. Errors: create RD_E_NOMEM, RD_E_INVALID (names the parameter).
+ * Exact: the outcome is a pure function of (logits bytes, parameters, token history, seed, position): the random number
+ * is random_at(seed, position). Ties: the lower id wins. NaN or +inf logits: RD_E_MODEL_OUTPUT. Allocates nothing:
+ * struct sampler is made once per request and holds its scratch. Thread  engine thread only, one sampler per sequence.
+ * Errors: create RD_E_NOMEM, RD_E_INVALID (names the parameter).
  */
 #pragma once
 #include <stdbool.h>
@@ -19,7 +20,7 @@ struct sampler_params {
     float temperature;          /* >= 0; 0 = greedy */
     int32_t top_k;              /* <= 0: all */
     float top_p, min_p;         /* 1 and 0: off */
-    float repetition_penalty;   /* 1: off; divides positive, multiplies negative logits of tokens in prompt and output */
+    float repetition_penalty; /* 1: off; divides positive, multiplies negative logits of tokens in prompt and output */
     float presence_penalty, frequency_penalty;          /* 0: off; over the output tokens */
     uint64_t seed;
     const struct sampler_bias *bias;                    /* copied */
@@ -50,9 +51,10 @@ void sampler_destroy(struct sampler *s);
 void sampler_accept(struct sampler *s, int32_t token, bool is_prompt);
 /* RD_E_MODEL_OUTPUT: NaN or +inf among them, or nothing but -inf. */
 rd_status sampler_check_logits(const float *logits, uint32_t n_vocab);
-/* logits: [n_vocab], read only. banned: tokens never to be drawn now (ignore_eos: the end tokens), may be NULL. position: of the new token. */
-rd_status sampler_sample(struct sampler *s, struct sampler_scratch *scratch, const float *logits, const int32_t *banned, uint32_t n_banned,
-                         uint64_t position, struct sampler_result *out);
+/* logits: [n_vocab], read only. banned: tokens never to be drawn now (ignore_eos: the end tokens), may be NULL.
+ * position: of the new token. */
+rd_status sampler_sample(struct sampler *s, struct sampler_scratch *scratch, const float *logits, const int32_t *banned,
+                         uint32_t n_banned, uint64_t position, struct sampler_result *out);
 /* Log probability of a given token and the top n of a row (prompt logprobs). */
-rd_status sampler_logprobs(struct sampler_scratch *scratch, const float *logits, uint32_t n_vocab, int32_t token, uint32_t n_top,
-                           struct sampler_result *out);
+rd_status sampler_logprobs(struct sampler_scratch *scratch, const float *logits, uint32_t n_vocab, int32_t token,
+                           uint32_t n_top, struct sampler_result *out);

@@ -1,10 +1,12 @@
 /* text/chat_template.h - chat messages to the prompt text of a model family, by the model's own Jinja template.
  *
- * The Jinja interpreter (text/jinja.h) is sandboxed: steps, depth, output and memory are limited (base/limits.h), it has no host
- * access. Models without a template get their family's built-in one (by name: "gemma", "chatml", "llama2", "llama3").
+ * The Jinja interpreter (text/jinja.h) is sandboxed: steps, depth, output and memory are limited (base/limits.h), it
+ * has no host access. Models without a template get their family's built-in one (by name: "gemma", "chatml", "llama2",
+ * "llama3").
  *
  * Thread  a compiled template is read-only: any thread renders.
- * Errors  RD_E_TEMPLATE (syntax, raise_exception's text, undefined operations; err has line and message), RD_E_LIMIT, RD_E_NOMEM.
+ * Errors  RD_E_TEMPLATE (syntax, raise_exception's text, undefined operations; err has line and message), RD_E_LIMIT,
+ * RD_E_NOMEM.
  */
 #pragma once
 #include <jansson.h>
@@ -18,8 +20,8 @@ struct chat_template;
 rd_status chat_template_create(const char *source, size_t n, const char *bos_token, const char *eos_token,
                                struct chat_template **out, struct rd_error *err);
 /* A built-in by name; RD_E_NOT_FOUND lists the names. */
-rd_status chat_template_builtin(const char *name, const char *bos_token, const char *eos_token, struct chat_template **out,
-                                struct rd_error *err);
+rd_status chat_template_builtin(const char *name, const char *bos_token, const char *eos_token,
+                                struct chat_template **out, struct rd_error *err);
 void chat_template_destroy(struct chat_template *t);
 const char *chat_template_source(const struct chat_template *t);
 /* True when the source looks at `tools`. */
@@ -32,7 +34,7 @@ struct chat_input {
     bool add_generation_prompt;
     int64_t now_s;                       /* for strftime_now; wall clock */
 };
-/* mem_free *text. The template's own BOS text, if it writes one, is part of the text (the caller tokenises with add_special
- * only when the text does not begin with it). */
+/* mem_free *text. The template's own BOS text, if it writes one, is part of the text (the caller tokenises with
+ * add_special only when the text does not begin with it). */
 rd_status chat_template_render(const struct chat_template *t, const struct chat_input *in, char **text, size_t *n_bytes,
                                struct rd_error *err);

@@ -1,7 +1,7 @@
 /* text/pretokenize.c - scanners for the splits of GPT-2, SmolLM, Llama 3 and Qwen 2.
  *
- * All four are the same alternatives in different order and with different bounds: a contraction, a run of letters, of numbers, of
- * other signs, of white space. A run of white space before a word leaves its last character to the word.
+ * All four are the same alternatives in different order and with different bounds: a contraction, a run of letters, of
+ * numbers, of other signs, of white space. A run of white space before a word leaves its last character to the word.
  */
 #include "text/pretokenize.h"
 #include <assert.h>
@@ -10,7 +10,11 @@
 
 enum char_class { CLASS_OTHER, CLASS_LETTER, CLASS_NUMBER, CLASS_SPACE, CLASS_END };
 
-struct scan { const char *s; size_t n; bool numbers_end; };     /* numbers_end: the text ends before a number (SmolLM) */
+struct scan {
+    const char *s;
+    size_t n;
+    bool numbers_end;
+}; /* numbers_end: the text ends before a number (SmolLM) */
 struct scan_char { enum char_class class; uint32_t cp; size_t n; };
 
 static enum char_class class_of(uint32_t cp)
@@ -29,7 +33,8 @@ static enum char_class class_of(uint32_t cp)
     case UTF8PROC_CATEGORY_ZS: case UTF8PROC_CATEGORY_ZL: case UTF8PROC_CATEGORY_ZP:
         return CLASS_SPACE;
     default:
-        if (cp >= 0x2ebf0 && cp <= 0x2ee5d) return CLASS_LETTER;        /* CJK extension I: Unicode 15.1, which utf8proc 2.8 lacks */
+        if (cp >= 0x2ebf0 && cp <= 0x2ee5d)
+            return CLASS_LETTER; /* CJK extension I: Unicode 15.1, which utf8proc 2.8 lacks */
         return cp == 0x85 ? CLASS_SPACE : CLASS_OTHER;
     }
 }

@@ -1,8 +1,8 @@
 /* text/pretokenize.h - cuts text into the words inside which byte-level BPE merges.
  *
- * Each kind is a regular expression in the model's tokenizer.json; here it is a scanner made by hand, and the expression is kept
- * as the reference that the tests run through PCRE2. Letters, numbers: Unicode general categories L and N (utf8proc); white space: the
- * White_Space property, as llama.cpp has it.
+ * Each kind is a regular expression in the model's tokenizer.json; here it is a scanner made by hand, and the
+ * expression is kept as the reference that the tests run through PCRE2. Letters, numbers: Unicode general categories L
+ * and N (utf8proc); white space: the White_Space property, as llama.cpp has it.
  *
  * Units   bytes. Text is as pretokenize_decode() reads it: what is not a sequence is one U+FFFD per byte.
  * Thread  any thread: no state.
@@ -28,12 +28,12 @@ const char *pretokenize_known(void);
 /* Where the word that begins at s[0] ends, 1 .. n; n >= 1. s must begin at a word, the text ends at s + n. */
 size_t pretokenize_word(enum pretokenizer kind, const char *s, size_t n);
 
-/* The reference: PCRE2 expressions (UTF, UCP), to be applied one after the other, each within the pieces of the one before, both
- * matches and what lies between matches being pieces. NULL after the last. */
+/* The reference: PCRE2 expressions (UTF, UCP), to be applied one after the other, each within the pieces of the one
+ * before, both matches and what lies between matches being pieces. NULL after the last. */
 const char *pretokenize_pattern(enum pretokenizer kind, unsigned stage);
 
-/* One code point of s[0..n), n >= 1, as llama.cpp reads it: overlong forms and surrogates count; anything else that is wrong is one
- * byte and U+FFFD. Returns its length. */
+/* One code point of s[0..n), n >= 1, as llama.cpp reads it: overlong forms and surrogates count; anything else that is
+ * wrong is one byte and U+FFFD. Returns its length. */
 static inline size_t pretokenize_decode(const char *s, size_t n, uint32_t *cp)
 {
     const unsigned char *u = (const unsigned char *)s;
@@ -51,7 +51,8 @@ static inline size_t pretokenize_decode(const char *s, size_t n, uint32_t *cp)
         return 3;
     }
     if ((u[0] & 0xf8) == 0xf0 && n >= 4 && (u[1] & 0xc0) == 0x80 && (u[2] & 0xc0) == 0x80 && (u[3] & 0xc0) == 0x80) {
-        *cp = (uint32_t)(u[0] & 0x07) << 18 | (uint32_t)(u[1] & 0x3f) << 12 | (uint32_t)(u[2] & 0x3f) << 6 | (u[3] & 0x3fu);
+        *cp = (uint32_t)(u[0] & 0x07) << 18 | (uint32_t)(u[1] & 0x3f) << 12 | (uint32_t)(u[2] & 0x3f) << 6 |
+              (u[3] & 0x3fu);
         if (*cp <= 0x10ffff) return 4;
     }
     *cp = 0xfffd;

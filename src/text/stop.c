@@ -1,8 +1,8 @@
 /* text/stop.c - an Aho-Corasick automaton over the stop strings.
  *
- * A state is a prefix of some stop string: the longest one that the text so far ends with. What it spells is exactly what must be held
- * back. Children are lists of siblings: memory is linear in the stop strings, and a step looks at no more than LIMIT_STOP_STRINGS.
- * Source: Aho and Corasick, "Efficient string matching", CACM 18 (1975).
+ * A state is a prefix of some stop string: the longest one that the text so far ends with. What it spells is exactly
+ * what must be held back. Children are lists of siblings: memory is linear in the stop strings, and a step looks at no
+ * more than LIMIT_STOP_STRINGS. Source: Aho and Corasick, "Efficient string matching", CACM 18 (1975).
  */
 #include "text/stop.h"
 #include <assert.h>
@@ -54,7 +54,8 @@ static void add_string(struct stop_matcher *m, struct text_span s, int32_t index
 
         if (!c) {
             c = m->n_states++;
-            m->states[c] = (struct stop_state){0, m->states[at].child, 0, m->states[at].depth + 1, -1, (unsigned char)s.s[i]};
+            m->states[c] =
+                (struct stop_state){0, m->states[at].child, 0, m->states[at].depth + 1, -1, (unsigned char)s.s[i]};
             m->states[at].child = c;
         }
         at = c;

@@ -65,7 +65,8 @@ rd_status string_table_init(struct string_table *t, size_t n, size_t n_bytes)
     memset(t, 0, sizeof(*t));
     random_os(&t->seed, sizeof(t->seed));
     if (!mem_grow((void **)&t->bytes, &t->bytes_cap, n_bytes + 1, 1) ||
-        !mem_grow((void **)&t->ends, &t->ends_cap, n + 1, sizeof(*t->ends)) || slots_rebuild(t, slots_for(n)) != RD_OK) {
+        !mem_grow((void **)&t->ends, &t->ends_cap, n + 1, sizeof(*t->ends)) ||
+        slots_rebuild(t, slots_for(n)) != RD_OK) {
         string_table_deinit(t);
         return RD_E_NOMEM;
     }

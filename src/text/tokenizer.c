@@ -198,8 +198,8 @@ static rd_status encode_fragments(const struct tokenizer *t, const char *text, u
     return st;
 }
 
-rd_status tokenizer_encode(const struct tokenizer *t, const char *text, size_t n_bytes, bool add_special, bool parse_special,
-                           int32_t **ids, uint32_t *n, struct rd_error *err)
+rd_status tokenizer_encode(const struct tokenizer *t, const char *text, size_t n_bytes, bool add_special,
+                           bool parse_special, int32_t **ids, uint32_t *n, struct rd_error *err)
 {
     struct id_list out = {0};
     rd_status st = RD_E_NOMEM;

@@ -3,14 +3,15 @@
  * Built from a plain description (struct tokenizer_spec) so that text/ knows no file format: model/ fills it from GGUF
  * metadata, later from tokenizer.json.
  *
- * Equal to llama.cpp's ids for the same GGUF file. Linear (n log n) time on hostile input. Special tokens in the text are text
- * unless parse_special. Any bytes can be encoded; invalid UTF-8 is handled as llama.cpp does for the model kind: BPE reads each wrong
- * byte as U+FFFD; SPM keeps the bytes, but a broken first byte takes what follows with it, so that a space behind one comes back as U+2581.
+ * Equal to llama.cpp's ids for the same GGUF file. Linear (n log n) time on hostile input. Special tokens in the text
+ * are text unless parse_special. Any bytes can be encoded; invalid UTF-8 is handled as llama.cpp does for the model
+ * kind: BPE reads each wrong byte as U+FFFD; SPM keeps the bytes, but a broken first byte takes what follows with it,
+ * so that a space behind one comes back as U+2581.
  *
  * Thread  read-only after create: any thread may encode and decode at once; struct token_decoder belongs to its user.
- * Errors  RD_E_FORMAT (vocabulary does not add up, names what), RD_E_UNSUPPORTED (unknown model or pre-tokenizer, lists the known ones),
- *         RD_E_NOMEM, RD_E_LIMIT.
- * Source  BPE: Sennrich et al., arXiv:1508.07909; SentencePiece: Kudo and Richardson, arXiv:1808.06226.
+ * Errors  RD_E_FORMAT (vocabulary does not add up, names what), RD_E_UNSUPPORTED (unknown model or pre-tokenizer, lists
+ * the known ones), RD_E_NOMEM, RD_E_LIMIT. Source  BPE: Sennrich et al., arXiv:1508.07909; SentencePiece: Kudo and
+ * Richardson, arXiv:1808.06226.
  */
 #pragma once
 #include <stdbool.h>
@@ -18,7 +19,14 @@
 #include <stdint.h>
 #include "radish/status.h"
 
-enum token_type { TOKEN_NORMAL = 1, TOKEN_UNKNOWN = 2, TOKEN_CONTROL = 3, TOKEN_USER_DEFINED = 4, TOKEN_UNUSED = 5, TOKEN_BYTE = 6 };
+enum token_type {
+    TOKEN_NORMAL = 1,
+    TOKEN_UNKNOWN = 2,
+    TOKEN_CONTROL = 3,
+    TOKEN_USER_DEFINED = 4,
+    TOKEN_UNUSED = 5,
+    TOKEN_BYTE = 6
+};
 enum tokenizer_model { TOKENIZER_BPE, TOKENIZER_SPM };   /* tokenizer.ggml.model: "gpt2", "llama" (and Gemma's) */
 #define TOKEN_NONE (-1)
 
@@ -27,7 +35,7 @@ struct text_span { const char *s; size_t n; };
 /* All borrowed for the call of tokenizer_create(); copied there. */
 struct tokenizer_spec {
     enum tokenizer_model model;
-    const char *pre;                     /* BPE: "gpt-2", "smollm", "llama-bpe", "qwen2", "deepseek-r1-qwen"; aliases are accepted */
+    const char *pre; /* BPE: "gpt-2", "smollm", "llama-bpe", "qwen2", "deepseek-r1-qwen"; aliases are accepted */
     uint32_t n_tokens;
     const struct text_span *tokens;      /* [n_tokens] */
     const float *scores;                 /* [n_tokens] or NULL (SPM needs them) */
@@ -44,32 +52,35 @@ void tokenizer_destroy(struct tokenizer *t);
 /* Comma-separated names of the known pre-tokenizers, for --help and errors. */
 const char *tokenizer_known_pre(void);
 
-/* add_special: BOS / EOS as the model wants. parse_special: control and user-defined tokens written in the text become those
- * tokens. On success *ids is the caller's (mem_free), *n its length (0 is possible, *ids still valid to free). */
-rd_status tokenizer_encode(const struct tokenizer *t, const char *text, size_t n_bytes, bool add_special, bool parse_special,
-                           int32_t **ids, uint32_t *n, struct rd_error *err);
+/* add_special: BOS / EOS as the model wants. parse_special: control and user-defined tokens written in the text become
+ * those tokens. On success *ids is the caller's (mem_free), *n its length (0 is possible, *ids still valid to free). */
+rd_status tokenizer_encode(const struct tokenizer *t, const char *text, size_t n_bytes, bool add_special,
+                           bool parse_special, int32_t **ids, uint32_t *n, struct rd_error *err);
 
-/* The bytes that a token stands for (a view, no trailing 0; may be part of a UTF-8 sequence). Control tokens: their name
- * when special, else nothing. Ids out of range: nothing. */
+/* The bytes that a token stands for (a view, no trailing 0; may be part of a UTF-8 sequence). Control tokens: their
+ * name when special, else nothing. Ids out of range: nothing. */
 struct text_span tokenizer_piece(const struct tokenizer *t, int32_t id, bool special);
-/* Whole ids to text as llama.cpp's detokenize does (SPM: the space prefix of the first token is removed when the model adds one), without its
- * clean-up of spaces before punctuation, which a stream cannot do and which loses text.
- * Invalid UTF-8 stays as bytes. mem_free *text. */
-rd_status tokenizer_decode(const struct tokenizer *t, const int32_t *ids, uint32_t n, bool special, char **text, size_t *n_bytes);
+/* Whole ids to text as llama.cpp's detokenize does (SPM: the space prefix of the first token is removed when the model
+ * adds one), without its clean-up of spaces before punctuation, which a stream cannot do and which loses text. Invalid
+ * UTF-8 stays as bytes. mem_free *text. */
+rd_status tokenizer_decode(const struct tokenizer *t, const int32_t *ids, uint32_t n, bool special, char **text,
+                           size_t *n_bytes);
 
 uint32_t tokenizer_n_tokens(const struct tokenizer *t);
 enum token_type tokenizer_type(const struct tokenizer *t, int32_t id);
 int32_t tokenizer_bos(const struct tokenizer *t);
 int32_t tokenizer_eos(const struct tokenizer *t);
 bool tokenizer_adds_bos(const struct tokenizer *t);
-int32_t tokenizer_find(const struct tokenizer *t, const char *text, size_t n);      /* exact vocabulary entry, or TOKEN_NONE */
-/* Every token that ends a turn or a text: eos, eot, and the well-known names (<|im_end|>, <|eot_id|>, <end_of_turn>, <|endoftext|>, ...)
- * where they are control tokens of this vocabulary. Ascending, unique; a view. */
+int32_t tokenizer_find(const struct tokenizer *t, const char *text,
+                       size_t n); /* exact vocabulary entry, or TOKEN_NONE */
+/* Every token that ends a turn or a text: eos, eot, and the well-known names (<|im_end|>, <|eot_id|>, <end_of_turn>,
+ * <|endoftext|>, ...) where they are control tokens of this vocabulary. Ascending, unique; a view. */
 const int32_t *tokenizer_end_tokens(const struct tokenizer *t, uint32_t *n);
 bool tokenizer_is_end(const struct tokenizer *t, int32_t id);
 
-/* Streaming decode: feed pieces, take what is complete UTF-8. Never emits half a sequence; invalid bytes become U+FFFD exactly where
- * a whole-text decode of the same bytes would put them (one per maximal invalid part, as Unicode 15 section 3.9 advises). */
+/* Streaming decode: feed pieces, take what is complete UTF-8. Never emits half a sequence; invalid bytes become U+FFFD
+ * exactly where a whole-text decode of the same bytes would put them (one per maximal invalid part, as Unicode 15
+ * section 3.9 advises). */
 struct token_decoder { char pending[4]; uint32_t n_pending; bool first, strip_first_space; };
 void token_decoder_init(struct token_decoder *d, const struct tokenizer *t, bool at_text_start);
 /* Appends to out (capacity at least piece.n * 3 + 12): returns the bytes written. */

@@ -1,8 +1,8 @@
 /* text/tokenizer_bpe.c - byte-level BPE: words of bytes, merged by rank.
  *
- * The vocabulary writes bytes in an alphabet of 256 printable characters: bytes that are printable in Latin-1 as themselves, the 68
- * others as U+0100 .. U+0143 in order (GPT-2's encoder). Merging works on symbol numbers, so that only the building and the whole-word
- * look-up ever see that alphabet.
+ * The vocabulary writes bytes in an alphabet of 256 printable characters: bytes that are printable in Latin-1 as
+ * themselves, the 68 others as U+0100 .. U+0143 in order (GPT-2's encoder). Merging works on symbol numbers, so that
+ * only the building and the whole-word look-up ever see that alphabet.
  */
 #include <assert.h>
 #include <string.h>
@@ -87,7 +87,8 @@ static void pair_add(struct tokenizer *t, uint64_t key, uint32_t prio, uint32_t 
     t->pairs[at] = (struct merge_pair){key, prio, symbol};
 }
 
-static rd_status add_merge(struct tokenizer *t, uint32_t rank, struct text_span merge, char *scratch, struct rd_error *err)
+static rd_status add_merge(struct tokenizer *t, uint32_t rank, struct text_span merge, char *scratch,
+                           struct rd_error *err)
 {
     const char *space = merge.n > 1 ? memchr(merge.s + 1, ' ', merge.n - 1) : NULL;
     size_t n_left = space ? (size_t)(space - merge.s) : 0, n_right = space ? merge.n - n_left - 1 : 0;
@@ -138,7 +139,8 @@ rd_status bpe_build(struct tokenizer *t, const struct tokenizer_spec *spec, stru
 
     for (uint32_t i = 0; i < spec->n_merges; i++) {
         if (spec->merges[i].n > 2 * (size_t)LIMIT_TOKEN_BYTES)
-            return error_set(err, RD_E_LIMIT, "merge %u has %zu bytes, at most %u", i, spec->merges[i].n, 2 * LIMIT_TOKEN_BYTES);
+            return error_set(err, RD_E_LIMIT, "merge %u has %zu bytes, at most %u", i, spec->merges[i].n,
+                             2 * LIMIT_TOKEN_BYTES);
         if (spec->merges[i].n > longest) longest = spec->merges[i].n;
     }
     scratch = mem_alloc(longest + 1, 1);
@@ -165,7 +167,8 @@ static uint32_t whole_word(const struct tokenizer *t, const char *word, size_t n
     return id < t->n_tokens ? id : SYMBOL_NONE;
 }
 
-static rd_status encode_word(const struct tokenizer *t, struct merge_work *w, const char *word, uint32_t n, struct id_list *out)
+static rd_status encode_word(const struct tokenizer *t, struct merge_work *w, const char *word, uint32_t n,
+                             struct id_list *out)
 {
     uint32_t id = n == 1 ? t->byte_symbol[(unsigned char)word[0]] : SYMBOL_NONE;
 
@@ -184,7 +187,8 @@ static rd_status encode_word(const struct tokenizer *t, struct merge_work *w, co
     return merge_run(t, w, word, n, out);
 }
 
-/* The text as pretokenize_decode() reads it, written as UTF-8: bytes that are no sequence become U+FFFD, overlong forms the short one. */
+/* The text as pretokenize_decode() reads it, written as UTF-8: bytes that are no sequence become U+FFFD, overlong forms
+ * the short one. */
 static char *rewrite(const char *text, uint32_t n, uint32_t *n_out)
 {
     char *out = mem_alloc((size_t)n * 3 + 1, 1);

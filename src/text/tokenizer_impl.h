@@ -1,10 +1,12 @@
 /* text/tokenizer_impl.h - the inside of struct tokenizer, shared by the files tokenizer*.c alone.
  *
  *     text -> tokenizer_special.c: fragments between special tokens -> tokenizer_bpe.c: words -> tokenizer_merge.c: ids
- *                                                                   -> tokenizer_spm.c: segments -> tokenizer_merge.c: ids
+ *                                                                   -> tokenizer_spm.c: segments -> tokenizer_merge.c:
+ * ids
  *
- * A symbol is what merging works on: a token id, or (BPE) the number of a string that merges name but that is no token. Symbols are
- * the numbers of string_table: 0 .. n_tokens-1 are the tokens in their order, what follows are the extra strings.
+ * A symbol is what merging works on: a token id, or (BPE) the number of a string that merges name but that is no token.
+ * Symbols are the numbers of string_table: 0 .. n_tokens-1 are the tokens in their order, what follows are the extra
+ * strings.
  *
  * Thread  struct tokenizer is read-only after create; struct merge_work and struct id_list belong to one call.
  */
@@ -34,7 +36,7 @@ struct tokenizer {
     uint8_t *types;                      /* [n_tokens] enum token_type, as used (see tokenizer_special.c) */
     char *pieces;                        /* the bytes tokens stand for, one after the other */
     uint32_t *piece_ends;                /* [n_tokens] */
-    uint32_t byte_symbol[256];           /* the token (BPE: or symbol) of a single byte; SPM: unk or SYMBOL_NONE when absent */
+    uint32_t byte_symbol[256]; /* the token (BPE: or symbol) of a single byte; SPM: unk or SYMBOL_NONE when absent */
     uint32_t max_bytes;                  /* longest vocabulary text */
     /* BPE */
     struct pretokenizer_info pre;
@@ -64,7 +66,7 @@ struct merge_node {
 };
 struct merge_work {
     struct merge_node *nodes;
-    uint64_t *heap;                      /* prio << 32 | index of the left node; stale entries are recognised when popped */
+    uint64_t *heap; /* prio << 32 | index of the left node; stale entries are recognised when popped */
     size_t n_nodes, nodes_cap, n_heap, heap_cap;
 };
 void merge_work_deinit(struct merge_work *w);
@@ -78,8 +80,10 @@ uint32_t bpe_pair(const struct tokenizer *t, uint32_t left, uint32_t right, uint
 uint32_t spm_pair(const struct tokenizer *t, const char *text, size_t n, uint32_t *symbol);
 
 rd_status bpe_build(struct tokenizer *t, const struct tokenizer_spec *spec, struct rd_error *err);
-rd_status bpe_encode(const struct tokenizer *t, struct merge_work *w, const char *text, uint32_t n, struct id_list *out);
-/* The bytes of a token's text in the byte-level alphabet; out has room for n. Characters outside it stand for their UTF-8 bytes. */
+rd_status bpe_encode(const struct tokenizer *t, struct merge_work *w, const char *text, uint32_t n,
+                     struct id_list *out);
+/* The bytes of a token's text in the byte-level alphabet; out has room for n. Characters outside it stand for their
+ * UTF-8 bytes. */
 size_t bpe_piece(const char *text, size_t n, char *out);
 
 rd_status spm_build(struct tokenizer *t, const struct tokenizer_spec *spec, struct rd_error *err);
@@ -92,5 +96,5 @@ rd_status special_build(struct tokenizer *t);
 void special_deinit(struct tokenizer *t);
 /* Where special tokens stand in a text, in order. mem_free the array. */
 struct special_match { uint32_t at, n; int32_t id; };
-rd_status special_find(const struct tokenizer *t, const char *text, uint32_t n, bool parse_special, struct special_match **out,
-                       size_t *n_out);
+rd_status special_find(const struct tokenizer *t, const char *text, uint32_t n, bool parse_special,
+                       struct special_match **out, size_t *n_out);

@@ -1,8 +1,8 @@
 /* text/tokenizer_merge.c - merging neighbours, best first, with a heap: O(n log n) whatever the text is.
  *
- * Each node knows the priority of merging with its right neighbour. The heap holds (priority, left node); an entry counts only while
- * its node is alive and still has that priority, so that nothing has to be taken out of the middle. The leftmost of equal priorities
- * goes first, as in llama.cpp.
+ * Each node knows the priority of merging with its right neighbour. The heap holds (priority, left node); an entry
+ * counts only while its node is alive and still has that priority, so that nothing has to be taken out of the middle.
+ * The leftmost of equal priorities goes first, as in llama.cpp.
  */
 #include <assert.h>
 #include <string.h>
@@ -76,7 +76,8 @@ static void consider(const struct tokenizer *t, struct merge_work *w, const char
     if (l->pair_prio != PRIO_NONE) heap_push(w, (uint64_t)l->pair_prio << 32 | (uint32_t)left);
 }
 
-static rd_status emit(const struct tokenizer *t, const struct merge_work *w, const char *text, uint32_t n, struct id_list *out)
+static rd_status emit(const struct tokenizer *t, const struct merge_work *w, const char *text, uint32_t n,
+                      struct id_list *out)
 {
     if (!id_list_reserve(out, n)) return RD_E_NOMEM;        /* a token covers at least one byte */
     for (int32_t at = 0; at >= 0; at = w->nodes[at].next) {
@@ -100,7 +101,8 @@ rd_status merge_run(const struct tokenizer *t, struct merge_work *w, const char 
     rd_status st;
 
     assert(w->n_nodes > 0 && w->n_nodes <= INT32_MAX);
-    /* One entry per pair at first; a merge takes one out and puts at most two in, and there are fewer merges than nodes. */
+    /* One entry per pair at first; a merge takes one out and puts at most two in, and there are fewer merges than
+     * nodes. */
     if (w->n_nodes * 2 > w->heap_cap && !mem_grow((void **)&w->heap, &w->heap_cap, w->n_nodes * 2, sizeof(*w->heap))) {
         w->n_nodes = 0;
         return RD_E_NOMEM;

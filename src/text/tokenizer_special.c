@@ -1,7 +1,7 @@
 /* text/tokenizer_special.c - special tokens: which they are, which of them end a text, where they stand in a text.
  *
- * Order in text, as llama.cpp has it: the longest special tokens are taken first over the whole text, then shorter ones in what is
- * left. User-defined tokens are always taken, control and unknown ones when the caller asks (parse_special).
+ * Order in text, as llama.cpp has it: the longest special tokens are taken first over the whole text, then shorter ones
+ * in what is left. User-defined tokens are always taken, control and unknown ones when the caller asks (parse_special).
  *
  * Files often give the tokens that end a turn a wrong type. llama.cpp goes by their names, so we do.
  */
@@ -12,12 +12,39 @@
 
 /* Names that end a text or a turn: control tokens, whatever the file says. */
 static const char *const end_names[] = {
-    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>", "<|endoftext|>",
-    "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>", "<end_of_utterance>", "<eos>", "<turn|>",
-    "<|tool_response>", "<\uff5cend\u2581of\u2581sentence\uff5c>", "[e~[",
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "<|flush|>",
+    "<|calls|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "<|eom_id|>",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "[EOS]",
+    "<|end_of_text|>",
+    "<end_of_utterance>",
+    "<eos>",
+    "<turn|>",
+    "<|tool_response>",
+    "<\uff5cend\u2581of\u2581sentence\uff5c>",
+    "[e~[",
     /* padding and separators of fill-in-the-middle: nothing sensible follows them */
-    "<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]", "<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>",
-    "<reponame>", "<|file_sep|>",
+    "<|fim_pad|>",
+    "<fim-pad>",
+    "<fim_pad>",
+    "<PAD>",
+    "[PAD]",
+    "<|fim_repo|>",
+    "<|repo_name|>",
+    "<fim-repo>",
+    "<REPO>",
+    "<reponame>",
+    "<|file_sep|>",
 };
 /* Control tokens that end nothing. */
 static const char *const control_names[] = {
@@ -78,7 +105,7 @@ static rd_status find_ends(struct tokenizer *t)
         t->ends[n++] = id;
     }
     if (s_end >= 0 && find_name(t, "<|tool_response>") < 0 && find_name(t, "<|plamo:eos|>") < 0) {
-        if (t->types[s_end] == TOKEN_CONTROL) t->ends[n++] = s_end;     /* else markup for struck-out text, as in Gemma */
+        if (t->types[s_end] == TOKEN_CONTROL) t->ends[n++] = s_end; /* else markup for struck-out text, as in Gemma */
         t->types[s_end] = TOKEN_CONTROL;
     }
     if (t->eos >= 0) t->ends[n++] = t->eos;
@@ -149,7 +176,8 @@ void special_deinit(struct tokenizer *t)
 }
 
 /* Places where a special token may begin, by its first two bytes; at the end of the text any second byte counts. */
-static rd_status find_candidates(const struct special_set *set, const char *text, uint32_t n, struct special_match **out, size_t *n_out)
+static rd_status find_candidates(const struct special_set *set, const char *text, uint32_t n,
+                                 struct special_match **out, size_t *n_out)
 {
     struct special_match *found = NULL;
     size_t n_found = 0, cap = 0;
@@ -177,8 +205,8 @@ static void bits_set(uint64_t *bits, uint32_t from, uint32_t n)
     for (uint32_t i = from; i < from + n; i++) bits[i / 64] |= (uint64_t)1 << (i % 64);
 }
 
-rd_status special_find(const struct tokenizer *t, const char *text, uint32_t n, bool parse_special, struct special_match **out,
-                       size_t *n_out)
+rd_status special_find(const struct tokenizer *t, const char *text, uint32_t n, bool parse_special,
+                       struct special_match **out, size_t *n_out)
 {
     const struct special_set *set = &t->special[parse_special];
     struct special_match *found = NULL;

@@ -1,7 +1,8 @@
 /* text/tokenizer_spm.c - SentencePiece's BPE: characters merged by score, byte tokens for what is no token.
  *
- * There are no words here: any two neighbours may merge if together they are a vocabulary entry. To keep heaps small the text is cut
- * where two characters meet that no entry has side by side: nothing can merge across such a place, so the result is the same.
+ * There are no words here: any two neighbours may merge if together they are a vocabulary entry. To keep heaps small
+ * the text is cut where two characters meet that no entry has side by side: nothing can merge across such a place, so
+ * the result is the same.
  */
 #include <math.h>
 #include <stdio.h>
@@ -80,7 +81,8 @@ static void find_byte_tokens(struct tokenizer *t)
 
 rd_status spm_build(struct tokenizer *t, const struct tokenizer_spec *spec, struct rd_error *err)
 {
-    if (!spec->scores) return error_set(err, RD_E_FORMAT, "the vocabulary has no scores, which this tokenizer model needs");
+    if (!spec->scores)
+        return error_set(err, RD_E_FORMAT, "the vocabulary has no scores, which this tokenizer model needs");
     t->prios = mem_alloc(t->n_tokens, sizeof(*t->prios));
     t->neighbours = mem_zalloc(((size_t)1 << NEIGHBOUR_BITS) / 64, sizeof(*t->neighbours));
     if (!t->prios || !t->neighbours) return error_set(err, RD_E_NOMEM, "vocabulary: out of memory");

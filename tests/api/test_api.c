@@ -20,7 +20,15 @@ static rd_engine *open_smollm2(void)
     return engine;
 }
 
-struct heard { char text[8192]; size_t n; uint32_t n_tokens; struct rd_usage usage; enum rd_finish finish; uint32_t cancel_after; char stop[16]; };
+struct heard {
+    char text[8192];
+    size_t n;
+    uint32_t n_tokens;
+    struct rd_usage usage;
+    enum rd_finish finish;
+    uint32_t cancel_after;
+    char stop[16];
+};
 
 static int hear(void *user, uint32_t index, const struct rd_event *ev)
 {
@@ -63,7 +71,8 @@ TEST(a_repeated_chat_is_served_from_the_tree_with_the_same_text)
     memset(&b, 0, sizeof(b));
     CHECK_OK(rd_generate(engine, &q, hear, &a, NULL));
     CHECK_OK(rd_generate(engine, &q, hear, &b, NULL));
-    test_note("\"%.*s\" (%u + %u tokens, %.1f ms prompt)", (int)a.n, a.text, a.usage.n_prompt, a.usage.n_generated, a.usage.prompt_ms);
+    test_note("\"%.*s\" (%u + %u tokens, %.1f ms prompt)", (int)a.n, a.text, a.usage.n_prompt, a.usage.n_generated,
+              a.usage.prompt_ms);
     CHECK(strstr(a.text, "Paris"));
     CHECK_STR(a.text, b.text);
     CHECK_EQ(a.usage.n_cached, 0);
@@ -74,7 +83,8 @@ TEST(a_repeated_chat_is_served_from_the_tree_with_the_same_text)
 TEST(a_batch_gives_each_request_the_text_it_gets_alone)
 {
     enum { N = 6 };
-    static const char *const prompts[N] = {"The sky is", "def fibonacci(n):", "Once upon a time", "1 2 3 4 5", "Dear Sir or Madam,", "The sky was"};
+    static const char *const prompts[N] = {"The sky is", "def fibonacci(n):",  "Once upon a time",
+                                           "1 2 3 4 5",  "Dear Sir or Madam,", "The sky was"};
     rd_engine *engine = open_smollm2();
     struct rd_request_options q[N];
     static struct heard alone[N], together[N];

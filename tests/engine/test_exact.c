@@ -1,9 +1,11 @@
-/* tests/engine/test_exact.c - promise 1: the logits of a sequence are the same bytes cold, from the cache at every split point, in
- * random chunks, in a batch of strangers, with 1 and 2 threads, with every instruction set. No tolerance.
+/* tests/engine/test_exact.c - promise 1: the logits of a sequence are the same bytes cold, from the cache at every
+ * split point, in random chunks, in a batch of strangers, with 1 and 2 threads, with every instruction set. No
+ * tolerance.
  *
- * smollm2 is always tested at every split point. The other real models too where they have been fetched; at every split point with
- * RADISH_LONG=1, at 12 of them otherwise. Sanitized builds take a glance only: a short prompt on smollm2 at a few split points,
- * with one other choice of threads and pages (RADISH_LONG=1: all of them, still with a short prompt).
+ * smollm2 is always tested at every split point. The other real models too where they have been fetched; at every split
+ * point with RADISH_LONG=1, at 12 of them otherwise. Sanitized builds take a glance only: a short prompt on smollm2 at
+ * a few split points, with one other choice of threads and pages (RADISH_LONG=1: all of them, still with a short
+ * prompt).
  */
 #include "base/checked.h"
 #include "base/mem.h"
@@ -43,7 +45,8 @@ static bool rig_open(struct rig *g, const char *model, uint32_t n_threads, const
     uint32_t n_pages = 6000 / page_tokens;
 
     memset(g, 0, sizeof(*g));
-    if (gguf_open(test_model(model), &g->gguf, &err) != RD_OK || backend_cpu_ops.create(&bo, &g->backend, &err) != RD_OK ||
+    if (gguf_open(test_model(model), &g->gguf, &err) != RD_OK ||
+        backend_cpu_ops.create(&bo, &g->backend, &err) != RD_OK ||
         model_load(g->gguf, &backend_cpu_ops, g->backend, MAX_ROWS, 16, NULL, &g->model, &err) != RD_OK) {
         test_fail(__FILE__, __LINE__, "%s: %s", model, err.text);
         return false;
@@ -52,9 +55,18 @@ static bool rig_open(struct rig *g, const char *model, uint32_t n_threads, const
     g->n_vocab = c->n_vocab;
     layout = (struct kv_layout){c->n_layers, c->n_kv_heads, c->head_dim, page_tokens, DTYPE_F16};
     if (model_executor_init(&g->x, &backend_cpu_ops, g->backend, g->model, &layout, n_pages) != RD_OK) return false;
-    o = (struct engine_options){.executor = model_executor_view(&g->x, MAX_ROWS, 16), .clock = clock_system(), .n_pages = n_pages,
-                                .page_tokens = page_tokens, .n_ctx = 2048, .max_running = 16, .max_queue = 64, .max_chunk = MAX_ROWS,
-                                .step_target_ns = 1000000000, .kv_bytes = 1 << 30, .namespace_name = model, .namespace_bytes = strlen(model)};
+    o = (struct engine_options){.executor = model_executor_view(&g->x, MAX_ROWS, 16),
+                                .clock = clock_system(),
+                                .n_pages = n_pages,
+                                .page_tokens = page_tokens,
+                                .n_ctx = 2048,
+                                .max_running = 16,
+                                .max_queue = 64,
+                                .max_chunk = MAX_ROWS,
+                                .step_target_ns = 1000000000,
+                                .kv_bytes = 1 << 30,
+                                .namespace_name = model,
+                                .namespace_bytes = strlen(model)};
     return engine_create(&o, &g->e) == RD_OK;
 }
 
@@ -75,14 +87,17 @@ static void make_tokens(const struct rig *g, int32_t *tokens, uint32_t n, uint64
     for (uint32_t i = 0; i < n; i++) tokens[i] = (int32_t)random_below(&r, g->n_vocab < 30000 ? g->n_vocab : 30000);
 }
 
-static struct request *submit(struct rig *g, const int32_t *tokens, uint32_t n, bool cached, uint32_t max_tokens, float *logits)
+static struct request *submit(struct rig *g, const int32_t *tokens, uint32_t n, bool cached, uint32_t max_tokens,
+                              float *logits)
 {
     struct request_params p = {.cached = cached, .max_tokens = max_tokens, .max_keys = 2048, .logits_out = logits};
     struct request *r = NULL;
 
     sampler_params_default(&p.sampling);
     p.sampling.temperature = 0;
-    if (engine_take_place(g->e) != RD_OK || request_create(&p, engine_cache(g->e), g->n_vocab, tokens, n, &r, NULL) != RD_OK) return NULL;
+    if (engine_take_place(g->e) != RD_OK ||
+        request_create(&p, engine_cache(g->e), g->n_vocab, tokens, n, &r, NULL) != RD_OK)
+        return NULL;
     if (engine_submit(g->e, r) == RD_OK) return r;
     request_unref(r);
     return NULL;
@@ -130,7 +145,8 @@ static bool run_among_strangers(struct rig *g, const int32_t *tokens, float *log
     return ok;
 }
 
-/* Leaves exactly the first k tokens of the prompt in the tree (pages of one token: eviction takes the tail token by token). */
+/* Leaves exactly the first k tokens of the prompt in the tree (pages of one token: eviction takes the tail token by
+ * token). */
 static bool keep_first(struct rig *g, const int32_t *tokens, uint32_t k)
 {
     struct radix_match m = radix_match(g->e->cache.tree, g->e->root, (const kv_key *)tokens, N_PROMPT, 1);
@@ -138,7 +154,8 @@ static bool keep_first(struct rig *g, const int32_t *tokens, uint32_t k)
     return radix_evict(g->e->cache.tree, m.n_match - k) == m.n_match - k;
 }
 
-static void check_splits(struct rig *g, const int32_t *tokens, const float *cold, float *logits, bool all, uint32_t *n_tested)
+static void check_splits(struct rig *g, const int32_t *tokens, const float *cold, float *logits, bool all,
+                         uint32_t *n_tested)
 {
     struct random r;
 
@@ -151,7 +168,8 @@ static void check_splits(struct rig *g, const int32_t *tokens, const float *cold
         CHECK(keep_first(g, tokens, k));
         CHECK(run(g, tokens, N_PROMPT, true, logits, &n_cached));
         CHECK_EQ(n_cached, k);
-        if (memcmp(cold, logits, g->n_vocab * sizeof(float)) != 0) test_fail(__FILE__, __LINE__, "logits differ with %u tokens from the cache", k);
+        if (memcmp(cold, logits, g->n_vocab * sizeof(float)) != 0)
+            test_fail(__FILE__, __LINE__, "logits differ with %u tokens from the cache", k);
         ++*n_tested;
     }
 }
@@ -210,7 +228,8 @@ static void check_model(const char *name, bool all_splits)
             continue;
         }
         if (probe) backend_cpu_ops.destroy(probe);
-        if (other[i].isa && strcmp(other[i].isa, "ref") == 0 && !(test_is_long() && strcmp(name, "smollm2") == 0)) continue; /* minutes */
+        if (other[i].isa && strcmp(other[i].isa, "ref") == 0 && !(test_is_long() && strcmp(name, "smollm2") == 0))
+            continue; /* minutes */
         CHECK(rig_open(&h, name, other[i].n_threads, other[i].isa, other[i].page_tokens));
         CHECK(run(&h, tokens, N_PROMPT, false, logits, NULL));
         CHECK(memcmp(cold, logits, h.n_vocab * sizeof(float)) == 0);
@@ -219,8 +238,10 @@ static void check_model(const char *name, bool all_splits)
         rig_close(&h);
         n_rigs++;
     }
-    test_note("%s: equal bytes cold, among %u strangers, in random chunks, token by token, at %u split points, and with %u other choices of "
-              "threads, pages and instruction set", name, N_STRANGERS, n_splits, n_rigs);
+    test_note("%s: equal bytes cold, among %u strangers, in random chunks, token by token, at %u split points, and "
+              "with %u other choices of "
+              "threads, pages and instruction set",
+              name, N_STRANGERS, n_splits, n_rigs);
     free(cold);
     free(logits);
 }

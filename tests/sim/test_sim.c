@@ -1,9 +1,9 @@
-/* tests/sim/test_sim.c - random requests with cancels, slow readers, saturation, evictions, preemption and device errors, from a
- * printed seed. After every step: every invariant of the tree, the pages and the requests. Every request ends exactly once; greedy answers
- * are what the model says, whatever happened to the cache meanwhile.
+/* tests/sim/test_sim.c - random requests with cancels, slow readers, saturation, evictions, preemption and device
+ * errors, from a printed seed. After every step: every invariant of the tree, the pages and the requests. Every request
+ * ends exactly once; greedy answers are what the model says, whatever happened to the cache meanwhile.
  *
- * RADISH_SIM_REQUESTS overrides the number of requests: 1,000,000 (with RADISH_LONG=1: 5,000,000), or 40,000 where sanitizers or
- * debugging make each ten times dearer.
+ * RADISH_SIM_REQUESTS overrides the number of requests: 1,000,000 (with RADISH_LONG=1: 5,000,000), or 40,000 where
+ * sanitizers or debugging make each ten times dearer.
  */
 #include "sim_executor.h"
 #include "base/log.h"
@@ -30,7 +30,8 @@ struct world {
     int32_t history[16][MAX_PROMPT];     /* texts that later prompts begin with */
     uint32_t n_history[16];
     int32_t end_token;
-    uint64_t n_submitted, n_full, n_refused, n_ended, n_done, n_cancelled, n_device, n_other, n_verified, n_wrong_text, n_steps;
+    uint64_t n_submitted, n_full, n_refused, n_ended, n_done, n_cancelled, n_device, n_other, n_verified, n_wrong_text,
+        n_steps;
 };
 
 struct sim_setup { uint32_t n_pages, page_tokens, max_running, max_queue, max_rows, fail_one_in; uint64_t seed; };
@@ -44,10 +45,20 @@ static bool world_open(struct world *w, const struct sim_setup *s)
     if (!sim_init(&w->x, s->n_pages, s->page_tokens, s->seed + 1)) return false;
     w->clock = clock_fake_create(1, 1);
     w->end_token = SIM_END_TOKEN;
-    o = (struct engine_options){.executor = sim_view(&w->x, s->max_rows, s->max_running), .clock = w->clock, .n_pages = s->n_pages,
-                                .page_tokens = s->page_tokens, .n_ctx = 512, .max_running = s->max_running, .max_queue = s->max_queue,
-                                .max_chunk = s->max_rows, .step_target_ns = 100000000, .ttl_ns = 60000000000ull, .kv_bytes = 1 << 20,
-                                .namespace_name = "sim", .namespace_bytes = 3, .chunk_seed = s->seed + 2};
+    o = (struct engine_options){.executor = sim_view(&w->x, s->max_rows, s->max_running),
+                                .clock = w->clock,
+                                .n_pages = s->n_pages,
+                                .page_tokens = s->page_tokens,
+                                .n_ctx = 512,
+                                .max_running = s->max_running,
+                                .max_queue = s->max_queue,
+                                .max_chunk = s->max_rows,
+                                .step_target_ns = 100000000,
+                                .ttl_ns = 60000000000ull,
+                                .kv_bytes = 1 << 20,
+                                .namespace_name = "sim",
+                                .namespace_bytes = 3,
+                                .chunk_seed = s->seed + 2};
     w->x.fail_one_in = s->fail_one_in;
     if (engine_create(&o, &w->e) != RD_OK) return false;
     w->x.engine = w->e;
@@ -72,7 +83,8 @@ static uint32_t make_prompt(struct world *w, int32_t *prompt)
         memcpy(prompt, w->history[h], n * sizeof(*prompt));
     }
     n_more = n == 0 ? 1 + (uint32_t)random_below(&w->random, 40) : (uint32_t)random_below(&w->random, 12);
-    for (uint32_t i = 0; i < n_more && n < MAX_PROMPT - MAX_NEW; i++) prompt[n++] = 1 + (int32_t)random_below(&w->random, SIM_VOCAB - 1);
+    for (uint32_t i = 0; i < n_more && n < MAX_PROMPT - MAX_NEW; i++)
+        prompt[n++] = 1 + (int32_t)random_below(&w->random, SIM_VOCAB - 1);
     if (n > MAX_PROMPT - MAX_NEW) n = MAX_PROMPT - MAX_NEW;
     return n;
 }
@@ -183,7 +195,8 @@ static bool turn(struct world *w, bool arrivals)
         return false;
     }
     if (w->x.n_wrong_rows) {
-        test_fail(__FILE__, __LINE__, "step %llu: a page was read that does not hold its sequence's prefix", (unsigned long long)w->n_steps);
+        test_fail(__FILE__, __LINE__, "step %llu: a page was read that does not hold its sequence's prefix",
+                  (unsigned long long)w->n_steps);
         return false;
     }
     for (int i = 0; i < MAX_TRACKED; i++)
@@ -211,13 +224,17 @@ static void simulate(const struct sim_setup *s, uint64_t n_requests)
         CHECK(++quiet < 100000);                            /* nothing may be stuck */
     }
     engine_get_stats(w.e, &stats);
-    test_note("%u pages of %u: %llu requests in %llu steps: %llu done, %llu cancelled, %llu ended by %llu device errors; %llu turned away; "
-              "%llu preempted, %llu pages evicted, %llu rows copied, %llu of %llu prompt tokens cached (%llu joined in flight)",
-              s->n_pages, s->page_tokens, (unsigned long long)w.n_ended, (unsigned long long)w.n_steps, (unsigned long long)w.n_done,
-              (unsigned long long)w.n_cancelled, (unsigned long long)w.n_device, (unsigned long long)w.x.n_failed,
-              (unsigned long long)(w.n_full + w.n_refused), (unsigned long long)stats.n_preempted, (unsigned long long)stats.pages_evicted,
+    test_note("%u pages of %u: %llu requests in %llu steps: %llu done, %llu cancelled, %llu ended by %llu device "
+              "errors; %llu turned away; "
+              "%llu preempted, %llu pages evicted, %llu rows copied, %llu of %llu prompt tokens cached (%llu joined in "
+              "flight)",
+              s->n_pages, s->page_tokens, (unsigned long long)w.n_ended, (unsigned long long)w.n_steps,
+              (unsigned long long)w.n_done, (unsigned long long)w.n_cancelled, (unsigned long long)w.n_device,
+              (unsigned long long)w.x.n_failed, (unsigned long long)(w.n_full + w.n_refused),
+              (unsigned long long)stats.n_preempted, (unsigned long long)stats.pages_evicted,
               (unsigned long long)stats.rows_copied, (unsigned long long)stats.prompt_cached,
-              (unsigned long long)(stats.prompt_cached + stats.prompt_computed), (unsigned long long)stats.prompt_joined);
+              (unsigned long long)(stats.prompt_cached + stats.prompt_computed),
+              (unsigned long long)stats.prompt_joined);
     CHECK_EQ(w.n_ended, w.n_submitted);
     CHECK_EQ(w.n_other, 0);
     CHECK_EQ(w.n_wrong_text, 0);
