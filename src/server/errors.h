@@ -15,8 +15,10 @@ struct api_error {
 };
 
 /* Fills *e; type and code by the HTTP status unless set afterwards. Returns -1, for `return api_error_set(...)`. */
-int api_error_set(struct api_error *e, int http, const char *param, const char *format, ...) __attribute__((format(printf, 4, 5)));
-/* From the library: RD_E_INVALID 400, RD_E_CONTEXT 400 context_length_exceeded, RD_E_FULL 429, RD_E_DEVICE and RD_E_CLOSED 503 ... */
+int api_error_set(struct api_error *e, int http, const char *param, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/* From the library: RD_E_INVALID 400, RD_E_CONTEXT 400 context_length_exceeded, RD_E_FULL 429, RD_E_DEVICE and
+ * RD_E_CLOSED 503 ... */
 void api_error_from_status(struct api_error *e, rd_status st, const char *message);
 /* Appends {"error":{...}}. */
 void api_error_json(const struct api_error *e, struct buf *out);

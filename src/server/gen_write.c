@@ -22,7 +22,9 @@ static void put_usage(const struct generation *g, struct buf *out)
     struct rd_usage u;
 
     generation_usage(g, &u);
-    buf_printf(out, "{\"prompt_tokens\":%u,\"completion_tokens\":%u,\"total_tokens\":%u,\"prompt_tokens_details\":{\"cached_tokens\":%u}}",
+    buf_printf(out,
+               "{\"prompt_tokens\":%u,\"completion_tokens\":%u,\"total_tokens\":%u,\"prompt_tokens_details\":{\"cached_"
+               "tokens\":%u}}",
                u.n_prompt, u.n_generated, u.n_prompt + u.n_generated, u.n_cached);
 }
 
@@ -52,7 +54,8 @@ static void put_frame(const struct generation *g, const char *object, struct buf
 {
     const char *model = g->io->server->info.model_id;
 
-    buf_printf(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", g->id, object, (long long)g->created_s);
+    buf_printf(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", g->id, object,
+               (long long)g->created_s);
     json_put_string(out, model, strlen(model));
     buf_printf(out, ",\"system_fingerprint\":\"radish-%s\",\"choices\":[", rd_version());
 }
@@ -150,7 +153,8 @@ void generation_put_prompt(struct generation *g, const struct choice *c, struct 
         buf_append(out, prompt->text, prompt->n_text);
         return;
     }
-    if (rd_detokenize(g->io->server->engine, prompt->tokens, prompt->n_tokens, true, &text, &n, NULL) == RD_OK) buf_append(out, text, n);
+    if (rd_detokenize(g->io->server->engine, prompt->tokens, prompt->n_tokens, true, &text, &n, NULL) == RD_OK)
+        buf_append(out, text, n);
     else out->failed = true;
     rd_free(text);
 }
@@ -181,7 +185,7 @@ static void choose_best(struct generation *g)
             g->choices[best] = swap;
             g->choices[first + i].index = first / per * (uint32_t)g->p.n + i;
         }
-        g->choices[first].usage.n_cached = prompt_usage.n_cached;           /* usage tells what the first to run found */
+        g->choices[first].usage.n_cached = prompt_usage.n_cached; /* usage tells what the first to run found */
     }
 }
 

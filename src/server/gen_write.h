@@ -7,7 +7,8 @@
 /* Sums over the choices that have ended: the prompt once per prompt, the generated tokens of all. */
 void generation_usage(const struct generation *g, struct rd_usage *u);
 /* Each appends "data: {...}\n\n". */
-void generation_put_open(struct generation *g, struct choice *c, struct buf *out);      /* marks it opened; not streaming: into c->text */
+void generation_put_open(struct generation *g, struct choice *c,
+                         struct buf *out); /* marks it opened; not streaming: into c->text */
 void generation_put_delta(struct generation *g, struct choice *c, const char *text, size_t n, struct buf *out);
 void generation_put_finish(struct generation *g, struct choice *c, struct buf *out);
 void generation_put_usage_chunk(struct generation *g, struct buf *out);

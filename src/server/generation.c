@@ -1,8 +1,8 @@
 /* server/generation.c - submit, poll, write, end.
  *
- * Choices are submitted through a window, so that a list of a thousand prompts neither fills the engine's queue at once nor
- * fails because the queue is shorter than the list. A full queue is told to the client (429) only when nothing of the
- * request was accepted yet.
+ * Choices are submitted through a window, so that a list of a thousand prompts neither fills the engine's queue at once
+ * nor fails because the queue is shorter than the list. A full queue is told to the client (429) only when nothing of
+ * the request was accepted yet.
  */
 #include "server/generation.h"
 #include <stdio.h>
@@ -89,8 +89,8 @@ static void log_end(const struct generation *g, int status)
     struct rd_usage u;
 
     generation_usage(g, &u);
-    log_info("%s %s %d prompt %u cached %u generated %u, %.1f ms", g->id, g->conn->head.path, status, u.n_prompt, u.n_cached,
-             u.n_generated, (double)(now_ns() - g->begun_ns) / 1e6);
+    log_info("%s %s %d prompt %u cached %u generated %u, %.1f ms", g->id, g->conn->head.path, status, u.n_prompt,
+             u.n_cached, u.n_generated, (double)(now_ns() - g->begun_ns) / 1e6);
 }
 
 /* ---- the four ways to end; g is gone afterwards ---- */
@@ -223,7 +223,8 @@ static void write_stream(struct generation *g, struct buf *out)
     buf_clear(out);
 }
 
-/* Opens the stream once every submitted choice was accepted: until then errors have an HTTP status. false: not yet, or g has ended. */
+/* Opens the stream once every submitted choice was accepted: until then errors have an HTTP status. false: not yet, or
+ * g has ended. */
 static bool open_stream(struct generation *g)
 {
     struct buf out = {0};
@@ -249,7 +250,8 @@ static bool open_stream(struct generation *g)
     http_stream_start(g->conn);
     g->streaming = true;
     g->sent_ns = now_ns();
-    for (uint32_t i = 0; i < g->n_submitted && g->format->opens_at_start; i++) generation_put_open(g, &g->choices[i], &out);
+    for (uint32_t i = 0; i < g->n_submitted && g->format->opens_at_start; i++)
+        generation_put_open(g, &g->choices[i], &out);
     write_stream(g, &out);
     buf_deinit(&out);
     return true;
@@ -296,7 +298,8 @@ static bool read_choice(struct generation *g, struct choice *c, struct buf *out)
         }
         st = rd_request_next(c->request, &ev);
         if (st == RD_E_AGAIN) return true;
-        if (st != RD_OK || ev.type == RD_EVENT_ERROR || (ev.type == RD_EVENT_DONE && ev.finish == RD_FINISH_CANCELLED)) {
+        if (st != RD_OK || ev.type == RD_EVENT_ERROR ||
+            (ev.type == RD_EVENT_DONE && ev.finish == RD_FINISH_CANCELLED)) {
             st = st != RD_OK ? RD_E_INTERNAL : ev.status != RD_OK ? ev.status : RD_E_CANCELLED;
             api_error_from_status(&e, st, ev.type == RD_EVENT_ERROR ? ev.message : NULL);
             if (g->streaming) write_stream(g, out);
@@ -347,7 +350,7 @@ static void on_tick(void *arg, uint64_t now)
 {
     struct generation *g = arg;
 
-    if (g->p.stream && !g->streaming) {                     /* a request that only waits its turn wakes nobody: look by ourselves */
+    if (g->p.stream && !g->streaming) { /* a request that only waits its turn wakes nobody: look by ourselves */
         generation_poll(g);
         return;
     }
@@ -393,7 +396,8 @@ static void generation_start(struct http_conn *conn, const struct gen_format *fo
     g->begun_ns = now_ns();
     g->created_s = clock_wall_s(clock_system());
     random_os(random, sizeof(random));
-    snprintf(g->id, sizeof(g->id), "%s-%016llx%08llx", format->id_prefix, (unsigned long long)random[0], (unsigned long long)(random[1] >> 32));
+    snprintf(g->id, sizeof(g->id), "%s-%016llx%08llx", format->id_prefix, (unsigned long long)random[0],
+             (unsigned long long)(random[1] >> 32));
     for (uint32_t i = 0; i < n_choices; i++) {
         g->choices[i].prompt_index = i / (uint32_t)g->p.best_of;
         g->choices[i].index = i / (uint32_t)g->p.best_of * (uint32_t)g->p.n + i % (uint32_t)g->p.best_of;

@@ -1,9 +1,9 @@
-/* server/generation.h - one HTTP request that generates: its prompts and choices as requests of the engine, their events as a
- * response or a stream.
+/* server/generation.h - one HTTP request that generates: its prompts and choices as requests of the engine, their
+ * events as a response or a stream.
  *
- * The body is parsed into gen_params; the generation is then the connection's owner until the end. It reads events on the
- * io thread; the engine's wake callback only puts it on the io thread's list. While more than 256 KiB wait for a slow reader it
- * does not read: the engine's ring fills and that request pauses.
+ * The body is parsed into gen_params; the generation is then the connection's owner until the end. It reads events on
+ * the io thread; the engine's wake callback only puts it on the io thread's list. While more than 256 KiB wait for a
+ * slow reader it does not read: the engine's ring fills and that request pauses.
  *
  * Thread  io thread that owns the connection, but for the wake.
  */
@@ -28,10 +28,12 @@ struct choice {
     struct rd_usage usage;
 };
 
-/* How a choice's pieces are written. Each function appends members of the choice object, no braces around, no comma before. */
+/* How a choice's pieces are written. Each function appends members of the choice object, no braces around, no comma
+ * before. */
 struct gen_format {
     const char *id_prefix, *object, *chunk_object;
-    bool opens_at_start;                 /* the first chunk leaves as soon as the prompt is accepted (role); else before the first token */
+    bool opens_at_start; /* the first chunk leaves as soon as the prompt is accepted (role); else before the first token
+                          */
     /* Adds a token, or the prompt (ev NULL), to the choice's lists of log probabilities. */
     void (*collect)(struct generation *g, struct choice *c, const struct rd_event *ev);
     /* The first chunk; false: there is none. */

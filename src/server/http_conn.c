@@ -240,7 +240,8 @@ static bool read_head(struct http_conn *c, struct evbuffer *in)
     if (n > LIMIT_HEADER_BYTES) n = LIMIT_HEADER_BYTES;
     if (n == 0) return false;
     s = (const char *)evbuffer_pullup(in, (ev_ssize_t)n);
-    while (c->state == CONN_IDLE && n >= 2 && s[0] == '\r' && s[1] == '\n') {      /* RFC 9112, 2.2: empty lines before a request */
+    while (c->state == CONN_IDLE && n >= 2 && s[0] == '\r' &&
+           s[1] == '\n') { /* RFC 9112, 2.2: empty lines before a request */
         evbuffer_drain(in, 2);
         s += 2;
         n -= 2;
@@ -337,8 +338,8 @@ void http_conn_close(struct http_conn *c)
     mem_free(c);
 }
 
-/* Flushed and to be closed? true: it was freed. A client that still sends its body would lose our answer to a reset: read on for
- * a moment, until it is quiet (LINGER). */
+/* Flushed and to be closed? true: it was freed. A client that still sends its body would lose our answer to a reset:
+ * read on for a moment, until it is quiet (LINGER). */
 static bool close_if_done(struct http_conn *c)
 {
     if (c->state != CONN_FLUSH || http_output_bytes(c) > 0) return false;

@@ -36,7 +36,8 @@ struct http_conn {
     uint64_t input_ns;                           /* when bytes last came */
     uint64_t n_in;                               /* body bytes read in this state */
     size_t n_scanned;                            /* bytes of the head that were looked at */
-    bool processing, closing, linger, eof;       /* closing: no request after this one; linger: the client may still be sending */
+    bool processing, closing, linger,
+        eof; /* closing: no request after this one; linger: the client may still be sending */
     bool streaming, chunked_out;
     char *head_bytes;                            /* what head points into */
     struct http_head head;

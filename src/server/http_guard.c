@@ -52,16 +52,18 @@ static int check_origin(struct http_conn *c, struct api_error *e)
     const char *origin = http_header(&c->head, "origin");
 
     if (s->loopback && c->head.host && !is_local_authority(c->head.host))
-        return api_error_set(e, 403, NULL, "this server listens on this machine only: the Host header must be localhost or 127.0.0.1");
+        return api_error_set(
+            e, 403, NULL, "this server listens on this machine only: the Host header must be localhost or 127.0.0.1");
     if (!origin) return 0;
     if (is_local_origin(origin)) c->cors_origin = origin;
     else if (!s->o.api_key)
-        return api_error_set(e, 403, NULL, "requests from pages of other origins need a server with an API key (--api-key)");
+        return api_error_set(e, 403, NULL,
+                             "requests from pages of other origins need a server with an API key (--api-key)");
     return 0;
 }
 
-/* JSON sent as a form or as plain text is what a foreign page can send without asking; a browser then names the page (Origin, Sec-Fetch-Site).
- * `curl -d` says "form" too, without either: its users mean JSON. */
+/* JSON sent as a form or as plain text is what a foreign page can send without asking; a browser then names the page
+ * (Origin, Sec-Fetch-Site). `curl -d` says "form" too, without either: its users mean JSON. */
 static int check_content_type(const struct http_conn *c, struct api_error *e)
 {
     static const char form[] = "application/x-www-form-urlencoded";
@@ -72,7 +74,8 @@ static int check_content_type(const struct http_conn *c, struct api_error *e)
     if (n == sizeof(form) - 1 && strncasecmp(type, form, n) == 0 && !http_header(&c->head, "origin") &&
         !http_header(&c->head, "sec-fetch-site"))
         return 0;
-    return api_error_set(e, 415, NULL, "Content-Type: application/json wanted (curl: -H 'Content-Type: application/json')");
+    return api_error_set(e, 415, NULL,
+                         "Content-Type: application/json wanted (curl: -H 'Content-Type: application/json')");
 }
 
 static int check_phase(enum server_phase phase, struct api_error *e)
@@ -109,8 +112,8 @@ int http_guard(struct http_conn *c, bool *preflight, const char **extra, struct 
     if (!c->route->while_loading && check_phase(server_phase(s), e)) return -1;
     if (c->route->max_body && c->route->max_body < limit) limit = c->route->max_body;
     if (c->head.has_length && c->head.length > limit)
-        return api_error_set(e, 413, NULL, "the body has %llu bytes, at most %llu are taken", (unsigned long long)c->head.length,
-                             (unsigned long long)limit);
+        return api_error_set(e, 413, NULL, "the body has %llu bytes, at most %llu are taken",
+                             (unsigned long long)c->head.length, (unsigned long long)limit);
     c->max_body = limit;
     if (c->head.method != HTTP_POST) return 0;
     if (!c->head.has_length && !c->head.chunked) return api_error_set(e, 411, NULL, "a Content-Length is wanted");
@@ -125,7 +128,9 @@ void http_guard_headers(const struct http_conn *c, struct buf *out)
     buf_puts(out, "Access-Control-Allow-Methods: GET, POST, OPTIONS\r\n"
                   "Access-Control-Allow-Headers: Authorization, Content-Type, X-Api-Key");
     /* what the OpenAI and other client libraries add */
-    buf_puts(out, ", X-Stainless-Arch, X-Stainless-Lang, X-Stainless-OS, X-Stainless-Package-Version, X-Stainless-Retry-Count, "
-                  "X-Stainless-Runtime, X-Stainless-Runtime-Version, X-Stainless-Timeout, OpenAI-Organization, OpenAI-Project\r\n"
-                  "Access-Control-Max-Age: 3600\r\n");
+    buf_puts(
+        out,
+        ", X-Stainless-Arch, X-Stainless-Lang, X-Stainless-OS, X-Stainless-Package-Version, X-Stainless-Retry-Count, "
+        "X-Stainless-Runtime, X-Stainless-Runtime-Version, X-Stainless-Timeout, OpenAI-Organization, OpenAI-Project\r\n"
+        "Access-Control-Max-Age: 3600\r\n");
 }

@@ -21,7 +21,8 @@ int64_t http_find_head_end(const char *s, size_t n, size_t from)
 
 static bool is_token(char c)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || (c && strchr("!#$%&'*+-.^_`|~", c));
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           (c && strchr("!#$%&'*+-.^_`|~", c));
 }
 
 static int hex_value(char c)
@@ -125,7 +126,8 @@ static int parse_header_line(char *line, size_t n, struct http_head *out, const 
     while (*p == ' ' || *p == '\t') p++;
     while (end > p && (end[-1] == ' ' || end[-1] == '\t')) *--end = 0;
     for (const char *q = p; q < end; q++)
-        if (((unsigned char)*q < 0x20 && *q != '\t') || *q == 0x7f) return fail(400, "control character in a header field", why);
+        if (((unsigned char)*q < 0x20 && *q != '\t') || *q == 0x7f)
+            return fail(400, "control character in a header field", why);
     h = &out->headers[out->n_headers++];
     h->name = line;
     h->value = p;

@@ -2,8 +2,8 @@
  *
  * Pure functions on bytes: no socket, no allocation. What two parsers could read differently is refused (F41): bare CR
  * or LF, obs-fold, space before a colon, NUL, two Content-Lengths, Content-Length beside Transfer-Encoding, any
- * Transfer-Encoding but "chunked". libevent's evhttp accepts most of these, answers its errors in HTML and reads a whole
- * body before anybody may look at the head; therefore this parser over a plain bufferevent.
+ * Transfer-Encoding but "chunked". libevent's evhttp accepts most of these, answers its errors in HTML and reads a
+ * whole body before anybody may look at the head; therefore this parser over a plain bufferevent.
  *
  * Thread  any thread. Source  RFC 9110, RFC 9112.
  */
@@ -31,11 +31,11 @@ struct http_head {
     struct http_header headers[HTTP_MAX_HEADERS];
 };
 
-/* Where the head in s[0..n) ends, its final CRLF CRLF included; 0: not yet; -1: a byte that no head may hold (NUL, bare LF).
- * from: bytes known to hold neither (an earlier call's n). */
+/* Where the head in s[0..n) ends, its final CRLF CRLF included; 0: not yet; -1: a byte that no head may hold (NUL, bare
+ * LF). from: bytes known to hold neither (an earlier call's n). */
 int64_t http_find_head_end(const char *s, size_t n, size_t from);
-/* Parses head[0..n) (from http_find_head_end) in place: it is cut into terminated strings. Returns 0, or the HTTP status to
- * answer with: 400, 414, 417, 431, 501, 505. *why is a fixed text then. */
+/* Parses head[0..n) (from http_find_head_end) in place: it is cut into terminated strings. Returns 0, or the HTTP
+ * status to answer with: 400, 414, 417, 431, 501, 505. *why is a fixed text then. */
 int http_parse_head(char *head, size_t n, struct http_head *out, const char **why);
 /* NULL: absent. name in lower case. */
 const char *http_header(const struct http_head *head, const char *name);
@@ -50,6 +50,6 @@ struct http_chunks {
     bool in_ext, cr, line_empty;
 };
 
-/* Reads s[0..n): returns how many bytes were consumed; *data and *n_data are the body bytes among them (one run; call again
- * until it consumes nothing, or state is DONE or BAD). */
+/* Reads s[0..n): returns how many bytes were consumed; *data and *n_data are the body bytes among them (one run; call
+ * again until it consumes nothing, or state is DONE or BAD). */
 size_t http_chunks_read(struct http_chunks *c, const char *s, size_t n, const char **data, size_t *n_data);

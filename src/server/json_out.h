@@ -1,4 +1,5 @@
-/* server/json_out.h - writing JSON text into a struct buf. Thread: the buffer's owner. Errors: the buffer's sticky `failed`. */
+/* server/json_out.h - writing JSON text into a struct buf. Thread: the buffer's owner. Errors: the buffer's sticky
+ * `failed`. */
 #pragma once
 #include "base/buf.h"
 

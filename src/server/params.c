@@ -12,38 +12,52 @@
 
 static const struct param_spec table[] = {
     /* name, alias, type, endpoints, min, max, default, at, has_at, custom, help */
-    {"model", NULL, PARAM_CUSTOM, FOR_BOTH, 0, 0, "the loaded model", 0, 0, param_ignored, "another name: 404 model_not_found"},
-    {"messages", NULL, PARAM_CUSTOM, FOR_CHAT, 0, 0, "required", 0, 0, param_ignored, "list of {role, content, ...}; text parts are joined"},
-    {"prompt", NULL, PARAM_CUSTOM, FOR_TEXT, 0, 0, "required", 0, 0, param_prompt, "string, list of strings, token ids, or list of lists of token ids"},
+    {"model", NULL, PARAM_CUSTOM, FOR_BOTH, 0, 0, "the loaded model", 0, 0, param_ignored,
+     "another name: 404 model_not_found"},
+    {"messages", NULL, PARAM_CUSTOM, FOR_CHAT, 0, 0, "required", 0, 0, param_ignored,
+     "list of {role, content, ...}; text parts are joined"},
+    {"prompt", NULL, PARAM_CUSTOM, FOR_TEXT, 0, 0, "required", 0, 0, param_prompt,
+     "string, list of strings, token ids, or list of lists of token ids"},
     {"stream", NULL, PARAM_BOOL, FOR_BOTH, 0, 0, "false", AT(stream), 0, NULL, "server-sent events"},
     {"stream_options", NULL, PARAM_CUSTOM, FOR_BOTH, 0, 0, "none", 0, 0, param_stream_options, "{include_usage: bool}"},
-    {"max_tokens", NULL, PARAM_INT, FOR_BOTH, -1, INT_TOP, "chat: until the context is full; completions: 16", AT(max_tokens), AT(has_max_tokens),
-     NULL, "tokens to generate; 0: prefill only; -1: until the context is full"},
-    {"max_completion_tokens", "n_predict", PARAM_INT, FOR_BOTH, -1, INT_TOP, "max_tokens", AT(max_tokens), AT(has_max_tokens), NULL,
-     "as max_tokens"},
+    {"max_tokens", NULL, PARAM_INT, FOR_BOTH, -1, INT_TOP, "chat: until the context is full; completions: 16",
+     AT(max_tokens), AT(has_max_tokens), NULL, "tokens to generate; 0: prefill only; -1: until the context is full"},
+    {"max_completion_tokens", "n_predict", PARAM_INT, FOR_BOTH, -1, INT_TOP, "max_tokens", AT(max_tokens),
+     AT(has_max_tokens), NULL, "as max_tokens"},
     {"temperature", NULL, PARAM_NUMBER, FOR_BOTH, 0, 100, "1", AT(temperature), 0, NULL, "0: greedy"},
     {"top_p", NULL, PARAM_NUMBER, FOR_BOTH, 0, 1, "1", AT(top_p), 0, NULL, "1: off"},
     {"top_k", NULL, PARAM_INT, FOR_BOTH, -1, INT_TOP, "0", AT(top_k), 0, NULL, "0 or -1: off"},
     {"min_p", NULL, PARAM_NUMBER, FOR_BOTH, 0, 1, "0", AT(min_p), 0, NULL, "0: off"},
-    {"repetition_penalty", "repeat_penalty", PARAM_NUMBER, FOR_BOTH, 0.01, 100, "1", AT(repetition_penalty), 0, NULL, "1: off"},
+    {"repetition_penalty", "repeat_penalty", PARAM_NUMBER, FOR_BOTH, 0.01, 100, "1", AT(repetition_penalty), 0, NULL,
+     "1: off"},
     {"presence_penalty", NULL, PARAM_NUMBER, FOR_BOTH, -2, 2, "0", AT(presence_penalty), 0, NULL, "0: off"},
     {"frequency_penalty", NULL, PARAM_NUMBER, FOR_BOTH, -2, 2, "0", AT(frequency_penalty), 0, NULL, "0: off"},
-    {"logit_bias", NULL, PARAM_CUSTOM, FOR_BOTH, -100, 100, "none", 0, 0, param_logit_bias, "{\"token id\": bias}, at most 4096 entries"},
-    {"seed", NULL, PARAM_INT, FOR_BOTH, -SEED_TOP, SEED_TOP, "random", AT(seed), AT(has_seed), NULL, "the same seed gives the same text"},
-    {"stop", NULL, PARAM_CUSTOM, FOR_BOTH, 0, 0, "none", 0, 0, param_stop, "string or list of at most 64; not part of the output"},
+    {"logit_bias", NULL, PARAM_CUSTOM, FOR_BOTH, -100, 100, "none", 0, 0, param_logit_bias,
+     "{\"token id\": bias}, at most 4096 entries"},
+    {"seed", NULL, PARAM_INT, FOR_BOTH, -SEED_TOP, SEED_TOP, "random", AT(seed), AT(has_seed), NULL,
+     "the same seed gives the same text"},
+    {"stop", NULL, PARAM_CUSTOM, FOR_BOTH, 0, 0, "none", 0, 0, param_stop,
+     "string or list of at most 64; not part of the output"},
     {"ignore_eos", NULL, PARAM_BOOL, FOR_BOTH, 0, 0, "false", AT(ignore_eos), 0, NULL, "end tokens are never drawn"},
-    {"cache_prompt", NULL, PARAM_BOOL, FOR_BOTH, 0, 0, "true", AT(cache_prompt), 0, NULL, "false: neither uses nor fills the cache"},
+    {"cache_prompt", NULL, PARAM_BOOL, FOR_BOTH, 0, 0, "true", AT(cache_prompt), 0, NULL,
+     "false: neither uses nor fills the cache"},
     {"n", NULL, PARAM_INT, FOR_BOTH, 1, LIMIT_N_CHOICES, "1", AT(n), 0, NULL, "choices per prompt"},
     {"best_of", NULL, PARAM_INT, FOR_TEXT, 1, LIMIT_N_CHOICES, "n", AT(best_of), 0, NULL,
      "generates so many and returns the n most likely per token; not with stream"},
-    {"echo", NULL, PARAM_BOOL, FOR_TEXT, 0, 0, "false", AT(echo), 0, NULL, "the prompt is part of the text and of the logprobs"},
-    {"logprobs", NULL, PARAM_BOOL, FOR_CHAT, 0, 0, "false", AT(logprobs), 0, NULL, "log probabilities of the output tokens"},
-    {"top_logprobs", NULL, PARAM_INT, FOR_CHAT, 0, LIMIT_TOP_LOGPROBS, "0", AT(top_logprobs), 0, NULL, "alternatives per token; needs logprobs"},
+    {"echo", NULL, PARAM_BOOL, FOR_TEXT, 0, 0, "false", AT(echo), 0, NULL,
+     "the prompt is part of the text and of the logprobs"},
+    {"logprobs", NULL, PARAM_BOOL, FOR_CHAT, 0, 0, "false", AT(logprobs), 0, NULL,
+     "log probabilities of the output tokens"},
+    {"top_logprobs", NULL, PARAM_INT, FOR_CHAT, 0, LIMIT_TOP_LOGPROBS, "0", AT(top_logprobs), 0, NULL,
+     "alternatives per token; needs logprobs"},
     {"logprobs", NULL, PARAM_INT, FOR_TEXT, 0, LIMIT_TOP_LOGPROBS, "none", AT(top_logprobs), AT(logprobs), NULL,
      "log probabilities with so many alternatives"},
-    {"tools", NULL, PARAM_CUSTOM, FOR_CHAT, 0, 0, "none", 0, 0, param_ignored, "passed to the chat template (not with tool_choice \"none\")"},
-    {"chat_template_kwargs", NULL, PARAM_CUSTOM, FOR_CHAT, 0, 0, "none", 0, 0, param_ignored, "object of variables for the chat template"},
-    {"response_format", NULL, PARAM_CUSTOM, FOR_BOTH, 0, 0, "{\"type\":\"text\"}", 0, 0, param_response_format, "only type text"},
+    {"tools", NULL, PARAM_CUSTOM, FOR_CHAT, 0, 0, "none", 0, 0, param_ignored,
+     "passed to the chat template (not with tool_choice \"none\")"},
+    {"chat_template_kwargs", NULL, PARAM_CUSTOM, FOR_CHAT, 0, 0, "none", 0, 0, param_ignored,
+     "object of variables for the chat template"},
+    {"response_format", NULL, PARAM_CUSTOM, FOR_BOTH, 0, 0, "{\"type\":\"text\"}", 0, 0, param_response_format,
+     "only type text"},
     {"suffix", NULL, PARAM_CUSTOM, FOR_TEXT, 0, 0, "none", 0, 0, param_suffix, "not supported: 400 unless empty"},
 };
 
@@ -55,7 +69,8 @@ const struct param_spec *param_table(size_t *n)
 
 static int wrong_type(const char *name, const char *wanted, const json_t *v, struct api_error *e)
 {
-    static const char *const names[] = {"an object", "a list", "a string", "an integer", "a number", "true", "false", "null"};
+    static const char *const names[] = {"an object", "a list", "a string", "an integer",
+                                        "a number",  "true",   "false",    "null"};
 
     return api_error_set(e, 400, name, "%s: %s wanted, found %s", name, wanted, names[json_typeof(v)]);
 }
@@ -99,7 +114,8 @@ static int set_bool(const char *name, const json_t *v, void *at, struct api_erro
     return 0;
 }
 
-static int apply(const struct param_spec *s, const char *name, const json_t *v, struct gen_params *p, struct api_error *e)
+static int apply(const struct param_spec *s, const char *name, const json_t *v, struct gen_params *p,
+                 struct api_error *e)
 {
     char *at = (char *)p + s->offset;
     bool given = true;
@@ -120,15 +136,18 @@ static int check_together(struct gen_params *p, struct api_error *e)
     if (!p->has_max_tokens) p->max_tokens = p->chat ? -1 : 16;
     if (p->best_of == 0) p->best_of = p->n;
     if (p->best_of < p->n) return api_error_set(e, 400, "best_of", "best_of: must be at least n");
-    if (p->best_of > p->n && p->stream) return api_error_set(e, 400, "best_of", "best_of: larger than n cannot be streamed");
-    if (p->top_logprobs > 0 && !p->logprobs) return api_error_set(e, 400, "top_logprobs", "top_logprobs: needs logprobs: true");
+    if (p->best_of > p->n && p->stream)
+        return api_error_set(e, 400, "best_of", "best_of: larger than n cannot be streamed");
+    if (p->top_logprobs > 0 && !p->logprobs)
+        return api_error_set(e, 400, "top_logprobs", "top_logprobs: needs logprobs: true");
     if (!p->chat && p->n_prompts == 0) return api_error_set(e, 400, "prompt", "prompt: missing");
     if ((uint64_t)p->n_prompts * (uint64_t)p->best_of > LIMIT_PROMPTS)
         return api_error_set(e, 400, "n", "n: prompts times choices must be at most %u", LIMIT_PROMPTS);
     return 0;
 }
 
-int gen_params_parse(const json_t *body, const struct rd_info *info, bool chat, struct gen_params *p, struct api_error *e)
+int gen_params_parse(const json_t *body, const struct rd_info *info, bool chat, struct gen_params *p,
+                     struct api_error *e)
 {
     memset(p, 0, sizeof(*p));
     p->chat = chat;

@@ -50,7 +50,8 @@ const struct param_spec *param_table(size_t *n);
 /* A body's JSON: an object, UTF-8, no duplicate keys, no trailing bytes, depth within LIMIT_JSON_DEPTH. */
 int json_body_parse(const struct buf *body, json_t **out, struct api_error *e);
 /* Fills *p (from zero) with defaults and the body's fields. gen_params_deinit in any case. */
-int gen_params_parse(const json_t *body, const struct rd_info *info, bool chat, struct gen_params *p, struct api_error *e);
+int gen_params_parse(const json_t *body, const struct rd_info *info, bool chat, struct gen_params *p,
+                     struct api_error *e);
 void gen_params_deinit(struct gen_params *p);
 
 /* 404 model_not_found unless absent, empty or this server's. */

@@ -72,7 +72,8 @@ static int one_prompt(const char *name, const json_t *v, struct prompt *to, stru
         to->text = mem_memdup(json_string_value(v), to->n_text);
         return to->text ? 0 : no_memory(e);
     }
-    if (!json_is_array(v)) return api_error_set(e, 400, name, "%s: string, token ids, or a list of either wanted", name);
+    if (!json_is_array(v))
+        return api_error_set(e, 400, name, "%s: string, token ids, or a list of either wanted", name);
     if (json_array_size(v) == 0) return api_error_set(e, 400, name, "%s: empty", name);
     return param_tokens(name, v, &to->tokens, &to->n_tokens, e);
 }
@@ -116,7 +117,8 @@ static int join_parts(const json_t *parts, json_t **to, struct api_error *e)
         buf_deinit(&text);
         if (!type) return api_error_set(e, 400, "messages", "messages: a content part needs a type");
         error_quote(quoted, sizeof(quoted), type, strlen(type));
-        return api_error_set(e, 400, "messages", "messages: content parts of type %s are not supported yet, or lack their text", quoted);
+        return api_error_set(e, 400, "messages",
+                             "messages: content parts of type %s are not supported yet, or lack their text", quoted);
     }
     *to = text.failed ? NULL : json_stringn(text.n ? text.data : "", text.n);
     buf_deinit(&text);
@@ -138,7 +140,9 @@ static int one_message(json_t *m, size_t i, struct api_error *e)
         return api_error_set(e, 400, "messages", "messages: element %zu needs content", i);
     }
     if (json_is_string(content)) return 0;
-    if (!json_is_array(content)) return api_error_set(e, 400, "messages", "messages: element %zu: content must be a string or a list of parts", i);
+    if (!json_is_array(content))
+        return api_error_set(e, 400, "messages", "messages: element %zu: content must be a string or a list of parts",
+                             i);
     if (join_parts(content, &joined, e)) return -1;
     return json_object_set_new(m, "content", joined) ? no_memory(e) : 0;
 }
@@ -157,7 +161,8 @@ int param_messages(const json_t *body, char **messages, struct api_error *e)
     if (!list || json_is_null(list)) return api_error_set(e, 400, "messages", "messages: missing");
     if (!json_is_array(list)) return api_error_set(e, 400, "messages", "messages: a list wanted");
     if (json_array_size(list) == 0) return api_error_set(e, 400, "messages", "messages: empty");
-    if (json_array_size(list) > LIMIT_MESSAGES) return api_error_set(e, 400, "messages", "messages: at most %u", LIMIT_MESSAGES);
+    if (json_array_size(list) > LIMIT_MESSAGES)
+        return api_error_set(e, 400, "messages", "messages: at most %u", LIMIT_MESSAGES);
     json_array_foreach(list, i, m)
         if (one_message(m, i, e)) return -1;
     return dump(list, messages, e);
@@ -171,13 +176,15 @@ int param_tools(const json_t *body, char **tools, char **kwargs, struct api_erro
 
     if (list && !json_is_null(list)) {
         if (!json_is_array(list)) return api_error_set(e, 400, "tools", "tools: a list wanted");
-        if (json_array_size(list) > LIMIT_TOOLS) return api_error_set(e, 400, "tools", "tools: at most %u", LIMIT_TOOLS);
+        if (json_array_size(list) > LIMIT_TOOLS)
+            return api_error_set(e, 400, "tools", "tools: at most %u", LIMIT_TOOLS);
         json_array_foreach(list, i, tool)
             if (!json_is_object(tool)) return api_error_set(e, 400, "tools", "tools: element %zu is not an object", i);
         if (json_array_size(list) > 0 && !(choice && strcmp(choice, "none") == 0) && dump(list, tools, e)) return -1;
     }
     if (!vars || json_is_null(vars)) return 0;
-    if (!json_is_object(vars)) return api_error_set(e, 400, "chat_template_kwargs", "chat_template_kwargs: an object wanted");
+    if (!json_is_object(vars))
+        return api_error_set(e, 400, "chat_template_kwargs", "chat_template_kwargs: an object wanted");
     return dump(vars, kwargs, e);
 }
 
@@ -187,7 +194,8 @@ int param_stop(const char *name, const json_t *v, struct gen_params *p, struct a
 {
     size_t n = json_is_array(v) ? json_array_size(v) : 1;
 
-    if (!json_is_array(v) && !json_is_string(v)) return api_error_set(e, 400, name, "%s: a string or a list of strings wanted", name);
+    if (!json_is_array(v) && !json_is_string(v))
+        return api_error_set(e, 400, name, "%s: a string or a list of strings wanted", name);
     if (n > LIMIT_STOP_STRINGS) return api_error_set(e, 400, name, "%s: at most %u strings", name, LIMIT_STOP_STRINGS);
     p->stop = mem_zalloc(n, sizeof(*p->stop));
     if (!p->stop) return no_memory(e);
@@ -196,7 +204,8 @@ int param_stop(const char *name, const json_t *v, struct gen_params *p, struct a
 
         if (!json_is_string(s)) return api_error_set(e, 400, name, "%s: element %zu is not a string", name, i);
         if (json_string_length(s) == 0) continue;           /* clients send "" for none */
-        if (json_string_length(s) > LIMIT_STOP_BYTES) return api_error_set(e, 400, name, "%s: at most %u bytes each", name, LIMIT_STOP_BYTES);
+        if (json_string_length(s) > LIMIT_STOP_BYTES)
+            return api_error_set(e, 400, name, "%s: at most %u bytes each", name, LIMIT_STOP_BYTES);
         p->stop[p->n_stop] = mem_strdup(json_string_value(s));
         if (!p->stop[p->n_stop++]) return no_memory(e);
     }
@@ -209,7 +218,8 @@ int param_logit_bias(const char *name, const json_t *v, struct gen_params *p, st
     json_t *bias;
 
     if (!json_is_object(v)) return api_error_set(e, 400, name, "%s: an object {\"token id\": bias} wanted", name);
-    if (json_object_size(v) > LIMIT_LOGIT_BIAS) return api_error_set(e, 400, name, "%s: at most %u entries", name, LIMIT_LOGIT_BIAS);
+    if (json_object_size(v) > LIMIT_LOGIT_BIAS)
+        return api_error_set(e, 400, name, "%s: at most %u entries", name, LIMIT_LOGIT_BIAS);
     p->bias = mem_zalloc(json_object_size(v), sizeof(*p->bias));
     if (!p->bias) return no_memory(e);
     json_object_foreach((json_t *)(uintptr_t)v, key, bias) {
@@ -217,7 +227,8 @@ int param_logit_bias(const char *name, const json_t *v, struct gen_params *p, st
         double b = json_number_value(bias);
 
         if (n == 0 || n > 9 || key[n]) return api_error_set(e, 400, name, "%s: keys must be token ids", name);
-        if (!json_is_number(bias) || !(b >= -100 && b <= 100)) return api_error_set(e, 400, name, "%s: biases must be within -100 and 100", name);
+        if (!json_is_number(bias) || !(b >= -100 && b <= 100))
+            return api_error_set(e, 400, name, "%s: biases must be within -100 and 100", name);
         p->bias[p->n_bias++] = (struct rd_bias){(int32_t)strtol(key, NULL, 10), (float)b};
     }
     return 0;
@@ -235,7 +246,8 @@ int param_response_format(const char *name, const json_t *v, struct gen_params *
 
     if (!type) return api_error_set(e, 400, name, "%s: an object with a type wanted", name);
     if (strcmp(type, "text") == 0) return 0;
-    return api_error_set(e, 400, name, "%s: only type \"text\" works here; constrained output is not supported yet", name);
+    return api_error_set(e, 400, name, "%s: only type \"text\" works here; constrained output is not supported yet",
+                         name);
 }
 
 int param_suffix(const char *name, const json_t *v, struct gen_params *p, struct api_error *e)

@@ -1,4 +1,5 @@
-/* server/routes.h - the table of endpoints. One file per endpoint in routes/; a new one is a file and a row in routes.c. */
+/* server/routes.h - the table of endpoints. One file per endpoint in routes/; a new one is a file and a row in
+ * routes.c. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 /* server/server.c - the io threads, loading, signals, draining.
  *
- * io[0] runs on the caller's thread and takes the signals. Every io thread accepts from the same listening socket and keeps
- * what it accepted. Phases go one way: LOADING -> READY -> DRAINING (running requests end, new ones get 503) -> CANCELLING
- * (their owners were told to stop; what is in the output buffers leaves) -> end.
+ * io[0] runs on the caller's thread and takes the signals. Every io thread accepts from the same listening socket and
+ * keeps what it accepted. Phases go one way: LOADING -> READY -> DRAINING (running requests end, new ones get 503) ->
+ * CANCELLING (their owners were told to stop; what is in the output buffers leaves) -> end.
  */
 #include "server/server.h"
 #include <arpa/inet.h>
@@ -33,7 +33,11 @@ static atomic_uint stop_requests;
 
 void server_options_default(struct server_options *o)
 {
-    *o = (struct server_options){.host = "127.0.0.1", .port = 8000, .n_io_threads = 1, .max_body_bytes = LIMIT_BODY_BYTES, .drain_s = DEFAULT_DRAIN_S};
+    *o = (struct server_options){.host = "127.0.0.1",
+                                 .port = 8000,
+                                 .n_io_threads = 1,
+                                 .max_body_bytes = LIMIT_BODY_BYTES,
+                                 .drain_s = DEFAULT_DRAIN_S};
 }
 
 void server_stop(void)
@@ -76,7 +80,7 @@ static void on_wake(evutil_socket_t fd, short what, void *arg)
     mutex_lock(&io->wake_lock);
     last = io->wake_last;
     mutex_unlock(&io->wake_lock);
-    while (more) {                                          /* those queued again meanwhile wait for the next turn of the loop */
+    while (more) { /* those queued again meanwhile wait for the next turn of the loop */
         mutex_lock(&io->wake_lock);
         g = io->wake_first;
         if (g) {
@@ -148,7 +152,8 @@ static void tick_server(struct server *s)
         set_phase(s, SERVER_CANCELLING);
         break;
     case SERVER_CANCELLING:
-        if ((s->io[0].cancelled && idle && output_pending(&s->io[0]) == 0) || now > s->drain_deadline_ns) atomic_store(&s->end, true);
+        if ((s->io[0].cancelled && idle && output_pending(&s->io[0]) == 0) || now > s->drain_deadline_ns)
+            atomic_store(&s->end, true);
         break;
     }
     if (stops > 1) _exit(EXIT_AT_ONCE);
@@ -253,7 +258,8 @@ static rd_status run_loops(struct server *s, struct rd_error *err)
     interrupt = evsignal_new(s->io[0].base, SIGINT, on_signal, s);
     if (!term || !interrupt || event_add(term, NULL) || event_add(interrupt, NULL)) goto done;
     st = thread_start(&s->load_thread, "radish-load", load_main, s);
-    for (uint32_t i = 1; i < s->n_io && st == RD_OK; i++) st = thread_start(&s->io[i].thread, "radish-io", io_main, &s->io[i]);
+    for (uint32_t i = 1; i < s->n_io && st == RD_OK; i++)
+        st = thread_start(&s->io[i].thread, "radish-io", io_main, &s->io[i]);
     if (st == RD_OK) event_base_dispatch(s->io[0].base);
 done:
     atomic_store(&s->end, true);
@@ -266,7 +272,8 @@ done:
     return error_set(err, s->load_status, "%s", s->load_err.text);
 }
 
-rd_status server_run(const struct server_options *o, rd_status (*load)(void *user, rd_engine **out, struct rd_error *err), void *user,
+rd_status server_run(const struct server_options *o,
+                     rd_status (*load)(void *user, rd_engine **out, struct rd_error *err), void *user,
                      struct rd_error *err)
 {
     struct server *s;

@@ -1,8 +1,8 @@
 /* server/server.h - the HTTP server: OpenAI-compatible endpoints over radish/radish.h, on libevent.
  *
  * Sees include/radish/ and base/ only. routes.c is the table of endpoints; routes/NAME.c one file per endpoint.
- * Thread  server_run belongs to the calling thread and starts n_io_threads io threads; each connection belongs to one of them.
- * Errors  RD_E_IO when the address cannot be bound: the text says which port and what to do.
+ * Thread  server_run belongs to the calling thread and starts n_io_threads io threads; each connection belongs to one
+ * of them. Errors  RD_E_IO when the address cannot be bound: the text says which port and what to do.
  */
 #pragma once
 #include <stdbool.h>
@@ -15,16 +15,18 @@ struct server_options {
     uint32_t n_io_threads;               /* 0 = 1 */
     const char *api_key;                 /* NULL: none asked for */
     uint64_t max_body_bytes;             /* 0 = LIMIT_BODY_BYTES */
-    uint32_t drain_s;                    /* after SIGTERM running requests may end within this; then they are cancelled; 0 = 30 */
+    uint32_t drain_s; /* after SIGTERM running requests may end within this; then they are cancelled; 0 = 30 */
     /* called once the socket listens (the real port); may be NULL */
     void (*on_listen)(void *user, const char *host, uint16_t port);
     void *on_listen_user;
 };
 
 void server_options_default(struct server_options *o);
-/* The listening socket is opened first, and /health answers 503 "Loading model" while load(user, &engine, err) runs on another thread; then requests are served
- * until SIGTERM, SIGINT or server_stop(). The engine that load gave is closed at the end. */
-rd_status server_run(const struct server_options *o, rd_status (*load)(void *user, rd_engine **out, struct rd_error *err), void *user,
+/* The listening socket is opened first, and /health answers 503 "Loading model" while load(user, &engine, err) runs on
+ * another thread; then requests are served until SIGTERM, SIGINT or server_stop(). The engine that load gave is closed
+ * at the end. */
+rd_status server_run(const struct server_options *o,
+                     rd_status (*load)(void *user, rd_engine **out, struct rd_error *err), void *user,
                      struct rd_error *err);
 /* Any thread, signal-safe: ends server_run (drain, then out). */
 void server_stop(void);

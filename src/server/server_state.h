@@ -1,7 +1,7 @@
 /* server/server_state.h - the server's shared state and one io thread's.
  *
- * Thread  struct server: read-only once the threads run, but for its atomics. struct server_io: its io thread, but for the wake
- *         list, which engine threads fill under wake_lock.
+ * Thread  struct server: read-only once the threads run, but for its atomics. struct server_io: its io thread, but for
+ * the wake list, which engine threads fill under wake_lock.
  */
 #pragma once
 #include <event2/event.h>
@@ -41,9 +41,9 @@ struct server {
     bool loopback;                               /* bound to this machine only: Host is checked */
     int fd;                                      /* listening */
     uint64_t started_ns, drain_deadline_ns;
-    atomic_int phase;                            /* enum server_phase; release by the load thread and io[0], acquire by io threads */
+    atomic_int phase; /* enum server_phase; release by the load thread and io[0], acquire by io threads */
     atomic_bool loaded;                          /* the load thread is through (release); io[0] reads (acquire) */
-    atomic_uint n_busy;                          /* connections being answered; relaxed, io[0] polls it while draining */
+    atomic_uint n_busy; /* connections being answered; relaxed, io[0] polls it while draining */
     atomic_bool end;                             /* leave the loops; relaxed flag, polled each tick */
     uint32_t n_io;
     struct server_io *io;

@@ -29,7 +29,7 @@ class Server:
         self.port = free_port()
         self.process = subprocess.Popen(
             [BUILD / "radish", "serve", model_path(), "--port", str(self.port), *flags],
-            stdout=subprocess.DEVNULL, stderr=open("/tmp/asan-stderr.log","ab"))
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         if wait:
             self.wait_ready()
 

@@ -1,4 +1,5 @@
-/* server/routes/apply_template.c - POST /apply-template: {messages, tools, chat_template_kwargs, add_generation_prompt} -> {prompt}. */
+/* server/routes/apply_template.c - POST /apply-template: {messages, tools, chat_template_kwargs, add_generation_prompt}
+ * -> {prompt}. */
 #include "base/mem.h"
 #include "server/json_out.h"
 #include "server/params.h"
@@ -19,7 +20,8 @@ void route_apply_template(struct http_conn *c)
     if (rc == 0) rc = param_messages(in, &messages, &e);
     if (rc == 0) rc = param_tools(in, &tools, &kwargs, &e);
     if (rc == 0) {
-        rd_status st = rd_apply_template(c->io->server->engine, messages, tools, kwargs, generation_prompt, &text, &n, &err);
+        rd_status st =
+            rd_apply_template(c->io->server->engine, messages, tools, kwargs, generation_prompt, &text, &n, &err);
 
         if (st != RD_OK) {
             api_error_from_status(&e, st, err.text);

@@ -76,10 +76,15 @@ static void chat_put_whole(struct generation *g, struct choice *c, struct buf *o
     generation_put_stop_reason(c, out);
 }
 
-static const struct gen_format chat_format = {
-    .id_prefix = "chatcmpl", .object = "chat.completion", .chunk_object = "chat.completion.chunk", .opens_at_start = true,
-    .collect = chat_collect, .put_open = chat_put_open, .put_delta = chat_put_delta, .put_finish = chat_put_finish,
-    .put_whole = chat_put_whole};
+static const struct gen_format chat_format = {.id_prefix = "chatcmpl",
+                                              .object = "chat.completion",
+                                              .chunk_object = "chat.completion.chunk",
+                                              .opens_at_start = true,
+                                              .collect = chat_collect,
+                                              .put_open = chat_put_open,
+                                              .put_delta = chat_put_delta,
+                                              .put_finish = chat_put_finish,
+                                              .put_whole = chat_put_whole};
 
 void route_chat_completions(struct http_conn *c)
 {

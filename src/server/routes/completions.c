@@ -5,7 +5,8 @@
 #include "server/json_out.h"
 #include "server/routes.h"
 
-/* A token as a JSON string. One that holds part of a UTF-8 sequence is written "bytes:\xe2\x80", so that keys stay distinct. */
+/* A token as a JSON string. One that holds part of a UTF-8 sequence is written "bytes:\xe2\x80", so that keys stay
+ * distinct. */
 static void put_token(const struct generation *g, int32_t token, struct buf *out)
 {
     size_t n = 0;
@@ -29,8 +30,8 @@ static uint32_t code_points_begun(const char *s, size_t n)
 }
 
 /* A token's row of the four lists. logprob NULL: the prompt's first token has none. advance: it is part of the text. */
-static void add_token(struct generation *g, struct choice *c, const struct rd_logprob *own, const struct rd_logprob *top, uint32_t n_top,
-                      bool first, bool advance)
+static void add_token(struct generation *g, struct choice *c, const struct rd_logprob *own,
+                      const struct rd_logprob *top, uint32_t n_top, bool first, bool advance)
 {
     const char *comma = c->logprobs.n ? "," : "";
     bool own_in_top = false;
@@ -77,7 +78,7 @@ static void collect_prompt(struct generation *g, struct choice *c)
     ids = rd_request_prompt(c->request, &n_ids);
     for (uint32_t i = 0; own && i < n && i < n_ids; i++) {
         struct rd_logprob entry = {ids[i], own[i].logprob};
-        bool added_bos = i == 0 && prompt->text && ids[0] == g->io->server->info.bos;    /* not part of the echoed text */
+        bool added_bos = i == 0 && prompt->text && ids[0] == g->io->server->info.bos; /* not part of the echoed text */
 
         add_token(g, c, &entry, top ? top + (size_t)i * n_top : NULL, top ? n_top : 0, i == 0, !added_bos);
     }

@@ -1,4 +1,5 @@
-/* server/routes/detokenize.c - POST /detokenize: {tokens} -> the text as both `content` (llama-server) and `prompt` (vLLM). */
+/* server/routes/detokenize.c - POST /detokenize: {tokens} -> the text as both `content` (llama-server) and `prompt`
+ * (vLLM). */
 #include "base/mem.h"
 #include "server/json_out.h"
 #include "server/params.h"

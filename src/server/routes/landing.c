@@ -3,20 +3,23 @@
 
 static const char page[] =
     "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>radish</title>"
-    "<style>body{font:16px/1.5 sans-serif;max-width:44em;margin:3em auto;padding:0 1em}code{background:#eee;padding:0 .3em}</style>"
+    "<style>body{font:16px/1.5 sans-serif;max-width:44em;margin:3em auto;padding:0 1em}code{background:#eee;padding:0 "
+    ".3em}</style>"
     "<h1>radish</h1><p>A language model served from a radix tree over a paged KV cache. Point an OpenAI client at "
     "<code>/v1</code> of this address.</p><ul>"
     "<li><code>POST /v1/chat/completions</code>, <code>POST /v1/completions</code>: text, streamed or not</li>"
     "<li><a href=\"/v1/models\"><code>GET /v1/models</code></a>: the model</li>"
     "<li><a href=\"/health\"><code>GET /health</code></a>: 200 when it is ready</li>"
     "<li><a href=\"/stats\"><code>GET /stats</code></a>: requests, tokens, cache, memory, speed</li>"
-    "<li><code>POST /tokenize</code>, <code>POST /detokenize</code>, <code>POST /apply-template</code></li></ul></html>\n";
+    "<li><code>POST /tokenize</code>, <code>POST /detokenize</code>, <code>POST "
+    "/apply-template</code></li></ul></html>\n";
 
 void route_landing(struct http_conn *c)
 {
     struct buf body = {0};
 
     buf_append(&body, page, sizeof(page) - 1);
-    http_reply(c, 200, "text/html; charset=utf-8", "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'\r\n", &body);
+    http_reply(c, 200, "text/html; charset=utf-8",
+               "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'\r\n", &body);
     buf_deinit(&body);
 }

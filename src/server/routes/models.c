@@ -8,10 +8,14 @@ static void put_model(const struct rd_info *m, struct buf *out)
 {
     buf_puts(out, "{\"id\":");
     json_put_string(out, m->model_id, strlen(m->model_id));
-    buf_printf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"radish\",\"root\":", (long long)m->created_s);
+    buf_printf(out,
+               ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"radish\",\"root\":", (long long)m->created_s);
     json_put_string(out, m->model_id, strlen(m->model_id));
-    buf_printf(out, ",\"parent\":null,\"max_model_len\":%u,\"meta\":{\"n_vocab\":%u,\"n_ctx_train\":%u,\"n_embd\":%u,\"n_params\":%llu,\"size\":%llu",
-               m->n_ctx, m->n_vocab, m->n_ctx_train, m->hidden, (unsigned long long)m->n_params, (unsigned long long)m->file_bytes);
+    buf_printf(out,
+               ",\"parent\":null,\"max_model_len\":%u,\"meta\":{\"n_vocab\":%u,\"n_ctx_train\":%u,\"n_embd\":%u,\"n_"
+               "params\":%llu,\"size\":%llu",
+               m->n_ctx, m->n_vocab, m->n_ctx_train, m->hidden, (unsigned long long)m->n_params,
+               (unsigned long long)m->file_bytes);
     buf_puts(out, ",\"arch\":");
     json_put_string(out, m->arch, strlen(m->arch));
     buf_puts(out, ",\"name\":");

@@ -1,5 +1,5 @@
-/* server/routes/tokenize.c - POST /tokenize: llama-server's fields (content, add_special, parse_special, with_pieces) and vLLM's
- * (prompt or messages, add_special_tokens, return_token_strs); the answer is the union.
+/* server/routes/tokenize.c - POST /tokenize: llama-server's fields (content, add_special, parse_special, with_pieces)
+ * and vLLM's (prompt or messages, add_special_tokens, return_token_strs); the answer is the union.
  */
 #include <string.h>
 #include "base/mem.h"
@@ -28,10 +28,12 @@ static int read_text(const rd_engine *engine, const json_t *body, struct tokeniz
         return r->text ? 0 : api_error_set(e, 503, NULL, "out of memory");
     }
     if (content) return api_error_set(e, 400, "content", "content: a string wanted");
-    if (!json_object_get(body, "messages")) return api_error_set(e, 400, "content", "content (or prompt, or messages): missing");
+    if (!json_object_get(body, "messages"))
+        return api_error_set(e, 400, "content", "content (or prompt, or messages): missing");
     rc = param_messages(body, &messages, e);
     if (rc == 0) rc = param_tools(body, &tools, &kwargs, e);
-    if (rc == 0) st = rd_apply_template(engine, messages, tools, kwargs, r->generation_prompt, &r->text, &r->n_text, &err);
+    if (rc == 0)
+        st = rd_apply_template(engine, messages, tools, kwargs, r->generation_prompt, &r->text, &r->n_text, &err);
     mem_free(messages);
     mem_free(tools);
     mem_free(kwargs);
@@ -47,8 +49,10 @@ static int read_request(const rd_engine *engine, const json_t *body, struct toke
     /* each server's own defaults, told apart by the field that holds the text */
     r->add_special = json_object_get(body, "prompt") != NULL;
     r->parse_special = r->generation_prompt = true;
-    if (param_bool(body, "add_special", &r->add_special, e) || param_bool(body, "add_special_tokens", &r->add_special, e) ||
-        param_bool(body, "parse_special", &r->parse_special, e) || param_bool(body, "with_pieces", &r->with_pieces, e) ||
+    if (param_bool(body, "add_special", &r->add_special, e) ||
+        param_bool(body, "add_special_tokens", &r->add_special, e) ||
+        param_bool(body, "parse_special", &r->parse_special, e) ||
+        param_bool(body, "with_pieces", &r->with_pieces, e) ||
         param_bool(body, "return_token_strs", &r->with_strings, e) ||
         (vllm && param_bool(body, "add_generation_prompt", &r->generation_prompt, e)))
         return -1;
@@ -63,7 +67,8 @@ static void put_piece(const rd_engine *engine, int32_t id, struct buf *out)
     json_put_string(out, s, n);
 }
 
-static void put_answer(const struct server *s, const struct tokenize_request *r, const int32_t *ids, uint32_t n, struct buf *out)
+static void put_answer(const struct server *s, const struct tokenize_request *r, const int32_t *ids, uint32_t n,
+                       struct buf *out)
 {
     buf_printf(out, "{\"count\":%u,\"max_model_len\":%u,\"tokens\":[", n, s->info.n_ctx);
     for (uint32_t i = 0; i < n; i++) {
