@@ -5,9 +5,20 @@
  * every choice over the second best. radish follows llama.cpp's tokens, so that all steps are judged; as rows do not
  * depend on how a prompt is cut, one pass over prompt and tokens gives all 64 decisions.
  *
- * Both quantise activations, differently, so small leads may tip over. How small depends on the model: against float
- * arithmetic on the same weights (logits of 96 steps, Gemma 3 270M) llama.cpp is off by 0.32 rms and radish by 0.18, at
- * a standard deviation of the logits of 7.4; with float weights in both, they differ by 0.004 rms.
+ * Both quantise activations, differently, so small leads may tip over: below 0.35 logit they may. Gemma 3 270M cannot
+ * keep that line, as llama.cpp does not keep it against itself. Measured on its 16 x 64 steps, following the same
+ * tokens ("first": the first departure of a prompt, where free text would leave):
+ *                                           same choice   leads over 0.35   largest   largest first   rms to F32
+ *     llama.cpp, prompt and text as one batch    98.2 %          2           0.569        0.569         0.206
+ *     llama.cpp, flash attention                 97.2 %          1           0.392        0.392         0.204
+ *     llama.cpp, weights as F32                  97.7 %          2           0.613        0.495         0.003
+ *     radish, weights as F32 (same choices)      97.7 %          2           0.613        0.495         0
+ *     radish                                     97.3 %          4           0.842        0.842         0.130
+ *     radish, K-quants with a scale per 256      96.9 %          0           0.331        0.331         0.204
+ *     radish, that and scales rounded to F16     97.5 %          0           0.277        0.277         0.206
+ * (llama.cpp as in the golden file, one token at a time, is 0.206 from F32.) So exact arithmetic does not meet it, and
+ * llama.cpp's coarser scales meet it by chance: their logits are as far from llama.cpp's as radish's (0.22 rms each),
+ * and from the exact ones farther. Gemma is held to a wider limit here, and every model to a share of same choices.
  */
 #include <jansson.h>
 #include <math.h>
@@ -20,6 +31,7 @@
 #define N_STEPS              64u
 #define MAX_LEAD             0.35
 #define MAX_LEAD_GEMMA3_270M 1.0
+#define MIN_SAME_PERCENT     97u
 
 /* Sanitized code is ten times slower and the arithmetic is judged by the other builds: a glance is enough there. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -31,8 +43,8 @@
 #endif
 
 struct score {
-    uint32_t n_steps, n_same, n_over;
-    double worst_lead;
+    uint32_t n_steps, n_same, n_over, n_left;   /* n_left: prompts with a departure */
+    double worst_lead, worst_first;             /* worst_first: of the prompts' first departures */
 };
 
 static uint32_t argmax(const float *v, uint32_t n)
@@ -58,6 +70,7 @@ static rd_status judge_prompt(struct model_rig *r, const json_t *prompt, float *
     const uint32_t n_vocab = model_config(r->m)->n_vocab, n_start = (uint32_t)json_array_size(start);
     const uint32_t n = n_start + N_STEPS - 1;
     int32_t tokens[N_CONTEXT];
+    bool left_text = false;
     rd_status st = RD_OK;
 
     if (n_start == 0 || n > N_CONTEXT || json_array_size(chosen) != N_STEPS || json_array_size(leads) != N_STEPS)
@@ -77,7 +90,13 @@ static rd_status judge_prompt(struct model_rig *r, const json_t *prompt, float *
         score->n_steps++;
         score->n_same += same;
         score->n_over += !same && lead >= max_lead;
-        if (!same) score->worst_lead = fmax(score->worst_lead, lead);
+        if (same) continue;
+        score->worst_lead = fmax(score->worst_lead, lead);
+        if (!left_text) {
+            score->n_left++;
+            score->worst_first = fmax(score->worst_first, lead);
+        }
+        left_text = true;
     }
     return st;
 }
@@ -121,10 +140,12 @@ static void compare(const char *name, double max_lead)
     st = judge_model(path, json_object_get(root, "prompts"), max_lead, &score);
     json_decref(root);
     CHECK_OK(st);
-    test_note("%s: %u of %u greedy choices as llama.cpp; largest lead of llama.cpp where not: %.3f; %.1f s", name,
-              score.n_same, score.n_steps, score.worst_lead, (double)(clock_now_ns(clock_system()) - start_ns) * 1e-9);
+    test_note("%s: %u of %u greedy choices as llama.cpp; largest lead of llama.cpp where not: %.3f; first departures "
+              "of %u of %u prompts: %.3f; %.1f s", name, score.n_same, score.n_steps, score.worst_lead, score.n_left,
+              N_PROMPTS, score.worst_first, (double)(clock_now_ns(clock_system()) - start_ns) * 1e-9);
     CHECK_EQ(score.n_steps, N_PROMPTS * N_STEPS);
     CHECK_EQ(score.n_over, 0);
+    CHECK(score.n_same * 100 >= score.n_steps * MIN_SAME_PERCENT);
 }
 
 TEST(smollm2_chooses_as_llama_cpp_does)
