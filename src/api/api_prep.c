@@ -122,6 +122,7 @@ static void prepare_and_submit(struct rd_request *r)
     request_ref(request); /* once it runs, the consumer may drop everything at any time */
     atomic_store(&r->phase, PHASE_RUNNING);
     if (atomic_load(&r->cancelled)) request_cancel(request, CANCEL_GONE);
+    api_request_ring(r); /* RD_EVENT_STARTED is there */
     st = engine_submit(r->engine->engine, request); /* our reference on r is the engine's now, until the last wake */
     request_unref(request);
     if (st == RD_OK) return;

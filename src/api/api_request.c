@@ -140,17 +140,22 @@ rd_status rd_submit(rd_engine *engine, const struct rd_request_options *o, void 
     return error_set(err, st, "%s", rd_status_text(st));
 }
 
+void api_request_ring(struct rd_request *r)
+{
+    mutex_lock(&r->lock);
+    r->rung = true;
+    cond_signal(&r->cond);
+    if (r->wake) r->wake(r->wake_user);
+    mutex_unlock(&r->lock);
+}
+
 void api_request_wake(void *request)
 {
     struct rd_request *r = request;
     /* The engine calls once more after it has stored `ended`: that call gives the engine's reference back. */
     bool last = atomic_load_explicit(&r->request->ended, memory_order_relaxed);
 
-    mutex_lock(&r->lock);
-    r->rung = true;
-    cond_signal(&r->cond);
-    if (r->wake) r->wake(r->wake_user);
-    mutex_unlock(&r->lock);
+    api_request_ring(r);
     if (last) api_request_unref(r);
 }
 
@@ -159,11 +164,7 @@ void api_request_fail(struct rd_request *r, rd_status st, const char *message)
     r->fail_status = st;
     error_quote(r->fail_message, sizeof(r->fail_message), message, strlen(message));
     atomic_store(&r->phase, PHASE_FAILED);
-    mutex_lock(&r->lock);
-    r->rung = true;
-    cond_signal(&r->cond);
-    if (r->wake) r->wake(r->wake_user);
-    mutex_unlock(&r->lock);
+    api_request_ring(r);
 }
 
 static void fill_usage(const struct rd_request *r, struct rd_usage *u)

@@ -80,6 +80,8 @@ rd_status api_prompt_tokens(const rd_engine *engine, const struct rd_request_opt
 void api_fill_params(const rd_engine *engine, const struct rd_request_options *o, struct request_params *p);
 /* api_request.c */
 void api_request_fail(struct rd_request *r, rd_status st, const char *message);
+/* Tells whoever waits or asked for a wake; any thread with a reference. */
+void api_request_ring(struct rd_request *r);
 void api_request_wake(void *request);
 void api_request_unref(struct rd_request *r);
 /* api_text.c. jansson's allocator: it tells parse_json, which jansson itself does not reliably do, that memory was out.
