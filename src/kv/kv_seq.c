@@ -246,12 +246,13 @@ struct radix_node *kv_hold(struct kv_cache *cache, struct radix_node *root, cons
 
     *n_held = m.n_ready;
     while (node->parent && node->start >= m.n_ready) node = node->parent;
-    if (!radix_node_is_ready(node)) { /* only its computed part is sure to stay */
-        if (radix_split(cache->tree, node, node->n_computed, &upper) != RD_OK) {
+    if (m.n_ready < radix_node_end(node)) { /* hold no more than asked for, and of a pending node what is computed */
+        if (radix_split(cache->tree, node, m.n_ready - node->start, &upper) == RD_OK) {
+            node = upper;
+        } else if (!radix_node_is_ready(node)) {
             *n_held = node->start;
-            upper = node->parent;
+            node = node->parent;
         }
-        node = upper;
     }
     radix_lock(cache->tree, node);
     return node;

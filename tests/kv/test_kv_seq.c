@@ -186,6 +186,25 @@ TEST(a_prompt_that_ends_inside_a_node_locks_no_more_than_it_needs)
     CHECK(world_ok(&w) && world_deinit(&w));
 }
 
+TEST(a_hold_keeps_what_was_asked_for_and_no_more)
+{
+    struct world w;
+    struct kv_seq a;
+    struct radix_node *node;
+    uint32_t n_held = 0;
+
+    CHECK(world_init(&w, 16, 4, false));
+    CHECK_OK(start(&w, &a, count_to(40), 40));
+    CHECK_OK(world_compute(&w, &a, 40));
+    end(&w, &a, true);
+    node = kv_hold(&w.cache, w.root[0], count_to(40), 8, ++w.now, &n_held);
+    CHECK_EQ(n_held, 8);
+    CHECK_EQ(radix_evict(w.cache.tree, 16), 8);
+    CHECK_EQ(radix_match(w.cache.tree, w.root[0], count_to(40), 40, w.now).n_ready, 8);
+    kv_unhold(&w.cache, node);
+    CHECK(world_ok(&w) && world_deinit(&w));
+}
+
 TEST(an_owner_that_leaves_alone_leaves_what_it_computed)
 {
     struct world w;
