@@ -243,6 +243,10 @@ static rd_status open_file(const char *model, rd_engine **out, struct rd_error *
     e->info.created_s = clock_wall_s(clock_system());
     st = gguf_open(model, &e->gguf, err);
     if (st == RD_OK) {
+        struct gguf_str arch = {NULL, 0};
+
+        if (gguf_get_str(e->gguf, "general.architecture", &arch, NULL) == RD_OK)
+            error_quote(e->info.arch, sizeof(e->info.arch), arch.s, arch.n);
         *out = e;
         return st;
     }
