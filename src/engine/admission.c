@@ -134,6 +134,8 @@ static bool admit_one(struct engine *e, struct request *r, uint64_t now)
     if (!fits(e, &r->seq)) {
         kv_seq_finish(&r->seq, false, now);
         if (e->n_live > 0) return false;
+        if (radix_clear(e->cache.tree, NULL) > 0)
+            return true;                                 /* forks on its own path took the room: once more, without */
         request_end(e, r, REQUEST_ERROR, RD_E_NO_PAGES); /* handles hold the rest: nothing would ever release it */
         return true;
     }

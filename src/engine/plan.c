@@ -66,6 +66,20 @@ static struct request *find_victim(const struct engine *e)
     return youngest;
 }
 
+/* Alone, and still no room: each fork along its path holds a copy of the page that it begins in, or handles hold the
+ * rest. Computed anew from an empty tree it takes the fewest pages there can be; if that is not enough either, it can
+ * never fit. */
+static void start_over(struct engine *e, struct request *r)
+{
+    if (r->started_over) {
+        request_end(e, r, REQUEST_ERROR, RD_E_NO_PAGES);
+        return;
+    }
+    r->started_over = true;
+    request_preempt(e, r);
+    radix_clear(e->cache.tree, NULL);
+}
+
 /* Pages for n rows of r: evict, then preempt. False: not in this step (r itself may have been preempted or ended). */
 static bool find_pages(struct engine *e, struct request *r, uint32_t n, bool may_wait)
 {
@@ -82,7 +96,7 @@ static bool find_pages(struct engine *e, struct request *r, uint32_t n, bool may
         victim = find_victim(e);
         assert(victim);                                                 /* r itself is one */
         if (victim == r && e->plan.batch.n_runs == 0 && e->n_live == 1) {
-            request_end(e, r, REQUEST_ERROR, RD_E_NO_PAGES);            /* alone, and the pool is held by handles */
+            start_over(e, r);
             return false;
         }
         request_preempt(e, victim);

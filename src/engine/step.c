@@ -297,5 +297,5 @@ bool engine_step(struct engine *e)
     }
     housekeeping(e, begin);
     engine_publish_stats(e);
-    return e->plan.batch.n_rows > 0;
+    return e->plan.batch.n_rows > 0 || (e->n_live == 0 && e->n_queue > 0); /* the latter: one has to start over */
 }

@@ -269,6 +269,11 @@ TEST(a_tight_pool_evicts_preempts_and_loses_nothing)
     simulate(&(struct sim_setup){44, 4, 12, 24, 64, 0, test_seed() + 1}, n_requests() / 4);
 }
 
+TEST(a_pool_that_barely_holds_one_sequence_starts_over_rather_than_failing)
+{
+    simulate(&(struct sim_setup){42, 4, 6, 16, 32, 0, test_seed() + 4}, n_requests() / 10);
+}
+
 TEST(device_errors_end_only_what_they_touched)
 {
     simulate(&(struct sim_setup){96, 4, 12, 32, 48, 200, test_seed() + 2}, n_requests() / 4);
