@@ -286,6 +286,7 @@ bool engine_step(struct engine *e)
     plan_step(e);
     begin = clock_now_ns(e->o.clock);
     if (e->plan.batch.n_rows > 0) {
+        engine_publish_stats(e); /* a step can take long: who runs in it is seen now */
         st = e->o.executor.forward(e->o.executor.self, &e->plan.batch, e->logits);
         end = clock_now_ns(e->o.clock);
         if (st == RD_OK) {
