@@ -99,6 +99,11 @@ RD_API rd_status rd_apply_template(const rd_engine *engine, const char *messages
                                    const char *kwargs_json, bool add_generation_prompt, char **prompt, size_t *n_bytes,
                                    struct rd_error *err);
 
+/* A template without a model: Jinja source and its variables (a JSON object; NULL: none) to text. now_s: what
+ * strftime_now sees, seconds since 1970; negative: the clock. Limits as for models. *text is the caller's (rd_free). */
+RD_API rd_status rd_template_render(const char *source, size_t n_source, const char *context_json, size_t n_context,
+                                    int64_t now_s, char **text, size_t *n_bytes, struct rd_error *err);
+
 /* ---- requests ---- */
 
 struct rd_bias { int32_t token; float bias; };

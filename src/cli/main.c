@@ -4,8 +4,8 @@
 #include "cli/commands.h"
 
 const struct command *const all_commands[] = {
-    &cmd_run,        &cmd_chat, &cmd_serve,   &cmd_inspect, &cmd_tokenize, &cmd_bench,
-    &cmd_perplexity, &cmd_help, &cmd_version, NULL,
+    &cmd_run,      &cmd_chat,  &cmd_serve,      &cmd_inspect, &cmd_tokenize,
+    &cmd_template, &cmd_bench, &cmd_perplexity, &cmd_help,    &cmd_version,  NULL,
 };
 
 static int unknown_command(const char *name)
