@@ -1,10 +1,11 @@
 /* cli/cmd_bench.c - `radish bench`: tokens per second of prefill, of decode, and of several sequences at once.
  *
  *   prefill   --prompt random tokens with nothing cached and nothing generated: tokens / time from submit to the end
- *   decode    --gen tokens after one random token: (n - 1) / time between the first and the last token's event
+ *   decode    --gen tokens after --depth random tokens and one: (n - 1) / time between the first and the last token's
+ *             event. The --depth tokens come from the cache, filled by the run that is thrown away.
  *   batched   n sequences at once, each --gen tokens after its own 16 random tokens: tokens of all in the time when all
  *             run, which is from the last sequence's first token to the first sequence's last
- * Each figure is the median of --reps runs, after one run that is thrown away.
+ * Each figure is the median of --reps runs, after one run that is thrown away (of a prefill, its first 512 tokens).
  */
 #include <math.h>
 #include <stdio.h>
@@ -20,19 +21,21 @@
 #include "cli/cli_model.h"
 #include "cli/commands.h"
 
-enum { MAX_BATCHES = 16, MAX_REPS = 101, BATCH_PROMPT = 16, MAX_BATCH = 256 };
+enum { MAX_POINTS = 16, MAX_REPS = 101, BATCH_PROMPT = 16, MAX_BATCH = 256, WARM_UP_TOKENS = 512 };
 
 struct bench_flags {
     struct rd_options engine;
-    uint32_t n_prompt, n_gen, n_reps;
-    const char *batch;
+    uint32_t n_gen, n_reps;
+    const char *prompt, *depth, *batch;
     uint64_t seed;
     bool json;
 };
 
 static const struct arg bench_args[] = {
-    {.flag = "--prompt", .letter = 'p', .kind = ARG_U32, .value = "N", .at = offsetof(struct bench_flags, n_prompt),
-     .fallback = "512", .min = 1, .max = LIMIT_CONTEXT, .help = "tokens of the prefill"},
+    {.flag = "--prompt", .letter = 'p', .kind = ARG_TEXT, .value = "LIST", .at = offsetof(struct bench_flags, prompt),
+     .fallback = "512", .help = "tokens of the prefill; several such as 128,512 for a figure each; 0: none"},
+    {.flag = "--depth", .letter = 'd', .kind = ARG_TEXT, .value = "LIST", .at = offsetof(struct bench_flags, depth),
+     .fallback = "0", .help = "tokens before those that decode generates; several such as 0,2048 for a figure each"},
     {.flag = "--gen", .letter = 'n', .kind = ARG_U32, .value = "N", .at = offsetof(struct bench_flags, n_gen),
      .fallback = "128", .min = 2, .max = LIMIT_CONTEXT, .help = "tokens to generate"},
     {.flag = "--reps", .letter = 'r', .kind = ARG_U32, .value = "R", .at = offsetof(struct bench_flags, n_reps),
@@ -127,15 +130,17 @@ static double rate_together(const struct arrivals *a, uint32_t n)
     return (double)count * 1e9 / (double)(to - from);
 }
 
-/* n sequences of prompts [n, n_prompt]. */
-static rd_status decode_once(struct bench *b, uint32_t n, int32_t *prompts, uint32_t n_prompt, struct arrivals *a,
-                             double *tok_s, struct rd_error *err)
+/* n sequences of prompts [n, n_prompt]. cached: the prompts are taken from the cache, and left there. */
+static rd_status decode_once(struct bench *b, uint32_t n, const int32_t *prompts, uint32_t n_prompt, bool cached,
+                             struct arrivals *a, double *tok_s, struct rd_error *err)
 {
     struct rd_request_options q[MAX_BATCH];
     rd_status st;
 
-    random_tokens(b, prompts, n * n_prompt);
-    for (uint32_t i = 0; i < n; i++) q[i] = uncached(prompts + (size_t)i * n_prompt, n_prompt, a->n_gen);
+    for (uint32_t i = 0; i < n; i++) {
+        q[i] = uncached(prompts + (size_t)i * n_prompt, n_prompt, a->n_gen);
+        q[i].cache_prompt = cached;
+    }
     memset(a->n_tokens, 0, n * sizeof(*a->n_tokens));
     st = rd_generate_batch(b->engine, q, n, note_arrival, a, err);
     if (st != RD_OK) return st;
@@ -164,7 +169,7 @@ static rd_status measure_prefill(struct bench *b, uint32_t n_prompt, double *tok
 {
     double v[MAX_REPS], warm_up;
     int32_t *tokens = mem_alloc(n_prompt, sizeof(*tokens));
-    rd_status st = tokens ? prefill_once(b, tokens, n_prompt, &warm_up, err) : RD_E_NOMEM;
+    rd_status st = tokens ? prefill_once(b, tokens, u32_min(n_prompt, WARM_UP_TOKENS), &warm_up, err) : RD_E_NOMEM;
 
     for (uint32_t r = 0; st == RD_OK && r < b->n_reps; r++) st = prefill_once(b, tokens, n_prompt, &v[r], err);
     if (st == RD_OK) *tok_s = median(v, b->n_reps);
@@ -172,16 +177,18 @@ static rd_status measure_prefill(struct bench *b, uint32_t n_prompt, double *tok
     return st;
 }
 
-static rd_status measure_decode(struct bench *b, uint32_t n, uint32_t n_prompt, uint32_t n_gen, double *tok_s,
-                                struct rd_error *err)
+static rd_status measure_decode(struct bench *b, uint32_t n, uint32_t n_prompt, bool cached, uint32_t n_gen,
+                                double *tok_s, struct rd_error *err)
 {
     double v[MAX_REPS], warm_up;
     struct arrivals a = {mem_alloc((size_t)n * n_gen, sizeof(*a.at_ns)), mem_alloc(n, sizeof(*a.n_tokens)), n_gen};
     int32_t *prompts = mem_alloc((size_t)n * n_prompt, sizeof(*prompts));
     rd_status st = a.at_ns && a.n_tokens && prompts ? RD_OK : RD_E_NOMEM;
 
-    if (st == RD_OK) st = decode_once(b, n, prompts, n_prompt, &a, &warm_up, err);
-    for (uint32_t r = 0; st == RD_OK && r < b->n_reps; r++) st = decode_once(b, n, prompts, n_prompt, &a, &v[r], err);
+    if (st == RD_OK) random_tokens(b, prompts, n * n_prompt);
+    if (st == RD_OK) st = decode_once(b, n, prompts, n_prompt, cached, &a, &warm_up, err);
+    for (uint32_t r = 0; st == RD_OK && r < b->n_reps; r++)
+        st = decode_once(b, n, prompts, n_prompt, cached, &a, &v[r], err);
     if (st == RD_OK) *tok_s = median(v, b->n_reps);
     mem_free(prompts);
     mem_free(a.n_tokens);
@@ -191,32 +198,46 @@ static rd_status measure_decode(struct bench *b, uint32_t n, uint32_t n_prompt, 
 
 /* ---- the command ---- */
 
-struct figures {
-    double prefill_tok_s, decode_tok_s, batched_tok_s[MAX_BATCHES];
-    uint32_t batches[MAX_BATCHES], n_batches;
-};
+/* Figures over the points of one flag. */
+struct series { uint32_t n, at[MAX_POINTS]; double tok_s[MAX_POINTS]; };
+struct figures { struct series prefill, decode, batched; };
 
-/* "1,4,16"; false: it is something else. */
-static bool parse_batches(const char *list, struct figures *out)
+/* "1,4,16", each min .. max; false: it is something else, and stderr says so. */
+static bool parse_list(const char *flag, const char *list, uint32_t min, uint32_t max, struct series *out)
 {
     uint64_t n;
 
     for (const char *p = list; p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL) {
-        if (out->n_batches == MAX_BATCHES || !parse_u64(p, strcspn(p, ","), &n) || n == 0 || n > MAX_BATCH)
+        if (out->n == MAX_POINTS || !parse_u64(p, strcspn(p, ","), &n) || n < min || n > max) {
+            fprintf(stderr, "radish bench: %s: got \"%s\", wanted up to %d numbers from %u to %u such as 1,4,16\n",
+                    flag, list, MAX_POINTS, min, max);
             return false;
-        out->batches[out->n_batches++] = (uint32_t)n;
+        }
+        out->at[out->n++] = (uint32_t)n;
     }
     return true;
 }
 
 static rd_status measure(struct bench *b, const struct bench_flags *f, struct figures *out, struct rd_error *err)
 {
-    rd_status st = measure_prefill(b, f->n_prompt, &out->prefill_tok_s, err);
+    struct series *p = &out->prefill, *d = &out->decode, *m = &out->batched;
+    rd_status st = RD_OK;
 
-    if (st == RD_OK) st = measure_decode(b, 1, 1, f->n_gen, &out->decode_tok_s, err);
-    for (uint32_t i = 0; st == RD_OK && i < out->n_batches; i++)
-        st = measure_decode(b, out->batches[i], BATCH_PROMPT, f->n_gen, &out->batched_tok_s[i], err);
+    for (uint32_t i = 0; st == RD_OK && i < p->n; i++)
+        if (p->at[i] > 0) st = measure_prefill(b, p->at[i], &p->tok_s[i], err);
+    for (uint32_t i = 0; st == RD_OK && i < d->n; i++)
+        st = measure_decode(b, 1, d->at[i] + 1, d->at[i] > 0, f->n_gen, &d->tok_s[i], err);
+    for (uint32_t i = 0; st == RD_OK && i < m->n; i++)
+        st = measure_decode(b, m->at[i], BATCH_PROMPT, false, f->n_gen, &m->tok_s[i], err);
     return st;
+}
+
+static void put_series(struct buf *out, const char *name, const char *point, const struct series *s)
+{
+    buf_printf(out, "\"%s\": [", name);
+    for (uint32_t i = 0; i < s->n; i++)
+        buf_printf(out, "%s{\"%s\": %u, \"tok_s\": %.2f}", i ? ", " : "", point, s->at[i], s->tok_s[i]);
+    buf_puts(out, "]");
 }
 
 static void print_json(const struct bench *b, const struct bench_flags *f, const struct figures *r, uint32_t n_threads)
@@ -231,24 +252,36 @@ static void print_json(const struct bench *b, const struct bench_flags *f, const
     buf_printf(&out,
                "\", \"arch\": \"%s\", \"n_params\": %llu, \"threads\": %u, \"prompt\": %u, \"gen\": %u, \"reps\": %u, "
                "\"load_ms\": %.1f, ",
-               b->info.arch, (unsigned long long)b->info.n_params, n_threads, f->n_prompt, f->n_gen, f->n_reps,
+               b->info.arch, (unsigned long long)b->info.n_params, n_threads, r->prefill.at[0], f->n_gen, f->n_reps,
                b->info.load_ms);
-    buf_printf(&out, "\"prefill_tok_s\": %.2f, \"decode_tok_s\": %.2f, \"batched\": [", r->prefill_tok_s,
-               r->decode_tok_s);
-    for (uint32_t i = 0; i < r->n_batches; i++)
-        buf_printf(&out, "%s{\"n\": %u, \"tok_s\": %.2f}", i ? ", " : "", r->batches[i], r->batched_tok_s[i]);
-    buf_puts(&out, "]}");
+    buf_printf(&out, "\"prefill_tok_s\": %.2f, \"decode_tok_s\": %.2f, ", r->prefill.tok_s[0], r->decode.tok_s[0]);
+    put_series(&out, "prefill", "n", &r->prefill);
+    buf_puts(&out, ", ");
+    put_series(&out, "decode", "depth", &r->decode);
+    buf_puts(&out, ", ");
+    put_series(&out, "batched", "n", &r->batched);
+    buf_puts(&out, "}");
     puts(out.data ? out.data : "");
     buf_deinit(&out);
 }
 
 static void print_table(const struct bench *b, const struct bench_flags *f, const struct figures *r)
 {
+    char name[64];
+
     printf("%s, %s, medians of %u\n", b->info.model_id, b->info.backend, f->n_reps);
-    printf("  %-30s %10.2f tok/s\n", "prefill", r->prefill_tok_s);
-    printf("  %-30s %10.2f tok/s\n", "decode", r->decode_tok_s);
-    for (uint32_t i = 0; i < r->n_batches; i++)
-        printf("  decode, %3u sequences           %12.2f tok/s\n", r->batches[i], r->batched_tok_s[i]);
+    for (uint32_t i = 0; i < r->prefill.n; i++) {
+        snprintf(name, sizeof(name), "prefill, %u tokens", r->prefill.at[i]);
+        if (r->prefill.at[i] > 0) printf("  %-30s %10.2f tok/s\n", name, r->prefill.tok_s[i]);
+    }
+    for (uint32_t i = 0; i < r->decode.n; i++) {
+        snprintf(name, sizeof(name), "decode after %u tokens", r->decode.at[i]);
+        printf("  %-30s %10.2f tok/s\n", r->decode.at[i] ? name : "decode", r->decode.tok_s[i]);
+    }
+    for (uint32_t i = 0; i < r->batched.n; i++) {
+        snprintf(name, sizeof(name), "decode, %u sequences", r->batched.at[i]);
+        printf("  %-30s %10.2f tok/s\n", name, r->batched.tok_s[i]);
+    }
 }
 
 static int run_bench(const struct command *self, int argc, char **argv)
@@ -268,13 +301,12 @@ static int run_bench(const struct command *self, int argc, char **argv)
     rd_options_default(&f.engine);
     rc = args_parse(self, argc, argv, &f, words, &n_words);
     if (rc != ARGS_GO) return rc;
-    if (f.batch && !parse_batches(f.batch, &figures)) {
-        fprintf(stderr, "radish bench: --batch: got \"%s\", wanted up to %d numbers from 1 to %d such as 1,4,16\n",
-                f.batch, MAX_BATCHES, MAX_BATCH);
+    if (!parse_list("--prompt", f.prompt, 0, LIMIT_CONTEXT, &figures.prefill) ||
+        !parse_list("--depth", f.depth, 0, LIMIT_CONTEXT - 1, &figures.decode) ||
+        !parse_list("--batch", f.batch, 1, MAX_BATCH, &figures.batched))
         return EXIT_USAGE;
-    }
-    for (uint32_t i = 0; i < figures.n_batches; i++)                /* a batched figure is of all sequences at once */
-        f.engine.max_running = u32_max(f.engine.max_running, figures.batches[i]);
+    for (uint32_t i = 0; i < figures.batched.n; i++)                /* a batched figure is of all sequences at once */
+        f.engine.max_running = u32_max(f.engine.max_running, figures.batched.at[i]);
     rd_set_log(RD_LOG_WARN, NULL, NULL);
     b.engine = cli_open(&f.engine, words[0]);
     if (!b.engine) return EXIT_FAILED;
@@ -291,12 +323,18 @@ static int run_bench(const struct command *self, int argc, char **argv)
 }
 
 const struct command cmd_bench = {
-    .name = "bench", .section = "Measure",
-    .summary = "tokens per second of prefill, decode and batched decode", .words = "MODEL",
-    .about = "Random prompts, nothing cached. prefill: --prompt tokens, none generated. decode: --gen tokens after a "
-             "single one. batched: tokens of all sequences together, each after its own 16 tokens. All figures in "
+    .name = "bench",
+    .section = "Measure",
+    .summary = "tokens per second of prefill, decode and batched decode",
+    .words = "MODEL",
+    .about = "Random prompts. prefill: --prompt tokens, nothing cached, none generated. decode: --gen tokens after "
+             "--depth cached ones and one more. batched: tokens of all sequences together, each after its own 16 "
+             "tokens. All figures in "
              "tokens per second.",
     .examples = "  radish bench smollm2 --threads 2\n"
-                "  radish bench smollm2 --prompt 1000 --gen 64 --batch 1,4,16 --json\n",
-    .groups = bench_groups, .min_words = 1, .max_words = 1, .run = run_bench,
+                "  radish bench smollm2 --prompt 512,2048 --depth 0,2048 --gen 64 --batch 1,4,16 --json\n",
+    .groups = bench_groups,
+    .min_words = 1,
+    .max_words = 1,
+    .run = run_bench,
 };
