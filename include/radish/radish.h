@@ -51,7 +51,7 @@ struct rd_options {
     uint32_t max_chunk;             /* prompt tokens in one step at most; 0 = 256 */
     uint32_t step_target_ms;        /* a step with running decodes should stay under this; 0 = 100 */
     uint32_t cache_ttl_s;           /* unused cache entries are dropped after this; 0 = 1800 */
-    const char *isa;                /* NULL = best; "ref", "avx2", "avx512" */
+    const char *isa;                /* NULL = best; "ref", "avx2", "avx512", "amx" */
     const char *pre;                /* overrides the GGUF's pre-tokenizer name */
     const char *chat_template_file; /* Jinja file that replaces the model's template; NULL: the model's */
     void (*progress)(void *user, double fraction);   /* 0 .. 1 while loading; may be NULL */

@@ -27,7 +27,7 @@ struct backend;
 
 struct backend_options {
     uint32_t n_threads;                  /* CPU threads, the calling one included; 0 = all cores this process may use */
-    const char *isa; /* NULL = best; "ref", "avx2", "avx512": RD_E_UNSUPPORTED names what this CPU has */
+    const char *isa; /* NULL = best; "ref", "avx2", "avx512", "amx": RD_E_UNSUPPORTED names what this CPU has */
 };
 
 /* A tensor as it lies in the file; data stays mapped while the model lives. */

@@ -139,9 +139,9 @@ TEST(logits_have_the_same_bits_in_one_chunk_token_by_token_and_in_random_chunks)
 
 TEST(logits_have_the_same_bits_on_every_instruction_set)
 {
-    static const char *const isas[] = {"avx2", "avx512"};
+    static const char *const isas[] = {"avx2", "avx512", "amx"};
 
-    for (size_t v = 0; v < 2; v++) {
+    for (size_t v = 0; v < sizeof(isas) / sizeof(isas[0]); v++) {
         const struct backend_options options = {1, isas[v]};
         struct backend *be = NULL;
         rd_status st = backend_cpu_ops.create(&options, &be, NULL);

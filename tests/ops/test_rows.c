@@ -5,7 +5,8 @@
 #include "backend/cpu/row_kernels.h"
 #include "op_fixture.h"
 
-static const struct cpu_row_kernels *const all_rows[CPU_N_ISA] = {&cpu_rows_ref, &cpu_rows_avx2, &cpu_rows_avx512};
+static const struct cpu_row_kernels *const all_rows[CPU_N_ISA] = {&cpu_rows_ref, &cpu_rows_avx2, &cpu_rows_avx512,
+                                                                  &cpu_rows_avx512};
 
 #define MAX_N 1100u
 

@@ -3,7 +3,7 @@
  * cpu_backend.c  create, memory, KV storage, embed, gather; splits ops into tiles for the pool
  * cpu_pool.c     threads
  * cpu_linear.c   linear: quantises activations, splits tiles; cpu_pack.c repacks weights; ref/linear_ref.c and
- *                linear_avx2.c, linear_avx512.c compute tiles
+ *                linear_avx2.c, linear_avx512.c compute tiles, linear_amx.c panels of many rows
  * cpu_attn.c     qkv_rope_write and attention tiles; ref/attn_ref.c, attn_avx2.c, attn_avx512.c (attn_kernels.h)
  * ref/rows_ref.c, rows_avx2.c, rows_avx512.c    norm, rope, glu, softcap, KV rounding of one row (row_kernels.h)
  * v16_avx2.h, v16_avx512.h    sixteen floats; rows_v16.h, attn_v16.h, math_v16.h are written in them, once for both
@@ -14,7 +14,7 @@
 #include "backend/backend.h"
 #include "backend/cpu/cpu_pool.h"
 
-enum cpu_isa { CPU_ISA_REF, CPU_ISA_AVX2, CPU_ISA_AVX512, CPU_N_ISA };
+enum cpu_isa { CPU_ISA_REF, CPU_ISA_AVX2, CPU_ISA_AVX512, CPU_ISA_AMX, CPU_N_ISA };
 
 struct backend {                         /* the CPU's */
     const struct backend_ops *ops;
@@ -23,17 +23,19 @@ struct backend {                         /* the CPU's */
     const struct cpu_row_kernels *rows;
     const struct cpu_attn_kernels *attn;
     const struct cpu_linear_kernels *lin;
+    const struct cpu_panel_kernels *panels; /* linear of many rows; NULL without a matrix unit */
     struct cpu_linear_state *linear;     /* activation scratch of linear, owned by cpu_linear.c */
     struct cpu_attn_state *attn_state;   /* per-thread scratch of attention, owned by cpu_attn.c */
 };
 
-/* What this CPU and operating system can run. */
+/* What this CPU and operating system can run. "amx" is AVX-512 and, for matrix products of many rows, AMX-INT8; the
+ * first call asks the kernel for AMX's register state, for the whole process. */
 enum cpu_isa cpu_isa_best(void);
 rd_status cpu_isa_parse(const char *name, enum cpu_isa *out, struct rd_error *err);
 const char *cpu_isa_name(enum cpu_isa isa);
 
 /* cpu_linear.c and cpu_pack.c (one helper), cpu_attn.c and the rest (another) */
-rd_status cpu_linear_create(struct backend *be);                 /* fills be->lin, be->linear */
+rd_status cpu_linear_create(struct backend *be);                 /* fills be->lin, panels, linear */
 void cpu_linear_destroy(struct backend *be);
 rd_status cpu_linear(struct backend *be, const struct linear_args *a);
 rd_status cpu_pack_matrix(struct backend *be, const struct host_tensor *t, struct weight *out, struct rd_error *err);

@@ -14,17 +14,20 @@
 #define CHUNK_ROWS 128u
 #define PIECES_PER_THREAD 8u            /* fine enough to even out threads, coarse enough to hide the claiming */
 #define PIECE_TILES 8u
+#define PANEL_CHUNK_ROWS 256u
 #define SERIAL_ROWS 4u                  /* quantising so few rows is shorter than waking a thread */
 
 struct cpu_linear_state {
-    struct linear_act *acts;             /* quantised x of the current call; grows to the biggest batch, then stays */
-    uint64_t n_acts;
+    void *acts;                          /* quantised x of the current call; grows to the biggest batch, then stays */
+    uint64_t n_bytes;
 };
 
 struct linear_job {
     const struct linear_args *args;
     const struct cpu_linear_kernels *kernels;
-    struct linear_act *acts;             /* NULL when all weights are float */
+    const struct cpu_panel_kernels *panels; /* NULL: not for so few rows */
+    struct linear_act *acts;             /* quantised x for tiles, or */
+    struct linear_act16 *acts16;         /* for panels; both NULL when all weights are float */
     uint32_t n_in, n_blocks;
     uint32_t chunk_rows, piece_tiles, n_pieces; /* pieces of one chunk */
     uint32_t n_tiles[3], n_tiles_all;
@@ -33,12 +36,15 @@ struct linear_job {
 rd_status cpu_linear_create(struct backend *be)
 {
     static const struct cpu_linear_kernels *const variants[CPU_N_ISA] = {
-        &linear_kernels_ref, &linear_kernels_avx2, &linear_kernels_avx512};
+        &linear_kernels_ref, &linear_kernels_avx2, &linear_kernels_avx512, &linear_kernels_avx512};
 
     assert(be->isa < CPU_N_ISA);
     be->linear = mem_zalloc(1, sizeof(*be->linear));
     if (!be->linear) return RD_E_NOMEM;
     be->lin = variants[be->isa];
+#if defined(__x86_64__)
+    if (be->isa == CPU_ISA_AMX) be->panels = &panel_kernels_amx;
+#endif
     return RD_OK;
 }
 
@@ -50,18 +56,18 @@ void cpu_linear_destroy(struct backend *be)
     be->linear = NULL;
 }
 
-static rd_status acts_reserve(struct cpu_linear_state *s, uint64_t n)
+static rd_status acts_reserve(struct cpu_linear_state *s, uint64_t n, uint64_t size)
 {
-    struct linear_act *acts;
     uint64_t bytes;
+    void *acts;
 
-    if (n <= s->n_acts) return RD_OK;
-    if (!checked_mul(n, (uint64_t)sizeof(*acts), &bytes) || bytes > SIZE_MAX / 2) return RD_E_NOMEM;
+    if (!checked_mul(n, size, &bytes) || bytes > SIZE_MAX / 2) return RD_E_NOMEM;
+    if (bytes <= s->n_bytes) return RD_OK;
     acts = mem_alloc_aligned((size_t)bytes);
     if (!acts) return RD_E_NOMEM;
     mem_free_aligned(s->acts);
     s->acts = acts;
-    s->n_acts = n;
+    s->n_bytes = bytes;
     return RD_OK;
 }
 
@@ -71,6 +77,39 @@ static void quantise_row(void *arg, uint32_t row, uint32_t thread)
 
     j->kernels->quantise(j->args->x + (uint64_t)row * j->args->x_stride, j->n_in,
                          j->acts + (uint64_t)row * j->n_blocks);
+}
+
+static void quantise_16_rows(void *arg, uint32_t group, uint32_t thread)
+{
+    const struct linear_job *j = arg;
+    uint64_t row = (uint64_t)group * 16;
+
+    j->panels->quantise16(j->args->x + row * j->args->x_stride, j->args->x_stride,
+                          u32_min(16, j->args->n_rows - (uint32_t)row), j->n_in,
+                          j->acts16 + (uint64_t)group * j->n_blocks);
+}
+
+/* Quantises the rows into the job's acts. */
+static rd_status quantise(struct backend *be, struct linear_job *j)
+{
+    uint32_t n_rows = j->args->n_rows, n_groups = u32_ceil_div(n_rows, 16);
+    rd_status st;
+
+    if (j->panels) {
+        st = acts_reserve(be->linear, (uint64_t)n_groups * j->n_blocks, sizeof(*j->acts16));
+        if (st != RD_OK) return st;
+        j->acts16 = be->linear->acts;
+        cpu_pool_run(be->pool, quantise_16_rows, j, n_groups);
+        return RD_OK;
+    }
+    st = acts_reserve(be->linear, (uint64_t)n_rows * j->n_blocks, sizeof(*j->acts));
+    if (st != RD_OK) return st;
+    j->acts = be->linear->acts;
+    if (n_rows <= SERIAL_ROWS)
+        for (uint32_t r = 0; r < n_rows; r++) quantise_row(j, r, 0);
+    else
+        cpu_pool_run(be->pool, quantise_row, j, n_rows);
+    return RD_OK;
 }
 
 static void run_tile(const struct linear_job *j, const struct linear_out *o, uint32_t tile, uint32_t row0,
@@ -98,6 +137,26 @@ static void run_tile(const struct linear_job *j, const struct linear_out *o, uin
     j->kernels->tile(o->w->dtype)(&t);
 }
 
+static void run_panel(const struct linear_job *j, const struct linear_out *o, uint32_t tile, uint32_t n_tiles,
+                      uint32_t row0, uint32_t n_rows)
+{
+    uint64_t tile_bytes = linear_tile_bytes(linear_form_of(o->w->dtype), j->n_in);
+    uint32_t out0 = tile * LINEAR_TILE;
+    struct linear_panel p = {
+        .w = (const uint8_t *)o->w->data + tile * tile_bytes,
+        .tile_bytes = tile_bytes,
+        .n_in = j->n_in,
+        .n_rows = n_rows,
+        .n_out = u32_min(n_tiles * LINEAR_TILE, o->w->n_out - out0),
+        .x = j->acts16 + (uint64_t)(row0 / 16) * j->n_blocks,
+        .out = o->out + (uint64_t)row0 * o->out_stride + out0,
+        .out_stride = o->out_stride,
+        .bias = o->bias ? (const float *)o->bias->data + out0 : NULL,
+    };
+
+    j->panels->panel(o->w->dtype)(&p);
+}
+
 static void run_piece(void *arg, uint32_t piece, uint32_t thread)
 {
     const struct linear_job *j = arg;
@@ -105,11 +164,16 @@ static void run_piece(void *arg, uint32_t piece, uint32_t thread)
     uint32_t n_rows = u32_min(j->chunk_rows, j->args->n_rows - row0);
     uint32_t tile = piece % j->n_pieces * j->piece_tiles, end = u32_min(tile + j->piece_tiles, j->n_tiles_all);
 
-    for (; tile < end; tile++) {
-        uint32_t o = 0, in_out = tile;
+    while (tile < end) {
+        uint32_t o = 0, in_out = tile, n;
 
         while (in_out >= j->n_tiles[o]) in_out -= j->n_tiles[o++];
-        run_tile(j, &j->args->outs[o], in_out, row0, n_rows);
+        n = u32_min(end - tile, j->n_tiles[o] - in_out);
+        if (j->panels && linear_form_of(j->args->outs[o].w->dtype)->bits)
+            run_panel(j, &j->args->outs[o], in_out, n, row0, n_rows);
+        else
+            for (uint32_t i = 0; i < n; i++) run_tile(j, &j->args->outs[o], in_out + i, row0, n_rows);
+        tile += n;
     }
 }
 
@@ -135,15 +199,12 @@ rd_status cpu_linear(struct backend *be, const struct linear_args *a)
     if (quantised) {
         j.n_blocks = j.n_in / LINEAR_BLOCK;
         row_bytes = j.n_blocks * (uint32_t)sizeof(struct linear_act);
-        st = acts_reserve(be->linear, (uint64_t)a->n_rows * j.n_blocks);
+        if (be->panels && a->n_rows >= be->panels->min_rows) j.panels = be->panels;
+        st = quantise(be, &j);
         if (st != RD_OK) return st;
-        j.acts = be->linear->acts;
-        if (a->n_rows <= SERIAL_ROWS)
-            for (uint32_t r = 0; r < a->n_rows; r++) quantise_row(&j, r, 0);
-        else
-            cpu_pool_run(be->pool, quantise_row, &j, a->n_rows);
     }
     j.chunk_rows = u32_max(8, u32_min(CHUNK_ROWS, CHUNK_BYTES / row_bytes / 8 * 8));
+    if (j.panels) j.chunk_rows = PANEL_CHUNK_ROWS;
     n_chunks = u32_ceil_div(a->n_rows, j.chunk_rows);
     j.piece_tiles = u32_max(1, u32_min(PIECE_TILES, j.n_tiles_all / (n_threads * PIECES_PER_THREAD)));
     j.n_pieces = u32_ceil_div(j.n_tiles_all, j.piece_tiles);

@@ -78,9 +78,37 @@ struct linear_tile {
 
 typedef void linear_tile_fn(const struct linear_tile *t);
 
+/* MANY ROWS, on a matrix unit: the same numbers, a block of 32 k of 16 rows side by side. Rows that are not there are
+ * zeros. */
+struct linear_act16 {
+    int8_t q[16][32];
+    float d[16], sum[16], half[2][16];
+};
+
+/* out[r, o] for every row and the outputs of several tiles that lie one after the other. */
+struct linear_panel {
+    const uint8_t *w;                    /* the first tile */
+    uint64_t tile_bytes;
+    uint32_t n_in, n_rows, n_out;        /* n_out: of all tiles together */
+    const struct linear_act16 *x;        /* [ceil(n_rows / 16), n_in / 32] */
+    float *out;                          /* [n_rows, out_stride] */
+    uint64_t out_stride;
+    const float *bias;                   /* [n_out] or NULL */
+};
+
+typedef void linear_panel_fn(const struct linear_panel *p);
+
 struct cpu_linear_kernels {
     void (*quantise)(const float *x, uint32_t n_in, struct linear_act *out);     /* n_in: a multiple of 32 */
     linear_tile_fn *(*tile)(enum dtype t);                                       /* never NULL for a type with a form */
 };
 
+struct cpu_panel_kernels {
+    uint32_t min_rows;                   /* fewer rows are faster as tiles */
+    /* n_rows: 1 .. 16. n_in: a multiple of 32. */
+    void (*quantise16)(const float *x, uint64_t x_stride, uint32_t n_rows, uint32_t n_in, struct linear_act16 *out);
+    linear_panel_fn *(*panel)(enum dtype t);                                     /* never NULL for quantised types */
+};
+
 extern const struct cpu_linear_kernels linear_kernels_ref, linear_kernels_avx2, linear_kernels_avx512;
+extern const struct cpu_panel_kernels panel_kernels_amx;                         /* beside linear_kernels_avx512 */

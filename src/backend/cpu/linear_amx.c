@@ -1,0 +1,332 @@
+/* backend/cpu/linear_amx.c - linear of many rows with AMX-INT8: 16 rows x 16 outputs x 32 k per tile product.
+ *
+ * Sums          as linear_kernels.h. Quants are opened as signed bytes, offset taken off, so one tdpbssd is the exact
+ *               integer dot of 16 rows and 16 outputs; AVX-512 then does the float operations, row by row, in the
+ *               order of every other variant. Scales per 16 k: two products of half the depth.
+ * Work          weights of SPAN_BLOCKS blocks of a tile are opened into the L1 cache once and meet all rows. The
+ *               products of the next block are under way while the floats of this one are computed.
+ * Bytes         16 bytes of opened weights, 24 of activations per k for 512 multiplications. Bound: the float work, 3
+ *               to 7 operations per row and block, two per cycle, 24 to 56 cycles for 8,192 multiplications; the tile
+ *               product takes 16 (32 where scales are per 16 k).
+ * AMX           gcc 12's intrinsics do not declare what memory they touch: everything here is asm with operands and a
+ *               memory clobber. The tile state lives from ldtilecfg to tilerelease, within one call.
+ */
+#include <immintrin.h>
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+#include "backend/cpu/linear_kernels.h"
+#include "backend/cpu/linear_v512.h"
+
+#define SPAN_BLOCKS 32u                  /* 16 KiB of quants and up to 8 KiB of scales: half of an L1 cache */
+#define PANEL_MIN_ROWS 8u
+#define AHEAD 2u                         /* blocks whose products are under way; a power of two */
+
+/* ---- activations ---- */
+
+/* Lane r: the greatest of v[r]'s lanes. */
+static __m512i max_of_rows(const __m512i v[16])
+{
+    __m512i four[4], a, b;
+
+    for (int i = 0; i < 4; i++) {
+        const __m512i *r = v + 4 * i;
+        __m512i x = _mm512_max_epi32(_mm512_unpacklo_epi32(r[0], r[1]), _mm512_unpackhi_epi32(r[0], r[1]));
+        __m512i y = _mm512_max_epi32(_mm512_unpacklo_epi32(r[2], r[3]), _mm512_unpackhi_epi32(r[2], r[3]));
+
+        four[i] = _mm512_max_epi32(_mm512_unpacklo_epi64(x, y), _mm512_unpackhi_epi64(x, y)); /* 4 lanes of 4 rows */
+    }
+    a = _mm512_max_epi32(_mm512_shuffle_i32x4(four[0], four[1], 0x44), _mm512_shuffle_i32x4(four[0], four[1], 0xee));
+    b = _mm512_max_epi32(_mm512_shuffle_i32x4(four[2], four[3], 0x44), _mm512_shuffle_i32x4(four[2], four[3], 0xee));
+    return _mm512_max_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
+}
+
+/* The sums of each half of every row's quants. */
+static void sum_of_rows(struct linear_act16 *out)
+{
+    const __m512i first = _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 16, 24, 17, 25, 18, 26, 19, 27);
+    const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(4));
+    __m512i part[8], eight[2];
+    __m512 h0, h1;
+
+    for (int i = 0; i < 8; i++)                                 /* two rows: 4 lanes of each half */
+        part[i] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), _mm512_load_si512(out->q[2 * i]));
+    for (int i = 0; i < 2; i++) {
+        const __m512i *p = part + 4 * i;
+        __m512i x = _mm512_add_epi32(_mm512_unpacklo_epi32(p[0], p[1]), _mm512_unpackhi_epi32(p[0], p[1]));
+        __m512i y = _mm512_add_epi32(_mm512_unpacklo_epi32(p[2], p[3]), _mm512_unpackhi_epi32(p[2], p[3]));
+
+        eight[i] = _mm512_add_epi32(_mm512_unpacklo_epi64(x, y), _mm512_unpackhi_epi64(x, y));
+    }
+    h0 = _mm512_cvtepi32_ps(_mm512_permutex2var_epi32(eight[0], first, eight[1]));
+    h1 = _mm512_cvtepi32_ps(_mm512_permutex2var_epi32(eight[0], second, eight[1]));
+    _mm512_store_ps(out->half[0], h0);
+    _mm512_store_ps(out->half[1], h1);
+    _mm512_store_ps(out->sum, _mm512_add_ps(h0, h1));           /* exact: below 2^12 */
+}
+
+static void quantise16_amx(const float *x, uint64_t x_stride, uint32_t n_rows, uint32_t n_in, struct linear_act16 *out)
+{
+    static const float zeros[LINEAR_BLOCK];
+    const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+
+    for (uint32_t b = 0; b < n_in / LINEAR_BLOCK; b++, x += LINEAR_BLOCK, out++) {
+        float scales[16];
+        __m512i top[16];
+        __m512 amax, d;
+        __mmask16 finite, used;
+
+#pragma GCC unroll 16
+        for (uint32_t r = 0; r < 16; r++) {
+            const float *row = r < n_rows ? x + r * x_stride : zeros;
+
+            top[r] = _mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(_mm512_loadu_ps(row)), magnitude),
+                                      _mm512_and_si512(_mm512_castps_si512(_mm512_loadu_ps(row + 16)), magnitude));
+        }
+        top[0] = max_of_rows(top);
+        amax = _mm512_castsi512_ps(top[0]);
+        finite = _mm512_cmplt_epi32_mask(top[0], _mm512_set1_epi32(0x7f800000));
+        used = finite & _mm512_cmp_ps_mask(amax, _mm512_set1_ps(LINEAR_ACT_TINY), _CMP_GE_OQ);
+        d = _mm512_maskz_div_ps(used, amax, _mm512_set1_ps(127.0f));
+        _mm512_store_ps(out->d, _mm512_mask_blend_ps(finite, _mm512_set1_ps(NAN), d));
+        /* a row not used gets the scale 0: x * 0 is 0 or NaN, which converts to 2^31, whose low byte is 0 */
+        _mm512_storeu_ps(scales, _mm512_maskz_div_ps(used, _mm512_set1_ps(127.0f), amax));
+#pragma GCC unroll 16
+        for (uint32_t r = 0; r < 16; r++) {
+            const float *row = r < n_rows ? x + r * x_stride : zeros;
+            __m512 scale = _mm512_set1_ps(scales[r]);
+            __m512i q0 = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(row), scale));
+            __m512i q1 = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(row + 16), scale));
+
+            _mm_store_si128((__m128i *)(void *)out->q[r], _mm512_cvtepi32_epi8(q0));
+            _mm_store_si128((__m128i *)(void *)(out->q[r] + 16), _mm512_cvtepi32_epi8(q1));
+        }
+        sum_of_rows(out);
+    }
+}
+
+/* ---- tiles of the matrix unit ---- */
+
+struct tile_config {                     /* Intel SDM volume 1, section 18.3: palette 1 */
+    uint8_t palette, start_row, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t n_rows[16];
+};
+
+/* tmm0, 1: int32 [16 rows][16 outputs]; tmm2, 3: int8 [16 rows][depth k]; tmm4, 5: int8 [depth / 4][16 outputs][4 k] */
+static void tiles_configure(uint32_t depth)
+{
+    struct tile_config c = {.palette = 1};
+
+    for (int i = 0; i < 2; i++) {
+        c.row_bytes[i] = 64;
+        c.n_rows[i] = 16;
+        c.row_bytes[2 + i] = (uint16_t)depth;
+        c.n_rows[2 + i] = 16;
+        c.row_bytes[4 + i] = 64;
+        c.n_rows[4 + i] = (uint8_t)(depth / 4);
+    }
+    __asm__ volatile("ldtilecfg %0" : : "m"(c) : "memory");
+}
+
+static void tiles_release(void)
+{
+    __asm__ volatile("tilerelease" : : : "memory");
+}
+
+/* One block: sums[0] = q x w, or sums[0], sums[1] of its halves. */
+INLINE void tiles_multiply(const int8_t (*q)[32], const uint8_t *w, int32_t (*sums)[16][16], bool halves)
+{
+    __asm__ volatile("tilezero %%tmm0\n\t"
+                     "tileloadd (%[q], %[q_step], 1), %%tmm2\n\t"
+                     "tileloadd (%[w], %[step], 1), %%tmm4\n\t"
+                     "tdpbssd %%tmm4, %%tmm2, %%tmm0\n\t"
+                     "tilestored %%tmm0, (%[sums], %[step], 1)"
+                     :
+                     : [q] "r"(q), [q_step] "r"((uint64_t)32), [w] "r"(w), [step] "r"((uint64_t)64), [sums] "r"(sums)
+                     : "memory");
+    if (!halves) return;
+    __asm__ volatile("tilezero %%tmm1\n\t"
+                     "tileloadd 16(%[q], %[q_step], 1), %%tmm3\n\t"
+                     "tileloadd 256(%[w], %[step], 1), %%tmm5\n\t"
+                     "tdpbssd %%tmm5, %%tmm3, %%tmm1\n\t"
+                     "tilestored %%tmm1, 1024(%[sums], %[step], 1)"
+                     :
+                     : [q] "r"(q), [q_step] "r"((uint64_t)32), [w] "r"(w), [step] "r"((uint64_t)64), [sums] "r"(sums)
+                     : "memory");
+}
+
+/* ---- weights ---- */
+
+struct span {                            /* a tile's weights of SPAN_BLOCKS blocks, opened */
+    _Alignas(64) uint8_t q[SPAN_BLOCKS][8][64];
+    float d[SPAN_BLOCKS][2][16], m[SPAN_BLOCKS][2][16];
+};
+
+INLINE void open_span(const uint8_t *tile, uint32_t n_blocks_all, uint32_t from, uint32_t n_blocks, struct span *span,
+                      int bits, int offset_shift, int kind)
+{
+    const bool halves = kind == SCALES_K || kind == SCALES_K2, has_m = kind != SCALES_D && kind != SCALES_K;
+    const uint32_t unit_blocks = kind == SCALES_D || kind == SCALES_DM ? 1 : 8;
+    const uint32_t unit_bytes = kind == SCALES_D ? 32 : kind == SCALES_DM ? 64 : kind == SCALES_K ? 288 : 320;
+    const uint8_t *scales = tile + (uint64_t)n_blocks_all * (uint32_t)bits * 64;
+    const __m512i offset = _mm512_set1_epi8(offset_shift ? (char)(1 << offset_shift) : 0);
+
+    for (uint32_t i = 0; i < n_blocks; i++) {
+        uint32_t b = from + i;
+        struct scales s;
+        __m512i w[8];
+
+        open_block(tile + (uint64_t)b * (uint32_t)bits * 64, bits, w);
+        for (int g = 0; g < 8; g++) _mm512_store_si512(span->q[i][g], _mm512_sub_epi8(w[g], offset));
+        open_scales(scales + b / unit_blocks * unit_bytes, kind, b % unit_blocks, &s);
+        for (int h = 0; h < (halves ? 2 : 1); h++) {
+            _mm512_store_ps(span->d[i][h], s.d[h]);
+            if (has_m) _mm512_store_ps(span->m[i][h], s.m[h]);
+        }
+    }
+}
+
+/* ---- rows ---- */
+
+/* One block's floats of n_rows rows. */
+INLINE void block_floats(const struct span *span, uint32_t i, const struct linear_act16 *a, int32_t (*sums)[16][16],
+                         int n_rows, int kind, __m512 *acc)
+{
+    const bool halves = kind == SCALES_K || kind == SCALES_K2;
+    const __m512 d0 = _mm512_load_ps(span->d[i][0]), d1 = _mm512_load_ps(span->d[i][1]);
+    const __m512 m0 = _mm512_load_ps(span->m[i][0]), m1 = _mm512_load_ps(span->m[i][1]);
+
+#pragma GCC unroll 16
+    for (int r = 0; r < n_rows; r++) {
+        __m512 t = _mm512_mul_ps(d0, _mm512_cvtepi32_ps(_mm512_load_si512(sums[0][r])));
+
+        if (halves) t = _mm512_fmadd_ps(d1, _mm512_cvtepi32_ps(_mm512_load_si512(sums[1][r])), t);
+        if (kind == SCALES_K2) {
+            t = _mm512_fmadd_ps(m0, _mm512_set1_ps(a->half[0][r]), t);
+            t = _mm512_fmadd_ps(m1, _mm512_set1_ps(a->half[1][r]), t);
+        } else if (kind == SCALES_DM || kind == SCALES_KM) {
+            t = _mm512_fmadd_ps(m0, _mm512_set1_ps(a->sum[r]), t);
+        }
+        acc[r] = _mm512_fmadd_ps(_mm512_set1_ps(a->d[r]), t, acc[r]);
+    }
+}
+
+/* A span times up to 16 rows: continues the sums that lie in out unless it is the first. */
+struct span_rows {
+    const struct span *span;
+    const struct linear_act16 *x;        /* of the span's first block */
+    uint32_t n_blocks, n_rows;
+    bool first, last;
+    __mmask16 outs;
+    float *out;
+    uint64_t out_stride;
+    const float *bias;
+};
+
+INLINE void run_rows(const struct span_rows *s, int n_rows, int kind)
+{
+    const bool halves = kind == SCALES_K || kind == SCALES_K2;
+    _Alignas(64) int32_t sums[AHEAD * 2][2][16][16];
+    __m512 acc[16];
+
+#pragma GCC unroll 16
+    for (int r = 0; r < n_rows; r++)
+        acc[r] = s->first || r >= (int)s->n_rows
+            ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(s->outs, s->out + (uint64_t)r * s->out_stride);
+    for (uint32_t i = 0; i < AHEAD && i < s->n_blocks; i++) tiles_multiply(s->x[i].q, s->span->q[i][0], sums[i], halves);
+    for (uint32_t i = 0; i < s->n_blocks; i++) {
+        uint32_t next = i + AHEAD;
+
+        if (next < s->n_blocks)
+            tiles_multiply(s->x[next].q, s->span->q[next][0], sums[next % (AHEAD * 2)], halves);
+        block_floats(s->span, i, s->x + i, sums[i % (AHEAD * 2)], n_rows, kind, acc);
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < n_rows; r++) {
+        if (s->last && s->bias) acc[r] = _mm512_add_ps(acc[r], _mm512_maskz_loadu_ps(s->outs, s->bias));
+        if (r < (int)s->n_rows) _mm512_mask_storeu_ps(s->out + (uint64_t)r * s->out_stride, s->outs, acc[r]);
+    }
+}
+
+INLINE void run_panel(const struct linear_panel *p, int bits, int offset_shift, int kind,
+                      void (*rows_16)(const struct span_rows *), void (*rows_8)(const struct span_rows *))
+{
+    const uint32_t n_blocks = p->n_in / LINEAR_BLOCK;
+    struct span span;
+
+    tiles_configure(kind == SCALES_K || kind == SCALES_K2 ? 16 : 32);
+    for (uint32_t from = 0; from < n_blocks; from += SPAN_BLOCKS) {
+        uint32_t n = n_blocks - from < SPAN_BLOCKS ? n_blocks - from : SPAN_BLOCKS;
+
+        for (uint32_t o = 0; o < p->n_out; o += LINEAR_TILE) {
+            uint32_t n_outs = p->n_out - o < LINEAR_TILE ? p->n_out - o : LINEAR_TILE;
+
+            open_span(p->w + o / LINEAR_TILE * p->tile_bytes, n_blocks, from, n, &span, bits, offset_shift, kind);
+            for (uint32_t row = 0; row < p->n_rows; row += 16) {
+                struct span_rows s = {
+                    .span = &span,
+                    .x = p->x + (uint64_t)(row / 16) * n_blocks + from,
+                    .n_blocks = n,
+                    .n_rows = p->n_rows - row < 16 ? p->n_rows - row : 16,
+                    .first = from == 0,
+                    .last = from + n == n_blocks,
+                    .outs = (__mmask16)((1u << n_outs) - 1),
+                    .out = p->out + row * p->out_stride + o,
+                    .out_stride = p->out_stride,
+                    .bias = p->bias ? p->bias + o : NULL,
+                };
+
+                if (s.n_rows > 8) rows_16(&s);
+                else rows_8(&s);
+            }
+        }
+    }
+    tiles_release();
+}
+
+#define ROWS(name, kind)                                                                                     \
+    static void name##_16(const struct span_rows *s) { run_rows(s, 16, kind); }                              \
+    static void name##_8(const struct span_rows *s) { run_rows(s, 8, kind); }
+
+ROWS(rows_d, SCALES_D)
+ROWS(rows_m, SCALES_DM)                  /* SCALES_KM too: once opened they are the same */
+ROWS(rows_k, SCALES_K)
+ROWS(rows_k2, SCALES_K2)
+
+#define PANEL(name, bits, offset_shift, kind, rows)                                                          \
+    static void name(const struct linear_panel *p) { run_panel(p, bits, offset_shift, kind, rows##_16, rows##_8); }
+
+PANEL(panel_q4_0, 4, 3, SCALES_D, rows_d)
+PANEL(panel_q4_1, 4, 0, SCALES_DM, rows_m)
+PANEL(panel_q5_0, 5, 4, SCALES_D, rows_d)
+PANEL(panel_q5_1, 5, 0, SCALES_DM, rows_m)
+PANEL(panel_q8_0, 8, 7, SCALES_D, rows_d)
+PANEL(panel_q2_k, 2, 0, SCALES_K2, rows_k2)
+PANEL(panel_q3_k, 3, 2, SCALES_K, rows_k)
+PANEL(panel_q4_k, 4, 0, SCALES_KM, rows_m)
+PANEL(panel_q5_k, 5, 0, SCALES_KM, rows_m)
+PANEL(panel_q6_k, 6, 5, SCALES_K, rows_k)
+
+static linear_panel_fn *panel_amx(enum dtype type)
+{
+    switch (type) {
+    case DTYPE_Q4_0: return panel_q4_0;
+    case DTYPE_Q4_1: return panel_q4_1;
+    case DTYPE_Q5_0: return panel_q5_0;
+    case DTYPE_Q5_1: return panel_q5_1;
+    case DTYPE_Q8_0: return panel_q8_0;
+    case DTYPE_Q2_K: return panel_q2_k;
+    case DTYPE_Q3_K: return panel_q3_k;
+    case DTYPE_Q4_K: return panel_q4_k;
+    case DTYPE_Q5_K: return panel_q5_k;
+    case DTYPE_Q6_K: return panel_q6_k;
+    case DTYPE_F32:
+    case DTYPE_F16:
+    case DTYPE_BF16:
+    case DTYPE_NONE: break;
+    }
+    return NULL;
+}
+
+const struct cpu_panel_kernels panel_kernels_amx = {PANEL_MIN_ROWS, quantise16_amx, panel_amx};
