@@ -1,0 +1,141 @@
+"""What the programs of bench/ share: options, the machine's description, the lock, medians, tables, result files.
+
+A result file is {"bench": NAME, "when": ISO time, "machine": {...}, "programs": {...}, "settings": {...}, "rows": [...]},
+each row a flat object; bench/report turns these files into docs/performance.md.
+"""
+import argparse
+import contextlib
+import datetime
+import fcntl
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+MODELS = Path(os.environ.get("RADISH_MODELS") or Path.home() / ".cache/radish/models")
+FLAGS = ("avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512bw", "avx512vl", "avx512_vnni", "avx512_bf16", "avx512_fp16",
+         "amx_tile", "amx_int8", "amx_bf16", "asimd", "asimddp", "i8mm", "bf16", "sve")
+
+
+def options(doc, **defaults):
+    """The parser with the options that every program has. doc: the program's docstring, its help."""
+    p = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--build", type=Path, default=ROOT / "build", help="folder with the radish program; default build/")
+    p.add_argument("--peer-dir", type=Path, help="folder with llama.cpp's programs, or to build them in; "
+                                                 "default $RADISH_PEERS or ~/.cache/radish/peers")
+    p.add_argument("--no-peer", action="store_true", help="radish alone")
+    p.add_argument("--isa", choices=("native", "avx2"), default="native",
+                   help="avx2: both programs with AVX2 and no more (radish by --cpu-isa avx2, the peer by its build)")
+    p.add_argument("--cpu-isa", help="passed to radish; default: avx2 with --isa avx2, else none")
+    p.add_argument("--threads", type=int, default=min(len(os.sched_getaffinity(0)), defaults.get("threads", 64)))
+    p.add_argument("--rounds", type=int, default=defaults.get("rounds", 3))
+    p.add_argument("--quick", action="store_true", help="few points, one round: does it run, and roughly where is it")
+    p.add_argument("--out", type=Path, help="result file (JSON)")
+    p.add_argument("--lock", type=Path, help="hold this file's lock (flock) while something is timed: "
+                                             "for several people on one machine")
+    return p
+
+
+def find_model(name):
+    for path in (Path(name), MODELS / (name + ".gguf")):
+        if path.is_file():
+            return path
+    sys.exit("no model %s: neither a file nor in %s (tools/fetch-model %s)" % (name, MODELS, name))
+
+
+def all_models():
+    found = sorted(MODELS.glob("*.gguf"), key=lambda f: f.stat().st_size)
+    return found or sys.exit("no models in %s (tools/fetch-model smollm2)" % MODELS)
+
+
+def machine():
+    cpu, flags = platform.machine(), set()
+    with open("/proc/cpuinfo") as f:
+        for line in f:
+            key, _, value = line.partition(":")
+            if key.strip() == "model name":
+                cpu = value.strip()
+            elif key.strip() in ("flags", "Features"):
+                flags = set(value.split())
+    meminfo = dict(line.split(":", 1) for line in open("/proc/meminfo"))
+    return {"cpu": cpu, "cores": len(os.sched_getaffinity(0)), "flags": [f for f in FLAGS if f in flags],
+            "memory_gib": round(int(meminfo["MemTotal"].split()[0]) / 2**20, 1), "kernel": platform.release(),
+            "load": os.getloadavg()[0]}
+
+
+def machine_text(m):
+    return "%s, %d cores, %s GiB, Linux %s (%s); load average %.1f" % (
+        m["cpu"], m["cores"], m["memory_gib"], m["kernel"], " ".join(m["flags"]), m["load"])
+
+
+def radish_version(build):
+    commit = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    dirty = subprocess.run(["git", "-C", str(ROOT), "status", "--porcelain", "-uno", "src", "include"],
+                           capture_output=True, text=True).stdout.strip()
+    program = build / "radish"
+    if not program.is_file():
+        sys.exit("no %s: build radish first (cmake --preset release && cmake --build build), or say --build" % program)
+    return "radish %s%s" % (commit.stdout.strip() or "?", "+" if dirty else "")
+
+
+@contextlib.contextmanager
+def timing(lock):
+    """with timing(a.lock): the machine is ours (as far as the others ask for the same lock)."""
+    if not lock:
+        yield
+        return
+    with open(lock, "a") as f:
+        fcntl.flock(f, fcntl.LOCK_EX)
+        yield
+
+
+def run(args, **more):
+    """Standard output of a program; ends this one with the program's own words when it fails."""
+    r = subprocess.run([str(a) for a in args], capture_output=True, text=True, **more)
+    if r.returncode:
+        raise RuntimeError("%s: exit %d\n%s" % (" ".join(map(str, args)), r.returncode, (r.stderr or r.stdout)[-1500:]))
+    return r.stdout
+
+
+def median(values):
+    return statistics.median(values) if values else None
+
+
+def percentile(values, p):
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(p / 100 * len(ordered)))] if ordered else None
+
+
+def number(v):
+    """Three digits that matter."""
+    if v is None:
+        return "-"
+    if isinstance(v, str):
+        return v
+    return "%.0f" % v if abs(v) >= 100 else "%.1f" % v if abs(v) >= 10 else "%.2f" % v
+
+
+def table(heads, rows):
+    """A markdown table, columns aligned."""
+    cells = [list(map(str, heads))] + [[number(c) for c in row] for row in rows]
+    width = [max(len(row[i]) for row in cells) for i in range(len(heads))]
+    lines = ["| %s |" % " | ".join(c.ljust(w) for c, w in zip(row, width)) for row in cells]
+    return "\n".join([lines[0], "|%s|" % "|".join("-" * (w + 2) for w in width), *lines[1:]])
+
+
+def say(text, *values):
+    print(text % values if values else text, file=sys.stderr, flush=True)
+
+
+def save(path, bench, settings, programs, rows):
+    result = {"bench": bench, "when": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+              "machine": machine(), "programs": programs, "settings": settings, "rows": rows}
+    if path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(result, indent=1) + "\n")
+        say("written: %s", path)
+    return result
