@@ -24,6 +24,8 @@
 #define LIMIT_JSON_DEPTH         128u
 #define LIMIT_MESSAGES           65536u
 #define LIMIT_TOOLS              1024u
+#define LIMIT_TOOL_NAME_BYTES    256u
+#define LIMIT_TOOL_HEAD_BYTES    65536u          /* held back while it is open whether a text is a call */
 #define LIMIT_STOP_STRINGS       64u
 #define LIMIT_STOP_BYTES         4096u
 #define LIMIT_LOGIT_BIAS         4096u
