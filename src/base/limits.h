@@ -18,6 +18,8 @@
 #define LIMIT_CONTEXT            (1u << 24)      /* tokens */
 #define LIMIT_TOKEN_BYTES        (1u << 16)      /* one vocabulary entry */
 #define LIMIT_TEXT_BYTES         (256u << 20)    /* one text to tokenise */
+#define LIMIT_SEARCHED_TOKEN_BYTES 1024u        /* one added or unigram token: looked for at every place of a text */
+#define LIMIT_TOKENIZER_BYTES    (256u << 20)    /* tokenizer.json */
 
 /* requests */
 #define LIMIT_BODY_BYTES         (32u << 20)
@@ -40,8 +42,12 @@
 #define LIMIT_TEMPLATE_DEPTH     200u
 #define LIMIT_TEMPLATE_FRAMES    2000u           /* nodes of a template being evaluated inside each other */
 #define LIMIT_TEMPLATE_OUTPUT    (64u << 20)
+#define LIMIT_TEMPLATE_WIDTH     4096u           /* padding and digits that one format may ask for */
 #define LIMIT_TEMPLATE_MEMORY    (256u << 20)
 
 /* server */
 #define LIMIT_CONNECTIONS        4096u
 #define LIMIT_CPU_THREADS        64u
+
+/* files of our own */
+#define LIMIT_PATH_BYTES         4096u           /* a path, its end included */

@@ -97,6 +97,10 @@ enum jnode_kind {
     N_CALL_BLOCK,   /* call(items) a: body; b: the N_MACRO of the body */
     N_FILTER_BLOCK, /* b: filters; body */
     N_WITH,         /* items: N_SET; body, in a scope of its own */
+    N_PRINT,        /* items, each written */
+    N_AUTOESCAPE,   /* a: whether body escapes what it writes */
+    N_BLOCK,        /* name: body, in a scope beside the top one (flag: inside the one around it) */
+    N_ABSENT,       /* name: a statement that needs a loader; fails when it is reached */
     N_BREAK,
     N_CONTINUE
 };
@@ -125,7 +129,8 @@ struct jparse {
     uint32_t depth;
     uint32_t n_loops;    /* break and continue need one */
     int macro_uses;      /* MACRO_ bits seen in the macro being parsed */
-    struct jnode *names; /* every N_NAME read, chained by `body`: for jinja_mentions() */
+    struct jnode *names;  /* every N_NAME read, chained by `body`: for jinja_mentions() */
+    struct jnode *blocks; /* every N_BLOCK, chained by `b` */
     struct rd_error *err;
 };
 

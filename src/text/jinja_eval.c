@@ -56,6 +56,8 @@ rd_status jrun_undefined(struct jrun *r, struct jval v)
 
     if (!v.undef || !v.undef->name) return jrun_fail(r, "the value is undefined");
     error_quote(name, sizeof(name), v.undef->name->s, v.undef->name->n);
+    if (v.undef->unsafe)
+        return jrun_fail(r, "access to attribute '%s' of '%s' object is unsafe", name, jval_type_name(v.undef->owner));
     if (!v.undef->has_owner) return jrun_fail(r, "'%s' is undefined", name);
     return jrun_fail(r, "'%s' object has no attribute or element '%s'", jval_type_name(v.undef->owner), name);
 }
@@ -89,6 +91,61 @@ static bool loop_attr(const struct jloop *l, const struct jstr *name, struct jva
     return true;
 }
 
+/* What a macro says about itself; its arguments (missing here) are made by macro_arguments. */
+static bool macro_attr(const struct jmacro *m, const struct jstr *name, struct jval *out)
+{
+    if (jstr_is(name, "name"))
+        *out = m->node->name ? (struct jval){.kind = J_STR, .s = m->node->name} : jval_none();
+    else if (jstr_is(name, "arguments"))
+        *out = (struct jval){.kind = J_MISSING};
+    else if (jstr_is(name, "catch_kwargs"))
+        *out = jval_bool(m->node->op & MACRO_KWARGS);
+    else if (jstr_is(name, "catch_varargs"))
+        *out = jval_bool(m->node->op & MACRO_VARARGS);
+    else if (jstr_is(name, "caller"))
+        *out = jval_bool(m->node->op & MACRO_CALLER);
+    else
+        return false;
+    return true;
+}
+
+static rd_status macro_arguments(struct jrun *r, const struct jmacro *m, struct jval *out)
+{
+    rd_status st = jval_list(r, J_TUPLE, m->node->n_items, out);
+
+    for (const struct jnode *p = m->node->items; st == RD_OK && p; p = p->next)
+        st = jlist_push(r, out->list, (struct jval){.kind = J_STR, .s = p->name});
+    return st;
+}
+
+static bool number_attr(struct jval v, const struct jstr *name, struct jval *out)
+{
+    bool whole = v.kind != J_FLOAT;
+
+    if (jstr_is(name, "real") || (whole && jstr_is(name, "numerator")))
+        *out = whole ? jval_int(jval_to_int(v)) : v;
+    else if (jstr_is(name, "imag"))
+        *out = whole ? jval_int(0) : jval_float(0);
+    else if (whole && jstr_is(name, "denominator"))
+        *out = jval_int(1);
+    else
+        return false;
+    return true;
+}
+
+static bool range_attr(const struct jrange *v, const struct jstr *name, struct jval *out)
+{
+    if (jstr_is(name, "start"))
+        *out = jval_int(v->start);
+    else if (jstr_is(name, "stop"))
+        *out = jval_int(v->stop);
+    else if (jstr_is(name, "step"))
+        *out = jval_int(v->step);
+    else
+        return false;
+    return true;
+}
+
 /* Attributes that are no entries: fields of loops and namespaces, methods. */
 static rd_status own_attr(struct jrun *r, struct jval v, struct jstr *name, struct jval *out, bool *found)
 {
@@ -105,12 +162,21 @@ static rd_status own_attr(struct jrun *r, struct jval v, struct jstr *name, stru
         *found = e != NULL;
         if (e) *out = e->value;
         return RD_OK;
-    } else if (v.kind == J_MACRO && jstr_is(name, "name") && v.macro->node->name) {
-        *out = (struct jval){.kind = J_STR, .s = v.macro->node->name};
-        *found = true;
-        return RD_OK;
     } else if (v.kind == J_CYCLER && jstr_is(name, "current")) {
         *out = v.cycler->list->items[v.cycler->pos];
+        *found = true;
+        return RD_OK;
+    }
+    if (v.kind == J_MACRO && macro_attr(v.macro, name, out)) {
+        *found = true;
+        if (out->kind == J_MISSING) return macro_arguments(r, v.macro, out);
+        return RD_OK;
+    }
+    if (jval_is_number(v) && number_attr(v, name, out)) {
+        *found = true;
+        return RD_OK;
+    }
+    if (v.kind == J_RANGE && range_attr(v.range, name, out)) {
         *found = true;
         return RD_OK;
     }
@@ -118,6 +184,11 @@ static rd_status own_attr(struct jrun *r, struct jval v, struct jstr *name, stru
         *out = v.list->items[jstr_is(name, "list")];
         *found = true;
         return RD_OK;
+    }
+    if (jinja_is_mutator(v, name)) {
+        *found = true;
+        if ((st = undefined_of(r, v, key, out)) == RD_OK) out->undef->unsafe = true;
+        return st;
     }
     if (!jinja_has_method(v, name)) return RD_OK;
     *found = true;
@@ -186,7 +257,8 @@ rd_status jinja_get_item(struct jrun *r, struct jval v, struct jval key, struct 
             from = jstr_offset(r, v.s, i);
             i = from;
             jinja_next_cp(v.s->s, v.s->n, &i);
-            return jval_str_view(r, v.s->s + from, i - from, out);
+            if ((st = jval_str_view(r, v.s->s + from, i - from, out)) == RD_OK) out->s->safe = v.s->safe;
+            return st;
         }
         if (v.kind == J_RANGE && in_range(jval_to_int(key), (size_t)v.range->n, &i)) {
             *out = jval_int(v.range->start + (int64_t)i * v.range->step);
@@ -237,21 +309,32 @@ static rd_status eval_dict(struct jrun *r, const struct jnode *n, struct jval *o
     return st;
 }
 
+/* a ~ b: text; where everything is escaped, one safe part makes the whole safe and the others escaped. */
 static rd_status eval_concat(struct jrun *r, const struct jnode *n, struct jval *out)
 {
+    struct jval parts;
     struct buf b;
-    struct jstr *s;
+    bool safe = false;
     struct jval v;
-    rd_status st = RD_OK;
+    rd_status st = jval_list(r, J_LIST, n->n_items, &parts);
 
+    for (const struct jnode *i = n->items; st == RD_OK && i; i = i->next) {
+        if ((st = jinja_eval(r, i, &v)) != RD_OK) return st;
+        safe |= r->autoescape && v.kind == J_STR && v.s->safe;
+        st = jlist_push(r, parts.list, v);
+    }
+    if (st != RD_OK) return st;
     buf_init(&b);
     b.limit = LIMIT_TEMPLATE_OUTPUT;
-    for (const struct jnode *i = n->items; st == RD_OK && i; i = i->next) {
-        if ((st = jinja_eval(r, i, &v)) != RD_OK || (st = jval_to_str(r, v, &s)) != RD_OK) break;
+    for (size_t i = 0; st == RD_OK && i < parts.list->n; i++) {
+        struct jstr *s;
+        v = parts.list->items[i];
+        if ((safe && (st = jval_escape(r, v, &v)) != RD_OK) || (st = jval_to_str(r, v, &s)) != RD_OK) break;
         buf_append(&b, s->s, s->n);
         st = jrun_pay(r, s->n / 24);
     }
-    return jrun_take_buf(r, &b, st, out);
+    if ((st = jrun_take_buf(r, &b, st, out)) == RD_OK) out->s->safe = safe;
+    return st;
 }
 
 static rd_status compare_once(struct jrun *r, enum jtoken_kind op, struct jval a, struct jval b, bool *out)

@@ -74,7 +74,8 @@ static rd_status capture(struct jrun *r, const struct jnode *body, struct jval *
     r->out = &text;
     st = jinja_exec(r, body);
     r->out = outer;
-    return jrun_take_buf(r, &text, st, out);
+    if ((st = jrun_take_buf(r, &text, st, out)) == RD_OK) out->s->safe = r->autoescape;
+    return st;
 }
 
 /* The filter chain of a block, over its text in *v. */
@@ -101,15 +102,11 @@ static rd_status exec_captured(struct jrun *r, const struct jnode *n)
     rd_status st = open_scope(r, outer);
 
     if (st == RD_OK) st = capture(r, n->body, &text);
-    if (st == RD_OK && n->b) st = apply_filters(r, n->b, &text);
+    if (st == RD_OK && n->b && r->flow == FLOW_NEXT) st = apply_filters(r, n->b, &text);
     r->scope = outer;
-    if (st != RD_OK) return st;
+    if (st != RD_OK || r->flow != FLOW_NEXT) return st; /* break leaves before the text is used */
     if (n->kind == N_SET_BLOCK) return assign(r, n->a, text);
-    if (text.kind != J_STR) {
-        struct jstr *s;
-        if ((st = jval_to_str(r, text, &s)) != RD_OK) return st;
-        text.s = s;
-    }
+    if (text.kind != J_STR) return jrun_fail(r, "expected str instance, %s found", jval_type_name(text));
     return jrun_write(r, text.s->s, text.s->n);
 }
 
@@ -148,6 +145,7 @@ static rd_status run_loop(struct jrun *r, const struct jnode *n, struct jval ite
     struct jscope *outer = r->scope;
     struct jval kept, loop = {.kind = J_LOOP};
     struct jstr *name;
+    bool completed = false; /* jinja2's else looks whether a body ran to its end */
     rd_status st = jrun_alloc(r, 1, sizeof(*loop.loop), &loop.loop);
 
     if (st != RD_OK || (st = jval_str_view(r, "loop", 4, &kept)) != RD_OK) return st;
@@ -161,20 +159,19 @@ static rd_status run_loop(struct jrun *r, const struct jnode *n, struct jval ite
     loop.loop->depth = depth;
     loop.loop->node = n;
     loop.loop->scope = outer;
-    if (loop.loop->n == 0) {
-        if ((st = open_scope(r, outer)) == RD_OK) st = jinja_exec(r, n->orelse);
-        r->scope = outer;
-        return st;
-    }
     for (size_t i = 0; st == RD_OK && i < loop.loop->n; i++) {
         loop.loop->i = i;
         if ((st = open_scope(r, outer)) != RD_OK) break;
         if ((st = jscope_set(r, name, loop)) != RD_OK || (st = assign(r, n->a, loop.loop->items[i])) != RD_OK) break;
         st = jinja_exec(r, n->body);
         r->scope = outer;
+        completed |= r->flow == FLOW_NEXT;
         if (r->flow == FLOW_BREAK) i = loop.loop->n;
         r->flow = FLOW_NEXT;
     }
+    r->scope = outer;
+    if (st != RD_OK || completed || !n->orelse) return st;
+    if ((st = open_scope(r, outer)) == RD_OK) st = jinja_exec(r, n->orelse);
     r->scope = outer;
     return st;
 }
@@ -203,7 +200,8 @@ rd_status jinja_call_loop(struct jrun *r, struct jloop *loop, const struct jargs
     r->scope = outer;
     r->out = out_before;
     r->calls--;
-    return jrun_take_buf(r, &text, st, out);
+    if ((st = jrun_take_buf(r, &text, st, out)) == RD_OK) out->s->safe = r->autoescape;
+    return st;
 }
 
 static rd_status make_macro(struct jrun *r, const struct jnode *n, struct jval *out)
@@ -211,7 +209,7 @@ static rd_status make_macro(struct jrun *r, const struct jnode *n, struct jval *
     rd_status st = jrun_alloc(r, 1, sizeof(*out->macro), &out->macro);
 
     out->kind = J_MACRO;
-    if (st == RD_OK) *out->macro = (struct jmacro){.node = n, .scope = r->scope};
+    if (st == RD_OK) *out->macro = (struct jmacro){.node = n, .scope = r->scope, .autoescape = r->autoescape};
     return st;
 }
 
@@ -253,7 +251,7 @@ static rd_status bind_rest(struct jrun *r, const struct jnode *n, const struct j
             return st;
     }
     if ((n->op & MACRO_KWARGS) && (st = set_text_name(r, "kwargs", kwargs)) != RD_OK) return st;
-    if ((n->op & MACRO_CALLER) && !n->flag) return set_text_name(r, "caller", caller);
+    if ((n->op & MACRO_CALLER)) return set_text_name(r, "caller", caller);
     return RD_OK;
 }
 
@@ -282,12 +280,16 @@ static rd_status bind_params(struct jrun *r, const struct jnode *n, const struct
 rd_status jinja_call_macro(struct jrun *r, struct jmacro *m, const struct jargs *args, struct jval *out)
 {
     struct jscope *outer = r->scope;
+    bool autoescape = r->autoescape;
     rd_status st = jrun_enter_call(r);
 
     if (st != RD_OK) return st;
     st = open_scope(r, m->scope);
     if (st == RD_OK) st = bind_params(r, m->node, args);
+    r->autoescape = m->autoescape;
     if (st == RD_OK) st = capture(r, m->node->body, out);
+    r->autoescape = autoescape;
+    if (st == RD_OK) out->s->safe = autoescape;
     r->scope = outer;
     r->calls--;
     return st;
@@ -338,14 +340,49 @@ static rd_status exec_with(struct jrun *r, const struct jnode *n)
     return st;
 }
 
-static rd_status exec_output(struct jrun *r, const struct jnode *n)
+static rd_status exec_output(struct jrun *r, const struct jnode *expr)
 {
     struct jval v;
     struct jstr *s;
-    rd_status st = jinja_eval(r, n->a, &v);
+    rd_status st = jinja_eval(r, expr, &v);
 
+    if (st == RD_OK && r->autoescape) st = jval_escape(r, v, &v);
     if (st != RD_OK || (st = jval_to_str(r, v, &s)) != RD_OK) return st;
     return jrun_write(r, s->s, s->n);
+}
+
+static rd_status exec_print(struct jrun *r, const struct jnode *n)
+{
+    rd_status st = RD_OK;
+
+    for (const struct jnode *i = n->items; st == RD_OK && i; i = i->next) st = exec_output(r, i);
+    return st;
+}
+
+static rd_status exec_autoescape(struct jrun *r, const struct jnode *n)
+{
+    struct jscope *outer = r->scope;
+    bool before = r->autoescape;
+    struct jval on;
+    rd_status st = jinja_eval(r, n->a, &on);
+
+    if (st != RD_OK || (st = open_scope(r, outer)) != RD_OK) return st;
+    r->autoescape = jval_truth(on);
+    st = jinja_exec(r, n->body);
+    r->autoescape = before;
+    r->scope = outer;
+    return st;
+}
+
+static rd_status exec_block(struct jrun *r, const struct jnode *n)
+{
+    struct jscope *outer = r->scope, *parent = outer;
+    rd_status st;
+
+    while (!n->flag && parent->parent) parent = parent->parent;
+    if ((st = open_scope(r, parent)) == RD_OK) st = jinja_exec(r, n->body);
+    r->scope = outer;
+    return st;
 }
 
 static rd_status exec_one(struct jrun *r, const struct jnode *n)
@@ -357,7 +394,16 @@ static rd_status exec_one(struct jrun *r, const struct jnode *n)
     case N_TEXT:
         return jrun_write(r, n->name->s, n->name->n);
     case N_OUTPUT:
-        return exec_output(r, n);
+        return exec_output(r, n->a);
+    case N_PRINT:
+        return exec_print(r, n);
+    case N_AUTOESCAPE:
+        return exec_autoescape(r, n);
+    case N_BLOCK:
+        return exec_block(r, n);
+    case N_ABSENT:
+        return jrun_fail(r, "'%.*s' is not available here: there is no loader for other templates", (int)n->name->n,
+                         n->name->s);
     case N_IF:
         return exec_if(r, n);
     case N_FOR:

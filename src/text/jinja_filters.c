@@ -103,6 +103,12 @@ static rd_status f_replace(struct jrun *r, struct jval in, struct jcall *c, stru
         (st = jval_to_str(r, c->v[1], &new_text)) != RD_OK)
         return st;
     if (c->v[2].kind != J_NONE && (st = jarg_int(r, c->v[2], "replace", -1, &count)) != RD_OK) return st;
+    if (r->autoescape && (s->safe || old->safe || new_text->safe)) {
+        struct jval safe = {.kind = J_STR, .s = s}, fresh = {.kind = J_STR, .s = new_text};
+        if ((st = jval_escape(r, safe, &safe)) != RD_OK || (st = jval_escape(r, fresh, &fresh)) != RD_OK) return st;
+        if ((st = jinja_replace(r, safe.s, old, fresh.s, count, out)) == RD_OK) out->s->safe = true;
+        return st;
+    }
     return jinja_replace(r, s, old, new_text, count, out);
 }
 
@@ -141,6 +147,7 @@ static rd_status f_indent(struct jrun *r, struct jval in, struct jcall *c, struc
     bool first = jval_truth(c->v[1]), blank = jval_truth(c->v[2]);
     rd_status st = jval_to_str(r, in, &s);
 
+    if (in.kind == J_UNDEF) return jrun_undefined(r, in); /* jinja2 adds a newline to it */
     if (c->v[0].kind == J_STR)
         text = c->v[0].s;
     else if (st == RD_OK)
@@ -187,53 +194,91 @@ static rd_status f_forceescape(struct jrun *r, struct jval in, struct jcall *c, 
     return jval_escape(r, plain, out);
 }
 
-/* Text of an integer in a base, with sign, blanks around and underscores inside; false: none. */
+/* Text of an integer in a base (0: as its prefix says), with sign, blanks around and underscores inside; false: none.
+ */
 static bool read_int(const struct jstr *s, int64_t base, int64_t *out)
 {
-    size_t i = 0, n = s->n, n_digits = 0;
+    size_t i = 0, n = s->n, n_digits = 0, next;
     int64_t v = 0;
-    bool negative;
+    bool negative, zeros = base == 0;
 
     while (i < n && jinja_is_space((unsigned char)s->s[i])) i++;
     while (n > i && jinja_is_space((unsigned char)s->s[n - 1])) n--;
     negative = i < n && s->s[i] == '-';
     if (i < n && (s->s[i] == '-' || s->s[i] == '+')) i++;
-    if (n - i > 2 && s->s[i] == '0' &&
-        ((base == 16 && (s->s[i + 1] | 32) == 'x') || (base == 8 && (s->s[i + 1] | 32) == 'o') ||
-         (base == 2 && (s->s[i + 1] | 32) == 'b')))
-        i += 2;
-    for (; i < n; i++) {
-        int ch = (unsigned char)s->s[i], digit = ch >= '0' && ch <= '9'                 ? ch - '0'
-                                                 : (ch | 32) >= 'a' && (ch | 32) <= 'z' ? (ch | 32) - 'a' + 10
-                                                                                        : 99;
+    if (n - i > 2 && s->s[i] == '0') {
+        int64_t by_prefix = (s->s[i + 1] | 32) == 'x'   ? 16
+                            : (s->s[i + 1] | 32) == 'o' ? 8
+                            : (s->s[i + 1] | 32) == 'b' ? 2
+                                                        : -1;
+        if (by_prefix > 0 && (base == by_prefix || base == 0)) {
+            base = by_prefix;
+            zeros = false;
+            i += 2 + (s->s[i + 2] == '_');
+        }
+    }
+    if (base == 0) base = 10;
+    for (; i < n; i = next) {
+        int digit, ch = (unsigned char)s->s[i];
+        next = i;
+        digit = jinja_digit(jinja_next_cp(s->s, n, &next));
+        if (digit < 0) digit = (ch | 32) >= 'a' && (ch | 32) <= 'z' ? (ch | 32) - 'a' + 10 : 99;
         if (ch == '_' && n_digits && i + 1 < n && s->s[i + 1] != '_') continue;
         if (digit >= base || !checked_mul(v, base, &v) || !checked_add(v, (int64_t)digit, &v)) return false;
+        if (zeros && n_digits && v != 0 && v == digit) return false; /* 007 has no base of its own */
         n_digits++;
     }
     *out = negative ? -v : v;
     return n_digits > 0;
 }
 
-/* Python's float(text): also inf and nan. */
-static bool read_float(struct jrun *r, struct jstr *s, double *out)
+/* The digits of a float without underscores between them, in ASCII; false: misplaced underscores, or too long. */
+static bool plain_digits(const struct jstr *s, char *out, size_t cap, size_t *n)
 {
-    struct jval v;
-    const char *t;
-
-    if (jinja_strip(r, s, NULL, 3, &v) != RD_OK || v.s->n == 0) return false;
-    t = v.s->s;
-    if (v.s->n <= 9) {
-        size_t sign = t[0] == '-' || t[0] == '+', n = v.s->n - sign;
-        if ((n == 3 && !strncasecmp(t + sign, "inf", 3)) || (n == 8 && !strncasecmp(t + sign, "infinity", 8))) {
-            *out = t[0] == '-' ? -INFINITY : INFINITY;
-            return true;
+    *n = 0;
+    for (size_t i = 0, next; i < s->n; i = next) {
+        uint32_t cp;
+        next = i;
+        cp = jinja_next_cp(s->s, s->n, &next);
+        if (cp == '_') {
+            bool between = i > 0 && next < s->n && s->s[i - 1] >= '0' && s->s[i - 1] <= '9' && s->s[next] >= '0' &&
+                           s->s[next] <= '9';
+            if (!between) return false;
+            continue;
         }
-        if (n == 3 && !strncasecmp(t + sign, "nan", 3)) {
-            *out = NAN;
-            return true;
-        }
+        if (*n + 1 >= cap) return false;
+        out[(*n)++] = jinja_digit(cp) >= 0 ? (char)('0' + jinja_digit(cp)) : cp < 0x80 ? (char)cp : '?';
     }
-    return parse_f64(t + (t[0] == '+'), v.s->n - (t[0] == '+'), out);
+    return *n > 0;
+}
+
+bool jinja_read_float(struct jrun *r, struct jstr *s, double *out)
+{
+    char text[512], *t = text;
+    struct jval v;
+    size_t n, i, digits = 0;
+    bool negative;
+
+    if (jinja_strip(r, s, NULL, 3, &v) != RD_OK || !plain_digits(v.s, text, sizeof(text), &n)) return false;
+    negative = t[0] == '-';
+    i = t[0] == '-' || t[0] == '+';
+    if ((n - i == 3 && !strncasecmp(t + i, "inf", 3)) || (n - i == 8 && !strncasecmp(t + i, "infinity", 8))) {
+        *out = negative ? -INFINITY : INFINITY;
+        return true;
+    }
+    if (n - i == 3 && !strncasecmp(t + i, "nan", 3)) {
+        *out = NAN;
+        return true;
+    }
+    if (parse_f64(t + (t[0] == '+'), n - (t[0] == '+'), out)) return true;
+    while (i < n && t[i] >= '0' && t[i] <= '9') i++, digits++; /* well formed, but beyond a double: 1e400 */
+    if (i < n && t[i] == '.')
+        for (i++; i < n && t[i] >= '0' && t[i] <= '9'; i++) digits++;
+    if (!digits || i >= n || (t[i] | 32) != 'e' || i + 1 >= n) return false;
+    i += 1 + (t[i + 1] == '+' || t[i + 1] == '-');
+    if (i == n || strspn(t + i, "0123456789") < n - i) return false;
+    *out = negative ? -INFINITY : INFINITY;
+    return true;
 }
 
 static rd_status f_int(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
@@ -245,14 +290,14 @@ static rd_status f_int(struct jrun *r, struct jval in, struct jcall *c, struct j
     if (st != RD_OK) return st;
     if (in.kind == J_UNDEF) return jrun_undefined(r, in);
     *out = c->v[0].kind == J_MISSING ? jval_int(0) : c->v[0];
-    if (base < 2 || base > 36) return RD_OK;
+    if (base < 0 || base == 1 || base > 36) return RD_OK;
     if (in.kind == J_STR && read_int(in.s, base, &v))
         *out = jval_int(v);
     else if (jval_is_int(in))
         *out = jval_int(jval_to_int(in));
     else if (in.kind == J_FLOAT)
         f = in.f;
-    else if (in.kind == J_STR && !read_float(r, in.s, &f))
+    else if (in.kind == J_STR && !jinja_read_float(r, in.s, &f))
         f = NAN;
     if (isfinite(f) && fabs(f) >= 9.2e18) return jrun_fail(r, "the integer is too large (64 bits)");
     if (isfinite(f)) *out = jval_int((int64_t)f);
@@ -267,7 +312,7 @@ static rd_status f_float(struct jrun *r, struct jval in, struct jcall *c, struct
     *out = c->v[0].kind == J_MISSING ? jval_float(0) : c->v[0];
     if (jval_is_number(in))
         *out = jval_float(jval_to_float(in));
-    else if (in.kind == J_STR && read_float(r, in.s, &f))
+    else if (in.kind == J_STR && jinja_read_float(r, in.s, &f))
         *out = jval_float(f);
     return RD_OK;
 }
@@ -328,16 +373,6 @@ static rd_status f_format(struct jrun *r, struct jval in, struct jcall *c, struc
     return st == RD_OK ? jinja_percent(r, s, c->args, out) : st;
 }
 
-static bool is_word(uint32_t cp)
-{
-    utf8proc_category_t k;
-
-    if (cp < 0x80) return cp == '_' || (cp >= '0' && cp <= '9') || ((cp | 32) >= 'a' && (cp | 32) <= 'z');
-    k = utf8proc_category((utf8proc_int32_t)cp);
-    return (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LO) ||
-           (k >= UTF8PROC_CATEGORY_ND && k <= UTF8PROC_CATEGORY_NO);
-}
-
 static rd_status f_wordcount(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
 {
     struct jstr *s;
@@ -346,7 +381,7 @@ static rd_status f_wordcount(struct jrun *r, struct jval in, struct jcall *c, st
     rd_status st = jval_to_str(r, in, &s);
 
     for (size_t i = 0; st == RD_OK && i < s->n;) {
-        bool word = is_word(jinja_next_cp(s->s, s->n, &i));
+        bool word = jinja_is_word(jinja_next_cp(s->s, s->n, &i));
         n += word && !inside;
         inside = word;
     }
@@ -396,25 +431,6 @@ static rd_status f_center(struct jrun *r, struct jval in, struct jcall *c, struc
     return jinja_call_method(r, &m, &args, out);
 }
 
-static rd_status f_urlencode(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
-{
-    struct jstr *s;
-    struct buf b;
-    rd_status st = jval_to_str(r, in, &s);
-
-    if (st != RD_OK) return st;
-    buf_init(&b);
-    b.limit = LIMIT_TEMPLATE_OUTPUT;
-    for (size_t i = 0; i < s->n; i++) {
-        unsigned char ch = (unsigned char)s->s[i];
-        if (ch < 0x80 && (is_word(ch) || strchr(".-~/", ch)) && ch)
-            buf_putc(&b, (char)ch);
-        else
-            buf_printf(&b, "%%%02X", ch);
-    }
-    return jrun_take_buf(r, &b, jrun_pay(r, s->n / 8), out);
-}
-
 const struct jfilter jinja_text_filters[] = {
     {"upper", f_upper, ""},
     {"lower", f_lower, ""},
@@ -439,16 +455,17 @@ const struct jfilter jinja_text_filters[] = {
     {"wordcount", f_wordcount, ""},
     {"truncate", f_truncate, "length,killwords,end,leeway"},
     {"center", f_center, "width"},
-    {"urlencode", f_urlencode, ""},
     {NULL, NULL, NULL},
 };
 
 const struct jfilter *jinja_find_filter(const struct jstr *name)
 {
-    for (const struct jfilter *f = jinja_text_filters; f->name; f++)
-        if (jstr_is(name, f->name)) return f;
-    for (const struct jfilter *f = jinja_list_filters; f->name; f++)
-        if (jstr_is(name, f->name)) return f;
+    static const struct jfilter *const tables[] = {jinja_text_filters, jinja_list_filters, jinja_layout_filters,
+                                                   jinja_html_filters};
+
+    for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++)
+        for (const struct jfilter *f = tables[i]; f->name; f++)
+            if (jstr_is(name, f->name)) return f;
     return NULL;
 }
 

@@ -25,7 +25,7 @@ static rd_status g_range(struct jrun *r, struct jval in, struct jcall *c, struct
         return jrun_limit(r, "Range too big. The sandbox blocks ranges larger than 100000.");
     out->kind = J_RANGE;
     if ((st = jrun_alloc(r, 1, sizeof(*out->range), &out->range)) != RD_OK) return st;
-    *out->range = (struct jrange){.start = start, .step = step};
+    *out->range = (struct jrange){.start = start, .step = step, .stop = stop};
     if (step > 0 && stop > start) out->range->n = (stop - start + step - 1) / step;
     if (step < 0 && stop < start) out->range->n = (start - stop - step - 1) / -step;
     return out->range->n > RANGE_MAX ? jrun_limit(r, "Range too big. The sandbox blocks ranges larger than 100000.")

@@ -193,6 +193,9 @@ static rd_status lex_number(struct lexer *x)
         }
         if (frac > end) return lex_float(x, frac);
     }
+    if (base == 10 && s[from] == '0')
+        for (size_t i = from; i < end; i++)
+            if (s[i] != '0' && s[i] != '_') return jparse_fail(p, x->line, "malformed number: a 0 before its digits");
     if (!parse_digits(s + from, end - from, base, &t.i)) return jparse_fail(p, x->line, "integer too large");
     advance(x, end);
     return push(x, t);

@@ -169,26 +169,43 @@ static rd_status f_reverse(struct jrun *r, struct jval in, struct jcall *c, stru
     return RD_OK;
 }
 
-/* join(d, attribute) */
+/* join(d, attribute); where everything is escaped, one safe part makes the whole safe and the others escaped. */
 static rd_status f_join(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
 {
-    struct jval *items, v;
+    struct jval *items, v, separator = c->v[0];
     struct jstr *sep, *s;
     struct buf b;
+    bool safe = r->autoescape && separator.kind == J_STR && separator.s->safe;
     size_t n;
-    rd_status st = jarg_str(r, c->v[0], "join", "", &sep);
+    rd_status st = jval_iterate(r, in, &items, &n);
 
-    if (st != RD_OK || (st = jval_iterate(r, in, &items, &n)) != RD_OK) return st;
+    if (st != RD_OK) return st;
+    for (size_t i = 0; r->autoescape && i < n; i++) safe |= items[i].kind == J_STR && items[i].s->safe;
+    if (safe && separator.kind != J_MISSING && (st = jval_escape(r, separator, &separator)) != RD_OK) return st;
+    if ((st = jval_to_str(r, separator, &sep)) != RD_OK) return st;
     buf_init(&b);
     b.limit = LIMIT_TEMPLATE_OUTPUT;
     for (size_t i = 0; st == RD_OK && i < n; i++) {
-        if ((st = jinja_path(r, items[i], c->v[1], no_fallback, &v)) != RD_OK || (st = jval_to_str(r, v, &s)) != RD_OK)
-            break;
+        if ((st = jinja_path(r, items[i], c->v[1], no_fallback, &v)) != RD_OK) break;
+        if ((safe && (st = jval_escape(r, v, &v)) != RD_OK) || (st = jval_to_str(r, v, &s)) != RD_OK) break;
         if (i) buf_append(&b, sep->s, sep->n);
         buf_append(&b, s->s, s->n);
         st = jrun_pay(r, (s->n + sep->n) / 64 + 1);
     }
-    return jrun_take_buf(r, &b, st, out);
+    if ((st = jrun_take_buf(r, &b, st, out)) == RD_OK) out->s->safe = safe;
+    return st;
+}
+
+/* An item by a fixed sequence of draws: the same template and variables give the same text, as the cache wants. */
+static rd_status f_random(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    struct jval *items;
+    uint32_t h = ++r->n_random * 2654435761u;
+    size_t n;
+    rd_status st = jval_iterate(r, in, &items, &n);
+
+    if (st == RD_OK) *out = n ? items[(h >> 8) % n] : jval_undef();
+    return st;
 }
 
 /* sort(reverse, case_sensitive, attribute) */
@@ -291,6 +308,7 @@ static rd_status f_sum(struct jrun *r, struct jval in, struct jcall *c, struct j
     rd_status st = jval_iterate(r, in, &items, &n);
 
     *out = c->v[1].kind == J_MISSING ? jval_int(0) : c->v[1];
+    if (out->kind == J_STR) return jrun_fail(r, "sum() can't sum strings [use ''.join(seq) instead]");
     for (size_t i = 0; st == RD_OK && i < n; i++)
         if ((st = jinja_path(r, items[i], c->v[0], no_fallback, &v)) == RD_OK)
             st = jinja_binary(r, T_ADD, *out, v, out);
@@ -335,16 +353,17 @@ static rd_status f_batch(struct jrun *r, struct jval in, struct jcall *c, struct
 
     if (st != RD_OK || (st = jval_iterate(r, in, &items, &n)) != RD_OK || (st = jval_list(r, J_GEN, 0, out)) != RD_OK)
         return st;
-    if (size < 1) return jrun_fail(r, "batch needs a size of at least 1");
+    if ((st = jval_list(r, J_LIST, 0, &row)) != RD_OK) return st;
     for (size_t i = 0; st == RD_OK && i < n; i++) {
-        if (i % (uint64_t)size == 0)
-            if ((st = jval_list(r, J_LIST, 0, &row)) != RD_OK || (st = jlist_push(r, out->list, row)) != RD_OK)
+        if ((int64_t)row.list->n == size)
+            if ((st = jlist_push(r, out->list, row)) != RD_OK || (st = jval_list(r, J_LIST, 0, &row)) != RD_OK)
                 return st;
         st = jlist_push(r, row.list, items[i]);
     }
-    while (st == RD_OK && n && c->v[1].kind != J_MISSING && c->v[1].kind != J_NONE && row.list->n < (uint64_t)size)
+    if (st != RD_OK || row.list->n == 0) return st;
+    while (st == RD_OK && c->v[1].kind != J_MISSING && c->v[1].kind != J_NONE && (int64_t)row.list->n < size)
         st = jlist_push(r, row.list, c->v[1]);
-    return st;
+    return st == RD_OK ? jlist_push(r, out->list, row) : st;
 }
 
 /* slice(slices, fill_with) */
@@ -357,12 +376,12 @@ static rd_status f_slice(struct jrun *r, struct jval in, struct jcall *c, struct
 
     if (st != RD_OK || (st = jval_iterate(r, in, &items, &n)) != RD_OK || (st = jval_list(r, J_GEN, 0, out)) != RD_OK)
         return st;
-    if (parts < 1) return jrun_fail(r, "slice needs at least 1 part");
-    for (uint64_t k = 0; st == RD_OK && k < (uint64_t)parts; k++) {
+    if (parts == 0) return jrun_fail(r, "integer division or modulo by zero");
+    for (uint64_t k = 0; st == RD_OK && parts > 0 && k < (uint64_t)parts; k++) {
         size_t extra = n % (uint64_t)parts, size = n / (uint64_t)parts + (k < extra);
         if ((st = jval_list(r, J_LIST, 0, &row)) != RD_OK || (st = jlist_push(r, out->list, row)) != RD_OK) return st;
         for (size_t i = 0; st == RD_OK && i < size; i++) st = jlist_push(r, row.list, items[at++]);
-        if (st == RD_OK && k >= extra && c->v[1].kind != J_MISSING && c->v[1].kind != J_NONE && extra)
+        if (st == RD_OK && k >= extra && c->v[1].kind != J_MISSING && c->v[1].kind != J_NONE)
             st = jlist_push(r, row.list, c->v[1]);
     }
     return st;
@@ -467,6 +486,7 @@ const struct jfilter jinja_list_filters[] = {
     {"last", f_last, ""},
     {"reverse", f_reverse, ""},
     {"join", f_join, "d,attribute"},
+    {"random", f_random, ""},
     {"sort", f_sort, "reverse,case_sensitive,attribute"},
     {"items", f_items, ""},
     {"dictsort", f_dictsort, "case_sensitive,by,reverse"},

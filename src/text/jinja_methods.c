@@ -4,53 +4,6 @@
 #include "base/error.h"
 #include "text/jinja_run.h"
 
-static rd_status l_append(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
-{
-    *out = jval_none();
-    return jlist_push(r, in.list, c->v[0]);
-}
-
-static rd_status l_extend(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
-{
-    struct jval *items;
-    size_t n;
-    rd_status st = jval_iterate(r, c->v[0], &items, &n);
-
-    *out = jval_none();
-    for (size_t i = 0; st == RD_OK && i < n; i++) st = jlist_push(r, in.list, items[i]);
-    return st;
-}
-
-static rd_status l_insert(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
-{
-    struct jlist *l = in.list;
-    int64_t at, n = (int64_t)l->n;
-    rd_status st = jarg_int(r, c->v[0], "insert", 0, &at);
-
-    *out = jval_none();
-    if (st != RD_OK || (st = jrun_pay(r, l->n / 4)) != RD_OK || (st = jlist_push(r, l, c->v[1])) != RD_OK) return st;
-    if (at < 0) at += n;
-    at = at < 0 ? 0 : at > n ? n : at;
-    memmove(&l->items[at + 1], &l->items[at], (size_t)(n - at) * sizeof(*l->items));
-    l->items[at] = c->v[1];
-    return RD_OK;
-}
-
-static rd_status l_pop(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
-{
-    struct jlist *l = in.list;
-    int64_t at;
-    rd_status st = jarg_int(r, c->v[0], "pop", -1, &at);
-
-    if (st != RD_OK || (st = jrun_pay(r, l->n / 4)) != RD_OK) return st;
-    if (at < 0) at += (int64_t)l->n;
-    if (at < 0 || (uint64_t)at >= l->n) return jrun_fail(r, l->n ? "pop index out of range" : "pop from empty list");
-    *out = l->items[at];
-    memmove(&l->items[at], &l->items[at + 1], (l->n - (size_t)at - 1) * sizeof(*l->items));
-    l->n--;
-    return RD_OK;
-}
-
 static rd_status find_item(struct jrun *r, const struct jlist *l, struct jval v, size_t *at)
 {
     bool equal = false;
@@ -70,18 +23,6 @@ static rd_status l_index(struct jrun *r, struct jval in, struct jcall *c, struct
     return st;
 }
 
-static rd_status l_remove(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
-{
-    size_t at;
-    rd_status st = find_item(r, in.list, c->v[0], &at);
-
-    *out = jval_none();
-    if (st != RD_OK) return st;
-    memmove(&in.list->items[at], &in.list->items[at + 1], (in.list->n - at - 1) * sizeof(*in.list->items));
-    in.list->n--;
-    return RD_OK;
-}
-
 static rd_status l_count(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
 {
     bool equal = false;
@@ -96,39 +37,15 @@ static rd_status l_count(struct jrun *r, struct jval in, struct jcall *c, struct
     return st;
 }
 
-static rd_status l_clear(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
-{
-    in.list->n = 0;
-    *out = jval_none();
-    return RD_OK;
-}
-
 static rd_status l_copy(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
 {
     return jinja_slice(r, in, jval_none(), jval_none(), jval_none(), out);
 }
 
-static rd_status l_reverse(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
-{
-    rd_status st = jinja_slice(r, in, jval_none(), jval_none(), jval_int(-1), out);
-
-    if (st != RD_OK) return st;
-    if (in.list->n) memcpy(in.list->items, out->list->items, in.list->n * sizeof(*in.list->items));
-    *out = jval_none();
-    return RD_OK;
-}
-
 const struct jfilter jinja_list_methods[] = {
-    {"append", l_append, "object"},
-    {"extend", l_extend, "iterable"},
-    {"insert", l_insert, "index,object"},
-    {"pop", l_pop, "index"},
     {"index", l_index, "value"},
-    {"remove", l_remove, "value"},
     {"count", l_count, "value"},
-    {"clear", l_clear, ""},
     {"copy", l_copy, ""},
-    {"reverse", l_reverse, ""},
     {NULL, NULL, NULL},
 };
 
@@ -181,41 +98,6 @@ static rd_status merge(struct jrun *r, struct jdict *d, struct jcall *c)
     return st;
 }
 
-static rd_status d_update(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
-{
-    *out = jval_none();
-    return merge(r, in.dict, c);
-}
-
-static rd_status d_pop(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
-{
-    struct jentry *e;
-    rd_status st = jdict_find(r, in.dict, c->v[0], &e);
-
-    if (st != RD_OK || (st = jrun_pay(r, in.dict->n / 2)) != RD_OK) return st;
-    if (!e && c->v[1].kind == J_MISSING) return jrun_fail(r, "pop: the dict has no such key");
-    *out = e ? e->value : c->v[1];
-    if (e) jdict_remove(in.dict, e);
-    return RD_OK;
-}
-
-static rd_status d_setdefault(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
-{
-    struct jentry *e;
-    rd_status st = jdict_find(r, in.dict, c->v[0], &e);
-
-    if (st != RD_OK) return st;
-    *out = e ? e->value : c->v[1].kind == J_MISSING ? jval_none() : c->v[1];
-    return e ? RD_OK : jdict_set(r, in.dict, c->v[0], *out);
-}
-
-static rd_status d_clear(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
-{
-    *in.dict = (struct jdict){0};
-    *out = jval_none();
-    return RD_OK;
-}
-
 static rd_status d_copy(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
 {
     struct jargs args = {.v = &in, .n = 1};
@@ -230,10 +112,6 @@ const struct jfilter jinja_dict_methods[] = {
     {"keys", d_keys, ""},
     {"values", d_values, ""},
     {"items", d_items, ""},
-    {"update", d_update, "*"},
-    {"pop", d_pop, "key,default"},
-    {"setdefault", d_setdefault, "key,default"},
-    {"clear", d_clear, ""},
     {"copy", d_copy, ""},
     {NULL, NULL, NULL},
 };
@@ -310,6 +188,18 @@ static const struct jfilter *find_method(struct jval self, const struct jstr *na
     return NULL;
 }
 
+bool jinja_is_mutator(struct jval self, const struct jstr *name)
+{
+    static const char *const of_lists[] = {"append", "clear",   "extend", "insert", "pop",
+                                           "remove", "reverse", "sort",   NULL};
+    static const char *const of_dicts[] = {"clear", "pop", "popitem", "setdefault", "update", NULL};
+    const char *const *list = self.kind == J_LIST ? of_lists : of_dicts;
+
+    if (self.kind != J_LIST && self.kind != J_DICT) return false;
+    while (*list && !jstr_is(name, *list)) list++;
+    return *list != NULL;
+}
+
 bool jinja_has_method(struct jval self, const struct jstr *name)
 {
     return find_method(self, name) != NULL;
@@ -318,15 +208,43 @@ bool jinja_has_method(struct jval self, const struct jstr *name)
 /* How many of the parameters must be given: those of the methods that read them unasked. */
 static size_t n_required(const char *name)
 {
-    static const char *const one[] = {"append",     "extend",       "index",        "remove",    "count",      "get",
-                                      "setdefault", "startswith",   "endswith",     "find",      "rfind",      "rindex",
-                                      "join",       "removeprefix", "removesuffix", "partition", "rpartition", "zfill",
-                                      "center",     "ljust",        "rjust"};
+    static const char *const one[] = {"index",      "count",  "get",    "startswith",   "endswith",     "find",
+                                      "rfind",      "rindex", "join",   "removeprefix", "removesuffix", "partition",
+                                      "rpartition", "zfill",  "center", "ljust",        "rjust"};
 
-    if (!strcmp(name, "insert") || !strcmp(name, "replace")) return 2;
+    if (!strcmp(name, "replace")) return 2;
     for (size_t i = 0; i < sizeof(one) / sizeof(one[0]); i++)
         if (!strcmp(name, one[i])) return 1;
     return 0;
+}
+
+/* A method of safe text (Markup): what goes into it is escaped, what comes out is safe. */
+static rd_status call_safe(struct jrun *r, const struct jfilter *f, struct jval self, struct jcall *call,
+                           struct jval *out)
+{
+    bool pads = !strcmp(f->name, "ljust") || !strcmp(f->name, "rjust") || !strcmp(f->name, "center");
+    struct jval list, *items;
+    size_t n;
+    rd_status st = RD_OK;
+
+    if ((pads || !strcmp(f->name, "replace")) && call->v[1].kind == J_STR) st = jval_escape(r, call->v[1], &call->v[1]);
+    if (st == RD_OK && !strcmp(f->name, "join")) {
+        if ((st = jval_iterate(r, call->v[0], &items, &n)) != RD_OK || (st = jval_list(r, J_LIST, n, &list)) != RD_OK)
+            return st;
+        for (size_t i = 0; st == RD_OK && i < n; i++) {
+            struct jval v;
+            if ((st = jval_escape(r, items[i], &v)) == RD_OK) st = jlist_push(r, list.list, v);
+        }
+        call->v[0] = list;
+    }
+    if (st != RD_OK || (st = f->fn(r, self, call, out)) != RD_OK) return st;
+    if (out->kind == J_STR) {
+        if ((st = jval_str_view(r, out->s->s, out->s->n, out)) == RD_OK) out->s->safe = true;
+    } else if (out->kind == J_LIST || out->kind == J_TUPLE) {
+        for (size_t i = 0; i < out->list->n; i++)
+            if (out->list->items[i].kind == J_STR) out->list->items[i].s->safe = true;
+    }
+    return st;
 }
 
 rd_status jinja_call_method(struct jrun *r, struct jmethod *m, const struct jargs *args, struct jval *out)
@@ -340,9 +258,11 @@ rd_status jinja_call_method(struct jrun *r, struct jmethod *m, const struct jarg
         return st;
     for (size_t i = 0; f->signature[0] != '*' && i < n_required(f->name); i++)
         if (call.v[i].kind == J_MISSING) return jrun_fail(r, "%s() misses an argument", f->name);
-    if (m->self.kind == J_DICT && !strcmp(f->name, "pop") && call.v[0].kind == J_MISSING)
-        return jrun_fail(r, "pop() misses an argument");
-    st = f->fn(r, m->self, &call, out);
+    if (m->self.kind == J_STR && m->self.s->safe) {
+        st = call_safe(r, f, m->self, &call, out);
+    } else {
+        st = f->fn(r, m->self, &call, out);
+    }
     r->calls--;
     return st;
 }

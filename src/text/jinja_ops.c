@@ -149,7 +149,8 @@ static rd_status repeat(struct jrun *r, struct jval v, int64_t times, struct jva
     if ((st = jrun_alloc(r, total + 1, 1, &s)) != RD_OK) return st;
     if (n && (st = jrun_pay(r, (uint64_t)times / 4)) != RD_OK) return st;
     for (size_t i = 0; n && i < total; i += n) memcpy(s + i, v.s->s, n);
-    return jval_str_view(r, s, total, out);
+    if ((st = jval_str_view(r, s, total, out)) == RD_OK) out->s->safe = v.s->safe;
+    return st;
 }
 
 static bool is_sequence(struct jval v)
@@ -195,20 +196,19 @@ rd_status jinja_negate(struct jrun *r, struct jval a, struct jval *out)
 }
 
 /* One bound of a slice over n items as Python clips it. */
-static rd_status slice_bound(struct jrun *r, struct jval v, int64_t n, int64_t low, int64_t high, int64_t missing,
-                             int64_t *out)
+static int64_t slice_bound(struct jval v, int64_t n, int64_t low, int64_t high, int64_t missing)
 {
-    if (v.kind == J_NONE) {
-        *out = missing;
-        return RD_OK;
-    }
-    if (v.kind == J_UNDEF) return jrun_undefined(r, v);
-    if (!jval_is_int(v)) return jrun_fail(r, "slice indices must be integers or None, not %s", jval_type_name(v));
-    *out = jval_to_int(v);
-    if (*out < 0) *out += n;
-    if (*out < low) *out = low;
-    if (*out > high) *out = high;
-    return RD_OK;
+    int64_t i;
+
+    if (v.kind == J_NONE) return missing;
+    i = jval_to_int(v);
+    if (i < 0) i += n;
+    return i < low ? low : i > high ? high : i;
+}
+
+static bool is_bound(struct jval v)
+{
+    return v.kind == J_NONE || jval_is_int(v);
 }
 
 static rd_status slice_str(struct jrun *r, struct jstr *s, int64_t from, int64_t step, size_t count, struct jval *out)
@@ -237,29 +237,34 @@ rd_status jinja_slice(struct jrun *r, struct jval v, struct jval start, struct j
     rd_status st;
 
     if (v.kind == J_UNDEF) return jrun_undefined(r, v);
-    if (v.kind != J_STR && v.kind != J_LIST && v.kind != J_TUPLE && v.kind != J_RANGE) {
+    if ((v.kind != J_STR && v.kind != J_LIST && v.kind != J_TUPLE && v.kind != J_RANGE) || !is_bound(start) ||
+        !is_bound(stop) || !is_bound(step_value)) {
         *out = jval_undef(); /* jinja2: an item that is not there */
         return RD_OK;
     }
     if ((st = jval_length(r, v, &n)) != RD_OK) return st;
     n_items = (int64_t)n;
-    if ((st = slice_bound(r, step_value, 0, -(int64_t)(1u << 30), 1u << 30, 1, &step)) != RD_OK) return st;
+    step = slice_bound(step_value, 0, -(int64_t)(1u << 30), 1u << 30, 1);
     if (step == 0) return jrun_fail(r, "slice step cannot be zero");
     if (step > 0) {
-        if ((st = slice_bound(r, start, n_items, 0, n_items, 0, &from)) != RD_OK) return st;
-        if ((st = slice_bound(r, stop, n_items, 0, n_items, n_items, &to)) != RD_OK) return st;
+        from = slice_bound(start, n_items, 0, n_items, 0);
+        to = slice_bound(stop, n_items, 0, n_items, n_items);
         count = to > from ? (size_t)((to - from + step - 1) / step) : 0;
     } else {
-        if ((st = slice_bound(r, start, n_items, -1, n_items - 1, n_items - 1, &from)) != RD_OK) return st;
-        if ((st = slice_bound(r, stop, n_items, -1, n_items - 1, -1, &to)) != RD_OK) return st;
+        from = slice_bound(start, n_items, -1, n_items - 1, n_items - 1);
+        to = slice_bound(stop, n_items, -1, n_items - 1, -1);
         count = from > to ? (size_t)((from - to - step - 1) / -step) : 0;
     }
     if (count == 0) from = 0;
-    if (v.kind == J_STR) return slice_str(r, v.s, from, step, count, out);
+    if (v.kind == J_STR) {
+        if ((st = slice_str(r, v.s, from, step, count, out)) == RD_OK) out->s->safe = v.s->safe;
+        return st;
+    }
     if (v.kind == J_RANGE) {
         out->kind = J_RANGE;
         if ((st = jrun_alloc(r, 1, sizeof(*out->range), &out->range)) != RD_OK) return st;
-        *out->range = (struct jrange){v.range->start + from * v.range->step, v.range->step * step, (int64_t)count};
+        *out->range = (struct jrange){v.range->start + from * v.range->step, v.range->step * step, (int64_t)count,
+                                      v.range->start + to * v.range->step};
         return RD_OK;
     }
     st = jval_list(r, v.kind, count, out);

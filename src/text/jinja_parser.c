@@ -146,6 +146,9 @@ static rd_status parse_params(struct jparse *p, struct jnode *n)
         } else if (defaults) {
             return jparse_fail(p, n->line, "a parameter without default follows one with a default");
         }
+        for (const struct jnode *k = n->items; k; k = k->next)
+            if (k->name->n == param->name->n && !memcmp(k->name->s, param->name->s, param->name->n))
+                return jparse_fail(p, n->line, "duplicate argument '%.*s'", (int)k->name->n, k->name->s);
         *tail = param;
         tail = &param->next;
         n->n_items++;
@@ -163,7 +166,7 @@ static rd_status parse_macro_body(struct jparse *p, const char *end, struct jnod
     p->n_loops = 0;
     st = parse_block(p, end, &macro->body);
     macro->op = p->macro_uses;
-    p->macro_uses = uses | (macro->kind == N_MACRO && macro->flag ? p->macro_uses : 0);
+    p->macro_uses |= uses; /* jinja2 looks into what is nested, too */
     p->n_loops = loops;
     return st;
 }
@@ -181,11 +184,105 @@ static rd_status parse_call_block(struct jparse *p, struct jnode *n)
     rd_status st = new_node(p, N_MACRO, n->line, &n->b);
 
     if (st != RD_OK) return st;
-    n->b->flag = true; /* a nested caller() belongs to the macro around it */
     if (jparse_is(p, T_LPAREN) && (st = parse_params(p, n->b)) != RD_OK) return st;
     if ((st = jparse_expr(p, true, &n->a)) != RD_OK) return st;
     if (n->a->kind != N_CALL) return jparse_fail(p, n->line, "a call block needs a call");
     return parse_macro_body(p, "endcall", n->b);
+}
+
+/* print a, b */
+static rd_status parse_print(struct jparse *p, struct jnode *n)
+{
+    struct jnode **tail = &n->items, *item;
+    rd_status st;
+
+    while (!jparse_is(p, T_BLOCK_END)) {
+        if (n->n_items && (st = jparse_expect(p, T_COMMA, ",")) != RD_OK) return st;
+        if ((st = jparse_expr(p, true, &item)) != RD_OK) return st;
+        *tail = item;
+        tail = &item->next;
+        n->n_items++;
+    }
+    return block_end(p);
+}
+
+static rd_status parse_autoescape(struct jparse *p, struct jnode *n)
+{
+    rd_status st = jparse_expr(p, true, &n->a);
+
+    return st == RD_OK ? parse_block(p, "endautoescape", &n->body) : st;
+}
+
+/* block name [scoped] [required] ... endblock [name]. Nothing can override it here. */
+static rd_status parse_named_block(struct jparse *p, struct jnode *n)
+{
+    static const char *const ends[] = {"endblock", NULL};
+    rd_status st = jparse_expect_name(p, &n->name);
+
+    if (st != RD_OK) return st;
+    for (const struct jnode *b = p->blocks; b; b = b->b)
+        if (b->name->n == n->name->n && !memcmp(b->name->s, n->name->s, b->name->n))
+            return jparse_fail(p, n->line, "block '%.*s' defined twice", (int)n->name->n, n->name->s);
+    n->b = p->blocks;
+    p->blocks = n;
+    n->flag = jparse_skip_name(p, "scoped");
+    if (jparse_skip_name(p, "required"))
+        return jparse_fail(p, n->line,
+                           "required blocks are not available here: there is no template to extend this one");
+    if ((st = block_end(p)) != RD_OK || (st = parse_body(p, ends, &n->body)) != RD_OK) return st;
+    jparse_next(p);
+    if (jparse_is(p, T_NAME) && jparse_peek(p)->n == n->name->n && !memcmp(jparse_peek(p)->s, n->name->s, n->name->n))
+        jparse_next(p);
+    return block_end(p);
+}
+
+/* with context, without context */
+static void skip_context(struct jparse *p)
+{
+    const struct jtoken *t = jparse_peek(p);
+
+    if ((jparse_is_name(p, "with") || jparse_is_name(p, "without")) && t[1].kind == T_NAME && t[1].n == 7 &&
+        !memcmp(t[1].s, "context", 7)) {
+        jparse_next(p);
+        jparse_next(p);
+    }
+}
+
+/* The names of from ... import a, b as c. */
+static rd_status parse_imports(struct jparse *p, struct jnode *n)
+{
+    struct jstr *name;
+    rd_status st;
+
+    if (!jparse_skip_name(p, "import")) return jparse_fail(p, n->line, "expected 'import'");
+    do {
+        if ((jparse_is_name(p, "with") || jparse_is_name(p, "without")) || !jparse_is(p, T_NAME)) break;
+        if ((st = jparse_expect_name(p, &name)) != RD_OK) return st;
+        if (jparse_skip_name(p, "as") && (st = jparse_expect_name(p, &name)) != RD_OK) return st;
+    } while (jparse_skip(p, T_COMMA));
+    return RD_OK;
+}
+
+/* include, import, from, extends: read as jinja2 reads them, so that one that is never reached does no harm. */
+static rd_status parse_absent(struct jparse *p, struct jnode *n)
+{
+    const struct jtoken *keyword = jparse_peek(p) - 1;
+    struct jstr *name;
+    rd_status st;
+
+    n->name = arena_alloc(p->arena, 1, sizeof(*n->name));
+    if (!n->name) return jparse_nomem(p);
+    *n->name = (struct jstr){.s = keyword->s, .n = keyword->n};
+    if ((st = jparse_expr(p, true, &n->a)) != RD_OK) return st;
+    if (jstr_is(n->name, "include") && jparse_skip_name(p, "ignore") && !jparse_skip_name(p, "missing"))
+        return jparse_fail(p, n->line, "expected 'missing'");
+    if (jstr_is(n->name, "import")) {
+        if (!jparse_skip_name(p, "as")) return jparse_fail(p, n->line, "expected 'as'");
+        if ((st = jparse_expect_name(p, &name)) != RD_OK) return st;
+    }
+    if (jstr_is(n->name, "from") && (st = parse_imports(p, n)) != RD_OK) return st;
+    if (!jstr_is(n->name, "extends")) skip_context(p);
+    return block_end(p);
 }
 
 static rd_status parse_with(struct jparse *p, struct jnode *n)
@@ -243,6 +340,13 @@ static rd_status parse_statement(struct jparse *p, struct jnode **out)
         {"filter", N_FILTER_BLOCK, parse_filter_block},
         {"with", N_WITH, parse_with},
         {"generation", N_WITH, parse_generation},
+        {"print", N_PRINT, parse_print},
+        {"autoescape", N_AUTOESCAPE, parse_autoescape},
+        {"block", N_BLOCK, parse_named_block},
+        {"include", N_ABSENT, parse_absent},
+        {"import", N_ABSENT, parse_absent},
+        {"from", N_ABSENT, parse_absent},
+        {"extends", N_ABSENT, parse_absent},
         {"break", N_BREAK, parse_jump},
         {"continue", N_CONTINUE, parse_jump},
     };

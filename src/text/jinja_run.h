@@ -27,6 +27,8 @@ struct jrun {
     enum jflow flow;
     uint64_t fuel;          /* steps left */
     uint32_t frames, calls; /* nesting of nodes; of macros, recursive loops, nested values */
+    uint32_t n_random;      /* draws of the filter `random` */
+    bool autoescape;        /* inside {% autoescape true %} */
     int line;
     int64_t now_s;
     struct rd_error *err;
@@ -40,6 +42,8 @@ struct jargs {
     struct jval *kw;
     size_t n_kw;
 };
+
+struct jcall;
 
 /* ---- limits and errors ---- */
 rd_status jrun_fail(struct jrun *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -67,6 +71,9 @@ rd_status jinja_slice(struct jrun *r, struct jval v, struct jval start, struct j
                       struct jval *out);
 /* "%s" % args */
 rd_status jinja_percent(struct jrun *r, struct jstr *format, const struct jargs *args, struct jval *out);
+/* ---- jinja_str_format.c: str.format and str.format_map, as methods ---- */
+rd_status jinja_format(struct jrun *r, struct jval in, struct jcall *c, struct jval *out);
+rd_status jinja_format_map(struct jrun *r, struct jval in, struct jcall *c, struct jval *out);
 /* ---- jinja_exec.c ---- */
 rd_status jinja_exec(struct jrun *r, const struct jnode *chain);
 rd_status jinja_call_macro(struct jrun *r, struct jmacro *m, const struct jargs *args, struct jval *out);
@@ -105,9 +112,11 @@ const struct jglobal *jinja_find_global(const struct jstr *name);
 rd_status jinja_filter(struct jrun *r, struct jstr *name, struct jval in, const struct jargs *args, struct jval *out);
 rd_status jinja_test(struct jrun *r, struct jstr *name, struct jval in, const struct jargs *args, bool *out);
 /* Each kind of filter in its file; tables end with a NULL name. */
-extern const struct jfilter jinja_text_filters[], jinja_list_filters[];
+extern const struct jfilter jinja_text_filters[], jinja_list_filters[], jinja_layout_filters[], jinja_html_filters[];
 /* ---- methods: has says whether kind has one of that name ---- */
 bool jinja_has_method(struct jval self, const struct jstr *name);
+/* A method that would change its list or dict: there, but closed, as in jinja2's ImmutableSandboxedEnvironment. */
+bool jinja_is_mutator(struct jval self, const struct jstr *name);
 rd_status jinja_call_method(struct jrun *r, struct jmethod *m, const struct jargs *args, struct jval *out);
 extern const struct jfilter jinja_str_methods[], jinja_list_methods[], jinja_dict_methods[];
 /* ---- values from JSON (jinja_text.c) ---- */
@@ -117,14 +126,21 @@ rd_status jval_from_json(struct jrun *r, const json_t *j, struct jval *out);
 /* The text of an argument, or its default when missing or (none_ok) None; fails for other types, naming what. */
 rd_status jarg_str(struct jrun *r, struct jval v, const char *what, const char *missing, struct jstr **out);
 rd_status jarg_int(struct jrun *r, struct jval v, const char *what, int64_t missing, int64_t *out);
+/* Python's float(text): false when it is none. */
+bool jinja_read_float(struct jrun *r, struct jstr *s, double *out);
+/* str.splitlines and str.split, as methods. */
+rd_status jinja_splitlines(struct jrun *r, struct jval in, struct jcall *c, struct jval *out);
+rd_status jinja_split(struct jrun *r, struct jval in, struct jcall *c, struct jval *out);
 /* Sorts stably by keys (merge sort), moving items along. */
 rd_status jinja_sort(struct jrun *r, struct jval *keys, struct jval *items, size_t n, bool descending);
 /* a.b.0 as map, sort and groupby read it; fallback (may be J_MISSING) stands for each part that is undefined. */
 rd_status jinja_path(struct jrun *r, struct jval v, struct jval path, struct jval fallback, struct jval *out);
 /* lower() and its like, by code point. */
-enum jcase { CASE_LOWER, CASE_UPPER, CASE_CAPITALIZE, CASE_TITLE, CASE_SWAP };
+enum jcase { CASE_LOWER, CASE_UPPER, CASE_CAPITALIZE, CASE_TITLE, CASE_SWAP, CASE_FOLD };
 rd_status jinja_case(struct jrun *r, struct jstr *s, enum jcase how, struct jval *out);
 bool jinja_is_space(uint32_t cp);
+bool jinja_is_word(uint32_t cp); /* a letter, a digit or _ */
+int jinja_digit(uint32_t cp);    /* the value of a decimal digit of any script; -1: none */
 /* Code point at s[*i], which moves on; invalid bytes count as one each. */
 uint32_t jinja_next_cp(const char *s, size_t n, size_t *i);
 /* First byte position of needle in s[from..), or SIZE_MAX. */

@@ -33,6 +33,10 @@ static rd_status s_lower(struct jrun *r, struct jval in, struct jcall *c, struct
 {
     return jinja_case(r, in.s, CASE_LOWER, out);
 }
+static rd_status s_casefold(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    return jinja_case(r, in.s, CASE_FOLD, out);
+}
 static rd_status s_title(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
 {
     return jinja_case(r, in.s, CASE_TITLE, out);
@@ -147,7 +151,7 @@ static rd_status split(struct jrun *r, struct jval in, struct jcall *c, bool rig
     return st;
 }
 
-static rd_status s_split(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+rd_status jinja_split(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
 {
     return split(r, in, c, false, out);
 }
@@ -161,7 +165,7 @@ static bool ends_line(uint32_t cp)
     return (cp >= 10 && cp <= 13) || (cp >= 0x1C && cp <= 0x1E) || cp == 0x85 || cp == 0x2028 || cp == 0x2029;
 }
 
-static rd_status s_splitlines(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+rd_status jinja_splitlines(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
 {
     bool keep = jval_truth(c->v[0]);
     struct jstr *s = in.s;
@@ -315,60 +319,6 @@ static rd_status s_join(struct jrun *r, struct jval in, struct jcall *c, struct 
         if (i) buf_append(&b, in.s->s, in.s->n);
         buf_append(&b, items[i].s->s, items[i].s->n);
         st = jrun_pay(r, (items[i].s->n + in.s->n) / 64 + 1);
-    }
-    return jrun_take_buf(r, &b, st, out);
-}
-
-/* The fields of str.format: {} {0} {name}, with !r or !s. Attributes, items and format specs are refused (they are how
- * templates have broken out of sandboxes). */
-static rd_status format_field(struct jrun *r, const struct jargs *a, const char *s, size_t n, size_t *next,
-                              struct jval *out)
-{
-    bool repr = n >= 2 && s[n - 2] == '!' && s[n - 1] == 'r';
-    struct jval v = {.kind = J_MISSING};
-    size_t index = 0, digits = 0;
-
-    if (n >= 2 && s[n - 2] == '!' && (s[n - 1] == 'r' || s[n - 1] == 's')) n -= 2;
-    for (size_t i = 0; i < n; i++)
-        if (strchr(".[]:!{}", s[i])) return jrun_fail(r, "format: only {}, {0} and {name} are allowed");
-    while (digits < n && digits < 6 && s[digits] >= '0' && s[digits] <= '9')
-        index = index * 10 + (size_t)(s[digits++] - '0');
-    if (n == 0) index = (*next)++;
-    if (digits == n && index < a->n) v = a->v[index];
-    for (size_t i = 0; digits < n && i < a->n_kw; i++)
-        if (a->names[i]->n == n && !memcmp(a->names[i]->s, s, n)) v = a->kw[i];
-    if (v.kind == J_MISSING) return jrun_fail(r, "format: a replacement is missing");
-    out->kind = J_STR;
-    return repr ? jval_repr(r, v, &out->s) : jval_to_str(r, v, &out->s);
-}
-
-static rd_status s_format(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
-{
-    const struct jstr *s = in.s;
-    struct jval v;
-    struct buf b;
-    size_t next = 0;
-    rd_status st = jrun_pay(r, s->n / 16);
-
-    buf_init(&b);
-    b.limit = LIMIT_TEMPLATE_OUTPUT;
-    for (size_t i = 0; st == RD_OK && i < s->n; i++) {
-        bool brace = s->s[i] == '{' || s->s[i] == '}';
-        size_t end;
-        if (!brace || (i + 1 < s->n && s->s[i + 1] == s->s[i])) {
-            buf_putc(&b, s->s[i]);
-            i += brace;
-            continue;
-        }
-        end = jinja_find_bytes(s->s, s->n, i, "}", 1);
-        if (s->s[i] == '}' || end == SIZE_MAX)
-            st = jrun_fail(r, "format: a single brace");
-        else
-            st = format_field(r, c->args, s->s + i + 1, end - i - 1, &next, &v);
-        if (st != RD_OK) break;
-        buf_append(&b, v.s->s, v.s->n);
-        st = jrun_pay(r, v.s->n / 64 + 1);
-        i = end;
     }
     return jrun_take_buf(r, &b, st, out);
 }
@@ -544,13 +494,13 @@ const struct jfilter jinja_str_methods[] = {
     {"rstrip", s_rstrip, "chars"},
     {"upper", s_upper, ""},
     {"lower", s_lower, ""},
-    {"casefold", s_lower, ""},
+    {"casefold", s_casefold, ""},
     {"title", s_title, ""},
     {"capitalize", s_capitalize, ""},
     {"swapcase", s_swapcase, ""},
-    {"split", s_split, "sep,maxsplit"},
+    {"split", jinja_split, "sep,maxsplit"},
     {"rsplit", s_rsplit, "sep,maxsplit"},
-    {"splitlines", s_splitlines, "keepends"},
+    {"splitlines", jinja_splitlines, "keepends"},
     {"startswith", s_startswith, "prefix,start,end"},
     {"endswith", s_endswith, "suffix,start,end"},
     {"replace", s_replace, "old,new,count"},
@@ -560,7 +510,8 @@ const struct jfilter jinja_str_methods[] = {
     {"rindex", s_rindex, "sub,start,end"},
     {"count", s_count, "sub,start,end"},
     {"join", s_join, "iterable"},
-    {"format", s_format, "*"},
+    {"format", jinja_format, "*"},
+    {"format_map", jinja_format_map, "mapping"},
     {"isdigit", s_isdigit, ""},
     {"isdecimal", s_isdigit, ""},
     {"isnumeric", s_isdigit, ""},

@@ -5,6 +5,7 @@
 #include <utf8proc.h>
 #include "base/limits.h"
 #include "base/utf8.h"
+#include "text/jinja_case.h"
 #include "text/jinja_run.h"
 
 uint32_t jinja_next_cp(const char *s, size_t n, size_t *i)
@@ -45,17 +46,75 @@ static bool is_cased(uint32_t cp)
     return c == UTF8PROC_CATEGORY_LU || c == UTF8PROC_CATEGORY_LL || c == UTF8PROC_CATEGORY_LT;
 }
 
+static const struct jcase_row *find_special(uint32_t cp)
+{
+    size_t low = 0, high = sizeof(jcase_rows) / sizeof(jcase_rows[0]);
+
+    while (low < high) {
+        size_t mid = (low + high) / 2;
+        if (jcase_rows[mid].cp == cp) return &jcase_rows[mid];
+        if (jcase_rows[mid].cp < cp)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return NULL;
+}
+
+/* Marks and signs that a word's case looks through. */
+static bool is_case_ignorable(uint32_t cp)
+{
+    switch (utf8proc_category((utf8proc_int32_t)cp)) {
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_SK:
+        return true;
+    default:
+        return cp == '\'' || cp == '.' || cp == ':' || cp == 0xB7 || cp == 0x387 || cp == 0x2018 || cp == 0x2019 ||
+               cp == 0x2024 || cp == 0x2027;
+    }
+}
+
+/* A capital sigma that ends at byte `end` of s is the last letter of a word: some letter before it, none behind. */
+static bool is_final_sigma(const struct jstr *s, size_t from, size_t end)
+{
+    bool before = false;
+    uint32_t cp;
+
+    for (size_t i = from, next; i > 0; i = next) {
+        for (next = i - 1; next > 0 && ((unsigned char)s->s[next] & 0xC0) == 0x80; next--) {}
+        size_t at = next;
+        cp = jinja_next_cp(s->s, s->n, &at);
+        if (is_case_ignorable(cp)) continue;
+        before = is_cased(cp);
+        break;
+    }
+    while (before && end < s->n) {
+        cp = jinja_next_cp(s->s, s->n, &end);
+        if (is_case_ignorable(cp)) continue;
+        return !is_cased(cp);
+    }
+    return before;
+}
+
 static void put_case(struct buf *b, uint32_t cp, enum jcase how)
 {
     char text[UTF8_MAX_BYTES];
     utf8proc_int32_t c = (utf8proc_int32_t)cp;
+    const struct jcase_row *row = cp < 0xDF || how == CASE_LOWER || how == CASE_FOLD ? NULL : find_special(cp);
 
-    if (cp == 0xDF && how == CASE_UPPER) {
-        buf_puts(b, "SS");
+    if (row) {
+        buf_puts(b, how == CASE_UPPER ? row->upper : row->title);
         return;
-    } /* the one common letter that grows */
-    if (cp == 0xDF && how == CASE_TITLE) {
-        buf_puts(b, "Ss");
+    }
+    if (how == CASE_FOLD || (how == CASE_LOWER && cp == 0x130)) {
+        utf8proc_int32_t folded[4];
+        int boundary = 0;
+        utf8proc_ssize_t n = utf8proc_decompose_char(c, folded, 4, UTF8PROC_CASEFOLD, &boundary);
+        for (utf8proc_ssize_t i = 0; i < n && i < 4; i++)
+            buf_append(b, text, (size_t)utf8_encode((uint32_t)folded[i], text));
         return;
     }
     if (how == CASE_LOWER)
@@ -83,13 +142,40 @@ rd_status jinja_case(struct jrun *r, struct jstr *s, enum jcase how, struct jval
             buf_append(&b, s->s + from, i - from);
             continue;
         }
+        if (cp == 0x3A3 && how != CASE_UPPER && how != CASE_FOLD && (how == CASE_LOWER || inside) &&
+            is_final_sigma(s, from, i)) {
+            buf_puts(&b, "\xCF\x82");
+            inside = true;
+            continue;
+        }
         if (how == CASE_CAPITALIZE || how == CASE_TITLE) one = inside ? CASE_LOWER : CASE_TITLE;
         if (how == CASE_SWAP)
             one = utf8proc_category((utf8proc_int32_t)cp) == UTF8PROC_CATEGORY_LU ? CASE_LOWER : CASE_UPPER;
         inside = how == CASE_TITLE ? is_cased(cp) : true;
         put_case(&b, cp, one);
     }
-    return jrun_take_buf(r, &b, st, out);
+    if ((st = jrun_take_buf(r, &b, st, out)) == RD_OK) out->s->safe = s->safe;
+    return st;
+}
+
+bool jinja_is_word(uint32_t cp)
+{
+    utf8proc_category_t k;
+
+    if (cp < 0x80) return cp == '_' || (cp >= '0' && cp <= '9') || ((cp | 32) >= 'a' && (cp | 32) <= 'z');
+    k = utf8proc_category((utf8proc_int32_t)cp);
+    return (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LO) ||
+           (k >= UTF8PROC_CATEGORY_ND && k <= UTF8PROC_CATEGORY_NO);
+}
+
+int jinja_digit(uint32_t cp)
+{
+    int n = 0;
+
+    if (cp < 0x80) return cp >= '0' && cp <= '9' ? (int)cp - '0' : -1;
+    if (utf8proc_category((utf8proc_int32_t)cp) != UTF8PROC_CATEGORY_ND) return -1;
+    while (n < 100 && utf8proc_category((utf8proc_int32_t)cp - n - 1) == UTF8PROC_CATEGORY_ND) n++;
+    return n % 10; /* decimal digits stand in runs of ten, from 0 on */
 }
 
 static bool in_set(uint32_t cp, const struct jstr *chars)
@@ -119,7 +205,8 @@ rd_status jinja_strip(struct jrun *r, struct jstr *s, struct jstr *chars, int si
         if ((st = jrun_pay(r, cost)) != RD_OK) return st;
         end = start;
     }
-    return jval_str_view(r, s->s + from, end - from, out);
+    if ((st = jval_str_view(r, s->s + from, end - from, out)) == RD_OK) out->s->safe = s->safe;
+    return st;
 }
 
 rd_status jinja_replace(struct jrun *r, struct jstr *s, struct jstr *old, struct jstr *new_text, int64_t count,
@@ -147,201 +234,5 @@ rd_status jinja_replace(struct jrun *r, struct jstr *s, struct jstr *old, struct
         buf_append(&b, s->s + at, from - at);
     }
     if (from < s->n) buf_append(&b, s->s + from, s->n - from);
-    return jrun_take_buf(r, &b, st, out);
-}
-
-/* ---- % formatting ---- */
-
-struct spec {
-    bool left, plus, space, zero, alt;
-    int width, precision;
-    char type;
-};
-
-/* One number at *i, bounded; -1 when there is none. */
-static int take_number(const struct jstr *f, size_t *i)
-{
-    int v = -1;
-
-    while (*i < f->n && f->s[*i] >= '0' && f->s[*i] <= '9' && v < 100000)
-        v = (v < 0 ? 0 : v) * 10 + (f->s[(*i)++] - '0');
-    return v;
-}
-
-static void put_padded(struct buf *b, const struct spec *p, const char *s, size_t n, size_t n_chars, bool number)
-{
-    size_t pad = p->width > 0 && (size_t)p->width > n_chars ? (size_t)p->width - n_chars : 0;
-    bool zero = p->zero && number && !p->left;
-
-    if (zero && n && strchr("+- ", s[0])) {
-        buf_putc(b, s[0]);
-        s++;
-        n--;
-    }
-    for (size_t i = 0; !p->left && i < pad; i++) buf_putc(b, zero ? '0' : ' ');
-    buf_append(b, s, n);
-    for (size_t i = 0; p->left && i < pad; i++) buf_putc(b, ' ');
-}
-
-static rd_status put_number(struct jrun *r, struct buf *b, const struct spec *p, struct jval v)
-{
-    char text[512], format[16];
-    int n, precision = p->precision < 0 ? 6 : p->precision > 100 ? 100 : p->precision;
-    int64_t i;
-
-    if (v.kind == J_UNDEF) return jrun_undefined(r, v);
-    if (!jval_is_number(v))
-        return jrun_fail(r, "%%%c format: a real number is required, not %s", p->type, jval_type_name(v));
-    if (strchr("eEfFgG", p->type)) {
-        snprintf(format, sizeof(format), "%%%s%s.*%c", p->plus ? "+" : p->space ? " " : "", p->alt ? "#" : "", p->type);
-        n = snprintf(text, sizeof(text), format, precision, jval_to_float(v));
-    } else {
-        if (v.kind == J_FLOAT && !(fabs(v.f) < 9e18)) return jrun_fail(r, "the number is too large for %%%c", p->type);
-        if (v.kind == J_FLOAT && strchr("xXo", p->type))
-            return jrun_fail(r, "%%%c format: an integer is required, not float", p->type);
-        i = v.kind == J_FLOAT ? (int64_t)v.f : jval_to_int(v);
-        if (p->type == 'x' || p->type == 'X' || p->type == 'o') {
-            uint64_t u = i < 0 ? 0 - (uint64_t)i : (uint64_t)i;
-            const char *prefix = !p->alt ? "" : p->type == 'o' ? "0o" : p->type == 'x' ? "0x" : "0X";
-            n = snprintf(text, sizeof(text),
-                         p->type == 'x'   ? "%s%s%llx"
-                         : p->type == 'X' ? "%s%s%llX"
-                                          : "%s%s%llo",
-                         i < 0 ? "-" : "", prefix, (unsigned long long)u);
-        } else {
-            n = snprintf(text, sizeof(text), p->plus ? "%+lld" : p->space ? "% lld" : "%lld", (long long)i);
-        }
-    }
-    put_padded(b, p, text, (size_t)n, (size_t)n, true);
-    return RD_OK;
-}
-
-static rd_status put_conversion(struct jrun *r, struct buf *b, const struct spec *p, struct jval v)
-{
-    struct jval chars;
-    struct jstr *s;
-    size_t n;
-    rd_status st;
-
-    switch (p->type) {
-    case 'd':
-    case 'i':
-    case 'u':
-    case 'x':
-    case 'X':
-    case 'o':
-    case 'e':
-    case 'E':
-    case 'f':
-    case 'F':
-    case 'g':
-    case 'G':
-        return put_number(r, b, p, v);
-    case 'c':
-        if (jval_is_int(v)) {
-            char text[UTF8_MAX_BYTES];
-            if (jval_to_int(v) < 0 || jval_to_int(v) > 0x10FFFF) return jrun_fail(r, "%%c needs a character");
-            if ((st = jval_str(r, text, (size_t)utf8_encode((uint32_t)jval_to_int(v), text), &chars)) != RD_OK)
-                return st;
-            v = chars;
-        }
-        if (v.kind != J_STR || jstr_n_chars(r, v.s) != 1) return jrun_fail(r, "%%c requires int or char");
-        s = v.s;
-        break;
-    case 's':
-        if ((st = jval_to_str(r, v, &s)) != RD_OK) return st;
-        break;
-    case 'r':
-    case 'a':
-        if ((st = jval_repr(r, v, &s)) != RD_OK) return st;
-        break;
-    default:
-        return jrun_fail(r, "unsupported format character '%c'", p->type >= 32 && p->type < 127 ? p->type : '?');
-    }
-    n = jstr_n_chars(r, s);
-    if (p->precision >= 0 && (size_t)p->precision < n) n = (size_t)p->precision;
-    put_padded(b, p, s->s, n == jstr_n_chars(r, s) ? s->n : jstr_offset(r, s, n), n, false);
-    return jrun_pay(r, s->n / 64 + (p->width > 0 ? (uint64_t)p->width / 16 : 0));
-}
-
-/* (name) of a conversion, from the one mapping among the arguments. */
-static rd_status take_named(struct jrun *r, struct jstr *f, size_t *i, const struct jargs *args, struct jval *out)
-{
-    size_t end = jinja_find_bytes(f->s, f->n, *i, ")", 1);
-    struct jval key, owner = args->n == 1 ? args->v[0] : jval_none();
-    struct jentry *e;
-    rd_status st;
-
-    if (end == SIZE_MAX) return jrun_fail(r, "incomplete format key");
-    if ((st = jval_str_view(r, f->s + *i + 1, end - *i - 1, &key)) != RD_OK) return st;
-    *i = end + 1;
-    for (size_t k = 0; k < args->n_kw; k++) {
-        if (args->names[k]->n != key.s->n || memcmp(args->names[k]->s, key.s->s, key.s->n)) continue;
-        *out = args->kw[k];
-        return RD_OK;
-    }
-    if (owner.kind != J_DICT) return jrun_fail(r, "format requires a mapping");
-    if ((st = jdict_find(r, owner.dict, key, &e)) != RD_OK) return st;
-    if (!e) return jrun_fail(r, "the format names a key that is not there");
-    *out = e->value;
-    return RD_OK;
-}
-
-static rd_status next_arg(struct jrun *r, const struct jargs *args, size_t *used, struct jval *out)
-{
-    if (*used >= args->n) return jrun_fail(r, "not enough arguments for format string");
-    *out = args->v[(*used)++];
-    return RD_OK;
-}
-
-static rd_status put_spec(struct jrun *r, struct buf *b, struct jstr *f, size_t *i, const struct jargs *args,
-                          size_t *used)
-{
-    struct spec p = {.precision = -1};
-    struct jval v = {.kind = J_MISSING};
-    rd_status st;
-
-    if (*i < f->n && f->s[*i] == '(' && (st = take_named(r, f, i, args, &v)) != RD_OK) return st;
-    for (; *i < f->n && f->s[*i] && strchr("-+ 0#", f->s[*i]); (*i)++) {
-        p.left |= f->s[*i] == '-';
-        p.plus |= f->s[*i] == '+';
-        p.space |= f->s[*i] == ' ';
-        p.zero |= f->s[*i] == '0';
-        p.alt |= f->s[*i] == '#';
-    }
-    p.width = take_number(f, i);
-    if (*i < f->n && f->s[*i] == '.') {
-        (*i)++;
-        p.precision = take_number(f, i);
-        if (p.precision < 0) p.precision = 0;
-    }
-    if (*i >= f->n) return jrun_fail(r, "incomplete format");
-    p.type = f->s[(*i)++];
-    if (p.type == '%') {
-        buf_putc(b, '%');
-        return RD_OK;
-    }
-    if (v.kind == J_MISSING && (st = next_arg(r, args, used, &v)) != RD_OK) return st;
-    if (p.width > 0 && (st = jrun_pay(r, (uint64_t)p.width / 16)) != RD_OK) return st;
-    return put_conversion(r, b, &p, v);
-}
-
-rd_status jinja_percent(struct jrun *r, struct jstr *format, const struct jargs *args, struct jval *out)
-{
-    struct buf b;
-    size_t used = 0, i = 0;
-    rd_status st = RD_OK;
-
-    buf_init(&b);
-    b.limit = LIMIT_TEMPLATE_OUTPUT;
-    while (st == RD_OK && i < format->n) {
-        size_t at = jinja_find_bytes(format->s, format->n, i, "%", 1);
-        if (at == SIZE_MAX) at = format->n;
-        buf_append(&b, format->s + i, at - i);
-        i = at + 1;
-        if (at < format->n) st = put_spec(r, &b, format, &i, args, &used);
-    }
-    if (st == RD_OK && used < args->n && !(args->n == 1 && args->v[0].kind == J_DICT) && args->n_kw == 0)
-        st = jrun_fail(r, "not all arguments converted during string formatting");
     return jrun_take_buf(r, &b, st, out);
 }

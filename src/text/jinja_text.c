@@ -155,10 +155,18 @@ static rd_status put_object(struct jrun *r, struct buf *b, struct jval v)
         buf_putc(b, '>');
         break;
     case J_RANGE:
-        buf_printf(b, "range(%lld, %lld", (long long)v.range->start,
-                   (long long)(v.range->start + v.range->n * v.range->step));
+        buf_printf(b, "range(%lld, %lld", (long long)v.range->start, (long long)v.range->stop);
         if (v.range->step != 1) buf_printf(b, ", %lld", (long long)v.range->step);
         buf_putc(b, ')');
+        break;
+    case J_LOOP:
+        buf_printf(b, "<LoopContext %zu/%zu>", v.loop->i + 1, v.loop->n);
+        break;
+    case J_MACRO:
+        if (v.macro->node->name)
+            buf_printf(b, "<Macro '%.*s'>", (int)v.macro->node->name->n, v.macro->node->name->s);
+        else
+            buf_puts(b, "<Macro anonymous>");
         break;
     default:
         buf_printf(b, "<%s>", jval_type_name(v));

@@ -85,16 +85,18 @@ struct jdict {
     size_t n_index;
 }; /* index: entry + 1, 0 = free */
 struct jrange {
-    int64_t start, step, n;
+    int64_t start, step, n, stop; /* stop: as it was given, for repr() */
 };
 struct jundef {
     struct jstr *name;
     struct jval owner;
     bool has_owner;
+    bool unsafe; /* there is such an attribute, but the sandbox keeps it away */
 };
 struct jmacro {
     const struct jnode *node;
     struct jscope *scope;
+    bool autoescape; /* where it was defined */
 };
 struct jmethod {
     struct jval self;
