@@ -1,0 +1,150 @@
+/* bench/health_flood.c - asks one server for /health over keep-alive connections as fast as it answers.
+ *
+ *     health_flood PORT CONNECTIONS SECONDS
+ *
+ * Each connection sends its next request when the answer to the last one is complete. One thread, epoll. Prints one line
+ * of JSON: answers of all connections, the fewest and most of one, answers other than 200, connections lost, requests
+ * per second, and the seconds of CPU that this program took itself. Compiled by bench/serve.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MAX_CONNECTIONS = 1024, MAX_ANSWER = 4096 };
+
+static const char request[] = "GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: keep-alive\r\n\r\n";
+
+struct connection {
+    int fd;
+    size_t n;                           /* bytes of the answer so far */
+    unsigned long answers;
+    char answer[MAX_ANSWER];
+};
+static struct connection connections[MAX_CONNECTIONS];
+static unsigned long not_ok, lost;
+
+static double now_s(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static int send_request(const struct connection *c)
+{
+    return send(c->fd, request, sizeof(request) - 1, MSG_NOSIGNAL) == (ssize_t)sizeof(request) - 1;
+}
+
+static int open_connection(struct connection *c, int port)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((unsigned short)port)};
+    int on = 1;
+
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    c->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (c->fd < 0 || connect(c->fd, (struct sockaddr *)&to, sizeof(to)) != 0) return 0;
+    setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    return 1;
+}
+
+/* Bytes of the whole answer, 0 while its head is not complete. */
+static size_t answer_bytes(const struct connection *c)
+{
+    const char *end = memmem(c->answer, c->n, "\r\n\r\n", 4), *line;
+    size_t head, body = 0;
+
+    if (!end) return 0;
+    head = (size_t)(end - c->answer) + 4;
+    for (line = c->answer; line < end; line = strchr(line, '\n') + 1)
+        if (strncasecmp(line, "content-length:", 15) == 0) body = (size_t)strtoul(line + 15, NULL, 10);
+    return head + body;
+}
+
+static void drop(struct connection *c, int epoll)
+{
+    epoll_ctl(epoll, EPOLL_CTL_DEL, c->fd, NULL);
+    close(c->fd);
+    c->fd = -1;
+    lost++;
+}
+
+static void on_readable(struct connection *c, int epoll)
+{
+    ssize_t n = recv(c->fd, c->answer + c->n, MAX_ANSWER - 1 - c->n, MSG_DONTWAIT);
+    size_t want;
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (n <= 0) {
+        drop(c, epoll);
+        return;
+    }
+    c->n += (size_t)n;
+    c->answer[c->n] = 0;
+    want = answer_bytes(c);
+    if (want >= MAX_ANSWER) drop(c, epoll);
+    if (want == 0 || want >= MAX_ANSWER || c->n < want) return;
+    if (strncmp(c->answer, "HTTP/1.1 200", 12) != 0) not_ok++;
+    c->answers++;
+    c->n = 0;
+    if (!send_request(c)) drop(c, epoll);
+}
+
+static void report(int n_connections, double seconds)
+{
+    unsigned long all = 0, fewest = connections[0].answers, most = 0;
+    struct rusage used;
+
+    for (int i = 0; i < n_connections; i++) {
+        unsigned long mine = connections[i].answers;
+        all += mine;
+        if (mine < fewest) fewest = mine;
+        if (mine > most) most = mine;
+    }
+    getrusage(RUSAGE_SELF, &used);
+    printf("{\"answers\": %lu, \"fewest\": %lu, \"most\": %lu, \"not_ok\": %lu, \"lost\": %lu, \"per_s\": %.1f, \"cpu_s\": %.3f}\n",
+           all, fewest, most, not_ok, lost, (double)all / seconds,
+           (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+               (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e-6);
+}
+
+int main(int argc, char **argv)
+{
+    int port = argc == 4 ? atoi(argv[1]) : 0, n = argc == 4 ? atoi(argv[2]) : 0, epoll = epoll_create1(EPOLL_CLOEXEC);
+    double seconds = argc == 4 ? atof(argv[3]) : 0, start;
+
+    if (port <= 0 || port > 65535 || n <= 0 || n > MAX_CONNECTIONS || !(seconds > 0) || epoll < 0) {
+        fprintf(stderr, "health_flood PORT CONNECTIONS SECONDS\n");
+        return 2;
+    }
+    for (int i = 0; i < n; i++) {
+        struct epoll_event wanted = {.events = EPOLLIN, .data = {.ptr = &connections[i]}};
+
+        if (!open_connection(&connections[i], port)) {
+            perror("health_flood: connect");
+            return 1;
+        }
+        epoll_ctl(epoll, EPOLL_CTL_ADD, connections[i].fd, &wanted);
+    }
+    start = now_s();
+    for (int i = 0; i < n; i++)
+        if (!send_request(&connections[i])) drop(&connections[i], epoll);
+    while (now_s() - start < seconds) {
+        struct epoll_event got[64];
+        int n_got = epoll_wait(epoll, got, 64, 50);
+
+        for (int i = 0; i < n_got; i++) on_readable(got[i].data.ptr, epoll);
+    }
+    report(n, now_s() - start);
+    return 0;
+}
