@@ -50,6 +50,7 @@ struct rd_options {
     uint32_t max_queue;             /* requests waiting beyond those; then RD_E_FULL; 0 = 256 */
     uint32_t max_chunk;             /* prompt tokens in one step at most; 0 = 256 */
     uint32_t step_target_ms;        /* a step with running decodes should stay under this; 0 = 100 */
+    bool no_speculation;            /* no drafts from text seen before (they are verified: same output, sooner) */
     uint32_t cache_ttl_s;           /* unused cache entries are dropped after this; 0 = 1800 */
     const char *isa;                /* NULL = best; "ref", "avx2", "avx512", "amx" */
     const char *pre;                /* overrides the GGUF's pre-tokenizer name */
@@ -132,6 +133,7 @@ struct rd_request_options {
     uint32_t n_stop;
     bool ignore_eos;                /* end tokens are never drawn */
     bool cache_prompt;              /* default true; false: neither matches nor stores */
+    bool speculation;               /* default true; false: no drafts for this request */
     bool logprobs;                  /* of every output token */
     uint32_t n_top_logprobs;        /* 0 .. 20 */
     bool prompt_logprobs; /* of every prompt token but the first (computes the whole prompt: implies no cache) */
@@ -148,6 +150,7 @@ struct rd_usage {
     uint32_t n_cached;              /* prompt tokens taken from the tree, those computed by others meanwhile included */
     uint32_t n_joined;              /* of n_cached: computed by another request while this one waited for them */
     uint32_t n_generated;           /* the end token, when one was drawn, is not counted */
+    uint32_t n_drafted, n_draft_accepted;   /* speculation: tokens drafted, and those of them that were right */
     double queue_ms, prompt_ms, predicted_ms, ttft_ms;
 };
 
@@ -233,6 +236,7 @@ struct rd_stats {
     uint64_t n_submitted, n_stop, n_length, n_cancelled, n_failed, n_rejected, n_preempted;
     /* tokens since the start: prompt = computed + cached (each admission) */
     uint64_t prompt_tokens_computed, prompt_tokens_cached, prompt_tokens_joined, tokens_generated, tokens_recomputed;
+    uint64_t tokens_drafted, tokens_draft_accepted;         /* speculation */
     uint64_t matches[RD_N_MATCH_KINDS];
     /* pages: total = free + ready + locked + pending + quarantined */
     uint64_t pages_total, pages_free, pages_ready, pages_locked, pages_pending, pages_quarantined, pages_evicted,

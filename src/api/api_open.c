@@ -175,6 +175,7 @@ static rd_status make_engine(rd_engine *e, const struct rd_options *o, uint32_t 
                                  .step_target_ns = (uint64_t)or_default(o->step_target_ms, DEFAULT_STEP_MS) * 1000000,
                                  .ttl_ns = (uint64_t)or_default(o->cache_ttl_s, DEFAULT_TTL_S) * 1000000000,
                                  .kv_bytes = e->info.kv_bytes,
+                                 .speculate = !o->no_speculation,
                                  .namespace_name = name,
                                  .namespace_bytes = strlen(name)};
     st = engine_create(&eo, &e->engine);

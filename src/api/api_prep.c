@@ -65,6 +65,7 @@ void api_fill_params(const rd_engine *engine, const struct rd_request_options *o
     p->max_keys = engine->info.n_ctx;
     p->cached = o->cache_prompt && !o->prompt_logprobs;
     p->ignore_eos = o->ignore_eos;
+    p->speculate = o->speculation;
     p->prompt_logprobs = o->prompt_logprobs;
     p->end_tokens = tokenizer_end_tokens(engine->tokenizer, &p->n_end_tokens);
     p->fair_key = fair_hash(o->fairness_key);

@@ -14,7 +14,8 @@
 void rd_request_options_default(struct rd_request_options *o)
 {
     *o = (struct rd_request_options){
-        .max_tokens = RD_NO_LIMIT, .temperature = 1, .top_p = 1, .repetition_penalty = 1, .cache_prompt = true};
+        .max_tokens = RD_NO_LIMIT, .temperature = 1, .top_p = 1, .repetition_penalty = 1, .cache_prompt = true,
+        .speculation = true};
 }
 
 static rd_status check_options(const rd_engine *engine, const struct rd_request_options *o, struct rd_error *err)
@@ -176,6 +177,8 @@ static void fill_usage(const struct rd_request *r, struct rd_usage *u)
     u->n_prompt = r->request->n_prompt;
     u->n_cached = s->n_cached;
     u->n_joined = s->n_joined;
+    u->n_drafted = s->n_drafted;
+    u->n_draft_accepted = s->n_draft_accepted;
     u->n_generated = r->stop_hit >= 0 ? r->n_tokens_out : s->n_generated;
     if (!s->admitted_ns) return;
     u->queue_ms = (double)(s->admitted_ns - s->submitted_ns) / 1e6;

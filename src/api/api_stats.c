@@ -22,6 +22,7 @@ void rd_get_stats(rd_engine *engine, struct rd_stats *out)
     out->prompt_tokens_computed = s.prompt_computed, out->prompt_tokens_cached = s.prompt_cached;
     out->prompt_tokens_joined = s.prompt_joined, out->tokens_generated = s.generated,
     out->tokens_recomputed = s.recomputed;
+    out->tokens_drafted = s.drafted, out->tokens_draft_accepted = s.draft_accepted;
     _Static_assert((int)RD_N_MATCH_KINDS == (int)RADIX_N_KINDS && (int)RD_MATCH_LCP == (int)RADIX_LCP,
                    "match kinds are the tree's");
     memcpy(out->matches, s.matches, sizeof(out->matches));

@@ -40,6 +40,8 @@ const struct arg schedule_args[] = {
      .help = "prompt tokens in one step at most"},
     {.flag = "--step-ms", .kind = ARG_U32, .value = "N", ENGINE(step_target_ms), .fallback_text = "100",
      .help = "milliseconds that a step should take at most while others generate: prompts are cut accordingly"},
+    {.flag = "--no-speculation", .kind = ARG_SWITCH, ENGINE(no_speculation),
+     .help = "no drafts from text that was seen before (drafts are verified: the output is the same without them)"},
     {.flag = "--cache-ttl", .kind = ARG_U32, .value = "S", ENGINE(cache_ttl_s), .fallback_text = "1800",
      .help = "seconds after which an unused cache entry is dropped"},
     {0}

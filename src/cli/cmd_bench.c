@@ -94,6 +94,7 @@ static struct rd_request_options uncached(const int32_t *tokens, uint32_t n_toke
     q.temperature = 0;
     q.ignore_eos = true;
     q.cache_prompt = false;
+    q.speculation = false;               /* random tokens: the speed of the model, not of luck */
     return q;
 }
 

@@ -56,6 +56,7 @@ rd_status engine_create(const struct engine_options *o, struct engine **out)
     e->cache.copy_arg = e;
     if ((st = sampler_scratch_create(o->executor.n_vocab, &e->scratch)) != RD_OK) goto fail;
     if ((st = plan_create(e)) != RD_OK) goto fail;
+    if ((st = speculation_create(e, &e->speculation)) != RD_OK) goto fail;
     if ((st = queue_create((size_t)o->max_queue + e->max_live, &e->inbox)) != RD_OK) goto fail;
     if ((st = queue_create(N_TASKS, &e->tasks)) != RD_OK) goto fail;
     if ((st = wake_create(&e->bell)) != RD_OK) goto fail;
@@ -86,6 +87,7 @@ void engine_destroy(struct engine *e)
     queue_destroy(e->tasks);
     wake_destroy(e->bell);
     plan_destroy(e);
+    speculation_destroy(e->speculation);
     sampler_scratch_destroy(e->scratch);
     radix_destroy(e->cache.tree);
     page_pool_destroy(e->pool);
@@ -222,6 +224,7 @@ struct radix_node *engine_root(struct engine *e) { return e->root; }
 
 uint64_t engine_clear_cache(struct engine *e)
 {
+    speculation_forget(e);
     return radix_clear(e->cache.tree, NULL);
 }
 

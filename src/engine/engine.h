@@ -29,7 +29,8 @@ struct engine_options {
     uint64_t kv_bytes;                   /* the budget, for bounding the tree's own memory */
     const void *namespace_name;          /* digest of model and KV type */
     size_t namespace_bytes;
-    uint64_t chunk_seed;                 /* tests: not 0 = prefill chunks of random length */
+    bool speculate;                      /* drafts from what was written before, verified losslessly */
+    uint64_t chunk_seed;                 /* tests: not 0 = prefill chunks and drafts of random length */
 };
 
 /* Counters and gauges, published after every step (a consistent snapshot). */
@@ -37,6 +38,7 @@ struct engine_stats {
     uint64_t n_queued, n_waiting, n_prefill, n_decode;
     uint64_t n_submitted, n_stop, n_length, n_cancelled, n_failed, n_preempted;
     uint64_t prompt_computed, prompt_cached, prompt_joined, generated, recomputed;
+    uint64_t drafted, draft_accepted;
     uint64_t matches[RADIX_N_KINDS];
     uint64_t pages_total, pages_free, pages_ready, pages_locked, pages_pending, pages_quarantined, pages_evicted;
     uint64_t tree_nodes, tree_keys, tree_bytes, insert_failed, rows_copied;

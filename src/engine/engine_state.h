@@ -6,6 +6,7 @@
 #include "base/random.h"
 #include "base/thread.h"
 #include "engine/engine.h"
+#include "engine/speculate.h"
 
 #define ENGINE_FAIR_SLOTS 64u
 #define ENGINE_STATS_WORDS (sizeof(struct engine_stats) / sizeof(uint64_t))
@@ -22,7 +23,8 @@ struct step_plan {
     struct seq_run *runs;                /* [max_live] */
     struct request **run_request;        /* [max_live]: whose run it is */
     uint32_t *run_logits;                /* [max_live]: first logits row of the run */
-    uint32_t n_decode, n_prefill_rows;
+    uint32_t n_decode;                   /* sequences that decode; their rows come first */
+    uint32_t n_decode_rows, n_prefill_rows; /* with drafts */
 };
 
 struct engine {
@@ -35,6 +37,7 @@ struct engine {
     float *logits;                       /* [max_logits, n_vocab], mapped, touched as far as used */
     uint64_t logits_bytes;
     struct step_plan plan;
+    struct speculation *speculation;     /* NULL: off */
 
     struct request *queue_head, *queue_tail;
     uint32_t n_queue;

@@ -117,12 +117,12 @@ static void add_run(struct engine *e, struct request *r, uint32_t n)
     for (uint32_t i = 0; i < n; i++) {
         uint32_t row = b->n_rows + i, pos = pos0 + i;
 
-        p->tokens[row] = (int32_t)seq->keys[pos];
+        p->tokens[row] = (int32_t)(pos < seq->n_keys ? seq->keys[pos] : r->draft.tokens[pos - seq->n_keys]);
         p->positions[row] = pos;
         p->row_page[row] = seq->pages[pos / P];
         p->row_slot[row] = pos % P;
         if (r->p.prompt_logprobs && pos < r->n_prompt) p->logit_rows[b->n_logits++] = row;
-        else if (pos + 1 == seq->n_keys) p->logit_rows[b->n_logits++] = row;
+        else if (pos + 1 >= seq->n_keys) p->logit_rows[b->n_logits++] = row;
     }
     b->n_rows += n;
     b->n_runs++;
@@ -158,18 +158,43 @@ static bool prefill_waits(const struct engine *e)
     return false;
 }
 
+static uint32_t n_decoding(const struct engine *e)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < e->n_live; i++) n += wants_rows(e->live[i], true) && !request_ring_full(e->live[i]);
+    return n;
+}
+
+/* Rows for the next token and its drafts, where they cost nobody a page. */
+static bool reserve_draft(struct engine *e, struct request *r, uint32_t n_rows_left)
+{
+    uint32_t n = 1 + r->draft.n;
+
+    return r->draft.n > 0 && n <= n_rows_left && kv_seq_pages_needed(&r->seq, n) <= page_pool_n_free(e->pool) &&
+           kv_seq_reserve(&r->seq, n) == RD_OK;
+}
+
 /* More sequences than the batch has room for take turns. One row of logits is left to a prefill: it would never end
  * beside as many decodes. */
 static void plan_decodes(struct engine *e)
 {
     struct step_plan *p = &e->plan;
-    uint32_t n_logits = e->o.executor.max_logits;
-    uint32_t n_most = u32_min(e->o.max_running, n_logits > 1 && prefill_waits(e) ? n_logits - 1 : n_logits);
+    uint32_t n_logits = e->o.executor.max_logits, n_rows, n_most;
     struct request *r;
 
-    while (p->batch.n_rows < n_most && (r = next_decode(e)))
-        if (find_pages(e, r, 1, false)) add_run(e, r, 1);   /* else r has left the live list */
-    p->n_decode = p->batch.n_rows;
+    n_rows = u32_min(n_logits > 1 && prefill_waits(e) ? n_logits - 1 : n_logits, e->o.executor.max_rows);
+    n_most = u32_min(u32_min(e->o.max_running, n_rows), n_decoding(e));
+    speculation_plan(e, n_most, n_rows - n_most);
+    while (p->n_decode < n_most && (r = next_decode(e))) {
+        if (!reserve_draft(e, r, n_rows - p->batch.n_rows - (n_most - p->n_decode - 1))) {
+            r->draft.n = 0;
+            if (!find_pages(e, r, 1, false)) continue;      /* r has left the live list */
+        }
+        add_run(e, r, 1 + r->draft.n);
+        p->n_decode++;
+    }
+    p->n_decode_rows = p->batch.n_rows;
 }
 
 static uint32_t prefill_budget(const struct engine *e)
@@ -207,7 +232,7 @@ static void plan_prefills(struct engine *e)
         }
         if (i < e->n_live && e->live[i] == r) i++;
     }
-    e->plan.n_prefill_rows = e->plan.batch.n_rows - e->plan.n_decode;
+    e->plan.n_prefill_rows = e->plan.batch.n_rows - e->plan.n_decode_rows;
 }
 
 void plan_step(struct engine *e)
@@ -215,6 +240,7 @@ void plan_step(struct engine *e)
     struct model_batch *b = &e->plan.batch;
 
     b->n_rows = b->n_runs = b->n_logits = 0;
+    e->plan.n_decode = 0;
     for (uint32_t i = 0; i < e->n_live; i++) e->live[i]->in_batch = false;
     plan_decodes(e);
     plan_prefills(e);

@@ -22,6 +22,7 @@ static void request_destroy(struct request *r)
     if (!r) return;
     kv_seq_deinit(&r->seq);
     sampler_destroy(r->sampler);
+    draft_index_destroy(r->draft.own);
     mem_free(r->ring);
     mem_free(r->ring_top);
     mem_free(r->prompt_logprobs);
@@ -99,12 +100,17 @@ void request_cancel(struct request *r, enum request_cancel why)
     atomic_compare_exchange_strong_explicit(&r->cancel, &none, (int)why, memory_order_relaxed, memory_order_relaxed);
 }
 
-bool request_ring_full(const struct request *r)
+uint32_t request_ring_room(const struct request *r)
 {
     uint32_t pushed = atomic_load_explicit(&r->n_pushed, memory_order_relaxed);
     uint32_t popped = atomic_load_explicit(&r->n_popped, memory_order_seq_cst);
 
-    return pushed - popped >= r->ring_cap;
+    return r->ring_cap - (pushed - popped);
+}
+
+bool request_ring_full(const struct request *r)
+{
+    return request_ring_room(r) == 0;
 }
 
 bool request_push(struct request *r, const struct sampler_result *t)

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "base/thread.h"
+#include "engine/draft_index.h"
 #include "kv/kv_seq.h"
 #include "radish/status.h"
 #include "sample/sampler.h"
@@ -24,8 +25,20 @@ enum request_cancel { CANCEL_NONE, CANCEL_GONE, CANCEL_SATISFIED };
 
 struct token_out { int32_t token; float logprob; uint32_t n_top; };
 
+/* What may come next: see speculate.h. Engine thread. */
+#define DRAFT_MAX     31u
+#define DRAFT_CLASSES 4u                 /* by how many tokens agreed */
+struct request_draft {
+    struct draft_index *own;             /* of this request's keys, made when it first decodes */
+    uint32_t n_indexed;
+    uint32_t n, class_now;               /* tokens drafted for the running step */
+    kv_key tokens[DRAFT_MAX];
+    float right[DRAFT_CLASSES];          /* share of drafted tokens that were right */
+    bool failed;                         /* no memory for the index */
+};
+
 struct request_usage {
-    uint32_t n_prompt, n_cached, n_joined, n_generated;
+    uint32_t n_prompt, n_cached, n_joined, n_generated, n_drafted, n_draft_accepted;
     uint64_t submitted_ns, admitted_ns, first_token_ns, ended_ns;   /* clock; 0 = never */
 };
 
@@ -33,7 +46,7 @@ struct request_params {
     struct sampler_params sampling;      /* bias is copied by request_create */
     uint32_t max_tokens;                 /* 0: prefill only */
     uint32_t max_keys; /* longest sequence, prompt included: min(n_ctx, n_prompt + max_tokens) is used */
-    bool cached, ignore_eos, prompt_logprobs, hold;
+    bool cached, ignore_eos, prompt_logprobs, hold, speculate;
     const int32_t *end_tokens;           /* borrowed; lives as long as the engine */
     uint32_t n_end_tokens;
     uint64_t fair_key;
@@ -60,6 +73,7 @@ struct request {
     bool unsound;                        /* the running step gave it logits that are no numbers */
     struct request *prev, *next;         /* queue */
     uint64_t queued_ns, last_step;
+    struct request_draft draft;
 
     /* results: the engine writes, then stores `ended` (release); the consumer reads after loading it (acquire) */
     enum request_finish finish;
@@ -94,6 +108,7 @@ void request_cancel(struct request *r, enum request_cancel why);
 /* Engine: false when the ring is full. */
 bool request_push(struct request *r, const struct sampler_result *t);
 bool request_ring_full(const struct request *r);
+uint32_t request_ring_room(const struct request *r);
 /* Consumer: false when there is nothing now. top: array of 20. *was_full: the engine may be waiting for room (kick it).
  */
 bool request_pop(struct request *r, struct token_out *t, struct token_logprob *top, bool *was_full);

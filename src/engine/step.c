@@ -44,6 +44,7 @@ void request_end(struct engine *e, struct request *r, enum request_finish finish
     uint64_t now = clock_now_ns(e->o.clock);
     bool keep = r->p.cached && r->seq.cached && finish != REQUEST_ERROR;
 
+    if (keep) speculation_remember(e, r);
     if (r->state == REQUEST_LIVE) {
         kv_seq_finish(&r->seq, keep, now);
         live_remove(e, r);
@@ -122,8 +123,8 @@ static rd_status keep_prompt_logprobs(struct engine *e, struct request *r, const
     return RD_OK;
 }
 
-/* The logits after the last known token: one more token, or the end. */
-static void sample_next(struct engine *e, struct request *r, const float *logits, uint64_t now)
+/* The logits after the last known token: one more token, or the end. False: r has ended, and may be gone. */
+static bool sample_next(struct engine *e, struct request *r, const float *logits, uint64_t now)
 {
     struct sampler_result t;
     rd_status st;
@@ -133,19 +134,19 @@ static void sample_next(struct engine *e, struct request *r, const float *logits
     }
     if (r->p.max_tokens == 0) {
         request_end(e, r, REQUEST_LENGTH, RD_OK);
-        return;
+        return false;
     }
     st = sampler_sample(r->sampler, e->scratch, logits, r->p.ignore_eos ? r->p.end_tokens : NULL,
                         r->p.ignore_eos ? r->p.n_end_tokens : 0, r->seq.n_keys, &t);
     if (st != RD_OK) {
         request_end(e, r, REQUEST_ERROR, st);
-        return;
+        return false;
     }
     if (r->usage.first_token_ns == 0) r->usage.first_token_ns = now;
     if (is_end_token(r, t.token)) {
         r->stop_token = t.token;
         request_end(e, r, REQUEST_STOP, RD_OK);
-        return;
+        return false;
     }
     request_push(r, &t);                                    /* plan.c runs nobody whose ring is full */
     r->n_generated++;
@@ -153,10 +154,32 @@ static void sample_next(struct engine *e, struct request *r, const float *logits
     sampler_accept(r->sampler, t.token, false);
     if (r->n_generated >= r->p.max_tokens || r->seq.n_keys >= r->seq.n_keys_cap) {
         request_end(e, r, REQUEST_LENGTH, RD_OK);           /* the last token has no KV yet and is not stored */
-        return;
+        return false;
     }
     kv_seq_push(&r->seq, (kv_key)t.token);
     if (r->p.wake) r->p.wake(r->p.wake_arg);
+    return true;
+}
+
+/* Row by row as if each were a step of its own: the token sampled from it either is what the next row was computed for,
+ * or that row and all after it never were. */
+static void sample_drafted(struct engine *e, struct request *r, const float *logits, uint64_t now)
+{
+    uint32_t n_right = 0;
+
+    request_ref(r);
+    r->usage.n_drafted += r->draft.n;
+    kv_seq_commit_rows(&r->seq, 1);
+    while (sample_next(e, r, logits, now) && n_right < r->draft.n &&
+           r->seq.keys[r->seq.n_keys - 1] == r->draft.tokens[n_right]) {
+        n_right++;
+        r->usage.n_draft_accepted++;                        /* now: whoever sees the end reads it */
+        logits += e->o.executor.n_vocab;
+        kv_seq_commit_rows(&r->seq, 1);
+    }
+    speculation_verified(e, r, n_right);
+    if (r->state == REQUEST_LIVE) kv_seq_unreserve(&r->seq);
+    request_unref(r);
 }
 
 /* Counts each prompt row once: computed here first, or taken from the tree. */
@@ -185,7 +208,7 @@ static bool prefill_is_sound(const struct engine *e, const struct step_plan *p, 
     const struct seq_run *run = &p->runs[i];
     uint32_t end = i + 1 < p->batch.n_runs ? p->run_logits[i + 1] : p->batch.n_logits;
 
-    if (run->pos0 + run->n_rows < r->seq.n_keys || (run->n_rows == 1 && r->n_generated > 0)) return true;
+    if (run->pos0 + run->n_rows < r->seq.n_keys || (i < p->n_decode && r->n_generated > 0)) return true;
     return sampler_check_logits(e->logits + (size_t)(end - 1) * e->o.executor.n_vocab, e->o.executor.n_vocab) == RD_OK;
 }
 
@@ -199,7 +222,7 @@ static void finish_step(struct engine *e, uint64_t now)
         count_rows(e, r, &p->runs[i]);
         r->unsound = !prefill_is_sound(e, p, i);
         if (r->unsound) kv_seq_unreserve(&r->seq);
-        else
+        else if (r->draft.n == 0)
             kv_seq_commit(&r->seq); /* all first: only now are the step's positions matchable as ready */
     }
     for (uint32_t i = 0; i < p->batch.n_runs; i++) {
@@ -213,8 +236,10 @@ static void finish_step(struct engine *e, uint64_t now)
 
         if (st != RD_OK) {
             request_end(e, r, REQUEST_ERROR, st);
+        } else if (r->draft.n > 0) {
+            sample_drafted(e, r, logits, now);
         } else if (r->seq.n_computed == r->seq.n_keys) {
-            sample_next(e, r, e->logits + (size_t)last * e->o.executor.n_vocab, now);
+            (void)sample_next(e, r, e->logits + (size_t)last * e->o.executor.n_vocab, now);
         }
     }
 }
@@ -244,7 +269,7 @@ static void measure(struct engine *e, uint64_t ns)
     e->stats.step_rows += p->batch.n_rows;
     e->stats.step_ns_last = ns;
     if (p->n_decode == 0 && p->n_prefill_rows >= MIN_MEASURED_ROWS) smooth(&e->prefill_rate, p->n_prefill_rows, ns);
-    if (p->n_prefill_rows == 0 && p->n_decode > 0) smooth(&e->decode_rate, p->n_decode, ns);
+    if (p->n_prefill_rows == 0) speculation_measure(e, p->n_decode_rows, ns);
 }
 
 static void housekeeping(struct engine *e, uint64_t now)
@@ -276,7 +301,7 @@ static void drain_inbox(struct engine *e)
 
 bool engine_step(struct engine *e)
 {
-    uint64_t begin, end;
+    uint64_t begin, end, n_generated = e->stats.generated;
     rd_status st;
 
     thread_owner_check(&e->owner);
@@ -292,6 +317,7 @@ bool engine_step(struct engine *e)
         if (st == RD_OK) {
             measure(e, end - begin);
             finish_step(e, end);
+            if (e->plan.n_prefill_rows == 0) smooth(&e->decode_rate, e->stats.generated - n_generated, end - begin);
         } else {
             fail_step(e, st);
         }

@@ -167,7 +167,7 @@ rd_status kv_seq_reserve(struct kv_seq *seq, uint32_t n_rows)
     kv_page copy = KV_NO_PAGE;
     rd_status st;
 
-    assert(seq->state == KV_SEQ_RUNNABLE && seq->n_reserved == seq->n_computed && end <= seq->n_keys);
+    assert(seq->state == KV_SEQ_RUNNABLE && seq->n_reserved == seq->n_computed && end <= seq->n_keys_cap);
     if (n_rows == 0) return RD_OK;
     st = page_pool_take(pool, n_new, seq->pages + n_pages);
     if (st != RD_OK) return st;
@@ -202,12 +202,18 @@ void kv_seq_unreserve(struct kv_seq *seq)
     seq->n_reserved = seq->n_computed;
 }
 
-void kv_seq_commit(struct kv_seq *seq)
+void kv_seq_commit_rows(struct kv_seq *seq, uint32_t n_rows)
 {
     if (seq->state == KV_SEQ_POISONED) return;
-    assert(seq->state == KV_SEQ_RUNNABLE);
-    seq->n_computed = seq->n_reserved;
+    assert(seq->state == KV_SEQ_RUNNABLE && n_rows <= seq->n_reserved - seq->n_computed);
+    assert(seq->n_computed + n_rows <= seq->n_keys);
+    seq->n_computed += n_rows;
     if (kv_chain_publish(seq)) kv_cache_wake(seq->cache);
+}
+
+void kv_seq_commit(struct kv_seq *seq)
+{
+    kv_seq_commit_rows(seq, seq->n_reserved - seq->n_computed);
 }
 
 void kv_seq_push(struct kv_seq *seq, kv_key token)

@@ -85,12 +85,16 @@ rd_status kv_seq_admit(struct kv_seq *seq, struct radix_node *root, uint64_t now
 
 /* Pages that reserve(n) would take from the pool now (0 when it appends in place). */
 uint32_t kv_seq_pages_needed(const struct kv_seq *seq, uint32_t n_rows);
-/* RD_E_NO_PAGES: evict (radix_evict) or preempt, then retry. RUNNABLE only. n_computed + n_rows <= n_keys. */
+/* RD_E_NO_PAGES: evict (radix_evict) or preempt, then retry. RUNNABLE only. Rows behind the last key are drafts: their
+ * tokens become keys one by one (kv_seq_push) or are given back. n_computed + n_rows <= n_keys_cap. */
 rd_status kv_seq_reserve(struct kv_seq *seq, uint32_t n_rows);
 /* All reserved rows are computed. Does nothing for a sequence that was poisoned through another one in the same
  * step. */
 void kv_seq_commit(struct kv_seq *seq);
-/* Gives reserved rows back without computing them (the step was not run). */
+/* The first n reserved rows only, n <= reserved rows and keys; more may follow, the rest goes back by
+ * kv_seq_unreserve. */
+void kv_seq_commit_rows(struct kv_seq *seq, uint32_t n_rows);
+/* Gives reserved rows back that were not committed (the step was not run, or the rows were drafts that were wrong). */
 void kv_seq_unreserve(struct kv_seq *seq);
 /* Appends one sampled token to the keys; n_keys < n_keys_cap. */
 void kv_seq_push(struct kv_seq *seq, kv_key token);

@@ -184,6 +184,7 @@ static void fill_options(const struct generation *g, const struct choice *c, uin
     o->n_stop = p->n_stop;
     o->ignore_eos = p->ignore_eos;
     o->cache_prompt = p->cache_prompt;
+    o->speculation = p->speculation;
     o->logprobs = p->logprobs || p->best_of > p->n;
     o->n_top_logprobs = (uint32_t)p->top_logprobs;
     o->prompt_logprobs = p->echo && p->logprobs;

@@ -41,6 +41,8 @@ static const struct param_spec table[] = {
     {"ignore_eos", NULL, PARAM_BOOL, FOR_BOTH, 0, 0, "false", AT(ignore_eos), 0, NULL, "end tokens are never drawn"},
     {"cache_prompt", NULL, PARAM_BOOL, FOR_BOTH, 0, 0, "true", AT(cache_prompt), 0, NULL,
      "false: neither uses nor fills the cache"},
+    {"speculation", NULL, PARAM_BOOL, FOR_BOTH, 0, 0, "true", AT(speculation), 0, NULL,
+     "false: no drafts from earlier text; the output is the same"},
     {"n", NULL, PARAM_INT, FOR_BOTH, 1, LIMIT_N_CHOICES, "1", AT(n), 0, NULL, "choices per prompt"},
     {"best_of", NULL, PARAM_INT, FOR_TEXT, 1, LIMIT_N_CHOICES, "n", AT(best_of), 0, NULL,
      "generates so many and returns the n most likely per token; not with stream"},
@@ -153,7 +155,7 @@ int gen_params_parse(const json_t *body, const struct rd_info *info, bool chat, 
     p->chat = chat;
     p->temperature = p->top_p = p->repetition_penalty = 1;
     p->n = 1;
-    p->cache_prompt = true;
+    p->cache_prompt = p->speculation = true;
     if (param_check_model(body, info, e)) return -1;
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
         const struct param_spec *s = &table[i];

@@ -23,7 +23,7 @@ struct gen_params {
     bool chat;
     double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
     int64_t top_k, max_tokens, n, best_of, top_logprobs, seed;
-    bool has_max_tokens, has_seed, stream, include_usage, ignore_eos, cache_prompt, echo, logprobs;
+    bool has_max_tokens, has_seed, stream, include_usage, ignore_eos, cache_prompt, speculation, echo, logprobs;
     char *messages, *tools, *kwargs;     /* JSON text */
     struct prompt *prompts;              /* completions */
     uint32_t n_prompts;

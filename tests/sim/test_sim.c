@@ -45,7 +45,7 @@ static bool world_open(struct world *w, const struct sim_setup *s)
     if (!sim_init(&w->x, s->n_pages, s->page_tokens, s->seed + 1)) return false;
     w->clock = clock_fake_create(1, 1);
     w->end_token = SIM_END_TOKEN;
-    o = (struct engine_options){.executor = sim_view(&w->x, s->max_rows, s->max_running),
+    o = (struct engine_options){.executor = sim_view(&w->x, s->max_rows, s->max_running + 5),
                                 .clock = w->clock,
                                 .n_pages = s->n_pages,
                                 .page_tokens = s->page_tokens,
@@ -58,6 +58,7 @@ static bool world_open(struct world *w, const struct sim_setup *s)
                                 .kv_bytes = 1 << 20,
                                 .namespace_name = "sim",
                                 .namespace_bytes = 3,
+                                .speculate = true,
                                 .chunk_seed = s->seed + 2};
     w->x.fail_one_in = s->fail_one_in;
     if (engine_create(&o, &w->e) != RD_OK) return false;
@@ -112,6 +113,7 @@ static void submit(struct world *w, struct tracked *t)
     p.n_end_tokens = 1;
     p.prompt_logprobs = random_below(&w->random, 50) == 0;
     p.fair_key = random_below(&w->random, 3);
+    p.speculate = random_below(&w->random, 4) != 0;
     if (p.prompt_logprobs) p.cached = false;
     if (request_create(&p, engine_cache(w->e), SIM_VOCAB, t->prompt, t->n_prompt, &t->r, NULL) != RD_OK) {
         engine_give_place(w->e);
@@ -227,20 +229,22 @@ static void simulate(const struct sim_setup *s, uint64_t n_requests)
     test_note("%u pages of %u: %llu requests in %llu steps: %llu done, %llu cancelled, %llu ended by %llu device "
               "errors; %llu turned away; "
               "%llu preempted, %llu pages evicted, %llu rows copied, %llu of %llu prompt tokens cached (%llu joined in "
-              "flight)",
+              "flight), %llu of %llu drafted tokens right",
               s->n_pages, s->page_tokens, (unsigned long long)w.n_ended, (unsigned long long)w.n_steps,
               (unsigned long long)w.n_done, (unsigned long long)w.n_cancelled, (unsigned long long)w.n_device,
               (unsigned long long)w.x.n_failed, (unsigned long long)(w.n_full + w.n_refused),
               (unsigned long long)stats.n_preempted, (unsigned long long)stats.pages_evicted,
               (unsigned long long)stats.rows_copied, (unsigned long long)stats.prompt_cached,
               (unsigned long long)(stats.prompt_cached + stats.prompt_computed),
-              (unsigned long long)stats.prompt_joined);
+              (unsigned long long)stats.prompt_joined, (unsigned long long)stats.draft_accepted,
+              (unsigned long long)stats.drafted);
     CHECK_EQ(w.n_ended, w.n_submitted);
     CHECK_EQ(w.n_other, 0);
     CHECK_EQ(w.n_wrong_text, 0);
     CHECK(w.n_verified > 0);
     CHECK_EQ(stats.n_stop + stats.n_length + stats.n_cancelled + stats.n_failed, w.n_submitted);
     CHECK_EQ(stats.accounting_errors, 0);
+    CHECK(stats.draft_accepted > 0 && stats.draft_accepted < stats.drafted);
     engine_clear_cache(w.e);
     c = page_pool_counts(w.e->pool);
     CHECK_EQ(c.n_free, c.n_total);

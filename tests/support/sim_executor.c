@@ -103,6 +103,7 @@ static rd_status forward(void *self, const struct model_batch *b, float *logits)
     for (uint32_t i = 0; i < b->n_runs; i++) run_sequence(x, b, i, fail);
     for (uint32_t i = 0; i < b->n_logits; i++) sim_logits(digest_of_row(x, b, b->logit_rows[i]), logits + (size_t)i * SIM_VOCAB);
     break_logits(x, b, logits);
+    if (x->clock) clock_fake_advance(x->clock, x->step_ns + b->n_rows * x->row_ns);
     x->fail_next = false;
     x->n_failed += fail;
     return fail ? RD_E_DEVICE : RD_OK;

@@ -19,6 +19,8 @@ struct sim_executor {
     uint32_t fail_one_in;                /* 0: no device errors */
     bool fail_next;                      /* the next step fails */
     const struct request *broken;        /* its logits are NaN */
+    struct clock *clock;                 /* a fake one that a step moves on by step_ns + rows * row_ns; may be NULL */
+    uint64_t step_ns, row_ns;
     uint64_t n_wrong_rows, n_rows_checked, n_forward, n_failed;
 };
 

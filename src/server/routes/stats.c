@@ -29,6 +29,8 @@ static const struct stat_row {
     U64("tokens", "prompt_joined", prompt_tokens_joined),
     U64("tokens", "generated", tokens_generated),
     U64("tokens", "recomputed", tokens_recomputed),
+    U64("speculation", "drafted", tokens_drafted),
+    U64("speculation", "accepted", tokens_draft_accepted),
     U64("matches", "miss", matches[RD_MATCH_MISS]),
     U64("matches", "exact", matches[RD_MATCH_EXACT]),
     U64("matches", "prefix", matches[RD_MATCH_PREFIX]),
