@@ -14,6 +14,7 @@
 #include <stdint.h>
 #include "base/thread.h"
 #include "engine/draft_index.h"
+#include "engine/think_budget.h"
 #include "kv/kv_seq.h"
 #include "radish/status.h"
 #include "sample/sampler.h"
@@ -49,6 +50,7 @@ struct request_params {
     bool cached, ignore_eos, prompt_logprobs, hold, speculate;
     const int32_t *end_tokens;           /* borrowed; lives as long as the engine */
     uint32_t n_end_tokens;
+    struct think_budget think;           /* copied; n_forced 0: none */
     uint64_t fair_key;
     float *logits_out;       /* [n_vocab] of the prompt's last token, or NULL; the consumer's until it has ended */
     void (*wake)(void *arg); /* after tokens or the end were published; any cost is the engine's: must be quick */

@@ -127,6 +127,7 @@ static rd_status keep_prompt_logprobs(struct engine *e, struct request *r, const
 static bool sample_next(struct engine *e, struct request *r, const float *logits, uint64_t now)
 {
     struct sampler_result t;
+    int32_t forced;
     rd_status st;
 
     if (r->p.logits_out) {
@@ -143,6 +144,8 @@ static bool sample_next(struct engine *e, struct request *r, const float *logits
         return false;
     }
     if (r->usage.first_token_ns == 0) r->usage.first_token_ns = now;
+    forced = think_budget_next(&r->p.think, t.token);
+    if (forced != t.token) t = (struct sampler_result){.token = forced};
     if (is_end_token(r, t.token)) {
         r->stop_token = t.token;
         request_end(e, r, REQUEST_STOP, RD_OK);
