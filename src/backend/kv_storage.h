@@ -25,10 +25,12 @@ struct kv_storage {
     void *base;                          /* backend memory, n_pages * page_bytes, touched lazily on a CPU */
 };
 
-static inline uint64_t kv_row_bytes(const struct kv_layout *l)
+/* Bytes of one token's K or V of one head. */
+static inline uint64_t kv_type_row_bytes(enum dtype dtype, uint32_t head_dim)
 {
-    return (uint64_t)l->head_dim / dtype_block_weights(l->dtype) * dtype_block_bytes(l->dtype);
+    return (uint64_t)head_dim / dtype_block_weights(dtype) * dtype_block_bytes(dtype);
 }
+static inline uint64_t kv_row_bytes(const struct kv_layout *l) { return kv_type_row_bytes(l->dtype, l->head_dim); }
 static inline uint64_t kv_page_bytes(const struct kv_layout *l)
 {
     return kv_row_bytes(l) * l->page_tokens * l->n_kv_heads * 2 * l->n_layers;

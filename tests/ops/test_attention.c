@@ -221,8 +221,8 @@ static double check_case(const struct attn_case *c, uint32_t page_tokens, struct
     return error;
 }
 
-/* Error bound of every case: 4e-6 where values are about 1 and at most about 5. */
-#define BOUND 4e-6
+/* Error bound of every case: 8e-6 where values are about 1 and at most about 5 (scores sum 256 products in a chain). */
+#define BOUND 8e-6
 
 TEST(head_groups_sizes_types_and_pages)
 {

@@ -1,14 +1,14 @@
 /* backend/cpu/cpu_attn.c - cuts qkv_rope_write and attention into tiles; the arithmetic is in the kernels.
  *
  * Attention tile: up to ATTN_MAX_PAIRS (row, head) pairs of one run and one KV head, so that keys and values are
- * converted to floats once for all of them. Keys are walked in blocks of 64 positions, and blocks are grouped into
- * segments of 256, both at absolute positions. Each segment starts an online softmax of its own; segments are merged
- * in order, ALWAYS, whether one thread walked them or several: the split is a matter of scheduling and cannot be seen
- * in the result.
+ * converted to floats, and keys transposed, once for all of them. Keys are walked in blocks of 64 positions, and blocks
+ * are grouped into segments of 256, both at absolute positions. Each segment starts an online softmax of its own;
+ * segments are merged in order, ALWAYS, whether one thread walked them or several: the split is a matter of scheduling
+ * and cannot be seen in the result.
  *
  *     position  0    64   128  192  256 ...                     one tile, two ways to run it:
  *     block     |----|----|----|----|----|...                   whole:  for each segment: blocks, merge;  finish
- *     segment   |---------0---------|---------1...              split:  a unit per segment;  then merge, finish
+ *     segment   |---------0---------|---------1...              split:  a unit per segment; the last to be done merges
  *
  * Splitting is for few tiles and long contexts (decode). Its buffer is fixed; what does not fit runs whole.
  * Scratch is mapped once for the largest legal head and touched as far as a model needs it: ops allocate nothing,
@@ -16,8 +16,10 @@
  */
 #include <assert.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 #include "backend/cpu/attn_kernels.h"
+#include "backend/cpu/attn_math.h"
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/row_kernels.h"
 #include "base/checked.h"
@@ -25,23 +27,30 @@
 #include "base/mem.h"
 
 #define ATTN_SEGMENT      256u                  /* positions; a multiple of ATTN_BLOCK */
-#define ATTN_SPLIT_FLOATS (2u << 20)            /* 8 MiB: 32 heads of 128 over 120,000 positions */
+#define ATTN_SPLIT_FLOATS (2u << 20)            /* 8 MiB: 32 heads of 128 over 116,000 positions */
 #define ATTN_FIRST_RUNS   64u
 #define QKV_FLOATS_PER_TILE 4096u               /* less is not worth waking a thread for */
 
+#define ATTN_TILE_FLOATS      (32u * LIMIT_HEAD_DIM) /* of a tile's queries, and of its sums: fewer pairs of long heads */
+#define ATTN_LEAST_PAIRS  24u                   /* fewer would convert keys and values too often */
+#define ATTN_TILES_PER_THREAD 4u                /* wanted: less is not shared evenly */
+
 struct attn_scratch {                           /* one thread's */
+    float rows[ATTN_LANES * LIMIT_HEAD_DIM];    /* keys of one transposition */
     float k[ATTN_BLOCK * LIMIT_HEAD_DIM], v[ATTN_BLOCK * LIMIT_HEAD_DIM];
-    float q[ATTN_MAX_PAIRS * LIMIT_HEAD_DIM];
-    float acc[ATTN_MAX_PAIRS * LIMIT_HEAD_DIM], segment_acc[ATTN_MAX_PAIRS * LIMIT_HEAD_DIM];
-    float scores[ATTN_MAX_PAIRS * ATTN_BLOCK];
+    float q[ATTN_TILE_FLOATS];
+    float acc[2][ATTN_TILE_FLOATS];             /* of all segments so far, of the present one */
+    float m[2][ATTN_MAX_PAIRS], l[2][ATTN_MAX_PAIRS * ATTN_LANES];
+    uint32_t lo[ATTN_MAX_PAIRS], hi[ATTN_MAX_PAIRS];
     float cosines[LIMIT_HEAD_DIM / 2], sines[LIMIT_HEAD_DIM / 2];
-    struct attn_pair pairs[ATTN_MAX_PAIRS], segment_pairs[ATTN_MAX_PAIRS];
 };
 
 struct cpu_attn_state {
     uint32_t n_threads;
     struct attn_scratch *scratch;               /* [n_threads], mapped */
     float *split;                               /* [ATTN_SPLIT_FLOATS], mapped */
+    atomic_uint *n_left;                        /* [n_threads * ATTN_TILES_PER_THREAD]: segments of a split tile that
+                                                   are not done; the worker that takes it to 0 has seen all of them */
     uint32_t *tile_end;                         /* [n_runs]: tiles of runs 0 .. i */
     size_t tile_end_cap;
 };
@@ -55,6 +64,7 @@ struct attn_job {
     uint32_t heads_per_tile, head_tiles;        /* group cut into head_tiles pieces */
     uint32_t rows_per_tile;
     uint32_t n_tiles, n_segments;               /* n_segments: of the run that has most */
+    float query_scale;
 };
 
 /* One tile, resolved. Pair i is row i / n_heads, head i % n_heads. */
@@ -80,7 +90,8 @@ rd_status cpu_attn_create(struct backend *be)
     state->n_threads = cpu_pool_n_threads(be->pool);
     state->scratch = mem_map(state->n_threads * sizeof(*state->scratch));
     state->split = mem_map(ATTN_SPLIT_FLOATS * sizeof(*state->split));
-    if (!state->scratch || !state->split) return RD_E_NOMEM;
+    state->n_left = mem_zalloc((size_t)state->n_threads * ATTN_TILES_PER_THREAD, sizeof(*state->n_left));
+    if (!state->scratch || !state->split || !state->n_left) return RD_E_NOMEM;
     if (!mem_grow((void **)&state->tile_end, &state->tile_end_cap, ATTN_FIRST_RUNS, sizeof(*state->tile_end)))
         return RD_E_NOMEM;
     return RD_OK;
@@ -93,6 +104,7 @@ void cpu_attn_destroy(struct backend *be)
     if (!state) return;
     if (state->scratch) mem_unmap(state->scratch, state->n_threads * sizeof(*state->scratch));
     if (state->split) mem_unmap(state->split, ATTN_SPLIT_FLOATS * sizeof(*state->split));
+    mem_free(state->n_left);
     mem_free(state->tile_end);
     mem_free(state);
     be->attn_state = NULL;
@@ -194,89 +206,91 @@ static struct attn_tile attn_resolve(const struct attn_job *job, uint32_t index)
     return t;
 }
 
-/* Queries of the tile to scratch, padded; pairs and sums cleared for a segment. */
+/* Queries of the tile to scratch, scaled and padded. */
 static void attn_load_queries(const struct attn_job *job, const struct attn_tile *t, struct attn_scratch *scratch)
 {
     const struct attention_args *a = job->a;
     float *q = scratch->q;
 
     for (uint32_t r = 0; r < t->n_rows; r++) {
-        for (uint32_t h = 0; h < t->n_heads; h++, q += job->dim) {
-            memcpy(q, a->q + (size_t)(t->row + r) * a->q_stride + (size_t)(t->head + h) * a->head_dim,
-                   a->head_dim * sizeof(*q));
+        const float *x = a->q + (size_t)(t->row + r) * a->q_stride + (size_t)t->head * a->head_dim;
+
+        for (uint32_t h = 0; h < t->n_heads; h++, q += job->dim, x += a->head_dim) {
+            for (uint32_t i = 0; i < a->head_dim; i++) q[i] = x[i] * job->query_scale;
             memset(q + a->head_dim, 0, (job->dim - a->head_dim) * sizeof(*q));
         }
     }
 }
 
-/* Keys and values of positions begin .. end-1 (in one block) to their places in scratch, page by page. */
-static void attn_load_block(const struct attn_job *job, const struct attn_tile *t, uint32_t begin, uint32_t end,
-                            struct attn_scratch *scratch)
+/* Positions begin .. end-1 (in one block) of K (which = 0) or V (1) to rows of floats, page by page. */
+static void attn_load_rows(const struct attn_job *job, const struct attn_tile *t, uint32_t which, uint32_t begin,
+                           uint32_t end, float *rows)
 {
     const struct kv_storage *kv = job->a->kv;
     uint32_t page_tokens = kv->layout.page_tokens, n;
 
-    for (uint32_t pos = begin; pos < end; pos += n) {
-        uint32_t slot = pos % page_tokens, row = pos % ATTN_BLOCK;
-        const uint8_t *page = (const uint8_t *)kv->base + t->run->block_table[pos / page_tokens] * kv->page_bytes
-                              + slot * kv->row_bytes;
+    for (uint32_t pos = begin; pos < end; pos += n, rows += (size_t)n * job->dim) {
+        uint32_t slot = pos % page_tokens;
+        const uint8_t *page = (const uint8_t *)kv->base + t->run->block_table[pos / page_tokens] * kv->page_bytes;
 
         n = u32_min(page_tokens - slot, end - pos);
-        job->kernels->load_rows(kv->layout.dtype, page + kv_head_offset(kv, job->a->layer, 0, t->kv_head), n,
-                                kv->layout.head_dim, scratch->k + (size_t)row * job->dim, job->dim);
-        job->kernels->load_rows(kv->layout.dtype, page + kv_head_offset(kv, job->a->layer, 1, t->kv_head), n,
-                                kv->layout.head_dim, scratch->v + (size_t)row * job->dim, job->dim);
+        job->kernels->load_rows(kv->layout.dtype,
+                                page + kv_head_offset(kv, job->a->layer, which, t->kv_head) + slot * kv->row_bytes, n,
+                                kv->layout.head_dim, rows, job->dim);
     }
 }
 
-/* Walks one segment from nothing into pairs and acc. */
+/* Keys and values of positions begin .. end-1 (in one block) to their places in scratch. */
+static void attn_load_block(const struct attn_job *job, const struct attn_tile *t, uint32_t begin, uint32_t end,
+                            struct attn_scratch *scratch)
+{
+    uint32_t next;
+
+    for (uint32_t pos = begin; pos < end; pos = next) {
+        uint32_t column = pos % ATTN_BLOCK / ATTN_LANES * ATTN_LANES;
+
+        next = u32_min(pos - pos % ATTN_LANES + ATTN_LANES, end);
+        attn_load_rows(job, t, 0, pos, next, scratch->rows + (size_t)(pos % ATTN_LANES) * job->dim);
+        job->kernels->transpose(scratch->rows, job->dim, scratch->k + column);
+    }
+    attn_load_rows(job, t, 1, begin, end, scratch->v + (size_t)(begin % ATTN_BLOCK) * job->dim);
+}
+
+/* Walks one segment from nothing into sums. */
 static void attn_segment(const struct attn_job *job, const struct attn_tile *t, uint32_t segment,
-                         struct attn_scratch *scratch, struct attn_pair *pairs, float *acc)
+                         struct attn_scratch *scratch, struct attn_sums sums)
 {
     uint32_t n_pairs = t->n_rows * t->n_heads;
     uint32_t begin = u32_max(t->begin, segment * ATTN_SEGMENT), end = u32_min(t->end, (segment + 1) * ATTN_SEGMENT);
-    struct attn_block block = {n_pairs, job->dim, job->a->scale, job->a->softcap, scratch->k, scratch->v, scratch->q,
-                               acc, scratch->scores, pairs};
+    struct attn_block block = {n_pairs, job->a->head_dim, job->dim, job->a->softcap, scratch->q, scratch->k, scratch->v,
+                               scratch->lo, scratch->hi, sums};
 
-    for (uint32_t i = 0; i < n_pairs; i++) pairs[i] = (struct attn_pair){-INFINITY, 0, 0, 0};
-    memset(acc, 0, (size_t)n_pairs * job->dim * sizeof(*acc));
+    for (uint32_t i = 0; i < n_pairs; i++) sums.m[i] = -INFINITY;
+    memset(sums.l, 0, (size_t)n_pairs * ATTN_LANES * sizeof(*sums.l));
+    memset(sums.acc, 0, (size_t)n_pairs * job->dim * sizeof(*sums.acc));
     for (uint32_t base = begin - begin % ATTN_BLOCK; base < end; base += ATTN_BLOCK) {
         attn_load_block(job, t, u32_max(base, begin), u32_min(base + ATTN_BLOCK, end), scratch);
-        for (uint32_t i = 0; i < n_pairs; i++) {
-            uint32_t pos = t->pos + i / t->n_heads, first = window_begin(job->a, pos);
+        for (uint32_t r = 0, i = 0; r < t->n_rows; r++) {
+            uint32_t pos = t->pos + r, first = window_begin(job->a, pos);
 
-            pairs[i].lo = first > base ? u32_min(first - base, ATTN_BLOCK) : 0;
-            pairs[i].hi = pos < base ? 0 : u32_min(pos - base + 1, ATTN_BLOCK);
+            for (uint32_t h = 0; h < t->n_heads; h++, i++) {
+                scratch->lo[i] = first > base ? u32_min(first - base, ATTN_BLOCK) : 0;
+                scratch->hi[i] = pos < base ? 0 : u32_min(pos - base + 1, ATTN_BLOCK);
+            }
         }
         job->kernels->block(&block);
     }
 }
 
-/* Adds a segment's result to the totals; the first that saw any key is taken as it is. */
-static void attn_merge(const struct attn_job *job, uint32_t n_pairs, struct attn_pair *pairs, float *acc,
-                       const struct attn_pair *segment_pairs, const float *segment_acc)
-{
-    for (uint32_t i = 0; i < n_pairs; i++, acc += job->dim, segment_acc += job->dim) {
-        if (segment_pairs[i].l == 0) continue;          /* no visible key: a visible one counts at least exp(0) */
-        if (pairs[i].l == 0) {
-            pairs[i] = segment_pairs[i];
-            memcpy(acc, segment_acc, job->dim * sizeof(*acc));
-        } else {
-            job->kernels->merge(&pairs[i], acc, &segment_pairs[i], segment_acc, job->dim);
-        }
-    }
-}
-
-static void attn_finish(const struct attn_job *job, const struct attn_tile *t, const struct attn_pair *pairs,
-                        const float *acc)
+static void attn_finish(const struct attn_job *job, const struct attn_tile *t, struct attn_sums sums)
 {
     const struct attention_args *a = job->a;
 
     for (uint32_t r = 0; r < t->n_rows; r++) {
         float *out = a->out + (size_t)(t->row + r) * a->out_stride + (size_t)t->head * a->head_dim;
 
-        for (uint32_t h = 0; h < t->n_heads; h++, out += a->head_dim, acc += job->dim, pairs++)
-            job->kernels->finish(acc, pairs->l, out, a->head_dim);
+        for (uint32_t h = 0; h < t->n_heads; h++, out += a->head_dim, sums.acc += job->dim, sums.l += ATTN_LANES)
+            job->kernels->finish(sums.acc, sums.l, out, a->head_dim);
     }
 }
 
@@ -288,61 +302,53 @@ static void attn_whole(void *arg, uint32_t index, uint32_t thread)
     const struct attn_job *job = arg;
     struct attn_tile t = attn_resolve(job, index);
     struct attn_scratch *scratch = &job->state->scratch[thread];
-    uint32_t n_pairs = t.n_rows * t.n_heads;
+    struct attn_sums total = {scratch->m[0], scratch->l[0], scratch->acc[0]};
+    struct attn_sums present = {scratch->m[1], scratch->l[1], scratch->acc[1]};
 
     attn_load_queries(job, &t, scratch);
-    attn_segment(job, &t, first_segment(&t), scratch, scratch->pairs, scratch->acc);
+    attn_segment(job, &t, first_segment(&t), scratch, total);
     for (uint32_t s = first_segment(&t) + 1; s <= last_segment(&t); s++) {
-        attn_segment(job, &t, s, scratch, scratch->segment_pairs, scratch->segment_acc);
-        attn_merge(job, n_pairs, scratch->pairs, scratch->acc, scratch->segment_pairs, scratch->segment_acc);
+        attn_segment(job, &t, s, scratch, present);
+        job->kernels->merge(t.n_rows * t.n_heads, job->dim, &total, &present);
     }
-    attn_finish(job, &t, scratch->pairs, scratch->acc);
+    attn_finish(job, &t, total);
 }
 
-/* The part of the split buffer for (tile, i-th segment of the tile): pairs, then sums. */
 static size_t split_unit_floats(const struct attn_job *job)
 {
-    uint32_t n_pairs = job->rows_per_tile * job->heads_per_tile;
-
-    return (size_t)n_pairs * (sizeof(struct attn_pair) / sizeof(float) + job->dim);
+    return (size_t)u32_ceil_div(job->rows_per_tile * job->heads_per_tile, ATTN_LANES) * ATTN_LANES *
+           (1 + ATTN_LANES + job->dim);
 }
 
-static struct attn_pair *split_unit(const struct attn_job *job, uint32_t tile, uint32_t i, float **acc)
+/* The part of the split buffer for (tile, i-th segment of the tile). */
+static struct attn_sums split_unit(const struct attn_job *job, uint32_t tile, uint32_t i)
 {
-    float *unit = job->state->split + ((size_t)tile * job->n_segments + i) * split_unit_floats(job);
+    float *m = job->state->split + ((size_t)tile * job->n_segments + i) * split_unit_floats(job);
+    size_t n_pairs = u32_ceil_div(job->rows_per_tile * job->heads_per_tile, ATTN_LANES) * ATTN_LANES;
 
-    *acc = unit + (size_t)job->rows_per_tile * job->heads_per_tile * (sizeof(struct attn_pair) / sizeof(float));
-    return (struct attn_pair *)unit;
+    return (struct attn_sums){m, m + n_pairs, m + n_pairs * (1 + ATTN_LANES)};
 }
 
 static void attn_split(void *arg, uint32_t index, uint32_t thread)
 {
     const struct attn_job *job = arg;
-    struct attn_tile t = attn_resolve(job, index / job->n_segments);
-    struct attn_scratch *scratch = &job->state->scratch[thread];
-    uint32_t segment = first_segment(&t) + index % job->n_segments;
-    struct attn_pair *pairs;
-    float *acc;
-
-    if (segment > last_segment(&t)) return;
-    pairs = split_unit(job, index / job->n_segments, index % job->n_segments, &acc);
-    attn_load_queries(job, &t, scratch);
-    attn_segment(job, &t, segment, scratch, pairs, acc);
-}
-
-static void attn_join(void *arg, uint32_t index, uint32_t thread)
-{
-    const struct attn_job *job = arg;
-    struct attn_tile t = attn_resolve(job, index);
+    uint32_t tile = index / job->n_segments, segment = index % job->n_segments;
+    struct attn_tile t = attn_resolve(job, tile);
     uint32_t n = last_segment(&t) - first_segment(&t) + 1;
-    float *acc, *segment_acc;
-    struct attn_pair *pairs = split_unit(job, index, 0, &acc), *segment_pairs;
+    struct attn_scratch *scratch = &job->state->scratch[thread];
+    struct attn_sums total = split_unit(job, tile, 0);
 
+    if (segment >= n) return;
+    attn_load_queries(job, &t, scratch);
+    attn_segment(job, &t, first_segment(&t) + segment, scratch, split_unit(job, tile, segment));
+    /* acq_rel: what the others wrote before they counted down is seen by the last */
+    if (atomic_fetch_sub_explicit(&job->state->n_left[tile], 1, memory_order_acq_rel) > 1) return;
     for (uint32_t i = 1; i < n; i++) {
-        segment_pairs = split_unit(job, index, i, &segment_acc);
-        attn_merge(job, t.n_rows * t.n_heads, pairs, acc, segment_pairs, segment_acc);
+        struct attn_sums later = split_unit(job, tile, i);
+
+        job->kernels->merge(t.n_rows * t.n_heads, job->dim, &total, &later);
     }
-    attn_finish(job, &t, pairs, acc);
+    attn_finish(job, &t, total);
 }
 
 /* Numbers the tiles of all runs. */
@@ -366,29 +372,45 @@ static rd_status attn_plan(struct attn_job *job)
     return RD_OK;
 }
 
+/* Cuts heads and rows: large tiles for speed, but enough of them for every thread. */
+static void attn_cut(struct attn_job *job, uint32_t n_threads)
+{
+    const struct attention_args *a = job->a;
+    uint32_t most = u32_max(u32_min(ATTN_MAX_PAIRS, ATTN_TILE_FLOATS / 2 / job->dim), 32), longest = 1, even;
+
+    job->heads_per_tile = u32_min(job->group, most);
+    job->head_tiles = u32_ceil_div(job->group, job->heads_per_tile);
+    for (uint32_t i = 0; i < a->n_runs; i++) longest = u32_max(longest, a->runs[i].n_rows);
+    even = u32_ceil_div(a->n_rows * a->n_kv_heads * job->head_tiles, n_threads * ATTN_TILES_PER_THREAD);
+    even = u32_max(even, ATTN_LEAST_PAIRS / job->heads_per_tile);
+    job->rows_per_tile = u32_max(1, u32_min(u32_min(most / job->heads_per_tile, longest), even));
+}
+
 rd_status cpu_attention(struct backend *be, const struct attention_args *a)
 {
     struct attn_job job = {.state = be->attn_state, .kernels = be->attn, .a = a};
-    uint32_t n_threads = cpu_pool_n_threads(be->pool), longest = 1;
+    uint32_t n_threads = cpu_pool_n_threads(be->pool);
     rd_status st;
 
     assert(a->head_dim <= LIMIT_HEAD_DIM && a->n_heads % a->n_kv_heads == 0);
     assert(a->n_kv_heads == a->kv->layout.n_kv_heads && a->head_dim == a->kv->layout.head_dim);
     if (a->n_runs == 0) return RD_OK;
-    job.dim = (a->head_dim + 15) / 16 * 16;
+    job.dim = u32_ceil_div(a->head_dim, ATTN_LANES) * ATTN_LANES;
     job.group = a->n_heads / a->n_kv_heads;
-    job.heads_per_tile = u32_min(job.group, ATTN_MAX_PAIRS);
-    job.head_tiles = u32_ceil_div(job.group, job.heads_per_tile);
-    for (uint32_t i = 0; i < a->n_runs; i++) longest = u32_max(longest, a->runs[i].n_rows);
-    job.rows_per_tile = u32_min(ATTN_MAX_PAIRS / job.heads_per_tile, longest);
+    job.query_scale = attn_query_scale(a->scale, a->softcap);
+    attn_cut(&job, n_threads);
     st = attn_plan(&job);
     if (st != RD_OK) return st;
-    if (n_threads > 1 && job.n_segments > 1 && job.n_tiles < 4 * n_threads
-        && (uint64_t)job.n_tiles * job.n_segments * split_unit_floats(&job) <= ATTN_SPLIT_FLOATS) {
-        cpu_pool_run(be->pool, attn_split, &job, job.n_tiles * job.n_segments);
-        cpu_pool_run(be->pool, attn_join, &job, job.n_tiles);
-    } else {
+    if (n_threads == 1 || job.n_segments == 1 || job.n_tiles >= n_threads * ATTN_TILES_PER_THREAD
+        || (uint64_t)job.n_tiles * job.n_segments * split_unit_floats(&job) > ATTN_SPLIT_FLOATS) {
         cpu_pool_run(be->pool, attn_whole, &job, job.n_tiles);
+        return RD_OK;
     }
+    for (uint32_t i = 0; i < job.n_tiles; i++) {
+        struct attn_tile t = attn_resolve(&job, i);
+
+        atomic_store_explicit(&job.state->n_left[i], last_segment(&t) - first_segment(&t) + 1, memory_order_relaxed);
+    }
+    cpu_pool_run(be->pool, attn_split, &job, job.n_tiles * job.n_segments);
     return RD_OK;
 }

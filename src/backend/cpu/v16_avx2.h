@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define V16_PV_VECTORS 1                    /* accumulators per pair that fit the register file, attn_v16.h */
+#define V16_TILE_VECTORS 1                  /* of a register tile's row, attn_v16.h */
 
 typedef struct { __m256 a, b; } v16;        /* lanes 0 .. 7, 8 .. 15 */
 
@@ -143,46 +143,44 @@ static inline void v16_store_bf16(uint16_t *p, v16 v)
     _mm256_storeu_si256((__m256i *)p, _mm256_permute4x64_epi64(packed, 0xd8));
 }
 
-/* Four keys: lanes i and i + 8 already added (the first level of tree16), one register of 8 per key. */
-static inline __attribute__((always_inline)) void v16_dot_4_keys(const float *q, const float *k, uint32_t dim,
-                                                                 __m256 out[4])
+static inline __m256 v8_mul_power(__m256 p, __m256 t, __m256 x, __m256 least)
 {
-    v16 s[4] = {v16_set(0), v16_set(0), v16_set(0), v16_set(0)};
+    __m256 power = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(t), 23));
 
-    for (uint32_t i = 0; i < dim; i += 16) {
-        v16 x = v16_load(q + i);
+    return _mm256_and_ps(_mm256_cmp_ps(x, least, _CMP_NLT_UQ), _mm256_mul_ps(p, power));
+}
+
+/* x < least ? 0 : p * 2^n, where t is the float whose low bits are the exponent field of 2^n */
+static inline v16 v16_mul_power(v16 p, v16 t, v16 x, v16 least)
+{
+    return (v16){v8_mul_power(p.a, t.a, x.a, least.a), v8_mul_power(p.b, t.b, x.b, least.b)};
+}
+
+/* rows [8, dim] to columns [dim] of 8 floats, stride 64: two rows share a register, one per 128 bits. */
+static inline void v8_transpose(const float *rows, uint32_t dim, float *columns)
+{
+    for (uint32_t i = 0; i < dim; i += 4, columns += 4 * 64) {
+        __m256 r[4], a, b, c, d;
 
 #pragma GCC unroll 4
-        for (uint32_t j = 0; j < 4; j++) s[j] = v16_fma(x, v16_load(k + (uint64_t)j * dim + i), s[j]);
+        for (uint32_t j = 0; j < 4; j++) {
+            const float *row = rows + (uint64_t)j * dim + i;
+
+            r[j] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(row)),
+                                        _mm_loadu_ps(row + (uint64_t)4 * dim), 1);
+        }
+        a = _mm256_unpacklo_ps(r[0], r[1]), b = _mm256_unpackhi_ps(r[0], r[1]);
+        c = _mm256_unpacklo_ps(r[2], r[3]), d = _mm256_unpackhi_ps(r[2], r[3]);
+        _mm256_storeu_ps(columns, _mm256_shuffle_ps(a, c, 0x44));
+        _mm256_storeu_ps(columns + 64, _mm256_shuffle_ps(a, c, 0xee));
+        _mm256_storeu_ps(columns + 128, _mm256_shuffle_ps(b, d, 0x44));
+        _mm256_storeu_ps(columns + 192, _mm256_shuffle_ps(b, d, 0xee));
     }
-    for (int j = 0; j < 4; j++) out[j] = _mm256_add_ps(s[j].a, s[j].b);
 }
 
-static inline __m256 v8_level_4(__m256 x, __m256 y)
+/* rows [16, dim] to columns [dim] of 16 floats, stride 64 */
+static inline void v16_transpose(const float *rows, uint32_t dim, float *columns)
 {
-    return _mm256_add_ps(_mm256_permute2f128_ps(x, y, 0x20), _mm256_permute2f128_ps(x, y, 0x31));
-}
-static inline __m256 v8_level_2(__m256 x, __m256 y)
-{
-    return _mm256_add_ps(_mm256_shuffle_ps(x, y, 0x44), _mm256_shuffle_ps(x, y, 0xee));
-}
-static inline __m256 v8_level_1(__m256 x, __m256 y)
-{
-    return _mm256_add_ps(_mm256_shuffle_ps(x, y, 0x88), _mm256_shuffle_ps(x, y, 0xdd));
-}
-
-static inline __attribute__((always_inline)) __m256 v16_dot_8_keys(const float *q, const float *k, uint32_t dim)
-{
-    __m256 low[4], high[4]; /* keys 0 .. 3 and 4 .. 7: key j and j + 4 share a register, one per 128-bit half */
-
-    v16_dot_4_keys(q, k, dim, low);
-    v16_dot_4_keys(q, k + (uint64_t)4 * dim, dim, high);
-    return v8_level_1(v8_level_2(v8_level_4(low[0], high[0]), v8_level_4(low[1], high[1])),
-                      v8_level_2(v8_level_4(low[2], high[2]), v8_level_4(low[3], high[3])));
-}
-
-/* Lane j: q . k[j], for 16 keys of dim floats (a multiple of 16), each the tree16 of 16 partial sums. */
-static inline __attribute__((always_inline)) v16 v16_dot_16_keys(const float *q, const float *k, uint32_t dim)
-{
-    return (v16){v16_dot_8_keys(q, k, dim), v16_dot_8_keys(q, k + (uint64_t)8 * dim, dim)};
+    v8_transpose(rows, dim, columns);
+    v8_transpose(rows + (uint64_t)8 * dim, dim, columns + 8);
 }

@@ -5,7 +5,7 @@
 #include <immintrin.h>
 #include <stdint.h>
 
-#define V16_PV_VECTORS 4                    /* accumulators per pair that fit the register file, attn_v16.h */
+#define V16_TILE_VECTORS 4                  /* of a register tile's row, attn_v16.h */
 
 typedef __m512 v16;
 
@@ -84,39 +84,34 @@ static inline void v16_store_bf16(uint16_t *p, v16 v)
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(rounded));
 }
 
-/* [tree of a's lanes i and i + 8 | the same of b], and so on: the four levels of tree16, for several vectors at once */
-static inline v16 v16_level_8(v16 a, v16 b)
+/* x < least ? 0 : p * 2^n, where t is the float whose low bits are the exponent field of 2^n */
+static inline v16 v16_mul_power(v16 p, v16 t, v16 x, v16 least)
 {
-    return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
-}
-static inline v16 v16_level_4(v16 a, v16 b)
-{
-    return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
-}
-static inline v16 v16_level_2(v16 a, v16 b)
-{
-    return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee));
-}
-static inline v16 v16_level_1(v16 a, v16 b)
-{
-    return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd));
+    __m512 power = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(t), 23));
+
+    return _mm512_maskz_mul_ps(_mm512_cmp_ps_mask(x, least, _CMP_NLT_UQ), p, power);
 }
 
-/* Lane j: q . k[j], for 16 keys of dim floats (a multiple of 16), each the tree16 of 16 partial sums. */
-static inline __attribute__((always_inline)) v16 v16_dot_16_keys(const float *q, const float *k, uint32_t dim)
+/* rows [16, dim] to columns [dim] of 16 floats, stride 64: four rows share a register, one per 128 bits. */
+static inline void v16_transpose(const float *rows, uint32_t dim, float *columns)
 {
-    v16 s[16], four[4];
+    for (uint32_t i = 0; i < dim; i += 4, columns += 4 * 64) {
+        __m512 r[4], a, b, c, d;
 
-#pragma GCC unroll 16
-    for (int j = 0; j < 16; j++) s[j] = _mm512_setzero_ps();
-    for (uint32_t i = 0; i < dim; i += 16) {
-        v16 x = v16_load(q + i);
-
-#pragma GCC unroll 16
-        for (int j = 0; j < 16; j++) s[j] = v16_fma(x, v16_load(k + (uint64_t)j * dim + i), s[j]);
-    }
 #pragma GCC unroll 4
-    for (int j = 0; j < 4; j++)
-        four[j] = v16_level_4(v16_level_8(s[j], s[j + 4]), v16_level_8(s[j + 8], s[j + 12]));
-    return v16_level_1(v16_level_2(four[0], four[1]), v16_level_2(four[2], four[3]));
+        for (uint32_t j = 0; j < 4; j++) {
+            const float *row = rows + (uint64_t)j * dim + i;
+
+            r[j] = _mm512_castps128_ps512(_mm_loadu_ps(row));
+            r[j] = _mm512_mask_broadcast_f32x4(r[j], 0x00f0, _mm_loadu_ps(row + (uint64_t)4 * dim));
+            r[j] = _mm512_mask_broadcast_f32x4(r[j], 0x0f00, _mm_loadu_ps(row + (uint64_t)8 * dim));
+            r[j] = _mm512_mask_broadcast_f32x4(r[j], 0xf000, _mm_loadu_ps(row + (uint64_t)12 * dim));
+        }
+        a = _mm512_unpacklo_ps(r[0], r[1]), b = _mm512_unpackhi_ps(r[0], r[1]);
+        c = _mm512_unpacklo_ps(r[2], r[3]), d = _mm512_unpackhi_ps(r[2], r[3]);
+        _mm512_storeu_ps(columns, _mm512_shuffle_ps(a, c, 0x44));
+        _mm512_storeu_ps(columns + 64, _mm512_shuffle_ps(a, c, 0xee));
+        _mm512_storeu_ps(columns + 128, _mm512_shuffle_ps(b, d, 0x44));
+        _mm512_storeu_ps(columns + 192, _mm512_shuffle_ps(b, d, 0xee));
+    }
 }

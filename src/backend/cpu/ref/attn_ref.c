@@ -1,11 +1,11 @@
 /* backend/cpu/ref/attn_ref.c - attention over a block, one pair and key after the other: what every variant must
  * reproduce. */
 #include "backend/cpu/attn_kernels.h"
-#include "backend/cpu/cpu_math.h"
+#include "backend/cpu/attn_math.h"
 
 static void load_rows(enum dtype dtype, const void *src, uint32_t n_rows, uint32_t head_dim, float *dst, uint32_t dim)
 {
-    uint64_t row_bytes = (uint64_t)head_dim * dtype_block_bytes(dtype);
+    uint64_t row_bytes = kv_type_row_bytes(dtype, head_dim);
 
     for (uint32_t r = 0; r < n_rows; r++, dst += dim) {
         dtype_to_float(dtype, (const uint8_t *)src + r * row_bytes, dst, head_dim);
@@ -13,58 +13,65 @@ static void load_rows(enum dtype dtype, const void *src, uint32_t n_rows, uint32
     }
 }
 
-static float dot(const float *a, const float *b, uint32_t dim)
+static void transpose(const float *rows, uint32_t dim, float *keys)
 {
-    float p[16] = {0};
-
-    for (uint32_t i = 0; i < dim; i++) p[i % 16] = fmaf(a[i], b[i], p[i % 16]);
-    return cpu_tree16(p);
+    for (uint32_t i = 0; i < dim; i++)
+        for (uint32_t j = 0; j < 16; j++) keys[(size_t)i * ATTN_BLOCK + j] = rows[(size_t)j * dim + i];
 }
 
-static void block_of_pair(const struct attn_block *b, struct attn_pair *pair, const float *q, float *acc, float *s)
+static void block_of_pair(const struct attn_block *b, uint32_t pair)
 {
-    float m = pair->m, corr, sums[16] = {0};
+    const float *q = b->q + (size_t)pair * b->dim;
+    float *acc = b->sums.acc + (size_t)pair * b->dim, *l = b->sums.l + (size_t)pair * ATTN_LANES;
+    float s[ATTN_BLOCK], m = b->sums.m[pair], corr, partial[ATTN_LANES] = {0};
+    uint32_t lo = b->lo[pair], hi = b->hi[pair];
 
-    for (uint32_t j = pair->lo; j < pair->hi; j++) {
-        s[j] = dot(q, b->k + (size_t)j * b->dim, b->dim) * b->scale;
-        if (b->softcap > 0) s[j] = b->softcap * cpu_tanh(s[j] / b->softcap);
+    for (uint32_t j = lo; j < hi; j++) {
+        s[j] = 0;
+        for (uint32_t i = 0; i < b->head_dim; i++) s[j] = fmaf(q[i], b->k[(size_t)i * ATTN_BLOCK + j], s[j]);
+        if (b->softcap > 0) s[j] = (b->softcap * EXP_LOG2E) * cpu_tanh(s[j]);
         m = cpu_max(m, s[j]);
     }
-    corr = cpu_exp(pair->m - m);
-    for (uint32_t j = pair->lo; j < pair->hi; j++) {
-        s[j] = cpu_exp(s[j] - m);
-        sums[j % 16] += s[j];
+    corr = cpu_exp2(b->sums.m[pair] - m);
+    b->sums.m[pair] = m;
+    for (uint32_t j = lo; j < hi; j++) {
+        s[j] = cpu_exp2(s[j] - m);
+        partial[j % ATTN_LANES] += s[j];
     }
-    pair->m = m;
-    pair->l = fmaf(pair->l, corr, cpu_tree16(sums));
+    for (uint32_t i = 0; i < ATTN_LANES; i++) l[i] = fmaf(l[i], corr, partial[i]);
     for (uint32_t i = 0; i < b->dim; i++) {
         float a = acc[i] * corr;
 
-        for (uint32_t j = pair->lo; j < pair->hi; j++) a = fmaf(s[j], b->v[(size_t)j * b->dim + i], a);
+        for (uint32_t j = lo; j < hi; j++) a = fmaf(s[j], b->v[(size_t)j * b->dim + i], a);
         acc[i] = a;
     }
 }
 
 static void block(const struct attn_block *b)
 {
-    for (uint32_t i = 0; i < b->n_pairs; i++) {
-        if (b->pairs[i].lo >= b->pairs[i].hi) continue;
-        block_of_pair(b, &b->pairs[i], b->q + (size_t)i * b->dim, b->acc + (size_t)i * b->dim, b->scores);
+    for (uint32_t i = 0; i < b->n_pairs; i++)
+        if (b->lo[i] < b->hi[i]) block_of_pair(b, i);
+}
+
+static void merge(uint32_t n_pairs, uint32_t dim, const struct attn_sums *sums, const struct attn_sums *later)
+{
+    for (uint32_t i = 0; i < n_pairs; i++) {
+        float *acc = sums->acc + (size_t)i * dim, *l = sums->l + (size_t)i * ATTN_LANES;
+        const float *acc2 = later->acc + (size_t)i * dim, *l2 = later->l + (size_t)i * ATTN_LANES;
+        float m = cpu_max(sums->m[i], later->m[i]), a = cpu_exp2(sums->m[i] - m), b = cpu_exp2(later->m[i] - m);
+
+        if (later->m[i] == -INFINITY) continue;
+        sums->m[i] = m;
+        for (uint32_t j = 0; j < ATTN_LANES; j++) l[j] = fmaf(l[j], a, l2[j] * b);
+        for (uint32_t j = 0; j < dim; j++) acc[j] = fmaf(acc[j], a, acc2[j] * b);
     }
 }
 
-static void merge(struct attn_pair *pair, float *acc, const struct attn_pair *pair2, const float *acc2, uint32_t dim)
+static void finish(const float *acc, const float *l, float *out, uint32_t head_dim)
 {
-    float m = cpu_max(pair->m, pair2->m), a = cpu_exp(pair->m - m), b = cpu_exp(pair2->m - m);
+    float divisor = cpu_tree16(l);
 
-    pair->m = m;
-    pair->l = fmaf(pair->l, a, pair2->l * b);
-    for (uint32_t i = 0; i < dim; i++) acc[i] = fmaf(acc[i], a, acc2[i] * b);
+    for (uint32_t i = 0; i < head_dim; i++) out[i] = acc[i] / divisor + 0.0f;
 }
 
-static void finish(const float *acc, float l, float *out, uint32_t head_dim)
-{
-    for (uint32_t i = 0; i < head_dim; i++) out[i] = acc[i] / l;
-}
-
-const struct cpu_attn_kernels cpu_attn_ref = {load_rows, block, merge, finish};
+const struct cpu_attn_kernels cpu_attn_ref = {load_rows, transpose, block, merge, finish};
