@@ -92,7 +92,7 @@ RD_API rd_status rd_detokenize(const rd_engine *engine, const int32_t *tokens, u
                                char **text, size_t *n_bytes, struct rd_error *err);
 /* The bytes of one token (may be part of a UTF-8 sequence; a view that lives as long as the engine). */
 RD_API const char *rd_token_bytes(const rd_engine *engine, int32_t token, size_t *n_bytes);
-/* A tokenizer without weights: for `radish tokenize`. Only rd_tokenize, rd_detokenize, rd_token_bytes,
+/* A tokenizer without weights: for `radish tokenize`. model: a GGUF file, a tokenizer.json, or a folder with one. Only rd_tokenize, rd_detokenize, rd_token_bytes,
  * rd_apply_template, rd_get_info and rd_close work on it. */
 RD_API rd_status rd_open_tokenizer(const char *model, const char *pre, rd_engine **out, struct rd_error *err);
 /* messages_json: an array as OpenAI's; tools_json, kwargs_json may be NULL. *prompt is the caller's (rd_free). */

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "api/api_state.h"
+#include "api/api_tokenizer.h"
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -326,8 +327,10 @@ rd_status rd_open_tokenizer(const char *model, const char *pre, rd_engine **out,
     struct rd_options o = {.model = model, .pre = pre};
     struct text_job job = {.o = &o};
     rd_engine *e = NULL;
-    rd_status st = open_file(model, &e, err);
+    rd_status st;
 
+    if (api_is_tokenizer_json(model)) return api_open_tokenizer_json(model, out, err);
+    st = open_file(model, &e, err);
     *out = NULL;
     if (st != RD_OK) return st;
     fill_names(e, &o);

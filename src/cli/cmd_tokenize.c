@@ -7,7 +7,7 @@
 #include "cli/cli_model.h"
 #include "cli/commands.h"
 
-struct tokenize_flags { const char *pre; bool plain, parse_special, ids, jsonl; };
+struct tokenize_flags { const char *pre, *tokenizer; bool plain, parse_special, ids, jsonl; };
 
 static const struct arg tokenize_args[] = {
     {.flag = "--no-special", .kind = ARG_SWITCH, .at = offsetof(struct tokenize_flags, plain),
@@ -20,6 +20,8 @@ static const struct arg tokenize_args[] = {
      .help = "answer lines of JSON on standard input, one line each (see above)"},
     {.flag = "--pre", .kind = ARG_TEXT, .value = "NAME", .at = offsetof(struct tokenize_flags, pre),
      .fallback_text = "the file's", .help = "pre-tokenizer: gpt-2, smollm, llama-bpe, qwen2, deepseek-r1-qwen"},
+    {.flag = "--tokenizer", .kind = ARG_TEXT, .value = "DIR", .at = offsetof(struct tokenize_flags, tokenizer),
+     .help = "a tokenizer.json, or the folder it is in, instead of MODEL"},
     {0}
 };
 
@@ -228,11 +230,22 @@ static int answer_lines(const rd_engine *engine)
     return ferror(stdin) ? cli_fail("standard input cannot be read") : EXIT_DONE;
 }
 
+/* A tokenizer.json or its folder. NULL: a message was printed. */
+static rd_engine *open_files(const char *path)
+{
+    struct rd_error err = {RD_OK, ""};
+    rd_engine *engine = NULL;
+    rd_status st = rd_open_tokenizer(path, NULL, &engine, &err);
+
+    if (st != RD_OK) cli_fail_at(path, st, &err);
+    return engine;
+}
+
 static int run_tokenize(const struct command *self, int argc, char **argv)
 {
     struct tokenize_flags f;
     const char *words[ARGS_MAX_WORDS];
-    uint32_t n_words;
+    uint32_t n_words, first_text;
     rd_engine *engine;
     int rc;
 
@@ -240,16 +253,20 @@ static int run_tokenize(const struct command *self, int argc, char **argv)
     rc = args_parse(self, argc, argv, &f, words, &n_words);
     if (rc != ARGS_GO) return rc;
     rd_set_log(RD_LOG_WARN, NULL, NULL);
-    engine = cli_open_tokenizer(words[0], f.pre);
+    if (!f.tokenizer && n_words == 0)
+        return cli_fail("a MODEL is wanted, or --tokenizer DIR (see radish tokenize --help)");
+    if (f.tokenizer && n_words > 1) return cli_fail("--tokenizer takes the place of MODEL: at most a TEXT beside it");
+    first_text = f.tokenizer ? 0 : 1;
+    engine = f.tokenizer ? open_files(f.tokenizer) : cli_open_tokenizer(words[0], f.pre);
     if (!engine) return EXIT_FAILED;
-    rc = f.jsonl ? answer_lines(engine) : tokenize_text(engine, &f, n_words > 1 ? words[1] : NULL);
+    rc = f.jsonl ? answer_lines(engine) : tokenize_text(engine, &f, n_words > first_text ? words[first_text] : NULL);
     rd_close(engine);
     return rc;
 }
 
 const struct command cmd_tokenize = {
     .name = "tokenize", .section = "Look inside",
-    .summary = "text to token ids, and back with --jsonl", .words = "MODEL [TEXT]",
+    .summary = "text to token ids, and back with --jsonl", .words = "[MODEL] [TEXT]",
     .about = "Prints a line per token: id and text. TEXT comes from standard input when it is left out. "
              "--jsonl reads lines such as\n"
              "{\"op\": \"tokenize\", \"content\": \"Hi\", \"add_special\": false, \"parse_special\": true}\n"
@@ -258,6 +275,7 @@ const struct command cmd_tokenize = {
              "The values shown are the defaults.",
     .examples = "  radish tokenize smollm2 \"Hello, world\"\n"
                 "  radish tokenize smollm2 --ids < README.md\n"
-                "  radish tokenize smollm2 --jsonl < lines.jsonl\n",
-    .groups = tokenize_groups, .min_words = 1, .max_words = 2, .run = run_tokenize,
+                "  radish tokenize smollm2 --jsonl < lines.jsonl\n"
+                "  radish tokenize --tokenizer models/qwen3 \"Hello, world\"\n",
+    .groups = tokenize_groups, .min_words = 0, .max_words = 2, .run = run_tokenize,
 };

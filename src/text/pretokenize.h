@@ -2,7 +2,7 @@
  *
  * Each kind is a regular expression in the model's tokenizer.json; here it is a scanner made by hand, and the
  * expression is kept as the reference that the tests run through PCRE2. Letters, numbers: Unicode general categories L
- * and N (utf8proc); white space: the White_Space property, as llama.cpp has it.
+ * and N (text/char_class.h); white space: the White_Space property, as llama.cpp and the hub's tokenizers have it.
  *
  * Units   bytes. Text is as pretokenize_decode() reads it: what is not a sequence is one U+FFFD per byte.
  * Thread  any thread: no state.
@@ -12,7 +12,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum pretokenizer { PRE_GPT2, PRE_SMOLLM, PRE_LLAMA3, PRE_QWEN2, PRE_COUNT };
+/* _HUB: the expressions of tokenizer.json, which ignore case also where the long s is concerned. */
+enum pretokenizer {
+    PRE_GPT2, PRE_SMOLLM, PRE_LLAMA3, PRE_QWEN2, PRE_LLAMA3_HUB, PRE_QWEN2_HUB, PRE_O200K, PRE_TEKKEN, PRE_DEEPSEEK3,
+    PRE_COUNT
+};
 
 struct pretokenizer_info {
     enum pretokenizer kind;
@@ -31,6 +35,10 @@ size_t pretokenize_word(enum pretokenizer kind, const char *s, size_t n);
 /* The reference: PCRE2 expressions (UTF, UCP), to be applied one after the other, each within the pieces of the one
  * before, both matches and what lies between matches being pieces. NULL after the last. */
 const char *pretokenize_pattern(enum pretokenizer kind, unsigned stage);
+
+/* The scanner that cuts as these expressions of a tokenizer.json do, applied one after the other. false: none. */
+struct text_piece { const char *s; size_t n; };
+bool pretokenize_find_patterns(const struct text_piece *patterns, size_t n, enum pretokenizer *kind);
 
 /* One code point of s[0..n), n >= 1, as llama.cpp reads it: overlong forms and surrogates count; anything else that is
  * wrong is one byte and U+FFFD. Returns its length. */

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/mem.h"
+#include "text/hub.h"
 #include "text/tokenizer_impl.h"
 
 const char *tokenizer_known_pre(void)
@@ -141,6 +142,10 @@ rd_status tokenizer_create(const struct tokenizer_spec *spec, struct tokenizer *
     t->add_bos = spec->add_bos;
     t->add_eos = spec->add_eos;
     t->add_space_prefix = spec->add_space_prefix;
+    if (!word_cache_init(&t->words)) {
+        st = error_set(err, RD_E_NOMEM, "vocabulary: out of memory");
+        goto fail;
+    }
     if ((st = add_tokens(t, spec, err)) != RD_OK) goto fail;
     st = spec->model == TOKENIZER_BPE ? bpe_build(t, spec, err) : spm_build(t, spec, err);
     if (st != RD_OK) goto fail;
@@ -161,6 +166,8 @@ void tokenizer_destroy(struct tokenizer *t)
     if (!t) return;
     string_table_deinit(&t->strings);
     special_deinit(t);
+    hub_destroy(t->hub);
+    word_cache_deinit(&t->words);
     mem_free(t->types);
     mem_free(t->pieces);
     mem_free(t->piece_ends);
@@ -198,12 +205,58 @@ static rd_status encode_fragments(const struct tokenizer *t, const char *text, u
     return st;
 }
 
+static void put_ids(struct id_list *out, const int32_t *ids, size_t n)
+{
+    if (n) memcpy(out->ids + out->n, ids, n * sizeof(*ids));
+    out->n += n;
+}
+
+static rd_status encode_hub(const struct tokenizer *t, const char *text, size_t n_bytes, bool add_special,
+                            bool parse_special, int32_t **ids, uint32_t *n, struct rd_error *err)
+{
+    const struct hub *h = t->hub;
+    struct id_list out = {0};
+    struct hub_work work = {0};
+    struct fragment *found = NULL;
+    size_t n_found = 0;
+    char *repaired = NULL;
+    rd_status st = hub_repair(text, n_bytes, &repaired, &n_bytes);
+
+    if (repaired) text = repaired;
+    if (st == RD_OK && !id_list_reserve(&out, n_bytes / 4 + h->n_before + h->n_after + 2)) st = RD_E_NOMEM;
+    if (st == RD_OK && add_special) put_ids(&out, h->before, h->n_before);
+    if (st == RD_OK) st = hub_find_fragments(t, text, n_bytes, parse_special, &found, &n_found);
+    for (size_t i = 0; i < n_found && st == RD_OK; i++) {
+        const struct fragment *f = &found[i];
+
+        if (f->id == TOKEN_NONE)
+            st = hub_encode_fragment(t, &work, text + f->start, f->n, f->start == 0, parse_special, &out);
+        else if (!id_list_reserve(&out, 1)) st = RD_E_NOMEM;
+        else id_list_put(&out, f->id);
+    }
+    if (st == RD_OK && !id_list_reserve(&out, h->n_after)) st = RD_E_NOMEM;
+    if (st == RD_OK && add_special) put_ids(&out, h->after, h->n_after);
+    if (st == RD_OK && out.n > UINT32_MAX) st = RD_E_LIMIT;
+    hub_work_deinit(&work);
+    mem_free(found);
+    mem_free(repaired);
+    if (st != RD_OK) {
+        mem_free(out.ids);
+        return error_set(err, st, "tokenising %zu bytes: %s", n_bytes, rd_status_text(st));
+    }
+    *ids = out.ids;
+    *n = (uint32_t)out.n;
+    return RD_OK;
+}
+
 rd_status tokenizer_encode(const struct tokenizer *t, const char *text, size_t n_bytes, bool add_special,
                            bool parse_special, int32_t **ids, uint32_t *n, struct rd_error *err)
 {
     struct id_list out = {0};
     rd_status st = RD_E_NOMEM;
 
+    if (t->hub && n_bytes <= LIMIT_TEXT_BYTES)
+        return encode_hub(t, text, n_bytes, add_special, parse_special, ids, n, err);
     if (n_bytes > LIMIT_TEXT_BYTES)
         return error_set(err, RD_E_LIMIT, "the text has %zu bytes, at most %u", n_bytes, LIMIT_TEXT_BYTES);
     if (!id_list_reserve(&out, n_bytes / 4 + 2)) goto fail;
@@ -240,6 +293,17 @@ rd_status tokenizer_decode(const struct tokenizer *t, const int32_t *ids, uint32
     size_t total = 0, at = 0;
     char *out;
 
+    if (t->hub) {
+        struct buf decoded = {0};
+        rd_status st = hub_decode(t, ids, n, special, &decoded);
+
+        buf_putc(&decoded, 0);           /* so that there is a block even for no text */
+        if (st == RD_OK && decoded.failed) st = RD_E_NOMEM;
+        *n_bytes = st == RD_OK ? decoded.n - 1 : 0;
+        *text = st == RD_OK ? buf_take(&decoded, NULL) : NULL;
+        buf_deinit(&decoded);
+        return st;
+    }
     for (uint32_t i = 0; i < n; i++) total += tokenizer_piece(t, ids[i], special).n;
     out = mem_alloc(total + 1, 1);
     if (!out) return RD_E_NOMEM;

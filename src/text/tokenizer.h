@@ -1,7 +1,7 @@
 /* text/tokenizer.h - text to token ids and back: byte-level BPE and SentencePiece-style BPE and unigram.
  *
  * Built from a plain description (struct tokenizer_spec) so that text/ knows no file format: model/ fills it from GGUF
- * metadata, later from tokenizer.json.
+ * metadata. tokenizer_from_json() reads the hub's format itself: its parts name each other freely.
  *
  * Equal to llama.cpp's ids for the same GGUF file. Linear (n log n) time on hostile input. Special tokens in the text
  * are text unless parse_special. Any bytes can be encoded; invalid UTF-8 is handled as llama.cpp does for the model
@@ -48,6 +48,12 @@ struct tokenizer_spec {
 
 struct tokenizer;
 rd_status tokenizer_create(const struct tokenizer_spec *spec, struct tokenizer **out, struct rd_error *err);
+/* The files of a model on the hub; borrowed for the call. config: tokenizer_config.json (which token begins and which
+ * ends a text), or NULL. Ids and decoded text are equal to the `tokenizers` package's; add_special is what the
+ * post-processor does. "truncation" and "padding" are not done. RD_E_UNSUPPORTED names a component that is not known.
+ */
+struct tokenizer_files { const char *json; size_t n_json; const char *config; size_t n_config; };
+rd_status tokenizer_from_json(const struct tokenizer_files *files, struct tokenizer **out, struct rd_error *err);
 void tokenizer_destroy(struct tokenizer *t);
 /* Comma-separated names of the known pre-tokenizers, for --help and errors. */
 const char *tokenizer_known_pre(void);

@@ -11,32 +11,9 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "base/utf8.h"
+#include "text/byte_alphabet.h"
+#include "text/hub.h"
 #include "text/tokenizer_impl.h"
-
-static bool prints_as_itself(uint32_t b)
-{
-    return (b >= 0x21 && b <= 0x7e) || (b >= 0xa1 && b <= 0xac) || (b >= 0xae && b <= 0xff);
-}
-
-/* byte -> code point of the alphabet. */
-static uint32_t alphabet_char(uint32_t b)
-{
-    uint32_t n = 0;
-
-    if (prints_as_itself(b)) return b;
-    if (b <= 0x20) return 0x100 + b;
-    n = b == 0xad ? 0x21 + 34 : b - 0x7f + 0x21;            /* 0x7f .. 0xa0 follow 0x00 .. 0x20, then 0xad */
-    return 0x100 + n;
-}
-
-/* code point -> byte, or -1. */
-static int alphabet_byte(uint32_t cp)
-{
-    if (cp < 0x100) return prints_as_itself(cp) ? (int)cp : -1;
-    if (cp <= 0x120) return (int)(cp - 0x100);
-    if (cp <= 0x142) return (int)(cp - 0x121 + 0x7f);
-    return cp == 0x143 ? 0xad : -1;
-}
 
 size_t bpe_piece(const char *text, size_t n, char *out)
 {
@@ -45,7 +22,7 @@ size_t bpe_piece(const char *text, size_t n, char *out)
     for (size_t i = 0; i < n;) {
         uint32_t cp;
         size_t len = pretokenize_decode(text + i, n - i, &cp);
-        int b = alphabet_byte(cp);
+        int b = byte_alphabet_byte(cp);
 
         if (b >= 0) {
             out[n_out++] = (char)b;
@@ -77,14 +54,27 @@ uint32_t bpe_pair(const struct tokenizer *t, uint32_t left, uint32_t right, uint
     return PRIO_NONE;
 }
 
-/* The first of equal merges counts. */
-static void pair_add(struct tokenizer *t, uint64_t key, uint32_t prio, uint32_t symbol)
+void bpe_pair_put(struct tokenizer *t, uint32_t left, uint32_t right, uint32_t prio, uint32_t symbol, bool replace)
 {
+    uint64_t key = (uint64_t)left << 32 | right;
     size_t at = pair_slot(t, key);
 
     for (; t->pairs[at].prio != PRIO_NONE; at = (at + 1) & (t->n_pair_slots - 1))
-        if (t->pairs[at].key == key) return;
+        if (t->pairs[at].key == key) {
+            if (replace) break;
+            return;
+        }
     t->pairs[at] = (struct merge_pair){key, prio, symbol};
+}
+
+rd_status bpe_pairs_init(struct tokenizer *t, size_t n, struct rd_error *err)
+{
+    for (t->n_pair_slots = 64; t->n_pair_slots / 8 * 5 < n;) t->n_pair_slots *= 2;
+    random_os(&t->pair_seed, sizeof(t->pair_seed));
+    t->pairs = mem_alloc(t->n_pair_slots, sizeof(*t->pairs));
+    if (!t->pairs) return error_set(err, RD_E_NOMEM, "merges: out of memory");
+    memset(t->pairs, 0xff, t->n_pair_slots * sizeof(*t->pairs));
+    return RD_OK;
 }
 
 static rd_status add_merge(struct tokenizer *t, uint32_t rank, struct text_span merge, char *scratch,
@@ -107,7 +97,7 @@ static rd_status add_merge(struct tokenizer *t, uint32_t rank, struct text_span 
         (st = string_table_add(&t->strings, scratch + n_left, n_right, &right, NULL)) != RD_OK ||
         (st = string_table_add(&t->strings, scratch, n_left + n_right, &both, NULL)) != RD_OK)
         return error_set(err, st, "merges: %s", rd_status_text(st));
-    pair_add(t, (uint64_t)left << 32 | right, rank, both);
+    bpe_pair_put(t, left, right, rank, both, false);
     return RD_OK;
 }
 
@@ -126,17 +116,12 @@ rd_status bpe_build(struct tokenizer *t, const struct tokenizer_spec *spec, stru
     }
     for (uint32_t b = 0; b < 256; b++) {
         char utf8[UTF8_MAX_BYTES];
-        int n = utf8_encode(alphabet_char(b), utf8);
+        int n = utf8_encode(byte_alphabet_char(b), utf8);
 
         st = string_table_add(&t->strings, utf8, (size_t)n, &t->byte_symbol[b], NULL);
         if (st != RD_OK) return error_set(err, st, "bytes: %s", rd_status_text(st));
     }
-    for (t->n_pair_slots = 64; t->n_pair_slots / 8 * 5 < spec->n_merges;) t->n_pair_slots *= 2;
-    random_os(&t->pair_seed, sizeof(t->pair_seed));
-    t->pairs = mem_alloc(t->n_pair_slots, sizeof(*t->pairs));
-    if (!t->pairs) return error_set(err, RD_E_NOMEM, "merges: out of memory");
-    memset(t->pairs, 0xff, t->n_pair_slots * sizeof(*t->pairs));
-
+    if ((st = bpe_pairs_init(t, spec->n_merges, err)) != RD_OK) return st;
     for (uint32_t i = 0; i < spec->n_merges; i++) {
         if (spec->merges[i].n > 2 * (size_t)LIMIT_TOKEN_BYTES)
             return error_set(err, RD_E_LIMIT, "merge %u has %zu bytes, at most %u", i, spec->merges[i].n,
@@ -151,28 +136,30 @@ rd_status bpe_build(struct tokenizer *t, const struct tokenizer_spec *spec, stru
 }
 
 /* The token whose text is this word, or SYMBOL_NONE. */
-static uint32_t whole_word(const struct tokenizer *t, const char *word, size_t n)
+static rd_status whole_word(const struct tokenizer *t, const char *word, size_t n, uint32_t *id)
 {
-    char stack[512];
+    char stack[512], *text = stack;
     size_t n_text = 0;
-    uint32_t id;
 
-    if (n > sizeof(stack) / 2) return SYMBOL_NONE;          /* bpe_encode() merges longer words, to the same effect */
-    for (size_t i = 0; i < n; i++) {
-        uint32_t cp = alphabet_char((unsigned char)word[i]);
-
-        n_text += (size_t)utf8_encode(cp, stack + n_text);
-    }
-    id = string_table_find(&t->strings, stack, n_text);
-    return id < t->n_tokens ? id : SYMBOL_NONE;
+    *id = SYMBOL_NONE;
+    if (n > t->max_bytes) return RD_OK;
+    if (n > sizeof(stack) / 2 && !(text = mem_alloc(n, 2))) return RD_E_NOMEM;
+    for (size_t i = 0; i < n; i++)
+        n_text += (size_t)utf8_encode(byte_alphabet_char((unsigned char)word[i]), text + n_text);
+    *id = string_table_find(&t->strings, text, n_text);
+    if (*id >= t->n_tokens || (t->hub && !(t->hub->flags[*id] & HUB_IN_MODEL))) *id = SYMBOL_NONE;
+    if (text != stack) mem_free(text);
+    return RD_OK;
 }
 
-static rd_status encode_word(const struct tokenizer *t, struct merge_work *w, const char *word, uint32_t n,
-                             struct id_list *out)
+static rd_status merge_word(const struct tokenizer *t, struct merge_work *w, const char *word, uint32_t n,
+                            struct id_list *out)
 {
-    uint32_t id = n == 1 ? t->byte_symbol[(unsigned char)word[0]] : SYMBOL_NONE;
+    uint32_t id = SYMBOL_NONE;
+    rd_status st = RD_OK;
 
-    if (n > 1 && t->pre.ignore_merges) id = whole_word(t, word, n);
+    if (t->pre.ignore_merges) st = whole_word(t, word, n, &id);
+    if (st != RD_OK) return st;
     if (id < t->n_tokens) {
         if (!id_list_reserve(out, 1)) return RD_E_NOMEM;
         id_list_put(out, (int32_t)id);
@@ -185,6 +172,41 @@ static rd_status encode_word(const struct tokenizer *t, struct merge_work *w, co
             return RD_E_NOMEM;
         }
     return merge_run(t, w, word, n, out);
+}
+
+rd_status bpe_encode_word(const struct tokenizer *t, struct merge_work *w, const char *word, uint32_t n,
+                          size_t n_readable, struct id_list *out)
+{
+    uint32_t id = n == 1 ? t->byte_symbol[(unsigned char)word[0]] : SYMBOL_NONE;
+    size_t before = out->n, n_ids = 0;
+    rd_status st;
+
+    if (out->cap - out->n <= WORD_CACHE_IDS && !id_list_reserve(out, WORD_CACHE_IDS)) return RD_E_NOMEM;
+    if (id < t->n_tokens) {
+        id_list_put(out, (int32_t)id);
+        return RD_OK;
+    }
+    if (n <= WORD_CACHE_BYTES) n_ids = word_cache_get(&t->words, word, n, n_readable, out->ids + out->n);
+    out->n += n_ids;
+    if (n_ids) return RD_OK;
+    st = merge_word(t, w, word, n, out);
+    if (st == RD_OK) word_cache_put(&t->words, word, n, out->ids + before, out->n - before);
+    return st;
+}
+
+rd_status bpe_encode_words(const struct tokenizer *t, struct merge_work *w, enum pretokenizer scanner, const char *text,
+                           uint32_t n, struct id_list *out)
+{
+    rd_status st = RD_OK;
+
+    while (n > 0 && st == RD_OK) {
+        uint32_t n_word = (uint32_t)pretokenize_word(scanner, text, n);
+
+        st = bpe_encode_word(t, w, text, n_word, n, out);
+        text += n_word;
+        n -= n_word;
+    }
+    return st;
 }
 
 /* The text as pretokenize_decode() reads it, written as UTF-8: bytes that are no sequence become U+FFFD, overlong forms
@@ -221,13 +243,7 @@ rd_status bpe_encode(const struct tokenizer *t, struct merge_work *w, const char
         if (!rewritten) return RD_E_NOMEM;
         text = rewritten;
     }
-    while (n > 0 && st == RD_OK) {
-        uint32_t n_word = (uint32_t)pretokenize_word(t->pre.kind, text, n);
-
-        st = encode_word(t, w, text, n_word, out);
-        text += n_word;
-        n -= n_word;
-    }
+    st = bpe_encode_words(t, w, t->pre.kind, text, n, out);
     mem_free(rewritten);
     return st;
 }

@@ -15,6 +15,7 @@
 #include "text/pretokenize.h"
 #include "text/string_table.h"
 #include "text/tokenizer.h"
+#include "text/word_cache.h"
 
 #define SYMBOL_NONE (UINT32_MAX - 1)     /* SPM: a character that is no token */
 #define SYMBOL_DEAD UINT32_MAX           /* merged into its left neighbour */
@@ -51,6 +52,15 @@ struct tokenizer {
     uint32_t n_ends;
     int32_t bos, eos, eot, unk;
     bool add_bos, add_eos, add_space_prefix;
+    struct word_cache words;
+    struct hub *hub;                     /* from a tokenizer.json: text/hub.h; NULL: from a spec */
+};
+
+/* A stretch of text: a special token, or what lies between two. */
+struct fragment {
+    uint32_t start, n;
+    int32_t id;                          /* TOKEN_NONE: text */
+    size_t ids_end;                      /* in the list of ids, once it is encoded */
 };
 
 struct id_list { int32_t *ids; size_t n, cap; };
@@ -82,6 +92,15 @@ uint32_t spm_pair(const struct tokenizer *t, const char *text, size_t n, uint32_
 rd_status bpe_build(struct tokenizer *t, const struct tokenizer_spec *spec, struct rd_error *err);
 rd_status bpe_encode(const struct tokenizer *t, struct merge_work *w, const char *text, uint32_t n,
                      struct id_list *out);
+/* One word, through the cache. n_readable: bytes that may be read from word on, at least n. */
+rd_status bpe_encode_word(const struct tokenizer *t, struct merge_work *w, const char *word, uint32_t n,
+                          size_t n_readable, struct id_list *out);
+/* Text cut into words by a scanner. */
+rd_status bpe_encode_words(const struct tokenizer *t, struct merge_work *w, enum pretokenizer scanner, const char *text,
+                           uint32_t n, struct id_list *out);
+/* The table of merges: room for n; replace: the last of equal ones counts, else the first. */
+rd_status bpe_pairs_init(struct tokenizer *t, size_t n, struct rd_error *err);
+void bpe_pair_put(struct tokenizer *t, uint32_t left, uint32_t right, uint32_t prio, uint32_t symbol, bool replace);
 /* The bytes of a token's text in the byte-level alphabet; out has room for n. Characters outside it stand for their
  * UTF-8 bytes. */
 size_t bpe_piece(const char *text, size_t n, char *out);
@@ -93,6 +112,8 @@ size_t spm_piece(const char *text, size_t n, char *out);
 
 /* Types as llama.cpp corrects them, the end tokens, the sets of special tokens. */
 rd_status special_build(struct tokenizer *t);
+/* Only the end tokens: t->ends. */
+rd_status special_find_ends(struct tokenizer *t);
 void special_deinit(struct tokenizer *t);
 /* Where special tokens stand in a text, in order. mem_free the array. */
 struct special_match { uint32_t at, n; int32_t id; };

@@ -92,7 +92,7 @@ static bool has_harmony_ends(const struct tokenizer *t)
            (find_name(t, "<|flush|>") >= 0 && (call || find_name(t, "<|calls|>") >= 0));
 }
 
-static rd_status find_ends(struct tokenizer *t)
+rd_status special_find_ends(struct tokenizer *t)
 {
     int32_t id, s_end = find_name(t, "</s>");
     uint32_t n = 0;
@@ -154,7 +154,7 @@ static rd_status set_build(struct tokenizer *t, bool parse_special)
 
 rd_status special_build(struct tokenizer *t)
 {
-    rd_status st = find_ends(t);
+    rd_status st = special_find_ends(t);
     int32_t id;
 
     if (st != RD_OK) return st;
