@@ -68,7 +68,8 @@ RD_API void rd_close(rd_engine *engine);
 struct rd_info {
     char model_id[256], arch[32], name[128], backend[64], pre[32];
     uint32_t n_vocab, n_ctx, n_ctx_train, n_layers, hidden, page_tokens;
-    uint64_t n_params, file_bytes, weight_bytes, workspace_bytes, kv_bytes, kv_tokens, kv_bytes_per_token;
+    /* weight_bytes: this process's own; packed_bytes: mapped from packed_dir, one copy for all processes */
+    uint64_t n_params, file_bytes, weight_bytes, packed_bytes, workspace_bytes, kv_bytes, kv_tokens, kv_bytes_per_token;
     int32_t bos, eos;               /* -1: none */
     int64_t created_s;              /* wall clock at load */
     double load_ms;
@@ -245,7 +246,7 @@ struct rd_stats {
     uint64_t n_steps, step_rows, device_errors, accounting_errors;
     double step_ms_last, prefill_tok_s, decode_tok_s;       /* of the latest steps, smoothed */
     /* memory */
-    uint64_t weight_bytes, workspace_bytes, kv_bytes, rss_anon_bytes, rss_file_bytes;
+    uint64_t weight_bytes, packed_bytes, workspace_bytes, kv_bytes, rss_anon_bytes, rss_file_bytes;
     double uptime_s;
 };
 RD_API void rd_get_stats(rd_engine *engine, struct rd_stats *out);

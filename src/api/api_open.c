@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "base/sysinfo.h"
 #include "format/gguf_dump.h"
+#include "format/packed_file.h"
 #include "model/vocab.h"
 
 #define KV_MIN_BYTES (256ull << 20)
@@ -26,6 +27,8 @@
 #define DEFAULT_STEP_MS 100u
 #define DEFAULT_TTL_S 1800u
 #define PREP_QUEUE 4096u
+#define PACKED_MAX_BYTES (16ull << 30)
+#define PACKED_MIN_BYTES (16ull << 20)
 #define LOGITS_BYTES                                                                                                   \
     (24ull << 20) /* rows of logits at once: big vocabularies get fewer, their sequences take turns                    \
                    */
@@ -77,14 +80,21 @@ static rd_status load_template(rd_engine *e, const char *file, struct rd_error *
 }
 
 /* The text side, on its own thread. */
-struct text_job { rd_engine *engine; const struct rd_options *o; rd_status st; struct rd_error err; };
+struct text_job { rd_engine *engine; const struct rd_options *o; rd_status st; struct rd_error err; double ms; };
+
+static double ms_since(uint64_t began_ns)
+{
+    return (double)(clock_now_ns(clock_system()) - began_ns) / 1e6;
+}
 
 static void load_text(void *arg)
 {
     struct text_job *job = arg;
+    uint64_t began = clock_now_ns(clock_system());
 
     job->st = vocab_load(job->engine->gguf, job->o->pre, &job->engine->tokenizer, &job->err);
     if (job->st == RD_OK) job->st = load_template(job->engine, job->o->chat_template_file, &job->err);
+    job->ms = ms_since(began);
 }
 
 static void fill_names(rd_engine *e, const struct rd_options *o)
@@ -188,11 +198,24 @@ static rd_status load_weights(rd_engine *e, const struct rd_options *o, uint32_t
 {
     struct backend_options bo = {o->n_threads, o->isa};
     struct model_progress progress = {o->progress, o->progress_user};
+    struct packed_options packed = {.cap_bytes = o->packed_bytes ? o->packed_bytes : PACKED_MAX_BYTES,
+                                    .min_bytes = PACKED_MIN_BYTES,
+                                    .settle_ns = PACKED_SETTLE_NS,
+                                    .n_threads = o->n_threads ? o->n_threads : thread_n_cores()};
+    struct model_source source = {e->gguf, e->ops, NULL, max_rows, max_logits, &progress, NULL};
     rd_status st;
 
+    if (o->packed_dir && !o->no_packed_cache) {
+        e->packed_dir = mem_strdup(o->packed_dir);      /* the thread that writes may need it until rd_close */
+        if (!e->packed_dir) return error_set(err, RD_E_NOMEM, "out of memory");
+        packed.dir = e->packed_dir;
+        source.packed = &packed;
+    }
     st = e->ops->create(&bo, &e->backend, err);
-    if (st == RD_OK) st = model_load(e->gguf, e->ops, e->backend, max_rows, max_logits, &progress, &e->model, err);
+    source.be = e->backend;
+    if (st == RD_OK) st = model_load_packed(&source, &e->model, err);
     if (st != RD_OK) return st;
+    e->info.packed_bytes = model_packed_bytes(e->model);
     e->ops->describe(e->backend, e->info.backend, sizeof(e->info.backend));
     e->info.weight_bytes = model_weight_bytes(e->model);
     e->info.workspace_bytes = model_workspace_bytes(e->model);
@@ -280,6 +303,7 @@ rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *
     struct text_job job = {0};
     struct thread text_thread = {0};
     rd_engine *e = NULL;
+    double map_ms, weights_ms;
     rd_status st;
 
     *out = NULL;
@@ -292,9 +316,11 @@ rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *
     st = fill_model_info(e, err);
     if (st != RD_OK) goto fail;
     job = (struct text_job){.engine = e, .o = o};
+    map_ms = ms_since(e->opened_ns);
     if (thread_start(&text_thread, "vocab", load_text, &job) != RD_OK) load_text(&job);
     max_logits = logits_rows(e, max_running);
     st = load_weights(e, o, max_rows, max_logits, err);
+    weights_ms = ms_since(e->opened_ns) - map_ms;
     thread_join(&text_thread);
     if (st == RD_OK && job.st != RD_OK) {
         st = job.st;
@@ -310,7 +336,11 @@ rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *
     st = make_engine(e, o, max_rows, max_logits, err);
     if (st == RD_OK) st = start_threads(e, err);
     if (st != RD_OK) goto fail;
-    e->info.load_ms = (double)(clock_now_ns(clock_system()) - e->opened_ns) / 1e6;
+    e->info.load_ms = ms_since(e->opened_ns);
+    log_debug("load: map %.1f ms; beside each other: vocabulary and template %.1f ms, weights %.1f ms (%llu MiB packed "
+              "copy, %llu MiB own); until ready %.1f ms",
+              map_ms, job.ms, weights_ms, (unsigned long long)(e->info.packed_bytes >> 20),
+              (unsigned long long)(e->info.weight_bytes >> 20), e->info.load_ms);
     log_info("%s: %s, %s, %.1f ms; KV cache for %llu tokens, context %u", e->info.model_id, e->info.arch,
              e->info.backend, e->info.load_ms, (unsigned long long)e->info.kv_tokens, e->info.n_ctx);
     *out = e;
@@ -359,6 +389,7 @@ void rd_close(rd_engine *e)
     chat_template_destroy(e->chat);
     tokenizer_destroy(e->tokenizer);
     gguf_close(e->gguf);
+    mem_free(e->packed_dir);
     mem_free(e);
 }
 

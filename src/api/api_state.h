@@ -26,6 +26,7 @@ struct rd_engine {
     const struct backend_ops *ops;
     struct backend *backend;
     struct model *model;
+    char *packed_dir;                    /* the model's, or NULL */
     struct model_executor executor;
     struct engine *engine;               /* NULL: a tokenizer without weights */
     uint64_t opened_ns;

@@ -37,7 +37,8 @@ void rd_get_stats(rd_engine *engine, struct rd_stats *out)
     out->step_ms_last = (double)s.step_ns_last / 1e6;
     out->prefill_tok_s = (double)s.prefill_milli_tok_s / 1e3;
     out->decode_tok_s = (double)s.decode_milli_tok_s / 1e3;
-    out->weight_bytes = engine->info.weight_bytes, out->workspace_bytes = engine->info.workspace_bytes,
+    out->weight_bytes = engine->info.weight_bytes, out->packed_bytes = engine->info.packed_bytes,
+    out->workspace_bytes = engine->info.workspace_bytes,
     out->kv_bytes = engine->info.kv_bytes;
 }
 

@@ -50,7 +50,7 @@ struct weight {
     enum weight_role role;
     uint32_t n_out, n_in;
     const void *data; /* f32 [n_in] for vectors; file rows for embeddings; backend's packing for matrices */
-    uint64_t bytes;                      /* anonymous or device memory it took; 0 when it only refers to the mapping */
+    uint64_t bytes;                      /* anonymous or device memory it took; 0 when it only refers to a mapping */
     uint32_t format;                     /* backend's own: which packing */
 };
 
@@ -136,6 +136,12 @@ struct backend_ops {
     rd_status (*weight_load)(struct backend *be, const struct host_tensor *t, enum weight_role role, struct weight *out,
                              struct rd_error *err);
     void (*weight_unload)(struct backend *be, struct weight *w);
+    /* A WEIGHT_MATRIX from its packing: the n_bytes at data that weight_load made of the same tensor before, maybe in
+     * another process; `format` is that weight's. They are read-only, 64-byte aligned, and stay until weight_unload,
+     * which leaves them alone: out->bytes is 0. RD_E_FORMAT: that is not this tensor's packing. t->data is not read.
+     * NULL: packings of this backend cannot be kept. */
+    rd_status (*weight_adopt)(struct backend *be, const struct host_tensor *t, uint32_t format, const void *data,
+                              uint64_t n_bytes, struct weight *out);
     rd_status (*alloc)(struct backend *be, uint64_t n_bytes, void **out);   /* activations; 64-byte aligned */
     void (*free)(struct backend *be, void *p, uint64_t n_bytes);
     rd_status (*kv_create)(struct backend *be, const struct kv_layout *layout, uint32_t n_pages,

@@ -1,4 +1,4 @@
-/* base/file.c - the file calls, each through the fault hook, and the SIGBUS guard for mapped files. */
+/* base/file.c - the file calls, each through the fault hook, and what turns a SIGBUS of a mapped file into an error. */
 #include "base/file.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #include "base/error.h"
 #include "base/mem.h"
@@ -31,7 +32,7 @@ void file_fail_after(int64_t i)
     atomic_store_explicit(&fail_at, i < 0 ? FILE_NEVER : now + (uint64_t)i, memory_order_relaxed);
 }
 
-static bool injected(void)
+bool file_call_fails(void)
 {
     uint64_t k = atomic_fetch_add_explicit(&n_calls, 1, memory_order_relaxed);
 
@@ -40,22 +41,22 @@ static bool injected(void)
     return true;
 }
 
-static int call_open(const char *path, int flags) { return injected() ? -1 : open(path, flags, 0666); }
-static int call_stat(const char *path, struct stat *st) { return injected() ? -1 : stat(path, st); }
-static int call_fstat(int fd, struct stat *st) { return injected() ? -1 : fstat(fd, st); }
-static ssize_t call_read(int fd, void *p, size_t n) { return injected() ? -1 : read(fd, p, n); }
-static ssize_t call_write(int fd, const void *p, size_t n) { return injected() ? -1 : write(fd, p, n); }
-static int call_rename(const char *from, const char *to) { return injected() ? -1 : rename(from, to); }
+static int call_open(const char *path, int flags) { return file_call_fails() ? -1 : open(path, flags, 0666); }
+static int call_stat(const char *path, struct stat *st) { return file_call_fails() ? -1 : stat(path, st); }
+static int call_fstat(int fd, struct stat *st) { return file_call_fails() ? -1 : fstat(fd, st); }
+static ssize_t call_read(int fd, void *p, size_t n) { return file_call_fails() ? -1 : read(fd, p, n); }
+static ssize_t call_write(int fd, const void *p, size_t n) { return file_call_fails() ? -1 : write(fd, p, n); }
+static int call_rename(const char *from, const char *to) { return file_call_fails() ? -1 : rename(from, to); }
 
 static void *call_mmap(int fd, size_t n)
 {
-    return injected() ? MAP_FAILED : mmap(NULL, n, PROT_READ, MAP_SHARED, fd, 0);
+    return file_call_fails() ? MAP_FAILED : mmap(NULL, n, PROT_READ, MAP_SHARED, fd, 0);
 }
 
 /* A close that fails after writing means lost bytes; the descriptor is gone either way. */
 static int call_close(int fd)
 {
-    bool fails = injected();
+    bool fails = file_call_fails();
     int rc = close(fd);
 
     if (fails) errno = EIO;
@@ -144,8 +145,11 @@ rd_status file_map_open(const char *path, struct file_map *out, struct rd_error 
     return RD_OK;
 }
 
+static void unwatch(struct file_map *map);
+
 void file_map_close(struct file_map *map)
 {
+    unwatch(map);
     if (map->data) {
         munmap((void *)(uintptr_t)map->data, map->n_bytes);
         close(map->fd);
@@ -162,14 +166,70 @@ bool file_map_unchanged(const struct file_map *map)
     return fstat(map->fd, &st) == 0 && (uint64_t)st.st_size >= map->n_bytes;
 }
 
+void file_map_populate(const struct file_map *map, uint64_t offset, uint64_t n_bytes)
+{
+#ifdef MADV_POPULATE_READ
+    if (offset < map->n_bytes && n_bytes <= map->n_bytes - offset)
+        (void)madvise((void *)(uintptr_t)(map->data + offset), n_bytes, MADV_POPULATE_READ);
+#else
+    (void)map, (void)offset, (void)n_bytes;
+#endif
+}
+
+static int64_t in_ns(struct timespec t)
+{
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+rd_status file_map_identity(const struct file_map *map, uint64_t settle_ns, struct file_identity *out, bool *settled)
+{
+    struct timespec now;
+    struct stat st;
+
+    if (map->fd < 0 || call_fstat(map->fd, &st)) return RD_E_IO;
+    *out = (struct file_identity){st.st_dev, st.st_ino, (uint64_t)st.st_size, in_ns(st.st_mtim), in_ns(st.st_ctim)};
+    clock_gettime(CLOCK_REALTIME, &now);
+    *settled = in_ns(now) - out->ctime_ns >= (int64_t)settle_ns && in_ns(now) - out->mtime_ns >= (int64_t)settle_ns;
+    return RD_OK;
+}
+
 /* The guard of a thread: where to jump, and for which addresses. The handler reads its own thread's only, and a fault
  * is raised by the very instruction that touched the map, so no other ordering is needed. */
 struct guard { const uint8_t *data; uint64_t n_bytes; sigjmp_buf back; };
 static _Thread_local struct guard *volatile current_guard;
 
 static struct mutex guard_lock = {PTHREAD_MUTEX_INITIALIZER};
-static unsigned n_guards;               /* under guard_lock: our handler is installed while it is not 0 */
+static unsigned n_guards;               /* under guard_lock, watches included: our handler is there while it is not 0 */
 static struct sigaction previous_action;
+
+/* Watched maps. Written under guard_lock, read by the handler of any thread: a thread that reads a map has been given
+ * it after the entry was complete (release on data, acquire in the handler). broken: set by the handler, read by
+ * whoever used the bytes, after the fault in its own thread or one that it has waited for. */
+static struct watch { _Atomic(const uint8_t *) data; _Atomic uint64_t n_bytes; atomic_bool broken; }
+    watches[FILE_MAX_WATCHES];
+static uintptr_t page_bytes;
+
+/* The rest of the map that at lies in becomes zeros. mmap is a plain system call: fit for a signal handler. */
+static bool mend_watched(const uint8_t *at)
+{
+    int keep = errno;
+
+    for (unsigned i = 0; i < FILE_MAX_WATCHES; i++) {
+        const uint8_t *data = atomic_load_explicit(&watches[i].data, memory_order_acquire), *page, *end;
+
+        if (!data) continue;
+        end = data + (atomic_load_explicit(&watches[i].n_bytes, memory_order_relaxed) + page_bytes - 1) / page_bytes *
+                         page_bytes;
+        if (at < data || at >= end) continue;
+        page = at - (uintptr_t)at % page_bytes;
+        atomic_store_explicit(&watches[i].broken, true, memory_order_release);
+        page = mmap((void *)(uintptr_t)page, (size_t)(end - page), PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+                    -1, 0);
+        errno = keep;
+        return page != MAP_FAILED;
+    }
+    return false;
+}
 
 static void on_sigbus(int sig, siginfo_t *info, void *context)
 {
@@ -177,6 +237,7 @@ static void on_sigbus(int sig, siginfo_t *info, void *context)
     const uint8_t *at = info->si_addr;
 
     if (g && at >= g->data && at < g->data + g->n_bytes) siglongjmp(g->back, 1);
+    if (mend_watched(at)) return;
     if (previous_action.sa_flags & SA_SIGINFO) {
         previous_action.sa_sigaction(sig, info, context);
     } else if (previous_action.sa_handler != SIG_DFL && previous_action.sa_handler != SIG_IGN) {
@@ -202,6 +263,40 @@ static void guard_leave(void)
     mutex_lock(&guard_lock);
     if (--n_guards == 0) sigaction(SIGBUS, &previous_action, NULL);
     mutex_unlock(&guard_lock);
+}
+
+rd_status file_map_watch(struct file_map *map, struct rd_error *err)
+{
+    if (map->watch || !map->data) return RD_OK;
+    guard_enter();
+    mutex_lock(&guard_lock);
+    page_bytes = (uintptr_t)sysconf(_SC_PAGESIZE);
+    for (unsigned i = 0; i < FILE_MAX_WATCHES && !map->watch; i++) {
+        if (atomic_load_explicit(&watches[i].data, memory_order_relaxed)) continue;
+        atomic_store_explicit(&watches[i].broken, false, memory_order_relaxed);
+        atomic_store_explicit(&watches[i].n_bytes, map->n_bytes, memory_order_relaxed);
+        atomic_store_explicit(&watches[i].data, map->data, memory_order_release);
+        map->watch = i + 1;
+    }
+    mutex_unlock(&guard_lock);
+    if (map->watch) return RD_OK;
+    guard_leave();
+    return error_set(err, RD_E_LIMIT, "%u files are mapped already", FILE_MAX_WATCHES);
+}
+
+static void unwatch(struct file_map *map)
+{
+    if (!map->watch) return;
+    mutex_lock(&guard_lock);
+    atomic_store_explicit(&watches[map->watch - 1].data, NULL, memory_order_release);
+    mutex_unlock(&guard_lock);
+    map->watch = 0;
+    guard_leave();
+}
+
+bool file_map_broken(const struct file_map *map)
+{
+    return map->watch && atomic_load_explicit(&watches[map->watch - 1].broken, memory_order_acquire);
 }
 
 rd_status file_map_guard(const struct file_map *map, rd_status (*fn)(void *arg), void *arg, struct rd_error *err)

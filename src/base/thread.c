@@ -71,6 +71,13 @@ void thread_yield(void)
     sched_yield();
 }
 
+void thread_set_idle(void)
+{
+    const struct sched_param none = {0};
+
+    (void)sched_setscheduler(0, SCHED_IDLE, &none);     /* 0: this thread; refused at worst */
+}
+
 /* The first line of a small kernel file; false when there is none. */
 static bool read_line(const char *path, char *line, int cap)
 {

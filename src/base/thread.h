@@ -18,6 +18,8 @@ rd_status thread_start(struct thread *t, const char *name, thread_fn fn, void *a
 /* Joins; harmless when never started or already joined. */
 void thread_join(struct thread *t);
 void thread_yield(void);
+/* The calling thread runs only when nobody else wants its core, from now on. */
+void thread_set_idle(void);
 /* Cores this process may use (affinity and cgroup quota respected), at least 1. */
 uint32_t thread_n_cores(void);
 

@@ -27,7 +27,16 @@ const struct arg engine_args[] = {
     {.flag = "--pre", .kind = ARG_TEXT, .value = "NAME", ENGINE(pre), .fallback_text = "the file's",
      .help = "pre-tokenizer: gpt-2, smollm, llama-bpe, qwen2, deepseek-r1-qwen"},
     {.flag = "--chat-template", .kind = ARG_TEXT, .value = "FILE", ENGINE(chat_template_file),
-     .fallback_text = "the model's", .help = "Jinja chat template"},
+     .fallback_text = "the model's",
+     .help = "a Jinja file, or a built-in format by name: chatml, qwen, llama2, llama3, llama4, gemma, mistral, "
+             "mistral-tekken, deepseek, phi3, phi4, zephyr, granite, falcon3, command-r, openchat, vicuna, alpaca"},
+    {.flag = "--packed-dir", .kind = ARG_TEXT, .value = "DIR", ENGINE(packed_dir),
+     .fallback_text = "$RADISH_PACKED, else ~/.cache/radish/packed",
+     .help = "where repacked weights are kept, so that the next start is fast and servers share them"},
+    {.flag = "--packed-bytes", .kind = ARG_BYTES, .value = "SIZE", ENGINE(packed_bytes), .fallback_text = "16G",
+     .help = "what they may take there; the least recently used go"},
+    {.flag = "--no-packed-cache", .kind = ARG_SWITCH, ENGINE(no_packed_cache),
+     .help = "neither use nor keep repacked weights"},
     {0}
 };
 

@@ -41,6 +41,18 @@ static void model_folder(char *folder, size_t cap)
     else snprintf(folder, cap, "%s/.cache/radish/models", home && *home ? home : ".");
 }
 
+void cli_packed_dir(struct rd_options *o, char dir[CLI_PATH_BYTES])
+{
+    const char *set = getenv("RADISH_PACKED"), *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    int n = -1;
+
+    if (o->packed_dir || o->no_packed_cache) return;
+    if (set && *set) n = snprintf(dir, CLI_PATH_BYTES, "%s", set);
+    else if (cache && *cache == '/') n = snprintf(dir, CLI_PATH_BYTES, "%s/radish/packed", cache);
+    else if (home && *home) n = snprintf(dir, CLI_PATH_BYTES, "%s/.cache/radish/packed", home);
+    if (n > 0 && n < CLI_PATH_BYTES) o->packed_dir = dir;
+}
+
 /* The models in a folder, as " a b c"; n names. */
 static size_t list_models(const char *folder, struct buf *names)
 {
@@ -120,7 +132,7 @@ void load_bar_init(struct load_bar *bar, const char *model, struct rd_options *o
 
 rd_engine *cli_open(struct rd_options *o, const char *model)
 {
-    char path[CLI_PATH_BYTES];
+    char path[CLI_PATH_BYTES], packed[CLI_PATH_BYTES];
     struct rd_error err = {RD_OK, ""};
     struct load_bar bar;
     rd_engine *engine = NULL;
@@ -128,10 +140,12 @@ rd_engine *cli_open(struct rd_options *o, const char *model)
 
     if (!cli_find_model(model, path)) return NULL;
     o->model = path;
+    cli_packed_dir(o, packed);
     load_bar_init(&bar, model, o);
     st = rd_open(o, &engine, &err);
     load_bar_end(&bar);
     o->model = NULL;
+    o->packed_dir = NULL;
     if (st != RD_OK) cli_fail_at(model, st, &err);
     return engine;
 }

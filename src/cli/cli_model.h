@@ -27,6 +27,10 @@ void load_bar_init(struct load_bar *bar, const char *model, struct rd_options *o
 /* Takes the bar off the screen. */
 void load_bar_end(struct load_bar *bar);
 
+/* Where repacked weights are kept, when no flag says so: $RADISH_PACKED, else $XDG_CACHE_HOME/radish/packed, else
+ * ~/.cache/radish/packed. o refers to dir. */
+void cli_packed_dir(struct rd_options *o, char dir[CLI_PATH_BYTES]);
+
 /* Finds and opens. NULL: a message was printed. */
 rd_engine *cli_open(struct rd_options *o, const char *model);
 rd_engine *cli_open_tokenizer(const char *model, const char *pre);

@@ -50,8 +50,12 @@ static rd_status load(void *user, rd_engine **out, struct rd_error *err)
 {
     struct serve_flags *f = user;
     struct rd_error why = {RD_OK, ""};
-    rd_status st = rd_open(&f->engine, out, &why);
+    char packed[CLI_PATH_BYTES];
+    rd_status st;
 
+    cli_packed_dir(&f->engine, packed);
+    st = rd_open(&f->engine, out, &why);
+    f->engine.packed_dir = NULL;
     load_bar_end(&f->bar);
     if (st != RD_OK) return error_set(err, st, "%s: %s", f->bar.model, *why.text ? why.text : rd_status_text(st));
     return RD_OK;

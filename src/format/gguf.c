@@ -146,6 +146,7 @@ rd_status gguf_open(const char *path, struct gguf **out, struct rd_error *err)
     g->data = g->map.data;
     g->n_bytes = g->map.n_bytes;
     st = file_map_guard(&g->map, parse_guarded, &call, err);
+    if (st == RD_OK) st = file_map_watch(&g->map, err);
     if (st != RD_OK) goto fail;
     *out = g;
     return RD_OK;
@@ -189,6 +190,16 @@ void gguf_close(struct gguf *g)
 bool gguf_unchanged(const struct gguf *g)
 {
     return !g->mapped || file_map_unchanged(&g->map);
+}
+
+const struct file_map *gguf_map(const struct gguf *g)
+{
+    return g->mapped ? &g->map : NULL;
+}
+
+bool gguf_broken(const struct gguf *g)
+{
+    return g->mapped && file_map_broken(&g->map);
 }
 
 rd_status gguf_guard(const struct gguf *g, rd_status (*fn)(void *arg), void *arg, struct rd_error *err)

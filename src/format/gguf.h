@@ -5,8 +5,8 @@
  * number in the file before that number has been compared with the file's size. Little endian only.
  *
  * A tensor has at least one weight and 1 .. 4 dims, begins at a multiple of general.alignment, lies inside the file and
- * shares no byte with another; keys and names are not empty and not there twice. Metadata views are in the mapping too:
- * who reads them long after opening a file that others may shorten does so inside gguf_guard().
+ * shares no byte with another; keys and names are not empty and not there twice. Views that are read long after opening
+ * a file that others may shorten: inside gguf_guard(), or asking gguf_broken() afterwards.
  *
  * Owns    the mapping and the tables; views live until gguf_close().
  * Thread  read-only after open.
@@ -45,6 +45,7 @@ struct gguf_tensor {
     uint64_t offset;                            /* from the start of the file */
 };
 
+struct file_map;
 struct gguf;
 rd_status gguf_open(const char *path, struct gguf **out, struct rd_error *err);
 /* The same from bytes in memory (tests, fuzzing); the bytes are borrowed. */
@@ -53,6 +54,11 @@ void gguf_close(struct gguf *g);
 /* false if the file is now shorter than when it was mapped (F08). A file whose bytes are rewritten in place while open
  * is not noticed: replace model files by renaming. */
 bool gguf_unchanged(const struct gguf *g);
+/* The file behind it; NULL when there is none (gguf_open_bytes). */
+const struct file_map *gguf_map(const struct gguf *g);
+/* The file was cut short, or its disk failed, under somebody who read it: he got zeros (file_map_watch of base/file.h,
+ * which every open GGUF file is under). True for good: what was computed since is worth nothing. */
+bool gguf_broken(const struct gguf *g);
 /* The mapping guard of base/file.h, for whoever touches tensor bytes. RD_E_IO when the file shrank underneath. */
 rd_status gguf_guard(const struct gguf *g, rd_status (*fn)(void *arg), void *arg, struct rd_error *err);
 

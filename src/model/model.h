@@ -58,15 +58,32 @@ struct model_progress { void (*fn)(void *arg, double fraction); void *arg; };   
 rd_status model_load(const struct gguf *g, const struct backend_ops *ops, struct backend *be, uint32_t max_rows,
                      uint32_t max_logits, const struct model_progress *progress, struct model **out,
                      struct rd_error *err);
+/* The same, with weights from a packed file of an earlier start where there is one (format/packed_file.h); otherwise
+ * one is written in the background, at the lowest priority, from the weights in memory. packed NULL: neither. */
+struct packed_options;
+struct model_source {
+    const struct gguf *g;
+    const struct backend_ops *ops;
+    struct backend *be;
+    uint32_t max_rows, max_logits;
+    const struct model_progress *progress;
+    const struct packed_options *packed; /* copied, but for dir, which must outlive the model */
+};
+rd_status model_load_packed(const struct model_source *s, struct model **out, struct rd_error *err);
+/* Waits for a packed file that is being written, MODEL_SAVE_WAIT_NS at most. */
 void model_destroy(struct model *m);
+#define MODEL_SAVE_WAIT_NS 5000000000u
 /* Reads and checks the config alone (inspect, memory need). */
 rd_status model_read_config(const struct gguf *g, struct model_config *out, struct rd_error *err);
 const struct model_config *model_config(const struct model *m);
-/* Anonymous or device bytes taken by weights, and by the workspace. */
+/* Anonymous or device bytes taken by weights, bytes of weights in a mapped packed file (shared with other processes),
+ * and bytes of the workspace. */
 uint64_t model_weight_bytes(const struct model *m);
+uint64_t model_packed_bytes(const struct model *m);
 uint64_t model_workspace_bytes(const struct model *m);
 /* Comma-separated architecture names. */
 const char *model_known_archs(void);
 
-/* logits: [n_logits, n_vocab] f32, host memory. The KV of all rows is written to kv. Waits for the device. */
+/* logits: [n_logits, n_vocab] f32, host memory. The KV of all rows is written to kv. Waits for the device. RD_E_DEVICE,
+ * then and ever after: the model file or the packed file was cut short, or its disk failed. */
 rd_status model_forward(struct model *m, struct kv_storage *kv, const struct model_batch *b, float *logits);

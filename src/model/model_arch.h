@@ -78,7 +78,9 @@ struct model {
     struct weight inv_freq, inv_freq_local; /* [n_rot / 2] */
     float rope_mscale;
     struct workspace ws;
-    uint64_t weight_bytes;
+    uint64_t weight_bytes, packed_bytes;
+    const struct gguf *g;
+    struct packed_weights *packed;          /* NULL: none wanted */
 };
 
 /* ---- registry.c ---- */

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "model/blocks.h"
+#include "model/packed_weights.h"
 
 /* One tensor of the table: where in the file it is and what it becomes. */
 struct tensor_place {
@@ -194,18 +195,6 @@ static rd_status check_ops(const struct backend_ops *ops, const struct model_con
     return RD_OK;
 }
 
-/* Reads a byte of each page of a tensor: a file that shrank shows here, under the mapping guard, and not in a backend's
- * worker thread. */
-static rd_status touch_bytes(void *arg)
-{
-    const struct gguf_tensor *t = arg;
-    const volatile uint8_t *p = t->data;
-
-    for (uint64_t i = 0; i < t->n_bytes; i += 4096) (void)p[i];
-    (void)p[t->n_bytes - 1];
-    return RD_OK;
-}
-
 struct load_state {
     struct model *m;
     const struct gguf *g;
@@ -216,13 +205,17 @@ struct load_state {
 static rd_status load_weight(struct load_state *s, const struct tensor_place *p, const struct gguf_tensor *t,
                              enum weight_role role, struct weight *out, struct rd_error *err)
 {
+    struct model *m = s->m;
     struct host_tensor host = {p->label, t->dtype, p->n_out, p->n_in, t->data};
-    rd_status st = gguf_guard(s->g, touch_bytes, (void *)t, err);
+    uint64_t n_packed = 0;
+    rd_status st = RD_OK;
 
+    if (role == WEIGHT_MATRIX) n_packed = packed_weights_take(m->packed, &host, out);
+    if (n_packed == 0) st = m->ops->weight_load(m->be, &host, role, out, err);
     if (st != RD_OK) return st;
-    st = s->m->ops->weight_load(s->m->be, &host, role, out, err);
-    if (st != RD_OK) return st;
-    s->m->weight_bytes += out->bytes;
+    m->weight_bytes += out->bytes;
+    m->packed_bytes += n_packed;
+    if (role == WEIGHT_MATRIX) packed_weights_note(m->packed, &host, out);
     return RD_OK;
 }
 
@@ -286,50 +279,67 @@ static rd_status init_rope(struct model *m, const struct gguf *g, struct rd_erro
     return st;
 }
 
-rd_status model_load(const struct gguf *g, const struct backend_ops *ops, struct backend *be, uint32_t max_rows,
-                     uint32_t max_logits, const struct model_progress *progress, struct model **out,
-                     struct rd_error *err)
+/* Everything that is known before memory is taken in proportion to the file's numbers. */
+static rd_status check_model(struct model *m, struct load_state *load, struct rd_error *err)
 {
-    struct model *m = mem_zalloc(1, sizeof(*m));
-    struct load_state load = {.m = m, .g = g, .progress = progress};
     struct gguf_str arch_name;
     rd_status st;
 
-    assert(max_rows >= 1 && max_logits >= 1);
-    if (!m) return error_set(err, RD_E_NOMEM, "model: out of memory");
-    m->ops = ops;
-    m->be = be;
-    m->max_rows = max_rows;
-    m->max_logits = u32_min(max_rows, max_logits);
-    if ((st = model_read_config(g, &m->config, err)) != RD_OK) goto fail;
-    if ((st = gguf_get_str(g, "general.architecture", &arch_name, err)) != RD_OK) goto fail;
+    if ((st = model_read_config(load->g, &m->config, err)) != RD_OK) return st;
+    if ((st = gguf_get_str(load->g, "general.architecture", &arch_name, err)) != RD_OK) return st;
     m->arch = model_arch_find(arch_name.s, arch_name.n);
-    if ((st = check_ops(ops, &m->config, err)) != RD_OK) goto fail;
-    if ((st = check_tensors(m->arch, &m->config, g, &load.total_bytes, err)) != RD_OK) goto fail;
+    if ((st = check_ops(m->ops, &m->config, err)) != RD_OK) return st;
+    return check_tensors(m->arch, &m->config, load->g, &load->total_bytes, err);
+}
+
+static rd_status load_all(struct model *m, struct load_state *load, struct rd_error *err)
+{
+    rd_status st;
 
     m->layers = mem_zalloc(m->config.n_layers, sizeof(*m->layers));
-    if (!m->layers) {
-        st = error_set(err, RD_E_NOMEM, "model: out of memory");
-        goto fail;
-    }
-    if ((st = for_each_tensor(m->arch, &m->config, g, load_one, &load, err)) != RD_OK) goto fail;
-    if ((st = load_tied_head(&load, err)) != RD_OK) goto fail;
-    if ((st = init_rope(m, g, err)) != RD_OK) goto fail;
+    if (!m->layers) return error_set(err, RD_E_NOMEM, "model: out of memory");
+    if ((st = for_each_tensor(m->arch, &m->config, load->g, load_one, load, err)) != RD_OK) return st;
+    if ((st = load_tied_head(load, err)) != RD_OK) return st;
+    if ((st = init_rope(m, load->g, err)) != RD_OK) return st;
     st = workspace_init(m);
-    if (st != RD_OK) {
-        error_set(err, st, "no memory for the activations of %u rows", max_rows);
-        goto fail;
-    }
-    if (!gguf_unchanged(g)) {
+    return st == RD_OK ? st : error_set(err, st, "no memory for the activations of %u rows", m->max_rows);
+}
+
+rd_status model_load_packed(const struct model_source *s, struct model **out, struct rd_error *err)
+{
+    struct model *m = mem_zalloc(1, sizeof(*m));
+    struct load_state load = {.m = m, .g = s->g, .progress = s->progress};
+    rd_status st;
+
+    assert(s->max_rows >= 1 && s->max_logits >= 1);
+    if (!m) return error_set(err, RD_E_NOMEM, "model: out of memory");
+    m->ops = s->ops;
+    m->be = s->be;
+    m->g = s->g;
+    m->max_rows = s->max_rows;
+    m->max_logits = u32_min(s->max_rows, s->max_logits);
+    if ((st = check_model(m, &load, err)) != RD_OK) goto fail;
+    if (s->packed) st = packed_weights_create(s->packed, s->g, s->ops, s->be, &m->packed, err);
+    if (st == RD_OK) st = load_all(m, &load, err);
+    if (gguf_broken(s->g) || !gguf_unchanged(s->g))
         st = error_set(err, RD_E_IO, "the model file changed while it was being loaded");
-        goto fail;
-    }
+    if (st != RD_OK) goto fail;
+    packed_weights_save(m->packed);
     *out = m;
     return RD_OK;
 
 fail:
     model_destroy(m);
     return st;
+}
+
+rd_status model_load(const struct gguf *g, const struct backend_ops *ops, struct backend *be, uint32_t max_rows,
+                     uint32_t max_logits, const struct model_progress *progress, struct model **out,
+                     struct rd_error *err)
+{
+    const struct model_source s = {g, ops, be, max_rows, max_logits, progress, NULL};
+
+    return model_load_packed(&s, out, err);
 }
 
 static void unload(struct model *m, struct weight *w)
@@ -340,6 +350,7 @@ static void unload(struct model *m, struct weight *w)
 void model_destroy(struct model *m)
 {
     if (!m) return;
+    packed_weights_destroy(m->packed);          /* first: it may still be reading the weights */
     for (uint32_t i = 0; m->arch && i < m->arch->n_weights; i++) {
         const struct tensor_spec *spec = &m->arch->weights[i];
 
@@ -368,6 +379,11 @@ uint64_t model_weight_bytes(const struct model *m)
     return m->weight_bytes;
 }
 
+uint64_t model_packed_bytes(const struct model *m)
+{
+    return m->packed_bytes;
+}
+
 uint64_t model_workspace_bytes(const struct model *m)
 {
     return m->ws.n_bytes;
@@ -375,5 +391,7 @@ uint64_t model_workspace_bytes(const struct model *m)
 
 rd_status model_forward(struct model *m, struct kv_storage *kv, const struct model_batch *b, float *logits)
 {
-    return m->arch->forward(m, kv, b, logits);
+    rd_status st = m->arch->forward(m, kv, b, logits);
+
+    return gguf_broken(m->g) || packed_weights_broken(m->packed) ? RD_E_DEVICE : st;
 }

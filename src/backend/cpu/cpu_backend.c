@@ -376,6 +376,7 @@ const struct backend_ops backend_cpu_ops = {
     .describe = cpu_describe,
     .weight_load = cpu_weight_load,
     .weight_unload = cpu_weight_unload,
+    .weight_adopt = cpu_adopt_matrix,
     .alloc = cpu_alloc,
     .free = cpu_free,
     .kv_create = cpu_kv_create,

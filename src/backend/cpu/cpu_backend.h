@@ -39,7 +39,9 @@ rd_status cpu_linear_create(struct backend *be);                 /* fills be->li
 void cpu_linear_destroy(struct backend *be);
 rd_status cpu_linear(struct backend *be, const struct linear_args *a);
 rd_status cpu_pack_matrix(struct backend *be, const struct host_tensor *t, struct weight *out, struct rd_error *err);
-void cpu_unpack_matrix(struct backend *be, struct weight *w);    /* frees */
+rd_status cpu_adopt_matrix(struct backend *be, const struct host_tensor *t, uint32_t format, const void *data,
+                           uint64_t n_bytes, struct weight *out);
+void cpu_unpack_matrix(struct backend *be, struct weight *w);    /* frees what is not adopted */
 rd_status cpu_attn_create(struct backend *be);                   /* fills be->attn, be->rows, be->attn_state */
 void cpu_attn_destroy(struct backend *be);
 rd_status cpu_qkv_rope_write(struct backend *be, const struct qkv_args *a);

@@ -321,6 +321,14 @@ static void pack_tile(void *arg, uint32_t tile, uint32_t thread)
     else pack_float_tile(j, rows, n_rows, dst);
 }
 
+/* Bytes of a whole matrix. RD_E_NOMEM: more than memory can ever be. */
+static rd_status packed_bytes(const struct linear_form *form, const struct host_tensor *t, uint64_t *out)
+{
+    uint64_t n_tiles = u32_ceil_div(t->n_out, LINEAR_TILE);
+
+    return checked_mul(linear_tile_bytes(form, t->n_in), n_tiles, out) && *out <= SIZE_MAX / 2 ? RD_OK : RD_E_NOMEM;
+}
+
 rd_status cpu_pack_matrix(struct backend *be, const struct host_tensor *t, struct weight *out, struct rd_error *err)
 {
     struct pack_job job = {.form = linear_form_of(t->dtype)};
@@ -338,7 +346,7 @@ rd_status cpu_pack_matrix(struct backend *be, const struct host_tensor *t, struc
     job.n_in = t->n_in;
     job.n_out = t->n_out;
     job.tile_bytes = linear_tile_bytes(job.form, t->n_in);
-    if (!checked_mul(job.tile_bytes, (uint64_t)n_tiles, &bytes) || bytes > SIZE_MAX / 2) return RD_E_NOMEM;
+    if (packed_bytes(job.form, t, &bytes) != RD_OK) return RD_E_NOMEM;
     job.dst = mem_map((size_t)bytes);
     if (!job.dst)
         return error_set(err, RD_E_NOMEM, "%s: no memory for %llu bytes of weights", t->name,
@@ -349,8 +357,22 @@ rd_status cpu_pack_matrix(struct backend *be, const struct host_tensor *t, struc
     return RD_OK;
 }
 
+rd_status cpu_adopt_matrix(struct backend *be, const struct host_tensor *t, uint32_t format, const void *data,
+                           uint64_t n_bytes, struct weight *out)
+{
+    const struct linear_form *form = linear_form_of(t->dtype);
+    uint64_t bytes;
+
+    (void)be;
+    assert((uintptr_t)data % 64 == 0);
+    if (!form || format != 0 || packed_bytes(form, t, &bytes) != RD_OK || bytes != n_bytes) return RD_E_FORMAT;
+    *out = (struct weight){
+        .dtype = t->dtype, .role = WEIGHT_MATRIX, .n_out = t->n_out, .n_in = t->n_in, .data = data, .bytes = 0};
+    return RD_OK;
+}
+
 void cpu_unpack_matrix(struct backend *be, struct weight *w)
 {
-    if (w->data) mem_unmap((void *)w->data, (size_t)w->bytes);
+    if (w->data && w->bytes) mem_unmap((void *)w->data, (size_t)w->bytes);
     memset(w, 0, sizeof(*w));
 }

@@ -57,6 +57,7 @@ static const struct stat_row {
     F64("speed", "prefill_tok_s", prefill_tok_s),
     F64("speed", "decode_tok_s", decode_tok_s),
     U64("memory", "weight_bytes", weight_bytes),
+    U64("memory", "packed_bytes", packed_bytes),
     U64("memory", "workspace_bytes", workspace_bytes),
     U64("memory", "kv_bytes", kv_bytes),
     U64("memory", "rss_anon_bytes", rss_anon_bytes),
