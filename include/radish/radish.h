@@ -55,6 +55,9 @@ struct rd_options {
     const char *isa;                /* NULL = best; "ref", "avx2", "avx512", "amx" */
     const char *pre;                /* overrides the GGUF's pre-tokenizer name */
     const char *chat_template_file; /* Jinja file that replaces the model's template; NULL: the model's */
+    const char *packed_dir;         /* folder where repacked weights are kept for the next start; NULL: none are */
+    uint64_t packed_bytes;          /* what they may take there; 0 = 16 GiB */
+    bool no_packed_cache;           /* packed_dir is not used */
     void (*progress)(void *user, double fraction);   /* 0 .. 1 while loading; may be NULL */
     void *progress_user;
 };
