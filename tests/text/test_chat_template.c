@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "template_golden.h"
 #include "test.h"
+#include "text/chat_builtins.h"
 
 #define CONVERSATIONS "tests/golden/templates/conversations.json"
 
@@ -99,13 +100,15 @@ TEST(an_unknown_builtin_lists_the_known_ones)
     struct rd_error err = {0};
 
     CHECK_EQ(chat_template_builtin("nope", "", "", &t, &err), RD_E_NOT_FOUND);
-    CHECK(strstr(err.text, "gemma, chatml, llama2, llama3"));
+    CHECK(strstr(err.text, "chatml, qwen, llama2, llama3"));
 }
 
 TEST(kwargs_reach_the_template_but_replace_no_internals)
 {
     static const char source[] = "{{ mood }} {{ bos_token }}{{ messages | length }}{{ tools is none }}";
-    json_t *kwargs = json_pack("{s:s, s:s, s:[], s:s}", "mood", "fine", "bos_token", "X", "messages", "tools", "Y");
+    static const char *const internals[] = {"messages", "tools", "bos_token", "raise_exception", "range", "loop",
+                                            "add_generation_prompt", "__class__", "namespace", "true"};
+    json_t *kwargs = json_pack("{s:s}", "mood", "fine");
     json_t *messages = json_pack("[{s:s, s:s}]", "role", "user", "content", "a");
     struct chat_template *t = NULL;
     struct chat_input in = {.messages = messages, .kwargs = kwargs};
@@ -117,7 +120,55 @@ TEST(kwargs_reach_the_template_but_replace_no_internals)
     CHECK_OK(chat_template_render(t, &in, &text, &n, NULL));
     CHECK_STR(text, "fine <b>1True");
     mem_free(text);
+    for (size_t i = 0; i < sizeof(internals) / sizeof(internals[0]); i++) {
+        json_t *bad = json_pack("{s:s, s:i}", "mood", "fine", internals[i], 1);
+        struct rd_error err = {0};
+        in.kwargs = bad;
+        CHECK_EQ(chat_template_render(t, &in, &text, &n, &err), RD_E_INVALID);
+        CHECK(strstr(err.text, internals[i]));
+        CHECK_EQ(chat_template_prompt(t, &in, &text, &n, &err), RD_E_INVALID);
+        json_decref(bad);
+    }
     chat_template_destroy(t);
     json_decref(kwargs);
+    json_decref(messages);
+}
+
+TEST(every_builtin_writes_every_message_and_leaves_the_last_open)
+{
+    static const char *const names[] = {"chatml", "qwen", "llama2", "llama3", "llama4", "gemma", "mistral",
+                                        "mistral-tekken", "deepseek", "phi3", "phi4", "zephyr", "granite", "falcon3",
+                                        "command-r", "openchat", "vicuna", "alpaca"};
+    json_t *messages =
+        json_loads("[{\"role\":\"system\",\"content\":\"SYS\"},{\"role\":\"user\",\"content\":\"ONE\"},"
+                   "{\"role\":\"assistant\",\"content\":\"TWO\"},{\"role\":\"user\",\"content\":\"THREE\"}]",
+                   0, NULL);
+    size_t n_listed = 1;
+
+    for (const char *s = chat_builtin_names(); *s; s++) n_listed += *s == ',';
+    CHECK_EQ(n_listed, sizeof(names) / sizeof(names[0]));
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        struct chat_template *t = NULL;
+        struct chat_input in = {.messages = messages, .end = CHAT_END_AUTO};
+        char *text = NULL, *again = NULL, want[1024];
+        size_t n = 0, n_again = 0;
+        json_t *longer = json_copy(messages);
+
+        CHECK(strstr(chat_builtin_names(), names[i]));
+        CHECK_OK(chat_template_builtin(names[i], "<s>", "</s>", &t, NULL));
+        CHECK_OK(chat_template_prompt(t, &in, &text, &n, NULL));
+        CHECK(strstr(text, "SYS") && strstr(text, "SYS") < strstr(text, "ONE"));
+        CHECK(strstr(text, "ONE") < strstr(text, "TWO") && strstr(text, "TWO") < strstr(text, "THREE"));
+        json_array_append_new(longer, json_pack("{s:s, s:s}", "role", "assistant", "content", "Begun"));
+        in.messages = longer;
+        CHECK_OK(chat_template_prompt(t, &in, &again, &n_again, NULL));
+        CHECK(n_again > n && !memcmp(again + n_again - 5, "Begun", 5));
+        if (!strstr("llama2 mistral vicuna openchat", names[i])) /* in these a blank goes before the answer */
+            CHECK_STR(again, strcat(strcpy(want, text), "Begun"));
+        mem_free(text);
+        mem_free(again);
+        json_decref(longer);
+        chat_template_destroy(t);
+    }
     json_decref(messages);
 }
