@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 #include "base/checked.h"
 
 #define MEM_ALIGN 64u
@@ -98,13 +99,43 @@ void mem_free_aligned(void *p)
     mem_free(p);
 }
 
+static uint8_t *map_anonymous(size_t n_bytes)
+{
+    void *p = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    return p == MAP_FAILED ? NULL : p;
+}
+
+/* Where a huge page begins: more is mapped and both ends are given back. n_bytes is a multiple of the small page. */
+static uint8_t *map_at_huge_page(size_t n_bytes)
+{
+    size_t more, head;
+    uint8_t *p;
+
+    if (!checked_add(n_bytes, (size_t)MEM_HUGE_PAGE, &more)) return NULL;
+    p = map_anonymous(more);
+    if (!p) return NULL;
+    head = -(uintptr_t)p % MEM_HUGE_PAGE;
+    if (head) munmap(p, head);
+    munmap(p + head + n_bytes, MEM_HUGE_PAGE - head);
+    mem_advise_huge(p + head, n_bytes);
+    return p + head;
+}
+
 void *mem_map(size_t n_bytes)
 {
-    void *p;
+    uint64_t rounded;
 
-    if (!may_allocate()) return NULL;
-    p = mmap(NULL, n_bytes ? n_bytes : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return p == MAP_FAILED ? NULL : counted(p);
+    if (!checked_align(n_bytes ? n_bytes : 1, (uint64_t)sysconf(_SC_PAGESIZE), &rounded) || !may_allocate())
+        return NULL;
+    return counted(rounded >= MEM_HUGE_PAGE ? map_at_huge_page(rounded) : map_anonymous(rounded));
+}
+
+void mem_advise_huge(const void *p, size_t n_bytes)
+{
+#ifdef MADV_HUGEPAGE
+    madvise((void *)(uintptr_t)p, n_bytes, MADV_HUGEPAGE);
+#endif
 }
 
 void mem_unmap(void *p, size_t n_bytes)

@@ -99,6 +99,7 @@ static void cpu_destroy(struct backend *be)
     cpu_linear_destroy(be);
     cpu_attn_destroy(be);
     cpu_pool_destroy(be->pool);
+    weight_memory_deinit(&be->weights);
     mem_free(be);
 }
 

@@ -1,7 +1,7 @@
 /* backend/cpu/cpu_backend.h - inside of the CPU backend: its state, and the kernel table that an instruction set fills.
  *
  * cpu_backend.c  create, memory, KV storage, embed, gather; splits ops into tiles for the pool
- * cpu_pool.c     threads
+ * cpu_pool.c     threads;  weight_memory.c  where packed weights lie
  * cpu_linear.c   linear: quantises activations, splits tiles; cpu_pack.c repacks weights; ref/linear_ref.c and
  *                linear_avx2.c, linear_avx512.c compute tiles, linear_amx.c panels of many rows
  * cpu_attn.c     qkv_rope_write and attention tiles; ref/attn_ref.c, attn_avx2.c, attn_avx512.c (attn_kernels.h)
@@ -13,6 +13,7 @@
 #pragma once
 #include "backend/backend.h"
 #include "backend/cpu/cpu_pool.h"
+#include "backend/cpu/weight_memory.h"
 
 enum cpu_isa { CPU_ISA_REF, CPU_ISA_AVX2, CPU_ISA_AVX512, CPU_ISA_AMX, CPU_N_ISA };
 
@@ -26,6 +27,7 @@ struct backend {                         /* the CPU's */
     const struct cpu_panel_kernels *panels; /* linear of many rows; NULL without a matrix unit */
     struct cpu_linear_state *linear;     /* activation scratch of linear, owned by cpu_linear.c */
     struct cpu_attn_state *attn_state;   /* per-thread scratch of attention, owned by cpu_attn.c */
+    struct weight_memory weights;        /* packed matrices */
 };
 
 /* What this CPU and operating system can run. "amx" is AVX-512 and, for matrix products of many rows, AMX-INT8; the

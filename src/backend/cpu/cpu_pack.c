@@ -10,7 +10,6 @@
 #include "backend/cpu/linear_kernels.h"
 #include "base/checked.h"
 #include "base/error.h"
-#include "base/mem.h"
 
 static const struct linear_form form_f32 = {0, 0, SCALES_NONE, 64, 0, 0};
 static const struct linear_form form_16 = {0, 0, SCALES_NONE, 32, 0, 0};
@@ -334,6 +333,7 @@ rd_status cpu_pack_matrix(struct backend *be, const struct host_tensor *t, struc
     struct pack_job job = {.form = linear_form_of(t->dtype)};
     uint32_t n_tiles = u32_ceil_div(t->n_out, LINEAR_TILE);
     uint64_t bytes;
+    void *memory;
 
     if (!job.form)
         return error_set(err, RD_E_UNSUPPORTED, "%s: weights of type %d", t->name, (int)t->dtype);
@@ -347,10 +347,10 @@ rd_status cpu_pack_matrix(struct backend *be, const struct host_tensor *t, struc
     job.n_out = t->n_out;
     job.tile_bytes = linear_tile_bytes(job.form, t->n_in);
     if (packed_bytes(job.form, t, &bytes) != RD_OK) return RD_E_NOMEM;
-    job.dst = mem_map((size_t)bytes);
-    if (!job.dst)
+    if (weight_memory_take(&be->weights, bytes, &memory) != RD_OK)
         return error_set(err, RD_E_NOMEM, "%s: no memory for %llu bytes of weights", t->name,
                          (unsigned long long)bytes);
+    job.dst = memory;
     cpu_pool_run(be->pool, pack_tile, &job, n_tiles);
     *out = (struct weight){
         .dtype = t->dtype, .role = WEIGHT_MATRIX, .n_out = t->n_out, .n_in = t->n_in, .data = job.dst, .bytes = bytes};
@@ -373,6 +373,6 @@ rd_status cpu_adopt_matrix(struct backend *be, const struct host_tensor *t, uint
 
 void cpu_unpack_matrix(struct backend *be, struct weight *w)
 {
-    if (w->data && w->bytes) mem_unmap((void *)w->data, (size_t)w->bytes);
+    if (w->bytes) weight_memory_release(&be->weights, w->data);
     memset(w, 0, sizeof(*w));
 }
