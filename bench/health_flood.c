@@ -2,9 +2,9 @@
  *
  *     health_flood PORT CONNECTIONS SECONDS
  *
- * Each connection sends its next request when the answer to the last one is complete. One thread, epoll. Prints one line
- * of JSON: answers of all connections, the fewest and most of one, answers other than 200, connections lost, requests
- * per second, and the seconds of CPU that this program took itself. Compiled by bench/serve.
+ * Each connection sends its next request when the answer to the last one is complete. One thread, epoll. Prints one
+ * line of JSON: answers of all connections, the fewest and most of one, answers other than 200, connections lost,
+ * requests per second, and the seconds of CPU that this program took itself. Compiled by bench/serve.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -112,7 +112,8 @@ static void report(int n_connections, double seconds)
         if (mine > most) most = mine;
     }
     getrusage(RUSAGE_SELF, &used);
-    printf("{\"answers\": %lu, \"fewest\": %lu, \"most\": %lu, \"not_ok\": %lu, \"lost\": %lu, \"per_s\": %.1f, \"cpu_s\": %.3f}\n",
+    printf("{\"answers\": %lu, \"fewest\": %lu, \"most\": %lu, \"not_ok\": %lu, \"lost\": %lu, \"per_s\": %.1f, "
+           "\"cpu_s\": %.3f}\n",
            all, fewest, most, not_ok, lost, (double)all / seconds,
            (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
                (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e-6);
