@@ -55,6 +55,8 @@ struct rd_options {
     const char *isa;                /* NULL = best; "ref", "avx2", "avx512", "amx" */
     const char *pre;                /* overrides the GGUF's pre-tokenizer name */
     const char *chat_template_file; /* Jinja file that replaces the model's template; NULL: the model's */
+    const char *tool_parser;        /* how tool calls are written: "hermes", "qwen3_coder", "llama3_json", "pythonic",
+                                     * "gemma", "mistral", "deepseek", "none"; NULL: by the chat template */
     const char *packed_dir;         /* folder where repacked weights are kept for the next start; NULL: none are */
     uint64_t packed_bytes;          /* what they may take there; 0 = 16 GiB */
     bool no_packed_cache;           /* packed_dir is not used */
@@ -142,6 +144,15 @@ struct rd_request_options {
     uint32_t n_top_logprobs;        /* 0 .. 20 */
     bool prompt_logprobs; /* of every prompt token but the first (computes the whole prompt: implies no cache) */
     const char *fairness_key;       /* requests queue round robin between keys; NULL: one common key */
+
+    /* messages_json only: what the output is split into (rd_event.deltas) */
+    bool parse_tools;               /* calls of tools_json's tools; false: they are text */
+    bool single_call;               /* ends after the first call */
+    bool parse_thinking;            /* thinking apart from content; false: it is content, with its tags */
+    uint32_t thinking_tokens;       /* longest thinking; then it is closed and the answer begins; default RD_NO_LIMIT.
+                                     * Without effect on models whose template knows no thinking. */
+    const char *forced_tool;        /* parse_tools: the answer is a call of this tool ("": of any); NULL: as the model
+                                     * likes. Its beginning is part of the prompt. */
 };
 RD_API void rd_request_options_default(struct rd_request_options *o);
 
@@ -154,6 +165,7 @@ struct rd_usage {
     uint32_t n_cached;              /* prompt tokens taken from the tree, those computed by others meanwhile included */
     uint32_t n_joined;              /* of n_cached: computed by another request while this one waited for them */
     uint32_t n_generated;           /* the end token, when one was drawn, is not counted */
+    uint32_t n_reasoning;           /* parse_thinking: of n_generated, those inside the thinking */
     uint32_t n_drafted, n_draft_accepted;   /* speculation: tokens drafted, and those of them that were right */
     double queue_ms, prompt_ms, predicted_ms, ttft_ms;
 };
@@ -165,10 +177,30 @@ enum rd_event_type {
     RD_EVENT_ERROR                  /* the last event: status and message; text that came before stands */
 };
 
+/* A piece of the output by what it is. Pieces of a call come between its BEGIN and END; index counts calls from 0. */
+enum rd_delta_type {
+    RD_DELTA_CONTENT,
+    RD_DELTA_REASONING,
+    RD_DELTA_CALL_BEGIN,            /* text: the tool's name; id: made for this call */
+    RD_DELTA_CALL_ARGUMENTS,        /* text: the next piece of a JSON object's text */
+    RD_DELTA_CALL_END               /* complete: the model wrote it to its end */
+};
+struct rd_delta {
+    enum rd_delta_type type;
+    uint32_t index;
+    const char *text;               /* valid UTF-8; may be empty */
+    size_t text_bytes;
+    const char *id;                 /* CALL_BEGIN; else "" */
+    bool complete;
+};
+
 struct rd_event {
     enum rd_event_type type;
-    const char *text;               /* valid UTF-8, may be empty, valid until the next call on this request */
+    /* The content: valid UTF-8, may be empty, valid until the next call on this request */
+    const char *text;
     size_t text_bytes;
+    const struct rd_delta *deltas;  /* of TOKEN, DONE: everything there is, the content included; as long valid */
+    uint32_t n_deltas;
     int32_t token;
     float logprob;
     uint32_t n_top;

@@ -5,6 +5,9 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/random.h"
+#include "text/tool_prompt.h"
+
+#define THINK_TAIL 16u                   /* tokens that a thinking tag and the white space behind it take at most */
 
 static rd_status copy_tokens(const rd_engine *engine, const int32_t *from, uint32_t n_from, int32_t **tokens,
                              uint32_t *n, struct rd_error *err)
@@ -19,6 +22,22 @@ static rd_status copy_tokens(const rd_engine *engine, const int32_t *from, uint3
     return *tokens ? RD_OK : error_set(err, RD_E_NOMEM, "out of memory for a prompt of %u tokens", n_from);
 }
 
+/* What the answer must begin with goes behind the prompt: the end of thinking that is not wanted, a forced call. */
+static rd_status begin_answer(const rd_engine *engine, const struct rd_request_options *o, char **text, size_t *n,
+                              struct rd_error *err)
+{
+    const struct think_tags *think = engine->style.think;
+    struct buf out = {0};
+
+    buf_append(&out, *text, *n);
+    if (think && output_prompt_thinks(think, *text, *n)) buf_printf(&out, "\n%s\n\n", think->close);
+    if (o->forced_tool)
+        tool_prompt_begin_call(engine->style.tools, chat_template_source(engine->chat), o->forced_tool, &out);
+    mem_free(*text);
+    *text = buf_take(&out, n);
+    return *text ? RD_OK : error_set(err, RD_E_NOMEM, "out of memory for a prompt");
+}
+
 rd_status api_prompt_tokens(const rd_engine *engine, const struct rd_request_options *o, int32_t **tokens, uint32_t *n,
                             struct rd_error *err)
 {
@@ -30,7 +49,8 @@ rd_status api_prompt_tokens(const rd_engine *engine, const struct rd_request_opt
     if (o->prompt) return tokenizer_encode(engine->tokenizer, o->prompt, o->prompt_bytes, true, true, tokens, n, err);
     st = api_render(engine, o->messages_json, o->tools_json, o->kwargs_json, true, &text, &n_text, err);
     if (st != RD_OK) return st;
-    st = api_encode_chat(engine, text, n_text, tokens, n, err);
+    if (o->forced_tool || o->thinking_tokens == 0) st = begin_answer(engine, o, &text, &n_text, err);
+    if (st == RD_OK) st = api_encode_chat(engine, text, n_text, tokens, n, err);
     mem_free(text);
     return st;
 }
@@ -67,7 +87,8 @@ void api_fill_params(const rd_engine *engine, const struct rd_request_options *o
     p->ignore_eos = o->ignore_eos;
     p->speculate = o->speculation;
     p->prompt_logprobs = o->prompt_logprobs;
-    p->end_tokens = tokenizer_end_tokens(engine->tokenizer, &p->n_end_tokens);
+    p->end_tokens = engine->style.ends;
+    p->n_end_tokens = engine->style.n_ends;
     p->fair_key = fair_hash(o->fairness_key);
 }
 
@@ -85,18 +106,68 @@ static rd_status check_length(const rd_engine *engine, const struct rd_request_o
         engine->info.n_ctx, n, n_max);
 }
 
+/* Does the prompt end inside a thinking block? Only its last tokens can tell. */
+static bool prompt_thinks(const struct rd_request *r, const int32_t *tokens, uint32_t n)
+{
+    const struct tokenizer *t = r->engine->tokenizer;
+    struct buf tail = {0};
+    bool thinks;
+
+    for (uint32_t i = n > THINK_TAIL ? n - THINK_TAIL : 0; i < n; i++) {
+        struct text_span piece = tokenizer_piece(t, tokens[i], true);
+
+        buf_append(&tail, piece.s, piece.n);
+    }
+    thinks = output_prompt_thinks(r->engine->style.think, tail.n ? tail.data : "", tail.n);
+    buf_deinit(&tail);
+    return thinks;
+}
+
+static rd_status begin_output(struct rd_request *r, const int32_t *tokens, uint32_t n, bool *thinks,
+                              struct rd_error *err)
+{
+    struct buf head = {0};
+
+    *thinks = prompt_thinks(r, tokens, n);
+    if (r->o.forced_tool) {
+        tool_prompt_begin_call(r->engine->style.tools, chat_template_source(r->engine->chat), r->o.forced_tool, &head);
+        r->output.head = head.failed ? NULL : arena_memdup(&r->arena, head.data, head.n);
+        buf_deinit(&head);
+        if (!r->output.head) return error_set(err, RD_E_NOMEM, "out of memory for a request");
+    }
+    return api_output_init(r, *thinks, err);
+}
+
+static void fill_budget(const struct rd_request *r, bool thinks, struct think_budget *b)
+{
+    const struct api_style *s = &r->engine->style;
+
+    if (r->o.thinking_tokens == RD_NO_LIMIT || !s->think) return;
+    *b = (struct think_budget){.open = s->open,
+                               .close = s->close,
+                               .forced = s->forced,
+                               .n_open = s->n_open,
+                               .n_close = s->n_close,
+                               .n_forced = s->n_forced,
+                               .limit = r->o.thinking_tokens,
+                               .thinks = thinks};
+}
+
 static rd_status prepare(struct rd_request *r, struct rd_error *err)
 {
     struct request_params p;
     int32_t *tokens = NULL;
     uint32_t n = 0;
+    bool thinks = false;
     rd_status st = api_prompt_tokens(r->engine, &r->o, &tokens, &n, err);
 
     if (st == RD_OK) st = check_length(r->engine, &r->o, n, err);
+    if (st == RD_OK && r->o.messages_json) st = begin_output(r, tokens, n, &thinks, err);
     if (st == RD_OK) {
         api_fill_params(r->engine, &r->o, &p);
         p.wake = api_request_wake;
         p.wake_arg = r;
+        if (r->o.messages_json) fill_budget(r, thinks, &p.think);
         st = request_create(&p, engine_cache(r->engine->engine), r->engine->info.n_vocab, tokens, n, &r->request, err);
     }
     mem_free(tokens);

@@ -14,7 +14,7 @@
 void rd_request_options_default(struct rd_request_options *o)
 {
     *o = (struct rd_request_options){
-        .max_tokens = RD_NO_LIMIT, .temperature = 1, .top_p = 1, .repetition_penalty = 1, .cache_prompt = true,
+        .max_tokens = RD_NO_LIMIT, .temperature = 1, .top_p = 1, .repetition_penalty = 1, .thinking_tokens = RD_NO_LIMIT, .cache_prompt = true,
         .speculation = true};
 }
 
@@ -56,6 +56,7 @@ static rd_status copy_options(struct rd_request *r, const struct rd_request_opti
     c->tools_json = copy_text(&r->arena, o->tools_json, &ok);
     c->kwargs_json = copy_text(&r->arena, o->kwargs_json, &ok);
     c->fairness_key = copy_text(&r->arena, o->fairness_key, &ok);
+    c->forced_tool = copy_text(&r->arena, o->forced_tool, &ok);
     if (o->prompt) ok &= (c->prompt = arena_memdup(&r->arena, o->prompt, o->prompt_bytes)) != NULL;
     if (o->tokens)
         ok &= (c->tokens = (const int32_t *)(void *)arena_memdup(&r->arena, o->tokens,
@@ -84,6 +85,7 @@ static void request_free(struct rd_request *r)
 {
     request_unref(r->request);
     stop_matcher_destroy(r->stops);
+    api_output_deinit(&r->output);
     buf_deinit(&r->text);
     arena_deinit(&r->arena);
     cond_deinit(&r->cond);
@@ -179,7 +181,8 @@ static void fill_usage(const struct rd_request *r, struct rd_usage *u)
     u->n_joined = s->n_joined;
     u->n_drafted = s->n_drafted;
     u->n_draft_accepted = s->n_draft_accepted;
-    u->n_generated = r->stop_hit >= 0 ? r->n_tokens_out : s->n_generated;
+    u->n_generated = api_output_is_cut(r) ? r->n_tokens_out : s->n_generated;
+    u->n_reasoning = r->output.n_reasoning;
     if (!s->admitted_ns) return;
     u->queue_ms = (double)(s->admitted_ns - s->submitted_ns) / 1e6;
     u->prompt_ms = (double)(first - s->admitted_ns) / 1e6;
@@ -187,17 +190,23 @@ static void fill_usage(const struct rd_request *r, struct rd_usage *u)
     u->ttft_ms = (double)(first - s->submitted_ns) / 1e6;
 }
 
-/* Decoded bytes through the stop strings into r->text. */
-static void feed_stops(struct rd_request *r, const char *s, size_t n)
+/* A control token that the parser must see; its text never becomes content. */
+static bool is_visible(const struct rd_request *r, int32_t token)
 {
-    const char *safe;
-    size_t n_safe;
-    int hit = -1;
+    const struct api_style *s = &r->engine->style;
 
-    if (r->stop_hit >= 0) return;
-    n_safe = stop_matcher_feed(r->stops, s, n, &safe, &hit);
-    buf_append(&r->text, safe, n_safe);
-    r->stop_hit = hit;
+    for (uint32_t i = 0; r->output.parser && i < s->n_visible; i++)
+        if (s->visible[i] == token) return true;
+    return false;
+}
+
+static void feed_special(struct rd_request *r, int32_t token)
+{
+    struct text_span piece = tokenizer_piece(r->engine->tokenizer, token, true);
+    char rest[16];
+
+    api_output_feed(r, rest, token_decoder_flush(&r->decoder, rest), false);
+    api_output_feed(r, piece.s, piece.n, true);
 }
 
 static void feed_piece(struct rd_request *r, struct text_span piece)
@@ -208,7 +217,7 @@ static void feed_piece(struct rd_request *r, struct text_span piece)
         size_t n = piece.n - at < DECODE_CHUNK ? piece.n - at : DECODE_CHUNK;
         size_t n_out = token_decoder_feed(&r->decoder, (struct text_span){piece.s + at, n}, out);
 
-        feed_stops(r, out, n_out);
+        api_output_feed(r, out, n_out, false);
         at += n;
     }
 }
@@ -217,25 +226,18 @@ static rd_status ended_event(struct rd_request *r, struct rd_event *ev)
 {
     const struct request *q = r->request;
     char rest[16];
-    const char *held;
-    size_t n;
 
-    if (r->stop_hit < 0) {
-        feed_stops(r, rest, token_decoder_flush(&r->decoder, rest));
-        if (r->stop_hit < 0) {
-            n = stop_matcher_flush(r->stops, &held);
-            buf_append(&r->text, held, n);
-        }
-    }
+    api_output_feed(r, rest, token_decoder_flush(&r->decoder, rest), false);
+    api_output_finish(r);
     r->ended_sent = true;
     ev->type = RD_EVENT_DONE;
     ev->stop_token = q->stop_token;
     ev->finish = (enum rd_finish)q->finish;
     ev->status = q->status;
-    if (r->stop_hit >= 0) {
+    if (api_output_is_cut(r)) {
         ev->finish = RD_FINISH_STOP;
         ev->status = RD_OK;
-        ev->stop_string = r->o.stop[r->stop_hit];
+        ev->stop_string = r->stop_hit >= 0 ? r->o.stop[r->stop_hit] : NULL;
         ev->stop_token = -1;
     } else if (q->finish == REQUEST_ERROR) {
         ev->type = RD_EVENT_ERROR;
@@ -247,13 +249,17 @@ static rd_status ended_event(struct rd_request *r, struct rd_event *ev)
 
 static void token_event(struct rd_request *r, const struct token_out *t, struct rd_event *ev)
 {
+    bool thought = r->output.parser && output_parser_thinks(r->output.parser);
+
     r->n_tokens_out++;
-    feed_piece(r, tokenizer_piece(r->engine->tokenizer, t->token, false));
+    if (is_visible(r, t->token)) feed_special(r, t->token);
+    else feed_piece(r, tokenizer_piece(r->engine->tokenizer, t->token, false));
+    if (thought || (r->output.parser && output_parser_thinks(r->output.parser))) r->output.n_reasoning++;
     ev->type = RD_EVENT_TOKEN;
     ev->token = t->token;
     ev->logprob = t->logprob;
     ev->n_top = t->n_top;
-    if (r->stop_hit < 0) return;
+    if (!api_output_is_cut(r)) return;
     request_cancel(r->request, CANCEL_SATISFIED);
     engine_kick(r->engine->engine);
 }
@@ -286,7 +292,7 @@ static rd_status next_event(struct rd_request *r, struct rd_event *ev)
                                  memory_order_acquire); /* before the ring: what was pushed before the end is seen */
     while (request_pop(r->request, &t, top, &was_full)) {
         if (was_full) engine_kick(r->engine->engine);
-        if (r->stop_hit >= 0) continue;                     /* made after the stop string: nothing of it leaves */
+        if (api_output_is_cut(r)) continue;                 /* made after the end: nothing of it leaves */
         for (uint32_t i = 0; i < t.n_top; i++) ev->top[i] = (struct rd_logprob){top[i].token, top[i].logprob};
         token_event(r, &t, ev);
         return RD_OK;
@@ -306,7 +312,10 @@ rd_status rd_request_next(rd_request *r, struct rd_event *ev)
     ev->finish = RD_FINISH_STOP;
     memset(&ev->usage, 0, sizeof(ev->usage));
     buf_clear(&r->text);
+    buf_clear(&r->output.text);
+    r->output.n_deltas = 0;
     st = next_event(r, ev);
+    if (st == RD_OK) api_output_hand_out(r, ev);
     if (st == RD_OK && r->text.failed) {                    /* no memory for the text: end it rather than lose a part */
         rd_request_cancel(r);
         r->ended_sent = true;

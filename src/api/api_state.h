@@ -13,16 +13,45 @@
 #include "format/gguf.h"
 #include "radish/radish.h"
 #include "text/chat_template.h"
+#include "text/output_parser.h"
 #include "text/stop.h"
 #include "text/tokenizer.h"
 
 #define API_N_PREP 2u
+
+/* What the model's chat template tells about its output; read-only after open. */
+struct api_style {
+    enum output_style tools;
+    const struct think_tags *think;      /* NULL: no thinking */
+    bool own_tools;                      /* the template has a tool format; else the prompt explains one */
+    int32_t *visible;                    /* control tokens that the output parser must see */
+    uint32_t n_visible;
+    int32_t *ends;                       /* every token that ends a turn */
+    uint32_t n_ends;
+    int32_t *open, *close, *forced;      /* of the thinking tags, for budgets; see think_budget.h */
+    uint32_t n_open, n_close, n_forced;
+};
+
+/* The output of a request, split; see api_output.c. */
+struct api_output {
+    struct output_parser *parser;        /* NULL: all is content */
+    json_t *tools;
+    struct rd_delta *deltas;             /* of this event; text and id are offsets into `text` until handed out */
+    size_t cap_deltas;
+    uint32_t n_deltas;
+    struct buf text;
+    const char *head;                    /* a call that the prompt began: the parser sees it first. arena, or NULL */
+    uint32_t n_reasoning;
+    bool satisfied;                      /* single_call: the call is there */
+    bool failed;
+};
 
 struct rd_engine {
     struct rd_info info;
     struct gguf *gguf;
     struct tokenizer *tokenizer;
     struct chat_template *chat;
+    struct api_style style;
     const struct backend_ops *ops;
     struct backend *backend;
     struct model *model;
@@ -60,6 +89,7 @@ struct rd_request {
     /* consumer */
     struct token_decoder decoder;
     struct stop_matcher *stops;
+    struct api_output output;
     struct buf text;                     /* text of the event that was handed out last */
     int stop_hit;                        /* index of the stop string found, or -1 */
     uint32_t n_tokens_out;
@@ -79,6 +109,19 @@ void api_prep_main(void *arg);           /* rd_engine */
 rd_status api_prompt_tokens(const rd_engine *engine, const struct rd_request_options *o, int32_t **tokens, uint32_t *n,
                             struct rd_error *err);
 void api_fill_params(const rd_engine *engine, const struct rd_request_options *o, struct request_params *p);
+/* api_style.c. tool_parser: a style's name or NULL. */
+rd_status api_style_init(rd_engine *engine, const char *tool_parser, struct rd_error *err);
+void api_style_deinit(struct api_style *s);
+/* api_output.c. Prep worker: makes the parser, if the options want one. thinks: the prompt ended inside the thinking.
+ */
+rd_status api_output_init(struct rd_request *r, bool thinks, struct rd_error *err);
+void api_output_deinit(struct api_output *out);
+/* Consumer: a token's text, valid UTF-8. special: of a control token. */
+void api_output_feed(struct rd_request *r, const char *s, size_t n, bool special);
+void api_output_finish(struct rd_request *r);
+/* Nothing more of the output leaves: a stop string or the only call was found. */
+bool api_output_is_cut(const struct rd_request *r);
+void api_output_hand_out(struct rd_request *r, struct rd_event *ev);
 /* api_request.c */
 void api_request_fail(struct rd_request *r, rd_status st, const char *message);
 /* Tells whoever waits or asked for a wake; any thread with a reference. */

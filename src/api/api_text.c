@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "text/tool_prompt.h"
 
 rd_status rd_tokenize(const rd_engine *engine, const char *text, size_t n_bytes, bool add_special, bool parse_special,
                       int32_t **tokens, uint32_t *n_tokens, struct rd_error *err)
@@ -88,6 +89,10 @@ rd_status api_render(const rd_engine *engine, const char *messages, const char *
     if ((st = parse_json(messages, "messages", true, &m, err)) != RD_OK) goto done;
     if ((st = parse_json(tools, "tools", true, &t, err)) != RD_OK) goto done;
     if ((st = parse_json(kwargs, "chat_template_kwargs", false, &k, err)) != RD_OK) goto done;
+    if (!chat_template_has_tools(engine->chat) && (st = tool_prompt_explain(t, m)) != RD_OK) {
+        error_set(err, st, "out of memory");
+        goto done;
+    }
     in = (struct chat_input){m, t, k, add_generation_prompt, clock_wall_s(clock_system())};
     st = chat_template_render(engine->chat, &in, text, n, err);
 done:

@@ -11,6 +11,7 @@ void generation_usage(const struct generation *g, struct rd_usage *u)
         const struct rd_usage *c = &g->choices[i].usage;
 
         u->n_generated += c->n_generated;
+        u->n_reasoning += c->n_reasoning;
         if (i % (uint32_t)g->p.best_of) continue;
         u->n_prompt += c->n_prompt;
         u->n_cached += c->n_cached;
@@ -24,8 +25,8 @@ static void put_usage(const struct generation *g, struct buf *out)
     generation_usage(g, &u);
     buf_printf(out,
                "{\"prompt_tokens\":%u,\"completion_tokens\":%u,\"total_tokens\":%u,\"prompt_tokens_details\":{\"cached_"
-               "tokens\":%u}}",
-               u.n_prompt, u.n_generated, u.n_prompt + u.n_generated, u.n_cached);
+               "tokens\":%u},\"completion_tokens_details\":{\"reasoning_tokens\":%u}}",
+               u.n_prompt, u.n_generated, u.n_prompt + u.n_generated, u.n_cached, u.n_reasoning);
 }
 
 static double ratio(double a, double b)
@@ -104,10 +105,25 @@ void generation_put_open(struct generation *g, struct choice *c, struct buf *out
     buf_deinit(&open);
 }
 
-void generation_put_delta(struct generation *g, struct choice *c, const char *text, size_t n, struct buf *out)
+void generation_keep_delta(struct choice *c, const struct rd_delta *d)
+{
+    switch (d->type) {
+    case RD_DELTA_CONTENT: buf_append(&c->text, d->text, d->text_bytes); break;
+    case RD_DELTA_REASONING: buf_append(&c->reasoning, d->text, d->text_bytes); break;
+    case RD_DELTA_CALL_BEGIN:
+        buf_printf(&c->calls, "%s{\"id\":\"%s\",\"type\":\"function\",\"function\":{\"name\":", d->index ? "," : "", d->id);
+        json_put_string(&c->calls, d->text, d->text_bytes);
+        buf_puts(&c->calls, ",\"arguments\":\"");
+        break;
+    case RD_DELTA_CALL_ARGUMENTS: buf_put_json(&c->calls, d->text, d->text_bytes); break;
+    case RD_DELTA_CALL_END: buf_puts(&c->calls, "\"}}"); break;
+    }
+}
+
+void generation_put_delta(struct generation *g, struct choice *c, const struct rd_delta *d, struct buf *out)
 {
     begin_chunk(g, c, out);
-    g->format->put_delta(g, c, text, n, out);
+    g->format->put_delta(g, c, d, out);
     end_chunk(g, out);
     buf_puts(out, "}\n\n");
     clear_logprobs(c);
@@ -134,7 +150,8 @@ void generation_put_usage_chunk(struct generation *g, struct buf *out)
 
 const char *generation_finish_text(const struct choice *c)
 {
-    return c->finish == RD_FINISH_LENGTH ? "length" : "stop";
+    if (c->finish == RD_FINISH_LENGTH) return "length";
+    return c->n_calls ? "tool_calls" : "stop";
 }
 
 void generation_put_stop_reason(const struct choice *c, struct buf *out)

@@ -9,7 +9,9 @@ void generation_usage(const struct generation *g, struct rd_usage *u);
 /* Each appends "data: {...}\n\n". */
 void generation_put_open(struct generation *g, struct choice *c,
                          struct buf *out); /* marks it opened; not streaming: into c->text */
-void generation_put_delta(struct generation *g, struct choice *c, const char *text, size_t n, struct buf *out);
+void generation_put_delta(struct generation *g, struct choice *c, const struct rd_delta *d, struct buf *out);
+/* Not streaming: adds to the choice's text, thinking or calls. */
+void generation_keep_delta(struct choice *c, const struct rd_delta *d);
 void generation_put_finish(struct generation *g, struct choice *c, struct buf *out);
 void generation_put_usage_chunk(struct generation *g, struct buf *out);
 /* The response that is no stream. */

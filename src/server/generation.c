@@ -72,6 +72,8 @@ static void generation_destroy(struct generation *g)
 
         rd_request_release(c->request);
         buf_deinit(&c->text);
+        buf_deinit(&c->reasoning);
+        buf_deinit(&c->calls);
         buf_deinit(&c->logprobs);
         buf_deinit(&c->lp_tokens);
         buf_deinit(&c->lp_top);
@@ -160,6 +162,11 @@ static void fill_options(const struct generation *g, const struct choice *c, uin
         o->messages_json = p->messages;
         o->tools_json = p->tools;
         o->kwargs_json = p->kwargs;
+        o->parse_tools = p->tools != NULL;
+        o->single_call = !p->parallel_tool_calls;
+        o->parse_thinking = p->split_thinking;
+        o->thinking_tokens = p->thinking_tokens < 0 ? RD_NO_LIMIT : (uint32_t)p->thinking_tokens;
+        o->forced_tool = p->forced_tool;
     } else {
         const struct prompt *prompt = &p->prompts[c->prompt_index];
 
@@ -258,6 +265,22 @@ static bool open_stream(struct generation *g)
     return true;
 }
 
+/* Content, thinking and calls of an event: kept until the end, or chunks of the stream. */
+static void take_deltas(struct generation *g, struct choice *c, const struct rd_event *ev, struct buf *out)
+{
+    static const struct rd_delta nothing = {.type = RD_DELTA_CONTENT, .text = "", .id = ""};
+
+    for (uint32_t i = 0; i < ev->n_deltas; i++) {
+        const struct rd_delta *d = &ev->deltas[i];
+
+        if (d->type == RD_DELTA_CALL_BEGIN) c->n_calls++;
+        if (d->type == RD_DELTA_REASONING && !g->p.include_reasoning) continue;
+        if (!g->streaming) generation_keep_delta(c, d);
+        else if (d->type != RD_DELTA_CALL_END) generation_put_delta(g, c, d, out);
+    }
+    if (g->streaming && c->logprobs.n) generation_put_delta(g, c, &nothing, out);
+}
+
 /* One event of a choice. */
 static void take_event(struct generation *g, struct choice *c, const struct rd_event *ev, struct buf *out)
 {
@@ -273,8 +296,7 @@ static void take_event(struct generation *g, struct choice *c, const struct rd_e
         c->sum_logprob += (double)ev->logprob;
         if (g->p.logprobs) g->format->collect(g, c, ev);
     }
-    if (!g->streaming) buf_append(&c->text, ev->text, ev->text_bytes);
-    else if (ev->text_bytes || c->logprobs.n) generation_put_delta(g, c, ev->text, ev->text_bytes, out);
+    take_deltas(g, c, ev, out);
     if (ev->type != RD_EVENT_DONE) return;
     c->ended = true;
     c->finish = ev->finish;
@@ -308,7 +330,7 @@ static bool read_choice(struct generation *g, struct choice *c, struct buf *out)
             return false;
         }
         take_event(g, c, &ev, out);
-        if (out->failed || c->text.failed || c->logprobs.failed) {
+        if (out->failed || c->text.failed || c->reasoning.failed || c->calls.failed || c->logprobs.failed) {
             api_error_from_status(&e, RD_E_NOMEM, NULL);
             end_with_error(g, &e);
             return false;

@@ -18,7 +18,9 @@ struct choice {
     rd_request *request;                 /* NULL: not submitted yet */
     uint32_t index, prompt_index;        /* as the client sees it; which prompt */
     bool started, ended, opened;         /* opened: its first chunk was sent */
-    struct buf text;                     /* not streaming: all of it */
+    struct buf text, reasoning;          /* not streaming: all of it */
+    struct buf calls;                    /* not streaming: the tool calls as JSON elements, comma separated */
+    uint32_t n_calls;
     struct buf logprobs;                 /* JSON elements, comma separated; streaming: since the last chunk */
     struct buf lp_tokens, lp_top, lp_offsets;        /* completions: the other three lists */
     uint32_t offset;                     /* completions: code points of text so far */
@@ -38,7 +40,7 @@ struct gen_format {
     void (*collect)(struct generation *g, struct choice *c, const struct rd_event *ev);
     /* The first chunk; false: there is none. */
     bool (*put_open)(struct generation *g, struct choice *c, struct buf *out);
-    void (*put_delta)(struct generation *g, struct choice *c, const char *text, size_t n, struct buf *out);
+    void (*put_delta)(struct generation *g, struct choice *c, const struct rd_delta *d, struct buf *out);
     void (*put_finish)(struct generation *g, struct choice *c, struct buf *out);
     /* The whole choice of a response that is no stream. */
     void (*put_whole)(struct generation *g, struct choice *c, struct buf *out);
@@ -64,7 +66,7 @@ void generation_route(struct http_conn *c, bool chat, const struct gen_format *f
 /* Reads what came; called by the io thread for those on its wake list. May free g. */
 void generation_poll(struct generation *g);
 
-/* For the formats. "stop" or "length". */
+/* For the formats. "stop", "length" or "tool_calls". */
 const char *generation_finish_text(const struct choice *c);
 /* "stop_reason":"the stop string" or null */
 void generation_put_stop_reason(const struct choice *c, struct buf *out);

@@ -55,7 +55,29 @@ static const struct param_spec table[] = {
     {"logprobs", NULL, PARAM_INT, FOR_TEXT, 0, LIMIT_TOP_LOGPROBS, "none", AT(top_logprobs), AT(logprobs), NULL,
      "log probabilities with so many alternatives"},
     {"tools", NULL, PARAM_CUSTOM, FOR_CHAT, 0, 0, "none", 0, 0, param_ignored,
-     "passed to the chat template (not with tool_choice \"none\")"},
+     "functions that the model may call (not with tool_choice \"none\"); others are skipped"},
+    {"tool_choice", NULL, PARAM_CUSTOM, FOR_CHAT, 0, 0, "\"auto\"", 0, 0, param_ignored,
+     "none, auto, required, or {type: function, function: {name}}"},
+    {"parallel_tool_calls", NULL, PARAM_BOOL, FOR_CHAT, 0, 0, "true", AT(parallel_tool_calls), 0, NULL,
+     "false: the answer ends with its first call"},
+    {"enable_thinking", NULL, PARAM_CUSTOM, FOR_CHAT, 0, 0, "the template's", 0, 0, param_enable_thinking,
+     "thinking on or off, for models that can"},
+    {"thinking", NULL, PARAM_CUSTOM, FOR_CHAT, 0, 0, "the template's", 0, 0, param_thinking,
+     "{type: enabled, disabled or adaptive, budget_tokens}, or a bool"},
+    {"reasoning", NULL, PARAM_CUSTOM, FOR_CHAT, 0, 0, "the template's", 0, 0, param_reasoning,
+     "{effort, enabled, max_tokens}"},
+    {"reasoning_effort", NULL, PARAM_CUSTOM, FOR_CHAT, 0, 0, "the template's", 0, 0, param_effort,
+     "none turns thinking off; minimal, low, medium, high, xhigh, max reach the template"},
+    {"thinking_budget", "thinking_token_budget", PARAM_INT, FOR_CHAT, -1, INT_TOP, "-1", AT(thinking_tokens), 0, NULL,
+     "tokens of thinking; then it is closed and the answer begins; 0: none; -1: no limit"},
+    {"reasoning_budget", "reasoning_budget_tokens", PARAM_INT, FOR_CHAT, -1, INT_TOP, "-1", AT(thinking_tokens), 0, NULL,
+     "as thinking_budget"},
+    {"reasoning_format", NULL, PARAM_CUSTOM, FOR_CHAT, 0, 0, "\"auto\"", 0, 0, param_reasoning_format,
+     "none: thinking stays in the content; auto: in reasoning_content and reasoning"},
+    {"separate_reasoning", NULL, PARAM_BOOL, FOR_CHAT, 0, 0, "true", AT(split_thinking), 0, NULL,
+     "false: as reasoning_format none"},
+    {"include_reasoning", NULL, PARAM_BOOL, FOR_CHAT, 0, 0, "true", AT(include_reasoning), 0, NULL,
+     "false: the thinking is not sent"},
     {"chat_template_kwargs", NULL, PARAM_CUSTOM, FOR_CHAT, 0, 0, "none", 0, 0, param_ignored,
      "object of variables for the chat template"},
     {"response_format", NULL, PARAM_CUSTOM, FOR_BOTH, 0, 0, "{\"type\":\"text\"}", 0, 0, param_response_format,
@@ -155,6 +177,8 @@ int gen_params_parse(const json_t *body, const struct rd_info *info, bool chat, 
     p->chat = chat;
     p->temperature = p->top_p = p->repetition_penalty = 1;
     p->n = 1;
+    p->parallel_tool_calls = p->split_thinking = p->include_reasoning = true;
+    p->thinking_tokens = -1;
     p->cache_prompt = p->speculation = true;
     if (param_check_model(body, info, e)) return -1;
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
@@ -169,7 +193,7 @@ int gen_params_parse(const json_t *body, const struct rd_info *info, bool chat, 
         }
     }
     if (chat && param_messages(body, &p->messages, e)) return -1;
-    if (chat && param_tools(body, &p->tools, &p->kwargs, e)) return -1;
+    if (chat && (param_tools(body, p, e) || param_template_kwargs(body, p, e))) return -1;
     return check_together(p, e);
 }
 
@@ -186,5 +210,6 @@ void gen_params_deinit(struct gen_params *p)
     mem_free(p->messages);
     mem_free(p->tools);
     mem_free(p->kwargs);
+    mem_free(p->forced_tool);
     memset(p, 0, sizeof(*p));
 }

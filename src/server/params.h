@@ -25,6 +25,11 @@ struct gen_params {
     int64_t top_k, max_tokens, n, best_of, top_logprobs, seed;
     bool has_max_tokens, has_seed, stream, include_usage, ignore_eos, cache_prompt, speculation, echo, logprobs;
     char *messages, *tools, *kwargs;     /* JSON text */
+    char *forced_tool;                   /* tool_choice: a name, "" for any, or NULL */
+    bool parallel_tool_calls, split_thinking, include_reasoning;
+    enum { THINKING_DEFAULT, THINKING_ON, THINKING_OFF } thinking;
+    const char *effort;                  /* reasoning_effort or NULL; a constant */
+    int64_t thinking_tokens;             /* -1: no limit */
     struct prompt *prompts;              /* completions */
     uint32_t n_prompts;
     char **stop;
@@ -56,9 +61,12 @@ void gen_params_deinit(struct gen_params *p);
 
 /* 404 model_not_found unless absent, empty or this server's. */
 int param_check_model(const json_t *body, const struct rd_info *info, struct api_error *e);
-/* messages: checked, text parts joined, as JSON text (mem_free). tools, chat_template_kwargs likewise; absent: NULL. */
+/* messages: checked, text parts joined, as JSON text (mem_free). */
 int param_messages(const json_t *body, char **messages, struct api_error *e);
-int param_tools(const json_t *body, char **tools, char **kwargs, struct api_error *e);
+/* tools and tool_choice to p->tools, p->forced_tool; after the table: chat_template_kwargs with what the thinking
+ * parameters add to p->kwargs. */
+int param_tools(const json_t *body, struct gen_params *p, struct api_error *e);
+int param_template_kwargs(const json_t *body, struct gen_params *p, struct api_error *e);
 /* A list of token ids; *tokens is mem_free'd by the caller. Does not look at the vocabulary. */
 int param_tokens(const char *name, const json_t *v, int32_t **tokens, uint32_t *n, struct api_error *e);
 /* An optional bool. */

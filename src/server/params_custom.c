@@ -168,26 +168,6 @@ int param_messages(const json_t *body, char **messages, struct api_error *e)
     return dump(list, messages, e);
 }
 
-int param_tools(const json_t *body, char **tools, char **kwargs, struct api_error *e)
-{
-    const json_t *list = json_object_get(body, "tools"), *vars = json_object_get(body, "chat_template_kwargs"), *tool;
-    const char *choice = json_string_value(json_object_get(body, "tool_choice"));
-    size_t i;
-
-    if (list && !json_is_null(list)) {
-        if (!json_is_array(list)) return api_error_set(e, 400, "tools", "tools: a list wanted");
-        if (json_array_size(list) > LIMIT_TOOLS)
-            return api_error_set(e, 400, "tools", "tools: at most %u", LIMIT_TOOLS);
-        json_array_foreach(list, i, tool)
-            if (!json_is_object(tool)) return api_error_set(e, 400, "tools", "tools: element %zu is not an object", i);
-        if (json_array_size(list) > 0 && !(choice && strcmp(choice, "none") == 0) && dump(list, tools, e)) return -1;
-    }
-    if (!vars || json_is_null(vars)) return 0;
-    if (!json_is_object(vars))
-        return api_error_set(e, 400, "chat_template_kwargs", "chat_template_kwargs: an object wanted");
-    return dump(vars, kwargs, e);
-}
-
 /* ---- the rest ---- */
 
 int param_stop(const char *name, const json_t *v, struct gen_params *p, struct api_error *e)

@@ -9,4 +9,10 @@ int param_stop(const char *name, const json_t *v, struct gen_params *p, struct a
 int param_logit_bias(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
 int param_stream_options(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
 int param_response_format(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
+/* params_tools.c */
+int param_enable_thinking(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
+int param_effort(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
+int param_thinking(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
+int param_reasoning(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
+int param_reasoning_format(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
 int param_suffix(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);

@@ -7,7 +7,8 @@
 
 void route_apply_template(struct http_conn *c)
 {
-    char *messages = NULL, *tools = NULL, *kwargs = NULL, *text = NULL;
+    char *text = NULL;
+    struct gen_params p = {.thinking_tokens = -1};
     struct rd_error err = {RD_OK, ""};
     struct buf body = {0};
     struct api_error e;
@@ -17,11 +18,12 @@ void route_apply_template(struct http_conn *c)
     int rc = json_body_parse(&c->body, &in, &e);
 
     if (rc == 0) rc = param_bool(in, "add_generation_prompt", &generation_prompt, &e);
-    if (rc == 0) rc = param_messages(in, &messages, &e);
-    if (rc == 0) rc = param_tools(in, &tools, &kwargs, &e);
+    if (rc == 0) rc = param_messages(in, &p.messages, &e);
+    if (rc == 0) rc = param_tools(in, &p, &e);
+    if (rc == 0) rc = param_template_kwargs(in, &p, &e);
     if (rc == 0) {
         rd_status st =
-            rd_apply_template(c->io->server->engine, messages, tools, kwargs, generation_prompt, &text, &n, &err);
+            rd_apply_template(c->io->server->engine, p.messages, p.tools, p.kwargs, generation_prompt, &text, &n, &err);
 
         if (st != RD_OK) {
             api_error_from_status(&e, st, err.text);
@@ -37,9 +39,7 @@ void route_apply_template(struct http_conn *c)
         http_reply_error(c, &e);
     }
     rd_free(text);
-    mem_free(messages);
-    mem_free(tools);
-    mem_free(kwargs);
+    gen_params_deinit(&p);
     buf_deinit(&body);
     json_decref(in);
 }

@@ -124,20 +124,23 @@ static void put_text(const struct generation *g, const struct choice *c, const c
     put_logprobs(g, c, out);
 }
 
-static void text_put_delta(struct generation *g, struct choice *c, const char *text, size_t n, struct buf *out)
+static void text_put_delta(struct generation *g, struct choice *c, const struct rd_delta *d, struct buf *out)
 {
-    put_text(g, c, text, n, out);
+    put_text(g, c, d->text, d->text_bytes, out);
     buf_puts(out, ",\"finish_reason\":null");
 }
 
 static bool text_put_open(struct generation *g, struct choice *c, struct buf *out)
 {
     struct buf prompt = {0};
+    struct rd_delta all = {.type = RD_DELTA_CONTENT};
 
     if (!g->p.echo) return false;
     generation_put_prompt(g, c, &prompt);
     if (g->p.logprobs) collect_prompt(g, c);
-    text_put_delta(g, c, prompt.n ? prompt.data : "", prompt.n, out);
+    all.text = prompt.n ? prompt.data : "";
+    all.text_bytes = prompt.n;
+    text_put_delta(g, c, &all, out);
     if (prompt.failed) out->failed = true;
     buf_deinit(&prompt);
     return true;

@@ -16,7 +16,7 @@ struct tokenize_request {
 static int read_text(const rd_engine *engine, const json_t *body, struct tokenize_request *r, struct api_error *e)
 {
     const json_t *content = json_object_get(body, "content");
-    char *messages = NULL, *tools = NULL, *kwargs = NULL;
+    struct gen_params p = {.thinking_tokens = -1};
     struct rd_error err = {RD_OK, ""};
     rd_status st = RD_OK;
     int rc;
@@ -30,13 +30,12 @@ static int read_text(const rd_engine *engine, const json_t *body, struct tokeniz
     if (content) return api_error_set(e, 400, "content", "content: a string wanted");
     if (!json_object_get(body, "messages"))
         return api_error_set(e, 400, "content", "content (or prompt, or messages): missing");
-    rc = param_messages(body, &messages, e);
-    if (rc == 0) rc = param_tools(body, &tools, &kwargs, e);
+    rc = param_messages(body, &p.messages, e);
+    if (rc == 0) rc = param_tools(body, &p, e);
+    if (rc == 0) rc = param_template_kwargs(body, &p, e);
     if (rc == 0)
-        st = rd_apply_template(engine, messages, tools, kwargs, r->generation_prompt, &r->text, &r->n_text, &err);
-    mem_free(messages);
-    mem_free(tools);
-    mem_free(kwargs);
+        st = rd_apply_template(engine, p.messages, p.tools, p.kwargs, r->generation_prompt, &r->text, &r->n_text, &err);
+    gen_params_deinit(&p);
     if (st == RD_OK) return rc;
     api_error_from_status(e, st, err.text);
     return -1;

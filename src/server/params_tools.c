@@ -1,0 +1,225 @@
+/* server/params_tools.c - tools, the choice among them, and thinking, in the spellings that clients use. */
+#include <string.h>
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/mem.h"
+#include "server/params_custom.h"
+
+static int no_memory(struct api_error *e)
+{
+    return api_error_set(e, 503, NULL, "out of memory");
+}
+
+static int dump(const json_t *v, char **to, struct api_error *e)
+{
+    *to = json_dumps(v, JSON_ENCODE_ANY);
+    return *to ? 0 : no_memory(e);
+}
+
+/* ---- tools ---- */
+
+/* {"type":"function","function":{"name":..}}, or the function without the wrapper; NULL: of another type. */
+static const char *tool_name(const json_t *tool)
+{
+    const json_t *f = json_object_get(tool, "function"), *type = json_object_get(tool, "type");
+
+    if (json_is_string(type) && strcmp(json_string_value(type), "function") != 0) return NULL;
+    return json_string_value(json_object_get(json_is_object(f) ? f : tool, "name"));
+}
+
+/* The functions among the tools, as a new list; others are skipped, as OpenAI's clients expect of servers. */
+static int keep_functions(const json_t *list, json_t **functions, struct api_error *e)
+{
+    json_t *kept = json_array(), *tool;
+    size_t i;
+
+    if (!kept) return no_memory(e);
+    json_array_foreach((json_t *)(uintptr_t)list, i, tool) {
+        const json_t *type = json_object_get(tool, "type");
+        const char *name = tool_name(tool);
+        int rc = 0;
+
+        if (!json_is_object(tool)) {
+            rc = api_error_set(e, 400, "tools", "tools: element %zu is not an object", i);
+        } else if (name) {
+            if (strlen(name) > LIMIT_TOOL_NAME_BYTES || !*name)
+                rc = api_error_set(e, 400, "tools", "tools: element %zu: the name must have 1 to %u bytes", i,
+                                   LIMIT_TOOL_NAME_BYTES);
+            else if (json_array_append(kept, tool)) rc = no_memory(e);
+        } else if (!type || (json_is_string(type) && strcmp(json_string_value(type), "function") == 0)) {
+            rc = api_error_set(e, 400, "tools", "tools: element %zu needs a function with a name", i);
+        }
+        if (rc) {
+            json_decref(kept);
+            return rc;
+        }
+    }
+    *functions = kept;
+    return 0;
+}
+
+static bool has_tool(const json_t *functions, const char *name)
+{
+    size_t i;
+    const json_t *tool;
+
+    json_array_foreach(functions, i, tool)
+        if (strcmp(tool_name(tool), name) == 0) return true;
+    return false;
+}
+
+/* What tool_choice asks for: NULL, "" for any tool, or a name. *none: no tool. */
+static int read_choice(const json_t *choice, const json_t *functions, const char **forced, bool *none,
+                       struct api_error *e)
+{
+    const char *text = json_string_value(choice), *name;
+    const json_t *f = json_object_get(choice, "function");
+    char quoted[80];
+
+    *forced = NULL;
+    *none = false;
+    if (!choice || json_is_null(choice) || (text && strcmp(text, "auto") == 0)) return 0;
+    if (text && strcmp(text, "none") == 0) {
+        *none = true;
+        return 0;
+    }
+    if (text && (strcmp(text, "required") == 0 || strcmp(text, "any") == 0)) {
+        if (json_array_size(functions) == 0)
+            return api_error_set(e, 400, "tool_choice", "tool_choice: \"%s\" needs tools", text);
+        *forced = json_array_size(functions) == 1 ? tool_name(json_array_get(functions, 0)) : "";
+        return 0;
+    }
+    name = json_string_value(json_object_get(json_is_object(f) ? f : choice, "name"));
+    if (!name)
+        return api_error_set(e, 400, "tool_choice",
+                             "tool_choice: none, auto, required or {type: function, function: {name}} wanted");
+    if (!has_tool(functions, name))
+        return api_error_set(e, 400, "tool_choice", "tool_choice: tools has no function named %s",
+                             error_quote(quoted, sizeof(quoted), name, strlen(name)));
+    *forced = name;
+    return 0;
+}
+
+int param_tools(const json_t *body, struct gen_params *p, struct api_error *e)
+{
+    const json_t *list = json_object_get(body, "tools");
+    json_t *functions = NULL;
+    const char *forced = NULL;
+    bool none = false;
+    int rc = 0;
+
+    if (list && !json_is_null(list)) {
+        if (!json_is_array(list)) return api_error_set(e, 400, "tools", "tools: a list wanted");
+        if (json_array_size(list) > LIMIT_TOOLS)
+            return api_error_set(e, 400, "tools", "tools: at most %u", LIMIT_TOOLS);
+        if (keep_functions(list, &functions, e)) return -1;
+    }
+    rc = read_choice(json_object_get(body, "tool_choice"), functions, &forced, &none, e);
+    if (rc == 0 && !none && json_array_size(functions) > 0) rc = dump(functions, &p->tools, e);
+    if (rc == 0 && forced && !(p->forced_tool = mem_strdup(forced))) rc = no_memory(e);
+    json_decref(functions);
+    return rc;
+}
+
+/* ---- thinking ---- */
+
+int param_enable_thinking(const char *name, const json_t *v, struct gen_params *p, struct api_error *e)
+{
+    if (!json_is_boolean(v)) return api_error_set(e, 400, name, "%s: true or false wanted", name);
+    p->thinking = json_is_true(v) ? THINKING_ON : THINKING_OFF;
+    return 0;
+}
+
+int param_effort(const char *name, const json_t *v, struct gen_params *p, struct api_error *e)
+{
+    static const char *const levels[] = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
+    const char *text = json_string_value(v);
+
+    for (size_t i = 0; text && i < sizeof(levels) / sizeof(levels[0]); i++) {
+        if (strcmp(text, levels[i]) != 0) continue;
+        p->effort = levels[i];
+        p->thinking = i == 0 ? THINKING_OFF : THINKING_ON;
+        return 0;
+    }
+    return api_error_set(e, 400, name, "%s: none, minimal, low, medium, high, xhigh or max wanted", name);
+}
+
+static int set_budget(const char *name, const json_t *v, struct gen_params *p, struct api_error *e)
+{
+    if (!json_is_integer(v) || json_integer_value(v) < -1 || json_integer_value(v) > INT32_MAX)
+        return api_error_set(e, 400, name, "%s: a number of tokens wanted (-1: no limit)", name);
+    p->thinking_tokens = json_integer_value(v);
+    return 0;
+}
+
+/* Anthropic's {type, budget_tokens}; a bool as some chat servers have it. */
+int param_thinking(const char *name, const json_t *v, struct gen_params *p, struct api_error *e)
+{
+    const json_t *type = json_object_get(v, "type"), *budget = json_object_get(v, "budget_tokens");
+    const char *text = json_string_value(type);
+
+    if (json_is_boolean(v)) return param_enable_thinking(name, v, p, e);
+    if (!text || (strcmp(text, "enabled") != 0 && strcmp(text, "disabled") != 0 && strcmp(text, "adaptive") != 0))
+        return api_error_set(e, 400, name, "%s: {type: enabled, disabled or adaptive, budget_tokens} wanted", name);
+    if (*text != 'a') p->thinking = *text == 'e' ? THINKING_ON : THINKING_OFF;
+    return budget && !json_is_null(budget) ? set_budget(name, budget, p, e) : 0;
+}
+
+/* OpenRouter's and the Responses API's {effort, enabled, max_tokens}. */
+int param_reasoning(const char *name, const json_t *v, struct gen_params *p, struct api_error *e)
+{
+    const json_t *effort = json_object_get(v, "effort"), *enabled = json_object_get(v, "enabled"),
+                 *budget = json_object_get(v, "max_tokens");
+
+    if (!json_is_object(v)) return api_error_set(e, 400, name, "%s: an object {effort, enabled} wanted", name);
+    if (enabled && !json_is_null(enabled) && param_enable_thinking(name, enabled, p, e)) return -1;
+    if (effort && !json_is_null(effort) && param_effort(name, effort, p, e)) return -1;
+    return budget && !json_is_null(budget) ? set_budget(name, budget, p, e) : 0;
+}
+
+int param_reasoning_format(const char *name, const json_t *v, struct gen_params *p, struct api_error *e)
+{
+    static const char *const formats[] = {"none", "auto", "deepseek", "deepseek-legacy", "parsed", "hidden", "raw"};
+    const char *text = json_string_value(v);
+
+    for (size_t i = 0; text && i < sizeof(formats) / sizeof(formats[0]); i++) {
+        if (strcmp(text, formats[i]) != 0) continue;
+        p->split_thinking = i != 0 && i != 6;
+        if (i == 5) p->include_reasoning = false;
+        return 0;
+    }
+    return api_error_set(e, 400, name, "%s: auto, none, deepseek, parsed, hidden or raw wanted", name);
+}
+
+/* Templates name the switch differently; what the client set itself stays. */
+static int set_default(json_t *vars, const char *name, json_t *value, struct api_error *e)
+{
+    if (json_object_get(vars, name)) {
+        json_decref(value);
+        return 0;
+    }
+    return json_object_set_new(vars, name, value) ? no_memory(e) : 0;
+}
+
+int param_template_kwargs(const json_t *body, struct gen_params *p, struct api_error *e)
+{
+    const json_t *given = json_object_get(body, "chat_template_kwargs");
+    json_t *vars;
+    int rc = 0;
+
+    if (given && !json_is_null(given) && !json_is_object(given))
+        return api_error_set(e, 400, "chat_template_kwargs", "chat_template_kwargs: an object wanted");
+    vars = json_is_object(given) ? json_copy((json_t *)(uintptr_t)given) : json_object();
+    if (!vars) return no_memory(e);
+    if (p->thinking_tokens == 0 && p->thinking == THINKING_DEFAULT) p->thinking = THINKING_OFF;
+    if (json_is_false(json_object_get(vars, "enable_thinking"))) p->thinking = THINKING_OFF;
+    if (p->thinking == THINKING_OFF) p->thinking_tokens = 0;
+    if (p->thinking != THINKING_DEFAULT) {
+        rc = set_default(vars, "enable_thinking", json_boolean(p->thinking == THINKING_ON), e);
+        if (rc == 0) rc = set_default(vars, "thinking", json_boolean(p->thinking == THINKING_ON), e);
+    }
+    if (rc == 0 && p->effort) rc = set_default(vars, "reasoning_effort", json_string(p->effort), e);
+    if (rc == 0 && json_object_size(vars) > 0) rc = dump(vars, &p->kwargs, e);
+    json_decref(vars);
+    return rc;
+}
