@@ -13,8 +13,8 @@ BUILD = Path(os.environ.get("RADISH_BUILD", ROOT / "build"))
 JSON = {"Content-Type": "application/json"}
 
 
-def model_path():
-    out = subprocess.run([ROOT / "tools/fetch-model", "smollm2"], check=True, capture_output=True, text=True)
+def model_path(name="smollm2"):
+    out = subprocess.run([ROOT / "tools/fetch-model", name], check=True, capture_output=True, text=True)
     return out.stdout.strip().splitlines()[-1]
 
 
@@ -25,10 +25,10 @@ def free_port():
 
 
 class Server:
-    def __init__(self, *flags, wait=True):
+    def __init__(self, *flags, wait=True, model="smollm2"):
         self.port = free_port()
         self.process = subprocess.Popen(
-            [BUILD / "radish", "serve", model_path(), "--port", str(self.port), *flags],
+            [BUILD / "radish", "serve", model_path(model), "--port", str(self.port), *flags],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         if wait:
             self.wait_ready()
