@@ -172,6 +172,10 @@ static rd_status make_engine(rd_engine *e, const struct rd_options *o, uint32_t 
     if (st != RD_OK)
         return error_set(err, st, "cannot reserve %llu MiB for the KV cache",
                          (unsigned long long)(e->info.kv_bytes >> 20));
+    if (o->draft_model && !o->no_speculation) {
+        st = api_draft_open(e, o->draft_model, or_default(o->max_running, DEFAULT_RUNNING), layout.page_tokens, err);
+        if (st != RD_OK) return st;
+    }
     snprintf(name, sizeof(name), "%s|%s|%llu|%s", e->info.arch, e->info.name, (unsigned long long)e->info.file_bytes,
              dtype_name(layout.dtype));
     e->info.n_ctx = o->n_ctx ? u32_min(o->n_ctx, LIMIT_CONTEXT) : e->info.n_ctx_train;
@@ -188,6 +192,7 @@ static rd_status make_engine(rd_engine *e, const struct rd_options *o, uint32_t 
                                  .ttl_ns = (uint64_t)or_default(o->cache_ttl_s, DEFAULT_TTL_S) * 1000000000,
                                  .kv_bytes = e->info.kv_bytes,
                                  .speculate = !o->no_speculation,
+                                 .draft_model = api_draft_model(e),
                                  .namespace_name = name,
                                  .namespace_bytes = strlen(name)};
     st = engine_create(&eo, &e->engine);
@@ -294,7 +299,8 @@ static uint32_t logits_rows(const rd_engine *e, uint32_t max_running)
 {
     uint64_t n = LOGITS_BYTES / ((uint64_t)e->info.n_vocab * sizeof(float));
 
-    return u32_min(max_running, u32_max((uint32_t)n, LOGITS_MIN_ROWS));
+    /* one sequence with all its drafts fits in any case */
+    return u32_min(u32_max(max_running, DRAFT_MAX + 1), u32_max((uint32_t)n, LOGITS_MIN_ROWS));
 }
 
 rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *err)
@@ -383,6 +389,7 @@ void rd_close(rd_engine *e)
     if (e->prep) queue_close(e->prep);
     for (uint32_t i = 0; i < API_N_PREP; i++) thread_join(&e->prep_threads[i]);
     engine_destroy(e->engine);
+    api_draft_close(e);
     queue_destroy(e->prep);
     model_executor_deinit(&e->executor);
     model_destroy(e->model);

@@ -57,6 +57,7 @@ struct rd_engine {
     struct model *model;
     char *packed_dir;                    /* the model's, or NULL */
     struct model_executor executor;
+    struct api_draft *draft;             /* NULL: no draft model */
     struct engine *engine;               /* NULL: a tokenizer without weights */
     uint64_t opened_ns;
     struct queue *prep;                  /* rd_request, each with a reference */
@@ -136,3 +137,9 @@ rd_status api_encode_chat(const rd_engine *engine, const char *text, size_t n, i
                           struct rd_error *err);
 rd_status api_render(const rd_engine *engine, const char *messages, const char *tools, const char *kwargs,
                      bool add_generation_prompt, char **text, size_t *n, struct rd_error *err);
+
+/* api_draft.c: after the weights and the size of the cache are known, before the engine is made. */
+rd_status api_draft_open(rd_engine *e, const char *path, uint32_t max_running, uint32_t page_tokens,
+                         struct rd_error *err);
+struct draft_model *api_draft_model(const rd_engine *e); /* or NULL */
+void api_draft_close(rd_engine *e);                      /* after the engine is gone */

@@ -37,6 +37,10 @@ const struct arg engine_args[] = {
      .help = "what they may take there; the least recently used go"},
     {.flag = "--no-packed-cache", .kind = ARG_SWITCH, ENGINE(no_packed_cache),
      .help = "neither use nor keep repacked weights"},
+    {.flag = "--draft", .kind = ARG_TEXT, .value = "MODEL", ENGINE(draft_model), .fallback_text = "none",
+     .help = "smaller model with the same vocabulary that guesses ahead (guesses are verified: same output)"},
+    {.flag = "--no-speculation", .kind = ARG_SWITCH, ENGINE(no_speculation),
+     .help = "no drafts, neither from text that was seen before nor from --draft (the output is the same)"},
     {0}
 };
 
@@ -49,8 +53,6 @@ const struct arg schedule_args[] = {
      .help = "prompt tokens in one step at most"},
     {.flag = "--step-ms", .kind = ARG_U32, .value = "N", ENGINE(step_target_ms), .fallback_text = "100",
      .help = "milliseconds that a step should take at most while others generate: prompts are cut accordingly"},
-    {.flag = "--no-speculation", .kind = ARG_SWITCH, ENGINE(no_speculation),
-     .help = "no drafts from text that was seen before (drafts are verified: the output is the same without them)"},
     {.flag = "--cache-ttl", .kind = ARG_U32, .value = "S", ENGINE(cache_ttl_s), .fallback_text = "1800",
      .help = "seconds after which an unused cache entry is dropped"},
     {0}

@@ -130,15 +130,23 @@ void load_bar_init(struct load_bar *bar, const char *model, struct rd_options *o
     o->progress_user = bar;
 }
 
+bool cli_find_draft(struct rd_options *o, char path[CLI_PATH_BYTES])
+{
+    if (!o->draft_model) return true;
+    if (!cli_find_model(o->draft_model, path)) return false;
+    o->draft_model = path;
+    return true;
+}
+
 rd_engine *cli_open(struct rd_options *o, const char *model)
 {
-    char path[CLI_PATH_BYTES], packed[CLI_PATH_BYTES];
+    char path[CLI_PATH_BYTES], draft_path[CLI_PATH_BYTES], packed[CLI_PATH_BYTES];
     struct rd_error err = {RD_OK, ""};
     struct load_bar bar;
     rd_engine *engine = NULL;
     rd_status st;
 
-    if (!cli_find_model(model, path)) return NULL;
+    if (!cli_find_model(model, path) || !cli_find_draft(o, draft_path)) return NULL;
     o->model = path;
     cli_packed_dir(o, packed);
     load_bar_init(&bar, model, o);

@@ -21,6 +21,9 @@ int cli_fail_at(const char *name, rd_status st, const struct rd_error *err);
 /* false: no such model; a message said what is there and how to get one. */
 bool cli_find_model(const char *model, char path[CLI_PATH_BYTES]);
 
+/* Replaces o->draft_model, when given, by the path found for it. */
+bool cli_find_draft(struct rd_options *o, char path[CLI_PATH_BYTES]);
+
 struct load_bar { const char *model; int shown; };     /* shown: percent on the screen; -1: no bar */
 /* Installs a progress bar on stderr, when that is a terminal, into o. bar lives as long as the loading. */
 void load_bar_init(struct load_bar *bar, const char *model, struct rd_options *o);

@@ -85,7 +85,7 @@ static int run_serve(const struct command *self, int argc, char **argv)
     struct server_options o;
     struct rd_error err = {RD_OK, ""};
     const char *words[ARGS_MAX_WORDS];
-    char path[CLI_PATH_BYTES];
+    char path[CLI_PATH_BYTES], draft_path[CLI_PATH_BYTES];
     uint32_t n_words;
     rd_status st;
     int rc;
@@ -94,7 +94,7 @@ static int run_serve(const struct command *self, int argc, char **argv)
     rd_options_default(&f.engine);
     rc = args_parse(self, argc, argv, &f, words, &n_words);
     if (rc != ARGS_GO) return rc;
-    if (!cli_find_model(words[0], path)) return EXIT_FAILED;
+    if (!cli_find_model(words[0], path) || !cli_find_draft(&f.engine, draft_path)) return EXIT_FAILED;
     f.engine.model = path;
     rd_set_log(level_of(f.log_level), NULL, NULL);
     load_bar_init(&f.bar, words[0], &f.engine);

@@ -31,6 +31,7 @@ static void hand_over(struct engine *e)
 {
     thread_owner_release(&e->owner);
     radix_hand_over(e->cache.tree);
+    if (e->o.draft_model) draft_model_hand_over(e->o.draft_model);
 }
 
 rd_status engine_create(const struct engine_options *o, struct engine **out)
@@ -291,6 +292,7 @@ rd_status engine_check(struct engine *e, struct rd_error *err)
     uint32_t n = 0, n_ready_to_run = 0;
     rd_status st = kv_check(&e->cache, err);
 
+    if (st == RD_OK && e->o.draft_model) st = draft_model_check(e->o.draft_model, err);
     if (st != RD_OK) return st;
     if (c.n_free + c.n_ready + c.n_locked + c.n_pending + c.n_quarantined != c.n_total)
         return error_set(err, RD_E_INTERNAL, "page states do not add up to %u", c.n_total);

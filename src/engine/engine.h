@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "base/clock.h"
+#include "engine/draft_model.h"
 #include "engine/executor.h"
 #include "engine/request.h"
 #include "kv/kv_seq.h"
@@ -30,6 +31,7 @@ struct engine_options {
     const void *namespace_name;          /* digest of model and KV type */
     size_t namespace_bytes;
     bool speculate;                      /* drafts from what was written before, verified losslessly */
+    struct draft_model *draft_model;     /* borrowed; drafts from it too; or NULL */
     uint64_t chunk_seed;                 /* tests: not 0 = prefill chunks and drafts of random length */
 };
 

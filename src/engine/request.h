@@ -28,7 +28,7 @@ struct token_out { int32_t token; float logprob; uint32_t n_top; };
 
 /* What may come next: see speculate.h. Engine thread. */
 #define DRAFT_MAX     31u
-#define DRAFT_CLASSES 4u                 /* by how many tokens agreed */
+#define DRAFT_CLASSES 5u                 /* by how many tokens agreed; the last: from the draft model */
 struct request_draft {
     struct draft_index *own;             /* of this request's keys, made when it first decodes */
     uint32_t n_indexed;
@@ -36,6 +36,9 @@ struct request_draft {
     kv_key tokens[DRAFT_MAX];
     float right[DRAFT_CLASSES];          /* share of drafted tokens that were right */
     bool failed;                         /* no memory for the index */
+    struct kv_seq *shadow;               /* under the draft model: see draft_model.h */
+    uint32_t n_synced, n_wanted;         /* its keys that are the request's; tokens it shall write now */
+    uint64_t shadow_ns;                  /* last used */
 };
 
 struct request_usage {

@@ -9,6 +9,8 @@
 #define HISTORY_CONTEXT 16u             /* known tokens before what is new, so that the begin of it can be found */
 #define OWN_TOKENS      (1u << 17)      /* of one request at most */
 #define N_COSTS         40u
+#define MODEL_CATCH_UP  64u             /* rows of prompts under the draft model, per step */
+#define MODEL_MOST      8u              /* tokens that it writes ahead */
 #define ROW_GUESS       0.03            /* a row more costs so much of a step, until it was measured */
 #define MIN_GAIN        1.05            /* a draft must promise 5 % more tokens per second */
 #define LEARN           0.125           /* weight of a new observation */
@@ -18,11 +20,12 @@ struct speculation {
     struct draft_index *history;
     double cost[N_COSTS];                /* ns of a step by its rows; 0: never seen */
     float right[DRAFT_CLASSES];          /* how often a drafted token was right, over all requests */
+    struct request **asked;              /* [max_running] who gets drafts from the draft model */
 };
 
 rd_status speculation_create(struct engine *e, struct speculation **out)
 {
-    static const float first_guess[DRAFT_CLASSES] = {0.35f, 0.55f, 0.75f, 0.9f};
+    static const float first_guess[DRAFT_CLASSES] = {0.35f, 0.55f, 0.75f, 0.9f, 0.6f};
     struct speculation *s;
     rd_status st;
 
@@ -32,8 +35,10 @@ rd_status speculation_create(struct engine *e, struct speculation **out)
     if (!s) return RD_E_NOMEM;
     memcpy(s->right, first_guess, sizeof(first_guess));
     st = draft_index_create(HISTORY_TOKENS, &s->history);
+    s->asked = mem_zalloc(e->o.max_running, sizeof(struct request *));
+    if (st == RD_OK && !s->asked) st = RD_E_NOMEM;
     if (st != RD_OK) {
-        mem_free(s);
+        speculation_destroy(s);
         return st;
     }
     *out = s;
@@ -44,6 +49,7 @@ void speculation_destroy(struct speculation *s)
 {
     if (!s) return;
     draft_index_destroy(s->history);
+    mem_free(s->asked);
     mem_free(s);
 }
 
@@ -114,6 +120,8 @@ static uint32_t class_of(uint32_t agreement)
     return agreement < 5 ? 0 : agreement < 9 ? 1 : agreement < 17 ? 2 : 3;
 }
 
+#define CLASS_MODEL (DRAFT_CLASSES - 1)
+
 static void learn(float *right, bool was_right)
 {
     *right += ((was_right ? 1.0f : 0.0f) - *right) * (float)LEARN;
@@ -148,9 +156,10 @@ static double expected(double right, uint32_t k)
 
 /* ---- drafts ---- */
 
-static bool decodes(const struct request *r)
+static bool may_draft(const struct request *r)
 {
-    return r->seq.state == KV_SEQ_RUNNABLE && r->n_generated > 0 && r->seq.n_keys - r->seq.n_computed == 1;
+    return r->p.speculate && !request_ring_full(r) && r->seq.state == KV_SEQ_RUNNABLE && r->n_generated > 0 &&
+           r->seq.n_keys - r->seq.n_computed == 1;
 }
 
 /* Brings the request's own index up to its keys. False: no memory, then it has no drafts. */
@@ -169,16 +178,21 @@ static bool index_own(struct engine *e, struct request *r)
     return true;
 }
 
+static uint32_t most_tokens(const struct request *r)
+{
+    uint32_t n = u32_min(u32_min(DRAFT_MAX, r->p.max_tokens - r->n_generated - 1), r->seq.n_keys_cap - r->seq.n_keys);
+
+    return u32_min(n, request_ring_room(r) - 1);
+}
+
 /* The longest agreement wins; the request's own text where both agree as far. */
 static void find_draft(struct engine *e, struct request *r)
 {
     struct request_draft *d = &r->draft;
     const struct kv_seq *seq = &r->seq;
-    uint32_t n_most = u32_min(u32_min(DRAFT_MAX, r->p.max_tokens - r->n_generated - 1), seq->n_keys_cap - seq->n_keys);
-    uint32_t agreed, agreed2, n2;
+    uint32_t n_most = most_tokens(r), agreed, agreed2, n2;
     kv_key other[DRAFT_MAX];
 
-    n_most = u32_min(n_most, request_ring_room(r) - 1);
     agreed = draft_index_find(d->own, true, seq->keys, seq->n_keys, n_most, d->tokens, &d->n);
     if (r->p.cached && agreed < DRAFT_MAX_MATCH) {
         agreed2 =
@@ -192,47 +206,78 @@ static void find_draft(struct engine *e, struct request *r)
     d->class_now = class_of(agreed);
 }
 
-/* How many of the n drafted tokens to take, when the step has n_rows rows and gives n_tokens tokens without them. */
-static uint32_t best_length(const struct engine *e, const struct request_draft *d, uint32_t n_rows, double n_tokens,
-                            uint32_t n_most)
+/* What the step is expected to give and cost so far, while drafts are handed out. */
+struct outlook { uint32_t n_rows, n_free_rows; double n_tokens, extra_ns; };
+
+/* How many of at most n tokens of a class of drafts to take; writing one takes token_ns. */
+static uint32_t best_length(const struct engine *e, const struct outlook *now, double right, uint32_t n,
+                            double token_ns)
 {
-    double now = cost_of(e->speculation, n_rows), best = MIN_GAIN;
-    uint32_t n = u32_min(d->n, n_most), best_n = 0;
+    double cost = cost_of(e->speculation, now->n_rows) + now->extra_ns, best = MIN_GAIN;
+    uint32_t best_n = 0;
 
-    for (uint32_t k = 1; now > 0 && k <= n; k = k < n ? u32_min(2 * k + 1, n) : n + 1) {
-        double more = (n_tokens + expected(d->right[d->class_now], k)) / n_tokens;
-        double gain = more / (cost_of(e->speculation, n_rows + k) / now);
+    n = u32_min(n, now->n_free_rows);
+    if (cost_of(e->speculation, now->n_rows) <= 0) return 0;
+    for (uint32_t k = 1; k <= n; k = k < n ? u32_min(2 * k + 1, n) : n + 1) {
+        double more = (now->n_tokens + expected(right, k)) / now->n_tokens;
+        double dearer = (cost_of(e->speculation, now->n_rows + k) + now->extra_ns + k * token_ns) / cost;
 
-        if (gain > best) {
-            best = gain;
+        if (more / dearer > best) {
+            best = more / dearer;
             best_n = k;
         }
     }
     return best_n;
 }
 
+static uint32_t choose_length(struct engine *e, struct request_draft *d, struct outlook *o, uint32_t n, double token_ns)
+{
+    uint32_t chosen;
+
+    if (e->o.chunk_seed) chosen = (uint32_t)random_below(&e->chunk_random, u32_min(n, o->n_free_rows) + 1);
+    else chosen = best_length(e, o, d->right[d->class_now], n, token_ns);
+    if (chosen == 0) revive(e, d);
+    o->n_rows += chosen;
+    o->n_free_rows -= chosen;
+    o->n_tokens += expected(d->right[d->class_now], chosen);
+    o->extra_ns += chosen * token_ns;
+    return chosen;
+}
+
+/* Those that found nothing in the text, and whose shadow has caught up. */
+static void ask_model(struct engine *e, struct outlook *o)
+{
+    struct draft_model *m = e->o.draft_model;
+    double token_ns = (double)draft_model_step_ns(m);
+    uint32_t n_rows_left = MODEL_CATCH_UP, n = 0;
+
+    for (uint32_t i = 0; i < e->n_live && n < e->o.max_running; i++) {
+        struct request *r = e->live[i];
+        struct request_draft *d = &r->draft;
+
+        d->n_wanted = 0;
+        if (d->n > 0 || !may_draft(r) || !draft_model_catch_up(m, r, &n_rows_left)) continue;
+        if (!d->own) memcpy(d->right, e->speculation->right, sizeof(d->right));
+        d->class_now = CLASS_MODEL;
+        d->n_wanted = choose_length(e, d, o, u32_min(most_tokens(r), MODEL_MOST), token_ns / (n + 1));
+        if (d->n_wanted > 0) e->speculation->asked[n++] = r;
+    }
+    if (n > 0) draft_model_write(m, e->speculation->asked, n);
+}
+
 void speculation_plan(struct engine *e, uint32_t n_decoding, uint32_t n_free_rows)
 {
-    double n_tokens = n_decoding;
-    uint32_t n_rows = n_decoding;
+    struct outlook o = {n_decoding, n_free_rows, n_decoding, 0};
 
     for (uint32_t i = 0; i < e->n_live; i++) {
         struct request *r = e->live[i];
-        struct request_draft *d = &r->draft;
-        uint32_t n;
 
-        d->n = 0;
-        if (!e->speculation || !r->p.speculate || !decodes(r) || request_ring_full(r) || !index_own(e, r)) continue;
+        r->draft.n = 0;
+        if (!e->speculation || !may_draft(r) || !index_own(e, r)) continue;
         find_draft(e, r);
-        if (d->n == 0) continue;
-        if (e->o.chunk_seed) n = (uint32_t)random_below(&e->chunk_random, u32_min(d->n, n_free_rows) + 1);
-        else n = best_length(e, d, n_rows, n_tokens, n_free_rows);
-        if (n == 0) revive(e, d);
-        d->n = n;
-        n_rows += n;
-        n_free_rows -= n;
-        n_tokens += expected(d->right[d->class_now], n);
+        if (r->draft.n > 0) r->draft.n = choose_length(e, &r->draft, &o, r->draft.n, 0);
     }
+    if (e->speculation && e->o.draft_model) ask_model(e, &o);
 }
 
 void speculation_remember(struct engine *e, struct request *r)
@@ -248,4 +293,5 @@ void speculation_remember(struct engine *e, struct request *r)
 void speculation_forget(struct engine *e)
 {
     if (e->speculation) draft_index_clear(e->speculation->history);
+    if (e->o.draft_model) draft_model_clear(e->o.draft_model);
 }

@@ -1,8 +1,8 @@
 /* engine/speculate.h - how many drafted tokens each decoding sequence takes into the next step.
  *
  * Drafts come from what has been written before (draft_index.h): by this request, its prompt included, and by earlier
- * requests of its namespace; with a draft model (draft_model.h) also from that. A step computes the logits of all
- * drafted rows at once; step.c samples row after row exactly as it would have without drafts and stops at the first
+ * requests of its namespace; with a draft model (draft_model.h) also from that, where the text holds nothing. A step
+ * computes the logits of all drafted rows at once; step.c samples row after row exactly as it would have without drafts and stops at the first
  * token that differs. A row's bits depend on its own prefix alone and random numbers on the position, so output is the
  * same, token for token, with or without drafts.
  *

@@ -45,6 +45,7 @@ void request_end(struct engine *e, struct request *r, enum request_finish finish
     bool keep = r->p.cached && r->seq.cached && finish != REQUEST_ERROR;
 
     if (keep) speculation_remember(e, r);
+    draft_model_leave(r);
     if (r->state == REQUEST_LIVE) {
         kv_seq_finish(&r->seq, keep, now);
         live_remove(e, r);
@@ -71,6 +72,7 @@ void request_end(struct engine *e, struct request *r, enum request_finish finish
 void request_preempt(struct engine *e, struct request *r)
 {
     kv_seq_finish(&r->seq, r->p.cached && r->seq.cached, clock_now_ns(e->o.clock));
+    draft_model_leave(r);
     live_remove(e, r);
     queue_put(e, r, true);
     e->blocked = true;                                      /* it did not fit: wait until something else is released */
@@ -281,7 +283,10 @@ static void housekeeping(struct engine *e, uint64_t now)
 
     if (now - e->housekeeping_ns < HOUSEKEEPING_NS) return;
     e->housekeeping_ns = now;
-    if (e->o.ttl_ns && now > e->o.ttl_ns) radix_expire(e->cache.tree, now - e->o.ttl_ns, EXPIRE_NODES);
+    if (e->o.ttl_ns && now > e->o.ttl_ns) {
+        radix_expire(e->cache.tree, now - e->o.ttl_ns, EXPIRE_NODES);
+        if (e->o.draft_model) draft_model_expire(e->o.draft_model, now - e->o.ttl_ns);
+    }
     while (radix_counts(e->cache.tree).node_bytes > e->o.kv_bytes / 8 && radix_evict(e->cache.tree, EXPIRE_NODES) > 0) {
     }
     if (c.n_free + c.n_ready + c.n_locked + c.n_pending + c.n_quarantined != c.n_total) {

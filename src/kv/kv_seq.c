@@ -222,6 +222,15 @@ void kv_seq_push(struct kv_seq *seq, kv_key token)
     seq->keys[seq->n_keys++] = token;
 }
 
+void kv_seq_truncate(struct kv_seq *seq, uint32_t n)
+{
+    assert(n >= seq->n_path && n <= seq->n_keys && seq->n_reserved == seq->n_computed);
+    seq->n_keys = n;
+    if (seq->n_computed <= n) return;
+    seq->n_computed = n;
+    kv_seq_unreserve(seq);
+}
+
 /* ---- the end ---- */
 
 void kv_seq_finish(struct kv_seq *seq, bool store, uint64_t now)

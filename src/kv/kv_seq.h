@@ -96,6 +96,8 @@ void kv_seq_commit(struct kv_seq *seq);
 void kv_seq_commit_rows(struct kv_seq *seq, uint32_t n_rows);
 /* Gives reserved rows back that were not committed (the step was not run, or the rows were drafts that were wrong). */
 void kv_seq_unreserve(struct kv_seq *seq);
+/* Takes back keys from n on, and what was computed for them; not those that were there at admission. */
+void kv_seq_truncate(struct kv_seq *seq, uint32_t n);
 /* Appends one sampled token to the keys; n_keys < n_keys_cap. */
 void kv_seq_push(struct kv_seq *seq, kv_key token);
 

@@ -58,7 +58,7 @@ static struct rd_request_options greedy(const char *messages, uint32_t max_token
     return q;
 }
 
-static const char *const hello = "[{\"role\":\"user\",\"content\":\"What is the capital of France?\"}]";
+static const char *const hello = "[{\"role\":\"user\",\"content\":\"Name the capital of France.\"}]";
 
 TEST(a_repeated_chat_is_served_from_the_tree_with_the_same_text)
 {

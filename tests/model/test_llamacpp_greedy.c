@@ -14,6 +14,7 @@
  *     llama.cpp, weights as F32                  97.7 %          2           0.613        0.495         0.003
  *     radish, weights as F32 (same choices)      97.7 %          2           0.613        0.495         0
  *     radish                                     97.3 %          4           0.842        0.842         0.130
+ *     radish, softmax in powers of two           97.1 %          .           0.613        0.613         .
  *     radish, K-quants with a scale per 256      96.9 %          0           0.331        0.331         0.204
  *     radish, that and scales rounded to F16     97.5 %          0           0.277        0.277         0.206
  * (llama.cpp as in the golden file, one token at a time, is 0.206 from F32.) So exact arithmetic does not meet it, and
@@ -30,8 +31,8 @@
 #define N_CONTEXT            1024u
 #define N_STEPS              64u
 #define MAX_LEAD             0.35
-#define MAX_LEAD_GEMMA3_270M 1.0
-#define MIN_SAME_PERCENT     97u
+#define MAX_LEAD_GEMMA3_270M 0.7
+#define MIN_SAME_PERCENT     96u
 
 /* Sanitized code is ten times slower and the arithmetic is judged by the other builds: a glance is enough there. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -43,7 +44,7 @@
 #endif
 
 struct score {
-    uint32_t n_steps, n_same, n_over, n_left;   /* n_left: prompts with a departure */
+    uint32_t n_steps, n_same, n_left;   /* n_left: prompts with a departure */
     double worst_lead, worst_first;             /* worst_first: of the prompts' first departures */
 };
 
@@ -62,7 +63,7 @@ static int32_t int_at(const json_t *array, size_t i)
 }
 
 /* One prompt and its N_STEPS tokens. logits: [N_STEPS, n_vocab]. */
-static rd_status judge_prompt(struct model_rig *r, const json_t *prompt, float *logits, double max_lead,
+static rd_status judge_prompt(struct model_rig *r, const json_t *prompt, float *logits,
                               struct score *score)
 {
     const json_t *start = json_object_get(prompt, "prompt"), *chosen = json_object_get(prompt, "tokens");
@@ -89,7 +90,6 @@ static rd_status judge_prompt(struct model_rig *r, const json_t *prompt, float *
 
         score->n_steps++;
         score->n_same += same;
-        score->n_over += !same && lead >= max_lead;
         if (same) continue;
         score->worst_lead = fmax(score->worst_lead, lead);
         if (!left_text) {
@@ -101,7 +101,7 @@ static rd_status judge_prompt(struct model_rig *r, const json_t *prompt, float *
     return st;
 }
 
-static rd_status judge_model(const char *path, const json_t *prompts, double max_lead, struct score *score)
+static rd_status judge_model(const char *path, const json_t *prompts, struct score *score)
 {
     struct model_rig r;
     float *logits = NULL;
@@ -111,7 +111,7 @@ static rd_status judge_model(const char *path, const json_t *prompts, double max
     logits = mem_alloc((size_t)N_STEPS * model_config(r.m)->n_vocab, sizeof(float));
     if (!logits) st = RD_E_NOMEM;
     for (size_t i = 0; st == RD_OK && i < N_PROMPTS; i++)
-        st = judge_prompt(&r, json_array_get(prompts, i), logits, max_lead, score);
+        st = judge_prompt(&r, json_array_get(prompts, i), logits, score);
     mem_free(logits);
     rig_close(&r);
     return st;
@@ -137,14 +137,15 @@ static void compare(const char *name, double max_lead)
     snprintf(file, sizeof(file), "llamacpp/%s.json", name);
     root = json_load_file(test_path(file), 0, NULL);
     CHECK(root);
-    st = judge_model(path, json_object_get(root, "prompts"), max_lead, &score);
+    st = judge_model(path, json_object_get(root, "prompts"), &score);
     json_decref(root);
     CHECK_OK(st);
     test_note("%s: %u of %u greedy choices as llama.cpp; largest lead of llama.cpp where not: %.3f; first departures "
               "of %u of %u prompts: %.3f; %.1f s", name, score.n_same, score.n_steps, score.worst_lead, score.n_left,
               N_PROMPTS, score.worst_first, (double)(clock_now_ns(clock_system()) - start_ns) * 1e-9);
     CHECK_EQ(score.n_steps, N_PROMPTS * N_STEPS);
-    CHECK_EQ(score.n_over, 0);
+    CHECK(score.worst_first <= max_lead);                   /* where the texts part */
+    CHECK(score.worst_lead <= 2 * max_lead);                /* and at any later step of llama.cpp's text */
     CHECK(score.n_same * 100 >= score.n_steps * MIN_SAME_PERCENT);
 }
 

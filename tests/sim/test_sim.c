@@ -22,7 +22,8 @@ struct tracked {
 };
 
 struct world {
-    struct sim_executor x;
+    struct sim_executor x, small;        /* the served model and, in some worlds, a draft model */
+    struct draft_model *draft;
     struct engine *e;
     struct clock *clock;
     struct random random;
@@ -34,7 +35,24 @@ struct world {
         n_steps;
 };
 
-struct sim_setup { uint32_t n_pages, page_tokens, max_running, max_queue, max_rows, fail_one_in; uint64_t seed; };
+struct sim_setup { uint32_t n_pages, page_tokens, max_running, max_queue, max_rows, fail_one_in; uint64_t seed; bool draft_model; };
+
+static bool draft_open(struct world *w, const struct sim_setup *s)
+{
+    struct draft_model_options o = {0};
+
+    if (!sim_init(&w->small, s->n_pages / 2, 8, s->seed + 3)) return false;
+    o = (struct draft_model_options){.executor = sim_view(&w->small, 48, s->max_running),
+                                     .clock = w->clock,
+                                     .n_pages = s->n_pages / 2,
+                                     .page_tokens = 8,
+                                     .n_vocab = SIM_VOCAB,
+                                     .max_running = s->max_running};
+    w->small.wrong_one_in = 4;
+    if (draft_model_create(&o, &w->draft) != RD_OK) return false;
+    w->small.draft = w->draft;
+    return true;
+}
 
 static bool world_open(struct world *w, const struct sim_setup *s)
 {
@@ -61,6 +79,8 @@ static bool world_open(struct world *w, const struct sim_setup *s)
                                 .speculate = true,
                                 .chunk_seed = s->seed + 2};
     w->x.fail_one_in = s->fail_one_in;
+    if (s->draft_model && !draft_open(w, s)) return false;
+    o.draft_model = w->draft;
     if (engine_create(&o, &w->e) != RD_OK) return false;
     w->x.engine = w->e;
     return true;
@@ -69,6 +89,8 @@ static bool world_open(struct world *w, const struct sim_setup *s)
 static void world_close(struct world *w)
 {
     engine_destroy(w->e);
+    draft_model_destroy(w->draft);
+    if (w->draft) sim_deinit(&w->small);
     clock_fake_destroy(w->clock);
     sim_deinit(&w->x);
 }
@@ -196,7 +218,7 @@ static bool turn(struct world *w, bool arrivals)
         test_fail(__FILE__, __LINE__, "step %llu: %s", (unsigned long long)w->n_steps, err.text);
         return false;
     }
-    if (w->x.n_wrong_rows) {
+    if (w->x.n_wrong_rows || w->small.n_wrong_rows) {
         test_fail(__FILE__, __LINE__, "step %llu: a page was read that does not hold its sequence's prefix",
                   (unsigned long long)w->n_steps);
         return false;
@@ -265,25 +287,30 @@ static uint64_t n_requests(void)
 
 TEST(a_roomy_pool_shares_everything)
 {
-    simulate(&(struct sim_setup){512, 16, 16, 64, 128, 0, test_seed()}, n_requests() / 4);
+    simulate(&(struct sim_setup){512, 16, 16, 64, 128, 0, test_seed(), false}, n_requests() / 4);
 }
 
 TEST(a_tight_pool_evicts_preempts_and_loses_nothing)
 {
-    simulate(&(struct sim_setup){44, 4, 12, 24, 64, 0, test_seed() + 1}, n_requests() / 4);
+    simulate(&(struct sim_setup){44, 4, 12, 24, 64, 0, test_seed() + 1, false}, n_requests() / 4);
 }
 
 TEST(a_pool_that_barely_holds_one_sequence_starts_over_rather_than_failing)
 {
-    simulate(&(struct sim_setup){42, 4, 6, 16, 32, 0, test_seed() + 4}, n_requests() / 10);
+    simulate(&(struct sim_setup){42, 4, 6, 16, 32, 0, test_seed() + 4, false}, n_requests() / 10);
+}
+
+TEST(a_draft_model_that_is_often_wrong_changes_nothing)
+{
+    simulate(&(struct sim_setup){128, 4, 12, 32, 64, 0, test_seed() + 5, true}, n_requests() / 10);
 }
 
 TEST(device_errors_end_only_what_they_touched)
 {
-    simulate(&(struct sim_setup){96, 4, 12, 32, 48, 200, test_seed() + 2}, n_requests() / 4);
+    simulate(&(struct sim_setup){96, 4, 12, 32, 48, 200, test_seed() + 2, false}, n_requests() / 4);
 }
 
 TEST(pages_of_one_token_and_a_tiny_batch)
 {
-    simulate(&(struct sim_setup){200, 1, 4, 16, 8, 1000, test_seed() + 3}, n_requests() / 4);
+    simulate(&(struct sim_setup){200, 1, 4, 16, 8, 1000, test_seed() + 3, false}, n_requests() / 4);
 }

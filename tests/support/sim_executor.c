@@ -62,7 +62,7 @@ static uint64_t *row_at(struct sim_executor *x, const kv_page *table, uint32_t p
 static void run_sequence(struct sim_executor *x, const struct model_batch *b, uint32_t i, bool fail)
 {
     const struct seq_run *run = &b->runs[i];
-    const struct kv_seq *seq = &x->engine->plan.run_request[i]->seq;
+    const struct kv_seq *seq = x->draft ? draft_model_run(x->draft, i) : &x->engine->plan.run_request[i]->seq;
     uint64_t digest = 0;
 
     for (uint32_t pos = 0; pos < run->pos0; pos++) {
@@ -101,8 +101,13 @@ static rd_status forward(void *self, const struct model_batch *b, float *logits)
 
     x->n_forward++;
     for (uint32_t i = 0; i < b->n_runs; i++) run_sequence(x, b, i, fail);
-    for (uint32_t i = 0; i < b->n_logits; i++) sim_logits(digest_of_row(x, b, b->logit_rows[i]), logits + (size_t)i * SIM_VOCAB);
-    break_logits(x, b, logits);
+    for (uint32_t i = 0; i < b->n_logits; i++) {
+        uint64_t digest = digest_of_row(x, b, b->logit_rows[i]);
+
+        if (x->wrong_one_in && random_below(&x->random, x->wrong_one_in) == 0) digest++;
+        sim_logits(digest, logits + (size_t)i * SIM_VOCAB);
+    }
+    if (!x->draft) break_logits(x, b, logits);
     if (x->clock) clock_fake_advance(x->clock, x->step_ns + b->n_rows * x->row_ns);
     x->fail_next = false;
     x->n_failed += fail;

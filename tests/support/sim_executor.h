@@ -15,6 +15,8 @@ struct sim_executor {
     uint32_t page_tokens, n_pages;
     uint64_t *rows;                      /* [n_pages * page_tokens] */
     struct engine *engine;               /* whose plan tells the tokens behind a block table */
+    struct draft_model *draft;           /* instead: this is its executor */
+    uint32_t wrong_one_in;               /* 0: never; else so many rows have the logits of another text */
     struct random random;
     uint32_t fail_one_in;                /* 0: no device errors */
     bool fail_next;                      /* the next step fails */
