@@ -203,6 +203,33 @@ TEST(every_variant_thread_count_and_batch_size_gives_the_reference_bits)
     test_note("variants up to %s", cpu_isa_name(cpu_isa_best()));
 }
 
+/* Rows in groups of 16, outputs in tiles of 16, k in spans of 1,024: every remainder of each. */
+TEST(amx_gives_the_reference_bits_at_every_row_count_output_count_and_span)
+{
+    static const uint32_t shapes[][3] = {{1, 256, 40},   {15, 512, 40},   {16, 256, 40}, {17, 768, 40},
+                                         {47, 256, 40},  {33, 1024, 130}, {5, 1280, 40}, {20, 2048, 19},
+                                         {18, 2304, 35}, {150, 256, 600}};
+    struct random rng;
+
+    if (cpu_isa_best() < CPU_ISA_AMX) {
+        test_note("this CPU or system has no AMX: not tested here");
+        return;
+    }
+    random_init(&rng, test_seed());
+    for (size_t i = 3; i < N_TYPES; i++) {
+        for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++) {
+            struct fixture f;
+            float *want;
+
+            fixture_init(&f, &rng, types[i], shapes[s][0], shapes[s][1], shapes[s][2]);
+            want = reference(&f);
+            check_variant(&f, want, CPU_ISA_AMX, 1 + (uint32_t)(s % 3), shapes[s][2] == 40);
+            mem_free(want);
+            fixture_deinit(&f);
+        }
+    }
+}
+
 TEST(float_weights_take_any_row_length)
 {
     static const uint32_t lengths[] = {1, 2, 7, 33, 101};
@@ -295,23 +322,23 @@ TEST(three_outputs_of_different_types_equal_three_calls)
     struct weight w[3] = {{0}};
     float *alone[3], *together[3];
     struct backend *be = backend_new(cpu_isa_best(), 2);
-    struct linear_args a = {.n_rows = 9, .n_outs = 3};
+    struct linear_args a = {.n_rows = 21, .n_outs = 3};
 
     random_init(&rng, test_seed());
     for (int i = 0; i < 3; i++) {
-        fixture_init(&f[i], &rng, mix[i], widths[i], 512, 9);
-        if (i) memcpy(f[i].x, f[0].x, sizeof(float) * 9 * f[0].x_stride);
+        fixture_init(&f[i], &rng, mix[i], widths[i], 512, 21);
+        if (i) memcpy(f[i].x, f[0].x, sizeof(float) * 21 * f[0].x_stride);
         CHECK_OK(backend_cpu_ops.weight_load(be, &f[i].t, WEIGHT_MATRIX, &w[i], NULL));
         alone[i] = out_new(&f[i]);
         together[i] = out_new(&f[i]);
-        CHECK_OK(run(be, &f[i], &w[i], 0, 9, false, alone[i]));
+        CHECK_OK(run(be, &f[i], &w[i], 0, 21, false, alone[i]));
         a.outs[i] = (struct linear_out){&w[i], NULL, together[i], f[i].out_stride};
     }
     a.x = f[0].x;
     a.x_stride = f[0].x_stride;
     CHECK_OK(backend_cpu_ops.linear(be, &a));
     for (int i = 0; i < 3; i++) {
-        CHECK(rows_equal(&f[i], alone[i], together[i], 0, 9));
+        CHECK(rows_equal(&f[i], alone[i], together[i], 0, 21));
         backend_cpu_ops.weight_unload(be, &w[i]);
         mem_free(alone[i]);
         mem_free(together[i]);
@@ -329,7 +356,7 @@ TEST(a_row_with_nan_or_infinity_is_nan_in_every_variant_and_touches_no_other_row
         struct fixture f;
         float *want;
 
-        fixture_init(&f, &rng, types[i], 18, 512, 6);
+        fixture_init(&f, &rng, types[i], 18, 512, 20);
         want = reference(&f);
         f.x[2 * f.x_stride + 70] = NAN;
         f.x[3 * f.x_stride + 5] = -INFINITY;
@@ -340,9 +367,9 @@ TEST(a_row_with_nan_or_infinity_is_nan_in_every_variant_and_touches_no_other_row
             float *out = out_new(&f);
 
             CHECK_OK(backend_cpu_ops.weight_load(be, &f.t, WEIGHT_MATRIX, &w, NULL));
-            CHECK_OK(run(be, &f, &w, 0, 6, true, out));
+            CHECK_OK(run(be, &f, &w, 0, 20, true, out));
             CHECK(rows_equal(&f, want, out, 0, 2));
-            CHECK(rows_equal(&f, want, out + (size_t)5 * f.out_stride, 5, 1));
+            CHECK(rows_equal(&f, want, out + (size_t)5 * f.out_stride, 5, 15));
             for (uint32_t o = 0; o < 18; o++) {
                 CHECK(isnan(out[(size_t)2 * f.out_stride + o]));
                 CHECK(isnan(out[(size_t)3 * f.out_stride + o]));
@@ -366,7 +393,7 @@ TEST(weights_of_random_bytes_with_nan_and_infinite_scales_do_not_crash)
         struct fixture f;
         uint64_t row_bytes;
 
-        fixture_init(&f, &rng, types[i], 33, 512, 9);
+        fixture_init(&f, &rng, types[i], 33, 512, 19);
         CHECK(dtype_row_bytes(types[i], 512, &row_bytes));
         for (uint64_t b = 0; b < 33 * row_bytes; b++) ((uint8_t *)f.data)[b] = (uint8_t)random_u64(&rng);
         for (int isa = 0; isa <= (int)cpu_isa_best(); isa++) {
@@ -375,7 +402,7 @@ TEST(weights_of_random_bytes_with_nan_and_infinite_scales_do_not_crash)
             float *out = out_new(&f);
 
             CHECK_OK(backend_cpu_ops.weight_load(be, &f.t, WEIGHT_MATRIX, &w, NULL));
-            CHECK_OK(run(be, &f, &w, 0, 9, true, out));
+            CHECK_OK(run(be, &f, &w, 0, 19, true, out));
             backend_cpu_ops.weight_unload(be, &w);
             backend_cpu_ops.destroy(be);
             mem_free(out);

@@ -14,7 +14,9 @@
 #define CHUNK_ROWS 128u
 #define PIECES_PER_THREAD 8u            /* fine enough to even out threads, coarse enough to hide the claiming */
 #define PIECE_TILES 8u
-#define PANEL_CHUNK_ROWS 256u
+#define PANEL_ROWS_MAX    512u /* rows that opened weights meet; the cut by PANEL_ROWS_MIN costs 20 % of them */
+#define PANEL_ROWS_MIN 64u
+#define PIECES_MIN 4u                   /* per thread, else rows are cut too */
 #define SERIAL_ROWS 4u                  /* quantising so few rows is shorter than waking a thread */
 
 struct cpu_linear_state {
@@ -204,10 +206,15 @@ rd_status cpu_linear(struct backend *be, const struct linear_args *a)
         if (st != RD_OK) return st;
     }
     j.chunk_rows = u32_max(8, u32_min(CHUNK_ROWS, CHUNK_BYTES / row_bytes / 8 * 8));
-    if (j.panels) j.chunk_rows = PANEL_CHUNK_ROWS;
-    n_chunks = u32_ceil_div(a->n_rows, j.chunk_rows);
     j.piece_tiles = u32_max(1, u32_min(PIECE_TILES, j.n_tiles_all / (n_threads * PIECES_PER_THREAD)));
     j.n_pieces = u32_ceil_div(j.n_tiles_all, j.piece_tiles);
+    if (j.panels) {
+        j.chunk_rows = PANEL_ROWS_MAX;
+        while (j.chunk_rows > PANEL_ROWS_MIN &&
+               j.n_pieces * u32_ceil_div(a->n_rows, j.chunk_rows) < n_threads * PIECES_MIN)
+            j.chunk_rows /= 2;
+    }
+    n_chunks = u32_ceil_div(a->n_rows, j.chunk_rows);
     cpu_pool_run(be->pool, run_piece, &j, j.n_pieces * n_chunks);
     return RD_OK;
 }
