@@ -198,13 +198,14 @@ static bool head_adds_up(struct packed_file *p, const struct packed_key *k)
     struct hash128 parts[2];
 
     if (p->map.n_bytes < sizeof(*h) || memcmp(h->magic, packed_magic, sizeof(packed_magic))) return false;
-    if (h->version != PACKED_VERSION || h->block_bytes != PACKED_BLOCK || h->n_file_bytes != p->map.n_bytes) return false;
+    if (h->version != PACKED_VERSION || h->block_bytes != PACKED_BLOCK || h->n_file_bytes != p->map.n_bytes)
+        return false;
     if (h->n_model_bytes != k->identity.n_bytes || !hash128_equal(h->packing, k->packing)) return false;
     if (!hash128_equal(h->content, k->content)) return false;
     if (!checked_mul(h->n_tensors, sizeof(struct packed_tensor), &tensors_bytes)) return false;
     if (!checked_mul(h->n_blocks, sizeof(uint64_t), &checks_bytes)) return false;
     if (!checked_add(sizeof(*h), tensors_bytes, &end) || !checked_add(end, checks_bytes, &end)) return false;
-    if (end > h->data_offset || h->data_offset > h->n_file_bytes || h->data_offset % PACKED_ALIGN) return false;
+    if (end > h->data_offset || h->data_offset > h->n_file_bytes || h->data_offset % PACKED_BLOCK) return false;
     data_bytes = h->n_file_bytes - h->data_offset;
     if (h->n_blocks != data_bytes / PACKED_BLOCK + (data_bytes % PACKED_BLOCK != 0)) return false;
     copy = *h;
@@ -230,6 +231,7 @@ static bool entry_adds_up(struct packed_file *p, const struct packed_key *key, u
     if (!p->map.data) return false;
     p->head = (const struct packed_head *)p->map.data;
     if (!head_adds_up(p, key)) return false;
+    mem_advise_huge(p->map.data, p->map.n_bytes);
     j.begin = p->head->data_offset;
     j.end = p->head->n_file_bytes;
     j.block_bytes = PACKED_BLOCK;
@@ -360,7 +362,7 @@ static rd_status plan(struct save *s, const struct packed_key *key, const struct
     h->n_tensors = n;
     h->n_blocks = data_bytes / PACKED_BLOCK + (data_bytes % PACKED_BLOCK != 0);
     bytes += h->n_blocks * sizeof(uint64_t);
-    h->data_offset = (bytes + PACKED_ALIGN - 1) / PACKED_ALIGN * PACKED_ALIGN;
+    h->data_offset = (bytes + PACKED_BLOCK - 1) / PACKED_BLOCK * PACKED_BLOCK;
     h->n_file_bytes = h->data_offset + data_bytes;
     h->n_model_bytes = key->identity.n_bytes;
     h->packing = key->packing;
@@ -408,23 +410,23 @@ static rd_status write_data(struct save *s, struct cache_file *f, const atomic_b
     return RD_OK;
 }
 
-/* Head and tables, last: they are what makes the file one. */
+/* All before the data, last: it is what makes the file one. */
 static rd_status write_head(struct save *s, struct cache_file *f, struct rd_error *err)
 {
     uint64_t n = s->head.data_offset - sizeof(s->head), tensors_bytes = s->head.n_tensors * sizeof(*s->tensors);
-    uint8_t *tables = mem_zalloc(n, 1);
+    uint8_t *all = mem_zalloc(s->head.data_offset, 1), *tables = all + sizeof(s->head);
     struct hash128 parts[2];
     rd_status st;
 
-    if (!tables) return error_set(err, RD_E_NOMEM, "no memory to save packed weights");
+    if (!all) return error_set(err, RD_E_NOMEM, "no memory to save packed weights");
     memcpy(tables, s->tensors, tensors_bytes);
     memcpy(tables + tensors_bytes, s->checks, s->head.n_blocks * sizeof(*s->checks));
     parts[0] = hash128_of(&s->head, sizeof(s->head));
     parts[1] = hash128_of(tables, n);
     s->head.check = hash128_of(parts, sizeof(parts));
-    st = cache_file_write(f, sizeof(s->head), tables, n, err);
-    if (st == RD_OK) st = cache_file_write(f, 0, &s->head, sizeof(s->head), err);
-    mem_free(tables);
+    memcpy(all, &s->head, sizeof(s->head));
+    st = cache_file_write(f, 0, all, s->head.data_offset, err);
+    mem_free(all);
     return st;
 }
 

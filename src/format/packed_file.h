@@ -1,33 +1,34 @@
 /* format/packed_file.h - weights in a backend's own packing, kept in a cache folder from one start to the next.
  *
- * A packed file holds the packed matrices of one model file in one packing. It is mapped, checked and shared: any number
- * of processes cost one copy in memory. It can always be made again from the model, so nothing here is fatal: a file that
- * is missing, damaged or in the way means packing as if there were none.
+ * A packed file holds the packed matrices of one model file in one packing. It is mapped, checked and shared: any
+ * number of processes cost one copy in memory. It can always be made again from the model, so nothing here is fatal: a
+ * file that is missing, damaged or in the way means packing as if there were none.
  *
  * WHICH MODEL. An entry belongs to contents: its name holds the digest of the whole model file. Reading a gigabyte to
- * compute that on every start would cost more than it saves, so a note (*.id) says which digest a file had whose device,
- * inode, size, mtime and ctime were these (struct file_identity of base/file.h). A rewrite in place changes the ctime,
- * which no program can set back; a note is only made when the file had been still for a while before. Without a note
- * that fits (a copy, a touch, a new folder) the digest is computed, and a new note kept.
+ * compute that on every start would cost more than it saves, so a note (*.id) says which digest a file had whose
+ * device, inode, size, mtime and ctime were these (struct file_identity of base/file.h). A rewrite in place changes the
+ * ctime, which no program can set back; a note is only made when the file had been still for a while before. Without a
+ * note that fits (a copy, a touch, a new folder) the digest is computed, and a new note kept.
  *
  *     IDENTITY.id            packed_note: identity, packing, digest
- *     HEAD-DIGEST.packed     HEAD: digest of the model's metadata, its size and the packing: whether computing the digest
- *                            may lead to anything
+ *     HEAD-DIGEST.packed     HEAD: digest of the model's metadata, its size and the packing: whether computing the
+ * digest may lead to anything
  *
  * FORMAT, version 1, little endian, this machine's (the packing is, too):
  *     struct packed_head                 magic, version, sizes, packing, digest of the model, check of the head
  *     struct packed_tensor[n_tensors]    what it is, offset, bytes; in the loader's order
  *     u64 checks[n_blocks]               XXH3 of each PACKED_BLOCK bytes from data_offset to the end
- *     data                               each tensor at a multiple of PACKED_ALIGN, gaps are zeros
- * Head and tables are checked by a digest of their own. All blocks are checked when the file is opened, by several
- * threads, before any tensor is handed out.
+ *     data                               from a multiple of PACKED_BLOCK on; each tensor at one of PACKED_ALIGN; gaps
+ * zeros All before the data is checked by a digest of its own. All blocks are checked when the file is opened, by
+ * several threads, before any tensor is handed out. A block is a huge page, and written as a whole: where the file
+ * system keeps such pages in its cache (ext4 of Linux 6.16, XFS), the map consists of them, as anonymous memory would.
  *
- * The packing is a digest of how the backend packs samples (model/packed_weights.c): a changed tile layout finds no entry
- * of the old one.
+ * The packing is a digest of how the backend packs samples (model/packed_weights.c): a changed tile layout finds no
+ * entry of the old one.
  *
  * Thread  any thread; an open file is read-only.
- * Errors  RD_E_NOT_FOUND: no entry; RD_E_FORMAT: a damaged one (removed already); RD_E_IO, RD_E_INVALID, RD_E_NOMEM from
- *         the folder; from saving those that packed_save names.
+ * Errors  RD_E_NOT_FOUND: no entry; RD_E_FORMAT: a damaged one (removed already); RD_E_IO, RD_E_INVALID, RD_E_NOMEM
+ * from the folder; from saving those that packed_save names.
  */
 #pragma once
 #include <stdatomic.h>
@@ -39,8 +40,8 @@
 
 struct gguf;
 
-#define PACKED_BLOCK (1u << 20)
-#define PACKED_ALIGN 4096u
+#define PACKED_BLOCK (2u << 20)
+#define PACKED_ALIGN 4096u               /* of a tensor; the data as a whole begins at a block */
 
 struct packed_options {
     const char *dir;
@@ -80,9 +81,9 @@ uint64_t packed_file_bytes(const struct packed_file *p);
 /* The file was cut short meanwhile, or its disk failed; see gguf_broken(). */
 bool packed_broken(const struct packed_file *p);
 
-/* Writes an entry, then tidies the folder. tensors: offset is ignored; data[i]: tensor i's n_bytes, unchanged meanwhile.
- * stop (any thread sets it): give up soon, RD_E_CANCELLED. RD_E_LIMIT: not worth keeping (too small, or larger than the
- * cap). RD_E_AGAIN: the model file changed since the lookup, or shortly before it. */
+/* Writes an entry, then tidies the folder. tensors: offset is ignored; data[i]: tensor i's n_bytes, unchanged
+ * meanwhile. stop (any thread sets it): give up soon, RD_E_CANCELLED. RD_E_LIMIT: not worth keeping (too small, or
+ * larger than the cap). RD_E_AGAIN: the model file changed since the lookup, or shortly before it. */
 rd_status packed_save(const struct packed_options *o, const struct gguf *g, const struct packed_key *key,
                       const struct packed_tensor *tensors, const void *const *data, uint64_t n_tensors,
                       const atomic_bool *stop, struct rd_error *err);

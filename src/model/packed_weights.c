@@ -35,7 +35,7 @@ struct packed_weights {
     bool no_memory;
 
     struct thread writer;
-    atomic_bool stop;                    /* the loading thread sets it, the writer reads it; relaxed: a request to end */
+    atomic_bool stop; /* the loading thread sets it, the writer reads it; relaxed: a request to end */
     struct mutex lock;
     struct cond ended;                   /* has_ended, under lock */
     bool has_ended;

@@ -6,9 +6,9 @@
  *     save     when the model stands: if a matrix was not in the file, a thread of the lowest priority writes a new one
  *     destroy  waits for it, MODEL_SAVE_WAIT_NS at most; before the weights are unloaded
  *
- * Which packing: a digest of what the backend makes of a sample of every weight type, computed at each start (well under
- * a millisecond). A change of the packing code is therefore noticed without anybody counting up a version.
- * What fails here is logged and costs only the packed file; RD_E_NOMEM from create alone.
+ * Which packing: a digest of what the backend makes of a sample of every weight type, computed at each start (well
+ * under a millisecond). A change of the packing code is therefore noticed without anybody counting up a version. What
+ * fails here is logged and costs only the packed file; RD_E_NOMEM from create alone.
  *
  * Thread  the loading thread. Every function but create takes NULL for "no packed file is wanted".
  */
