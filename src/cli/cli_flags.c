@@ -26,6 +26,10 @@ const struct arg engine_args[] = {
      .fallback_text = "the best this CPU has", .help = "instruction set: ref (plain C), avx2, avx512 or amx"},
     {.flag = "--pre", .kind = ARG_TEXT, .value = "NAME", ENGINE(pre), .fallback_text = "the file's",
      .help = "pre-tokenizer: gpt-2, smollm, llama-bpe, qwen2, deepseek-r1-qwen"},
+    {.flag = "--tool-parser", .kind = ARG_TEXT, .value = "NAME", ENGINE(tool_parser),
+     .fallback_text = "by the chat template",
+     .help = "how the model writes tool calls: hermes, qwen3_coder, llama3_json, pythonic, gemma, mistral, deepseek "
+             "or none"},
     {.flag = "--chat-template", .kind = ARG_TEXT, .value = "FILE", ENGINE(chat_template_file),
      .fallback_text = "the model's",
      .help = "a Jinja file, or a built-in format by name: chatml, qwen, llama2, llama3, llama4, gemma, mistral, "
