@@ -55,7 +55,8 @@ struct rd_options {
     uint32_t cache_ttl_s;           /* unused cache entries are dropped after this; 0 = 1800 */
     const char *isa;                /* NULL = best; "ref", "avx2", "avx512", "amx" */
     const char *pre;                /* overrides the GGUF's pre-tokenizer name */
-    const char *chat_template_file; /* Jinja file that replaces the model's template; NULL: the model's */
+    const char *chat_template_file; /* replaces the model's template: a Jinja file, or a name of
+                                     * rd_chat_template_names(); NULL: the model's */
     const char *tool_parser;        /* how tool calls are written: "hermes", "qwen3_coder", "llama3_json", "pythonic",
                                      * "gemma", "mistral", "deepseek", "none"; NULL: by the chat template */
     const char *packed_dir;         /* folder where repacked weights are kept for the next start; NULL: none are */
@@ -99,13 +100,23 @@ RD_API rd_status rd_detokenize(const rd_engine *engine, const int32_t *tokens, u
                                char **text, size_t *n_bytes, struct rd_error *err);
 /* The bytes of one token (may be part of a UTF-8 sequence; a view that lives as long as the engine). */
 RD_API const char *rd_token_bytes(const rd_engine *engine, int32_t token, size_t *n_bytes);
-/* A tokenizer without weights: for `radish tokenize`. model: a GGUF file, a tokenizer.json, or a folder with one. Only rd_tokenize, rd_detokenize, rd_token_bytes,
- * rd_apply_template, rd_get_info and rd_close work on it. */
+/* A tokenizer without weights: for `radish tokenize`. model: a GGUF file, a tokenizer.json, or a folder with one. Only
+ * rd_tokenize, rd_detokenize, rd_token_bytes, rd_apply_template, rd_get_info and rd_close work on it. */
 RD_API rd_status rd_open_tokenizer(const char *model, const char *pre, rd_engine **out, struct rd_error *err);
-/* messages_json: an array as OpenAI's; tools_json, kwargs_json may be NULL. *prompt is the caller's (rd_free). */
+/* How the prompt of a conversation ends. */
+enum rd_prompt_end {
+    RD_PROMPT_CLOSED,               /* with the last message */
+    RD_PROMPT_AUTO,                 /* a last assistant message with text is continued, an empty one answered; else NEW */
+    RD_PROMPT_NEW,                  /* with the beginning of a new assistant message */
+    RD_PROMPT_CONTINUED             /* the last message is left open; RD_E_INVALID when it has no text */
+};
+/* messages_json: an array as OpenAI's, in every form that clients send (docs/api.md); tools_json, kwargs_json may be
+ * NULL. RD_E_INVALID: a message or a key of kwargs_json cannot be. *prompt is the caller's (rd_free). */
 RD_API rd_status rd_apply_template(const rd_engine *engine, const char *messages_json, const char *tools_json,
-                                   const char *kwargs_json, bool add_generation_prompt, char **prompt, size_t *n_bytes,
+                                   const char *kwargs_json, enum rd_prompt_end end, char **prompt, size_t *n_bytes,
                                    struct rd_error *err);
+/* The names that chat_template_file takes for built-in formats: "chatml, qwen, ...". A constant. */
+RD_API const char *rd_chat_template_names(void);
 
 /* A template without a model: Jinja source and its variables (a JSON object; NULL: none) to text. now_s: what
  * strftime_now sees, seconds since 1970; negative: the clock. Limits as for models. *text is the caller's (rd_free). */
@@ -121,6 +132,7 @@ struct rd_request_options {
     const char *messages_json;      /* JSON array; rendered through the chat template */
     const char *tools_json;         /* JSON array or NULL */
     const char *kwargs_json;        /* JSON object or NULL: chat_template_kwargs */
+    enum rd_prompt_end prompt_end;  /* of messages_json; default RD_PROMPT_AUTO */
     const char *prompt;             /* plain text, BOS added as the model wants, special tokens in it are recognised */
     size_t prompt_bytes;
     const int32_t *tokens;

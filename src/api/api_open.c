@@ -63,6 +63,7 @@ static rd_status load_template(rd_engine *e, const char *file, struct rd_error *
 
     snprintf(bos, sizeof(bos), "%.*s", (int)b.n, b.n ? b.s : "");
     snprintf(eos, sizeof(eos), "%.*s", (int)o.n, o.n ? o.s : "");
+    if (file && !file_exists(file) && !strpbrk(file, "/.")) return chat_template_builtin(file, bos, eos, &e->chat, err);
     if (file) {
         st = file_read_all(file, LIMIT_TEMPLATE_BYTES, &text, &n, err);
         if (st == RD_OK) st = chat_template_create(text, n, bos, eos, &e->chat, err);

@@ -13,9 +13,14 @@
 
 void rd_request_options_default(struct rd_request_options *o)
 {
-    *o = (struct rd_request_options){
-        .max_tokens = RD_NO_LIMIT, .temperature = 1, .top_p = 1, .repetition_penalty = 1, .thinking_tokens = RD_NO_LIMIT, .cache_prompt = true,
-        .speculation = true};
+    *o = (struct rd_request_options){.prompt_end = RD_PROMPT_AUTO,
+                                     .max_tokens = RD_NO_LIMIT,
+                                     .temperature = 1,
+                                     .top_p = 1,
+                                     .repetition_penalty = 1,
+                                     .thinking_tokens = RD_NO_LIMIT,
+                                     .cache_prompt = true,
+                                     .speculation = true};
 }
 
 static rd_status check_options(const rd_engine *engine, const struct rd_request_options *o, struct rd_error *err)

@@ -136,7 +136,7 @@ void *api_json_alloc(size_t n);
 rd_status api_encode_chat(const rd_engine *engine, const char *text, size_t n, int32_t **ids, uint32_t *n_ids,
                           struct rd_error *err);
 rd_status api_render(const rd_engine *engine, const char *messages, const char *tools, const char *kwargs,
-                     bool add_generation_prompt, char **text, size_t *n, struct rd_error *err);
+                     enum rd_prompt_end end, char **text, size_t *n, struct rd_error *err);
 
 /* api_draft.c: after the weights and the size of the cache are known, before the engine is made. */
 rd_status api_draft_open(rd_engine *e, const char *path, uint32_t max_running, uint32_t page_tokens,

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "text/chat_builtins.h"
 #include "text/tool_prompt.h"
 
 rd_status rd_tokenize(const rd_engine *engine, const char *text, size_t n_bytes, bool add_special, bool parse_special,
@@ -80,8 +81,9 @@ static rd_status parse_json(const char *text, const char *what, bool array, json
 }
 
 rd_status api_render(const rd_engine *engine, const char *messages, const char *tools, const char *kwargs,
-                     bool add_generation_prompt, char **text, size_t *n, struct rd_error *err)
+                     enum rd_prompt_end end, char **text, size_t *n, struct rd_error *err)
 {
+    static const enum chat_end ends[] = {CHAT_END_NONE, CHAT_END_AUTO, CHAT_END_GENERATION, CHAT_END_CONTINUE};
     json_t *m = NULL, *t = NULL, *k = NULL;
     struct chat_input in;
     rd_status st;
@@ -93,8 +95,13 @@ rd_status api_render(const rd_engine *engine, const char *messages, const char *
         error_set(err, st, "out of memory");
         goto done;
     }
-    in = (struct chat_input){m, t, k, add_generation_prompt, clock_wall_s(clock_system())};
-    st = chat_template_render(engine->chat, &in, text, n, err);
+    if ((unsigned)end >= sizeof(ends) / sizeof(ends[0])) {
+        st = error_set(err, RD_E_INVALID, "prompt_end: unknown value %d", (int)end);
+        goto done;
+    }
+    in = (struct chat_input){
+        .messages = m, .tools = t, .kwargs = k, .now_s = clock_wall_s(clock_system()), .end = ends[end]};
+    st = chat_template_prompt(engine->chat, &in, text, n, err);
 done:
     json_decref(m);
     json_decref(t);
@@ -103,10 +110,15 @@ done:
 }
 
 rd_status rd_apply_template(const rd_engine *engine, const char *messages_json, const char *tools_json,
-                            const char *kwargs_json, bool add_generation_prompt, char **prompt, size_t *n_bytes,
+                            const char *kwargs_json, enum rd_prompt_end end, char **prompt, size_t *n_bytes,
                             struct rd_error *err)
 {
-    return api_render(engine, messages_json, tools_json, kwargs_json, add_generation_prompt, prompt, n_bytes, err);
+    return api_render(engine, messages_json, tools_json, kwargs_json, end, prompt, n_bytes, err);
+}
+
+const char *rd_chat_template_names(void)
+{
+    return chat_builtin_names();
 }
 
 rd_status api_encode_chat(const rd_engine *engine, const char *text, size_t n, int32_t **ids, uint32_t *n_ids,

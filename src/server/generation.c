@@ -162,6 +162,7 @@ static void fill_options(const struct generation *g, const struct choice *c, uin
         o->messages_json = p->messages;
         o->tools_json = p->tools;
         o->kwargs_json = p->kwargs;
+        o->prompt_end = p->prompt_end;
         o->parse_tools = p->tools != NULL;
         o->single_call = !p->parallel_tool_calls;
         o->parse_thinking = p->split_thinking;

@@ -15,7 +15,11 @@ static const struct param_spec table[] = {
     {"model", NULL, PARAM_CUSTOM, FOR_BOTH, 0, 0, "the loaded model", 0, 0, param_ignored,
      "another name: 404 model_not_found"},
     {"messages", NULL, PARAM_CUSTOM, FOR_CHAT, 0, 0, "required", 0, 0, param_ignored,
-     "list of {role, content, ...}; text parts are joined"},
+     "list of {role, content, ...}: see Messages"},
+    {"add_generation_prompt", NULL, PARAM_CUSTOM, FOR_CHAT, 0, 0, "true, but after an assistant message", 0, 0,
+     param_ignored, "false: the prompt ends with the last message"},
+    {"continue_final_message", NULL, PARAM_CUSTOM, FOR_CHAT, 0, 0, "true after an assistant message with text", 0, 0,
+     param_ignored, "the last message is left open and the answer continues it"},
     {"prompt", NULL, PARAM_CUSTOM, FOR_TEXT, 0, 0, "required", 0, 0, param_prompt,
      "string, list of strings, token ids, or list of lists of token ids"},
     {"stream", NULL, PARAM_BOOL, FOR_BOTH, 0, 0, "false", AT(stream), 0, NULL, "server-sent events"},
@@ -192,7 +196,7 @@ int gen_params_parse(const json_t *body, const struct rd_info *info, bool chat, 
             if (v && !json_is_null(v) && apply(s, names[k], v, p, e)) return -1;
         }
     }
-    if (chat && param_messages(body, &p->messages, e)) return -1;
+    if (chat && (param_messages(body, &p->messages, e) || param_prompt_end(body, &p->prompt_end, e))) return -1;
     if (chat && (param_tools(body, p, e) || param_template_kwargs(body, p, e))) return -1;
     return check_together(p, e);
 }

@@ -25,6 +25,7 @@ struct gen_params {
     int64_t top_k, max_tokens, n, best_of, top_logprobs, seed;
     bool has_max_tokens, has_seed, stream, include_usage, ignore_eos, cache_prompt, speculation, echo, logprobs;
     char *messages, *tools, *kwargs;     /* JSON text */
+    enum rd_prompt_end prompt_end;
     char *forced_tool;                   /* tool_choice: a name, "" for any, or NULL */
     bool parallel_tool_calls, split_thinking, include_reasoning;
     enum { THINKING_DEFAULT, THINKING_ON, THINKING_OFF } thinking;
@@ -61,8 +62,10 @@ void gen_params_deinit(struct gen_params *p);
 
 /* 404 model_not_found unless absent, empty or this server's. */
 int param_check_model(const json_t *body, const struct rd_info *info, struct api_error *e);
-/* messages: checked, text parts joined, as JSON text (mem_free). */
+/* messages: checked, as JSON text (mem_free). */
 int param_messages(const json_t *body, char **messages, struct api_error *e);
+/* add_generation_prompt and continue_final_message. */
+int param_prompt_end(const json_t *body, enum rd_prompt_end *end, struct api_error *e);
 /* tools and tool_choice to p->tools, p->forced_tool; after the table: chat_template_kwargs with what the thinking
  * parameters add to p->kwargs. */
 int param_tools(const json_t *body, struct gen_params *p, struct api_error *e);

@@ -1,5 +1,5 @@
-/* server/routes/apply_template.c - POST /apply-template: {messages, tools, chat_template_kwargs, add_generation_prompt}
- * -> {prompt}. */
+/* server/routes/apply_template.c - POST /apply-template: {messages, tools, chat_template_kwargs, add_generation_prompt,
+ * continue_final_message} -> {prompt}. */
 #include "base/mem.h"
 #include "server/json_out.h"
 #include "server/params.h"
@@ -14,16 +14,16 @@ void route_apply_template(struct http_conn *c)
     struct api_error e;
     json_t *in = NULL;
     size_t n = 0;
-    bool generation_prompt = true;
+    enum rd_prompt_end end = RD_PROMPT_AUTO;
     int rc = json_body_parse(&c->body, &in, &e);
 
-    if (rc == 0) rc = param_bool(in, "add_generation_prompt", &generation_prompt, &e);
+    if (rc == 0) rc = param_prompt_end(in, &end, &e);
     if (rc == 0) rc = param_messages(in, &p.messages, &e);
     if (rc == 0) rc = param_tools(in, &p, &e);
     if (rc == 0) rc = param_template_kwargs(in, &p, &e);
     if (rc == 0) {
         rd_status st =
-            rd_apply_template(c->io->server->engine, p.messages, p.tools, p.kwargs, generation_prompt, &text, &n, &err);
+            rd_apply_template(c->io->server->engine, p.messages, p.tools, p.kwargs, end, &text, &n, &err);
 
         if (st != RD_OK) {
             api_error_from_status(&e, st, err.text);

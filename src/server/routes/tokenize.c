@@ -8,9 +8,10 @@
 #include "server/routes.h"
 
 struct tokenize_request {
-    bool add_special, parse_special, with_pieces, with_strings, generation_prompt;
+    bool add_special, parse_special, with_pieces, with_strings;
     char *text;                          /* rd_free or mem_free: the library's heap is the same facade */
     size_t n_text;
+    enum rd_prompt_end end;
 };
 
 static int read_text(const rd_engine *engine, const json_t *body, struct tokenize_request *r, struct api_error *e)
@@ -34,7 +35,7 @@ static int read_text(const rd_engine *engine, const json_t *body, struct tokeniz
     if (rc == 0) rc = param_tools(body, &p, e);
     if (rc == 0) rc = param_template_kwargs(body, &p, e);
     if (rc == 0)
-        st = rd_apply_template(engine, p.messages, p.tools, p.kwargs, r->generation_prompt, &r->text, &r->n_text, &err);
+        st = rd_apply_template(engine, p.messages, p.tools, p.kwargs, r->end, &r->text, &r->n_text, &err);
     gen_params_deinit(&p);
     if (st == RD_OK) return rc;
     api_error_from_status(e, st, err.text);
@@ -47,13 +48,14 @@ static int read_request(const rd_engine *engine, const json_t *body, struct toke
 
     /* each server's own defaults, told apart by the field that holds the text */
     r->add_special = json_object_get(body, "prompt") != NULL;
-    r->parse_special = r->generation_prompt = true;
+    r->parse_special = true;
+    r->end = RD_PROMPT_AUTO;
     if (param_bool(body, "add_special", &r->add_special, e) ||
         param_bool(body, "add_special_tokens", &r->add_special, e) ||
         param_bool(body, "parse_special", &r->parse_special, e) ||
         param_bool(body, "with_pieces", &r->with_pieces, e) ||
         param_bool(body, "return_token_strs", &r->with_strings, e) ||
-        (vllm && param_bool(body, "add_generation_prompt", &r->generation_prompt, e)))
+        (vllm && param_prompt_end(body, &r->end, e)))
         return -1;
     return read_text(engine, body, r, e);
 }
