@@ -1,7 +1,7 @@
 /* base/hash.h - fast 128-bit and 64-bit digests of bytes: keys of caches, checks against damage.
  *
- * Not cryptographic: who can write the bytes can make two of a kind. The values are the same on every machine and may be
- * stored in files.
+ * Not cryptographic: who can write the bytes can make two of a kind. The values are the same on every machine and may
+ * be stored in files.
  * Thread  any thread.
  * Source  XXH3, the xxhash project; libxxhash computes it at about the speed of memory.
  */

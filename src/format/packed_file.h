@@ -11,15 +11,14 @@
  * note that fits (a copy, a touch, a new folder) the digest is computed, and a new note kept.
  *
  *     IDENTITY.id            packed_note: identity, packing, digest
- *     HEAD-DIGEST.packed     HEAD: digest of the model's metadata, its size and the packing: whether computing the
- * digest may lead to anything
+ *     HEAD-DIGEST.packed     HEAD: digest of metadata, size and packing: whether computing the whole one is worth it
  *
  * FORMAT, version 1, little endian, this machine's (the packing is, too):
  *     struct packed_head                 magic, version, sizes, packing, digest of the model, check of the head
  *     struct packed_tensor[n_tensors]    what it is, offset, bytes; in the loader's order
  *     u64 checks[n_blocks]               XXH3 of each PACKED_BLOCK bytes from data_offset to the end
- *     data                               from a multiple of PACKED_BLOCK on; each tensor at one of PACKED_ALIGN; gaps
- * zeros All before the data is checked by a digest of its own. All blocks are checked when the file is opened, by
+ *     data                               from a multiple of PACKED_BLOCK on; tensors at multiples of PACKED_ALIGN
+ * All before the data is checked by a digest of its own. All blocks are checked when the file is opened, by
  * several threads, before any tensor is handed out. A block is a huge page, and written as a whole: where the file
  * system keeps such pages in its cache (ext4 of Linux 6.16, XFS), the map consists of them, as anonymous memory would.
  *
@@ -28,7 +27,7 @@
  *
  * Thread  any thread; an open file is read-only.
  * Errors  RD_E_NOT_FOUND: no entry; RD_E_FORMAT: a damaged one (removed already); RD_E_IO, RD_E_INVALID, RD_E_NOMEM
- * from the folder; from saving those that packed_save names.
+ *         from the folder; from saving those that packed_save names.
  */
 #pragma once
 #include <stdatomic.h>

@@ -195,6 +195,126 @@ TEST(only_regular_files_are_opened)
     leave();
 }
 
+/* Reads a byte of every page in a thread of its own. */
+struct reader { const struct file_map *map; uint32_t sum; };
+
+static void read_pages(void *arg)
+{
+    struct reader *r = arg;
+
+    for (uint64_t i = 0; i < r->map->n_bytes; i += 4096) r->sum += ((const volatile uint8_t *)r->map->data)[i];
+}
+
+TEST(a_watched_file_that_is_cut_short_reads_as_zeros_from_there_and_says_so)
+{
+    enum { N_PAGES = 64 };
+    char *ones = mem_alloc(N_PAGES, 4096);
+    struct sigaction before, after;
+    struct file_map map, whole;
+    struct reader r = {&map, 0};
+    struct thread t = {0};
+
+    CHECK(enter() && ones);
+    sigaction(SIGBUS, NULL, &before);
+    memset(ones, 1, N_PAGES * 4096);
+    CHECK_OK(file_write_all(in_dir("a"), ones, N_PAGES * 4096, NULL));
+    CHECK_OK(file_write_all(in_dir("b"), ones, N_PAGES * 4096, NULL));
+    mem_free(ones);
+    CHECK_OK(file_map_open(in_dir("a"), &map, NULL));
+    CHECK_OK(file_map_open(in_dir("b"), &whole, NULL));
+    CHECK_OK(file_map_watch(&map, NULL));
+    CHECK_OK(file_map_watch(&map, NULL));               /* again: nothing happens */
+    CHECK_OK(file_map_watch(&whole, NULL));
+    read_pages(&r);
+    CHECK_EQ(r.sum, N_PAGES);
+    CHECK(!file_map_broken(&map));
+    CHECK_EQ(truncate(in_dir("a"), 10 * 4096), 0);
+    r.sum = 0;
+    CHECK_OK(thread_start(&t, "reader", read_pages, &r));       /* any thread */
+    thread_join(&t);
+    CHECK_EQ(r.sum, 10);
+    CHECK(file_map_broken(&map) && !file_map_broken(&whole));
+    file_map_close(&map);
+    CHECK(!file_map_broken(&map));
+    r = (struct reader){&whole, 0};
+    read_pages(&r);
+    CHECK_EQ(r.sum, N_PAGES);
+    file_map_close(&whole);
+    sigaction(SIGBUS, NULL, &after);
+    CHECK(before.sa_handler == after.sa_handler);       /* ours is gone */
+    leave();
+}
+
+static rd_status read_pages_guarded(void *arg)
+{
+    read_pages(arg);
+    return RD_OK;
+}
+
+TEST(a_guard_goes_before_a_watch)
+{
+    struct file_map map;
+    struct reader r = {&map, 0};
+    struct rd_error err;
+
+    CHECK(enter());
+    CHECK_OK(file_write_all(in_dir("a"), dir, sizeof(dir), NULL));
+    CHECK_EQ(truncate(in_dir("a"), 8192), 0);
+    CHECK_OK(file_map_open(in_dir("a"), &map, NULL));
+    CHECK_OK(file_map_watch(&map, NULL));
+    CHECK_EQ(truncate(in_dir("a"), 0), 0);
+    CHECK_EQ(file_map_guard(&map, read_pages_guarded, &r, &err), RD_E_IO);
+    CHECK(!file_map_broken(&map));
+    file_map_close(&map);
+    leave();
+}
+
+TEST(so_many_maps_are_watched_and_no_more)
+{
+    static struct file_map maps[FILE_MAX_WATCHES + 1];
+    struct rd_error err;
+
+    CHECK(enter());
+    CHECK_OK(file_write_all(in_dir("a"), "x", 1, NULL));
+    for (unsigned i = 0; i <= FILE_MAX_WATCHES; i++) {
+        CHECK_OK(file_map_open(in_dir("a"), &maps[i], NULL));
+        CHECK_EQ(file_map_watch(&maps[i], &err), i < FILE_MAX_WATCHES ? RD_OK : RD_E_LIMIT);
+    }
+    file_map_close(&maps[7]);
+    CHECK_OK(file_map_watch(&maps[FILE_MAX_WATCHES], &err));
+    for (unsigned i = 0; i <= FILE_MAX_WATCHES; i++)
+        if (i != 7) file_map_close(&maps[i]);
+    leave();
+}
+
+TEST(an_identity_changes_with_every_write_and_cannot_be_set_back)
+{
+    struct file_identity a, b;
+    struct file_map map;
+    struct stat st;
+    bool settled;
+    int fd;
+
+    CHECK(enter());
+    CHECK_OK(file_write_all(in_dir("a"), "one", 3, NULL));
+    CHECK_OK(file_map_open(in_dir("a"), &map, NULL));
+    CHECK_OK(file_map_identity(&map, 0, &a, &settled));
+    CHECK(settled);
+    CHECK_OK(file_map_identity(&map, 3600ull * 1000000000, &b, &settled));
+    CHECK(!settled && a.ctime_ns == b.ctime_ns && a.inode == b.inode && a.n_bytes == 3);
+    CHECK_EQ(stat(in_dir("a"), &st), 0);
+    for (int i = 0; i < 1000 && b.ctime_ns == a.ctime_ns; i++) {        /* until the file system's clock has moved on */
+        fd = open(in_dir("a"), O_WRONLY);
+        CHECK_EQ(pwrite(fd, "two", 3, 0), 3);
+        CHECK_EQ(futimens(fd, (const struct timespec[]){st.st_atim, st.st_mtim}), 0);
+        close(fd);
+        CHECK_OK(file_map_identity(&map, 0, &b, &settled));
+    }
+    CHECK(b.mtime_ns == a.mtime_ns && b.ctime_ns != a.ctime_ns);
+    file_map_close(&map);
+    leave();
+}
+
 struct touch { const struct file_map *map; uint64_t at; uint32_t sum; };
 
 static rd_status touch_byte(void *arg)
