@@ -3,8 +3,9 @@
  *     health_flood PORT CONNECTIONS SECONDS
  *
  * Each connection sends its next request when the answer to the last one is complete. One thread, epoll. Prints one
- * line of JSON: answers of all connections, the fewest and most of one, answers other than 200, connections lost,
- * requests per second, and the seconds of CPU that this program took itself. Compiled by bench/serve.
+ * line of JSON: answers of all connections, the fewest and most of one, answers other than 200, connections that the
+ * server closed between two answers (opened again) and within one (lost), requests per second, and the seconds of CPU
+ * that this program took itself. Compiled by bench/serve.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -31,7 +32,8 @@ struct connection {
     char answer[MAX_ANSWER];
 };
 static struct connection connections[MAX_CONNECTIONS];
-static unsigned long not_ok, lost;
+static unsigned long not_ok, reopened, lost;
+static int server_port;
 
 static double now_s(void)
 {
@@ -46,16 +48,18 @@ static int send_request(const struct connection *c)
     return send(c->fd, request, sizeof(request) - 1, MSG_NOSIGNAL) == (ssize_t)sizeof(request) - 1;
 }
 
-static int open_connection(struct connection *c, int port)
+static int open_connection(struct connection *c, int epoll)
 {
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((unsigned short)port)};
+    struct epoll_event wanted = {.events = EPOLLIN, .data = {.ptr = c}};
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((unsigned short)server_port)};
     int on = 1;
 
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     c->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (c->fd < 0 || connect(c->fd, (struct sockaddr *)&to, sizeof(to)) != 0) return 0;
     setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    return 1;
+    c->n = 0;
+    return epoll_ctl(epoll, EPOLL_CTL_ADD, c->fd, &wanted) == 0;
 }
 
 /* Bytes of the whole answer, 0 while its head is not complete. */
@@ -71,12 +75,12 @@ static size_t answer_bytes(const struct connection *c)
     return head + body;
 }
 
-static void drop(struct connection *c, int epoll)
+static void reopen(struct connection *c, int epoll)
 {
-    epoll_ctl(epoll, EPOLL_CTL_DEL, c->fd, NULL);
+    if (c->n > 0) lost++;
+    else reopened++;
     close(c->fd);
-    c->fd = -1;
-    lost++;
+    if (!open_connection(c, epoll) || !send_request(c)) lost++;
 }
 
 static void on_readable(struct connection *c, int epoll)
@@ -86,18 +90,21 @@ static void on_readable(struct connection *c, int epoll)
 
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (n <= 0) {
-        drop(c, epoll);
+        reopen(c, epoll);
         return;
     }
     c->n += (size_t)n;
     c->answer[c->n] = 0;
     want = answer_bytes(c);
-    if (want >= MAX_ANSWER) drop(c, epoll);
-    if (want == 0 || want >= MAX_ANSWER || c->n < want) return;
+    if (want >= MAX_ANSWER) {
+        reopen(c, epoll);
+        return;
+    }
+    if (want == 0 || c->n < want) return;
     if (strncmp(c->answer, "HTTP/1.1 200", 12) != 0) not_ok++;
     c->answers++;
     c->n = 0;
-    if (!send_request(c)) drop(c, epoll);
+    if (!send_request(c)) reopen(c, epoll);
 }
 
 static void report(int n_connections, double seconds)
@@ -112,34 +119,32 @@ static void report(int n_connections, double seconds)
         if (mine > most) most = mine;
     }
     getrusage(RUSAGE_SELF, &used);
-    printf("{\"answers\": %lu, \"fewest\": %lu, \"most\": %lu, \"not_ok\": %lu, \"lost\": %lu, \"per_s\": %.1f, "
-           "\"cpu_s\": %.3f}\n",
-           all, fewest, most, not_ok, lost, (double)all / seconds,
+    printf("{\"answers\": %lu, \"fewest\": %lu, \"most\": %lu, \"not_ok\": %lu, \"reopened\": %lu, "
+           "\"lost\": %lu, \"per_s\": %.1f, \"cpu_s\": %.3f}\n",
+           all, fewest, most, not_ok, reopened, lost, (double)all / seconds,
            (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
                (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e-6);
 }
 
 int main(int argc, char **argv)
 {
-    int port = argc == 4 ? atoi(argv[1]) : 0, n = argc == 4 ? atoi(argv[2]) : 0, epoll = epoll_create1(EPOLL_CLOEXEC);
+    int n = argc == 4 ? atoi(argv[2]) : 0, epoll = epoll_create1(EPOLL_CLOEXEC);
     double seconds = argc == 4 ? atof(argv[3]) : 0, start;
 
-    if (port <= 0 || port > 65535 || n <= 0 || n > MAX_CONNECTIONS || !(seconds > 0) || epoll < 0) {
+    server_port = argc == 4 ? atoi(argv[1]) : 0;
+    if (server_port <= 0 || server_port > 65535 || n <= 0 || n > MAX_CONNECTIONS || !(seconds > 0) || epoll < 0) {
         fprintf(stderr, "health_flood PORT CONNECTIONS SECONDS\n");
         return 2;
     }
     for (int i = 0; i < n; i++) {
-        struct epoll_event wanted = {.events = EPOLLIN, .data = {.ptr = &connections[i]}};
-
-        if (!open_connection(&connections[i], port)) {
+        if (!open_connection(&connections[i], epoll)) {
             perror("health_flood: connect");
             return 1;
         }
-        epoll_ctl(epoll, EPOLL_CTL_ADD, connections[i].fd, &wanted);
     }
     start = now_s();
     for (int i = 0; i < n; i++)
-        if (!send_request(&connections[i])) drop(&connections[i], epoll);
+        if (!send_request(&connections[i])) reopen(&connections[i], epoll);
     while (now_s() - start < seconds) {
         struct epoll_event got[64];
         int n_got = epoll_wait(epoll, got, 64, 50);

@@ -1,0 +1,82 @@
+"""The scripts that bench/agent and bench/speculation play: a coding session with tools, and a file to be repeated."""
+import json
+import random
+
+import bench_text
+
+SYSTEM = """You are a coding agent that works in a repository through tools. Read before you write. Change as little as the task
+needs, keep the style of the file, and run the tests after every change. Never invent file contents. Say in one sentence
+what you are about to do, then call a tool. When the tests pass, say what was changed and stop."""
+
+TOOLS = ("read_file", "write_file", "apply_patch", "run_shell", "list_directory", "search_text", "run_tests", "git_diff")
+
+
+def tool_schema(name, seed):
+    r = random.Random(seed)
+    keys = ["path", "pattern", "start_line", "end_line", "timeout_s", "recursive", "content", "reason"]
+    properties = {k: {"type": r.choice(["string", "integer", "boolean"]), "description": "The %s: %s." % (k, bench_text.words(12, seed + i))}
+                  for i, k in enumerate(keys)}
+    return {"type": "function", "function": {"name": name, "description": "%s. %s." % (name.replace("_", " "), bench_text.words(30, seed)),
+                                             "parameters": {"type": "object", "properties": properties, "required": keys[:2]}}}
+
+
+def reordered(value, r):
+    """The same JSON with the keys of every object in another order, as some clients send it each turn."""
+    if isinstance(value, dict):
+        keys = list(value)
+        r.shuffle(keys)
+        return {k: reordered(value[k], r) for k in keys}
+    return [reordered(v, r) for v in value] if isinstance(value, list) else value
+
+
+class Session:
+    """A session of n_turns: every turn the whole history goes to the server, as agents do it."""
+
+    def __init__(self, seed=1, n_system_words=300):
+        self.random, self.turn = random.Random(seed), 0
+        self.tools = [tool_schema(name, 100 * i) for i, name in enumerate(TOOLS)]
+        self.system = SYSTEM + "\n\n" + bench_text.words(n_system_words, seed)
+        self.history = [{"role": "user", "content": "The tests of the parser fail since yesterday. Find out why and repair it."}]
+
+    def request(self, max_tokens):
+        """The body of the next turn: one line of the system prompt differs each time, and the tools' keys move."""
+        volatile = "\nSession header: turn %d, nonce %08x." % (self.turn, self.random.getrandbits(32))
+        return {"messages": [{"role": "system", "content": self.system + volatile}] + self.history,
+                "tools": [reordered(t, self.random) for t in self.tools], "max_tokens": max_tokens, "temperature": 0,
+                "stream_options": {"include_usage": True}}
+
+    def answer(self, text):
+        """What the model said becomes history, with a scripted tool call, its result, and thoughts."""
+        self.turn += 1
+        call = {"id": "call_%d" % self.turn, "type": "function",
+                "function": {"name": TOOLS[self.turn % len(TOOLS)],
+                             "arguments": json.dumps({"path": "src/file_%d.c" % self.turn, "pattern": bench_text.words(2, self.turn)})}}
+        self.history += [{"role": "assistant", "content": text or "I will look at the file.", "tool_calls": [call],
+                          "reasoning_content": "I should " + bench_text.words(40, 7 * self.turn) + "."},
+                         {"role": "tool", "tool_call_id": call["id"], "content": bench_text.words(150, 11 * self.turn)}]
+
+
+def source_file(n_lines=200):
+    """A file as a model is asked to repeat it."""
+    lines = ["# inventory.py - items in a warehouse", "", "class Inventory:", "    def __init__(self):", "        self.items = {}"]
+    number = 0
+    while len(lines) < n_lines:
+        name = bench_text.words(1, 31 * number).strip()
+        lines += ["", "    def %s_%d(self, key, count):" % (name, number),
+                  "        current = self.items.get(key, %d)" % (number * 7 % 13),
+                  "        if count > current + %d:" % (number * 5 % 17),
+                  "            raise ValueError(\"%%s: not enough\" %% key)" % name,
+                  "        self.items[key] = current - count", "        return self.items[key]"]
+        number += 1
+    return "\n".join(lines[:n_lines]) + "\n"
+
+
+def edit_request(n_lines=200):
+    code = source_file(n_lines)
+    return ("Rename the class Inventory to Warehouse in this file. Answer with the complete new file and nothing else.\n\n```python\n" +
+            code + "```\n", code)
+
+
+FREE = ("Write a short story about a lighthouse keeper who finds a message in a bottle. Make it vivid and original.",
+        "Explain to a curious teenager how a refrigerator moves heat from a cold place to a warm one.",
+        "Compare three ways to travel from a small village to a big city, and say which you would take.")
