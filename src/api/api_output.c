@@ -104,8 +104,8 @@ rd_status api_output_init(struct rd_request *r, bool thinks, struct rd_error *er
     rd_status st;
 
     if (r->o.parse_tools && r->o.tools_json) {
-        out->tools = json_loads(r->o.tools_json, 0, NULL);
-        if (!json_is_array(out->tools)) return error_set(err, RD_E_INVALID, "tools: must be an array");
+        out->tools = json_loads(r->o.tools_json, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
+        if (!out->tools) return error_set(err, RD_E_NOMEM, "out of memory for tools");      /* it was rendered before */
         o.tools = out->tools;
         o.style = json_array_size(out->tools) ? style->tools : OUTPUT_NO_CALLS;
     }
