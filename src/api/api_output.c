@@ -156,7 +156,10 @@ void api_output_hand_out(struct rd_request *r, struct rd_event *ev)
     struct api_output *out = &r->output;
     const char *base = out->text.n ? out->text.data : "";
 
-    if (out->failed || out->text.failed) r->text.failed = true;
+    if (out->failed || out->text.failed) {                  /* the event becomes an error */
+        r->text.failed = true;
+        return;
+    }
     for (uint32_t i = 0; i < out->n_deltas; i++) {
         struct rd_delta *d = &out->deltas[i];
 
