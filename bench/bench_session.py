@@ -65,7 +65,7 @@ def source_file(n_lines=200):
         lines += ["", "    def %s_%d(self, key, count):" % (name, number),
                   "        current = self.items.get(key, %d)" % (number * 7 % 13),
                   "        if count > current + %d:" % (number * 5 % 17),
-                  "            raise ValueError(\"%%s: not enough\" %% key)" % name,
+                  "            raise ValueError(\"%s: not enough\" % key)",
                   "        self.items[key] = current - count", "        return self.items[key]"]
         number += 1
     return "\n".join(lines[:n_lines]) + "\n"
