@@ -298,6 +298,8 @@ struct rd_stats {
     double uptime_s;
 };
 RD_API void rd_get_stats(rd_engine *engine, struct rd_stats *out);
+/* Requests are queued or run; cheaper than all statistics. */
+RD_API bool rd_is_busy(rd_engine *engine);
 /* Drops everything unlocked from the cache; returns the pages freed. */
 RD_API uint64_t rd_cache_clear(rd_engine *engine);
 

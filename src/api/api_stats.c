@@ -42,6 +42,15 @@ void rd_get_stats(rd_engine *engine, struct rd_stats *out)
     out->kv_bytes = engine->info.kv_bytes;
 }
 
+bool rd_is_busy(rd_engine *engine)
+{
+    struct engine_stats s;
+
+    if (!engine->engine) return false;
+    engine_get_stats(engine->engine, &s);
+    return s.n_queued + s.n_waiting + s.n_prefill + s.n_decode > 0;
+}
+
 struct clear_call { uint64_t n_pages; };
 
 static void clear_on_engine(struct engine *e, void *arg)

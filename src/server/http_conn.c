@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "base/net.h"
 #include "server/http_guard.h"
+#include "server/http_pace.h"
 #include "server/routes.h"
 
 #define PIPELINE_BYTES    (64u << 10)
@@ -201,6 +202,7 @@ static void dispatch(struct http_conn *c)
 {
     enter(c, CONN_BUSY);
     atomic_fetch_add_explicit(&c->io->server->n_busy, 1, memory_order_relaxed);
+    if (c->route->method == HTTP_GET && http_pace_hold(c)) return;
     c->route->handle(c);
 }
 

@@ -48,6 +48,7 @@ struct http_conn {
     const char *cors_origin;                     /* to echo; NULL: no CORS headers */
     int status;                                  /* sent */
     uint64_t request_ns;                         /* when the head was complete */
+    struct http_conn *held_prev, *held_next;     /* http_pace.h */
     const struct conn_owner *owner;
     void *owner_arg;
     uint64_t n_appended, n_sent_seen, progress_ns;   /* output: for stuck readers */

@@ -19,6 +19,7 @@
 #include "base/net.h"
 #include "server/generation.h"
 #include "server/http_conn.h"
+#include "server/http_pace.h"
 #include "server/server_state.h"
 
 #define BACKLOG        1024
@@ -186,6 +187,7 @@ static rd_status io_init(struct server *s, struct server_io *io)
     if (!io->base) return RD_E_NOMEM;
     io->wake = event_new(io->base, -1, 0, on_wake, io);
     io->tick = event_new(io->base, -1, EV_PERSIST, on_tick, io);
+    if (http_pace_init(io) != RD_OK) return RD_E_NOMEM;
     io->listener = evconnlistener_new(io->base, on_accept, io, LEV_OPT_CLOSE_ON_EXEC, 0, s->fd);
     if (!io->wake || !io->tick || !io->listener || event_add(io->tick, &tick)) return RD_E_NOMEM;
     evconnlistener_set_error_cb(io->listener, on_accept_error);
@@ -199,6 +201,7 @@ static void io_deinit(struct server_io *io)
     if (io->listener) evconnlistener_free(io->listener);
     if (io->wake) event_free(io->wake);
     if (io->tick) event_free(io->tick);
+    http_pace_deinit(io);
     if (io->base) event_base_free(io->base);
     mutex_deinit(&io->wake_lock);
 }

@@ -24,6 +24,11 @@ struct server_io {
     struct thread thread;                        /* unused in io[0]: server_run's caller */
     struct http_conn *conns;                     /* doubly linked */
     uint32_t n_conns;
+    struct http_conn *held_first, *held_last;    /* quick answers that wait: http_pace.h */
+    struct event *pace_due;
+    uint64_t pace_ns;                            /* when the window began */
+    uint32_t n_paced;                            /* answers in it */
+    bool pace;                                   /* the engine computes */
     bool accept_paused, cancelled;               /* cancelled: owners were told to stop */
     struct mutex wake_lock;                      /* guards the list: generations with something to read */
     struct generation *wake_first, *wake_last;
