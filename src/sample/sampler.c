@@ -15,6 +15,7 @@
 #include "base/random.h"
 
 #define BIAS_NEVER (-100.0f)
+#define LEAST_POWER (-60.0) /* e^-60 of the best: a million such tokens would be drawn once in 10^20 times */
 
 struct seen_token { int32_t token; uint32_t n_out; };    /* token -1: an empty place */
 
@@ -143,18 +144,48 @@ void sampler_accept(struct sampler *s, int32_t token, bool is_prompt)
     if (!is_prompt) s->seen[at].n_out++;
 }
 
-/* The largest logit; RD_E_MODEL_OUTPUT for NaN, +inf, or a row of -inf. */
+#define LANES 16u
+
+/* The largest logit; RD_E_MODEL_OUTPUT for NaN, +inf, or a row of -inf. Lanes of their own: the compiler may not change
+ * the order of one chain of comparisons, and a quarter of a million of them is a fair part of a small model's step. */
 static rd_status find_max(const float *logits, uint32_t n, float *max)
 {
-    float best = -INFINITY;
-    bool bad = false;
+    float best[LANES], most = -INFINITY;
+    uint32_t bad[LANES] = {0}, any_bad = 0, i = 0;
 
-    for (uint32_t i = 0; i < n; i++) {
-        bad |= !(logits[i] < INFINITY);                     /* NaN compares false */
-        best = logits[i] > best ? logits[i] : best;
+    for (uint32_t k = 0; k < LANES; k++) best[k] = -INFINITY;
+    for (; i + LANES <= n; i += LANES)
+        for (uint32_t k = 0; k < LANES; k++) {
+            float v = logits[i + k];
+
+            bad[k] |= !(v < INFINITY);                      /* NaN compares false */
+            best[k] = v > best[k] ? v : best[k];
+        }
+    for (; i < n; i++) {
+        any_bad |= !(logits[i] < INFINITY);
+        most = logits[i] > most ? logits[i] : most;
     }
-    *max = best;
-    return bad || best == -INFINITY ? RD_E_MODEL_OUTPUT : RD_OK;
+    for (uint32_t k = 0; k < LANES; k++) {
+        any_bad |= bad[k];
+        most = best[k] > most ? best[k] : most;
+    }
+    *max = most;
+    return any_bad || most == -INFINITY ? RD_E_MODEL_OUTPUT : RD_OK;
+}
+
+/* The first index of a value that is there. */
+static int32_t index_of(const float *logits, uint32_t n, float value)
+{
+    uint32_t i = 0;
+
+    for (; i + LANES <= n; i += LANES) {
+        uint32_t hits = 0;
+
+        for (uint32_t k = 0; k < LANES; k++) hits |= logits[i + k] == value;
+        if (hits) break;
+    }
+    while (i + 1 < n && logits[i] != value) i++;
+    return (int32_t)i;
 }
 
 rd_status sampler_check_logits(const float *logits, uint32_t n_vocab)
@@ -256,15 +287,6 @@ static void adjust(const struct sampler *s, float *logits, const int32_t *banned
         if (banned[i] >= 0 && (uint32_t)banned[i] < s->n_vocab) logits[banned[i]] = -INFINITY;
 }
 
-static int32_t greedy(const float *logits, uint32_t n)
-{
-    uint32_t best = 0;
-
-    for (uint32_t i = 1; i < n; i++)
-        if (logits[i] > logits[best]) best = i;
-    return (int32_t)best;
-}
-
 /* Filters and orders candidates; returns how many are left, best first at heap[n_vocab-1], then downwards. */
 static uint32_t select_candidates(const struct sampler *s, struct sampler_scratch *x, float max, uint32_t *n_all)
 {
@@ -303,7 +325,9 @@ static int32_t draw_all(const struct sampler *s, struct sampler_scratch *x, floa
     int32_t last = 0;
 
     for (uint32_t i = 0; i < s->n_vocab; i++) {
-        x->weights[i] = exp(((double)x->logits[i] - max) / s->p.temperature);
+        double power = ((double)x->logits[i] - max) / s->p.temperature;
+
+        x->weights[i] = power > LEAST_POWER ? exp(power) : 0;
         total += x->weights[i];
     }
     at = unit * total;
@@ -332,6 +356,20 @@ static int32_t draw(const struct sampler *s, struct sampler_scratch *x, float ma
     return 0;
 }
 
+static bool is_one_of(const int32_t *tokens, uint32_t n, int32_t token)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (tokens[i] == token) return true;
+    return false;
+}
+
+static rd_status with_logprobs(const struct sampler *s, struct sampler_scratch *scratch, const float *logits,
+                               struct sampler_result *out)
+{
+    if (!s->p.want_logprob) return RD_OK;
+    return sampler_logprobs(scratch, logits, s->n_vocab, out->token, s->p.n_top_logprobs, out);
+}
+
 rd_status sampler_sample(struct sampler *s, struct sampler_scratch *scratch, const float *logits, const int32_t *banned,
                          uint32_t n_banned, uint64_t position, struct sampler_result *out)
 {
@@ -341,11 +379,14 @@ rd_status sampler_sample(struct sampler *s, struct sampler_scratch *scratch, con
     out->n_top = 0;
     out->logprob = 0;
     if (find_max(logits, s->n_vocab, &max) != RD_OK) return RD_E_MODEL_OUTPUT;
+    if (s->p.temperature <= 0 && s->p.n_bias == 0 && !s->seen) {
+        out->token = index_of(logits, s->n_vocab, max);
+        if (!is_one_of(banned, n_banned, out->token)) return with_logprobs(s, scratch, logits, out);     /* no copy */
+    }
     memcpy(scratch->logits, logits, s->n_vocab * sizeof(float));
     adjust(s, scratch->logits, banned, n_banned);
     if (find_max(scratch->logits, s->n_vocab, &max) != RD_OK) return RD_E_MODEL_OUTPUT;     /* everything was banned */
-    if (s->p.temperature <= 0) out->token = greedy(scratch->logits, s->n_vocab);
+    if (s->p.temperature <= 0) out->token = index_of(scratch->logits, s->n_vocab, max);
     else out->token = draw(s, scratch, max, random_at_unit(s->p.seed, position));
-    if (!s->p.want_logprob) return RD_OK;
-    return sampler_logprobs(scratch, logits, s->n_vocab, out->token, s->p.n_top_logprobs, out);
+    return with_logprobs(s, scratch, logits, out);
 }

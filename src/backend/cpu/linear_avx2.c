@@ -12,7 +12,9 @@
 #include "backend/cpu/linear_kernels.h"
 #include <immintrin.h>
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
+#include "backend/cpu/linear_prefetch.h"
 
 #define ROWS 4
 #define INLINE static inline __attribute__((always_inline))
@@ -247,15 +249,20 @@ INLINE void quant_rows(const struct linear_tile *t, uint32_t row0, int n_rows, u
     const uint32_t unit_blocks = kind == SCALES_D || kind == SCALES_DM ? 1 : 8;
     const uint32_t unit_bytes = kind == SCALES_D ? 32 : kind == SCALES_DM ? 64 : kind == SCALES_K ? 288 : 320;
     const uint8_t *lines = t->w + half * 32, *scales = t->w + (uint64_t)n_blocks * block_bytes;
+    const uint64_t scale_bytes = (uint64_t)n_blocks / unit_blocks * unit_bytes;
+    const struct stream_ahead ahead = stream_ahead_of(t->w, scales, scale_bytes);
+    const bool first = row0 == 0 && half == 0;      /* later ones find the tile in the cache */
     __m256 acc[ROWS];
 
     for (int r = 0; r < n_rows; r++) acc[r] = _mm256_setzero_ps();
     for (uint32_t b = 0; b < n_blocks; b++, lines += block_bytes) {
+        const uint8_t *unit = scales + b / unit_blocks * unit_bytes;
         __m256i w[8];
         struct scales s;
 
+        if (first) prefetch_block(&ahead, lines, block_bytes, b % unit_blocks ? NULL : unit, unit_bytes);
         open_block(lines, bits, w);
-        open_scales(scales + b / unit_blocks * unit_bytes, kind, half, b % unit_blocks, &s);
+        open_scales(unit, kind, half, b % unit_blocks, &s);
 #pragma GCC unroll 4
         for (int r = 0; r < n_rows; r++) {
             const struct linear_act *row = a + (uint64_t)r * t->x_stride + b;

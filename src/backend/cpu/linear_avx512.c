@@ -15,6 +15,7 @@
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
+#include "backend/cpu/linear_prefetch.h"
 #include "backend/cpu/linear_v512.h"
 
 #define ROWS 8
@@ -129,15 +130,19 @@ INLINE void quant_rows(const struct linear_tile *t, uint32_t row0, int n_rows, i
     const uint32_t unit_blocks = kind == SCALES_D || kind == SCALES_DM ? 1 : 8;
     const uint32_t unit_bytes = kind == SCALES_D ? 32 : kind == SCALES_DM ? 64 : kind == SCALES_K ? 288 : 320;
     const uint8_t *lines = t->w, *scales = t->w + (uint64_t)n_blocks * block_bytes;
+    const struct stream_ahead ahead = stream_ahead_of(lines, scales, (uint64_t)n_blocks / unit_blocks * unit_bytes);
+    const bool first = row0 == 0;           /* later rows find the tile in the cache */
     __m512 acc[ROWS];
 
     for (int r = 0; r < n_rows; r++) acc[r] = _mm512_setzero_ps();
     for (uint32_t b = 0; b < n_blocks; b++, lines += block_bytes) {
+        const uint8_t *unit = scales + b / unit_blocks * unit_bytes;
         __m512i w[8];
         struct scales s;
 
+        if (first) prefetch_block(&ahead, lines, block_bytes, b % unit_blocks ? NULL : unit, unit_bytes);
         open_block(lines, bits, w);
-        open_scales(scales + b / unit_blocks * unit_bytes, kind, b % unit_blocks, &s);
+        open_scales(unit, kind, b % unit_blocks, &s);
         block_rows(w, &s, a + b, t->x_stride, n_rows < 4 ? n_rows : 4, offset_shift, kind, acc);
         if (n_rows > 4)
             block_rows(w, &s, a + 4 * t->x_stride + b, t->x_stride, n_rows - 4, offset_shift, kind, acc + 4);

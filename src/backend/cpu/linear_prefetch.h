@@ -1,0 +1,41 @@
+/* backend/cpu/linear_prefetch.h - asks for a tile's weights before they are needed; shared by the x86 kernels.
+ *
+ * A tile is read as two streams, quants and scales, which jump at every tile's end: the processor's own prefetchers lose
+ * them there and at each 4 KiB. So quants are asked for PREFETCH_BYTES ahead, over the tile's end into the next tile (the
+ * next piece of memory, but for the matrix's last), and scales one tile ahead. Asking beyond a mapping does nothing.
+ * Measured with the weights in huge pages, 2 threads, decode: Qwen2.5-Coder-0.5B 47 -> 56, SmolLM2 234 -> 343 tok/s; 1 and
+ * 2 KiB ahead gave 52 and 55, 304 and 308.
+ */
+#pragma once
+#include <stdint.h>
+#include <xmmintrin.h>
+
+#define PREFETCH_BYTES 4096u
+
+static inline __attribute__((always_inline)) void prefetch_lines(const uint8_t *p, uint32_t n_bytes)
+{
+#pragma GCC unroll 8
+    for (uint32_t i = 0; i < n_bytes; i += 64) _mm_prefetch((const char *)p + i, _MM_HINT_T0);
+}
+
+/* Where the streams of a tile with quants from `lines` and scales from `scales` go on. */
+struct stream_ahead { const uint8_t *lines_end; uint64_t scale_bytes, tile_bytes; };
+
+static inline struct stream_ahead stream_ahead_of(const uint8_t *lines, const uint8_t *scales, uint64_t scale_bytes)
+{
+    uint64_t rounded = (scale_bytes + 63) / 64 * 64;
+
+    return (struct stream_ahead){scales, rounded, (uint64_t)(scales - lines) + rounded};
+}
+
+/* A block's quants at `lines`; unit: its scales where they begin with this block, or NULL. */
+static inline __attribute__((always_inline)) void prefetch_block(const struct stream_ahead *s, const uint8_t *lines,
+                                                                 uint32_t block_bytes, const uint8_t *unit,
+                                                                 uint32_t unit_bytes)
+{
+    const uint8_t *ahead = lines + PREFETCH_BYTES;
+
+    if (ahead >= s->lines_end) ahead += s->scale_bytes;
+    prefetch_lines(ahead, block_bytes);
+    if (unit) prefetch_lines(unit + s->tile_bytes, unit_bytes);
+}
