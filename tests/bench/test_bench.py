@@ -1,0 +1,131 @@
+"""The programs of bench/ run, small, and their results become a document. No figure is judged: machines differ.
+
+The peer is played by scripts: llama-bench and llama-batched-bench print what the real ones print, llama-server is radish
+behind llama-server's flags.
+"""
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = Path(os.environ.get("RADISH_BUILD", ROOT / "build"))
+
+LLAMA_BENCH = """
+import json, sys
+a = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+numbers = lambda flag: [int(v) for v in a.get(flag, "0").split(",")]
+rows = [{"n_prompt": p, "n_gen": 0, "n_depth": 0, "avg_ts": 100.0 + p} for p in numbers("-p") if p]
+rows += [{"n_prompt": 0, "n_gen": n, "n_depth": d, "avg_ts": 50.0} for n in numbers("-n") if n for d in numbers("-d")]
+print(json.dumps(rows))
+"""
+LLAMA_BATCHED = """
+import json, sys
+a = sys.argv
+for n in a[a.index("-npl") + 1].split(","):
+    print(json.dumps({"pl": int(n), "speed_tg": 70.0}))
+"""
+LLAMA_SERVER = """
+import os, sys
+a = sys.argv
+if "--version" in a:
+    print("version: 1 (stub)")
+    sys.exit()
+os.execv(%r, ["radish", "serve", a[a.index("-m") + 1], "--port", a[a.index("--port") + 1], "--threads", "1", "--log-level", "warn"])
+"""
+
+
+@pytest.fixture(scope="module")
+def peer(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("peer")
+    radish = str(BUILD / "radish")
+    for name, text in (("llama-bench", LLAMA_BENCH), ("llama-batched-bench", LLAMA_BATCHED), ("llama-server", LLAMA_SERVER % radish)):
+        program = folder / name
+        program.write_text("#!%s\n%s" % (sys.executable, text))
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    return tmp_path_factory.mktemp("results")
+
+
+def run(program, *args):
+    r = subprocess.run([sys.executable, "-B", ROOT / "bench" / program, *map(str, args)], capture_output=True, text=True, timeout=600)
+    assert r.returncode == 0, r.stderr[-3000:] + r.stdout[-1000:]
+    return r.stdout
+
+
+def bench(program, peer, results, *args):
+    said = run(program, "--quick", "--build", BUILD, "--peer-dir", peer, "--threads", 2, "--out", results / (program + ".json"), *args)
+    return said, json.loads((results / (program + ".json")).read_text())
+
+
+def test_cpu_compares_with_the_peer(peer, results):
+    said, result = bench("cpu", peer, results, "--prefill", "32", "smollm2")
+    rows = {(r["what"], r["n"]): r for r in result["rows"]}
+    assert rows["prefill", 512]["llama.cpp"] == 612.0           # --quick sets the points
+    assert rows["prefill", 512]["ratio"] == pytest.approx(rows["prefill", 512]["radish"] / 612.0)
+    assert rows["batched", 16]["llama.cpp"] == 70.0
+    assert all(r["radish"] > 0 for r in result["rows"] if r["what"] != "second_mib")
+    assert rows["start_ms", 0]["llama.cpp"] > 0
+    assert "| smollm2" in said and result["machine"]["cores"] >= 1
+
+
+def test_serve_goes_through_all_measurements(peer, results):
+    said, result = bench("serve", peer, results, "--prompt", "300", "--gen", "8", "smollm2")
+    rows = {r["figure"]: r for r in result["rows"]}
+    assert {"cold_ms", "cached_ms", "four_x", "streams_tok_s", "hangup_ms", "flood_keeps", "busy_keeps", "idle_cpu"} <= set(rows)
+    assert rows["same_text"]["radish"] == 4
+    assert rows["flood_served"]["radish"] == 32
+    assert "ratio <= 0.15" in rows["cached_ms"]["bar"]
+
+
+def test_agent_counts_every_token_once(peer, results):
+    _, result = bench("agent", peer, results, "--gen", "4", "smollm2")
+    turns = [r for r in result["rows"] if r["turn"] > 0]
+    assert len(turns) == 8
+    assert all(r["cached"] + r["computed"] == r["prompt"] > 2000 for r in turns)
+
+
+def test_agent_without_nonce_finds_its_history_in_the_cache(peer, results, tmp_path):
+    out = tmp_path / "agent.json"
+    run("agent", "--quick", "--build", BUILD, "--no-peer", "--gen", 4, "--volatile", 0, "--reorder", 0, "--out", out, "smollm2")
+    turns = [r for r in json.loads(out.read_text())["rows"] if r["turn"] > 1]
+    assert all(r["cached"] > 2000 for r in turns)
+
+
+def test_speculation_gives_the_same_bytes(peer, results):
+    _, result = bench("speculation", peer, results, "--lines", "12", "--gen", "8", "smollm2")
+    assert [r["same_bytes"] for r in result["rows"]] == [True] * 4
+
+
+def test_sweep_tries_each_setting(peer, results):
+    _, result = bench("sweep", peer, results, "smollm2")
+    assert {r["what"] for r in result["rows"]} == {"threads", "chunk", "KV type"}
+
+
+def test_report_fills_sections_and_keeps_the_rest(tmp_path):
+    doc = tmp_path / "performance.md"
+    text = (ROOT / "docs/performance.md").read_text()
+    doc.write_text(text.replace("# Performance\n", "# Performance\n\nkept words\n"))
+    common = {"when": "2026-01-01T00:00:00+00:00", "programs": {}, "settings": {"threads": 1},
+              "machine": {"cpu": "some CPU", "cores": 1, "flags": [], "memory_gib": 1, "kernel": "k", "load": 0.5}}
+    kernel = {"kernel": "linear Q4_1, 1 rows", "version": "avx2", "us": 1.0, "gb_s": 2.0, "gop_s": 3.0, "bound": "memory",
+              "share": 0.5, "check": "same bits as ref"}
+    speed = {"model": "smollm2", "kv": "f16", "what": "prefill", "n": 512, "radish": 300.0, "llama.cpp": 100.0, "ratio": 3.0,
+             "setting": "fa 1 repack 1"}
+    (tmp_path / "kernels.json").write_text(json.dumps({"bench": "kernels", "rows": [kernel], **common}))
+    (tmp_path / "cpu-a.json").write_text(json.dumps({"bench": "cpu", "rows": [speed], **common}))
+    (tmp_path / "cpu-b.json").write_text(json.dumps({"bench": "cpu", "rows": [dict(speed, model="another")], **common}))
+    run("report", "--results", tmp_path, "--doc", doc, "--no-plots")
+    written = doc.read_text()
+    for part in ("kept words", "linear Q4_1, 1 rows", "| smollm2 ", "| another ", "some CPU", "_Not measured yet._"):
+        assert part in written
+    run("report", "--results", tmp_path, "--doc", doc, "--no-plots")
+    assert doc.read_text() == written                           # again: nothing piles up
