@@ -1,4 +1,5 @@
-/* text/hub_config.c - the "post_processor" of a tokenizer.json, and the special tokens that tokenizer_config.json names. */
+/* text/hub_config.c - the "post_processor" of a tokenizer.json, and the special tokens that tokenizer_config.json
+ * names. */
 #include <jansson.h>
 #include <string.h>
 #include "base/error.h"
@@ -44,7 +45,8 @@ static rd_status read_template(struct tokenizer *t, const json_t *config, struct
             continue;
         }
         ids = name ? json_object_get(json_object_get(tokens, name), "ids") : NULL;
-        if (!json_is_array(ids)) return bad(err, "TemplateProcessing", "an item is neither the text nor a known special token");
+        if (!json_is_array(ids))
+            return bad(err, "TemplateProcessing", "an item is neither the text nor a known special token");
         for (size_t k = 0; k < json_array_size(ids); k++) {
             json_int_t id = json_integer_value(json_array_get(ids, k));
             rd_status st;
@@ -55,7 +57,9 @@ static rd_status read_template(struct tokenizer *t, const json_t *config, struct
             if (st != RD_OK) return error_set(err, st, "post_processor: out of memory");
         }
     }
-    if (n_texts != 1) return error_set(err, RD_E_UNSUPPORTED, "post_processor TemplateProcessing: the text must stand once, not %zu times", n_texts);
+    if (n_texts != 1)
+        return error_set(err, RD_E_UNSUPPORTED,
+                         "post_processor TemplateProcessing: the text must stand once, not %zu times", n_texts);
     return RD_OK;
 }
 
@@ -64,7 +68,8 @@ static int32_t pair_id(const struct tokenizer *t, const json_t *pair)
 {
     json_int_t id = json_integer_value(json_array_get(pair, 1));
 
-    return json_is_integer(json_array_get(pair, 1)) && id >= 0 && id < (json_int_t)t->n_tokens ? (int32_t)id : TOKEN_NONE;
+    return json_is_integer(json_array_get(pair, 1)) && id >= 0 && id < (json_int_t)t->n_tokens ? (int32_t)id
+                                                                                               : TOKEN_NONE;
 }
 
 /* BertProcessing, RobertaProcessing: cls text sep. */
@@ -133,7 +138,8 @@ static int32_t find_token(const struct tokenizer *t, const json_t *config, const
     const json_t *v = json_object_get(config, name);
 
     if (json_is_object(v)) v = json_object_get(v, "content");
-    return json_is_string(v) && json_string_length(v) ? tokenizer_find(t, json_string_value(v), json_string_length(v)) : TOKEN_NONE;
+    return json_is_string(v) && json_string_length(v) ? tokenizer_find(t, json_string_value(v), json_string_length(v))
+                                                      : TOKEN_NONE;
 }
 
 rd_status hub_read_config(struct tokenizer *t, const char *json, size_t n, struct rd_error *err)

@@ -278,7 +278,8 @@ static void clean_up(struct buf *a, struct buf *b)
 
         if (!a->n) return;
         buf_clear(b);
-        replace_text((struct text_span){a->data, a->n}, (struct text_span){pairs[i][0], strlen(pairs[i][0])}, pairs[i][1], b);
+        replace_text((struct text_span){a->data, a->n}, (struct text_span){pairs[i][0], strlen(pairs[i][0])},
+                     pairs[i][1], b);
         swap = *a;
         *a = *b;
         *b = swap;

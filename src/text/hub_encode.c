@@ -104,9 +104,12 @@ static bool apply_flags(struct added_scan *sc, size_t *start, size_t *end, uint3
             if (!char_is_space(cp) || len > *start - sc->done) break;
             *start -= len;
         }
+        if (*start < sc->done) *start = sc->done;
     }
     if (flags & HUB_RSTRIP) *end = space_after(sc, *end);
-    return true;
+    if (*end > *start) return true;
+    sc->done = *end > sc->done ? *end : sc->done;           /* white space alone, which the token before took */
+    return false;
 }
 
 /* The next stretch: a token, or text (*id TOKEN_NONE). false: the end. */
@@ -164,6 +167,7 @@ rd_status hub_encode_fragment(const struct tokenizer *t, struct hub_work *w, con
     int32_t id = TOKEN_NONE;
     rd_status st = normalizer_run(t->hub->normalizer, &w->normal, s, n, &sc.s, &sc.n);
 
+    at_start &= !w->normal.front_lost;
     while (st == RD_OK && added_next(&sc, &start, &end, &id)) {
         if (id != TOKEN_NONE) st = put_id(out, id);
         else st = encode_plain(t, w, sc.s + start, end - start, at_start && start == 0, out);
@@ -226,14 +230,16 @@ rd_status hub_decode(const struct tokenizer *t, const int32_t *ids, uint32_t n, 
 
     if (!tokens) return RD_E_NOMEM;
     for (uint32_t i = 0; i < n; i++) {
-        size_t len;
-        const char *s;
+        struct text_span text;
+        uint32_t id;
 
         if (ids[i] < 0 || (uint32_t)ids[i] >= t->n_tokens) continue;
         if (!(t->hub->flags[ids[i]] & (HUB_IN_MODEL | HUB_ADDED))) continue;
-        if (!special && (t->hub->flags[ids[i]] & HUB_SPECIAL)) continue;
-        s = string_table_at(&t->strings, (uint32_t)ids[i], &len);
-        tokens[n_tokens++] = (struct text_span){s, len};
+        text.s = string_table_at(&t->strings, (uint32_t)ids[i], &text.n);
+        if (t->hub->flags[ids[i]] & HUB_ADDED) text = tokenizer_piece(t, ids[i], true);
+        id = string_table_find(&t->strings, text.s, text.n);        /* the text decides, as in the hub's tokenizers */
+        if (!special && id < t->n_tokens && (t->hub->flags[id] & HUB_SPECIAL)) continue;
+        tokens[n_tokens++] = text;
     }
     st = hub_decoder_run(t->hub->decoder, tokens, n_tokens, out);
     mem_free(tokens);

@@ -110,7 +110,7 @@ rd_status hub_model_build(struct tokenizer *t, struct rd_error *err)
     find_bytes(t, h, &all_bytes);
     if (h->model == HUB_UNIGRAM) return build_unigram(t, err);
     h->cuts = h->model == HUB_BPE && !h->n_prefix && !h->n_suffix && !h->works_on_bytes &&
-              (!h->byte_fallback ? !h->fuse_unk : all_bytes);
+              (h->byte_fallback ? all_bytes : t->unk >= 0 && !h->fuse_unk);
     if (!h->cuts) return RD_OK;
     h->junctions = mem_zalloc((JUNCTION_ASCII + ((size_t)1 << JUNCTION_BITS)) / 64, sizeof(*h->junctions));
     return h->junctions ? RD_OK : error_set(err, RD_E_NOMEM, "merges: out of memory");
@@ -155,7 +155,8 @@ static bool add_chars(const struct tokenizer *t, struct hub_work *w, const char 
             if (!flush_unk(t, &w->merge, &unk) || !merge_add(&w->merge, at, id)) return false;
             continue;
         }
-        for (size_t i = 0; i < n_text && h->byte_fallback; i++) known &= h->byte_ids[(unsigned char)text[i]] != SYMBOL_NONE;
+        for (size_t i = 0; i < n_text && h->byte_fallback; i++)
+            known &= h->byte_ids[(unsigned char)text[i]] != SYMBOL_NONE;
         if (h->byte_fallback && known) {
             for (size_t i = 0; i < n_text; i++) {
                 uint32_t start = at + (uint32_t)(i < len ? i : len - 1);
@@ -262,7 +263,8 @@ static rd_status put_text(const struct tokenizer *t, const char *s, size_t n, st
     bool bytes = h->byte_fallback;
 
     if (!id_list_reserve(out, n + 1)) return RD_E_NOMEM;
-    for (size_t i = 0; i < n && bytes && id == SYMBOL_NONE; i++) bytes = h->byte_ids[(unsigned char)s[i]] != SYMBOL_NONE;
+    for (size_t i = 0; i < n && bytes && id == SYMBOL_NONE; i++)
+        bytes = h->byte_ids[(unsigned char)s[i]] != SYMBOL_NONE;
     if (id != SYMBOL_NONE) id_list_put(out, (int32_t)id);
     else if (bytes)
         for (size_t i = 0; i < n; i++) id_list_put(out, (int32_t)h->byte_ids[(unsigned char)s[i]]);

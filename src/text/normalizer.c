@@ -52,7 +52,8 @@ static rd_status take_text(const json_t *config, const char *name, const char *w
     const json_t *v = json_object_get(config, name);
 
     if (!json_is_string(v)) return error_set(err, RD_E_FORMAT, "%s: \"%s\" must be a string", where, name);
-    if (json_string_length(v) > LIMIT_TOKEN_BYTES) return error_set(err, RD_E_LIMIT, "%s: \"%s\" is too long", where, name);
+    if (json_string_length(v) > LIMIT_TOKEN_BYTES)
+        return error_set(err, RD_E_LIMIT, "%s: \"%s\" is too long", where, name);
     s->n = json_string_length(v);
     s->text = mem_memdup(json_string_value(v), s->n);
     return s->text ? RD_OK : error_set(err, RD_E_NOMEM, "%s: out of memory", where);
@@ -104,7 +105,8 @@ static rd_status add_sequence(struct normalizer *n, const json_t *config, unsign
     const json_t *list = json_object_get(config, "normalizers");
     rd_status st = RD_OK;
 
-    if (!json_is_array(list)) return error_set(err, RD_E_FORMAT, "normalizer Sequence: \"normalizers\" must be an array");
+    if (!json_is_array(list))
+        return error_set(err, RD_E_FORMAT, "normalizer Sequence: \"normalizers\" must be an array");
     for (size_t i = 0; i < json_array_size(list) && st == RD_OK; i++)
         st = add_config(n, json_array_get(list, i), depth + 1, err);
     return st;
@@ -342,14 +344,18 @@ rd_status normalizer_run(const struct normalizer *n, struct normal_work *w, cons
 {
     unsigned next = 0;
 
+    w->front_lost = false;
     for (size_t i = 0; i < n->n; i++) {
         struct buf *to = &w->bufs[next];
+        const char *before;
         bool changed = false;
         rd_status st;
 
         buf_clear(to);
         to->limit = LIMIT_TEXT_BYTES;
+        before = s;
         st = run_step(&n->steps[i], &s, &n_bytes, to, &changed);
+        w->front_lost |= n->steps[i].kind == STEP_STRIP && s != before;
         if (st == RD_OK && to->failed) st = to->n > LIMIT_TEXT_BYTES / 2 ? RD_E_LIMIT : RD_E_NOMEM;
         if (st != RD_OK) return st;
         if (!changed) continue;

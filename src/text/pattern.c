@@ -8,7 +8,8 @@
 #include "base/limits.h"
 #include "base/mem.h"
 
-#define SPACES "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
+#define SPACES                                                                                                         \
+    "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 #define MATCH_LIMIT 50000000u
 
 struct pattern { char *text; size_t n; bool is_regex; pcre2_code *code; pcre2_general_context *memory; };
@@ -144,8 +145,9 @@ static rd_status compile(struct pattern *p, const char *where, struct rd_error *
         pcre2_compile_context_free(context);
         return error_set(err, RD_E_NOMEM, "%s: out of memory", where);
     }
-    p->code = pcre2_compile((PCRE2_SPTR)(r.out.data ? r.out.data : ""), r.out.n, PCRE2_UTF | PCRE2_UCP, &code, &at,
-                            context);
+    pcre2_set_newline(context, PCRE2_NEWLINE_LF);
+    p->code = pcre2_compile((PCRE2_SPTR)(r.out.data ? r.out.data : ""), r.out.n,
+                            PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE, &code, &at, context);
     buf_deinit(&r.out);
     pcre2_compile_context_free(context);
     if (!p->code && code == PCRE2_ERROR_HEAP_FAILED) return error_set(err, RD_E_NOMEM, "%s: out of memory", where);
@@ -243,7 +245,8 @@ static rd_status match(struct pattern_run *run, bool *found, size_t *start, size
     int rc = pcre2_match(run->p->code, (PCRE2_SPTR)run->s, run->n, run->at, options, run->data, run->limits);
 
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
-        rc = pcre2_match(run->p->code, (PCRE2_SPTR)run->s, run->n, run->at, options | PCRE2_NO_JIT, run->data, run->limits);
+        rc = pcre2_match(run->p->code, (PCRE2_SPTR)run->s, run->n, run->at, options | PCRE2_NO_JIT, run->data,
+                         run->limits);
     if (rc == PCRE2_ERROR_NOMATCH) return RD_OK;
     if (rc == PCRE2_ERROR_NOMEMORY) return RD_E_NOMEM;
     if (rc < 0 || ends[1] < ends[0]) return RD_E_LIMIT;

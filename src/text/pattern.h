@@ -2,7 +2,7 @@
  *
  * The hub's tokenizers run expressions through Oniguruma (Ruby's dialect); here they run through PCRE2 (JIT, UTF, UCP)
  * after what the two read differently is rewritten: \s and \S (White_Space), \h, and {n,m}+, which is no possessive
- * there. Class intersections (&&) are refused.
+ * there; ^ and $ are those of lines. Class intersections (&&) are refused.
  * Thread  struct pattern is read-only after create; struct pattern_run belongs to one call.
  * Errors  RD_E_FORMAT with the expression and where it breaks, RD_E_UNSUPPORTED, RD_E_NOMEM; RD_E_LIMIT: matching takes
  * too many steps.

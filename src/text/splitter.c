@@ -136,7 +136,8 @@ static rd_status add_metaspace(struct splitter *s, const json_t *config, struct 
     if (scheme && strcmp(scheme, "first") == 0) step->prepend = PREPEND_FIRST;
     else if (scheme && strcmp(scheme, "never") == 0) step->prepend = PREPEND_NEVER;
     else if (v && (!scheme || strcmp(scheme, "always") != 0))
-        return error_set(err, RD_E_FORMAT, "pre_tokenizer Metaspace: \"prepend_scheme\" must be always, first or never");
+        return error_set(err, RD_E_FORMAT,
+                         "pre_tokenizer Metaspace: \"prepend_scheme\" must be always, first or never");
     if (!flag(config, "add_prefix_space", true)) step->prepend = PREPEND_NEVER;
     step->invert = !flag(config, "split", true);            /* no cuts */
     return RD_OK;
@@ -144,7 +145,12 @@ static rd_status add_metaspace(struct splitter *s, const json_t *config, struct 
 
 static rd_status add_whitespace(struct splitter *s, struct rd_error *err)
 {
-    static const char words[] = "[\\p{L}\\p{M}\\p{N}\\p{Pc}]+|[^\\s\\p{L}\\p{M}\\p{N}\\p{Pc}]+";
+    /* \w as Rust's expressions have it: Alphabetic, Mark, decimal numbers, connectors, joiners */
+#define WORD                                                                                                           \
+    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{200c}\\x{200d}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}" \
+    "\\x{1f170}-\\x{1f189}"
+    static const char words[] = "[" WORD "]+|[^\\s" WORD "]+";
+#undef WORD
     struct step *step = NULL;
     rd_status st = add_step(s, STEP_PATTERN, CUT_REMOVED, &step, err);
 
@@ -232,7 +238,8 @@ static void find_scanner(struct splitter *s)
     struct step *steps = s->steps;
     enum pretokenizer kind;
 
-    while (n < 3 && n < s->n && steps[n].kind == STEP_PATTERN && steps[n].behaviour == CUT_ISOLATED && !steps[n].invert) {
+    while (n < 3 && n < s->n && steps[n].kind == STEP_PATTERN && steps[n].behaviour == CUT_ISOLATED &&
+           !steps[n].invert) {
         regexes[n].s = pattern_regex(steps[n].pattern, &regexes[n].n);
         if (!regexes[n].s) break;
         n++;
@@ -244,8 +251,8 @@ static void find_scanner(struct splitter *s)
         steps[0] = (struct step){.kind = STEP_SCAN, .behaviour = CUT_ISOLATED, .scanner = kind};
         for (size_t i = s->n; i < s->n + n - 1; i++) steps[i] = (struct step){0};
     }
-    if (s->n == 2 && steps[0].kind == STEP_CHARS && steps[0].test == TEST_NUMBER && steps[0].behaviour == CUT_ISOLATED &&
-        steps[1].kind == STEP_SCAN && steps[1].scanner == PRE_GPT2) {
+    if (s->n == 2 && steps[0].kind == STEP_CHARS && steps[0].test == TEST_NUMBER &&
+        steps[0].behaviour == CUT_ISOLATED && steps[1].kind == STEP_SCAN && steps[1].scanner == PRE_GPT2) {
         steps[0] = (struct step){.kind = STEP_SCAN, .behaviour = CUT_ISOLATED, .scanner = PRE_SMOLLM};
         s->n = 1;
     }
@@ -408,8 +415,8 @@ static void cut_fixed(const struct step *step, const char *text, struct split_pi
 }
 
 /* Marks instead of spaces, one in front where the scheme says so; then a cut before each mark. */
-static void rewrite_meta(const struct step *step, const char *text, struct split_piece piece, bool first, struct cuts *c,
-                         struct buf *out)
+static void rewrite_meta(const struct step *step, const char *text, struct split_piece piece, bool first,
+                         struct cuts *c, struct buf *out)
 {
     uint32_t start = (uint32_t)out->n, end, n_mark = step->n_mark, done;
     const char *s = text + piece.start;

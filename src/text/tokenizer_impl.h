@@ -74,10 +74,13 @@ struct merge_node {
     uint32_t symbol;
     uint32_t pair_prio, pair_symbol;     /* of merging with next */
 };
+struct merge_kept { uint32_t start, symbol; };   /* of the long word: a symbol's first byte; a result's first symbol */
 struct merge_work {
     struct merge_node *nodes;
     uint64_t *heap; /* prio << 32 | index of the left node; stale entries are recognised when popped */
     size_t n_nodes, nodes_cap, n_heap, heap_cap;
+    struct merge_kept *base, *kept;      /* words of many symbols */
+    size_t base_cap, n_kept, kept_cap;
 };
 void merge_work_deinit(struct merge_work *w);
 /* Appends a node to the chain; nodes are given in the order of the text. false: out of memory. */

@@ -348,7 +348,8 @@ static rd_status read_merges(struct loader *l)
         if (good && !skip) st = add_merge(l, &m, rank++);
     }
     if (m.left.failed || m.right.failed) st = no_memory(l);
-    else if (st == RD_OK && (!good || sc.failed)) st = broken(l, &sc, "merges (two texts with a space between, or a pair)");
+    else if (st == RD_OK && (!good || sc.failed))
+        st = broken(l, &sc, "merges (two texts with a space between, or a pair)");
     buf_deinit(&m.left);
     buf_deinit(&m.right);
     buf_deinit(&m.both);
@@ -417,14 +418,16 @@ static rd_status read_options(struct loader *l)
     if (st == RD_OK) st = copy_option(l, "end_of_word_suffix", "", &h->suffix, &h->n_suffix);
     if (st != RD_OK) return st;
     if (json_is_number(dropout) && json_number_value(dropout) != 0)
-        return error_set(l->err, RD_E_UNSUPPORTED, "model: dropout is %g; ids that change from call to call are not known here",
+        return error_set(l->err, RD_E_UNSUPPORTED,
+                         "model: dropout is %g; ids that change from call to call are not known here",
                          json_number_value(dropout));
     h->byte_fallback = flag(l->options, "byte_fallback", false);
     h->fuse_unk = flag(l->options, "fuse_unk", false) || h->model == HUB_UNIGRAM;
     h->ignore_merges = flag(l->options, "ignore_merges", false);
     l->t->pre.ignore_merges = h->ignore_merges;
     h->max_chars = 100;
-    if (json_is_integer(max_chars) && json_integer_value(max_chars) >= 0) h->max_chars = (size_t)json_integer_value(max_chars);
+    if (json_is_integer(max_chars) && json_integer_value(max_chars) >= 0)
+        h->max_chars = (size_t)json_integer_value(max_chars);
     return RD_OK;
 }
 
@@ -435,7 +438,8 @@ static uint8_t added_flags(const json_t *one)
     bool special = flag(one, "special", false);
 
     return (uint8_t)(HUB_ADDED | (special ? HUB_SPECIAL : 0) | (flag(one, "lstrip", false) ? HUB_LSTRIP : 0) |
-                     (flag(one, "rstrip", false) ? HUB_RSTRIP : 0) | (flag(one, "single_word", false) ? HUB_SINGLE_WORD : 0) |
+                     (flag(one, "rstrip", false) ? HUB_RSTRIP : 0) |
+                     (flag(one, "single_word", false) ? HUB_SINGLE_WORD : 0) |
                      (flag(one, "normalized", !special) ? HUB_NORMALIZED : 0));
 }
 
@@ -514,6 +518,7 @@ static rd_status build_pieces(struct loader *l)
 {
     struct tokenizer *t = l->t;
     struct buf all = {0}, work[2] = {{0}, {0}};
+    struct normal_work normal = {0};
     rd_status st = RD_OK;
 
     t->piece_ends = mem_alloc(t->n_tokens, sizeof(*t->piece_ends));
@@ -522,6 +527,8 @@ static rd_status build_pieces(struct loader *l)
         struct text_span token;
 
         token.s = string_table_at(&t->strings, id, &token.n);
+        if (l->h->flags[id] & HUB_NORMALIZED)               /* such a token stands for its normalised text */
+            st = normalizer_run(l->h->normalizer, &normal, token.s, token.n, &token.s, &token.n);
         if (l->h->flags[id] & HUB_ADDED) buf_append(&all, token.s, token.n);
         else if (token.n) st = hub_decoder_piece(l->h->decoder, token, work, &all);
         t->piece_ends[id] = (uint32_t)all.n;
@@ -529,6 +536,7 @@ static rd_status build_pieces(struct loader *l)
     if (st == RD_OK && all.n > UINT32_MAX) st = RD_E_LIMIT;
     buf_append(&all, "", 0);
     if (all.failed) st = RD_E_NOMEM;
+    normal_work_deinit(&normal);
     buf_deinit(&work[0]);
     buf_deinit(&work[1]);
     if (st == RD_OK) {
@@ -555,7 +563,8 @@ static rd_status load(struct loader *l, const char *json, size_t n)
     for (size_t i = 0; i < l->n_rows && st == RD_OK; i++) {
         uint32_t number;
 
-        if (l->rows[i].n && string_table_add(&texts, l->texts.data + l->rows[i].at, l->rows[i].n, &number, NULL) != RD_OK)
+        if (l->rows[i].n &&
+            string_table_add(&texts, l->texts.data + l->rows[i].at, l->rows[i].n, &number, NULL) != RD_OK)
             st = no_memory(l);
     }
     if (st == RD_OK) st = read_added(l, &texts);
@@ -576,7 +585,8 @@ rd_status tokenizer_from_json(const struct tokenizer_files *files, struct tokeni
     rd_status st = RD_E_NOMEM;
 
     if (files->n_json > LIMIT_TOKENIZER_BYTES)
-        return error_set(err, RD_E_LIMIT, "tokenizer.json: %zu bytes, at most %u", files->n_json, LIMIT_TOKENIZER_BYTES);
+        return error_set(err, RD_E_LIMIT, "tokenizer.json: %zu bytes, at most %u", files->n_json,
+                         LIMIT_TOKENIZER_BYTES);
     l.t = mem_zalloc(1, sizeof(*l.t));
     if (l.t) l.t->hub = l.h = mem_zalloc(1, sizeof(*l.h));
     if (!l.t || !l.h || !word_cache_init(&l.t->words)) {

@@ -32,8 +32,8 @@ def punctuation():
     return found
 
 
-def marks(normalizer, is_mark):
-    return {c for c in POINTS if is_mark(c) and normalizer.normalize_str("a" + chr(c)) == "a"}
+def marks(normalizer):
+    return {c for c in POINTS if normalizer.normalize_str("a" + chr(c)) == "a"}
 
 
 def rows(values):
@@ -51,11 +51,10 @@ def main(path):
     for i, name in enumerate(CATEGORIES):
         for c in removed_by(normalizers.Replace(Regex(r"\p{%s}" % name), "")):
             table[c] = i
-    is_mark = lambda c: CATEGORIES[table[c]] in ("Mn", "Mc", "Me")
     bert = normalizers.BertNormalizer(clean_text=False, handle_chinese_chars=False, strip_accents=True, lowercase=False)
     old = bytes(table)
-    flags = [(PUNCTUATION, punctuation()), (MARK, marks(normalizers.StripAccents(), is_mark)),
-             (NONSPACING, marks(bert, is_mark))]
+    flags = [(PUNCTUATION, punctuation()), (MARK, marks(normalizers.StripAccents())),
+             (NONSPACING, marks(bert))]
     for flag, points in flags:
         for c in points:
             table[c] |= flag
