@@ -208,7 +208,7 @@ static rd_status load_weights(rd_engine *e, const struct rd_options *o, uint32_t
     struct packed_options packed = {.cap_bytes = o->packed_bytes ? o->packed_bytes : PACKED_MAX_BYTES,
                                     .min_bytes = PACKED_MIN_BYTES,
                                     .settle_ns = PACKED_SETTLE_NS,
-                                    .n_threads = o->n_threads ? o->n_threads : thread_n_cores()};
+                                    .n_threads = o->n_threads ? o->n_threads : thread_n_physical_cores()};
     struct model_source source = {e->gguf, e->ops, NULL, max_rows, max_logits, &progress, NULL};
     rd_status st;
 

@@ -135,6 +135,46 @@ uint32_t thread_n_cores(void)
     return u32_max(n, 1);
 }
 
+/* "0-3,8": does the list name a CPU below `cpu` that is in the set? */
+static bool lists_earlier(const char *list, const cpu_set_t *set, uint32_t cpu)
+{
+    for (const char *at = list; *at;) {
+        size_t n = strspn(at, "0123456789");
+        uint64_t first, last;
+
+        if (!parse_u64(at, n, &first)) return false;
+        at += n;
+        last = first;
+        if (*at == '-') {
+            n = strspn(++at, "0123456789");
+            if (!parse_u64(at, n, &last)) return false;
+            at += n;
+        }
+        for (; first <= last && first < cpu; first++)
+            if (CPU_ISSET(first, set)) return true;
+        at += *at == ',';
+        if (*at && !strchr("0123456789", *at)) return false;
+    }
+    return false;
+}
+
+uint32_t thread_n_physical_cores(void)
+{
+    uint32_t n = 0;
+    cpu_set_t set;
+
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof(set), &set) != 0) return thread_n_cores();
+    for (uint32_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        char path[96], list[256];
+
+        if (!CPU_ISSET(cpu, &set)) continue;
+        snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%u/topology/thread_siblings_list", cpu);
+        if (!read_line(path, list, sizeof(list)) || !lists_earlier(list, &set, cpu)) n++;
+    }
+    return u32_max(u32_min(n, thread_n_cores()), 1);
+}
+
 void mutex_init(struct mutex *m) { must_work(pthread_mutex_init(&m->m, NULL)); }
 void mutex_deinit(struct mutex *m) { must_work(pthread_mutex_destroy(&m->m)); }
 void mutex_lock(struct mutex *m) { must_work(pthread_mutex_lock(&m->m)); }

@@ -22,6 +22,8 @@ void thread_yield(void);
 void thread_set_idle(void);
 /* Cores this process may use (affinity and cgroup quota respected), at least 1. */
 uint32_t thread_n_cores(void);
+/* The same, but hardware threads that share a core count once: a core's vector and matrix units are shared by them. */
+uint32_t thread_n_physical_cores(void);
 
 struct mutex { pthread_mutex_t m; };
 void mutex_init(struct mutex *m);

@@ -314,7 +314,7 @@ static int run_bench(const struct command *self, int argc, char **argv)
     rd_get_info(b.engine, &b.info);
     random_init(&b.random, f.seed);
     b.n_reps = f.n_reps;
-    n_threads = f.engine.n_threads ? f.engine.n_threads : thread_n_cores();
+    n_threads = f.engine.n_threads ? f.engine.n_threads : thread_n_physical_cores();
     st = measure(&b, &f, &figures, &err);
     if (st != RD_OK) rc = cli_fail("%s", *err.text ? err.text : rd_status_text(st));
     else if (f.json) print_json(&b, &f, &figures, n_threads);

@@ -35,6 +35,8 @@ TEST(a_mutex_keeps_four_threads_apart)
     CHECK_EQ(c.n, 40000);
     mutex_deinit(&c.lock);
     CHECK(thread_n_cores() >= 1);
+    CHECK(thread_n_physical_cores() >= 1);
+    CHECK(thread_n_physical_cores() <= thread_n_cores());
 }
 
 static void read_signal_mask(void *arg)

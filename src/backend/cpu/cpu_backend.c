@@ -105,7 +105,7 @@ static void cpu_destroy(struct backend *be)
 
 static rd_status cpu_create(const struct backend_options *o, struct backend **out, struct rd_error *err)
 {
-    uint32_t n_threads = o->n_threads ? o->n_threads : u32_min(thread_n_cores(), LIMIT_CPU_THREADS);
+    uint32_t n_threads = o->n_threads ? o->n_threads : u32_min(thread_n_physical_cores(), LIMIT_CPU_THREADS);
     rd_status st = RD_E_NOMEM;
     struct backend *be = NULL;
 
