@@ -39,7 +39,8 @@
 
 /* templates (F12) */
 #define LIMIT_TEMPLATE_BYTES     (1u << 20)
-#define LIMIT_TEMPLATE_STEPS     4000000u
+#define LIMIT_TEMPLATE_STEPS     1000000u        /* of a rendering, beyond those for its variables: */
+#define LIMIT_TEMPLATE_PER_VALUE 200u            /* each value in them, and a step for each byte of text */
 #define LIMIT_TEMPLATE_DEPTH     200u
 #define LIMIT_TEMPLATE_FRAMES    2000u           /* nodes of a template being evaluated inside each other */
 #define LIMIT_TEMPLATE_OUTPUT    (64u << 20)

@@ -107,7 +107,7 @@ rd_status jrun_alloc(struct jrun *r, size_t n, size_t size, void *out)
 
     if (!checked_mul(n, size, &bytes) || bytes > LIMIT_TEMPLATE_MEMORY)
         return jrun_limit(r, "the template needs too much memory");
-    if ((st = jrun_pay(r, bytes / 64 + 1)) != RD_OK) return st;
+    if ((st = jrun_pay(r, bytes / 32 + 1)) != RD_OK) return st;
     p = arena_alloc(&r->arena, n, size);
     if (!p && r->arena.out_of_limit) return jrun_limit(r, "the template needs too much memory");
     if (!p) return error_set(r->err, RD_E_NOMEM, "out of memory while rendering a chat template");
@@ -124,7 +124,7 @@ rd_status jrun_enter_call(struct jrun *r)
 
 rd_status jrun_write(struct jrun *r, const char *s, size_t n)
 {
-    rd_status st = jrun_pay(r, n / 64 + 1);
+    rd_status st = jrun_pay(r, n / 16 + 1);
 
     if (st != RD_OK) return st;
     if (n > LIMIT_TEMPLATE_OUTPUT - r->out->n) return jrun_limit(r, "the template writes too much text");

@@ -162,7 +162,7 @@ static rd_status f_indent(struct jrun *r, struct jval in, struct jcall *c, struc
         if (line) buf_putc(&b, '\n');
         if (line ? (end > at || blank) : first) {
             if (text) buf_append(&b, text->s, text->n);
-            for (int64_t i = 0; !text && i < width; i++) buf_putc(&b, ' ');
+            if (!text) jbuf_fill(&b, ' ', width);
         }
         buf_append(&b, s->s + at, end - at);
         st = jrun_pay(r, (end - at + (text ? text->n : (size_t)(width < 0 ? 0 : width))) / 16 + 1);
@@ -289,6 +289,7 @@ static rd_status f_int(struct jrun *r, struct jval in, struct jcall *c, struct j
 
     if (st != RD_OK) return st;
     if (in.kind == J_UNDEF) return jrun_undefined(r, in);
+    if (in.kind == J_STR && (st = jrun_pay(r, in.s->n)) != RD_OK) return st;
     *out = c->v[0].kind == J_MISSING ? jval_int(0) : c->v[0];
     if (base < 0 || base == 1 || base > 36) return RD_OK;
     if (in.kind == J_STR && read_int(in.s, base, &v))
@@ -307,8 +308,10 @@ static rd_status f_int(struct jrun *r, struct jval in, struct jcall *c, struct j
 static rd_status f_float(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
 {
     double f;
+    rd_status st;
 
     if (in.kind == J_UNDEF) return jrun_undefined(r, in);
+    if (in.kind == J_STR && (st = jrun_pay(r, in.s->n * 2 + 20)) != RD_OK) return st;
     *out = c->v[0].kind == J_MISSING ? jval_float(0) : c->v[0];
     if (jval_is_number(in))
         *out = jval_float(jval_to_float(in));
@@ -346,6 +349,7 @@ static rd_status f_round(struct jrun *r, struct jval in, struct jcall *c, struct
     } else {
         *out = in;
         if (!isfinite(f)) return RD_OK;
+        if ((st = jrun_pay(r, fabs(f) > 1e22 ? 300 : 60)) != RD_OK) return st;
         snprintf(text, sizeof(text), "%.*f", (int)precision, f);
         for (char *s = text; *s; s++)
             if (*s == ',') *s = '.';

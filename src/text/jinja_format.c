@@ -62,6 +62,10 @@ static void put_fill(struct buf *b, uint32_t fill, int64_t n)
     char text[UTF8_MAX_BYTES];
     size_t len = (size_t)utf8_encode(fill ? fill : ' ', text);
 
+    if (len == 1) {
+        jbuf_fill(b, text[0], n);
+        return;
+    }
     for (; n > 0; n--) buf_append(b, text, len);
 }
 
@@ -79,7 +83,7 @@ static rd_status put_aligned(struct jrun *r, struct buf *b, const struct jspec *
     if (align == '=') put_fill(b, fill, pad);
     buf_append(b, tail->s, tail->n);
     if (align == '<' || align == '^') put_fill(b, fill, pad - left);
-    return jrun_pay(r, (uint64_t)pad / 16 + tail->n / 64 + 1);
+    return jrun_pay(r, (uint64_t)pad / 4 + tail->n / 16 + 1);
 }
 
 rd_status jspec_put_text(struct jrun *r, struct buf *b, const struct jspec *p, struct jstr *s, char fallback)
@@ -172,6 +176,7 @@ static rd_status put_float(struct jrun *r, struct buf *b, const struct jspec *p,
     char text[NUMBER_BYTES], format[16], type = p->type == 'n' ? 'g' : p->type == '%' ? 'f' : p->type;
     bool negative = signbit(f) && !isnan(f), zero = true;
     size_t n, n_int = 0;
+    rd_status st;
 
     f = fabs(f);
     if (p->type == '%') f *= 100;
@@ -191,6 +196,7 @@ static rd_status put_float(struct jrun *r, struct buf *b, const struct jspec *p,
     if (p->no_negative_zero && zero) negative = false;
     if (p->type == '%') text[n++] = '%';
     while (n_int < n && text[n_int] >= '0' && text[n_int] <= '9') n_int++;
+    if ((st = jrun_pay(r, 60 + n * 2 + (uint64_t)(p->precision > 0 ? p->precision : 0))) != RD_OK) return st;
     return put_signed(r, b, p, negative, "", text, n, n_int);
 }
 

@@ -111,6 +111,7 @@ static rd_status g_strftime_now(struct jrun *r, struct jval in, struct jcall *c,
     if (st != RD_OK) return st;
     if (s->n >= sizeof(format) || memchr(s->s, 0, s->n) || !localtime_r(&now, &tm))
         return jrun_fail(r, "strftime_now: the format is too long");
+    if ((st = jrun_pay(r, 100 + s->n * 40)) != RD_OK) return st;
     memcpy(format, s->s, s->n);
     format[s->n] = 0;
     return jval_str(r, text, strftime(text, sizeof(text), format, &tm), out);

@@ -8,6 +8,14 @@
 #include "base/utf8.h"
 #include "text/jinja_run.h"
 
+static size_t count_of(const char *s, size_t n, const char *what)
+{
+    size_t count = 0, len = strlen(what);
+
+    for (size_t at = 0; (at = jinja_find_bytes(s, n, at, what, len)) != SIZE_MAX; at += len) count++;
+    return count;
+}
+
 /* ---- striptags ---- */
 
 static const struct {
@@ -112,7 +120,7 @@ static rd_status f_striptags(struct jrun *r, struct jval in, struct jcall *c, st
     struct jstr *s;
     rd_status st = jval_to_str(r, in, &s);
 
-    if (st != RD_OK || (st = jrun_pay(r, s->n)) != RD_OK) return st;
+    if (st != RD_OK || (st = jrun_pay(r, s->n / 2 + count_of(s->s, s->n, "&") * 40)) != RD_OK) return st;
     cut_between(s->s, s->n, "<!--", "-->", &a);
     cut_between(a.data ? a.data : "", a.n, "<", ">", &b);
     buf_deinit(&a);
@@ -350,14 +358,6 @@ static void put_link(const struct links *l, const char *s, size_t n)
     } else {
         buf_append(b, s, n);
     }
-}
-
-static size_t count_of(const char *s, size_t n, const char *what)
-{
-    size_t count = 0, len = strlen(what);
-
-    for (size_t at = 0; (at = jinja_find_bytes(s, n, at, what, len)) != SIZE_MAX; at += len) count++;
-    return count;
 }
 
 /* One word: brackets before it and punctuation after it stay outside of the link, unless they balance it. */

@@ -18,6 +18,7 @@ struct wrap {
     const struct jstr *newline;
     const struct jstr *text; /* where the line stands; offset[i]: of code point i */
     const size_t *offset;
+    size_t chunk; /* the end of the chunk that was begun: what is cut off a long word stays one */
 };
 
 static bool is_blank(uint32_t cp)
@@ -80,6 +81,12 @@ static size_t chunk_end(const struct wrap *w, size_t i)
     return end;
 }
 
+static size_t chunk_at(struct wrap *w, size_t i)
+{
+    if (i >= w->chunk) w->chunk = chunk_end(w, i);
+    return w->chunk;
+}
+
 static bool all_space(const struct wrap *w, size_t from, size_t end)
 {
     while (from < end && jinja_is_space(w->cp[from])) from++;
@@ -107,10 +114,10 @@ static size_t wrap_line(struct wrap *w, size_t i, bool *wrote)
     size_t from, end, last;
     bool any = false;
 
-    end = chunk_end(w, i);
+    end = chunk_at(w, i);
     if (*wrote && all_space(w, i, end)) i = end;
     from = last = i;
-    while (i < w->n && (end = chunk_end(w, i)) - from <= w->width) {
+    while (i < w->n && (end = chunk_at(w, i)) - from <= w->width) {
         last = i;
         i = end;
         any = true;
@@ -159,6 +166,7 @@ static rd_status read_line(struct jrun *r, const struct jstr *line, struct wrap 
     w->cp = cp;
     w->offset = offset;
     w->text = line;
+    w->chunk = 0;
     return jrun_pay(r, line->n / 2);
 }
 

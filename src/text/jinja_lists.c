@@ -190,7 +190,7 @@ static rd_status f_join(struct jrun *r, struct jval in, struct jcall *c, struct 
         if ((safe && (st = jval_escape(r, v, &v)) != RD_OK) || (st = jval_to_str(r, v, &s)) != RD_OK) break;
         if (i) buf_append(&b, sep->s, sep->n);
         buf_append(&b, s->s, s->n);
-        st = jrun_pay(r, (s->n + sep->n) / 64 + 1);
+        st = jrun_pay(r, (s->n + sep->n) / 16 + 1);
     }
     if ((st = jrun_take_buf(r, &b, st, out)) == RD_OK) out->s->safe = safe;
     return st;

@@ -55,6 +55,14 @@ rd_status jrun_alloc(struct jrun *r, size_t n, size_t size, void *out);
 rd_status jrun_enter_call(struct jrun *r); /* undone with r->calls-- */
 /* Appends to the output, paid by its size. */
 rd_status jrun_write(struct jrun *r, const char *s, size_t n);
+/* n times c; unpaid. */
+static inline void jbuf_fill(struct buf *b, char c, int64_t n)
+{
+    char block[64];
+
+    __builtin_memset(block, c, sizeof(block));
+    for (; n > 0 && !b->failed; n -= (int64_t)sizeof(block)) buf_append(b, block, n < 64 ? (size_t)n : sizeof(block));
+}
 /* A buffer's text as a string value; the buffer is freed in any case. st: what filled it. */
 rd_status jrun_take_buf(struct jrun *r, struct buf *b, rd_status st, struct jval *out);
 rd_status jrun_undefined(struct jrun *r, struct jval v); /* fails with why v is undefined */

@@ -85,12 +85,21 @@ static rd_status split_space(struct jrun *r, struct jstr *s, int64_t max, struct
     }
 }
 
-/* Last start of needle in s[0..end), or SIZE_MAX. */
-static size_t find_last(const struct jstr *s, size_t end, const struct jstr *needle)
+/* Last start of needle in s[0..end), or SIZE_MAX; also when no steps are left, which the next payment tells. */
+static size_t find_last(struct jrun *r, const struct jstr *s, size_t end, const struct jstr *needle)
 {
+    size_t cost = 0;
+
     if (needle->n > end) return SIZE_MAX;
-    for (size_t i = end - needle->n + 1; i-- > 0;)
-        if (!memcmp(s->s + i, needle->s, needle->n)) return i;
+    for (size_t i = end - needle->n + 1; i-- > 0;) {
+        size_t k = 0;
+        while (k < needle->n && s->s[i + k] == needle->s[k]) k++;
+        cost += k + 4;
+        if (k < needle->n && cost < 4096) continue;
+        if (jrun_pay(r, cost / 16) != RD_OK) return SIZE_MAX;
+        cost = 0;
+        if (k == needle->n) return i;
+    }
     return SIZE_MAX;
 }
 
@@ -138,7 +147,7 @@ static rd_status split(struct jrun *r, struct jval in, struct jcall *c, bool rig
     if ((st = jarg_str(r, c->v[0], "split", NULL, &sep)) != RD_OK || (st = jrun_pay(r, s->n / 16)) != RD_OK) return st;
     if (sep->n == 0) return jrun_fail(r, "empty separator");
     while (st == RD_OK && (max < 0 || (int64_t)out->list->n < max)) {
-        at = right ? find_last(s, end, sep) : jinja_find_bytes(s->s, s->n, from, sep->s, sep->n);
+        at = right ? find_last(r, s, end, sep) : jinja_find_bytes(s->s, s->n, from, sep->s, sep->n);
         if (at == SIZE_MAX) break;
         st = right ? push_part(r, out->list, s, at + sep->n, end) : push_part(r, out->list, s, from, at);
         if (right)
@@ -254,7 +263,7 @@ static rd_status search(struct jrun *r, struct jval in, struct jcall *c, bool la
 
     if (st != RD_OK || (st = window(r, in.s, c->v[1], c->v[2], &from, &end, &inside)) != RD_OK) return st;
     at = !inside ? SIZE_MAX
-         : last  ? find_last(in.s, end, needle)
+         : last  ? find_last(r, in.s, end, needle)
                  : jinja_find_bytes(in.s->s, end, from, needle->s, needle->n);
     if (at != SIZE_MAX && at < from) at = SIZE_MAX;
     if (at == SIZE_MAX && must) return jrun_fail(r, "substring not found");
@@ -318,7 +327,7 @@ static rd_status s_join(struct jrun *r, struct jval in, struct jcall *c, struct 
         }
         if (i) buf_append(&b, in.s->s, in.s->n);
         buf_append(&b, items[i].s->s, items[i].s->n);
-        st = jrun_pay(r, (items[i].s->n + in.s->n) / 64 + 1);
+        st = jrun_pay(r, (items[i].s->n + in.s->n) / 16 + 1);
     }
     return jrun_take_buf(r, &b, st, out);
 }
@@ -470,7 +479,7 @@ static rd_status partition(struct jrun *r, struct jval in, struct jcall *c, bool
 
     if (st != RD_OK || (st = jval_list(r, J_TUPLE, 3, out)) != RD_OK) return st;
     if (sep->n == 0) return jrun_fail(r, "empty separator");
-    at = last ? find_last(s, s->n, sep) : jinja_find_bytes(s->s, s->n, 0, sep->s, sep->n);
+    at = last ? find_last(r, s, s->n, sep) : jinja_find_bytes(s->s, s->n, 0, sep->s, sep->n);
     end = at == SIZE_MAX ? (last ? 0 : s->n) : at + sep->n;
     if (at == SIZE_MAX) at = end;
     if ((st = push_part(r, out->list, s, 0, at)) != RD_OK || (st = push_part(r, out->list, s, at, end)) != RD_OK)

@@ -41,6 +41,7 @@ size_t jinja_find_bytes(const char *s, size_t n, size_t from, const char *needle
 
 static bool is_cased(uint32_t cp)
 {
+    if (cp < 0x80) return (cp | 32) >= 'a' && (cp | 32) <= 'z';
     utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);
 
     return c == UTF8PROC_CATEGORY_LU || c == UTF8PROC_CATEGORY_LL || c == UTF8PROC_CATEGORY_LT;
@@ -78,7 +79,7 @@ static bool is_case_ignorable(uint32_t cp)
 }
 
 /* A capital sigma that ends at byte `end` of s is the last letter of a word: some letter before it, none behind. */
-static bool is_final_sigma(const struct jstr *s, size_t from, size_t end)
+static bool is_final_sigma(const struct jstr *s, size_t from, size_t end, size_t *looked_at)
 {
     bool before = false;
     uint32_t cp;
@@ -87,12 +88,14 @@ static bool is_final_sigma(const struct jstr *s, size_t from, size_t end)
         for (next = i - 1; next > 0 && ((unsigned char)s->s[next] & 0xC0) == 0x80; next--) {}
         size_t at = next;
         cp = jinja_next_cp(s->s, s->n, &at);
+        ++*looked_at;
         if (is_case_ignorable(cp)) continue;
         before = is_cased(cp);
         break;
     }
     while (before && end < s->n) {
         cp = jinja_next_cp(s->s, s->n, &end);
+        ++*looked_at;
         if (is_case_ignorable(cp)) continue;
         return !is_cased(cp);
     }
@@ -103,8 +106,14 @@ static void put_case(struct buf *b, uint32_t cp, enum jcase how)
 {
     char text[UTF8_MAX_BYTES];
     utf8proc_int32_t c = (utf8proc_int32_t)cp;
+    bool upper = how == CASE_UPPER || how == CASE_TITLE;
     const struct jcase_row *row = cp < 0xDF || how == CASE_LOWER || how == CASE_FOLD ? NULL : find_special(cp);
 
+    if (cp < 0x80) {
+        if (upper ? cp >= 'a' && cp <= 'z' : cp >= 'A' && cp <= 'Z') cp ^= 32;
+        buf_putc(b, (char)cp);
+        return;
+    }
     if (row) {
         buf_puts(b, how == CASE_UPPER ? row->upper : row->title);
         return;
@@ -130,6 +139,7 @@ rd_status jinja_case(struct jrun *r, struct jstr *s, enum jcase how, struct jval
 {
     struct buf b;
     bool inside = false;
+    size_t looked_at = 0;
     rd_status st = jrun_pay(r, s->n / 2); /* tables per code point */
 
     buf_init(&b);
@@ -143,10 +153,14 @@ rd_status jinja_case(struct jrun *r, struct jstr *s, enum jcase how, struct jval
             continue;
         }
         if (cp == 0x3A3 && how != CASE_UPPER && how != CASE_FOLD && (how == CASE_LOWER || inside) &&
-            is_final_sigma(s, from, i)) {
+            is_final_sigma(s, from, i, &looked_at)) {
             buf_puts(&b, "\xCF\x82");
             inside = true;
             continue;
+        }
+        if (looked_at > 64) {
+            st = jrun_pay(r, looked_at);
+            looked_at = 0;
         }
         if (how == CASE_CAPITALIZE || how == CASE_TITLE) one = inside ? CASE_LOWER : CASE_TITLE;
         if (how == CASE_SWAP)
@@ -223,7 +237,7 @@ rd_status jinja_replace(struct jrun *r, struct jstr *s, struct jstr *old, struct
         if (at == SIZE_MAX) break;
         buf_append(&b, s->s + from, at - from);
         buf_append(&b, new_text->s, new_text->n);
-        st = b.failed ? RD_OK : jrun_pay(r, new_text->n / 64 + 1);
+        st = b.failed ? RD_OK : jrun_pay(r, new_text->n / 16 + 1);
         from = at + old->n;
         if (old->n) continue;
         if (from >= s->n) { /* an empty pattern stands before each character and at the end */

@@ -19,7 +19,8 @@ size_t jinja_format_double(double f, char *out)
 
     if (isnan(f)) return (size_t)sprintf(out, "nan");
     if (isinf(f)) return (size_t)sprintf(out, f < 0 ? "-inf" : "inf");
-    for (int precision = 0; precision < 17; precision++) {
+    for (int precision = fabs(f) < 1e-300 ? 0 : 14; precision < 17;
+         precision++) { /* 15 digits hold all that is shorter */
         snprintf(text, sizeof(text), "%.*e", precision, f);
         for (char *c = text; *c; c++)
             if (*c == ',') *c = '.'; /* a host's locale */
@@ -178,7 +179,7 @@ static rd_status put_object(struct jrun *r, struct buf *b, struct jval v)
 
 static rd_status put_repr(struct jrun *r, struct buf *b, struct jval v)
 {
-    rd_status st = jrun_pay(r, 2 + (v.kind == J_STR ? v.s->n / 16 : 0));
+    rd_status st = jrun_pay(r, 2 + (v.kind == J_STR ? v.s->n / 4 : 0));
 
     if (st != RD_OK) return st;
     switch (v.kind) {
@@ -198,7 +199,7 @@ static rd_status put_repr(struct jrun *r, struct buf *b, struct jval v)
         break;
     case J_FLOAT:
         put_double(b, v.f);
-        break;
+        return jrun_pay(r, 60);
     case J_STR:
         if (v.s->safe) buf_puts(b, "Markup(");
         put_str_repr(b, v.s);
@@ -283,7 +284,7 @@ static rd_status json_line(struct json_writer *w)
     buf_putc(w->b, '\n');
     for (uint32_t i = 0; st == RD_OK && i < w->depth; i++) {
         buf_append(w->b, w->indent.s, w->indent.n);
-        st = jrun_pay(w->r, w->indent.n / 64 + 1);
+        st = jrun_pay(w->r, w->indent.n / 8 + 1);
     }
     return st;
 }
@@ -354,7 +355,7 @@ static rd_status put_json_list(struct json_writer *w, const struct jlist *l)
 
 static rd_status put_json(struct json_writer *w, struct jval v)
 {
-    rd_status st = jrun_pay(w->r, 2 + (v.kind == J_STR ? v.s->n / 16 : 0));
+    rd_status st = jrun_pay(w->r, 2 + (v.kind == J_STR ? v.s->n / 4 : 0));
 
     if (st != RD_OK) return st;
     switch (v.kind) {
@@ -374,7 +375,7 @@ static rd_status put_json(struct json_writer *w, struct jval v)
             buf_puts(w->b, v.f < 0 ? "-Infinity" : "Infinity");
         else
             put_double(w->b, v.f);
-        break;
+        return jrun_pay(w->r, 60);
     case J_STR:
         put_json_str(w, v.s);
         break;
@@ -486,6 +487,7 @@ rd_status jval_from_json(struct jrun *r, const json_t *j, struct jval *out)
     rd_status st = jrun_enter_call(r);
 
     if (st != RD_OK) return st;
+    r->fuel += LIMIT_TEMPLATE_PER_VALUE; /* more to render may take more steps */
     switch (json_typeof(j)) {
     case JSON_NULL:
         *out = jval_none();
@@ -501,6 +503,7 @@ rd_status jval_from_json(struct jrun *r, const json_t *j, struct jval *out)
         *out = jval_float(json_real_value(j));
         break;
     case JSON_STRING:
+        r->fuel += json_string_length(j);
         st = jval_str_view(r, json_string_value(j), json_string_length(j), out);
         break;
     case JSON_OBJECT:

@@ -17,7 +17,7 @@ static rd_status run(const char *source, size_t n, struct rd_error *err)
     return st;
 }
 
-TEST(thirty_bombs_end_in_an_error)
+TEST(sixty_bombs_end_in_an_error)
 {
     static const char *const bombs[] = {
         "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
@@ -64,6 +64,27 @@ TEST(thirty_bombs_end_in_an_error)
         "{{ [[[1]]] | tojson(indent=10**9) }}",
         "{% set s = 'x' * 100000 %}{% for i in range(99999) %}{{ s | upper | lower | title | wordcount }}{% endfor %}",
         "{% macro m(x) %}{% call m(x) %}{{ caller() }}{% endcall %}{% endmacro %}{{ m(1) }}",
+        "{% for i in range(99999) %}{% set s = '{:.4000f}'.format(1e300) %}{% endfor %}",
+        "{% for i in range(99999) %}{% set s = '%.4000f' % 1e300 %}{% endfor %}",
+        "{% for i in range(99999) %}{% set s = '%4096d' % 1 %}{% endfor %}",
+        "{% for i in range(99999) %}{% set s = 1.1e300 | round(30) %}{% endfor %}",
+        "{% for i in range(99999) %}{{ [1.1e-300, 1.2e300] | tojson }}{% endfor %}",
+        "{% set s = 'a' * 1000000 %}{% for i in range(99999) %}{% set t = s.rfind('a' * 999 ~ 'b') %}{% endfor %}",
+        "{% set s = 'a' * 1000000 %}{% for i in range(99999) %}{% set t = s.rsplit('a' * 999 ~ 'b') %}{% endfor %}",
+        "{{ ('-' * 2000000) | wordwrap(3) | length }}",
+        "{{ ('a' * 800000) | wordwrap(1, wrapstring='x' * 10000) | length }}",
+        "{% for i in range(99999) %}{{ strftime_now('%A %B %c' * 10) }}{% endfor %}",
+        "{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l | "
+        "pprint }}",
+        "{{ ('.' * 300000 ~ ('\\u03a3' ~ '.' * 300) * 3000) | lower | length }}",
+        "{% for i in range(99999) %}{{ '1' * 400 | int }}{{ ('1' * 400) | float }}{% endfor %}",
+        "{{ ('x' * 60000).join('y' * 100000) | length }}",
+        "{{ range(99999) | list | tojson(indent='x' * 100000) }}",
+        "{{ ('&' * 800000) | striptags | length }}{{ ('(' * 400000 ~ ')' * 400000) | urlize | length }}",
+        "{% set s = '{}' * 400000 %}{{ s.format(*range(4096)) }}",
+        "{{ ('{' * 400001 ~ '}' * 400000).format(1) }}",
+        "{{ '{:999999999}'.format(1) }}",
+        "{% macro a(n) %}{% if n %}{{ a(n - 1) }}{{ a(n - 1) }}{% endif %}{% endmacro %}{{ a(60) }}",
     };
 
     for (size_t i = 0; i < sizeof(bombs) / sizeof(bombs[0]); i++) {
