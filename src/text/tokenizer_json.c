@@ -445,7 +445,7 @@ static uint8_t added_flags(const json_t *one)
 
 /* What is looked for in normalised text is itself normalised. */
 static rd_status add_entry(struct loader *l, const json_t *one, uint32_t id, struct normal_work *work,
-                           struct prefix_entry *entries, size_t n[2], size_t most)
+                           struct prefix_entry *entries, size_t *places, size_t n[2], size_t most)
 {
     const char *s = json_string_value(json_object_get(one, "content"));
     size_t len = json_string_length(json_object_get(one, "content")), at = l->texts.n;
@@ -456,9 +456,10 @@ static rd_status add_entry(struct loader *l, const json_t *one, uint32_t id, str
         return error_set(l->err, st, "added token %u: %s", id, rd_status_text(st));
     if (len == 0) return RD_OK;
     if (len > LIMIT_SEARCHED_TOKEN_BYTES) return error_set(l->err, RD_E_LIMIT, "added token %u is too long", id);
-    buf_append(&l->texts, s, len);                          /* the place is kept as a number: texts may move */
+    buf_append(&l->texts, s, len);                          /* its place as a number: the texts may still move */
     if (l->texts.failed) return no_memory(l);
-    entries[normalized * most + n[normalized]++] = (struct prefix_entry){(const char *)0 + at, len, id};
+    places[normalized * most + n[normalized]] = at;
+    entries[normalized * most + n[normalized]++] = (struct prefix_entry){NULL, len, id};
     return RD_OK;
 }
 
@@ -466,8 +467,9 @@ static rd_status index_added(struct loader *l)
 {
     size_t most = json_array_size(l->added_json), n[2] = {0, 0};
     struct prefix_entry *entries = mem_alloc(2 * most + 1, sizeof(*entries));
+    size_t *places = mem_alloc(2 * most + 1, sizeof(*places));
     struct normal_work work = {0};
-    rd_status st = entries ? RD_OK : no_memory(l);
+    rd_status st = entries && places ? RD_OK : no_memory(l);
 
     for (size_t i = 0; i < most && st == RD_OK; i++) {
         const json_t *one = json_array_get(l->added_json, i), *content = json_object_get(one, "content");
@@ -477,17 +479,18 @@ static rd_status index_added(struct loader *l)
         if (l->h->flags[id] & HUB_ADDED) continue;          /* the first entry of a text counts */
         l->h->flags[id] |= added_flags(one);
         l->t->types[id] = flag(one, "special", false) ? TOKEN_CONTROL : TOKEN_USER_DEFINED;
-        st = add_entry(l, one, id, &work, entries, n, most);
+        st = add_entry(l, one, id, &work, entries, places, n, most);
     }
     for (unsigned k = 0; k < 2 && st == RD_OK; k++) {
         struct prefix_entry *list = entries + k * most;
 
-        for (size_t i = 0; i < n[k]; i++) list[i].s = l->texts.data + (list[i].s - (const char *)0);
+        for (size_t i = 0; i < n[k]; i++) list[i].s = l->texts.data + places[k * most + i];
         if (n[k]) st = prefix_index_init(&l->h->added[k], list, n[k]);
         if (st != RD_OK) error_set(l->err, st, "added_tokens: %s", rd_status_text(st));
     }
     normal_work_deinit(&work);
     mem_free(entries);
+    mem_free(places);
     return st;
 }
 
