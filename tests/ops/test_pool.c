@@ -86,6 +86,31 @@ TEST(many_tiny_jobs_lose_nothing)
     }
 }
 
+static void slow_tile(void *arg, uint32_t tile, uint32_t thread)
+{
+    struct tiny *t = arg;
+
+    clock_sleep_ns(thread ? 300000 : 20000);                /* workers that lost their core: the caller falls asleep */
+    t->plain[tile]++;
+    atomic_fetch_add_explicit(&t->sum, 1, memory_order_relaxed);
+}
+
+TEST(the_caller_sleeps_until_late_tiles_are_done)
+{
+    for (uint32_t n_threads = 2; n_threads <= 8; n_threads *= 2) {
+        struct cpu_pool *pool = NULL;
+        struct tiny t = {0};
+
+        CHECK_OK(cpu_pool_create(n_threads, &pool));
+        for (uint32_t i = 0; i < 300; i++) {
+            cpu_pool_run(pool, slow_tile, &t, 8);
+            CHECK_EQ(atomic_load(&t.sum), (i + 1) * 8);
+            for (uint32_t k = 0; k < 8; k++) CHECK_EQ(t.plain[k], i + 1);
+        }
+        cpu_pool_destroy(pool);
+    }
+}
+
 static uint64_t cpu_time_us(void)
 {
     struct rusage u;

@@ -6,11 +6,14 @@
  * tile.
  *
  *     caller:  word = (gen, closed), fields, n_done = 0, word = (gen + 1, 0)
- *              -> wakes sleepers -> takes tiles -> waits for n_done == n_tiles
+ *              -> wakes sleepers -> takes tiles -> n_done == n_tiles? return : spin ~50 us : sleep until it is
  *     worker:  word has tiles left? take one : spin ~50 us : sleep until the generation changes
  *
+ * The caller sleeps rather than yields: when it waits that long, the worker with the last tile has lost its core to
+ * somebody else, and only a core that is idle takes it over from there.
  * No wake-up is lost: a worker counts itself as asleep, then looks at the word again, under the mutex; the caller
- * writes the word, then looks at the count (both sequentially consistent), and signals under the mutex.
+ * writes the word, then looks at the count (both sequentially consistent), and signals under the mutex. So it is the
+ * other way round, with caller_asleep and n_done.
  * (A stale compare-and-swap could succeed only after exactly 2^32 jobs passed between its two instructions.)
  */
 #include "backend/cpu/cpu_pool.h"
@@ -24,6 +27,8 @@
 #define SPIN_NS     50000u
 #define TILE_NONE   UINT32_MAX              /* never below n_tiles */
 #define SPIN_CHECK  64u                     /* pauses between two looks at the clock */
+#define WAIT_PAUSES 1024u                   /* about 50 us as well */
+#define WAIT_PAUSES_CROWDED 32u             /* more threads than cores */
 
 typedef void (*tile_fn)(void *arg, uint32_t tile, uint32_t thread);
 
@@ -35,11 +40,13 @@ struct cpu_pool {
     _Atomic(void *) arg;
     _Atomic uint32_t n_tiles;
     _Alignas(64) _Atomic uint64_t word;     /* generation << 32 | next tile; release by the caller, acquire by takers */
-    _Alignas(64) _Atomic uint32_t n_done;   /* release by whoever finished tiles, acquire by the caller */
+    _Alignas(64) _Atomic uint32_t n_done;   /* sequentially consistent: see caller_asleep */
+    _Atomic bool caller_asleep;             /* changed under the mutex */
     _Alignas(64) _Atomic uint32_t n_asleep; /* changed under the mutex */
     _Atomic bool stop;                      /* set under the mutex */
     struct mutex mutex;
-    struct cond wake;                       /* waits have no deadline: the word or stop changes, then it is signalled */
+    /* waits have no deadline: the word, stop or n_done changes, then they are signalled */
+    struct cond wake, done;
     uint64_t spin_ns; /* 0 when there are more threads than cores: spinning would steal from the others */
     uint32_t n_threads;                     /* workers + 1 */
     struct worker *workers;                 /* [n_threads - 1] */
@@ -64,6 +71,15 @@ static uint64_t word_make(uint32_t generation, uint32_t tile)
     return (uint64_t)generation << 32 | tile;
 }
 
+/* Counts a tile that is done. n_tiles: of its job, which may be over right after. */
+static void count_done(struct cpu_pool *pool, uint32_t n_tiles)
+{
+    if (atomic_fetch_add(&pool->n_done, 1) + 1 != n_tiles || !atomic_load(&pool->caller_asleep)) return;
+    mutex_lock(&pool->mutex);
+    cond_signal(&pool->done);
+    mutex_unlock(&pool->mutex);
+}
+
 /* Runs tiles until none is left; returns the generation that it found empty. */
 static uint32_t run_tiles(struct cpu_pool *pool, uint32_t thread)
 {
@@ -80,7 +96,7 @@ static uint32_t run_tiles(struct cpu_pool *pool, uint32_t thread)
                                                    memory_order_acquire))
             continue;
         fn(arg, (uint32_t)word, thread);
-        atomic_fetch_add_explicit(&pool->n_done, 1, memory_order_release);
+        count_done(pool, n_tiles);
         word = atomic_load_explicit(&pool->word, memory_order_acquire);
     }
 }
@@ -138,13 +154,20 @@ static void wake_workers(struct cpu_pool *pool, uint32_t n_wanted)
     mutex_unlock(&pool->mutex);
 }
 
-/* The last tiles run on other threads: short, so spin, then let them have the core. */
+/* The last tiles run on other threads. */
 static void wait_for_tiles(struct cpu_pool *pool, uint32_t n_tiles)
 {
-    for (uint32_t i = 0; atomic_load_explicit(&pool->n_done, memory_order_acquire) != n_tiles; i++) {
+    uint32_t n_pauses = pool->spin_ns ? WAIT_PAUSES : WAIT_PAUSES_CROWDED;
+
+    for (uint32_t i = 0; i < n_pauses; i++) {
+        if (atomic_load_explicit(&pool->n_done, memory_order_acquire) == n_tiles) return;
         pause_briefly();
-        if (i >= 1024 || pool->spin_ns == 0) thread_yield();
     }
+    mutex_lock(&pool->mutex);
+    atomic_store(&pool->caller_asleep, true);
+    while (atomic_load(&pool->n_done) != n_tiles) cond_wait(&pool->done, &pool->mutex);
+    atomic_store(&pool->caller_asleep, false);
+    mutex_unlock(&pool->mutex);
 }
 
 void cpu_pool_run(struct cpu_pool *pool, tile_fn fn, void *arg, uint32_t n_tiles)
@@ -182,6 +205,7 @@ rd_status cpu_pool_create(uint32_t n_threads, struct cpu_pool **out)
     if (!pool) return st;
     mutex_init(&pool->mutex);
     cond_init(&pool->wake);
+    cond_init(&pool->done);
     pool->n_threads = n_threads;
     pool->spin_ns = n_threads <= thread_n_cores() ? SPIN_NS : 0;
     pool->workers = mem_zalloc(n_threads - 1, sizeof(*pool->workers));
@@ -211,6 +235,7 @@ void cpu_pool_destroy(struct cpu_pool *pool)
     mutex_unlock(&pool->mutex);
     for (uint32_t i = 0; pool->workers && i + 1 < pool->n_threads; i++) thread_join(&pool->workers[i].thread);
     cond_deinit(&pool->wake);
+    cond_deinit(&pool->done);
     mutex_deinit(&pool->mutex);
     mem_free(pool->workers);
     mem_free_aligned(pool);
