@@ -264,6 +264,8 @@ static void token_event(struct rd_request *r, const struct token_out *t, struct 
     ev->token = t->token;
     ev->logprob = t->logprob;
     ev->n_top = t->n_top;
+    ev->usage.n_prompt = r->request->n_prompt;              /* both stand once the prompt is computed */
+    ev->usage.n_cached = r->request->usage.n_cached;
     if (!api_output_is_cut(r)) return;
     request_cancel(r->request, CANCEL_SATISFIED);
     engine_kick(r->engine->engine);

@@ -28,6 +28,7 @@ static const struct http_status {
     {501, "Not Implemented", "not_supported_error"},
     {503, "Service Unavailable", "unavailable_error"},
     {505, "HTTP Version Not Supported", "invalid_request_error"},
+    {529, "Overloaded", "unavailable_error"},
 };
 
 static const struct http_status *find_status(int status)
@@ -102,4 +103,26 @@ void api_error_json(const struct api_error *e, struct buf *out)
     else if (e->http == 503) buf_puts(out, "503");
     else buf_puts(out, "null");
     buf_puts(out, "}}");
+}
+
+int api_error_status_anthropic(const struct api_error *e)
+{
+    return e->http == 503 ? 529 : e->http;
+}
+
+void api_error_json_anthropic(const struct api_error *e, struct buf *out)
+{
+    static const struct { int http; const char *type; } types[] = {
+        {401, "authentication_error"}, {403, "permission_error"},     {404, "not_found_error"},
+        {413, "request_too_large"},    {429, "rate_limit_error"},     {500, "api_error"},
+        {501, "api_error"},            {503, "overloaded_error"}};
+    const char *type = "invalid_request_error";
+
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
+        if (types[i].http == e->http) type = types[i].type;
+    buf_printf(out, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":\"", type);
+    /* the words by which its clients know that they should compact */
+    if (e->code && strcmp(e->code, "context_length_exceeded") == 0) buf_puts(out, "prompt is too long: ");
+    buf_put_json(out, e->message, strlen(e->message));
+    buf_puts(out, "\"}}");
 }

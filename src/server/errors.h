@@ -22,5 +22,8 @@ int api_error_set(struct api_error *e, int http, const char *param, const char *
 void api_error_from_status(struct api_error *e, rd_status st, const char *message);
 /* Appends {"error":{...}}. */
 void api_error_json(const struct api_error *e, struct buf *out);
+/* Anthropic's shape, {"type":"error","error":{"type","message"}}, and the status that its clients expect. */
+void api_error_json_anthropic(const struct api_error *e, struct buf *out);
+int api_error_status_anthropic(const struct api_error *e);
 /* "Not Found" */
 const char *http_status_text(int status);

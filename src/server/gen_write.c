@@ -89,6 +89,10 @@ void generation_put_open(struct generation *g, struct choice *c, struct buf *out
     struct buf open = {0};
 
     c->opened = true;
+    if (g->format->events) {
+        if (g->streaming) g->format->events->open(g, c, out);
+        return;
+    }
     if (!g->streaming) {
         if (g->p.echo) generation_put_prompt(g, c, &c->text);
         if (g->p.echo && g->p.logprobs) g->format->collect(g, c, NULL);
@@ -111,7 +115,8 @@ void generation_keep_delta(struct choice *c, const struct rd_delta *d)
     case RD_DELTA_CONTENT: buf_append(&c->text, d->text, d->text_bytes); break;
     case RD_DELTA_REASONING: buf_append(&c->reasoning, d->text, d->text_bytes); break;
     case RD_DELTA_CALL_BEGIN:
-        buf_printf(&c->calls, "%s{\"id\":\"%s\",\"type\":\"function\",\"function\":{\"name\":", d->index ? "," : "", d->id);
+        buf_printf(&c->calls, "%s{\"id\":\"%s\",\"type\":\"function\",\"function\":{\"name\":", d->index ? "," : "",
+                   d->id);
         json_put_string(&c->calls, d->text, d->text_bytes);
         buf_puts(&c->calls, ",\"arguments\":\"");
         break;
@@ -131,6 +136,10 @@ void generation_put_delta(struct generation *g, struct choice *c, const struct r
 
 void generation_put_finish(struct generation *g, struct choice *c, struct buf *out)
 {
+    if (g->format->events) {
+        g->format->events->finish(g, c, out);
+        return;
+    }
     begin_chunk(g, c, out);
     g->format->put_finish(g, c, out);
     end_chunk(g, out);
@@ -139,13 +148,28 @@ void generation_put_finish(struct generation *g, struct choice *c, struct buf *o
     buf_puts(out, "}\n\n");
 }
 
-void generation_put_usage_chunk(struct generation *g, struct buf *out)
+void generation_put_end(struct generation *g, struct buf *out)
 {
+    if (g->format->events) return;
+    if (g->p.include_usage) {
+        buf_puts(out, "data: ");
+        put_frame(g, g->format->chunk_object, out);
+        buf_puts(out, "],\"usage\":");
+        put_usage(g, out);
+        buf_puts(out, "}\n\n");
+    }
+    buf_puts(out, "data: [DONE]\n\n");
+}
+
+void generation_put_error(struct generation *g, const struct api_error *e, struct buf *out)
+{
+    if (g->format->events) {
+        g->format->events->error(g, e, out);
+        return;
+    }
     buf_puts(out, "data: ");
-    put_frame(g, g->format->chunk_object, out);
-    buf_puts(out, "],\"usage\":");
-    put_usage(g, out);
-    buf_puts(out, "}\n\n");
+    api_error_json(e, out);
+    buf_puts(out, "\n\ndata: [DONE]\n\n");
 }
 
 const char *generation_finish_text(const struct choice *c)
@@ -211,6 +235,10 @@ void generation_put_whole(struct generation *g, struct buf *out)
 {
     bool first = true;
 
+    if (g->format->events) {
+        g->format->events->whole(g, &g->choices[0], out);
+        return;
+    }
     choose_best(g);
     put_frame(g, g->format->object, out);
     for (uint32_t i = 0; i < g->n_choices; i++) {

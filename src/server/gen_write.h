@@ -13,6 +13,9 @@ void generation_put_delta(struct generation *g, struct choice *c, const struct r
 /* Not streaming: adds to the choice's text, thinking or calls. */
 void generation_keep_delta(struct choice *c, const struct rd_delta *d);
 void generation_put_finish(struct generation *g, struct choice *c, struct buf *out);
-void generation_put_usage_chunk(struct generation *g, struct buf *out);
-/* The response that is no stream. */
+/* What follows the last choice of a stream: usage, [DONE]. */
+void generation_put_end(struct generation *g, struct buf *out);
+/* A stream that breaks off. */
+void generation_put_error(struct generation *g, const struct api_error *e, struct buf *out);
+/* The response that is no stream; with format->events that API's own. */
 void generation_put_whole(struct generation *g, struct buf *out);

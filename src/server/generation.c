@@ -79,6 +79,7 @@ static void generation_destroy(struct generation *g)
         buf_deinit(&c->lp_top);
         buf_deinit(&c->lp_offsets);
     }
+    if (g->format->events) g->format->events->destroy(g->state);
     leave_wake_list(g);                                     /* no wake comes any more: every request was released */
     mem_free(g->choices);
     gen_params_deinit(&g->p);
@@ -104,14 +105,12 @@ static void end_with_error(struct generation *g, const struct api_error *e)
     bool streaming = g->streaming;
 
     log_end(g, e->http);
+    if (streaming) generation_put_error(g, e, &out);
     generation_destroy(g);
     if (!streaming) {
         http_reply_error(conn, e);
         return;
     }
-    buf_puts(&out, "data: ");
-    api_error_json(e, &out);
-    buf_puts(&out, "\n\ndata: [DONE]\n\n");
     http_stream_write(conn, out.data, out.failed ? 0 : out.n);
     buf_deinit(&out);
     http_stream_end(conn);
@@ -122,8 +121,7 @@ static void end_stream(struct generation *g)
     struct http_conn *conn = g->conn;
     struct buf out = {0};
 
-    if (g->p.include_usage) generation_put_usage_chunk(g, &out);
-    buf_puts(&out, "data: [DONE]\n\n");
+    generation_put_end(g, &out);
     log_end(g, 200);
     generation_destroy(g);
     http_stream_write(conn, out.data, out.failed ? 0 : out.n);
@@ -276,7 +274,8 @@ static void take_deltas(struct generation *g, struct choice *c, const struct rd_
 
         if (d->type == RD_DELTA_CALL_BEGIN) c->n_calls++;
         if (d->type == RD_DELTA_REASONING && !g->p.include_reasoning) continue;
-        if (!g->streaming) generation_keep_delta(c, d);
+        if (g->format->events) g->format->events->delta(g, c, d, out);
+        else if (!g->streaming) generation_keep_delta(c, d);
         else if (d->type != RD_DELTA_CALL_END) generation_put_delta(g, c, d, out);
     }
     if (g->streaming && c->logprobs.n) generation_put_delta(g, c, &nothing, out);
@@ -291,6 +290,7 @@ static void take_event(struct generation *g, struct choice *c, const struct rd_e
         if (g->streaming && g->format->opens_at_start) generation_put_open(g, c, out);
         return;
     }
+    c->usage.n_cached = ev->usage.n_cached;
     if (!c->opened) generation_put_open(g, c, out);
     if (ev->type == RD_EVENT_TOKEN) {
         c->usage.n_generated++;
@@ -304,7 +304,7 @@ static void take_event(struct generation *g, struct choice *c, const struct rd_e
     c->stop_string = ev->stop_string;
     c->usage = ev->usage;
     g->n_ended++;
-    if (g->streaming) generation_put_finish(g, c, out);
+    if (g->streaming || g->format->events) generation_put_finish(g, c, out);
 }
 
 /* false: g has ended. */
@@ -379,7 +379,9 @@ static void on_tick(void *arg, uint64_t now)
         return;
     }
     if (g->streaming && now > g->sent_ns && now - g->sent_ns > PING_NS && http_output_bytes(g->conn) == 0) {
-        http_stream_write(g->conn, ": ping\n\n", 8);
+        const char *ping = g->format->events && g->choices[0].opened ? g->format->events->ping : ": ping\n\n";
+
+        http_stream_write(g->conn, ping, strlen(ping));
         g->sent_ns = now;
     }
     if (g->n_submitted < g->n_choices) submit_more(g);
@@ -395,8 +397,7 @@ static void on_stop(void *arg)
 
 static const struct conn_owner generation_owner = {on_gone, on_drained, on_tick, on_stop};
 
-/* Takes p's contents. Answers on failure. */
-static void generation_start(struct http_conn *conn, const struct gen_format *format, struct gen_params *p)
+void generation_start(struct http_conn *conn, const struct gen_format *format, struct gen_params *p, void *state)
 {
     uint32_t n_choices = (p->chat ? 1 : p->n_prompts) * (uint32_t)p->best_of;
     struct generation *g = mem_zalloc(1, sizeof(*g));
@@ -407,6 +408,7 @@ static void generation_start(struct http_conn *conn, const struct gen_format *fo
     if (!g || !g->choices) {
         mem_free(g);
         gen_params_deinit(p);
+        if (format->events) format->events->destroy(state);
         api_error_from_status(&e, RD_E_NOMEM, NULL);
         http_reply_error(conn, &e);
         return;
@@ -414,14 +416,15 @@ static void generation_start(struct http_conn *conn, const struct gen_format *fo
     g->conn = conn;
     g->io = conn->io;
     g->format = format;
+    g->state = state;
     g->p = *p;
     memset(p, 0, sizeof(*p));
     g->n_choices = n_choices;
     g->begun_ns = now_ns();
     g->created_s = clock_wall_s(clock_system());
     random_os(random, sizeof(random));
-    snprintf(g->id, sizeof(g->id), "%s-%016llx%08llx", format->id_prefix, (unsigned long long)random[0],
-             (unsigned long long)(random[1] >> 32));
+    snprintf(g->id, sizeof(g->id), "%s%s%016llx%08llx", format->id_prefix, format->events ? "_" : "-",
+             (unsigned long long)random[0], (unsigned long long)(random[1] >> 32));
     for (uint32_t i = 0; i < n_choices; i++) {
         g->choices[i].prompt_index = i / (uint32_t)g->p.best_of;
         g->choices[i].index = i / (uint32_t)g->p.best_of * (uint32_t)g->p.n + i % (uint32_t)g->p.best_of;
@@ -442,7 +445,7 @@ void generation_route(struct http_conn *c, bool chat, const struct gen_format *f
     json_decref(body);
     buf_deinit(&c->body);                                   /* a long generation need not keep it */
     if (rc == 0) {
-        generation_start(c, format, &p);
+        generation_start(c, format, &p, NULL);
         return;
     }
     gen_params_deinit(&p);

@@ -12,6 +12,7 @@
 #include "server/params.h"
 
 struct generation;
+struct api_error;
 
 /* A choice: one request of the engine and what came of it. */
 struct choice {
@@ -30,10 +31,23 @@ struct choice {
     struct rd_usage usage;
 };
 
+/* An API of one choice whose stream is not made of chunks: named events, a response of its own. Where g->streaming is
+ * false nothing is written to out before whole(). */
+struct gen_events {
+    void (*open)(struct generation *g, struct choice *c, struct buf *out);   /* streaming; c's prompt usage is known */
+    void (*delta)(struct generation *g, struct choice *c, const struct rd_delta *d, struct buf *out);
+    void (*finish)(struct generation *g, struct choice *c, struct buf *out); /* c's finish and usage are known */
+    void (*whole)(struct generation *g, struct choice *c, struct buf *out);  /* not streaming: the response */
+    void (*error)(struct generation *g, const struct api_error *e, struct buf *out);   /* the end of a stream */
+    const char *ping;                    /* once open; before that a comment is sent */
+    void (*destroy)(void *state);        /* of g->state; NULL is fine */
+};
+
 /* How a choice's pieces are written. Each function appends members of the choice object, no braces around, no comma
  * before. */
 struct gen_format {
     const char *id_prefix, *object, *chunk_object;
+    const struct gen_events *events;     /* not NULL: only id_prefix, and opens_at_start, are used beside it */
     bool opens_at_start; /* the first chunk leaves as soon as the prompt is accepted (role); else before the first token
                           */
     /* Adds a token, or the prompt (ev NULL), to the choice's lists of log probabilities. */
@@ -53,6 +67,7 @@ struct generation {
     struct server_io *io;
     const struct gen_format *format;
     struct gen_params p;
+    void *state;                         /* of format->events */
     char id[48];
     int64_t created_s;
     uint32_t n_choices, n_submitted, n_ended;        /* choices[0..n_submitted) were given to the engine */
@@ -63,6 +78,9 @@ struct generation {
 
 /* Parses the connection's body and starts, or answers with what is wrong. */
 void generation_route(struct http_conn *c, bool chat, const struct gen_format *format);
+/* The same for a body that was translated to p. Takes p's contents, and state (format->events->destroy), in any case;
+ * answers on failure. */
+void generation_start(struct http_conn *c, const struct gen_format *format, struct gen_params *p, void *state);
 /* Reads what came; called by the io thread for those on its wake list. May free g. */
 void generation_poll(struct generation *g);
 

@@ -106,13 +106,21 @@ void http_reply(struct http_conn *c, int status, const char *type, const char *e
     response_done(c);
 }
 
-void http_reply_error(struct http_conn *c, const struct api_error *e)
+/* In the shape of the API that was asked. */
+static void reply_error(struct http_conn *c, const struct api_error *e, const char *extra)
 {
+    bool anthropic = c->head.path && strncmp(c->head.path, "/v1/messages", 12) == 0;
     struct buf body = {0};
 
-    api_error_json(e, &body);
-    http_reply(c, e->http, "application/json", e->http == 429 ? "Retry-After: 1\r\n" : "", &body);
+    if (anthropic) api_error_json_anthropic(e, &body);
+    else api_error_json(e, &body);
+    http_reply(c, anthropic ? api_error_status_anthropic(e) : e->http, "application/json", extra, &body);
     buf_deinit(&body);
+}
+
+void http_reply_error(struct http_conn *c, const struct api_error *e)
+{
+    reply_error(c, e, e->http == 429 ? "Retry-After: 1\r\n" : "");
 }
 
 void http_reply_json(struct http_conn *c, const struct buf *body)
@@ -181,12 +189,8 @@ static void forget_request(struct http_conn *c)
 /* Answers and ends the connection: the rest of what the client sends cannot be trusted or is not wanted. */
 static void refuse(struct http_conn *c, const struct api_error *e, const char *extra, bool keep)
 {
-    struct buf body = {0};
-
     if (!keep) c->closing = c->linger = true;
-    api_error_json(e, &body);
-    http_reply(c, e->http, "application/json", extra, &body);
-    buf_deinit(&body);
+    reply_error(c, e, extra);
 }
 
 static void refuse_status(struct http_conn *c, int status, const char *why)

@@ -12,6 +12,8 @@ static const struct route routes[] = {
     {HTTP_GET,  "/v1/models/",           route_model,            0,               false,  false},
     {HTTP_POST, "/v1/chat/completions",  route_chat_completions, 0,               false,  false},
     {HTTP_POST, "/v1/completions",       route_completions,      0,               false,  false},
+    {HTTP_POST, "/v1/messages",          route_messages,         0,               false,  false},
+    {HTTP_POST, "/v1/messages/count_tokens", route_count_tokens, TEXT_BODY_BYTES, false,  false},
     {HTTP_POST, "/tokenize",             route_tokenize,         TEXT_BODY_BYTES, false,  false},
     {HTTP_POST, "/detokenize",           route_detokenize,       TEXT_BODY_BYTES, false,  false},
     {HTTP_POST, "/apply-template",       route_apply_template,   TEXT_BODY_BYTES, false,  false},

@@ -25,6 +25,8 @@ void route_models(struct http_conn *c);
 void route_model(struct http_conn *c);
 void route_chat_completions(struct http_conn *c);
 void route_completions(struct http_conn *c);
+void route_messages(struct http_conn *c);
+void route_count_tokens(struct http_conn *c);
 void route_tokenize(struct http_conn *c);
 void route_detokenize(struct http_conn *c);
 void route_apply_template(struct http_conn *c);

@@ -1,0 +1,435 @@
+/* server/anthropic_in.c - a body of the Messages API as one of chat completions.
+ *
+ *     system                   a system message
+ *     text, document (text)    content parts
+ *     tool_use                 tool_calls of the assistant's message; toolu_ ids are our call_ ids
+ *     tool_result              a message of its own, role tool
+ *     thinking                 reasoning_content; redacted_thinking is nothing
+ *     roles ctx and msg        user (Claude Code sends them)
+ *     thinking absent          off, as the API has it
+ */
+#include <string.h>
+#include "base/error.h"
+#include "base/limits.h"
+#include "server/foreign.h"
+
+/* One message being translated. */
+struct turn {
+    json_t *messages;                    /* where whole ones go */
+    json_t *parts, *calls, *reasoning;   /* of the one that is open; reasoning a string */
+    const char *role;
+    size_t i;                            /* for complaints */
+    struct api_error *e;
+};
+
+static int bad_block(const struct turn *t, size_t k, const char *what)
+{
+    return api_error_set(t->e, 400, "messages", "messages.%zu.content.%zu: %s", t->i, k, what);
+}
+
+static int unsupported_block(const struct turn *t, size_t k, const char *type)
+{
+    char quoted[64];
+
+    error_quote(quoted, sizeof(quoted), type, strlen(type));
+    return api_error_set(t->e, 400, "messages", "messages.%zu.content.%zu: blocks of type %s are not supported by this "
+                         "model", t->i, k, quoted);
+}
+
+static bool is_text_document(const json_t *block)
+{
+    const json_t *source = json_object_get(block, "source");
+    const char *type = json_string_value(json_object_get(source, "type"));
+
+    return type && strcmp(type, "text") == 0 && json_is_string(json_object_get(source, "data"));
+}
+
+/* The text of a block of type text or document; NULL: *e says why. */
+static const json_t *block_text(const struct turn *t, const json_t *block, size_t k, const char *type)
+{
+    const json_t *text = json_object_get(block, "text");
+
+    if (strcmp(type, "document") == 0) {
+        if (is_text_document(block)) return json_object_get(json_object_get(block, "source"), "data");
+        bad_block(t, k, "documents are supported with a source of type text only");
+        return NULL;
+    }
+    if (strcmp(type, "text") != 0) {
+        unsupported_block(t, k, type);
+        return NULL;
+    }
+    if (!json_is_string(text)) {
+        bad_block(t, k, "a block of type text needs a string text");
+        return NULL;
+    }
+    return text;
+}
+
+static bool add_part(json_t *parts, const json_t *text)
+{
+    return foreign_add(parts, json_pack("{s:s, s:O}", "type", "text", "text", text));
+}
+
+/* A text alone where there is one, else the list; takes parts. */
+static json_t *content_of(json_t *parts)
+{
+    json_t *only = json_array_size(parts) == 1 ? json_incref(json_object_get(json_array_get(parts, 0), "text"))
+                   : json_array_size(parts) == 0 ? json_string("")
+                                                 : json_incref(parts);
+
+    json_decref(parts);
+    return only;
+}
+
+/* The open message, if anything is in it, becomes one of the list. */
+static int flush(struct turn *t)
+{
+    json_t *m;
+    bool ok;
+
+    if (!json_array_size(t->parts) && !json_array_size(t->calls) && !t->reasoning) return 0;
+    m = json_pack("{s:s, s:o}", "role", t->role, "content", content_of(t->parts));
+    t->parts = json_array();
+    ok = m && t->parts;
+    if (ok && t->reasoning) ok = json_object_set(m, "reasoning_content", t->reasoning) == 0;
+    if (ok && json_array_size(t->calls)) {
+        ok = json_object_set(m, "tool_calls", t->calls) == 0;
+        json_decref(t->calls);
+        t->calls = json_array();
+    }
+    json_decref(t->reasoning);
+    t->reasoning = NULL;
+    if (!ok) {
+        json_decref(m);
+        return foreign_no_memory(t->e);
+    }
+    return foreign_add(t->messages, m) ? 0 : foreign_no_memory(t->e);
+}
+
+/* toolu_X was made from our call_X (routes/messages.c). */
+static json_t *own_id(const json_t *id)
+{
+    const char *s = json_string_value(id);
+
+    return strncmp(s, "toolu_", 6) == 0 ? json_sprintf("call_%s", s + 6) : json_string(s);
+}
+
+static int add_tool_result(struct turn *t, const json_t *block, size_t k)
+{
+    const json_t *id = json_object_get(block, "tool_use_id"), *content = json_object_get(block, "content"), *b, *text;
+    json_t *parts = NULL, *m;
+    size_t i;
+
+    if (strcmp(t->role, "assistant") == 0) return bad_block(t, k, "a tool_result belongs into a message of the user");
+    if (!json_is_string(id)) return bad_block(t, k, "a tool_result needs a string tool_use_id");
+    if (content && !json_is_null(content) && !json_is_string(content) && !json_is_array(content))
+        return bad_block(t, k, "the content of a tool_result is a string or a list of blocks");
+    if (flush(t)) return -1;
+    if (!(parts = json_array())) return foreign_no_memory(t->e);
+    if (json_is_string(content) && !add_part(parts, content)) goto no_memory;
+    json_array_foreach(content, i, b) {
+        const char *type = json_string_value(json_object_get(b, "type"));
+
+        if (!type) {
+            json_decref(parts);
+            return bad_block(t, k, "the blocks of a tool_result need a type");
+        }
+        if (!(text = block_text(t, b, k, type))) {
+            json_decref(parts);
+            return -1;
+        }
+        if (!add_part(parts, text)) goto no_memory;
+    }
+    m = json_pack("{s:s, s:o, s:o}", "role", "tool", "tool_call_id", own_id(id), "content", content_of(parts));
+    return foreign_add(t->messages, m) ? 0 : foreign_no_memory(t->e);
+
+no_memory:
+    json_decref(parts);
+    return foreign_no_memory(t->e);
+}
+
+static int add_tool_use(struct turn *t, const json_t *block, size_t k)
+{
+    const json_t *id = json_object_get(block, "id"), *name = json_object_get(block, "name"),
+                 *input = json_object_get(block, "input");
+    json_t *f;
+
+    if (strcmp(t->role, "assistant") != 0) return bad_block(t, k, "a tool_use belongs into a message of the assistant");
+    if (!json_is_string(id) || !json_is_string(name)) return bad_block(t, k, "a tool_use needs strings id and name");
+    if (input && !json_is_object(input)) return bad_block(t, k, "the input of a tool_use is an object");
+    f = json_pack("{s:O, s:o}", "name", name, "arguments", input ? json_incref((json_t *)(uintptr_t)input) : json_object());
+    return foreign_add(t->calls, json_pack("{s:o, s:s, s:o}", "id", own_id(id), "type", "function", "function", f))
+               ? 0
+               : foreign_no_memory(t->e);
+}
+
+static int add_thinking(struct turn *t, const json_t *block, size_t k)
+{
+    const json_t *text = json_object_get(block, "thinking");
+    json_t *both;
+
+    if (!json_is_string(text)) return bad_block(t, k, "a block of type thinking needs a string thinking");
+    both = t->reasoning ? json_sprintf("%s%s", json_string_value(t->reasoning), json_string_value(text))
+                        : json_string(json_string_value(text));
+    if (!both) return foreign_no_memory(t->e);
+    json_decref(t->reasoning);
+    t->reasoning = both;
+    return 0;
+}
+
+static int add_block(struct turn *t, const json_t *block, size_t k)
+{
+    const char *type = json_string_value(json_object_get(block, "type"));
+    const json_t *text;
+
+    if (!json_is_object(block)) return bad_block(t, k, "an object wanted");
+    if (!type) return bad_block(t, k, "a block needs a type");
+    if (strcmp(type, "tool_result") == 0) return add_tool_result(t, block, k);
+    if (strcmp(type, "tool_use") == 0) return add_tool_use(t, block, k);
+    if (strcmp(type, "thinking") == 0) return add_thinking(t, block, k);
+    if (strcmp(type, "redacted_thinking") == 0) return 0;
+    if (!(text = block_text(t, block, k, type))) return -1;
+    return add_part(t->parts, text) ? 0 : foreign_no_memory(t->e);
+}
+
+static int add_message(struct turn *t, const json_t *m)
+{
+    static const char *const roles[][2] = {
+        {"user", "user"}, {"assistant", "assistant"}, {"system", "system"}, {"ctx", "user"}, {"msg", "user"}};
+    const char *role = json_string_value(json_object_get(m, "role"));
+    const json_t *content = json_object_get(m, "content"), *block;
+    size_t k, n_before = json_array_size(t->messages);
+
+    if (!json_is_object(m)) return api_error_set(t->e, 400, "messages", "messages.%zu: an object wanted", t->i);
+    t->role = NULL;
+    for (k = 0; role && k < sizeof(roles) / sizeof(roles[0]); k++)
+        if (strcmp(role, roles[k][0]) == 0) t->role = roles[k][1];
+    if (!t->role)
+        return api_error_set(t->e, 400, "messages", "messages.%zu.role: user or assistant wanted", t->i);
+    if (json_is_string(content))
+        return foreign_add(t->messages, json_pack("{s:s, s:O}", "role", t->role, "content", content))
+                   ? 0
+                   : foreign_no_memory(t->e);
+    if (!json_is_array(content))
+        return api_error_set(t->e, 400, "messages", "messages.%zu.content: a string or a list of blocks wanted", t->i);
+    json_array_foreach(content, k, block)
+        if (add_block(t, block, k)) return -1;
+    if (flush(t)) return -1;
+    if (json_array_size(t->messages) > n_before) return 0; /* else the message was empty */
+    return foreign_add(t->messages, json_pack("{s:s, s:s}", "role", t->role, "content", "")) ? 0
+                                                                                             : foreign_no_memory(t->e);
+}
+
+static int add_system(json_t *messages, const json_t *system, struct api_error *e)
+{
+    json_t *parts;
+    const json_t *block;
+    size_t i;
+    bool ok = true;
+
+    if (!system || json_is_null(system)) return 0;
+    if (json_is_string(system)) {
+        ok = foreign_add(messages, json_pack("{s:s, s:O}", "role", "system", "content", system));
+        return ok ? 0 : foreign_no_memory(e);
+    }
+    if (!json_is_array(system)) return api_error_set(e, 400, "system", "system: a string or a list of blocks wanted");
+    if (!(parts = json_array())) return foreign_no_memory(e);
+    json_array_foreach(system, i, block) {
+        const char *type = json_string_value(json_object_get(block, "type"));
+        const json_t *text = json_object_get(block, "text");
+
+        if (!type || strcmp(type, "text") != 0 || !json_is_string(text)) {
+            json_decref(parts);
+            return api_error_set(e, 400, "system", "system.%zu: a block of type text with a string text wanted", i);
+        }
+        ok = ok && add_part(parts, text);
+    }
+    if (ok && json_array_size(parts) == 0) {
+        json_decref(parts);
+        return 0;
+    }
+    if (ok) return foreign_add(messages, json_pack("{s:s, s:o}", "role", "system", "content", content_of(parts)))
+                       ? 0
+                       : foreign_no_memory(e);
+    json_decref(parts);
+    return foreign_no_memory(e);
+}
+
+static int translate_messages(const json_t *body, json_t *chat, struct api_error *e)
+{
+    const json_t *list = json_object_get(body, "messages"), *m;
+    struct turn t = {.messages = json_array(), .parts = json_array(), .calls = json_array(), .e = e};
+    int rc = 0;
+
+    if (!list || json_is_null(list)) rc = api_error_set(e, 400, "messages", "messages: missing");
+    else if (!json_is_array(list)) rc = api_error_set(e, 400, "messages", "messages: a list wanted");
+    else if (json_array_size(list) == 0) rc = api_error_set(e, 400, "messages", "messages: at least one message wanted");
+    else if (json_array_size(list) > LIMIT_MESSAGES)
+        rc = api_error_set(e, 400, "messages", "messages: at most %u", LIMIT_MESSAGES);
+    if (rc == 0 && !(t.messages && t.parts && t.calls)) rc = foreign_no_memory(e);
+    if (rc == 0) rc = add_system(t.messages, json_object_get(body, "system"), e);
+    for (t.i = 0; rc == 0 && t.i < json_array_size(list); t.i++) {
+        m = json_array_get(list, t.i);
+        rc = add_message(&t, m);
+    }
+    json_decref(t.parts);
+    json_decref(t.calls);
+    json_decref(t.reasoning);
+    if (rc) {
+        json_decref(t.messages);
+        return rc;
+    }
+    return foreign_set(chat, "messages", t.messages) ? 0 : foreign_no_memory(e);
+}
+
+/* Tools with a schema of the client's; those that a server would run itself (web_search_20250305 ...) are skipped. */
+static int translate_tools(const json_t *body, json_t *chat, struct api_error *e)
+{
+    const json_t *list = json_object_get(body, "tools"), *tool;
+    json_t *functions;
+    size_t i;
+
+    if (!list || json_is_null(list)) return 0;
+    if (!json_is_array(list)) return api_error_set(e, 400, "tools", "tools: a list wanted");
+    if (json_array_size(list) > LIMIT_TOOLS) return api_error_set(e, 400, "tools", "tools: at most %u", LIMIT_TOOLS);
+    if (!(functions = json_array())) return foreign_no_memory(e);
+    json_array_foreach(list, i, tool) {
+        const json_t *type = json_object_get(tool, "type"), *name = json_object_get(tool, "name");
+        bool own = !type || json_is_null(type) ||
+                   (json_is_string(type) && strcmp(json_string_value(type), "custom") == 0);
+        int rc = 0;
+
+        if (!json_is_object(tool)) rc = api_error_set(e, 400, "tools", "tools.%zu: an object wanted", i);
+        else if (type && !json_is_null(type) && !json_is_string(type))
+            rc = api_error_set(e, 400, "tools", "tools.%zu.type: a string wanted", i);
+        else if (!own) continue;
+        else if (!json_is_string(name) || json_string_length(name) == 0 ||
+                 json_string_length(name) > LIMIT_TOOL_NAME_BYTES)
+            rc = api_error_set(e, 400, "tools", "tools.%zu.name: a string of 1 to %u bytes wanted", i,
+                               LIMIT_TOOL_NAME_BYTES);
+        else if (!json_is_object(json_object_get(tool, "input_schema")))
+            rc = api_error_set(e, 400, "tools", "tools.%zu.input_schema: an object wanted", i);
+        else if (!foreign_add(functions, foreign_tool(tool, "input_schema"))) rc = foreign_no_memory(e);
+        if (rc) {
+            json_decref(functions);
+            return rc;
+        }
+    }
+    return foreign_set(chat, "tools", functions) ? 0 : foreign_no_memory(e);
+}
+
+static int translate_choice(const json_t *body, json_t *chat, struct api_error *e)
+{
+    const json_t *choice = json_object_get(body, "tool_choice"),
+                 *single = json_object_get(choice, "disable_parallel_tool_use"), *name = json_object_get(choice, "name");
+    const char *type = json_string_value(json_object_get(choice, "type"));
+    json_t *ours = NULL;
+
+    if (!choice || json_is_null(choice)) return 0;
+    if (type && (strcmp(type, "auto") == 0 || strcmp(type, "none") == 0)) ours = json_string(type);
+    else if (type && strcmp(type, "any") == 0) ours = json_string("required");
+    else if (type && strcmp(type, "tool") == 0 && json_is_string(name))
+        ours = json_pack("{s:s, s:{s:O}}", "type", "function", "function", "name", name);
+    else
+        return api_error_set(e, 400, "tool_choice",
+                             "tool_choice: {type: auto, any, none}, or {type: tool, name} wanted");
+    if (single && !json_is_null(single) && !json_is_boolean(single)) {
+        json_decref(ours);
+        return api_error_set(e, 400, "tool_choice", "tool_choice.disable_parallel_tool_use: true or false wanted");
+    }
+    if (!foreign_set(chat, "tool_choice", ours)) return foreign_no_memory(e);
+    if (json_is_true(single) && !foreign_set(chat, "parallel_tool_calls", json_false())) return foreign_no_memory(e);
+    return 0;
+}
+
+/* thinking and output_config. */
+static int translate_thinking(const json_t *body, json_t *chat, struct api_error *e)
+{
+    const json_t *thinking = json_object_get(body, "thinking"), *config = json_object_get(body, "output_config"),
+                 *budget = json_object_get(thinking, "budget_tokens");
+    json_t *effort = json_object_get(config, "effort"), *format = json_object_get(config, "format");
+    const char *type = json_string_value(json_object_get(thinking, "type"));
+    bool off = !thinking || json_is_null(thinking) || (type && strcmp(type, "disabled") == 0);
+
+    if (off && (!thinking || json_is_null(thinking)) &&
+        !foreign_set(chat, "thinking", json_pack("{s:s}", "type", "disabled")))
+        return foreign_no_memory(e);
+    if (!off && !json_is_object(thinking))
+        return api_error_set(e, 400, "thinking", "thinking: {type: enabled, disabled or adaptive, budget_tokens} wanted");
+    if (budget && !json_is_null(budget) && (!json_is_integer(budget) || json_integer_value(budget) < 1))
+        return api_error_set(e, 400, "thinking", "thinking.budget_tokens: a whole number of 1 or more wanted");
+    if (effort && !json_is_null(effort) && !json_is_string(effort))
+        return api_error_set(e, 400, "output_config", "output_config.effort: a string wanted");
+    if (!off && effort && json_object_set(chat, "reasoning_effort", effort)) return foreign_no_memory(e);
+    if (!format || json_is_null(format)) return 0;
+    if (!json_is_object(format))
+        return api_error_set(e, 400, "output_config", "output_config.format: an object wanted");
+    if (!json_object_get(format, "schema")) return json_object_set(chat, "response_format", format);
+    return foreign_set(chat, "response_format",
+                       json_pack("{s:O, s:{s:s, s:O}}", "type", json_object_get(format, "type"), "json_schema", "name",
+                                 "output", "schema", json_object_get(format, "schema")))
+               ? 0
+               : api_error_set(e, 400, "output_config", "output_config.format.type: a string wanted");
+}
+
+static int translate_limits(const json_t *body, bool count, json_t *chat, struct api_error *e)
+{
+    const json_t *max = json_object_get(body, "max_tokens"), *stop = json_object_get(body, "stop_sequences"), *s;
+    size_t i;
+
+    if (!count && (!max || json_is_null(max))) return api_error_set(e, 400, "max_tokens", "max_tokens: missing");
+    if (max && !json_is_null(max) &&
+        (!json_is_integer(max) || json_integer_value(max) < 0 || json_integer_value(max) > INT32_MAX))
+        return api_error_set(e, 400, "max_tokens", "max_tokens: a whole number of 0 or more wanted");
+    if (!stop || json_is_null(stop)) return 0;
+    if (!json_is_array(stop)) return api_error_set(e, 400, "stop_sequences", "stop_sequences: a list of strings wanted");
+    json_array_foreach(stop, i, s)
+        if (!json_is_string(s))
+            return api_error_set(e, 400, "stop_sequences", "stop_sequences.%zu: a string wanted", i);
+    return json_object_set(chat, "stop", (json_t *)(uintptr_t)stop) ? foreign_no_memory(e) : 0;
+}
+
+/* cache_control in a list of blocks, or in what their content lists. */
+static bool marks_cache(const json_t *list, int levels)
+{
+    const json_t *v;
+    size_t i;
+
+    json_array_foreach(list, i, v)
+        if (json_is_object(json_object_get(v, "cache_control")) ||
+            (levels > 0 && marks_cache(json_object_get(v, "content"), levels - 1)))
+            return true;
+    return false;
+}
+
+int anthropic_to_chat(const json_t *body, bool count, json_t **chat, bool *caches, struct api_error *e)
+{
+    static const char *const drop[] = {"system",     "messages",        "tools",         "tool_choice",
+                                       "stop",       "stop_sequences",  "n",             "best_of",
+                                       "logprobs",   "top_logprobs",    "stream_options", "n_predict",
+                                       "max_completion_tokens", "response_format", "reasoning_effort", "reasoning",
+                                       "parallel_tool_calls", "add_generation_prompt", "continue_final_message", NULL};
+    static const struct foreign_check checks[] = {{"metadata", 'o'}, {"output_config", 'o'}, {"service_tier", 's'},
+                                                  {"cache_control", 'o'}, {"diagnostics", 'o'}};
+
+    *chat = foreign_body(body, drop);
+    *caches = json_is_object(json_object_get(body, "cache_control")) ||
+              marks_cache(json_object_get(body, "system"), 0) || marks_cache(json_object_get(body, "tools"), 0) ||
+              marks_cache(json_object_get(body, "messages"), 2);
+    if (!*chat) return foreign_no_memory(e);
+    if (translate_limits(body, count, *chat, e) == 0 && translate_messages(body, *chat, e) == 0 &&
+        translate_tools(body, *chat, e) == 0 && translate_choice(body, *chat, e) == 0 &&
+        foreign_check_types(body, checks, sizeof(checks) / sizeof(checks[0]), e) == 0 &&
+        translate_thinking(body, *chat, e) == 0)
+        return 0;
+    json_decref(*chat);
+    *chat = NULL;
+    return -1;
+}
+
+void anthropic_error(struct api_error *e)
+{
+    foreign_rename(e, "stop", "stop_sequences");
+    foreign_rename(e, "reasoning_effort", "output_config");
+    foreign_rename(e, "response_format", "output_config");
+}
