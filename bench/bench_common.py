@@ -1,7 +1,7 @@
 """What the programs of bench/ share: options, the machine's description, the lock, medians, tables, result files.
 
-A result file is {"bench": NAME, "when": ISO time, "machine": {...}, "programs": {...}, "settings": {...}, "rows": [...]},
-each row a flat object; bench/report turns these files into docs/performance.md.
+A result file is {"bench": NAME, "when": ISO time, "machine": {...}, "programs": {...}, "settings": {...}, "rows":
+[...]}, each row a flat object; bench/report turns these files into docs/performance.md.
 """
 import argparse
 import contextlib
@@ -17,8 +17,25 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 MODELS = Path(os.environ.get("RADISH_MODELS") or Path.home() / ".cache/radish/models")
-FLAGS = ("avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512bw", "avx512vl", "avx512_vnni", "avx512_bf16", "avx512_fp16",
-         "amx_tile", "amx_int8", "amx_bf16", "asimd", "asimddp", "i8mm", "bf16", "sve")
+FLAGS = (
+    "avx2",
+    "fma",
+    "f16c",
+    "avx_vnni",
+    "avx512f",
+    "avx512bw",
+    "avx512vl",
+    "avx512_vnni",
+    "avx512_bf16",
+    "avx512_fp16",
+    "amx_tile",
+    "amx_int8",
+    "amx_bf16",
+    "asimd",
+    "asimddp",
+    "i8mm",
+    "bf16",
+     "sve")
 
 
 def options(doc, **defaults):
@@ -99,6 +116,31 @@ def run(args, **more):
     if r.returncode:
         raise RuntimeError("%s: exit %d\n%s" % (" ".join(map(str, args)), r.returncode, (r.stderr or r.stdout)[-1500:]))
     return r.stdout
+
+
+def kernels_program(build):
+    """bench_kernels, of the build folder or of build/bench, made there if need be."""
+    own = ROOT / "build/bench"
+    for folder in (build, own):
+        if (folder / "bench/kernels/bench_kernels").is_file():
+            return folder / "bench/kernels/bench_kernels"
+    say("building bench_kernels in %s", own)
+    return build_kernels(own)
+
+
+def build_kernels(folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    run(["cmake", "-S", ROOT, "-B", folder, "-DCMAKE_BUILD_TYPE=Release", "-DRADISH_BENCH=ON", "-DRADISH_TESTS=OFF"])
+    run(["cmake", "--build", folder, "-j", str(os.cpu_count()), "--target", "bench_kernels"])
+    return folder / "bench/kernels/bench_kernels"
+
+
+def holds(bar, value):
+    """"<= 200: holds" or "<= 200: MISSED" for a bar such as ("<=", 200); "" without one."""
+    if bar is None or value is None:
+        return ""
+    met = value <= bar[1] if bar[0] == "<=" else value >= bar[1]
+    return "%s %g: %s" % (bar[0], bar[1], "holds" if met else "MISSED")
 
 
 def median(values):

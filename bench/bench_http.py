@@ -19,8 +19,9 @@ def connect(port, timeout=600):
 
 
 def head_of(method, path, body=b"", keep_alive=False):
-    return ("%s %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: %s\r\n\r\n" %
-            (method, path, HOST, len(body), "keep-alive" if keep_alive else "close")).encode() + body
+    return (
+    "%s %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: %s\r\n\r\n" %
+     (method, path, HOST, len(body), "keep-alive" if keep_alive else "close")).encode() + body
 
 
 def _read_all(s):
@@ -134,7 +135,8 @@ class Stream:
             usage, timings = event.get("usage") or usage, event.get("timings") or timings
             for choice in event.get("choices") or []:
                 delta = choice.get("delta") or {}
-                text = choice.get("text") or delta.get("content") or delta.get("reasoning_content") or delta.get("reasoning")
+                text = choice.get("text") or delta.get("content") or delta.get(
+                    "reasoning_content") or delta.get("reasoning")
                 if text:
                     tokens.append((at, text))
         first = self.arrivals[0][1] if self.arrivals else b""

@@ -19,9 +19,18 @@ FOLDER = Path(os.environ.get("RADISH_PEERS") or Path.home() / ".cache/radish/pee
 PROGRAMS = ("llama-bench", "llama-batched-bench", "llama-server")
 PACKAGE = "llama-cpp-python"
 
-CMAKE = ["-DCMAKE_BUILD_TYPE=Release", "-DBUILD_SHARED_LIBS=OFF", "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_EXAMPLES=OFF",
-         "-DLLAMA_BUILD_UI=OFF", "-DLLAMA_USE_PREBUILT_UI=OFF", "-DLLAMA_OPENSSL=OFF", "-DLLAMA_CURL=OFF",
-         "-DCMAKE_CXX_FLAGS=-include %s" % (HERE / "peer_amx.h")]
+CMAKE = [
+    "-DCMAKE_BUILD_TYPE=Release",
+    "-DBUILD_SHARED_LIBS=OFF",
+    "-DLLAMA_BUILD_TESTS=OFF",
+    "-DLLAMA_BUILD_EXAMPLES=OFF",
+    "-DLLAMA_BUILD_UI=OFF",
+    "-DLLAMA_USE_PREBUILT_UI=OFF",
+    "-DLLAMA_OPENSSL=OFF",
+    "-DLLAMA_CURL=OFF",
+    "-DCMAKE_CXX_FLAGS=-include %s" %
+    (HERE /
+     "peer_amx.h")]
 ISA = {"native": ["-DGGML_NATIVE=ON"],
        "avx2": ["-DGGML_NATIVE=OFF", "-DGGML_AVX2=ON", "-DGGML_FMA=ON", "-DGGML_F16C=ON", "-DGGML_BMI2=ON"]}
 

@@ -33,7 +33,8 @@ def over_n(rows, what, label, path):
         mine = [r for r in rows if r["model"] == model and r["what"] == what and r["kv"] == "f16"]
         for program, colour in COLOURS.items():
             points = [(r["n"], r[program]) for r in mine if r.get(program)]
-            panel.plot([str(n) for n, _ in points], [v for _, v in points], color=colour, marker="o", markersize=3, label=program)
+            panel.plot([str(n) for n, _ in points], [v for _, v in points],
+                       color=colour, marker="o", markersize=3, label=program)
         panel.set_title(model, fontsize=8)
         panel.set_xlabel(label)
         panel.set_ylim(bottom=0)
@@ -46,7 +47,8 @@ def agent(rows, path):
     figure, panel = plt.subplots(figsize=(5, 2.4))
     for program, colour in COLOURS.items():
         turns = [r for r in rows if r["server"] == program and r["turn"] > 0]
-        panel.plot([r["turn"] for r in turns], [r["ttft_ms"] for r in turns], color=colour, marker="o", markersize=3, label=program)
+        panel.plot([r["turn"] for r in turns], [r["ttft_ms"]
+                   for r in turns], color=colour, marker="o", markersize=3, label=program)
     panel.set_xlabel("turn")
     panel.set_ylabel("ms to the first text")
     panel.set_ylim(bottom=0)

@@ -63,8 +63,8 @@ class Server:
         end = time.monotonic() + limit_s
         while time.monotonic() < end:
             if self.process.poll() is not None:
-                raise RuntimeError("%s: %s ended with %d:\n%s" % (self.name, " ".join(self.args), self.process.returncode,
-                                                                  Path(self.log.name).read_text()[-2000:]))
+                raise RuntimeError("%s: %s ended with %d:\n%s" % (self.name, " ".join(self.args),
+                                   self.process.returncode, Path(self.log.name).read_text()[-2000:]))
             try:
                 if bench_http.get(self.port, "/health", timeout=2)[0] == 200:
                     return self
@@ -117,5 +117,5 @@ def radish_serve(a, model, port, *flags):
 
 
 def llama_server(a, programs, model, port, *flags):
-    return Server("llama.cpp", [programs / "llama-server", "-m", model, "--host", "127.0.0.1", "--port", port, "-t", a.threads,
-                                "-tb", a.threads, "--log-verbosity", "1", *flags], port)
+    return Server("llama.cpp", [programs / "llama-server", "-m", model, "--host", "127.0.0.1",
+                  "--port", port, "-t", a.threads, "-tb", a.threads, "--log-verbosity", "1", *flags], port)

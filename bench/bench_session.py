@@ -4,20 +4,31 @@ import random
 
 import bench_text
 
-SYSTEM = """You are a coding agent that works in a repository through tools. Read before you write. Change as little as the task
-needs, keep the style of the file, and run the tests after every change. Never invent file contents. Say in one sentence
-what you are about to do, then call a tool. When the tests pass, say what was changed and stop."""
+SYSTEM = """You are a coding agent that works in a repository through tools. Read before you write. Change as
+little as the task needs, keep the style of the file, and run the tests after every change. Never
+invent file contents. Say in one sentence what you are about to do, then call a tool. When the tests
+pass, say what was changed and stop."""
 
-TOOLS = ("read_file", "write_file", "apply_patch", "run_shell", "list_directory", "search_text", "run_tests", "git_diff")
+TOOLS = (
+    "read_file",
+    "write_file",
+    "apply_patch",
+    "run_shell",
+    "list_directory",
+    "search_text",
+    "run_tests",
+     "git_diff")
 
 
 def tool_schema(name, seed):
     r = random.Random(seed)
     keys = ["path", "pattern", "start_line", "end_line", "timeout_s", "recursive", "content", "reason"]
-    properties = {k: {"type": r.choice(["string", "integer", "boolean"]), "description": "The %s: %s." % (k, bench_text.words(12, seed + i))}
-                  for i, k in enumerate(keys)}
-    return {"type": "function", "function": {"name": name, "description": "%s. %s." % (name.replace("_", " "), bench_text.words(30, seed)),
-                                             "parameters": {"type": "object", "properties": properties, "required": keys[:2]}}}
+    properties = {k: {"type": r.choice(["string", "integer", "boolean"]), "description": "The %s: %s." % (
+        k, bench_text.words(12, seed + i))} for i, k in enumerate(keys)}
+    about = "%s. %s." % (name.replace("_", " "), bench_text.words(30, seed))
+    return {"type": "function",
+            "function": {"name": name, "description": about,
+                         "parameters": {"type": "object", "properties": properties, "required": keys[:2]}}}
 
 
 def reordered(value, r):
@@ -36,7 +47,8 @@ class Session:
         self.random, self.turn = random.Random(seed), 0
         self.tools = [tool_schema(name, 100 * i) for i, name in enumerate(TOOLS)]
         self.system = SYSTEM + "\n\n" + bench_text.words(n_system_words, seed)
-        self.history = [{"role": "user", "content": "The tests of the parser fail since yesterday. Find out why and repair it."}]
+        self.history = [
+            {"role": "user", "content": "The tests of the parser fail since yesterday. Find out why and repair it."}]
 
     def request(self, max_tokens):
         """The body of the next turn: one line of the system prompt differs each time, and the tools' keys move."""
@@ -48,9 +60,10 @@ class Session:
     def answer(self, text):
         """What the model said becomes history, with a scripted tool call, its result, and thoughts."""
         self.turn += 1
-        call = {"id": "call_%d" % self.turn, "type": "function",
-                "function": {"name": TOOLS[self.turn % len(TOOLS)],
-                             "arguments": json.dumps({"path": "src/file_%d.c" % self.turn, "pattern": bench_text.words(2, self.turn)})}}
+        call = {"id": "call_%d" %
+    self.turn, "type": "function", "function": {"name": TOOLS[self.turn %
+    len(TOOLS)], "arguments": json.dumps({"path": "src/file_%d.c" %
+     self.turn, "pattern": bench_text.words(2, self.turn)})}}
         self.history += [{"role": "assistant", "content": text or "I will look at the file.", "tool_calls": [call],
                           "reasoning_content": "I should " + bench_text.words(40, 7 * self.turn) + "."},
                          {"role": "tool", "tool_call_id": call["id"], "content": bench_text.words(150, 11 * self.turn)}]
@@ -58,7 +71,12 @@ class Session:
 
 def source_file(n_lines=200):
     """A file as a model is asked to repeat it."""
-    lines = ["# inventory.py - items in a warehouse", "", "class Inventory:", "    def __init__(self):", "        self.items = {}"]
+    lines = [
+    "# inventory.py - items in a warehouse",
+    "",
+    "class Inventory:",
+    "    def __init__(self):",
+     "        self.items = {}"]
     number = 0
     while len(lines) < n_lines:
         name = bench_text.words(1, 31 * number).strip()
@@ -73,8 +91,8 @@ def source_file(n_lines=200):
 
 def edit_request(n_lines=200):
     code = source_file(n_lines)
-    return ("Rename the class Inventory to Warehouse in this file. Answer with the complete new file and nothing else.\n\n```python\n" +
-            code + "```\n", code)
+    task = "Rename the class Inventory to Warehouse in this file. Answer with the complete new file and nothing else."
+    return "%s\n\n```python\n%s```\n" % (task, code), code
 
 
 FREE = ("Write a short story about a lighthouse keeper who finds a message in a bottle. Make it vivid and original.",

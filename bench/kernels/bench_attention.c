@@ -1,5 +1,5 @@
-/* bench/kernels/bench_attention.c - attention over pages: one row behind 4,096 tokens (decode) and 256 rows behind 2,048
- * (prefill), in every variant and KV type.
+/* bench/kernels/bench_attention.c - attention over pages: one row behind 4,096 tokens (decode) and 256 rows behind
+ * 2,048 (prefill), in every variant and KV type.
  *
  * 14 heads share 2 KV heads of 64 values (Qwen2.5-0.5B); 24 layers take turns, so that keys and values come from where
  * they lie in a model. Bytes: the keys and values that must be seen, once. Operations: 4 head_dim per head and pair of
@@ -13,7 +13,15 @@
 #include "base/random.h"
 #include "bench_kernels.h"
 
-enum { N_HEADS = 14, N_KV_HEADS = 2, HEAD_DIM = 64, N_LAYERS = 24, PAGE_TOKENS = 16, MAX_ROWS = 256, WIDTH = N_HEADS * HEAD_DIM };
+enum {
+    N_HEADS = 14,
+    N_KV_HEADS = 2,
+    HEAD_DIM = 64,
+    N_LAYERS = 24,
+    PAGE_TOKENS = 16,
+    MAX_ROWS = 256,
+    WIDTH = N_HEADS * HEAD_DIM
+};
 struct shape { const char *name; uint32_t n_rows, pos0; };
 static const struct shape shapes[] = {{"decode behind 4096", 1, 4095}, {"256 rows behind 2048", 256, 2048}};
 static const enum dtype kv_types[] = {DTYPE_F16, DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_F32};
@@ -67,7 +75,8 @@ static void measure(struct bench *b, struct run *r, enum dtype type, const struc
     r->layer = 0;
     once(r);
     if (isa == CPU_ISA_REF) memcpy(r->want, r->out, (size_t)s->n_rows * WIDTH * sizeof(float));
-    row.check = memcmp(r->want, r->out, (size_t)s->n_rows * WIDTH * sizeof(float)) == 0 ? "same bits as ref" : "DIFFERS FROM REF";
+    row.check = memcmp(r->want, r->out, (size_t)s->n_rows * WIDTH * sizeof(float)) == 0 ? "same bits as ref"
+                                                                                        : "DIFFERS FROM REF";
     if (isa != CPU_ISA_REF) {                                       /* its speed is of no interest */
         row.bytes = (uint64_t)n_tokens * N_KV_HEADS * 2 * r->kv.row_bytes;
         row.ops = 4.0 * HEAD_DIM * N_HEADS * s->n_rows * (s->pos0 + (s->n_rows + 1) / 2.0);

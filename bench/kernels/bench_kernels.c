@@ -77,15 +77,17 @@ void bench_print(struct bench *b, const struct bench_row *row)
     const char *bound = bound_s <= 0 ? "-" : memory_s > multiply_s ? "memory" : "multiply";
 
     if (b->json) {
-        printf("%s\n {\"kernel\": \"%s\", \"version\": \"%s\", \"us\": %.3f, \"gb_s\": %.3f, \"gop_s\": %.2f, \"bound\": \"%s\", "
+        printf("%s\n {\"kernel\": \"%s\", \"version\": \"%s\", \"us\": %.3f, \"gb_s\": %.3f, \"gop_s\": %.2f, "
+               "\"bound\": \"%s\", "
                "\"share\": %.4f, \"check\": \"%s\"}",
                b->is_first ? "[" : ",", row->kernel, row->version, row->seconds * 1e6, gb_s, gop_s, bound,
                bound_s / row->seconds, row->check);
     } else {
         if (b->is_first)
-            printf("%-38s %-8s %11s %8s %9s  %-8s %6s  %s\n", "kernel", "version", "us", "GB/s", "Gop/s", "bound", "share",
-                   "check");
-        printf("%-38s %-8s %11.1f %8.2f %9.1f  %-8s ", row->kernel, row->version, row->seconds * 1e6, gb_s, gop_s, bound);
+            printf("%-38s %-8s %11s %8s %9s  %-8s %6s  %s\n", "kernel", "version", "us", "GB/s", "Gop/s", "bound",
+                   "share", "check");
+        printf("%-38s %-8s %11.1f %8.2f %9.1f  %-8s ", row->kernel, row->version, row->seconds * 1e6, gb_s, gop_s,
+               bound);
         if (bound_s > 0) printf("%5.0f%%  %s\n", 100 * bound_s / row->seconds, row->check);
         else printf("%6s  %s\n", "-", row->check);
     }

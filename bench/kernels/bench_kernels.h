@@ -1,4 +1,5 @@
-/* bench/kernels/bench_kernels.h - what the parts of bench_kernels share: timing, the machine's bounds, rows of the table.
+/* bench/kernels/bench_kernels.h - what the parts of bench_kernels share: timing, the machine's bounds, rows of the
+ * table.
  *
  * A kernel's bound is the larger of two times: its bytes by the read bandwidth, and its multiplications by the peak of
  * the unit that it uses, both measured by this very program before. Its share is bound / measured time.
@@ -9,7 +10,16 @@
 #include <stdint.h>
 #include "backend/cpu/cpu_backend.h"
 
-enum unit { UNIT_NONE, UNIT_AVX2_FMA, UNIT_AVX2_INT8, UNIT_AVX512_FMA, UNIT_AVX512_INT8, UNIT_AMX_INT8, UNIT_AMX_BF16, N_UNITS };
+enum unit {
+    UNIT_NONE,
+    UNIT_AVX2_FMA,
+    UNIT_AVX2_INT8,
+    UNIT_AVX512_FMA,
+    UNIT_AVX512_INT8,
+    UNIT_AMX_INT8,
+    UNIT_AMX_BF16,
+    N_UNITS
+};
 
 struct bench {
     uint32_t n_threads;

@@ -36,7 +36,9 @@ static void fill(enum dtype type, uint8_t *data, uint64_t n_blocks, struct rando
 {
     uint32_t bytes = dtype_block_bytes(type);
     int d = type == DTYPE_Q2_K ? 80 : type == DTYPE_Q3_K ? 108 : type == DTYPE_Q6_K ? 208 : 0;
-    int m = type == DTYPE_Q2_K ? 82 : type == DTYPE_Q4_1 || type == DTYPE_Q5_1 || type == DTYPE_Q4_K || type == DTYPE_Q5_K ? 2 : -1;
+    int m = type == DTYPE_Q2_K                                                                     ? 82
+            : type == DTYPE_Q4_1 || type == DTYPE_Q5_1 || type == DTYPE_Q4_K || type == DTYPE_Q5_K ? 2
+                                                                                                   : -1;
 
     for (uint64_t b = 0; b < n_blocks; b++, data += bytes) {
         float v = (float)(random_unit(rng) * 2 - 1);
@@ -103,8 +105,10 @@ static void measure(struct bench *b, struct run *r, const struct host_tensor *t,
         row.ops = 2.0 * N_OUT * N_IN * r->n_rows;
         row.unit = bench_unit(isa, dtype_block_weights(t->dtype) > 1, r->n_rows);
         multiply(r->be, &r->w[0], r->x, r->n_rows, r->out);
-        row.check = memcmp(r->out, want, (size_t)(r->n_rows < CHECK_ROWS ? r->n_rows : CHECK_ROWS) * N_OUT * sizeof(float)) == 0
-                  ? "same bits as ref" : "DIFFERS FROM REF";
+        row.check =
+            memcmp(r->out, want, (size_t)(r->n_rows < CHECK_ROWS ? r->n_rows : CHECK_ROWS) * N_OUT * sizeof(float)) == 0
+                ? "same bits as ref"
+                : "DIFFERS FROM REF";
         bench_print(b, &row);
     }
     unload(r);

@@ -16,7 +16,8 @@ struct run { struct backend *be; float *a, *b, *out, *want; struct weight norm; 
 static void norm_once(void *arg)
 {
     struct run *r = arg;
-    struct residual_norm_args a = {.n_rows = N_ROWS, .width = HIDDEN, .x = r->a, .norm = &r->norm, .eps = 1e-6f, .out = r->out};
+    struct residual_norm_args a = {
+        .n_rows = N_ROWS, .width = HIDDEN, .x = r->a, .norm = &r->norm, .eps = 1e-6f, .out = r->out};
 
     if (backend_cpu_ops.residual_norm(r->be, &a) != RD_OK) abort();
 }
@@ -78,5 +79,6 @@ void bench_rows(struct bench *b)
     r.norm = (struct weight){.dtype = DTYPE_F32, .role = WEIGHT_VECTOR, .n_out = 1, .n_in = HIDDEN, .data = norm};
     for (size_t op = 0; op < sizeof(ops) / sizeof(*ops); op++)
         for (int isa = CPU_ISA_REF; isa <= (int)cpu_isa_best(); isa++) measure(b, &r, op, (enum cpu_isa)isa);
-    mem_free_aligned(r.a), mem_free_aligned(r.b), mem_free_aligned(r.out), mem_free_aligned(r.want), mem_free_aligned(norm);
+    mem_free_aligned(r.a), mem_free_aligned(r.b), mem_free_aligned(r.out), mem_free_aligned(r.want),
+        mem_free_aligned(norm);
 }

@@ -1,5 +1,5 @@
-/* bench/kernels/peak_amx.c - the most that AMX multiplies: tiles of 16 x 64 bytes, six sums from two inputs that stay in
- * tiles 6 and 7. The instructions are written out, for gcc 12's intrinsics do not declare the memory that they read.
+/* bench/kernels/peak_amx.c - the most that AMX multiplies: tiles of 16 x 64 bytes, six sums from two inputs that stay
+ * in tiles 6 and 7. The instructions are written out, for gcc 12's intrinsics do not declare the memory that they read.
  */
 #include <string.h>
 #include "bench_kernels.h"
@@ -43,8 +43,9 @@ static double bf16_rounds(uint64_t n)
 {
     tiles_begin();
     for (uint64_t k = 0; k < n / 16; k++)
-        __asm__ volatile("tdpbf16ps %tmm7, %tmm6, %tmm0\n tdpbf16ps %tmm7, %tmm6, %tmm1\n tdpbf16ps %tmm7, %tmm6, %tmm2\n"
-                         "tdpbf16ps %tmm7, %tmm6, %tmm3\n tdpbf16ps %tmm7, %tmm6, %tmm4\n tdpbf16ps %tmm7, %tmm6, %tmm5");
+        __asm__ volatile(
+            "tdpbf16ps %tmm7, %tmm6, %tmm0\n tdpbf16ps %tmm7, %tmm6, %tmm1\n tdpbf16ps %tmm7, %tmm6, %tmm2\n"
+            "tdpbf16ps %tmm7, %tmm6, %tmm3\n tdpbf16ps %tmm7, %tmm6, %tmm4\n tdpbf16ps %tmm7, %tmm6, %tmm5");
     tiles_end();
     return (double)(n / 16) * 6 * 16 * 16 * 32 * 2;
 }

@@ -1,5 +1,5 @@
-/* bench/kernels/peak_avx2.c - the most that AVX2 multiplies: fma of floats; bytes by maddubs, madd and add, which is what
- * a dot product of int8 takes there. Ten or twelve independent sums hide the latency. Also starts the other units.
+/* bench/kernels/peak_avx2.c - the most that AVX2 multiplies: fma of floats; bytes by maddubs, madd and add, which is
+ * what a dot product of int8 takes there. Ten or twelve independent sums hide the latency. Also starts the other units.
  */
 #include <immintrin.h>
 #include "bench_kernels.h"
@@ -28,7 +28,7 @@ static double int8_rounds(uint64_t n)
 
     for (int i = 0; i < 10; i++) s[i] = _mm256_set1_epi32(i);
     for (uint64_t k = 0; k < n; k++) {
-        __asm__ volatile("" : "+x"(x));                 /* not the same product as in the last round, as far as gcc sees */
+        __asm__ volatile("" : "+x"(x)); /* not the same product as in the last round, as far as gcc sees */
 #pragma GCC unroll 10
         for (int i = 0; i < 10; i++) {
             __m256i p = _mm256_maddubs_epi16(a, x);
