@@ -60,7 +60,7 @@ static rd_status f_title(struct jrun *r, struct jval in, struct jcall *c, struct
     struct jval word, part = {.kind = J_STR};
     struct jstr *s;
     struct buf b;
-    size_t from = 0;
+    size_t from = 0, first = 0;
     rd_status st = jval_to_str(r, in, &s);
 
     if (st != RD_OK) return st;
@@ -70,11 +70,15 @@ static rd_status f_title(struct jrun *r, struct jval in, struct jcall *c, struct
         uint32_t cp = at < s->n ? jinja_next_cp(s->s, s->n, &i) : ' ';
         bool last = at == s->n;
         if (!last && !jinja_is_space(cp) && !(cp < 0x80 && strchr("-({[<", (int)cp))) continue;
-        if ((st = jval_str_view(r, s->s + from, at - from, &part)) != RD_OK) break;
-        if ((st = jinja_case(r, part.s, CASE_CAPITALIZE, &word)) != RD_OK) break;
+        if (at > from) jinja_next_cp(s->s, at, &first);
+        if ((st = jval_str_view(r, s->s + from, first - from, &part)) != RD_OK) break;
+        if ((st = jinja_case(r, part.s, CASE_UPPER, &word)) != RD_OK) break;
+        buf_append(&b, word.s->s, word.s->n);
+        if ((st = jval_str_view(r, s->s + first, at - first, &part)) != RD_OK) break;
+        if ((st = jinja_case(r, part.s, CASE_LOWER, &word)) != RD_OK) break;
         buf_append(&b, word.s->s, word.s->n);
         buf_append(&b, s->s + at, i > at ? i - at : 0);
-        from = i;
+        from = first = i;
         if (last) break;
     }
     return jrun_take_buf(r, &b, st, out);
@@ -147,7 +151,8 @@ static rd_status f_indent(struct jrun *r, struct jval in, struct jcall *c, struc
     bool first = jval_truth(c->v[1]), blank = jval_truth(c->v[2]);
     rd_status st = jval_to_str(r, in, &s);
 
-    if (in.kind == J_UNDEF) return jrun_undefined(r, in); /* jinja2 adds a newline to it */
+    if (in.kind == J_UNDEF) return jrun_undefined(r, in);
+    if (in.kind != J_STR) return jrun_fail(r, "indent needs a string, not %s", jval_type_name(in));
     if (c->v[0].kind == J_STR)
         text = c->v[0].s;
     else if (st == RD_OK)
@@ -336,9 +341,9 @@ static rd_status f_round(struct jrun *r, struct jval in, struct jcall *c, struct
     scale = pow(10, (double)precision);
     f = jval_to_float(in);
     if (jstr_is(method, "ceil"))
-        *out = jval_float(ceil(f * scale) / scale);
+        *out = jval_float((ceil(f * scale) + 0.0) / scale); /* Python's ceil gives an int: no -0.0 */
     else if (jstr_is(method, "floor"))
-        *out = jval_float(floor(f * scale) / scale);
+        *out = jval_float((floor(f * scale) + 0.0) / scale);
     else if (!jstr_is(method, "common"))
         return jrun_fail(r, "method must be common, ceil or floor");
     else if (in.kind != J_FLOAT && precision >= 0)
@@ -406,6 +411,13 @@ static rd_status f_truncate(struct jrun *r, struct jval in, struct jcall *c, str
     if ((st = jarg_str(r, c->v[2], "truncate", "...", &end)) != RD_OK ||
         (st = jarg_int(r, c->v[3], "truncate", 5, &leeway)) != RD_OK)
         return st;
+    if (in.kind == J_LIST || in.kind == J_TUPLE) { /* what is short enough stays what it is */
+        *out = in;
+        if (in.list->n <= (uint64_t)(length < 0 ? 0 : length) + (uint64_t)(leeway < 0 ? 0 : leeway)) return RD_OK;
+        return jrun_fail(r, "truncate needs a string, not %s", jval_type_name(in));
+    }
+    if (in.kind != J_STR && in.kind != J_UNDEF && in.kind != J_DICT)
+        return jrun_fail(r, "object of type '%s' has no len()", jval_type_name(in));
     *out = (struct jval){.kind = J_STR, .s = s};
     n = jstr_n_chars(r, s);
     if (length < (int64_t)jstr_n_chars(r, end) || leeway < 0)

@@ -41,6 +41,7 @@ static rd_status g_dict(struct jrun *r, struct jval in, struct jcall *c, struct 
     rd_status st = jval_dict(r, out);
 
     if (st == RD_OK && a->n > 1) return jrun_fail(r, "dict expected at most 1 argument, got %zu", a->n);
+    if (st == RD_OK && a->n == 1 && a->v[0].kind == J_UNDEF) return jrun_undefined(r, a->v[0]);
     if (st == RD_OK && a->n == 1 && a->v[0].kind == J_DICT) {
         for (size_t i = 0; st == RD_OK && i < a->v[0].dict->n; i++)
             st = jdict_set(r, out->dict, a->v[0].dict->entries[i].key, a->v[0].dict->entries[i].value);

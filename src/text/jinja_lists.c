@@ -394,7 +394,10 @@ static rd_status f_map(struct jrun *r, struct jval in, struct jcall *c, struct j
     struct jargs rest = *a;
     struct jval *items, v, attribute = {.kind = J_MISSING}, missing = {.kind = J_MISSING};
     size_t n;
-    rd_status st = jval_iterate(r, in, &items, &n);
+    rd_status st;
+
+    if (!jval_truth(in)) return jval_list(r, J_GEN, 0, out); /* whatever it is: false, 0, None */
+    st = jval_iterate(r, in, &items, &n);
 
     for (size_t i = 0; i < a->n_kw; i++) {
         if (jstr_is(a->names[i], "attribute")) attribute = a->kw[i];
@@ -424,8 +427,10 @@ static rd_status choose(struct jrun *r, struct jval in, struct jcall *c, bool by
     struct jstr *test = NULL;
     size_t n;
     bool yes;
-    rd_status st = jval_iterate(r, in, &items, &n);
+    rd_status st;
 
+    if (!jval_truth(in)) return jval_list(r, J_GEN, 0, out);
+    st = jval_iterate(r, in, &items, &n);
     if (st != RD_OK || (st = jval_list(r, J_GEN, 0, out)) != RD_OK) return st;
     if (by_attr) {
         if (rest.n == 0) return jrun_fail(r, "Missing parameter for attribute name");

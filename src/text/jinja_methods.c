@@ -1,26 +1,75 @@
 /* text/jinja_methods.c - methods of lists, dicts, loops and cyclers, and the call of any method. Those of str:
  * jinja_str_methods.c. */
+#include <math.h>
 #include <string.h>
 #include "base/error.h"
 #include "text/jinja_run.h"
 
-static rd_status find_item(struct jrun *r, const struct jlist *l, struct jval v, size_t *at)
-{
-    bool equal = false;
-    rd_status st = RD_OK;
-
-    for (*at = 0; *at < l->n; (*at)++)
-        if ((st = jval_equal(r, l->items[*at], v, &equal)) != RD_OK || equal) return st;
-    return jrun_fail(r, "the value is not in the list");
-}
 
 static rd_status l_index(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
 {
-    size_t at;
-    rd_status st = find_item(r, in.list, c->v[0], &at);
+    int64_t n = (int64_t)in.list->n, from, end;
+    bool equal = false;
+    rd_status st = jarg_int(r, c->v[1], "index", 0, &from);
 
-    *out = jval_int((int64_t)at);
+    if (st != RD_OK || (st = jarg_int(r, c->v[2], "index", n, &end)) != RD_OK) return st;
+    from = from < 0 && (from += n) < 0 ? 0 : from;
+    end = end < 0 ? end + n : end > n ? n : end;
+    for (; from < end; from++) {
+        if ((st = jval_equal(r, in.list->items[from], c->v[0], &equal)) != RD_OK) return st;
+        *out = jval_int(from);
+        if (equal) return RD_OK;
+    }
+    return jrun_fail(r, "the value is not in the list");
+}
+
+static rd_status range_find(struct jrun *r, struct jval in, struct jcall *c, bool count, struct jval *out)
+{
+    struct jval *items;
+    bool equal = false;
+    int64_t found = 0;
+    size_t n;
+    rd_status st = jval_iterate(r, in, &items, &n);
+
+    for (size_t i = 0; st == RD_OK && i < n; i++) {
+        st = jval_equal(r, items[i], c->v[0], &equal);
+        found += equal;
+        *out = jval_int(count ? found : (int64_t)i);
+        if (equal && !count) return st;
+    }
+    if (st == RD_OK && !count) return jrun_fail(r, "the value is not in range");
+    if (n == 0) *out = jval_int(0);
     return st;
+}
+
+static rd_status range_index(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    return range_find(r, in, c, false, out);
+}
+static rd_status range_count(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    return range_find(r, in, c, true, out);
+}
+
+static rd_status n_bit_length(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    int64_t i = jval_to_int(in), n = 0;
+
+    for (uint64_t u = i < 0 ? 0 - (uint64_t)i : (uint64_t)i; u; u >>= 1) n++;
+    *out = jval_int(n);
+    return RD_OK;
+}
+
+static rd_status n_conjugate(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    *out = in.kind == J_FLOAT ? in : jval_int(jval_to_int(in));
+    return RD_OK;
+}
+
+static rd_status n_is_integer(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    *out = jval_bool(in.f == floor(in.f) && in.f - in.f == 0);
+    return RD_OK;
 }
 
 static rd_status l_count(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
@@ -43,7 +92,7 @@ static rd_status l_copy(struct jrun *r, struct jval in, struct jcall *c, struct 
 }
 
 const struct jfilter jinja_list_methods[] = {
-    {"index", l_index, "value"},
+    {"index", l_index, "value,start,stop"},
     {"count", l_count, "value"},
     {"copy", l_copy, ""},
     {NULL, NULL, NULL},
@@ -98,6 +147,18 @@ static rd_status merge(struct jrun *r, struct jdict *d, struct jcall *c)
     return st;
 }
 
+/* {}.fromkeys(keys, value) */
+static rd_status d_fromkeys(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    struct jval *items, value = c->v[1].kind == J_MISSING ? jval_none() : c->v[1];
+    size_t n;
+    rd_status st = jval_iterate(r, c->v[0], &items, &n);
+
+    if (st == RD_OK) st = jval_dict(r, out);
+    for (size_t i = 0; st == RD_OK && i < n; i++) st = jdict_set(r, out->dict, items[i], value);
+    return st;
+}
+
 static rd_status d_copy(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
 {
     struct jargs args = {.v = &in, .n = 1};
@@ -113,6 +174,7 @@ const struct jfilter jinja_dict_methods[] = {
     {"values", d_values, ""},
     {"items", d_items, ""},
     {"copy", d_copy, ""},
+    {"fromkeys", d_fromkeys, "iterable,value"},
     {NULL, NULL, NULL},
 };
 
@@ -155,7 +217,13 @@ static const struct jfilter loop_methods[] = {
 static const struct jfilter cycler_methods[] = {
     {"next", cycler_next, ""}, {"reset", cycler_reset, ""}, {NULL, NULL, NULL}};
 static const struct jfilter tuple_methods[] = {
-    {"index", l_index, "value"}, {"count", l_count, "value"}, {NULL, NULL, NULL}};
+    {"index", l_index, "value,start,stop"}, {"count", l_count, "value"}, {NULL, NULL, NULL}};
+static const struct jfilter range_methods[] = {
+    {"index", range_index, "value"}, {"count", range_count, "value"}, {NULL, NULL, NULL}};
+static const struct jfilter int_methods[] = {
+    {"bit_length", n_bit_length, ""}, {"conjugate", n_conjugate, ""}, {NULL, NULL, NULL}};
+static const struct jfilter float_methods[] = {
+    {"is_integer", n_is_integer, ""}, {"conjugate", n_conjugate, ""}, {NULL, NULL, NULL}};
 
 static const struct jfilter *find_method(struct jval self, const struct jstr *name)
 {
@@ -173,6 +241,16 @@ static const struct jfilter *find_method(struct jval self, const struct jstr *na
         break;
     case J_DICT:
         table = jinja_dict_methods;
+        break;
+    case J_RANGE:
+        table = range_methods;
+        break;
+    case J_INT:
+    case J_BOOL:
+        table = int_methods;
+        break;
+    case J_FLOAT:
+        table = float_methods;
         break;
     case J_LOOP:
         table = loop_methods;

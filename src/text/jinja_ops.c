@@ -69,6 +69,17 @@ static rd_status int_op(struct jrun *r, enum jtoken_kind op, int64_t a, int64_t 
     return RD_OK;
 }
 
+/* Python's way: by the remainder, so that 1 // 0.1 is 9. */
+static double floor_divide(double a, double b)
+{
+    double mod = fmod(a, b), div = (a - mod) / b, whole;
+
+    if (mod != 0 && (b < 0) != (mod < 0)) div -= 1;
+    if (div == 0) return copysign(0, a / b);
+    whole = floor(div);
+    return div - whole > 0.5 ? whole + 1 : whole;
+}
+
 static rd_status float_op(struct jrun *r, enum jtoken_kind op, double a, double b, struct jval *out)
 {
     double v = 0;
@@ -88,7 +99,7 @@ static rd_status float_op(struct jrun *r, enum jtoken_kind op, double a, double 
         v = a / b;
         break;
     case T_FLOORDIV:
-        v = floor(a / b);
+        v = floor_divide(a, b);
         break;
     case T_MOD:
         v = fmod(a, b);
@@ -255,7 +266,7 @@ rd_status jinja_slice(struct jrun *r, struct jval v, struct jval start, struct j
         to = slice_bound(stop, n_items, -1, n_items - 1, -1);
         count = from > to ? (size_t)((from - to - step - 1) / -step) : 0;
     }
-    if (count == 0) from = 0;
+    if (count == 0 && v.kind != J_RANGE) from = 0;
     if (v.kind == J_STR) {
         if ((st = slice_str(r, v.s, from, step, count, out)) == RD_OK) out->s->safe = v.s->safe;
         return st;

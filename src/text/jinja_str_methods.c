@@ -338,18 +338,42 @@ enum char_class {
     CLASS_SPACE = 4,
     CLASS_LOWER = 8,
     CLASS_UPPER = 16,
-    CLASS_ASCII = 32
+    CLASS_ASCII = 32,
+    CLASS_SCRIPT = 64,  /* superscript and circled digits, too */
+    CLASS_NUMERIC = 128 /* fractions and letters that stand for numbers, too */
 };
+
+/* Digits that are no decimal digits: str.isdigit() takes them. */
+static bool is_script_digit(uint32_t cp)
+{
+    return cp == 0xB2 || cp == 0xB3 || cp == 0xB9 || cp == 0x2070 || (cp >= 0x2074 && cp <= 0x2079) ||
+           (cp >= 0x2080 && cp <= 0x2089) || (cp >= 0x2460 && cp <= 0x2468) || (cp >= 0x2474 && cp <= 0x247C) ||
+           (cp >= 0x2488 && cp <= 0x2490) || cp == 0x24EA || (cp >= 0x24F5 && cp <= 0x24FD) || cp == 0x24FF ||
+           (cp >= 0x2776 && cp <= 0x277E) || (cp >= 0x2780 && cp <= 0x2788) || (cp >= 0x278A && cp <= 0x2792);
+}
+
+static bool is_han_number(uint32_t cp)
+{
+    static const uint16_t numbers[] = {0x4E00, 0x4E03, 0x4E07, 0x4E09, 0x4E5D, 0x4E8C, 0x4E94, 0x5104,
+                                       0x5146, 0x516B, 0x516D, 0x5341, 0x5343, 0x56DB, 0x767E, 0x96F6};
+
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        if (numbers[i] == cp) return true;
+    return false;
+}
 
 static int class_of(uint32_t cp)
 {
     utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)cp);
     int c = (cp < 0x80 ? CLASS_ASCII : 0) | (jinja_is_space(cp) ? CLASS_SPACE : 0);
 
-    if (k == UTF8PROC_CATEGORY_ND) c |= CLASS_DIGIT;
+    if (k == UTF8PROC_CATEGORY_ND) c |= CLASS_DIGIT | CLASS_SCRIPT | CLASS_NUMERIC;
+    if (k == UTF8PROC_CATEGORY_NL || k == UTF8PROC_CATEGORY_NO || is_han_number(cp)) c |= CLASS_NUMERIC;
+    if (is_script_digit(cp)) c |= CLASS_SCRIPT;
     if (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LO) c |= CLASS_ALPHA;
-    if (k == UTF8PROC_CATEGORY_LL) c |= CLASS_LOWER;
+    if (k == UTF8PROC_CATEGORY_LL || cp == 0xAA || cp == 0xBA) c |= CLASS_LOWER;
     if (k == UTF8PROC_CATEGORY_LU) c |= CLASS_UPPER;
+    if (k == UTF8PROC_CATEGORY_LT) c |= CLASS_UPPER | CLASS_LOWER; /* title case is neither: both refuse it */
     return c;
 }
 
@@ -367,9 +391,17 @@ static rd_status all_of(struct jrun *r, struct jstr *s, int allowed, int refused
     return jrun_pay(r, s->n / 4);
 }
 
-static rd_status s_isdigit(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+static rd_status s_isdecimal(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
 {
     return all_of(r, in.s, CLASS_DIGIT, 0, CLASS_DIGIT, out);
+}
+static rd_status s_isdigit(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    return all_of(r, in.s, CLASS_SCRIPT, 0, CLASS_SCRIPT, out);
+}
+static rd_status s_isnumeric(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    return all_of(r, in.s, CLASS_NUMERIC, 0, CLASS_NUMERIC, out);
 }
 static rd_status s_isalpha(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
 {
@@ -377,7 +409,7 @@ static rd_status s_isalpha(struct jrun *r, struct jval in, struct jcall *c, stru
 }
 static rd_status s_isalnum(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
 {
-    return all_of(r, in.s, CLASS_ALPHA | CLASS_DIGIT, 0, CLASS_ALPHA | CLASS_DIGIT, out);
+    return all_of(r, in.s, CLASS_ALPHA | CLASS_NUMERIC, 0, CLASS_ALPHA | CLASS_NUMERIC, out);
 }
 static rd_status s_isspace(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
 {
@@ -396,6 +428,69 @@ static rd_status s_isascii(struct jrun *r, struct jval in, struct jcall *c, stru
     if (in.s->n) return all_of(r, in.s, CLASS_ASCII, 0, CLASS_ASCII, out);
     *out = jval_bool(true);
     return RD_OK;
+}
+
+/* Words of upper case letters followed by lower case ones, and at least one. */
+static rd_status s_istitle(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    bool inside = false, some = false, good = true;
+
+    for (size_t i = 0; i < in.s->n && good;) {
+        int k = class_of(jinja_next_cp(in.s->s, in.s->n, &i));
+        bool upper = (k & CLASS_UPPER) != 0, lower = (k & CLASS_LOWER) && !upper;
+        good = !(upper && inside) && !(lower && !inside);
+        inside = upper || lower;
+        some |= inside;
+    }
+    *out = jval_bool(good && some);
+    return jrun_pay(r, in.s->n / 4);
+}
+
+static rd_status s_isprintable(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    bool all = true;
+
+    for (size_t i = 0; i < in.s->n && all;) all = jinja_is_printable(jinja_next_cp(in.s->s, in.s->n, &i));
+    *out = jval_bool(all);
+    return jrun_pay(r, in.s->n / 4);
+}
+
+static rd_status s_isidentifier(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    bool all = in.s->n > 0;
+
+    for (size_t i = 0; i < in.s->n && all;) {
+        bool first = i == 0;
+        uint32_t cp = jinja_next_cp(in.s->s, in.s->n, &i);
+        int k = class_of(cp);
+        all = cp == '_' || (k & CLASS_ALPHA) || (!first && (k & CLASS_DIGIT));
+    }
+    *out = jval_bool(all);
+    return jrun_pay(r, in.s->n / 4);
+}
+
+/* Tabs to blanks up to the next multiple of tabsize columns. */
+static rd_status s_expandtabs(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
+{
+    struct buf b = {.limit = LIMIT_TEMPLATE_OUTPUT};
+    int64_t size, column = 0;
+    rd_status st = jarg_int(r, c->v[0], "expandtabs", 8, &size);
+
+    if (st == RD_OK && size > (int64_t)LIMIT_TEMPLATE_WIDTH) return jrun_limit(r, "a tab is too wide");
+    for (size_t i = 0, from = 0; st == RD_OK && i < in.s->n; from = i) {
+        uint32_t cp = jinja_next_cp(in.s->s, in.s->n, &i);
+        if (cp == '\t') {
+            int64_t n = size > 0 ? size - column % size : 0;
+            jbuf_fill(&b, ' ', n);
+            column += n;
+            st = jrun_pay(r, (uint64_t)n / 4 + 1);
+            continue;
+        }
+        buf_append(&b, in.s->s + from, i - from);
+        column = cp == '\n' || cp == '\r' ? 0 : column + 1;
+    }
+    if (st == RD_OK) st = jrun_pay(r, in.s->n / 4);
+    return jrun_take_buf(r, &b, st, out);
 }
 
 /* Padding to a width: left blanks, then the text, then right ones. */
@@ -522,13 +617,17 @@ const struct jfilter jinja_str_methods[] = {
     {"format", jinja_format, "*"},
     {"format_map", jinja_format_map, "mapping"},
     {"isdigit", s_isdigit, ""},
-    {"isdecimal", s_isdigit, ""},
-    {"isnumeric", s_isdigit, ""},
+    {"isdecimal", s_isdecimal, ""},
+    {"isnumeric", s_isnumeric, ""},
     {"isalpha", s_isalpha, ""},
     {"isalnum", s_isalnum, ""},
     {"isspace", s_isspace, ""},
     {"islower", s_islower, ""},
     {"isupper", s_isupper, ""},
+    {"istitle", s_istitle, ""},
+    {"isprintable", s_isprintable, ""},
+    {"isidentifier", s_isidentifier, ""},
+    {"expandtabs", s_expandtabs, "tabsize"},
     {"isascii", s_isascii, ""},
     {"ljust", s_ljust, "width,fillchar"},
     {"rjust", s_rjust, "width,fillchar"},

@@ -55,7 +55,7 @@ static void put_double(struct buf *b, double f)
     buf_append(b, text, jinja_format_double(f, text));
 }
 
-static bool is_printable(uint32_t cp)
+bool jinja_is_printable(uint32_t cp)
 {
     switch (utf8proc_category((utf8proc_int32_t)cp)) {
     case UTF8PROC_CATEGORY_CC:
@@ -89,7 +89,7 @@ static void put_str_repr(struct buf *b, const struct jstr *s)
             buf_puts(b, "\\r");
         else if (cp == '\t')
             buf_puts(b, "\\t");
-        else if (is_printable(cp))
+        else if (jinja_is_printable(cp))
             buf_append(b, s->s + from, i - from);
         else if (cp < 0x100)
             buf_printf(b, "\\x%02x", cp);

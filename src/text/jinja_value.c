@@ -379,6 +379,19 @@ static rd_status equal_dicts(struct jrun *r, struct jdict *a, struct jdict *b, b
     return st;
 }
 
+/* Views of keys and items compare as sets. */
+static rd_status equal_sets(struct jrun *r, const struct jlist *a, const struct jlist *b, bool *out)
+{
+    rd_status st = RD_OK;
+
+    *out = a->n == b->n;
+    for (size_t i = 0; st == RD_OK && *out && i < a->n; i++) {
+        *out = false;
+        for (size_t k = 0; st == RD_OK && !*out && k < b->n; k++) st = jval_equal(r, a->items[i], b->items[k], out);
+    }
+    return st;
+}
+
 rd_status jval_equal(struct jrun *r, struct jval a, struct jval b, bool *out)
 {
     rd_status st = jrun_pay(r, 1);
@@ -395,6 +408,8 @@ rd_status jval_equal(struct jrun *r, struct jval a, struct jval b, bool *out)
         return jrun_pay(r, *out ? a.s->n / 64 : 0);
     } else if (a.kind == J_NONE || a.kind == J_UNDEF) {
         *out = true;
+    } else if (a.kind == J_VIEW && a.list->view != 'v' && a.list->view == b.list->view) {
+        return equal_sets(r, a.list, b.list, out);
     } else if (a.kind == J_LIST || a.kind == J_TUPLE || a.kind == J_DICT) {
         if ((st = jrun_enter_call(r)) != RD_OK) return st;
         st = a.kind == J_DICT ? equal_dicts(r, a.dict, b.dict, out) : equal_lists(r, a.list, b.list, out);
