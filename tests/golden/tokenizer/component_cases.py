@@ -158,7 +158,7 @@ def sequence(kind, key, items):
     return {"type": "Sequence", key: items} if len(items) != 1 else items[0]
 
 
-def component_cases(n_random=150, seed=11):
+def component_cases(n_random=60, seed=11):
     r = random.Random(seed)
     models = [lambda: bpe(r), lambda: bpe(r, unk_token="<unk>"), lambda: bpe(r, unk_token="<unk>", fuse_unk=True), lambda: bpe(r, ignore_merges=True),
               lambda: bpe(r, unk_token="<unk>", byte_fallback=True, fuse_unk=True), lambda: byte_bpe(r), lambda: byte_bpe(r, ignore_merges=True),
