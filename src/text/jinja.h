@@ -1,9 +1,10 @@
 /* text/jinja.h - the Jinja language of chat templates: compile once, render often.
  *
- * The language of jinja2 3.1 as transformers configures it for chat templates (trim_blocks, lstrip_blocks, loop
- * controls, `tojson` without HTML escapes, raise_exception, strftime_now), with the same text as result. Left out on
- * purpose: include, import, extends, block, i18n, line statements. Beyond it: list and dict methods that change their
- * object (append, update, ...) work here, and map, select and their like compute at once.
+ * The language of jinja2 3.1 as transformers configures it for chat templates (ImmutableSandboxedEnvironment, trim_blocks,
+ * lstrip_blocks, loop controls, `generation` blocks rendered as they are, `tojson` without HTML escapes, raise_exception,
+ * strftime_now), with the same text as result: lists and dicts cannot be changed. Statements that need a loader (include,
+ * import, extends) are read, and fail when they are reached. Otherwise than there, map, select and their like compute at
+ * once, integers have 64 bits, and `random` draws the same every time.
  *
  *     source -> jinja_lexer -> jinja_parser, jinja_expr -> AST (jinja_ast.h) in the template's arena
  *     context -> values (jinja_value.h) in an arena of the rendering -> jinja_exec, jinja_eval -> text

@@ -36,3 +36,16 @@ def test_lines_are_answered_one_by_one(radish):
     assert all(list(g) == ["error"] and g["error"] for g in got[::2])
     assert all(g == {"text": '[1, 2.5, "é", null, {"k": 0.1}]'} for g in got[1::2])
     assert lines(radish, {"template": "a"}, {"template": "b\u2028{{ n }}", "context": None}) == [{"text": "a"}, {"text": "b\u2028"}]
+
+
+def test_the_chat_template_flag_takes_a_file_or_a_listed_name(radish, model, tmp_path):
+    wrong = radish("run", model, "hi", "--chat-template", "nope", "--max-tokens", "1")
+    assert wrong.returncode == 1 and "no built-in chat template 'nope'" in wrong.err
+    names = wrong.err.split("there are ")[1].strip().split(", ")
+    assert len(names) >= 18
+    shown = " ".join(radish("run", "--help").out.split())
+    assert all(name in shown for name in names)
+    assert radish("run", model, "hi", "--chat-template", names[0], "--max-tokens", "1").returncode == 0
+    path = tmp_path / "t.jinja"
+    path.write_text("{{ messages[0].content }}")
+    assert radish("run", model, "hi", "--chat-template", path, "--max-tokens", "1").returncode == 0
