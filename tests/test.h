@@ -19,9 +19,11 @@ void test_register(struct test_case *t);
 void test_fail(const char *file, int line, const char *format, ...) __attribute__((format(printf, 3, 4)));
 uint64_t test_seed(void);
 bool test_is_long(void);
-/* Path of a file below tests/golden (or any file of the source tree, relative to its root). Static buffer per call, 4 rotate. */
+/* Path of a file below tests/golden (or any file of the source tree, relative to its root). Static buffer per call, 4
+ * rotate. */
 const char *test_path(const char *relative);
-/* Path of a real model by tools/fetch-model name, e.g. "smollm2"; NULL when it has not been fetched (say so plainly with test_note). */
+/* Path of a real model by tools/fetch-model name, e.g. "smollm2"; NULL when it has not been fetched (say so plainly
+ * with test_note). */
 const char *test_model(const char *name);
 /* Prints one line now: what was measured, or what could not run and why. */
 void test_note(const char *format, ...) __attribute__((format(printf, 1, 2)));

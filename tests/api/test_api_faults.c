@@ -1,5 +1,6 @@
-/* tests/api/test_api_faults.c - the public library on tiny models when things go wrong: no memory, broken files, bad options, full queues,
- * handles in odd order, many threads. The tiny models' vocabulary is 94 characters, "th" and one end token (tests/golden).
+/* tests/api/test_api_faults.c - the public library on tiny models when things go wrong: no memory, broken files, bad
+ * options, full queues, handles in odd order, many threads. The tiny models' vocabulary is 94 characters, "th" and one
+ * end token (tests/golden).
  */
 #include <math.h>
 #include <stdatomic.h>
@@ -62,7 +63,14 @@ static struct rd_request_options ask(const char *prompt, uint32_t max_tokens)
     return q;
 }
 
-struct heard { char text[2048]; size_t n; uint32_t n_events, n_ends; enum rd_finish finish; char stop[16]; struct rd_usage usage; };
+struct heard {
+    char text[2048];
+    size_t n;
+    uint32_t n_events, n_ends;
+    enum rd_finish finish;
+    char stop[16];
+    struct rd_usage usage;
+};
 
 static int hear(void *user, uint32_t index, const struct rd_event *ev)
 {
@@ -101,7 +109,8 @@ static rd_status open_generate_close(const char *model, struct rd_error *err)
     q.n_top_logprobs = 2;
     q.presence_penalty = 0.5f;
     st = rd_generate(engine, &q, NULL, NULL, err);
-    if (st == RD_OK) st = rd_apply_template(engine, "[{\"role\":\"user\",\"content\":\"hi\"}]", NULL, NULL, true, &text, &n, err);
+    if (st == RD_OK)
+        st = rd_apply_template(engine, "[{\"role\":\"user\",\"content\":\"hi\"}]", NULL, NULL, true, &text, &n, err);
     rd_free(text);
     if (st == RD_OK) {
         rd_kv *kv = NULL, *cut = NULL;
@@ -138,17 +147,21 @@ static void fail_each_allocation(const char *model, int64_t stride)
             continue;
         }
         n_failed++;
-        if (st != RD_E_NOMEM) test_fail(__FILE__, __LINE__, "allocation %lld: %s: %s", (long long)i, rd_status_name(st), err.text);
-        if (!err.text[0]) test_fail(__FILE__, __LINE__, "allocation %lld: %s without a word", (long long)i, rd_status_name(st));
+        if (st != RD_E_NOMEM)
+            test_fail(__FILE__, __LINE__, "allocation %lld: %s: %s", (long long)i, rd_status_name(st), err.text);
+        if (!err.text[0])
+            test_fail(__FILE__, __LINE__, "allocation %lld: %s without a word", (long long)i, rd_status_name(st));
     }
-    test_note("%s: %lld of %lld allocations failed in turn: %lld clean errors, %lld done without", strrchr(model, '/') + 1,
-              (long long)(n_failed + n_survived), (long long)i, (long long)n_failed, (long long)n_survived);
+    test_note("%s: %lld of %lld allocations failed in turn: %lld clean errors, %lld done without",
+              strrchr(model, '/') + 1, (long long)(n_failed + n_survived), (long long)i, (long long)n_failed,
+              (long long)n_survived);
 }
 
 TEST(every_failed_allocation_of_open_generate_close_is_a_clean_error)
 {
     fail_each_allocation(families[0], 1);
-    for (size_t i = 1; i < sizeof(families) / sizeof(families[0]); i++) fail_each_allocation(families[i], test_is_long() ? 1 : OTHERS_STRIDE);
+    for (size_t i = 1; i < sizeof(families) / sizeof(families[0]); i++)
+        fail_each_allocation(families[i], test_is_long() ? 1 : OTHERS_STRIDE);
 }
 
 TEST(every_failed_file_call_of_open_is_a_clean_error)
@@ -185,7 +198,8 @@ static void expect_bad_open(const struct rd_options *o, rd_status want, const ch
     rd_status st = rd_open(o, &engine, &err);
 
     if (st != want || engine || !strstr(err.text, named))
-        test_fail(__FILE__, __LINE__, "%s: \"%s\", wanted %s naming \"%s\"", rd_status_name(st), err.text, rd_status_name(want), named);
+        test_fail(__FILE__, __LINE__, "%s: \"%s\", wanted %s naming \"%s\"", rd_status_name(st), err.text,
+                  rd_status_name(want), named);
     CHECK_EQ(mem_n_alive(), alive);
 }
 
@@ -217,7 +231,8 @@ static void expect_bad_request(rd_engine *engine, const struct rd_request_option
     rd_status st = rd_generate(engine, q, NULL, NULL, &err);
 
     if (st != RD_E_INVALID || !strstr(err.text, named))
-        test_fail(__FILE__, __LINE__, "%s: \"%s\", wanted RD_E_INVALID naming \"%s\"", rd_status_name(st), err.text, named);
+        test_fail(__FILE__, __LINE__, "%s: \"%s\", wanted RD_E_INVALID naming \"%s\"", rd_status_name(st), err.text,
+                  named);
 }
 
 TEST(every_bad_request_option_is_named)
@@ -333,14 +348,16 @@ TEST(stop_strings_cut_between_and_inside_utf_8_characters)
 {
     struct rd_options o = tiny_options(families[0]);
     struct rd_bias bias = {0, 100};
-    static const char *const texts[] = {"\xC3\xA9\xC3\xA9", "\xEF\xBF\xBD\xEF\xBF\xBD"};     /* two of what is drawn: an e acute; a lone byte */
+    static const char *const texts[] = {"\xC3\xA9\xC3\xA9",
+                                        "\xEF\xBF\xBD\xEF\xBF\xBD"}; /* two of what is drawn: an e acute; a lone byte */
     rd_engine *engine = NULL;
     int32_t *tokens = NULL;
     uint32_t n = 0;
 
     o.model = test_model("smollm2");
     if (!o.model) {
-        test_note("smollm2 has not been fetched (tools/fetch-model smollm2): the tiny vocabularies have no byte above 127");
+        test_note(
+            "smollm2 has not been fetched (tools/fetch-model smollm2): the tiny vocabularies have no byte above 127");
         return;
     }
     CHECK_OK(rd_open(&o, &engine, NULL));
@@ -387,7 +404,8 @@ static double log_softmax(const float *logits, int32_t token)
 TEST(score_classify_and_prompt_logprobs_are_the_log_softmax_of_forward)
 {
     enum { N = 24 };
-    static const int32_t tokens[N] = {20, 3, 94, 7, 7, 50, 60, 33, 2, 81, 90, 11, 12, 13, 14, 15, 16, 17, 18, 19, 94, 94, 5, 6};
+    static const int32_t tokens[N] = {20, 3,  94, 7,  7,  50, 60, 33, 2,  81, 90, 11,
+                                      12, 13, 14, 15, 16, 17, 18, 19, 94, 94, 5,  6};
     rd_engine *engine = open_tiny();
     float scores[N], logits[N_VOCAB], warm[N_VOCAB];
     struct rd_request_options q = ask("x", 0);
@@ -622,7 +640,8 @@ static double cpu_ms(void)
     struct rusage u;
 
     getrusage(RUSAGE_SELF, &u);
-    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1e3 + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e3;
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1e3 +
+           (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e3;
 }
 
 TEST(an_idle_engine_uses_no_processor_time)

@@ -89,8 +89,8 @@ TEST(integers_survive_printing_and_parsing)
 
 TEST(decimals_are_finite_and_plain)
 {
-    static const char *const bad[] = {"", ".", "-", "+1", "1e", "1e+", "e5", "inf", "nan", "0x1p3", "1,5", "1.5 ", " 1.5",
-                                      "1.2.3", "1e999", "-1e999", "1_000", "Infinity"};
+    static const char *const bad[] = {"",      ".",   "-",    "+1",   "1e",    "1e+",   "e5",     "inf",   "nan",
+                                      "0x1p3", "1,5", "1.5 ", " 1.5", "1.2.3", "1e999", "-1e999", "1_000", "Infinity"};
     char digits[600];
     double v;
 

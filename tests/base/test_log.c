@@ -3,7 +3,11 @@
 #include "base/thread.h"
 #include "test.h"
 
-static struct { char last[9000]; int n_lines, n_torn; enum log_level level; } seen;   /* the sink is called under a lock */
+static struct {
+    char last[9000];
+    int n_lines, n_torn;
+    enum log_level level;
+} seen; /* the sink is called under a lock */
 
 static void sink(void *arg, enum log_level level, const char *line)
 {

@@ -57,7 +57,8 @@ TEST(a_port_in_use_is_an_error_that_names_it)
 
 TEST(names_are_not_looked_up)
 {
-    static const char *const bad[] = {"", "example.org", "127.0.0.1:80", "256.0.0.1", "[::1]", "1", " 127.0.0.1", "a\nb"};
+    static const char *const bad[] = {"",      "example.org", "127.0.0.1:80", "256.0.0.1",
+                                      "[::1]", "1",           " 127.0.0.1",   "a\nb"};
     struct rd_error err;
     uint16_t port;
     int fd;

@@ -11,7 +11,8 @@ static void philox(const uint32_t counter[4], const uint32_t key[2], uint32_t ou
     memcpy(out, counter, 16);
     for (int i = 0; i < 10; i++) {
         uint64_t a = 0xD2511F53ull * out[0], b = 0xCD9E8D57ull * out[2];
-        uint32_t next[4] = {(uint32_t)(b >> 32) ^ out[1] ^ k[0], (uint32_t)b, (uint32_t)(a >> 32) ^ out[3] ^ k[1], (uint32_t)a};
+        uint32_t next[4] = {(uint32_t)(b >> 32) ^ out[1] ^ k[0], (uint32_t)b, (uint32_t)(a >> 32) ^ out[3] ^ k[1],
+                            (uint32_t)a};
         memcpy(out, next, 16);
         k[0] += 0x9E3779B9u;
         k[1] += 0xBB67AE85u;
@@ -21,7 +22,8 @@ static void philox(const uint32_t counter[4], const uint32_t key[2], uint32_t ou
 TEST(philox_gives_the_published_answers)
 {
     /* Known-answer vectors of Philox4x32-10: zeros, ones, digits of pi. */
-    static const uint32_t counters[3][4] = {{0}, {~0u, ~0u, ~0u, ~0u}, {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}};
+    static const uint32_t counters[3][4] = {
+        {0}, {~0u, ~0u, ~0u, ~0u}, {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}};
     static const uint32_t keys[3][2] = {{0}, {~0u, ~0u}, {0xa4093822, 0x299f31d0}};
     static const uint32_t want[3][4] = {{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
                                         {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd},

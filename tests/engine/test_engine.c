@@ -1,4 +1,5 @@
-/* tests/engine/test_engine.c - the step loop over the simulated model, one promise at a time. tests/sim mixes all of them at random. */
+/* tests/engine/test_engine.c - the step loop over the simulated model, one promise at a time. tests/sim mixes all of
+ * them at random. */
 #include "base/log.h"
 #include "base/mem.h"
 #include "sim_executor.h"
@@ -20,7 +21,8 @@ static void ignore_line(void *arg, enum log_level level, const char *line)
     (void)arg, (void)level, (void)line;
 }
 
-static bool rig_open(struct rig *g, uint32_t n_pages, uint32_t page_tokens, uint32_t max_running, uint32_t max_queue, uint32_t max_chunk)
+static bool rig_open(struct rig *g, uint32_t n_pages, uint32_t page_tokens, uint32_t max_running, uint32_t max_queue,
+                     uint32_t max_chunk)
 {
     uint32_t max_rows = max_chunk > max_running ? max_chunk : max_running;
     struct engine_options o;
@@ -29,10 +31,19 @@ static bool rig_open(struct rig *g, uint32_t n_pages, uint32_t page_tokens, uint
     memset(g, 0, sizeof(*g));
     g->clock = clock_fake_create(1000000000, 1);
     if (!g->clock || !sim_init(&g->x, n_pages, page_tokens, test_seed())) return false;
-    o = (struct engine_options){.executor = sim_view(&g->x, max_rows, max_running), .clock = g->clock, .n_pages = n_pages,
-                                .page_tokens = page_tokens, .n_ctx = 4096, .max_running = max_running, .max_queue = max_queue,
-                                .max_chunk = max_chunk, .step_target_ns = 100000000, .ttl_ns = 10000000000ull, .kv_bytes = 1 << 24,
-                                .namespace_name = "sim", .namespace_bytes = 3};
+    o = (struct engine_options){.executor = sim_view(&g->x, max_rows, max_running),
+                                .clock = g->clock,
+                                .n_pages = n_pages,
+                                .page_tokens = page_tokens,
+                                .n_ctx = 4096,
+                                .max_running = max_running,
+                                .max_queue = max_queue,
+                                .max_chunk = max_chunk,
+                                .step_target_ns = 100000000,
+                                .ttl_ns = 10000000000ull,
+                                .kv_bytes = 1 << 24,
+                                .namespace_name = "sim",
+                                .namespace_bytes = 3};
     if (engine_create(&o, &g->e) != RD_OK) return false;
     g->x.engine = g->e;
     return true;
@@ -63,7 +74,8 @@ static void count_end_wake(void *arg)
 
 static struct request *try_submit(struct rig *g, const int32_t *prompt, uint32_t n, struct ask a, rd_status *st)
 {
-    struct request_params p = {.cached = !a.uncached, .max_tokens = a.max_tokens, .max_keys = 4096, .hold = a.hold, .fair_key = a.key};
+    struct request_params p = {
+        .cached = !a.uncached, .max_tokens = a.max_tokens, .max_keys = 4096, .hold = a.hold, .fair_key = a.key};
     struct request *r = NULL;
 
     sampler_params_default(&p.sampling);
@@ -152,8 +164,8 @@ static bool is_right(struct request *r, const int32_t *prompt, uint32_t n_prompt
     uint32_t n = read_ring(r, out, 0);
 
     expected(prompt, n_prompt, want, n);
-    return ended(r) && r->finish == REQUEST_LENGTH && r->status == RD_OK && n == r->p.max_tokens && r->usage.n_generated == n &&
-           memcmp(out, want, n * sizeof(out[0])) == 0 && r->usage.n_prompt == n_prompt &&
+    return ended(r) && r->finish == REQUEST_LENGTH && r->status == RD_OK && n == r->p.max_tokens &&
+           r->usage.n_generated == n && memcmp(out, want, n * sizeof(out[0])) == 0 && r->usage.n_prompt == n_prompt &&
            r->usage.n_prompt == r->usage.n_cached + r->n_prompt_computed && r->usage.n_joined <= r->usage.n_cached;
 }
 
@@ -262,7 +274,8 @@ TEST(a_key_with_one_request_is_served_after_one_of_a_key_with_a_hundred)
 
     CHECK(rig_open(&g, 64, 16, 1, 128, 64));
     make_prompt(prompt, 8, 1);
-    for (int i = 0; i < N; i++) CHECK(r[i] = submit(&g, prompt, 8, (struct ask){.max_tokens = 3, .key = i == N - 1 ? 2 : 1}));
+    for (int i = 0; i < N; i++)
+        CHECK(r[i] = submit(&g, prompt, 8, (struct ask){.max_tokens = 3, .key = i == N - 1 ? 2 : 1}));
     run_to_end(&g, r[N - 1]);
     for (int i = 0; i < N - 1; i++) n_before += ended(r[i]);
     CHECK_EQ(n_before, 1);
@@ -285,7 +298,8 @@ TEST(a_big_request_is_not_starved_by_small_ones)
     CHECK(rig_open(&g, 20, 4, 4, 32, 32));
     make_prompt(prompt, 72, 1);
     make_prompt(tiny, 4, 2);
-    for (uint32_t i = 0; i < N; i++) CHECK(small[i] = submit(&g, tiny, 4, (struct ask){.max_tokens = 5 + i, .uncached = true}));
+    for (uint32_t i = 0; i < N; i++)
+        CHECK(small[i] = submit(&g, tiny, 4, (struct ask){.max_tokens = 5 + i, .uncached = true}));
     step(&g);
     CHECK(big = submit(&g, prompt, 72, (struct ask){.max_tokens = 2, .uncached = true}));
     while (!ended(big) && n_steps < 2000) {
@@ -709,7 +723,8 @@ TEST(a_stop_ends_requests_of_every_state_once)
     CHECK(r[2] = submit(&g, prompt, 90, (struct ask){.max_tokens = 5, .n_end_wakes = &n_wakes[2]}));
     CHECK(r[3] = submit(&g, other, 60, (struct ask){.max_tokens = 5, .n_end_wakes = &n_wakes[3]}));
     step(&g);
-    CHECK(r[4] = submit(&g, other, 60, (struct ask){.max_tokens = 5, .n_end_wakes = &n_wakes[4]}));    /* still in the inbox */
+    CHECK(r[4] = submit(&g, other, 60,
+                        (struct ask){.max_tokens = 5, .n_end_wakes = &n_wakes[4]})); /* still in the inbox */
     engine_stop(g.e);
     engine_stop(g.e);
     for (int i = 0; i < N; i++) {
@@ -730,9 +745,18 @@ static rd_status create_one(struct engine **e, struct request **r)
 {
     static const int32_t prompt[3] = {1, 2, 3};
     struct sim_executor x = {0};
-    struct engine_options o = {.executor = sim_view(&x, 8, 4), .clock = clock_system(), .n_pages = 8, .page_tokens = 4, .n_ctx = 32,
-                               .max_running = 4, .max_queue = 4, .max_chunk = 8, .step_target_ns = 1, .kv_bytes = 1 << 20,
-                               .namespace_name = "sim", .namespace_bytes = 3};
+    struct engine_options o = {.executor = sim_view(&x, 8, 4),
+                               .clock = clock_system(),
+                               .n_pages = 8,
+                               .page_tokens = 4,
+                               .n_ctx = 32,
+                               .max_running = 4,
+                               .max_queue = 4,
+                               .max_chunk = 8,
+                               .step_target_ns = 1,
+                               .kv_bytes = 1 << 20,
+                               .namespace_name = "sim",
+                               .namespace_bytes = 3};
     struct sampler_bias bias = {1, 1};
     struct request_params p = {.max_tokens = 4, .max_keys = 32, .prompt_logprobs = true};
     rd_status st = engine_create(&o, e);

@@ -1,5 +1,5 @@
-/* tests/engine/test_engine_threads.c - the engine on its own thread: several threads submit, read, cancel and look at statistics
- * while it runs; another stops it under them. Run it with -fsanitize=thread too.
+/* tests/engine/test_engine_threads.c - the engine on its own thread: several threads submit, read, cancel and look at
+ * statistics while it runs; another stops it under them. Run it with -fsanitize=thread too.
  */
 #include "base/log.h"
 #include "base/mem.h"
@@ -52,7 +52,8 @@ static uint32_t expected(const int32_t *prompt, uint32_t n_prompt, uint32_t max_
 static void follow(struct client *c, struct request *r, struct wake *bell, const int32_t *prompt, uint32_t n_prompt)
 {
     int32_t out[MAX_NEW], want[MAX_NEW];
-    uint32_t n = 0, n_want, patience = random_below(&c->random, 4) ? UINT32_MAX : (uint32_t)random_below(&c->random, 10);
+    uint32_t n = 0, n_want,
+             patience = random_below(&c->random, 4) ? UINT32_MAX : (uint32_t)random_below(&c->random, 10);
     struct token_logprob top[20];
     struct token_out t;
     bool was_full, ended;
@@ -84,15 +85,22 @@ static rd_status one_request(struct client *c, struct wake *bell)
 {
     static const int32_t end_token = SIM_END_TOKEN;
     uint32_t n_prompt = 1 + (uint32_t)random_below(&c->random, 60);
-    struct request_params p = {.cached = true, .max_tokens = 1 + (uint32_t)random_below(&c->random, MAX_NEW), .max_keys = 256, .wake = ring,
-                               .wake_arg = bell, .end_tokens = &end_token, .n_end_tokens = 1, .fair_key = random_below(&c->random, 3)};
+    struct request_params p = {.cached = true,
+                               .max_tokens = 1 + (uint32_t)random_below(&c->random, MAX_NEW),
+                               .max_keys = 256,
+                               .wake = ring,
+                               .wake_arg = bell,
+                               .end_tokens = &end_token,
+                               .n_end_tokens = 1,
+                               .fair_key = random_below(&c->random, 3)};
     struct request *r = NULL;
     int32_t prompt[60];
     rd_status st;
 
     sampler_params_default(&p.sampling);
     p.sampling.temperature = 0;
-    for (uint32_t i = 0; i < n_prompt; i++) prompt[i] = 1 + (int32_t)random_below(&c->random, i < 30 ? 2 : SIM_VOCAB - 1);
+    for (uint32_t i = 0; i < n_prompt; i++)
+        prompt[i] = 1 + (int32_t)random_below(&c->random, i < 30 ? 2 : SIM_VOCAB - 1);
     st = engine_take_place(c->e);
     if (st != RD_OK) return st;
     st = request_create(&p, engine_cache(c->e), SIM_VOCAB, prompt, n_prompt, &r, NULL);
@@ -119,7 +127,8 @@ static void client_main(void *arg)
         while (engine_call(c->e, nothing, &n_calls) == RD_E_FULL) thread_yield();
         wake_destroy(bell);
         engine_get_stats(c->e, &s);
-        if (s.pages_free + s.pages_ready + s.pages_locked + s.pages_pending + s.pages_quarantined != s.pages_total) c->n_wrong++;
+        if (s.pages_free + s.pages_ready + s.pages_locked + s.pages_pending + s.pages_quarantined != s.pages_total)
+            c->n_wrong++;
         if (st == RD_E_CLOSED) break;
     }
 }
@@ -130,9 +139,18 @@ static bool open_engine(struct sim_executor *x, struct engine **e)
 
     log_set_sink(ignore_line, NULL);
     if (!sim_init(x, 60, 4, test_seed())) return false;
-    o = (struct engine_options){.executor = sim_view(x, 32, 4), .clock = clock_system(), .n_pages = 60, .page_tokens = 4, .n_ctx = 256,
-                                .max_running = 4, .max_queue = 3, .max_chunk = 32, .step_target_ns = 100000000, .kv_bytes = 1 << 20,
-                                .namespace_name = "sim", .namespace_bytes = 3};
+    o = (struct engine_options){.executor = sim_view(x, 32, 4),
+                                .clock = clock_system(),
+                                .n_pages = 60,
+                                .page_tokens = 4,
+                                .n_ctx = 256,
+                                .max_running = 4,
+                                .max_queue = 3,
+                                .max_chunk = 32,
+                                .step_target_ns = 100000000,
+                                .kv_bytes = 1 << 20,
+                                .namespace_name = "sim",
+                                .namespace_bytes = 3};
     if (engine_create(&o, e) != RD_OK) return false;
     x->engine = *e;
     return engine_start(*e) == RD_OK;
@@ -160,8 +178,8 @@ TEST(threads_that_submit_read_and_cancel_all_get_what_is_theirs)
         n_cancelled += c[i].n_cancelled;
     }
     engine_get_stats(e, &s);
-    test_note("%u done, %u cancelled, %llu preempted, %llu steps", n_done, n_cancelled, (unsigned long long)s.n_preempted,
-              (unsigned long long)s.n_steps);
+    test_note("%u done, %u cancelled, %llu preempted, %llu steps", n_done, n_cancelled,
+              (unsigned long long)s.n_preempted, (unsigned long long)s.n_steps);
     CHECK_EQ(n_done + n_cancelled, N_THREADS * N_EACH);
     CHECK_EQ(s.n_stop + s.n_length, n_done);
     CHECK_EQ(s.n_cancelled, n_cancelled);

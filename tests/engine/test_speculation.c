@@ -1,4 +1,5 @@
-/* tests/engine/test_speculation.c - drafts: found where text repeats, taken when they pay, and never seen in the output. */
+/* tests/engine/test_speculation.c - drafts: found where text repeats, taken when they pay, and never seen in the
+ * output. */
 #include "base/log.h"
 #include "base/mem.h"
 #include "engine/draft_index.h"
@@ -119,9 +120,20 @@ static void rig_open(struct rig *g, bool speculate, uint64_t chunk_seed, uint64_
     memset(g, 0, sizeof(*g));
     g->clock = clock_fake_create(1000000000, 1);
     CHECK(sim_init(&g->x, 256, 8, 7));
-    o = (struct engine_options){.executor = sim_view(&g->x, 64, 64), .clock = g->clock, .n_pages = 256, .page_tokens = 8, .n_ctx = 1000,
-                                .max_running = 8, .max_queue = 16, .max_chunk = 64, .step_target_ns = 100000000, .kv_bytes = 1 << 24,
-                                .namespace_name = "sim", .namespace_bytes = 3, .speculate = speculate, .chunk_seed = chunk_seed};
+    o = (struct engine_options){.executor = sim_view(&g->x, 64, 64),
+                                .clock = g->clock,
+                                .n_pages = 256,
+                                .page_tokens = 8,
+                                .n_ctx = 1000,
+                                .max_running = 8,
+                                .max_queue = 16,
+                                .max_chunk = 64,
+                                .step_target_ns = 100000000,
+                                .kv_bytes = 1 << 24,
+                                .namespace_name = "sim",
+                                .namespace_bytes = 3,
+                                .speculate = speculate,
+                                .chunk_seed = chunk_seed};
     CHECK_OK(engine_create(&o, &g->e));
     g->x.engine = g->e;
     g->x.clock = g->clock;
@@ -138,8 +150,8 @@ static void rig_close(struct rig *g)
 }
 
 /* Generates n tokens after the prompt, step by step; returns how many came. */
-static uint32_t generate(struct rig *g, const int32_t *prompt, uint32_t n_prompt, float temperature, bool off, uint32_t n, int32_t *out,
-                         uint32_t *n_steps)
+static uint32_t generate(struct rig *g, const int32_t *prompt, uint32_t n_prompt, float temperature, bool off,
+                         uint32_t n, int32_t *out, uint32_t *n_steps)
 {
     struct request_params p = {.cached = true, .max_tokens = n, .max_keys = 1000, .speculate = !off};
     struct token_logprob top[20];
@@ -238,7 +250,7 @@ TEST(drafts_that_are_always_wrong_are_given_up)
     uint32_t n_steps, n = 0;
 
     rig_open(&g, true, 0, 20000000);
-    for (uint64_t seed = 0; seed < 20; seed++) {            /* the model is a hash: what followed elsewhere follows nowhere else */
+    for (uint64_t seed = 0; seed < 20; seed++) { /* the model is a hash: what followed elsewhere follows nowhere else */
         for (uint32_t i = 0; i < 64; i++) prompt[i] = 1 + (int32_t)((i * 5 + seed) % 3);
         n += generate(&g, prompt, 64, 1, false, 200, out, &n_steps);
     }

@@ -1,5 +1,5 @@
-/* tests/fuzz/fuzz_http.c - request heads and chunked bodies from any bytes: no crash, nothing read outside, and what is accepted is
- * what a strict second reading of the same bytes allows (F40, F41).
+/* tests/fuzz/fuzz_http.c - request heads and chunked bodies from any bytes: no crash, nothing read outside, and what is
+ * accepted is what a strict second reading of the same bytes allows (F40, F41).
  *
  * The first byte chooses: a head, or a chunked body fed in pieces of that size. */
 #include <stdlib.h>
@@ -31,7 +31,8 @@ static void try_head(const uint8_t *data, size_t n)
     if (!head) return;
     memcpy(head, data, n);
     end = http_find_head_end(head, n, 0);
-    for (size_t seen = 0, have = 1; have <= n && in_steps == 0; seen = have++) in_steps = http_find_head_end(head, have, seen);
+    for (size_t seen = 0, have = 1; have <= n && in_steps == 0; seen = have++)
+        in_steps = http_find_head_end(head, have, seen);
     if (in_steps != end) abort();                           /* the same, however the bytes arrive */
     if (end > 0) {
         memset(&h, 0, sizeof(h));

@@ -1,4 +1,5 @@
-/* tests/fuzz/fuzz_tokenizer.c - any bytes as text: encoding never fails, well-formed text comes back, and streamed text is UTF-8.
+/* tests/fuzz/fuzz_tokenizer.c - any bytes as text: encoding never fails, well-formed text comes back, and streamed text
+ * is UTF-8.
  *
  * Input: a byte of flags, then the text. The vocabularies are built in. Seeds: corpus/fuzz_tokenizer/.
  */
@@ -53,9 +54,20 @@ static struct tokenizer *build(enum tokenizer_model model, const char *pre)
     struct tokenizer *t = NULL;
 
     memset(&v, 0, sizeof(v));
-    v.spec = (struct tokenizer_spec){.model = model, .pre = pre, .tokens = v.tokens, .scores = v.scores, .types = v.types,
-                                     .merges = v.merges, .bos = -1, .eos = -1, .eot = -1, .unk = -1, .pad = -1, .fim_pre = -1,
-                                     .fim_suf = -1, .fim_mid = -1};
+    v.spec = (struct tokenizer_spec){.model = model,
+                                     .pre = pre,
+                                     .tokens = v.tokens,
+                                     .scores = v.scores,
+                                     .types = v.types,
+                                     .merges = v.merges,
+                                     .bos = -1,
+                                     .eos = -1,
+                                     .eot = -1,
+                                     .unk = -1,
+                                     .pad = -1,
+                                     .fim_pre = -1,
+                                     .fim_suf = -1,
+                                     .fim_mid = -1};
     add_bytes(&v);
     for (uint32_t i = 0; i < sizeof(merges) / sizeof(merges[0]); i++) {
         char both[16];
@@ -115,7 +127,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     t = kinds[data[0] % 5];
     expect(t && tokenizer_encode(t, text, n, false, data[0] & 0x80, &ids, &n_ids, NULL) == RD_OK);
     expect(tokenizer_decode(t, ids, n_ids, true, &back, &n_back) == RD_OK);
-    if (utf8_valid(text, n) && !(t == kinds[4] && memmem(text, n, "\xe2\x96\x81", 3)))    /* SPM writes U+2581 and space alike */
+    if (utf8_valid(text, n) &&
+        !(t == kinds[4] && memmem(text, n, "\xe2\x96\x81", 3))) /* SPM writes U+2581 and space alike */
         expect(n_back == n && memcmp(back, text, n) == 0);
     check_stream(t, ids, n_ids);
     mem_free(ids);

@@ -97,7 +97,8 @@ static bool refused(struct meta *m, rd_status want, const char *mentions)
     uint64_t alive = mem_n_alive() - (m->b.data != NULL);
     const char *text = load(m, NULL, &st, NULL);
 
-    if (st != want || !strstr(text, mentions)) test_note("%s: \"%s\", wanted \"%s\"", rd_status_name(st), text, mentions);
+    if (st != want || !strstr(text, mentions))
+        test_note("%s: \"%s\", wanted \"%s\"", rd_status_name(st), text, mentions);
     return st == want && strstr(text, mentions) && mem_n_alive() == alive;
 }
 

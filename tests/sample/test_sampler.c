@@ -1,7 +1,8 @@
-/* tests/sample/test_sampler.c - the sampler against an implementation that sorts everything and says what is meant in the plainest way.
+/* tests/sample/test_sampler.c - the sampler against an implementation that sorts everything and says what is meant in
+ * the plainest way.
  *
- * The same draws: both take the random number of (seed, position). Sums run over sorted candidates here and over a heap there, so a
- * cut may differ where a sum lies within 1e-12 of its bound: such rows are counted, and none was ever seen.
+ * The same draws: both take the random number of (seed, position). Sums run over sorted candidates here and over a heap
+ * there, so a cut may differ where a sum lies within 1e-12 of its bound: such rows are counted, and none was ever seen.
  */
 #include "sample/sampler.h"
 #include <math.h>
@@ -43,7 +44,8 @@ static void naive_adjust(const struct sampler_params *p, const struct history *h
 }
 
 /* The token, or -1 where rounding decides. */
-static int32_t naive_sample(const struct sampler_params *p, const struct history *h, const float *raw, uint64_t position)
+static int32_t naive_sample(const struct sampler_params *p, const struct history *h, const float *raw,
+                            uint64_t position)
 {
     float logits[N_VOCAB];
     struct naive c[N_VOCAB];
@@ -62,7 +64,8 @@ static int32_t naive_sample(const struct sampler_params *p, const struct history
         double w = weights[n_kept];
 
         if (n_kept > 0 && fabs(kept - (double)p->top_p * total) < 1e-12 * total && p->top_p < 1) return -1;
-        if (n_kept > 0 && ((p->top_p < 1 && kept >= (double)p->top_p * total) || w < (double)p->min_p * weights[0])) break;
+        if (n_kept > 0 && ((p->top_p < 1 && kept >= (double)p->top_p * total) || w < (double)p->min_p * weights[0]))
+            break;
         kept += w;
         n_kept++;
     }
@@ -108,7 +111,8 @@ static void make_params(struct random *r, struct sampler_params *p, struct sampl
     p->bias = bias;
     p->n_bias = (uint32_t)random_below(r, 6);
     for (uint32_t i = 0; i < p->n_bias; i++)
-        bias[i] = (struct sampler_bias){(int32_t)(i * 31 + random_below(r, 31)), random_below(r, 3) ? (float)(random_unit(r) * 20 - 10) : -100};
+        bias[i] = (struct sampler_bias){(int32_t)(i * 31 + random_below(r, 31)),
+                                        random_below(r, 3) ? (float)(random_unit(r) * 20 - 10) : -100};
 }
 
 TEST(draws_are_those_of_the_plain_implementation)
@@ -156,8 +160,8 @@ TEST(draws_are_those_of_the_plain_implementation)
     sampler_scratch_destroy(x);
 }
 
-static rd_status sample_once(const struct sampler_params *p, const float *logits, uint32_t n, const int32_t *banned, uint32_t n_banned,
-                             uint64_t position, struct sampler_result *out)
+static rd_status sample_once(const struct sampler_params *p, const float *logits, uint32_t n, const int32_t *banned,
+                             uint32_t n_banned, uint64_t position, struct sampler_result *out)
 {
     struct sampler_scratch *x = NULL;
     struct sampler *s = NULL;
@@ -334,7 +338,7 @@ TEST(log_probabilities_are_of_the_raw_distribution)
     random_init(&r, test_seed());
     CHECK_OK(sampler_scratch_create(N_VOCAB, &x));
     sampler_params_default(&p);
-    p.bias = &bias;                                         /* draws token 3; its log probability knows nothing of that */
+    p.bias = &bias; /* draws token 3; its log probability knows nothing of that */
     p.n_bias = 1;
     p.temperature = 0.3f;
     p.want_logprob = true;
@@ -396,7 +400,8 @@ TEST(a_vocabulary_smaller_than_the_top_is_listed_whole)
 
 TEST(every_parameter_out_of_range_is_named)
 {
-    static const float below_0[] = {-0.001f, -INFINITY, NAN, INFINITY}, beyond_2[] = {-2.01f, 2.01f, NAN, INFINITY, -INFINITY};
+    static const float below_0[] = {-0.001f, -INFINITY, NAN, INFINITY},
+                       beyond_2[] = {-2.01f, 2.01f, NAN, INFINITY, -INFINITY};
 
     for (size_t i = 0; i < 4; i++) {
         CHECK_BAD(temperature, below_0[i]);

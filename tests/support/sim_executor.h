@@ -1,8 +1,9 @@
-/* tests/support/sim_executor.h - a model that is a hash: a row of a page holds the digest of all tokens up to its position.
+/* tests/support/sim_executor.h - a model that is a hash: a row of a page holds the digest of all tokens up to its
+ * position.
  *
- * Before a sequence's rows are computed every earlier row in its block table must hold the digest of that sequence's own prefix, so a page
- * that is read before it was written, reused too early, shared wrongly or copied short is seen at once. Logits are a
- * function of the digest: what a greedy request must answer is known without the engine.
+ * Before a sequence's rows are computed every earlier row in its block table must hold the digest of that sequence's
+ * own prefix, so a page that is read before it was written, reused too early, shared wrongly or copied short is seen at
+ * once. Logits are a function of the digest: what a greedy request must answer is known without the engine.
  */
 #pragma once
 #include "base/random.h"

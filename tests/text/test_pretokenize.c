@@ -13,13 +13,15 @@ static pcre2_code *compile(const char *pattern)
 {
     int error;
     PCRE2_SIZE at;
-    pcre2_code *code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &error, &at, NULL);
+    pcre2_code *code =
+        pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &error, &at, NULL);
 
     if (code) pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
     return code;
 }
 
-/* Cuts each piece of s (ends[0..n)) into matches and what lies between them. Returns the new number of pieces, 0 on failure. */
+/* Cuts each piece of s (ends[0..n)) into matches and what lies between them. Returns the new number of pieces, 0 on
+ * failure. */
 static size_t apply(const char *pattern, const char *s, const uint32_t *ends, size_t n, uint32_t *out)
 {
     pcre2_code *code = compile(pattern);
@@ -34,7 +36,8 @@ static size_t apply(const char *pattern, const char *s, const uint32_t *ends, si
         size_t at = start, done = start;
 
         while (at < ends[i]) {
-            int rc = pcre2_match(code, (PCRE2_SPTR)s + start, ends[i] - start, at - start, PCRE2_NO_UTF_CHECK, data, limits);
+            int rc =
+                pcre2_match(code, (PCRE2_SPTR)s + start, ends[i] - start, at - start, PCRE2_NO_UTF_CHECK, data, limits);
             PCRE2_SIZE *v = pcre2_get_ovector_pointer(data);
 
             if (rc < 0) break;
@@ -80,9 +83,11 @@ static size_t split(enum pretokenizer kind, const char *s, size_t n, uint32_t *o
 static uint32_t any_char(struct random *r)
 {
     static const char ascii[] = "aZ09 \t\n\r'stmdrevlLSE.-_/\\\"$ \n  ";
-    static const uint32_t other[] = {0xe9, 0x130, 0x17f, 0x3b1, 0x416, 0x4e2d, 0x3042, 0xac00, 0x627, 0x905, 0x93f, 0x301, 0x660, 0xb2,
-                                     0x2167, 0xbd, 0x1d7d8, 0x1f600, 0x200d, 0xfe0f, 0xa0, 0x2003, 0x3000, 0x85, 0x2028, 0x180e, 0x1680,
-                                     0x200b, 0xfeff, 0xe000, 0x20ac, 0x0, 0x7f, 0x1f, 0x1c, 0xb, 0xc, 0xfffd, 0x10ffff, 0x2c6, 0xaa};
+    static const uint32_t other[] = {0xe9,   0x130,  0x17f,    0x3b1,  0x416,  0x4e2d, 0x3042, 0xac00,  0x627,
+                                     0x905,  0x93f,  0x301,    0x660,  0xb2,   0x2167, 0xbd,   0x1d7d8, 0x1f600,
+                                     0x200d, 0xfe0f, 0xa0,     0x2003, 0x3000, 0x85,   0x2028, 0x180e,  0x1680,
+                                     0x200b, 0xfeff, 0xe000,   0x20ac, 0x0,    0x7f,   0x1f,   0x1c,    0xb,
+                                     0xc,    0xfffd, 0x10ffff, 0x2c6,  0xaa};
 
     switch (random_below(r, 4)) {
     case 0: return other[random_below(r, sizeof(other) / sizeof(other[0]))];
@@ -149,7 +154,8 @@ TEST(every_byte_string_is_cut_into_words_that_cover_it)
     for (unsigned round = 0; round < 20000; round++) {
         size_t n = 1 + random_below(&r, sizeof(s));
 
-        for (size_t i = 0; i < n; i++) s[i] = (char)(random_below(&r, 2) ? random_u64(&r) : 0x80 | random_below(&r, 128));
+        for (size_t i = 0; i < n; i++)
+            s[i] = (char)(random_below(&r, 2) ? random_u64(&r) : 0x80 | random_below(&r, 128));
         for (enum pretokenizer kind = 0; kind < PRE_COUNT; kind++)
             for (size_t at = 0; at < n;) {
                 size_t len = pretokenize_word(kind, s + at, n - at);

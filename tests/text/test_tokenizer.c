@@ -1,4 +1,5 @@
-/* tests/text/test_tokenizer.c - merging against naive models, special tokens, hostile vocabularies and texts, streaming decode. */
+/* tests/text/test_tokenizer.c - merging against naive models, special tokens, hostile vocabularies and texts, streaming
+ * decode. */
 #include "text/tokenizer.h"
 #include <sys/resource.h>
 #include "test.h"
@@ -9,10 +10,12 @@
 #include "text/tiny_vocab.h"
 
 static struct tiny_vocab vocab;
-static const char *const strings_of_abc[] = {"ab", "bc", "abc", "aa", "aab", "bb", "ca", "cab", "aaaa", "abab", "cc", "bcc", "ba", "aaa", "bca", "abca"};
+static const char *const strings_of_abc[] = {"ab",   "bc",   "abc", "aa",  "aab", "bb",  "ca",  "cab",
+                                             "aaaa", "abab", "cc",  "bcc", "ba",  "aaa", "bca", "abca"};
 #define N_STRINGS (sizeof(strings_of_abc) / sizeof(strings_of_abc[0]))
 
-static bool encodes_to(const struct tokenizer *t, const char *text, size_t n, bool add, bool parse, const int32_t *want, size_t n_want)
+static bool encodes_to(const struct tokenizer *t, const char *text, size_t n, bool add, bool parse, const int32_t *want,
+                       size_t n_want)
 {
     int32_t *ids = NULL;
     uint32_t n_ids = 0;
@@ -140,7 +143,8 @@ TEST(spm_merges_as_a_naive_model_does)
         tiny_vocab_init(&vocab, TOKENIZER_SPM);
         vocab.spec.add_bos = false;
         for (size_t i = 0; i < N_STRINGS; i++)              /* scores with ties and both signs of zero */
-            if (random_below(&r, 3)) tiny_vocab_add(&vocab, strings_of_abc[i], TOKEN_NORMAL, (float)random_below(&r, 7) - 3.0f);
+            if (random_below(&r, 3))
+                tiny_vocab_add(&vocab, strings_of_abc[i], TOKEN_NORMAL, (float)random_below(&r, 7) - 3.0f);
         for (unsigned c = 0; c < 3; c++)
             if (random_below(&r, 3)) tiny_vocab_add(&vocab, &"a\0b\0c"[2 * c], TOKEN_NORMAL, -0.0f);
         CHECK_OK(tokenizer_create(&vocab.spec, &t, NULL));
@@ -294,7 +298,8 @@ TEST(streamed_text_equals_the_whole_text_and_is_always_whole_utf8)
             size_t n_text, n_want, n_got = 0;
 
             for (uint32_t i = 0; i < n; i++) {
-                static const unsigned char bytes[] = {0xf0, 0x9f, 0x98, 0x80, 0xe2, 0x82, 0xac, 0xc3, 0xa9, 0xed, 0xa0, 0xc0, 0xff, ' ', 'x'};
+                static const unsigned char bytes[] = {0xf0, 0x9f, 0x98, 0x80, 0xe2, 0x82, 0xac, 0xc3,
+                                                      0xa9, 0xed, 0xa0, 0xc0, 0xff, ' ',  'x'};
                 int32_t base = kind ? 3 : 0;
 
                 ids[i] = random_below(&r, 4) ? base + bytes[random_below(&r, sizeof(bytes))]
@@ -352,7 +357,8 @@ TEST(any_bytes_come_back)
             uint32_t n_ids;
 
             for (size_t i = 0; i < n; i++) s[i] = (char)(kind ? random_u64(&r) : random_below(&r, 128));
-            if (kind == 0 && n > 4) memcpy(s, "\xf0\x9f\x98\x80", 4);   /* BPE: well-formed text; other bytes become U+FFFD */
+            if (kind == 0 && n > 4)
+                memcpy(s, "\xf0\x9f\x98\x80", 4); /* BPE: well-formed text; other bytes become U+FFFD */
             CHECK_OK(tokenizer_encode(t, s, n, false, false, &ids, &n_ids, NULL));
             CHECK_OK(tokenizer_decode(t, ids, n_ids, true, &text, &n_text));
             n_text = marks_to_spaces(text, n_text);
@@ -375,7 +381,8 @@ static bool refused(rd_status want, const char *mentions)
     uint64_t alive = mem_n_alive();
     rd_status st = tokenizer_create(&vocab.spec, &t, &err);
 
-    if (st != want || t || !strstr(err.text, mentions)) test_note("%s \"%s\", wanted %s", rd_status_name(st), err.text, mentions);
+    if (st != want || t || !strstr(err.text, mentions))
+        test_note("%s \"%s\", wanted %s", rd_status_name(st), err.text, mentions);
     return st == want && !t && strstr(err.text, mentions) && mem_n_alive() == alive;
 }
 
@@ -425,7 +432,7 @@ TEST(odd_entries_are_harmless)
     int32_t want[2] = {'x', 0};
 
     tiny_vocab_init(&vocab, TOKENIZER_BPE);
-    tiny_vocab_add(&vocab, "", TOKEN_NORMAL, 0);            /* empty entries, cyclic merges, byte tokens that are none */
+    tiny_vocab_add(&vocab, "", TOKEN_NORMAL, 0); /* empty entries, cyclic merges, byte tokens that are none */
     tiny_vocab_add(&vocab, "", TOKEN_CONTROL, 0);
     tiny_vocab_add(&vocab, "<0x-1>", TOKEN_BYTE, 0);
     tiny_vocab_add(&vocab, "<0xzz>", TOKEN_BYTE, 0);
@@ -503,11 +510,12 @@ static double best_ms(const struct tokenizer *t, const char *s, size_t n, size_t
     return best;
 }
 
-/* Ten times the text may take thirteen times as long (F10); quadratic would be a hundred. Measured figures are printed, and only what cannot
- * be n log n on a busy machine fails. */
+/* Ten times the text may take thirteen times as long (F10); quadratic would be a hundred. Measured figures are printed,
+ * and only what cannot be n log n on a busy machine fails. */
 TEST(hostile_texts_take_time_in_proportion)
 {
-    static const char *const parts[] = {"a", "ab", "\xcc\x81", " ", "\n", "#", "1", "\xff", "\xe4\xb8\xad", "<u", "<u>", "'s"};
+    static const char *const parts[] = {"a", "ab",   "\xcc\x81",     " ",  "\n",  "#",
+                                        "1", "\xff", "\xe4\xb8\xad", "<u", "<u>", "'s"};
     size_t n = test_is_long() ? 10000000 : 2000000;
     char *s = mem_alloc(n, 1);
 
@@ -534,8 +542,8 @@ TEST(hostile_texts_take_time_in_proportion)
             if (small > 1 && large / small > worst) worst = large / small, slowest = k, ms = large;
             CHECK(large < 40 * small + 100);
         }
-        test_note("%s: ten times the text takes at most %.1f times as long (part %zu, %zu bytes in %.0f ms)", kind ? "spm" : "bpe", worst,
-                  slowest, n, ms);
+        test_note("%s: ten times the text takes at most %.1f times as long (part %zu, %zu bytes in %.0f ms)",
+                  kind ? "spm" : "bpe", worst, slowest, n, ms);
         tokenizer_destroy(t);
     }
     mem_free(s);

@@ -1,7 +1,7 @@
 /* tests/text/tiny_vocab.h - small vocabularies made on the spot, for tests and fuzzing.
  *
- * BPE: the 256 bytes are tokens 0 .. 255 (in the byte-level alphabet), then what tiny_vocab_add() adds. SPM: <unk>, <s>, </s>, then the byte
- * tokens <0x00> .. <0xFF> from 3 on, then what is added.
+ * BPE: the 256 bytes are tokens 0 .. 255 (in the byte-level alphabet), then what tiny_vocab_add() adds. SPM: <unk>,
+ * <s>, </s>, then the byte tokens <0x00> .. <0xFF> from 3 on, then what is added.
  */
 #pragma once
 #include <stdio.h>
@@ -41,8 +41,15 @@ static inline void tiny_vocab_merge(struct tiny_vocab *v, const char *left, cons
 static inline void tiny_vocab_init(struct tiny_vocab *v, enum tokenizer_model model)
 {
     memset(v, 0, sizeof(*v));
-    v->spec = (struct tokenizer_spec){.model = model, .pre = "gpt-2", .bos = TOKEN_NONE, .eos = TOKEN_NONE, .eot = TOKEN_NONE,
-                                      .unk = TOKEN_NONE, .pad = TOKEN_NONE, .fim_pre = TOKEN_NONE, .fim_suf = TOKEN_NONE,
+    v->spec = (struct tokenizer_spec){.model = model,
+                                      .pre = "gpt-2",
+                                      .bos = TOKEN_NONE,
+                                      .eos = TOKEN_NONE,
+                                      .eot = TOKEN_NONE,
+                                      .unk = TOKEN_NONE,
+                                      .pad = TOKEN_NONE,
+                                      .fim_pre = TOKEN_NONE,
+                                      .fim_suf = TOKEN_NONE,
                                       .fim_mid = TOKEN_NONE};
     v->spec.tokens = v->tokens;
     v->spec.merges = v->merges;
