@@ -3,11 +3,12 @@
  *     x = embedding[token]
  *     per layer:
  *         n = rmsnorm(x) * attn_norm                              arXiv:1910.07467
- *         q, k, v = wq n, wk n, wv n                              (+ biases where the file has them)
- *         q, k = rope(q), rope(k), pairs (2i, 2i+1)               arXiv:2104.09864; GGUF files hold wq, wk permuted for
- * this x = x + wo softmax(q k^T / sqrt(head_dim)) v            grouped KV heads, arXiv:2305.13245 n = rmsnorm(x) *
- * ffn_norm x = x + down(silu(gate n) * (up n))                     SwiGLU, arXiv:2002.05202 logits = output (rmsnorm(x)
- * * output_norm)
+ *         q, k, v = wq n, wk n, wv n                          (+ biases where the file has them)
+ *         q, k = rope(q), rope(k), pairs (2i, 2i+1)           arXiv:2104.09864; files hold wq, wk permuted for this
+ *         x = x + wo softmax(q k^T / sqrt(head_dim)) v        grouped KV heads, arXiv:2305.13245
+ *         n = rmsnorm(x) * ffn_norm
+ *         x = x + down(silu(gate n) * (up n))                 SwiGLU, arXiv:2002.05202
+ *     logits = output (rmsnorm(x) * output_norm)
  *
  * RoPE frequencies are divided by rope_freqs.weight where the file has it (Llama 3.1 and later).
  * Source  arXiv:2302.13971, arXiv:2307.09288, arXiv:2407.21783.

@@ -1,13 +1,14 @@
 /* model/rope_freqs.c - RoPE frequencies of a config, with every scaling that changes them; computed once, in double,
  * when a model loads.
  *
- *     plain    f_i = base^(-2i / n_rot)                                                        arXiv:2104.09864
- *     factors  f_i / factor_i                                                                  rope_freqs.weight of a
- * GGUF file linear   f_i / factor                                                                    arXiv:2306.15595
- *     llama3   wavelength 2 pi / f_i: beyond n_ctx_orig / low the frequency is divided by factor, below n_ctx_orig /
- * high it is kept, between them it is blended linearly in n_ctx_orig / wavelength            Llama 3.1
- * (arXiv:2407.21783) yarn     blend of f_i / factor and f_i by a ramp over i; cos and sin grow by 1 + 0.1 ln(factor)
- * arXiv:2309.00071
+ *     plain    f_i = base^(-2i / n_rot)                          arXiv:2104.09864
+ *     factors  f_i / factor_i                                    rope_freqs.weight of a GGUF file
+ *     linear   f_i / factor                                      arXiv:2306.15595
+ *     llama3   wavelength 2 pi / f_i: beyond n_ctx_orig / low the frequency is divided by factor, below
+ *              n_ctx_orig / high it is kept, between them it is blended linearly in n_ctx_orig / wavelength;
+ *              Llama 3.1, arXiv:2407.21783
+ *     yarn     blend of f_i / factor and f_i by a ramp over i; cos and sin grow by 1 + 0.1 ln(factor);
+ *              arXiv:2309.00071
  */
 #include <math.h>
 #include "model/model_arch.h"
