@@ -35,8 +35,8 @@ static rd_engine *open_with(const char *draft_model, bool no_speculation, struct
 static void ask(rd_engine *engine, struct heard *out)
 {
     static const char *const prompts[3] = {
-        "int add(int a, int b) { return a + b; }\nint sub(int a, int b) { return a - b; }\nint mul(int a, int b) { return a * b; }\n"
-        "int add(int a, int b) {",
+        ("int add(int a, int b) { return a + b; }\nint sub(int a, int b) { return a - b; }\n"
+         "int mul(int a, int b) { return a * b; }\nint add(int a, int b) {"),
         "One, two, three, four. One, two, three, four. One, two,", "The lighthouse keeper found a map that"};
     struct rd_request_options q[6];
 

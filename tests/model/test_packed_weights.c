@@ -315,7 +315,7 @@ TEST(a_model_that_changed_a_moment_ago_is_not_kept)
 static bool flip(const char *path, uint64_t at, unsigned bit)
 {
     int fd = open(path, O_RDWR);
-    uint8_t byte;
+    uint8_t byte = 0;
     bool ok = fd >= 0 && pread(fd, &byte, 1, (off_t)at) == 1;
 
     byte ^= (uint8_t)(1u << bit);
