@@ -21,7 +21,7 @@ static const struct arg tokenize_args[] = {
     {.flag = "--pre", .kind = ARG_TEXT, .value = "NAME", .at = offsetof(struct tokenize_flags, pre),
      .fallback_text = "the file's", .help = "pre-tokenizer: gpt-2, smollm, llama-bpe, qwen2, deepseek-r1-qwen"},
     {.flag = "--tokenizer", .kind = ARG_TEXT, .value = "DIR", .at = offsetof(struct tokenize_flags, tokenizer),
-     .help = "a tokenizer.json, or the folder it is in, instead of MODEL"},
+     .fallback_text = "none", .help = "a tokenizer.json, or the folder it is in, instead of MODEL"},
     {0}
 };
 
