@@ -166,6 +166,8 @@ struct backend_ops {
                         float *out);
     /* x = cap * tanh(x / cap), in place, n values */
     rd_status (*softcap)(struct backend *be, float *x, uint64_t n, float cap);
+    /* In order with the ops around it; either side may be host memory, valid until the next sync. */
+    rd_status (*copy)(struct backend *be, void *to, const void *from, uint64_t n_bytes);
     rd_status (*sync)(struct backend *be);
 };
 

@@ -55,6 +55,7 @@ rd_status engine_create(const struct engine_options *o, struct engine **out)
     e->cache.pool = e->pool;
     e->cache.copy_rows = copy_rows;
     e->cache.copy_arg = e;
+    e->cache.state_bytes = o->executor.n_state * (uint32_t)sizeof(float);
     if ((st = sampler_scratch_create(o->executor.n_vocab, &e->scratch)) != RD_OK) goto fail;
     if ((st = plan_create(e)) != RD_OK) goto fail;
     if ((st = speculation_create(e, &e->speculation)) != RD_OK) goto fail;

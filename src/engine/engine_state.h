@@ -20,9 +20,13 @@ struct step_plan {
     int32_t *tokens;                     /* [max_rows] */
     uint32_t *positions, *row_slot, *logit_rows;
     kv_page *row_page;
+    float *states;                       /* [max_logits, n_state] */
     struct seq_run *runs;                /* [max_live] */
     struct request **run_request;        /* [max_live]: whose run it is */
     uint32_t *run_logits;                /* [max_live]: first logits row of the run */
+    struct request **heads;              /* [max_logits]: stored whole, so only the head runs, on the state kept */
+    const float **head_states;           /* [max_logits] */
+    uint32_t n_heads;                    /* their logits are the last of max_logits rows */
     uint32_t n_decode;                   /* sequences that decode; their rows come first */
     uint32_t n_decode_rows, n_prefill_rows; /* with drafts */
 };

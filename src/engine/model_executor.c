@@ -30,6 +30,13 @@ static rd_status forward(void *self, const struct model_batch *batch, float *log
     return st;
 }
 
+static rd_status head(void *self, uint32_t n, const float *const *states, float *logits)
+{
+    struct model_executor *x = self;
+
+    return model_head(x->model, n, states, logits);
+}
+
 static void copy_rows(void *self, kv_page to, kv_page from, uint32_t n_rows)
 {
     struct model_executor *x = self;
@@ -43,6 +50,8 @@ struct executor model_executor_view(struct model_executor *x, uint32_t max_rows,
                              .n_vocab = model_config(x->model)->n_vocab,
                              .max_rows = max_rows,
                              .max_logits = max_logits,
+                             .n_state = model_config(x->model)->hidden,
                              .forward = forward,
+                             .head = head,
                              .copy_rows = copy_rows};
 }

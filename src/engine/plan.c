@@ -25,15 +25,19 @@ rd_status plan_create(struct engine *e)
     p->runs = mem_zalloc(n_live, sizeof(*p->runs));
     p->run_request = mem_zalloc(n_live, sizeof(struct request *));
     p->run_logits = mem_zalloc(n_live, sizeof(*p->run_logits));
+    p->heads = mem_zalloc(e->o.executor.max_logits, sizeof(struct request *));
+    p->head_states = mem_zalloc(e->o.executor.max_logits, sizeof(const float *));
+    p->states = mem_zalloc((size_t)e->o.executor.max_logits * e->o.executor.n_state + 1, sizeof(*p->states));
     if (!p->tokens || !p->positions || !p->row_slot || !p->row_page || !p->logit_rows || !p->runs || !p->run_request ||
-        !p->run_logits)
+        !p->run_logits || !p->heads || !p->head_states || !p->states)
         return RD_E_NOMEM;
     p->batch = (struct model_batch){.tokens = p->tokens,
                                     .positions = p->positions,
                                     .row_page = p->row_page,
                                     .row_slot = p->row_slot,
                                     .runs = p->runs,
-                                    .logit_rows = p->logit_rows};
+                                    .logit_rows = p->logit_rows,
+                                    .states = e->o.executor.n_state ? p->states : NULL};
     return RD_OK;
 }
 
@@ -49,6 +53,9 @@ void plan_destroy(struct engine *e)
     mem_free(p->runs);
     mem_free(p->run_request);
     mem_free(p->run_logits);
+    mem_free(p->heads);
+    mem_free(p->head_states);
+    mem_free(p->states);
 }
 
 /* Outside the batch: the youngest that its slow reader has paused, else the youngest running sequence. */
@@ -175,12 +182,33 @@ static bool reserve_draft(struct engine *e, struct request *r, uint32_t n_rows_l
            kv_seq_reserve(&r->seq, n) == RD_OK;
 }
 
+static uint32_t logits_room(const struct engine *e)
+{
+    return e->o.executor.max_logits - e->plan.n_heads - e->plan.batch.n_logits;
+}
+
+/* Before all others: it happens once to a request, so nobody starves. */
+static void plan_heads(struct engine *e)
+{
+    struct step_plan *p = &e->plan;
+
+    for (uint32_t i = 0; i < e->n_live && p->n_heads < e->o.executor.max_logits; i++) {
+        struct request *r = e->live[i];
+        const void *state = request_ring_full(r) ? NULL : kv_seq_take_whole(&r->seq);
+
+        if (!state) continue;
+        p->heads[p->n_heads] = r;
+        p->head_states[p->n_heads++] = state;
+        r->in_batch = true;
+    }
+}
+
 /* More sequences than the batch has room for take turns. One row of logits is left to a prefill: it would never end
  * beside as many decodes. */
 static void plan_decodes(struct engine *e)
 {
     struct step_plan *p = &e->plan;
-    uint32_t n_logits = e->o.executor.max_logits, n_rows, n_most;
+    uint32_t n_logits = logits_room(e), n_rows, n_most;
     struct request *r;
 
     n_rows = u32_min(n_logits > 1 && prefill_waits(e) ? n_logits - 1 : n_logits, e->o.executor.max_rows);
@@ -212,8 +240,8 @@ static uint32_t chunk_length(struct engine *e, const struct request *r, uint32_t
 {
     uint32_t n = u32_min(budget, r->seq.n_keys - r->seq.n_computed);
 
-    if (r->p.prompt_logprobs) n = u32_min(n, e->o.executor.max_logits - e->plan.batch.n_logits);
-    else if (e->plan.batch.n_logits >= e->o.executor.max_logits) n = u32_min(n, r->seq.n_keys - r->seq.n_computed - 1);
+    if (r->p.prompt_logprobs) n = u32_min(n, logits_room(e));
+    else if (logits_room(e) == 0) n = u32_min(n, r->seq.n_keys - r->seq.n_computed - 1);
     if (n > 0 && e->o.chunk_seed) n = 1 + (uint32_t)random_below(&e->chunk_random, n);
     return n;
 }
@@ -240,8 +268,9 @@ void plan_step(struct engine *e)
     struct model_batch *b = &e->plan.batch;
 
     b->n_rows = b->n_runs = b->n_logits = 0;
-    e->plan.n_decode = 0;
+    e->plan.n_decode = e->plan.n_heads = 0;
     for (uint32_t i = 0; i < e->n_live; i++) e->live[i]->in_batch = false;
+    plan_heads(e);
     plan_decodes(e);
     plan_prefills(e);
 }

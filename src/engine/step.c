@@ -166,6 +166,14 @@ static bool sample_next(struct engine *e, struct request *r, const float *logits
     return true;
 }
 
+/* The state beside a row of logits, of the last committed row. */
+static void keep_state(struct engine *e, struct request *r, const float *logits)
+{
+    size_t row = (size_t)(logits - e->logits) / e->o.executor.n_vocab;
+
+    if (e->o.executor.n_state) kv_seq_keep_state(&r->seq, e->plan.states + row * e->o.executor.n_state);
+}
+
 /* Row by row as if each were a step of its own: the token sampled from it either is what the next row was computed for,
  * or that row and all after it never were. */
 static void sample_drafted(struct engine *e, struct request *r, const float *logits, uint64_t now)
@@ -175,12 +183,14 @@ static void sample_drafted(struct engine *e, struct request *r, const float *log
     request_ref(r);
     r->usage.n_drafted += r->draft.n;
     kv_seq_commit_rows(&r->seq, 1);
+    keep_state(e, r, logits);
     while (sample_next(e, r, logits, now) && n_right < r->draft.n &&
            r->seq.keys[r->seq.n_keys - 1] == r->draft.tokens[n_right]) {
         n_right++;
         r->usage.n_draft_accepted++;                        /* now: whoever sees the end reads it */
         logits += e->o.executor.n_vocab;
         kv_seq_commit_rows(&r->seq, 1);
+        keep_state(e, r, logits);
     }
     speculation_verified(e, r, n_right);
     if (r->state == REQUEST_LIVE) kv_seq_unreserve(&r->seq);
@@ -244,8 +254,31 @@ static void finish_step(struct engine *e, uint64_t now)
         } else if (r->draft.n > 0) {
             sample_drafted(e, r, logits, now);
         } else if (r->seq.n_computed == r->seq.n_keys) {
-            (void)sample_next(e, r, e->logits + (size_t)last * e->o.executor.n_vocab, now);
+            logits = e->logits + (size_t)last * e->o.executor.n_vocab;
+            keep_state(e, r, logits);
+            (void)sample_next(e, r, logits, now);
         }
+    }
+}
+
+/* Prompts that are stored whole: nothing of them is computed, not even their last token. */
+static void run_heads(struct engine *e)
+{
+    struct step_plan *p = &e->plan;
+    float *logits = e->logits + (size_t)(e->o.executor.max_logits - p->n_heads) * e->o.executor.n_vocab;
+    rd_status st = e->o.executor.head(e->o.executor.self, p->n_heads, p->head_states, logits);
+    uint64_t now = clock_now_ns(e->o.clock);
+
+    if (st != RD_OK) {
+        log_error("the head over %u kept states failed: %s", p->n_heads, rd_status_name(st));
+        e->stats.device_errors++;
+    }
+    for (uint32_t i = 0; i < p->n_heads; i++, logits += e->o.executor.n_vocab) {
+        struct request *r = p->heads[i];
+
+        count_rows(e, r, &(struct seq_run){.pos0 = r->n_prompt});
+        if (st != RD_OK) request_end(e, r, REQUEST_ERROR, st);
+        else (void)sample_next(e, r, logits, now);
     }
 }
 
@@ -309,7 +342,7 @@ static void drain_inbox(struct engine *e)
 
 bool engine_step(struct engine *e)
 {
-    uint64_t begin, end, n_generated = e->stats.generated;
+    uint64_t begin, end, n_generated;
     rd_status st;
 
     thread_owner_check(&e->owner);
@@ -317,8 +350,10 @@ bool engine_step(struct engine *e)
     reap(e);
     admission_run(e);
     plan_step(e);
+    if (e->plan.n_heads > 0) run_heads(e);
     begin = clock_now_ns(e->o.clock);
     if (e->plan.batch.n_rows > 0) {
+        n_generated = e->stats.generated;
         engine_publish_stats(e); /* a step can take long: who runs in it is seen now */
         st = e->o.executor.forward(e->o.executor.self, &e->plan.batch, e->logits);
         end = clock_now_ns(e->o.clock);
@@ -332,5 +367,5 @@ bool engine_step(struct engine *e)
     }
     housekeeping(e, begin);
     engine_publish_stats(e);
-    return e->plan.batch.n_rows > 0 || (e->n_live == 0 && e->n_queue > 0); /* the latter: one has to start over */
+    return e->plan.batch.n_rows + e->plan.n_heads > 0 || (e->n_live == 0 && e->n_queue > 0); /* the latter: one has to start over */
 }

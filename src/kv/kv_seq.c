@@ -19,7 +19,8 @@ rd_status kv_seq_init(struct kv_seq *seq, struct kv_cache *cache, const kv_key *
     *seq = (struct kv_seq){.cache = cache, .state = KV_SEQ_DONE, .n_keys = n, .n_prompt = n, .n_keys_cap = n_cap};
     seq->keys = mem_alloc(n_cap, sizeof(*seq->keys));
     seq->pages = mem_alloc(n_pages_cap, sizeof(*seq->pages));
-    if (!seq->keys || !seq->pages) goto fail;
+    seq->end_state = cache->state_bytes ? mem_alloc(cache->state_bytes, 1) : NULL;
+    if (!seq->keys || !seq->pages || (cache->state_bytes && !seq->end_state)) goto fail;
     seq->n_pages_cap = n_pages_cap;
     memcpy(seq->keys, keys, (size_t)n * sizeof(*keys));
     return RD_OK;
@@ -34,6 +35,7 @@ void kv_seq_deinit(struct kv_seq *seq)
     assert(!seq->live);
     mem_free(seq->keys);
     mem_free(seq->pages);
+    mem_free(seq->end_state);
     *seq = (struct kv_seq){.state = KV_SEQ_DONE};
 }
 
@@ -68,7 +70,7 @@ static void reset(struct kv_seq *seq, struct radix_node *root)
     seq->root = root;
     seq->node = NULL;
     seq->n_computed = seq->n_reserved = seq->n_hit = seq->n_hit_in_flight = seq->wait_until = 0;
-    seq->n_path = seq->n_ready_at_admit = seq->n_pages = seq->first_own_page = 0;
+    seq->n_path = seq->n_ready_at_admit = seq->n_pages = seq->first_own_page = seq->end_state_at = 0;
     seq->match_kind = RADIX_MISS;
 }
 
@@ -103,7 +105,7 @@ rd_status kv_seq_admit(struct kv_seq *seq, struct radix_node *root, uint64_t now
     seq->n_path = seq->n_keys;
     seq->match_kind = m.kind;
     seq->n_hit = n_take;
-    seq->n_ready_at_admit = u32_min(m.n_ready, n_take);
+    seq->n_ready_at_admit = m.n_ready;
     live_append(seq);
     if (m.n_ready >= n_take) {
         kv_seq_run_from(seq, n_take);
@@ -231,18 +233,61 @@ void kv_seq_truncate(struct kv_seq *seq, uint32_t n)
     kv_seq_unreserve(seq);
 }
 
+/* ---- the state behind the last key ---- */
+
+/* The node at whose end the computed keys end, where it is ready. */
+static struct radix_node *node_at_end(const struct kv_seq *seq)
+{
+    struct radix_node *node = seq->node;
+
+    return node && radix_node_is_ready(node) && radix_node_end(node) == seq->n_keys && seq->n_path == seq->n_keys ? node
+                                                                                                               : NULL;
+}
+
+void kv_seq_keep_state(struct kv_seq *seq, const void *state)
+{
+    struct radix_node *node = node_at_end(seq);
+
+    if (!seq->cached || seq->state != KV_SEQ_RUNNABLE || !seq->end_state) return;
+    memcpy(seq->end_state, state, seq->cache->state_bytes);
+    seq->end_state_at = seq->n_computed;
+    if (node && seq->n_computed == seq->n_keys) radix_set_state(seq->cache->tree, node, state, seq->cache->state_bytes);
+}
+
+const void *kv_seq_take_whole(struct kv_seq *seq)
+{
+    struct radix_node *node = node_at_end(seq);
+
+    if (!node || !radix_node_state(node) || seq->state != KV_SEQ_RUNNABLE || seq->n_computed + 1 < seq->n_keys ||
+        seq->n_reserved != seq->n_computed || seq->first_own_page != seq->n_pages)
+        return NULL;
+    seq->n_hit = seq->n_keys;
+    kv_seq_run_from(seq, seq->n_keys);
+    return radix_node_state(node);
+}
+
 /* ---- the end ---- */
+
+/* A failed insert is counted by the tree and fails nobody. */
+static void store_tail(struct kv_seq *seq, uint64_t now)
+{
+    struct radix *tree = seq->cache->tree;
+    struct radix_node *node;
+
+    if (radix_insert_ready(tree, seq->root, seq->keys, seq->n_computed, seq->pages, now, &node) != RD_OK) return;
+    if (seq->end_state_at == seq->n_computed && radix_node_is_ready(node) && radix_node_end(node) == seq->n_computed)
+        radix_set_state(tree, node, seq->end_state, seq->cache->state_bytes);
+}
 
 void kv_seq_finish(struct kv_seq *seq, bool store, uint64_t now)
 {
     struct radix *tree = seq->cache->tree;
-    struct radix_node *deepest;          /* not needed; a failed insert is counted by the tree and fails nobody */
 
     if (!seq->live) return;
     if (seq->state != KV_SEQ_POISONED) kv_seq_unreserve(seq);
     if (seq->node) kv_chain_hand_over(seq);
     if (store && seq->cached && seq->state == KV_SEQ_RUNNABLE && seq->n_computed > 0)
-        (void)radix_insert_ready(tree, seq->root, seq->keys, seq->n_computed, seq->pages, now, &deepest);
+        store_tail(seq, now);
     if (seq->node) radix_unlock(tree, seq->node);
     for (uint32_t k = seq->first_own_page; k < seq->n_pages; k++) drop_own_page(seq, seq->pages[k]);
     live_remove(seq);

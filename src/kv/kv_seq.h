@@ -43,6 +43,7 @@ struct kv_cache {
     struct page_pool *pool;
     kv_copy_rows_fn copy_rows;
     void *copy_arg;
+    uint32_t state_bytes;                 /* of a row's last hidden state; 0: none are kept */
     struct kv_seq *live;                  /* doubly linked list of admitted sequences, oldest first */
     struct kv_seq *live_tail;
     uint64_t n_rows_copied, n_owner_handed_over, n_joined_in_flight; /* since creation */
@@ -69,6 +70,8 @@ struct kv_seq {
     struct radix_node *root, *node;       /* namespace; deepest node of the path: locked by this sequence; NULL: none */
     bool live;                            /* in cache->live */
     struct kv_seq *prev, *next;           /* cache->live */
+    void *end_state;                      /* [state_bytes] of row end_state_at - 1; see kv_seq_keep_state */
+    uint32_t end_state_at;                /* 0: none */
     void *user;                           /* the engine's request */
 };
 
@@ -78,7 +81,8 @@ rd_status kv_seq_init(struct kv_seq *seq, struct kv_cache *cache, const kv_key *
 /* Frees the arrays; the sequence must not be live (never admitted, or finished). */
 void kv_seq_deinit(struct kv_seq *seq);
 
-/* root NULL: uncached. At most n_keys-1 tokens are taken from the tree (KV alone gives no logits). The matched path
+/* root NULL: uncached. At most n_keys-1 tokens are taken from the tree (KV alone gives no logits;
+ * kv_seq_take_whole then may find the state). The matched path
  * is locked before the call returns, so evicting for this sequence afterwards is safe. Can be called again after
  * finish (preemption): the keys then include what was sampled. */
 rd_status kv_seq_admit(struct kv_seq *seq, struct radix_node *root, uint64_t now);
@@ -94,6 +98,12 @@ void kv_seq_commit(struct kv_seq *seq);
 /* The first n reserved rows only, n <= reserved rows and keys; more may follow, the rest goes back by
  * kv_seq_unreserve. */
 void kv_seq_commit_rows(struct kv_seq *seq, uint32_t n_rows);
+/* After a commit: the last hidden state of the last computed row. It is copied, and kept with the node that ends there:
+ * the prompt's now, the tail's at the end. */
+void kv_seq_keep_state(struct kv_seq *seq, const void *state);
+/* When every key of a sequence that has computed nothing yet is stored, and the state at its end: takes the last key
+ * from the tree too and gives the state, which stays where it is until a key is pushed. NULL: one must be computed. */
+const void *kv_seq_take_whole(struct kv_seq *seq);
 /* Gives reserved rows back that were not committed (the step was not run, or the rows were drafts that were wrong). */
 void kv_seq_unreserve(struct kv_seq *seq);
 /* Takes back keys from n on, and what was computed for them; not those that were there at admission. */

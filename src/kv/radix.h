@@ -91,6 +91,12 @@ void radix_unlock(struct radix *tree, struct radix_node *node);
 rd_status radix_insert_ready(struct radix *tree, struct radix_node *root, const kv_key *keys, uint32_t n,
                              const kv_page *pages, uint64_t now, struct radix_node **node);
 
+/* Keeps a copy of the last hidden state with a ready node, whose last key it belongs to; it goes when the node or that
+ * key goes. Nothing is kept without memory for it. */
+void radix_set_state(struct radix *tree, struct radix_node *node, const void *state, uint32_t n_bytes);
+/* NULL: none. */
+const void *radix_node_state(const struct radix_node *node);
+
 /* Frees at least n_pages by dropping least recently used leaves, tail first; returns the pages that became free
  * (fewer when nothing is evictable). O(1) per page. */
 uint32_t radix_evict(struct radix *tree, uint32_t n_pages);

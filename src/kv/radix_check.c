@@ -88,7 +88,7 @@ static bool check_node(void *arg, const struct radix_node *node, uint32_t depth)
     struct check *c = arg;
     bool evictable = depth > 0 && node->locks == 0 && node->n_children == 0 && radix_node_is_ready(node);
 
-    c->n_bytes += node->n_bytes + (uint64_t)node->table_cap * sizeof(*node->table);
+    c->n_bytes += node->n_bytes + node->state_bytes + (uint64_t)node->table_cap * sizeof(*node->table);
     if (depth == 0) {
         c->n_roots++;
         if (node->n_keys || node->n_pages || node->on_lru || node->parent) return fail(c, node, "not a root");

@@ -67,8 +67,30 @@ static void shrink_front(struct radix *tree, struct radix_node *node, uint32_t o
     tree->counts.n_keys -= offset;
 }
 
+static void drop_state(struct radix *tree, struct radix_node *node)
+{
+    tree->counts.node_bytes -= node->state_bytes;
+    mem_free(node->state);
+    node->state = NULL;
+    node->state_bytes = 0;
+}
+
+void radix_set_state(struct radix *tree, struct radix_node *node, const void *state, uint32_t n_bytes)
+{
+    thread_owner_check(&tree->owner);
+    assert(radix_node_is_ready(node) && node->parent);
+    if (node->state) return;                                 /* equal keys have equal states */
+    node->state = mem_memdup(state, n_bytes);
+    if (!node->state) return;
+    node->state_bytes = n_bytes;
+    tree->counts.node_bytes += n_bytes;
+}
+
+const void *radix_node_state(const struct radix_node *node) { return node->state; }
+
 void radix_node_free(struct radix *tree, struct radix_node *node)
 {
+    drop_state(tree, node);
     tree->counts.node_bytes -= node->n_bytes + (size_t)node->table_cap * sizeof(*node->table);
     tree->counts.n_nodes--;
     tree->counts.n_keys -= node->n_keys;
@@ -379,6 +401,7 @@ static uint32_t take_tail_page(struct radix *tree, struct radix_node *leaf)
 
     if (boundary <= leaf->start) return radix_leaf_remove(tree, leaf);
     n = boundary - leaf->start;
+    drop_state(tree, leaf);
     tree->counts.n_keys -= leaf->n_keys - n;
     leaf->n_keys = leaf->n_computed = n;
     return drop_pages_beyond(tree, leaf, n);

@@ -29,6 +29,8 @@ struct radix_node {
     uint32_t *run;                                   /* the buffer */
     kv_key *keys;                                    /* into run */
     kv_page *pages;                                  /* into run */
+    void *state;                                     /* of the last key, or NULL; a block of its own */
+    uint32_t state_bytes;
 };
 
 #define RADIX_N_BUCKETS 1024u

@@ -211,26 +211,45 @@ void pass_mlp(struct pass *p, uint32_t layer)
     p->has_delta = true;
 }
 
-rd_status pass_logits(struct pass *p, const struct weight *post_norm, float *logits)
+/* logits of n rows of ws.norm. */
+static rd_status head_logits(struct model *m, uint32_t n, float *logits)
 {
-    struct model *m = p->m;
     const struct model_config *c = &m->config;
     struct linear_args head = {
-        .n_rows = p->n_rows,
+        .n_rows = n,
         .x = m->ws.norm,
         .x_stride = c->hidden,
         .n_outs = 1,
         .outs = {{&m->outer.output, NULL, logits, c->n_vocab}},
     };
+    rd_status st = m->ops->linear(m->be, &head);
+
+    if (st == RD_OK && c->final_softcap > 0)
+        st = m->ops->softcap(m->be, logits, (uint64_t)n * c->n_vocab, c->final_softcap);
+    return st;
+}
+
+rd_status pass_logits(struct pass *p, const struct weight *post_norm, float *logits)
+{
+    struct model *m = p->m;
 
     pass_norm(p, post_norm, &m->outer.output_norm);
-    if (p->st != RD_OK) return p->st;
-    if (p->n_rows > 0) {
-        p->st = m->ops->linear(m->be, &head);
-        if (p->st == RD_OK && c->final_softcap > 0)
-            p->st = m->ops->softcap(m->be, logits, (uint64_t)p->n_rows * c->n_vocab, c->final_softcap);
-    }
+    if (p->st == RD_OK && p->b->states && p->n_rows > 0)
+        p->st = m->ops->copy(m->be, p->b->states, m->ws.norm, (uint64_t)p->n_rows * m->config.hidden * sizeof(float));
+    if (p->st == RD_OK && p->n_rows > 0) p->st = head_logits(m, p->n_rows, logits);
     return p->st != RD_OK ? p->st : m->ops->sync(m->be);
+}
+
+rd_status pass_head(struct model *m, uint32_t n, const float *const *states, float *logits)
+{
+    uint32_t width = m->config.hidden;
+    rd_status st = RD_OK;
+
+    assert(n >= 1 && n <= m->max_logits && n <= m->max_rows);
+    for (uint32_t i = 0; i < n && st == RD_OK; i++)
+        st = m->ops->copy(m->be, m->ws.norm + (size_t)i * width, states[i], width * sizeof(float));
+    if (st == RD_OK) st = head_logits(m, n, logits);
+    return st != RD_OK ? st : m->ops->sync(m->be);
 }
 
 struct attention_kind attention_global(const struct model *m)

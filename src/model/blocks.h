@@ -7,7 +7,7 @@
  *     pass_norm         x += d, or x += rmsnorm(d) * post_norm;  n = rmsnorm(x) * norm
  *     pass_attention    d = wo attention(rope(wq n), cache with rope(wk n), wv n)
  *     pass_mlp          d = down(act(gate n) * (up n))
- *     pass_logits       logits = cap(output rmsnorm(x + d))
+ *     pass_logits       logits = cap(output s), s = rmsnorm(x + d): the state
  *
  * In the last layer nothing but the keys and values of rows without wanted logits is ever read again, so pass_attention
  * goes on with the logit rows alone after writing those (rows do not depend on each other: the bits stay the same).
@@ -44,6 +44,8 @@ void pass_norm(struct pass *p, const struct weight *post_norm, const struct weig
 void pass_attention(struct pass *p, uint32_t layer, const struct attention_kind *kind);
 void pass_mlp(struct pass *p, uint32_t layer);
 rd_status pass_logits(struct pass *p, const struct weight *post_norm, float *logits);
+/* Logits of states that an earlier pass_logits gave. */
+rd_status pass_head(struct model *m, uint32_t n, const float *const *states, float *logits);
 
 /* Every layer global, RoPE as configured. */
 struct attention_kind attention_global(const struct model *m);

@@ -48,6 +48,7 @@ struct model_batch {
     const struct seq_run *runs;
     uint32_t n_logits;                   /* 0 .. max_logits */
     const uint32_t *logit_rows;          /* [n_logits] rows whose logits are wanted */
+    float *states;                       /* out, [n_logits, hidden] host memory: what the head reads of each; or NULL */
 };
 
 struct model;
@@ -87,3 +88,6 @@ const char *model_known_archs(void);
 /* logits: [n_logits, n_vocab] f32, host memory. The KV of all rows is written to kv. Waits for the device. RD_E_DEVICE,
  * then and ever after: the model file or the packed file was cut short, or its disk failed. */
 rd_status model_forward(struct model *m, struct kv_storage *kv, const struct model_batch *b, float *logits);
+/* The head alone, on states of earlier passes ([hidden] each, host memory), n in 1 .. max_logits: the bits that the
+ * pass gave. */
+rd_status model_head(struct model *m, uint32_t n, const float *const *states, float *logits);

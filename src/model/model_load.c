@@ -395,3 +395,10 @@ rd_status model_forward(struct model *m, struct kv_storage *kv, const struct mod
 
     return gguf_broken(m->g) || packed_weights_broken(m->packed) ? RD_E_DEVICE : st;
 }
+
+rd_status model_head(struct model *m, uint32_t n, const float *const *states, float *logits)
+{
+    rd_status st = pass_head(m, n, states, logits);
+
+    return gguf_broken(m->g) || packed_weights_broken(m->packed) ? RD_E_DEVICE : st;
+}

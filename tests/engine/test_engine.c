@@ -367,10 +367,10 @@ TEST(eight_equal_prompts_are_computed_once)
         CHECK(is_right(r[i], prompt, LEN));
     }
     s = stats_of(&g);
-    CHECK_EQ(s.prompt_computed, LEN + N - 1);               /* the last token of each gives its logits */
-    CHECK_EQ(s.prompt_cached, (N - 1) * (LEN - 1));
-    CHECK_EQ(s.prompt_joined, (N - 1) * (LEN - 1));
-    CHECK_EQ(s.step_rows, LEN + N - 1 + N * 4);             /* and four decode rows each: the fifth token needs none */
+    CHECK_EQ(s.prompt_computed, LEN);                       /* the state at its end serves the others too */
+    CHECK_EQ(s.prompt_cached, (N - 1) * LEN);
+    CHECK_EQ(s.prompt_joined, (N - 1) * LEN);
+    CHECK_EQ(s.step_rows, LEN + N * 4);                     /* and four decode rows each: the fifth token needs none */
     for (int i = 0; i < N; i++) request_unref(r[i]);
     rig_close(&g);
 }
@@ -564,6 +564,76 @@ TEST(unused_entries_expire_and_clock_jumps_do_no_harm)
     rig_close(&g);
 }
 
+static uint32_t cached_tokens(struct rig *g, const int32_t *prompt, uint32_t n)
+{
+    struct request *r = submit(g, prompt, n, (struct ask){.max_tokens = 2});
+    uint32_t n_cached;
+
+    if (!r) return 0;
+    run_to_end(g, r);
+    if (!is_right(r, prompt, n)) test_fail(__FILE__, __LINE__, "wrong output");
+    n_cached = r->usage.n_cached;
+    request_unref(r);
+    return n_cached;
+}
+
+TEST(what_is_stored_whole_is_not_computed_again)
+{
+    struct rig g;
+    struct request *r;
+    int32_t prompt[50];
+    uint64_t n_forward;
+
+    CHECK(rig_open(&g, 64, 16, 4, 16, 32));
+    make_prompt(prompt, 40, 1);
+    CHECK(r = submit(&g, prompt, 40, (struct ask){.max_tokens = 9}));
+    run_to_end(&g, r);
+    CHECK(is_right(r, prompt, 40));
+    n_forward = g.x.n_forward;
+    for (int i = 0; i < 8; i++) prompt[40 + i] = (int32_t)r->seq.keys[40 + i];
+    request_unref(r);
+    for (uint32_t n = 40; n <= 48; n += 8) {                /* the prompt, and the answer sent back: both ends are kept */
+        CHECK(r = submit(&g, prompt, n, (struct ask){.max_tokens = 1}));
+        run_to_end(&g, r);
+        CHECK(is_right(r, prompt, n));
+        CHECK_EQ(r->usage.n_cached, n);
+        CHECK_EQ(r->n_prompt_computed, 0);
+        request_unref(r);
+    }
+    CHECK_EQ(g.x.n_forward, n_forward);
+    CHECK_EQ(g.x.n_heads, 2);
+    CHECK(r = submit(&g, prompt, 44, (struct ask){.max_tokens = 3}));   /* ends inside the answer: one token to compute */
+    run_to_end(&g, r);
+    CHECK(is_right(r, prompt, 44));
+    CHECK_EQ(r->usage.n_cached, 43);
+    request_unref(r);
+    rig_close(&g);
+}
+
+TEST(a_head_that_fails_ends_only_its_own_requests)
+{
+    struct rig g;
+    struct request *r, *other;
+    int32_t prompt[40], stranger[10];
+
+    CHECK(rig_open(&g, 64, 16, 4, 16, 32));
+    make_prompt(prompt, 40, 1);
+    make_prompt(stranger, 10, 2);
+    CHECK_EQ(cached_tokens(&g, prompt, 40), 0);
+    CHECK(other = submit(&g, stranger, 10, (struct ask){.max_tokens = 20}));
+    step(&g);
+    CHECK(r = submit(&g, prompt, 40, (struct ask){.max_tokens = 5}));
+    g.x.fail_next_head = true;
+    run_to_end(&g, r);
+    CHECK_EQ(r->status, RD_E_DEVICE);
+    run_to_end(&g, other);
+    CHECK(is_right(other, stranger, 10));
+    CHECK_EQ(cached_tokens(&g, prompt, 40), 40);
+    request_unref(r);
+    request_unref(other);
+    rig_close(&g);
+}
+
 /* Fills the pool with strangers so that everything evictable goes. */
 static void press(struct rig *g, uint64_t seed)
 {
@@ -578,19 +648,6 @@ static void press(struct rig *g, uint64_t seed)
         CHECK(is_right(r, other, 80));
         request_unref(r);
     }
-}
-
-static uint32_t cached_tokens(struct rig *g, const int32_t *prompt, uint32_t n)
-{
-    struct request *r = submit(g, prompt, n, (struct ask){.max_tokens = 2});
-    uint32_t n_cached;
-
-    if (!r) return 0;
-    run_to_end(g, r);
-    if (!is_right(r, prompt, n)) test_fail(__FILE__, __LINE__, "wrong output");
-    n_cached = r->usage.n_cached;
-    request_unref(r);
-    return n_cached;
 }
 
 TEST(a_held_path_survives_pressure_and_goes_when_it_is_let_go)
@@ -609,7 +666,7 @@ TEST(a_held_path_survives_pressure_and_goes_when_it_is_let_go)
     request_unref(r);
     press(&g, 10);
     engine_clear_cache(g.e);
-    CHECK_EQ(cached_tokens(&g, prompt, 41), 40);
+    CHECK_EQ(cached_tokens(&g, prompt, 41), 41);
     kv_unhold(engine_cache(g.e), held);
     press(&g, 20);
     CHECK_EQ(cached_tokens(&g, prompt, 41), 0);
@@ -663,7 +720,7 @@ TEST(a_device_error_ends_only_what_it_touched)
     CHECK(is_right(b, prompt[1], 40));
     CHECK_EQ(stats_of(&g).device_errors, 1);
     CHECK_EQ(stats_of(&g).n_failed, 1);
-    CHECK_EQ(cached_tokens(&g, before, 40), 39);
+    CHECK_EQ(cached_tokens(&g, before, 40), 40);
     request_unref(a);
     request_unref(b);
     rig_close(&g);

@@ -158,10 +158,14 @@ static void check_splits(struct rig *g, const int32_t *tokens, const float *cold
                          uint32_t *n_tested)
 {
     struct random r;
+    uint32_t n_whole = 0;
 
     random_init(&r, test_seed());
     radix_clear(g->e->cache.tree, NULL);
     CHECK(run(g, tokens, N_PROMPT, true, logits, NULL));
+    CHECK(run(g, tokens, N_PROMPT, true, logits, &n_whole)); /* the head alone, on the state kept */
+    CHECK_EQ(n_whole, N_PROMPT);
+    CHECK(memcmp(cold, logits, g->n_vocab * sizeof(float)) == 0);
     for (uint32_t k = N_PROMPT - 1; k > 0; k -= all ? 1 : u32_min(k, 1 + (uint32_t)random_below(&r, 48))) {
         uint32_t n_cached = 0;
 

@@ -210,7 +210,7 @@ TEST(a_row_does_not_see_its_neighbours_in_the_batch)
         int32_t tokens[30];
         const kv_page short_table[2] = {0, 1}, long_table[2] = {3, 2};
         const struct seq_run runs[2] = {{0, 13, 0, short_table}, {13, 17, 0, long_table}};
-        struct model_batch b = {30, tokens, positions, pages, slots, 2, runs, 2, logit_rows};
+        struct model_batch b = {30, tokens, positions, pages, slots, 2, runs, 2, logit_rows, NULL};
 
         CHECK(reference_read(models[i], &ref));
         CHECK_OK(rig_open(&r, golden(models[i], "gguf"), DTYPE_F16, N_CONTEXT, N_CONTEXT, NULL, 2));
@@ -224,9 +224,13 @@ TEST(a_row_does_not_see_its_neighbours_in_the_batch)
             pages[k] = (k < 13 ? short_table : long_table)[positions[k] / 16];
             slots[k] = positions[k] % 16;
         }
+        b.states = mem_zalloc(2 * (size_t)model_config(r.m)->hidden, sizeof(float));
         CHECK_OK(model_forward(r.m, &r.kv, &b, got));
         CHECK(!memcmp(got, want + 16 * row, row * sizeof(float)));      /* row 29: position 16 of the long one */
         CHECK(!memcmp(got + row, want + 3 * row, row * sizeof(float))); /* row 16: position 3 */
+        CHECK_OK(model_head(r.m, 1, (const float *[]){b.states + model_config(r.m)->hidden}, got));
+        CHECK(!memcmp(got, want + 3 * row, row * sizeof(float)));       /* the head alone, on the state of row 16 */
+        mem_free(b.states);
         mem_free(want);
         mem_free(got);
         mem_free(ref.bytes);

@@ -106,10 +106,29 @@ static rd_status forward(void *self, const struct model_batch *b, float *logits)
 
         if (x->wrong_one_in && random_below(&x->random, x->wrong_one_in) == 0) digest++;
         sim_logits(digest, logits + (size_t)i * SIM_VOCAB);
+        if (b->states) memcpy(b->states + (size_t)i * SIM_STATE, &digest, sizeof(digest));
     }
     if (!x->draft) break_logits(x, b, logits);
     if (x->clock) clock_fake_advance(x->clock, x->step_ns + b->n_rows * x->row_ns);
     x->fail_next = false;
+    x->n_failed += fail;
+    return fail ? RD_E_DEVICE : RD_OK;
+}
+
+static rd_status head(void *self, uint32_t n, const float *const *states, float *logits)
+{
+    struct sim_executor *x = self;
+    bool fail = x->fail_next_head || (x->fail_one_in && random_below(&x->random, x->fail_one_in) == 0);
+
+    x->fail_next_head = false;
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t digest;
+
+        memcpy(&digest, states[i], sizeof(digest));
+        sim_logits(digest, logits + (size_t)i * SIM_VOCAB);
+    }
+    if (x->clock) clock_fake_advance(x->clock, x->row_ns);
+    x->n_heads += n;
     x->n_failed += fail;
     return fail ? RD_E_DEVICE : RD_OK;
 }
@@ -124,5 +143,6 @@ static void copy_rows(void *self, kv_page to, kv_page from, uint32_t n_rows)
 struct executor sim_view(struct sim_executor *x, uint32_t max_rows, uint32_t max_logits)
 {
     return (struct executor){.self = x, .n_vocab = SIM_VOCAB, .max_rows = max_rows, .max_logits = max_logits, .forward = forward,
+                             .n_state = SIM_STATE, .head = head,
                              .copy_rows = copy_rows};
 }

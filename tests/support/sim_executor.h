@@ -11,6 +11,7 @@
 
 #define SIM_VOCAB 24u
 #define SIM_END_TOKEN 0
+#define SIM_STATE 2u                     /* floats: a digest */
 
 struct sim_executor {
     uint32_t page_tokens, n_pages;
@@ -20,10 +21,11 @@ struct sim_executor {
     uint32_t wrong_one_in;               /* 0: never; else so many rows have the logits of another text */
     struct random random;
     uint32_t fail_one_in;                /* 0: no device errors */
-    bool fail_next;                      /* the next step fails */
+    bool fail_next, fail_next_head;      /* the next step, the next head alone, fails */
     const struct request *broken;        /* its logits are NaN */
     struct clock *clock;                 /* a fake one that a step moves on by step_ns + rows * row_ns; may be NULL */
     uint64_t step_ns, row_ns;
+    uint64_t n_heads;                    /* rows of logits from kept states */
     uint64_t n_wrong_rows, n_rows_checked, n_forward, n_failed;
 };
 

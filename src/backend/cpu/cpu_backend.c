@@ -229,6 +229,13 @@ static void cpu_kv_destroy(struct backend *be, struct kv_storage *kv)
     memset(kv, 0, sizeof(*kv));
 }
 
+static rd_status cpu_copy(struct backend *be, void *to, const void *from, uint64_t n_bytes)
+{
+    (void)be;
+    memcpy(to, from, n_bytes);
+    return RD_OK;
+}
+
 static rd_status cpu_kv_copy_rows(struct backend *be, struct kv_storage *kv, kv_page to, kv_page from, uint32_t n_rows)
 {
     uint64_t n_heads = (uint64_t)kv->layout.n_layers * 2 * kv->layout.n_kv_heads;
@@ -383,6 +390,7 @@ const struct backend_ops backend_cpu_ops = {
     .kv_create = cpu_kv_create,
     .kv_destroy = cpu_kv_destroy,
     .kv_copy_rows = cpu_kv_copy_rows,
+    .copy = cpu_copy,
     .embed = cpu_embed,
     .residual_norm = cpu_residual_norm,
     .linear = cpu_linear,
