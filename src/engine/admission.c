@@ -6,6 +6,7 @@
  * released something.
  */
 #include <assert.h>
+#include <string.h>
 #include "base/checked.h"
 #include "engine/engine_state.h"
 
@@ -117,10 +118,20 @@ static void count_admission(struct engine *e, struct request *r, uint64_t now)
     engine_give_place(e);
 }
 
+struct radix_node *root_of(struct engine *e, const struct request *r)
+{
+    struct radix_node *root = NULL;
+
+    if (!r->p.salted) return e->root;
+    memcpy(e->salted_name + e->o.namespace_bytes, &r->p.salt, sizeof(r->p.salt));
+    (void)radix_namespace(e->cache.tree, e->salted_name, e->o.namespace_bytes + sizeof(r->p.salt), &root);
+    return root;
+}
+
 /* True: admitted or ended, go on with the next. False: it does not fit now. */
 static bool admit_one(struct engine *e, struct request *r, uint64_t now)
 {
-    struct radix_node *root = r->p.cached && !r->p.prompt_logprobs ? e->root : NULL;
+    struct radix_node *root = r->p.cached && !r->p.prompt_logprobs ? root_of(e, r) : NULL;
     rd_status st = kv_seq_admit(&r->seq, root, now);
 
     if (st == RD_E_NOMEM && root) {

@@ -48,7 +48,9 @@ rd_status engine_create(const struct engine_options *o, struct engine **out)
     random_init(&e->chunk_random, o->chunk_seed);
     e->live = mem_zalloc(e->max_live, sizeof(struct request *));
     e->logits = mem_map(e->logits_bytes);
-    if (!e->live || !e->logits) goto fail;
+    e->salted_name = mem_alloc(o->namespace_bytes + sizeof(struct hash128), 1);
+    if (!e->live || !e->logits || !e->salted_name) goto fail;
+    if (o->namespace_bytes > 0) memcpy(e->salted_name, o->namespace_name, o->namespace_bytes);
     if ((st = page_pool_create(o->n_pages, o->page_tokens, &e->pool)) != RD_OK) goto fail;
     if ((st = radix_create(e->pool, &e->cache.tree)) != RD_OK) goto fail;
     if ((st = radix_namespace(e->cache.tree, o->namespace_name, o->namespace_bytes, &e->root)) != RD_OK) goto fail;
@@ -94,6 +96,7 @@ void engine_destroy(struct engine *e)
     radix_destroy(e->cache.tree);
     page_pool_destroy(e->pool);
     mem_unmap(e->logits, e->logits_bytes);
+    mem_free(e->salted_name);
     mem_free(e->live);
     mem_free(e);
 }

@@ -36,7 +36,8 @@ struct engine {
     struct thread_owner owner;
     struct page_pool *pool;
     struct kv_cache cache;
-    struct radix_node *root;
+    struct radix_node *root;             /* of requests without a salt */
+    uint8_t *salted_name;                /* [namespace_bytes + a salt] */
     struct sampler_scratch *scratch;
     float *logits;                       /* [max_logits, n_vocab], mapped, touched as far as used */
     uint64_t logits_bytes;
@@ -66,6 +67,8 @@ struct engine {
 };
 
 /* admission.c */
+/* The namespace's root; NULL: no memory for it. */
+struct radix_node *root_of(struct engine *e, const struct request *r);
 void queue_put(struct engine *e, struct request *r, bool at_head);
 void queue_remove(struct engine *e, struct request *r);
 /* Admits until the queue is empty, its next request does not fit, or the live list is full. */

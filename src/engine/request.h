@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include "base/hash.h"
 #include "base/thread.h"
 #include "engine/draft_index.h"
 #include "engine/think_budget.h"
@@ -54,6 +55,8 @@ struct request_params {
     const int32_t *end_tokens;           /* borrowed; lives as long as the engine */
     uint32_t n_end_tokens;
     struct think_budget think;           /* copied; n_forced 0: none */
+    bool salted;             /* it shares what is stored with requests of the same salt only */
+    struct hash128 salt;
     uint64_t fair_key;
     float *logits_out;       /* [n_vocab] of the prompt's last token, or NULL; the consumer's until it has ended */
     void (*wake)(void *arg); /* after tokens or the end were published; any cost is the engine's: must be quick */

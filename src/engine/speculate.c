@@ -7,6 +7,7 @@
 
 #define HISTORY_TOKENS  (1u << 18)      /* of finished requests, per namespace: 3 MiB when full */
 #define HISTORY_CONTEXT 16u             /* known tokens before what is new, so that the begin of it can be found */
+#define N_HISTORIES     8u
 #define OWN_TOKENS      (1u << 17)      /* of one request at most */
 #define N_COSTS         40u
 #define MODEL_CATCH_UP  64u             /* rows of prompts under the draft model, per step */
@@ -16,8 +17,12 @@
 #define LEARN           0.125           /* weight of a new observation */
 #define REVIVE          0.004           /* of the way back to what others see, per step in which no draft was taken */
 
+/* What was written in one namespace. */
+struct history { struct draft_index *index; bool salted; struct hash128 salt; uint64_t last_use; };
+
 struct speculation {
-    struct draft_index *history;
+    struct history histories[N_HISTORIES]; /* the one used longest ago makes room for a new namespace */
+    uint64_t n_uses;
     double cost[N_COSTS];                /* ns of a step by its rows; 0: never seen */
     float right[DRAFT_CLASSES];          /* how often a drafted token was right, over all requests */
     struct request **asked;              /* [max_running] who gets drafts from the draft model */
@@ -27,19 +32,16 @@ rd_status speculation_create(struct engine *e, struct speculation **out)
 {
     static const float first_guess[DRAFT_CLASSES] = {0.35f, 0.55f, 0.75f, 0.9f, 0.6f};
     struct speculation *s;
-    rd_status st;
 
     *out = NULL;
     if (!e->o.speculate) return RD_OK;
     s = mem_zalloc(1, sizeof(*s));
     if (!s) return RD_E_NOMEM;
     memcpy(s->right, first_guess, sizeof(first_guess));
-    st = draft_index_create(HISTORY_TOKENS, &s->history);
     s->asked = mem_zalloc(e->o.max_running, sizeof(struct request *));
-    if (st == RD_OK && !s->asked) st = RD_E_NOMEM;
-    if (st != RD_OK) {
+    if (!s->asked) {
         speculation_destroy(s);
-        return st;
+        return RD_E_NOMEM;
     }
     *out = s;
     return RD_OK;
@@ -48,9 +50,38 @@ rd_status speculation_create(struct engine *e, struct speculation **out)
 void speculation_destroy(struct speculation *s)
 {
     if (!s) return;
-    draft_index_destroy(s->history);
+    for (uint32_t i = 0; i < N_HISTORIES; i++) draft_index_destroy(s->histories[i].index);
     mem_free(s->asked);
     mem_free(s);
+}
+
+/* ---- histories ---- */
+
+static struct draft_index *history_of(struct speculation *s, const struct request *r)
+{
+    for (uint32_t i = 0; i < N_HISTORIES; i++) {
+        struct history *h = &s->histories[i];
+
+        if (!h->index || h->salted != r->p.salted || (h->salted && !hash128_equal(h->salt, r->p.salt))) continue;
+        h->last_use = ++s->n_uses;
+        return h->index;
+    }
+    return NULL;
+}
+
+/* NULL: no memory for one. */
+static struct draft_index *make_history(struct speculation *s, const struct request *r)
+{
+    struct draft_index *index = history_of(s, r);
+    struct history *oldest = &s->histories[0];
+
+    if (index) return index;
+    for (uint32_t i = 1; i < N_HISTORIES; i++)
+        if (s->histories[i].last_use < oldest->last_use) oldest = &s->histories[i];
+    if (draft_index_create(HISTORY_TOKENS, &index) != RD_OK) return NULL;
+    draft_index_destroy(oldest->index);
+    *oldest = (struct history){index, r->p.salted, r->p.salt, ++s->n_uses};
+    return index;
 }
 
 /* ---- what a step costs ---- */
@@ -191,12 +222,12 @@ static void find_draft(struct engine *e, struct request *r)
     struct request_draft *d = &r->draft;
     const struct kv_seq *seq = &r->seq;
     uint32_t n_most = most_tokens(r), agreed, agreed2, n2;
+    struct draft_index *history = r->p.cached ? history_of(e->speculation, r) : NULL;
     kv_key other[DRAFT_MAX];
 
     agreed = draft_index_find(d->own, true, seq->keys, seq->n_keys, n_most, d->tokens, &d->n);
-    if (r->p.cached && agreed < DRAFT_MAX_MATCH) {
-        agreed2 =
-            draft_index_find(e->speculation->history, false, seq->keys, seq->n_keys, n_most, other, &n2);
+    if (history && agreed < DRAFT_MAX_MATCH) {
+        agreed2 = draft_index_find(history, false, seq->keys, seq->n_keys, n_most, other, &n2);
         if (agreed2 > agreed) {
             memcpy(d->tokens, other, n2 * sizeof(*other));
             d->n = n2;
@@ -283,15 +314,19 @@ void speculation_plan(struct engine *e, uint32_t n_decoding, uint32_t n_free_row
 void speculation_remember(struct engine *e, struct request *r)
 {
     struct speculation *s = e->speculation;
+    struct draft_index *history;
     uint32_t known = r->usage.n_cached > HISTORY_CONTEXT ? r->usage.n_cached - HISTORY_CONTEXT : 0;
 
     if (!s || r->n_generated == 0 || r->seq.n_keys <= known + DRAFT_MIN_MATCH) return;
-    draft_index_append(s->history, r->seq.keys + known, r->seq.n_keys - known);
-    draft_index_separate(s->history);
+    history = make_history(s, r);
+    if (!history) return;
+    draft_index_append(history, r->seq.keys + known, r->seq.n_keys - known);
+    draft_index_separate(history);
 }
 
 void speculation_forget(struct engine *e)
 {
-    if (e->speculation) draft_index_clear(e->speculation->history);
+    for (uint32_t i = 0; e->speculation && i < N_HISTORIES; i++)
+        if (e->speculation->histories[i].index) draft_index_clear(e->speculation->histories[i].index);
     if (e->o.draft_model) draft_model_clear(e->o.draft_model);
 }

@@ -32,7 +32,7 @@ static rd_status hold_path(struct engine *e, struct request *r, uint64_t now)
 {
     uint32_t n_held = 0;
 
-    r->held = kv_hold(&e->cache, e->root, r->seq.keys, r->n_prompt, now, &n_held);
+    r->held = kv_hold(&e->cache, r->seq.root, r->seq.keys, r->n_prompt, now, &n_held);
     if (n_held == r->n_prompt) return RD_OK;
     kv_unhold(&e->cache, r->held);
     r->held = NULL;
@@ -320,6 +320,7 @@ static void housekeeping(struct engine *e, uint64_t now)
         radix_expire(e->cache.tree, now - e->o.ttl_ns, EXPIRE_NODES);
         if (e->o.draft_model) draft_model_expire(e->o.draft_model, now - e->o.ttl_ns);
     }
+    radix_drop_empty(e->cache.tree, e->root);
     while (radix_counts(e->cache.tree).node_bytes > e->o.kv_bytes / 8 && radix_evict(e->cache.tree, EXPIRE_NODES) > 0) {
     }
     if (c.n_free + c.n_ready + c.n_locked + c.n_pending + c.n_quarantined != c.n_total) {

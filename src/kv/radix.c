@@ -90,6 +90,23 @@ rd_status radix_namespace(struct radix *tree, const void *name, size_t n_bytes, 
     return RD_OK;
 }
 
+void radix_drop_empty(struct radix *tree, const struct radix_node *keep)
+{
+    thread_owner_check(&tree->owner);
+    for (uint32_t i = 0; i < RADIX_N_BUCKETS; i++)
+        for (struct radix_root **at = &tree->roots[i], *r; (r = *at);) {
+            if (r->node.first_child || r->node.locks > 0 || &r->node == keep) {
+                at = &r->next;
+                continue;
+            }
+            *at = r->next;
+            tree->counts.node_bytes -= r->node.n_bytes + (uint64_t)r->node.table_cap * sizeof(*r->node.table);
+            tree->counts.n_namespaces--;
+            mem_free(r->node.table);
+            mem_free(r);
+        }
+}
+
 /* Length of the common prefix of a and b, at most n: blocks by memcmp, then one by one in the block that differs. */
 static uint32_t common_prefix(const kv_key *a, const kv_key *b, uint32_t n)
 {

@@ -74,6 +74,9 @@ void radix_set_constant_hash(struct radix *tree);
 /* The root of a namespace, made on first use. name: digest of (model, adapter, KV type, salt), compared in full. */
 rd_status radix_namespace(struct radix *tree, const void *name, size_t n_bytes, struct radix_node **root);
 
+/* Forgets namespaces that hold nothing and that nobody uses, but for keep. Their roots are gone. */
+void radix_drop_empty(struct radix *tree, const struct radix_node *keep);
+
 /* Longest stored prefix of keys[0..n), pending nodes included. Touches last_use along the path only. now: any
  * non-decreasing number (the engine passes the clock in ns). */
 struct radix_match radix_match(struct radix *tree, struct radix_node *root, const kv_key *keys, uint32_t n,

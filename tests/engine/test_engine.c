@@ -14,7 +14,7 @@ struct rig {
 };
 
 /* What a test asks for; 0 = the default of rig_submit. */
-struct ask { uint32_t max_tokens, ring_cap; bool uncached, hold; uint64_t key; uint32_t *n_end_wakes; };
+struct ask { uint32_t max_tokens, ring_cap; bool uncached, hold; uint64_t key, salt; uint32_t *n_end_wakes; };
 
 static void ignore_line(void *arg, enum log_level level, const char *line)
 {
@@ -78,6 +78,8 @@ static struct request *try_submit(struct rig *g, const int32_t *prompt, uint32_t
         .cached = !a.uncached, .max_tokens = a.max_tokens, .max_keys = 4096, .hold = a.hold, .fair_key = a.key};
     struct request *r = NULL;
 
+    p.salted = a.salt != 0;
+    p.salt.low = a.salt;
     sampler_params_default(&p.sampling);
     p.sampling.temperature = 0;
     if (a.n_end_wakes) {
@@ -607,6 +609,37 @@ TEST(what_is_stored_whole_is_not_computed_again)
     CHECK(is_right(r, prompt, 44));
     CHECK_EQ(r->usage.n_cached, 43);
     request_unref(r);
+    rig_close(&g);
+}
+
+/* Tokens of the prompt that came from the cache of one salt (0: of none). */
+static uint32_t cached_with_salt(struct rig *g, const int32_t *prompt, uint32_t n, uint64_t salt)
+{
+    struct request *r = submit(g, prompt, n, (struct ask){.max_tokens = 2, .salt = salt});
+    uint32_t n_cached;
+
+    if (!r) return 0;
+    run_to_end(g, r);
+    if (r->status != RD_OK) test_fail(__FILE__, __LINE__, "%s", rd_status_name(r->status));
+    n_cached = r->usage.n_cached;
+    request_unref(r);
+    return n_cached;
+}
+
+TEST(another_salt_shares_nothing)
+{
+    struct rig g;
+    int32_t prompt[40];
+
+    CHECK(rig_open(&g, 64, 16, 4, 16, 32));
+    make_prompt(prompt, 40, 1);
+    for (uint64_t salt = 0; salt < 3; salt++) CHECK_EQ(cached_with_salt(&g, prompt, 40, salt), 0);
+    for (uint64_t salt = 0; salt < 3; salt++) CHECK_EQ(cached_with_salt(&g, prompt, 40, salt), 40);
+    CHECK_EQ(radix_counts(g.e->cache.tree).n_namespaces, 3);
+    engine_clear_cache(g.e);
+    clock_fake_advance(g.clock, 2000000000);
+    CHECK_EQ(cached_with_salt(&g, prompt, 40, 0), 0);
+    CHECK_EQ(radix_counts(g.e->cache.tree).n_namespaces, 1); /* those that hold nothing are forgotten */
     rig_close(&g);
 }
 

@@ -136,6 +136,8 @@ static void submit(struct world *w, struct tracked *t)
     p.prompt_logprobs = random_below(&w->random, 50) == 0;
     p.fair_key = random_below(&w->random, 3);
     p.speculate = random_below(&w->random, 4) != 0;
+    p.salted = random_below(&w->random, 4) == 0;             /* the same texts in other namespaces */
+    if (p.salted) p.salt.low = 1 + random_below(&w->random, 3);
     if (p.prompt_logprobs) p.cached = false;
     if (request_create(&p, engine_cache(w->e), SIM_VOCAB, t->prompt, t->n_prompt, &t->r, NULL) != RD_OK) {
         engine_give_place(w->e);
@@ -155,7 +157,7 @@ static void submit(struct world *w, struct tracked *t)
 static void verify_text(struct world *w, const struct tracked *t)
 {
     int32_t want[MAX_NEW];
-    uint64_t digest = 0;
+    uint64_t digest = sim_begin(&t->r->p);
     uint32_t n;
 
     for (uint32_t i = 0; i < t->n_prompt; i++) digest = sim_digest(digest, (uint32_t)t->prompt[i]);

@@ -63,7 +63,7 @@ static void run_sequence(struct sim_executor *x, const struct model_batch *b, ui
 {
     const struct seq_run *run = &b->runs[i];
     const struct kv_seq *seq = x->draft ? draft_model_run(x->draft, i) : &x->engine->plan.run_request[i]->seq;
-    uint64_t digest = 0;
+    uint64_t digest = x->draft ? 0 : sim_begin(&x->engine->plan.run_request[i]->p);
 
     for (uint32_t pos = 0; pos < run->pos0; pos++) {
         digest = sim_digest(digest, seq->keys[pos]);

@@ -32,6 +32,8 @@ struct sim_executor {
 bool sim_init(struct sim_executor *x, uint32_t n_pages, uint32_t page_tokens, uint64_t seed);
 void sim_deinit(struct sim_executor *x);
 struct executor sim_view(struct sim_executor *x, uint32_t max_rows, uint32_t max_logits);
+/* The digest of no tokens: another one in every namespace, so that a page of another namespace is seen to be wrong. */
+static inline uint64_t sim_begin(const struct request_params *p) { return p->salted ? p->salt.low : 0; }
 uint64_t sim_digest(uint64_t before, uint32_t token);
 void sim_logits(uint64_t digest, float *logits);
 /* The greedy continuation of a digest; stops before the end token. Returns the number of tokens. */
