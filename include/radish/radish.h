@@ -105,10 +105,10 @@ RD_API const char *rd_token_bytes(const rd_engine *engine, int32_t token, size_t
 RD_API rd_status rd_open_tokenizer(const char *model, const char *pre, rd_engine **out, struct rd_error *err);
 /* How the prompt of a conversation ends. */
 enum rd_prompt_end {
-    RD_PROMPT_CLOSED,               /* with the last message */
-    RD_PROMPT_AUTO,                 /* a last assistant message with text is continued, an empty one answered; else NEW */
-    RD_PROMPT_NEW,                  /* with the beginning of a new assistant message */
-    RD_PROMPT_CONTINUED             /* the last message is left open; RD_E_INVALID when it has no text */
+    RD_PROMPT_CLOSED,   /* with the last message */
+    RD_PROMPT_AUTO,     /* a last assistant message with text is continued, an empty one answered; else NEW */
+    RD_PROMPT_NEW,      /* with the beginning of a new assistant message */
+    RD_PROMPT_CONTINUED /* the last message is left open; RD_E_INVALID when it has no text */
 };
 /* messages_json: an array as OpenAI's, in every form that clients send (docs/api.md); tools_json, kwargs_json may be
  * NULL. RD_E_INVALID: a message or a key of kwargs_json cannot be. *prompt is the caller's (rd_free). */
@@ -126,6 +126,7 @@ RD_API rd_status rd_template_render(const char *source, size_t n_source, const c
 /* ---- requests ---- */
 
 struct rd_bias { int32_t token; float bias; };
+struct rd_text_bias { const char *text; float bias; };      /* for every token of the text */
 
 struct rd_request_options {
     /* the prompt: exactly one of messages_json, prompt, tokens */
@@ -166,6 +167,34 @@ struct rd_request_options {
                                      * Without effect on models whose template knows no thinking. */
     const char *forced_tool;        /* parse_tools: the answer is a call of this tool ("": of any); NULL: as the model
                                      * likes. Its beginning is part of the prompt. */
+
+    /* more of sampling; where a number is off the others do not matter */
+    int32_t repeat_last_n;          /* the penalties see so many of the last tokens; 0: none; default -1: all */
+    float typical_p;                /* default 1: off (arXiv:2202.00666) */
+    float top_n_sigma;              /* default -1; <= 0: off (arXiv:2411.07641) */
+    float xtc_probability, xtc_threshold;       /* default 0: off, 0.1: the likeliest are left out now and then */
+    float dynatemp_range, dynatemp_exponent;    /* default 0: off, 1: temperature -+ range, by the entropy */
+    float dry_multiplier, dry_base; /* default 0: off, 1.75: a token that would lengthen a repetition loses
+                                     * multiplier * base ^ (length - dry_allowed_length) */
+    int32_t dry_allowed_length;     /* default 2 */
+    int32_t dry_last_n;             /* as repeat_last_n */
+    const char *const *dry_breakers;            /* no repetition reaches over them; NULL: "\n", ":", "\"", "*" */
+    uint32_t n_dry_breakers;
+    int32_t mirostat;               /* 0: off; 2 (arXiv:2007.14966) takes the place of all cuts */
+    float mirostat_tau, mirostat_eta;           /* default 5, 0.1 */
+    const char *samplers;           /* the order of the stages: names ("top_k;temperature") or letters ("kt"); NULL:
+                                     * penalties, dry, temperature, top_n_sigma, top_k, typ_p, top_p, min_p, xtc
+                                     * (edtskypmx). What is left out does nothing. */
+    const struct rd_text_bias *text_bias;
+    uint32_t n_text_bias;
+    const int32_t *allowed;         /* only these tokens are drawn; NULL: all */
+    uint32_t n_allowed;
+    const char *const *bad_words;   /* the last token of each, written as its tokens, never follows those before it */
+    uint32_t n_bad_words;
+    const int32_t *stop_tokens;     /* they end the text as an end token does, ignore_eos or not */
+    uint32_t n_stop_tokens;
+    uint32_t min_tokens;            /* neither end tokens nor stop strings or tokens end the text before so many */
+    bool include_stop;              /* the stop string, or the stop token's text, is part of the output */
 };
 RD_API void rd_request_options_default(struct rd_request_options *o);
 
@@ -247,6 +276,8 @@ RD_API const int32_t *rd_request_prompt(const rd_request *request, uint32_t *n);
  * TOKEN or DONE event. top: n_top_logprobs entries per token, row-major. */
 RD_API const struct rd_logprob *rd_request_prompt_logprobs(const rd_request *request, const struct rd_logprob **top,
                                                            uint32_t *n);
+/* As long, beside it: 1 + how many tokens were more likely than the prompt's; entry 0: 0. */
+RD_API const uint32_t *rd_request_prompt_ranks(const rd_request *request, uint32_t *n);
 
 /* Blocking: every event goes to on_event (NULL: none) until the request has ended; a non-zero return cancels it. The
  * status is the request's: RD_OK for stop and length, RD_E_CANCELLED, or the error. */

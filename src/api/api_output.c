@@ -43,10 +43,16 @@ static void put_content(struct rd_request *r, const char *s, size_t n)
 {
     const char *safe;
     int hit = -1;
-    size_t n_safe = stop_matcher_feed(r->stops, s, n, &safe, &hit);
+    size_t n_safe;
 
+    if (r->n_tokens_out <= r->o.min_tokens && r->o.min_tokens > 0) {       /* too early to stop */
+        put_delta(r, RD_DELTA_CONTENT, 0, s, n);
+        return;
+    }
+    n_safe = stop_matcher_feed(r->stops, s, n, &safe, &hit);
     if (n_safe) put_delta(r, RD_DELTA_CONTENT, 0, safe, n_safe);
     r->stop_hit = hit;
+    if (hit >= 0 && r->o.include_stop) put_delta(r, RD_DELTA_CONTENT, 0, r->o.stop[hit], strlen(r->o.stop[hit]));
 }
 
 /* What the stop strings hold back is content after all: something else follows. */

@@ -4,7 +4,6 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/mem.h"
-#include "base/random.h"
 #include "text/tool_prompt.h"
 
 #define THINK_TAIL 16u                   /* tokens that a thinking tag and the white space behind it take at most */
@@ -64,23 +63,10 @@ static uint64_t fair_hash(const char *key)
     return h;
 }
 
-void api_fill_params(const rd_engine *engine, const struct rd_request_options *o, struct request_params *p)
+static rd_status fill_params(const rd_engine *engine, const struct rd_request_options *o, struct request_params *p,
+                             struct rd_error *err)
 {
-    _Static_assert(sizeof(struct rd_bias) == sizeof(struct sampler_bias), "the public bias is the sampler's");
     memset(p, 0, sizeof(*p));
-    p->sampling = (struct sampler_params){.temperature = o->temperature,
-                                          .top_k = o->top_k,
-                                          .top_p = o->top_p,
-                                          .min_p = o->min_p,
-                                          .repetition_penalty = o->repetition_penalty,
-                                          .presence_penalty = o->presence_penalty,
-                                          .frequency_penalty = o->frequency_penalty,
-                                          .seed = o->seed,
-                                          .bias = (const struct sampler_bias *)(const void *)o->bias,
-                                          .n_bias = o->n_bias,
-                                          .n_top_logprobs = o->n_top_logprobs,
-                                          .want_logprob = o->logprobs};
-    if (!o->has_seed) random_os(&p->sampling.seed, sizeof(p->sampling.seed));
     p->max_tokens = o->max_tokens;
     p->max_keys = engine->info.n_ctx;
     p->cached = o->cache_prompt && !o->prompt_logprobs;
@@ -89,7 +75,11 @@ void api_fill_params(const rd_engine *engine, const struct rd_request_options *o
     p->prompt_logprobs = o->prompt_logprobs;
     p->end_tokens = engine->style.ends;
     p->n_end_tokens = engine->style.n_ends;
+    p->stop_tokens = o->stop_tokens;
+    p->n_stop_tokens = o->n_stop_tokens;
+    p->min_tokens = o->min_tokens;
     p->fair_key = fair_hash(o->fairness_key);
+    return api_sampling_fill(o, &p->sampling, err);
 }
 
 /* The longest prompt that leaves room for one new token (or for none, when none is wanted). */
@@ -164,10 +154,13 @@ static rd_status prepare(struct rd_request *r, struct rd_error *err)
     if (st == RD_OK) st = check_length(r->engine, &r->o, n, err);
     if (st == RD_OK && r->o.messages_json) st = begin_output(r, tokens, n, &thinks, err);
     if (st == RD_OK) {
-        api_fill_params(r->engine, &r->o, &p);
+        st = fill_params(r->engine, &r->o, &p, err);
         p.wake = api_request_wake;
         p.wake_arg = r;
         if (r->o.messages_json) fill_budget(r, thinks, &p.think);
+    }
+    if (st == RD_OK) st = api_sampling_texts(r->engine, &r->o, &r->arena, &p.sampling, err);
+    if (st == RD_OK) {
         st = request_create(&p, engine_cache(r->engine->engine), r->engine->info.n_vocab, tokens, n, &r->request, err);
     }
     mem_free(tokens);

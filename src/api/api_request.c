@@ -19,14 +19,22 @@ void rd_request_options_default(struct rd_request_options *o)
                                      .top_p = 1,
                                      .repetition_penalty = 1,
                                      .thinking_tokens = RD_NO_LIMIT,
+                                     .repeat_last_n = -1,
+                                     .typical_p = 1,
+                                     .top_n_sigma = -1,
+                                     .xtc_threshold = 0.1f,
+                                     .dynatemp_exponent = 1,
+                                     .dry_base = 1.75f,
+                                     .dry_allowed_length = 2,
+                                     .dry_last_n = -1,
+                                     .mirostat_tau = 5,
+                                     .mirostat_eta = 0.1f,
                                      .cache_prompt = true,
                                      .speculation = true};
 }
 
 static rd_status check_options(const rd_engine *engine, const struct rd_request_options *o, struct rd_error *err)
 {
-    struct request_params p;
-
     if (!engine->engine) return error_set(err, RD_E_UNSUPPORTED, "this handle has a tokenizer only, no model");
     if (!!o->messages_json + !!o->prompt + !!o->tokens != 1)
         return error_set(err, RD_E_INVALID, "exactly one of messages_json, prompt and tokens must be given");
@@ -38,8 +46,7 @@ static rd_status check_options(const rd_engine *engine, const struct rd_request_
         if (n == 0 || n > LIMIT_STOP_BYTES)
             return error_set(err, RD_E_INVALID, "stop: each string must have 1 to %u bytes", LIMIT_STOP_BYTES);
     }
-    api_fill_params(engine, o, &p);
-    return sampler_params_check(&p.sampling, engine->info.n_vocab, err);
+    return api_sampling_check(engine, o, err);
 }
 
 static char *copy_text(struct arena *a, const char *s, bool *ok)
@@ -50,10 +57,36 @@ static char *copy_text(struct arena *a, const char *s, bool *ok)
     return copy;
 }
 
+static const char *const *copy_texts(struct arena *a, const char *const *texts, uint32_t n, bool *ok)
+{
+    const char **copy = arena_alloc(a, (size_t)n + 1, sizeof(*copy));      /* an empty list is not none */
+
+    if (!copy) *ok = false;
+    for (uint32_t i = 0; copy && i < n; i++) copy[i] = copy_text(a, texts[i], ok);
+    return copy;
+}
+
+static const void *copy_list(struct arena *a, const void *list, size_t bytes, bool *ok)
+{
+    const void *copy = list ? arena_memdup(a, list, bytes) : NULL;
+
+    if (list && !copy) *ok = false;
+    return copy;
+}
+
+static void copy_text_bias(struct arena *a, struct rd_request_options *c, bool *ok)
+{
+    struct rd_text_bias *copy = arena_alloc(a, c->n_text_bias, sizeof(*copy));
+
+    if (!copy) *ok = false;
+    for (uint32_t i = 0; copy && i < c->n_text_bias; i++)
+        copy[i] = (struct rd_text_bias){copy_text(a, c->text_bias[i].text, ok), c->text_bias[i].bias};
+    c->text_bias = copy;
+}
+
 static rd_status copy_options(struct rd_request *r, const struct rd_request_options *o)
 {
     struct rd_request_options *c = &r->o;
-    const char **stop = NULL;
     bool ok = true;
 
     *c = *o;
@@ -63,18 +96,16 @@ static rd_status copy_options(struct rd_request *r, const struct rd_request_opti
     c->fairness_key = copy_text(&r->arena, o->fairness_key, &ok);
     c->forced_tool = copy_text(&r->arena, o->forced_tool, &ok);
     if (o->prompt) ok &= (c->prompt = arena_memdup(&r->arena, o->prompt, o->prompt_bytes)) != NULL;
-    if (o->tokens)
-        ok &= (c->tokens = (const int32_t *)(void *)arena_memdup(&r->arena, o->tokens,
-                                                                 o->n_tokens * sizeof(*o->tokens))) != NULL;
-    if (o->n_bias)
-        ok &= (c->bias = (const struct rd_bias *)(void *)arena_memdup(&r->arena, o->bias,
-                                                                      o->n_bias * sizeof(*o->bias))) != NULL;
-    if (o->n_stop) {
-        stop = arena_alloc(&r->arena, o->n_stop, sizeof(*stop));
-        ok &= stop != NULL;
-        for (uint32_t i = 0; stop && i < o->n_stop; i++) stop[i] = copy_text(&r->arena, o->stop[i], &ok);
-    }
-    c->stop = stop;
+    c->samplers = copy_text(&r->arena, o->samplers, &ok);
+    c->tokens = copy_list(&r->arena, o->tokens, o->n_tokens * sizeof(*o->tokens), &ok);
+    c->bias = copy_list(&r->arena, o->n_bias ? o->bias : NULL, o->n_bias * sizeof(*o->bias), &ok);
+    c->allowed = copy_list(&r->arena, o->allowed, o->n_allowed * sizeof(*o->allowed), &ok);
+    c->stop_tokens = copy_list(&r->arena, o->n_stop_tokens ? o->stop_tokens : NULL,
+                               o->n_stop_tokens * sizeof(*o->stop_tokens), &ok);
+    c->stop = o->n_stop ? copy_texts(&r->arena, o->stop, o->n_stop, &ok) : NULL;
+    c->bad_words = o->n_bad_words ? copy_texts(&r->arena, o->bad_words, o->n_bad_words, &ok) : NULL;
+    if (o->dry_breakers) c->dry_breakers = copy_texts(&r->arena, o->dry_breakers, o->n_dry_breakers, &ok);
+    if (o->n_text_bias) copy_text_bias(&r->arena, c, &ok);
     return ok ? RD_OK : RD_E_NOMEM;
 }
 
@@ -227,11 +258,24 @@ static void feed_piece(struct rd_request *r, struct text_span piece)
     }
 }
 
+/* include_stop: an end token has no text that a client wants, a stop token has. */
+static void feed_stop_token(struct rd_request *r)
+{
+    int32_t token = r->request->stop_token;
+
+    for (uint32_t i = 0; r->o.include_stop && i < r->o.n_stop_tokens; i++) {
+        if (r->o.stop_tokens[i] != token || api_output_is_cut(r)) continue;
+        feed_piece(r, tokenizer_piece(r->engine->tokenizer, token, true));
+        return;
+    }
+}
+
 static rd_status ended_event(struct rd_request *r, struct rd_event *ev)
 {
     const struct request *q = r->request;
     char rest[16];
 
+    feed_stop_token(r);
     api_output_feed(r, rest, token_decoder_flush(&r->decoder, rest), false);
     api_output_finish(r);
     r->ended_sent = true;
@@ -392,4 +436,12 @@ const struct rd_logprob *rd_request_prompt_logprobs(const rd_request *r, const s
     *n = r->request->n_prompt;
     *top = (const struct rd_logprob *)r->request->prompt_top;
     return (const struct rd_logprob *)r->request->prompt_logprobs;
+}
+
+const uint32_t *rd_request_prompt_ranks(const rd_request *r, uint32_t *n)
+{
+    *n = 0;
+    if (atomic_load(&r->phase) != PHASE_RUNNING || !r->request->prompt_ranks) return NULL;
+    *n = r->request->n_prompt;
+    return r->request->prompt_ranks;
 }

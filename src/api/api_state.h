@@ -109,7 +109,13 @@ void api_prep_main(void *arg);           /* rd_engine */
 /* Renders and tokenizes; *tokens is mem_free'd by the caller. */
 rd_status api_prompt_tokens(const rd_engine *engine, const struct rd_request_options *o, int32_t **tokens, uint32_t *n,
                             struct rd_error *err);
-void api_fill_params(const rd_engine *engine, const struct rd_request_options *o, struct request_params *p);
+/* api_sampling.c. Numbers and ids; the lists stay the options'. RD_E_INVALID: samplers. */
+rd_status api_sampling_fill(const struct rd_request_options *o, struct sampler_params *p, struct rd_error *err);
+/* Everything that can be told without the tokenizer. RD_E_INVALID names the parameter. */
+rd_status api_sampling_check(const rd_engine *engine, const struct rd_request_options *o, struct rd_error *err);
+/* Prep worker: bad words, sequence breakers and biases of texts, as tokens in the arena. */
+rd_status api_sampling_texts(const rd_engine *engine, const struct rd_request_options *o, struct arena *a,
+                             struct sampler_params *p, struct rd_error *err);
 /* api_style.c. tool_parser: a style's name or NULL. */
 rd_status api_style_init(rd_engine *engine, const char *tool_parser, struct rd_error *err);
 void api_style_deinit(struct api_style *s);

@@ -33,6 +33,10 @@
 #define LIMIT_STOP_BYTES         4096u
 #define LIMIT_LOGIT_BIAS         4096u
 #define LIMIT_TOP_LOGPROBS       20u
+#define LIMIT_STOP_TOKENS        1024u
+#define LIMIT_BAD_WORDS          1024u
+#define LIMIT_DRY_BREAKERS       64u
+#define LIMIT_WORD_BYTES         256u            /* a bad word, a sequence breaker, a biased text */
 #define LIMIT_N_CHOICES          16u
 #define LIMIT_PROMPTS            1024u           /* prompts in one completion request */
 #define LIMIT_HEADER_BYTES       32768u

@@ -27,7 +27,32 @@ static void request_destroy(struct request *r)
     mem_free(r->ring_top);
     mem_free(r->prompt_logprobs);
     mem_free(r->prompt_top);
+    mem_free(r->prompt_ranks);
+    mem_free(r->ends);
     mem_free(r);
+}
+
+/* End and stop tokens as one list: what ends the text, and what min_tokens forbids. */
+static rd_status join_ends(struct request *r)
+{
+    struct request_params *p = &r->p;
+    size_t n = (size_t)p->n_end_tokens + p->n_stop_tokens;
+
+    r->ends = mem_alloc(n ? n : 1, sizeof(*r->ends));
+    if (!r->ends) return RD_E_NOMEM;
+    if (p->n_end_tokens) memcpy(r->ends, p->end_tokens, p->n_end_tokens * sizeof(*r->ends));
+    if (p->n_stop_tokens) memcpy(r->ends + p->n_end_tokens, p->stop_tokens, p->n_stop_tokens * sizeof(*r->ends));
+    p->stop_tokens = NULL;
+    return RD_OK;
+}
+
+/* The sampler has its copies. */
+static void forget_lists(struct sampler_params *p)
+{
+    p->bias = NULL;
+    p->allowed = NULL;
+    p->dry_breakers = NULL;
+    p->dry_break_words = p->bad_words = (struct sampler_words){NULL, NULL, 0};
 }
 
 static rd_status make_buffers(struct request *r)
@@ -43,7 +68,8 @@ static rd_status make_buffers(struct request *r)
     if (!r->p.prompt_logprobs) return RD_OK;
     r->prompt_logprobs = mem_zalloc(r->n_prompt, sizeof(*r->prompt_logprobs));
     r->prompt_top = mem_zalloc((size_t)r->n_prompt * u32_max(r->n_top_cap, 1), sizeof(*r->prompt_top));
-    return r->prompt_logprobs && r->prompt_top ? RD_OK : RD_E_NOMEM;
+    r->prompt_ranks = mem_zalloc(r->n_prompt, sizeof(*r->prompt_ranks));
+    return r->prompt_logprobs && r->prompt_top && r->prompt_ranks ? RD_OK : RD_E_NOMEM;
 }
 
 rd_status request_create(const struct request_params *p, struct kv_cache *cache, uint32_t n_vocab,
@@ -72,12 +98,13 @@ rd_status request_create(const struct request_params *p, struct kv_cache *cache,
     r->seq.user = r;
     st = sampler_create(&p->sampling, n_vocab, max_keys, &r->sampler);
     if (st == RD_OK) st = make_buffers(r);
+    if (st == RD_OK) st = join_ends(r);
     if (st != RD_OK) {
         request_destroy(r);
         return error_set(err, st, "out of memory for a request");
     }
     for (uint32_t i = 0; i < n; i++) sampler_accept(r->sampler, tokens[i], true);
-    r->p.sampling.bias = NULL;              /* the sampler has its copy */
+    forget_lists(&r->p.sampling);
     *out = r;
     return RD_OK;
 }

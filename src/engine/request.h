@@ -48,12 +48,15 @@ struct request_usage {
 };
 
 struct request_params {
-    struct sampler_params sampling;      /* bias is copied by request_create */
+    struct sampler_params sampling;      /* what it points to is copied by request_create */
     uint32_t max_tokens;                 /* 0: prefill only */
     uint32_t max_keys; /* longest sequence, prompt included: min(n_ctx, n_prompt + max_tokens) is used */
     bool cached, ignore_eos, prompt_logprobs, hold, speculate;
     const int32_t *end_tokens;           /* borrowed; lives as long as the engine */
     uint32_t n_end_tokens;
+    const int32_t *stop_tokens;          /* copied; they end the text too, whatever ignore_eos says */
+    uint32_t n_stop_tokens;
+    uint32_t min_tokens;                 /* before so many neither end nor stop tokens are drawn */
     struct think_budget think;           /* copied; n_forced 0: none */
     bool salted;             /* it shares what is stored with requests of the same salt only */
     struct hash128 salt;
@@ -74,6 +77,7 @@ struct request {
     struct kv_seq seq;
     struct sampler *sampler;
     uint32_t n_generated;
+    int32_t *ends;                       /* [n_end_tokens + n_stop_tokens]: both */
     uint32_t prompt_high;                /* prompt rows computed or matched so far, for counting each once */
     uint32_t n_prompt_computed;
     bool started_over;                   /* computed anew from an empty tree, because its path took too many pages */
@@ -92,6 +96,7 @@ struct request {
         *held; /* p.hold: a kept path, covering the whole prompt; given back with kv_unhold on the engine thread */
     struct token_logprob *prompt_logprobs;      /* [n_prompt], entry 0 unused */
     struct token_logprob *prompt_top;           /* [n_prompt, n_top_cap] */
+    uint32_t *prompt_ranks;                     /* [n_prompt]: 1: no token was more likely */
     atomic_bool ended;
 
     /* ring: the engine writes entries, then n_pushed; the consumer reads n_pushed, then entries, then stores n_popped.

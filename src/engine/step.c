@@ -100,9 +100,16 @@ static void reap(struct engine *e)
 
 static bool is_end_token(const struct request *r, int32_t token)
 {
-    for (uint32_t i = 0; i < r->p.n_end_tokens; i++)
-        if (r->p.end_tokens[i] == token) return true;
+    for (uint32_t i = 0; i < r->p.n_end_tokens + r->p.n_stop_tokens; i++)
+        if (r->ends[i] == token) return true;
     return false;
+}
+
+/* How many of r->ends must not be drawn now. */
+static uint32_t n_banned_ends(const struct request *r)
+{
+    if (r->n_generated < r->p.min_tokens) return r->p.n_end_tokens + r->p.n_stop_tokens;
+    return r->p.ignore_eos ? r->p.n_end_tokens : 0;
 }
 
 /* Prompt log probabilities of the rows that this step computed: row at position p tells about token p + 1. */
@@ -119,6 +126,7 @@ static rd_status keep_prompt_logprobs(struct engine *e, struct request *r, const
 
         if (st != RD_OK) return st;
         r->prompt_logprobs[pos] = (struct token_logprob){t.token, t.logprob};
+        r->prompt_ranks[pos] = t.rank;
         for (uint32_t k = 0; k < t.n_top && k < r->n_top_cap; k++)
             r->prompt_top[(size_t)pos * r->n_top_cap + k] = t.top[k];
     }
@@ -139,8 +147,7 @@ static bool sample_next(struct engine *e, struct request *r, const float *logits
         request_end(e, r, REQUEST_LENGTH, RD_OK);
         return false;
     }
-    st = sampler_sample(r->sampler, e->scratch, logits, r->p.ignore_eos ? r->p.end_tokens : NULL,
-                        r->p.ignore_eos ? r->p.n_end_tokens : 0, r->seq.n_keys, &t);
+    st = sampler_sample(r->sampler, e->scratch, logits, r->ends, n_banned_ends(r), r->seq.n_keys, &t);
     if (st != RD_OK) {
         request_end(e, r, REQUEST_ERROR, st);
         return false;
@@ -368,5 +375,6 @@ bool engine_step(struct engine *e)
     }
     housekeeping(e, begin);
     engine_publish_stats(e);
-    return e->plan.batch.n_rows + e->plan.n_heads > 0 || (e->n_live == 0 && e->n_queue > 0); /* the latter: one has to start over */
+    return e->plan.batch.n_rows + e->plan.n_heads > 0 ||
+           (e->n_live == 0 && e->n_queue > 0); /* the latter: one has to start over */
 }

@@ -1,13 +1,19 @@
 /* sample/sampler.h - one row of logits to one token, and its log probabilities.
  *
- * Order: logit_bias -> repetition, presence, frequency penalties -> (greedy when temperature == 0) temperature -> top_k
- * -> top_p -> min_p -> draw. Log probabilities are of the raw model distribution (log softmax of the logits before
- * bias, penalties and temperature), as OpenAI and vLLM do.
+ * Always first: logit_bias, allowed tokens, bad words. Then the stages, in the order below or in that of `stages`:
+ *     penalties (repetition, presence, frequency), dry, temperature (or dynamic temperature), top_n_sigma, top_k,
+ *     typical_p, top_p, min_p, xtc;  and one draw.
+ * Temperature 0 is greedy: the best after the penalties; nothing is cut. A stage that is left out of `stages` does
+ * nothing. Mirostat 2 takes the place of all stages but penalties, dry and temperature. Log probabilities are of the
+ * raw model distribution (log softmax of the logits before all of this), as OpenAI and vLLM do.
  *
  * Exact: the outcome is a pure function of (logits bytes, parameters, token history, seed, position): the random number
- * is random_at(seed, position). Ties: the lower id wins. NaN or +inf logits: RD_E_MODEL_OUTPUT. Allocates nothing:
- * struct sampler is made once per request and holds its scratch. Thread  engine thread only, one sampler per sequence.
+ * is random_at(seed, position), for XTC under another key. Ties: the lower id wins. NaN or +inf logits:
+ * RD_E_MODEL_OUTPUT. Allocates nothing: struct sampler is made once per request. Thread  engine thread only, one
+ * sampler per sequence.
  * Errors: create RD_E_NOMEM, RD_E_INVALID (names the parameter).
+ * Source: typical_p arXiv:2202.00666, min_p arXiv:2407.01082, top-n-sigma arXiv:2411.07641, mirostat arXiv:2007.14966;
+ * XTC, DRY and dynamic temperature as llama-server has them.
  */
 #pragma once
 #include <stdbool.h>
@@ -16,15 +22,40 @@
 
 struct sampler_bias { int32_t token; float bias; };     /* bias in logits; <= -100 never, as OpenAI */
 
+/* n sequences of tokens, one behind the other; ends[i]: where sequence i ends. */
+struct sampler_words { const int32_t *tokens; const uint32_t *ends; uint32_t n; };
+
+enum sampler_stage {
+    SAMPLER_PENALTIES, SAMPLER_DRY, SAMPLER_TEMPERATURE, SAMPLER_TOP_N_SIGMA, SAMPLER_TOP_K, SAMPLER_TYPICAL_P,
+    SAMPLER_TOP_P, SAMPLER_MIN_P, SAMPLER_XTC, SAMPLER_N_STAGES
+};
+#define SAMPLER_MAX_STAGES 16u
+
 struct sampler_params {
     float temperature;          /* >= 0; 0 = greedy */
+    float dynatemp_range, dynatemp_exponent;            /* range > 0: temperature -+ range by the entropy */
     int32_t top_k;              /* <= 0: all */
-    float top_p, min_p;         /* 1 and 0: off */
+    float top_p, min_p, typical_p;                      /* 1, 0, 1: off */
+    float top_n_sigma;          /* <= 0: off */
+    float xtc_probability, xtc_threshold;               /* probability 0, threshold above 0.5: off */
     float repetition_penalty; /* 1: off; divides positive, multiplies negative logits of tokens in prompt and output */
     float presence_penalty, frequency_penalty;          /* 0: off; over the output tokens */
+    int32_t repeat_last_n;      /* these penalties see so many of the last tokens; 0: none, negative: all */
+    float dry_multiplier, dry_base;                     /* 0, below 1: off */
+    int32_t dry_allowed_length, dry_last_n;             /* last_n: as repeat_last_n */
+    const uint64_t *dry_breakers;                       /* a bit per token, or NULL; copied */
+    struct sampler_words dry_break_words;               /* copied */
+    int32_t mirostat;           /* 0 or 2 */
+    float mirostat_tau, mirostat_eta;
+    uint8_t stages[SAMPLER_MAX_STAGES];                 /* enum sampler_stage; with has_stages */
+    uint32_t n_stages;
+    bool has_stages;            /* false: the order of the enum */
     uint64_t seed;
     const struct sampler_bias *bias;                    /* copied */
     uint32_t n_bias;
+    const int32_t *allowed;     /* NULL: all; copied */
+    uint32_t n_allowed;
+    struct sampler_words bad_words; /* the last token of each never follows those before it; copied */
     uint32_t n_top_logprobs;    /* 0 .. LIMIT_TOP_LOGPROBS */
     bool want_logprob;
 };
@@ -33,6 +64,7 @@ struct token_logprob { int32_t token; float logprob; };
 struct sampler_result {
     int32_t token;
     float logprob;                                       /* when want_logprob */
+    uint32_t rank;                                       /* the same; 1: no other token is more likely */
     uint32_t n_top;
     struct token_logprob top[20];                        /* descending, LIMIT_TOP_LOGPROBS */
 };
@@ -47,12 +79,13 @@ void sampler_scratch_destroy(struct sampler_scratch *s);
 /* max_tokens: the most tokens that accept() will see (prompt and output), so that counting never allocates. */
 rd_status sampler_create(const struct sampler_params *p, uint32_t n_vocab, uint32_t max_tokens, struct sampler **out);
 void sampler_destroy(struct sampler *s);
-/* The history for penalties; prompt tokens once at the start, each output token when it is sampled. */
+/* The history for penalties, and mirostat's state; prompt tokens once at the start, each output token when it is
+ * sampled. Nothing else changes a sampler. */
 void sampler_accept(struct sampler *s, int32_t token, bool is_prompt);
 /* RD_E_MODEL_OUTPUT: NaN or +inf among them, or nothing but -inf. */
 rd_status sampler_check_logits(const float *logits, uint32_t n_vocab);
 /* logits: [n_vocab], read only. banned: tokens never to be drawn now (ignore_eos: the end tokens), may be NULL.
- * position: of the new token. */
+ * position: of the new token. RD_E_INVALID: allowed tokens and bad words leave nothing to draw. */
 rd_status sampler_sample(struct sampler *s, struct sampler_scratch *scratch, const float *logits, const int32_t *banned,
                          uint32_t n_banned, uint64_t position, struct sampler_result *out);
 /* Log probability of a given token and the top n of a row (prompt logprobs). */

@@ -182,6 +182,7 @@ void generation_put_stop_reason(const struct choice *c, struct buf *out)
 {
     buf_puts(out, "\"stop_reason\":");
     if (c->stop_string) json_put_string(out, c->stop_string, strlen(c->stop_string));
+    else if (c->stop_token >= 0) buf_printf(out, "%d", c->stop_token);
     else buf_puts(out, "null");
 }
 
@@ -199,6 +200,63 @@ void generation_put_prompt(struct generation *g, const struct choice *c, struct 
         buf_append(out, text, n);
     else out->failed = true;
     rd_free(text);
+}
+
+uint32_t generation_n_top(const struct generation *g)
+{
+    int64_t of_prompt = g->p.has_prompt_logprobs ? g->p.prompt_logprobs : 0;
+
+    return (uint32_t)(g->p.top_logprobs > of_prompt ? g->p.top_logprobs : of_prompt);
+}
+
+static void put_ranked(const struct generation *g, const struct rd_logprob *t, uint32_t rank, struct buf *out)
+{
+    size_t n = 0;
+    const char *s = rd_token_bytes(g->io->server->engine, t->token, &n);
+
+    buf_printf(out, "\"%d\":{\"logprob\":", t->token);
+    json_put_number(out, (double)t->logprob);
+    buf_printf(out, ",\"rank\":%u,\"decoded_token\":", rank);
+    json_put_string(out, s, n);
+    buf_putc(out, '}');
+}
+
+void generation_keep_prompt_logprobs(const struct generation *g, struct choice *c)
+{
+    uint32_t n, n_ranks, stride = generation_n_top(g), n_top = (uint32_t)g->p.prompt_logprobs;
+    const struct rd_logprob *top, *own = rd_request_prompt_logprobs(c->request, &top, &n);
+    const uint32_t *ranks = rd_request_prompt_ranks(c->request, &n_ranks);
+    struct buf *out = &c->prompt_logprobs;
+
+    if (!own || !ranks) return;
+    buf_puts(out, "[null");
+    for (uint32_t i = 1; i < n; i++) {
+        buf_puts(out, ",{");
+        put_ranked(g, &own[i], ranks[i], out);
+        for (uint32_t k = 0; k < n_top; k++) {
+            const struct rd_logprob *t = &top[(size_t)i * stride + k];
+
+            if (t->token == own[i].token) continue;
+            buf_putc(out, ',');
+            put_ranked(g, t, k + 1, out);
+        }
+        buf_putc(out, '}');
+    }
+    buf_putc(out, ']');
+}
+
+void generation_put_prompt_logprobs(const struct generation *g, const struct choice *c, struct buf *out)
+{
+    uint32_t first = c->prompt_index * (uint32_t)g->p.best_of;
+
+    for (uint32_t i = first; g->p.has_prompt_logprobs && i < first + (uint32_t)g->p.best_of; i++) {
+        const struct buf *list = &g->choices[i].prompt_logprobs;
+
+        if (!list->n) continue;
+        buf_puts(out, ",\"prompt_logprobs\":");
+        buf_append(out, list->data, list->n);
+        return;
+    }
 }
 
 /* Mean log probability per token: higher is better. */
@@ -250,7 +308,9 @@ void generation_put_whole(struct generation *g, struct buf *out)
         buf_puts(out, "}");
         first = false;
     }
-    buf_puts(out, "],\"usage\":");
+    buf_putc(out, ']');
+    if (g->p.chat) generation_put_prompt_logprobs(g, &g->choices[0], out);
+    buf_puts(out, ",\"usage\":");
     put_usage(g, out);
     buf_puts(out, ",\"timings\":");
     put_timings(&g->choices[0].usage, out);

@@ -13,6 +13,8 @@ void generation_put_delta(struct generation *g, struct choice *c, const struct r
 /* Not streaming: adds to the choice's text, thinking or calls. */
 void generation_keep_delta(struct choice *c, const struct rd_delta *d);
 void generation_put_finish(struct generation *g, struct choice *c, struct buf *out);
+/* At the end: the prompt's log probabilities, where this choice computed them. */
+void generation_keep_prompt_logprobs(const struct generation *g, struct choice *c);
 /* What follows the last choice of a stream: usage, [DONE]. */
 void generation_put_end(struct generation *g, struct buf *out);
 /* A stream that breaks off. */

@@ -78,6 +78,7 @@ static void generation_destroy(struct generation *g)
         buf_deinit(&c->lp_tokens);
         buf_deinit(&c->lp_top);
         buf_deinit(&c->lp_offsets);
+        buf_deinit(&c->prompt_logprobs);
     }
     if (g->format->events) g->format->events->destroy(g->state);
     leave_wake_list(g);                                     /* no wake comes any more: every request was released */
@@ -151,6 +152,46 @@ static void on_gone(void *arg)
 
 /* ---- into the engine ---- */
 
+static void fill_sampling(const struct generation *g, uint32_t k, struct rd_request_options *o)
+{
+    const struct gen_params *p = &g->p;
+
+    o->temperature = (float)p->temperature;
+    o->top_k = (int32_t)p->top_k;
+    o->top_p = (float)p->top_p;
+    o->min_p = (float)p->min_p;
+    o->repetition_penalty = (float)p->repetition_penalty;
+    o->presence_penalty = (float)p->presence_penalty;
+    o->frequency_penalty = (float)p->frequency_penalty;
+    o->repeat_last_n = (int32_t)p->repeat_last_n;
+    o->typical_p = (float)p->typical_p;
+    o->top_n_sigma = (float)p->top_n_sigma;
+    o->xtc_probability = (float)p->xtc_probability;
+    o->xtc_threshold = (float)p->xtc_threshold;
+    o->dynatemp_range = (float)p->dynatemp_range;
+    o->dynatemp_exponent = (float)p->dynatemp_exponent;
+    o->dry_multiplier = (float)p->dry_multiplier;
+    o->dry_base = (float)p->dry_base;
+    o->dry_allowed_length = (int32_t)p->dry_allowed_length;
+    o->dry_last_n = (int32_t)p->dry_last_n;
+    o->dry_breakers = (const char *const *)p->dry_breakers.items;
+    o->n_dry_breakers = p->dry_breakers.n;
+    o->mirostat = (int32_t)p->mirostat;
+    o->mirostat_tau = (float)p->mirostat_tau;
+    o->mirostat_eta = (float)p->mirostat_eta;
+    o->samplers = p->samplers;
+    o->bias = p->bias;
+    o->n_bias = p->n_bias;
+    o->text_bias = p->text_bias;
+    o->n_text_bias = p->n_text_bias;
+    o->allowed = p->allowed;
+    o->n_allowed = p->n_allowed;
+    o->bad_words = (const char *const *)p->bad_words.items;
+    o->n_bad_words = p->bad_words.n;
+    o->has_seed = p->has_seed;
+    o->seed = k == 0 ? (uint64_t)p->seed : random_at((uint64_t)p->seed, k);      /* choices of one request differ */
+}
+
 static void fill_options(const struct generation *g, const struct choice *c, uint32_t k, struct rd_request_options *o)
 {
     const struct gen_params *p = &g->p;
@@ -175,25 +216,19 @@ static void fill_options(const struct generation *g, const struct choice *c, uin
         o->n_tokens = prompt->n_tokens;
     }
     o->max_tokens = p->max_tokens < 0 ? RD_NO_LIMIT : (uint32_t)p->max_tokens;
-    o->temperature = (float)p->temperature;
-    o->top_k = (int32_t)p->top_k;
-    o->top_p = (float)p->top_p;
-    o->min_p = (float)p->min_p;
-    o->repetition_penalty = (float)p->repetition_penalty;
-    o->presence_penalty = (float)p->presence_penalty;
-    o->frequency_penalty = (float)p->frequency_penalty;
-    o->bias = p->bias;
-    o->n_bias = p->n_bias;
-    o->has_seed = p->has_seed;
-    o->seed = k == 0 ? (uint64_t)p->seed : random_at((uint64_t)p->seed, k);      /* choices of one request differ */
+    fill_sampling(g, k, o);
     o->stop = (const char *const *)p->stop;
     o->n_stop = p->n_stop;
+    o->stop_tokens = p->stop_tokens;
+    o->n_stop_tokens = p->n_stop_tokens;
+    o->min_tokens = (uint32_t)p->min_tokens;
+    o->include_stop = p->include_stop;
     o->ignore_eos = p->ignore_eos;
     o->cache_prompt = p->cache_prompt;
     o->speculation = p->speculation;
     o->logprobs = p->logprobs || p->best_of > p->n;
-    o->n_top_logprobs = (uint32_t)p->top_logprobs;
-    o->prompt_logprobs = p->echo && p->logprobs;
+    o->n_top_logprobs = generation_n_top(g);
+    o->prompt_logprobs = (p->echo && p->logprobs) || (p->has_prompt_logprobs && k == 0);
 }
 
 /* false: g has ended with an error. */
@@ -281,6 +316,14 @@ static void take_deltas(struct generation *g, struct choice *c, const struct rd_
     if (g->streaming && c->logprobs.n) generation_put_delta(g, c, &nothing, out);
 }
 
+/* An end token of the model is nobody's business; one that the client named is. */
+static int32_t named_stop_token(const struct generation *g, int32_t token)
+{
+    for (uint32_t i = 0; i < g->p.n_stop_tokens; i++)
+        if (g->p.stop_tokens[i] == token) return token;
+    return -1;
+}
+
 /* One event of a choice. */
 static void take_event(struct generation *g, struct choice *c, const struct rd_event *ev, struct buf *out)
 {
@@ -299,9 +342,11 @@ static void take_event(struct generation *g, struct choice *c, const struct rd_e
     }
     take_deltas(g, c, ev, out);
     if (ev->type != RD_EVENT_DONE) return;
+    if (g->p.has_prompt_logprobs) generation_keep_prompt_logprobs(g, c);
     c->ended = true;
     c->finish = ev->finish;
     c->stop_string = ev->stop_string;
+    c->stop_token = named_stop_token(g, ev->stop_token);
     c->usage = ev->usage;
     g->n_ended++;
     if (g->streaming || g->format->events) generation_put_finish(g, c, out);
@@ -331,7 +376,8 @@ static bool read_choice(struct generation *g, struct choice *c, struct buf *out)
             return false;
         }
         take_event(g, c, &ev, out);
-        if (out->failed || c->text.failed || c->reasoning.failed || c->calls.failed || c->logprobs.failed) {
+        if (out->failed || c->text.failed || c->reasoning.failed || c->calls.failed || c->logprobs.failed ||
+            c->prompt_logprobs.failed) {
             api_error_from_status(&e, RD_E_NOMEM, NULL);
             end_with_error(g, &e);
             return false;

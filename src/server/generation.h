@@ -24,10 +24,12 @@ struct choice {
     uint32_t n_calls;
     struct buf logprobs;                 /* JSON elements, comma separated; streaming: since the last chunk */
     struct buf lp_tokens, lp_top, lp_offsets;        /* completions: the other three lists */
+    struct buf prompt_logprobs;          /* the list, of the first choice of a prompt, when it was asked for */
     uint32_t offset;                     /* completions: code points of text so far */
     double sum_logprob;
     enum rd_finish finish;
     const char *stop_string;             /* a view into the request */
+    int32_t stop_token;                  /* one of stop_token_ids that ended it, or -1 */
     struct rd_usage usage;
 };
 
@@ -86,7 +88,11 @@ void generation_poll(struct generation *g);
 
 /* For the formats. "stop", "length" or "tool_calls". */
 const char *generation_finish_text(const struct choice *c);
-/* "stop_reason":"the stop string" or null */
+/* "stop_reason":"the stop string", the stop token, or null */
 void generation_put_stop_reason(const struct choice *c, struct buf *out);
+/* vLLM's list for the prompt of a choice, with a comma before; nothing when it was not asked for. */
+void generation_put_prompt_logprobs(const struct generation *g, const struct choice *c, struct buf *out);
+/* Alternatives per token that the request was made with: the stride of its prompt's. */
+uint32_t generation_n_top(const struct generation *g);
 /* The prompt as text, for echo; appended to out. */
 void generation_put_prompt(struct generation *g, const struct choice *c, struct buf *out);

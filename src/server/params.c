@@ -36,12 +36,53 @@ static const struct param_spec table[] = {
      "1: off"},
     {"presence_penalty", NULL, PARAM_NUMBER, FOR_BOTH, -2, 2, "0", AT(presence_penalty), 0, NULL, "0: off"},
     {"frequency_penalty", NULL, PARAM_NUMBER, FOR_BOTH, -2, 2, "0", AT(frequency_penalty), 0, NULL, "0: off"},
+    {"repeat_last_n", NULL, PARAM_INT, FOR_BOTH, -1, INT_TOP, "-1", AT(repeat_last_n), 0, NULL,
+     "the three penalties see so many of the last tokens; 0: none; -1: all"},
+    {"typical_p", "typ_p", PARAM_NUMBER, FOR_BOTH, 0, 1, "1", AT(typical_p), 0, NULL, "1: off"},
+    {"top_n_sigma", NULL, PARAM_NUMBER, FOR_BOTH, -1, 100, "-1", AT(top_n_sigma), 0, NULL, "0 or below: off"},
+    {"xtc_probability", NULL, PARAM_NUMBER, FOR_BOTH, 0, 1, "0", AT(xtc_probability), 0, NULL,
+     "0: off; how often all tokens above xtc_threshold but the least likely one are left out"},
+    {"xtc_threshold", NULL, PARAM_NUMBER, FOR_BOTH, 0, 1, "0.1", AT(xtc_threshold), 0, NULL, "above 0.5: off"},
+    {"dynatemp_range", NULL, PARAM_NUMBER, FOR_BOTH, 0, 100, "0", AT(dynatemp_range), 0, NULL,
+     "0: off; else the temperature goes from temperature - range to + range with the entropy"},
+    {"dynatemp_exponent", NULL, PARAM_NUMBER, FOR_BOTH, 0, 100, "1", AT(dynatemp_exponent), 0, NULL,
+     "of the entropy, of dynatemp_range"},
+    {"dry_multiplier", NULL, PARAM_NUMBER, FOR_BOTH, 0, 100, "0", AT(dry_multiplier), 0, NULL,
+     "0: off; a token that lengthens a repetition loses multiplier * base ^ (length - allowed_length)"},
+    {"dry_base", NULL, PARAM_NUMBER, FOR_BOTH, 0, 100, "1.75", AT(dry_base), 0, NULL, "below 1: off"},
+    {"dry_allowed_length", NULL, PARAM_INT, FOR_BOTH, 0, INT_TOP, "2", AT(dry_allowed_length), 0, NULL,
+     "repetitions up to so many tokens are free"},
+    {"dry_penalty_last_n", NULL, PARAM_INT, FOR_BOTH, -1, INT_TOP, "-1", AT(dry_last_n), 0, NULL,
+     "repetitions are looked for in so many of the last tokens; 0: off; -1: all"},
+    {"dry_sequence_breakers", NULL, PARAM_CUSTOM, FOR_BOTH, 0, 0, "[\"\\n\", \":\", \"\\\"\", \"*\"]", 0, 0,
+     param_dry_breakers, "list of at most 64 texts that no repetition reaches over"},
+    {"mirostat", NULL, PARAM_INT, FOR_BOTH, 0, 2, "0", AT(mirostat), 0, NULL, "0: off; 2: in place of all cuts"},
+    {"mirostat_tau", NULL, PARAM_NUMBER, FOR_BOTH, 0, 100, "5", AT(mirostat_tau), 0, NULL, "surprise wanted, in bits"},
+    {"mirostat_eta", NULL, PARAM_NUMBER, FOR_BOTH, 0, 1, "0.1", AT(mirostat_eta), 0, NULL, "rate of learning"},
+    {"samplers", NULL, PARAM_CUSTOM, FOR_BOTH, 0, 0,
+     "penalties, dry, temperature, top_n_sigma, top_k, typ_p, top_p, min_p, xtc", 0, 0, param_samplers,
+     "the stages in their order: list of names, or their letters as a string (edtskypmx); the others do nothing"},
     {"logit_bias", NULL, PARAM_CUSTOM, FOR_BOTH, -100, 100, "none", 0, 0, param_logit_bias,
-     "{\"token id\": bias}, at most 4096 entries"},
+     "{\"token id or text\": bias} or [[token id or text, bias or false]], at most 4096 entries"},
+    {"allowed_token_ids", NULL, PARAM_CUSTOM, FOR_BOTH, 0, 0, "all", 0, 0, param_allowed,
+     "only these tokens are drawn"},
+    {"bad_words", NULL, PARAM_CUSTOM, FOR_BOTH, 0, 0, "none", 0, 0, param_bad_words,
+     "list of at most 1024 texts whose tokens are not written one after the other"},
+    {"min_tokens", "min_new_tokens", PARAM_INT, FOR_BOTH, 0, INT_TOP, "0", AT(min_tokens), 0, NULL,
+     "neither end tokens nor stop strings or tokens end the text before so many tokens"},
+    {"stop_token_ids", NULL, PARAM_CUSTOM, FOR_BOTH, 0, 0, "none", 0, 0, param_stop_tokens,
+     "list of at most 1024 token ids that end the text, also with ignore_eos"},
+    {"include_stop_str_in_output", "no_stop_trim", PARAM_BOOL, FOR_BOTH, 0, 0, "false", AT(include_stop), 0, NULL,
+     "the stop string, or the text of the stop token, is part of the output"},
+    {"prompt_logprobs", NULL, PARAM_INT, FOR_BOTH, 0, LIMIT_TOP_LOGPROBS, "none", AT(prompt_logprobs),
+     AT(has_prompt_logprobs), NULL,
+     "log probabilities of the prompt's tokens with so many alternatives; computes the whole prompt; not with stream"},
+    {"n_probs", NULL, PARAM_CUSTOM, FOR_BOTH, 0, LIMIT_TOP_LOGPROBS, "0", 0, 0, param_n_probs,
+     "as logprobs with so many alternatives; 0: none"},
     {"seed", NULL, PARAM_INT, FOR_BOTH, -SEED_TOP, SEED_TOP, "random", AT(seed), AT(has_seed), NULL,
      "the same seed gives the same text"},
     {"stop", NULL, PARAM_CUSTOM, FOR_BOTH, 0, 0, "none", 0, 0, param_stop,
-     "string or list of at most 64; not part of the output"},
+     "string or list of at most 64; not part of the output but with include_stop_str_in_output"},
     {"ignore_eos", NULL, PARAM_BOOL, FOR_BOTH, 0, 0, "false", AT(ignore_eos), 0, NULL, "end tokens are never drawn"},
     {"cache_prompt", NULL, PARAM_BOOL, FOR_BOTH, 0, 0, "true", AT(cache_prompt), 0, NULL,
      "false: neither uses nor fills the cache"},
@@ -74,8 +115,8 @@ static const struct param_spec table[] = {
      "none turns thinking off; minimal, low, medium, high, xhigh, max reach the template"},
     {"thinking_budget", "thinking_token_budget", PARAM_INT, FOR_CHAT, -1, INT_TOP, "-1", AT(thinking_tokens), 0, NULL,
      "tokens of thinking; then it is closed and the answer begins; 0: none; -1: no limit"},
-    {"reasoning_budget", "reasoning_budget_tokens", PARAM_INT, FOR_CHAT, -1, INT_TOP, "-1", AT(thinking_tokens), 0, NULL,
-     "as thinking_budget"},
+    {"reasoning_budget", "reasoning_budget_tokens", PARAM_INT, FOR_CHAT, -1, INT_TOP, "-1", AT(thinking_tokens), 0,
+     NULL, "as thinking_budget"},
     {"reasoning_format", NULL, PARAM_CUSTOM, FOR_CHAT, 0, 0, "\"auto\"", 0, 0, param_reasoning_format,
      "none: thinking stays in the content; auto: in reasoning_content and reasoning"},
     {"separate_reasoning", NULL, PARAM_BOOL, FOR_CHAT, 0, 0, "true", AT(split_thinking), 0, NULL,
@@ -162,6 +203,11 @@ static int apply(const struct param_spec *s, const char *name, const json_t *v, 
 static int check_together(struct gen_params *p, struct api_error *e)
 {
     if (!p->has_max_tokens) p->max_tokens = p->chat ? -1 : 16;
+    if (p->max_tokens >= 0 && p->min_tokens > p->max_tokens)
+        return api_error_set(e, 400, "min_tokens", "min_tokens: must not be above max_tokens");
+    if (p->mirostat == 1) return api_error_set(e, 400, "mirostat", "mirostat: must be 0 or 2");
+    if (p->has_prompt_logprobs && p->stream)
+        return api_error_set(e, 400, "prompt_logprobs", "prompt_logprobs: not with stream");
     if (p->best_of == 0) p->best_of = p->n;
     if (p->best_of < p->n) return api_error_set(e, 400, "best_of", "best_of: must be at least n");
     if (p->best_of > p->n && p->stream)
@@ -183,6 +229,12 @@ int gen_params_parse(const json_t *body, const struct rd_info *info, bool chat, 
     p->n = 1;
     p->parallel_tool_calls = p->split_thinking = p->include_reasoning = true;
     p->thinking_tokens = -1;
+    p->typical_p = p->dynatemp_exponent = 1;
+    p->top_n_sigma = p->repeat_last_n = p->dry_last_n = -1;
+    p->xtc_threshold = p->mirostat_eta = 0.1;
+    p->dry_base = 1.75;
+    p->dry_allowed_length = 2;
+    p->mirostat_tau = 5;
     p->cache_prompt = p->speculation = true;
     if (param_check_model(body, info, e)) return -1;
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
@@ -211,6 +263,13 @@ void gen_params_deinit(struct gen_params *p)
     mem_free(p->prompts);
     mem_free(p->stop);
     mem_free(p->bias);
+    for (uint32_t i = 0; i < p->n_text_bias; i++) mem_free((void *)(uintptr_t)p->text_bias[i].text);
+    mem_free(p->text_bias);
+    text_list_deinit(&p->dry_breakers);
+    text_list_deinit(&p->bad_words);
+    mem_free(p->samplers);
+    mem_free(p->allowed);
+    mem_free(p->stop_tokens);
     mem_free(p->messages);
     mem_free(p->tools);
     mem_free(p->kwargs);

@@ -19,6 +19,8 @@ struct prompt {                          /* one of text, tokens; or messages */
     uint32_t n_tokens;
 };
 
+struct text_list { char **items; uint32_t n; };      /* items NULL: not given */
+
 struct gen_params {
     bool chat;
     double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
@@ -37,6 +39,16 @@ struct gen_params {
     uint32_t n_stop;
     struct rd_bias *bias;
     uint32_t n_bias;
+    double typical_p, top_n_sigma, xtc_probability, xtc_threshold, dynatemp_range, dynatemp_exponent;
+    double dry_multiplier, dry_base, mirostat_tau, mirostat_eta;
+    int64_t repeat_last_n, dry_allowed_length, dry_last_n, mirostat, min_tokens;
+    struct text_list dry_breakers, bad_words;
+    char *samplers;
+    struct rd_text_bias *text_bias;      /* its texts are ours */
+    int32_t *allowed, *stop_tokens;
+    uint32_t n_text_bias, n_allowed, n_stop_tokens;
+    bool include_stop, has_prompt_logprobs;
+    int64_t prompt_logprobs;             /* alternatives per token of the prompt, with has_prompt_logprobs */
 };
 
 struct param_spec {
@@ -59,6 +71,7 @@ int json_body_parse(const struct buf *body, json_t **out, struct api_error *e);
 int gen_params_parse(const json_t *body, const struct rd_info *info, bool chat, struct gen_params *p,
                      struct api_error *e);
 void gen_params_deinit(struct gen_params *p);
+void text_list_deinit(struct text_list *list);
 
 /* 404 model_not_found unless absent, empty or this server's. */
 int param_check_model(const json_t *body, const struct rd_info *info, struct api_error *e);

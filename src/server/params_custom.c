@@ -1,6 +1,5 @@
 /* server/params_custom.c - prompts, messages, tools, stop strings, biases: lists with their own shapes and caps. */
 #include "server/params_custom.h"
-#include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
 #include "base/limits.h"
@@ -114,28 +113,6 @@ int param_stop(const char *name, const json_t *v, struct gen_params *p, struct a
             return api_error_set(e, 400, name, "%s: at most %u bytes each", name, LIMIT_STOP_BYTES);
         p->stop[p->n_stop] = mem_strdup(json_string_value(s));
         if (!p->stop[p->n_stop++]) return no_memory(e);
-    }
-    return 0;
-}
-
-int param_logit_bias(const char *name, const json_t *v, struct gen_params *p, struct api_error *e)
-{
-    const char *key;
-    json_t *bias;
-
-    if (!json_is_object(v)) return api_error_set(e, 400, name, "%s: an object {\"token id\": bias} wanted", name);
-    if (json_object_size(v) > LIMIT_LOGIT_BIAS)
-        return api_error_set(e, 400, name, "%s: at most %u entries", name, LIMIT_LOGIT_BIAS);
-    p->bias = mem_zalloc(json_object_size(v), sizeof(*p->bias));
-    if (!p->bias) return no_memory(e);
-    json_object_foreach((json_t *)(uintptr_t)v, key, bias) {
-        size_t n = strspn(key, "0123456789");
-        double b = json_number_value(bias);
-
-        if (n == 0 || n > 9 || key[n]) return api_error_set(e, 400, name, "%s: keys must be token ids", name);
-        if (!json_is_number(bias) || !(b >= -100 && b <= 100))
-            return api_error_set(e, 400, name, "%s: biases must be within -100 and 100", name);
-        p->bias[p->n_bias++] = (struct rd_bias){(int32_t)strtol(key, NULL, 10), (float)b};
     }
     return 0;
 }

@@ -9,6 +9,13 @@ int param_stop(const char *name, const json_t *v, struct gen_params *p, struct a
 int param_logit_bias(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
 int param_stream_options(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
 int param_response_format(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
+/* params_sampling.c */
+int param_samplers(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
+int param_dry_breakers(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
+int param_bad_words(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
+int param_stop_tokens(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
+int param_allowed(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
+int param_n_probs(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
 /* params_tools.c */
 int param_enable_thinking(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
 int param_effort(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);

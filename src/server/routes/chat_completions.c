@@ -25,7 +25,7 @@ static void chat_collect(struct generation *g, struct choice *c, const struct rd
     buf_puts(out, out->n ? ",{" : "{");
     put_token(g, ev->token, ev->logprob, out);
     buf_puts(out, ",\"top_logprobs\":[");
-    for (uint32_t i = 0; i < ev->n_top; i++) {
+    for (uint32_t i = 0; i < ev->n_top && i < (uint32_t)g->p.top_logprobs; i++) {
         buf_puts(out, i ? ",{" : "{");
         put_token(g, ev->top[i].token, ev->top[i].logprob, out);
         buf_puts(out, "}");
@@ -66,8 +66,8 @@ static void chat_put_delta(struct generation *g, struct choice *c, const struct 
     switch (d->type) {
     case RD_DELTA_REASONING: put_reasoning(d->text, d->text_bytes, out); break;
     case RD_DELTA_CALL_BEGIN:
-        buf_printf(out, "\"tool_calls\":[{\"index\":%u,\"id\":\"%s\",\"type\":\"function\",\"function\":{\"name\":", d->index,
-                   d->id);
+        buf_printf(out, "\"tool_calls\":[{\"index\":%u,\"id\":\"%s\",\"type\":\"function\",\"function\":{\"name\":",
+                   d->index, d->id);
         json_put_string(out, d->text, d->text_bytes);
         buf_puts(out, ",\"arguments\":\"\"}}]");
         break;

@@ -80,20 +80,23 @@ static void collect_prompt(struct generation *g, struct choice *c)
         struct rd_logprob entry = {ids[i], own[i].logprob};
         bool added_bos = i == 0 && prompt->text && ids[0] == g->io->server->info.bos; /* not part of the echoed text */
 
-        add_token(g, c, &entry, top ? top + (size_t)i * n_top : NULL, top ? n_top : 0, i == 0, !added_bos);
+        add_token(g, c, &entry, top ? top + (size_t)i * generation_n_top(g) : NULL, top ? n_top : 0, i == 0,
+                  !added_bos);
     }
 }
 
 static void text_collect(struct generation *g, struct choice *c, const struct rd_event *ev)
 {
     struct rd_logprob own;
+    uint32_t n_top;
 
     if (!ev) {
         collect_prompt(g, c);
         return;
     }
     own = (struct rd_logprob){ev->token, ev->logprob};
-    add_token(g, c, &own, ev->top, ev->n_top, false, true);
+    n_top = ev->n_top < (uint32_t)g->p.top_logprobs ? ev->n_top : (uint32_t)g->p.top_logprobs;
+    add_token(g, c, &own, ev->top, n_top, false, true);
 }
 
 static void put_list(const char *before, const struct buf *list, struct buf *out)
@@ -162,6 +165,7 @@ static void text_put_whole(struct generation *g, struct choice *c, struct buf *o
 {
     put_text(g, c, c->text.n ? c->text.data : "", c->text.n, out);
     put_end(c, out);
+    generation_put_prompt_logprobs(g, c, out);
 }
 
 static const struct gen_format text_format = {

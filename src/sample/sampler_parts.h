@@ -1,0 +1,47 @@
+/* sample/sampler_parts.h - what the files of the sampler share: its state, the scratch, the heap of candidates.
+ * Thread  engine thread only. Errors  see sampler.h; what returns nothing cannot fail.
+ */
+#pragma once
+#include "sample/sampler.h"
+
+struct seen_token { int32_t token; uint32_t n, n_out; };    /* token -1: an empty place; n: in prompt and output */
+
+struct sampler {
+    struct sampler_params p;             /* what it points to is the sampler's */
+    uint32_t n_vocab;
+    bool greedy, simple, edits; /* simple: temperature, top_k, top_p, min_p; edits: the row is not the model's */
+    struct seen_token *seen;             /* [n_places] open addressing; NULL when no penalty is on */
+    uint32_t n_places;                   /* a power of two */
+    int32_t *history;                    /* [cap_history] prompt and output, or NULL when nobody looks at it */
+    uint32_t n_history, n_prompt, cap_history;
+    uint32_t *z;                         /* [cap_history] for DRY, or NULL */
+    uint64_t *break_ends;                /* a bit per token: some of dry_break_words ends with it; or NULL */
+    double mu, surprise;                 /* mirostat: its bound in bits; of the token drawn last */
+    int32_t drawn;
+};
+
+struct candidate { float logit; int32_t id; };
+
+struct sampler_scratch {
+    uint32_t n_vocab;
+    float *logits;                       /* [n_vocab] adjusted */
+    struct candidate *heap;              /* [n_vocab] */
+    double *weights;                     /* [n_vocab] */
+    uint32_t *marks;                     /* [n_vocab] all 0 between uses */
+};
+
+/* sampler.c: a heap of candidates, the best (largest logit, then lowest id) first. */
+void sampler_heap_build(struct candidate *heap, uint32_t n);
+/* Takes the first candidate out; it lies at heap[n - 1] then. */
+struct candidate sampler_heap_take(struct candidate *heap, uint32_t n);
+
+/* sampler_history.c: what was written so far. */
+rd_status sampler_history_create(struct sampler *s, uint32_t max_tokens);
+void sampler_remember(struct sampler *s, int32_t token, bool is_prompt);
+void sampler_penalties(const struct sampler *s, float *logits);
+void sampler_dry(const struct sampler *s, struct sampler_scratch *x);
+void sampler_ban_words(const struct sampler *s, float *logits);
+
+/* sampler_chain.c: the stages from `stage` on over x->logits (not all -inf), then the draw at `unit` (0 .. 1). */
+int32_t sampler_chain(const struct sampler *s, struct sampler_scratch *x, uint32_t stage, double unit, double xtc_unit);
+int32_t sampler_mirostat(struct sampler *s, struct sampler_scratch *x, double unit);
