@@ -4,7 +4,8 @@
     bench/tokenizer.py --lib build/libradish.so --text FILE FOLDER...
 
 FOLDER holds tokenizer.json. Prints per folder: radish's first run (nothing cached) and the median of its later ones, the
-package's median, and the ratio of the medians. Ids are compared first.
+package's median, and the ratio of the medians. Ids are compared first. With --grow the text is that of a conversation which grows
+by 1 KB and is asked for as a prompt each time: radish keeps the ids of what it had before, the package begins anew.
 """
 import argparse
 import ctypes as c
@@ -35,12 +36,46 @@ class Radish:
         self.lib.rd_free(ids)
         return took
 
+    def prompt(self, data):
+        o, ids, n = Options(), c.POINTER(c.c_int32)(), c.c_uint32()
+        self.lib.rd_request_options_default(c.byref(o))
+        o.prompt, o.n_prompt = data, len(data)
+        start = time.perf_counter()
+        status = self.lib.rd_prompt_tokens(self.engine, c.byref(o), c.byref(ids), c.byref(n), None)
+        took = time.perf_counter() - start
+        assert status == 0
+        self.ids = ids[:n.value]
+        self.lib.rd_free(ids)
+        return took
+
+
+class Options(c.Structure):
+    """The beginning of struct rd_request_options, and room for its rest."""
+    _fields_ = [("json", c.c_char_p * 3), ("end", c.c_int), ("prompt", c.c_char_p), ("n_prompt", c.c_size_t), ("rest", c.c_char * 4096)]
+
+
+def grow(ours, theirs, data, rounds):
+    """Milliseconds of a turn: radish as it goes, radish anew, the package; medians over the last turns."""
+    ends = range(len(data) - 1024 * rounds, len(data) + 1, 1024)
+    kept, anew, peer = [], [], []
+    for end in ends:
+        part = data[:end].decode(errors="ignore")
+        kept.append(ours.prompt(part.encode()))
+        anew.append(ours.encode(part.encode()))
+        start = time.perf_counter()
+        want = theirs.encode(part).ids
+        peer.append(time.perf_counter() - start)
+        ours.prompt(part.encode())
+        assert ours.ids == want, "ids differ"
+    return [1e3 * statistics.median(x[1:]) for x in (kept, anew, peer)]
+
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--lib", default="build/libradish.so")
     p.add_argument("--text", required=True)
     p.add_argument("--rounds", type=int, default=5)
+    p.add_argument("--grow", action="store_true")
     p.add_argument("folders", nargs="+", type=Path)
     args = p.parse_args()
     lib = c.CDLL(os.path.abspath(args.lib))
@@ -50,6 +85,10 @@ def main():
     print(f"{len(data)} bytes of {args.text}; MB/s; {args.rounds} rounds")
     for folder in args.folders:
         ours, theirs = Radish(lib, folder), Tokenizer.from_file(str(folder / "tokenizer.json"))
+        if args.grow:
+            print("%-14s turn of %d bytes: radish %.2f ms, without its memory %.2f ms, tokenizers %.1f ms" % (
+                folder.name, len(data), *grow(ours, theirs, data, args.rounds)), flush=True)
+            continue
         first = ours.encode(data)
         same = ours.ids == theirs.encode(text, add_special_tokens=False).ids
         a, b = [], []

@@ -101,7 +101,8 @@ RD_API rd_status rd_detokenize(const rd_engine *engine, const int32_t *tokens, u
 /* The bytes of one token (may be part of a UTF-8 sequence; a view that lives as long as the engine). */
 RD_API const char *rd_token_bytes(const rd_engine *engine, int32_t token, size_t *n_bytes);
 /* A tokenizer without weights: for `radish tokenize`. model: a GGUF file, a tokenizer.json, or a folder with one. Only
- * rd_tokenize, rd_detokenize, rd_token_bytes, rd_apply_template, rd_get_info and rd_close work on it. */
+ * rd_tokenize, rd_detokenize, rd_token_bytes, rd_apply_template, rd_prompt_tokens, rd_get_info and rd_close work on
+ * it. */
 RD_API rd_status rd_open_tokenizer(const char *model, const char *pre, rd_engine **out, struct rd_error *err);
 /* How the prompt of a conversation ends. */
 enum rd_prompt_end {
@@ -255,6 +256,11 @@ struct rd_event {
     rd_status status;
     const char *message;            /* ERROR: a fixed text, safe to show to the client */
 };
+
+/* The tokens of the prompt that rd_submit would make of o (rd_free). A conversation that grew since it was last asked
+ * for, or submitted, is tokenised from its last safe place on. */
+RD_API rd_status rd_prompt_tokens(const rd_engine *engine, const struct rd_request_options *o, int32_t **tokens,
+                                  uint32_t *n_tokens, struct rd_error *err);
 
 /* Asynchronous. wake(wake_user) is called (from radish's threads; must be quick, must not call back) whenever
  * rd_request_next may have something new. o is copied. RD_E_FULL: the queue is full (HTTP 429). RD_E_CLOSED.

@@ -94,6 +94,7 @@ static void load_text(void *arg)
     uint64_t began = clock_now_ns(clock_system());
 
     job->st = vocab_load(job->engine->gguf, job->o->pre, &job->engine->tokenizer, &job->err);
+    if (job->st == RD_OK) job->st = api_texts_init(job->engine, &job->err);
     if (job->st == RD_OK) job->st = load_template(job->engine, job->o->chat_template_file, &job->err);
     if (job->st == RD_OK) job->st = api_style_init(job->engine, job->o->tool_parser, &job->err);
     job->ms = ms_since(began);
@@ -397,6 +398,7 @@ void rd_close(rd_engine *e)
     if (e->backend) e->ops->destroy(e->backend);
     chat_template_destroy(e->chat);
     api_style_deinit(&e->style);
+    token_memory_destroy(e->texts);
     tokenizer_destroy(e->tokenizer);
     gguf_close(e->gguf);
     mem_free(e->packed_dir);

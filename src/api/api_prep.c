@@ -45,7 +45,8 @@ rd_status api_prompt_tokens(const rd_engine *engine, const struct rd_request_opt
     rd_status st;
 
     if (o->tokens) return copy_tokens(engine, o->tokens, o->n_tokens, tokens, n, err);
-    if (o->prompt) return tokenizer_encode(engine->tokenizer, o->prompt, o->prompt_bytes, true, true, tokens, n, err);
+    if (o->prompt)
+        return token_memory_encode(engine->texts, o->prompt, o->prompt_bytes, true, true, tokens, n, NULL, err);
     st = api_render(engine, o->messages_json, o->tools_json, o->kwargs_json, o->prompt_end, &text, &n_text, err);
     if (st != RD_OK) return st;
     if (o->forced_tool || o->thinking_tokens == 0) st = begin_answer(engine, o, &text, &n_text, err);

@@ -15,6 +15,7 @@
 #include "text/chat_template.h"
 #include "text/output_parser.h"
 #include "text/stop.h"
+#include "text/token_memory.h"
 #include "text/tokenizer.h"
 
 #define API_N_PREP 2u
@@ -50,6 +51,7 @@ struct rd_engine {
     struct rd_info info;
     struct gguf *gguf;
     struct tokenizer *tokenizer;
+    struct token_memory *texts;          /* prompts that were tokenised last; locks itself */
     struct chat_template *chat;
     struct api_style style;
     const struct backend_ops *ops;
@@ -138,6 +140,8 @@ void api_request_unref(struct rd_request *r);
 /* api_text.c. jansson's allocator: it tells parse_json, which jansson itself does not reliably do, that memory was out.
  */
 void *api_json_alloc(size_t n);
+/* The memory of prompts, once the tokenizer is there. */
+rd_status api_texts_init(rd_engine *engine, struct rd_error *err);
 /* Encode with BOS as the model wants, unless the text begins with it already (a template wrote it). */
 rd_status api_encode_chat(const rd_engine *engine, const char *text, size_t n, int32_t **ids, uint32_t *n_ids,
                           struct rd_error *err);

@@ -3,6 +3,7 @@
 #include "api/api_state.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/limits.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "text/chat_builtins.h"
@@ -116,9 +117,22 @@ rd_status rd_apply_template(const rd_engine *engine, const char *messages_json, 
     return api_render(engine, messages_json, tools_json, kwargs_json, end, prompt, n_bytes, err);
 }
 
+rd_status rd_prompt_tokens(const rd_engine *engine, const struct rd_request_options *o, int32_t **tokens,
+                           uint32_t *n_tokens, struct rd_error *err)
+{
+    return api_prompt_tokens(engine, o, tokens, n_tokens, err);
+}
+
 const char *rd_chat_template_names(void)
 {
     return chat_builtin_names();
+}
+
+rd_status api_texts_init(rd_engine *engine, struct rd_error *err)
+{
+    rd_status st = token_memory_create(engine->tokenizer, LIMIT_KEPT_TEXT_BYTES, &engine->texts);
+
+    return st == RD_OK ? st : error_set(err, st, "out of memory for a tokenizer");
 }
 
 rd_status api_encode_chat(const rd_engine *engine, const char *text, size_t n, int32_t **ids, uint32_t *n_ids,
@@ -128,5 +142,5 @@ rd_status api_encode_chat(const rd_engine *engine, const char *text, size_t n, i
     struct text_span bos_text = tokenizer_piece(engine->tokenizer, bos, true);
     bool has_bos = bos >= 0 && bos_text.n > 0 && n >= bos_text.n && memcmp(text, bos_text.s, bos_text.n) == 0;
 
-    return tokenizer_encode(engine->tokenizer, text, n, !has_bos, true, ids, n_ids, err);
+    return token_memory_encode(engine->texts, text, n, !has_bos, true, ids, n_ids, NULL, err);
 }

@@ -97,6 +97,7 @@ rd_status api_open_tokenizer_json(const char *path, rd_engine **out, struct rd_e
     files.config = config;
     if (st == RD_OK) st = tokenizer_from_json(&files, &e->tokenizer, err);
     mem_free(json);
+    if (st == RD_OK) st = api_texts_init(e, err);
     if (st == RD_OK) st = load_template(e, config, files.n_config, err);
     mem_free(config);
     if (st == RD_OK) {

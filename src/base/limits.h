@@ -18,6 +18,8 @@
 #define LIMIT_CONTEXT            (1u << 24)      /* tokens */
 #define LIMIT_TOKEN_BYTES        (1u << 16)      /* one vocabulary entry */
 #define LIMIT_TEXT_BYTES         (256u << 20)    /* one text to tokenise */
+#define LIMIT_KEPT_TEXTS         64u             /* tokenised texts kept for the case that they grow: their number, */
+#define LIMIT_KEPT_TEXT_BYTES    (64u << 20)     /* and bytes with their ids */
 #define LIMIT_MERGES             (4u << 20)
 #define LIMIT_SEARCHED_TOKEN_BYTES 1024u        /* one added or unigram token: looked for at every place of a text */
 #define LIMIT_TOKENIZER_BYTES    (256u << 20)    /* tokenizer.json */

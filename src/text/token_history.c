@@ -29,7 +29,7 @@ struct token_history {
     size_t n_fragments;
     struct mark *marks;                  /* ascending */
     size_t n_marks, marks_cap;
-    struct merge_work merge;
+    struct merge_work merge;             /* these two within one call */
     struct hub_work work;
 };
 
@@ -57,8 +57,6 @@ void token_history_destroy(struct token_history *h)
     mem_free(h->text);
     mem_free(h->ids.ids);
     mem_free(h->marks);
-    merge_work_deinit(&h->merge);
-    hub_work_deinit(&h->work);
     mem_free(h);
 }
 
@@ -69,6 +67,45 @@ static size_t common_prefix(const char *a, size_t n_a, const char *b, size_t n_b
     while (n - at >= 64 && memcmp(a + at, b + at, 64) == 0) at += 64;
     while (at < n && a[at] == b[at]) at++;
     return at;
+}
+
+size_t token_history_shared(const struct token_history *h, const char *text, size_t n, size_t *n_text)
+{
+    if (n_text) *n_text = h->n;
+    return common_prefix(h->text, h->n, text, n);
+}
+
+static void *copy_of(const void *p, size_t n)
+{
+    return mem_memdup(n ? p : "", n);
+}
+
+struct token_history *token_history_copy(const struct token_history *h)
+{
+    struct token_history *c = mem_zalloc(1, sizeof(*c));
+
+    if (!c) return NULL;
+    c->t = h->t;
+    c->parse_special = h->parse_special;
+    c->text = copy_of(h->text, h->n);
+    c->ids.ids = copy_of(h->ids.ids, h->ids.n * sizeof(*h->ids.ids));
+    c->fragments = copy_of(h->fragments, h->n_fragments * sizeof(*h->fragments));
+    c->marks = copy_of(h->marks, h->n_marks * sizeof(*h->marks));
+    if (!c->text || !c->ids.ids || !c->fragments || !c->marks) {
+        token_history_destroy(c);
+        return NULL;
+    }
+    c->n = c->text_cap = h->n;
+    c->ids.n = c->ids.cap = h->ids.n;
+    c->n_fragments = h->n_fragments;
+    c->n_marks = c->marks_cap = h->n_marks;
+    return c;
+}
+
+size_t token_history_bytes(const struct token_history *h)
+{
+    return sizeof(*h) + h->text_cap + h->ids.cap * sizeof(*h->ids.ids) + h->n_fragments * sizeof(*h->fragments) +
+           h->marks_cap * sizeof(*h->marks);
 }
 
 /* A stretch whose words a scanner cuts, each word on its own. */
@@ -105,7 +142,8 @@ static rd_status encode_words(struct token_history *h, enum pretokenizer scanner
         if (st != RD_OK) return st;
         at += n;
         if (at - marked < MARK_BYTES || at == end) continue;
-        if (h->n_marks == h->marks_cap && !mem_grow((void **)&h->marks, &h->marks_cap, h->n_marks + 1, sizeof(*h->marks)))
+        if (h->n_marks == h->marks_cap &&
+            !mem_grow((void **)&h->marks, &h->marks_cap, h->n_marks + 1, sizeof(*h->marks)))
             return RD_E_NOMEM;
         h->marks[h->n_marks++] = (struct mark){at, h->ids.n};
         marked = at;
@@ -199,8 +237,9 @@ static rd_status update(struct token_history *h, const char *text, size_t n, siz
     rd_status st = find_fragments(h, text, n, &found, &n_found);
 
     if (st != RD_OK) return st;
-    while (i < n_found && i < h->n_fragments && found[i].start == h->fragments[i].start && found[i].n == h->fragments[i].n &&
-           found[i].id == h->fragments[i].id && found[i].start + found[i].n <= shared) {
+    while (i < n_found && i < h->n_fragments && found[i].start == h->fragments[i].start &&
+           found[i].n == h->fragments[i].n && found[i].id == h->fragments[i].id &&
+           found[i].start + found[i].n <= shared) {
         found[i].ids_end = h->fragments[i].ids_end;
         i++;
     }
@@ -262,6 +301,10 @@ rd_status token_history_encode(struct token_history *h, const char *text, size_t
     if (st == RD_OK) st = update(h, repaired ? repaired : text, n_bytes, &kept);
     if (st == RD_OK) st = copy_ids(h, add_special, ids, n);
     mem_free(repaired);
+    merge_work_deinit(&h->merge);
+    hub_work_deinit(&h->work);
+    h->merge = (struct merge_work){0};
+    h->work = (struct hub_work){0};
     if (n_kept) *n_kept = kept;
     if (st == RD_OK) return RD_OK;
     forget(h);

@@ -17,3 +17,9 @@ void token_history_destroy(struct token_history *h);
 /* As tokenizer_encode(). *n_kept (may be NULL): bytes of the text whose ids were there already. */
 rd_status token_history_encode(struct token_history *h, const char *text, size_t n_bytes, bool add_special,
                                bool parse_special, int32_t **ids, uint32_t *n, size_t *n_kept, struct rd_error *err);
+/* Bytes that text[0..n) begins with and the kept text too; *n_text (may be NULL): how many the kept one has. */
+size_t token_history_shared(const struct token_history *h, const char *text, size_t n, size_t *n_text);
+/* Another one that knows the same, or NULL: out of memory. */
+struct token_history *token_history_copy(const struct token_history *h);
+/* What it takes in memory. */
+size_t token_history_bytes(const struct token_history *h);

@@ -290,10 +290,9 @@ void route_count_tokens(struct http_conn *c)
     struct gen_params p = {0};
     struct buf body = {0};
     struct api_error e;
-    char *text = NULL;
+    struct rd_request_options o;
     int32_t *ids = NULL;
     uint32_t n = 0;
-    size_t n_text = 0;
     bool caches;
     rd_status st;
 
@@ -301,8 +300,12 @@ void route_count_tokens(struct http_conn *c)
         http_reply_error(c, &e);
         goto done;
     }
-    st = rd_apply_template(engine, p.messages, p.tools, p.kwargs, p.prompt_end, &text, &n_text, &err);
-    if (st == RD_OK) st = rd_tokenize(engine, text, n_text, false, true, &ids, &n, &err);
+    rd_request_options_default(&o);
+    o.messages_json = p.messages;
+    o.tools_json = p.tools;
+    o.kwargs_json = p.kwargs;
+    o.prompt_end = p.prompt_end;
+    st = rd_prompt_tokens(engine, &o, &ids, &n, &err);
     if (st != RD_OK) {
         api_error_from_status(&e, st, err.text);
         http_reply_error(c, &e);
@@ -312,7 +315,6 @@ void route_count_tokens(struct http_conn *c)
     http_reply_json(c, &body);
 done:
     rd_free(ids);
-    rd_free(text);
     buf_deinit(&body);
     gen_params_deinit(&p);
 }
