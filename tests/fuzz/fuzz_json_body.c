@@ -1,0 +1,126 @@
+/* tests/fuzz/fuzz_json_body.c - any bytes as the body of a request: refused with a whole error object, or parameters
+ * within their ranges whose messages a template renders and a tokenizer encodes.
+ *
+ * Input: a byte that chooses the endpoint, then the body. The model is a vocabulary of 96 tokens.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/limits.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "server/foreign.h"
+#include "server/params.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+#define VOCABULARY RADISH_SOURCE_DIR "/tests/golden/qwen3/tiny-qwen3.gguf"
+
+enum endpoint { CHAT, COMPLETIONS, MESSAGES, COUNT, N_ENDPOINTS };
+
+static void expect(bool fact)
+{
+    if (!fact) abort();
+}
+
+static rd_engine *engine(void)
+{
+    static rd_engine *e;
+
+    if (!e) expect(rd_open_tokenizer(VOCABULARY, NULL, &e, NULL) == RD_OK);
+    return e;
+}
+
+/* Both shapes are JSON that names what is wrong. */
+static void check_error(const struct api_error *e)
+{
+    for (unsigned i = 0; i < 2; i++) {
+        struct buf out = {0};
+        json_t *v;
+
+        if (i) api_error_json_anthropic(e, &out);
+        else api_error_json(e, &out);
+        v = json_loadb(out.data, out.n, JSON_REJECT_DUPLICATES, NULL);
+        expect(json_string_length(json_object_get(json_object_get(v, "error"), "message")) > 0);
+        json_decref(v);
+        buf_deinit(&out);
+    }
+    expect(e->http >= 400 && e->http <= 503 && e->http != 500);
+    expect(memchr(e->param, 0, sizeof(e->param)) && utf8_valid(e->param, strlen(e->param)));
+}
+
+static void check_prompt(const struct gen_params *p, struct api_error *e)
+{
+    struct rd_error err = {0};
+    char *text = NULL;
+    int32_t *ids = NULL;
+    uint32_t n_ids = 0;
+    size_t n = 0;
+    rd_status st = rd_apply_template(engine(), p->messages, p->tools, p->kwargs, p->prompt_end, &text, &n, &err);
+
+    if (st == RD_OK) {
+        expect(utf8_valid(text, n));
+        st = rd_tokenize(engine(), text, n, false, true, &ids, &n_ids, &err);
+    }
+    if (st != RD_OK) {
+        api_error_from_status(e, st, err.text);
+        check_error(e);
+    }
+    rd_free(text);
+    rd_free(ids);
+}
+
+static void check_numbers(const struct gen_params *p)
+{
+    expect(p->temperature >= 0 && p->temperature <= 100 && p->top_p >= 0 && p->top_p <= 1 && p->min_p >= 0 && p->min_p <= 1);
+    expect(p->repetition_penalty > 0 && isfinite(p->repetition_penalty));
+    expect(fabs(p->presence_penalty) <= 2 && fabs(p->frequency_penalty) <= 2);
+    expect(p->n >= 1 && p->n <= LIMIT_N_CHOICES && p->best_of >= p->n && p->best_of <= LIMIT_N_CHOICES);
+    expect(p->max_tokens >= -1 && p->max_tokens <= INT32_MAX && p->thinking_tokens >= -1);
+    expect(p->top_logprobs >= 0 && p->top_logprobs <= LIMIT_TOP_LOGPROBS);
+    expect(p->n_stop <= LIMIT_STOP_STRINGS && p->n_bias <= LIMIT_LOGIT_BIAS && p->n_prompts <= LIMIT_PROMPTS);
+    for (uint32_t i = 0; i < p->n_stop; i++) expect(strlen(p->stop[i]) <= LIMIT_STOP_BYTES);
+    for (uint32_t i = 0; i < p->n_prompts; i++) expect(p->prompts[i].text || p->prompts[i].tokens);
+    if (p->chat) expect(p->messages && p->n_prompts == 0);
+    else expect(p->n_prompts > 0);
+}
+
+static void try_body(enum endpoint to, const json_t *in)
+{
+    struct gen_params p = {0};
+    struct api_error e = {0};
+    struct rd_info info;
+    json_t *chat = NULL;
+    bool caches;
+    int rc = 0;
+
+    rd_get_info(engine(), &info);
+    if (to >= MESSAGES) rc = anthropic_to_chat(in, to == COUNT, &chat, &caches, &e);
+    expect(rc == 0 || !chat);
+    if (rc == 0) rc = gen_params_parse(chat ? chat : in, &info, to != COMPLETIONS, &p, &e);
+    if (rc && chat) anthropic_error(&e);
+    if (rc) {
+        check_error(&e);
+    } else {
+        check_numbers(&p);
+        if (p.chat) check_prompt(&p, &e);
+    }
+    gen_params_deinit(&p);
+    json_decref(chat);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+    struct buf body = {0};
+    struct api_error e = {0};
+    json_t *in = NULL;
+
+    if (n == 0) return 0;
+    engine();
+    buf_append(&body, (const char *)data + 1, n - 1);
+    if (json_body_parse(&body, &in, &e)) check_error(&e);
+    else try_body((enum endpoint)(data[0] % N_ENDPOINTS), in);
+    json_decref(in);
+    buf_deinit(&body);
+    return 0;
+}
