@@ -62,6 +62,8 @@ struct rd_options {
     const char *packed_dir;         /* folder where repacked weights are kept for the next start; NULL: none are */
     uint64_t packed_bytes;          /* what they may take there; 0 = 16 GiB */
     bool no_packed_cache;           /* packed_dir is not used */
+    bool no_normalise;              /* lines of system prompts that are new in every request (a billing header, request
+                                     * ids) reach the model too; by default they are left out, see docs/api.md */
     void (*progress)(void *user, double fraction);   /* 0 .. 1 while loading; may be NULL */
     void *progress_user;
 };
@@ -211,6 +213,8 @@ struct rd_usage {
     uint32_t n_reasoning;           /* parse_thinking: of n_generated, those inside the thinking */
     uint32_t n_drafted, n_draft_accepted;   /* speculation: tokens drafted, and those of them that were right */
     double queue_ms, prompt_ms, predicted_ms, ttft_ms;
+    const char *left_out;           /* lines of the system prompt that were not rendered, each ended by a newline; NULL:
+                                     * none. Until the request is freed */
 };
 
 enum rd_event_type {

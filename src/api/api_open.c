@@ -321,6 +321,7 @@ rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *
         return error_set(err, RD_E_INVALID, "max_running: at most 4096; max_chunk: at most 65536");
     st = open_file(o->model, &e, err);
     if (st != RD_OK) goto fail;
+    e->keep_volatile = o->no_normalise;
     fill_names(e, o);
     st = fill_model_info(e, err);
     if (st != RD_OK) goto fail;

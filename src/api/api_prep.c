@@ -3,6 +3,7 @@
 #include "api/api_state.h"
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "text/tool_prompt.h"
 
@@ -37,8 +38,8 @@ static rd_status begin_answer(const rd_engine *engine, const struct rd_request_o
     return *text ? RD_OK : error_set(err, RD_E_NOMEM, "out of memory for a prompt");
 }
 
-rd_status api_prompt_tokens(const rd_engine *engine, const struct rd_request_options *o, int32_t **tokens, uint32_t *n,
-                            struct rd_error *err)
+rd_status api_prompt_tokens(const rd_engine *engine, const struct rd_request_options *o, struct buf *left_out,
+                            int32_t **tokens, uint32_t *n, struct rd_error *err)
 {
     char *text = NULL;
     size_t n_text = 0;
@@ -47,7 +48,8 @@ rd_status api_prompt_tokens(const rd_engine *engine, const struct rd_request_opt
     if (o->tokens) return copy_tokens(engine, o->tokens, o->n_tokens, tokens, n, err);
     if (o->prompt)
         return token_memory_encode(engine->texts, o->prompt, o->prompt_bytes, true, true, tokens, n, NULL, err);
-    st = api_render(engine, o->messages_json, o->tools_json, o->kwargs_json, o->prompt_end, &text, &n_text, err);
+    st = api_render(engine, o->messages_json, o->tools_json, o->kwargs_json, o->prompt_end, left_out, &text,
+                    &n_text, err);
     if (st != RD_OK) return st;
     if (o->forced_tool || o->thinking_tokens == 0) st = begin_answer(engine, o, &text, &n_text, err);
     if (st == RD_OK) st = api_encode_chat(engine, text, n_text, tokens, n, err);
@@ -144,13 +146,29 @@ static void fill_budget(const struct rd_request *r, bool thinks, struct think_bu
                                .thinks = thinks};
 }
 
+static rd_status keep_left_out(struct rd_request *r, const struct buf *left_out, struct rd_error *err)
+{
+    const size_t n_logged = 120;
+
+    r->left_out = left_out->failed ? NULL : arena_memdup(&r->arena, left_out->data, left_out->n);
+    if (!r->left_out) return error_set(err, RD_E_NOMEM, "out of memory for a request");
+    log_line(atomic_exchange(&r->engine->left_out_logged, true) ? LOG_DEBUG : LOG_INFO,
+             "left out of the system prompt, as it is new in every request (--no-normalise keeps it): %.*s",
+             (int)u64_min(n_logged, left_out->n - 1), r->left_out);
+    return RD_OK;
+}
+
 static rd_status prepare(struct rd_request *r, struct rd_error *err)
 {
     struct request_params p;
     int32_t *tokens = NULL;
     uint32_t n = 0;
     bool thinks = false;
-    rd_status st = api_prompt_tokens(r->engine, &r->o, &tokens, &n, err);
+    struct buf left_out = {0};
+    rd_status st = api_prompt_tokens(r->engine, &r->o, &left_out, &tokens, &n, err);
+
+    if (st == RD_OK && left_out.n > 0) st = keep_left_out(r, &left_out, err);
+    buf_deinit(&left_out);
 
     if (st == RD_OK) st = check_length(r->engine, &r->o, n, err);
     if (st == RD_OK && r->o.messages_json) st = begin_output(r, tokens, n, &thinks, err);

@@ -219,6 +219,7 @@ static void fill_usage(const struct rd_request *r, struct rd_usage *u)
     u->n_draft_accepted = s->n_draft_accepted;
     u->n_generated = api_output_is_cut(r) ? r->n_tokens_out : s->n_generated;
     u->n_reasoning = r->output.n_reasoning;
+    u->left_out = r->left_out;
     if (!s->admitted_ns) return;
     u->queue_ms = (double)(s->admitted_ns - s->submitted_ns) / 1e6;
     u->prompt_ms = (double)(first - s->admitted_ns) / 1e6;

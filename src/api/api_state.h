@@ -58,6 +58,8 @@ struct rd_engine {
     struct backend *backend;
     struct model *model;
     char *packed_dir;                    /* the model's, or NULL */
+    bool keep_volatile;                  /* volatile lines are rendered too */
+    atomic_bool left_out_logged;         /* the first is told, the rest for debugging; relaxed would do */
     struct model_executor executor;
     struct api_draft *draft;             /* NULL: no draft model */
     struct engine *engine;               /* NULL: a tokenizer without weights */
@@ -94,6 +96,7 @@ struct rd_request {
     struct stop_matcher *stops;
     struct api_output output;
     struct buf text;                     /* text of the event that was handed out last */
+    const char *left_out;                /* see struct rd_usage; arena; written by the prep worker */
     int stop_hit;                        /* index of the stop string found, or -1 */
     uint32_t n_tokens_out;
     bool started_sent, ended_sent;
@@ -109,8 +112,8 @@ struct rd_kv {
 /* api_prep.c */
 void api_prep_main(void *arg);           /* rd_engine */
 /* Renders and tokenizes; *tokens is mem_free'd by the caller. */
-rd_status api_prompt_tokens(const rd_engine *engine, const struct rd_request_options *o, int32_t **tokens, uint32_t *n,
-                            struct rd_error *err);
+rd_status api_prompt_tokens(const rd_engine *engine, const struct rd_request_options *o, struct buf *left_out,
+                            int32_t **tokens, uint32_t *n, struct rd_error *err);
 /* api_sampling.c. Numbers and ids; the lists stay the options'. RD_E_INVALID: samplers. */
 rd_status api_sampling_fill(const struct rd_request_options *o, struct sampler_params *p, struct rd_error *err);
 /* Everything that can be told without the tokenizer. RD_E_INVALID names the parameter. */
@@ -145,8 +148,9 @@ rd_status api_texts_init(rd_engine *engine, struct rd_error *err);
 /* Encode with BOS as the model wants, unless the text begins with it already (a template wrote it). */
 rd_status api_encode_chat(const rd_engine *engine, const char *text, size_t n, int32_t **ids, uint32_t *n_ids,
                           struct rd_error *err);
+/* left_out: takes the volatile lines that were not rendered (text/volatile_lines.h), or NULL. */
 rd_status api_render(const rd_engine *engine, const char *messages, const char *tools, const char *kwargs,
-                     enum rd_prompt_end end, char **text, size_t *n, struct rd_error *err);
+                     enum rd_prompt_end end, struct buf *left_out, char **text, size_t *n, struct rd_error *err);
 
 /* api_draft.c: after the weights and the size of the cache are known, before the engine is made. */
 rd_status api_draft_open(rd_engine *e, const char *path, uint32_t max_running, uint32_t page_tokens,

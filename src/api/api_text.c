@@ -8,6 +8,7 @@
 #include "base/utf8.h"
 #include "text/chat_builtins.h"
 #include "text/tool_prompt.h"
+#include "text/volatile_lines.h"
 
 rd_status rd_tokenize(const rd_engine *engine, const char *text, size_t n_bytes, bool add_special, bool parse_special,
                       int32_t **tokens, uint32_t *n_tokens, struct rd_error *err)
@@ -82,16 +83,21 @@ static rd_status parse_json(const char *text, const char *what, bool array, json
 }
 
 rd_status api_render(const rd_engine *engine, const char *messages, const char *tools, const char *kwargs,
-                     enum rd_prompt_end end, char **text, size_t *n, struct rd_error *err)
+                     enum rd_prompt_end end, struct buf *left_out, char **text, size_t *n, struct rd_error *err)
 {
     static const enum chat_end ends[] = {CHAT_END_NONE, CHAT_END_AUTO, CHAT_END_GENERATION, CHAT_END_CONTINUE};
     json_t *m = NULL, *t = NULL, *k = NULL;
+    struct buf unseen = {0};
     struct chat_input in;
     rd_status st;
 
     if ((st = parse_json(messages, "messages", true, &m, err)) != RD_OK) goto done;
     if ((st = parse_json(tools, "tools", true, &t, err)) != RD_OK) goto done;
     if ((st = parse_json(kwargs, "chat_template_kwargs", false, &k, err)) != RD_OK) goto done;
+    if (!engine->keep_volatile && (st = volatile_lines_leave_out(m, left_out ? left_out : &unseen)) != RD_OK) {
+        error_set(err, st, "out of memory");
+        goto done;
+    }
     if (!chat_template_has_tools(engine->chat) && (st = tool_prompt_explain(t, m)) != RD_OK) {
         error_set(err, st, "out of memory");
         goto done;
@@ -107,6 +113,7 @@ done:
     json_decref(m);
     json_decref(t);
     json_decref(k);
+    buf_deinit(&unseen);
     return st;
 }
 
@@ -114,13 +121,13 @@ rd_status rd_apply_template(const rd_engine *engine, const char *messages_json, 
                             const char *kwargs_json, enum rd_prompt_end end, char **prompt, size_t *n_bytes,
                             struct rd_error *err)
 {
-    return api_render(engine, messages_json, tools_json, kwargs_json, end, prompt, n_bytes, err);
+    return api_render(engine, messages_json, tools_json, kwargs_json, end, NULL, prompt, n_bytes, err);
 }
 
 rd_status rd_prompt_tokens(const rd_engine *engine, const struct rd_request_options *o, int32_t **tokens,
                            uint32_t *n_tokens, struct rd_error *err)
 {
-    return api_prompt_tokens(engine, o, tokens, n_tokens, err);
+    return api_prompt_tokens(engine, o, NULL, tokens, n_tokens, err);
 }
 
 const char *rd_chat_template_names(void)

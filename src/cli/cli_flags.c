@@ -39,6 +39,9 @@ const struct arg engine_args[] = {
      .help = "where repacked weights are kept, so that the next start is fast and servers share them"},
     {.flag = "--packed-bytes", .kind = ARG_BYTES, .value = "SIZE", ENGINE(packed_bytes), .fallback_text = "16G",
      .help = "what they may take there; the least recently used go"},
+    {.flag = "--no-normalise", .kind = ARG_SWITCH, ENGINE(no_normalise),
+     .help = "lines of system prompts that are new in every request (Claude Code's billing header, request ids) reach "
+             "the model too; by default they are left out, so that the cache holds"},
     {.flag = "--no-packed-cache", .kind = ARG_SWITCH, ENGINE(no_packed_cache),
      .help = "neither use nor keep repacked weights"},
     {.flag = "--draft", .kind = ARG_TEXT, .value = "MODEL", ENGINE(draft_model), .fallback_text = "none",

@@ -34,7 +34,22 @@ static double ratio(double a, double b)
     return b > 0 ? a / b : 0;
 }
 
-/* llama-server's object. */
+/* Lines of the system prompt that the model did not get. */
+static void put_left_out(const char *lines, struct buf *out)
+{
+    bool first = true;
+
+    if (!lines) return;
+    buf_puts(out, ",\"left_out\":[");
+    for (const char *end; (end = strchr(lines, '\n')); lines = end + 1, first = false) {
+        buf_puts(out, first ? "\"" : ",\"");
+        buf_put_json(out, lines, (size_t)(end - lines));
+        buf_putc(out, '"');
+    }
+    buf_putc(out, ']');
+}
+
+/* llama-server's object, and left_out. */
 static void put_timings(const struct rd_usage *u, struct buf *out)
 {
     uint32_t n = u->n_prompt - u->n_cached;
@@ -49,6 +64,7 @@ static void put_timings(const struct rd_usage *u, struct buf *out)
     json_put_field(out, "predicted_per_second", ratio(u->n_generated * 1e3, u->predicted_ms));
     json_put_field(out, "queue_ms", u->queue_ms);
     if (u->n_drafted) buf_printf(out, ",\"draft_n\":%u,\"draft_n_accepted\":%u", u->n_drafted, u->n_draft_accepted);
+    put_left_out(u->left_out, out);
     buf_puts(out, "}");
 }
 

@@ -195,3 +195,16 @@ def test_utf8_is_whole_in_every_event(server):
     whole = server.ok(TEXT, ask)["choices"][0]["text"]
     assert "".join(c["choices"][0]["text"] for c in server.stream(TEXT, ask)) == whole
     assert any(ord(ch) > 127 for ch in whole)
+
+
+def test_a_line_that_is_new_in_every_request_does_not_spoil_the_cache(server):
+    def turn(i, **extra):
+        header = f"x-anthropic-billing-header: cc_version=2.1.177.01c; cc_entrypoint=cli; cch=36ee{i};"
+        system = {"role": "system", "content": f"{header}\nYou are a clerk who counts boxes."}
+        return server.ok("/v1/chat/completions", {"messages": [system, {"role": "user", "content": "Count."}], "max_tokens": 2, **extra})
+
+    first, second = turn(1), turn(2)
+    assert first["timings"]["left_out"] == ["x-anthropic-billing-header: cc_version=2.1.177.01c; cc_entrypoint=cli; cch=36ee1;"]
+    assert second["timings"]["cache_n"] == second["usage"]["prompt_tokens"] and second["timings"]["prompt_n"] == 0
+    plain = server.ok("/v1/chat/completions", {"messages": [{"role": "user", "content": "Count."}], "max_tokens": 2})
+    assert "left_out" not in plain["timings"]
