@@ -179,15 +179,16 @@ void cache_file_abandon(struct cache_file *f)
 
 /* ---- the folder ---- */
 
-void cache_dir_list(const char *dir, bool (*fn)(void *arg, const char *name), void *arg)
+rd_status cache_dir_list(const char *dir, bool (*fn)(void *arg, const char *name), void *arg)
 {
     DIR *d = file_call_fails() ? NULL : opendir(dir);
     struct dirent *e;
 
-    if (!d) return;
+    if (!d) return RD_E_IO;
     while ((e = readdir(d)))
         if (e->d_name[0] != '.' && strncmp(e->d_name, TEMPORARY, strlen(TEMPORARY)) && !fn(arg, e->d_name)) break;
     closedir(d);
+    return RD_OK;
 }
 
 void cache_dir_touch(const char *dir, const char *name)

@@ -29,8 +29,8 @@ rd_status cache_file_commit(struct cache_file *f, const char *dir, const char *n
 /* Removes a file that was not committed; harmless after commit or on zeros. */
 void cache_file_abandon(struct cache_file *f);
 
-/* Every file of the folder that is no temporary: fn returns false to stop. A folder that cannot be read has none. */
-void cache_dir_list(const char *dir, bool (*fn)(void *arg, const char *name), void *arg);
+/* Every file of the folder that is no temporary: fn returns false to stop. RD_E_IO: the folder cannot be read. */
+rd_status cache_dir_list(const char *dir, bool (*fn)(void *arg, const char *name), void *arg);
 /* Marks a file as used now. */
 void cache_dir_touch(const char *dir, const char *name);
 void cache_dir_remove(const char *dir, const char *name);

@@ -23,7 +23,9 @@
 
 /* Any thread; relaxed: a count and a test hook. */
 static _Atomic uint64_t n_calls;
-static _Atomic uint64_t fail_at = FILE_NEVER;
+static _Atomic uint64_t fail_at = FILE_NEVER, fail_from = FILE_NEVER, fail_seed;
+static _Atomic uint32_t fail_one_in;
+static _Atomic int fail_errno;
 
 void file_fail_after(int64_t i)
 {
@@ -32,11 +34,34 @@ void file_fail_after(int64_t i)
     atomic_store_explicit(&fail_at, i < 0 ? FILE_NEVER : now + (uint64_t)i, memory_order_relaxed);
 }
 
+uint64_t file_n_calls(void) { return atomic_load_explicit(&n_calls, memory_order_relaxed); }
+
+void file_fail_from(int64_t i, int error)
+{
+    uint64_t now = atomic_load_explicit(&n_calls, memory_order_relaxed);
+
+    atomic_store_explicit(&fail_errno, error, memory_order_relaxed);
+    atomic_store_explicit(&fail_from, i < 0 ? FILE_NEVER : now + (uint64_t)i, memory_order_relaxed);
+}
+
+void file_fail_one_in(uint32_t n, uint64_t seed)
+{
+    atomic_store_explicit(&fail_seed, seed, memory_order_relaxed);
+    atomic_store_explicit(&fail_one_in, n, memory_order_relaxed);
+}
+
 bool file_call_fails(void)
 {
     uint64_t k = atomic_fetch_add_explicit(&n_calls, 1, memory_order_relaxed);
+    uint32_t n = atomic_load_explicit(&fail_one_in, memory_order_relaxed);
 
-    if (k != atomic_load_explicit(&fail_at, memory_order_relaxed)) return false;
+    if (k >= atomic_load_explicit(&fail_from, memory_order_relaxed)) {
+        errno = atomic_load_explicit(&fail_errno, memory_order_relaxed);
+        return true;
+    }
+    if (k != atomic_load_explicit(&fail_at, memory_order_relaxed) &&
+        (n == 0 || random_at(atomic_load_explicit(&fail_seed, memory_order_relaxed), k) % n != 0))
+        return false;
     errno = EIO;
     return true;
 }

@@ -49,5 +49,11 @@ bool file_exists(const char *path);
 
 /* Test hook: the i-th file call from now fails with EIO once; negative: off. */
 void file_fail_after(int64_t i);
+/* That call and every later one fail with this errno: a disk that is full or gone. Negative: off. */
+void file_fail_from(int64_t i, int error);
+/* Calls fail with EIO at random, one in n of them; 0: off. */
+void file_fail_one_in(uint32_t n, uint64_t seed);
+/* File calls made since process start. */
+uint64_t file_n_calls(void);
 /* For file calls elsewhere in base/: true when the hook says that this one fails; errno is set. */
 bool file_call_fails(void);

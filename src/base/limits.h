@@ -59,3 +59,8 @@
 
 /* files of our own */
 #define LIMIT_PATH_BYTES         4096u           /* a path, its end included */
+#define LIMIT_STORE_PAGE_TOKENS  1024u
+#define LIMIT_STORE_PAGE_BYTES   (1ull << 30)
+#define LIMIT_STORE_NAME_BYTES   4096u
+#define LIMIT_STORE_TABLE_BYTES  (64ull << 20)   /* records of one segment */
+#define LIMIT_STORE_SEGMENTS     1000000u

@@ -292,7 +292,7 @@ rd_status packed_open(const struct packed_options *o, const struct gguf *g, stru
 
     key->head = head_digest(g, packing);
     snprintf(search.prefix, sizeof(search.prefix), "%016" PRIx64 "-", key->head);
-    cache_dir_list(o->dir, look_for_prefix, &search);
+    (void)cache_dir_list(o->dir, look_for_prefix, &search);
     if (!search.found) return RD_E_NOT_FOUND;
     st = model_digest(g, o->n_threads, NULL, &key->content, err);
     if (st != RD_OK) return st;

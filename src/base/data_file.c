@@ -1,0 +1,164 @@
+/* base/data_file.c - open, pread, pwrite, fdatasync, flock, each through the fault hook. */
+#include "base/data_file.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/file.h"
+#include "base/limits.h"
+
+static rd_status from_errno(void)
+{
+    return errno == ENOENT || errno == ENOTDIR ? RD_E_NOT_FOUND : errno == ELOOP ? RD_E_INVALID : RD_E_IO;
+}
+
+static bool join(char path[LIMIT_PATH_BYTES], const char *dir, const char *name)
+{
+    int n = snprintf(path, LIMIT_PATH_BYTES, "%s/%s", dir, name);
+
+    if (n > 0 && (unsigned)n < LIMIT_PATH_BYTES) return true;
+    errno = ENAMETOOLONG;
+    return false;
+}
+
+/* A regular file of ours that nobody else may write to. */
+static rd_status check_rights(int fd)
+{
+    struct stat st;
+
+    if (file_call_fails() || fstat(fd, &st)) return RD_E_IO;
+    if (S_ISREG(st.st_mode) && st.st_uid == geteuid() && !(st.st_mode & (S_IWGRP | S_IWOTH))) return RD_OK;
+    errno = EPERM;
+    return RD_E_INVALID;
+}
+
+static rd_status open_with(const char *dir, const char *name, int flags, struct data_file *out)
+{
+    char path[LIMIT_PATH_BYTES];
+    rd_status st;
+    int fd;
+
+    *out = DATA_FILE_CLOSED;
+    if (!join(path, dir, name)) return RD_E_INVALID;
+    if (file_call_fails()) return RD_E_IO;
+    fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0600);
+    if (fd < 0) return from_errno();
+    st = check_rights(fd);
+    if (st == RD_OK) out->fd = fd;
+    else close(fd);
+    return st;
+}
+
+rd_status data_file_open(const char *dir, const char *name, enum data_file_mode mode, struct data_file *out)
+{
+    static const int flags[] = {O_RDONLY, O_RDWR, O_RDWR | O_CREAT | O_EXCL};
+
+    return open_with(dir, name, flags[mode], out);
+}
+
+void data_file_close(struct data_file *f)
+{
+    if (f->fd >= 0) close(f->fd);
+    *f = DATA_FILE_CLOSED;
+}
+
+rd_status data_file_size(const struct data_file *f, uint64_t *n_bytes)
+{
+    struct stat st;
+
+    if (file_call_fails() || fstat(f->fd, &st)) return RD_E_IO;
+    *n_bytes = (uint64_t)st.st_size;
+    return RD_OK;
+}
+
+rd_status data_file_read(const struct data_file *f, uint64_t offset, void *data, size_t n)
+{
+    uint8_t *p = data;
+
+    while (n > 0) {
+        ssize_t got = file_call_fails() ? -1 : pread(f->fd, p, n, (off_t)offset);
+
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return RD_E_IO;
+        if (got == 0) return RD_E_FORMAT;
+        p += got;
+        n -= (size_t)got;
+        offset += (uint64_t)got;
+    }
+    return RD_OK;
+}
+
+rd_status data_file_write(const struct data_file *f, uint64_t offset, const void *data, size_t n)
+{
+    const uint8_t *p = data;
+
+    while (n > 0) {
+        ssize_t put = file_call_fails() ? -1 : pwrite(f->fd, p, n, (off_t)offset);
+
+        if (put < 0 && errno == EINTR) continue;
+        if (put == 0) errno = ENOSPC;
+        if (put <= 0) return RD_E_IO;
+        p += put;
+        n -= (size_t)put;
+        offset += (uint64_t)put;
+    }
+    return RD_OK;
+}
+
+rd_status data_file_sync(const struct data_file *f)
+{
+    return file_call_fails() || fdatasync(f->fd) ? RD_E_IO : RD_OK;
+}
+
+rd_status data_file_truncate(const struct data_file *f, uint64_t n_bytes)
+{
+    return file_call_fails() || ftruncate(f->fd, (off_t)n_bytes) ? RD_E_IO : RD_OK;
+}
+
+rd_status data_file_used(const struct data_file *f, int64_t *used_s)
+{
+    struct stat st;
+
+    if (file_call_fails() || fstat(f->fd, &st)) return RD_E_IO;
+    *used_s = st.st_mtim.tv_sec;
+    return RD_OK;
+}
+
+rd_status data_file_set_used(const char *dir, const char *name, int64_t used_s)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = used_s}};
+
+    if (!join(path, dir, name)) return RD_E_INVALID;
+    if (file_call_fails()) return RD_E_IO;
+    return utimensat(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW) ? from_errno() : RD_OK;
+}
+
+rd_status data_file_remove(const char *dir, const char *name)
+{
+    char path[LIMIT_PATH_BYTES];
+
+    if (!join(path, dir, name)) return RD_E_INVALID;
+    if (file_call_fails()) return RD_E_IO;
+    return unlink(path) ? from_errno() : RD_OK;
+}
+
+rd_status data_file_lock(const char *dir, const char *name, struct data_file *out)
+{
+    rd_status st = open_with(dir, name, O_RDWR | O_CREAT, out);
+
+    if (st != RD_OK) return st;
+    if (!file_call_fails() && flock(out->fd, LOCK_EX | LOCK_NB) == 0) return RD_OK;
+    st = errno == EWOULDBLOCK ? RD_E_AGAIN : RD_E_IO;
+    data_file_close(out);
+    return st;
+}
+
+const char *data_file_reason(char *buf, size_t cap)
+{
+    snprintf(buf, cap, "%s", strerror(errno));
+    return buf;
+}

@@ -1,0 +1,99 @@
+/* store/page_store.h - finished KV pages on disk: found by the tokens that lead to them, verified before use.
+ *
+ * A page is known by a chain: digest of the page before it and of its own tokens; the first one's predecessor stands
+ * for the namespace. So equal prefixes are one entry, whoever computed them, and a page is found only below exactly the
+ * tokens that it was computed for:
+ *
+ *     seed = digest(key, namespace)     d0 = digest(key, seed, tokens of page 0)     d1 = digest(key, d0, tokens of page 1)
+ *
+ * The key is the folder's own secret (SipHash): a client cannot make up two texts with one digest. Tokens are compared
+ * in full all the same, and bytes against their checksum, each time that a page is read. To the store a page is
+ * page_bytes of anything; what they mean (model, KV type, adapter, salt, the build that computed them) is in the
+ * namespace's name, and other names never see them.
+ *
+ *     DIR/lock       held by the one process that writes. Others on the folder only read (they see what is new at
+ *                    page_store_refresh, and one of them becomes the writer when that one is gone)
+ *     DIR/key        the secret; when it is damaged, that of the newest segment
+ *     DIR/ID.pages   segments (store/segment.h), each of one namespace, appended to, dropped as a whole
+ *
+ * CRASHES. A page's bytes are written, then synced, then its record is written. Killed at any instant, the next start
+ * finds each page whole or not at all; a power cut may lose what was written last, and is seen by the checks.
+ * DAMAGE. A record that is not what it should be is never listed; a page that is not what its record says is dropped
+ * when it is read, its record erased, and page_store_read returns the pages before it. A sync that fails drops the segment.
+ * FULL, BROKEN, READ-ONLY. Where the lock cannot be taken at all, the store only reads. A write that fails is counted and said once in the log; writing is tried again after 10 s,
+ * then 20 s, ... 5 min. Reading goes on.
+ * SIZE. All segment files together never take more than cap_bytes, the one being written included: the least recently
+ * used segment goes before a byte is written for which there is no room. A segment is used when a page of it is found,
+ * read or written; the time survives restarts as the file's time of change.
+ *
+ * Thread  page_store_open, close: the owner, nobody else being in. put, flush, refresh, drop: one thread (the saver).
+ *         chain, find, has, read, get_counts: any thread, beside the saver; only read touches files. The lock inside is
+ *         never held across a file call.
+ * Errors  open: RD_E_IO, RD_E_INVALID (the folder cannot be used: serve without), RD_E_NOMEM. The others as said.
+ */
+#pragma once
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include "base/clock.h"
+#include "base/hash.h"
+#include "radish/status.h"
+
+struct page_store;
+struct store_space;                      /* a namespace of the store; lives as long as the store */
+
+struct store_options {
+    const char *dir;                     /* made if missing, 0700 */
+    uint64_t cap_bytes;
+    uint64_t segment_bytes;              /* of a file, about; 0: a 64th of the cap, at most 128 MiB */
+    const struct clock *clock;
+};
+
+struct store_counts {
+    uint64_t n_pages, n_bytes, n_segments, cap_bytes;       /* now; bytes: of all segment files */
+    uint64_t n_written, n_bytes_written;                    /* since opening, as all below: pages and their bytes */
+    uint64_t n_known;                                       /* put, but stored already */
+    uint64_t n_dropped;                                     /* put, and not stored: no writer, backing off, failed */
+    uint64_t n_read, n_bytes_read, n_evicted;
+    uint64_t n_damaged;                                     /* records, pages and files that the checks refused */
+    uint64_t n_read_errors, n_write_errors;
+    uint64_t is_writer, is_failing;                         /* 0 or 1: holds the lock; backs off after failed writes */
+};
+
+rd_status page_store_open(const struct store_options *o, struct page_store **out, struct rd_error *err);
+/* Writes down what page_store_put left pending. NULL is fine. */
+void page_store_close(struct page_store *s);
+
+/* The namespace of that name (compared in full, at most LIMIT_STORE_NAME_BYTES), for pages of so many tokens and bytes.
+ * Any thread. RD_E_NOMEM, RD_E_LIMIT. */
+rd_status page_store_space(struct page_store *s, const void *name, size_t n, uint32_t page_tokens, uint64_t page_bytes,
+                           struct store_space **out);
+
+/* digests[first .. n) of the pages of tokens[0 .. n * page_tokens); digests[0 .. first) are known. */
+void page_store_chain(struct page_store *s, const struct store_space *space, const uint32_t *tokens, uint32_t first,
+                      uint32_t n, struct hash128 *digests);
+/* How many of the n pages are stored, from the first on without a gap. They count as used. No file is touched. */
+uint32_t page_store_find(struct page_store *s, const struct hash128 *digests, uint32_t n);
+bool page_store_has(struct page_store *s, struct hash128 digest);
+
+/* Stores page i of a chain (digests[0 .. i], its own page_tokens tokens). RD_OK also when it is known already.
+ * RD_E_AGAIN: not now (no writer, or writing has failed lately); RD_E_IO: it failed; RD_E_LIMIT: larger than the cap;
+ * RD_E_NOMEM. What is put can be found after the next flush, or sooner. */
+rd_status page_store_put(struct page_store *s, struct store_space *space, const struct hash128 *digests, uint32_t i,
+                         const uint32_t *tokens, const void *page);
+rd_status page_store_flush(struct page_store *s);
+
+/* Reads pages [first, n) of the chain into pages[0 .. n - first), verified; tokens: of the whole chain. Returns how many
+ * came, from first on without a gap; what is behind the first that does not come is undefined. stop (may be NULL): set
+ * by any thread to give up soon. Counts as a use. */
+uint32_t page_store_read(struct page_store *s, struct store_space *space, const struct hash128 *digests,
+                         const uint32_t *tokens, uint32_t first, uint32_t n, void *const *pages,
+                         const atomic_bool *stop);
+
+/* A reader looks at the folder again; it becomes the writer if there is none any more. */
+void page_store_refresh(struct page_store *s);
+/* Drops everything of a namespace, or (NULL) all there is; by the writer only. RD_E_IO: some of it is still there. */
+rd_status page_store_drop(struct page_store *s, struct store_space *space);
+/* Reads every page and checks it; damaged ones are dropped as by page_store_read. */
+void page_store_verify(struct page_store *s, uint64_t *n_good, uint64_t *n_bad);
+void page_store_get_counts(struct page_store *s, struct store_counts *out);

@@ -1,0 +1,319 @@
+/* tests/store/test_page_store.c - what is put is found, by exactly its tokens, within the cap, across restarts; a long
+ * random run against a naive model. */
+#include <sys/stat.h>
+#include <unistd.h>
+#include "store_rig.h"
+
+#define PAGE 1000u
+
+TEST(a_text_comes_back_after_a_restart)
+{
+    struct store_rig g;
+    uint32_t tokens[8 * RIG_P];
+
+    rig_init(&g, PAGE, 1 << 20, 1 << 16);
+    CHECK(rig_open(&g));
+    rig_text(1, tokens, 8);
+    CHECK_OK(rig_put(&g, g.space, "a", tokens, 8));
+    CHECK_EQ(rig_get(&g, g.space, "a", tokens, 8), 0);      /* pending: not synced yet */
+    CHECK_OK(page_store_flush(g.s));
+    CHECK_EQ(rig_get(&g, g.space, "a", tokens, 8), 8);
+    CHECK_EQ(rig_counts(&g).n_pages, 8);
+    CHECK_EQ(rig_counts(&g).n_bytes, rig_dir_bytes(&g));
+    rig_close(&g);
+    CHECK(rig_open(&g));
+    CHECK_EQ(rig_get(&g, g.space, "a", tokens, 8), 8);
+    tokens[5 * RIG_P + 1]++;
+    CHECK_EQ(rig_get(&g, g.space, "a", tokens, 8), 5);
+    CHECK_EQ(rig_counts(&g).n_damaged, 0);
+    rig_deinit(&g);
+}
+
+TEST(closing_writes_what_is_pending)
+{
+    struct store_rig g;
+    uint32_t tokens[8 * RIG_P];
+
+    rig_init(&g, PAGE, 1 << 20, 1 << 16);
+    CHECK(rig_open(&g));
+    rig_text(1, tokens, 8);
+    CHECK_OK(rig_put(&g, g.space, "a", tokens, 8));
+    rig_close(&g);
+    CHECK(rig_open(&g));
+    CHECK_EQ(rig_get(&g, g.space, "a", tokens, 8), 8);
+    rig_deinit(&g);
+}
+
+TEST(a_shared_prefix_is_stored_once)
+{
+    struct store_rig g;
+    uint32_t tokens[8 * RIG_P];
+    uint64_t once;
+
+    rig_init(&g, PAGE, 1 << 20, 1 << 16);
+    CHECK(rig_open(&g));
+    rig_text(4, tokens, 8);
+    CHECK_OK(rig_put(&g, g.space, "a", tokens, 8));
+    CHECK_OK(rig_put(&g, g.space, "a", tokens, 8));         /* pending as well as */
+    CHECK_OK(page_store_flush(g.s));
+    once = rig_dir_bytes(&g);
+    CHECK_OK(rig_put(&g, g.space, "a", tokens, 8));         /* written */
+    CHECK_OK(page_store_flush(g.s));
+    CHECK_EQ(rig_dir_bytes(&g), once);
+    rig_text(5, tokens, 8);                                 /* the same first half */
+    CHECK_OK(rig_put(&g, g.space, "a", tokens, 8));
+    CHECK_OK(page_store_flush(g.s));
+    CHECK_EQ(rig_counts(&g).n_pages, 12);
+    CHECK_EQ(rig_counts(&g).n_known, 20);
+    rig_deinit(&g);
+}
+
+TEST(namespaces_and_shapes_never_meet)
+{
+    struct store_rig g;
+    struct store_space *b, *wide, *again;
+    uint32_t tokens[4 * RIG_P];
+
+    rig_init(&g, PAGE, 1 << 20, 1 << 16);
+    CHECK(rig_open(&g));
+    CHECK_OK(page_store_space(g.s, "b", 1, RIG_P, PAGE, &b));
+    CHECK_OK(page_store_space(g.s, "a", 1, RIG_P, PAGE + 8, &wide));
+    CHECK_OK(page_store_space(g.s, "a", 1, RIG_P, PAGE, &again));
+    CHECK(again == g.space && b != g.space && wide != g.space);
+    rig_text(1, tokens, 4);
+    CHECK_OK(rig_put(&g, g.space, "a", tokens, 4));
+    CHECK_OK(page_store_flush(g.s));
+    CHECK_EQ(rig_get(&g, b, "b", tokens, 4), 0);
+    CHECK_EQ(rig_get(&g, wide, "a", tokens, 4), 0);
+    CHECK_OK(rig_put(&g, b, "b", tokens, 4));
+    CHECK_OK(page_store_flush(g.s));
+    CHECK_EQ(rig_get(&g, b, "b", tokens, 4), 4);
+    CHECK_EQ(rig_get(&g, g.space, "a", tokens, 4), 4);
+    CHECK_EQ(rig_counts(&g).n_segments, 2);
+    CHECK_OK(page_store_drop(g.s, g.space));                /* a tenant goes, with all that was his */
+    CHECK_EQ(rig_get(&g, g.space, "a", tokens, 4), 0);
+    CHECK_EQ(rig_get(&g, b, "b", tokens, 4), 4);
+    CHECK_EQ(rig_counts(&g).n_segments, 1);
+    CHECK_OK(page_store_drop(g.s, NULL));
+    CHECK_EQ(rig_dir_bytes(&g), 0);
+    CHECK_EQ(page_store_space(g.s, "a", 1, RIG_P, 0, &b), RD_E_LIMIT);
+    rig_deinit(&g);
+}
+
+TEST(the_least_recently_used_segment_goes_first)
+{
+    struct store_rig g;
+    uint32_t old[4 * RIG_P], kept[4 * RIG_P], tokens[4 * RIG_P];
+
+    rig_init(&g, PAGE, 40000, 8192);                        /* a handful of segments of 3 pages */
+    CHECK(rig_open(&g));
+    rig_text(0, old, 3);
+    rig_text(400, kept, 3);
+    CHECK_OK(rig_put(&g, g.space, "a", old, 3));
+    clock_fake_advance(g.clock, 5000000000ull);
+    CHECK_OK(rig_put(&g, g.space, "a", kept, 3));
+    for (uint64_t k = 2; k < 60; k++) {
+        clock_fake_advance(g.clock, 5000000000ull);
+        rig_text(k * 400, tokens, 3);
+        CHECK_OK(rig_put(&g, g.space, "a", tokens, 3));
+        CHECK_OK(page_store_flush(g.s));
+        CHECK_EQ(rig_get(&g, g.space, "a", kept, 3), 3);    /* used all the time */
+        CHECK(rig_dir_bytes(&g) <= 40000);
+        if (k % 20 == 0) {
+            rig_close(&g);
+            CHECK(rig_open(&g));
+        }
+    }
+    CHECK_EQ(rig_get(&g, g.space, "a", old, 3), 0);
+    CHECK(rig_counts(&g).n_evicted > 0);
+    rig_deinit(&g);
+}
+
+TEST(a_smaller_cap_is_kept_from_the_start)
+{
+    struct store_rig g;
+    uint32_t tokens[8 * RIG_P];
+
+    rig_init(&g, PAGE, 1 << 20, 8192);
+    CHECK(rig_open(&g));
+    for (uint64_t k = 0; k < 20; k++) {
+        rig_text(k * 4, tokens, 8);
+        CHECK_OK(rig_put(&g, g.space, "a", tokens, 8));
+    }
+    rig_close(&g);
+    CHECK(rig_dir_bytes(&g) > 100000);
+    g.cap_bytes = 50000;
+    CHECK(rig_open(&g));
+    CHECK(rig_dir_bytes(&g) <= 50000);
+    CHECK_EQ(rig_dir_bytes(&g), rig_counts(&g).n_bytes);
+    rig_close(&g);
+    g.cap_bytes = 1000;                                     /* less than one page takes */
+    CHECK(rig_open(&g));
+    CHECK_EQ(rig_put(&g, g.space, "a", tokens, 8), RD_E_LIMIT);
+    CHECK_EQ(rig_dir_bytes(&g), 0);
+    rig_deinit(&g);
+}
+
+TEST(a_second_store_on_the_folder_reads_and_inherits_the_writing)
+{
+    struct store_rig g, other;
+    uint32_t tokens[8 * RIG_P], more[8 * RIG_P];
+
+    rig_init(&g, PAGE, 1 << 20, 16384);
+    CHECK(rig_open(&g));
+    rig_text(1, tokens, 8);
+    rig_text(100, more, 8);
+    CHECK_OK(rig_put(&g, g.space, "a", tokens, 8));
+    CHECK_OK(page_store_flush(g.s));
+    other = g;
+    CHECK(rig_open(&other));
+    CHECK_EQ(rig_counts(&other).is_writer, 0);
+    CHECK_EQ(rig_get(&other, other.space, "a", tokens, 8), 8);
+    CHECK_EQ(rig_put(&other, other.space, "a", more, 8), RD_E_AGAIN);
+    CHECK_OK(rig_put(&g, g.space, "a", more, 8));
+    CHECK_OK(page_store_flush(g.s));
+    CHECK_EQ(rig_get(&other, other.space, "a", more, 8), 0);
+    page_store_refresh(other.s);
+    CHECK_EQ(rig_get(&other, other.space, "a", more, 8), 8);
+    CHECK_OK(page_store_drop(g.s, NULL));
+    CHECK_EQ(rig_get(&other, other.space, "a", tokens, 8), 0);      /* listed, but gone: a miss */
+    page_store_refresh(other.s);
+    CHECK_EQ(rig_counts(&other).n_segments, 0);
+    rig_close(&g);
+    page_store_refresh(other.s);
+    CHECK_EQ(rig_counts(&other).is_writer, 1);
+    CHECK_OK(rig_put(&other, other.space, "a", more, 8));
+    CHECK_OK(page_store_flush(other.s));
+    CHECK_EQ(rig_get(&other, other.space, "a", more, 8), 8);
+    rig_close(&other);
+    rig_deinit(&g);
+}
+
+TEST(files_are_the_users_alone)
+{
+    struct store_rig g;
+    uint32_t tokens[4 * RIG_P];
+    struct stat st;
+    mode_t before = umask(0);
+    char sub[200];
+
+    rig_init(&g, PAGE, 1 << 20, 1 << 16);
+    snprintf(sub, sizeof(sub), "%s/kv", g.dir);
+    struct store_options o = {sub, 1 << 20, 0, g.clock};
+    CHECK_OK(page_store_open(&o, &g.s, NULL));
+    CHECK_OK(page_store_space(g.s, "a", 1, RIG_P, PAGE, &g.space));
+    rig_text(1, tokens, 4);
+    CHECK_OK(rig_put(&g, g.space, "a", tokens, 4));
+    rig_close(&g);
+    umask(before);
+    CHECK(stat(sub, &st) == 0 && (st.st_mode & 0777) == 0700);
+    for (int i = 0; i < 3; i++) {
+        static const char *const names[] = {"lock", "key", "0000000000000001.pages"};
+        char path[300];
+
+        snprintf(path, sizeof(path), "%s/%s", sub, names[i]);
+        CHECK(stat(path, &st) == 0 && (st.st_mode & 0777) == 0600);
+        unlink(path);
+    }
+    CHECK(chmod(sub, 0770) == 0);                           /* others could write pages there: not used */
+    CHECK_EQ(page_store_open(&o, &g.s, NULL), RD_E_INVALID);
+    g.s = NULL;
+    CHECK(rmdir(sub) == 0);
+    rig_deinit(&g);
+}
+
+/* ---- the naive model: which pages of which texts have been flushed; evictions make it an upper bound ---- */
+
+#define N_TEXTS 48u
+#define MAX_PAGES 12u
+
+struct model {
+    uint32_t n_flushed[2][N_TEXTS];      /* by space: pages of a text that must be there while nothing was evicted */
+    uint32_t n_put[2][N_TEXTS];
+    bool evicts;
+};
+
+static bool random_turn(struct store_rig *g, struct store_space **spaces, struct model *m, struct random *r)
+{
+    static const char *const names[] = {"a", "b"};
+    uint32_t which = (uint32_t)random_below(r, 2), k = (uint32_t)random_below(r, N_TEXTS);
+    uint32_t n = 1 + (uint32_t)random_below(r, MAX_PAGES), tokens[MAX_PAGES * RIG_P], got;
+
+    rig_text(k, tokens, MAX_PAGES);
+    switch (random_below(r, 16)) {
+    case 0:
+        if (page_store_flush(g->s) != RD_OK) return false;
+        memcpy(m->n_flushed, m->n_put, sizeof(m->n_put));
+        break;
+    case 1:
+        if (random_below(r, 8)) break;
+        rig_close(g);
+        if (!rig_open(g) || page_store_space(g->s, "b", 1, RIG_P, g->page_bytes, &spaces[1]) != RD_OK) return false;
+        spaces[0] = g->space;
+        memcpy(m->n_flushed, m->n_put, sizeof(m->n_put));
+        break;
+    case 2: case 3: case 4: case 5: case 6: case 7:
+        if (rig_put(g, spaces[which], names[which], tokens, n) != RD_OK) return false;
+        if (m->n_put[which][k] < n) m->n_put[which][k] = n;
+        break;
+    default:
+        got = rig_get(g, spaces[which], names[which], tokens, n);
+        if (!m->evicts && got < n && got < m->n_flushed[which][k]) return false;
+        break;
+    }
+    clock_fake_advance(g->clock, random_below(r, 2000000000));
+    return true;
+}
+
+static void random_run(uint64_t cap, uint64_t segment, uint32_t n_turns, bool evicts)
+{
+    struct store_rig g;
+    struct store_space *spaces[2];
+    struct model m = {.evicts = evicts};
+    struct random r;
+
+    random_init(&r, test_seed());
+    rig_init(&g, 400, cap, segment);
+    CHECK(rig_open(&g));
+    spaces[0] = g.space;
+    CHECK_OK(page_store_space(g.s, "b", 1, RIG_P, g.page_bytes, &spaces[1]));
+    for (uint32_t i = 0; i < n_turns; i++) {
+        CHECK(random_turn(&g, spaces, &m, &r));
+        CHECK_EQ(rig_counts(&g).n_damaged, 0);
+        if (i % 16 == 0) {
+            CHECK_EQ(rig_counts(&g).n_bytes, rig_dir_bytes(&g));
+            CHECK(rig_dir_bytes(&g) <= cap);
+        }
+    }
+    if (!evicts) CHECK_EQ(rig_counts(&g).n_evicted, 0);
+    rig_deinit(&g);
+}
+
+TEST(a_random_run_with_room_loses_nothing) { random_run(8 << 20, 30000, test_is_long() ? 200000 : 6000, false); }
+TEST(a_random_run_without_room_stays_within_its_cap) { random_run(60000, 7000, test_is_long() ? 200000 : 6000, true); }
+
+TEST(a_million_entries_open_quickly)
+{
+    struct store_rig g;
+    uint32_t tokens[RIG_P];
+    uint8_t page[8] = {0};
+    const uint32_t n = test_is_long() ? 1000000 : 20000;
+    uint64_t before;
+
+    rig_init(&g, sizeof(page), 1ull << 30, 8 << 20);
+    CHECK(rig_open(&g));
+    for (uint32_t i = 0; i < n; i++) {
+        struct hash128 digest;
+
+        for (uint32_t k = 0; k < RIG_P; k++) tokens[k] = i + k;
+        page_store_chain(g.s, g.space, tokens, 0, 1, &digest);
+        CHECK_OK(page_store_put(g.s, g.space, &digest, 0, tokens, page));
+        if (i % 1000 == 999) CHECK_OK(page_store_flush(g.s));
+    }
+    rig_close(&g);
+    before = clock_now_ns(clock_system());
+    CHECK(rig_open(&g));
+    test_note("%u entries: opened in %llu ms", n, (unsigned long long)((clock_now_ns(clock_system()) - before) / 1000000));
+    CHECK_EQ(rig_counts(&g).n_pages, n);
+    rig_deinit(&g);
+}

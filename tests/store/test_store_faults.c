@@ -1,0 +1,185 @@
+/* tests/store/test_store_faults.c - every file call fails once, or from some point on, or at random; memory runs out at
+ * every allocation. Whatever comes back is right, nothing leaks, the cap holds, and a store that is healthy again works. */
+#include <errno.h>
+#include "store_rig.h"
+
+#define PAGE 600u
+
+/* The whole life of a store; true when nothing in it failed. */
+static bool live_once(struct store_rig *g)
+{
+    uint32_t a[8 * RIG_P], b[8 * RIG_P];
+    bool ok;
+
+    rig_text(1, a, 8);
+    rig_text(2, b, 8);
+    if (!rig_open(g)) return false;
+    ok = rig_put(g, g->space, "a", a, 8) == RD_OK && page_store_flush(g->s) == RD_OK;
+    ok = rig_get(g, g->space, "a", a, 8) == 8 && ok;
+    ok = rig_put(g, g->space, "a", b, 8) == RD_OK && ok;
+    page_store_refresh(g->s);
+    rig_close(g);
+    if (!rig_open(g)) return false;
+    ok = rig_get(g, g->space, "a", a, 8) == 8 && rig_get(g, g->space, "a", b, 8) == 8 && ok;
+    rig_close(g);
+    return ok;
+}
+
+TEST(every_file_call_may_fail_once)
+{
+    struct store_rig g;
+    uint64_t n_calls;
+
+    rig_init(&g, PAGE, 1 << 20, 9000);
+    n_calls = file_n_calls();
+    CHECK(live_once(&g));
+    n_calls = file_n_calls() - n_calls;
+    rig_deinit(&g);
+    for (uint64_t i = 0; i < n_calls; i++) {
+        rig_init(&g, PAGE, 1 << 20, 9000);
+        file_fail_after((int64_t)i);
+        (void)live_once(&g);
+        file_fail_after(-1);
+        CHECK(rig_dir_bytes(&g) <= 1 << 20);
+        clock_fake_advance(g.clock, 1000000000000ull);
+        CHECK(live_once(&g));                               /* and is as good as new afterwards */
+        rig_deinit(&g);
+    }
+    test_note("%llu calls failed, one in each life", (unsigned long long)n_calls);
+    CHECK(n_calls > 50);
+}
+
+TEST(memory_may_run_out_anywhere)
+{
+    bool done = false;
+
+    for (int64_t i = 0; !done; i++) {
+        struct store_rig g;
+        uint64_t alive;
+
+        rig_init(&g, PAGE, 1 << 20, 9000);
+        alive = mem_n_alive();
+        mem_fail_after(i);
+        done = live_once(&g);
+        mem_fail_after(-1);
+        CHECK_EQ(mem_n_alive(), alive);
+        CHECK(live_once(&g));
+        CHECK_EQ(mem_n_alive(), alive);
+        rig_deinit(&g);
+        CHECK(i < 10000);
+    }
+}
+
+TEST(a_full_disk_costs_a_line_and_a_counter)
+{
+    static const int errors[] = {ENOSPC, EDQUOT, EIO, EROFS};
+    struct store_rig g;
+    uint32_t a[8 * RIG_P], b[8 * RIG_P];
+
+    for (size_t k = 0; k < sizeof(errors) / sizeof(errors[0]); k++) {
+        rig_init(&g, PAGE, 1 << 20, 9000);
+        rig_text(1, a, 8);
+        rig_text(100, b, 8);
+        CHECK(rig_open(&g));
+        CHECK_OK(rig_put(&g, g.space, "a", a, 8));
+        CHECK_OK(page_store_flush(g.s));
+        file_fail_from(0, errors[k]);
+        CHECK(rig_put(&g, g.space, "a", b, 8) != RD_OK);
+        file_fail_from(-1, 0);
+        CHECK_EQ(rig_counts(&g).n_write_errors, 1);         /* one attempt, then it backs off */
+        CHECK_EQ(rig_counts(&g).is_failing, 1);
+        CHECK_EQ(rig_counts(&g).n_dropped, 8);
+        CHECK_EQ(rig_put(&g, g.space, "a", b, 8), RD_E_AGAIN);
+        CHECK_EQ(rig_get(&g, g.space, "a", a, 8), 8);       /* reading goes on */
+        clock_fake_advance(g.clock, 11000000000ull);
+        CHECK_OK(rig_put(&g, g.space, "a", b, 8));
+        CHECK_OK(page_store_flush(g.s));
+        CHECK_EQ(rig_counts(&g).is_failing, 0);
+        CHECK_EQ(rig_get(&g, g.space, "a", b, 8), 8);
+        CHECK_EQ(rig_counts(&g).n_bytes, rig_dir_bytes(&g));
+        rig_deinit(&g);
+    }
+}
+
+TEST(what_a_failed_sync_may_have_lost_is_dropped)
+{
+    struct store_rig g;
+    uint32_t a[8 * RIG_P];
+
+    rig_init(&g, PAGE, 1 << 20, 1 << 17);
+    rig_text(1, a, 8);
+    CHECK(rig_open(&g));
+    CHECK_OK(rig_put(&g, g.space, "a", a, 4));
+    CHECK_OK(page_store_flush(g.s));
+    CHECK_OK(rig_put(&g, g.space, "a", a, 8));
+    file_fail_after(0);
+    CHECK_EQ(page_store_flush(g.s), RD_E_IO);
+    file_fail_after(-1);
+    CHECK_EQ(rig_get(&g, g.space, "a", a, 8), 0);           /* never taken for clean: the whole segment is gone */
+    CHECK_EQ(rig_dir_bytes(&g), 0);
+    clock_fake_advance(g.clock, 11000000000ull);
+    CHECK_OK(rig_put(&g, g.space, "a", a, 8));
+    CHECK_OK(page_store_flush(g.s));
+    CHECK_EQ(rig_get(&g, g.space, "a", a, 8), 8);
+    rig_deinit(&g);
+}
+
+/* A folder that is read-only for this process: the lock cannot be made. */
+TEST(without_a_lock_the_store_only_reads)
+{
+    struct store_rig g;
+    uint32_t a[8 * RIG_P];
+
+    rig_init(&g, PAGE, 1 << 20, 9000);
+    rig_text(1, a, 8);
+    CHECK(rig_open(&g));
+    CHECK_OK(rig_put(&g, g.space, "a", a, 8));
+    rig_close(&g);
+    for (int64_t i = 0; i < 12; i++) {
+        file_fail_after(i);
+        if (rig_open(&g)) {
+            if (!rig_counts(&g).is_writer) {
+                file_fail_after(-1);
+                CHECK_EQ(rig_get(&g, g.space, "a", a, 8), 8);
+                CHECK_EQ(rig_put(&g, g.space, "a", a, 8), RD_E_AGAIN);
+                rig_deinit(&g);
+                return;
+            }
+            rig_close(&g);
+        }
+    }
+    CHECK(!"the lock was always taken");
+}
+
+TEST(random_faults_never_bring_wrong_bytes)
+{
+    struct store_rig g;
+    struct random r;
+    uint32_t tokens[10 * RIG_P], n_turns = test_is_long() ? 100000 : 5000, n_came = 0;
+
+    random_init(&r, test_seed());
+    rig_init(&g, PAGE, 60000, 9000);
+    file_fail_one_in(40, test_seed());
+    for (uint32_t i = 0; i < n_turns; i++) {
+        uint32_t n = 1 + (uint32_t)random_below(&r, 10);
+
+        clock_fake_advance(g.clock, random_below(&r, 6000000000ull));
+        if (!g.s && !rig_open(&g)) continue;
+        rig_text(random_below(&r, 30), tokens, 10);
+        if (random_below(&r, 2)) (void)rig_put(&g, g.space, "a", tokens, n);
+        else n_came += rig_get(&g, g.space, "a", tokens, n);
+        if (random_below(&r, 4) == 0) (void)page_store_flush(g.s);
+        if (random_below(&r, 60) == 0) rig_close(&g);
+        if (i % 50 == 0) CHECK(rig_dir_bytes(&g) <= 60000);
+    }
+    file_fail_one_in(0, 0);
+    test_note("%u pages came back between the faults", n_came);
+    CHECK(n_came > 100);
+    rig_close(&g);
+    CHECK(rig_open(&g));
+    clock_fake_advance(g.clock, 1000000000000ull);
+    CHECK_OK(rig_put(&g, g.space, "a", tokens, 10));
+    CHECK_OK(page_store_flush(g.s));
+    CHECK_EQ(rig_get(&g, g.space, "a", tokens, 10), 10);
+    rig_deinit(&g);
+}
