@@ -160,6 +160,8 @@ struct rd_request_options {
     bool logprobs;                  /* of every output token */
     uint32_t n_top_logprobs;        /* 0 .. 20 */
     bool prompt_logprobs; /* of every prompt token but the first (computes the whole prompt: implies no cache) */
+    const char *cache_salt;         /* NULL: what is stored is shared with every request without one; else only with
+                                     * requests of the same salt */
     const char *fairness_key;       /* requests queue round robin between keys; NULL: one common key */
 
     /* messages_json only: what the output is split into (rd_event.deltas) */

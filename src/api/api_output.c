@@ -24,6 +24,7 @@ static void put_delta(struct rd_request *r, enum rd_delta_type type, uint32_t in
     bool joins = type == RD_DELTA_CONTENT || type == RD_DELTA_REASONING || type == RD_DELTA_CALL_ARGUMENTS;
 
     if (type == RD_DELTA_CONTENT) buf_append(&r->text, s, n);
+    if (out->parser && type != RD_DELTA_CALL_BEGIN) api_answer_add(&out->answer, type, NULL, s, n);
     if (last && joins && last->type == type) {
         buf_append(&out->text, s, n);
         last->text_bytes += n;
@@ -77,6 +78,7 @@ static void begin_call(struct rd_request *r, const struct output_event *ev)
     at = out->text.n;
     buf_append(&out->text, id, strlen(id) + 1);
     put_delta(r, RD_DELTA_CALL_BEGIN, ev->index, ev->text, ev->n);
+    api_answer_add(&out->answer, RD_DELTA_CALL_BEGIN, id, ev->text, ev->n);
     if (!out->failed) out->deltas[out->n_deltas - 1].id = (const char *)(uintptr_t)at;
 }
 
@@ -127,6 +129,7 @@ void api_output_deinit(struct api_output *out)
     json_decref(out->tools);
     mem_free(out->deltas);
     buf_deinit(&out->text);
+    api_answer_deinit(&out->answer);
 }
 
 /* A call that the prompt began; where it comes to nothing it is not content, the model did not write it. */

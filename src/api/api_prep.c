@@ -41,6 +41,7 @@ static rd_status begin_answer(const rd_engine *engine, const struct rd_request_o
 rd_status api_prompt_tokens(const rd_engine *engine, const struct rd_request_options *o, struct buf *left_out,
                             int32_t **tokens, uint32_t *n, struct rd_error *err)
 {
+    struct answer_owner owner = api_owner(engine, o);
     char *text = NULL;
     size_t n_text = 0;
     rd_status st;
@@ -48,11 +49,12 @@ rd_status api_prompt_tokens(const rd_engine *engine, const struct rd_request_opt
     if (o->tokens) return copy_tokens(engine, o->tokens, o->n_tokens, tokens, n, err);
     if (o->prompt)
         return token_memory_encode(engine->texts, o->prompt, o->prompt_bytes, true, true, tokens, n, NULL, err);
-    st = api_render(engine, o->messages_json, o->tools_json, o->kwargs_json, o->prompt_end, left_out, &text,
-                    &n_text, err);
+    st = api_render(engine, o->messages_json, o->tools_json, o->kwargs_json, o->prompt_end,
+                    o->cache_prompt ? &owner : NULL, left_out, &text, &n_text, err);
     if (st != RD_OK) return st;
     if (o->forced_tool || o->thinking_tokens == 0) st = begin_answer(engine, o, &text, &n_text, err);
     if (st == RD_OK) st = api_encode_chat(engine, text, n_text, tokens, n, err);
+    if (st == RD_OK && o->cache_prompt) answer_memory_replay(engine->answers, owner, tokens, n);
     mem_free(text);
     return st;
 }
@@ -73,6 +75,8 @@ static rd_status fill_params(const rd_engine *engine, const struct rd_request_op
     p->max_tokens = o->max_tokens;
     p->max_keys = engine->info.n_ctx;
     p->cached = o->cache_prompt && !o->prompt_logprobs;
+    p->salted = api_owner(engine, o).salted;
+    p->salt = api_owner(engine, o).salt;
     p->ignore_eos = o->ignore_eos;
     p->speculate = o->speculation;
     p->prompt_logprobs = o->prompt_logprobs;

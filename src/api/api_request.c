@@ -94,6 +94,7 @@ static rd_status copy_options(struct rd_request *r, const struct rd_request_opti
     c->tools_json = copy_text(&r->arena, o->tools_json, &ok);
     c->kwargs_json = copy_text(&r->arena, o->kwargs_json, &ok);
     c->fairness_key = copy_text(&r->arena, o->fairness_key, &ok);
+    c->cache_salt = copy_text(&r->arena, o->cache_salt, &ok);
     c->forced_tool = copy_text(&r->arena, o->forced_tool, &ok);
     if (o->prompt) ok &= (c->prompt = arena_memdup(&r->arena, o->prompt, o->prompt_bytes)) != NULL;
     c->samplers = copy_text(&r->arena, o->samplers, &ok);
@@ -280,6 +281,7 @@ static rd_status ended_event(struct rd_request *r, struct rd_event *ev)
     api_output_feed(r, rest, token_decoder_flush(&r->decoder, rest), false);
     api_output_finish(r);
     r->ended_sent = true;
+    api_answer_keep(r);
     ev->type = RD_EVENT_DONE;
     ev->stop_token = q->stop_token;
     ev->finish = (enum rd_finish)q->finish;

@@ -4,9 +4,11 @@
  */
 #pragma once
 #include <stdatomic.h>
+#include "api/answer_memory.h"
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/queue.h"
+#include "base/sip_hash.h"
 #include "base/thread.h"
 #include "engine/engine.h"
 #include "engine/model_executor.h"
@@ -33,6 +35,9 @@ struct api_style {
     uint32_t n_open, n_close, n_forced;
 };
 
+/* What the client got so far; see api_replay.c. */
+struct api_answer { struct buf content, reasoning, arguments; json_t *calls; bool failed; };
+
 /* The output of a request, split; see api_output.c. */
 struct api_output {
     struct output_parser *parser;        /* NULL: all is content */
@@ -42,6 +47,7 @@ struct api_output {
     uint32_t n_deltas;
     struct buf text;
     const char *head;                    /* a call that the prompt began: the parser sees it first. arena, or NULL */
+    struct api_answer answer;
     uint32_t n_reasoning;
     bool satisfied;                      /* single_call: the call is there */
     bool failed;
@@ -58,6 +64,8 @@ struct rd_engine {
     struct backend *backend;
     struct model *model;
     char *packed_dir;                    /* the model's, or NULL */
+    struct answer_memory *answers;       /* NULL: none are kept */
+    struct sip_key salt_key;             /* of this process */
     bool keep_volatile;                  /* volatile lines are rendered too */
     atomic_bool left_out_logged;         /* the first is told, the rest for debugging; relaxed would do */
     struct model_executor executor;
@@ -134,6 +142,12 @@ void api_output_finish(struct rd_request *r);
 /* Nothing more of the output leaves: a stop string or the only call was found. */
 bool api_output_is_cut(const struct rd_request *r);
 void api_output_hand_out(struct rd_request *r, struct rd_event *ev);
+/* api_replay.c */
+struct answer_owner api_owner(const rd_engine *engine, const struct rd_request_options *o);
+void api_answer_add(struct api_answer *a, enum rd_delta_type type, const char *id, const char *s, size_t n);
+void api_answer_deinit(struct api_answer *a);
+/* Consumer, once the request has ended. */
+void api_answer_keep(struct rd_request *r);
 /* api_request.c */
 void api_request_fail(struct rd_request *r, rd_status st, const char *message);
 /* Tells whoever waits or asked for a wake; any thread with a reference. */
@@ -148,9 +162,11 @@ rd_status api_texts_init(rd_engine *engine, struct rd_error *err);
 /* Encode with BOS as the model wants, unless the text begins with it already (a template wrote it). */
 rd_status api_encode_chat(const rd_engine *engine, const char *text, size_t n, int32_t **ids, uint32_t *n_ids,
                           struct rd_error *err);
-/* left_out: takes the volatile lines that were not rendered (text/volatile_lines.h), or NULL. */
+/* left_out: takes the volatile lines that were not rendered (text/volatile_lines.h), or NULL. owner: whose answers are
+ * restored; NULL: none. */
 rd_status api_render(const rd_engine *engine, const char *messages, const char *tools, const char *kwargs,
-                     enum rd_prompt_end end, struct buf *left_out, char **text, size_t *n, struct rd_error *err);
+                     enum rd_prompt_end end, const struct answer_owner *owner, struct buf *left_out, char **text,
+                     size_t *n, struct rd_error *err);
 
 /* api_draft.c: after the weights and the size of the cache are known, before the engine is made. */
 rd_status api_draft_open(rd_engine *e, const char *path, uint32_t max_running, uint32_t page_tokens,

@@ -42,7 +42,7 @@ static int32_t template_end(const rd_engine *e)
     size_t n = 0;
     int32_t id = TOKEN_NONE;
 
-    if (api_render(e, messages, NULL, NULL, false, NULL, &text, &n, &ignored) != RD_OK) return id;
+    if (api_render(e, messages, NULL, NULL, false, NULL, NULL, &text, &n, &ignored) != RD_OK) return id;
     at = strstr(text, PROBE_TEXT);
     if (at) id = leading_control(e, at + strlen(PROBE_TEXT), n - (size_t)(at - text) - strlen(PROBE_TEXT));
     mem_free(text);

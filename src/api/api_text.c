@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "base/utf8.h"
 #include "text/chat_builtins.h"
 #include "text/tool_prompt.h"
@@ -83,10 +84,11 @@ static rd_status parse_json(const char *text, const char *what, bool array, json
 }
 
 rd_status api_render(const rd_engine *engine, const char *messages, const char *tools, const char *kwargs,
-                     enum rd_prompt_end end, struct buf *left_out, char **text, size_t *n, struct rd_error *err)
+                     enum rd_prompt_end end, const struct answer_owner *owner, struct buf *left_out, char **text,
+                     size_t *n, struct rd_error *err)
 {
     static const enum chat_end ends[] = {CHAT_END_NONE, CHAT_END_AUTO, CHAT_END_GENERATION, CHAT_END_CONTINUE};
-    json_t *m = NULL, *t = NULL, *k = NULL;
+    json_t *m = NULL, *t = NULL, *k = NULL, *restored = NULL;
     struct buf unseen = {0};
     struct chat_input in;
     rd_status st;
@@ -108,8 +110,16 @@ rd_status api_render(const rd_engine *engine, const char *messages, const char *
     }
     in = (struct chat_input){
         .messages = m, .tools = t, .kwargs = k, .now_s = clock_wall_s(clock_system()), .end = ends[end]};
+    restored = owner ? answer_memory_restore(engine->answers, *owner, m) : NULL;
+    if (restored) {
+        in.messages = restored;
+        st = chat_template_prompt(engine->chat, &in, text, n, err);
+        if (st == RD_OK) goto done;
+        in.messages = m;                                     /* a template that wants calls as calls */
+    }
     st = chat_template_prompt(engine->chat, &in, text, n, err);
 done:
+    json_decref(restored);
     json_decref(m);
     json_decref(t);
     json_decref(k);
@@ -121,7 +131,7 @@ rd_status rd_apply_template(const rd_engine *engine, const char *messages_json, 
                             const char *kwargs_json, enum rd_prompt_end end, char **prompt, size_t *n_bytes,
                             struct rd_error *err)
 {
-    return api_render(engine, messages_json, tools_json, kwargs_json, end, NULL, prompt, n_bytes, err);
+    return api_render(engine, messages_json, tools_json, kwargs_json, end, NULL, NULL, prompt, n_bytes, err);
 }
 
 rd_status rd_prompt_tokens(const rd_engine *engine, const struct rd_request_options *o, int32_t **tokens,
@@ -139,6 +149,8 @@ rd_status api_texts_init(rd_engine *engine, struct rd_error *err)
 {
     rd_status st = token_memory_create(engine->tokenizer, LIMIT_KEPT_TEXT_BYTES, &engine->texts);
 
+    random_os(&engine->salt_key, sizeof(engine->salt_key));
+    if (st == RD_OK) st = answer_memory_create(engine->tokenizer, LIMIT_KEPT_ANSWER_BYTES, &engine->answers);
     return st == RD_OK ? st : error_set(err, st, "out of memory for a tokenizer");
 }
 

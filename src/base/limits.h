@@ -20,6 +20,7 @@
 #define LIMIT_TEXT_BYTES         (256u << 20)    /* one text to tokenise */
 #define LIMIT_KEPT_TEXTS         64u             /* tokenised texts kept for the case that they grow: their number, */
 #define LIMIT_KEPT_TEXT_BYTES    (64u << 20)     /* and bytes with their ids */
+#define LIMIT_KEPT_ANSWER_BYTES  (32u << 20)     /* sequences and answers kept for the case that they come back */
 #define LIMIT_MERGES             (4u << 20)
 #define LIMIT_SEARCHED_TOKEN_BYTES 1024u        /* one added or unigram token: looked for at every place of a text */
 #define LIMIT_TOKENIZER_BYTES    (256u << 20)    /* tokenizer.json */

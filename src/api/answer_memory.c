@@ -1,0 +1,326 @@
+/* api/answer_memory.c - two short lists, newest first: sequences of tokens, and answers with calls. */
+#include "api/answer_memory.h"
+#include <string.h>
+#include "base/checked.h"
+#include "base/limits.h"
+#include "base/mem.h"
+#include "base/thread.h"
+
+#define MAX_SEQUENCES 128u
+#define MAX_ANSWERS   1024u
+
+struct kept_sequence { struct answer_owner owner; uint32_t *ids, n; };
+struct kept_answer { struct answer_owner owner; char *raw, *content, *reasoning; size_t n_raw, n_thinking; json_t *calls; size_t n_bytes; };
+
+struct answer_memory {
+    const struct tokenizer *t;
+    size_t max_bytes;
+    struct mutex lock;                   /* guards what follows */
+    struct kept_sequence sequences[MAX_SEQUENCES];
+    struct kept_answer answers[MAX_ANSWERS];
+    uint32_t n_sequences, n_answers;
+    size_t sequence_bytes, answer_bytes; /* each at most half of max_bytes */
+};
+
+rd_status answer_memory_create(const struct tokenizer *t, size_t max_bytes, struct answer_memory **out)
+{
+    struct answer_memory *m = mem_zalloc(1, sizeof(*m));
+
+    *out = m;
+    if (!m) return RD_E_NOMEM;
+    m->t = t;
+    m->max_bytes = max_bytes;
+    mutex_init(&m->lock);
+    return RD_OK;
+}
+
+static void free_answer(struct kept_answer *a)
+{
+    mem_free(a->raw);
+    mem_free(a->content);
+    mem_free(a->reasoning);
+    json_decref(a->calls);
+}
+
+void answer_memory_clear(struct answer_memory *m)
+{
+    mutex_lock(&m->lock);
+    for (uint32_t i = 0; i < m->n_sequences; i++) mem_free(m->sequences[i].ids);
+    for (uint32_t i = 0; i < m->n_answers; i++) free_answer(&m->answers[i]);
+    m->n_sequences = m->n_answers = 0;
+    m->sequence_bytes = m->answer_bytes = 0;
+    mutex_unlock(&m->lock);
+}
+
+void answer_memory_destroy(struct answer_memory *m)
+{
+    if (!m) return;
+    answer_memory_clear(m);
+    mutex_deinit(&m->lock);
+    mem_free(m);
+}
+
+static bool same_owner(const struct answer_owner *a, const struct answer_owner *b)
+{
+    return a->salted == b->salted && (!a->salted || hash128_equal(a->salt, b->salt));
+}
+
+/* ---- keeping ---- */
+
+static void drop_sequence(struct answer_memory *m, uint32_t i)
+{
+    m->sequence_bytes -= m->sequences[i].n * sizeof(uint32_t);
+    mem_free(m->sequences[i].ids);
+    m->n_sequences--;
+    memmove(m->sequences + i, m->sequences + i + 1, (m->n_sequences - i) * sizeof(*m->sequences));
+}
+
+/* A sequence that another one begins with is not needed beside it. */
+static void keep_sequence(struct answer_memory *m, const struct kept_sequence *s)
+{
+    size_t n_bytes = s->n * sizeof(uint32_t);
+
+    for (uint32_t i = 0; i < m->n_sequences;) {
+        const struct kept_sequence *old = &m->sequences[i];
+
+        if (old->n <= s->n && same_owner(&old->owner, &s->owner) && memcmp(old->ids, s->ids, old->n * sizeof(uint32_t)) == 0)
+            drop_sequence(m, i);
+        else i++;
+    }
+    while (m->n_sequences && (m->n_sequences == MAX_SEQUENCES || m->sequence_bytes + n_bytes > m->max_bytes / 2))
+        drop_sequence(m, m->n_sequences - 1);
+    memmove(m->sequences + 1, m->sequences, m->n_sequences * sizeof(*m->sequences));
+    m->sequences[0] = *s;
+    m->n_sequences++;
+    m->sequence_bytes += n_bytes;
+}
+
+static void keep_answer(struct answer_memory *m, const struct kept_answer *a)
+{
+    while (m->n_answers && (m->n_answers == MAX_ANSWERS || m->answer_bytes + a->n_bytes > m->max_bytes / 2)) {
+        m->answer_bytes -= m->answers[--m->n_answers].n_bytes;
+        free_answer(&m->answers[m->n_answers]);
+    }
+    memmove(m->answers + 1, m->answers, m->n_answers * sizeof(*m->answers));
+    m->answers[0] = *a;
+    m->n_answers++;
+    m->answer_bytes += a->n_bytes;
+}
+
+void answer_memory_keep(struct answer_memory *m, struct answer_owner owner, const uint32_t *ids, uint32_t n,
+                        const struct answer_parts *parts)
+{
+    struct kept_sequence s = {.owner = owner, .n = n};
+    struct kept_answer a = {.owner = owner};
+
+    if (n == 0 || n * sizeof(*ids) > m->max_bytes / 8) return;
+    s.ids = (uint32_t *)(void *)mem_memdup(ids, n * sizeof(*ids));
+    if (parts && json_array_size(parts->calls) > 0 && parts->n_raw < m->max_bytes / 64) {
+        a.raw = mem_memdup(parts->raw, parts->n_raw);
+        a.content = mem_strdup(parts->content);
+        a.reasoning = mem_strdup(parts->reasoning);
+        a.n_raw = parts->n_raw;
+        a.n_thinking = parts->n_thinking;
+        a.calls = json_incref(parts->calls);
+        a.n_bytes = sizeof(a) + 4 * parts->n_raw;           /* the calls are about as long again */
+    }
+    mutex_lock(&m->lock);
+    if (s.ids) keep_sequence(m, &s);
+    if (a.raw && a.content && a.reasoning) keep_answer(m, &a);
+    else free_answer(&a);
+    mutex_unlock(&m->lock);
+}
+
+/* ---- restore ---- */
+
+/* Two JSON texts, or a text and a value, of one meaning. */
+static bool same_arguments(const char *kept, const json_t *sent)
+{
+    const char *text = json_string_value(sent);
+    json_t *a, *b;
+    bool same;
+
+    if (text && strcmp(kept, text) == 0) return true;
+    a = json_loads(kept, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+    b = text ? json_loads(text, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL) : json_incref((json_t *)(uintptr_t)sent);
+    same = a && b && json_equal(a, b);
+    json_decref(a);
+    json_decref(b);
+    return same;
+}
+
+static bool same_calls(const json_t *kept, const json_t *sent)
+{
+    if (json_array_size(kept) != json_array_size(sent)) return false;
+    for (size_t i = 0; i < json_array_size(kept); i++) {
+        const json_t *k = json_array_get(kept, i), *function = json_object_get(json_array_get(sent, i), "function");
+        const char *name = json_string_value(json_object_get(function, "name"));
+
+        if (!name || strcmp(name, json_string_value(json_object_get(k, "name"))) != 0) return false;
+        if (!same_arguments(json_string_value(json_object_get(k, "arguments")), json_object_get(function, "arguments")))
+            return false;
+    }
+    return true;
+}
+
+static struct text_span trimmed(const char *s)
+{
+    struct text_span t = {s ? s : "", s ? strlen(s) : 0};
+
+    while (t.n && strchr(" \t\r\n", t.s[0])) t.s++, t.n--;
+    while (t.n && strchr(" \t\r\n", t.s[t.n - 1])) t.n--;
+    return t;
+}
+
+static bool same_text(const char *a, const char *b)
+{
+    struct text_span x = trimmed(a), y = trimmed(b);
+
+    return x.n == y.n && memcmp(x.s, y.s, x.n) == 0;
+}
+
+static const char *first_id(const json_t *calls)
+{
+    return json_string_value(json_object_get(json_array_get(calls, 0), "id"));
+}
+
+/* A message's text: a string, or its one text part. NULL: nothing, or more. */
+static const char *content_of(const json_t *message)
+{
+    const json_t *content = json_object_get(message, "content");
+
+    if (json_is_array(content) && json_array_size(content) == 1) content = json_object_get(json_array_get(content, 0), "text");
+    return json_string_value(content);
+}
+
+/* Clients may leave out the text beside a call whose id tells which one it is. */
+static const struct kept_answer *find_answer(const struct answer_memory *m, const struct answer_owner *owner,
+                                             const json_t *message)
+{
+    const json_t *calls = json_object_get(message, "tool_calls"), *content = json_object_get(message, "content");
+    const char *id = first_id(calls), *text = content_of(message);
+
+    if (json_array_size(content) > 1) return NULL;
+    for (uint32_t i = 0; i < m->n_answers; i++) {
+        const struct kept_answer *a = &m->answers[i];
+        bool by_id = id && strcmp(id, first_id(a->calls)) == 0;
+
+        if (!same_owner(&a->owner, owner) || !(same_text(a->content, text) || (by_id && trimmed(text).n == 0))) continue;
+        if (same_calls(a->calls, calls)) return a;
+    }
+    return NULL;
+}
+
+/* NULL: no memory, or the model's text is not UTF-8. */
+static json_t *restored_message(const struct kept_answer *a, const json_t *sent)
+{
+    json_t *message = json_copy((json_t *)(uintptr_t)sent), *text;
+    const char *reasoning = json_string_value(json_object_get(sent, "reasoning_content"));
+    size_t skip = a->n_thinking;
+
+    if (!reasoning) reasoning = json_string_value(json_object_get(sent, "reasoning"));
+    if (skip && reasoning && same_text(a->reasoning, reasoning)) skip = 0;
+    text = json_stringn(a->raw + skip, a->n_raw - skip);
+    if (!text || !message || json_object_set_new(message, "content", text) != 0) {
+        json_decref(message);
+        return NULL;
+    }
+    json_object_del(message, "tool_calls");
+    if (a->n_thinking && skip == 0) {
+        json_object_del(message, "reasoning_content");
+        json_object_del(message, "reasoning");
+    }
+    return message;
+}
+
+json_t *answer_memory_restore(struct answer_memory *m, struct answer_owner owner, const json_t *messages)
+{
+    json_t *restored = NULL;
+
+    mutex_lock(&m->lock);
+    for (size_t i = 0; i < json_array_size(messages) && m->n_answers; i++) {
+        const json_t *message = json_array_get(messages, i);
+        const char *role = json_string_value(json_object_get(message, "role"));
+        const struct kept_answer *a;
+        json_t *now;
+
+        if (!role || strcmp(role, "assistant") != 0 || !json_array_size(json_object_get(message, "tool_calls"))) continue;
+        a = find_answer(m, &owner, message);
+        now = a ? restored_message(a, message) : NULL;
+        if (!now) continue;
+        if (!restored) restored = json_copy((json_t *)(uintptr_t)messages);
+        if (!restored || json_array_set_new(restored, i, now) != 0) break;
+    }
+    mutex_unlock(&m->lock);
+    return restored;
+}
+
+/* ---- replay ---- */
+
+/* How far two sequences are the same bytes: at *n_kept and *n_sent both have a token boundary. */
+static void walk(const struct tokenizer *t, const struct kept_sequence *kept, const int32_t *sent, uint32_t n_sent,
+                 uint32_t *kept_end, uint32_t *sent_end)
+{
+    struct text_span a = {"", 0}, b = {"", 0};
+    uint32_t i = 0, j = 0;
+
+    *kept_end = *sent_end = 0;
+    for (;;) {
+        size_t n;
+
+        if (a.n == 0 && b.n == 0) {
+            while (i < kept->n && j < n_sent && kept->ids[i] == (uint32_t)sent[j]) i++, j++;
+            *kept_end = i;
+            *sent_end = j;
+        }
+        if (a.n == 0) {
+            if (i == kept->n) return;
+            a = tokenizer_piece(t, (int32_t)kept->ids[i++], false);
+            if (a.n == 0) return;                           /* a control token is equal to itself only */
+        }
+        if (b.n == 0) {
+            if (j == n_sent) return;
+            b = tokenizer_piece(t, sent[j++], false);
+            if (b.n == 0) return;
+        }
+        n = a.n < b.n ? a.n : b.n;
+        if (memcmp(a.s, b.s, n) != 0) return;
+        a.s += n, a.n -= n;
+        b.s += n, b.n -= n;
+    }
+}
+
+static bool begins_alike(const struct kept_sequence *s, const int32_t *ids, uint32_t n)
+{
+    const uint32_t n_look = 4;           /* a template's first tokens: special ones, and its begin */
+
+    return s->n >= n_look && n >= n_look && memcmp(s->ids, ids, n_look * sizeof(*ids)) == 0;
+}
+
+uint32_t answer_memory_replay(struct answer_memory *m, struct answer_owner owner, int32_t **ids, uint32_t *n)
+{
+    const struct kept_sequence *best = NULL;
+    uint32_t best_kept = 0, best_sent = 0, n_other = 0;
+    int32_t *out = NULL;
+
+    mutex_lock(&m->lock);
+    for (uint32_t i = 0; i < m->n_sequences; i++) {
+        const struct kept_sequence *s = &m->sequences[i];
+        uint32_t kept_end, sent_end;
+
+        if (!same_owner(&s->owner, &owner) || !begins_alike(s, *ids, *n)) continue;
+        walk(m->t, s, *ids, *n, &kept_end, &sent_end);
+        if (sent_end > best_sent) best = s, best_kept = kept_end, best_sent = sent_end;
+    }
+    for (uint32_t i = 0; best && i < best_kept; i++) n_other += i >= best_sent || best->ids[i] != (uint32_t)(*ids)[i];
+    if (n_other > 0) out = mem_alloc((size_t)best_kept + (*n - best_sent) + 1, sizeof(*out));
+    if (out) {
+        memcpy(out, best->ids, best_kept * sizeof(*out));
+        memcpy(out + best_kept, *ids + best_sent, (*n - best_sent) * sizeof(*out));
+        mem_free(*ids);
+        *ids = out;
+        *n = best_kept + (*n - best_sent);
+    }
+    mutex_unlock(&m->lock);
+    return out ? n_other : 0;
+}
