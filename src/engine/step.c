@@ -30,9 +30,11 @@ static void count_end(struct engine *e, enum request_finish finish)
 /* Keeps the path of a finished prompt for the low-level interface. */
 static rd_status hold_path(struct engine *e, struct request *r, uint64_t now)
 {
+    struct radix_node *root = root_of(e, r);
     uint32_t n_held = 0;
 
-    r->held = kv_hold(&e->cache, r->seq.root, r->seq.keys, r->n_prompt, now, &n_held);
+    if (!root) return RD_E_NOMEM;
+    r->held = kv_hold(&e->cache, root, r->seq.keys, r->n_prompt, now, &n_held);
     if (n_held == r->n_prompt) return RD_OK;
     kv_unhold(&e->cache, r->held);
     r->held = NULL;

@@ -4,7 +4,7 @@
 #include "api/answer_memory.h"
 #include "base/mem.h"
 #include "base/random.h"
-#include "../text/tiny_vocab.h"
+#include "text/tiny_vocab.h"
 #include "radish/radish.h"
 #include "test.h"
 
