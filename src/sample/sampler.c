@@ -1,8 +1,9 @@
 /* sample/sampler.c - the usual ways through a row: greedy, or temperature, top_k, top_p, min_p and one draw.
  *
- * Candidates are (logit, id) pairs ordered by logit, ties by the lower id. top_k and top_p take from a heap only as
- * many as they need, so a vocabulary of 150,000 is never sorted. Sums are doubles in the order of the candidates: the
- * outcome is a pure function of its inputs. Other stages and other orders: sampler_chain.c.
+ * Candidates are (logit, id) pairs ordered by logit, ties by the lower id. top_k and top_p take only as many as they
+ * need from a supply that looks where the best are (vocab_scan.h): a vocabulary of 262,144 is never sorted, and where
+ * nothing edits the row it is not copied. Sums are doubles in a fixed order: the outcome is a pure function of its
+ * inputs. Other stages and other orders: sampler_chain.c.
  */
 #include "sample/sampler.h"
 #include <assert.h>
@@ -16,7 +17,10 @@
 
 #define BIAS_NEVER (-100.0f)
 #define XTC_KEY    0x5854435f64726177ull      /* any constant: XTC's random numbers are others than the draw's */
-#define LEAST_POWER (-60.0) /* e^-60 of the best: a million such tokens would be drawn once in 10^20 times */
+#define USUAL_CUT  64u                   /* candidates that top_p and min_p mostly leave */
+#define MANY       512u                  /* more are drawn from bins, without an order of all */
+#define N_BINS     2048u
+#define PIECE      64u                   /* blocks that are checked at once */
 
 rd_status sampler_scratch_create(uint32_t n_vocab, struct sampler_scratch **out)
 {
@@ -24,11 +28,16 @@ rd_status sampler_scratch_create(uint32_t n_vocab, struct sampler_scratch **out)
 
     if (!s) return RD_E_NOMEM;
     s->n_vocab = n_vocab;
+    s->kernels = vocab_kernels_best();
+    s->best = mem_alloc(VOCAB_N_BLOCKS(n_vocab), sizeof(*s->best));
+    s->spare = mem_alloc(VOCAB_N_BLOCKS(n_vocab), sizeof(*s->spare));
+    s->sums = mem_alloc(VOCAB_N_BLOCKS(n_vocab), sizeof(*s->sums));
     s->logits = mem_alloc(n_vocab, sizeof(*s->logits));
     s->heap = mem_alloc(n_vocab, sizeof(*s->heap));
+    s->order = mem_alloc(n_vocab, sizeof(*s->order));
     s->weights = mem_alloc(n_vocab, sizeof(*s->weights));
     s->marks = mem_zalloc(n_vocab, sizeof(*s->marks));
-    if (!s->logits || !s->heap || !s->weights || !s->marks) {
+    if (!s->best || !s->spare || !s->sums || !s->logits || !s->heap || !s->order || !s->weights || !s->marks) {
         sampler_scratch_destroy(s);
         return RD_E_NOMEM;
     }
@@ -39,8 +48,12 @@ rd_status sampler_scratch_create(uint32_t n_vocab, struct sampler_scratch **out)
 void sampler_scratch_destroy(struct sampler_scratch *s)
 {
     if (!s) return;
+    mem_free(s->best);
+    mem_free(s->spare);
+    mem_free(s->sums);
     mem_free(s->logits);
     mem_free(s->heap);
+    mem_free(s->order);
     mem_free(s->weights);
     mem_free(s->marks);
     mem_free(s);
@@ -132,55 +145,41 @@ void sampler_accept(struct sampler *s, int32_t token, bool is_prompt)
         s->mu -= (double)s->p.mirostat_eta * (s->surprise - (double)s->p.mirostat_tau);
 }
 
-#define LANES 16u
-
-/* The largest logit; RD_E_MODEL_OUTPUT for NaN, +inf, or a row of -inf. Lanes of their own: the compiler may not change
- * the order of one chain of comparisons, and a quarter of a million of them is a fair part of a small model's step. */
-static rd_status find_max(const float *logits, uint32_t n, float *max)
+/* x->best and the largest logit; RD_E_MODEL_OUTPUT for NaN, +inf, or a row of -inf. */
+static rd_status scan(struct sampler_scratch *x, const float *row, uint32_t n, float *max)
 {
-    float best[LANES], most = -INFINITY;
-    uint32_t bad[LANES] = {0}, any_bad = 0, i = 0;
+    float most = -INFINITY;
 
-    for (uint32_t k = 0; k < LANES; k++) best[k] = -INFINITY;
-    for (; i + LANES <= n; i += LANES)
-        for (uint32_t k = 0; k < LANES; k++) {
-            float v = logits[i + k];
-
-            bad[k] |= !(v < INFINITY);                      /* NaN compares false */
-            best[k] = v > best[k] ? v : best[k];
-        }
-    for (; i < n; i++) {
-        any_bad |= !(logits[i] < INFINITY);
-        most = logits[i] > most ? logits[i] : most;
-    }
-    for (uint32_t k = 0; k < LANES; k++) {
-        any_bad |= bad[k];
-        most = best[k] > most ? best[k] : most;
-    }
+    if (!x->kernels->best(row, n, x->best)) return RD_E_MODEL_OUTPUT;
+    for (uint32_t b = 0; b < VOCAB_N_BLOCKS(n); b++) most = x->best[b] > most ? x->best[b] : most;
     *max = most;
-    return any_bad || most == -INFINITY ? RD_E_MODEL_OUTPUT : RD_OK;
+    return most > -INFINITY ? RD_OK : RD_E_MODEL_OUTPUT;
 }
 
-/* The first index of a value that is there. */
-static int32_t index_of(const float *logits, uint32_t n, float value)
+/* The first token of the largest logit, of a row that was scanned. */
+static int32_t index_of(const struct sampler_scratch *x, const float *row, float max)
 {
     uint32_t i = 0;
 
-    for (; i + LANES <= n; i += LANES) {
-        uint32_t hits = 0;
-
-        for (uint32_t k = 0; k < LANES; k++) hits |= logits[i + k] == value;
-        if (hits) break;
+    while (x->best[i] != max) i++;
+    for (i *= VOCAB_BLOCK; row[i] != max; i++) {
     }
-    while (i + 1 < n && logits[i] != value) i++;
     return (int32_t)i;
 }
 
 rd_status sampler_check_logits(const float *logits, uint32_t n_vocab)
 {
-    float max;
+    const struct vocab_kernels *kernels = vocab_kernels_best();
+    bool any = false;
 
-    return find_max(logits, n_vocab, &max);
+    for (uint32_t begin = 0; begin < n_vocab; begin += PIECE * VOCAB_BLOCK) {
+        uint32_t n = u32_min(n_vocab - begin, PIECE * VOCAB_BLOCK);
+        float best[PIECE];
+
+        if (!kernels->best(logits + begin, n, best)) return RD_E_MODEL_OUTPUT;
+        for (uint32_t b = 0; b < VOCAB_N_BLOCKS(n); b++) any |= best[b] > -INFINITY;
+    }
+    return any ? RD_OK : RD_E_MODEL_OUTPUT;
 }
 
 static uint32_t count_above(const float *logits, uint32_t n, float value)
@@ -191,56 +190,30 @@ static uint32_t count_above(const float *logits, uint32_t n, float value)
     return count;
 }
 
-static double log_sum_exp(const float *logits, uint32_t n, float max)
+/* Of e^((row[i] - max) * factor); x->sums has the parts. */
+static double sum_weights(struct sampler_scratch *x, const float *row, uint32_t n, float max, double factor)
 {
-    double sum = 0;
+    double total = 0;
 
-    for (uint32_t i = 0; i < n; i++) sum += (double)expf(logits[i] - max);
-    return (double)max + log(sum);
+    x->kernels->sums(row, n, (double)max, factor, x->sums);
+    for (uint32_t b = 0; b < VOCAB_N_BLOCKS(n); b++) total += x->sums[b];
+    return total;
 }
 
-static bool before(struct candidate a, struct candidate b)
-{
-    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
-}
-
-static void heap_down(struct candidate *heap, uint32_t n, uint32_t at)
-{
-    struct candidate c = heap[at];
-
-    for (uint32_t child; (child = 2 * at + 1) < n; at = child) {
-        if (child + 1 < n && before(heap[child + 1], heap[child])) child++;
-        if (!before(heap[child], c)) break;
-        heap[at] = heap[child];
-    }
-    heap[at] = c;
-}
-
-void sampler_heap_build(struct candidate *heap, uint32_t n)
-{
-    for (uint32_t i = n / 2; i-- > 0;) heap_down(heap, n, i);
-}
-
-struct candidate sampler_heap_take(struct candidate *heap, uint32_t n)
-{
-    struct candidate top = heap[0];
-
-    heap[0] = heap[n - 1];
-    heap[n - 1] = top;
-    if (n > 1) heap_down(heap, n - 1, 0);
-    return top;
-}
-
-static void top_logprobs(struct sampler_scratch *scratch, const float *logits, uint32_t n, double norm, uint32_t n_top,
+static void top_logprobs(struct sampler_scratch *x, const float *logits, uint32_t n, double norm, uint32_t n_top,
                          struct sampler_result *out)
 {
+    struct vocab_supply supply;
+    struct candidate c;
+
     out->n_top = u32_min(u32_min(n_top, n), LIMIT_TOP_LOGPROBS);
     if (out->n_top == 0) return;
-    for (uint32_t i = 0; i < n; i++) scratch->heap[i] = (struct candidate){logits[i], (int32_t)i};
-    sampler_heap_build(scratch->heap, n);
+    vocab_supply_init(&supply, logits, n, x->best, x->spare, x->heap, out->n_top);
     for (uint32_t i = 0; i < out->n_top; i++) {
-        struct candidate c = sampler_heap_take(scratch->heap, n - i);
-
+        if (!vocab_supply_next(&supply, &c)) {              /* the rest is impossible */
+            out->n_top = i;
+            return;
+        }
         out->top[i] = (struct token_logprob){c.id, (float)((double)c.logit - norm)};
     }
 }
@@ -252,8 +225,8 @@ rd_status sampler_logprobs(struct sampler_scratch *scratch, const float *logits,
     double norm;
 
     assert(n_vocab <= scratch->n_vocab && token >= 0 && (uint32_t)token < n_vocab);
-    if (find_max(logits, n_vocab, &max) != RD_OK) return RD_E_MODEL_OUTPUT;
-    norm = log_sum_exp(logits, n_vocab, max);
+    if (scan(scratch, logits, n_vocab, &max) != RD_OK) return RD_E_MODEL_OUTPUT;
+    norm = (double)max + log(sum_weights(scratch, logits, n_vocab, max, 1));
     out->token = token;
     out->logprob = (float)((double)logits[token] - norm);
     out->rank = 1 + count_above(logits, n_vocab, logits[token]);
@@ -295,71 +268,170 @@ static uint32_t lead(const struct sampler *s, struct sampler_scratch *x)
     return i;
 }
 
-/* Filters and orders candidates; returns how many are left, best first at heap[n_vocab-1], then downwards. */
-static uint32_t select_candidates(const struct sampler *s, struct sampler_scratch *x, float max, uint32_t *n_all)
+static double weight(const struct sampler *s, struct candidate c, float max)
+{
+    return exp(((double)c.logit - (double)max) / (double)s->p.temperature);
+}
+
+/* top_p's share is of the sum of all, or of the top_k: those are listed in x->order and x->weights then. */
+static double total_weight(const struct sampler *s, struct sampler_scratch *x, const float *row, float max,
+                           struct vocab_supply *supply, uint32_t *n_listed)
+{
+    struct candidate c;
+    double total = 0;
+
+    *n_listed = 0;
+    if (s->p.top_p >= 1) return 0;
+    if (s->p.top_k <= 0) return sum_weights(x, row, s->n_vocab, max, 1 / (double)s->p.temperature);
+    while (*n_listed < (uint32_t)s->p.top_k && vocab_supply_next(supply, &c)) {
+        x->order[*n_listed] = c.id;
+        total += x->weights[(*n_listed)++] = weight(s, c, max);
+    }
+    return total;
+}
+
+/* What top_k, top_p and min_p leave, best first, in x->order and x->weights; returns how many, MANY: there may be more.
+ */
+static uint32_t select_candidates(const struct sampler *s, struct sampler_scratch *x, const float *row, float max,
+                                  double *total_out)
 {
     const struct sampler_params *p = &s->p;
-    uint32_t n = 0, n_kept = 0, n_most;
-    double total = 0, sum = 0;
+    uint32_t n = 0, n_listed, n_most = p->top_k > 0 ? (uint32_t)p->top_k : MANY;
+    struct vocab_supply supply;
+    double total, sum = 0;
+
+    vocab_supply_init(&supply, row, s->n_vocab, x->best, x->spare, x->heap, p->top_k > 0 ? n_most : USUAL_CUT);
+    *total_out = total = total_weight(s, x, row, max, &supply, &n_listed);
+    for (; n < n_most; n++) {
+        struct candidate c;
+
+        if (n >= n_listed) {
+            if (n_listed > 0 || !vocab_supply_next(&supply, &c)) break;
+            x->order[n] = c.id;
+            x->weights[n] = weight(s, c, max);
+        }
+        if (n > 0 && ((p->top_p < 1 && sum >= (double)p->top_p * total) ||
+                      x->weights[n] < (double)p->min_p * x->weights[0]))
+            break;
+        sum += x->weights[n];
+    }
+    return n;
+}
+
+/* ---- many candidates: bins by their logits instead of an order of all ---- */
+
+struct bins {
+    double sums[N_BINS];                 /* of weights; bin 0 has the best */
+    double per_logit;                    /* bins */
+    float max;
+};
+
+static uint32_t bin_of(const struct bins *b, float logit)
+{
+    double at = ((double)b->max - (double)logit) * b->per_logit;
+
+    return at < N_BINS - 1 ? (uint32_t)at : N_BINS - 1;
+}
+
+static void fill_bins(const struct sampler *s, struct sampler_scratch *x, const float *row, float max, struct bins *b)
+{
+    double weights[VOCAB_BLOCK], least = (double)s->p.min_p;
+
+    memset(b->sums, 0, sizeof(b->sums));
+    b->max = max;
+    b->per_logit = N_BINS / (-VOCAB_LEAST_POWER * (double)s->p.temperature);
+    for (uint32_t begin = 0; begin < s->n_vocab; begin += VOCAB_BLOCK) {
+        uint32_t n = u32_min(s->n_vocab - begin, VOCAB_BLOCK);
+
+        x->kernels->weights(row + begin, n, (double)max, 1 / (double)s->p.temperature, weights);
+        for (uint32_t i = 0; i < n; i++)
+            if (weights[i] > 0 && weights[i] >= least) b->sums[bin_of(b, row[begin + i])] += weights[i];
+    }
+}
+
+/* A bin's candidates, best first, in x->order and x->weights: so many that their sum reaches `most`. */
+static uint32_t open_bin(const struct sampler *s, struct sampler_scratch *x, const float *row, const struct bins *b,
+                         uint32_t bin, double most, double *sum)
+{
+    uint32_t n_heap = 0, n = 0;
 
     for (uint32_t i = 0; i < s->n_vocab; i++)
-        if (x->logits[i] > -INFINITY) x->heap[n++] = (struct candidate){x->logits[i], (int32_t)i};
-    *n_all = n;
-    sampler_heap_build(x->heap, n);
-    n_most = p->top_k > 0 ? u32_min((uint32_t)p->top_k, n) : n;
-    if (n_most == n) {
-        for (uint32_t i = 0; i < n; i++) total += exp(((double)x->heap[i].logit - max) / p->temperature);
-    } else {
-        for (uint32_t i = 0; i < n_most; i++)
-            total += exp(((double)sampler_heap_take(x->heap, n - i).logit - max) / p->temperature);
-        memmove(x->heap, x->heap + n - n_most, n_most * sizeof(*x->heap));
-        sampler_heap_build(x->heap, n_most);
-        *n_all = n = n_most;
-    }
-    while (n_kept < n) {
-        double w = exp(((double)x->heap[0].logit - max) / p->temperature);
+        if (row[i] > -INFINITY && bin_of(b, row[i]) == bin)
+            x->heap[n_heap++] = (struct candidate){row[i], (int32_t)i};
+    vocab_heap_build(x->heap, n_heap);
+    for (*sum = 0; n < n_heap && (n == 0 || *sum < most); n++) {
+        struct candidate c = vocab_heap_take(x->heap, n_heap - n);
+        double w = weight(s, c, b->max);
 
-        if (n_kept > 0 && (sum >= (double)p->top_p * total || w < (double)p->min_p * x->weights[0])) break;
-        sampler_heap_take(x->heap, n - n_kept);
-        x->weights[n_kept++] = w;
-        sum += w;
+        if (w < (double)s->p.min_p) break;
+        x->order[n] = c.id;
+        *sum += x->weights[n] = w;
     }
-    return n_kept;
+    return n;
 }
 
-static int32_t draw_all(const struct sampler *s, struct sampler_scratch *x, float max, double unit)
+/* top_p and min_p when they leave many: whole bins up to the one where top_p is reached, and the best part of that. */
+static int32_t draw_many(const struct sampler *s, struct sampler_scratch *x, const float *row, float max, double total,
+                         double unit)
 {
-    double total = 0, at;
-    int32_t last = 0;
+    double most = s->p.top_p < 1 ? (double)s->p.top_p * total : INFINITY, kept = 0, last_sum = 0, at;
+    uint32_t cut = 0, bin = 0, n = 0;
+    struct bins b;
 
-    for (uint32_t i = 0; i < s->n_vocab; i++) {
-        double power = ((double)x->logits[i] - max) / s->p.temperature;
-
-        x->weights[i] = power > LEAST_POWER ? exp(power) : 0;
-        total += x->weights[i];
+    fill_bins(s, x, row, max, &b);
+    while (cut < N_BINS - 1 && kept + b.sums[cut] < most) kept += b.sums[cut++];
+    n = open_bin(s, x, row, &b, cut, most - kept, &last_sum);
+    at = unit * (kept + last_sum);
+    for (; bin < cut; bin++) {
+        if (b.sums[bin] > 0 && at < b.sums[bin]) break;
+        at -= b.sums[bin];
     }
-    at = unit * total;
-    for (uint32_t i = 0; i < s->n_vocab; i++) {
-        if (x->weights[i] <= 0) continue;
-        last = (int32_t)i;
+    if (bin < cut) n = open_bin(s, x, row, &b, bin, INFINITY, &last_sum);
+    while (n == 0 && bin > 0) n = open_bin(s, x, row, &b, --bin, INFINITY, &last_sum); /* rounding, at the very end */
+    for (uint32_t i = 0; i < n; i++) {
         at -= x->weights[i];
+        if (at < 0) return x->order[i];
+    }
+    return x->order[n - 1];
+}
+
+/* Of everything, by id: the block first, then inside it. */
+static int32_t draw_all(const struct sampler *s, struct sampler_scratch *x, const float *row, float max, double unit)
+{
+    double factor = 1 / (double)s->p.temperature, weights[VOCAB_BLOCK];
+    double at = unit * sum_weights(x, row, s->n_vocab, max, factor);
+    uint32_t block = 0, last = 0, n;
+
+    for (uint32_t b = 0; b < VOCAB_N_BLOCKS(s->n_vocab); b++) {
+        if (x->sums[b] <= 0) continue;
+        block = b;
+        if (at < x->sums[b]) break;
+        at -= x->sums[b];
+    }
+    n = u32_min(s->n_vocab - block * VOCAB_BLOCK, VOCAB_BLOCK);
+    x->kernels->weights(row + block * VOCAB_BLOCK, n, (double)max, factor, weights);
+    for (uint32_t i = 0; i < n; i++) {
+        if (weights[i] <= 0) continue;
+        last = i;
+        at -= weights[i];
         if (at < 0) break;
     }
-    return last;
+    return (int32_t)(block * VOCAB_BLOCK + last);
 }
 
-static int32_t draw(const struct sampler *s, struct sampler_scratch *x, float max, double unit)
+static int32_t draw(const struct sampler *s, struct sampler_scratch *x, const float *row, float max, double unit)
 {
-    double total = 0, at;
-    uint32_t n_all, n;
+    double total = 0, all, at;
+    uint32_t n;
 
-    if (s->p.top_k <= 0 && s->p.top_p >= 1 && s->p.min_p <= 0) return draw_all(s, x, max, unit);
-    n = select_candidates(s, x, max, &n_all);
+    if (s->p.top_k <= 0 && s->p.top_p >= 1 && s->p.min_p <= 0) return draw_all(s, x, row, max, unit);
+    n = select_candidates(s, x, row, max, &all);
+    if (n == MANY && s->p.top_k <= 0) return draw_many(s, x, row, max, all, unit);
     for (uint32_t i = 0; i < n; i++) total += x->weights[i];
     at = unit * total;
     for (uint32_t i = 0; i < n; i++) {
         at -= x->weights[i];
-        if (at < 0 || i + 1 == n) return x->heap[n_all - 1 - i].id;
+        if (at < 0 || i + 1 == n) return x->order[i];
     }
     return 0;
 }
@@ -388,19 +460,23 @@ rd_status sampler_sample(struct sampler *s, struct sampler_scratch *scratch, con
     assert(s->n_vocab <= scratch->n_vocab);
     out->n_top = 0;
     out->logprob = 0;
-    if (find_max(logits, s->n_vocab, &max) != RD_OK) return RD_E_MODEL_OUTPUT;
+    if (scan(scratch, logits, s->n_vocab, &max) != RD_OK) return RD_E_MODEL_OUTPUT;
+    unit = random_at_unit(s->p.seed, position);
     if (s->greedy && !s->edits) {
-        out->token = index_of(logits, s->n_vocab, max);
+        out->token = index_of(scratch, logits, max);
         if (!is_one_of(banned, n_banned, out->token)) return with_logprobs(s, scratch, logits, out);     /* no copy */
+    }
+    if (s->simple && !s->greedy && !s->edits && n_banned == 0) {                                         /* nor here */
+        out->token = draw(s, scratch, logits, max, unit);
+        return with_logprobs(s, scratch, logits, out);
     }
     memcpy(scratch->logits, logits, s->n_vocab * sizeof(float));
     adjust(s, scratch, banned, n_banned);
     stage = lead(s, scratch);
-    if (find_max(scratch->logits, s->n_vocab, &max) != RD_OK)      /* everything was banned */
+    if (scan(scratch, scratch->logits, s->n_vocab, &max) != RD_OK)         /* everything was banned */
         return s->p.allowed || s->p.bad_words.n ? RD_E_INVALID : RD_E_MODEL_OUTPUT;
-    unit = random_at_unit(s->p.seed, position);
-    if (s->greedy) out->token = index_of(scratch->logits, s->n_vocab, max);
-    else if (s->simple) out->token = draw(s, scratch, max, unit);
+    if (s->greedy) out->token = index_of(scratch, scratch->logits, max);
+    else if (s->simple) out->token = draw(s, scratch, scratch->logits, max, unit);
     else if (s->p.mirostat) out->token = sampler_mirostat(s, scratch, unit);
     else out->token = sampler_chain(s, scratch, stage, unit, random_at_unit(s->p.seed ^ XTC_KEY, position));
     return with_logprobs(s, scratch, logits, out);

@@ -29,6 +29,46 @@ static void load(struct chain *ch)
         if (logits[i] > -INFINITY) ch->c[ch->n++] = (struct candidate){logits[i], (int32_t)i};
 }
 
+/* Is this stage without effect, or a temperature, which leaves the order? */
+static bool keeps_order(const struct sampler *s, uint8_t stage)
+{
+    const struct sampler_params *p = &s->p;
+
+    switch ((enum sampler_stage)stage) {
+    case SAMPLER_PENALTIES: return !s->seen;
+    case SAMPLER_DRY: return !s->z;
+    case SAMPLER_TEMPERATURE: return p->dynatemp_range <= 0;
+    case SAMPLER_TOP_N_SIGMA: return p->top_n_sigma <= 0;
+    case SAMPLER_TOP_K: return p->top_k <= 0;
+    case SAMPLER_TYPICAL_P: return p->typical_p >= 1;
+    case SAMPLER_TOP_P: return p->top_p >= 1;
+    case SAMPLER_MIN_P: return p->min_p <= 0;
+    default: return false;
+    }
+}
+
+/* When top_k is the first to cut, only the k best are loaded. False: it is not, or it would cut nothing. */
+static bool load_top_k(struct chain *ch, uint32_t stage)
+{
+    const struct sampler *s = ch->s;
+    struct vocab_supply supply;
+    struct candidate c;
+    uint32_t n = 0, k = (uint32_t)s->p.top_k;
+
+    while (stage < s->p.n_stages && keeps_order(s, s->p.stages[stage])) stage++;
+    if (stage == s->p.n_stages || s->p.stages[stage] != SAMPLER_TOP_K || k >= s->n_vocab / 4) return false;
+    vocab_supply_init(&supply, ch->x->logits, s->n_vocab, ch->x->best, ch->x->spare, ch->x->heap, k);
+    while (n < k && vocab_supply_next(&supply, &c)) {
+        ch->x->order[n] = c.id;
+        n++;
+    }
+    if (n < k || !vocab_supply_next(&supply, &c)) return false;
+    for (uint32_t i = 0; i < k; i++)
+        ch->c[i] = (struct candidate){ch->x->logits[ch->x->order[i]], ch->x->order[i]};
+    ch->n = k;
+    return true;
+}
+
 static uint32_t best(const struct chain *ch)
 {
     uint32_t at = 0;
@@ -47,24 +87,27 @@ static double weight(const struct chain *ch, float logit, float max)
 /* weights[i] = e^(distance from the best), and their sum. */
 static double weigh(struct chain *ch)
 {
-    float max = ch->c[best(ch)].logit;
-    double total = 0;
+    double max = (double)ch->c[best(ch)].logit, total = 0, weights[VOCAB_BLOCK];
+    float logits[VOCAB_BLOCK];
 
-    for (uint32_t i = 0; i < ch->n; i++) total += ch->x->weights[i] = weight(ch, ch->c[i].logit, max);
+    for (uint32_t begin = 0; begin < ch->n; begin += VOCAB_BLOCK) {
+        uint32_t n = u32_min(ch->n - begin, VOCAB_BLOCK);
+
+        for (uint32_t i = 0; i < n; i++) logits[i] = ch->c[begin + i].logit;
+        ch->x->kernels->weights(logits, n, max, 1 / ch->scale, weights);
+        for (uint32_t i = 0; i < n; i++) total += ch->x->weights[begin + i] = weights[i];
+    }
     return total;
 }
 
-/* In nats, of the weights. */
+/* In nats, of the weights. With w = e^power and p = w / total: - log p = log total - power. */
 static double entropy(const struct chain *ch, double total)
 {
-    double h = 0;
+    double max = (double)ch->c[best(ch)].logit, sum = 0;
 
-    for (uint32_t i = 0; i < ch->n; i++) {
-        double p = ch->x->weights[i] / total;
-
-        if (p > 0) h -= p * log(p);
-    }
-    return h;
+    for (uint32_t i = 0; i < ch->n; i++)
+        if (ch->x->weights[i] > 0) sum += ch->x->weights[i] * (((double)ch->c[i].logit - max) / ch->scale);
+    return log(total) - sum / total;
 }
 
 /* k candidates were taken from the heap of n and lie at its end, the first one last: now they are the list. */
@@ -93,8 +136,8 @@ static void cut_top_k(struct chain *ch)
     int32_t k = ch->s->p.top_k;
 
     if (k <= 0 || (uint32_t)k >= ch->n) return;
-    sampler_heap_build(ch->c, ch->n);
-    for (uint32_t i = 0; i < (uint32_t)k; i++) sampler_heap_take(ch->c, ch->n - i);
+    vocab_heap_build(ch->c, ch->n);
+    for (uint32_t i = 0; i < (uint32_t)k; i++) vocab_heap_take(ch->c, ch->n - i);
     keep_taken(ch, (uint32_t)k);
 }
 
@@ -106,8 +149,8 @@ static void cut_top_p(struct chain *ch)
 
     if (p >= 1) return;
     total = weigh(ch);
-    sampler_heap_build(ch->c, ch->n);
-    do sum += weight(ch, sampler_heap_take(ch->c, ch->n - k).logit, max);
+    vocab_heap_build(ch->c, ch->n);
+    do sum += weight(ch, vocab_heap_take(ch->c, ch->n - k).logit, max);
     while (++k < ch->n && sum < p * total);
     keep_taken(ch, k);
 }
@@ -140,8 +183,8 @@ static void cut_typical(struct chain *ch)
 
         ch->c[i].logit = (float)-fabs(surprise - h);
     }
-    sampler_heap_build(ch->c, ch->n);
-    do sum += weight(ch, ch->x->logits[sampler_heap_take(ch->c, ch->n - k).id], max);
+    vocab_heap_build(ch->c, ch->n);
+    do sum += weight(ch, ch->x->logits[vocab_heap_take(ch->c, ch->n - k).id], max);
     while (++k < ch->n && sum <= p * total);
     keep_taken(ch, k);
     for (uint32_t i = 0; i < k; i++) ch->c[i].logit = ch->x->logits[ch->c[i].id];
@@ -244,7 +287,7 @@ int32_t sampler_chain(const struct sampler *s, struct sampler_scratch *x, uint32
 {
     struct chain ch = {.s = s, .x = x, .c = x->heap, .scale = 1};
 
-    load(&ch);
+    if (!load_top_k(&ch, stage)) load(&ch);
     for (; stage < s->p.n_stages; stage++) {
         switch ((enum sampler_stage)s->p.stages[stage]) {
         case SAMPLER_PENALTIES: penalise(&ch, false); break;
@@ -265,15 +308,15 @@ int32_t sampler_chain(const struct sampler *s, struct sampler_scratch *x, uint32
 int32_t sampler_mirostat(struct sampler *s, struct sampler_scratch *x, double unit)
 {
     struct chain ch = {.s = s, .x = x, .c = x->heap, .scale = 1};
-    double total, kept = 0;
+    double least, kept = 0;
     uint32_t n = 0, at, top;
 
     if ((double)s->p.temperature >= COLDEST) ch.scale = (double)s->p.temperature;
     load(&ch);
-    total = weigh(&ch);
+    least = weigh(&ch) * exp2(-s->mu);                      /* whose surprise is mu */
     top = best(&ch);
     for (uint32_t i = 0; i < ch.n; i++) {
-        if (i != top && -log2(x->weights[i] / total) > s->mu) continue;
+        if (i != top && x->weights[i] < least) continue;
         kept += x->weights[i];
         ch.c[n++] = ch.c[i];
     }

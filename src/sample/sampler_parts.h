@@ -1,8 +1,9 @@
-/* sample/sampler_parts.h - what the files of the sampler share: its state, the scratch, the heap of candidates.
+/* sample/sampler_parts.h - what the files of the sampler share: its state and the scratch.
  * Thread  engine thread only. Errors  see sampler.h; what returns nothing cannot fail.
  */
 #pragma once
 #include "sample/sampler.h"
+#include "sample/vocab_scan.h"
 
 struct seen_token { int32_t token; uint32_t n, n_out; };    /* token -1: an empty place; n: in prompt and output */
 
@@ -20,20 +21,17 @@ struct sampler {
     int32_t drawn;
 };
 
-struct candidate { float logit; int32_t id; };
-
 struct sampler_scratch {
     uint32_t n_vocab;
+    const struct vocab_kernels *kernels;
+    float *best, *spare;                 /* [VOCAB_N_BLOCKS(n_vocab)] of the row scanned last; see vocab_scan.h */
+    double *sums;                        /* as long */
     float *logits;                       /* [n_vocab] adjusted */
     struct candidate *heap;              /* [n_vocab] */
+    int32_t *order;                      /* [n_vocab] */
     double *weights;                     /* [n_vocab] */
     uint32_t *marks;                     /* [n_vocab] all 0 between uses */
 };
-
-/* sampler.c: a heap of candidates, the best (largest logit, then lowest id) first. */
-void sampler_heap_build(struct candidate *heap, uint32_t n);
-/* Takes the first candidate out; it lies at heap[n - 1] then. */
-struct candidate sampler_heap_take(struct candidate *heap, uint32_t n);
 
 /* sampler_history.c: what was written so far. */
 rd_status sampler_history_create(struct sampler *s, uint32_t max_tokens);
@@ -42,6 +40,7 @@ void sampler_penalties(const struct sampler *s, float *logits);
 void sampler_dry(const struct sampler *s, struct sampler_scratch *x);
 void sampler_ban_words(const struct sampler *s, float *logits);
 
-/* sampler_chain.c: the stages from `stage` on over x->logits (not all -inf), then the draw at `unit` (0 .. 1). */
+/* sampler_chain.c: the stages from `stage` on over x->logits, the row scanned last (not all -inf), then the draw at
+ * `unit` (0 .. 1). */
 int32_t sampler_chain(const struct sampler *s, struct sampler_scratch *x, uint32_t stage, double unit, double xtc_unit);
 int32_t sampler_mirostat(struct sampler *s, struct sampler_scratch *x, double unit);

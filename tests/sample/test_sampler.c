@@ -6,6 +6,7 @@
  */
 #include "sample/sampler.h"
 #include <math.h>
+#include <stdlib.h>
 #include "base/limits.h"
 #include "base/mem.h"
 #include "base/random.h"
@@ -157,6 +158,71 @@ TEST(draws_are_those_of_the_plain_implementation)
     }
     test_note("%u draws compared, %u too close to a bound to tell", n_draws, n_close);
     CHECK(n_close < n_draws / 1000);
+    sampler_scratch_destroy(x);
+}
+
+/* One row of many tokens, all sorted. -1: where rounding decides. */
+static int32_t naive_many(const struct sampler_params *p, const float *row, struct naive *c, uint32_t n,
+                          uint64_t position)
+{
+    double total = 0, kept = 0, at;
+    uint32_t n_kept = 0;
+
+    for (uint32_t i = 0; i < n; i++) c[i] = (struct naive){row[i], (int32_t)i};
+    qsort(c, n, sizeof(c[0]), by_value);
+    for (uint32_t i = 0; i < n; i++) total += exp((c[i].value - c[0].value) / p->temperature);
+    for (; n_kept < n; n_kept++) {
+        double w = exp((c[n_kept].value - c[0].value) / p->temperature), over = kept - (double)p->top_p * total;
+
+        if (n_kept > 0 && p->top_p < 1 && fabs(over) < 1e-11 * total) return -1;
+        if (fabs(w - (double)p->min_p) < 1e-11) return -1;
+        if (n_kept > 0 && ((p->top_p < 1 && over >= 0) || w < (double)p->min_p)) break;
+        kept += w;
+    }
+    at = random_at_unit(p->seed, position) * kept;
+    for (uint32_t i = 0; i < n_kept; i++) {
+        at -= exp((c[i].value - c[0].value) / p->temperature);
+        if (fabs(at) < 1e-11 * kept) return -1;
+        if (at < 0) return c[i].id;
+    }
+    return -1;
+}
+
+TEST(thousands_of_candidates_are_drawn_as_if_all_were_sorted)
+{
+    enum { N = 6000 };
+    static float row[N];
+    static struct naive c[N];
+    struct sampler_scratch *x = NULL;
+    struct random r;
+    uint32_t n_close = 0;
+
+    random_init(&r, test_seed());
+    CHECK_OK(sampler_scratch_create(N, &x));
+    for (int round = 0; round < 150; round++) {
+        uint32_t n = 600 + (uint32_t)random_below(&r, N - 600);
+        float spread = (float)(0.1 + random_unit(&r) * 6);
+        struct sampler_params p;
+        struct sampler_result out;
+        struct sampler *s = NULL;
+        int32_t want;
+
+        sampler_params_default(&p);
+        p.temperature = (float)(0.3 + random_unit(&r) * 3);
+        p.top_p = random_below(&r, 3) ? 1 - (float)random_unit(&r) * 0.3f : 1;
+        p.min_p = random_below(&r, 2) || p.top_p >= 1 ? (float)random_unit(&r) * 0.05f : 0;
+        p.seed = random_u64(&r);
+        for (uint32_t i = 0; i < n; i++) row[i] = (float)random_unit(&r) * spread;
+        if (round % 4 == 0)
+            for (uint32_t i = 0; i < n; i++) row[i] = roundf(row[i] * 2);
+        CHECK_OK(sampler_create(&p, n, 8, &s));
+        want = naive_many(&p, row, c, n, (uint64_t)round);
+        CHECK_OK(sampler_sample(s, x, row, NULL, 0, (uint64_t)round, &out));
+        if (want < 0) n_close++;
+        else CHECK_EQ(out.token, want);
+        sampler_destroy(s);
+    }
+    CHECK(n_close < 8);
     sampler_scratch_destroy(x);
 }
 
