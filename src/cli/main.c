@@ -5,7 +5,8 @@
 
 const struct command *const all_commands[] = {
     &cmd_run,      &cmd_chat,  &cmd_serve,      &cmd_inspect, &cmd_tokenize,
-    &cmd_template, &cmd_bench, &cmd_perplexity, &cmd_help,    &cmd_version,  NULL,
+    &cmd_template, &cmd_bench, &cmd_perplexity, &cmd_api,     &cmd_help,    &cmd_version,
+    NULL,
 };
 
 static int unknown_command(const char *name)

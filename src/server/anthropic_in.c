@@ -200,7 +200,6 @@ static int add_message(struct turn *t, const json_t *m)
     const json_t *content = json_object_get(m, "content"), *block;
     size_t k, n_before = json_array_size(t->messages);
 
-    if (!json_is_object(m)) return api_error_set(t->e, 400, "messages", "messages.%zu: an object wanted", t->i);
     t->role = NULL;
     for (k = 0; role && k < sizeof(roles) / sizeof(roles[0]); k++)
         if (strcmp(role, roles[k][0]) == 0) t->role = roles[k][1];
@@ -232,7 +231,6 @@ static int add_system(json_t *messages, const json_t *system, struct api_error *
         ok = foreign_add(messages, json_pack("{s:s, s:O}", "role", "system", "content", system));
         return ok ? 0 : foreign_no_memory(e);
     }
-    if (!json_is_array(system)) return api_error_set(e, 400, "system", "system: a string or a list of blocks wanted");
     if (!(parts = json_array())) return foreign_no_memory(e);
     json_array_foreach(system, i, block) {
         const char *type = json_string_value(json_object_get(block, "type"));
@@ -261,12 +259,7 @@ static int translate_messages(const json_t *body, json_t *chat, struct api_error
     struct turn t = {.messages = json_array(), .parts = json_array(), .calls = json_array(), .e = e};
     int rc = 0;
 
-    if (!list || json_is_null(list)) rc = api_error_set(e, 400, "messages", "messages: missing");
-    else if (!json_is_array(list)) rc = api_error_set(e, 400, "messages", "messages: a list wanted");
-    else if (json_array_size(list) == 0) rc = api_error_set(e, 400, "messages", "messages: at least one message wanted");
-    else if (json_array_size(list) > LIMIT_MESSAGES)
-        rc = api_error_set(e, 400, "messages", "messages: at most %u", LIMIT_MESSAGES);
-    if (rc == 0 && !(t.messages && t.parts && t.calls)) rc = foreign_no_memory(e);
+    if (!(t.messages && t.parts && t.calls)) rc = foreign_no_memory(e);
     if (rc == 0) rc = add_system(t.messages, json_object_get(body, "system"), e);
     for (t.i = 0; rc == 0 && t.i < json_array_size(list); t.i++) {
         m = json_array_get(list, t.i);
@@ -290,8 +283,6 @@ static int translate_tools(const json_t *body, json_t *chat, struct api_error *e
     size_t i;
 
     if (!list || json_is_null(list)) return 0;
-    if (!json_is_array(list)) return api_error_set(e, 400, "tools", "tools: a list wanted");
-    if (json_array_size(list) > LIMIT_TOOLS) return api_error_set(e, 400, "tools", "tools: at most %u", LIMIT_TOOLS);
     if (!(functions = json_array())) return foreign_no_memory(e);
     json_array_foreach(list, i, tool) {
         const json_t *type = json_object_get(tool, "type"), *name = json_object_get(tool, "name");
@@ -299,8 +290,7 @@ static int translate_tools(const json_t *body, json_t *chat, struct api_error *e
                    (json_is_string(type) && strcmp(json_string_value(type), "custom") == 0);
         int rc = 0;
 
-        if (!json_is_object(tool)) rc = api_error_set(e, 400, "tools", "tools.%zu: an object wanted", i);
-        else if (type && !json_is_null(type) && !json_is_string(type))
+        if (type && !json_is_null(type) && !json_is_string(type))
             rc = api_error_set(e, 400, "tools", "tools.%zu.type: a string wanted", i);
         else if (!own) continue;
         else if (!json_is_string(name) || json_string_length(name) == 0 ||
@@ -333,10 +323,6 @@ static int translate_choice(const json_t *body, json_t *chat, struct api_error *
     else
         return api_error_set(e, 400, "tool_choice",
                              "tool_choice: {type: auto, any, none}, or {type: tool, name} wanted");
-    if (single && !json_is_null(single) && !json_is_boolean(single)) {
-        json_decref(ours);
-        return api_error_set(e, 400, "tool_choice", "tool_choice.disable_parallel_tool_use: true or false wanted");
-    }
     if (!foreign_set(chat, "tool_choice", ours)) return foreign_no_memory(e);
     if (json_is_true(single) && !foreign_set(chat, "parallel_tool_calls", json_false())) return foreign_no_memory(e);
     return 0;
@@ -345,48 +331,31 @@ static int translate_choice(const json_t *body, json_t *chat, struct api_error *
 /* thinking and output_config. */
 static int translate_thinking(const json_t *body, json_t *chat, struct api_error *e)
 {
-    const json_t *thinking = json_object_get(body, "thinking"), *config = json_object_get(body, "output_config"),
-                 *budget = json_object_get(thinking, "budget_tokens");
-    json_t *effort = json_object_get(config, "effort"), *format = json_object_get(config, "format");
+    json_t *thinking = json_object_get(body, "thinking"), *config = json_object_get(body, "output_config"),
+           *effort = json_object_get(config, "effort"), *format = json_object_get(config, "format");
     const char *type = json_string_value(json_object_get(thinking, "type"));
-    bool off = !thinking || json_is_null(thinking) || (type && strcmp(type, "disabled") == 0);
+    bool given = thinking && !json_is_null(thinking), off = !given || (type && strcmp(type, "disabled") == 0);
 
-    if (off && (!thinking || json_is_null(thinking)) &&
-        !foreign_set(chat, "thinking", json_pack("{s:s}", "type", "disabled")))
+    if (!foreign_set(chat, "thinking", given ? json_incref(thinking) : json_pack("{s:s}", "type", "disabled")))
         return foreign_no_memory(e);
-    if (!off && !json_is_object(thinking))
-        return api_error_set(e, 400, "thinking", "thinking: {type: enabled, disabled or adaptive, budget_tokens} wanted");
-    if (budget && !json_is_null(budget) && (!json_is_integer(budget) || json_integer_value(budget) < 1))
-        return api_error_set(e, 400, "thinking", "thinking.budget_tokens: a whole number of 1 or more wanted");
-    if (effort && !json_is_null(effort) && !json_is_string(effort))
-        return api_error_set(e, 400, "output_config", "output_config.effort: a string wanted");
-    if (!off && effort && json_object_set(chat, "reasoning_effort", effort)) return foreign_no_memory(e);
-    if (!format || json_is_null(format)) return 0;
-    if (!json_is_object(format))
-        return api_error_set(e, 400, "output_config", "output_config.format: an object wanted");
+    if (!off && json_is_string(effort) && json_object_set(chat, "reasoning_effort", effort))
+        return foreign_no_memory(e);
+    if (!json_is_object(format)) return 0;
     if (!json_object_get(format, "schema")) return json_object_set(chat, "response_format", format);
     return foreign_set(chat, "response_format",
                        json_pack("{s:O, s:{s:s, s:O}}", "type", json_object_get(format, "type"), "json_schema", "name",
                                  "output", "schema", json_object_get(format, "schema")))
                ? 0
-               : api_error_set(e, 400, "output_config", "output_config.format.type: a string wanted");
+               : api_error_set(e, 400, "output_config.format", "output_config.format: an object with a type wanted");
 }
 
-static int translate_limits(const json_t *body, bool count, json_t *chat, struct api_error *e)
+static int translate_limits(const json_t *body, json_t *chat, struct api_error *e)
 {
-    const json_t *max = json_object_get(body, "max_tokens"), *stop = json_object_get(body, "stop_sequences"), *s;
-    size_t i;
+    json_t *max = json_object_get(body, "max_tokens"), *stop = json_object_get(body, "stop_sequences");
 
-    if (!count && (!max || json_is_null(max))) return api_error_set(e, 400, "max_tokens", "max_tokens: missing");
-    if (max && !json_is_null(max) &&
-        (!json_is_integer(max) || json_integer_value(max) < 0 || json_integer_value(max) > INT32_MAX))
-        return api_error_set(e, 400, "max_tokens", "max_tokens: a whole number of 0 or more wanted");
-    if (!stop || json_is_null(stop)) return 0;
-    if (!json_is_array(stop)) return api_error_set(e, 400, "stop_sequences", "stop_sequences: a list of strings wanted");
-    json_array_foreach(stop, i, s)
-        if (!json_is_string(s))
-            return api_error_set(e, 400, "stop_sequences", "stop_sequences.%zu: a string wanted", i);
-    return json_object_set(chat, "stop", (json_t *)(uintptr_t)stop) ? foreign_no_memory(e) : 0;
+    if ((max && json_object_set(chat, "max_tokens", max)) || (stop && json_object_set(chat, "stop", stop)))
+        return foreign_no_memory(e);
+    return 0;
 }
 
 /* cache_control in a list of blocks, or in what their content lists. */
@@ -404,22 +373,13 @@ static bool marks_cache(const json_t *list, int levels)
 
 int anthropic_to_chat(const json_t *body, bool count, json_t **chat, bool *caches, struct api_error *e)
 {
-    static const char *const drop[] = {"system",     "messages",        "tools",         "tool_choice",
-                                       "stop",       "stop_sequences",  "n",             "best_of",
-                                       "logprobs",   "top_logprobs",    "stream_options", "n_predict",
-                                       "max_completion_tokens", "response_format", "reasoning_effort", "reasoning",
-                                       "parallel_tool_calls", "add_generation_prompt", "continue_final_message", NULL};
-    static const struct foreign_check checks[] = {{"metadata", 'o'}, {"output_config", 'o'}, {"service_tier", 's'},
-                                                  {"cache_control", 'o'}, {"diagnostics", 'o'}};
-
-    *chat = foreign_body(body, drop);
+    *chat = params_shared(body, count ? FOR_COUNT : FOR_MESSAGES, FOR_CHAT);
     *caches = json_is_object(json_object_get(body, "cache_control")) ||
               marks_cache(json_object_get(body, "system"), 0) || marks_cache(json_object_get(body, "tools"), 0) ||
               marks_cache(json_object_get(body, "messages"), 2);
     if (!*chat) return foreign_no_memory(e);
-    if (translate_limits(body, count, *chat, e) == 0 && translate_messages(body, *chat, e) == 0 &&
+    if ((count || translate_limits(body, *chat, e) == 0) && translate_messages(body, *chat, e) == 0 &&
         translate_tools(body, *chat, e) == 0 && translate_choice(body, *chat, e) == 0 &&
-        foreign_check_types(body, checks, sizeof(checks) / sizeof(checks[0]), e) == 0 &&
         translate_thinking(body, *chat, e) == 0)
         return 0;
     json_decref(*chat);
@@ -430,6 +390,5 @@ int anthropic_to_chat(const json_t *body, bool count, json_t **chat, bool *cache
 void anthropic_error(struct api_error *e)
 {
     foreign_rename(e, "stop", "stop_sequences");
-    foreign_rename(e, "reasoning_effort", "output_config");
-    foreign_rename(e, "response_format", "output_config");
+    foreign_rename(e, "response_format", "output_config.format");
 }

@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "server/gen_write.h"
+#include "server/request_body.h"
 
 #define WINDOW            32u            /* choices in the engine at once */
 #define EVENTS_PER_POLL   256u           /* of one choice; then others get a turn */
@@ -482,14 +483,15 @@ void generation_start(struct http_conn *conn, const struct gen_format *format, s
 
 void generation_route(struct http_conn *c, bool chat, const struct gen_format *format)
 {
-    struct gen_params p = {0};
+    struct gen_params p;
     struct api_error e;
     json_t *body = NULL;
-    int rc = json_body_parse(&c->body, &body, &e);
+    int rc;
 
-    if (rc == 0) rc = gen_params_parse(body, &c->io->server->info, chat, &p, &e);
+    gen_params_init(&p, chat);
+    rc = request_body(c, chat ? FOR_CHAT : FOR_TEXT, &p, &body, &e);
+    if (rc == 0) rc = gen_params_finish(body, &c->io->server->info, &p, &e);
     json_decref(body);
-    buf_deinit(&c->body);                                   /* a long generation need not keep it */
     if (rc == 0) {
         generation_start(c, format, &p, NULL);
         return;

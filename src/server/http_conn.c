@@ -88,6 +88,7 @@ static void put_head(struct http_conn *c, struct buf *out, int status, const cha
     buf_printf(out, "HTTP/1.1 %d %s\r\nServer: radish\r\n", status, http_status_text(status));
     if (type) buf_printf(out, "Content-Type: %s\r\n", type);
     buf_printf(out, "Connection: %s\r\n%s", keep ? "keep-alive" : "close", extra);
+    if (c->ignored.n) buf_printf(out, "X-Radish-Ignored-Fields: %s\r\n", c->ignored.data);
     http_guard_headers(c, out);
 }
 
@@ -178,6 +179,7 @@ static void forget_request(struct http_conn *c)
     memset(&c->head, 0, sizeof(c->head));
     memset(&c->chunks, 0, sizeof(c->chunks));
     buf_deinit(&c->body);
+    buf_deinit(&c->ignored);
     c->route = NULL;
     c->cors_origin = NULL;
     c->n_scanned = 0;
@@ -341,6 +343,7 @@ void http_conn_close(struct http_conn *c)
     if (c->bev) bufferevent_free(c->bev);
     mem_free(c->head_bytes);
     buf_deinit(&c->body);
+    buf_deinit(&c->ignored);
     mem_free(c);
 }
 

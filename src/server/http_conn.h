@@ -43,6 +43,7 @@ struct http_conn {
     struct http_head head;
     struct http_chunks chunks;
     struct buf body;
+    struct buf ignored;                          /* fields of the body that no parameter has: for the response's head */
     uint64_t max_body;
     const struct route *route;
     const char *cors_origin;                     /* to echo; NULL: no CORS headers */

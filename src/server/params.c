@@ -1,6 +1,5 @@
-/* server/params.c - the table of request parameters and its interpreter. docs/api.md lists the same rows. */
+/* server/params.c - the table of request parameters, and what its rows do not decide alone. */
 #include "server/params.h"
-#include <math.h>
 #include <string.h>
 #include "base/limits.h"
 #include "base/mem.h"
@@ -9,195 +8,218 @@
 #define AT(field)  offsetof(struct gen_params, field)
 #define INT_TOP    2147483647.0
 #define SEED_TOP   9007199254740991.0    /* 2^53 - 1: what every JSON reader keeps exactly */
+#define EFFORTS    "none|minimal|low|medium|high|xhigh|max"
+
+/* What a row's value may be and where it goes. READ_LATER: it is checked here and read elsewhere. */
+#define NUMBER(field, low, high)  .type = PARAM_NUMBER, .offset = AT(field), .min = low, .max = high
+#define INTEGER(field, low, high) .type = PARAM_INT, .offset = AT(field), .min = low, .max = high
+#define BOOL(field)               .type = PARAM_BOOL, .offset = AT(field)
+#define JSON(which, function)     .type = PARAM_CUSTOM, .kinds = which, .custom = function
+#define INTEGER_READ_LATER(low, high) .type = PARAM_INT, .min = low, .max = high
+#define BOOL_READ_LATER           .type = PARAM_BOOL
 
 static const struct param_spec table[] = {
-    /* name, alias, type, endpoints, min, max, default, at, has_at, custom, help */
-    {"model", NULL, PARAM_CUSTOM, FOR_BOTH, 0, 0, "the loaded model", 0, 0, param_ignored,
-     "another name: 404 model_not_found"},
-    {"messages", NULL, PARAM_CUSTOM, FOR_CHAT, 0, 0, "required", 0, 0, param_ignored,
-     "list of {role, content, ...}: see Messages"},
-    {"add_generation_prompt", NULL, PARAM_CUSTOM, FOR_CHAT, 0, 0, "true, but after an assistant message", 0, 0,
-     param_ignored, "false: the prompt ends with the last message"},
-    {"continue_final_message", NULL, PARAM_CUSTOM, FOR_CHAT, 0, 0, "true after an assistant message with text", 0, 0,
-     param_ignored, "the last message is left open and the answer continues it"},
-    {"prompt", NULL, PARAM_CUSTOM, FOR_TEXT, 0, 0, "required", 0, 0, param_prompt,
-     "string, list of strings, token ids, or list of lists of token ids"},
-    {"stream", NULL, PARAM_BOOL, FOR_BOTH, 0, 0, "false", AT(stream), 0, NULL, "server-sent events"},
-    {"stream_options", NULL, PARAM_CUSTOM, FOR_BOTH, 0, 0, "none", 0, 0, param_stream_options, "{include_usage: bool}"},
-    {"max_tokens", NULL, PARAM_INT, FOR_BOTH, -1, INT_TOP, "chat: until the context is full; completions: 16",
-     AT(max_tokens), AT(has_max_tokens), NULL, "tokens to generate; 0: prefill only; -1: until the context is full"},
-    {"max_completion_tokens", "n_predict", PARAM_INT, FOR_BOTH, -1, INT_TOP, "max_tokens", AT(max_tokens),
-     AT(has_max_tokens), NULL, "as max_tokens"},
-    {"temperature", NULL, PARAM_NUMBER, FOR_BOTH, 0, 100, "1", AT(temperature), 0, NULL, "0: greedy"},
-    {"top_p", NULL, PARAM_NUMBER, FOR_BOTH, 0, 1, "1", AT(top_p), 0, NULL, "1: off"},
-    {"top_k", NULL, PARAM_INT, FOR_BOTH, -1, INT_TOP, "0", AT(top_k), 0, NULL, "0 or -1: off"},
-    {"min_p", NULL, PARAM_NUMBER, FOR_BOTH, 0, 1, "0", AT(min_p), 0, NULL, "0: off"},
-    {"repetition_penalty", "repeat_penalty", PARAM_NUMBER, FOR_BOTH, 0.01, 100, "1", AT(repetition_penalty), 0, NULL,
-     "1: off"},
-    {"presence_penalty", NULL, PARAM_NUMBER, FOR_BOTH, -2, 2, "0", AT(presence_penalty), 0, NULL, "0: off"},
-    {"frequency_penalty", NULL, PARAM_NUMBER, FOR_BOTH, -2, 2, "0", AT(frequency_penalty), 0, NULL, "0: off"},
-    {"repeat_last_n", NULL, PARAM_INT, FOR_BOTH, -1, INT_TOP, "-1", AT(repeat_last_n), 0, NULL,
-     "the three penalties see so many of the last tokens; 0: none; -1: all"},
-    {"typical_p", "typ_p", PARAM_NUMBER, FOR_BOTH, 0, 1, "1", AT(typical_p), 0, NULL, "1: off"},
-    {"top_n_sigma", NULL, PARAM_NUMBER, FOR_BOTH, -1, 100, "-1", AT(top_n_sigma), 0, NULL, "0 or below: off"},
-    {"xtc_probability", NULL, PARAM_NUMBER, FOR_BOTH, 0, 1, "0", AT(xtc_probability), 0, NULL,
-     "0: off; how often all tokens above xtc_threshold but the least likely one are left out"},
-    {"xtc_threshold", NULL, PARAM_NUMBER, FOR_BOTH, 0, 1, "0.1", AT(xtc_threshold), 0, NULL, "above 0.5: off"},
-    {"dynatemp_range", NULL, PARAM_NUMBER, FOR_BOTH, 0, 100, "0", AT(dynatemp_range), 0, NULL,
-     "0: off; else the temperature goes from temperature - range to + range with the entropy"},
-    {"dynatemp_exponent", NULL, PARAM_NUMBER, FOR_BOTH, 0, 100, "1", AT(dynatemp_exponent), 0, NULL,
-     "of the entropy, of dynatemp_range"},
-    {"dry_multiplier", NULL, PARAM_NUMBER, FOR_BOTH, 0, 100, "0", AT(dry_multiplier), 0, NULL,
-     "0: off; a token that lengthens a repetition loses multiplier * base ^ (length - allowed_length)"},
-    {"dry_base", NULL, PARAM_NUMBER, FOR_BOTH, 0, 100, "1.75", AT(dry_base), 0, NULL, "below 1: off"},
-    {"dry_allowed_length", NULL, PARAM_INT, FOR_BOTH, 0, INT_TOP, "2", AT(dry_allowed_length), 0, NULL,
-     "repetitions up to so many tokens are free"},
-    {"dry_penalty_last_n", NULL, PARAM_INT, FOR_BOTH, -1, INT_TOP, "-1", AT(dry_last_n), 0, NULL,
-     "repetitions are looked for in so many of the last tokens; 0: off; -1: all"},
-    {"dry_sequence_breakers", NULL, PARAM_CUSTOM, FOR_BOTH, 0, 0, "[\"\\n\", \":\", \"\\\"\", \"*\"]", 0, 0,
-     param_dry_breakers, "list of at most 64 texts that no repetition reaches over"},
-    {"mirostat", NULL, PARAM_INT, FOR_BOTH, 0, 2, "0", AT(mirostat), 0, NULL, "0: off; 2: in place of all cuts"},
-    {"mirostat_tau", NULL, PARAM_NUMBER, FOR_BOTH, 0, 100, "5", AT(mirostat_tau), 0, NULL, "surprise wanted, in bits"},
-    {"mirostat_eta", NULL, PARAM_NUMBER, FOR_BOTH, 0, 1, "0.1", AT(mirostat_eta), 0, NULL, "rate of learning"},
-    {"samplers", NULL, PARAM_CUSTOM, FOR_BOTH, 0, 0,
-     "penalties, dry, temperature, top_n_sigma, top_k, typ_p, top_p, min_p, xtc", 0, 0, param_samplers,
-     "the stages in their order: list of names, or their letters as a string (edtskypmx); the others do nothing"},
-    {"logit_bias", NULL, PARAM_CUSTOM, FOR_BOTH, -100, 100, "none", 0, 0, param_logit_bias,
-     "{\"token id or text\": bias} or [[token id or text, bias or false]], at most 4096 entries"},
-    {"allowed_token_ids", NULL, PARAM_CUSTOM, FOR_BOTH, 0, 0, "all", 0, 0, param_allowed,
-     "only these tokens are drawn"},
-    {"bad_words", NULL, PARAM_CUSTOM, FOR_BOTH, 0, 0, "none", 0, 0, param_bad_words,
-     "list of at most 1024 texts whose tokens are not written one after the other"},
-    {"min_tokens", "min_new_tokens", PARAM_INT, FOR_BOTH, 0, INT_TOP, "0", AT(min_tokens), 0, NULL,
-     "neither end tokens nor stop strings or tokens end the text before so many tokens"},
-    {"stop_token_ids", NULL, PARAM_CUSTOM, FOR_BOTH, 0, 0, "none", 0, 0, param_stop_tokens,
-     "list of at most 1024 token ids that end the text, also with ignore_eos"},
-    {"include_stop_str_in_output", "no_stop_trim", PARAM_BOOL, FOR_BOTH, 0, 0, "false", AT(include_stop), 0, NULL,
-     "the stop string, or the text of the stop token, is part of the output"},
-    {"prompt_logprobs", NULL, PARAM_INT, FOR_BOTH, 0, LIMIT_TOP_LOGPROBS, "none", AT(prompt_logprobs),
-     AT(has_prompt_logprobs), NULL,
-     "log probabilities of the prompt's tokens with so many alternatives; computes the whole prompt; not with stream"},
-    {"n_probs", NULL, PARAM_CUSTOM, FOR_BOTH, 0, LIMIT_TOP_LOGPROBS, "0", 0, 0, param_n_probs,
-     "as logprobs with so many alternatives; 0: none"},
-    {"seed", NULL, PARAM_INT, FOR_BOTH, -SEED_TOP, SEED_TOP, "random", AT(seed), AT(has_seed), NULL,
-     "the same seed gives the same text"},
-    {"stop", NULL, PARAM_CUSTOM, FOR_BOTH, 0, 0, "none", 0, 0, param_stop,
-     "string or list of at most 64; not part of the output but with include_stop_str_in_output"},
-    {"ignore_eos", NULL, PARAM_BOOL, FOR_BOTH, 0, 0, "false", AT(ignore_eos), 0, NULL, "end tokens are never drawn"},
-    {"cache_prompt", NULL, PARAM_BOOL, FOR_BOTH, 0, 0, "true", AT(cache_prompt), 0, NULL,
-     "false: neither uses nor fills the cache"},
-    {"speculation", NULL, PARAM_BOOL, FOR_BOTH, 0, 0, "true", AT(speculation), 0, NULL,
-     "false: no drafts from earlier text; the output is the same"},
-    {"n", NULL, PARAM_INT, FOR_BOTH, 1, LIMIT_N_CHOICES, "1", AT(n), 0, NULL, "choices per prompt"},
-    {"best_of", NULL, PARAM_INT, FOR_TEXT, 1, LIMIT_N_CHOICES, "n", AT(best_of), 0, NULL,
-     "generates so many and returns the n most likely per token; not with stream"},
-    {"echo", NULL, PARAM_BOOL, FOR_TEXT, 0, 0, "false", AT(echo), 0, NULL,
-     "the prompt is part of the text and of the logprobs"},
-    {"logprobs", NULL, PARAM_BOOL, FOR_CHAT, 0, 0, "false", AT(logprobs), 0, NULL,
-     "log probabilities of the output tokens"},
-    {"top_logprobs", NULL, PARAM_INT, FOR_CHAT, 0, LIMIT_TOP_LOGPROBS, "0", AT(top_logprobs), 0, NULL,
-     "alternatives per token; needs logprobs"},
-    {"logprobs", NULL, PARAM_INT, FOR_TEXT, 0, LIMIT_TOP_LOGPROBS, "none", AT(top_logprobs), AT(logprobs), NULL,
-     "log probabilities with so many alternatives"},
-    {"tools", NULL, PARAM_CUSTOM, FOR_CHAT, 0, 0, "none", 0, 0, param_ignored,
-     "functions that the model may call (not with tool_choice \"none\"); others are skipped"},
-    {"tool_choice", NULL, PARAM_CUSTOM, FOR_CHAT, 0, 0, "\"auto\"", 0, 0, param_ignored,
-     "none, auto, required, or {type: function, function: {name}}"},
-    {"parallel_tool_calls", NULL, PARAM_BOOL, FOR_CHAT, 0, 0, "true", AT(parallel_tool_calls), 0, NULL,
-     "false: the answer ends with its first call"},
-    {"enable_thinking", NULL, PARAM_CUSTOM, FOR_CHAT, 0, 0, "the template's", 0, 0, param_enable_thinking,
-     "thinking on or off, for models that can"},
-    {"thinking", NULL, PARAM_CUSTOM, FOR_CHAT, 0, 0, "the template's", 0, 0, param_thinking,
-     "{type: enabled, disabled or adaptive, budget_tokens}, or a bool"},
-    {"reasoning", NULL, PARAM_CUSTOM, FOR_CHAT, 0, 0, "the template's", 0, 0, param_reasoning,
-     "{effort, enabled, max_tokens}"},
-    {"reasoning_effort", NULL, PARAM_CUSTOM, FOR_CHAT, 0, 0, "the template's", 0, 0, param_effort,
-     "none turns thinking off; minimal, low, medium, high, xhigh, max reach the template"},
-    {"thinking_budget", "thinking_token_budget", PARAM_INT, FOR_CHAT, -1, INT_TOP, "-1", AT(thinking_tokens), 0, NULL,
-     "tokens of thinking; then it is closed and the answer begins; 0: none; -1: no limit"},
-    {"reasoning_budget", "reasoning_budget_tokens", PARAM_INT, FOR_CHAT, -1, INT_TOP, "-1", AT(thinking_tokens), 0,
-     NULL, "as thinking_budget"},
-    {"reasoning_format", NULL, PARAM_CUSTOM, FOR_CHAT, 0, 0, "\"auto\"", 0, 0, param_reasoning_format,
-     "none: thinking stays in the content; auto: in reasoning_content and reasoning"},
-    {"separate_reasoning", NULL, PARAM_BOOL, FOR_CHAT, 0, 0, "true", AT(split_thinking), 0, NULL,
-     "false: as reasoning_format none"},
-    {"include_reasoning", NULL, PARAM_BOOL, FOR_CHAT, 0, 0, "true", AT(include_reasoning), 0, NULL,
-     "false: the thinking is not sent"},
-    {"chat_template_kwargs", NULL, PARAM_CUSTOM, FOR_CHAT, 0, 0, "none", 0, 0, param_ignored,
-     "object of variables for the chat template"},
-    {"response_format", NULL, PARAM_CUSTOM, FOR_BOTH, 0, 0, "{\"type\":\"text\"}", 0, 0, param_response_format,
-     "only type text"},
-    {"suffix", NULL, PARAM_CUSTOM, FOR_TEXT, 0, 0, "none", 0, 0, param_suffix, "not supported: 400 unless empty"},
+    /* name, endpoints, default, meaning, what it may be and where it goes; then by name: struct param_spec */
+    {"model", FOR_ANY & ~FOR_DETOKENIZE, "the loaded model", "another name: 404 model_not_found",
+     JSON(KIND_STRING, NULL)},
+
+    /* ---- the prompt ---- */
+    {"messages", FOR_CHAT | FOR_TEMPLATE | FOR_TOKENIZE, "required", "{role, content, ...}: see Messages",
+     JSON(KIND_LIST, NULL), .items = KIND_OBJECT, .n_min = 1, .n_max = LIMIT_MESSAGES,
+     .required = FOR_CHAT | FOR_TEMPLATE},
+    {"messages", FOR_MESSAGES | FOR_COUNT, "required", "{role, content}, content a string or blocks",
+     JSON(KIND_LIST, NULL), .items = KIND_OBJECT, .n_min = 1, .n_max = LIMIT_MESSAGES,
+     .required = FOR_MESSAGES | FOR_COUNT},
+    {"system", FOR_MESSAGES | FOR_COUNT, "none", "text, or blocks of type text", JSON(KIND_STRING | KIND_LIST, NULL),
+     .items = KIND_OBJECT},
+    {"add_generation_prompt", FOR_CHAT | FOR_TEMPLATE | FOR_TOKENIZE, "true, but after an assistant message",
+     "false: the prompt ends with the last message", BOOL_READ_LATER},
+    {"continue_final_message", FOR_CHAT | FOR_TEMPLATE | FOR_TOKENIZE, "true after an assistant message with text",
+     "the last message is left open and the answer continues it", BOOL_READ_LATER},
+    {"prompt", FOR_TEXT, "required", "string, list of strings, token ids, or list of lists of token ids",
+     JSON(KIND_STRING | KIND_LIST, param_prompt), .items = KIND_STRING | KIND_INT | KIND_LIST, .n_min = 1,
+     .required = FOR_TEXT},
+    {"content", FOR_TOKENIZE, "this, prompt or messages", "the text, as llama-server has it",
+     JSON(KIND_STRING, NULL)},
+    {"prompt", FOR_TOKENIZE, "this, content or messages", "the text, as vLLM has it", JSON(KIND_STRING, NULL)},
+    {"tokens", FOR_DETOKENIZE, "required", "token ids", JSON(KIND_LIST, NULL), .items = KIND_INT,
+     .required = FOR_DETOKENIZE},
+    {"add_special", FOR_TOKENIZE, "true with prompt, else false",
+     "the tokens that the model wants around a text, such as BOS", BOOL(add_special),
+     .has_offset = AT(has_add_special), .alias = "add_special_tokens"},
+    {"parse_special", FOR_TOKENIZE, "true", "special tokens written in the text become those tokens",
+     BOOL(parse_special)},
+    {"with_pieces", FOR_TOKENIZE, "false", "tokens are {id, piece}", BOOL(with_pieces)},
+    {"return_token_strs", FOR_TOKENIZE, "false", "also a list of the tokens' texts", BOOL(with_strings)},
+    {"special", FOR_DETOKENIZE, "true", "false: special tokens have no text", BOOL(special)},
+    {"suffix", FOR_TEXT, "none", "not supported: 400 unless empty", JSON(KIND_STRING, param_suffix)},
+
+    /* ---- the answer ---- */
+    {"stream", FOR_GENERATION, "false", "server-sent events", BOOL(stream)},
+    {"stream_options", FOR_BOTH, "none", "{include_usage}", JSON(KIND_OBJECT, NULL)},
+    {"stream_options.include_usage", FOR_BOTH, "false", "a last chunk with the usage", BOOL(include_usage)},
+    {"max_tokens", FOR_BOTH, "chat: until the context is full; completions: 16",
+     "tokens to generate; 0: prefill only; -1: until the context is full", INTEGER(max_tokens, -1, INT_TOP),
+     .has_offset = AT(has_max_tokens)},
+    {"max_tokens", FOR_MESSAGES | FOR_COUNT, "none", "tokens to generate", INTEGER_READ_LATER(0, INT_TOP),
+     .required = FOR_MESSAGES},
+    {"max_completion_tokens", FOR_BOTH, "max_tokens", "as max_tokens", INTEGER(max_tokens, -1, INT_TOP),
+     .has_offset = AT(has_max_tokens), .alias = "n_predict"},
+    {"stop", FOR_BOTH, "none", "string or list of at most 64; not part of the output but with include_stop_str_in_output",
+     JSON(KIND_STRING | KIND_LIST, param_stop), .items = KIND_STRING, .n_max = LIMIT_STOP_STRINGS},
+    {"stop_sequences", FOR_MESSAGES, "none", "at most 64; not part of the output", JSON(KIND_LIST, NULL),
+     .items = KIND_STRING, .n_max = LIMIT_STOP_STRINGS},
+    {"stop_token_ids", FOR_GENERATION, "none", "token ids that end the text, also with ignore_eos",
+     JSON(KIND_LIST, param_stop_tokens), .items = KIND_INT, .n_max = LIMIT_STOP_TOKENS},
+    {"include_stop_str_in_output", FOR_GENERATION, "false",
+     "the stop string, or the text of the stop token, is part of the output", BOOL(include_stop),
+     .alias = "no_stop_trim"},
+    {"min_tokens", FOR_GENERATION, "0",
+     "neither end tokens nor stop strings or tokens end the text before so many tokens", INTEGER(min_tokens, 0, INT_TOP),
+     .alias = "min_new_tokens"},
+    {"ignore_eos", FOR_GENERATION, "false", "end tokens are never drawn", BOOL(ignore_eos)},
+    {"n", FOR_BOTH, "1", "choices per prompt", INTEGER(n, 1, LIMIT_N_CHOICES)},
+    {"best_of", FOR_TEXT, "n", "generates so many and returns the n most likely per token; not with stream",
+     INTEGER(best_of, 1, LIMIT_N_CHOICES)},
+    {"echo", FOR_TEXT, "false", "the prompt is part of the text and of the logprobs", BOOL(echo)},
+    {"logprobs", FOR_CHAT, "false", "log probabilities of the output tokens", BOOL(logprobs)},
+    {"top_logprobs", FOR_CHAT, "0", "alternatives per token; needs logprobs",
+     INTEGER(top_logprobs, 0, LIMIT_TOP_LOGPROBS)},
+    {"logprobs", FOR_TEXT, "none", "log probabilities with so many alternatives",
+     INTEGER(top_logprobs, 0, LIMIT_TOP_LOGPROBS), .has_offset = AT(logprobs)},
+    {"n_probs", FOR_BOTH, "0", "as logprobs with so many alternatives; 0: none",
+     JSON(KIND_INT, param_n_probs), .max = LIMIT_TOP_LOGPROBS},
+    {"prompt_logprobs", FOR_BOTH, "none",
+     "log probabilities of the prompt's tokens with so many alternatives; computes the whole prompt; not with stream",
+     INTEGER(prompt_logprobs, 0, LIMIT_TOP_LOGPROBS), .has_offset = AT(has_prompt_logprobs)},
+    {"response_format", FOR_BOTH, "{\"type\":\"text\"}", "only type text", JSON(KIND_OBJECT, param_response_format)},
+
+    /* ---- sampling ---- */
+    {"temperature", FOR_GENERATION, "1", "0: greedy", NUMBER(temperature, 0, 100)},
+    {"top_p", FOR_GENERATION, "1", "1: off", NUMBER(top_p, 0, 1)},
+    {"top_k", FOR_GENERATION, "0", "0 or -1: off", INTEGER(top_k, -1, INT_TOP)},
+    {"min_p", FOR_GENERATION, "0", "0: off", NUMBER(min_p, 0, 1)},
+    {"repetition_penalty", FOR_GENERATION, "1", "1: off", NUMBER(repetition_penalty, 0.01, 100),
+     .alias = "repeat_penalty"},
+    {"presence_penalty", FOR_GENERATION, "0", "0: off", NUMBER(presence_penalty, -2, 2)},
+    {"frequency_penalty", FOR_GENERATION, "0", "0: off", NUMBER(frequency_penalty, -2, 2)},
+    {"repeat_last_n", FOR_GENERATION, "-1", "the three penalties see so many of the last tokens; 0: none; -1: all",
+     INTEGER(repeat_last_n, -1, INT_TOP)},
+    {"typical_p", FOR_GENERATION, "1", "1: off", NUMBER(typical_p, 0, 1), .alias = "typ_p"},
+    {"top_n_sigma", FOR_GENERATION, "-1", "0 or below: off", NUMBER(top_n_sigma, -1, 100)},
+    {"xtc_probability", FOR_GENERATION, "0",
+     "0: off; how often all tokens above xtc_threshold but the least likely one are left out",
+     NUMBER(xtc_probability, 0, 1)},
+    {"xtc_threshold", FOR_GENERATION, "0.1", "above 0.5: off", NUMBER(xtc_threshold, 0, 1)},
+    {"dynatemp_range", FOR_GENERATION, "0",
+     "0: off; else the temperature goes from temperature - range to + range with the entropy",
+     NUMBER(dynatemp_range, 0, 100)},
+    {"dynatemp_exponent", FOR_GENERATION, "1", "of the entropy, of dynatemp_range", NUMBER(dynatemp_exponent, 0, 100)},
+    {"dry_multiplier", FOR_GENERATION, "0",
+     "0: off; a token that lengthens a repetition loses multiplier * base ^ (length - allowed_length)",
+     NUMBER(dry_multiplier, 0, 100)},
+    {"dry_base", FOR_GENERATION, "1.75", "below 1: off", NUMBER(dry_base, 0, 100)},
+    {"dry_allowed_length", FOR_GENERATION, "2", "repetitions up to so many tokens are free",
+     INTEGER(dry_allowed_length, 0, INT_TOP)},
+    {"dry_penalty_last_n", FOR_GENERATION, "-1",
+     "repetitions are looked for in so many of the last tokens; 0: off; -1: all", INTEGER(dry_last_n, -1, INT_TOP)},
+    {"dry_sequence_breakers", FOR_GENERATION, "[\"\\n\", \":\", \"\\\"\", \"*\"]",
+     "texts that no repetition reaches over", JSON(KIND_LIST, param_dry_breakers), .items = KIND_STRING,
+     .n_max = LIMIT_DRY_BREAKERS},
+    {"mirostat", FOR_GENERATION, "0", "0: off; 2: in place of all cuts", INTEGER(mirostat, 0, 2)},
+    {"mirostat_tau", FOR_GENERATION, "5", "surprise wanted, in bits", NUMBER(mirostat_tau, 0, 100)},
+    {"mirostat_eta", FOR_GENERATION, "0.1", "rate of learning", NUMBER(mirostat_eta, 0, 1)},
+    {"samplers", FOR_GENERATION, "penalties, dry, temperature, top_n_sigma, top_k, typ_p, top_p, min_p, xtc",
+     "the stages in their order: list of names, or their letters as a string (edtskypmx); the others do nothing",
+     JSON(KIND_STRING | KIND_LIST, param_samplers), .items = KIND_STRING},
+    {"logit_bias", FOR_GENERATION, "none",
+     "{\"token id or text\": bias} or [[token id or text, bias or false]], biases within -100 and 100",
+     JSON(KIND_OBJECT | KIND_LIST, param_logit_bias), .items = KIND_LIST, .n_max = LIMIT_LOGIT_BIAS},
+    {"allowed_token_ids", FOR_GENERATION, "all", "only these tokens are drawn", JSON(KIND_LIST, param_allowed),
+     .items = KIND_INT, .n_min = 1, .n_max = LIMIT_VOCAB},
+    {"bad_words", FOR_GENERATION, "none", "texts whose tokens are not written one after the other",
+     JSON(KIND_LIST, param_bad_words), .items = KIND_STRING, .n_max = LIMIT_BAD_WORDS},
+    {"seed", FOR_GENERATION, "random", "the same seed gives the same text, whatever else runs and whatever is cached",
+     INTEGER(seed, -SEED_TOP, SEED_TOP), .has_offset = AT(has_seed)},
+
+    /* ---- the engine ---- */
+    {"cache_prompt", FOR_GENERATION, "true", "false: neither uses nor fills the cache", BOOL(cache_prompt)},
+    {"speculation", FOR_GENERATION, "true", "false: no drafts from earlier text; the output is the same",
+     BOOL(speculation)},
+
+    /* ---- tools ---- */
+    {"tools", FOR_CHAT | FOR_TEMPLATE | FOR_TOKENIZE, "none",
+     "functions that the model may call (not with tool_choice \"none\"); others are skipped", JSON(KIND_LIST, NULL),
+     .items = KIND_OBJECT, .n_max = LIMIT_TOOLS},
+    {"tools", FOR_MESSAGES | FOR_COUNT, "none",
+     "{name, description, input_schema}; those that a server would run itself are skipped", JSON(KIND_LIST, NULL),
+     .items = KIND_OBJECT, .n_max = LIMIT_TOOLS},
+    {"tool_choice", FOR_CHAT | FOR_TEMPLATE | FOR_TOKENIZE, "\"auto\"",
+     "auto, none, required (any), or {type: function, function: {name}}", JSON(KIND_STRING | KIND_OBJECT, NULL),
+     .choices = "auto|none|required|any"},
+    {"tool_choice", FOR_MESSAGES | FOR_COUNT, "{\"type\":\"auto\"}", "{type, name, disable_parallel_tool_use}",
+     JSON(KIND_OBJECT, NULL), .n_min = 1},
+    {"tool_choice.type", FOR_MESSAGES | FOR_COUNT, "auto", "tool needs a name", JSON(KIND_STRING, NULL),
+     .choices = "auto|any|tool|none"},
+    {"tool_choice.name", FOR_MESSAGES | FOR_COUNT, "none", "of one of the tools", JSON(KIND_STRING, NULL)},
+    {"tool_choice.disable_parallel_tool_use", FOR_MESSAGES | FOR_COUNT, "false",
+     "the answer ends with its first call", BOOL_READ_LATER},
+    {"parallel_tool_calls", FOR_CHAT, "true", "false: the answer ends with its first call",
+     BOOL(parallel_tool_calls)},
+
+    /* ---- thinking ---- */
+    {"enable_thinking", FOR_RENDERING, "the template's", "thinking on or off, for models that can",
+     JSON(KIND_BOOL, param_enable_thinking)},
+    {"thinking", FOR_CHAT | FOR_TEMPLATE | FOR_TOKENIZE, "the template's", "{type, budget_tokens}, or a bool",
+     JSON(KIND_OBJECT | KIND_BOOL, param_thinking), .n_min = 1},
+    {"thinking", FOR_MESSAGES | FOR_COUNT, "{\"type\":\"disabled\"}", "{type, budget_tokens}",
+     JSON(KIND_OBJECT, NULL)},
+    {"thinking.type", FOR_RENDERING, "the template's", "adaptive: the template's", JSON(KIND_STRING, NULL),
+     .choices = "enabled|disabled|adaptive"},
+    {"thinking.budget_tokens", FOR_CHAT | FOR_TEMPLATE | FOR_TOKENIZE, "-1", "as thinking_budget",
+     INTEGER(thinking_tokens, -1, INT_TOP)},
+    {"thinking.budget_tokens", FOR_MESSAGES | FOR_COUNT, "none",
+     "tokens of thinking; then it is closed and the answer begins", INTEGER_READ_LATER(1, INT_TOP)},
+    {"reasoning", FOR_CHAT | FOR_TEMPLATE | FOR_TOKENIZE, "the template's", "{effort, enabled, max_tokens}",
+     JSON(KIND_OBJECT, NULL)},
+    {"reasoning.enabled", FOR_CHAT | FOR_TEMPLATE | FOR_TOKENIZE, "the template's", "as enable_thinking",
+     JSON(KIND_BOOL, param_enable_thinking)},
+    {"reasoning.effort", FOR_CHAT | FOR_TEMPLATE | FOR_TOKENIZE, "the template's", "as reasoning_effort",
+     JSON(KIND_STRING, param_effort), .choices = EFFORTS},
+    {"reasoning.max_tokens", FOR_CHAT | FOR_TEMPLATE | FOR_TOKENIZE, "-1", "as thinking_budget",
+     INTEGER(thinking_tokens, -1, INT_TOP)},
+    {"reasoning_effort", FOR_CHAT | FOR_TEMPLATE | FOR_TOKENIZE, "the template's",
+     "none turns thinking off; the others reach the template", JSON(KIND_STRING, param_effort), .choices = EFFORTS},
+    {"output_config", FOR_MESSAGES | FOR_COUNT, "none", "{effort, format}", JSON(KIND_OBJECT, NULL)},
+    {"output_config.effort", FOR_MESSAGES | FOR_COUNT, "the template's", "how hard to think, where thinking is on",
+     JSON(KIND_STRING, NULL), .choices = EFFORTS},
+    {"output_config.format", FOR_MESSAGES | FOR_COUNT, "text", "as response_format", JSON(KIND_OBJECT, NULL)},
+    {"thinking_budget", FOR_RENDERING, "-1",
+     "tokens of thinking; then it is closed and the answer begins; 0: none; -1: no limit",
+     INTEGER(thinking_tokens, -1, INT_TOP), .alias = "thinking_token_budget"},
+    {"reasoning_budget", FOR_RENDERING, "-1", "as thinking_budget", INTEGER(thinking_tokens, -1, INT_TOP),
+     .alias = "reasoning_budget_tokens"},
+    {"reasoning_format", FOR_CHATS, "\"auto\"",
+     "none, raw: thinking stays in the content; hidden: it is not sent; others: in reasoning_content and reasoning",
+     JSON(KIND_STRING, param_reasoning_format), .choices = "none|auto|deepseek|deepseek-legacy|parsed|hidden|raw"},
+    {"separate_reasoning", FOR_CHATS, "true", "false: as reasoning_format none", BOOL(split_thinking)},
+    {"include_reasoning", FOR_CHATS, "true", "false: the thinking is not sent", BOOL(include_reasoning)},
+    {"chat_template_kwargs", FOR_RENDERING, "none",
+     "variables for the chat template; the server's own (messages, tools, bos_token, functions, ...) are a 400",
+     JSON(KIND_OBJECT, NULL)},
+
+    /* ---- taken, and without effect here ---- */
+    {"metadata", FOR_MESSAGES, "none", "has no effect", JSON(KIND_OBJECT, NULL)},
+    {"service_tier", FOR_MESSAGES, "none", "has no effect", JSON(KIND_STRING, NULL)},
+    {"cache_control", FOR_MESSAGES | FOR_COUNT, "none", "what is new in the prompt counts as written to the cache",
+     JSON(KIND_OBJECT, NULL)},
+    {"diagnostics", FOR_MESSAGES, "none", "has no effect", JSON(KIND_OBJECT, NULL)},
 };
 
 const struct param_spec *param_table(size_t *n)
 {
     *n = sizeof(table) / sizeof(table[0]);
     return table;
-}
-
-static int wrong_type(const char *name, const char *wanted, const json_t *v, struct api_error *e)
-{
-    static const char *const names[] = {"an object", "a list", "a string", "an integer",
-                                        "a number",  "true",   "false",    "null"};
-
-    return api_error_set(e, 400, name, "%s: %s wanted, found %s", name, wanted, names[json_typeof(v)]);
-}
-
-static int out_of_range(const struct param_spec *s, const char *name, struct api_error *e)
-{
-    return api_error_set(e, 400, name, "%s: must be within %.10g and %.10g", name, s->min, s->max);
-}
-
-static int set_number(const struct param_spec *s, const char *name, const json_t *v, void *at, struct api_error *e)
-{
-    double x;
-
-    if (!json_is_number(v)) return wrong_type(name, "a number", v, e);
-    x = json_number_value(v);
-    if (!(x >= s->min && x <= s->max)) return out_of_range(s, name, e);
-    memcpy(at, &x, sizeof(x));
-    return 0;
-}
-
-static int set_int(const struct param_spec *s, const char *name, const json_t *v, void *at, struct api_error *e)
-{
-    double x;
-    int64_t i;
-
-    if (!json_is_number(v)) return wrong_type(name, "an integer", v, e);
-    x = json_number_value(v);
-    if (!(x >= s->min && x <= s->max)) return out_of_range(s, name, e);
-    if (x != floor(x)) return wrong_type(name, "an integer", v, e);
-    i = json_is_integer(v) ? (int64_t)json_integer_value(v) : (int64_t)x;
-    memcpy(at, &i, sizeof(i));
-    return 0;
-}
-
-static int set_bool(const char *name, const json_t *v, void *at, struct api_error *e)
-{
-    bool b = json_is_true(v);
-
-    if (!json_is_boolean(v)) return wrong_type(name, "true or false", v, e);
-    memcpy(at, &b, sizeof(b));
-    return 0;
-}
-
-static int apply(const struct param_spec *s, const char *name, const json_t *v, struct gen_params *p,
-                 struct api_error *e)
-{
-    char *at = (char *)p + s->offset;
-    bool given = true;
-    int rc = 0;
-
-    switch (s->type) {
-    case PARAM_NUMBER: rc = set_number(s, name, v, at, e); break;
-    case PARAM_INT: rc = set_int(s, name, v, at, e); break;
-    case PARAM_BOOL: rc = set_bool(name, v, at, e); break;
-    case PARAM_CUSTOM: rc = s->custom(name, v, p, e); break;
-    }
-    if (rc == 0 && s->has_offset) memcpy((char *)p + s->has_offset, &given, sizeof(given));
-    return rc;
 }
 
 static int check_together(struct gen_params *p, struct api_error *e)
@@ -214,14 +236,12 @@ static int check_together(struct gen_params *p, struct api_error *e)
         return api_error_set(e, 400, "best_of", "best_of: larger than n cannot be streamed");
     if (p->top_logprobs > 0 && !p->logprobs)
         return api_error_set(e, 400, "top_logprobs", "top_logprobs: needs logprobs: true");
-    if (!p->chat && p->n_prompts == 0) return api_error_set(e, 400, "prompt", "prompt: missing");
     if ((uint64_t)p->n_prompts * (uint64_t)p->best_of > LIMIT_PROMPTS)
         return api_error_set(e, 400, "n", "n: prompts times choices must be at most %u", LIMIT_PROMPTS);
     return 0;
 }
 
-int gen_params_parse(const json_t *body, const struct rd_info *info, bool chat, struct gen_params *p,
-                     struct api_error *e)
+void gen_params_init(struct gen_params *p, bool chat)
 {
     memset(p, 0, sizeof(*p));
     p->chat = chat;
@@ -236,21 +256,28 @@ int gen_params_parse(const json_t *body, const struct rd_info *info, bool chat, 
     p->dry_allowed_length = 2;
     p->mirostat_tau = 5;
     p->cache_prompt = p->speculation = true;
+    p->parse_special = p->special = true;
+}
+
+int gen_params_rendering(const json_t *body, struct gen_params *p, struct api_error *e)
+{
+    if (param_messages(body, &p->messages, e) || param_prompt_end(body, &p->prompt_end, e)) return -1;
+    return param_tools(body, p, e) || param_template_kwargs(body, p, e) ? -1 : 0;
+}
+
+int gen_params_finish(const json_t *body, const struct rd_info *info, struct gen_params *p, struct api_error *e)
+{
     if (param_check_model(body, info, e)) return -1;
-    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
-        const struct param_spec *s = &table[i];
-        const char *names[] = {s->name, s->alias};
-
-        if (!(s->endpoints & (chat ? FOR_CHAT : FOR_TEXT))) continue;
-        for (size_t k = 0; k < 2; k++) {
-            const json_t *v = names[k] ? json_object_get(body, names[k]) : NULL;
-
-            if (v && !json_is_null(v) && apply(s, names[k], v, p, e)) return -1;
-        }
-    }
-    if (chat && (param_messages(body, &p->messages, e) || param_prompt_end(body, &p->prompt_end, e))) return -1;
-    if (chat && (param_tools(body, p, e) || param_template_kwargs(body, p, e))) return -1;
+    if (p->chat && gen_params_rendering(body, p, e)) return -1;
     return check_together(p, e);
+}
+
+int gen_params_parse(const json_t *body, const struct rd_info *info, bool chat, struct gen_params *p,
+                     struct api_error *e)
+{
+    gen_params_init(p, chat);
+    if (params_read(body, chat ? FOR_CHAT : FOR_TEXT, p, e)) return -1;
+    return gen_params_finish(body, info, p, e);
 }
 
 void gen_params_deinit(struct gen_params *p)

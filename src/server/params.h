@@ -1,6 +1,16 @@
-/* server/params.h - the one table of request parameters: it drives parsing, validation and the documentation.
+/* server/params.h - the one table of request parameters: it drives parsing, validation, documentation and tests.
  *
- * A field that no row names is ignored; null means absent. Rows of type CUSTOM have a function of their own.
+ * A row is a field of a request body: where it may stand, which JSON it may be, its range, and where its value goes.
+ * Every body is first walked against the rows of its endpoint (params_read): a field of the wrong kind or out of range
+ * is a 400 that names it as the client wrote it, null means absent, and a field that no row names is ignored and told
+ * (request_body.h). A name "a.b" is member b of the object a.
+ *
+ * Endpoints with a form of their own (Messages, Responses, Ollama) are checked against their rows, then translated into a
+ * body of chat completions (foreign.h), which goes through the same table: rows that carry both bits are passed on.
+ *
+ * `radish api --json` prints the table; tools/make-api-docs writes docs/api.md from that, and
+ * tests/server/test_parameter_table.py sends every row what it must refuse.
+ *
  * Thread  any thread.
  * Errors  -1 with *e filled (400, param = the field's name as the client wrote it).
  */
@@ -9,8 +19,28 @@
 #include "radish/radish.h"
 #include "server/errors.h"
 
-enum endpoint_bits { FOR_CHAT = 1, FOR_TEXT = 2, FOR_BOTH = 3 };
-enum param_type { PARAM_NUMBER, PARAM_INT, PARAM_BOOL, PARAM_CUSTOM };
+/* The name and path of each bit are in params_list.c. */
+enum endpoint_bits {
+    FOR_CHAT = 1, FOR_TEXT = 2, FOR_MESSAGES = 4, FOR_COUNT = 8, FOR_RESPONSES = 16, FOR_TOKENIZE = 32,
+    FOR_DETOKENIZE = 64, FOR_TEMPLATE = 128,
+    FOR_BOTH = FOR_CHAT | FOR_TEXT,
+    FOR_CHATS = FOR_CHAT | FOR_MESSAGES | FOR_RESPONSES,         /* what generates from messages */
+    FOR_GENERATION = FOR_CHATS | FOR_TEXT,
+    FOR_RENDERING = FOR_CHATS | FOR_COUNT | FOR_TEMPLATE | FOR_TOKENIZE,   /* what renders a template */
+    FOR_ANY = 255
+};
+
+enum param_type {
+    PARAM_NUMBER,                        /* double */
+    PARAM_INT,                           /* int64_t; 3.0 is an integer */
+    PARAM_BOOL,                          /* bool */
+    PARAM_CUSTOM                         /* what `kinds` says; goes to custom, or is read elsewhere */
+};
+
+/* The JSON that a CUSTOM row takes. */
+enum json_kinds {
+    KIND_NUMBER = 1, KIND_INT = 2, KIND_BOOL = 4, KIND_STRING = 8, KIND_LIST = 16, KIND_OBJECT = 32, KIND_NULL = 64
+};
 
 struct prompt {                          /* one of text, tokens; or messages */
     char *text;
@@ -21,8 +51,9 @@ struct prompt {                          /* one of text, tokens; or messages */
 
 struct text_list { char **items; uint32_t n; };      /* items NULL: not given */
 
+/* What bodies are read into, whatever the endpoint. */
 struct gen_params {
-    bool chat;
+    bool chat;                           /* first: offset 0 is no field of a row */
     double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
     int64_t top_k, max_tokens, n, best_of, top_logprobs, seed;
     bool has_max_tokens, has_seed, stream, include_usage, ignore_eos, cache_prompt, speculation, echo, logprobs;
@@ -49,29 +80,51 @@ struct gen_params {
     uint32_t n_text_bias, n_allowed, n_stop_tokens;
     bool include_stop, has_prompt_logprobs;
     int64_t prompt_logprobs;             /* alternatives per token of the prompt, with has_prompt_logprobs */
+    bool add_special, has_add_special, parse_special, with_pieces, with_strings, special;    /* tokenize, detokenize */
 };
 
 struct param_spec {
-    const char *name, *alias;
-    enum param_type type;
+    const char *name;
     unsigned endpoints;
-    double min, max;
-    const char *fallback;                /* as documented */
-    size_t offset;                       /* into gen_params: double, int64_t or bool by type */
-    size_t has_offset;                   /* of a bool that says it was given; 0: none */
-    int (*custom)(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
+    const char *fallback;                /* the default, as documented */
     const char *help;
+    enum param_type type;
+    double min, max;                     /* of numbers */
+    size_t offset;                       /* into gen_params: double, int64_t or bool by type; 0: none */
+    size_t has_offset;                   /* of a bool that says it was given; 0: none */
+    unsigned kinds;                      /* of PARAM_CUSTOM */
+    int (*custom)(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
+    const char *alias;                   /* further names, separated by spaces; NULL: none */
+    unsigned items;                      /* kinds of a list's elements; 0: custom looks at them */
+    const char *choices;                 /* what a string may be: "auto|none"; NULL: anything */
+    uint32_t n_min, n_max;               /* elements of a list, members of an object; n_max 0: no bound */
+    unsigned required;                   /* the endpoints that refuse a body without it */
 };
 
+/* Every row, in the order in which they are read: of two names for one field the later wins. */
 const struct param_spec *param_table(size_t *n);
 
-/* A body's JSON: an object, UTF-8, no duplicate keys, no trailing bytes, depth within LIMIT_JSON_DEPTH. */
+/* Walks the endpoint's rows: checks the body and, where p is not NULL, fills it (after gen_params_init). */
+int params_read(const json_t *body, unsigned endpoint, struct gen_params *p, struct api_error *e);
+/* Appends the names of the fields that the endpoint has no row for, "a, b": bounded, and safe in a header. */
+void params_ignored(const json_t *body, unsigned endpoint, struct buf *out);
+/* A new object of the fields whose rows carry both bits, under their own names; NULL: out of memory. */
+json_t *params_shared(const json_t *body, unsigned from, unsigned to);
+
+/* A body's JSON: an object, UTF-8, no duplicate keys, no trailing bytes, depth within LIMIT_JSON_DEPTH. Where the text
+ * is broken inside a field of the object, *e names that field. */
 int json_body_parse(const struct buf *body, json_t **out, struct api_error *e);
-/* Fills *p (from zero) with defaults and the body's fields. gen_params_deinit in any case. */
+/* The defaults. */
+void gen_params_init(struct gen_params *p, bool chat);
+/* After params_read: what no row decides alone (model, messages, tools, what excludes each other). */
+int gen_params_finish(const json_t *body, const struct rd_info *info, struct gen_params *p, struct api_error *e);
+/* All three, for a body of FOR_CHAT or FOR_TEXT. gen_params_deinit in any case. */
 int gen_params_parse(const json_t *body, const struct rd_info *info, bool chat, struct gen_params *p,
                      struct api_error *e);
 void gen_params_deinit(struct gen_params *p);
 void text_list_deinit(struct text_list *list);
+/* Of gen_params_finish: what a template needs (messages, prompt_end, tools, kwargs). */
+int gen_params_rendering(const json_t *body, struct gen_params *p, struct api_error *e);
 
 /* 404 model_not_found unless absent, empty or this server's. */
 int param_check_model(const json_t *body, const struct rd_info *info, struct api_error *e);
@@ -83,7 +136,7 @@ int param_prompt_end(const json_t *body, enum rd_prompt_end *end, struct api_err
  * parameters add to p->kwargs. */
 int param_tools(const json_t *body, struct gen_params *p, struct api_error *e);
 int param_template_kwargs(const json_t *body, struct gen_params *p, struct api_error *e);
-/* A list of token ids; *tokens is mem_free'd by the caller. Does not look at the vocabulary. */
-int param_tokens(const char *name, const json_t *v, int32_t **tokens, uint32_t *n, struct api_error *e);
 /* An optional bool. */
 int param_bool(const json_t *body, const char *name, bool *value, struct api_error *e);
+/* A list of token ids; *tokens is mem_free'd by the caller. Does not look at the vocabulary. */
+int param_tokens(const char *name, const json_t *v, int32_t **tokens, uint32_t *n, struct api_error *e);

@@ -31,7 +31,6 @@ int param_check_model(const json_t *body, const struct rd_info *info, struct api
     char quoted[160];
 
     if (!v || json_is_null(v)) return 0;
-    if (!json_is_string(v)) return api_error_set(e, 400, "model", "model: a string wanted");
     if (json_string_length(v) == 0 || strcmp(json_string_value(v), info->model_id) == 0) return 0;
     error_quote(quoted, sizeof(quoted), json_string_value(v), json_string_length(v));
     api_error_set(e, 404, "model", "The model `%s` does not exist; this server has `%s`", quoted, info->model_id);
@@ -72,7 +71,7 @@ static int one_prompt(const char *name, const json_t *v, struct prompt *to, stru
         return to->text ? 0 : no_memory(e);
     }
     if (!json_is_array(v))
-        return api_error_set(e, 400, name, "%s: string, token ids, or a list of either wanted", name);
+        return api_error_set(e, 400, name, "%s: strings, or lists of token ids, in one list", name);
     if (json_array_size(v) == 0) return api_error_set(e, 400, name, "%s: empty", name);
     return param_tokens(name, v, &to->tokens, &to->n_tokens, e);
 }
@@ -99,15 +98,11 @@ int param_stop(const char *name, const json_t *v, struct gen_params *p, struct a
 {
     size_t n = json_is_array(v) ? json_array_size(v) : 1;
 
-    if (!json_is_array(v) && !json_is_string(v))
-        return api_error_set(e, 400, name, "%s: a string or a list of strings wanted", name);
-    if (n > LIMIT_STOP_STRINGS) return api_error_set(e, 400, name, "%s: at most %u strings", name, LIMIT_STOP_STRINGS);
     p->stop = mem_zalloc(n, sizeof(*p->stop));
     if (!p->stop) return no_memory(e);
     for (size_t i = 0; i < n; i++) {
         const json_t *s = json_is_array(v) ? json_array_get(v, i) : v;
 
-        if (!json_is_string(s)) return api_error_set(e, 400, name, "%s: element %zu is not a string", name, i);
         if (json_string_length(s) == 0) continue;           /* clients send "" for none */
         if (json_string_length(s) > LIMIT_STOP_BYTES)
             return api_error_set(e, 400, name, "%s: at most %u bytes each", name, LIMIT_STOP_BYTES);
@@ -115,12 +110,6 @@ int param_stop(const char *name, const json_t *v, struct gen_params *p, struct a
         if (!p->stop[p->n_stop++]) return no_memory(e);
     }
     return 0;
-}
-
-int param_stream_options(const char *name, const json_t *v, struct gen_params *p, struct api_error *e)
-{
-    if (!json_is_object(v)) return api_error_set(e, 400, name, "%s: an object wanted", name);
-    return param_bool(v, "include_usage", &p->include_usage, e);
 }
 
 int param_response_format(const char *name, const json_t *v, struct gen_params *p, struct api_error *e)

@@ -1,4 +1,5 @@
-/* server/params_custom.h - the parameters that are more than a number or a bool; see the table in params.c.
+/* server/params_custom.h - the parameters that are more than a number or a bool: functions of rows of the table in
+ * params.c, called once the row's kinds, choices and sizes hold.
  * Thread any thread. Errors -1 with *e filled. */
 #pragma once
 #include "server/params.h"
@@ -7,7 +8,6 @@ int param_ignored(const char *name, const json_t *v, struct gen_params *p, struc
 int param_prompt(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
 int param_stop(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
 int param_logit_bias(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
-int param_stream_options(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
 int param_response_format(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
 /* params_sampling.c */
 int param_samplers(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
@@ -20,6 +20,5 @@ int param_n_probs(const char *name, const json_t *v, struct gen_params *p, struc
 int param_enable_thinking(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
 int param_effort(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
 int param_thinking(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
-int param_reasoning(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
 int param_reasoning_format(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
 int param_suffix(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);

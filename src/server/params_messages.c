@@ -80,7 +80,6 @@ static int check_message(const json_t *m, size_t i, struct api_error *e)
 {
     const char *role = json_string_value(json_object_get(m, "role"));
 
-    if (!json_is_object(m)) return api_error_set(e, 400, "messages", "messages: messages[%zu] is not an object", i);
     if (!role || !*role) return api_error_set(e, 400, "messages", "messages: messages[%zu] needs a role", i);
     if (check_content(json_object_get(m, "content"), role, i, e)) return -1;
     return check_calls(json_object_get(m, "tool_calls"), i, e);
@@ -91,11 +90,6 @@ int param_messages(const json_t *body, char **messages, struct api_error *e)
     const json_t *list = json_object_get(body, "messages"), *m;
     size_t i;
 
-    if (!list || json_is_null(list)) return api_error_set(e, 400, "messages", "messages: missing");
-    if (!json_is_array(list)) return api_error_set(e, 400, "messages", "messages: a list wanted");
-    if (json_array_size(list) == 0) return api_error_set(e, 400, "messages", "messages: empty");
-    if (json_array_size(list) > LIMIT_MESSAGES)
-        return api_error_set(e, 400, "messages", "messages: at most %u", LIMIT_MESSAGES);
     json_array_foreach(list, i, m)
         if (check_message(m, i, e)) return -1;
     *messages = json_dumps(list, JSON_COMPACT);
@@ -106,10 +100,8 @@ int param_prompt_end(const json_t *body, enum rd_prompt_end *end, struct api_err
 {
     const json_t *prompt = json_object_get(body, "add_generation_prompt"),
                  *cont = json_object_get(body, "continue_final_message");
-    bool begin = false, go_on = false;
+    bool begin = json_is_true(prompt), go_on = json_is_true(cont);
 
-    if (param_bool(body, "add_generation_prompt", &begin, e) || param_bool(body, "continue_final_message", &go_on, e))
-        return -1;
     if (begin && go_on)
         return api_error_set(e, 400, "continue_final_message",
                              "continue_final_message: cannot be true together with add_generation_prompt");

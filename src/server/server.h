@@ -7,6 +7,7 @@
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
+#include "base/buf.h"
 #include "radish/radish.h"
 
 struct server_options {
@@ -28,5 +29,7 @@ void server_options_default(struct server_options *o);
 rd_status server_run(const struct server_options *o,
                      rd_status (*load)(void *user, rd_engine **out, struct rd_error *err), void *user,
                      struct rd_error *err);
+/* The parameters of every endpoint as JSON, {"endpoints":[..],"parameters":[..]}: the table that checks requests. */
+void server_list_parameters(struct buf *out);
 /* Any thread, signal-safe: ends server_run (drain, then out). */
 void server_stop(void);

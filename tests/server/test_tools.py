@@ -206,4 +206,4 @@ def test_it_can_stay_in_the_content_or_be_left_out(thinker):
 def test_bad_thinking_parameters_are_named(thinker, name, bad):
     with pytest.raises(openai.BadRequestError) as e:
         think(thinker, **{name: bad})
-    assert e.value.param == name
+    assert e.value.param.split(".")[0] == name

@@ -1,29 +1,26 @@
-/* server/routes/apply_template.c - POST /apply-template: {messages, tools, chat_template_kwargs, add_generation_prompt,
- * continue_final_message} -> {prompt}. */
+/* server/routes/apply_template.c - POST /apply-template: what a chat completion says of its prompt -> {prompt}. */
 #include "base/mem.h"
 #include "server/json_out.h"
-#include "server/params.h"
+#include "server/request_body.h"
 #include "server/routes.h"
 
 void route_apply_template(struct http_conn *c)
 {
     char *text = NULL;
-    struct gen_params p = {.thinking_tokens = -1};
+    struct gen_params p;
     struct rd_error err = {RD_OK, ""};
     struct buf body = {0};
     struct api_error e;
     json_t *in = NULL;
     size_t n = 0;
-    enum rd_prompt_end end = RD_PROMPT_AUTO;
-    int rc = json_body_parse(&c->body, &in, &e);
+    int rc;
 
-    if (rc == 0) rc = param_prompt_end(in, &end, &e);
-    if (rc == 0) rc = param_messages(in, &p.messages, &e);
-    if (rc == 0) rc = param_tools(in, &p, &e);
-    if (rc == 0) rc = param_template_kwargs(in, &p, &e);
+    gen_params_init(&p, true);
+    rc = request_body(c, FOR_TEMPLATE, &p, &in, &e);
+    if (rc == 0) rc = gen_params_rendering(in, &p, &e);
     if (rc == 0) {
         rd_status st =
-            rd_apply_template(c->io->server->engine, p.messages, p.tools, p.kwargs, end, &text, &n, &err);
+            rd_apply_template(c->io->server->engine, p.messages, p.tools, p.kwargs, p.prompt_end, &text, &n, &err);
 
         if (st != RD_OK) {
             api_error_from_status(&e, st, err.text);

@@ -2,17 +2,8 @@
  * (vLLM). */
 #include "base/mem.h"
 #include "server/json_out.h"
-#include "server/params.h"
+#include "server/request_body.h"
 #include "server/routes.h"
-
-static int read_tokens(const json_t *in, int32_t **ids, uint32_t *n, bool *special, struct api_error *e)
-{
-    const json_t *list = json_object_get(in, "tokens");
-
-    if (!json_is_array(list)) return api_error_set(e, 400, "tokens", "tokens: a list of token ids wanted");
-    if (param_bool(in, "special", special, e)) return -1;
-    return param_tokens("tokens", list, ids, n, e);
-}
 
 void route_detokenize(struct http_conn *c)
 {
@@ -24,12 +15,14 @@ void route_detokenize(struct http_conn *c)
     uint32_t n = 0;
     char *text = NULL;
     size_t n_text = 0;
-    bool special = true;
-    int rc = json_body_parse(&c->body, &in, &e);
+    struct gen_params p;
+    int rc;
 
-    if (rc == 0) rc = read_tokens(in, &ids, &n, &special, &e);
+    gen_params_init(&p, false);
+    rc = request_body(c, FOR_DETOKENIZE, &p, &in, &e);
+    if (rc == 0) rc = param_tokens("tokens", json_object_get(in, "tokens"), &ids, &n, &e);
     if (rc == 0) {
-        rd_status st = rd_detokenize(c->io->server->engine, ids, n, special, &text, &n_text, &err);
+        rd_status st = rd_detokenize(c->io->server->engine, ids, n, p.special, &text, &n_text, &err);
 
         if (st != RD_OK) {
             api_error_from_status(&e, st, err.text);

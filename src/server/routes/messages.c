@@ -10,6 +10,7 @@
 #include "server/foreign.h"
 #include "server/generation.h"
 #include "server/json_out.h"
+#include "server/request_body.h"
 #include "server/routes.h"
 
 enum block { BLOCK_NONE, BLOCK_TEXT, BLOCK_THINKING, BLOCK_TOOL };
@@ -253,9 +254,8 @@ static const struct gen_format messages_format = {.id_prefix = "msg", .events = 
 static int read_body(struct http_conn *c, bool count, struct gen_params *p, bool *caches, struct api_error *e)
 {
     json_t *body = NULL, *chat = NULL;
-    int rc = json_body_parse(&c->body, &body, e);
+    int rc = request_body(c, count ? FOR_COUNT : FOR_MESSAGES, NULL, &body, e);
 
-    buf_deinit(&c->body);
     if (rc == 0) rc = anthropic_to_chat(body, count, &chat, caches, e);
     if (rc == 0 && gen_params_parse(chat, &c->io->server->info, true, p, e)) {
         anthropic_error(e);
