@@ -282,6 +282,10 @@ RD_API rd_status rd_request_wait(rd_request *request, uint32_t timeout_ms, struc
 RD_API void rd_request_cancel(rd_request *request);
 /* Gives the request back (cancels it if it runs). wake is not called any more once this has returned. NULL is fine. */
 RD_API void rd_request_release(rd_request *request);
+/* How far the prompt is: n_done of its n_prompt tokens, n_cached of them from the tree. All 0 before STARTED; while it
+ * waits for others the two are 0. */
+struct rd_progress { uint32_t n_prompt, n_done, n_cached; };
+RD_API void rd_request_progress(const rd_request *request, struct rd_progress *out);
 /* The prompt's tokens, known after STARTED; a view that lives as long as the request. */
 RD_API const int32_t *rd_request_prompt(const rd_request *request, uint32_t *n);
 /* prompt_logprobs: entry i belongs to prompt token i (entry 0 has no value: n_top 0, logprob 0); complete at the first

@@ -421,6 +421,18 @@ void rd_request_release(rd_request *r)
     api_request_unref(r);
 }
 
+void rd_request_progress(const rd_request *r, struct rd_progress *out)
+{
+    uint32_t computed;
+
+    memset(out, 0, sizeof(*out));
+    if (atomic_load(&r->phase) != PHASE_RUNNING) return;
+    computed = atomic_load_explicit(&r->request->prompt_computed, memory_order_relaxed);
+    out->n_prompt = r->request->n_prompt;
+    out->n_done = atomic_load_explicit(&r->request->prompt_seen, memory_order_relaxed);
+    out->n_cached = out->n_done > computed ? out->n_done - computed : 0;
+}
+
 const int32_t *rd_request_prompt(const rd_request *r, uint32_t *n)
 {
     *n = 0;

@@ -84,6 +84,15 @@ static void set_option(int fd, int level, int name, int value)
     (void)setsockopt(fd, level, name, &value, sizeof(value));
 }
 
+size_t net_send_some(int fd, const void *p, size_t n)
+{
+    ssize_t sent;
+
+    do sent = send(fd, p, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+    while (sent < 0 && errno == EINTR);
+    return sent > 0 ? (size_t)sent : 0;
+}
+
 void net_tune(int fd)
 {
     set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);

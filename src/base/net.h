@@ -3,6 +3,7 @@
  */
 #pragma once
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include "radish/status.h"
 
@@ -10,5 +11,7 @@
  * "localhost". port 0: any free. */
 rd_status net_listen(const char *host, uint16_t port, int backlog, int *fd, uint16_t *bound_port, struct rd_error *err);
 void net_close(int fd);
+/* Sends what the socket takes at once; returns how much that was. 0 also on an error: the next read or write tells. */
+size_t net_send_some(int fd, const void *p, size_t n);
 /* TCP_NODELAY, TCP_USER_TIMEOUT and keep-alive on an accepted connection (F45). */
 void net_tune(int fd);

@@ -11,7 +11,7 @@
 struct serve_flags {
     struct rd_options engine;
     const char *host, *api_key, *log_level;
-    uint32_t port, n_io_threads, drain_s;
+    uint32_t port, n_io_threads, sse_ping_s, drain_s;
     struct load_bar bar;
 };
 
@@ -29,6 +29,10 @@ static const struct arg serve_args[] = {
      .fallback_text = "the file's name without .gguf", .help = "the name that clients use"},
     {.flag = "--io-threads", .kind = ARG_U32, .value = "N", .at = offsetof(struct serve_flags, n_io_threads),
      .fallback = "1", .min = 1, .max = 64, .help = "threads for HTTP; one is enough for hundreds of clients"},
+    {.flag = "--sse-ping", .kind = ARG_U32, .value = "S", .at = offsetof(struct serve_flags, sse_ping_s),
+     .fallback = "5", .max = 3600,
+     .help = "seconds of silence after which a stream sends a comment, so that nobody takes a long prefill for a dead "
+             "server; 0: never"},
     {.flag = "--drain", .kind = ARG_U32, .value = "S", .at = offsetof(struct serve_flags, drain_s), .fallback = "30",
      .min = 1, .max = 86400, .help = "seconds that running requests have to end after SIGTERM or Ctrl-C"},
     {.flag = "--log-level", .kind = ARG_TEXT, .value = "LEVEL", .at = offsetof(struct serve_flags, log_level),
@@ -103,6 +107,7 @@ static int run_serve(const struct command *self, int argc, char **argv)
     o.host = f.host;
     o.port = (uint16_t)f.port;
     o.n_io_threads = f.n_io_threads;
+    o.sse_ping_s = f.sse_ping_s;
     o.drain_s = f.drain_s;
     o.api_key = f.api_key ? f.api_key : getenv("RADISH_API_KEY");
     if (o.api_key && !*o.api_key) o.api_key = NULL;

@@ -87,6 +87,9 @@ struct request {
     uint64_t queued_ns, last_step;
     struct request_draft draft;
 
+    /* how far the prompt is: the engine writes, anyone reads; relaxed, each tells its own truth */
+    atomic_uint prompt_seen, prompt_computed;   /* rows computed or matched; of those, computed */
+
     /* results: the engine writes, then stores `ended` (release); the consumer reads after loading it (acquire) */
     enum request_finish finish;
     rd_status status;

@@ -217,6 +217,8 @@ static void count_rows(struct engine *e, struct request *r, const struct seq_run
     e->stats.prompt_computed += fresh;
     if (end <= r->prompt_high) return;
     r->prompt_high = end;
+    atomic_store_explicit(&r->prompt_computed, r->n_prompt_computed, memory_order_relaxed);
+    atomic_store_explicit(&r->prompt_seen, end, memory_order_relaxed);
     if (end < r->n_prompt) return;
     r->usage.n_cached = r->n_prompt - r->n_prompt_computed;
     e->stats.prompt_cached += r->usage.n_cached;

@@ -1,6 +1,7 @@
 /* server/gen_write.c - shapes of API.md 1.1 and 1.2 that chat and text completions share. */
 #include "server/gen_write.h"
 #include <string.h>
+#include "base/clock.h"
 #include "base/mem.h"
 #include "server/json_out.h"
 
@@ -78,11 +79,21 @@ static void put_frame(const struct generation *g, const char *object, struct buf
     buf_printf(out, ",\"system_fingerprint\":\"radish-%s\",\"choices\":[", rd_version());
 }
 
+void generation_make_frame(struct generation *g)
+{
+    buf_puts(&g->frame, "data: ");
+    put_frame(g, g->format->chunk_object, &g->frame);
+    buf_puts(&g->frame, "{\"index\":");
+}
+
+/* Once per token: copies, no formatting. */
 static void begin_chunk(const struct generation *g, const struct choice *c, struct buf *out)
 {
-    buf_puts(out, "data: ");
-    put_frame(g, g->format->chunk_object, out);
-    buf_printf(out, "{\"index\":%u,", c->index);
+    if (g->frame.failed) out->failed = true;
+    buf_append(out, g->frame.data, g->frame.n);
+    if (c->index < 10) buf_putc(out, (char)('0' + c->index));
+    else buf_printf(out, "%u", c->index);
+    buf_putc(out, ',');
 }
 
 static void end_chunk(const struct generation *g, struct buf *out)
@@ -148,6 +159,21 @@ void generation_put_delta(struct generation *g, struct choice *c, const struct r
     end_chunk(g, out);
     buf_puts(out, "}\n\n");
     clear_logprobs(c);
+}
+
+void generation_put_progress(struct generation *g, struct choice *c, struct buf *out)
+{
+    static const struct rd_delta nothing = {.type = RD_DELTA_CONTENT, .text = "", .id = ""};
+    struct rd_progress p;
+
+    rd_request_progress(c->request, &p);
+    if (c->usage.n_cached && p.n_done == 0) p.n_done = p.n_cached = c->usage.n_cached;
+    g->n_progress = p.n_done;
+    begin_chunk(g, c, out);
+    g->format->put_delta(g, c, &nothing, out);
+    end_chunk(g, out);
+    buf_printf(out, ",\"prompt_progress\":{\"total\":%u,\"cache\":%u,\"processed\":%u,\"time_ms\":%llu}}\n\n", p.n_prompt,
+               p.n_cached, p.n_done, (unsigned long long)((clock_now_ns(clock_system()) - g->begun_ns) / 1000000));
 }
 
 void generation_put_finish(struct generation *g, struct choice *c, struct buf *out)

@@ -16,8 +16,9 @@
 
 #define WINDOW            32u            /* choices in the engine at once */
 #define EVENTS_PER_POLL   256u           /* of one choice; then others get a turn */
+#define SCRATCH_BYTES     (64u << 10)    /* memory that an io thread keeps for pieces of streams */
+#define SECOND_NS         1000000000ull
 #define OUTPUT_PAUSE      (256u << 10)   /* bytes waiting for a slow reader (F43) */
-#define PING_NS           5000000000ull
 
 static const struct conn_owner generation_owner;
 
@@ -82,6 +83,7 @@ static void generation_destroy(struct generation *g)
         buf_deinit(&c->prompt_logprobs);
     }
     if (g->format->events) g->format->events->destroy(g->state);
+    buf_deinit(&g->frame);
     leave_wake_list(g);                                     /* no wake comes any more: every request was released */
     mem_free(g->choices);
     gen_params_deinit(&g->p);
@@ -266,6 +268,11 @@ static void write_stream(struct generation *g, struct buf *out)
     buf_clear(out);
 }
 
+static bool tells_progress(const struct generation *g)
+{
+    return g->p.return_progress && g->streaming && !g->format->events;
+}
+
 /* Opens the stream once every submitted choice was accepted: until then errors have an HTTP status. false: not yet, or
  * g has ended. */
 static bool open_stream(struct generation *g)
@@ -291,10 +298,12 @@ static bool open_stream(struct generation *g)
         return false;
     }
     http_stream_start(g->conn);
+    if (!g->format->events) generation_make_frame(g);
     g->streaming = true;
     g->sent_ns = now_ns();
     for (uint32_t i = 0; i < g->n_submitted && g->format->opens_at_start; i++)
         generation_put_open(g, &g->choices[i], &out);
+    if (tells_progress(g)) generation_put_progress(g, &g->choices[0], &out);
     write_stream(g, &out);
     buf_deinit(&out);
     return true;
@@ -335,6 +344,8 @@ static void take_event(struct generation *g, struct choice *c, const struct rd_e
         return;
     }
     c->usage.n_cached = ev->usage.n_cached;
+    if (tells_progress(g) && c == &g->choices[0] && !c->computed) generation_put_progress(g, c, out);
+    c->computed = true;
     if (!c->opened) generation_put_open(g, c, out);
     if (ev->type == RD_EVENT_TOKEN) {
         c->usage.n_generated++;
@@ -390,16 +401,16 @@ static bool read_choice(struct generation *g, struct choice *c, struct buf *out)
 
 void generation_poll(struct generation *g)
 {
-    struct buf out = {0};
+    struct buf *out = &g->io->events;                       /* g may be gone at the end */
     bool alive = true;
 
     if (g->paused && http_output_bytes(g->conn) > OUTPUT_PAUSE) return;
     g->paused = false;
     if (g->p.stream && !g->streaming && !open_stream(g)) return;
     for (uint32_t i = 0; alive && !g->paused && i < g->n_submitted; i++)
-        if (!g->choices[i].ended) alive = read_choice(g, &g->choices[i], &out);
+        if (!g->choices[i].ended) alive = read_choice(g, &g->choices[i], out);
     if (alive) {
-        write_stream(g, &out);
+        write_stream(g, out);
         if (g->n_ended == g->n_choices) {
             if (g->streaming) end_stream(g);
             else end_whole(g);
@@ -407,7 +418,8 @@ void generation_poll(struct generation *g)
             submit_more(g);
         }
     }
-    buf_deinit(&out);
+    if (out->failed || out->cap > SCRATCH_BYTES) buf_deinit(out);
+    else buf_clear(out);
 }
 
 static void on_drained(void *arg)
@@ -415,6 +427,18 @@ static void on_drained(void *arg)
     struct generation *g = arg;
 
     if (g->paused) generation_poll(g);
+}
+
+static void tell_progress(struct generation *g)
+{
+    struct buf out = {0};
+    struct rd_progress p;
+
+    rd_request_progress(g->choices[0].request, &p);
+    if (p.n_done <= g->n_progress) return;
+    generation_put_progress(g, &g->choices[0], &out);
+    write_stream(g, &out);
+    buf_deinit(&out);
 }
 
 static void on_tick(void *arg, uint64_t now)
@@ -425,7 +449,9 @@ static void on_tick(void *arg, uint64_t now)
         generation_poll(g);
         return;
     }
-    if (g->streaming && now > g->sent_ns && now - g->sent_ns > PING_NS && http_output_bytes(g->conn) == 0) {
+    if (tells_progress(g) && !g->choices[0].computed) tell_progress(g);
+    if (g->streaming && g->ping_ns && now > g->sent_ns && now - g->sent_ns > g->ping_ns &&
+        http_output_bytes(g->conn) == 0) {
         const char *ping = g->format->events && g->choices[0].opened ? g->format->events->ping : ": ping\n\n";
 
         http_stream_write(g->conn, ping, strlen(ping));
@@ -468,6 +494,7 @@ void generation_start(struct http_conn *conn, const struct gen_format *format, s
     memset(p, 0, sizeof(*p));
     g->n_choices = n_choices;
     g->begun_ns = now_ns();
+    g->ping_ns = (g->p.has_ping ? g->p.ping_s > 0 ? (uint64_t)g->p.ping_s : 0 : g->io->server->o.sse_ping_s) * SECOND_NS;
     g->created_s = clock_wall_s(clock_system());
     random_os(random, sizeof(random));
     snprintf(g->id, sizeof(g->id), "%s%s%016llx%08llx", format->id_prefix, format->events ? "_" : "-",

@@ -19,6 +19,7 @@ struct choice {
     rd_request *request;                 /* NULL: not submitted yet */
     uint32_t index, prompt_index;        /* as the client sees it; which prompt */
     bool started, ended, opened;         /* opened: its first chunk was sent */
+    bool computed;                       /* its prompt: an event after STARTED came */
     struct buf text, reasoning;          /* not streaming: all of it */
     struct buf calls;                    /* not streaming: the tool calls as JSON elements, comma separated */
     uint32_t n_calls;
@@ -71,10 +72,13 @@ struct generation {
     struct gen_params p;
     void *state;                         /* of format->events */
     char id[48];
+    struct buf frame;                    /* streaming: what each chunk begins with, up to its choice's index */
     int64_t created_s;
     uint32_t n_choices, n_submitted, n_ended;        /* choices[0..n_submitted) were given to the engine */
     bool streaming, paused;              /* streaming: the head was sent */
     uint64_t begun_ns, sent_ns;          /* sent_ns: the last byte of the stream, for pings */
+    uint64_t ping_ns;                    /* 0: none */
+    uint32_t n_progress;                 /* return_progress: prompt tokens that were told as done */
     struct choice *choices;              /* [n_choices], prompts x best_of */
 };
 

@@ -17,6 +17,7 @@
 #include "server/routes.h"
 
 #define PIPELINE_BYTES    (64u << 10)
+#define SCRATCH_BYTES     (64u << 10)
 #define DRAINED_BYTES     (64u << 10)
 #define SECOND_NS         1000000000ull
 #define HEAD_DEADLINE_NS  (10 * SECOND_NS)
@@ -150,17 +151,34 @@ void http_stream_start(struct http_conn *c)
     buf_deinit(&out);
 }
 
+/* "1f4\r\n" */
+static void put_chunk_size(size_t n, struct buf *out)
+{
+    char digits[2 * sizeof(n) + 2];
+    size_t at = sizeof(digits) - 2;
+
+    memcpy(digits + at, "\r\n", 2);
+    for (; n; n >>= 4) digits[--at] = "0123456789abcdef"[n & 15];
+    buf_append(out, digits + at, sizeof(digits) - at);
+}
+
 void http_stream_write(struct http_conn *c, const char *s, size_t n)
 {
-    struct buf out = {0};
+    struct buf *out = &c->io->frame;
+    size_t n_sent = 0;
 
     if (n == 0) return;
-    if (c->chunked_out) buf_printf(&out, "%zx\r\n", n);
-    buf_append(&out, s, n);
-    if (c->chunked_out) buf_puts(&out, "\r\n");
-    if (out.failed) c->closing = true;
-    else output(c, out.data, out.n);
-    buf_deinit(&out);
+    buf_clear(out);
+    if (c->chunked_out) put_chunk_size(n, out);
+    buf_append(out, s, n);
+    if (c->chunked_out) buf_puts(out, "\r\n");
+    if (out->failed) {
+        c->closing = true;
+    } else {
+        if (http_output_bytes(c) == 0) n_sent = net_send_some(bufferevent_getfd(c->bev), out->data, out->n);
+        if (n_sent < out->n) output(c, out->data + n_sent, out->n - n_sent);
+    }
+    if (out->failed || out->cap > SCRATCH_BYTES) buf_deinit(out);
 }
 
 void http_stream_end(struct http_conn *c)

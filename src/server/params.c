@@ -58,6 +58,11 @@ static const struct param_spec table[] = {
     {"stream", FOR_GENERATION, "false", "server-sent events", BOOL(stream)},
     {"stream_options", FOR_BOTH, "none", "{include_usage}", JSON(KIND_OBJECT, NULL)},
     {"stream_options.include_usage", FOR_BOTH, "false", "a last chunk with the usage", BOOL(include_usage)},
+    {"return_progress", FOR_BOTH, "false", "chunks with prompt_progress {total, cache, processed, time_ms} while the "
+     "prompt is computed", BOOL(return_progress)},
+    {"sse_ping_interval", FOR_GENERATION, "--sse-ping",
+     "seconds of silence after which a stream sends a comment; 0 or -1: never", INTEGER(ping_s, -1, 3600),
+     .has_offset = AT(has_ping)},
     {"max_tokens", FOR_BOTH, "chat: until the context is full; completions: 16",
      "tokens to generate; 0: prefill only; -1: until the context is full", INTEGER(max_tokens, -1, INT_TOP),
      .has_offset = AT(has_max_tokens)},

@@ -80,6 +80,8 @@ struct gen_params {
     uint32_t n_text_bias, n_allowed, n_stop_tokens;
     bool include_stop, has_prompt_logprobs;
     int64_t prompt_logprobs;             /* alternatives per token of the prompt, with has_prompt_logprobs */
+    int64_t ping_s;                      /* with has_ping */
+    bool return_progress, has_ping;
     bool add_special, has_add_special, parse_special, with_pieces, with_strings, special;    /* tokenize, detokenize */
 };
 

@@ -25,6 +25,7 @@
 #define BACKLOG        1024
 #define MAX_IO_THREADS 64u
 #define TICK_US        250000
+#define DEFAULT_PING_S 5u
 #define DEFAULT_DRAIN_S 30u
 #define FLUSH_NS       2000000000ull     /* after cancelling: for output buffers to leave */
 #define EXIT_AT_ONCE   130
@@ -38,6 +39,7 @@ void server_options_default(struct server_options *o)
                                  .port = 8000,
                                  .n_io_threads = 1,
                                  .max_body_bytes = LIMIT_BODY_BYTES,
+                                 .sse_ping_s = DEFAULT_PING_S,
                                  .drain_s = DEFAULT_DRAIN_S};
 }
 
@@ -198,6 +200,8 @@ static void io_deinit(struct server_io *io)
 {
     if (!io->server) return;
     while (io->conns) http_conn_close(io->conns);
+    buf_deinit(&io->frame);
+    buf_deinit(&io->events);
     if (io->listener) evconnlistener_free(io->listener);
     if (io->wake) event_free(io->wake);
     if (io->tick) event_free(io->tick);

@@ -7,6 +7,7 @@
 #include <event2/event.h>
 #include <event2/listener.h>
 #include <stdatomic.h>
+#include "base/buf.h"
 #include "base/thread.h"
 #include "server/server.h"
 
@@ -24,6 +25,8 @@ struct server_io {
     struct thread thread;                        /* unused in io[0]: server_run's caller */
     struct http_conn *conns;                     /* doubly linked */
     uint32_t n_conns;
+    struct buf frame;                            /* a piece of a stream on its way out */
+    struct buf events;                           /* of the generation that is being polled */
     struct http_conn *held_first, *held_last;    /* quick answers that wait: http_pace.h */
     struct event *pace_due;
     uint64_t pace_ns;                            /* when the window began */
