@@ -11,9 +11,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("RADISH_BUILD", ROOT / "build"))
 JSON = {"Content-Type": "application/json"}
+TINY = ROOT / "tests/golden/llama/tiny-llama.gguf"      # 96 tokens, a context of 256, answers of noise within milliseconds
 
 
 def model_path(name="smollm2"):
+    if isinstance(name, Path):
+        return name
     out = subprocess.run([ROOT / "tools/fetch-model", name], check=True, capture_output=True, text=True)
     return out.stdout.strip().splitlines()[-1]
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 import pytest
-from radish_server import BUILD, JSON, ROOT
+from radish_server import BUILD, JSON, ROOT, TINY, Server
 
 TABLE = json.loads(subprocess.run([BUILD / "radish", "api"], check=True, capture_output=True).stdout)
 PATHS = {e["name"]: e["path"] for e in TABLE["endpoints"]}
@@ -114,6 +114,14 @@ class Refusals:
         assert param is None and "messages" in PATHS[endpoint] or param in (name, outer) or param.startswith(name + "."), (endpoint, name, what, answer)
         assert message.startswith((outer + ":", outer + ".", outer + "[")), (endpoint, name, what, answer)
         self.n += 1
+
+
+@pytest.fixture(scope="module")
+def server():
+    s = Server("--threads", "1", "--kv-tokens", "16384", model=TINY)
+    yield s
+    assert s.stats()["engine"]["accounting_errors"] == 0
+    assert s.stop() == 0
 
 
 @pytest.fixture
