@@ -20,9 +20,13 @@ static int run_api(const struct command *self, int argc, char **argv)
 }
 
 const struct command cmd_api = {
-    .name = "api", .section = "Look inside", .summary = "the parameters of the server's endpoints, as JSON",
-    .about = "Prints {\"endpoints\": [...], \"parameters\": [...]}: name, aliases, types, range, default and meaning of every "
-             "field of a request. It is the table by which `radish serve` checks requests; docs/api.md is made from it.",
+    .name = "api",
+    .section = "Look inside",
+    .summary = "the parameters of the server's endpoints, as JSON",
+    .about =
+        "Prints {\"endpoints\": [...], \"parameters\": [...]}: name, aliases, types, range, default and meaning of "
+        "every "
+        "field of a request. It is the table by which `radish serve` checks requests; docs/api.md is made from it.",
     .examples = "  radish api | jq -r '.parameters[] | [.name, .default] | @tsv'\n",
     .run = run_api,
 };

@@ -157,7 +157,8 @@ static int add_tool_use(struct turn *t, const json_t *block, size_t k)
     if (strcmp(t->role, "assistant") != 0) return bad_block(t, k, "a tool_use belongs into a message of the assistant");
     if (!json_is_string(id) || !json_is_string(name)) return bad_block(t, k, "a tool_use needs strings id and name");
     if (input && !json_is_object(input)) return bad_block(t, k, "the input of a tool_use is an object");
-    f = json_pack("{s:O, s:o}", "name", name, "arguments", input ? json_incref((json_t *)(uintptr_t)input) : json_object());
+    f = json_pack("{s:O, s:o}", "name", name, "arguments",
+                  input ? json_incref((json_t *)(uintptr_t)input) : json_object());
     return foreign_add(t->calls, json_pack("{s:o, s:s, s:o}", "id", own_id(id), "type", "function", "function", f))
                ? 0
                : foreign_no_memory(t->e);
@@ -311,7 +312,8 @@ static int translate_tools(const json_t *body, json_t *chat, struct api_error *e
 static int translate_choice(const json_t *body, json_t *chat, struct api_error *e)
 {
     const json_t *choice = json_object_get(body, "tool_choice"),
-                 *single = json_object_get(choice, "disable_parallel_tool_use"), *name = json_object_get(choice, "name");
+                 *single = json_object_get(choice, "disable_parallel_tool_use"),
+                 *name = json_object_get(choice, "name");
     const char *type = json_string_value(json_object_get(choice, "type"));
     json_t *ours = NULL;
 

@@ -1,9 +1,9 @@
 /* server/foreign.h - requests of Anthropic's Messages API and OpenAI's Responses API as bodies of chat completions.
  *
- * A body is first read against its own endpoint's rows of the table (params.h), then translated, and goes through
- * gen_params_parse() like any other: what the rows of both endpoints share is passed on, so that the sampling parameters
- * of chat completions work in every API. Every message begins with the field as the client wrote it, because Anthropic's
- * errors have no other place for its name.
+ * A body is first checked against its own endpoint's rows of the table (params_read, without which nothing here may be
+ * called), then translated, and goes through gen_params_parse() like any other: what the rows of both endpoints share is
+ * passed on, so that the sampling parameters of chat completions work in every API. Every message begins with the field
+ * as the client wrote it, because Anthropic's errors have no other place for its name.
  *
  * Thread  any thread.
  * Errors  -1 with *e filled; then *chat is NULL.
@@ -13,7 +13,7 @@
 #include <jansson.h>
 #include "server/params.h"
 
-/* POST /v1/messages, whose body params_read has checked; count: of /v1/messages/count_tokens, where max_tokens may be missing. *caches: some block has
+/* POST /v1/messages; count: of /v1/messages/count_tokens, where max_tokens may be missing. *caches: some block has
  * cache_control. The new body is the caller's. */
 int anthropic_to_chat(const json_t *body, bool count, json_t **chat, bool *caches, struct api_error *e);
 /* After gen_params_parse() failed: field names of the chat body become those of the client. */

@@ -172,8 +172,9 @@ void generation_put_progress(struct generation *g, struct choice *c, struct buf 
     begin_chunk(g, c, out);
     g->format->put_delta(g, c, &nothing, out);
     end_chunk(g, out);
-    buf_printf(out, ",\"prompt_progress\":{\"total\":%u,\"cache\":%u,\"processed\":%u,\"time_ms\":%llu}}\n\n", p.n_prompt,
-               p.n_cached, p.n_done, (unsigned long long)((clock_now_ns(clock_system()) - g->begun_ns) / 1000000));
+    buf_printf(out, ",\"prompt_progress\":{\"total\":%u,\"cache\":%u,\"processed\":%u,\"time_ms\":%llu}}\n\n",
+               p.n_prompt, p.n_cached, p.n_done,
+               (unsigned long long)((clock_now_ns(clock_system()) - g->begun_ns) / 1000000));
 }
 
 void generation_put_finish(struct generation *g, struct choice *c, struct buf *out)

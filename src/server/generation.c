@@ -494,7 +494,8 @@ void generation_start(struct http_conn *conn, const struct gen_format *format, s
     memset(p, 0, sizeof(*p));
     g->n_choices = n_choices;
     g->begun_ns = now_ns();
-    g->ping_ns = (g->p.has_ping ? g->p.ping_s > 0 ? (uint64_t)g->p.ping_s : 0 : g->io->server->o.sse_ping_s) * SECOND_NS;
+    g->ping_ns =
+        (g->p.has_ping ? g->p.ping_s > 0 ? (uint64_t)g->p.ping_s : 0 : g->io->server->o.sse_ping_s) * SECOND_NS;
     g->created_s = clock_wall_s(clock_system());
     random_os(random, sizeof(random));
     snprintf(g->id, sizeof(g->id), "%s%s%016llx%08llx", format->id_prefix, format->events ? "_" : "-",

@@ -5,8 +5,8 @@
  * is a 400 that names it as the client wrote it, null means absent, and a field that no row names is ignored and told
  * (request_body.h). A name "a.b" is member b of the object a.
  *
- * Endpoints with a form of their own (Messages, Responses, Ollama) are checked against their rows, then translated into a
- * body of chat completions (foreign.h), which goes through the same table: rows that carry both bits are passed on.
+ * Endpoints with a form of their own (Messages, Responses, Ollama) are checked against their rows, then translated into
+ * a body of chat completions (foreign.h), which goes through the same table: rows that carry both bits are passed on.
  *
  * `radish api --json` prints the table; tools/make-api-docs writes docs/api.md from that, and
  * tests/server/test_parameter_table.py sends every row what it must refuse.

@@ -95,7 +95,8 @@ static void try_body(enum endpoint to, const json_t *in)
     int rc = 0;
 
     rd_get_info(engine(), &info);
-    if (to >= MESSAGES) rc = anthropic_to_chat(in, to == COUNT, &chat, &caches, &e);
+    if (to >= MESSAGES) rc = params_read(in, to == COUNT ? FOR_COUNT : FOR_MESSAGES, NULL, &e);
+    if (to >= MESSAGES && rc == 0) rc = anthropic_to_chat(in, to == COUNT, &chat, &caches, &e);
     expect(rc == 0 || !chat);
     if (rc == 0) rc = gen_params_parse(chat ? chat : in, &info, to != COMPLETIONS, &p, &e);
     if (rc && chat) anthropic_error(&e);

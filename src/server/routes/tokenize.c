@@ -76,7 +76,8 @@ void route_tokenize(struct http_conn *c)
         http_reply_error(c, &e);
         goto done;
     }
-    if (!p.has_add_special) p.add_special = json_is_string(json_object_get(in, "prompt")); /* as vLLM, whose field it is */
+    if (!p.has_add_special)
+        p.add_special = json_is_string(json_object_get(in, "prompt")); /* as vLLM, whose field it is */
     st = rd_tokenize(s->engine, text, n_text, p.add_special, p.parse_special, &ids, &n, &err);
     if (st != RD_OK) {
         api_error_from_status(&e, st, err.text);
