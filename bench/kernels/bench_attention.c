@@ -53,15 +53,15 @@ static void fill(struct run *r, uint32_t n_pages)
     float row[HEAD_DIM];
 
     random_init(&rng, 3);
-    for (uint64_t at = 0; at < n_pages * r->kv.page_bytes; at += r->kv.row_bytes) {
+    for (uint64_t at = 0; at < n_pages * r->kv.page_bytes; at += r->kv.row_bytes[0]) {
         for (int i = 0; i < HEAD_DIM; i++) row[i] = (float)(random_u64(&rng) >> 40) / 8388608.0f - 1;
-        cpu_rows_ref.store_kv(l->dtype, row, (uint8_t *)r->kv.base + at, HEAD_DIM);
+        cpu_rows_ref.store_kv(l->dtype_k, row, (uint8_t *)r->kv.base + at, HEAD_DIM);
     }
 }
 
 static void measure(struct bench *b, struct run *r, enum dtype type, const struct shape *s, enum cpu_isa isa)
 {
-    struct kv_layout layout = {N_LAYERS, N_KV_HEADS, HEAD_DIM, PAGE_TOKENS, type};
+    struct kv_layout layout = {N_LAYERS, N_KV_HEADS, HEAD_DIM, PAGE_TOKENS, type, type};
     uint32_t n_tokens = s->pos0 + s->n_rows, n_pages = (n_tokens + PAGE_TOKENS - 1) / PAGE_TOKENS;
     kv_page *table = mem_alloc(n_pages, sizeof(*table));
     struct bench_row row = {.version = cpu_isa_name(isa), .unit = bench_unit(isa, false, s->n_rows)};
@@ -78,7 +78,7 @@ static void measure(struct bench *b, struct run *r, enum dtype type, const struc
     row.check = memcmp(r->want, r->out, (size_t)s->n_rows * WIDTH * sizeof(float)) == 0 ? "same bits as ref"
                                                                                         : "DIFFERS FROM REF";
     if (isa != CPU_ISA_REF) {                                       /* its speed is of no interest */
-        row.bytes = (uint64_t)n_tokens * N_KV_HEADS * 2 * r->kv.row_bytes;
+        row.bytes = (uint64_t)n_tokens * N_KV_HEADS * 2 * r->kv.row_bytes[0];
         row.ops = 4.0 * HEAD_DIM * N_HEADS * s->n_rows * (s->pos0 + (s->n_rows + 1) / 2.0);
         row.seconds = bench_time(b, once, r);
         snprintf(row.kernel, sizeof(row.kernel), "attention %s, %s", dtype_name(type), s->name);

@@ -45,7 +45,8 @@ struct rd_options {
     uint64_t kv_bytes;              /* KV budget; 0 = 20 % of memory within 256 MiB .. 8 GiB */
     uint64_t kv_tokens;             /* KV budget in tokens instead; 0 = use kv_bytes */
     uint32_t page_tokens;           /* a power of two; 0 = 16 */
-    const char *kv_type;            /* "f16" (default, NULL), "bf16", "f32" */
+    const char *kv_type;            /* "f16" (default, NULL), "bf16", "f32", "q8_0", "q4_0"; "q8_0/q4_0": keys/values */
+    bool kv_force;                  /* q4_0 keys even for a model that they are known to ruin (docs/kv-types.md) */
     uint32_t max_running;           /* sequences computed in one step; 0 = 64 */
     uint32_t max_queue;             /* requests waiting beyond those; then RD_E_FULL; 0 = 256 */
     uint32_t max_chunk;             /* prompt tokens in one step at most; 0 = 256 */
@@ -75,7 +76,7 @@ RD_API rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_
 RD_API void rd_close(rd_engine *engine);
 
 struct rd_info {
-    char model_id[256], arch[32], name[128], backend[64], pre[32];
+    char model_id[256], arch[32], name[128], backend[64], pre[32], kv_type[32];
     uint32_t n_vocab, n_ctx, n_ctx_train, n_layers, hidden, page_tokens;
     /* weight_bytes: this process's own; packed_bytes: mapped from packed_dir, one copy for all processes */
     uint64_t n_params, file_bytes, weight_bytes, packed_bytes, workspace_bytes, kv_bytes, kv_tokens, kv_bytes_per_token;

@@ -59,7 +59,7 @@ static rd_status load_model(rd_engine *e, struct api_draft *d, uint32_t max_runn
     layout.n_kv_heads = c->n_kv_heads;
     layout.head_dim = c->head_dim;
     layout.page_tokens = page_tokens;
-    layout.dtype = DTYPE_F16;
+    layout.dtype_k = layout.dtype_v = DTYPE_F16;
     n_pages = (uint32_t)u64_max(2, e->info.kv_tokens / page_tokens);
     st = model_executor_init(&d->executor, e->ops, e->backend, d->model, &layout, n_pages);
     if (st != RD_OK) return error_set(err, st, "cannot reserve the draft model's KV cache");

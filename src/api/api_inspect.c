@@ -24,7 +24,7 @@ static void put_needs_text(const struct gguf *g, struct buf *out)
         buf_printf(out, "  radish cannot run this file: %s\n", why.text);
         return;
     }
-    layout = (struct kv_layout){c.n_layers, c.n_kv_heads, c.head_dim, 16, DTYPE_F16};
+    layout = (struct kv_layout){c.n_layers, c.n_kv_heads, c.head_dim, 16, DTYPE_F16, DTYPE_F16};
     buf_printf(out, "  KV per token (f16)   %10.1f KiB\n", (double)kv_page_bytes(&layout) / 16 / 1024);
     for (int i = 0; i < INSPECT_CONTEXTS; i++) {
         if (contexts[i] > c.n_ctx_train) break;
@@ -46,7 +46,7 @@ static void put_needs_json(const struct gguf *g, struct buf *out)
         buf_put_json(out, why.text, strlen(why.text));
         buf_puts(out, "\"}");
     } else {
-        layout = (struct kv_layout){c.n_layers, c.n_kv_heads, c.head_dim, 16, DTYPE_F16};
+        layout = (struct kv_layout){c.n_layers, c.n_kv_heads, c.head_dim, 16, DTYPE_F16, DTYPE_F16};
         buf_printf(out, "{\"architecture\": \"%s\", \"context_length\": %u, \"kv_bytes_per_token_f16\": %llu}", c.arch,
                    c.n_ctx_train, (unsigned long long)kv_page_bytes(&layout) / 16);
     }

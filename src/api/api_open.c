@@ -2,6 +2,7 @@
  *
  * The text side (vocabulary, template) is built on a second thread while the weights are repacked.
  */
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include "api/api_state.h"
@@ -111,22 +112,55 @@ static void fill_names(rd_engine *e, const struct rd_options *o)
     if (!o->model_id && n > 5 && strcmp(e->info.model_id + n - 5, ".gguf") == 0) e->info.model_id[n - 5] = 0;
 }
 
-static rd_status parse_kv_type(const char *name, enum dtype *out, struct rd_error *err)
+static rd_status parse_one_kv_type(const char *name, size_t n, enum dtype *out, struct rd_error *err)
 {
     static const struct {
         const char *name;
         enum dtype t;
-    } known[] = {{"f16", DTYPE_F16}, {"bf16", DTYPE_BF16}, {"f32", DTYPE_F32}};
+    } known[] = {
+        {"f16", DTYPE_F16}, {"bf16", DTYPE_BF16}, {"f32", DTYPE_F32}, {"q8_0", DTYPE_Q8_0}, {"q4_0", DTYPE_Q4_0}};
 
-    *out = DTYPE_F16;
-    if (!name) return RD_OK;
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
-        if (strcmp(name, known[i].name) == 0) {
+        if (n == strlen(known[i].name) && memcmp(name, known[i].name, n) == 0) {
             *out = known[i].t;
             return RD_OK;
         }
     }
-    return error_set(err, RD_E_INVALID, "KV type \"%.32s\" is unknown; known: f16, bf16, f32", name);
+    return error_set(err, RD_E_INVALID,
+                     "KV type \"%.*s\" is unknown; known: f16, bf16, f32, q8_0, q4_0, or two of them as KEYS/VALUES",
+                     (int)(n < 32 ? n : 32), name);
+}
+
+/* "q8_0", or "q8_0/q4_0": keys, values. */
+static rd_status parse_kv_type(const char *name, struct kv_layout *l, struct rd_error *err)
+{
+    const char *slash = name ? strchr(name, '/') : NULL;
+    rd_status st;
+
+    l->dtype_k = l->dtype_v = DTYPE_F16;
+    if (!name) return RD_OK;
+    st = parse_one_kv_type(name, slash ? (size_t)(slash - name) : strlen(name), &l->dtype_k, err);
+    l->dtype_v = l->dtype_k;
+    if (st == RD_OK && slash) st = parse_one_kv_type(slash + 1, strlen(slash + 1), &l->dtype_v, err);
+    return st;
+}
+
+/* Whether this model can have the types. */
+static rd_status check_kv_type(const rd_engine *e, const struct rd_options *o, const struct kv_layout *l,
+                               struct rd_error *err)
+{
+    if (!kv_type_fits(l->dtype_k, l->head_dim) || !kv_type_fits(l->dtype_v, l->head_dim))
+        return error_set(err, RD_E_INVALID,
+                         "KV type \"%.32s\" needs heads of a multiple of 32 values; this model's have %u: take f16",
+                         o->kv_type, l->head_dim);
+    return o->kv_force ? RD_OK : model_check_kv_types(model_config(e->model), l->dtype_k, err);
+}
+
+static void put_kv_type(const struct kv_layout *l, char *out, size_t n)
+{
+    if (l->dtype_k == l->dtype_v) snprintf(out, n, "%s", dtype_name(l->dtype_k));
+    else snprintf(out, n, "%s/%s", dtype_name(l->dtype_k), dtype_name(l->dtype_v));
+    for (; *out; out++) *out = (char)tolower((unsigned char)*out);
 }
 
 /* Pages for the budget; at least one page more than one token needs. */
@@ -143,7 +177,9 @@ static rd_status size_cache(rd_engine *e, const struct rd_options *o, struct kv_
     layout->page_tokens = o->page_tokens ? o->page_tokens : DEFAULT_PAGE_TOKENS;
     if (layout->page_tokens > 1024 || (layout->page_tokens & (layout->page_tokens - 1)))
         return error_set(err, RD_E_INVALID, "page_tokens %u: must be a power of two up to 1024", layout->page_tokens);
-    if ((st = parse_kv_type(o->kv_type, &layout->dtype, err)) != RD_OK) return st;
+    if ((st = parse_kv_type(o->kv_type, layout, err)) != RD_OK) return st;
+    if ((st = check_kv_type(e, o, layout, err)) != RD_OK) return st;
+    put_kv_type(layout, e->info.kv_type, sizeof(e->info.kv_type));
     page_bytes = kv_page_bytes(layout);
     if (bytes == 0) bytes = u64_min(KV_MAX_BYTES, u64_max(KV_MIN_BYTES, sysinfo_memory() / 5));
     n = o->kv_tokens ? (o->kv_tokens - 1) / layout->page_tokens + 1 : bytes / page_bytes;
@@ -179,7 +215,7 @@ static rd_status make_engine(rd_engine *e, const struct rd_options *o, uint32_t 
         if (st != RD_OK) return st;
     }
     snprintf(name, sizeof(name), "%s|%s|%llu|%s", e->info.arch, e->info.name, (unsigned long long)e->info.file_bytes,
-             dtype_name(layout.dtype));
+             e->info.kv_type);
     e->info.n_ctx = o->n_ctx ? u32_min(o->n_ctx, LIMIT_CONTEXT) : e->info.n_ctx_train;
     e->info.n_ctx = (uint32_t)u64_min(e->info.n_ctx, e->info.kv_tokens);
     eo = (struct engine_options){.executor = model_executor_view(&e->executor, max_rows, max_logits),
@@ -311,6 +347,7 @@ rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *
     uint32_t max_rows = u32_max(or_default(o->max_chunk, DEFAULT_CHUNK), max_running), max_logits;
     struct text_job job = {0};
     struct thread text_thread = {0};
+    struct kv_layout types = {0};
     rd_engine *e = NULL;
     double map_ms, weights_ms;
     rd_status st;
@@ -319,6 +356,8 @@ rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *
     if (err) *err = (struct rd_error){RD_OK, ""};
     if (max_running > 4096 || max_rows > 65536)
         return error_set(err, RD_E_INVALID, "max_running: at most 4096; max_chunk: at most 65536");
+    st = parse_kv_type(o->kv_type, &types, err);            /* before anything is loaded */
+    if (st != RD_OK) return st;
     st = open_file(o->model, &e, err);
     if (st != RD_OK) goto fail;
     e->keep_volatile = o->no_normalise;

@@ -88,6 +88,8 @@ struct qkv_args {
     float *k; uint32_t k_stride;         /* [n_rows, n_kv_heads * head_dim]; used as scratch */
     const float *v; uint32_t v_stride;
     const struct weight *q_norm, *k_norm;/* [head_dim] or NULL */
+    const struct weight *k_bias; /* [n_kv_heads * head_dim] that k has in it, or NULL: quantised keys are balanced
+                                    by it, and attention must be told the same */
     float norm_eps;
     const uint32_t *positions;           /* [n_rows] */
     const float
@@ -116,6 +118,9 @@ struct attention_args {
     uint32_t n_heads, n_kv_heads, head_dim;
     const float *q; uint32_t q_stride;
     float *out; uint32_t out_stride;
+    const struct weight *k_bias;         /* k_bias, layout and n_rot as qkv_rope_write had them */
+    enum rope_layout layout;
+    uint32_t n_rot;
     float scale, softcap;                /* softcap 0 = none */
     uint32_t window;                     /* 0 = all earlier tokens; w = the w latest, the row's own included */
     uint32_t n_runs;

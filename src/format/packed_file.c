@@ -11,7 +11,9 @@
 #include "base/thread.h"
 #include "format/gguf.h"
 
-#define PACKED_VERSION 1u
+#define PACKED_VERSION 2u
+/* In an entry's name: programs that lay files out otherwise must not find, and then remove, one another's. */
+#define PACKED_FORMAT ((uint64_t)PACKED_VERSION << 32 | PACKED_BLOCK)
 #define PACKED_MAX_THREADS 16u
 #define PACKED_SUFFIX ".packed"
 #define NOTE_SUFFIX ".id"
@@ -108,8 +110,8 @@ static rd_status model_digest(const struct gguf *g, uint32_t n_threads, const at
 static uint64_t head_digest(const struct gguf *g, struct hash128 packing)
 {
     uint64_t end = gguf_file_bytes(g), n_tensors = gguf_n_tensors(g);
-    struct { uint64_t n_bytes, version; struct hash128 metadata, packing; } all = {
-        gguf_file_bytes(g), PACKED_VERSION, {0, 0}, packing};
+    struct { uint64_t n_bytes, format; struct hash128 metadata, packing; } all = {
+        gguf_file_bytes(g), PACKED_FORMAT, {0, 0}, packing};
 
     for (uint64_t i = 0; i < n_tensors; i++) end = u64_min(end, gguf_tensor_at(g, i)->offset);
     all.metadata = hash128_of(gguf_map(g)->data, end);
@@ -128,8 +130,8 @@ static struct packed_name entry_name(const struct packed_key *k)
 static struct packed_name note_name(const struct packed_key *k)
 {
     struct packed_name name;
-    struct { struct file_identity identity; struct hash128 packing; uint64_t version; } all = {k->identity, k->packing,
-                                                                                              PACKED_VERSION};
+    struct { struct file_identity identity; struct hash128 packing; uint64_t format; } all = {k->identity, k->packing,
+                                                                                              PACKED_FORMAT};
 
     snprintf(name.text, sizeof(name.text), "%016" PRIx64 NOTE_SUFFIX, hash64_of(&all, sizeof(all)));
     return name;

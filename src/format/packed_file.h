@@ -13,7 +13,7 @@
  *     IDENTITY.id            packed_note: identity, packing, digest
  *     HEAD-DIGEST.packed     HEAD: digest of metadata, size and packing: whether computing the whole one is worth it
  *
- * FORMAT, version 1, little endian, this machine's (the packing is, too):
+ * FORMAT, version 2, little endian, this machine's (the packing is, too):
  *     struct packed_head                 magic, version, sizes, packing, digest of the model, check of the head
  *     struct packed_tensor[n_tensors]    what it is, offset, bytes; in the loader's order
  *     u64 checks[n_blocks]               XXH3 of each PACKED_BLOCK bytes from data_offset to the end
@@ -39,7 +39,7 @@
 
 struct gguf;
 
-#define PACKED_BLOCK (2u << 20)
+#define PACKED_BLOCK (2u << 20)          /* part of an entry's name, as the version is */
 #define PACKED_ALIGN 4096u               /* of a tensor; the data as a whole begins at a block */
 
 struct packed_options {

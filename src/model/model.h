@@ -77,6 +77,8 @@ void model_destroy(struct model *m);
 /* Reads and checks the config alone (inspect, memory need). */
 rd_status model_read_config(const struct gguf *g, struct model_config *out, struct rd_error *err);
 const struct model_config *model_config(const struct model *m);
+/* Refuses KV types that are known to ruin the model's text, and says what to take instead (kv_fidelity.c). */
+rd_status model_check_kv_types(const struct model_config *c, enum dtype keys, struct rd_error *err);
 /* Anonymous or device bytes taken by weights, bytes of weights in a mapped packed file (shared with other processes),
  * and bytes of the workspace. */
 uint64_t model_weight_bytes(const struct model *m);

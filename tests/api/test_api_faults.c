@@ -213,7 +213,10 @@ TEST(every_bad_option_is_named)
     o.model = test_path("tests/test.h"), expect_bad_open(&o, RD_E_FORMAT, ""), o = good;
     o.page_tokens = 3, expect_bad_open(&o, RD_E_INVALID, "page_tokens"), o = good;
     o.page_tokens = 2048, expect_bad_open(&o, RD_E_INVALID, "page_tokens"), o = good;
-    o.kv_type = "q4", expect_bad_open(&o, RD_E_INVALID, "q4"), o = good;
+    o.kv_type = "q4", expect_bad_open(&o, RD_E_INVALID, "\"q4\" is unknown; known: f16"), o = good;
+    o.kv_type = "f16/", expect_bad_open(&o, RD_E_INVALID, "\"\" is unknown"), o = good;
+    o.kv_type = "f16/q8_0/f16", expect_bad_open(&o, RD_E_INVALID, "q8_0/f16"), o = good;
+    o.kv_type = "q8_0", expect_bad_open(&o, RD_E_INVALID, "multiple of 32"), o = good;
     o.kv_tokens = 0, o.kv_bytes = 10, expect_bad_open(&o, RD_E_INVALID, "KV budget"), o = good;
     o.kv_tokens = 1, expect_bad_open(&o, RD_E_INVALID, "KV budget"), o = good;
     o.max_running = 5000, expect_bad_open(&o, RD_E_INVALID, "max_running"), o = good;

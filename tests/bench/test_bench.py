@@ -123,6 +123,13 @@ def test_sweep_tries_each_setting(peer, results):
     assert {r["what"] for r in result["rows"]} == {"threads", "chunk", "KV type"}
 
 
+def test_kv_types_asks_for_perplexity_and_tool_calls(peer, results):
+    _, result = bench("kv-types", peer, results, "--types", "f16,q8_0", "--tools", "smollm2", "smollm2")
+    assert [r["type"] for r in result["rows"]] == ["f16", "q8_0"] * 2
+    assert all(abs(r["change_percent"]) < 0.2 for r in result["rows"] if "perplexity" in r)
+    assert all(r["asked"] == 4 for r in result["rows"] if "right" in r)
+
+
 def test_report_fills_sections_and_keeps_the_rest(tmp_path):
     doc = tmp_path / "performance.md"
     text = (ROOT / "docs/performance.md").read_text()

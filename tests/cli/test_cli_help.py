@@ -61,7 +61,6 @@ def test_version(radish):
     (["run", "m", "--raw=yes"], "--raw takes no value"),
     (["run", "m", "--threads", "65"], "wanted a whole number from 0 to 64"),
     (["run", "m", "--kv-bytes", "much"], "wanted a size in bytes such as 512M"),
-    (["run", "m", "--kv-type", "f8"], "wanted one of f16|bf16|f32"),
     (["serve", "m", "--port", "70000"], '--port: got "70000", wanted a whole number from 0 to 65535'),
     (["serve", "m", "--log-level", "loud"], "wanted one of error|warn|info|debug"),
     (["bench", "m", "--batch", "1,0"], "--batch"),

@@ -35,7 +35,10 @@ struct rig {
     uint32_t n_vocab;
 };
 
-static bool rig_open(struct rig *g, const char *model, uint32_t n_threads, const char *isa, uint32_t page_tokens)
+struct kv_types { enum dtype k, v; };
+
+static bool rig_open(struct rig *g, const char *model, struct kv_types kv, uint32_t n_threads, const char *isa,
+                     uint32_t page_tokens)
 {
     struct backend_options bo = {n_threads, isa};
     struct kv_layout layout;
@@ -53,7 +56,7 @@ static bool rig_open(struct rig *g, const char *model, uint32_t n_threads, const
     }
     c = model_config(g->model);
     g->n_vocab = c->n_vocab;
-    layout = (struct kv_layout){c->n_layers, c->n_kv_heads, c->head_dim, page_tokens, DTYPE_F16};
+    layout = (struct kv_layout){c->n_layers, c->n_kv_heads, c->head_dim, page_tokens, kv.k, kv.v};
     if (model_executor_init(&g->x, &backend_cpu_ops, g->backend, g->model, &layout, n_pages) != RD_OK) return false;
     o = (struct engine_options){.executor = model_executor_view(&g->x, MAX_ROWS, 16),
                                 .clock = clock_system(),
@@ -193,7 +196,7 @@ static void check_chunks(struct rig *g, const int32_t *tokens, const float *cold
     g->e->o.max_chunk = MAX_ROWS;
 }
 
-static void check_model(const char *name, bool all_splits)
+static void check_model(const char *name, struct kv_types kv, bool all_splits)
 {
     static const struct { uint32_t n_threads, page_tokens; const char *isa; } other[] = {
         {1, 16, NULL}, {2, 64, "avx2"}, {1, 32, "avx512"}, {1, 16, "amx"}, {2, 16, "ref"}};
@@ -212,7 +215,7 @@ static void check_model(const char *name, bool all_splits)
         if (strcmp(name, "smollm2") != 0) return;
         all_splits = false;
     }
-    CHECK(rig_open(&g, name, 2, NULL, 1));
+    CHECK(rig_open(&g, name, kv, 2, NULL, 1));
     cold = malloc(g.n_vocab * sizeof(float));
     logits = malloc(g.n_vocab * sizeof(float));
     make_tokens(&g, tokens, N_PROMPT, 42);
@@ -234,7 +237,7 @@ static void check_model(const char *name, bool all_splits)
         if (probe) backend_cpu_ops.destroy(probe);
         if (other[i].isa && strcmp(other[i].isa, "ref") == 0 && !(test_is_long() && strcmp(name, "smollm2") == 0))
             continue; /* minutes */
-        CHECK(rig_open(&h, name, other[i].n_threads, other[i].isa, other[i].page_tokens));
+        CHECK(rig_open(&h, name, kv, other[i].n_threads, other[i].isa, other[i].page_tokens));
         CHECK(run(&h, tokens, N_PROMPT, false, logits, NULL));
         CHECK(memcmp(cold, logits, h.n_vocab * sizeof(float)) == 0);
         CHECK(run_among_strangers(&h, tokens, logits));
@@ -242,15 +245,30 @@ static void check_model(const char *name, bool all_splits)
         rig_close(&h);
         n_rigs++;
     }
-    test_note("%s: equal bytes cold, among %u strangers, in random chunks, token by token, at %u split points, and "
-              "with %u other choices of "
-              "threads, pages and instruction set",
-              name, N_STRANGERS, n_splits, n_rigs);
+    test_note(
+        "%s, KV %s/%s: equal bytes cold, among %u strangers, in random chunks, token by token, at %u split points, and "
+        "with %u other choices of "
+        "threads, pages and instruction set",
+        name, dtype_name(kv.k), dtype_name(kv.v), N_STRANGERS, n_splits, n_rigs);
     free(cold);
     free(logits);
 }
 
-TEST(smollm2_is_exact) { check_model("smollm2", true); }
-TEST(gemma3_270m_is_exact) { check_model("gemma3-270m", test_is_long()); }
-TEST(qwen2_5_coder_0_5b_is_exact) { check_model("qwen2.5-coder-0.5b", test_is_long()); }
-TEST(qwen2_5_coder_1_5b_is_exact) { check_model("qwen2.5-coder-1.5b", test_is_long()); }
+static const struct kv_types halves = {DTYPE_F16, DTYPE_F16};
+
+TEST(smollm2_is_exact) { check_model("smollm2", halves, true); }
+TEST(gemma3_270m_is_exact) { check_model("gemma3-270m", halves, test_is_long()); }
+TEST(qwen2_5_coder_0_5b_is_exact) { check_model("qwen2.5-coder-0.5b", halves, test_is_long()); }
+TEST(qwen2_5_coder_1_5b_is_exact) { check_model("qwen2.5-coder-1.5b", halves, test_is_long()); }
+
+static void check_quantised(enum dtype k, enum dtype v)
+{
+    const struct kv_types kv = {k, v};
+
+    if (!IS_SANITIZED || test_is_long()) check_model("smollm2", kv, test_is_long());
+    if (test_is_long()) check_model("gemma3-270m", kv, false);
+}
+
+TEST(q8_0_keys_and_values_are_exact) { check_quantised(DTYPE_Q8_0, DTYPE_Q8_0); }
+TEST(q4_0_keys_and_values_are_exact) { check_quantised(DTYPE_Q4_0, DTYPE_Q4_0); }
+TEST(q8_0_keys_with_q4_0_values_are_exact) { check_quantised(DTYPE_Q8_0, DTYPE_Q4_0); }

@@ -17,7 +17,7 @@ static rd_status rig_build(struct model_rig *r, const char *path, enum dtype kv_
     if (st != RD_OK) return st;
 
     const struct model_config *c = model_config(r->m);
-    const struct kv_layout layout = {c->n_layers, c->n_kv_heads, c->head_dim, PAGE_TOKENS, kv_dtype};
+    const struct kv_layout layout = {c->n_layers, c->n_kv_heads, c->head_dim, PAGE_TOKENS, kv_dtype, kv_dtype};
 
     r->n_pages = u32_ceil_div(r->n_ctx, PAGE_TOKENS);
     r->table = mem_zalloc(r->n_pages, sizeof(*r->table));

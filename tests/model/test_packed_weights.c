@@ -110,7 +110,7 @@ struct run {
 static rd_status forward(struct model *m, struct backend *be, struct run *r)
 {
     const struct model_config *c = model_config(m);
-    const struct kv_layout layout = {c->n_layers, c->n_kv_heads, c->head_dim, 16, DTYPE_F32};
+    const struct kv_layout layout = {c->n_layers, c->n_kv_heads, c->head_dim, 16, DTYPE_F32, DTYPE_F32};
     const int32_t tokens[N_TOKENS] = {1, 7, 3, 9, 4};
     const uint32_t positions[N_TOKENS] = {0, 1, 2, 3, 4}, last = N_TOKENS - 1;
     const kv_page pages[N_TOKENS] = {0};
@@ -456,6 +456,51 @@ TEST(two_processes_at_once_both_run_and_leave_one_entry)
         CHECK_EQ(n_temporaries(), 0);
         CHECK(run_is(&cold, true));
     }
+    mem_free(cold.logits);
+    leave();
+}
+
+static void end_if_damaged(void *arg, enum log_level level, const char *line)
+{
+    (void)arg, (void)level;
+    if (strstr(line, "damaged")) _exit(3);
+}
+
+/* Loads n times; exits with 3 when it meets a damaged entry. forget: without one in the folder, so that it writes. */
+static pid_t start_loader(uint32_t n, bool forget)
+{
+    pid_t pid = fork();
+
+    if (pid != 0) return pid;
+    log_set_level(LOG_WARN);
+    log_set_sink(end_if_damaged, NULL);
+    for (uint32_t i = 0; i < n; i++) {
+        struct run r;
+
+        if (forget && n_entries() > 0) (void)unlink(entry_path());
+        r = run_model();
+        if (r.st != RD_OK) _exit(1);
+        mem_free(r.logits);
+    }
+    _exit(0);
+}
+
+TEST(readers_never_see_half_of_what_others_write)
+{
+    enum { N = 4, N_ROUNDS = 40 };
+    pid_t pids[N];
+    int status;
+
+    CHECK(enter());
+    struct run cold = run_with(model, NULL);
+    for (uint32_t i = 0; i < N; i++) pids[i] = start_loader(N_ROUNDS, i % 2 == 0);
+    for (uint32_t i = 0; i < N; i++) {
+        CHECK(pids[i] > 0);
+        CHECK_EQ(waitpid(pids[i], &status, 0), pids[i]);
+        CHECK(WIFEXITED(status));
+        CHECK_EQ(WEXITSTATUS(status), 0);
+    }
+    CHECK_EQ(n_temporaries(), 0);
     mem_free(cold.logits);
     leave();
 }

@@ -1,13 +1,15 @@
 /* tests/ops/test_attention.c - attention against double precision, and the promise: a row's bits do not depend on
  * instruction set, threads, batch, chunks or page size. Memory that no row may see holds NaN.
  */
+#include "backend/cpu/kv_quant.h"
 #include "backend/cpu/row_kernels.h"
 #include "backend/kv_storage.h"
+#include "base/limits.h"
 #include "op_fixture.h"
 
 struct attn_case {
     uint32_t n_heads, n_kv_heads, head_dim;
-    enum dtype dtype;
+    enum dtype dtype_k, dtype_v;
     uint32_t window;
     float softcap;
     uint32_t pos0, n_rows;
@@ -46,7 +48,7 @@ static void fixture_deinit(struct fixture *f)
 static bool cache_init(struct cache *cache, struct backend *be, const struct attn_case *c, const struct fixture *f,
                        uint32_t page_tokens, struct random *r)
 {
-    struct kv_layout layout = {N_LAYERS, c->n_kv_heads, c->head_dim, page_tokens, c->dtype};
+    struct kv_layout layout = {N_LAYERS, c->n_kv_heads, c->head_dim, page_tokens, c->dtype_k, c->dtype_v};
     uint32_t n = (f->n_ctx + page_tokens - 1) / page_tokens + 2;
     struct kv_storage *kv = &cache->kv;
 
@@ -62,12 +64,17 @@ static bool cache_init(struct cache *cache, struct backend *be, const struct att
     }
     for (uint32_t t = 0; t < f->n_ctx; t++) {
         for (uint32_t h = 0; h < c->n_kv_heads; h++) {
-            uint8_t *page =
-                (uint8_t *)kv->base + cache->table[t / page_tokens] * kv->page_bytes + t % page_tokens * kv->row_bytes;
+            uint8_t *page = (uint8_t *)kv->base + cache->table[t / page_tokens] * kv->page_bytes;
+            uint32_t slot = t % page_tokens;
+            float key[LIMIT_HEAD_DIM];
             size_t at = ((size_t)t * c->n_kv_heads + h) * c->head_dim;
 
-            cpu_rows_ref.store_kv(c->dtype, f->k + at, page + kv_head_offset(kv, LAYER, 0, h), c->head_dim);
-            cpu_rows_ref.store_kv(c->dtype, f->v + at, page + kv_head_offset(kv, LAYER, 1, h), c->head_dim);
+            memcpy(key, f->k + at, c->head_dim * sizeof(*key));
+            if (kv_type_turns(c->dtype_k)) kv_turn(key, c->head_dim, kv_key_factor(c->head_dim));
+            cpu_rows_ref.store_kv(c->dtype_k, key,
+                                  page + kv_head_offset(kv, LAYER, 0, h) + slot * kv->row_bytes[0], c->head_dim);
+            cpu_rows_ref.store_kv(c->dtype_v, f->v + at,
+                                  page + kv_head_offset(kv, LAYER, 1, h) + slot * kv->row_bytes[1], c->head_dim);
         }
     }
     return true;
@@ -124,10 +131,12 @@ static double naive_error(const struct attn_case *c, const struct fixture *f, co
                 for (uint32_t t = first; t <= pos; t++) {
                     const uint8_t *page = (const uint8_t *)cache->kv.base
                                           + cache->table[t / page_tokens] * cache->kv.page_bytes
-                                          + t % page_tokens * cache->kv.row_bytes;
+                                          + t % page_tokens * cache->kv.row_bytes[pass];
 
-                    dtype_to_float(c->dtype, page + kv_head_offset(&cache->kv, LAYER, (uint32_t)pass, kv_head), x,
-                                   c->head_dim);
+                    dtype_to_float(pass ? c->dtype_v : c->dtype_k,
+                                   page + kv_head_offset(&cache->kv, LAYER, (uint32_t)pass, kv_head), x, c->head_dim);
+                    if (pass == 0 && kv_type_turns(c->dtype_k))         /* H H = n: turned back */
+                        kv_turn(x, c->head_dim, kv_query_factor(c->head_dim));
                     if (pass == 0) {
                         p[t] = 0;
                         for (uint32_t i = 0; i < c->head_dim; i++) p[t] += (double)q[i] * x[i];
@@ -227,13 +236,13 @@ static double check_case(const struct attn_case *c, uint32_t page_tokens, struct
 TEST(head_groups_sizes_types_and_pages)
 {
     static const struct attn_case cases[] = {
-        {3, 3, 64, DTYPE_F16, 0, 0, 0, 70},    {6, 3, 32, DTYPE_F16, 0, 0, 0, 40},
-        {9, 3, 64, DTYPE_F16, 0, 0, 50, 33},   {7, 1, 16, DTYPE_BF16, 0, 0, 130, 9},
-        {8, 1, 128, DTYPE_F16, 0, 0, 0, 12},   {4, 1, 256, DTYPE_BF16, 20, 0, 0, 50},
-        {4, 2, 80, DTYPE_F32, 0, 50, 3, 30},   {2, 2, 18, DTYPE_F16, 0, 0, 0, 66},
-        {40, 1, 32, DTYPE_F32, 0, 0, 60, 5},   {2, 1, 64, DTYPE_F16, 1, 0, 0, 70},
-        {2, 1, 64, DTYPE_F16, 64, 30, 0, 200}, {2, 1, 34, DTYPE_BF16, 100, 0, 250, 40},
-        {5, 1, 48, DTYPE_F32, 65, 5, 120, 20}, {1, 1, 2, DTYPE_F16, 0, 0, 0, 80},
+        {3, 3, 64, DTYPE_F16, DTYPE_F16, 0, 0, 0, 70},    {6, 3, 32, DTYPE_F16, DTYPE_F16, 0, 0, 0, 40},
+        {9, 3, 64, DTYPE_F16, DTYPE_F16, 0, 0, 50, 33},   {7, 1, 16, DTYPE_BF16, DTYPE_BF16, 0, 0, 130, 9},
+        {8, 1, 128, DTYPE_F16, DTYPE_F16, 0, 0, 0, 12},   {4, 1, 256, DTYPE_BF16, DTYPE_BF16, 20, 0, 0, 50},
+        {4, 2, 80, DTYPE_F32, DTYPE_F32, 0, 50, 3, 30},   {2, 2, 18, DTYPE_F16, DTYPE_F16, 0, 0, 0, 66},
+        {40, 1, 32, DTYPE_F32, DTYPE_F32, 0, 0, 60, 5},   {2, 1, 64, DTYPE_F16, DTYPE_F16, 1, 0, 0, 70},
+        {2, 1, 64, DTYPE_F16, DTYPE_F16, 64, 30, 0, 200}, {2, 1, 34, DTYPE_BF16, DTYPE_BF16, 100, 0, 250, 40},
+        {5, 1, 48, DTYPE_F32, DTYPE_F32, 65, 5, 120, 20}, {1, 1, 2, DTYPE_F16, DTYPE_F16, 0, 0, 0, 80},
     };
     static const uint32_t pages[] = {1, 4, 16, 32, 64, 128};
     struct random r;
@@ -248,13 +257,32 @@ TEST(head_groups_sizes_types_and_pages)
     CHECK(worst < BOUND);
 }
 
+TEST(every_pair_of_kv_types)
+{
+    static const enum dtype types[] = {DTYPE_F16, DTYPE_BF16, DTYPE_F32, DTYPE_Q8_0, DTYPE_Q4_0};
+    static const uint32_t dims[] = {32, 64, 96, 128, 256};
+    struct random r;
+    double worst = 0;
+
+    random_init(&r, test_seed() + 2);
+    for (uint32_t i = 0; i < 25; i++) {
+        struct attn_case many = {4, 2, dims[i % 4], types[i / 5], types[i % 5], 0, 0, 40, 30};
+        struct attn_case one = {3, 1, dims[1 + i % 4], types[i / 5], types[i % 5], i % 2 ? 200 : 0, 0, 700, 1};
+
+        worst = fmax(worst, check_case(&many, (uint32_t)1 << random_below(&r, 8), &r));
+        worst = fmax(worst, check_case(&one, (uint32_t)1 << random_below(&r, 8), &r));
+    }
+    test_note("largest error %.2g", worst);
+    CHECK(worst < BOUND);
+}
+
 TEST(long_contexts_split_over_threads_keep_the_bits)
 {
     static const struct attn_case cases[] = {
-        {3, 1, 64, DTYPE_F16, 0, 0, 2999, 1},    {2, 2, 64, DTYPE_F16, 0, 0, 1023, 2},
-        {4, 1, 32, DTYPE_BF16, 512, 0, 1500, 3}, {2, 1, 128, DTYPE_F32, 700, 50, 2300, 1},
-        {3, 3, 16, DTYPE_F16, 0, 30, 255, 3},    {1, 1, 256, DTYPE_F16, 0, 0, 1800, 1},
-        {2, 1, 32, DTYPE_F16, 300, 0, 500, 80},
+        {3, 1, 64, DTYPE_F16, DTYPE_F16, 0, 0, 2999, 1},    {2, 2, 64, DTYPE_F16, DTYPE_F16, 0, 0, 1023, 2},
+        {4, 1, 32, DTYPE_BF16, DTYPE_BF16, 512, 0, 1500, 3}, {2, 1, 128, DTYPE_F32, DTYPE_F32, 700, 50, 2300, 1},
+        {3, 3, 16, DTYPE_F16, DTYPE_F16, 0, 30, 255, 3},    {1, 1, 256, DTYPE_F16, DTYPE_F16, 0, 0, 1800, 1},
+        {2, 1, 32, DTYPE_F16, DTYPE_F16, 300, 0, 500, 80},
     };
     struct random r;
     double worst = 0;
@@ -280,6 +308,7 @@ TEST(random_shapes_keep_the_bits)
                               n_kv,
                               2 * (1 + (uint32_t)random_below(&r, 24)),
                               types[random_below(&r, 3)],
+                              types[random_below(&r, 3)],
                               random_below(&r, 2) ? 0 : 1 + (uint32_t)random_below(&r, 300),
                               random_below(&r, 2) ? 0 : 20.0f,
                               (uint32_t)random_below(&r, 400),
@@ -289,6 +318,67 @@ TEST(random_shapes_keep_the_bits)
     }
     test_note("largest error %.2g", worst);
     CHECK(worst < BOUND);
+}
+
+/* Keys with a few biases of a hundred, written by qkv_rope_write and read by attention, as q8_0 and as floats. */
+static bool biased(enum dtype keys, const struct weight *bias, enum cpu_isa isa, float *out)
+{
+    enum { HEADS = 4, KV_HEADS = 2, DIM = 64, N = 40 };
+    const struct kv_layout layout = {N_LAYERS, KV_HEADS, DIM, 16, keys, DTYPE_F32};
+    static const kv_page pages[] = {2, 0, 1};
+    struct backend *be = op_backend(isa, 2);
+    struct seq_run run = {0, N, 0, pages};
+    float *q, *k, *v, inv_freq[DIM / 2];
+    uint32_t positions[N], slots[N];
+    kv_page row_pages[N];
+    struct kv_storage kv;
+    struct random r;
+    bool ok;
+
+    random_init(&r, 5);
+    q = op_floats(&r, N * HEADS * DIM, 1), k = op_floats(&r, N * KV_HEADS * DIM, 1);
+    v = op_floats(&r, N * KV_HEADS * DIM, 1);
+    if (!be || !q || !k || !v || backend_cpu_ops.kv_create(be, &layout, 3, &kv) != RD_OK) return false;
+    for (uint32_t i = 0; i < DIM / 2; i++) inv_freq[i] = powf(10000.0f, -2.0f * (float)i / DIM);
+    for (uint32_t i = 0; i < N; i++) {
+        positions[i] = i, slots[i] = i % 16, row_pages[i] = pages[i / 16];
+        for (uint32_t j = 0; j < KV_HEADS * DIM; j++) k[i * KV_HEADS * DIM + j] += ((const float *)bias->data)[j];
+        for (uint32_t j = 0; j < HEADS * DIM; j++)                   /* as in real models, they mean little to q */
+            if (((const float *)bias->data)[j / (2 * DIM) * DIM + j % (DIM / 2)] != 0) q[i * HEADS * DIM + j] *= 0.01f;
+    }
+    struct qkv_args w = {.n_rows = N, .layer = LAYER, .n_heads = HEADS, .n_kv_heads = KV_HEADS, .head_dim = DIM, .q = q,
+                         .q_stride = HEADS * DIM, .k = k, .k_stride = KV_HEADS * DIM, .v = v,
+                         .v_stride = KV_HEADS * DIM, .k_bias = bias, .positions = positions, .inv_freq = inv_freq,
+                         .n_rot = DIM, .rope_mscale = 1, .layout = ROPE_HALF_SPLIT, .row_page = row_pages,
+                         .row_slot = slots, .kv = &kv};
+    struct attention_args a = {.n_rows = N, .layer = LAYER, .n_heads = HEADS, .n_kv_heads = KV_HEADS, .head_dim = DIM,
+                               .q = q, .q_stride = HEADS * DIM, .out = out, .out_stride = HEADS * DIM, .k_bias = bias,
+                               .layout = ROPE_HALF_SPLIT, .n_rot = DIM, .scale = 0.125f, .n_runs = 1, .runs = &run,
+                               .kv = &kv};
+    ok = backend_cpu_ops.qkv_rope_write(be, &w) == RD_OK && backend_cpu_ops.attention(be, &a) == RD_OK;
+    backend_cpu_ops.kv_destroy(be, &kv);
+    backend_cpu_ops.destroy(be);
+    mem_free_aligned(q), mem_free_aligned(k), mem_free_aligned(v);
+    return ok;
+}
+
+TEST(large_biases_of_keys_do_not_cost_the_precision_of_the_rest)
+{
+    enum { FLOATS = 40 * 4 * 64 };
+    static float bias[128], want[FLOATS], ref[FLOATS], got[FLOATS];
+    struct weight w = op_vector(bias, 128);
+    double error = 0;
+
+    bias[3] = 150, bias[20] = -90, bias[64 + 9] = 120;
+    CHECK(biased(DTYPE_F32, &w, CPU_ISA_REF, want));
+    CHECK(biased(DTYPE_Q8_0, &w, CPU_ISA_REF, ref));
+    for (uint32_t i = 0; i < FLOATS; i++) error = fmax(error, fabs(want[i] - ref[i]));
+    test_note("largest error %.2g", error);
+    CHECK(error < 0.1);
+    for (int isa = 1; isa <= (int)cpu_isa_best(); isa++) {
+        CHECK(biased(DTYPE_Q8_0, &w, (enum cpu_isa)isa, got));
+        CHECK(op_same(ref, got, FLOATS));
+    }
 }
 
 TEST(a_batch_of_strangers_changes_nothing)
@@ -309,7 +399,7 @@ TEST(a_batch_of_strangers_changes_nothing)
     random_init(&r, test_seed());
     for (uint32_t i = 0; i < N; i++) {
         c[i] = (struct attn_case){
-            HEADS, KV_HEADS, DIM, DTYPE_F16, 0, 0, (uint32_t)random_below(&r, 600), i % 2 ? 1 : 1 + i * 3};
+            HEADS, KV_HEADS, DIM, DTYPE_F16, DTYPE_F16, 0, 0, (uint32_t)random_below(&r, 600), i % 2 ? 1 : 1 + i * 3};
         memset(&f[i], 0, sizeof(f[i]));
         CHECK(fixture_init(&f[i], &c[i], &r));
         CHECK(cache_init(&cache[i], be, &c[i], &f[i], 32, &r));
@@ -365,7 +455,7 @@ TEST(a_batch_of_strangers_changes_nothing)
 
 TEST(attention_allocates_nothing)
 {
-    struct attn_case c = {4, 2, 64, DTYPE_F16, 0, 0, 900, 4};
+    struct attn_case c = {4, 2, 64, DTYPE_F16, DTYPE_F16, 0, 0, 900, 4};
     struct backend *be = op_backend(cpu_isa_best(), 2);
     struct fixture f = {0};
     struct cache cache = {0};
@@ -387,7 +477,7 @@ TEST(attention_allocates_nothing)
 TEST(more_runs_than_ever_before_need_memory_and_say_so)
 {
     enum { N = 150 };
-    struct attn_case c = {2, 1, 32, DTYPE_F16, 0, 0, 10, N};
+    struct attn_case c = {2, 1, 32, DTYPE_F16, DTYPE_F16, 0, 0, 10, N};
     struct backend *be = op_backend(cpu_isa_best(), 2);
     struct fixture f = {0};
     struct cache cache = {0};
@@ -412,9 +502,10 @@ TEST(more_runs_than_ever_before_need_memory_and_say_so)
 
 TEST(what_does_not_fit_the_split_buffer_runs_whole_with_the_same_bits)
 {
-    struct attn_case c = {32, 1, 16, DTYPE_F32, 0, 0, 0, 1}; /* 32 heads of 16 + 4 floats: 3,276 segments fit */
+    struct attn_case c = {32, 1, 16, DTYPE_F32, DTYPE_F32,
+                          0,  0, 0,  1}; /* 32 heads of 16 + 4 floats: 3,276 segments fit */
     struct backend *one = op_backend(cpu_isa_best(), 1), *two = op_backend(cpu_isa_best(), 2);
-    struct kv_layout layout = {N_LAYERS, 1, 16, 64, DTYPE_F32};
+    struct kv_layout layout = {N_LAYERS, 1, 16, 64, DTYPE_F32, DTYPE_F32};
     struct fixture f = {0};
     struct cache cache = {0};
     struct seq_run run = {0, 1, 3300 * 256, NULL};

@@ -1,26 +1,32 @@
 /* tests/ops/test_kv_write.c - qkv_rope_write: norms and RoPE against double precision, the right page rows, the same
  * bits in every variant, batch and thread count; pages are copied row by row.
  */
+#include "backend/cpu/kv_quant.h"
+#include "backend/cpu/row_kernels.h"
 #include "backend/kv_storage.h"
 #include "op_fixture.h"
 
 struct write_case {
     uint32_t n_heads, n_kv_heads, head_dim, n_rot, page_tokens;
-    enum dtype dtype;
+    enum dtype dtype_k, dtype_v;
     enum rope_layout layout;
     bool norms;
     float mscale;
 };
 
 static const struct write_case cases[] = {
-    {9, 3, 64, 64, 32, DTYPE_F16, ROPE_HALF_SPLIT, false, 1},
-    {9, 3, 64, 64, 32, DTYPE_F16, ROPE_INTERLEAVED, false, 1},
-    {4, 1, 256, 256, 64, DTYPE_BF16, ROPE_HALF_SPLIT, true, 1},
-    {14, 2, 64, 32, 1, DTYPE_F32, ROPE_HALF_SPLIT, true, 1.3f},
-    {4, 4, 80, 20, 4, DTYPE_F16, ROPE_INTERLEAVED, true, 0.9f},
-    {6, 3, 18, 10, 128, DTYPE_BF16, ROPE_HALF_SPLIT, true, 1},
-    {3, 3, 16, 0, 16, DTYPE_F32, ROPE_HALF_SPLIT, false, 1},
-    {8, 1, 128, 128, 16, DTYPE_F32, ROPE_INTERLEAVED, true, 1},
+    {9, 3, 64, 64, 32, DTYPE_F16, DTYPE_F16, ROPE_HALF_SPLIT, false, 1},
+    {9, 3, 64, 64, 32, DTYPE_F16, DTYPE_F16, ROPE_INTERLEAVED, false, 1},
+    {4, 1, 256, 256, 64, DTYPE_BF16, DTYPE_BF16, ROPE_HALF_SPLIT, true, 1},
+    {14, 2, 64, 32, 1, DTYPE_F32, DTYPE_F32, ROPE_HALF_SPLIT, true, 1.3f},
+    {4, 4, 80, 20, 4, DTYPE_F16, DTYPE_F16, ROPE_INTERLEAVED, true, 0.9f},
+    {6, 3, 18, 10, 128, DTYPE_BF16, DTYPE_BF16, ROPE_HALF_SPLIT, true, 1},
+    {3, 3, 16, 0, 16, DTYPE_F32, DTYPE_F32, ROPE_HALF_SPLIT, false, 1},
+    {8, 1, 128, 128, 16, DTYPE_F32, DTYPE_F32, ROPE_INTERLEAVED, true, 1},
+    {9, 3, 64, 64, 32, DTYPE_Q8_0, DTYPE_Q8_0, ROPE_HALF_SPLIT, false, 1},
+    {4, 1, 256, 256, 16, DTYPE_Q8_0, DTYPE_Q4_0, ROPE_HALF_SPLIT, true, 1},
+    {4, 2, 96, 96, 1, DTYPE_Q4_0, DTYPE_Q8_0, ROPE_INTERLEAVED, true, 1},
+    {6, 3, 32, 16, 8, DTYPE_Q4_0, DTYPE_BF16, ROPE_HALF_SPLIT, false, 1},
 };
 #define N_CASES (sizeof(cases) / sizeof(cases[0]))
 enum { N_ROWS = 41, N_LAYERS = 2, LAYER = 1, N_PAGES = 64 };
@@ -101,15 +107,47 @@ static const uint8_t *kv_row(const struct kv_storage *kv, const struct inputs *i
                              uint32_t head)
 {
     return (const uint8_t *)kv->base + in->pages[row] * kv->page_bytes + kv_head_offset(kv, LAYER, which, head)
-           + in->slots[row] * kv->row_bytes;
+           + in->slots[row] * kv->row_bytes[which];
 }
 
-/* f32 parts within 2e-6 of the head's size; stored keys within half a unit of the KV type more; values rounded exactly.
- */
+/* Half a step of the type near x: relative to x, or to the largest of its block (a half more of Q4_0 at the end that
+ * 15 cannot reach). */
+static double step_of(enum dtype t, const double *x, uint32_t i)
+{
+    double most = 0;
+
+    for (uint32_t j = i / 32 * 32; j < i / 32 * 32 + 32 && t >= DTYPE_Q4_0 && t <= DTYPE_Q8_0; j++)
+        most = fmax(most, fabs(x[j]));
+    switch (t) {
+    case DTYPE_F16: return fabs(x[i]) * 0x1p-11;
+    case DTYPE_BF16: return fabs(x[i]) * 0x1p-8;
+    case DTYPE_Q8_0: return most / 127 * 0.57;
+    case DTYPE_Q4_0: return most / 8 * 1.01;
+    default: return 0;
+    }
+}
+
+/* x = H x, with the factor of keys: row i, column j is -1 to the number of ones in i & j. */
+static void turn(double *x, uint32_t head_dim)
+{
+    uint32_t n = head_dim & (0 - head_dim);
+    double out[256];
+
+    for (uint32_t i = 0; i < head_dim; i++) {
+        out[i] = 0;
+        for (uint32_t j = 0; j < n; j++)
+            out[i] += __builtin_popcount(i % n & j) % 2 ? -x[i / n * n + j] : x[i / n * n + j];
+        out[i] *= kv_key_factor(head_dim);
+    }
+    memcpy(x, out, head_dim * sizeof(*x));
+}
+
+/* f32 parts within 2e-6 of the head's size; stored keys within half a step of the KV type more; values exactly those
+ * of the definition. */
 static void check_against_double(const struct write_case *c, const struct inputs *in, const float *q,
                                  const struct kv_storage *kv)
 {
-    double want[256], unit = c->dtype == DTYPE_F16 ? 0x1p-11 : c->dtype == DTYPE_BF16 ? 0x1p-8 : 0;
+    double want[256];
     float stored[256], rounded[256];
     uint8_t bytes[1024];
 
@@ -123,18 +161,14 @@ static void check_against_double(const struct write_case *c, const struct inputs
         for (uint32_t h = 0; h < c->n_kv_heads; h++) {
             naive_head(c, in->k + (size_t)row * in->k_stride + (size_t)h * c->head_dim, c->norms ? in->k_norm : NULL,
                        in->inv_freq, in->positions[row], want);
-            dtype_to_float(c->dtype, kv_row(kv, in, row, 0, h), stored, c->head_dim);
+            dtype_to_float(c->dtype_k, kv_row(kv, in, row, 0, h), stored, c->head_dim);
+            if (kv_type_turns(c->dtype_k)) turn(want, c->head_dim);
             for (uint32_t i = 0; i < c->head_dim; i++)
-                CHECK(fabs(stored[i] - want[i]) < 2e-6 * 8 + unit * fabs(want[i]) * 1.001);
-            for (uint32_t i = 0; i < c->head_dim; i++) {
-                float v = in->v[(size_t)row * in->v_stride + (size_t)h * c->head_dim + i];
-
-                if (c->dtype == DTYPE_F16) ((uint16_t *)(void *)bytes)[i] = float_to_half(v);
-                else if (c->dtype == DTYPE_BF16) ((uint16_t *)(void *)bytes)[i] = float_to_bf16(v);
-                else memcpy(bytes + 4 * i, &v, 4);
-            }
-            dtype_to_float(c->dtype, bytes, rounded, c->head_dim);
-            dtype_to_float(c->dtype, kv_row(kv, in, row, 1, h), stored, c->head_dim);
+                CHECK(fabs(stored[i] - want[i]) < 2e-6 * 8 + step_of(c->dtype_k, want, i) * 1.001);
+            cpu_rows_ref.store_kv(c->dtype_v, in->v + (size_t)row * in->v_stride + (size_t)h * c->head_dim, bytes,
+                                  c->head_dim);
+            dtype_to_float(c->dtype_v, bytes, rounded, c->head_dim);
+            dtype_to_float(c->dtype_v, kv_row(kv, in, row, 1, h), stored, c->head_dim);
             CHECK(op_same(stored, rounded, c->head_dim));
         }
     }
@@ -142,7 +176,7 @@ static void check_against_double(const struct write_case *c, const struct inputs
 
 static void check_case(const struct write_case *c, struct random *r)
 {
-    struct kv_layout layout = {N_LAYERS, c->n_kv_heads, c->head_dim, c->page_tokens, c->dtype};
+    struct kv_layout layout = {N_LAYERS, c->n_kv_heads, c->head_dim, c->page_tokens, c->dtype_k, c->dtype_v};
     struct backend *ref = op_backend(CPU_ISA_REF, 1);
     struct kv_storage want_kv, kv;
     struct inputs in = {0};
@@ -191,7 +225,7 @@ TEST(rows_are_normed_rotated_and_written_alike_everywhere)
 
 TEST(a_page_copy_takes_the_first_rows_of_every_layer_and_head)
 {
-    struct kv_layout layout = {3, 2, 16, 8, DTYPE_F16};
+    struct kv_layout layout = {3, 2, 32, 8, DTYPE_F16, DTYPE_Q8_0};
     struct backend *be = op_backend(cpu_isa_best(), 1);
     struct kv_storage kv;
     uint8_t *from, *to;
@@ -201,16 +235,39 @@ TEST(a_page_copy_takes_the_first_rows_of_every_layer_and_head)
     from = (uint8_t *)kv.base + kv.page_bytes, to = (uint8_t *)kv.base + 3 * kv.page_bytes;
     for (uint64_t i = 0; i < kv.page_bytes; i++) from[i] = (uint8_t)(i * 7 + i / 256), to[i] = 0xee;
     CHECK_OK(backend_cpu_ops.kv_copy_rows(be, &kv, 3, 1, 5));
-    for (uint64_t i = 0; i < kv.page_bytes; i++)
-        CHECK_EQ(to[i], i % kv.head_bytes < 5 * kv.row_bytes ? from[i] : 0xee);
+    for (uint32_t layer = 0; layer < 3; layer++)
+        for (uint32_t which = 0; which < 2; which++)
+            for (uint32_t head = 0; head < 2; head++) {
+                uint64_t at = kv_head_offset(&kv, layer, which, head), n = kv.row_bytes[which];
+
+                CHECK(memcmp(to + at, from + at, 5 * n) == 0);
+                for (uint64_t i = 5 * n; i < 8 * n; i++) CHECK_EQ(to[at + i], 0xee);
+            }
     backend_cpu_ops.kv_destroy(be, &kv);
     backend_cpu_ops.kv_destroy(be, &kv);
     backend_cpu_ops.destroy(be);
 }
 
+TEST(quantised_types_hold_more_tokens_in_the_same_bytes)
+{
+    static const uint32_t dims[] = {32, 64, 96, 128, 256};
+    struct kv_layout layout = {24, 2, 0, 16, DTYPE_F16, DTYPE_F16};
+
+    for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++) {
+        double halves, eights, fours;
+
+        layout.head_dim = dims[i];
+        layout.dtype_k = layout.dtype_v = DTYPE_F16, halves = (double)kv_page_bytes(&layout);
+        layout.dtype_k = layout.dtype_v = DTYPE_Q8_0, eights = (double)kv_page_bytes(&layout);
+        layout.dtype_k = layout.dtype_v = DTYPE_Q4_0, fours = (double)kv_page_bytes(&layout);
+        CHECK(halves / eights >= 1.85);
+        CHECK(halves / fours >= 3.5);
+    }
+}
+
 TEST(storage_too_large_to_count_is_out_of_memory)
 {
-    struct kv_layout layout = {1024, 1024, 1024, 1u << 20, DTYPE_F32};
+    struct kv_layout layout = {1024, 1024, 1024, 1u << 20, DTYPE_F32, DTYPE_F32};
     struct backend *be = op_backend(cpu_isa_best(), 1);
     struct kv_storage kv;
 

@@ -30,6 +30,19 @@ static void fill_plain(struct random *r, float *x, uint32_t n)
 
 struct row_case { float x[MAX_N], y[MAX_N], w[MAX_N], c[MAX_N], s[MAX_N], odd[MAX_N]; };
 
+/* The whole blocks of x and of odd values, as floats again: NaN has no payload to compare. */
+static void store_blocks(const struct cpu_row_kernels *k, enum dtype t, const struct row_case *in, uint32_t n, float *o)
+{
+    uint8_t blocks[34 * (MAX_N / 32 + 1)];
+    uint32_t whole = n / 32 * 32, half = n / 64 * 32;
+
+    memset(o, 0, n * sizeof(*o));
+    k->store_kv(t, in->odd, blocks, half);
+    dtype_to_float(t, blocks, o, half);
+    k->store_kv(t, in->x + half, blocks, whole - half);
+    dtype_to_float(t, blocks, o + half, whole - half);
+}
+
 /* All kernels one after the other into out; returns the floats used. */
 static uint32_t run_all(const struct cpu_row_kernels *k, const struct row_case *in, uint32_t n, float *out)
 {
@@ -49,6 +62,8 @@ static uint32_t run_all(const struct cpu_row_kernels *k, const struct row_case *
     k->store_kv(DTYPE_F16, in->odd, o, n), o += n;
     k->store_kv(DTYPE_BF16, in->odd, o, n), o += n;
     k->store_kv(DTYPE_F32, in->odd, o, n), o += n;
+    store_blocks(k, DTYPE_Q8_0, in, n, o), o += n;
+    store_blocks(k, DTYPE_Q4_0, in, n, o), o += n;
     return (uint32_t)(o - out);
 }
 
@@ -63,7 +78,7 @@ static bool equal_or_nan(const float *a, const float *b, uint32_t n)
 TEST(every_variant_has_the_bits_of_the_reference)
 {
     static struct row_case in;
-    static float want[14 * MAX_N], got[14 * MAX_N];
+    static float want[16 * MAX_N], got[16 * MAX_N];
     struct random r;
 
     random_init(&r, test_seed());

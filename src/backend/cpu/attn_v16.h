@@ -18,6 +18,29 @@
 #define UNROLL_TEXT(x) _Pragma(#x)
 #define UNROLL(n) UNROLL_TEXT(GCC unroll n)         /* arrays of vectors must become registers */
 
+/* One row of quantised blocks. */
+static inline void v16_load_blocks(enum dtype dtype, const uint8_t *row, uint32_t head_dim, float *dst)
+{
+    const __m128i nibble = _mm_set1_epi8(15), eight = _mm_set1_epi8(8);
+
+    for (uint32_t i = 0; i < head_dim; i += 32, row += dtype == DTYPE_Q8_0 ? 34 : 18) {
+        __m128i q = _mm_loadu_si128((const __m128i *)(row + 2)), high;
+        uint16_t half;
+        v16 d;
+
+        memcpy(&half, row, sizeof(half));
+        d = v16_set(_cvtsh_ss(half));
+        if (dtype == DTYPE_Q8_0) {
+            high = _mm_loadu_si128((const __m128i *)(row + 18));
+        } else {
+            high = _mm_sub_epi8(_mm_and_si128(_mm_srli_epi16(q, 4), nibble), eight);
+            q = _mm_sub_epi8(_mm_and_si128(q, nibble), eight);
+        }
+        v16_store(dst + i, v16_mul(d, v16_from_int8(q)));
+        v16_store(dst + i + 16, v16_mul(d, v16_from_int8(high)));
+    }
+}
+
 static void v16_load_rows(enum dtype dtype, const void *src, uint32_t n_rows, uint32_t head_dim, float *dst,
                           uint32_t dim)
 {
@@ -34,6 +57,8 @@ static void v16_load_rows(enum dtype dtype, const void *src, uint32_t n_rows, ui
             for (i = 0; i < whole; i += 16) v16_store(dst + i, v16_load_bf16((const uint16_t *)row + i));
             break;
         case DTYPE_F32: memcpy(dst, row, whole * sizeof(*dst)); break;
+        case DTYPE_Q8_0: v16_load_blocks(DTYPE_Q8_0, row, head_dim, dst); break;
+        case DTYPE_Q4_0: v16_load_blocks(DTYPE_Q4_0, row, head_dim, dst); break;
         default: assert(!"KV type");
         }
         if (whole == head_dim) continue;

@@ -21,6 +21,7 @@
 #include "backend/cpu/attn_kernels.h"
 #include "backend/cpu/attn_math.h"
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/kv_quant.h"
 #include "backend/cpu/row_kernels.h"
 #include "base/checked.h"
 #include "base/limits.h"
@@ -127,12 +128,19 @@ static void qkv_head(const struct qkv_job *job, float *x, const struct weight *n
     if (a->n_rot) rows->rope(a->layout, x, scratch->cosines, scratch->sines, a->n_rot);
 }
 
+static const float *kv_head_bias(const struct weight *bias, uint32_t kv_head, uint32_t head_dim)
+{
+    return bias ? (const float *)bias->data + (size_t)kv_head * head_dim : NULL;
+}
+
 static void qkv_row(const struct qkv_job *job, uint32_t row, struct attn_scratch *scratch)
 {
     const struct qkv_args *a = job->a;
     float *q = a->q + (size_t)row * a->q_stride, *k = a->k + (size_t)row * a->k_stride;
     const float *v = a->v + (size_t)row * a->v_stride;
-    uint8_t *page = (uint8_t *)a->kv->base + a->row_page[row] * a->kv->page_bytes + a->row_slot[row] * a->kv->row_bytes;
+    const struct kv_layout *l = &a->kv->layout;
+    uint8_t *page = (uint8_t *)a->kv->base + a->row_page[row] * a->kv->page_bytes;
+    uint64_t at_k = a->row_slot[row] * a->kv->row_bytes[0], at_v = a->row_slot[row] * a->kv->row_bytes[1];
 
     for (uint32_t i = 0; i < a->n_rot / 2; i++) {
         float angle = (float)a->positions[row] * a->inv_freq[i];
@@ -144,8 +152,16 @@ static void qkv_row(const struct qkv_job *job, uint32_t row, struct attn_scratch
     for (uint32_t h = 0; h < a->n_heads; h++) qkv_head(job, q + (size_t)h * a->head_dim, a->q_norm, scratch);
     for (uint32_t h = 0; h < a->n_kv_heads; h++, k += a->head_dim, v += a->head_dim) {
         qkv_head(job, k, a->k_norm, scratch);
-        job->be->rows->store_kv(a->kv->layout.dtype, k, page + kv_head_offset(a->kv, a->layer, 0, h), a->head_dim);
-        job->be->rows->store_kv(a->kv->layout.dtype, v, page + kv_head_offset(a->kv, a->layer, 1, h), a->head_dim);
+        if (kv_type_turns(l->dtype_k)) {
+            if (a->k_bias) {
+                kv_balance(kv_head_bias(a->k_bias, h, a->head_dim), a->head_dim, a->layout, a->n_rot, true,
+                           scratch->rows);
+                for (uint32_t i = 0; i < a->head_dim; i++) k[i] *= scratch->rows[i];
+            }
+            kv_turn(k, a->head_dim, kv_key_factor(a->head_dim));
+        }
+        job->be->rows->store_kv(l->dtype_k, k, page + kv_head_offset(a->kv, a->layer, 0, h) + at_k, a->head_dim);
+        job->be->rows->store_kv(l->dtype_v, v, page + kv_head_offset(a->kv, a->layer, 1, h) + at_v, a->head_dim);
     }
 }
 
@@ -206,17 +222,24 @@ static struct attn_tile attn_resolve(const struct attn_job *job, uint32_t index)
     return t;
 }
 
-/* Queries of the tile to scratch, scaled and padded. */
+/* Queries of the tile to scratch: scaled, turned as the keys are, padded. */
 static void attn_load_queries(const struct attn_job *job, const struct attn_tile *t, struct attn_scratch *scratch)
 {
     const struct attention_args *a = job->a;
+    bool turned = kv_type_turns(a->kv->layout.dtype_k);
     float *q = scratch->q;
 
+    if (turned && a->k_bias)
+        kv_balance(kv_head_bias(a->k_bias, t->kv_head, a->head_dim), a->head_dim, a->layout, a->n_rot, false,
+                   scratch->rows);
     for (uint32_t r = 0; r < t->n_rows; r++) {
         const float *x = a->q + (size_t)(t->row + r) * a->q_stride + (size_t)t->head * a->head_dim;
 
         for (uint32_t h = 0; h < t->n_heads; h++, q += job->dim, x += a->head_dim) {
             for (uint32_t i = 0; i < a->head_dim; i++) q[i] = x[i] * job->query_scale;
+            if (turned && a->k_bias)
+                for (uint32_t i = 0; i < a->head_dim; i++) q[i] *= scratch->rows[i];
+            if (turned) kv_turn(q, a->head_dim, kv_query_factor(a->head_dim));
             memset(q + a->head_dim, 0, (job->dim - a->head_dim) * sizeof(*q));
         }
     }
@@ -234,9 +257,9 @@ static void attn_load_rows(const struct attn_job *job, const struct attn_tile *t
         const uint8_t *page = (const uint8_t *)kv->base + t->run->block_table[pos / page_tokens] * kv->page_bytes;
 
         n = u32_min(page_tokens - slot, end - pos);
-        job->kernels->load_rows(kv->layout.dtype,
-                                page + kv_head_offset(kv, job->a->layer, which, t->kv_head) + slot * kv->row_bytes, n,
-                                kv->layout.head_dim, rows, job->dim);
+        page += kv_head_offset(kv, job->a->layer, which, t->kv_head) + slot * kv->row_bytes[which];
+        job->kernels->load_rows(which ? kv->layout.dtype_v : kv->layout.dtype_k, page, n, kv->layout.head_dim, rows,
+                                job->dim);
     }
 }
 

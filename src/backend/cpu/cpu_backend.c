@@ -209,10 +209,10 @@ static rd_status cpu_kv_create(struct backend *be, const struct kv_layout *layou
 
     (void)be;
     assert(layout->page_tokens && (layout->page_tokens & (layout->page_tokens - 1)) == 0 && n_pages > 0);
-    assert(layout->dtype == DTYPE_F16 || layout->dtype == DTYPE_BF16 || layout->dtype == DTYPE_F32);
-    kv.row_bytes = kv_row_bytes(layout);
-    kv.head_bytes = kv.row_bytes * layout->page_tokens;
-    if (!checked_mul(kv.head_bytes, (uint64_t)layout->n_kv_heads * 2, &kv.page_bytes)) return RD_E_NOMEM;
+    assert(kv_type_fits(layout->dtype_k, layout->head_dim) && kv_type_fits(layout->dtype_v, layout->head_dim));
+    for (uint32_t which = 0; which < 2; which++) kv.row_bytes[which] = kv_row_bytes(layout, which);
+    bytes = (kv.row_bytes[0] + kv.row_bytes[1]) * layout->page_tokens;
+    if (!checked_mul(bytes, (uint64_t)layout->n_kv_heads, &kv.page_bytes)) return RD_E_NOMEM;
     if (!checked_mul(kv.page_bytes, (uint64_t)layout->n_layers, &kv.page_bytes)) return RD_E_NOMEM;
     if (!checked_mul(kv.page_bytes, (uint64_t)n_pages, &bytes) || bytes > SIZE_MAX) return RD_E_NOMEM;
     kv.base = mem_map((size_t)bytes);
@@ -238,14 +238,17 @@ static rd_status cpu_copy(struct backend *be, void *to, const void *from, uint64
 
 static rd_status cpu_kv_copy_rows(struct backend *be, struct kv_storage *kv, kv_page to, kv_page from, uint32_t n_rows)
 {
-    uint64_t n_heads = (uint64_t)kv->layout.n_layers * 2 * kv->layout.n_kv_heads;
     uint8_t *dst = (uint8_t *)kv->base + to * kv->page_bytes;
     const uint8_t *src = (const uint8_t *)kv->base + from * kv->page_bytes;
 
     (void)be;
     assert(to < kv->n_pages && from < kv->n_pages && to != from && n_rows <= kv->layout.page_tokens);
-    for (uint64_t i = 0; i < n_heads; i++, dst += kv->head_bytes, src += kv->head_bytes)
-        memcpy(dst, src, (size_t)(n_rows * kv->row_bytes));
+    for (uint32_t i = 0; i < 2 * kv->layout.n_layers; i++) {
+        uint64_t row_bytes = kv->row_bytes[i % 2], head_bytes = row_bytes * kv->layout.page_tokens;
+
+        for (uint32_t h = 0; h < kv->layout.n_kv_heads; h++, dst += head_bytes, src += head_bytes)
+            memcpy(dst, src, (size_t)(n_rows * row_bytes));
+    }
     return RD_OK;
 }
 

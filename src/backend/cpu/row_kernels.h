@@ -19,7 +19,7 @@ struct cpu_row_kernels {
     /* Turns the first n_rot values: pair i (layout) by the angle with cosine c[i] and sine s[i], i < n_rot / 2:
      * a' = fmaf(a, c, -(b * s)), b' = fmaf(a, s, b * c) */
     void (*rope)(enum rope_layout layout, float *x, const float *c, const float *s, uint32_t n_rot);
-    /* n floats to the KV type, round to nearest even */
+    /* n floats (whole blocks) to the KV type, round to nearest even; kv_quant.h */
     void (*store_kv)(enum dtype dtype, const float *x, void *dst, uint32_t n);
 };
 

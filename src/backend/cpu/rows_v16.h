@@ -5,6 +5,7 @@
 #pragma once
 #include <assert.h>
 #include "backend/cpu/cpu_math.h"
+#include "backend/cpu/kv_quant.h"
 #include "backend/cpu/math_v16.h"
 #include "backend/cpu/row_kernels.h"
 
@@ -117,6 +118,28 @@ static void v16_rope_row(enum rope_layout layout, float *x, const float *c, cons
     for (; i < half; i++) rotate(x + i, x + half + i, c[i], s[i]);
 }
 
+static inline void v16_store_block(enum dtype t, const float *x, uint8_t *block)
+{
+    const v16 a = v16_load(x), b = v16_load(x + 16), zero = v16_set(0);
+    float lowest = -v16_highest(v16_max(v16_sub(zero, a), v16_sub(zero, b))), highest = v16_highest(v16_max(a, b));
+    float scale = kv_quant_scale(t, lowest, highest, v16_highest_bits(a, b), block);
+    __m128i low = _mm_setzero_si128(), high = _mm_setzero_si128(), q;
+
+    if (scale != 0) {
+        low = v16_to_int8(v16_mul(a, v16_set(scale)));
+        high = v16_to_int8(v16_mul(b, v16_set(scale)));
+    }
+    if (t == DTYPE_Q8_0) {
+        _mm_storeu_si128((__m128i *)(block + 2), low);
+        _mm_storeu_si128((__m128i *)(block + 18), high);
+        return;
+    }
+    low = _mm_min_epi8(_mm_max_epi8(_mm_adds_epi8(low, _mm_set1_epi8(8)), _mm_setzero_si128()), _mm_set1_epi8(15));
+    high = _mm_min_epi8(_mm_max_epi8(_mm_adds_epi8(high, _mm_set1_epi8(8)), _mm_setzero_si128()), _mm_set1_epi8(15));
+    q = _mm_or_si128(low, _mm_slli_epi16(high, 4));
+    _mm_storeu_si128((__m128i *)(block + 2), q);
+}
+
 static void v16_store_kv_row(enum dtype dtype, const float *x, void *dst, uint32_t n)
 {
     uint16_t *p = dst;
@@ -132,6 +155,11 @@ static void v16_store_kv_row(enum dtype dtype, const float *x, void *dst, uint32
         for (; i < n; i++) p[i] = float_to_bf16(x[i]);
         break;
     case DTYPE_F32: memcpy(dst, x, (size_t)n * sizeof(*x)); break;
+    case DTYPE_Q8_0:
+    case DTYPE_Q4_0:
+        for (; i < n; i += KV_QUANT_BLOCK)
+            v16_store_block(dtype, x + i, (uint8_t *)dst + kv_type_row_bytes(dtype, i));
+        break;
     default: assert(!"KV type");
     }
 }

@@ -143,6 +143,37 @@ static inline void v16_store_bf16(uint16_t *p, v16 v)
     _mm256_storeu_si256((__m256i *)p, _mm256_permute4x64_epi64(packed, 0xd8));
 }
 
+/* rounded to nearest even, within -128 .. 127 */
+static inline __m128i v16_to_int8(v16 v)
+{
+    __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(v.a), _mm256_cvtps_epi32(v.b));   /* a0-3 b0-3 a4-7 b4-7 */
+
+    words = _mm256_permute4x64_epi64(words, 0xd8);
+    return _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+}
+static inline v16 v16_from_int8(__m128i q)
+{
+    return (v16){_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(q)),
+                 _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(q, 8)))};
+}
+
+/* The highest of the bits of |x| of both: NaN is above infinity. */
+static inline uint32_t v16_highest_bits(v16 a, v16 b)
+{
+    const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
+    __m256i x = _mm256_max_epi32(_mm256_castps_si256(_mm256_and_ps(a.a, magnitude)),
+                                 _mm256_castps_si256(_mm256_and_ps(a.b, magnitude)));
+    __m256i y = _mm256_max_epi32(_mm256_castps_si256(_mm256_and_ps(b.a, magnitude)),
+                                 _mm256_castps_si256(_mm256_and_ps(b.b, magnitude)));
+    __m128i top;
+
+    x = _mm256_max_epi32(x, y);
+    top = _mm_max_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    top = _mm_max_epi32(top, _mm_shuffle_epi32(top, 0x4e));
+    top = _mm_max_epi32(top, _mm_shuffle_epi32(top, 0xb1));
+    return (uint32_t)_mm_cvtsi128_si32(top);
+}
+
 static inline __m256 v8_mul_power(__m256 p, __m256 t, __m256 x, __m256 least)
 {
     __m256 power = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(t), 23));

@@ -84,6 +84,20 @@ static inline void v16_store_bf16(uint16_t *p, v16 v)
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(rounded));
 }
 
+/* rounded to nearest even, within -128 .. 127 */
+static inline __m128i v16_to_int8(v16 v) { return _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(v)); }
+static inline v16 v16_from_int8(__m128i q) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(q)); }
+
+/* The highest of the bits of |x| of both: NaN is above infinity. */
+static inline uint32_t v16_highest_bits(v16 a, v16 b)
+{
+    const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+    __m512i x = _mm512_and_si512(_mm512_castps_si512(a), magnitude),
+            y = _mm512_and_si512(_mm512_castps_si512(b), magnitude);
+
+    return (uint32_t)_mm512_reduce_max_epi32(_mm512_max_epi32(x, y));
+}
+
 /* x < least ? 0 : p * 2^n, where t is the float whose low bits are the exponent field of 2^n */
 static inline v16 v16_mul_power(v16 p, v16 t, v16 x, v16 least)
 {

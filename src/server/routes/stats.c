@@ -69,10 +69,14 @@ void route_stats(struct http_conn *c)
     const char *group = NULL;
     struct buf body = {0};
     struct rd_stats s;
+    struct rd_info info;
 
     rd_get_stats(c->io->server->engine, &s);
+    rd_get_info(c->io->server->engine, &info);
     buf_puts(&body, "{\"uptime_s\":");
     json_put_number(&body, s.uptime_s);
+    buf_printf(&body, ",\"kv\":{\"type\":\"%s\",\"tokens\":%llu,\"bytes_per_token\":%llu}", info.kv_type,
+               (unsigned long long)info.kv_tokens, (unsigned long long)info.kv_bytes_per_token);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct stat_row *r = &rows[i];
         const char *at = (const char *)&s + r->offset;
