@@ -16,65 +16,15 @@
  */
 #include <assert.h>
 #include <math.h>
-#include <stdatomic.h>
 #include <string.h>
-#include "backend/cpu/attn_kernels.h"
 #include "backend/cpu/attn_math.h"
-#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/attn_tiles.h"
 #include "backend/cpu/kv_quant.h"
 #include "backend/cpu/row_kernels.h"
-#include "base/checked.h"
-#include "base/limits.h"
 #include "base/mem.h"
 
-#define ATTN_SEGMENT      256u                  /* positions; a multiple of ATTN_BLOCK */
-#define ATTN_SPLIT_FLOATS (2u << 20)            /* 8 MiB: 32 heads of 128 over 116,000 positions */
 #define ATTN_FIRST_RUNS   64u
 #define QKV_FLOATS_PER_TILE 4096u               /* less is not worth waking a thread for */
-
-#define ATTN_TILE_FLOATS      (32u * LIMIT_HEAD_DIM) /* of a tile's queries, and of its sums: fewer pairs of long heads */
-#define ATTN_LEAST_PAIRS  24u                   /* fewer would convert keys and values too often */
-#define ATTN_TILES_PER_THREAD 4u                /* wanted: less is not shared evenly */
-
-struct attn_scratch {                           /* one thread's */
-    float rows[ATTN_LANES * LIMIT_HEAD_DIM];    /* keys of one transposition */
-    float k[ATTN_BLOCK * LIMIT_HEAD_DIM], v[ATTN_BLOCK * LIMIT_HEAD_DIM];
-    float q[ATTN_TILE_FLOATS];
-    float acc[2][ATTN_TILE_FLOATS];             /* of all segments so far, of the present one */
-    float m[2][ATTN_MAX_PAIRS], l[2][ATTN_MAX_PAIRS * ATTN_LANES];
-    uint32_t lo[ATTN_MAX_PAIRS], hi[ATTN_MAX_PAIRS];
-    float cosines[LIMIT_HEAD_DIM / 2], sines[LIMIT_HEAD_DIM / 2];
-};
-
-struct cpu_attn_state {
-    uint32_t n_threads;
-    struct attn_scratch *scratch;               /* [n_threads], mapped */
-    float *split;                               /* [ATTN_SPLIT_FLOATS], mapped */
-    atomic_uint *n_left;                        /* [n_threads * ATTN_TILES_PER_THREAD]: segments of a split tile that
-                                                   are not done; the worker that takes it to 0 has seen all of them */
-    uint32_t *tile_end;                         /* [n_runs]: tiles of runs 0 .. i */
-    size_t tile_end_cap;
-};
-
-struct attn_job {
-    struct cpu_attn_state *state;
-    const struct cpu_attn_kernels *kernels;
-    const struct attention_args *a;
-    uint32_t dim;                               /* head_dim padded to 16 */
-    uint32_t group;                             /* query heads of one KV head */
-    uint32_t heads_per_tile, head_tiles;        /* group cut into head_tiles pieces */
-    uint32_t rows_per_tile;
-    uint32_t n_tiles, n_segments;               /* n_segments: of the run that has most */
-    float query_scale;
-};
-
-/* One tile, resolved. Pair i is row i / n_heads, head i % n_heads. */
-struct attn_tile {
-    const struct seq_run *run;
-    uint32_t row, n_rows, pos;                  /* batch row of the first, its position */
-    uint32_t head, n_heads, kv_head;
-    uint32_t begin, end;                        /* positions that any of its rows sees */
-};
 
 rd_status cpu_attn_create(struct backend *be)
 {
@@ -95,7 +45,7 @@ rd_status cpu_attn_create(struct backend *be)
     if (!state->scratch || !state->split || !state->n_left) return RD_E_NOMEM;
     if (!mem_grow((void **)&state->tile_end, &state->tile_end_cap, ATTN_FIRST_RUNS, sizeof(*state->tile_end)))
         return RD_E_NOMEM;
-    return RD_OK;
+    return attn_sharing_create(state);
 }
 
 void cpu_attn_destroy(struct backend *be)
@@ -107,6 +57,7 @@ void cpu_attn_destroy(struct backend *be)
     if (state->split) mem_unmap(state->split, ATTN_SPLIT_FLOATS * sizeof(*state->split));
     mem_free(state->n_left);
     mem_free(state->tile_end);
+    attn_sharing_destroy(state);
     mem_free(state);
     be->attn_state = NULL;
 }
@@ -187,18 +138,12 @@ rd_status cpu_qkv_rope_write(struct backend *be, const struct qkv_args *a)
 
 /* ---- attention ---- */
 
-/* First position that a row at pos sees. */
-static uint32_t window_begin(const struct attention_args *a, uint32_t pos)
-{
-    return a->window && pos >= a->window ? pos - a->window + 1 : 0;
-}
-
 static struct attn_tile attn_resolve(const struct attn_job *job, uint32_t index)
 {
     const struct attention_args *a = job->a;
     const uint32_t *tile_end = job->state->tile_end;
     uint32_t low = 0, high = a->n_runs - 1, first_row;
-    struct attn_tile t;
+    struct attn_tile t = {0};
 
     while (low < high) {                        /* the first run whose tiles end after index */
         uint32_t mid = low + (high - low) / 2;
@@ -217,13 +162,12 @@ static struct attn_tile attn_resolve(const struct attn_job *job, uint32_t index)
     t.row = t.run->row0 + first_row;
     t.n_rows = u32_min(job->rows_per_tile, t.run->n_rows - first_row);
     t.pos = t.run->pos0 + first_row;
-    t.begin = window_begin(a, t.pos);
+    t.begin = attn_window_begin(a, t.pos);
     t.end = t.pos + t.n_rows;
     return t;
 }
 
-/* Queries of the tile to scratch: scaled, turned as the keys are, padded. */
-static void attn_load_queries(const struct attn_job *job, const struct attn_tile *t, struct attn_scratch *scratch)
+void attn_load_queries(const struct attn_job *job, const struct attn_tile *t, struct attn_scratch *scratch)
 {
     const struct attention_args *a = job->a;
     bool turned = kv_type_turns(a->kv->layout.dtype_k);
@@ -233,7 +177,7 @@ static void attn_load_queries(const struct attn_job *job, const struct attn_tile
         kv_balance(kv_head_bias(a->k_bias, t->kv_head, a->head_dim), a->head_dim, a->layout, a->n_rot, false,
                    scratch->rows);
     for (uint32_t r = 0; r < t->n_rows; r++) {
-        const float *x = a->q + (size_t)(t->row + r) * a->q_stride + (size_t)t->head * a->head_dim;
+        const float *x = a->q + (size_t)attn_tile_row(t, r).row * a->q_stride + (size_t)t->head * a->head_dim;
 
         for (uint32_t h = 0; h < t->n_heads; h++, q += job->dim, x += a->head_dim) {
             for (uint32_t i = 0; i < a->head_dim; i++) q[i] = x[i] * job->query_scale;
@@ -279,13 +223,12 @@ static void attn_load_block(const struct attn_job *job, const struct attn_tile *
     attn_load_rows(job, t, 1, begin, end, scratch->v + (size_t)(begin % ATTN_BLOCK) * job->dim);
 }
 
-/* Walks one segment from nothing into sums. */
-static void attn_segment(const struct attn_job *job, const struct attn_tile *t, uint32_t segment,
-                         struct attn_scratch *scratch, struct attn_sums sums)
+void attn_segment(const struct attn_job *job, const struct attn_tile *t, uint32_t segment, struct attn_scratch *scratch,
+                  struct attn_sums sums)
 {
     uint32_t n_pairs = t->n_rows * t->n_heads;
     uint32_t begin = u32_max(t->begin, segment * ATTN_SEGMENT), end = u32_min(t->end, (segment + 1) * ATTN_SEGMENT);
-    struct attn_block block = {n_pairs, job->a->head_dim, job->dim, job->a->softcap, scratch->q, scratch->k, scratch->v,
+    struct attn_block block = {n_pairs, job->a->head_dim, job->dim, job->a->softcap, scratch->q + (size_t)t->first_pair * job->dim, scratch->k, scratch->v,
                                scratch->lo, scratch->hi, sums};
 
     for (uint32_t i = 0; i < n_pairs; i++) sums.m[i] = -INFINITY;
@@ -294,7 +237,7 @@ static void attn_segment(const struct attn_job *job, const struct attn_tile *t, 
     for (uint32_t base = begin - begin % ATTN_BLOCK; base < end; base += ATTN_BLOCK) {
         attn_load_block(job, t, u32_max(base, begin), u32_min(base + ATTN_BLOCK, end), scratch);
         for (uint32_t r = 0, i = 0; r < t->n_rows; r++) {
-            uint32_t pos = t->pos + r, first = window_begin(job->a, pos);
+            uint32_t pos = attn_tile_row(t, r).pos, first = attn_window_begin(job->a, pos);
 
             for (uint32_t h = 0; h < t->n_heads; h++, i++) {
                 scratch->lo[i] = first > base ? u32_min(first - base, ATTN_BLOCK) : 0;
@@ -305,12 +248,12 @@ static void attn_segment(const struct attn_job *job, const struct attn_tile *t, 
     }
 }
 
-static void attn_finish(const struct attn_job *job, const struct attn_tile *t, struct attn_sums sums)
+void attn_finish(const struct attn_job *job, const struct attn_tile *t, struct attn_sums sums)
 {
     const struct attention_args *a = job->a;
 
     for (uint32_t r = 0; r < t->n_rows; r++) {
-        float *out = a->out + (size_t)(t->row + r) * a->out_stride + (size_t)t->head * a->head_dim;
+        float *out = a->out + (size_t)attn_tile_row(t, r).row * a->out_stride + (size_t)t->head * a->head_dim;
 
         for (uint32_t h = 0; h < t->n_heads; h++, out += a->head_dim, sums.acc += job->dim, sums.l += ATTN_LANES)
             job->kernels->finish(sums.acc, sums.l, out, a->head_dim);
@@ -387,7 +330,7 @@ static rd_status attn_plan(struct attn_job *job)
         uint32_t end = run->pos0 + run->n_rows, span;
 
         assert(run->n_rows > 0 && run->row0 + run->n_rows <= a->n_rows);
-        span = (end - 1) / ATTN_SEGMENT - window_begin(a, run->pos0) / ATTN_SEGMENT + 1;
+        span = (end - 1) / ATTN_SEGMENT - attn_window_begin(a, run->pos0) / ATTN_SEGMENT + 1;
         job->n_segments = u32_max(job->n_segments, span);
         job->n_tiles += u32_ceil_div(run->n_rows, job->rows_per_tile) * a->n_kv_heads * job->head_tiles;
         state->tile_end[i] = job->n_tiles;
@@ -395,14 +338,17 @@ static rd_status attn_plan(struct attn_job *job)
     return RD_OK;
 }
 
+uint32_t attn_most_pairs(const struct attn_job *job)
+{
+    return u32_max(u32_min(ATTN_MAX_PAIRS, ATTN_TILE_FLOATS / 2 / job->dim), 32);
+}
+
 /* Cuts heads and rows: large tiles for speed, but enough of them for every thread. */
 static void attn_cut(struct attn_job *job, uint32_t n_threads)
 {
     const struct attention_args *a = job->a;
-    uint32_t most = u32_max(u32_min(ATTN_MAX_PAIRS, ATTN_TILE_FLOATS / 2 / job->dim), 32), longest = 1, even;
+    uint32_t most = attn_most_pairs(job), longest = 1, even;
 
-    job->heads_per_tile = u32_min(job->group, most);
-    job->head_tiles = u32_ceil_div(job->group, job->heads_per_tile);
     for (uint32_t i = 0; i < a->n_runs; i++) longest = u32_max(longest, a->runs[i].n_rows);
     even = u32_ceil_div(a->n_rows * a->n_kv_heads * job->head_tiles, n_threads * ATTN_TILES_PER_THREAD);
     even = u32_max(even, ATTN_LEAST_PAIRS / job->heads_per_tile);
@@ -412,6 +358,7 @@ static void attn_cut(struct attn_job *job, uint32_t n_threads)
 rd_status cpu_attention(struct backend *be, const struct attention_args *a)
 {
     struct attn_job job = {.state = be->attn_state, .kernels = be->attn, .a = a};
+    struct attention_args own = *a;
     uint32_t n_threads = cpu_pool_n_threads(be->pool);
     rd_status st;
 
@@ -421,6 +368,11 @@ rd_status cpu_attention(struct backend *be, const struct attention_args *a)
     job.dim = u32_ceil_div(a->head_dim, ATTN_LANES) * ATTN_LANES;
     job.group = a->n_heads / a->n_kv_heads;
     job.query_scale = attn_query_scale(a->scale, a->softcap);
+    job.heads_per_tile = u32_min(job.group, attn_most_pairs(&job));
+    job.head_tiles = u32_ceil_div(job.group, job.heads_per_tile);
+    st = attn_shared(be, &job, &own.runs, &own.n_runs);
+    if (st != RD_OK || own.n_runs == 0) return st;
+    job.a = a = &own;
     attn_cut(&job, n_threads);
     st = attn_plan(&job);
     if (st != RD_OK) return st;

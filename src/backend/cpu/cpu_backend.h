@@ -4,7 +4,7 @@
  * cpu_pool.c     threads;  weight_memory.c  where packed weights lie
  * cpu_linear.c   linear: quantises activations, splits tiles; cpu_pack.c repacks weights; ref/linear_ref.c and
  *                linear_avx2.c, linear_avx512.c compute tiles, linear_amx.c panels of many rows
- * cpu_attn.c     qkv_rope_write and attention tiles; ref/attn_ref.c, attn_avx2.c, attn_avx512.c (attn_kernels.h)
+ * cpu_attn.c     qkv_rope_write and attention tiles; attn_shared.c tiles of several runs (attn_tiles.h); ref/attn_ref.c, attn_avx2.c, attn_avx512.c (attn_kernels.h)
  * ref/rows_ref.c, rows_avx2.c, rows_avx512.c    norm, rope, glu, softcap, KV rounding of one row (row_kernels.h)
  * v16_avx2.h, v16_avx512.h    sixteen floats; rows_v16.h, attn_v16.h, math_v16.h are written in them, once for both
  *
