@@ -161,6 +161,7 @@ struct rd_request_options {
     bool logprobs;                  /* of every output token */
     uint32_t n_top_logprobs;        /* 0 .. 20 */
     bool prompt_logprobs; /* of every prompt token but the first (computes the whole prompt: implies no cache) */
+    bool idle;                      /* computed only when nothing else is to do; makes way for everything else */
     const char *cache_salt;         /* NULL: what is stored is shared with every request without one; else only with
                                      * requests of the same salt */
     const char *fairness_key;       /* requests queue round robin between keys; NULL: one common key */
@@ -268,6 +269,10 @@ struct rd_event {
  * for, or submitted, is tokenised from its last safe place on. */
 RD_API rd_status rd_prompt_tokens(const rd_engine *engine, const struct rd_request_options *o, int32_t **tokens,
                                   uint32_t *n_tokens, struct rd_error *err);
+
+/* Stores o's prompt, when nothing else is to do, for requests to come. max_tokens and what belongs to the answer do not
+ * matter. o is copied. RD_E_FULL: half of the queue waits already. Errors of template, length and tokens are logged. */
+RD_API rd_status rd_warm(rd_engine *engine, const struct rd_request_options *o, struct rd_error *err);
 
 /* Asynchronous. wake(wake_user) is called (from radish's threads; must be quick, must not call back) whenever
  * rd_request_next may have something new. o is copied. RD_E_FULL: the queue is full (HTTP 429). RD_E_CLOSED.

@@ -75,6 +75,7 @@ static rd_status fill_params(const rd_engine *engine, const struct rd_request_op
     p->max_tokens = o->max_tokens;
     p->max_keys = engine->info.n_ctx;
     p->cached = o->cache_prompt && !o->prompt_logprobs;
+    p->idle = o->idle;
     p->salted = api_owner(engine, o).salted;
     p->salt = api_owner(engine, o).salt;
     p->ignore_eos = o->ignore_eos;
@@ -156,9 +157,9 @@ static rd_status keep_left_out(struct rd_request *r, const struct buf *left_out,
 
     r->left_out = left_out->failed ? NULL : arena_memdup(&r->arena, left_out->data, left_out->n);
     if (!r->left_out) return error_set(err, RD_E_NOMEM, "out of memory for a request");
-    log_line(atomic_exchange(&r->engine->left_out_logged, true) ? LOG_DEBUG : LOG_INFO,
-             "left out of the system prompt, as it is new in every request (--no-normalise keeps it): %.*s",
-             (int)u64_min(n_logged, left_out->n - 1), r->left_out);
+    if (!atomic_exchange(&r->engine->left_out_logged, true))
+        log_info("lines of system prompts that are new in every request are left out (--no-normalise keeps them)");
+    log_debug("left out of the system prompt: %.*s", (int)u64_min(n_logged, left_out->n - 1), r->left_out);
     return RD_OK;
 }
 

@@ -69,6 +69,27 @@ static void keep_parts(struct rd_request *r, struct answer_owner owner, const st
     answer_memory_keep(r->engine->answers, owner, seq->keys, seq->n_keys, &parts);
 }
 
+/* Most templates leave thinking out of the history: the next turn then begins with this conversation, without it. It is
+ * computed now, when there is time, up to where the next message of the user begins. */
+static void warm_next_turn(struct rd_request *r)
+{
+    struct api_answer *a = &r->output.answer;
+    struct rd_request_options o = r->o;
+    json_t *messages = json_loads(r->o.messages_json, JSON_ALLOW_NUL, NULL);
+    char *text = NULL;
+
+    json_array_append_new(messages, json_pack("{s:s, s:s%}", "role", "assistant", "content",
+                                              a->content.n ? a->content.data : "", a->content.n));
+    json_array_append_new(messages, json_pack("{s:s, s:s}", "role", "user", "content", "."));
+    if (messages) text = json_dumps(messages, JSON_COMPACT);
+    o.messages_json = text;
+    o.prompt_end = RD_PROMPT_CLOSED;
+    o.forced_tool = NULL;
+    if (text) (void)rd_warm(r->engine, &o, NULL);           /* a queue that is half full has better things to do */
+    mem_free(text);
+    json_decref(messages);
+}
+
 void api_answer_keep(struct rd_request *r)
 {
     const struct kv_seq *seq = &r->request->seq;
@@ -80,6 +101,8 @@ void api_answer_keep(struct rd_request *r)
 
     if (!r->o.messages_json || !r->request->p.cached || r->request->finish == REQUEST_ERROR || seq->n_keys <= seq->n_prompt)
         return;
+    if (a->reasoning.n && !a->calls && !a->failed && r->request->finish == REQUEST_STOP && r->o.prompt_end != RD_PROMPT_CONTINUED)
+        warm_next_turn(r);
     for (uint32_t i = seq->n_prompt; whole && i < seq->n_keys; i++) {
         struct text_span piece = tokenizer_piece(r->engine->tokenizer, (int32_t)seq->keys[i], true);
 

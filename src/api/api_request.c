@@ -180,6 +180,22 @@ rd_status rd_submit(rd_engine *engine, const struct rd_request_options *o, void 
     return error_set(err, st, "%s", rd_status_text(st));
 }
 
+rd_status rd_warm(rd_engine *engine, const struct rd_request_options *o, struct rd_error *err)
+{
+    struct rd_request_options warm = *o;
+    struct rd_request *r;
+    uint32_t n_max;
+    rd_status st;
+
+    warm.idle = warm.cache_prompt = true;
+    warm.max_tokens = 0;
+    if (engine->engine && engine_n_places(engine->engine, &n_max) > n_max / 2)
+        return error_set(err, RD_E_FULL, "%s", rd_status_text(RD_E_FULL));
+    st = rd_submit(engine, &warm, NULL, NULL, &r, err);
+    if (st == RD_OK) api_request_unref(r);                  /* nobody waits for it; the engine has a reference */
+    return st;
+}
+
 void api_request_ring(struct rd_request *r)
 {
     mutex_lock(&r->lock);

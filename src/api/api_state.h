@@ -67,7 +67,7 @@ struct rd_engine {
     struct answer_memory *answers;       /* NULL: none are kept */
     struct sip_key salt_key;             /* of this process */
     bool keep_volatile;                  /* volatile lines are rendered too */
-    atomic_bool left_out_logged;         /* the first is told, the rest for debugging; relaxed would do */
+    atomic_bool left_out_logged;         /* it is told once; relaxed would do */
     struct model_executor executor;
     struct api_draft *draft;             /* NULL: no draft model */
     struct engine *engine;               /* NULL: a tokenizer without weights */

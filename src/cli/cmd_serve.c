@@ -6,11 +6,12 @@
 #include "cli/cli_flags.h"
 #include "cli/cli_model.h"
 #include "cli/commands.h"
+#include "cli/warm_file.h"
 #include "server/server.h"
 
 struct serve_flags {
     struct rd_options engine;
-    const char *host, *api_key, *log_level;
+    const char *host, *api_key, *log_level, *warm;
     uint32_t port, n_io_threads, sse_ping_s, drain_s;
     struct load_bar bar;
 };
@@ -33,6 +34,10 @@ static const struct arg serve_args[] = {
      .fallback = "5", .max = 3600,
      .help = "seconds of silence after which a stream sends a comment, so that nobody takes a long prefill for a dead "
              "server; 0: never"},
+    {.flag = "--warm", .kind = ARG_TEXT, .value = "FILE", .at = offsetof(struct serve_flags, warm),
+     .fallback_text = "none",
+     .help = "prompts to compute before anybody asks, while nothing else is to do: a JSON line each with messages (and "
+             "tools) or prompt"},
     {.flag = "--drain", .kind = ARG_U32, .value = "S", .at = offsetof(struct serve_flags, drain_s), .fallback = "30",
      .min = 1, .max = 86400, .help = "seconds that running requests have to end after SIGTERM or Ctrl-C"},
     {.flag = "--log-level", .kind = ARG_TEXT, .value = "LEVEL", .at = offsetof(struct serve_flags, log_level),
@@ -62,7 +67,13 @@ static rd_status load(void *user, rd_engine **out, struct rd_error *err)
     f->engine.packed_dir = NULL;
     load_bar_end(&f->bar);
     if (st != RD_OK) return error_set(err, st, "%s: %s", f->bar.model, *why.text ? why.text : rd_status_text(st));
-    return RD_OK;
+    if (!f->warm) return RD_OK;
+    st = warm_file(*out, f->warm, err);
+    if (st != RD_OK) {
+        rd_close(*out);
+        *out = NULL;
+    }
+    return st;
 }
 
 static void on_listen(void *user, const char *host, uint16_t port)

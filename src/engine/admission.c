@@ -58,19 +58,29 @@ static void fair_touch(struct engine *e, uint64_t key)
     slot->last_tick = ++e->fair_tick;
 }
 
+/* The first in the queue that is idle, or is not. */
+static struct request *first_of(const struct engine *e, bool idle)
+{
+    struct request *r = e->queue_head;
+
+    while (r && r->p.idle != idle) r = r->next;
+    return r;
+}
+
 /* The oldest request of the key that was served longest ago. Preempted requests come first: they have been served and
- * wait at the head. */
+ * wait at the head. Idle ones come when there is no other. */
 static struct request *next_in_turn(struct engine *e)
 {
-    struct request *best = e->queue_head;
+    struct request *best = first_of(e, false);
     uint64_t best_tick = UINT64_MAX;
 
-    if (!best || best->admitted_before) return best;
+    if (!best) return e->n_live == 0 ? first_of(e, true) : NULL;
+    if (best->admitted_before) return best;
     for (struct request *r = e->queue_head; r && best_tick > 0; r = r->next) {
         struct fair_slot *slot = fair_find(e, r->p.fair_key);
         uint64_t tick = slot ? slot->last_tick : 0;
 
-        if (tick < best_tick) {
+        if (tick < best_tick && !r->p.idle) {
             best_tick = tick;
             best = r;
         }
@@ -145,6 +155,10 @@ static bool admit_one(struct engine *e, struct request *r, uint64_t now)
     if (!fits(e, &r->seq)) {
         kv_seq_finish(&r->seq, false, now);
         if (e->n_live > 0) return false;
+        if (r->p.idle) {                                 /* not worth anything that is stored */
+            request_end(e, r, REQUEST_ERROR, RD_E_NO_PAGES);
+            return true;
+        }
         if (radix_clear(e->cache.tree, NULL) > 0)
             return true;                                 /* forks on its own path took the room: once more, without */
         request_end(e, r, REQUEST_ERROR, RD_E_NO_PAGES); /* handles hold the rest: nothing would ever release it */
@@ -166,14 +180,30 @@ static uint32_t n_runnable(const struct engine *e)
     return n;
 }
 
+/* Idle requests go back to the queue; what they have computed stays in the tree. */
+static void make_way(struct engine *e)
+{
+    if (!first_of(e, false)) return;
+    for (uint32_t i = 0; i < e->n_live;) {
+        if (!e->live[i]->p.idle) {
+            i++;
+            continue;
+        }
+        request_preempt(e, e->live[i]);
+        e->blocked = false;
+    }
+}
+
 void admission_run(struct engine *e)
 {
     uint64_t now = clock_now_ns(e->o.clock);
+    struct request *r;
 
+    make_way(e);
     if (e->blocked && e->n_live > 0) return;
     e->blocked = false;
-    while (e->n_queue > 0 && e->n_live < e->max_live && n_runnable(e) < e->o.max_running) {
-        if (!admit_one(e, next_in_turn(e), now)) {
+    while (e->n_live < e->max_live && n_runnable(e) < e->o.max_running && (r = next_in_turn(e))) {
+        if (!admit_one(e, r, now)) {
             e->blocked = true;
             return;
         }

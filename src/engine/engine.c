@@ -171,6 +171,12 @@ void engine_give_place(struct engine *e)
     atomic_fetch_sub_explicit(&e->n_places, 1, memory_order_relaxed);
 }
 
+uint32_t engine_n_places(const struct engine *e, uint32_t *n_max)
+{
+    *n_max = e->o.max_queue;
+    return atomic_load_explicit(&e->n_places, memory_order_relaxed);
+}
+
 uint32_t engine_max_prompt(const struct engine *e)
 {
     /* one more page than the tokens fill: the copy of a shared first page */

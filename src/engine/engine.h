@@ -59,6 +59,8 @@ void engine_stop(struct engine *e);
  * never comes. */
 rd_status engine_take_place(struct engine *e);
 void engine_give_place(struct engine *e);
+/* Places taken now, of how many. */
+uint32_t engine_n_places(const struct engine *e, uint32_t *n_max);
 /* Any thread. The caller holds a place, which passes to the request; the engine takes a reference of its own. */
 rd_status engine_submit(struct engine *e, struct request *r);
 /* Any thread: look at the inbox, cancel flags and rings again. */

@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "engine/engine_state.h"
 
+#define IDLE_CHUNK 64u                   /* rows: a request that arrives waits no longer for an idle one */
 #define MIN_CHUNK 32u                    /* rows: at least this much progress per step while others decode */
 
 rd_status plan_create(struct engine *e)
@@ -78,7 +79,7 @@ static struct request *find_victim(const struct engine *e)
  * never fit. */
 static void start_over(struct engine *e, struct request *r)
 {
-    if (r->started_over) {
+    if (r->started_over || r->p.idle) {
         request_end(e, r, REQUEST_ERROR, RD_E_NO_PAGES);
         return;
     }
@@ -240,6 +241,7 @@ static uint32_t chunk_length(struct engine *e, const struct request *r, uint32_t
 {
     uint32_t n = u32_min(budget, r->seq.n_keys - r->seq.n_computed);
 
+    if (r->p.idle) n = u32_min(n, IDLE_CHUNK);
     if (r->p.prompt_logprobs) n = u32_min(n, logits_room(e));
     else if (logits_room(e) == 0) n = u32_min(n, r->seq.n_keys - r->seq.n_computed - 1);
     if (n > 0 && e->o.chunk_seed) n = 1 + (uint32_t)random_below(&e->chunk_random, n);

@@ -58,6 +58,7 @@ struct request_params {
     uint32_t n_stop_tokens;
     uint32_t min_tokens;                 /* before so many neither end nor stop tokens are drawn */
     struct think_budget think;           /* copied; n_forced 0: none */
+    bool idle;               /* computed only when nothing else is to do: it comes last, and makes way */
     bool salted;             /* it shares what is stored with requests of the same salt only */
     struct hash128 salt;
     uint64_t fair_key;

@@ -1,6 +1,7 @@
 /* tests/api/test_replay.c - answers come back as they were sampled, whatever the client's JSON library made of them. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "api/answer_memory.h"
 #include "base/mem.h"
 #include "base/random.h"
@@ -181,7 +182,7 @@ TEST(the_next_turn_has_the_whole_answer_from_the_tree)
         q.seed = seed;
         q.has_seed = true;
         CHECK_OK(rd_generate(engine, &q, hear, &first, NULL));
-        free(text);
+        mem_free(text);
         json_array_append_new(messages, json_pack("{s:s,s:s%}", "role", "assistant", "content", first.text, first.n));
         json_array_append_new(messages, json_pack("{s:s,s:s}", "role", "user", "content", "Another one."));
         q.messages_json = text = json_dumps(messages, 0);
@@ -194,11 +195,70 @@ TEST(the_next_turn_has_the_whole_answer_from_the_tree)
         CHECK(second.usage.n_cached + 2 >= first.usage.n_prompt + first.usage.n_generated);
         n_other += second.usage.n_prompt != n_canonical;
         n_missed += first.usage.n_prompt + first.usage.n_generated - second.usage.n_cached;
-        free(text);
+        mem_free(text);
         json_decref(messages);
     }
     test_note("%u tokens of 6 answers had to be computed again, the last sampled ones included; %u answers were not "
               "what the tokenizer makes of their text", n_missed, n_other);
     CHECK(n_other > 0);                                     /* some were not what the tokenizer makes of them */
     rd_close(engine);
+}
+
+/* ChatML; a new answer begins with thinking, and the history shows none. */
+static const char think_template[] =
+    "{%- for m in messages -%}<|im_start|>{{ m.role }}\n"
+    "{{ m.content.split('</think>')[-1].lstrip('\\n') }}<|im_end|>\n{% endfor -%}"
+    "{%- if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif -%}";
+
+static uint64_t prompt_tokens_computed(rd_engine *engine)
+{
+    struct rd_stats s;
+
+    rd_get_stats(engine, &s);
+    return s.prompt_tokens_computed;
+}
+
+TEST(an_answer_without_its_thinking_is_there_before_the_next_turn)
+{
+    char path[] = "/tmp/radish-think-XXXXXX";
+    int fd = mkstemp(path);
+    struct rd_request_options q;
+    static struct heard first, second;
+    json_t *messages = json_pack("[{s:s,s:s}]", "role", "user", "content", "Name three colours.");
+    struct rd_options o;
+    rd_engine *engine = NULL;
+    uint64_t before;
+    char *text;
+
+    CHECK(fd >= 0 && write(fd, think_template, sizeof(think_template) - 1) == (ssize_t)sizeof(think_template) - 1);
+    close(fd);
+    rd_options_default(&o);
+    o.kv_tokens = 4096;
+    o.chat_template_file = path;
+    CHECK(o.model = test_model("smollm2"));
+    CHECK_OK(rd_open(&o, &engine, NULL));
+    rd_request_options_default(&q);
+    q.temperature = 0;
+    q.max_tokens = 60;
+    q.thinking_tokens = 6;                                  /* then it is closed */
+    q.parse_thinking = true;
+    q.messages_json = text = json_dumps(messages, 0);
+    CHECK_OK(rd_generate(engine, &q, hear, &first, NULL));
+    mem_free(text);
+    CHECK(first.usage.n_reasoning > 0 && first.n > 0);
+    before = first.usage.n_prompt;
+    for (int i = 0; i < 2000 && prompt_tokens_computed(engine) <= before; i++) usleep(5000);        /* the idle prefill */
+    usleep(50000);
+    json_array_append_new(messages, json_pack("{s:s,s:s%}", "role", "assistant", "content", first.text, first.n));
+    json_array_append_new(messages, json_pack("{s:s,s:s}", "role", "user", "content", "Two more."));
+    q.messages_json = text = json_dumps(messages, 0);
+    q.max_tokens = 1;
+    CHECK_OK(rd_generate(engine, &q, hear, &second, NULL));
+    mem_free(text);
+    json_decref(messages);
+    test_note("turn 1: %u + %u tokens; turn 2: %u of %u from the tree", first.usage.n_prompt, first.usage.n_generated,
+              second.usage.n_cached, second.usage.n_prompt);
+    CHECK(second.usage.n_prompt - second.usage.n_cached <= 16);
+    rd_close(engine);
+    unlink(path);
 }

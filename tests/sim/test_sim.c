@@ -136,6 +136,7 @@ static void submit(struct world *w, struct tracked *t)
     p.prompt_logprobs = random_below(&w->random, 50) == 0;
     p.fair_key = random_below(&w->random, 3);
     p.speculate = random_below(&w->random, 4) != 0;
+    p.idle = random_below(&w->random, 10) == 0;
     p.salted = random_below(&w->random, 4) == 0;             /* the same texts in other namespaces */
     if (p.salted) p.salt.low = 1 + random_below(&w->random, 3);
     if (p.prompt_logprobs) p.cached = false;
