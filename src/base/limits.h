@@ -40,6 +40,7 @@
 #define LIMIT_BAD_WORDS          1024u
 #define LIMIT_DRY_BREAKERS       64u
 #define LIMIT_WORD_BYTES         256u            /* a bad word, a sequence breaker, a biased text */
+#define LIMIT_SALT_BYTES         256u
 #define LIMIT_N_CHOICES          16u
 #define LIMIT_PROMPTS            1024u           /* prompts in one completion request */
 #define LIMIT_HEADER_BYTES       32768u
@@ -55,6 +56,7 @@
 #define LIMIT_TEMPLATE_MEMORY    (256u << 20)
 
 /* server */
+#define LIMIT_API_KEYS           4096u
 #define LIMIT_CONNECTIONS        4096u
 #define LIMIT_CPU_THREADS        64u
 

@@ -3,6 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/file.h"
+#include "base/limits.h"
+#include "base/mem.h"
 #include "cli/cli_flags.h"
 #include "cli/cli_model.h"
 #include "cli/commands.h"
@@ -11,7 +14,7 @@
 
 struct serve_flags {
     struct rd_options engine;
-    const char *host, *api_key, *log_level, *warm;
+    const char *host, *api_key, *log_level, *warm, *key_file;
     uint32_t port, n_io_threads, sse_ping_s, drain_s;
     struct load_bar bar;
 };
@@ -25,6 +28,9 @@ static const struct arg serve_args[] = {
     {.flag = "--api-key", .kind = ARG_TEXT, .value = "KEY", .at = offsetof(struct serve_flags, api_key),
      .fallback_text = "none",
      .help = "clients must send it as bearer token; better set as $RADISH_API_KEY, which other users cannot see"},
+    {.flag = "--api-key-file", .kind = ARG_TEXT, .value = "FILE", .at = offsetof(struct serve_flags, key_file),
+     .fallback_text = "none",
+     .help = "further keys, one per line: what is stored under one of them is never used for another"},
     {.flag = "--model-id", .kind = ARG_TEXT, .value = "NAME",
      .at = offsetof(struct serve_flags, engine) + offsetof(struct rd_options, model_id),
      .fallback_text = "the file's name without .gguf", .help = "the name that clients use"},
@@ -94,6 +100,35 @@ static enum rd_log_level level_of(const char *name)
     return RD_LOG_INFO;
 }
 
+struct key_list { char *text; const char *keys[LIMIT_API_KEYS]; };
+
+/* A key per line; empty lines and those that begin with # are none. */
+static bool read_keys(const char *path, struct key_list *list, struct server_options *o, struct rd_error *err)
+{
+    size_t n;
+
+    if (file_read_all(path, LIMIT_BODY_BYTES, &list->text, &n, err) != RD_OK) return false;
+    for (char *at = list->text, *end = list->text + n; at < end;) {
+        char *next = memchr(at, '\n', (size_t)(end - at)), *key = at + strspn(at, " \t");
+        size_t n_key;
+
+        next = next ? next : end;
+        *next = 0;
+        n_key = strcspn(key, " \t\r");
+        key[n_key] = 0;
+        at = next + 1;
+        if (n_key == 0 || *key == '#') continue;
+        if (o->n_tenant_keys == LIMIT_API_KEYS) {
+            error_set(err, RD_E_LIMIT, "%s: more than %u keys", path, LIMIT_API_KEYS);
+            return false;
+        }
+        list->keys[o->n_tenant_keys++] = key;
+    }
+    o->tenant_keys = list->keys;
+    if (o->n_tenant_keys == 0) error_set(err, RD_E_FORMAT, "%s: no key in it", path);
+    return o->n_tenant_keys > 0;
+}
+
 static int run_serve(const struct command *self, int argc, char **argv)
 {
     struct serve_flags f;
@@ -101,6 +136,7 @@ static int run_serve(const struct command *self, int argc, char **argv)
     struct rd_error err = {RD_OK, ""};
     const char *words[ARGS_MAX_WORDS];
     char path[CLI_PATH_BYTES], draft_path[CLI_PATH_BYTES];
+    static struct key_list keys;
     uint32_t n_words;
     rd_status st;
     int rc;
@@ -122,10 +158,12 @@ static int run_serve(const struct command *self, int argc, char **argv)
     o.drain_s = f.drain_s;
     o.api_key = f.api_key ? f.api_key : getenv("RADISH_API_KEY");
     if (o.api_key && !*o.api_key) o.api_key = NULL;
+    if (f.key_file && !read_keys(f.key_file, &keys, &o, &err)) return cli_fail("--api-key-file: %s", err.text);
     o.on_listen = on_listen;
     o.on_listen_user = &f;
     st = server_run(&o, load, &f, &err);
     load_bar_end(&f.bar);
+    mem_free(keys.text);
     if (st != RD_OK) return cli_fail("%s", *err.text ? err.text : rd_status_text(st));
     return EXIT_DONE;
 }

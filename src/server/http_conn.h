@@ -46,6 +46,7 @@ struct http_conn {
     struct buf ignored;                          /* fields of the body that no parameter has: for the response's head */
     uint64_t max_body;
     const struct route *route;
+    const char *tenant;                          /* the tenant key that was sent, or NULL */
     const char *cors_origin;                     /* to echo; NULL: no CORS headers */
     int status;                                  /* sent */
     uint64_t request_ns;                         /* when the head was complete */

@@ -36,14 +36,21 @@ static bool key_equal(const char *sent, const char *key)
     return diff == 0;
 }
 
-static bool key_ok(const struct http_conn *c)
+/* Every key is looked at: the time does not tell which one it was. */
+static bool key_ok(struct http_conn *c)
 {
-    const char *key = c->io->server->o.api_key;
-    const char *bearer = http_header(&c->head, "authorization"), *plain = http_header(&c->head, "x-api-key");
+    const struct server_options *o = &c->io->server->o;
+    const char *bearer = http_header(&c->head, "authorization"), *sent = http_header(&c->head, "x-api-key");
+    bool ok;
 
-    if (!key) return true;
-    if (bearer && strncasecmp(bearer, "Bearer ", 7) == 0) return key_equal(bearer + 7 + strspn(bearer + 7, " "), key);
-    return plain && key_equal(plain, key);
+    c->tenant = NULL;
+    if (!o->api_key && o->n_tenant_keys == 0) return true;
+    if (bearer && strncasecmp(bearer, "Bearer ", 7) == 0) sent = bearer + 7 + strspn(bearer + 7, " ");
+    if (!sent) return false;
+    ok = o->api_key && key_equal(sent, o->api_key);
+    for (uint32_t i = 0; i < o->n_tenant_keys; i++)
+        if (key_equal(sent, o->tenant_keys[i])) c->tenant = o->tenant_keys[i];
+    return ok || c->tenant;
 }
 
 static int check_origin(struct http_conn *c, struct api_error *e)
@@ -56,7 +63,7 @@ static int check_origin(struct http_conn *c, struct api_error *e)
             e, 403, NULL, "this server listens on this machine only: the Host header must be localhost or 127.0.0.1");
     if (!origin) return 0;
     if (is_local_origin(origin)) c->cors_origin = origin;
-    else if (!s->o.api_key)
+    else if (!s->o.api_key && s->o.n_tenant_keys == 0)
         return api_error_set(e, 403, NULL,
                              "requests from pages of other origins need a server with an API key (--api-key)");
     return 0;

@@ -151,6 +151,8 @@ static const struct param_spec table[] = {
 
     /* ---- the engine ---- */
     {"cache_prompt", FOR_GENERATION, "true", "false: neither uses nor fills the cache", BOOL(cache_prompt)},
+    {"cache_salt", FOR_GENERATION, "none", "what is stored is shared with requests of the same salt only; 1 to 256 bytes",
+     JSON(KIND_STRING, param_cache_salt)},
     {"speculation", FOR_GENERATION, "true", "false: no drafts from earlier text; the output is the same",
      BOOL(speculation)},
 
@@ -306,5 +308,6 @@ void gen_params_deinit(struct gen_params *p)
     mem_free(p->tools);
     mem_free(p->kwargs);
     mem_free(p->forced_tool);
+    mem_free(p->cache_salt);
     memset(p, 0, sizeof(*p));
 }

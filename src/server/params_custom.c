@@ -112,6 +112,17 @@ int param_stop(const char *name, const json_t *v, struct gen_params *p, struct a
     return 0;
 }
 
+int param_cache_salt(const char *name, const json_t *v, struct gen_params *p, struct api_error *e)
+{
+    size_t n = json_string_length(v);
+
+    if (n == 0 || n > LIMIT_SALT_BYTES || strlen(json_string_value(v)) != n)
+        return api_error_set(e, 400, name, "%s: 1 to %u bytes wanted, without NUL", name, LIMIT_SALT_BYTES);
+    mem_free(p->cache_salt);
+    p->cache_salt = mem_strdup(json_string_value(v));
+    return p->cache_salt ? 0 : api_error_set(e, 503, NULL, "out of memory");
+}
+
 int param_response_format(const char *name, const json_t *v, struct gen_params *p, struct api_error *e)
 {
     const char *type = json_string_value(json_object_get(v, "type"));

@@ -8,6 +8,7 @@ int param_ignored(const char *name, const json_t *v, struct gen_params *p, struc
 int param_prompt(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
 int param_stop(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
 int param_logit_bias(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
+int param_cache_salt(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
 int param_response_format(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
 /* params_sampling.c */
 int param_samplers(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);

@@ -15,6 +15,9 @@ struct server_options {
     uint16_t port;                       /* 0: any free port (printed) */
     uint32_t n_io_threads;               /* 0 = 1 */
     const char *api_key;                 /* NULL: none asked for */
+    const char *const *tenant_keys;      /* [n_tenant_keys] further keys; requests under one of them share the cache with
+                                          * their like alone, and take turns with those of others; outlive server_run */
+    uint32_t n_tenant_keys;
     uint64_t max_body_bytes;             /* 0 = LIMIT_BODY_BYTES */
     uint32_t sse_ping_s; /* streams that send nothing for so long send a comment; 0: never; default 5 */
     uint32_t drain_s; /* after SIGTERM running requests may end within this; then they are cancelled; 0 = 30 */

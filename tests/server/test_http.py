@@ -190,6 +190,31 @@ def test_api_key(make_server):
     assert status == 200 and "access-control-allow-origin" not in headers
 
 
+def test_tenants_never_share_the_cache(make_server, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("# two tenants\nalice-key\n\n  bob-key \n")
+    s = make_server("--api-key-file", str(keys), "--kv-tokens", "4096")
+    ask = {"prompt": "A tenant's own long prompt, about nothing in particular.", "max_tokens": 1}
+
+    def cached(key, **extra):
+        status, answer = s.post(TEXT, ask | extra, {"Authorization": f"Bearer {key}"})
+        assert status == 200
+        return answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+    assert s.post(TEXT, ask)[0] == 401 and s.get("/v1/models", {"x-api-key": "# two tenants"})[0] == 401
+    for _ in range(2):
+        assert [cached(k) > 0 for k in ("alice-key", "bob-key")] == [_ > 0] * 2
+    assert cached("alice-key", cache_salt="x") == 0 and cached("alice-key", cache_salt="x") > 0
+    assert cached("bob-key", cache_salt="x") == 0
+
+
+def test_cache_salt(server):
+    ask = {"prompt": "Salted prompts share with their like alone.", "max_tokens": 1}
+    seen = [server.ok(TEXT, ask | extra)["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
+            for extra in ({}, {"cache_salt": "a"}, {"cache_salt": "b"}, {}, {"cache_salt": "a"}, {"cache_salt": "b"})]
+    assert seen == [False, False, False, True, True, True]
+
+
 def test_slow_head_is_cut_and_others_go_on(server):
     with socket.create_connection(("127.0.0.1", server.port), timeout=20) as s:
         s.sendall(b"GET /health HT")
