@@ -84,6 +84,45 @@ const struct arg sample_args[] = {
      .min = -2, .max = 2, .help = "taken from the score of every token generated before"},
     {.flag = "--frequency-penalty", .kind = ARG_REAL, .value = "X", SAMPLE(frequency_penalty), .fallback = "0",
      .min = -2, .max = 2, .help = "the same for each time it was generated"},
+    {.flag = "--repeat-last-n", .kind = ARG_U32, .value = "N", SAMPLE(repeat_last_n),
+     .given_at = offsetof(struct sample_flags, has_repeat_last_n), .fallback_text = "all", .max = LIMIT_CONTEXT,
+     .help = "these three penalties see so many of the last tokens"},
+    {.flag = "--typical-p", .kind = ARG_REAL, .value = "X", SAMPLE(typical_p), .fallback = "1", .max = 1,
+     .help = "draw among the tokens whose surprise is nearest to the average, until this probability; 1: off"},
+    {.flag = "--top-n-sigma", .kind = ARG_REAL, .value = "X", SAMPLE(top_n_sigma), .fallback = "0", .max = 100,
+     .help = "drop tokens more than X standard deviations below the best; 0: off"},
+    {.flag = "--xtc-probability", .kind = ARG_REAL, .value = "X", SAMPLE(xtc_probability), .fallback = "0", .max = 1,
+     .help = "how often the likeliest tokens are left out, but for the last above --xtc-threshold; 0: off"},
+    {.flag = "--xtc-threshold", .kind = ARG_REAL, .value = "X", SAMPLE(xtc_threshold), .fallback = "0.1", .max = 1,
+     .help = "probability from which on a token counts as likely there"},
+    {.flag = "--dynatemp-range", .kind = ARG_REAL, .value = "X", SAMPLE(dynatemp_range), .fallback = "0", .max = 100,
+     .help = "temperature goes up and down by so much with the model's uncertainty; 0: off"},
+    {.flag = "--dynatemp-exp", .kind = ARG_REAL, .value = "X", SAMPLE(dynatemp_exponent), .fallback = "1", .max = 100,
+     .help = "exponent of the uncertainty there"},
+    {.flag = "--dry-multiplier", .kind = ARG_REAL, .value = "X", SAMPLE(dry_multiplier), .fallback = "0", .max = 100,
+     .help = "a token that lengthens a repetition loses X times base to the power of its length; 0: off"},
+    {.flag = "--dry-base", .kind = ARG_REAL, .value = "X", SAMPLE(dry_base), .fallback = "1.75", .max = 100,
+     .help = "that base"},
+    {.flag = "--dry-allowed-length", .kind = ARG_U32, .value = "N", SAMPLE(dry_allowed_length), .fallback = "2",
+     .max = LIMIT_CONTEXT, .help = "repetitions up to so many tokens are free"},
+    {.flag = "--dry-last-n", .kind = ARG_U32, .value = "N", SAMPLE(dry_last_n),
+     .given_at = offsetof(struct sample_flags, has_dry_last_n), .fallback_text = "all", .max = LIMIT_CONTEXT,
+     .help = "repetitions are looked for in so many of the last tokens"},
+    {.flag = "--dry-sequence-breaker", .kind = ARG_TEXTS, .value = "TEXT", SAMPLE(dry_breakers),
+     .help = "no repetition reaches over this text (line end, colon, quote and star by default); may be given again"},
+    {.flag = "--mirostat", .kind = ARG_U32, .value = "N", SAMPLE(mirostat), .fallback = "0", .max = 2,
+     .help = "2: keeps the surprise at --mirostat-tau instead of cutting; 0: off"},
+    {.flag = "--mirostat-tau", .kind = ARG_REAL, .value = "X", SAMPLE(mirostat_tau), .fallback = "5", .max = 100,
+     .help = "surprise wanted, in bits"},
+    {.flag = "--mirostat-eta", .kind = ARG_REAL, .value = "X", SAMPLE(mirostat_eta), .fallback = "0.1", .max = 1,
+     .help = "how fast it is corrected"},
+    {.flag = "--samplers", .kind = ARG_TEXT, .value = "NAMES", SAMPLE(samplers),
+     .fallback_text = "penalties;dry;temperature;top_n_sigma;top_k;typ_p;top_p;min_p;xtc",
+     .help = "the stages in their order, by name or by letter (edtskypmx); those left out do nothing"},
+    {.flag = "--bad-word", .kind = ARG_TEXTS, .value = "TEXT", SAMPLE(bad_words),
+     .help = "its tokens are not written one after the other; may be given again"},
+    {.flag = "--min-tokens", .kind = ARG_U32, .value = "N", SAMPLE(min_tokens), .fallback = "0", .max = LIMIT_CONTEXT,
+     .help = "nothing ends the text before so many tokens"},
     {.flag = "--seed", .kind = ARG_U64, .value = "N", SAMPLE(seed),
      .given_at = offsetof(struct sample_flags, has_seed), .fallback_text = "random",
      .help = "the same seed and prompt give the same text"},
@@ -103,6 +142,26 @@ void sample_flags_apply(const struct sample_flags *f, struct rd_request_options 
     q->repetition_penalty = (float)f->repetition_penalty;
     q->presence_penalty = (float)f->presence_penalty;
     q->frequency_penalty = (float)f->frequency_penalty;
+    if (f->has_repeat_last_n) q->repeat_last_n = (int32_t)f->repeat_last_n;
+    q->typical_p = (float)f->typical_p;
+    q->top_n_sigma = (float)f->top_n_sigma;
+    q->xtc_probability = (float)f->xtc_probability;
+    q->xtc_threshold = (float)f->xtc_threshold;
+    q->dynatemp_range = (float)f->dynatemp_range;
+    q->dynatemp_exponent = (float)f->dynatemp_exponent;
+    q->dry_multiplier = (float)f->dry_multiplier;
+    q->dry_base = (float)f->dry_base;
+    q->dry_allowed_length = (int32_t)f->dry_allowed_length;
+    if (f->has_dry_last_n) q->dry_last_n = (int32_t)f->dry_last_n;
+    q->dry_breakers = f->dry_breakers.n ? f->dry_breakers.items : NULL;
+    q->n_dry_breakers = f->dry_breakers.n;
+    q->mirostat = (int32_t)f->mirostat;
+    q->mirostat_tau = (float)f->mirostat_tau;
+    q->mirostat_eta = (float)f->mirostat_eta;
+    q->samplers = f->samplers;
+    q->bad_words = f->bad_words.items;
+    q->n_bad_words = f->bad_words.n;
+    q->min_tokens = f->min_tokens;
     q->seed = f->seed;
     q->has_seed = f->has_seed;
     q->ignore_eos = f->ignore_eos;
