@@ -1,10 +1,10 @@
 /* server/anthropic_in.c - a body of the Messages API as one of chat completions.
  *
  *     system                   a system message
- *     text, document (text)    content parts
+ *     text                     content parts; also what documents, search results and tool references hold of it
  *     tool_use                 tool_calls of the assistant's message; toolu_ ids are our call_ ids
  *     tool_result              a message of its own, role tool
- *     thinking                 reasoning_content; redacted_thinking is nothing
+ *     thinking                 reasoning_content; redacted_thinking is nothing, like what other servers' tools left
  *     roles ctx and msg        user (Claude Code sends them)
  *     thinking absent          off, as the API has it
  */
@@ -36,38 +36,53 @@ static int unsupported_block(const struct turn *t, size_t k, const char *type)
                          "model", t->i, k, quoted);
 }
 
-static bool is_text_document(const json_t *block)
+/* The string, or the blocks of text, that a document or a search result holds; NULL: something else. */
+static const json_t *inner_text(const json_t *block, const char *type)
 {
-    const json_t *source = json_object_get(block, "source");
-    const char *type = json_string_value(json_object_get(source, "type"));
+    const json_t *source = json_object_get(block, "source"), *content;
+    const char *kind = json_string_value(json_object_get(source, "type"));
 
-    return type && strcmp(type, "text") == 0 && json_is_string(json_object_get(source, "data"));
-}
-
-/* The text of a block of type text or document; NULL: *e says why. */
-static const json_t *block_text(const struct turn *t, const json_t *block, size_t k, const char *type)
-{
-    const json_t *text = json_object_get(block, "text");
-
-    if (strcmp(type, "document") == 0) {
-        if (is_text_document(block)) return json_object_get(json_object_get(block, "source"), "data");
-        bad_block(t, k, "documents are supported with a source of type text only");
-        return NULL;
-    }
-    if (strcmp(type, "text") != 0) {
-        unsupported_block(t, k, type);
-        return NULL;
-    }
-    if (!json_is_string(text)) {
-        bad_block(t, k, "a block of type text needs a string text");
-        return NULL;
-    }
-    return text;
+    if (strcmp(type, "search_result") == 0) content = json_object_get(block, "content");
+    else if (kind && strcmp(kind, "text") == 0) content = json_object_get(source, "data");
+    else if (kind && strcmp(kind, "content") == 0) content = json_object_get(source, "content");
+    else return NULL;
+    return json_is_string(content) || json_is_array(content) ? content : NULL;
 }
 
 static bool add_part(json_t *parts, const json_t *text)
 {
     return foreign_add(parts, json_pack("{s:s, s:O}", "type", "text", "text", text));
+}
+
+/* A block that is text, or holds some, as parts. */
+static int add_text(const struct turn *t, json_t *parts, const json_t *block, size_t k)
+{
+    const char *type = json_string_value(json_object_get(block, "type"));
+    const json_t *text = json_object_get(block, "text"), *inner;
+    bool document = strcmp(type, "document") == 0, reference = strcmp(type, "tool_reference") == 0;
+    size_t i;
+
+    if (document || strcmp(type, "search_result") == 0) {
+        text = inner_text(block, type);
+        if (!text && document)
+            return bad_block(t, k, "documents are supported with a source of type text or content only");
+        if (!text) return bad_block(t, k, "a search_result needs its content");
+        json_array_foreach(text, i, inner) {
+            const json_t *s = json_object_get(inner, "text");
+
+            if (!json_is_string(s)) return bad_block(t, k, "text is all that a document or search_result may hold");
+            if (!add_part(parts, s)) return foreign_no_memory(t->e);
+        }
+        if (json_is_array(text)) return 0;
+    } else if (reference) {
+        text = json_object_get(block, "tool_name");
+    } else if (strcmp(type, "text") != 0) {
+        return unsupported_block(t, k, type);
+    }
+    if (!json_is_string(text))
+        return bad_block(t, k, reference ? "a tool_reference needs a string tool_name"
+                                         : "a block of type text needs a string text");
+    return add_part(parts, text) ? 0 : foreign_no_memory(t->e);
 }
 
 /* A text alone where there is one, else the list; takes parts. */
@@ -116,7 +131,7 @@ static json_t *own_id(const json_t *id)
 
 static int add_tool_result(struct turn *t, const json_t *block, size_t k)
 {
-    const json_t *id = json_object_get(block, "tool_use_id"), *content = json_object_get(block, "content"), *b, *text;
+    const json_t *id = json_object_get(block, "tool_use_id"), *content = json_object_get(block, "content"), *b;
     json_t *parts = NULL, *m;
     size_t i;
 
@@ -134,11 +149,10 @@ static int add_tool_result(struct turn *t, const json_t *block, size_t k)
             json_decref(parts);
             return bad_block(t, k, "the blocks of a tool_result need a type");
         }
-        if (!(text = block_text(t, b, k, type))) {
+        if (add_text(t, parts, b, k)) {
             json_decref(parts);
             return -1;
         }
-        if (!add_part(parts, text)) goto no_memory;
     }
     m = json_pack("{s:s, s:o, s:o}", "role", "tool", "tool_call_id", own_id(id), "content", content_of(parts));
     return foreign_add(t->messages, m) ? 0 : foreign_no_memory(t->e);
@@ -178,19 +192,29 @@ static int add_thinking(struct turn *t, const json_t *block, size_t k)
     return 0;
 }
 
+/* What tools of another server left in the history. */
+static bool is_skipped(const char *type)
+{
+    static const char *const types[] = {"redacted_thinking", "server_tool_use", "mcp_tool_use", "mcp_tool_result",
+                                        "container_upload", "compaction"};
+    const char *suffix = "_tool_result";
+    size_t n = strlen(type), n_suffix = strlen(suffix);
+
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
+        if (strcmp(type, types[i]) == 0) return true;
+    return n > n_suffix && strcmp(type + n - n_suffix, suffix) == 0;    /* web_search_tool_result and the like */
+}
+
 static int add_block(struct turn *t, const json_t *block, size_t k)
 {
     const char *type = json_string_value(json_object_get(block, "type"));
-    const json_t *text;
 
     if (!json_is_object(block)) return bad_block(t, k, "an object wanted");
     if (!type) return bad_block(t, k, "a block needs a type");
     if (strcmp(type, "tool_result") == 0) return add_tool_result(t, block, k);
     if (strcmp(type, "tool_use") == 0) return add_tool_use(t, block, k);
     if (strcmp(type, "thinking") == 0) return add_thinking(t, block, k);
-    if (strcmp(type, "redacted_thinking") == 0) return 0;
-    if (!(text = block_text(t, block, k, type))) return -1;
-    return add_part(t->parts, text) ? 0 : foreign_no_memory(t->e);
+    return is_skipped(type) ? 0 : add_text(t, t->parts, block, k);
 }
 
 static int add_message(struct turn *t, const json_t *m)

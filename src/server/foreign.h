@@ -19,7 +19,7 @@ int anthropic_to_chat(const json_t *body, bool count, json_t **chat, bool *cache
 /* After gen_params_parse() failed: field names of the chat body become those of the client. */
 void anthropic_error(struct api_error *e);
 
-/* POST /v1/responses. items: the whole conversation as response_items() gives it, after what went before. */
+/* POST /v1/responses. items: the whole conversation as responses_items() gives it, after what went before. */
 int responses_to_chat(const json_t *body, const json_t *items, json_t **chat, struct api_error *e);
 void responses_error(struct api_error *e);
 /* input as a new list of items, each with type, id and status; a message's content is a list of parts. */
@@ -27,16 +27,11 @@ int responses_items(const json_t *body, json_t **items, struct api_error *e);
 
 /* ---- shared ---- */
 
-/* A shallow copy of body without the keys in drop (NULL-terminated); NULL: out of memory. */
-json_t *foreign_body(const json_t *body, const char *const *drop);
 /* 503 out of memory. */
 int foreign_no_memory(struct api_error *e);
 /* Takes value; false: out of memory (a NULL value included). */
 bool foreign_set(json_t *object, const char *name, json_t *value);
 bool foreign_add(json_t *list, json_t *value);
-/* Optional fields that are only checked: s string, o object, l list, b bool, i integer >= 0. */
-struct foreign_check { const char *name; char type; };
-int foreign_check_types(const json_t *body, const struct foreign_check *checks, size_t n, struct api_error *e);
 /* A complaint about field from is one about field to. */
 void foreign_rename(struct api_error *e, const char *from, const char *to);
 /* {"type":"function","function":{name,description,parameters,strict}} from a flat tool whose schema is under schema. */

@@ -27,6 +27,11 @@ static uint64_t now_ns(void)
     return clock_now_ns(clock_system());
 }
 
+static size_t output_bytes(const struct generation *g)
+{
+    return g->conn ? http_output_bytes(g->conn) : 0;
+}
+
 /* Engine threads, and the io thread for itself. */
 static void wake(void *user)
 {
@@ -65,6 +70,30 @@ static void leave_wake_list(struct generation *g)
     mutex_unlock(&io->wake_lock);
 }
 
+/* Goes on without its connection. */
+static void enter_background(struct generation *g)
+{
+    struct server_io *io = g->io;
+
+    g->conn = NULL;
+    g->next = io->background;
+    if (g->next) g->next->prev = g;
+    io->background = g;
+    atomic_fetch_add_explicit(&io->server->n_busy, 1, memory_order_relaxed);
+    if (!g->paused) return;
+    g->paused = false;
+    wake(g);
+}
+
+static void leave_background(struct generation *g)
+{
+    if (g->prev) g->prev->next = g->next;
+    else if (g->io->background == g) g->io->background = g->next;
+    else return;
+    if (g->next) g->next->prev = g->prev;
+    atomic_fetch_sub_explicit(&g->io->server->n_busy, 1, memory_order_relaxed);
+}
+
 /* Cancels what runs; nothing of g is referenced from elsewhere afterwards. */
 static void generation_destroy(struct generation *g)
 {
@@ -84,6 +113,7 @@ static void generation_destroy(struct generation *g)
     }
     if (g->format->events) g->format->events->destroy(g->state);
     buf_deinit(&g->frame);
+    leave_background(g);
     leave_wake_list(g);                                     /* no wake comes any more: every request was released */
     mem_free(g->choices);
     gen_params_deinit(&g->p);
@@ -96,28 +126,37 @@ static void log_end(const struct generation *g, int status)
     struct rd_usage u;
 
     generation_usage(g, &u);
-    log_info("%s %s %d prompt %u cached %u generated %u, %.1f ms", g->id, g->conn->head.path, status, u.n_prompt,
-             u.n_cached, u.n_generated, (double)(now_ns() - g->begun_ns) / 1e6);
+    log_info("%s %s %d prompt %u cached %u generated %u, %.1f ms", g->id, g->conn ? g->conn->head.path : "(background)",
+             status, u.n_prompt, u.n_cached, u.n_generated, (double)(now_ns() - g->begun_ns) / 1e6);
 }
 
-/* ---- the four ways to end; g is gone afterwards ---- */
+/* ---- the ways to end; g is gone afterwards ---- */
 
-static void end_with_error(struct generation *g, const struct api_error *e)
+/* The last bytes of a stream. */
+static void finish_stream(struct http_conn *conn, struct buf *out)
+{
+    if (conn) {
+        http_stream_write(conn, out->data, out->failed ? 0 : out->n);
+        http_stream_end(conn);
+    }
+    buf_deinit(out);
+}
+
+static void end_with_error(struct generation *g, struct api_error *e)
 {
     struct http_conn *conn = g->conn;
     struct buf out = {0};
     bool streaming = g->streaming;
 
     log_end(g, e->http);
-    if (streaming) generation_put_error(g, e, &out);
-    generation_destroy(g);
-    if (!streaming) {
-        http_reply_error(conn, e);
-        return;
+    if (g->format->events && g->format->events->rename) g->format->events->rename(e);
+    if (streaming) {
+        generation_put_error(g, e, &out);
+        if (g->format->events && g->format->events->keep) g->format->events->keep(g, &out);
     }
-    http_stream_write(conn, out.data, out.failed ? 0 : out.n);
-    buf_deinit(&out);
-    http_stream_end(conn);
+    generation_destroy(g);
+    if (streaming) finish_stream(conn, &out);
+    else http_reply_error(conn, e);
 }
 
 static void end_stream(struct generation *g)
@@ -128,9 +167,7 @@ static void end_stream(struct generation *g)
     generation_put_end(g, &out);
     log_end(g, 200);
     generation_destroy(g);
-    http_stream_write(conn, out.data, out.failed ? 0 : out.n);
-    buf_deinit(&out);
-    http_stream_end(conn);
+    finish_stream(conn, &out);
 }
 
 static void end_whole(struct generation *g)
@@ -149,6 +186,10 @@ static void on_gone(void *arg)
 {
     struct generation *g = arg;
 
+    if (g->format->background && g->streaming) {
+        enter_background(g);
+        return;
+    }
     log_end(g, 499);
     generation_destroy(g);
 }
@@ -274,13 +315,25 @@ static bool submit_more(struct generation *g)
 
 /* ---- out of the engine ---- */
 
-static void write_stream(struct generation *g, struct buf *out)
+/* false: nobody wants the rest, and g has ended. */
+static bool write_stream(struct generation *g, struct buf *out)
 {
-    if (out->n && !out->failed) {
+    const struct gen_events *events = g->format->events;
+
+    if (g->streaming && events && events->keep && !events->keep(g, out)) {
+        struct http_conn *conn = g->conn;
+
+        log_end(g, 499);
+        generation_destroy(g);
+        finish_stream(conn, out);
+        return false;
+    }
+    if (g->conn && out->n && !out->failed) {
         http_stream_write(g->conn, out->data, out->n);
         g->sent_ns = now_ns();
     }
     buf_clear(out);
+    return true;
 }
 
 static bool tells_progress(const struct generation *g)
@@ -288,12 +341,39 @@ static bool tells_progress(const struct generation *g)
     return g->p.return_progress && g->streaming && !g->format->events;
 }
 
+/* The head of a stream, and its first chunks; or a reply, and the stream without its client. false: g has ended. */
+static bool begin_stream(struct generation *g)
+{
+    struct http_conn *conn = g->conn;
+    const struct gen_events *events = g->format->events;
+    struct buf out = {0}, reply = {0};
+    struct api_error e;
+    bool leaves = g->leaves, alive;
+
+    if (events && events->accept && events->accept(g, &e)) {
+        end_with_error(g, &e);
+        return false;
+    }
+    if (leaves) enter_background(g);
+    else http_stream_start(g->conn);
+    if (!events) generation_make_frame(g);
+    g->streaming = true;
+    g->sent_ns = now_ns();
+    for (uint32_t i = 0; i < g->n_submitted && g->format->opens_at_start; i++)
+        generation_put_open(g, &g->choices[i], &out);
+    if (tells_progress(g)) generation_put_progress(g, &g->choices[0], &out);
+    if (leaves) generation_put_whole(g, &reply);
+    alive = write_stream(g, &out);
+    if (leaves) http_reply_json(conn, &reply);
+    buf_deinit(&out);
+    buf_deinit(&reply);
+    return alive;
+}
+
 /* Opens the stream once every submitted choice was accepted: until then errors have an HTTP status. false: not yet, or
  * g has ended. */
 static bool open_stream(struct generation *g)
 {
-    struct buf out = {0};
-
     for (uint32_t i = 0; i < g->n_submitted; i++) {
         struct choice *c = &g->choices[i];
         struct rd_event ev;
@@ -312,16 +392,7 @@ static bool open_stream(struct generation *g)
         end_with_error(g, &e);
         return false;
     }
-    http_stream_start(g->conn);
-    if (!g->format->events) generation_make_frame(g);
-    g->streaming = true;
-    g->sent_ns = now_ns();
-    for (uint32_t i = 0; i < g->n_submitted && g->format->opens_at_start; i++)
-        generation_put_open(g, &g->choices[i], &out);
-    if (tells_progress(g)) generation_put_progress(g, &g->choices[0], &out);
-    write_stream(g, &out);
-    buf_deinit(&out);
-    return true;
+    return begin_stream(g);
 }
 
 /* Content, thinking and calls of an event: kept until the end, or chunks of the stream. */
@@ -388,7 +459,7 @@ static bool read_choice(struct generation *g, struct choice *c, struct buf *out)
     for (uint32_t k = 0; k < EVENTS_PER_POLL && !c->ended; k++) {
         rd_status st;
 
-        if (http_output_bytes(g->conn) + out->n > OUTPUT_PAUSE) {
+        if (output_bytes(g) + out->n > OUTPUT_PAUSE && g->conn) {
             g->paused = true;
             return true;
         }
@@ -398,7 +469,7 @@ static bool read_choice(struct generation *g, struct choice *c, struct buf *out)
             (ev.type == RD_EVENT_DONE && ev.finish == RD_FINISH_CANCELLED)) {
             st = st != RD_OK ? RD_E_INTERNAL : ev.status != RD_OK ? ev.status : RD_E_CANCELLED;
             api_error_from_status(&e, st, ev.type == RD_EVENT_ERROR ? ev.message : NULL);
-            if (g->streaming) write_stream(g, out);
+            if (g->streaming && !write_stream(g, out)) return false;
             end_with_error(g, &e);
             return false;
         }
@@ -419,13 +490,12 @@ void generation_poll(struct generation *g)
     struct buf *out = &g->io->events;                       /* g may be gone at the end */
     bool alive = true;
 
-    if (g->paused && http_output_bytes(g->conn) > OUTPUT_PAUSE) return;
+    if (g->paused && output_bytes(g) > OUTPUT_PAUSE) return;
     g->paused = false;
     if (g->p.stream && !g->streaming && !open_stream(g)) return;
     for (uint32_t i = 0; alive && !g->paused && i < g->n_submitted; i++)
         if (!g->choices[i].ended) alive = read_choice(g, &g->choices[i], out);
-    if (alive) {
-        write_stream(g, out);
+    if (alive && write_stream(g, out)) {
         if (g->n_ended == g->n_choices) {
             if (g->streaming) end_stream(g);
             else end_whole(g);
@@ -442,6 +512,16 @@ static void on_drained(void *arg)
     struct generation *g = arg;
 
     if (g->paused) generation_poll(g);
+}
+
+/* false: g has ended. */
+static bool still_wanted(struct generation *g)
+{
+    struct buf nothing = {0};
+    bool wanted = write_stream(g, &nothing);
+
+    buf_deinit(&nothing);
+    return wanted;
 }
 
 static void tell_progress(struct generation *g)
@@ -464,6 +544,7 @@ static void on_tick(void *arg, uint64_t now)
         generation_poll(g);
         return;
     }
+    if (g->streaming && !still_wanted(g)) return;
     if (tells_progress(g) && !g->choices[0].computed) tell_progress(g);
     if (g->streaming && g->ping_ns && now > g->sent_ns && now - g->sent_ns > g->ping_ns &&
         http_output_bytes(g->conn) == 0) {
@@ -481,6 +562,15 @@ static void on_stop(void *arg)
 
     api_error_from_status(&e, RD_E_CLOSED, "The server is shutting down");
     end_with_error(arg, &e);
+}
+
+void generation_tick_background(struct server_io *io, bool stop)
+{
+    for (struct generation *g = io->background, *next; g; g = next) {
+        next = g->next;
+        if (stop) on_stop(g);
+        else still_wanted(g);
+    }
 }
 
 static const struct conn_owner generation_owner = {on_gone, on_drained, on_tick, on_stop};
@@ -506,6 +596,8 @@ void generation_start(struct http_conn *conn, const struct gen_format *format, s
     g->format = format;
     g->state = state;
     g->p = *p;
+    g->leaves = format->background && !p->stream;
+    g->p.stream = p->stream || format->background;
     memset(p, 0, sizeof(*p));
     g->n_choices = n_choices;
     g->begun_ns = now_ns();

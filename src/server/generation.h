@@ -44,6 +44,12 @@ struct gen_events {
     void (*error)(struct generation *g, const struct api_error *e, struct buf *out);   /* the end of a stream */
     const char *ping;                    /* once open; before that a comment is sent */
     void (*destroy)(void *state);        /* of g->state; NULL is fine */
+    void (*rename)(struct api_error *e); /* fields as the client knows them; may be NULL */
+    /* The next two may be NULL. accept: the prompt was accepted and a stream is about to begin; nonzero: *e says why
+     * not. keep: is given all that a stream writes, before it is sent, and called without (out empty) at every tick;
+     * false: nobody wants the rest. Then out ends with the stream's last words, and the request is cancelled. */
+    int (*accept)(struct generation *g, struct api_error *e);
+    bool (*keep)(struct generation *g, struct buf *out);
 };
 
 /* How a choice's pieces are written. Each function appends members of the choice object, no braces around, no comma
@@ -51,6 +57,8 @@ struct gen_events {
 struct gen_format {
     const char *id_prefix, *object, *chunk_object;
     const struct gen_events *events;     /* not NULL: only id_prefix, and opens_at_start, are used beside it */
+    bool background; /* once accepted it outlives its connection, and is a stream: to keep(), and to a client that wants
+                        one. Other clients get whole() when it is accepted */
     bool opens_at_start; /* the first chunk leaves as soon as the prompt is accepted (role); else before the first token
                           */
     /* Adds a token, or the prompt (ev NULL), to the choice's lists of log probabilities. */
@@ -66,7 +74,8 @@ struct gen_format {
 struct generation {
     struct generation *wake_next;        /* io->wake_lock */
     bool queued;                         /* io->wake_lock */
-    struct http_conn *conn;
+    struct http_conn *conn;              /* NULL: in the background, on io's list */
+    struct generation *prev, *next;      /* there */
     struct server_io *io;
     const struct gen_format *format;
     struct gen_params p;
@@ -76,6 +85,7 @@ struct generation {
     int64_t created_s;
     uint32_t n_choices, n_submitted, n_ended;        /* choices[0..n_submitted) were given to the engine */
     bool streaming, paused;              /* streaming: the head was sent */
+    bool leaves;                         /* background: the client wants no stream */
     uint64_t begun_ns, sent_ns;          /* sent_ns: the last byte of the stream, for pings */
     uint64_t ping_ns;                    /* 0: none */
     uint32_t n_progress;                 /* return_progress: prompt tokens that were told as done */
@@ -87,6 +97,8 @@ void generation_route(struct http_conn *c, bool chat, const struct gen_format *f
 /* The same for a body that was translated to p. Takes p's contents, and state (format->events->destroy), in any case;
  * answers on failure. */
 void generation_start(struct http_conn *c, const struct gen_format *format, struct gen_params *p, void *state);
+/* Those of an io thread without a connection: a tick, or their end. */
+void generation_tick_background(struct server_io *io, bool stop);
 /* Reads what came; called by the io thread for those on its wake list. May free g. */
 void generation_poll(struct generation *g);
 

@@ -244,7 +244,7 @@ static void after_head(struct http_conn *c)
     }
     if (preflight) {
         if (has_body) c->closing = c->linger = true;
-        http_reply(c, 204, NULL, "Allow: GET, HEAD, POST, OPTIONS\r\n", NULL);
+        http_reply(c, 204, NULL, "Allow: GET, HEAD, POST, DELETE, OPTIONS\r\n", NULL);
         return;
     }
     if (!has_body) {

@@ -112,7 +112,9 @@ int http_guard(struct http_conn *c, bool *preflight, const char **extra, struct 
         return -1;
     }
     if (!c->route && allow) {
-        *extra = allow[0] == 'G' ? "Allow: GET, HEAD, OPTIONS\r\n" : "Allow: POST, OPTIONS\r\n";
+        *extra = allow[0] == 'P'    ? "Allow: POST, OPTIONS\r\n"
+                 : strchr(allow, 'D') && strchr(allow, 'L') ? "Allow: GET, HEAD, POST, DELETE, OPTIONS\r\n"
+                                    : "Allow: GET, HEAD, OPTIONS\r\n";
         return api_error_set(e, 405, NULL, "this path takes: %s", allow);
     }
     if (!c->route) return api_error_set(e, 404, NULL, "no such endpoint; GET / lists them");
@@ -132,7 +134,7 @@ void http_guard_headers(const struct http_conn *c, struct buf *out)
     if (!c->cors_origin) return;
     buf_printf(out, "Access-Control-Allow-Origin: %s\r\nVary: Origin\r\n", c->cors_origin);
     if (c->head.method != HTTP_OPTIONS) return;
-    buf_puts(out, "Access-Control-Allow-Methods: GET, POST, OPTIONS\r\n"
+    buf_puts(out, "Access-Control-Allow-Methods: GET, POST, DELETE, OPTIONS\r\n"
                   "Access-Control-Allow-Headers: Authorization, Content-Type, X-Api-Key");
     /* what the OpenAI and other client libraries add */
     buf_puts(

@@ -52,8 +52,12 @@ static bool percent_decode(char *s)
 
 static enum http_method method_of(const char *s)
 {
-    static const struct { const char *name; enum http_method method; } methods[] = {
-        {"GET", HTTP_GET}, {"HEAD", HTTP_HEAD}, {"POST", HTTP_POST}, {"OPTIONS", HTTP_OPTIONS}};
+    static const struct { const char *name; enum http_method method;
+    } methods[] = {{"GET", HTTP_GET},
+                   {"HEAD", HTTP_HEAD},
+                   {"POST", HTTP_POST},
+                   {"DELETE", HTTP_DELETE},
+                   {"OPTIONS", HTTP_OPTIONS}};
 
     for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++)
         if (strcmp(s, methods[i].name) == 0) return methods[i].method;

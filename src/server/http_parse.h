@@ -15,7 +15,7 @@
 #define HTTP_MAX_HEADERS 100u
 #define HTTP_MAX_LINE    8192u
 
-enum http_method { HTTP_GET, HTTP_HEAD, HTTP_POST, HTTP_OPTIONS, HTTP_OTHER };
+enum http_method { HTTP_GET, HTTP_HEAD, HTTP_POST, HTTP_DELETE, HTTP_OPTIONS, HTTP_OTHER };
 
 struct http_header { const char *name, *value; };      /* terminated views into the head; names in lower case */
 

@@ -9,6 +9,7 @@ static const struct endpoint_name { unsigned bit; const char *name, *method, *pa
     {FOR_TEXT, "completions", "POST", "/v1/completions"},
     {FOR_MESSAGES, "messages", "POST", "/v1/messages"},
     {FOR_COUNT, "count_tokens", "POST", "/v1/messages/count_tokens"},
+    {FOR_RESPONSES, "responses", "POST", "/v1/responses"},
     {FOR_TOKENIZE, "tokenize", "POST", "/tokenize"},
     {FOR_DETOKENIZE, "detokenize", "POST", "/detokenize"},
     {FOR_TEMPLATE, "apply-template", "POST", "/apply-template"},

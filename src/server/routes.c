@@ -14,6 +14,10 @@ static const struct route routes[] = {
     {HTTP_POST, "/v1/completions",       route_completions,      0,               false,  false},
     {HTTP_POST, "/v1/messages",          route_messages,         0,               false,  false},
     {HTTP_POST, "/v1/messages/count_tokens", route_count_tokens, TEXT_BODY_BYTES, false,  false},
+    {HTTP_POST, "/v1/responses",         route_responses,        0,               false,  false},
+    {HTTP_GET,  "/v1/responses/",        route_response,         0,               false,  false},
+    {HTTP_DELETE, "/v1/responses/",      route_response_delete,  TEXT_BODY_BYTES, false,  false},
+    {HTTP_POST, "/v1/responses/",        route_response_cancel,  TEXT_BODY_BYTES, false,  false},
     {HTTP_POST, "/tokenize",             route_tokenize,         TEXT_BODY_BYTES, false,  false},
     {HTTP_POST, "/detokenize",           route_detokenize,       TEXT_BODY_BYTES, false,  false},
     {HTTP_POST, "/apply-template",       route_apply_template,   TEXT_BODY_BYTES, false,  false},
@@ -36,7 +40,8 @@ const struct route *route_find(enum http_method method, const char *path, const 
 
         if (!path_matches(r, path)) continue;
         if (r->method == method || (r->method == HTTP_GET && method == HTTP_HEAD)) return r;
-        *allow = r->method == HTTP_GET ? "GET, HEAD, OPTIONS" : "POST, OPTIONS";
+        if (*allow) *allow = "GET, HEAD, POST, DELETE, OPTIONS";        /* paths with several methods have them all */
+        else *allow = r->method == HTTP_GET ? "GET, HEAD, OPTIONS" : "POST, OPTIONS";
     }
     return NULL;
 }

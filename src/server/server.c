@@ -20,6 +20,7 @@
 #include "server/generation.h"
 #include "server/http_conn.h"
 #include "server/http_pace.h"
+#include "server/responses_store.h"
 #include "server/server_state.h"
 
 #define BACKLOG        1024
@@ -108,6 +109,7 @@ static void tick_connections(struct server_io *io)
         if (cancel && c->owner) c->owner->stop(c->owner_arg);
         http_conn_tick(c, now);
     }
+    generation_tick_background(io, cancel);
     if (cancel) io->cancelled = true;
     if (io->accept_paused && io->n_conns < LIMIT_CONNECTIONS) {
         io->accept_paused = false;
@@ -200,6 +202,7 @@ static void io_deinit(struct server_io *io)
 {
     if (!io->server) return;
     while (io->conns) http_conn_close(io->conns);
+    generation_tick_background(io, true);
     buf_deinit(&io->frame);
     buf_deinit(&io->events);
     if (io->listener) evconnlistener_free(io->listener);
@@ -300,7 +303,8 @@ rd_status server_run(const struct server_options *o,
     st = net_listen(s->o.host, s->o.port, BACKLOG, &s->fd, &port, err);
     if (st != RD_OK) goto done;
     s->io = mem_zalloc(s->n_io, sizeof(*s->io));
-    if (!s->io) st = error_set(err, RD_E_NOMEM, "out of memory for the server");
+    if (!s->io || responses_store_create(LIMIT_STORED_RESPONSES_BYTES, &s->responses) != RD_OK)
+        st = error_set(err, RD_E_NOMEM, "out of memory for the server");
     for (uint32_t i = 0; i < s->n_io && st == RD_OK; i++) {
         st = io_init(s, &s->io[i]);
         if (st != RD_OK) error_set(err, st, "starting the server: %s", rd_status_text(st));
@@ -311,6 +315,7 @@ rd_status server_run(const struct server_options *o,
 done:
     for (uint32_t i = 0; s->io && i < s->n_io; i++) io_deinit(&s->io[i]);
     net_close(s->fd);
+    responses_store_destroy(s->responses);
     rd_close(s->engine);
     mem_free(s->io);
     mem_free(s);

@@ -13,6 +13,7 @@
 
 struct http_conn;
 struct generation;
+struct responses_store;
 struct server;
 
 enum server_phase { SERVER_LOADING, SERVER_READY, SERVER_DRAINING, SERVER_CANCELLING };
@@ -33,6 +34,7 @@ struct server_io {
     uint32_t n_paced;                            /* answers in it */
     bool pace;                                   /* the engine computes */
     bool accept_paused, cancelled;               /* cancelled: owners were told to stop */
+    struct generation *background;               /* those without a connection */
     struct mutex wake_lock;                      /* guards the list: generations with something to read */
     struct generation *wake_first, *wake_last;
 };
@@ -46,6 +48,7 @@ struct server {
     struct rd_error load_err;
     rd_engine *engine;                           /* likewise; NULL until READY */
     struct rd_info info;
+    struct responses_store *responses;           /* of /v1/responses */
     bool loopback;                               /* bound to this machine only: Host is checked */
     int fd;                                      /* listening */
     uint64_t started_ns, drain_deadline_ns;

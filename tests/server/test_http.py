@@ -207,6 +207,13 @@ def test_tenants_never_share_the_cache(make_server, tmp_path):
     assert cached("alice-key", cache_salt="x") == 0 and cached("alice-key", cache_salt="x") > 0
     assert cached("bob-key", cache_salt="x") == 0
 
+    alice, bob = ({"Authorization": f"Bearer {k}"} for k in ("alice-key", "bob-key"))
+    rid = s.post("/v1/responses", {"input": "Mine.", "max_output_tokens": 1}, alice)[1]["id"]
+    own = {"input": "And now?", "previous_response_id": rid, "max_output_tokens": 1}
+    assert [s.get(f"/v1/responses/{rid}", who)[0] for who in (alice, bob)] == [200, 404]
+    assert [s.post("/v1/responses", own, who)[0] for who in (alice, bob)] == [200, 404]
+    assert s.request("DELETE", f"/v1/responses/{rid}", headers=bob)[0] == 404
+
 
 def test_cache_salt(server):
     ask = {"prompt": "Salted prompts share with their like alone.", "max_tokens": 1}

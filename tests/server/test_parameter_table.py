@@ -19,21 +19,23 @@ M = [{"role": "user", "content": "hi"}]
 # the least that each endpoint asks for; not more than one token is ever generated
 BASE = {
     "chat": {"messages": M, "max_tokens": 1}, "completions": {"prompt": "hi", "max_tokens": 1},
-    "messages": {"messages": M, "max_tokens": 1}, "count_tokens": {"messages": M}, "tokenize": {"content": "hi"},
+    "responses": {"input": "hi", "max_output_tokens": 1}, "messages": {"messages": M, "max_tokens": 1}, "count_tokens": {"messages": M}, "tokenize": {"content": "hi"},
     "detokenize": {"tokens": [5]}, "apply-template": {"messages": M},
 }
 # further bad values of single rows, beside those that follow from what a row says
 MORE = {
     "prompt": ("completions", ["", [""], ["a", 5], [5, -1], [2**31], [[5, -1]], [[]]]),
+    "input": ("responses", [["a"], [{}], [{"type": "no such type"}], [{"role": "no such role", "content": "a"}], [{"role": "user", "content": 5}]]),
+    "text": ("responses", [{"format": 5}, {"format": {}}, {"format": {"type": "no such type"}}]),
     "stop": ("chat completions", ["a" * 5000, ["a", "b" * 5000]]),
-    "logit_bias": ("chat completions messages", [{"5": 200}, {"5": "1"}, {"": 1}, {"5": None}, {"a": 101}, [[5]], [[5, 1, 2]], [[None, 1]],
+    "logit_bias": ("chat completions messages responses", [{"5": 200}, {"5": "1"}, {"": 1}, {"5": None}, {"a": 101}, [[5]], [[5, 1, 2]], [[None, 1]],
                                                  [[-1, 1]], [[2**31, 1]]]),
     "samplers": ("chat completions", [["no such stage", "top_k", 5], [None]]),
     "mirostat": ("chat completions", [1]),
-    "min_tokens": ("chat completions messages", [2]),
-    "stop_token_ids": ("chat completions messages", [[-1], [2**31]]),
-    "allowed_token_ids": ("chat completions messages", [[-1], [2**31]]),
-    "bad_words": ("chat completions messages", [[""], ["a" * 5000]]),
+    "min_tokens": ("chat completions messages responses", [2]),
+    "stop_token_ids": ("chat completions messages responses", [[-1], [2**31]]),
+    "allowed_token_ids": ("chat completions messages responses", [[-1], [2**31]]),
+    "bad_words": ("chat completions messages responses", [[""], ["a" * 5000]]),
     "tokens": ("detokenize", [[-1], [2**31]]),
     "thinking": ("chat apply-template", [{"type": "maybe"}, {"budget_tokens": "5"}]),
     "tool_choice": ("chat", [{"type": "function"}, {"type": "function", "function": {"name": "unknown"}}]),

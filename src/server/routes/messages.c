@@ -247,6 +247,7 @@ static const struct gen_events messages_events = {.open = messages_open,
                                                   .whole = messages_whole,
                                                   .error = messages_error,
                                                   .ping = "event: ping\ndata: {\"type\":\"ping\"}\n\n",
+                                                  .rename = anthropic_error,
                                                   .destroy = state_destroy};
 static const struct gen_format messages_format = {.id_prefix = "msg", .events = &messages_events};
 

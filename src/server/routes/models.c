@@ -31,7 +31,8 @@ void route_models(struct http_conn *c)
 
     buf_puts(&body, "{\"object\":\"list\",\"data\":[");
     put_model(&c->io->server->info, &body);
-    buf_puts(&body, "]}");
+    /* Codex wants this list, of entries that would replace its own instructions for the model: empty it is content */
+    buf_puts(&body, "],\"models\":[]}");
     http_reply_json(c, &body);
     buf_deinit(&body);
 }
