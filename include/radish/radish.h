@@ -217,6 +217,7 @@ struct rd_usage {
     uint32_t n_reasoning;           /* parse_thinking: of n_generated, those inside the thinking */
     uint32_t n_drafted, n_draft_accepted;   /* speculation: tokens drafted, and those of them that were right */
     double queue_ms, prompt_ms, predicted_ms, ttft_ms;
+    int miss;                       /* enum rd_miss_cause */
     const char *left_out;           /* lines of the system prompt that were not rendered, each ended by a newline; NULL:
                                      * none. Until the request is freed */
 };
@@ -333,6 +334,14 @@ RD_API rd_status rd_forward_cold(rd_engine *engine, const int32_t *tokens, uint3
 
 enum { RD_MATCH_MISS, RD_MATCH_EXACT, RD_MATCH_PREFIX, RD_MATCH_SUPERSEQUENCE, RD_MATCH_LCP, RD_N_MATCH_KINDS };
 
+/* Why not all of a prompt was stored: it was (NONE), nothing of it ever was (NEW), it differs from what is (DIFFERENT),
+ * or what it needs was dropped: for room (EVICTED), unused for too long (EXPIRED), or on demand (CLEARED). */
+enum rd_miss_cause {
+    RD_MISS_NONE, RD_MISS_NEW, RD_MISS_DIFFERENT, RD_MISS_EVICTED, RD_MISS_EXPIRED, RD_MISS_CLEARED, RD_N_MISS_CAUSES
+};
+/* "none", "new", "different", "evicted", "expired", "cleared" */
+RD_API const char *rd_miss_cause_name(enum rd_miss_cause cause);
+
 struct rd_stats {
     /* requests by state now; ended since the start by outcome */
     uint64_t n_preparing, n_queued, n_waiting, n_prefill, n_decode;
@@ -341,6 +350,7 @@ struct rd_stats {
     uint64_t prompt_tokens_computed, prompt_tokens_cached, prompt_tokens_joined, tokens_generated, tokens_recomputed;
     uint64_t tokens_drafted, tokens_draft_accepted;         /* speculation */
     uint64_t matches[RD_N_MATCH_KINDS];
+    uint64_t misses[RD_N_MISS_CAUSES];                      /* admitted requests by what was not stored of them */
     /* pages: total = free + ready + locked + pending + quarantined */
     uint64_t pages_total, pages_free, pages_ready, pages_locked, pages_pending, pages_quarantined, pages_evicted,
         page_tokens;
@@ -354,6 +364,20 @@ struct rd_stats {
 RD_API void rd_get_stats(rd_engine *engine, struct rd_stats *out);
 /* Requests are queued or run; cheaper than all statistics. */
 RD_API bool rd_is_busy(rd_engine *engine);
+/* What the cache would do for a request, without running it. */
+struct rd_cache_explanation {
+    uint32_t n_prompt, n_stored, n_ready;   /* tokens; ready: computed already */
+    enum rd_miss_cause cause;
+    int32_t message;                /* index in messages_json of where it differs; -1: in none of them */
+    const char *part;               /* "system", "tools", "message", "template" or "" : a constant */
+    char sent[256], stored[256];    /* the text from the first token that differs on, UTF-8; stored "": nothing follows */
+};
+/* Any thread; nothing is computed or stored. Errors as rd_prompt_tokens. */
+RD_API rd_status rd_cache_explain(rd_engine *engine, const struct rd_request_options *o, struct rd_cache_explanation *out,
+                                  struct rd_error *err);
+/* The stored tree as JSON: {"nodes":[{"depth","start","tokens","computed","locks","age_s","text"}],"more":bool}, parents
+ * first, at most n_max nodes; text: the begin of a node's own. Caller's (rd_free); NULL: out of memory. */
+RD_API char *rd_cache_list(rd_engine *engine, uint32_t n_max);
 /* Drops everything unlocked from the cache; returns the pages freed. */
 RD_API uint64_t rd_cache_clear(rd_engine *engine);
 

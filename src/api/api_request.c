@@ -232,6 +232,7 @@ static void fill_usage(const struct rd_request *r, struct rd_usage *u)
     u->n_prompt = r->request->n_prompt;
     u->n_cached = s->n_cached;
     u->n_joined = s->n_joined;
+    u->miss = (int)s->miss;
     u->n_drafted = s->n_drafted;
     u->n_draft_accepted = s->n_draft_accepted;
     u->n_generated = api_output_is_cut(r) ? r->n_tokens_out : s->n_generated;

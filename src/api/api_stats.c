@@ -26,6 +26,9 @@ void rd_get_stats(rd_engine *engine, struct rd_stats *out)
     _Static_assert((int)RD_N_MATCH_KINDS == (int)RADIX_N_KINDS && (int)RD_MATCH_LCP == (int)RADIX_LCP,
                    "match kinds are the tree's");
     memcpy(out->matches, s.matches, sizeof(out->matches));
+    _Static_assert((int)RD_N_MISS_CAUSES == (int)MISS_N_CAUSES && (int)RD_MISS_CLEARED == (int)MISS_CLEARED,
+                   "causes are the engine's");
+    memcpy(out->misses, s.misses, sizeof(out->misses));
     out->pages_total = s.pages_total, out->pages_free = s.pages_free, out->pages_ready = s.pages_ready;
     out->pages_locked = s.pages_locked, out->pages_pending = s.pages_pending,
     out->pages_quarantined = s.pages_quarantined;
@@ -63,6 +66,7 @@ uint64_t rd_cache_clear(rd_engine *engine)
     struct clear_call call = {0};
 
     if (engine->engine) engine_call(engine->engine, clear_on_engine, &call);
+    if (engine->answers) answer_memory_clear(engine->answers);
     return call.n_pages;
 }
 

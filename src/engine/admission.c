@@ -125,17 +125,36 @@ static void count_admission(struct engine *e, struct request *r, uint64_t now)
     r->admitted_before = true;
     r->usage.admitted_ns = now;
     if (r->p.cached) e->stats.matches[r->seq.match_kind]++;
+    if (r->seq.cached)
+        r->usage.miss = engine_miss_cause(e, r->seq.root, r->seq.keys, r->seq.n_keys, r->seq.n_match);
+    e->stats.misses[r->usage.miss] += r->seq.cached;
     engine_give_place(e);
+}
+
+struct radix_node *engine_root_of(struct engine *e, bool salted, const struct hash128 *salt)
+{
+    struct radix_node *root = NULL;
+
+    if (!salted) return e->root;
+    memcpy(e->salted_name + e->o.namespace_bytes, salt, sizeof(*salt));
+    (void)radix_namespace(e->cache.tree, e->salted_name, e->o.namespace_bytes + sizeof(*salt), &root);
+    return root;
 }
 
 struct radix_node *root_of(struct engine *e, const struct request *r)
 {
-    struct radix_node *root = NULL;
+    return engine_root_of(e, r->p.salted, &r->p.salt);
+}
 
-    if (!r->p.salted) return e->root;
-    memcpy(e->salted_name + e->o.namespace_bytes, &r->p.salt, sizeof(r->p.salt));
-    (void)radix_namespace(e->cache.tree, e->salted_name, e->o.namespace_bytes + sizeof(r->p.salt), &root);
-    return root;
+enum miss_cause engine_miss_cause(struct engine *e, const struct radix_node *root, const kv_key *keys, uint32_t n,
+                                  uint32_t n_match)
+{
+    enum ghost_cause ghost = n_match < n ? radix_cause(e->cache.tree, root, keys, n_match) : GHOST_NONE;
+
+    _Static_assert((int)MISS_CLEARED - (int)MISS_DIFFERENT == (int)GHOST_CLEARED, "causes go together");
+    if (n_match == n) return MISS_NONE;
+    if (ghost != GHOST_NONE) return (enum miss_cause)((int)MISS_DIFFERENT + (int)ghost);
+    return n_match == 0 ? MISS_NEW : MISS_DIFFERENT;
 }
 
 /* True: admitted or ended, go on with the next. False: it does not fit now. */

@@ -42,6 +42,7 @@ struct engine_stats {
     uint64_t prompt_computed, prompt_cached, prompt_joined, generated, recomputed;
     uint64_t drafted, draft_accepted;
     uint64_t matches[RADIX_N_KINDS];
+    uint64_t misses[MISS_N_CAUSES];
     uint64_t pages_total, pages_free, pages_ready, pages_locked, pages_pending, pages_quarantined, pages_evicted;
     uint64_t tree_nodes, tree_keys, tree_bytes, insert_failed, rows_copied;
     uint64_t n_steps, step_rows, step_ns_last, device_errors, accounting_errors;
@@ -78,5 +79,10 @@ bool engine_step(struct engine *e);
 struct kv_cache *engine_cache(struct engine *e);
 struct radix_node *engine_root(struct engine *e);
 uint64_t engine_clear_cache(struct engine *e);
+/* Why a match of n keys ended at n_match. */
+enum miss_cause engine_miss_cause(struct engine *e, const struct radix_node *root, const kv_key *keys, uint32_t n,
+                                  uint32_t n_match);
+/* The namespace of a request with these parameters; NULL: no memory for it. */
+struct radix_node *engine_root_of(struct engine *e, bool salted, const struct hash128 *salt);
 /* Every invariant: kv_check, the accounting equation, requests by state. */
 rd_status engine_check(struct engine *e, struct rd_error *err);

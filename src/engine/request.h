@@ -21,6 +21,8 @@
 #include "sample/sampler.h"
 
 enum request_state { REQUEST_QUEUED, REQUEST_LIVE, REQUEST_ENDED };
+/* Why not all of a prompt was stored. The last ones: what dropped it. */
+enum miss_cause { MISS_NONE, MISS_NEW, MISS_DIFFERENT, MISS_EVICTED, MISS_EXPIRED, MISS_CLEARED, MISS_N_CAUSES };
 enum request_finish { REQUEST_STOP, REQUEST_LENGTH, REQUEST_CANCELLED, REQUEST_ERROR };
 /* Why the consumer wants no more: it went away, or it has found a stop string. */
 enum request_cancel { CANCEL_NONE, CANCEL_GONE, CANCEL_SATISFIED };
@@ -45,6 +47,7 @@ struct request_draft {
 struct request_usage {
     uint32_t n_prompt, n_cached, n_joined, n_generated, n_drafted, n_draft_accepted;
     uint64_t submitted_ns, admitted_ns, first_token_ns, ended_ns;   /* clock; 0 = never */
+    enum miss_cause miss;
 };
 
 struct request_params {

@@ -72,6 +72,7 @@ static void reset(struct kv_seq *seq, struct radix_node *root)
     seq->n_computed = seq->n_reserved = seq->n_hit = seq->n_hit_in_flight = seq->wait_until = 0;
     seq->n_path = seq->n_ready_at_admit = seq->n_pages = seq->first_own_page = seq->end_state_at = 0;
     seq->match_kind = RADIX_MISS;
+    seq->n_match = 0;
 }
 
 rd_status kv_seq_admit(struct kv_seq *seq, struct radix_node *root, uint64_t now)
@@ -104,6 +105,7 @@ rd_status kv_seq_admit(struct kv_seq *seq, struct radix_node *root, uint64_t now
     seq->node = node;
     seq->n_path = seq->n_keys;
     seq->match_kind = m.kind;
+    seq->n_match = m.n_match;
     seq->n_hit = n_take;
     seq->n_ready_at_admit = m.n_ready;
     live_append(seq);

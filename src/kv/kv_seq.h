@@ -63,6 +63,7 @@ struct kv_seq {
     uint32_t n_path;                      /* keys of this sequence that lie on its path in the tree; after a split it
                                              may end above node, which stays locked all the same */
     uint32_t n_ready_at_admit;            /* of the hit, computed when it was admitted */
+    uint32_t n_match;                     /* keys that the tree had at admission, pending ones included */
     enum radix_match_kind match_kind;
     kv_page *pages;                       /* block table [n_pages of n_pages_cap], allocated by init for max_keys */
     uint32_t n_pages, n_pages_cap;

@@ -80,6 +80,7 @@ rd_status radix_namespace(struct radix *tree, const void *name, size_t n_bytes, 
     if (!r) return RD_E_NOMEM;
     if (n_bytes > 0) memcpy(r + 1, name, n_bytes);
     r->hash = hash;
+    r->node.ghost_sum = hash;
     r->n_name = n_bytes;
     r->node.n_bytes = sizeof(*r) + n_bytes;
     r->next = *bucket;
@@ -105,6 +106,11 @@ void radix_drop_empty(struct radix *tree, const struct radix_node *keep)
             mem_free(r->node.table);
             mem_free(r);
         }
+}
+
+enum ghost_cause radix_cause(const struct radix *tree, const struct radix_node *root, const kv_key *keys, uint32_t n_match)
+{
+    return ghosts_find(&tree->ghosts, ghosts_sum(keys, n_match + 1, 0) + root->ghost_sum);
 }
 
 /* Length of the common prefix of a and b, at most n: blocks by memcmp, then one by one in the block that differs. */
@@ -208,4 +214,23 @@ rd_status radix_insert_ready(struct radix *tree, struct radix_node *root, const 
     radix_node_publish(tree, *node, (*node)->n_keys, pages);
     radix_lru_append(tree, *node);
     return RD_OK;
+}
+
+uint64_t radix_node_last_use(const struct radix_node *node) { return node->last_use; }
+
+uint32_t radix_following(const struct radix_match *m, kv_key *keys, uint32_t n_max)
+{
+    const struct radix_node *node = m->node, *best = NULL;
+    uint32_t from = m->n_in_node, n;
+
+    if (from == node->n_keys) {
+        for (const struct radix_node *child = node->first_child; child; child = child->next_sibling)
+            if (!best || child->last_use > best->last_use) best = child;
+        if (!best) return 0;
+        node = best;
+        from = 0;
+    }
+    n = node->n_keys - from < n_max ? node->n_keys - from : n_max;
+    memcpy(keys, node->keys + from, n * sizeof(*keys));
+    return n;
 }

@@ -29,6 +29,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "kv/ghosts.h"
 #include "kv/page_pool.h"
 #include "radish/status.h"
 
@@ -119,6 +120,13 @@ struct radix_node *radix_node_parent(const struct radix_node *node);
 /* Calls fn for every node, parents first, until it returns false. depth: 0 for roots. Iterative (F74). */
 void radix_walk(const struct radix *tree, bool (*fn)(void *arg, const struct radix_node *node, uint32_t depth),
                 void *arg);
+
+uint64_t radix_node_last_use(const struct radix_node *node);
+/* Keys that are stored behind the end of a match: the rest of its node, or of the child used last. Their number. */
+uint32_t radix_following(const struct radix_match *m, kv_key *keys, uint32_t n_max);
+
+/* Why keys[n_match], which a match did not find, is not there: what it was that dropped it, or GHOST_NONE. */
+enum ghost_cause radix_cause(const struct radix *tree, const struct radix_node *root, const kv_key *keys, uint32_t n_match);
 
 struct radix_counts radix_counts(const struct radix *tree);
 /* Every invariant of ENGINE.md that the tree alone can check; false status and a reason in err when one is broken. */

@@ -166,6 +166,7 @@ void radix_child_link(struct radix *tree, struct radix_node *parent, struct radi
 {
     radix_lru_remove(tree, parent);
     child->parent = parent;
+    child->ghost_sum = parent->ghost_sum + ghosts_sum(parent->keys, parent->n_keys, parent->start);
     child->prev_sibling = NULL;
     child->next_sibling = parent->first_child;
     if (child->next_sibling) child->next_sibling->prev_sibling = child;
@@ -316,6 +317,8 @@ rd_status radix_split(struct radix *tree, struct radix_node *node, uint32_t offs
 
     upper->locks = node->locks;
     upper->last_use = node->last_use;
+    upper->ghost_sum = node->ghost_sum;
+    node->ghost_sum += ghosts_sum(upper->keys, offset, upper->start);
     upper->n_computed = u32_min(node->n_computed, offset);
     upper->n_pages = pages_spanned(node->start, upper->n_computed, P);
     upper->owner = radix_node_is_ready(upper) ? NULL : node->owner;
@@ -382,11 +385,18 @@ void radix_prune(struct radix *tree, struct radix_node *node, uint32_t keep)
 
 /* ---- taking leaves ---- */
 
-uint32_t radix_leaf_remove(struct radix *tree, struct radix_node *leaf)
+/* The leaf's keys from number keep on go. */
+static void leave_ghost(struct radix *tree, const struct radix_node *leaf, uint32_t keep, enum ghost_cause cause)
+{
+    ghosts_note(&tree->ghosts, leaf->ghost_sum + ghosts_sum(leaf->keys, keep + 1, leaf->start), cause);
+}
+
+uint32_t radix_leaf_remove(struct radix *tree, struct radix_node *leaf, enum ghost_cause cause)
 {
     uint32_t n_freed;
 
     assert(is_evictable(leaf));
+    leave_ghost(tree, leaf, 0, cause);
     radix_lru_remove(tree, leaf);
     n_freed = drop_pages_beyond(tree, leaf, 0);
     radix_child_unlink(tree, leaf);
@@ -399,8 +409,9 @@ static uint32_t take_tail_page(struct radix *tree, struct radix_node *leaf)
 {
     uint32_t boundary = (radix_node_end(leaf) - 1) / tree->page_tokens * tree->page_tokens, n;
 
-    if (boundary <= leaf->start) return radix_leaf_remove(tree, leaf);
+    if (boundary <= leaf->start) return radix_leaf_remove(tree, leaf, GHOST_EVICTED);
     n = boundary - leaf->start;
+    leave_ghost(tree, leaf, n, GHOST_EVICTED);
     drop_state(tree, leaf);
     tree->counts.n_keys -= leaf->n_keys - n;
     leaf->n_keys = leaf->n_computed = n;
@@ -423,7 +434,7 @@ uint32_t radix_expire(struct radix *tree, uint64_t before, uint32_t max_nodes)
 
     thread_owner_check(&tree->owner);
     for (; max_nodes > 0 && tree->lru_head && tree->lru_head->last_use < before; max_nodes--)
-        n_freed += radix_leaf_remove(tree, tree->lru_head);
+        n_freed += radix_leaf_remove(tree, tree->lru_head, GHOST_EXPIRED);
     return n_freed;
 }
 
@@ -435,7 +446,7 @@ static uint32_t clear_below(struct radix *tree, struct radix_node *root)
 
     while (node != root) {
         struct radix_node *next = node->next_sibling ? first_leaf(node->next_sibling) : node->parent;
-        if (is_evictable(node)) n_freed += radix_leaf_remove(tree, node);
+        if (is_evictable(node)) n_freed += radix_leaf_remove(tree, node, GHOST_CLEARED);
         node = next;
     }
     return n_freed;

@@ -13,6 +13,7 @@
  */
 #pragma once
 #include "base/thread.h"
+#include "kv/ghosts.h"
 #include "kv/radix.h"
 
 struct radix_node {
@@ -24,6 +25,7 @@ struct radix_node {
     bool on_lru;
     struct kv_seq *owner;                            /* pending: who computes it; else NULL */
     uint64_t last_use;
+    uint64_t ghost_sum;                              /* of root and all keys before this node: ghosts.h */
     uint32_t start, n_keys, n_computed, n_pages, locks;
     size_t n_bytes;                                  /* of struct and buffer */
     uint32_t *run;                                   /* the buffer */
@@ -50,6 +52,7 @@ struct radix {
     struct radix_root *roots[RADIX_N_BUCKETS];
     struct radix_node *lru_head, *lru_tail;          /* head: least recently used */
     uint64_t now;                                    /* the latest time that any caller named */
+    struct ghosts ghosts;                            /* of what was dropped */
     struct radix_counts counts;
 };
 
@@ -97,4 +100,4 @@ void radix_unlock_until(struct radix *tree, struct radix_node *node, struct radi
 void radix_prune(struct radix *tree, struct radix_node *node, uint32_t keep);
 
 /* Unlinks one unlocked ready leaf and frees it; returns the pages that became free. */
-uint32_t radix_leaf_remove(struct radix *tree, struct radix_node *leaf);
+uint32_t radix_leaf_remove(struct radix *tree, struct radix_node *leaf, enum ghost_cause cause);

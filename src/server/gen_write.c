@@ -65,6 +65,7 @@ static void put_timings(const struct rd_usage *u, struct buf *out)
     json_put_field(out, "predicted_per_second", ratio(u->n_generated * 1e3, u->predicted_ms));
     json_put_field(out, "queue_ms", u->queue_ms);
     if (u->n_drafted) buf_printf(out, ",\"draft_n\":%u,\"draft_n_accepted\":%u", u->n_drafted, u->n_draft_accepted);
+    buf_printf(out, ",\"cache_miss\":\"%s\"", rd_miss_cause_name((enum rd_miss_cause)u->miss));
     put_left_out(u->left_out, out);
     buf_puts(out, "}");
 }

@@ -275,17 +275,6 @@ static void fill_options(const struct generation *g, const struct choice *c, uin
     o->prompt_logprobs = (p->echo && p->logprobs) || (p->has_prompt_logprobs && k == 0);
 }
 
-/* Who may share what is stored: salt's text is o's until the request is submitted. */
-static void fill_tenant(const struct generation *g, struct buf *salt, struct rd_request_options *o)
-{
-    const char *tenant = g->conn->tenant;
-
-    o->fairness_key = tenant;
-    if (!tenant && !g->p.cache_salt) return;
-    buf_printf(salt, "%s\n%s", tenant ? tenant : "", g->p.cache_salt ? g->p.cache_salt : "");
-    o->cache_salt = salt->data;
-}
-
 /* false: g has ended with an error. */
 static bool submit_more(struct generation *g)
 {
@@ -299,7 +288,9 @@ static bool submit_more(struct generation *g)
         struct buf salt = {0};
 
         fill_options(g, c, g->n_submitted % (uint32_t)g->p.best_of, &o);
-        fill_tenant(g, &salt, &o);
+        http_tenant_salt(g->conn, g->p.cache_salt, &salt);
+        o.cache_salt = salt.data;
+        o.fairness_key = g->conn->tenant;
         st = salt.failed ? RD_E_NOMEM : rd_submit(g->io->server->engine, &o, wake, g, &c->request, &err);
         buf_deinit(&salt);
         if (st == RD_E_FULL && g->n_submitted > 0) return true;             /* the tick tries again */

@@ -53,6 +53,11 @@ static bool key_ok(struct http_conn *c)
     return ok || c->tenant;
 }
 
+void http_tenant_salt(const struct http_conn *c, const char *cache_salt, struct buf *salt)
+{
+    if (c->tenant || cache_salt) buf_printf(salt, "%s\n%s", c->tenant ? c->tenant : "", cache_salt ? cache_salt : "");
+}
+
 static int check_origin(struct http_conn *c, struct api_error *e)
 {
     const struct server *s = c->io->server;

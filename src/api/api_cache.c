@@ -1,0 +1,210 @@
+/* api/api_cache.c - what the cache holds, and what it would do for a request. */
+#include <string.h>
+#include "api/api_state.h"
+#include "base/checked.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+
+#define SHOWN_TOKENS 12u                 /* of either side of a difference, and of a node */
+
+const char *rd_miss_cause_name(enum rd_miss_cause cause)
+{
+    static const char *const names[] = {"none", "new", "different", "evicted", "expired", "cleared"};
+
+    return (unsigned)cause < RD_N_MISS_CAUSES ? names[cause] : "";
+}
+
+/* Tokens as text into out[size]: whole characters, what is none as U+FFFD. */
+static void show(const struct tokenizer *t, const kv_key *keys, uint32_t n, char *out, size_t size)
+{
+    char raw[512];
+    size_t n_raw = 0, at = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        struct text_span piece = tokenizer_piece(t, (int32_t)keys[i], true);
+        size_t n_copy = piece.n < sizeof(raw) - n_raw ? piece.n : sizeof(raw) - n_raw;
+
+        memcpy(raw + n_raw, piece.s, n_copy);
+        n_raw += n_copy;
+    }
+    for (size_t i = 0; i < n_raw;) {
+        uint32_t cp;
+        int len = utf8_decode(raw + i, n_raw - i, &cp);
+        const char *from = len > 0 ? raw + i : "\xEF\xBF\xBD";
+        size_t n_from = len > 0 ? (size_t)len : 3;
+
+        if (at + n_from >= size) break;
+        memcpy(out + at, from, n_from);
+        at += n_from;
+        i += (size_t)(len > 0 ? len : -len);
+    }
+    out[at] = 0;
+}
+
+/* ---- explain ---- */
+
+struct explain_call {
+    struct answer_owner owner;
+    const kv_key *keys;
+    uint32_t n;
+    struct radix_match m;
+    enum miss_cause cause;
+    kv_key stored[SHOWN_TOKENS];
+    uint32_t n_stored;
+};
+
+static void explain_on_engine(struct engine *e, void *arg)
+{
+    struct explain_call *c = arg;
+    struct radix_node *root = engine_root_of(e, c->owner.salted, &c->owner.salt);
+
+    c->cause = MISS_NEW;
+    if (!root) return;
+    c->m = radix_match(engine_cache(e)->tree, root, c->keys, c->n, clock_now_ns(clock_system()));
+    c->cause = engine_miss_cause(e, root, c->keys, c->n, c->m.n_match);
+    c->n_stored = radix_following(&c->m, c->stored, SHOWN_TOKENS);
+}
+
+static size_t common(const char *a, size_t n_a, const char *b, size_t n_b)
+{
+    size_t n = 0;
+
+    while (n < n_a && n < n_b && a[n] == b[n]) n++;
+    return n;
+}
+
+/* Is byte `at` of the text among those that the tools put there? */
+static bool in_tools(const rd_engine *engine, const struct rd_request_options *o, const char *text, size_t n, size_t at)
+{
+    char *without = NULL;
+    size_t n_without = 0, head, tail = 0;
+
+    if (!o->tools_json || api_render(engine, o->messages_json, NULL, o->kwargs_json, o->prompt_end, NULL, NULL, &without,
+                                     &n_without, NULL) != RD_OK)
+        return false;
+    head = common(text, n, without, n_without);
+    while (tail < n_without - head && tail < n - head && text[n - 1 - tail] == without[n_without - 1 - tail]) tail++;
+    mem_free(without);
+    return at >= head && at < n - tail;
+}
+
+/* The message that byte `at` of the text belongs to: the first one up to which the conversation reaches it. */
+static void find_message(const rd_engine *engine, const struct rd_request_options *o, const char *text, size_t n, size_t at,
+                         struct rd_cache_explanation *out)
+{
+    json_t *messages = json_loads(o->messages_json, JSON_ALLOW_NUL, NULL), *first = json_array();
+
+    out->part = "template";
+    for (size_t i = 0; first && i < json_array_size(messages); i++) {
+        const char *role = json_string_value(json_object_get(json_array_get(messages, i), "role"));
+        char *json, *part = NULL;
+        size_t n_part = 0;
+        bool reached = false;
+
+        json_array_append(first, json_array_get(messages, i));
+        json = json_dumps(first, JSON_COMPACT);
+        if (json && api_render(engine, json, o->tools_json, o->kwargs_json, RD_PROMPT_CLOSED, NULL, NULL, &part, &n_part,
+                               NULL) == RD_OK)
+            reached = common(text, n, part, n_part) > at;
+        mem_free(json);
+        mem_free(part);
+        if (!reached) continue;
+        out->message = (int32_t)i;
+        out->part = role && (strcmp(role, "system") == 0 || strcmp(role, "developer") == 0) ? "system" : "message";
+        break;
+    }
+    if (in_tools(engine, o, text, n, at)) out->part = "tools";
+    json_decref(messages);
+    json_decref(first);
+}
+
+static void find_place(const rd_engine *engine, const struct rd_request_options *o, const int32_t *tokens, uint32_t n_match,
+                       struct rd_cache_explanation *out)
+{
+    char *text = NULL;
+    size_t n = 0, at = 0;
+
+    for (uint32_t i = 0; i < n_match; i++) at += tokenizer_piece(engine->tokenizer, tokens[i], true).n;
+    if (api_render(engine, o->messages_json, o->tools_json, o->kwargs_json, o->prompt_end, NULL, NULL, &text, &n, NULL) !=
+        RD_OK)
+        return;
+    find_message(engine, o, text, n, at, out);
+    mem_free(text);
+}
+
+rd_status rd_cache_explain(rd_engine *engine, const struct rd_request_options *o, struct rd_cache_explanation *out,
+                           struct rd_error *err)
+{
+    struct explain_call call = {.owner = api_owner(engine, o)};
+    int32_t *tokens = NULL;
+    rd_status st;
+
+    memset(out, 0, sizeof(*out));
+    out->part = "";
+    out->message = -1;
+    if (!engine->engine) return error_set(err, RD_E_UNSUPPORTED, "this handle has a tokenizer only, no model");
+    st = api_prompt_tokens(engine, o, NULL, &tokens, &call.n, err);
+    if (st != RD_OK) return st;
+    call.keys = (const kv_key *)(const void *)tokens;
+    st = engine_call(engine->engine, explain_on_engine, &call);
+    if (st != RD_OK) {
+        mem_free(tokens);
+        return error_set(err, st, "%s", rd_status_text(st));
+    }
+    out->n_prompt = call.n;
+    out->n_stored = call.m.n_match;
+    out->n_ready = call.m.n_ready;
+    out->cause = (enum rd_miss_cause)call.cause;
+    if (call.m.n_match < call.n) {
+        uint32_t n_left = call.n - call.m.n_match;
+
+        show(engine->tokenizer, call.keys + call.m.n_match, n_left < SHOWN_TOKENS ? n_left : SHOWN_TOKENS, out->sent,
+             sizeof(out->sent));
+        show(engine->tokenizer, call.stored, call.n_stored, out->stored, sizeof(out->stored));
+        if (o->messages_json) find_place(engine, o, tokens, call.m.n_match, out);
+    }
+    mem_free(tokens);
+    return RD_OK;
+}
+
+/* ---- list ---- */
+
+struct list_call { rd_engine *engine; struct buf out; uint32_t n, n_max; uint64_t now; bool more; };
+
+static bool list_node(void *arg, const struct radix_node *node, uint32_t depth)
+{
+    struct list_call *c = arg;
+    uint32_t n = radix_node_n_keys(node);
+    char text[256];
+
+    if (depth == 0) return true;                            /* a root has no keys */
+    if (c->n == c->n_max) {
+        c->more = true;
+        return false;
+    }
+    show(c->engine->tokenizer, radix_node_keys(node), n < SHOWN_TOKENS ? n : SHOWN_TOKENS, text, sizeof(text));
+    buf_printf(&c->out, "%s{\"depth\":%u,\"start\":%u,\"tokens\":%u,\"computed\":%u,\"locks\":%u,\"age_s\":%.1f,\"text\":\"",
+               c->n ? "," : "", depth, radix_node_start(node), n, radix_node_n_computed(node), radix_node_locks(node),
+               (double)(c->now - u64_min(c->now, radix_node_last_use(node))) / 1e9);
+    buf_put_json(&c->out, text, strlen(text));
+    buf_puts(&c->out, "\"}");
+    c->n++;
+    return true;
+}
+
+static void list_on_engine(struct engine *e, void *arg)
+{
+    radix_walk(engine_cache(e)->tree, list_node, arg);
+}
+
+char *rd_cache_list(rd_engine *engine, uint32_t n_max)
+{
+    struct list_call c = {.engine = engine, .n_max = n_max, .now = clock_now_ns(clock_system())};
+
+    buf_puts(&c.out, "{\"nodes\":[");
+    if (engine->engine) engine_call(engine->engine, list_on_engine, &c);
+    buf_printf(&c.out, "],\"more\":%s}", c.more ? "true" : "false");
+    return buf_take(&c.out, NULL);
+}

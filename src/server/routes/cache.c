@@ -1,0 +1,127 @@
+/* server/routes/cache.c - POST /v1/cache/explain, GET and DELETE /v1/cache. */
+#include <stdlib.h>
+#include <string.h>
+#include "base/mem.h"
+#include "server/http_guard.h"
+#include "server/json_out.h"
+#include "server/request_body.h"
+#include "server/routes.h"
+
+#define LIST_NODES 200u                  /* at most, unless ?limit= says fewer or more, */
+#define LIST_NODES_TOP 10000u            /* up to here */
+
+static void put_explanation(const struct rd_cache_explanation *x, struct buf *out)
+{
+    buf_printf(out, "{\"object\":\"cache.explanation\",\"prompt_tokens\":%u,\"stored_tokens\":%u,\"computed_tokens\":%u,"
+               "\"lost_tokens\":%u,\"cause\":\"%s\"", x->n_prompt, x->n_stored, x->n_ready, x->n_prompt - x->n_stored,
+               rd_miss_cause_name(x->cause));
+    if (x->n_stored == x->n_prompt) {
+        buf_puts(out, ",\"difference\":null}");
+        return;
+    }
+    buf_printf(out, ",\"difference\":{\"token\":%u,\"message\":", x->n_stored);
+    if (x->message >= 0) buf_printf(out, "%d", x->message);
+    else buf_puts(out, "null");
+    buf_printf(out, ",\"part\":\"%s\",\"sent\":", x->part);
+    json_put_string(out, x->sent, strlen(x->sent));
+    buf_puts(out, ",\"stored\":");
+    json_put_string(out, x->stored, strlen(x->stored));
+    buf_puts(out, "}}");
+}
+
+/* The body is that of a chat or a completion request; of several prompts the first is looked at. */
+static int explain(struct http_conn *c, const json_t *in, struct gen_params *p, struct rd_cache_explanation *out,
+                   struct api_error *e)
+{
+    struct server *s = c->io->server;
+    struct rd_error err = {RD_OK, ""};
+    struct rd_request_options o;
+    struct buf salt = {0};
+    rd_status st;
+
+    if (gen_params_parse(in, &s->info, json_object_get(in, "messages") != NULL, p, e)) return -1;
+    rd_request_options_default(&o);
+    if (p->chat) {
+        o.messages_json = p->messages;
+        o.tools_json = p->tools;
+        o.kwargs_json = p->kwargs;
+        o.prompt_end = p->prompt_end;
+        o.forced_tool = p->forced_tool;
+        o.thinking_tokens = p->thinking_tokens < 0 ? RD_NO_LIMIT : (uint32_t)p->thinking_tokens;
+    } else {
+        o.prompt = p->prompts[0].text;
+        o.prompt_bytes = p->prompts[0].n_text;
+        o.tokens = p->prompts[0].tokens;
+        o.n_tokens = p->prompts[0].n_tokens;
+    }
+    http_tenant_salt(c, p->cache_salt, &salt);
+    o.cache_salt = salt.data;
+    st = salt.failed ? RD_E_NOMEM : rd_cache_explain(s->engine, &o, out, &err);
+    buf_deinit(&salt);
+    if (st == RD_OK) return 0;
+    api_error_from_status(e, st, err.text[0] ? err.text : NULL);
+    return -1;
+}
+
+void route_cache_explain(struct http_conn *c)
+{
+    struct rd_cache_explanation x;
+    struct gen_params p;
+    struct buf body = {0};
+    struct api_error e;
+    json_t *in = NULL;
+    int rc = json_body_parse(&c->body, &in, &e);
+
+    gen_params_init(&p, false);
+    if (rc == 0) {
+        gen_params_deinit(&p);
+        rc = explain(c, in, &p, &x, &e);
+    }
+    if (rc == 0) {
+        put_explanation(&x, &body);
+        http_reply_json(c, &body);
+    } else {
+        http_reply_error(c, &e);
+    }
+    gen_params_deinit(&p);
+    buf_deinit(&body);
+    json_decref(in);
+}
+
+/* What is stored is shown to, and dropped by, who holds the server's own key alone. */
+static bool refuse_tenant(struct http_conn *c)
+{
+    struct api_error e;
+
+    if (!c->tenant) return false;
+    api_error_set(&e, 403, NULL, "the cache belongs to all tenants: only the server's own key (--api-key) may do this");
+    http_reply_error(c, &e);
+    return true;
+}
+
+void route_cache_list(struct http_conn *c)
+{
+    const char *limit = c->head.query ? strstr(c->head.query, "limit=") : NULL;
+    unsigned long n = limit ? strtoul(limit + 6, NULL, 10) : LIST_NODES;
+    struct buf body = {0};
+    char *list;
+
+    if (refuse_tenant(c)) return;
+    list = rd_cache_list(c->io->server->engine, n > LIST_NODES_TOP ? LIST_NODES_TOP : (uint32_t)n);
+    if (list) buf_puts(&body, list);
+    else body.failed = true;
+    http_reply_json(c, &body);
+    rd_free(list);
+    buf_deinit(&body);
+}
+
+void route_cache_clear(struct http_conn *c)
+{
+    struct buf body = {0};
+
+    if (refuse_tenant(c)) return;
+    buf_printf(&body, "{\"object\":\"cache.cleared\",\"pages\":%llu}",
+               (unsigned long long)rd_cache_clear(c->io->server->engine));
+    http_reply_json(c, &body);
+    buf_deinit(&body);
+}
