@@ -5,6 +5,7 @@
  * the request was accepted yet.
  */
 #include "server/generation.h"
+#include "server/http_guard.h"
 #include <stdio.h>
 #include <string.h>
 #include "base/clock.h"

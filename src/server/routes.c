@@ -21,6 +21,9 @@ static const struct route routes[] = {
     {HTTP_POST, "/tokenize",             route_tokenize,         TEXT_BODY_BYTES, false,  false},
     {HTTP_POST, "/detokenize",           route_detokenize,       TEXT_BODY_BYTES, false,  false},
     {HTTP_POST, "/apply-template",       route_apply_template,   TEXT_BODY_BYTES, false,  false},
+    {HTTP_POST, "/v1/cache/explain",     route_cache_explain,    TEXT_BODY_BYTES, false,  false},
+    {HTTP_GET,  "/v1/cache",             route_cache_list,       0,               false,  false},
+    {HTTP_DELETE, "/v1/cache",           route_cache_clear,      TEXT_BODY_BYTES, false,  false},
     {HTTP_GET,  "/stats",                route_stats,            0,               false,  false},
 };
 

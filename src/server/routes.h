@@ -34,4 +34,7 @@ void route_response_cancel(struct http_conn *c);
 void route_tokenize(struct http_conn *c);
 void route_detokenize(struct http_conn *c);
 void route_apply_template(struct http_conn *c);
+void route_cache_explain(struct http_conn *c);
+void route_cache_list(struct http_conn *c);
+void route_cache_clear(struct http_conn *c);
 void route_stats(struct http_conn *c);
