@@ -32,6 +32,7 @@ struct linear_job {
     struct linear_act16 *acts16;         /* for panels; both NULL when all weights are float */
     uint32_t n_in, n_blocks;
     uint32_t chunk_rows, piece_tiles, n_pieces; /* pieces of one chunk */
+    uint32_t n_threads;
     uint32_t n_tiles[3], n_tiles_all;
 };
 
@@ -143,9 +144,11 @@ static void run_panel(const struct linear_job *j, const struct linear_out *o, ui
                       uint32_t row0, uint32_t n_rows)
 {
     uint64_t tile_bytes = linear_tile_bytes(linear_form_of(o->w->dtype), j->n_in);
-    uint32_t out0 = tile * LINEAR_TILE;
+    uint32_t out0 = tile * LINEAR_TILE, next = tile + j->piece_tiles * j->n_threads;
     struct linear_panel p = {
         .w = (const uint8_t *)o->w->data + tile * tile_bytes,
+        .next_w = next + n_tiles <= u32_ceil_div(o->w->n_out, LINEAR_TILE)
+            ? (const uint8_t *)o->w->data + next * tile_bytes : NULL,
         .tile_bytes = tile_bytes,
         .n_in = j->n_in,
         .n_rows = n_rows,
@@ -181,9 +184,9 @@ static void run_piece(void *arg, uint32_t piece, uint32_t thread)
 
 rd_status cpu_linear(struct backend *be, const struct linear_args *a)
 {
-    struct linear_job j = {.args = a, .kernels = be->lin};
-    bool quantised = false;
     uint32_t n_chunks, n_threads = cpu_pool_n_threads(be->pool), row_bytes;
+    struct linear_job j = {.args = a, .kernels = be->lin, .n_threads = n_threads};
+    bool quantised = false;
     rd_status st;
 
     assert(a->n_outs >= 1 && a->n_outs <= 3);

@@ -23,6 +23,9 @@
 #include "backend/cpu/linear_v512.h"
 
 #define SPAN_BLOCKS 32u                  /* 16 KiB of quants and up to 8 KiB of scales: half of an L1 cache */
+#define PANEL_TILES 8u                   /* opened together, 192 KiB in the L2 cache: each 16 rows meet all of them */
+#define PANEL_TILES_ROWS 256u            /* fewer rows: one tile after the other, out of the L1 cache */
+#define QUANTISE_AHEAD (3 * LINEAR_BLOCK) /* floats: 16 rows are more streams than prefetchers follow */
 #define PANEL_MIN_ROWS 9u               /* 8 rows are one pass of AVX-512, whose opened quants stay in registers */
 #define AHEAD 2u                         /* blocks whose products are under way; a power of two */
 
@@ -84,6 +87,8 @@ static void quantise16_amx(const float *x, uint64_t x_stride, uint32_t n_rows, u
         for (uint32_t r = 0; r < 16; r++) {
             const float *row = r < n_rows ? x + r * x_stride : zeros;
 
+            _mm_prefetch((const char *)(row + QUANTISE_AHEAD), _MM_HINT_T0);
+            _mm_prefetch((const char *)(row + QUANTISE_AHEAD + 16), _MM_HINT_T0);
             top[r] = _mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(_mm512_loadu_ps(row)), magnitude),
                                       _mm512_and_si512(_mm512_castps_si512(_mm512_loadu_ps(row + 16)), magnitude));
         }
@@ -254,36 +259,78 @@ INLINE void run_rows(const struct span_rows *s, int n_rows, int kind)
     }
 }
 
-INLINE void run_panel(const struct linear_panel *p, int bits, int offset_shift, int kind,
-                      void (*rows_16)(const struct span_rows *), void (*rows_8)(const struct span_rows *))
+typedef void rows_fn(const struct span_rows *s);
+
+/* 16 rows from row on times an opened tile: outputs o .. o + 15, blocks from .. from + n - 1. */
+INLINE struct span_rows rows_of(const struct linear_panel *p, const struct span *span, uint32_t from, uint32_t n,
+                                uint32_t o, uint32_t row)
 {
     const uint32_t n_blocks = p->n_in / LINEAR_BLOCK;
-    struct span span;
+    const uint32_t n_outs = p->n_out - o < LINEAR_TILE ? p->n_out - o : LINEAR_TILE;
+
+    return (struct span_rows){
+        .span = span,
+        .x = p->x + (uint64_t)(row / 16) * n_blocks + from,
+        .n_blocks = n,
+        .n_rows = p->n_rows - row < 16 ? p->n_rows - row : 16,
+        .first = from == 0,
+        .last = from + n == n_blocks,
+        .outs = (__mmask16)((1u << n_outs) - 1),
+        .out = p->out + row * p->out_stride + o,
+        .out_stride = p->out_stride,
+        .bias = p->bias ? p->bias + o : NULL,
+    };
+}
+
+/* What will be opened next: up to SPAN_BLOCKS blocks of n_tiles tiles. */
+struct stream { const uint8_t *tiles; uint32_t from, n_blocks_all, n_tiles; uint64_t tile_bytes; };
+
+/* Asks for a share of it (part of n_parts), while there is other work. */
+INLINE void prefetch_part(const struct stream *s, uint32_t block_bytes, uint32_t part, uint32_t n_parts)
+{
+    const uint32_t left = s->n_blocks_all - s->from, n = left < SPAN_BLOCKS ? left : SPAN_BLOCKS;
+    const uint64_t quant_bytes = (uint64_t)s->n_blocks_all * block_bytes, scale_bytes = s->tile_bytes - quant_bytes;
+    const uint32_t n_lines = n * block_bytes / 64, scale_lines = s->from ? 0 : (uint32_t)(scale_bytes / 64);
+
+    for (uint32_t i = 0; i < s->n_tiles; i++) {
+        const uint8_t *quants = s->tiles + i * s->tile_bytes + (uint64_t)s->from * block_bytes;
+        const uint8_t *scales = s->tiles + i * s->tile_bytes + quant_bytes;
+
+        for (uint32_t l = n_lines * part / n_parts; l < n_lines * (part + 1) / n_parts; l++)
+            _mm_prefetch((const char *)quants + l * 64, _MM_HINT_T1);
+        for (uint32_t l = scale_lines * part / n_parts; l < scale_lines * (part + 1) / n_parts; l++)
+            _mm_prefetch((const char *)scales + l * 64, _MM_HINT_T1);
+    }
+}
+
+INLINE void run_panel(const struct linear_panel *p, int bits, int offset_shift, int kind, rows_fn *rows_16,
+                      rows_fn *rows_8)
+{
+    const uint32_t n_blocks = p->n_in / LINEAR_BLOCK, at_once = p->n_rows >= PANEL_TILES_ROWS ? PANEL_TILES : 1;
+    struct span spans[PANEL_TILES];
 
     tiles_configure(kind == SCALES_K || kind == SCALES_K2 ? 16 : 32);
-    for (uint32_t from = 0; from < n_blocks; from += SPAN_BLOCKS) {
-        uint32_t n = n_blocks - from < SPAN_BLOCKS ? n_blocks - from : SPAN_BLOCKS;
+    for (uint32_t o0 = 0; o0 < p->n_out; o0 += at_once * LINEAR_TILE) {
+        const uint32_t n_tiles = (p->n_out - o0 + LINEAR_TILE - 1) / LINEAR_TILE;
+        const uint32_t n_open = n_tiles < at_once ? n_tiles : at_once;
+        const uint8_t *tile = p->w + o0 / LINEAR_TILE * p->tile_bytes;
+        const uint8_t *next_tiles = n_open < n_tiles ? tile + n_open * p->tile_bytes : p->next_w;
 
-        for (uint32_t o = 0; o < p->n_out; o += LINEAR_TILE) {
-            uint32_t n_outs = p->n_out - o < LINEAR_TILE ? p->n_out - o : LINEAR_TILE;
+        for (uint32_t from = 0; from < n_blocks; from += SPAN_BLOCKS) {
+            const uint32_t n = n_blocks - from < SPAN_BLOCKS ? n_blocks - from : SPAN_BLOCKS;
+            const bool last = from + n == n_blocks;
+            struct stream next = {last ? next_tiles : tile, last ? 0 : from + n, n_blocks, n_open, p->tile_bytes};
 
-            open_span(p->w + o / LINEAR_TILE * p->tile_bytes, n_blocks, from, n, &span, bits, offset_shift, kind);
+            for (uint32_t i = 0; i < n_open; i++)
+                open_span(tile + i * p->tile_bytes, n_blocks, from, n, &spans[i], bits, offset_shift, kind);
             for (uint32_t row = 0; row < p->n_rows; row += 16) {
-                struct span_rows s = {
-                    .span = &span,
-                    .x = p->x + (uint64_t)(row / 16) * n_blocks + from,
-                    .n_blocks = n,
-                    .n_rows = p->n_rows - row < 16 ? p->n_rows - row : 16,
-                    .first = from == 0,
-                    .last = from + n == n_blocks,
-                    .outs = (__mmask16)((1u << n_outs) - 1),
-                    .out = p->out + row * p->out_stride + o,
-                    .out_stride = p->out_stride,
-                    .bias = p->bias ? p->bias + o : NULL,
-                };
+                if (next.tiles) prefetch_part(&next, (uint32_t)bits * 64, row / 16, (p->n_rows + 15) / 16);
+                for (uint32_t i = 0; i < n_open; i++) {
+                    struct span_rows s = rows_of(p, &spans[i], from, n, o0 + i * LINEAR_TILE, row);
 
-                if (s.n_rows > 8) rows_16(&s);
-                else rows_8(&s);
+                    if (s.n_rows > 8) rows_16(&s);
+                    else rows_8(&s);
+                }
             }
         }
     }

@@ -88,6 +88,7 @@ struct linear_act16 {
 /* out[r, o] for every row and the outputs of several tiles that lie one after the other. */
 struct linear_panel {
     const uint8_t *w;                    /* the first tile */
+    const uint8_t *next_w;               /* tiles that this thread will probably compute next, or NULL */
     uint64_t tile_bytes;
     uint32_t n_in, n_rows, n_out;        /* n_out: of all tiles together */
     const struct linear_act16 *x;        /* [ceil(n_rows / 16), n_in / 32] */
