@@ -85,11 +85,13 @@ char *mem_memdup(const void *p, size_t n)
 
 void *mem_alloc_aligned(size_t n_bytes)
 {
+    const bool huge = n_bytes >= MEM_HUGE_PAGE;
     uint64_t rounded;
     void *p;
 
-    if (!checked_align(n_bytes ? n_bytes : 1, MEM_ALIGN, &rounded) || !may_allocate()) return NULL;
-    p = aligned_alloc(MEM_ALIGN, rounded);
+    if (!checked_align(n_bytes ? n_bytes : 1, huge ? 4096 : MEM_ALIGN, &rounded) || !may_allocate()) return NULL;
+    p = aligned_alloc(huge ? MEM_HUGE_PAGE : MEM_ALIGN, rounded);
+    if (p && huge) mem_advise_huge(p, rounded);
     if (p) memset(p, 0, rounded);
     return counted(p);
 }
@@ -143,6 +145,17 @@ void mem_unmap(void *p, size_t n_bytes)
     if (!p) return;
     uncount();
     munmap(p, n_bytes ? n_bytes : 1);
+}
+
+void mem_make_huge_page(void)
+{
+    uint8_t *p = map_anonymous(2 * MEM_HUGE_PAGE), *huge;
+
+    if (!p) return;
+    huge = p + -(uintptr_t)p % MEM_HUGE_PAGE;
+    mem_advise_huge(huge, MEM_HUGE_PAGE);
+    *(volatile uint8_t *)huge = 0;
+    munmap(p, 2 * MEM_HUGE_PAGE);
 }
 
 bool mem_grow(void **items, size_t *cap, size_t want, size_t size)

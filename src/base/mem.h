@@ -23,7 +23,7 @@ void mem_free(void *p);
 char *mem_strdup(const char *s);
 char *mem_memdup(const void *p, size_t n);
 
-/* Aligned to 64 bytes, zeroed, for tensors. Free with mem_free_aligned. */
+/* Aligned to 64 bytes, zeroed, for tensors; MEM_HUGE_PAGE bytes or more lie in huge pages. Free with mem_free_aligned. */
 void *mem_alloc_aligned(size_t n_bytes);
 void mem_free_aligned(void *p);
 
@@ -37,6 +37,9 @@ void mem_unmap(void *p, size_t n_bytes);
  * that big, as they are after writes of whole huge pages at multiples of their size, or after a read through a mapping
  * so advised. A hint: does nothing where the system knows no such thing. */
 void mem_advise_huge(const void *p, size_t n_bytes);
+/* Makes the system put a huge page together and frees it at once: a file write of such a page that follows finds it.
+ * (For files it takes only what lies ready, and on a machine that has run for a while that is rare.) A hint as well. */
+void mem_make_huge_page(void);
 
 /* Makes *items (capacity *cap, items of size bytes) hold at least want; doubles. false: out of memory, unchanged. */
 bool mem_grow(void **items, size_t *cap, size_t want, size_t size);

@@ -406,6 +406,7 @@ static rd_status write_data(struct save *s, struct cache_file *f, const atomic_b
         if (atomic_load_explicit(stop, memory_order_relaxed)) return RD_E_CANCELLED;
         fill_block(s, at, n, &next);
         s->checks[i] = hash64_of(s->block, n);
+        mem_make_huge_page();
         st = cache_file_write(f, at, s->block, n, err);
         if (st != RD_OK) return st;
     }

@@ -3,8 +3,9 @@
  * Sums          as linear_kernels.h. Quants are opened as signed bytes, offset taken off, so one tdpbssd is the exact
  *               integer dot of 16 rows and 16 outputs; AVX-512 then does the float operations, row by row, in the
  *               order of every other variant. Scales per 16 k: two products of half the depth.
- * Work          weights of SPAN_BLOCKS blocks of a tile are opened into the L1 cache once and meet all rows. The
- *               products of the next block are under way while the floats of this one are computed.
+ * Work          weights of SPAN_BLOCKS blocks of a tile are opened once and meet all rows; where the rows' activations
+ *               fit no L2 cache, several tiles are opened and meet 16 rows after another. The products of the next
+ *               block are under way while the floats of this one are computed; weights are asked for ahead.
  * Bytes         16 of opened weights and 24 of activations per k, for 256 multiplications.
  * Bound         of the 8,192 multiplications of 16 rows x 16 outputs x 32 k, in cycles: tile loads 13, product 16,
  * store 16, of which only the product hides behind others; float work 3 to 7 operations per row, one per cycle while
@@ -20,11 +21,14 @@
 #include <stdbool.h>
 #include <string.h>
 #include "backend/cpu/linear_kernels.h"
+#include "backend/cpu/linear_prefetch.h"
 #include "backend/cpu/linear_v512.h"
 
 #define SPAN_BLOCKS 32u                  /* 16 KiB of quants and up to 8 KiB of scales: half of an L1 cache */
-#define PANEL_TILES 8u                   /* opened together, 192 KiB in the L2 cache: each 16 rows meet all of them */
-#define PANEL_TILES_ROWS 256u            /* fewer rows: one tile after the other, out of the L1 cache */
+#define PANEL_TILES                                                                                                    \
+    8u /* opened together, 192 KiB in the L2 cache: each 16 rows meet all of them, which reads                         \
+        * activations that the L2 cache cannot hold once per 8 tiles */
+#define PANEL_X_BYTES (1u << 20)          /* of activations stay in the L2 cache: then one tile after the other */
 #define QUANTISE_AHEAD (3 * LINEAR_BLOCK) /* floats: 16 rows are more streams than prefetchers follow */
 #define PANEL_MIN_ROWS 9u               /* 8 rows are one pass of AVX-512, whose opened quants stay in registers */
 #define AHEAD 2u                         /* blocks whose products are under way; a power of two */
@@ -173,12 +177,14 @@ struct span {                            /* a tile's weights of SPAN_BLOCKS bloc
 };
 
 INLINE void open_span(const uint8_t *tile, uint32_t n_blocks_all, uint32_t from, uint32_t n_blocks, struct span *span,
-                      int bits, int offset_shift, int kind)
+                      int bits, int offset_shift, int kind, bool prefetch)
 {
     const bool halves = kind == SCALES_K || kind == SCALES_K2, has_m = kind != SCALES_D && kind != SCALES_K;
     const uint32_t unit_blocks = kind == SCALES_D || kind == SCALES_DM ? 1 : 8;
     const uint32_t unit_bytes = kind == SCALES_D ? 32 : kind == SCALES_DM ? 64 : kind == SCALES_K ? 288 : 320;
     const uint8_t *scales = tile + (uint64_t)n_blocks_all * (uint32_t)bits * 64;
+    const struct stream_ahead ahead =
+        stream_ahead_of(tile, scales, (uint64_t)n_blocks_all / unit_blocks * unit_bytes);
     const __m512i offset = _mm512_set1_epi8(offset_shift ? (char)(1 << offset_shift) : 0);
 
     for (uint32_t i = 0; i < n_blocks; i++) {
@@ -186,6 +192,9 @@ INLINE void open_span(const uint8_t *tile, uint32_t n_blocks_all, uint32_t from,
         struct scales s;
         __m512i w[8];
 
+        if (prefetch)
+            prefetch_block(&ahead, tile + (uint64_t)b * (uint32_t)bits * 64, (uint32_t)bits * 64,
+                           b % unit_blocks ? NULL : scales + b / unit_blocks * unit_bytes, unit_bytes);
         open_block(tile + (uint64_t)b * (uint32_t)bits * 64, bits, w);
         for (int g = 0; g < 8; g++) _mm512_store_si512(span->q[i][g], _mm512_sub_epi8(w[g], offset));
         open_scales(scales + b / unit_blocks * unit_bytes, kind, b % unit_blocks, &s);
@@ -306,7 +315,8 @@ INLINE void prefetch_part(const struct stream *s, uint32_t block_bytes, uint32_t
 INLINE void run_panel(const struct linear_panel *p, int bits, int offset_shift, int kind, rows_fn *rows_16,
                       rows_fn *rows_8)
 {
-    const uint32_t n_blocks = p->n_in / LINEAR_BLOCK, at_once = p->n_rows >= PANEL_TILES_ROWS ? PANEL_TILES : 1;
+    const uint32_t n_blocks = p->n_in / LINEAR_BLOCK, n_groups = (p->n_rows + 15) / 16;
+    const uint32_t at_once = (uint64_t)n_groups * n_blocks * sizeof(*p->x) > PANEL_X_BYTES ? PANEL_TILES : 1;
     struct span spans[PANEL_TILES];
 
     tiles_configure(kind == SCALES_K || kind == SCALES_K2 ? 16 : 32);
@@ -322,9 +332,10 @@ INLINE void run_panel(const struct linear_panel *p, int bits, int offset_shift, 
             struct stream next = {last ? next_tiles : tile, last ? 0 : from + n, n_blocks, n_open, p->tile_bytes};
 
             for (uint32_t i = 0; i < n_open; i++)
-                open_span(tile + i * p->tile_bytes, n_blocks, from, n, &spans[i], bits, offset_shift, kind);
+                open_span(tile + i * p->tile_bytes, n_blocks, from, n, &spans[i], bits, offset_shift, kind,
+                          at_once == 1);
             for (uint32_t row = 0; row < p->n_rows; row += 16) {
-                if (next.tiles) prefetch_part(&next, (uint32_t)bits * 64, row / 16, (p->n_rows + 15) / 16);
+                if (next.tiles && at_once > 1) prefetch_part(&next, (uint32_t)bits * 64, row / 16, n_groups);
                 for (uint32_t i = 0; i < n_open; i++) {
                     struct span_rows s = rows_of(p, &spans[i], from, n, o0 + i * LINEAR_TILE, row);
 
