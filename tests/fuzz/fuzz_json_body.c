@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 #define VOCABULARY RADISH_SOURCE_DIR "/tests/golden/qwen3/tiny-qwen3.gguf"
 
-enum endpoint { CHAT, COMPLETIONS, MESSAGES, COUNT, N_ENDPOINTS };
+enum endpoint { CHAT, COMPLETIONS, MESSAGES, COUNT, RESPONSES, N_ENDPOINTS };
 
 static void expect(bool fact)
 {
@@ -72,7 +72,8 @@ static void check_prompt(const struct gen_params *p, struct api_error *e)
 
 static void check_numbers(const struct gen_params *p)
 {
-    expect(p->temperature >= 0 && p->temperature <= 100 && p->top_p >= 0 && p->top_p <= 1 && p->min_p >= 0 && p->min_p <= 1);
+    expect(p->temperature >= 0 && p->temperature <= 100 && p->top_p >= 0 && p->top_p <= 1 && p->min_p >= 0 &&
+           p->min_p <= 1);
     expect(p->repetition_penalty > 0 && isfinite(p->repetition_penalty));
     expect(fabs(p->presence_penalty) <= 2 && fabs(p->frequency_penalty) <= 2);
     expect(p->n >= 1 && p->n <= LIMIT_N_CHOICES && p->best_of >= p->n && p->best_of <= LIMIT_N_CHOICES);
@@ -85,21 +86,37 @@ static void check_numbers(const struct gen_params *p)
     else expect(p->n_prompts > 0);
 }
 
+/* A body of another API as one of chat completions. */
+static int translate(enum endpoint from, const json_t *in, json_t **chat, struct api_error *e)
+{
+    unsigned rows = from == RESPONSES ? FOR_RESPONSES : from == COUNT ? FOR_COUNT : FOR_MESSAGES;
+    json_t *items = NULL;
+    bool caches;
+    int rc = params_read(in, rows, NULL, e);
+
+    if (rc) return rc;
+    if (from != RESPONSES) return anthropic_to_chat(in, from == COUNT, chat, &caches, e);
+    rc = responses_items(in, &items, e);
+    expect(rc == 0 ? json_is_array(items) : !items);
+    if (rc == 0) rc = responses_to_chat(in, items, chat, e);
+    json_decref(items);
+    return rc;
+}
+
 static void try_body(enum endpoint to, const json_t *in)
 {
     struct gen_params p = {0};
     struct api_error e = {0};
     struct rd_info info;
     json_t *chat = NULL;
-    bool caches;
     int rc = 0;
 
     rd_get_info(engine(), &info);
-    if (to >= MESSAGES) rc = params_read(in, to == COUNT ? FOR_COUNT : FOR_MESSAGES, NULL, &e);
-    if (to >= MESSAGES && rc == 0) rc = anthropic_to_chat(in, to == COUNT, &chat, &caches, &e);
+    if (to >= MESSAGES) rc = translate(to, in, &chat, &e);
     expect(rc == 0 || !chat);
     if (rc == 0) rc = gen_params_parse(chat ? chat : in, &info, to != COMPLETIONS, &p, &e);
-    if (rc && chat) anthropic_error(&e);
+    if (rc && chat && to == RESPONSES) responses_error(&e);
+    else if (rc && chat) anthropic_error(&e);
     if (rc) {
         check_error(&e);
     } else {

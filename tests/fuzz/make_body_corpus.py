@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 CORPUS = Path(__file__).parent / "corpus"
-CHAT, COMPLETIONS, MESSAGES, COUNT = range(4)
+CHAT, COMPLETIONS, MESSAGES, COUNT, RESPONSES = range(5)
 TOOL = {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}}
 CALL = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{\"a\": 1}"}}
 SCHEMA = {"name": "f", "input_schema": TOOL["parameters"], "cache_control": {"type": "ephemeral"}}
@@ -38,6 +38,15 @@ BODIES = {
                                                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": "2", "is_error": True}]}],
                                   "thinking": {"type": "enabled", "budget_tokens": 1024}, "metadata": {"user_id": "u"}}),
     "count": (COUNT, {"model": "m", "messages": [{"role": "user", "content": "x"}, {"role": "system", "content": "late"}]}),
+    "responses": (RESPONSES, {"input": "x", "instructions": "i", "max_output_tokens": 5, "text": {"format": {"type": "text"}},
+                              "reasoning": {"effort": "low", "summary": "auto"}, "metadata": {"a": "b"}, "store": False}),
+    "responses_items": (RESPONSES, {"tools": [{"type": "function", **TOOL}, {"type": "custom", "name": "p"}], "tool_choice": {"type": "function", "name": "f"},
+                                    "input": [{"role": "developer", "content": "d"}, {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "x"}]},
+                                              {"type": "reasoning", "summary": [{"type": "summary_text", "text": "r"}], "encrypted_content": "e"},
+                                              {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"}, {"type": "web_search_call", "id": "w"},
+                                              {"type": "function_call_output", "call_id": "1", "output": [{"type": "input_text", "text": "o"}]},
+                                              {"type": "custom_tool_call", "call_id": "2", "name": "p", "input": "i"},
+                                              {"type": "custom_tool_call_output", "call_id": "2", "output": "o"}, {"type": "item_reference", "id": "msg_1"}]}),
 }
 BROKEN = {"empty": b"", "no_json": b"\x00{", "list": b"\x00[1]", "twice": b"\x00{\"a\":1,\"a\":2}", "deep": b"\x00" + b"[" * 200,
           "number": b"\x00{\"messages\":1e999}", "ill_formed": b"\x00{\"a\":\"\xff\"}"}
