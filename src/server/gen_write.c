@@ -97,9 +97,35 @@ static void begin_chunk(const struct generation *g, const struct choice *c, stru
     buf_putc(out, ',');
 }
 
-static void end_chunk(const struct generation *g, struct buf *out)
+/* ,"prompt_token_ids":[..] once; chat has it beside its choices, completions in each. */
+static void put_prompt_ids(const struct generation *g, struct choice *c, bool beside, struct buf *out)
 {
+    uint32_t n;
+    const int32_t *ids;
+
+    if (!g->p.return_token_ids || c->sent_prompt_ids || beside != g->p.chat) return;
+    c->sent_prompt_ids = true;
+    ids = rd_request_prompt(c->request, &n);
+    buf_puts(out, ",\"prompt_token_ids\":[");
+    for (uint32_t i = 0; i < n; i++) buf_printf(out, "%s%d", i ? "," : "", ids[i]);
+    buf_putc(out, ']');
+}
+
+static void put_token_ids(const struct generation *g, struct choice *c, struct buf *out)
+{
+    if (!g->p.return_token_ids) return;
+    buf_puts(out, ",\"token_ids\":[");
+    if (c->token_ids.n) buf_append(out, c->token_ids.data, c->token_ids.n);
+    buf_putc(out, ']');
+    buf_clear(&c->token_ids);
+    put_prompt_ids(g, c, false, out);
+}
+
+static void end_chunk(const struct generation *g, struct choice *c, struct buf *out)
+{
+    put_token_ids(g, c, out);
     buf_puts(out, "}]");
+    put_prompt_ids(g, c, true, out);
     if (g->p.include_usage) buf_puts(out, ",\"usage\":null");
 }
 
@@ -129,7 +155,7 @@ void generation_put_open(struct generation *g, struct choice *c, struct buf *out
     if (g->format->put_open(g, c, &open)) {
         begin_chunk(g, c, out);
         buf_append(out, open.data, open.n);
-        end_chunk(g, out);
+        end_chunk(g, c, out);
         buf_puts(out, "}\n\n");
         clear_logprobs(c);
     }
@@ -157,7 +183,7 @@ void generation_put_delta(struct generation *g, struct choice *c, const struct r
 {
     begin_chunk(g, c, out);
     g->format->put_delta(g, c, d, out);
-    end_chunk(g, out);
+    end_chunk(g, c, out);
     buf_puts(out, "}\n\n");
     clear_logprobs(c);
 }
@@ -172,7 +198,7 @@ void generation_put_progress(struct generation *g, struct choice *c, struct buf 
     g->n_progress = p.n_done;
     begin_chunk(g, c, out);
     g->format->put_delta(g, c, &nothing, out);
-    end_chunk(g, out);
+    end_chunk(g, c, out);
     buf_printf(out, ",\"prompt_progress\":{\"total\":%u,\"cache\":%u,\"processed\":%u,\"time_ms\":%llu}}\n\n",
                p.n_prompt, p.n_cached, p.n_done,
                (unsigned long long)((clock_now_ns(clock_system()) - g->begun_ns) / 1000000));
@@ -186,7 +212,7 @@ void generation_put_finish(struct generation *g, struct choice *c, struct buf *o
     }
     begin_chunk(g, c, out);
     g->format->put_finish(g, c, out);
-    end_chunk(g, out);
+    end_chunk(g, c, out);
     buf_puts(out, ",\"timings\":");
     put_timings(&c->usage, out);
     buf_puts(out, "}\n\n");
@@ -349,10 +375,12 @@ void generation_put_whole(struct generation *g, struct buf *out)
         if (i % (uint32_t)g->p.best_of >= (uint32_t)g->p.n) continue;
         buf_printf(out, "%s{\"index\":%u,", first ? "" : ",", c->index);
         g->format->put_whole(g, c, out);
+        put_token_ids(g, c, out);
         buf_puts(out, "}");
         first = false;
     }
     buf_putc(out, ']');
+    put_prompt_ids(g, &g->choices[0], true, out);
     if (g->p.chat) generation_put_prompt_logprobs(g, &g->choices[0], out);
     buf_puts(out, ",\"usage\":");
     put_usage(g, out);

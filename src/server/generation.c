@@ -111,6 +111,7 @@ static void generation_destroy(struct generation *g)
         buf_deinit(&c->lp_top);
         buf_deinit(&c->lp_offsets);
         buf_deinit(&c->prompt_logprobs);
+        buf_deinit(&c->token_ids);
     }
     if (g->format->events) g->format->events->destroy(g->state);
     buf_deinit(&g->frame);
@@ -428,6 +429,7 @@ static void take_event(struct generation *g, struct choice *c, const struct rd_e
     if (ev->type == RD_EVENT_TOKEN) {
         c->usage.n_generated++;
         c->sum_logprob += (double)ev->logprob;
+        if (g->p.return_token_ids) buf_printf(&c->token_ids, "%s%d", c->token_ids.n ? "," : "", ev->token);
         if (g->p.logprobs) g->format->collect(g, c, ev);
     }
     take_deltas(g, c, ev, out);
@@ -467,7 +469,7 @@ static bool read_choice(struct generation *g, struct choice *c, struct buf *out)
         }
         take_event(g, c, &ev, out);
         if (out->failed || c->text.failed || c->reasoning.failed || c->calls.failed || c->logprobs.failed ||
-            c->prompt_logprobs.failed) {
+            c->prompt_logprobs.failed || c->token_ids.failed) {
             api_error_from_status(&e, RD_E_NOMEM, NULL);
             end_with_error(g, &e);
             return false;

@@ -26,6 +26,8 @@ struct choice {
     struct buf logprobs;                 /* JSON elements, comma separated; streaming: since the last chunk */
     struct buf lp_tokens, lp_top, lp_offsets;        /* completions: the other three lists */
     struct buf prompt_logprobs;          /* the list, of the first choice of a prompt, when it was asked for */
+    struct buf token_ids;                /* comma separated; streaming: since the last chunk */
+    bool sent_prompt_ids;
     uint32_t offset;                     /* completions: code points of text so far */
     double sum_logprob;
     enum rd_finish finish;

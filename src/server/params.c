@@ -108,6 +108,7 @@ static const struct param_spec table[] = {
     {"prompt_logprobs", FOR_BOTH, "none",
      "log probabilities of the prompt's tokens with so many alternatives; computes the whole prompt; not with stream",
      INTEGER(prompt_logprobs, 0, LIMIT_TOP_LOGPROBS), .has_offset = AT(has_prompt_logprobs)},
+    {"return_token_ids", FOR_BOTH, "false", "token_ids of each choice, and prompt_token_ids", BOOL(return_token_ids)},
     {"response_format", FOR_BOTH, "{\"type\":\"text\"}", "only type text", JSON(KIND_OBJECT, param_response_format)},
 
     {"text", FOR_RESPONSES, "{\"format\":{\"type\":\"text\"}}", "{format, verbosity}", JSON(KIND_OBJECT, NULL)},

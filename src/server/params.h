@@ -79,7 +79,7 @@ struct gen_params {
     struct rd_text_bias *text_bias;      /* its texts are ours */
     int32_t *allowed, *stop_tokens;
     uint32_t n_text_bias, n_allowed, n_stop_tokens;
-    bool include_stop, has_prompt_logprobs;
+    bool include_stop, has_prompt_logprobs, return_token_ids;
     int64_t prompt_logprobs;             /* alternatives per token of the prompt, with has_prompt_logprobs */
     int64_t ping_s;                      /* with has_ping */
     bool return_progress, has_ping;

@@ -199,3 +199,23 @@ def test_numbers_out_of_range_are_named(server):
                       ("min_tokens", -1), ("prompt_logprobs", 21), ("n_probs", 21), ("include_stop_str_in_output", 1)):
         status, r = server.post(TEXT, {"prompt": "a", "max_tokens": 1, name: bad})
         assert status == 400 and r["error"]["param"] == name, (name, bad)
+
+
+def test_token_ids_are_returned(server):
+    ids = server.ok("/tokenize", {"prompt": PROMPT})["tokens"]
+    ask = {"prompt": PROMPT, "max_tokens": 6, "temperature": 0, "return_token_ids": True, "n": 2}
+    choices = server.ok(TEXT, ask)["choices"]
+    for c in choices:
+        assert c["prompt_token_ids"] == ids and len(c["token_ids"]) == 6
+        assert server.ok("/detokenize", {"tokens": c["token_ids"]})["prompt"] == c["text"]
+    chunks = [c["choices"][0] for c in server.stream(TEXT, ask) if c["choices"]]
+    for i in range(2):
+        mine = [c for c in chunks if c["index"] == i]
+        assert sum((c["token_ids"] for c in mine), []) == choices[i]["token_ids"]
+        assert [c["prompt_token_ids"] for c in mine if "prompt_token_ids" in c] == [ids]
+    chat = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 3, "temperature": 0, "return_token_ids": True}
+    whole = server.ok(CHAT, chat)
+    chunks = server.stream(CHAT, chat)
+    assert len(whole["choices"][0]["token_ids"]) == 3 and len(whole["prompt_token_ids"]) == whole["usage"]["prompt_tokens"]
+    assert [c["prompt_token_ids"] for c in chunks if "prompt_token_ids" in c] == [whole["prompt_token_ids"]]
+    assert sum((c["choices"][0]["token_ids"] for c in chunks if c["choices"]), []) == whole["choices"][0]["token_ids"]
