@@ -242,12 +242,10 @@ TEST(every_failed_allocation_of_a_request_with_lists_is_a_clean_error)
     static const char *const words[] = {"a", "bc"}, *const breakers[] = {"ca", "\n"};
     static const struct rd_text_bias text_bias[] = {{"xy", 1}};
     static const int32_t ids[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, stop = 90;
-    rd_engine *engine = open_tiny();
     struct rd_request_options q = ask(4, 1);
-    uint64_t alive, before;
+    uint64_t alive = mem_n_alive(), before;
     uint32_t n_failed = 0;
 
-    if (!engine) return;
     q.bad_words = words, q.n_bad_words = 2;
     q.dry_breakers = breakers, q.n_dry_breakers = 2, q.dry_multiplier = 1;
     q.text_bias = text_bias, q.n_text_bias = 1;
@@ -255,20 +253,21 @@ TEST(every_failed_allocation_of_a_request_with_lists_is_a_clean_error)
     q.stop_tokens = &stop, q.n_stop_tokens = 1;
     q.samplers = "edtkx";
     q.prompt_logprobs = true;
-    CHECK_OK(rd_generate(engine, &q, NULL, NULL, NULL));
-    rd_cache_clear(engine);
-    alive = mem_n_alive();
     for (int64_t i = 0;; i++) {
         struct rd_error err = {RD_OK, ""};
+        rd_engine *engine = open_tiny();
         rd_status st;
+        bool all;
 
+        if (!engine) return;
         before = mem_n_allocs();
         mem_fail_after(i);
         st = rd_generate(engine, &q, NULL, NULL, &err);
         mem_fail_after(-1);
-        rd_cache_clear(engine);
+        all = mem_n_allocs() - before <= (uint64_t)i;
+        rd_close(engine);
         CHECK_EQ(mem_n_alive(), alive);
-        if (mem_n_allocs() - before <= (uint64_t)i) {
+        if (all) {
             CHECK_OK(st);
             break;
         }
@@ -279,5 +278,4 @@ TEST(every_failed_allocation_of_a_request_with_lists_is_a_clean_error)
     }
     test_note("%u allocations failed in turn", n_failed);
     CHECK(n_failed > 20);
-    rd_close(engine);
 }

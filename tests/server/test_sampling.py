@@ -117,11 +117,9 @@ def test_no_part_of_a_stop_string_leaves(server, prompt):
 
 def test_tokens_that_stop_and_how_early(server):
     prompt = "Once upon a time"
-    whole, _ = finished(server, prompt=prompt)
-    ids = server.ok("/tokenize", {"prompt": prompt + whole, "add_special_tokens": False})["tokens"]
-    ids = ids[len(server.ok("/tokenize", {"prompt": prompt, "add_special_tokens": False})["tokens"]):]
+    whole = server.ok(TEXT, {"prompt": prompt, "temperature": 0, "max_tokens": 40, "logprobs": 0, "return_token_ids": True})
+    ids, words = whole["choices"][0]["token_ids"], whole["choices"][0]["logprobs"]["tokens"]
     at = next(i for i in range(4, len(ids)) if ids[i] not in ids[:i])
-    words = [server.ok("/detokenize", {"tokens": [t]})["prompt"] for t in ids]
     text, choice = finished(server, prompt=prompt, stop_token_ids=[ids[at]], ignore_eos=True)
     assert text == "".join(words[:at]) and choice["stop_reason"] == ids[at] and choice["finish_reason"] == "stop"
     text, _ = finished(server, prompt=prompt, stop_token_ids=[ids[at]], include_stop_str_in_output=True)
