@@ -6,7 +6,14 @@
 #include "radish/radish.h"
 #include "test.h"
 
-struct heard { char text[1024]; size_t n; int32_t tokens[256]; uint32_t n_tokens; int32_t stop_token; enum rd_finish finish; };
+struct heard {
+    char text[1024];
+    size_t n;
+    int32_t tokens[256];
+    uint32_t n_tokens;
+    int32_t stop_token;
+    enum rd_finish finish;
+};
 
 static rd_engine *open_tiny(void)
 {
