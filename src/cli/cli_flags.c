@@ -27,7 +27,8 @@ const struct arg engine_args[] = {
     {.flag = "--cpu-isa", .kind = ARG_TEXT, .value = "NAME", ENGINE(isa), .choices = "ref|avx2|avx512|amx",
      .fallback_text = "the best this CPU has", .help = "instruction set: ref (plain C), avx2, avx512 or amx"},
     {.flag = "--pre", .kind = ARG_TEXT, .value = "NAME", ENGINE(pre), .fallback_text = "the file's",
-     .help = "pre-tokenizer: gpt-2, smollm, llama-bpe, qwen2, deepseek-r1-qwen"},
+     .help = "pre-tokenizer: gpt-2, smollm, llama-bpe, qwen2, deepseek-r1-qwen, gpt-4o, tekken, "
+             "deepseek-v3"},
     {.flag = "--tool-parser", .kind = ARG_TEXT, .value = "NAME", ENGINE(tool_parser),
      .fallback_text = "by the chat template",
      .help = "how the model writes tool calls: hermes, qwen3_coder, llama3_json, pythonic, gemma, mistral, deepseek "

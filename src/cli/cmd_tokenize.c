@@ -19,7 +19,8 @@ static const struct arg tokenize_args[] = {
     {.flag = "--jsonl", .kind = ARG_SWITCH, .at = offsetof(struct tokenize_flags, jsonl),
      .help = "answer lines of JSON on standard input, one line each (see above)"},
     {.flag = "--pre", .kind = ARG_TEXT, .value = "NAME", .at = offsetof(struct tokenize_flags, pre),
-     .fallback_text = "the file's", .help = "pre-tokenizer: gpt-2, smollm, llama-bpe, qwen2, deepseek-r1-qwen"},
+     .fallback_text = "the file's", .help = "pre-tokenizer: gpt-2, smollm, llama-bpe, qwen2, deepseek-r1-qwen, gpt-4o, tekken, "
+             "deepseek-v3"},
     {.flag = "--tokenizer", .kind = ARG_TEXT, .value = "DIR", .at = offsetof(struct tokenize_flags, tokenizer),
      .fallback_text = "none", .help = "a tokenizer.json, or the folder it is in, instead of MODEL"},
     {0}

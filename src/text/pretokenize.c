@@ -372,7 +372,7 @@ bool pretokenize_find_patterns(const struct text_piece *patterns, size_t n, enum
 
 const char *pretokenize_known(void)
 {
-    return "gpt-2, smollm, llama-bpe, qwen2, deepseek-r1-qwen";
+    return "gpt-2, smollm, llama-bpe, qwen2, deepseek-r1-qwen, gpt-4o, tekken, deepseek-v3";
 }
 
 bool pretokenize_find(const char *name, size_t n, struct pretokenizer_info *out)
@@ -398,6 +398,10 @@ bool pretokenize_find(const char *name, size_t n, struct pretokenizer_info *out)
         {"kormo", {PRE_QWEN2, false, false}},      {"f2llmv2", {PRE_QWEN2, false, false}},
         {"megrez", {PRE_QWEN2, false, false}},     {"stablelm2", {PRE_QWEN2, false, false}},
         {"hunyuan", {PRE_QWEN2, false, false}},    {"solar-open", {PRE_QWEN2, false, false}},
+        /* as these models' tokenizer.json has it: llama.cpp's expressions for them leave out marks and cases of others */
+        {"gpt-4o", {PRE_O200K, false, false}},     {"llama4", {PRE_O200K, false, false}},
+        {"kanana2", {PRE_O200K, false, false}},    {"tekken", {PRE_TEKKEN, true, true}},
+        {"deepseek-v3", {PRE_DEEPSEEK3, false, false}}, {"hunyuan-dense", {PRE_DEEPSEEK3, false, false}},
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)

@@ -35,7 +35,7 @@ struct text_span { const char *s; size_t n; };
 /* All borrowed for the call of tokenizer_create(); copied there. */
 struct tokenizer_spec {
     enum tokenizer_model model;
-    const char *pre; /* BPE: "gpt-2", "smollm", "llama-bpe", "qwen2", "deepseek-r1-qwen"; aliases are accepted */
+    const char *pre;                     /* BPE: one of tokenizer_known_pre(); aliases are accepted */
     uint32_t n_tokens;
     const struct text_span *tokens;      /* [n_tokens] */
     const float *scores;                 /* [n_tokens] or NULL (SPM needs them) */

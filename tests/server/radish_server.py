@@ -31,7 +31,7 @@ class Server:
     def __init__(self, *flags, wait=True, model="smollm2"):
         self.port = free_port()
         self.process = subprocess.Popen(
-            [BUILD / "radish", "serve", model_path(model), "--port", str(self.port), *flags],
+            [BUILD / "radish", "serve", model if isinstance(model, Path) else model_path(model), "--port", str(self.port), *flags],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         if wait:
             self.wait_ready()

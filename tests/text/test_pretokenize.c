@@ -173,6 +173,9 @@ TEST(known_names_are_found_and_others_are_not)
     CHECK(pretokenize_find("smollm", 6, &info) && info.kind == PRE_SMOLLM && !info.ignore_merges);
     CHECK(pretokenize_find("llama-bpe", 9, &info) && info.kind == PRE_LLAMA3 && info.ignore_merges && info.adds_bos);
     CHECK(pretokenize_find("deepseek-r1-qwen", 16, &info) && info.kind == PRE_QWEN2);
+    CHECK(pretokenize_find("tekken", 6, &info) && info.kind == PRE_TEKKEN && info.ignore_merges && info.adds_bos);
+    CHECK(pretokenize_find("gpt-4o", 6, &info) && info.kind == PRE_O200K && !info.ignore_merges && !info.adds_bos);
+    CHECK(pretokenize_find("deepseek-v3", 11, &info) && info.kind == PRE_DEEPSEEK3 && !info.adds_bos);
     CHECK(!pretokenize_find("qwen", 4, &info));
     CHECK(!pretokenize_find("", 0, &info));
 }

@@ -128,8 +128,7 @@ def from_gguf(path):
     return render_all(text("tokenizer.chat_template"), token("tokenizer.ggml.bos_token_id"), token("tokenizer.ggml.eos_token_id"))
 
 
-def from_tokenizer(path):
-    config = json.loads(lzma.open(path).read())
+def from_config(config):
     if not isinstance(config.get("chat_template"), str):
         return None
 
@@ -168,11 +167,12 @@ def main():
             write(os.path.join(out, "gguf_%s.json" % name), from_gguf(path))
     elif what == "tokenizers":
         for path in sorted(glob.glob(os.path.join(rest[0], "*", "tokenizer_config.json.xz"))):
-            value = from_tokenizer(path)
+            value = from_config(json.loads(lzma.open(path).read()))
             if value:
                 write(os.path.join(out, "family_%s.json" % os.path.basename(os.path.dirname(path))), value)
     else:
         sys.exit(__doc__)
 
 
-main()
+if __name__ == "__main__":
+    main()
