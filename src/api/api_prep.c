@@ -7,8 +7,6 @@
 #include "base/mem.h"
 #include "text/tool_prompt.h"
 
-#define THINK_TAIL 16u                   /* tokens that a thinking tag and the white space behind it take at most */
-
 static rd_status copy_tokens(const rd_engine *engine, const int32_t *from, uint32_t n_from, int32_t **tokens,
                              uint32_t *n, struct rd_error *err)
 {
@@ -104,20 +102,33 @@ static rd_status check_length(const rd_engine *engine, const struct rd_request_o
         engine->info.n_ctx, n, n_max);
 }
 
-/* Does the prompt end inside a thinking block? Only its last tokens can tell. */
+/* A control token other than the thinking tags: a turn reaches back to one. */
+static bool bounds_turn(const struct rd_request *r, int32_t token)
+{
+    const struct think_tags *think = r->engine->style.think;
+    struct text_span piece = tokenizer_piece(r->engine->tokenizer, token, true);
+
+    if (tokenizer_type(r->engine->tokenizer, token) != TOKEN_CONTROL) return false;
+    return (piece.n != strlen(think->open) || memcmp(piece.s, think->open, piece.n) != 0) &&
+           (piece.n != strlen(think->close) || memcmp(piece.s, think->close, piece.n) != 0);
+}
+
+/* Does the prompt end inside a thinking block, opened by the template or by the message that is continued? */
 static bool prompt_thinks(const struct rd_request *r, const int32_t *tokens, uint32_t n)
 {
-    const struct tokenizer *t = r->engine->tokenizer;
-    struct buf tail = {0};
+    struct buf turn = {0};
+    uint32_t first = n;
     bool thinks;
 
-    for (uint32_t i = n > THINK_TAIL ? n - THINK_TAIL : 0; i < n; i++) {
-        struct text_span piece = tokenizer_piece(t, tokens[i], true);
+    if (!r->engine->style.think) return false;
+    while (first > 0 && !bounds_turn(r, tokens[first - 1])) first--;
+    for (; first < n; first++) {
+        struct text_span piece = tokenizer_piece(r->engine->tokenizer, tokens[first], true);
 
-        buf_append(&tail, piece.s, piece.n);
+        buf_append(&turn, piece.s, piece.n);
     }
-    thinks = output_prompt_thinks(r->engine->style.think, tail.n ? tail.data : "", tail.n);
-    buf_deinit(&tail);
+    thinks = turn.n && output_turn_thinks(r->engine->style.think, turn.data, turn.n);
+    buf_deinit(&turn);
     return thinks;
 }
 

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/net.h"
+#include "base/random.h"
 #include "server/http_guard.h"
 #include "server/http_pace.h"
 #include "server/routes.h"
@@ -24,6 +25,7 @@
 #define IDLE_DEADLINE_NS  (75 * SECOND_NS)
 #define BODY_GRACE_NS     (20 * SECOND_NS)
 #define BODY_BYTES_PER_S  4096u
+#define MAX_REQUEST_ID    128u
 #define STUCK_NS          (30 * SECOND_NS)
 #define LINGER_NS         (3 * SECOND_NS)
 #define LINGER_QUIET_NS   (SECOND_NS / 4)
@@ -80,6 +82,22 @@ static void response_done(struct http_conn *c)
     if (!c->processing) conn_process(c);
 }
 
+/* The client's own id of the request, else one of ours: both sides find it in their logs. */
+static void put_request_id(const struct http_conn *c, struct buf *out)
+{
+    const char *id = http_header(&c->head, "x-request-id");
+    size_t n = id ? strspn(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:/+=") : 0;
+    uint64_t ours[2];
+
+    if (n > 0 && n <= MAX_REQUEST_ID && id[n] == 0) {
+        buf_printf(out, "X-Request-Id: %s\r\n", id);
+        return;
+    }
+    random_os(ours, sizeof(ours));
+    buf_printf(out, "X-Request-Id: req_%016llx%08llx\r\n", (unsigned long long)ours[0],
+               (unsigned long long)ours[1] & 0xffffffffu);
+}
+
 static void put_head(struct http_conn *c, struct buf *out, int status, const char *type, const char *extra)
 {
     bool keep = c->head.keep_alive && !c->closing && server_phase(c->io->server) <= SERVER_READY;
@@ -90,6 +108,7 @@ static void put_head(struct http_conn *c, struct buf *out, int status, const cha
     if (type) buf_printf(out, "Content-Type: %s\r\n", type);
     buf_printf(out, "Connection: %s\r\n%s", keep ? "keep-alive" : "close", extra);
     if (c->ignored.n) buf_printf(out, "X-Radish-Ignored-Fields: %s\r\n", c->ignored.data);
+    put_request_id(c, out);
     http_guard_headers(c, out);
 }
 

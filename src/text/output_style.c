@@ -125,6 +125,17 @@ bool output_prompt_thinks(const struct think_tags *think, const char *prompt, si
     return think && n >= n_open && memcmp(prompt + n - n_open, think->open, n_open) == 0;
 }
 
+bool output_turn_thinks(const struct think_tags *think, const char *turn, size_t n)
+{
+    const char *at = think ? memmem(turn, n, think->open, strlen(think->open)) : NULL, *open = NULL;
+
+    while (at) {
+        open = at + strlen(think->open);
+        at = memmem(open, n - (size_t)(open - turn), think->open, strlen(think->open));
+    }
+    return open && !memmem(open, n - (size_t)(open - turn), think->close, strlen(think->close));
+}
+
 const char *output_style_marker(enum output_style style, uint32_t i)
 {
     for (const struct output_opener *o = openers[style]; o->text; o++)

@@ -42,6 +42,8 @@ bool output_style_find(const char *name, enum output_style *style);
 const struct think_tags *output_think_detect(const char *template_source);
 /* True when the prompt ends inside a thinking block that it opened: the tag, then white space only. */
 bool output_prompt_thinks(const struct think_tags *think, const char *prompt, size_t n);
+/* True when a turn, as far as it is written, ends inside a thinking block: its last opening tag is not closed. */
+bool output_turn_thinks(const struct think_tags *think, const char *turn, size_t n);
 
 /* Texts that the parser must see even where the vocabulary has them as control tokens (whose text is otherwise never
  * shown): marker i of the style, or NULL beyond the last. */

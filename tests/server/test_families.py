@@ -21,7 +21,7 @@ from make_templates import from_config  # noqa: E402
 
 CONVERSATIONS = json.loads((ROOT / "tests/golden/templates/conversations.json").read_text())
 TEMPLATES = ROOT / "tests/golden/templates"
-N_STRINGS = 300
+N_STRINGS = 150
 
 
 class Asker:

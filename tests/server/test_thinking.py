@@ -10,6 +10,7 @@ from radish_server import Server
 ASK = [{"role": "user", "content": "What is 17 + 25?"}]
 OPENED = ASK + [{"role": "assistant", "content": "<think>\nLet me add"}]       # a last assistant message is continued
 CLOSED = "<think>\n\n</think>\n\n"
+STEADY = {"temperature": 0, "repetition_penalty": 100, "ignore_eos": True}          # the same text each time, no token twice
 OFF = [{"enable_thinking": False}, {"reasoning_effort": "none"}, {"thinking": {"type": "disabled"}}, {"reasoning": {"enabled": False}},
        {"thinking_budget": 0}, {"chat_template_kwargs": {"enable_thinking": False}}]
 ON = [{}, {"enable_thinking": True}, {"reasoning_effort": "high"}, {"thinking": {"type": "enabled", "budget_tokens": 64}},
@@ -32,7 +33,7 @@ def ids(qwen3):
 
 
 def chat(server, messages=ASK, **body):
-    return server.ok("/v1/chat/completions", {"messages": messages, "max_tokens": 24, "seed": 1, "ignore_eos": True} | body)
+    return server.ok("/v1/chat/completions", {"messages": messages, "max_tokens": 24} | STEADY | body)
 
 
 def parts(r):
@@ -43,7 +44,7 @@ def parts(r):
 
 @pytest.mark.parametrize("token", ["<|im_end|>", "<|endoftext|>"])
 def test_every_end_of_turn_stops(qwen3, ids, token):
-    r = chat(qwen3, logit_bias={str(ids[token]): 100}, ignore_eos=False, temperature=0)
+    r = chat(qwen3, logit_bias={str(ids[token]): 100}, ignore_eos=False, repetition_penalty=1)
     assert r["choices"][0]["finish_reason"] == "stop" and r["usage"]["completion_tokens"] == 0
     assert r["choices"][0]["message"]["content"] in ("", None)
 
@@ -67,13 +68,13 @@ def test_what_the_prompt_opened_is_thinking_until_it_is_closed(qwen3, ids):
     r = chat(qwen3, OPENED)
     reasoning, content, n = parts(r)
     assert reasoning and content in ("", None) and n == r["usage"]["completion_tokens"] == 24
-    reasoning, content, n = parts(chat(qwen3, OPENED, logit_bias={str(ids["</think>"]): 100}, temperature=0, max_tokens=3))
+    reasoning, content, n = parts(chat(qwen3, OPENED, logit_bias={str(ids["</think>"]): 100}, max_tokens=3, repetition_penalty=1))
     assert not reasoning and content and n <= 1
 
 
 def test_the_models_own_tag_begins_it(qwen3, ids):
     """Every token is the opening tag: the first one opens, a budget closes, what follows is content."""
-    reasoning, content, n = parts(chat(qwen3, thinking_budget=3, logit_bias={str(ids["<think>"]): 100}, temperature=0, max_tokens=14))
+    reasoning, content, n = parts(chat(qwen3, thinking_budget=3, logit_bias={str(ids["<think>"]): 100}, max_tokens=14))
     assert reasoning and "</think>" not in reasoning + (content or "") and 3 <= n < 14
 
 
@@ -85,7 +86,7 @@ def test_a_budget_closes_it_cleanly(qwen3, budget):
     assert budget <= n <= budget + 3 and r["usage"]["completion_tokens"] == 24
     free = parts(chat(qwen3, OPENED))[0]
     assert free.startswith(reasoning.rstrip("\n\ufffd"))           # as it thinks without a budget, until that is spent
-    chunks = qwen3.stream("/v1/chat/completions", {"messages": OPENED, "max_tokens": 24, "seed": 1, "ignore_eos": True, "thinking_budget": budget})
+    chunks = qwen3.stream("/v1/chat/completions", {"messages": OPENED, "max_tokens": 24, "thinking_budget": budget} | STEADY)
     deltas = [c["choices"][0]["delta"] for c in chunks if c["choices"]]
     assert "".join(d.get("reasoning_content") or "" for d in deltas) == reasoning
     assert "".join(d.get("content") or "" for d in deltas) == content
@@ -103,10 +104,10 @@ def test_the_history_keeps_the_thinking_of_the_running_turn(qwen3):
 
 def test_the_package_reads_both_fields(qwen3):
     client = openai.OpenAI(base_url=f"http://127.0.0.1:{qwen3.port}/v1", api_key="-", max_retries=0)
-    extra = {"thinking_budget": 4, "ignore_eos": True}
-    message = client.chat.completions.create(model="", messages=OPENED, seed=1, max_tokens=16, extra_body=extra).choices[0].message
+    extra = {"thinking_budget": 4} | STEADY
+    message = client.chat.completions.create(model="", messages=OPENED, max_tokens=16, extra_body=extra).choices[0].message
     assert message.reasoning == message.reasoning_content and message.reasoning and message.content
-    with client.chat.completions.create(model="", messages=OPENED, seed=1, max_tokens=16, stream=True, extra_body=extra) as stream:
+    with client.chat.completions.create(model="", messages=OPENED, max_tokens=16, stream=True, extra_body=extra) as stream:
         deltas = [c.choices[0].delta for c in stream]
     assert "".join(getattr(d, "reasoning_content", None) or "" for d in deltas) == message.reasoning
     assert "".join(d.content or "" for d in deltas) == message.content

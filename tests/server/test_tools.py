@@ -3,6 +3,7 @@ import json
 from pathlib import Path
 
 import openai
+import pydantic
 import pytest
 from radish_server import Server
 
@@ -151,6 +152,39 @@ def test_a_model_without_tools_is_told_about_them(server):
                      {"role": "tool", "tool_call_id": "x", "content": "17 degrees"}]
     prompt = server.ok("/apply-template", {"messages": history, "tools": [WEATHER]})["prompt"]
     assert "<tool_response>\n17 degrees\n</tool_response>" in prompt and "<tool_call>\n{\"name\": \"get_weather\"" in prompt
+
+
+class Weather(pydantic.BaseModel):
+    """Current weather of a city"""
+    city: str
+    unit: str = "c"
+
+
+HELPED = openai.pydantic_function_tool(Weather, name="get_weather")
+
+
+def test_the_parse_helper_gives_the_arguments_as_an_object(coder):
+    r = coder.chat.completions.parse(model="", messages=ASK, tools=[HELPED], tool_choice=NAMED, temperature=0, max_tokens=100)
+    arguments = r.choices[0].message.tool_calls[0].function.parsed_arguments
+    assert isinstance(arguments, Weather) and "Paris" in arguments.city
+
+
+def test_the_stream_helper_gathers_the_call(coder):
+    ask = {"model": "", "messages": ASK, "tools": [HELPED], "tool_choice": NAMED, "temperature": 0, "max_tokens": 100}
+    pieces, done = "", []
+    with coder.chat.completions.stream(**ask) as stream:
+        for event in stream:
+            if event.type == "tool_calls.function.arguments.delta":
+                assert event.name == "get_weather" and event.index == 0
+                pieces += event.arguments_delta
+            elif event.type == "tool_calls.function.arguments.done":
+                done.append(event)
+        final = stream.get_final_completion()
+    call = final.choices[0].message.tool_calls[0]
+    assert final.choices[0].finish_reason == "tool_calls" and len(done) == 1
+    assert pieces == done[0].arguments == call.function.arguments and "Paris" in call.function.parsed_arguments.city
+    whole = coder.chat.completions.parse(**ask).choices[0].message.tool_calls[0]
+    assert whole.function.arguments == call.function.arguments and whole.id != call.id
 
 
 # ---- thinking: a template that opens it, whatever the model makes of that ----

@@ -311,6 +311,11 @@ TEST(styles_are_found_in_templates)
     CHECK(!output_prompt_thinks(&tags, "assistant\n<think>\n\n</think>\n\n", 29));
     CHECK(!output_prompt_thinks(&tags, "", 0));
     CHECK(!output_prompt_thinks(NULL, "<think>", 7));
+    CHECK(output_turn_thinks(&tags, "assistant\n<think>\nLet me", 24));
+    CHECK(output_turn_thinks(&tags, "<think>a</think>b<think>", 24));
+    CHECK(!output_turn_thinks(&tags, "<think>\n\n</think>\n\nSo", 22));
+    CHECK(!output_turn_thinks(&tags, "", 0));
+    CHECK(!output_turn_thinks(NULL, "<think>", 7));
 }
 
 TEST(call_ids)
