@@ -7,29 +7,29 @@
  *               fit no L2 cache, several tiles are opened and meet 16 rows after another. The products of the next
  *               block are under way while the floats of this one are computed; weights are asked for ahead.
  * Bytes         16 of opened weights and 24 of activations per k, for 256 multiplications.
- * Bound         of the 8,192 multiplications of 16 rows x 16 outputs x 32 k, in cycles: tile loads 13, product 16,
- * store 16, of which only the product hides behind others; float work 3 to 7 operations per row, one per cycle while
- * tile instructions are under way (both float multipliers only without them). Measured      one thread of an Intel
- * Xeon, 2.6 GHz clock at a turbo of about 3.8: per 2.6 GHz cycle 150 (Q4_0, Q5_0, Q8_0), 130 (Q4_1, Q4_K), 95 (Q6_K)
- * multiplications at 256 rows, linear_avx512.c 80, 73, 50; 100 at 16 rows. Neither blocks in groups, nor more of them
- * ahead, nor prefetching, nor converting by additions changed that by more than a few per cent. AMX           gcc 12's
- * intrinsics do not declare what memory they touch: everything here is asm with operands and a memory clobber. The tile
- * state lives from ldtilecfg to tilerelease, within one call.
+ * Bound         of the 8,192 multiplications of 16 rows x 16 outputs x 32 k, in cycles: tile loads 13, product 18,
+ *               store 17, which overlap only where no store waits for a product in order; float work 3 to 7 operations
+ *               per row, of which one starts per cycle while tile instructions are under way, and 1.5 otherwise
+ *               (two, less what operands from the L1 cache cost).
+ * Measured      one thread of an Intel Xeon, 2.6 GHz clock at a turbo of 3.4, per 2.6 GHz cycle with all that a linear
+ *               does: 100 (Q4_0, Q5_0, Q8_0), 90 (Q4_1, Q4_K), 66 (Q6_K) multiplications at 256 rows; 85, 79, 54 at
+ *               16 rows. Tried, and slower or faster by only a few per cent: 32 rows x 32 outputs with sums of 2, 4 or
+ *               8 blocks in between, stores one or two blocks later than products, sums that start at the bits of
+ *               1.5 * 2^23 and need no conversion, prefetching activations.
+ * AMX           gcc 12's intrinsics do not declare what memory they touch: everything here is asm with operands and a
+ *               memory clobber. The tile state lives from ldtilecfg to tilerelease, within one call.
  */
 #include <immintrin.h>
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
 #include "backend/cpu/linear_kernels.h"
-#include "backend/cpu/linear_prefetch.h"
 #include "backend/cpu/linear_v512.h"
 
 #define SPAN_BLOCKS 32u                  /* 16 KiB of quants and up to 8 KiB of scales: half of an L1 cache */
-#define PANEL_TILES                                                                                                    \
-    8u /* opened together, 192 KiB in the L2 cache: each 16 rows meet all of them, which reads                         \
-        * activations that the L2 cache cannot hold once per 8 tiles */
-#define PANEL_X_BYTES (1u << 20)          /* of activations stay in the L2 cache: then one tile after the other */
-#define QUANTISE_AHEAD (3 * LINEAR_BLOCK) /* floats: 16 rows are more streams than prefetchers follow */
+#define PANEL_X_BYTES (1u << 20)         /* activations that stay in the L2 cache; with more of them, so many tiles */
+#define PANEL_TILES 8u                   /* are opened together: 192 KiB */
+#define QUANTISE_AHEAD 96u               /* floats: 16 rows are more streams than prefetchers follow */
 #define PANEL_MIN_ROWS 9u               /* 8 rows are one pass of AVX-512, whose opened quants stay in registers */
 #define AHEAD 2u                         /* blocks whose products are under way; a power of two */
 
@@ -177,14 +177,12 @@ struct span {                            /* a tile's weights of SPAN_BLOCKS bloc
 };
 
 INLINE void open_span(const uint8_t *tile, uint32_t n_blocks_all, uint32_t from, uint32_t n_blocks, struct span *span,
-                      int bits, int offset_shift, int kind, bool prefetch)
+                      int bits, int offset_shift, int kind)
 {
     const bool halves = kind == SCALES_K || kind == SCALES_K2, has_m = kind != SCALES_D && kind != SCALES_K;
     const uint32_t unit_blocks = kind == SCALES_D || kind == SCALES_DM ? 1 : 8;
     const uint32_t unit_bytes = kind == SCALES_D ? 32 : kind == SCALES_DM ? 64 : kind == SCALES_K ? 288 : 320;
     const uint8_t *scales = tile + (uint64_t)n_blocks_all * (uint32_t)bits * 64;
-    const struct stream_ahead ahead =
-        stream_ahead_of(tile, scales, (uint64_t)n_blocks_all / unit_blocks * unit_bytes);
     const __m512i offset = _mm512_set1_epi8(offset_shift ? (char)(1 << offset_shift) : 0);
 
     for (uint32_t i = 0; i < n_blocks; i++) {
@@ -192,9 +190,6 @@ INLINE void open_span(const uint8_t *tile, uint32_t n_blocks_all, uint32_t from,
         struct scales s;
         __m512i w[8];
 
-        if (prefetch)
-            prefetch_block(&ahead, tile + (uint64_t)b * (uint32_t)bits * 64, (uint32_t)bits * 64,
-                           b % unit_blocks ? NULL : scales + b / unit_blocks * unit_bytes, unit_bytes);
         open_block(tile + (uint64_t)b * (uint32_t)bits * 64, bits, w);
         for (int g = 0; g < 8; g++) _mm512_store_si512(span->q[i][g], _mm512_sub_epi8(w[g], offset));
         open_scales(scales + b / unit_blocks * unit_bytes, kind, b % unit_blocks, &s);
@@ -240,7 +235,16 @@ struct span_rows {
     float *out;
     uint64_t out_stride;
     const float *bias;
+    const uint8_t *next, *next_scales;   /* what will be opened next, asked for block by block; or NULL */
+    uint32_t next_lines, next_scale_bytes;
 };
+
+INLINE void prefetch_next(const struct span_rows *s, uint32_t i)
+{
+    for (uint32_t l = 0; l < s->next_lines; l++)
+        _mm_prefetch((const char *)s->next + (i * s->next_lines + l) * 64, _MM_HINT_T1);
+    _mm_prefetch((const char *)s->next_scales + i * s->next_scale_bytes, _MM_HINT_T1);
+}
 
 INLINE void run_rows(const struct span_rows *s, int n_rows, int kind)
 {
@@ -257,6 +261,7 @@ INLINE void run_rows(const struct span_rows *s, int n_rows, int kind)
     for (uint32_t i = 0; i < s->n_blocks; i++) {
         uint32_t next = i + AHEAD;
 
+        if (s->next) prefetch_next(s, i);
         if (next < s->n_blocks)
             tiles_multiply(s->x[next].q, s->span->q[next][0], sums[next % (AHEAD * 2)], halves);
         block_floats(s->span, i, s->x + i, sums[i % (AHEAD * 2)], n_rows, kind, acc);
@@ -317,6 +322,9 @@ INLINE void run_panel(const struct linear_panel *p, int bits, int offset_shift, 
 {
     const uint32_t n_blocks = p->n_in / LINEAR_BLOCK, n_groups = (p->n_rows + 15) / 16;
     const uint32_t at_once = (uint64_t)n_groups * n_blocks * sizeof(*p->x) > PANEL_X_BYTES ? PANEL_TILES : 1;
+    const uint32_t block_bytes = (uint32_t)bits * 64;
+    const uint64_t quant_bytes = (uint64_t)n_blocks * block_bytes;
+    const uint32_t scale_bytes = (uint32_t)((p->tile_bytes - quant_bytes) / n_blocks);
     struct span spans[PANEL_TILES];
 
     tiles_configure(kind == SCALES_K || kind == SCALES_K2 ? 16 : 32);
@@ -332,13 +340,18 @@ INLINE void run_panel(const struct linear_panel *p, int bits, int offset_shift, 
             struct stream next = {last ? next_tiles : tile, last ? 0 : from + n, n_blocks, n_open, p->tile_bytes};
 
             for (uint32_t i = 0; i < n_open; i++)
-                open_span(tile + i * p->tile_bytes, n_blocks, from, n, &spans[i], bits, offset_shift, kind,
-                          at_once == 1);
+                open_span(tile + i * p->tile_bytes, n_blocks, from, n, &spans[i], bits, offset_shift, kind);
             for (uint32_t row = 0; row < p->n_rows; row += 16) {
-                if (next.tiles && at_once > 1) prefetch_part(&next, (uint32_t)bits * 64, row / 16, n_groups);
+                if (next.tiles && at_once > 1) prefetch_part(&next, block_bytes, row / 16, n_groups);
                 for (uint32_t i = 0; i < n_open; i++) {
                     struct span_rows s = rows_of(p, &spans[i], from, n, o0 + i * LINEAR_TILE, row);
 
+                    if (row == 0 && at_once == 1 && next.tiles) {
+                        s.next = next.tiles + (uint64_t)next.from * block_bytes;
+                        s.next_scales = next.tiles + quant_bytes + next.from * scale_bytes;
+                        s.next_lines = block_bytes / 64;
+                        s.next_scale_bytes = scale_bytes;
+                    }
                     if (s.n_rows > 8) rows_16(&s);
                     else rows_8(&s);
                 }
