@@ -291,6 +291,7 @@ static void feed_stop_token(struct rd_request *r)
 
 static rd_status ended_event(struct rd_request *r, struct rd_event *ev)
 {
+    static const char nothing_left[] = "allowed_token_ids: with bad_words and min_tokens nothing is left to draw";
     const struct request *q = r->request;
     char rest[16];
 
@@ -310,7 +311,7 @@ static rd_status ended_event(struct rd_request *r, struct rd_event *ev)
         ev->stop_token = -1;
     } else if (q->finish == REQUEST_ERROR) {
         ev->type = RD_EVENT_ERROR;
-        ev->message = rd_status_text(q->status);
+        ev->message = q->status == RD_E_INVALID ? nothing_left : rd_status_text(q->status);
     }
     fill_usage(r, &ev->usage);
     return RD_OK;

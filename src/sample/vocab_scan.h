@@ -24,7 +24,8 @@ struct vocab_kernels {
     /* The weights themselves, of at most VOCAB_BLOCK tokens: [VOCAB_BLOCK], 0 behind n. */
     void (*weights)(const float *row, uint32_t n, double max, double factor, double *weights);
 };
-extern const struct vocab_kernels vocab_kernels_base, vocab_kernels_avx2, vocab_kernels_avx512;
+extern const struct vocab_kernels vocab_kernels_base;
+extern const struct vocab_kernels vocab_kernels_avx2, vocab_kernels_avx512;     /* x86-64 alone has them */
 /* The fastest that this machine runs. */
 const struct vocab_kernels *vocab_kernels_best(void);
 

@@ -217,7 +217,7 @@ TEST(every_bad_option_is_named)
     static char long_word[300];
     static const char *const words[] = {"x", long_word}, *const empty[] = {""};
     static const struct rd_text_bias hot[] = {{"x", 101}}, none[] = {{"", 1}};
-    static const int32_t outside[] = {-1, 96};
+    static const int32_t outside[] = {-1, 96}, stop = 5;
     rd_engine *engine = open_tiny();
     struct rd_request_options good = ask(2, 1), q = good;
 
@@ -238,6 +238,8 @@ TEST(every_bad_option_is_named)
     }
     q.min_tokens = 3, expect_bad(engine, &q, "min_tokens"), q = good;
     q.mirostat = 1, expect_bad(engine, &q, "mirostat"), q = good;
+    q.allowed = &stop, q.n_allowed = 1, q.stop_tokens = &stop, q.n_stop_tokens = 1, q.min_tokens = 1;
+    expect_bad(engine, &q, "allowed_token_ids: with"), q = good;
     q.dry_allowed_length = -1, expect_bad(engine, &q, "dry_allowed_length"), q = good;
     q.xtc_probability = NAN, expect_bad(engine, &q, "xtc_probability"), q = good;
     CHECK_OK(rd_generate(engine, &q, NULL, NULL, NULL));

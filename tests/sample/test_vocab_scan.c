@@ -8,6 +8,7 @@
 
 #define MOST 5000u
 
+#if defined(__x86_64__)
 static const struct vocab_kernels *const all_kernels[] = {&vocab_kernels_base, &vocab_kernels_avx2,
                                                           &vocab_kernels_avx512};
 
@@ -18,6 +19,14 @@ static uint32_t n_kernels(void)
 
     return best == &vocab_kernels_avx512 ? 3 : best == &vocab_kernels_avx2 ? 2 : 1;
 }
+#else
+static const struct vocab_kernels *const all_kernels[] = {&vocab_kernels_base};
+
+static uint32_t n_kernels(void)
+{
+    return 1;
+}
+#endif
 
 static void make_row(struct random *r, float *row, uint32_t n)
 {
