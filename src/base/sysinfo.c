@@ -1,5 +1,6 @@
 /* base/sysinfo.c - sysconf, the control group's limit, /proc/self/status. */
 #include "base/sysinfo.h"
+#include <sys/resource.h>
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
@@ -55,4 +56,17 @@ void sysinfo_resident(uint64_t *anon, uint64_t *file)
     read_kernel_file("/proc/self/status", text, sizeof(text));
     *anon = status_kib(text, "RssAnon");
     *file = status_kib(text, "RssFile");
+}
+
+uint64_t sysinfo_open_files(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit)) return 1024;      /* what every system gives */
+    if (limit.rlim_cur < limit.rlim_max) {
+        struct rlimit raised = {limit.rlim_max, limit.rlim_max};
+
+        if (setrlimit(RLIMIT_NOFILE, &raised) == 0) limit = raised;
+    }
+    return limit.rlim_cur == RLIM_INFINITY ? UINT64_MAX : limit.rlim_cur;
 }

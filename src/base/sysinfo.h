@@ -4,5 +4,7 @@
 
 /* Memory that this process may use: the machine's, or the control group's limit where that is lower. */
 uint64_t sysinfo_memory(void);
+/* Raises the soft limit on open files to the hard one; returns how many this process may have open. */
+uint64_t sysinfo_open_files(void);
 /* Resident memory of this process: anonymous (ours) and file-backed (mapped models); 0 where unknown. */
 void sysinfo_resident(uint64_t *anon, uint64_t *file);

@@ -15,7 +15,7 @@
 struct serve_flags {
     struct rd_options engine;
     const char *host, *api_key, *log_level, *warm, *key_file;
-    uint32_t port, n_io_threads, sse_ping_s, drain_s;
+    uint32_t port, n_io_threads, sse_ping_s, send_timeout_s, drain_s;
     struct load_bar bar;
 };
 
@@ -40,6 +40,9 @@ static const struct arg serve_args[] = {
      .fallback = "5", .max = 3600,
      .help = "seconds of silence after which a stream sends a comment, so that nobody takes a long prefill for a dead "
              "server; 0: never"},
+    {.flag = "--send-timeout", .kind = ARG_U32, .value = "S", .at = offsetof(struct serve_flags, send_timeout_s),
+     .fallback = "30", .min = 1, .max = 86400,
+     .help = "seconds after which a client that reads nothing of its answer is cut and its request cancelled"},
     {.flag = "--warm", .kind = ARG_TEXT, .value = "FILE", .at = offsetof(struct serve_flags, warm),
      .fallback_text = "none",
      .help = "prompts to compute before anybody asks, while nothing else is to do: a JSON line each with messages (and "
@@ -155,6 +158,7 @@ static int run_serve(const struct command *self, int argc, char **argv)
     o.port = (uint16_t)f.port;
     o.n_io_threads = f.n_io_threads;
     o.sse_ping_s = f.sse_ping_s;
+    o.send_timeout_s = f.send_timeout_s;
     o.drain_s = f.drain_s;
     o.api_key = f.api_key ? f.api_key : getenv("RADISH_API_KEY");
     if (o.api_key && !*o.api_key) o.api_key = NULL;

@@ -23,10 +23,9 @@
 #define SECOND_NS         1000000000ull
 #define HEAD_DEADLINE_NS  (10 * SECOND_NS)
 #define IDLE_DEADLINE_NS  (75 * SECOND_NS)
-#define BODY_GRACE_NS     (20 * SECOND_NS)
+#define BODY_GRACE_NS     (10 * SECOND_NS)
 #define BODY_BYTES_PER_S  4096u
 #define MAX_REQUEST_ID    128u
-#define STUCK_NS          (30 * SECOND_NS)
 #define LINGER_NS         (3 * SECOND_NS)
 #define LINGER_QUIET_NS   (SECOND_NS / 4)
 
@@ -438,8 +437,8 @@ void http_conn_tick(struct http_conn *c, uint64_t now)
 
     if (n_sent != c->n_sent_seen || http_output_bytes(c) == 0) c->progress_ns = now;
     c->n_sent_seen = n_sent;
-    if (now > c->progress_ns && now - c->progress_ns > STUCK_NS) {
-        log_info("closing a connection that has not read for %llu s", STUCK_NS / SECOND_NS);
+    if (now > c->progress_ns && now - c->progress_ns > c->io->server->o.send_timeout_s * SECOND_NS) {
+        log_info("closing a connection that has not read for %u s", c->io->server->o.send_timeout_s);
         http_conn_close(c);
         return;
     }

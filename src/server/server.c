@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/net.h"
+#include "base/sysinfo.h"
 #include "server/generation.h"
 #include "server/http_conn.h"
 #include "server/http_pace.h"
@@ -27,6 +28,7 @@
 #define MAX_IO_THREADS 64u
 #define TICK_US        250000
 #define DEFAULT_PING_S 5u
+#define DEFAULT_SEND_S 30u
 #define DEFAULT_DRAIN_S 30u
 #define FLUSH_NS       2000000000ull     /* after cancelling: for output buffers to leave */
 #define EXIT_AT_ONCE   130
@@ -41,6 +43,7 @@ void server_options_default(struct server_options *o)
                                  .n_io_threads = 1,
                                  .max_body_bytes = LIMIT_BODY_BYTES,
                                  .sse_ping_s = DEFAULT_PING_S,
+                                 .send_timeout_s = DEFAULT_SEND_S,
                                  .drain_s = DEFAULT_DRAIN_S};
 }
 
@@ -58,12 +61,24 @@ static void pause_accept(struct server_io *io)
     evconnlistener_disable(io->listener);
 }
 
+/* Lets the connection go that has been idle the longest: between requests, or silent since it came. */
+static void make_room(struct server_io *io)
+{
+    struct http_conn *oldest = NULL;
+
+    for (struct http_conn *c = io->conns; c; c = c->next)
+        if (c->state == CONN_IDLE && http_output_bytes(c) == 0 && (!oldest || c->since_ns < oldest->since_ns)) oldest = c;
+    if (oldest) http_conn_close(oldest);
+}
+
+/* Beyond the limit new clients wait in the listening socket's backlog, unless idle ones can make room for them. */
 static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *address, int n, void *arg)
 {
     struct server_io *io = arg;
 
+    if (io->n_conns + 1 >= io->max_conns) make_room(io);
     http_conn_open(io, (int)fd);
-    if (io->n_conns >= LIMIT_CONNECTIONS) pause_accept(io);
+    if (io->n_conns >= io->max_conns) pause_accept(io);
 }
 
 /* No descriptors left (F46): try again at the next tick, when some connection may have ended. */
@@ -111,7 +126,8 @@ static void tick_connections(struct server_io *io)
     }
     generation_tick_background(io, cancel);
     if (cancel) io->cancelled = true;
-    if (io->accept_paused && io->n_conns < LIMIT_CONNECTIONS) {
+    if (io->accept_paused && io->n_conns >= io->max_conns) make_room(io);
+    if (io->accept_paused && io->n_conns < io->max_conns) {
         io->accept_paused = false;
         evconnlistener_enable(io->listener);
     }
@@ -186,6 +202,7 @@ static rd_status io_init(struct server *s, struct server_io *io)
     struct timeval tick = {0, TICK_US};
 
     io->server = s;
+    io->max_conns = s->max_conns / s->n_io;
     mutex_init(&io->wake_lock);
     io->base = event_base_new();
     if (!io->base) return RD_E_NOMEM;
@@ -246,6 +263,15 @@ static bool is_loopback(const char *host)
 static void *event_alloc(size_t n) { return mem_alloc(n, 1); }
 static void *event_realloc(void *p, size_t n) { return mem_realloc(p, n, 1); }
 
+/* What may be open at once, files of our own left out (F46). */
+static uint32_t max_connections(void)
+{
+    uint64_t files = sysinfo_open_files();
+    uint64_t most = files > LIMIT_RESERVED_FILES ? files - LIMIT_RESERVED_FILES : 1;
+
+    return most < LIMIT_CONNECTIONS ? (uint32_t)most : LIMIT_CONNECTIONS;
+}
+
 static void take_options(struct server *s, const struct server_options *o)
 {
     s->o = *o;
@@ -255,6 +281,9 @@ static void take_options(struct server *s, const struct server_options *o)
     if (s->o.api_key && !*s->o.api_key) s->o.api_key = NULL;
     s->n_io = o->n_io_threads ? o->n_io_threads : 1;
     if (s->n_io > MAX_IO_THREADS) s->n_io = MAX_IO_THREADS;
+    if (!s->o.send_timeout_s) s->o.send_timeout_s = DEFAULT_SEND_S;
+    s->max_conns = max_connections();
+    if (s->max_conns < 2 * s->n_io) s->max_conns = 2 * s->n_io;
     s->loopback = is_loopback(s->o.host);
     s->started_ns = clock_now_ns(clock_system());
 }

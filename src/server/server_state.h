@@ -25,7 +25,7 @@ struct server_io {
     struct evconnlistener *listener;
     struct thread thread;                        /* unused in io[0]: server_run's caller */
     struct http_conn *conns;                     /* doubly linked */
-    uint32_t n_conns;
+    uint32_t n_conns, max_conns;
     struct buf frame;                            /* a piece of a stream on its way out */
     struct buf events;                           /* of the generation that is being polled */
     struct http_conn *held_first, *held_last;    /* quick answers that wait: http_pace.h */
@@ -56,7 +56,7 @@ struct server {
     atomic_bool loaded;                          /* the load thread is through (release); io[0] reads (acquire) */
     atomic_uint n_busy; /* connections being answered; relaxed, io[0] polls it while draining */
     atomic_bool end;                             /* leave the loops; relaxed flag, polled each tick */
-    uint32_t n_io;
+    uint32_t n_io, max_conns;                    /* connections of all io threads together */
     struct server_io *io;
 };
 
