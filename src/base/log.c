@@ -28,7 +28,14 @@ void log_set_sink(log_fn fn, void *arg)
     mutex_unlock(&sink_lock);
 }
 
-/* Control characters and ill-formed bytes as \xNN. out holds 4 bytes for each of text and a terminator. */
+/* Neither a control character nor one that breaks lines or turns the direction of writing. */
+static bool is_plain(uint32_t cp)
+{
+    if (cp < 0x20 || (cp >= 0x7f && cp <= 0x9f) || cp == 0xfeff) return false;
+    return !((cp >= 0x200e && cp <= 0x200f) || (cp >= 0x2028 && cp <= 0x202e) || (cp >= 0x2066 && cp <= 0x2069));
+}
+
+/* What is not plain, and ill-formed bytes, as \xNN. out holds 4 bytes for each of text and a terminator. */
 static void escape(const char *text, size_t n, char *out)
 {
     static const char hex[] = "0123456789abcdef";
@@ -37,7 +44,7 @@ static void escape(const char *text, size_t n, char *out)
 
     for (size_t i = 0; i < n;) {
         int length = utf8_decode(text + i, n - i, &cp);
-        bool plain = length > 0 && cp >= 0x20 && (cp < 0x7f || cp > 0x9f);
+        bool plain = length > 0 && is_plain(cp);
         size_t step = (size_t)(length < 0 ? -length : length);
 
         for (size_t k = 0; k < step; k++) {

@@ -1,9 +1,9 @@
 /* server/foreign.h - requests of Anthropic's Messages API and OpenAI's Responses API as bodies of chat completions.
  *
  * A body is first checked against its own endpoint's rows of the table (params_read, without which nothing here may be
- * called), then translated, and goes through gen_params_parse() like any other: what the rows of both endpoints share is
- * passed on, so that the sampling parameters of chat completions work in every API. Every message begins with the field
- * as the client wrote it, because Anthropic's errors have no other place for its name.
+ * called), then translated, and goes through gen_params_parse() like any other: what the rows of both endpoints share
+ * is passed on, so that the sampling parameters of chat completions work in every API. Every message begins with the
+ * field as the client wrote it, because Anthropic's errors have no other place for its name.
  *
  * Thread  any thread.
  * Errors  -1 with *e filled; then *chat is NULL.

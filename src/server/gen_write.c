@@ -188,13 +188,14 @@ void generation_put_delta(struct generation *g, struct choice *c, const struct r
     clear_logprobs(c);
 }
 
-void generation_put_progress(struct generation *g, struct choice *c, struct buf *out)
+void generation_put_progress(struct generation *g, struct choice *c, bool begins, struct buf *out)
 {
     static const struct rd_delta nothing = {.type = RD_DELTA_CONTENT, .text = "", .id = ""};
     struct rd_progress p;
 
     rd_request_progress(c->request, &p);
-    if (c->usage.n_cached && p.n_done == 0) p.n_done = p.n_cached = c->usage.n_cached;
+    if (begins) p.n_done = p.n_cached = 0;
+    else if (p.n_done == 0) p.n_done = p.n_cached = c->usage.n_cached;          /* all of it was there */
     g->n_progress = p.n_done;
     begin_chunk(g, c, out);
     g->format->put_delta(g, c, &nothing, out);

@@ -8,8 +8,8 @@
 void generation_usage(const struct generation *g, struct rd_usage *u);
 /* What each chunk begins with, once for the stream; sticky failure in g->frame. */
 void generation_make_frame(struct generation *g);
-/* A chunk with prompt_progress, llama-server's. Formats without events only. */
-void generation_put_progress(struct generation *g, struct choice *c, struct buf *out);
+/* A chunk with prompt_progress, llama-server's; begins: nothing is done yet. Formats without events only. */
+void generation_put_progress(struct generation *g, struct choice *c, bool begins, struct buf *out);
 /* Each appends "data: {...}\n\n". */
 void generation_put_open(struct generation *g, struct choice *c,
                          struct buf *out); /* marks it opened; not streaming: into c->text */

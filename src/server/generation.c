@@ -354,7 +354,7 @@ static bool begin_stream(struct generation *g)
     g->sent_ns = now_ns();
     for (uint32_t i = 0; i < g->n_submitted && g->format->opens_at_start; i++)
         generation_put_open(g, &g->choices[i], &out);
-    if (tells_progress(g)) generation_put_progress(g, &g->choices[0], &out);
+    if (tells_progress(g)) generation_put_progress(g, &g->choices[0], true, &out);
     if (leaves) generation_put_whole(g, &reply);
     alive = write_stream(g, &out);
     if (leaves) http_reply_json(conn, &reply);
@@ -423,7 +423,7 @@ static void take_event(struct generation *g, struct choice *c, const struct rd_e
         return;
     }
     c->usage.n_cached = ev->usage.n_cached;
-    if (tells_progress(g) && c == &g->choices[0] && !c->computed) generation_put_progress(g, c, out);
+    if (tells_progress(g) && c == &g->choices[0] && !c->computed) generation_put_progress(g, c, false, out);
     c->computed = true;
     if (!c->opened) generation_put_open(g, c, out);
     if (ev->type == RD_EVENT_TOKEN) {
@@ -525,7 +525,7 @@ static void tell_progress(struct generation *g)
 
     rd_request_progress(g->choices[0].request, &p);
     if (p.n_done <= g->n_progress) return;
-    generation_put_progress(g, &g->choices[0], &out);
+    generation_put_progress(g, &g->choices[0], false, &out);
     write_stream(g, &out);
     buf_deinit(&out);
 }

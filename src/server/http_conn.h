@@ -6,6 +6,11 @@
  * the client is gone, when there is room to write again, and every tick. Requests that come pipelined wait their turn.
  * Checks that need no body (route, method, key, Host and Origin, size) are done before the body is read.
  *
+ * What libevent decides: a readable socket is read 16 KiB at most (bufferevent's max_single_read) before our parser
+ * sees it, so an unparsed input is bounded by a head's limit plus that, and by 64 KiB while a request is answered; a
+ * listener accepts until the backlog is empty, so one thread may take a burst alone; with several io threads whoever
+ * wakes first takes a client, and keeps it; deadlines are looked at every 250 ms.
+ *
  * Thread  io thread that owns the connection.
  * Errors  memory running out closes the connection.
  */

@@ -27,6 +27,7 @@
 #define BACKLOG        1024
 #define MAX_IO_THREADS 64u
 #define TICK_US        250000
+#define IDLE_NS        250000000ull      /* of a connection that makes room for another */
 #define DEFAULT_PING_S 5u
 #define DEFAULT_SEND_S 30u
 #define DEFAULT_DRAIN_S 30u
@@ -61,13 +62,16 @@ static void pause_accept(struct server_io *io)
     evconnlistener_disable(io->listener);
 }
 
-/* Lets the connection go that has been idle the longest: between requests, or silent since it came. */
+/* Lets the connection go that has been idle the longest: between requests, or silent since it came. Not one that may
+ * only just have come: its request may be on the way. */
 static void make_room(struct server_io *io)
 {
+    uint64_t newest = clock_now_ns(clock_system()) - IDLE_NS;
     struct http_conn *oldest = NULL;
 
     for (struct http_conn *c = io->conns; c; c = c->next)
-        if (c->state == CONN_IDLE && http_output_bytes(c) == 0 && (!oldest || c->since_ns < oldest->since_ns)) oldest = c;
+        if (c->state == CONN_IDLE && http_output_bytes(c) == 0 && c->since_ns < (oldest ? oldest->since_ns : newest))
+            oldest = c;
     if (oldest) http_conn_close(oldest);
 }
 

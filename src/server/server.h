@@ -20,7 +20,7 @@ struct server_options {
     uint32_t n_tenant_keys;
     uint64_t max_body_bytes;             /* 0 = LIMIT_BODY_BYTES */
     uint32_t sse_ping_s; /* streams that send nothing for so long send a comment; 0: never; default 5 */
-    uint32_t send_timeout_s; /* a client that takes nothing of what waits for it for so long is cut; 0 = 30 */
+    uint32_t send_timeout_s;             /* a client that takes nothing of what waits for it so long is cut; 0 = 30 */
     uint32_t drain_s; /* after SIGTERM running requests may end within this; then they are cancelled; 0 = 30 */
     /* called once the socket listens (the real port); may be NULL */
     void (*on_listen)(void *user, const char *host, uint16_t port);

@@ -1,5 +1,5 @@
 /* tests/fuzz/fuzz_output_parser.c - any bytes as generated text: byte 0 the style, byte 1 thinking and tools, byte 2
- * how it is cut; delivered + source = generated, and the cuts do not matter. A violation aborts. */
+ * how it is cut; delivered + source = generated, and the cuts do not matter (F30). A violation aborts. */
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,5 +1,6 @@
 /* tests/fuzz/fuzz_utf8.c - any bytes as the pieces of tokens: what a stream delivers is well-formed at every moment, is
- * in the end what a reading of the whole gives, and holds nothing of a stop string however the bytes are cut.
+ * in the end what a reading of the whole gives, and holds nothing of a stop string however the bytes are cut: F27 and
+ * F28.
  *
  * Input: byte 0 how the bytes are cut; byte 1 the number of stop strings (of 4) and, above, the length of each; the stop
  * strings; the text.

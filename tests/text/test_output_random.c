@@ -1,5 +1,5 @@
 /* tests/text/test_output_random.c - random text, mixed from tags, JSON, names and noise, cut anywhere: nothing is lost
- * or doubled, the cuts change nothing, and well-formed answers come back as what they were made from. */
+ * or doubled, the cuts change nothing, and well-formed answers come back as what they were made from (F30). */
 #include <jansson.h>
 #include <string.h>
 #include "base/mem.h"

@@ -1,4 +1,5 @@
-/* tests/text/test_stop.c - stop strings: against a naive search after every byte, limits, memory running out. */
+/* tests/text/test_stop.c - stop strings: against a naive search after every byte (F28), limits, memory running
+ * out. */
 #include "text/stop.h"
 #include "test.h"
 #include "base/limits.h"
