@@ -10,11 +10,6 @@ static int no_memory(struct api_error *e)
     return api_error_set(e, 503, NULL, "out of memory");
 }
 
-int param_ignored(const char *name, const json_t *v, struct gen_params *p, struct api_error *e)
-{
-    return 0;
-}
-
 int param_bool(const json_t *body, const char *name, bool *value, struct api_error *e)
 {
     const json_t *v = json_object_get(body, name);

@@ -4,7 +4,6 @@
 #pragma once
 #include "server/params.h"
 
-int param_ignored(const char *name, const json_t *v, struct gen_params *p, struct api_error *e); /* read elsewhere */
 int param_prompt(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
 int param_stop(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
 int param_logit_bias(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
