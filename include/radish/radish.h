@@ -50,7 +50,7 @@ struct rd_options {
     uint32_t max_running;           /* sequences computed in one step; 0 = 64 */
     uint32_t max_queue;             /* requests waiting beyond those; then RD_E_FULL; 0 = 256 */
     uint32_t max_chunk;             /* prompt tokens in one step at most; 0 = 256 */
-    uint32_t step_target_ms;        /* a step with running decodes should stay under this; 0 = 100 */
+    uint32_t step_target_ms;        /* a step with running decodes should stay under this; 0 = 50 */
     const char *draft_model;        /* a GGUF file with the same vocabulary: drafts from it too; NULL: none */
     bool no_speculation;            /* no drafts from text seen before (they are verified: same output, sooner) */
     uint32_t cache_ttl_s;           /* unused cache entries are dropped after this; 0 = 1800 */

@@ -61,7 +61,7 @@ const struct arg schedule_args[] = {
      .help = "requests that may wait beyond those; then HTTP 429"},
     {.flag = "--max-chunk", .kind = ARG_U32, .value = "N", ENGINE(max_chunk), .fallback_text = "256",
      .help = "prompt tokens in one step at most"},
-    {.flag = "--step-ms", .kind = ARG_U32, .value = "N", ENGINE(step_target_ms), .fallback_text = "100",
+    {.flag = "--step-ms", .kind = ARG_U32, .value = "N", ENGINE(step_target_ms), .fallback_text = "50",
      .help = "milliseconds that a step should take at most while others generate: prompts are cut accordingly"},
     {.flag = "--cache-ttl", .kind = ARG_U32, .value = "S", ENGINE(cache_ttl_s), .fallback_text = "1800",
      .help = "seconds after which an unused cache entry is dropped"},
