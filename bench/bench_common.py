@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+os.environ.setdefault("RADISH_CACHE", "")   # what is measured is computed: no disk cache, but where a script says so
 MODELS = Path(os.environ.get("RADISH_MODELS") or Path.home() / ".cache/radish/models")
 FLAGS = (
     "avx2",

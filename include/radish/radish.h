@@ -63,6 +63,9 @@ struct rd_options {
     const char *packed_dir;         /* folder where repacked weights are kept for the next start; NULL: none are */
     uint64_t packed_bytes;          /* what they may take there; 0 = 16 GiB */
     bool no_packed_cache;           /* packed_dir is not used */
+    const char *cache_dir;          /* folder where computed prompts are kept, also for later starts; NULL: none are */
+    uint64_t cache_disk_bytes;      /* what they may take there; 0 = 8 GiB */
+    bool no_disk_cache;             /* cache_dir is not used */
     bool no_normalise;              /* lines of system prompts that are new in every request (a billing header, request
                                      * ids) reach the model too; by default they are left out, see docs/api.md */
     void (*progress)(void *user, double fraction);   /* 0 .. 1 while loading; may be NULL */
@@ -213,6 +216,7 @@ struct rd_usage {
     uint32_t n_prompt;              /* = n_cached + n_computed at the end of the prefill */
     uint32_t n_cached;              /* prompt tokens taken from the tree, those computed by others meanwhile included */
     uint32_t n_joined;              /* of n_cached: computed by another request while this one waited for them */
+    uint32_t n_disk;                /* of n_cached: this request waited for them to be read from disk */
     uint32_t n_generated;           /* the end token, when one was drawn, is not counted */
     uint32_t n_reasoning;           /* parse_thinking: of n_generated, those inside the thinking */
     uint32_t n_drafted, n_draft_accepted;   /* speculation: tokens drafted, and those of them that were right */
@@ -357,6 +361,12 @@ struct rd_stats {
     uint64_t tree_nodes, tree_keys, tree_bytes, tree_insert_failed, rows_copied;
     uint64_t n_steps, step_rows, device_errors, accounting_errors;
     double step_ms_last, prefill_tok_s, decode_tok_s;       /* of the latest steps, smoothed */
+    /* the disk cache (zeros without one), see docs/disk-cache.md; prompt_tokens_disk is part of prompt_tokens_cached */
+    uint64_t prompt_tokens_disk, pages_loading, disk_loads, disk_loads_late, disk_declined;
+    uint64_t disk_pages, disk_bytes, disk_cap_bytes, disk_segments;                 /* now */
+    uint64_t disk_pages_written, disk_bytes_written, disk_pages_known, disk_pages_read, disk_bytes_read,
+        disk_pages_evicted, disk_pages_dropped, disk_damaged, disk_read_errors, disk_write_errors;
+    uint64_t disk_is_writer, disk_is_failing;               /* 0 or 1 */
     /* memory */
     uint64_t weight_bytes, packed_bytes, workspace_bytes, kv_bytes, rss_anon_bytes, rss_file_bytes;
     double uptime_s;
@@ -378,7 +388,7 @@ RD_API rd_status rd_cache_explain(rd_engine *engine, const struct rd_request_opt
 /* The stored tree as JSON: {"nodes":[{"depth","start","tokens","computed","locks","age_s","text"}],"more":bool}, parents
  * first, at most n_max nodes; text: the begin of a node's own. Caller's (rd_free); NULL: out of memory. */
 RD_API char *rd_cache_list(rd_engine *engine, uint32_t n_max);
-/* Drops everything unlocked from the cache; returns the pages freed. */
+/* Drops everything unlocked from the cache, and all of the disk cache; returns the pages freed in memory. */
 RD_API uint64_t rd_cache_clear(rd_engine *engine);
 
 /* ---- log ---- */

@@ -218,6 +218,7 @@ static rd_status make_engine(rd_engine *e, const struct rd_options *o, uint32_t 
              e->info.kv_type);
     e->info.n_ctx = o->n_ctx ? u32_min(o->n_ctx, LIMIT_CONTEXT) : e->info.n_ctx_train;
     e->info.n_ctx = (uint32_t)u64_min(e->info.n_ctx, e->info.kv_tokens);
+    api_store_open(e, o, e->info.kv_type, layout.page_tokens, e->executor.kv.page_bytes, name, sizeof(name));
     eo = (struct engine_options){.executor = model_executor_view(&e->executor, max_rows, max_logits),
                                  .clock = clock_system(),
                                  .n_pages = n_pages,
@@ -231,6 +232,7 @@ static rd_status make_engine(rd_engine *e, const struct rd_options *o, uint32_t 
                                  .kv_bytes = e->info.kv_bytes,
                                  .speculate = !o->no_speculation,
                                  .draft_model = api_draft_model(e),
+                                 .store = e->store,
                                  .namespace_name = name,
                                  .namespace_bytes = strlen(name)};
     st = engine_create(&eo, &e->engine);
@@ -431,6 +433,7 @@ void rd_close(rd_engine *e)
     if (e->prep) queue_close(e->prep);
     for (uint32_t i = 0; i < API_N_PREP; i++) thread_join(&e->prep_threads[i]);
     engine_destroy(e->engine);
+    api_store_close(e);
     api_draft_close(e);
     queue_destroy(e->prep);
     model_executor_deinit(&e->executor);

@@ -233,6 +233,7 @@ static void fill_usage(const struct rd_request *r, struct rd_usage *u)
     u->n_cached = s->n_cached;
     u->n_joined = s->n_joined;
     u->miss = (int)s->miss;
+    u->n_disk = s->n_disk;
     u->n_drafted = s->n_drafted;
     u->n_draft_accepted = s->n_draft_accepted;
     u->n_generated = api_output_is_cut(r) ? r->n_tokens_out : s->n_generated;
@@ -331,6 +332,7 @@ static void token_event(struct rd_request *r, const struct token_out *t, struct 
     ev->n_top = t->n_top;
     ev->usage.n_prompt = r->request->n_prompt;              /* both stand once the prompt is computed */
     ev->usage.n_cached = r->request->usage.n_cached;
+    ev->usage.n_disk = r->request->usage.n_disk;
     if (!api_output_is_cut(r)) return;
     request_cancel(r->request, CANCEL_SATISFIED);
     engine_kick(r->engine->engine);

@@ -70,6 +70,7 @@ struct rd_engine {
     atomic_bool left_out_logged;         /* it is told once; relaxed would do */
     struct model_executor executor;
     struct api_draft *draft;             /* NULL: no draft model */
+    struct store_link *store;            /* NULL: no disk cache */
     struct engine *engine;               /* NULL: a tokenizer without weights */
     uint64_t opened_ns;
     struct queue *prep;                  /* rd_request, each with a reference */
@@ -173,3 +174,10 @@ rd_status api_draft_open(rd_engine *e, const char *path, uint32_t max_running, u
                          struct rd_error *err);
 struct draft_model *api_draft_model(const rd_engine *e); /* or NULL */
 void api_draft_close(rd_engine *e);                      /* after the engine is gone */
+
+/* api_store.c: before the engine is made; name: the namespace of the pages, written where there is a disk cache. Nothing
+ * here fails: without a usable folder there is a line in the log, and no disk cache. */
+void api_store_open(rd_engine *e, const struct rd_options *o, const char *kv_type, uint32_t page_tokens,
+                    uint64_t page_bytes, char *name, size_t cap);
+void api_store_close(rd_engine *e);                      /* after the engine is gone */
+void api_store_stats(const struct engine_stats *s, struct rd_stats *out);

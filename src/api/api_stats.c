@@ -38,6 +38,7 @@ void rd_get_stats(rd_engine *engine, struct rd_stats *out)
     out->n_steps = s.n_steps, out->step_rows = s.step_rows;
     out->device_errors = s.device_errors, out->accounting_errors = s.accounting_errors;
     out->step_ms_last = (double)s.step_ns_last / 1e6;
+    api_store_stats(&s, out);
     out->prefill_tok_s = (double)s.prefill_milli_tok_s / 1e3;
     out->decode_tok_s = (double)s.decode_milli_tok_s / 1e3;
     out->weight_bytes = engine->info.weight_bytes, out->packed_bytes = engine->info.packed_bytes,
@@ -65,6 +66,7 @@ uint64_t rd_cache_clear(rd_engine *engine)
 {
     struct clear_call call = {0};
 
+    if (engine->store) store_link_clear(engine->store);     /* first: what is in the tree meanwhile goes below */
     if (engine->engine) engine_call(engine->engine, clear_on_engine, &call);
     if (engine->answers) answer_memory_clear(engine->answers);
     return call.n_pages;

@@ -53,6 +53,18 @@ void cli_packed_dir(struct rd_options *o, char dir[CLI_PATH_BYTES])
     if (n > 0 && n < CLI_PATH_BYTES) o->packed_dir = dir;
 }
 
+void cli_cache_dir(struct rd_options *o, char dir[CLI_PATH_BYTES])
+{
+    const char *set = getenv("RADISH_CACHE"), *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    int n = -1;
+
+    if (o->cache_dir || o->no_disk_cache) return;
+    if (set) n = snprintf(dir, CLI_PATH_BYTES, "%s", set);
+    else if (cache && *cache == '/') n = snprintf(dir, CLI_PATH_BYTES, "%s/radish/kv", cache);
+    else if (home && *home) n = snprintf(dir, CLI_PATH_BYTES, "%s/.cache/radish/kv", home);
+    if (n > 0 && n < CLI_PATH_BYTES) o->cache_dir = dir;
+}
+
 /* The models in a folder, as " a b c"; n names. */
 static size_t list_models(const char *folder, struct buf *names)
 {
@@ -140,7 +152,7 @@ bool cli_find_draft(struct rd_options *o, char path[CLI_PATH_BYTES])
 
 rd_engine *cli_open(struct rd_options *o, const char *model)
 {
-    char path[CLI_PATH_BYTES], draft_path[CLI_PATH_BYTES], packed[CLI_PATH_BYTES];
+    char path[CLI_PATH_BYTES], draft_path[CLI_PATH_BYTES], packed[CLI_PATH_BYTES], kv[CLI_PATH_BYTES];
     struct rd_error err = {RD_OK, ""};
     struct load_bar bar;
     rd_engine *engine = NULL;
@@ -149,11 +161,12 @@ rd_engine *cli_open(struct rd_options *o, const char *model)
     if (!cli_find_model(model, path) || !cli_find_draft(o, draft_path)) return NULL;
     o->model = path;
     cli_packed_dir(o, packed);
+    cli_cache_dir(o, kv);
     load_bar_init(&bar, model, o);
     st = rd_open(o, &engine, &err);
     load_bar_end(&bar);
     o->model = NULL;
-    o->packed_dir = NULL;
+    o->packed_dir = o->cache_dir = NULL;
     if (st != RD_OK) cli_fail_at(model, st, &err);
     return engine;
 }

@@ -34,6 +34,10 @@ void load_bar_end(struct load_bar *bar);
  * ~/.cache/radish/packed. o refers to dir. */
 void cli_packed_dir(struct rd_options *o, char dir[CLI_PATH_BYTES]);
 
+/* Where computed prompts are kept, when no flag says so: $RADISH_CACHE (empty: nowhere), else
+ * $XDG_CACHE_HOME/radish/kv, else ~/.cache/radish/kv. o refers to dir. */
+void cli_cache_dir(struct rd_options *o, char dir[CLI_PATH_BYTES]);
+
 /* Finds and opens. NULL: a message was printed. */
 rd_engine *cli_open(struct rd_options *o, const char *model);
 rd_engine *cli_open_tokenizer(const char *model, const char *pre);

@@ -308,6 +308,7 @@ static int run_bench(const struct command *self, int argc, char **argv)
         return EXIT_USAGE;
     for (uint32_t i = 0; i < figures.batched.n; i++)                /* a batched figure is of all sequences at once */
         f.engine.max_running = u32_max(f.engine.max_running, figures.batched.at[i]);
+    f.engine.no_disk_cache = true;                                  /* what is measured is computed */
     rd_set_log(RD_LOG_WARN, NULL, NULL);
     b.engine = cli_open(&f.engine, words[0]);
     if (!b.engine) return EXIT_FAILED;

@@ -139,6 +139,7 @@ static int run_perplexity(const struct command *self, int argc, char **argv)
     rd_set_log(RD_LOG_WARN, NULL, NULL);
     st = file_read_all(words[1], LIMIT_TEXT_BYTES, &text, &n_bytes, &err);
     if (st != RD_OK) return cli_fail_at(words[1], st, &err);
+    f.engine.no_disk_cache = true;
     engine = cli_open(&f.engine, words[0]);
     rc = EXIT_FAILED;
     if (engine) {

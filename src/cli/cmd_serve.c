@@ -68,12 +68,13 @@ static rd_status load(void *user, rd_engine **out, struct rd_error *err)
 {
     struct serve_flags *f = user;
     struct rd_error why = {RD_OK, ""};
-    char packed[CLI_PATH_BYTES];
+    char packed[CLI_PATH_BYTES], kv[CLI_PATH_BYTES];
     rd_status st;
 
     cli_packed_dir(&f->engine, packed);
+    cli_cache_dir(&f->engine, kv);
     st = rd_open(&f->engine, out, &why);
-    f->engine.packed_dir = NULL;
+    f->engine.packed_dir = f->engine.cache_dir = NULL;
     load_bar_end(&f->bar);
     if (st != RD_OK) return error_set(err, st, "%s: %s", f->bar.model, *why.text ? why.text : rd_status_text(st));
     if (!f->warm) return RD_OK;

@@ -58,12 +58,12 @@ static void fair_touch(struct engine *e, uint64_t key)
     slot->last_tick = ++e->fair_tick;
 }
 
-/* The first in the queue that is idle, or is not. */
+/* The first in the queue that is idle, or is not; those that load are passed. */
 static struct request *first_of(const struct engine *e, bool idle)
 {
     struct request *r = e->queue_head;
 
-    while (r && r->p.idle != idle) r = r->next;
+    while (r && (r->p.idle != idle || r->store.job)) r = r->next;
     return r;
 }
 
@@ -76,11 +76,11 @@ static struct request *next_in_turn(struct engine *e)
 
     if (!best) return e->n_live == 0 ? first_of(e, true) : NULL;
     if (best->admitted_before) return best;
-    for (struct request *r = e->queue_head; r && best_tick > 0; r = r->next) {
+    for (struct request *r = best; r && best_tick > 0; r = r->next) {
         struct fair_slot *slot = fair_find(e, r->p.fair_key);
         uint64_t tick = slot ? slot->last_tick : 0;
 
-        if (tick < best_tick && !r->p.idle) {
+        if (tick < best_tick && !r->p.idle && !r->store.job) {
             best_tick = tick;
             best = r;
         }
@@ -97,9 +97,9 @@ static uint32_t pages_to_come(const struct kv_seq *seq, uint32_t page_tokens)
     return n_want > n_have / page_tokens ? n_want - n_have / page_tokens : 0;
 }
 
-static uint32_t pages_promised(const struct engine *e)
+uint64_t admission_promised(const struct engine *e)
 {
-    uint32_t n = 0;
+    uint64_t n = store_link_promised(e->o.store);
 
     for (uint32_t i = 0; i < e->n_live; i++) {
         const struct kv_seq *seq = &e->live[i]->seq;
@@ -116,7 +116,7 @@ static bool fits(const struct engine *e, const struct kv_seq *seq)
     uint64_t need = (uint64_t)pages_to_come(seq, e->o.page_tokens);
 
     if (e->n_live == 0) return need <= (uint64_t)c.n_free + c.n_ready;
-    return need + pages_promised(e) <= (uint64_t)c.n_free + c.n_ready;
+    return need + admission_promised(e) <= (uint64_t)c.n_free + c.n_ready;
 }
 
 static void count_admission(struct engine *e, struct request *r, uint64_t now)
@@ -157,12 +157,14 @@ enum miss_cause engine_miss_cause(struct engine *e, const struct radix_node *roo
     return n_match == 0 ? MISS_NEW : MISS_DIFFERENT;
 }
 
-/* True: admitted or ended, go on with the next. False: it does not fit now. */
+/* True: admitted, ended, or it loads; go on with the next. False: it does not fit now. */
 static bool admit_one(struct engine *e, struct request *r, uint64_t now)
 {
     struct radix_node *root = r->p.cached && !r->p.prompt_logprobs ? root_of(e, r) : NULL;
-    rd_status st = kv_seq_admit(&r->seq, root, now);
+    rd_status st;
 
+    if (store_link_wait(e, r, root, now)) return true;
+    st = kv_seq_admit(&r->seq, root, now);
     if (st == RD_E_NOMEM && root) {
         e->stats.insert_failed++;
         st = kv_seq_admit(&r->seq, NULL, now);          /* no memory for a node never fails a request */
@@ -173,7 +175,7 @@ static bool admit_one(struct engine *e, struct request *r, uint64_t now)
     }
     if (!fits(e, &r->seq)) {
         kv_seq_finish(&r->seq, false, now);
-        if (e->n_live > 0) return false;
+        if (e->n_live > 0 || store_link_n_pages(e->o.store) > 0) return false;
         if (r->p.idle) {                                 /* not worth anything that is stored */
             request_end(e, r, REQUEST_ERROR, RD_E_NO_PAGES);
             return true;

@@ -64,6 +64,7 @@ rd_status engine_create(const struct engine_options *o, struct engine **out)
     if ((st = queue_create((size_t)o->max_queue + e->max_live, &e->inbox)) != RD_OK) goto fail;
     if ((st = queue_create(N_TASKS, &e->tasks)) != RD_OK) goto fail;
     if ((st = wake_create(&e->bell)) != RD_OK) goto fail;
+    if (o->store) store_link_set_bell(o->store, e->bell);
     engine_publish_stats(e);
     hand_over(e);
     *out = e;
@@ -87,6 +88,7 @@ void engine_destroy(struct engine *e)
 {
     if (!e) return;
     engine_stop(e);
+    store_link_let_go(e);
     queue_destroy(e->inbox);
     queue_destroy(e->tasks);
     wake_destroy(e->bell);
@@ -239,6 +241,20 @@ uint64_t engine_clear_cache(struct engine *e)
     return radix_clear(e->cache.tree, NULL);
 }
 
+static void gather_store(struct engine *e, struct engine_stats *s)
+{
+    struct store_link_counts c = store_link_get_counts(e->o.store);
+
+    s->disk_loads = c.n_loads;
+    s->disk_loads_late = c.n_loads_late;
+    s->disk_declined = c.n_declined;
+    s->disk_pages_loaded = c.n_pages_loaded;
+    s->disk_staged = c.n_staged;
+    s->disk_unsaved = c.n_unsaved;
+    s->pages_loading = c.n_loading;
+    page_store_get_counts(store_link_store(e->o.store), &s->disk);
+}
+
 static void gather_stats(struct engine *e)
 {
     struct page_counts c = page_pool_counts(e->pool);
@@ -265,6 +281,7 @@ static void gather_stats(struct engine *e)
     s->tree_keys = t.n_keys;
     s->tree_bytes = t.node_bytes;
     s->rows_copied = e->cache.n_rows_copied;
+    if (e->o.store) gather_store(e, s);
     s->prefill_milli_tok_s = e->prefill_rate;
     s->decode_milli_tok_s = e->decode_rate;
 }

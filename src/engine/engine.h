@@ -16,6 +16,7 @@
 #include "engine/draft_model.h"
 #include "engine/executor.h"
 #include "engine/request.h"
+#include "engine/store_link.h"
 #include "kv/kv_seq.h"
 
 struct engine;
@@ -32,6 +33,7 @@ struct engine_options {
     size_t namespace_bytes;
     bool speculate;                      /* drafts from what was written before, verified losslessly */
     struct draft_model *draft_model;     /* borrowed; drafts from it too; or NULL */
+    struct store_link *store;            /* borrowed; pages on disk; or NULL. The executor has pages */
     uint64_t chunk_seed;                 /* tests: not 0 = prefill chunks and drafts of random length */
 };
 
@@ -47,6 +49,9 @@ struct engine_stats {
     uint64_t tree_nodes, tree_keys, tree_bytes, insert_failed, rows_copied;
     uint64_t n_steps, step_rows, step_ns_last, device_errors, accounting_errors;
     uint64_t prefill_milli_tok_s, decode_milli_tok_s;
+    uint64_t prompt_disk, pages_loading; /* of prompt_cached: brought by loads */
+    uint64_t disk_loads, disk_loads_late, disk_declined, disk_pages_loaded, disk_staged, disk_unsaved;
+    struct store_counts disk;            /* zeros without a store */
 };
 
 rd_status engine_create(const struct engine_options *o, struct engine **out);

@@ -50,6 +50,7 @@ struct engine {
     uint32_t n_live, max_live;
     struct fair_slot fair[ENGINE_FAIR_SLOTS];
     uint64_t fair_tick;
+    uint32_t n_loading;                  /* requests in the queue that wait for the store */
     bool blocked;                        /* the queue's head did not fit, and nothing has been released since */
     struct random chunk_random;
     uint64_t housekeeping_ns, prefill_rate, decode_rate;    /* last time; smoothed, milli-tokens per second */
@@ -71,6 +72,8 @@ struct engine {
 struct radix_node *root_of(struct engine *e, const struct request *r);
 void queue_put(struct engine *e, struct request *r, bool at_head);
 void queue_remove(struct engine *e, struct request *r);
+/* Pages that live requests and those that load will still take. */
+uint64_t admission_promised(const struct engine *e);
 /* Admits until the queue is empty, its next request does not fit, or the live list is full. */
 void admission_run(struct engine *e);
 

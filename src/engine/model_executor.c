@@ -44,6 +44,13 @@ static void copy_rows(void *self, kv_page to, kv_page from, uint32_t n_rows)
     if (x->ops->kv_copy_rows(x->backend, &x->kv, to, from, n_rows) != RD_OK) x->n_copy_failed++;
 }
 
+static void *page(void *self, kv_page id)
+{
+    struct model_executor *x = self;
+
+    return (uint8_t *)x->kv.base + id * x->kv.page_bytes;
+}
+
 struct executor model_executor_view(struct model_executor *x, uint32_t max_rows, uint32_t max_logits)
 {
     return (struct executor){.self = x,
@@ -53,5 +60,7 @@ struct executor model_executor_view(struct model_executor *x, uint32_t max_rows,
                              .n_state = model_config(x->model)->hidden,
                              .forward = forward,
                              .head = head,
-                             .copy_rows = copy_rows};
+                             .copy_rows = copy_rows,
+                             .page = page,
+                             .page_bytes = x->kv.page_bytes};
 }

@@ -104,7 +104,8 @@ static bool find_pages(struct engine *e, struct request *r, uint32_t n, bool may
         victim = find_victim(e);
         assert(victim);                                                 /* r itself is one */
         if (victim == r && e->plan.batch.n_runs == 0 && e->n_live == 1) {
-            start_over(e, r);
+            if (store_link_n_pages(e->o.store) > 0) request_preempt(e, r);      /* on loan: they come back */
+            else start_over(e, r);
             return false;
         }
         request_preempt(e, victim);

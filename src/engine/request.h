@@ -15,6 +15,7 @@
 #include "base/hash.h"
 #include "base/thread.h"
 #include "engine/draft_index.h"
+#include "engine/store_link.h"
 #include "engine/think_budget.h"
 #include "kv/kv_seq.h"
 #include "radish/status.h"
@@ -45,7 +46,7 @@ struct request_draft {
 };
 
 struct request_usage {
-    uint32_t n_prompt, n_cached, n_joined, n_generated, n_drafted, n_draft_accepted;
+    uint32_t n_prompt, n_cached, n_joined, n_disk, n_generated, n_drafted, n_draft_accepted;
     uint64_t submitted_ns, admitted_ns, first_token_ns, ended_ns;   /* clock; 0 = never */
     enum miss_cause miss;
 };
@@ -90,6 +91,7 @@ struct request {
     struct request *prev, *next;         /* queue */
     uint64_t queued_ns, last_step;
     struct request_draft draft;
+    struct request_store store;
 
     /* how far the prompt is: the engine writes, anyone reads; relaxed, each tells its own truth */
     atomic_uint prompt_seen, prompt_computed;   /* rows computed or matched; of those, computed */

@@ -47,6 +47,8 @@ void request_end(struct engine *e, struct request *r, enum request_finish finish
     bool keep = r->p.cached && r->seq.cached && finish != REQUEST_ERROR;
 
     if (keep) speculation_remember(e, r);
+    if (keep && r->state == REQUEST_LIVE) store_link_save_rest(e, r);
+    store_link_leave(e, r);
     draft_model_leave(r);
     if (r->state == REQUEST_LIVE) {
         kv_seq_finish(&r->seq, keep, now);
@@ -73,6 +75,7 @@ void request_end(struct engine *e, struct request *r, enum request_finish finish
 
 void request_preempt(struct engine *e, struct request *r)
 {
+    store_link_save_rest(e, r);
     kv_seq_finish(&r->seq, r->p.cached && r->seq.cached, clock_now_ns(e->o.clock));
     draft_model_leave(r);
     live_remove(e, r);
@@ -224,6 +227,8 @@ static void count_rows(struct engine *e, struct request *r, const struct seq_run
     e->stats.prompt_cached += r->usage.n_cached;
     r->usage.n_joined = u32_min(r->seq.n_hit_in_flight, r->usage.n_cached);
     e->stats.prompt_joined += r->usage.n_joined;
+    r->usage.n_disk = u32_min(r->store.to, r->usage.n_cached) - u32_min(r->store.from, r->usage.n_cached);
+    e->stats.prompt_disk += r->usage.n_disk;
 }
 
 /* False: this run ends a prefill with logits that are no numbers. Seen before the commit, so that its keys never become
@@ -251,6 +256,7 @@ static void finish_step(struct engine *e, uint64_t now)
         else if (r->draft.n == 0)
             kv_seq_commit(&r->seq); /* all first: only now are the step's positions matchable as ready */
     }
+    store_link_save_step(e);
     for (uint32_t i = 0; i < p->batch.n_runs; i++) {
         struct request *r = p->run_request[i];
         const float *logits = e->logits + (size_t)p->run_logits[i] * e->o.executor.n_vocab;
@@ -359,6 +365,7 @@ bool engine_step(struct engine *e)
 
     thread_owner_check(&e->owner);
     drain_inbox(e);
+    store_link_collect(e, clock_now_ns(e->o.clock));
     reap(e);
     admission_run(e);
     plan_step(e);
@@ -380,5 +387,5 @@ bool engine_step(struct engine *e)
     housekeeping(e, begin);
     engine_publish_stats(e);
     return e->plan.batch.n_rows + e->plan.n_heads > 0 ||
-           (e->n_live == 0 && e->n_queue > 0); /* the latter: one has to start over */
+           (e->n_live == 0 && e->n_queue > e->n_loading && !store_link_n_pages(e->o.store)); /* one starts over */
 }

@@ -304,6 +304,26 @@ rd_status packed_open(const struct packed_options *o, const struct gguf *g, stru
     return st;
 }
 
+rd_status packed_content(const struct packed_options *o, const struct gguf *g, struct hash128 *content,
+                         struct rd_error *err)
+{
+    const struct file_map *map = gguf_map(g);
+    struct packed_key key;
+    rd_status st;
+
+    memset(&key, 0, sizeof(key));                   /* packing 0: of any */
+    if (!map) return error_set(err, RD_E_NOT_FOUND, "the model is no file");
+    st = file_map_identity(map, o->settle_ns, &key.identity, &key.settled);
+    if (st != RD_OK) return error_set(err, st, "the model file cannot be looked at");
+    if (!read_note(o, &key)) {
+        key.head = head_digest(g, key.packing);
+        st = model_digest(g, o->n_threads, NULL, &key.content, err);
+        if (st == RD_OK) write_note(o, &key);
+    }
+    if (st == RD_OK) *content = key.content;
+    return st;
+}
+
 void packed_close(struct packed_file *p)
 {
     if (!p) return;

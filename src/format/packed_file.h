@@ -71,6 +71,10 @@ struct packed_file;
 /* The model's entry, mapped and checked; *key is filled either way. RD_E_NOT_FOUND: none, or g is no file. */
 rd_status packed_open(const struct packed_options *o, const struct gguf *g, struct hash128 packing,
                       struct packed_key *key, struct packed_file **out, struct rd_error *err);
+/* The digest of the whole model file: from a note in o->dir, which must be there, else computed and noted. Only dir,
+ * settle_ns and n_threads of o are used. RD_E_NOT_FOUND: g is no file. */
+rd_status packed_content(const struct packed_options *o, const struct gguf *g, struct hash128 *content,
+                         struct rd_error *err);
 /* NULL is fine. */
 void packed_close(struct packed_file *p);
 uint64_t packed_n_tensors(const struct packed_file *p);

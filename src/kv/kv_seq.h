@@ -46,8 +46,13 @@ struct kv_cache {
     uint32_t state_bytes;                 /* of a row's last hidden state; 0: none are kept */
     struct kv_seq *live;                  /* doubly linked list of admitted sequences, oldest first */
     struct kv_seq *live_tail;
+    struct kv_loan *loans;
     uint64_t n_rows_copied, n_owner_handed_over, n_joined_in_flight; /* since creation */
 };
+
+/* Pages taken from the pool, with one holder each, that somebody fills outside of any step, to attach them with
+ * radix_insert_ready: pending until the loan ends. */
+struct kv_loan { struct kv_loan *prev, *next; const kv_page *pages; uint32_t n; };
 
 struct kv_seq {
     struct kv_cache *cache;
@@ -126,6 +131,10 @@ void kv_seq_poison(struct kv_seq *seq);
 struct radix_node *kv_hold(struct kv_cache *cache, struct radix_node *root, const kv_key *keys, uint32_t n,
                            uint64_t now, uint32_t *n_held);
 void kv_unhold(struct kv_cache *cache, struct radix_node *node);
+
+/* pages stay the caller's array, unchanged until the end, which releases them. */
+void kv_loan_begin(struct kv_cache *cache, struct kv_loan *loan, const kv_page *pages, uint32_t n);
+void kv_loan_end(struct kv_cache *cache, struct kv_loan *loan);
 
 /* radix_check, page_pool_check and the invariants that need sequences: every pending node has a live owner that
  * will compute it next in order; every waiter waits for a pending node on its own path; no reserved rows between

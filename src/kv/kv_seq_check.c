@@ -148,6 +148,11 @@ rd_status kv_check(const struct kv_cache *cache, struct rd_error *err)
     c.writers = c.holders + n_pages;
     c.pins = c.writers + n_pages;
     radix_walk(cache->tree, check_node, &c);
+    for (const struct kv_loan *loan = cache->loans; loan; loan = loan->next)
+        for (uint32_t i = 0; i < loan->n; i++) {
+            c.holders[loan->pages[i]]++;
+            c.writers[loan->pages[i]]++;
+        }
     if (c.st == RD_OK && check_sequences(&c) && check_pages(&c)) check_progress(&c);
     mem_free(c.holders);
     return c.st;

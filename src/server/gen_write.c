@@ -50,7 +50,7 @@ static void put_left_out(const char *lines, struct buf *out)
     buf_putc(out, ']');
 }
 
-/* llama-server's object, and left_out. */
+/* llama-server's object, of cache_n those that were read from disk, and left_out. */
 static void put_timings(const struct rd_usage *u, struct buf *out)
 {
     uint32_t n = u->n_prompt - u->n_cached;
@@ -64,6 +64,7 @@ static void put_timings(const struct rd_usage *u, struct buf *out)
     json_put_field(out, "predicted_per_token_ms", ratio(u->predicted_ms, u->n_generated));
     json_put_field(out, "predicted_per_second", ratio(u->n_generated * 1e3, u->predicted_ms));
     json_put_field(out, "queue_ms", u->queue_ms);
+    if (u->n_disk) buf_printf(out, ",\"cache_disk_n\":%u", u->n_disk);
     if (u->n_drafted) buf_printf(out, ",\"draft_n\":%u,\"draft_n_accepted\":%u", u->n_drafted, u->n_draft_accepted);
     buf_printf(out, ",\"cache_miss\":\"%s\"", rd_miss_cause_name((enum rd_miss_cause)u->miss));
     put_left_out(u->left_out, out);

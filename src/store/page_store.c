@@ -22,7 +22,7 @@ struct key_file { uint64_t magic; struct sip_key key; struct hash128 check; };
 rd_status store_add_segment(struct page_store *s, const struct store_segment *seg, uint32_t *place)
 {
     struct store_segment *copy;
-    uint32_t i = 0;
+    uint32_t i = s->counts.n_segments < s->n_segments ? 0 : s->n_segments;      /* is there a free place? */
 
     while (i < s->n_segments && s->segments[i]) i++;
     if (i >= LIMIT_STORE_SEGMENTS) return RD_E_LIMIT;
@@ -129,7 +129,8 @@ static void set_key(struct page_store *s, struct sip_key key)
     mutex_lock(&s->lock);
     s->key = key;
     s->has_key = true;
-    for (struct store_space *space = s->spaces; space; space = space->next) seed_space(s, space);
+    for (uint32_t i = 0; i < STORE_SPACE_BUCKETS; i++)
+        for (struct store_space *space = s->spaces[i]; space; space = space->next) seed_space(s, space);
     mutex_unlock(&s->lock);
 }
 
@@ -193,7 +194,6 @@ static rd_status read_table(const struct data_file *f, const struct segment_head
     size_t n = (size_t)h->n_slots * h->record_bytes;
     rd_status st;
 
-    if (n > LIMIT_STORE_TABLE_BYTES) return RD_E_FORMAT;
     *table = mem_alloc(n, 1);
     if (!*table) return RD_E_NOMEM;
     st = data_file_read(f, SEGMENT_HEAD_BYTES, *table, n);
@@ -302,7 +302,8 @@ static rd_status become_writer(struct page_store *s, struct rd_error *err)
     mutex_lock(&s->lock);
     s->counts.is_writer = 1;
     mutex_unlock(&s->lock);
-    return store_make_room(s, 0) == RD_OK ? RD_OK : error_set(err, RD_E_IO, "the cache folder's files cannot be removed");
+    return store_make_room(s, 0) == RD_OK ? RD_OK
+                                          : error_set(err, RD_E_IO, "the cache folder's files cannot be removed");
 }
 
 rd_status page_store_open(const struct store_options *o, struct page_store **out, struct rd_error *err)
@@ -347,10 +348,11 @@ void page_store_close(struct page_store *s)
     if (!s) return;
     if (s->lock_file.fd >= 0) (void)page_store_flush(s);
     store_writer_reset(s);
-    for (struct store_space *space = s->spaces, *next; space; space = next) {
-        next = space->next;
-        mem_free(space);
-    }
+    for (uint32_t i = 0; i < STORE_SPACE_BUCKETS; i++)
+        for (struct store_space *space = s->spaces[i], *next; space; space = next) {
+            next = space->next;
+            mem_free(space);
+        }
     for (uint32_t i = 0; i < s->n_segments; i++) mem_free(s->segments[i]);
     mem_free(s->segments);
     digest_table_deinit(&s->table);
@@ -434,51 +436,50 @@ void page_store_refresh(struct page_store *s)
 
 /* ---- namespaces and chains ---- */
 
-static struct store_space *find_space(struct page_store *s, const void *name, size_t n, uint32_t page_tokens,
-                                      uint64_t page_bytes)
+static struct store_space **space_bucket(struct page_store *s, const void *name, size_t n)
 {
-    for (struct store_space *space = s->spaces; space; space = space->next)
-        if (space->n_name == n && memcmp(space->name, name, n) == 0 && space->page_tokens == page_tokens &&
-            space->page_bytes == page_bytes)
-            return space;
-    return NULL;
+    return &s->spaces[hash64_of(name, n) % STORE_SPACE_BUCKETS];
+}
+
+/* name: the full one. Under the lock. */
+static rd_status find_or_make_space(struct page_store *s, const void *name, size_t n, uint32_t page_tokens,
+                                    uint64_t page_bytes, struct store_space **out)
+{
+    struct store_space **bucket = space_bucket(s, name, n), *space = *bucket;
+
+    while (space && (space->n_name != n || memcmp(space->name, name, n))) space = space->next;
+    if (!space) {
+        if (s->n_spaces >= LIMIT_STORE_SPACES) return RD_E_LIMIT;
+        space = mem_zalloc(1, sizeof(*space) + n);
+        if (!space) return RD_E_NOMEM;
+        space->page_tokens = page_tokens;
+        space->page_bytes = page_bytes;
+        space->n_name = n;
+        memcpy(space->name, name, n);
+        seed_space(s, space);
+        space->next = *bucket;
+        *bucket = space;
+        s->n_spaces++;
+    }
+    *out = space;
+    return RD_OK;
 }
 
 rd_status page_store_space(struct page_store *s, const void *name, size_t n, uint32_t page_tokens, uint64_t page_bytes,
                            struct store_space **out)
 {
-    struct store_space *space;
-    uint8_t *full;
-    size_t n_full = n + 12;
-    rd_status st = RD_OK;
+    uint8_t full[LIMIT_STORE_NAME_BYTES + 12];
+    rd_status st;
 
     if (n > LIMIT_STORE_NAME_BYTES || page_tokens == 0 || page_tokens > LIMIT_STORE_PAGE_TOKENS || page_bytes == 0 ||
         page_bytes > LIMIT_STORE_PAGE_BYTES)
         return RD_E_LIMIT;
-    full = mem_alloc(n_full, 1);                            /* the shape of the pages belongs to the name */
-    if (!full) return RD_E_NOMEM;
-    memcpy(full, &page_tokens, 4);
+    memcpy(full, &page_tokens, 4);                          /* the shape of the pages belongs to the name */
     memcpy(full + 4, &page_bytes, 8);
     memcpy(full + 12, name, n);
     mutex_lock(&s->lock);
-    space = find_space(s, full, n_full, page_tokens, page_bytes);
-    if (!space) {
-        space = mem_zalloc(1, sizeof(*space) + n_full);
-        if (space) {
-            space->page_tokens = page_tokens;
-            space->page_bytes = page_bytes;
-            space->n_name = n_full;
-            memcpy(space->name, full, n_full);
-            seed_space(s, space);
-            space->next = s->spaces;
-            s->spaces = space;
-        } else {
-            st = RD_E_NOMEM;
-        }
-    }
+    st = find_or_make_space(s, full, n + 12, page_tokens, page_bytes, out);
     mutex_unlock(&s->lock);
-    mem_free(full);
-    if (st == RD_OK) *out = space;
     return st;
 }
 

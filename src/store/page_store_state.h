@@ -10,6 +10,7 @@
 #define STORE_LOCK_FILE "lock"
 #define STORE_FLUSH_BYTES   (32ull << 20)    /* pending at most */
 #define STORE_MAX_STRAYS 64u             /* as many, and nothing is written until they can be removed */
+#define STORE_SPACE_BUCKETS 1024u
 #define STORE_FIRST_PAUSE_S 10u
 #define STORE_LONGEST_PAUSE_S 300u
 
@@ -44,7 +45,8 @@ struct page_store {
     struct store_segment **segments;     /* [n_segments of cap_segments]; NULL: a free place */
     size_t cap_segments;
     uint32_t n_segments;
-    struct store_space *spaces;
+    struct store_space *spaces[STORE_SPACE_BUCKETS];
+    uint32_t n_spaces;
     struct store_counts counts;
 
     /* the writer's: saver thread */

@@ -36,8 +36,10 @@ struct segment_head segment_make_head(uint64_t id, struct sip_key key, struct ha
 
     memcpy(h.magic, MAGIC, sizeof(h.magic));
     n = u64_min(n / (h.slot_bytes + h.record_bytes), SEGMENT_MAX_SLOTS);
+    n = u64_min(n, LIMIT_STORE_TABLE_BYTES / h.record_bytes);
     h.n_slots = n ? (uint32_t)n : 1;
-    h.data_offset = SEGMENT_HEAD_BYTES + ((uint64_t)h.n_slots * h.record_bytes + SLOT_ALIGN - 1) / SLOT_ALIGN * SLOT_ALIGN;
+    h.data_offset =
+        SEGMENT_HEAD_BYTES + ((uint64_t)h.n_slots * h.record_bytes + SLOT_ALIGN - 1) / SLOT_ALIGN * SLOT_ALIGN;
     h.check = head_check(&h);
     return h;
 }
@@ -50,6 +52,7 @@ bool segment_head_is_good(const struct segment_head *h, uint64_t id)
     if (h->page_tokens == 0 || h->page_tokens > LIMIT_STORE_PAGE_TOKENS) return false;
     if (h->page_bytes == 0 || h->page_bytes > LIMIT_STORE_PAGE_BYTES) return false;
     if (h->n_slots == 0 || h->n_slots > SEGMENT_MAX_SLOTS) return false;
+    if ((uint64_t)h->n_slots * h->record_bytes > LIMIT_STORE_TABLE_BYTES) return false;
     return h->slot_bytes == (h->page_bytes + SLOT_ALIGN - 1) / SLOT_ALIGN * SLOT_ALIGN &&
            h->record_bytes == record_bytes_of(h->page_tokens) &&
            h->data_offset ==

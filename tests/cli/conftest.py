@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("RADISH_BUILD") or ROOT / "build")
+os.environ["RADISH_CACHE"] = ""             # no disk cache
 MODELS = Path(os.environ.get("RADISH_MODELS") or Path.home() / ".cache/radish/models")
 
 

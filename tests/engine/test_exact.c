@@ -1,6 +1,6 @@
 /* tests/engine/test_exact.c - promise 1: the logits of a sequence are the same bytes cold, from the cache at every
- * split point, in random chunks, in a batch of strangers, with 1 and 2 threads, with every instruction set. No
- * tolerance.
+ * split point, from disk after eviction and after a restart, in random chunks, in a batch of strangers, with 1 and 2
+ * threads, with every instruction set. No tolerance.
  *
  * smollm2 is always tested at every split point. The other real models too where they have been fetched; at every split
  * point with RADISH_LONG=1, at 12 of them otherwise. Sanitized builds take a glance only: a short prompt on smollm2 at
@@ -12,6 +12,7 @@
 #include "base/random.h"
 #include "engine/engine_state.h"
 #include "engine/model_executor.h"
+#include "sim_store.h"
 #include "test.h"
 
 #define MAX_ROWS 128u
@@ -32,6 +33,8 @@ struct rig {
     struct model *model;
     struct model_executor x;
     struct engine *e;
+    struct engine_options o;
+    struct sim_store store;
     uint32_t n_vocab;
 };
 
@@ -42,7 +45,6 @@ static bool rig_open(struct rig *g, const char *model, struct kv_types kv, uint3
 {
     struct backend_options bo = {n_threads, isa};
     struct kv_layout layout;
-    struct engine_options o;
     struct rd_error err = {RD_OK, ""};
     const struct model_config *c;
     uint32_t n_pages = 6000 / page_tokens;
@@ -58,19 +60,19 @@ static bool rig_open(struct rig *g, const char *model, struct kv_types kv, uint3
     g->n_vocab = c->n_vocab;
     layout = (struct kv_layout){c->n_layers, c->n_kv_heads, c->head_dim, page_tokens, kv.k, kv.v};
     if (model_executor_init(&g->x, &backend_cpu_ops, g->backend, g->model, &layout, n_pages) != RD_OK) return false;
-    o = (struct engine_options){.executor = model_executor_view(&g->x, MAX_ROWS, 16),
-                                .clock = clock_system(),
-                                .n_pages = n_pages,
-                                .page_tokens = page_tokens,
-                                .n_ctx = 2048,
-                                .max_running = 16,
-                                .max_queue = 64,
-                                .max_chunk = MAX_ROWS,
-                                .step_target_ns = 1000000000,
-                                .kv_bytes = 1 << 30,
-                                .namespace_name = model,
-                                .namespace_bytes = strlen(model)};
-    return engine_create(&o, &g->e) == RD_OK;
+    g->o = (struct engine_options){.executor = model_executor_view(&g->x, MAX_ROWS, 16),
+                                   .clock = clock_system(),
+                                   .n_pages = n_pages,
+                                   .page_tokens = page_tokens,
+                                   .n_ctx = 2048,
+                                   .max_running = 16,
+                                   .max_queue = 64,
+                                   .max_chunk = MAX_ROWS,
+                                   .step_target_ns = 1000000000,
+                                   .kv_bytes = 1 << 30,
+                                   .namespace_name = model,
+                                   .namespace_bytes = strlen(model)};
+    return engine_create(&g->o, &g->e) == RD_OK;
 }
 
 static void rig_close(struct rig *g)
@@ -181,6 +183,41 @@ static void check_splits(struct rig *g, const int32_t *tokens, const float *cold
     }
 }
 
+/* The engine begins anew, with the folder as it is. */
+static bool restart(struct rig *g)
+{
+    engine_destroy(g->e);
+    g->e = NULL;
+    sim_store_close(&g->store);
+    memset(g->x.kv.base, 0x5a, g->x.kv.page_bytes * g->x.kv.n_pages);
+    if (!sim_store_open(&g->store, g->o.page_tokens, g->x.kv.page_bytes, 1ull << 30, clock_system(), true))
+        return false;
+    g->o.store = g->store.link;
+    return engine_create(&g->o, &g->e) == RD_OK;
+}
+
+static void check_disk(struct rig *g, const int32_t *tokens, const float *cold, float *logits)
+{
+    uint32_t n_whole = u32_min(N_PROMPT / g->o.page_tokens * g->o.page_tokens, N_PROMPT - 1), n_cached = 0;
+
+    CHECK(sim_store_init(&g->store));
+    CHECK(restart(g));
+    CHECK(run(g, tokens, N_PROMPT, true, logits, &n_cached));
+    CHECK_EQ(n_cached, 0);
+    CHECK(memcmp(cold, logits, g->n_vocab * sizeof(float)) == 0);
+    CHECK(restart(g));
+    for (int i = 0; i < 2; i++) {                           /* after a restart, after eviction */
+        radix_clear(g->e->cache.tree, NULL);
+        CHECK(run(g, tokens, N_PROMPT, true, logits, &n_cached));
+        CHECK_EQ(n_cached, n_whole);
+        CHECK(memcmp(cold, logits, g->n_vocab * sizeof(float)) == 0);
+    }
+    engine_destroy(g->e);
+    sim_store_deinit(&g->store);
+    g->o.store = NULL;
+    CHECK_OK(engine_create(&g->o, &g->e));
+}
+
 static void check_chunks(struct rig *g, const int32_t *tokens, const float *cold, float *logits, int n_rounds)
 {
     for (int i = 0; i < n_rounds; i++) {
@@ -240,16 +277,16 @@ static void check_model(const char *name, struct kv_types kv, bool all_splits)
         CHECK(rig_open(&h, name, kv, other[i].n_threads, other[i].isa, other[i].page_tokens));
         CHECK(run(&h, tokens, N_PROMPT, false, logits, NULL));
         CHECK(memcmp(cold, logits, h.n_vocab * sizeof(float)) == 0);
+        if (i == 0) check_disk(&h, tokens, cold, logits);
         CHECK(run_among_strangers(&h, tokens, logits));
         CHECK(memcmp(cold, logits, h.n_vocab * sizeof(float)) == 0);
         rig_close(&h);
         n_rigs++;
     }
-    test_note(
-        "%s, KV %s/%s: equal bytes cold, among %u strangers, in random chunks, token by token, at %u split points, and "
-        "with %u other choices of "
-        "threads, pages and instruction set",
-        name, dtype_name(kv.k), dtype_name(kv.v), N_STRANGERS, n_splits, n_rigs);
+    test_note("%s, KV %s/%s: equal bytes cold, from disk, among %u strangers, in random chunks, token by token, at %u "
+              "split points, "
+              "and with %u other choices of threads, pages and instruction set",
+              name, dtype_name(kv.k), dtype_name(kv.v), N_STRANGERS, n_splits, n_rigs);
     free(cold);
     free(logits);
 }

@@ -657,3 +657,40 @@ TEST(the_least_recently_used_entries_go_when_room_is_short)
     mem_free(cold.logits);
     leave();
 }
+
+/* The digest of the model as it is now; false: it could not be told. */
+static bool digest_now(struct hash128 *out)
+{
+    struct packed_options o = {.dir = folder, .settle_ns = 0, .n_threads = 2};
+    struct gguf *g;
+    bool ok = gguf_open(model, &g, NULL) == RD_OK;
+
+    if (ok) {
+        ok = packed_content(&o, g, out, NULL) == RD_OK;
+        gguf_close(g);
+    }
+    return ok;
+}
+
+TEST(a_models_digest_is_its_contents_and_is_noted)
+{
+    struct hash128 first, again, other;
+    struct count notes = {.suffix = ".id"};
+    char *data;
+    size_t n;
+
+    CHECK(enter());
+    CHECK_OK(cache_dir_make(folder, NULL));
+    CHECK(digest_now(&first));
+    cache_dir_list(folder, count_one, &notes);
+    CHECK_EQ(notes.n, 1);
+    CHECK(digest_now(&again) && hash128_equal(first, again));       /* by the note */
+    cache_dir_remove(folder, notes.last);
+    CHECK(digest_now(&again) && hash128_equal(first, again));       /* computed */
+    CHECK_OK(file_read_all(model, 64 << 20, &data, &n, NULL));
+    data[n - 5] ^= 1;                                               /* a fine-tuned one: same name, shape and size */
+    CHECK_OK(file_write_all(model, data, n, NULL));
+    mem_free(data);
+    CHECK(digest_now(&other) && !hash128_equal(first, other));
+    leave();
+}

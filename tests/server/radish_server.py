@@ -11,6 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("RADISH_BUILD", ROOT / "build"))
+os.environ["RADISH_CACHE"] = ""             # no disk cache but where a test asks for one
 JSON = {"Content-Type": "application/json"}
 TINY = ROOT / "tests/golden/llama/tiny-llama.gguf"      # 96 tokens, a context of 256, answers of noise within milliseconds
 

@@ -1,12 +1,15 @@
 /* tests/sim/test_sim.c - random requests with cancels, slow readers, saturation, evictions, preemption and device
  * errors, from a printed seed. After every step: every invariant of the tree, the pages and the requests. Every request
- * ends exactly once; greedy answers are what the model says, whatever happened to the cache meanwhile.
+ * ends exactly once; greedy answers are what the model says, whatever happened to the cache meanwhile. In some worlds
+ * pages go to a page store on disk and come back, at random times, while its file calls fail at random.
  *
  * RADISH_SIM_REQUESTS overrides the number of requests: 1,000,000 (with RADISH_LONG=1: 5,000,000), or 40,000 where
  * sanitizers or debugging make each ten times dearer.
  */
-#include "sim_executor.h"
+#include "base/file.h"
 #include "base/log.h"
+#include "sim_executor.h"
+#include "sim_store.h"
 #include "test.h"
 
 #define MAX_TRACKED 48
@@ -24,6 +27,7 @@ struct tracked {
 struct world {
     struct sim_executor x, small;        /* the served model and, in some worlds, a draft model */
     struct draft_model *draft;
+    struct sim_store store;              /* in some worlds; link NULL otherwise */
     struct engine *e;
     struct clock *clock;
     struct random random;
@@ -35,7 +39,12 @@ struct world {
         n_steps;
 };
 
-struct sim_setup { uint32_t n_pages, page_tokens, max_running, max_queue, max_rows, fail_one_in; uint64_t seed; bool draft_model; };
+struct sim_setup {
+    uint32_t n_pages, page_tokens, max_running, max_queue, max_rows, fail_one_in;
+    uint64_t seed;
+    bool draft_model;
+    uint32_t store_bytes, store_fault_one_in;
+};
 
 static bool draft_open(struct world *w, const struct sim_setup *s)
 {
@@ -81,6 +90,12 @@ static bool world_open(struct world *w, const struct sim_setup *s)
     w->x.fail_one_in = s->fail_one_in;
     if (s->draft_model && !draft_open(w, s)) return false;
     o.draft_model = w->draft;
+    if (s->store_bytes &&
+        (!sim_store_init(&w->store) ||
+         !sim_store_open(&w->store, s->page_tokens, o.executor.page_bytes, s->store_bytes, w->clock, false)))
+        return false;
+    o.store = w->store.link;
+    file_fail_one_in(s->store_fault_one_in, s->seed);
     if (engine_create(&o, &w->e) != RD_OK) return false;
     w->x.engine = w->e;
     return true;
@@ -89,6 +104,8 @@ static bool world_open(struct world *w, const struct sim_setup *s)
 static void world_close(struct world *w)
 {
     engine_destroy(w->e);
+    file_fail_one_in(0, 0);
+    if (w->store.link) sim_store_deinit(&w->store);
     draft_model_destroy(w->draft);
     if (w->draft) sim_deinit(&w->small);
     clock_fake_destroy(w->clock);
@@ -215,6 +232,7 @@ static bool turn(struct world *w, bool arrivals)
         if (!w->t[i].r && arrivals && random_below(&w->random, 8) == 0) submit(w, &w->t[i]);
     }
     engine_step(w->e);
+    if (w->store.link && random_below(&w->random, 4) == 0) store_link_work(w->store.link);
     w->n_steps++;
     clock_fake_advance(w->clock, 1000000 + random_below(&w->random, 50000000));
     if (engine_check(w->e, &err) != RD_OK) {
@@ -270,6 +288,20 @@ static void simulate(const struct sim_setup *s, uint64_t n_requests)
     CHECK_EQ(stats.n_stop + stats.n_length + stats.n_cancelled + stats.n_failed, w.n_submitted);
     CHECK_EQ(stats.accounting_errors, 0);
     CHECK(stats.draft_accepted > 0 && stats.draft_accepted < stats.drafted);
+    if (w.store.link) {
+        const struct store_counts *d = &stats.disk;
+
+        test_note(
+            "store: %llu pages written, %llu dropped for room, %llu read; %llu prompt tokens from it, in %llu loads, "
+            "%llu of them late; %llu write errors, %llu read errors, %llu pages not taken",
+            (unsigned long long)d->n_written, (unsigned long long)d->n_evicted, (unsigned long long)d->n_read,
+            (unsigned long long)stats.prompt_disk, (unsigned long long)stats.disk_loads,
+            (unsigned long long)stats.disk_loads_late, (unsigned long long)d->n_write_errors,
+            (unsigned long long)d->n_read_errors, (unsigned long long)(d->n_dropped + stats.disk_unsaved));
+        CHECK(stats.prompt_disk > 0 && d->n_bytes <= d->cap_bytes);
+        store_link_work(w.store.link);
+        engine_step(w.e);
+    }
     engine_clear_cache(w.e);
     c = page_pool_counts(w.e->pool);
     CHECK_EQ(c.n_free, c.n_total);
@@ -290,30 +322,40 @@ static uint64_t n_requests(void)
 
 TEST(a_roomy_pool_shares_everything)
 {
-    simulate(&(struct sim_setup){512, 16, 16, 64, 128, 0, test_seed(), false}, n_requests() / 4);
+    simulate(&(struct sim_setup){512, 16, 16, 64, 128, 0, test_seed(), false, 0, 0}, n_requests() / 4);
 }
 
 TEST(a_tight_pool_evicts_preempts_and_loses_nothing)
 {
-    simulate(&(struct sim_setup){44, 4, 12, 24, 64, 0, test_seed() + 1, false}, n_requests() / 4);
+    simulate(&(struct sim_setup){44, 4, 12, 24, 64, 0, test_seed() + 1, false, 0, 0}, n_requests() / 4);
 }
 
 TEST(a_pool_that_barely_holds_one_sequence_starts_over_rather_than_failing)
 {
-    simulate(&(struct sim_setup){42, 4, 6, 16, 32, 0, test_seed() + 4, false}, n_requests() / 10);
+    simulate(&(struct sim_setup){42, 4, 6, 16, 32, 0, test_seed() + 4, false, 0, 0}, n_requests() / 10);
 }
 
 TEST(a_draft_model_that_is_often_wrong_changes_nothing)
 {
-    simulate(&(struct sim_setup){128, 4, 12, 32, 64, 0, test_seed() + 5, true}, n_requests() / 10);
+    simulate(&(struct sim_setup){128, 4, 12, 32, 64, 0, test_seed() + 5, true, 0, 0}, n_requests() / 10);
 }
 
 TEST(device_errors_end_only_what_they_touched)
 {
-    simulate(&(struct sim_setup){96, 4, 12, 32, 48, 200, test_seed() + 2, false}, n_requests() / 4);
+    simulate(&(struct sim_setup){96, 4, 12, 32, 48, 200, test_seed() + 2, false, 0, 0}, n_requests() / 4);
 }
 
 TEST(pages_of_one_token_and_a_tiny_batch)
 {
-    simulate(&(struct sim_setup){200, 1, 4, 16, 8, 1000, test_seed() + 3, false}, n_requests() / 4);
+    simulate(&(struct sim_setup){200, 1, 4, 16, 8, 1000, test_seed() + 3, false, 0, 0}, n_requests() / 4);
+}
+
+TEST(pages_that_left_come_back_from_disk)
+{
+    simulate(&(struct sim_setup){60, 4, 12, 24, 64, 0, test_seed() + 6, false, 1 << 20, 0}, n_requests() / 40);
+}
+
+TEST(a_disk_that_fails_at_random_changes_nothing)
+{
+    simulate(&(struct sim_setup){80, 4, 12, 24, 64, 300, test_seed() + 7, false, 200000, 400}, n_requests() / 40);
 }

@@ -90,7 +90,8 @@ static void break_logits(const struct sim_executor *x, const struct model_batch 
     for (uint32_t i = 0; i < b->n_runs; i++) {
         uint32_t end = i + 1 < b->n_runs ? p->run_logits[i + 1] : b->n_logits;
 
-        for (uint32_t k = p->run_logits[i]; p->run_request[i] == x->broken && k < end; k++) logits[(size_t)k * SIM_VOCAB + 3] = NAN;
+        for (uint32_t k = p->run_logits[i]; p->run_request[i] == x->broken && k < end; k++)
+            logits[(size_t)k * SIM_VOCAB + 3] = NAN;
     }
 }
 
@@ -140,9 +141,23 @@ static void copy_rows(void *self, kv_page to, kv_page from, uint32_t n_rows)
     memcpy(x->rows + (size_t)to * x->page_tokens, x->rows + (size_t)from * x->page_tokens, n_rows * sizeof(*x->rows));
 }
 
+static void *page(void *self, kv_page id)
+{
+    struct sim_executor *x = self;
+
+    return x->rows + (size_t)id * x->page_tokens;
+}
+
 struct executor sim_view(struct sim_executor *x, uint32_t max_rows, uint32_t max_logits)
 {
-    return (struct executor){.self = x, .n_vocab = SIM_VOCAB, .max_rows = max_rows, .max_logits = max_logits, .forward = forward,
-                             .n_state = SIM_STATE, .head = head,
-                             .copy_rows = copy_rows};
+    return (struct executor){.self = x,
+                             .n_vocab = SIM_VOCAB,
+                             .max_rows = max_rows,
+                             .max_logits = max_logits,
+                             .forward = forward,
+                             .n_state = SIM_STATE,
+                             .head = head,
+                             .copy_rows = copy_rows,
+                             .page = page,
+                             .page_bytes = x->page_tokens * sizeof(*x->rows)};
 }

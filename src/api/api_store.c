@@ -1,0 +1,85 @@
+/* api/api_store.c - the disk tier: where it is, whose pages are whose, what it did.
+ *
+ * A page's bytes follow from its tokens and from the name made here: the whole model file (its digest), the KV type, and
+ * the code that computes (a digest of its sources, the compiler and its flags: other builds may round differently, and a
+ * cached answer is bit for bit the answer without the cache). The engine adds the request's salt.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include "api/api_state.h"
+#include "base/cache_dir.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "format/packed_file.h"
+#include "store/page_store.h"
+
+#define DISK_BYTES (8ull << 30)
+#define STAGING_BYTES (64ull << 20)
+
+static rd_status open_store(const rd_engine *e, const struct rd_options *o, uint32_t page_tokens, uint64_t page_bytes,
+                            struct store_link **out, struct rd_error *err)
+{
+    struct store_options so = {.dir = o->cache_dir,
+                               .cap_bytes = o->cache_disk_bytes ? o->cache_disk_bytes : DISK_BYTES,
+                               .clock = clock_system()};
+    struct store_link_options lo = {.clock = clock_system(),
+                                    .page_tokens = page_tokens,
+                                    .max_pages = e->info.n_ctx / page_tokens + 1,
+                                    .page_bytes = page_bytes,
+                                    .staging_bytes = STAGING_BYTES,
+                                    .threads = true};
+    rd_status st = page_store_open(&so, &lo.store, err);
+
+    return st == RD_OK ? store_link_create(&lo, out) : st;
+}
+
+static rd_status name_pages(rd_engine *e, const struct rd_options *o, const char *kv_type, char *name, size_t cap,
+                            struct rd_error *err)
+{
+    struct packed_options po = {.dir = o->cache_dir,
+                                .settle_ns = PACKED_SETTLE_NS,
+                                .n_threads = o->n_threads ? o->n_threads : thread_n_physical_cores()};
+    struct hash128 content;
+    rd_status st = cache_dir_make(o->cache_dir, err);
+
+    if (st == RD_OK) st = packed_content(&po, e->gguf, &content, err);
+    if (st != RD_OK) return st;
+    snprintf(name, cap, "%016" PRIx64 "%016" PRIx64 "|%s|" RADISH_COMPUTE, content.high, content.low, kv_type);
+    return RD_OK;
+}
+
+void api_store_open(rd_engine *e, const struct rd_options *o, const char *kv_type, uint32_t page_tokens,
+                    uint64_t page_bytes, char *name, size_t cap)
+{
+    struct rd_error err = {RD_OK, ""};
+    rd_status st;
+
+    if (!o->cache_dir || !*o->cache_dir || o->no_disk_cache) return;
+    st = name_pages(e, o, kv_type, name, cap, &err);
+    if (st == RD_OK) st = open_store(e, o, page_tokens, page_bytes, &e->store, &err);
+    if (st != RD_OK) log_warn("no disk cache: %s", *err.text ? err.text : rd_status_text(st));
+}
+
+void api_store_close(rd_engine *e)
+{
+    store_link_destroy(e->store);
+    e->store = NULL;
+}
+
+void api_store_stats(const struct engine_stats *s, struct rd_stats *out)
+{
+    out->prompt_tokens_disk = s->prompt_disk;
+    out->pages_loading = s->pages_loading;
+    out->disk_loads = s->disk_loads, out->disk_loads_late = s->disk_loads_late, out->disk_declined = s->disk_declined;
+    out->disk_pages = s->disk.n_pages, out->disk_bytes = s->disk.n_bytes, out->disk_cap_bytes = s->disk.cap_bytes;
+    out->disk_segments = s->disk.n_segments;
+    out->disk_pages_written = s->disk.n_written, out->disk_bytes_written = s->disk.n_bytes_written;
+    out->disk_pages_known = s->disk.n_known;
+    out->disk_pages_read = s->disk.n_read, out->disk_bytes_read = s->disk.n_bytes_read;
+    out->disk_pages_evicted = s->disk.n_evicted;
+    out->disk_pages_dropped = s->disk.n_dropped + s->disk_unsaved;
+    out->disk_damaged = s->disk.n_damaged;
+    out->disk_read_errors = s->disk.n_read_errors, out->disk_write_errors = s->disk.n_write_errors;
+    out->disk_is_writer = s->disk.is_writer, out->disk_is_failing = s->disk.is_failing;
+}

@@ -1,0 +1,217 @@
+/* engine/store_link.c - creation, the saver and the loader, emptying the store. */
+#include "engine/store_link.h"
+#include <string.h>
+#include "base/checked.h"
+#include "base/mem.h"
+#include "engine/engine_state.h"
+#include "engine/store_link_state.h"
+
+#define MIN_STAGED 4u
+#define MAX_STAGED 4096u
+#define FLUSH_IDLE_NS 20000000ull        /* nothing more came for so long: what is pending gets its records */
+#define REFRESH_NS 2000000000ull         /* a reader looks at the folder again */
+#define WRITER_REST_NS 60000000000ull
+#define DRAIN_NS 5000000000ull
+#define CLEAR_NS 10000000000ull
+
+static rd_status make_staging(struct store_link *l)
+{
+    l->n_jobs = (uint32_t)u64_min(u64_max(l->o.staging_bytes / l->o.page_bytes, MIN_STAGED), MAX_STAGED);
+    l->jobs = mem_zalloc(l->n_jobs, sizeof(*l->jobs));
+    l->staging_tokens = mem_alloc((size_t)l->n_jobs * l->o.page_tokens, sizeof(*l->staging_tokens));
+    l->staging = mem_map(l->n_jobs * l->o.page_bytes);
+    l->digests = mem_alloc((size_t)l->o.max_pages + 1, sizeof(*l->digests));
+    if (!l->jobs || !l->staging_tokens || !l->staging || !l->digests) return RD_E_NOMEM;
+    for (uint32_t i = l->n_jobs; i-- > 0;) {
+        l->jobs[i].bytes = l->staging + i * l->o.page_bytes;
+        l->jobs[i].tokens = l->staging_tokens + (size_t)i * l->o.page_tokens;
+        l->jobs[i].next = l->free_jobs;
+        l->free_jobs = &l->jobs[i];
+    }
+    return RD_OK;
+}
+
+/* ---- the saver ---- */
+
+static void note_writable(struct store_link *l)
+{
+    struct store_counts c;
+
+    page_store_get_counts(l->store, &c);
+    atomic_store_explicit(&l->is_writable, c.is_writer != 0, memory_order_relaxed);
+}
+
+static void clear_now(struct store_link *l)
+{
+    (void)page_store_drop(l->store, NULL);                  /* what could not be removed is counted by the store */
+    mutex_lock(&l->lock);
+    l->clear_wanted = false;
+    cond_broadcast(&l->saver_idle);
+    mutex_unlock(&l->lock);
+}
+
+/* What to do while nothing is queued: flush, look at the folder, empty it. True: the link closes. */
+static bool saver_rest(struct store_link *l)
+{
+    bool closing, clear;
+
+    mutex_lock(&l->lock);
+    if (!l->save_head && !l->closing && !l->clear_wanted && !cond_wait_ns(&l->save_bell, &l->lock, FLUSH_IDLE_NS)) {
+        mutex_unlock(&l->lock);
+        (void)page_store_flush(l->store);                   /* counted, and said once, by the store */
+        page_store_refresh(l->store);
+        note_writable(l);
+        mutex_lock(&l->lock);
+        if (!l->save_head && !l->closing && !l->clear_wanted)
+            cond_wait_ns(&l->save_bell, &l->lock,
+                         atomic_load_explicit(&l->is_writable, memory_order_relaxed) ? WRITER_REST_NS : REFRESH_NS);
+    }
+    closing = l->closing;
+    clear = l->clear_wanted;
+    mutex_unlock(&l->lock);
+    if (clear) clear_now(l);
+    return closing;
+}
+
+static void saver_main(void *arg)
+{
+    struct store_link *l = arg;
+    uint64_t closing_ns = 0;
+
+    for (;;) {
+        if (saver_rest(l)) {
+            uint64_t now = clock_now_ns(clock_system());
+
+            if (closing_ns == 0) closing_ns = now;
+            if (now - closing_ns > DRAIN_NS) return;
+            if (!store_save_one(l)) return;
+        } else {
+            store_save_one(l);
+        }
+    }
+}
+
+/* ---- the loader ---- */
+
+static void loader_main(void *arg)
+{
+    struct store_link *l = arg;
+
+    for (;;) {
+        mutex_lock(&l->lock);
+        while (!l->load_head && !l->closing) cond_wait(&l->load_bell, &l->lock);
+        if (!l->load_head) {
+            mutex_unlock(&l->lock);
+            return;
+        }
+        mutex_unlock(&l->lock);
+        store_load_one(l);
+    }
+}
+
+/* ---- life ---- */
+
+rd_status store_link_create(const struct store_link_options *o, struct store_link **out)
+{
+    struct store_link *l = mem_zalloc(1, sizeof(*l));
+    rd_status st;
+
+    if (!l) {
+        page_store_close(o->store);
+        return RD_E_NOMEM;
+    }
+    l->o = *o;
+    l->store = o->store;
+    mutex_init(&l->lock);
+    cond_init(&l->save_bell);
+    cond_init(&l->load_bell);
+    cond_init(&l->saver_idle);
+    note_writable(l);
+    st = make_staging(l);
+    if (st == RD_OK && o->threads) st = thread_start(&l->saver, "saver", saver_main, l);
+    if (st == RD_OK && o->threads) st = thread_start(&l->loader, "loader", loader_main, l);
+    if (st != RD_OK) {
+        store_link_destroy(l);
+        return st;
+    }
+    *out = l;
+    return RD_OK;
+}
+
+void store_link_destroy(struct store_link *l)
+{
+    if (!l) return;
+    mutex_lock(&l->lock);
+    l->closing = true;
+    cond_broadcast(&l->save_bell);
+    cond_broadcast(&l->load_bell);
+    mutex_unlock(&l->lock);
+    thread_join(&l->loader);
+    thread_join(&l->saver);
+    page_store_close(l->store);
+    cond_deinit(&l->save_bell);
+    cond_deinit(&l->load_bell);
+    cond_deinit(&l->saver_idle);
+    mutex_deinit(&l->lock);
+    mem_free(l->jobs);
+    mem_free(l->staging_tokens);
+    if (l->staging) mem_unmap(l->staging, l->n_jobs * l->o.page_bytes);
+    mem_free(l->digests);
+    mem_free(l);
+}
+
+void store_link_work(struct store_link *l)
+{
+    bool clear;
+
+    while (store_load_one(l)) {
+    }
+    while (store_save_one(l)) {
+    }
+    (void)page_store_flush(l->store);
+    mutex_lock(&l->lock);
+    clear = l->clear_wanted;
+    mutex_unlock(&l->lock);
+    if (clear) clear_now(l);
+    note_writable(l);
+}
+
+struct page_store *store_link_store(struct store_link *l) { return l->store; }
+
+void store_link_clear(struct store_link *l)
+{
+    mutex_lock(&l->lock);
+    l->clear_wanted = true;
+    cond_signal(&l->save_bell);
+    for (uint32_t i = 0; l->clear_wanted && l->o.threads && i < CLEAR_NS / 100000000; i++)
+        cond_wait_ns(&l->saver_idle, &l->lock, 100000000);
+    mutex_unlock(&l->lock);
+    if (!l->o.threads) clear_now(l);
+}
+
+void store_link_set_bell(struct store_link *l, struct wake *bell)
+{
+    mutex_lock(&l->lock);
+    l->engine_bell = bell;
+    mutex_unlock(&l->lock);
+}
+
+uint64_t store_link_promised(const struct store_link *l) { return l ? l->n_promised : 0; }
+uint32_t store_link_n_pages(const struct store_link *l) { return l ? (uint32_t)l->counts.n_loading : 0; }
+struct store_link_counts store_link_get_counts(const struct store_link *l) { return l->counts; }
+
+/* The name is the tree's: everything that decides a page's bytes, then the salt. */
+struct store_space *store_link_space(struct engine *e, struct request *r)
+{
+    struct store_link *l = e->o.store;
+    size_t n = e->o.namespace_bytes;
+
+    if (r->store.space) return r->store.space;
+    if (r->p.salted) {
+        memcpy(e->salted_name + n, &r->p.salt, sizeof(r->p.salt));
+        n += sizeof(r->p.salt);
+    }
+    if (page_store_space(l->store, e->salted_name, n, l->o.page_tokens, l->o.page_bytes, &r->store.space) != RD_OK)
+        r->store.space = NULL;
+    return r->store.space;
+}

@@ -1,0 +1,94 @@
+/* engine/store_link.h - between the engine and the page store: pages are saved as they fill, and loaded while a request
+ * waits.
+ *
+ *     engine thread                                saver thread                   loader thread
+ *     a step filled a page  --copy of it, queue--> page_store_put, flush
+ *     a request comes: the store has more of its
+ *     prompt than the tree --> takes pages, waits ------------------------------> page_store_read, into the pages
+ *     attaches them to the tree as ready, admits <--------------- doorbell ------'
+ *
+ * SAVING. After a step's commit its newly full pages are copied into a bounded staging area, if the store does not have
+ * them: a memory copy per page_tokens rows, under a percent of computing them, and nothing has to stay locked while a
+ * slow disk is written. Where staging is full the page is offered again after the next step, and at the request's end;
+ * then it is given up and counted. Bytes of computed rows never change, so what is copied is final.
+ *
+ * LOADING. A request at the head of the queue whose prompt goes on in the store behind what the tree has holds that path,
+ * takes pages (evicting, but only where the whole request fits) and waits in the queue; others pass it. The pages are
+ * the loan of kv_seq.h until they are attached: what was verified, from the first page on without a gap. One load serves
+ * all requests that want its beginning. It is not begun where computing would be quicker, by what loads and prefills
+ * took lately; a request waits for at most LOAD_PATIENCE times what computing was expected to take, then computes, and
+ * late pages are attached for others. Only whole pages are stored: at most page_tokens - 1 matched tokens are computed
+ * again.
+ *
+ * A link serves one engine in its life.
+ *
+ * Thread  create, destroy: the owner. Everything that takes the engine: engine thread. get_counts, clear: any.
+ * Errors  nothing here fails a request; without memory, room or disk it computes.
+ */
+#pragma once
+#include <stdatomic.h>
+#include "base/clock.h"
+#include "engine/executor.h"
+#include "kv/kv_seq.h"
+#include "store/page_store.h"
+
+struct engine;
+struct request;
+struct wake;
+struct store_link;
+struct load_job;
+
+struct store_link_options {
+    struct page_store *store;            /* becomes the link's, also when create fails */
+    const struct clock *clock;
+    uint32_t page_tokens, max_pages;     /* max_pages: of the longest sequence */
+    uint64_t page_bytes;
+    uint64_t staging_bytes;              /* copies that wait for the disk; at least four pages */
+    bool threads;                        /* false: nothing happens but in store_link_work (tests) */
+};
+
+/* What a request knows of the store; zeros at first. Engine thread. */
+struct request_store {
+    struct load_job *job;                /* it waits in the queue for this load */
+    uint64_t deadline_ns;
+    uint32_t n_tries;                    /* loads that it waited for */
+    uint32_t from, to;                   /* prompt tokens that loads brought */
+    struct store_space *space;           /* NULL: not looked up yet */
+    uint32_t n_saved;                    /* pages that are stored, or were handed over */
+    struct hash128 last;                 /* digest of page n_saved - 1 */
+};
+
+struct store_link_counts {
+    uint64_t n_loads, n_loads_late, n_pages_loaded, n_declined;     /* declined: computing was quicker */
+    uint64_t n_staged, n_unsaved;        /* pages copied; given up for want of staging room */
+    uint64_t n_loading;                  /* pages on loan now */
+};
+
+rd_status store_link_create(const struct store_link_options *o, struct store_link **out);
+/* Writes what is staged (for at most 5 s), closes the store. The engine is gone, or has let go. NULL is fine. */
+void store_link_destroy(struct store_link *l);
+/* Without threads: saves and loads everything that is queued. */
+void store_link_work(struct store_link *l);
+struct page_store *store_link_store(struct store_link *l);
+/* Empties the store and waits for that, for at most 10 s. Not from the engine thread. */
+void store_link_clear(struct store_link *l);
+
+/* True: r waits for a load now, in the queue. root: its namespace in the tree. */
+bool store_link_wait(struct engine *e, struct request *r, struct radix_node *root, uint64_t now);
+/* Attaches what was loaded; lets go of requests that have waited too long. */
+void store_link_collect(struct engine *e, uint64_t now);
+/* The engine's, rung when a load is done. */
+void store_link_set_bell(struct store_link *l, struct wake *bell);
+/* Here and in the next, NULL: none. Pages that requests in the queue will still take beside their loans. */
+uint64_t store_link_promised(const struct store_link *l);
+/* Pages on loan: somebody will give them back, by the doorbell. */
+uint32_t store_link_n_pages(const struct store_link *l);
+/* After a commit, before anybody is ended: the batch's new pages. */
+void store_link_save_step(struct engine *e);
+/* r ends or is preempted, its sequence still live: the rest of its pages, if they are kept. */
+void store_link_save_rest(struct engine *e, struct request *r);
+/* r ends while it is queued. */
+void store_link_leave(struct engine *e, struct request *r);
+/* The engine ends: waits for loads, gives all pages back. */
+void store_link_let_go(struct engine *e);
+struct store_link_counts store_link_get_counts(const struct store_link *l);   /* engine thread */

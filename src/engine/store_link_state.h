@@ -1,0 +1,70 @@
+/* engine/store_link_state.h - inside of the link: shared by store_link.c (threads), store_load.c and store_save.c. */
+#pragma once
+#include "base/queue.h"
+#include "base/thread.h"
+#include "engine/store_link.h"
+
+#define LOAD_MAX_JOBS      8u
+#define LOAD_MAX_TRIES     4u
+#define LOAD_PATIENCE      4u
+#define LOAD_LEAST_WAIT_NS 1000000000ull
+#define SAVE_PAGES_PER_STEP 32u          /* copies per step and request: some milliseconds at most */
+
+/* A copy of one page on its way to the disk. */
+struct save_job {
+    struct save_job *next;
+    struct store_space *space;
+    struct hash128 digests[2];           /* of the page before it (unless it is the first) and its own */
+    bool is_first;
+    uint32_t *tokens;                    /* [page_tokens] */
+    void *bytes;
+};
+
+/* Pages of a chain on their way into the tree. The loader has it between submit and done; the engine otherwise. */
+struct load_job {
+    struct load_job *next;
+    struct store_space *space;
+    struct radix_node *root, *hold;      /* hold: locked path of the first n_held tokens */
+    struct kv_loan loan;                 /* the pages taken: [first, first + n) of the chain */
+    uint32_t n_held, first, n, n_read, n_requests;
+    uint32_t *tokens;                    /* [(first + n) * page_tokens] */
+    struct hash128 *digests;             /* [first + n] */
+    kv_page *pages;                      /* [first + n], those before first unused */
+    void **bytes;                        /* [n] */
+    uint64_t took_ns;
+};
+
+struct store_link {
+    struct store_link_options o;
+    struct page_store *store;
+    struct thread saver, loader;
+
+    struct mutex lock;                   /* guards the lists and flags below; never held while a file is touched */
+    struct cond save_bell, load_bell, saver_idle;
+    struct save_job *save_head, *save_tail, *free_jobs;
+    struct load_job *load_head, *load_tail, *done_head;
+    struct wake *engine_bell;            /* NULL: none */
+    bool closing, clear_wanted, saver_busy;
+
+    struct save_job *jobs;               /* [n_jobs] */
+    uint8_t *staging;                    /* [n_jobs * page_bytes], mapped, touched as far as used */
+    uint32_t *staging_tokens;            /* [n_jobs * page_tokens] */
+    uint32_t n_jobs;
+    atomic_bool stop;                    /* the loader gives up soon; relaxed: only a hint */
+    atomic_bool is_writable; /* the saver writes, the engine reads: pages can be saved at all; relaxed: a hint */
+
+    /* engine thread */
+    struct load_job *in_flight[LOAD_MAX_JOBS];
+    uint32_t n_in_flight;
+    struct hash128 *digests;             /* [max_pages]: of the prompt being looked up */
+    uint64_t load_page_ns;               /* smoothed; 0: not measured */
+    uint64_t n_promised;
+    struct store_link_counts counts;
+};
+
+/* store_save.c: saver thread, or store_link_work. False: nothing was queued. */
+bool store_save_one(struct store_link *l);
+/* store_load.c: loader thread, or store_link_work. */
+bool store_load_one(struct store_link *l);
+/* The store's namespace of r; NULL: there is none to be had. Engine thread. */
+struct store_space *store_link_space(struct engine *e, struct request *r);

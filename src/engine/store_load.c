@@ -1,0 +1,290 @@
+/* engine/store_load.c - a request's prompt goes on in the store: pages on loan, read, attached to the tree. */
+#include <assert.h>
+#include <string.h>
+#include "base/checked.h"
+#include "base/mem.h"
+#include "engine/engine_state.h"
+#include "engine/store_link_state.h"
+
+/* ---- deciding ---- */
+
+/* What the prompt has in the tree and, behind that, in the store. */
+struct look { struct radix_match match; struct store_space *space; uint32_t first, n; };
+
+static bool look_up(struct engine *e, struct request *r, struct radix_node *root, uint64_t now, struct look *k)
+{
+    struct store_link *l = e->o.store;
+    uint32_t P = l->o.page_tokens, n_full = u32_min(r->seq.n_keys / P, l->o.max_pages);
+
+    k->match = radix_match(e->cache.tree, root, r->seq.keys, r->seq.n_keys, now);
+    k->first = k->match.n_match / P;
+    if (k->match.n_ready < k->match.n_match || k->first >= n_full) return false;    /* it joins what is in flight */
+    k->space = store_link_space(e, r);
+    if (!k->space) return false;
+    page_store_chain(l->store, k->space, r->seq.keys, 0, n_full, l->digests);
+    k->n = page_store_find(l->store, l->digests + k->first, n_full - k->first);
+    if (k->n == 0) return false;
+    (void)page_store_find(l->store, l->digests, k->first);          /* its beginning counts as used, too */
+    return true;
+}
+
+static uint64_t compute_ns(const struct engine *e, uint32_t n_tokens)
+{
+    return e->prefill_rate ? n_tokens * 1000000000000ull / e->prefill_rate : 0;     /* milli-tokens per second */
+}
+
+/* A price that was once seen fades while it keeps loads from being tried. */
+static bool pays(struct engine *e, const struct look *k)
+{
+    struct store_link *l = e->o.store;
+    uint64_t compute = compute_ns(e, (k->first + k->n) * l->o.page_tokens - k->match.n_match);
+
+    if (compute == 0 || l->load_page_ns * k->n < compute) return true;
+    l->load_page_ns -= l->load_page_ns / 16 + 1;
+    l->counts.n_declined++;
+    return false;
+}
+
+/* A load under way that begins at or before page first of the same chain and reaches beyond it. */
+static struct load_job *find_job(const struct store_link *l, const struct look *k)
+{
+    for (uint32_t i = 0; i < l->n_in_flight; i++) {
+        struct load_job *job = l->in_flight[i];
+
+        if (job->space == k->space && job->first <= k->first && k->first < job->first + job->n &&
+            hash128_equal(job->digests[k->first], l->digests[k->first]))
+            return job;
+    }
+    return NULL;
+}
+
+/* ---- jobs ---- */
+
+static void free_job(struct load_job *job)
+{
+    if (!job) return;
+    mem_free(job->tokens);
+    mem_free(job->digests);
+    mem_free(job->pages);
+    mem_free(job->bytes);
+    mem_free(job);
+}
+
+static struct load_job *make_job(const struct store_link *l, const struct request *r, const struct look *k)
+{
+    struct load_job *job = mem_zalloc(1, sizeof(*job));
+    size_t n_all = (size_t)k->first + k->n;
+
+    if (!job) return NULL;
+    job->space = k->space;
+    job->first = k->first;
+    job->n = k->n;
+    job->tokens = (uint32_t *)(void *)mem_memdup(r->seq.keys, n_all * l->o.page_tokens * sizeof(*job->tokens));
+    job->digests = (struct hash128 *)(void *)mem_memdup(l->digests, n_all * sizeof(*job->digests));
+    job->pages = mem_zalloc(n_all, sizeof(*job->pages));
+    job->bytes = mem_zalloc(k->n, sizeof(*job->bytes));
+    if (job->tokens && job->digests && job->pages && job->bytes) return job;
+    free_job(job);
+    return NULL;
+}
+
+/* The pages of the whole request must fit, as at admission, before anything is evicted for it. */
+static bool take_pages(struct engine *e, const struct request *r, struct load_job *job)
+{
+    struct page_counts c = page_pool_counts(e->pool);
+    uint32_t need = u32_ceil_div(r->seq.n_keys + 1, e->o.page_tokens) - job->first;
+
+    if (need + admission_promised(e) > (uint64_t)c.n_free + c.n_ready) return false;
+    while (page_pool_n_free(e->pool) < job->n)
+        if (radix_evict(e->cache.tree, job->n - page_pool_n_free(e->pool)) == 0) return false;
+    if (page_pool_take(e->pool, job->n, job->pages + job->first) != RD_OK) return false;
+    kv_loan_begin(&e->cache, &job->loan, job->pages + job->first, job->n);
+    for (uint32_t i = 0; i < job->n; i++)
+        job->bytes[i] = e->o.executor.page(e->o.executor.self, job->pages[job->first + i]);
+    return true;
+}
+
+static void submit(struct store_link *l, struct load_job *job)
+{
+    l->in_flight[l->n_in_flight++] = job;
+    l->counts.n_loads++;
+    l->counts.n_loading += job->n;
+    mutex_lock(&l->lock);
+    *(l->load_tail ? &l->load_tail->next : &l->load_head) = job;
+    l->load_tail = job;
+    cond_signal(&l->load_bell);
+    mutex_unlock(&l->lock);
+}
+
+/* NULL: no memory or no room. */
+static struct load_job *begin_load(struct engine *e, const struct request *r, struct radix_node *root,
+                                   const struct look *k, uint64_t now)
+{
+    struct store_link *l = e->o.store;
+    struct load_job *job = l->n_in_flight < LOAD_MAX_JOBS ? make_job(l, r, k) : NULL;
+
+    if (!job) return NULL;
+    job->root = root;
+    job->hold = kv_hold(&e->cache, root, r->seq.keys, k->match.n_match, now, &job->n_held);
+    if (job->n_held == k->match.n_match && take_pages(e, r, job)) {
+        submit(l, job);
+        return job;
+    }
+    kv_unhold(&e->cache, job->hold);
+    free_job(job);
+    return NULL;
+}
+
+/* What r takes when it is admitted, beside the pages on loan. */
+static uint32_t pages_beside(const struct store_link *l, const struct request *r)
+{
+    uint32_t n_all = u32_ceil_div(r->seq.n_keys + 1, l->o.page_tokens), n_there = r->store.job->first + r->store.job->n;
+
+    return n_all > n_there ? n_all - n_there : 0;
+}
+
+static void join(struct engine *e, struct request *r, struct load_job *job, uint64_t now)
+{
+    struct store_link *l = e->o.store;
+    uint64_t compute = compute_ns(e, job->n * l->o.page_tokens);
+
+    r->store.job = job;
+    r->store.n_tries++;
+    r->store.deadline_ns = now + u64_max(compute * LOAD_PATIENCE, LOAD_LEAST_WAIT_NS);
+    job->n_requests++;
+    l->n_promised += pages_beside(l, r);
+    e->n_loading++;
+}
+
+static void part(struct engine *e, struct request *r)
+{
+    e->o.store->n_promised -= pages_beside(e->o.store, r);
+    r->store.job->n_requests--;
+    r->store.job = NULL;
+    e->n_loading--;
+}
+
+bool store_link_wait(struct engine *e, struct request *r, struct radix_node *root, uint64_t now)
+{
+    struct store_link *l = e->o.store;
+    struct load_job *job;
+    struct look k;
+
+    if (!l || !root || r->store.n_tries >= LOAD_MAX_TRIES || !look_up(e, r, root, now, &k)) return false;
+    job = find_job(l, &k);
+    if (!job && pays(e, &k)) job = begin_load(e, r, root, &k, now);
+    if (!job) return false;
+    join(e, r, job, now);
+    return true;
+}
+
+void store_link_leave(struct engine *e, struct request *r)
+{
+    if (r->store.job) part(e, r);
+}
+
+/* ---- the loader's half ---- */
+
+bool store_load_one(struct store_link *l)
+{
+    struct load_job *job;
+    uint64_t begin;
+
+    mutex_lock(&l->lock);
+    job = l->load_head;
+    if (job) {
+        l->load_head = job->next;
+        if (!l->load_head) l->load_tail = NULL;
+    }
+    mutex_unlock(&l->lock);
+    if (!job) return false;
+    begin = clock_now_ns(l->o.clock);
+    job->n_read = page_store_read(l->store, job->space, job->digests, job->tokens, job->first, job->first + job->n,
+                                  job->bytes, &l->stop);
+    job->took_ns = clock_now_ns(l->o.clock) - begin;
+    mutex_lock(&l->lock);
+    job->next = l->done_head;
+    l->done_head = job;
+    if (l->engine_bell) wake_ring(l->engine_bell);
+    mutex_unlock(&l->lock);
+    return true;
+}
+
+/* ---- attaching ---- */
+
+static void attach(struct engine *e, struct load_job *job, uint64_t now)
+{
+    struct store_link *l = e->o.store;
+    uint32_t P = l->o.page_tokens;
+    struct radix_node *node;
+
+    for (uint32_t i = 0; i < job->n_read; i++) page_pool_set_fill(e->pool, job->pages[job->first + i], P);
+    /* the tree may have got some of it meanwhile; without memory the request computes */
+    if (job->n_read > 0 && radix_insert_ready(e->cache.tree, job->root, job->tokens, (job->first + job->n_read) * P,
+                                              job->pages, now, &node) == RD_OK)
+        l->counts.n_pages_loaded += job->n_read;
+    kv_loan_end(&e->cache, &job->loan);
+    kv_unhold(&e->cache, job->hold);
+    l->counts.n_loading -= job->n;
+    if (job->n_read > 0) {
+        uint64_t page_ns = job->took_ns / job->n_read;
+
+        l->load_page_ns = l->load_page_ns ? (l->load_page_ns * 3 + page_ns) / 4 : page_ns;
+    }
+}
+
+static void finish_job(struct engine *e, struct load_job *job, uint64_t now)
+{
+    struct store_link *l = e->o.store;
+    uint32_t i = 0;
+
+    attach(e, job, now);
+    for (struct request *r = e->queue_head; r && job->n_requests > 0; r = r->next) {
+        if (r->store.job != job) continue;
+        if (job->n_read > 0 && (r->store.to == 0 || job->n_held < r->store.from)) r->store.from = job->n_held;
+        if (job->n_read > 0) r->store.to = u32_max(r->store.to, (job->first + job->n_read) * l->o.page_tokens);
+        part(e, r);
+    }
+    assert(job->n_requests == 0);
+    while (l->in_flight[i] != job) i++;
+    l->in_flight[i] = l->in_flight[--l->n_in_flight];
+    free_job(job);
+    e->blocked = false;
+}
+
+void store_link_collect(struct engine *e, uint64_t now)
+{
+    struct store_link *l = e->o.store;
+    struct load_job *done;
+
+    if (!l || l->n_in_flight == 0) return;
+    mutex_lock(&l->lock);
+    done = l->done_head;
+    l->done_head = NULL;
+    mutex_unlock(&l->lock);
+    for (struct load_job *next; done; done = next) {
+        next = done->next;
+        finish_job(e, done, now);
+    }
+    for (struct request *r = e->queue_head; r && e->n_loading > 0; r = r->next) {
+        if (!r->store.job || now < r->store.deadline_ns) continue;
+        part(e, r);
+        r->store.n_tries = LOAD_MAX_TRIES;
+        l->counts.n_loads_late++;
+        e->blocked = false;
+    }
+}
+
+void store_link_let_go(struct engine *e)
+{
+    struct store_link *l = e->o.store;
+
+    if (!l) return;
+    atomic_store_explicit(&l->stop, true, memory_order_relaxed);
+    while (l->n_in_flight > 0) {
+        if (!l->o.threads) store_link_work(l);
+        else clock_sleep_ns(1000000);
+        store_link_collect(e, clock_now_ns(e->o.clock));
+    }
+    store_link_set_bell(l, NULL);
+}

@@ -1,0 +1,119 @@
+/* engine/store_save.c - full pages are copied off the engine's hands, then written. */
+#include <string.h>
+#include "base/checked.h"
+#include "engine/engine_state.h"
+#include "engine/store_link_state.h"
+
+/* ---- engine thread ---- */
+
+static struct save_job *take_job(struct store_link *l)
+{
+    struct save_job *job;
+
+    mutex_lock(&l->lock);
+    job = l->free_jobs;
+    if (job) l->free_jobs = job->next;
+    mutex_unlock(&l->lock);
+    return job;
+}
+
+static void push_job(struct store_link *l, struct save_job *job)
+{
+    job->next = NULL;
+    mutex_lock(&l->lock);
+    *(l->save_tail ? &l->save_tail->next : &l->save_head) = job;
+    l->save_tail = job;
+    cond_signal(&l->save_bell);
+    mutex_unlock(&l->lock);
+}
+
+/* The digest of r's page i; r->store.last is that of the page before it. */
+static struct hash128 next_digest(struct store_link *l, const struct request *r, uint32_t i)
+{
+    struct hash128 pair[2] = {r->store.last, {0, 0}};
+    uint32_t P = l->o.page_tokens;
+
+    if (i == 0) page_store_chain(l->store, r->store.space, r->seq.keys, 0, 1, &pair[1]);
+    else page_store_chain(l->store, r->store.space, r->seq.keys + (size_t)(i - 1) * P, 1, 2, pair);
+    return pair[1];
+}
+
+/* False: no staging room. */
+static bool stage(struct engine *e, struct request *r, uint32_t i, struct hash128 digest)
+{
+    struct store_link *l = e->o.store;
+    struct save_job *job = take_job(l);
+
+    if (!job) return false;
+    job->space = r->store.space;
+    job->is_first = i == 0;
+    job->digests[0] = r->store.last;
+    job->digests[1] = digest;
+    memcpy(job->tokens, r->seq.keys + (size_t)i * l->o.page_tokens, l->o.page_tokens * sizeof(*job->tokens));
+    memcpy(job->bytes, e->o.executor.page(e->o.executor.self, r->seq.pages[i]), l->o.page_bytes);
+    push_job(l, job);
+    l->counts.n_staged++;
+    return true;
+}
+
+/* Hands over r's full pages that the store does not have; at most so many copies. */
+static void save(struct engine *e, struct request *r, uint32_t n_most)
+{
+    struct store_link *l = e->o.store;
+    uint32_t n_full = r->seq.n_computed / l->o.page_tokens;
+
+    if (!r->p.cached || !r->seq.cached || r->p.prompt_logprobs || r->seq.state != KV_SEQ_RUNNABLE) return;
+    if (r->store.n_saved >= n_full || !store_link_space(e, r)) return;
+    for (; r->store.n_saved < n_full; r->store.n_saved++) {
+        struct hash128 digest = next_digest(l, r, r->store.n_saved);
+
+        if (page_store_find(l->store, &digest, 1) == 0) {
+            if (!atomic_load_explicit(&l->is_writable, memory_order_relaxed)) return;
+            if (n_most == 0 || !stage(e, r, r->store.n_saved, digest)) return;
+            n_most--;
+        }
+        r->store.last = digest;
+    }
+}
+
+void store_link_save_step(struct engine *e)
+{
+    if (!e->o.store) return;
+    for (uint32_t i = 0; i < e->plan.batch.n_runs; i++) save(e, e->plan.run_request[i], SAVE_PAGES_PER_STEP);
+}
+
+void store_link_save_rest(struct engine *e, struct request *r)
+{
+    struct store_link *l = e->o.store;
+    uint32_t n_full;
+
+    if (!l) return;
+    save(e, r, l->n_jobs);
+    n_full = r->seq.n_computed / l->o.page_tokens;
+    if (r->seq.cached && atomic_load_explicit(&l->is_writable, memory_order_relaxed) && r->store.n_saved < n_full)
+        l->counts.n_unsaved += n_full - r->store.n_saved;
+}
+
+/* ---- saver thread ---- */
+
+bool store_save_one(struct store_link *l)
+{
+    struct save_job *job;
+
+    mutex_lock(&l->lock);
+    job = l->save_head;
+    if (job) {
+        l->save_head = job->next;
+        if (!l->save_head) l->save_tail = NULL;
+    }
+    mutex_unlock(&l->lock);
+    if (!job) return false;
+    /* what is not stored was counted by the store */
+    (void)page_store_put(l->store, job->space, job->is_first ? &job->digests[1] : job->digests, !job->is_first,
+                         job->tokens, job->bytes);
+    mutex_lock(&l->lock);
+    job->next = l->free_jobs;
+    l->free_jobs = job;
+    mutex_unlock(&l->lock);
+    return true;
+}

@@ -1,0 +1,472 @@
+/* tests/engine/test_store_link.c - pages go to the page store and come back into the tree, over the simulated model. The
+ * store works when the test says so. tests/sim mixes this with everything else at random. */
+#include <unistd.h>
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "engine/store_link_state.h"
+#include "sim_executor.h"
+#include "sim_store.h"
+#include "test.h"
+
+#define P 8u
+#define CAP (8u << 20)
+
+struct rig {
+    struct sim_executor x;
+    struct sim_store store;
+    struct engine *e;
+    struct clock *clock;
+    uint32_t n_pages;
+    bool threads;
+};
+
+static void ignore_line(void *arg, enum log_level level, const char *line)
+{
+    (void)arg, (void)level, (void)line;
+}
+
+/* A process begins: a new engine, an empty tree, the folder as it is. */
+static bool rig_start(struct rig *g)
+{
+    struct engine_options o = {0};
+
+    if (!sim_init(&g->x, g->n_pages, P, test_seed())) return false;
+    o = (struct engine_options){.executor = sim_view(&g->x, 64, 8),
+                                .clock = g->clock,
+                                .n_pages = g->n_pages,
+                                .page_tokens = P,
+                                .n_ctx = 2048,
+                                .max_running = 8,
+                                .max_queue = 32,
+                                .max_chunk = 64,
+                                .step_target_ns = 100000000,
+                                .kv_bytes = 1 << 24,
+                                .namespace_name = "sim",
+                                .namespace_bytes = 3};
+    if (!sim_store_open(&g->store, P, o.executor.page_bytes, CAP, g->clock, g->threads)) return false;
+    o.store = g->store.link;
+    if (engine_create(&o, &g->e) != RD_OK) return false;
+    g->x.engine = g->e;
+    return true;
+}
+
+static void rig_stop(struct rig *g)
+{
+    engine_destroy(g->e);
+    sim_store_close(&g->store);
+    CHECK_EQ(g->x.n_wrong_rows, 0);
+    sim_deinit(&g->x);
+    g->e = NULL;
+}
+
+static bool rig_open(struct rig *g, uint32_t n_pages)
+{
+    memset(g, 0, sizeof(*g));
+    log_set_sink(ignore_line, NULL);
+    g->n_pages = n_pages;
+    g->clock = clock_fake_create(1000000000, clock_wall_s(clock_system()));
+    return sim_store_init(&g->store) && rig_start(g);
+}
+
+static void rig_close(struct rig *g)
+{
+    if (g->e) rig_stop(g);
+    sim_store_deinit(&g->store);
+    clock_fake_destroy(g->clock);
+}
+
+static void make_prompt(int32_t *prompt, uint32_t n, uint64_t seed)
+{
+    for (uint32_t i = 0; i < n; i++) prompt[i] = 1 + (int32_t)(random_at(seed, i) % (SIM_VOCAB - 1));
+}
+
+static struct request *submit(struct rig *g, const int32_t *prompt, uint32_t n, uint32_t max_tokens, uint64_t salt)
+{
+    struct request_params p = {.cached = true, .max_tokens = max_tokens, .max_keys = 2048, .salted = salt != 0};
+    struct request *r = NULL;
+
+    p.salt.low = salt;
+    sampler_params_default(&p.sampling);
+    p.sampling.temperature = 0;
+    if (engine_take_place(g->e) != RD_OK ||
+        request_create(&p, engine_cache(g->e), SIM_VOCAB, prompt, n, &r, NULL) != RD_OK)
+        return NULL;
+    if (engine_submit(g->e, r) == RD_OK) return r;
+    request_unref(r);
+    return NULL;
+}
+
+static bool step(struct rig *g)
+{
+    struct rd_error err = {RD_OK, ""};
+    bool more = engine_step(g->e);
+
+    if (engine_check(g->e, &err) != RD_OK) test_fail(__FILE__, __LINE__, "%s", err.text);
+    return more;
+}
+
+static bool has_right_text(struct request *r, const int32_t *prompt, uint32_t n, uint32_t max_tokens, uint64_t salt)
+{
+    struct token_logprob top[20];
+    struct token_out out;
+    int32_t want[64];
+    uint64_t digest = salt;
+    uint32_t n_want, n_got = 0;
+    bool same = true, was_full;
+
+    for (uint32_t i = 0; i < n; i++) digest = sim_digest(digest, (uint32_t)prompt[i]);
+    n_want = sim_greedy(digest, max_tokens, want);
+    while (request_pop(r, &out, top, &was_full)) {
+        same = same && n_got < n_want && out.token == want[n_got];
+        n_got++;
+    }
+    return same && n_got == n_want;
+}
+
+/* Runs one request to its end while the store works after every step. */
+static struct request_usage run(struct rig *g, uint64_t text, uint32_t n, uint64_t salt)
+{
+    static int32_t prompt[2048];
+    struct request_usage usage = {0};
+    struct request *r;
+
+    make_prompt(prompt, n, text);
+    r = submit(g, prompt, n, 2, salt);
+    if (!r) return usage;
+    while (!atomic_load(&r->ended)) {
+        step(g);
+        if (g->threads) clock_sleep_ns(1000000);
+        else store_link_work(g->store.link);
+    }
+    if (r->finish == REQUEST_ERROR || !has_right_text(r, prompt, n, 2, salt))
+        test_fail(__FILE__, __LINE__, "a request of %u tokens ended with %s or the wrong text", n,
+                  rd_status_name(r->status));
+    usage = r->usage;
+    request_unref(r);
+    if (!g->threads) store_link_work(g->store.link);
+    return usage;
+}
+
+static struct engine_stats stats(const struct rig *g)
+{
+    struct engine_stats s;
+
+    engine_get_stats(g->e, &s);
+    return s;
+}
+
+TEST(a_prompt_survives_a_restart)
+{
+    struct rig g;
+    struct request_usage u;
+
+    CHECK(rig_open(&g, 64));
+    u = run(&g, 1, 100, 0);
+    CHECK_EQ(u.n_cached, 0);
+    rig_stop(&g);
+    CHECK(rig_start(&g));
+    u = run(&g, 1, 100, 0);
+    CHECK_EQ(u.n_cached, 96);
+    CHECK_EQ(u.n_disk, 96);
+    CHECK_EQ(stats(&g).prompt_disk, 96);
+    u = run(&g, 1, 100, 0);                                 /* from the tree now */
+    CHECK_EQ(u.n_cached, 100);
+    CHECK_EQ(u.n_disk, 0);
+    CHECK_EQ(stats(&g).disk_loads, 1);
+    rig_close(&g);
+}
+
+TEST(another_salt_finds_nothing)
+{
+    struct rig g;
+
+    CHECK(rig_open(&g, 64));
+    (void)run(&g, 1, 100, 7);
+    rig_stop(&g);
+    CHECK(rig_start(&g));
+    CHECK_EQ(run(&g, 1, 100, 0).n_cached, 0);
+    CHECK_EQ(run(&g, 1, 100, 8).n_cached, 0);
+    CHECK_EQ(run(&g, 1, 100, 7).n_disk, 96);
+    rig_close(&g);
+}
+
+TEST(what_was_evicted_comes_back_behind_what_is_left)
+{
+    struct rig g;
+    struct request_usage u;
+
+    CHECK(rig_open(&g, 64));
+    (void)run(&g, 1, 100, 0);
+    CHECK(radix_evict(g.e->cache.tree, 9) == 9);            /* tail first: 13 pages, 4 are left */
+    u = run(&g, 1, 100, 0);
+    CHECK_EQ(u.n_cached, 96);
+    CHECK_EQ(u.n_disk, 96 - 32);
+    rig_close(&g);
+}
+
+/* A budget for three conversations, twelve of them in turns. */
+TEST(many_conversations_hit_the_disk_instead_of_being_computed)
+{
+    struct rig g;
+    uint32_t n_computed = 0;
+
+    CHECK(rig_open(&g, 3 * 26 + 4));
+    for (uint32_t turn = 0; turn < 4; turn++)
+        for (uint32_t who = 0; who < 12; who++) {
+            struct request_usage u = run(&g, 100 + who, 150 + turn * 10, 0);
+            if (turn > 0) n_computed += u.n_prompt - u.n_cached;
+        }
+    CHECK(n_computed <= 3 * 12 * (10 + P));
+    CHECK(stats(&g).prompt_disk > 3 * 12 * 100);
+    rig_close(&g);
+}
+
+/* A stored text, an empty tree, and a request for it that waits for its load. */
+static struct request *wait_for_load(struct rig *g, int32_t *prompt, uint32_t n)
+{
+    struct request *r;
+
+    (void)run(g, 1, n, 0);
+    radix_clear(g->e->cache.tree, NULL);
+    make_prompt(prompt, n, 1);
+    r = submit(g, prompt, n, 2, 0);
+    step(g);
+    return r;
+}
+
+TEST(others_pass_while_one_loads_and_the_engine_sleeps)
+{
+    struct rig g;
+    int32_t prompt[100], other[50];
+    struct request *r, *b;
+
+    CHECK(rig_open(&g, 64));
+    r = wait_for_load(&g, prompt, 100);
+    CHECK(r->state == REQUEST_QUEUED && r->store.job);
+    CHECK_EQ(stats(&g).pages_loading, 12);
+    CHECK(!step(&g));                                       /* nothing to do until the doorbell */
+    make_prompt(other, 50, 2);
+    b = submit(&g, other, 50, 2, 0);
+    for (int i = 0; i < 20 && !atomic_load(&b->ended); i++) step(&g);
+    CHECK(atomic_load(&b->ended) && has_right_text(b, other, 50, 2, 0));
+    CHECK(!atomic_load(&r->ended));
+    store_link_work(g.store.link);
+    while (!atomic_load(&r->ended)) step(&g);
+    CHECK(has_right_text(r, prompt, 100, 2, 0));
+    CHECK_EQ(r->usage.n_disk, 96);
+    request_unref(r);
+    request_unref(b);
+    rig_close(&g);
+}
+
+TEST(one_load_serves_all_that_want_it)
+{
+    struct rig g;
+    int32_t prompt[100];
+    struct request *r[4];
+    uint64_t before;
+
+    CHECK(rig_open(&g, 200));
+    before = stats(&g).disk_loads;
+    r[0] = wait_for_load(&g, prompt, 100);
+    for (int i = 1; i < 4; i++) r[i] = submit(&g, prompt, 100 - (uint32_t)i, 2, 0);
+    step(&g);
+    CHECK_EQ(stats(&g).disk_loads, before + 1);
+    CHECK_EQ(stats(&g).pages_loading, 12);
+    store_link_work(g.store.link);
+    for (int i = 0; i < 4; i++) {
+        while (!atomic_load(&r[i]->ended)) step(&g);
+        CHECK(has_right_text(r[i], prompt, 100 - (uint32_t)i, 2, 0));
+        CHECK_EQ(r[i]->usage.n_disk, 96);
+        request_unref(r[i]);
+    }
+    CHECK_EQ(stats(&g).disk_loads, before + 1);
+    rig_close(&g);
+}
+
+TEST(a_request_that_goes_away_leaves_its_load_to_others)
+{
+    struct rig g;
+    int32_t prompt[100];
+    struct request *r;
+    struct page_counts c;
+
+    CHECK(rig_open(&g, 64));
+    r = wait_for_load(&g, prompt, 100);
+    request_cancel(r, CANCEL_GONE);
+    step(&g);
+    CHECK(atomic_load(&r->ended));
+    request_unref(r);
+    CHECK_EQ(stats(&g).pages_loading, 12);
+    store_link_work(g.store.link);
+    step(&g);
+    CHECK_EQ(stats(&g).pages_loading, 0);
+    CHECK_EQ(run(&g, 1, 100, 0).n_disk, 0);                 /* in the tree already */
+    radix_clear(g.e->cache.tree, NULL);
+    c = page_pool_counts(g.e->pool);
+    CHECK_EQ(c.n_free, c.n_total);
+    rig_close(&g);
+}
+
+TEST(a_load_that_takes_too_long_is_computed_instead)
+{
+    struct rig g;
+    int32_t prompt[100];
+    struct request *r;
+
+    CHECK(rig_open(&g, 64));
+    r = wait_for_load(&g, prompt, 100);
+    clock_fake_advance(g.clock, 5000000000ull);
+    while (!atomic_load(&r->ended)) step(&g);
+    CHECK(has_right_text(r, prompt, 100, 2, 0));
+    CHECK_EQ(r->usage.n_cached, 0);
+    request_unref(r);
+    CHECK_EQ(stats(&g).disk_loads_late, 1);
+    CHECK_EQ(stats(&g).pages_loading, 12);                  /* the disk has them still */
+    store_link_work(g.store.link);
+    step(&g);
+    CHECK_EQ(stats(&g).pages_loading, 0);
+    CHECK_EQ(stats(&g).pages_ready, 13);                    /* not twice */
+    rig_close(&g);
+}
+
+TEST(an_engine_ends_while_it_loads)
+{
+    struct rig g;
+    int32_t prompt[100];
+    struct request *r;
+
+    CHECK(rig_open(&g, 64));
+    r = wait_for_load(&g, prompt, 100);
+    rig_stop(&g);
+    CHECK(atomic_load(&r->ended) && r->status == RD_E_CLOSED);
+    request_unref(r);
+    rig_close(&g);
+}
+
+TEST(a_load_that_costs_more_than_computing_is_not_begun)
+{
+    struct rig g;
+
+    CHECK(rig_open(&g, 64));
+    g.x.clock = g.clock;
+    g.x.row_ns = 1000;
+    (void)run(&g, 1, 100, 0);
+    radix_clear(g.e->cache.tree, NULL);
+    g.store.link->load_page_ns = 1000000;
+    CHECK_EQ(run(&g, 1, 100, 0).n_disk, 0);
+    CHECK_EQ(stats(&g).disk_declined, 1);
+    for (int i = 0; i < 200 && stats(&g).disk_loads == 0; i++) {   /* and tried again when that is long ago */
+        radix_clear(g.e->cache.tree, NULL);
+        (void)run(&g, 1, 100, 0);
+    }
+    CHECK(stats(&g).disk_loads > 0);
+    rig_close(&g);
+}
+
+/* A loan must not make a request fail that fits without it. */
+TEST(a_tight_pool_waits_for_pages_on_loan)
+{
+    struct rig g;
+    int32_t prompt[100], other[200];
+    struct request *r, *b;
+
+    CHECK(rig_open(&g, 30));
+    r = wait_for_load(&g, prompt, 100);
+    CHECK_EQ(stats(&g).pages_loading, 12);
+    make_prompt(other, 200, 2);
+    b = submit(&g, other, 200, 2, 0);
+    for (int i = 0; i < 10; i++) step(&g);
+    CHECK(!atomic_load(&b->ended));
+    store_link_work(g.store.link);
+    for (int i = 0; i < 50; i++) step(&g);
+    CHECK(atomic_load(&r->ended) && has_right_text(r, prompt, 100, 2, 0));
+    CHECK(atomic_load(&b->ended) && has_right_text(b, other, 200, 2, 0));
+    request_unref(r);
+    request_unref(b);
+    rig_close(&g);
+}
+
+TEST(damage_is_computed_and_stored_again)
+{
+    struct rig g;
+    struct request_usage u;
+    char path[256];
+    char *data;
+    size_t n;
+
+    CHECK(rig_open(&g, 64));
+    (void)run(&g, 1, 100, 0);
+    rig_stop(&g);
+    snprintf(path, sizeof(path), "%s/0000000000000001.pages", g.store.dir);
+    CHECK_OK(file_read_all(path, 64 << 20, &data, &n, NULL));
+    data[n - 1 - 3 * 64] ^= 16;                             /* slots of 64 bytes: the fourth from the end */
+    CHECK(truncate(path, 0) == 0);
+    CHECK_OK(file_write_all(path, data, n, NULL));
+    mem_free(data);
+    CHECK(rig_start(&g));
+    u = run(&g, 1, 100, 0);
+    CHECK(u.n_cached < 96);
+    CHECK(stats(&g).disk.n_damaged + stats(&g).disk.n_read_errors > 0);
+    rig_stop(&g);
+    CHECK(rig_start(&g));
+    CHECK_EQ(run(&g, 1, 100, 0).n_disk, 96);
+    rig_close(&g);
+}
+
+TEST(memory_may_run_out_anywhere_in_a_load)
+{
+    for (int64_t i = 0; i < 60; i++) {
+        struct rig g;
+        int32_t prompt[100];
+        struct request *r;
+
+        CHECK(rig_open(&g, 64));
+        (void)run(&g, 1, 100, 0);
+        radix_clear(g.e->cache.tree, NULL);
+        make_prompt(prompt, 100, 1);
+        r = submit(&g, prompt, 100, 2, 0);
+        mem_fail_after(i);
+        for (int k = 0; k < 40 && !atomic_load(&r->ended); k++) {
+            engine_step(g.e);
+            store_link_work(g.store.link);
+        }
+        mem_fail_after(-1);
+        step(&g);
+        CHECK(atomic_load(&r->ended) && has_right_text(r, prompt, 100, 2, 0));
+        request_unref(r);
+        rig_close(&g);
+    }
+}
+
+TEST(clearing_empties_the_disk_too)
+{
+    struct rig g;
+
+    CHECK(rig_open(&g, 64));
+    (void)run(&g, 1, 100, 0);
+    store_link_clear(g.store.link);
+    radix_clear(g.e->cache.tree, NULL);
+    CHECK_EQ(run(&g, 1, 100, 0).n_cached, 0);
+    rig_close(&g);
+}
+
+TEST(the_threads_do_the_same)
+{
+    struct rig g;
+
+    CHECK(rig_open(&g, 3 * 26 + 4));
+    rig_stop(&g);
+    g.threads = true;
+    CHECK(rig_start(&g));
+    for (uint32_t turn = 0; turn < 4; turn++)
+        for (uint32_t who = 0; who < 8; who++) (void)run(&g, 100 + who, 150 + turn * 10, 0);
+    rig_stop(&g);
+    CHECK(rig_start(&g));
+    CHECK_EQ(run(&g, 100, 180, 0).n_disk, 176);
+    CHECK(stats(&g).disk_loads > 0);
+    store_link_clear(g.store.link);
+    CHECK_EQ(stats(&g).disk.n_damaged, 0);
+    rig_close(&g);
+}

@@ -1,0 +1,118 @@
+"""The disk cache of a server: restart, kill -9, damage, another KV type on the same folder, two servers at once."""
+import contextlib
+import os
+import random
+import signal
+import stat
+import time
+
+import pytest
+
+from radish_server import Server
+
+PROMPT = "The quick brown fox jumps over the lazy dog, and %d other animals watch it. " * 30 % tuple(range(30))
+BODY = {"prompt": PROMPT, "max_tokens": 8, "temperature": 0, "seed": 1}
+
+
+@pytest.fixture()
+def folder(tmp_path):
+    return tmp_path / "kv"
+
+
+@contextlib.contextmanager
+def serving(folder, *flags):
+    server = Server("--cache-dir", str(folder), *flags)
+    try:
+        yield server
+    finally:
+        if server.process.poll() is None:
+            server.stop()
+
+
+def ask(server):
+    answer = server.ok("/v1/completions", BODY)
+    return answer["choices"][0]["text"], answer["timings"]
+
+
+def kill(server):
+    server.process.send_signal(signal.SIGKILL)
+    server.process.wait(60)
+
+
+def written(server, n_pages):
+    """Waits until what was computed is on disk."""
+    for _ in range(200):
+        disk = server.stats()["disk"]
+        if disk["pages"] >= n_pages:
+            return disk
+        time.sleep(0.02)
+    raise AssertionError(disk)
+
+
+def test_it_survives_a_restart_and_a_kill(folder):
+    with serving(folder) as server:
+        text, timings = ask(server)
+        assert timings["cache_n"] == 0
+        n_prompt = timings["prompt_n"]
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert all(stat.S_IMODE(f.stat().st_mode) == 0o600 for f in folder.iterdir())
+    with serving(folder) as server:
+        again, timings = ask(server)
+        assert again == text
+        assert timings["cache_n"] == timings["cache_disk_n"] == n_prompt // 16 * 16
+        assert server.stats()["disk"]["prompt_tokens"] == timings["cache_disk_n"]
+        kill(server)
+    with serving(folder, "--kv-type", "f32") as server:          # pages of another kind find nothing, and do no harm
+        _, timings = ask(server)
+        assert timings["cache_n"] == 0
+        written(server, timings["prompt_n"] // 16)
+        kill(server)
+    with serving(folder) as server:
+        again, timings = ask(server)
+        assert again == text and timings["cache_disk_n"] == n_prompt // 16 * 16
+        assert server.stats()["disk"]["damaged"] == 0
+
+
+def test_damage_is_computed_again(folder):
+    with serving(folder) as server:
+        text, _ = ask(server)
+    rng = random.Random(7)
+    for path in folder.iterdir():
+        data = bytearray(path.read_bytes())
+        for _ in range(20):
+            if data:
+                data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        path.write_bytes(bytes(data[: len(data) - len(data) // 5]))
+    with serving(folder) as server:
+        again, timings = ask(server)
+        assert again == text
+        assert timings["cache_n"] < 500
+        assert server.stats()["disk"]["damaged"] > 0
+
+
+def test_two_servers_share_a_folder_and_one_inherits_it(folder):
+    with serving(folder) as first:
+        text, timings = ask(first)
+        written(first, timings["prompt_n"] // 16)
+        with serving(folder) as second:
+            assert first.stats()["disk"]["is_writer"] == 1
+            assert second.stats()["disk"]["is_writer"] == 0
+            again, timings = ask(second)
+            assert again == text and timings["cache_disk_n"] > 0
+            first.stop()
+            for _ in range(100):
+                if second.stats()["disk"]["is_writer"]:
+                    break
+                time.sleep(0.1)
+            assert second.stats()["disk"]["is_writer"] == 1
+
+
+def test_without_a_usable_folder_it_serves(tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    with serving(tmp_path / "file") as server:
+        assert ask(server)[1]["cache_n"] == 0
+        assert server.stats()["disk"]["cap_bytes"] == 0
+    os.mkdir(tmp_path / "off", 0o700)
+    with serving(tmp_path / "off", "--no-disk-cache") as server:
+        ask(server)
+    assert not list((tmp_path / "off").iterdir())

@@ -1,0 +1,53 @@
+#include "sim_store.h"
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MAX_PAGES 4096u
+#define STAGED 64u
+
+bool sim_store_init(struct sim_store *s)
+{
+    memset(s, 0, sizeof(*s));
+    snprintf(s->dir, sizeof(s->dir), "%s/radish-link-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+    return mkdtemp(s->dir) != NULL;
+}
+
+bool sim_store_open(struct sim_store *s, uint32_t page_tokens, uint64_t page_bytes, uint64_t cap_bytes,
+                    const struct clock *clock, bool threads)
+{
+    struct store_options o = {.dir = s->dir, .cap_bytes = cap_bytes, .clock = clock};
+    struct store_link_options lo = {.clock = clock,
+                                    .page_tokens = page_tokens,
+                                    .max_pages = MAX_PAGES,
+                                    .page_bytes = page_bytes,
+                                    .staging_bytes = STAGED * page_bytes,
+                                    .threads = threads};
+
+    s->link = NULL;
+    return page_store_open(&o, &lo.store, NULL) == RD_OK && store_link_create(&lo, &s->link) == RD_OK;
+}
+
+void sim_store_close(struct sim_store *s)
+{
+    store_link_destroy(s->link);
+    s->link = NULL;
+}
+
+void sim_store_deinit(struct sim_store *s)
+{
+    char path[512];
+    DIR *d;
+    struct dirent *e;
+
+    sim_store_close(s);
+    d = opendir(s->dir);
+    while (d && (e = readdir(d))) {
+        snprintf(path, sizeof(path), "%s/%s", s->dir, e->d_name);
+        unlink(path);
+    }
+    if (d) closedir(d);
+    rmdir(s->dir);
+}
