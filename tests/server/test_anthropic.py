@@ -81,7 +81,8 @@ def test_usage_adds_up_and_marks_count_as_written(server):
     text = "Tell me about the number " + str(id(object())) + ". "
     marked = [{"role": "user", "content": [{"type": "text", "text": text * 4, "cache_control": {"type": "ephemeral"}}]}]
     total = server.ok(MESSAGES + "/count_tokens", {"messages": marked})["input_tokens"]
-    used = [server.ok(MESSAGES, {"messages": m, "max_tokens": 1})["usage"] for m in (marked, marked, [{"role": "user", "content": text * 4}])]
+    plain = [{"role": "user", "content": text * 4}]
+    used = [server.ok(MESSAGES, {"messages": m, "max_tokens": 1})["usage"] for m in (marked, marked, plain)]
     assert all(u["input_tokens"] + u["cache_creation_input_tokens"] + u["cache_read_input_tokens"] == total for u in used)
     assert used[0]["cache_creation_input_tokens"] > 20 and used[1]["cache_read_input_tokens"] > 20
     assert used[1]["cache_creation_input_tokens"] == used[2]["cache_creation_input_tokens"] == 0
@@ -98,18 +99,26 @@ def test_stop_sequences(server):
 
 
 def test_every_block_reaches_the_template(server):
-    seen = [{"role": "user", "content": [{"type": "text", "text": "One"}, {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "Doc"}}]},
-            {"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm", "signature": "s"}, {"type": "redacted_thinking", "data": "x"},
-                                              {"type": "text", "text": "Two"}, {"type": "tool_use", "id": "toolu_1", "name": "get_weather", "input": {"city": "Bern"}}]},
-            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "is_error": True, "content": [{"type": "text", "text": "Rain"}]},
+    seen = [{"role": "user", "content": [{"type": "text", "text": "One"},
+                                         {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "Doc"}}]},
+            {"role": "assistant",
+             "content": [{"type": "thinking", "thinking": "Hm", "signature": "s"}, {"type": "redacted_thinking", "data": "x"},
+                                              {"type": "text", "text": "Two"},
+                         {"type": "tool_use", "id": "toolu_1", "name": "get_weather", "input": {"city": "Bern"}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "is_error": True,
+                                          "content": [{"type": "text", "text": "Rain"}]},
                                          {"type": "tool_result", "tool_use_id": "toolu_1"}, {"type": "text", "text": "Three"}]},
             {"role": "ctx", "content": "Four"}, {"role": "system", "content": "Five"}, {"role": "user", "content": []}]
-    chat = [{"role": "system", "content": "Sys"}, {"role": "user", "content": [{"type": "text", "text": "One"}, {"type": "text", "text": "Doc"}]},
+    chat = [{"role": "system", "content": "Sys"},
+            {"role": "user", "content": [{"type": "text", "text": "One"}, {"type": "text", "text": "Doc"}]},
             {"role": "assistant", "content": "Two", "reasoning_content": "Hm",
-             "tool_calls": [{"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": "{\"city\": \"Bern\"}"}}]},
+             "tool_calls": [{"id": "call_1", "type": "function",
+                             "function": {"name": "get_weather", "arguments": "{\"city\": \"Bern\"}"}}]},
             {"role": "tool", "tool_call_id": "call_1", "content": "Rain"}, {"role": "tool", "tool_call_id": "call_1", "content": ""},
-            {"role": "user", "content": "Three"}, {"role": "user", "content": "Four"}, {"role": "system", "content": "Five"}, {"role": "user", "content": ""}]
-    tools = [{"type": "function", "function": {"name": "get_weather", "description": WEATHER["description"], "parameters": WEATHER["input_schema"]}}]
+            {"role": "user", "content": "Three"}, {"role": "user", "content": "Four"}, {"role": "system", "content": "Five"},
+            {"role": "user", "content": ""}]
+    tools = [{"type": "function",
+              "function": {"name": "get_weather", "description": WEATHER["description"], "parameters": WEATHER["input_schema"]}}]
     n = server.ok(MESSAGES + "/count_tokens", {"system": [{"type": "text", "text": "Sys"}], "messages": seen,
                                                "tools": [WEATHER, {"type": "web_search_20250305", "name": "web_search"}]})["input_tokens"]
     assert n == server.ok("/tokenize", {"messages": chat, "tools": tools, "chat_template_kwargs": {"enable_thinking": False}})["count"]
@@ -119,29 +128,44 @@ def test_every_block_reaches_the_template(server):
 def test_agent_traffic(coder):
     """A turn as Claude Code sends it: beta query and headers, marked blocks, tools of all types, a history with everything."""
     def tool(i):
-        return {"name": f"Tool{i}", "description": "Does a thing.", "input_schema": {"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object",
+        return {"name": f"Tool{i}", "description": "Does a thing.",
+                "input_schema": {"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object",
                 "properties": {"path": {"type": "string"}}, "additionalProperties": False}, "eager_input_streaming": True}
 
     mark = {"type": "ephemeral", "ttl": "1h"}
-    body = {"model": "", "max_tokens": 12, "system": [{"type": "text", "text": "You are an agent.", "cache_control": mark}, {"type": "text", "text": "Env: x"}],
-            "tools": [*(tool(i) for i in range(4)), {"type": "custom", **WEATHER, "cache_control": mark, "defer_loading": True}, {"type": "bash_20250124", "name": "bash"},
+    body = {"model": "", "max_tokens": 12,
+            "system": [{"type": "text", "text": "You are an agent.", "cache_control": mark}, {"type": "text", "text": "Env: x"}],
+            "tools": [*(tool(i) for i in range(4)), {"type": "custom", **WEATHER, "cache_control": mark, "defer_loading": True},
+                      {"type": "bash_20250124", "name": "bash"},
                       {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}],
-            "messages": [{"role": "user", "content": [{"type": "text", "text": "<system-reminder>x</system-reminder>"}, {"type": "text", "text": "Read a.txt", "cache_control": mark}]},
-                         {"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm", "signature": "EqQB"}, {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}},
-                                                           {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}, {"type": "text", "text": "I read."},
-                                                           {"type": "tool_use", "id": "toolu_01", "name": "Tool0", "input": {"path": "a"}}, {"type": "tool_use", "id": "toolu_02", "name": "Tool1", "input": {}}]},
+            "messages": [{"role": "user", "content": [{"type": "text", "text": "<system-reminder>x</system-reminder>"},
+                                                      {"type": "text", "text": "Read a.txt", "cache_control": mark}]},
+                         {"role": "assistant",
+                          "content": [{"type": "thinking", "thinking": "Hm", "signature": "EqQB"},
+                                      {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}},
+                                                           {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []},
+                                      {"type": "text", "text": "I read."},
+                                                           {"type": "tool_use", "id": "toolu_01", "name": "Tool0", "input": {"path": "a"}},
+                                      {"type": "tool_use", "id": "toolu_02", "name": "Tool1", "input": {}}]},
                          {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_01", "content": "one"},
-                                                      {"type": "tool_result", "tool_use_id": "toolu_02", "content": [{"type": "tool_reference", "tool_name": "Tool2"}], "is_error": False, "cache_control": mark},
-                                                      {"type": "document", "source": {"type": "content", "content": [{"type": "text", "text": "two"}]}},
-                                                      {"type": "search_result", "source": "x", "title": "y", "content": [{"type": "text", "text": "three"}]}, {"type": "text", "text": "Go on"}]}],
+                                                      {"type": "tool_result", "tool_use_id": "toolu_02",
+                                                       "content": [{"type": "tool_reference", "tool_name": "Tool2"}], "is_error": False,
+                                                       "cache_control": mark},
+                                                      {"type": "document",
+                                                       "source": {"type": "content", "content": [{"type": "text", "text": "two"}]}},
+                                                      {"type": "search_result", "source": "x", "title": "y",
+                                                       "content": [{"type": "text", "text": "three"}]},
+                                                      {"type": "text", "text": "Go on"}]}],
             "metadata": {"user_id": "user_1"}, "betas": ["claude-code-20250219", "interleaved-thinking-2025-05-14"]}
-    more = {"extra_body": GREEDY | {"context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}, "output_config": {"effort": "medium"}, "speed": "standard"}}
+    more = {"extra_body": GREEDY | {"context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+                                    "output_config": {"effort": "medium"}, "speed": "standard"}}
     m = coder.beta.messages.create(**body, **more, thinking={"type": "adaptive"})
     assert m.type == "message" and 0 < m.usage.output_tokens <= 12
     with coder.beta.messages.stream(**body, **more, thinking={"type": "adaptive"}) as s:
         final = s.get_final_message()
     assert [b.type for b in final.content] == [b.type for b in m.content] and final.usage.cache_read_input_tokens > 100
-    n = coder.beta.messages.count_tokens(**{k: v for k, v in body.items() if k not in ("max_tokens", "metadata")}, thinking={"type": "adaptive"}).input_tokens
+    n = coder.beta.messages.count_tokens(**{k: v for k, v in body.items() if k not in ("max_tokens", "metadata")},
+                                         thinking={"type": "adaptive"}).input_tokens
     assert n == sum((m.usage.input_tokens, m.usage.cache_creation_input_tokens, m.usage.cache_read_input_tokens))
 
 
@@ -156,7 +180,8 @@ def test_tools_round_trip(coder):
     assert json.loads("".join(pieces)) == final.content[-1].input == call.input and final.stop_reason == "tool_use"
     history = ASK + [{"role": "assistant", "content": m.content},
                      {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call.id, "content": "17 degrees"}]}]
-    answer = coder.messages.create(model="", max_tokens=40, tools=[WEATHER], tool_choice={"type": "none"}, messages=history, extra_body=GREEDY)
+    answer = coder.messages.create(model="", max_tokens=40, tools=[WEATHER], tool_choice={"type": "none"}, messages=history,
+                                   extra_body=GREEDY)
     assert answer.content[0].type == "text" and answer.content[0].text
     cut = coder.messages.create(model="", max_tokens=3, tools=[WEATHER], tool_choice={"type": "any"}, messages=ASK, extra_body=GREEDY)
     assert cut.stop_reason == "max_tokens" and cut.content[-1].type == "tool_use"
@@ -171,7 +196,9 @@ def test_thinking_is_a_block_before_the_text(thinker):
         kinds = [e.delta.type for e in s if e.type == "content_block_delta"]
         final = s.get_final_message()
     assert kinds.index("signature_delta") == kinds.index("text_delta") - 1 and kinds[0] == "thinking_delta"
-    assert [(b.type, getattr(b, "text", None) or b.thinking) for b in final.content] == [(b.type, getattr(b, "text", None) or b.thinking) for b in m.content]
+    assert [(b.type, getattr(b, "text",
+                             None) or b.thinking) for b in final.content] == [(b.type, getattr(b, "text",
+                                                                                               None) or b.thinking) for b in m.content]
     for off in ({}, {"thinking": {"type": "disabled"}}):
         assert [b.type for b in thinker.messages.create(**ask, **off).content] == ["text"]
     again = thinker.messages.create(**ask | {"messages": ask["messages"] + [{"role": "assistant", "content": m.content}, HI[0]]})
@@ -179,7 +206,8 @@ def test_thinking_is_a_block_before_the_text(thinker):
 
 
 BAD = [("messages", v) for v in (None, "x", 3, {}, [], ["x"], [{}], [{"role": "user"}], [{"role": "robot", "content": "x"}],
-                                 [{"role": "user", "content": 3}], [{"role": "user", "content": [{}]}], [{"role": "user", "content": ["x"]}],
+                                 [{"role": "user", "content": 3}], [{"role": "user", "content": [{}]}],
+                                 [{"role": "user", "content": ["x"]}],
                                  [{"role": "user", "content": [{"type": "text"}]}], [{"role": "user", "content": [{"type": "hologram"}]}],
                                  [{"role": "user", "content": [{"type": "image", "source": {"type": "base64", "data": ""}}]}],
                                  [{"role": "user", "content": [{"type": "tool_result"}]}],
@@ -191,9 +219,11 @@ BAD = [("messages", v) for v in (None, "x", 3, {}, [], ["x"], [{}], [{"role": "u
 BAD += [("max_tokens", v) for v in (None, "x", -1, 1.5, [], {}, True, 1 << 40)]
 BAD += [("system", v) for v in (3, {}, [3], [{"type": "text"}], [{"type": "image"}], True)]
 BAD += [("tools", v) for v in ("x", {}, [3], [{}], [{"name": "a"}], [{"name": "", "input_schema": {}}], [{"type": 3}])]
-BAD += [("tool_choice", v) for v in ("auto", 3, {}, {"type": "maybe"}, {"type": "tool"}, {"type": "any"}, {"type": "tool", "name": "nobody"},
+BAD += [("tool_choice", v) for v in ("auto", 3, {}, {"type": "maybe"}, {"type": "tool"}, {"type": "any"},
+                                     {"type": "tool", "name": "nobody"},
                                      {"type": "auto", "disable_parallel_tool_use": 1})]
-BAD += [("thinking", v) for v in ("x", 3, {}, {"type": "loud"}, {"type": "enabled", "budget_tokens": "x"}, {"type": "enabled", "budget_tokens": 0})]
+BAD += [("thinking", v) for v in ("x", 3, {}, {"type": "loud"}, {"type": "enabled", "budget_tokens": "x"},
+                                  {"type": "enabled", "budget_tokens": 0})]
 BAD += [("stop_sequences", v) for v in ("x", 3, {}, [3], [None], ["x"] * 65)]
 BAD += [(name, v) for name in ("temperature", "top_p", "top_k") for v in ("x", [], {}, True, -2)]
 BAD += [("top_p", 1.5), ("stream", "x"), ("stream", 1), ("metadata", "x"), ("metadata", []), ("model", 3), ("output_config", 3),

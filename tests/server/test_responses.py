@@ -50,7 +50,8 @@ def frames(raw):
 
 
 def events(server, body):
-    status, headers, raw = server.request("POST", RESPONSES, {"input": "Say hello.", "max_output_tokens": 8, "stream": True} | GREEDY | body)
+    status, headers, raw = server.request("POST", RESPONSES, {"input": "Say hello.", "max_output_tokens": 8,
+                                                              "stream": True} | GREEDY | body)
     assert status == 200 and headers["content-type"] == "text/event-stream", raw
     out = frames(raw)
     assert [e["sequence_number"] for e in out] == list(range(len(out)))
@@ -85,15 +86,19 @@ def delete(server, rid):
 
 def test_shape(server):
     ask = {"model": "smollm2", "input": "Say hello.", "instructions": "Be brief.", "max_output_tokens": 6, "metadata": {"a": "b"},
-           "user": "u", "truncation": "auto", "include": ["reasoning.encrypted_content"], "text": {"format": {"type": "text"}, "verbosity": "low"},
-           "prompt_cache_key": "k", "service_tier": "auto", "unknown": {"x": 1}, "client_metadata": {"y": 2}, "stream_options": {"include_obfuscation": False}}
+           "user": "u", "truncation": "auto", "include": ["reasoning.encrypted_content"],
+           "text": {"format": {"type": "text"}, "verbosity": "low"},
+           "prompt_cache_key": "k", "service_tier": "auto", "unknown": {"x": 1}, "client_metadata": {"y": 2},
+           "stream_options": {"include_obfuscation": False}}
     r = server.ok(RESPONSES, ask | GREEDY)
     assert r["id"].startswith("resp_") and r["object"] == "response" and r["model"] == "smollm2" and r["created_at"] <= time.time()
     assert r["status"] == "incomplete" and r["incomplete_details"] == {"reason": "max_output_tokens"} and r["error"] is None
     assert r["completed_at"] is None and r["background"] is False
-    assert [(i["type"], i["role"], i["status"], [p["type"] for p in i["content"]]) for i in r["output"]] == [("message", "assistant", "incomplete", ["output_text"])]
+    assert [(i["type"], i["role"], i["status"],
+             [p["type"] for p in i["content"]]) for i in r["output"]] == [("message", "assistant", "incomplete", ["output_text"])]
     assert r["output"][0]["id"].startswith("msg_") and r["output"][0]["content"][0]["annotations"] == []
-    echoed = {"instructions": "Be brief.", "metadata": {"a": "b"}, "user": "u", "max_output_tokens": 6, "temperature": 0, "top_p": 1, "tools": [],
+    echoed = {"instructions": "Be brief.", "metadata": {"a": "b"}, "user": "u", "max_output_tokens": 6, "temperature": 0, "top_p": 1,
+              "tools": [],
               "tool_choice": "auto", "parallel_tool_calls": True, "previous_response_id": None, "store": True, "text": ask["text"],
               "prompt_cache_key": "k", "reasoning": {"effort": None, "summary": None}, "truncation": "disabled"}
     assert {k: r[k] for k in echoed} == echoed
@@ -134,7 +139,8 @@ def test_every_item_reaches_the_template(server):
              {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "Dev"}]},
              {"type": "reasoning", "summary": [], "encrypted_content": "zzz"},
              {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "Hm"}], "encrypted_content": None},
-             {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Tw", "annotations": []}, {"type": "output_text", "text": "o"}]},
+             {"type": "message", "role": "assistant",
+              "content": [{"type": "output_text", "text": "Tw", "annotations": []}, {"type": "output_text", "text": "o"}]},
              {"type": "function_call", "call_id": "c1", "name": "get_weather", "arguments": "{\"city\":\"Bern\"}"},
              {"type": "function_call", "call_id": "c2", "name": "get_weather", "arguments": "{}", "id": None, "status": None},
              {"type": "web_search_call", "id": "ws_1", "status": "completed"},
@@ -155,7 +161,8 @@ def test_every_item_reaches_the_template(server):
             {"role": "tool", "tool_call_id": "c3", "content": "Done"}, {"role": "user", "content": "Three"}]
     function = {"type": "function", "function": {k: WEATHER[k] for k in ("name", "description", "strict", "parameters")}}
     r = server.ok(RESPONSES, {"instructions": "Sys", "input": items, "max_output_tokens": 1,
-                              "tools": [WEATHER, {"type": "web_search"}, {"type": "custom", "name": "apply_patch", "format": {"type": "grammar"}}, {"type": "local_shell"}]})
+                              "tools": [WEATHER, {"type": "web_search"},
+                                        {"type": "custom", "name": "apply_patch", "format": {"type": "grammar"}}, {"type": "local_shell"}]})
     assert r["usage"]["input_tokens"] == server.ok("/tokenize", {"messages": chat, "tools": [function]})["count"]
     assert [t["type"] for t in r["tools"]] == ["function", "web_search", "custom", "local_shell"]
 
@@ -175,8 +182,10 @@ def test_previous_response(server):
     with pytest.raises(openai.NotFoundError) as e:
         c.responses.create(model="", input="x", previous_response_id=first.id)
     assert e.value.code == "previous_response_not_found" and e.value.param == "previous_response_id"
-    by_reference = c.responses.create(model="", input=[{"role": "user", "content": "My name is Ada."}, said, {"role": "user", "content": "Who am I?"},
-                                                       {"type": "item_reference", "id": second.output[0].id}, {"role": "user", "content": "And now?"}], max_output_tokens=1)
+    by_reference = c.responses.create(model="", input=[{"role": "user", "content": "My name is Ada."}, said,
+                                                       {"role": "user", "content": "Who am I?"},
+                                                       {"type": "item_reference", "id": second.output[0].id},
+                                                       {"role": "user", "content": "And now?"}], max_output_tokens=1)
     assert by_reference.usage.input_tokens == third.usage.input_tokens
 
 
@@ -184,7 +193,8 @@ def test_input_items(server):
     c = client(server)
     first = c.responses.create(model="", input=[{"role": "user", "content": f"item {i}"} for i in range(5)], max_output_tokens=1)
     second = c.responses.create(model="", input="last", previous_response_id=first.id, max_output_tokens=1)
-    texts = [i.content[0].text for i in c.responses.input_items.list(second.id, order="asc", limit=2)]      # the package goes through the pages
+    texts = [i.content[0].text for i in c.responses.input_items.list(second.id, order="asc",
+                                                                     limit=2)]      # the package goes through the pages
     assert texts == [f"item {i}" for i in range(5)] + [first.output_text] + ["last"]
     page = c.responses.input_items.list(second.id, limit=3)
     assert [i.content[0].text for i in page.data] == ["last", first.output_text, "item 4"] and page.has_more
@@ -197,7 +207,8 @@ def test_input_items(server):
 def test_store_false_keeps_nothing(server):
     r = client(server).responses.create(model="", input="x", store=False, max_output_tokens=1)
     assert r.store is False
-    for call in (client(server).responses.retrieve, client(server).responses.delete, client(server).responses.cancel, client(server).responses.input_items.list):
+    for call in (client(server).responses.retrieve, client(server).responses.delete, client(server).responses.cancel,
+                 client(server).responses.input_items.list):
         with pytest.raises(openai.NotFoundError):
             call(r.id)
 
@@ -231,13 +242,15 @@ def test_reasoning_is_an_item_before_the_message(thinker):
     assert 0 < r.usage.output_tokens_details.reasoning_tokens < r.usage.output_tokens and r.reasoning.effort == "high"
     with thinker.responses.stream(reasoning={"effort": "high"}, **ask) as s:
         got = [e.to_dict() for e in s]
-    assert names(got)[:8] == ["created", "in_progress", "output_item.added", "content_part.added", "reasoning_text.delta", "reasoning_text.done",
+    assert names(got)[:8] == ["created", "in_progress", "output_item.added", "content_part.added", "reasoning_text.delta",
+                              "reasoning_text.done",
                               "content_part.done", "output_item.done"]
     assert names(got)[8:12] == ["output_item.added", "content_part.added", "output_text.delta", "output_text.done"]
     assert "".join(e["delta"] for e in got if e["type"] == "response.reasoning_text.delta") == r.output[0].content[0].text
     assert [e["output_index"] for e in got if e["type"] == "response.output_item.done"] == [0, 1]
     assert [i.type for i in thinker.responses.create(reasoning={"effort": "none"}, **ask).output] == ["message"]
-    again = thinker.responses.create(**ask | {"input": [{"role": "user", "content": ask["input"]}, *r.output, {"role": "user", "content": "Sure?"}]})
+    again = thinker.responses.create(**ask | {"input": [{"role": "user", "content": ask["input"]}, *r.output,
+                                                        {"role": "user", "content": "Sure?"}]})
     assert again.output_text
 
 
@@ -245,23 +258,29 @@ def test_agent_traffic(coder):
     """A request as Codex sends it: long instructions, many tools of all types, items without id and status, store false."""
     def tool(i):
         return {"type": "function", "name": f"tool_{i}", "description": "Does a thing.", "strict": False,
-                "parameters": {"type": "object", "properties": {"command": {"type": "array", "items": {"type": "string"}}}, "additionalProperties": False}}
+                "parameters": {"type": "object", "properties": {"command": {"type": "array", "items": {"type": "string"}}},
+                               "additionalProperties": False}}
 
     body = {"model": "", "instructions": "You are a coding agent.", "store": False, "stream": True, "parallel_tool_calls": False,
             "tools": [tool(i) for i in range(6)] + [{"type": "local_shell"}, {"type": "web_search", "external_web_access": False},
-                                                     {"type": "custom", "name": "apply_patch", "description": "x", "format": {"type": "grammar", "syntax": "lark", "definition": "start: x"}},
+                                                     {"type": "custom", "name": "apply_patch", "description": "x",
+                                                      "format": {"type": "grammar", "syntax": "lark", "definition": "start: x"}},
                                                      {"type": "namespace", "name": "mcp", "tools": []}],
             "tool_choice": "auto", "reasoning": {"effort": "medium", "summary": "auto"}, "include": ["reasoning.encrypted_content"],
             "prompt_cache_key": "0195", "text": {"verbosity": "medium"},
             "input": [{"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "<permissions>"}]},
-                      {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "<environment_context>"}, {"type": "input_text", "text": "ls"}]},
+                      {"type": "message", "role": "user",
+                       "content": [{"type": "input_text", "text": "<environment_context>"}, {"type": "input_text", "text": "ls"}]},
                       {"type": "reasoning", "summary": [], "content": None, "encrypted_content": "gAAAA"},
                       {"type": "function_call", "name": "tool_1", "arguments": "{\"command\":[\"ls\"]}", "call_id": "call_x"},
-                      {"type": "function_call_output", "call_id": "call_x", "output": "{\"output\":\"a.txt\",\"metadata\":{\"exit_code\":0}}"}],
+                      {"type": "function_call_output", "call_id": "call_x",
+                       "output": "{\"output\":\"a.txt\",\"metadata\":{\"exit_code\":0}}"}],
             "max_output_tokens": 12, "temperature": 0}
     got = list(coder.responses.create(**body, extra_body={"client_metadata": {"a": "b"}},
-                                      extra_headers={"OpenAI-Beta": "responses=experimental", "session_id": "s", "originator": "codex_cli_rs"}))
-    assert got[0].type == "response.created" and got[-1].type in ("response.completed", "response.incomplete") and got[-1].response.usage.output_tokens <= 12
+                                      extra_headers={"OpenAI-Beta": "responses=experimental", "session_id": "s",
+                                                     "originator": "codex_cli_rs"}))
+    assert got[0].type == "response.created" and got[-1].type in ("response.completed",
+                                                                  "response.incomplete") and got[-1].response.usage.output_tokens <= 12
     assert len(got[-1].response.tools) == 10
 
 
@@ -273,7 +292,8 @@ def test_background_is_polled(server):
     assert r.status == "queued" and r.background and r.output == [] and r.usage is None
     server.wait_until(lambda: c.responses.retrieve(r.id).status not in ("queued", "in_progress"))
     done = c.responses.retrieve(r.id)
-    assert done.status == "incomplete" and done.output_text == c.responses.create(model="", input="Say hello.", max_output_tokens=8, extra_body=GREEDY).output_text
+    assert done.status == "incomplete" and done.output_text == c.responses.create(model="", input="Say hello.", max_output_tokens=8,
+                                                                                  extra_body=GREEDY).output_text
     assert c.responses.cancel(r.id).status == "incomplete"                        # too late: as it is
     status, answer = server.get(f"{RESPONSES}/{r.id}?stream=true")
     assert status == 400 and answer["error"]["param"] == "stream"
@@ -287,9 +307,11 @@ def test_background_stream_goes_on_without_its_client(server):
     status, _, raw = server.request("GET", f"{RESPONSES}/{rid}?stream=true")
     got = frames(raw)
     assert status == 200 and [e["sequence_number"] for e in got] == list(range(len(got)))
-    assert names(got) == ["created", "queued", "in_progress", "output_item.added", "content_part.added", "output_text.delta", "output_text.done",
+    assert names(got) == ["created", "queued", "in_progress", "output_item.added", "content_part.added", "output_text.delta",
+                          "output_text.done",
                           "content_part.done", "output_item.done", "incomplete"]
     assert server.get(f"{RESPONSES}/{rid}") == (200, got[-1]["response"]) and got[-1]["response"]["usage"]["output_tokens"] == 300
+    assert server.request("HEAD", f"{RESPONSES}/{rid}?stream=true")[::2] == (200, b"")
     rest = frames(server.request("GET", f"{RESPONSES}/{rid}?stream=true&starting_after=5")[2])
     assert rest == got[6:]
     assert frames(server.request("GET", f"{RESPONSES}/{rid}?stream=true&starting_after=99999")[2]) == []
@@ -300,7 +322,8 @@ def test_background_stream_goes_on_without_its_client(server):
 
 def test_the_package_resumes_a_background_stream(server):
     c = client(server)
-    with c.responses.create(model="", input="Count.", background=True, stream=True, max_output_tokens=40, extra_body=GREEDY | {"ignore_eos": True}) as s:
+    with c.responses.create(model="", input="Count.", background=True, stream=True, max_output_tokens=40,
+                            extra_body=GREEDY | {"ignore_eos": True}) as s:
         for e in s:
             if e.type == "response.created":
                 rid = e.response.id
@@ -370,19 +393,23 @@ def test_leaving_in_mid_stream_frees_everything(server):
 def test_a_background_answer_may_end_while_the_server_stops(make_server):
     s = make_server("--kv-tokens", "4096", "--drain", "1")
     for stream in (False, True):
-        s.ok(RESPONSES, LONG | {"background": True}) if not stream else s.open_request(RESPONSES, LONG | {"background": True, "stream": True}).close()
+        s.ok(RESPONSES,
+             LONG | {"background": True}) if not stream else s.open_request(RESPONSES, LONG | {"background": True, "stream": True}).close()
     s.wait_until(lambda: s.active() >= 1)
     assert s.stop() == 0
 
 
 # ---- what is wrong ----
 
-BAD = [("input", v) for v in (None, 3, {}, [], ["x"], [{}], [{"role": "user"}], [{"role": "robot", "content": "x"}], [{"type": 3}], [{"type": "hologram"}],
+BAD = [("input", v) for v in (None, 3, {}, [], ["x"], [{}], [{"role": "user"}], [{"role": "robot", "content": "x"}], [{"type": 3}],
+                              [{"type": "hologram"}],
                               [{"role": "user", "content": 3}], [{"role": "user", "content": [{}]}], [{"role": "user", "content": ["x"]}],
-                              [{"role": "user", "content": [{"type": "input_text"}]}], [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}],
+                              [{"role": "user", "content": [{"type": "input_text"}]}],
+                              [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}],
                               [{"type": "function_call"}], [{"type": "function_call", "call_id": "x", "name": "y", "arguments": {}}],
                               [{"type": "function_call_output", "call_id": "x"}], [{"type": "function_call_output", "output": "x"}],
-                              [{"type": "reasoning", "summary": "x"}], [{"type": "item_reference"}], [{"type": "custom_tool_call", "call_id": "x"}])]
+                              [{"type": "reasoning", "summary": "x"}], [{"type": "item_reference"}],
+                              [{"type": "custom_tool_call", "call_id": "x"}])]
 BAD += [("max_output_tokens", v) for v in ("x", -1, 1.5, [], {}, True, 1 << 40)]
 BAD += [("instructions", v) for v in (3, {}, True)] + [("previous_response_id", v) for v in (3, [], True)]
 BAD += [("tools", v) for v in ("x", {}, [3], [{}], [{"type": "function"}], [{"type": "function", "name": ""}], [{"type": 3}])]
@@ -390,7 +417,8 @@ BAD += [("tool_choice", v) for v in (3, {}, "maybe", {"type": "function"}, "requ
 BAD += [("text", v) for v in ("x", 3, {"format": 3}, {"format": {}}, {"format": {"type": "hologram"}})]
 BAD += [("reasoning", v) for v in ("x", 3, [], {"effort": "huge"}, {"effort": 3})]
 BAD += [(n, v) for n in ("store", "background", "stream", "parallel_tool_calls") for v in ("x", 3, [], {})]
-BAD += [(n, v) for n in ("metadata", "include", "truncation", "user") for v in (3, True)] + [("truncation", "some"), ("conversation", "c"), ("prompt", {"id": "p"})]
+BAD += [(n, v) for n in ("metadata", "include", "truncation",
+                         "user") for v in (3, True)] + [("truncation", "some"), ("conversation", "c"), ("prompt", {"id": "p"})]
 BAD += [(n, v) for n in ("temperature", "top_p", "top_logprobs") for v in ("x", [], {}, True, -2)] + [("top_p", 1.5), ("model", 3)]
 
 
@@ -413,8 +441,10 @@ def test_errors_in_their_shape(server):
             c.responses.create(model="", input="word " * 9000, **more)
         assert e.value.code == "context_length_exceeded" and e.value.param == "input"
     assert server.get(f"{RESPONSES}/resp_nothing")[1]["error"]["type"] == "not_found_error"
-    for method, path, status in (("GET", RESPONSES, 405), ("PUT", f"{RESPONSES}/x", 405), ("GET", f"{RESPONSES}/x/y", 404), ("POST", f"{RESPONSES}/x/y", 404),
-                                 ("DELETE", f"{RESPONSES}/x/y", 404), ("DELETE", RESPONSES, 405), ("GET", f"{RESPONSES}/" + "x" * 500, 404)):
+    for method, path, status in (("GET", RESPONSES, 405), ("PUT", f"{RESPONSES}/x", 405), ("GET", f"{RESPONSES}/x/y", 404),
+                                 ("POST", f"{RESPONSES}/x/y", 404),
+                                 ("DELETE", f"{RESPONSES}/x/y", 404), ("DELETE", RESPONSES, 405),
+                                 ("GET", f"{RESPONSES}/" + "x" * 500, 404)):
         got, headers, body = server.request(method, path, {} if method == "POST" else None)
         assert got == status and json.loads(body)["error"]["message"], (method, path, got)
         assert status != 405 or "OPTIONS" in headers["allow"]

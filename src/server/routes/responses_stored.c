@@ -158,7 +158,8 @@ static int read_stream(const struct http_conn *c, bool *stream, uint64_t *n_skip
     char text[24], *end;
 
     *n_skip = 0;
-    *stream = query_value(c, "stream", text, sizeof(text)) && strcmp(text, "false") != 0 && strcmp(text, "False") != 0;
+    *stream = c->head.method == HTTP_GET && query_value(c, "stream", text, sizeof(text)) &&
+              strcmp(text, "false") != 0 && strcmp(text, "False") != 0;
     if (!query_value(c, "starting_after", text, sizeof(text))) return 0;
     *n_skip = strtoull(text, &end, 10);
     if (*end || end == text || *text == '-' || *n_skip > UINT32_MAX)
