@@ -87,10 +87,11 @@ void *mem_alloc_aligned(size_t n_bytes)
 {
     const bool huge = n_bytes >= MEM_HUGE_PAGE;
     uint64_t rounded;
-    void *p;
+    void *p = NULL;
 
     if (!checked_align(n_bytes ? n_bytes : 1, huge ? 4096 : MEM_ALIGN, &rounded) || !may_allocate()) return NULL;
-    p = aligned_alloc(huge ? MEM_HUGE_PAGE : MEM_ALIGN, rounded);
+    /* not aligned_alloc, whose size has to be a multiple of the alignment */
+    if (posix_memalign(&p, huge ? MEM_HUGE_PAGE : MEM_ALIGN, rounded)) p = NULL;
     if (p && huge) mem_advise_huge(p, rounded);
     if (p) memset(p, 0, rounded);
     return counted(p);

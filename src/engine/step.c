@@ -174,7 +174,6 @@ static bool sample_next(struct engine *e, struct request *r, const float *logits
         return false;
     }
     kv_seq_push(&r->seq, (kv_key)t.token);
-    if (r->p.wake) r->p.wake(r->p.wake_arg);
     return true;
 }
 
@@ -188,9 +187,10 @@ static void keep_state(struct engine *e, struct request *r, const float *logits)
 
 /* Row by row as if each were a step of its own: the token sampled from it either is what the next row was computed for,
  * or that row and all after it never were. */
-static void sample_drafted(struct engine *e, struct request *r, const float *logits, uint64_t now)
+static bool sample_drafted(struct engine *e, struct request *r, const float *logits, uint64_t now)
 {
     uint32_t n_right = 0;
+    bool live;
 
     request_ref(r);
     r->usage.n_drafted += r->draft.n;
@@ -205,8 +205,10 @@ static void sample_drafted(struct engine *e, struct request *r, const float *log
         keep_state(e, r, logits);
     }
     speculation_verified(e, r, n_right);
-    if (r->state == REQUEST_LIVE) kv_seq_unreserve(&r->seq);
+    live = r->state == REQUEST_LIVE;
+    if (live) kv_seq_unreserve(&r->seq);
     request_unref(r);
+    return live;
 }
 
 /* Counts each prompt row once: computed here first, or taken from the tree. */
@@ -266,15 +268,24 @@ static void finish_step(struct engine *e, uint64_t now)
                        : in_prompt ? keep_prompt_logprobs(e, r, &p->runs[i], logits)
                                    : RD_OK;
 
+        bool live = false;                                  /* and has a new token to tell of */
+
         if (st != RD_OK) {
             request_end(e, r, REQUEST_ERROR, st);
         } else if (r->draft.n > 0) {
-            sample_drafted(e, r, logits, now);
+            live = sample_drafted(e, r, logits, now);
         } else if (r->seq.n_computed == r->seq.n_keys) {
             logits = e->logits + (size_t)last * e->o.executor.n_vocab;
             keep_state(e, r, logits);
-            (void)sample_next(e, r, logits, now);
+            live = sample_next(e, r, logits, now);
         }
+        if (!live) p->run_request[i] = NULL;                /* whoever ended was told, and may be gone */
+    }
+    /* All at once: readers that are woken one by one cost the step a switch of threads each. */
+    for (uint32_t i = 0; i < p->batch.n_runs; i++) {
+        struct request *r = p->run_request[i];
+
+        if (r && r->p.wake) r->p.wake(r->p.wake_arg);
     }
 }
 
