@@ -138,7 +138,8 @@ static rd_status keep_prompt_logprobs(struct engine *e, struct request *r, const
     return RD_OK;
 }
 
-/* The logits after the last known token: one more token, or the end. False: r has ended, and may be gone. */
+/* The logits after the last known token: one more token, of which the caller tells the reader, or the end. False: r has
+ * ended (its reader was told), and may be gone. */
 static bool sample_next(struct engine *e, struct request *r, const float *logits, uint64_t now)
 {
     struct sampler_result t;
@@ -306,7 +307,7 @@ static void run_heads(struct engine *e)
 
         count_rows(e, r, &(struct seq_run){.pos0 = r->n_prompt});
         if (st != RD_OK) request_end(e, r, REQUEST_ERROR, st);
-        else (void)sample_next(e, r, logits, now);
+        else if (sample_next(e, r, logits, now) && r->p.wake) r->p.wake(r->p.wake_arg);
     }
 }
 
