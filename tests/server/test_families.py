@@ -89,21 +89,21 @@ def test_golden_templates_by_file(name, tmp_path):
         compare_templates(ask, golden)
 
 
-@pytest.mark.parametrize("family", sorted(PRE))
+@pytest.mark.parametrize("family", sorted(set(PRE) - {"qwen2_5"}))        # as qwen3
 def test_a_family_has_its_own_prompts_and_tokens(family):
     model = family_model(family)
     if not model:
         pytest.skip(f"the files of {family} are absent: RADISH_TOKENIZERS names their folder")
     tokenizer, config = files(family)
-    normal = (lambda s: unicodedata.normalize("NFC", s)) if tokenizer["normalizer"] else (lambda s: s)
+    normal = (lambda s: unicodedata.normalize("NFC", s)) if "NFC" in json.dumps(tokenizer["normalizer"]) else (lambda s: s)
     texts = hard_strings([t["content"] for t in tokenizer["added_tokens"]], N_STRINGS)
     texts = [t for t in texts if "\0" not in t]                 # refused in JSON
     package = Tokenizer.from_str(json.dumps(tokenizer))
-    want = [package.encode(t).ids for t in texts]
+    want = [package.encode(t, add_special_tokens=False).ids for t in texts]
     with serving(model) as ask:
         if config.get("chat_template"):
             compare_templates(ask, from_config(config))
-        ids = [ask.ok("/tokenize", {"prompt": normal(t), "add_special_tokens": True})["tokens"] for t in texts]
+        ids = [ask.ok("/tokenize", {"prompt": normal(t), "add_special_tokens": False})["tokens"] for t in texts]
         full = [ask.ok("/detokenize", {"tokens": i})["content"] for i in ids]
     assert ids == want
     assert full == [package.decode(i, skip_special_tokens=False) for i in want]
