@@ -14,6 +14,11 @@
 #include <string.h>
 #include "radish/status.h"
 
+/* 1 where the processor is emulated (the preset aarch64): speed means nothing there. */
+#ifndef IS_EMULATED
+#define IS_EMULATED 0
+#endif
+
 struct test_case { const char *name; void (*fn)(void); struct test_case *next; };
 void test_register(struct test_case *t);
 void test_fail(const char *file, int line, const char *format, ...) __attribute__((format(printf, 3, 4)));

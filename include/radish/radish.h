@@ -54,7 +54,7 @@ struct rd_options {
     const char *draft_model;        /* a GGUF file with the same vocabulary: drafts from it too; NULL: none */
     bool no_speculation;            /* no drafts from text seen before (they are verified: same output, sooner) */
     uint32_t cache_ttl_s;           /* unused cache entries are dropped after this; 0 = 1800 */
-    const char *isa;                /* NULL = best; "ref", "avx2", "avx512", "amx" */
+    const char *isa;              /* NULL: best; "ref", "avx2", "avx512", "amx", "neon", "neon-dotprod", "neon-i8mm" */
     const char *pre;                /* overrides the GGUF's pre-tokenizer name */
     const char *chat_template_file; /* replaces the model's template: a Jinja file, or a name of
                                      * rd_chat_template_names(); NULL: the model's */

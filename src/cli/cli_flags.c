@@ -24,8 +24,9 @@ const struct arg engine_args[] = {
      .help = "take q4_0 keys even where they are known to ruin the model"},
     {.flag = "--page-tokens", .kind = ARG_U32, .value = "N", ENGINE(page_tokens), .fallback_text = "16", .max = 4096,
      .help = "tokens in one KV page, a power of two"},
-    {.flag = "--cpu-isa", .kind = ARG_TEXT, .value = "NAME", ENGINE(isa), .choices = "ref|avx2|avx512|amx",
-     .fallback_text = "the best this CPU has", .help = "instruction set: ref (plain C), avx2, avx512 or amx"},
+    {.flag = "--cpu-isa", .kind = ARG_TEXT, .value = "NAME", ENGINE(isa),
+     .choices = "ref|avx2|avx512|amx|neon|neon-dotprod|neon-i8mm", .fallback_text = "the best this CPU has",
+     .help = "instruction set: ref (plain C), avx2, avx512 or amx; neon, neon-dotprod or neon-i8mm"},
     {.flag = "--pre", .kind = ARG_TEXT, .value = "NAME", ENGINE(pre), .fallback_text = "the file's",
      .help = "pre-tokenizer: gpt-2, smollm, llama-bpe, qwen2, deepseek-r1-qwen, gpt-4o, tekken, "
              "deepseek-v3"},

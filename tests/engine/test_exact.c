@@ -236,7 +236,8 @@ static void check_chunks(struct rig *g, const int32_t *tokens, const float *cold
 static void check_model(const char *name, struct kv_types kv, bool all_splits)
 {
     static const struct { uint32_t n_threads, page_tokens; const char *isa; } other[] = {
-        {1, 16, NULL}, {2, 64, "avx2"}, {1, 32, "avx512"}, {1, 16, "amx"}, {2, 16, "ref"}};
+        {1, 16, NULL}, {2, 64, "avx2"}, {1, 32, "avx512"}, {1, 16, "amx"}, {1, 32, "neon"},
+        {1, 16, "neon-dotprod"}, {2, 16, "ref"}};
     struct rig g, h;
     int32_t tokens[N_PROMPT];
     float *cold, *logits;

@@ -18,6 +18,14 @@ static inline struct backend *op_backend(enum cpu_isa isa, uint32_t n_threads)
     return st == RD_OK ? be : NULL;
 }
 
+/* Whether an instruction set has row and attention kernels other than the one before it: the same need no second test. */
+static inline bool op_has_own_kernels(int isa)
+{
+    const struct cpu_kernels *k = &cpu_kernels[isa];
+
+    return isa == 0 || k->rows != k[-1].rows || k->attn != k[-1].attn;
+}
+
 /* Roughly normal, standard deviation 1. */
 static inline float op_normal(struct random *r)
 {

@@ -5,9 +5,6 @@
 #include "backend/cpu/row_kernels.h"
 #include "op_fixture.h"
 
-static const struct cpu_row_kernels *const all_rows[CPU_N_ISA] = {&cpu_rows_ref, &cpu_rows_avx2, &cpu_rows_avx512,
-                                                                  &cpu_rows_avx512};
-
 #define MAX_N 1100u
 
 /* Ordinary values with some that are awkward for exp and tanh. */
@@ -91,10 +88,10 @@ TEST(every_variant_has_the_bits_of_the_reference)
         fill_plain(&r, in.c, n);
         fill_plain(&r, in.s, n);
         fill(&r, in.odd, n);
-        used = run_all(all_rows[CPU_ISA_REF], &in, n, want);
+        used = run_all(cpu_kernels[CPU_ISA_REF].rows, &in, n, want);
         for (int isa = 1; isa <= (int)cpu_isa_best(); isa++) {
             memset(got, 0xff, sizeof(got));
-            CHECK_EQ(run_all(all_rows[isa], &in, n, got), used);
+            CHECK_EQ(run_all(cpu_kernels[isa].rows, &in, n, got), used);
             CHECK(equal_or_nan(want, got, used));
         }
     }
@@ -117,7 +114,7 @@ TEST(every_half_and_every_rounding_is_the_references)
     for (int t = 0; t < 2; t++) {
         cpu_rows_ref.store_kv(types[t], x, want, 65536 * 3);
         for (int isa = 1; isa <= (int)cpu_isa_best(); isa++) {
-            all_rows[isa]->store_kv(types[t], x, got, 65536 * 3);
+            cpu_kernels[isa].rows->store_kv(types[t], x, got, 65536 * 3);
             CHECK(memcmp(want, got, sizeof(want)) == 0);
         }
     }
@@ -159,15 +156,15 @@ TEST(extremes_give_the_limits)
     float big[4] = {200.0f, -200.0f, INFINITY, 0.0f}, ones[4] = {1, 1, 1, 1}, out[4];
 
     for (int isa = 0; isa <= (int)cpu_isa_best(); isa++) {
-        all_rows[isa]->glu(ACT_SILU, big, ones, out, 4);
+        cpu_kernels[isa].rows->glu(ACT_SILU, big, ones, out, 4);
         CHECK(out[0] == 200.0f && out[1] == 0 && isinf(out[2]) && out[3] == 0);
-        all_rows[isa]->glu(ACT_GELU_TANH, big, ones, out, 4);
+        cpu_kernels[isa].rows->glu(ACT_GELU_TANH, big, ones, out, 4);
         CHECK(out[0] == 200.0f && out[1] == 0 && isinf(out[2]) && out[3] == 0);
         memcpy(out, big, sizeof(out));
-        all_rows[isa]->softcap(out, 30.0f, 4);
+        cpu_kernels[isa].rows->softcap(out, 30.0f, 4);
         CHECK(out[0] > 29.9f && out[1] == -out[0] && out[2] == 30.0f && out[3] == 0);
         out[0] = NAN;
-        all_rows[isa]->softcap(out, 30.0f, 1);
+        cpu_kernels[isa].rows->softcap(out, 30.0f, 1);
         CHECK(isnan(out[0]));
     }
 }

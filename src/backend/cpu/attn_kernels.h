@@ -53,4 +53,4 @@ struct cpu_attn_kernels {
     void (*finish)(const float *acc, const float *l, float *out, uint32_t head_dim);    /* out = acc / tree16(l) + 0 */
 };
 
-extern const struct cpu_attn_kernels cpu_attn_ref, cpu_attn_avx2, cpu_attn_avx512;
+extern const struct cpu_attn_kernels cpu_attn_ref, cpu_attn_avx2, cpu_attn_avx512, cpu_attn_neon;

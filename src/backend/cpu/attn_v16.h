@@ -1,6 +1,6 @@
 /* backend/cpu/attn_v16.h - attention over a block of 64 keys in terms of v16, compiled once per instruction set by
- * attn_avx2.c and attn_avx512.c, which include v16_X.h before. Same operations, same order as ref/attn_ref.c; see
- * attn_kernels.h.
+ * attn_avx2.c, attn_avx512.c and attn_neon.c, which include v16_X.h before. Same operations, same order as
+ * ref/attn_ref.c; see attn_kernels.h.
  *
  * Both products are C = A B with the rows of A broadcast, the rows of B loaded once per ATTN_GROUP pairs, and C in
  * registers: scores [pairs, keys] = q [pairs, dims] keys [dims, 64], acc [pairs, dims] = p [pairs, keys] v [keys,
@@ -21,23 +21,17 @@
 /* One row of quantised blocks. */
 static inline void v16_load_blocks(enum dtype dtype, const uint8_t *row, uint32_t head_dim, float *dst)
 {
-    const __m128i nibble = _mm_set1_epi8(15), eight = _mm_set1_epi8(8);
-
     for (uint32_t i = 0; i < head_dim; i += 32, row += dtype == DTYPE_Q8_0 ? 34 : 18) {
-        __m128i q = _mm_loadu_si128((const __m128i *)(row + 2)), high;
-        uint16_t half;
-        v16 d;
+        const v16 d = v16_set(half_at(row));
+        b16 q = b16_load(row + 2);
 
-        memcpy(&half, row, sizeof(half));
-        d = v16_set(_cvtsh_ss(half));
         if (dtype == DTYPE_Q8_0) {
-            high = _mm_loadu_si128((const __m128i *)(row + 18));
+            v16_store(dst + i, v16_mul(d, v16_from_int8(q)));
+            v16_store(dst + i + 16, v16_mul(d, v16_from_int8(b16_load(row + 18))));
         } else {
-            high = _mm_sub_epi8(_mm_and_si128(_mm_srli_epi16(q, 4), nibble), eight);
-            q = _mm_sub_epi8(_mm_and_si128(q, nibble), eight);
+            v16_store(dst + i, v16_mul(d, v16_from_int8(b16_low_nibbles(q))));
+            v16_store(dst + i + 16, v16_mul(d, v16_from_int8(b16_high_nibbles(q))));
         }
-        v16_store(dst + i, v16_mul(d, v16_from_int8(q)));
-        v16_store(dst + i + 16, v16_mul(d, v16_from_int8(high)));
     }
 }
 

@@ -28,14 +28,10 @@
 
 rd_status cpu_attn_create(struct backend *be)
 {
-    static const struct cpu_attn_kernels *const attn[CPU_N_ISA] = {&cpu_attn_ref, &cpu_attn_avx2, &cpu_attn_avx512,
-                                                                   &cpu_attn_avx512};
-    static const struct cpu_row_kernels *const rows[CPU_N_ISA] = {&cpu_rows_ref, &cpu_rows_avx2, &cpu_rows_avx512,
-                                                                  &cpu_rows_avx512};
     struct cpu_attn_state *state = mem_zalloc(1, sizeof(*state));
 
-    be->attn = attn[be->isa];
-    be->rows = rows[be->isa];
+    be->attn = cpu_kernels[be->isa].attn;
+    be->rows = cpu_kernels[be->isa].rows;
     be->attn_state = state;
     if (!state) return RD_E_NOMEM;
     state->n_threads = cpu_pool_n_threads(be->pool);

@@ -1,15 +1,9 @@
-/* backend/cpu/cpu_backend.c - the CPU backend: which instruction set, memory, KV storage, and the ops that go row by
- * row. */
+/* backend/cpu/cpu_backend.c - the CPU backend: memory, KV storage, and the ops that go row by row. */
 #include "backend/cpu/cpu_backend.h"
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#if defined(__x86_64__)
-#include <cpuid.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
 #include "backend/cpu/row_kernels.h"
 #include "base/checked.h"
 #include "base/error.h"
@@ -18,78 +12,6 @@
 #include "base/thread.h"
 
 #define FLOATS_PER_TILE 8192u               /* less work is not worth waking a thread for */
-
-/* ---- instruction sets ---- */
-
-static const char *const isa_names[CPU_N_ISA] = {"ref", "avx2", "avx512", "amx"};
-
-const char *cpu_isa_name(enum cpu_isa isa)
-{
-    return isa_names[isa];
-}
-
-#if defined(__x86_64__)
-/* Register state that the operating system saves (XCR0): bits 1-2 SSE and AVX, 5-7 AVX-512, 17-18 AMX. Intel SDM volume
- * 1, chapter 13. */
-static uint32_t os_saved_state(void)
-{
-    uint32_t low, high;
-
-    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-    return low;
-}
-
-/* Linux saves AMX's registers only for processes that asked. Documentation/arch/x86/xstate.rst */
-static bool amx_allowed(void)
-{
-#if defined(__linux__) && defined(SYS_arch_prctl)
-    const long request_permission = 0x1023, tile_data = 18;         /* ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA */
-
-    return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
-#else
-    return false;
-#endif
-}
-
-enum cpu_isa cpu_isa_best(void)
-{
-    const uint32_t need_1 = bit_FMA | bit_OSXSAVE | bit_AVX | bit_F16C, need_7 = bit_AVX2 | bit_BMI2;
-    const uint32_t need_512 = bit_AVX512F | bit_AVX512DQ | bit_AVX512BW | bit_AVX512VL;
-    const uint32_t need_amx = 1u << 24 | 1u << 25;                  /* AMX-TILE, AMX-INT8; compilers differ in names */
-    uint32_t a, b, c, d, saved;
-
-    if (!__get_cpuid(1, &a, &b, &c, &d) || (c & need_1) != need_1) return CPU_ISA_REF;
-    saved = os_saved_state();
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (b & need_7) != need_7 || (saved & 0x06) != 0x06)
-        return CPU_ISA_REF;
-    if ((b & need_512) != need_512 || !(c & bit_AVX512VNNI) || (saved & 0xe6) != 0xe6) return CPU_ISA_AVX2;
-    if ((d & need_amx) != need_amx || (saved & 0x60000) != 0x60000 || !amx_allowed()) return CPU_ISA_AVX512;
-    return CPU_ISA_AMX;
-}
-#else
-enum cpu_isa cpu_isa_best(void)
-{
-    return CPU_ISA_REF;
-}
-#endif
-
-rd_status cpu_isa_parse(const char *name, enum cpu_isa *out, struct rd_error *err)
-{
-    char quoted[64];
-
-    for (int i = 0; i < CPU_N_ISA; i++) {
-        if (strcmp(name, isa_names[i])) continue;
-        if ((enum cpu_isa)i > cpu_isa_best()) {
-            return error_set(err, RD_E_UNSUPPORTED, "instruction set %s: this CPU and system have %s", name,
-                             isa_names[cpu_isa_best()]);
-        }
-        *out = (enum cpu_isa)i;
-        return RD_OK;
-    }
-    return error_set(err, RD_E_UNSUPPORTED,
-                     "instruction set \"%s\": known are ref, avx2, avx512, amx; this CPU and system have %s",
-                     error_quote(quoted, sizeof(quoted), name, strlen(name)), isa_names[cpu_isa_best()]);
-}
 
 /* ---- life ---- */
 

@@ -1,12 +1,17 @@
 /* backend/cpu/cpu_backend.h - inside of the CPU backend: its state, and the kernel table that an instruction set fills.
  *
  * cpu_backend.c  create, memory, KV storage, embed, gather; splits ops into tiles for the pool
+ * cpu_isa.c      the instruction sets of this architecture, and which this machine has
  * cpu_pool.c     threads;  weight_memory.c  where packed weights lie
  * cpu_linear.c   linear: quantises activations, splits tiles; cpu_pack.c repacks weights; ref/linear_ref.c and
- *                linear_avx2.c, linear_avx512.c compute tiles, linear_amx.c panels of many rows
- * cpu_attn.c     qkv_rope_write and attention tiles; attn_shared.c tiles of several runs (attn_tiles.h); ref/attn_ref.c, attn_avx2.c, attn_avx512.c (attn_kernels.h)
- * ref/rows_ref.c, rows_avx2.c, rows_avx512.c    norm, rope, glu, softcap, KV rounding of one row (row_kernels.h)
- * v16_avx2.h, v16_avx512.h    sixteen floats; rows_v16.h, attn_v16.h, math_v16.h are written in them, once for both
+ *                linear_avx2.c, linear_avx512.c compute tiles, linear_amx.c panels of many rows;
+ *                linear_neon.c, linear_dotprod.c, linear_i8mm.c (linear_a64.h) tiles on AArch64
+ * cpu_attn.c     qkv_rope_write and attention tiles; attn_shared.c tiles of several runs (attn_tiles.h);
+ *                ref/attn_ref.c, attn_avx2.c, attn_avx512.c, attn_neon.c (attn_kernels.h)
+ * ref/rows_ref.c, rows_avx2.c, rows_avx512.c, rows_neon.c    norm, rope, glu, softcap, KV rounding of one row
+ *                (row_kernels.h)
+ * v16_avx2.h, v16_avx512.h, v16_neon.h    sixteen floats; rows_v16.h, attn_v16.h, math_v16.h are written in them, once
+ *                for all
  *
  * Every variant gives the reference's bits (backend.h).
  */
@@ -15,7 +20,23 @@
 #include "backend/cpu/cpu_pool.h"
 #include "backend/cpu/weight_memory.h"
 
+/* From the least to the most: a machine that has one has those before it, too. */
+#if defined(__x86_64__)
 enum cpu_isa { CPU_ISA_REF, CPU_ISA_AVX2, CPU_ISA_AVX512, CPU_ISA_AMX, CPU_N_ISA };
+#elif defined(__aarch64__)
+enum cpu_isa { CPU_ISA_REF, CPU_ISA_NEON, CPU_ISA_DOTPROD, CPU_ISA_I8MM, CPU_N_ISA };
+#else
+enum cpu_isa { CPU_ISA_REF, CPU_N_ISA };
+#endif
+
+struct cpu_kernels {                     /* of an instruction set */
+    const char *name;                    /* as in --cpu-isa */
+    const struct cpu_row_kernels *rows;
+    const struct cpu_attn_kernels *attn;
+    const struct cpu_linear_kernels *lin;
+    const struct cpu_panel_kernels *panels; /* NULL without a matrix unit */
+};
+extern const struct cpu_kernels cpu_kernels[CPU_N_ISA];
 
 struct backend {                         /* the CPU's */
     const struct backend_ops *ops;
@@ -31,7 +52,8 @@ struct backend {                         /* the CPU's */
 };
 
 /* What this CPU and operating system can run. "amx" is AVX-512 and, for matrix products of many rows, AMX-INT8; the
- * first call asks the kernel for AMX's register state, for the whole process. */
+ * first call asks the kernel for AMX's register state, for the whole process. On AArch64: "neon", "neon-dotprod"
+ * (ARMv8.2 dot products), "neon-i8mm" (ARMv8.6 8-bit matrix products, and dot products). */
 enum cpu_isa cpu_isa_best(void);
 rd_status cpu_isa_parse(const char *name, enum cpu_isa *out, struct rd_error *err);
 const char *cpu_isa_name(enum cpu_isa isa);

@@ -38,16 +38,11 @@ struct linear_job {
 
 rd_status cpu_linear_create(struct backend *be)
 {
-    static const struct cpu_linear_kernels *const variants[CPU_N_ISA] = {
-        &linear_kernels_ref, &linear_kernels_avx2, &linear_kernels_avx512, &linear_kernels_avx512};
-
     assert(be->isa < CPU_N_ISA);
     be->linear = mem_zalloc(1, sizeof(*be->linear));
     if (!be->linear) return RD_E_NOMEM;
-    be->lin = variants[be->isa];
-#if defined(__x86_64__)
-    if (be->isa == CPU_ISA_AMX) be->panels = &panel_kernels_amx;
-#endif
+    be->lin = cpu_kernels[be->isa].lin;
+    be->panels = cpu_kernels[be->isa].panels;
     return RD_OK;
 }
 

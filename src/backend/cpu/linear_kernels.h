@@ -112,4 +112,5 @@ struct cpu_panel_kernels {
 };
 
 extern const struct cpu_linear_kernels linear_kernels_ref, linear_kernels_avx2, linear_kernels_avx512;
+extern const struct cpu_linear_kernels linear_kernels_neon, linear_kernels_dotprod, linear_kernels_i8mm;
 extern const struct cpu_panel_kernels panel_kernels_amx;                         /* beside linear_kernels_avx512 */

@@ -1,4 +1,4 @@
-/* backend/cpu/linear_prefetch.h - asks for a tile's weights before they are needed; shared by the x86 kernels.
+/* backend/cpu/linear_prefetch.h - asks for a tile's weights before they are needed; shared by all kernels.
  *
  * A tile is read as two streams, quants and scales, which jump at every tile's end: the processor's own prefetchers
  * lose them there and at each 4 KiB. So quants are asked for PREFETCH_BYTES ahead, over the tile's end into the next
@@ -8,14 +8,13 @@
  */
 #pragma once
 #include <stdint.h>
-#include <xmmintrin.h>
 
 #define PREFETCH_BYTES 4096u
 
 static inline __attribute__((always_inline)) void prefetch_lines(const uint8_t *p, uint32_t n_bytes)
 {
 #pragma GCC unroll 8
-    for (uint32_t i = 0; i < n_bytes; i += 64) _mm_prefetch((const char *)p + i, _MM_HINT_T0);
+    for (uint32_t i = 0; i < n_bytes; i += 64) __builtin_prefetch(p + i, 0, 3);
 }
 
 /* Where the streams of a tile with quants from `lines` and scales from `scales` go on. */

@@ -23,4 +23,4 @@ struct cpu_row_kernels {
     void (*store_kv)(enum dtype dtype, const float *x, void *dst, uint32_t n);
 };
 
-extern const struct cpu_row_kernels cpu_rows_ref, cpu_rows_avx2, cpu_rows_avx512;
+extern const struct cpu_row_kernels cpu_rows_ref, cpu_rows_avx2, cpu_rows_avx512, cpu_rows_neon;

@@ -1,6 +1,6 @@
-/* backend/cpu/rows_v16.h - the row kernels in terms of v16, compiled once per instruction set by rows_avx2.c and
- * rows_avx512.c, which include v16_X.h before and build their table from these functions. Same operations, same order
- * as ref/rows_ref.c.
+/* backend/cpu/rows_v16.h - the row kernels in terms of v16, compiled once per instruction set by rows_avx2.c,
+ * rows_avx512.c and rows_neon.c, which include v16_X.h before and build their table from these functions. Same
+ * operations, same order as ref/rows_ref.c.
  */
 #pragma once
 #include <assert.h>
@@ -123,21 +123,18 @@ static inline void v16_store_block(enum dtype t, const float *x, uint8_t *block)
     const v16 a = v16_load(x), b = v16_load(x + 16), zero = v16_set(0);
     float lowest = -v16_highest(v16_max(v16_sub(zero, a), v16_sub(zero, b))), highest = v16_highest(v16_max(a, b));
     float scale = kv_quant_scale(t, lowest, highest, v16_highest_bits(a, b), block);
-    __m128i low = _mm_setzero_si128(), high = _mm_setzero_si128(), q;
+    b16 low = b16_zero(), high = b16_zero();
 
     if (scale != 0) {
         low = v16_to_int8(v16_mul(a, v16_set(scale)));
         high = v16_to_int8(v16_mul(b, v16_set(scale)));
     }
     if (t == DTYPE_Q8_0) {
-        _mm_storeu_si128((__m128i *)(block + 2), low);
-        _mm_storeu_si128((__m128i *)(block + 18), high);
-        return;
+        b16_store(block + 2, low);
+        b16_store(block + 18, high);
+    } else {
+        b16_store(block + 2, b16_join_nibbles(low, high));
     }
-    low = _mm_min_epi8(_mm_max_epi8(_mm_adds_epi8(low, _mm_set1_epi8(8)), _mm_setzero_si128()), _mm_set1_epi8(15));
-    high = _mm_min_epi8(_mm_max_epi8(_mm_adds_epi8(high, _mm_set1_epi8(8)), _mm_setzero_si128()), _mm_set1_epi8(15));
-    q = _mm_or_si128(low, _mm_slli_epi16(high, 4));
-    _mm_storeu_si128((__m128i *)(block + 2), q);
 }
 
 static void v16_store_kv_row(enum dtype dtype, const float *x, void *dst, uint32_t n)

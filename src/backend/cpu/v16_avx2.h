@@ -5,6 +5,7 @@
 #include <immintrin.h>
 #include <stdint.h>
 #include <string.h>
+#include "backend/cpu/v16_bytes_x86.h"
 
 #define V16_TILE_VECTORS 1                  /* of a register tile's row, attn_v16.h */
 
@@ -144,14 +145,14 @@ static inline void v16_store_bf16(uint16_t *p, v16 v)
 }
 
 /* rounded to nearest even, within -128 .. 127 */
-static inline __m128i v16_to_int8(v16 v)
+static inline b16 v16_to_int8(v16 v)
 {
     __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(v.a), _mm256_cvtps_epi32(v.b));   /* a0-3 b0-3 a4-7 b4-7 */
 
     words = _mm256_permute4x64_epi64(words, 0xd8);
     return _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
 }
-static inline v16 v16_from_int8(__m128i q)
+static inline v16 v16_from_int8(b16 q)
 {
     return (v16){_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(q)),
                  _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(q, 8)))};

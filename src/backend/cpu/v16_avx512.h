@@ -4,6 +4,7 @@
 #pragma once
 #include <immintrin.h>
 #include <stdint.h>
+#include "backend/cpu/v16_bytes_x86.h"
 
 #define V16_TILE_VECTORS 4                  /* of a register tile's row, attn_v16.h */
 
@@ -85,8 +86,8 @@ static inline void v16_store_bf16(uint16_t *p, v16 v)
 }
 
 /* rounded to nearest even, within -128 .. 127 */
-static inline __m128i v16_to_int8(v16 v) { return _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(v)); }
-static inline v16 v16_from_int8(__m128i q) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(q)); }
+static inline b16 v16_to_int8(v16 v) { return _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(v)); }
+static inline v16 v16_from_int8(b16 q) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(q)); }
 
 /* The highest of the bits of |x| of both: NaN is above infinity. */
 static inline uint32_t v16_highest_bits(v16 a, v16 b)

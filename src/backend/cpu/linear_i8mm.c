@@ -1,0 +1,5 @@
+/* backend/cpu/linear_i8mm.c - linear with the 8-bit matrix instructions of ARMv8.6; written in linear_a64.h. */
+#define LINEAR_DOT 2
+#include "backend/cpu/linear_a64.h"
+
+const struct cpu_linear_kernels linear_kernels_i8mm = {quantise_a64, tile_a64};
