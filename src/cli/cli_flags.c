@@ -118,7 +118,7 @@ const struct arg sample_args[] = {
      .given_at = offsetof(struct sample_flags, has_dry_last_n), .fallback_text = "all", .max = LIMIT_CONTEXT,
      .help = "repetitions are looked for in so many of the last tokens"},
     {.flag = "--dry-sequence-breaker", .kind = ARG_TEXTS, .value = "TEXT", SAMPLE(dry_breakers),
-     .help = "no repetition reaches over this text (line end, colon, quote and star by default); may be given again"},
+     .fallback_text = "line end, colon, quote, star", .help = "no repetition reaches over this text; may be given again"},
     {.flag = "--mirostat", .kind = ARG_U32, .value = "N", SAMPLE(mirostat), .fallback = "0", .max = 2,
      .help = "2: keeps the surprise at --mirostat-tau instead of cutting; 0: off"},
     {.flag = "--mirostat-tau", .kind = ARG_REAL, .value = "X", SAMPLE(mirostat_tau), .fallback = "5", .max = 100,
