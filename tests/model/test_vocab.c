@@ -148,8 +148,8 @@ TEST(metadata_that_does_not_add_up_is_refused_by_name)
     CHECK(refused(&m, RD_E_UNSUPPORTED, "--pre"));
     base(&m, "gpt2");
     key_texts(&m, "merges", merges);
-    key_text(&m, "pre", "tekken");
-    CHECK(refused(&m, RD_E_UNSUPPORTED, "\"tekken\" is unknown; known are gpt-2, smollm"));
+    key_text(&m, "pre", "pre-of-tomorrow");
+    CHECK(refused(&m, RD_E_UNSUPPORTED, "\"pre-of-tomorrow\" is unknown; known are gpt-2, smollm"));
     base(&m, "gpt2");
     key_texts(&m, "merges", merges);
     key_text(&m, "pre", "gpt-2");
