@@ -211,7 +211,7 @@ static void read_some(struct world *w, struct tracked *t)
     w->n_ended++;
     if (t->r->finish == REQUEST_ERROR) {
         if (t->r->status == RD_E_DEVICE) w->n_device++;
-        else w->n_other++;
+        else w->n_other += !(t->r->p.idle && t->r->status == RD_E_NO_PAGES);   /* what nobody waits for may fail to fit */
     } else if (t->r->finish == REQUEST_CANCELLED || t->cancelled) {
         w->n_cancelled++;
     } else {
