@@ -78,6 +78,15 @@ RD_API rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_
  * fine. */
 RD_API void rd_close(rd_engine *engine);
 
+/* How the hidden states of a text become one vector. */
+enum rd_pooling {
+    RD_POOL_NONE,
+    RD_POOL_MODEL,                  /* as the model's file says (rd_info.pooling) */
+    RD_POOL_MEAN,                   /* of all tokens: computes the whole text, without the cache */
+    RD_POOL_FIRST,                  /* the first token's: likewise */
+    RD_POOL_LAST                    /* the last token's: the same bytes with any cached prefix */
+};
+
 struct rd_info {
     char model_id[256], arch[32], name[128], backend[64], pre[32], kv_type[32];
     uint32_t n_vocab, n_ctx, n_ctx_train, n_layers, hidden, page_tokens;
@@ -87,6 +96,11 @@ struct rd_info {
     int64_t created_s;              /* wall clock at load */
     double load_ms;
     bool has_chat_template;         /* the model's own; otherwise its family's format is used */
+    enum rd_pooling pooling;        /* MEAN, FIRST or LAST: the file's, else LAST */
+    bool is_reranker;               /* made to answer yes or no to a query and a document (Qwen3-Reranker's form) */
+    /* Filling in the middle: [bos] fim_prefix TEXT fim_suffix TEXT fim_middle; repository and file names before that.
+     * -1: none. */
+    int32_t fim_prefix, fim_suffix, fim_middle, fim_repository, fim_file;
 };
 RD_API void rd_get_info(const rd_engine *engine, struct rd_info *out);
 
@@ -145,6 +159,7 @@ struct rd_request_options {
     size_t prompt_bytes;
     const int32_t *tokens;
     uint32_t n_tokens;
+    bool truncate;                  /* a prompt that is longer than the context loses its end; false: RD_E_CONTEXT */
 
     uint32_t max_tokens;            /* 0: prefill only; RD_NO_LIMIT: until the context is full */
     float temperature;              /* >= 0; 0 = greedy; default 1 */
@@ -205,6 +220,10 @@ struct rd_request_options {
     uint32_t n_stop_tokens;
     uint32_t min_tokens;            /* neither end tokens nor stop strings or tokens end the text before so many */
     bool include_stop;              /* the stop string, or the stop token's text, is part of the output */
+
+    enum rd_pooling embed;          /* not NONE: the prompt's vector (rd_request_embedding); implies max_tokens 0 */
+    const int32_t *score_tokens;    /* with max_tokens 0: how likely is each as the next (rd_request_scores) */
+    uint32_t n_score_tokens;
 };
 RD_API void rd_request_options_default(struct rd_request_options *o);
 
@@ -306,6 +325,12 @@ RD_API const struct rd_logprob *rd_request_prompt_logprobs(const rd_request *req
 /* As long, beside it: 1 + how many tokens were more likely than the prompt's; entry 0: 0. */
 RD_API const uint32_t *rd_request_prompt_ranks(const rd_request *request, uint32_t *n);
 
+/* embed: the prompt's vector of rd_info.hidden floats, of length 1 (zeros if it has no direction); NULL before DONE. A
+ * view that lives as long as the request. */
+RD_API const float *rd_request_embedding(const rd_request *request, uint32_t *n);
+/* score_tokens: their log probabilities after the prompt, in the same order; NULL before DONE. As long valid. */
+RD_API const float *rd_request_scores(const rd_request *request, uint32_t *n);
+
 /* Blocking: every event goes to on_event (NULL: none) until the request has ended; a non-zero return cancels it. The
  * status is the request's: RD_OK for stop and length, RD_E_CANCELLED, or the error. */
 typedef int (*rd_event_fn)(void *user, uint32_t index, const struct rd_event *ev);
@@ -330,6 +355,9 @@ RD_API void rd_kv_free(rd_kv **kv);
 RD_API rd_status rd_classify(rd_engine *engine, const int32_t *tokens, uint32_t n, float *logits, struct rd_error *err);
 /* Log probability of every token given those before it: logprobs[0] = 0. n <= n_ctx. Not cached. Blocking. */
 RD_API rd_status rd_score(rd_engine *engine, const int32_t *tokens, uint32_t n, float *logprobs, struct rd_error *err);
+/* The vector of a text (rd_request_options.embed): out [rd_info.hidden], of length 1. Blocking. */
+RD_API rd_status rd_embed(rd_engine *engine, const int32_t *tokens, uint32_t n, enum rd_pooling pooling, float *out,
+                          struct rd_error *err);
 /* The same as rd_forward without cache: computes everything. For tests of exactness. */
 RD_API rd_status rd_forward_cold(rd_engine *engine, const int32_t *tokens, uint32_t n, float *logits,
                                  struct rd_error *err);

@@ -177,6 +177,22 @@ rd_status rd_score(rd_engine *engine, const int32_t *tokens, uint32_t n, float *
     return st;
 }
 
+rd_status rd_embed(rd_engine *engine, const int32_t *tokens, uint32_t n, enum rd_pooling pooling, float *out,
+                   struct rd_error *err)
+{
+    struct raw_job job = {.p = {.cached = true}};
+    rd_status st;
+
+    if (pooling <= RD_POOL_NONE || pooling > RD_POOL_LAST)
+        return error_set(err, RD_E_INVALID, "pooling %d is unknown", (int)pooling);
+    if (!engine->engine) return error_set(err, RD_E_UNSUPPORTED, "this handle has a tokenizer only, no model");
+    if (n > 0) api_embed_wish(engine, pooling, n, &job.p.prefill, &job.p.cached);
+    st = raw_run(engine, &job, tokens, n, err);
+    if (st == RD_OK) memcpy(out, job.request->prefill.embedding, engine->info.hidden * sizeof(*out));
+    raw_end(engine, &job);
+    return st;
+}
+
 struct hold_call { struct rd_kv *kv; uint32_t n_held; bool release; };
 
 static void hold_on_engine(struct engine *e, void *arg)

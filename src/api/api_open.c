@@ -277,6 +277,7 @@ static void fill_text_info(rd_engine *e)
     e->info.eos = tokenizer_eos(e->tokenizer);
     if (gguf_get_str(e->gguf, "tokenizer.ggml.pre", &name, NULL) == RD_OK)
         error_quote(e->info.pre, sizeof(e->info.pre), name.s, name.n);
+    api_embed_init(e);
 }
 
 static rd_status fill_model_info(rd_engine *e, struct rd_error *err)

@@ -89,12 +89,13 @@ static rd_status fill_params(const rd_engine *engine, const struct rd_request_op
 }
 
 /* The longest prompt that leaves room for one new token (or for none, when none is wanted). */
-static rd_status check_length(const rd_engine *engine, const struct rd_request_options *o, uint32_t n,
+static rd_status check_length(const rd_engine *engine, const struct rd_request_options *o, uint32_t *n_tokens,
                               struct rd_error *err)
 {
-    uint32_t n_max = engine_max_prompt(engine->engine) + (o->max_tokens == 0);
+    uint32_t n_max = engine_max_prompt(engine->engine) + (o->max_tokens == 0), n = *n_tokens;
 
     if (n == 0) return error_set(err, RD_E_INVALID, "the prompt is empty: at least 1 token is needed");
+    if (n > n_max && o->truncate) n = *n_tokens = n_max;
     if (n <= n_max) return RD_OK;
     return error_set(
         err, RD_E_CONTEXT,
@@ -186,13 +187,16 @@ static rd_status prepare(struct rd_request *r, struct rd_error *err)
     if (st == RD_OK && left_out.n > 0) st = keep_left_out(r, &left_out, err);
     buf_deinit(&left_out);
 
-    if (st == RD_OK) st = check_length(r->engine, &r->o, n, err);
+    if (st == RD_OK) st = check_length(r->engine, &r->o, &n, err);
     if (st == RD_OK && r->o.messages_json) st = begin_output(r, tokens, n, &thinks, err);
     if (st == RD_OK) {
         st = fill_params(r->engine, &r->o, &p, err);
         p.wake = api_request_wake;
         p.wake_arg = r;
         if (r->o.messages_json) fill_budget(r, thinks, &p.think);
+        if (r->o.embed) api_embed_wish(r->engine, r->o.embed, n, &p.prefill, &p.cached);
+        p.prefill.score_tokens = r->o.score_tokens;
+        p.prefill.n_scores = r->o.n_score_tokens;
     }
     if (st == RD_OK) st = api_sampling_texts(r->engine, &r->o, &r->arena, &p.sampling, err);
     if (st == RD_OK) {

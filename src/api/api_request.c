@@ -38,6 +38,15 @@ static rd_status check_options(const rd_engine *engine, const struct rd_request_
     if (!engine->engine) return error_set(err, RD_E_UNSUPPORTED, "this handle has a tokenizer only, no model");
     if (!!o->messages_json + !!o->prompt + !!o->tokens != 1)
         return error_set(err, RD_E_INVALID, "exactly one of messages_json, prompt and tokens must be given");
+    if (o->embed > RD_POOL_LAST) return error_set(err, RD_E_INVALID, "embed: %d is no pooling", (int)o->embed);
+    if (o->embed && (o->prompt_logprobs || o->n_score_tokens))
+        return error_set(err, RD_E_INVALID, "embed: not together with prompt_logprobs or score_tokens");
+    if (o->n_score_tokens && o->max_tokens != 0)
+        return error_set(err, RD_E_INVALID, "score_tokens: max_tokens must be 0");
+    for (uint32_t i = 0; i < o->n_score_tokens; i++)
+        if (o->score_tokens[i] < 0 || (uint32_t)o->score_tokens[i] >= engine->info.n_vocab)
+            return error_set(err, RD_E_INVALID, "score_tokens: %d is not in the vocabulary of %u", o->score_tokens[i],
+                             engine->info.n_vocab);
     if (o->n_stop > LIMIT_STOP_STRINGS)
         return error_set(err, RD_E_INVALID, "stop: at most %u strings", LIMIT_STOP_STRINGS);
     for (uint32_t i = 0; i < o->n_stop; i++) {
@@ -98,6 +107,9 @@ static rd_status copy_options(struct rd_request *r, const struct rd_request_opti
     c->forced_tool = copy_text(&r->arena, o->forced_tool, &ok);
     if (o->prompt) ok &= (c->prompt = arena_memdup(&r->arena, o->prompt, o->prompt_bytes)) != NULL;
     c->samplers = copy_text(&r->arena, o->samplers, &ok);
+    c->score_tokens = copy_list(&r->arena, o->n_score_tokens ? o->score_tokens : NULL,
+                                o->n_score_tokens * sizeof(*o->score_tokens), &ok);
+    if (o->embed) c->max_tokens = 0;
     c->tokens = copy_list(&r->arena, o->tokens, o->n_tokens * sizeof(*o->tokens), &ok);
     c->bias = copy_list(&r->arena, o->n_bias ? o->bias : NULL, o->n_bias * sizeof(*o->bias), &ok);
     c->allowed = copy_list(&r->arena, o->allowed, o->n_allowed * sizeof(*o->allowed), &ok);
@@ -459,6 +471,30 @@ const int32_t *rd_request_prompt(const rd_request *r, uint32_t *n)
     if (atomic_load(&r->phase) != PHASE_RUNNING) return NULL;
     *n = r->request->n_prompt;
     return (const int32_t *)r->request->seq.keys;
+}
+
+/* What the engine has left behind with the request's end; NULL before, or when it failed. */
+static const struct prefill_result *prefill_of(const rd_request *r)
+{
+    if (atomic_load(&r->phase) != PHASE_RUNNING) return NULL;
+    if (!atomic_load_explicit(&r->request->ended, memory_order_acquire)) return NULL;
+    return r->request->finish == REQUEST_LENGTH ? &r->request->prefill : NULL;
+}
+
+const float *rd_request_embedding(const rd_request *r, uint32_t *n)
+{
+    const struct prefill_result *p = prefill_of(r);
+
+    *n = p && p->embedding ? p->hidden : 0;
+    return *n ? p->embedding : NULL;
+}
+
+const float *rd_request_scores(const rd_request *r, uint32_t *n)
+{
+    const struct prefill_result *p = prefill_of(r);
+
+    *n = p ? p->n_scores : 0;
+    return *n ? p->scores : NULL;
 }
 
 const struct rd_logprob *rd_request_prompt_logprobs(const rd_request *r, const struct rd_logprob **top, uint32_t *n)

@@ -130,6 +130,11 @@ rd_status api_sampling_check(const rd_engine *engine, const struct rd_request_op
 /* Prep worker: bad words, sequence breakers and biases of texts, as tokens in the arena. */
 rd_status api_sampling_texts(const rd_engine *engine, const struct rd_request_options *o, struct arena *a,
                              struct sampler_params *p, struct rd_error *err);
+/* api_embed.c: pooling, rank and the tokens for filling in the middle, off the file; after the tokenizer is there. */
+void api_embed_init(rd_engine *engine);
+/* What of a prompt of n tokens is pooled; *cached: a cached prefix may be used. */
+void api_embed_wish(const rd_engine *engine, enum rd_pooling pooling, uint32_t n, struct prefill_wish *wish,
+                    bool *cached);
 /* api_style.c. tool_parser: a style's name or NULL. */
 rd_status api_style_init(rd_engine *engine, const char *tool_parser, struct rd_error *err);
 void api_style_deinit(struct api_style *s);

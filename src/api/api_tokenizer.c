@@ -69,6 +69,7 @@ static void fill_info(rd_engine *e, const char *folder)
     e->info.n_vocab = tokenizer_n_tokens(e->tokenizer);
     e->info.bos = tokenizer_bos(e->tokenizer);
     e->info.eos = tokenizer_eos(e->tokenizer);
+    api_embed_init(e);
 }
 
 rd_status api_open_tokenizer_json(const char *path, rd_engine **out, struct rd_error *err)

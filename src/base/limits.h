@@ -42,7 +42,7 @@
 #define LIMIT_WORD_BYTES         256u            /* a bad word, a sequence breaker, a biased text */
 #define LIMIT_SALT_BYTES         256u
 #define LIMIT_N_CHOICES          16u
-#define LIMIT_PROMPTS            1024u           /* prompts in one completion request */
+#define LIMIT_PROMPTS            2048u           /* prompts in one completion or embedding request */
 #define LIMIT_HEADER_BYTES       32768u
 
 /* templates (F12) */

@@ -14,7 +14,7 @@
 
 struct serve_flags {
     struct rd_options engine;
-    const char *host, *api_key, *log_level, *warm, *key_file;
+    const char *host, *api_key, *log_level, *warm, *key_file, *pooling, *rerank;
     uint32_t port, n_io_threads, sse_ping_s, send_timeout_s, drain_s;
     struct load_bar bar;
 };
@@ -49,6 +49,12 @@ static const struct arg serve_args[] = {
              "tools) or prompt"},
     {.flag = "--drain", .kind = ARG_U32, .value = "S", .at = offsetof(struct serve_flags, drain_s), .fallback = "30",
      .min = 1, .max = 86400, .help = "seconds that running requests have to end after SIGTERM or Ctrl-C"},
+    {.flag = "--pooling", .kind = ARG_TEXT, .value = "HOW", .at = offsetof(struct serve_flags, pooling),
+     .fallback = "auto", .choices = "auto|mean|cls|last",
+     .help = "embeddings: mean of all tokens, the first or the last token; auto: as the file says, else last"},
+    {.flag = "--rerank", .kind = ARG_TEXT, .value = "HOW", .at = offsetof(struct serve_flags, rerank),
+     .fallback = "auto", .choices = "auto|embedding|yes-no",
+     .help = "score documents by the cosine of embeddings, or by how likely the model answers yes (auto: rerankers)"},
     {.flag = "--log-level", .kind = ARG_TEXT, .value = "LEVEL", .at = offsetof(struct serve_flags, log_level),
      .fallback = "info", .choices = "error|warn|info|debug",
      .help = "error, warn, info or debug; below debug no prompt text is logged"},
@@ -133,6 +139,16 @@ static bool read_keys(const char *path, struct key_list *list, struct server_opt
     return o->n_tenant_keys > 0;
 }
 
+static enum rd_pooling pooling_of(const char *name)
+{
+    static const struct { const char *name; enum rd_pooling pooling; } known[] = {
+        {"mean", RD_POOL_MEAN}, {"cls", RD_POOL_FIRST}, {"last", RD_POOL_LAST}};
+
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+        if (strcmp(known[i].name, name) == 0) return known[i].pooling;
+    return RD_POOL_MODEL;
+}
+
 static int run_serve(const struct command *self, int argc, char **argv)
 {
     struct serve_flags f;
@@ -164,6 +180,9 @@ static int run_serve(const struct command *self, int argc, char **argv)
     o.api_key = f.api_key ? f.api_key : getenv("RADISH_API_KEY");
     if (o.api_key && !*o.api_key) o.api_key = NULL;
     if (f.key_file && !read_keys(f.key_file, &keys, &o, &err)) return cli_fail("--api-key-file: %s", err.text);
+    o.pooling = pooling_of(f.pooling);
+    o.rank_by_embedding = strcmp(f.rerank, "embedding") == 0;
+    o.rank_by_answer = strcmp(f.rerank, "yes-no") == 0;
     o.on_listen = on_listen;
     o.on_listen_user = &f;
     st = server_run(&o, load, &f, &err);

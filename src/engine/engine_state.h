@@ -9,6 +9,7 @@
 #include "engine/speculate.h"
 
 #define ENGINE_FAIR_SLOTS 64u
+#define PLAN_MAX_HIDDEN   256u           /* hidden states of other than logit rows in one step at most */
 #define ENGINE_STATS_WORDS (sizeof(struct engine_stats) / sizeof(uint64_t))
 
 /* Round robin between API keys: when each key was served last. */
@@ -18,12 +19,14 @@ struct fair_slot { uint64_t key, last_tick; };
 struct step_plan {
     struct model_batch batch;
     int32_t *tokens;                     /* [max_rows] */
-    uint32_t *positions, *row_slot, *logit_rows;
+    uint32_t *positions, *row_slot, *logit_rows, *hidden_rows;
+    float *hidden;                       /* [PLAN_MAX_HIDDEN, n_state], mapped, touched as far as used */
+    uint64_t hidden_bytes;
     kv_page *row_page;
     float *states;                       /* [max_logits, n_state] */
     struct seq_run *runs;                /* [max_live] */
     struct request **run_request;        /* [max_live]: whose run it is */
-    uint32_t *run_logits;                /* [max_live]: first logits row of the run */
+    uint32_t *run_logits, *run_hidden;   /* [max_live]: first logits row, first hidden row of the run */
     struct request **heads;              /* [max_logits]: stored whole, so only the head runs, on the state kept */
     const float **head_states;           /* [max_logits] */
     uint32_t n_heads;                    /* their logits are the last of max_logits rows */

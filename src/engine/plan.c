@@ -26,11 +26,15 @@ rd_status plan_create(struct engine *e)
     p->runs = mem_zalloc(n_live, sizeof(*p->runs));
     p->run_request = mem_zalloc(n_live, sizeof(struct request *));
     p->run_logits = mem_zalloc(n_live, sizeof(*p->run_logits));
+    p->run_hidden = mem_zalloc(n_live, sizeof(*p->run_hidden));
+    p->hidden_rows = mem_zalloc(PLAN_MAX_HIDDEN, sizeof(*p->hidden_rows));
+    p->hidden_bytes = (uint64_t)PLAN_MAX_HIDDEN * (e->o.executor.n_state + 1) * sizeof(float);
+    p->hidden = mem_map(p->hidden_bytes);
     p->heads = mem_zalloc(e->o.executor.max_logits, sizeof(struct request *));
     p->head_states = mem_zalloc(e->o.executor.max_logits, sizeof(const float *));
     p->states = mem_zalloc((size_t)e->o.executor.max_logits * e->o.executor.n_state + 1, sizeof(*p->states));
     if (!p->tokens || !p->positions || !p->row_slot || !p->row_page || !p->logit_rows || !p->runs || !p->run_request ||
-        !p->run_logits || !p->heads || !p->head_states || !p->states)
+        !p->run_logits || !p->run_hidden || !p->hidden_rows || !p->hidden || !p->heads || !p->head_states || !p->states)
         return RD_E_NOMEM;
     p->batch = (struct model_batch){.tokens = p->tokens,
                                     .positions = p->positions,
@@ -38,6 +42,8 @@ rd_status plan_create(struct engine *e)
                                     .row_slot = p->row_slot,
                                     .runs = p->runs,
                                     .logit_rows = p->logit_rows,
+                                    .hidden_rows = p->hidden_rows,
+                                    .hidden = p->hidden,
                                     .states = e->o.executor.n_state ? p->states : NULL};
     return RD_OK;
 }
@@ -54,6 +60,9 @@ void plan_destroy(struct engine *e)
     mem_free(p->runs);
     mem_free(p->run_request);
     mem_free(p->run_logits);
+    mem_free(p->run_hidden);
+    mem_free(p->hidden_rows);
+    mem_unmap(p->hidden, p->hidden_bytes);
     mem_free(p->heads);
     mem_free(p->head_states);
     mem_free(p->states);
@@ -123,6 +132,7 @@ static void add_run(struct engine *e, struct request *r, uint32_t n)
     p->runs[b->n_runs] = (struct seq_run){b->n_rows, n, pos0, seq->pages};
     p->run_request[b->n_runs] = r;
     p->run_logits[b->n_runs] = b->n_logits;
+    p->run_hidden[b->n_runs] = b->n_hidden;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t row = b->n_rows + i, pos = pos0 + i;
 
@@ -130,6 +140,8 @@ static void add_run(struct engine *e, struct request *r, uint32_t n)
         p->positions[row] = pos;
         p->row_page[row] = seq->pages[pos / P];
         p->row_slot[row] = pos % P;
+        if (prefill_pools_at(&r->prefill, pos)) p->hidden_rows[b->n_hidden++] = row;
+        if (prefill_pools(&r->prefill)) continue;
         if (r->p.prompt_logprobs && pos < r->n_prompt) p->logit_rows[b->n_logits++] = row;
         else if (pos + 1 >= seq->n_keys) p->logit_rows[b->n_logits++] = row;
     }
@@ -196,7 +208,7 @@ static void plan_heads(struct engine *e)
 
     for (uint32_t i = 0; i < e->n_live && p->n_heads < e->o.executor.max_logits; i++) {
         struct request *r = e->live[i];
-        const void *state = request_ring_full(r) ? NULL : kv_seq_take_whole(&r->seq);
+        const void *state = prefill_pools(&r->prefill) || request_ring_full(r) ? NULL : kv_seq_take_whole(&r->seq);
 
         if (!state) continue;
         p->heads[p->n_heads] = r;
@@ -243,7 +255,8 @@ static uint32_t chunk_length(struct engine *e, const struct request *r, uint32_t
     uint32_t n = u32_min(budget, r->seq.n_keys - r->seq.n_computed);
 
     if (r->p.idle) n = u32_min(n, IDLE_CHUNK);
-    if (r->p.prompt_logprobs) n = u32_min(n, logits_room(e));
+    if (prefill_pools(&r->prefill)) n = u32_min(n, PLAN_MAX_HIDDEN - e->plan.batch.n_hidden);
+    else if (r->p.prompt_logprobs) n = u32_min(n, logits_room(e));
     else if (logits_room(e) == 0) n = u32_min(n, r->seq.n_keys - r->seq.n_computed - 1);
     if (n > 0 && e->o.chunk_seed) n = 1 + (uint32_t)random_below(&e->chunk_random, n);
     return n;
@@ -270,7 +283,7 @@ void plan_step(struct engine *e)
 {
     struct model_batch *b = &e->plan.batch;
 
-    b->n_rows = b->n_runs = b->n_logits = 0;
+    b->n_rows = b->n_runs = b->n_logits = b->n_hidden = 0;
     e->plan.n_decode = e->plan.n_heads = 0;
     for (uint32_t i = 0; i < e->n_live; i++) e->live[i]->in_batch = false;
     plan_heads(e);

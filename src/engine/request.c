@@ -28,6 +28,7 @@ static void request_destroy(struct request *r)
     mem_free(r->prompt_logprobs);
     mem_free(r->prompt_top);
     mem_free(r->prompt_ranks);
+    prefill_result_deinit(&r->prefill);
     mem_free(r->ends);
     mem_free(r);
 }
@@ -79,7 +80,8 @@ rd_status request_create(const struct request_params *p, struct kv_cache *cache,
     uint32_t max_keys;
     rd_status st;
 
-    assert(n > 0 && p->max_keys >= n);
+    assert(n > 0 && p->max_keys >= n && p->prefill.pool_to <= n);
+    assert(p->prefill.pool_to == 0 || (p->max_tokens == 0 && !p->prompt_logprobs && !p->logits_out));
     st = sampler_params_check(&p->sampling, n_vocab, err);
     if (st != RD_OK) return st;
     r = mem_zalloc(1, sizeof(*r));
@@ -99,12 +101,14 @@ rd_status request_create(const struct request_params *p, struct kv_cache *cache,
     st = sampler_create(&p->sampling, n_vocab, max_keys, &r->sampler);
     if (st == RD_OK) st = make_buffers(r);
     if (st == RD_OK) st = join_ends(r);
+    if (st == RD_OK) st = prefill_result_init(&r->prefill, &p->prefill);
     if (st != RD_OK) {
         request_destroy(r);
         return error_set(err, st, "out of memory for a request");
     }
     for (uint32_t i = 0; i < n; i++) sampler_accept(r->sampler, tokens[i], true);
     forget_lists(&r->p.sampling);
+    r->p.prefill.score_tokens = NULL;       /* r->prefill has its copy */
     *out = r;
     return RD_OK;
 }

@@ -16,6 +16,7 @@
 #include "base/thread.h"
 #include "engine/draft_index.h"
 #include "engine/store_link.h"
+#include "engine/prefill_result.h"
 #include "engine/think_budget.h"
 #include "kv/kv_seq.h"
 #include "radish/status.h"
@@ -63,6 +64,7 @@ struct request_params {
     uint32_t min_tokens;                 /* before so many neither end nor stop tokens are drawn */
     struct think_budget think;           /* copied; n_forced 0: none */
     bool idle;               /* computed only when nothing else is to do: it comes last, and makes way */
+    struct prefill_wish prefill;         /* copied */
     bool salted;             /* it shares what is stored with requests of the same salt only */
     struct hash128 salt;
     uint64_t fair_key;
@@ -106,6 +108,7 @@ struct request {
     struct token_logprob *prompt_logprobs;      /* [n_prompt], entry 0 unused */
     struct token_logprob *prompt_top;           /* [n_prompt, n_top_cap] */
     uint32_t *prompt_ranks;                     /* [n_prompt]: 1: no token was more likely */
+    struct prefill_result prefill;
     atomic_bool ended;
 
     /* ring: the engine writes entries, then n_pushed; the consumer reads n_pushed, then entries, then stores n_popped.

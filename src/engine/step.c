@@ -150,7 +150,8 @@ static bool sample_next(struct engine *e, struct request *r, const float *logits
         for (uint32_t i = 0; i < e->o.executor.n_vocab; i++) r->p.logits_out[i] = logits[i];
     }
     if (r->p.max_tokens == 0) {
-        request_end(e, r, REQUEST_LENGTH, RD_OK);
+        st = prefill_score(&r->prefill, logits, e->o.executor.n_vocab);
+        request_end(e, r, st == RD_OK ? REQUEST_LENGTH : REQUEST_ERROR, st);
         return false;
     }
     st = sampler_sample(r->sampler, e->scratch, logits, r->ends, n_banned_ends(r), r->seq.n_keys, &t);
@@ -234,16 +235,42 @@ static void count_rows(struct engine *e, struct request *r, const struct seq_run
     e->stats.prompt_disk += r->usage.n_disk;
 }
 
-/* False: this run ends a prefill with logits that are no numbers. Seen before the commit, so that its keys never become
- * matchable. */
+static uint32_t n_run_hidden(const struct step_plan *p, uint32_t i)
+{
+    return (i + 1 < p->batch.n_runs ? p->run_hidden[i + 1] : p->batch.n_hidden) - p->run_hidden[i];
+}
+
+/* The hidden states of run i, which is of a request that pools. */
+static const float *run_hidden(const struct engine *e, const struct step_plan *p, uint32_t i)
+{
+    return p->hidden + (size_t)p->run_hidden[i] * e->o.executor.n_state;
+}
+
+/* False: this run ends a prefill with logits, or has hidden states, that are no numbers. Seen before the commit, so
+ * that its keys never become matchable. */
 static bool prefill_is_sound(const struct engine *e, const struct step_plan *p, uint32_t i)
 {
     const struct request *r = p->run_request[i];
     const struct seq_run *run = &p->runs[i];
     uint32_t end = i + 1 < p->batch.n_runs ? p->run_logits[i + 1] : p->batch.n_logits;
 
+    if (prefill_pools(&r->prefill))
+        return prefill_is_finite(run_hidden(e, p, i), (uint64_t)n_run_hidden(p, i) * e->o.executor.n_state);
     if (run->pos0 + run->n_rows < r->seq.n_keys || (i < p->n_decode && r->n_generated > 0)) return true;
     return sampler_check_logits(e->logits + (size_t)(end - 1) * e->o.executor.n_vocab, e->o.executor.n_vocab) == RD_OK;
+}
+
+static void pool_run(struct engine *e, uint32_t i)
+{
+    struct step_plan *p = &e->plan;
+    struct request *r = p->run_request[i];
+
+    prefill_pool(&r->prefill, p->runs[i].pos0, p->runs[i].n_rows, run_hidden(e, p, i));
+    if (r->seq.n_computed < r->seq.n_keys) return;
+    if (prefill_pools_at(&r->prefill, r->n_prompt - 1))
+        kv_seq_keep_state(&r->seq, run_hidden(e, p, i) + (size_t)(n_run_hidden(p, i) - 1) * e->o.executor.n_state);
+    prefill_pool_end(&r->prefill);
+    request_end(e, r, REQUEST_LENGTH, RD_OK);
 }
 
 static void finish_step(struct engine *e, uint64_t now)
@@ -273,6 +300,8 @@ static void finish_step(struct engine *e, uint64_t now)
 
         if (st != RD_OK) {
             request_end(e, r, REQUEST_ERROR, st);
+        } else if (prefill_pools(&r->prefill)) {
+            pool_run(e, i);
         } else if (r->draft.n > 0) {
             live = sample_drafted(e, r, logits, now);
         } else if (r->seq.n_computed == r->seq.n_keys) {
@@ -308,6 +337,24 @@ static void run_heads(struct engine *e)
         count_rows(e, r, &(struct seq_run){.pos0 = r->n_prompt});
         if (st != RD_OK) request_end(e, r, REQUEST_ERROR, st);
         else if (sample_next(e, r, logits, now) && r->p.wake) r->p.wake(r->p.wake_arg);
+    }
+}
+
+/* The last hidden state of a text that is stored whole is its vector already. */
+static void pool_kept_states(struct engine *e)
+{
+    for (uint32_t i = 0; i < e->n_live;) {
+        struct request *r = e->live[i];
+        const float *state = prefill_pools(&r->prefill) && r->p.cached ? kv_seq_take_whole(&r->seq) : NULL;
+
+        if (!state) {
+            i++;
+            continue;
+        }
+        count_rows(e, r, &(struct seq_run){.pos0 = r->n_prompt});
+        prefill_pool(&r->prefill, r->n_prompt - 1, 1, state);
+        prefill_pool_end(&r->prefill);
+        request_end(e, r, REQUEST_LENGTH, RD_OK);
     }
 }
 
@@ -380,6 +427,7 @@ bool engine_step(struct engine *e)
     store_link_collect(e, clock_now_ns(e->o.clock));
     reap(e);
     admission_run(e);
+    pool_kept_states(e);
     plan_step(e);
     if (e->plan.n_heads > 0) run_heads(e);
     begin = clock_now_ns(e->o.clock);

@@ -2,7 +2,7 @@
  *
  * Who uses which part of the workspace:
  *     x                the residual stream, from pass_begin to the last layer's cut
- *     x_last, q_last   its logit rows from there on
+ *     x_last, q_last   its wanted rows from there on
  *     norm             written by pass_norm, read by the block that follows
  *     delta            written by that block, read by the next pass_norm
  *     q, k, v, attn    inside pass_attention;  gate, up: inside pass_mlp
@@ -38,6 +38,7 @@ struct pass pass_begin(struct model *m, struct kv_storage *kv, const struct mode
                      .runs = b->runs};
 
     assert(b->n_rows >= 1 && b->n_rows <= m->max_rows && b->n_logits <= m->max_logits && b->n_logits <= b->n_rows);
+    assert(b->n_hidden <= b->n_rows - b->n_logits);
     assert(kv->layout.n_layers == m->config.n_layers && kv->layout.n_kv_heads == m->config.n_kv_heads);
     assert(kv->layout.head_dim == m->config.head_dim);
     p.st = m->ops->embed(m->be, &m->outer.embed, b->n_rows, b->tokens, m->config.embed_scale, p.x);
@@ -107,12 +108,16 @@ static void project_and_store(struct pass *p, uint32_t layer, const struct atten
     if (p->st == RD_OK) p->st = m->ops->qkv_rope_write(m->be, &a);
 }
 
-static bool wants_every_row(const struct model_batch *b)
+/* The rows that somebody wants, logits first; true: all of them, in their order. */
+static bool list_wanted_rows(const struct model_batch *b, uint32_t *rows)
 {
-    if (b->n_logits != b->n_rows) return false;
-    for (uint32_t i = 0; i < b->n_rows; i++)
-        if (b->logit_rows[i] != i) return false;
-    return true;
+    uint32_t n = 0;
+    bool in_order = true;
+
+    for (uint32_t i = 0; i < b->n_logits; i++) rows[n++] = b->logit_rows[i];
+    for (uint32_t i = 0; i < b->n_hidden; i++) rows[n++] = b->hidden_rows[i];
+    for (uint32_t i = 0; i < n; i++) in_order &= rows[i] == i;
+    return in_order && n == b->n_rows;
 }
 
 static const struct seq_run *run_of_row(const struct model_batch *b, uint32_t row)
@@ -123,27 +128,24 @@ static const struct seq_run *run_of_row(const struct model_batch *b, uint32_t ro
     return NULL;
 }
 
-/* From here on the pass has only the logit rows, in their order; each is a run of its own. */
-static void keep_logit_rows(struct pass *p)
+/* From here on the pass has only the wanted rows; each is a run of its own. */
+static void keep_wanted_rows(struct pass *p)
 {
     struct model *m = p->m;
     const struct model_batch *b = p->b;
+    uint32_t *rows = m->ws.rows_last, n = b->n_logits + b->n_hidden;
 
-    if (wants_every_row(b)) return;
-    p->n_rows = b->n_logits;
-    if (b->n_logits == 0) return;
-    for (uint32_t i = 0; i < b->n_logits; i++) {
-        uint32_t row = b->logit_rows[i];
-
-        m->ws.runs_last[i] = (struct seq_run){i, 1, b->positions[row], run_of_row(b, row)->block_table};
-    }
-    p->st = m->ops->gather(m->be, b->n_logits, m->config.hidden, m->ws.x, b->logit_rows, m->ws.x_last);
-    if (p->st == RD_OK)
-        p->st = m->ops->gather(m->be, b->n_logits, q_width(&m->config), m->ws.q, b->logit_rows, m->ws.q_last);
+    if (list_wanted_rows(b, rows)) return;
+    p->n_rows = n;
+    if (n == 0) return;
+    for (uint32_t i = 0; i < n; i++)
+        m->ws.runs_last[i] = (struct seq_run){i, 1, b->positions[rows[i]], run_of_row(b, rows[i])->block_table};
+    p->st = m->ops->gather(m->be, n, m->config.hidden, m->ws.x, rows, m->ws.x_last);
+    if (p->st == RD_OK) p->st = m->ops->gather(m->be, n, q_width(&m->config), m->ws.q, rows, m->ws.q_last);
     p->x = m->ws.x_last;
     p->q = m->ws.q_last;
     p->runs = m->ws.runs_last;
-    p->n_runs = b->n_logits;
+    p->n_runs = n;
 }
 
 void pass_attention(struct pass *p, uint32_t layer, const struct attention_kind *kind)
@@ -152,7 +154,7 @@ void pass_attention(struct pass *p, uint32_t layer, const struct attention_kind 
     const struct model_config *c = &m->config;
 
     if (p->st == RD_OK) project_and_store(p, layer, kind);
-    if (p->st == RD_OK && layer == c->n_layers - 1) keep_logit_rows(p);
+    if (p->st == RD_OK && layer == c->n_layers - 1) keep_wanted_rows(p);
     if (p->st != RD_OK || p->n_rows == 0) return;
 
     struct attention_args a = {
@@ -236,11 +238,16 @@ static rd_status head_logits(struct model *m, uint32_t n, float *logits)
 rd_status pass_logits(struct pass *p, const struct weight *post_norm, float *logits)
 {
     struct model *m = p->m;
+    const struct model_batch *b = p->b;
+    const uint64_t row_bytes = m->config.hidden * sizeof(float);
 
     pass_norm(p, post_norm, &m->outer.output_norm);
-    if (p->st == RD_OK && p->b->states && p->n_rows > 0)
-        p->st = m->ops->copy(m->be, p->b->states, m->ws.norm, (uint64_t)p->n_rows * m->config.hidden * sizeof(float));
-    if (p->st == RD_OK && p->n_rows > 0) p->st = head_logits(m, p->n_rows, logits);
+    if (p->st == RD_OK && b->states && b->n_logits > 0)
+        p->st = m->ops->copy(m->be, b->states, m->ws.norm, b->n_logits * row_bytes);
+    if (p->st == RD_OK && b->n_hidden > 0)
+        p->st = m->ops->copy(m->be, b->hidden, m->ws.norm + (size_t)b->n_logits * m->config.hidden,
+                             b->n_hidden * row_bytes);
+    if (p->st == RD_OK && b->n_logits > 0) p->st = head_logits(m, b->n_logits, logits);
     return p->st != RD_OK ? p->st : m->ops->sync(m->be);
 }
 
@@ -289,8 +296,8 @@ rd_status workspace_init(struct model *m)
         {&ws->delta, m->max_rows, c->hidden, 0},     {&ws->q, m->max_rows, q_width(c), 0},
         {&ws->attn, m->max_rows, q_width(c), 0},     {&ws->k, m->max_rows, kv_width(c), 0},
         {&ws->v, m->max_rows, kv_width(c), 0},       {&ws->gate, m->max_rows, c->ffn, 0},
-        {&ws->up, m->max_rows, c->ffn, 0},           {&ws->x_last, m->max_logits, c->hidden, 0},
-        {&ws->q_last, m->max_logits, q_width(c), 0},
+        {&ws->up, m->max_rows, c->ffn, 0},           {&ws->x_last, m->max_rows, c->hidden, 0},
+        {&ws->q_last, m->max_rows, q_width(c), 0},
     };
     const size_t n_parts = sizeof(parts) / sizeof(parts[0]);
     uint64_t n_bytes = 0;
@@ -298,8 +305,9 @@ rd_status workspace_init(struct model *m)
 
     for (size_t i = 0; i < n_parts; i++)
         if (!place(&n_bytes, parts[i].rows, parts[i].width, &parts[i].at)) return RD_E_NOMEM;
-    ws->runs_last = mem_zalloc(m->max_logits, sizeof(*ws->runs_last));
-    if (!ws->runs_last) return RD_E_NOMEM;
+    ws->runs_last = mem_zalloc(m->max_rows, sizeof(*ws->runs_last));
+    ws->rows_last = mem_zalloc(m->max_rows, sizeof(*ws->rows_last));
+    if (!ws->runs_last || !ws->rows_last) return RD_E_NOMEM;
     st = m->ops->alloc(m->be, n_bytes, &ws->memory);
     if (st != RD_OK) return st;
     ws->n_bytes = n_bytes;
@@ -311,5 +319,6 @@ void workspace_deinit(struct model *m)
 {
     if (m->ws.memory) m->ops->free(m->be, m->ws.memory, m->ws.n_bytes);
     mem_free(m->ws.runs_last);
+    mem_free(m->ws.rows_last);
     memset(&m->ws, 0, sizeof(m->ws));
 }

@@ -9,8 +9,9 @@
  *     pass_mlp          d = down(act(gate n) * (up n))
  *     pass_logits       logits = cap(output s), s = rmsnorm(x + d): the state
  *
- * In the last layer nothing but the keys and values of rows without wanted logits is ever read again, so pass_attention
- * goes on with the logit rows alone after writing those (rows do not depend on each other: the bits stay the same).
+ * In the last layer nothing but the keys and values of rows without wanted logits or states is ever read again, so
+ * pass_attention goes on with the wanted rows alone after writing those: first the logit rows, then the hidden rows
+ * (rows do not depend on each other: the bits stay the same).
  *
  * After a failure every call does nothing: the forward pass checks once, in pass_logits' result.
  * Thread  engine thread only.
@@ -23,7 +24,7 @@ struct pass {
     struct kv_storage *kv;
     const struct model_batch *b;
     rd_status st;
-    uint32_t n_rows; /* rows still computed; 0 when no logits are wanted any more */
+    uint32_t n_rows; /* rows still computed; 0 when nothing more is wanted */
     float *x, *q;    /* of those rows */
     uint32_t n_runs;
     const struct seq_run *runs; /* of those rows */

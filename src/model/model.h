@@ -49,6 +49,9 @@ struct model_batch {
     uint32_t n_logits;                   /* 0 .. max_logits */
     const uint32_t *logit_rows;          /* [n_logits] rows whose logits are wanted */
     float *states;                       /* out, [n_logits, hidden] host memory: what the head reads of each; or NULL */
+    uint32_t n_hidden;                   /* n_logits + n_hidden <= n_rows */
+    const uint32_t *hidden_rows;         /* [n_hidden] rows of which only that is wanted, no logits */
+    float *hidden;                       /* out, [n_hidden, hidden] host memory: theirs */
 };
 
 struct model;

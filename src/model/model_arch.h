@@ -62,8 +62,9 @@ struct workspace {
     float *q, *attn;           /* [max_rows, n_heads * head_dim] */
     float *k, *v;              /* [max_rows, n_kv_heads * head_dim] */
     float *gate, *up;          /* [max_rows, ffn] */
-    float *x_last, *q_last;    /* the same as x, q for max_logits rows: last layer */
-    struct seq_run *runs_last; /* [max_logits], host memory */
+    float *x_last, *q_last;    /* the same as x, q for the rows that somebody wants: last layer */
+    struct seq_run *runs_last; /* [max_rows], host memory */
+    uint32_t *rows_last;       /* [max_rows], host memory: which rows those are */
 };
 
 struct model {

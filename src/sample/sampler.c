@@ -234,6 +234,20 @@ rd_status sampler_logprobs(struct sampler_scratch *scratch, const float *logits,
     return RD_OK;
 }
 
+rd_status sampler_score(const float *logits, uint32_t n_vocab, const int32_t *tokens, uint32_t n, float *out)
+{
+    float max;
+    double norm;
+
+    if (find_max(logits, n_vocab, &max) != RD_OK) return RD_E_MODEL_OUTPUT;
+    norm = log_sum_exp(logits, n_vocab, max);
+    for (uint32_t i = 0; i < n; i++) {
+        assert(tokens[i] >= 0 && (uint32_t)tokens[i] < n_vocab);
+        out[i] = (float)((double)logits[tokens[i]] - norm);
+    }
+    return RD_OK;
+}
+
 /* What holds before every stage, on a copy. */
 static void adjust(const struct sampler *s, struct sampler_scratch *x, const int32_t *banned, uint32_t n_banned)
 {

@@ -238,7 +238,7 @@ static void fill_sampling(const struct generation *g, uint32_t k, struct rd_requ
     o->seed = k == 0 ? (uint64_t)p->seed : random_at((uint64_t)p->seed, k);      /* choices of one request differ */
 }
 
-static void fill_options(const struct generation *g, const struct choice *c, uint32_t k, struct rd_request_options *o)
+static void fill_options(struct generation *g, struct choice *c, uint32_t k, struct rd_request_options *o)
 {
     const struct gen_params *p = &g->p;
 
@@ -275,6 +275,7 @@ static void fill_options(const struct generation *g, const struct choice *c, uin
     o->logprobs = p->logprobs || p->best_of > p->n;
     o->n_top_logprobs = generation_n_top(g);
     o->prompt_logprobs = (p->echo && p->logprobs) || (p->has_prompt_logprobs && k == 0);
+    if (g->format->events && g->format->events->options) g->format->events->options(g, c, o);
 }
 
 /* false: g has ended with an error. */

@@ -36,9 +36,11 @@ struct choice {
     struct rd_usage usage;
 };
 
-/* An API of one choice whose stream is not made of chunks: named events, a response of its own. Where g->streaming is
- * false nothing is written to out before whole(). */
+/* An API whose stream is not made of chunks (of one choice then): named events, a response of its own. Where
+ * g->streaming is false nothing is written to out before whole(), which gets the first choice. */
 struct gen_events {
+    /* The last word on what is asked of the engine for c; NULL: as the parameters say. */
+    void (*options)(struct generation *g, struct choice *c, struct rd_request_options *o);
     void (*open)(struct generation *g, struct choice *c, struct buf *out);   /* streaming; c's prompt usage is known */
     void (*delta)(struct generation *g, struct choice *c, const struct rd_delta *d, struct buf *out);
     void (*finish)(struct generation *g, struct choice *c, struct buf *out); /* c's finish and usage are known */

@@ -18,6 +18,8 @@ static const struct route routes[] = {
     {HTTP_GET,  "/v1/responses/",        route_response,         0,               false,  false},
     {HTTP_DELETE, "/v1/responses/",      route_response_delete,  TEXT_BODY_BYTES, false,  false},
     {HTTP_POST, "/v1/responses/",        route_response_cancel,  TEXT_BODY_BYTES, false,  false},
+    {HTTP_POST, "/v1/embeddings",        route_embeddings,       0,               false,  false},
+    {HTTP_POST, "/embeddings",           route_embeddings,       0,               false,  false},
     {HTTP_POST, "/tokenize",             route_tokenize,         TEXT_BODY_BYTES, false,  false},
     {HTTP_POST, "/detokenize",           route_detokenize,       TEXT_BODY_BYTES, false,  false},
     {HTTP_POST, "/apply-template",       route_apply_template,   TEXT_BODY_BYTES, false,  false},

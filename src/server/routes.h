@@ -31,6 +31,7 @@ void route_responses(struct http_conn *c);
 void route_response(struct http_conn *c);
 void route_response_delete(struct http_conn *c);
 void route_response_cancel(struct http_conn *c);
+void route_embeddings(struct http_conn *c);
 void route_tokenize(struct http_conn *c);
 void route_detokenize(struct http_conn *c);
 void route_apply_template(struct http_conn *c);

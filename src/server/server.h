@@ -22,6 +22,8 @@ struct server_options {
     uint32_t sse_ping_s; /* streams that send nothing for so long send a comment; 0: never; default 5 */
     uint32_t send_timeout_s;             /* a client that takes nothing of what waits for it so long is cut; 0 = 30 */
     uint32_t drain_s; /* after SIGTERM running requests may end within this; then they are cancelled; 0 = 30 */
+    enum rd_pooling pooling;             /* of embeddings; NONE: as the model's file says */
+    bool rank_by_embedding, rank_by_answer;      /* /v1/rerank; neither: as the model is made for */
     /* called once the socket listens (the real port); may be NULL */
     void (*on_listen)(void *user, const char *host, uint16_t port);
     void *on_listen_user;

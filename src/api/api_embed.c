@@ -1,0 +1,79 @@
+/* api/api_embed.c - what a model is good for beside writing on: how its states are pooled, whether it ranks, whether it
+ * fills in the middle.
+ *
+ * ARCH.pooling_type is llama.cpp's number: 1 mean, 2 first ("cls"), 3 last, 4 rank; 0 or no key: nothing is said.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include "api/api_state.h"
+
+enum { FILE_POOL_MEAN = 1, FILE_POOL_FIRST = 2, FILE_POOL_LAST = 3, FILE_POOL_RANK = 4 };
+
+/* The token of a metadata key, else the first name that the vocabulary holds as a control token, else none. */
+static int32_t find_token(const rd_engine *e, const char *const keys[2], const char *const names[6])
+{
+    for (size_t i = 0; i < 2 && keys[i] && e->gguf; i++) {
+        char key[64];
+        uint64_t id;
+
+        snprintf(key, sizeof(key), "tokenizer.ggml.%s_token_id", keys[i]);
+        if (gguf_get_u64(e->gguf, key, 0, e->info.n_vocab - 1, &id, NULL) == RD_OK) return (int32_t)id;
+    }
+    for (size_t i = 0; i < 6 && names[i]; i++) {
+        int32_t id = tokenizer_find(e->tokenizer, names[i], strlen(names[i]));
+
+        if (id != TOKEN_NONE && tokenizer_type(e->tokenizer, id) != TOKEN_NORMAL) return id;
+    }
+    return TOKEN_NONE;
+}
+
+static void find_fim(rd_engine *e)
+{
+    static const struct { const char *keys[2], *names[6]; } tokens[] = {
+        {{"fim_pre", "prefix"}, {"<|fim_prefix|>", "<fim_prefix>", "<fim-prefix>", "<PRE>", "\u2581<PRE>", NULL}},
+        {{"fim_suf", "suffix"}, {"<|fim_suffix|>", "<fim_suffix>", "<fim-suffix>", "<SUF>", "\u2581<SUF>", NULL}},
+        {{"fim_mid", "middle"}, {"<|fim_middle|>", "<fim_middle>", "<fim-middle>", "<MID>", "\u2581<MID>", NULL}},
+        {{"fim_rep", NULL}, {"<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<reponame>", NULL}},
+        {{"fim_sep", NULL}, {"<|file_sep|>", NULL}}};
+    int32_t *to[] = {&e->info.fim_prefix, &e->info.fim_suffix, &e->info.fim_middle, &e->info.fim_repository,
+                     &e->info.fim_file};
+
+    for (size_t i = 0; i < 5; i++) *to[i] = find_token(e, tokens[i].keys, tokens[i].names);
+    if (e->info.fim_prefix != TOKEN_NONE && e->info.fim_suffix != TOKEN_NONE && e->info.fim_middle != TOKEN_NONE)
+        return;
+    e->info.fim_prefix = e->info.fim_suffix = e->info.fim_middle = TOKEN_NONE;
+}
+
+static bool name_says_rerank(const char *name)
+{
+    for (; *name; name++)
+        if (strncasecmp(name, "rerank", 6) == 0) return true;
+    return false;
+}
+
+void api_embed_init(rd_engine *e)
+{
+    char key[64];
+    uint64_t pooling = 0;
+
+    find_fim(e);
+    e->info.pooling = RD_POOL_LAST;
+    if (!e->gguf) return;
+    snprintf(key, sizeof(key), "%s.pooling_type", e->info.arch);
+    if (gguf_get_u64(e->gguf, key, 0, FILE_POOL_RANK, &pooling, NULL) != RD_OK) pooling = 0;
+    if (pooling == FILE_POOL_MEAN) e->info.pooling = RD_POOL_MEAN;
+    if (pooling == FILE_POOL_FIRST) e->info.pooling = RD_POOL_FIRST;
+    e->info.is_reranker = pooling == FILE_POOL_RANK || gguf_find(e->gguf, "tokenizer.chat_template.rerank") ||
+                          name_says_rerank(e->info.name);
+}
+
+void api_embed_wish(const rd_engine *engine, enum rd_pooling pooling, uint32_t n, struct prefill_wish *wish,
+                    bool *cached)
+{
+    if (pooling == RD_POOL_MODEL) pooling = engine->info.pooling;
+    wish->hidden = engine->info.hidden;
+    wish->pool_from = pooling == RD_POOL_LAST ? n - 1 : 0;
+    wish->pool_to = pooling == RD_POOL_FIRST ? 1 : n;
+    if (pooling != RD_POOL_LAST) *cached = false;           /* a cached prefix has no hidden states */
+}
