@@ -89,13 +89,15 @@ enum rd_pooling {
 
 struct rd_info {
     char model_id[256], arch[32], name[128], backend[64], pre[32], kv_type[32];
-    uint32_t n_vocab, n_ctx, n_ctx_train, n_layers, hidden, page_tokens;
+    uint32_t n_vocab, n_ctx, n_ctx_train, n_layers, hidden, page_tokens, max_running;
     /* weight_bytes: this process's own; packed_bytes: mapped from packed_dir, one copy for all processes */
     uint64_t n_params, file_bytes, weight_bytes, packed_bytes, workspace_bytes, kv_bytes, kv_tokens, kv_bytes_per_token;
     int32_t bos, eos;               /* -1: none */
     int64_t created_s;              /* wall clock at load */
     double load_ms;
     bool has_chat_template;         /* the model's own; otherwise its family's format is used */
+    char quantization[16];          /* of most of the weights, as the file says: "Q4_K_M"; "": it does not */
+    bool thinks;                    /* the template knows thinking */
     enum rd_pooling pooling;        /* MEAN, FIRST or LAST: the file's, else LAST */
     bool is_reranker;               /* made to answer yes or no to a query and a document (Qwen3-Reranker's form) */
     /* Filling in the middle: [bos] fim_prefix TEXT fim_suffix TEXT fim_middle; repository and file names before that.

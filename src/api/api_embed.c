@@ -52,6 +52,20 @@ static bool name_says_rerank(const char *name)
     return false;
 }
 
+/* general.file_type is llama.cpp's number of the recipe. */
+static void find_quantization(rd_engine *e)
+{
+    static const char *const names[] = {
+        [0] = "F32",     [1] = "F16",     [2] = "Q4_0",    [3] = "Q4_1",    [7] = "Q8_0",   [8] = "Q5_0",
+        [9] = "Q5_1",    [10] = "Q2_K",   [11] = "Q3_K_S", [12] = "Q3_K_M", [13] = "Q3_K_L", [14] = "Q4_K_S",
+        [15] = "Q4_K_M", [16] = "Q5_K_S", [17] = "Q5_K_M", [18] = "Q6_K",   [32] = "BF16"};
+    uint64_t type;
+
+    if (gguf_get_u64(e->gguf, "general.file_type", 0, sizeof(names) / sizeof(names[0]) - 1, &type, NULL) != RD_OK)
+        return;
+    if (names[type]) snprintf(e->info.quantization, sizeof(e->info.quantization), "%s", names[type]);
+}
+
 void api_embed_init(rd_engine *e)
 {
     char key[64];
@@ -59,7 +73,9 @@ void api_embed_init(rd_engine *e)
 
     find_fim(e);
     e->info.pooling = RD_POOL_LAST;
+    e->info.thinks = e->style.think != NULL;
     if (!e->gguf) return;
+    find_quantization(e);
     snprintf(key, sizeof(key), "%s.pooling_type", e->info.arch);
     if (gguf_get_u64(e->gguf, key, 0, FILE_POOL_RANK, &pooling, NULL) != RD_OK) pooling = 0;
     if (pooling == FILE_POOL_MEAN) e->info.pooling = RD_POOL_MEAN;

@@ -219,6 +219,7 @@ static rd_status make_engine(rd_engine *e, const struct rd_options *o, uint32_t 
     e->info.n_ctx = o->n_ctx ? u32_min(o->n_ctx, LIMIT_CONTEXT) : e->info.n_ctx_train;
     e->info.n_ctx = (uint32_t)u64_min(e->info.n_ctx, e->info.kv_tokens);
     api_store_open(e, o, e->info.kv_type, layout.page_tokens, e->executor.kv.page_bytes, name, sizeof(name));
+    e->info.max_running = or_default(o->max_running, DEFAULT_RUNNING);
     eo = (struct engine_options){.executor = model_executor_view(&e->executor, max_rows, max_logits),
                                  .clock = clock_system(),
                                  .n_pages = n_pages,

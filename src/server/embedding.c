@@ -121,9 +121,9 @@ static void put_openai(struct generation *g, const struct rd_usage *u, struct bu
     }
     buf_puts(out, "],\"model\":");
     json_put_string(out, model, strlen(model));
-    buf_printf(out,
-               ",\"usage\":{\"prompt_tokens\":%u,\"total_tokens\":%u,\"prompt_tokens_details\":{\"cached_tokens\":%u}}}",
-               u->n_prompt, u->n_prompt, u->n_cached);
+    buf_printf(
+        out, ",\"usage\":{\"prompt_tokens\":%u,\"total_tokens\":%u,\"prompt_tokens_details\":{\"cached_tokens\":%u}}}",
+        u->n_prompt, u->n_prompt, u->n_cached);
 }
 
 static void embedding_whole(struct generation *g, struct choice *c, struct buf *out)

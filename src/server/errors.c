@@ -126,3 +126,10 @@ void api_error_json_anthropic(const struct api_error *e, struct buf *out)
     buf_put_json(out, e->message, strlen(e->message));
     buf_puts(out, "\"}}");
 }
+
+void api_error_json_ollama(const struct api_error *e, struct buf *out)
+{
+    buf_puts(out, "{\"error\":");
+    json_put_string(out, e->message, strlen(e->message));
+    buf_puts(out, "}");
+}

@@ -25,5 +25,7 @@ void api_error_json(const struct api_error *e, struct buf *out);
 /* Anthropic's shape, {"type":"error","error":{"type","message"}}, and the status that its clients expect. */
 void api_error_json_anthropic(const struct api_error *e, struct buf *out);
 int api_error_status_anthropic(const struct api_error *e);
+/* Ollama's: {"error":"text"}. */
+void api_error_json_ollama(const struct api_error *e, struct buf *out);
 /* "Not Found" */
 const char *http_status_text(int status);

@@ -330,6 +330,11 @@ static bool write_stream(struct generation *g, struct buf *out)
     return true;
 }
 
+static bool is_lines(const struct generation *g)
+{
+    return g->format->events && g->format->events->is_lines;
+}
+
 static bool tells_progress(const struct generation *g)
 {
     return g->p.return_progress && g->streaming && !g->format->events;
@@ -349,7 +354,7 @@ static bool begin_stream(struct generation *g)
         return false;
     }
     if (leaves) enter_background(g);
-    else http_stream_start(g->conn);
+    else http_stream_start(g->conn, is_lines(g) ? "application/x-ndjson" : "text/event-stream");
     if (!events) generation_make_frame(g);
     g->streaming = true;
     g->sent_ns = now_ns();
@@ -542,7 +547,7 @@ static void on_tick(void *arg, uint64_t now)
     }
     if (g->streaming && !still_wanted(g)) return;
     if (tells_progress(g) && !g->choices[0].computed) tell_progress(g);
-    if (g->streaming && g->ping_ns && now > g->sent_ns && now - g->sent_ns > g->ping_ns &&
+    if (g->streaming && !is_lines(g) && g->ping_ns && now > g->sent_ns && now - g->sent_ns > g->ping_ns &&
         http_output_bytes(g->conn) == 0) {
         const char *ping = g->format->events && g->choices[0].opened ? g->format->events->ping : ": ping\n\n";
 

@@ -47,6 +47,7 @@ struct gen_events {
     void (*whole)(struct generation *g, struct choice *c, struct buf *out);  /* not streaming: the response */
     void (*error)(struct generation *g, const struct api_error *e, struct buf *out);   /* the end of a stream */
     const char *ping;                    /* once open; before that a comment is sent */
+    bool is_lines;                       /* the stream is lines of JSON, application/x-ndjson: no pings */
     void (*destroy)(void *state);        /* of g->state; NULL is fine */
     void (*rename)(struct api_error *e); /* fields as the client knows them; may be NULL */
     /* The next two may be NULL. accept: the prompt was accepted and a stream is about to begin; nonzero: *e says why

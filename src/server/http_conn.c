@@ -130,9 +130,11 @@ void http_reply(struct http_conn *c, int status, const char *type, const char *e
 static void reply_error(struct http_conn *c, const struct api_error *e, const char *extra)
 {
     bool anthropic = c->head.path && strncmp(c->head.path, "/v1/messages", 12) == 0;
+    bool ollama = c->head.path && strncmp(c->head.path, "/api/", 5) == 0;
     struct buf body = {0};
 
     if (anthropic) api_error_json_anthropic(e, &body);
+    else if (ollama) api_error_json_ollama(e, &body);
     else api_error_json(e, &body);
     http_reply(c, anthropic ? api_error_status_anthropic(e) : e->http, "application/json", extra, &body);
     buf_deinit(&body);
@@ -155,14 +157,14 @@ void http_reply_json(struct http_conn *c, const struct buf *body)
     http_reply_error(c, &e);
 }
 
-void http_stream_start(struct http_conn *c)
+void http_stream_start(struct http_conn *c, const char *type)
 {
     struct buf out = {0};
 
     c->streaming = true;
     c->chunked_out = !c->head.http_1_0;
     if (!c->chunked_out) c->head.keep_alive = false;
-    put_head(c, &out, 200, "text/event-stream", "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n");
+    put_head(c, &out, 200, type, "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n");
     buf_puts(&out, c->chunked_out ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n");
     if (out.failed) c->closing = true;
     else output(c, out.data, out.n);

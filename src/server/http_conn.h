@@ -74,9 +74,9 @@ void http_reply(struct http_conn *c, int status, const char *type, const char *e
 void http_reply_json(struct http_conn *c, const struct buf *body);
 void http_reply_error(struct http_conn *c, const struct api_error *e);
 
-/* A text/event-stream: head, pieces, end. A piece goes to the socket at once where that takes it: going through the
- * event loop costs several times what the piece itself does. */
-void http_stream_start(struct http_conn *c);
+/* A stream: head, pieces, end. type: "text/event-stream", ... A piece goes to the socket at once where that takes it:
+ * going through the event loop costs several times what the piece itself does. */
+void http_stream_start(struct http_conn *c, const char *type);
 void http_stream_write(struct http_conn *c, const char *s, size_t n);
 void http_stream_end(struct http_conn *c);
 size_t http_output_bytes(const struct http_conn *c);

@@ -58,7 +58,8 @@ static const struct param_spec table[] = {
     {"with_pieces", FOR_TOKENIZE, "false", "tokens are {id, piece}", BOOL(with_pieces)},
     {"return_token_strs", FOR_TOKENIZE, "false", "also a list of the tokens' texts", BOOL(with_strings)},
     {"special", FOR_DETOKENIZE, "true", "false: special tokens have no text", BOOL(special)},
-    {"suffix", FOR_TEXT, "none", "not supported: 400 unless empty", JSON(KIND_STRING, param_suffix)},
+    {"suffix", FOR_TEXT, "none", "text behind the gap to fill, for models with tokens for that",
+     JSON(KIND_STRING, param_suffix)},
 
     /* ---- the answer ---- */
     {"stream", FOR_GENERATION, "false", "server-sent events", BOOL(stream)},
@@ -330,6 +331,7 @@ void gen_params_deinit(struct gen_params *p)
     }
     for (uint32_t i = 0; i < p->n_stop; i++) mem_free(p->stop[i]);
     mem_free(p->prompts);
+    mem_free(p->suffix);
     mem_free(p->stop);
     mem_free(p->bias);
     for (uint32_t i = 0; i < p->n_text_bias; i++) mem_free((void *)(uintptr_t)p->text_bias[i].text);

@@ -67,6 +67,8 @@ struct gen_params {
     int64_t thinking_tokens;             /* -1: no limit */
     struct prompt *prompts;              /* completions */
     uint32_t n_prompts;
+    char *suffix;                        /* of every prompt, NULL: none */
+    size_t n_suffix;
     char **stop;
     uint32_t n_stop;
     struct rd_bias *bias;

@@ -130,6 +130,9 @@ int param_response_format(const char *name, const json_t *v, struct gen_params *
 
 int param_suffix(const char *name, const json_t *v, struct gen_params *p, struct api_error *e)
 {
-    if (json_is_string(v) && json_string_length(v) == 0) return 0;
-    return api_error_set(e, 400, name, "%s: filling in the middle is not supported yet", name);
+    if (!json_is_string(v)) return api_error_set(e, 400, name, "%s: a string wanted", name);
+    if (json_string_length(v) == 0) return 0;
+    p->n_suffix = json_string_length(v);
+    p->suffix = mem_memdup(json_string_value(v), p->n_suffix);
+    return p->suffix ? 0 : no_memory(e);
 }

@@ -128,7 +128,7 @@ rd_status responses_follow(struct http_conn *c, const char *id, uint64_t n_skip)
     f->sent_ns = clock_now_ns(clock_system());
     c->owner = &follower_owner;
     c->owner_arg = f;
-    http_stream_start(c);
+    http_stream_start(c, "text/event-stream");
     return RD_OK;
 
 fail:

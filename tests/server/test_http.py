@@ -30,9 +30,10 @@ def test_unknown_path_and_method(server):
 
 
 def test_landing_page_and_head(server):
-    status, headers, page = server.request("GET", "/")
+    browser = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    status, headers, page = server.request("GET", "/", headers=browser)
     assert status == 200 and headers["content-type"].startswith("text/html") and b"/v1/chat/completions" in page
-    status, headers, nothing = server.request("HEAD", "/")
+    status, headers, nothing = server.request("HEAD", "/", headers=browser)
     assert status == 200 and int(headers["content-length"]) == len(page) and nothing == b""
 
 

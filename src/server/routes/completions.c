@@ -1,8 +1,10 @@
 /* server/routes/completions.c - POST /v1/completions: prompts as text or token ids, echo, logprobs as four lists. */
 #include <string.h>
 #include "base/utf8.h"
+#include "server/fim.h"
 #include "server/generation.h"
 #include "server/json_out.h"
+#include "server/request_body.h"
 #include "server/routes.h"
 
 /* A token as a JSON string. One that holds part of a UTF-8 sequence is written "bytes:\xe2\x80", so that keys stay
@@ -173,7 +175,36 @@ static const struct gen_format text_format = {
     .collect = text_collect, .put_open = text_put_open, .put_delta = text_put_delta, .put_finish = text_put_finish,
     .put_whole = text_put_whole};
 
+/* Prompts with a suffix become the tokens that ask for what is between the two. */
+static int put_suffix(const rd_engine *engine, struct gen_params *p, struct api_error *e)
+{
+    for (uint32_t i = 0; i < p->n_prompts; i++) {
+        struct prompt *prompt = &p->prompts[i];
+        const struct fim_parts parts = {.before = {prompt->text, prompt->n_text}, .after = {p->suffix, p->n_suffix}};
+
+        if (!prompt->text) return api_error_set(e, 400, "suffix", "suffix: the prompt must be text");
+        if (p->echo) return api_error_set(e, 400, "echo", "echo: not together with suffix");
+        if (fim_prompt(engine, &parts, "suffix", prompt, e)) return -1;
+    }
+    return 0;
+}
+
 void route_completions(struct http_conn *c)
 {
-    generation_route(c, false, &text_format);
+    struct gen_params p;
+    struct api_error e;
+    json_t *body = NULL;
+    int rc;
+
+    gen_params_init(&p, false);
+    rc = request_body(c, FOR_TEXT, &p, &body, &e);
+    if (rc == 0) rc = gen_params_finish(body, &c->io->server->info, &p, &e);
+    json_decref(body);
+    if (rc == 0 && p.suffix) rc = put_suffix(c->io->server->engine, &p, &e);
+    if (rc == 0) {
+        generation_start(c, &text_format, &p, NULL);
+        return;
+    }
+    gen_params_deinit(&p);
+    http_reply_error(c, &e);
 }

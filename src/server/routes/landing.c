@@ -1,4 +1,6 @@
-/* server/routes/landing.c - GET /: what this is and where things are, for a person with a browser. */
+/* server/routes/landing.c - GET /: what this is and where things are, for a person with a browser; for programs the
+ * words by which those of Ollama's know that somebody is there. */
+#include <string.h>
 #include "server/routes.h"
 
 static const char page[] =
@@ -13,12 +15,22 @@ static const char page[] =
     "<li><a href=\"/health\"><code>GET /health</code></a>: 200 when it is ready</li>"
     "<li><a href=\"/stats\"><code>GET /stats</code></a>: requests, tokens, cache, memory, speed</li>"
     "<li><code>POST /tokenize</code>, <code>POST /detokenize</code>, <code>POST "
-    "/apply-template</code></li></ul></html>\n";
+    "/apply-template</code></li>"
+    "<li><code>POST /v1/messages</code>, <code>POST /v1/embeddings</code>, <code>POST /v1/rerank</code>, <code>POST "
+    "/classify</code>, <code>POST /infill</code></li>"
+    "<li>Ollama's native API under <code>/api</code></li></ul></html>\n";
 
 void route_landing(struct http_conn *c)
 {
+    const char *accept = http_header(&c->head, "accept");
     struct buf body = {0};
 
+    if (!accept || !strstr(accept, "text/html")) {
+        buf_puts(&body, "Ollama is running");
+        http_reply(c, 200, "text/plain; charset=utf-8", "", &body);
+        buf_deinit(&body);
+        return;
+    }
     buf_append(&body, page, sizeof(page) - 1);
     http_reply(c, 200, "text/html; charset=utf-8",
                "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'\r\n", &body);

@@ -1,4 +1,4 @@
-/* server/routes/models.c - GET /v1/models and /v1/models/{id}. */
+/* server/routes/models.c - GET /v1/models, /v1/models/{id}, and llama-server's /props. */
 #include <string.h>
 #include "base/error.h"
 #include "server/json_out.h"
@@ -52,6 +52,35 @@ void route_model(struct http_conn *c)
         return;
     }
     put_model(m, &body);
+    http_reply_json(c, &body);
+    buf_deinit(&body);
+}
+
+static void put_token(const rd_engine *engine, const char *name, int32_t id, struct buf *out)
+{
+    size_t n = 0;
+    const char *s = id >= 0 ? rd_token_bytes(engine, id, &n) : "";
+
+    buf_printf(out, ",\"%s\":", name);
+    json_put_string(out, s, n);
+}
+
+void route_props(struct http_conn *c)
+{
+    const struct server *s = c->io->server;
+    const struct rd_info *m = &s->info;
+    struct buf body = {0};
+
+    buf_printf(&body,
+               "{\"default_generation_settings\":{\"n_ctx\":%u,\"params\":{\"temperature\":1,\"top_k\":0,\"top_p\":1,"
+               "\"min_p\":0,\"n_predict\":-1}},\"total_slots\":%u,\"model_alias\":",
+               m->n_ctx, m->max_running);
+    json_put_string(&body, m->model_id, strlen(m->model_id));
+    buf_puts(&body, ",\"model_path\":");
+    json_put_string(&body, m->model_id, strlen(m->model_id));
+    put_token(s->engine, "bos_token", m->bos, &body);
+    put_token(s->engine, "eos_token", m->eos, &body);
+    buf_printf(&body, ",\"modalities\":{\"vision\":false,\"audio\":false},\"build_info\":\"radish-%s\"}", rd_version());
     http_reply_json(c, &body);
     buf_deinit(&body);
 }

@@ -2,6 +2,7 @@
  * and vLLM's (prompt or messages, add_special_tokens, return_token_strs); the answer is the union.
  */
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "server/json_out.h"
 #include "server/request_body.h"
 #include "server/routes.h"
@@ -29,12 +30,18 @@ static int read_text(const rd_engine *engine, const json_t *body, struct gen_par
     return -1;
 }
 
-static void put_piece(const rd_engine *engine, int32_t id, struct buf *out)
+/* bytes: a piece that is no valid UTF-8 as a list of its bytes (llama-server); else with U+FFFD (vLLM). */
+static void put_piece(const rd_engine *engine, int32_t id, bool bytes, struct buf *out)
 {
     size_t n = 0;
     const char *s = rd_token_bytes(engine, id, &n);
 
-    json_put_string(out, s, n);
+    if (!bytes || utf8_valid(s, n)) {
+        json_put_string(out, s, n);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) buf_printf(out, "%s%u", i ? "," : "[", (unsigned)(unsigned char)s[i]);
+    buf_putc(out, ']');
 }
 
 static void put_answer(const struct server *s, const struct gen_params *p, const int32_t *ids, uint32_t n,
@@ -45,14 +52,14 @@ static void put_answer(const struct server *s, const struct gen_params *p, const
         if (i) buf_putc(out, ',');
         buf_printf(out, p->with_pieces ? "{\"id\":%d,\"piece\":" : "%d", ids[i]);
         if (!p->with_pieces) continue;
-        put_piece(s->engine, ids[i], out);
+        put_piece(s->engine, ids[i], true, out);
         buf_putc(out, '}');
     }
     buf_puts(out, "],\"token_strs\":");
     buf_puts(out, p->with_strings ? "[" : "null");
     for (uint32_t i = 0; i < n && p->with_strings; i++) {
         if (i) buf_putc(out, ',');
-        put_piece(s->engine, ids[i], out);
+        put_piece(s->engine, ids[i], false, out);
     }
     buf_puts(out, p->with_strings ? "]}" : "}");
 }

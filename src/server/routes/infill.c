@@ -1,0 +1,171 @@
+/* server/routes/infill.c - POST /infill: llama-server's endpoint for editors: what belongs between two texts?
+ *
+ * {input_prefix, input_suffix, input_extra: [{filename, text}], prompt (the beginning of the answer), ...}; the fields of
+ * /v1/completions work too. What is too long for the context is cut: the front of the prefix, the end of the suffix.
+ * The answer is llama-server's: {content, stop, ...}, streamed as data lines of it.
+ */
+#include <string.h>
+#include "base/mem.h"
+#include "server/fim.h"
+#include "server/foreign.h"
+#include "server/generation.h"
+#include "server/json_out.h"
+#include "server/routes.h"
+
+#define MARGIN_TOKENS 64u                /* marks and names beside the texts */
+
+struct infill_state { struct buf text; };
+
+static void state_destroy(void *state)
+{
+    struct infill_state *s = state;
+
+    if (!s) return;
+    buf_deinit(&s->text);
+    mem_free(s);
+}
+
+static void put_content(const char *s, size_t n, bool stop, const struct choice *c, struct buf *out)
+{
+    buf_puts(out, "{\"index\":0,\"content\":");
+    json_put_string(out, n ? s : "", n);
+    buf_printf(out, ",\"tokens\":[],\"id_slot\":-1,\"stop\":%s,\"tokens_predicted\":%u,\"tokens_evaluated\":%u",
+               stop ? "true" : "false", c->usage.n_generated, c->usage.n_prompt);
+}
+
+static void put_last(const struct generation *g, const struct choice *c, const struct buf *text, struct buf *out)
+{
+    const char *model = g->io->server->info.model_id;
+    const struct rd_usage *u = &c->usage;
+
+    put_content(text->data, text->n, true, c, out);
+    buf_puts(out, ",\"model\":");
+    json_put_string(out, model, strlen(model));
+    buf_printf(out, ",\"stop_type\":\"%s\",\"stopping_word\":",
+               c->finish == RD_FINISH_LENGTH ? "limit" : c->stop_string ? "word" : "eos");
+    json_put_string(out, c->stop_string ? c->stop_string : "", c->stop_string ? strlen(c->stop_string) : 0);
+    buf_printf(out, ",\"truncated\":false,\"tokens_cached\":%u,\"timings\":{\"cache_n\":%u,\"prompt_n\":%u", u->n_cached,
+               u->n_cached, u->n_prompt - u->n_cached);
+    json_put_field(out, "prompt_ms", u->prompt_ms);
+    buf_printf(out, ",\"predicted_n\":%u", u->n_generated);
+    json_put_field(out, "predicted_ms", u->predicted_ms);
+    buf_puts(out, "}}");
+}
+
+static void infill_open(struct generation *g, struct choice *c, struct buf *out)
+{
+    (void)g;
+    (void)c;
+    (void)out;
+}
+
+static void infill_delta(struct generation *g, struct choice *c, const struct rd_delta *d, struct buf *out)
+{
+    struct infill_state *s = g->state;
+
+    if (d->text_bytes == 0) return;
+    if (!g->streaming) {
+        buf_append(&s->text, d->text, d->text_bytes);
+        if (s->text.failed) out->failed = true;
+        return;
+    }
+    buf_puts(out, "data: ");
+    put_content(d->text, d->text_bytes, false, c, out);
+    buf_puts(out, "}\n\n");
+}
+
+static void infill_finish(struct generation *g, struct choice *c, struct buf *out)
+{
+    const struct infill_state *s = g->state;
+
+    if (!g->streaming) return;
+    buf_puts(out, "data: ");
+    put_last(g, c, &s->text, out);
+    buf_puts(out, "\n\n");
+}
+
+static void infill_whole(struct generation *g, struct choice *c, struct buf *out)
+{
+    const struct infill_state *s = g->state;
+
+    put_last(g, c, &s->text, out);
+}
+
+static void infill_error(struct generation *g, const struct api_error *e, struct buf *out)
+{
+    (void)g;
+    buf_puts(out, "data: ");
+    api_error_json(e, out);
+    buf_puts(out, "\n\n");
+}
+
+static const struct gen_events infill_events = {.open = infill_open,
+                                                .delta = infill_delta,
+                                                .finish = infill_finish,
+                                                .whole = infill_whole,
+                                                .error = infill_error,
+                                                .ping = ": ping\n\n",
+                                                .destroy = state_destroy};
+static const struct gen_format infill_format = {.id_prefix = "infill", .events = &infill_events};
+
+/* The body as one of /v1/completions, with a place for the prompt that is made of its parts. */
+static int read_body(const json_t *body, const struct rd_info *info, struct gen_params *p, struct api_error *e)
+{
+    static const struct foreign_check checks[] = {
+        {"input_prefix", 's'}, {"input_suffix", 's'}, {"prompt", 's'}, {"input_extra", 'l'}};
+    static const char *const drop[] = {"prompt", "suffix", "n", "best_of", "echo", NULL};
+    json_t *text;
+    bool ok;
+    int rc = -1;
+
+    if (foreign_check_types(body, checks, sizeof(checks) / sizeof(checks[0]), e)) return -1;
+    text = foreign_body(body, drop);
+    ok = text && foreign_set(text, "prompt", json_pack("[i]", 0));
+    if (ok && !json_object_get(body, "n_predict") && !json_object_get(body, "max_tokens"))
+        ok = foreign_set(text, "max_tokens", json_integer(-1));
+    if (!ok) foreign_no_memory(e);
+    else rc = gen_params_parse(text, info, false, p, e);
+    json_decref(text);
+    return rc;
+}
+
+static struct fim_text text_of(const json_t *body, const char *name)
+{
+    const json_t *v = json_object_get(body, name);
+
+    return (struct fim_text){json_string_value(v), json_string_length(v)};
+}
+
+static int make_prompt(struct http_conn *c, const json_t *body, struct gen_params *p, struct api_error *e)
+{
+    const struct rd_info *info = &c->io->server->info;
+    uint32_t n_new = p->max_tokens > 0 && p->max_tokens < info->n_ctx ? (uint32_t)p->max_tokens : info->n_ctx / 4;
+    struct fim_parts parts = {.before = text_of(body, "input_prefix"),
+                              .after = text_of(body, "input_suffix"),
+                              .begun = text_of(body, "prompt"),
+                              .extra = json_object_get(body, "input_extra")};
+
+    parts.n_keep = info->n_ctx > n_new + 2 * MARGIN_TOKENS ? info->n_ctx - n_new - MARGIN_TOKENS : MARGIN_TOKENS;
+    return fim_prompt(c->io->server->engine, &parts, "input_suffix", &p->prompts[0], e);
+}
+
+void route_infill(struct http_conn *c)
+{
+    struct infill_state *s = mem_zalloc(1, sizeof(*s));
+    struct gen_params p = {0};
+    json_t *body = NULL;
+    struct api_error e;
+    int rc = s ? json_body_parse(&c->body, &body, &e) : foreign_no_memory(&e);
+
+    buf_deinit(&c->body);
+    if (rc == 0) rc = read_body(body, &c->io->server->info, &p, &e);
+    if (rc == 0) rc = make_prompt(c, body, &p, &e);
+    json_decref(body);
+    if (rc == 0) {
+        generation_start(c, &infill_format, &p, s);
+        return;
+    }
+    gen_params_deinit(&p);
+    state_destroy(s);
+    http_reply_error(c, &e);
+}

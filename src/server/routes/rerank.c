@@ -1,0 +1,285 @@
+/* server/routes/rerank.c - POST /v1/rerank, /rerank: documents in the order of what they say to a query.
+ *
+ * Models that were made for it (rd_info.is_reranker) are asked in the form of Qwen3-Reranker whether the document meets
+ * the query; the score is the probability of "yes" against "no" as the first token of the answer. Others give vectors of
+ * query and documents (as /v1/embeddings does); the score is their cosine, -1 .. 1. --rerank chooses one of the two.
+ * Source  huggingface.co/Qwen/Qwen3-Reranker-0.6B; the shapes are Jina's and Cohere's.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/limits.h"
+#include "base/mem.h"
+#include "server/embedding.h"
+#include "server/foreign.h"
+#include "server/json_out.h"
+#include "server/routes.h"
+
+#define DEFAULT_TASK "Given a web search query, retrieve relevant passages that answer the query"
+
+struct ranked { uint32_t index; double score; };
+
+struct rerank_state {
+    bool by_answer, return_documents;
+    uint32_t n_documents, top_n, hidden;
+    json_t *documents;                   /* as the client sent them */
+    int32_t answers[2];                  /* yes, no */
+    float *vectors;                      /* by cosine: [1 + n_documents, hidden], the query first */
+    struct ranked *ranked;               /* [n_documents] */
+};
+
+static void state_destroy(void *state)
+{
+    struct rerank_state *s = state;
+
+    if (!s) return;
+    json_decref(s->documents);
+    mem_free(s->vectors);
+    mem_free(s->ranked);
+    mem_free(s);
+}
+
+/* ---- the engine's part ---- */
+
+static void rerank_options(struct generation *g, struct choice *c, struct rd_request_options *o)
+{
+    struct rerank_state *s = g->state;
+    enum rd_pooling pooling = g->io->server->o.pooling;
+
+    (void)c;
+    if (s->by_answer) {
+        o->score_tokens = s->answers;
+        o->n_score_tokens = 2;
+    } else {
+        o->embed = pooling == RD_POOL_NONE ? RD_POOL_MODEL : pooling;
+    }
+}
+
+static void rerank_delta(struct generation *g, struct choice *c, const struct rd_delta *d, struct buf *out)
+{
+    (void)g;
+    (void)c;
+    (void)d;
+    (void)out;
+}
+
+static void rerank_finish(struct generation *g, struct choice *c, struct buf *out)
+{
+    struct rerank_state *s = g->state;
+
+    if (s->by_answer) {
+        uint32_t n = 0;
+        const float *logprobs = rd_request_scores(c->request, &n);
+
+        if (n != 2) out->failed = true;
+        else s->ranked[c->index] = (struct ranked){c->index, 1 / (1 + exp((double)logprobs[1] - (double)logprobs[0]))};
+    } else if (!embedding_take(c, s->vectors + (size_t)c->index * s->hidden, s->hidden)) {
+        out->failed = true;
+    }
+    rd_request_release(c->request);
+    c->request = NULL;
+}
+
+/* ---- out ---- */
+
+static int compare_ranked(const void *a, const void *b)
+{
+    const struct ranked *x = a, *y = b;
+
+    if (x->score != y->score) return x->score < y->score ? 1 : -1;
+    return (x->index > y->index) - (x->index < y->index);
+}
+
+static void rank(struct rerank_state *s)
+{
+    for (uint32_t i = 0; !s->by_answer && i < s->n_documents; i++) {
+        const float *d = s->vectors + (size_t)(i + 1) * s->hidden;
+        double dot = 0;
+
+        for (uint32_t k = 0; k < s->hidden; k++) dot += (double)s->vectors[k] * (double)d[k];
+        s->ranked[i] = (struct ranked){i, dot};
+    }
+    qsort(s->ranked, s->n_documents, sizeof(*s->ranked), compare_ranked);
+}
+
+static const json_t *document_text(const json_t *document)
+{
+    return json_is_object(document) ? json_object_get(document, "text") : document;
+}
+
+static void rerank_whole(struct generation *g, struct choice *c, struct buf *out)
+{
+    struct rerank_state *s = g->state;
+    const char *model = g->io->server->info.model_id;
+    uint32_t n_prompt = 0, n_cached = 0;
+
+    (void)c;
+    rank(s);
+    for (uint32_t i = 0; i < g->n_choices; i++) {
+        n_prompt += g->choices[i].usage.n_prompt;
+        n_cached += g->choices[i].usage.n_cached;
+    }
+    buf_printf(out, "{\"id\":\"%s\",\"object\":\"list\",\"model\":", g->id);
+    json_put_string(out, model, strlen(model));
+    buf_puts(out, ",\"results\":[");
+    for (uint32_t i = 0; i < s->top_n; i++) {
+        const json_t *text = document_text(json_array_get(s->documents, s->ranked[i].index));
+
+        buf_printf(out, "%s{\"index\":%u,\"relevance_score\":", i ? "," : "", s->ranked[i].index);
+        json_put_number(out, s->ranked[i].score);
+        if (s->return_documents) {
+            buf_puts(out, ",\"document\":{\"text\":");
+            json_put_string(out, json_string_value(text), json_string_length(text));
+            buf_puts(out, "}");
+        }
+        buf_puts(out, "}");
+    }
+    buf_printf(out,
+               "],\"usage\":{\"prompt_tokens\":%u,\"total_tokens\":%u,\"prompt_tokens_details\":{\"cached_tokens\":%u}},"
+               "\"meta\":{\"billed_units\":{\"search_units\":1},\"tokens\":{\"input_tokens\":%u}}}",
+               n_prompt, n_prompt, n_cached, n_prompt);
+}
+
+static const struct gen_events rerank_events = {.options = rerank_options,
+                                                .delta = rerank_delta,
+                                                .finish = rerank_finish,
+                                                .whole = rerank_whole,
+                                                .destroy = state_destroy};
+static const struct gen_format rerank_format = {.id_prefix = "rerank", .events = &rerank_events};
+
+/* ---- in ---- */
+
+static int read_documents(const json_t *body, struct rerank_state *s, struct api_error *e)
+{
+    json_t *list = json_object_get(body, "documents"), *d;
+    size_t i;
+
+    if (!list || json_is_null(list)) list = json_object_get(body, "texts");     /* as some servers call it */
+    if (!list || json_is_null(list)) return api_error_set(e, 400, "documents", "documents: missing");
+    if (!json_is_array(list)) return api_error_set(e, 400, "documents", "documents: a list wanted");
+    if (json_array_size(list) == 0) return api_error_set(e, 400, "documents", "documents: empty");
+    if (json_array_size(list) >= LIMIT_PROMPTS)
+        return api_error_set(e, 400, "documents", "documents: at most %u", LIMIT_PROMPTS - 1);
+    json_array_foreach(list, i, d)
+        if (!json_is_string(document_text(d)))
+            return api_error_set(e, 400, "documents", "documents: element %zu is neither a string nor {text}", i);
+    s->documents = json_incref(list);
+    s->n_documents = s->top_n = (uint32_t)json_array_size(list);
+    return 0;
+}
+
+static int read_fields(const json_t *body, struct rerank_state *s, struct api_error *e)
+{
+    static const struct foreign_check checks[] = {{"query", 's'}, {"instruction", 's'}};
+    const json_t *top_n = json_object_get(body, "top_n"), *query = json_object_get(body, "query");
+
+    if (foreign_check_types(body, checks, 2, e) || read_documents(body, s, e)) return -1;
+    if (json_string_length(query) == 0) return api_error_set(e, 400, "query", "query: missing");
+    if (param_bool(body, "return_documents", &s->return_documents, e)) return -1;
+    if (!top_n || json_is_null(top_n)) return 0;
+    if (!json_is_integer(top_n) || json_integer_value(top_n) < 1)
+        return api_error_set(e, 400, "top_n", "top_n: a whole number, 1 or more, wanted");
+    if (json_integer_value(top_n) < s->top_n) s->top_n = (uint32_t)json_integer_value(top_n);
+    return 0;
+}
+
+/* An empty document has no tokens; a line end stands for it. */
+static json_t *vector_prompts(const json_t *query, const struct rerank_state *s)
+{
+    json_t *prompts = json_array(), *d;
+    size_t i;
+
+    if (!prompts || json_array_append(prompts, (json_t *)(uintptr_t)query)) goto fail;
+    json_array_foreach(s->documents, i, d) {
+        const json_t *text = document_text(d);
+
+        if (!foreign_add(prompts, json_string_length(text) ? json_incref((json_t *)(uintptr_t)text) : json_string("\n")))
+            goto fail;
+    }
+    return prompts;
+fail:
+    json_decref(prompts);
+    return NULL;
+}
+
+static json_t *question_prompts(const json_t *query, const json_t *task, const struct rerank_state *s)
+{
+    json_t *prompts = json_array(), *d;
+    struct buf text = {0};
+    bool ok = prompts != NULL;
+    size_t i;
+
+    json_array_foreach(s->documents, i, d) {
+        if (!ok) break;
+        buf_clear(&text);
+        buf_puts(&text, "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and "
+                        "the Instruct provided. Note that the answer can only be \"yes\" or \"no\".<|im_end|>\n"
+                        "<|im_start|>user\n<Instruct>: ");
+        buf_puts(&text, json_string_length(task) ? json_string_value(task) : DEFAULT_TASK);
+        buf_puts(&text, "\n<Query>: ");
+        buf_puts(&text, json_string_value(query));
+        buf_puts(&text, "\n<Document>: ");
+        buf_puts(&text, json_string_value(document_text(d)));
+        buf_puts(&text, "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n");
+        ok = !text.failed && foreign_add(prompts, json_stringn(text.data, text.n));
+    }
+    buf_deinit(&text);
+    if (ok) return prompts;
+    json_decref(prompts);
+    return NULL;
+}
+
+static int find_answers(const rd_engine *engine, struct rerank_state *s, struct api_error *e)
+{
+    static const char *const words[2] = {"yes", "no"};
+
+    for (int i = 0; i < 2; i++) {
+        int32_t *ids = NULL;
+        uint32_t n = 0;
+        rd_status st = rd_tokenize(engine, words[i], strlen(words[i]), false, false, &ids, &n, NULL);
+
+        if (st == RD_OK && n == 1) s->answers[i] = ids[0];
+        rd_free(ids);
+        if (st != RD_OK || n != 1)
+            return api_error_set(e, 400, "model", "model: \"%s\" is no single token of this model", words[i]);
+    }
+    return 0;
+}
+
+static int read_body(struct http_conn *c, const json_t *body, struct rerank_state *s, struct gen_params *p,
+                     struct api_error *e)
+{
+    const struct server *server = c->io->server;
+    const json_t *query = json_object_get(body, "query");
+    json_t *prompts;
+
+    if (param_check_model(body, &server->info, e) || read_fields(body, s, e)) return -1;
+    s->by_answer = server->o.rank_by_answer || (server->info.is_reranker && !server->o.rank_by_embedding);
+    s->hidden = server->info.hidden;
+    s->ranked = mem_zalloc(s->n_documents, sizeof(*s->ranked));
+    if (!s->by_answer) s->vectors = mem_zalloc((size_t)s->n_documents + 1, s->hidden * sizeof(*s->vectors));
+    if (!s->ranked || (!s->by_answer && !s->vectors)) return foreign_no_memory(e);
+    if (s->by_answer && find_answers(server->engine, s, e)) return -1;
+    prompts = s->by_answer ? question_prompts(query, json_object_get(body, "instruction"), s) : vector_prompts(query, s);
+    return prompts ? embedding_params(&server->info, "documents", prompts, p, e) : foreign_no_memory(e);
+}
+
+void route_rerank(struct http_conn *c)
+{
+    struct rerank_state *s = mem_zalloc(1, sizeof(*s));
+    struct gen_params p = {0};
+    json_t *body = NULL;
+    struct api_error e;
+    int rc = s ? json_body_parse(&c->body, &body, &e) : foreign_no_memory(&e);
+
+    buf_deinit(&c->body);
+    if (rc == 0) rc = read_body(c, body, s, &p, &e);
+    json_decref(body);
+    if (rc == 0) {
+        generation_start(c, &rerank_format, &p, s);
+        return;
+    }
+    gen_params_deinit(&p);
+    state_destroy(s);
+    http_reply_error(c, &e);
+}
