@@ -14,6 +14,8 @@
 #include <stdint.h>
 #include "radish/status.h"
 
+struct sampler_scratch;
+
 struct prefill_wish {
     uint32_t pool_from, pool_to;         /* pool_to 0: no vector. Such a request generates nothing. */
     uint32_t hidden;                     /* width of hidden states; executor.n_state */
@@ -48,4 +50,4 @@ void prefill_pool_end(struct prefill_result *p);
 /* All n values are numbers. */
 bool prefill_is_finite(const float *x, uint64_t n);
 /* logits: [n_vocab] after the prompt. */
-rd_status prefill_score(struct prefill_result *p, const float *logits, uint32_t n_vocab);
+rd_status prefill_score(struct prefill_result *p, struct sampler_scratch *scratch, const float *logits, uint32_t n_vocab);

@@ -150,7 +150,7 @@ static bool sample_next(struct engine *e, struct request *r, const float *logits
         for (uint32_t i = 0; i < e->o.executor.n_vocab; i++) r->p.logits_out[i] = logits[i];
     }
     if (r->p.max_tokens == 0) {
-        st = prefill_score(&r->prefill, logits, e->o.executor.n_vocab);
+        st = prefill_score(&r->prefill, e->scratch, logits, e->o.executor.n_vocab);
         request_end(e, r, st == RD_OK ? REQUEST_LENGTH : REQUEST_ERROR, st);
         return false;
     }

@@ -234,13 +234,14 @@ rd_status sampler_logprobs(struct sampler_scratch *scratch, const float *logits,
     return RD_OK;
 }
 
-rd_status sampler_score(const float *logits, uint32_t n_vocab, const int32_t *tokens, uint32_t n, float *out)
+rd_status sampler_score(struct sampler_scratch *scratch, const float *logits, uint32_t n_vocab, const int32_t *tokens,
+                        uint32_t n, float *out)
 {
     float max;
     double norm;
 
-    if (find_max(logits, n_vocab, &max) != RD_OK) return RD_E_MODEL_OUTPUT;
-    norm = log_sum_exp(logits, n_vocab, max);
+    if (scan(scratch, logits, n_vocab, &max) != RD_OK) return RD_E_MODEL_OUTPUT;
+    norm = (double)max + log(sum_weights(scratch, logits, n_vocab, max, 1));
     for (uint32_t i = 0; i < n; i++) {
         assert(tokens[i] >= 0 && (uint32_t)tokens[i] < n_vocab);
         out[i] = (float)((double)logits[tokens[i]] - norm);

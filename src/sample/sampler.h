@@ -92,4 +92,5 @@ rd_status sampler_sample(struct sampler *s, struct sampler_scratch *scratch, con
 rd_status sampler_logprobs(struct sampler_scratch *scratch, const float *logits, uint32_t n_vocab, int32_t token,
                            uint32_t n_top, struct sampler_result *out);
 /* Log probabilities of n given tokens of a row: out[i] is that of tokens[i]. */
-rd_status sampler_score(const float *logits, uint32_t n_vocab, const int32_t *tokens, uint32_t n, float *out);
+rd_status sampler_score(struct sampler_scratch *scratch, const float *logits, uint32_t n_vocab, const int32_t *tokens,
+                        uint32_t n, float *out);
