@@ -65,7 +65,8 @@ bool prefill_is_finite(const float *x, uint64_t n)
     return true;
 }
 
-rd_status prefill_score(struct prefill_result *p, struct sampler_scratch *scratch, const float *logits, uint32_t n_vocab)
+rd_status prefill_score(struct prefill_result *p, struct sampler_scratch *scratch, const float *logits,
+                        uint32_t n_vocab)
 {
     if (p->n_scores == 0) return RD_OK;
     return sampler_score(scratch, logits, n_vocab, p->score_tokens, p->n_scores, p->scores);

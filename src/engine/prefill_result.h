@@ -50,4 +50,5 @@ void prefill_pool_end(struct prefill_result *p);
 /* All n values are numbers. */
 bool prefill_is_finite(const float *x, uint64_t n);
 /* logits: [n_vocab] after the prompt. */
-rd_status prefill_score(struct prefill_result *p, struct sampler_scratch *scratch, const float *logits, uint32_t n_vocab);
+rd_status prefill_score(struct prefill_result *p, struct sampler_scratch *scratch, const float *logits,
+                        uint32_t n_vocab);

@@ -8,7 +8,7 @@
 #define AT(field)  offsetof(struct gen_params, field)
 #define INT_TOP    2147483647.0
 #define SEED_TOP   9007199254740991.0    /* 2^53 - 1: what every JSON reader keeps exactly */
-#define FOR_OPENAI (FOR_CHAT | FOR_RESPONSES | FOR_TEMPLATE | FOR_TOKENIZE)     /* what their templates share */
+#define FOR_OPENAI (FOR_TEMPLATES | FOR_RESPONSES)     /* what their templates share */
 #define EFFORTS    "none|minimal|low|medium|high|xhigh|max"
 
 /* What a row's value may be and where it goes. READ_LATER: it is checked here and read elsewhere. */
@@ -17,6 +17,7 @@
 #define BOOL(field)               .type = PARAM_BOOL, .offset = AT(field)
 #define JSON(which, function)     .type = PARAM_CUSTOM, .kinds = which, .custom = function
 #define INTEGER_READ_LATER(low, high) .type = PARAM_INT, .min = low, .max = high
+#define NUMBER_READ_LATER(low, high)  .type = PARAM_NUMBER, .min = low, .max = high
 #define BOOL_READ_LATER           .type = PARAM_BOOL
 
 static const struct param_spec table[] = {
@@ -25,7 +26,7 @@ static const struct param_spec table[] = {
      JSON(KIND_STRING, NULL)},
 
     /* ---- the prompt ---- */
-    {"messages", FOR_CHAT | FOR_TEMPLATE | FOR_TOKENIZE, "required", "{role, content, ...}: see Messages",
+    {"messages", FOR_TEMPLATES, "required", "{role, content, ...}: see Messages",
      JSON(KIND_LIST, NULL), .items = KIND_OBJECT, .n_min = 1, .n_max = LIMIT_MESSAGES,
      .required = FOR_CHAT | FOR_TEMPLATE},
     {"messages", FOR_MESSAGES | FOR_COUNT, "required", "{role, content}, content a string or blocks",
@@ -39,9 +40,9 @@ static const struct param_spec table[] = {
     {"instructions", FOR_RESPONSES, "none", "a system message before everything", JSON(KIND_STRING, NULL)},
     {"previous_response_id", FOR_RESPONSES, "none", "an answer in the store that this one goes on from",
      JSON(KIND_STRING, NULL)},
-    {"add_generation_prompt", FOR_CHAT | FOR_TEMPLATE | FOR_TOKENIZE, "true, but after an assistant message",
+    {"add_generation_prompt", FOR_TEMPLATES, "true, but after an assistant message",
      "false: the prompt ends with the last message", BOOL_READ_LATER},
-    {"continue_final_message", FOR_CHAT | FOR_TEMPLATE | FOR_TOKENIZE, "true after an assistant message with text",
+    {"continue_final_message", FOR_TEMPLATES, "true after an assistant message with text",
      "the last message is left open and the answer continues it", BOOL_READ_LATER},
     {"prompt", FOR_TEXT, "required", "string, list of strings, token ids, or list of lists of token ids",
      JSON(KIND_STRING | KIND_LIST, param_prompt), .items = KIND_STRING | KIND_INT | KIND_LIST, .n_min = 1,
@@ -58,6 +59,37 @@ static const struct param_spec table[] = {
     {"with_pieces", FOR_TOKENIZE, "false", "tokens are {id, piece}", BOOL(with_pieces)},
     {"return_token_strs", FOR_TOKENIZE, "false", "also a list of the tokens' texts", BOOL(with_strings)},
     {"special", FOR_DETOKENIZE, "true", "false: special tokens have no text", BOOL(special)},
+    {"prompt", FOR_OLLAMA_GENERATE, "\"\"", "the user's message; with raw or suffix the text itself; empty: the model is loaded",
+     JSON(KIND_STRING, NULL)},
+    {"messages", FOR_OLLAMA_CHAT, "[]", "{role, content, thinking, tool_calls, tool_name}; none: the model is loaded",
+     JSON(KIND_LIST, NULL), .items = KIND_OBJECT, .n_max = LIMIT_MESSAGES},
+    {"system", FOR_OLLAMA_GENERATE, "none", "a system message before the prompt", JSON(KIND_STRING, NULL)},
+    {"raw", FOR_OLLAMA_GENERATE, "false", "the prompt is the text as it shall be, without a chat template", BOOL_READ_LATER},
+    {"template", FOR_OLLAMA_GENERATE, "none", "400 unless empty", JSON(KIND_STRING, NULL)},
+    {"suffix", FOR_OLLAMA_GENERATE, "none", "text behind the gap to fill, for models with tokens for that",
+     JSON(KIND_STRING, NULL)},
+    {"images", FOR_OLLAMA_GENERATE, "none", "400 unless empty", JSON(KIND_LIST, NULL), .items = KIND_STRING},
+    {"context", FOR_OLLAMA_GENERATE, "none", "400 unless empty", JSON(KIND_LIST, NULL), .items = KIND_INT},
+    {"input", FOR_EMBEDDINGS | FOR_OLLAMA_EMBED, "required",
+     "string, list of strings, token ids, or list of lists of token ids", JSON(KIND_STRING | KIND_LIST, NULL),
+     .items = KIND_STRING | KIND_INT | KIND_LIST, .n_min = 1, .required = FOR_EMBEDDINGS | FOR_OLLAMA_EMBED},
+    {"input", FOR_CLASSIFY, "this, prompt or messages", "as for embeddings", JSON(KIND_STRING | KIND_LIST, NULL),
+     .items = KIND_STRING | KIND_INT | KIND_LIST, .n_min = 1, .alias = "prompt"},
+    {"query", FOR_RERANK, "required", "what is looked for", JSON(KIND_STRING, NULL), .required = FOR_RERANK},
+    {"documents", FOR_RERANK, "required", "strings, or objects with text", JSON(KIND_LIST, NULL),
+     .items = KIND_STRING | KIND_OBJECT, .n_min = 1, .n_max = LIMIT_PROMPTS - 1, .required = FOR_RERANK},
+    {"instruction", FOR_RERANK, "that of web search", "what the query is for; only rerankers read it",
+     JSON(KIND_STRING, NULL)},
+    {"labels", FOR_CLASSIFY, "this or label_token_ids", "texts, token ids, or lists of token ids", JSON(KIND_LIST, NULL),
+     .items = KIND_STRING | KIND_INT | KIND_LIST, .n_min = 1, .n_max = LIMIT_LABELS, .alias = "label_token_ids"},
+    {"encoding_format", FOR_EMBEDDINGS, "float", "base64: of little-endian 32-bit floats", JSON(KIND_STRING, NULL),
+     .choices = "float|base64"},
+    {"dimensions", FOR_EMBEDDINGS | FOR_OLLAMA_EMBED, "the model's", "so many values, brought to length 1 again",
+     INTEGER_READ_LATER(1, LIMIT_HIDDEN)},
+    {"truncate", FOR_EMBEDDINGS, "false", "inputs that are longer than the context lose their end", BOOL_READ_LATER},
+    {"truncate", FOR_OLLAMA_EMBED, "true", "inputs that are longer than the context lose their end", BOOL_READ_LATER},
+    {"top_n", FOR_RERANK, "all", "so many results", INTEGER_READ_LATER(1, INT_TOP)},
+    {"return_documents", FOR_RERANK, "false", "results hold their document", BOOL_READ_LATER},
     {"suffix", FOR_TEXT, "none", "text behind the gap to fill, for models with tokens for that",
      JSON(KIND_STRING, param_suffix)},
 
@@ -175,7 +207,7 @@ static const struct param_spec table[] = {
      BOOL(speculation)},
 
     /* ---- tools ---- */
-    {"tools", FOR_CHAT | FOR_TEMPLATE | FOR_TOKENIZE, "none",
+    {"tools", FOR_TEMPLATES, "none",
      "functions that the model may call (not with tool_choice \"none\"); others are skipped", JSON(KIND_LIST, NULL),
      .items = KIND_OBJECT, .n_max = LIMIT_TOOLS},
     {"tools", FOR_MESSAGES | FOR_COUNT, "none",
@@ -187,7 +219,7 @@ static const struct param_spec table[] = {
     {"tool_choice", FOR_RESPONSES, "\"auto\"",
      "auto, none, required, {type: function, name}, or {type: allowed_tools, mode: auto or required}",
      JSON(KIND_STRING | KIND_OBJECT, NULL), .choices = "auto|none|required"},
-    {"tool_choice", FOR_CHAT | FOR_TEMPLATE | FOR_TOKENIZE, "\"auto\"",
+    {"tool_choice", FOR_TEMPLATES, "\"auto\"",
      "auto, none, required (any), or {type: function, function: {name}}", JSON(KIND_STRING | KIND_OBJECT, NULL),
      .choices = "auto|none|required|any"},
     {"tool_choice", FOR_MESSAGES | FOR_COUNT, "{\"type\":\"auto\"}", "{type, name, disable_parallel_tool_use}",
@@ -236,6 +268,35 @@ static const struct param_spec table[] = {
     {"chat_template_kwargs", FOR_RENDERING, "none",
      "variables for the chat template; the server's own (messages, tools, bos_token, functions, ...) are a 400",
      JSON(KIND_OBJECT, NULL)},
+
+    /* ---- Ollama ---- */
+    {"stream", FOR_OLLAMA, "true", "lines of JSON", BOOL_READ_LATER},
+    {"tools", FOR_OLLAMA_CHAT, "none", "as in chat completions", JSON(KIND_LIST, NULL), .items = KIND_OBJECT,
+     .n_max = LIMIT_TOOLS},
+    {"think", FOR_OLLAMA, "the template's", "thinking on or off, or how hard", JSON(KIND_BOOL | KIND_STRING, NULL),
+     .choices = EFFORTS},
+    {"format", FOR_OLLAMA, "none", "json, or a schema", JSON(KIND_STRING | KIND_OBJECT, NULL)},
+    {"options", FOR_OLLAMA, "none", "those below; others are ignored", JSON(KIND_OBJECT, NULL)},
+    {"options.num_predict", FOR_OLLAMA, "-1", "tokens to generate; below 1: until the context is full",
+     INTEGER_READ_LATER(-2, INT_TOP)},
+    {"options.temperature", FOR_OLLAMA, "0.8", "0: greedy", NUMBER_READ_LATER(0, 100)},
+    {"options.top_k", FOR_OLLAMA, "40", "0 or -1: off", INTEGER_READ_LATER(-1, INT_TOP)},
+    {"options.top_p", FOR_OLLAMA, "0.9", "1: off", NUMBER_READ_LATER(0, 1)},
+    {"options.min_p", FOR_OLLAMA, "0", "0: off", NUMBER_READ_LATER(0, 1)},
+    {"options.typical_p", FOR_OLLAMA, "1", "1: off", NUMBER_READ_LATER(0, 1)},
+    {"options.repeat_penalty", FOR_OLLAMA, "1.1", "1: off", NUMBER_READ_LATER(0.01, 100)},
+    {"options.repeat_last_n", FOR_OLLAMA, "64", "the penalties see so many of the last tokens",
+     INTEGER_READ_LATER(-1, INT_TOP)},
+    {"options.presence_penalty", FOR_OLLAMA, "0", "0: off", NUMBER_READ_LATER(-2, 2)},
+    {"options.frequency_penalty", FOR_OLLAMA, "0", "0: off", NUMBER_READ_LATER(-2, 2)},
+    {"options.mirostat", FOR_OLLAMA, "0", "0: off; 2: in place of all cuts", INTEGER_READ_LATER(0, 2)},
+    {"options.mirostat_tau", FOR_OLLAMA, "5", "surprise wanted, in bits", NUMBER_READ_LATER(0, 100)},
+    {"options.mirostat_eta", FOR_OLLAMA, "0.1", "rate of learning", NUMBER_READ_LATER(0, 1)},
+    {"options.seed", FOR_OLLAMA, "random", "the same seed gives the same text; below 0: random",
+     INTEGER_READ_LATER(-SEED_TOP, SEED_TOP)},
+    {"options.stop", FOR_OLLAMA, "none", "string or list of at most 64; not part of the output",
+     JSON(KIND_STRING | KIND_LIST, NULL), .items = KIND_STRING, .n_max = LIMIT_STOP_STRINGS},
+    {"verbose", FOR_OLLAMA_SHOW, "false", "has no effect", BOOL_READ_LATER},
 
     /* ---- taken, and without effect here ---- */
     {"metadata", FOR_MESSAGES, "none", "has no effect", JSON(KIND_OBJECT, NULL)},

@@ -22,12 +22,15 @@
 /* The name and path of each bit are in params_list.c. */
 enum endpoint_bits {
     FOR_CHAT = 1, FOR_TEXT = 2, FOR_MESSAGES = 4, FOR_COUNT = 8, FOR_RESPONSES = 16, FOR_TOKENIZE = 32,
-    FOR_DETOKENIZE = 64, FOR_TEMPLATE = 128,
+    FOR_DETOKENIZE = 64, FOR_TEMPLATE = 128, FOR_EMBEDDINGS = 256, FOR_RERANK = 512, FOR_CLASSIFY = 1024,
+    FOR_OLLAMA_CHAT = 2048, FOR_OLLAMA_GENERATE = 4096, FOR_OLLAMA_EMBED = 8192, FOR_OLLAMA_SHOW = 16384,
     FOR_BOTH = FOR_CHAT | FOR_TEXT,
     FOR_CHATS = FOR_CHAT | FOR_MESSAGES | FOR_RESPONSES,         /* what generates from messages */
     FOR_GENERATION = FOR_CHATS | FOR_TEXT,
-    FOR_RENDERING = FOR_CHATS | FOR_COUNT | FOR_TEMPLATE | FOR_TOKENIZE,   /* what renders a template */
-    FOR_ANY = 255
+    FOR_TEMPLATES = FOR_CHAT | FOR_TEMPLATE | FOR_TOKENIZE | FOR_CLASSIFY,   /* what renders OpenAI's messages */
+    FOR_RENDERING = FOR_TEMPLATES | FOR_CHATS | FOR_COUNT,               /* what renders a template */
+    FOR_OLLAMA = FOR_OLLAMA_CHAT | FOR_OLLAMA_GENERATE,
+    FOR_ANY = 32767
 };
 
 enum param_type {

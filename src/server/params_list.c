@@ -13,6 +13,13 @@ static const struct endpoint_name { unsigned bit; const char *name, *method, *pa
     {FOR_TOKENIZE, "tokenize", "POST", "/tokenize"},
     {FOR_DETOKENIZE, "detokenize", "POST", "/detokenize"},
     {FOR_TEMPLATE, "apply-template", "POST", "/apply-template"},
+    {FOR_EMBEDDINGS, "embeddings", "POST", "/v1/embeddings"},
+    {FOR_RERANK, "rerank", "POST", "/v1/rerank"},
+    {FOR_CLASSIFY, "classify", "POST", "/classify"},
+    {FOR_OLLAMA_CHAT, "ollama_chat", "POST", "/api/chat"},
+    {FOR_OLLAMA_GENERATE, "ollama_generate", "POST", "/api/generate"},
+    {FOR_OLLAMA_EMBED, "ollama_embed", "POST", "/api/embed"},
+    {FOR_OLLAMA_SHOW, "ollama_show", "POST", "/api/show"},
 };
 #define N_ENDPOINTS (sizeof(endpoints) / sizeof(endpoints[0]))
 

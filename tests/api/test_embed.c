@@ -1,4 +1,4 @@
-/* tests/api/test_embed.c - vectors of texts and scores of next tokens: the same bytes with any cache and any company. */
+/* tests/api/test_embed.c - vectors of texts, scores of next tokens: the same bytes with any cache and any company. */
 #include <math.h>
 #include "radish/radish.h"
 #include "test.h"
@@ -50,6 +50,8 @@ TEST(a_vector_has_the_same_bytes_with_every_cached_prefix_and_chunk_size)
             rd_cache_clear(engine);
             CHECK_OK(rd_embed(engine, tokens, N_PROMPT, pooling, v, NULL));
             if (pass == 0) memcpy(cold[pooling], v, sizeof(v));
+            CHECK(memcmp(cold[pooling], v, info.hidden * sizeof(*v)) == 0);
+            CHECK_OK(rd_embed(engine, tokens, N_PROMPT, pooling, v, NULL));         /* stored whole */
             CHECK(memcmp(cold[pooling], v, info.hidden * sizeof(*v)) == 0);
             for (uint32_t i = 0; i < info.hidden; i++) square += (double)v[i] * (double)v[i];
             CHECK(fabs(square - 1) < 1e-5);

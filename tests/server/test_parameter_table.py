@@ -19,8 +19,12 @@ M = [{"role": "user", "content": "hi"}]
 # the least that each endpoint asks for; not more than one token is ever generated
 BASE = {
     "chat": {"messages": M, "max_tokens": 1}, "completions": {"prompt": "hi", "max_tokens": 1},
-    "responses": {"input": "hi", "max_output_tokens": 1}, "messages": {"messages": M, "max_tokens": 1}, "count_tokens": {"messages": M}, "tokenize": {"content": "hi"},
-    "detokenize": {"tokens": [5]}, "apply-template": {"messages": M},
+    "responses": {"input": "hi", "max_output_tokens": 1},
+    "messages": {"messages": M, "max_tokens": 1}, "count_tokens": {"messages": M}, "tokenize": {"content": "hi"},
+    "detokenize": {"tokens": [5]}, "apply-template": {"messages": M}, "embeddings": {"input": "hi"},
+    "rerank": {"query": "a", "documents": ["b"]}, "classify": {"input": "hi", "labels": ["a"]},
+    "ollama_chat": {"messages": M, "stream": False, "options": {"num_predict": 1}},
+    "ollama_generate": {"prompt": "hi", "stream": False, "options": {"num_predict": 1}}, "ollama_embed": {"input": "hi"}, "ollama_show": {},
 }
 # further bad values of single rows, beside those that follow from what a row says
 MORE = {
@@ -89,8 +93,11 @@ def put(body, name, value):
 
 
 def message_and_param(endpoint, answer):
-    """Anthropic's errors have no param: the message begins with the field."""
+    """Anthropic's and Ollama's errors have no param: the message begins with the field."""
     error = answer["error"]
+    if endpoint.startswith("ollama_"):
+        assert set(answer) == {"error"} and isinstance(error, str), answer
+        return error, None
     if endpoint in ("messages", "count_tokens"):
         assert answer["type"] == "error" and set(error) == {"type", "message"}, answer
         return error["message"], None
@@ -113,7 +120,7 @@ class Refusals:
         message, param = message_and_param(endpoint, answer)
         # about a member: under its own name, or under that of the object that holds it
         outer = name.partition(".")[0]
-        assert param is None and "messages" in PATHS[endpoint] or param in (name, outer) or param.startswith(name + "."), (endpoint, name, what, answer)
+        assert param is None and ("messages" in PATHS[endpoint] or "/api/" in PATHS[endpoint]) or param in (name, outer) or param.startswith(name + "."), (endpoint, name, what, answer)
         assert message.startswith((outer + ":", outer + ".", outer + "[")), (endpoint, name, what, answer)
         self.n += 1
 

@@ -12,6 +12,7 @@
 #include "server/foreign.h"
 #include "server/generation.h"
 #include "server/json_out.h"
+#include "server/request_body.h"
 #include "server/routes.h"
 
 struct label { int32_t *ids; uint32_t n; uint32_t *nodes, *slots; };     /* token k: score slots[k] of node nodes[k] */
@@ -233,8 +234,6 @@ static int read_labels(const rd_engine *engine, const json_t *body, uint32_t n_v
 
     if (!list || json_is_null(list)) list = json_object_get(body, "label_token_ids");
     if (!list || json_is_null(list)) return api_error_set(e, 400, "labels", "labels: missing");
-    if (!json_is_array(list) || json_array_size(list) == 0 || json_array_size(list) > LIMIT_LABELS)
-        return api_error_set(e, 400, "labels", "labels: a list of 1 to %u wanted", LIMIT_LABELS);
     s->names = json_incref(list);
     s->labels = mem_zalloc(json_array_size(list), sizeof(*s->labels));
     if (!s->labels) return foreign_no_memory(e);
@@ -275,18 +274,17 @@ static int add_ids(const rd_engine *engine, const json_t *v, struct prompt *to, 
 /* messages as the one input, rendered by the chat template. */
 static int add_chat(const rd_engine *engine, const json_t *body, struct prompt *to, struct api_error *e)
 {
-    struct gen_params p = {.thinking_tokens = -1};
-    enum rd_prompt_end end = RD_PROMPT_AUTO;
+    struct gen_params p;
     struct rd_error err = {RD_OK, ""};
     char *text = NULL;
     size_t n = 0;
     rd_status st = RD_OK;
-    int rc = param_messages(body, &p.messages, e);
+    int rc;
 
-    if (rc == 0) rc = param_prompt_end(body, &end, e);
-    if (rc == 0) rc = param_tools(body, &p, e);
-    if (rc == 0) rc = param_template_kwargs(body, &p, e);
-    if (rc == 0) st = rd_apply_template(engine, p.messages, p.tools, p.kwargs, end, &text, &n, &err);
+    gen_params_init(&p, true);
+    rc = params_read(body, FOR_CLASSIFY, &p, e);
+    if (rc == 0) rc = gen_params_rendering(body, &p, e);
+    if (rc == 0) st = rd_apply_template(engine, p.messages, p.tools, p.kwargs, p.prompt_end, &text, &n, &err);
     if (rc == 0 && st == RD_OK) st = rd_tokenize(engine, text, n, false, true, &to->tokens, &to->n_tokens, &err);
     rd_free(text);
     gen_params_deinit(&p);
@@ -304,7 +302,9 @@ static int read_inputs(const rd_engine *engine, const json_t *body, struct promp
     *inputs = NULL;
     *n = 0;
     if (!v || json_is_null(v)) v = json_object_get(body, "prompt");
-    if (!v && !json_object_get(body, "messages")) return api_error_set(e, 400, "input", "input (or messages): missing");
+    if (json_is_null(v)) v = NULL;
+    if (!v && !json_is_array(json_object_get(body, "messages")))
+        return api_error_set(e, 400, "input", "input (or messages): missing");
     first = json_array_get(v, 0);
     many = json_is_string(first) || json_is_array(first);
     if (v && !many && !json_is_string(v) && !json_is_integer(first))
@@ -385,9 +385,8 @@ void route_classify(struct http_conn *c)
     struct gen_params p = {0};
     json_t *body = NULL;
     struct api_error e;
-    int rc = s ? json_body_parse(&c->body, &body, &e) : foreign_no_memory(&e);
+    int rc = s ? request_body(c, FOR_CLASSIFY, NULL, &body, &e) : foreign_no_memory(&e);
 
-    buf_deinit(&c->body);
     if (rc == 0) rc = read_body(c, body, s, &p, &e);
     json_decref(body);
     if (rc == 0) {

@@ -1,14 +1,14 @@
 /* server/routes/embeddings.c - POST /v1/embeddings: {input, encoding_format, dimensions} -> a vector per input. */
 #include "server/embedding.h"
+#include "server/request_body.h"
 #include "server/routes.h"
 
 void route_embeddings(struct http_conn *c)
 {
     json_t *body = NULL;
     struct api_error e;
-    int rc = json_body_parse(&c->body, &body, &e);
+    int rc = request_body(c, FOR_EMBEDDINGS, NULL, &body, &e);
 
-    buf_deinit(&c->body);
     if (rc == 0) embedding_start(c, body, "input", EMBEDDING_OPENAI);
     else http_reply_error(c, &e);
     json_decref(body);

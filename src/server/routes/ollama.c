@@ -11,6 +11,7 @@
 #include "server/generation.h"
 #include "server/json_out.h"
 #include "server/ollama.h"
+#include "server/request_body.h"
 #include "server/routes.h"
 
 struct ollama_state {
@@ -223,9 +224,8 @@ static void run(struct http_conn *c, bool generate)
     struct gen_params p = {0};
     json_t *body = NULL;
     struct api_error e;
-    int rc = json_body_parse(&c->body, &body, &e);
+    int rc = request_body(c, generate ? FOR_OLLAMA_GENERATE : FOR_OLLAMA_CHAT, NULL, &body, &e);
 
-    buf_deinit(&c->body);
     if (rc == 0) rc = generate ? ollama_generate_task(body, info, &task, &e) : ollama_chat_task(body, info, &task, &e);
     if (rc == 0 && !task.body) {
         reply_loaded(c, &task, generate);

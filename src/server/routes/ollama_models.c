@@ -8,6 +8,7 @@
 #include "server/embedding.h"
 #include "server/json_out.h"
 #include "server/ollama.h"
+#include "server/request_body.h"
 #include "server/routes.h"
 
 #define API_VERSION "0.13.0"             /* of Ollama's API, which clients compare with what they need */
@@ -131,7 +132,7 @@ void route_ollama_show(struct http_conn *c)
     json_t *body = NULL;
     struct api_error e;
 
-    if (json_body_parse(&c->body, &body, &e) || ollama_check_model(body, m, &e)) {
+    if (request_body(c, FOR_OLLAMA_SHOW, NULL, &body, &e) || ollama_check_model(body, m, &e)) {
         http_reply_error(c, &e);
     } else {
         put_show(m, &out);
@@ -186,9 +187,9 @@ static void embed(struct http_conn *c, const char *field, enum embedding_shape s
     const struct rd_info *info = &c->io->server->info;
     json_t *body = NULL;
     struct api_error e;
-    int rc = json_body_parse(&c->body, &body, &e);
+    int rc = shape == EMBEDDING_OLLAMA ? request_body(c, FOR_OLLAMA_EMBED, NULL, &body, &e)
+                                       : json_body_parse(&c->body, &body, &e);
 
-    buf_deinit(&c->body);
     if (rc == 0) rc = ollama_check_model(body, info, &e);
     if (rc == 0) {
         json_object_del(body, "model");

@@ -8,11 +8,11 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/limits.h"
 #include "base/mem.h"
 #include "server/embedding.h"
 #include "server/foreign.h"
 #include "server/json_out.h"
+#include "server/request_body.h"
 #include "server/routes.h"
 
 #define DEFAULT_TASK "Given a web search query, retrieve relevant passages that answer the query"
@@ -154,12 +154,6 @@ static int read_documents(const json_t *body, struct rerank_state *s, struct api
     json_t *list = json_object_get(body, "documents"), *d;
     size_t i;
 
-    if (!list || json_is_null(list)) list = json_object_get(body, "texts");     /* as some servers call it */
-    if (!list || json_is_null(list)) return api_error_set(e, 400, "documents", "documents: missing");
-    if (!json_is_array(list)) return api_error_set(e, 400, "documents", "documents: a list wanted");
-    if (json_array_size(list) == 0) return api_error_set(e, 400, "documents", "documents: empty");
-    if (json_array_size(list) >= LIMIT_PROMPTS)
-        return api_error_set(e, 400, "documents", "documents: at most %u", LIMIT_PROMPTS - 1);
     json_array_foreach(list, i, d)
         if (!json_is_string(document_text(d)))
             return api_error_set(e, 400, "documents", "documents: element %zu is neither a string nor {text}", i);
@@ -170,16 +164,12 @@ static int read_documents(const json_t *body, struct rerank_state *s, struct api
 
 static int read_fields(const json_t *body, struct rerank_state *s, struct api_error *e)
 {
-    static const struct foreign_check checks[] = {{"query", 's'}, {"instruction", 's'}};
     const json_t *top_n = json_object_get(body, "top_n"), *query = json_object_get(body, "query");
 
-    if (foreign_check_types(body, checks, 2, e) || read_documents(body, s, e)) return -1;
-    if (json_string_length(query) == 0) return api_error_set(e, 400, "query", "query: missing");
-    if (param_bool(body, "return_documents", &s->return_documents, e)) return -1;
-    if (!top_n || json_is_null(top_n)) return 0;
-    if (!json_is_integer(top_n) || json_integer_value(top_n) < 1)
-        return api_error_set(e, 400, "top_n", "top_n: a whole number, 1 or more, wanted");
-    if (json_integer_value(top_n) < s->top_n) s->top_n = (uint32_t)json_integer_value(top_n);
+    if (read_documents(body, s, e)) return -1;
+    if (json_string_length(query) == 0) return api_error_set(e, 400, "query", "query: empty");
+    s->return_documents = json_is_true(json_object_get(body, "return_documents"));
+    if (json_is_number(top_n) && json_number_value(top_n) < s->top_n) s->top_n = (uint32_t)json_number_value(top_n);
     return 0;
 }
 
@@ -270,9 +260,8 @@ void route_rerank(struct http_conn *c)
     struct gen_params p = {0};
     json_t *body = NULL;
     struct api_error e;
-    int rc = s ? json_body_parse(&c->body, &body, &e) : foreign_no_memory(&e);
+    int rc = s ? request_body(c, FOR_RERANK, NULL, &body, &e) : foreign_no_memory(&e);
 
-    buf_deinit(&c->body);
     if (rc == 0) rc = read_body(c, body, s, &p, &e);
     json_decref(body);
     if (rc == 0) {
