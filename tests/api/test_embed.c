@@ -3,7 +3,7 @@
 #include "radish/radish.h"
 #include "test.h"
 
-#define N_PROMPT 90u
+#define N_PROMPT 48u
 #define MAX_HIDDEN 4096u
 
 static rd_engine *open_model(uint32_t max_chunk)
@@ -55,7 +55,7 @@ TEST(a_vector_has_the_same_bytes_with_every_cached_prefix_and_chunk_size)
             CHECK(memcmp(cold[pooling], v, info.hidden * sizeof(*v)) == 0);
             for (uint32_t i = 0; i < info.hidden; i++) square += (double)v[i] * (double)v[i];
             CHECK(fabs(square - 1) < 1e-5);
-            for (uint32_t n = 1; n <= N_PROMPT; n += 17) {
+            for (uint32_t n = 1; n <= N_PROMPT; n += 23) {
                 rd_cache_clear(engine);
                 CHECK_OK(rd_embed(engine, tokens, n, RD_POOL_LAST, v, NULL));
                 CHECK_OK(rd_embed(engine, tokens, N_PROMPT, pooling, v, NULL));

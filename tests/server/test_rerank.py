@@ -47,7 +47,7 @@ def test_yes_against_no(coder):
 
 
 @pytest.mark.parametrize("body, param", [
-    ({}, "documents"), ({"documents": ["a"]}, "query"), ({"documents": "a", "query": "q"}, "documents"), ({"documents": [], "query": "q"}, "documents"),
+    ({}, "query"), ({"documents": ["a"]}, "query"), ({"query": "q"}, "documents"), ({"documents": "a", "query": "q"}, "documents"), ({"documents": [], "query": "q"}, "documents"),
     ({"documents": [3], "query": "q"}, "documents"), ({"documents": [{"title": "a"}], "query": "q"}, "documents"),
     ({"documents": ["a"], "query": 3}, "query"), ({"documents": ["a"], "query": ""}, "query"), ({"documents": ["a"], "query": "q", "top_n": 0}, "top_n"),
     ({"documents": ["a"], "query": "q", "top_n": "1"}, "top_n"), ({"documents": ["a"], "query": "q", "return_documents": 1}, "return_documents"),
@@ -117,7 +117,7 @@ def test_infill_is_llama_servers(coder, server):
     status, headers, raw = coder.request("POST", "/infill", body | {"stream": True})
     assert status == 200 and headers["content-type"] == "text/event-stream" and b'"stop":true' in raw
     begun = coder.ok("/infill", body | {"prompt": "b + "})
-    assert begun["content"].strip().startswith("a")
+    assert begun["content"] != answer["content"] and begun["tokens_evaluated"] > answer["tokens_evaluated"]
     more = coder.ok("/infill", body | {"input_extra": [{"filename": "b.py", "text": "import add\n"}, {"text": "x"}]})
     assert more["tokens_evaluated"] > answer["tokens_evaluated"] + 8
     long = coder.ok("/infill", body | {"input_prefix": "x = 1\n" * 2000})
