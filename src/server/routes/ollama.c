@@ -3,6 +3,7 @@
  * A stream is a line per piece and a last one with done true and the numbers; not streamed it is that last line alone,
  * with everything in it. A tool call is one piece, its arguments an object.
  */
+#include <stdio.h>
 #include <string.h>
 #include "base/clock.h"
 #include "base/mem.h"
@@ -18,6 +19,7 @@ struct ollama_state {
     bool generate;                       /* /api/generate: "response" instead of a message */
     struct buf text, thinking, calls;    /* not streaming: all of it */
     struct buf name, arguments;          /* of the call that is being written */
+    char id[64];                         /* likewise */
     uint32_t n_calls;
 };
 
@@ -75,15 +77,17 @@ static void stream_piece(const struct generation *g, struct fim_text text, struc
     buf_puts(out, ",\"done\":false}\n");
 }
 
-/* The arguments of a call that was cut are no JSON: they are delivered as the text that they are. */
+/* The arguments as the model wrote them may hold line ends, which would end the line of the stream; those of a call that
+ * was cut are no JSON: they are delivered as the text that they are. */
 static void put_call(struct ollama_state *s, const struct rd_delta *d, struct buf *out)
 {
     json_t *v = s->arguments.n ? json_loadb(s->arguments.data, s->arguments.n, JSON_ALLOW_NUL, NULL) : NULL;
+    char *text = json_is_object(v) ? json_dumps(v, JSON_COMPACT) : NULL;
 
-    buf_printf(out, "%s{\"id\":\"%s\",\"function\":{\"index\":%u,\"name\":", out->n ? "," : "", d->id, d->index);
+    buf_printf(out, "%s{\"id\":\"%s\",\"function\":{\"index\":%u,\"name\":", out->n ? "," : "", s->id, d->index);
     json_put_string(out, s->name.n ? s->name.data : "", s->name.n);
     buf_puts(out, ",\"arguments\":");
-    if (json_is_object(v)) buf_append(out, s->arguments.data, s->arguments.n);
+    if (text) buf_puts(out, text);
     else if (s->arguments.n == 0) buf_puts(out, "{}");
     else {
         buf_puts(out, "{\"partial_json\":");
@@ -91,6 +95,7 @@ static void put_call(struct ollama_state *s, const struct rd_delta *d, struct bu
         buf_puts(out, "}");
     }
     buf_puts(out, "}}");
+    mem_free(text);
     json_decref(v);
     buf_clear(&s->name);
     buf_clear(&s->arguments);
@@ -103,7 +108,10 @@ static void ollama_call_delta(struct generation *g, const struct rd_delta *d, st
     struct buf call = {0};
 
     switch (d->type) {
-    case RD_DELTA_CALL_BEGIN: buf_append(&s->name, d->text, d->text_bytes); break;
+    case RD_DELTA_CALL_BEGIN:
+        buf_append(&s->name, d->text, d->text_bytes);
+        snprintf(s->id, sizeof(s->id), "%s", d->id);
+        break;
     case RD_DELTA_CALL_ARGUMENTS: buf_append(&s->arguments, d->text, d->text_bytes); break;
     default:
         s->n_calls++;
