@@ -44,7 +44,7 @@ static const struct route routes[] = {
     {HTTP_POST, "/api/push",             route_ollama_refuse,    TEXT_BODY_BYTES, false,  false},
     {HTTP_POST, "/api/create",           route_ollama_refuse,    TEXT_BODY_BYTES, false,  false},
     {HTTP_POST, "/api/copy",             route_ollama_refuse,    TEXT_BODY_BYTES, false,  false},
-    {HTTP_POST, "/api/delete",           route_ollama_refuse,    TEXT_BODY_BYTES, false,  false},
+    {HTTP_DELETE, "/api/delete",         route_ollama_refuse,    TEXT_BODY_BYTES, false,  false},
     {HTTP_GET,  "/stats",                route_stats,            0,               false,  false},
 };
 

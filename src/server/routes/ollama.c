@@ -195,6 +195,7 @@ static const struct gen_events ollama_events = {.open = ollama_open,
                                                 .error = ollama_stream_error,
                                                 .ping = "",
                                                 .is_lines = true,
+                                                .rename = ollama_error,
                                                 .destroy = state_destroy};
 static const struct gen_format ollama_format = {.id_prefix = "ollama", .events = &ollama_events};
 
