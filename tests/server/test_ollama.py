@@ -90,7 +90,7 @@ def test_tools_come_as_objects(coder, client):
     assert len(calls) == len(answer.message.tool_calls or [])
     again = [*ask, {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "get_weather", "arguments": {"city": "Paris"}}}]},
              {"role": "tool", "content": "18 degrees, sunny", "tool_name": "get_weather"}]
-    answer = client.chat(MODEL, messages=again, tools=[WEATHER], options=options)
+    answer = client.chat(MODEL, messages=again, options=options)
     assert "18" in answer.message.content
 
 
