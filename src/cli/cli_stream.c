@@ -1,5 +1,7 @@
 /* cli/cli_stream.c - events of a request to stdout. */
 #include "cli/cli_stream.h"
+#include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -32,6 +34,20 @@ bool stream_interrupted(void)
 
     n_interrupts = 0;
     return was;
+}
+
+bool stream_wait_input(int fd)
+{
+    struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
+    sigset_t interrupt, before;
+    bool ready;
+
+    sigemptyset(&interrupt);
+    sigaddset(&interrupt, SIGINT);
+    sigprocmask(SIG_BLOCK, &interrupt, &before);
+    ready = !n_interrupts && (ppoll(&poll_fd, 1, NULL, &before) >= 0 || errno != EINTR);    /* lets it in while it waits */
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    return ready && !n_interrupts;
 }
 
 rd_status stream_request(rd_engine *engine, const struct rd_request_options *q, struct buf *said,

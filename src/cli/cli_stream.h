@@ -11,6 +11,8 @@
 void stream_catch_interrupt(void);
 /* Ctrl-C was pressed since the last call. */
 bool stream_interrupted(void);
+/* Waits until a terminal has a line; false: Ctrl-C came, before or while waiting (stream_interrupted clears it). */
+bool stream_wait_input(int fd);
 
 /* said: gets the text too, may be NULL. usage: of what was done, also after an error. */
 rd_status stream_request(rd_engine *engine, const struct rd_request_options *q, struct buf *said,

@@ -51,12 +51,13 @@ static void start_history(struct buf *history, const char *system)
 enum line { LINE_END, LINE_TEXT, LINE_INTERRUPTED };
 
 /* One line of standard input without its end. Ctrl-C throws it away. */
-static enum line read_line(struct buf *line)
+static enum line read_line(struct buf *line, bool terminal)
 {
     char piece[4096];
 
     buf_clear(line);
     for (;;) {
+        if (terminal && !stream_wait_input(STDIN_FILENO) && stream_interrupted()) return LINE_INTERRUPTED;
         errno = 0;
         if (!fgets(piece, sizeof(piece), stdin)) {
             bool interrupted = ferror(stdin) && errno == EINTR;
@@ -117,7 +118,7 @@ static int converse(rd_engine *engine, const struct chat_flags *f)
             fprintf(stderr, "> ");
             fflush(stderr);
         }
-        got = read_line(&line);
+        got = read_line(&line, terminal);
         if (got == LINE_END || (got == LINE_TEXT && line.n && strcmp(line.data, "/exit") == 0)) break;
         if (got == LINE_INTERRUPTED) {
             fprintf(stderr, "\n");

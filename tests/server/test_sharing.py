@@ -108,8 +108,10 @@ def test_saturation_ends_every_request(make_server):
 
 def test_429_has_retry_after(make_server):
     s = make_server("--kv-tokens", "4096", "--threads", "1", "--max-queue", "1", "--max-running", "1")
-    held = [s.open_request(TEXT, {"prompt": token_ids(8, seed=i), "max_tokens": 2000, "ignore_eos": True}) for i in range(2)]
-    s.wait_until(lambda: s.active() == 2)
+    held = []
+    for i in range(2):                                      # one after the other: a place is free once the first one runs
+        held.append(s.open_request(TEXT, {"prompt": token_ids(8, seed=i), "max_tokens": 2000, "ignore_eos": True}))
+        s.wait_until(lambda: s.stats()["requests"]["decode"] == 1 and s.active() == i + 1)
     status, headers, body = s.request("POST", TEXT, {"prompt": "hi", "max_tokens": 1})
     assert status == 429 and headers["retry-after"] == "1" and b"rate_limit_error" in body
     for h in held:
