@@ -90,8 +90,11 @@ def test_tools_come_as_objects(coder, client):
     assert len(calls) == len(answer.message.tool_calls or [])
     again = [*ask, {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "get_weather", "arguments": {"city": "Paris"}}}]},
              {"role": "tool", "content": "18 degrees, sunny", "tool_name": "get_weather"}]
-    answer = client.chat(MODEL, messages=again, options=options)
-    assert "18" in answer.message.content
+    openai = [ask[0], {"role": "assistant", "content": "", "tool_calls": [{"id": "c", "type": "function", "function": {
+        "name": "get_weather", "arguments": '{"city": "Paris"}'}}]}, {"role": "tool", "tool_call_id": "c", "content": "18 degrees, sunny"}]
+    want = coder.ok("/v1/chat/completions", {"messages": openai, "tools": [WEATHER], "max_tokens": 1})
+    n = client.chat(MODEL, messages=again, tools=[WEATHER], options=options).prompt_eval_count
+    assert abs(n - want["usage"]["prompt_tokens"]) <= 2         # the spaces of the arguments
 
 
 def test_nothing_to_say_loads_the_model(coder, client):
