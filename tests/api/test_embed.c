@@ -14,7 +14,7 @@ static rd_engine *open_model(uint32_t max_chunk)
 
     rd_options_default(&o);
     o.model = test_model("smollm2");
-    o.kv_tokens = 4096;
+    o.kv_tokens = 1024;
     o.max_chunk = max_chunk;
     if (!o.model) {
         test_fail(__FILE__, __LINE__, "the model smollm2 is missing: tools/fetch-model smollm2");
@@ -185,10 +185,10 @@ TEST(what_cannot_be_is_refused_and_a_long_text_is_cut_when_asked)
     CHECK(!rd_request_embedding(r, &n));
     rd_request_release(r);
     q.truncate = true;
-    q.n_tokens = 4200;
+    q.n_tokens = 1100;
     r = run(engine, &q, &ev);
     CHECK_EQ(ev.type, RD_EVENT_DONE);
-    CHECK(ev.usage.n_prompt <= 4096);
+    CHECK(ev.usage.n_prompt <= 1024);
     CHECK(rd_request_embedding(r, &n) != NULL);
     rd_request_release(r);
     rd_close(engine);
