@@ -73,7 +73,7 @@ TEST(sums_and_weights_are_those_of_exp_and_equal_under_every_instruction_set)
                 sum += want;
                 most = fmax(most, (double)row[b * VOCAB_BLOCK + i]);
             }
-            CHECK(fabs(sums[b] - sum) <= 1e-14 * sum);
+            CHECK(fabs(sums[b] - sum) <= 1e-13 * sum);           /* no nearer than its weights are */
             CHECK((double)best[b] == most);
             for (uint32_t k = 1; k < n_kernels(); k++) {
                 all_kernels[k]->weights(row + b * VOCAB_BLOCK, n_here, max, factor, weights2);
