@@ -128,7 +128,7 @@ const struct arg sample_args[] = {
     {.flag = "--samplers", .kind = ARG_TEXT, .value = "NAMES", SAMPLE(samplers),
      .fallback_text = "penalties;dry;temperature;top_n_sigma;top_k;typ_p;top_p;min_p;xtc",
      .help = "the stages in their order, by name or by letter (edtskypmx); those left out do nothing"},
-    {.flag = "--bad-word", .kind = ARG_TEXTS, .value = "TEXT", SAMPLE(bad_words),
+    {.flag = "--bad-word", .kind = ARG_TEXTS, .value = "TEXT", SAMPLE(bad_words), .fallback_text = "none",
      .help = "its tokens are not written one after the other; may be given again"},
     {.flag = "--min-tokens", .kind = ARG_U32, .value = "N", SAMPLE(min_tokens), .fallback = "0", .max = LIMIT_CONTEXT,
      .help = "nothing ends the text before so many tokens"},
