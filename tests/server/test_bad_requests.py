@@ -99,7 +99,7 @@ CASES = {
     "prompt of mixed kinds": (text(prompt=["a", 5]), 400, "prompt"),
     "negative token": (text(prompt=[5, -1]), 400, "prompt"),
     "token beyond the vocabulary": (text(prompt=[5, 99999999]), 400, "prompt"),
-    "2000 prompts": (text(prompt=["a"] * 2000), 400, "prompt"),
+    "2100 prompts": (text(prompt=["a"] * 2100), 400, "prompt"),
     "suffix": (text(suffix="x"), 400, "suffix"),
     "prompt longer than the context": (text(prompt=[5] * 8200), 400, "messages"),
     "tokenize nothing": (("/tokenize", b"{}"), 400, "content"),

@@ -128,7 +128,7 @@ def test_F25_most_choices_and_logprobs_and_one_more(tiny):
     assert len(r["choices"]) == 16 and len(r["choices"][0]["logprobs"]["top_logprobs"][0]) >= 20
     for more, param in (({"n": 17}, "n"), ({"best_of": 17}, "best_of"), ({"logprobs": 21}, "logprobs"), ({"n": 2, "best_of": 1}, "best_of")):
         refused(tiny, TEXT, {"prompt": "a", "max_tokens": 1} | more, param)
-    refused(tiny, TEXT, {"prompt": ["a"] * 65, "n": 16, "max_tokens": 1}, "n")
+    refused(tiny, TEXT, {"prompt": ["a"] * 129, "n": 16, "max_tokens": 1}, "n")
 
 
 def test_F26_broken_utf8_is_refused_and_names_its_field(tiny):
