@@ -221,7 +221,7 @@ static json_t *restored_message(const struct kept_answer *a, const json_t *sent)
     if (!reasoning) reasoning = json_string_value(json_object_get(sent, "reasoning"));
     if (skip && reasoning && same_text(a->reasoning, reasoning)) skip = 0;
     text = json_stringn(a->raw + skip, a->n_raw - skip);
-    if (!text || !message || json_object_set_new(message, "content", text) != 0) {
+    if (json_object_set_new(message, "content", text) != 0) {       /* takes NULL for either */
         json_decref(message);
         return NULL;
     }

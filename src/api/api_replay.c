@@ -18,7 +18,7 @@ static void end_call(struct api_answer *a)
     json_t *call = json_array_get(a->calls, json_array_size(a->calls) - 1);
     json_t *arguments = json_stringn(a->arguments.n ? a->arguments.data : "", a->arguments.n);
 
-    if (!arguments || a->arguments.failed || json_object_set_new(call, "arguments", arguments) != 0) a->failed = true;
+    if (json_object_set_new(call, "arguments", arguments) != 0 || a->arguments.failed) a->failed = true;  /* takes NULL */
     buf_clear(&a->arguments);
 }
 
