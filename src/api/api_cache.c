@@ -90,34 +90,50 @@ static bool in_tools(const rd_engine *engine, const struct rd_request_options *o
     return at >= head && at < n - tail;
 }
 
-/* The message that byte `at` of the text belongs to: the first one up to which the conversation reaches it. */
+/* Does the conversation of the first n_first messages reach byte `at` of the text? */
+static bool reaches(const rd_engine *engine, const struct rd_request_options *o, const json_t *messages, size_t n_first,
+                    const char *text, size_t n, size_t at)
+{
+    json_t *first = json_array();
+    char *json = NULL, *part = NULL;
+    size_t n_part = 0;
+    bool reached = false;
+
+    for (size_t i = 0; first && i < n_first; i++) json_array_append(first, json_array_get(messages, i));
+    if (first) json = json_dumps(first, JSON_COMPACT);
+    if (json && api_render(engine, json, o->tools_json, o->kwargs_json, RD_PROMPT_CLOSED, NULL, NULL, &part, &n_part,
+                           NULL) == RD_OK)
+        reached = common(text, n, part, n_part) > at;
+    mem_free(json);
+    mem_free(part);
+    json_decref(first);
+    return reached;
+}
+
+/* The message that byte `at` of the text belongs to: the first one up to which the conversation reaches it. Found by
+ * halves: a rendering takes as long as the conversation. */
 static void find_message(const rd_engine *engine, const struct rd_request_options *o, const char *text, size_t n, size_t at,
                          struct rd_cache_explanation *out)
 {
-    json_t *messages = json_loads(o->messages_json, JSON_ALLOW_NUL, NULL), *first = json_array();
+    json_t *messages = json_loads(o->messages_json, JSON_ALLOW_NUL, NULL);
+    size_t low = 0, high = json_array_size(messages);
 
     out->part = "template";
-    for (size_t i = 0; first && i < json_array_size(messages); i++) {
-        const char *role = json_string_value(json_object_get(json_array_get(messages, i), "role"));
-        char *json, *part = NULL;
-        size_t n_part = 0;
-        bool reached = false;
+    if (high > 0 && reaches(engine, o, messages, high, text, n, at)) {
+        const char *role;
 
-        json_array_append(first, json_array_get(messages, i));
-        json = json_dumps(first, JSON_COMPACT);
-        if (json && api_render(engine, json, o->tools_json, o->kwargs_json, RD_PROMPT_CLOSED, NULL, NULL, &part, &n_part,
-                               NULL) == RD_OK)
-            reached = common(text, n, part, n_part) > at;
-        mem_free(json);
-        mem_free(part);
-        if (!reached) continue;
-        out->message = (int32_t)i;
+        for (high--; low < high;) {
+            size_t mid = low + (high - low) / 2;
+
+            if (reaches(engine, o, messages, mid + 1, text, n, at)) high = mid;
+            else low = mid + 1;
+        }
+        role = json_string_value(json_object_get(json_array_get(messages, low), "role"));
+        out->message = (int32_t)low;
         out->part = role && (strcmp(role, "system") == 0 || strcmp(role, "developer") == 0) ? "system" : "message";
-        break;
     }
     if (in_tools(engine, o, text, n, at)) out->part = "tools";
     json_decref(messages);
-    json_decref(first);
 }
 
 static void find_place(const rd_engine *engine, const struct rd_request_options *o, const int32_t *tokens, uint32_t n_match,

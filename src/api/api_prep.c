@@ -69,13 +69,15 @@ static uint64_t fair_hash(const char *key)
 static rd_status fill_params(const rd_engine *engine, const struct rd_request_options *o, struct request_params *p,
                              struct rd_error *err)
 {
+    struct answer_owner owner = api_owner(engine, o);
+
     memset(p, 0, sizeof(*p));
     p->max_tokens = o->max_tokens;
     p->max_keys = engine->info.n_ctx;
     p->cached = o->cache_prompt && !o->prompt_logprobs;
     p->idle = o->idle;
-    p->salted = api_owner(engine, o).salted;
-    p->salt = api_owner(engine, o).salt;
+    p->salted = owner.salted;
+    p->salt = owner.salt;
     p->ignore_eos = o->ignore_eos;
     p->speculate = o->speculation;
     p->prompt_logprobs = o->prompt_logprobs;

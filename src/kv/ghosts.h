@@ -5,7 +5,8 @@
  *
  *     h(root, keys[0..n)) = root's number + sum of (keys[i] + 1) * B^(i + 1)     mod 2^64
  *
- * A ring of the latest few thousand; two prefixes may share a hash, then a cause is wrong and nothing else.
+ * A table of a few thousand places, each with the latest ghost of its hashes; two prefixes may share a hash, then a cause
+ * is wrong and nothing else.
  * Thread  engine thread only.
  */
 #pragma once
