@@ -1,0 +1,66 @@
+/* backend/cuda/cuda_device.cuh - small device functions that the .cu files share. */
+#pragma once
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#include <stdint.h>
+#include "backend/cuda/cuda_kernels.h"
+
+static inline cudaStream_t stream_of(const struct cuda_launch *l) { return (cudaStream_t)l->stream; }
+static inline uint32_t ceil_div(uint64_t a, uint64_t b) { return (uint32_t)((a + b - 1) / b); }
+
+static __device__ __forceinline__ float bf16_float(uint16_t b) { return __uint_as_float((uint32_t)b << 16); }
+static __device__ __forceinline__ uint16_t float_bf16(float f) { return __bfloat16_as_ushort(__float2bfloat16_rn(f)); }
+static __device__ __forceinline__ float half_float(uint16_t h) { return __half2float(__ushort_as_half(h)); }
+
+/* Sum over a warp, the same tree in every lane. */
+static __device__ __forceinline__ float warp_sum(float v)
+{
+    for (int d = 16; d; d /= 2) v += __shfl_xor_sync(0xffffffffu, v, d);
+    return v;
+}
+
+/* Sum over the block in one fixed tree (warps, then the warps' sums); every thread gets it. Blocks of up to 1,024. */
+static __device__ __forceinline__ float block_sum(float v)
+{
+    __shared__ float sums[32];
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32;
+
+    v = warp_sum(v);
+    __syncthreads(); /* the sums of an earlier call have been read */
+    if (lane == 0) sums[warp] = v;
+    __syncthreads();
+    return warp_sum(lane < n_warps ? sums[lane] : 0.0f);
+}
+
+/* Weight k of row o, in f32 before the rounding to bf16. */
+static __device__ __forceinline__ float matrix_weight(const struct cuda_matrix &m, uint64_t o, uint32_t k)
+{
+    const uint64_t at = o * m.row_stride + k;
+    float q, scale, offset = 0;
+
+    if (m.format == CUDA_BF16) return bf16_float(((const uint16_t *)m.values)[at]);
+    if (m.format == CUDA_INT8) {
+        q = (float)((const int8_t *)m.values)[at];
+    } else {
+        const uint32_t j = k % 8;
+
+        q = (float)(((const uint32_t *)m.values)[at / 8] >> (4 * (j / 2 + 4 * (j % 2))) & 15);
+    }
+    if (m.has_offset) {
+        const __half2 s = ((const __half2 *)m.scales)[at / m.group];
+
+        scale = __low2float(s);
+        offset = __high2float(s);
+    } else {
+        scale = __half2float(((const __half *)m.scales)[at / m.group]);
+    }
+    return __fadd_rn(__fmul_rn(scale, q), offset);
+}
+
+/* The gate of a GLU. gelu: tanh form, arXiv:1606.08415. */
+static __device__ __forceinline__ float activate(int act, float x)
+{
+    if (act == CUDA_SILU) return __fdiv_rn(x, 1.0f + expf(-x));
+    return 0.5f * x * (1.0f + tanhf(0.7978845608f * fmaf(0.044715f * x * x, x, x)));
+}

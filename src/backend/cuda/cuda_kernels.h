@@ -1,0 +1,196 @@
+/* backend/cuda/cuda_kernels.h - every kernel behind the CUDA backend, as launch functions with plain types.
+ *
+ * The backend (cuda_backend.c and its neighbours) is C and knows no CUDA types beyond handles; the .cu files export the
+ * functions below. All pointers are device memory but for the argument structs themselves, which are read before the
+ * call returns. A launch is asynchronous in l->stream and returns a cudaError_t as int: 0 is success.
+ *
+ * EXACTNESS  an output row's bits depend on that row's inputs and on shapes and dtypes alone: not on n_rows, the row's
+ * place, the tile, the number of splits, or how a prompt was cut (backend.h). So: one order of sums per weight shape
+ * for all row counts; attention in segments at absolute positions merged in order; no atomics on floats.
+ *
+ * Numbers  activations that a matrix product reads are bf16 ("16"), sums and everything else f32. Where a function takes
+ * both out and out16, either may be NULL; both hold the same value, out16 rounded to nearest even. bf16 pointers are
+ * uint16_t here. Strides are in elements.
+ * Thread  engine thread only. No function allocates, synchronises or keeps state between calls, so that all of them can
+ * be captured in a CUDA graph; what depends on the device is in struct cuda_launch. Attributes (shared memory sizes)
+ * are set in cuda_kernels_init.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What every launch needs. One per backend, filled at create. */
+struct cuda_launch {
+    void *stream;                       /* cudaStream_t */
+    uint32_t n_sms;
+    uint32_t compute;                   /* 90: capability 9.0 */
+    uint32_t smem_block_max;            /* bytes of dynamic shared memory that a block may have */
+    bool pdl;                           /* programmatic dependent launch may be used */
+    void *scratch;                      /* for partial sums within one launch (or one function's launches) */
+    uint64_t scratch_bytes;             /* CUDA_SCRATCH_BYTES */
+    uint32_t *counters;                 /* CUDA_N_COUNTERS, all zero before and after each function */
+};
+#define CUDA_SCRATCH_BYTES (256u << 20)
+#define CUDA_N_COUNTERS    65536u
+
+/* Once per process and device, before the first launch: function attributes. */
+int cuda_kernels_init(const struct cuda_launch *l);
+
+/* ---- weights ---- */
+
+enum cuda_format {
+    CUDA_BF16 = 1, /* values: bf16 [n_out, row_stride] */
+    CUDA_INT8,     /* values: int8 [n_out, row_stride] */
+    CUDA_INT4,     /* values: 4-bit unsigned [n_out, row_stride / 2 bytes]; see below */
+};
+/* A matrix [n_out rows, n_in contiguous]. Rows are padded to row_stride weights with zeros, values begin at 256-byte
+ * boundaries. Quantised: w = bf16(scale * q + offset), the product exact in f32 and one f32 rounding for the sum, per
+ * group of `group` (16 or 32) consecutive weights; bf16 rounded to nearest even.
+ *   scales   has_offset: half2 (scale, offset) [n_out, row_stride / group]; else half [n_out, row_stride / group]
+ *   INT4     a uint32 holds 8 consecutive weights: weight j is bits 4 n .. 4 n + 3 with n = j / 2 + 4 (j % 2), so that
+ *            (v >> 4 p) & 0x000f000f is the pair 2 p, 2 p + 1. */
+struct cuda_matrix {
+    uint32_t format, n_out, n_in;
+    uint32_t row_stride; /* n_in rounded up to a multiple of CUDA_ROW_ALIGN */
+    uint32_t group;      /* quantised: 16 or 32 */
+    bool has_offset;
+    const void *values, *scales;
+};
+#define CUDA_ROW_ALIGN 64u
+
+/* format, group, has_offset for a dtype: the smallest of the forms above that holds it. */
+void cuda_matrix_form(int dtype, struct cuda_matrix *m);
+/* Rows of a GGUF tensor (dtype: enum dtype, tensor/dtype.h) as they lie in the file, to the rows first_row ..
+ * first_row + n_rows - 1 of a matrix of the form that cuda_matrix_form gave. *overflow becomes 1 if a scale or offset is
+ * beyond the halves (the caller then takes CUDA_BF16, which every dtype converts to). */
+int cuda_convert_rows(const struct cuda_launch *l, int dtype, const void *src, uint32_t first_row, uint32_t n_rows,
+                      const struct cuda_matrix *m, uint32_t *overflow);
+/* out[i] = f32 of n values of a dtype with blocks of 1 (norms, biases). */
+int cuda_convert_vector(const struct cuda_launch *l, int dtype, const void *src, uint32_t n, float *out);
+
+/* ---- matrix products ---- */
+
+/* outs[i].out[r, o] = sum_k x16[r, k] * w[o, k] (+ bias[o]). x_stride and out_stride are at least n_in and n_out, with no
+ * promise of alignment beyond: x16 and out begin at 64-byte boundaries, strides may be odd (tiny models): take the
+ * plain kernel then. n_rows >= 1, n_outs 1 .. 3, one n_in for all. */
+struct cuda_linear_out { const struct cuda_matrix *w; const float *bias; float *out; uint32_t out_stride; };
+struct cuda_linear_args {
+    uint32_t n_rows;
+    const uint16_t *x16;
+    uint32_t x_stride;
+    uint32_t n_outs;
+    struct cuda_linear_out outs[3];
+};
+int cuda_linear(const struct cuda_launch *l, const struct cuda_linear_args *a);
+
+/* out16[r, o] = act(gate[r, o]) * up[r, o] with gate = wg x, up = wu x, the bits of cuda_linear then cuda_glu.
+ * out, up: [n_rows, n_out] f32 that the unfused way may use as scratch (gate goes to out). */
+enum cuda_activation { CUDA_SILU, CUDA_GELU_TANH };
+struct cuda_linear_glu_args {
+    uint32_t n_rows;
+    const uint16_t *x16;
+    uint32_t x_stride;
+    const struct cuda_matrix *gate, *up;
+    int act;
+    uint16_t *out16; /* [n_rows, n_out] */
+    float *scratch_gate, *scratch_up;
+};
+int cuda_linear_glu(const struct cuda_launch *l, const struct cuda_linear_glu_args *a);
+
+/* ---- attention ---- */
+
+/* One layer's part of the pages (kv_storage.h): head h, row t of page p begins at
+ *     base + p * page_bytes + k_offset + (h * page_tokens + t) * k_row_bytes            (values likewise) */
+struct cuda_kv {
+    uint8_t *base;
+    uint64_t page_bytes, k_offset, v_offset;
+    uint32_t k_row_bytes, v_row_bytes;
+    uint32_t page_tokens;               /* power of two */
+    int dtype_k, dtype_v;               /* enum dtype: F16, BF16 or F32; Q8_0 as blocks in GGUF order */
+};
+/* Rows row0 .. row0+n_rows-1 are positions pos0 .. of one sequence; its pages: tables[table + pos / page_tokens]. */
+struct cuda_run { uint32_t row0, n_rows, pos0, table; };
+
+/* As struct attention_args in backend.h. Runs are sorted by row0 and cover all rows without gaps. The host knows bounds of
+ * what is in runs, for grids: longest_run >= every n_rows, end >= every pos0 + n_rows. In a captured graph n_runs, n_rows
+ * and those bounds stay as they were captured while runs and tables change. A run with pos0 = 0 and table 0 may be
+ * padding: page 0 is readable then. */
+struct cuda_attention_args {
+    uint32_t n_rows, n_heads, n_kv_heads, head_dim;
+    const float *q;
+    uint32_t q_stride;
+    float *out;
+    uint16_t *out16;
+    uint32_t out_stride;
+    float scale, softcap;               /* softcap 0 = none */
+    uint32_t window;                    /* 0 = all earlier tokens; w = the w latest, the row's own included */
+    uint32_t n_runs, longest_run, end;
+    const struct cuda_run *runs;
+    const uint32_t *tables;
+    struct cuda_kv kv;
+};
+int cuda_attention(const struct cuda_launch *l, const struct cuda_attention_args *a);
+
+/* As struct qkv_args in backend.h: q and k heads normed and rotated in place, k and v written to row_page, row_slot. */
+struct cuda_qkv_args {
+    uint32_t n_rows, n_heads, n_kv_heads, head_dim;
+    float *q;
+    uint32_t q_stride;
+    float *k;
+    uint32_t k_stride;
+    const float *v;
+    uint32_t v_stride;
+    const float *q_norm, *k_norm;       /* [head_dim] or NULL */
+    float norm_eps;
+    const uint32_t *positions;
+    const float *inv_freq;              /* [n_rot / 2] */
+    uint32_t n_rot;
+    float mscale;
+    bool half_split;                    /* else interleaved pairs */
+    const uint32_t *row_page, *row_slot;
+    struct cuda_kv kv;
+};
+int cuda_qkv_rope_write(const struct cuda_launch *l, const struct cuda_qkv_args *a);
+
+/* ---- rows ---- */
+
+/* As struct residual_norm_args in backend.h. */
+struct cuda_norm_args {
+    uint32_t n_rows, width;
+    float *x;
+    const float *delta, *delta_norm, *norm;
+    float eps;
+    float *out;
+    uint16_t *out16;
+};
+int cuda_residual_norm(const struct cuda_launch *l, const struct cuda_norm_args *a);
+/* out[r] = scale * row tokens[r] of w, f32: quantised weights without the rounding to bf16. */
+int cuda_embed(const struct cuda_launch *l, const struct cuda_matrix *w, uint32_t n_rows, const int32_t *tokens,
+               float scale, float *out);
+int cuda_glu(const struct cuda_launch *l, int act, uint64_t n, const float *gate, const float *up, float *out,
+             uint16_t *out16);
+/* out[i] = x[rows[i]], [n, width] */
+int cuda_gather(const struct cuda_launch *l, uint32_t n, uint32_t width, const float *x, const uint32_t *rows,
+                float *out);
+int cuda_softcap(const struct cuda_launch *l, float *x, uint64_t n, float cap);
+int cuda_to_bf16(const struct cuda_launch *l, uint64_t n, const float *x, uint16_t *out16);
+/* Rows 0 .. n_rows-1 of every layer and head, K and V, from page `from` to page `to` of kv.base. */
+struct cuda_copy_rows_args {
+    uint8_t *base;
+    uint64_t page_bytes;
+    uint32_t n_layers, n_kv_heads, page_tokens, k_row_bytes, v_row_bytes;
+    uint32_t to, from, n_rows;
+};
+int cuda_copy_rows(const struct cuda_launch *l, const struct cuda_copy_rows_args *a);
+
+/* tokens[r] = the lowest id among the largest logits of row r; values[r] that logit, unless NULL. NaN never wins. */
+int cuda_argmax(const struct cuda_launch *l, uint32_t n_rows, uint32_t n_vocab, const float *logits, uint64_t stride,
+                int32_t *tokens, float *values);
+
+#ifdef __cplusplus
+}
+#endif

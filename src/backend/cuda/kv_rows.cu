@@ -1,0 +1,109 @@
+/* backend/cuda/kv_rows.cu - q and k heads normed and rotated, keys and values written to their pages; rows copied.
+ *
+ * One warp per row and head (query heads, then key heads, then value heads). Norm: lane j sums i = j, j + 32, .. in one
+ * chain, then the tree of warp_sum. RoPE: cos and sin of the f32 product position * inv_freq. Bound: memory.
+ */
+#include "backend/cuda/cuda_device.cuh"
+#include "tensor/dtype.h"
+
+static __device__ void store_kv(int dtype, uint8_t *row, uint32_t i, float value)
+{
+    switch (dtype) {
+    case DTYPE_F16: ((__half *)row)[i] = __float2half_rn(value); break;
+    case DTYPE_BF16: ((uint16_t *)row)[i] = float_bf16(value); break;
+    default: ((float *)row)[i] = value; break;
+    }
+}
+
+static __device__ void norm_head(float *x, const float *norm, uint32_t n, float eps)
+{
+    const uint32_t lane = threadIdx.x % 32;
+    float sum = 0, scale;
+
+    for (uint32_t i = lane; i < n; i += 32) sum = fmaf(x[i], x[i], sum);
+    scale = 1.0f / sqrtf(warp_sum(sum) / (float)n + eps);
+    for (uint32_t i = lane; i < n; i += 32) x[i] = __fmul_rn(__fmul_rn(x[i], scale), norm[i]);
+    __syncwarp();
+}
+
+static __device__ void rotate_head(const struct cuda_qkv_args &a, float *x, uint32_t position)
+{
+    const uint32_t half = a.n_rot / 2;
+
+    for (uint32_t i = threadIdx.x % 32; i < half; i += 32) {
+        const uint32_t first = a.half_split ? i : 2 * i, second = a.half_split ? i + half : 2 * i + 1;
+        const float u = x[first], v = x[second];
+        float sine, cosine;
+
+        sincosf(__fmul_rn((float)position, a.inv_freq[i]), &sine, &cosine);
+        sine *= a.mscale;
+        cosine *= a.mscale;
+        x[first] = fmaf(u, cosine, -__fmul_rn(v, sine));
+        x[second] = fmaf(u, sine, __fmul_rn(v, cosine));
+    }
+    __syncwarp();
+}
+
+static __global__ void qkv_rope_write(struct cuda_qkv_args a)
+{
+    const uint32_t row = blockIdx.x, lane = threadIdx.x % 32;
+    uint32_t head = blockIdx.y * (blockDim.x / 32) + threadIdx.x / 32;
+    const bool is_query = head < a.n_heads;
+    uint8_t *page;
+    float *x;
+
+    if (head >= a.n_heads + 2 * a.n_kv_heads) return;
+    if (is_query) {
+        x = a.q + (uint64_t)row * a.q_stride + (uint64_t)head * a.head_dim;
+        if (a.q_norm) norm_head(x, a.q_norm, a.head_dim, a.norm_eps);
+        rotate_head(a, x, a.positions[row]);
+        return;
+    }
+    head -= a.n_heads;
+    page = a.kv.base + a.row_page[row] * a.kv.page_bytes;
+    if (head < a.n_kv_heads) {
+        x = a.k + (uint64_t)row * a.k_stride + (uint64_t)head * a.head_dim;
+        if (a.k_norm) norm_head(x, a.k_norm, a.head_dim, a.norm_eps);
+        rotate_head(a, x, a.positions[row]);
+        page += a.kv.k_offset + ((uint64_t)head * a.kv.page_tokens + a.row_slot[row]) * a.kv.k_row_bytes;
+        for (uint32_t i = lane; i < a.head_dim; i += 32) store_kv(a.kv.dtype_k, page, i, x[i]);
+        return;
+    }
+    head -= a.n_kv_heads;
+    const float *v = a.v + (uint64_t)row * a.v_stride + (uint64_t)head * a.head_dim;
+    page += a.kv.v_offset + ((uint64_t)head * a.kv.page_tokens + a.row_slot[row]) * a.kv.v_row_bytes;
+    for (uint32_t i = lane; i < a.head_dim; i += 32) store_kv(a.kv.dtype_v, page, i, v[i]);
+}
+
+int cuda_qkv_rope_write(const struct cuda_launch *l, const struct cuda_qkv_args *a)
+{
+    const dim3 grid(a->n_rows, ceil_div(a->n_heads + 2 * a->n_kv_heads, 4));
+
+    qkv_rope_write<<<grid, 128, 0, stream_of(l)>>>(*a);
+    return (int)cudaGetLastError();
+}
+
+/* A block copies one head's rows of K or V of one layer; rows of a head are contiguous. */
+static __global__ void copy_rows(struct cuda_copy_rows_args a)
+{
+    const uint64_t heads_k = (uint64_t)a.n_kv_heads * a.page_tokens * a.k_row_bytes;
+    const uint64_t heads_v = (uint64_t)a.n_kv_heads * a.page_tokens * a.v_row_bytes;
+    const uint32_t which = blockIdx.y, row_bytes = which ? a.v_row_bytes : a.k_row_bytes;
+    const uint64_t at = blockIdx.z * (heads_k + heads_v) + (which ? heads_k : 0) + (uint64_t)blockIdx.x * a.page_tokens * row_bytes;
+    const uint16_t *src = (const uint16_t *)(a.base + a.from * a.page_bytes + at);
+    uint16_t *dst = (uint16_t *)(a.base + a.to * a.page_bytes + at);
+
+    for (uint64_t i = threadIdx.x; i < (uint64_t)a.n_rows * row_bytes / 2; i += blockDim.x) dst[i] = src[i];
+}
+
+int cuda_copy_rows(const struct cuda_launch *l, const struct cuda_copy_rows_args *a)
+{
+    copy_rows<<<dim3(a->n_kv_heads, 2, a->n_layers), 128, 0, stream_of(l)>>>(*a);
+    return (int)cudaGetLastError();
+}
+
+int cuda_kernels_init(const struct cuda_launch *l)
+{
+    (void)l; /* nothing here needs more than the defaults */
+    return 0;
+}
