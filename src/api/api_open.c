@@ -444,7 +444,7 @@ void rd_close(rd_engine *e)
     chat_template_destroy(e->chat);
     api_style_deinit(&e->style);
     token_memory_destroy(e->texts);
-    api_memory_close(e);
+    answer_memory_destroy(e->answers);
     tokenizer_destroy(e->tokenizer);
     gguf_close(e->gguf);
     mem_free(e->packed_dir);

@@ -4,6 +4,7 @@
  * chain, then the tree of warp_sum. Weights are read once per 8 rows. Bound: memory for few rows; nothing is tuned.
  */
 #include "backend/cuda/cuda_device.cuh"
+#include "backend/cuda/linear_paths.h"
 
 #define ROWS 8u
 
@@ -35,7 +36,7 @@ static __global__ void linear_plain(struct plain_job j)
     }
 }
 
-int cuda_linear(const struct cuda_launch *l, const struct cuda_linear_args *a)
+int linear_plain_launch(const struct cuda_launch *l, const struct cuda_linear_args *a)
 {
     for (uint32_t i = 0; i < a->n_outs; i++) {
         const struct cuda_linear_out *out = &a->outs[i];
@@ -46,17 +47,4 @@ int cuda_linear(const struct cuda_launch *l, const struct cuda_linear_args *a)
         linear_plain<<<grid, 256, 0, stream_of(l)>>>(job);
     }
     return (int)cudaGetLastError();
-}
-
-int cuda_linear_glu(const struct cuda_launch *l, const struct cuda_linear_glu_args *a)
-{
-    const uint32_t n_out = a->gate->n_out;
-    struct cuda_linear_args both = {a->n_rows, a->x16, a->x_stride, 2, {}};
-    int st;
-
-    both.outs[0] = (struct cuda_linear_out){a->gate, NULL, a->scratch_gate, n_out};
-    both.outs[1] = (struct cuda_linear_out){a->up, NULL, a->scratch_up, n_out};
-    st = cuda_linear(l, &both);
-    if (st) return st;
-    return cuda_glu(l, a->act, (uint64_t)a->n_rows * n_out, a->scratch_gate, a->scratch_up, NULL, a->out16);
 }

@@ -1,0 +1,136 @@
+/* backend/cuda/hopper_ptx.cuh - the PTX instructions of sm_90 that the kernels here use, one small function each.
+ *
+ * Barriers in shared memory (mbarrier), the bulk tensor copy engine (TMA), clusters, and programmatic dependent launch.
+ * What each does: PTX ISA 8.x, sections 9.7.9 (data movement), 9.7.13 (synchronisation), 9.7.14 (wgmma).
+ * Shared memory addresses are 32-bit, as cvta gives them (smem_u32).
+ */
+#pragma once
+#include <cuda.h>
+#include <stdint.h>
+
+static __device__ __forceinline__ uint32_t smem_u32(const void *p)
+{
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+
+/* ---- mbarrier: a phase ends when `count` threads arrived and all expected bytes have landed ---- */
+static __device__ __forceinline__ void mbar_init(uint32_t bar, uint32_t count)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(count));
+}
+static __device__ __forceinline__ void mbar_init_fence(void)
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+static __device__ __forceinline__ void mbar_expect(uint32_t bar, uint32_t bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
+}
+static __device__ __forceinline__ void mbar_arrive(uint32_t bar)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
+}
+/* Returns once the phase of parity `parity` has ended. */
+static __device__ __forceinline__ void mbar_wait(uint32_t bar, uint32_t parity)
+{
+    asm volatile("{\n"
+                 ".reg .pred p;\n"
+                 "again:\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+                 "@!p bra again;\n"
+                 "}" ::"r"(bar),
+                 "r"(parity)
+                 : "memory");
+}
+
+/* ---- TMA ---- */
+static __device__ __forceinline__ uint64_t policy_evict_first(void)
+{
+    uint64_t policy;
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+static __device__ __forceinline__ uint64_t policy_evict_last(void)
+{
+    uint64_t policy;
+    asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+/* The box at (x, y) of a 2-d tensor -> shared memory; its bytes count on `bar`. What lies outside reads as 0. */
+static __device__ __forceinline__ void tma_load_2d(uint32_t to, const CUtensorMap *map, uint32_t bar, int x, int y,
+                                                   uint64_t policy)
+{
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+                 " [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to),
+                 "l"((uint64_t)map), "r"(bar), "r"(x), "r"(y), "l"(policy)
+                 : "memory");
+}
+static __device__ __forceinline__ void tma_prefetch_map(const CUtensorMap *map)
+{
+    asm volatile("prefetch.tensormap [%0];" ::"l"((uint64_t)map) : "memory");
+}
+
+/* ---- clusters ---- */
+static __device__ __forceinline__ uint32_t cluster_rank(void)
+{
+    uint32_t rank;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+/* All threads of all blocks of the cluster; shared memory written before is seen after. */
+static __device__ __forceinline__ void cluster_sync(void)
+{
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+/* 16 bytes at address `at` (of this block) as block `rank` of the cluster has them. */
+static __device__ __forceinline__ float4 cluster_load4(uint32_t at, uint32_t rank)
+{
+    uint32_t there;
+    float4 v;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(rank));
+    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "r"(there)
+                 : "memory");
+    return v;
+}
+
+/* ---- programmatic dependent launch: harmless in a kernel that was launched without it ---- */
+/* Everything that the kernel before has written is visible after it. */
+static __device__ __forceinline__ void dependency_wait(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+/* The kernel after may be started once all blocks have come here: it shares the machine until dependency_wait. */
+static __device__ __forceinline__ void dependents_launch(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/* ---- wgmma: ordering; the products are in wgmma_bf16.cuh ---- */
+static __device__ __forceinline__ void wgmma_fence(void)
+{
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+static __device__ __forceinline__ void wgmma_commit(void)
+{
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int N> static __device__ __forceinline__ void wgmma_wait(void)
+{
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
+}
+/* A tile of rows of 64 two-byte numbers (128 bytes), 128-byte swizzled, 1,024-byte aligned; both operands K-major. */
+static __device__ __forceinline__ uint64_t wgmma_desc(uint32_t at)
+{
+    return (uint64_t)((at & 0x3FFFF) >> 4) | (uint64_t)1 << 16 | (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
+}
+/* A barrier of the first n threads of a block (n a multiple of 32), by number 1 .. 15. */
+static __device__ __forceinline__ void named_barrier(uint32_t id, uint32_t n)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n) : "memory");
+}

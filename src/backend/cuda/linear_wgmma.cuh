@@ -1,0 +1,243 @@
+/* backend/cuda/linear_wgmma.cuh - out[r, o] = sum_k x[r, k] * w[o, k], bf16 in, on Hopper's wgmma with TMA.
+ *
+ * ORDER OF THE SUMS (the promise of GPU.md 5.2; docs/gpu-exactness.md has the measurements). The k axis is cut into
+ * segments of job.seg_blocks * 64, a function of the weights' shape alone (linear_segments). Inside a segment one chain
+ * of tensor core products of 16 k each, upwards from zero; the segments' sums are added left to right in f32; then the
+ * bias. How many rows are in the batch changes neither, so it changes no bit: tiles, stages and orientation are free.
+ *
+ * A block computes 128 weight rows (the M side: two warpgroups of 64) times N tokens (the N side, 8 .. 256, rows past
+ * the end read as zero). One extra warp feeds the tiles through TMA into a ring of STAGES buffers of 64 k (128 bytes a
+ * row, 128-byte swizzle). Two ways over the segments:
+ *   WALK = false (few rows): the blocks of a cluster take one segment each; their sums meet in shared memory, and block
+ *                  i adds its share of the outputs over all blocks in order. Reads each weight once: bound by memory.
+ *   WALK = true  (many rows): a block goes through all segments and adds to a second set of registers at their ends.
+ * The weights of the first stages are asked for before dependency_wait: they do not depend on the kernel before.
+ *
+ * Outputs leave through shared memory as [token][128 rows], so that stores are whole lines. A tile's two halves may come
+ * of two matrices: for the GLU they are 64 rows of gate and the same 64 of up, multiplied here (EPI_GLU).
+ */
+#pragma once
+#include "backend/cuda/cuda_device.cuh"
+#include "backend/cuda/hopper_ptx.cuh"
+#include "backend/cuda/linear_hopper.h"
+#include "backend/cuda/wgmma_bf16.cuh"
+
+enum { TILE_ROWS = 128, TILE_PITCH = TILE_ROWS + 4, K_BLOCK = 64, LINEAR_THREADS = 288, MAX_SEGMENTS = 8 };
+
+struct linear_job {
+    uint32_t n_rows, k_blocks, seg_blocks, n_segs;
+    uint32_t n_tiles, n_row_tiles, row_group; /* weight tiles, token tiles, and how many of the latter go together */
+    uint32_t first_tile[3];              /* of each output; past the last output: ~0u */
+    uint32_t n_out[3], stride[3];
+    enum linear_epilogue epilogue;
+    void *out[3];
+    const float *bias[3];                /* [n_out] or NULL */
+    uint32_t out_bf16;                   /* outputs are bf16, not f32 */
+};
+
+struct tile_place { uint32_t which[2], row[2], token; };   /* matrix and first row of each half; first token */
+
+static __device__ __forceinline__ struct tile_place place_of(const struct linear_job &job, uint32_t n)
+{
+    uint32_t per_group = job.row_group * job.n_tiles, group = blockIdx.x / per_group, in = blockIdx.x % per_group;
+    uint32_t width = min(job.row_group, job.n_row_tiles - group * job.row_group);
+    uint32_t tile = in / width, o = (tile >= job.first_tile[1]) + (tile >= job.first_tile[2]);
+    struct tile_place p;
+
+    p.token = (group * job.row_group + in % width) * n;
+    if (job.epilogue >= EPI_SILU_GLU) {
+        p.which[0] = 0, p.which[1] = 1;
+        p.row[0] = p.row[1] = tile * 64;
+    } else {
+        p.which[0] = p.which[1] = o;
+        p.row[0] = (tile - job.first_tile[o]) * TILE_ROWS;
+        p.row[1] = p.row[0] + 64;
+    }
+    return p;
+}
+
+static __device__ __forceinline__ float glu_of(enum linear_epilogue e, float gate, float up)
+{
+    return activate(e == EPI_SILU_GLU ? CUDA_SILU : CUDA_GELU_TANH, gate) * up;
+}
+
+static __device__ __forceinline__ void put_value(const struct linear_job &job, uint32_t o, uint64_t at, float v)
+{
+    if (job.out_bf16) ((__nv_bfloat16 *)job.out[o])[at] = __float2bfloat16_rn(v);
+    else if (job.epilogue == EPI_ADD) ((float *)job.out[o])[at] += v;
+    else ((float *)job.out[o])[at] = v;
+}
+
+/* Four outputs of one token, rows row .. row+3 of matrix o. */
+static __device__ __forceinline__ void put4(const struct linear_job &job, uint32_t o, uint32_t token, uint32_t row,
+                                            float4 v)
+{
+    uint64_t at = (uint64_t)token * job.stride[o] + row;
+    const float *b = job.bias[o];
+
+    if (row + 4 <= job.n_out[o] && (job.stride[o] & 3) == 0) {
+        if (b) v.x += b[row], v.y += b[row + 1], v.z += b[row + 2], v.w += b[row + 3];
+        if (job.out_bf16) {
+            __nv_bfloat162 two[2] = { __floats2bfloat162_rn(v.x, v.y), __floats2bfloat162_rn(v.z, v.w) };
+            *(uint2 *)((__nv_bfloat16 *)job.out[o] + at) = *(uint2 *)two;
+            return;
+        }
+        float4 *to = (float4 *)((float *)job.out[o] + at);
+        if (job.epilogue == EPI_ADD) {
+            float4 old = *to;
+            v.x += old.x, v.y += old.y, v.z += old.z, v.w += old.w;
+        }
+        *to = v;
+        return;
+    }
+    float one[4] = { v.x, v.y, v.z, v.w };
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        if (row + i < job.n_out[o]) put_value(job, o, at + i, b ? one[i] + b[row + i] : one[i]);
+}
+
+/* Sum over the cluster's blocks, in order, of the four floats at `at`. */
+static __device__ __forceinline__ float4 sum_segments(uint32_t at, uint32_t n_blocks)
+{
+    float4 sum = cluster_load4(at, 0);
+
+    for (uint32_t i = 1; i < n_blocks; i++) {
+        float4 v = cluster_load4(at, i);
+        sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+    }
+    return sum;
+}
+
+/* The block's [n][TILE_PITCH] sums -> outputs; of a cluster's blocks each takes its share. Threads 0 .. 255. */
+static __device__ void linear_write(const struct linear_job &job, const struct tile_place &p, uint32_t n, uint32_t sums,
+                                    uint32_t n_blocks, uint32_t rank)
+{
+    uint32_t glu = job.epilogue >= EPI_SILU_GLU, per_token = glu ? 16 : 32;     /* groups of four */
+    uint32_t n_tokens = min(n, job.n_rows - p.token), count = n_tokens * per_token;
+    uint32_t share = (count + n_blocks - 1) / n_blocks, end = min(count, (rank + 1) * share);
+
+    for (uint32_t i = rank * share + threadIdx.x; i < end; i += 256) {
+        uint32_t token = i / per_token, row = i % per_token * 4, half = row >= 64;
+        uint32_t at = sums + (token * TILE_PITCH + row) * 4;
+        float4 v = sum_segments(at, n_blocks);
+
+        if (glu) {
+            float4 up = sum_segments(at + 64 * 4, n_blocks);
+            v.x = glu_of(job.epilogue, v.x, up.x), v.y = glu_of(job.epilogue, v.y, up.y);
+            v.z = glu_of(job.epilogue, v.z, up.z), v.w = glu_of(job.epilogue, v.w, up.w);
+        }
+        put4(job, p.which[half], p.token + token, p.row[half] + row % 64, v);
+    }
+}
+
+template <int N> struct linear_smem {
+    static constexpr uint32_t weights = TILE_ROWS * K_BLOCK * 2, tokens = N * K_BLOCK * 2, stage = weights + tokens;
+};
+/* Dynamic shared memory of a block: the ring, or the sums, whichever is more; barriers; room to align. */
+template <int N, int STAGES> static constexpr uint32_t linear_smem_bytes(void)
+{
+    uint32_t ring = STAGES * linear_smem<N>::stage, sums = N * TILE_PITCH * 4;
+    return (ring > sums ? ring : sums) + 2 * 8 * STAGES + 1024;
+}
+
+/* The warp that feeds: one thread of it. k blocks first .. first + n_blocks - 1. */
+template <int N, int STAGES>
+static __device__ void linear_feed(const CUtensorMap *const (&w)[3], const CUtensorMap *x, const struct tile_place &p,
+                                   uint32_t ring, uint32_t full, uint32_t empty, uint32_t first, uint32_t n_blocks)
+{
+    using S = linear_smem<N>;
+    uint64_t once = policy_evict_first(), often = policy_evict_last();
+    const CUtensorMap *map[2] = { w[p.which[0]], w[p.which[1]] };
+    uint32_t ahead = min(n_blocks, (uint32_t)STAGES);
+
+    if (gridDim.x > 264) once = often;                          /* many tiles of tokens read the weights again */
+    for (uint32_t i = 0; i < n_blocks + ahead; i++) {
+        /* The weights of the first stages, then dependency_wait, then their tokens; after that both together. */
+        uint32_t kb = i < ahead ? i : i - ahead, s = kb % STAGES, at = ring + s * S::stage, bar = full + 8 * s;
+        int k = (int)(first + kb) * K_BLOCK;
+
+        if (i >= ahead && kb >= ahead) mbar_wait(empty + 8 * s, (kb / STAGES - 1) & 1);
+        if (i < ahead || kb >= ahead) {
+            mbar_expect(bar, S::stage);
+            tma_load_2d(at, map[0], bar, k, (int)p.row[0], once);
+            tma_load_2d(at + S::weights / 2, map[1], bar, k, (int)p.row[1], once);
+        }
+        if (i == ahead) dependency_wait();
+        if (i >= ahead) tma_load_2d(at + S::weights, x, bar, k, (int)p.token, often);
+    }
+}
+
+template <int N, int STAGES, bool WALK, int BLOCKS_PER_SM>
+__global__ void __launch_bounds__(LINEAR_THREADS, BLOCKS_PER_SM)
+    linear_wgmma(const __grid_constant__ CUtensorMap w0, const __grid_constant__ CUtensorMap w1,
+                 const __grid_constant__ CUtensorMap w2, const __grid_constant__ CUtensorMap x,
+                 const __grid_constant__ struct linear_job job)
+{
+#if __CUDA_ARCH__ >= 900
+    using S = linear_smem<N>;
+    extern __shared__ uint8_t raw[];
+    uint32_t ring = (smem_u32(raw) + 1023) & ~1023u;
+    uint32_t big = STAGES * S::stage > N * TILE_PITCH * 4 ? STAGES * S::stage : N * TILE_PITCH * 4;
+    uint32_t full = ring + big, empty = full + 8 * STAGES;
+    uint32_t warp = threadIdx.x / 32, rank = WALK ? 0 : cluster_rank(), n_blocks = WALK ? 1 : job.n_segs;
+    uint32_t first = rank * job.seg_blocks;
+    uint32_t count = WALK ? job.k_blocks : min(job.seg_blocks, job.k_blocks - first);
+    struct tile_place p = place_of(job, N);
+
+    if (threadIdx.x == 0) {
+        for (int s = 0; s < STAGES; s++) {
+            mbar_init(full + 8 * s, 1);
+            mbar_init(empty + 8 * s, 2);
+        }
+        mbar_init_fence();
+    }
+    __syncthreads();
+    dependents_launch();
+    if (warp == 8) {
+        if (threadIdx.x % 32 == 0) {
+            const CUtensorMap *w[3] = { &w0, &w1, &w2 };
+            linear_feed<N, STAGES>(w, &x, p, ring, full, empty, first, count);
+        }
+        __syncwarp();
+    } else {
+        uint32_t group = warp / 4, left = job.seg_blocks;
+        bool begin = true;                                      /* of a chain: the sums are overwritten */
+        float acc[N / 2], total[WALK ? N / 2 : 1];
+
+        dependency_wait();
+        for (uint32_t kb = 0; kb < count; kb++) {
+            uint32_t s = kb % STAGES, at = ring + s * S::stage;
+            uint64_t a = wgmma_desc(at + group * (S::weights / 2)), b = wgmma_desc(at + S::weights);
+
+            mbar_wait(full + 8 * s, (kb / STAGES) & 1);
+            wgmma_fence();
+#pragma unroll
+            for (int k = 0; k < K_BLOCK / 16; k++) wgmma_ss<N>(acc, a + 2 * k, b + 2 * k, !begin || k > 0);
+            wgmma_commit();
+            begin = false;
+            wgmma_wait<1>();
+            if (kb > 0 && threadIdx.x % 128 == 0) mbar_arrive(empty + 8 * ((kb - 1) % STAGES));
+            if constexpr (WALK) {
+                if (--left == 0 || kb + 1 == count) {
+                    wgmma_wait<0>();
+#pragma unroll
+                    for (int i = 0; i < N / 2; i++) total[i] = kb < job.seg_blocks ? acc[i] : total[i] + acc[i];
+                    begin = true;
+                    left = job.seg_blocks;
+                }
+            }
+        }
+        wgmma_wait<0>();
+        named_barrier(1, 256);                                  /* both warpgroups are done with the ring */
+        float *sums = (float *)(raw + (ring - smem_u32(raw)));
+        uint32_t lane = threadIdx.x % 32, row = group * 64 + warp % 4 * 16 + lane / 4;
+#pragma unroll
+        for (int i = 0; i < N / 2; i++)
+            sums[(8 * (i / 4) + 2 * (lane % 4) + i % 2) * TILE_PITCH + row + 8 * (i / 2 % 2)] = WALK ? total[WALK ? i : 0] : acc[i];
+        named_barrier(1, 256);
+    }
+    if (!WALK) cluster_sync();
+    if (warp < 8) linear_write(job, p, N, ring, n_blocks, rank);
+    if (!WALK) cluster_sync();                                  /* others may still read this block's sums */
+#endif
+}
