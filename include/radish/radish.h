@@ -184,6 +184,12 @@ struct rd_request_options {
     bool idle;                      /* computed only when nothing else is to do; makes way for everything else */
     const char *cache_salt;         /* NULL: what is stored is shared with every request without one; else only with
                                      * requests of the same salt */
+    /* How long, unused, parts of this request are worth more than what else is stored: about 5 minutes (1 .. 300), an
+     * hour (.. 3600) or a day (more); 0: no more than others. Weights within the budget, never pins: docs/cache.md. */
+    uint32_t keep_head_s;           /* the tools and the system messages that come first */
+    uint32_t keep_prompt_s;         /* the prompt */
+    uint32_t keep_all_s;            /* the prompt and its answer */
+    bool keep_found;                /* the part of the prompt that is stored already: others will come with it */
     const char *fairness_key;       /* requests queue round robin between keys; NULL: one common key */
 
     /* messages_json only: what the output is split into (rd_event.deltas) */
@@ -389,6 +395,8 @@ struct rd_stats {
     uint64_t pages_total, pages_free, pages_ready, pages_locked, pages_pending, pages_quarantined, pages_evicted,
         page_tokens;
     uint64_t tree_nodes, tree_keys, tree_bytes, tree_insert_failed, rows_copied;
+    uint64_t kept_plain, kept_short, kept_shared, kept_held, kept_long,
+        kept_day; /* of tree_keys, by how long they are kept */
     uint64_t n_steps, step_rows, device_errors, accounting_errors;
     double step_ms_last, prefill_tok_s, decode_tok_s;       /* of the latest steps, smoothed */
     /* the disk cache (zeros without one), see docs/disk-cache.md; prompt_tokens_disk is part of prompt_tokens_cached */
@@ -410,11 +418,11 @@ struct rd_cache_explanation {
     enum rd_miss_cause cause;
     int32_t message;                /* index in messages_json of where it differs; -1: in none of them */
     const char *part;               /* "system", "tools", "message", "template" or "" : a constant */
-    char sent[256], stored[256];    /* the text from the first token that differs on, UTF-8; stored "": nothing follows */
+    char sent[256], stored[256]; /* the text from the first token that differs on, UTF-8; stored "": nothing follows */
 };
 /* Any thread; nothing is computed or stored. Errors as rd_prompt_tokens. */
-RD_API rd_status rd_cache_explain(rd_engine *engine, const struct rd_request_options *o, struct rd_cache_explanation *out,
-                                  struct rd_error *err);
+RD_API rd_status rd_cache_explain(rd_engine *engine, const struct rd_request_options *o,
+                                  struct rd_cache_explanation *out, struct rd_error *err);
 /* The stored tree as JSON: {"nodes":[{"depth","start","tokens","computed","locks","age_s","text"}],"more":bool}, parents
  * first, at most n_max nodes; text: the begin of a node's own. Caller's (rd_free); NULL: out of memory. */
 RD_API char *rd_cache_list(rd_engine *engine, uint32_t n_max);

@@ -86,6 +86,7 @@ static rd_status fill_params(const rd_engine *engine, const struct rd_request_op
     p->stop_tokens = o->stop_tokens;
     p->n_stop_tokens = o->n_stop_tokens;
     p->min_tokens = o->min_tokens;
+    p->keep_match = o->keep_found;
     p->fair_key = fair_hash(o->fairness_key);
     return api_sampling_fill(o, &p->sampling, err);
 }
@@ -196,6 +197,7 @@ static rd_status prepare(struct rd_request *r, struct rd_error *err)
         p.wake = api_request_wake;
         p.wake_arg = r;
         if (r->o.messages_json) fill_budget(r, thinks, &p.think);
+        if (p.cached) api_retain_fill(r->engine, &r->o, tokens, n, &p);
         if (r->o.embed) api_embed_wish(r->engine, r->o.embed, n, &p.prefill, &p.cached);
         p.prefill.score_tokens = r->o.score_tokens;
         p.prefill.n_scores = r->o.n_score_tokens;

@@ -18,7 +18,8 @@ static void end_call(struct api_answer *a)
     json_t *call = json_array_get(a->calls, json_array_size(a->calls) - 1);
     json_t *arguments = json_stringn(a->arguments.n ? a->arguments.data : "", a->arguments.n);
 
-    if (json_object_set_new(call, "arguments", arguments) != 0 || a->arguments.failed) a->failed = true;  /* takes NULL */
+    if (json_object_set_new(call, "arguments", arguments) != 0 || a->arguments.failed)
+        a->failed = true; /* takes NULL */
     buf_clear(&a->arguments);
 }
 
@@ -99,9 +100,13 @@ void api_answer_keep(struct rd_request *r)
     bool whole = a->calls && !a->failed && !a->content.failed && !a->reasoning.failed && !r->o.forced_tool &&
                  r->request->finish == REQUEST_STOP && r->stop_hit < 0;
 
-    if (!r->o.messages_json || !r->request->p.cached || r->request->finish == REQUEST_ERROR || seq->n_keys <= seq->n_prompt)
+    if (!r->o.messages_json || !r->request->p.cached || r->request->finish == REQUEST_ERROR ||
+        seq->n_keys <= seq->n_prompt)
         return;
-    if (a->reasoning.n && !a->calls && !a->failed && r->request->finish == REQUEST_STOP && r->o.prompt_end != RD_PROMPT_CONTINUED)
+    if (a->calls && r->request->finish == REQUEST_STOP)      /* the client comes back with what the tools say */
+        (void)engine_hold_next(r->engine->engine, owner.salted, &owner.salt, seq->keys, seq->n_keys);
+    if (a->reasoning.n && !a->calls && !a->failed && r->request->finish == REQUEST_STOP &&
+        r->o.prompt_end != RD_PROMPT_CONTINUED)
         warm_next_turn(r);
     for (uint32_t i = seq->n_prompt; whole && i < seq->n_keys; i++) {
         struct text_span piece = tokenizer_piece(r->engine->tokenizer, (int32_t)seq->keys[i], true);

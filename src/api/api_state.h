@@ -148,6 +148,9 @@ void api_output_finish(struct rd_request *r);
 /* Nothing more of the output leaves: a stop string or the only call was found. */
 bool api_output_is_cut(const struct rd_request *r);
 void api_output_hand_out(struct rd_request *r, struct rd_event *ev);
+/* api_retain.c: what of the prompt is kept longer; without memory, nothing. */
+void api_retain_fill(const rd_engine *engine, const struct rd_request_options *o, const int32_t *tokens, uint32_t n,
+                     struct request_params *p);
 /* api_replay.c */
 struct answer_owner api_owner(const rd_engine *engine, const struct rd_request_options *o);
 void api_answer_add(struct api_answer *a, enum rd_delta_type type, const char *id, const char *s, size_t n);

@@ -34,6 +34,9 @@ void rd_get_stats(rd_engine *engine, struct rd_stats *out)
     out->pages_quarantined = s.pages_quarantined;
     out->pages_evicted = s.pages_evicted, out->page_tokens = engine->info.page_tokens;
     out->tree_nodes = s.tree_nodes, out->tree_keys = s.tree_keys, out->tree_bytes = s.tree_bytes;
+    out->kept_plain = s.class_keys[RADIX_PLAIN], out->kept_short = s.class_keys[RADIX_SHORT];
+    out->kept_shared = s.class_keys[RADIX_SHARED], out->kept_held = s.class_keys[RADIX_HELD];
+    out->kept_long = s.class_keys[RADIX_LONG], out->kept_day = s.class_keys[RADIX_DAY];
     out->tree_insert_failed = s.insert_failed, out->rows_copied = s.rows_copied;
     out->n_steps = s.n_steps, out->step_rows = s.step_rows;
     out->device_errors = s.device_errors, out->accounting_errors = s.accounting_errors;

@@ -7,6 +7,8 @@
 #include "base/limits.h"
 #include "base/mem.h"
 
+#define DAY_S 86400u                     /* what somebody wrote into a file is worth keeping */
+
 /* A field of the line as JSON text (free), or NULL. */
 static char *dump(const json_t *line, const char *name)
 {
@@ -17,7 +19,8 @@ static char *dump(const json_t *line, const char *name)
 
 static rd_status warm_line(rd_engine *engine, const char *s, size_t n, struct rd_error *err)
 {
-    json_t *line = json_loadb(s, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL), *prompt = json_object_get(line, "prompt");
+    json_t *line = json_loadb(s, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL),
+           *prompt = json_object_get(line, "prompt");
     char *messages = dump(line, "messages"), *tools = dump(line, "tools"), *kwargs = dump(line, "chat_template_kwargs");
     struct rd_request_options o;
     rd_status st;
@@ -29,6 +32,7 @@ static rd_status warm_line(rd_engine *engine, const char *s, size_t n, struct rd
     o.prompt = json_string_value(prompt);
     o.prompt_bytes = json_string_length(prompt);
     o.prompt_end = RD_PROMPT_CLOSED;
+    o.keep_prompt_s = DAY_S;
     o.cache_salt = json_string_value(json_object_get(line, "cache_salt"));
     if (!json_is_object(line)) st = error_set(err, RD_E_FORMAT, "not a JSON object");
     else if (!messages == !o.prompt) st = error_set(err, RD_E_FORMAT, "one of messages and prompt is needed");

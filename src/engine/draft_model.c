@@ -247,9 +247,9 @@ uint64_t draft_model_step_ns(const struct draft_model *m)
     return m->step_ns;
 }
 
-void draft_model_expire(struct draft_model *m, uint64_t before_ns)
+void draft_model_expire(struct draft_model *m, uint64_t before_ns, uint64_t now)
 {
-    radix_expire(m->cache.tree, before_ns, EXPIRE_NODES);
+    radix_expire(m->cache.tree, before_ns, now, EXPIRE_NODES);
 }
 
 void draft_model_clear(struct draft_model *m)

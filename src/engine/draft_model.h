@@ -34,7 +34,7 @@ void draft_model_leave(struct request *r);
 /* ns for one more token of every sequence that drafts; 0: not measured yet. */
 uint64_t draft_model_step_ns(const struct draft_model *m);
 /* Drops what was not used since then. */
-void draft_model_expire(struct draft_model *m, uint64_t before_ns);
+void draft_model_expire(struct draft_model *m, uint64_t before_ns, uint64_t now);
 void draft_model_clear(struct draft_model *m);
 /* The thread that calls next owns it. */
 void draft_model_hand_over(struct draft_model *m);

@@ -14,6 +14,7 @@
 struct engine_task {
     void (*fn)(struct engine *e, void *arg);
     void *arg;
+    bool posted;                         /* nobody waits for it: freed once done */
     struct mutex lock;
     struct cond cond;
     bool done;
@@ -109,6 +110,10 @@ static void run_tasks(struct engine *e)
 
     while ((t = queue_try_pop(e->tasks))) {
         t->fn(e, t->arg);
+        if (t->posted) {
+            mem_free(t);
+            continue;
+        }
         e->blocked = false;                                 /* a handle may have been given back */
         engine_publish_stats(e);                            /* what the caller reads next includes what fn did */
         mutex_lock(&t->lock);
@@ -150,6 +155,8 @@ void engine_stop(struct engine *e)
         wake_ring(e->bell);
         thread_join(&e->thread);
         e->started = false;
+    }
+    if (e->tasks) {
         queue_close(e->tasks);
         run_tasks(e);
     }
@@ -232,6 +239,33 @@ rd_status engine_call(struct engine *e, void (*fn)(struct engine *e, void *arg),
     return st;
 }
 
+/* ---- holding a path for the next turn ---- */
+
+struct hold_task { struct engine_task task; bool salted; struct hash128 salt; uint32_t n; kv_key keys[]; };
+
+static void hold_next(struct engine *e, void *arg)
+{
+    struct hold_task *h = arg;
+    struct radix_node *root = engine_root_of(e, h->salted, &h->salt);
+
+    if (root) radix_hold_next(e->cache.tree, root, h->keys, h->n);
+}
+
+rd_status engine_hold_next(struct engine *e, bool salted, const struct hash128 *salt, const kv_key *keys, uint32_t n)
+{
+    struct hold_task *h = mem_alloc(sizeof(*h) + (size_t)n * sizeof(*keys), 1);
+    rd_status st;
+
+    if (!h) return RD_E_NOMEM;
+    *h = (struct hold_task){
+        .task = {.fn = hold_next, .arg = h, .posted = true}, .salted = salted, .salt = *salt, .n = n};
+    memcpy(h->keys, keys, (size_t)n * sizeof(*keys));
+    st = queue_push(e->tasks, &h->task);
+    if (st == RD_OK) wake_ring(e->bell);
+    else mem_free(h);
+    return st;
+}
+
 struct kv_cache *engine_cache(struct engine *e) { return &e->cache; }
 struct radix_node *engine_root(struct engine *e) { return e->root; }
 
@@ -281,6 +315,7 @@ static void gather_stats(struct engine *e)
     s->tree_keys = t.n_keys;
     s->tree_bytes = t.node_bytes;
     s->rows_copied = e->cache.n_rows_copied;
+    memcpy(s->class_keys, t.class_keys, sizeof(s->class_keys));
     if (e->o.store) gather_store(e, s);
     s->prefill_milli_tok_s = e->prefill_rate;
     s->decode_milli_tok_s = e->decode_rate;

@@ -47,6 +47,7 @@ struct engine_stats {
     uint64_t misses[MISS_N_CAUSES];
     uint64_t pages_total, pages_free, pages_ready, pages_locked, pages_pending, pages_quarantined, pages_evicted;
     uint64_t tree_nodes, tree_keys, tree_bytes, insert_failed, rows_copied;
+    uint64_t class_keys[RADIX_N_CLASSES];
     uint64_t n_steps, step_rows, step_ns_last, device_errors, accounting_errors;
     uint64_t prefill_milli_tok_s, decode_milli_tok_s;
     uint64_t prompt_disk, pages_loading; /* of prompt_cached: brought by loads */
@@ -73,6 +74,9 @@ rd_status engine_submit(struct engine *e, struct request *r);
 void engine_kick(struct engine *e);
 /* Any thread but the engine's: runs fn(e, arg) between two steps and waits for it. */
 rd_status engine_call(struct engine *e, void (*fn)(struct engine *e, void *arg), void *arg);
+/* Any thread: the path of keys[0..n) in a namespace is HELD, soon; copied. Does not wait. RD_E_NOMEM, RD_E_FULL,
+ * RD_E_CLOSED: it is not. */
+rd_status engine_hold_next(struct engine *e, bool salted, const struct hash128 *salt, const kv_key *keys, uint32_t n);
 /* Any thread. */
 void engine_get_stats(struct engine *e, struct engine_stats *out);
 /* Longest prompt that can ever run: tokens. Any thread. */

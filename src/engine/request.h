@@ -52,6 +52,10 @@ struct request_usage {
     enum miss_cause miss;
 };
 
+/* What of a request's keys is worth keeping longer, from the first key on: radix_retain. */
+struct request_keep { uint32_t n_keys; enum radix_class class; };
+#define REQUEST_N_KEEPS 3u
+
 struct request_params {
     struct sampler_params sampling;      /* what it points to is copied by request_create */
     uint32_t max_tokens;                 /* 0: prefill only */
@@ -67,6 +71,8 @@ struct request_params {
     struct prefill_wish prefill;         /* copied */
     bool salted;             /* it shares what is stored with requests of the same salt only */
     struct hash128 salt;
+    struct request_keep keep[REQUEST_N_KEEPS];  /* n_keys beyond what was computed: all of that */
+    bool keep_match;         /* others will come with the part that it found stored: that is SHORT, too */
     uint64_t fair_key;
     float *logits_out;       /* [n_vocab] of the prompt's last token, or NULL; the consumer's until it has ended */
     void (*wake)(void *arg); /* after tokens or the end were published; any cost is the engine's: must be quick */

@@ -41,6 +41,21 @@ static rd_status hold_path(struct engine *e, struct request *r, uint64_t now)
     return RD_E_NOMEM;
 }
 
+/* What the request asked to be kept longer; its keys are in the tree by now. */
+static void retain(struct engine *e, struct request *r, uint32_t n_matched)
+{
+    struct radix_node *root = root_of(e, r);
+
+    for (uint32_t i = 0; root && i < REQUEST_N_KEEPS; i++) {
+        const struct request_keep *k = &r->p.keep[i];
+
+        if (k->class != RADIX_PLAIN)
+            radix_retain(e->cache.tree, root, r->seq.keys, u32_min(k->n_keys, r->seq.n_keys), k->class);
+    }
+    if (root && r->p.keep_match && n_matched > 0)
+        radix_retain(e->cache.tree, root, r->seq.keys, n_matched, RADIX_SHORT);
+}
+
 void request_end(struct engine *e, struct request *r, enum request_finish finish, rd_status st)
 {
     uint64_t now = clock_now_ns(e->o.clock);
@@ -52,6 +67,7 @@ void request_end(struct engine *e, struct request *r, enum request_finish finish
     draft_model_leave(r);
     if (r->state == REQUEST_LIVE) {
         kv_seq_finish(&r->seq, keep, now);
+        if (keep) retain(e, r, r->seq.n_match);
         live_remove(e, r);
         if (r->p.hold && finish == REQUEST_LENGTH) st = hold_path(e, r, now);
         if (st != RD_OK && finish == REQUEST_LENGTH) finish = REQUEST_ERROR;
@@ -393,8 +409,8 @@ static void housekeeping(struct engine *e, uint64_t now)
     if (now - e->housekeeping_ns < HOUSEKEEPING_NS) return;
     e->housekeeping_ns = now;
     if (e->o.ttl_ns && now > e->o.ttl_ns) {
-        radix_expire(e->cache.tree, now - e->o.ttl_ns, EXPIRE_NODES);
-        if (e->o.draft_model) draft_model_expire(e->o.draft_model, now - e->o.ttl_ns);
+        radix_expire(e->cache.tree, now - e->o.ttl_ns, now, EXPIRE_NODES);
+        if (e->o.draft_model) draft_model_expire(e->o.draft_model, now - e->o.ttl_ns, now);
     }
     radix_drop_empty(e->cache.tree, e->root);
     while (radix_counts(e->cache.tree).node_bytes > e->o.kv_bytes / 8 && radix_evict(e->cache.tree, EXPIRE_NODES) > 0) {

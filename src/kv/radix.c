@@ -108,7 +108,8 @@ void radix_drop_empty(struct radix *tree, const struct radix_node *keep)
         }
 }
 
-enum ghost_cause radix_cause(const struct radix *tree, const struct radix_node *root, const kv_key *keys, uint32_t n_match)
+enum ghost_cause radix_cause(const struct radix *tree, const struct radix_node *root, const kv_key *keys,
+                             uint32_t n_match)
 {
     return ghosts_find(&tree->ghosts, ghosts_sum(keys, n_match + 1, 0) + root->ghost_sum);
 }
@@ -137,7 +138,7 @@ static enum radix_match_kind match_kind(const struct radix_match *m, uint32_t n)
 static void touch(struct radix *tree, struct radix_node *node)
 {
     node->last_use = tree->now;
-    if (!node->on_lru || node == tree->lru_tail) return;
+    if (!node->on_lru || node == tree->lru[node->class].tail) return;
     radix_lru_remove(tree, node);
     radix_lru_append(tree, node);
 }

@@ -13,9 +13,9 @@
  *
  * States: ready (n_computed == n_keys), pending (n_computed < n_keys; `owner` computes it), poisoned (unlinked and
  * freed at once, since all sequences on it let go of it in the same call: kv_seq_poison). Lock = one count on the
- * node and on every ancestor. Leaves that are ready and unlocked are on the LRU list, ordered by last use; eviction
+ * node and on every ancestor. Leaves that are ready and unlocked are on an LRU list, ordered by last use; eviction
  * takes their tail pages first and cascades upwards: a parent that becomes a leaf takes its place by its own last
- * use. Dropping a lock counts as a use. Pending nodes are locked by sequences only; anybody else takes kv_hold,
+ * use. There is a list per class of node (enum radix_class), because some are worth keeping longer. Dropping a lock counts as a use. Pending nodes are locked by sequences only; anybody else takes kv_hold,
  * which locks ready nodes.
  *
  * Sequences (kv/kv_seq.h) are the only users of the pending half of this interface; the engine sees kv_seq mostly.
@@ -55,12 +55,28 @@ struct radix_match {
     enum radix_match_kind kind;
 };
 
+/* How long a node is worth more than others, and how much of the budget its class may keep that way. A node of a class
+ * counts as used `period` later than it was, until the period after its last use has passed, and while no more than the
+ * class's share of the pool is in it: a weight, never a pin. What is above the share, and what is past its period, is
+ * ordered by its use alone, as everything else. The shares make 3/4 together.
+ *     class    period   share   who
+ *     PLAIN    -        -       everybody
+ *     SHORT    5 min    1/8     radix_retain: cache_control, and prompt_cache_key's groups
+ *     SHARED   5 min    1/8     prefixes that went on in RADIX_SHARED_FORKS ways or more
+ *     HELD     5 min    1/4     radix_hold_next: until somebody goes on from there
+ *     LONG     1 h      1/8     radix_retain
+ *     DAY      24 h     1/8     radix_retain: prompts of --warm and --shared-prefix, prompt_cache_retention */
+enum radix_class { RADIX_PLAIN, RADIX_SHORT, RADIX_SHARED, RADIX_HELD, RADIX_LONG, RADIX_DAY, RADIX_N_CLASSES };
+#define RADIX_SHARED_FORKS 3u
+uint64_t radix_class_period_ns(enum radix_class class);
+
 struct radix_counts {
     uint64_t n_nodes, n_keys;                /* alive now, roots not counted */
     uint64_t node_bytes;                     /* heap for nodes and keys, charged to the budget */
     uint64_t n_pages_evicted, n_splits;      /* since creation */
     uint64_t n_insert_failed;                /* no memory, or the place was below a part that somebody still computes */
     uint64_t n_namespaces;
+    uint64_t class_nodes[RADIX_N_CLASSES], class_keys[RADIX_N_CLASSES];      /* of n_nodes, n_keys */
 };
 
 /* pool is borrowed and outlives the tree. */
@@ -101,12 +117,19 @@ void radix_set_state(struct radix *tree, struct radix_node *node, const void *st
 /* NULL: none. */
 const void *radix_node_state(const struct radix_node *node);
 
-/* Frees at least n_pages by dropping least recently used leaves, tail first; returns the pages that became free
- * (fewer when nothing is evictable). O(1) per page. */
+/* The path of keys[0..n), as far as it is computed, is of this class from now on, or of the higher that it has: SHORT,
+ * LONG or DAY. A node that goes on behind key n is split, so that no more is kept; without memory for that, less is. */
+void radix_retain(struct radix *tree, struct radix_node *root, const kv_key *keys, uint32_t n, enum radix_class class);
+/* A client is expected to go on from keys[0..n): their path is HELD until somebody does. */
+void radix_hold_next(struct radix *tree, struct radix_node *root, const kv_key *keys, uint32_t n);
+
+/* Frees at least n_pages by dropping leaves, tail first: the least recently used by the clock of its class, and of the
+ * few oldest plain ones that whose age is largest for what its last tokens cost to compute (attention makes deep ones
+ * dearer). Returns the pages that became free (fewer when nothing is evictable). O(1) per page. */
 uint32_t radix_evict(struct radix *tree, uint32_t n_pages);
-/* Drops unlocked ready leaves not used since `before`, at most max_nodes of them; returns the pages that became
- * free. */
-uint32_t radix_expire(struct radix *tree, uint64_t before, uint32_t max_nodes);
+/* Drops unlocked ready leaves not used since `before`, nor within the period of their class before now, at most
+ * max_nodes of them; returns the pages that became free. */
+uint32_t radix_expire(struct radix *tree, uint64_t before, uint64_t now, uint32_t max_nodes);
 /* Drops everything unlocked below root (NULL: in every namespace). Returns the pages that became free. */
 uint32_t radix_clear(struct radix *tree, struct radix_node *root);
 
@@ -122,11 +145,13 @@ void radix_walk(const struct radix *tree, bool (*fn)(void *arg, const struct rad
                 void *arg);
 
 uint64_t radix_node_last_use(const struct radix_node *node);
+enum radix_class radix_node_class(const struct radix_node *node);
 /* Keys that are stored behind the end of a match: the rest of its node, or of the child used last. Their number. */
 uint32_t radix_following(const struct radix_match *m, kv_key *keys, uint32_t n_max);
 
 /* Why keys[n_match], which a match did not find, is not there: what it was that dropped it, or GHOST_NONE. */
-enum ghost_cause radix_cause(const struct radix *tree, const struct radix_node *root, const kv_key *keys, uint32_t n_match);
+enum ghost_cause radix_cause(const struct radix *tree, const struct radix_node *root, const kv_key *keys,
+                             uint32_t n_match);
 
 struct radix_counts radix_counts(const struct radix *tree);
 /* Every invariant of ENGINE.md that the tree alone can check; false status and a reason in err when one is broken. */

@@ -35,7 +35,8 @@ struct check {
     const struct radix *tree;
     struct rd_error *err;
     rd_status st;
-    uint64_t n_nodes, n_keys, n_bytes, n_roots, n_lru;
+    uint64_t n_nodes, n_keys, n_bytes, n_roots, class_lru[RADIX_N_CLASSES], class_nodes[RADIX_N_CLASSES],
+        class_keys[RADIX_N_CLASSES];
 };
 
 static bool fail(struct check *c, const struct radix_node *node, const char *what)
@@ -96,7 +97,10 @@ static bool check_node(void *arg, const struct radix_node *node, uint32_t depth)
     }
     c->n_nodes++;
     c->n_keys += node->n_keys;
-    c->n_lru += node->on_lru;
+    c->class_lru[node->class] += node->on_lru;
+    c->class_nodes[node->class]++;
+    c->class_keys[node->class] += node->n_keys;
+    if (node->class != radix_class_of(node)) return fail(c, node, "of a wrong class");
     if (node->n_keys == 0 || node->n_computed > node->n_keys) return fail(c, node, "wrong number of keys");
     if ((node->owner == NULL) != radix_node_is_ready(node)) return fail(c, node, "pending and owner do not agree");
     if (!radix_node_is_ready(node) && node->locks == 0) return fail(c, node, "pending but not locked");
@@ -104,19 +108,34 @@ static bool check_node(void *arg, const struct radix_node *node, uint32_t depth)
     return check_pages(c, node) && check_children(c, node);
 }
 
+/* The list of a class: links, and as many nodes as say that they are on it. */
+static rd_status check_lru(const struct check *c, enum radix_class class)
+{
+    const struct radix_lru *lru = &c->tree->lru[class];
+    const struct radix_node *prev = NULL;
+    uint64_t n = 0;
+
+    for (const struct radix_node *node = lru->head; node; prev = node, node = node->lru_next, n++)
+        if (node->lru_prev != prev || !node->on_lru || node->class != class)
+            return error_set(c->err, RD_E_INTERNAL, "LRU links are broken");
+    if (prev == lru->tail && n == c->class_lru[class]) return RD_OK;
+    return error_set(c->err, RD_E_INTERNAL, "LRU list %d has %llu nodes, %llu say they are on it", (int)class,
+                     (unsigned long long)n, (unsigned long long)c->class_lru[class]);
+}
+
 rd_status radix_check(const struct radix *tree, struct rd_error *err)
 {
     struct check c = {.tree = tree, .err = err};
-    const struct radix_node *prev = NULL;
-    uint64_t n_lru = 0;
 
     radix_walk(tree, check_node, &c);
+    for (enum radix_class i = 0; c.st == RD_OK && i < RADIX_N_CLASSES; i++) {
+        c.st = check_lru(&c, i);
+        if (c.st == RD_OK &&
+            (c.class_keys[i] != tree->counts.class_keys[i] || c.class_nodes[i] != tree->counts.class_nodes[i]))
+            return error_set(err, RD_E_INTERNAL, "class %d has %llu keys, %llu counted", (int)i,
+                             (unsigned long long)c.class_keys[i], (unsigned long long)tree->counts.class_keys[i]);
+    }
     if (c.st != RD_OK) return c.st;
-    for (const struct radix_node *node = tree->lru_head; node; prev = node, node = node->lru_next, n_lru++)
-        if (node->lru_prev != prev || !node->on_lru) return error_set(err, RD_E_INTERNAL, "LRU links are broken");
-    if (prev != tree->lru_tail || n_lru != c.n_lru)
-        return error_set(err, RD_E_INTERNAL, "LRU list has %llu nodes, %llu say they are on it",
-                         (unsigned long long)n_lru, (unsigned long long)c.n_lru);
     if (c.n_nodes != tree->counts.n_nodes || c.n_keys != tree->counts.n_keys || c.n_bytes != tree->counts.node_bytes ||
         c.n_roots != tree->counts.n_namespaces)
         return error_set(err, RD_E_INTERNAL, "tree has %llu nodes, %llu keys, %llu bytes; counters say otherwise",

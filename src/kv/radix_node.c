@@ -1,4 +1,4 @@
-/* kv/radix_node.c - nodes and their links: children, LRU list, publishing pages, splitting, pruning. */
+/* kv/radix_node.c - nodes and their links: children, publishing pages, splitting, pruning. */
 #include "kv/radix_node.h"
 #include <assert.h>
 #include <string.h>
@@ -6,7 +6,6 @@
 #include "base/mem.h"
 
 #define INLINE_CHILDREN 4u /* so many siblings are walked; more get a table */
-#define LRU_WALK 16u       /* steps from either end when a parent is put back by its last use */
 
 /* ---- struct and buffer ---- */
 
@@ -37,8 +36,7 @@ struct radix_node *radix_node_alloc(struct radix *tree, uint32_t start, const kv
     node->last_use = tree->now;
     memcpy(node->keys, keys, (size_t)n_keys * sizeof(kv_key));
     tree->counts.node_bytes += node->n_bytes;
-    tree->counts.n_nodes++;
-    tree->counts.n_keys += n_keys;
+    radix_count_node(tree, node, 1);
     return node;
 
 fail:
@@ -64,7 +62,7 @@ static void shrink_front(struct radix *tree, struct radix_node *node, uint32_t o
     /* a shrink that fails leaves the buffer larger than n_bytes says, nothing worse */
     lay_out(node, run ? run : node->run, n_span, node->n_keys);
     tree->counts.node_bytes += node->n_bytes;
-    tree->counts.n_keys -= offset;
+    radix_count_keys(tree, node, -(int64_t)offset);
 }
 
 static void drop_state(struct radix *tree, struct radix_node *node)
@@ -92,8 +90,7 @@ void radix_node_free(struct radix *tree, struct radix_node *node)
 {
     drop_state(tree, node);
     tree->counts.node_bytes -= node->n_bytes + (size_t)node->table_cap * sizeof(*node->table);
-    tree->counts.n_nodes--;
-    tree->counts.n_keys -= node->n_keys;
+    radix_count_node(tree, node, -1);
     mem_free(node->table);
     mem_free(node->run);
     mem_free(node);
@@ -173,58 +170,10 @@ void radix_child_link(struct radix *tree, struct radix_node *parent, struct radi
     parent->first_child = child;
     parent->n_children++;
     if (parent->table_cap > 0) table_put(tree, parent->table, parent->table_cap, child);
+    radix_retain_continued(tree, parent);
 }
 
-/* ---- LRU list, ordered by last_use ---- */
-
-static bool is_evictable(const struct radix_node *node)
-{
-    return node->parent && node->locks == 0 && node->n_children == 0 && radix_node_is_ready(node);
-}
-
-/* after NULL: at the head. */
-static void lru_insert_after(struct radix *tree, struct radix_node *after, struct radix_node *node)
-{
-    struct radix_node *next = after ? after->lru_next : tree->lru_head;
-
-    node->on_lru = true;
-    node->lru_prev = after;
-    node->lru_next = next;
-    *(after ? &after->lru_next : &tree->lru_head) = node;
-    *(next ? &next->lru_prev : &tree->lru_tail) = node;
-}
-
-void radix_lru_append(struct radix *tree, struct radix_node *node)
-{
-    if (node->on_lru || !is_evictable(node)) return;
-    lru_insert_after(tree, tree->lru_tail, node);
-}
-
-void radix_lru_remove(struct radix *tree, struct radix_node *node)
-{
-    if (!node->on_lru) return;
-    *(node->lru_prev ? &node->lru_prev->lru_next : &tree->lru_head) = node->lru_next;
-    *(node->lru_next ? &node->lru_next->lru_prev : &tree->lru_tail) = node->lru_prev;
-    node->lru_prev = node->lru_next = NULL;
-    node->on_lru = false;
-}
-
-/* A parent that became a leaf by cascading: its place is by its own last_use, which is never older than that of the
- * child that just went. A busy shared prefix belongs near the recent end, a private chain near the old one, so both
- * ends are tried for a few steps; in between it stays LRU_WALK places from the recent end: kept rather too long
- * than too short, and in O(1). The list is thus sorted but for such parents. */
-static void lru_insert_by_use(struct radix *tree, struct radix_node *node)
-{
-    struct radix_node *tail = tree->lru_tail, *head = tree->lru_head;
-
-    if (node->on_lru || !is_evictable(node)) return;
-    for (uint32_t i = 0; i < LRU_WALK && tail && tail->last_use > node->last_use; i++) tail = tail->lru_prev;
-    if (tail && tail->last_use > node->last_use) {
-        for (uint32_t i = 0; i < LRU_WALK && head && head->last_use <= node->last_use; i++) head = head->lru_next;
-        if (head && head->last_use > node->last_use) tail = head->lru_prev;
-    }
-    lru_insert_after(tree, tail, node);
-}
+/* ---- leaving the parent ---- */
 
 void radix_child_unlink(struct radix *tree, struct radix_node *child)
 {
@@ -235,7 +184,7 @@ void radix_child_unlink(struct radix *tree, struct radix_node *child)
     if (child->next_sibling) child->next_sibling->prev_sibling = child->prev_sibling;
     parent->n_children--;
     child->parent = child->prev_sibling = child->next_sibling = NULL;
-    lru_insert_by_use(tree, parent);
+    radix_lru_insert_by_use(tree, parent);
 }
 
 /* ---- pages ---- */
@@ -317,6 +266,7 @@ rd_status radix_split(struct radix *tree, struct radix_node *node, uint32_t offs
 
     upper->locks = node->locks;
     upper->last_use = node->last_use;
+    radix_retain_split(tree, upper, node);
     upper->ghost_sum = node->ghost_sum;
     node->ghost_sum += ghosts_sum(upper->keys, offset, upper->start);
     upper->n_computed = u32_min(node->n_computed, offset);
@@ -376,7 +326,7 @@ void radix_prune(struct radix *tree, struct radix_node *node, uint32_t keep)
         return;
     }
     assert(keep <= node->n_keys);
-    tree->counts.n_keys -= node->n_keys - keep;
+    radix_count_keys(tree, node, -(int64_t)(node->n_keys - keep));
     node->n_keys = keep;
     if (!radix_node_is_ready(node)) return;
     node->owner = NULL;
@@ -395,7 +345,7 @@ uint32_t radix_leaf_remove(struct radix *tree, struct radix_node *leaf, enum gho
 {
     uint32_t n_freed;
 
-    assert(is_evictable(leaf));
+    assert(radix_node_is_evictable(leaf));
     leave_ghost(tree, leaf, 0, cause);
     radix_lru_remove(tree, leaf);
     n_freed = drop_pages_beyond(tree, leaf, 0);
@@ -405,7 +355,7 @@ uint32_t radix_leaf_remove(struct radix *tree, struct radix_node *leaf, enum gho
 }
 
 /* Takes the leaf's last page; the keys that it covered go with it. */
-static uint32_t take_tail_page(struct radix *tree, struct radix_node *leaf)
+uint32_t radix_leaf_take_page(struct radix *tree, struct radix_node *leaf)
 {
     uint32_t boundary = (radix_node_end(leaf) - 1) / tree->page_tokens * tree->page_tokens, n;
 
@@ -413,29 +363,9 @@ static uint32_t take_tail_page(struct radix *tree, struct radix_node *leaf)
     n = boundary - leaf->start;
     leave_ghost(tree, leaf, n, GHOST_EVICTED);
     drop_state(tree, leaf);
-    tree->counts.n_keys -= leaf->n_keys - n;
+    radix_count_keys(tree, leaf, -(int64_t)(leaf->n_keys - n));
     leaf->n_keys = leaf->n_computed = n;
     return drop_pages_beyond(tree, leaf, n);
-}
-
-uint32_t radix_evict(struct radix *tree, uint32_t n_pages)
-{
-    uint32_t n_freed = 0;
-
-    thread_owner_check(&tree->owner);
-    while (n_freed < n_pages && tree->lru_head) n_freed += take_tail_page(tree, tree->lru_head);
-    tree->counts.n_pages_evicted += n_freed;
-    return n_freed;
-}
-
-uint32_t radix_expire(struct radix *tree, uint64_t before, uint32_t max_nodes)
-{
-    uint32_t n_freed = 0;
-
-    thread_owner_check(&tree->owner);
-    for (; max_nodes > 0 && tree->lru_head && tree->lru_head->last_use < before; max_nodes--)
-        n_freed += radix_leaf_remove(tree, tree->lru_head, GHOST_EXPIRED);
-    return n_freed;
 }
 
 /* Post-order below one root: an inner node is a leaf by the time it is reached if all below it went. */
@@ -446,7 +376,7 @@ static uint32_t clear_below(struct radix *tree, struct radix_node *root)
 
     while (node != root) {
         struct radix_node *next = node->next_sibling ? first_leaf(node->next_sibling) : node->parent;
-        if (is_evictable(node)) n_freed += radix_leaf_remove(tree, node, GHOST_CLEARED);
+        if (radix_node_is_evictable(node)) n_freed += radix_leaf_remove(tree, node, GHOST_CLEARED);
         node = next;
     }
     return n_freed;

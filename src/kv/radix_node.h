@@ -22,7 +22,8 @@ struct radix_node {
     struct radix_node **table;                       /* children by first key once there are more than a few */
     uint32_t table_cap, n_children;                  /* table_cap: power of two, 0 = siblings are walked instead */
     struct radix_node *lru_prev, *lru_next;
-    bool on_lru;
+    bool on_lru, shared, held;                       /* shared, held: with every ancestor; radix_retain.c */
+    uint8_t class, mark, n_forks; /* enum radix_class, what was asked for; children ever, at most 255 */
     struct kv_seq *owner;                            /* pending: who computes it; else NULL */
     uint64_t last_use;
     uint64_t ghost_sum;                              /* of root and all keys before this node: ghosts.h */
@@ -50,13 +51,17 @@ struct radix {
     uint32_t page_tokens;
     bool constant_hash;
     struct radix_root *roots[RADIX_N_BUCKETS];
-    struct radix_node *lru_head, *lru_tail;          /* head: least recently used */
+    struct radix_lru { struct radix_node *head, *tail; } lru[RADIX_N_CLASSES]; /* head: least recently used */
     uint64_t now;                                    /* the latest time that any caller named */
     struct ghosts ghosts;                            /* of what was dropped */
     struct radix_counts counts;
 };
 
 static inline bool radix_node_is_ready(const struct radix_node *node) { return node->n_computed == node->n_keys; }
+static inline bool radix_node_is_evictable(const struct radix_node *node)
+{
+    return node->parent && node->locks == 0 && node->n_children == 0 && radix_node_is_ready(node);
+}
 static inline uint32_t radix_node_end(const struct radix_node *node) { return node->start + node->n_keys; }
 static inline uint32_t radix_node_computed_end(const struct radix_node *node) { return node->start + node->n_computed; }
 
@@ -73,9 +78,20 @@ void radix_child_link(struct radix *tree, struct radix_node *parent, struct radi
 /* The parent goes to the LRU list if it became an unlocked ready leaf. */
 void radix_child_unlink(struct radix *tree, struct radix_node *child);
 
-/* On the list exactly when the node is an unlocked ready leaf; at the most recent end. */
+/* radix_retain.c. On the list of its class exactly when the node is an unlocked ready leaf; at the most recent end. */
 void radix_lru_append(struct radix *tree, struct radix_node *node);
 void radix_lru_remove(struct radix *tree, struct radix_node *node);
+/* A parent that became a leaf: at its place by last use, as far as that is found in a few steps. */
+void radix_lru_insert_by_use(struct radix *tree, struct radix_node *node);
+/* The node with its keys comes (1) or goes (-1), in its class, too; so many keys more or fewer. */
+void radix_count_node(struct radix *tree, const struct radix_node *node, int sign);
+void radix_count_keys(struct radix *tree, const struct radix_node *node, int64_t n);
+/* By mark, shared and held. */
+enum radix_class radix_class_of(const struct radix_node *node);
+/* A child was linked: a hold on the parent's path is over, and a fork is counted. */
+void radix_retain_continued(struct radix *tree, struct radix_node *parent);
+/* upper, which is new, is kept as node, whose upper part it becomes. */
+void radix_retain_split(struct radix *tree, struct radix_node *upper, const struct radix_node *node);
 
 /* Raises n_computed to n and holds the pages that cover it: table is a whole block table, page k of it covers k * P
  * ... The page at the old end is replaced when the table has another one there; that one is returned (KV_NO_PAGE:
@@ -101,3 +117,5 @@ void radix_prune(struct radix *tree, struct radix_node *node, uint32_t keep);
 
 /* Unlinks one unlocked ready leaf and frees it; returns the pages that became free. */
 uint32_t radix_leaf_remove(struct radix *tree, struct radix_node *leaf, enum ghost_cause cause);
+/* Takes the last page of such a leaf, and the keys that it covers; returns 1 when the page became free, else 0. */
+uint32_t radix_leaf_take_page(struct radix *tree, struct radix_node *leaf);

@@ -384,25 +384,9 @@ static int translate_limits(const json_t *body, json_t *chat, struct api_error *
     return 0;
 }
 
-/* cache_control in a list of blocks, or in what their content lists. */
-static bool marks_cache(const json_t *list, int levels)
-{
-    const json_t *v;
-    size_t i;
-
-    json_array_foreach(list, i, v)
-        if (json_is_object(json_object_get(v, "cache_control")) ||
-            (levels > 0 && marks_cache(json_object_get(v, "content"), levels - 1)))
-            return true;
-    return false;
-}
-
-int anthropic_to_chat(const json_t *body, bool count, json_t **chat, bool *caches, struct api_error *e)
+int anthropic_to_chat(const json_t *body, bool count, json_t **chat, struct api_error *e)
 {
     *chat = params_shared(body, count ? FOR_COUNT : FOR_MESSAGES, FOR_CHAT);
-    *caches = json_is_object(json_object_get(body, "cache_control")) ||
-              marks_cache(json_object_get(body, "system"), 0) || marks_cache(json_object_get(body, "tools"), 0) ||
-              marks_cache(json_object_get(body, "messages"), 2);
     if (!*chat) return foreign_no_memory(e);
     if ((count || translate_limits(body, *chat, e) == 0) && translate_messages(body, *chat, e) == 0 &&
         translate_tools(body, *chat, e) == 0 && translate_choice(body, *chat, e) == 0 &&

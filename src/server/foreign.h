@@ -13,9 +13,9 @@
 #include <jansson.h>
 #include "server/params.h"
 
-/* POST /v1/messages; count: of /v1/messages/count_tokens, where max_tokens may be missing. *caches: some block has
- * cache_control. The new body is the caller's. */
-int anthropic_to_chat(const json_t *body, bool count, json_t **chat, bool *caches, struct api_error *e);
+/* POST /v1/messages; count: of /v1/messages/count_tokens, where max_tokens may be missing. The new body is the
+ * caller's. */
+int anthropic_to_chat(const json_t *body, bool count, json_t **chat, struct api_error *e);
 /* After gen_params_parse() failed: field names of the chat body become those of the client. */
 void anthropic_error(struct api_error *e);
 

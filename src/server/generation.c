@@ -272,6 +272,10 @@ static void fill_options(struct generation *g, struct choice *c, uint32_t k, str
     o->ignore_eos = p->ignore_eos;
     o->cache_prompt = p->cache_prompt;
     o->speculation = p->speculation;
+    o->keep_head_s = (uint32_t)p->keep_head_s;
+    o->keep_prompt_s = (uint32_t)p->keep_prompt_s;
+    o->keep_all_s = (uint32_t)p->keep_all_s;
+    o->keep_found = p->cache_key != NULL;
     o->logprobs = p->logprobs || p->best_of > p->n;
     o->n_top_logprobs = generation_n_top(g);
     o->prompt_logprobs = (p->echo && p->logprobs) || (p->has_prompt_logprobs && k == 0);

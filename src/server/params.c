@@ -4,6 +4,7 @@
 #include "base/limits.h"
 #include "base/mem.h"
 #include "server/params_custom.h"
+#include "server/params_retention.h"
 
 #define AT(field)  offsetof(struct gen_params, field)
 #define INT_TOP    2147483647.0
@@ -26,9 +27,8 @@ static const struct param_spec table[] = {
      JSON(KIND_STRING, NULL)},
 
     /* ---- the prompt ---- */
-    {"messages", FOR_TEMPLATES, "required", "{role, content, ...}: see Messages",
-     JSON(KIND_LIST, NULL), .items = KIND_OBJECT, .n_min = 1, .n_max = LIMIT_MESSAGES,
-     .required = FOR_CHAT | FOR_TEMPLATE},
+    {"messages", FOR_TEMPLATES, "required", "{role, content, ...}: see Messages", JSON(KIND_LIST, NULL),
+     .items = KIND_OBJECT, .n_min = 1, .n_max = LIMIT_MESSAGES, .required = FOR_CHAT | FOR_TEMPLATE},
     {"messages", FOR_MESSAGES | FOR_COUNT, "required", "{role, content}, content a string or blocks",
      JSON(KIND_LIST, NULL), .items = KIND_OBJECT, .n_min = 1, .n_max = LIMIT_MESSAGES,
      .required = FOR_MESSAGES | FOR_COUNT},
@@ -59,12 +59,13 @@ static const struct param_spec table[] = {
     {"with_pieces", FOR_TOKENIZE, "false", "tokens are {id, piece}", BOOL(with_pieces)},
     {"return_token_strs", FOR_TOKENIZE, "false", "also a list of the tokens' texts", BOOL(with_strings)},
     {"special", FOR_DETOKENIZE, "true", "false: special tokens have no text", BOOL(special)},
-    {"prompt", FOR_OLLAMA_GENERATE, "\"\"", "the user's message; with raw or suffix the text itself; empty: the model is loaded",
-     JSON(KIND_STRING, NULL)},
+    {"prompt", FOR_OLLAMA_GENERATE, "\"\"",
+     "the user's message; with raw or suffix the text itself; empty: the model is loaded", JSON(KIND_STRING, NULL)},
     {"messages", FOR_OLLAMA_CHAT, "[]", "{role, content, thinking, tool_calls, tool_name}; none: the model is loaded",
      JSON(KIND_LIST, NULL), .items = KIND_OBJECT, .n_max = LIMIT_MESSAGES},
     {"system", FOR_OLLAMA_GENERATE, "none", "a system message before the prompt", JSON(KIND_STRING, NULL)},
-    {"raw", FOR_OLLAMA_GENERATE, "false", "the prompt is the text as it shall be, without a chat template", BOOL_READ_LATER},
+    {"raw", FOR_OLLAMA_GENERATE, "false", "the prompt is the text as it shall be, without a chat template",
+     BOOL_READ_LATER},
     {"template", FOR_OLLAMA_GENERATE, "none", "400 unless empty", JSON(KIND_STRING, NULL)},
     {"suffix", FOR_OLLAMA_GENERATE, "none", "text behind the gap to fill, for models with tokens for that",
      JSON(KIND_STRING, NULL)},
@@ -80,8 +81,9 @@ static const struct param_spec table[] = {
      .items = KIND_STRING | KIND_OBJECT, .n_min = 1, .n_max = LIMIT_PROMPTS - 1, .required = FOR_RERANK},
     {"instruction", FOR_RERANK, "that of web search", "what the query is for; only rerankers read it",
      JSON(KIND_STRING, NULL)},
-    {"labels", FOR_CLASSIFY, "this or label_token_ids", "texts, token ids, or lists of token ids", JSON(KIND_LIST, NULL),
-     .items = KIND_STRING | KIND_INT | KIND_LIST, .n_min = 1, .n_max = LIMIT_LABELS, .alias = "label_token_ids"},
+    {"labels", FOR_CLASSIFY, "this or label_token_ids", "texts, token ids, or lists of token ids",
+     JSON(KIND_LIST, NULL), .items = KIND_STRING | KIND_INT | KIND_LIST, .n_min = 1, .n_max = LIMIT_LABELS,
+     .alias = "label_token_ids"},
     {"encoding_format", FOR_EMBEDDINGS, "float", "base64: of little-endian 32-bit floats", JSON(KIND_STRING, NULL),
      .choices = "float|base64"},
     {"dimensions", FOR_EMBEDDINGS | FOR_OLLAMA_EMBED, "the model's", "so many values, brought to length 1 again",
@@ -203,6 +205,18 @@ static const struct param_spec table[] = {
     {"cache_salt", FOR_GENERATION, "none",
      "what is stored is shared with requests of the same salt only; 1 to 256 bytes",
      JSON(KIND_STRING, param_cache_salt)},
+    {"prompt_cache_key", FOR_BOTH | FOR_RESPONSES, "none",
+     "others will come with the same beginning: what of the prompt is stored already is kept longer",
+     JSON(KIND_STRING, param_cache_key)},
+    {"prompt_cache_retention", FOR_BOTH | FOR_RESPONSES, "in_memory",
+     "24h: prompt and answer are kept longer (cache.md)", JSON(KIND_STRING, param_cache_retention),
+     .choices = "in_memory|in-memory|24h"},
+    {"prompt_cache_options", FOR_BOTH | FOR_RESPONSES, "none", "{ttl}", JSON(KIND_OBJECT, NULL)},
+    {"prompt_cache_options.ttl", FOR_BOTH | FOR_RESPONSES, "none",
+     "how long prompt and answer are worth keeping: \"30m\", \"24h\", or seconds",
+     JSON(KIND_STRING | KIND_INT, param_cache_ttl)},
+    {"cache_control", FOR_CHAT, "none", "as in messages; also on parts of messages, and on tools",
+     JSON(KIND_OBJECT, NULL)},
     {"speculation", FOR_GENERATION, "true", "false: no drafts from earlier text; the output is the same",
      BOOL(speculation)},
 
@@ -219,9 +233,8 @@ static const struct param_spec table[] = {
     {"tool_choice", FOR_RESPONSES, "\"auto\"",
      "auto, none, required, {type: function, name}, or {type: allowed_tools, mode: auto or required}",
      JSON(KIND_STRING | KIND_OBJECT, NULL), .choices = "auto|none|required"},
-    {"tool_choice", FOR_TEMPLATES, "\"auto\"",
-     "auto, none, required (any), or {type: function, function: {name}}", JSON(KIND_STRING | KIND_OBJECT, NULL),
-     .choices = "auto|none|required|any"},
+    {"tool_choice", FOR_TEMPLATES, "\"auto\"", "auto, none, required (any), or {type: function, function: {name}}",
+     JSON(KIND_STRING | KIND_OBJECT, NULL), .choices = "auto|none|required|any"},
     {"tool_choice", FOR_MESSAGES | FOR_COUNT, "{\"type\":\"auto\"}", "{type, name, disable_parallel_tool_use}",
      JSON(KIND_OBJECT, NULL), .n_min = 1},
     {"tool_choice.type", FOR_MESSAGES | FOR_COUNT, "auto", "tool needs a name", JSON(KIND_STRING, NULL),
@@ -303,19 +316,18 @@ static const struct param_spec table[] = {
     {"metadata", FOR_RESPONSES, "{}", "comes back in the response", JSON(KIND_OBJECT, NULL)},
     {"user", FOR_RESPONSES, "none", "comes back in the response", JSON(KIND_STRING, NULL)},
     {"safety_identifier", FOR_RESPONSES, "none", "comes back in the response", JSON(KIND_STRING, NULL)},
-    {"prompt_cache_key", FOR_RESPONSES, "none", "comes back in the response", JSON(KIND_STRING, NULL)},
     {"max_tool_calls", FOR_RESPONSES, "none", "comes back in the response", INTEGER_READ_LATER(0, INT_TOP)},
     {"truncation", FOR_RESPONSES, "disabled", "has no effect: what does not fit is a 400", JSON(KIND_STRING, NULL),
      .choices = "auto|disabled"},
     {"include", FOR_RESPONSES, "none", "has no effect", JSON(KIND_LIST, NULL), .items = KIND_STRING},
     {"top_logprobs", FOR_RESPONSES, "0", "has no effect", INTEGER_READ_LATER(0, LIMIT_TOP_LOGPROBS)},
     {"stream_options", FOR_RESPONSES, "none", "has no effect", JSON(KIND_OBJECT, NULL)},
-    {"prompt_cache_retention", FOR_RESPONSES, "none", "has no effect", JSON(KIND_STRING, NULL)},
-    {"prompt_cache_options", FOR_RESPONSES, "none", "has no effect", JSON(KIND_OBJECT, NULL)},
     {"conversation", FOR_RESPONSES, "none", "not supported: 400", JSON(KIND_STRING | KIND_OBJECT, NULL)},
     {"prompt", FOR_RESPONSES, "none", "not supported: 400", JSON(KIND_OBJECT, NULL)},
     {"service_tier", FOR_MESSAGES | FOR_RESPONSES, "none", "has no effect", JSON(KIND_STRING, NULL)},
-    {"cache_control", FOR_MESSAGES | FOR_COUNT, "none", "what is new in the prompt counts as written to the cache",
+    {"cache_control", FOR_MESSAGES | FOR_COUNT, "none",
+     "{type, ttl}, here or on blocks and tools: what is new in the prompt counts as written to the cache, and is kept "
+     "longer",
      JSON(KIND_OBJECT, NULL)},
     {"diagnostics", FOR_MESSAGES, "none", "has no effect", JSON(KIND_OBJECT, NULL)},
 };
@@ -373,6 +385,7 @@ int gen_params_finish(const json_t *body, const struct rd_info *info, struct gen
 {
     if (param_check_model(body, info, e)) return -1;
     if (p->chat && gen_params_rendering(body, p, e)) return -1;
+    if (p->chat) (void)params_cache_marks(body, p);
     return check_together(p, e);
 }
 
@@ -407,5 +420,6 @@ void gen_params_deinit(struct gen_params *p)
     mem_free(p->kwargs);
     mem_free(p->forced_tool);
     mem_free(p->cache_salt);
+    mem_free(p->cache_key);
     memset(p, 0, sizeof(*p));
 }

@@ -62,7 +62,8 @@ struct gen_params {
     bool has_max_tokens, has_seed, stream, include_usage, ignore_eos, cache_prompt, speculation, echo, logprobs;
     char *messages, *tools, *kwargs;     /* JSON text */
     enum rd_prompt_end prompt_end;
-    char *cache_salt;                    /* or NULL */
+    char *cache_salt, *cache_key;        /* or NULL */
+    int64_t keep_head_s, keep_prompt_s, keep_all_s;  /* as rd_request_options has them */
     char *forced_tool;                   /* tool_choice: a name, "" for any, or NULL */
     bool parallel_tool_calls, split_thinking, include_reasoning;
     enum { THINKING_DEFAULT, THINKING_ON, THINKING_OFF } thinking;

@@ -231,10 +231,18 @@ static void one_operation(struct run *r)
         MUST(r, page_pool_n_free(r->w.pool) == freed + n);
     } else if (what < 90) {
         freed = page_pool_n_free(r->w.pool);
-        uint32_t n = radix_expire(r->w.cache.tree, r->w.now - below(r, 50), 1 + below(r, 3));
+        uint32_t n = radix_expire(r->w.cache.tree, r->w.now - below(r, 50), r->w.now, 1 + below(r, 3));
         MUST(r, page_pool_n_free(r->w.pool) == freed + n);
-    } else if (what < 96) {
+    } else if (what < 94) {
         hold_or_unhold(r);
+    } else if (what < 96) {
+        uint32_t n = make_prompt(r, keys);
+        struct radix_node *root = r->w.root[below(r, 2)];
+
+        if (below(r, 8) == 0) mem_fail_after(0);
+        if (below(r, 2)) radix_hold_next(r->w.cache.tree, root, keys, n);
+        else radix_retain(r->w.cache.tree, root, keys, n, below(r, 2) ? RADIX_SHORT : RADIX_DAY);
+        mem_fail_after(-1);
     } else if (what < 99) {
         uint32_t n = make_prompt(r, keys);
         struct radix_node *root = r->w.root[below(r, 2)];

@@ -207,9 +207,9 @@ TEST(expiry_drops_only_what_was_not_used_since)
     CHECK(store(&w, w.root[0], KEYS(3, 4), 2));
     t = ++w.now;
     CHECK(store(&w, w.root[0], KEYS(5, 6), 2));
-    CHECK_EQ(radix_expire(w.cache.tree, t, 1), 2); /* at most one node */
-    CHECK_EQ(radix_expire(w.cache.tree, t, 100), 2);
-    CHECK_EQ(radix_expire(w.cache.tree, t, 100), 0);
+    CHECK_EQ(radix_expire(w.cache.tree, t, t, 1), 2); /* at most one node */
+    CHECK_EQ(radix_expire(w.cache.tree, t, t, 100), 2);
+    CHECK_EQ(radix_expire(w.cache.tree, t, t, 100), 0);
     CHECK_EQ(match(&w, KEYS(5, 6), 2).n_match, 2);
     CHECK(world_deinit(&w));
 }
@@ -378,7 +378,8 @@ TEST(a_hundred_thousand_children_are_found_by_hash)
     for (kv_key i = 0; i < N; i++) CHECK_EQ(radix_match(tree, root, KEYS(7, i * 64), 2, N).n_match, 2);
     test_note("match among %d children: %.0f ns", N, (double)(clock_now_ns(clock_system()) - t) / N);
     CHECK_EQ(radix_match(tree, root, KEYS(7, 63), 2, N).n_match, 1);
-    CHECK_EQ(radix_expire(tree, UINT64_MAX, N / 2), 0); /* half of them go, in any order; the page is still ours */
+    CHECK_EQ(radix_expire(tree, UINT64_MAX, UINT64_MAX, N / 2),
+             0); /* half of them go, in any order; the page is still ours */
     CHECK_EQ(radix_counts(tree).n_nodes, N / 2 + 1);
     CHECK_OK(radix_check(tree, NULL));
     page_pool_release(pool, page);

@@ -156,6 +156,14 @@ static void submit(struct world *w, struct tracked *t)
     p.idle = random_below(&w->random, 10) == 0;
     p.salted = random_below(&w->random, 4) == 0;             /* the same texts in other namespaces */
     if (p.salted) p.salt.low = 1 + random_below(&w->random, 3);
+    for (uint32_t i = 0; i < REQUEST_N_KEEPS; i++)           /* prompts that are kept longer, in all classes */
+        if (random_below(&w->random, 8) == 0)
+            p.keep[i] = (struct request_keep){random_below(&w->random, 2 * t->n_prompt), i == 0   ? RADIX_SHORT
+                                                                                         : i == 1 ? RADIX_LONG
+                                                                                                  : RADIX_DAY};
+    p.keep_match = random_below(&w->random, 8) == 0;
+    if (random_below(&w->random, 16) == 0)
+        (void)engine_hold_next(w->e, p.salted, &p.salt, (const kv_key *)t->prompt, t->n_prompt);
     if (p.prompt_logprobs) p.cached = false;
     if (request_create(&p, engine_cache(w->e), SIM_VOCAB, t->prompt, t->n_prompt, &t->r, NULL) != RD_OK) {
         engine_give_place(w->e);
@@ -211,7 +219,8 @@ static void read_some(struct world *w, struct tracked *t)
     w->n_ended++;
     if (t->r->finish == REQUEST_ERROR) {
         if (t->r->status == RD_E_DEVICE) w->n_device++;
-        else w->n_other += !(t->r->p.idle && t->r->status == RD_E_NO_PAGES);   /* what nobody waits for may fail to fit */
+        else
+            w->n_other += !(t->r->p.idle && t->r->status == RD_E_NO_PAGES); /* what nobody waits for may fail to fit */
     } else if (t->r->finish == REQUEST_CANCELLED || t->cancelled) {
         w->n_cancelled++;
     } else {

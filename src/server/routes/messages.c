@@ -10,6 +10,7 @@
 #include "server/foreign.h"
 #include "server/generation.h"
 #include "server/json_out.h"
+#include "server/params_retention.h"
 #include "server/request_body.h"
 #include "server/routes.h"
 
@@ -257,11 +258,12 @@ static int read_body(struct http_conn *c, bool count, struct gen_params *p, bool
     json_t *body = NULL, *chat = NULL;
     int rc = request_body(c, count ? FOR_COUNT : FOR_MESSAGES, NULL, &body, e);
 
-    if (rc == 0) rc = anthropic_to_chat(body, count, &chat, caches, e);
+    if (rc == 0) rc = anthropic_to_chat(body, count, &chat, e);
     if (rc == 0 && gen_params_parse(chat, &c->io->server->info, true, p, e)) {
         anthropic_error(e);
         rc = -1;
     }
+    if (rc == 0) *caches = params_cache_marks(body, p);
     json_decref(chat);
     json_decref(body);
     return rc;
