@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "format/hf_dir.h"
 #include "model/vocab.h"
 
 #define MAX_ROWS      256u
@@ -81,7 +82,7 @@ rd_status api_draft_open(rd_engine *e, const char *path, uint32_t max_running, u
 
     if (!d) return error_set(err, RD_E_NOMEM, "out of memory");
     e->draft = d;
-    st = gguf_open(path, &d->gguf, err);
+    st = model_file_open(path, &d->gguf, err);
     if (st == RD_OK) st = check_tokens(e, d, path, err);
     if (st == RD_OK) st = load_model(e, d, max_running, page_tokens, err);
     if (st == RD_OK)

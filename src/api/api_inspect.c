@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "format/gguf_dump.h"
+#include "format/hf_dir.h"
 #include "model/vocab.h"
 
 #define INSPECT_CONTEXTS 3
@@ -83,9 +84,11 @@ rd_status rd_inspect(const char *path, bool json, char **text, struct rd_error *
 {
     struct gguf *g = NULL;
     struct buf out = {0};
-    rd_status st = gguf_open(path, &g, err);
+    rd_status st;
 
     *text = NULL;
+    json_set_alloc_funcs(api_json_alloc, mem_free);
+    st = model_file_open(path, &g, err);
     if (st != RD_OK) return st;
     st = json ? gguf_dump_json(g, &out, err) : gguf_dump_text(g, &out, err);
     if (st == RD_OK && json) {

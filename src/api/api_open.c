@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "base/sysinfo.h"
 #include "format/gguf_dump.h"
+#include "format/hf_dir.h"
 #include "format/packed_file.h"
 #include "model/vocab.h"
 
@@ -103,11 +104,12 @@ static void load_text(void *arg)
 
 static void fill_names(rd_engine *e, const struct rd_options *o)
 {
-    const char *base = strrchr(o->model, '/');
-    size_t n;
+    size_t n = strlen(o->model), start;
 
-    base = base ? base + 1 : o->model;
-    snprintf(e->info.model_id, sizeof(e->info.model_id), "%s", o->model_id ? o->model_id : base);
+    while (n > 1 && o->model[n - 1] == '/') n--;            /* a directory's name may end in slashes */
+    for (start = n; start > 0 && o->model[start - 1] != '/';) start--;
+    if (o->model_id) snprintf(e->info.model_id, sizeof(e->info.model_id), "%s", o->model_id);
+    else snprintf(e->info.model_id, sizeof(e->info.model_id), "%.*s", (int)(n - start), o->model + start);
     n = strlen(e->info.model_id);
     if (!o->model_id && n > 5 && strcmp(e->info.model_id + n - 5, ".gguf") == 0) e->info.model_id[n - 5] = 0;
 }
@@ -314,7 +316,7 @@ static rd_status open_file(const char *model, rd_engine **out, struct rd_error *
     e->ops = &backend_cpu_ops;
     e->opened_ns = clock_now_ns(clock_system());
     e->info.created_s = clock_wall_s(clock_system());
-    st = gguf_open(model, &e->gguf, err);
+    st = model_file_open(model, &e->gguf, err);
     if (st == RD_OK) {
         struct gguf_str arch = {NULL, 0};
 

@@ -9,6 +9,11 @@
 #define LIMIT_GGUF_STRING_BYTES  (64u << 20)
 #define LIMIT_GGUF_ARRAY         (16u << 20)     /* elements of one array */
 #define LIMIT_GGUF_ALIGNMENT     65536u          /* general.alignment, bytes */
+#define LIMIT_SAFETENSORS_HEADER (100u << 20)    /* JSON at the start of a shard */
+#define LIMIT_SAFETENSORS_TENSORS (1u << 20)     /* of all shards together */
+#define LIMIT_SHARDS             200u            /* files of one model */
+#define LIMIT_CONFIG_BYTES       (16u << 20)     /* config.json and generation_config.json */
+#define LIMIT_INDEX_BYTES        (64u << 20)     /* model.safetensors.index.json */
 #define LIMIT_N_LAYERS           1024u
 #define LIMIT_N_HEADS            1024u
 #define LIMIT_HEAD_DIM           1024u

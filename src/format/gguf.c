@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "format/gguf_inside.h"
+#include "format/hf_inside.h"
 
 /* < 0, 0, > 0 as memcmp; positions into g's tables. */
 typedef int (*compare_fn)(const struct gguf *g, uint32_t a, uint32_t b);
@@ -100,17 +101,12 @@ static rd_status check_overlaps(struct gguf *g, const uint32_t *by_offset, struc
     return RD_OK;
 }
 
-rd_status gguf_index_tensors(struct gguf *g, struct rd_error *err)
+rd_status gguf_index_names(struct gguf *g, struct rd_error *err)
 {
     char quoted[160];
-    rd_status st;
 
-    /* The array serves twice: first in the order of offsets, then, for good, in the order of names. */
-    if (make_index(g, compare_offsets, g->n_tensors, &g->tensors_by_name) != RD_OK)
+    if (make_index(g, compare_names, g->n_tensors, &g->tensors_by_name) != RD_OK)
         return error_set(err, RD_E_NOMEM, "out of memory for the tensor index");
-    st = check_overlaps(g, g->tensors_by_name, err);
-    if (st != RD_OK) return st;
-    sort_positions(g, compare_names, g->tensors_by_name, g->scratch, g->n_tensors);
     for (uint64_t i = 1; i < g->n_tensors; i++) {
         struct gguf_str name = g->tensors[g->tensors_by_name[i]].name;
 
@@ -121,6 +117,17 @@ rd_status gguf_index_tensors(struct gguf *g, struct rd_error *err)
     mem_free(g->scratch);
     g->scratch = NULL;
     return RD_OK;
+}
+
+rd_status gguf_index_tensors(struct gguf *g, struct rd_error *err)
+{
+    rd_status st;
+
+    /* The array serves twice: first in the order of offsets, then, for good, in the order of names. */
+    if (make_index(g, compare_offsets, g->n_tensors, &g->tensors_by_name) != RD_OK)
+        return error_set(err, RD_E_NOMEM, "out of memory for the tensor index");
+    st = check_overlaps(g, g->tensors_by_name, err);
+    return st == RD_OK ? gguf_index_names(g, err) : st;
 }
 
 struct parse_call { struct gguf *g; struct rd_error *err; };
@@ -179,6 +186,7 @@ void gguf_close(struct gguf *g)
 {
     if (!g) return;
     if (g->mapped) file_map_close(&g->map);
+    hf_dir_destroy(g->dir);
     mem_free(g->kv);
     mem_free(g->tensors);
     mem_free(g->kv_by_key);
@@ -189,7 +197,20 @@ void gguf_close(struct gguf *g)
 
 bool gguf_unchanged(const struct gguf *g)
 {
-    return !g->mapped || file_map_unchanged(&g->map);
+    for (uint32_t i = 0; i < gguf_n_maps(g); i++)
+        if (!file_map_unchanged(gguf_map_at(g, i))) return false;
+    return true;
+}
+
+uint32_t gguf_n_maps(const struct gguf *g)
+{
+    return g->dir ? g->dir->n_shards : g->mapped;
+}
+
+const struct file_map *gguf_map_at(const struct gguf *g, uint32_t i)
+{
+    assert(i < gguf_n_maps(g));
+    return g->dir ? &g->dir->maps[i] : &g->map;
 }
 
 const struct file_map *gguf_map(const struct gguf *g)
@@ -197,14 +218,25 @@ const struct file_map *gguf_map(const struct gguf *g)
     return g->mapped ? &g->map : NULL;
 }
 
+const struct gguf_hub_text *gguf_hub_text(const struct gguf *g)
+{
+    return g->dir ? &g->dir->text : NULL;
+}
+
 bool gguf_broken(const struct gguf *g)
 {
-    return g->mapped && file_map_broken(&g->map);
+    for (uint32_t i = 0; i < gguf_n_maps(g); i++)
+        if (file_map_broken(gguf_map_at(g, i))) return true;
+    return false;
 }
 
 rd_status gguf_guard(const struct gguf *g, rd_status (*fn)(void *arg), void *arg, struct rd_error *err)
 {
-    return g->mapped ? file_map_guard(&g->map, fn, arg, err) : fn(arg);
+    rd_status st;
+
+    if (g->mapped) return file_map_guard(&g->map, fn, arg, err);
+    st = fn(arg);                               /* a directory's maps are watched: zeros, and broken */
+    return st == RD_OK && gguf_broken(g) ? error_set(err, RD_E_IO, "the model's files became shorter") : st;
 }
 
 uint32_t gguf_version(const struct gguf *g)

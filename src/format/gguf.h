@@ -40,9 +40,11 @@ struct gguf_tensor {
     enum dtype dtype;
     uint32_t n_dims;                            /* 1 .. 4 */
     uint64_t dims[4];                           /* dims[0] is the contiguous one; unused are 1 */
-    const uint8_t *data;
+    const uint8_t *data;                        /* NULL: gguf_tensor_open() makes them */
     uint64_t n_bytes;
     uint64_t offset;                            /* from the start of the file */
+    const char *source;                         /* "SHARD: NAME" of a model that is a directory; else NULL */
+    const struct hf_part *part;                 /* how the bytes are made; NULL in a file */
 };
 
 struct file_map;
@@ -54,13 +56,32 @@ void gguf_close(struct gguf *g);
 /* false if the file is now shorter than when it was mapped (F08). A file whose bytes are rewritten in place while open
  * is not noticed: replace model files by renaming. */
 bool gguf_unchanged(const struct gguf *g);
-/* The file behind it; NULL when there is none (gguf_open_bytes). */
+/* The file behind it; NULL when there is none (gguf_open_bytes) or when it is a directory. */
 const struct file_map *gguf_map(const struct gguf *g);
+/* All files that hold tensors: 0, 1, or a directory's shards. */
+uint32_t gguf_n_maps(const struct gguf *g);
+const struct file_map *gguf_map_at(const struct gguf *g, uint32_t i);
 /* The file was cut short, or its disk failed, under somebody who read it: he got zeros (file_map_watch of base/file.h,
  * which every open GGUF file is under). True for good: what was computed since is worth nothing. */
 bool gguf_broken(const struct gguf *g);
 /* The mapping guard of base/file.h, for whoever touches tensor bytes. RD_E_IO when the file shrank underneath. */
 rd_status gguf_guard(const struct gguf *g, rd_status (*fn)(void *arg), void *arg, struct rd_error *err);
+
+/* A tensor's bytes, of whichever kind of model. A directory's may be made just then (format/hf_dir.h): freed by
+ * gguf_tensor_close(). RD_E_NOMEM. */
+struct gguf_bytes { const void *data; void *owned; };
+rd_status gguf_tensor_open(const struct gguf_tensor *t, struct gguf_bytes *out, struct rd_error *err);
+void gguf_tensor_close(struct gguf_bytes *b);
+
+/* The tokenizer of a model that is a directory, which is no metadata; NULL in a file. */
+#define GGUF_HUB_ENDS 32u
+struct gguf_hub_text {
+    const char *json, *config;                  /* tokenizer.json, tokenizer_config.json; NULL: absent */
+    size_t n_json, n_config;
+    int32_t ends[GGUF_HUB_ENDS];                /* "eos_token_id" of generation_config.json and config.json */
+    uint32_t n_ends;
+};
+const struct gguf_hub_text *gguf_hub_text(const struct gguf *g);
 
 uint32_t gguf_version(const struct gguf *g);
 uint64_t gguf_file_bytes(const struct gguf *g);

@@ -25,6 +25,7 @@ struct gguf {
     struct gguf_tensor *tensors;
     uint32_t *kv_by_key;            /* [n_kv] positions, sorted by the key's bytes */
     uint32_t *tensors_by_name;      /* [n_tensors] */
+    struct hf_dir *dir;             /* a directory (format/hf_inside.h): data is its metadata; NULL: a file */
     uint32_t *scratch;              /* while sorting; here so that a SIGBUS in a comparison leaks nothing */
 };
 
@@ -35,6 +36,9 @@ rd_status gguf_parse(struct gguf *g, struct rd_error *err);
 rd_status gguf_index_kv(struct gguf *g, struct rd_error *err);
 /* Builds g->tensors_by_name and checks that no two tensors share a name or a byte. */
 rd_status gguf_index_tensors(struct gguf *g, struct rd_error *err);
+
+/* The names alone: tensors of several files. */
+rd_status gguf_index_names(struct gguf *g, struct rd_error *err);
 
 /* Bytes of one value; 0 for strings and arrays. type <= GGUF_F64. */
 uint32_t gguf_type_bytes(enum gguf_type type);

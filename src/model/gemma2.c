@@ -13,7 +13,7 @@
  *
  * Unlike llama.c: scaled embedding; norms also after each block; layers 0, 2, 4 .. see the window (4096 tokens) only;
  * soft caps; gelu in its tanh form; half-split RoPE. scale = 1/sqrt(head_dim), but 1/sqrt(hidden / n_heads) in the 27B
- * model (46 layers). The file's norms have Gemma's + 1 in them already. Source  arXiv:2408.00118.
+ * model (46 layers), or attention.scale where it is there. The file's norms have Gemma's + 1 in them already. Source  arXiv:2408.00118.
  */
 #include <math.h>
 #include "base/limits.h"
@@ -34,6 +34,10 @@ static rd_status read_config(const struct gguf *g, struct model_config *c, struc
     if (c->n_layers == n_layers_27b) c->attn_scale = 1 / sqrtf((float)c->hidden / (float)c->n_heads);
     if ((st = config_u32_optional(g, c, "attention.sliding_window", 1, LIMIT_CONTEXT, &c->window, err)) != RD_OK)
         return st;
+    if ((st = config_u32_optional(g, c, "attention.sliding_window_pattern", 1, LIMIT_N_LAYERS, &c->window_pattern,
+                                  err)) != RD_OK)
+        return st;
+    if ((st = config_f32_optional(g, c, "attention.scale", 1e-6, 1e3, &c->attn_scale, err)) != RD_OK) return st;
     if ((st = config_f32_optional(g, c, "attn_logit_softcapping", 1e-3, 1e6, &c->attn_softcap, err)) != RD_OK)
         return st;
     return config_f32_optional(g, c, "final_logit_softcapping", 1e-3, 1e6, &c->final_softcap, err);

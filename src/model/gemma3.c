@@ -12,7 +12,8 @@
  *
  * Unlike llama.c: as gemma2.c, but q and k norms in place of the soft caps, and two kinds of layers: every sixth is
  * global, with RoPE base 10^6 and the file's linear scaling; the others see the window only, with base 10^4 and no
- * scaling. scale = 1/sqrt(head_dim), but 1/sqrt(hidden / n_heads) in the 27B model (62 layers). Source
+ * scaling. scale = 1/sqrt(head_dim), but 1/sqrt(hidden / n_heads) in the 27B model (62 layers), or
+ * attention.scale where it is there. Source
  * arXiv:2503.19786.
  */
 #include <math.h>
@@ -34,6 +35,7 @@ static rd_status read_config(const struct gguf *g, struct model_config *c, struc
     if ((st = config_u32_optional(g, c, "attention.sliding_window_pattern", 1, LIMIT_N_LAYERS, &c->window_pattern,
                                   err)) != RD_OK)
         return st;
+    if ((st = config_f32_optional(g, c, "attention.scale", 1e-6, 1e3, &c->attn_scale, err)) != RD_OK) return st;
     if ((st = config_f32_optional(g, c, "rope.freq_base_swa", 1.001, 1e12, &c->rope_base_local, err)) != RD_OK)
         return st;
     return config_f32_optional(g, c, "final_logit_softcapping", 1e-3, 1e6, &c->final_softcap, err);

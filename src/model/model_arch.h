@@ -79,6 +79,7 @@ struct model {
     struct weight inv_freq, inv_freq_local; /* [n_rot / 2] */
     float rope_mscale;
     struct workspace ws;
+    struct gguf_bytes embed;                /* the embedding's rows, where they are not the file's own */
     uint64_t weight_bytes, packed_bytes;
     const struct gguf *g;
     struct packed_weights *packed;          /* NULL: none wanted */
@@ -89,6 +90,8 @@ struct model {
 const struct model_arch *model_arch_find(const char *name, size_t n);
 
 /* ---- model_config.c: reading keys named ARCH.suffix, ARCH being c->arch ---- */
+/* ARCH.SUFFIX is there and true. */
+bool config_flag(const struct gguf *g, const struct model_config *c, const char *suffix);
 /* The value must be there and in min .. max: RD_E_FORMAT names the key and the range. */
 rd_status config_u32(const struct gguf *g, const struct model_config *c, const char *suffix, uint32_t min, uint32_t max,
                      uint32_t *out, struct rd_error *err);

@@ -66,6 +66,15 @@ rd_status config_f32(const struct gguf *g, const struct model_config *c, const c
     return config_f32_optional(g, c, suffix, min, max, out, err);
 }
 
+bool config_flag(const struct gguf *g, const struct model_config *c, const char *suffix)
+{
+    char key[128];
+    bool v = false;
+
+    key_name(c, suffix, key, sizeof(key));
+    return gguf_get_bool(g, key, &v, NULL) == RD_OK && v;
+}
+
 /* general.architecture and general.name; RD_E_UNSUPPORTED lists the architectures there are. */
 static rd_status read_names(const struct gguf *g, struct model_config *c, const struct model_arch **arch,
                             struct rd_error *err)

@@ -18,7 +18,7 @@ struct tensor_place {
     const struct tensor_spec *spec;
     uint32_t layer;  /* of a layer's tensor */
     char name[96];   /* "blk.3.attn_q.weight" */
-    char label[160]; /* "layer 3 wq (blk.3.attn_q.weight)" */
+    char label[640]; /* "layer 3 wq (blk.3.attn_q.weight)" */
     uint32_t n_out, n_in;
 };
 
@@ -53,13 +53,20 @@ static void place_tensor(const struct model_config *c, const struct tensor_spec 
     out->layer = layer;
     if (spec->outer) {
         snprintf(out->name, sizeof(out->name), "%s", spec->suffix);
-        snprintf(out->label, sizeof(out->label), "%s (%s)", spec->field, out->name);
     } else {
         snprintf(out->name, sizeof(out->name), "blk.%u.%s", layer, spec->suffix);
-        snprintf(out->label, sizeof(out->label), "layer %u %s (%s)", layer, spec->field, out->name);
     }
     out->n_out = tensor_dim_size(c, spec->n_out);
     out->n_in = tensor_dim_size(c, spec->n_in);
+}
+
+/* t: the tensor of the place, or NULL. A directory's has a name of its own. */
+static void label_tensor(struct tensor_place *p, const struct gguf_tensor *t)
+{
+    const char *name = t && t->source ? t->source : p->name;
+
+    if (p->spec->outer) snprintf(p->label, sizeof(p->label), "%s (%s)", p->spec->field, name);
+    else snprintf(p->label, sizeof(p->label), "layer %u %s (%s)", p->layer, p->spec->field, name);
 }
 
 /* "[4096,512]", GGUF order, trailing dimensions of 1 left out beyond n_dims. */
@@ -101,12 +108,15 @@ static rd_status for_each_tensor(const struct model_arch *arch, const struct mod
 {
     for (uint32_t step = 0; step <= c->n_layers; step++) /* step 0: outer ones; step n: layer n - 1 */
         for (uint32_t i = 0; i < arch->n_weights; i++) {
+            const struct gguf_tensor *t;
             struct tensor_place p;
             rd_status st;
 
             if (arch->weights[i].outer != (step == 0)) continue;
             place_tensor(c, &arch->weights[i], step ? step - 1 : 0, &p);
-            st = fn(arg, &p, gguf_find_tensor(g, p.name), err);
+            t = gguf_find_tensor(g, p.name);
+            label_tensor(&p, t);
+            st = fn(arg, &p, t, err);
             if (st != RD_OK) return st;
         }
     return RD_OK;
@@ -207,11 +217,20 @@ static rd_status load_weight(struct load_state *s, const struct tensor_place *p,
 {
     struct model *m = s->m;
     struct host_tensor host = {p->label, t->dtype, p->n_out, p->n_in, t->data};
+    struct gguf_bytes bytes = {NULL, NULL};
     uint64_t n_packed = 0;
     rd_status st = RD_OK;
 
     if (role == WEIGHT_MATRIX) n_packed = packed_weights_take(m->packed, &host, out);
-    if (n_packed == 0) st = m->ops->weight_load(m->be, &host, role, out, err);
+    if (n_packed == 0) st = gguf_tensor_open(t, &bytes, err);
+    host.data = bytes.data;
+    if (n_packed == 0 && st == RD_OK) st = m->ops->weight_load(m->be, &host, role, out, err);
+    if (role == WEIGHT_EMBED && st == RD_OK) {              /* the weight refers to them */
+        m->embed = bytes;
+        m->weight_bytes += bytes.owned ? t->n_bytes : 0;
+    } else {
+        gguf_tensor_close(&bytes);
+    }
     if (st != RD_OK) return st;
     m->weight_bytes += out->bytes;
     m->packed_bytes += n_packed;
@@ -258,13 +277,17 @@ static rd_status init_rope(struct model *m, const struct gguf *g, struct rd_erro
     const struct model_config *c = &m->config;
     const struct gguf_tensor *t = m->outer.rope_freqs.data ? gguf_find_tensor(g, "rope_freqs.weight") : NULL;
     uint32_t n = c->n_rot / 2;
+    struct gguf_bytes bytes = {NULL, NULL};
     float *factors = NULL, *local;
-    rd_status st = RD_OK;
+    rd_status st = t ? gguf_tensor_open(t, &bytes, err) : RD_OK;
+
+    if (st != RD_OK) return st;
 
     m->inv_freq_host = mem_zalloc(2 * (size_t)n, sizeof(float));
     if (t) factors = mem_alloc(n, sizeof(float));
     if (!m->inv_freq_host || (t && !factors)) st = error_set(err, RD_E_NOMEM, "RoPE frequencies: out of memory");
-    if (st == RD_OK && t) dtype_to_float(t->dtype, t->data, factors, n);
+    if (st == RD_OK && t) dtype_to_float(t->dtype, bytes.data, factors, n);
+    gguf_tensor_close(&bytes);
     for (uint32_t i = 0; st == RD_OK && t && i < n; i++)
         if (!(factors[i] > 0))
             st = error_set(err, RD_E_FORMAT, "rope_freqs.weight: factor %u is %g, expected > 0", i, (double)factors[i]);
@@ -361,6 +384,7 @@ void model_destroy(struct model *m)
         for (uint32_t l = 0; m->layers && l < m->config.n_layers; l++)
             unload(m, (struct weight *)((char *)&m->layers[l] + spec->offset));
     }
+    gguf_tensor_close(&m->embed);
     unload(m, &m->inv_freq);
     unload(m, &m->inv_freq_local);
     workspace_deinit(m);

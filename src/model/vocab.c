@@ -195,12 +195,30 @@ static rd_status read_pre(const struct gguf *g, const char *override, char *pre,
     return st;
 }
 
+/* A directory's tokenizer.json, with as many tokens as the model has rows. */
+static rd_status load_hub(const struct gguf *g, const struct gguf_hub_text *hub, const char *pre_override,
+                          struct tokenizer **out, struct rd_error *err)
+{
+    const struct gguf_tensor *embed = gguf_find_tensor(g, "token_embd.weight");
+    struct tokenizer_files files = {.json = hub->json, .n_json = hub->n_json, .config = hub->config,
+                                    .n_config = hub->n_config, .ends = hub->ends, .n_ends = hub->n_ends};
+
+    if (!hub->json)
+        return error_set(err, RD_E_NOT_FOUND, "the directory has no tokenizer.json (a tokenizer.model alone is not "
+                         "read)");
+    if (pre_override)
+        return error_set(err, RD_E_INVALID, "tokenizer.json says how text is split: --pre is for GGUF files");
+    if (embed && embed->dims[1] <= LIMIT_VOCAB) files.n_rows = (uint32_t)embed->dims[1];
+    return tokenizer_from_json(&files, out, err);
+}
+
 rd_status vocab_load(const struct gguf *g, const char *pre_override, struct tokenizer **out, struct rd_error *err)
 {
     struct tokenizer_spec spec = {0};
     struct vocab_arrays a = {0};
     rd_status st;
 
+    if (gguf_hub_text(g)) return load_hub(g, gguf_hub_text(g), pre_override, out, err);
     if ((st = read_model(g, &spec.model, err)) != RD_OK) goto done;
     st = read_strings(g, "tokenizer.ggml.tokens", true, LIMIT_VOCAB, &a.tokens, &spec.n_tokens, err);
     if (st == RD_OK && spec.n_tokens == 0) st = error_set(err, RD_E_FORMAT, "tokenizer.ggml.tokens is empty");

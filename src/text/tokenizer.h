@@ -52,7 +52,12 @@ rd_status tokenizer_create(const struct tokenizer_spec *spec, struct tokenizer *
  * ends a text), or NULL. Ids and decoded text are equal to the `tokenizers` package's; add_special is what the
  * post-processor does. "truncation" and "padding" are not done. RD_E_UNSUPPORTED names a component that is not known.
  */
-struct tokenizer_files { const char *json; size_t n_json; const char *config; size_t n_config; };
+struct tokenizer_files {
+    const char *json; size_t n_json; const char *config; size_t n_config;
+    uint32_t n_rows;                     /* of the model's embedding: unused tokens fill up to it, and added tokens
+                                            beyond it are none; 0: as many tokens as the file has */
+    const int32_t *ends; uint32_t n_ends;   /* more tokens that end a text (generation_config.json) */
+};
 rd_status tokenizer_from_json(const struct tokenizer_files *files, struct tokenizer **out, struct rd_error *err);
 void tokenizer_destroy(struct tokenizer *t);
 /* Comma-separated names of the known pre-tokenizers, for --help and errors. */

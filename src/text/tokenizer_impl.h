@@ -115,8 +115,8 @@ size_t spm_piece(const char *text, size_t n, char *out);
 
 /* Types as llama.cpp corrects them, the end tokens, the sets of special tokens. */
 rd_status special_build(struct tokenizer *t);
-/* Only the end tokens: t->ends. */
-rd_status special_find_ends(struct tokenizer *t);
+/* Only the end tokens: t->ends. more: ids beside those that are known by name; those that are no token are left out. */
+rd_status special_find_ends(struct tokenizer *t, const int32_t *more, uint32_t n_more);
 void special_deinit(struct tokenizer *t);
 /* Where special tokens stand in a text, in order. mem_free the array. */
 struct special_match { uint32_t at, n; int32_t id; };

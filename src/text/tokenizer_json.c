@@ -28,6 +28,7 @@ struct loader {
     size_t n_rows, rows_cap;
     json_t *added_json;
     size_t *row_of;                      /* [n_tokens] row + 1 by id; 0: none */
+    uint32_t n_rows_wanted;              /* tokenizer_files.n_rows */
 };
 
 static rd_status no_memory(struct loader *l) { return error_set(l->err, RD_E_NOMEM, "tokenizer.json: out of memory"); }
@@ -221,6 +222,7 @@ static rd_status read_added(struct loader *l, struct string_table *texts)
         st = string_table_add(texts, json_string_value(content), len, &number, &is_new);
         if (st != RD_OK) return no_memory(l);
         if (!is_new) continue;                              /* its id is the vocabulary's, or an earlier entry's */
+        if (l->n_rows_wanted && json_integer_value(id) >= l->n_rows_wanted) continue;
         buf_append(&l->texts, json_string_value(content), len);
         if ((st = add_row(l, at, (uint64_t)json_integer_value(id), NAN)) != RD_OK) return st;
     }
@@ -238,6 +240,9 @@ static rd_status number_tokens(struct loader *l, size_t n_model_rows)
     for (size_t i = 0; i < l->n_rows; i++)
         if (l->rows[i].id >= n) n = l->rows[i].id + 1;
     if (n == 0) return error_set(l->err, RD_E_FORMAT, "the vocabulary is empty");
+    if (l->n_rows_wanted && n > l->n_rows_wanted)
+        return error_set(l->err, RD_E_FORMAT, "the vocabulary has %u tokens, the model %u", n, l->n_rows_wanted);
+    if (l->n_rows_wanted) n = l->n_rows_wanted;
     t->n_tokens = n;
     l->row_of = mem_zalloc(n, sizeof(*l->row_of));
     l->h->flags = mem_zalloc(n, 1);
@@ -584,7 +589,7 @@ static rd_status load(struct loader *l, const char *json, size_t n)
 
 rd_status tokenizer_from_json(const struct tokenizer_files *files, struct tokenizer **out, struct rd_error *err)
 {
-    struct loader l = {.err = err};
+    struct loader l = {.err = err, .n_rows_wanted = files->n_rows};
     rd_status st = RD_E_NOMEM;
 
     if (files->n_json > LIMIT_TOKENIZER_BYTES)
@@ -601,7 +606,9 @@ rd_status tokenizer_from_json(const struct tokenizer_files *files, struct tokeni
     st = load(&l, files->json, files->n_json);
     if (st == RD_OK) st = hub_read_processor(l.t, l.post_processor.s, l.post_processor.n, err);
     if (st == RD_OK) st = hub_read_config(l.t, files->config, files->n_config, err);
-    if (st == RD_OK && (st = special_find_ends(l.t)) != RD_OK) error_set(err, st, "vocabulary: %s", rd_status_text(st));
+    if (st == RD_OK && l.t->eos < 0 && files->n_ends && files->ends[0] < (int64_t)l.t->n_tokens)
+        l.t->eos = files->ends[0];
+    if (st == RD_OK && (st = special_find_ends(l.t, files->ends, files->n_ends)) != RD_OK) error_set(err, st, "vocabulary: %s", rd_status_text(st));
     if (st == RD_OK) l.t->add_space_prefix = hub_decoder_strips_first(l.h->decoder);
     if (st == RD_OK) *out = l.t;
 

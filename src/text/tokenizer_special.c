@@ -92,12 +92,12 @@ static bool has_harmony_ends(const struct tokenizer *t)
            (find_name(t, "<|flush|>") >= 0 && (call || find_name(t, "<|calls|>") >= 0));
 }
 
-rd_status special_find_ends(struct tokenizer *t)
+rd_status special_find_ends(struct tokenizer *t, const int32_t *more, uint32_t n_more)
 {
     int32_t id, s_end = find_name(t, "</s>");
     uint32_t n = 0;
 
-    t->ends = mem_alloc(COUNT(end_names) + 3, sizeof(*t->ends));
+    t->ends = mem_alloc(COUNT(end_names) + 3 + n_more, sizeof(*t->ends));
     if (!t->ends) return RD_E_NOMEM;
     for (size_t i = 0; i < COUNT(end_names); i++) {
         if ((id = find_name(t, end_names[i])) < 0) continue;
@@ -110,6 +110,8 @@ rd_status special_find_ends(struct tokenizer *t)
     }
     if (t->eos >= 0) t->ends[n++] = t->eos;
     if (t->eot >= 0) t->ends[n++] = t->eot;
+    for (uint32_t i = 0; i < n_more; i++)
+        if (more[i] >= 0 && (uint32_t)more[i] < t->n_tokens) t->ends[n++] = more[i];
     if (has_harmony_ends(t) && (id = find_name(t, "<|end|>")) >= 0) {
         uint32_t kept = 0;
 
@@ -154,7 +156,7 @@ static rd_status set_build(struct tokenizer *t, bool parse_special)
 
 rd_status special_build(struct tokenizer *t)
 {
-    rd_status st = special_find_ends(t);
+    rd_status st = special_find_ends(t, NULL, 0);
     int32_t id;
 
     if (st != RD_OK) return st;

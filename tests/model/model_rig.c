@@ -3,6 +3,7 @@
 #include <string.h>
 #include "base/checked.h"
 #include "base/mem.h"
+#include "format/hf_dir.h"
 #include "test.h"
 
 #define PAGE_TOKENS 16u
@@ -10,7 +11,7 @@
 static rd_status rig_build(struct model_rig *r, const char *path, enum dtype kv_dtype,
                            const struct backend_options *options, struct rd_error *err)
 {
-    rd_status st = gguf_open(path, &r->g, err);
+    rd_status st = model_file_open(path, &r->g, err);
 
     if (st == RD_OK) st = backend_cpu_ops.create(options, &r->be, err);
     if (st == RD_OK) st = model_load(r->g, &backend_cpu_ops, r->be, r->max_rows, r->max_rows, NULL, &r->m, err);

@@ -48,7 +48,8 @@ static void write_json(struct buf *out, bool bytes, const char *normalizer)
 
 static struct tokenizer *load(const char *json, size_t n, struct rd_error *err)
 {
-    struct tokenizer_files files = {json, n, "{\"bos_token\": {\"content\": \"<s>\"}, \"eos_token\": \"<|im_end|>\"}", 61};
+    struct tokenizer_files files = {.json = json, .n_json = n,
+                                    .config = "{\"bos_token\": {\"content\": \"<s>\"}, \"eos_token\": \"<|im_end|>\"}"};
     struct tokenizer *t = NULL;
 
     files.n_config = strlen(files.config);

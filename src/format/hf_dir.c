@@ -1,0 +1,167 @@
+/* format/hf_dir.c - opens a directory: config, text side, shards, tensors; in this order, cheap checks first. */
+#include "format/hf_dir.h"
+#include <stdio.h>
+#include <sys/stat.h>
+#include "base/arena.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/mem.h"
+#include "format/hf_inside.h"
+
+rd_status hf_path(const struct hf_dir *dir, const char *name, char *buf, size_t cap, struct rd_error *err)
+{
+    int n = snprintf(buf, cap, "%s/%s", dir->path, name);
+
+    return n > 0 && (size_t)n < cap ? RD_OK : error_set(err, RD_E_LIMIT, "the path of the model is too long");
+}
+
+rd_status hf_read_json(const struct hf_dir *dir, const char *name, size_t max, bool needed, json_t **out,
+                       struct rd_error *err)
+{
+    char path[LIMIT_PATH_BYTES], *text = NULL;
+    json_error_t why;
+    size_t n = 0;
+    rd_status st = hf_path(dir, name, path, sizeof(path), err);
+
+    *out = NULL;
+    if (st != RD_OK) return st;
+    if (!needed && !file_exists(path)) return RD_OK;
+    if ((st = file_read_all(path, max, &text, &n, err)) != RD_OK) return st;
+    *out = json_loadb(text, n, JSON_ALLOW_NUL, &why);
+    mem_free(text);
+    if (*out) return RD_OK;
+    if (json_error_code(&why) == json_error_out_of_memory || !why.text[0])         /* jansson does not say it everywhere */
+        return error_set(err, RD_E_NOMEM, "%s: out of memory", name);
+    return error_set(err, RD_E_FORMAT, "%s: line %d: %.150s", name, why.line, why.text);
+}
+
+bool hf_is_dir(const char *path)
+{
+    char config[LIMIT_PATH_BYTES];
+    int n = snprintf(config, sizeof(config), "%s/config.json", path);
+
+    return n > 0 && (size_t)n < sizeof(config) && file_exists(config);
+}
+
+/* The last part of the path. */
+static void model_name(const char *path, char *name, size_t cap)
+{
+    size_t n = strlen(path), start;
+
+    while (n > 1 && path[n - 1] == '/') n--;
+    for (start = n; start > 0 && path[start - 1] != '/'; start--) {}
+    snprintf(name, cap, "%.*s", (int)(n - start < 120 ? n - start : 120), path + start);
+}
+
+/* "quantization" of MLX; other methods are refused by name. */
+static rd_status read_quantisation(struct hf_dir *dir, struct rd_error *err)
+{
+    const json_t *q = json_object_get(dir->config, "quantization"), *method, *mode, *bits, *group;
+    char quoted[64];
+
+    if (!json_is_object(q)) q = json_object_get(dir->config, "quantization_config");
+    if (!json_is_object(q)) return RD_OK;
+    method = json_object_get(q, "quant_method");
+    mode = json_object_get(q, "mode");
+    bits = json_object_get(q, "bits");
+    group = json_object_get(q, "group_size");
+    if (json_is_string(method) && strcmp(json_string_value(method), "affine") != 0)
+        return error_set(err, RD_E_UNSUPPORTED, "config.json: \"quant_method\" is \"%s\"; only MLX's groups are known",
+                         error_quote(quoted, sizeof(quoted), json_string_value(method), json_string_length(method)));
+    if (json_is_string(mode) && strcmp(json_string_value(mode), "affine") != 0)
+        return error_set(err, RD_E_UNSUPPORTED, "config.json: quantization \"mode\" is \"%s\"; only \"affine\" is known",
+                         error_quote(quoted, sizeof(quoted), json_string_value(mode), json_string_length(mode)));
+    if (!json_is_integer(bits) || !json_is_integer(group) || json_integer_value(bits) < 0 ||
+        json_integer_value(bits) > 32 || json_integer_value(group) < 0 || json_integer_value(group) > 65536)
+        return error_set(err, RD_E_FORMAT, "config.json: \"quantization\" has no \"bits\" and \"group_size\"");
+    dir->quantised = true;
+    dir->bits = (uint32_t)json_integer_value(bits);
+    dir->group = (uint32_t)json_integer_value(group);
+    return RD_OK;
+}
+
+static rd_status make_head(struct hf_dir *dir, struct gguf_writer *w, struct rd_error *err)
+{
+    struct buf head = {0};
+    size_t n = 0;
+
+    gguf_write_header(w, 0, &head);
+    dir->head = (uint8_t *)buf_take(&head, &n);
+    dir->n_head = n;
+    buf_deinit(&head);
+    return dir->head ? RD_OK : error_set(err, RD_E_NOMEM, "out of memory for the metadata");
+}
+
+static rd_status open_parts(struct gguf *g, const char *path, struct rd_error *err)
+{
+    struct hf_dir *dir = g->dir;
+    struct gguf_writer w = {0};
+    char name[128];
+    rd_status st;
+
+    dir->path = path;
+    model_name(path, name, sizeof(name));
+    st = hf_read_json(dir, "config.json", LIMIT_CONFIG_BYTES, true, &dir->config, err);
+    if (st == RD_OK) st = hf_put_keys(dir->config, name, &w, &dir->model, err);
+    if (st == RD_OK) st = read_quantisation(dir, err);
+    if (st == RD_OK) st = hf_open_text(dir, &w, err);
+    if (st == RD_OK) st = make_head(dir, &w, err);
+    gguf_writer_deinit(&w);
+    if (st != RD_OK) return st;
+    g->data = dir->head;
+    g->n_bytes = dir->n_head;
+    if ((st = gguf_parse(g, err)) != RD_OK) return st;
+    if ((st = hf_open_shards(dir, err)) != RD_OK) return st;
+    for (uint32_t i = 0; i < dir->n_shards; i++) g->n_bytes += dir->maps[i].n_bytes;
+    return hf_add_tensors(g, err);
+}
+
+static rd_status open_dir(const char *path, struct gguf **out, struct rd_error *err)
+{
+    struct gguf *g = mem_zalloc(1, sizeof(*g));
+    rd_status st = RD_E_NOMEM;
+
+    if (g) g->dir = mem_zalloc(1, sizeof(*g->dir));
+    if (!g || !g->dir) {
+        error_set(err, st, "out of memory");
+        goto fail;
+    }
+    st = open_parts(g, path, err);
+    if (st != RD_OK) goto fail;
+    json_decref(g->dir->config);
+    g->dir->config = NULL;
+    g->dir->path = NULL;
+    *out = g;
+    return RD_OK;
+
+fail:
+    gguf_close(g);
+    return st;
+}
+
+void hf_dir_destroy(struct hf_dir *dir)
+{
+    if (!dir) return;
+    for (uint32_t i = 0; i < dir->n_shards; i++) {
+        if (dir->maps) file_map_close(&dir->maps[i]);
+        if (dir->names) mem_free(dir->names[i]);
+    }
+    mem_free(dir->maps);
+    mem_free(dir->names);
+    safetensors_deinit(&dir->table);
+    for (size_t i = 0; i < sizeof(dir->texts) / sizeof(dir->texts[0]); i++) mem_free(dir->texts[i]);
+    mem_free(dir->head);
+    json_decref(dir->config);
+    mem_free(dir);
+}
+
+rd_status model_file_open(const char *path, struct gguf **out, struct rd_error *err)
+{
+    struct stat s;
+
+    if (stat(path, &s) != 0 || !S_ISDIR(s.st_mode)) return gguf_open(path, out, err);
+    if (!hf_is_dir(path))
+        return error_set(err, RD_E_INVALID, "a directory without a config.json, expected a GGUF file or a model's "
+                         "directory (config.json, tokenizer.json, *.safetensors)");
+    return open_dir(path, out, err);
+}

@@ -1,0 +1,47 @@
+/* format/hf_inside.h - what a struct gguf that was a directory owns beside the tables. Shared by hf_*.c and gguf.c. */
+#pragma once
+#include <jansson.h>
+#include "base/file.h"
+#include "format/gguf_inside.h"
+#include "format/hf_names.h"
+#include "format/mlx_quant.h"
+
+/* How the bytes of a tensor come from the shard's. */
+enum hf_recipe { HF_COPY, HF_PLUS_ONE, HF_MLX };
+
+struct hf_part {
+    enum hf_recipe recipe;
+    const uint8_t *data;                 /* HF_COPY, HF_PLUS_ONE */
+    enum dtype dtype;                    /* in the shard */
+    struct mlx_matrix mlx;
+};
+
+struct hf_dir {
+    const char *path;                    /* only while opening */
+    struct hf_model model;
+    struct st_table table;               /* its arena also has the names and parts of tensors */
+    struct file_map *maps;               /* [n_shards] */
+    char **names;                        /* [n_shards] file names */
+    uint32_t n_shards;
+    uint8_t *head;                       /* metadata, as a GGUF file's start */
+    uint64_t n_head;
+    json_t *config;                      /* only while opening */
+    bool quantised;                      /* MLX: */
+    uint32_t bits, group;
+    struct gguf_hub_text text;
+    char *texts[2];                      /* what text points to */
+};
+
+/* hf_shards.c: finds, maps and checks the shards: dir->table is complete and sorted. */
+rd_status hf_open_shards(struct hf_dir *dir, struct rd_error *err);
+/* hf_text.c: dir->text, and the chat template into the metadata. */
+rd_status hf_open_text(struct hf_dir *dir, struct gguf_writer *w, struct rd_error *err);
+/* hf_tensors.c: g's tensors. */
+rd_status hf_add_tensors(struct gguf *g, struct rd_error *err);
+void hf_dir_destroy(struct hf_dir *dir);
+
+/* PATH/NAME in buf; RD_E_LIMIT when it is too long. */
+rd_status hf_path(const struct hf_dir *dir, const char *name, char *buf, size_t cap, struct rd_error *err);
+/* A JSON file of the directory. *out NULL when it is absent and not needed. */
+rd_status hf_read_json(const struct hf_dir *dir, const char *name, size_t max, bool needed, json_t **out,
+                       struct rd_error *err);

@@ -1,0 +1,228 @@
+/* format/hf_tensors.c - the shards' tensors as those of a struct gguf, and the bytes of those that need work. */
+#include <stdatomic.h>
+#include <stdio.h>
+#include "base/arena.h"
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/mem.h"
+#include "base/thread.h"
+#include "format/hf_inside.h"
+
+#define NAME_BYTES 1024
+#define QUOTED     200
+#define MAX_HELPERS 16u
+#define ROWS_AT_ONCE 64u
+
+static const uint8_t *data_of(const struct hf_dir *dir, const struct st_tensor *t)
+{
+    return dir->maps[t->shard].data + t->offset;
+}
+
+static bool ends_with(const struct st_tensor *t, const char *end)
+{
+    size_t n = strlen(end);
+
+    return t->n_name > n && !strcmp(t->name + t->n_name - n, end);
+}
+
+/* The tensor beside this one: NAME.weight -> NAME.other. */
+static const struct st_tensor *sibling(const struct hf_dir *dir, const struct st_tensor *t, const char *other)
+{
+    const char *dot = strrchr(t->name, '.');
+    char name[NAME_BYTES];
+
+    if (!dot || snprintf(name, sizeof(name), "%.*s%s", (int)(dot - t->name), t->name, other) >= (int)sizeof(name))
+        return NULL;
+    return safetensors_find(&dir->table, name);
+}
+
+/* "quantization" may say bits and group of one matrix. */
+static void matrix_bits(const struct hf_dir *dir, const char *base, uint32_t *bits, uint32_t *group)
+{
+    const json_t *q = json_object_get(dir->config, "quantization"), *one, *v;
+
+    if (!json_is_object(q)) q = json_object_get(dir->config, "quantization_config");
+    one = json_object_get(q, base);
+    *bits = dir->bits;
+    *group = dir->group;
+    v = json_object_get(one, "bits");
+    if (json_is_integer(v) && json_integer_value(v) > 0 && json_integer_value(v) < 64)
+        *bits = (uint32_t)json_integer_value(v);
+    v = json_object_get(one, "group_size");
+    if (json_is_integer(v) && json_integer_value(v) > 0 && json_integer_value(v) < 65536)
+        *group = (uint32_t)json_integer_value(v);
+}
+
+static rd_status open_mlx(const struct hf_dir *dir, const struct st_tensor *t, struct hf_part *part, struct gguf_tensor *out,
+                          struct rd_error *err)
+{
+    const struct st_tensor *scales = sibling(dir, t, ".scales"), *biases = sibling(dir, t, ".biases");
+    char base[NAME_BYTES], label[QUOTED];
+    struct rd_error why = {RD_OK, ""};
+    uint32_t bits, group;
+    rd_status st;
+
+    snprintf(base, sizeof(base), "%.*s", (int)(t->n_name < 7 ? 0 : t->n_name - 7), t->name);
+    matrix_bits(dir, base, &bits, &group);
+    st = mlx_check(error_quote(label, sizeof(label), base, strlen(base)), t, scales, biases, bits, group, &part->mlx, &why);
+    if (st != RD_OK) return error_set(err, st, "%s: %s", dir->names[t->shard], why.text);
+    part->recipe = HF_MLX;
+    part->mlx.weight = data_of(dir, t);
+    part->mlx.scales = data_of(dir, scales);
+    part->mlx.biases = data_of(dir, biases);
+    out->dtype = part->dtype = mlx_dtype(&part->mlx);
+    out->n_dims = 2;
+    out->dims[0] = part->mlx.n_in;
+    out->dims[1] = part->mlx.n_out;
+    return RD_OK;
+}
+
+static rd_status open_plain(const struct hf_dir *dir, const struct st_tensor *t, enum hf_use use, struct hf_part *part,
+                            struct gguf_tensor *out, struct rd_error *err)
+{
+    static const struct { enum st_type from; enum dtype to; } rows[] = {
+        {ST_F32, DTYPE_F32}, {ST_F16, DTYPE_F16}, {ST_BF16, DTYPE_BF16}};
+    char quoted[QUOTED];
+
+    error_quote(quoted, sizeof(quoted), t->name, t->n_name);
+    part->dtype = DTYPE_NONE;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        if (rows[i].from == t->type) part->dtype = rows[i].to;
+    if (part->dtype == DTYPE_NONE)
+        return error_set(err, RD_E_UNSUPPORTED, "%s: tensor \"%s\": type %s; expected F32, F16 or BF16",
+                         dir->names[t->shard], quoted, st_type_name(t->type));
+    if (t->n_dims < 1 || t->n_dims > 4 || t->n_bytes == 0)
+        return error_set(err, RD_E_FORMAT, "%s: tensor \"%s\": %u dims and %llu bytes, expected 1 .. 4 dims and a weight",
+                         dir->names[t->shard], quoted, t->n_dims, (unsigned long long)t->n_bytes);
+    part->data = data_of(dir, t);
+    part->recipe = use == HF_NORM ? HF_PLUS_ONE : HF_COPY;
+    out->dtype = part->recipe == HF_PLUS_ONE ? DTYPE_F32 : part->dtype;
+    out->n_dims = t->n_dims;
+    for (uint32_t d = 0; d < t->n_dims; d++) out->dims[d] = t->dims[t->n_dims - 1 - d];
+    if (part->recipe == HF_COPY && (uintptr_t)part->data % dtype_block_bytes(part->dtype) == 0) out->data = part->data;
+    return RD_OK;
+}
+
+static rd_status open_tensor(struct gguf *g, const struct st_tensor *t, struct gguf_tensor *out, bool *skip,
+                             struct rd_error *err)
+{
+    struct hf_dir *dir = g->dir;
+    struct arena *arena = &dir->table.arena;
+    char name[NAME_BYTES], source[512], quoted[QUOTED];
+    enum hf_use use = hf_gguf_name(&dir->model, t->name, name, sizeof(name));
+    bool is_mlx = dir->quantised && t->type == ST_U32 && ends_with(t, ".weight");
+    struct hf_part *part;
+    uint64_t n = 1, row_bytes;
+    rd_status st;
+
+    *skip = use == HF_SKIP || (dir->quantised && (ends_with(t, ".scales") || ends_with(t, ".biases")) &&
+                               sibling(dir, t, ".weight"));
+    if (*skip) return RD_OK;
+    *out = (struct gguf_tensor){.dims = {1, 1, 1, 1}, .offset = t->offset};
+    part = arena_alloc(arena, 1, sizeof(*part));
+    if (!part) return error_set(err, RD_E_NOMEM, "out of memory for the tensor table");
+    st = is_mlx ? open_mlx(dir, t, part, out, err) : open_plain(dir, t, use, part, out, err);
+    if (st != RD_OK) return st;
+    if (!dtype_row_bytes(out->dtype, out->dims[0], &row_bytes)) st = RD_E_FORMAT;
+    for (int d = 1; st == RD_OK && d < 4; d++)
+        if (!checked_mul(n, out->dims[d], &n)) st = RD_E_FORMAT;
+    if (st != RD_OK || !checked_mul(n, row_bytes, &out->n_bytes) || out->n_bytes > SIZE_MAX / 2)
+        return error_set(err, RD_E_FORMAT, "%s: %s: too large", dir->names[t->shard], name);
+    snprintf(source, sizeof(source), "%s: %s", dir->names[t->shard],
+             error_quote(quoted, sizeof(quoted), t->name, t->n_name));
+    out->name.s = arena_memdup(arena, name, strlen(name));
+    out->name.n = strlen(name);
+    out->source = arena_memdup(arena, source, strlen(source));
+    out->part = part;
+    return out->name.s && out->source ? RD_OK : error_set(err, RD_E_NOMEM, "out of memory for the tensor table");
+}
+
+rd_status hf_add_tensors(struct gguf *g, struct rd_error *err)
+{
+    const struct st_table *table = &g->dir->table;
+
+    for (size_t i = 0; i < table->n; i++) {
+        struct gguf_tensor t;
+        bool skip = false;
+        rd_status st = open_tensor(g, &table->tensors[i], &t, &skip, err);
+
+        if (st != RD_OK) return st;
+        if (skip) continue;
+        if (g->n_tensors == LIMIT_GGUF_TENSORS)
+            return error_set(err, RD_E_LIMIT, "more than %u tensors", LIMIT_GGUF_TENSORS);
+        if (!mem_grow((void **)&g->tensors, &g->cap_tensors, g->n_tensors + 1, sizeof(*g->tensors)))
+            return error_set(err, RD_E_NOMEM, "out of memory for the tensor table");
+        g->tensors[g->n_tensors++] = t;
+    }
+    mem_free(g->tensors_by_name);               /* that of no tensors */
+    g->tensors_by_name = NULL;
+    if (g->n_tensors == 0) return error_set(err, RD_E_FORMAT, "the directory's files have no tensors");
+    if (!g->dir->model.tied && !safetensors_find(table, "lm_head.weight") &&
+        !safetensors_find(table, "language_model.lm_head.weight"))
+        return error_set(err, RD_E_FORMAT, "tensor \"lm_head.weight\" is missing, and config.json does not say "
+                         "\"tie_word_embeddings\": true");
+    return gguf_index_names(g, err);
+}
+
+/* ---- bytes ---- */
+
+/* any thread takes the next rows: relaxed, only unique */
+struct fill_job { const struct hf_part *part; uint8_t *dst; uint64_t row_bytes; atomic_uint_fast64_t next; };
+
+static void fill_rows(void *arg)
+{
+    struct fill_job *j = arg;
+    uint64_t n_rows = j->part->mlx.n_out, row;
+
+    while ((row = atomic_fetch_add_explicit(&j->next, ROWS_AT_ONCE, memory_order_relaxed)) < n_rows)
+        mlx_open_rows(&j->part->mlx, j->part->dtype, row, u64_min(ROWS_AT_ONCE, n_rows - row),
+                      j->dst + row * j->row_bytes);
+}
+
+static void fill_mlx(const struct hf_part *part, uint8_t *dst)
+{
+    struct fill_job job = {.part = part, .dst = dst};
+    struct thread helpers[MAX_HELPERS] = {0};
+    uint32_t n = u32_min(thread_n_physical_cores(), MAX_HELPERS);
+
+    if (!dtype_row_bytes(part->dtype, part->mlx.n_in, &job.row_bytes)) return;     /* checked when it was opened */
+    atomic_init(&job.next, 0);
+    for (uint32_t i = 1; i < n && part->mlx.n_out > ROWS_AT_ONCE; i++)
+        if (thread_start(&helpers[i], "mlx", fill_rows, &job) != RD_OK) break;      /* fewer hands, the same work */
+    fill_rows(&job);
+    for (uint32_t i = 1; i < n; i++) thread_join(&helpers[i]);
+}
+
+rd_status gguf_tensor_open(const struct gguf_tensor *t, struct gguf_bytes *out, struct rd_error *err)
+{
+    const struct hf_part *part = t->part;
+    float *f;
+
+    *out = (struct gguf_bytes){.data = t->data};
+    if (t->data) return RD_OK;
+    out->owned = mem_alloc_aligned(t->n_bytes);
+    out->data = out->owned;
+    if (!out->owned)
+        return error_set(err, RD_E_NOMEM, "%s: no memory for %llu bytes", t->source, (unsigned long long)t->n_bytes);
+    switch (part->recipe) {
+    case HF_COPY:
+        memcpy(out->owned, part->data, t->n_bytes);
+        break;
+    case HF_PLUS_ONE:
+        f = out->owned;
+        dtype_to_float(part->dtype, part->data, f, t->n_bytes / sizeof(*f));
+        for (uint64_t i = 0; i < t->n_bytes / sizeof(*f); i++) f[i] += 1;
+        break;
+    case HF_MLX:
+        fill_mlx(part, out->owned);
+        break;
+    }
+    return RD_OK;
+}
+
+void gguf_tensor_close(struct gguf_bytes *b)
+{
+    mem_free_aligned(b->owned);
+    *b = (struct gguf_bytes){NULL, NULL};
+}

@@ -1,0 +1,257 @@
+/* tests/model/hub_make.c - see hub_make.h. */
+#include "hub_make.h"
+#include <dirent.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "model/model.h"
+#include "test.h"
+
+bool hub_write(const char *dir, const char *name, const void *data, size_t n)
+{
+    char path[256];
+
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    return file_write_all(path, data, n, NULL) == RD_OK;
+}
+
+void hub_remove(const char *dir)
+{
+    DIR *d = opendir(dir);
+    struct dirent *e;
+    char path[512];
+
+    while (d && (e = readdir(d))) {
+        snprintf(path, sizeof(path), "%s/%s", dir, e->d_name);
+        if (e->d_name[0] != '.') unlink(path);
+    }
+    if (d) closedir(d);
+    rmdir(dir);
+}
+
+/* ---- names and layouts back ---- */
+
+static bool is_gemma(const struct model_config *c) { return !strncmp(c->arch, "gemma", 5); }
+
+/* "" where the hub has no such tensor. */
+static void hub_name(const struct model_config *c, const struct hub_options *o, struct gguf_str gguf, char *out,
+                     size_t cap)
+{
+    static const char *const rows[][2] = {
+        {"attn_q.", "self_attn.q_proj."}, {"attn_k.", "self_attn.k_proj."}, {"attn_v.", "self_attn.v_proj."},
+        {"attn_output.", "self_attn.o_proj."}, {"attn_q_norm.", "self_attn.q_norm."},
+        {"attn_k_norm.", "self_attn.k_norm."}, {"attn_norm.", "input_layernorm."}, {"ffn_gate.", "mlp.gate_proj."},
+        {"ffn_up.", "mlp.up_proj."}, {"ffn_down.", "mlp.down_proj."},
+        {"post_attention_norm.", "post_attention_layernorm."}, {"post_ffw_norm.", "post_feedforward_layernorm."},
+    };
+    const char *prefix = o->in_text_config ? "language_model.model." : "model.", *found = NULL;
+    char name[96], rest[64];
+    unsigned layer;
+
+    snprintf(name, sizeof(name), "%.*s", (int)gguf.n, gguf.s);
+    *out = 0;
+    if (!strcmp(name, "token_embd.weight")) snprintf(out, cap, "%sembed_tokens.weight", prefix);
+    if (!strcmp(name, "output_norm.weight")) snprintf(out, cap, "%snorm.weight", prefix);
+    if (!strcmp(name, "output.weight")) snprintf(out, cap, "lm_head.weight");
+    if (sscanf(name, "blk.%u.%63s", &layer, rest) != 2) return;
+    if (!strncmp(rest, "ffn_norm.", 9)) found = is_gemma(c) ? "pre_feedforward_layernorm." : "post_attention_layernorm.";
+    for (size_t i = 0; !found && i < sizeof(rows) / sizeof(rows[0]); i++)
+        if (!strncmp(rest, rows[i][0], strlen(rows[i][0]))) found = rows[i][1];
+    if (found) snprintf(out, cap, "%slayers.%u.%s%s", prefix, layer, found, strrchr(rest, '.') + 1);
+}
+
+/* Rows of each head from interleaved to half-split order; Gemma's norms without their 1. */
+static void put_data(const struct model_config *c, const struct gguf_tensor *t, struct buf *out)
+{
+    const float *from = (const float *)t->data;
+    bool is_q = t->name.n > 14 && !memcmp(t->name.s + t->name.n - 14, ".attn_q.weight", 14);
+    bool is_k = t->name.n > 14 && !memcmp(t->name.s + t->name.n - 14, ".attn_k.weight", 14);
+    bool is_norm = t->name.n > 11 && !memcmp(t->name.s + t->name.n - 11, "norm.weight", 11);
+    uint32_t half = c->head_dim / 2;
+
+    if (!strcmp(c->arch, "llama") && (is_q || is_k)) {
+        for (uint64_t row = 0; row < t->dims[1]; row++) {
+            uint64_t head = row / c->head_dim, i = row % c->head_dim;
+            uint64_t source = head * c->head_dim + (i < half ? 2 * i : 2 * (i - half) + 1);
+
+            buf_append(out, from + source * t->dims[0], t->dims[0] * sizeof(float));
+        }
+    } else if (is_gemma(c) && is_norm) {
+        for (uint64_t i = 0; i < t->dims[0]; i++) {
+            float v = from[i] - 1;
+
+            buf_append(out, &v, sizeof(v));
+        }
+    } else {
+        buf_append(out, from, t->n_bytes);
+    }
+}
+
+static bool write_shard(const struct gguf *g, const struct model_config *c, const struct hub_options *o,
+                        const char *dir, const char *file, uint32_t shard, struct buf *index)
+{
+    struct buf head = {0}, data = {0}, all = {0};
+    const char *comma = "";
+    bool ok;
+
+    buf_puts(&head, "{\"__metadata__\": {\"format\": \"pt\"}");
+    if (o->in_text_config && shard == 0) {                  /* of a part that is left out */
+        buf_puts(&head, ", \"vision_tower.x\": {\"dtype\": \"I64\", \"shape\": [1], \"data_offsets\": [0, 8]}");
+        buf_append(&data, "8 bytes.", 8);
+    }
+    for (uint64_t i = shard; i < gguf_n_tensors(g); i += o->n_shards ? o->n_shards : 1) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        size_t begin = data.n;
+        char name[128];
+
+        hub_name(c, o, t->name, name, sizeof(name));
+        if (!name[0]) continue;
+        put_data(c, t, &data);
+        buf_printf(&head, ", \"%s\": {\"dtype\": \"F32\", \"shape\": [", name);
+        if (t->n_dims == 2) buf_printf(&head, "%llu, ", (unsigned long long)t->dims[1]);
+        buf_printf(&head, "%llu], \"data_offsets\": [%zu, %zu]}", (unsigned long long)t->dims[0], begin, data.n);
+        if (index) buf_printf(index, "%s\n\"%s\": \"%s\"", index->n > 20 ? "," : comma, name, file);
+    }
+    buf_putc(&head, '}');
+    while (head.n % 8) buf_putc(&head, ' ');
+    uint64_t n = head.n;
+    buf_append(&all, &n, sizeof(n));
+    buf_append(&all, head.data, head.n);
+    buf_append(&all, data.data, data.n);
+    ok = !all.failed && hub_write(dir, file, all.data, all.n);
+    buf_deinit(&head);
+    buf_deinit(&data);
+    buf_deinit(&all);
+    return ok;
+}
+
+static bool write_shards(const struct gguf *g, const struct model_config *c, const struct hub_options *o,
+                         const char *dir)
+{
+    struct buf index = {0};
+    bool ok = true;
+
+    if (o->n_shards < 2) return write_shard(g, c, o, dir, "model.safetensors", 0, NULL);
+    buf_puts(&index, "{\"weight_map\": {");
+    for (uint32_t i = 0; ok && i < o->n_shards; i++) {
+        char file[64];
+
+        snprintf(file, sizeof(file), "model-%05u-of-%05u.safetensors", i + 1, o->n_shards);
+        ok = write_shard(g, c, o, dir, file, i, &index);
+    }
+    buf_puts(&index, "}}");
+    ok = ok && !index.failed && hub_write(dir, "model.safetensors.index.json", index.data, index.n);
+    buf_deinit(&index);
+    return ok;
+}
+
+/* ---- config.json ---- */
+
+static void put_rope(const struct gguf *g, const struct model_config *c, const struct hub_options *o, struct buf *b)
+{
+    char type[160] = "\"rope_type\": \"default\"", theta[48];
+    bool local = !strcmp(c->arch, "gemma3");
+
+    if (c->yarn_factor > 0)
+        snprintf(type, sizeof(type), "\"rope_type\": \"yarn\", \"factor\": %g, \"original_max_position_embeddings\": %u",
+                 (double)c->yarn_factor, c->yarn_n_ctx_orig);
+    else if (c->rope_linear_factor != 1)
+        snprintf(type, sizeof(type), "\"rope_type\": \"linear\", \"factor\": %g", (double)c->rope_linear_factor);
+    else if (gguf_find_tensor(g, "rope_freqs.weight"))      /* tests/golden/make_tiny_models.py, llama31 */
+        snprintf(type, sizeof(type), "\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0, "
+                 "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 32");
+    snprintf(theta, sizeof(theta), "\"rope_theta\": %.9g", (double)c->rope_base);
+    if (o->old_rope) {
+        buf_printf(b, ", %s", theta);
+        if (!strstr(type, "default")) buf_printf(b, ", \"rope_scaling\": {%s}", type);
+        else buf_puts(b, ", \"rope_scaling\": null");
+        if (local) buf_printf(b, ", \"rope_local_base_freq\": %.9g", (double)c->rope_base_local);
+    } else if (local) {
+        buf_printf(b, ", \"rope_parameters\": {\"full_attention\": {%s, %s}, \"sliding_attention\": "
+                   "{\"rope_type\": \"default\", \"rope_theta\": %.9g}}", type, theta, (double)c->rope_base_local);
+    } else {
+        buf_printf(b, ", \"rope_parameters\": {%s, %s}", type, theta);
+    }
+}
+
+static void put_gemma(const struct model_config *c, struct buf *b)
+{
+    buf_printf(b, ", \"hidden_activation\": \"gelu_pytorch_tanh\", \"query_pre_attn_scalar\": %g, \"sliding_window\": %u",
+               round(1 / ((double)c->attn_scale * (double)c->attn_scale)), c->window);
+    if (c->attn_softcap > 0) buf_printf(b, ", \"attn_logit_softcapping\": %g", (double)c->attn_softcap);
+    else buf_puts(b, ", \"attn_logit_softcapping\": null");
+    if (c->final_softcap > 0) buf_printf(b, ", \"final_logit_softcapping\": %g", (double)c->final_softcap);
+    buf_puts(b, ", \"layer_types\": [");
+    for (uint32_t i = 0; i < c->n_layers; i++)
+        buf_printf(b, "%s\"%s\"", i ? ", " : "", (i + 1) % c->window_pattern ? "sliding_attention" : "full_attention");
+    buf_puts(b, "]");
+}
+
+static bool write_config(const struct gguf *g, const struct model_config *c, const struct hub_options *o,
+                         const char *dir)
+{
+    bool gemma3 = !strcmp(c->arch, "gemma3"), ok;
+    struct buf b = {0};
+
+    buf_puts(&b, "{");
+    if (o->in_text_config) buf_puts(&b, "\"model_type\": \"gemma3\", \"text_config\": {");
+    buf_printf(&b, "\"model_type\": \"%s%s\", \"num_hidden_layers\": %u, \"hidden_size\": %u", c->arch,
+               gemma3 ? "_text" : "", c->n_layers, c->hidden);
+    buf_printf(&b, ", \"intermediate_size\": %u, \"num_attention_heads\": %u, \"num_key_value_heads\": %u", c->ffn,
+               c->n_heads, c->n_kv_heads);
+    buf_printf(&b, ", \"max_position_embeddings\": %u, \"rms_norm_eps\": %.9g, \"vocab_size\": %u", c->n_ctx_train,
+               (double)c->norm_eps, c->n_vocab);
+    if (c->head_dim != c->hidden / c->n_heads || gemma3 || !strcmp(c->arch, "qwen3") || is_gemma(c))
+        buf_printf(&b, ", \"head_dim\": %u", c->head_dim);
+    buf_printf(&b, ", \"tie_word_embeddings\": %s", c->tied_head ? "true" : "false");
+    put_rope(g, c, o, &b);
+    if (is_gemma(c)) put_gemma(c, &b);
+    if (o->in_text_config) buf_puts(&b, "}");
+    if (o->config_extra) buf_puts(&b, o->config_extra);
+    buf_puts(&b, "}");
+    ok = !b.failed && hub_write(dir, "config.json", b.data, b.n);
+    buf_deinit(&b);
+    return ok;
+}
+
+/* The tiny models' tokens: characters, one merge, an end (tests/golden/make_tiny_models.py). */
+static bool write_tokenizer(const char *dir)
+{
+    static const char config[] = "{\"eos_token\": \"<|end|>\", \"bos_token\": null, "
+                                 "\"chat_template\": \"{{ messages[0]['content'] }}\"}";
+    static const char generation[] = "{\"eos_token_id\": [95, 7]}";
+    struct buf b = {0};
+    bool ok;
+
+    buf_puts(&b, "{\"added_tokens\": [{\"id\": 95, \"content\": \"<|end|>\", \"special\": true}], \"pre_tokenizer\": "
+                 "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"use_regex\": true}, \"decoder\": {\"type\": "
+                 "\"ByteLevel\"}, \"model\": {\"type\": \"BPE\", \"merges\": [\"t h\"], \"vocab\": {\"\\u0120\": 0");
+    for (char ch = 0x21; ch < 0x7e; ch++)
+        buf_printf(&b, ", \"%s%c\": %d", ch == '"' || ch == '\\' ? "\\" : "", ch, ch - 0x20);
+    buf_puts(&b, ", \"th\": 94}}}");
+    ok = !b.failed && hub_write(dir, "tokenizer.json", b.data, b.n) &&
+         hub_write(dir, "tokenizer_config.json", config, sizeof(config) - 1) &&
+         hub_write(dir, "generation_config.json", generation, sizeof(generation) - 1);
+    buf_deinit(&b);
+    return ok;
+}
+
+bool hub_make(const char *gguf_path, const struct hub_options *o, char dir[64])
+{
+    struct rd_error err = {RD_OK, ""};
+    struct model_config c;
+    struct gguf *g = NULL;
+    bool ok;
+
+    snprintf(dir, 64, "/tmp/radish-hub-XXXXXX");
+    ok = mkdtemp(dir) && gguf_open(gguf_path, &g, &err) == RD_OK && model_read_config(g, &c, &err) == RD_OK &&
+         write_config(g, &c, o, dir) && write_shards(g, &c, o, dir) && write_tokenizer(dir);
+    if (!ok) test_note("%s: %s", gguf_path, err.text);
+    gguf_close(g);
+    return ok;
+}

@@ -1,0 +1,18 @@
+/* tests/model/hub_make.h - a tiny GGUF model (F32) as a directory of the hub: the same weights under the names and in
+ * the layout of safetensors files, so that both must give the same logits. */
+#pragma once
+#include <stdbool.h>
+#include "format/gguf.h"
+
+struct hub_options {
+    uint32_t n_shards;                   /* 0 or 1: model.safetensors alone */
+    bool old_rope;                       /* rope_theta and rope_scaling, as before transformers 5 */
+    bool in_text_config;                 /* Gemma 3 with a vision part beside it */
+    const char *config_extra;            /* members for config.json: ", \"x\": 1" */
+};
+
+/* A new folder below /tmp; hub_remove() it. false: said why. */
+bool hub_make(const char *gguf_path, const struct hub_options *o, char dir[64]);
+/* Writes one more file, or another instead. */
+bool hub_write(const char *dir, const char *name, const void *data, size_t n);
+void hub_remove(const char *dir);

@@ -1,0 +1,241 @@
+/* tests/model/test_hf_model.c - models as directories of the hub: the logits of the same weights as a GGUF file, which
+ * tests/model/test_golden.c holds to transformers'; what is wrong in a directory is refused by name. */
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "format/hf_dir.h"
+#include "hub_make.h"
+#include "model/vocab.h"
+#include "model_rig.h"
+#include "test.h"
+
+#define N_TOKENS 40u
+#define N_VOCAB  96u
+
+static const char *const models[] = {
+    "llama/tiny-llama", "llama/tiny-llama31",    "qwen2/tiny-qwen2",   "qwen2/tiny-qwen2-yarn",
+    "qwen3/tiny-qwen3", "qwen3/tiny-qwen3-tied", "gemma2/tiny-gemma2", "gemma3/tiny-gemma3",
+};
+
+static const char *golden(const char *model)
+{
+    char name[128];
+
+    snprintf(name, sizeof(name), "%s.gguf", model);
+    return test_path(name);
+}
+
+static bool run(const char *path, float *logits)
+{
+    struct model_rig r;
+    int32_t tokens[N_TOKENS];
+    bool ok;
+
+    for (uint32_t i = 0; i < N_TOKENS; i++) tokens[i] = (int32_t)(i * 37 % N_VOCAB);
+    if (rig_open(&r, path, DTYPE_F32, 64, 64, NULL, 2) != RD_OK) return false;
+    ok = rig_step(&r, tokens, 0, N_TOKENS, N_TOKENS, logits) == RD_OK;
+    rig_close(&r);
+    return ok;
+}
+
+TEST(a_directory_gives_the_logits_of_the_gguf_file_with_the_same_weights)
+{
+    static float want[N_TOKENS * N_VOCAB], got[N_TOKENS * N_VOCAB];
+    const struct hub_options ways[] = {{1, false, false, NULL}, {3, true, false, NULL}};
+
+    for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
+        CHECK(run(golden(models[i]), want));
+        for (size_t w = 0; w < 2; w++) {
+            double worst = 0;
+            char dir[64];
+
+            CHECK(hub_make(golden(models[i]), &ways[w], dir));
+            CHECK(run(dir, got));
+            for (size_t k = 0; k < N_TOKENS * N_VOCAB; k++) worst = fmax(worst, fabs((double)got[k] - (double)want[k]));
+            test_note("%s, %u shards: largest difference %.2e", models[i], ways[w].n_shards, worst);
+            if (!strncmp(models[i], "llama", 5)) CHECK(worst < 1e-4);   /* sums of q k^T in another order */
+            else CHECK(!memcmp(got, want, sizeof(want)));
+            hub_remove(dir);
+        }
+    }
+}
+
+TEST(a_text_model_with_a_vision_part_beside_it_is_the_text_model)
+{
+    static float want[N_TOKENS * N_VOCAB], got[N_TOKENS * N_VOCAB];
+    const struct hub_options o = {2, false, true, NULL};
+    char dir[64];
+
+    CHECK(run(golden("gemma3/tiny-gemma3"), want));
+    CHECK(hub_make(golden("gemma3/tiny-gemma3"), &o, dir));
+    CHECK(run(dir, got));
+    CHECK(!memcmp(got, want, sizeof(want)));
+    hub_remove(dir);
+}
+
+TEST(a_directorys_tokenizer_has_the_models_size_and_all_its_ends)
+{
+    const struct hub_options o = {1, false, false, NULL};
+    struct rd_error err = {RD_OK, ""};
+    struct tokenizer *t = NULL;
+    struct gguf_str template;
+    struct gguf *g = NULL;
+    char dir[64];
+
+    CHECK(hub_make(golden("qwen3/tiny-qwen3"), &o, dir));
+    CHECK_OK(model_file_open(dir, &g, &err));
+    CHECK_OK(vocab_load(g, NULL, &t, &err));
+    CHECK_EQ(tokenizer_n_tokens(t), N_VOCAB);
+    CHECK_EQ(tokenizer_eos(t), 95);
+    CHECK(tokenizer_is_end(t, 95) && tokenizer_is_end(t, 7) && !tokenizer_is_end(t, 8));
+    CHECK_OK(vocab_chat_template(g, &template));
+    CHECK_EQ(template.n, strlen("{{ messages[0]['content'] }}"));
+    tokenizer_destroy(t);
+    gguf_close(g);
+    CHECK(hub_write(dir, "chat_template.jinja", "own file", 8));
+    CHECK_OK(model_file_open(dir, &g, &err));
+    CHECK_OK(vocab_chat_template(g, &template));
+    CHECK(template.n == 8 && !memcmp(template.s, "own file", 8));
+    gguf_close(g);
+    hub_remove(dir);
+}
+
+/* What opening and loading say. */
+static rd_status refusal(const char *dir, struct rd_error *err)
+{
+    const struct backend_options options = {1, "ref"};
+    struct backend *be = NULL;
+    struct model *m = NULL;
+    struct gguf *g = NULL;
+    rd_status st = backend_cpu_ops.create(&options, &be, err);
+
+    *err = (struct rd_error){RD_OK, ""};
+    if (st == RD_OK) st = model_file_open(dir, &g, err);
+    if (st == RD_OK) st = model_load(g, &backend_cpu_ops, be, 8, 8, NULL, &m, err);
+    model_destroy(m);
+    backend_cpu_ops.destroy(be);
+    gguf_close(g);
+    return st;
+}
+
+TEST(what_a_config_says_wrongly_is_refused_by_name)
+{
+    static const struct { const char *model, *extra, *said; rd_status st; } rows[] = {
+        {"llama/tiny-llama", ", \"model_type\": \"mamba\"", "\"mamba\", which is not supported", RD_E_UNSUPPORTED},
+        {"llama/tiny-llama", ", \"hidden_size\": \"64\"", "\"hidden_size\" is \"64\"", RD_E_FORMAT},
+        {"llama/tiny-llama", ", \"hidden_size\": 72", "shape [64,96], expected [72,96]", RD_E_FORMAT},
+        {"llama/tiny-llama", ", \"num_hidden_layers\": 4", "blk.3.attn_norm.weight): tensor is missing", RD_E_FORMAT},
+        {"llama/tiny-llama", ", \"num_hidden_layers\": 2", "not a part of llama with 2 layers", RD_E_UNSUPPORTED},
+        {"llama/tiny-llama", ", \"num_hidden_layers\": null", "\"num_hidden_layers\" is missing", RD_E_FORMAT},
+        {"llama/tiny-llama", ", \"hidden_act\": \"relu\"", "\"hidden_act\" is \"relu\", expected silu",
+         RD_E_UNSUPPORTED},
+        {"llama/tiny-llama", ", \"rope_parameters\": {\"rope_type\": \"longrope\"}", "\"longrope\" is not supported",
+         RD_E_UNSUPPORTED},
+        {"llama/tiny-llama", ", \"quantization_config\": {\"quant_method\": \"gptq\"}", "\"gptq\"", RD_E_UNSUPPORTED},
+        {"qwen3/tiny-qwen3-tied", ", \"tie_word_embeddings\": false", "\"lm_head.weight\" is missing", RD_E_FORMAT},
+        {"gemma3/tiny-gemma3", ", \"layer_types\": [\"full_attention\"]", "1 entries, the model 7 layers", RD_E_FORMAT},
+        {"gemma3/tiny-gemma3", ", \"use_bidirectional_attention\": true", "not supported", RD_E_UNSUPPORTED},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct hub_options o = {2, false, false, rows[i].extra};
+        struct rd_error err;
+        char dir[64];
+
+        CHECK(hub_make(golden(rows[i].model), &o, dir));
+        CHECK_EQ(refusal(dir, &err), rows[i].st);
+        test_note("%s", err.text);
+        CHECK(strstr(err.text, rows[i].said));
+        hub_remove(dir);
+    }
+}
+
+TEST(a_file_that_is_missing_short_or_elsewhere_is_refused_by_name)
+{
+    static const char second[] = "model-00002-of-00002.safetensors";
+    const struct hub_options o = {2, false, false, NULL};
+    struct rd_error err;
+    char dir[64], path[256], *bytes = NULL;
+    size_t n;
+
+    CHECK(hub_make(golden("qwen2/tiny-qwen2"), &o, dir));
+    snprintf(path, sizeof(path), "%s/%s", dir, second);
+    CHECK_OK(file_read_all(path, 1 << 20, &bytes, &n, NULL));
+    unlink(path);
+    CHECK_EQ(refusal(dir, &err), RD_E_NOT_FOUND);
+    CHECK(strstr(err.text, second));
+    for (size_t cut = 0; cut < n; cut += cut < 32 ? 1 : 1 + cut / 3) {
+        CHECK(hub_write(dir, second, bytes, cut));
+        CHECK_EQ(refusal(dir, &err), RD_E_FORMAT);
+        CHECK(strstr(err.text, second));
+    }
+    CHECK(hub_write(dir, second, "\x02\0\0\0\0\0\0\0{}", 10));  /* a shard without the tensors that it should have */
+    CHECK_EQ(refusal(dir, &err), RD_E_FORMAT);
+    CHECK(strstr(err.text, "is missing, which model.safetensors.index.json says is there"));
+    CHECK(hub_write(dir, second, bytes, n));
+    CHECK_OK(refusal(dir, &err));
+    CHECK(hub_write(dir, "model.safetensors.index.json", "{\"weight_map\": {\"a\": \"../x\"}}", 29));
+    CHECK_EQ(refusal(dir, &err), RD_E_FORMAT);
+    CHECK(strstr(err.text, "\"a\" is not in a file of this directory"));
+    snprintf(path, sizeof(path), "%s/model.safetensors.index.json", dir);
+    unlink(path);
+    CHECK_EQ(refusal(dir, &err), RD_E_NOT_FOUND);
+    CHECK(strstr(err.text, "neither"));
+    snprintf(path, sizeof(path), "%s/config.json", dir);
+    unlink(path);
+    CHECK_EQ(refusal(dir, &err), RD_E_INVALID);
+    CHECK(strstr(err.text, "without a config.json"));
+    mem_free(bytes);
+    hub_remove(dir);
+}
+
+TEST(a_shard_cut_while_it_is_open_is_noticed)
+{
+    const struct hub_options o = {1, false, false, NULL};
+    struct rd_error err = {RD_OK, ""};
+    struct gguf *g = NULL;
+    char dir[64], path[128];
+
+    CHECK(hub_make(golden("qwen2/tiny-qwen2"), &o, dir));
+    CHECK_OK(model_file_open(dir, &g, &err));
+    CHECK(gguf_unchanged(g));
+    snprintf(path, sizeof(path), "%s/model.safetensors", dir);
+    CHECK_EQ(truncate(path, 4096), 0);
+    CHECK(!gguf_unchanged(g));
+    gguf_close(g);
+    hub_remove(dir);
+}
+
+static void *json_alloc(size_t n) { return mem_alloc(n, 1); }
+
+TEST(memory_that_runs_out_while_a_directory_opens_leaves_nothing)
+{
+    const struct hub_options o = {2, false, false, NULL};
+    struct rd_error err;
+    char dir[64];
+
+    CHECK(hub_make(golden("qwen3/tiny-qwen3-tied"), &o, dir));
+    uint64_t alive = mem_n_alive();
+    json_set_alloc_funcs(json_alloc, mem_free);
+    for (int64_t i = 0;; i++) {
+        struct gguf *g = NULL;
+        rd_status st;
+
+        mem_fail_after(i);
+        st = model_file_open(dir, &g, &err);
+        mem_fail_after(-1);
+        if (st == RD_OK) {
+            gguf_close(g);
+            break;
+        }
+        /* jansson may take what it could not keep for an error in the text, or leave it out */
+        CHECK(st == RD_E_NOMEM || (st == RD_E_FORMAT && strstr(err.text, ".json: ")));
+        CHECK_EQ(mem_n_alive(), alive);
+    }
+    CHECK_EQ(mem_n_alive(), alive);
+    hub_remove(dir);
+}
