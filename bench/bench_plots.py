@@ -46,7 +46,7 @@ def over_n(rows, what, label, path):
 def agent(rows, path):
     figure, panel = plt.subplots(figsize=(5, 2.4))
     for program, colour in COLOURS.items():
-        turns = [r for r in rows if r["server"] == program and r["turn"] > 0]
+        turns = [r for r in rows if r["server"] == program and r["turn"] > 0 and r["phase"] == "session"]
         panel.plot([r["turn"] for r in turns], [r["ttft_ms"]
                    for r in turns], color=colour, marker="o", markersize=3, label=program)
     panel.set_xlabel("turn")

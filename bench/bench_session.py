@@ -41,29 +41,42 @@ def reordered(value, r):
 
 
 class Session:
-    """A session of n_turns: every turn the whole history goes to the server, as agents do it."""
+    """A session of n_turns: every turn the whole history goes to the server, as agents do it. Clients of one seed have
+    one system prompt and the same tools; `task` is what the user wants, `order` seeds what the client shuffles."""
 
-    def __init__(self, seed=1, n_system_words=300):
-        self.random, self.turn = random.Random(seed), 0
+    def __init__(self, seed=1, n_system_words=300, task="The tests of the parser fail since yesterday. Find out why and repair it.",
+                 order=1, volatile=True, reorder=True):
+        self.random, self.turn = random.Random(order), 0
+        self.volatile, self.reorder = volatile, reorder
         self.tools = [tool_schema(name, 100 * i) for i, name in enumerate(TOOLS)]
         self.system = SYSTEM + "\n\n" + bench_text.words(n_system_words, seed)
-        self.history = [
-            {"role": "user", "content": "The tests of the parser fail since yesterday. Find out why and repair it."}]
+        self.history = [{"role": "user", "content": task}]
 
     def request(self, max_tokens):
-        """The body of the next turn: one line of the system prompt differs each time, and the tools' keys move."""
-        volatile = "\nSession header: turn %d, nonce %08x." % (self.turn, self.random.getrandbits(32))
-        return {"messages": [{"role": "system", "content": self.system + volatile}] + self.history,
-                "tools": [reordered(t, self.random) for t in self.tools], "max_tokens": max_tokens, "temperature": 0,
-                "stream_options": {"include_usage": True}}
+        """The body of the next turn: the header of Claude Code's kind differs each time, and the keys of tools and of
+        arguments move, as in clients that keep them in hash tables."""
+        r = self.random
+        header = "x-anthropic-billing-header: cc_version=2.1.177.%03x; cc_entrypoint=cli; cch=%05x;\n" % (
+            r.getrandbits(12), r.getrandbits(20))
+        system = {"role": "system", "content": (header if self.volatile else "") + self.system}
+        return {"messages": [system] + [self.sent(m) for m in self.history],
+                "tools": [reordered(t, r) if self.reorder else t for t in self.tools], "max_tokens": max_tokens,
+                "temperature": 0, "stream_options": {"include_usage": True}}
+
+    def sent(self, message):
+        """A message of the history as the client writes it today."""
+        if not self.reorder or "tool_calls" not in message:
+            return message
+        calls = [{**c, "function": {**c["function"], "arguments": json.dumps(reordered(json.loads(
+            c["function"]["arguments"]), self.random))}} for c in message["tool_calls"]]
+        return {**message, "tool_calls": calls}
 
     def answer(self, text):
         """What the model said becomes history, with a scripted tool call, its result, and thoughts."""
         self.turn += 1
-        call = {"id": "call_%d" %
-    self.turn, "type": "function", "function": {"name": TOOLS[self.turn %
-    len(TOOLS)], "arguments": json.dumps({"path": "src/file_%d.c" %
-     self.turn, "pattern": bench_text.words(2, self.turn)})}}
+        arguments = {"path": "src/file_%d.c" % self.turn, "pattern": bench_text.words(2, self.turn), "start_line": self.turn}
+        call = {"id": "call_%d" % self.turn, "type": "function",
+                "function": {"name": TOOLS[self.turn % len(TOOLS)], "arguments": json.dumps(arguments)}}
         self.history += [{"role": "assistant", "content": text or "I will look at the file.", "tool_calls": [call],
                           "reasoning_content": "I should " + bench_text.words(40, 7 * self.turn) + "."},
                          {"role": "tool", "tool_call_id": call["id"], "content": bench_text.words(150, 11 * self.turn)}]

@@ -1,6 +1,7 @@
 /* api/answer_memory.c - two short lists, newest first: sequences of tokens, and answers with calls. */
 #include "api/answer_memory.h"
 #include <string.h>
+#include "api/memory_record.h"
 #include "base/checked.h"
 #include "base/limits.h"
 #include "base/mem.h"
@@ -20,6 +21,8 @@ struct answer_memory {
     struct kept_answer answers[MAX_ANSWERS];
     uint32_t n_sequences, n_answers;
     size_t sequence_bytes, answer_bytes; /* each at most half of max_bytes */
+    memory_record_fn tell;               /* or NULL */
+    void *tell_arg;
 };
 
 rd_status answer_memory_create(const struct tokenizer *t, size_t max_bytes, struct answer_memory **out)
@@ -107,28 +110,162 @@ static void keep_answer(struct answer_memory *m, const struct kept_answer *a)
     m->answer_bytes += a->n_bytes;
 }
 
+static struct kept_sequence copy_sequence(struct answer_owner owner, const void *ids, uint32_t n)
+{
+    return (struct kept_sequence){owner, (uint32_t *)mem_memdup(ids, n * sizeof(uint32_t)), n};
+}
+
+/* raw is NULL when there is no memory. */
+static struct kept_answer copy_answer(struct answer_owner owner, const struct answer_parts *parts)
+{
+    struct kept_answer a = {.owner = owner, .n_raw = parts->n_raw, .n_thinking = parts->n_thinking};
+
+    a.raw = mem_memdup(parts->raw, parts->n_raw);
+    a.content = mem_strdup(parts->content);
+    a.reasoning = mem_strdup(parts->reasoning);
+    a.calls = json_incref(parts->calls);
+    a.n_bytes = sizeof(a) + 4 * parts->n_raw;               /* the calls are about as long again */
+    if (a.raw && a.content && a.reasoning) return a;
+    free_answer(&a);
+    return (struct kept_answer){.raw = NULL};
+}
+
+static bool sequence_fits(const struct answer_memory *m, uint32_t n)
+{
+    return n > 0 && n * sizeof(uint32_t) <= m->max_bytes / 8;
+}
+
+static bool answer_fits(const struct answer_memory *m, const struct answer_parts *parts)
+{
+    return json_array_size(parts->calls) > 0 && parts->n_raw > 0 && parts->n_raw < m->max_bytes / 64;
+}
+
+static void tell_sequence(memory_record_fn fn, void *arg, const struct kept_sequence *s)
+{
+    struct buf record = {0};
+
+    record_begin(&record, RECORD_SEQUENCE, &s->owner);
+    record_put_bytes(&record, s->ids, s->n * sizeof(*s->ids));
+    if (!record.failed) fn(arg, record.data, record.n);
+    buf_deinit(&record);
+}
+
+static void tell_answer(memory_record_fn fn, void *arg, const struct kept_answer *a)
+{
+    struct buf record = {0};
+    char *calls = json_dumps(a->calls, JSON_COMPACT);
+
+    record_begin(&record, RECORD_ANSWER, &a->owner);
+    record_put_u32(&record, (uint32_t)a->n_thinking);
+    record_put_bytes(&record, a->raw, a->n_raw);
+    record_put_bytes(&record, a->content, strlen(a->content) + 1);
+    record_put_bytes(&record, a->reasoning, strlen(a->reasoning) + 1);
+    if (calls) record_put_bytes(&record, calls, strlen(calls));
+    if (calls && !record.failed) fn(arg, record.data, record.n);
+    mem_free(calls);
+    buf_deinit(&record);
+}
+
 void answer_memory_keep(struct answer_memory *m, struct answer_owner owner, const uint32_t *ids, uint32_t n,
                         const struct answer_parts *parts)
 {
-    struct kept_sequence s = {.owner = owner, .n = n};
-    struct kept_answer a = {.owner = owner};
+    struct kept_sequence s;
+    struct kept_answer a = {.raw = NULL};
 
-    if (n == 0 || n * sizeof(*ids) > m->max_bytes / 8) return;
-    s.ids = (uint32_t *)(void *)mem_memdup(ids, n * sizeof(*ids));
-    if (parts && json_array_size(parts->calls) > 0 && parts->n_raw < m->max_bytes / 64) {
-        a.raw = mem_memdup(parts->raw, parts->n_raw);
-        a.content = mem_strdup(parts->content);
-        a.reasoning = mem_strdup(parts->reasoning);
-        a.n_raw = parts->n_raw;
-        a.n_thinking = parts->n_thinking;
-        a.calls = json_incref(parts->calls);
-        a.n_bytes = sizeof(a) + 4 * parts->n_raw;           /* the calls are about as long again */
-    }
+    if (!sequence_fits(m, n)) return;
+    s = copy_sequence(owner, ids, n);
+    if (parts && answer_fits(m, parts)) a = copy_answer(owner, parts);
     mutex_lock(&m->lock);
     if (s.ids) keep_sequence(m, &s);
-    if (a.raw && a.content && a.reasoning) keep_answer(m, &a);
-    else free_answer(&a);
+    if (a.raw) keep_answer(m, &a);
+    if (s.ids && m->tell) tell_sequence(m->tell, m->tell_arg, &s);
+    if (a.raw && m->tell) tell_answer(m->tell, m->tell_arg, &a);
     mutex_unlock(&m->lock);
+}
+
+/* ---- records ---- */
+
+void answer_memory_tell(struct answer_memory *m, memory_record_fn fn, void *arg)
+{
+    mutex_lock(&m->lock);
+    m->tell = fn;
+    m->tell_arg = arg;
+    mutex_unlock(&m->lock);
+}
+
+void answer_memory_dump(struct answer_memory *m, memory_record_fn fn, void *arg)
+{
+    mutex_lock(&m->lock);
+    for (uint32_t i = m->n_sequences; i > 0; i--) tell_sequence(fn, arg, &m->sequences[i - 1]);
+    for (uint32_t i = m->n_answers; i > 0; i--) tell_answer(fn, arg, &m->answers[i - 1]);
+    mutex_unlock(&m->lock);
+}
+
+static bool load_sequence(struct answer_memory *m, struct record_reader *r, const struct answer_owner *owner)
+{
+    size_t n_bytes;
+    const void *ids = record_string(r, &n_bytes);
+    struct kept_sequence s;
+
+    if (!ids || n_bytes % sizeof(uint32_t) != 0 || !sequence_fits(m, (uint32_t)(n_bytes / sizeof(uint32_t)))) return false;
+    s = copy_sequence(*owner, ids, (uint32_t)(n_bytes / sizeof(uint32_t)));
+    for (uint32_t i = 0; s.ids && i < s.n; i++)
+        if (s.ids[i] >= tokenizer_n_tokens(m->t)) {          /* another model's */
+            mem_free(s.ids);
+            return false;
+        }
+    mutex_lock(&m->lock);
+    if (s.ids) keep_sequence(m, &s);
+    mutex_unlock(&m->lock);
+    return s.ids != NULL;
+}
+
+/* Every call has an id, a name and arguments, all of them texts. */
+static bool calls_are_whole(const json_t *calls)
+{
+    for (size_t i = 0; i < json_array_size(calls); i++) {
+        const json_t *call = json_array_get(calls, i);
+
+        if (!json_is_string(json_object_get(call, "id")) || !json_is_string(json_object_get(call, "name")) ||
+            !json_is_string(json_object_get(call, "arguments")))
+            return false;
+    }
+    return json_array_size(calls) > 0;
+}
+
+static bool load_answer(struct answer_memory *m, struct record_reader *r, const struct answer_owner *owner)
+{
+    struct answer_parts parts = {.n_thinking = record_u32(r)};
+    struct kept_answer a = {.raw = NULL};
+    size_t n_content, n_reasoning, n_calls;
+    const char *calls;
+
+    parts.raw = record_string(r, &parts.n_raw);
+    parts.content = record_string(r, &n_content);
+    parts.reasoning = record_string(r, &n_reasoning);
+    calls = record_string(r, &n_calls);
+    if (r->bad || n_content == 0 || parts.content[n_content - 1] || n_reasoning == 0 || parts.reasoning[n_reasoning - 1] ||
+        parts.n_thinking > parts.n_raw)
+        return false;
+    parts.calls = json_loadb(calls, n_calls, JSON_ALLOW_NUL, NULL);
+    if (calls_are_whole(parts.calls) && answer_fits(m, &parts)) a = copy_answer(*owner, &parts);
+    json_decref(parts.calls);
+    mutex_lock(&m->lock);
+    if (a.raw) keep_answer(m, &a);
+    mutex_unlock(&m->lock);
+    return a.raw != NULL;
+}
+
+bool answer_memory_load(struct answer_memory *m, const void *record, size_t n)
+{
+    struct record_reader r;
+    struct answer_owner owner = {false, {0, 0}};
+
+    switch (record_open(&r, record, n, &owner)) {
+    case RECORD_SEQUENCE: return load_sequence(m, &r, &owner);
+    case RECORD_ANSWER: return load_answer(m, &r, &owner);
+    default: return false;
+    }
 }
 
 /* ---- restore ---- */

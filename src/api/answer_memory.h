@@ -25,6 +25,9 @@
 struct answer_memory;
 struct answer_owner { bool salted; struct hash128 salt; };
 
+/* Something kept, in the form that the memory's load takes: for a file (memory_file.h). */
+typedef void (*memory_record_fn)(void *arg, const void *record, size_t n);
+
 /* What the client got of an answer, and what the model wrote for it. */
 struct answer_parts {
     const char *raw;                     /* control tokens included */
@@ -45,3 +48,9 @@ json_t *answer_memory_restore(struct answer_memory *m, struct answer_owner owner
 /* *ids (mem_alloc'ed, may be replaced by another block) and *n. Returns how many of the ids are another's now. */
 uint32_t answer_memory_replay(struct answer_memory *m, struct answer_owner owner, int32_t **ids, uint32_t *n);
 void answer_memory_clear(struct answer_memory *m);
+/* What is kept from now on is told to fn. */
+void answer_memory_tell(struct answer_memory *m, memory_record_fn fn, void *arg);
+/* false: not a record of answers. */
+bool answer_memory_load(struct answer_memory *m, const void *record, size_t n);
+/* Tells fn everything, the oldest first. */
+void answer_memory_dump(struct answer_memory *m, memory_record_fn fn, void *arg);

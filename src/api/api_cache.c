@@ -78,11 +78,12 @@ static size_t common(const char *a, size_t n_a, const char *b, size_t n_b)
 /* Is byte `at` of the text among those that the tools put there? */
 static bool in_tools(const rd_engine *engine, const struct rd_request_options *o, const char *text, size_t n, size_t at)
 {
+    struct answer_owner owner = api_owner(engine, o);
     char *without = NULL;
     size_t n_without = 0, head, tail = 0;
 
-    if (!o->tools_json || api_render(engine, o->messages_json, NULL, o->kwargs_json, o->prompt_end, NULL, NULL, &without,
-                                     &n_without, NULL) != RD_OK)
+    if (!o->tools_json || api_render(engine, o->messages_json, NULL, o->kwargs_json, o->prompt_end, &owner, NULL,
+                                     &without, &n_without, NULL) != RD_OK)
         return false;
     head = common(text, n, without, n_without);
     while (tail < n_without - head && tail < n - head && text[n - 1 - tail] == without[n_without - 1 - tail]) tail++;
@@ -94,6 +95,7 @@ static bool in_tools(const rd_engine *engine, const struct rd_request_options *o
 static bool reaches(const rd_engine *engine, const struct rd_request_options *o, const json_t *messages, size_t n_first,
                     const char *text, size_t n, size_t at)
 {
+    struct answer_owner owner = api_owner(engine, o);
     json_t *first = json_array();
     char *json = NULL, *part = NULL;
     size_t n_part = 0;
@@ -101,8 +103,8 @@ static bool reaches(const rd_engine *engine, const struct rd_request_options *o,
 
     for (size_t i = 0; first && i < n_first; i++) json_array_append(first, json_array_get(messages, i));
     if (first) json = json_dumps(first, JSON_COMPACT);
-    if (json && api_render(engine, json, o->tools_json, o->kwargs_json, RD_PROMPT_CLOSED, NULL, NULL, &part, &n_part,
-                           NULL) == RD_OK)
+    if (json && api_render(engine, json, o->tools_json, o->kwargs_json, RD_PROMPT_CLOSED, &owner, NULL, &part,
+                           &n_part, NULL) == RD_OK)
         reached = common(text, n, part, n_part) > at;
     mem_free(json);
     mem_free(part);
@@ -140,10 +142,11 @@ static void find_place(const rd_engine *engine, const struct rd_request_options 
                        struct rd_cache_explanation *out)
 {
     char *text = NULL;
+    struct answer_owner owner = api_owner(engine, o);
     size_t n = 0, at = 0;
 
     for (uint32_t i = 0; i < n_match; i++) at += tokenizer_piece(engine->tokenizer, tokens[i], true).n;
-    if (api_render(engine, o->messages_json, o->tools_json, o->kwargs_json, o->prompt_end, NULL, NULL, &text, &n, NULL) !=
+    if (api_render(engine, o->messages_json, o->tools_json, o->kwargs_json, o->prompt_end, &owner, NULL, &text, &n, NULL) !=
         RD_OK)
         return;
     find_message(engine, o, text, n, at, out);

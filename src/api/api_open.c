@@ -446,7 +446,7 @@ void rd_close(rd_engine *e)
     chat_template_destroy(e->chat);
     api_style_deinit(&e->style);
     token_memory_destroy(e->texts);
-    answer_memory_destroy(e->answers);
+    api_memory_close(e);
     tokenizer_destroy(e->tokenizer);
     gguf_close(e->gguf);
     mem_free(e->packed_dir);

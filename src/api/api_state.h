@@ -5,6 +5,8 @@
 #pragma once
 #include <stdatomic.h>
 #include "api/answer_memory.h"
+#include "api/memory_file.h"
+#include "api/spelling_memory.h"
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/queue.h"
@@ -65,6 +67,8 @@ struct rd_engine {
     struct model *model;
     char *packed_dir;                    /* the model's, or NULL */
     struct answer_memory *answers;       /* NULL: none are kept */
+    struct spelling_memory *spellings;   /* NULL with answers */
+    struct memory_file *memory;          /* of both; NULL: they end with the process */
     struct sip_key salt_key;             /* of this process */
     bool keep_volatile;                  /* volatile lines are rendered too */
     atomic_bool left_out_logged;         /* it is told once; relaxed would do */
@@ -157,6 +161,11 @@ void api_answer_add(struct api_answer *a, enum rd_delta_type type, const char *i
 void api_answer_deinit(struct api_answer *a);
 /* Consumer, once the request has ended. */
 void api_answer_keep(struct rd_request *r);
+/* api_memory.c: init with the tokenizer; open reads and writes what there is under dir of this model. */
+rd_status api_memory_init(rd_engine *e);
+void api_memory_open(rd_engine *e, const char *dir, struct hash128 model);
+void api_memory_clear(rd_engine *e);
+void api_memory_close(rd_engine *e);                     /* once nothing is prepared or kept any more */
 /* api_request.c */
 void api_request_fail(struct rd_request *r, rd_status st, const char *message);
 /* Tells whoever waits or asked for a wake; any thread with a reference. */

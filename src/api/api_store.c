@@ -35,17 +35,16 @@ static rd_status open_store(const rd_engine *e, const struct rd_options *o, uint
 }
 
 static rd_status name_pages(rd_engine *e, const struct rd_options *o, const char *kv_type, char *name, size_t cap,
-                            struct rd_error *err)
+                            struct hash128 *content, struct rd_error *err)
 {
     struct packed_options po = {.dir = o->cache_dir,
                                 .settle_ns = PACKED_SETTLE_NS,
                                 .n_threads = o->n_threads ? o->n_threads : thread_n_physical_cores()};
-    struct hash128 content;
     rd_status st = cache_dir_make(o->cache_dir, err);
 
-    if (st == RD_OK) st = packed_content(&po, e->gguf, &content, err);
+    if (st == RD_OK) st = packed_content(&po, e->gguf, content, err);
     if (st != RD_OK) return st;
-    snprintf(name, cap, "%016" PRIx64 "%016" PRIx64 "|%s|" RADISH_COMPUTE, content.high, content.low, kv_type);
+    snprintf(name, cap, "%016" PRIx64 "%016" PRIx64 "|%s|" RADISH_COMPUTE, content->high, content->low, kv_type);
     return RD_OK;
 }
 
@@ -53,10 +52,12 @@ void api_store_open(rd_engine *e, const struct rd_options *o, const char *kv_typ
                     uint64_t page_bytes, char *name, size_t cap)
 {
     struct rd_error err = {RD_OK, ""};
+    struct hash128 content;
     rd_status st;
 
     if (!o->cache_dir || !*o->cache_dir || o->no_disk_cache) return;
-    st = name_pages(e, o, kv_type, name, cap, &err);
+    st = name_pages(e, o, kv_type, name, cap, &content, &err);
+    if (st == RD_OK) api_memory_open(e, o->cache_dir, content);
     if (st == RD_OK) st = open_store(e, o, page_tokens, page_bytes, &e->store, &err);
     if (st != RD_OK) log_warn("no disk cache: %s", *err.text ? err.text : rd_status_text(st));
 }

@@ -83,6 +83,17 @@ static rd_status parse_json(const char *text, const char *what, bool array, json
     return error_set(err, RD_E_INVALID, "%s: must be %s", what, array ? "an array" : "an object");
 }
 
+/* Tools one by one: a client that adds one keeps the others. */
+static void recall_spellings(const rd_engine *engine, struct answer_owner owner, json_t *messages, json_t *tools)
+{
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        json_t *first = spelling_memory_recall(engine->spellings, owner, json_array_get(tools, i));
+
+        if (first) json_array_set_new(tools, i, first);
+    }
+    spelling_memory_recall_calls(engine->spellings, owner, messages);
+}
+
 rd_status api_render(const rd_engine *engine, const char *messages, const char *tools, const char *kwargs,
                      enum rd_prompt_end end, const struct answer_owner *owner, struct buf *left_out, char **text,
                      size_t *n, struct rd_error *err)
@@ -100,6 +111,7 @@ rd_status api_render(const rd_engine *engine, const char *messages, const char *
         error_set(err, st, "out of memory");
         goto done;
     }
+    if (owner && !engine->keep_volatile) recall_spellings(engine, *owner, m, t);
     if (!chat_template_has_tools(engine->chat) && (st = tool_prompt_explain(t, m)) != RD_OK) {
         error_set(err, st, "out of memory");
         goto done;
@@ -150,7 +162,7 @@ rd_status api_texts_init(rd_engine *engine, struct rd_error *err)
     rd_status st = token_memory_create(engine->tokenizer, LIMIT_KEPT_TEXT_BYTES, &engine->texts);
 
     random_os(&engine->salt_key, sizeof(engine->salt_key));
-    if (st == RD_OK) st = answer_memory_create(engine->tokenizer, LIMIT_KEPT_ANSWER_BYTES, &engine->answers);
+    if (st == RD_OK) st = api_memory_init(engine);
     return st == RD_OK ? st : error_set(err, st, "out of memory for a tokenizer");
 }
 

@@ -25,6 +25,8 @@
 #define LIMIT_TEXT_BYTES         (256u << 20)    /* one text to tokenise */
 #define LIMIT_KEPT_TEXTS         64u             /* tokenised texts kept for the case that they grow: their number, */
 #define LIMIT_KEPT_TEXT_BYTES    (64u << 20)     /* and bytes with their ids */
+#define LIMIT_KEPT_SPELLING_BYTES (8u << 20)    /* first spellings of tools and arguments */
+#define LIMIT_ANSWER_FILE_BYTES  (96u << 20)     /* of both, before their file is written anew */
 #define LIMIT_KEPT_ANSWER_BYTES  (32u << 20)     /* sequences and answers kept for the case that they come back */
 #define LIMIT_MERGES             (4u << 20)
 #define LIMIT_SEARCHED_TOKEN_BYTES 1024u        /* one added or unigram token: looked for at every place of a text */

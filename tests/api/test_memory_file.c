@@ -1,0 +1,324 @@
+/* tests/api/test_memory_file.c - first spellings, and what of answers and spellings is there after a restart. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "api/memory_file.h"
+#include "api/spelling_memory.h"
+#include "base/data_file.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/random.h"
+#include "test.h"
+#include "text/tiny_vocab.h"
+
+/* jansson's memory is ours, as rd_open has it. */
+static void *json_alloc(size_t n) { return mem_alloc(1, n); }
+__attribute__((constructor)) static void set_json_memory(void) { json_set_alloc_funcs(json_alloc, mem_free); }
+
+static const struct answer_owner nobody, somebody = {true, {7, 8}};
+
+/* What recall gives for a text, as a text; "" : it stays. */
+static const char *recalled(struct spelling_memory *m, struct answer_owner owner, const char *text)
+{
+    static char out[4096];
+    json_t *value = json_loads(text, JSON_DECODE_ANY, NULL), *first = spelling_memory_recall(m, owner, value);
+    char *dumped = first ? json_dumps(first, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+
+    snprintf(out, sizeof(out), "%s", dumped ? dumped : "");
+    mem_free(dumped);
+    json_decref(first);
+    json_decref(value);
+    return out;
+}
+
+TEST(a_value_is_spelled_as_it_was_first)
+{
+    struct spelling_memory *m;
+
+    CHECK_OK(spelling_memory_create(1 << 16, &m));
+    CHECK_STR(recalled(m, nobody, "{\"name\":\"look\",\"in\":{\"b\":1,\"a\":[1,{\"y\":2,\"x\":3}]}}"), "");
+    CHECK_STR(recalled(m, nobody, "{\"name\":\"look\",\"in\":{\"b\":1,\"a\":[1,{\"y\":2,\"x\":3}]}}"), "");
+    CHECK_STR(recalled(m, nobody, "{\"in\":{\"a\":[1,{\"x\":3,\"y\":2}],\"b\":1},\"name\":\"look\"}"),
+              "{\"name\":\"look\",\"in\":{\"b\":1,\"a\":[1,{\"y\":2,\"x\":3}]}}");
+    CHECK_STR(recalled(m, nobody, "{\"in\":{\"a\":[{\"x\":3,\"y\":2},1],\"b\":1},\"name\":\"look\"}"), "");   /* lists have an order */
+    CHECK_STR(recalled(m, somebody, "{\"in\":{\"a\":[1,{\"x\":3,\"y\":2}],\"b\":1},\"name\":\"look\"}"), "");
+    CHECK_STR(recalled(m, nobody, "{\"n\":1.0,\"m\":1}"), "");
+    CHECK_STR(recalled(m, nobody, "{\"m\":1,\"n\":1}"), "");                     /* 1 is not 1.0 to a template */
+    spelling_memory_clear(m);
+    CHECK_STR(recalled(m, nobody, "{\"m\":1,\"n\":1.0}"), "");
+    spelling_memory_destroy(m);
+}
+
+TEST(arguments_keep_the_bytes_of_their_first_text)
+{
+    static const char *const turns[] = {
+        "[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"b\\\": 1,  \\\"a\\\":2}\"}}]}]",
+        "[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":2,\\\"b\\\":1}\"}}]}]",
+        "[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"not json\"}}]}]"};
+    struct spelling_memory *m;
+    json_t *first = json_loads(turns[0], 0, NULL), *second = json_loads(turns[1], 0, NULL), *third = json_loads(turns[2], 0, NULL);
+
+    CHECK_OK(spelling_memory_create(1 << 16, &m));
+    CHECK(!spelling_memory_recall_calls(m, nobody, first));
+    CHECK(!spelling_memory_recall_calls(m, nobody, first));
+    CHECK(spelling_memory_recall_calls(m, nobody, second));
+    CHECK(json_equal(first, second));
+    CHECK(!spelling_memory_recall_calls(m, nobody, third));
+    json_decref(first);
+    json_decref(second);
+    json_decref(third);
+    spelling_memory_destroy(m);
+}
+
+TEST(spellings_stay_within_their_bytes)
+{
+    struct spelling_memory *m;
+    char text[64];
+
+    CHECK_OK(spelling_memory_create(4096, &m));
+    for (int i = 0; i < 5000; i++) {
+        snprintf(text, sizeof(text), "{\"b\":%d,\"a\":0}", i);
+        CHECK_STR(recalled(m, nobody, text), "");
+    }
+    CHECK_STR(recalled(m, nobody, "{\"a\":0,\"b\":4999}"), "{\"b\":4999,\"a\":0}");
+    CHECK_STR(recalled(m, nobody, "{\"a\":0,\"b\":1}"), "");
+    spelling_memory_destroy(m);
+}
+
+/* ---- the file ---- */
+
+struct world { char dir[64]; struct spelling_memory *m; struct memory_file *f; uint32_t n_loaded; };
+
+static void load(void *arg, const void *record, size_t n)
+{
+    struct world *w = arg;
+
+    w->n_loaded += spelling_memory_load(w->m, record, n);
+}
+
+static void again(void *f, const void *record, size_t n) { memory_file_again(f, record, n); }
+static void put(void *f, const void *record, size_t n) { memory_file_put(f, record, n); }
+
+static void dump(void *arg, struct memory_file *f)
+{
+    struct world *w = arg;
+
+    spelling_memory_dump(w->m, again, f);
+}
+
+static bool start(struct world *w, uint64_t max_bytes)
+{
+    const struct memory_file_owner owner = {w, load, dump};
+
+    w->n_loaded = 0;
+    if (spelling_memory_create(1 << 16, &w->m) != RD_OK) return false;
+    if (memory_file_open(w->dir, "answers", max_bytes, &owner, &w->f) != RD_OK) return false;
+    if (w->f) spelling_memory_tell(w->m, put, w->f);
+    return true;
+}
+
+static void stop(struct world *w)
+{
+    memory_file_close(w->f);
+    spelling_memory_destroy(w->m);
+}
+
+static void new_dir(struct world *w)
+{
+    snprintf(w->dir, sizeof(w->dir), "/tmp/radish-memory-XXXXXX");
+    if (!mkdtemp(w->dir)) test_fail(__FILE__, __LINE__, "no folder");
+}
+
+static void remove_dir(const struct world *w)
+{
+    data_file_remove(w->dir, "answers");
+    data_file_remove(w->dir, "answers.lock");
+    rmdir(w->dir);
+}
+
+TEST(spellings_are_there_after_a_restart)
+{
+    struct world w;
+
+    new_dir(&w);
+    CHECK(start(&w, 1 << 20));
+    CHECK_STR(recalled(w.m, nobody, "{\"b\":1,\"a\":2}"), "");
+    CHECK_STR(recalled(w.m, somebody, "{\"a\":2,\"b\":1}"), "");
+    stop(&w);
+    CHECK(start(&w, 1 << 20));
+    CHECK_EQ(w.n_loaded, 2);
+    CHECK_STR(recalled(w.m, nobody, "{\"a\":2,\"b\":1}"), "{\"b\":1,\"a\":2}");
+    CHECK_STR(recalled(w.m, somebody, "{\"b\":1,\"a\":2}"), "{\"a\":2,\"b\":1}");
+    memory_file_clear(w.f);
+    stop(&w);
+    CHECK(start(&w, 1 << 20));
+    CHECK_EQ(w.n_loaded, 0);
+    stop(&w);
+    remove_dir(&w);
+}
+
+TEST(a_second_process_reads_and_does_not_write)
+{
+    struct world w, other;
+
+    new_dir(&w);
+    CHECK(start(&w, 1 << 20));
+    recalled(w.m, nobody, "{\"b\":1,\"a\":2}");
+    stop(&w);
+    CHECK(start(&w, 1 << 20));
+    memcpy(other.dir, w.dir, sizeof(w.dir));
+    CHECK(start(&other, 1 << 20));
+    CHECK(other.f == NULL);
+    CHECK_STR(recalled(other.m, nobody, "{\"a\":2,\"b\":1}"), "{\"b\":1,\"a\":2}");
+    recalled(other.m, nobody, "{\"only\":1,\"here\":2}");
+    stop(&other);
+    stop(&w);
+    CHECK(start(&w, 1 << 20));
+    CHECK_EQ(w.n_loaded, 1);
+    stop(&w);
+    remove_dir(&w);
+}
+
+TEST(a_file_of_old_things_is_written_anew)
+{
+    struct world w;
+    char text[64];
+    char *data = NULL;
+    size_t n = 0;
+    char path[128];
+
+    new_dir(&w);
+    CHECK(start(&w, 4096));
+    for (int round = 0; round < 20; round++) {
+        spelling_memory_clear(w.m);
+        for (int i = 0; i < 10; i++) {
+            snprintf(text, sizeof(text), "{\"b\":%d,\"a\":0}", i);
+            recalled(w.m, nobody, text);
+        }
+    }
+    stop(&w);
+    snprintf(path, sizeof(path), "%s/answers", w.dir);
+    CHECK_OK(file_read_all(path, 1 << 20, &data, &n, NULL));
+    mem_free(data);
+    CHECK(n <= 4096 + 128);
+    CHECK(start(&w, 4096));
+    CHECK_STR(recalled(w.m, nobody, "{\"a\":0,\"b\":9}"), "{\"b\":9,\"a\":0}");
+    stop(&w);
+    remove_dir(&w);
+}
+
+/* Whatever happens to the bytes: the records before the damage, or none, and it goes on. */
+TEST(damage_costs_what_is_behind_it)
+{
+    struct world w;
+    struct random r;
+    char path[128], text[64], *data = NULL;
+    size_t n = 0;
+
+    new_dir(&w);
+    CHECK(start(&w, 1 << 20));
+    for (int i = 0; i < 20; i++) {
+        snprintf(text, sizeof(text), "{\"b\":%d,\"a\":0}", i);
+        recalled(w.m, nobody, text);
+    }
+    stop(&w);
+    snprintf(path, sizeof(path), "%s/answers", w.dir);
+    CHECK_OK(file_read_all(path, 1 << 20, &data, &n, NULL));
+    random_init(&r, 1);
+    for (size_t flip = 0; flip < n + 50; flip++) {
+        char *bad = mem_memdup(data, n);
+        size_t n_bad = flip < n ? n : (size_t)random_below(&r, n);
+        struct data_file file;
+
+        if (flip < n) bad[flip] ^= (char)(1 << random_below(&r, 8));
+        data_file_remove(w.dir, "answers");
+        CHECK_OK(data_file_open(w.dir, "answers", DATA_FILE_NEW, &file));
+        CHECK_OK(data_file_write(&file, 0, bad, n_bad));
+        data_file_close(&file);
+        mem_free(bad);
+        CHECK(start(&w, 1 << 20));
+        CHECK(w.n_loaded < 20);
+        recalled(w.m, nobody, "{\"z\":1,\"y\":0}");
+        stop(&w);
+        CHECK(start(&w, 1 << 20));
+        CHECK_STR(recalled(w.m, nobody, "{\"y\":0,\"z\":1}"), "{\"z\":1,\"y\":0}");
+        stop(&w);
+    }
+    mem_free(data);
+    remove_dir(&w);
+}
+
+TEST(failing_files_and_memory_cost_nothing_but_the_file)
+{
+    struct world w;
+    uint64_t alive = mem_n_alive();
+
+    new_dir(&w);
+    for (int i = 0; i < 40; i++) {
+        file_fail_after(i);
+        if (start(&w, 256)) {
+            recalled(w.m, nobody, "{\"b\":1,\"a\":2}");
+            CHECK_STR(recalled(w.m, nobody, "{\"a\":2,\"b\":1}"), "{\"b\":1,\"a\":2}");
+        }
+        stop(&w);
+        file_fail_after(-1);
+    }
+    for (int i = 0; i < 40; i++) {
+        w.m = NULL;
+        w.f = NULL;
+        mem_fail_after(i);
+        if (start(&w, 256)) recalled(w.m, nobody, "{\"b\":1,\"a\":2}");
+        mem_fail_after(-1);
+        stop(&w);
+    }
+    CHECK_EQ(mem_n_alive(), alive);
+    remove_dir(&w);
+}
+
+struct copy { struct answer_memory *to; uint32_t n, n_bad; };
+
+/* Every cut of a record is refused. */
+static void copy_record(void *arg, const void *record, size_t n)
+{
+    struct copy *copy = arg;
+
+    for (size_t cut = 0; cut < n; cut++) {
+        void *part = mem_memdup(record, cut ? cut : 1);
+
+        copy->n_bad += answer_memory_load(copy->to, part, cut);
+        mem_free(part);
+    }
+    copy->n += answer_memory_load(copy->to, record, n);
+}
+
+TEST(answers_are_there_after_a_restart)
+{
+    static struct tiny_vocab v;
+    struct tokenizer *t = NULL;
+    struct answer_memory *m, *after;
+    const uint32_t ids[] = {1, 2, 3, 4, 5, 6};
+    struct answer_parts parts = {"<think>a</think>call", 20, 16, "c", "a", json_pack("[{s:s,s:s,s:s}]", "id", "call_1", "name", "f", "arguments", "{\"b\": 1}")};
+    json_t *sent = json_loads("[{\"role\":\"assistant\",\"content\":\"c\",\"tool_calls\":[{\"id\":\"call_1\",\"function\":"
+                              "{\"name\":\"f\",\"arguments\":\"{\\\"b\\\":1}\"}}]}]", 0, NULL), *restored;
+
+    tiny_vocab_init(&v, TOKENIZER_BPE);
+    CHECK_OK(tokenizer_create(&v.spec, &t, NULL));
+    CHECK_OK(answer_memory_create(t, 1 << 20, &m));
+    CHECK_OK(answer_memory_create(t, 1 << 20, &after));
+    answer_memory_keep(m, somebody, ids, 6, &parts);
+    struct copy copy = {after, 0, 0};
+
+    answer_memory_dump(m, copy_record, &copy);
+    CHECK_EQ(copy.n, 2);
+    CHECK_EQ(copy.n_bad, 0);
+    CHECK(answer_memory_restore(after, nobody, sent) == NULL);
+    restored = answer_memory_restore(after, somebody, sent);
+    CHECK_STR(json_string_value(json_object_get(json_array_get(restored, 0), "content")), "call");
+    json_decref(restored);
+    json_decref(sent);
+    json_decref(parts.calls);
+    answer_memory_destroy(m);
+    answer_memory_destroy(after);
+    tokenizer_destroy(t);
+}
