@@ -45,7 +45,8 @@ const struct arg engine_args[] = {
      .help = "what they may take there; the least recently used go"},
     {.flag = "--no-normalise", .kind = ARG_SWITCH, ENGINE(no_normalise),
      .help = "lines of system prompts that are new in every request (Claude Code's billing header, request ids) reach "
-             "the model too; by default they are left out, so that the cache holds"},
+             "the model too, and tools and arguments with their keys in the order of each request; by default such lines are "
+             "left out and keys stay as they came first, so that the cache holds"},
     {.flag = "--no-packed-cache", .kind = ARG_SWITCH, ENGINE(no_packed_cache),
      .help = "neither use nor keep repacked weights"},
     {.flag = "--cache-dir", .kind = ARG_TEXT, .value = "DIR", ENGINE(cache_dir),
