@@ -94,11 +94,11 @@ static void add_run(struct attn_sharing *s, const struct seq_run *run, bool firs
     t->n_rows += run->n_rows;
 }
 
-/* Rows per tile of a group: many, but such that all threads have some. */
+/* Rows per tile of a group: all, where the heads share out evenly; else many, but such that all threads have some. */
 static uint32_t rows_per_tile(const struct attn_job *job, uint32_t n_rows, uint32_t n_threads, uint32_t most_rows)
 {
     uint32_t per_rows = job->a->n_kv_heads * job->head_tiles;
-    uint32_t n_wanted = u32_ceil_div(n_threads * TILES_WANTED, per_rows);
+    uint32_t n_wanted = per_rows % n_threads == 0 ? 1 : u32_ceil_div(n_threads * TILES_WANTED, per_rows);
     uint32_t least = u32_max(1, ATTN_LEAST_PAIRS / job->heads_per_tile);
 
     return u32_min(most_rows, u32_max(u32_ceil_div(n_rows, n_wanted), least));
