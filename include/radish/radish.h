@@ -66,6 +66,8 @@ struct rd_options {
     const char *cache_dir;          /* folder where computed prompts are kept, also for later starts; NULL: none are */
     uint64_t cache_disk_bytes;      /* what they may take there; 0 = 8 GiB */
     bool no_disk_cache;             /* cache_dir is not used */
+    double cache_verify;            /* 0 .. 1: so many of the cache's hits are computed again while nothing else is to
+                                     * do, and compared byte by byte (docs/cache.md); 0: none */
     bool no_normalise;              /* lines of system prompts that are new in every request (a billing header, request
                                      * ids) reach the model too; by default they are left out, see docs/api.md */
     void (*progress)(void *user, double fraction);   /* 0 .. 1 while loading; may be NULL */
@@ -405,6 +407,9 @@ struct rd_stats {
     uint64_t disk_pages_written, disk_bytes_written, disk_pages_known, disk_pages_read, disk_bytes_read,
         disk_pages_evicted, disk_pages_dropped, disk_damaged, disk_read_errors, disk_write_errors;
     uint64_t disk_is_writer, disk_is_failing;               /* 0 or 1 */
+    /* hits computed again (rd_options.cache_verify): drawn and waiting now; compared whole, and their tokens; given up
+     * (evicted meanwhile); found wrong, which must never be */
+    uint64_t verify_waiting, verify_verified, verify_tokens, verify_skipped, verify_mismatches;
     /* memory */
     uint64_t weight_bytes, packed_bytes, workspace_bytes, kv_bytes, rss_anon_bytes, rss_file_bytes;
     double uptime_s;

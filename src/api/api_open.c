@@ -14,6 +14,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "base/sysinfo.h"
 #include "format/gguf_dump.h"
 #include "format/hf_dir.h"
@@ -208,6 +209,8 @@ static rd_status make_engine(rd_engine *e, const struct rd_options *o, uint32_t 
     rd_status st = size_cache(e, o, &layout, &n_pages, err);
 
     if (st != RD_OK) return st;
+    if (!(o->cache_verify >= 0 && o->cache_verify <= 1))
+        return error_set(err, RD_E_INVALID, "cache_verify %g: a share from 0 to 1 is wanted", o->cache_verify);
     st = model_executor_init(&e->executor, e->ops, e->backend, e->model, &layout, n_pages);
     if (st != RD_OK)
         return error_set(err, st, "cannot reserve %llu MiB for the KV cache",
@@ -236,8 +239,10 @@ static rd_status make_engine(rd_engine *e, const struct rd_options *o, uint32_t 
                                  .speculate = !o->no_speculation,
                                  .draft_model = api_draft_model(e),
                                  .store = e->store,
+                                 .verify_share = o->cache_verify,
                                  .namespace_name = name,
                                  .namespace_bytes = strlen(name)};
+    random_os(&eo.verify_seed, sizeof(eo.verify_seed));
     st = engine_create(&eo, &e->engine);
     return st == RD_OK ? st : error_set(err, st, "cannot create the engine: %s", rd_status_text(st));
 }

@@ -42,6 +42,9 @@ void rd_get_stats(rd_engine *engine, struct rd_stats *out)
     out->device_errors = s.device_errors, out->accounting_errors = s.accounting_errors;
     out->step_ms_last = (double)s.step_ns_last / 1e6;
     api_store_stats(&s, out);
+    out->verify_waiting = s.verify.n_waiting, out->verify_verified = s.verify.n_verified;
+    out->verify_tokens = s.verify.n_tokens, out->verify_skipped = s.verify.n_skipped;
+    out->verify_mismatches = s.verify.n_mismatches;
     out->prefill_tok_s = (double)s.prefill_milli_tok_s / 1e3;
     out->decode_tok_s = (double)s.decode_milli_tok_s / 1e3;
     out->weight_bytes = engine->info.weight_bytes, out->packed_bytes = engine->info.packed_bytes,

@@ -74,6 +74,9 @@ const struct arg schedule_args[] = {
      .help = "milliseconds that a step should take at most while others generate: prompts are cut accordingly"},
     {.flag = "--cache-ttl", .kind = ARG_U32, .value = "S", ENGINE(cache_ttl_s), .fallback_text = "1800",
      .help = "seconds after which an unused cache entry is dropped"},
+    {.flag = "--cache-verify", .kind = ARG_REAL, .value = "P", ENGINE(cache_verify), .fallback = "0", .max = 1,
+     .help = "compute this share of the cache's hits again while idle and compare every byte: /stats counts mismatches, "
+             "which must be 0"},
     {0}
 };
 

@@ -62,6 +62,7 @@ rd_status engine_create(const struct engine_options *o, struct engine **out)
     if ((st = sampler_scratch_create(o->executor.n_vocab, &e->scratch)) != RD_OK) goto fail;
     if ((st = plan_create(e)) != RD_OK) goto fail;
     if ((st = speculation_create(e, &e->speculation)) != RD_OK) goto fail;
+    if ((st = verifier_create(e, &e->verifier)) != RD_OK) goto fail;
     if ((st = queue_create((size_t)o->max_queue + e->max_live, &e->inbox)) != RD_OK) goto fail;
     if ((st = queue_create(N_TASKS, &e->tasks)) != RD_OK) goto fail;
     if ((st = wake_create(&e->bell)) != RD_OK) goto fail;
@@ -95,6 +96,7 @@ void engine_destroy(struct engine *e)
     wake_destroy(e->bell);
     plan_destroy(e);
     speculation_destroy(e->speculation);
+    verifier_destroy(e->verifier);
     sampler_scratch_destroy(e->scratch);
     radix_destroy(e->cache.tree);
     page_pool_destroy(e->pool);
@@ -317,6 +319,7 @@ static void gather_stats(struct engine *e)
     s->rows_copied = e->cache.n_rows_copied;
     memcpy(s->class_keys, t.class_keys, sizeof(s->class_keys));
     if (e->o.store) gather_store(e, s);
+    s->verify = verifier_counts(e->verifier);
     s->prefill_milli_tok_s = e->prefill_rate;
     s->decode_milli_tok_s = e->decode_rate;
 }

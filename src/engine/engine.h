@@ -17,6 +17,7 @@
 #include "engine/executor.h"
 #include "engine/request.h"
 #include "engine/store_link.h"
+#include "engine/verify.h"
 #include "kv/kv_seq.h"
 
 struct engine;
@@ -34,6 +35,8 @@ struct engine_options {
     bool speculate;                      /* drafts from what was written before, verified losslessly */
     struct draft_model *draft_model;     /* borrowed; drafts from it too; or NULL */
     struct store_link *store;            /* borrowed; pages on disk; or NULL. The executor has pages */
+    double verify_share;                 /* 0 .. 1: of hits that are computed again while idle, see verify.h */
+    uint64_t verify_seed;
     uint64_t chunk_seed;                 /* tests: not 0 = prefill chunks and drafts of random length */
 };
 
@@ -52,6 +55,7 @@ struct engine_stats {
     uint64_t prefill_milli_tok_s, decode_milli_tok_s;
     uint64_t prompt_disk, pages_loading; /* of prompt_cached: brought by loads */
     uint64_t disk_loads, disk_loads_late, disk_declined, disk_pages_loaded, disk_staged, disk_unsaved;
+    struct verify_counts verify;         /* zeros without verify_share */
     struct store_counts disk;            /* zeros without a store */
 };
 

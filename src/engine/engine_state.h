@@ -46,6 +46,7 @@ struct engine {
     uint64_t logits_bytes;
     struct step_plan plan;
     struct speculation *speculation;     /* NULL: off */
+    struct verifier *verifier;           /* NULL: off */
 
     struct request *queue_head, *queue_tail;
     uint32_t n_queue;

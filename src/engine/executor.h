@@ -5,10 +5,14 @@
  * Errors  RD_E_DEVICE: what the step wrote must not be trusted.
  */
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 #include "kv/page_pool.h"
 #include "model/model.h"
 #include "radish/status.h"
+
+/* Where two pages differ first. */
+struct page_difference { uint32_t layer, is_value, kv_head, row, byte; uint8_t a, b; };
 
 struct executor {
     void *self;
@@ -24,4 +28,6 @@ struct executor {
     /* A page's bytes, page_bytes of them, in memory that any thread can reach; NULL: pages cannot be stored. */
     void *(*page)(void *self, kv_page id);
     uint64_t page_bytes;
+    /* Whether the first n_rows rows of two pages differ, and where; NULL: nobody can tell. */
+    bool (*differs)(void *self, kv_page a, kv_page b, uint32_t n_rows, struct page_difference *where);
 };

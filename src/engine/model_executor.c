@@ -51,6 +51,30 @@ static void *page(void *self, kv_page id)
     return (uint8_t *)x->kv.base + id * x->kv.page_bytes;
 }
 
+static bool differs(void *self, kv_page a, kv_page b, uint32_t n_rows, struct page_difference *where)
+{
+    const struct kv_storage *kv = &((struct model_executor *)self)->kv;
+    const struct kv_layout *l = &kv->layout;
+    const uint8_t *pa = page(self, a), *pb = page(self, b);
+
+    for (uint32_t i = 0; i < l->n_layers * 2 * l->n_kv_heads; i++) {
+        uint32_t layer = i / (2 * l->n_kv_heads), which = i / l->n_kv_heads % 2, head_at = i % l->n_kv_heads;
+        uint64_t at = kv_head_offset(kv, layer, which, head_at), n = n_rows * kv->row_bytes[which], k = 0;
+
+        if (memcmp(pa + at, pb + at, n) == 0) continue;
+        while (pa[at + k] == pb[at + k]) k++;
+        *where = (struct page_difference){.layer = layer,
+                                          .is_value = which,
+                                          .kv_head = head_at,
+                                          .row = (uint32_t)(k / kv->row_bytes[which]),
+                                          .byte = (uint32_t)(k % kv->row_bytes[which]),
+                                          .a = pa[at + k],
+                                          .b = pb[at + k]};
+        return true;
+    }
+    return false;
+}
+
 struct executor model_executor_view(struct model_executor *x, uint32_t max_rows, uint32_t max_logits)
 {
     return (struct executor){.self = x,
@@ -62,5 +86,6 @@ struct executor model_executor_view(struct model_executor *x, uint32_t max_rows,
                              .head = head,
                              .copy_rows = copy_rows,
                              .page = page,
-                             .page_bytes = x->kv.page_bytes};
+                             .page_bytes = x->kv.page_bytes,
+                             .differs = differs};
 }

@@ -249,6 +249,7 @@ static void count_rows(struct engine *e, struct request *r, const struct seq_run
     e->stats.prompt_joined += r->usage.n_joined;
     r->usage.n_disk = u32_min(r->store.to, r->usage.n_cached) - u32_min(r->store.from, r->usage.n_cached);
     e->stats.prompt_disk += r->usage.n_disk;
+    if (r->usage.n_cached > 0) verifier_note_hit(e, r);
 }
 
 static uint32_t n_run_hidden(const struct step_plan *p, uint32_t i)
@@ -436,6 +437,7 @@ static void drain_inbox(struct engine *e)
 bool engine_step(struct engine *e)
 {
     uint64_t begin, end, n_generated;
+    bool has_verified = false;
     rd_status st;
 
     thread_owner_check(&e->owner);
@@ -459,9 +461,11 @@ bool engine_step(struct engine *e)
         } else {
             fail_step(e, st);
         }
+    } else if (e->plan.n_heads == 0 && e->n_live == 0 && e->n_queue == 0) {
+        has_verified = verifier_step(e);
     }
     housekeeping(e, begin);
     engine_publish_stats(e);
-    return e->plan.batch.n_rows + e->plan.n_heads > 0 ||
+    return e->plan.batch.n_rows + e->plan.n_heads > 0 || has_verified ||
            (e->n_live == 0 && e->n_queue > e->n_loading && !store_link_n_pages(e->o.store)); /* one starts over */
 }

@@ -50,25 +50,41 @@ static void clear_now(struct store_link *l)
     mutex_unlock(&l->lock);
 }
 
+static void drop_condemned(struct store_link *l)
+{
+    struct store_space *space;
+
+    mutex_lock(&l->lock);
+    space = l->condemned;
+    mutex_unlock(&l->lock);
+    if (!space) return;
+    if (page_store_drop(l->store, space) != RD_OK) page_store_forsake(l->store, space);
+    mutex_lock(&l->lock);
+    l->condemned = NULL;
+    atomic_store_explicit(&l->is_condemned, false, memory_order_relaxed);
+    mutex_unlock(&l->lock);
+}
+
 /* What to do while nothing is queued: flush, look at the folder, empty it. True: the link closes. */
 static bool saver_rest(struct store_link *l)
 {
     bool closing, clear;
 
     mutex_lock(&l->lock);
-    if (!l->save_head && !l->closing && !l->clear_wanted && !cond_wait_ns(&l->save_bell, &l->lock, FLUSH_IDLE_NS)) {
+    if (!l->save_head && !l->closing && !l->clear_wanted && !l->condemned && !cond_wait_ns(&l->save_bell, &l->lock, FLUSH_IDLE_NS)) {
         mutex_unlock(&l->lock);
         (void)page_store_flush(l->store);                   /* counted, and said once, by the store */
         page_store_refresh(l->store);
         note_writable(l);
         mutex_lock(&l->lock);
-        if (!l->save_head && !l->closing && !l->clear_wanted)
+        if (!l->save_head && !l->closing && !l->clear_wanted && !l->condemned)
             cond_wait_ns(&l->save_bell, &l->lock,
                          atomic_load_explicit(&l->is_writable, memory_order_relaxed) ? WRITER_REST_NS : REFRESH_NS);
     }
     closing = l->closing;
     clear = l->clear_wanted;
     mutex_unlock(&l->lock);
+    drop_condemned(l);
     if (clear) clear_now(l);
     return closing;
 }
@@ -164,6 +180,7 @@ void store_link_work(struct store_link *l)
 {
     bool clear;
 
+    drop_condemned(l);
     while (store_load_one(l)) {
     }
     while (store_save_one(l)) {
@@ -187,6 +204,28 @@ void store_link_clear(struct store_link *l)
         cond_wait_ns(&l->saver_idle, &l->lock, 100000000);
     mutex_unlock(&l->lock);
     if (!l->o.threads) clear_now(l);
+}
+
+void store_link_condemn(struct engine *e, struct request *r)
+{
+    struct store_link *l = e->o.store;
+    struct store_space *space = l ? store_link_space(e, r) : NULL;
+
+    if (!space) return;
+    mutex_lock(&l->lock);
+    while (l->save_head) {                                  /* copies of what is wrong may be among them */
+        struct save_job *job = l->save_head;
+
+        l->save_head = job->next;
+        job->next = l->free_jobs;
+        l->free_jobs = job;
+    }
+    l->save_tail = NULL;
+    l->clear_wanted = l->clear_wanted || (l->condemned && l->condemned != space);
+    l->condemned = space;
+    atomic_store_explicit(&l->is_condemned, true, memory_order_relaxed);
+    cond_signal(&l->save_bell);
+    mutex_unlock(&l->lock);
 }
 
 void store_link_set_bell(struct store_link *l, struct wake *bell)

@@ -77,6 +77,10 @@ void store_link_clear(struct store_link *l);
 bool store_link_wait(struct engine *e, struct request *r, struct radix_node *root, uint64_t now);
 /* Attaches what was loaded; lets go of requests that have waited too long. */
 void store_link_collect(struct engine *e, uint64_t now);
+/* What is stored of r's namespace (its parameters alone are looked at) may be wrong: nothing is loaded or saved any more
+ * until all of it was dropped; where it cannot be, this process does not look at it again. Engine thread; no load is under
+ * way, no request is live. */
+void store_link_condemn(struct engine *e, struct request *r);
 /* The engine's, rung when a load is done. */
 void store_link_set_bell(struct store_link *l, struct wake *bell);
 /* Here and in the next, NULL: none. Pages that requests in the queue will still take beside their loans. */

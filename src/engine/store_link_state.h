@@ -45,12 +45,14 @@ struct store_link {
     struct load_job *load_head, *load_tail, *done_head;
     struct wake *engine_bell;            /* NULL: none */
     bool closing, clear_wanted, saver_busy;
+    struct store_space *condemned;       /* to be dropped; NULL: none */
 
     struct save_job *jobs;               /* [n_jobs] */
     uint8_t *staging;                    /* [n_jobs * page_bytes], mapped, touched as far as used */
     uint32_t *staging_tokens;            /* [n_jobs * page_tokens] */
     uint32_t n_jobs;
     atomic_bool stop;                    /* the loader gives up soon; relaxed: only a hint */
+    atomic_bool is_condemned; /* a namespace waits for being dropped: the engine sets, the saver clears; relaxed: both under lock */
     atomic_bool is_writable; /* the saver writes, the engine reads: pages can be saved at all; relaxed: a hint */
 
     /* engine thread */

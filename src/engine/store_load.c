@@ -170,7 +170,8 @@ bool store_link_wait(struct engine *e, struct request *r, struct radix_node *roo
     struct load_job *job;
     struct look k;
 
-    if (!l || !root || r->store.n_tries >= LOAD_MAX_TRIES || !look_up(e, r, root, now, &k)) return false;
+    if (!l || !root || r->store.n_tries >= LOAD_MAX_TRIES ||
+        atomic_load_explicit(&l->is_condemned, memory_order_relaxed) || !look_up(e, r, root, now, &k)) return false;
     job = find_job(l, &k);
     if (!job && pays(e, &k)) job = begin_load(e, r, root, &k, now);
     if (!job) return false;

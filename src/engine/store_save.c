@@ -63,7 +63,8 @@ static void save(struct engine *e, struct request *r, uint32_t n_most)
     uint32_t n_full = r->seq.n_computed / l->o.page_tokens;
 
     if (!r->p.cached || !r->seq.cached || r->p.prompt_logprobs || r->seq.state != KV_SEQ_RUNNABLE) return;
-    if (r->store.n_saved >= n_full || !store_link_space(e, r)) return;
+    if (r->store.n_saved >= n_full || atomic_load_explicit(&l->is_condemned, memory_order_relaxed)) return;
+    if (!store_link_space(e, r)) return;
     for (; r->store.n_saved < n_full; r->store.n_saved++) {
         struct hash128 digest = next_digest(l, r, r->store.n_saved);
 

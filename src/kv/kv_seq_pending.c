@@ -12,7 +12,6 @@
  * The owner of a pending node is always older than all others that wait in it or below it; so whoever inherits a
  * node inherits all of A's nodes further down its own path, and its chain stays one piece.
  */
-#include <assert.h>
 #include "base/checked.h"
 #include "kv/kv_seq_path.h"
 
@@ -52,16 +51,8 @@ bool kv_path_contains(const struct kv_seq *seq, const struct radix_node *node)
 
 void kv_seq_run_from(struct kv_seq *seq, uint32_t n)
 {
-    uint32_t P = page_pool_page_tokens(seq->cache->pool);
-    uint32_t left = u32_ceil_div(n, P); /* pages [0, left) are still open */
-
-    seq->n_pages = seq->first_own_page = left;
-    for (const struct radix_node *node = seq->node; left > 0; node = node->parent) {
-        uint32_t end = u32_min(n, radix_node_computed_end(node)), first = node->start / P;
-        if (end <= node->start) continue;
-        assert((end - 1) / P + 1 >= left);
-        for (; left > first; left--) seq->pages[left - 1] = node->pages[left - 1 - first];
-    }
+    seq->n_pages = seq->first_own_page = u32_ceil_div(n, page_pool_page_tokens(seq->cache->pool));
+    if (n > 0) radix_path_pages(seq->cache->tree, seq->node, n, seq->pages);
     seq->n_computed = seq->n_reserved = n;
     seq->n_hit = u32_min(seq->n_hit, n);
     seq->n_hit_in_flight = seq->n_hit - u32_min(seq->n_hit, seq->n_ready_at_admit);

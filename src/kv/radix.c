@@ -217,6 +217,20 @@ rd_status radix_insert_ready(struct radix *tree, struct radix_node *root, const 
     return RD_OK;
 }
 
+void radix_path_pages(const struct radix *tree, const struct radix_node *node, uint32_t n, kv_page *pages)
+{
+    uint32_t P = tree->page_tokens, left = (n + P - 1) / P;  /* pages [0, left) are still open */
+
+    for (; left > 0; node = node->parent) {
+        uint32_t computed_end = radix_node_computed_end(node), end = n < computed_end ? n : computed_end;
+        uint32_t first = node->start / P;
+
+        if (end <= node->start) continue;
+        assert((end - 1) / P + 1 >= left);
+        for (; left > first; left--) pages[left - 1] = node->pages[left - 1 - first];
+    }
+}
+
 uint64_t radix_node_last_use(const struct radix_node *node) { return node->last_use; }
 
 uint32_t radix_following(const struct radix_match *m, kv_key *keys, uint32_t n_max)

@@ -133,6 +133,12 @@ uint32_t radix_expire(struct radix *tree, uint64_t before, uint64_t now, uint32_
 /* Drops everything unlocked below root (NULL: in every namespace). Returns the pages that became free. */
 uint32_t radix_clear(struct radix *tree, struct radix_node *root);
 
+/* The block table of the first n computed positions on node's path: pages[k] covers k * page_tokens ... */
+void radix_path_pages(const struct radix *tree, const struct radix_node *node, uint32_t n, kv_page *pages);
+/* What is stored of node's path from position n on, and everything below, is never matched again: it is dropped; what
+ * somebody holds stays until then under a key that no text has. n lies on the path. No sequence is live. */
+void radix_condemn(struct radix *tree, struct radix_node *node, uint32_t n);
+
 /* Facts about a node, for kv_seq, dumps and tests. */
 uint32_t radix_node_start(const struct radix_node *node);    /* position of its first key */
 uint32_t radix_node_n_keys(const struct radix_node *node);

@@ -392,3 +392,25 @@ uint32_t radix_clear(struct radix *tree, struct radix_node *root)
         for (struct radix_root *r = tree->roots[i]; r; r = r->next) n_freed += clear_below(tree, &r->node);
     return n_freed;
 }
+
+/* A key that is no token's, another one each time: linked anew under it, the node is found by nobody. */
+static void hide(struct radix *tree, struct radix_node *node)
+{
+    struct radix_node *parent = node->parent;
+
+    radix_child_unlink(tree, node);
+    node->keys[0] = UINT32_MAX - tree->n_hidden++;
+    radix_child_link(tree, parent, node);
+}
+
+void radix_condemn(struct radix *tree, struct radix_node *node, uint32_t n)
+{
+    struct radix_node *upper;
+
+    thread_owner_check(&tree->owner);
+    while (node->start > n) node = node->parent;
+    if (n > node->start) (void)radix_split(tree, node, n - node->start, &upper); /* no memory: all of the node goes */
+    (void)clear_below(tree, node);
+    if (is_evictable(node)) (void)radix_leaf_remove(tree, node, GHOST_CLEARED);
+    else hide(tree, node);
+}

@@ -52,6 +52,7 @@ struct radix {
     bool constant_hash;
     struct radix_root *roots[RADIX_N_BUCKETS];
     struct radix_lru { struct radix_node *head, *tail; } lru[RADIX_N_CLASSES]; /* head: least recently used */
+    uint32_t n_hidden;                               /* condemned nodes that somebody held: radix_condemn */
     uint64_t now;                                    /* the latest time that any caller named */
     struct ghosts ghosts;                            /* of what was dropped */
     struct radix_counts counts;

@@ -122,6 +122,7 @@ static struct hash128 key_check(const struct key_file *k)
 static void seed_space(const struct page_store *s, struct store_space *space)
 {
     space->seed = sip_hash128(s->key, space->name, space->n_name);
+    space->seed.low += space->n_forsaken;
 }
 
 static void set_key(struct page_store *s, struct sip_key key)
@@ -547,4 +548,12 @@ rd_status page_store_drop(struct page_store *s, struct store_space *space)
         if (store_drop_segment(s, i) != RD_OK) st = RD_E_IO;
     }
     return st;
+}
+
+void page_store_forsake(struct page_store *s, struct store_space *space)
+{
+    mutex_lock(&s->lock);
+    space->n_forsaken++;
+    seed_space(s, space);
+    mutex_unlock(&s->lock);
 }

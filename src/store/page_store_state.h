@@ -28,7 +28,7 @@ struct store_space {
     struct store_space *next;
     struct hash128 seed;
     uint32_t page_tokens;
-    uint64_t page_bytes;
+    uint64_t page_bytes, n_forsaken;
     size_t n_name;
     uint8_t name[];
 };

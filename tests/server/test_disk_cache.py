@@ -49,6 +49,18 @@ def written(server, n_pages):
     raise AssertionError(disk)
 
 
+def verified(server, n_hits):
+    """Waits until so many hits were computed again and compared."""
+    for _ in range(500):
+        verify = server.stats()["verify"]
+        if verify["verified"] >= n_hits:
+            break
+        time.sleep(0.02)
+    assert verify["mismatches"] == verify["waiting"] == verify["skipped"] == 0
+    assert verify["verified"] == n_hits
+    return verify
+
+
 def test_it_survives_a_restart_and_a_kill(folder):
     with serving(folder) as server:
         text, timings = ask(server)
@@ -56,11 +68,14 @@ def test_it_survives_a_restart_and_a_kill(folder):
         n_prompt = timings["prompt_n"]
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert all(stat.S_IMODE(f.stat().st_mode) == 0o600 for f in folder.iterdir())
-    with serving(folder) as server:
+    with serving(folder, "--cache-verify", "1") as server:
         again, timings = ask(server)
         assert again == text
         assert timings["cache_n"] == timings["cache_disk_n"] == n_prompt // 16 * 16
         assert server.stats()["disk"]["prompt_tokens"] == timings["cache_disk_n"]
+        assert verified(server, 1)["tokens"] == timings["cache_n"]
+        ask(server)                                              # now with the hidden state at its end
+        assert verified(server, 2)["tokens"] == timings["cache_n"] + n_prompt
         kill(server)
     with serving(folder, "--kv-type", "f32") as server:          # pages of another kind find nothing, and do no harm
         _, timings = ask(server)

@@ -86,6 +86,8 @@ static bool world_open(struct world *w, const struct sim_setup *s)
                                 .namespace_name = "sim",
                                 .namespace_bytes = 3,
                                 .speculate = true,
+                                .verify_share = s->store_bytes || s->fail_one_in ? 0.2 : 0.01,
+                                .verify_seed = s->seed + 4,
                                 .chunk_seed = s->seed + 2};
     w->x.fail_one_in = s->fail_one_in;
     if (s->draft_model && !draft_open(w, s)) return false;
@@ -272,7 +274,7 @@ static void simulate(const struct sim_setup *s, uint64_t n_requests)
 
     log_set_sink(ignore_line, NULL);
     CHECK(world_open(&w, s));
-    while (w.n_submitted < n_requests) CHECK(turn(&w, true));
+    while (w.n_submitted < n_requests) CHECK(turn(&w, w.n_steps % 512 < 400));      /* with quiet times between */
     while (w.n_ended < w.n_submitted) {
         CHECK(turn(&w, false));
         CHECK(++quiet < 100000);                            /* nothing may be stuck */
@@ -296,6 +298,10 @@ static void simulate(const struct sim_setup *s, uint64_t n_requests)
     CHECK(w.n_verified > 0);
     CHECK_EQ(stats.n_stop + stats.n_length + stats.n_cancelled + stats.n_failed, w.n_submitted);
     CHECK_EQ(stats.accounting_errors, 0);
+    CHECK_EQ(stats.verify.n_mismatches, 0);
+    CHECK(stats.verify.n_verified > 0);
+    test_note("verified: %llu hits, %llu tokens; %llu skipped", (unsigned long long)stats.verify.n_verified,
+              (unsigned long long)stats.verify.n_tokens, (unsigned long long)stats.verify.n_skipped);
     CHECK(stats.draft_accepted > 0 && stats.draft_accepted < stats.drafted);
     if (w.store.link) {
         const struct store_counts *d = &stats.disk;

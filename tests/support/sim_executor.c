@@ -148,6 +148,18 @@ static void *page(void *self, kv_page id)
     return x->rows + (size_t)id * x->page_tokens;
 }
 
+static bool differs(void *self, kv_page a, kv_page b, uint32_t n_rows, struct page_difference *where)
+{
+    struct sim_executor *x = self;
+
+    for (uint32_t i = 0; i < n_rows; i++) {
+        if (x->rows[(size_t)a * x->page_tokens + i] == x->rows[(size_t)b * x->page_tokens + i]) continue;
+        *where = (struct page_difference){.row = i};
+        return true;
+    }
+    return false;
+}
+
 struct executor sim_view(struct sim_executor *x, uint32_t max_rows, uint32_t max_logits)
 {
     return (struct executor){.self = x,
@@ -159,5 +171,6 @@ struct executor sim_view(struct sim_executor *x, uint32_t max_rows, uint32_t max
                              .head = head,
                              .copy_rows = copy_rows,
                              .page = page,
-                             .page_bytes = x->page_tokens * sizeof(*x->rows)};
+                             .page_bytes = x->page_tokens * sizeof(*x->rows),
+                             .differs = differs};
 }

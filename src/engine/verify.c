@@ -1,0 +1,285 @@
+/* engine/verify.c - hits computed again, block by block, and compared. */
+#include "engine/verify.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/checked.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "engine/engine_state.h"
+
+#define MAX_WAITING  32u                 /* hits; their tokens are copies */
+#define BLOCK_TOKENS 64u                 /* a request that comes waits no longer than for an idle prompt's chunk */
+#define SHOWN_TOKENS 16u                 /* on either side of a mismatch */
+
+struct verify_job { kv_key *keys; uint32_t n, n_done; bool salted; struct hash128 salt; };
+
+struct verifier {
+    struct verify_counts counts;
+    uint64_t seed;
+    uint32_t block;                      /* tokens of one block: whole pages */
+    struct verify_job jobs[MAX_WAITING]; /* a ring */
+    uint32_t head, n_jobs;
+    struct request shell;                /* what the batch's run belongs to: keys and namespace, never queued */
+    kv_page *kept, *table;               /* [n_ctx / page_tokens + 1]: the tree's pages; those that the block reads */
+    kv_page *own;                        /* [block / page_tokens] */
+};
+
+/* One block of a hit: positions [from, to) of a path that is locked meanwhile. */
+struct verify_block { struct radix_node *root, *node; uint32_t from, to, n_pages; bool at_end; };
+
+rd_status verifier_create(const struct engine *e, struct verifier **out)
+{
+    uint32_t P = e->o.page_tokens;
+    struct verifier *v;
+
+    *out = NULL;
+    if (!(e->o.verify_share > 0) || !e->o.executor.differs) return RD_OK;
+    v = mem_zalloc(1, sizeof(*v));
+    if (!v) return RD_E_NOMEM;
+    v->seed = e->o.verify_seed;
+    v->block = P < BLOCK_TOKENS ? BLOCK_TOKENS / P * P : P;
+    v->kept = mem_alloc(e->o.n_ctx / P + 2, sizeof(*v->kept));
+    v->table = mem_alloc(e->o.n_ctx / P + 2, sizeof(*v->table));
+    v->own = mem_alloc(v->block / P, sizeof(*v->own));
+    if (!v->kept || !v->table || !v->own) {
+        verifier_destroy(v);
+        return RD_E_NOMEM;
+    }
+    *out = v;
+    return RD_OK;
+}
+
+static void drop_head(struct verifier *v)
+{
+    mem_free(v->jobs[v->head].keys);
+    v->jobs[v->head].keys = NULL;
+    v->head = (v->head + 1) % MAX_WAITING;
+    v->n_jobs--;
+}
+
+void verifier_destroy(struct verifier *v)
+{
+    if (!v) return;
+    while (v->n_jobs > 0) drop_head(v);
+    mem_free(v->kept);
+    mem_free(v->table);
+    mem_free(v->own);
+    mem_free(v);
+}
+
+struct verify_counts verifier_counts(const struct verifier *v)
+{
+    struct verify_counts c = {0};
+
+    if (!v) return c;
+    c = v->counts;
+    c.n_waiting = v->n_jobs;
+    return c;
+}
+
+void verifier_note_hit(struct engine *e, const struct request *r)
+{
+    struct verifier *v = e->verifier;
+    struct verify_job job = {.n = r->usage.n_cached, .salted = r->p.salted, .salt = r->p.salt};
+
+    if (!v || !r->p.cached) return;
+    if (random_at_unit(v->seed, v->counts.n_hits++) >= e->o.verify_share) return;
+    if (v->n_jobs < MAX_WAITING) job.keys = (kv_key *)(void *)mem_memdup(r->seq.keys, job.n * sizeof(*job.keys));
+    if (job.keys) v->jobs[(v->head + v->n_jobs++) % MAX_WAITING] = job;
+    else v->counts.n_skipped++;
+}
+
+/* ---- one block ---- */
+
+static void give_pages(struct engine *e, struct kv_loan *loan, const struct verify_block *b)
+{
+    if (b->n_pages > 0) kv_loan_end(&e->cache, loan);
+}
+
+/* Pages of our own; the least recently used of others go where there are none. */
+static bool take_pages(struct engine *e, struct kv_loan *loan, struct verify_block *b)
+{
+    struct verifier *v = e->verifier;
+    uint32_t P = e->o.page_tokens, n = u32_ceil_div(b->to - b->from, P);
+
+    while (page_pool_n_free(e->pool) < n)
+        if (radix_evict(e->cache.tree, n - page_pool_n_free(e->pool)) == 0) return false;
+    if (page_pool_take(e->pool, n, v->own) != RD_OK) return false;
+    b->n_pages = n;
+    kv_loan_begin(&e->cache, loan, v->own, n);
+    memcpy(v->table, v->kept, u32_ceil_div(b->to, P) * sizeof(*v->table));
+    for (uint32_t k = 0; k < n; k++) {
+        v->table[b->from / P + k] = v->own[k];
+        page_pool_set_fill(e->pool, v->own[k], u32_min(P, b->to - b->from - k * P));
+    }
+    return true;
+}
+
+/* Rows [pos, pos + n) as the only run of the step; wants_state: of the last one. */
+static rd_status forward(struct engine *e, const struct verify_job *job, uint32_t pos, uint32_t n, bool wants_state)
+{
+    struct verifier *v = e->verifier;
+    struct step_plan *p = &e->plan;
+    uint32_t P = e->o.page_tokens;
+    rd_status st;
+
+    v->shell.p.salted = job->salted;
+    v->shell.p.salt = job->salt;
+    v->shell.store.space = NULL;
+    v->shell.seq.keys = job->keys;
+    v->shell.seq.n_keys = job->n;
+    p->runs[0] = (struct seq_run){0, n, pos, v->table};
+    p->run_request[0] = &v->shell;
+    p->run_logits[0] = p->run_hidden[0] = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        p->tokens[i] = (int32_t)job->keys[pos + i];
+        p->positions[i] = pos + i;
+        p->row_page[i] = v->table[(pos + i) / P];
+        p->row_slot[i] = (pos + i) % P;
+    }
+    p->logit_rows[0] = n - 1;
+    p->batch.n_rows = n;
+    p->batch.n_runs = 1;
+    p->batch.n_logits = wants_state;
+    p->batch.n_hidden = 0;
+    st = e->o.executor.forward(e->o.executor.self, &p->batch, e->logits);
+    p->batch.n_rows = p->batch.n_runs = p->batch.n_logits = 0;
+    if (st == RD_OK) return st;
+    log_error("computing %u rows of a hit again failed: %s", n, rd_status_name(st));
+    e->stats.device_errors++;
+    return st;
+}
+
+static rd_status compute(struct engine *e, const struct verify_job *job, const struct verify_block *b)
+{
+    rd_status st = RD_OK;
+
+    for (uint32_t pos = b->from, n; st == RD_OK && pos < b->to; pos += n) {
+        n = u32_min(b->to - pos, e->o.executor.max_rows);
+        st = forward(e, job, pos, n, b->at_end && pos + n == b->to);
+    }
+    return st;
+}
+
+/* ---- what differs ---- */
+
+static void put_tokens(const struct verify_job *job, uint32_t at, char *out, size_t size)
+{
+    uint32_t first = at < SHOWN_TOKENS ? 0 : at - SHOWN_TOKENS, n = u32_min(job->n, at + SHOWN_TOKENS);
+    size_t len = 0;
+
+    out[0] = 0;
+    for (uint32_t i = first; i < n && len + 16 < size; i++)
+        len += (size_t)snprintf(out + len, size - len, "%s%s%u", i == first ? "" : " ", i == at ? "> " : "",
+                                job->keys[i]);
+}
+
+/* at: the first position that is not what it should be, of those that were looked at. */
+static void tell(const struct engine *e, const struct verify_job *job, uint32_t at, const char *what)
+{
+    char tokens[SHOWN_TOKENS * 2 * 16];
+    struct hash128 all = hash128_of(job->keys, job->n * sizeof(*job->keys));
+
+    put_tokens(job, at, tokens, sizeof(tokens));
+    log_error("THE CACHE IS WRONG (please report this): position %u of a hit of %u tokens, %s; radish %s, namespace "
+              "\"%.*s\", salt %016" PRIx64 "%016" PRIx64 ", pages of %u tokens; token ids from %u on: %s; XXH3 of all "
+              "token ids %016" PRIx64 "%016" PRIx64,
+              at, job->n, what, RADISH_VERSION, (int)e->o.namespace_bytes,
+              e->o.namespace_bytes ? (const char *)e->o.namespace_name : "", job->salted ? job->salt.high : 0,
+              job->salted ? job->salt.low : 0, e->o.page_tokens, at < SHOWN_TOKENS ? 0 : at - SHOWN_TOKENS, tokens,
+              all.high, all.low);
+    for (uint32_t i = 0; i < job->n; i += SHOWN_TOKENS) {
+        struct verify_job part = {.keys = job->keys + i, .n = u32_min(SHOWN_TOKENS, job->n - i)};
+
+        put_tokens(&part, SHOWN_TOKENS, tokens, sizeof(tokens));
+        log_debug("token ids of that hit from %u on: %s", i, tokens);
+    }
+}
+
+/* The position from which on the path is wrong; UINT32_MAX: nothing is. */
+static uint32_t compare(const struct engine *e, const struct verify_job *job, const struct verify_block *b)
+{
+    const struct verifier *v = e->verifier;
+    uint32_t P = e->o.page_tokens, state_bytes = e->cache.state_bytes;
+    const void *state = b->at_end ? radix_node_state(b->node) : NULL;
+    char what[200];
+
+    for (uint32_t k = 0; k < b->n_pages; k++) {
+        uint32_t start = b->from + k * P;
+        struct page_difference d = {0};
+
+        if (!e->o.executor.differs(e->o.executor.self, v->kept[start / P], v->own[k], u32_min(P, b->to - start), &d))
+            continue;
+        snprintf(what, sizeof(what), "%s of layer %u, KV head %u, byte %u: 0x%02x is kept, 0x%02x was computed",
+                 d.is_value ? "value" : "key", d.layer, d.kv_head, d.byte, d.a, d.b);
+        tell(e, job, start + d.row, what);
+        return start;
+    }
+    if (!state || memcmp(state, e->plan.states, state_bytes) == 0) return UINT32_MAX;
+    tell(e, job, b->to - 1, "the hidden state that is kept with it is another");
+    return (b->to - 1) / P * P;
+}
+
+static void condemn(struct engine *e, const struct verify_block *b, uint32_t from)
+{
+    e->verifier->counts.n_mismatches++;
+    radix_condemn(e->cache.tree, b->node, from);
+    store_link_condemn(e, &e->verifier->shell);
+}
+
+/* ---- a step ---- */
+
+/* True: the block was compared and is right. */
+static bool verify(struct engine *e, const struct verify_job *job, struct verify_block *b)
+{
+    struct verifier *v = e->verifier;
+    struct kv_loan loan;
+    uint32_t wrong = UINT32_MAX;
+    bool done = false;
+
+    radix_lock(e->cache.tree, b->node);
+    radix_path_pages(e->cache.tree, b->node, b->to, v->kept);
+    if (take_pages(e, &loan, b) && compute(e, job, b) == RD_OK) {
+        wrong = compare(e, job, b);
+        done = wrong == UINT32_MAX;
+    }
+    give_pages(e, &loan, b);
+    radix_unlock(e->cache.tree, b->node);
+    if (wrong != UINT32_MAX) condemn(e, b, wrong);
+    else if (!done) v->counts.n_skipped++;
+    return done;
+}
+
+bool verifier_step(struct engine *e)
+{
+    struct verifier *v = e->verifier;
+    struct verify_job *job;
+    struct verify_block b = {0};
+    struct radix_match m;
+
+    if (!v || v->n_jobs == 0 || store_link_n_pages(e->o.store) > 0) return false;
+    job = &v->jobs[v->head];
+    b.root = engine_root_of(e, job->salted, &job->salt);
+    if (b.root) m = radix_match(e->cache.tree, b.root, job->keys, job->n, clock_now_ns(e->o.clock));
+    if (!b.root || m.n_ready < job->n) {
+        v->counts.n_skipped++;
+        drop_head(v);
+        return true;
+    }
+    b.node = m.node;
+    b.from = job->n_done;
+    b.to = u32_min(job->n, b.from + v->block);
+    b.at_end = e->cache.state_bytes > 0 && b.to == job->n && m.n_in_node == radix_node_n_keys(m.node) &&
+               radix_node_state(m.node);
+    if (!verify(e, job, &b)) {
+        drop_head(v);
+        return true;
+    }
+    v->counts.n_tokens += b.to - b.from;
+    job->n_done = b.to;
+    if (b.to < job->n) return true;
+    v->counts.n_verified++;
+    drop_head(v);
+    return true;
+}
