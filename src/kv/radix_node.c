@@ -411,6 +411,6 @@ void radix_condemn(struct radix *tree, struct radix_node *node, uint32_t n)
     while (node->start > n) node = node->parent;
     if (n > node->start) (void)radix_split(tree, node, n - node->start, &upper); /* no memory: all of the node goes */
     (void)clear_below(tree, node);
-    if (is_evictable(node)) (void)radix_leaf_remove(tree, node, GHOST_CLEARED);
+    if (radix_node_is_evictable(node)) (void)radix_leaf_remove(tree, node, GHOST_CLEARED);
     else hide(tree, node);
 }

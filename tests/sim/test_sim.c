@@ -274,7 +274,10 @@ static void simulate(const struct sim_setup *s, uint64_t n_requests)
 
     log_set_sink(ignore_line, NULL);
     CHECK(world_open(&w, s));
-    while (w.n_submitted < n_requests) CHECK(turn(&w, w.n_steps % 512 < 400));      /* with quiet times between */
+    for (uint64_t busy = 0, idle = 0; w.n_submitted < n_requests; busy++) {
+        CHECK(turn(&w, busy < 400));                        /* then quiet times, so that the engine is idle for a while */
+        if (w.n_ended == w.n_submitted && ++idle == 60) busy = idle = 0;
+    }
     while (w.n_ended < w.n_submitted) {
         CHECK(turn(&w, false));
         CHECK(++quiet < 100000);                            /* nothing may be stuck */
