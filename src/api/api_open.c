@@ -27,6 +27,7 @@
 #define DEFAULT_RUNNING 64u
 #define DEFAULT_QUEUE 256u
 #define DEFAULT_CHUNK 256u
+#define DEFAULT_CHUNK_DEVICE 2048u
 #define DEFAULT_STEP_MS 50u
 #define DEFAULT_TTL_S 1800u
 #define PREP_QUEUE 4096u
@@ -166,6 +167,15 @@ static void put_kv_type(const struct kv_layout *l, char *out, size_t n)
     for (; *out; out++) *out = (char)tolower((unsigned char)*out);
 }
 
+/* A GPU's memory is the cache's, but for what the driver and a later kernel may want. */
+static uint64_t default_kv_bytes(const rd_engine *e)
+{
+    uint64_t left = e->ops->free_bytes ? e->ops->free_bytes(e->backend) : 0;
+
+    if (e->ops->free_bytes) return left / 100 * 92 > KV_MIN_BYTES ? left / 100 * 92 : left;
+    return u64_min(KV_MAX_BYTES, u64_max(KV_MIN_BYTES, sysinfo_memory() / 5));
+}
+
 /* Pages for the budget; at least one page more than one token needs. */
 static rd_status size_cache(rd_engine *e, const struct rd_options *o, struct kv_layout *layout, uint32_t *n_pages,
                             struct rd_error *err)
@@ -184,7 +194,7 @@ static rd_status size_cache(rd_engine *e, const struct rd_options *o, struct kv_
     if ((st = check_kv_type(e, o, layout, err)) != RD_OK) return st;
     put_kv_type(layout, e->info.kv_type, sizeof(e->info.kv_type));
     page_bytes = kv_page_bytes(layout);
-    if (bytes == 0) bytes = u64_min(KV_MAX_BYTES, u64_max(KV_MIN_BYTES, sysinfo_memory() / 5));
+    if (bytes == 0) bytes = default_kv_bytes(e);
     n = o->kv_tokens ? (o->kv_tokens - 1) / layout->page_tokens + 1 : bytes / page_bytes;
     if (n < 2)
         return error_set(err, RD_E_INVALID, "KV budget of %llu bytes: one page needs %llu, at least 2 pages are wanted",
@@ -198,6 +208,11 @@ static rd_status size_cache(rd_engine *e, const struct rd_options *o, struct kv_
 }
 
 static uint32_t or_default(uint32_t v, uint32_t d) { return v ? v : d; }
+
+static uint32_t default_chunk(const rd_engine *e)
+{
+    return e->ops->is_device ? DEFAULT_CHUNK_DEVICE : DEFAULT_CHUNK;
+}
 
 static rd_status make_engine(rd_engine *e, const struct rd_options *o, uint32_t max_rows, uint32_t max_logits,
                              struct rd_error *err)
@@ -232,7 +247,7 @@ static rd_status make_engine(rd_engine *e, const struct rd_options *o, uint32_t 
                                  .n_ctx = e->info.n_ctx,
                                  .max_running = or_default(o->max_running, DEFAULT_RUNNING),
                                  .max_queue = or_default(o->max_queue, DEFAULT_QUEUE),
-                                 .max_chunk = or_default(o->max_chunk, DEFAULT_CHUNK),
+                                 .max_chunk = or_default(o->max_chunk, default_chunk(e)),
                                  .step_target_ns = (uint64_t)or_default(o->step_target_ms, DEFAULT_STEP_MS) * 1000000,
                                  .ttl_ns = (uint64_t)or_default(o->cache_ttl_s, DEFAULT_TTL_S) * 1000000000,
                                  .kv_bytes = e->info.kv_bytes,
@@ -250,13 +265,12 @@ static rd_status make_engine(rd_engine *e, const struct rd_options *o, uint32_t 
 static rd_status load_weights(rd_engine *e, const struct rd_options *o, uint32_t max_rows, uint32_t max_logits,
                               struct rd_error *err)
 {
-    struct backend_options bo = {o->n_threads, o->isa};
     struct model_progress progress = {o->progress, o->progress_user};
     struct packed_options packed = {.cap_bytes = o->packed_bytes ? o->packed_bytes : PACKED_MAX_BYTES,
                                     .min_bytes = PACKED_MIN_BYTES,
                                     .settle_ns = PACKED_SETTLE_NS,
                                     .n_threads = o->n_threads ? o->n_threads : thread_n_physical_cores()};
-    struct model_source source = {e->gguf, e->ops, NULL, max_rows, max_logits, &progress, NULL};
+    struct model_source source = {e->gguf, e->ops, e->backend, max_rows, max_logits, &progress, NULL};
     rd_status st;
 
     if (o->packed_dir && !o->no_packed_cache) {
@@ -265,9 +279,7 @@ static rd_status load_weights(rd_engine *e, const struct rd_options *o, uint32_t
         packed.dir = e->packed_dir;
         source.packed = &packed;
     }
-    st = e->ops->create(&bo, &e->backend, err);
-    source.be = e->backend;
-    if (st == RD_OK) st = model_load_packed(&source, &e->model, err);
+    st = model_load_packed(&source, &e->model, err);
     if (st != RD_OK) return st;
     e->info.packed_bytes = model_packed_bytes(e->model);
     e->ops->describe(e->backend, e->info.backend, sizeof(e->info.backend));
@@ -348,6 +360,7 @@ static uint32_t logits_rows(const rd_engine *e, uint32_t max_running)
 {
     uint64_t n = LOGITS_BYTES / ((uint64_t)e->info.n_vocab * sizeof(float));
 
+    if (e->ops->is_device) n = max_running;
     /* one sequence with all its drafts fits in any case */
     return u32_min(u32_max(max_running, DRAFT_MAX + 1), u32_max((uint32_t)n, LOGITS_MIN_ROWS));
 }
@@ -355,7 +368,7 @@ static uint32_t logits_rows(const rd_engine *e, uint32_t max_running)
 rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *err)
 {
     uint32_t max_running = or_default(o->max_running, DEFAULT_RUNNING);
-    uint32_t max_rows = u32_max(or_default(o->max_chunk, DEFAULT_CHUNK), max_running), max_logits;
+    uint32_t max_rows, max_logits;
     struct text_job job = {0};
     struct thread text_thread = {0};
     struct kv_layout types = {0};
@@ -365,7 +378,7 @@ rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *
 
     *out = NULL;
     if (err) *err = (struct rd_error){RD_OK, ""};
-    if (max_running > 4096 || max_rows > 65536)
+    if (max_running > 4096 || o->max_chunk > 65536)
         return error_set(err, RD_E_INVALID, "max_running: at most 4096; max_chunk: at most 65536");
     st = parse_kv_type(o->kv_type, &types, err);            /* before anything is loaded */
     if (st != RD_OK) return st;
@@ -374,7 +387,9 @@ rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *
     e->keep_volatile = o->no_normalise;
     fill_names(e, o);
     st = fill_model_info(e, err);
+    if (st == RD_OK) st = api_device_open(e, o, err);
     if (st != RD_OK) goto fail;
+    max_rows = u32_max(or_default(o->max_chunk, default_chunk(e)), max_running);
     job = (struct text_job){.engine = e, .o = o};
     map_ms = ms_since(e->opened_ns);
     if (thread_start(&text_thread, "vocab", load_text, &job) != RD_OK) load_text(&job);

@@ -122,6 +122,8 @@ struct rd_kv {
     struct radix_node *node;             /* held; engine thread */
 };
 
+/* api_device.c: engine->ops and engine->backend, by o->device. RD_E_UNSUPPORTED says what is missing. */
+rd_status api_device_open(rd_engine *engine, const struct rd_options *o, struct rd_error *err);
 /* api_prep.c */
 void api_prep_main(void *arg);           /* rd_engine */
 /* Renders and tokenizes; *tokens is mem_free'd by the caller. */

@@ -58,6 +58,10 @@ void api_store_open(rd_engine *e, const struct rd_options *o, const char *kv_typ
     if (!o->cache_dir || !*o->cache_dir || o->no_disk_cache) return;
     st = name_pages(e, o, kv_type, name, cap, &content, &err);
     if (st == RD_OK) api_memory_open(e, o->cache_dir, content);
+    if (e->ops->is_device) {
+        log_info("no disk cache: device %s keeps computed prompts in its own memory only", e->ops->name);
+        return;
+    }
     if (st == RD_OK) st = open_store(e, o, page_tokens, page_bytes, &e->store, &err);
     if (st != RD_OK) log_warn("no disk cache: %s", *err.text ? err.text : rd_status_text(st));
 }

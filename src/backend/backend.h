@@ -27,7 +27,8 @@ struct backend;
 
 struct backend_options {
     uint32_t n_threads;                  /* CPU threads, the calling one included; 0 = all cores this process may use */
-    const char *isa; /* NULL = best; "ref", "avx2", "avx512", "amx": RD_E_UNSUPPORTED names what this CPU has */
+    const char *isa; /* CPU; NULL = best; "ref", "avx2", "avx512", "amx": RD_E_UNSUPPORTED names what this CPU has */
+    uint32_t device;                     /* which GPU, as the CUDA runtime numbers them */
 };
 
 /* A tensor as it lies in the file; data stays mapped while the model lives. */
@@ -130,8 +131,20 @@ struct attention_args {
 
 enum activation { ACT_SILU, ACT_GELU_TANH };
 
+/* out[r, i] = act(gate[r, i]) * up[r, i], gate and up as linear makes them of x [n_rows, x_stride]. out may be gate_out;
+ * gate_out and up_out [n_rows, width] hold nothing of use afterwards, out what linear reads. */
+struct linear_glu_args {
+    uint32_t n_rows;
+    const float *x;
+    uint32_t x_stride;
+    const struct weight *gate, *up;
+    enum activation act;
+    float *gate_out, *up_out, *out;
+};
+
 struct backend_ops {
-    const char *name;                    /* "cpu" */
+    const char *name;                    /* "cpu", "cuda" */
+    bool is_device;                      /* alloc's memory is not the host's: only copy reaches it */
     rd_status (*create)(const struct backend_options *o, struct backend **out, struct rd_error *err);
     void (*destroy)(struct backend *be); /* NULL is fine */
     /* "avx512, 2 threads" into buf, for logs and /stats */
@@ -147,6 +160,7 @@ struct backend_ops {
      * NULL: packings of this backend cannot be kept. */
     rd_status (*weight_adopt)(struct backend *be, const struct host_tensor *t, uint32_t format, const void *data,
                               uint64_t n_bytes, struct weight *out);
+    uint64_t (*free_bytes)(struct backend *be);  /* memory that alloc and kv_create can still give; NULL: the host's */
     rd_status (*alloc)(struct backend *be, uint64_t n_bytes, void **out);   /* activations; 64-byte aligned */
     void (*free)(struct backend *be, void *p, uint64_t n_bytes);
     rd_status (*kv_create)(struct backend *be, const struct kv_layout *layout, uint32_t n_pages,
@@ -166,14 +180,20 @@ struct backend_ops {
      * arXiv:1606.08415. */
     rd_status (*glu)(struct backend *be, enum activation act, uint32_t n_rows, uint32_t width, const float *gate,
                      const float *up, float *out);
+    /* linear and glu in one; NULL: the two are called. */
+    rd_status (*linear_glu)(struct backend *be, const struct linear_glu_args *a);
     /* out[i] = x[rows[i]], [n, width] */
     rd_status (*gather)(struct backend *be, uint32_t n, uint32_t width, const float *x, const uint32_t *rows,
                         float *out);
     /* x = cap * tanh(x / cap), in place, n values */
     rd_status (*softcap)(struct backend *be, float *x, uint64_t n, float cap);
-    /* In order with the ops around it; either side may be host memory, valid until the next sync. */
+    /* In order with the ops around it; either side may be host memory, valid until the next sync. Arrays in host memory
+     * that other ops are given (tokens, positions, runs ..) stay and keep their contents until the next sync, too. */
     rd_status (*copy)(struct backend *be, void *to, const void *from, uint64_t n_bytes);
     rd_status (*sync)(struct backend *be);
 };
 
 extern const struct backend_ops backend_cpu_ops;
+#ifdef RADISH_CUDA
+extern const struct backend_ops backend_cuda_ops;   /* cuda/cuda_backend.h */
+#endif

@@ -85,7 +85,7 @@ struct executor model_executor_view(struct model_executor *x, uint32_t max_rows,
                              .forward = forward,
                              .head = head,
                              .copy_rows = copy_rows,
-                             .page = page,
+                             .page = x->ops->is_device ? NULL : page,
                              .page_bytes = x->kv.page_bytes,
-                             .differs = differs};
+                             .differs = x->ops->is_device ? NULL : differs};
 }

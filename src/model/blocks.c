@@ -210,28 +210,38 @@ void pass_mlp(struct pass *p, uint32_t layer)
         .outs = {{&w->down, NULL, m->ws.delta, c->hidden}},
     };
 
+    struct linear_glu_args both = {p->n_rows, m->ws.norm, c->hidden, &w->gate, &w->up, c->act,
+                                   m->ws.gate, m->ws.up, m->ws.gate};
+
     if (p->st != RD_OK || p->n_rows == 0) return;
-    p->st = m->ops->linear(m->be, &in);
-    if (p->st == RD_OK) p->st = m->ops->glu(m->be, c->act, p->n_rows, c->ffn, m->ws.gate, m->ws.up, m->ws.gate);
+    if (m->ops->linear_glu) {
+        p->st = m->ops->linear_glu(m->be, &both);
+    } else {
+        p->st = m->ops->linear(m->be, &in);
+        if (p->st == RD_OK) p->st = m->ops->glu(m->be, c->act, p->n_rows, c->ffn, m->ws.gate, m->ws.up, m->ws.gate);
+    }
     if (p->st == RD_OK) p->st = m->ops->linear(m->be, &out);
     p->has_delta = true;
 }
 
-/* logits of n rows of ws.norm. */
+/* logits of n rows of ws.norm, to the caller's memory. */
 static rd_status head_logits(struct model *m, uint32_t n, float *logits)
 {
     const struct model_config *c = &m->config;
+    float *out = m->ws.logits ? m->ws.logits : logits;
     struct linear_args head = {
         .n_rows = n,
         .x = m->ws.norm,
         .x_stride = c->hidden,
         .n_outs = 1,
-        .outs = {{&m->outer.output, NULL, logits, c->n_vocab}},
+        .outs = {{&m->outer.output, NULL, out, c->n_vocab}},
     };
     rd_status st = m->ops->linear(m->be, &head);
 
     if (st == RD_OK && c->final_softcap > 0)
-        st = m->ops->softcap(m->be, logits, (uint64_t)n * c->n_vocab, c->final_softcap);
+        st = m->ops->softcap(m->be, out, (uint64_t)n * c->n_vocab, c->final_softcap);
+    if (st == RD_OK && out != logits)
+        st = m->ops->copy(m->be, logits, out, (uint64_t)n * c->n_vocab * sizeof(float));
     return st;
 }
 
@@ -297,9 +307,9 @@ rd_status workspace_init(struct model *m)
         {&ws->attn, m->max_rows, q_width(c), 0},     {&ws->k, m->max_rows, kv_width(c), 0},
         {&ws->v, m->max_rows, kv_width(c), 0},       {&ws->gate, m->max_rows, c->ffn, 0},
         {&ws->up, m->max_rows, c->ffn, 0},           {&ws->x_last, m->max_rows, c->hidden, 0},
-        {&ws->q_last, m->max_rows, q_width(c), 0},
+        {&ws->q_last, m->max_rows, q_width(c), 0},   {&ws->logits, m->max_logits, c->n_vocab, 0},
     };
-    const size_t n_parts = sizeof(parts) / sizeof(parts[0]);
+    const size_t n_parts = sizeof(parts) / sizeof(parts[0]) - !m->ops->is_device; /* the logits are the last */
     uint64_t n_bytes = 0;
     rd_status st;
 

@@ -62,6 +62,7 @@ struct workspace {
     float *q, *attn;           /* [max_rows, n_heads * head_dim] */
     float *k, *v;              /* [max_rows, n_kv_heads * head_dim] */
     float *gate, *up;          /* [max_rows, ffn] */
+    float *logits;             /* [max_logits, n_vocab] on a device; NULL where the caller's memory is written */
     float *x_last, *q_last;    /* the same as x, q for the rows that somebody wants: last layer */
     struct seq_run *runs_last; /* [max_rows], host memory */
     uint32_t *rows_last;       /* [max_rows], host memory: which rows those are */

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "format/hf_dir.h"
 #include "test.h"
+#include "test_backend.h"
 
 #define PAGE_TOKENS 16u
 
@@ -13,8 +14,8 @@ static rd_status rig_build(struct model_rig *r, const char *path, enum dtype kv_
 {
     rd_status st = model_file_open(path, &r->g, err);
 
-    if (st == RD_OK) st = backend_cpu_ops.create(options, &r->be, err);
-    if (st == RD_OK) st = model_load(r->g, &backend_cpu_ops, r->be, r->max_rows, r->max_rows, NULL, &r->m, err);
+    if (st == RD_OK) st = test_backend_ops()->create(options, &r->be, err);
+    if (st == RD_OK) st = model_load(r->g, test_backend_ops(), r->be, r->max_rows, r->max_rows, NULL, &r->m, err);
     if (st != RD_OK) return st;
 
     const struct model_config *c = model_config(r->m);
@@ -28,13 +29,13 @@ static rd_status rig_build(struct model_rig *r, const char *path, enum dtype kv_
     r->logit_rows = mem_zalloc(r->max_rows, sizeof(*r->logit_rows));
     if (!r->table || !r->row_page || !r->row_slot || !r->positions || !r->logit_rows) return RD_E_NOMEM;
     for (uint32_t i = 0; i < r->n_pages; i++) r->table[i] = r->n_pages - 1 - i;
-    return backend_cpu_ops.kv_create(r->be, &layout, r->n_pages, &r->kv);
+    return test_backend_ops()->kv_create(r->be, &layout, r->n_pages, &r->kv);
 }
 
 rd_status rig_open(struct model_rig *r, const char *path, enum dtype kv_dtype, uint32_t n_ctx, uint32_t max_rows,
                    const char *isa, uint32_t n_threads)
 {
-    const struct backend_options options = {n_threads, isa};
+    const struct backend_options options = {n_threads, isa, 0};
     struct rd_error err = {0};
     rd_status st;
 
@@ -51,14 +52,14 @@ rd_status rig_open(struct model_rig *r, const char *path, enum dtype kv_dtype, u
 
 void rig_close(struct model_rig *r)
 {
-    if (r->kv.base) backend_cpu_ops.kv_destroy(r->be, &r->kv);
+    if (r->kv.base) test_backend_ops()->kv_destroy(r->be, &r->kv);
     mem_free(r->table);
     mem_free(r->row_page);
     mem_free(r->row_slot);
     mem_free(r->positions);
     mem_free(r->logit_rows);
     model_destroy(r->m);
-    backend_cpu_ops.destroy(r->be);
+    test_backend_ops()->destroy(r->be);
     gguf_close(r->g);
     memset(r, 0, sizeof(*r));
 }

@@ -8,6 +8,7 @@
 #include "base/random.h"
 #include "model_rig.h"
 #include "test.h"
+#include "test_backend.h"
 
 #define N_CONTEXT 64u
 #define N_MODELS  (sizeof(models) / sizeof(models[0]))
@@ -88,8 +89,8 @@ TEST(every_architecture_gives_the_logits_of_transformers)
 
         test_note("%s: worst error / logit range: KV F32 %.2e, F16 %.2e, BF16 %.2e", models[i], f32, f16,
                   error_of(models[i], DTYPE_BF16));
-        CHECK(f32 <= 1e-5);
-        CHECK(f16 <= 2e-3);
+        CHECK(f32 <= (test_on_gpu() ? 3e-2 : 1e-5)); /* a GPU rounds what matrices read to bf16 */
+        CHECK(f16 <= (test_on_gpu() ? 3e-2 : 2e-3));
     }
 }
 
@@ -141,8 +142,9 @@ TEST(logits_have_the_same_bits_on_every_instruction_set)
 {
     static const char *const isas[] = {"avx2", "avx512", "amx"};
 
+    if (test_on_gpu()) return;
     for (size_t v = 0; v < sizeof(isas) / sizeof(isas[0]); v++) {
-        const struct backend_options options = {1, isas[v]};
+        const struct backend_options options = {1, isas[v], 0};
         struct backend *be = NULL;
         rd_status st = backend_cpu_ops.create(&options, &be, NULL);
 
@@ -169,6 +171,20 @@ TEST(logits_have_the_same_bits_on_every_instruction_set)
     }
 }
 
+static bool same_pages(struct model_rig *a, struct model_rig *b)
+{
+    const struct backend_ops *ops = test_backend_ops();
+    size_t n = a->n_pages * a->kv.page_bytes;
+    char *pages[2] = {mem_alloc(n, 1), mem_alloc(n, 1)};
+    bool same = pages[0] && pages[1] && ops->copy(a->be, pages[0], a->kv.base, n) == RD_OK &&
+                ops->copy(b->be, pages[1], b->kv.base, n) == RD_OK && ops->sync(a->be) == RD_OK &&
+                ops->sync(b->be) == RD_OK && memcmp(pages[0], pages[1], n) == 0;
+
+    mem_free(pages[0]);
+    mem_free(pages[1]);
+    return same;
+}
+
 /* Rows whose logits are not wanted are dropped in the last layer: those that are wanted keep their bits, and the cache
  * is complete. */
 TEST(asking_for_fewer_logits_changes_neither_those_nor_the_cache)
@@ -190,7 +206,7 @@ TEST(asking_for_fewer_logits_changes_neither_those_nor_the_cache)
         CHECK(!memcmp(got, want + 19 * row, 3 * row * sizeof(float)));
         CHECK_OK(rig_step(&few, ref.tokens + 22, 22, ref.n_tokens - 22, 1, got));
         CHECK(!memcmp(got, want + (ref.n_tokens - 1) * row, row * sizeof(float)));
-        CHECK(!memcmp(all.kv.base, few.kv.base, all.n_pages * all.kv.page_bytes));
+        CHECK(same_pages(&all, &few));
         mem_free(want);
         mem_free(got);
         mem_free(ref.bytes);

@@ -75,7 +75,7 @@ int cuda_convert_vector(const struct cuda_launch *l, int dtype, const void *src,
 /* ---- matrix products ---- */
 
 /* outs[i].out[r, o] = sum_k x16[r, k] * w[o, k] (+ bias[o]). x_stride and out_stride are at least n_in and n_out, with no
- * promise of alignment beyond: x16 and out begin at 64-byte boundaries, strides may be odd (tiny models): take the
+ * promise of alignment beyond: x16 begins at a 32-byte, out at a 64-byte boundary; strides may be odd (tiny models): take the
  * plain kernel then. n_rows >= 1, n_outs 1 .. 3, one n_in for all. */
 struct cuda_linear_out { const struct cuda_matrix *w; const float *bias; float *out; uint32_t out_stride; };
 struct cuda_linear_args {

@@ -1,0 +1,98 @@
+/* backend/cuda/cuda_backend.h - the CUDA backend: one device, one stream, all work in order.
+ *
+ * Memory
+ *   activations   alloc gives f32 memory with a shadow: bf16 for float i of an allocation lies at shadow[i]. Ops whose
+ *                 output a matrix product reads write both (norm, attention, glu, copy from the host).
+ *   weights       struct weight.data of a matrix or embedding is a struct cuda_weight; of a vector, f32 device memory.
+ *                 One tensor of the file is kept once, however often it is loaded (tied heads).
+ *   metadata      host arrays that ops are given (tokens, positions, block tables ..) go through one pinned buffer to
+ *                 the same place of one device buffer; an array that several ops of a step share is sent once. The
+ *                 buffer is empty again after sync.
+ * Nothing is allocated after model_load and kv_create.
+ *
+ * Errors  the first error of the device is logged with its name; from then on every op and sync gives RD_E_DEVICE: a
+ *         CUDA context does not recover from a failed kernel. Memory that is refused at load is RD_E_NOMEM and harms
+ *         nothing.
+ * Thread  as backend.h.
+ */
+#pragma once
+#include <cuda_runtime_api.h>
+#include "backend/backend.h"
+#include "backend/cuda/cuda_kernels.h"
+
+/* A tensor on the device. */
+struct cuda_weight {
+    struct cuda_weight *next;
+    const void *key;                    /* the tensor's bytes in the file */
+    uint32_t n_holders;
+    uint64_t n_bytes;
+    void *memory;
+    struct cuda_matrix m;
+};
+
+struct cuda_region { char *base; uint64_t n_bytes; uint16_t *shadow; };
+
+/* A host array that is on the device until the next sync. */
+struct cuda_sent {
+    const void *host;
+    uint64_t n_bytes;                   /* of runs: n_runs */
+    const void *device;
+    const uint32_t *tables;             /* of runs */
+    uint32_t longest, end;
+};
+#define CUDA_MAX_SENT    64u
+#define CUDA_META_BYTES  (64ull << 20)
+#define CUDA_STAGE_BYTES (32ull << 20)
+
+struct backend {
+    struct cuda_launch l;
+    int device;
+    char name[256];
+    uint64_t memory_bytes;
+    bool is_dead;
+    struct cuda_region *regions;
+    size_t n_regions, cap_regions;
+    struct cuda_weight *weights;
+    uint32_t *overflow;                 /* device: set by cuda_convert_rows */
+    /* metadata */
+    char *meta_host, *meta_device;
+    uint64_t n_meta;
+    struct cuda_sent sent[CUDA_MAX_SENT];
+    uint32_t n_sent;
+    /* loading: two pinned buffers and two on the device, used in turn; freed at the first step */
+    void *stage_host[2], *stage_device[2];
+    cudaEvent_t stage_free[2];
+    uint32_t next_stage;
+};
+
+/* cuda_backend.c: RD_OK for 0; else the device is dead, which is logged. */
+rd_status cuda_check(struct backend *be, int error, const char *what);
+
+/* cuda_memory.c */
+uint64_t cuda_free_bytes(struct backend *be);
+rd_status cuda_alloc(struct backend *be, uint64_t n_bytes, void **out);
+void cuda_free(struct backend *be, void *p, uint64_t n_bytes);
+rd_status cuda_weight_load(struct backend *be, const struct host_tensor *t, enum weight_role role, struct weight *out,
+                           struct rd_error *err);
+void cuda_weight_unload(struct backend *be, struct weight *w);
+rd_status cuda_kv_create(struct backend *be, const struct kv_layout *layout, uint32_t n_pages, struct kv_storage *out);
+void cuda_kv_destroy(struct backend *be, struct kv_storage *kv);
+rd_status cuda_copy(struct backend *be, void *to, const void *from, uint64_t n_bytes);
+void cuda_stages_free(struct backend *be);
+/* Of a float in memory of cuda_alloc; NULL for other memory. */
+uint16_t *cuda_shadow(const struct backend *be, const float *x);
+
+/* cuda_ops.c */
+rd_status cuda_op_embed(struct backend *be, const struct weight *w, uint32_t n_rows, const int32_t *tokens, float scale,
+                        float *out);
+rd_status cuda_op_residual_norm(struct backend *be, const struct residual_norm_args *a);
+rd_status cuda_op_linear(struct backend *be, const struct linear_args *a);
+rd_status cuda_op_linear_glu(struct backend *be, const struct linear_glu_args *a);
+rd_status cuda_op_qkv_rope_write(struct backend *be, const struct qkv_args *a);
+rd_status cuda_op_attention(struct backend *be, const struct attention_args *a);
+rd_status cuda_op_glu(struct backend *be, enum activation act, uint32_t n_rows, uint32_t width, const float *gate,
+                      const float *up, float *out);
+rd_status cuda_op_gather(struct backend *be, uint32_t n, uint32_t width, const float *x, const uint32_t *rows,
+                         float *out);
+rd_status cuda_op_softcap(struct backend *be, float *x, uint64_t n, float cap);
+rd_status cuda_op_kv_copy_rows(struct backend *be, struct kv_storage *kv, kv_page to, kv_page from, uint32_t n_rows);

@@ -1,0 +1,287 @@
+/* backend/cuda/cuda_ops.c - the ops: host arrays to the device, then one launch function each. */
+#include <assert.h>
+#include <string.h>
+#include "backend/cuda/cuda_backend.h"
+#include "base/checked.h"
+
+static const struct cuda_matrix *matrix_of(const struct weight *w)
+{
+    assert(w->role != WEIGHT_VECTOR);
+    return &((const struct cuda_weight *)w->data)->m;
+}
+
+static const float *vector_of(const struct weight *w)
+{
+    return w ? w->data : NULL;
+}
+
+/* ---- metadata ---- */
+
+static struct cuda_sent *find_sent(struct backend *be, const void *host, uint64_t n_bytes)
+{
+    for (uint32_t i = 0; i < be->n_sent; i++)
+        if (be->sent[i].host == host && be->sent[i].n_bytes == n_bytes) return &be->sent[i];
+    return NULL;
+}
+
+/* n_bytes of the pinned buffer, to be filled; sent by meta_send. RD_E_NOMEM: a batch beyond what the buffer holds. */
+static rd_status meta_place(struct backend *be, uint64_t n_bytes, uint64_t *at)
+{
+    uint64_t end;
+
+    if (be->n_sent == CUDA_MAX_SENT || be->n_meta + n_bytes > CUDA_META_BYTES) {
+        rd_status st = cuda_check(be, (int)cudaStreamSynchronize((cudaStream_t)be->l.stream), "sync");
+
+        if (st != RD_OK) return st;
+        be->n_sent = 0; /* what ran has read what it needed */
+        be->n_meta = 0;
+    }
+    if (n_bytes > CUDA_META_BYTES) return RD_E_NOMEM;
+    *at = be->n_meta;
+    end = *at + n_bytes;
+    be->n_meta = (end + 255) / 256 * 256;
+    return RD_OK;
+}
+
+static rd_status meta_send(struct backend *be, uint64_t at, uint64_t n_bytes)
+{
+    return cuda_check(be, (int)cudaMemcpyAsync(be->meta_device + at, be->meta_host + at, (size_t)n_bytes,
+                                               cudaMemcpyHostToDevice, (cudaStream_t)be->l.stream), "metadata");
+}
+
+/* *device: the array's copy, sent once between two syncs. */
+static rd_status send(struct backend *be, const void *host, uint64_t n_bytes, const void **device)
+{
+    struct cuda_sent *known = find_sent(be, host, n_bytes);
+    uint64_t at;
+    rd_status st;
+
+    if (be->is_dead) return RD_E_DEVICE;
+    if (known) {
+        *device = known->device;
+        return RD_OK;
+    }
+    st = meta_place(be, n_bytes, &at);
+    if (st != RD_OK) return st;
+    memcpy(be->meta_host + at, host, (size_t)n_bytes);
+    *device = be->meta_device + at;
+    be->sent[be->n_sent++] = (struct cuda_sent){host, n_bytes, *device, NULL, 0, 0};
+    return meta_send(be, at, n_bytes);
+}
+
+static uint32_t run_pages(const struct seq_run *run, uint32_t page_tokens)
+{
+    return u32_ceil_div(run->pos0 + run->n_rows, page_tokens);
+}
+
+/* Runs and their block tables, one after the other. */
+static rd_status send_runs(struct backend *be, const struct seq_run *runs, uint32_t n_runs, uint32_t page_tokens,
+                           struct cuda_sent *out)
+{
+    struct cuda_sent *known = find_sent(be, runs, n_runs);
+    uint64_t n_pages = 0, runs_bytes = n_runs * sizeof(struct cuda_run), at;
+    struct cuda_run *to;
+    uint32_t *tables;
+    rd_status st;
+
+    if (be->is_dead) return RD_E_DEVICE;
+    if (known && known->tables) {
+        *out = *known;
+        return RD_OK;
+    }
+    *out = (struct cuda_sent){.host = runs, .n_bytes = n_runs};
+    for (uint32_t i = 0; i < n_runs; i++) {
+        n_pages += run_pages(&runs[i], page_tokens);
+        out->longest = u32_max(out->longest, runs[i].n_rows);
+        out->end = u32_max(out->end, runs[i].pos0 + runs[i].n_rows);
+    }
+    st = meta_place(be, runs_bytes + n_pages * sizeof(*tables), &at);
+    if (st != RD_OK) return st;
+    to = (struct cuda_run *)(be->meta_host + at);
+    tables = (uint32_t *)(to + n_runs);
+    n_pages = 0;
+    for (uint32_t i = 0; i < n_runs; i++) {
+        uint32_t n = run_pages(&runs[i], page_tokens);
+
+        to[i] = (struct cuda_run){runs[i].row0, runs[i].n_rows, runs[i].pos0, (uint32_t)n_pages};
+        memcpy(tables + n_pages, runs[i].block_table, n * sizeof(*tables));
+        n_pages += n;
+    }
+    out->device = be->meta_device + at;
+    out->tables = (const uint32_t *)(be->meta_device + at + runs_bytes);
+    be->sent[be->n_sent++] = *out;
+    return meta_send(be, at, runs_bytes + n_pages * sizeof(*tables));
+}
+
+static struct cuda_kv layer_kv(const struct kv_storage *kv, uint32_t layer)
+{
+    return (struct cuda_kv){
+        .base = kv->base,
+        .page_bytes = kv->page_bytes,
+        .k_offset = kv_head_offset(kv, layer, 0, 0),
+        .v_offset = kv_head_offset(kv, layer, 1, 0),
+        .k_row_bytes = (uint32_t)kv->row_bytes[0],
+        .v_row_bytes = (uint32_t)kv->row_bytes[1],
+        .page_tokens = kv->layout.page_tokens,
+        .dtype_k = (int)kv->layout.dtype_k,
+        .dtype_v = (int)kv->layout.dtype_v,
+    };
+}
+
+/* ---- ops ---- */
+
+rd_status cuda_op_embed(struct backend *be, const struct weight *w, uint32_t n_rows, const int32_t *tokens, float scale,
+                        float *out)
+{
+    const void *ids = NULL;
+    rd_status st = send(be, tokens, n_rows * sizeof(*tokens), &ids);
+
+    assert(w->role == WEIGHT_EMBED);
+    if (st != RD_OK) return st;
+    return cuda_check(be, cuda_embed(&be->l, matrix_of(w), n_rows, ids, scale, out), "embed");
+}
+
+rd_status cuda_op_residual_norm(struct backend *be, const struct residual_norm_args *a)
+{
+    struct cuda_norm_args n = {a->n_rows, a->width, a->x, a->delta, vector_of(a->delta_norm), vector_of(a->norm),
+                               a->eps, a->out, a->norm ? cuda_shadow(be, a->out) : NULL};
+
+    assert(!a->norm || a->norm->n_in == a->width);
+    assert(!a->delta_norm || a->delta_norm->n_in == a->width);
+    if (be->is_dead) return RD_E_DEVICE;
+    return cuda_check(be, cuda_residual_norm(&be->l, &n), "residual_norm");
+}
+
+rd_status cuda_op_linear(struct backend *be, const struct linear_args *a)
+{
+    struct cuda_linear_args args = {a->n_rows, cuda_shadow(be, a->x), a->x_stride, a->n_outs, {{0}}};
+
+    assert(args.x16);
+    for (uint32_t i = 0; i < a->n_outs; i++)
+        args.outs[i] = (struct cuda_linear_out){matrix_of(a->outs[i].w), vector_of(a->outs[i].bias), a->outs[i].out,
+                                                a->outs[i].out_stride};
+    if (be->is_dead) return RD_E_DEVICE;
+    return cuda_check(be, cuda_linear(&be->l, &args), "linear");
+}
+
+rd_status cuda_op_linear_glu(struct backend *be, const struct linear_glu_args *a)
+{
+    struct cuda_linear_glu_args args = {
+        .n_rows = a->n_rows,
+        .x16 = cuda_shadow(be, a->x),
+        .x_stride = a->x_stride,
+        .gate = matrix_of(a->gate),
+        .up = matrix_of(a->up),
+        .act = a->act == ACT_SILU ? CUDA_SILU : CUDA_GELU_TANH,
+        .out16 = cuda_shadow(be, a->out),
+        .scratch_gate = a->gate_out,
+        .scratch_up = a->up_out,
+    };
+
+    assert(args.x16 && args.out16);
+    if (be->is_dead) return RD_E_DEVICE;
+    return cuda_check(be, cuda_linear_glu(&be->l, &args), "linear_glu");
+}
+
+rd_status cuda_op_qkv_rope_write(struct backend *be, const struct qkv_args *a)
+{
+    const void *positions = NULL, *pages = NULL, *slots = NULL;
+    uint64_t n_bytes = a->n_rows * sizeof(uint32_t);
+    struct cuda_qkv_args args;
+    rd_status st = send(be, a->positions, n_bytes, &positions);
+
+    if (st == RD_OK) st = send(be, a->row_page, n_bytes, &pages);
+    if (st == RD_OK) st = send(be, a->row_slot, n_bytes, &slots);
+    if (st != RD_OK) return st;
+    args = (struct cuda_qkv_args){
+        .n_rows = a->n_rows,
+        .n_heads = a->n_heads,
+        .n_kv_heads = a->n_kv_heads,
+        .head_dim = a->head_dim,
+        .q = a->q,
+        .q_stride = a->q_stride,
+        .k = a->k,
+        .k_stride = a->k_stride,
+        .v = a->v,
+        .v_stride = a->v_stride,
+        .q_norm = vector_of(a->q_norm),
+        .k_norm = vector_of(a->k_norm),
+        .norm_eps = a->norm_eps,
+        .positions = positions,
+        .inv_freq = a->inv_freq,
+        .n_rot = a->n_rot,
+        .mscale = a->rope_mscale,
+        .half_split = a->layout == ROPE_HALF_SPLIT,
+        .row_page = pages,
+        .row_slot = slots,
+        .kv = layer_kv(a->kv, a->layer),
+    };
+    return cuda_check(be, cuda_qkv_rope_write(&be->l, &args), "qkv_rope_write");
+}
+
+rd_status cuda_op_attention(struct backend *be, const struct attention_args *a)
+{
+    struct cuda_sent runs;
+    struct cuda_attention_args args;
+    rd_status st;
+
+    if (a->n_runs == 0) return RD_OK;
+    st = send_runs(be, a->runs, a->n_runs, a->kv->layout.page_tokens, &runs);
+    if (st != RD_OK) return st;
+    args = (struct cuda_attention_args){
+        .n_rows = a->n_rows,
+        .n_heads = a->n_heads,
+        .n_kv_heads = a->n_kv_heads,
+        .head_dim = a->head_dim,
+        .q = a->q,
+        .q_stride = a->q_stride,
+        .out = a->out,
+        .out16 = cuda_shadow(be, a->out),
+        .out_stride = a->out_stride,
+        .scale = a->scale,
+        .softcap = a->softcap,
+        .window = a->window,
+        .n_runs = a->n_runs,
+        .longest_run = runs.longest,
+        .end = runs.end,
+        .runs = runs.device,
+        .tables = runs.tables,
+        .kv = layer_kv(a->kv, a->layer),
+    };
+    return cuda_check(be, cuda_attention(&be->l, &args), "attention");
+}
+
+rd_status cuda_op_glu(struct backend *be, enum activation act, uint32_t n_rows, uint32_t width, const float *gate,
+                      const float *up, float *out)
+{
+    if (be->is_dead) return RD_E_DEVICE;
+    return cuda_check(be, cuda_glu(&be->l, act == ACT_SILU ? CUDA_SILU : CUDA_GELU_TANH, (uint64_t)n_rows * width, gate,
+                                   up, out, cuda_shadow(be, out)), "glu");
+}
+
+rd_status cuda_op_gather(struct backend *be, uint32_t n, uint32_t width, const float *x, const uint32_t *rows,
+                         float *out)
+{
+    const void *ids = NULL;
+    rd_status st = send(be, rows, n * sizeof(*rows), &ids);
+
+    if (st != RD_OK) return st;
+    return cuda_check(be, cuda_gather(&be->l, n, width, x, ids, out), "gather");
+}
+
+rd_status cuda_op_softcap(struct backend *be, float *x, uint64_t n, float cap)
+{
+    if (be->is_dead) return RD_E_DEVICE;
+    return cuda_check(be, cuda_softcap(&be->l, x, n, cap), "softcap");
+}
+
+rd_status cuda_op_kv_copy_rows(struct backend *be, struct kv_storage *kv, kv_page to, kv_page from, uint32_t n_rows)
+{
+    struct cuda_copy_rows_args a = {kv->base, kv->page_bytes, kv->layout.n_layers, kv->layout.n_kv_heads,
+                                    kv->layout.page_tokens, (uint32_t)kv->row_bytes[0], (uint32_t)kv->row_bytes[1],
+                                    to, from, n_rows};
+
+    assert(to < kv->n_pages && from < kv->n_pages && to != from && n_rows <= kv->layout.page_tokens);
+    if (be->is_dead) return RD_E_DEVICE;
+    return cuda_check(be, cuda_copy_rows(&be->l, &a), "kv_copy_rows");
+}

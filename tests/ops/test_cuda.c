@@ -1,0 +1,419 @@
+/* tests/ops/test_cuda.c - the CUDA backend's ops: values against the CPU backend or double precision, and the promise:
+ * a row's bits do not depend on how many rows are computed with it, nor attention's on how a prompt was cut.
+ *
+ * Only where the build has CUDA and the machine a GPU; says so otherwise. Error bounds: what matrices read is rounded to
+ * bf16 (relative 2^-9), the rest is f32.
+ */
+#include <math.h>
+#include "backend/backend.h"
+#include "backend/kv_storage.h"
+#include "base/mem.h"
+#include "base/random.h"
+#include "test.h"
+
+#ifdef RADISH_CUDA
+
+enum { N_LAYERS = 2, LAYER = 1 };
+
+struct side { const struct backend_ops *ops; struct backend *be; };
+
+/* False: no GPU, which was said. */
+static bool open_sides(struct side *gpu, struct side *cpu)
+{
+    struct backend_options o = {2, NULL, 0};
+    struct rd_error err = {RD_OK, ""};
+
+    *gpu = (struct side){&backend_cuda_ops, NULL};
+    *cpu = (struct side){&backend_cpu_ops, NULL};
+    if (gpu->ops->create(&o, &gpu->be, &err) != RD_OK) {
+        test_note("not tested here: %s", err.text);
+        return false;
+    }
+    return cpu->ops->create(&o, &cpu->be, &err) == RD_OK;
+}
+
+static void close_sides(struct side *gpu, struct side *cpu)
+{
+    gpu->ops->destroy(gpu->be);
+    cpu->ops->destroy(cpu->be);
+}
+
+static float *to_side(struct side *s, const float *x, uint64_t n)
+{
+    void *p = NULL;
+
+    if (s->ops->alloc(s->be, n * sizeof(*x), &p) != RD_OK || s->ops->copy(s->be, p, x, n * sizeof(*x)) != RD_OK ||
+        s->ops->sync(s->be) != RD_OK)
+        test_fail(__FILE__, __LINE__, "no memory for %llu floats", (unsigned long long)n);
+    return p;
+}
+
+/* Reads and frees. */
+static void from_side(struct side *s, float *x, uint64_t n, float *out)
+{
+    if (s->ops->copy(s->be, out, x, n * sizeof(*x)) != RD_OK || s->ops->sync(s->be) != RD_OK)
+        test_fail(__FILE__, __LINE__, "reading failed");
+    s->ops->free(s->be, x, n * sizeof(*x));
+}
+
+static float *normal(struct random *r, uint64_t n, float scale)
+{
+    float *x = mem_alloc(n, sizeof(*x));
+
+    for (uint64_t i = 0; x && i < n; i++) {
+        double sum = -6;
+
+        for (int j = 0; j < 12; j++) sum += random_unit(r);
+        x[i] = (float)sum * scale;
+    }
+    return x;
+}
+
+static float bf16(float f) { return bf16_to_float(float_to_bf16(f)); }
+
+/* Largest difference over the largest value; infinity where one is no number. */
+static double distance(const float *a, const float *b, uint64_t n)
+{
+    double worst = 0, most = 1e-30;
+
+    for (uint64_t i = 0; i < n; i++) {
+        double d = fabs((double)a[i] - (double)b[i]);
+
+        if (!(d <= 1e30)) return INFINITY;
+        worst = fmax(worst, d);
+        most = fmax(most, fabs((double)b[i]));
+    }
+    return worst / most;
+}
+
+/* ---- linear ---- */
+
+static const enum dtype types[] = {DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1,
+                                   DTYPE_Q8_0, DTYPE_Q2_K, DTYPE_Q3_K, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
+
+static void put_half(uint8_t *p, float v)
+{
+    uint16_t h = float_to_half(v);
+
+    memcpy(p, &h, sizeof(h));
+}
+
+/* Random blocks with sane scales. */
+static uint8_t *random_weights(struct random *rng, enum dtype t, uint64_t n)
+{
+    uint32_t bytes = dtype_block_bytes(t);
+    uint64_t n_blocks = n / dtype_block_weights(t);
+    uint8_t *data = mem_alloc(n_blocks, bytes), *b = data;
+    int d = t == DTYPE_Q2_K ? 80 : t == DTYPE_Q3_K ? 108 : t == DTYPE_Q6_K ? 208 : 0;
+    int m = t == DTYPE_Q2_K ? 82 : t == DTYPE_Q4_1 || t == DTYPE_Q5_1 || t == DTYPE_Q4_K || t == DTYPE_Q5_K ? 2 : -1;
+
+    for (; n_blocks--; b += bytes) {
+        float v = (float)(random_unit(rng) * 2 - 1);
+
+        for (uint32_t i = 0; i < bytes; i++) b[i] = (uint8_t)random_u64(rng);
+        if (t == DTYPE_F32) memcpy(b, &v, sizeof(v));
+        else if (t == DTYPE_BF16) memcpy(b, &(uint16_t){float_to_bf16(v)}, sizeof(uint16_t));
+        else put_half(b + d, t == DTYPE_F16 ? v : v * 0.01f);
+        if (m >= 0) put_half(b + m, v * 0.007f);
+    }
+    return data;
+}
+
+static rd_status gpu_linear(struct side *gpu, const struct weight *w, const struct weight *bias, const float *x,
+                            uint32_t n_rows, float *out)
+{
+    uint64_t n = (uint64_t)n_rows * w->n_out;
+    float *gx = to_side(gpu, x, (uint64_t)n_rows * w->n_in), *gout = to_side(gpu, out, n);
+    struct linear_args a = {n_rows, gx, w->n_in, 1, {{w, bias, gout, w->n_out}}};
+    rd_status st = gpu->ops->linear(gpu->be, &a);
+
+    from_side(gpu, gout, n, out);
+    gpu->ops->free(gpu->be, gx, (uint64_t)n_rows * w->n_in * sizeof(float));
+    return st;
+}
+
+static void check_linear(struct side *gpu, struct random *rng, enum dtype t, uint32_t n_out, uint32_t n_in,
+                         uint32_t n_rows)
+{
+    uint8_t *data = random_weights(rng, t, (uint64_t)n_out * n_in);
+    float *values = mem_alloc((size_t)n_out * n_in, sizeof(float)), *x = normal(rng, (uint64_t)n_rows * n_in, 1);
+    float *bias = normal(rng, n_out, 1), *want = mem_zalloc((size_t)n_rows * n_out, sizeof(float));
+    float *got = mem_zalloc((size_t)n_rows * n_out, sizeof(float)), *alone = mem_zalloc((size_t)n_rows * n_out, 4);
+    struct host_tensor host = {"w", t, n_out, n_in, data}, host_bias = {"bias", DTYPE_F32, 1, n_out, bias};
+    struct weight w = {0}, b = {0};
+
+    dtype_to_float(t, data, values, (uint64_t)n_out * n_in);
+    for (uint32_t r = 0; r < n_rows; r++)
+        for (uint32_t o = 0; o < n_out; o++) {
+            double sum = bias[o];
+
+            for (uint32_t k = 0; k < n_in; k++)
+                sum += (double)bf16(x[(size_t)r * n_in + k]) * (double)bf16(values[(size_t)o * n_in + k]);
+            want[(size_t)r * n_out + o] = (float)sum;
+        }
+    CHECK_OK(gpu->ops->weight_load(gpu->be, &host, WEIGHT_MATRIX, &w, NULL));
+    CHECK_OK(gpu->ops->weight_load(gpu->be, &host_bias, WEIGHT_VECTOR, &b, NULL));
+    CHECK_OK(gpu_linear(gpu, &w, &b, x, n_rows, got));
+    double error = distance(got, want, (uint64_t)n_rows * n_out);
+
+    if (!(error <= 3e-3)) test_fail(__FILE__, __LINE__, "%s [%u, %u] x %u rows: error %.2e", dtype_name(t), n_out, n_in,
+                                    n_rows, error);
+    for (uint32_t r = 0, n = 1; r < n_rows; r += n, n = n * 2 + 1) { /* 1, 3, 7, 15 .. rows */
+        if (n > n_rows - r) n = n_rows - r;
+        CHECK_OK(gpu_linear(gpu, &w, &b, x + (size_t)r * n_in, n, alone));
+        if (memcmp(alone, got + (size_t)r * n_out, (size_t)n * n_out * sizeof(float)) != 0)
+            test_fail(__FILE__, __LINE__, "%s [%u, %u]: rows %u .. %u have other bits than among %u", dtype_name(t),
+                      n_out, n_in, r, r + n - 1, n_rows);
+    }
+    gpu->ops->weight_unload(gpu->be, &w);
+    gpu->ops->weight_unload(gpu->be, &b);
+    mem_free(data), mem_free(values), mem_free(x), mem_free(bias), mem_free(want), mem_free(got), mem_free(alone);
+}
+
+TEST(cuda_linear_has_the_values_of_double_precision_and_bits_of_its_row_alone)
+{
+    struct side gpu, cpu;
+    struct random rng;
+
+    if (!open_sides(&gpu, &cpu)) return;
+    random_init(&rng, test_seed());
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+        check_linear(&gpu, &rng, types[i], 72, 256, 5);
+        check_linear(&gpu, &rng, types[i], 640, 1024, 70);
+        check_linear(&gpu, &rng, types[i], 256, 2304, 300);
+    }
+    check_linear(&gpu, &rng, DTYPE_F32, 37, 40, 9);
+    check_linear(&gpu, &rng, DTYPE_BF16, 1000, 2048, 700);
+    check_linear(&gpu, &rng, DTYPE_BF16, 128, 8192, 33);
+    check_linear(&gpu, &rng, DTYPE_Q8_0, 33, 96, 17);
+    close_sides(&gpu, &cpu);
+}
+
+/* ---- rows ---- */
+
+static void norm_on(struct side *s, uint32_t n_rows, uint32_t width, const float *x, const float *delta,
+                    const float *weights, float *x_out, float *out)
+{
+    uint64_t n = (uint64_t)n_rows * width;
+    struct host_tensor host = {"norm", DTYPE_F32, 1, width, weights};
+    struct weight w = {0};
+    float *dx = to_side(s, x, n), *dd = to_side(s, delta, n), *dout = to_side(s, x, n);
+    struct residual_norm_args a = {n_rows, width, dx, dd, &w, &w, 1e-5f, dout};
+
+    CHECK_OK(s->ops->weight_load(s->be, &host, WEIGHT_VECTOR, &w, NULL));
+    CHECK_OK(s->ops->residual_norm(s->be, &a));
+    from_side(s, dx, n, x_out);
+    from_side(s, dout, n, out);
+    s->ops->free(s->be, dd, n * sizeof(float));
+    s->ops->weight_unload(s->be, &w);
+}
+
+TEST(cuda_norm_glu_and_softcap_agree_with_the_cpu)
+{
+    enum { ROWS = 7, WIDTH = 1152, N = ROWS * WIDTH };
+    struct side gpu, cpu, *sides[2] = {&cpu, &gpu};
+    struct random rng;
+    float *x, *delta, *weights, *out[2], *x_out[2];
+
+    if (!open_sides(&gpu, &cpu)) return;
+    random_init(&rng, test_seed());
+    x = normal(&rng, N, 1), delta = normal(&rng, N, 1), weights = normal(&rng, WIDTH, 1);
+    for (int i = 0; i < 2; i++) {
+        out[i] = mem_zalloc(N, sizeof(float)), x_out[i] = mem_zalloc(N, sizeof(float));
+        norm_on(sides[i], ROWS, WIDTH, x, delta, weights, x_out[i], out[i]);
+    }
+    CHECK(distance(out[1], out[0], N) < 1e-5);
+    CHECK(distance(x_out[1], x_out[0], N) < 1e-5);
+    norm_on(&gpu, 1, WIDTH, x + 3 * WIDTH, delta + 3 * WIDTH, weights, x_out[0], out[0]);
+    CHECK(memcmp(out[0], out[1] + 3 * WIDTH, WIDTH * sizeof(float)) == 0);
+    for (int act = 0; act < 2; act++) {
+        for (int i = 0; i < 2; i++) {
+            float *gate = to_side(sides[i], x, N), *up = to_side(sides[i], delta, N);
+
+            CHECK_OK(sides[i]->ops->glu(sides[i]->be, (enum activation)act, ROWS, WIDTH, gate, up, gate));
+            CHECK_OK(sides[i]->ops->softcap(sides[i]->be, up, N, 2.0f));
+            from_side(sides[i], gate, N, out[i]);
+            from_side(sides[i], up, N, x_out[i]);
+        }
+        CHECK(distance(out[1], out[0], N) < 1e-5);
+        CHECK(distance(x_out[1], x_out[0], N) < 1e-5);
+    }
+    for (int i = 0; i < 2; i++) mem_free(out[i]), mem_free(x_out[i]);
+    mem_free(x), mem_free(delta), mem_free(weights);
+    close_sides(&gpu, &cpu);
+}
+
+TEST(cuda_embed_and_gather_give_the_rows_of_the_cpu)
+{
+    enum { VOCAB = 50, WIDTH = 512, N = 6 };
+    static const int32_t tokens[N] = {3, 49, 0, 3, 17, 8};
+    static const uint32_t rows[3] = {4, 0, 5};
+    struct side gpu, cpu, *sides[2] = {&cpu, &gpu};
+    struct random rng;
+    float out[2][N * WIDTH], picked[2][3 * WIDTH];
+
+    if (!open_sides(&gpu, &cpu)) return;
+    random_init(&rng, test_seed());
+    for (size_t t = 0; t < sizeof(types) / sizeof(types[0]); t++) {
+        uint8_t *data = random_weights(&rng, types[t], VOCAB * WIDTH);
+        struct host_tensor host = {"embed", types[t], VOCAB, WIDTH, data};
+        bool rounds = types[t] == DTYPE_F32 || types[t] == DTYPE_F16 || types[t] == DTYPE_Q2_K || types[t] == DTYPE_Q3_K;
+
+        memset(out, 0, sizeof(out));
+        for (int i = 0; i < 2; i++) {
+            struct side *s = sides[i];
+            struct weight w = {0};
+            float *d = to_side(s, out[i], N * WIDTH), *p = to_side(s, out[i], 3 * WIDTH);
+
+            CHECK_OK(s->ops->weight_load(s->be, &host, WEIGHT_EMBED, &w, NULL));
+            CHECK_OK(s->ops->embed(s->be, &w, N, tokens, 1.5f, d));
+            CHECK_OK(s->ops->gather(s->be, 3, WIDTH, d, rows, p));
+            from_side(s, d, N * WIDTH, out[i]);
+            from_side(s, p, 3 * WIDTH, picked[i]);
+            s->ops->weight_unload(s->be, &w);
+        }
+        if (!(distance(out[1], out[0], N * WIDTH) < (rounds ? 4e-3 : 1e-3)))
+            test_fail(__FILE__, __LINE__, "%s: %.2e", dtype_name(types[t]), distance(out[1], out[0], N * WIDTH));
+        CHECK(memcmp(picked[1], out[1] + 4 * WIDTH, WIDTH * sizeof(float)) == 0);
+        CHECK(memcmp(picked[1] + 2 * WIDTH, out[1] + 5 * WIDTH, WIDTH * sizeof(float)) == 0);
+        mem_free(data);
+    }
+    close_sides(&gpu, &cpu);
+}
+
+/* ---- keys, values, attention ---- */
+
+struct attn_case {
+    uint32_t n_heads, n_kv_heads, head_dim, n_rot, n_ctx, window, page_tokens;
+    enum dtype dtype;
+    float softcap;
+    enum rope_layout layout;
+};
+
+/* Writes keys and values of positions 0 .. n_ctx-1 in chunks, attends each chunk's rows, gives all outputs. */
+static void attend(struct side *s, const struct attn_case *c, const float *q, const float *k, const float *v,
+                   const uint32_t *chunks, float *q_out, float *out)
+{
+    uint32_t qw = c->n_heads * c->head_dim, kw = c->n_kv_heads * c->head_dim;
+    uint32_t n_pages = (c->n_ctx + c->page_tokens - 1) / c->page_tokens;
+    struct kv_layout layout = {N_LAYERS, c->n_kv_heads, c->head_dim, c->page_tokens, c->dtype, c->dtype};
+    float inv_freq[512], norm[512];
+    struct host_tensor host = {"freq", DTYPE_F32, 1, c->n_rot / 2, inv_freq};
+    struct host_tensor host_norm = {"q_norm", DTYPE_F32, 1, c->head_dim, norm};
+    struct weight freq = {0}, q_norm = {0};
+    struct kv_storage kv = {0};
+    kv_page *table = mem_zalloc(n_pages, sizeof(*table));
+
+    for (uint32_t i = 0; i < c->n_rot / 2; i++) inv_freq[i] = powf(10000.0f, -2.0f * (float)i / (float)c->n_rot);
+    for (uint32_t i = 0; i < c->head_dim; i++) norm[i] = 0.5f + (float)(i % 7) * 0.2f;
+    for (uint32_t i = 0; i < n_pages; i++) table[i] = n_pages - 1 - i;
+    CHECK_OK(s->ops->weight_load(s->be, &host, WEIGHT_VECTOR, &freq, NULL));
+    CHECK_OK(s->ops->weight_load(s->be, &host_norm, WEIGHT_VECTOR, &q_norm, NULL));
+    CHECK_OK(s->ops->kv_create(s->be, &layout, n_pages, &kv));
+    for (uint32_t pos = 0, n; pos < c->n_ctx; pos += n) {
+        uint32_t positions[2048], slots[2048];
+        kv_page pages[2048];
+
+        n = *chunks++;
+        if (n > c->n_ctx - pos) n = c->n_ctx - pos;
+        for (uint32_t i = 0; i < n; i++) {
+            positions[i] = pos + i;
+            pages[i] = table[(pos + i) / c->page_tokens];
+            slots[i] = (pos + i) % c->page_tokens;
+        }
+        struct seq_run run = {0, n, pos, table};
+        float *dq = to_side(s, q + (size_t)pos * qw, (uint64_t)n * qw), *dout = to_side(s, q, (uint64_t)n * qw);
+        float *dk = to_side(s, k + (size_t)pos * kw, (uint64_t)n * kw), *dv = to_side(s, v + (size_t)pos * kw, (uint64_t)n * kw);
+        struct qkv_args write = {.n_rows = n, .layer = LAYER, .n_heads = c->n_heads, .n_kv_heads = c->n_kv_heads,
+                                 .head_dim = c->head_dim, .q = dq, .q_stride = qw, .k = dk, .k_stride = kw, .v = dv,
+                                 .v_stride = kw, .q_norm = &q_norm, .k_norm = &q_norm, .norm_eps = 1e-6f,
+                                 .positions = positions, .inv_freq = freq.data, .n_rot = c->n_rot, .rope_mscale = 1.1f,
+                                 .layout = c->layout, .row_page = pages, .row_slot = slots, .kv = &kv};
+        struct attention_args a = {.n_rows = n, .layer = LAYER, .n_heads = c->n_heads, .n_kv_heads = c->n_kv_heads,
+                                   .head_dim = c->head_dim, .q = dq, .q_stride = qw, .out = dout, .out_stride = qw,
+                                   .layout = c->layout, .n_rot = c->n_rot, .scale = 1.0f / sqrtf((float)c->head_dim),
+                                   .softcap = c->softcap, .window = c->window, .n_runs = 1, .runs = &run, .kv = &kv};
+
+        CHECK_OK(s->ops->qkv_rope_write(s->be, &write));
+        CHECK_OK(s->ops->attention(s->be, &a));
+        from_side(s, dq, (uint64_t)n * qw, q_out + (size_t)pos * qw);
+        from_side(s, dout, (uint64_t)n * qw, out + (size_t)pos * qw);
+        s->ops->free(s->be, dk, (uint64_t)n * kw * sizeof(float));
+        s->ops->free(s->be, dv, (uint64_t)n * kw * sizeof(float));
+    }
+    s->ops->kv_destroy(s->be, &kv);
+    s->ops->weight_unload(s->be, &freq);
+    s->ops->weight_unload(s->be, &q_norm);
+    mem_free(table);
+}
+
+static void check_attention(struct side *gpu, struct side *cpu, struct random *rng, const struct attn_case *c)
+{
+    static const uint32_t whole[1] = {2048};
+    uint32_t cut[2048], ones[2048];
+    uint64_t nq = (uint64_t)c->n_ctx * c->n_heads * c->head_dim, nk = (uint64_t)c->n_ctx * c->n_kv_heads * c->head_dim;
+    float *q = normal(rng, nq, 1), *k = normal(rng, nk, 1), *v = normal(rng, nk, 1);
+    float *out[4], *q_out[4];
+
+    for (int i = 0; i < 4; i++) out[i] = mem_zalloc(nq, sizeof(float)), q_out[i] = mem_zalloc(nq, sizeof(float));
+    for (int i = 0; i < 2048; i++) cut[i] = 1 + (uint32_t)random_below(rng, 90), ones[i] = 1;
+    attend(cpu, c, q, k, v, whole, q_out[0], out[0]);
+    attend(gpu, c, q, k, v, whole, q_out[1], out[1]);
+    attend(gpu, c, q, k, v, cut, q_out[2], out[2]);
+    attend(gpu, c, q, k, v, ones, q_out[3], out[3]);
+    double rotated = distance(q_out[1], q_out[0], nq), attended = distance(out[1], out[0], nq);
+
+    test_note("heads %u/%u x %u, %s, window %u, softcap %g, %u positions: rotated %.1e, attended %.1e", c->n_heads,
+              c->n_kv_heads, c->head_dim, dtype_name(c->dtype), c->window, (double)c->softcap, c->n_ctx, rotated, attended);
+    CHECK(rotated < 1e-4);
+    CHECK(attended < 1e-2);
+    CHECK(memcmp(q_out[1], q_out[2], nq * sizeof(float)) == 0);
+    CHECK(memcmp(out[1], out[2], nq * sizeof(float)) == 0);
+    CHECK(memcmp(out[1], out[3], nq * sizeof(float)) == 0);
+    for (int i = 0; i < 4; i++) mem_free(out[i]), mem_free(q_out[i]);
+    mem_free(q), mem_free(k), mem_free(v);
+}
+
+TEST(cuda_attention_agrees_with_the_cpu_and_has_the_same_bits_however_a_prompt_is_cut)
+{
+    static const struct attn_case cases[] = {
+        {4, 2, 64, 64, 130, 0, 16, DTYPE_F16, 0, ROPE_HALF_SPLIT},
+        {8, 2, 128, 128, 700, 0, 16, DTYPE_F16, 0, ROPE_HALF_SPLIT},
+        {8, 1, 128, 64, 300, 100, 32, DTYPE_BF16, 0, ROPE_INTERLEAVED},
+        {3, 3, 80, 80, 300, 37, 1, DTYPE_F32, 20, ROPE_INTERLEAVED},
+        {4, 1, 256, 256, 520, 0, 16, DTYPE_F16, 50, ROPE_HALF_SPLIT},
+        {16, 8, 128, 128, 600, 512, 16, DTYPE_F16, 0, ROPE_HALF_SPLIT},
+        {14, 2, 64, 64, 300, 0, 64, DTYPE_F16, 0, ROPE_HALF_SPLIT},
+        {9, 3, 64, 64, 300, 0, 16, DTYPE_BF16, 0, ROPE_INTERLEAVED},
+        {12, 2, 128, 128, 300, 0, 16, DTYPE_F16, 0, ROPE_HALF_SPLIT},
+    };
+    struct side gpu, cpu;
+    struct random rng;
+
+    if (!open_sides(&gpu, &cpu)) return;
+    random_init(&rng, test_seed());
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) check_attention(&gpu, &cpu, &rng, &cases[i]);
+    close_sides(&gpu, &cpu);
+}
+
+TEST(cuda_memory_that_is_not_there_is_said_and_harms_nothing)
+{
+    struct side gpu, cpu;
+    void *p = NULL;
+
+    if (!open_sides(&gpu, &cpu)) return;
+    CHECK_EQ(gpu.ops->alloc(gpu.be, 1ull << 46, &p), RD_E_NOMEM);
+    CHECK_OK(gpu.ops->alloc(gpu.be, 1 << 20, &p));
+    CHECK_OK(gpu.ops->sync(gpu.be));
+    gpu.ops->free(gpu.be, p, 1 << 20);
+    close_sides(&gpu, &cpu);
+}
+
+#else
+
+TEST(cuda_is_tested_in_the_build_with_cuda)
+{
+    test_note("this build has no CUDA backend (cmake --preset cuda)");
+}
+
+#endif

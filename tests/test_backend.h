@@ -1,0 +1,23 @@
+/* tests/test_backend.h - which backend the tests of models run on: the CPU, or in the CUDA build with
+ * RADISH_TEST_DEVICE=cuda the GPU.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include "backend/backend.h"
+
+static inline bool test_on_gpu(void)
+{
+    const char *device = getenv("RADISH_TEST_DEVICE");
+
+    return device && strcmp(device, "cuda") == 0;
+}
+
+static inline const struct backend_ops *test_backend_ops(void)
+{
+#ifdef RADISH_CUDA
+    if (test_on_gpu()) return &backend_cuda_ops;
+#endif
+    return &backend_cpu_ops;
+}
