@@ -203,12 +203,30 @@ static void attn_load_rows(const struct attn_job *job, const struct attn_tile *t
     }
 }
 
+/* Asks for the stored form of K or V of positions begin .. end-1 (in one block). */
+static void attn_prefetch(const struct attn_job *job, const struct attn_tile *t, uint32_t which, uint32_t begin,
+                          uint32_t end)
+{
+    const struct kv_storage *kv = job->a->kv;
+    uint32_t page_tokens = kv->layout.page_tokens, n;
+
+    for (uint32_t pos = begin; pos < end; pos += n) {
+        uint32_t slot = pos % page_tokens;
+        const uint8_t *page = (const uint8_t *)kv->base + t->run->block_table[pos / page_tokens] * kv->page_bytes;
+        const uint8_t *rows = page + kv_head_offset(kv, job->a->layer, which, t->kv_head) + slot * kv->row_bytes[which];
+
+        n = u32_min(page_tokens - slot, end - pos);
+        for (uint64_t at = 0; at < n * kv->row_bytes[which]; at += 64) __builtin_prefetch(rows + at, 0, 2);
+    }
+}
+
 /* Keys and values of positions begin .. end-1 (in one block) to their places in scratch. */
 static void attn_load_block(const struct attn_job *job, const struct attn_tile *t, uint32_t begin, uint32_t end,
                             struct attn_scratch *scratch)
 {
     uint32_t next;
 
+    attn_prefetch(job, t, 1, begin, end);
     for (uint32_t pos = begin; pos < end; pos = next) {
         uint32_t column = pos % ATTN_BLOCK / ATTN_LANES * ATTN_LANES;
 
@@ -216,6 +234,7 @@ static void attn_load_block(const struct attn_job *job, const struct attn_tile *
         attn_load_rows(job, t, 0, pos, next, scratch->rows + (size_t)(pos % ATTN_LANES) * job->dim);
         job->kernels->transpose(scratch->rows, job->dim, scratch->k + column);
     }
+    if (end < t->end) attn_prefetch(job, t, 0, end, u32_min(end + ATTN_BLOCK, t->end));
     attn_load_rows(job, t, 1, begin, end, scratch->v + (size_t)(begin % ATTN_BLOCK) * job->dim);
 }
 
