@@ -4,10 +4,11 @@
  * are merged in order. A lane holds dims lane, lane + 32, ..; a score is the lanes' fma chains and warp_sum's tree.
  * Source: online softmax, arXiv:2307.08691.
  */
+#include "backend/cuda/attention_paths.h"
 #include "backend/cuda/cuda_device.cuh"
 #include "tensor/dtype.h"
 
-#define SEGMENT  256u
+#define PLAIN_SEGMENT 256u
 #define MAX_DIMS 32 /* head_dim <= 1024 */
 
 static __device__ __forceinline__ float kv_value(int dtype, const uint8_t *row, uint32_t i)
@@ -57,10 +58,10 @@ static __global__ void attention_plain(struct cuda_attention_args a)
     struct sums total = {-INFINITY, 0, {0}};
 
     for (uint32_t i = 0; i < n_dims; i++) query[i] = q[lane + 32 * i] * (a.softcap > 0 ? a.scale / a.softcap : a.scale);
-    for (uint32_t base = first - first % SEGMENT; base <= pos; base += SEGMENT) {
+    for (uint32_t base = first - first % PLAIN_SEGMENT; base <= pos; base += PLAIN_SEGMENT) {
         struct sums s = {-INFINITY, 0, {0}};
 
-        for (uint32_t t = max(base, first); t <= min(pos, base + SEGMENT - 1); t++) {
+        for (uint32_t t = max(base, first); t <= min(pos, base + PLAIN_SEGMENT - 1); t++) {
             const uint8_t *page = a.kv.base + a.tables[run->table + t / a.kv.page_tokens] * a.kv.page_bytes;
             const uint64_t at = (uint64_t)kv_head * a.kv.page_tokens + t % a.kv.page_tokens;
             const uint8_t *k = page + a.kv.k_offset + at * a.kv.k_row_bytes;
@@ -89,7 +90,7 @@ static __global__ void attention_plain(struct cuda_attention_args a)
     }
 }
 
-int cuda_attention(const struct cuda_launch *l, const struct cuda_attention_args *a)
+int attention_plain_launch(const struct cuda_launch *l, const struct cuda_attention_args *a)
 {
     attention_plain<<<dim3(a->n_rows, a->n_heads), 32, 0, stream_of(l)>>>(*a);
     return (int)cudaGetLastError();

@@ -1,0 +1,257 @@
+/* bench/gpu/bench_gpu_attention.cu - paged attention (cuda_attention): right, exact, fast?
+ *
+ *     bench_gpu_attention check      against double sums; each row's bits as one run, in chunks, token by token, in batches
+ *     bench_gpu_attention decode     time and share of the read bandwidth
+ *     bench_gpu_attention prefill    time and TFLOP/s
+ * Exit 1 if a check failed.
+ */
+#include "backend/cuda/cuda_kernels.h"
+#include "gpu_bench.cuh"
+#include "tensor/dtype.h"
+#include <cuda_fp16.h>
+#include <math.h>
+#include <string.h>
+
+struct config { uint32_t n_heads, n_kv_heads, head_dim, page_tokens, window; float softcap; int dtype; };
+
+/* Sequences of one length in pages scattered over a pool; queries of all positions. */
+struct world {
+    struct cuda_launch l;
+    struct cuda_attention_args a;
+    uint32_t n_seqs, length, width;
+    float *q, *out;
+    uint32_t *tables;
+    struct cuda_run *runs;
+    world(const struct config &c, uint32_t n_seqs_, uint32_t length_, uint32_t max_rows, bool pdl = true)
+        : n_seqs(n_seqs_), length(length_), width(c.n_heads * c.head_dim)
+    {
+        uint32_t pages = (length + c.page_tokens - 1) / c.page_tokens, row = c.head_dim * 2;
+        uint64_t half = (uint64_t)c.n_kv_heads * c.page_tokens * row, n_pages = (uint64_t)pages * n_seqs;
+        std::vector<uint32_t> table(n_pages);
+
+        memset(&l, 0, sizeof(l)), memset(&a, 0, sizeof(a));
+        l.n_sms = 132, l.compute = 90, l.pdl = pdl, l.scratch_bytes = CUDA_SCRATCH_BYTES;
+        l.scratch = gpu_alloc<uint8_t>(CUDA_SCRATCH_BYTES), l.counters = gpu_alloc<uint32_t>(CUDA_N_COUNTERS);
+        GPU(cudaMemset(l.counters, 0, CUDA_N_COUNTERS * 4));
+        for (uint64_t i = 0; i < n_pages; i++) table[i] = (uint32_t)((i * 7919) % n_pages);
+        if (n_pages % 7919 == 0) abort();
+        tables = gpu_alloc<uint32_t>(n_pages);
+        GPU(cudaMemcpy(tables, table.data(), n_pages * 4, cudaMemcpyHostToDevice));
+        a.kv = { gpu_alloc<uint8_t>(n_pages * half * 2), half * 2, 0, half, row, row, c.page_tokens, c.dtype, c.dtype };
+        q = gpu_alloc<float>((uint64_t)max_rows * width), out = gpu_alloc<float>((uint64_t)max_rows * width);
+        fill_f32<<<1024, 256>>>(q, (uint64_t)max_rows * width, 11, 1.5f);
+        runs = gpu_alloc<struct cuda_run>(max_rows);
+        a.n_heads = c.n_heads, a.n_kv_heads = c.n_kv_heads, a.head_dim = c.head_dim, a.softcap = c.softcap;
+        a.q = q, a.q_stride = a.out_stride = width, a.out = out, a.window = c.window, a.scale = 1 / sqrtf(c.head_dim);
+        a.runs = runs, a.tables = tables;
+    }
+    ~world()
+    {
+        for (void *p : { (void *)l.scratch, (void *)l.counters, (void *)tables, (void *)a.kv.base, (void *)q, (void *)out,
+                         (void *)runs })
+            cudaFree(p);
+    }
+    uint32_t table_of(uint32_t seq) const { return seq * ((length + a.kv.page_tokens - 1) / a.kv.page_tokens); }
+    void set_runs(const std::vector<struct cuda_run> &r)
+    {
+        a.n_runs = (uint32_t)r.size(), a.n_rows = a.longest_run = a.end = 0;
+        for (const struct cuda_run &run : r) {
+            a.n_rows = std::max(a.n_rows, run.row0 + run.n_rows), a.longest_run = std::max(a.longest_run, run.n_rows);
+            a.end = std::max(a.end, run.pos0 + run.n_rows);
+        }
+        GPU(cudaMemcpy(runs, r.data(), r.size() * sizeof(r[0]), cudaMemcpyHostToDevice));
+    }
+    std::vector<float> run()
+    {
+        std::vector<float> got((uint64_t)a.n_rows * width);
+        GPU(cudaMemset(out, 0xFF, got.size() * 4));
+        int st = cuda_attention(&l, &a);
+        if (st) printf("launch: %s\n", cudaGetErrorString((cudaError_t)st)), exit(1);
+        GPU(cudaDeviceSynchronize());
+        GPU(cudaMemcpy(got.data(), out, got.size() * 4, cudaMemcpyDeviceToHost));
+        return got;
+    }
+};
+
+static __global__ void fill_kv(uint8_t *base, uint64_t n, int half)
+{
+    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < n; i += (uint64_t)gridDim.x * blockDim.x) {
+        float v = hash_normal(13, i);
+        if (half) ((__half *)base)[i] = __float2half_rn(v);
+        else ((__nv_bfloat16 *)base)[i] = __float2bfloat16_rn(v);
+    }
+}
+static __device__ double kv_at(const struct cuda_kv &kv, const uint32_t *table, uint32_t h, uint32_t t, uint32_t d, bool v)
+{
+    const uint8_t *row = kv.base + table[t / kv.page_tokens] * kv.page_bytes + (v ? kv.v_offset : kv.k_offset)
+                         + ((uint64_t)h * kv.page_tokens + t % kv.page_tokens) * kv.k_row_bytes;
+    if (kv.dtype_k == DTYPE_F16) return (double)__half2float(((const __half *)row)[d]);
+    return (double)__bfloat162float(((const __nv_bfloat16 *)row)[d]);
+}
+/* One thread per row, head and dim; run 0 only, double. */
+static __global__ void reference(struct cuda_attention_args a, float *out)
+{
+    uint32_t r = blockIdx.x, h = blockIdx.y, d = threadIdx.x, kv_head = h / (a.n_heads / a.n_kv_heads);
+    uint32_t pos = a.runs[0].pos0 + r, first = a.window && pos + 1 > a.window ? pos + 1 - a.window : 0;
+    const uint32_t *table = a.tables + a.runs[0].table;
+    const float *q = a.q + (uint64_t)r * a.q_stride + h * a.head_dim;
+    double top = -1e300, sum = 0, acc = 0;
+
+    for (uint32_t t = first; t <= pos; t++) {
+        double s = 0;
+        for (uint32_t i = 0; i < a.head_dim; i++) s += (double)q[i] * kv_at(a.kv, table, kv_head, t, i, false);
+        s *= (double)a.scale;
+        if (a.softcap > 0) s = (double)a.softcap * tanh(s / (double)a.softcap);
+        double m = fmax(top, s), c = exp(top - m), p = exp(s - m);
+        sum = sum * c + p, acc = acc * c + p * kv_at(a.kv, table, kv_head, t, d, true), top = m;
+    }
+    out[(uint64_t)r * a.out_stride + h * a.head_dim + d] = (float)(acc / sum);
+}
+
+static bool same(const std::vector<float> &want, uint32_t at, const std::vector<float> &got, uint32_t from, uint32_t n,
+                 uint32_t width)
+{
+    return !memcmp(&want[(uint64_t)at * width], &got[(uint64_t)from * width], (uint64_t)n * width * 4);
+}
+
+/* All rows of a sequence as one run; then in chunks and one by one: equal bytes. */
+static int check_one(const struct config &c)
+{
+    const uint32_t length = 700;
+    world w(c, 3, length, length);
+    std::vector<float> want, ref((uint64_t)length * w.width);
+    int n_bad = 0;
+    double worst = 0;
+
+    fill_kv<<<1024, 256>>>(w.a.kv.base, w.a.kv.page_bytes / 2 * (w.table_of(3)), c.dtype == DTYPE_F16);
+    w.set_runs({ { 0, length, 0, w.table_of(1) } });
+    want = w.run();
+    float *ref_gpu = gpu_alloc<float>(ref.size());
+    reference<<<dim3(length, c.n_heads), c.head_dim>>>(w.a, ref_gpu);
+    GPU(cudaMemcpy(ref.data(), ref_gpu, ref.size() * 4, cudaMemcpyDeviceToHost));
+    cudaFree(ref_gpu);
+    for (size_t i = 0; i < ref.size(); i++) {
+        double d = fabs((double)want[i] - (double)ref[i]);
+        worst = d > worst || d != d ? (d != d ? 1e30 : d) : worst;
+    }
+    n_bad += worst > (c.dtype == DTYPE_F16 ? 6e-3 : 4e-2);
+
+    const float *q = w.a.q;
+    for (uint32_t at = 0, i = 0; at < length; i++) {            /* chunks of odd sizes */
+        uint32_t n = std::min(length - at, hash_u32(i) % 90 + 1);
+        w.a.q = q + (uint64_t)at * w.width;
+        w.set_runs({ { 0, n, at, w.table_of(1) } });
+        std::vector<float> got = w.run();
+        if (!same(want, at, got, 0, n, w.width)) n_bad++;
+        at += n;
+    }
+    for (int batch = 1; batch <= 65; batch += 64) {             /* rows as runs of their own: alone, and 65 of them */
+        for (uint32_t at = 0; at < length; at += batch == 1 ? 37 : 65) {
+            uint32_t n = std::min<uint32_t>(batch, length - at);
+            std::vector<struct cuda_run> runs;
+            w.a.q = q + (uint64_t)at * w.width;
+            for (uint32_t i = 0; i < n; i++) runs.push_back({ i, 1, at + i, w.table_of(1) });
+            w.set_runs(runs);
+            if (!same(want, at, w.run(), 0, n, w.width)) n_bad++;
+        }
+    }
+    {                                                           /* long and short runs together, rows 100 .. */
+        std::vector<struct cuda_run> runs;
+        uint32_t row = 0;
+        w.a.q = q + 100ull * w.width;
+        for (uint32_t i = 0; row < 500; i++) {
+            uint32_t n = i % 3 ? 1 : 40 + i;
+            runs.push_back({ row, n, 100 + row, w.table_of(1) });
+            row += n;
+        }
+        w.set_runs(runs);
+        if (!same(want, 100, w.run(), 0, row, w.width)) n_bad++;
+    }
+    w.a.q = q;
+    printf("attention %s %2u/%u x %3u, pages of %u, window %u, cap %.0f: error %.2g, %s\n", c.dtype == DTYPE_F16 ? "f16 " : "bf16",
+           c.n_heads, c.n_kv_heads, c.head_dim, c.page_tokens, c.window, c.softcap, worst,
+           n_bad ? "FAIL" : "equal bits in runs, chunks, batches");
+    return n_bad;
+}
+
+static int check(void)
+{
+    static const struct config configs[] = {
+        { 8, 2, 128, 16, 0, 0, DTYPE_F16 },    { 16, 8, 128, 16, 0, 0, DTYPE_BF16 }, { 9, 3, 64, 16, 0, 0, DTYPE_F16 },
+        { 14, 2, 64, 32, 0, 0, DTYPE_BF16 },   { 4, 1, 256, 16, 100, 0, DTYPE_F16 }, { 4, 4, 256, 64, 0, 30, DTYPE_BF16 },
+        { 32, 2, 128, 8, 300, 50, DTYPE_F16 }, { 3, 3, 64, 16, 1, 0, DTYPE_F16 },
+    };
+    int n_bad = 0;
+
+    for (const struct config &c : configs) n_bad += check_one(c);
+    return n_bad;
+}
+
+struct timing { const char *name; struct config c; uint32_t n_seqs, length; };
+
+static void time_decode(void)
+{
+    static const struct config q8 = { 32, 8, 128, 16, 0, 0, DTYPE_F16 }, q06 = { 16, 8, 128, 16, 0, 0, DTYPE_BF16 };
+    static const struct timing all[] = {
+        { "8B B1 512", q8, 1, 512 },      { "8B B1 8192", q8, 1, 8192 },  { "8B B8 512", q8, 8, 512 },
+        { "8B B64 512", q8, 64, 512 },    { "8B B256 512", q8, 256, 512 }, { "8B B32 4096", q8, 32, 4096 },
+        { "0.6B B1 512", q06, 1, 512 },   { "0.6B B64 512", q06, 64, 512 }, { "0.6B B256 512", q06, 256, 512 },
+    };
+    uint64_t room = 2ull << 30;
+    uint8_t *big = gpu_alloc<uint8_t>(room);
+    fill_f32<<<1024, 256>>>((float *)big, room / 4, 3, 1);
+    double gbs = read_bandwidth(big, room);
+
+    cudaFree(big);
+    printf("read bandwidth %.0f GB/s\n", gbs);
+    for (const struct timing &t : all) {
+        uint64_t bytes = 2ull * 2 * t.c.n_kv_heads * t.c.head_dim * t.length * t.n_seqs;
+        uint32_t sets = (uint32_t)std::min<uint64_t>(64, 300000000 / bytes + 1);
+        world w(t.c, t.n_seqs * sets, t.length, t.n_seqs * sets);
+        std::vector<struct cuda_run> runs;
+
+        fill_kv<<<1024, 256>>>(w.a.kv.base, w.a.kv.page_bytes / 2 * (uint64_t)w.table_of(w.n_seqs), t.c.dtype == DTYPE_F16);
+        for (uint32_t s = 0; s < sets; s++)
+            for (uint32_t i = 0; i < t.n_seqs; i++) runs.push_back({ i, 1, t.length - 1, w.table_of(s * t.n_seqs + i) });
+        w.set_runs(runs);
+        w.a.n_runs = w.a.n_rows = t.n_seqs;
+        double us = time_us((int)std::max(sets, 8u), 9, [&](int i, cudaStream_t stream) {
+            struct cuda_attention_args a = w.a;
+            w.l.stream = stream, a.runs = w.runs + (uint32_t)i % sets * t.n_seqs;
+            GPU((cudaError_t)cuda_attention(&w.l, &a));
+        });
+        printf("decode  %-14s %8.1f us %5.0f %% of bandwidth\n", t.name, us, 100.0 * bytes / us / 1e3 / gbs);
+    }
+}
+
+static void time_prefill(void)
+{
+    static const struct config q8 = { 32, 8, 128, 16, 0, 0, DTYPE_F16 }, g4 = { 8, 4, 256, 16, 0, 0, DTYPE_BF16 };
+    static const struct timing all[] = { { "8B 1024", q8, 1, 1024 }, { "8B 4096", q8, 1, 4096 }, { "8B 8192", q8, 1, 8192 },
+                                         { "8B 16 x 512", q8, 16, 512 }, { "256 dims 4096", g4, 1, 4096 } };
+
+    for (const struct timing &t : all) {
+        world w(t.c, t.n_seqs, t.length, t.n_seqs * t.length);
+        std::vector<struct cuda_run> runs;
+        double flops = 4.0 * t.c.n_heads * t.c.head_dim * (double)t.length * t.length / 2 * t.n_seqs;
+
+        fill_kv<<<1024, 256>>>(w.a.kv.base, w.a.kv.page_bytes / 2 * (uint64_t)w.table_of(w.n_seqs), t.c.dtype == DTYPE_F16);
+        for (uint32_t i = 0; i < t.n_seqs; i++) runs.push_back({ i * t.length, t.length, 0, w.table_of(i) });
+        w.set_runs(runs);
+        double us = time_us(2, 7, [&](int, cudaStream_t stream) {
+            w.l.stream = stream;
+            GPU((cudaError_t)cuda_attention(&w.l, &w.a));
+        });
+        printf("prefill %-14s %8.0f us %5.0f TFLOP/s\n", t.name, us, flops / us / 1e6);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const char *what = argc > 1 ? argv[1] : "check";
+
+    if (!strcmp(what, "decode")) time_decode();
+    else if (!strcmp(what, "prefill")) time_prefill();
+    else return check() > 0;
+    return 0;
+}

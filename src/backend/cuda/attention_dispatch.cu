@@ -1,0 +1,28 @@
+/* backend/cuda/attention_dispatch.cu - cuda_attention: tensor cores where types and shapes fit, else the plain kernel.
+ *
+ * The choice between the two depends on what stays the same for a model; between decode and prefill the bits agree.
+ */
+#include "backend/cuda/attention_paths.h"
+#include "tensor/dtype.h"
+
+static bool fits_tensor_cores(const struct cuda_launch *l, const struct cuda_attention_args *a)
+{
+    const struct cuda_kv *kv = &a->kv;
+    const uint64_t row = 2ull * a->head_dim;
+
+    return l->compute >= 80 && kv->dtype_k == kv->dtype_v && (kv->dtype_k == DTYPE_F16 || kv->dtype_k == DTYPE_BF16)
+           && (a->head_dim == 64 || a->head_dim == 128 || a->head_dim == 256)
+           && a->n_heads / a->n_kv_heads <= DECODE_ROWS && kv->k_row_bytes == row && kv->v_row_bytes == row
+           && (kv->page_bytes | kv->k_offset | kv->v_offset | (uintptr_t)kv->base) % 16 == 0;
+}
+
+int cuda_attention(const struct cuda_launch *l, const struct cuda_attention_args *a)
+{
+    const uint32_t group = a->n_heads / a->n_kv_heads;
+    int st = 0;
+
+    if (!fits_tensor_cores(l, a)) return attention_plain_launch(l, a);
+    if (a->longest_run * group > DECODE_ROWS) st = attention_prefill_launch(l, a);
+    if (st || (a->n_runs == 1 && a->longest_run * group > DECODE_ROWS && a->n_rows == a->longest_run)) return st;
+    return attention_decode_launch(l, a);
+}

@@ -1,0 +1,23 @@
+/* backend/cuda/attention_paths.h - the kernels behind cuda_attention; attention_dispatch.cu chooses. */
+#pragma once
+#include "backend/cuda/cuda_kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Packed rows (n_rows * query heads per kv head) up to which a run belongs to attention_decode. */
+enum { DECODE_ROWS = 16 };
+
+/* Right for every shape and f16, bf16, f32 pages; slow. */
+int attention_plain_launch(const struct cuda_launch *l, const struct cuda_attention_args *a);
+
+/* Tensor cores: keys and values both f16 or both bf16, head_dim 64, 128 or 256, n_heads / n_kv_heads <= DECODE_ROWS.
+ * decode computes the runs of at most DECODE_ROWS packed rows and leaves the others alone, prefill the reverse; a row's
+ * bits do not depend on which. */
+int attention_decode_launch(const struct cuda_launch *l, const struct cuda_attention_args *a);
+int attention_prefill_launch(const struct cuda_launch *l, const struct cuda_attention_args *a);
+
+#ifdef __cplusplus
+}
+#endif
