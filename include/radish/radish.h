@@ -310,6 +310,10 @@ RD_API rd_status rd_prompt_tokens(const rd_engine *engine, const struct rd_reque
  * matter. o is copied. RD_E_FULL: half of the queue waits already. Errors of template, length and tokens are logged. */
 RD_API rd_status rd_warm(rd_engine *engine, const struct rd_request_options *o, struct rd_error *err);
 
+/* Declares o's prompt public, and stores it as rd_warm does: requests that begin as it does find that part stored
+ * whatever their cache_salt, which o has none of. At most 256. RD_E_LIMIT beyond. */
+RD_API rd_status rd_share_prefix(rd_engine *engine, const struct rd_request_options *o, struct rd_error *err);
+
 /* Asynchronous. wake(wake_user) is called (from radish's threads; must be quick, must not call back) whenever
  * rd_request_next may have something new. o is copied. RD_E_FULL: the queue is full (HTTP 429). RD_E_CLOSED.
  * RD_E_INVALID names the parameter. Errors of template, length and tokens come as an RD_EVENT_ERROR, because they are

@@ -4,8 +4,10 @@
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/limits.h"
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "engine/public_prefix.h"
 
 #define SHOWN_TOKENS 12u                 /* of either side of a difference, and of a node */
 
@@ -62,6 +64,7 @@ static void explain_on_engine(struct engine *e, void *arg)
 
     c->cause = MISS_NEW;
     if (!root) return;
+    if (c->owner.salted) public_prefix_link(e, root, c->keys, c->n, clock_now_ns(clock_system()));
     c->m = radix_match(engine_cache(e)->tree, root, c->keys, c->n, clock_now_ns(clock_system()));
     c->cause = engine_miss_cause(e, root, c->keys, c->n, c->m.n_match);
     c->n_stored = radix_following(&c->m, c->stored, SHOWN_TOKENS);
@@ -114,8 +117,8 @@ static bool reaches(const rd_engine *engine, const struct rd_request_options *o,
 
 /* The message that byte `at` of the text belongs to: the first one up to which the conversation reaches it. Found by
  * halves: a rendering takes as long as the conversation. */
-static void find_message(const rd_engine *engine, const struct rd_request_options *o, const char *text, size_t n, size_t at,
-                         struct rd_cache_explanation *out)
+static void find_message(const rd_engine *engine, const struct rd_request_options *o, const char *text, size_t n,
+                         size_t at, struct rd_cache_explanation *out)
 {
     json_t *messages = json_loads(o->messages_json, JSON_ALLOW_NUL, NULL);
     size_t low = 0, high = json_array_size(messages);
@@ -138,16 +141,16 @@ static void find_message(const rd_engine *engine, const struct rd_request_option
     json_decref(messages);
 }
 
-static void find_place(const rd_engine *engine, const struct rd_request_options *o, const int32_t *tokens, uint32_t n_match,
-                       struct rd_cache_explanation *out)
+static void find_place(const rd_engine *engine, const struct rd_request_options *o, const int32_t *tokens,
+                       uint32_t n_match, struct rd_cache_explanation *out)
 {
     char *text = NULL;
     struct answer_owner owner = api_owner(engine, o);
     size_t n = 0, at = 0;
 
     for (uint32_t i = 0; i < n_match; i++) at += tokenizer_piece(engine->tokenizer, tokens[i], true).n;
-    if (api_render(engine, o->messages_json, o->tools_json, o->kwargs_json, o->prompt_end, &owner, NULL, &text, &n, NULL) !=
-        RD_OK)
+    if (api_render(engine, o->messages_json, o->tools_json, o->kwargs_json, o->prompt_end, &owner, NULL, &text, &n,
+                   NULL) != RD_OK)
         return;
     find_message(engine, o, text, n, at, out);
     mem_free(text);
@@ -188,6 +191,39 @@ rd_status rd_cache_explain(rd_engine *engine, const struct rd_request_options *o
     return RD_OK;
 }
 
+/* ---- public prompts ---- */
+
+struct share_call { const kv_key *keys; uint32_t n; rd_status st; };
+
+static void share_on_engine(struct engine *e, void *arg)
+{
+    struct share_call *c = arg;
+
+    c->st = public_prefix_add(e, c->keys, c->n);
+}
+
+rd_status rd_share_prefix(rd_engine *engine, const struct rd_request_options *o, struct rd_error *err)
+{
+    struct share_call call = {.st = RD_OK};
+    struct rd_request_options warm = *o;
+    int32_t *tokens = NULL;
+    rd_status st;
+
+    if (!engine->engine) return error_set(err, RD_E_UNSUPPORTED, "this handle has a tokenizer only, no model");
+    if (o->cache_salt) return error_set(err, RD_E_INVALID, "a public prompt has no cache_salt");
+    st = api_prompt_tokens(engine, o, NULL, &tokens, &call.n, err);
+    if (st != RD_OK) return st;
+    call.keys = (const kv_key *)(const void *)tokens;
+    if (call.n == 0) st = error_set(err, RD_E_INVALID, "the prompt is empty: at least 1 token is needed");
+    if (st == RD_OK) st = engine_call(engine->engine, share_on_engine, &call);
+    if (st == RD_OK) st = call.st;
+    mem_free(tokens);
+    if (st == RD_E_LIMIT) return error_set(err, st, "at most %u public prompts", LIMIT_PUBLIC_PREFIXES);
+    if (st != RD_OK) return err && err->text[0] ? st : error_set(err, st, "%s", rd_status_text(st));
+    warm.keep_prompt_s = 86400;
+    return rd_warm(engine, &warm, err);
+}
+
 /* ---- list ---- */
 
 struct list_call { rd_engine *engine; struct buf out; uint32_t n, n_max; uint64_t now; bool more; };
@@ -204,7 +240,8 @@ static bool list_node(void *arg, const struct radix_node *node, uint32_t depth)
         return false;
     }
     show(c->engine->tokenizer, radix_node_keys(node), n < SHOWN_TOKENS ? n : SHOWN_TOKENS, text, sizeof(text));
-    buf_printf(&c->out, "%s{\"depth\":%u,\"start\":%u,\"tokens\":%u,\"computed\":%u,\"locks\":%u,\"age_s\":%.1f,\"text\":\"",
+    buf_printf(&c->out,
+               "%s{\"depth\":%u,\"start\":%u,\"tokens\":%u,\"computed\":%u,\"locks\":%u,\"age_s\":%.1f,\"text\":\"",
                c->n ? "," : "", depth, radix_node_start(node), n, radix_node_n_computed(node), radix_node_locks(node),
                (double)(c->now - u64_min(c->now, radix_node_last_use(node))) / 1e9);
     buf_put_json(&c->out, text, strlen(text));

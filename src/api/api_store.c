@@ -14,6 +14,7 @@
 #include "format/packed_file.h"
 #include "store/page_store.h"
 
+#define SALT_KEY_FILE "salt.key"         /* 16 random bytes, the owner's alone (cache_dir.h) */
 #define DISK_BYTES (8ull << 30)
 #define STAGING_BYTES (64ull << 20)
 
@@ -48,6 +49,32 @@ static rd_status name_pages(rd_engine *e, const struct rd_options *o, const char
     return RD_OK;
 }
 
+/* The key of cache salts stays in the folder, so that a tenant's pages are found again after a restart; it is made by the
+ * first process. Without the file a new key serves: what was stored under salts is not found then. */
+static void keep_salt_key(rd_engine *e, const char *dir)
+{
+    struct file_map map;
+    struct cache_file f = {-1, NULL};
+    struct rd_error err = {RD_OK, ""};
+    rd_status st = RD_E_NOT_FOUND;
+
+    for (int i = 0; i < 2; i++) {                           /* again: what another process made meanwhile counts */
+        if (cache_dir_map(dir, SALT_KEY_FILE, &map, &err) == RD_OK) {
+            bool whole = map.n_bytes == sizeof(e->salt_key);
+
+            if (whole) memcpy(&e->salt_key, map.data, sizeof(e->salt_key));
+            file_map_close(&map);
+            if (whole) return;
+        }
+        st = cache_file_create(dir, sizeof(e->salt_key), &f, &err);
+        if (st == RD_OK) st = cache_file_write(&f, 0, &e->salt_key, sizeof(e->salt_key), &err);
+        if (st == RD_OK) st = cache_file_commit(&f, dir, SALT_KEY_FILE, &err);
+        cache_file_abandon(&f);
+    }
+    if (st != RD_OK)
+        log_warn("what is cached under API keys and salts will not be found after a restart: %s", err.text);
+}
+
 void api_store_open(rd_engine *e, const struct rd_options *o, const char *kv_type, uint32_t page_tokens,
                     uint64_t page_bytes, char *name, size_t cap)
 {
@@ -57,6 +84,7 @@ void api_store_open(rd_engine *e, const struct rd_options *o, const char *kv_typ
 
     if (!o->cache_dir || !*o->cache_dir || o->no_disk_cache) return;
     st = name_pages(e, o, kv_type, name, cap, &content, &err);
+    if (st == RD_OK) keep_salt_key(e, o->cache_dir);        /* before what is kept under salts */
     if (st == RD_OK) api_memory_open(e, o->cache_dir, content);
     if (e->ops->is_device) {
         log_info("no disk cache: device %s keeps computed prompts in its own memory only", e->ops->name);

@@ -67,6 +67,7 @@
 
 /* server */
 #define LIMIT_API_KEYS           4096u
+#define LIMIT_PUBLIC_PREFIXES    256u            /* prompts of --shared-prefix */
 #define LIMIT_CONNECTIONS        4096u           /* and what the process may open, less: */
 #define LIMIT_RESERVED_FILES     32u             /* kept for models, caches, logs (F46) */
 #define LIMIT_STORED_RESPONSES   1024u           /* answers of /v1/responses kept for later */

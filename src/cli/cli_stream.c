@@ -45,7 +45,7 @@ bool stream_wait_input(int fd)
     sigemptyset(&interrupt);
     sigaddset(&interrupt, SIGINT);
     sigprocmask(SIG_BLOCK, &interrupt, &before);
-    ready = !n_interrupts && (ppoll(&poll_fd, 1, NULL, &before) >= 0 || errno != EINTR);    /* lets it in while it waits */
+    ready = !n_interrupts && (ppoll(&poll_fd, 1, NULL, &before) >= 0 || errno != EINTR); /* lets it in while it waits */
     sigprocmask(SIG_SETMASK, &before, NULL);
     return ready && !n_interrupts;
 }

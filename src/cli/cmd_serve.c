@@ -14,52 +14,113 @@
 
 struct serve_flags {
     struct rd_options engine;
-    const char *host, *api_key, *log_level, *warm, *key_file, *pooling, *rerank;
+    const char *host, *api_key, *log_level, *warm, *shared, *key_file, *pooling, *rerank;
     uint32_t port, n_io_threads, sse_ping_s, send_timeout_s, drain_s;
     struct load_bar bar;
 };
 
 static const struct arg serve_args[] = {
-    {.flag = "--host", .kind = ARG_TEXT, .value = "ADDRESS", .at = offsetof(struct serve_flags, host),
+    {.flag = "--host",
+     .kind = ARG_TEXT,
+     .value = "ADDRESS",
+     .at = offsetof(struct serve_flags, host),
      .fallback = "127.0.0.1",
      .help = "numeric address to listen on, or localhost; 0.0.0.0 lets other machines in: set --api-key then"},
-    {.flag = "--port", .letter = 'p', .kind = ARG_U32, .value = "N", .at = offsetof(struct serve_flags, port),
-     .fallback = "8000", .max = 65535, .help = "TCP port; 0: any free one, printed"},
-    {.flag = "--api-key", .kind = ARG_TEXT, .value = "KEY", .at = offsetof(struct serve_flags, api_key),
+    {.flag = "--port",
+     .letter = 'p',
+     .kind = ARG_U32,
+     .value = "N",
+     .at = offsetof(struct serve_flags, port),
+     .fallback = "8000",
+     .max = 65535,
+     .help = "TCP port; 0: any free one, printed"},
+    {.flag = "--api-key",
+     .kind = ARG_TEXT,
+     .value = "KEY",
+     .at = offsetof(struct serve_flags, api_key),
      .fallback_text = "none",
      .help = "clients must send it as bearer token; better set as $RADISH_API_KEY, which other users cannot see"},
-    {.flag = "--api-key-file", .kind = ARG_TEXT, .value = "FILE", .at = offsetof(struct serve_flags, key_file),
+    {.flag = "--api-key-file",
+     .kind = ARG_TEXT,
+     .value = "FILE",
+     .at = offsetof(struct serve_flags, key_file),
      .fallback_text = "none",
      .help = "further keys, one per line: what is stored under one of them is never used for another"},
-    {.flag = "--model-id", .kind = ARG_TEXT, .value = "NAME",
+    {.flag = "--model-id",
+     .kind = ARG_TEXT,
+     .value = "NAME",
      .at = offsetof(struct serve_flags, engine) + offsetof(struct rd_options, model_id),
-     .fallback_text = "the file's name without .gguf", .help = "the name that clients use"},
-    {.flag = "--io-threads", .kind = ARG_U32, .value = "N", .at = offsetof(struct serve_flags, n_io_threads),
-     .fallback = "1", .min = 1, .max = 64, .help = "threads for HTTP; one is enough for hundreds of clients"},
-    {.flag = "--sse-ping", .kind = ARG_U32, .value = "S", .at = offsetof(struct serve_flags, sse_ping_s),
-     .fallback = "5", .max = 3600,
+     .fallback_text = "the file's name without .gguf",
+     .help = "the name that clients use"},
+    {.flag = "--io-threads",
+     .kind = ARG_U32,
+     .value = "N",
+     .at = offsetof(struct serve_flags, n_io_threads),
+     .fallback = "1",
+     .min = 1,
+     .max = 64,
+     .help = "threads for HTTP; one is enough for hundreds of clients"},
+    {.flag = "--sse-ping",
+     .kind = ARG_U32,
+     .value = "S",
+     .at = offsetof(struct serve_flags, sse_ping_s),
+     .fallback = "5",
+     .max = 3600,
      .help = "seconds of silence after which a stream sends a comment, so that nobody takes a long prefill for a dead "
              "server; 0: never"},
-    {.flag = "--send-timeout", .kind = ARG_U32, .value = "S", .at = offsetof(struct serve_flags, send_timeout_s),
-     .fallback = "30", .min = 1, .max = 86400,
+    {.flag = "--send-timeout",
+     .kind = ARG_U32,
+     .value = "S",
+     .at = offsetof(struct serve_flags, send_timeout_s),
+     .fallback = "30",
+     .min = 1,
+     .max = 86400,
      .help = "seconds after which a client that reads nothing of its answer is cut and its request cancelled"},
-    {.flag = "--warm", .kind = ARG_TEXT, .value = "FILE", .at = offsetof(struct serve_flags, warm),
+    {.flag = "--warm",
+     .kind = ARG_TEXT,
+     .value = "FILE",
+     .at = offsetof(struct serve_flags, warm),
      .fallback_text = "none",
      .help = "prompts to compute before anybody asks, while nothing else is to do: a JSON line each with messages (and "
              "tools) or prompt"},
-    {.flag = "--drain", .kind = ARG_U32, .value = "S", .at = offsetof(struct serve_flags, drain_s), .fallback = "30",
-     .min = 1, .max = 86400, .help = "seconds that running requests have to end after SIGTERM or Ctrl-C"},
-    {.flag = "--pooling", .kind = ARG_TEXT, .value = "HOW", .at = offsetof(struct serve_flags, pooling),
-     .fallback = "auto", .choices = "auto|mean|cls|last",
+    {.flag = "--shared-prefix",
+     .kind = ARG_TEXT,
+     .value = "FILE",
+     .at = offsetof(struct serve_flags, shared),
+     .fallback_text = "none",
+     .help = "public prompts, lines as for --warm: computed before anybody asks, and found by requests that begin with "
+             "them "
+             "under every API key and cache_salt"},
+    {.flag = "--drain",
+     .kind = ARG_U32,
+     .value = "S",
+     .at = offsetof(struct serve_flags, drain_s),
+     .fallback = "30",
+     .min = 1,
+     .max = 86400,
+     .help = "seconds that running requests have to end after SIGTERM or Ctrl-C"},
+    {.flag = "--pooling",
+     .kind = ARG_TEXT,
+     .value = "HOW",
+     .at = offsetof(struct serve_flags, pooling),
+     .fallback = "auto",
+     .choices = "auto|mean|cls|last",
      .help = "embeddings: mean of all tokens, the first or the last token; auto: as the file says, else last"},
-    {.flag = "--rerank", .kind = ARG_TEXT, .value = "HOW", .at = offsetof(struct serve_flags, rerank),
-     .fallback = "auto", .choices = "auto|embedding|yes-no",
+    {.flag = "--rerank",
+     .kind = ARG_TEXT,
+     .value = "HOW",
+     .at = offsetof(struct serve_flags, rerank),
+     .fallback = "auto",
+     .choices = "auto|embedding|yes-no",
      .help = "score documents by the cosine of embeddings, or by how likely the model answers yes (auto: rerankers)"},
-    {.flag = "--log-level", .kind = ARG_TEXT, .value = "LEVEL", .at = offsetof(struct serve_flags, log_level),
-     .fallback = "info", .choices = "error|warn|info|debug",
+    {.flag = "--log-level",
+     .kind = ARG_TEXT,
+     .value = "LEVEL",
+     .at = offsetof(struct serve_flags, log_level),
+     .fallback = "info",
+     .choices = "error|warn|info|debug",
      .help = "error, warn, info or debug; below debug no prompt text is logged"},
-    {0}
-};
+    {0}};
 
 static const struct arg_group serve_groups[] = {
     {"Server", serve_args, 0},
@@ -83,8 +144,8 @@ static rd_status load(void *user, rd_engine **out, struct rd_error *err)
     f->engine.packed_dir = f->engine.cache_dir = NULL;
     load_bar_end(&f->bar);
     if (st != RD_OK) return error_set(err, st, "%s: %s", f->bar.model, *why.text ? why.text : rd_status_text(st));
-    if (!f->warm) return RD_OK;
-    st = warm_file(*out, f->warm, err);
+    if (f->shared) st = warm_file(*out, f->shared, true, err);
+    if (st == RD_OK && f->warm) st = warm_file(*out, f->warm, false, err);
     if (st != RD_OK) {
         rd_close(*out);
         *out = NULL;

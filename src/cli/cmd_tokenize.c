@@ -10,21 +10,36 @@
 struct tokenize_flags { const char *pre, *tokenizer; bool plain, parse_special, ids, jsonl; };
 
 static const struct arg tokenize_args[] = {
-    {.flag = "--no-special", .kind = ARG_SWITCH, .at = offsetof(struct tokenize_flags, plain),
+    {.flag = "--no-special",
+     .kind = ARG_SWITCH,
+     .at = offsetof(struct tokenize_flags, plain),
      .help = "no BOS or EOS token around the text, even if the model wants one"},
-    {.flag = "--parse-special", .kind = ARG_SWITCH, .at = offsetof(struct tokenize_flags, parse_special),
+    {.flag = "--parse-special",
+     .kind = ARG_SWITCH,
+     .at = offsetof(struct tokenize_flags, parse_special),
      .help = "special tokens written in the text, like <|im_end|>, become those tokens"},
-    {.flag = "--ids", .kind = ARG_SWITCH, .at = offsetof(struct tokenize_flags, ids),
+    {.flag = "--ids",
+     .kind = ARG_SWITCH,
+     .at = offsetof(struct tokenize_flags, ids),
      .help = "one JSON array of ids instead of a line per token"},
-    {.flag = "--jsonl", .kind = ARG_SWITCH, .at = offsetof(struct tokenize_flags, jsonl),
+    {.flag = "--jsonl",
+     .kind = ARG_SWITCH,
+     .at = offsetof(struct tokenize_flags, jsonl),
      .help = "answer lines of JSON on standard input, one line each (see above)"},
-    {.flag = "--pre", .kind = ARG_TEXT, .value = "NAME", .at = offsetof(struct tokenize_flags, pre),
-     .fallback_text = "the file's", .help = "pre-tokenizer: gpt-2, smollm, llama-bpe, qwen2, deepseek-r1-qwen, gpt-4o, tekken, "
+    {.flag = "--pre",
+     .kind = ARG_TEXT,
+     .value = "NAME",
+     .at = offsetof(struct tokenize_flags, pre),
+     .fallback_text = "the file's",
+     .help = "pre-tokenizer: gpt-2, smollm, llama-bpe, qwen2, deepseek-r1-qwen, gpt-4o, tekken, "
              "deepseek-v3"},
-    {.flag = "--tokenizer", .kind = ARG_TEXT, .value = "DIR", .at = offsetof(struct tokenize_flags, tokenizer),
-     .fallback_text = "none", .help = "a tokenizer.json, or the folder it is in, instead of MODEL"},
-    {0}
-};
+    {.flag = "--tokenizer",
+     .kind = ARG_TEXT,
+     .value = "DIR",
+     .at = offsetof(struct tokenize_flags, tokenizer),
+     .fallback_text = "none",
+     .help = "a tokenizer.json, or the folder it is in, instead of MODEL"},
+    {0}};
 
 static const struct arg_group tokenize_groups[] = {{"Tokens", tokenize_args, 0}, {NULL, NULL, 0}};
 

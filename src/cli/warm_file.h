@@ -1,4 +1,4 @@
-/* cli/warm_file.h - the file of `radish serve --warm`: prompts that are computed before anybody asks.
+/* cli/warm_file.h - the files of `radish serve --warm` and --shared-prefix: prompts that are computed before anybody asks.
  *
  * A line each, as JSON: the fields that make the prompt of a chat or completion request, others are ignored.
  *
@@ -11,5 +11,5 @@
 #pragma once
 #include "radish/radish.h"
 
-/* Every prompt is handed to rd_warm; nothing waits for them. */
-rd_status warm_file(rd_engine *engine, const char *path, struct rd_error *err);
+/* Every prompt is handed to rd_warm, or, shared, to rd_share_prefix; nothing waits for them. */
+rd_status warm_file(rd_engine *engine, const char *path, bool shared, struct rd_error *err);

@@ -163,6 +163,7 @@ static bool admit_one(struct engine *e, struct request *r, uint64_t now)
     struct radix_node *root = r->p.cached && !r->p.prompt_logprobs ? root_of(e, r) : NULL;
     rd_status st;
 
+    if (root && r->p.salted) public_prefix_link(e, root, r->seq.keys, r->n_prompt, now);
     if (store_link_wait(e, r, root, now)) return true;
     st = kv_seq_admit(&r->seq, root, now);
     if (st == RD_E_NOMEM && root) {

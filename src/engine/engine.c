@@ -101,6 +101,7 @@ void engine_destroy(struct engine *e)
     radix_destroy(e->cache.tree);
     page_pool_destroy(e->pool);
     mem_unmap(e->logits, e->logits_bytes);
+    public_prefix_destroy(e->public);
     mem_free(e->salted_name);
     mem_free(e->live);
     mem_free(e);

@@ -6,6 +6,7 @@
 #include "base/random.h"
 #include "base/thread.h"
 #include "engine/engine.h"
+#include "engine/public_prefix.h"
 #include "engine/speculate.h"
 
 #define ENGINE_FAIR_SLOTS 64u
@@ -40,6 +41,7 @@ struct engine {
     struct page_pool *pool;
     struct kv_cache cache;
     struct radix_node *root;             /* of requests without a salt */
+    struct public_prefixes *public;      /* NULL: none */
     uint8_t *salted_name;                /* [namespace_bytes + a salt] */
     struct sampler_scratch *scratch;
     float *logits;                       /* [max_logits, n_vocab], mapped, touched as far as used */

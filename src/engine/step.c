@@ -304,6 +304,7 @@ static void finish_step(struct engine *e, uint64_t now)
             kv_seq_commit(&r->seq); /* all first: only now are the step's positions matchable as ready */
     }
     store_link_save_step(e);
+    for (uint32_t i = 0; i < p->batch.n_runs; i++) public_prefix_publish(e, p->run_request[i], now);
     for (uint32_t i = 0; i < p->batch.n_runs; i++) {
         struct request *r = p->run_request[i];
         const float *logits = e->logits + (size_t)p->run_logits[i] * e->o.executor.n_vocab;

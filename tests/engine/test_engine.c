@@ -1,7 +1,9 @@
 /* tests/engine/test_engine.c - the step loop over the simulated model, one promise at a time. tests/sim mixes all of
  * them at random. */
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "engine/engine_state.h"
 #include "sim_executor.h"
 #include "test.h"
 
@@ -640,6 +642,59 @@ TEST(another_salt_shares_nothing)
     clock_fake_advance(g.clock, 2000000000);
     CHECK_EQ(cached_with_salt(&g, prompt, 40, 0), 0);
     CHECK_EQ(radix_counts(g.e->cache.tree).n_namespaces, 1); /* those that hold nothing are forgotten */
+    rig_close(&g);
+}
+
+TEST(a_public_prompt_is_found_under_every_salt_and_nothing_behind_it)
+{
+    enum { PUBLIC = 37, N = 60 };                            /* ends inside a page */
+    struct rig g;
+    int32_t prompt[N], other[N];
+
+    CHECK(rig_open(&g, 64, 16, 4, 16, 32));
+    make_prompt(prompt, N, 1);
+    memcpy(other, prompt, sizeof(prompt));
+    other[PUBLIC] = (prompt[PUBLIC] + 1) % (int32_t)SIM_VOCAB;
+    g.x.public_tokens = PUBLIC;
+    CHECK_OK(public_prefix_add(g.e, (const kv_key *)prompt, PUBLIC));
+    CHECK_OK(public_prefix_add(g.e, (const kv_key *)prompt, PUBLIC));     /* once more is nothing new */
+    CHECK_EQ(cached_with_salt(&g, prompt, N, 1), 0);         /* computed by one of them, for all of them */
+    CHECK_EQ(cached_with_salt(&g, prompt, N, 2), PUBLIC);
+    CHECK_EQ(cached_with_salt(&g, other, N, 3), PUBLIC);
+    CHECK_EQ(cached_with_salt(&g, prompt, N, 0), PUBLIC);
+    CHECK_EQ(cached_with_salt(&g, prompt, N, 2), N);
+    CHECK_EQ(cached_with_salt(&g, prompt, 20, 4), 19);        /* a part of it: but for the token that gives logits */
+    CHECK_EQ(cached_with_salt(&g, prompt, PUBLIC, 5), PUBLIC - 1);
+    CHECK_EQ(engine_check(g.e, NULL), RD_OK);
+    engine_clear_cache(g.e);
+    CHECK_EQ(cached_with_salt(&g, other, N, 2), 0);
+    CHECK_EQ(cached_with_salt(&g, prompt, N, 3), PUBLIC);
+    rig_close(&g);
+}
+
+TEST(a_public_prompt_needs_memory_and_a_place_in_the_list)
+{
+    struct rig g;
+    int32_t prompt[50];
+    uint64_t n_alive;
+
+    CHECK(rig_open(&g, 64, 16, 4, 16, 32));
+    make_prompt(prompt, 50, 1);
+    n_alive = mem_n_alive();
+    for (int i = 0; i < 2; i++) {                            /* the table, then the pages */
+        mem_fail_after(i);
+        CHECK_EQ(public_prefix_add(g.e, (const kv_key *)prompt, 40), RD_E_NOMEM);
+        mem_fail_after(-1);
+    }
+    CHECK_OK(public_prefix_add(g.e, (const kv_key *)prompt, 40));
+    CHECK(mem_n_alive() > n_alive);
+    for (uint32_t i = 1; i < LIMIT_PUBLIC_PREFIXES; i++) {
+        prompt[0] = (int32_t)i;
+        prompt[1] = (int32_t)(i * 7 + 1);
+        CHECK_OK(public_prefix_add(g.e, (const kv_key *)prompt, 2));
+    }
+    prompt[0] = prompt[1] = 3000;
+    CHECK_EQ(public_prefix_add(g.e, (const kv_key *)prompt, 2), RD_E_LIMIT);
     rig_close(&g);
 }
 

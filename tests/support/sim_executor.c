@@ -63,9 +63,10 @@ static void run_sequence(struct sim_executor *x, const struct model_batch *b, ui
 {
     const struct seq_run *run = &b->runs[i];
     const struct kv_seq *seq = x->draft ? draft_model_run(x->draft, i) : &x->engine->plan.run_request[i]->seq;
-    uint64_t digest = x->draft ? 0 : sim_begin(&x->engine->plan.run_request[i]->p);
+    uint64_t of_namespace = x->draft ? 0 : sim_begin(&x->engine->plan.run_request[i]->p), digest = 0;
 
     for (uint32_t pos = 0; pos < run->pos0; pos++) {
+        if (pos == x->public_tokens) digest += of_namespace;
         digest = sim_digest(digest, seq->keys[pos]);
         x->n_wrong_rows += *row_at(x, run->block_table, pos) != digest;
     }
@@ -73,6 +74,7 @@ static void run_sequence(struct sim_executor *x, const struct model_batch *b, ui
     for (uint32_t k = 0; k < run->n_rows; k++) {
         uint32_t row = run->row0 + k;
 
+        if (run->pos0 + k == x->public_tokens) digest += of_namespace;
         digest = sim_digest(digest, (uint32_t)b->tokens[row]);
         x->rows[(size_t)b->row_page[row] * x->page_tokens + b->row_slot[row]] = fail ? random_u64(&x->random) : digest;
     }

@@ -18,6 +18,7 @@ struct sim_executor {
     uint64_t *rows;                      /* [n_pages * page_tokens] */
     struct engine *engine;               /* whose plan tells the tokens behind a block table */
     struct draft_model *draft;           /* instead: this is its executor */
+    uint32_t public_tokens;              /* so many rows at first are of no namespace */
     uint32_t wrong_one_in;               /* 0: never; else so many rows have the logits of another text */
     struct random random;
     uint32_t fail_one_in;                /* 0: no device errors */
