@@ -110,6 +110,17 @@ struct rd_info {
 };
 RD_API void rd_get_info(const rd_engine *engine, struct rd_info *out);
 
+/* `radish convert`: a model (a GGUF file, or a directory as it comes from the hub) written as a GGUF file. The output
+ * appears whole or not at all. type: "f16", "bf16", "q8_0", "q4_k_m" (NULL: f16). */
+struct rd_convert_options {
+    const char *type;
+    const char *pre;                     /* name of the pre-tokenizer; NULL: found */
+    uint32_t n_threads;                  /* 0: all cores */
+    void (*progress)(void *user, double fraction);
+    void *progress_user;
+};
+RD_API rd_status rd_convert(const char *model, const char *out_path, const struct rd_convert_options *o,
+                            struct rd_error *err);
 /* `radish inspect`: metadata, tensors, sizes, memory need, chat template of a GGUF file; *text is the caller's
  * (rd_free). */
 RD_API rd_status rd_inspect(const char *path, bool json, char **text, struct rd_error *err);

@@ -129,14 +129,14 @@ static void show_bar(void *user, double fraction)
     bar->shown = percent;
     for (int i = 0; i < BAR_CELLS; i++) line[i] = i < cells ? '#' : '.';
     line[BAR_CELLS] = 0;
-    fprintf(stderr, "\r\033[Kloading %s [%s] %3d %%", bar->model, line, percent);
+    fprintf(stderr, "\r\033[K%s %s [%s] %3d %%", bar->verb, bar->model, line, percent);
 }
 
 void load_bar_init(struct load_bar *bar, const char *model, struct rd_options *o)
 {
     const char *slash = strrchr(model, '/');
 
-    *bar = (struct load_bar){slash ? slash + 1 : model, -1};
+    *bar = (struct load_bar){slash ? slash + 1 : model, -1, "loading"};
     if (!isatty(STDERR_FILENO)) return;
     o->progress = show_bar;
     o->progress_user = bar;

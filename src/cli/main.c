@@ -4,7 +4,7 @@
 #include "cli/commands.h"
 
 const struct command *const all_commands[] = {
-    &cmd_run,      &cmd_chat,  &cmd_serve,      &cmd_inspect, &cmd_tokenize,
+    &cmd_run,      &cmd_chat,  &cmd_serve,      &cmd_inspect, &cmd_convert, &cmd_tokenize,
     &cmd_template, &cmd_bench, &cmd_perplexity, &cmd_api,     &cmd_help,    &cmd_version,
     NULL,
 };

@@ -79,6 +79,8 @@ void model_destroy(struct model *m);
 #define MODEL_SAVE_WAIT_NS 5000000000u
 /* Reads and checks the config alone (inspect, memory need). */
 rd_status model_read_config(const struct gguf *g, struct model_config *out, struct rd_error *err);
+/* The config and every tensor's name, type and shape, without loading any. */
+rd_status model_check_tensors(const struct gguf *g, struct rd_error *err);
 const struct model_config *model_config(const struct model *m);
 /* Refuses KV types that are known to ruin the model's text, and says what to take instead (kv_fidelity.c). */
 rd_status model_check_kv_types(const struct model_config *c, enum dtype keys, struct rd_error *err);

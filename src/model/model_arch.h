@@ -108,6 +108,8 @@ rd_status config_f32_optional(const struct gguf *g, const struct model_config *c
 /* out[i] = frequency of pair i, i < n_rot / 2. factors: the divisors of rope_freqs.weight, or NULL. *mscale: what cos
  * and sin are multiplied by. */
 void rope_global_freqs(const struct model_config *c, const float *factors, float *out, float *mscale);
+/* What Llama 3.1's scaling divides each frequency by, as rope_freqs.weight has it. */
+void rope_llama3_divisors(const struct model_config *c, float *out);
 /* Sliding-window layers: base rope_base_local, no scaling. */
 void rope_local_freqs(const struct model_config *c, float *out);
 

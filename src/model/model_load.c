@@ -315,6 +315,15 @@ static rd_status check_model(struct model *m, struct load_state *load, struct rd
     return check_tensors(m->arch, &m->config, load->g, &load->total_bytes, err);
 }
 
+rd_status model_check_tensors(const struct gguf *g, struct rd_error *err)
+{
+    struct model_config c;
+    uint64_t n_bytes;
+    rd_status st = model_read_config(g, &c, err);
+
+    return st == RD_OK ? check_tensors(model_arch_find(c.arch, strlen(c.arch)), &c, g, &n_bytes, err) : st;
+}
+
 static rd_status load_all(struct model *m, struct load_state *load, struct rd_error *err)
 {
     rd_status st;

@@ -59,6 +59,15 @@ void rope_global_freqs(const struct model_config *c, const float *factors, float
     *mscale = c->yarn_factor > 0 ? c->yarn_mscale * (float)(1 + 0.1 * log(c->yarn_factor)) : 1;
 }
 
+void rope_llama3_divisors(const struct model_config *c, float *out)
+{
+    for (uint32_t i = 0; i < c->n_rot / 2; i++) {
+        double f = plain_freq(c->rope_base, i, c->n_rot);
+
+        out[i] = (float)(f / llama3_freq(c, f));
+    }
+}
+
 void rope_local_freqs(const struct model_config *c, float *out)
 {
     for (uint32_t i = 0; i < c->n_rot / 2; i++) out[i] = (float)plain_freq(c->rope_base_local, i, c->n_rot);

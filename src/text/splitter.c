@@ -230,6 +230,13 @@ static rd_status add_config(struct splitter *s, const json_t *config, unsigned d
                      error_quote(quoted, sizeof(quoted), type, strlen(type)));
 }
 
+/* Every number by itself, then GPT-2's words. */
+static bool is_smollm(const struct step steps[2])
+{
+    return steps[0].kind == STEP_CHARS && steps[0].test == TEST_NUMBER && steps[0].behaviour == CUT_ISOLATED &&
+           steps[1].kind == STEP_SCAN && steps[1].scanner == PRE_GPT2;
+}
+
 /* A chain of isolated expressions that one scanner does at once becomes that scanner. */
 static void find_scanner(struct splitter *s)
 {
@@ -251,8 +258,7 @@ static void find_scanner(struct splitter *s)
         steps[0] = (struct step){.kind = STEP_SCAN, .behaviour = CUT_ISOLATED, .scanner = kind};
         for (size_t i = s->n; i < s->n + n - 1; i++) steps[i] = (struct step){0};
     }
-    if (s->n == 2 && steps[0].kind == STEP_CHARS && steps[0].test == TEST_NUMBER &&
-        steps[0].behaviour == CUT_ISOLATED && steps[1].kind == STEP_SCAN && steps[1].scanner == PRE_GPT2) {
+    if (s->n == 2 && is_smollm(steps)) {
         steps[0] = (struct step){.kind = STEP_SCAN, .behaviour = CUT_ISOLATED, .scanner = PRE_SMOLLM};
         s->n = 1;
     }
@@ -287,6 +293,26 @@ void splitter_destroy(struct splitter *s)
 
 bool splitter_bytes_last(const struct splitter *s) { return s->bytes_last; }
 bool splitter_is_empty(const struct splitter *s) { return s->n == 0; }
+bool splitter_ends_in_bytes(const struct splitter *s, bool *scans, enum pretokenizer *kind)
+{
+    const struct step *last = s->n ? &s->steps[s->n - 1] : NULL;
+    size_t n = s->n;
+
+    *scans = false;
+    if (!s->bytes_last) {
+        if (!last || last->kind != STEP_BYTES) return false;
+        n--;
+    }
+    if (n == 1 && s->steps[0].kind == STEP_SCAN) {
+        *scans = true;
+        *kind = s->steps[0].scanner;
+    } else if (n == 2 && is_smollm(s->steps)) {
+        *scans = true;
+        *kind = PRE_SMOLLM;
+    }
+    return true;
+}
+
 bool splitter_scanner(const struct splitter *s, enum pretokenizer *kind)
 {
     *kind = s->scanner;

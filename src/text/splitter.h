@@ -23,6 +23,8 @@ void splitter_destroy(struct splitter *s);
 bool splitter_bytes_last(const struct splitter *s);
 /* true: cutting is pretokenize_word(*kind) and nothing else. */
 bool splitter_scanner(const struct splitter *s, enum pretokenizer *kind);
+/* The pieces end up as characters of the byte alphabet, or as bytes. *scans: before that, cutting is *kind alone. */
+bool splitter_ends_in_bytes(const struct splitter *s, bool *scans, enum pretokenizer *kind);
 bool splitter_is_empty(const struct splitter *s);
 
 struct split_piece { uint32_t start, n; };

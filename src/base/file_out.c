@@ -1,0 +1,76 @@
+/* base/file_out.c - see file_out.h. */
+#include "base/file_out.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/error.h"
+#include "base/file.h"
+
+static rd_status failed(const struct file_out *f, const char *what, struct rd_error *err)
+{
+    char reason[128];
+    int code = errno;
+
+    return error_set(err, code == ENOENT ? RD_E_NOT_FOUND : RD_E_IO, "%.300s: %s: %s", f->path, what,
+                     strerror_r(code, reason, sizeof(reason)));
+}
+
+rd_status file_out_open(const char *path, struct file_out *out, struct rd_error *err)
+{
+    struct stat s;
+    int n;
+
+    out->fd = -1;
+    out->n_bytes = 0;
+    n = snprintf(out->temporary, sizeof(out->temporary), "%s.part-%ld", path, (long)getpid());
+    if (n < 0 || (size_t)n >= sizeof(out->temporary))
+        return error_set(err, RD_E_LIMIT, "the path of the output has %zu bytes, at most %u", strlen(path),
+                         LIMIT_PATH_BYTES - 32);
+    snprintf(out->path, sizeof(out->path), "%s", path);
+    if (stat(path, &s) == 0 && !S_ISREG(s.st_mode))
+        return error_set(err, RD_E_INVALID, "%.300s: there already, and no regular file", path);
+    if (!file_call_fails()) out->fd = open(out->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    return out->fd < 0 ? failed(out, "cannot be made", err) : RD_OK;
+}
+
+rd_status file_out_write(struct file_out *f, const void *data, size_t n, struct rd_error *err)
+{
+    const char *p = data;
+
+    while (n) {
+        size_t part = n < (size_t)1 << 30 ? n : (size_t)1 << 30;
+        ssize_t wrote = file_call_fails() ? -1 : write(f->fd, p, part);
+
+        if (wrote < 0 && errno == EINTR) continue;
+        if (wrote < 0) return failed(f, "cannot be written", err);
+        p += wrote;
+        n -= (size_t)wrote;
+        f->n_bytes += (uint64_t)wrote;
+    }
+    return RD_OK;
+}
+
+rd_status file_out_commit(struct file_out *f, struct rd_error *err)
+{
+    rd_status st = RD_OK;
+    int fd = f->fd;
+
+    if (file_call_fails() || fsync(fd) != 0) st = failed(f, "cannot be written to the disk", err);
+    f->fd = -1;
+    if (close(fd) != 0 && st == RD_OK) st = failed(f, "cannot be closed", err);
+    if (st == RD_OK && (file_call_fails() || rename(f->temporary, f->path) != 0))
+        st = failed(f, "cannot be renamed to its name", err);
+    if (st != RD_OK) unlink(f->temporary);
+    return st;
+}
+
+void file_out_abandon(struct file_out *f)
+{
+    if (f->fd < 0) return;
+    close(f->fd);
+    f->fd = -1;
+    unlink(f->temporary);
+}
