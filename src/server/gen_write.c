@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "server/json_out.h"
+#include "server/prompt_prints.h"
 
 void generation_usage(const struct generation *g, struct rd_usage *u)
 {
@@ -30,6 +31,14 @@ static void put_usage(const struct generation *g, struct buf *out)
                u.n_prompt, u.n_generated, u.n_prompt + u.n_generated, u.n_cached, u.n_reasoning);
 }
 
+/* Of the first choice: the others find what it stored. */
+static void put_diagnostics(const struct generation *g, struct buf *out)
+{
+    struct server *s = g->io->server;
+
+    prompt_prints_put_openai(s->prints, g->tenant, &g->p, &g->choices[0].usage, s->info.page_tokens, out);
+}
+
 static double ratio(double a, double b)
 {
     return b > 0 ? a / b : 0;
@@ -50,7 +59,8 @@ static void put_left_out(const char *lines, struct buf *out)
     buf_putc(out, ']');
 }
 
-/* llama-server's object, of cache_n those that were read from disk, and left_out. */
+/* llama-server's object, of cache_n those that were read from disk or computed by another request meanwhile, and
+ * left_out. */
 static void put_timings(const struct rd_usage *u, struct buf *out)
 {
     uint32_t n = u->n_prompt - u->n_cached;
@@ -65,6 +75,7 @@ static void put_timings(const struct rd_usage *u, struct buf *out)
     json_put_field(out, "predicted_per_second", ratio(u->n_generated * 1e3, u->predicted_ms));
     json_put_field(out, "queue_ms", u->queue_ms);
     if (u->n_disk) buf_printf(out, ",\"cache_disk_n\":%u", u->n_disk);
+    if (u->n_joined) buf_printf(out, ",\"cache_joined_n\":%u", u->n_joined);
     if (u->n_drafted) buf_printf(out, ",\"draft_n\":%u,\"draft_n_accepted\":%u", u->n_drafted, u->n_draft_accepted);
     buf_printf(out, ",\"cache_miss\":\"%s\"", rd_miss_cause_name((enum rd_miss_cause)u->miss));
     put_left_out(u->left_out, out);
@@ -215,6 +226,7 @@ void generation_put_finish(struct generation *g, struct choice *c, struct buf *o
     begin_chunk(g, c, out);
     g->format->put_finish(g, c, out);
     end_chunk(g, c, out);
+    put_diagnostics(g, out);
     buf_puts(out, ",\"timings\":");
     put_timings(&c->usage, out);
     buf_puts(out, "}\n\n");
@@ -386,6 +398,7 @@ void generation_put_whole(struct generation *g, struct buf *out)
     if (g->p.chat) generation_put_prompt_logprobs(g, &g->choices[0], out);
     buf_puts(out, ",\"usage\":");
     put_usage(g, out);
+    put_diagnostics(g, out);
     buf_puts(out, ",\"timings\":");
     put_timings(&g->choices[0].usage, out);
     buf_puts(out, "}");

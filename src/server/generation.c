@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "server/gen_write.h"
+#include "server/prompt_prints.h"
 #include "server/request_body.h"
 
 #define WINDOW            32u            /* choices in the engine at once */
@@ -451,6 +452,11 @@ static void take_event(struct generation *g, struct choice *c, const struct rd_e
     c->stop_string = ev->stop_string;
     c->stop_token = named_stop_token(g, ev->stop_token);
     c->usage = ev->usage;
+    if (g->p.chat && g->n_ended == 0) {
+        struct server *s = g->io->server;
+
+        prompt_prints_keep(s->prints, g->tenant, g->id, &g->p, c->usage.n_prompt);
+    }
     g->n_ended++;
     if (g->streaming || g->format->events) generation_put_finish(g, c, out);
 }
@@ -597,6 +603,7 @@ void generation_start(struct http_conn *conn, const struct gen_format *format, s
         return;
     }
     g->conn = conn;
+    g->tenant = conn->tenant;
     g->io = conn->io;
     g->format = format;
     g->state = state;

@@ -79,6 +79,7 @@ struct gen_format {
 struct generation {
     struct generation *wake_next;        /* io->wake_lock */
     bool queued;                         /* io->wake_lock */
+    const char *tenant;                  /* the connection's, which lives as long as the server */
     struct http_conn *conn;              /* NULL: in the background, on io's list */
     struct generation *prev, *next;      /* there */
     struct server_io *io;

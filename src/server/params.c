@@ -211,10 +211,13 @@ static const struct param_spec table[] = {
     {"prompt_cache_retention", FOR_BOTH | FOR_RESPONSES, "in_memory",
      "24h: prompt and answer are kept longer (cache.md)", JSON(KIND_STRING, param_cache_retention),
      .choices = "in_memory|in-memory|24h"},
-    {"prompt_cache_options", FOR_BOTH | FOR_RESPONSES, "none", "{ttl}", JSON(KIND_OBJECT, NULL)},
+    {"prompt_cache_options", FOR_BOTH | FOR_RESPONSES, "none", "{ttl, comparison_response_id}", JSON(KIND_OBJECT, NULL)},
     {"prompt_cache_options.ttl", FOR_BOTH | FOR_RESPONSES, "none",
      "how long prompt and answer are worth keeping: \"30m\", \"24h\", or seconds",
      JSON(KIND_STRING | KIND_INT, param_cache_ttl)},
+    {"prompt_cache_options.comparison_response_id", FOR_CHAT | FOR_RESPONSES, "none",
+     "an earlier answer: prompt_cache_diagnostics says why less was found stored than that prompt left (cache.md)",
+     JSON(KIND_STRING, param_compare_id)},
     {"cache_control", FOR_CHAT, "none", "as in messages; also on parts of messages, and on tools",
      JSON(KIND_OBJECT, NULL)},
     {"speculation", FOR_GENERATION, "true", "false: no drafts from earlier text; the output is the same",
@@ -329,7 +332,10 @@ static const struct param_spec table[] = {
      "{type, ttl}, here or on blocks and tools: what is new in the prompt counts as written to the cache, and is kept "
      "longer",
      JSON(KIND_OBJECT, NULL)},
-    {"diagnostics", FOR_MESSAGES, "none", "has no effect", JSON(KIND_OBJECT, NULL)},
+    {"diagnostics", FOR_MESSAGES, "none", "{previous_message_id}", JSON(KIND_OBJECT, NULL)},
+    {"diagnostics.previous_message_id", FOR_MESSAGES, "none",
+     "an earlier answer: diagnostics says why less was found stored than that prompt left (cache.md)",
+     JSON(KIND_STRING, NULL)},
 };
 
 const struct param_spec *param_table(size_t *n)
@@ -421,5 +427,6 @@ void gen_params_deinit(struct gen_params *p)
     mem_free(p->forced_tool);
     mem_free(p->cache_salt);
     mem_free(p->cache_key);
+    mem_free(p->compare_id);
     memset(p, 0, sizeof(*p));
 }

@@ -63,6 +63,8 @@ struct gen_params {
     char *messages, *tools, *kwargs;     /* JSON text */
     enum rd_prompt_end prompt_end;
     char *cache_salt, *cache_key;        /* or NULL */
+    char *compare_id;                    /* of the answer to compare with: prompt_prints.h; or NULL */
+    bool diagnoses;                      /* Anthropic: diagnostics were asked for */
     int64_t keep_head_s, keep_prompt_s, keep_all_s;  /* as rd_request_options has them */
     char *forced_tool;                   /* tool_choice: a name, "" for any, or NULL */
     bool parallel_tool_calls, split_thinking, include_reasoning;

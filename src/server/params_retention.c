@@ -34,6 +34,22 @@ int param_cache_key(const char *name, const json_t *v, struct gen_params *p, str
     return p->cache_key ? 0 : api_error_set(e, 503, NULL, "out of memory");
 }
 
+int param_compare_id(const char *name, const json_t *v, struct gen_params *p, struct api_error *e)
+{
+    (void)name;
+    mem_free(p->compare_id);
+    p->compare_id = mem_strdup(json_string_value(v));
+    return p->compare_id ? 0 : api_error_set(e, 503, NULL, "out of memory");
+}
+
+int params_diagnostics(const json_t *body, struct gen_params *p, struct api_error *e)
+{
+    const json_t *v = json_object_get(body, "diagnostics"), *id = json_object_get(v, "previous_message_id");
+
+    p->diagnoses = json_is_object(v);
+    return json_is_string(id) ? param_compare_id("diagnostics", id, p, e) : 0;
+}
+
 int param_cache_retention(const char *name, const json_t *v, struct gen_params *p, struct api_error *e)
 {
     (void)name, (void)e;

@@ -11,7 +11,11 @@
 /* Of rows of the table. */
 int param_cache_key(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
 int param_cache_retention(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
+int param_compare_id(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
 int param_cache_ttl(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
+
+/* diagnostics of a body of Messages. */
+int params_diagnostics(const json_t *body, struct gen_params *p, struct api_error *e);
 
 /* The marks in a body as the client wrote it (chat completions, or Messages): on the whole, on system, tools, messages
  * and what they list. True: there are some. */

@@ -22,6 +22,7 @@
 #include "server/http_conn.h"
 #include "server/http_pace.h"
 #include "server/responses_store.h"
+#include "server/prompt_prints.h"
 #include "server/server_state.h"
 
 #define BACKLOG        1024
@@ -336,7 +337,8 @@ rd_status server_run(const struct server_options *o,
     st = net_listen(s->o.host, s->o.port, BACKLOG, &s->fd, &port, err);
     if (st != RD_OK) goto done;
     s->io = mem_zalloc(s->n_io, sizeof(*s->io));
-    if (!s->io || responses_store_create(LIMIT_STORED_RESPONSES_BYTES, &s->responses) != RD_OK)
+    if (!s->io || responses_store_create(LIMIT_STORED_RESPONSES_BYTES, &s->responses) != RD_OK ||
+        prompt_prints_create(&s->prints) != RD_OK)
         st = error_set(err, RD_E_NOMEM, "out of memory for the server");
     for (uint32_t i = 0; i < s->n_io && st == RD_OK; i++) {
         st = io_init(s, &s->io[i]);
@@ -349,6 +351,7 @@ done:
     for (uint32_t i = 0; s->io && i < s->n_io; i++) io_deinit(&s->io[i]);
     net_close(s->fd);
     responses_store_destroy(s->responses);
+    prompt_prints_destroy(s->prints);
     rd_close(s->engine);
     mem_free(s->io);
     mem_free(s);

@@ -49,6 +49,7 @@ struct server {
     rd_engine *engine;                           /* likewise; NULL until READY */
     struct rd_info info;
     struct responses_store *responses;           /* of /v1/responses */
+    struct prompt_prints *prints;
     bool loopback;                               /* bound to this machine only: Host is checked */
     int fd;                                      /* listening */
     uint64_t started_ns, drain_deadline_ns;

@@ -11,6 +11,7 @@
 #include "server/generation.h"
 #include "server/json_out.h"
 #include "server/params_retention.h"
+#include "server/prompt_prints.h"
 #include "server/request_body.h"
 #include "server/routes.h"
 
@@ -71,6 +72,13 @@ static void put_message_head(const struct generation *g, struct buf *out)
     buf_puts(out, ",\"content\":[");
 }
 
+static void put_diagnostics(const struct generation *g, const struct rd_usage *u, struct buf *out)
+{
+    struct server *s = g->io->server;
+
+    prompt_prints_put_anthropic(s->prints, g->tenant, &g->p, u, s->info.page_tokens, out);
+}
+
 static void messages_open(struct generation *g, struct choice *c, struct buf *out)
 {
     struct rd_usage u = c->usage;
@@ -82,6 +90,7 @@ static void messages_open(struct generation *g, struct choice *c, struct buf *ou
     put_stop(c, false, out);
     buf_puts(out, ",");
     put_usage(g->state, &u, out);
+    put_diagnostics(g, &u, out);
     buf_puts(out, "}}\n\n");
 }
 
@@ -231,6 +240,7 @@ static void messages_whole(struct generation *g, struct choice *c, struct buf *o
     put_stop(c, true, out);
     buf_puts(out, ",");
     put_usage(s, &c->usage, out);
+    put_diagnostics(g, &c->usage, out);
     buf_puts(out, "}");
 }
 
@@ -264,6 +274,7 @@ static int read_body(struct http_conn *c, bool count, struct gen_params *p, bool
         rc = -1;
     }
     if (rc == 0) *caches = params_cache_marks(body, p);
+    if (rc == 0) rc = params_diagnostics(body, p, e);
     json_decref(chat);
     json_decref(body);
     return rc;

@@ -13,6 +13,7 @@
 #include "server/foreign.h"
 #include "server/generation.h"
 #include "server/json_out.h"
+#include "server/prompt_prints.h"
 #include "server/request_body.h"
 #include "server/responses_store.h"
 #include "server/routes.h"
@@ -94,6 +95,11 @@ static void put_response(const struct generation *g, const char *status, const s
     buf_puts(out, "],\"usage\":");
     if (u) put_usage(u, out);
     else buf_puts(out, "null");
+    if (u) {
+        struct server *server = g->io->server;
+
+        prompt_prints_put_openai(server->prints, g->tenant, &g->p, u, server->info.page_tokens, out);
+    }
     buf_puts(out, ",");
     buf_puts(out, s->echo + 1);
 }
