@@ -1,4 +1,4 @@
-/* cli/cmd_inspect.c - `radish inspect`: what is in a GGUF file and what it needs to run. */
+/* cli/cmd_inspect.c - `radish inspect`: what is in a model and what it needs to run. */
 #include <stdio.h>
 #include <string.h>
 #include "cli/cli_model.h"
@@ -36,7 +36,7 @@ static int run_inspect(const struct command *self, int argc, char **argv)
 
 const struct command cmd_inspect = {
     .name = "inspect", .section = "Look inside",
-    .summary = "metadata, tensors, memory need and chat template of a GGUF file",
+    .summary = "metadata, tensors, memory need and chat template of a model",
     .words = "MODEL",
     .about = "Sizes are in bytes, KiB or MiB as written; lengths in tokens. "
              "The file is checked but no weights are loaded.",

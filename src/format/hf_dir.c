@@ -161,7 +161,7 @@ rd_status model_file_open(const char *path, struct gguf **out, struct rd_error *
 
     if (stat(path, &s) != 0 || !S_ISDIR(s.st_mode)) return gguf_open(path, out, err);
     if (!hf_is_dir(path))
-        return error_set(err, RD_E_INVALID, "a directory without a config.json, expected a GGUF file or a model's "
+        return error_set(err, RD_E_INVALID, "is a directory without a config.json, expected a GGUF file or a model's "
                          "directory (config.json, tokenizer.json, *.safetensors)");
     return open_dir(path, out, err);
 }
