@@ -8,7 +8,7 @@
 
 static rd_status open_cpu(rd_engine *e, const struct rd_options *o, struct rd_error *err)
 {
-    const struct backend_options bo = {o->n_threads, o->isa, 0};
+    const struct backend_options bo = {o->n_threads, o->isa, 0, false};
 
     e->ops = &backend_cpu_ops;
     return e->ops->create(&bo, &e->backend, err);
@@ -17,7 +17,7 @@ static rd_status open_cpu(rd_engine *e, const struct rd_options *o, struct rd_er
 #ifdef RADISH_CUDA
 static rd_status open_cuda(rd_engine *e, const struct rd_options *o, uint32_t index, struct rd_error *err)
 {
-    const struct backend_options bo = {o->n_threads, NULL, index};
+    const struct backend_options bo = {o->n_threads, NULL, index, o->no_graphs};
     rd_status st = backend_cuda_ops.create(&bo, &e->backend, err);
 
     if (st == RD_OK) e->ops = &backend_cuda_ops;

@@ -29,6 +29,7 @@ struct backend_options {
     uint32_t n_threads;                  /* CPU threads, the calling one included; 0 = all cores this process may use */
     const char *isa; /* CPU; NULL = best; "ref", "avx2", "avx512", "amx": RD_E_UNSUPPORTED names what this CPU has */
     uint32_t device;                     /* which GPU, as the CUDA runtime numbers them */
+    bool no_graphs;                      /* every op is launched by itself (for comparison) */
 };
 
 /* A tensor as it lies in the file; data stays mapped while the model lives. */
@@ -142,6 +143,24 @@ struct linear_glu_args {
     float *gate_out, *up_out, *out;
 };
 
+/* A step in which n_rows sequences have one row each: what a graph of launches may be recorded of. The arrays' contents
+ * change from step to step, what they point to in the device does not. n_rows may include padding: rows of a sequence
+ * of one token on page kv->n_pages, which a device keeps for this beyond the pool's. */
+struct graph_step {
+    const void *owner;                   /* steps of different owners (models) are different graphs */
+    uint32_t n_rows;
+    const int32_t *tokens;               /* [n_rows] */
+    const uint32_t *positions;
+    const kv_page *row_page;
+    const uint32_t *row_slot;
+    const struct seq_run *runs;          /* [n_rows], row i is run i */
+    const struct kv_storage *kv;
+};
+enum graph_action { GRAPH_PLAIN, GRAPH_RECORD, GRAPH_REPLAYED };
+
+/* The best of a row of logits: the lowest id among the largest. value is NaN if the row holds NaN or +inf. */
+struct row_choice { int32_t token; float value; };
+
 struct backend_ops {
     const char *name;                    /* "cpu", "cuda" */
     bool is_device;                      /* alloc's memory is not the host's: only copy reaches it */
@@ -187,6 +206,15 @@ struct backend_ops {
                         float *out);
     /* x = cap * tanh(x / cap), in place, n values */
     rd_status (*softcap)(struct backend *be, float *x, uint64_t n, float cap);
+    /* choices[r] of n_rows rows of n_vocab logits; both in backend memory. NULL where the host reads logits itself. */
+    rd_status (*argmax)(struct backend *be, uint32_t n_rows, uint32_t n_vocab, const float *logits,
+                        struct row_choice *choices);
+    /* Right after sync. *out says what follows: the step's ops (PLAIN); the same, then graph_end, which runs what was
+     * recorded (RECORD: no copy from or to the host in between); or nothing, they run already (REPLAYED). NULL: none. */
+    rd_status (*graph_begin)(struct backend *be, const struct graph_step *s, enum graph_action *out);
+    rd_status (*graph_end)(struct backend *be);
+    /* Host memory that copy shall read or write fast, until it is unpinned (on = false). NULL: no difference. */
+    void (*pin)(struct backend *be, void *p, uint64_t n_bytes, bool on);
     /* In order with the ops around it; either side may be host memory, valid until the next sync. Arrays in host memory
      * that other ops are given (tokens, positions, runs ..) stay and keep their contents until the next sync, too. */
     rd_status (*copy)(struct backend *be, void *to, const void *from, uint64_t n_bytes);

@@ -13,6 +13,8 @@ const struct arg context_args[] = {
 const struct arg engine_args[] = {
     {.flag = "--device", .kind = ARG_TEXT, .value = "NAME", ENGINE(device), .fallback_text = "auto",
      .help = "what computes: auto (a GPU if there is one and this build can use it), cpu, cuda or cuda:N"},
+    {.flag = "--no-cuda-graphs", .kind = ARG_SWITCH, ENGINE(no_graphs),
+     .help = "on a GPU: launch every kernel by itself (same output, slower)"},
     {.flag = "--threads", .letter = 't', .kind = ARG_U32, .value = "N", ENGINE(n_threads),
      .fallback_text = "all cores of this process", .max = LIMIT_CPU_THREADS, .help = "CPU threads that compute"},
     {.flag = "--kv-bytes", .kind = ARG_BYTES, .value = "SIZE", ENGINE(kv_bytes),

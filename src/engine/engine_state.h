@@ -25,6 +25,8 @@ struct step_plan {
     uint64_t hidden_bytes;
     kv_page *row_page;
     float *states;                       /* [max_logits, n_state] */
+    struct row_choice *choices;          /* [max_logits] from the device, and which rows of logits stayed there */
+    bool *unread;
     struct seq_run *runs;                /* [max_live] */
     struct request **run_request;        /* [max_live]: whose run it is */
     uint32_t *run_logits, *run_hidden;   /* [max_live]: first logits row, first hidden row of the run */

@@ -24,6 +24,11 @@ struct executor {
     rd_status (*forward)(void *self, const struct model_batch *batch, float *logits);
     /* Logits [n, n_vocab] of n kept states, n in 1 .. max_logits: the bits that forward gave. n_state > 0 only. */
     rd_status (*head)(void *self, uint32_t n, const float *const *states, float *logits);
+    /* Whether batch->choices and unread (model.h) do anything; then: one row of the last pass that was unread. */
+    bool gives_choices;
+    rd_status (*read_logits)(void *self, uint32_t row, float *logits);
+    /* Memory that results go to, until it is unpinned (on = false); NULL: it makes no difference. */
+    void (*pin)(void *self, void *p, uint64_t n_bytes, bool on);
     void (*copy_rows)(void *self, kv_page to, kv_page from, uint32_t n_rows);
     /* A page's bytes, page_bytes of them, in memory that any thread can reach; NULL: pages cannot be stored. */
     void *(*page)(void *self, kv_page id);

@@ -37,6 +37,18 @@ static rd_status head(void *self, uint32_t n, const float *const *states, float 
     return model_head(x->model, n, states, logits);
 }
 
+static rd_status read_logits(void *self, uint32_t row, float *logits)
+{
+    return model_read_logits(((struct model_executor *)self)->model, row, logits);
+}
+
+static void pin(void *self, void *p, uint64_t n_bytes, bool on)
+{
+    struct model_executor *x = self;
+
+    if (x->ops->pin) x->ops->pin(x->backend, p, n_bytes, on);
+}
+
 static void copy_rows(void *self, kv_page to, kv_page from, uint32_t n_rows)
 {
     struct model_executor *x = self;
@@ -84,6 +96,9 @@ struct executor model_executor_view(struct model_executor *x, uint32_t max_rows,
                              .n_state = model_config(x->model)->hidden,
                              .forward = forward,
                              .head = head,
+                             .gives_choices = model_gives_choices(x->model),
+                             .read_logits = read_logits,
+                             .pin = x->ops->pin ? pin : NULL,
                              .copy_rows = copy_rows,
                              .page = x->ops->is_device ? NULL : page,
                              .page_bytes = x->kv.page_bytes,

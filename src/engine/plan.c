@@ -32,9 +32,12 @@ rd_status plan_create(struct engine *e)
     p->hidden = mem_map(p->hidden_bytes);
     p->heads = mem_zalloc(e->o.executor.max_logits, sizeof(struct request *));
     p->head_states = mem_zalloc(e->o.executor.max_logits, sizeof(const float *));
+    p->choices = mem_zalloc(e->o.executor.max_logits, sizeof(*p->choices));
+    p->unread = mem_zalloc(e->o.executor.max_logits, sizeof(*p->unread));
     p->states = mem_zalloc((size_t)e->o.executor.max_logits * e->o.executor.n_state + 1, sizeof(*p->states));
     if (!p->tokens || !p->positions || !p->row_slot || !p->row_page || !p->logit_rows || !p->runs || !p->run_request ||
-        !p->run_logits || !p->run_hidden || !p->hidden_rows || !p->hidden || !p->heads || !p->head_states || !p->states)
+        !p->run_logits || !p->run_hidden || !p->hidden_rows || !p->hidden || !p->heads || !p->head_states ||
+        !p->states || !p->choices || !p->unread)
         return RD_E_NOMEM;
     p->batch = (struct model_batch){.tokens = p->tokens,
                                     .positions = p->positions,
@@ -44,7 +47,14 @@ rd_status plan_create(struct engine *e)
                                     .logit_rows = p->logit_rows,
                                     .hidden_rows = p->hidden_rows,
                                     .hidden = p->hidden,
-                                    .states = e->o.executor.n_state ? p->states : NULL};
+                                    .states = e->o.executor.n_state ? p->states : NULL,
+                                    .choices = e->o.executor.gives_choices ? p->choices : NULL,
+                                    .unread = e->o.executor.gives_choices ? p->unread : NULL};
+    if (e->o.executor.pin) {
+        e->o.executor.pin(e->o.executor.self, e->logits, e->logits_bytes, true);
+        e->o.executor.pin(e->o.executor.self, p->states,
+                          (uint64_t)e->o.executor.max_logits * e->o.executor.n_state * sizeof(float), true);
+    }
     return RD_OK;
 }
 
@@ -52,6 +62,12 @@ void plan_destroy(struct engine *e)
 {
     struct step_plan *p = &e->plan;
 
+    if (e->o.executor.pin && p->batch.tokens) { /* plan_create came to its end */
+        e->o.executor.pin(e->o.executor.self, e->logits, 0, false);
+        e->o.executor.pin(e->o.executor.self, p->states, 0, false);
+    }
+    mem_free(p->choices);
+    mem_free(p->unread);
     mem_free(p->tokens);
     mem_free(p->positions);
     mem_free(p->row_slot);
@@ -122,12 +138,20 @@ static bool find_pages(struct engine *e, struct request *r, uint32_t n, bool may
     }
 }
 
+/* The next row of logits is row's; unread: nobody wants more of it than the best token. */
+static void add_logits(struct step_plan *p, uint32_t row, bool unread)
+{
+    p->unread[p->batch.n_logits] = unread && p->batch.choices;
+    p->logit_rows[p->batch.n_logits++] = row;
+}
+
 static void add_run(struct engine *e, struct request *r, uint32_t n)
 {
     struct step_plan *p = &e->plan;
     struct model_batch *b = &p->batch;
     struct kv_seq *seq = &r->seq;
     uint32_t pos0 = seq->n_computed, P = e->o.page_tokens;
+    bool takes_best = !r->p.logits_out && r->p.max_tokens > 0 && sampler_takes_best(r->sampler);
 
     p->runs[b->n_runs] = (struct seq_run){b->n_rows, n, pos0, seq->pages};
     p->run_request[b->n_runs] = r;
@@ -142,8 +166,8 @@ static void add_run(struct engine *e, struct request *r, uint32_t n)
         p->row_slot[row] = pos % P;
         if (prefill_pools_at(&r->prefill, pos)) p->hidden_rows[b->n_hidden++] = row;
         if (prefill_pools(&r->prefill)) continue;
-        if (r->p.prompt_logprobs && pos < r->n_prompt) p->logit_rows[b->n_logits++] = row;
-        else if (pos + 1 >= seq->n_keys) p->logit_rows[b->n_logits++] = row;
+        if (r->p.prompt_logprobs && pos < r->n_prompt) add_logits(p, row, false);
+        else if (pos + 1 >= seq->n_keys) add_logits(p, row, takes_best);
     }
     b->n_rows += n;
     b->n_runs++;

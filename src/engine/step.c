@@ -1,5 +1,6 @@
 /* engine/step.c - one turn of the engine: reap, admit, plan, forward, commit, sample, finish. */
 #include <assert.h>
+#include <math.h>
 #include "base/checked.h"
 #include "base/log.h"
 #include "engine/engine_state.h"
@@ -154,9 +155,33 @@ static rd_status keep_prompt_logprobs(struct engine *e, struct request *r, const
     return RD_OK;
 }
 
+static size_t row_of(const struct engine *e, const float *logits)
+{
+    return (size_t)(logits - e->logits) / e->o.executor.n_vocab;
+}
+
+/* Where the row of logits stayed on the device: its best token. RD_E_AGAIN: the row is here (by now), sample from it. */
+static rd_status take_choice(struct engine *e, const struct request *r, float *logits, struct sampler_result *out)
+{
+    size_t row = row_of(e, logits);
+    const struct row_choice *c = &e->plan.choices[row];
+    uint32_t n_banned = n_banned_ends(r);
+    rd_status st;
+
+    if (!e->plan.unread[row]) return RD_E_AGAIN;
+    if (!isfinite(c->value)) return RD_E_MODEL_OUTPUT;
+    for (uint32_t i = 0; i < n_banned; i++)
+        if (r->ends[i] == c->token) {
+            st = e->o.executor.read_logits(e->o.executor.self, (uint32_t)row, logits);
+            return st == RD_OK ? RD_E_AGAIN : st;
+        }
+    *out = (struct sampler_result){.token = c->token};
+    return RD_OK;
+}
+
 /* The logits after the last known token: one more token, of which the caller tells the reader, or the end. False: r has
  * ended (its reader was told), and may be gone. */
-static bool sample_next(struct engine *e, struct request *r, const float *logits, uint64_t now)
+static bool sample_next(struct engine *e, struct request *r, float *logits, uint64_t now)
 {
     struct sampler_result t;
     int32_t forced;
@@ -170,7 +195,9 @@ static bool sample_next(struct engine *e, struct request *r, const float *logits
         request_end(e, r, st == RD_OK ? REQUEST_LENGTH : REQUEST_ERROR, st);
         return false;
     }
-    st = sampler_sample(r->sampler, e->scratch, logits, r->ends, n_banned_ends(r), r->seq.n_keys, &t);
+    st = take_choice(e, r, logits, &t);
+    if (st == RD_E_AGAIN)
+        st = sampler_sample(r->sampler, e->scratch, logits, r->ends, n_banned_ends(r), r->seq.n_keys, &t);
     if (st != RD_OK) {
         request_end(e, r, REQUEST_ERROR, st);
         return false;
@@ -198,14 +225,13 @@ static bool sample_next(struct engine *e, struct request *r, const float *logits
 /* The state beside a row of logits, of the last committed row. */
 static void keep_state(struct engine *e, struct request *r, const float *logits)
 {
-    size_t row = (size_t)(logits - e->logits) / e->o.executor.n_vocab;
-
-    if (e->o.executor.n_state) kv_seq_keep_state(&r->seq, e->plan.states + row * e->o.executor.n_state);
+    if (e->o.executor.n_state)
+        kv_seq_keep_state(&r->seq, e->plan.states + row_of(e, logits) * e->o.executor.n_state);
 }
 
 /* Row by row as if each were a step of its own: the token sampled from it either is what the next row was computed for,
  * or that row and all after it never were. */
-static bool sample_drafted(struct engine *e, struct request *r, const float *logits, uint64_t now)
+static bool sample_drafted(struct engine *e, struct request *r, float *logits, uint64_t now)
 {
     uint32_t n_right = 0;
     bool live;
@@ -274,6 +300,7 @@ static bool prefill_is_sound(const struct engine *e, const struct step_plan *p, 
     if (prefill_pools(&r->prefill))
         return prefill_is_finite(run_hidden(e, p, i), (uint64_t)n_run_hidden(p, i) * e->o.executor.n_state);
     if (run->pos0 + run->n_rows < r->seq.n_keys || (i < p->n_decode && r->n_generated > 0)) return true;
+    if (p->unread[end - 1]) return isfinite(p->choices[end - 1].value);
     return sampler_check_logits(e->logits + (size_t)(end - 1) * e->o.executor.n_vocab, e->o.executor.n_vocab) == RD_OK;
 }
 
@@ -307,7 +334,7 @@ static void finish_step(struct engine *e, uint64_t now)
     for (uint32_t i = 0; i < p->batch.n_runs; i++) public_prefix_publish(e, p->run_request[i], now);
     for (uint32_t i = 0; i < p->batch.n_runs; i++) {
         struct request *r = p->run_request[i];
-        const float *logits = e->logits + (size_t)p->run_logits[i] * e->o.executor.n_vocab;
+        float *logits = e->logits + (size_t)p->run_logits[i] * e->o.executor.n_vocab;
         uint32_t last = (i + 1 < p->batch.n_runs ? p->run_logits[i + 1] : p->batch.n_logits) - 1;
         bool in_prompt = r->p.prompt_logprobs && p->runs[i].pos0 < r->n_prompt;
         rd_status st = r->unsound  ? RD_E_MODEL_OUTPUT
@@ -352,6 +379,7 @@ static void run_heads(struct engine *e)
     for (uint32_t i = 0; i < p->n_heads; i++, logits += e->o.executor.n_vocab) {
         struct request *r = p->heads[i];
 
+        p->unread[row_of(e, logits)] = false;
         count_rows(e, r, &(struct seq_run){.pos0 = r->n_prompt});
         if (st != RD_OK) request_end(e, r, REQUEST_ERROR, st);
         else if (sample_next(e, r, logits, now) && r->p.wake) r->p.wake(r->p.wake_arg);

@@ -71,7 +71,8 @@ static bool saver_rest(struct store_link *l)
     bool closing, clear;
 
     mutex_lock(&l->lock);
-    if (!l->save_head && !l->closing && !l->clear_wanted && !l->condemned && !cond_wait_ns(&l->save_bell, &l->lock, FLUSH_IDLE_NS)) {
+    if (!l->save_head && !l->closing && !l->clear_wanted && !l->condemned &&
+        !cond_wait_ns(&l->save_bell, &l->lock, FLUSH_IDLE_NS)) {
         mutex_unlock(&l->lock);
         (void)page_store_flush(l->store);                   /* counted, and said once, by the store */
         page_store_refresh(l->store);

@@ -224,7 +224,7 @@ void pass_mlp(struct pass *p, uint32_t layer)
     p->has_delta = true;
 }
 
-/* logits of n rows of ws.norm, to the caller's memory. */
+/* Logits of n rows of ws.norm: to the device's own memory, or the caller's. */
 static rd_status head_logits(struct model *m, uint32_t n, float *logits)
 {
     const struct model_config *c = &m->config;
@@ -240,25 +240,49 @@ static rd_status head_logits(struct model *m, uint32_t n, float *logits)
 
     if (st == RD_OK && c->final_softcap > 0)
         st = m->ops->softcap(m->be, out, (uint64_t)n * c->n_vocab, c->final_softcap);
-    if (st == RD_OK && out != logits)
-        st = m->ops->copy(m->be, logits, out, (uint64_t)n * c->n_vocab * sizeof(float));
     return st;
+}
+
+/* Rows of logits from the device, neighbours together; unread NULL: all n. */
+static rd_status copy_logits(struct model *m, uint32_t n, const bool *unread, float *logits)
+{
+    uint64_t width = m->config.n_vocab;
+    rd_status st = RD_OK;
+
+    if (!m->ws.logits) return RD_OK;
+    for (uint32_t i = 0, end; i < n && st == RD_OK; i = end + 1) {
+        for (end = i; end < n && !(unread && unread[end]);) end++; /* row end is unread, or there is none */
+        if (end > i)
+            st = m->ops->copy(m->be, logits + i * width, m->ws.logits + i * width, (end - i) * width * sizeof(float));
+    }
+    return st;
+}
+
+rd_status pass_deliver(struct model *m, const struct model_batch *b, float *logits)
+{
+    const uint64_t row_bytes = m->config.hidden * sizeof(float);
+    rd_status st = RD_OK;
+
+    if (b->states && b->n_logits > 0) st = m->ops->copy(m->be, b->states, m->ws.norm, b->n_logits * row_bytes);
+    if (st == RD_OK && b->n_hidden > 0)
+        st = m->ops->copy(m->be, b->hidden, m->ws.norm + (size_t)b->n_logits * m->config.hidden,
+                          b->n_hidden * row_bytes);
+    if (st == RD_OK) st = copy_logits(m, b->n_logits, b->choices ? b->unread : NULL, logits);
+    if (st == RD_OK && b->choices && m->ws.choices && b->n_logits > 0)
+        st = m->ops->copy(m->be, b->choices, m->ws.choices, b->n_logits * sizeof(*b->choices));
+    return st != RD_OK ? st : m->ops->sync(m->be);
 }
 
 rd_status pass_logits(struct pass *p, const struct weight *post_norm, float *logits)
 {
     struct model *m = p->m;
     const struct model_batch *b = p->b;
-    const uint64_t row_bytes = m->config.hidden * sizeof(float);
 
     pass_norm(p, post_norm, &m->outer.output_norm);
-    if (p->st == RD_OK && b->states && b->n_logits > 0)
-        p->st = m->ops->copy(m->be, b->states, m->ws.norm, b->n_logits * row_bytes);
-    if (p->st == RD_OK && b->n_hidden > 0)
-        p->st = m->ops->copy(m->be, b->hidden, m->ws.norm + (size_t)b->n_logits * m->config.hidden,
-                             b->n_hidden * row_bytes);
     if (p->st == RD_OK && b->n_logits > 0) p->st = head_logits(m, b->n_logits, logits);
-    return p->st != RD_OK ? p->st : m->ops->sync(m->be);
+    if (p->st == RD_OK && b->n_logits > 0 && b->choices && m->ws.choices)
+        p->st = m->ops->argmax(m->be, b->n_logits, m->config.n_vocab, m->ws.logits, m->ws.choices);
+    return p->st != RD_OK || m->is_launching ? p->st : pass_deliver(m, b, logits);
 }
 
 rd_status pass_head(struct model *m, uint32_t n, const float *const *states, float *logits)
@@ -270,6 +294,7 @@ rd_status pass_head(struct model *m, uint32_t n, const float *const *states, flo
     for (uint32_t i = 0; i < n && st == RD_OK; i++)
         st = m->ops->copy(m->be, m->ws.norm + (size_t)i * width, states[i], width * sizeof(float));
     if (st == RD_OK) st = head_logits(m, n, logits);
+    if (st == RD_OK) st = copy_logits(m, n, NULL, logits);
     return st != RD_OK ? st : m->ops->sync(m->be);
 }
 
@@ -310,7 +335,7 @@ rd_status workspace_init(struct model *m)
         {&ws->q_last, m->max_rows, q_width(c), 0},   {&ws->logits, m->max_logits, c->n_vocab, 0},
     };
     const size_t n_parts = sizeof(parts) / sizeof(parts[0]) - !m->ops->is_device; /* the logits are the last */
-    uint64_t n_bytes = 0;
+    uint64_t n_bytes = 0, at_choices;
     rd_status st;
 
     for (size_t i = 0; i < n_parts; i++)
@@ -318,15 +343,18 @@ rd_status workspace_init(struct model *m)
     ws->runs_last = mem_zalloc(m->max_rows, sizeof(*ws->runs_last));
     ws->rows_last = mem_zalloc(m->max_rows, sizeof(*ws->rows_last));
     if (!ws->runs_last || !ws->rows_last) return RD_E_NOMEM;
+    if (!place(&n_bytes, m->max_logits, sizeof(struct row_choice) / sizeof(float), &at_choices)) return RD_E_NOMEM;
     st = m->ops->alloc(m->be, n_bytes, &ws->memory);
     if (st != RD_OK) return st;
     ws->n_bytes = n_bytes;
     for (size_t i = 0; i < n_parts; i++) *parts[i].out = (float *)((char *)ws->memory + parts[i].at);
-    return RD_OK;
+    if (m->ops->argmax) ws->choices = (struct row_choice *)(void *)((char *)ws->memory + at_choices);
+    return padded_step_create(m);
 }
 
 void workspace_deinit(struct model *m)
 {
+    padded_step_destroy(m);
     if (m->ws.memory) m->ops->free(m->be, m->ws.memory, m->ws.n_bytes);
     mem_free(m->ws.runs_last);
     mem_free(m->ws.rows_last);

@@ -52,6 +52,9 @@ struct model_batch {
     uint32_t n_hidden;                   /* n_logits + n_hidden <= n_rows */
     const uint32_t *hidden_rows;         /* [n_hidden] rows of which only that is wanted, no logits */
     float *hidden;                       /* out, [n_hidden, hidden] host memory: theirs */
+    /* Where model_gives_choices: the best token of every row of logits without its row crossing to the host. */
+    struct row_choice *choices;          /* out, [n_logits] host memory; or NULL */
+    const bool *unread;                  /* [n_logits]: logits of row i need not come, its choice does; NULL: all come */
 };
 
 struct model;
@@ -95,6 +98,10 @@ const char *model_known_archs(void);
 /* logits: [n_logits, n_vocab] f32, host memory. The KV of all rows is written to kv. Waits for the device. RD_E_DEVICE,
  * then and ever after: the model file or the packed file was cut short, or its disk failed. */
 rd_status model_forward(struct model *m, struct kv_storage *kv, const struct model_batch *b, float *logits);
+/* Whether choices and unread above do anything: on a device. */
+bool model_gives_choices(const struct model *m);
+/* A row of the last forward pass that was unread after all. */
+rd_status model_read_logits(struct model *m, uint32_t row, float *logits);
 /* The head alone, on states of earlier passes ([hidden] each, host memory), n in 1 .. max_logits: the bits that the
  * pass gave. */
 rd_status model_head(struct model *m, uint32_t n, const float *const *states, float *logits);

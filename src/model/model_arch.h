@@ -63,9 +63,11 @@ struct workspace {
     float *k, *v;              /* [max_rows, n_kv_heads * head_dim] */
     float *gate, *up;          /* [max_rows, ffn] */
     float *logits;             /* [max_logits, n_vocab] on a device; NULL where the caller's memory is written */
+    struct row_choice *choices; /* [max_logits] beside them */
     float *x_last, *q_last;    /* the same as x, q for the rows that somebody wants: last layer */
     struct seq_run *runs_last; /* [max_rows], host memory */
     uint32_t *rows_last;       /* [max_rows], host memory: which rows those are */
+    struct padded_step *padded; /* decode_step.c; NULL: the backend records nothing */
 };
 
 struct model {
@@ -82,9 +84,16 @@ struct model {
     struct workspace ws;
     struct gguf_bytes embed;                /* the embedding's rows, where they are not the file's own */
     uint64_t weight_bytes, packed_bytes;
+    bool is_launching;                      /* the pass ends with the head's launch: results are delivered later */
     const struct gguf *g;
     struct packed_weights *packed;          /* NULL: none wanted */
 };
+
+#define MODEL_PAD_ROWS 8u
+/* ---- decode_step.c: a forward pass, as a recorded graph where the backend has them ---- */
+rd_status padded_step_create(struct model *m);
+void padded_step_destroy(struct model *m);
+rd_status decode_step_forward(struct model *m, struct kv_storage *kv, const struct model_batch *b, float *logits);
 
 /* ---- registry.c ---- */
 /* NULL: unknown. */

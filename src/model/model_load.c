@@ -350,6 +350,10 @@ rd_status model_load_packed(const struct model_source *s, struct model **out, st
     m->g = s->g;
     m->max_rows = s->max_rows;
     m->max_logits = u32_min(s->max_rows, s->max_logits);
+    if (s->ops->graph_begin) { /* padding rows have room, too */
+        m->max_rows = u32_ceil_div(m->max_rows, MODEL_PAD_ROWS) * MODEL_PAD_ROWS;
+        m->max_logits = u32_ceil_div(m->max_logits, MODEL_PAD_ROWS) * MODEL_PAD_ROWS;
+    }
     if ((st = check_model(m, &load, err)) != RD_OK) goto fail;
     if (s->packed) st = packed_weights_create(s->packed, s->g, s->ops, s->be, &m->packed, err);
     if (st == RD_OK) st = load_all(m, &load, err);
@@ -424,9 +428,24 @@ uint64_t model_workspace_bytes(const struct model *m)
 
 rd_status model_forward(struct model *m, struct kv_storage *kv, const struct model_batch *b, float *logits)
 {
-    rd_status st = m->arch->forward(m, kv, b, logits);
+    rd_status st = decode_step_forward(m, kv, b, logits);
 
     return gguf_broken(m->g) || packed_weights_broken(m->packed) ? RD_E_DEVICE : st;
+}
+
+bool model_gives_choices(const struct model *m)
+{
+    return m->ws.choices != NULL;
+}
+
+rd_status model_read_logits(struct model *m, uint32_t row, float *logits)
+{
+    rd_status st;
+
+    assert(m->ws.logits && row < m->max_logits);
+    st = m->ops->copy(m->be, logits, m->ws.logits + (uint64_t)row * m->config.n_vocab,
+                      m->config.n_vocab * sizeof(float));
+    return st == RD_OK ? m->ops->sync(m->be) : st;
 }
 
 rd_status model_head(struct model *m, uint32_t n, const float *const *states, float *logits)

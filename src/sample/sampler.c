@@ -465,6 +465,11 @@ static rd_status with_logprobs(const struct sampler *s, struct sampler_scratch *
     return sampler_logprobs(scratch, logits, s->n_vocab, out->token, s->p.n_top_logprobs, out);
 }
 
+bool sampler_takes_best(const struct sampler *s)
+{
+    return s->greedy && !s->edits && !s->p.want_logprob && s->p.n_top_logprobs == 0;
+}
+
 rd_status sampler_sample(struct sampler *s, struct sampler_scratch *scratch, const float *logits, const int32_t *banned,
                          uint32_t n_banned, uint64_t position, struct sampler_result *out)
 {

@@ -88,6 +88,8 @@ rd_status sampler_check_logits(const float *logits, uint32_t n_vocab);
  * position: of the new token. RD_E_INVALID: allowed tokens and bad words leave nothing to draw. */
 rd_status sampler_sample(struct sampler *s, struct sampler_scratch *scratch, const float *logits, const int32_t *banned,
                          uint32_t n_banned, uint64_t position, struct sampler_result *out);
+/* Whether the outcome is the lowest id among the largest of the row as it is, unless that id is banned. */
+bool sampler_takes_best(const struct sampler *s);
 /* Log probability of a given token and the top n of a row (prompt logprobs). */
 rd_status sampler_logprobs(struct sampler_scratch *scratch, const float *logits, uint32_t n_vocab, int32_t token,
                            uint32_t n_top, struct sampler_result *out);

@@ -44,7 +44,7 @@ struct kv_types { enum dtype k, v; };
 static bool rig_open(struct rig *g, const char *model, struct kv_types kv, uint32_t n_threads, const char *isa,
                      uint32_t page_tokens)
 {
-    struct backend_options bo = {n_threads, isa, 0};
+    struct backend_options bo = {n_threads, isa, 0, false};
     struct kv_layout layout;
     struct rd_error err = {RD_OK, ""};
     const struct model_config *c;
@@ -266,7 +266,7 @@ static void check_model(const char *name, struct kv_types kv, bool all_splits)
     rig_close(&g);
     for (size_t i = 0; i < sizeof(other) / sizeof(other[0]) && (i < 1 || !IS_SANITIZED || test_is_long()); i++) {
         struct rd_error err;
-        struct backend_options bo = {1, other[i].isa, 0};
+        struct backend_options bo = {1, other[i].isa, 0, false};
         struct backend *probe = NULL;
 
         if (other[i].isa && test_on_gpu()) continue;

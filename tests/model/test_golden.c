@@ -144,7 +144,7 @@ TEST(logits_have_the_same_bits_on_every_instruction_set)
 
     if (test_on_gpu()) return;
     for (size_t v = 0; v < sizeof(isas) / sizeof(isas[0]); v++) {
-        const struct backend_options options = {1, isas[v], 0};
+        const struct backend_options options = {1, isas[v], 0, false};
         struct backend *be = NULL;
         rd_status st = backend_cpu_ops.create(&options, &be, NULL);
 
@@ -226,7 +226,8 @@ TEST(a_row_does_not_see_its_neighbours_in_the_batch)
         int32_t tokens[30];
         const kv_page short_table[2] = {0, 1}, long_table[2] = {3, 2};
         const struct seq_run runs[2] = {{0, 13, 0, short_table}, {13, 17, 0, long_table}};
-        struct model_batch b = {30, tokens, positions, pages, slots, 2, runs, 2, logit_rows, NULL, 0, NULL, NULL};
+        struct model_batch b = {30, tokens, positions, pages, slots, 2, runs, 2, logit_rows, NULL, 0, NULL, NULL,
+                                NULL, NULL};
 
         CHECK(reference_read(models[i], &ref));
         CHECK_OK(rig_open(&r, golden(models[i], "gguf"), DTYPE_F16, N_CONTEXT, N_CONTEXT, NULL, 2));
@@ -247,6 +248,77 @@ TEST(a_row_does_not_see_its_neighbours_in_the_batch)
         CHECK_OK(model_head(r.m, 1, (const float *[]){b.states + model_config(r.m)->hidden}, got));
         CHECK(!memcmp(got, want + 3 * row, row * sizeof(float)));       /* the head alone, on the state of row 16 */
         mem_free(b.states);
+        mem_free(want);
+        mem_free(got);
+        mem_free(ref.bytes);
+        rig_close(&r);
+    }
+}
+
+#define N_SEQUENCES 5u
+#define N_STEPS     9u
+
+/* Sequence s of the reference's tokens: its pages in the rig, its first tokens computed. */
+static rd_status begin_sequence(struct model_rig *r, const struct reference *ref, uint32_t s, uint32_t n)
+{
+    uint32_t positions[N_CONTEXT], slots[N_CONTEXT];
+    kv_page pages[N_CONTEXT];
+    const kv_page *table = r->table + s * (N_CONTEXT / 16);
+    const struct seq_run run = {0, n, 0, table};
+    const struct model_batch b = {.n_rows = n, .tokens = ref->tokens, .positions = positions, .row_page = pages,
+                                  .row_slot = slots, .n_runs = 1, .runs = &run};
+
+    for (uint32_t i = 0; i < n; i++) positions[i] = i, pages[i] = table[i / 16], slots[i] = i % 16;
+    return model_forward(r->m, &r->kv, &b, NULL);
+}
+
+/* On a GPU the steps after the second are a graph with padding rows. */
+TEST(sequences_that_decode_together_have_the_bits_of_one_prefill)
+{
+    for (size_t i = 0; i < N_MODELS; i++) {
+        struct reference ref;
+        struct model_rig r;
+        uint32_t positions[N_SEQUENCES], slots[N_SEQUENCES], rows[N_SEQUENCES];
+        int32_t tokens[N_SEQUENCES];
+        kv_page pages[N_SEQUENCES];
+        struct seq_run runs[N_SEQUENCES];
+        struct row_choice choices[N_SEQUENCES];
+        bool unread[N_SEQUENCES] = {false, true, false, true, true};
+        struct model_batch b = {.n_rows = N_SEQUENCES, .tokens = tokens, .positions = positions, .row_page = pages,
+                                .row_slot = slots, .n_runs = N_SEQUENCES, .runs = runs, .n_logits = N_SEQUENCES,
+                                .logit_rows = rows};
+
+        CHECK(reference_read(models[i], &ref));
+        CHECK_OK(rig_open(&r, golden(models[i], "gguf"), DTYPE_F16, N_SEQUENCES * N_CONTEXT, N_CONTEXT, NULL, 2));
+        size_t row = ref.n_vocab;
+        float *want = mem_zalloc(ref.n_tokens * row, sizeof(float)),
+              *got = mem_zalloc(N_SEQUENCES * row, sizeof(float));
+
+        CHECK_OK(rig_step(&r, ref.tokens, 0, ref.n_tokens, ref.n_tokens, want));
+        for (uint32_t s = 0; s < N_SEQUENCES; s++) CHECK_OK(begin_sequence(&r, &ref, s, 2 + 3 * s));
+        for (uint32_t step = 0; step < N_STEPS; step++) {
+            for (uint32_t s = 0; s < N_SEQUENCES; s++) {
+                const kv_page *table = r.table + s * (N_CONTEXT / 16);
+
+                positions[s] = 2 + 3 * s + step;
+                tokens[s] = ref.tokens[positions[s]];
+                pages[s] = table[positions[s] / 16], slots[s] = positions[s] % 16;
+                runs[s] = (struct seq_run){s, 1, positions[s], table};
+                rows[s] = s;
+            }
+            b.choices = step % 2 && model_gives_choices(r.m) ? choices : NULL;
+            b.unread = unread;
+            CHECK_OK(model_forward(r.m, &r.kv, &b, got));
+            for (uint32_t s = 0; s < N_SEQUENCES; s++) {
+                const float *logits = want + positions[s] * row;
+                uint32_t best = 0;
+
+                if (b.choices && unread[s]) CHECK_OK(model_read_logits(r.m, s, got + s * row));
+                CHECK(!memcmp(got + s * row, logits, row * sizeof(float)));
+                for (uint32_t t = 1; t < row; t++) best = logits[t] > logits[best] ? t : best;
+                if (b.choices) CHECK(choices[s].token == (int32_t)best && choices[s].value == logits[best]);
+            }
+        }
         mem_free(want);
         mem_free(got);
         mem_free(ref.bytes);

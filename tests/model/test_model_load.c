@@ -11,7 +11,7 @@ static const char *const files[] = {"llama/tiny-llama.gguf", "llama/tiny-llama31
 
 static struct backend *one_thread(void)
 {
-    const struct backend_options options = {1, NULL, 0};
+    const struct backend_options options = {1, NULL, 0, false};
     struct backend *be = NULL;
 
     return backend_cpu_ops.create(&options, &be, NULL) == RD_OK ? be : NULL;

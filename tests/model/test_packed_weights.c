@@ -115,7 +115,8 @@ static rd_status forward(struct model *m, struct backend *be, struct run *r)
     const uint32_t positions[N_TOKENS] = {0, 1, 2, 3, 4}, last = N_TOKENS - 1;
     const kv_page pages[N_TOKENS] = {0};
     const struct seq_run run = {0, N_TOKENS, 0, pages};
-    const struct model_batch b = {N_TOKENS, tokens, positions, pages, positions, 1, &run, 1, &last, NULL, 0, NULL, NULL};
+    const struct model_batch b = {N_TOKENS, tokens, positions, pages, positions, 1, &run, 1, &last, NULL, 0, NULL, NULL,
+                                  NULL, NULL};
     struct kv_storage kv;
     rd_status st;
 
@@ -139,7 +140,7 @@ static struct packed_options options(void)
 
 static rd_status open_model(const char *path, const struct packed_options *o, struct opened *out)
 {
-    const struct backend_options bo = {2, NULL, 0};
+    const struct backend_options bo = {2, NULL, 0, false};
     struct model_source s = {.ops = &backend_cpu_ops, .max_rows = N_TOKENS, .max_logits = 1, .packed = o};
     rd_status st = gguf_open(path, &out->g, NULL);
 

@@ -20,7 +20,7 @@ struct side { const struct backend_ops *ops; struct backend *be; };
 /* False: no GPU, which was said. */
 static bool open_sides(struct side *gpu, struct side *cpu)
 {
-    struct backend_options o = {2, NULL, 0};
+    struct backend_options o = {2, NULL, 0, false};
     struct rd_error err = {RD_OK, ""};
 
     *gpu = (struct side){&backend_cuda_ops, NULL};

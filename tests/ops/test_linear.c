@@ -92,7 +92,7 @@ static void fixture_deinit(struct fixture *f)
 
 static struct backend *backend_new(enum cpu_isa isa, uint32_t n_threads)
 {
-    struct backend_options o = {n_threads, cpu_isa_name(isa), 0};
+    struct backend_options o = {n_threads, cpu_isa_name(isa), 0, false};
     struct backend *be = NULL;
     struct rd_error err = {0};
 

@@ -324,7 +324,7 @@ TEST(vectors_become_floats)
 
 TEST(create_says_what_is_wrong_and_leaks_nothing)
 {
-    struct backend_options o = {2, "sse9", 0};
+    struct backend_options o = {2, "sse9", 0, false};
     struct backend *be = NULL;
     struct rd_error err;
     uint64_t alive = mem_n_alive();
@@ -333,7 +333,7 @@ TEST(create_says_what_is_wrong_and_leaks_nothing)
 
     CHECK_EQ(backend_cpu_ops.create(&o, &be, &err), RD_E_UNSUPPORTED);
     CHECK(strstr(err.text, "sse9") && strstr(err.text, cpu_isa_name(cpu_isa_best())));
-    o = (struct backend_options){65, NULL, 0};
+    o = (struct backend_options){65, NULL, 0, false};
     CHECK_EQ(backend_cpu_ops.create(&o, &be, &err), RD_E_INVALID);
     CHECK(strstr(err.text, "65"));
     o.n_threads = 2;

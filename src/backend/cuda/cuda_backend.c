@@ -21,6 +21,7 @@ rd_status cuda_check(struct backend *be, int error, const char *what)
 static void cuda_destroy(struct backend *be)
 {
     if (!be) return;
+    cuda_graphs_free(be);
     cuda_stages_free(be);
     cudaFree(be->overflow);
     cudaFree(be->meta_device);
@@ -65,7 +66,8 @@ static rd_status open_device(struct backend *be, uint32_t device, struct rd_erro
     be->device = (int)device;
     error = cudaSetDevice(be->device);
     if (error == cudaSuccess) error = cudaGetDeviceProperties(&p, be->device);
-    if (error == cudaSuccess) error = cudaDeviceGetAttribute(&smem, cudaDevAttrMaxSharedMemoryPerBlockOptin, be->device);
+    if (error == cudaSuccess)
+        error = cudaDeviceGetAttribute(&smem, cudaDevAttrMaxSharedMemoryPerBlockOptin, be->device);
     if (error != cudaSuccess) return explain(error, err);
     snprintf(be->name, sizeof(be->name), "%s", p.name);
     be->memory_bytes = p.totalGlobalMem;
@@ -75,8 +77,10 @@ static rd_status open_device(struct backend *be, uint32_t device, struct rd_erro
     be->l.pdl = be->l.compute >= 90;
     be->l.scratch_bytes = CUDA_SCRATCH_BYTES;
     if (be->l.compute < OLDEST_COMPUTE)
-        return error_set(err, RD_E_UNSUPPORTED, "device cuda: %s has compute capability %d.%d; 8.0 (Ampere) or newer is "
-                         "needed", p.name, p.major, p.minor);
+        return error_set(err, RD_E_UNSUPPORTED,
+                         "device cuda: %s has compute capability %d.%d; 8.0 (Ampere) or newer is "
+                         "needed",
+                         p.name, p.major, p.minor);
     return RD_OK;
 }
 
@@ -103,6 +107,12 @@ static rd_status cuda_create(const struct backend_options *o, struct backend **o
     rd_status st;
 
     if (!be) return error_set(err, RD_E_NOMEM, "device cuda: out of memory");
+    be->no_graphs = o->no_graphs;
+    be->graphs = mem_zalloc(CUDA_MAX_GRAPHS, sizeof(*be->graphs));
+    if (!be->graphs) {
+        cuda_destroy(be);
+        return error_set(err, RD_E_NOMEM, "device cuda: out of memory");
+    }
     st = open_device(be, o->device, err);
     if (st != RD_OK) goto fail;
     error = make_buffers(be);
@@ -157,6 +167,10 @@ const struct backend_ops backend_cuda_ops = {
     .glu = cuda_op_glu,
     .gather = cuda_op_gather,
     .softcap = cuda_op_softcap,
+    .argmax = cuda_op_argmax,
+    .graph_begin = cuda_graph_begin,
+    .graph_end = cuda_graph_end,
+    .pin = cuda_pin,
     .copy = cuda_copy,
     .sync = cuda_sync,
 };

@@ -42,7 +42,15 @@ struct cuda_sent {
 };
 #define CUDA_MAX_SENT    64u
 #define CUDA_META_BYTES  (64ull << 20)
+#define CUDA_MAX_GRAPHS  512u
 #define CUDA_STAGE_BYTES (32ull << 20)
+
+/* A recorded step. exec NULL: seen once, not recorded yet. */
+struct cuda_graph {
+    const void *owner;
+    uint32_t n_rows, end;               /* end: all positions are below */
+    cudaGraphExec_t exec;
+};
 
 struct backend {
     struct cuda_launch l;
@@ -59,6 +67,10 @@ struct backend {
     uint64_t n_meta;
     struct cuda_sent sent[CUDA_MAX_SENT];
     uint32_t n_sent;
+    /* graphs */
+    bool no_graphs;
+    struct cuda_graph *graphs;
+    size_t n_graphs, recording;         /* graphs: [CUDA_MAX_GRAPHS]; recording: index */
     /* loading: two pinned buffers and two on the device, used in turn; freed at the first step */
     void *stage_host[2], *stage_device[2];
     cudaEvent_t stage_free[2];
@@ -67,6 +79,11 @@ struct backend {
 
 /* cuda_backend.c: RD_OK for 0; else the device is dead, which is logged. */
 rd_status cuda_check(struct backend *be, int error, const char *what);
+
+/* cuda_graph.c */
+rd_status cuda_graph_begin(struct backend *be, const struct graph_step *s, enum graph_action *out);
+rd_status cuda_graph_end(struct backend *be);
+void cuda_graphs_free(struct backend *be);
 
 /* cuda_memory.c */
 uint64_t cuda_free_bytes(struct backend *be);
@@ -78,6 +95,7 @@ void cuda_weight_unload(struct backend *be, struct weight *w);
 rd_status cuda_kv_create(struct backend *be, const struct kv_layout *layout, uint32_t n_pages, struct kv_storage *out);
 void cuda_kv_destroy(struct backend *be, struct kv_storage *kv);
 rd_status cuda_copy(struct backend *be, void *to, const void *from, uint64_t n_bytes);
+void cuda_pin(struct backend *be, void *p, uint64_t n_bytes, bool on);
 void cuda_stages_free(struct backend *be);
 /* Of a float in memory of cuda_alloc; NULL for other memory. */
 uint16_t *cuda_shadow(const struct backend *be, const float *x);
@@ -95,4 +113,6 @@ rd_status cuda_op_glu(struct backend *be, enum activation act, uint32_t n_rows, 
 rd_status cuda_op_gather(struct backend *be, uint32_t n, uint32_t width, const float *x, const uint32_t *rows,
                          float *out);
 rd_status cuda_op_softcap(struct backend *be, float *x, uint64_t n, float cap);
+rd_status cuda_op_argmax(struct backend *be, uint32_t n_rows, uint32_t n_vocab, const float *logits,
+                         struct row_choice *choices);
 rd_status cuda_op_kv_copy_rows(struct backend *be, struct kv_storage *kv, kv_page to, kv_page from, uint32_t n_rows);

@@ -187,9 +187,10 @@ struct cuda_copy_rows_args {
 };
 int cuda_copy_rows(const struct cuda_launch *l, const struct cuda_copy_rows_args *a);
 
-/* tokens[r] = the lowest id among the largest logits of row r; values[r] that logit, unless NULL. NaN never wins. */
+/* choices[r]: the lowest id among the largest logits of row r, and that logit; NaN if the row holds NaN or +inf. */
+struct cuda_choice { int32_t token; float value; };
 int cuda_argmax(const struct cuda_launch *l, uint32_t n_rows, uint32_t n_vocab, const float *logits, uint64_t stride,
-                int32_t *tokens, float *values);
+                struct cuda_choice *choices);
 
 #ifdef __cplusplus
 }

@@ -92,6 +92,15 @@ rd_status cuda_copy(struct backend *be, void *to, const void *from, uint64_t n_b
     return cuda_check(be, cuda_to_bf16(&be->l, n_bytes / sizeof(float), to, shadow), "copy");
 }
 
+void cuda_pin(struct backend *be, void *p, uint64_t n_bytes, bool on)
+{
+    cudaError_t error;
+
+    if (be->is_dead) return;
+    error = on ? cudaHostRegister(p, (size_t)n_bytes, cudaHostRegisterDefault) : cudaHostUnregister(p);
+    if (error != cudaSuccess) cudaGetLastError(); /* copies are slower, no more */
+}
+
 /* ---- weights ---- */
 
 void cuda_stages_free(struct backend *be)
@@ -304,7 +313,7 @@ rd_status cuda_kv_create(struct backend *be, const struct kv_layout *layout, uin
     bytes = (kv.row_bytes[0] + kv.row_bytes[1]) * layout->page_tokens;
     if (!checked_mul(bytes, (uint64_t)layout->n_kv_heads, &kv.page_bytes)) return RD_E_NOMEM;
     if (!checked_mul(kv.page_bytes, (uint64_t)layout->n_layers, &kv.page_bytes)) return RD_E_NOMEM;
-    if (!checked_mul(kv.page_bytes, (uint64_t)n_pages, &bytes)) return RD_E_NOMEM;
+    if (!checked_mul(kv.page_bytes, (uint64_t)n_pages + 1, &bytes)) return RD_E_NOMEM; /* one for padding rows */
     cuda_stages_free(be); /* the weights are there */
     st = device_alloc(be, bytes, &kv.base);
     if (st != RD_OK) return st;

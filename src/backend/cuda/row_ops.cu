@@ -127,16 +127,22 @@ static __device__ bool beats(float a, int32_t i, float b, int32_t j)
     return a > b || (a == b && i < j);
 }
 
-static __global__ void argmax(uint32_t n_vocab, const float *logits, uint64_t stride, int32_t *tokens, float *values)
+static __global__ void argmax(uint32_t n_vocab, const float *logits, uint64_t stride, struct cuda_choice *choices)
 {
     __shared__ float best_values[32];
     __shared__ int32_t best_ids[32];
     const float *row = logits + blockIdx.x * stride;
     float best = -CUDART_INF_F;
     int32_t id = INT32_MAX;
+    bool is_broken = false;
 
-    for (uint32_t i = threadIdx.x; i < n_vocab; i += blockDim.x)
-        if (beats(row[i], (int32_t)i, best, id)) best = row[i], id = (int32_t)i;
+    for (uint32_t i = threadIdx.x; i < n_vocab; i += blockDim.x) {
+        const float value = row[i];
+
+        is_broken |= !(value < CUDART_INF_F);
+        if (beats(value, (int32_t)i, best, id)) best = value, id = (int32_t)i;
+    }
+    is_broken = __syncthreads_or(is_broken);
     for (int round = 0; round < 2; round++) { /* lanes of each warp, then the warps' best */
         for (int d = 16; d; d /= 2) {
             const float other = __shfl_xor_sync(0xffffffffu, best, d);
@@ -150,14 +156,12 @@ static __global__ void argmax(uint32_t n_vocab, const float *logits, uint64_t st
         best = threadIdx.x % 32 < blockDim.x / 32 ? best_values[threadIdx.x % 32] : -CUDART_INF_F;
         id = threadIdx.x % 32 < blockDim.x / 32 ? best_ids[threadIdx.x % 32] : INT32_MAX;
     }
-    if (threadIdx.x) return;
-    tokens[blockIdx.x] = id == INT32_MAX ? 0 : id;
-    if (values) values[blockIdx.x] = best;
+    if (threadIdx.x == 0) choices[blockIdx.x] = {id == INT32_MAX ? 0 : id, is_broken ? CUDART_NAN_F : best};
 }
 
 int cuda_argmax(const struct cuda_launch *l, uint32_t n_rows, uint32_t n_vocab, const float *logits, uint64_t stride,
-                int32_t *tokens, float *values)
+                struct cuda_choice *choices)
 {
-    argmax<<<n_rows, 1024, 0, stream_of(l)>>>(n_vocab, logits, stride, tokens, values);
+    argmax<<<n_rows, 1024, 0, stream_of(l)>>>(n_vocab, logits, stride, choices);
     return (int)cudaGetLastError();
 }

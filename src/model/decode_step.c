@@ -1,0 +1,124 @@
+/* model/decode_step.c - a forward pass; where every sequence has one row, as a graph that the backend recorded.
+ *
+ * Recorded graphs have few numbers of rows: 1, 2, 4 and multiples of 8. A step between them is filled up with padding
+ * rows: token 0 at position 0 of a sequence that has the page beyond the pool to itself. Rows do not depend on each
+ * other, so that the bits stay the same.
+ */
+#include <assert.h>
+#include <string.h>
+#include "base/checked.h"
+#include "base/mem.h"
+#include "model/blocks.h"
+
+struct padded_step {
+    uint32_t max_rows;
+    kv_page padding;                        /* the page of padding rows */
+    int32_t *tokens;                        /* these [max_rows] */
+    uint32_t *positions, *row_slot, *logit_rows;
+    kv_page *row_page;
+    struct seq_run *runs;
+};
+
+void padded_step_destroy(struct model *m)
+{
+    struct padded_step *p = m->ws.padded;
+
+    if (!p) return;
+    mem_free(p->tokens);
+    mem_free(p->positions);
+    mem_free(p->row_slot);
+    mem_free(p->logit_rows);
+    mem_free(p->row_page);
+    mem_free(p->runs);
+    mem_free(p);
+    m->ws.padded = NULL;
+}
+
+rd_status padded_step_create(struct model *m)
+{
+    struct padded_step *p;
+    uint32_t n = u32_min(m->max_rows, m->max_logits);
+
+    if (!m->ops->graph_begin) return RD_OK;
+    p = m->ws.padded = mem_zalloc(1, sizeof(*p));
+    if (!p) return RD_E_NOMEM;
+    p->max_rows = n;
+    p->tokens = mem_zalloc(n, sizeof(*p->tokens));
+    p->positions = mem_zalloc(n, sizeof(*p->positions));
+    p->row_slot = mem_zalloc(n, sizeof(*p->row_slot));
+    p->logit_rows = mem_zalloc(n, sizeof(*p->logit_rows));
+    p->row_page = mem_zalloc(n, sizeof(*p->row_page));
+    p->runs = mem_zalloc(n, sizeof(*p->runs));
+    if (!p->tokens || !p->positions || !p->row_slot || !p->logit_rows || !p->row_page || !p->runs) return RD_E_NOMEM;
+    for (uint32_t i = 0; i < n; i++) p->logit_rows[i] = i;
+    return RD_OK;
+}
+
+/* Rows of the graph for n rows; 0: none is wide enough. */
+static uint32_t padded_rows(const struct padded_step *p, uint32_t n)
+{
+    uint32_t padded = n <= 2 ? n : n <= 4 ? 4 : u32_ceil_div(n, MODEL_PAD_ROWS) * MODEL_PAD_ROWS;
+
+    return padded <= p->max_rows ? padded : n <= p->max_rows ? n : 0;
+}
+
+/* Every sequence one row, whose logits are wanted, in order. */
+static bool is_decode(const struct model_batch *b)
+{
+    if (b->n_runs != b->n_rows || b->n_logits != b->n_rows || b->n_hidden > 0) return false;
+    for (uint32_t i = 0; i < b->n_rows; i++)
+        if (b->logit_rows[i] != i || b->runs[i].row0 != i || b->runs[i].n_rows != 1) return false;
+    return true;
+}
+
+/* b's rows at arrays that stay where they are, then padding. */
+static struct model_batch fill_step(struct padded_step *p, const struct kv_storage *kv, const struct model_batch *b,
+                                    uint32_t n)
+{
+    p->padding = kv->n_pages;
+    for (uint32_t i = 0; i < n; i++) {
+        bool is_real = i < b->n_rows;
+
+        p->tokens[i] = is_real ? b->tokens[i] : 0;
+        p->positions[i] = is_real ? b->positions[i] : 0;
+        p->row_page[i] = is_real ? b->row_page[i] : p->padding;
+        p->row_slot[i] = is_real ? b->row_slot[i] : 0;
+        p->runs[i] = is_real ? b->runs[i] : (struct seq_run){i, 1, 0, &p->padding};
+    }
+    return (struct model_batch){.n_rows = n,
+                                .tokens = p->tokens,
+                                .positions = p->positions,
+                                .row_page = p->row_page,
+                                .row_slot = p->row_slot,
+                                .n_runs = n,
+                                .runs = p->runs,
+                                .n_logits = n,
+                                .logit_rows = p->logit_rows,
+                                .choices = b->choices};
+}
+
+rd_status decode_step_forward(struct model *m, struct kv_storage *kv, const struct model_batch *b, float *logits)
+{
+    uint32_t n = m->ws.padded && is_decode(b) ? padded_rows(m->ws.padded, b->n_rows) : 0;
+    enum graph_action action = GRAPH_PLAIN;
+    struct model_batch step;
+    rd_status st;
+
+    if (n == 0) return m->arch->forward(m, kv, b, logits);
+    step = fill_step(m->ws.padded, kv, b, n);
+    struct graph_step g = {b->choices ? (const void *)m->ws.choices : m, n, step.tokens, step.positions,
+                           step.row_page, step.row_slot, step.runs, kv};
+
+    st = m->ops->graph_begin(m->be, &g, &action);
+    if (st == RD_OK && action != GRAPH_REPLAYED) {
+        m->is_launching = true;
+        st = m->arch->forward(m, kv, &step, NULL);
+        m->is_launching = false;
+        if (action == GRAPH_RECORD) {
+            rd_status end = m->ops->graph_end(m->be);
+
+            if (st == RD_OK) st = end;
+        }
+    }
+    return st == RD_OK ? pass_deliver(m, b, logits) : st;
+}
