@@ -84,7 +84,7 @@ struct gguf_hub_text {
 const struct gguf_hub_text *gguf_hub_text(const struct gguf *g);
 
 uint32_t gguf_version(const struct gguf *g);
-uint64_t gguf_file_bytes(const struct gguf *g);
+uint64_t gguf_file_bytes(const struct gguf *g);          /* of a directory: its shards together */
 uint64_t gguf_n_kv(const struct gguf *g);
 const struct gguf_kv *gguf_kv_at(const struct gguf *g, uint64_t i);
 const struct gguf_kv *gguf_find(const struct gguf *g, const char *key);       /* NULL: absent */

@@ -92,6 +92,26 @@ static rd_status make_head(struct hf_dir *dir, struct gguf_writer *w, struct rd_
     return dir->head ? RD_OK : error_set(err, RD_E_NOMEM, "out of memory for the metadata");
 }
 
+/* What decides how the tensors are understood: a directory that is renamed or talks otherwise is the same model. */
+static rd_status digest_keys(struct gguf *g, struct rd_error *err)
+{
+    static const char *const left_out[] = {"general.name", "tokenizer.chat_template"};
+    struct gguf_writer w = {0};
+    rd_status st = RD_OK;
+
+    for (uint64_t i = 0; i < g->n_kv; i++) {
+        bool skip = false;
+
+        for (size_t k = 0; k < sizeof(left_out) / sizeof(left_out[0]); k++)
+            skip |= g->kv[i].key.n == strlen(left_out[k]) && !memcmp(g->kv[i].key.s, left_out[k], g->kv[i].key.n);
+        if (!skip) gguf_add_copy(&w, &g->kv[i]);
+    }
+    if (w.kv.failed) st = error_set(err, RD_E_NOMEM, "out of memory for the metadata");
+    else g->dir->keys = hash128_of(w.kv.data, w.kv.n);
+    gguf_writer_deinit(&w);
+    return st;
+}
+
 static rd_status open_parts(struct gguf *g, const char *path, struct rd_error *err)
 {
     struct hf_dir *dir = g->dir;
@@ -110,8 +130,9 @@ static rd_status open_parts(struct gguf *g, const char *path, struct rd_error *e
     if (st != RD_OK) return st;
     g->data = dir->head;
     g->n_bytes = dir->n_head;
-    if ((st = gguf_parse(g, err)) != RD_OK) return st;
+    if ((st = gguf_parse(g, err)) != RD_OK || (st = digest_keys(g, err)) != RD_OK) return st;
     if ((st = hf_open_shards(dir, err)) != RD_OK) return st;
+    g->n_bytes = 0;
     for (uint32_t i = 0; i < dir->n_shards; i++) g->n_bytes += dir->maps[i].n_bytes;
     return hf_add_tensors(g, err);
 }

@@ -2,6 +2,7 @@
 #pragma once
 #include <jansson.h>
 #include "base/file.h"
+#include "base/hash.h"
 #include "format/gguf_inside.h"
 #include "format/hf_names.h"
 #include "format/mlx_quant.h"
@@ -23,6 +24,7 @@ struct hf_dir {
     struct file_map *maps;               /* [n_shards] */
     char **names;                        /* [n_shards] file names */
     uint32_t n_shards;
+    struct hash128 keys;                 /* of the metadata, but for name and chat template */
     uint8_t *head;                       /* metadata, as a GGUF file's start */
     uint64_t n_head;
     json_t *config;                      /* only while opening */

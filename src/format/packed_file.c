@@ -9,7 +9,8 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/thread.h"
-#include "format/gguf.h"
+#include "format/gguf_inside.h"
+#include "format/hf_inside.h"
 
 #define PACKED_VERSION 2u
 /* In an entry's name: programs that lay files out otherwise must not find, and then remove, one another's. */
@@ -86,11 +87,10 @@ static void run_digests(struct digest_job *j, uint32_t n_threads)
     for (uint32_t i = 1; i < n; i++) thread_join(&helpers[i]);
 }
 
-/* Of the whole model file: the digest of its blocks' digests. */
-static rd_status model_digest(const struct gguf *g, uint32_t n_threads, const atomic_bool *stop, struct hash128 *out,
-                              struct rd_error *err)
+/* Of a file: the digest of its blocks' digests. */
+static rd_status map_digest(const struct file_map *map, uint32_t n_threads, const atomic_bool *stop,
+                            struct hash128 *out, struct rd_error *err)
 {
-    const struct file_map *map = gguf_map(g);
     struct digest_job j = {.map = map, .end = map->n_bytes, .block_bytes = DIGEST_BLOCK, .stop = stop};
 
     j.n_blocks = (map->n_bytes + DIGEST_BLOCK - 1) / DIGEST_BLOCK;
@@ -99,8 +99,51 @@ static rd_status model_digest(const struct gguf *g, uint32_t n_threads, const at
     run_digests(&j, n_threads);
     *out = hash128_of(j.digests, j.n_blocks * sizeof(*j.digests));
     mem_free(j.digests);
+    return RD_OK;
+}
+
+/* Of the whole model: its file's digest, or what a directory's shards and metadata have together. */
+static rd_status model_digest(const struct gguf *g, uint32_t n_threads, const atomic_bool *stop, struct hash128 *out,
+                              struct rd_error *err)
+{
+    struct hash128 parts[2] = {g->dir ? g->dir->keys : (struct hash128){0, 0}, {0, 0}};
+
+    for (uint32_t i = 0; i < gguf_n_maps(g); i++) {
+        rd_status st = map_digest(gguf_map_at(g, i), n_threads, stop, &parts[1], err);
+
+        if (st != RD_OK) return st;
+        parts[0] = g->dir ? hash128_of(parts, sizeof(parts)) : parts[1];
+    }
+    *out = parts[0];
     if (stop && atomic_load_explicit(stop, memory_order_relaxed)) return RD_E_CANCELLED;
     if (gguf_broken(g) || !gguf_unchanged(g)) return error_set(err, RD_E_IO, "the model file became shorter");
+    return RD_OK;
+}
+
+/* Of a file, or of all shards: the times are the latest, the rest is mixed with what the metadata says. */
+static rd_status model_identity(const struct gguf *g, uint64_t settle_ns, struct file_identity *out, bool *settled)
+{
+    struct { struct hash128 keys; uint64_t inodes; struct file_identity one; } mix;
+    rd_status st;
+
+    if (!g->dir) return file_map_identity(gguf_map(g), settle_ns, out, settled);
+    memset(out, 0, sizeof(*out));
+    memset(&mix, 0, sizeof(mix));
+    mix.keys = g->dir->keys;
+    *settled = true;
+    for (uint32_t i = 0; i < gguf_n_maps(g); i++) {
+        bool still;
+
+        st = file_map_identity(gguf_map_at(g, i), settle_ns, &mix.one, &still);
+        if (st != RD_OK) return st;
+        *settled &= still;
+        mix.inodes = hash64_of(&mix, sizeof(mix));
+        out->mtime_ns = mix.one.mtime_ns > out->mtime_ns ? mix.one.mtime_ns : out->mtime_ns;
+        out->ctime_ns = mix.one.ctime_ns > out->ctime_ns ? mix.one.ctime_ns : out->ctime_ns;
+    }
+    out->device = mix.one.device;
+    out->inode = mix.inodes;
+    out->n_bytes = gguf_file_bytes(g);              /* the shards': not the directory's name and template */
     return RD_OK;
 }
 
@@ -114,7 +157,7 @@ static uint64_t head_digest(const struct gguf *g, struct hash128 packing)
         gguf_file_bytes(g), PACKED_FORMAT, {0, 0}, packing};
 
     for (uint64_t i = 0; i < n_tensors; i++) end = u64_min(end, gguf_tensor_at(g, i)->offset);
-    all.metadata = hash128_of(gguf_map(g)->data, end);
+    all.metadata = g->dir ? g->dir->keys : hash128_of(gguf_map(g)->data, end);
     return hash64_of(&all, sizeof(all)) | 1;
 }
 
@@ -281,14 +324,13 @@ static bool look_for_prefix(void *arg, const char *name)
 rd_status packed_open(const struct packed_options *o, const struct gguf *g, struct hash128 packing,
                       struct packed_key *key, struct packed_file **out, struct rd_error *err)
 {
-    const struct file_map *map = gguf_map(g);
     struct prefix_search search = {.found = false};
     rd_status st;
 
     memset(key, 0, sizeof(*key));
     key->packing = packing;
-    if (!map) return RD_E_NOT_FOUND;
-    st = file_map_identity(map, o->settle_ns, &key->identity, &key->settled);
+    if (gguf_n_maps(g) == 0) return RD_E_NOT_FOUND;
+    st = model_identity(g, o->settle_ns, &key->identity, &key->settled);
     if (st != RD_OK) return error_set(err, st, "the model file cannot be looked at");
     if (read_note(o, key)) return open_entry(o, key, out, err);
 
@@ -307,13 +349,12 @@ rd_status packed_open(const struct packed_options *o, const struct gguf *g, stru
 rd_status packed_content(const struct packed_options *o, const struct gguf *g, struct hash128 *content,
                          struct rd_error *err)
 {
-    const struct file_map *map = gguf_map(g);
     struct packed_key key;
     rd_status st;
 
     memset(&key, 0, sizeof(key));                   /* packing 0: of any */
-    if (!map) return error_set(err, RD_E_NOT_FOUND, "the model is no file");
-    st = file_map_identity(map, o->settle_ns, &key.identity, &key.settled);
+    if (gguf_n_maps(g) == 0) return error_set(err, RD_E_NOT_FOUND, "the model is no file");
+    st = model_identity(g, o->settle_ns, &key.identity, &key.settled);
     if (st != RD_OK) return error_set(err, st, "the model file cannot be looked at");
     if (!read_note(o, &key)) {
         key.head = head_digest(g, key.packing);
@@ -490,7 +531,7 @@ rd_status packed_save(const struct packed_options *o, const struct gguf *g, cons
     if (st == RD_OK) st = write_head(&s, &f, err);
     if (st != RD_OK) goto done;
     /* What was packed, what the digest is of, and what the file is now must be one. */
-    st = file_map_identity(gguf_map(g), o->settle_ns, &now, &settled);
+    st = model_identity(g, o->settle_ns, &now, &settled);
     if (st == RD_OK && (!same_identity(&now, &k.identity) || gguf_broken(g)))
         st = error_set(err, RD_E_AGAIN, "the model file changed meanwhile");
     if (st == RD_OK) st = cache_file_commit(&f, o->dir, name.text, err);

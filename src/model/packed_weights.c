@@ -97,7 +97,7 @@ rd_status packed_weights_create(const struct packed_options *o, const struct ggu
     rd_status st;
 
     *out = NULL;
-    if (!ops->weight_adopt || !gguf_map(g)) return RD_OK;
+    if (!ops->weight_adopt || gguf_n_maps(g) == 0) return RD_OK;
     p = mem_zalloc(1, sizeof(*p));
     if (!p) return error_set(err, RD_E_NOMEM, "model: out of memory");
     p->o = *o;

@@ -107,7 +107,7 @@ TEST(a_directorys_tokenizer_has_the_models_size_and_all_its_ends)
 /* What opening and loading say. */
 static rd_status refusal(const char *dir, struct rd_error *err)
 {
-    const struct backend_options options = {1, "ref"};
+    const struct backend_options options = {.n_threads = 1, .isa = "ref"};
     struct backend *be = NULL;
     struct model *m = NULL;
     struct gguf *g = NULL;

@@ -11,7 +11,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/random.h"
+#include "format/hf_dir.h"
 #include "format/packed_file.h"
+#include "hub_make.h"
 #include "model/model.h"
 #include "test.h"
 
@@ -142,7 +144,7 @@ static rd_status open_model(const char *path, const struct packed_options *o, st
 {
     const struct backend_options bo = {2, NULL, 0, false};
     struct model_source s = {.ops = &backend_cpu_ops, .max_rows = N_TOKENS, .max_logits = 1, .packed = o};
-    rd_status st = gguf_open(path, &out->g, NULL);
+    rd_status st = model_file_open(path, &out->g, NULL);
 
     if (st == RD_OK) st = backend_cpu_ops.create(&bo, &out->be, NULL);
     s.g = out->g;
@@ -266,6 +268,46 @@ TEST(a_copy_with_the_same_contents_finds_the_entry)
     }
     CHECK_EQ(n_entries(), 1);
     mem_free(cold.logits);
+    leave();
+}
+
+TEST(a_directorys_weights_are_found_under_another_name_but_not_under_another_config)
+{
+    const struct packed_options o = {.dir = folder, .cap_bytes = 1ull << 30, .n_threads = 2};
+    const struct hub_options hub = {2, false, false, NULL};
+    char at[64], moved[80], config[128], *text;
+    size_t n;
+
+    CHECK(enter());
+    CHECK(hub_make(test_path(MODEL), &hub, at));
+    struct run cold = run_with(at, NULL), first = run_with(at, &o), second = run_with(at, &o);
+    CHECK(same(&cold, &first) && same(&cold, &second));
+    CHECK(first.n_packed == 0 && second.n_packed > 0);
+    snprintf(moved, sizeof(moved), "%s-moved", at);
+    CHECK_EQ(rename(at, moved), 0);
+    struct run third = run_with(moved, &o);
+    CHECK(same(&cold, &third) && third.n_packed > 0);
+    CHECK_EQ(n_entries(), 1);
+    snprintf(config, sizeof(config), "%s/config.json", moved);
+    CHECK_OK(file_read_all(config, 1 << 20, &text, &n, NULL));
+    *strstr(text, "rms_norm_eps") = 'R';                    /* its default then, which is the same number */
+    CHECK_OK(file_write_all(config, text, n, NULL));
+    mem_free(text);
+    struct run fourth = run_with(moved, &o);
+    CHECK(fourth.st == RD_OK && fourth.n_packed > 0);
+    CHECK_OK(file_read_all(config, 1 << 20, &text, &n, NULL));
+    *strstr(text, "rope_theta") = 'R';                      /* another base */
+    CHECK_OK(file_write_all(config, text, n, NULL));
+    mem_free(text);
+    struct run fifth = run_with(moved, &o);
+    CHECK(fifth.st == RD_OK && fifth.n_packed == 0);
+    mem_free(cold.logits);
+    mem_free(first.logits);
+    mem_free(second.logits);
+    mem_free(third.logits);
+    mem_free(fourth.logits);
+    mem_free(fifth.logits);
+    hub_remove(moved);
     leave();
 }
 
@@ -664,7 +706,7 @@ static bool digest_now(struct hash128 *out)
 {
     struct packed_options o = {.dir = folder, .settle_ns = 0, .n_threads = 2};
     struct gguf *g;
-    bool ok = gguf_open(model, &g, NULL) == RD_OK;
+    bool ok = model_file_open(model, &g, NULL) == RD_OK;
 
     if (ok) {
         ok = packed_content(&o, g, out, NULL) == RD_OK;
