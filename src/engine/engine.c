@@ -66,7 +66,7 @@ rd_status engine_create(const struct engine_options *o, struct engine **out)
     if ((st = queue_create((size_t)o->max_queue + e->max_live, &e->inbox)) != RD_OK) goto fail;
     if ((st = queue_create(N_TASKS, &e->tasks)) != RD_OK) goto fail;
     if ((st = wake_create(&e->bell)) != RD_OK) goto fail;
-    if (o->store) store_link_set_bell(o->store, e->bell);
+    if (o->store) store_link_set_bell(o->store, e->bell, e->cache.state_bytes);
     engine_publish_stats(e);
     hand_over(e);
     *out = e;

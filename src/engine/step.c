@@ -225,8 +225,11 @@ static bool sample_next(struct engine *e, struct request *r, float *logits, uint
 /* The state beside a row of logits, of the last committed row. */
 static void keep_state(struct engine *e, struct request *r, const float *logits)
 {
-    if (e->o.executor.n_state)
-        kv_seq_keep_state(&r->seq, e->plan.states + row_of(e, logits) * e->o.executor.n_state);
+    const float *state = e->plan.states + row_of(e, logits) * e->o.executor.n_state;
+
+    if (e->o.executor.n_state == 0) return;
+    kv_seq_keep_state(&r->seq, state);
+    if (r->seq.n_computed == r->n_prompt) store_link_save_end(e, r, state);
 }
 
 /* Row by row as if each were a step of its own: the token sampled from it either is what the next row was computed for,

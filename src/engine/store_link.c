@@ -4,7 +4,7 @@
 #include "base/checked.h"
 #include "base/mem.h"
 #include "engine/engine_state.h"
-#include "engine/store_link_state.h"
+#include "engine/store_end.h"
 
 #define MIN_STAGED 4u
 #define MAX_STAGED 4096u
@@ -52,17 +52,24 @@ static void clear_now(struct store_link *l)
 
 static void drop_condemned(struct store_link *l)
 {
-    struct store_space *space;
+    struct store_space *space[2];
 
     mutex_lock(&l->lock);
-    space = l->condemned;
+    memcpy(space, l->condemned, sizeof(space));
     mutex_unlock(&l->lock);
-    if (!space) return;
-    if (page_store_drop(l->store, space) != RD_OK) page_store_forsake(l->store, space);
+    if (!space[0]) return;
+    for (int i = 0; i < 2; i++)
+        if (space[i] && page_store_drop(l->store, space[i]) != RD_OK) page_store_forsake(l->store, space[i]);
     mutex_lock(&l->lock);
-    l->condemned = NULL;
+    l->condemned[0] = l->condemned[1] = NULL;
     atomic_store_explicit(&l->is_condemned, false, memory_order_relaxed);
     mutex_unlock(&l->lock);
+}
+
+/* Something is to do at once; under the lock. */
+static bool is_called(const struct store_link *l)
+{
+    return l->save_head || l->closing || l->clear_wanted || l->condemned[0];
 }
 
 /* What to do while nothing is queued: flush, look at the folder, empty it. True: the link closes. */
@@ -71,14 +78,14 @@ static bool saver_rest(struct store_link *l)
     bool closing, clear;
 
     mutex_lock(&l->lock);
-    if (!l->save_head && !l->closing && !l->clear_wanted && !l->condemned &&
-        !cond_wait_ns(&l->save_bell, &l->lock, FLUSH_IDLE_NS)) {
+    if (!is_called(l) && !cond_wait_ns(&l->save_bell, &l->lock, FLUSH_IDLE_NS)) {
         mutex_unlock(&l->lock);
+        store_end_write(l, true);
         (void)page_store_flush(l->store);                   /* counted, and said once, by the store */
         page_store_refresh(l->store);
         note_writable(l);
         mutex_lock(&l->lock);
-        if (!l->save_head && !l->closing && !l->clear_wanted && !l->condemned)
+        if (!is_called(l) && l->ends.n_waiting == 0)
             cond_wait_ns(&l->save_bell, &l->lock,
                          atomic_load_explicit(&l->is_writable, memory_order_relaxed) ? WRITER_REST_NS : REFRESH_NS);
     }
@@ -101,10 +108,12 @@ static void saver_main(void *arg)
 
             if (closing_ns == 0) closing_ns = now;
             if (now - closing_ns > DRAIN_NS) return;
-            if (!store_save_one(l)) return;
-        } else {
-            store_save_one(l);
+            if (store_save_one(l)) continue;
+            store_end_write(l, true);
+            return;
         }
+        store_save_one(l);
+        store_end_write(l, false);
     }
 }
 
@@ -174,6 +183,7 @@ void store_link_destroy(struct store_link *l)
     mem_free(l->staging_tokens);
     if (l->staging) mem_unmap(l->staging, l->n_jobs * l->o.page_bytes);
     mem_free(l->digests);
+    store_end_deinit(l);
     mem_free(l);
 }
 
@@ -186,6 +196,7 @@ void store_link_work(struct store_link *l)
     }
     while (store_save_one(l)) {
     }
+    store_end_write(l, true);
     (void)page_store_flush(l->store);
     mutex_lock(&l->lock);
     clear = l->clear_wanted;
@@ -210,9 +221,12 @@ void store_link_clear(struct store_link *l)
 void store_link_condemn(struct engine *e, struct request *r)
 {
     struct store_link *l = e->o.store;
-    struct store_space *space = l ? store_link_space(e, r) : NULL;
+    struct store_space *space = l ? store_link_space(e, r) : NULL, *ends;
 
     if (!space) return;
+    ends = l->ends.state_bytes
+               ? store_link_name_space(e, &r->p, END_SUFFIX, l->o.page_bytes + l->ends.state_bytes)
+               : NULL;
     mutex_lock(&l->lock);
     while (l->save_head) {                                  /* copies of what is wrong may be among them */
         struct save_job *job = l->save_head;
@@ -222,15 +236,18 @@ void store_link_condemn(struct engine *e, struct request *r)
         l->free_jobs = job;
     }
     l->save_tail = NULL;
-    l->clear_wanted = l->clear_wanted || (l->condemned && l->condemned != space);
-    l->condemned = space;
+    store_end_forget(l);
+    l->clear_wanted = l->clear_wanted || (l->condemned[0] && l->condemned[0] != space);
+    l->condemned[0] = space;
+    l->condemned[1] = ends;
     atomic_store_explicit(&l->is_condemned, true, memory_order_relaxed);
     cond_signal(&l->save_bell);
     mutex_unlock(&l->lock);
 }
 
-void store_link_set_bell(struct store_link *l, struct wake *bell)
+void store_link_set_bell(struct store_link *l, struct wake *bell, uint32_t state_bytes)
 {
+    if (bell) store_end_init(l, state_bytes);               /* before the threads can be told of any */
     mutex_lock(&l->lock);
     l->engine_bell = bell;
     mutex_unlock(&l->lock);
@@ -241,17 +258,27 @@ uint32_t store_link_n_pages(const struct store_link *l) { return l ? (uint32_t)l
 struct store_link_counts store_link_get_counts(const struct store_link *l) { return l->counts; }
 
 /* The name is the tree's: everything that decides a page's bytes, then the salt. */
-struct store_space *store_link_space(struct engine *e, struct request *r)
+struct store_space *store_link_name_space(struct engine *e, const struct request_params *p, const char *suffix,
+                                          uint64_t page_bytes)
 {
     struct store_link *l = e->o.store;
-    size_t n = e->o.namespace_bytes;
+    struct store_space *space = NULL;
+    uint8_t name[LIMIT_STORE_NAME_BYTES];
+    size_t n = e->o.namespace_bytes, n_suffix = strlen(suffix);
 
-    if (r->store.space) return r->store.space;
-    if (r->p.salted) {
-        memcpy(e->salted_name + n, &r->p.salt, sizeof(r->p.salt));
-        n += sizeof(r->p.salt);
+    if (n + sizeof(p->salt) + n_suffix > sizeof(name)) return NULL;
+    if (n > 0) memcpy(name, e->o.namespace_name, n);
+    if (p->salted) {
+        memcpy(name + n, &p->salt, sizeof(p->salt));
+        n += sizeof(p->salt);
     }
-    if (page_store_space(l->store, e->salted_name, n, l->o.page_tokens, l->o.page_bytes, &r->store.space) != RD_OK)
-        r->store.space = NULL;
+    memcpy(name + n, suffix, n_suffix);
+    if (page_store_space(l->store, name, n + n_suffix, l->o.page_tokens, page_bytes, &space) != RD_OK) return NULL;
+    return space;
+}
+
+struct store_space *store_link_space(struct engine *e, struct request *r)
+{
+    if (!r->store.space) r->store.space = store_link_name_space(e, &r->p, "", e->o.store->o.page_bytes);
     return r->store.space;
 }

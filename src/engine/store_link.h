@@ -17,8 +17,8 @@
  * the loan of kv_seq.h until they are attached: what was verified, from the first page on without a gap. One load serves
  * all requests that want its beginning. It is not begun where computing would be quicker, by what loads and prefills
  * took lately; a request waits for at most LOAD_PATIENCE times what computing was expected to take, then computes, and
- * late pages are attached for others. Only whole pages are stored: at most page_tokens - 1 matched tokens are computed
- * again.
+ * late pages are attached for others. Whole pages are stored, and where prompts and answers end the partial page and the
+ * hidden state (store_end.h): elsewhere at most page_tokens - 1 matched tokens are computed again.
  *
  * A link serves one engine in its life.
  *
@@ -55,6 +55,8 @@ struct request_store {
     uint32_t from, to;                   /* prompt tokens that loads brought */
     struct store_space *space;           /* NULL: not looked up yet */
     uint32_t n_saved;                    /* pages that are stored, or were handed over */
+    struct store_space *end_space;       /* of ends, as space */
+    uint32_t end_at;                     /* the end after so many tokens was handed over */
     struct hash128 last;                 /* digest of page n_saved - 1 */
 };
 
@@ -81,8 +83,8 @@ void store_link_collect(struct engine *e, uint64_t now);
  * until all of it was dropped; where it cannot be, this process does not look at it again. Engine thread; no load is under
  * way, no request is live. */
 void store_link_condemn(struct engine *e, struct request *r);
-/* The engine's, rung when a load is done. */
-void store_link_set_bell(struct store_link *l, struct wake *bell);
+/* The engine's, rung when a load is done; NULL when it goes. state_bytes: of a hidden state that can be kept, or 0. */
+void store_link_set_bell(struct store_link *l, struct wake *bell, uint32_t state_bytes);
 /* Here and in the next, NULL: none. Pages that requests in the queue will still take beside their loans. */
 uint64_t store_link_promised(const struct store_link *l);
 /* Pages on loan: somebody will give them back, by the doorbell. */
@@ -91,6 +93,8 @@ uint32_t store_link_n_pages(const struct store_link *l);
 void store_link_save_step(struct engine *e);
 /* r ends or is preempted, its sequence still live: the rest of its pages, if they are kept. */
 void store_link_save_rest(struct engine *e, struct request *r);
+/* The last computed row of r has this hidden state, and a prompt or an answer ends there (store_end.h). */
+void store_link_save_end(struct engine *e, struct request *r, const void *state);
 /* r ends while it is queued. */
 void store_link_leave(struct engine *e, struct request *r);
 /* The engine ends: waits for loads, gives all pages back. */

@@ -1,7 +1,9 @@
 /* engine/store_link_state.h - inside of the link: shared by store_link.c (threads), store_load.c and store_save.c. */
 #pragma once
+#include "base/limits.h"
 #include "base/queue.h"
 #include "base/thread.h"
+#include "engine/request.h"
 #include "engine/store_link.h"
 
 #define LOAD_MAX_JOBS      8u
@@ -20,6 +22,24 @@ struct save_job {
     void *bytes;
 };
 
+/* An end: see store_end.h. */
+struct store_end {
+    struct store_space *space;
+    bool is_first;                       /* no page is before it */
+    uint32_t t;                          /* its tokens */
+    struct hash128 digests[2];           /* of the page before it, and its own */
+    uint32_t tokens[LIMIT_STORE_PAGE_TOKENS];
+};
+
+/* Ends on their way to the disk; lists under the link's lock. */
+struct end_staging {
+    uint32_t state_bytes, n_jobs, n_waiting;    /* state_bytes 0: no ends are kept */
+    struct save_job *jobs, *free_jobs, *waiting;
+    uint32_t *tokens;                    /* [n_jobs * page_tokens] */
+    uint8_t *staging;                    /* [n_jobs] of page_bytes + state_bytes, mapped */
+    uint64_t staging_bytes;
+};
+
 /* Pages of a chain on their way into the tree. The loader has it between submit and done; the engine otherwise. */
 struct load_job {
     struct load_job *next;
@@ -27,10 +47,14 @@ struct load_job {
     struct radix_node *root, *hold;      /* hold: locked path of the first n_held tokens */
     struct kv_loan loan;                 /* the pages taken: [first, first + n) of the chain */
     uint32_t n_held, first, n, n_read, n_requests;
-    uint32_t *tokens;                    /* [(first + n) * page_tokens] */
+    uint32_t n_taken;                    /* pages on loan: n, and one for an end that has tokens */
+    struct store_end *end;               /* behind them; NULL: none */
+    uint8_t *end_bytes;                  /* [page_bytes + state_bytes] */
+    bool end_read;
+    uint32_t *tokens;                    /* [(first + n) * page_tokens], and the end's */
     struct hash128 *digests;             /* [first + n] */
-    kv_page *pages;                      /* [first + n], those before first unused */
-    void **bytes;                        /* [n] */
+    kv_page *pages;                      /* [first + n + 1], those before first unused */
+    void **bytes;                        /* [n_taken] */
     uint64_t took_ns;
 };
 
@@ -45,14 +69,16 @@ struct store_link {
     struct load_job *load_head, *load_tail, *done_head;
     struct wake *engine_bell;            /* NULL: none */
     bool closing, clear_wanted, saver_busy;
-    struct store_space *condemned;       /* to be dropped; NULL: none */
+    struct store_space *condemned[2];    /* pages and ends to be dropped; NULL: none */
+    struct end_staging ends;
 
     struct save_job *jobs;               /* [n_jobs] */
     uint8_t *staging;                    /* [n_jobs * page_bytes], mapped, touched as far as used */
     uint32_t *staging_tokens;            /* [n_jobs * page_tokens] */
     uint32_t n_jobs;
     atomic_bool stop;                    /* the loader gives up soon; relaxed: only a hint */
-    atomic_bool is_condemned; /* a namespace waits for being dropped: the engine sets, the saver clears; relaxed: both under lock */
+    atomic_bool
+        is_condemned; /* a namespace waits for being dropped: the engine sets, the saver clears; relaxed: both under lock */
     atomic_bool is_writable; /* the saver writes, the engine reads: pages can be saved at all; relaxed: a hint */
 
     /* engine thread */
@@ -68,5 +94,10 @@ struct store_link {
 bool store_save_one(struct store_link *l);
 /* store_load.c: loader thread, or store_link_work. */
 bool store_load_one(struct store_link *l);
+/* A namespace of the store, that of these parameters with a suffix; NULL: there is none to be had. Engine thread. */
+struct store_space *store_link_name_space(struct engine *e, const struct request_params *p, const char *suffix,
+                                          uint64_t page_bytes);
+/* What r computes is kept, and can be written now. Engine thread. */
+bool store_link_keeps(struct engine *e, const struct request *r);
 /* The store's namespace of r; NULL: there is none to be had. Engine thread. */
 struct store_space *store_link_space(struct engine *e, struct request *r);

@@ -4,12 +4,18 @@
 #include "base/checked.h"
 #include "base/mem.h"
 #include "engine/engine_state.h"
-#include "engine/store_link_state.h"
+#include "engine/store_end.h"
 
 /* ---- deciding ---- */
 
 /* What the prompt has in the tree and, behind that, in the store. */
-struct look { struct radix_match match; struct store_space *space; uint32_t first, n; };
+struct look {
+    struct radix_match match;
+    struct store_space *space;
+    uint32_t first, n;
+    bool has_end;
+    struct store_end end;
+};
 
 static bool look_up(struct engine *e, struct request *r, struct radix_node *root, uint64_t now, struct look *k)
 {
@@ -18,14 +24,22 @@ static bool look_up(struct engine *e, struct request *r, struct radix_node *root
 
     k->match = radix_match(e->cache.tree, root, r->seq.keys, r->seq.n_keys, now);
     k->first = k->match.n_match / P;
-    if (k->match.n_ready < k->match.n_match || k->first >= n_full) return false;    /* it joins what is in flight */
+    if (k->match.n_ready < k->match.n_match) return false;          /* it joins what is in flight */
+    if (k->match.n_match == r->seq.n_keys) return false;
     k->space = store_link_space(e, r);
     if (!k->space) return false;
     page_store_chain(l->store, k->space, r->seq.keys, 0, n_full, l->digests);
     k->n = page_store_find(l->store, l->digests + k->first, n_full - k->first);
-    if (k->n == 0) return false;
+    k->has_end = store_end_find(e, r, k->first + k->n, k->match.n_match, &k->end);
+    if (k->n == 0 && !k->has_end) return false;
     (void)page_store_find(l->store, l->digests, k->first);          /* its beginning counts as used, too */
     return true;
+}
+
+/* Tokens up to which the store has it. */
+static uint32_t end_of(const struct store_link *l, const struct look *k)
+{
+    return (k->first + k->n) * l->o.page_tokens + (k->has_end ? k->end.t : 0);
 }
 
 static uint64_t compute_ns(const struct engine *e, uint32_t n_tokens)
@@ -37,9 +51,9 @@ static uint64_t compute_ns(const struct engine *e, uint32_t n_tokens)
 static bool pays(struct engine *e, const struct look *k)
 {
     struct store_link *l = e->o.store;
-    uint64_t compute = compute_ns(e, (k->first + k->n) * l->o.page_tokens - k->match.n_match);
+    uint64_t compute = compute_ns(e, end_of(l, k) - k->match.n_match);
 
-    if (compute == 0 || l->load_page_ns * k->n < compute) return true;
+    if (compute == 0 || l->load_page_ns * (k->n + k->has_end) < compute) return true;
     l->load_page_ns -= l->load_page_ns / 16 + 1;
     l->counts.n_declined++;
     return false;
@@ -67,6 +81,8 @@ static void free_job(struct load_job *job)
     mem_free(job->digests);
     mem_free(job->pages);
     mem_free(job->bytes);
+    mem_free(job->end);
+    mem_free(job->end_bytes);
     mem_free(job);
 }
 
@@ -74,16 +90,25 @@ static struct load_job *make_job(const struct store_link *l, const struct reques
 {
     struct load_job *job = mem_zalloc(1, sizeof(*job));
     size_t n_all = (size_t)k->first + k->n;
+    uint32_t n_end = k->has_end ? k->end.t : 0;
 
     if (!job) return NULL;
     job->space = k->space;
     job->first = k->first;
     job->n = k->n;
-    job->tokens = (uint32_t *)(void *)mem_memdup(r->seq.keys, n_all * l->o.page_tokens * sizeof(*job->tokens));
-    job->digests = (struct hash128 *)(void *)mem_memdup(l->digests, n_all * sizeof(*job->digests));
-    job->pages = mem_zalloc(n_all, sizeof(*job->pages));
-    job->bytes = mem_zalloc(k->n, sizeof(*job->bytes));
-    if (job->tokens && job->digests && job->pages && job->bytes) return job;
+    job->n_taken = k->n + (n_end > 0);
+    job->tokens =
+        (uint32_t *)(void *)mem_memdup(r->seq.keys, (n_all * l->o.page_tokens + n_end) * sizeof(*job->tokens));
+    job->digests = mem_alloc(n_all + 1, sizeof(*job->digests));
+    job->pages = mem_zalloc(n_all + 1, sizeof(*job->pages));
+    job->bytes = mem_zalloc((size_t)k->n + 1, sizeof(*job->bytes));
+    if (k->has_end) {
+        job->end = (struct store_end *)(void *)mem_memdup(&k->end, sizeof(k->end));
+        job->end_bytes = mem_alloc(l->o.page_bytes + l->ends.state_bytes, 1);
+    }
+    if (job->digests) memcpy(job->digests, l->digests, n_all * sizeof(*job->digests));
+    if (job->tokens && job->digests && job->pages && job->bytes && (!k->has_end || (job->end && job->end_bytes)))
+        return job;
     free_job(job);
     return NULL;
 }
@@ -92,14 +117,14 @@ static struct load_job *make_job(const struct store_link *l, const struct reques
 static bool take_pages(struct engine *e, const struct request *r, struct load_job *job)
 {
     struct page_counts c = page_pool_counts(e->pool);
-    uint32_t need = u32_ceil_div(r->seq.n_keys + 1, e->o.page_tokens) - job->first;
+    uint32_t n = job->n_taken, need = u32_ceil_div(r->seq.n_keys + 1, e->o.page_tokens) - job->first + n - job->n;
 
     if (need + admission_promised(e) > (uint64_t)c.n_free + c.n_ready) return false;
-    while (page_pool_n_free(e->pool) < job->n)
-        if (radix_evict(e->cache.tree, job->n - page_pool_n_free(e->pool)) == 0) return false;
-    if (page_pool_take(e->pool, job->n, job->pages + job->first) != RD_OK) return false;
-    kv_loan_begin(&e->cache, &job->loan, job->pages + job->first, job->n);
-    for (uint32_t i = 0; i < job->n; i++)
+    while (page_pool_n_free(e->pool) < n)
+        if (radix_evict(e->cache.tree, n - page_pool_n_free(e->pool)) == 0) return false;
+    if (page_pool_take(e->pool, n, job->pages + job->first) != RD_OK) return false;
+    kv_loan_begin(&e->cache, &job->loan, job->pages + job->first, n);
+    for (uint32_t i = 0; i < n; i++)
         job->bytes[i] = e->o.executor.page(e->o.executor.self, job->pages[job->first + i]);
     return true;
 }
@@ -108,7 +133,7 @@ static void submit(struct store_link *l, struct load_job *job)
 {
     l->in_flight[l->n_in_flight++] = job;
     l->counts.n_loads++;
-    l->counts.n_loading += job->n;
+    l->counts.n_loading += job->n_taken;
     mutex_lock(&l->lock);
     *(l->load_tail ? &l->load_tail->next : &l->load_head) = job;
     l->load_tail = job;
@@ -202,6 +227,8 @@ bool store_load_one(struct store_link *l)
     begin = clock_now_ns(l->o.clock);
     job->n_read = page_store_read(l->store, job->space, job->digests, job->tokens, job->first, job->first + job->n,
                                   job->bytes, &l->stop);
+    job->end_read = job->end && job->n_read == job->n && store_end_read(l, job->end, job->end_bytes);
+    if (job->end_read && job->end->t > 0) memcpy(job->bytes[job->n], job->end_bytes, l->o.page_bytes);
     job->took_ns = clock_now_ns(l->o.clock) - begin;
     mutex_lock(&l->lock);
     job->next = l->done_head;
@@ -213,22 +240,34 @@ bool store_load_one(struct store_link *l)
 
 /* ---- attaching ---- */
 
+/* Tokens of the chain that came. */
+static uint32_t n_keys_read(const struct store_link *l, const struct load_job *job)
+{
+    return (job->first + job->n_read) * l->o.page_tokens + (job->end_read ? job->end->t : 0);
+}
+
 static void attach(struct engine *e, struct load_job *job, uint64_t now)
 {
     struct store_link *l = e->o.store;
-    uint32_t P = l->o.page_tokens;
+    uint32_t n_pages = job->n_read + job->end_read, n = n_keys_read(l, job);
     struct radix_node *node;
 
-    for (uint32_t i = 0; i < job->n_read; i++) page_pool_set_fill(e->pool, job->pages[job->first + i], P);
+    for (uint32_t i = 0; i < job->n_read; i++)
+        page_pool_set_fill(e->pool, job->pages[job->first + i], l->o.page_tokens);
+    if (job->end_read && job->end->t > 0) page_pool_set_fill(e->pool, job->pages[job->first + job->n], job->end->t);
     /* the tree may have got some of it meanwhile; without memory the request computes */
-    if (job->n_read > 0 && radix_insert_ready(e->cache.tree, job->root, job->tokens, (job->first + job->n_read) * P,
-                                              job->pages, now, &node) == RD_OK)
-        l->counts.n_pages_loaded += job->n_read;
+    if (n_pages > 0 &&
+        radix_insert_ready(e->cache.tree, job->root, job->tokens, n, job->pages, now, &node) == RD_OK) {
+        l->counts.n_pages_loaded += n_pages;
+        if (job->end_read && radix_node_start(node) + radix_node_n_keys(node) == n &&
+            radix_node_n_computed(node) == radix_node_n_keys(node))
+            radix_set_state(e->cache.tree, node, job->end_bytes + l->o.page_bytes, l->ends.state_bytes);
+    }
     kv_loan_end(&e->cache, &job->loan);
     kv_unhold(&e->cache, job->hold);
-    l->counts.n_loading -= job->n;
-    if (job->n_read > 0) {
-        uint64_t page_ns = job->took_ns / job->n_read;
+    l->counts.n_loading -= job->n_taken;
+    if (n_pages > 0) {
+        uint64_t page_ns = job->took_ns / n_pages;
 
         l->load_page_ns = l->load_page_ns ? (l->load_page_ns * 3 + page_ns) / 4 : page_ns;
     }
@@ -238,12 +277,13 @@ static void finish_job(struct engine *e, struct load_job *job, uint64_t now)
 {
     struct store_link *l = e->o.store;
     uint32_t i = 0;
+    bool came = job->n_read + job->end_read > 0;
 
     attach(e, job, now);
     for (struct request *r = e->queue_head; r && job->n_requests > 0; r = r->next) {
         if (r->store.job != job) continue;
-        if (job->n_read > 0 && (r->store.to == 0 || job->n_held < r->store.from)) r->store.from = job->n_held;
-        if (job->n_read > 0) r->store.to = u32_max(r->store.to, (job->first + job->n_read) * l->o.page_tokens);
+        if (came && (r->store.to == 0 || job->n_held < r->store.from)) r->store.from = job->n_held;
+        if (came) r->store.to = u32_max(r->store.to, n_keys_read(l, job));
         part(e, r);
     }
     assert(job->n_requests == 0);
@@ -287,5 +327,5 @@ void store_link_let_go(struct engine *e)
         else clock_sleep_ns(1000000);
         store_link_collect(e, clock_now_ns(e->o.clock));
     }
-    store_link_set_bell(l, NULL);
+    store_link_set_bell(l, NULL, 0);
 }

@@ -56,15 +56,19 @@ static bool stage(struct engine *e, struct request *r, uint32_t i, struct hash12
     return true;
 }
 
+bool store_link_keeps(struct engine *e, const struct request *r)
+{
+    return r->p.cached && r->seq.cached && !r->p.prompt_logprobs && r->seq.state == KV_SEQ_RUNNABLE &&
+           !atomic_load_explicit(&e->o.store->is_condemned, memory_order_relaxed);
+}
+
 /* Hands over r's full pages that the store does not have; at most so many copies. */
 static void save(struct engine *e, struct request *r, uint32_t n_most)
 {
     struct store_link *l = e->o.store;
     uint32_t n_full = r->seq.n_computed / l->o.page_tokens;
 
-    if (!r->p.cached || !r->seq.cached || r->p.prompt_logprobs || r->seq.state != KV_SEQ_RUNNABLE) return;
-    if (r->store.n_saved >= n_full || atomic_load_explicit(&l->is_condemned, memory_order_relaxed)) return;
-    if (!store_link_space(e, r)) return;
+    if (!store_link_keeps(e, r) || r->store.n_saved >= n_full || !store_link_space(e, r)) return;
     for (; r->store.n_saved < n_full; r->store.n_saved++) {
         struct hash128 digest = next_digest(l, r, r->store.n_saved);
 
@@ -90,6 +94,8 @@ void store_link_save_rest(struct engine *e, struct request *r)
 
     if (!l) return;
     save(e, r, l->n_jobs);
+    if (r->seq.end_state_at > 0 && r->seq.end_state_at == r->seq.n_computed)
+        store_link_save_end(e, r, r->seq.end_state);
     n_full = r->seq.n_computed / l->o.page_tokens;
     if (r->seq.cached && atomic_load_explicit(&l->is_writable, memory_order_relaxed) && r->store.n_saved < n_full)
         l->counts.n_unsaved += n_full - r->store.n_saved;

@@ -126,7 +126,7 @@ static rd_status forward(struct engine *e, const struct verify_job *job, uint32_
 
     v->shell.p.salted = job->salted;
     v->shell.p.salt = job->salt;
-    v->shell.store.space = NULL;
+    v->shell.store.space = v->shell.store.end_space = NULL;
     v->shell.seq.keys = job->keys;
     v->shell.seq.n_keys = job->n;
     p->runs[0] = (struct seq_run){0, n, pos, v->table};

@@ -167,13 +167,93 @@ TEST(a_prompt_survives_a_restart)
     rig_stop(&g);
     CHECK(rig_start(&g));
     u = run(&g, 1, 100, 0);
-    CHECK_EQ(u.n_cached, 96);
-    CHECK_EQ(u.n_disk, 96);
-    CHECK_EQ(stats(&g).prompt_disk, 96);
+    CHECK_EQ(u.n_cached, 100);
+    CHECK_EQ(u.n_disk, 100);
+    CHECK_EQ(stats(&g).prompt_disk, 100);
     u = run(&g, 1, 100, 0);                                 /* from the tree now */
     CHECK_EQ(u.n_cached, 100);
     CHECK_EQ(u.n_disk, 0);
     CHECK_EQ(stats(&g).disk_loads, 1);
+    rig_close(&g);
+}
+
+/* The last, partial page and the hidden state come back too: only the head is computed. */
+TEST(after_a_restart_an_equal_prompt_computes_nothing)
+{
+    static const uint32_t lengths[] = {1, 5, P, P + 1, 3 * P - 1, 3 * P, 100};
+
+    for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+        uint32_t n = lengths[i];
+        struct rig g;
+        struct request_usage u;
+
+        CHECK(rig_open(&g, 64));
+        (void)run(&g, 1, n, 3);
+        rig_stop(&g);
+        CHECK(rig_start(&g));
+        CHECK_EQ(run(&g, 1, n, 4).n_cached, 0);             /* not what is somebody else's */
+        CHECK_EQ(g.x.n_heads, 0);
+        u = run(&g, 1, n, 3);
+        CHECK_EQ(u.n_cached, n);
+        CHECK_EQ(u.n_disk, n);
+        CHECK_EQ(g.x.n_heads, 1);
+        rig_close(&g);
+    }
+}
+
+TEST(a_conversation_goes_on_at_the_end_of_its_answer_after_a_restart)
+{
+    struct rig g;
+    struct request *r;
+    int32_t prompt[200];
+    uint32_t n = 45;
+
+    CHECK(rig_open(&g, 64));
+    make_prompt(prompt, n, 1);
+    r = submit(&g, prompt, n, 9, 0);
+    while (!atomic_load(&r->ended)) step(&g);
+    n = r->seq.n_keys;                                      /* the last sampled token was not computed */
+    CHECK(n > 45);
+    memcpy(prompt, r->seq.keys, n * sizeof(*prompt));
+    request_unref(r);
+    store_link_work(g.store.link);
+    rig_stop(&g);
+    CHECK(rig_start(&g));
+    for (uint32_t i = 0; i < 20; i++) prompt[n + i] = 3;
+    r = submit(&g, prompt, n + 20, 0, 0);
+    while (!atomic_load(&r->ended)) {
+        step(&g);
+        store_link_work(g.store.link);
+    }
+    CHECK(r->usage.n_cached == n);
+    CHECK_EQ(r->usage.n_disk, r->usage.n_cached);
+    request_unref(r);
+    rig_close(&g);
+}
+
+TEST(more_ends_than_are_staged_are_left_out_and_nothing_else)
+{
+    struct rig g;
+    struct request *r[8];
+    int32_t prompt[30];
+    uint32_t n_disk = 0;
+
+    CHECK(rig_open(&g, 512));
+    for (uint32_t i = 0; i < 80; i += 8) {                  /* the saver sleeps */
+        for (uint32_t k = 0; k < 8; k++) {
+            make_prompt(prompt, 30, 50 + i + k);
+            r[k] = submit(&g, prompt, 30, 0, 0);
+        }
+        for (uint32_t k = 0; k < 8; k++) {
+            while (!atomic_load(&r[k]->ended)) step(&g);
+            request_unref(r[k]);
+        }
+    }
+    store_link_work(g.store.link);
+    rig_stop(&g);
+    CHECK(rig_start(&g));
+    for (uint32_t i = 0; i < 80; i++) n_disk += run(&g, 50 + i, 30, 0).n_disk == 30;
+    CHECK(n_disk > 0 && n_disk < 80);
     rig_close(&g);
 }
 
@@ -187,7 +267,7 @@ TEST(another_salt_finds_nothing)
     CHECK(rig_start(&g));
     CHECK_EQ(run(&g, 1, 100, 0).n_cached, 0);
     CHECK_EQ(run(&g, 1, 100, 8).n_cached, 0);
-    CHECK_EQ(run(&g, 1, 100, 7).n_disk, 96);
+    CHECK_EQ(run(&g, 1, 100, 7).n_disk, 100);
     rig_close(&g);
 }
 
@@ -200,8 +280,8 @@ TEST(what_was_evicted_comes_back_behind_what_is_left)
     (void)run(&g, 1, 100, 0);
     CHECK(radix_evict(g.e->cache.tree, 9) == 9);            /* tail first: 13 pages, 4 are left */
     u = run(&g, 1, 100, 0);
-    CHECK_EQ(u.n_cached, 96);
-    CHECK_EQ(u.n_disk, 96 - 32);
+    CHECK_EQ(u.n_cached, 100);
+    CHECK_EQ(u.n_disk, 100 - 32);
     rig_close(&g);
 }
 
@@ -244,7 +324,7 @@ TEST(others_pass_while_one_loads_and_the_engine_sleeps)
     CHECK(rig_open(&g, 64));
     r = wait_for_load(&g, prompt, 100);
     CHECK(r->state == REQUEST_QUEUED && r->store.job);
-    CHECK_EQ(stats(&g).pages_loading, 12);
+    CHECK_EQ(stats(&g).pages_loading, 13);
     CHECK(!step(&g));                                       /* nothing to do until the doorbell */
     make_prompt(other, 50, 2);
     b = submit(&g, other, 50, 2, 0);
@@ -254,7 +334,7 @@ TEST(others_pass_while_one_loads_and_the_engine_sleeps)
     store_link_work(g.store.link);
     while (!atomic_load(&r->ended)) step(&g);
     CHECK(has_right_text(r, prompt, 100, 2, 0));
-    CHECK_EQ(r->usage.n_disk, 96);
+    CHECK_EQ(r->usage.n_disk, 100);
     request_unref(r);
     request_unref(b);
     rig_close(&g);
@@ -273,12 +353,12 @@ TEST(one_load_serves_all_that_want_it)
     for (int i = 1; i < 4; i++) r[i] = submit(&g, prompt, 100 - (uint32_t)i, 2, 0);
     step(&g);
     CHECK_EQ(stats(&g).disk_loads, before + 1);
-    CHECK_EQ(stats(&g).pages_loading, 12);
+    CHECK_EQ(stats(&g).pages_loading, 13);
     store_link_work(g.store.link);
     for (int i = 0; i < 4; i++) {
         while (!atomic_load(&r[i]->ended)) step(&g);
         CHECK(has_right_text(r[i], prompt, 100 - (uint32_t)i, 2, 0));
-        CHECK_EQ(r[i]->usage.n_disk, 96);
+        CHECK_EQ(r[i]->usage.n_disk, i ? 99 - i : 100);     /* the state is that of the whole text alone */
         request_unref(r[i]);
     }
     CHECK_EQ(stats(&g).disk_loads, before + 1);
@@ -298,7 +378,7 @@ TEST(a_request_that_goes_away_leaves_its_load_to_others)
     step(&g);
     CHECK(atomic_load(&r->ended));
     request_unref(r);
-    CHECK_EQ(stats(&g).pages_loading, 12);
+    CHECK_EQ(stats(&g).pages_loading, 13);
     store_link_work(g.store.link);
     step(&g);
     CHECK_EQ(stats(&g).pages_loading, 0);
@@ -323,7 +403,7 @@ TEST(a_load_that_takes_too_long_is_computed_instead)
     CHECK_EQ(r->usage.n_cached, 0);
     request_unref(r);
     CHECK_EQ(stats(&g).disk_loads_late, 1);
-    CHECK_EQ(stats(&g).pages_loading, 12);                  /* the disk has them still */
+    CHECK_EQ(stats(&g).pages_loading, 13);                  /* the disk has them still */
     store_link_work(g.store.link);
     step(&g);
     CHECK_EQ(stats(&g).pages_loading, 0);
@@ -374,7 +454,7 @@ TEST(a_tight_pool_waits_for_pages_on_loan)
 
     CHECK(rig_open(&g, 30));
     r = wait_for_load(&g, prompt, 100);
-    CHECK_EQ(stats(&g).pages_loading, 12);
+    CHECK_EQ(stats(&g).pages_loading, 13);
     make_prompt(other, 200, 2);
     b = submit(&g, other, 200, 2, 0);
     for (int i = 0; i < 10; i++) step(&g);
@@ -411,7 +491,7 @@ TEST(damage_is_computed_and_stored_again)
     CHECK(stats(&g).disk.n_damaged + stats(&g).disk.n_read_errors > 0);
     rig_stop(&g);
     CHECK(rig_start(&g));
-    CHECK_EQ(run(&g, 1, 100, 0).n_disk, 96);
+    CHECK_EQ(run(&g, 1, 100, 0).n_disk, 100);
     rig_close(&g);
 }
 
@@ -464,7 +544,7 @@ TEST(the_threads_do_the_same)
         for (uint32_t who = 0; who < 8; who++) (void)run(&g, 100 + who, 150 + turn * 10, 0);
     rig_stop(&g);
     CHECK(rig_start(&g));
-    CHECK_EQ(run(&g, 100, 180, 0).n_disk, 176);
+    CHECK_EQ(run(&g, 100, 180, 0).n_disk, 180);
     CHECK(stats(&g).disk_loads > 0);
     store_link_clear(g.store.link);
     CHECK_EQ(stats(&g).disk.n_damaged, 0);
