@@ -126,6 +126,13 @@ RD_API rd_status rd_convert(const char *model, const char *out_path, const struc
  * (rd_free). */
 RD_API rd_status rd_inspect(const char *path, bool json, char **text, struct rd_error *err);
 
+/* `radish doctor`: CPU, memory, huge pages, folders with their free room, NVIDIA driver and GPUs, and which device
+ * "auto" takes and why. Folders may be NULL. *text is the caller's (rd_free). */
+struct rd_doctor_paths {
+    const char *models, *packed, *cache;
+};
+RD_API rd_status rd_doctor(const struct rd_doctor_paths *paths, bool json, char **text, struct rd_error *err);
+
 /* ---- text ---- */
 
 /* add_special: BOS and EOS as the model wants; parse_special: special tokens written in the text become those tokens.

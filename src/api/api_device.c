@@ -34,6 +34,15 @@ static rd_status open_cuda(rd_engine *e, const struct rd_options *o, uint32_t in
 }
 #endif
 
+bool api_has_cuda(void)
+{
+#ifdef RADISH_CUDA
+    return true;
+#else
+    return false;
+#endif
+}
+
 /* "cuda" or "cuda:N". */
 static bool parse_cuda(const char *device, uint32_t *index)
 {

@@ -124,6 +124,7 @@ struct rd_kv {
 
 /* api_device.c: engine->ops and engine->backend, by o->device. RD_E_UNSUPPORTED says what is missing. */
 rd_status api_device_open(rd_engine *engine, const struct rd_options *o, struct rd_error *err);
+bool api_has_cuda(void);                 /* this build */
 /* api_prep.c */
 void api_prep_main(void *arg);           /* rd_engine */
 /* Renders and tokenizes; *tokens is mem_free'd by the caller. */

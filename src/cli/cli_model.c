@@ -33,7 +33,7 @@ int cli_fail_at(const char *name, rd_status st, const struct rd_error *err)
     return cli_fail("%s: %s", name, *text ? text : rd_status_text(st));
 }
 
-static void model_folder(char *folder, size_t cap)
+void cli_model_folder(char *folder, size_t cap)
 {
     const char *set = getenv("RADISH_MODELS"), *home = getenv("HOME");
 
@@ -96,7 +96,7 @@ bool cli_find_model(const char *model, char path[CLI_PATH_BYTES])
         cli_fail("%s: no such file", model);
         return false;
     }
-    model_folder(folder, sizeof(folder));
+    cli_model_folder(folder, sizeof(folder));
     snprintf(path, CLI_PATH_BYTES, "%s/%s.gguf", folder, model);
     if (file_exists(path)) return true;
 

@@ -30,6 +30,9 @@ void load_bar_init(struct load_bar *bar, const char *model, struct rd_options *o
 /* Takes the bar off the screen. */
 void load_bar_end(struct load_bar *bar);
 
+/* Where models are looked for by name: $RADISH_MODELS, else ~/.cache/radish/models. */
+void cli_model_folder(char *folder, size_t cap);
+
 /* Where repacked weights are kept, when no flag says so: $RADISH_PACKED, else $XDG_CACHE_HOME/radish/packed, else
  * ~/.cache/radish/packed. o refers to dir. */
 void cli_packed_dir(struct rd_options *o, char dir[CLI_PATH_BYTES]);

@@ -1,0 +1,165 @@
+/* api/api_doctor.c - `radish doctor`: what this machine has, and what radish would choose on it. */
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include "api/api_state.h"
+#include "backend/cpu/cpu_backend.h"
+#include "backend/gpu_probe.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/limits.h"
+#include "base/mem.h"
+#include "base/sysinfo.h"
+
+#define LEAST_COMPUTE 8u        /* capability 8.0 */
+#define BUILT_WITH    13000u    /* the CUDA runtime that is linked in */
+
+struct report { json_t *root; struct buf text; bool failed; };
+
+/* Takes value over; what cannot be put is remembered. */
+static void put(struct report *r, json_t *object, const char *key, json_t *value)
+{
+    if (json_object_set_new(object, key, value) != 0) r->failed = true;
+}
+
+/* The first line of a small file, "" where it cannot be read. */
+static void read_line(const char *path, char *out, size_t n)
+{
+    char *data = NULL;
+    size_t size;
+
+    out[0] = 0;
+    if (file_read_all(path, 4096, &data, &size, NULL) != RD_OK) return;
+    snprintf(out, n, "%.*s", (int)strcspn(data, "\n"), data);
+    mem_free(data);
+}
+
+/* "always [madvise] never" -> "madvise" */
+static void chosen(char *line)
+{
+    char *open = strchr(line, '['), *close = open ? strchr(open, ']') : NULL;
+
+    if (!close) return;
+    *close = 0;
+    memmove(line, open + 1, strlen(open + 1) + 1);
+}
+
+static void add_cpu(struct report *r)
+{
+    char huge[256];
+    uint64_t memory = sysinfo_memory();
+    json_t *cpu = json_pack("{s:s, s:i, s:i, s:I}", "instruction_set", cpu_isa_name(cpu_isa_best()), "cores",
+                            (int)thread_n_cores(), "physical_cores", (int)thread_n_physical_cores(), "memory_bytes",
+                            (json_int_t)memory);
+
+    read_line("/sys/kernel/mm/transparent_hugepage/enabled", huge, sizeof(huge));
+    chosen(huge);
+    put(r, cpu, "huge_pages", *huge ? json_string(huge) : json_null());
+    put(r, r->root, "cpu", cpu);
+    buf_printf(&r->text,
+               "cpu\n  instruction set   %s\n  cores             %u (%u physical), used by this process at most\n"
+               "  memory            %.1f GiB\n  huge pages        %s%s\n",
+               cpu_isa_name(cpu_isa_best()), thread_n_cores(), thread_n_physical_cores(),
+               (double)memory / (1u << 30), *huge ? huge : "not known",
+               strcmp(huge, "never") == 0 ? ": models run slower; set it to madvise" : "");
+}
+
+/* The folder, or the nearest one above it that exists: what is free there. */
+static bool free_room(const char *dir, uint64_t *bytes)
+{
+    char path[LIMIT_PATH_BYTES], *slash;
+    struct statvfs v;
+
+    snprintf(path, sizeof(path), "%s", dir);
+    while (statvfs(path, &v) != 0) {
+        slash = strrchr(path, '/');
+        if (!slash || slash == path) return false;
+        *slash = 0;
+    }
+    *bytes = (uint64_t)v.f_bavail * v.f_frsize;
+    return true;
+}
+
+static void add_folder(struct report *r, json_t *folders, const char *what, const char *dir)
+{
+    uint64_t bytes = 0;
+    bool known = dir && *dir && free_room(dir, &bytes);
+
+    put(r, folders, what, json_pack("{s:s?}", "path", dir && *dir ? dir : NULL));
+    put(r, json_object_get(folders, what), "free_bytes", known ? json_integer((json_int_t)bytes) : json_null());
+    if (!dir || !*dir) buf_printf(&r->text, "  %-17s none\n", what);
+    else if (known) buf_printf(&r->text, "  %-17s %s (%.1f GiB free)\n", what, dir, (double)bytes / (1u << 30));
+    else buf_printf(&r->text, "  %-17s %s\n", what, dir);
+}
+
+static bool is_fit(const struct gpu_info *g) { return g->major >= LEAST_COMPUTE; }
+
+static void add_gpus(struct report *r, const struct gpu_probe *p)
+{
+    json_t *cuda = json_pack("{s:b, s:b, s:i, s:s?, s:[]}", "built_in", api_has_cuda(), "driver", p->has_driver,
+                             "driver_cuda", (int)p->driver_version, "trouble", *p->trouble ? p->trouble : NULL, "gpus");
+    json_t *gpus = json_object_get(cuda, "gpus");
+
+    put(r, r->root, "cuda", cuda);
+    buf_printf(&r->text, "cuda\n  this build        %s\n",
+               api_has_cuda() ? "with CUDA 13.0" : "without CUDA (cmake --preset cuda builds it in)");
+    if (p->driver_version)
+        buf_printf(&r->text, "  driver            for CUDA up to %u.%u\n", p->driver_version / 1000,
+                   p->driver_version % 1000 / 10);
+    if (*p->trouble) buf_printf(&r->text, "  trouble           %s\n", p->trouble);
+    for (uint32_t i = 0; i < p->n_gpus; i++) {
+        const struct gpu_info *g = &p->gpus[i];
+        char capability[32];
+
+        snprintf(capability, sizeof(capability), "%u.%u", g->major, g->minor);
+        if (json_array_append_new(gpus, json_pack("{s:s, s:I, s:s, s:b}", "name", g->name, "memory_bytes",
+                                                  (json_int_t)g->memory_bytes, "compute_capability", capability,
+                                                  "usable", is_fit(g))) != 0)
+            r->failed = true;
+        buf_printf(&r->text, "  cuda:%-12u %s, %.0f GiB, compute capability %s%s\n", i, g->name,
+                   (double)g->memory_bytes / (1u << 30), capability, is_fit(g) ? "" : ": 8.0 or newer is needed");
+    }
+}
+
+static void add_choice(struct report *r, const struct gpu_probe *p)
+{
+    const char *device = "cpu", *why;
+
+    if (p->n_gpus == 0) why = "there is no GPU that a driver knows";
+    else if (!api_has_cuda()) why = "there is a GPU, but this build cannot use it";
+    else if (p->driver_version < BUILT_WITH) why = "the NVIDIA driver is too old: it must be for CUDA 13.0 or newer";
+    else if (!is_fit(&p->gpus[0])) why = "the first GPU is too old: compute capability 8.0 is needed";
+    else device = "cuda", why = "the first GPU can be used";
+    put(r, r->root, "choice", json_pack("{s:s, s:s}", "device", device, "why", why));
+    buf_printf(&r->text, "choice\n  --device auto     %s: %s\n", device, why);
+}
+
+rd_status rd_doctor(const struct rd_doctor_paths *paths, bool json, char **text, struct rd_error *err)
+{
+    struct report r = {0};
+    struct gpu_probe probe;
+    json_t *folders;
+    char *dump = NULL;
+
+    *text = NULL;
+    json_set_alloc_funcs(api_json_alloc, mem_free);
+    gpu_probe(&probe);
+    r.root = json_pack("{s:s}", "version", RADISH_VERSION);
+    buf_printf(&r.text, "radish %s\n", RADISH_VERSION);
+    add_cpu(&r);
+    folders = json_object();
+    buf_puts(&r.text, "folders\n");
+    add_folder(&r, folders, "models", paths->models);
+    add_folder(&r, folders, "packed", paths->packed);
+    add_folder(&r, folders, "cache", paths->cache);
+    put(&r, r.root, "folders", folders);
+    add_gpus(&r, &probe);
+    add_choice(&r, &probe);
+    if (json && !r.failed) dump = json_dumps(r.root, JSON_INDENT(2));
+    else if (!json && !r.text.failed) dump = buf_take(&r.text, NULL);
+    json_decref(r.root);
+    buf_deinit(&r.text);
+    *text = dump;
+    return dump ? RD_OK : error_set(err, RD_E_NOMEM, "out of memory");
+}

@@ -1,0 +1,88 @@
+/* tests/api/test_device.c - which device computes, what is said when it cannot, and `radish doctor`. */
+#include <jansson.h>
+#include "base/mem.h"
+#include "radish/radish.h"
+#include "test.h"
+
+static rd_status open_on(const char *device, struct rd_error *err)
+{
+    struct rd_options o;
+    rd_engine *e = NULL;
+    rd_status st;
+
+    rd_options_default(&o);
+    o.model = test_path("tests/golden/llama/tiny-llama.gguf");
+    o.device = device;
+    st = rd_open(&o, &e, err);
+    rd_close(e);
+    return st;
+}
+
+TEST(a_device_that_is_not_known_is_named)
+{
+    struct rd_error err = {RD_OK, ""};
+
+    CHECK_EQ(open_on("gpu", &err), RD_E_INVALID);
+    CHECK(strstr(err.text, "\"gpu\"") && strstr(err.text, "auto, cpu, cuda or cuda:N"));
+    CHECK_EQ(open_on("cuda:", &err), RD_E_INVALID);
+    CHECK_EQ(open_on("cuda:4096", &err), RD_E_INVALID);
+}
+
+TEST(cuda_that_cannot_be_used_is_explained)
+{
+    struct rd_error err = {RD_OK, ""};
+    rd_status st = open_on("cuda", &err);
+
+    if (st == RD_OK || strstr(err.text, "tokenizer")) return; /* this machine has a GPU */
+    CHECK_EQ(st, RD_E_UNSUPPORTED);
+#ifdef RADISH_CUDA
+    CHECK(strstr(err.text, "driver") != NULL);
+#else
+    CHECK(strstr(err.text, "cmake --preset cuda") != NULL);
+#endif
+}
+
+TEST(the_doctor_says_what_there_is_as_text_and_json)
+{
+    const struct rd_doctor_paths paths = {"/", NULL, "/nowhere/at/all"};
+    struct rd_error err = {RD_OK, ""};
+    char *text = NULL;
+    json_t *root;
+
+    CHECK_OK(rd_doctor(&paths, false, &text, &err));
+    CHECK(strstr(text, "instruction set") && strstr(text, "--device auto") && strstr(text, "cuda"));
+    rd_free(text);
+    CHECK_OK(rd_doctor(&paths, true, &text, &err));
+    root = json_loads(text, 0, NULL);
+    rd_free(text);
+    CHECK(json_is_object(root));
+    CHECK(json_integer_value(json_object_get(json_object_get(root, "cpu"), "cores")) >= 1);
+    CHECK(json_is_boolean(json_object_get(json_object_get(root, "cuda"), "built_in")));
+    CHECK(json_is_string(json_object_get(json_object_get(root, "choice"), "device")));
+    CHECK(json_is_null(json_object_get(json_object_get(json_object_get(root, "folders"), "packed"), "path")));
+    json_decref(root);
+}
+
+TEST(a_doctor_without_memory_says_so_and_leaks_nothing)
+{
+    const struct rd_doctor_paths paths = {"/", NULL, NULL};
+    uint64_t alive = 0;
+    rd_status st = RD_E_NOMEM;
+    char *text = NULL;
+
+    CHECK_OK(rd_doctor(&paths, true, &text, NULL)); /* what libraries keep for good is there now */
+    rd_free(text);
+    for (int json = 0; json < 2; json++) {
+        alive = mem_n_alive();
+        st = RD_E_NOMEM;
+        for (int64_t i = 0; st == RD_E_NOMEM && i < 1000; i++) {
+            mem_fail_after(i);
+            st = rd_doctor(&paths, json, &text, NULL);
+            mem_fail_after(-1);
+            if (st == RD_OK) rd_free(text);
+            CHECK(st == RD_OK || st == RD_E_NOMEM);
+            CHECK_EQ(mem_n_alive(), alive);
+        }
+        CHECK_OK(st);
+    }
+}
