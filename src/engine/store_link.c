@@ -53,15 +53,19 @@ static void clear_now(struct store_link *l)
 static void drop_condemned(struct store_link *l)
 {
     struct store_space *space[2];
+    bool all;
 
     mutex_lock(&l->lock);
     memcpy(space, l->condemned, sizeof(space));
+    all = l->all_condemned;
     mutex_unlock(&l->lock);
-    if (!space[0]) return;
+    if (!space[0] && !all) return;
+    if (all && page_store_drop(l->store, NULL) != RD_OK) page_store_forsake(l->store, NULL);
     for (int i = 0; i < 2; i++)
-        if (space[i] && page_store_drop(l->store, space[i]) != RD_OK) page_store_forsake(l->store, space[i]);
+        if (!all && space[i] && page_store_drop(l->store, space[i]) != RD_OK) page_store_forsake(l->store, space[i]);
     mutex_lock(&l->lock);
     l->condemned[0] = l->condemned[1] = NULL;
+    l->all_condemned = false;
     atomic_store_explicit(&l->is_condemned, false, memory_order_relaxed);
     mutex_unlock(&l->lock);
 }
@@ -69,7 +73,7 @@ static void drop_condemned(struct store_link *l)
 /* Something is to do at once; under the lock. */
 static bool is_called(const struct store_link *l)
 {
-    return l->save_head || l->closing || l->clear_wanted || l->condemned[0];
+    return l->save_head || l->closing || l->clear_wanted || l->condemned[0] || l->all_condemned;
 }
 
 /* What to do while nothing is queued: flush, look at the folder, empty it. True: the link closes. */
@@ -218,6 +222,20 @@ void store_link_clear(struct store_link *l)
     if (!l->o.threads) clear_now(l);
 }
 
+/* Copies of what is wrong may be among those that wait; under the lock. */
+static void forget_staged(struct store_link *l)
+{
+    while (l->save_head) {
+        struct save_job *job = l->save_head;
+
+        l->save_head = job->next;
+        job->next = l->free_jobs;
+        l->free_jobs = job;
+    }
+    l->save_tail = NULL;
+    store_end_forget(l);
+}
+
 void store_link_condemn(struct engine *e, struct request *r)
 {
     struct store_link *l = e->o.store;
@@ -228,18 +246,23 @@ void store_link_condemn(struct engine *e, struct request *r)
                ? store_link_name_space(e, &r->p, END_SUFFIX, l->o.page_bytes + l->ends.state_bytes)
                : NULL;
     mutex_lock(&l->lock);
-    while (l->save_head) {                                  /* copies of what is wrong may be among them */
-        struct save_job *job = l->save_head;
-
-        l->save_head = job->next;
-        job->next = l->free_jobs;
-        l->free_jobs = job;
-    }
-    l->save_tail = NULL;
-    store_end_forget(l);
-    l->clear_wanted = l->clear_wanted || (l->condemned[0] && l->condemned[0] != space);
+    forget_staged(l);
+    if (l->condemned[0] && l->condemned[0] != space) l->all_condemned = true;
     l->condemned[0] = space;
     l->condemned[1] = ends;
+    atomic_store_explicit(&l->is_condemned, true, memory_order_relaxed);
+    cond_signal(&l->save_bell);
+    mutex_unlock(&l->lock);
+}
+
+void store_link_condemn_all(struct engine *e)
+{
+    struct store_link *l = e->o.store;
+
+    if (!l) return;
+    mutex_lock(&l->lock);
+    forget_staged(l);
+    l->all_condemned = true;
     atomic_store_explicit(&l->is_condemned, true, memory_order_relaxed);
     cond_signal(&l->save_bell);
     mutex_unlock(&l->lock);

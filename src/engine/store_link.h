@@ -83,6 +83,8 @@ void store_link_collect(struct engine *e, uint64_t now);
  * until all of it was dropped; where it cannot be, this process does not look at it again. Engine thread; no load is under
  * way, no request is live. */
 void store_link_condemn(struct engine *e, struct request *r);
+/* The same for all namespaces. */
+void store_link_condemn_all(struct engine *e);
 /* The engine's, rung when a load is done; NULL when it goes. state_bytes: of a hidden state that can be kept, or 0. */
 void store_link_set_bell(struct store_link *l, struct wake *bell, uint32_t state_bytes);
 /* Here and in the next, NULL: none. Pages that requests in the queue will still take beside their loans. */

@@ -68,7 +68,7 @@ struct store_link {
     struct save_job *save_head, *save_tail, *free_jobs;
     struct load_job *load_head, *load_tail, *done_head;
     struct wake *engine_bell;            /* NULL: none */
-    bool closing, clear_wanted, saver_busy;
+    bool closing, clear_wanted, saver_busy, all_condemned;
     struct store_space *condemned[2];    /* pages and ends to be dropped; NULL: none */
     struct end_staging ends;
 

@@ -224,9 +224,14 @@ static uint32_t compare(const struct engine *e, const struct verify_job *job, co
 
 static void condemn(struct engine *e, const struct verify_block *b, uint32_t from)
 {
+    kv_page page = e->verifier->kept[from / e->o.page_tokens];
+
     e->verifier->counts.n_mismatches++;
+    page_pool_retain(e->pool, page);                        /* so that it is no other's before all have let go */
     radix_condemn(e->cache.tree, b->node, from);
-    store_link_condemn(e, &e->verifier->shell);
+    if (radix_condemn_page(e->cache.tree, page) > 0) store_link_condemn_all(e);     /* others share it */
+    else store_link_condemn(e, &e->verifier->shell);
+    page_pool_release(e->pool, page);
 }
 
 /* ---- a step ---- */

@@ -138,6 +138,9 @@ void radix_path_pages(const struct radix *tree, const struct radix_node *node, u
 /* What is stored of node's path from position n on, and everything below, is never matched again: it is dropped; what
  * somebody holds stays until then under a key that no text has. n lies on the path. No sequence is live. */
 void radix_condemn(struct radix *tree, struct radix_node *node, uint32_t n);
+/* The same for every path of any namespace that holds this page, from its first position on: public prompts share pages.
+ * The caller holds the page. Returns how many paths were cut. */
+uint32_t radix_condemn_page(struct radix *tree, kv_page page);
 
 /* Facts about a node, for kv_seq, dumps and tests. */
 uint32_t radix_node_start(const struct radix_node *node);    /* position of its first key */

@@ -414,3 +414,38 @@ void radix_condemn(struct radix *tree, struct radix_node *node, uint32_t n)
     if (radix_node_is_evictable(node)) (void)radix_leaf_remove(tree, node, GHOST_CLEARED);
     else hide(tree, node);
 }
+
+static bool is_hidden(const struct radix *tree, const struct radix_node *node)
+{
+    return node->parent && node->keys[0] >= UINT32_MAX - tree->n_hidden;
+}
+
+struct find_page { const struct radix *tree; kv_page page; struct radix_node *found; uint32_t at, hidden_depth; };
+
+static bool look_for_page(void *arg, const struct radix_node *node, uint32_t depth)
+{
+    struct find_page *f = arg;
+
+    if (depth > f->hidden_depth) return true;               /* below what nobody finds any more */
+    f->hidden_depth = is_hidden(f->tree, node) ? depth : UINT32_MAX;
+    for (uint32_t i = 0; f->hidden_depth == UINT32_MAX && i < node->n_pages; i++) {
+        if (node->pages[i] != f->page) continue;
+        f->found = (struct radix_node *)(uintptr_t)node;
+        f->at = u32_max(node->start, (node->start / f->tree->page_tokens + i) * f->tree->page_tokens);
+        return false;
+    }
+    return true;
+}
+
+uint32_t radix_condemn_page(struct radix *tree, kv_page page)
+{
+    uint32_t n = 0;
+
+    for (;; n++) {
+        struct find_page f = {.tree = tree, .page = page, .hidden_depth = UINT32_MAX};
+
+        radix_walk(tree, look_for_page, &f);
+        if (!f.found) return n;
+        radix_condemn(tree, f.found, f.at);
+    }
+}

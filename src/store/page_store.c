@@ -553,7 +553,11 @@ rd_status page_store_drop(struct page_store *s, struct store_space *space)
 void page_store_forsake(struct page_store *s, struct store_space *space)
 {
     mutex_lock(&s->lock);
-    space->n_forsaken++;
-    seed_space(s, space);
+    for (uint32_t i = 0; i < STORE_SPACE_BUCKETS; i++)
+        for (struct store_space *at = s->spaces[i]; at; at = at->next) {
+            if (space && at != space) continue;
+            at->n_forsaken++;
+            seed_space(s, at);
+        }
     mutex_unlock(&s->lock);
 }

@@ -94,7 +94,7 @@ uint32_t page_store_read(struct page_store *s, struct store_space *space, const 
 void page_store_refresh(struct page_store *s);
 /* Drops everything of a namespace, or (NULL) all there is; by the writer only. RD_E_IO: some of it is still there. */
 rd_status page_store_drop(struct page_store *s, struct store_space *space);
-/* This process finds nothing of that namespace any more, nor what it puts there from now on after its end. Any thread. */
+/* This process finds nothing of that namespace (NULL: of those it has named so far) any more, nor what it puts there from now on after its end. Any thread. */
 void page_store_forsake(struct page_store *s, struct store_space *space);
 /* Reads every page and checks it; damaged ones are dropped as by page_store_read. */
 void page_store_verify(struct page_store *s, uint64_t *n_good, uint64_t *n_bad);

@@ -268,6 +268,42 @@ TEST(what_was_computed_below_a_wrong_page_goes_with_it_and_what_is_beside_it_sta
     rig_close(&g);
 }
 
+/* Public prompts are pages that several namespaces hold. */
+TEST(a_wrong_page_goes_from_every_namespace_that_shares_it)
+{
+    struct rig g;
+    struct hash128 salt = {.low = 9};
+    struct radix_node *other, *node, *held;
+    struct radix_match m;
+    kv_page pages[64];
+    int32_t prompt[100];
+    uint32_t n_held;
+
+    CHECK(rig_open(&g, 200, 1, true));
+    (void)run(&g, 1, 100, 0);
+    (void)run(&g, 1, 100, 0);
+    (void)run(&g, 3, 40, 9);
+    make_prompt(prompt, 100, 1);
+    m = radix_match(g.e->cache.tree, g.e->root, (const kv_key *)prompt, 100, 1);
+    radix_path_pages(g.e->cache.tree, m.node, 100, pages);
+    other = engine_root_of(g.e, true, &salt);
+    CHECK_OK(radix_insert_ready(g.e->cache.tree, other, (const kv_key *)prompt, 100, pages, 1, &node));
+    held = kv_hold(engine_cache(g.e), other, (const kv_key *)prompt, 60, 1, &n_held);
+    CHECK_EQ(n_held, 60);
+    spoil(&g, pages[42 / P], 2);
+    while (counts(&g).n_mismatches == 0) step(&g);
+    m = radix_match(g.e->cache.tree, other, (const kv_key *)prompt, 100, 1);
+    CHECK_EQ(m.n_match, 40);
+    m = radix_match(g.e->cache.tree, g.e->root, (const kv_key *)prompt, 100, 1);
+    CHECK_EQ(m.n_match, 40);
+    step(&g);
+    radix_clear(g.e->cache.tree, NULL);
+    CHECK_EQ(run(&g, 3, 40, 9).n_cached, 0);                /* all of the disk cache went */
+    kv_unhold(engine_cache(g.e), held);
+    idle(&g);
+    rig_close(&g);
+}
+
 TEST(a_wrong_state_is_found)
 {
     struct rig g;
