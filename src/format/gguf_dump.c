@@ -162,7 +162,9 @@ static void dump_text(const struct gguf *g, struct buf *out)
     struct totals sums[N_DTYPES + 1];
 
     sum_tensors(g, sums);
-    buf_printf(out, "GGUF version %u, ", gguf_version(g));
+    if (gguf_hub_text(g))
+        buf_printf(out, "safetensors, %u %s, ", gguf_n_maps(g), gguf_n_maps(g) == 1 ? "file" : "files");
+    else buf_printf(out, "GGUF version %u, ", gguf_version(g));
     put_size(out, gguf_file_bytes(g));
     buf_printf(out, " (%llu bytes)\n\nmetadata (%llu)\n", (unsigned long long)gguf_file_bytes(g),
                (unsigned long long)gguf_n_kv(g));
@@ -213,7 +215,9 @@ static void dump_json(const struct gguf *g, struct buf *out)
     const char *comma = "";
 
     sum_tensors(g, sums);
-    buf_printf(out, "{\"version\": %u, \"file_bytes\": %llu,\n\"metadata\": [", gguf_version(g),
+    buf_putc(out, '{');
+    if (gguf_hub_text(g)) buf_printf(out, "\"format\": \"safetensors\", \"files\": %u, ", gguf_n_maps(g));
+    buf_printf(out, "\"version\": %u, \"file_bytes\": %llu,\n\"metadata\": [", gguf_version(g),
                (unsigned long long)gguf_file_bytes(g));
     for (uint64_t i = 0; i < gguf_n_kv(g); i++) {
         buf_puts(out, i ? ",\n" : "\n");

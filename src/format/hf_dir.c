@@ -30,7 +30,7 @@ rd_status hf_read_json(const struct hf_dir *dir, const char *name, size_t max, b
     *out = json_loadb(text, n, JSON_ALLOW_NUL, &why);
     mem_free(text);
     if (*out) return RD_OK;
-    if (json_error_code(&why) == json_error_out_of_memory || !why.text[0])         /* jansson does not say it everywhere */
+    if (json_error_code(&why) == json_error_out_of_memory || !why.text[0]) /* jansson does not say it everywhere */
         return error_set(err, RD_E_NOMEM, "%s: out of memory", name);
     return error_set(err, RD_E_FORMAT, "%s: line %d: %.150s", name, why.line, why.text);
 }
@@ -69,7 +69,8 @@ static rd_status read_quantisation(struct hf_dir *dir, struct rd_error *err)
         return error_set(err, RD_E_UNSUPPORTED, "config.json: \"quant_method\" is \"%s\"; only MLX's groups are known",
                          error_quote(quoted, sizeof(quoted), json_string_value(method), json_string_length(method)));
     if (json_is_string(mode) && strcmp(json_string_value(mode), "affine") != 0)
-        return error_set(err, RD_E_UNSUPPORTED, "config.json: quantization \"mode\" is \"%s\"; only \"affine\" is known",
+        return error_set(err, RD_E_UNSUPPORTED,
+                         "config.json: quantization \"mode\" is \"%s\"; only \"affine\" is known",
                          error_quote(quoted, sizeof(quoted), json_string_value(mode), json_string_length(mode)));
     if (!json_is_integer(bits) || !json_is_integer(group) || json_integer_value(bits) < 0 ||
         json_integer_value(bits) > 32 || json_integer_value(group) < 0 || json_integer_value(group) > 65536)

@@ -54,8 +54,8 @@ static void matrix_bits(const struct hf_dir *dir, const char *base, uint32_t *bi
         *group = (uint32_t)json_integer_value(v);
 }
 
-static rd_status open_mlx(const struct hf_dir *dir, const struct st_tensor *t, struct hf_part *part, struct gguf_tensor *out,
-                          struct rd_error *err)
+static rd_status open_mlx(const struct hf_dir *dir, const struct st_tensor *t, struct hf_part *part,
+                          struct gguf_tensor *out, struct rd_error *err)
 {
     const struct st_tensor *scales = sibling(dir, t, ".scales"), *biases = sibling(dir, t, ".biases");
     char base[NAME_BYTES], label[QUOTED];
@@ -65,7 +65,8 @@ static rd_status open_mlx(const struct hf_dir *dir, const struct st_tensor *t, s
 
     snprintf(base, sizeof(base), "%.*s", (int)(t->n_name < 7 ? 0 : t->n_name - 7), t->name);
     matrix_bits(dir, base, &bits, &group);
-    st = mlx_check(error_quote(label, sizeof(label), base, strlen(base)), t, scales, biases, bits, group, &part->mlx, &why);
+    st = mlx_check(error_quote(label, sizeof(label), base, strlen(base)), t, scales, biases, bits, group, &part->mlx,
+                   &why);
     if (st != RD_OK) return error_set(err, st, "%s: %s", dir->names[t->shard], why.text);
     part->recipe = HF_MLX;
     part->mlx.weight = data_of(dir, t);
@@ -93,7 +94,8 @@ static rd_status open_plain(const struct hf_dir *dir, const struct st_tensor *t,
         return error_set(err, RD_E_UNSUPPORTED, "%s: tensor \"%s\": type %s; expected F32, F16 or BF16",
                          dir->names[t->shard], quoted, st_type_name(t->type));
     if (t->n_dims < 1 || t->n_dims > 4 || t->n_bytes == 0)
-        return error_set(err, RD_E_FORMAT, "%s: tensor \"%s\": %u dims and %llu bytes, expected 1 .. 4 dims and a weight",
+        return error_set(err, RD_E_FORMAT,
+                         "%s: tensor \"%s\": %u dims and %llu bytes, expected 1 .. 4 dims and a weight",
                          dir->names[t->shard], quoted, t->n_dims, (unsigned long long)t->n_bytes);
     part->data = data_of(dir, t);
     part->recipe = use == HF_NORM ? HF_PLUS_ONE : HF_COPY;

@@ -32,8 +32,8 @@ rd_status mlx_check(const char *base, const struct st_tensor *weight, const stru
                          (unsigned long long)biases->dims[1]);
     if (!checked_mul(scales->dims[1], (uint64_t)group, &n_in) || !checked_mul(n_in, (uint64_t)bits, &n_words) ||
         n_words / 32 != weight->dims[1])
-        return error_set(err, RD_E_FORMAT, "%s: rows of %llu words; %llu groups of %u weights of %u bits make %llu", base,
-                         (unsigned long long)weight->dims[1], (unsigned long long)scales->dims[1], group, bits,
+        return error_set(err, RD_E_FORMAT, "%s: rows of %llu words; %llu groups of %u weights of %u bits make %llu",
+                         base, (unsigned long long)weight->dims[1], (unsigned long long)scales->dims[1], group, bits,
                          (unsigned long long)(n_words / 32));
     *out = (struct mlx_matrix){.bits = bits, .group = group, .n_out = weight->dims[0], .n_in = n_in,
                                .scale_type = scales->type};

@@ -95,9 +95,9 @@ static rd_status check_bytes(const struct reader *r, struct st_tensor *t, const 
             return error_set(r->err, RD_E_FORMAT, "%s: tensor \"%s\": the product of its shape overflows", r->file,
                              quoted);
     if (range[0] > range[1] || range[1] > r->n_data)
-        return error_set(r->err, RD_E_FORMAT, "%s: tensor \"%s\": data_offsets [%llu, %llu], but the data has %llu bytes",
-                         r->file, quoted, (unsigned long long)range[0], (unsigned long long)range[1],
-                         (unsigned long long)r->n_data);
+        return error_set(r->err, RD_E_FORMAT,
+                         "%s: tensor \"%s\": data_offsets [%llu, %llu], but the data has %llu bytes", r->file, quoted,
+                         (unsigned long long)range[0], (unsigned long long)range[1], (unsigned long long)r->n_data);
     if (n != range[1] - range[0])
         return error_set(r->err, RD_E_FORMAT,
                          "%s: tensor \"%s\": its shape and type %s make %llu bytes, data_offsets [%llu, %llu] are %llu",

@@ -54,7 +54,7 @@ struct model_batch {
     float *hidden;                       /* out, [n_hidden, hidden] host memory: theirs */
     /* Where model_gives_choices: the best token of every row of logits without its row crossing to the host. */
     struct row_choice *choices;          /* out, [n_logits] host memory; or NULL */
-    const bool *unread;                  /* [n_logits]: logits of row i need not come, its choice does; NULL: all come */
+    const bool *unread; /* [n_logits]: logits of row i need not come, its choice does; NULL: all come */
 };
 
 struct model;

@@ -130,9 +130,11 @@ void tokenizer_export_merge(const struct tokenizer *t, const struct tokenizer_ex
 struct text_span tokenizer_export_token(const struct tokenizer *t, uint32_t id, enum token_type *type)
 {
     *type = (enum token_type)t->types[id];
-    if (t->hub && t->hub->byte_fallback)
-        for (unsigned b = 0; b < 256; b++)
-            if (t->hub->byte_ids[b] == id) *type = TOKEN_BYTE;
+    if (t->hub->flags[id] & HUB_SPECIAL) *type = TOKEN_CONTROL;
+    else if (t->hub->flags[id] & HUB_ADDED) *type = TOKEN_USER_DEFINED;
+    else if (t->hub->flags[id] & HUB_IN_MODEL) *type = TOKEN_NORMAL;     /* whatever special_find_ends() made of it */
+    for (unsigned b = 0; t->hub->byte_fallback && b < 256; b++)
+        if (t->hub->byte_ids[b] == id) *type = TOKEN_BYTE;
     if ((int32_t)id == t->unk && *type == TOKEN_NORMAL) *type = TOKEN_UNKNOWN;
     return text_of(t, id);
 }

@@ -27,5 +27,5 @@ void tokenizer_export_deinit(struct tokenizer_export *e);
 /* The texts of merge i. */
 void tokenizer_export_merge(const struct tokenizer *t, const struct tokenizer_export *e, uint32_t i,
                             struct text_span *left, struct text_span *right);
-/* A token as the vocabulary writes it (n 0: no token has this id), and its type. */
+/* A token as the vocabulary writes it (n 0: no token has this id), and its type. t is from a tokenizer.json. */
 struct text_span tokenizer_export_token(const struct tokenizer *t, uint32_t id, enum token_type *type);

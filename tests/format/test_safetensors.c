@@ -71,17 +71,21 @@ TEST(a_file_gives_its_tensors_by_name)
 
 TEST(what_does_not_add_up_is_refused_with_what_was_found)
 {
-    static const struct { const char *header; size_t n_data; const char *said; } rows[] = {
+    static const struct { const char *header; size_t n_data; const char *said;
+    } rows[] = {
         {"{" A "}", 23, "data_offsets [0, 24], but the data has 23 bytes"},
         {"{" A "}", 25, "the tensors end at byte"},
         {"{" A ", " A "}", 24, "overlaps"},
         {"{" B "}", 28, "with a hole before it from byte 0"},
         {"{\"a\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [8, 0]}}", 8, "data_offsets [8, 0]"},
         {"{\"a\": {\"dtype\": \"F32\", \"shape\": [3], \"data_offsets\": [0, 8]}}", 8, "make 12 bytes"},
-        {"{\"a\": {\"dtype\": \"F32\", \"shape\": [4611686018427387904, 4], \"data_offsets\": [0, 0]}}", 0, "overflows"},
-        {"{\"a\": {\"dtype\": \"F32\", \"shape\": [18446744073709551616], \"data_offsets\": [0, 0]}}", 0, "not as expected"},
+        {"{\"a\": {\"dtype\": \"F32\", \"shape\": [4611686018427387904, 4], \"data_offsets\": [0, 0]}}", 0,
+         "overflows"},
+        {"{\"a\": {\"dtype\": \"F32\", \"shape\": [18446744073709551616], \"data_offsets\": [0, 0]}}", 0,
+         "not as expected"},
         {"{\"a\": {\"dtype\": \"F32\", \"shape\": [-1], \"data_offsets\": [0, 4]}}", 4, "not as expected"},
-        {"{\"a\": {\"dtype\": \"F32\", \"shape\": [1,1,1,1,1,1,1,1,1], \"data_offsets\": [0, 4]}}", 4, "not as expected"},
+        {"{\"a\": {\"dtype\": \"F32\", \"shape\": [1,1,1,1,1,1,1,1,1], \"data_offsets\": [0, 4]}}", 4,
+         "not as expected"},
         {"{\"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [0, 4, 4]}}", 4, "not as expected"},
         {"{\"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [4]}}", 4, "not as expected"},
         {"{\"a\": {\"dtype\": \"F4\", \"shape\": [1], \"data_offsets\": [0, 4]}}", 4, "\"F4\" is not known"},

@@ -59,7 +59,8 @@ static void hub_name(const struct model_config *c, const struct hub_options *o, 
     if (!strcmp(name, "output_norm.weight")) snprintf(out, cap, "%snorm.weight", prefix);
     if (!strcmp(name, "output.weight")) snprintf(out, cap, "lm_head.weight");
     if (sscanf(name, "blk.%u.%63s", &layer, rest) != 2) return;
-    if (!strncmp(rest, "ffn_norm.", 9)) found = is_gemma(c) ? "pre_feedforward_layernorm." : "post_attention_layernorm.";
+    if (!strncmp(rest, "ffn_norm.", 9))
+        found = is_gemma(c) ? "pre_feedforward_layernorm." : "post_attention_layernorm.";
     for (size_t i = 0; !found && i < sizeof(rows) / sizeof(rows[0]); i++)
         if (!strncmp(rest, rows[i][0], strlen(rows[i][0]))) found = rows[i][1];
     if (found) snprintf(out, cap, "%slayers.%u.%s%s", prefix, layer, found, strrchr(rest, '.') + 1);
@@ -158,7 +159,8 @@ static void put_rope(const struct gguf *g, const struct model_config *c, const s
     bool local = !strcmp(c->arch, "gemma3");
 
     if (c->yarn_factor > 0)
-        snprintf(type, sizeof(type), "\"rope_type\": \"yarn\", \"factor\": %g, \"original_max_position_embeddings\": %u",
+        snprintf(type, sizeof(type),
+                 "\"rope_type\": \"yarn\", \"factor\": %g, \"original_max_position_embeddings\": %u",
                  (double)c->yarn_factor, c->yarn_n_ctx_orig);
     else if (c->rope_linear_factor != 1)
         snprintf(type, sizeof(type), "\"rope_type\": \"linear\", \"factor\": %g", (double)c->rope_linear_factor);
@@ -181,7 +183,8 @@ static void put_rope(const struct gguf *g, const struct model_config *c, const s
 
 static void put_gemma(const struct model_config *c, struct buf *b)
 {
-    buf_printf(b, ", \"hidden_activation\": \"gelu_pytorch_tanh\", \"query_pre_attn_scalar\": %g, \"sliding_window\": %u",
+    buf_printf(b,
+               ", \"hidden_activation\": \"gelu_pytorch_tanh\", \"query_pre_attn_scalar\": %g, \"sliding_window\": %u",
                round(1 / ((double)c->attn_scale * (double)c->attn_scale)), c->window);
     if (c->attn_softcap > 0) buf_printf(b, ", \"attn_logit_softcapping\": %g", (double)c->attn_softcap);
     else buf_puts(b, ", \"attn_logit_softcapping\": null");
