@@ -389,6 +389,7 @@ TEST(a_request_that_goes_away_leaves_its_load_to_others)
     rig_close(&g);
 }
 
+/* F120 */
 TEST(a_load_that_takes_too_long_is_computed_instead)
 {
     struct rig g;
@@ -495,6 +496,29 @@ TEST(damage_is_computed_and_stored_again)
     rig_close(&g);
 }
 
+/* The pages before the failed read are used, the rest is computed; the tree holds nothing that did not come. (F119) */
+TEST(a_load_that_fails_half_way_brings_what_came_before)
+{
+    uint32_t n_seen[14] = {0}, n_kinds = 0;
+
+    for (int64_t i = 0; i < 60; i++) {
+        struct rig g;
+        struct request_usage u;
+
+        CHECK(rig_open(&g, 64));
+        (void)run(&g, 1, 100, 0);
+        radix_clear(g.e->cache.tree, NULL);
+        file_fail_after(i);
+        u = run(&g, 1, 100, 0);
+        file_fail_after(-1);
+        CHECK(u.n_cached == 100 || u.n_cached % P == 0);
+        n_seen[(u.n_cached + P - 1) / P]++;
+        rig_close(&g);
+    }
+    for (int i = 0; i < 14; i++) n_kinds += n_seen[i] > 0;
+    CHECK(n_kinds > 10);
+}
+
 TEST(memory_may_run_out_anywhere_in_a_load)
 {
     for (int64_t i = 0; i < 60; i++) {
@@ -532,6 +556,7 @@ TEST(clearing_empties_the_disk_too)
     rig_close(&g);
 }
 
+/* F124 */
 TEST(the_threads_do_the_same)
 {
     struct rig g;

@@ -68,6 +68,7 @@ TEST(a_shared_prefix_is_stored_once)
     rig_deinit(&g);
 }
 
+/* F114, F123 */
 TEST(namespaces_and_shapes_never_meet)
 {
     struct store_rig g;
@@ -129,6 +130,7 @@ TEST(the_least_recently_used_segment_goes_first)
     rig_deinit(&g);
 }
 
+/* F118 */
 TEST(a_smaller_cap_is_kept_from_the_start)
 {
     struct store_rig g;
@@ -154,6 +156,7 @@ TEST(a_smaller_cap_is_kept_from_the_start)
     rig_deinit(&g);
 }
 
+/* F117 */
 TEST(a_second_store_on_the_folder_reads_and_inherits_the_writing)
 {
     struct store_rig g, other;
@@ -189,6 +192,7 @@ TEST(a_second_store_on_the_folder_reads_and_inherits_the_writing)
     rig_deinit(&g);
 }
 
+/* F122 */
 TEST(files_are_the_users_alone)
 {
     struct store_rig g;
@@ -290,8 +294,10 @@ static void random_run(uint64_t cap, uint64_t segment, uint32_t n_turns, bool ev
 }
 
 TEST(a_random_run_with_room_loses_nothing) { random_run(8 << 20, 30000, test_is_long() ? 200000 : 6000, false); }
+/* F118 */
 TEST(a_random_run_without_room_stays_within_its_cap) { random_run(60000, 7000, test_is_long() ? 200000 : 6000, true); }
 
+/* F121 */
 TEST(a_million_entries_open_quickly)
 {
     struct store_rig g;

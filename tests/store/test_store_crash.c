@@ -91,10 +91,11 @@ static void cycles(uint64_t cap, bool evicts, uint32_t n_cycles)
     rig_deinit(&g);
 }
 
+/* F110 */
 TEST(a_killed_writer_loses_nothing_that_was_flushed) { cycles(64 << 20, false, test_is_long() ? 2500 : 100); }
 TEST(a_killed_writer_that_evicts_leaves_whole_pages) { cycles(200000, true, test_is_long() ? 2500 : 100); }
 
-/* Blocks of the file's unsynced part are zeros or of another time: here of everything written since the last flush. */
+/* Blocks of the file's unsynced part are zeros or of another time: here of everything written since the last flush. (F111) */
 TEST(a_power_cut_leaves_whole_pages)
 {
     struct store_rig g;

@@ -50,6 +50,7 @@ static bool matters(const struct segment_head *h, size_t at, uint32_t n)
     return at >= h->data_offset && (at - h->data_offset) % h->slot_bytes < h->page_bytes;
 }
 
+/* F114 */
 TEST(every_flipped_bit_of_a_small_entry_is_seen)
 {
     struct store_rig g;
@@ -89,6 +90,7 @@ TEST(every_flipped_bit_of_a_small_entry_is_seen)
     rig_deinit(&g);
 }
 
+/* F114 */
 TEST(random_flips_of_a_large_entry_are_seen)
 {
     enum { N = 8 };
@@ -130,6 +132,7 @@ TEST(random_flips_of_a_large_entry_are_seen)
     rig_deinit(&g);
 }
 
+/* F114 */
 TEST(every_truncation_is_seen)
 {
     enum { N = 4 };
@@ -155,6 +158,7 @@ TEST(every_truncation_is_seen)
     rig_deinit(&g);
 }
 
+/* F114, F116 */
 TEST(swapped_files_and_those_of_other_folders_are_refused)
 {
     struct store_rig g, other;
@@ -273,7 +277,7 @@ TEST(a_damaged_key_is_taken_from_a_segment)
     rig_deinit(&g);
 }
 
-/* Somebody who can write the files and makes the checks fit: nothing beyond the page's own bytes can be wrong. */
+/* Somebody who can write the files and makes the checks fit: nothing beyond the page's own bytes can be wrong. (F115) */
 TEST(hostile_numbers_with_right_checks_are_bounded)
 {
     static const uint64_t numbers[] = {0, 1, 3, 63, 64, 4096, UINT32_MAX, 1ull << 40, UINT64_MAX};
@@ -306,5 +310,57 @@ TEST(hostile_numbers_with_right_checks_are_bounded)
         }
     }
     mem_free(data);
+    rig_deinit(&g);
+}
+
+/* Any bytes of the head and of the records, with checks that are right again: nothing is read that is out of bounds, and
+ * nothing wrong comes back. (F115) */
+TEST(hostile_records_with_right_checks_do_no_harm)
+{
+    enum { N = 6 };
+    struct store_rig g;
+    struct segment_head head, h;
+    struct random r;
+    uint32_t tokens[N * RIG_P], n_rounds = test_is_long() ? 100000 : 1500, n_came = 0;
+    uint8_t *data, *work;
+    char path[512];
+    uint64_t n_damaged = 0, n_good, n_bad;
+    size_t n;
+
+    random_init(&r, test_seed());
+    CHECK(make_one(&g, tokens, N, 500));
+    strcpy(path, rig_segment_path(&g, 0));
+    CHECK(read_file(path, &data, &n));
+    memcpy(&head, data, sizeof(head));
+    work = mem_alloc(n, 1);
+    for (uint32_t i = 0; i < n_rounds; i++) {
+        int got;
+
+        memcpy(work, data, n);
+        memcpy(&h, data, sizeof(h));
+        if (random_below(&r, 3) == 0)
+            ((uint8_t *)&h)[random_below(&r, sizeof(h))] ^= (uint8_t)(1u << random_below(&r, 8));
+        h.check = hash128_of(&h, offsetof(struct segment_head, check));
+        memcpy(work, &h, sizeof(h));
+        for (uint32_t k = 0; k < 1 + random_below(&r, 3); k++) {
+            uint64_t at = segment_record_offset(&head, (uint32_t)random_below(&r, N + 2)), check;
+
+            for (uint32_t m = (uint32_t)random_below(&r, 4); m > 0; m--)
+                work[at + 8 + random_below(&r, head.record_bytes - 8)] = (uint8_t)random_u64(&r);
+            check = hash64_of(work + at + 8, head.record_bytes - 8);
+            memcpy(work + at, &check, sizeof(check));
+        }
+        got = try_file(&g, path, work, random_below(&r, 8) ? n : random_below(&r, n), tokens, N, &n_damaged);
+        CHECK(got >= 0 && got <= N);
+        n_came += (uint32_t)got;
+        CHECK(write_file(path, work, n) && rig_open(&g));
+        page_store_verify(g.s, &n_good, &n_bad);
+        CHECK(n_good <= N + 2);
+        rig_close(&g);
+    }
+    test_note("%u hostile files, %llu records refused, %u pages came, all right", n_rounds,
+              (unsigned long long)n_damaged, n_came);
+    mem_free(data);
+    mem_free(work);
     rig_deinit(&g);
 }

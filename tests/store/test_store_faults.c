@@ -1,6 +1,8 @@
 /* tests/store/test_store_faults.c - every file call fails once, or from some point on, or at random; memory runs out at
  * every allocation. Whatever comes back is right, nothing leaks, the cap holds, and a store that is healthy again works. */
 #include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
 #include "store_rig.h"
 
 #define PAGE 600u
@@ -25,6 +27,7 @@ static bool live_once(struct store_rig *g)
     return ok;
 }
 
+/* F112 */
 TEST(every_file_call_may_fail_once)
 {
     struct store_rig g;
@@ -70,6 +73,7 @@ TEST(memory_may_run_out_anywhere)
     }
 }
 
+/* F112 */
 TEST(a_full_disk_costs_a_line_and_a_counter)
 {
     static const int errors[] = {ENOSPC, EDQUOT, EIO, EROFS};
@@ -101,6 +105,7 @@ TEST(a_full_disk_costs_a_line_and_a_counter)
     }
 }
 
+/* F113 */
 TEST(what_a_failed_sync_may_have_lost_is_dropped)
 {
     struct store_rig g;
@@ -124,7 +129,7 @@ TEST(what_a_failed_sync_may_have_lost_is_dropped)
     rig_deinit(&g);
 }
 
-/* A folder that is read-only for this process: the lock cannot be made. */
+/* A folder that is read-only for this process: the lock cannot be made. (F112) */
 TEST(without_a_lock_the_store_only_reads)
 {
     struct store_rig g;
@@ -151,6 +156,7 @@ TEST(without_a_lock_the_store_only_reads)
     CHECK(!"the lock was always taken");
 }
 
+/* F112 */
 TEST(random_faults_never_bring_wrong_bytes)
 {
     struct store_rig g;
@@ -182,4 +188,65 @@ TEST(random_faults_never_bring_wrong_bytes)
     CHECK_OK(page_store_flush(g.s));
     CHECK_EQ(rig_get(&g, g.space, "a", tokens, 10), 10);
     rig_deinit(&g);
+}
+
+/* A folder as a crash leaves it: written pages whose records never were, a record cut in two, a temporary file. */
+static void leave_wreck(struct store_rig *g, const uint32_t *a, const uint32_t *b)
+{
+    char path[512];
+    struct segment_head head;
+    int fd;
+
+    CHECK(rig_open(g));
+    CHECK_OK(rig_put(g, g->space, "a", a, 8));
+    CHECK_OK(page_store_flush(g->s));
+    CHECK_OK(rig_put(g, g->space, "a", b, 8));
+    rig_close(g);
+    strcpy(path, rig_segment_path(g, 0));
+    fd = open(path, O_RDWR);
+    CHECK(fd >= 0 && pread(fd, &head, sizeof(head), 0) == sizeof(head));
+    CHECK(pwrite(fd, "torn", 4, (off_t)segment_record_offset(&head, 3) + 40) == 4);
+    close(fd);
+    snprintf(path, sizeof(path), "%s/.tmp-99999-1", g->dir);
+    fd = open(path, O_CREAT | O_WRONLY, 0600);
+    CHECK(fd >= 0 && write(fd, "left", 4) == 4);
+    close(fd);
+}
+
+/* F125 */
+TEST(memory_and_files_may_fail_anywhere_while_it_starts_after_a_crash)
+{
+    uint32_t a[8 * RIG_P], b[8 * RIG_P];
+    bool opened[2] = {false, false};
+
+    rig_text(1, a, 8);
+    rig_text(9, b, 8);
+    for (int what = 0; what < 2; what++)
+        for (int64_t i = 0; i < 400; i++) {
+            struct store_rig g;
+            uint32_t n_whole;
+            uint64_t n_files;
+
+            rig_init(&g, PAGE, 1 << 20, 9000);
+            leave_wreck(&g, a, b);
+            n_files = file_n_calls();
+            if (what == 0) mem_fail_after(i);
+            else file_fail_after(i);
+            if (rig_open(&g)) {
+                (void)rig_get(&g, g.space, "a", a, 8);      /* fails the test on wrong bytes */
+                opened[what] = true;
+                rig_close(&g);
+            }
+            mem_fail_after(-1);
+            file_fail_after(-1);
+            CHECK(rig_open(&g));
+            n_whole = rig_get(&g, g.space, "a", a, 8);
+            CHECK(what == 1 || n_whole == 3);               /* up to the torn one; a file that cannot be read may go */
+            CHECK_OK(rig_put(&g, g.space, "a", a, 8));
+            CHECK_OK(page_store_flush(g.s));
+            CHECK_EQ(rig_get(&g, g.space, "a", a, 8), 8);
+            rig_deinit(&g);
+            if (file_n_calls() - n_files < (uint64_t)i) break;
+        }
+    CHECK(opened[0] && opened[1]);
 }

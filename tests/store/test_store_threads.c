@@ -26,6 +26,7 @@ static void reader(void *arg)
     }
 }
 
+/* F124 */
 TEST(readers_beside_the_writer_see_whole_pages)
 {
     struct store_rig g;
@@ -75,6 +76,7 @@ static int one_process(struct store_rig *g, uint64_t seed)
     return 0;
 }
 
+/* F117 */
 TEST(many_processes_share_a_folder)
 {
     struct store_rig g;
