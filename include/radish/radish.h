@@ -459,6 +459,23 @@ RD_API char *rd_cache_list(rd_engine *engine, uint32_t n_max);
 /* Drops everything unlocked from the cache, and all of the disk cache; returns the pages freed in memory. */
 RD_API uint64_t rd_cache_clear(rd_engine *engine);
 
+/* Drops what is unlocked in memory of the end of o's prompt and of all that goes on behind it; *n_pages: pages freed. The
+ * disk cache keeps its copy. Errors as rd_prompt_tokens. */
+RD_API rd_status rd_cache_clear_behind(rd_engine *engine, const struct rd_request_options *o, uint64_t *n_pages,
+                                       struct rd_error *err);
+
+/* The disk cache in a folder, without a model, also while a process uses it (but for CLEAR). *json is the caller's
+ * (rd_free):
+ *     LIST     {"dir", "in_use", "bytes", "pages", "segments", "damaged", "entries": [{"id", "model" and "kv_type" (null:
+ *              stored under an API key or cache_salt), "pages", "tokens", "bytes", "segments", "age_s"}]}
+ *     VERIFY   {"pages", "damaged", "dropped"}: every page is read and checked; damaged ones are dropped if nobody else
+ *              writes there
+ *     CLEAR    {"entries", "bytes"}: of that model or entry (id), or (model NULL) everything
+ * RD_E_NOT_FOUND: no such folder, no cache in it, nothing of that model. RD_E_AGAIN: CLEAR, and another process writes. */
+enum rd_cache_dir_job { RD_CACHE_DIR_LIST, RD_CACHE_DIR_VERIFY, RD_CACHE_DIR_CLEAR };
+RD_API rd_status rd_cache_dir(const char *dir, enum rd_cache_dir_job job, const char *model, char **json,
+                              struct rd_error *err);
+
 /* ---- log ---- */
 enum rd_log_level { RD_LOG_ERROR, RD_LOG_WARN, RD_LOG_INFO, RD_LOG_DEBUG };
 /* Where log lines go (NULL: stderr) and from which level on; process wide. */

@@ -191,6 +191,36 @@ rd_status rd_cache_explain(rd_engine *engine, const struct rd_request_options *o
     return RD_OK;
 }
 
+/* ---- clearing a part ---- */
+
+struct clear_call { struct answer_owner owner; const kv_key *keys; uint32_t n; uint64_t n_pages; };
+
+static void clear_on_engine(struct engine *e, void *arg)
+{
+    struct clear_call *c = arg;
+    struct radix_node *root = engine_root_of(e, c->owner.salted, &c->owner.salt);
+
+    if (root) c->n_pages = radix_clear_path(engine_cache(e)->tree, root, c->keys, c->n);
+}
+
+rd_status rd_cache_clear_behind(rd_engine *engine, const struct rd_request_options *o, uint64_t *n_pages,
+                                struct rd_error *err)
+{
+    struct clear_call call = {.owner = api_owner(engine, o)};
+    int32_t *tokens = NULL;
+    rd_status st;
+
+    *n_pages = 0;
+    if (!engine->engine) return error_set(err, RD_E_UNSUPPORTED, "this handle has a tokenizer only, no model");
+    st = api_prompt_tokens(engine, o, NULL, &tokens, &call.n, err);
+    if (st != RD_OK) return st;
+    call.keys = (const kv_key *)(const void *)tokens;
+    st = engine_call(engine->engine, clear_on_engine, &call);
+    mem_free(tokens);
+    *n_pages = call.n_pages;
+    return st == RD_OK ? st : error_set(err, st, "%s", rd_status_text(st));
+}
+
 /* ---- public prompts ---- */
 
 struct share_call { const kv_key *keys; uint32_t n; rd_status st; };

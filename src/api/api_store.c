@@ -75,6 +75,17 @@ static void keep_salt_key(rd_engine *e, const char *dir)
         log_warn("what is cached under API keys and salts will not be found after a restart: %s", err.text);
 }
 
+/* What the pages are, for people who look at the folder. */
+static void label_space(const rd_engine *e, const char *dir, const char *name, const char *kv_type,
+                        uint32_t page_tokens, uint64_t page_bytes)
+{
+    struct page_store *store = store_link_store(e->store);
+    struct store_space *space;
+
+    if (page_store_space(store, name, strlen(name), page_tokens, page_bytes, &space) == RD_OK)
+        api_cache_dir_label(dir, page_store_space_digest(store, space), e->info.model_id, kv_type);
+}
+
 void api_store_open(rd_engine *e, const struct rd_options *o, const char *kv_type, uint32_t page_tokens,
                     uint64_t page_bytes, char *name, size_t cap)
 {
@@ -91,6 +102,7 @@ void api_store_open(rd_engine *e, const struct rd_options *o, const char *kv_typ
         return;
     }
     if (st == RD_OK) st = open_store(e, o, page_tokens, page_bytes, &e->store, &err);
+    if (st == RD_OK) label_space(e, o->cache_dir, name, kv_type, page_tokens, page_bytes);
     if (st != RD_OK) log_warn("no disk cache: %s", *err.text ? err.text : rd_status_text(st));
 }
 

@@ -1,4 +1,4 @@
-/* base/net.c - listening sockets and the options of accepted ones. */
+/* base/net.c - listening sockets, the options of accepted ones, and those of a simple client. */
 #include "base/net.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -6,6 +6,7 @@
 #include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 #include "base/error.h"
 
@@ -71,6 +72,55 @@ fail:
     error_set(err, RD_E_IO, "listening on %s port %u: %s: %s", quoted, (unsigned)port, what, strerror(errno));
     net_close(s);
     return RD_E_IO;
+}
+
+rd_status net_connect(const char *host, uint16_t port, uint32_t timeout_ms, int *fd, struct rd_error *err)
+{
+    struct timeval limit = {.tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000};
+    char quoted[128];
+    union address a;
+    socklen_t n;
+    int s;
+
+    error_quote(quoted, sizeof(quoted), host, strlen(host));
+    if (!parse_address(host, port, &a, &n))
+        return error_set(err, RD_E_INVALID, "address %s: wanted a numeric IPv4 or IPv6 address or localhost", quoted);
+    s = socket(a.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (s < 0 || setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)) ||
+        setsockopt(s, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) || connect(s, &a.any, n)) {
+        int why = errno;
+
+        if (s >= 0) close(s);
+        return error_set(err, RD_E_IO, "%s port %u: %s", quoted, port, strerror(why));
+    }
+    *fd = s;
+    return RD_OK;
+}
+
+rd_status net_send_all(int fd, const void *p, size_t n)
+{
+    const char *at = p;
+
+    while (n > 0) {
+        ssize_t sent = send(fd, at, n, MSG_NOSIGNAL);
+
+        if (sent < 0 && errno == EINTR) continue;
+        if (sent <= 0) return RD_E_IO;
+        at += sent;
+        n -= (size_t)sent;
+    }
+    return RD_OK;
+}
+
+rd_status net_receive(int fd, void *p, size_t n, size_t *got)
+{
+    ssize_t came;
+
+    do came = recv(fd, p, n, 0);
+    while (came < 0 && errno == EINTR);
+    if (came < 0) return RD_E_IO;
+    *got = (size_t)came;
+    return RD_OK;
 }
 
 void net_close(int fd)

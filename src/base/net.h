@@ -10,6 +10,13 @@
 /* A listening TCP socket, non-blocking, close-on-exec, SO_REUSEADDR. host: a numeric IPv4 or IPv6 address or
  * "localhost". port 0: any free. */
 rd_status net_listen(const char *host, uint16_t port, int backlog, int *fd, uint16_t *bound_port, struct rd_error *err);
+/* A connected TCP socket for a simple client: blocking, reads and writes give up after timeout_ms. host: as above. The
+ * error says what went wrong, and where. */
+rd_status net_connect(const char *host, uint16_t port, uint32_t timeout_ms, int *fd, struct rd_error *err);
+/* RD_E_IO: closed, broken, or nothing moved for that long. */
+rd_status net_send_all(int fd, const void *p, size_t n);
+/* What there is, at least one byte; *got 0: the peer has closed. */
+rd_status net_receive(int fd, void *p, size_t n, size_t *got);
 void net_close(int fd);
 /* Sends what the socket takes at once; returns how much that was. 0 also on an error: the next read or write tells. */
 size_t net_send_some(int fd, const void *p, size_t n);

@@ -142,6 +142,9 @@ void radix_condemn(struct radix *tree, struct radix_node *node, uint32_t n);
  * The caller holds the page. Returns how many paths were cut. */
 uint32_t radix_condemn_page(struct radix *tree, kv_page page);
 
+/* Drops what is unlocked of the end of keys[0..n) and of all that goes on behind it, where all of keys is stored. */
+uint32_t radix_clear_path(struct radix *tree, struct radix_node *root, const kv_key *keys, uint32_t n);
+
 /* Facts about a node, for kv_seq, dumps and tests. */
 uint32_t radix_node_start(const struct radix_node *node);    /* position of its first key */
 uint32_t radix_node_n_keys(const struct radix_node *node);

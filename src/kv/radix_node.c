@@ -449,3 +449,19 @@ uint32_t radix_condemn_page(struct radix *tree, kv_page page)
         radix_condemn(tree, f.found, f.at);
     }
 }
+
+uint32_t radix_clear_path(struct radix *tree, struct radix_node *root, const kv_key *keys, uint32_t n)
+{
+    struct radix_match m = radix_match(tree, root, keys, n, tree->now);
+    struct radix_node *node = m.node, *upper;
+    uint32_t n_freed;
+
+    if (m.n_match < n || !node->parent || !radix_node_is_ready(node)) return 0;
+    if (m.n_in_node < node->n_keys && radix_split(tree, node, m.n_in_node, &upper) == RD_OK) {
+        n_freed = clear_below(tree, upper);
+        node = upper;
+    } else {
+        n_freed = clear_below(tree, node);
+    }
+    return n_freed + (radix_node_is_evictable(node) ? radix_leaf_remove(tree, node, GHOST_CLEARED) : 0);
+}

@@ -197,6 +197,31 @@ TEST(a_parent_that_becomes_a_leaf_takes_its_place_by_its_own_use)
     CHECK(world_deinit(&w));
 }
 
+TEST(a_part_is_cleared_with_what_goes_on_from_it)
+{
+    struct world w;
+
+    CHECK(world_init(&w, 32, 2, false));
+    CHECK(store(&w, w.root[0], KEYS(1, 2, 3, 4, 5, 6), 6));
+    CHECK(store(&w, w.root[0], KEYS(1, 2, 3, 4, 7, 8), 6));
+    CHECK(store(&w, w.root[0], KEYS(1, 2, 9, 9), 4));
+    CHECK_EQ(radix_clear_path(w.cache.tree, w.root[0], KEYS(1, 2, 4), 3), 0);     /* nothing begins so */
+    CHECK_EQ(radix_clear_path(w.cache.tree, w.root[1], KEYS(1, 2), 2), 0);
+    CHECK_EQ(radix_clear_path(w.cache.tree, w.root[0], KEYS(1, 2, 3), 3), 3);     /* ends inside a node */
+    CHECK_EQ(match(&w, KEYS(1, 2, 3, 4, 5, 6), 6).n_match, 2);
+    CHECK_EQ(match(&w, KEYS(1, 2, 9, 9), 4).n_match, 4);
+    CHECK(world_ok(&w));
+    struct radix_node *leaf = match(&w, KEYS(1, 2, 9, 9), 4).node;
+    radix_lock(w.cache.tree, leaf);
+    CHECK_EQ(radix_clear_path(w.cache.tree, w.root[0], KEYS(1, 2), 2), 0);        /* what is in use stays */
+    CHECK_EQ(match(&w, KEYS(1, 2, 9, 9), 4).n_match, 4);
+    radix_unlock(w.cache.tree, leaf);
+    CHECK(radix_clear_path(w.cache.tree, w.root[0], KEYS(1, 2), 2) > 0);
+    CHECK_EQ(radix_counts(w.cache.tree).n_keys, 0);
+    CHECK(world_ok(&w));
+    CHECK(world_deinit(&w));
+}
+
 TEST(expiry_drops_only_what_was_not_used_since)
 {
     struct world w;

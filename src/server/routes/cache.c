@@ -12,9 +12,10 @@
 
 static void put_explanation(const struct rd_cache_explanation *x, struct buf *out)
 {
-    buf_printf(out, "{\"object\":\"cache.explanation\",\"prompt_tokens\":%u,\"stored_tokens\":%u,\"computed_tokens\":%u,"
-               "\"lost_tokens\":%u,\"cause\":\"%s\"", x->n_prompt, x->n_stored, x->n_ready, x->n_prompt - x->n_stored,
-               rd_miss_cause_name(x->cause));
+    buf_printf(out,
+               "{\"object\":\"cache.explanation\",\"prompt_tokens\":%u,\"stored_tokens\":%u,\"computed_tokens\":%u,"
+               "\"lost_tokens\":%u,\"cause\":\"%s\"",
+               x->n_prompt, x->n_stored, x->n_ready, x->n_prompt - x->n_stored, rd_miss_cause_name(x->cause));
     if (x->n_stored == x->n_prompt) {
         buf_puts(out, ",\"difference\":null}");
         return;
@@ -29,38 +30,71 @@ static void put_explanation(const struct rd_cache_explanation *x, struct buf *ou
     buf_puts(out, "}}");
 }
 
-/* The body is that of a chat or a completion request; of several prompts the first is looked at. */
+/* The prompt of a chat or a completion request; of several the first. salt: filled, o refers to it and to p. */
+static int read_prompt(struct http_conn *c, const json_t *in, struct gen_params *p, struct buf *salt,
+                       struct rd_request_options *o, struct api_error *e)
+{
+    if (gen_params_parse(in, &c->io->server->info, json_object_get(in, "messages") != NULL, p, e)) return -1;
+    rd_request_options_default(o);
+    if (p->chat) {
+        o->messages_json = p->messages;
+        o->tools_json = p->tools;
+        o->kwargs_json = p->kwargs;
+        o->prompt_end = p->prompt_end;
+        o->forced_tool = p->forced_tool;
+        o->thinking_tokens = p->thinking_tokens < 0 ? RD_NO_LIMIT : (uint32_t)p->thinking_tokens;
+    } else {
+        o->prompt = p->prompts[0].text;
+        o->prompt_bytes = p->prompts[0].n_text;
+        o->tokens = p->prompts[0].tokens;
+        o->n_tokens = p->prompts[0].n_tokens;
+    }
+    http_tenant_salt(c, p->cache_salt, salt);
+    o->cache_salt = salt->data;
+    return salt->failed ? api_error_set(e, 503, NULL, "out of memory") : 0;
+}
+
+/* 0, or *e says what st is. */
+static int told(rd_status st, const struct rd_error *err, struct api_error *e)
+{
+    if (st == RD_OK) return 0;
+    api_error_from_status(e, st, err->text[0] ? err->text : NULL);
+    return -1;
+}
+
 static int explain(struct http_conn *c, const json_t *in, struct gen_params *p, struct rd_cache_explanation *out,
                    struct api_error *e)
 {
-    struct server *s = c->io->server;
     struct rd_error err = {RD_OK, ""};
     struct rd_request_options o;
     struct buf salt = {0};
-    rd_status st;
+    int rc = read_prompt(c, in, p, &salt, &o, e);
 
-    if (gen_params_parse(in, &s->info, json_object_get(in, "messages") != NULL, p, e)) return -1;
-    rd_request_options_default(&o);
-    if (p->chat) {
-        o.messages_json = p->messages;
-        o.tools_json = p->tools;
-        o.kwargs_json = p->kwargs;
-        o.prompt_end = p->prompt_end;
-        o.forced_tool = p->forced_tool;
-        o.thinking_tokens = p->thinking_tokens < 0 ? RD_NO_LIMIT : (uint32_t)p->thinking_tokens;
-    } else {
-        o.prompt = p->prompts[0].text;
-        o.prompt_bytes = p->prompts[0].n_text;
-        o.tokens = p->prompts[0].tokens;
-        o.n_tokens = p->prompts[0].n_tokens;
-    }
-    http_tenant_salt(c, p->cache_salt, &salt);
-    o.cache_salt = salt.data;
-    st = salt.failed ? RD_E_NOMEM : rd_cache_explain(s->engine, &o, out, &err);
+    if (rc == 0) rc = told(rd_cache_explain(c->io->server->engine, &o, out, &err), &err, e);
     buf_deinit(&salt);
-    if (st == RD_OK) return 0;
-    api_error_from_status(e, st, err.text[0] ? err.text : NULL);
-    return -1;
+    return rc;
+}
+
+/* With a body: the end of its prompt and what is behind. Everybody may do that to what is stored under their own key. */
+static int clear_behind(struct http_conn *c, uint64_t *n_pages, struct api_error *e)
+{
+    struct rd_error err = {RD_OK, ""};
+    struct rd_request_options o;
+    struct gen_params p;
+    struct buf salt = {0};
+    json_t *in = NULL;
+    int rc = json_body_parse(&c->body, &in, e);
+
+    gen_params_init(&p, false);
+    if (rc == 0) {
+        gen_params_deinit(&p);
+        rc = read_prompt(c, in, &p, &salt, &o, e);
+    }
+    if (rc == 0) rc = told(rd_cache_clear_behind(c->io->server->engine, &o, n_pages, &err), &err, e);
+    gen_params_deinit(&p);
+    buf_deinit(&salt);
+    json_decref(in);
+    return rc;
 }
 
 void route_cache_explain(struct http_conn *c)
@@ -117,11 +151,17 @@ void route_cache_list(struct http_conn *c)
 
 void route_cache_clear(struct http_conn *c)
 {
+    uint64_t n_pages = 0;
+    struct api_error e;
     struct buf body = {0};
 
-    if (refuse_tenant(c)) return;
-    buf_printf(&body, "{\"object\":\"cache.cleared\",\"pages\":%llu}",
-               (unsigned long long)rd_cache_clear(c->io->server->engine));
+    if (c->body.n == 0 && refuse_tenant(c)) return;
+    if (c->body.n && clear_behind(c, &n_pages, &e)) {
+        http_reply_error(c, &e);
+        return;
+    }
+    if (c->body.n == 0) n_pages = rd_cache_clear(c->io->server->engine);
+    buf_printf(&body, "{\"object\":\"cache.cleared\",\"pages\":%llu}", (unsigned long long)n_pages);
     http_reply_json(c, &body);
     buf_deinit(&body);
 }
