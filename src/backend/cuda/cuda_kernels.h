@@ -74,6 +74,9 @@ int cuda_convert_vector(const struct cuda_launch *l, int dtype, const void *src,
 
 /* ---- matrix products ---- */
 
+/* Whether a tuned kernel reads this form on this device. The backend converts other weights to CUDA_BF16 when they are
+ * loaded, as long as memory lasts. */
+bool cuda_linear_takes(const struct cuda_launch *l, const struct cuda_matrix *m);
 /* outs[i].out[r, o] = sum_k x16[r, k] * w[o, k] (+ bias[o]). x_stride and out_stride are at least n_in and n_out, with no
  * promise of alignment beyond: x16 begins at a 32-byte, out at a 64-byte boundary; strides may be odd (tiny models): take the
  * plain kernel then. n_rows >= 1, n_outs 1 .. 3, one n_in for all. */

@@ -181,6 +181,11 @@ static bool place_matrix(struct cuda_matrix *m, uint64_t *at_scales, uint64_t *n
     return true;
 }
 
+static struct cuda_matrix bf16_form(const struct host_tensor *t)
+{
+    return (struct cuda_matrix){.format = CUDA_BF16, .n_out = t->n_out, .n_in = t->n_in};
+}
+
 static rd_status make_matrix(struct backend *be, const struct host_tensor *t, struct cuda_weight *w)
 {
     uint64_t at_scales;
@@ -206,8 +211,24 @@ static rd_status make_matrix(struct backend *be, const struct host_tensor *t, st
     if (st != RD_OK || !overflow) return st;
     cudaFree(w->memory); /* scales that are no halves: the weights themselves then */
     w->memory = NULL;
-    w->m = (struct cuda_matrix){.format = CUDA_BF16, .n_out = t->n_out, .n_in = t->n_in};
+    w->m = bf16_form(t);
     return make_matrix(be, t, w);
+}
+
+/* RD_E_NOMEM: w is as before. */
+static rd_status make_bf16(struct backend *be, const struct host_tensor *t, struct cuda_weight *w)
+{
+    struct cuda_matrix native = w->m;
+    rd_status st;
+
+    w->m = bf16_form(t);
+    st = make_matrix(be, t, w);
+    if (st == RD_E_NOMEM) {
+        cudaFree(w->memory);
+        w->memory = NULL;
+        w->m = native;
+    }
+    return st;
 }
 
 static rd_status load_matrix(struct backend *be, const struct host_tensor *t, struct weight *out)
@@ -228,7 +249,8 @@ static rd_status load_matrix(struct backend *be, const struct host_tensor *t, st
     w->m.n_out = t->n_out;
     w->m.n_in = t->n_in;
     cuda_matrix_form((int)t->dtype, &w->m);
-    st = make_matrix(be, t, w);
+    st = cuda_linear_takes(&be->l, &w->m) ? RD_E_NOMEM : make_bf16(be, t, w);
+    if (st == RD_E_NOMEM) st = make_matrix(be, t, w);
     if (st != RD_OK) {
         cudaFree(w->memory);
         mem_free(w);

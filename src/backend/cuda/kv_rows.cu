@@ -3,7 +3,8 @@
  * One warp per row and head (query heads, then key heads, then value heads). Norm: lane j sums i = j, j + 32, .. in one
  * chain, then the tree of warp_sum. RoPE: cos and sin of the f32 product position * inv_freq. Bound: memory.
  */
-#include "backend/cuda/cuda_device.cuh"
+#include "backend/cuda/hopper_ptx.cuh"
+#include "backend/cuda/launch_chained.cuh"
 #include "tensor/dtype.h"
 
 static __device__ void store_kv(int dtype, uint8_t *row, uint32_t i, float value)
@@ -52,6 +53,8 @@ static __global__ void qkv_rope_write(struct cuda_qkv_args a)
     uint8_t *page;
     float *x;
 
+    dependency_wait();
+    dependents_launch();
     if (head >= a.n_heads + 2 * a.n_kv_heads) return;
     if (is_query) {
         x = a.q + (uint64_t)row * a.q_stride + (uint64_t)head * a.head_dim;
@@ -79,8 +82,7 @@ int cuda_qkv_rope_write(const struct cuda_launch *l, const struct cuda_qkv_args 
 {
     const dim3 grid(a->n_rows, ceil_div(a->n_heads + 2 * a->n_kv_heads, 4));
 
-    qkv_rope_write<<<grid, 128, 0, stream_of(l)>>>(*a);
-    return (int)cudaGetLastError();
+    return (int)launch_chained(l, qkv_rope_write, grid, 128, 0, *a);
 }
 
 /* A block copies one head's rows of K or V of one layer; rows of a head are contiguous. */

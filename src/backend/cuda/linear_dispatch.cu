@@ -15,6 +15,11 @@ static bool all_bf16(const struct cuda_linear_args *a)
     return true;
 }
 
+bool cuda_linear_takes(const struct cuda_launch *l, const struct cuda_matrix *m)
+{
+    return l->compute == 90 && m->format == CUDA_BF16;
+}
+
 static struct linear_hopper hopper_args(const struct cuda_launch *l, const struct cuda_linear_args *a)
 {
     struct linear_hopper h = {};

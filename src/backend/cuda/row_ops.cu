@@ -1,13 +1,15 @@
 /* backend/cuda/row_ops.cu - norms, embeddings, activations, gather, argmax: one block per row, or elementwise.
  *
- * Order of sums: thread t of 256 takes i = t, t + 256, .. in one fma chain, then the tree of block_sum: by the width
- * alone. Bound: memory.
+ * Order of sums: a thread's values in one fma chain, then the tree of block_sum; which values and how many threads is
+ * decided by the width alone. Bound: memory; with few rows the latency of one block.
  */
 #include <math_constants.h>
-#include "backend/cuda/cuda_device.cuh"
+#include "backend/cuda/hopper_ptx.cuh"
+#include "backend/cuda/launch_chained.cuh"
 
 #define ROW_THREADS 256u
 #define MAX_BLOCKS  65535u
+#define MAX_VECTORS 8 /* of 4 floats per thread: rows of up to 32,768 */
 
 static __device__ float inverse_rms(const float *x, uint32_t n, float eps)
 {
@@ -17,12 +19,15 @@ static __device__ float inverse_rms(const float *x, uint32_t n, float eps)
     return 1.0f / sqrtf(block_sum(sum) / (float)n + eps);
 }
 
+/* Rows of any width. */
 static __global__ void residual_norm(struct cuda_norm_args a)
 {
     const uint64_t at = (uint64_t)blockIdx.x * a.width;
     float *x = a.x + at;
     float scale = 1;
 
+    dependency_wait();
+    dependents_launch();
     if (a.delta) {
         const float *delta = a.delta + at;
 
@@ -40,14 +45,98 @@ static __global__ void residual_norm(struct cuda_norm_args a)
     }
 }
 
+static __device__ __forceinline__ float4 scaled(float4 v, float scale, float4 w)
+{
+    return make_float4(__fmul_rn(__fmul_rn(v.x, scale), w.x), __fmul_rn(__fmul_rn(v.y, scale), w.y),
+                       __fmul_rn(__fmul_rn(v.z, scale), w.z), __fmul_rn(__fmul_rn(v.w, scale), w.w));
+}
+
+static __device__ __forceinline__ float squares(float4 v, float sum)
+{
+    return fmaf(v.w, v.w, fmaf(v.z, v.z, fmaf(v.y, v.y, fmaf(v.x, v.x, sum))));
+}
+
+/* Rows of a multiple of 4, in registers: thread t has the floats 4 t .. of every 4 * blockDim.x. */
+template <int N> static __global__ void __launch_bounds__(1024) residual_norm_vectors(struct cuda_norm_args a)
+{
+    const uint64_t at = (uint64_t)blockIdx.x * a.width;
+    const uint32_t n = a.width / 4;
+    float4 x[N], d[N], w[N], post[N];
+    float sum = 0, scale;
+
+#pragma unroll
+    for (int i = 0; i < N; i++) { /* weights do not depend on the kernels before */
+        const uint32_t k = threadIdx.x + i * blockDim.x;
+
+        w[i] = a.norm && k < n ? ((const float4 *)a.norm)[k] : make_float4(0, 0, 0, 0);
+        post[i] = a.delta_norm && k < n ? ((const float4 *)a.delta_norm)[k] : make_float4(0, 0, 0, 0);
+    }
+    dependency_wait();
+    dependents_launch();
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const uint32_t k = threadIdx.x + i * blockDim.x;
+
+        x[i] = k < n ? ((const float4 *)(a.x + at))[k] : make_float4(0, 0, 0, 0);
+        d[i] = a.delta && k < n ? ((const float4 *)(a.delta + at))[k] : make_float4(0, 0, 0, 0);
+    }
+    if (a.delta && a.delta_norm) {
+#pragma unroll
+        for (int i = 0; i < N; i++) sum = squares(d[i], sum);
+        scale = 1.0f / sqrtf(block_sum(sum) / (float)a.width + a.eps);
+#pragma unroll
+        for (int i = 0; i < N; i++) d[i] = scaled(d[i], scale, post[i]);
+    }
+    sum = 0;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const uint32_t k = threadIdx.x + i * blockDim.x;
+
+        if (a.delta) {
+            x[i] = make_float4(x[i].x + d[i].x, x[i].y + d[i].y, x[i].z + d[i].z, x[i].w + d[i].w);
+            if (k < n) ((float4 *)(a.x + at))[k] = x[i];
+        }
+        sum = squares(x[i], sum);
+    }
+    if (!a.norm) return;
+    scale = 1.0f / sqrtf(block_sum(sum) / (float)a.width + a.eps);
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const uint32_t k = threadIdx.x + i * blockDim.x;
+        const float4 v = scaled(x[i], scale, w[i]);
+
+        if (k >= n) continue;
+        if (a.out) ((float4 *)(a.out + at))[k] = v;
+        if (a.out16)
+            ((uint2 *)(a.out16 + at))[k] = make_uint2(float_bf16(v.x) | (uint32_t)float_bf16(v.y) << 16,
+                                                      float_bf16(v.z) | (uint32_t)float_bf16(v.w) << 16);
+    }
+}
+
+static bool is_aligned(const void *p, uintptr_t n) { return (uintptr_t)p % n == 0; }
+
+/* By width and alignment, which are the model's: a row's bits do not depend on the batch. */
 int cuda_residual_norm(const struct cuda_launch *l, const struct cuda_norm_args *a)
 {
-    residual_norm<<<a->n_rows, ROW_THREADS, 0, stream_of(l)>>>(*a);
-    return (int)cudaGetLastError();
+    const uint32_t n_threads = min(ceil_div(ceil_div(a->width, 4), 32) * 32, 1024u);
+    const uint32_t n = ceil_div(a->width, 4 * n_threads);
+    const bool fits = a->width % 4 == 0 && n <= MAX_VECTORS && is_aligned(a->x, 16) && is_aligned(a->delta, 16) &&
+                      is_aligned(a->delta_norm, 16) && is_aligned(a->norm, 16) && is_aligned(a->out, 16) &&
+                      is_aligned(a->out16, 8);
+
+    if (!fits) return (int)launch_chained(l, residual_norm, a->n_rows, ROW_THREADS, 0, *a);
+    switch (n) {
+    case 1: return (int)launch_chained(l, residual_norm_vectors<1>, a->n_rows, n_threads, 0, *a);
+    case 2: return (int)launch_chained(l, residual_norm_vectors<2>, a->n_rows, n_threads, 0, *a);
+    default: return (int)launch_chained(l, residual_norm_vectors<MAX_VECTORS>, a->n_rows, n_threads, 0, *a);
+    }
 }
 
 static __global__ void embed(struct cuda_matrix w, const int32_t *tokens, float scale, float *out)
 {
+    dependency_wait();
+    dependents_launch();
+
     const uint64_t token = (uint32_t)tokens[blockIdx.x];
 
     for (uint32_t i = threadIdx.x; i < w.n_in; i += ROW_THREADS)
@@ -57,8 +146,7 @@ static __global__ void embed(struct cuda_matrix w, const int32_t *tokens, float 
 int cuda_embed(const struct cuda_launch *l, const struct cuda_matrix *w, uint32_t n_rows, const int32_t *tokens,
                float scale, float *out)
 {
-    embed<<<n_rows, ROW_THREADS, 0, stream_of(l)>>>(*w, tokens, scale, out);
-    return (int)cudaGetLastError();
+    return (int)launch_chained(l, embed, n_rows, ROW_THREADS, 0, *w, tokens, scale, out);
 }
 
 static uint32_t blocks_of(uint64_t n)
@@ -72,6 +160,8 @@ static uint32_t blocks_of(uint64_t n)
 
 static __global__ void glu(int act, uint64_t n, const float *gate, const float *up, float *out, uint16_t *out16)
 {
+    dependency_wait();
+    dependents_launch();
     FOR_EACH(i, n) {
         const float value = __fmul_rn(activate(act, gate[i]), up[i]);
 
@@ -83,8 +173,7 @@ static __global__ void glu(int act, uint64_t n, const float *gate, const float *
 int cuda_glu(const struct cuda_launch *l, int act, uint64_t n, const float *gate, const float *up, float *out,
              uint16_t *out16)
 {
-    glu<<<blocks_of(n), ROW_THREADS, 0, stream_of(l)>>>(act, n, gate, up, out, out16);
-    return (int)cudaGetLastError();
+    return (int)launch_chained(l, glu, blocks_of(n), ROW_THREADS, 0, act, n, gate, up, out, out16);
 }
 
 static __global__ void gather(uint32_t width, const float *x, const uint32_t *rows, float *out)
@@ -136,6 +225,8 @@ static __global__ void argmax(uint32_t n_vocab, const float *logits, uint64_t st
     int32_t id = INT32_MAX;
     bool is_broken = false;
 
+    dependency_wait();
+    dependents_launch();
     for (uint32_t i = threadIdx.x; i < n_vocab; i += blockDim.x) {
         const float value = row[i];
 
@@ -162,6 +253,5 @@ static __global__ void argmax(uint32_t n_vocab, const float *logits, uint64_t st
 int cuda_argmax(const struct cuda_launch *l, uint32_t n_rows, uint32_t n_vocab, const float *logits, uint64_t stride,
                 struct cuda_choice *choices)
 {
-    argmax<<<n_rows, 1024, 0, stream_of(l)>>>(n_vocab, logits, stride, choices);
-    return (int)cudaGetLastError();
+    return (int)launch_chained(l, argmax, n_rows, 1024, 0, n_vocab, logits, stride, choices);
 }
