@@ -52,15 +52,17 @@ static bool name_says_rerank(const char *name)
     return false;
 }
 
-/* general.file_type is llama.cpp's number of the recipe. */
+/* general.file_type is llama.cpp's number of the recipe; a directory has the type of its layers' matrices. */
 static void find_quantization(rd_engine *e)
 {
+    const struct gguf_tensor *t = gguf_hub_text(e->gguf) ? gguf_find_tensor(e->gguf, "blk.0.ffn_up.weight") : NULL;
     static const char *const names[] = {
         [0] = "F32",     [1] = "F16",     [2] = "Q4_0",    [3] = "Q4_1",    [7] = "Q8_0",   [8] = "Q5_0",
         [9] = "Q5_1",    [10] = "Q2_K",   [11] = "Q3_K_S", [12] = "Q3_K_M", [13] = "Q3_K_L", [14] = "Q4_K_S",
         [15] = "Q4_K_M", [16] = "Q5_K_S", [17] = "Q5_K_M", [18] = "Q6_K",   [32] = "BF16"};
     uint64_t type;
 
+    if (t) snprintf(e->info.quantization, sizeof(e->info.quantization), "%s", dtype_name(t->dtype));
     if (gguf_get_u64(e->gguf, "general.file_type", 0, sizeof(names) / sizeof(names[0]) - 1, &type, NULL) != RD_OK)
         return;
     if (names[type]) snprintf(e->info.quantization, sizeof(e->info.quantization), "%s", names[type]);

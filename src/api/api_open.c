@@ -106,12 +106,10 @@ static void load_text(void *arg)
 
 static void fill_names(rd_engine *e, const struct rd_options *o)
 {
-    size_t n = strlen(o->model), start;
+    size_t n;
 
-    while (n > 1 && o->model[n - 1] == '/') n--;            /* a directory's name may end in slashes */
-    for (start = n; start > 0 && o->model[start - 1] != '/';) start--;
     if (o->model_id) snprintf(e->info.model_id, sizeof(e->info.model_id), "%s", o->model_id);
-    else snprintf(e->info.model_id, sizeof(e->info.model_id), "%.*s", (int)(n - start), o->model + start);
+    else model_name_of(o->model, e->info.model_id, sizeof(e->info.model_id));
     n = strlen(e->info.model_id);
     if (!o->model_id && n > 5 && strcmp(e->info.model_id + n - 5, ".gguf") == 0) e->info.model_id[n - 5] = 0;
 }

@@ -11,6 +11,7 @@
 
 #define NAME   "tokenizer.json"
 #define CONFIG "tokenizer_config.json"
+#define TEMPLATE "chat_template.jinja"
 
 static bool ends_with(const char *s, const char *end)
 {
@@ -42,13 +43,14 @@ static const char *find_template(const json_t *config)
     return json_string_value(v);
 }
 
-static rd_status load_template(rd_engine *e, const char *config, size_t n, struct rd_error *err)
+/* jinja: the file beside, which goes first; or NULL. */
+static rd_status load_template(rd_engine *e, const char *config, size_t n, const char *jinja, struct rd_error *err)
 {
     struct text_span bos = tokenizer_piece(e->tokenizer, tokenizer_bos(e->tokenizer), true);
     struct text_span eos = tokenizer_piece(e->tokenizer, tokenizer_eos(e->tokenizer), true);
     char bos_text[256], eos_text[256];
     json_t *json = config ? json_loadb(config, n, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, NULL) : NULL;
-    const char *text = find_template(json);
+    const char *text = jinja ? jinja : find_template(json);
     rd_status st;
 
     snprintf(bos_text, sizeof(bos_text), "%.*s", (int)bos.n, bos.n ? bos.s : "");
@@ -78,7 +80,8 @@ rd_status api_open_tokenizer_json(const char *path, rd_engine **out, struct rd_e
     bool is_file = ends_with(path, ".json");
     const char *slash = strrchr(path, '/');
     struct tokenizer_files files = {0};
-    char *json = NULL, *config = NULL;
+    char *json = NULL, *config = NULL, *jinja = NULL;
+    size_t n_jinja;
     rd_engine *e;
     rd_status st;
 
@@ -94,12 +97,15 @@ rd_status api_open_tokenizer_json(const char *path, rd_engine **out, struct rd_e
     snprintf(name, sizeof(name), "%s/" CONFIG, folder);
     if (st == RD_OK && file_exists(name))
         st = file_read_all(name, LIMIT_TOKENIZER_BYTES, &config, &files.n_config, err);
+    snprintf(name, sizeof(name), "%s/" TEMPLATE, folder);
+    if (st == RD_OK && file_exists(name)) st = file_read_all(name, LIMIT_TEMPLATE_BYTES, &jinja, &n_jinja, err);
     files.json = json;
     files.config = config;
     if (st == RD_OK) st = tokenizer_from_json(&files, &e->tokenizer, err);
     mem_free(json);
     if (st == RD_OK) st = api_texts_init(e, err);
-    if (st == RD_OK) st = load_template(e, config, files.n_config, err);
+    if (st == RD_OK) st = load_template(e, config, files.n_config, jinja, err);
+    mem_free(jinja);
     mem_free(config);
     if (st == RD_OK) {
         fill_info(e, folder);

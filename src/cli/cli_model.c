@@ -1,6 +1,5 @@
 /* cli/cli_model.c - model names, the progress bar, text from standard input. */
 #include "cli/cli_model.h"
-#include <dirent.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +7,9 @@
 #include <unistd.h>
 #include "base/file.h"
 #include "base/limits.h"
+#include "base/mem.h"
 #include "cli/args.h"
+#include "cli/model_list.h"
 
 enum { BAR_CELLS = 30, MAX_LISTED = 32 };
 
@@ -65,21 +66,15 @@ void cli_cache_dir(struct rd_options *o, char dir[CLI_PATH_BYTES])
     if (n > 0 && n < CLI_PATH_BYTES) o->cache_dir = dir;
 }
 
-/* The models in a folder, as " a b c"; n names. */
-static size_t list_models(const char *folder, struct buf *names)
+/* The models in a folder, as " a b c"; how many there are. */
+static size_t name_models(const char *folder, struct buf *names)
 {
-    DIR *dir = opendir(folder);
-    size_t n = 0;
-    struct dirent *entry;
+    struct model_entry *list;
+    size_t n;
 
-    if (!dir) return 0;
-    while (n < MAX_LISTED && (entry = readdir(dir))) {
-        size_t len = strlen(entry->d_name);
-        if (len <= 5 || entry->d_name[0] == '.' || strcmp(entry->d_name + len - 5, ".gguf") != 0) continue;
-        buf_printf(names, " %.*s", (int)(len - 5), entry->d_name);
-        n++;
-    }
-    closedir(dir);
+    if (!model_list(folder, &list, &n)) return 0;
+    for (size_t i = 0; i < n && i < MAX_LISTED; i++) buf_printf(names, " %s", list[i].name);
+    mem_free(list);
     return n;
 }
 
@@ -99,10 +94,12 @@ bool cli_find_model(const char *model, char path[CLI_PATH_BYTES])
     cli_model_folder(folder, sizeof(folder));
     snprintf(path, CLI_PATH_BYTES, "%s/%s.gguf", folder, model);
     if (file_exists(path)) return true;
+    path[strlen(path) - strlen(".gguf")] = 0;               /* a directory */
+    if (file_exists(path)) return true;
 
     buf_init(&names);
     cli_fail("no model \"%s\": it is neither a file nor in %s", model, folder);
-    if (list_models(folder, &names)) fprintf(stderr, "Models there:%s\n", names.data ? names.data : "");
+    if (name_models(folder, &names)) fprintf(stderr, "Models there:%s\n", names.data ? names.data : "");
     else fprintf(stderr, "There are no models yet.\n");
     fprintf(stderr, "Fetch one with:  tools/fetch-model %s    (tools/fetch-model --list shows all)\n", model);
     buf_deinit(&names);

@@ -9,12 +9,14 @@ struct convert_flags { const char *output, *type, *pre; uint32_t n_threads; bool
 
 static const struct arg convert_args[] = {
     {.flag = "--output", .letter = 'o', .kind = ARG_TEXT, .at = offsetof(struct convert_flags, output),
-     .value = "OUT.gguf", .help = "the file to write; it appears when it is complete"},
+     .value = "FILE", .fallback_text = "must be given",
+     .help = "the GGUF file to write; it appears when it is complete"},
     {.flag = "--type", .kind = ARG_TEXT, .at = offsetof(struct convert_flags, type), .value = "TYPE",
-     .choices = "f16|bf16|q8_0|q4_k_m", .fallback = "f16", .help = "of the matrices; norms and biases stay f32"},
+     .choices = "f16|bf16|q8_0|q4_k_m", .fallback = "f16",
+     .help = "of the matrices; norms and biases stay f32"},
     {.flag = "--force", .kind = ARG_SWITCH, .at = offsetof(struct convert_flags, force),
      .help = "a file that is there already is replaced"},
-    {.flag = "--pre", .kind = ARG_TEXT, .at = offsetof(struct convert_flags, pre), .value = "NAME",
+    {.flag = "--pre", .kind = ARG_TEXT, .at = offsetof(struct convert_flags, pre), .value = "NAME", .fallback_text = "found",
      .help = "name of the pre-tokenizer, where tokenizer.json's is not recognised"},
     {.flag = "--threads", .letter = 't', .kind = ARG_U32, .at = offsetof(struct convert_flags, n_threads),
      .value = "N", .fallback_text = "all cores", .help = "threads"},

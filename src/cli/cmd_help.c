@@ -21,8 +21,8 @@ void help_overview(FILE *out)
             "  git diff | radish run qwen2.5-coder-1.5b --system \"Write a commit message for this diff.\"\n"
             "  radish serve smollm2 --port 8000\n"
             "  radish bench smollm2 --threads 4 --batch 1,4,16\n"
-            "\nMODEL is a GGUF file, or a name from tools/fetch-model (found in $RADISH_MODELS, else "
-            "~/.cache/radish/models).\n"
+            "\nMODEL is a GGUF file, a directory of the Hugging Face hub, or a name from tools/fetch-model\n"
+            "(found in $RADISH_MODELS, else ~/.cache/radish/models).\n"
             "radish COMMAND --help shows each flag with its unit and default.\n");
 }
 

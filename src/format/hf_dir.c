@@ -43,14 +43,32 @@ bool hf_is_dir(const char *path)
     return n > 0 && (size_t)n < sizeof(config) && file_exists(config);
 }
 
-/* The last part of the path. */
-static void model_name(const char *path, char *name, size_t cap)
+/* Where the last part of path[0 .. n) begins. */
+static size_t last_part(const char *path, size_t n)
 {
-    size_t n = strlen(path), start;
+    while (n > 0 && path[n - 1] != '/') n--;
+    return n;
+}
+
+void model_name_of(const char *path, char *name, size_t cap)
+{
+    static const char cached[] = "models--", snapshots[] = "/snapshots/";
+    size_t n = strlen(path), start, n_parent = sizeof(snapshots) - 1;
+    char *dashes;
 
     while (n > 1 && path[n - 1] == '/') n--;
-    for (start = n; start > 0 && path[start - 1] != '/'; start--) {}
-    snprintf(name, cap, "%.*s", (int)(n - start < 120 ? n - start : 120), path + start);
+    start = last_part(path, n);
+    snprintf(name, cap, "%.*s", (int)(n - start), path + start);
+    if (start <= n_parent || memcmp(path + start - n_parent, snapshots, n_parent) != 0) return;
+    n = start - n_parent;
+    start = last_part(path, n);
+    if (n - start <= sizeof(cached) - 1 || memcmp(path + start, cached, sizeof(cached) - 1) != 0) return;
+    start += sizeof(cached) - 1;
+    snprintf(name, cap, "%.*s", (int)(n - start), path + start);
+    dashes = strstr(name, "--");
+    if (!dashes) return;
+    *dashes = '/';
+    memmove(dashes + 1, dashes + 2, strlen(dashes + 2) + 1);
 }
 
 /* "quantization" of MLX; other methods are refused by name. */
@@ -121,7 +139,7 @@ static rd_status open_parts(struct gguf *g, const char *path, struct rd_error *e
     rd_status st;
 
     dir->path = path;
-    model_name(path, name, sizeof(name));
+    model_name_of(path, name, sizeof(name));
     st = hf_read_json(dir, "config.json", LIMIT_CONFIG_BYTES, true, &dir->config, err);
     if (st == RD_OK) st = hf_put_keys(dir->config, name, &w, &dir->model, err);
     if (st == RD_OK) st = read_quantisation(dir, err);

@@ -18,5 +18,8 @@
 
 /* A GGUF file or a directory. */
 rd_status model_file_open(const char *path, struct gguf **out, struct rd_error *err);
+/* What to call the model at a path: "org/name" in the hub's cache (.../models--org--name/snapshots/HASH), else the path's
+ * last part, cut to cap. */
+void model_name_of(const char *path, char *name, size_t cap);
 /* path is a directory with a config.json in it. */
 bool hf_is_dir(const char *path);

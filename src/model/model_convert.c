@@ -1,6 +1,7 @@
 /* model/model_convert.c - plan (types, sizes, offsets), header, then tensor after tensor, its rows by several threads. */
 #include "model/model_convert.h"
 #include <assert.h>
+#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 
 #define ALIGNMENT 32u
 #define MAX_HELPERS 64u
+#define F16_MAX 65504.0f
 #define QUANTISATION_VERSION 2u          /* general.quantization_version, as llama.cpp writes it */
 
 static const struct { const char *name; enum dtype matrix; uint32_t file_type; } types[CONVERT_N_TYPES] = {
@@ -205,14 +207,14 @@ static rd_status make_header(const struct plan *p, struct buf *out)
 
 /* ---- tensors ---- */
 
-/* next: any thread takes the next rows, relaxed, only unique; no_memory: relaxed, read after joining */
+/* next: any thread takes the next rows, relaxed, only unique; no_memory, too_large: relaxed, read after joining */
 struct row_job {
     const struct item *item;
     const uint8_t *src;
     uint64_t src_row_bytes, dst_row_bytes, rows_at_once;
     uint8_t *dst;
     atomic_uint_fast64_t next;
-    atomic_bool no_memory;
+    atomic_bool no_memory, too_large;
 };
 
 /* Which row of the source row r is: (pair, half) of a head, from half-split order. */
@@ -225,6 +227,13 @@ static uint64_t source_row(const struct item *item, uint64_t n_rows, uint64_t r)
     head = r / head_dim;
     i = r % head_dim;
     return head * head_dim + i % 2 * (head_dim / 2) + i / 2;
+}
+
+static bool fits_f16(const float *row, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++)
+        if (fabsf(row[i]) > F16_MAX && isfinite(row[i])) return false;
+    return true;
 }
 
 static void convert_rows(void *arg)
@@ -248,6 +257,8 @@ static void convert_rows(void *arg)
                 continue;
             }
             dtype_to_float(from, src, row, item->dims[0]);
+            if (item->dtype == DTYPE_F16 && !fits_f16(row, item->dims[0]))
+                atomic_store_explicit(&j->too_large, true, memory_order_relaxed);
             quantise(item->dtype, row, j->dst + r * j->dst_row_bytes, item->dims[0]);
         }
     mem_free(row);
@@ -278,11 +289,15 @@ static rd_status convert_matrix(const struct plan *p, const struct item *item, c
     j.rows_at_once = u64_max(1, (1u << 16) / item->dims[0]);
     atomic_init(&j.next, 0);
     atomic_init(&j.no_memory, false);
+    atomic_init(&j.too_large, false);
     n = (uint32_t)u64_min(u32_min(n, MAX_HELPERS), item->n_rows / j.rows_at_once + 1);
     for (uint32_t i = 1; i < n; i++)
         if (thread_start(&helpers[i], "convert", convert_rows, &j) != RD_OK) break;     /* fewer hands, the same work */
     convert_rows(&j);
     for (uint32_t i = 1; i < n; i++) thread_join(&helpers[i]);
+    if (atomic_load_explicit(&j.too_large, memory_order_relaxed))
+        return error_set(p->err, RD_E_INVALID, "%.*s: a weight is beyond f16's %g; bf16 holds it", (int)item->n_name,
+                         item->name, (double)F16_MAX);
     if (!atomic_load_explicit(&j.no_memory, memory_order_relaxed)) return RD_OK;
     return error_set(p->err, RD_E_NOMEM, "%.*s: out of memory", (int)item->n_name, item->name);
 }

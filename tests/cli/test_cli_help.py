@@ -1,9 +1,10 @@
 """The command line as a person meets it: help, messages, exit statuses."""
+import json
 import re
 
 import pytest
 
-COMMANDS = ["run", "chat", "serve", "inspect", "tokenize", "bench", "perplexity", "help", "version"]
+COMMANDS = ["run", "chat", "serve", "list", "inspect", "convert", "tokenize", "bench", "perplexity", "help", "version"]
 WITHOUT_DEFAULT = {"--stop"}            # a list that starts empty
 
 
@@ -31,7 +32,7 @@ def test_each_flag_with_a_value_says_its_default(radish, command):
     rows = re.findall(r"^  (?:-\w, )?(--[a-z-]+) [A-Z]+\b(.*(?:\n {26}.*)*)", text, re.M)
     for flag, rest in rows:
         assert flag in WITHOUT_DEFAULT or re.search(r"\[[^\]]+\]", rest), flag
-    assert command in ("inspect", "help", "version") or rows
+    assert command in ("list", "inspect", "help", "version") or rows
 
 
 def test_no_command_is_a_usage_error(radish):
@@ -83,6 +84,25 @@ def test_an_unknown_model_lists_what_is_there_and_how_to_fetch(radish, tmp_path)
         r = radish(command, "three", env={"RADISH_MODELS": str(tmp_path)})
         assert r.returncode == 1
         assert "one" in r.err and "two" in r.err and "tools/fetch-model three" in r.err
+
+
+def test_list_shows_files_and_directories(radish, tmp_path):
+    (tmp_path / "b.gguf").write_bytes(b"x" * 1048576)
+    hub = tmp_path / "a-hub"
+    hub.mkdir()
+    (hub / "config.json").write_text("{}")
+    (tmp_path / "not-a-model").mkdir()
+    (tmp_path / "notes.txt").write_text("x")
+    env = {"RADISH_MODELS": str(tmp_path)}
+    assert [line.split()[:2] for line in radish("list", env=env).out.splitlines()] == [["b", "gguf"]]
+    (hub / "model.safetensors").write_bytes(b"x" * 10)
+    got = json.loads(radish("list", "--json", env=env).out)
+    assert got == [
+        {"name": "a-hub", "format": "safetensors", "bytes": 10},
+        {"name": "b", "format": "gguf", "bytes": 1048576},
+    ]
+    r = radish("inspect", "a-hub", env=env)
+    assert r.returncode == 1 and "model_type" in r.err
 
 
 def test_a_missing_file_is_named(radish, tmp_path):
