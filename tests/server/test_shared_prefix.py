@@ -79,7 +79,7 @@ def test_a_tenants_disk_cache_survives_kill_9(files, tmp_path):
     s = Server(*files, "--cache-dir", folder)
     assert (folder / "salt.key").read_bytes() == key
     assert cached(s, BOB, own)[0] == 0
-    assert cached(s, ALICE, own)[0] == n_prompt // 16 * 16       # from disk
+    assert n_prompt // 16 * 16 <= cached(s, ALICE, own)[0] <= n_prompt     # from disk; its end, if that was written in time
     s.process.kill()
     s.process.wait()
     (folder / "salt.key").write_bytes(b"cut")                    # damaged: a new one, and the old pages are nobody's
