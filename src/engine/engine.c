@@ -52,6 +52,7 @@ rd_status engine_create(const struct engine_options *o, struct engine **out)
     e->salted_name = mem_alloc(o->namespace_bytes + sizeof(struct hash128), 1);
     if (!e->live || !e->logits || !e->salted_name) goto fail;
     if (o->namespace_bytes > 0) memcpy(e->salted_name, o->namespace_name, o->namespace_bytes);
+    e->o.namespace_name = e->salted_name;                   /* the caller's may be gone after this call */
     if ((st = page_pool_create(o->n_pages, o->page_tokens, &e->pool)) != RD_OK) goto fail;
     if ((st = radix_create(e->pool, &e->cache.tree)) != RD_OK) goto fail;
     if ((st = radix_namespace(e->cache.tree, o->namespace_name, o->namespace_bytes, &e->root)) != RD_OK) goto fail;

@@ -30,7 +30,7 @@ struct engine_options {
     uint32_t max_running, max_queue, max_chunk;
     uint64_t step_target_ns, ttl_ns;
     uint64_t kv_bytes;                   /* the budget, for bounding the tree's own memory */
-    const void *namespace_name;          /* digest of model and KV type */
+    const void *namespace_name;          /* digest of model and KV type; copied */
     size_t namespace_bytes;
     bool speculate;                      /* drafts from what was written before, verified losslessly */
     struct draft_model *draft_model;     /* borrowed; drafts from it too; or NULL */
