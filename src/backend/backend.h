@@ -32,7 +32,8 @@ struct backend_options {
     bool no_graphs;                      /* every op is launched by itself (for comparison) */
 };
 
-/* A tensor as it lies in the file; data stays mapped while the model lives. */
+/* A tensor as it lies in the file. data stays while the model lives for WEIGHT_EMBED, else during weight_load(): a tied
+ * head is loaded with its embedding's data. */
 struct host_tensor {
     const char *name;                    /* for errors */
     enum dtype dtype;

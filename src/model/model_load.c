@@ -222,7 +222,9 @@ static rd_status load_weight(struct load_state *s, const struct tensor_place *p,
     rd_status st = RD_OK;
 
     if (role == WEIGHT_MATRIX) n_packed = packed_weights_take(m->packed, &host, out);
-    if (n_packed == 0) st = gguf_tensor_open(t, &bytes, err);
+    if (role != WEIGHT_EMBED && m->outer.embed.data && t == gguf_find_tensor(s->g, "token_embd.weight"))
+        bytes.data = m->embed.data;                         /* the tied head: what was made for the embedding */
+    else if (n_packed == 0) st = gguf_tensor_open(t, &bytes, err);
     host.data = bytes.data;
     if (n_packed == 0 && st == RD_OK) st = m->ops->weight_load(m->be, &host, role, out, err);
     if (role == WEIGHT_EMBED && st == RD_OK) {              /* the weight refers to them */

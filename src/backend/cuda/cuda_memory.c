@@ -244,7 +244,7 @@ static rd_status load_matrix(struct backend *be, const struct host_tensor *t, st
         }
     w = mem_zalloc(1, sizeof(*w));
     if (!w) return RD_E_NOMEM;
-    w->key = t->data;
+    w->key = out->role == WEIGHT_EMBED ? t->data : NULL;    /* which stays: other bytes may be made for the load alone */
     w->n_holders = 1;
     w->m.n_out = t->n_out;
     w->m.n_in = t->n_in;
