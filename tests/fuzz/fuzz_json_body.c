@@ -91,11 +91,10 @@ static int translate(enum endpoint from, const json_t *in, json_t **chat, struct
 {
     unsigned rows = from == RESPONSES ? FOR_RESPONSES : from == COUNT ? FOR_COUNT : FOR_MESSAGES;
     json_t *items = NULL;
-    bool caches;
     int rc = params_read(in, rows, NULL, e);
 
     if (rc) return rc;
-    if (from != RESPONSES) return anthropic_to_chat(in, from == COUNT, chat, &caches, e);
+    if (from != RESPONSES) return anthropic_to_chat(in, from == COUNT, chat, e);
     rc = responses_items(in, &items, e);
     expect(rc == 0 ? json_is_array(items) : !items);
     if (rc == 0) rc = responses_to_chat(in, items, chat, e);
