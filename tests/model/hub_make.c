@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "model/model.h"
+#include "tensor/dtype.h"
 #include "test.h"
 
 bool hub_write(const char *dir, const char *name, const void *data, size_t n)
@@ -93,11 +94,85 @@ static void put_data(const struct model_config *c, const struct gguf_tensor *t, 
     }
 }
 
+/* What one tensor becomes: name.weight, and for groups name.scales and name.biases. */
+struct entry { char name[128]; const char *type; uint32_t n_dims; uint64_t dims[2]; struct buf data; };
+
+static void quantise_row(const float *x, uint64_t n, uint32_t bits, struct entry e[3], float *opened)
+{
+    const uint32_t top = (1u << bits) - 1;
+    uint8_t stream[512] = {0};
+
+    for (uint64_t g = 0; g < n; g += 32) {
+        float low = x[g], high = x[g], scale, bias;
+        uint16_t halves[2];
+
+        for (int i = 0; i < 32; i++) {
+            low = fminf(low, x[g + (uint64_t)i]);
+            high = fmaxf(high, x[g + (uint64_t)i]);
+        }
+        halves[0] = float_to_half((high - low) / (float)top);
+        halves[1] = float_to_half(low);
+        scale = half_to_float(halves[0]);
+        bias = half_to_float(halves[1]);
+        buf_append(&e[1].data, &halves[0], 2);
+        buf_append(&e[2].data, &halves[1], 2);
+        for (uint64_t i = g; i < g + 32; i++) {
+            float q = roundf((x[i] - bias) / scale);
+            uint32_t v = q < 0 ? 0 : q > (float)top ? top : (uint32_t)q;
+
+            opened[i] = scale * (float)v + bias;
+            for (uint32_t b = 0; b < bits; b++)
+                stream[(i * bits + b) / 8] |= (uint8_t)((v >> b & 1) << ((i * bits + b) % 8));
+        }
+    }
+    buf_append(&e[0].data, stream, n * bits / 8);
+}
+
+static void quantise_entry(uint32_t bits, bool as_opened, struct entry e[3])
+{
+    const uint64_t n_in = e[0].dims[1], n_out = e[0].dims[0];
+    struct buf plain = e[0].data, opened = {0};
+    float row[512];
+
+    e[0].data = (struct buf){0};
+    for (uint64_t r = 0; r < n_out; r++) {
+        quantise_row((const float *)(const void *)plain.data + r * n_in, n_in, bits, e, row);
+        buf_append(&opened, row, n_in * sizeof(float));
+    }
+    buf_deinit(&plain);
+    if (as_opened) {
+        for (int i = 0; i < 3; i++) buf_deinit(&e[i].data);
+        e[0].data = opened;
+        return;
+    }
+    buf_deinit(&opened);
+    e[0].type = "U32";
+    e[0].dims[1] = n_in * bits / 32;
+    for (int i = 1; i < 3; i++) {
+        e[i].type = "F16";
+        e[i].n_dims = 2;
+        e[i].dims[0] = n_out;
+        e[i].dims[1] = n_in / 32;
+        snprintf(e[i].name, sizeof(e[i].name), "%.*s%s", (int)strlen(e[0].name) - 7, e[0].name,
+                 i == 1 ? ".scales" : ".biases");
+    }
+}
+
+static void put_entry(const struct entry *e, const char *file, struct buf *head, struct buf *data, struct buf *index)
+{
+    size_t begin = data->n;
+
+    buf_append(data, e->data.data, e->data.n);
+    buf_printf(head, ", \"%s\": {\"dtype\": \"%s\", \"shape\": [", e->name, e->type);
+    if (e->n_dims == 2) buf_printf(head, "%llu, ", (unsigned long long)e->dims[0]);
+    buf_printf(head, "%llu], \"data_offsets\": [%zu, %zu]}", (unsigned long long)e->dims[1], begin, data->n);
+    if (index) buf_printf(index, "%s\n\"%s\": \"%s\"", index->n > 20 ? "," : "", e->name, file);
+}
+
 static bool write_shard(const struct gguf *g, const struct model_config *c, const struct hub_options *o,
                         const char *dir, const char *file, uint32_t shard, struct buf *index)
 {
     struct buf head = {0}, data = {0}, all = {0};
-    const char *comma = "";
     bool ok;
 
     buf_puts(&head, "{\"__metadata__\": {\"format\": \"pt\"}");
@@ -107,16 +182,16 @@ static bool write_shard(const struct gguf *g, const struct model_config *c, cons
     }
     for (uint64_t i = shard; i < gguf_n_tensors(g); i += o->n_shards ? o->n_shards : 1) {
         const struct gguf_tensor *t = gguf_tensor_at(g, i);
-        size_t begin = data.n;
-        char name[128];
+        struct entry e[3] = {{.type = "F32", .n_dims = t->n_dims, .dims = {t->dims[1], t->dims[0]}}};
 
-        hub_name(c, o, t->name, name, sizeof(name));
-        if (!name[0]) continue;
-        put_data(c, t, &data);
-        buf_printf(&head, ", \"%s\": {\"dtype\": \"F32\", \"shape\": [", name);
-        if (t->n_dims == 2) buf_printf(&head, "%llu, ", (unsigned long long)t->dims[1]);
-        buf_printf(&head, "%llu], \"data_offsets\": [%zu, %zu]}", (unsigned long long)t->dims[0], begin, data.n);
-        if (index) buf_printf(index, "%s\n\"%s\": \"%s\"", index->n > 20 ? "," : comma, name, file);
+        hub_name(c, o, t->name, e[0].name, sizeof(e[0].name));
+        if (!e[0].name[0]) continue;
+        put_data(c, t, &e[0].data);
+        if (o->mlx_bits && t->n_dims == 2) quantise_entry(o->mlx_bits, o->mlx_opened, e);
+        for (int k = 0; k < 3; k++) {
+            if (e[k].data.n) put_entry(&e[k], file, &head, &data, index);
+            buf_deinit(&e[k].data);
+        }
     }
     buf_putc(&head, '}');
     while (head.n % 8) buf_putc(&head, ' ');
@@ -215,6 +290,8 @@ static bool write_config(const struct gguf *g, const struct model_config *c, con
     put_rope(g, c, o, &b);
     if (is_gemma(c)) put_gemma(c, &b);
     if (o->in_text_config) buf_puts(&b, "}");
+    if (o->mlx_bits && !o->mlx_opened)
+        buf_printf(&b, ", \"quantization\": {\"group_size\": 32, \"bits\": %u}", o->mlx_bits);
     if (o->config_extra) buf_puts(&b, o->config_extra);
     buf_puts(&b, "}");
     ok = !b.failed && hub_write(dir, "config.json", b.data, b.n);

@@ -8,6 +8,8 @@ struct hub_options {
     uint32_t n_shards;                   /* 0 or 1: model.safetensors alone */
     bool old_rope;                       /* rope_theta and rope_scaling, as before transformers 5 */
     bool in_text_config;                 /* Gemma 3 with a vision part beside it */
+    uint32_t mlx_bits;                   /* > 0: matrices in MLX's groups of 32, with f16 scales */
+    bool mlx_opened;                     /* those, but as the F32 numbers that they stand for */
     const char *config_extra;            /* members for config.json: ", \"x\": 1" */
 };
 

@@ -85,7 +85,7 @@ static void check_same_tokens(const struct gguf *dir, const struct gguf *file)
 
 TEST(a_directory_and_the_gguf_file_convert_to_the_same_weights_config_and_tokens)
 {
-    const struct hub_options o = {2, false, false, NULL};
+    const struct hub_options o = {.n_shards = 2};
 
     for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++)
         for (enum convert_type type = 0; type < CONVERT_N_TYPES; type++) {
@@ -129,7 +129,7 @@ static uint32_t n_files(const char *dir)
 
 TEST(whatever_fails_no_half_file_stays_and_the_old_one_is_as_it_was)
 {
-    const struct hub_options o = {1, false, false, NULL};
+    const struct hub_options o = {.n_shards = 1};
     struct rd_error err;
     char dir[64], out[128], *bytes = NULL;
     uint32_t before;

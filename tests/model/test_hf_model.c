@@ -45,7 +45,7 @@ static bool run(const char *path, float *logits)
 TEST(a_directory_gives_the_logits_of_the_gguf_file_with_the_same_weights)
 {
     static float want[N_TOKENS * N_VOCAB], got[N_TOKENS * N_VOCAB];
-    const struct hub_options ways[] = {{1, false, false, NULL}, {3, true, false, NULL}};
+    const struct hub_options ways[] = {{.n_shards = 1}, {.n_shards = 3, .old_rope = true}};
 
     for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
         CHECK(run(golden(models[i]), want));
@@ -64,10 +64,35 @@ TEST(a_directory_gives_the_logits_of_the_gguf_file_with_the_same_weights)
     }
 }
 
+TEST(mlx_groups_give_the_logits_of_what_they_stand_for)
+{
+    static float want[N_TOKENS * N_VOCAB], got[N_TOKENS * N_VOCAB];
+    static const char *const of_32[] = {"llama/tiny-llama", "qwen2/tiny-qwen2-yarn"};      /* the second one is tied */
+
+    for (size_t i = 0; i < 2; i++)
+        for (uint32_t bits = 2; bits <= 8; bits += bits < 6 ? 1 : 2) {
+            const struct hub_options packed = {.n_shards = 2, .mlx_bits = bits};
+            const struct hub_options opened = {.n_shards = 1, .mlx_bits = bits, .mlx_opened = true};
+            double worst = 0, top = 0;
+            char dir[2][64];
+
+            CHECK(hub_make(golden(of_32[i]), &packed, dir[0]) && hub_make(golden(of_32[i]), &opened, dir[1]));
+            CHECK(run(dir[0], got) && run(dir[1], want));
+            for (size_t k = 0; k < N_TOKENS * N_VOCAB; k++) {
+                worst = fmax(worst, fabs((double)got[k] - (double)want[k]));
+                top = fmax(top, fabs((double)want[k]));
+            }
+            test_note("%s, %u bits: largest difference %.2e of %.2f", of_32[i], bits, worst, top);
+            CHECK(worst <= (bits > 5 ? 1e-2 : 0.1) * top);  /* weights rounded to f16; activations to 8 bits */
+            hub_remove(dir[0]);
+            hub_remove(dir[1]);
+        }
+}
+
 TEST(a_text_model_with_a_vision_part_beside_it_is_the_text_model)
 {
     static float want[N_TOKENS * N_VOCAB], got[N_TOKENS * N_VOCAB];
-    const struct hub_options o = {2, false, true, NULL};
+    const struct hub_options o = {.n_shards = 2, .in_text_config = true};
     char dir[64];
 
     CHECK(run(golden("gemma3/tiny-gemma3"), want));
@@ -79,7 +104,7 @@ TEST(a_text_model_with_a_vision_part_beside_it_is_the_text_model)
 
 TEST(a_directorys_tokenizer_has_the_models_size_and_all_its_ends)
 {
-    const struct hub_options o = {1, false, false, NULL};
+    const struct hub_options o = {.n_shards = 1};
     struct rd_error err = {RD_OK, ""};
     struct tokenizer *t = NULL;
     struct gguf_str template;
@@ -142,7 +167,7 @@ TEST(what_a_config_says_wrongly_is_refused_by_name)
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        const struct hub_options o = {2, false, false, rows[i].extra};
+        const struct hub_options o = {.n_shards = 2, .config_extra = rows[i].extra};
         struct rd_error err;
         char dir[64];
 
@@ -157,7 +182,7 @@ TEST(what_a_config_says_wrongly_is_refused_by_name)
 TEST(a_file_that_is_missing_short_or_elsewhere_is_refused_by_name)
 {
     static const char second[] = "model-00002-of-00002.safetensors";
-    const struct hub_options o = {2, false, false, NULL};
+    const struct hub_options o = {.n_shards = 2};
     struct rd_error err;
     char dir[64], path[256], *bytes = NULL;
     size_t n;
@@ -195,7 +220,7 @@ TEST(a_file_that_is_missing_short_or_elsewhere_is_refused_by_name)
 
 TEST(a_shard_cut_while_it_is_open_is_noticed)
 {
-    const struct hub_options o = {1, false, false, NULL};
+    const struct hub_options o = {.n_shards = 1};
     struct rd_error err = {RD_OK, ""};
     struct gguf *g = NULL;
     char dir[64], path[128];
@@ -214,7 +239,7 @@ static void *json_alloc(size_t n) { return mem_alloc(n, 1); }
 
 TEST(memory_that_runs_out_while_a_directory_opens_leaves_nothing)
 {
-    const struct hub_options o = {2, false, false, NULL};
+    const struct hub_options o = {.n_shards = 2};
     struct rd_error err;
     char dir[64];
 

@@ -274,7 +274,7 @@ TEST(a_copy_with_the_same_contents_finds_the_entry)
 TEST(a_directorys_weights_are_found_under_another_name_but_not_under_another_config)
 {
     const struct packed_options o = {.dir = folder, .cap_bytes = 1ull << 30, .n_threads = 2};
-    const struct hub_options hub = {2, false, false, NULL};
+    const struct hub_options hub = {.n_shards = 2};
     char at[64], moved[80], config[128], *text;
     size_t n;
 
