@@ -4,6 +4,7 @@
 #include <string.h>
 #include "base/checked.h"
 #include "base/error.h"
+#include "tensor/quantise.h"
 
 rd_status mlx_check(const char *base, const struct st_tensor *weight, const struct st_tensor *scales,
                     const struct st_tensor *biases, uint32_t bits, uint32_t group, struct mlx_matrix *out,
@@ -80,7 +81,17 @@ enum dtype mlx_dtype(const struct mlx_matrix *m)
 /* 32 weights' numbers; row_end: where the row's bytes end. */
 static void read_32(const uint8_t *row, const uint8_t *row_end, uint64_t first, uint32_t bits, uint8_t q[32])
 {
-    for (uint32_t i = 0; i < 32; i++) {
+    const uint8_t *from = row + first * bits / 8;
+
+    if (bits == 8) {
+        memcpy(q, from, 32);
+        return;
+    }
+    for (uint32_t i = 0; bits == 4 && i < 16; i++) {
+        q[2 * i] = from[i] & 15;
+        q[2 * i + 1] = from[i] >> 4;
+    }
+    for (uint32_t i = 0; bits != 4 && i < 32; i++) {
         uint64_t at = (first + i) * bits;
         const uint8_t *p = row + at / 8;
         uint32_t v = *p;
@@ -101,11 +112,10 @@ static void put_block(enum dtype t, float d, float m, const uint8_t q[32], uint8
     uint32_t high = 0;
 
     if (t == DTYPE_F16) {
-        for (int i = 0; i < 32; i++) {
-            uint16_t h = float_to_half(d * (float)q[i] + m);
+        float w[32];
 
-            memcpy(dst + 2 * i, &h, 2);
-        }
+        for (int i = 0; i < 32; i++) w[i] = d * (float)q[i] + m;
+        quantise(DTYPE_F16, w, dst, 32);
         return;
     }
     memcpy(dst, halves, 4);

@@ -226,12 +226,46 @@ static void q6_k_block(const float *x, uint8_t *dst)
 
 /* ---- all ---- */
 
+/* float_to_half() and float_to_bf16() without branches: every case is computed, and one taken. */
+static inline uint16_t half_of(float f)
+{
+    const float unit = 0.5f;            /* + 0.5: the sum's last bit is 2^-24, a subnormal half's unit */
+    uint32_t bits, mag, normal, small_bits, result;
+    float small;
+
+    memcpy(&bits, &f, 4);
+    mag = bits & 0x7fffffff;
+    memcpy(&small, &mag, 4);
+    small += unit;
+    memcpy(&small_bits, &small, 4);
+    normal = (mag - ((uint32_t)112 << 23) + 0xfff + (mag >> 13 & 1)) >> 13;
+    result = mag < 0x38800000 ? small_bits - 0x3f000000 : normal;
+    result = mag >= 0x477ff000 ? 0x7c00 : result;
+    result = mag > 0x7f800000 ? 0x7e00 | (mag >> 13 & 0x3ff) : result;
+    return (uint16_t)(bits >> 16 & 0x8000) | (uint16_t)result;
+}
+
+static inline uint16_t bf16_of(float f)
+{
+    uint32_t bits, rounded;
+
+    memcpy(&bits, &f, 4);
+    rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? bits >> 16 | 0x40 : rounded);
+}
+
 static void to_16_bits(enum dtype t, const float *src, uint8_t *dst, uint64_t n)
 {
-    for (uint64_t i = 0; i < n; i++) {
-        uint16_t v = t == DTYPE_F16 ? float_to_half(src[i]) : float_to_bf16(src[i]);
+    uint16_t v[32];
 
-        memcpy(dst + 2 * i, &v, 2);
+    for (uint64_t at = 0; at < n; at += 32) {
+        int part = n - at < 32 ? (int)(n - at) : 32;
+
+        if (t == DTYPE_F16)
+            for (int i = 0; i < part; i++) v[i] = half_of(src[at + (uint64_t)i]);
+        else
+            for (int i = 0; i < part; i++) v[i] = bf16_of(src[at + (uint64_t)i]);
+        memcpy(dst + 2 * at, v, 2 * (size_t)part);
     }
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "test.h"
 
 #define N 256u
@@ -70,6 +71,30 @@ TEST(k_quants_have_at_most_the_references_error)
         CHECK(sum <= want_sum * 1.02);
     }
     mem_free(g.bytes);
+}
+
+TEST(sixteen_bits_are_those_of_the_single_conversions)
+{
+    struct random r;
+    float x[64];
+    uint16_t half[64], bf16[64];
+
+    random_init(&r, test_seed());
+    for (uint32_t round = 0; round < 40000; round++) {
+        for (int i = 0; i < 64; i++) {
+            uint32_t bits = (uint32_t)random_u64(&r);
+
+            if (round % 2) bits = (bits & 0x807fffff) | (uint32_t)(100 + random_below(&r, 50)) << 23;  /* near half's ends */
+            if (round % 4 == 3) bits &= 0xfffff000;         /* ties */
+            memcpy(&x[i], &bits, 4);
+        }
+        quantise(DTYPE_F16, x, half, 1 + round % 64);
+        quantise(DTYPE_BF16, x, bf16, 1 + round % 64);
+        for (uint32_t i = 0; i < 1 + round % 64; i++) {
+            CHECK_EQ(half[i], float_to_half(x[i]));
+            CHECK_EQ(bf16[i], float_to_bf16(x[i]));
+        }
+    }
 }
 
 TEST(sixteen_bits_are_rounded_to_nearest)
