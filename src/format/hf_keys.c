@@ -164,10 +164,9 @@ static rd_status put_widths(struct reader *r)
 
 static rd_status check_act(const struct reader *r)
 {
-    const json_t *v = get(r->text, "hidden_activation");
-    const char *key = v ? "hidden_activation" : "hidden_act", *act;
+    const char *key = r->f->gemma ? "hidden_activation" : "hidden_act", *act;   /* transformers asks no other */
+    const json_t *v = get(r->text, key);
 
-    if (!v) v = get(r->text, "hidden_act");
     act = json_string_value(v);
     if (!v || (act && !strcmp(act, r->f->act))) return RD_OK;
     wrong(r->err, key, v, r->f->act);
@@ -398,6 +397,5 @@ rd_status hf_put_keys(const json_t *config, const char *name, struct gguf_writer
     if (st != RD_OK) return st;
     put_u32(&r, "context_length", r.n_ctx);
     if (!strcmp(r.f->arch, "llama")) gguf_add_bool(w, name_of(&r, "rope.half_split", key), true);
-    out->hidden = r.hidden;
     return RD_OK;
 }

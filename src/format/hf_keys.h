@@ -21,7 +21,7 @@ struct hf_model {
     bool gemma;                          /* norms are (1 + w) */
     bool tied;                           /* no tensor of its own for the head */
     bool has_vision;                     /* the text model is a part: other parts' tensors are left out */
-    uint32_t hidden, n_vocab;            /* n_vocab 0: not said */
+    uint32_t n_vocab;                    /* rows of the embedding; 0: not said */
 };
 
 /* name: general.name. config: the whole file. */

@@ -140,15 +140,25 @@ static rd_status open_tensor(struct gguf *g, const struct st_tensor *t, struct g
     return out->name.s && out->source ? RD_OK : error_set(err, RD_E_NOMEM, "out of memory for the tensor table");
 }
 
+static rd_status check_vocab(const struct gguf *g, struct rd_error *err)
+{
+    const struct gguf_tensor *t = gguf_find_tensor(g, "token_embd.weight");
+
+    if (!t || g->dir->model.n_vocab == 0 || t->dims[1] == g->dir->model.n_vocab) return RD_OK;
+    return error_set(err, RD_E_FORMAT, "%s: %llu rows, but config.json says \"vocab_size\": %u", t->source,
+                     (unsigned long long)t->dims[1], g->dir->model.n_vocab);
+}
+
 rd_status hf_add_tensors(struct gguf *g, struct rd_error *err)
 {
     const struct st_table *table = &g->dir->table;
+    rd_status st;
 
     for (size_t i = 0; i < table->n; i++) {
         struct gguf_tensor t;
         bool skip = false;
-        rd_status st = open_tensor(g, &table->tensors[i], &t, &skip, err);
 
+        st = open_tensor(g, &table->tensors[i], &t, &skip, err);
         if (st != RD_OK) return st;
         if (skip) continue;
         if (g->n_tensors == LIMIT_GGUF_TENSORS)
@@ -164,7 +174,8 @@ rd_status hf_add_tensors(struct gguf *g, struct rd_error *err)
         !safetensors_find(table, "language_model.lm_head.weight"))
         return error_set(err, RD_E_FORMAT, "tensor \"lm_head.weight\" is missing, and config.json does not say "
                          "\"tie_word_embeddings\": true");
-    return gguf_index_names(g, err);
+    st = gguf_index_names(g, err);
+    return st == RD_OK ? check_vocab(g, err) : st;
 }
 
 /* ---- bytes ---- */

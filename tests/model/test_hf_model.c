@@ -89,6 +89,51 @@ TEST(mlx_groups_give_the_logits_of_what_they_stand_for)
         }
 }
 
+/* What opening and loading say. */
+static rd_status refusal(const char *dir, struct rd_error *err)
+{
+    const struct backend_options options = {.n_threads = 1, .isa = "ref"};
+    struct backend *be = NULL;
+    struct model *m = NULL;
+    struct gguf *g = NULL;
+    rd_status st = backend_cpu_ops.create(&options, &be, err);
+
+    *err = (struct rd_error){RD_OK, ""};
+    if (st == RD_OK) st = model_file_open(dir, &g, err);
+    if (st == RD_OK) st = model_load(g, &backend_cpu_ops, be, 8, 8, NULL, &m, err);
+    model_destroy(m);
+    backend_cpu_ops.destroy(be);
+    gguf_close(g);
+    return st;
+}
+
+TEST(what_the_config_says_of_one_matrixs_groups_goes_before_what_it_says_of_all)
+{
+    static const struct { const char *extra, *said; } rows[] = {
+        {", \"quantization\": {\"group_size\": 32, \"bits\": 4, \"model.layers.1.mlp.up_proj\": {\"group_size\": 64}}",
+         "model.layers.1.mlp.up_proj: rows of 8 words; 2 groups of 64 weights of 4 bits make 16"},
+        {", \"quantization\": {\"group_size\": 32, \"bits\": 4, \"model.layers.0.mlp.up_proj\": {\"bits\": 8}}",
+         "model.layers.0.mlp.up_proj: rows of 8 words"},
+        {", \"quantization\": {\"group_size\": 32, \"bits\": 5}", "rows of"},
+        {", \"quantization\": {\"group_size\": 32}", "no \"bits\" and \"group_size\""},
+        {", \"quantization\": {\"group_size\": 32, \"bits\": 4, \"mode\": \"mxfp4\"}", "\"mxfp4\""},
+        {", \"quantization\": {\"group_size\": 32, \"bits\": 4, \"model.layers.0.mlp.up_proj\": {\"bits\": 4}}", NULL},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct hub_options o = {.n_shards = 2, .mlx_bits = 4, .config_extra = rows[i].extra};
+        struct rd_error err;
+        char dir[64];
+        rd_status st;
+
+        CHECK(hub_make(golden("llama/tiny-llama"), &o, dir));
+        st = refusal(dir, &err);
+        test_note("%s", err.text);
+        CHECK(rows[i].said ? st != RD_OK && strstr(err.text, rows[i].said) : st == RD_OK);
+        hub_remove(dir);
+    }
+}
+
 TEST(a_text_model_with_a_vision_part_beside_it_is_the_text_model)
 {
     static float want[N_TOKENS * N_VOCAB], got[N_TOKENS * N_VOCAB];
@@ -129,24 +174,6 @@ TEST(a_directorys_tokenizer_has_the_models_size_and_all_its_ends)
     hub_remove(dir);
 }
 
-/* What opening and loading say. */
-static rd_status refusal(const char *dir, struct rd_error *err)
-{
-    const struct backend_options options = {.n_threads = 1, .isa = "ref"};
-    struct backend *be = NULL;
-    struct model *m = NULL;
-    struct gguf *g = NULL;
-    rd_status st = backend_cpu_ops.create(&options, &be, err);
-
-    *err = (struct rd_error){RD_OK, ""};
-    if (st == RD_OK) st = model_file_open(dir, &g, err);
-    if (st == RD_OK) st = model_load(g, &backend_cpu_ops, be, 8, 8, NULL, &m, err);
-    model_destroy(m);
-    backend_cpu_ops.destroy(be);
-    gguf_close(g);
-    return st;
-}
-
 TEST(what_a_config_says_wrongly_is_refused_by_name)
 {
     static const struct { const char *model, *extra, *said; rd_status st; } rows[] = {
@@ -161,6 +188,7 @@ TEST(what_a_config_says_wrongly_is_refused_by_name)
         {"llama/tiny-llama", ", \"rope_parameters\": {\"rope_type\": \"longrope\"}", "\"longrope\" is not supported",
          RD_E_UNSUPPORTED},
         {"llama/tiny-llama", ", \"quantization_config\": {\"quant_method\": \"gptq\"}", "\"gptq\"", RD_E_UNSUPPORTED},
+        {"llama/tiny-llama", ", \"vocab_size\": 97", "96 rows, but config.json says \"vocab_size\": 97", RD_E_FORMAT},
         {"qwen3/tiny-qwen3-tied", ", \"tie_word_embeddings\": false", "\"lm_head.weight\" is missing", RD_E_FORMAT},
         {"gemma3/tiny-gemma3", ", \"layer_types\": [\"full_attention\"]", "1 entries, the model 7 layers", RD_E_FORMAT},
         {"gemma3/tiny-gemma3", ", \"use_bidirectional_attention\": true", "not supported", RD_E_UNSUPPORTED},
@@ -232,6 +260,27 @@ TEST(a_shard_cut_while_it_is_open_is_noticed)
     CHECK_EQ(truncate(path, 4096), 0);
     CHECK(!gguf_unchanged(g));
     gguf_close(g);
+    hub_remove(dir);
+}
+
+TEST(a_shard_cut_while_its_model_runs_fails_the_pass_and_nothing_else)
+{
+    const struct hub_options o = {.n_shards = 2};
+    static float logits[N_VOCAB];
+    const int32_t token = 1;
+    char dir[64], path[128];
+    struct model_rig r;
+
+    CHECK(hub_make(golden("qwen3/tiny-qwen3-tied"), &o, dir));
+    CHECK_OK(rig_open(&r, dir, DTYPE_F16, 16, 16, NULL, 1));
+    CHECK_OK(rig_step(&r, &token, 0, 1, 1, logits));
+    for (uint32_t i = 1; i <= 2; i++) {
+        snprintf(path, sizeof(path), "%s/model-%05u-of-00002.safetensors", dir, i);
+        CHECK_EQ(truncate(path, 0), 0);
+    }
+    CHECK_EQ(rig_step(&r, &token, 1, 1, 1, logits), RD_E_DEVICE);   /* the embedding's rows are read from the file */
+    CHECK(gguf_broken(r.g));
+    rig_close(&r);
     hub_remove(dir);
 }
 
