@@ -155,11 +155,15 @@ struct graph_step {
     const kv_page *row_page;
     const uint32_t *row_slot;
     const struct seq_run *runs;          /* [n_rows], row i is run i */
+    const struct row_draw *draws;        /* [n_rows] for choose, or NULL */
     const struct kv_storage *kv;
 };
 enum graph_action { GRAPH_PLAIN, GRAPH_RECORD, GRAPH_REPLAYED };
 
-/* The best of a row of logits: the lowest id among the largest. value is NaN if the row holds NaN or +inf. */
+/* A token of a row of logits and its logit, NaN if the row holds NaN or +inf. temperature 0: the lowest id among the
+ * largest. Else drawn from softmax(logits / temperature) over the logits >= max + temperature * ln(min_p); the randomness
+ * is (seed, position)'s alone. */
+struct row_draw { float temperature, min_p; uint64_t seed; uint32_t position, unused; };
 struct row_choice { int32_t token; float value; };
 
 struct backend_ops {
@@ -207,9 +211,10 @@ struct backend_ops {
                         float *out);
     /* x = cap * tanh(x / cap), in place, n values */
     rd_status (*softcap)(struct backend *be, float *x, uint64_t n, float cap);
-    /* choices[r] of n_rows rows of n_vocab logits; both in backend memory. NULL where the host reads logits itself. */
-    rd_status (*argmax)(struct backend *be, uint32_t n_rows, uint32_t n_vocab, const float *logits,
-                        struct row_choice *choices);
+    /* choices[r] of n_rows rows of n_vocab logits; both in backend memory; draws [n_rows] host memory. NULL where the
+     * host reads logits itself. */
+    rd_status (*choose)(struct backend *be, uint32_t n_rows, uint32_t n_vocab, const float *logits,
+                        const struct row_draw *draws, struct row_choice *choices);
     /* Right after sync. *out says what follows: the step's ops (PLAIN); the same, then graph_end, which runs what was
      * recorded (RECORD: no copy from or to the host in between); or nothing, they run already (REPLAYED). NULL: none. */
     rd_status (*graph_begin)(struct backend *be, const struct graph_step *s, enum graph_action *out);

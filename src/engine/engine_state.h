@@ -26,6 +26,7 @@ struct step_plan {
     kv_page *row_page;
     float *states;                       /* [max_logits, n_state] */
     struct row_choice *choices;          /* [max_logits] from the device, and which rows of logits stayed there */
+    struct row_draw *draws;
     bool *unread;
     struct seq_run *runs;                /* [max_live] */
     struct request **run_request;        /* [max_live]: whose run it is */

@@ -33,11 +33,12 @@ rd_status plan_create(struct engine *e)
     p->heads = mem_zalloc(e->o.executor.max_logits, sizeof(struct request *));
     p->head_states = mem_zalloc(e->o.executor.max_logits, sizeof(const float *));
     p->choices = mem_zalloc(e->o.executor.max_logits, sizeof(*p->choices));
+    p->draws = mem_zalloc(e->o.executor.max_logits, sizeof(*p->draws));
     p->unread = mem_zalloc(e->o.executor.max_logits, sizeof(*p->unread));
     p->states = mem_zalloc((size_t)e->o.executor.max_logits * e->o.executor.n_state + 1, sizeof(*p->states));
     if (!p->tokens || !p->positions || !p->row_slot || !p->row_page || !p->logit_rows || !p->runs || !p->run_request ||
         !p->run_logits || !p->run_hidden || !p->hidden_rows || !p->hidden || !p->heads || !p->head_states ||
-        !p->states || !p->choices || !p->unread)
+        !p->states || !p->choices || !p->draws || !p->unread)
         return RD_E_NOMEM;
     p->batch = (struct model_batch){.tokens = p->tokens,
                                     .positions = p->positions,
@@ -49,6 +50,7 @@ rd_status plan_create(struct engine *e)
                                     .hidden = p->hidden,
                                     .states = e->o.executor.n_state ? p->states : NULL,
                                     .choices = e->o.executor.gives_choices ? p->choices : NULL,
+                                    .draws = p->draws,
                                     .unread = e->o.executor.gives_choices ? p->unread : NULL};
     if (e->o.executor.pin) {
         e->o.executor.pin(e->o.executor.self, e->logits, e->logits_bytes, true);
@@ -67,6 +69,7 @@ void plan_destroy(struct engine *e)
         e->o.executor.pin(e->o.executor.self, p->states, 0, false);
     }
     mem_free(p->choices);
+    mem_free(p->draws);
     mem_free(p->unread);
     mem_free(p->tokens);
     mem_free(p->positions);
@@ -138,10 +141,12 @@ static bool find_pages(struct engine *e, struct request *r, uint32_t n, bool may
     }
 }
 
-/* The next row of logits is row's; unread: nobody wants more of it than the best token. */
-static void add_logits(struct step_plan *p, uint32_t row, bool unread)
+/* The next row of logits is row's; d NULL: all of it is wanted, else no more than the token drawn like this. */
+static void add_logits(struct step_plan *p, uint32_t row, const struct row_draw *d)
 {
-    p->unread[p->batch.n_logits] = unread && p->batch.choices;
+    p->draws[p->batch.n_logits] = d ? *d : (struct row_draw){0};
+    p->draws[p->batch.n_logits].position = p->positions[row] + 1;
+    p->unread[p->batch.n_logits] = d && p->batch.choices;
     p->logit_rows[p->batch.n_logits++] = row;
 }
 
@@ -151,7 +156,9 @@ static void add_run(struct engine *e, struct request *r, uint32_t n)
     struct model_batch *b = &p->batch;
     struct kv_seq *seq = &r->seq;
     uint32_t pos0 = seq->n_computed, P = e->o.page_tokens;
-    bool takes_best = !r->p.logits_out && r->p.max_tokens > 0 && sampler_takes_best(r->sampler);
+    struct row_draw draw = {0};
+    bool is_plain = !r->p.logits_out && r->p.max_tokens > 0 &&
+                    sampler_is_plain(r->sampler, &draw.temperature, &draw.min_p, &draw.seed);
 
     p->runs[b->n_runs] = (struct seq_run){b->n_rows, n, pos0, seq->pages};
     p->run_request[b->n_runs] = r;
@@ -166,8 +173,8 @@ static void add_run(struct engine *e, struct request *r, uint32_t n)
         p->row_slot[row] = pos % P;
         if (prefill_pools_at(&r->prefill, pos)) p->hidden_rows[b->n_hidden++] = row;
         if (prefill_pools(&r->prefill)) continue;
-        if (r->p.prompt_logprobs && pos < r->n_prompt) add_logits(p, row, false);
-        else if (pos + 1 >= seq->n_keys) add_logits(p, row, takes_best);
+        if (r->p.prompt_logprobs && pos < r->n_prompt) add_logits(p, row, NULL);
+        else if (pos + 1 >= seq->n_keys) add_logits(p, row, is_plain ? &draw : NULL);
     }
     b->n_rows += n;
     b->n_runs++;

@@ -139,6 +139,7 @@ static rd_status forward(struct engine *e, const struct verify_job *job, uint32_
         p->row_slot[i] = (pos + i) % P;
     }
     p->logit_rows[0] = n - 1;
+    p->draws[0] = (struct row_draw){0};
     p->unread[0] = p->batch.choices != NULL;
     p->batch.n_rows = n;
     p->batch.n_runs = 1;

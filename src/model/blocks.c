@@ -281,7 +281,7 @@ rd_status pass_logits(struct pass *p, const struct weight *post_norm, float *log
     pass_norm(p, post_norm, &m->outer.output_norm);
     if (p->st == RD_OK && b->n_logits > 0) p->st = head_logits(m, b->n_logits, logits);
     if (p->st == RD_OK && b->n_logits > 0 && b->choices && m->ws.choices)
-        p->st = m->ops->argmax(m->be, b->n_logits, m->config.n_vocab, m->ws.logits, m->ws.choices);
+        p->st = m->ops->choose(m->be, b->n_logits, m->config.n_vocab, m->ws.logits, b->draws, m->ws.choices);
     return p->st != RD_OK || m->is_launching ? p->st : pass_deliver(m, b, logits);
 }
 
@@ -348,7 +348,7 @@ rd_status workspace_init(struct model *m)
     if (st != RD_OK) return st;
     ws->n_bytes = n_bytes;
     for (size_t i = 0; i < n_parts; i++) *parts[i].out = (float *)((char *)ws->memory + parts[i].at);
-    if (m->ops->argmax) ws->choices = (struct row_choice *)(void *)((char *)ws->memory + at_choices);
+    if (m->ops->choose) ws->choices = (struct row_choice *)(void *)((char *)ws->memory + at_choices);
     return padded_step_create(m);
 }
 

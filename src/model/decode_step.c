@@ -17,6 +17,7 @@ struct padded_step {
     uint32_t *positions, *row_slot, *logit_rows;
     kv_page *row_page;
     struct seq_run *runs;
+    struct row_draw *draws;
 };
 
 void padded_step_destroy(struct model *m)
@@ -30,6 +31,7 @@ void padded_step_destroy(struct model *m)
     mem_free(p->logit_rows);
     mem_free(p->row_page);
     mem_free(p->runs);
+    mem_free(p->draws);
     mem_free(p);
     m->ws.padded = NULL;
 }
@@ -49,6 +51,8 @@ rd_status padded_step_create(struct model *m)
     p->logit_rows = mem_zalloc(n, sizeof(*p->logit_rows));
     p->row_page = mem_zalloc(n, sizeof(*p->row_page));
     p->runs = mem_zalloc(n, sizeof(*p->runs));
+    p->draws = mem_zalloc(n, sizeof(*p->draws));
+    if (!p->draws) return RD_E_NOMEM;
     if (!p->tokens || !p->positions || !p->row_slot || !p->logit_rows || !p->row_page || !p->runs) return RD_E_NOMEM;
     for (uint32_t i = 0; i < n; i++) p->logit_rows[i] = i;
     return RD_OK;
@@ -83,6 +87,7 @@ static struct model_batch fill_step(struct padded_step *p, const struct kv_stora
         p->positions[i] = is_real ? b->positions[i] : 0;
         p->row_page[i] = is_real ? b->row_page[i] : p->padding;
         p->row_slot[i] = is_real ? b->row_slot[i] : 0;
+        p->draws[i] = is_real && b->choices ? b->draws[i] : (struct row_draw){0};
         p->runs[i] = is_real ? b->runs[i] : (struct seq_run){i, 1, 0, &p->padding};
     }
     return (struct model_batch){.n_rows = n,
@@ -94,7 +99,8 @@ static struct model_batch fill_step(struct padded_step *p, const struct kv_stora
                                 .runs = p->runs,
                                 .n_logits = n,
                                 .logit_rows = p->logit_rows,
-                                .choices = b->choices};
+                                .choices = b->choices,
+                                .draws = p->draws};
 }
 
 rd_status decode_step_forward(struct model *m, struct kv_storage *kv, const struct model_batch *b, float *logits)
@@ -107,7 +113,7 @@ rd_status decode_step_forward(struct model *m, struct kv_storage *kv, const stru
     if (n == 0) return m->arch->forward(m, kv, b, logits);
     step = fill_step(m->ws.padded, kv, b, n);
     struct graph_step g = {b->choices ? (const void *)m->ws.choices : m, n, step.tokens, step.positions,
-                           step.row_page, step.row_slot, step.runs, kv};
+                           step.row_page, step.row_slot, step.runs, b->choices ? step.draws : NULL, kv};
 
     st = m->ops->graph_begin(m->be, &g, &action);
     if (st == RD_OK && action != GRAPH_REPLAYED) {

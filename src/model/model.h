@@ -52,8 +52,9 @@ struct model_batch {
     uint32_t n_hidden;                   /* n_logits + n_hidden <= n_rows */
     const uint32_t *hidden_rows;         /* [n_hidden] rows of which only that is wanted, no logits */
     float *hidden;                       /* out, [n_hidden, hidden] host memory: theirs */
-    /* Where model_gives_choices: the best token of every row of logits without its row crossing to the host. */
+    /* Where model_gives_choices: a token of every row of logits without its row crossing to the host. */
     struct row_choice *choices;          /* out, [n_logits] host memory; or NULL */
+    const struct row_draw *draws;        /* [n_logits] how each is chosen; with choices */
     const bool *unread; /* [n_logits]: logits of row i need not come, its choice does; NULL: all come */
 };
 

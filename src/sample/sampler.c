@@ -465,9 +465,15 @@ static rd_status with_logprobs(const struct sampler *s, struct sampler_scratch *
     return sampler_logprobs(scratch, logits, s->n_vocab, out->token, s->p.n_top_logprobs, out);
 }
 
-bool sampler_takes_best(const struct sampler *s)
+bool sampler_is_plain(const struct sampler *s, float *temperature, float *min_p, uint64_t *seed)
 {
-    return s->greedy && !s->edits && !s->p.want_logprob && s->p.n_top_logprobs == 0;
+    const struct sampler_params *p = &s->p;
+
+    *temperature = s->greedy ? 0 : p->temperature;
+    *min_p = s->greedy ? 0 : p->min_p;
+    *seed = p->seed;
+    if (s->edits || p->want_logprob || p->n_top_logprobs > 0) return false;
+    return s->greedy || (s->simple && p->temperature > 0 && p->top_k <= 0 && p->top_p >= 1);
 }
 
 rd_status sampler_sample(struct sampler *s, struct sampler_scratch *scratch, const float *logits, const int32_t *banned,

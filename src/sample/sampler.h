@@ -88,8 +88,9 @@ rd_status sampler_check_logits(const float *logits, uint32_t n_vocab);
  * position: of the new token. RD_E_INVALID: allowed tokens and bad words leave nothing to draw. */
 rd_status sampler_sample(struct sampler *s, struct sampler_scratch *scratch, const float *logits, const int32_t *banned,
                          uint32_t n_banned, uint64_t position, struct sampler_result *out);
-/* Whether the outcome is the lowest id among the largest of the row as it is, unless that id is banned. */
-bool sampler_takes_best(const struct sampler *s);
+/* Whether the outcome is a token of the row as it is, unless that token is banned: the lowest id among the largest
+ * (*temperature 0), or a draw from softmax(logits / *temperature) over what *min_p leaves. */
+bool sampler_is_plain(const struct sampler *s, float *temperature, float *min_p, uint64_t *seed);
 /* Log probability of a given token and the top n of a row (prompt logprobs). */
 rd_status sampler_logprobs(struct sampler_scratch *scratch, const float *logits, uint32_t n_vocab, int32_t token,
                            uint32_t n_top, struct sampler_result *out);

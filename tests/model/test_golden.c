@@ -227,7 +227,7 @@ TEST(a_row_does_not_see_its_neighbours_in_the_batch)
         const kv_page short_table[2] = {0, 1}, long_table[2] = {3, 2};
         const struct seq_run runs[2] = {{0, 13, 0, short_table}, {13, 17, 0, long_table}};
         struct model_batch b = {30, tokens, positions, pages, slots, 2, runs, 2, logit_rows, NULL, 0, NULL, NULL,
-                                NULL, NULL};
+                                NULL, NULL, NULL};
 
         CHECK(reference_read(models[i], &ref));
         CHECK_OK(rig_open(&r, golden(models[i], "gguf"), DTYPE_F16, N_CONTEXT, N_CONTEXT, NULL, 2));
@@ -284,6 +284,7 @@ TEST(sequences_that_decode_together_have_the_bits_of_one_prefill)
         struct seq_run runs[N_SEQUENCES];
         struct row_choice choices[N_SEQUENCES];
         bool unread[N_SEQUENCES] = {false, true, false, true, true};
+        const struct row_draw draws[N_SEQUENCES] = {{0}};
         struct model_batch b = {.n_rows = N_SEQUENCES, .tokens = tokens, .positions = positions, .row_page = pages,
                                 .row_slot = slots, .n_runs = N_SEQUENCES, .runs = runs, .n_logits = N_SEQUENCES,
                                 .logit_rows = rows};
@@ -308,6 +309,7 @@ TEST(sequences_that_decode_together_have_the_bits_of_one_prefill)
             }
             b.choices = step % 2 && model_gives_choices(r.m) ? choices : NULL;
             b.unread = unread;
+            b.draws = draws;
             CHECK_OK(model_forward(r.m, &r.kv, &b, got));
             for (uint32_t s = 0; s < N_SEQUENCES; s++) {
                 const float *logits = want + positions[s] * row;

@@ -322,7 +322,8 @@ static void attend(struct side *s, const struct attn_case *c, const float *q, co
         }
         struct seq_run run = {0, n, pos, table};
         float *dq = to_side(s, q + (size_t)pos * qw, (uint64_t)n * qw), *dout = to_side(s, q, (uint64_t)n * qw);
-        float *dk = to_side(s, k + (size_t)pos * kw, (uint64_t)n * kw), *dv = to_side(s, v + (size_t)pos * kw, (uint64_t)n * kw);
+        float *dk = to_side(s, k + (size_t)pos * kw, (uint64_t)n * kw),
+              *dv = to_side(s, v + (size_t)pos * kw, (uint64_t)n * kw);
         struct qkv_args write = {.n_rows = n, .layer = LAYER, .n_heads = c->n_heads, .n_kv_heads = c->n_kv_heads,
                                  .head_dim = c->head_dim, .q = dq, .q_stride = qw, .k = dk, .k_stride = kw, .v = dv,
                                  .v_stride = kw, .q_norm = &q_norm, .k_norm = &q_norm, .norm_eps = 1e-6f,
@@ -363,7 +364,8 @@ static void check_attention(struct side *gpu, struct side *cpu, struct random *r
     double rotated = distance(q_out[1], q_out[0], nq), attended = distance(out[1], out[0], nq);
 
     test_note("heads %u/%u x %u, %s, window %u, softcap %g, %u positions: rotated %.1e, attended %.1e", c->n_heads,
-              c->n_kv_heads, c->head_dim, dtype_name(c->dtype), c->window, (double)c->softcap, c->n_ctx, rotated, attended);
+              c->n_kv_heads, c->head_dim, dtype_name(c->dtype), c->window, (double)c->softcap, c->n_ctx, rotated,
+              attended);
     CHECK(rotated < 1e-4);
     CHECK(attended < 1e-2);
     CHECK(memcmp(q_out[1], q_out[2], nq * sizeof(float)) == 0);
@@ -392,6 +394,95 @@ TEST(cuda_attention_agrees_with_the_cpu_and_has_the_same_bits_however_a_prompt_i
     if (!open_sides(&gpu, &cpu)) return;
     random_init(&rng, test_seed());
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) check_attention(&gpu, &cpu, &rng, &cases[i]);
+    close_sides(&gpu, &cpu);
+}
+
+/* ---- tokens ---- */
+
+enum { CHOICE_ROWS = 512, CHOICE_VOCAB = 9001 };
+
+static void choose_on(struct side *gpu, const float *logits, uint32_t n_rows, const struct row_draw *draws,
+                      struct row_choice *out)
+{
+    float *x = to_side(gpu, logits, (uint64_t)n_rows * CHOICE_VOCAB);
+    void *p = NULL;
+
+    CHECK_OK(gpu->ops->alloc(gpu->be, n_rows * sizeof(*out), &p));
+    CHECK_OK(gpu->ops->choose(gpu->be, n_rows, CHOICE_VOCAB, x, draws, p));
+    CHECK_OK(gpu->ops->copy(gpu->be, out, p, n_rows * sizeof(*out)));
+    CHECK_OK(gpu->ops->sync(gpu->be));
+    gpu->ops->free(gpu->be, p, n_rows * sizeof(*out));
+    gpu->ops->free(gpu->be, x, (uint64_t)n_rows * CHOICE_VOCAB * sizeof(float));
+}
+
+TEST(cuda_chooses_the_lowest_of_the_best_and_says_what_is_no_number)
+{
+    struct side gpu, cpu;
+    struct row_draw draws[5] = {{0}};
+    struct row_choice out[5];
+    struct random rng;
+
+    if (!open_sides(&gpu, &cpu)) return;
+    random_init(&rng, test_seed());
+    float *x = normal(&rng, 5 * CHOICE_VOCAB, 1), *row = x;
+
+    row[4096] = row[4095] = row[9000] = 50;
+    row += CHOICE_VOCAB, row[9000] = 60;
+    row += CHOICE_VOCAB, row[77] = NAN;
+    row += CHOICE_VOCAB, row[8999] = INFINITY;
+    row += CHOICE_VOCAB;
+    for (uint32_t i = 0; i < CHOICE_VOCAB; i++) row[i] = -INFINITY;
+    choose_on(&gpu, x, 5, draws, out);
+    CHECK(out[0].token == 4095 && out[0].value == 50);
+    CHECK(out[1].token == 9000 && out[1].value == 60);
+    CHECK(isnan(out[2].value) && isnan(out[3].value) && out[4].value == -INFINITY);
+    for (int i = 0; i < 5; i++) draws[i].temperature = 0.001f;
+    choose_on(&gpu, x, 5, draws, out);
+    CHECK(out[0].value == 50 && out[1].token == 9000);
+    CHECK(isnan(out[2].value) && isnan(out[3].value) && out[4].value == -INFINITY);
+    mem_free(x);
+    close_sides(&gpu, &cpu);
+}
+
+TEST(cuda_draws_as_softmax_says_and_by_seed_and_position_alone)
+{
+    enum { N_HOT = 6, ROUNDS = 40 };
+    static const float hot[N_HOT] = {4.0f, 3.5f, 3.0f, 2.0f, 1.0f, -1.0f};
+    static const uint32_t ids[N_HOT] = {0, 5000, 4095, 8192, 9000, 17};
+    struct side gpu, cpu;
+    struct row_draw *draws = mem_zalloc(CHOICE_ROWS, sizeof(*draws));
+    struct row_choice *out = mem_zalloc(CHOICE_ROWS, sizeof(*out)), again;
+    float *x = mem_zalloc((size_t)CHOICE_ROWS * CHOICE_VOCAB, sizeof(float));
+    double sum = 0, chi = 0, n = (double)CHOICE_ROWS * ROUNDS;
+    uint32_t counts[N_HOT] = {0}, n_cut = 0;
+
+    if (!open_sides(&gpu, &cpu)) return;
+    for (uint32_t r = 0; r < CHOICE_ROWS; r++) {
+        for (uint32_t i = 0; i < CHOICE_VOCAB; i++) x[(size_t)r * CHOICE_VOCAB + i] = -100;
+        for (int k = 0; k < N_HOT; k++) x[(size_t)r * CHOICE_VOCAB + ids[k]] = hot[k];
+    }
+    for (int k = 0; k < N_HOT; k++) sum += exp((double)hot[k] / 1.25);
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        for (uint32_t r = 0; r < CHOICE_ROWS; r++)
+            draws[r] = (struct row_draw){1.25f, 0, test_seed() + r % 7, round * CHOICE_ROWS + r, 0};
+        choose_on(&gpu, x, CHOICE_ROWS, draws, out);
+        for (uint32_t r = 0; r < CHOICE_ROWS; r++)
+            for (int k = 0; k < N_HOT; k++) counts[k] += out[r].token == (int32_t)ids[k];
+    }
+    for (int k = 0; k < N_HOT; k++) {
+        double want = n * exp((double)hot[k] / 1.25) / sum;
+
+        chi += (counts[k] - want) * (counts[k] - want) / want;
+    }
+    test_note("chi squared of 5 degrees: %.2f", chi);
+    CHECK(chi < 25); /* 1 in 7,000 */
+    choose_on(&gpu, x + 100 * CHOICE_VOCAB, 1, &draws[100], &again);
+    CHECK(again.token == out[100].token && again.value == out[100].value);
+    for (uint32_t r = 0; r < CHOICE_ROWS; r++) draws[r].min_p = 0.3f; /* exp(-1 / 1.25) = 0.45, exp(-2 / 1.25) = 0.20 */
+    choose_on(&gpu, x, CHOICE_ROWS, draws, out);
+    for (uint32_t r = 0; r < CHOICE_ROWS; r++) n_cut += out[r].value < 3.0f;
+    CHECK_EQ(n_cut, 0);
+    mem_free(x), mem_free(draws), mem_free(out);
     close_sides(&gpu, &cpu);
 }
 

@@ -138,10 +138,15 @@ static void cuda_describe(const struct backend *be, char *buf, size_t n)
 
 static rd_status cuda_sync(struct backend *be)
 {
+    rd_status st;
+
     if (be->is_dead) return RD_E_DEVICE;
     be->n_sent = 0;
     be->n_meta = 0;
-    return cuda_check(be, (int)cudaStreamSynchronize((cudaStream_t)be->l.stream), "sync");
+    cuda_timing_end(be);
+    st = cuda_check(be, (int)cudaStreamSynchronize((cudaStream_t)be->l.stream), "sync");
+    cuda_timing_read(be);
+    return st;
 }
 
 const struct backend_ops backend_cuda_ops = {
@@ -167,7 +172,7 @@ const struct backend_ops backend_cuda_ops = {
     .glu = cuda_op_glu,
     .gather = cuda_op_gather,
     .softcap = cuda_op_softcap,
-    .argmax = cuda_op_argmax,
+    .choose = cuda_op_choose,
     .graph_begin = cuda_graph_begin,
     .graph_end = cuda_graph_end,
     .pin = cuda_pin,

@@ -71,6 +71,11 @@ struct backend {
     bool no_graphs;
     struct cuda_graph *graphs;
     size_t n_graphs, recording;         /* graphs: [CUDA_MAX_GRAPHS]; recording: index */
+    /* how busy the device was in replayed steps: logged at the end (debug) */
+    cudaEvent_t step_begin, step_end;
+    bool is_timing;
+    uint64_t n_timed, first_ns, last_ns;
+    double busy_ms;
     /* loading: two pinned buffers and two on the device, used in turn; freed at the first step */
     void *stage_host[2], *stage_device[2];
     cudaEvent_t stage_free[2];
@@ -83,6 +88,8 @@ rd_status cuda_check(struct backend *be, int error, const char *what);
 /* cuda_graph.c */
 rd_status cuda_graph_begin(struct backend *be, const struct graph_step *s, enum graph_action *out);
 rd_status cuda_graph_end(struct backend *be);
+void cuda_timing_end(struct backend *be);    /* before and after the step's sync: */
+void cuda_timing_read(struct backend *be);
 void cuda_graphs_free(struct backend *be);
 
 /* cuda_memory.c */
@@ -113,6 +120,6 @@ rd_status cuda_op_glu(struct backend *be, enum activation act, uint32_t n_rows, 
 rd_status cuda_op_gather(struct backend *be, uint32_t n, uint32_t width, const float *x, const uint32_t *rows,
                          float *out);
 rd_status cuda_op_softcap(struct backend *be, float *x, uint64_t n, float cap);
-rd_status cuda_op_argmax(struct backend *be, uint32_t n_rows, uint32_t n_vocab, const float *logits,
-                         struct row_choice *choices);
+rd_status cuda_op_choose(struct backend *be, uint32_t n_rows, uint32_t n_vocab, const float *logits,
+                         const struct row_draw *draws, struct row_choice *choices);
 rd_status cuda_op_kv_copy_rows(struct backend *be, struct kv_storage *kv, kv_page to, kv_page from, uint32_t n_rows);

@@ -4,12 +4,13 @@
  * made lazily: the first step of a kind runs launch by launch, which also loads its kernels; the second is recorded; then
  * it is replayed. What changes from step to step is metadata in device memory at fixed places, sent by one copy before:
  *
- *     tokens [n] | positions [n] | row_page [n] | row_slot [n] | runs [n] | block tables, one after the other
+ *     tokens [n] | positions [n] | row_page [n] | row_slot [n] | draws [n] | runs [n] | block tables, one after the other
  */
 #include <assert.h>
 #include <string.h>
 #include "backend/cuda/cuda_backend.h"
 #include "base/checked.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -22,11 +23,41 @@ static cudaStream_t stream_of(const struct backend *be)
 
 void cuda_graphs_free(struct backend *be)
 {
+    if (be->n_timed > 0)
+        log_debug("%llu replayed steps: the device was busy for %.1f ms, from the first to the last %.1f ms passed",
+                  (unsigned long long)be->n_timed, be->busy_ms, (double)(be->last_ns - be->first_ns) / 1e6);
+    if (be->step_begin) cudaEventDestroy(be->step_begin);
+    if (be->step_end) cudaEventDestroy(be->step_end);
     for (size_t i = 0; i < be->n_graphs; i++)
         if (be->graphs[i].exec) cudaGraphExecDestroy(be->graphs[i].exec);
     mem_free(be->graphs);
     be->graphs = NULL;
     be->n_graphs = 0;
+}
+
+/* Without events nothing is timed. */
+static void timing_begin(struct backend *be)
+{
+    if (!be->step_begin && cudaEventCreate(&be->step_begin) == cudaSuccess) cudaEventCreate(&be->step_end);
+    be->is_timing = be->step_end && cudaEventRecord(be->step_begin, stream_of(be)) == cudaSuccess;
+    if (be->is_timing && be->n_timed == 0) be->first_ns = clock_now_ns(clock_system());
+}
+
+void cuda_timing_end(struct backend *be)
+{
+    if (be->is_timing) be->is_timing = cudaEventRecord(be->step_end, stream_of(be)) == cudaSuccess;
+}
+
+void cuda_timing_read(struct backend *be)
+{
+    float ms = 0;
+
+    if (be->is_timing && cudaEventElapsedTime(&ms, be->step_begin, be->step_end) == cudaSuccess) {
+        be->busy_ms += (double)ms;
+        be->n_timed++;
+        be->last_ns = clock_now_ns(clock_system());
+    }
+    be->is_timing = false;
 }
 
 static void put(struct backend *be, const void *host, uint64_t n_bytes)
@@ -46,12 +77,13 @@ static bool put_step(struct backend *be, const struct graph_step *s, uint32_t en
     be->n_sent = 0;
     be->n_meta = 0;
     for (uint32_t i = 0; i < s->n_rows; i++) n_pages += s->runs[i].pos0 / s->kv->layout.page_tokens + 1;
-    if (s->n_rows * (8 * sizeof(uint32_t) + sizeof(*runs)) + n_pages * sizeof(*tables) + 4096 > CUDA_META_BYTES)
+    if (s->n_rows * (16 * sizeof(uint32_t) + sizeof(*runs)) + n_pages * sizeof(*tables) + 4096 > CUDA_META_BYTES)
         return false;
     put(be, s->tokens, row_bytes);
     put(be, s->positions, row_bytes);
     put(be, s->row_page, row_bytes);
     put(be, s->row_slot, row_bytes);
+    if (s->draws) put(be, s->draws, s->n_rows * sizeof(*s->draws));
     at = be->n_meta;
     runs = (struct cuda_run *)(be->meta_host + at);
     tables = (uint32_t *)(runs + s->n_rows);
@@ -103,6 +135,7 @@ rd_status cuda_graph_begin(struct backend *be, const struct graph_step *s, enum 
     if (st != RD_OK || is_new) return st;
     if (g->exec) {
         *out = GRAPH_REPLAYED;
+        timing_begin(be);
         return cuda_check(be, (int)cudaGraphLaunch(g->exec, stream_of(be)), "graph launch");
     }
     be->recording = (size_t)(g - be->graphs);

@@ -190,10 +190,13 @@ struct cuda_copy_rows_args {
 };
 int cuda_copy_rows(const struct cuda_launch *l, const struct cuda_copy_rows_args *a);
 
-/* choices[r]: the lowest id among the largest logits of row r, and that logit; NaN if the row holds NaN or +inf. */
+/* choices[r] of row r: temperature 0, or no draws: the lowest id among the largest logits, and that logit; else a token
+ * drawn from softmax(logits / temperature) over logits >= max + temperature * ln(min_p), the number random by (seed,
+ * position) alone, and its logit. The value is NaN if the row holds NaN or +inf. */
+struct cuda_draw { float temperature, min_p; uint64_t seed; uint32_t position, unused; };
 struct cuda_choice { int32_t token; float value; };
-int cuda_argmax(const struct cuda_launch *l, uint32_t n_rows, uint32_t n_vocab, const float *logits, uint64_t stride,
-                struct cuda_choice *choices);
+int cuda_choose(const struct cuda_launch *l, uint32_t n_rows, uint32_t n_vocab, const float *logits, uint64_t stride,
+                const struct cuda_draw *draws, struct cuda_choice *choices);
 
 #ifdef __cplusplus
 }

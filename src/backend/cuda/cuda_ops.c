@@ -275,13 +275,18 @@ rd_status cuda_op_softcap(struct backend *be, float *x, uint64_t n, float cap)
     return cuda_check(be, cuda_softcap(&be->l, x, n, cap), "softcap");
 }
 
-rd_status cuda_op_argmax(struct backend *be, uint32_t n_rows, uint32_t n_vocab, const float *logits,
-                         struct row_choice *choices)
+rd_status cuda_op_choose(struct backend *be, uint32_t n_rows, uint32_t n_vocab, const float *logits,
+                         const struct row_draw *draws, struct row_choice *choices)
 {
+    const void *sent = NULL;
+    rd_status st = send(be, draws, n_rows * sizeof(*draws), &sent);
+
+    assert(draws);
     _Static_assert(sizeof(struct row_choice) == sizeof(struct cuda_choice), "the same in both headers");
-    if (be->is_dead) return RD_E_DEVICE;
-    return cuda_check(be, cuda_argmax(&be->l, n_rows, n_vocab, logits, n_vocab, (struct cuda_choice *)choices),
-                      "argmax");
+    _Static_assert(sizeof(struct row_draw) == sizeof(struct cuda_draw), "the same in both headers");
+    if (st != RD_OK) return st;
+    return cuda_check(be, cuda_choose(&be->l, n_rows, n_vocab, logits, n_vocab, sent, (struct cuda_choice *)choices),
+                      "choose");
 }
 
 rd_status cuda_op_kv_copy_rows(struct backend *be, struct kv_storage *kv, kv_page to, kv_page from, uint32_t n_rows)

@@ -1,9 +1,8 @@
-/* backend/cuda/row_ops.cu - norms, embeddings, activations, gather, argmax: one block per row, or elementwise.
+/* backend/cuda/row_ops.cu - norms, embeddings, activations, gather: one block per row, or elementwise.
  *
  * Order of sums: a thread's values in one fma chain, then the tree of block_sum; which values and how many threads is
  * decided by the width alone. Bound: memory; with few rows the latency of one block.
  */
-#include <math_constants.h>
 #include "backend/cuda/hopper_ptx.cuh"
 #include "backend/cuda/launch_chained.cuh"
 
@@ -209,49 +208,4 @@ int cuda_to_bf16(const struct cuda_launch *l, uint64_t n, const float *x, uint16
 {
     to_bf16<<<blocks_of(n), ROW_THREADS, 0, stream_of(l)>>>(n, x, out16);
     return (int)cudaGetLastError();
-}
-
-static __device__ bool beats(float a, int32_t i, float b, int32_t j)
-{
-    return a > b || (a == b && i < j);
-}
-
-static __global__ void argmax(uint32_t n_vocab, const float *logits, uint64_t stride, struct cuda_choice *choices)
-{
-    __shared__ float best_values[32];
-    __shared__ int32_t best_ids[32];
-    const float *row = logits + blockIdx.x * stride;
-    float best = -CUDART_INF_F;
-    int32_t id = INT32_MAX;
-    bool is_broken = false;
-
-    dependency_wait();
-    dependents_launch();
-    for (uint32_t i = threadIdx.x; i < n_vocab; i += blockDim.x) {
-        const float value = row[i];
-
-        is_broken |= !(value < CUDART_INF_F);
-        if (beats(value, (int32_t)i, best, id)) best = value, id = (int32_t)i;
-    }
-    is_broken = __syncthreads_or(is_broken);
-    for (int round = 0; round < 2; round++) { /* lanes of each warp, then the warps' best */
-        for (int d = 16; d; d /= 2) {
-            const float other = __shfl_xor_sync(0xffffffffu, best, d);
-            const int32_t other_id = __shfl_xor_sync(0xffffffffu, id, d);
-
-            if (beats(other, other_id, best, id)) best = other, id = other_id;
-        }
-        if (round) break;
-        if (threadIdx.x % 32 == 0) best_values[threadIdx.x / 32] = best, best_ids[threadIdx.x / 32] = id;
-        __syncthreads();
-        best = threadIdx.x % 32 < blockDim.x / 32 ? best_values[threadIdx.x % 32] : -CUDART_INF_F;
-        id = threadIdx.x % 32 < blockDim.x / 32 ? best_ids[threadIdx.x % 32] : INT32_MAX;
-    }
-    if (threadIdx.x == 0) choices[blockIdx.x] = {id == INT32_MAX ? 0 : id, is_broken ? CUDART_NAN_F : best};
-}
-
-int cuda_argmax(const struct cuda_launch *l, uint32_t n_rows, uint32_t n_vocab, const float *logits, uint64_t stride,
-                struct cuda_choice *choices)
-{
-    return (int)launch_chained(l, argmax, n_rows, 1024, 0, n_vocab, logits, stride, choices);
 }
