@@ -253,18 +253,18 @@ TEST(float_weights_take_any_row_length)
 }
 
 /* The bound, per output. Float weights: n 2^-23 sum |w x|. Quantised: each activation is off by at most half a step of
- * its block of 32 (amax / 254), so sum over blocks of amax / 254 * sum |w|, and 1e-4 of sum |w x| + that for the float
- * sums. */
-static double error_bound(const float *w, const float *x, uint32_t n, bool quantised)
+ * its block of 32 or, with K types, 256 (amax / 254), so sum over blocks of amax / 254 * sum |w|, and 1e-4 of
+ * sum |w x| + that for the float sums. */
+static double error_bound(const float *w, const float *x, uint32_t n, uint32_t block)
 {
     double bound = 0, sum = 0;
 
     for (uint32_t k = 0; k < n; k++) sum += fabs((double)w[k] * x[k]);
-    if (!quantised) return n * sum / (1 << 23);
-    for (uint32_t b = 0; b < n; b += 32) {
+    if (block == 1) return n * sum / (1 << 23);
+    for (uint32_t b = 0; b < n; b += block) {
         double amax = 0, weights = 0;
 
-        for (uint32_t k = b; k < b + 32; k++) {
+        for (uint32_t k = b; k < b + block; k++) {
             amax = fmax(amax, fabs(x[k]));
             weights += fabs(w[k]);
         }
@@ -279,7 +279,7 @@ TEST(every_type_is_within_its_bound_of_the_double_precision_product)
 
     random_init(&rng, test_seed());
     for (size_t i = 0; i < N_TYPES; i++) {
-        bool quantised = dtype_block_weights(types[i]) > 1;
+        uint32_t block = dtype_block_weights(types[i]);         /* of the activations, too */
         double err2 = 0, sum2 = 0;
         struct fixture f;
         float *got, *w;
@@ -298,7 +298,7 @@ TEST(every_type_is_within_its_bound_of_the_double_precision_product)
 
                 for (uint32_t k = 0; k < f.t.n_in; k++) want += (double)w[k] * x[k];
                 err = fabs(want - got[(size_t)r * f.out_stride + o]);
-                if (err > error_bound(w, x, f.t.n_in, quantised) + 1e-6) {
+                if (err > error_bound(w, x, f.t.n_in, block) + 1e-6) {
                     test_fail(__FILE__, __LINE__, "%s: row %u output %u: %g, wanted %g", dtype_name(types[i]), r, o,
                               got[(size_t)r * f.out_stride + o], want);
                     return;
@@ -308,7 +308,8 @@ TEST(every_type_is_within_its_bound_of_the_double_precision_product)
             }
         }
         test_note("%s: rms error %.2g of rms output", dtype_name(types[i]), sqrt(err2 / sum2));
-        CHECK(sqrt(err2 / sum2) < (quantised ? 0.02 : 1e-6));
+        /* One activation in 97 is up to 20 times the others: every block of 256 has one, of those of 32 every third. */
+        CHECK(sqrt(err2 / sum2) < (block == 256 ? 0.04 : block == 32 ? 0.02 : 1e-6));
         mem_free(w);
         mem_free(got);
         fixture_deinit(&f);

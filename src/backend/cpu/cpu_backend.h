@@ -4,7 +4,8 @@
  * cpu_isa.c      the instruction sets of this architecture, and which this machine has
  * cpu_pool.c     threads;  weight_memory.c  where packed weights lie
  * cpu_linear.c   linear: quantises activations, splits tiles; cpu_pack.c repacks weights; ref/linear_ref.c and
- *                linear_avx2.c, linear_avx512.c compute tiles, linear_amx.c panels of many rows;
+ *                linear_avx2.c, linear_avx512.c compute tiles, linear_amx.c panels of many rows,
+ *                linear_k_avx2.c, linear_k_avx512.c, linear_k_amx.c those of K types;
  *                linear_neon.c, linear_dotprod.c, linear_i8mm.c (linear_a64.h) tiles on AArch64
  * cpu_attn.c     qkv_rope_write and attention tiles; attn_shared.c tiles of several runs (attn_tiles.h);
  *                ref/attn_ref.c, attn_avx2.c, attn_avx512.c, attn_neon.c (attn_kernels.h)

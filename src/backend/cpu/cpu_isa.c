@@ -48,7 +48,7 @@ enum cpu_isa cpu_isa_best(void)
 {
     const uint32_t need_1 = bit_FMA | bit_OSXSAVE | bit_AVX | bit_F16C, need_7 = bit_AVX2 | bit_BMI2;
     const uint32_t need_512 = bit_AVX512F | bit_AVX512DQ | bit_AVX512BW | bit_AVX512VL;
-    const uint32_t need_amx = 1u << 24 | 1u << 25;                  /* AMX-TILE, AMX-INT8; compilers differ in names */
+    const uint32_t need_amx = 1u << 22 | 1u << 24 | 1u << 25; /* AMX-BF16, -TILE, -INT8; compilers differ in names */
     uint32_t a, b, c, d, saved;
 
     if (!__get_cpuid(1, &a, &b, &c, &d) || (c & need_1) != need_1) return CPU_ISA_REF;

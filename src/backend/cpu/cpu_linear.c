@@ -19,18 +19,32 @@
 #define PIECES_MIN 4u                   /* per thread, else rows are cut too */
 #define SERIAL_ROWS 4u                  /* quantising so few rows is shorter than waking a thread */
 
+enum { BLOCK_TYPES, K_TYPES, N_FAMILIES };  /* of quantised weights; each has activations of its own */
+
 struct cpu_linear_state {
-    void *acts;                          /* quantised x of the current call; grows to the biggest batch, then stays */
-    uint64_t n_bytes;
+    struct {
+        uint8_t *acts;                   /* quantised x of the current call; grows to the biggest batch, then stays */
+        uint64_t n_bytes;
+        uint8_t *scratch;                /* of panels: scratch_bytes of each thread */
+        size_t n_scratch;
+    } family[N_FAMILIES];
+};
+
+/* What weights of one family meet. */
+struct linear_acts {
+    bool used;
+    const struct cpu_linear_kernels *kernels;
+    const struct cpu_panel_kernels *panels; /* NULL: not for so few rows */
+    uint8_t *acts;                       /* quantised x: for tiles rows of row_bytes, for panels groups of 16 rows */
+    uint64_t row_bytes;                  /* of a row, or of 16 */
+    uint8_t *scratch;
 };
 
 struct linear_job {
     const struct linear_args *args;
-    const struct cpu_linear_kernels *kernels;
-    const struct cpu_panel_kernels *panels; /* NULL: not for so few rows */
-    struct linear_act *acts;             /* quantised x for tiles, or */
-    struct linear_act16 *acts16;         /* for panels; both NULL when all weights are float */
-    uint32_t n_in, n_blocks;
+    struct linear_acts family[N_FAMILIES];
+    struct linear_acts *quantised;       /* the one being quantised */
+    uint32_t n_in;
     uint32_t chunk_rows, piece_tiles, n_pieces; /* pieces of one chunk */
     uint32_t n_threads;
     uint32_t n_tiles[3], n_tiles_all;
@@ -43,77 +57,95 @@ rd_status cpu_linear_create(struct backend *be)
     if (!be->linear) return RD_E_NOMEM;
     be->lin = cpu_kernels[be->isa].lin;
     be->panels = cpu_kernels[be->isa].panels;
+    for (int f = 0; be->panels && f < N_FAMILIES; f++) {
+        size_t bytes =
+            cpu_pool_n_threads(be->pool) * (size_t)(f == K_TYPES ? be->panels->k : be->panels)->scratch_bytes;
+
+        if (!bytes) continue;
+        be->linear->family[f].scratch = mem_map(bytes);
+        if (!be->linear->family[f].scratch) return RD_E_NOMEM;
+        be->linear->family[f].n_scratch = bytes;
+    }
     return RD_OK;
 }
 
 void cpu_linear_destroy(struct backend *be)
 {
     if (!be->linear) return;
-    mem_free_aligned(be->linear->acts);
+    for (int f = 0; f < N_FAMILIES; f++) {
+        mem_free_aligned(be->linear->family[f].acts);
+        if (be->linear->family[f].scratch) mem_unmap(be->linear->family[f].scratch, be->linear->family[f].n_scratch);
+    }
     mem_free(be->linear);
     be->linear = NULL;
 }
 
-static rd_status acts_reserve(struct cpu_linear_state *s, uint64_t n, uint64_t size)
+static rd_status acts_reserve(struct cpu_linear_state *s, int family, uint64_t n, uint64_t size, uint8_t **out)
 {
     uint64_t bytes;
     void *acts;
 
     if (!checked_mul(n, size, &bytes) || bytes > SIZE_MAX / 2) return RD_E_NOMEM;
-    if (bytes <= s->n_bytes) return RD_OK;
-    acts = mem_alloc_aligned((size_t)bytes);
-    if (!acts) return RD_E_NOMEM;
-    mem_free_aligned(s->acts);
-    s->acts = acts;
-    s->n_bytes = bytes;
+    if (bytes > s->family[family].n_bytes) {
+        acts = mem_alloc_aligned((size_t)bytes);
+        if (!acts) return RD_E_NOMEM;
+        mem_free_aligned(s->family[family].acts);
+        s->family[family].acts = acts;
+        s->family[family].n_bytes = bytes;
+    }
+    *out = s->family[family].acts;
     return RD_OK;
 }
 
 static void quantise_row(void *arg, uint32_t row, uint32_t thread)
 {
     const struct linear_job *j = arg;
+    const struct linear_acts *f = j->quantised;
 
-    j->kernels->quantise(j->args->x + (uint64_t)row * j->args->x_stride, j->n_in,
-                         j->acts + (uint64_t)row * j->n_blocks);
+    f->kernels->quantise(j->args->x + (uint64_t)row * j->args->x_stride, j->n_in, f->acts + row * f->row_bytes);
 }
 
 static void quantise_16_rows(void *arg, uint32_t group, uint32_t thread)
 {
     const struct linear_job *j = arg;
+    const struct linear_acts *f = j->quantised;
     uint64_t row = (uint64_t)group * 16;
 
-    j->panels->quantise16(j->args->x + row * j->args->x_stride, j->args->x_stride,
-                          u32_min(16, j->args->n_rows - (uint32_t)row), j->n_in,
-                          j->acts16 + (uint64_t)group * j->n_blocks);
+    f->panels->quantise16(j->args->x + row * j->args->x_stride, j->args->x_stride,
+                          u32_min(16, j->args->n_rows - (uint32_t)row), j->n_in, f->acts + group * f->row_bytes);
 }
 
-/* Quantises the rows into the job's acts. */
-static rd_status quantise(struct backend *be, struct linear_job *j)
+/* Quantises the rows for one family of weights. */
+static rd_status quantise(struct backend *be, struct linear_job *j, int family)
 {
-    uint32_t n_rows = j->args->n_rows, n_groups = u32_ceil_div(n_rows, 16);
+    struct linear_acts *f = &j->family[family];
+    uint32_t n_rows = j->args->n_rows, n = f->panels ? u32_ceil_div(n_rows, 16) : n_rows;
     rd_status st;
 
-    if (j->panels) {
-        st = acts_reserve(be->linear, (uint64_t)n_groups * j->n_blocks, sizeof(*j->acts16));
-        if (st != RD_OK) return st;
-        j->acts16 = be->linear->acts;
-        cpu_pool_run(be->pool, quantise_16_rows, j, n_groups);
-        return RD_OK;
-    }
-    st = acts_reserve(be->linear, (uint64_t)n_rows * j->n_blocks, sizeof(*j->acts));
+    f->row_bytes = f->panels ? (uint64_t)(j->n_in / f->panels->act_k) * f->panels->act_bytes
+                             : (uint64_t)(j->n_in / f->kernels->act_k) * f->kernels->act_bytes;
+    st = acts_reserve(be->linear, family, n, f->row_bytes, &f->acts);
     if (st != RD_OK) return st;
-    j->acts = be->linear->acts;
-    if (n_rows <= SERIAL_ROWS)
+    j->quantised = f;
+    f->scratch = be->linear->family[family].scratch;
+    if (f->panels) cpu_pool_run(be->pool, quantise_16_rows, j, n);
+    else if (n_rows <= SERIAL_ROWS)
         for (uint32_t r = 0; r < n_rows; r++) quantise_row(j, r, 0);
-    else
-        cpu_pool_run(be->pool, quantise_row, j, n_rows);
+    else cpu_pool_run(be->pool, quantise_row, j, n);
     return RD_OK;
+}
+
+/* What weights of this form meet; float weights: any. */
+static const struct linear_acts *acts_of(const struct linear_job *j, const struct linear_form *form)
+{
+    return &j->family[linear_is_k(form) ? K_TYPES : BLOCK_TYPES];
 }
 
 static void run_tile(const struct linear_job *j, const struct linear_out *o, uint32_t tile, uint32_t row0,
                      uint32_t n_rows)
 {
     const struct linear_form *form = linear_form_of(o->w->dtype);
+    const struct linear_acts *f = acts_of(j, form);
     uint32_t out0 = tile * LINEAR_TILE;
     struct linear_tile t = {
         .w = (const uint8_t *)o->w->data + tile * linear_tile_bytes(form, j->n_in),
@@ -126,19 +158,21 @@ static void run_tile(const struct linear_job *j, const struct linear_out *o, uin
     };
 
     if (form->bits) {
-        t.x = j->acts + (uint64_t)row0 * j->n_blocks;
-        t.x_stride = j->n_blocks;
+        t.x = f->acts + row0 * f->row_bytes;
+        t.x_stride = j->n_in / f->kernels->act_k;
     } else {
         t.x = j->args->x + (uint64_t)row0 * j->args->x_stride;
         t.x_stride = j->args->x_stride;
     }
-    j->kernels->tile(o->w->dtype)(&t);
+    f->kernels->tile(o->w->dtype)(&t);
 }
 
 static void run_panel(const struct linear_job *j, const struct linear_out *o, uint32_t tile, uint32_t n_tiles,
-                      uint32_t row0, uint32_t n_rows)
+                      uint32_t row0, uint32_t n_rows, uint32_t thread)
 {
-    uint64_t tile_bytes = linear_tile_bytes(linear_form_of(o->w->dtype), j->n_in);
+    const struct linear_form *form = linear_form_of(o->w->dtype);
+    const struct linear_acts *f = acts_of(j, form);
+    uint64_t tile_bytes = linear_tile_bytes(form, j->n_in);
     uint32_t out0 = tile * LINEAR_TILE, next = tile + j->piece_tiles * j->n_threads;
     struct linear_panel p = {
         .w = (const uint8_t *)o->w->data + tile * tile_bytes,
@@ -148,13 +182,14 @@ static void run_panel(const struct linear_job *j, const struct linear_out *o, ui
         .n_in = j->n_in,
         .n_rows = n_rows,
         .n_out = u32_min(n_tiles * LINEAR_TILE, o->w->n_out - out0),
-        .x = j->acts16 + (uint64_t)(row0 / 16) * j->n_blocks,
+        .x = f->acts + row0 / 16 * f->row_bytes,
         .out = o->out + (uint64_t)row0 * o->out_stride + out0,
         .out_stride = o->out_stride,
         .bias = o->bias ? (const float *)o->bias->data + out0 : NULL,
+        .scratch = f->scratch ? f->scratch + (size_t)thread * f->panels->scratch_bytes : NULL,
     };
 
-    j->panels->panel(o->w->dtype)(&p);
+    f->panels->panel(o->w->dtype)(&p);
 }
 
 static void run_piece(void *arg, uint32_t piece, uint32_t thread)
@@ -165,24 +200,58 @@ static void run_piece(void *arg, uint32_t piece, uint32_t thread)
     uint32_t tile = piece % j->n_pieces * j->piece_tiles, end = u32_min(tile + j->piece_tiles, j->n_tiles_all);
 
     while (tile < end) {
+        const struct linear_form *form;
         uint32_t o = 0, in_out = tile, n;
 
         while (in_out >= j->n_tiles[o]) in_out -= j->n_tiles[o++];
         n = u32_min(end - tile, j->n_tiles[o] - in_out);
-        if (j->panels && linear_form_of(j->args->outs[o].w->dtype)->bits)
-            run_panel(j, &j->args->outs[o], in_out, n, row0, n_rows);
+        form = linear_form_of(j->args->outs[o].w->dtype);
+        if (form->bits && acts_of(j, form)->panels)
+            run_panel(j, &j->args->outs[o], in_out, n, row0, n_rows, thread);
         else
             for (uint32_t i = 0; i < n; i++) run_tile(j, &j->args->outs[o], in_out + i, row0, n_rows);
         tile += n;
     }
 }
 
+/* Which families the matrices are of, and their kernels for so many rows. */
+static void families_init(const struct backend *be, struct linear_job *j)
+{
+    j->family[BLOCK_TYPES].kernels = be->lin;
+    j->family[K_TYPES].kernels = be->lin->k;
+    if (be->panels && j->args->n_rows >= be->panels->min_rows) j->family[BLOCK_TYPES].panels = be->panels;
+    if (be->panels && j->args->n_rows >= be->panels->k->min_rows) j->family[K_TYPES].panels = be->panels->k;
+    for (uint32_t i = 0; i < j->args->n_outs; i++) {
+        const struct linear_form *form = linear_form_of(j->args->outs[i].w->dtype);
+
+        if (form->bits) j->family[linear_is_k(form) ? K_TYPES : BLOCK_TYPES].used = true;
+    }
+}
+
+/* Cuts outputs and rows into pieces. */
+static void cut(struct linear_job *j)
+{
+    uint64_t row_bytes = j->n_in * sizeof(float);
+    bool panels = false;
+
+    for (int f = 0; f < N_FAMILIES; f++) {
+        if (!j->family[f].used) continue;
+        panels |= j->family[f].panels != NULL;
+        row_bytes = (uint64_t)(j->n_in / j->family[f].kernels->act_k) * j->family[f].kernels->act_bytes;
+    }
+    j->chunk_rows = u32_max(8, u32_min(CHUNK_ROWS, (uint32_t)(CHUNK_BYTES / row_bytes) / 8 * 8));
+    j->piece_tiles = u32_max(1, u32_min(PIECE_TILES, j->n_tiles_all / (j->n_threads * PIECES_PER_THREAD)));
+    j->n_pieces = u32_ceil_div(j->n_tiles_all, j->piece_tiles);
+    if (!panels) return;
+    j->chunk_rows = PANEL_ROWS_MAX;
+    while (j->chunk_rows > PANEL_ROWS_MIN &&
+           j->n_pieces * u32_ceil_div(j->args->n_rows, j->chunk_rows) < j->n_threads * PIECES_MIN)
+        j->chunk_rows /= 2;
+}
+
 rd_status cpu_linear(struct backend *be, const struct linear_args *a)
 {
-    uint32_t n_chunks, n_threads = cpu_pool_n_threads(be->pool), row_bytes;
-    struct linear_job j = {.args = a, .kernels = be->lin, .n_threads = n_threads};
-    bool quantised = false;
-    rd_status st;
+    struct linear_job j = {.args = a, .n_threads = cpu_pool_n_threads(be->pool)};
 
     assert(a->n_outs >= 1 && a->n_outs <= 3);
     if (a->n_rows == 0) return RD_OK;
@@ -193,26 +262,14 @@ rd_status cpu_linear(struct backend *be, const struct linear_args *a)
         assert(w->role == WEIGHT_MATRIX && w->n_in == j.n_in && a->outs[i].out_stride >= w->n_out);
         j.n_tiles[i] = u32_ceil_div(w->n_out, LINEAR_TILE);
         j.n_tiles_all += j.n_tiles[i];
-        quantised |= linear_form_of(w->dtype)->bits != 0;
     }
-    row_bytes = j.n_in * (uint32_t)sizeof(float);
-    if (quantised) {
-        j.n_blocks = j.n_in / LINEAR_BLOCK;
-        row_bytes = j.n_blocks * (uint32_t)sizeof(struct linear_act);
-        if (be->panels && a->n_rows >= be->panels->min_rows) j.panels = be->panels;
-        st = quantise(be, &j);
+    families_init(be, &j);
+    for (int f = 0; f < N_FAMILIES; f++) {
+        rd_status st = j.family[f].used ? quantise(be, &j, f) : RD_OK;
+
         if (st != RD_OK) return st;
     }
-    j.chunk_rows = u32_max(8, u32_min(CHUNK_ROWS, CHUNK_BYTES / row_bytes / 8 * 8));
-    j.piece_tiles = u32_max(1, u32_min(PIECE_TILES, j.n_tiles_all / (n_threads * PIECES_PER_THREAD)));
-    j.n_pieces = u32_ceil_div(j.n_tiles_all, j.piece_tiles);
-    if (j.panels) {
-        j.chunk_rows = PANEL_ROWS_MAX;
-        while (j.chunk_rows > PANEL_ROWS_MIN &&
-               j.n_pieces * u32_ceil_div(a->n_rows, j.chunk_rows) < n_threads * PIECES_MIN)
-            j.chunk_rows /= 2;
-    }
-    n_chunks = u32_ceil_div(a->n_rows, j.chunk_rows);
-    cpu_pool_run(be->pool, run_piece, &j, j.n_pieces * n_chunks);
+    cut(&j);
+    cpu_pool_run(be->pool, run_piece, &j, j.n_pieces * u32_ceil_div(a->n_rows, j.chunk_rows));
     return RD_OK;
 }

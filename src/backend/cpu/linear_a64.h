@@ -27,36 +27,71 @@
 #define ROWS 4
 #define INLINE static inline __attribute__((always_inline))
 
-static void quantise_a64(const float *x, uint32_t n_in, struct linear_act *out)
+/* 8 floats to rounded integers. */
+INLINE void round_8(const float *x, float scale, int32x4_t q[2])
 {
-    for (uint32_t b = 0; b < n_in / LINEAR_BLOCK; b++, x += LINEAR_BLOCK, out++) {
-        int32x4_t top = vdupq_n_s32(0), q[8];
-        int32_t bits, half0, half1;
-        float amax, scale;
+    for (int i = 0; i < 2; i++) q[i] = vcvtnq_s32_f32(vmulq_n_f32(vld1q_f32(x + 4 * i), scale));
+}
 
-        for (int i = 0; i < 8; i++)
-            top = vmaxq_s32(top, vandq_s32(vreinterpretq_s32_f32(vld1q_f32(x + 4 * i)), vdupq_n_s32(0x7fffffff)));
-        bits = vmaxvq_s32(top);
+/* The greatest magnitude of n floats as bits: NaN > inf > finite. */
+INLINE int32_t top_of(const float *x, int n)
+{
+    int32x4_t top = vdupq_n_s32(0);
+
+    for (int i = 0; i < n; i += 4)
+        top = vmaxq_s32(top, vandq_s32(vreinterpretq_s32_f32(vld1q_f32(x + i)), vdupq_n_s32(0x7fffffff)));
+    return vmaxvq_s32(top);
+}
+
+/* 16 floats to bytes; returns their sum. */
+INLINE int32_t quantise_16(const float *x, float scale, int8_t *out)
+{
+    int32x4_t q[4];
+
+    round_8(x, scale, q);
+    round_8(x + 8, scale, q + 2);
+    vst1_s8(out, vmovn_s16(vcombine_s16(vmovn_s32(q[0]), vmovn_s32(q[1]))));
+    vst1_s8(out + 8, vmovn_s16(vcombine_s16(vmovn_s32(q[2]), vmovn_s32(q[3]))));
+    return vaddvq_s32(vaddq_s32(vaddq_s32(q[0], q[1]), vaddq_s32(q[2], q[3])));
+}
+
+static void quantise_a64(const float *x, uint32_t n_in, void *acts)
+{
+    struct linear_act *out = acts;
+
+    for (uint32_t b = 0; b < n_in / LINEAR_BLOCK; b++, x += LINEAR_BLOCK, out++) {
+        int32_t bits = top_of(x, LINEAR_BLOCK), sum;
+        float amax;
+
         memcpy(&amax, &bits, sizeof(amax));
-        if (bits >= 0x7f800000 || amax < LINEAR_ACT_TINY) {
-            memset(out, 0, sizeof(*out));
-            if (bits >= 0x7f800000) out->d = NAN;
-            continue;
-        }
-        scale = 127.0f / amax;
-        for (int i = 0; i < 8; i++) q[i] = vcvtnq_s32_f32(vmulq_n_f32(vld1q_f32(x + 4 * i), scale));
-        for (int i = 0; i < 8; i += 2)
-            vst1_s8(out->q + 4 * i, vmovn_s16(vcombine_s16(vmovn_s32(q[i]), vmovn_s32(q[i + 1]))));
-        half0 = vaddvq_s32(vaddq_s32(vaddq_s32(q[0], q[1]), vaddq_s32(q[2], q[3])));
-        half1 = vaddvq_s32(vaddq_s32(vaddq_s32(q[4], q[5]), vaddq_s32(q[6], q[7])));
+        memset(out, 0, sizeof(*out));
+        if (bits >= 0x7f800000) out->d = NAN;
+        if (bits >= 0x7f800000 || amax < LINEAR_ACT_TINY) continue;
+        sum = quantise_16(x, 127.0f / amax, out->q);
+        sum += quantise_16(x + 16, 127.0f / amax, out->q + 16);
         out->d = amax / 127.0f;
-        out->sum = (float)(half0 + half1);
-        out->neg_sum = -(half0 + half1);
-        out->neg_half[0] = -half0;
-        out->neg_half[1] = -half1;
-        out->half[0] = (float)half0;
-        out->half[1] = (float)half1;
-        out->unused = 0;
+        out->sum = (float)sum;
+        out->neg_sum = -sum;
+    }
+}
+
+static void quantise_k_a64(const float *x, uint32_t n_in, void *acts)
+{
+    struct linear_unit *out = acts;
+
+    for (uint32_t b = 0; b < n_in / LINEAR_UNIT; b++, x += LINEAR_UNIT, out++) {
+        int32_t bits = top_of(x, LINEAR_UNIT);
+        float amax;
+
+        memcpy(&amax, &bits, sizeof(amax));
+        memset(out, 0, sizeof(*out));
+        if (bits >= 0x7f800000) out->d = NAN;
+        if (bits >= 0x7f800000 || amax < LINEAR_ACT_TINY) continue;
+        for (int i = 0; i < 16; i++) {
+            out->sum16[i] = (int16_t)quantise_16(x + 16 * i, 127.0f / amax, out->q + 16 * i);
+            out->sum32[i / 2] = (int16_t)(out->sum32[i / 2] + out->sum16[i]);
+        }
+        out->d = amax / 127.0f;
     }
 }
 
@@ -88,53 +123,26 @@ INLINE void open_block(const uint8_t *lines, int bits, uint8x16_t w[8])
     }
 }
 
-struct scales { float32x4_t d[2], m[2]; };
-
 INLINE float32x4_t halves_at(const uint8_t *p)
 {
     return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p)));
 }
 
-INLINE uint32x4_t bytes_at(const uint8_t *p)
+/* 4 unsigned bytes; 4 signed. */
+INLINE int32x4_t bytes_at(const uint8_t *p)
 {
     uint32_t four;
 
     memcpy(&four, p, sizeof(four));
-    return vmovl_u16(vget_low_u16(vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(four)))));
+    return vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(four))))));
 }
 
-INLINE float32x4_t signed_bytes_at(const uint8_t *p)
+INLINE int32x4_t signed_bytes_at(const uint8_t *p)
 {
     uint32_t four;
 
     memcpy(&four, p, sizeof(four));
-    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(four))))));
-}
-
-/* quarter: 0 .. 3, which outputs. in_unit: which block of the unit. */
-INLINE void open_scales(const uint8_t *unit, int kind, uint32_t quarter, uint32_t in_unit, struct scales *s)
-{
-    const uint8_t *bytes = unit + quarter * 4 + in_unit * 32;
-    float32x4_t d = halves_at(unit + quarter * 8);
-
-    if (kind == SCALES_D) {
-        s->d[0] = d;
-    } else if (kind == SCALES_DM) {
-        s->d[0] = d;
-        s->m[0] = halves_at(unit + 32 + quarter * 8);
-    } else if (kind == SCALES_K) {
-        for (int h = 0; h < 2; h++) s->d[h] = vmulq_f32(d, signed_bytes_at(bytes + 32 + h * 16));
-    } else if (kind == SCALES_KM) {
-        s->d[0] = vmulq_f32(d, vcvtq_f32_u32(bytes_at(bytes + 64)));
-        s->m[0] = vnegq_f32(vmulq_f32(halves_at(unit + 32 + quarter * 8), vcvtq_f32_u32(bytes_at(bytes + 64 + 16))));
-    } else {
-        for (int h = 0; h < 2; h++) {
-            uint32x4_t both = bytes_at(bytes + 64 + h * 16);
-
-            s->d[h] = vmulq_f32(d, vcvtq_f32_u32(vandq_u32(both, vdupq_n_u32(15))));
-            s->m[h] = vnegq_f32(vmulq_f32(halves_at(unit + 32 + quarter * 8), vcvtq_f32_u32(vshrq_n_u32(both, 4))));
-        }
-    }
+    return vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(four)))));
 }
 
 /* ---- dots ---- */
@@ -181,8 +189,8 @@ INLINE int32x4_t dot_half(int32x4_t s, const uint8x16_t w[8], const int8_t *q, i
 }
 #endif
 
-/* s [n_rows][2] += the dots of both halves of the block. */
-INLINE void dot_rows(const uint8x16_t w[8], const struct linear_act *a, uint64_t stride, int n_rows, int bits,
+/* s [n_rows][2] += the dots of both halves of the block; q: the block's activations, stride bytes from row to row. */
+INLINE void dot_rows(const uint8x16_t w[8], const int8_t *q, uint64_t stride, int n_rows, int bits,
                      int32x4_t s[ROWS][2])
 {
 #if LINEAR_DOT == DOT_MMLA
@@ -196,7 +204,7 @@ INLINE void dot_rows(const uint8x16_t w[8], const struct linear_act *a, uint64_t
             z[2 * i + 1] = vreinterpretq_u8_u32(vzip2q_u32(even, odd));
         }
         for (int r = 0; r < n_rows; r += 2) {
-            const int8_t *q0 = a[(uint64_t)r * stride].q, *q1 = a[(uint64_t)(r + 1) * stride].q;
+            const int8_t *q0 = q + (uint64_t)r * stride, *q1 = q0 + stride;
 
             for (int h = 0; h < 2; h++) {
                 int32x4_t low = vdupq_n_s32(0), high = low;     /* outputs 0, 1 and 2, 3, each of both rows */
@@ -215,27 +223,7 @@ INLINE void dot_rows(const uint8x16_t w[8], const struct linear_act *a, uint64_t
     }
 #endif
     for (int r = 0; r < n_rows; r++)
-        for (int h = 0; h < 2; h++) s[r][h] = dot_half(s[r][h], w, a[(uint64_t)r * stride].q, h, bits);
-}
-
-/* dot: of both halves of the block, the offsets taken off. */
-INLINE float32x4_t block_term(const struct scales *s, const struct linear_act *a, const int32x4_t dot[2], int kind)
-{
-    float32x4_t t;
-
-    if (kind == SCALES_K || kind == SCALES_K2) {
-        t = vmulq_f32(s->d[0], vcvtq_f32_s32(dot[0]));
-        t = vfmaq_f32(t, s->d[1], vcvtq_f32_s32(dot[1]));
-    } else {
-        t = vmulq_f32(s->d[0], vcvtq_f32_s32(vaddq_s32(dot[0], dot[1])));
-    }
-    if (kind == SCALES_K2) {
-        t = vfmaq_n_f32(t, s->m[0], a->half[0]);
-        t = vfmaq_n_f32(t, s->m[1], a->half[1]);
-    } else if (kind == SCALES_DM || kind == SCALES_KM) {
-        t = vfmaq_n_f32(t, s->m[0], a->sum);
-    }
-    return t;
+        for (int h = 0; h < 2; h++) s[r][h] = dot_half(s[r][h], w, q + (uint64_t)r * stride, h, bits);
 }
 
 /* ---- tiles ---- */
@@ -267,40 +255,128 @@ INLINE void quant_rows(const struct linear_tile *t, uint32_t row0, int n_rows, u
 {
     const struct linear_act *a = (const struct linear_act *)t->x + row0 * t->x_stride;
     const uint32_t n_blocks = t->n_in / LINEAR_BLOCK;
-    const uint32_t block_bytes = (uint32_t)bits * 64;
-    const uint32_t unit_blocks = kind == SCALES_D || kind == SCALES_DM ? 1 : 8;
-    const uint32_t unit_bytes = kind == SCALES_D ? 32 : kind == SCALES_DM ? 64 : kind == SCALES_K ? 288 : 320;
-    const uint8_t *lines = t->w, *scales = t->w + (uint64_t)n_blocks * block_bytes;
-    const struct stream_ahead ahead = stream_ahead_of(t->w, scales, (uint64_t)n_blocks / unit_blocks * unit_bytes);
+    const uint32_t block_bytes = (uint32_t)bits * 64, unit_bytes = kind == SCALES_D ? 32 : 64;
+    const uint8_t *lines = t->w, *unit = t->w + (uint64_t)n_blocks * block_bytes;
+    const struct stream_ahead ahead = stream_ahead_of(t->w, unit, (uint64_t)n_blocks * unit_bytes);
     const bool takes_off = offset_shift && (bits != 8 || LINEAR_DOT == DOT_MMLA);
     const bool is_first = row0 == 0 && first == 0;      /* later ones find the tile in the cache */
     float32x4_t acc[4][ROWS];
 
     for (int i = 0; i < n_quarters; i++)
         for (int r = 0; r < n_rows; r++) acc[i][r] = vdupq_n_f32(0);
-    for (uint32_t b = 0; b < n_blocks; b++, lines += block_bytes, a++) {
-        const uint8_t *unit = scales + b / unit_blocks * unit_bytes;
-
-        if (is_first) prefetch_block(&ahead, lines, block_bytes, b % unit_blocks ? NULL : unit, unit_bytes);
+    for (uint32_t b = 0; b < n_blocks; b++, lines += block_bytes, unit += unit_bytes, a++) {
+        if (is_first) prefetch_block(&ahead, lines, block_bytes, unit, unit_bytes);
 #pragma GCC unroll 4
         for (int i = 0; i < n_quarters; i++) {
+            const uint32_t quarter = first + (uint32_t)i;
+            const float32x4_t d = halves_at(unit + quarter * 8);
             int32x4_t dot[ROWS][2];
             uint8x16_t w[8];
-            struct scales s;
 
-            open_block(lines + (first + (uint32_t)i) * 16, bits, w);
-            open_scales(unit, kind, first + (uint32_t)i, b % unit_blocks, &s);
-            for (int r = 0; r < n_rows; r++)
-                for (int h = 0; h < 2; h++)
-                    dot[r][h] = vdupq_n_s32(takes_off ? a[(uint64_t)r * t->x_stride].neg_half[h] * (1 << offset_shift)
-                                                      : 0);
-            dot_rows(w, a, t->x_stride, n_rows, bits, dot);
+            open_block(lines + quarter * 16, bits, w);
+            for (int r = 0; r < n_rows; r++) {
+                dot[r][0] = vdupq_n_s32(takes_off ? a[(uint64_t)r * t->x_stride].neg_sum * (1 << offset_shift) : 0);
+                dot[r][1] = vdupq_n_s32(0);
+            }
+            dot_rows(w, a->q, t->x_stride * sizeof(*a), n_rows, bits, dot);
             for (int r = 0; r < n_rows; r++) {
                 const struct linear_act *row = a + (uint64_t)r * t->x_stride;
+                float32x4_t v = vmulq_f32(d, vcvtq_f32_s32(vaddq_s32(dot[r][0], dot[r][1])));
 
-                acc[i][r] = vfmaq_n_f32(acc[i][r], block_term(&s, row, dot[r], kind), row->d);
+                if (kind == SCALES_DM) v = vfmaq_n_f32(v, halves_at(unit + 32 + quarter * 8), row->sum);
+                acc[i][r] = vfmaq_n_f32(acc[i][r], v, row->d);
             }
         }
+    }
+    for (int i = 0; i < n_quarters; i++)
+        for (int r = 0; r < n_rows; r++) store_quarter(t, row0 + (uint32_t)r, first + (uint32_t)i, acc[i][r]);
+}
+
+/* The scale of 4 outputs: of 16 k, or (SCALES_KM) of 32. */
+INLINE int32x4_t scale_at(const uint8_t *unit, int kind, uint32_t quarter, int part)
+{
+    if (kind == SCALES_K) return signed_bytes_at(unit + 32 + part * 16 + quarter * 4);
+    if (kind == SCALES_KM) return bytes_at(unit + 64 + part / 2 * 32 + quarter * 4);
+    return vandq_s32(bytes_at(unit + 64 + part * 16 + quarter * 4), vdupq_n_s32(15));
+}
+
+/* What the activations' sums add to a unit's sum of a K type: those of mins, or, where quants are signed, of scales. */
+INLINE int32x4_t low_sum(const uint8_t *unit, int kind, uint32_t quarter, const struct linear_unit *a)
+{
+    int32x4_t s = vdupq_n_s32(0);
+
+    if (kind == SCALES_KM) {
+        for (int j = 0; j < 8; j++) s = vmlaq_n_s32(s, bytes_at(unit + 80 + j * 32 + quarter * 4), a->sum32[j]);
+        return s;
+    }
+    for (int j = 0; j < 16; j++) {
+        int32x4_t v = kind == SCALES_K ? scale_at(unit, kind, quarter, j)
+                                       : vshrq_n_s32(bytes_at(unit + 64 + j * 16 + quarter * 4), 4);
+
+        s = vmlaq_n_s32(s, v, a->sum16[j]);
+    }
+    return s;
+}
+
+/* The float step of a unit. */
+INLINE float32x4_t unit_step(float32x4_t acc, const uint8_t *unit, int offset_shift, int kind, uint32_t quarter,
+                             const struct linear_unit *a, int32x4_t sum)
+{
+    const float32x4_t d = halves_at(unit + quarter * 8);
+    int32x4_t low = low_sum(unit, kind, quarter, a);
+    float32x4_t t;
+
+    if (kind == SCALES_K) {
+        t = vmulq_f32(d, vcvtq_f32_s32(vsubq_s32(sum, vmulq_n_s32(low, 1 << offset_shift))));
+    } else {
+        t = vmulq_f32(d, vcvtq_f32_s32(sum));
+        t = vfmsq_f32(t, halves_at(unit + 32 + quarter * 8), vcvtq_f32_s32(low));
+    }
+    return vfmaq_n_f32(acc, t, a->d);
+}
+
+/* As quant_rows, for K types: integers until a unit is complete. */
+INLINE void k_rows(const struct linear_tile *t, uint32_t row0, int n_rows, uint32_t first, int n_quarters, int bits,
+                   int offset_shift, int kind)
+{
+    const struct linear_unit *a = (const struct linear_unit *)t->x + row0 * t->x_stride;
+    const uint32_t n_units = t->n_in / LINEAR_UNIT, block_bytes = (uint32_t)bits * 64;
+    const uint32_t unit_bytes = kind == SCALES_K ? 288 : 320;
+    const uint8_t *lines = t->w, *unit = t->w + (uint64_t)n_units * 8 * block_bytes;
+    const struct stream_ahead ahead = stream_ahead_of(t->w, unit, (uint64_t)n_units * unit_bytes);
+    const bool is_first = row0 == 0 && first == 0;
+    float32x4_t acc[4][ROWS];
+
+    for (int i = 0; i < n_quarters; i++)
+        for (int r = 0; r < n_rows; r++) acc[i][r] = vdupq_n_f32(0);
+    for (uint32_t u = 0; u < n_units; u++, unit += unit_bytes, a++) {
+        int32x4_t sum[4][ROWS];
+
+        for (int i = 0; i < n_quarters; i++)
+            for (int r = 0; r < n_rows; r++) sum[i][r] = vdupq_n_s32(0);
+        for (int b = 0; b < 8; b++, lines += block_bytes) {
+            if (is_first) prefetch_block(&ahead, lines, block_bytes, b ? NULL : unit, unit_bytes);
+#pragma GCC unroll 4
+            for (int i = 0; i < n_quarters; i++) {
+                const int32x4_t scale0 = scale_at(unit, kind, first + (uint32_t)i, 2 * b);
+                const int32x4_t scale1 = scale_at(unit, kind, first + (uint32_t)i, 2 * b + 1);
+                int32x4_t dot[ROWS][2];
+                uint8x16_t w[8];
+
+                open_block(lines + (first + (uint32_t)i) * 16, bits, w);
+                for (int r = 0; r < n_rows; r++) dot[r][0] = dot[r][1] = vdupq_n_s32(0);
+                dot_rows(w, a->q + b * 32, t->x_stride * sizeof(*a), n_rows, bits, dot);
+                for (int r = 0; r < n_rows; r++) {
+                    if (kind == SCALES_KM) dot[r][0] = vaddq_s32(dot[r][0], dot[r][1]);
+                    sum[i][r] = vmlaq_s32(sum[i][r], dot[r][0], scale0);
+                    if (kind != SCALES_KM) sum[i][r] = vmlaq_s32(sum[i][r], dot[r][1], scale1);
+                }
+            }
+        }
+        for (int i = 0; i < n_quarters; i++)
+            for (int r = 0; r < n_rows; r++)
+                acc[i][r] = unit_step(acc[i][r], unit, offset_shift, kind, first + (uint32_t)i,
+                                      a + (uint64_t)r * t->x_stride, sum[i][r]);
     }
     for (int i = 0; i < n_quarters; i++)
         for (int r = 0; r < n_rows; r++) store_quarter(t, row0 + (uint32_t)r, first + (uint32_t)i, acc[i][r]);
@@ -360,11 +436,11 @@ TILE(tile_q4_1, quant_rows, 4, 0, SCALES_DM)
 TILE(tile_q5_0, quant_rows, 5, 4, SCALES_D)
 TILE(tile_q5_1, quant_rows, 5, 0, SCALES_DM)
 TILE(tile_q8_0, quant_rows, 8, 7, SCALES_D)
-TILE(tile_q2_k, quant_rows, 2, 0, SCALES_K2)
-TILE(tile_q3_k, quant_rows, 3, 2, SCALES_K)
-TILE(tile_q4_k, quant_rows, 4, 0, SCALES_KM)
-TILE(tile_q5_k, quant_rows, 5, 0, SCALES_KM)
-TILE(tile_q6_k, quant_rows, 6, 5, SCALES_K)
+TILE(tile_q2_k, k_rows, 2, 0, SCALES_K2)
+TILE(tile_q3_k, k_rows, 3, 2, SCALES_K)
+TILE(tile_q4_k, k_rows, 4, 0, SCALES_KM)
+TILE(tile_q5_k, k_rows, 5, 0, SCALES_KM)
+TILE(tile_q6_k, k_rows, 6, 5, SCALES_K)
 
 static linear_tile_fn *tile_a64(enum dtype type)
 {
@@ -386,3 +462,6 @@ static linear_tile_fn *tile_a64(enum dtype type)
     }
     return NULL;
 }
+
+static const struct cpu_linear_kernels k_kernels_a64 = {LINEAR_UNIT, sizeof(struct linear_unit), quantise_k_a64,
+                                                        tile_a64, NULL};

@@ -1,34 +1,34 @@
-/* backend/cpu/linear_amx.c - linear of many rows with AMX-INT8: 16 rows x 16 outputs x 32 k per tile product.
+/* backend/cpu/linear_amx.c - linear of block types and many rows with AMX-INT8: 16 rows x 16 outputs x 32 k per tile
+ * product.
  *
  * Sums          as linear_kernels.h. Quants are opened as signed bytes, offset taken off, so one tdpbssd is the exact
  *               integer dot of 16 rows and 16 outputs; AVX-512 then does the float operations, row by row, in the
- *               order of every other variant. Scales per 16 k: two products of half the depth.
+ *               order of every other variant.
  * Work          weights of SPAN_BLOCKS blocks of a tile are opened once and meet all rows; where the rows' activations
  *               fit no L2 cache, several tiles are opened and meet 16 rows after another. The products of the next
  *               block are under way while the floats of this one are computed; weights are asked for ahead.
  * Bytes         16 of opened weights and 24 of activations per k, for 256 multiplications.
  * Bound         of the 8,192 multiplications of 16 rows x 16 outputs x 32 k, in cycles: tile loads 13, product 18,
- *               store 17, which overlap only where no store waits for a product in order; float work 3 to 7 operations
+ *               store 17, which overlap only where no store waits for a product in order; float work 3 to 4 operations
  *               per row, of which one starts per cycle while tile instructions are under way, and 1.5 otherwise
  *               (two, less what operands from the L1 cache cost).
  * Measured      one thread of an Intel Xeon, 2.6 GHz clock at a turbo of 3.4, per 2.6 GHz cycle with all that a linear
- *               does: 100 (Q4_0, Q5_0, Q8_0), 90 (Q4_1, Q4_K), 66 (Q6_K) multiplications at 256 rows; 85, 79, 54 at
- *               16 rows. Tried, and slower or faster by only a few per cent: 32 rows x 32 outputs with sums of 2, 4 or
- *               8 blocks in between, stores one or two blocks later than products, sums that start at the bits of
- *               1.5 * 2^23 and need no conversion, prefetching activations.
- * AMX           gcc 12's intrinsics do not declare what memory they touch: everything here is asm with operands and a
- *               memory clobber. The tile state lives from ldtilecfg to tilerelease, within one call.
+ *               does: 100 (Q4_0, Q5_0, Q8_0), 90 (Q4_1) multiplications at 256 rows; 85, 79 at 16 rows. Tried, and
+ *               slower or faster by only a few per cent: 32 rows x 32 outputs with sums of 2, 4 or 8 blocks in between,
+ *               stores one or two blocks later than products, sums that start at the bits of 1.5 * 2^23 and need no
+ *               conversion, prefetching activations.
  */
 #include <immintrin.h>
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
+#include "backend/cpu/linear_amx.h"
 #include "backend/cpu/linear_kernels.h"
 #include "backend/cpu/linear_v512.h"
 
-#define SPAN_BLOCKS 32u                  /* 16 KiB of quants and up to 8 KiB of scales: half of an L1 cache */
+#define SPAN_BLOCKS 32u                  /* 16 KiB of quants and up to 4 KiB of scales: half of an L1 cache */
 #define PANEL_X_BYTES (1u << 20)         /* activations that stay in the L2 cache; with more of them, so many tiles */
-#define PANEL_TILES 8u                   /* are opened together: 192 KiB */
+#define PANEL_TILES 8u                   /* are opened together: 160 KiB */
 #define QUANTISE_AHEAD 96u               /* floats: 16 rows are more streams than prefetchers follow */
 #define PANEL_MIN_ROWS 9u               /* 8 rows are one pass of AVX-512, whose opened quants stay in registers */
 #define AHEAD 2u                         /* blocks whose products are under way; a power of two */
@@ -52,13 +52,12 @@ static __m512i max_of_rows(const __m512i v[16])
     return _mm512_max_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
 }
 
-/* The sums of each half of every row's quants. */
+/* The sum of every row's quants. */
 static void sum_of_rows(struct linear_act16 *out)
 {
-    const __m512i first = _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 16, 24, 17, 25, 18, 26, 19, 27);
-    const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(4));
+    const __m512i even = _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 16, 24, 17, 25, 18, 26, 19, 27);
+    const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(4));
     __m512i part[8], eight[2];
-    __m512 h0, h1;
 
     for (int i = 0; i < 8; i++)                                 /* two rows: 4 lanes of each half */
         part[i] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), _mm512_load_si512(out->q[2 * i]));
@@ -69,16 +68,15 @@ static void sum_of_rows(struct linear_act16 *out)
 
         eight[i] = _mm512_add_epi32(_mm512_unpacklo_epi64(x, y), _mm512_unpackhi_epi64(x, y));
     }
-    h0 = _mm512_cvtepi32_ps(_mm512_permutex2var_epi32(eight[0], first, eight[1]));
-    h1 = _mm512_cvtepi32_ps(_mm512_permutex2var_epi32(eight[0], second, eight[1]));
-    _mm512_store_ps(out->half[0], h0);
-    _mm512_store_ps(out->half[1], h1);
-    _mm512_store_ps(out->sum, _mm512_add_ps(h0, h1));           /* exact: below 2^12 */
+    _mm512_store_ps(out->sum,
+                    _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_permutex2var_epi32(eight[0], even, eight[1]),
+                                                        _mm512_permutex2var_epi32(eight[0], odd, eight[1]))));
 }
 
-static void quantise16_amx(const float *x, uint64_t x_stride, uint32_t n_rows, uint32_t n_in, struct linear_act16 *out)
+static void quantise16_amx(const float *x, uint64_t x_stride, uint32_t n_rows, uint32_t n_in, void *acts)
 {
     static const float zeros[LINEAR_BLOCK];
+    struct linear_act16 *out = acts;
     const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
 
     for (uint32_t b = 0; b < n_in / LINEAR_BLOCK; b++, x += LINEAR_BLOCK, out++) {
@@ -120,35 +118,12 @@ static void quantise16_amx(const float *x, uint64_t x_stride, uint32_t n_rows, u
 
 /* ---- tiles of the matrix unit ---- */
 
-struct tile_config {                     /* Intel SDM volume 1, section 18.3: palette 1 */
-    uint8_t palette, start_row, reserved[14];
-    uint16_t row_bytes[16];
-    uint8_t n_rows[16];
-};
+/* tmm0: int32 [16 rows][16 outputs]; tmm2: int8 [16 rows][32 k]; tmm4: int8 [8][16 outputs][4 k] */
+static const struct tile_config config = {
+    .palette = 1, .row_bytes = {[0] = 64, [2] = 32, [4] = 64}, .n_rows = {[0] = 16, [2] = 16, [4] = 8}};
 
-/* tmm0, 1: int32 [16 rows][16 outputs]; tmm2, 3: int8 [16 rows][depth k]; tmm4, 5: int8 [depth / 4][16 outputs][4 k] */
-static void tiles_configure(uint32_t depth)
-{
-    struct tile_config c = {.palette = 1};
-
-    for (int i = 0; i < 2; i++) {
-        c.row_bytes[i] = 64;
-        c.n_rows[i] = 16;
-        c.row_bytes[2 + i] = (uint16_t)depth;
-        c.n_rows[2 + i] = 16;
-        c.row_bytes[4 + i] = 64;
-        c.n_rows[4 + i] = (uint8_t)(depth / 4);
-    }
-    __asm__ volatile("ldtilecfg %0" : : "m"(c) : "memory");
-}
-
-static void tiles_release(void)
-{
-    __asm__ volatile("tilerelease" : : : "memory");
-}
-
-/* One block: sums[0] = q x w, or sums[0], sums[1] of its halves. */
-INLINE void tiles_multiply(const int8_t (*q)[32], const uint8_t *w, int32_t (*sums)[16][16], bool halves)
+/* One block: sums = q x w. */
+INLINE void tiles_multiply(const int8_t (*q)[32], const uint8_t *w, int32_t (*sums)[16])
 {
     __asm__ volatile("tilezero %%tmm0\n\t"
                      "tileloadd (%[q], %[q_step], 1), %%tmm2\n\t"
@@ -158,69 +133,45 @@ INLINE void tiles_multiply(const int8_t (*q)[32], const uint8_t *w, int32_t (*su
                      :
                      : [q] "r"(q), [q_step] "r"((uint64_t)32), [w] "r"(w), [step] "r"((uint64_t)64), [sums] "r"(sums)
                      : "memory");
-    if (!halves) return;
-    __asm__ volatile("tilezero %%tmm1\n\t"
-                     "tileloadd 16(%[q], %[q_step], 1), %%tmm3\n\t"
-                     "tileloadd 256(%[w], %[step], 1), %%tmm5\n\t"
-                     "tdpbssd %%tmm5, %%tmm3, %%tmm1\n\t"
-                     "tilestored %%tmm1, 1024(%[sums], %[step], 1)"
-                     :
-                     : [q] "r"(q), [q_step] "r"((uint64_t)32), [w] "r"(w), [step] "r"((uint64_t)64), [sums] "r"(sums)
-                     : "memory");
 }
 
 /* ---- weights ---- */
 
 struct span {                            /* a tile's weights of SPAN_BLOCKS blocks, opened */
     _Alignas(64) uint8_t q[SPAN_BLOCKS][8][64];
-    float d[SPAN_BLOCKS][2][16], m[SPAN_BLOCKS][2][16];
+    float d[SPAN_BLOCKS][16], m[SPAN_BLOCKS][16];
 };
 
 INLINE void open_span(const uint8_t *tile, uint32_t n_blocks_all, uint32_t from, uint32_t n_blocks, struct span *span,
                       int bits, int offset_shift, int kind)
 {
-    const bool halves = kind == SCALES_K || kind == SCALES_K2, has_m = kind != SCALES_D && kind != SCALES_K;
-    const uint32_t unit_blocks = kind == SCALES_D || kind == SCALES_DM ? 1 : 8;
-    const uint32_t unit_bytes = kind == SCALES_D ? 32 : kind == SCALES_DM ? 64 : kind == SCALES_K ? 288 : 320;
-    const uint8_t *scales = tile + (uint64_t)n_blocks_all * (uint32_t)bits * 64;
+    const uint32_t unit_bytes = kind == SCALES_D ? 32 : 64;
+    const uint8_t *scales = tile + (uint64_t)n_blocks_all * (uint32_t)bits * 64 + from * unit_bytes;
     const __m512i offset = _mm512_set1_epi8(offset_shift ? (char)(1 << offset_shift) : 0);
 
-    for (uint32_t i = 0; i < n_blocks; i++) {
-        uint32_t b = from + i;
-        struct scales s;
+    for (uint32_t i = 0; i < n_blocks; i++, scales += unit_bytes) {
         __m512i w[8];
 
-        open_block(tile + (uint64_t)b * (uint32_t)bits * 64, bits, w);
+        open_block(tile + (uint64_t)(from + i) * (uint32_t)bits * 64, bits, w);
         for (int g = 0; g < 8; g++) _mm512_store_si512(span->q[i][g], _mm512_sub_epi8(w[g], offset));
-        open_scales(scales + b / unit_blocks * unit_bytes, kind, b % unit_blocks, &s);
-        for (int h = 0; h < (halves ? 2 : 1); h++) {
-            _mm512_store_ps(span->d[i][h], s.d[h]);
-            if (has_m) _mm512_store_ps(span->m[i][h], s.m[h]);
-        }
+        _mm512_store_ps(span->d[i], halves_at(scales));
+        if (kind == SCALES_DM) _mm512_store_ps(span->m[i], halves_at(scales + 32));
     }
 }
 
 /* ---- rows ---- */
 
 /* One block's floats of n_rows rows. */
-INLINE void block_floats(const struct span *span, uint32_t i, const struct linear_act16 *a, int32_t (*sums)[16][16],
+INLINE void block_floats(const struct span *span, uint32_t i, const struct linear_act16 *a, int32_t (*sums)[16],
                          int n_rows, int kind, __m512 *acc)
 {
-    const bool halves = kind == SCALES_K || kind == SCALES_K2;
-    const __m512 d0 = _mm512_load_ps(span->d[i][0]), d1 = _mm512_load_ps(span->d[i][1]);
-    const __m512 m0 = _mm512_load_ps(span->m[i][0]), m1 = _mm512_load_ps(span->m[i][1]);
+    const __m512 d = _mm512_load_ps(span->d[i]), m = _mm512_load_ps(span->m[i]);
 
 #pragma GCC unroll 16
     for (int r = 0; r < n_rows; r++) {
-        __m512 t = _mm512_mul_ps(d0, _mm512_cvtepi32_ps(_mm512_load_si512(sums[0][r])));
+        __m512 t = _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_load_si512(sums[r])));
 
-        if (halves) t = _mm512_fmadd_ps(d1, _mm512_cvtepi32_ps(_mm512_load_si512(sums[1][r])), t);
-        if (kind == SCALES_K2) {
-            t = _mm512_fmadd_ps(m0, _mm512_set1_ps(a->half[0][r]), t);
-            t = _mm512_fmadd_ps(m1, _mm512_set1_ps(a->half[1][r]), t);
-        } else if (kind == SCALES_DM || kind == SCALES_KM) {
-            t = _mm512_fmadd_ps(m0, _mm512_set1_ps(a->sum[r]), t);
-        }
+        if (kind == SCALES_DM) t = _mm512_fmadd_ps(m, _mm512_set1_ps(a->sum[r]), t);
         acc[r] = _mm512_fmadd_ps(_mm512_set1_ps(a->d[r]), t, acc[r]);
     }
 }
@@ -248,8 +199,7 @@ INLINE void prefetch_next(const struct span_rows *s, uint32_t i)
 
 INLINE void run_rows(const struct span_rows *s, int n_rows, int kind)
 {
-    const bool halves = kind == SCALES_K || kind == SCALES_K2;
-    _Alignas(64) int32_t sums[AHEAD * 2][2][16][16];
+    _Alignas(64) int32_t sums[AHEAD * 2][16][16];
     __m512 acc[16];
 
 #pragma GCC unroll 16
@@ -257,13 +207,13 @@ INLINE void run_rows(const struct span_rows *s, int n_rows, int kind)
         acc[r] = s->first || r >= (int)s->n_rows
             ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(s->outs, s->out + (uint64_t)r * s->out_stride);
     for (uint32_t i = 0; i < AHEAD && i < s->n_blocks; i++)
-        tiles_multiply(s->x[i].q, s->span->q[i][0], sums[i], halves);
+        tiles_multiply(s->x[i].q, s->span->q[i][0], sums[i]);
     for (uint32_t i = 0; i < s->n_blocks; i++) {
         uint32_t next = i + AHEAD;
 
         if (s->next) prefetch_next(s, i);
         if (next < s->n_blocks)
-            tiles_multiply(s->x[next].q, s->span->q[next][0], sums[next % (AHEAD * 2)], halves);
+            tiles_multiply(s->x[next].q, s->span->q[next][0], sums[next % (AHEAD * 2)]);
         block_floats(s->span, i, s->x + i, sums[i % (AHEAD * 2)], n_rows, kind, acc);
     }
 #pragma GCC unroll 16
@@ -284,7 +234,7 @@ INLINE struct span_rows rows_of(const struct linear_panel *p, const struct span 
 
     return (struct span_rows){
         .span = span,
-        .x = p->x + (uint64_t)(row / 16) * n_blocks + from,
+        .x = (const struct linear_act16 *)p->x + (uint64_t)(row / 16) * n_blocks + from,
         .n_blocks = n,
         .n_rows = p->n_rows - row < 16 ? p->n_rows - row : 16,
         .first = from == 0,
@@ -321,13 +271,14 @@ INLINE void run_panel(const struct linear_panel *p, int bits, int offset_shift, 
                       rows_fn *rows_8)
 {
     const uint32_t n_blocks = p->n_in / LINEAR_BLOCK, n_groups = (p->n_rows + 15) / 16;
-    const uint32_t at_once = (uint64_t)n_groups * n_blocks * sizeof(*p->x) > PANEL_X_BYTES ? PANEL_TILES : 1;
+    const uint32_t at_once =
+        (uint64_t)n_groups * n_blocks * sizeof(struct linear_act16) > PANEL_X_BYTES ? PANEL_TILES : 1;
     const uint32_t block_bytes = (uint32_t)bits * 64;
     const uint64_t quant_bytes = (uint64_t)n_blocks * block_bytes;
     const uint32_t scale_bytes = (uint32_t)((p->tile_bytes - quant_bytes) / n_blocks);
     struct span spans[PANEL_TILES];
 
-    tiles_configure(kind == SCALES_K || kind == SCALES_K2 ? 16 : 32);
+    tiles_configure(&config);
     for (uint32_t o0 = 0; o0 < p->n_out; o0 += at_once * LINEAR_TILE) {
         const uint32_t n_tiles = (p->n_out - o0 + LINEAR_TILE - 1) / LINEAR_TILE;
         const uint32_t n_open = n_tiles < at_once ? n_tiles : at_once;
@@ -366,9 +317,7 @@ INLINE void run_panel(const struct linear_panel *p, int bits, int offset_shift, 
     static void name##_8(const struct span_rows *s) { run_rows(s, 8, kind); }
 
 ROWS(rows_d, SCALES_D)
-ROWS(rows_m, SCALES_DM)                  /* SCALES_KM too: once opened they are the same */
-ROWS(rows_k, SCALES_K)
-ROWS(rows_k2, SCALES_K2)
+ROWS(rows_m, SCALES_DM)
 
 #define PANEL(name, bits, offset_shift, kind, rows)                                                          \
     static void name(const struct linear_panel *p) { run_panel(p, bits, offset_shift, kind, rows##_16, rows##_8); }
@@ -378,11 +327,6 @@ PANEL(panel_q4_1, 4, 0, SCALES_DM, rows_m)
 PANEL(panel_q5_0, 5, 4, SCALES_D, rows_d)
 PANEL(panel_q5_1, 5, 0, SCALES_DM, rows_m)
 PANEL(panel_q8_0, 8, 7, SCALES_D, rows_d)
-PANEL(panel_q2_k, 2, 0, SCALES_K2, rows_k2)
-PANEL(panel_q3_k, 3, 2, SCALES_K, rows_k)
-PANEL(panel_q4_k, 4, 0, SCALES_KM, rows_m)
-PANEL(panel_q5_k, 5, 0, SCALES_KM, rows_m)
-PANEL(panel_q6_k, 6, 5, SCALES_K, rows_k)
 
 static linear_panel_fn *panel_amx(enum dtype type)
 {
@@ -392,11 +336,11 @@ static linear_panel_fn *panel_amx(enum dtype type)
     case DTYPE_Q5_0: return panel_q5_0;
     case DTYPE_Q5_1: return panel_q5_1;
     case DTYPE_Q8_0: return panel_q8_0;
-    case DTYPE_Q2_K: return panel_q2_k;
-    case DTYPE_Q3_K: return panel_q3_k;
-    case DTYPE_Q4_K: return panel_q4_k;
-    case DTYPE_Q5_K: return panel_q5_k;
-    case DTYPE_Q6_K: return panel_q6_k;
+    case DTYPE_Q2_K:
+    case DTYPE_Q3_K:
+    case DTYPE_Q4_K:
+    case DTYPE_Q5_K:
+    case DTYPE_Q6_K:
     case DTYPE_F32:
     case DTYPE_F16:
     case DTYPE_BF16:
@@ -405,4 +349,5 @@ static linear_panel_fn *panel_amx(enum dtype type)
     return NULL;
 }
 
-const struct cpu_panel_kernels panel_kernels_amx = {PANEL_MIN_ROWS, quantise16_amx, panel_amx};
+const struct cpu_panel_kernels panel_kernels_amx = {
+    LINEAR_BLOCK, sizeof(struct linear_act16), PANEL_MIN_ROWS, 0, quantise16_amx, panel_amx, &panel_k_kernels_amx};

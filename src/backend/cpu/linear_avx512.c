@@ -1,4 +1,5 @@
-/* backend/cpu/linear_avx512.c - linear with AVX-512 and VNNI: one output per 32-bit lane, 16 outputs per register.
+/* backend/cpu/linear_avx512.c - linear of block types and floats with AVX-512 and VNNI: one output per 32-bit lane, 16
+ * outputs per register.
  *
  * Sums          as linear_kernels.h; vpdpbusd adds 4 k of 16 outputs, u8 weights times a row's 4 int8, broadcast. The
  *               offset of symmetric types starts the integer sum: -offset * sum(q).
@@ -20,19 +21,21 @@
 
 #define ROWS 8
 
-static void quantise_avx512(const float *x, uint32_t n_in, struct linear_act *out)
+static void quantise_avx512(const float *x, uint32_t n_in, void *acts)
 {
     const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+    struct linear_act *out = acts;
 
     for (uint32_t b = 0; b < n_in / LINEAR_BLOCK; b++, x += LINEAR_BLOCK, out++) {
         __m512 x0 = _mm512_loadu_ps(x), x1 = _mm512_loadu_ps(x + 16), scale;
         __m512i top = _mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(x0), magnitude),
                                        _mm512_and_si512(_mm512_castps_si512(x1), magnitude));
-        int32_t bits = _mm512_reduce_max_epi32(top), half0, half1;
+        int32_t bits = _mm512_reduce_max_epi32(top);
         __m512i q0, q1;
         float amax;
 
         memcpy(&amax, &bits, sizeof(amax));
+        memset(out->unused, 0, sizeof(out->unused));
         if (bits >= 0x7f800000 || amax < LINEAR_ACT_TINY) {
             memset(out, 0, sizeof(*out));
             if (bits >= 0x7f800000) out->d = NAN;
@@ -43,16 +46,9 @@ static void quantise_avx512(const float *x, uint32_t n_in, struct linear_act *ou
         q1 = _mm512_cvtps_epi32(_mm512_mul_ps(x1, scale));
         _mm_storeu_si128((__m128i *)out->q, _mm512_cvtepi32_epi8(q0));
         _mm_storeu_si128((__m128i *)(out->q + 16), _mm512_cvtepi32_epi8(q1));
-        half0 = _mm512_reduce_add_epi32(q0);
-        half1 = _mm512_reduce_add_epi32(q1);
         out->d = amax / 127.0f;
-        out->sum = (float)(half0 + half1);
-        out->neg_sum = -(half0 + half1);
-        out->neg_half[0] = -half0;
-        out->neg_half[1] = -half1;
-        out->half[0] = (float)half0;
-        out->half[1] = (float)half1;
-        out->unused = 0;
+        out->neg_sum = -_mm512_reduce_add_epi32(_mm512_add_epi32(q0, q1));
+        out->sum = (float)-out->neg_sum;
     }
 }
 
@@ -62,62 +58,26 @@ INLINE __m512i dot_start(int32_t neg_sum, int offset_shift)
     return _mm512_slli_epi32(_mm512_set1_epi32(neg_sum), (unsigned)offset_shift);
 }
 
-INLINE __m512i dot_group(__m512i s, __m512i w, const int8_t *four_q)
-{
-    int32_t four;
-
-    memcpy(&four, four_q, sizeof(four));
-    return _mm512_dpbusd_epi32(s, w, _mm512_set1_epi32(four));
-}
-
 /* One block of n rows (at most 4): the rows' chains of vpdpbusd are interleaved: one alone is bound by latency. */
-INLINE void block_rows(const __m512i w[8], const struct scales *s, const struct linear_act *a, uint64_t x_stride, int n,
+INLINE void block_rows(const __m512i w[8], __m512 d, __m512 m, const struct linear_act *a, uint64_t x_stride, int n,
                        int offset_shift, int kind, __m512 *acc)
 {
-    const bool halves = kind == SCALES_K || kind == SCALES_K2;
     __m512i dot[4];
-    __m512 t[4];
 
 #pragma GCC unroll 4
-    for (int r = 0; r < n; r++)
-        dot[r] = dot_start(halves ? a[r * x_stride].neg_half[0] : a[r * x_stride].neg_sum, offset_shift);
+    for (int r = 0; r < n; r++) dot[r] = dot_start(a[r * x_stride].neg_sum, offset_shift);
 #pragma GCC unroll 8
     for (int g = 0; g < 8; g++) {
-        if (halves && g == 4) {
-#pragma GCC unroll 4
-            for (int r = 0; r < n; r++) {
-                t[r] = _mm512_mul_ps(s->d[0], _mm512_cvtepi32_ps(dot[r]));
-                dot[r] = dot_start(a[r * x_stride].neg_half[1], offset_shift);
-            }
-        }
 #pragma GCC unroll 4
         for (int r = 0; r < n; r++) dot[r] = dot_group(dot[r], w[g], a[r * x_stride].q + 4 * g);
     }
 #pragma GCC unroll 4
     for (int r = 0; r < n; r++) {
         const struct linear_act *row = a + r * x_stride;
+        __m512 t = _mm512_mul_ps(d, _mm512_cvtepi32_ps(dot[r]));
 
-        if (halves) t[r] = _mm512_fmadd_ps(s->d[1], _mm512_cvtepi32_ps(dot[r]), t[r]);
-        else t[r] = _mm512_mul_ps(s->d[0], _mm512_cvtepi32_ps(dot[r]));
-        if (kind == SCALES_K2) {
-            t[r] = _mm512_fmadd_ps(s->m[0], _mm512_set1_ps(row->half[0]), t[r]);
-            t[r] = _mm512_fmadd_ps(s->m[1], _mm512_set1_ps(row->half[1]), t[r]);
-        } else if (kind == SCALES_DM || kind == SCALES_KM) {
-            t[r] = _mm512_fmadd_ps(s->m[0], _mm512_set1_ps(row->sum), t[r]);
-        }
-        acc[r] = _mm512_fmadd_ps(_mm512_set1_ps(row->d), t[r], acc[r]);
-    }
-}
-
-INLINE void store_rows(const struct linear_tile *t, uint32_t row0, int n_rows, const __m512 acc[ROWS])
-{
-    __mmask16 mask = (__mmask16)((1u << t->n_out) - 1);
-    __m512 bias = t->bias ? _mm512_maskz_loadu_ps(mask, t->bias) : _mm512_setzero_ps();
-
-    for (int r = 0; r < n_rows; r++) {
-        __m512 v = t->bias ? _mm512_add_ps(acc[r], bias) : acc[r];
-
-        _mm512_mask_storeu_ps(t->out + (row0 + (uint32_t)r) * t->out_stride, mask, v);
+        if (kind == SCALES_DM) t = _mm512_fmadd_ps(m, _mm512_set1_ps(row->sum), t);
+        acc[r] = _mm512_fmadd_ps(_mm512_set1_ps(row->d), t, acc[r]);
     }
 }
 
@@ -126,26 +86,22 @@ INLINE void quant_rows(const struct linear_tile *t, uint32_t row0, int n_rows, i
 {
     const struct linear_act *a = (const struct linear_act *)t->x + row0 * t->x_stride;
     const uint32_t n_blocks = t->n_in / LINEAR_BLOCK;
-    const uint32_t block_bytes = (uint32_t)bits * 64;
-    const uint32_t unit_blocks = kind == SCALES_D || kind == SCALES_DM ? 1 : 8;
-    const uint32_t unit_bytes = kind == SCALES_D ? 32 : kind == SCALES_DM ? 64 : kind == SCALES_K ? 288 : 320;
-    const uint8_t *lines = t->w, *scales = t->w + (uint64_t)n_blocks * block_bytes;
-    const struct stream_ahead ahead = stream_ahead_of(lines, scales, (uint64_t)n_blocks / unit_blocks * unit_bytes);
+    const uint32_t block_bytes = (uint32_t)bits * 64, unit_bytes = kind == SCALES_D ? 32 : 64;
+    const uint8_t *lines = t->w, *unit = t->w + (uint64_t)n_blocks * block_bytes;
+    const struct stream_ahead ahead = stream_ahead_of(lines, unit, (uint64_t)n_blocks * unit_bytes);
     const bool first = row0 == 0;           /* later rows find the tile in the cache */
     __m512 acc[ROWS];
 
     for (int r = 0; r < n_rows; r++) acc[r] = _mm512_setzero_ps();
-    for (uint32_t b = 0; b < n_blocks; b++, lines += block_bytes) {
-        const uint8_t *unit = scales + b / unit_blocks * unit_bytes;
+    for (uint32_t b = 0; b < n_blocks; b++, lines += block_bytes, unit += unit_bytes) {
+        __m512 d = halves_at(unit), m = kind == SCALES_DM ? halves_at(unit + 32) : _mm512_setzero_ps();
         __m512i w[8];
-        struct scales s;
 
-        if (first) prefetch_block(&ahead, lines, block_bytes, b % unit_blocks ? NULL : unit, unit_bytes);
+        if (first) prefetch_block(&ahead, lines, block_bytes, unit, unit_bytes);
         open_block(lines, bits, w);
-        open_scales(unit, kind, b % unit_blocks, &s);
-        block_rows(w, &s, a + b, t->x_stride, n_rows < 4 ? n_rows : 4, offset_shift, kind, acc);
+        block_rows(w, d, m, a + b, t->x_stride, n_rows < 4 ? n_rows : 4, offset_shift, kind, acc);
         if (n_rows > 4)
-            block_rows(w, &s, a + 4 * t->x_stride + b, t->x_stride, n_rows - 4, offset_shift, kind, acc + 4);
+            block_rows(w, d, m, a + 4 * t->x_stride + b, t->x_stride, n_rows - 4, offset_shift, kind, acc + 4);
     }
     store_rows(t, row0, n_rows, acc);
 }
@@ -184,18 +140,6 @@ INLINE void float_rows(const struct linear_tile *t, uint32_t row0, int n_rows, e
     store_rows(t, row0, n_rows, p[0]);
 }
 
-/* One function per type: rows by eight, then what is left. */
-#define TILE(name, rows_fn, ...)                                                                             \
-    static void name(const struct linear_tile *t)                                                            \
-    {                                                                                                        \
-        uint32_t row = 0;                                                                                    \
-                                                                                                             \
-        for (; row + 8 <= t->n_rows; row += 8) rows_fn(t, row, 8, __VA_ARGS__);                              \
-        if (t->n_rows - row >= 4) { rows_fn(t, row, 4, __VA_ARGS__); row += 4; }                             \
-        if (t->n_rows - row >= 2) { rows_fn(t, row, 2, __VA_ARGS__); row += 2; }                             \
-        if (t->n_rows - row >= 1) rows_fn(t, row, 1, __VA_ARGS__);                                           \
-    }
-
 TILE(tile_f32, float_rows, DTYPE_F32)
 TILE(tile_f16, float_rows, DTYPE_F16)
 TILE(tile_bf16, float_rows, DTYPE_BF16)
@@ -204,11 +148,6 @@ TILE(tile_q4_1, quant_rows, 4, 0, SCALES_DM)
 TILE(tile_q5_0, quant_rows, 5, 4, SCALES_D)
 TILE(tile_q5_1, quant_rows, 5, 0, SCALES_DM)
 TILE(tile_q8_0, quant_rows, 8, 7, SCALES_D)
-TILE(tile_q2_k, quant_rows, 2, 0, SCALES_K2)
-TILE(tile_q3_k, quant_rows, 3, 2, SCALES_K)
-TILE(tile_q4_k, quant_rows, 4, 0, SCALES_KM)
-TILE(tile_q5_k, quant_rows, 5, 0, SCALES_KM)
-TILE(tile_q6_k, quant_rows, 6, 5, SCALES_K)
 
 static linear_tile_fn *tile_avx512(enum dtype type)
 {
@@ -221,14 +160,15 @@ static linear_tile_fn *tile_avx512(enum dtype type)
     case DTYPE_Q5_0: return tile_q5_0;
     case DTYPE_Q5_1: return tile_q5_1;
     case DTYPE_Q8_0: return tile_q8_0;
-    case DTYPE_Q2_K: return tile_q2_k;
-    case DTYPE_Q3_K: return tile_q3_k;
-    case DTYPE_Q4_K: return tile_q4_k;
-    case DTYPE_Q5_K: return tile_q5_k;
-    case DTYPE_Q6_K: return tile_q6_k;
+    case DTYPE_Q2_K:
+    case DTYPE_Q3_K:
+    case DTYPE_Q4_K:
+    case DTYPE_Q5_K:
+    case DTYPE_Q6_K:
     case DTYPE_NONE: break;
     }
     return NULL;
 }
 
-const struct cpu_linear_kernels linear_kernels_avx512 = {quantise_avx512, tile_avx512};
+const struct cpu_linear_kernels linear_kernels_avx512 = {LINEAR_BLOCK, sizeof(struct linear_act), quantise_avx512,
+                                                         tile_avx512, &linear_k_kernels_avx512};

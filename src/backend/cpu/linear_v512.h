@@ -1,9 +1,10 @@
-/* backend/cpu/linear_v512.h - a block of packed weights opened with AVX-512: quants as bytes, scales as floats.
- * Included by linear_avx512.c and linear_amx.c. Layouts: linear_kernels.h.
+/* backend/cpu/linear_v512.h - a block of packed weights opened to bytes with AVX-512, and what else its kernels share.
+ * Included by linear_avx512.c, linear_amx.c, linear_k_avx512.c and linear_k_amx.c. Layouts: linear_kernels.h.
  */
 #pragma once
 #include <immintrin.h>
 #include <stdint.h>
+#include <string.h>
 #include "backend/cpu/linear_kernels.h"
 
 #define INLINE static inline __attribute__((always_inline))
@@ -52,49 +53,45 @@ INLINE void open_block(const uint8_t *lines, int bits, __m512i w[8])
     }
 }
 
-struct scales { __m512 d[2], m[2]; };
-
 INLINE __m512 halves_at(const uint8_t *p)
 {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
 }
 
-INLINE __m512 bytes_at(const uint8_t *p)
+/* 16 unsigned bytes. */
+INLINE __m512i bytes_at(const uint8_t *p)
 {
-    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)));
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
 }
 
-INLINE __m512 signed_bytes_at(const uint8_t *p)
+INLINE __m512i dot_group(__m512i s, __m512i w, const int8_t *four_q)
 {
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+    int32_t four;
+
+    memcpy(&four, four_q, sizeof(four));
+    return _mm512_dpbusd_epi32(s, w, _mm512_set1_epi32(four));
 }
 
-INLINE __m512 negated(__m512 v)
+INLINE void store_rows(const struct linear_tile *t, uint32_t row0, int n_rows, const __m512 *acc)
 {
-    return _mm512_xor_ps(v, _mm512_set1_ps(-0.0f));
-}
+    __mmask16 mask = (__mmask16)((1u << t->n_out) - 1);
+    __m512 bias = t->bias ? _mm512_maskz_loadu_ps(mask, t->bias) : _mm512_setzero_ps();
 
-/* in_unit: which block of the unit. */
-INLINE void open_scales(const uint8_t *unit, int kind, uint32_t in_unit, struct scales *s)
-{
-    __m512 d = halves_at(unit);
+    for (int r = 0; r < n_rows; r++) {
+        __m512 v = t->bias ? _mm512_add_ps(acc[r], bias) : acc[r];
 
-    if (kind == SCALES_D) {
-        s->d[0] = d;
-    } else if (kind == SCALES_DM) {
-        s->d[0] = d;
-        s->m[0] = halves_at(unit + 32);
-    } else if (kind == SCALES_K) {
-        for (int h = 0; h < 2; h++) s->d[h] = _mm512_mul_ps(d, signed_bytes_at(unit + 32 + in_unit * 32 + h * 16));
-    } else if (kind == SCALES_KM) {
-        s->d[0] = _mm512_mul_ps(d, bytes_at(unit + 64 + in_unit * 32));
-        s->m[0] = negated(_mm512_mul_ps(halves_at(unit + 32), bytes_at(unit + 64 + in_unit * 32 + 16)));
-    } else {
-        for (int h = 0; h < 2; h++) {
-            __m512i both = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(unit + 64 + in_unit * 32 + h * 16)));
-
-            s->d[h] = _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_and_si512(both, _mm512_set1_epi32(15))));
-            s->m[h] = negated(_mm512_mul_ps(halves_at(unit + 32), _mm512_cvtepi32_ps(_mm512_srli_epi32(both, 4))));
-        }
+        _mm512_mask_storeu_ps(t->out + (row0 + (uint32_t)r) * t->out_stride, mask, v);
     }
 }
+
+/* One function per type: rows by eight, then what is left. */
+#define TILE(name, rows_fn, ...)                                                                             \
+    static void name(const struct linear_tile *t)                                                            \
+    {                                                                                                        \
+        uint32_t row = 0;                                                                                    \
+                                                                                                             \
+        for (; row + 8 <= t->n_rows; row += 8) rows_fn(t, row, 8, __VA_ARGS__);                              \
+        if (t->n_rows - row >= 4) { rows_fn(t, row, 4, __VA_ARGS__); row += 4; }                             \
+        if (t->n_rows - row >= 2) { rows_fn(t, row, 2, __VA_ARGS__); row += 2; }                             \
+        if (t->n_rows - row >= 1) rows_fn(t, row, 1, __VA_ARGS__);                                           \
+    }

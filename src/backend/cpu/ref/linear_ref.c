@@ -1,44 +1,62 @@
 /* backend/cpu/ref/linear_ref.c - linear, plainly: the bits that the other variants must give.
  *
- * Decodes a block of a tile to one byte per quant and floats D, M, then sums as linear_kernels.h says. Speed does not
- * matter.
+ * Decodes a block of a tile to one byte per quant, then sums as linear_kernels.h says. Speed does not matter.
  */
 #include "backend/cpu/linear_kernels.h"
 #include <math.h>
 #include <string.h>
 
-static void quantise_ref(const float *x, uint32_t n_in, struct linear_act *out)
+/* n <= 256 activations as integers of one scale, which is returned. */
+static float quantise_together(const float *x, uint32_t n, int8_t *q)
 {
+    int32_t top = 0;
+    float amax, scale;
+
+    memset(q, 0, n);
+    for (uint32_t i = 0; i < n; i++) {                          /* as integers, magnitudes order NaN > inf > finite */
+        int32_t bits;
+
+        memcpy(&bits, &x[i], sizeof(bits));
+        bits &= 0x7fffffff;
+        if (bits > top) top = bits;
+    }
+    memcpy(&amax, &top, sizeof(amax));
+    if (!isfinite(amax)) return NAN;
+    if (amax < LINEAR_ACT_TINY) return 0;
+    scale = 127.0f / amax;
+    for (uint32_t i = 0; i < n; i++) q[i] = (int8_t)lrintf(x[i] * scale);
+    return amax / 127.0f;
+}
+
+static int32_t sum_of(const int8_t *q, uint32_t n)
+{
+    int32_t sum = 0;
+
+    for (uint32_t i = 0; i < n; i++) sum += q[i];
+    return sum;
+}
+
+static void quantise_ref(const float *x, uint32_t n_in, void *acts)
+{
+    struct linear_act *out = acts;
+
     for (uint32_t b = 0; b < n_in / LINEAR_BLOCK; b++, x += LINEAR_BLOCK, out++) {
-        int32_t top = 0, half[2] = {0, 0};
-        float amax, scale;
-
         memset(out, 0, sizeof(*out));
-        for (uint32_t i = 0; i < LINEAR_BLOCK; i++) {           /* as integers, magnitudes order NaN > inf > finite */
-            int32_t bits;
+        out->d = quantise_together(x, LINEAR_BLOCK, out->q);
+        out->neg_sum = -sum_of(out->q, LINEAR_BLOCK);
+        out->sum = (float)-out->neg_sum;
+    }
+}
 
-            memcpy(&bits, &x[i], sizeof(bits));
-            bits &= 0x7fffffff;
-            if (bits > top) top = bits;
-        }
-        memcpy(&amax, &top, sizeof(amax));
-        if (!isfinite(amax)) {
-            out->d = NAN;
-            continue;
-        }
-        if (amax < LINEAR_ACT_TINY) continue;
-        out->d = amax / 127.0f;
-        scale = 127.0f / amax;
-        for (uint32_t i = 0; i < LINEAR_BLOCK; i++) {
-            out->q[i] = (int8_t)lrintf(x[i] * scale);
-            half[i / 16] += out->q[i];
-        }
-        for (int h = 0; h < 2; h++) {
-            out->half[h] = (float)half[h];
-            out->neg_half[h] = -half[h];
-        }
-        out->neg_sum = -(half[0] + half[1]);
-        out->sum = (float)(half[0] + half[1]);
+static void quantise_k_ref(const float *x, uint32_t n_in, void *acts)
+{
+    struct linear_unit *out = acts;
+
+    for (uint32_t b = 0; b < n_in / LINEAR_UNIT; b++, x += LINEAR_UNIT, out++) {
+        memset(out, 0, sizeof(*out));
+        out->d = quantise_together(x, LINEAR_UNIT, out->q);
+        for (uint32_t i = 0; i < 16; i++) out->sum16[i] = (int16_t)sum_of(out->q + i * 16, 16);
+        for (uint32_t i = 0; i < 8; i++) out->sum32[i] = (int16_t)sum_of(out->q + i * 32, 32);
     }
 }
 
@@ -64,8 +82,6 @@ static void block_quants(const uint8_t *lines, uint32_t bits, uint8_t u[16][32])
     }
 }
 
-struct scales_ref { float d[2][16], m[2][16]; };
-
 static float half_at(const uint8_t *p, uint32_t i)
 {
     uint16_t h;
@@ -74,63 +90,28 @@ static float half_at(const uint8_t *p, uint32_t i)
     return half_to_float(h);
 }
 
-/* Scales of block b; unit is its unit. */
-static void block_scales(const uint8_t *unit, enum linear_scales kind, uint32_t b, struct scales_ref *s)
+/* scale, or min, of 16 k of a K type: part 0 .. 15 of the unit. */
+static int32_t k_scale(const uint8_t *unit, enum linear_scales kind, uint32_t part, uint32_t o)
 {
-    uint32_t in_unit = b % 8;
-
-    for (uint32_t o = 0; o < 16; o++) {
-        float d = half_at(unit, o);
-
-        switch (kind) {
-        case SCALES_D:
-            s->d[0][o] = d;
-            break;
-        case SCALES_DM:
-            s->d[0][o] = d;
-            s->m[0][o] = half_at(unit + 32, o);
-            break;
-        case SCALES_K:
-            for (uint32_t h = 0; h < 2; h++)
-                s->d[h][o] = d * (float)(int8_t)unit[32 + (in_unit * 2 + h) * 16 + o];
-            break;
-        case SCALES_KM:
-            s->d[0][o] = d * (float)unit[64 + in_unit * 32 + o];
-            s->m[0][o] = -(half_at(unit + 32, o) * (float)unit[64 + in_unit * 32 + 16 + o]);
-            break;
-        default:
-            for (uint32_t h = 0; h < 2; h++) {
-                uint8_t both = unit[64 + (in_unit * 2 + h) * 16 + o];
-
-                s->d[h][o] = d * (float)(both & 15);
-                s->m[h][o] = -(half_at(unit + 32, o) * (float)(both >> 4));
-            }
-            break;
-        }
-    }
+    if (kind == SCALES_K) return (int8_t)unit[32 + part * 16 + o];
+    if (kind == SCALES_KM) return unit[64 + part / 2 * 32 + o];
+    return unit[64 + part * 16 + o] & 15;
 }
 
-static float block_term(const struct linear_form *f, const uint8_t u[32], const struct scales_ref *s, uint32_t o,
-                        const struct linear_act *a)
+static int32_t k_min(const uint8_t *unit, enum linear_scales kind, uint32_t part, uint32_t o)
 {
-    bool halves = f->scales == SCALES_K || f->scales == SCALES_K2;
-    int32_t offset = f->offset_shift ? 1 << f->offset_shift : 0, dot[2] = {0, 0};
-    float t;
+    if (kind == SCALES_K) return 0;
+    if (kind == SCALES_KM) return unit[64 + part / 2 * 32 + 16 + o];
+    return unit[64 + part * 16 + o] >> 4;
+}
 
-    for (uint32_t k = 0; k < 32; k++) dot[k / 16] += ((int32_t)u[k] - offset) * a->q[k];
-    if (halves) {
-        t = s->d[0][o] * (float)dot[0];
-        t = fmaf(s->d[1][o], (float)dot[1], t);
-    } else {
-        t = s->d[0][o] * (float)(dot[0] + dot[1]);
-    }
-    if (f->scales == SCALES_K2) {
-        t = fmaf(s->m[0][o], a->half[0], t);
-        t = fmaf(s->m[1][o], a->half[1], t);
-    } else if (f->scales == SCALES_DM || f->scales == SCALES_KM) {
-        t = fmaf(s->m[0][o], a->sum, t);
-    }
-    return t;
+/* (u - offset) * q over n k. */
+static int32_t dot_of(const struct linear_form *f, const uint8_t *u, const int8_t *q, uint32_t n)
+{
+    int32_t offset = f->offset_shift ? 1 << f->offset_shift : 0, dot = 0;
+
+    for (uint32_t k = 0; k < n; k++) dot += ((int32_t)u[k] - offset) * q[k];
+    return dot;
 }
 
 static void store_row(const struct linear_tile *t, uint32_t r, const float acc[16])
@@ -149,12 +130,48 @@ static void quant_tile(const struct linear_tile *t, const struct linear_form *f)
         float acc[16] = {0};
 
         for (uint32_t b = 0; b < t->n_in / LINEAR_BLOCK; b++) {
+            const uint8_t *unit = scales + b * f->unit_bytes;
             uint8_t u[16][32];
-            struct scales_ref s;
 
             block_quants(t->w + (uint64_t)b * f->block_bytes, f->bits, u);
-            block_scales(scales + b * LINEAR_BLOCK / f->unit_k * f->unit_bytes, f->scales, b, &s);
-            for (uint32_t o = 0; o < 16; o++) acc[o] = fmaf(a[b].d, block_term(f, u[o], &s, o, &a[b]), acc[o]);
+            for (uint32_t o = 0; o < 16; o++) {
+                float v = half_at(unit, o) * (float)dot_of(f, u[o], a[b].q, LINEAR_BLOCK);
+
+                if (f->scales == SCALES_DM) v = fmaf(half_at(unit + 32, o), a[b].sum, v);
+                acc[o] = fmaf(a[b].d, v, acc[o]);
+            }
+        }
+        store_row(t, r, acc);
+    }
+}
+
+static void k_tile(const struct linear_tile *t, const struct linear_form *f)
+{
+    const uint8_t *scales = t->w + linear_scales_offset(f, t->n_in);
+
+    for (uint32_t r = 0; r < t->n_rows; r++) {
+        const struct linear_unit *a = (const struct linear_unit *)t->x + r * t->x_stride;
+        float acc[16] = {0};
+
+        for (uint32_t i = 0; i < t->n_in / LINEAR_UNIT; i++) {
+            const uint8_t *unit = scales + i * f->unit_bytes;
+            int32_t sum[16] = {0}, low[16] = {0};
+            uint8_t u[16][32];
+
+            for (uint32_t part = 0; part < 16; part++) {
+                if (part % 2 == 0) block_quants(t->w + (uint64_t)(i * 8 + part / 2) * f->block_bytes, f->bits, u);
+                for (uint32_t o = 0; o < 16; o++) {
+                    sum[o] += k_scale(unit, f->scales, part, o) *
+                              dot_of(f, u[o] + part % 2 * 16, a[i].q + part * 16, 16);
+                    low[o] += k_min(unit, f->scales, part, o) * a[i].sum16[part];
+                }
+            }
+            for (uint32_t o = 0; o < 16; o++) {
+                float v = half_at(unit, o) * (float)sum[o];
+
+                if (f->scales != SCALES_K) v = fmaf(-half_at(unit + 32, o), (float)low[o], v);
+                acc[o] = fmaf(a[i].d, v, acc[o]);
+            }
         }
         store_row(t, r, acc);
     }
@@ -188,6 +205,7 @@ static void float_tile(const struct linear_tile *t, enum dtype type)
 }
 
 #define FLOAT_TILE(T) static void tile_##T(const struct linear_tile *t) { float_tile(t, DTYPE_##T); }
+#define K_TILE(T) static void tile_##T(const struct linear_tile *t) { k_tile(t, linear_form_of(DTYPE_##T)); }
 #define QUANT_TILE(T) static void tile_##T(const struct linear_tile *t) { quant_tile(t, linear_form_of(DTYPE_##T)); }
 FLOAT_TILE(F32)
 FLOAT_TILE(F16)
@@ -197,11 +215,11 @@ QUANT_TILE(Q4_1)
 QUANT_TILE(Q5_0)
 QUANT_TILE(Q5_1)
 QUANT_TILE(Q8_0)
-QUANT_TILE(Q2_K)
-QUANT_TILE(Q3_K)
-QUANT_TILE(Q4_K)
-QUANT_TILE(Q5_K)
-QUANT_TILE(Q6_K)
+K_TILE(Q2_K)
+K_TILE(Q3_K)
+K_TILE(Q4_K)
+K_TILE(Q5_K)
+K_TILE(Q6_K)
 
 static linear_tile_fn *tile_ref(enum dtype type)
 {
@@ -224,4 +242,7 @@ static linear_tile_fn *tile_ref(enum dtype type)
     return NULL;
 }
 
-const struct cpu_linear_kernels linear_kernels_ref = {quantise_ref, tile_ref};
+static const struct cpu_linear_kernels k_kernels = {LINEAR_UNIT, sizeof(struct linear_unit), quantise_k_ref, tile_ref,
+                                                    NULL};
+const struct cpu_linear_kernels linear_kernels_ref = {LINEAR_BLOCK, sizeof(struct linear_act), quantise_ref, tile_ref,
+                                                      &k_kernels};

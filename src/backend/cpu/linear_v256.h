@@ -1,0 +1,114 @@
+/* backend/cpu/linear_v256.h - a block of packed weights opened to bytes with AVX2, and what else its kernels share.
+ * Included by linear_avx2.c and linear_k_avx2.c. Layouts: linear_kernels.h.
+ */
+#pragma once
+#include <immintrin.h>
+#include <stdint.h>
+#include <string.h>
+#include "backend/cpu/linear_kernels.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE int32_t sum_of(__m256i v)
+{
+    __m128i s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+
+    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1));
+    return _mm_cvtsi128_si32(s);
+}
+
+INLINE int32_t max_of(__m256i v)
+{
+    __m128i s = _mm_max_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+
+    s = _mm_max_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+    s = _mm_max_epi32(s, _mm_shuffle_epi32(s, 0xb1));
+    return _mm_cvtsi128_si32(s);
+}
+
+/* 16 int32 in -128 .. 127 to bytes, in order. */
+INLINE __m128i bytes_of(__m256i a, __m256i b)
+{
+    __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xd8);
+
+    return _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+}
+
+INLINE __m256i line_at(const uint8_t *lines, int i)
+{
+    return _mm256_load_si256((const __m256i *)(const void *)(lines + i * 64));
+}
+
+/* Moves a bit field at bit `from` of every byte to bit `to`; what comes over from the neighbour byte is masked by the
+ * caller. */
+INLINE __m256i move_bits(__m256i v, int from, int to)
+{
+    if (to > from) return _mm256_slli_epi16(v, to - from);
+    if (to < from) return _mm256_srli_epi16(v, from - to);
+    return v;
+}
+
+/* low | (high & mask) */
+INLINE __m256i or_masked(__m256i low, __m256i high, __m256i mask)
+{
+    return _mm256_or_si256(low, _mm256_and_si256(high, mask));
+}
+
+/* Opens a block's quants for 8 outputs: w[g] has group g. 8 bits become signed. */
+INLINE void open_block(const uint8_t *lines, int bits, __m256i w[8])
+{
+    const __m256i m15 = _mm256_set1_epi8(15), m3 = _mm256_set1_epi8(3);
+
+    if (bits == 8) {
+        for (int g = 0; g < 8; g++) w[g] = _mm256_xor_si256(line_at(lines, g), _mm256_set1_epi8(-128));
+        return;
+    }
+    if (bits <= 3) {
+        for (int g = 0; g < 8; g++) w[g] = _mm256_and_si256(move_bits(line_at(lines, g / 4), g % 4 * 2, 0), m3);
+    } else {
+        for (int g = 0; g < 8; g++) w[g] = _mm256_and_si256(move_bits(line_at(lines, g % 4), g / 4 * 4, 0), m15);
+    }
+    if (bits == 3) {
+        for (int g = 0; g < 8; g++) w[g] = or_masked(w[g], move_bits(line_at(lines, 2), g, 2), _mm256_set1_epi8(4));
+    } else if (bits == 5) {
+        for (int g = 0; g < 8; g++) w[g] = or_masked(w[g], move_bits(line_at(lines, 4), g, 4), _mm256_set1_epi8(16));
+    } else if (bits == 6) {
+        for (int g = 0; g < 8; g++)
+            w[g] = or_masked(w[g], move_bits(line_at(lines, 4 + g / 4), g % 4 * 2, 4), _mm256_set1_epi8(48));
+    }
+}
+
+INLINE __m256 halves_at(const uint8_t *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+}
+
+/* Writes the half tile's outputs; the last tile may have fewer. */
+INLINE void store_rows(const struct linear_tile *t, uint32_t row0, int n_rows, uint32_t half, const __m256 *acc)
+{
+    const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    int n_out = (int)t->n_out - (int)half * 8;
+    __m256i mask = _mm256_cmpgt_epi32(_mm256_set1_epi32(n_out), lanes);
+
+    if (n_out <= 0) return;
+    for (int r = 0; r < n_rows; r++) {
+        __m256 v = acc[r];
+
+        if (t->bias) v = _mm256_add_ps(v, _mm256_maskload_ps(t->bias + half * 8, mask));
+        _mm256_maskstore_ps(t->out + (row0 + (uint32_t)r) * t->out_stride + half * 8, mask, v);
+    }
+}
+
+/* One function per type: both halves, rows by four, then what is left. */
+#define TILE(name, rows_fn, ...)                                                                             \
+    static void name(const struct linear_tile *t)                                                            \
+    {                                                                                                        \
+        for (uint32_t half = 0; half < 2; half++) {                                                          \
+            uint32_t row = 0;                                                                                \
+                                                                                                             \
+            for (; row + 4 <= t->n_rows; row += 4) rows_fn(t, row, 4, half, __VA_ARGS__);                    \
+            if (t->n_rows - row >= 2) { rows_fn(t, row, 2, half, __VA_ARGS__); row += 2; }                   \
+            if (t->n_rows - row >= 1) rows_fn(t, row, 1, half, __VA_ARGS__);                                 \
+        }                                                                                                    \
+    }
