@@ -467,7 +467,7 @@ RD_API rd_status rd_cache_clear_behind(rd_engine *engine, const struct rd_reques
 /* The disk cache in a folder, without a model, also while a process uses it (but for CLEAR). *json is the caller's
  * (rd_free):
  *     LIST     {"dir", "in_use", "bytes", "pages", "segments", "damaged", "entries": [{"id", "model" and "kv_type" (null:
- *              stored under an API key or cache_salt), "pages", "tokens", "bytes", "segments", "age_s"}]}
+ *              unknown), "pages", "tokens", "bytes", "segments", "age_s"}]}
  *     VERIFY   {"pages", "damaged", "dropped"}: every page is read and checked; damaged ones are dropped if nobody else
  *              writes there
  *     CLEAR    {"entries", "bytes"}: of that model or entry (id), or (model NULL) everything

@@ -1,7 +1,6 @@
 /* api/api_cache_dir.c - the disk cache of a folder, without a model: what is in it, is it whole, away with it.
  *
- * A namespace of the store has a digest for a name. What it stands for is told by a small file beside the segments,
- * LABEL_PREFIX and the digest, which the process that stores there writes; those under API keys and salts have none.
+ * A namespace of the store has a digest for a name; who stored there left a text of the model's name and KV type.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,43 +12,15 @@
 #include "base/mem.h"
 #include "store/page_store.h"
 
-#define LABEL_PREFIX "about-"
-#define LABEL_NAME_BYTES 48u
-#define LABEL_BYTES  320u
 #define LISTED_SPACES 1024u
 #define NO_CAP       (UINT64_MAX / 4)    /* looking at a folder drops nothing of it */
 
 struct label { char model[256], kv_type[48]; };
 
-static void label_name(struct hash128 space, char name[LABEL_NAME_BYTES])
+static bool read_label(const struct store_space_info *i, struct label *out)
 {
-    snprintf(name, LABEL_NAME_BYTES, LABEL_PREFIX "%016" PRIx64 "%016" PRIx64, space.high, space.low);
-}
-
-void api_cache_dir_label(const char *dir, struct hash128 space, const char *model, const char *kv_type)
-{
-    char name[LABEL_NAME_BYTES], text[LABEL_BYTES] = {0};
-    struct cache_file f = {-1, NULL};
-    rd_status st;
-
-    label_name(space, name);
-    snprintf(text, sizeof(text), "%.250s\n%.40s\n", model, kv_type);
-    st = cache_file_create(dir, strlen(text), &f, NULL);
-    if (st == RD_OK) st = cache_file_write(&f, 0, text, strlen(text), NULL);
-    if (st == RD_OK) (void)cache_file_commit(&f, dir, name, NULL);      /* without it the model's name is not shown */
-    cache_file_abandon(&f);
-}
-
-static bool read_label(const char *dir, struct hash128 space, struct label *out)
-{
-    char name[LABEL_NAME_BYTES], text[LABEL_BYTES];
-    struct file_map map;
-
-    label_name(space, name);
-    if (cache_dir_map(dir, name, &map, NULL) != RD_OK) return false;
-    snprintf(text, sizeof(text), "%.*s", (int)u64_min(map.n_bytes, sizeof(text) - 1), (const char *)map.data);
-    file_map_close(&map);
-    return sscanf(text, "%255[^\n]\n%47[^\n]", out->model, out->kv_type) == 2;
+    memset(out, 0, sizeof(*out));
+    return sscanf(i->about, "%255[^\n]\n%47[^\n]", out->model, out->kv_type) == 2;
 }
 
 /* ---- a folder ---- */
@@ -83,13 +54,13 @@ static void put_text(const char *name, const char *s, struct buf *out)
     buf_puts(out, "\"");
 }
 
-static void put_entry(const char *dir, const struct store_space_info *i, struct buf *out)
+static void put_entry(const struct store_space_info *i, struct buf *out)
 {
     int64_t age = clock_wall_s(clock_system()) - i->used_s;
     struct label l;
 
     buf_printf(out, "{\"id\":\"%016" PRIx64 "%016" PRIx64 "\"", i->space.high, i->space.low);
-    if (read_label(dir, i->space, &l)) {
+    if (read_label(i, &l)) {
         put_text("model", l.model, out);
         put_text("kv_type", l.kv_type, out);
     } else {
@@ -111,7 +82,7 @@ static void list(struct page_store *s, const char *dir, const struct store_count
                c->n_segments, c->n_damaged);
     for (uint32_t i = 0; i < n; i++) {
         if (i > 0) buf_puts(out, ",");
-        put_entry(dir, &spaces[i], out);
+        put_entry(&spaces[i], out);
     }
     buf_puts(out, "]}");
 }
@@ -127,8 +98,7 @@ static void verify(struct page_store *s, const struct store_counts *c, struct bu
 
 static bool is_answers(void *arg, const char *name)
 {
-    if (strncmp(name, "answers-", 8) == 0 || strncmp(name, LABEL_PREFIX, sizeof(LABEL_PREFIX) - 1) == 0)
-        cache_dir_remove(arg, name);
+    if (strncmp(name, "answers-", 8) == 0) cache_dir_remove(arg, name);
     return true;
 }
 
@@ -140,11 +110,11 @@ static rd_status clear(struct page_store *s, const char *dir, const char *model,
     uint64_t n_bytes = 0;
 
     for (uint32_t i = 0; i < n; i++) {
-        struct label l = {"", ""};
+        struct label l;
         char id[40];
 
         snprintf(id, sizeof(id), "%016" PRIx64 "%016" PRIx64, spaces[i].space.high, spaces[i].space.low);
-        (void)read_label(dir, spaces[i].space, &l);
+        (void)read_label(&spaces[i], &l);
         if (model && strcmp(model, l.model) != 0 && strcmp(model, id) != 0) continue;
         if (page_store_drop_listed(s, spaces[i].space) != RD_OK)
             return error_set(err, RD_E_IO, "some of it could not be removed");

@@ -200,6 +200,4 @@ void api_draft_close(rd_engine *e);                      /* after the engine is 
 void api_store_open(rd_engine *e, const struct rd_options *o, const char *kv_type, uint32_t page_tokens,
                     uint64_t page_bytes, char *name, size_t cap);
 void api_store_close(rd_engine *e);                      /* after the engine is gone */
-/* api_cache_dir.c: what the namespace is, for people. */
-void api_cache_dir_label(const char *dir, struct hash128 space, const char *model, const char *kv_type);
 void api_store_stats(const struct engine_stats *s, struct rd_stats *out);

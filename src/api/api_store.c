@@ -21,7 +21,9 @@
 static rd_status open_store(const rd_engine *e, const struct rd_options *o, uint32_t page_tokens, uint64_t page_bytes,
                             struct store_link **out, struct rd_error *err)
 {
+    char about[320];
     struct store_options so = {.dir = o->cache_dir,
+                               .about = about,
                                .cap_bytes = o->cache_disk_bytes ? o->cache_disk_bytes : DISK_BYTES,
                                .clock = clock_system()};
     struct store_link_options lo = {.clock = clock_system(),
@@ -30,7 +32,10 @@ static rd_status open_store(const rd_engine *e, const struct rd_options *o, uint
                                     .page_bytes = page_bytes,
                                     .staging_bytes = STAGING_BYTES,
                                     .threads = true};
-    rd_status st = page_store_open(&so, &lo.store, err);
+    rd_status st;
+
+    snprintf(about, sizeof(about), "%s\n%s\n", e->info.model_id, e->info.kv_type);
+    st = page_store_open(&so, &lo.store, err);
 
     return st == RD_OK ? store_link_create(&lo, out) : st;
 }
@@ -75,17 +80,6 @@ static void keep_salt_key(rd_engine *e, const char *dir)
         log_warn("what is cached under API keys and salts will not be found after a restart: %s", err.text);
 }
 
-/* What the pages are, for people who look at the folder. */
-static void label_space(const rd_engine *e, const char *dir, const char *name, const char *kv_type,
-                        uint32_t page_tokens, uint64_t page_bytes)
-{
-    struct page_store *store = store_link_store(e->store);
-    struct store_space *space;
-
-    if (page_store_space(store, name, strlen(name), page_tokens, page_bytes, &space) == RD_OK)
-        api_cache_dir_label(dir, page_store_space_digest(store, space), e->info.model_id, kv_type);
-}
-
 void api_store_open(rd_engine *e, const struct rd_options *o, const char *kv_type, uint32_t page_tokens,
                     uint64_t page_bytes, char *name, size_t cap)
 {
@@ -102,7 +96,6 @@ void api_store_open(rd_engine *e, const struct rd_options *o, const char *kv_typ
         return;
     }
     if (st == RD_OK) st = open_store(e, o, page_tokens, page_bytes, &e->store, &err);
-    if (st == RD_OK) label_space(e, o->cache_dir, name, kv_type, page_tokens, page_bytes);
     if (st != RD_OK) log_warn("no disk cache: %s", *err.text ? err.text : rd_status_text(st));
 }
 

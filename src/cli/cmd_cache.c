@@ -33,19 +33,36 @@ static const struct arg where_args[] = {
 };
 
 static const struct arg what_args[] = {
-    {.flag = "--limit", .kind = ARG_U32, .value = "N", .at = offsetof(struct cache_flags, limit), .fallback = "200", .min = 1,
-     .max = 10000, .help = "list, of a server: nodes to show at most"},
-    {.flag = "--subtree", .kind = ARG_TEXT, .value = "FILE", .at = offsetof(struct cache_flags, subtree),
-     .fallback_text = "none", .help = "clear, of a server: only the end of this request's prompt and all that goes on from there, in "
-     "memory (a request body as JSON; -: standard input)"},
-    {.flag = "--model", .kind = ARG_TEXT, .value = "NAME", .at = offsetof(struct cache_flags, model),
-     .fallback_text = "none", .help = "clear, of a folder: only what this model stored, or the entry with this id"},
-    {.flag = "--all", .kind = ARG_SWITCH, .at = offsetof(struct cache_flags, all),
+    {.flag = "--limit",
+     .kind = ARG_U32,
+     .value = "N",
+     .at = offsetof(struct cache_flags, limit),
+     .fallback = "200",
+     .min = 1,
+     .max = 10000,
+     .help = "list, of a server: nodes to show at most"},
+    {.flag = "--subtree",
+     .kind = ARG_TEXT,
+     .value = "FILE",
+     .at = offsetof(struct cache_flags, subtree),
+     .fallback_text = "none",
+     .help = "clear, of a server: only the end of this request's prompt and all that goes on from there, in "
+             "memory (a request body as JSON; -: standard input)"},
+    {.flag = "--model",
+     .kind = ARG_TEXT,
+     .value = "NAME",
+     .at = offsetof(struct cache_flags, model),
+     .fallback_text = "none",
+     .help = "clear, of a folder: only what this model stored, or the entry with this id"},
+    {.flag = "--all",
+     .kind = ARG_SWITCH,
+     .at = offsetof(struct cache_flags, all),
      .help = "clear, of a folder: everything"},
-    {.flag = "--json", .kind = ARG_SWITCH, .at = offsetof(struct cache_flags, json),
+    {.flag = "--json",
+     .kind = ARG_SWITCH,
+     .at = offsetof(struct cache_flags, json),
      .help = "print the answer as it came, one JSON object"},
-    {0}
-};
+    {0}};
 
 static const struct arg_group cache_groups[] = {
     {"Where", where_args, 0}, {"What", what_args, 0}, {NULL, NULL, 0}
@@ -119,7 +136,8 @@ static void print_nodes(const json_t *v)
     json_array_foreach(nodes, i, node) {
         printf("%*s%lld tokens from %lld, used %s ago%s  ", 2 * ((int)number(node, NULL, "depth") - 1), "",
                number(node, NULL, "tokens"), number(node, NULL, "start"),
-               age_text(json_number_value(json_object_get(node, "age_s")), age), number(node, NULL, "locks") ? ", in use" : "");
+               age_text(json_number_value(json_object_get(node, "age_s")), age),
+               number(node, NULL, "locks") ? ", in use" : "");
         put_excerpt(text(node, "text", ""));
         putchar('\n');
     }
@@ -164,8 +182,8 @@ static void print_stats(const json_t *v)
     char used[32], all[32];
     long long computed = number(v, "tokens", "prompt_computed"), cached = number(v, "tokens", "prompt_cached");
 
-    printf("%-10s%lld computed, %lld from the cache (%.1f %%): %lld of them joined in flight, %lld from disk\n", "prompts", computed,
-           cached, computed + cached ? 100.0 * (double)cached / (double)(computed + cached) : 0.0,
+    printf("%-10s%lld computed, %lld from the cache (%.1f %%): %lld of them joined in flight, %lld from disk\n",
+           "prompts", computed, cached, computed + cached ? 100.0 * (double)cached / (double)(computed + cached) : 0.0,
            number(v, "tokens", "prompt_joined"), number(v, "disk", "prompt_tokens"));
     print_group(v, "matches", "matches");
     print_group(v, "misses", "misses");
@@ -173,8 +191,8 @@ static void print_stats(const json_t *v)
            number(v, "pages", "total") - number(v, "pages", "free"), number(v, "pages", "total"),
            number(v, "pages", "locked") + number(v, "pages", "pending"), number(v, "pages", "evicted"));
     print_group(v, "tree", "tree");
-    printf("%-10s%lld pages, %s of %s\n", "disk", number(v, "disk", "pages"), size_text(number(v, "disk", "bytes"), used),
-           size_text(number(v, "disk", "cap_bytes"), all));
+    printf("%-10s%lld pages, %s of %s\n", "disk", number(v, "disk", "pages"),
+           size_text(number(v, "disk", "bytes"), used), size_text(number(v, "disk", "cap_bytes"), all));
 }
 
 static void print_folder(const json_t *v, bool entries)
@@ -183,13 +201,13 @@ static void print_folder(const json_t *v, bool entries)
     char size[32], age[32];
     size_t i;
 
-    printf("%s: %s in %lld pages%s\n", text(v, "dir", ""), size_text(number(v, NULL, "bytes"), size), number(v, NULL, "pages"),
-           json_is_true(json_object_get(v, "in_use")) ? ", in use by a running process" : "");
+    printf("%s: %s in %lld pages%s\n", text(v, "dir", ""), size_text(number(v, NULL, "bytes"), size),
+           number(v, NULL, "pages"), json_is_true(json_object_get(v, "in_use")) ? ", in use by a running process" : "");
     if (number(v, NULL, "damaged")) printf("%lld damaged records or files\n", number(v, NULL, "damaged"));
     json_array_foreach(list, i, entry) {
         if (!entries) break;
         printf("  %s  %-28s %-10s %9s  %8lld tokens  used %s ago\n", text(entry, "id", "?"),
-               text(entry, "model", "(under an API key or salt)"), text(entry, "kv_type", ""),
+               text(entry, "model", "(unknown)"), text(entry, "kv_type", ""),
                size_text(number(entry, NULL, "bytes"), size), number(entry, NULL, "tokens"),
                age_text((double)number(entry, NULL, "age_s"), age));
     }
@@ -314,19 +332,21 @@ static int check(const struct cache_flags *f, const char *action, uint32_t n_wor
 
     while (i < sizeof(actions) / sizeof(*actions) && strcmp(actions[i], action) != 0) i++;
     if (i == sizeof(actions) / sizeof(*actions)) {
-        snprintf(message, sizeof(message), "unknown action %.60s: wanted list, stats, explain, clear or verify%s%s%s", action,
-                 near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+        snprintf(message, sizeof(message), "unknown action %.60s: wanted list, stats, explain, clear or verify%s%s%s",
+                 action, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
         return wrong(message);
     }
     if (f->dir && f->url) return wrong("--url and --cache-dir exclude each other");
-    if (is_explain != (n_words == 2)) return wrong(is_explain ? "explain wants a FILE with a request's body (-: standard input)"
-                                                              : "only explain takes a FILE");
+    if (is_explain != (n_words == 2))
+        return wrong(is_explain ? "explain wants a FILE with a request's body (-: standard input)"
+                                : "only explain takes a FILE");
     if (is_explain && f->dir) return wrong("explain asks a running server: a folder knows no tokenizer");
     if (strcmp(action, "verify") == 0 && f->url)
         return wrong("verify reads a folder (--cache-dir); a running server verifies with --cache-verify");
     if (f->subtree && (!is_clear || f->dir)) return wrong("--subtree goes with clear, of a running server");
     if ((f->model || f->all) && (!is_clear || !f->dir)) return wrong("--model and --all go with clear --cache-dir DIR");
-    if (is_clear && f->dir && !f->model == !f->all) return wrong("clear of a folder wants one of --model NAME and --all");
+    if (is_clear && f->dir && !f->model == !f->all)
+        return wrong("clear of a folder wants one of --model NAME and --all");
     return ARGS_GO;
 }
 
@@ -353,15 +373,23 @@ static int run_cache(const struct command *self, int argc, char **argv)
 }
 
 const struct command cmd_cache = {
-    .name = "cache", .section = "Look inside",
-    .summary = "what the cache holds, why a request misses; clear and verify it", .words = "ACTION [FILE]",
-    .about = "ACTION is list (what is stored), stats (hits, misses, sizes), explain (what would be found of the request in FILE, a "
-             "JSON body of a chat or completion, and where it parts from what is stored), clear, or verify (every page on disk is "
-             "read and checked; exit status 1 when one is damaged). They ask a running server, or with --cache-dir look at a "
+    .name = "cache",
+    .section = "Look inside",
+    .summary = "what the cache holds, why a request misses; clear and verify it",
+    .words = "ACTION [FILE]",
+    .about = "ACTION is list (what is stored), stats (hits, misses, sizes), explain (what would be found of the "
+             "request in FILE, a "
+             "JSON body of a chat or completion, and where it parts from what is stored), clear, or verify (every page "
+             "on disk is "
+             "read and checked; exit status 1 when one is damaged). They ask a running server, or with --cache-dir "
+             "look at a "
              "folder, also while no server runs.",
     .examples = "  radish cache stats\n"
                 "  radish cache explain request.json --url http://127.0.0.1:9000\n"
                 "  radish cache list --cache-dir ~/.cache/radish/kv\n"
                 "  radish cache clear --cache-dir ~/.cache/radish/kv --model smollm2\n",
-    .groups = cache_groups, .min_words = 1, .max_words = 2, .run = run_cache,
+    .groups = cache_groups,
+    .min_words = 1,
+    .max_words = 2,
+    .run = run_cache,
 };

@@ -324,7 +324,10 @@ rd_status page_store_open(const struct store_options *o, struct page_store **out
     s->counts.cap_bytes = o->cap_bytes;
     if (s->o.segment_bytes == 0) s->o.segment_bytes = u64_min(o->cap_bytes / SEGMENTS_PER_CAP, LARGEST_SEGMENT);
     s->dir = mem_strdup(o->dir);
-    if (!s->dir) goto fail;
+    s->about = o->about ? mem_strdup(o->about) : NULL;
+    if (!s->dir || (o->about && !s->about)) goto fail;
+    s->o.dir = s->dir;                                      /* the caller's may be gone after this call */
+    s->o.about = s->about;
     if ((st = cache_dir_make(s->dir, err)) != RD_OK) goto fail;
     st = data_file_lock(s->dir, STORE_LOCK_FILE, &s->lock_file);
     if (st == RD_OK) {
@@ -359,6 +362,7 @@ void page_store_close(struct page_store *s)
     digest_table_deinit(&s->table);
     mutex_deinit(&s->lock);
     data_file_close(&s->lock_file);
+    mem_free(s->about);
     mem_free(s->dir);
     mem_free(s);
 }

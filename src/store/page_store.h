@@ -47,6 +47,7 @@ struct store_options {
     uint64_t cap_bytes;
     uint64_t segment_bytes;              /* of a file, about; 0: a 64th of the cap, at most 128 MiB */
     const struct clock *clock;
+    const char *about; /* "MODEL\nKV TYPE", of what this process stores: for people; copied; or NULL */
 };
 
 struct store_counts {
@@ -99,9 +100,9 @@ void page_store_forsake(struct page_store *s, struct store_space *space);
 /* Reads every page and checks it; damaged ones are dropped as by page_store_read. */
 void page_store_verify(struct page_store *s, uint64_t *n_good, uint64_t *n_bad);
 /* What there is of each namespace, by use, the latest first: at most n_max of them; returns how many. */
-struct store_space_info { struct hash128 space; uint64_t n_segments, n_pages, n_tokens, n_bytes; int64_t used_s; };
+struct store_space_info { struct hash128 space; uint64_t n_segments, n_pages, n_tokens, n_bytes; int64_t used_s;
+                          char about[320]; /* store_options.about, or "" */ };
 uint32_t page_store_list(struct page_store *s, struct store_space_info *list, uint32_t n_max);
-struct hash128 page_store_space_digest(struct page_store *s, const struct store_space *space);
 /* As page_store_drop, of a namespace that page_store_list told of. */
 rd_status page_store_drop_listed(struct page_store *s, struct hash128 space);
 void page_store_get_counts(struct page_store *s, struct store_counts *out);

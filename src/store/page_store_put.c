@@ -34,7 +34,8 @@ rd_status store_write_failed(struct page_store *s)
     s->counts.is_failing = 1;
     s->counts.n_write_errors++;
     mutex_unlock(&s->lock);
-    if (first) log_warn("the disk cache cannot be written (%s); going on without, tried again from time to time", reason);
+    if (first)
+        log_warn("the disk cache cannot be written (%s); going on without, tried again from time to time", reason);
     return RD_E_IO;
 }
 
@@ -142,6 +143,8 @@ static rd_status make_segment(struct page_store *s, const struct store_space *sp
     if (st == RD_OK) {
         s->next_id++;
         st = data_file_write(&s->file, 0, &seg.head, sizeof(seg.head));
+        if (st == RD_OK && s->about)
+            st = data_file_write(&s->file, SEGMENT_ABOUT, s->about, u64_min(strlen(s->about) + 1, SEGMENT_ABOUT_BYTES));
         if (st == RD_OK) st = data_file_truncate(&s->file, seg.file_bytes);
         if (st == RD_OK) {
             mutex_lock(&s->lock);

@@ -35,7 +35,7 @@ struct store_space {
 
 struct page_store {
     struct store_options o;
-    char *dir;
+    char *dir, *about;                   /* about: NULL: none */
     struct data_file lock_file;          /* closed: a reader */
     struct sip_key key;
     bool has_key;

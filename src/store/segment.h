@@ -25,6 +25,8 @@
 #define SEGMENT_VERSION    1u
 #define SEGMENT_HEAD_BYTES 4096u
 #define SEGMENT_MAX_SLOTS  65536u
+#define SEGMENT_ABOUT      2048u         /* here in the head: a text for people, terminated; no check covers it */
+#define SEGMENT_ABOUT_BYTES 320u
 #define SEGMENT_NAME_BYTES 24u           /* "0123456789abcdef.pages" and its end */
 
 struct segment_head {

@@ -105,3 +105,22 @@ def test_warm_prompts_are_kept_a_day(tmp_path):
         time.sleep(0.05)
     assert s.stats()["tree"]["kept_day"] == s.stats()["tree"]["keys"] > 10
     assert s.stop() == 0
+
+
+def test_a_chat_is_held_while_its_tool_runs():
+    s = Server("--threads", "2", "--kv-tokens", "4096", model="qwen2.5-coder-1.5b")
+    tool = {"type": "function", "function": {"name": "count_boxes", "description": "Counts the boxes in a room.",
+                                             "parameters": {"type": "object", "properties": {"room": {"type": "string"}}}}}
+    messages = [{"role": "user", "content": "How many boxes are in the kitchen? Use the tool."}]
+    answer = s.ok(CHAT, {"messages": messages, "tools": [tool], "max_tokens": 100, "temperature": 0})
+    message = answer["choices"][0]["message"]
+    assert answer["choices"][0]["finish_reason"] == "tool_calls"
+    for _ in range(100):
+        if s.stats()["tree"]["kept_held"]:
+            break
+        time.sleep(0.02)
+    assert s.stats()["tree"]["kept_held"] >= answer["usage"]["prompt_tokens"]
+    messages += [message, {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "7"}]
+    s.ok(CHAT, {"messages": messages, "tools": [tool], "max_tokens": 4, "temperature": 0})
+    assert s.stats()["tree"]["kept_held"] == 0
+    assert s.stop() == 0

@@ -203,7 +203,7 @@ TEST(files_are_the_users_alone)
 
     rig_init(&g, PAGE, 1 << 20, 1 << 16);
     snprintf(sub, sizeof(sub), "%s/kv", g.dir);
-    struct store_options o = {sub, 1 << 20, 0, g.clock};
+    struct store_options o = {sub, 1 << 20, 0, g.clock, NULL};
     CHECK_OK(page_store_open(&o, &g.s, NULL));
     CHECK_OK(page_store_space(g.s, "a", 1, RIG_P, PAGE, &g.space));
     rig_text(1, tokens, 4);
@@ -319,7 +319,8 @@ TEST(a_million_entries_open_quickly)
     rig_close(&g);
     before = clock_now_ns(clock_system());
     CHECK(rig_open(&g));
-    test_note("%u entries: opened in %llu ms", n, (unsigned long long)((clock_now_ns(clock_system()) - before) / 1000000));
+    test_note("%u entries: opened in %llu ms", n,
+              (unsigned long long)((clock_now_ns(clock_system()) - before) / 1000000));
     CHECK_EQ(rig_counts(&g).n_pages, n);
     rig_deinit(&g);
 }
