@@ -277,12 +277,12 @@ static rd_status put_rope(struct reader *r)
                          "\"default\" is supported",
                          error_quote(quoted, sizeof(quoted), rope_type(rope.local), strlen(rope_type(rope.local))));
     type = rope_type(rope.global);
-    if (!strcmp(type, "default")) return RD_OK;
+    if (!strcmp(type, "default") || !strcmp(type, "dynamic")) return RD_OK; /* dynamic: beyond the context only */
     if (!strcmp(type, "yarn")) return put_yarn(r, rope.global);
     if (!strcmp(type, "llama3")) return put_llama3(r, rope.global);
     if (strcmp(type, "linear") != 0)
         return error_set(r->err, RD_E_UNSUPPORTED, "config.json: RoPE of type \"%s\" is not supported; known: default, "
-                         "linear, llama3, yarn", error_quote(quoted, sizeof(quoted), type, strlen(type)));
+                         "dynamic, linear, llama3, yarn", error_quote(quoted, sizeof(quoted), type, strlen(type)));
     if ((st = get_f64(rope.global, "factor", true, &factor, r->err)) != RD_OK) return st;
     put_scaling_type(r, "linear");
     put_f32(r, "rope.scaling.factor", factor);
