@@ -58,11 +58,28 @@ static float scale_at(const struct mlx_matrix *m, const uint8_t *scales, uint64_
     }
 }
 
+/* n bf16 numbers are 0 or within 2^-17 .. 2^16, where f16 has them all: the usual case, many at a time. */
+static bool is_usual(const uint8_t *scales, uint64_t n)
+{
+    const uint16_t least = 110 << 7, most = 143 << 7;
+    uint32_t unusual = 0;
+
+    for (uint64_t i = 0; i < n; i++) {
+        uint16_t mag;
+
+        memcpy(&mag, scales + 2 * i, 2);
+        mag &= 0x7fff;
+        unusual |= (uint32_t)(mag != 0) & ((uint32_t)(mag < least) | (uint32_t)(mag >= most));
+    }
+    return unusual == 0;
+}
+
 /* Every one is a number of f16. */
 static bool fits_half(const struct mlx_matrix *m, const uint8_t *scales)
 {
     uint64_t n = m->n_out * (m->n_in / m->group);
 
+    if (m->scale_type == ST_BF16 && is_usual(scales, n)) return true;
     for (uint64_t i = 0; i < n; i++) {
         float f = scale_at(m, scales, i), back = half_to_float(float_to_half(f));
 

@@ -100,6 +100,21 @@ TEST(every_form_stands_for_scale_times_quant_plus_bias)
             }
 }
 
+TEST(a_bf16_number_counts_as_exact_when_f16_has_it)
+{
+    static uint8_t weight[16];
+    uint16_t scale, zero = 0;
+    struct mlx_matrix m = {4, 32, 1, 32, ST_BF16, weight, (const uint8_t *)&scale, (const uint8_t *)&zero};
+
+    for (uint32_t bits = 0; bits < 65536; bits++) {
+        float f = bf16_to_float((uint16_t)bits), back = half_to_float(float_to_half(f));
+        bool exact = memcmp(&f, &back, sizeof(f)) == 0;
+
+        scale = (uint16_t)bits;
+        CHECK_EQ(mlx_dtype(&m), exact ? DTYPE_Q4_1 : DTYPE_F16);
+    }
+}
+
 TEST(shapes_and_types_that_do_not_fit_are_refused)
 {
     const struct st_tensor w = {.type = ST_U32, .n_dims = 2, .dims = {4, 8}};
