@@ -171,6 +171,8 @@ struct backend_ops {
     bool is_device;                      /* alloc's memory is not the host's: only copy reaches it */
     rd_status (*create)(const struct backend_options *o, struct backend **out, struct rd_error *err);
     void (*destroy)(struct backend *be); /* NULL is fine */
+    /* The device failed, and every op from now on gives RD_E_DEVICE. NULL: it cannot. */
+    bool (*is_dead)(const struct backend *be);
     /* "avx512, 2 threads" into buf, for logs and /stats */
     void (*describe)(const struct backend *be, char *buf, size_t n);
 

@@ -27,6 +27,8 @@ struct executor {
     /* Whether batch->choices and unread (model.h) do anything; then: one row of the last pass that was unread. */
     bool gives_choices;
     rd_status (*read_logits)(void *self, uint32_t row, float *logits);
+    /* After RD_E_DEVICE: whether it is for good; NULL: it is not. */
+    bool (*is_dead)(void *self);
     /* Memory that results go to, until it is unpinned (on = false); NULL: it makes no difference. */
     void (*pin)(void *self, void *p, uint64_t n_bytes, bool on);
     void (*copy_rows)(void *self, kv_page to, kv_page from, uint32_t n_rows);

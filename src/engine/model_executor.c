@@ -42,6 +42,13 @@ static rd_status read_logits(void *self, uint32_t row, float *logits)
     return model_read_logits(((struct model_executor *)self)->model, row, logits);
 }
 
+static bool is_dead(void *self)
+{
+    struct model_executor *x = self;
+
+    return x->ops->is_dead && x->ops->is_dead(x->backend);
+}
+
 static void pin(void *self, void *p, uint64_t n_bytes, bool on)
 {
     struct model_executor *x = self;
@@ -98,6 +105,7 @@ struct executor model_executor_view(struct model_executor *x, uint32_t max_rows,
                              .head = head,
                              .gives_choices = model_gives_choices(x->model),
                              .read_logits = read_logits,
+                             .is_dead = is_dead,
                              .pin = x->ops->pin ? pin : NULL,
                              .copy_rows = copy_rows,
                              .page = x->ops->is_device ? NULL : page,

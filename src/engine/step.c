@@ -413,6 +413,7 @@ static void fail_step(struct engine *e, rd_status st)
 
     log_error("a step of %u rows failed: %s", p->batch.n_rows, rd_status_name(st));
     e->stats.device_errors++;
+    if (e->o.executor.is_dead && e->o.executor.is_dead(e->o.executor.self)) e->stats.device_dead = 1;
     for (uint32_t i = 0; i < p->batch.n_runs; i++) kv_seq_poison(&p->run_request[i]->seq);
     reap(e);
 }

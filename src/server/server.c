@@ -151,6 +151,19 @@ static void set_phase(struct server *s, enum server_phase phase)
     atomic_store_explicit(&s->phase, phase, memory_order_release);
 }
 
+/* A device that failed for good: the requests that run have failed, no other can do better (FAULTS.md, F93). */
+static void watch_device(struct server *s)
+{
+    struct rd_stats stats;
+
+    if (s->device_dead) return;
+    rd_get_stats(s->engine, &stats);
+    if (!stats.device_dead) return;
+    log_error("the device does not answer any more: the server stops, so that a supervisor can start it again");
+    s->device_dead = true;
+    server_stop();
+}
+
 /* io[0]: the phases of the end. */
 static void tick_server(struct server *s)
 {
@@ -167,6 +180,7 @@ static void tick_server(struct server *s)
         atomic_store(&s->end, true);
         break;
     case SERVER_READY:
+        watch_device(s);
         if (!stops) break;
         log_info("stopping: running requests may end within %u s", s->o.drain_s);
         s->drain_deadline_ns = now + (uint64_t)s->o.drain_s * 1000000000u;
@@ -312,6 +326,7 @@ done:
     if (term) event_free(term);
     if (interrupt) event_free(interrupt);
     if (st != RD_OK) return error_set(err, st, "starting the server: %s", rd_status_text(st));
+    if (s->device_dead) return error_set(err, RD_E_DEVICE, "the device failed");
     if (s->load_status == RD_OK) return RD_OK;
     return error_set(err, s->load_status, "%s", s->load_err.text);
 }

@@ -53,6 +53,7 @@ struct server {
     bool loopback;                               /* bound to this machine only: Host is checked */
     int fd;                                      /* listening */
     uint64_t started_ns, drain_deadline_ns;
+    bool device_dead;                    /* io[0]: the reason for stopping */
     atomic_int phase; /* enum server_phase; release by the load thread and io[0], acquire by io threads */
     atomic_bool loaded;                          /* the load thread is through (release); io[0] reads (acquire) */
     atomic_uint n_busy; /* connections being answered; relaxed, io[0] polls it while draining */

@@ -814,6 +814,27 @@ TEST(a_device_error_ends_only_what_it_touched)
     rig_close(&g);
 }
 
+TEST(a_device_that_failed_for_good_is_told)
+{
+    struct rig g;
+    struct request *r;
+    int32_t prompt[2][40];
+
+    CHECK(rig_open(&g, 200, 16, 1, 16, 64));
+    for (int i = 0; i < 2; i++) {
+        make_prompt(prompt[i], 40, 1 + i);
+        CHECK(r = submit(&g, prompt[i], 40, (struct ask){.max_tokens = 20}));
+        g.x.fail_next = true;
+        g.x.is_dead = i == 1;
+        step(&g);
+        CHECK(ended(r));
+        CHECK_EQ(r->status, RD_E_DEVICE);
+        CHECK_EQ(stats_of(&g).device_dead, i);
+        request_unref(r);
+    }
+    rig_close(&g);
+}
+
 TEST(invalid_numbers_end_one_request_and_are_not_stored)
 {
     struct rig g;

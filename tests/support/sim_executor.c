@@ -162,6 +162,11 @@ static bool differs(void *self, kv_page a, kv_page b, uint32_t n_rows, struct pa
     return false;
 }
 
+static bool is_dead(void *self)
+{
+    return ((struct sim_executor *)self)->is_dead;
+}
+
 struct executor sim_view(struct sim_executor *x, uint32_t max_rows, uint32_t max_logits)
 {
     return (struct executor){.self = x,
@@ -171,6 +176,7 @@ struct executor sim_view(struct sim_executor *x, uint32_t max_rows, uint32_t max
                              .forward = forward,
                              .n_state = SIM_STATE,
                              .head = head,
+                             .is_dead = is_dead,
                              .copy_rows = copy_rows,
                              .page = page,
                              .page_bytes = x->page_tokens * sizeof(*x->rows),

@@ -22,6 +22,7 @@ struct sim_executor {
     uint32_t wrong_one_in;               /* 0: never; else so many rows have the logits of another text */
     struct random random;
     uint32_t fail_one_in;                /* 0: no device errors */
+    bool is_dead;                        /* what fails fails for good */
     bool fail_next, fail_next_head;      /* the next step, the next head alone, fails */
     const struct request *broken;        /* its logits are NaN */
     struct clock *clock;                 /* a fake one that a step moves on by step_ns + rows * row_ns; may be NULL */

@@ -136,6 +136,11 @@ static void cuda_describe(const struct backend *be, char *buf, size_t n)
              (unsigned long long)(be->memory_bytes >> 30));
 }
 
+static bool cuda_is_dead(const struct backend *be)
+{
+    return be->is_dead;
+}
+
 static rd_status cuda_sync(struct backend *be)
 {
     rd_status st;
@@ -155,6 +160,7 @@ const struct backend_ops backend_cuda_ops = {
     .create = cuda_create,
     .destroy = cuda_destroy,
     .describe = cuda_describe,
+    .is_dead = cuda_is_dead,
     .weight_load = cuda_weight_load,
     .weight_unload = cuda_weight_unload,
     .free_bytes = cuda_free_bytes,
