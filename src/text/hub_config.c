@@ -142,6 +142,27 @@ static int32_t find_token(const struct tokenizer *t, const json_t *config, const
                                                       : TOKEN_NONE;
 }
 
+/* Llama's and Gemma's classes in transformers make the post-processor anew from add_bos_token and add_eos_token
+ * (DeepSeek's tokenizer.json has no BOS in it, but gets one). Only what the file says counts here. */
+static rd_status follow_flags(struct tokenizer *t, const json_t *config)
+{
+    static const char *const classes[] = {"LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer"};
+    const char *name = json_string_value(json_object_get(config, "tokenizer_class"));
+    const json_t *bos = json_object_get(config, "add_bos_token"), *eos = json_object_get(config, "add_eos_token");
+    struct hub *h = t->hub;
+    bool follows = false;
+    rd_status st = RD_OK;
+
+    for (size_t i = 0; name && i < sizeof(classes) / sizeof(classes[0]); i++)
+        follows |= strncmp(name, classes[i], strlen(classes[i])) == 0;
+    if (!follows) return RD_OK;
+    if (json_is_true(bos) && t->bos >= 0 && h->n_before == 0) st = put_before(h, 0, t->bos);
+    if (json_is_false(bos) && h->n_before == 1 && h->before[0] == t->bos) h->n_before = 0;
+    if (st == RD_OK && json_is_true(eos) && t->eos >= 0 && h->n_after == 0) st = put_after(h, t->eos);
+    if (json_is_false(eos) && h->n_after == 1 && h->after[0] == t->eos) h->n_after = 0;
+    return st;
+}
+
 rd_status hub_read_config(struct tokenizer *t, const char *json, size_t n, struct rd_error *err)
 {
     json_t *config = NULL;
@@ -153,7 +174,9 @@ rd_status hub_read_config(struct tokenizer *t, const char *json, size_t n, struc
         if (st != RD_OK) return st;
         t->bos = find_token(t, config, "bos_token");
         t->eos = find_token(t, config, "eos_token");
+        st = follow_flags(t, config);
         json_decref(config);
+        if (st != RD_OK) return error_set(err, st, "tokenizer_config.json: out of memory");
     }
     if (t->bos < 0 && t->hub->n_before) t->bos = t->hub->before[0];
     t->add_bos = t->bos >= 0 && t->hub->n_before && t->hub->before[0] == t->bos;

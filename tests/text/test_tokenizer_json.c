@@ -91,6 +91,44 @@ TEST(tokens_around_the_text_and_in_it)
     tokenizer_destroy(t);
 }
 
+/* How many ids "~!" gets when tokenizer_config.json has these members too and the tokenizer.json adds <s> and <|im_end|>, or
+ * (plain) nothing. */
+static uint32_t n_ids_with(const char *members, bool plain)
+{
+    char config[256], *at;
+    struct buf json = {0};
+    struct tokenizer_files files = {.config = config};
+    struct tokenizer *t = NULL;
+    int32_t *ids = NULL;
+    uint32_t n = 0;
+
+    write_json(&json, true, "null");
+    at = strstr(json.data, "\"post_processor\"");
+    if (plain) memcpy(at, "\"p\"             ", 16);
+    snprintf(config, sizeof(config), "{\"bos_token\": \"<s>\", \"eos_token\": \"<|im_end|>\"%s}", members);
+    files.json = json.data;
+    files.n_json = json.n;
+    files.n_config = strlen(config);
+    if (tokenizer_from_json(&files, &t, NULL) != RD_OK) n = 99;
+    else if (tokenizer_encode(t, "~!", 2, true, true, &ids, &n, NULL) != RD_OK) n = 98;
+    else if (tokenizer_adds_bos(t) != (n > 2 && ids[0] == tokenizer_bos(t))) n = 97;
+    mem_free(ids);
+    tokenizer_destroy(t);
+    buf_deinit(&json);
+    return n;
+}
+
+TEST(llamas_class_adds_what_the_config_says)
+{
+    CHECK_EQ(n_ids_with("", false), 4);
+    CHECK_EQ(n_ids_with("", true), 2);
+    CHECK_EQ(n_ids_with(", \"tokenizer_class\": \"LlamaTokenizerFast\", \"add_bos_token\": true", true), 3);
+    CHECK_EQ(n_ids_with(", \"tokenizer_class\": \"LlamaTokenizer\", \"add_bos_token\": true, \"add_eos_token\": true", true), 4);
+    CHECK_EQ(n_ids_with(", \"tokenizer_class\": \"LlamaTokenizer\", \"add_eos_token\": false", false), 3);
+    CHECK_EQ(n_ids_with(", \"tokenizer_class\": \"GemmaTokenizer\", \"add_bos_token\": false", false), 3);
+    CHECK_EQ(n_ids_with(", \"tokenizer_class\": \"Qwen2Tokenizer\", \"add_bos_token\": true", true), 2);
+}
+
 TEST(what_is_not_known_is_named)
 {
     static const struct { const char *json, *says; } rows[] = {
