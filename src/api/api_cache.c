@@ -9,11 +9,12 @@
 #include "base/utf8.h"
 #include "engine/public_prefix.h"
 
+#define LEAST_OTHER_TOKENS 16u           /* so many more tokens under another salt are worth telling */
 #define SHOWN_TOKENS 12u                 /* of either side of a difference, and of a node */
 
 const char *rd_miss_cause_name(enum rd_miss_cause cause)
 {
-    static const char *const names[] = {"none", "new", "different", "evicted", "expired", "cleared"};
+    static const char *const names[] = {"none", "new", "different", "evicted", "expired", "cleared", "salt"};
 
     return (unsigned)cause < RD_N_MISS_CAUSES ? names[cause] : "";
 }
@@ -55,7 +56,22 @@ struct explain_call {
     enum miss_cause cause;
     kv_key stored[SHOWN_TOKENS];
     uint32_t n_stored;
+    struct answer_owner others[SALT_RING_SIZE];
+    uint32_t n_others;
 };
+
+/* Does another namespace of the same client have a page more of it? */
+static bool others_have_more(struct engine *e, const struct explain_call *c)
+{
+    for (uint32_t i = 0; i < c->n_others; i++) {
+        struct radix_node *root = engine_root_of(e, c->others[i].salted, &c->others[i].salt);
+
+        if (root && radix_match(engine_cache(e)->tree, root, c->keys, c->n, clock_now_ns(clock_system())).n_match >
+                        c->m.n_match + LEAST_OTHER_TOKENS)
+            return true;
+    }
+    return false;
+}
 
 static void explain_on_engine(struct engine *e, void *arg)
 {
@@ -68,6 +84,7 @@ static void explain_on_engine(struct engine *e, void *arg)
     c->m = radix_match(engine_cache(e)->tree, root, c->keys, c->n, clock_now_ns(clock_system()));
     c->cause = engine_miss_cause(e, root, c->keys, c->n, c->m.n_match);
     c->n_stored = radix_following(&c->m, c->stored, SHOWN_TOKENS);
+    if (c->m.n_match < c->n && others_have_more(e, c)) c->cause = MISS_SALT;
 }
 
 static size_t common(const char *a, size_t n_a, const char *b, size_t n_b)
@@ -169,6 +186,7 @@ rd_status rd_cache_explain(rd_engine *engine, const struct rd_request_options *o
     if (!engine->engine) return error_set(err, RD_E_UNSUPPORTED, "this handle has a tokenizer only, no model");
     st = api_prompt_tokens(engine, o, NULL, &tokens, &call.n, err);
     if (st != RD_OK) return st;
+    call.n_others = salt_ring_others(&engine->salts, o->fairness_key, call.owner, call.others);
     call.keys = (const kv_key *)(const void *)tokens;
     st = engine_call(engine->engine, explain_on_engine, &call);
     if (st != RD_OK) {

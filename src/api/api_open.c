@@ -464,6 +464,7 @@ void rd_close(rd_engine *e)
     chat_template_destroy(e->chat);
     api_style_deinit(&e->style);
     token_memory_destroy(e->texts);
+    salt_ring_deinit(&e->salts);
     api_memory_close(e);
     tokenizer_destroy(e->tokenizer);
     gguf_close(e->gguf);

@@ -197,6 +197,7 @@ static rd_status prepare(struct rd_request *r, struct rd_error *err)
         p.wake = api_request_wake;
         p.wake_arg = r;
         if (r->o.messages_json) fill_budget(r, thinks, &p.think);
+        if (p.cached && !r->o.idle) salt_ring_note(&r->engine->salts, r->o.fairness_key, api_owner(r->engine, &r->o));
         if (p.cached) api_retain_fill(r->engine, &r->o, tokens, n, &p);
         if (r->o.embed) api_embed_wish(r->engine, r->o.embed, n, &p.prefill, &p.cached);
         p.prefill.score_tokens = r->o.score_tokens;

@@ -7,6 +7,7 @@
 #include "api/answer_memory.h"
 #include "api/memory_file.h"
 #include "api/spelling_memory.h"
+#include "api/salt_ring.h"
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/queue.h"
@@ -69,6 +70,7 @@ struct rd_engine {
     struct answer_memory *answers;       /* NULL: none are kept */
     struct spelling_memory *spellings;   /* NULL with answers */
     struct memory_file *memory;          /* of both; NULL: they end with the process */
+    struct salt_ring salts;
     struct sip_key salt_key;             /* of this process */
     bool keep_volatile;                  /* volatile lines are rendered too */
     atomic_bool left_out_logged;         /* it is told once; relaxed would do */

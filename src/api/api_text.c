@@ -161,6 +161,7 @@ rd_status api_texts_init(rd_engine *engine, struct rd_error *err)
 {
     rd_status st = token_memory_create(engine->tokenizer, LIMIT_KEPT_TEXT_BYTES, &engine->texts);
 
+    salt_ring_init(&engine->salts);
     random_os(&engine->salt_key, sizeof(engine->salt_key));
     if (st == RD_OK) st = api_memory_init(engine);
     return st == RD_OK ? st : error_set(err, st, "out of memory for a tokenizer");

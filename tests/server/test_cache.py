@@ -1,4 +1,6 @@
 """The cache explains itself: what it would do for a request, what it holds, why a request missed."""
+import json
+
 import pytest
 from radish_server import Server
 
@@ -70,3 +72,18 @@ def test_the_list_of_what_is_stored(small):
     assert nodes["more"] is False and nodes["nodes"][0]["text"].startswith("Listed") and nodes["nodes"][0]["depth"] == 1
     assert sum(n["tokens"] for n in nodes["nodes"]) == small.stats()["tree"]["keys"]
     assert len(small.get("/v1/cache?limit=1")[1]["nodes"]) == 1
+
+
+def test_another_salt_is_told_to_its_own_key_alone(make_server, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("alice-key\nbob-key\n")
+    s = make_server("--api-key-file", str(keys), "--threads", "1", "--kv-tokens", "4096")
+    ask = {"prompt": "A long prompt that is stored under one salt, and asked for under another one, as may happen by mistake.", "max_tokens": 1}
+
+    def explain(who, **more):
+        return json.loads(s.request("POST", EXPLAIN, ask | more, {"Authorization": f"Bearer {who}-key"})[2])["cause"]
+
+    assert s.request("POST", TEXT, ask | {"cache_salt": "one"}, {"Authorization": "Bearer alice-key"})[0] == 200
+    assert explain("alice", cache_salt="one") == "none"
+    assert explain("alice", cache_salt="two") == explain("alice") == "salt"
+    assert explain("bob", cache_salt="one") == explain("bob") == "new"

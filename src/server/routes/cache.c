@@ -51,6 +51,7 @@ static int read_prompt(struct http_conn *c, const json_t *in, struct gen_params 
     }
     http_tenant_salt(c, p->cache_salt, salt);
     o->cache_salt = salt->data;
+    o->fairness_key = c->tenant;
     return salt->failed ? api_error_set(e, 503, NULL, "out of memory") : 0;
 }
 

@@ -1,0 +1,23 @@
+/* api/salt_ring.h - under which salts an API key has sent requests lately: for telling that a prompt is stored, but under
+ * another salt, to the key alone that stored it. Requests without a key are nobody's: their salts may be different people's.
+ *
+ * Thread  any thread.
+ */
+#pragma once
+#include "api/answer_memory.h"
+#include "base/thread.h"
+
+#define SALT_RING_SIZE 64u
+
+struct salt_ring {
+    struct mutex lock;                   /* guards the rest */
+    struct { uint64_t tenant; struct answer_owner owner; } items[SALT_RING_SIZE];
+    uint32_t n, next;
+};
+
+void salt_ring_init(struct salt_ring *r);
+void salt_ring_deinit(struct salt_ring *r);
+/* tenant: the API key; NULL: nothing happens. */
+void salt_ring_note(struct salt_ring *r, const char *tenant, struct answer_owner owner);
+/* Others of the same tenant: list of SALT_RING_SIZE; returns how many. */
+uint32_t salt_ring_others(struct salt_ring *r, const char *tenant, struct answer_owner owner, struct answer_owner *list);
