@@ -47,8 +47,8 @@ struct world {
     }
     ~world()
     {
-        for (void *p : { (void *)l.scratch, (void *)l.counters, (void *)tables, (void *)a.kv.base, (void *)q, (void *)out,
-                         (void *)runs })
+        for (void *p : {(void *)l.scratch, (void *)l.counters, (void *)tables, (void *)a.kv.base, (void *)q,
+                        (void *)out, (void *)runs})
             cudaFree(p);
     }
     uint32_t table_of(uint32_t seq) const { return seq * ((length + a.kv.page_tokens - 1) / a.kv.page_tokens); }
@@ -81,7 +81,8 @@ static __global__ void fill_kv(uint8_t *base, uint64_t n, int half)
         else ((__nv_bfloat16 *)base)[i] = __float2bfloat16_rn(v);
     }
 }
-static __device__ double kv_at(const struct cuda_kv &kv, const uint32_t *table, uint32_t h, uint32_t t, uint32_t d, bool v)
+static __device__ double kv_at(const struct cuda_kv &kv, const uint32_t *table, uint32_t h, uint32_t t, uint32_t d,
+                               bool v)
 {
     const uint8_t *row = kv.base + table[t / kv.page_tokens] * kv.page_bytes + (v ? kv.v_offset : kv.k_offset)
                          + ((uint64_t)h * kv.page_tokens + t % kv.page_tokens) * kv.k_row_bytes;
@@ -168,18 +169,18 @@ static int check_one(const struct config &c)
         if (!same(want, 100, w.run(), 0, row, w.width)) n_bad++;
     }
     w.a.q = q;
-    printf("attention %s %2u/%u x %3u, pages of %u, window %u, cap %.0f: error %.2g, %s\n", c.dtype == DTYPE_F16 ? "f16 " : "bf16",
-           c.n_heads, c.n_kv_heads, c.head_dim, c.page_tokens, c.window, c.softcap, worst,
-           n_bad ? "FAIL" : "equal bits in runs, chunks, batches");
+    printf("attention %s %2u/%u x %3u, pages of %u, window %u, cap %.0f: error %.2g, %s\n",
+           c.dtype == DTYPE_F16 ? "f16 " : "bf16", c.n_heads, c.n_kv_heads, c.head_dim, c.page_tokens, c.window,
+           c.softcap, worst, n_bad ? "FAIL" : "equal bits in runs, chunks, batches");
     return n_bad;
 }
 
 static int check(void)
 {
     static const struct config configs[] = {
-        { 8, 2, 128, 16, 0, 0, DTYPE_F16 },    { 16, 8, 128, 16, 0, 0, DTYPE_BF16 }, { 9, 3, 64, 16, 0, 0, DTYPE_F16 },
-        { 14, 2, 64, 32, 0, 0, DTYPE_BF16 },   { 4, 1, 256, 16, 100, 0, DTYPE_F16 }, { 4, 4, 256, 64, 0, 30, DTYPE_BF16 },
-        { 32, 2, 128, 8, 300, 50, DTYPE_F16 }, { 3, 3, 64, 16, 1, 0, DTYPE_F16 },
+        {8, 2, 128, 16, 0, 0, DTYPE_F16},    {16, 8, 128, 16, 0, 0, DTYPE_BF16}, {9, 3, 64, 16, 0, 0, DTYPE_F16},
+        {14, 2, 64, 32, 0, 0, DTYPE_BF16},   {4, 1, 256, 16, 100, 0, DTYPE_F16}, {4, 4, 256, 64, 0, 30, DTYPE_BF16},
+        {32, 2, 128, 8, 300, 50, DTYPE_F16}, {3, 3, 64, 16, 1, 0, DTYPE_F16},
     };
     int n_bad = 0;
 
@@ -210,9 +211,10 @@ static void time_decode(void)
         world w(t.c, t.n_seqs * sets, t.length, t.n_seqs * sets);
         std::vector<struct cuda_run> runs;
 
-        fill_kv<<<1024, 256>>>(w.a.kv.base, w.a.kv.page_bytes / 2 * (uint64_t)w.table_of(w.n_seqs), t.c.dtype == DTYPE_F16);
+        fill_kv<<<1024, 256>>>(w.a.kv.base, w.a.kv.page_bytes / 2 * (uint64_t)w.table_of(w.n_seqs),
+                               t.c.dtype == DTYPE_F16);
         for (uint32_t s = 0; s < sets; s++)
-            for (uint32_t i = 0; i < t.n_seqs; i++) runs.push_back({ i, 1, t.length - 1, w.table_of(s * t.n_seqs + i) });
+            for (uint32_t i = 0; i < t.n_seqs; i++) runs.push_back({i, 1, t.length - 1, w.table_of(s * t.n_seqs + i)});
         w.set_runs(runs);
         w.a.n_runs = w.a.n_rows = t.n_seqs;
         double us = time_us((int)std::max(sets, 8u), 9, [&](int i, cudaStream_t stream) {
@@ -227,15 +229,19 @@ static void time_decode(void)
 static void time_prefill(void)
 {
     static const struct config q8 = { 32, 8, 128, 16, 0, 0, DTYPE_F16 }, g4 = { 8, 4, 256, 16, 0, 0, DTYPE_BF16 };
-    static const struct timing all[] = { { "8B 1024", q8, 1, 1024 }, { "8B 4096", q8, 1, 4096 }, { "8B 8192", q8, 1, 8192 },
-                                         { "8B 16 x 512", q8, 16, 512 }, { "256 dims 4096", g4, 1, 4096 } };
+    static const struct timing all[] = {{"8B 1024", q8, 1, 1024},
+                                        {"8B 4096", q8, 1, 4096},
+                                        {"8B 8192", q8, 1, 8192},
+                                        {"8B 16 x 512", q8, 16, 512},
+                                        {"256 dims 4096", g4, 1, 4096}};
 
     for (const struct timing &t : all) {
         world w(t.c, t.n_seqs, t.length, t.n_seqs * t.length);
         std::vector<struct cuda_run> runs;
         double flops = 4.0 * t.c.n_heads * t.c.head_dim * (double)t.length * t.length / 2 * t.n_seqs;
 
-        fill_kv<<<1024, 256>>>(w.a.kv.base, w.a.kv.page_bytes / 2 * (uint64_t)w.table_of(w.n_seqs), t.c.dtype == DTYPE_F16);
+        fill_kv<<<1024, 256>>>(w.a.kv.base, w.a.kv.page_bytes / 2 * (uint64_t)w.table_of(w.n_seqs),
+                               t.c.dtype == DTYPE_F16);
         for (uint32_t i = 0; i < t.n_seqs; i++) runs.push_back({ i * t.length, t.length, 0, w.table_of(i) });
         w.set_runs(runs);
         double us = time_us(2, 7, [&](int, cudaStream_t stream) {

@@ -127,7 +127,7 @@ static int check_bits(const struct shape &s, const __nv_bfloat16 *x, enum linear
             n_bad++;
         }
     }
-    uint32_t seg, n_segs = linear_segments(s.n_out[0] + s.n_out[1] + s.n_out[2], s.n_in, &seg);
+    uint32_t seg, n_segs = linear_segments(s.n_out[0] + s.n_out[1] + s.n_out[2], s.n_in, 64, &seg);
     printf("bits %-14s %u segments of %u: %s\n", s.name, n_segs, seg * 64, n_bad ? "FAIL" : "equal for all row counts");
     return n_bad;
 }

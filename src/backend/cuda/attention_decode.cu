@@ -57,7 +57,8 @@ static __device__ void merge_segments(const struct cuda_attention_args &a, const
 
 template <typename T, int HD>
 __global__ void __launch_bounds__(DECODE_THREADS, HD == 256 ? 1 : 3)
-    attention_decode(const __grid_constant__ struct cuda_attention_args a, const __grid_constant__ struct decode_split split)
+    attention_decode(const __grid_constant__ struct cuda_attention_args a,
+                     const __grid_constant__ struct decode_split split)
 {
     extern __shared__ __align__(1024) uint8_t smem[];
     __shared__ float warp_max[4][DECODE_ROWS];
@@ -187,7 +188,8 @@ template <typename T, int HD> static cudaError_t start(const struct cuda_launch 
     if (n == 1 && split.max_segments > 32) n = ceil_div(split.max_segments, 16), split.min_segments = 16;
     if (n > split.max_segments) n = split.max_segments;
     if (pairs > CUDA_N_COUNTERS || (uint64_t)pairs * split.max_segments * row > l->scratch_bytes) n = 1;
-    return launch_chained(l, attention_decode<T, HD>, dim3(n, a->n_kv_heads, a->n_runs), DECODE_THREADS, smem, *a, split);
+    return launch_chained(l, attention_decode<T, HD>, dim3(n, a->n_kv_heads, a->n_runs), DECODE_THREADS, smem, *a,
+                          split);
 }
 
 int attention_decode_launch(const struct cuda_launch *l, const struct cuda_attention_args *a)

@@ -98,10 +98,6 @@ static __device__ __forceinline__ struct score_scale score_scale_of(float scale,
     if (softcap > 0) s.cap = softcap * log2e, s.inner = scale / softcap;
     return s;
 }
-static __device__ __forceinline__ float score_of(const struct score_scale &s, float x)
-{
-    return s.cap > 0 ? __fmul_rn(s.cap, tanhf(__fmul_rn(x, s.inner))) : __fmul_rn(x, s.c);
-}
 
 /* Scores of a warp's 16 rows with keys first_key .. first_key + 8 N - 1 of a K tile. q: tile of the 16 rows. */
 template <typename T, int HD, int N>
@@ -130,24 +126,42 @@ static __device__ __forceinline__ void score_tile(float (&s)[N][4], uint32_t q, 
 /* Which keys rows lane / 4 (i = 0) and lane / 4 + 8 (i = 1) see: first[i] .. last[i], absolute. */
 struct row_window { uint32_t first[2], last[2]; };
 
-/* Scores -> base 2 scores, -inf where not visible; max[i] over this thread's row i. base: absolute key of s[0]. */
-template <int N>
-static __device__ __forceinline__ void scale_and_mask(float (&s)[N][4], float (&max)[2], const struct score_scale &scale,
-                                                      const struct row_window &w, uint32_t base)
+/* Scores -> base 2 scores, -inf where not visible. MASK = false: all are visible. */
+template <bool CAP, bool MASK, int N>
+static __device__ __forceinline__ void scale_scores(float (&s)[N][4], const struct score_scale &scale,
+                                                    const struct row_window &w, uint32_t base)
 {
     const uint32_t col = base + threadIdx.x % 4 * 2;
 
-    max[0] = max[1] = -INFINITY;
 #pragma unroll
     for (int n = 0; n < N; n++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const uint32_t t = col + n * 8 + i % 2;
-            const float v = score_of(scale, s[n][i]);
+            const float v =
+                CAP ? __fmul_rn(scale.cap, tanhf(__fmul_rn(s[n][i], scale.inner))) : __fmul_rn(s[n][i], scale.c);
 
-            s[n][i] = t >= w.first[i / 2] && t <= w.last[i / 2] ? v : -INFINITY;
-            max[i / 2] = fmaxf(max[i / 2], s[n][i]);
+            s[n][i] = !MASK || (t >= w.first[i / 2] && t <= w.last[i / 2]) ? v : -INFINITY;
         }
+}
+
+/* The same by what is needed, for keys base ..; max[i] over this thread's row i. */
+template <int N>
+static __device__ __forceinline__ void scale_and_mask(float (&s)[N][4], float (&max)[2],
+                                                      const struct score_scale &scale, const struct row_window &w,
+                                                      uint32_t base)
+{
+    const uint32_t end = base + N * 8 - 1;
+    const bool visible = base >= w.first[0] && base >= w.first[1] && end <= w.last[0] && end <= w.last[1];
+
+    if (scale.cap > 0) scale_scores<true, true>(s, scale, w, base);
+    else if (__all_sync(0xffffffffu, visible)) scale_scores<false, false>(s, scale, w, base);
+    else scale_scores<false, true>(s, scale, w, base);
+    max[0] = max[1] = -INFINITY;
+#pragma unroll
+    for (int n = 0; n < N; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) max[i / 2] = fmaxf(max[i / 2], s[n][i]);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         max[i] = fmaxf(max[i], __shfl_xor_sync(0xffffffffu, max[i], 1));
@@ -221,7 +235,8 @@ static __device__ __forceinline__ void sum_probabilities(float (&l)[2], const ui
     float acc[4] = { 0, 0, 0, 0 };
 
 #pragma unroll
-    for (int step = 0; step < SEGMENT / 16; step++) mma_type<T>::mma(acc, p[step], mma_type<T>::ones, mma_type<T>::ones);
+    for (int step = 0; step < SEGMENT / 16; step++)
+        mma_type<T>::mma(acc, p[step], mma_type<T>::ones, mma_type<T>::ones);
     l[0] = acc[0], l[1] = acc[2];
 }
 
@@ -248,10 +263,11 @@ static __device__ __forceinline__ void load_segment(uint32_t tile, const struct 
     constexpr uint32_t chunks = HD / 8, rows = THREADS / chunks;
     const uint32_t c = threadIdx.x % chunks;
 
-    static_assert(THREADS % chunks == 0 && SEGMENT % rows == 0, "whole rows");
+    static_assert(THREADS % chunks == 0, "whole rows");
 #pragma unroll
-    for (uint32_t i = 0; i < SEGMENT / rows; i++) {
+    for (uint32_t i = 0; i < (SEGMENT + rows - 1) / rows; i++) {
         const uint32_t r = threadIdx.x / chunks + i * rows, t = first + r;
+        if (SEGMENT % rows && r >= SEGMENT) break;
         const bool there = t < s.n_keys;
         const uint32_t page = there ? s.table[t >> s.page_shift] : 0, slot = t & ((1u << s.page_shift) - 1);
         const uint8_t *from = there ? s.base + page * s.page_bytes + (uint64_t)slot * s.row_bytes + c * 16 : s.base;

@@ -68,7 +68,8 @@ static __global__ void attention_plain(struct cuda_attention_args a)
             const uint8_t *v = page + a.kv.v_offset + at * a.kv.v_row_bytes;
             float score = 0, m, corr, p;
 
-            for (uint32_t i = 0; i < n_dims; i++) score = fmaf(query[i], kv_value(a.kv.dtype_k, k, lane + 32 * i), score);
+            for (uint32_t i = 0; i < n_dims; i++)
+                score = fmaf(query[i], kv_value(a.kv.dtype_k, k, lane + 32 * i), score);
             score = warp_sum(score);
             if (a.softcap > 0) score = a.softcap * tanhf(score);
             score *= 1.44269504f;

@@ -1,6 +1,7 @@
 /* backend/cuda/attention_prefill.cu - paged attention for runs of many rows; order of sums in attention_mma.cuh.
  *
- * A block of 4 warps takes 64 packed query rows of one run and kv head (16 a warp) through all their segments. K and V of
+ * A block takes packed query rows of one run and kv head (16 a warp, 6 warps; 4 for 256 dims) through all their segments.
+ * Two blocks share an SM, so that one multiplies while the other waits or computes exponentials. K and V of
  * a segment lie in one buffer each, filled by cp.async: the next K comes while this V is used and the other way round.
  * Bound: mma.sync and ldmatrix (each warp reads all of K and V for its 16 rows). Tiles of later positions start first:
  * they are the longest.
@@ -9,17 +10,20 @@
 #include "backend/cuda/attention_paths.h"
 #include "tensor/dtype.h"
 
-enum { PREFILL_THREADS = 128, PREFILL_ROWS = 64 };
+template <int HD> struct prefill_block {
+    static constexpr uint32_t warps = HD == 256 ? 4 : 6, threads = warps * 32, rows = warps * 16;
+};
 
 /* Which run and tile the block has; false: none. Tiles are counted over the runs of more than 16 packed rows. */
-static __device__ bool find_tile(const struct cuda_attention_args &a, uint32_t tile, uint32_t *run, uint32_t *first_row)
+static __device__ bool find_tile(const struct cuda_attention_args &a, uint32_t rows, uint32_t tile, uint32_t *run,
+                                 uint32_t *first_row)
 {
     const uint32_t group = a.n_heads / a.n_kv_heads, lane = threadIdx.x % 32;
     uint32_t before = 0;
 
     for (uint32_t base = 0; base < a.n_runs; base += 32) {
         const uint32_t i = base + lane, packed = i < a.n_runs ? a.runs[i].n_rows * group : 0;
-        const uint32_t mine = packed > DECODE_ROWS ? (packed + PREFILL_ROWS - 1) / PREFILL_ROWS : 0;
+        const uint32_t mine = packed > DECODE_ROWS ? (packed + rows - 1) / rows : 0;
         uint32_t sum = mine;
 
         for (uint32_t d = 1; d < 32; d *= 2) {
@@ -32,7 +36,7 @@ static __device__ bool find_tile(const struct cuda_attention_args &a, uint32_t t
             const uint32_t n = __shfl_sync(0xffffffffu, mine, at), end = __shfl_sync(0xffffffffu, sum, at) + before;
 
             *run = base + at;
-            *first_row = (n - 1 - (tile - (end - n))) * PREFILL_ROWS;   /* the last tile first */
+            *first_row = (n - 1 - (tile - (end - n))) * rows;   /* the last tile first */
             return true;
         }
         before += __shfl_sync(0xffffffffu, sum, 31);
@@ -41,21 +45,22 @@ static __device__ bool find_tile(const struct cuda_attention_args &a, uint32_t t
 }
 
 template <typename T, int HD>
-__global__ void __launch_bounds__(PREFILL_THREADS, HD == 256 ? 1 : 2)
+__global__ void __launch_bounds__(prefill_block<HD>::threads, HD == 256 ? 1 : 2)
     attention_prefill(const __grid_constant__ struct cuda_attention_args a)
 {
     extern __shared__ __align__(1024) uint8_t smem[];
-    constexpr uint32_t tile_bytes = SEGMENT * HD * 2;
+    constexpr uint32_t tile_bytes = SEGMENT * HD * 2, THREADS = prefill_block<HD>::threads,
+                       ROWS = prefill_block<HD>::rows;
     const uint32_t k_tile = smem_u32(smem), v_tile = k_tile + tile_bytes, q_tile = v_tile + tile_bytes;
     const uint32_t kv_head = blockIdx.y, group = a.n_heads / a.n_kv_heads, warp = threadIdx.x / 32;
     uint32_t run_id, first_row;
 
     dependency_wait();
     dependents_launch();
-    if (!find_tile(a, blockIdx.x, &run_id, &first_row)) return;
+    if (!find_tile(a, ROWS, blockIdx.x, &run_id, &first_row)) return;
 
     const struct cuda_run run = a.runs[run_id];
-    const uint32_t last_token = min((first_row + PREFILL_ROWS - 1) / group, run.n_rows - 1);
+    const uint32_t last_token = min((first_row + ROWS - 1) / group, run.n_rows - 1);
     const uint32_t end = run.pos0 + last_token + 1, low = run.pos0 + first_row / group;
     const uint32_t first_key = a.window && low + 1 > a.window ? low + 1 - a.window : 0;
     const uint32_t my_row = first_row + warp * 16, my_q = q_tile + warp * 16 * HD * 2;
@@ -66,20 +71,20 @@ __global__ void __launch_bounds__(PREFILL_THREADS, HD == 256 ? 1 : 2)
     struct row_state state = { { -INFINITY, -INFINITY }, { 0, 0 } };
     float o[HD / 8][4] = {};
 
-    load_segment<HD, PREFILL_THREADS>(k_tile, keys, first_key / SEGMENT * SEGMENT);
+    load_segment<HD, THREADS>(k_tile, keys, first_key / SEGMENT * SEGMENT);
     async_commit();
-    load_queries<T, HD, PREFILL_THREADS, PREFILL_ROWS>(q_tile, a, run, kv_head, first_row);
+    load_queries<T, HD, THREADS, ROWS>(q_tile, a, run, kv_head, first_row);
     for (uint32_t base = first_key / SEGMENT * SEGMENT; base < end; base += SEGMENT) {
         uint32_t p[SEGMENT / 16][4];
         float s[SEGMENT / 8][4], max[2], m[2], l[2];
 
-        load_segment<HD, PREFILL_THREADS>(v_tile, values, base);
+        load_segment<HD, THREADS>(v_tile, values, base);
         async_commit();
         async_wait<1>();
         __syncthreads();
         score_tile<T, HD, SEGMENT / 8>(s, my_q, k_tile, 0);
         __syncthreads();                                        /* all warps are done with K */
-        if (base + SEGMENT < end) load_segment<HD, PREFILL_THREADS>(k_tile, keys, base + SEGMENT);
+        if (base + SEGMENT < end) load_segment<HD, THREADS>(k_tile, keys, base + SEGMENT);
         async_commit();
         scale_and_mask<SEGMENT / 8>(s, max, scale, window, base);
         m[0] = max[0] == -INFINITY ? 0.0f : max[0], m[1] = max[1] == -INFINITY ? 0.0f : max[1];
@@ -106,14 +111,15 @@ __global__ void __launch_bounds__(PREFILL_THREADS, HD == 256 ? 1 : 2)
 
 template <typename T, int HD> static cudaError_t start(const struct cuda_launch *l, const struct cuda_attention_args *a)
 {
-    const uint32_t smem = 2 * SEGMENT * HD * 2 + PREFILL_ROWS * HD * 2;
-    const uint32_t tiles = a->n_rows * (a->n_heads / a->n_kv_heads) / PREFILL_ROWS + a->n_runs;
+    const uint32_t smem = 2 * SEGMENT * HD * 2 + prefill_block<HD>::rows * HD * 2;
+    const uint32_t tiles = a->n_rows * (a->n_heads / a->n_kv_heads) / prefill_block<HD>::rows + a->n_runs;
     static bool ready;                   /* once per process */
     cudaError_t e = ready ? cudaSuccess : allow_shared_memory(attention_prefill<T, HD>, smem);
 
     if (e) return e;
     ready = true;
-    return launch_chained(l, attention_prefill<T, HD>, dim3(tiles, a->n_kv_heads), PREFILL_THREADS, smem, *a);
+    return launch_chained(l, attention_prefill<T, HD>, dim3(tiles, a->n_kv_heads), prefill_block<HD>::threads, smem,
+                          *a);
 }
 
 int attention_prefill_launch(const struct cuda_launch *l, const struct cuda_attention_args *a)

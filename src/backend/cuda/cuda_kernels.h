@@ -55,12 +55,13 @@ enum cuda_format {
  *            (v >> 4 p) & 0x000f000f is the pair 2 p, 2 p + 1. */
 struct cuda_matrix {
     uint32_t format, n_out, n_in;
-    uint32_t row_stride; /* n_in rounded up to a multiple of CUDA_ROW_ALIGN */
+    uint32_t row_stride; /* n_in rounded up to a multiple of CUDA_ROW_ALIGN or CUDA_QUANT_ROW_ALIGN */
     uint32_t group;      /* quantised: 16 or 32 */
     bool has_offset;
     const void *values, *scales;
 };
 #define CUDA_ROW_ALIGN 64u
+#define CUDA_QUANT_ROW_ALIGN 256u        /* of quantised matrices: rows of scales are then multiples of 16 bytes */
 
 /* format, group, has_offset for a dtype: the smallest of the forms above that holds it. */
 void cuda_matrix_form(int dtype, struct cuda_matrix *m);

@@ -199,9 +199,10 @@ static cudaError_t send_matrix(struct backend *be, const struct host_tensor *t, 
 /* Where values and scales lie in the weight's memory, and its size. */
 static bool place_matrix(struct cuda_matrix *m, uint64_t *at_scales, uint64_t *n_bytes)
 {
+    const uint32_t align = m->format == CUDA_BF16 ? CUDA_ROW_ALIGN : CUDA_QUANT_ROW_ALIGN;
     uint64_t n, values, scales = 0;
 
-    m->row_stride = u32_ceil_div(m->n_in, CUDA_ROW_ALIGN) * CUDA_ROW_ALIGN;
+    m->row_stride = u32_ceil_div(m->n_in, align) * align;
     if (!checked_mul((uint64_t)m->n_out, (uint64_t)m->row_stride, &n) || n > UINT64_MAX / 8) return false;
     values = m->format == CUDA_BF16 ? 2 * n : m->format == CUDA_INT8 ? n : n / 2;
     if (m->group) scales = n / m->group * (m->has_offset ? 4 : 2);

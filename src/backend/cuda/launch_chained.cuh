@@ -1,28 +1,55 @@
-/* backend/cuda/launch_chained.cuh - launching a kernel that calls dependency_wait before it touches what kernels before it
+/* backend/cuda/launch_chained.cuh - launching kernels that call dependency_wait before they touch what kernels before them
  * write or read: with l->pdl it may start while the kernel before is still running (programmatic dependent launch). */
 #pragma once
 #include "backend/cuda/cuda_device.cuh"
+
+/* In clusters of `cluster` blocks. */
+template <typename... Params, typename... Args>
+static cudaError_t launch_cluster(const struct cuda_launch *l, void (*kernel)(Params...), dim3 grid, dim3 block,
+                                  uint32_t smem, dim3 cluster, const Args &...args)
+{
+    cudaLaunchConfig_t config = {};
+    cudaLaunchAttribute attrs[2];
+
+    if (l->pdl) {
+        attrs[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attrs[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (cluster.x * cluster.y * cluster.z > 1) {
+        attrs[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+        attrs[config.numAttrs].val.clusterDim.x = cluster.x;
+        attrs[config.numAttrs].val.clusterDim.y = cluster.y;
+        attrs[config.numAttrs++].val.clusterDim.z = cluster.z;
+    }
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = smem;
+    config.stream = stream_of(l);
+    config.attrs = attrs;
+    return cudaLaunchKernelEx(&config, kernel, args...);
+}
 
 template <typename... Params, typename... Args>
 static cudaError_t launch_chained(const struct cuda_launch *l, void (*kernel)(Params...), dim3 grid, dim3 block,
                                   uint32_t smem, const Args &...args)
 {
-    cudaLaunchConfig_t config = {};
-    cudaLaunchAttribute chained;
-
-    chained.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    chained.val.programmaticStreamSerializationAllowed = 1;
-    config.gridDim = grid;
-    config.blockDim = block;
-    config.dynamicSmemBytes = smem;
-    config.stream = stream_of(l);
-    config.attrs = &chained;
-    config.numAttrs = l->pdl ? 1 : 0;
-    return cudaLaunchKernelEx(&config, kernel, args...);
+    return launch_cluster(l, kernel, grid, block, smem, dim3(1), args...);
 }
 
 /* Beyond 48 KB a kernel must be told of its dynamic shared memory. */
 template <typename... Params> static cudaError_t allow_shared_memory(void (*kernel)(Params...), uint32_t bytes)
 {
     return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+}
+
+/* The H100 and H200; of the shared memory 1 KB a block is the system's. */
+enum { N_SMS = 132, SMEM_SM = 228 * 1024, SMEM_BLOCK_MAX = 227 * 1024 };
+
+/* Shared memory to ask for so that no SM takes more blocks than its share of few ones: the hardware does not spread them
+ * evenly by itself. Clusters need room to be placed and get none of this. */
+static inline uint32_t evenly_spread(uint32_t smem, uint32_t n_blocks, uint32_t cluster)
+{
+    const uint32_t share = ceil_div(n_blocks, N_SMS), most = SMEM_SM / share - 1024;
+
+    return cluster > 1 || share > 4 || most < smem ? smem : most > SMEM_BLOCK_MAX ? SMEM_BLOCK_MAX : most;
 }

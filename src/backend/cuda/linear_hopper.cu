@@ -1,97 +1,86 @@
 /* backend/cuda/linear_hopper.cu - picks the tile and launches linear_wgmma; see linear_hopper.h. */
 #include "backend/cuda/linear_hopper.h"
+#include "backend/cuda/launch_chained.cuh"
 #include "backend/cuda/linear_wgmma.cuh"
+#include "backend/cuda/tensor_map.h"
 #include <string.h>
-
-typedef CUresult (*encode_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
-                              const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
-                              CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-
-/* The driver's encoder, looked up once; NULL without a driver. */
-static encode_fn encoder(void)
-{
-    static encode_fn found;
-    void *f = NULL;
-    cudaDriverEntryPointQueryResult result;
-
-    if (!found && cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000, cudaEnableDefault, &result) == 0
-        && result == cudaDriverEntryPointSuccess)
-        found = (encode_fn)f;
-    return found;
-}
 
 /* bf16 [rows, cols], `stride` elements a row, in boxes of box_rows x 64. */
 static bool map_bf16(CUtensorMap *map, const void *p, uint32_t rows, uint32_t cols, uint32_t stride, uint32_t box_rows)
 {
-    cuuint64_t dims[2] = { cols, rows }, strides[1] = { (cuuint64_t)stride * 2 };
-    cuuint32_t box[2] = { K_BLOCK, box_rows }, steps[2] = { 1, 1 };
-
-    return encoder()(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, (void *)p, dims, strides, box, steps,
-                     CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                     CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE)
-           == CUDA_SUCCESS;
+    return tensor_map(map, p, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, rows, cols, (uint64_t)stride * 2, box_rows, K_BLOCK,
+                      CU_TENSOR_MAP_SWIZZLE_128B);
 }
 
-/* Enough segments that about 120 blocks share the work of one small batch; none shorter than 128. */
-uint32_t linear_segments(uint32_t n_out, uint32_t n_in, uint32_t *seg_blocks)
+/* The fewest segments with which tiles of 64 rows fill a device of 132 SMs (H100, H200) evenly for one small batch, and
+ * twice at least; none shorter than 128 or one block. A constant and not this device's number: results stay the same. */
+uint32_t linear_segments(uint32_t n_out, uint32_t n_in, uint32_t block, uint32_t *seg_blocks)
 {
-    uint32_t tiles = (n_out + TILE_ROWS - 1) / TILE_ROWS, blocks = (n_in + K_BLOCK - 1) / K_BLOCK, n = 1;
+    const uint32_t sms = N_SMS, tiles = (n_out + 63) / 64, blocks = (n_in + block - 1) / block;
+    uint32_t n = 1;
 
-    while (n < MAX_SEGMENTS && tiles * n < 96 && blocks >= n * 4) n *= 2;
+    for (; n < MAX_SEGMENTS && n_in >= n * 256 && blocks >= n * 2; n *= 2) {
+        const uint32_t units = tiles * n, rounds = (units + sms - 1) / sms;
+
+        if (units >= 200 && units * 100 >= rounds * sms * 84) break;
+    }
     *seg_blocks = (blocks + n - 1) / n;
     return (blocks + *seg_blocks - 1) / *seg_blocks;
 }
 
+/* Where each output's tiles begin; a GLU's tiles have half their rows from each matrix. */
+void linear_tiles(struct linear_job *job, uint32_t n_outs, uint32_t rows)
+{
+    const bool glu = job->epilogue >= EPI_SILU_GLU;
+
+    job->n_tiles = 0;
+    for (uint32_t i = 0; i < 3; i++) {
+        job->first_tile[i] = i < n_outs && !(glu && i > 0) ? job->n_tiles : ~0u;
+        if (job->first_tile[i] != ~0u) job->n_tiles += ceil_div(job->n_out[i], glu ? rows / 2 : rows);
+    }
+}
+
 bool linear_hopper_fits(const struct linear_hopper *a)
 {
-    if (!encoder() || a->n_in % 8 || a->x_stride % 8 || (uintptr_t)a->x % 16) return false;
+    if (!tensor_map_ready() || a->n_in % 8 || a->x_stride % 8 || (uintptr_t)a->x % 16) return false;
     for (uint32_t i = 0; i < a->n_outs; i++)
         if ((uintptr_t)a->outs[i].w % 16 || a->outs[i].w_stride % 8) return false;
     return true;
 }
 
-template <int N, int STAGES, bool WALK, int BLOCKS_PER_SM>
-static cudaError_t start(const CUtensorMap (&w)[3], const struct linear_hopper *a, struct linear_job *job,
-                         cudaStream_t stream)
+template <int ROWS, int N, int STAGES, int MODE, int BLOCKS_PER_SM>
+static cudaError_t start(const struct linear_hopper *a, struct linear_job *job, cudaStream_t stream)
 {
-    auto kernel = linear_wgmma<N, STAGES, WALK, BLOCKS_PER_SM>;
-    static bool ready;                  /* set once per process; a second thread would only set it again */
-    CUtensorMap x;
-    cudaLaunchConfig_t config;
-    cudaLaunchAttribute attrs[2];
-    cudaError_t e;
+    auto kernel = linear_wgmma<ROWS, N, STAGES, MODE, BLOCKS_PER_SM>;
+    const struct cuda_launch l = { stream, 0, 90, 0, a->chained, NULL, 0, NULL };
+    uint32_t smem = linear_smem<ROWS, N, STAGES>::bytes;
+    const dim3 cluster(1, 1, MODE == SPLIT ? job->n_segs : 1);
+    static bool ready;                   /* once per process; a second thread would only set it again */
+    cudaError_t e = ready ? cudaSuccess : allow_shared_memory(kernel, SMEM_BLOCK_MAX);
+    CUtensorMap w[3], x;
 
+    if (e) return e;
+    ready = true;
+    linear_tiles(job, a->n_outs, ROWS);
+    job->n_row_tiles = ceil_div(a->n_rows, N);
+    for (uint32_t i = 0; i < 3; i++) {
+        const uint32_t from = i < a->n_outs ? i : 0;
+
+        if (!map_bf16(&w[i], a->outs[from].w, a->outs[from].n_out, a->n_in, a->outs[from].w_stride, ROWS / 2))
+            return cudaErrorInvalidValue;
+    }
     if (!map_bf16(&x, a->x, a->n_rows, a->n_in, a->x_stride, N)) return cudaErrorInvalidValue;
-    memset(&config, 0, sizeof(config));
-    job->n_row_tiles = (a->n_rows + N - 1) / N;
-    config.dynamicSmemBytes = linear_smem_bytes<N, STAGES>();
-    if (!ready) {
-        e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)config.dynamicSmemBytes);
-        if (e) return e;
-        ready = true;
-    }
-    config.gridDim = dim3(job->n_tiles * job->n_row_tiles, 1, WALK ? 1 : job->n_segs);
-    config.blockDim = dim3(LINEAR_THREADS);
-    config.stream = stream;
-    config.attrs = attrs;
-    if (!WALK && job->n_segs > 1) {
-        attrs[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
-        attrs[config.numAttrs].val.clusterDim.x = attrs[config.numAttrs].val.clusterDim.y = 1;
-        attrs[config.numAttrs++].val.clusterDim.z = job->n_segs;
-    }
-    if (a->chained) {
-        attrs[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-        attrs[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
-    }
-    return cudaLaunchKernelEx(&config, kernel, w[0], w[1], w[2], x, *job);
+    smem = evenly_spread(smem, job->n_tiles * job->n_row_tiles * cluster.z, cluster.z);
+    return launch_cluster(&l, kernel, dim3(job->n_tiles * job->n_row_tiles, 1, cluster.z), linear_block<ROWS>::threads,
+                          smem, cluster, w[0], w[1], w[2], x, *job);
 }
 
 cudaError_t linear_hopper_launch(const struct linear_hopper *a, cudaStream_t stream)
 {
-    bool glu = a->epilogue >= EPI_SILU_GLU;
+    const bool glu = a->epilogue >= EPI_SILU_GLU;
+    const uint32_t n = a->n_rows;
     struct linear_job job;
-    CUtensorMap w[3];
-    uint32_t n_out = 0, n = a->n_rows;
+    uint32_t n_out = 0;
 
     memset(&job, 0, sizeof(job));
     job.n_rows = n;
@@ -99,31 +88,24 @@ cudaError_t linear_hopper_launch(const struct linear_hopper *a, cudaStream_t str
     job.out_bf16 = a->out_bf16;
     job.row_group = 8;
     for (uint32_t i = 0; i < 3; i++) {
-        uint32_t from = i < a->n_outs ? i : 0;
+        const uint32_t from = i < a->n_outs && !glu ? i : 0;
 
-        job.first_tile[i] = i < a->n_outs ? job.n_tiles : ~0u;
         job.n_out[i] = a->outs[from].n_out;
         job.stride[i] = a->outs[from].stride;
         job.out[i] = a->outs[from].out;
         job.bias[i] = glu ? NULL : a->outs[from].bias;
-        if (i < a->n_outs) {
-            n_out += a->outs[i].n_out;
-            if (!glu) job.n_tiles += (a->outs[i].n_out + TILE_ROWS - 1) / TILE_ROWS;
-            else if (i == 0) job.n_tiles = (a->outs[i].n_out + 63) / 64;
-        }
-        if (!map_bf16(&w[i], a->outs[from].w, job.n_out[i], a->n_in, a->outs[from].w_stride, 64)) return cudaErrorInvalidValue;
+        if (i < a->n_outs) n_out += a->outs[i].n_out;
     }
-    if (glu) job.first_tile[1] = job.first_tile[2] = ~0u, job.out[1] = job.out[0], job.stride[1] = job.stride[0];
-    job.k_blocks = (a->n_in + K_BLOCK - 1) / K_BLOCK;
-    job.n_segs = linear_segments(n_out, a->n_in, &job.seg_blocks);
+    job.k_blocks = ceil_div(a->n_in, K_BLOCK);
+    job.n_segs = linear_segments(n_out, a->n_in, K_BLOCK, &job.seg_blocks);
 
-    if (n <= 8) return start<8, 6, false, 2>(w, a, &job, stream);
-    if (n <= 16) return start<16, 5, false, 2>(w, a, &job, stream);
-    if (n <= 32) return start<32, 5, false, 2>(w, a, &job, stream);
-    if (n <= 64) return start<64, 4, false, 2>(w, a, &job, stream);
-    if (n <= 128) return start<128, 3, false, 2>(w, a, &job, stream);
-    if (job.n_segs == 1) return start<256, 4, false, 1>(w, a, &job, stream);
-    if (job.n_tiles * ((n + 127) / 128) < 100) return start<128, 3, false, 2>(w, a, &job, stream);
+    if (n <= 8) return start<64, 8, 6, SPLIT, 4>(a, &job, stream);
+    if (n <= 16) return start<64, 16, 5, SPLIT, 4>(a, &job, stream);
+    if (n <= 32) return start<64, 32, 4, SPLIT, 4>(a, &job, stream);
+    if (n <= 64) return start<64, 64, 4, SPLIT, 3>(a, &job, stream);
+    if (n <= 128) return start<128, 128, 3, SPLIT, 2>(a, &job, stream);
+    if (job.n_segs == 1) return start<128, 256, 4, SPLIT, 1>(a, &job, stream);
+    if (ceil_div(n_out, 128) * ceil_div(n, 128) < 100) return start<128, 128, 3, SPLIT, 2>(a, &job, stream);
     job.row_group = 16;
-    return start<128, 6, true, 1>(w, a, &job, stream);
+    return start<128, 128, 6, WALK, 1>(a, &job, stream);
 }

@@ -5,16 +5,18 @@
  * of tensor core products of 16 k each, upwards from zero; the segments' sums are added left to right in f32; then the
  * bias. How many rows are in the batch changes neither, so it changes no bit: tiles, stages and orientation are free.
  *
- * A block computes 128 weight rows (the M side: two warpgroups of 64) times N tokens (the N side, 8 .. 256, rows past
+ * A block computes ROWS weight rows (the M side: a warpgroup for each 64) times N tokens (the N side, 8 .. 256, rows past
  * the end read as zero). One extra warp feeds the tiles through TMA into a ring of STAGES buffers of 64 k (128 bytes a
  * row, 128-byte swizzle). Two ways over the segments:
- *   WALK = false (few rows): the blocks of a cluster take one segment each; their sums meet in shared memory, and block
- *                  i adds its share of the outputs over all blocks in order. Reads each weight once: bound by memory.
- *   WALK = true  (many rows): a block goes through all segments and adds to a second set of registers at their ends.
+ *   SPLIT  the blocks of a cluster take one segment each; their sums meet in shared memory, and block i adds its share of
+ *          the outputs over all blocks in order. Few rows: each weight is read once, bound by memory; tiles of 64 rows,
+ *          so that the device is evenly filled. Many rows and one segment: bound by arithmetic.
+ *   WALK   many rows: a block goes through all segments and adds to a second set of registers at their ends.
+ * (Two blocks sharing the loads of a token tile by multicast were slower: 500 TFLOP/s against 600, H200.)
  * The weights of the first stages are asked for before dependency_wait: they do not depend on the kernel before.
  *
- * Outputs leave through shared memory as [token][128 rows], so that stores are whole lines. A tile's two halves may come
- * of two matrices: for the GLU they are 64 rows of gate and the same 64 of up, multiplied here (EPI_GLU).
+ * Outputs leave through shared memory as [token][ROWS], so that stores are whole lines. A tile's two halves may come
+ * of two matrices: for the GLU they are rows of gate and the same rows of up, multiplied here (EPI_GLU).
  */
 #pragma once
 #include "backend/cuda/cuda_device.cuh"
@@ -22,7 +24,8 @@
 #include "backend/cuda/linear_hopper.h"
 #include "backend/cuda/wgmma_bf16.cuh"
 
-enum { TILE_ROWS = 128, TILE_PITCH = TILE_ROWS + 4, K_BLOCK = 64, LINEAR_THREADS = 288, MAX_SEGMENTS = 8 };
+enum { K_BLOCK = 64, MAX_SEGMENTS = 8 };
+enum linear_mode { SPLIT, WALK };
 
 struct linear_job {
     uint32_t n_rows, k_blocks, seg_blocks, n_segs;
@@ -35,9 +38,17 @@ struct linear_job {
     uint32_t out_bf16;                   /* outputs are bf16, not f32 */
 };
 
+/* Sets first_tile and n_tiles for tiles of `rows`; n_out and epilogue are set. Host; in linear_hopper.cu. */
+void linear_tiles(struct linear_job *job, uint32_t n_outs, uint32_t rows);
+
 struct tile_place { uint32_t which[2], row[2], token; };   /* matrix and first row of each half; first token */
 
-static __device__ __forceinline__ struct tile_place place_of(const struct linear_job &job, uint32_t n)
+/* A block's threads: its warpgroups and a warp that feeds. A row of sums in shared memory: no bank met twice. */
+template <int ROWS> struct linear_block {
+    static constexpr uint32_t workers = ROWS * 2, threads = workers + 32, pitch = ROWS + 4;
+};
+
+static __device__ __forceinline__ struct tile_place place_of(const struct linear_job &job, uint32_t rows, uint32_t n)
 {
     uint32_t per_group = job.row_group * job.n_tiles, group = blockIdx.x / per_group, in = blockIdx.x % per_group;
     uint32_t width = min(job.row_group, job.n_row_tiles - group * job.row_group);
@@ -47,11 +58,11 @@ static __device__ __forceinline__ struct tile_place place_of(const struct linear
     p.token = (group * job.row_group + in % width) * n;
     if (job.epilogue >= EPI_SILU_GLU) {
         p.which[0] = 0, p.which[1] = 1;
-        p.row[0] = p.row[1] = tile * 64;
+        p.row[0] = p.row[1] = tile * (rows / 2);
     } else {
         p.which[0] = p.which[1] = o;
-        p.row[0] = (tile - job.first_tile[o]) * TILE_ROWS;
-        p.row[1] = p.row[0] + 64;
+        p.row[0] = (tile - job.first_tile[o]) * rows;
+        p.row[1] = p.row[0] + rows / 2;
     }
     return p;
 }
@@ -96,61 +107,71 @@ static __device__ __forceinline__ void put4(const struct linear_job &job, uint32
         if (row + i < job.n_out[o]) put_value(job, o, at + i, b ? one[i] + b[row + i] : one[i]);
 }
 
-/* Sum over the cluster's blocks, in order, of the four floats at `at`. */
-static __device__ __forceinline__ float4 sum_segments(uint32_t at, uint32_t n_blocks)
+/* The four floats at `at` of all n blocks of the cluster, added in order. */
+static __device__ __forceinline__ float4 sum_segments(uint32_t at, uint32_t n)
 {
     float4 sum = cluster_load4(at, 0);
 
-    for (uint32_t i = 1; i < n_blocks; i++) {
+    for (uint32_t i = 1; i < n; i++) {
         float4 v = cluster_load4(at, i);
         sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
     }
     return sum;
 }
 
-/* The block's [n][TILE_PITCH] sums -> outputs; of a cluster's blocks each takes its share. Threads 0 .. 255. */
+/* The block's [n][pitch] sums -> outputs, by the workers; of a cluster's blocks each takes its share. */
+template <int ROWS>
 static __device__ void linear_write(const struct linear_job &job, const struct tile_place &p, uint32_t n, uint32_t sums,
                                     uint32_t n_blocks, uint32_t rank)
 {
-    uint32_t glu = job.epilogue >= EPI_SILU_GLU, per_token = glu ? 16 : 32;     /* groups of four */
+    using B = linear_block<ROWS>;
+    uint32_t glu = job.epilogue >= EPI_SILU_GLU, per_token = ROWS / (glu ? 8 : 4);     /* groups of four */
     uint32_t n_tokens = min(n, job.n_rows - p.token), count = n_tokens * per_token;
     uint32_t share = (count + n_blocks - 1) / n_blocks, end = min(count, (rank + 1) * share);
 
-    for (uint32_t i = rank * share + threadIdx.x; i < end; i += 256) {
-        uint32_t token = i / per_token, row = i % per_token * 4, half = row >= 64;
-        uint32_t at = sums + (token * TILE_PITCH + row) * 4;
+    for (uint32_t i = rank * share + threadIdx.x; i < end; i += B::workers) {
+        uint32_t token = i / per_token, row = i % per_token * 4, half = row >= ROWS / 2;
+        uint32_t at = sums + (token * B::pitch + row) * 4;
         float4 v = sum_segments(at, n_blocks);
 
         if (glu) {
-            float4 up = sum_segments(at + 64 * 4, n_blocks);
+            float4 up = sum_segments(at + ROWS / 2 * 4, n_blocks);
             v.x = glu_of(job.epilogue, v.x, up.x), v.y = glu_of(job.epilogue, v.y, up.y);
             v.z = glu_of(job.epilogue, v.z, up.z), v.w = glu_of(job.epilogue, v.w, up.w);
         }
-        put4(job, p.which[half], p.token + token, p.row[half] + row % 64, v);
+        put4(job, p.which[half], p.token + token, p.row[half] + row % (ROWS / 2), v);
     }
 }
 
-template <int N> struct linear_smem {
-    static constexpr uint32_t weights = TILE_ROWS * K_BLOCK * 2, tokens = N * K_BLOCK * 2, stage = weights + tokens;
-};
-/* Dynamic shared memory of a block: the ring, or the sums, whichever is more; barriers; room to align. */
-template <int N, int STAGES> static constexpr uint32_t linear_smem_bytes(void)
+/* Sums of a thread's fragment -> [n][pitch]. */
+template <int ROWS, int N>
+static __device__ __forceinline__ void keep_sums(float *sums, const float (&d)[N / 2])
 {
-    uint32_t ring = STAGES * linear_smem<N>::stage, sums = N * TILE_PITCH * 4;
-    return (ring > sums ? ring : sums) + 2 * 8 * STAGES + 1024;
+    uint32_t lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane / 4;
+
+#pragma unroll
+    for (int i = 0; i < N / 2; i++)
+        sums[(8 * (i / 4) + 2 * (lane % 4) + i % 2) * linear_block<ROWS>::pitch + row + 8 * (i / 2 % 2)] = d[i];
 }
 
+template <int ROWS, int N, int STAGES> struct linear_smem {
+    static constexpr uint32_t weights = ROWS * K_BLOCK * 2, tokens = N * K_BLOCK * 2, stage = weights + tokens;
+    static constexpr uint32_t ring = STAGES * stage, sums = N * linear_block<ROWS>::pitch * 4;
+    static constexpr uint32_t big = (((ring > sums ? ring : sums) + 15) / 16) * 16;
+    static constexpr uint32_t bytes = big + 2 * 8 * STAGES + 1024;      /* barriers; room to align */
+};
+
 /* The warp that feeds: one thread of it. k blocks first .. first + n_blocks - 1. */
-template <int N, int STAGES>
+template <int ROWS, int N, int STAGES>
 static __device__ void linear_feed(const CUtensorMap *const (&w)[3], const CUtensorMap *x, const struct tile_place &p,
                                    uint32_t ring, uint32_t full, uint32_t empty, uint32_t first, uint32_t n_blocks)
 {
-    using S = linear_smem<N>;
+    using S = linear_smem<ROWS, N, STAGES>;
     uint64_t once = policy_evict_first(), often = policy_evict_last();
     const CUtensorMap *map[2] = { w[p.which[0]], w[p.which[1]] };
     uint32_t ahead = min(n_blocks, (uint32_t)STAGES);
 
-    if (gridDim.x > 264) once = often;                          /* many tiles of tokens read the weights again */
+    if (gridDim.x > 264 && N > 64) once = often;                /* many tiles of tokens read the weights again */
     for (uint32_t i = 0; i < n_blocks + ahead; i++) {
         /* The weights of the first stages, then dependency_wait, then their tokens; after that both together. */
         uint32_t kb = i < ahead ? i : i - ahead, s = kb % STAGES, at = ring + s * S::stage, bar = full + 8 * s;
@@ -167,47 +188,46 @@ static __device__ void linear_feed(const CUtensorMap *const (&w)[3], const CUten
     }
 }
 
-template <int N, int STAGES, bool WALK, int BLOCKS_PER_SM>
-__global__ void __launch_bounds__(LINEAR_THREADS, BLOCKS_PER_SM)
+template <int ROWS, int N, int STAGES, int MODE, int BLOCKS_PER_SM>
+__global__ void __launch_bounds__(linear_block<ROWS>::threads, BLOCKS_PER_SM)
     linear_wgmma(const __grid_constant__ CUtensorMap w0, const __grid_constant__ CUtensorMap w1,
                  const __grid_constant__ CUtensorMap w2, const __grid_constant__ CUtensorMap x,
                  const __grid_constant__ struct linear_job job)
 {
 #if __CUDA_ARCH__ >= 900
-    using S = linear_smem<N>;
+    using S = linear_smem<ROWS, N, STAGES>;
+    using B = linear_block<ROWS>;
     extern __shared__ uint8_t raw[];
-    uint32_t ring = (smem_u32(raw) + 1023) & ~1023u;
-    uint32_t big = STAGES * S::stage > N * TILE_PITCH * 4 ? STAGES * S::stage : N * TILE_PITCH * 4;
-    uint32_t full = ring + big, empty = full + 8 * STAGES;
-    uint32_t warp = threadIdx.x / 32, rank = WALK ? 0 : cluster_rank(), n_blocks = WALK ? 1 : job.n_segs;
-    uint32_t first = rank * job.seg_blocks;
-    uint32_t count = WALK ? job.k_blocks : min(job.seg_blocks, job.k_blocks - first);
-    struct tile_place p = place_of(job, N);
+    uint32_t ring = (smem_u32(raw) + 1023) & ~1023u, full = ring + S::big, empty = full + 8 * STAGES;
+    uint32_t warp = threadIdx.x / 32, n_blocks = MODE == SPLIT ? job.n_segs : 1;
+    uint32_t rank = MODE == SPLIT ? cluster_rank() : 0, first = rank * job.seg_blocks;
+    uint32_t count = MODE == SPLIT ? min(job.seg_blocks, job.k_blocks - first) : job.k_blocks;
+    struct tile_place p = place_of(job, ROWS, N);
 
     if (threadIdx.x == 0) {
         for (int s = 0; s < STAGES; s++) {
             mbar_init(full + 8 * s, 1);
-            mbar_init(empty + 8 * s, 2);
+            mbar_init(empty + 8 * s, ROWS / 16);                /* the workers' warps */
         }
         mbar_init_fence();
     }
     __syncthreads();
     dependents_launch();
-    if (warp == 8) {
+    if (warp == ROWS / 16) {
         if (threadIdx.x % 32 == 0) {
             const CUtensorMap *w[3] = { &w0, &w1, &w2 };
-            linear_feed<N, STAGES>(w, &x, p, ring, full, empty, first, count);
+            linear_feed<ROWS, N, STAGES>(w, &x, p, ring, full, empty, first, count);
         }
         __syncwarp();
     } else {
         uint32_t group = warp / 4, left = job.seg_blocks;
         bool begin = true;                                      /* of a chain: the sums are overwritten */
-        float acc[N / 2], total[WALK ? N / 2 : 1];
+        float acc[N / 2], total[MODE == WALK ? N / 2 : 1];
 
         dependency_wait();
         for (uint32_t kb = 0; kb < count; kb++) {
             uint32_t s = kb % STAGES, at = ring + s * S::stage;
-            uint64_t a = wgmma_desc(at + group * (S::weights / 2)), b = wgmma_desc(at + S::weights);
+            uint64_t a = wgmma_desc(at + group * (64 * K_BLOCK * 2)), b = wgmma_desc(at + S::weights);
 
             mbar_wait(full + 8 * s, (kb / STAGES) & 1);
             wgmma_fence();
@@ -216,8 +236,8 @@ __global__ void __launch_bounds__(LINEAR_THREADS, BLOCKS_PER_SM)
             wgmma_commit();
             begin = false;
             wgmma_wait<1>();
-            if (kb > 0 && threadIdx.x % 128 == 0) mbar_arrive(empty + 8 * ((kb - 1) % STAGES));
-            if constexpr (WALK) {
+            if (kb > 0 && threadIdx.x % 32 == 0) mbar_arrive(empty + 8 * ((kb - 1) % STAGES));
+            if constexpr (MODE == WALK) {
                 if (--left == 0 || kb + 1 == count) {
                     wgmma_wait<0>();
 #pragma unroll
@@ -228,16 +248,14 @@ __global__ void __launch_bounds__(LINEAR_THREADS, BLOCKS_PER_SM)
             }
         }
         wgmma_wait<0>();
-        named_barrier(1, 256);                                  /* both warpgroups are done with the ring */
+        named_barrier(1, B::workers);                           /* all warpgroups are done with the ring */
         float *sums = (float *)(raw + (ring - smem_u32(raw)));
-        uint32_t lane = threadIdx.x % 32, row = group * 64 + warp % 4 * 16 + lane / 4;
-#pragma unroll
-        for (int i = 0; i < N / 2; i++)
-            sums[(8 * (i / 4) + 2 * (lane % 4) + i % 2) * TILE_PITCH + row + 8 * (i / 2 % 2)] = WALK ? total[WALK ? i : 0] : acc[i];
-        named_barrier(1, 256);
+        if constexpr (MODE == WALK) keep_sums<ROWS, N>(sums, total);
+        else keep_sums<ROWS, N>(sums, acc);
+        named_barrier(1, B::workers);
     }
-    if (!WALK) cluster_sync();
-    if (warp < 8) linear_write(job, p, N, ring, n_blocks, rank);
-    if (!WALK) cluster_sync();                                  /* others may still read this block's sums */
+    if (MODE == SPLIT) cluster_sync();                          /* the others' sums are there, too */
+    if (warp < ROWS / 16) linear_write<ROWS>(job, p, N, ring, n_blocks, rank);
+    if (MODE == SPLIT) cluster_sync();                          /* others may still read this block's sums */
 #endif
 }
