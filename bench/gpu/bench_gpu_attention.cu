@@ -1,6 +1,7 @@
 /* bench/gpu/bench_gpu_attention.cu - paged attention (cuda_attention): right, exact, fast?
  *
- *     bench_gpu_attention check      against double sums; each row's bits as one run, in chunks, token by token, in batches
+ *     bench_gpu_attention check      against double sums; each row's bits as one run, in chunks, token by token, in
+ *          batches
  *     bench_gpu_attention decode     time and share of the read bandwidth
  *     bench_gpu_attention prefill    time and TFLOP/s
  * Exit 1 if a check failed.

@@ -132,6 +132,64 @@ static int check_bits(const struct shape &s, const __nv_bfloat16 *x, enum linear
     return n_bad;
 }
 
+/* out[r, o] by mma.sync m16n8k16, one warp for 16 rows of w and 8 of x: segments of seg k, added left to right. */
+static __global__ void by_mma_sync(const __nv_bfloat16 *x, const __nv_bfloat16 *w, uint32_t n_in, uint32_t n_out,
+                                   uint32_t n_rows, uint32_t seg, float *out)
+{
+    const uint32_t lane = threadIdx.x, o = blockIdx.x * 16 + lane / 4, r = blockIdx.y * 8 + lane / 4, c = lane % 4 * 2;
+    float total[4], d[4];
+
+    for (uint32_t first = 0; first < n_in; first += seg) {
+        d[0] = d[1] = d[2] = d[3] = 0;
+        for (uint32_t k = first; k < min(first + seg, n_in); k += 16) {
+            const uint32_t *w0 = (const uint32_t *)(w + (uint64_t)o * n_in + k + c), *w8 = w0 + 8 * n_in / 2;
+            const uint32_t *x0 = (const uint32_t *)(x + (uint64_t)r * n_in + k + c);
+            asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9},"
+                         " {%0,%1,%2,%3};"
+                         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                         : "r"(w0[0]), "r"(w8[0]), "r"(w0[4]), "r"(w8[4]), "r"(x0[0]), "r"(x0[4]));
+        }
+        for (int i = 0; i < 4; i++) total[i] = first ? total[i] + d[i] : d[i];
+    }
+    for (int i = 0; i < 4; i++)
+        out[(uint64_t)(blockIdx.y * 8 + c + i % 2) * n_out + o + i / 2 * 8] = total[i];
+}
+
+/* wgmma against mma.sync, and with tokens and weights exchanged (one segment both ways): equal bits. */
+static int check_orders(const __nv_bfloat16 *x)
+{
+    static const struct shape shapes[] = { { "o", 4096, 1, { 1024 }, false }, { "down", 3072, 1, { 512 }, false },
+                                           { "short", 192, 1, { 512 }, false } };
+    const uint32_t n_rows = 512;
+    int n_bad = 0;
+
+    for (const struct shape &s : shapes) {
+        uint32_t seg, n_segs = linear_segments(s.n_out[0], s.n_in, 64, &seg);
+        product p(s, x, n_rows, EPI_STORE, NULL);
+        std::vector<float> got((uint64_t)n_rows * p.width), want(got.size());
+        float *out = gpu_alloc<float>(want.size());
+
+        p.run(n_rows);
+        GPU(cudaMemcpy(got.data(), p.out, got.size() * 4, cudaMemcpyDeviceToHost));
+        by_mma_sync<<<dim3(p.width / 16, n_rows / 8), 32>>>(x, p.w[0], s.n_in, p.width, n_rows, seg * 64, out);
+        GPU(cudaMemcpy(want.data(), out, want.size() * 4, cudaMemcpyDeviceToHost));
+        bool same = !memcmp(got.data(), want.data(), got.size() * 4);
+        printf("mma.sync and wgmma, %s, %u segments: %s\n", s.name, n_segs, same ? "equal bits" : "FAIL");
+        n_bad += !same;
+        if (n_segs == 1) {
+            p.a.x = p.w[0], p.a.outs[0].w = x, p.a.outs[0].n_out = p.a.outs[0].stride = n_rows;
+            p.run(s.n_out[0]);
+            GPU(cudaMemcpy(want.data(), p.out, want.size() * 4, cudaMemcpyDeviceToHost));
+            for (uint64_t i = 0; i < got.size() && same; i++)
+                same = !memcmp(&got[i], &want[i % p.width * n_rows + i / p.width], 4);
+            printf("weights and tokens exchanged: %s\n", same ? "equal bits" : "FAIL");
+            n_bad += !same;
+        }
+        cudaFree(out);
+    }
+    return n_bad;
+}
+
 static int check(const __nv_bfloat16 *x, const float *bias)
 {
     static const struct shape odd[] = {
@@ -152,6 +210,7 @@ static int check(const __nv_bfloat16 *x, const float *bias)
                 if (d > 2e-4 && ++n_bad) printf("FAIL %s epilogue %d rows %u: error %g\n", s.name, e, n, d);
             }
     printf("reference: %s\n", n_bad ? "FAIL" : "all shapes within 2e-4");
+    n_bad += check_orders(x);
     for (const struct shape &s : odd) n_bad += check_bits(s, x, s.glu ? EPI_SILU_GLU : EPI_STORE, 1500);
     for (const struct shape &s : REAL)
         if (s.n_out[0] < 100000) n_bad += check_bits(s, x, s.glu ? EPI_SILU_GLU : EPI_STORE, 1500);

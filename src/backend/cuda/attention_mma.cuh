@@ -9,10 +9,11 @@
  * a visible key changes nothing, so which of them a kernel visits is free; so are tiles, warps and splits.
  * Queries are rounded to the KV's type (f16 or bf16).  Source: online softmax, arXiv:2307.08691, arXiv:1805.02867.
  *
- * Query rows of one run and kv head are packed: packed row r is token r / group, query head kv_head * group + r % group.
- * Tiles in shared memory: rows of HD two-byte numbers, 16-byte chunk c of row r at place c ^ (r % 8).
+ * Query rows of one run and kv head are packed: packed row r is token r / group, query head kv_head * group + r %
+ * group. Tiles in shared memory: rows of HD two-byte numbers, 16-byte chunk c of row r at place c ^ (r % 8).
  */
 #pragma once
+#include "backend/cuda/attention_paths.h"
 #include "backend/cuda/cuda_device.cuh"
 #include "backend/cuda/hopper_ptx.cuh"
 #include "backend/cuda/launch_chained.cuh"
@@ -295,6 +296,36 @@ static __device__ __forceinline__ void load_queries(uint32_t tile, const struct 
         }
         asm volatile("st.shared.b32 [%0], %1;" ::"r"(tile_at(tile, HD * 2, r, d / 8) + d % 8 * 2), "r"(v) : "memory");
     }
+}
+
+/* Which run and tile the block has; false: none. Tiles are counted over the runs of more than 16 packed rows. */
+static __device__ bool find_tile(const struct cuda_attention_args &a, uint32_t rows, uint32_t tile, uint32_t *run,
+                                 uint32_t *first_row)
+{
+    const uint32_t group = a.n_heads / a.n_kv_heads, lane = threadIdx.x % 32;
+    uint32_t before = 0;
+
+    for (uint32_t base = 0; base < a.n_runs; base += 32) {
+        const uint32_t i = base + lane, packed = i < a.n_runs ? a.runs[i].n_rows * group : 0;
+        const uint32_t mine = packed > DECODE_ROWS ? (packed + rows - 1) / rows : 0;
+        uint32_t sum = mine;
+
+        for (uint32_t d = 1; d < 32; d *= 2) {
+            const uint32_t v = __shfl_up_sync(0xffffffffu, sum, d);
+            if (lane >= d) sum += v;
+        }
+        const uint32_t found = __ballot_sync(0xffffffffu, before + sum > tile);
+        if (found) {
+            const uint32_t at = (uint32_t)__ffs((int)found) - 1;
+            const uint32_t n = __shfl_sync(0xffffffffu, mine, at), end = __shfl_sync(0xffffffffu, sum, at) + before;
+
+            *run = base + at;
+            *first_row = (n - 1 - (tile - (end - n))) * rows;   /* the last tile first */
+            return true;
+        }
+        before += __shfl_sync(0xffffffffu, sum, 31);
+    }
+    return false;
 }
 
 /* What packed rows see: i = 0, 1 are rows first_row + lane / 4 and + 8. */

@@ -17,6 +17,8 @@ int attention_plain_launch(const struct cuda_launch *l, const struct cuda_attent
  * bits do not depend on which. */
 int attention_decode_launch(const struct cuda_launch *l, const struct cuda_attention_args *a);
 int attention_prefill_launch(const struct cuda_launch *l, const struct cuda_attention_args *a);
+/* What prefill does on sm_90 for head_dim 64 and 128, with the same bits. */
+int attention_wgmma_launch(const struct cuda_launch *l, const struct cuda_attention_args *a);
 
 #ifdef __cplusplus
 }

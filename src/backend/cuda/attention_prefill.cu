@@ -1,7 +1,7 @@
 /* backend/cuda/attention_prefill.cu - paged attention for runs of many rows; order of sums in attention_mma.cuh.
  *
- * A block takes packed query rows of one run and kv head (16 a warp, 6 warps; 4 for 256 dims) through all their segments.
- * Two blocks share an SM, so that one multiplies while the other waits or computes exponentials. K and V of
+ * A block takes packed query rows of one run and kv head (16 a warp, 6 warps; 4 for 256 dims) through all their
+ * segments. Two blocks share an SM, so that one multiplies while the other waits or computes exponentials. K and V of
  * a segment lie in one buffer each, filled by cp.async: the next K comes while this V is used and the other way round.
  * Bound: mma.sync and ldmatrix (each warp reads all of K and V for its 16 rows). Tiles of later positions start first:
  * they are the longest.
@@ -13,36 +13,6 @@
 template <int HD> struct prefill_block {
     static constexpr uint32_t warps = HD == 256 ? 4 : 6, threads = warps * 32, rows = warps * 16;
 };
-
-/* Which run and tile the block has; false: none. Tiles are counted over the runs of more than 16 packed rows. */
-static __device__ bool find_tile(const struct cuda_attention_args &a, uint32_t rows, uint32_t tile, uint32_t *run,
-                                 uint32_t *first_row)
-{
-    const uint32_t group = a.n_heads / a.n_kv_heads, lane = threadIdx.x % 32;
-    uint32_t before = 0;
-
-    for (uint32_t base = 0; base < a.n_runs; base += 32) {
-        const uint32_t i = base + lane, packed = i < a.n_runs ? a.runs[i].n_rows * group : 0;
-        const uint32_t mine = packed > DECODE_ROWS ? (packed + rows - 1) / rows : 0;
-        uint32_t sum = mine;
-
-        for (uint32_t d = 1; d < 32; d *= 2) {
-            const uint32_t v = __shfl_up_sync(0xffffffffu, sum, d);
-            if (lane >= d) sum += v;
-        }
-        const uint32_t found = __ballot_sync(0xffffffffu, before + sum > tile);
-        if (found) {
-            const uint32_t at = (uint32_t)__ffs((int)found) - 1;
-            const uint32_t n = __shfl_sync(0xffffffffu, mine, at), end = __shfl_sync(0xffffffffu, sum, at) + before;
-
-            *run = base + at;
-            *first_row = (n - 1 - (tile - (end - n))) * rows;   /* the last tile first */
-            return true;
-        }
-        before += __shfl_sync(0xffffffffu, sum, 31);
-    }
-    return false;
-}
 
 template <typename T, int HD>
 __global__ void __launch_bounds__(prefill_block<HD>::threads, HD == 256 ? 1 : 2)
@@ -125,6 +95,8 @@ template <typename T, int HD> static cudaError_t start(const struct cuda_launch 
 int attention_prefill_launch(const struct cuda_launch *l, const struct cuda_attention_args *a)
 {
     const bool half = a->kv.dtype_k == DTYPE_F16;
+
+    if (l->compute == 90 && a->head_dim <= 128) return attention_wgmma_launch(l, a);
 
     if (a->head_dim == 64) return (int)(half ? start<__half, 64>(l, a) : start<__nv_bfloat16, 64>(l, a));
     if (a->head_dim == 128) return (int)(half ? start<__half, 128>(l, a) : start<__nv_bfloat16, 128>(l, a));

@@ -129,6 +129,17 @@ static __device__ __forceinline__ uint64_t wgmma_desc(uint32_t at)
 {
     return (uint64_t)((at & 0x3FFFF) >> 4) | (uint64_t)1 << 16 | (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
 }
+/* The same tile as an operand whose rows are k: 64 columns (128 bytes) of groups of 8 rows, 1,024 bytes each. */
+static __device__ __forceinline__ uint64_t wgmma_desc_t(uint32_t at)
+{
+    const uint64_t stride = 1024 >> 4;
+    return (uint64_t)((at & 0x3FFFF) >> 4) | stride << 16 | stride << 32 | (uint64_t)1 << 62;
+}
+/* What this thread wrote to shared memory may be read by the tensor cores and the copy engine after a barrier. */
+static __device__ __forceinline__ void shared_written_fence(void)
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
 /* A barrier of the first n threads of a block (n a multiple of 32), by number 1 .. 15. */
 static __device__ __forceinline__ void named_barrier(uint32_t id, uint32_t n)
 {

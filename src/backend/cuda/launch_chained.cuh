@@ -1,5 +1,6 @@
-/* backend/cuda/launch_chained.cuh - launching kernels that call dependency_wait before they touch what kernels before them
- * write or read: with l->pdl it may start while the kernel before is still running (programmatic dependent launch). */
+/* backend/cuda/launch_chained.cuh - launching kernels that call dependency_wait before they touch what others write.
+ *
+ * With l->pdl such a kernel may start while the one before it is still running (programmatic dependent launch). */
 #pragma once
 #include "backend/cuda/cuda_device.cuh"
 
@@ -43,10 +44,10 @@ template <typename... Params> static cudaError_t allow_shared_memory(void (*kern
 }
 
 /* The H100 and H200; of the shared memory 1 KB a block is the system's. */
-enum { N_SMS = 132, SMEM_SM = 228 * 1024, SMEM_BLOCK_MAX = 227 * 1024 };
+static const uint32_t N_SMS = 132, SMEM_SM = 228 * 1024, SMEM_BLOCK_MAX = 227 * 1024;
 
-/* Shared memory to ask for so that no SM takes more blocks than its share of few ones: the hardware does not spread them
- * evenly by itself. Clusters need room to be placed and get none of this. */
+/* Shared memory to ask for so that no SM takes more blocks than its share of few ones: the hardware does not spread
+ * them evenly by itself. Clusters need room to be placed and get none of this. */
 static inline uint32_t evenly_spread(uint32_t smem, uint32_t n_blocks, uint32_t cluster)
 {
     const uint32_t share = ceil_div(n_blocks, N_SMS), most = SMEM_SM / share - 1024;

@@ -13,7 +13,8 @@ static bool map_bf16(CUtensorMap *map, const void *p, uint32_t rows, uint32_t co
 }
 
 /* The fewest segments with which tiles of 64 rows fill a device of 132 SMs (H100, H200) evenly for one small batch, and
- * twice at least; none shorter than 128 or one block. A constant and not this device's number: results stay the same. */
+ * twice at least; none shorter than 128 or one block. A constant and not this device's number: results stay the same.
+ *  */
 uint32_t linear_segments(uint32_t n_out, uint32_t n_in, uint32_t block, uint32_t *seg_blocks)
 {
     const uint32_t sms = N_SMS, tiles = (n_out + 63) / 64, blocks = (n_in + block - 1) / block;

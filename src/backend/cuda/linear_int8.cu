@@ -1,4 +1,4 @@
-/* backend/cuda/linear_int8.cu - products with 8-bit weights on sm_90: linear_quant.cuh for the forms that files have. */
+/* backend/cuda/linear_int8.cu - products with 8-bit weights on sm_90: linear_quant.cuh for forms in files. */
 #include "backend/cuda/linear_quant_launch.cuh"
 
 int linear_int8_launch(const struct cuda_launch *l, const struct cuda_linear_args *a, enum linear_epilogue e,

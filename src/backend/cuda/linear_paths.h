@@ -1,5 +1,5 @@
-/* backend/cuda/linear_paths.h - the ways to compute cuda_linear; linear_dispatch.cu chooses by shapes and device only, so
- * that a row's bits do not depend on its batch. */
+/* backend/cuda/linear_paths.h - the ways to compute cuda_linear; linear_dispatch.cu chooses by shapes and device only,
+ * so that a row's bits do not depend on its batch. */
 #pragma once
 #include "backend/cuda/cuda_kernels.h"
 #include "backend/cuda/linear_hopper.h"
@@ -11,8 +11,8 @@ extern "C" {
 /* Right for every shape, format and device; slow. */
 int linear_plain_launch(const struct cuda_launch *l, const struct cuda_linear_args *a);
 
-/* sm_90, all outs of one quantised form (format, group, has_offset), x16 and x_stride as linear_hopper wants them. A GLU
- * epilogue writes to glu_out16 [n_rows, n_out]. cudaErrorNotSupported: no kernel for that form. */
+/* sm_90, all outs of one quantised form (format, group, has_offset), x16 and x_stride as linear_hopper wants them. A
+ * GLU epilogue writes to glu_out16 [n_rows, n_out]. cudaErrorNotSupported: no kernel for that form. */
 int linear_int4_launch(const struct cuda_launch *l, const struct cuda_linear_args *a, enum linear_epilogue e,
                        uint16_t *glu_out16);
 int linear_int8_launch(const struct cuda_launch *l, const struct cuda_linear_args *a, enum linear_epilogue e,

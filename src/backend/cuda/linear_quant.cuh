@@ -1,14 +1,14 @@
 /* backend/cuda/linear_quant.cuh - linear_wgmma.cuh with quantised weights, which become bf16 in registers.
  *
- * Order of the sums as there: segments of whole blocks of 128 k, one chain of 16 k steps in each, segments left to right.
- * A weight is bf16(scale * q + offset) with an f32 fma (4 bit: of 128 + q and offset - 128 * scale, whose rounding is
- * below 2^-14 of a scale), then rounded to nearest even: the A operand of wgmma, from registers; tokens are the B
- * operand, from shared memory. Layouts of values and scales: struct cuda_matrix in cuda_kernels.h.
+ * Order of the sums as there: segments of whole blocks of 128 k, one chain of 16 k steps in each, segments left to
+ * right. A weight is bf16(scale * q + offset) with an f32 fma (4 bit: of 128 + q and offset - 128 * scale, whose
+ * rounding is below 2^-14 of a scale), then rounded to nearest even: the A operand of wgmma, from registers; tokens
+ * are the B operand, from shared memory. Layouts of values and scales: struct cuda_matrix in cuda_kernels.h.
  *
- * A stage of the ring holds 128 k: values of the rows (4 bit: 64 bytes a row, 64-byte swizzle; 8 bit: 128 bytes, 128-byte
- * swizzle, so that a warp's 16-byte reads of 8 rows meet no bank twice), N tokens in two tiles of 64 k, scales. A thread
- * reads 16 bytes of two rows (a quad the same ones) and takes the pairs that are its own in the fragment.
- * Bound at few rows: memory in 8 bit; in 4 bit about equally the 3.5 instructions a weight.
+ * A stage of the ring holds 128 k: values of the rows (4 bit: 64 bytes a row, 64-byte swizzle; 8 bit: 128 bytes,
+ * 128-byte swizzle, so that a warp's 16-byte reads of 8 rows meet no bank twice), N tokens in two tiles of 64 k,
+ * scales. A thread reads 16 bytes of two rows (a quad the same ones) and takes the pairs that are its own in the
+ * fragment. Bound at few rows: memory in 8 bit; in 4 bit about equally the 3.5 instructions a weight.
  */
 #pragma once
 #include "backend/cuda/linear_wgmma.cuh"
@@ -76,7 +76,8 @@ static __device__ __forceinline__ uint32_t pair_int8(uint32_t word, uint32_t sel
     return bf16_pair(fmaf(s.x, low, s.y), fmaf(s.x, high, s.y));
 }
 
-/* Steps 4 half .. 4 half + 3 of a stage as A operands. values, scales: of this thread's row lane / 4 in the warp's 16. */
+/* Steps 4 half .. 4 half + 3 of a stage as A operands. values, scales: of this thread's row lane / 4 in the warp's
+ * 16. */
 template <int BITS, int GROUP, bool OFFSET>
 static __device__ __forceinline__ void convert_half(uint32_t (&a)[QUANT_HALF][4], uint32_t values, uint32_t scales,
                                                     uint32_t row, int half)

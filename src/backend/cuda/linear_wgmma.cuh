@@ -5,10 +5,11 @@
  * of tensor core products of 16 k each, upwards from zero; the segments' sums are added left to right in f32; then the
  * bias. How many rows are in the batch changes neither, so it changes no bit: tiles, stages and orientation are free.
  *
- * A block computes ROWS weight rows (the M side: a warpgroup for each 64) times N tokens (the N side, 8 .. 256, rows past
- * the end read as zero). One extra warp feeds the tiles through TMA into a ring of STAGES buffers of 64 k (128 bytes a
- * row, 128-byte swizzle). Two ways over the segments:
- *   SPLIT  the blocks of a cluster take one segment each; their sums meet in shared memory, and block i adds its share of
+ * A block computes ROWS weight rows (the M side: a warpgroup for each 64) times N tokens (the N side, 8 .. 256, rows
+ * past the end read as zero). One extra warp feeds the tiles through TMA into a ring of STAGES buffers of 64 k (128
+ * bytes a row, 128-byte swizzle). Two ways over the segments:
+ *   SPLIT  the blocks of a cluster take one segment each; their sums meet in shared memory, and block i adds its
+ *          share of
  *          the outputs over all blocks in order. Few rows: each weight is read once, bound by memory; tiles of 64 rows,
  *          so that the device is evenly filled. Many rows and one segment: bound by arithmetic.
  *   WALK   many rows: a block goes through all segments and adds to a second set of registers at their ends.
