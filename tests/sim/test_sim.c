@@ -368,12 +368,23 @@ TEST(pages_of_one_token_and_a_tiny_batch)
     simulate(&(struct sim_setup){200, 1, 4, 16, 8, 1000, test_seed() + 3, false, 0, 0}, n_requests() / 4);
 }
 
+/* Each request moves pages to files and back: a tenth of the others' share, a million in all with RADISH_LONG=1. */
+static uint64_t n_tiered(uint64_t share)
+{
+    return (test_is_long() && !getenv("RADISH_SIM_REQUESTS") ? 1000000 : n_requests() / 10) / share;
+}
+
 TEST(pages_that_left_come_back_from_disk)
 {
-    simulate(&(struct sim_setup){60, 4, 12, 24, 64, 0, test_seed() + 6, false, 1 << 20, 0}, n_requests() / 40);
+    simulate(&(struct sim_setup){60, 4, 12, 24, 64, 0, test_seed() + 6, false, 1 << 20, 0}, n_tiered(4));
 }
 
 TEST(a_disk_that_fails_at_random_changes_nothing)
 {
-    simulate(&(struct sim_setup){80, 4, 12, 24, 64, 300, test_seed() + 7, false, 200000, 400}, n_requests() / 40);
+    simulate(&(struct sim_setup){80, 4, 12, 24, 64, 300, test_seed() + 7, false, 200000, 400}, n_tiered(4));
+}
+
+TEST(a_disk_that_fails_rarely_and_a_device_that_fails_and_drafts_change_nothing)
+{
+    simulate(&(struct sim_setup){80, 4, 12, 24, 64, 1000, test_seed() + 8, true, 400000, 20000}, n_tiered(2));
 }
