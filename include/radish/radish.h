@@ -69,6 +69,9 @@ struct rd_options {
     const char *cache_dir;          /* folder where computed prompts are kept, also for later starts; NULL: none are */
     uint64_t cache_disk_bytes;      /* what they may take there; 0 = 8 GiB */
     bool no_disk_cache;             /* cache_dir is not used */
+    const char *store_kv;           /* NULL: as they are; "q8_0": f16 keys and values of positions from store_kv_min on are
+                                     * kept there as 8-bit integers: half the room, and answers that may differ */
+    uint32_t store_kv_min;          /* 0 = 256 */
     double cache_verify;            /* 0 .. 1: so many of the cache's hits are computed again while nothing else is to
                                      * do, and compared byte by byte (docs/cache.md); 0: none */
     bool no_normalise;              /* lines of system prompts that are new in every request (a billing header, request
@@ -267,6 +270,7 @@ struct rd_usage {
     uint32_t n_cached;              /* prompt tokens taken from the tree, those computed by others meanwhile included */
     uint32_t n_joined;              /* of n_cached: computed by another request while this one waited for them */
     uint32_t n_disk;                /* of n_cached: this request waited for them to be read from disk */
+    uint32_t n_lossy;               /* of n_cached: in pages that were kept as 8-bit integers (rd_options.store_kv) */
     uint32_t n_generated;           /* the end token, when one was drawn, is not counted */
     uint32_t n_reasoning;           /* parse_thinking: of n_generated, those inside the thinking */
     uint32_t n_drafted, n_draft_accepted;   /* speculation: tokens drafted, and those of them that were right */
@@ -448,6 +452,7 @@ RD_API bool rd_is_busy(rd_engine *engine);
 /* What the cache would do for a request, without running it. */
 struct rd_cache_explanation {
     uint32_t n_prompt, n_stored, n_ready;   /* tokens; ready: computed already */
+    uint32_t n_lossy;                       /* of n_ready: in pages that were kept as 8-bit integers */
     enum rd_miss_cause cause;
     int32_t message;                /* index in messages_json of where it differs; -1: in none of them */
     const char *part;               /* "system", "tools", "message", "template" or "" : a constant */

@@ -54,6 +54,7 @@ struct explain_call {
     uint32_t n;
     struct radix_match m;
     enum miss_cause cause;
+    uint32_t n_lossy;
     kv_key stored[SHOWN_TOKENS];
     uint32_t n_stored;
     struct answer_owner others[SALT_RING_SIZE];
@@ -83,6 +84,7 @@ static void explain_on_engine(struct engine *e, void *arg)
     if (c->owner.salted) public_prefix_link(e, root, c->keys, c->n, clock_now_ns(clock_system()));
     c->m = radix_match(engine_cache(e)->tree, root, c->keys, c->n, clock_now_ns(clock_system()));
     c->cause = engine_miss_cause(e, root, c->keys, c->n, c->m.n_match);
+    c->n_lossy = engine_n_lossy(e, &c->m);
     c->n_stored = radix_following(&c->m, c->stored, SHOWN_TOKENS);
     if (c->m.n_match < c->n && others_have_more(e, c)) c->cause = MISS_SALT;
 }
@@ -196,6 +198,7 @@ rd_status rd_cache_explain(rd_engine *engine, const struct rd_request_options *o
     out->n_prompt = call.n;
     out->n_stored = call.m.n_match;
     out->n_ready = call.m.n_ready;
+    out->n_lossy = call.n_lossy;
     out->cause = (enum rd_miss_cause)call.cause;
     if (call.m.n_match < call.n) {
         uint32_t n_left = call.n - call.m.n_match;

@@ -228,6 +228,7 @@ static rd_status make_engine(rd_engine *e, const struct rd_options *o, uint32_t 
     if (st != RD_OK)
         return error_set(err, st, "cannot reserve %llu MiB for the KV cache",
                          (unsigned long long)(e->info.kv_bytes >> 20));
+    if ((st = api_store_check(e, o, err)) != RD_OK) return st;
     if (o->draft_model && !o->no_speculation) {
         st = api_draft_open(e, o->draft_model, or_default(o->max_running, DEFAULT_RUNNING), layout.page_tokens, err);
         if (st != RD_OK) return st;

@@ -246,6 +246,7 @@ static void fill_usage(const struct rd_request *r, struct rd_usage *u)
     u->n_joined = s->n_joined;
     u->miss = (int)s->miss;
     u->n_disk = s->n_disk;
+    u->n_lossy = s->n_lossy;
     u->n_drafted = s->n_drafted;
     u->n_draft_accepted = s->n_draft_accepted;
     u->n_generated = api_output_is_cut(r) ? r->n_tokens_out : s->n_generated;

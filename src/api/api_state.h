@@ -201,5 +201,7 @@ void api_draft_close(rd_engine *e);                      /* after the engine is 
  * here fails: without a usable folder there is a line in the log, and no disk cache. */
 void api_store_open(rd_engine *e, const struct rd_options *o, const char *kv_type, uint32_t page_tokens,
                     uint64_t page_bytes, char *name, size_t cap);
+/* RD_E_INVALID: store_kv does not go with this model's cache. */
+rd_status api_store_check(const rd_engine *e, const struct rd_options *o, struct rd_error *err);
 void api_store_close(rd_engine *e);                      /* after the engine is gone */
 void api_store_stats(const struct engine_stats *s, struct rd_stats *out);

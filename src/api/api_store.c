@@ -11,12 +11,29 @@
 #include "base/cache_dir.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "engine/page_codec.h"
 #include "format/packed_file.h"
 #include "store/page_store.h"
 
 #define SALT_KEY_FILE "salt.key"         /* 16 random bytes, the owner's alone (cache_dir.h) */
 #define DISK_BYTES (8ull << 30)
+#define STORE_KV_MIN 256u
 #define STAGING_BYTES (64ull << 20)
+
+static uint32_t store_kv_min(const struct rd_options *o) { return o->store_kv_min ? o->store_kv_min : STORE_KV_MIN; }
+
+rd_status api_store_check(const rd_engine *e, const struct rd_options *o, struct rd_error *err)
+{
+    if (!o->store_kv) return RD_OK;
+    if (strcmp(o->store_kv, "q8_0") != 0)
+        return error_set(err, RD_E_INVALID, "store_kv \"%.32s\": q8_0 is wanted, or nothing", o->store_kv);
+    if (!page_codec_fits(&e->executor.kv.layout))
+        return error_set(err, RD_E_INVALID,
+                         "store_kv q8_0 is for keys and values in f16 with heads of a multiple of 32 values; here they are "
+                         "%s, with heads of %u",
+                         e->info.kv_type, e->executor.kv.layout.head_dim);
+    return RD_OK;
+}
 
 static rd_status open_store(const rd_engine *e, const struct rd_options *o, uint32_t page_tokens, uint64_t page_bytes,
                             struct store_link **out, struct rd_error *err)
@@ -35,6 +52,13 @@ static rd_status open_store(const rd_engine *e, const struct rd_options *o, uint
     rd_status st;
 
     snprintf(about, sizeof(about), "%s\n%s\n", e->info.model_id, e->info.kv_type);
+    if (o->store_kv) {
+        lo.lossy_from = store_kv_min(o);
+        lo.packed_bytes = page_codec_bytes(&e->executor.kv.layout);
+        lo.codec = &e->executor.kv.layout;
+        lo.pack = page_codec_pack;
+        lo.unpack = page_codec_unpack;
+    }
     st = page_store_open(&so, &lo.store, err);
 
     return st == RD_OK ? store_link_create(&lo, out) : st;
@@ -47,10 +71,12 @@ static rd_status name_pages(rd_engine *e, const struct rd_options *o, const char
                                 .settle_ns = PACKED_SETTLE_NS,
                                 .n_threads = o->n_threads ? o->n_threads : thread_n_physical_cores()};
     rd_status st = cache_dir_make(o->cache_dir, err);
+    char lossy[32] = "";
 
     if (st == RD_OK) st = packed_content(&po, e->gguf, content, err);
     if (st != RD_OK) return st;
-    snprintf(name, cap, "%016" PRIx64 "%016" PRIx64 "|%s|" RADISH_COMPUTE, content->high, content->low, kv_type);
+    if (o->store_kv) snprintf(lossy, sizeof(lossy), ">%s@%u", o->store_kv, store_kv_min(o));
+    snprintf(name, cap, "%016" PRIx64 "%016" PRIx64 "|%s%s|" RADISH_COMPUTE, content->high, content->low, kv_type, lossy);
     return RD_OK;
 }
 

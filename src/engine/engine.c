@@ -25,6 +25,7 @@ static void copy_rows(void *arg, kv_page to, kv_page from, uint32_t n_rows)
     struct engine *e = arg;
 
     e->o.executor.copy_rows(e->o.executor.self, to, from, n_rows);
+    store_link_note_copied(e->o.store, to, from);
 }
 
 /* The thread that calls next owns the engine, its tree and its pages. */
@@ -67,7 +68,7 @@ rd_status engine_create(const struct engine_options *o, struct engine **out)
     if ((st = queue_create((size_t)o->max_queue + e->max_live, &e->inbox)) != RD_OK) goto fail;
     if ((st = queue_create(N_TASKS, &e->tasks)) != RD_OK) goto fail;
     if ((st = wake_create(&e->bell)) != RD_OK) goto fail;
-    if (o->store) store_link_set_bell(o->store, e->bell, e->cache.state_bytes);
+    if (o->store && (st = store_link_begin(o->store, e->bell, o->n_pages, e->cache.state_bytes)) != RD_OK) goto fail;
     engine_publish_stats(e);
     hand_over(e);
     *out = e;
@@ -277,6 +278,20 @@ uint64_t engine_clear_cache(struct engine *e)
 {
     speculation_forget(e);
     return radix_clear(e->cache.tree, NULL);
+}
+
+uint32_t engine_n_lossy(struct engine *e, const struct radix_match *m)
+{
+    kv_page *pages = e->o.store ? mem_alloc(m->n_ready / e->o.page_tokens + 1, sizeof(*pages)) : NULL;
+    const struct radix_node *node = m->node;
+    uint32_t n;
+
+    if (!pages) return 0;
+    while (radix_node_start(node) >= m->n_ready && radix_node_parent(node)) node = radix_node_parent(node);
+    radix_path_pages(e->cache.tree, node, m->n_ready, pages);
+    n = store_link_n_lossy(e->o.store, pages, m->n_ready);
+    mem_free(pages);
+    return n;
 }
 
 static void gather_store(struct engine *e, struct engine_stats *s)

@@ -96,6 +96,8 @@ uint64_t engine_clear_cache(struct engine *e);
 /* Why a match of n keys ended at n_match. */
 enum miss_cause engine_miss_cause(struct engine *e, const struct radix_node *root, const kv_key *keys, uint32_t n,
                                   uint32_t n_match);
+/* Tokens of what a match found computed that lie in pages that were packed on disk (store_link.h). */
+uint32_t engine_n_lossy(struct engine *e, const struct radix_match *m);
 /* The namespace of a request with these parameters; NULL: no memory for it. */
 struct radix_node *engine_root_of(struct engine *e, bool salted, const struct hash128 *salt);
 /* Every invariant: kv_check, the accounting equation, requests by state. */

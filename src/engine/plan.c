@@ -171,6 +171,7 @@ static void add_run(struct engine *e, struct request *r, uint32_t n)
         p->positions[row] = pos;
         p->row_page[row] = seq->pages[pos / P];
         p->row_slot[row] = pos % P;
+        if (pos % P == 0) store_link_note_computed(e->o.store, p->row_page[row]);
         if (prefill_pools_at(&r->prefill, pos)) p->hidden_rows[b->n_hidden++] = row;
         if (prefill_pools(&r->prefill)) continue;
         if (r->p.prompt_logprobs && pos < r->n_prompt) add_logits(p, row, NULL);

@@ -47,7 +47,7 @@ struct request_draft {
 };
 
 struct request_usage {
-    uint32_t n_prompt, n_cached, n_joined, n_disk, n_generated, n_drafted, n_draft_accepted;
+    uint32_t n_prompt, n_cached, n_joined, n_disk, n_lossy, n_generated, n_drafted, n_draft_accepted;
     uint64_t submitted_ns, admitted_ns, first_token_ns, ended_ns;   /* clock; 0 = never */
     enum miss_cause miss;
 };

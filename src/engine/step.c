@@ -278,6 +278,7 @@ static void count_rows(struct engine *e, struct request *r, const struct seq_run
     e->stats.prompt_joined += r->usage.n_joined;
     r->usage.n_disk = u32_min(r->store.to, r->usage.n_cached) - u32_min(r->store.from, r->usage.n_cached);
     e->stats.prompt_disk += r->usage.n_disk;
+    r->usage.n_lossy = store_link_n_lossy(e->o.store, r->seq.pages, r->usage.n_cached);
     if (r->usage.n_cached > 0) verifier_note_hit(e, r);
 }
 

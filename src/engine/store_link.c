@@ -52,7 +52,7 @@ static void clear_now(struct store_link *l)
 
 static void drop_condemned(struct store_link *l)
 {
-    struct store_space *space[2];
+    struct store_space *space[N_CONDEMNED];
     bool all;
 
     mutex_lock(&l->lock);
@@ -61,10 +61,10 @@ static void drop_condemned(struct store_link *l)
     mutex_unlock(&l->lock);
     if (!space[0] && !all) return;
     if (all && page_store_drop(l->store, NULL) != RD_OK) page_store_forsake(l->store, NULL);
-    for (int i = 0; i < 2; i++)
+    for (uint32_t i = 0; i < N_CONDEMNED; i++)
         if (!all && space[i] && page_store_drop(l->store, space[i]) != RD_OK) page_store_forsake(l->store, space[i]);
     mutex_lock(&l->lock);
-    l->condemned[0] = l->condemned[1] = NULL;
+    memset(l->condemned, 0, sizeof(l->condemned));
     l->all_condemned = false;
     atomic_store_explicit(&l->is_condemned, false, memory_order_relaxed);
     mutex_unlock(&l->lock);
@@ -187,6 +187,9 @@ void store_link_destroy(struct store_link *l)
     mem_free(l->staging_tokens);
     if (l->staging) mem_unmap(l->staging, l->n_jobs * l->o.page_bytes);
     mem_free(l->digests);
+    mem_free(l->packing);
+    mem_free(l->unpacking);
+    mem_free(l->is_lossy);
     store_end_deinit(l);
     mem_free(l);
 }
@@ -239,17 +242,19 @@ static void forget_staged(struct store_link *l)
 void store_link_condemn(struct engine *e, struct request *r)
 {
     struct store_link *l = e->o.store;
-    struct store_space *space = l ? store_link_space(e, r) : NULL, *ends;
+    struct store_space *space = l ? store_link_space(e, r) : NULL, *ends, *packed;
 
     if (!space) return;
     ends = l->ends.state_bytes
                ? store_link_name_space(e, &r->p, END_SUFFIX, l->o.page_bytes + l->ends.state_bytes)
                : NULL;
+    packed = l->o.lossy_from ? store_link_packed_space(e, r) : NULL;
     mutex_lock(&l->lock);
     forget_staged(l);
     if (l->condemned[0] && l->condemned[0] != space) l->all_condemned = true;
     l->condemned[0] = space;
     l->condemned[1] = ends;
+    l->condemned[2] = packed;
     atomic_store_explicit(&l->is_condemned, true, memory_order_relaxed);
     cond_signal(&l->save_bell);
     mutex_unlock(&l->lock);
@@ -268,12 +273,50 @@ void store_link_condemn_all(struct engine *e)
     mutex_unlock(&l->lock);
 }
 
-void store_link_set_bell(struct store_link *l, struct wake *bell, uint32_t state_bytes)
+static void set_bell(struct store_link *l, struct wake *bell)
 {
-    if (bell) store_end_init(l, state_bytes);               /* before the threads can be told of any */
     mutex_lock(&l->lock);
     l->engine_bell = bell;
     mutex_unlock(&l->lock);
+}
+
+rd_status store_link_begin(struct store_link *l, struct wake *bell, uint32_t n_pages, uint32_t state_bytes)
+{
+    store_end_init(l, state_bytes);                         /* before the threads can be told of any */
+    if (l->o.lossy_from > 0) {
+        l->packing = mem_alloc(l->o.packed_bytes, 1);
+        l->unpacking = mem_alloc(l->o.packed_bytes, 1);
+        l->is_lossy = mem_zalloc(n_pages, 1);
+        if (!l->packing || !l->unpacking || !l->is_lossy) return RD_E_NOMEM;
+    }
+    set_bell(l, bell);
+    return RD_OK;
+}
+
+void store_link_end(struct store_link *l) { set_bell(l, NULL); }
+
+void store_link_note_computed(struct store_link *l, kv_page page)
+{
+    if (l && l->is_lossy) l->is_lossy[page] = false;
+}
+
+void store_link_note_copied(struct store_link *l, kv_page to, kv_page from)
+{
+    if (l && l->is_lossy) l->is_lossy[to] = l->is_lossy[from];
+}
+
+uint32_t store_link_n_lossy(const struct store_link *l, const kv_page *pages, uint32_t n)
+{
+    uint32_t n_lossy = 0;
+
+    for (uint32_t at = 0; l && l->is_lossy && at < n; at += l->o.page_tokens)
+        if (l->is_lossy[pages[at / l->o.page_tokens]]) n_lossy += u32_min(l->o.page_tokens, n - at);
+    return n_lossy;
+}
+
+bool store_link_is_lossy_at(const struct store_link *l, uint32_t n)
+{
+    return l && l->o.lossy_from > 0 && n > l->o.lossy_from;
 }
 
 uint64_t store_link_promised(const struct store_link *l) { return l ? l->n_promised : 0; }
@@ -304,4 +347,11 @@ struct store_space *store_link_space(struct engine *e, struct request *r)
 {
     if (!r->store.space) r->store.space = store_link_name_space(e, &r->p, "", e->o.store->o.page_bytes);
     return r->store.space;
+}
+
+struct store_space *store_link_packed_space(struct engine *e, struct request *r)
+{
+    if (!r->store.packed_space)
+        r->store.packed_space = store_link_name_space(e, &r->p, PACKED_SUFFIX, e->o.store->o.packed_bytes);
+    return r->store.packed_space;
 }

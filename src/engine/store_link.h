@@ -20,6 +20,9 @@
  * late pages are attached for others. Whole pages are stored, and where prompts and answers end the partial page and the
  * hidden state (store_end.h): elsewhere at most page_tokens - 1 matched tokens are computed again.
  *
+ * LOSSY TIERS. With lossy_from, pages of later positions are stored packed (page_codec.h), in a namespace of their own;
+ * those before, and ends, as they are. Which pages of the cache were unpacked is known (store_link_n_lossy), for telling.
+ *
  * A link serves one engine in its life.
  *
  * Thread  create, destroy: the owner. Everything that takes the engine: engine thread. get_counts, clear: any.
@@ -44,6 +47,11 @@ struct store_link_options {
     uint32_t page_tokens, max_pages;     /* max_pages: of the longest sequence */
     uint64_t page_bytes;
     uint64_t staging_bytes;              /* copies that wait for the disk; at least four pages */
+    uint32_t lossy_from;                 /* pages that begin at this token or later are packed; 0: none */
+    uint64_t packed_bytes;
+    const void *codec;                   /* borrowed */
+    void (*pack)(const void *codec, const void *page, void *out);      /* saver thread */
+    void (*unpack)(const void *codec, const void *in, void *page);     /* loader thread */
     bool threads;                        /* false: nothing happens but in store_link_work (tests) */
 };
 
@@ -55,7 +63,7 @@ struct request_store {
     uint32_t from, to;                   /* prompt tokens that loads brought */
     struct store_space *space;           /* NULL: not looked up yet */
     uint32_t n_saved;                    /* pages that are stored, or were handed over */
-    struct store_space *end_space;       /* of ends, as space */
+    struct store_space *end_space, *packed_space;   /* of ends, of packed pages; as space */
     uint32_t end_at;                     /* the end after so many tokens was handed over */
     struct hash128 last;                 /* digest of page n_saved - 1 */
 };
@@ -85,8 +93,17 @@ void store_link_collect(struct engine *e, uint64_t now);
 void store_link_condemn(struct engine *e, struct request *r);
 /* The same for all namespaces. */
 void store_link_condemn_all(struct engine *e);
-/* The engine's, rung when a load is done; NULL when it goes. state_bytes: of a hidden state that can be kept, or 0. */
-void store_link_set_bell(struct store_link *l, struct wake *bell, uint32_t state_bytes);
+/* The engine begins: bell is rung when a load is done. state_bytes: of a hidden state that can be kept, or 0. */
+rd_status store_link_begin(struct store_link *l, struct wake *bell, uint32_t n_pages, uint32_t state_bytes);
+/* It ends, or never began. */
+void store_link_end(struct store_link *l);
+/* Here and in the next three, NULL: none. Rows of this page are computed from its first one on: it is exact again. */
+void store_link_note_computed(struct store_link *l, kv_page page);
+void store_link_note_copied(struct store_link *l, kv_page to, kv_page from);
+/* Tokens of the first n of a block table that are in pages which were packed. */
+uint32_t store_link_n_lossy(const struct store_link *l, const kv_page *pages, uint32_t n);
+/* What is computed again from position n on may differ from what is stored, and rightly so. */
+bool store_link_is_lossy_at(const struct store_link *l, uint32_t n);
 /* Here and in the next, NULL: none. Pages that requests in the queue will still take beside their loans. */
 uint64_t store_link_promised(const struct store_link *l);
 /* Pages on loan: somebody will give them back, by the doorbell. */

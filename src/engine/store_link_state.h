@@ -10,6 +10,8 @@
 #define LOAD_MAX_TRIES     4u
 #define LOAD_PATIENCE      4u
 #define LOAD_LEAST_WAIT_NS 1000000000ull
+#define N_CONDEMNED        3u
+#define PACKED_SUFFIX      "|packed"
 #define SAVE_PAGES_PER_STEP 32u          /* copies per step and request: some milliseconds at most */
 
 /* A copy of one page on its way to the disk. */
@@ -17,7 +19,7 @@ struct save_job {
     struct save_job *next;
     struct store_space *space;
     struct hash128 digests[2];           /* of the page before it (unless it is the first) and its own */
-    bool is_first;
+    bool is_first, is_packed;            /* is_packed: to be, by the saver */
     uint32_t *tokens;                    /* [page_tokens] */
     void *bytes;
 };
@@ -43,7 +45,7 @@ struct end_staging {
 /* Pages of a chain on their way into the tree. The loader has it between submit and done; the engine otherwise. */
 struct load_job {
     struct load_job *next;
-    struct store_space *space;
+    struct store_space *space, *packed_space;   /* packed_space NULL: nothing is packed */
     struct radix_node *root, *hold;      /* hold: locked path of the first n_held tokens */
     struct kv_loan loan;                 /* the pages taken: [first, first + n) of the chain */
     uint32_t n_held, first, n, n_read, n_requests;
@@ -69,11 +71,12 @@ struct store_link {
     struct load_job *load_head, *load_tail, *done_head;
     struct wake *engine_bell;            /* NULL: none */
     bool closing, clear_wanted, saver_busy, all_condemned;
-    struct store_space *condemned[2];    /* pages and ends to be dropped; NULL: none */
+    struct store_space *condemned[N_CONDEMNED]; /* pages, ends, packed pages to be dropped; [0] NULL: none */
     struct end_staging ends;
 
     struct save_job *jobs;               /* [n_jobs] */
     uint8_t *staging;                    /* [n_jobs * page_bytes], mapped, touched as far as used */
+    uint8_t *packing, *unpacking;        /* [packed_bytes]: the saver's, the loader's; NULL: nothing is packed */
     uint32_t *staging_tokens;            /* [n_jobs * page_tokens] */
     uint32_t n_jobs;
     atomic_bool stop;                    /* the loader gives up soon; relaxed: only a hint */
@@ -85,6 +88,7 @@ struct store_link {
     struct load_job *in_flight[LOAD_MAX_JOBS];
     uint32_t n_in_flight;
     struct hash128 *digests;             /* [max_pages]: of the prompt being looked up */
+    uint8_t *is_lossy;                   /* [n_pages] bool: was packed; NULL: none ever is */
     uint64_t load_page_ns;               /* smoothed; 0: not measured */
     uint64_t n_promised;
     struct store_link_counts counts;
@@ -97,6 +101,13 @@ bool store_load_one(struct store_link *l);
 /* A namespace of the store, that of these parameters with a suffix; NULL: there is none to be had. Engine thread. */
 struct store_space *store_link_name_space(struct engine *e, const struct request_params *p, const char *suffix,
                                           uint64_t page_bytes);
+/* That of r's pages that are packed. Engine thread. */
+struct store_space *store_link_packed_space(struct engine *e, struct request *r);
+/* Page i of a chain is stored packed. */
+static inline bool store_link_packs(const struct store_link *l, uint32_t i)
+{
+    return l->o.lossy_from > 0 && (uint64_t)i * l->o.page_tokens >= l->o.lossy_from;
+}
 /* What r computes is kept, and can be written now. Engine thread. */
 bool store_link_keeps(struct engine *e, const struct request *r);
 /* The store's namespace of r; NULL: there is none to be had. Engine thread. */

@@ -32,6 +32,7 @@ static bool look_up(struct engine *e, struct request *r, struct radix_node *root
     k->n = page_store_find(l->store, l->digests + k->first, n_full - k->first);
     k->has_end = store_end_find(e, r, k->first + k->n, k->match.n_match, &k->end);
     if (k->n == 0 && !k->has_end) return false;
+    if (l->o.lossy_from > 0) (void)store_link_packed_space(e, r);
     (void)page_store_find(l->store, l->digests, k->first);          /* its beginning counts as used, too */
     return true;
 }
@@ -94,6 +95,7 @@ static struct load_job *make_job(const struct store_link *l, const struct reques
 
     if (!job) return NULL;
     job->space = k->space;
+    job->packed_space = l->o.lossy_from ? r->store.packed_space : NULL;
     job->first = k->first;
     job->n = k->n;
     job->n_taken = k->n + (n_end > 0);
@@ -211,6 +213,28 @@ void store_link_leave(struct engine *e, struct request *r)
 
 /* ---- the loader's half ---- */
 
+/* Pages of the job, from the first on without a gap: those that are stored as they are, then those that are packed. */
+static uint32_t read_pages(struct store_link *l, const struct load_job *job)
+{
+    uint32_t end = job->first + job->n, i = job->first;
+    void *unpacking = l->unpacking;
+
+    while (i < end && !store_link_packs(l, i)) i++;
+    if (i > job->first) {
+        uint32_t n =
+            page_store_read(l->store, job->space, job->digests, job->tokens, job->first, i, job->bytes, &l->stop);
+
+        if (n < i - job->first) return n;
+    }
+    for (; i < end; i++) {
+        if (!job->packed_space || page_store_read(l->store, job->packed_space, job->digests, job->tokens, i, i + 1,
+                                                  &unpacking, &l->stop) != 1)
+            break;
+        l->o.unpack(l->o.codec, unpacking, job->bytes[i - job->first]);
+    }
+    return i - job->first;
+}
+
 bool store_load_one(struct store_link *l)
 {
     struct load_job *job;
@@ -225,8 +249,7 @@ bool store_load_one(struct store_link *l)
     mutex_unlock(&l->lock);
     if (!job) return false;
     begin = clock_now_ns(l->o.clock);
-    job->n_read = page_store_read(l->store, job->space, job->digests, job->tokens, job->first, job->first + job->n,
-                                  job->bytes, &l->stop);
+    job->n_read = read_pages(l, job);
     job->end_read = job->end && job->n_read == job->n && store_end_read(l, job->end, job->end_bytes);
     if (job->end_read && job->end->t > 0) memcpy(job->bytes[job->n], job->end_bytes, l->o.page_bytes);
     job->took_ns = clock_now_ns(l->o.clock) - begin;
@@ -252,8 +275,10 @@ static void attach(struct engine *e, struct load_job *job, uint64_t now)
     uint32_t n_pages = job->n_read + job->end_read, n = n_keys_read(l, job);
     struct radix_node *node;
 
-    for (uint32_t i = 0; i < job->n_read; i++)
-        page_pool_set_fill(e->pool, job->pages[job->first + i], l->o.page_tokens);
+    for (uint32_t i = job->first; i < job->first + job->n_taken; i++) {
+        if (i < job->first + job->n_read) page_pool_set_fill(e->pool, job->pages[i], l->o.page_tokens);
+        if (l->is_lossy) l->is_lossy[job->pages[i]] = i < job->first + job->n && store_link_packs(l, i);
+    }
     if (job->end_read && job->end->t > 0) page_pool_set_fill(e->pool, job->pages[job->first + job->n], job->end->t);
     /* the tree may have got some of it meanwhile; without memory the request computes */
     if (n_pages > 0 &&
@@ -327,5 +352,5 @@ void store_link_let_go(struct engine *e)
         else clock_sleep_ns(1000000);
         store_link_collect(e, clock_now_ns(e->o.clock));
     }
-    store_link_set_bell(l, NULL, 0);
+    store_link_end(l);
 }

@@ -42,10 +42,11 @@ static struct hash128 next_digest(struct store_link *l, const struct request *r,
 static bool stage(struct engine *e, struct request *r, uint32_t i, struct hash128 digest)
 {
     struct store_link *l = e->o.store;
-    struct save_job *job = take_job(l);
+    struct save_job *job = store_link_packs(l, i) && !store_link_packed_space(e, r) ? NULL : take_job(l);
 
     if (!job) return false;
-    job->space = r->store.space;
+    job->is_packed = store_link_packs(l, i);
+    job->space = job->is_packed ? store_link_packed_space(e, r) : r->store.space;
     job->is_first = i == 0;
     job->digests[0] = r->store.last;
     job->digests[1] = digest;
@@ -115,9 +116,10 @@ bool store_save_one(struct store_link *l)
     }
     mutex_unlock(&l->lock);
     if (!job) return false;
+    if (job->is_packed) l->o.pack(l->o.codec, job->bytes, l->packing);
     /* what is not stored was counted by the store */
     (void)page_store_put(l->store, job->space, job->is_first ? &job->digests[1] : job->digests, !job->is_first,
-                         job->tokens, job->bytes);
+                         job->tokens, job->is_packed ? l->packing : job->bytes);
     mutex_lock(&l->lock);
     job->next = l->free_jobs;
     l->free_jobs = job;

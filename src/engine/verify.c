@@ -83,7 +83,7 @@ void verifier_note_hit(struct engine *e, const struct request *r)
     struct verifier *v = e->verifier;
     struct verify_job job = {.n = r->usage.n_cached, .salted = r->p.salted, .salt = r->p.salt};
 
-    if (!v || !r->p.cached) return;
+    if (!v || !r->p.cached || store_link_is_lossy_at(e->o.store, job.n)) return;
     if (random_at_unit(v->seed, v->counts.n_hits++) >= e->o.verify_share) return;
     if (v->n_jobs < MAX_WAITING) job.keys = (kv_key *)(void *)mem_memdup(r->seq.keys, job.n * sizeof(*job.keys));
     if (job.keys) v->jobs[(v->head + v->n_jobs++) % MAX_WAITING] = job;
@@ -126,7 +126,7 @@ static rd_status forward(struct engine *e, const struct verify_job *job, uint32_
 
     v->shell.p.salted = job->salted;
     v->shell.p.salt = job->salt;
-    v->shell.store.space = v->shell.store.end_space = NULL;
+    v->shell.store = (struct request_store){0};
     v->shell.seq.keys = job->keys;
     v->shell.seq.n_keys = job->n;
     p->runs[0] = (struct seq_run){0, n, pos, v->table};

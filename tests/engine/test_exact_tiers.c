@@ -253,8 +253,9 @@ TEST(q8_0_with_q4_0_values_is_exact_over_tiers) { check_tiers("smollm2", (struct
 TEST(every_model_with_every_kv_type_is_exact_over_tiers)
 {
     static const char *const models[] = {"smollm2", "gemma3-270m", "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b"};
-    static const struct kv_types types[] = {{DTYPE_F16, DTYPE_F16},   {DTYPE_BF16, DTYPE_BF16}, {DTYPE_F32, DTYPE_F32},
-                                            {DTYPE_Q8_0, DTYPE_Q8_0}, {DTYPE_Q8_0, DTYPE_Q4_0}, {DTYPE_Q4_0, DTYPE_Q4_0}};
+    static const struct kv_types types[] = {{DTYPE_F16, DTYPE_F16},   {DTYPE_BF16, DTYPE_BF16},
+                                            {DTYPE_F32, DTYPE_F32},   {DTYPE_Q8_0, DTYPE_Q8_0},
+                                            {DTYPE_Q8_0, DTYPE_Q4_0}, {DTYPE_Q4_0, DTYPE_Q4_0}};
 
     for (size_t i = 0; test_is_long() && i < sizeof(models) / sizeof(models[0]); i++)
         for (size_t k = 0; k < sizeof(types) / sizeof(types[0]); k++) check_tiers(models[i], types[k]);

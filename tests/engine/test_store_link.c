@@ -496,6 +496,43 @@ TEST(damage_is_computed_and_stored_again)
     rig_close(&g);
 }
 
+/* Pages from some token on are stored in another form: they come back, and it is told. */
+TEST(pages_that_are_packed_come_back_and_are_told)
+{
+    struct rig g;
+    struct request_usage u;
+
+    CHECK(rig_open(&g, 64));
+    rig_stop(&g);
+    g.store.lossy_from = 30;                                /* from page 4 on, at 32 */
+    CHECK(rig_start(&g));
+    (void)run(&g, 1, 100, 0);
+    u = run(&g, 1, 100, 0);
+    CHECK_EQ(u.n_cached, 100);
+    CHECK_EQ(u.n_lossy, 0);                                 /* as computed, in memory */
+    (void)run(&g, 2, 31, 0);
+    rig_stop(&g);
+    CHECK(rig_start(&g));
+    u = run(&g, 1, 100, 0);
+    CHECK_EQ(u.n_disk, 100);
+    CHECK_EQ(u.n_lossy, 64);                                /* pages 4 .. 11; the end is exact */
+    u = run(&g, 1, 100, 0);
+    CHECK_EQ(u.n_disk, 0);
+    CHECK_EQ(u.n_lossy, 64);                                /* still */
+    u = run(&g, 1, 60, 0);
+    CHECK_EQ(u.n_lossy, 59 - 32);
+    u = run(&g, 2, 31, 0);
+    CHECK_EQ(u.n_disk, 31);
+    CHECK_EQ(u.n_lossy, 0);
+    radix_clear(g.e->cache.tree, NULL);
+    for (uint32_t i = 0; i < 4; i++) (void)run(&g, 10 + i, 100, 0);     /* computed into the same pages */
+    for (uint32_t i = 0; i < 4; i++) CHECK_EQ(run(&g, 10 + i, 100, 0).n_lossy, 0);
+    (void)run(&g, 1, 100, 0);                               /* copy on write: what is copied stays what it is */
+    u = run(&g, 1, 45, 0);
+    CHECK_EQ(u.n_lossy, 44 - 32);
+    rig_close(&g);
+}
+
 /* The pages before the failed read are used, the rest is computed; the tree holds nothing that did not come. (F119) */
 TEST(a_load_that_fails_half_way_brings_what_came_before)
 {

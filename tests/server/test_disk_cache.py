@@ -4,11 +4,12 @@ import os
 import random
 import signal
 import stat
+import subprocess
 import time
 
 import pytest
 
-from radish_server import Server
+from radish_server import BUILD, Server, free_port, model_path
 
 PROMPT = "The quick brown fox jumps over the lazy dog, and %d other animals watch it. " * 30 % tuple(range(30))
 BODY = {"prompt": PROMPT, "max_tokens": 8, "temperature": 0, "seed": 1}
@@ -132,3 +133,30 @@ def test_without_a_usable_folder_it_serves(tmp_path):
     with serving(tmp_path / "off", "--no-disk-cache") as server:
         ask(server)
     assert not list((tmp_path / "off").iterdir())
+
+
+def test_pages_kept_as_integers_are_told_and_never_mixed(folder):
+    with serving(folder, "--store-kv", "q8_0") as server:
+        text, timings = ask(server)
+        assert ask(server)[0] == text
+        n_prompt = timings["prompt_n"]
+    size = sum(f.stat().st_blocks for f in folder.glob("*.pages"))
+    with serving(folder, "--store-kv", "q8_0") as server:
+        again, timings = ask(server)
+        assert timings["cache_disk_n"] == n_prompt
+        assert timings["cache_lossy_n"] == n_prompt // 16 * 16 - 256
+        explained = server.ok("/v1/cache/explain", BODY)
+        assert explained["lossy_tokens"] == timings["cache_lossy_n"]
+        short = server.ok("/v1/completions", {**BODY, "prompt": PROMPT[:500]})
+        assert "cache_lossy_n" not in short["timings"]
+    with serving(folder) as server:                              # exact pages have another name
+        exact, timings = ask(server)
+        assert timings["cache_n"] == 0 and "cache_lossy_n" not in timings
+        assert exact == text                                     # which was computed
+    exact_size = sum(f.stat().st_blocks for f in folder.glob("*.pages")) - size
+    assert size < 0.8 * exact_size                               # 0.54 behind the first 256 tokens
+    process = subprocess.run(
+        [BUILD / "radish", "serve", model_path(), "--port", str(free_port()), "--kv-type", "q8_0", "--store-kv", "q8_0", "--cache-dir", str(folder)],
+        capture_output=True, text=True, timeout=60)
+    assert process.returncode == 1
+    assert "store_kv q8_0 is for keys and values in f16" in process.stderr

@@ -15,6 +15,18 @@ bool sim_store_init(struct sim_store *s)
     return mkdtemp(s->dir) != NULL;
 }
 
+/* Packed: another size, and another byte in front. */
+static void pack(const void *codec, const void *page, void *out)
+{
+    memset(out, 0xaa, 8);
+    memcpy((uint8_t *)out + 8, page, ((const struct sim_store *)codec)->page_bytes);
+}
+
+static void unpack(const void *codec, const void *in, void *page)
+{
+    memcpy(page, (const uint8_t *)in + 8, ((const struct sim_store *)codec)->page_bytes);
+}
+
 bool sim_store_open(struct sim_store *s, uint32_t page_tokens, uint64_t page_bytes, uint64_t cap_bytes,
                     const struct clock *clock, bool threads)
 {
@@ -24,8 +36,14 @@ bool sim_store_open(struct sim_store *s, uint32_t page_tokens, uint64_t page_byt
                                     .max_pages = MAX_PAGES,
                                     .page_bytes = page_bytes,
                                     .staging_bytes = STAGED * page_bytes,
+                                    .lossy_from = s->lossy_from,
+                                    .packed_bytes = page_bytes + 8,
+                                    .codec = s,
+                                    .pack = pack,
+                                    .unpack = unpack,
                                     .threads = threads};
 
+    s->page_bytes = page_bytes;
     s->link = NULL;
     return page_store_open(&o, &lo.store, NULL) == RD_OK && store_link_create(&lo, &s->link) == RD_OK;
 }

@@ -3,7 +3,12 @@
 #pragma once
 #include "engine/store_link.h"
 
-struct sim_store { char dir[96]; struct store_link *link; };
+struct sim_store {
+    char dir[96];
+    struct store_link *link;
+    uint32_t lossy_from;                 /* set before opening: pages from this token on are packed, here without a loss */
+    uint64_t page_bytes;
+};
 
 /* A fresh folder. */
 bool sim_store_init(struct sim_store *s);

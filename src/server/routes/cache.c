@@ -16,6 +16,7 @@ static void put_explanation(const struct rd_cache_explanation *x, struct buf *ou
                "{\"object\":\"cache.explanation\",\"prompt_tokens\":%u,\"stored_tokens\":%u,\"computed_tokens\":%u,"
                "\"lost_tokens\":%u,\"cause\":\"%s\"",
                x->n_prompt, x->n_stored, x->n_ready, x->n_prompt - x->n_stored, rd_miss_cause_name(x->cause));
+    if (x->n_lossy > 0) buf_printf(out, ",\"lossy_tokens\":%u", x->n_lossy);
     if (x->n_stored == x->n_prompt) {
         buf_puts(out, ",\"difference\":null}");
         return;
