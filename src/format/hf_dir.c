@@ -197,11 +197,14 @@ void hf_dir_destroy(struct hf_dir *dir)
 
 rd_status model_file_open(const char *path, struct gguf **out, struct rd_error *err)
 {
+    char name[128];
     struct stat s;
 
     if (stat(path, &s) != 0 || !S_ISDIR(s.st_mode)) return gguf_open(path, out, err);
+    model_name_of(path, name, sizeof(name));                /* as base/file.h names files */
     if (!hf_is_dir(path))
-        return error_set(err, RD_E_INVALID, "is a directory without a config.json, expected a GGUF file or a model's "
-                         "directory (config.json, tokenizer.json, *.safetensors)");
+        return error_set(err, RD_E_INVALID,
+                         "%s: is a directory without a config.json, expected a GGUF file or a model's directory "
+                         "(config.json, tokenizer.json, *.safetensors)", name);
     return open_dir(path, out, err);
 }
