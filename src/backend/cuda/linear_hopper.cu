@@ -76,6 +76,14 @@ static cudaError_t start(const struct linear_hopper *a, struct linear_job *job, 
                           smem, cluster, w[0], w[1], w[2], x, *job);
 }
 
+/* Whether three blocks an SM hold all tiles of 64 rows at once; clusters leave some places empty. */
+static bool fits_three(uint32_t n_out, uint32_t n_segs)
+{
+    const uint32_t units = ceil_div(n_out, 64) * n_segs, places = 3 * N_SMS;
+
+    return n_segs == 1 ? units <= places : units * 10 <= places * 9;
+}
+
 cudaError_t linear_hopper_launch(const struct linear_hopper *a, cudaStream_t stream)
 {
     const bool glu = a->epilogue >= EPI_SILU_GLU;
@@ -103,7 +111,8 @@ cudaError_t linear_hopper_launch(const struct linear_hopper *a, cudaStream_t str
     if (n <= 8) return start<64, 8, 6, SPLIT, 4>(a, &job, stream);
     if (n <= 16) return start<64, 16, 5, SPLIT, 4>(a, &job, stream);
     if (n <= 32) return start<64, 32, 4, SPLIT, 4>(a, &job, stream);
-    if (n <= 64) return start<64, 64, 4, SPLIT, 3>(a, &job, stream);
+    if (n <= 64 && fits_three(n_out, job.n_segs)) return start<64, 64, 4, SPLIT, 3>(a, &job, stream);
+    if (n <= 64) return start<64, 64, 3, SPLIT, 4>(a, &job, stream);
     if (n <= 128) return start<128, 128, 3, SPLIT, 2>(a, &job, stream);
     if (job.n_segs == 1) return start<128, 256, 4, SPLIT, 1>(a, &job, stream);
     if (ceil_div(n_out, 128) * ceil_div(n, 128) < 100) return start<128, 128, 3, SPLIT, 2>(a, &job, stream);

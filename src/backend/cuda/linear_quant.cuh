@@ -8,7 +8,8 @@
  * A stage of the ring holds 128 k: values of the rows (4 bit: 64 bytes a row, 64-byte swizzle; 8 bit: 128 bytes,
  * 128-byte swizzle, so that a warp's 16-byte reads of 8 rows meet no bank twice), N tokens in two tiles of 64 k,
  * scales. A thread reads 16 bytes of two rows (a quad the same ones) and takes the pairs that are its own in the
- * fragment. Bound at few rows: memory in 8 bit; in 4 bit about equally the 3.5 instructions a weight.
+ * fragment. Bound at few rows: issue of the 6.7 instructions a weight. H200, share of the read bandwidth at 1 row, 8B
+ * gate_up and head: 8 bit 61 and 72 %, 4 bit 37 and 43 %; 2,048 rows: 360 to 450 TFLOP/s.
  */
 #pragma once
 #include "backend/cuda/linear_wgmma.cuh"
