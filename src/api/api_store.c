@@ -76,7 +76,8 @@ static rd_status name_pages(rd_engine *e, const struct rd_options *o, const char
     if (st == RD_OK) st = packed_content(&po, e->gguf, content, err);
     if (st != RD_OK) return st;
     if (o->store_kv) snprintf(lossy, sizeof(lossy), ">%s@%u", o->store_kv, store_kv_min(o));
-    snprintf(name, cap, "%016" PRIx64 "%016" PRIx64 "|%s%s|" RADISH_COMPUTE, content->high, content->low, kv_type, lossy);
+    snprintf(name, cap, "%016" PRIx64 "%016" PRIx64 "|%s%s|%s|" RADISH_COMPUTE, content->high, content->low, kv_type,
+             lossy, e->ops->is_device ? e->info.backend : e->ops->name);
     return RD_OK;
 }
 
@@ -117,10 +118,6 @@ void api_store_open(rd_engine *e, const struct rd_options *o, const char *kv_typ
     st = name_pages(e, o, kv_type, name, cap, &content, &err);
     if (st == RD_OK) keep_salt_key(e, o->cache_dir);        /* before what is kept under salts */
     if (st == RD_OK) api_memory_open(e, o->cache_dir, content);
-    if (e->ops->is_device) {
-        log_info("no disk cache: device %s keeps computed prompts in its own memory only", e->ops->name);
-        return;
-    }
     if (st == RD_OK) st = open_store(e, o, page_tokens, page_bytes, &e->store, &err);
     if (st != RD_OK) log_warn("no disk cache: %s", *err.text ? err.text : rd_status_text(st));
 }

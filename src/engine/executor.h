@@ -32,8 +32,10 @@ struct executor {
     /* Memory that results go to, until it is unpinned (on = false); NULL: it makes no difference. */
     void (*pin)(void *self, void *p, uint64_t n_bytes, bool on);
     void (*copy_rows)(void *self, kv_page to, kv_page from, uint32_t n_rows);
-    /* A page's bytes, page_bytes of them, in memory that any thread can reach; NULL: pages cannot be stored. */
+    /* A page's bytes, page_bytes of them, in memory that any thread can reach; NULL: they are copied, below. */
     void *(*page)(void *self, kv_page id);
+    rd_status (*page_out)(void *self, kv_page id, void *to);
+    rd_status (*page_in)(void *self, kv_page id, const void *from);
     uint64_t page_bytes;
     /* Whether the first n_rows rows of two pages differ, and where; NULL: nobody can tell. */
     bool (*differs)(void *self, kv_page a, kv_page b, uint32_t n_rows, struct page_difference *where);

@@ -42,6 +42,29 @@ static rd_status read_logits(void *self, uint32_t row, float *logits)
     return model_read_logits(((struct model_executor *)self)->model, row, logits);
 }
 
+static void *page(void *self, kv_page id)
+{
+    struct model_executor *x = self;
+
+    return (uint8_t *)x->kv.base + id * x->kv.page_bytes;
+}
+
+static rd_status page_out(void *self, kv_page id, void *to)
+{
+    struct model_executor *x = self;
+    rd_status st = x->ops->copy(x->backend, to, page(x, id), x->kv.page_bytes);
+
+    return st == RD_OK ? x->ops->sync(x->backend) : st;
+}
+
+static rd_status page_in(void *self, kv_page id, const void *from)
+{
+    struct model_executor *x = self;
+    rd_status st = x->ops->copy(x->backend, page(x, id), from, x->kv.page_bytes);
+
+    return st == RD_OK ? x->ops->sync(x->backend) : st;
+}
+
 static bool is_dead(void *self)
 {
     struct model_executor *x = self;
@@ -61,13 +84,6 @@ static void copy_rows(void *self, kv_page to, kv_page from, uint32_t n_rows)
     struct model_executor *x = self;
 
     if (x->ops->kv_copy_rows(x->backend, &x->kv, to, from, n_rows) != RD_OK) x->n_copy_failed++;
-}
-
-static void *page(void *self, kv_page id)
-{
-    struct model_executor *x = self;
-
-    return (uint8_t *)x->kv.base + id * x->kv.page_bytes;
 }
 
 static bool differs(void *self, kv_page a, kv_page b, uint32_t n_rows, struct page_difference *where)
@@ -109,6 +125,8 @@ struct executor model_executor_view(struct model_executor *x, uint32_t max_rows,
                              .pin = x->ops->pin ? pin : NULL,
                              .copy_rows = copy_rows,
                              .page = x->ops->is_device ? NULL : page,
+                             .page_out = page_out,
+                             .page_in = page_in,
                              .page_bytes = x->kv.page_bytes,
                              .differs = x->ops->is_device ? NULL : differs};
 }

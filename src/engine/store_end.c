@@ -83,6 +83,12 @@ bool store_end_find(struct engine *e, struct request *r, uint32_t n, uint32_t n_
     }
 }
 
+static void free_job(struct store_link *l, struct save_job *job)
+{
+    job->next = l->ends.free_jobs;
+    l->ends.free_jobs = job;
+}
+
 void store_link_save_end(struct engine *e, struct request *r, const void *state)
 {
     struct store_link *l = e->o.store;
@@ -105,8 +111,13 @@ void store_link_save_end(struct engine *e, struct request *r, const void *state)
     job->is_first = end.is_first;
     memcpy(job->digests, end.digests, sizeof(job->digests));
     memcpy(job->tokens, end.tokens, P * sizeof(*job->tokens));
-    if (t > 0) memcpy(job->bytes, e->o.executor.page(e->o.executor.self, r->seq.pages[n / P]), l->o.page_bytes);
-    else memset(job->bytes, 0, l->o.page_bytes);
+    if (t == 0) memset(job->bytes, 0, l->o.page_bytes);
+    if (t > 0 && store_page_out(e, r->seq.pages[n / P], job->bytes) != RD_OK) {
+        mutex_lock(&l->lock);
+        free_job(l, job);
+        mutex_unlock(&l->lock);
+        return;
+    }
     memcpy((uint8_t *)job->bytes + l->o.page_bytes, state, l->ends.state_bytes);
     mutex_lock(&l->lock);
     job->next = l->ends.waiting;
@@ -114,12 +125,6 @@ void store_link_save_end(struct engine *e, struct request *r, const void *state)
     l->ends.n_waiting++;
     cond_signal(&l->save_bell);
     mutex_unlock(&l->lock);
-}
-
-static void free_job(struct store_link *l, struct save_job *job)
-{
-    job->next = l->ends.free_jobs;
-    l->ends.free_jobs = job;
 }
 
 void store_end_forget(struct store_link *l)

@@ -168,6 +168,11 @@ rd_status store_link_create(const struct store_link_options *o, struct store_lin
     return RD_OK;
 }
 
+void store_link_pin(struct store_link *l, const struct executor *x, bool on)
+{
+    if (l && x->pin) x->pin(x->self, l->staging, l->n_jobs * l->o.page_bytes, on);
+}
+
 void store_link_destroy(struct store_link *l)
 {
     if (!l) return;

@@ -76,6 +76,8 @@ struct store_link_counts {
 
 rd_status store_link_create(const struct store_link_options *o, struct store_link **out);
 /* Writes what is staged (for at most 5 s), closes the store. The engine is gone, or has let go. NULL is fine. */
+/* The staging area is pinned for the executor's copies, or not any more. */
+void store_link_pin(struct store_link *l, const struct executor *x, bool on);
 void store_link_destroy(struct store_link *l);
 /* Without threads: saves and loads everything that is queued. */
 void store_link_work(struct store_link *l);

@@ -56,7 +56,9 @@ struct load_job {
     uint32_t *tokens;                    /* [(first + n) * page_tokens], and the end's */
     struct hash128 *digests;             /* [first + n] */
     kv_page *pages;                      /* [first + n + 1], those before first unused */
-    void **bytes;                        /* [n_taken] */
+    void **bytes;                        /* [n_taken]: the pages', or on a device in staging */
+    uint8_t *staging;                    /* [n_taken * page_bytes], mapped; NULL: the loader writes to the pages */
+    uint64_t staging_bytes;
     uint64_t took_ns;
 };
 
@@ -94,6 +96,8 @@ struct store_link {
     struct store_link_counts counts;
 };
 
+/* A page's bytes to host memory. Engine thread. */
+rd_status store_page_out(struct engine *e, kv_page id, void *to);
 /* store_save.c: saver thread, or store_link_work. False: nothing was queued. */
 bool store_save_one(struct store_link *l);
 /* store_load.c: loader thread, or store_link_work. */

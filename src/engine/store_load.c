@@ -82,6 +82,7 @@ static void free_job(struct load_job *job)
     mem_free(job->digests);
     mem_free(job->pages);
     mem_free(job->bytes);
+    mem_unmap(job->staging, job->staging_bytes);
     mem_free(job->end);
     mem_free(job->end_bytes);
     mem_free(job);
@@ -124,10 +125,16 @@ static bool take_pages(struct engine *e, const struct request *r, struct load_jo
     if (need + admission_promised(e) > (uint64_t)c.n_free + c.n_ready) return false;
     while (page_pool_n_free(e->pool) < n)
         if (radix_evict(e->cache.tree, n - page_pool_n_free(e->pool)) == 0) return false;
+    if (!e->o.executor.page) {
+        job->staging_bytes = n * e->o.executor.page_bytes;
+        job->staging = mem_map(job->staging_bytes);
+        if (!job->staging) return false;
+    }
     if (page_pool_take(e->pool, n, job->pages + job->first) != RD_OK) return false;
     kv_loan_begin(&e->cache, &job->loan, job->pages + job->first, n);
     for (uint32_t i = 0; i < n; i++)
-        job->bytes[i] = e->o.executor.page(e->o.executor.self, job->pages[job->first + i]);
+        job->bytes[i] = job->staging ? job->staging + i * e->o.executor.page_bytes
+                                     : e->o.executor.page(e->o.executor.self, job->pages[job->first + i]);
     return true;
 }
 
@@ -269,12 +276,29 @@ static uint32_t n_keys_read(const struct store_link *l, const struct load_job *j
     return (job->first + job->n_read) * l->o.page_tokens + (job->end_read ? job->end->t : 0);
 }
 
+/* What came, from staging to the device's pages; what does not get there did not come. */
+static void copy_in(struct engine *e, struct load_job *job)
+{
+    const struct executor *x = &e->o.executor;
+    uint32_t n = job->n_read + (job->end_read && job->end->t > 0);
+
+    for (uint32_t i = 0; job->staging && i < n; i++) {
+        if (x->page_in(x->self, job->pages[job->first + i], job->bytes[i]) == RD_OK) continue;
+        job->n_read = u32_min(job->n_read, i);
+        job->end_read = false;
+        return;
+    }
+}
+
 static void attach(struct engine *e, struct load_job *job, uint64_t now)
 {
     struct store_link *l = e->o.store;
-    uint32_t n_pages = job->n_read + job->end_read, n = n_keys_read(l, job);
+    uint32_t n_pages, n;
     struct radix_node *node;
 
+    copy_in(e, job);
+    n_pages = job->n_read + job->end_read;
+    n = n_keys_read(l, job);
     for (uint32_t i = job->first; i < job->first + job->n_taken; i++) {
         if (i < job->first + job->n_read) page_pool_set_fill(e->pool, job->pages[i], l->o.page_tokens);
         if (l->is_lossy) l->is_lossy[job->pages[i]] = i < job->first + job->n && store_link_packs(l, i);
@@ -353,4 +377,5 @@ void store_link_let_go(struct engine *e)
         store_link_collect(e, clock_now_ns(e->o.clock));
     }
     store_link_end(l);
+    store_link_pin(l, &e->o.executor, false);
 }

@@ -27,6 +27,21 @@ static void push_job(struct store_link *l, struct save_job *job)
     mutex_unlock(&l->lock);
 }
 
+static void put_back(struct store_link *l, struct save_job *job)
+{
+    mutex_lock(&l->lock);
+    job->next = l->free_jobs;
+    l->free_jobs = job;
+    mutex_unlock(&l->lock);
+}
+
+rd_status store_page_out(struct engine *e, kv_page id, void *to)
+{
+    if (!e->o.executor.page) return e->o.executor.page_out(e->o.executor.self, id, to);
+    memcpy(to, e->o.executor.page(e->o.executor.self, id), e->o.executor.page_bytes);
+    return RD_OK;
+}
+
 /* The digest of r's page i; r->store.last is that of the page before it. */
 static struct hash128 next_digest(struct store_link *l, const struct request *r, uint32_t i)
 {
@@ -45,13 +60,16 @@ static bool stage(struct engine *e, struct request *r, uint32_t i, struct hash12
     struct save_job *job = store_link_packs(l, i) && !store_link_packed_space(e, r) ? NULL : take_job(l);
 
     if (!job) return false;
+    if (store_page_out(e, r->seq.pages[i], job->bytes) != RD_OK) { /* the device failed: the next step will say so */
+        put_back(l, job);
+        return false;
+    }
     job->is_packed = store_link_packs(l, i);
     job->space = job->is_packed ? store_link_packed_space(e, r) : r->store.space;
     job->is_first = i == 0;
     job->digests[0] = r->store.last;
     job->digests[1] = digest;
     memcpy(job->tokens, r->seq.keys + (size_t)i * l->o.page_tokens, l->o.page_tokens * sizeof(*job->tokens));
-    memcpy(job->bytes, e->o.executor.page(e->o.executor.self, r->seq.pages[i]), l->o.page_bytes);
     push_job(l, job);
     l->counts.n_staged++;
     return true;

@@ -82,12 +82,25 @@ bool run(struct rig *g, const int32_t *tokens, uint32_t n, bool cached, float *l
     return ok;
 }
 
+/* What the pages hold is gone. */
+static bool spoil_pages(struct rig *g)
+{
+    void *bytes = mem_alloc(g->x.kv.page_bytes, 1);
+    bool ok = bytes != NULL;
+
+    if (ok) memset(bytes, 0x5a, g->x.kv.page_bytes);
+    for (uint32_t i = 0; ok && i < g->x.kv.n_pages; i++)
+        ok = g->o.executor.page_in(g->o.executor.self, i, bytes) == RD_OK;
+    mem_free(bytes);
+    return ok;
+}
+
 bool restart(struct rig *g)
 {
     engine_destroy(g->e);
     g->e = NULL;
     sim_store_close(&g->store);
-    memset(g->x.kv.base, 0x5a, g->x.kv.page_bytes * g->x.kv.n_pages);
+    if (!spoil_pages(g)) return false;
     if (!sim_store_open(&g->store, g->o.page_tokens, g->x.kv.page_bytes, 1ull << 30, clock_system(), true))
         return false;
     g->o.store = g->store.link;
