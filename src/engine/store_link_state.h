@@ -12,6 +12,7 @@
 #define LOAD_LEAST_WAIT_NS 1000000000ull
 #define N_CONDEMNED        3u
 #define PACKED_SUFFIX      "|packed"
+#define SAVE_DEVICE_PAGES_PER_STEP 8u    /* in all, where a copy crosses the bus while the device waits */
 #define SAVE_PAGES_PER_STEP 32u          /* copies per step and request: some milliseconds at most */
 
 /* A copy of one page on its way to the disk. */

@@ -102,8 +102,15 @@ static void save(struct engine *e, struct request *r, uint32_t n_most)
 
 void store_link_save_step(struct engine *e)
 {
+    uint64_t begin = e->o.store ? e->o.store->counts.n_staged : 0;
+    uint32_t most = e->o.executor.page ? UINT32_MAX : SAVE_DEVICE_PAGES_PER_STEP, n;
+
     if (!e->o.store) return;
-    for (uint32_t i = 0; i < e->plan.batch.n_runs; i++) save(e, e->plan.run_request[i], SAVE_PAGES_PER_STEP);
+    for (uint32_t i = 0; i < e->plan.batch.n_runs; i++) {
+        n = (uint32_t)(e->o.store->counts.n_staged - begin);
+        if (n >= most) return;
+        save(e, e->plan.run_request[i], u32_min(most - n, SAVE_PAGES_PER_STEP));
+    }
 }
 
 void store_link_save_rest(struct engine *e, struct request *r)
