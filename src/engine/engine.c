@@ -68,8 +68,8 @@ rd_status engine_create(const struct engine_options *o, struct engine **out)
     if ((st = queue_create((size_t)o->max_queue + e->max_live, &e->inbox)) != RD_OK) goto fail;
     if ((st = queue_create(N_TASKS, &e->tasks)) != RD_OK) goto fail;
     if ((st = wake_create(&e->bell)) != RD_OK) goto fail;
-    store_link_pin(o->store, &o->executor, true);
     if (o->store && (st = store_link_begin(o->store, e->bell, o->n_pages, e->cache.state_bytes)) != RD_OK) goto fail;
+    store_link_pin(o->store, &o->executor, true);
     engine_publish_stats(e);
     hand_over(e);
     *out = e;
