@@ -9,6 +9,7 @@
  *               meet all of them, unit after unit, so that their activations stay in the L1 cache. A step is 32 rows x
  *               16 outputs of a unit; between its tile instructions, two rows at a time, are the float operations of
  *               the step before: one after the other they take 1.6 times as long.
+ *               Up to BLOCK_ROWS rows meet one tile at a time, opened into the L1 cache as its weights stream by.
  * Bytes         per step 8 (9 with mins) KiB of opened weights from L2, 8 (10) of activations from L1, 4 (6) of sums.
  * Bound         of a step's 131,072 multiplications: 16 products of 16 cycles (2 more for mins), 4 (6) stores of 16.
  * Measured      one thread of an Intel Xeon, 2.6 GHz clock, in 2.6 GHz cycles per step with mins: 230 products alone,
@@ -22,13 +23,14 @@
 #include <string.h>
 #include "backend/cpu/linear_amx.h"
 #include "backend/cpu/linear_kernels.h"
+#include "backend/cpu/linear_prefetch.h"
 #include "backend/cpu/linear_v512.h"
 
 #define SPAN_UNITS 8u
 #define PANEL_TILES 8u                   /* 8 x 8 x 9.1 KiB: less than a third of an L2 cache */
 #define STEP_ROWS 32u
 #define BLOCK_ROWS 64u
-#define PANEL_MIN_ROWS 17u              /* 16 are as fast, and 8 faster, as tiles */
+#define PANEL_MIN_ROWS 13u              /* 12 rows: tiles 560 us, panels 620; 16: 740 and 660 (one 8960 x 1536 Q4_K) */
 
 /* ---- activations ---- */
 
@@ -131,23 +133,27 @@ INLINE void open_line(__m512i w, __m512i scale, __m512i offset, int8_t *low, int
 
 INLINE void open_mins(const uint8_t *unit, int kind, struct k_unit *out)
 {
-    for (int part = 0; part < 16; part++) {
-        __m512i v = bytes_at(kind == SCALES_KM ? unit + 80 + part / 2 * 32 : unit + 64 + part * 16), v64;
+    const int each = kind == SCALES_KM ? 2 : 1;         /* parts of 16 k that share a min */
+
+    for (int part = 0; part < 16; part += each) {
+        __m512i v = bytes_at(kind == SCALES_KM ? unit + 80 + part * 16 : unit + 64 + part * 16), v64;
 
         if (kind == SCALES_K2) v = _mm512_srli_epi32(v, 4);
         v64 = _mm512_castps_si512(_mm512_cvtepi32_ps(_mm512_slli_epi32(v, 6)));
-        v = _mm512_castps_si512(_mm512_cvtepi32_ps(v));
-        _mm512_store_si512(out->mins[part], _mm512_or_si512(_mm512_srli_epi32(v64, 16), v));
+        v = _mm512_or_si512(_mm512_srli_epi32(v64, 16), _mm512_castps_si512(_mm512_cvtepi32_ps(v)));
+        for (int i = 0; i < each; i++) _mm512_store_si512(out->mins[part + i], v);
     }
     _mm512_store_ps(out->neg_dmin, _mm512_xor_ps(halves_at(unit + 32), _mm512_set1_ps(-0.0f)));
 }
 
-INLINE void open_unit(const uint8_t *lines, const uint8_t *unit, struct k_unit *out, int bits, int offset_shift,
-                      int kind)
+/* ahead: where the weights are read once, in order, and asked for ahead; else NULL. */
+INLINE void open_unit(const uint8_t *lines, const uint8_t *unit, const struct stream_ahead *ahead, struct k_unit *out,
+                      int bits, int offset_shift, int kind)
 {
     for (int b = 0; b < 8; b++, lines += bits * 64) {
         __m512i w[8], scale[2], offset[2];
 
+        if (ahead) prefetch_block(ahead, lines, (uint32_t)bits * 64, b ? NULL : unit, kind == SCALES_K ? 288 : 320);
         open_block(lines, bits, w);
         for (int h = 0; h < 2; h++) {
             scale[h] = scale_words(unit, kind, b, h);
@@ -374,7 +380,7 @@ INLINE void run_panel(const struct linear_panel *p, int bits, int offset_shift, 
     const bool planes = bits > 2, has_mins = kind != SCALES_K;
     const uint32_t n_units = p->n_in / LINEAR_UNIT, unit_bytes = kind == SCALES_K ? 288 : 320;
     const uint32_t n_parts = (p->n_rows + BLOCK_ROWS - 1) / BLOCK_ROWS, n_tiles_all = (p->n_out + 15) / 16;
-    const uint32_t at_once = n_parts > 1 ? PANEL_TILES : 1, n_span = n_parts > 1 ? SPAN_UNITS : 2;
+    const uint32_t at_once = n_parts > 1 ? PANEL_TILES : 1, n_span = n_parts > 1 ? SPAN_UNITS : p->n_rows > 16 ? 1 : 2;
     const uint64_t scales_at = (uint64_t)n_units * 8 * (uint32_t)bits * 64;
     struct k_unit(*units)[SPAN_UNITS] = p->scratch;
 
@@ -391,13 +397,16 @@ INLINE void run_panel(const struct linear_panel *p, int bits, int offset_shift, 
 
             k.from = from;
             k.n_units = n_units - from < n_span ? n_units - from : n_span;
-            for (uint32_t i = 0; i < k.n_tiles; i++)
+            for (uint32_t i = 0; i < k.n_tiles; i++) {
+                const uint8_t *tile = tiles + i * p->tile_bytes, *scales = tile + scales_at;
+                const struct stream_ahead ahead = stream_ahead_of(tile, scales, (uint64_t)n_units * unit_bytes);
+
                 for (uint32_t u = 0; u < k.n_units; u++)
-                    open_unit(tiles + i * p->tile_bytes + (uint64_t)(from + u) * 8 * (uint32_t)bits * 64,
-                              tiles + i * p->tile_bytes + scales_at + (from + u) * unit_bytes, &units[i][u], bits,
-                              offset_shift, kind);
+                    open_unit(tile + (uint64_t)(from + u) * 8 * (uint32_t)bits * 64, scales + (from + u) * unit_bytes,
+                              n_parts > 1 ? NULL : &ahead, &units[i][u], bits, offset_shift, kind);
+            }
             for (uint32_t part = 0; part < n_parts; part++) {
-                if (next_tiles)
+                if (next_tiles && n_parts > 1)
                     prefetch_part(next_tiles, p->tile_bytes, k.n_tiles, next, k.n_units, scales_at, bits, part,
                                   n_parts);
                 if (p->n_rows > 16) run_rows(&k, part * BLOCK_ROWS, true, planes, has_mins);
