@@ -8,7 +8,7 @@
 
 #define MIN_STAGED 4u
 #define MAX_STAGED 4096u
-#define FLUSH_IDLE_NS 20000000ull        /* nothing more came for so long: what is pending gets its records */
+#define FLUSH_IDLE_NS 200000000ull       /* nothing more came for so long: what is pending gets its records */
 #define REFRESH_NS 2000000000ull         /* a reader looks at the folder again */
 #define WRITER_REST_NS 60000000000ull
 #define DRAIN_NS 5000000000ull
