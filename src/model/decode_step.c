@@ -1,6 +1,6 @@
 /* model/decode_step.c - a forward pass; where every sequence has one row, as a graph that the backend recorded.
  *
- * Recorded graphs have few numbers of rows: 1, 2, 4 and multiples of 8. A step between them is filled up with padding
+ * Recorded graphs have few numbers of rows: 1, 2, 4, then multiples of 8, above 64 of 16, above 128 of 32. A step between them is filled up with padding
  * rows: token 0 at position 0 of a sequence that has the page beyond the pool to itself. Rows do not depend on each
  * other, so that the bits stay the same.
  */
@@ -61,8 +61,10 @@ rd_status padded_step_create(struct model *m)
 /* Rows of the graph for n rows; 0: none is wide enough. */
 static uint32_t padded_rows(const struct padded_step *p, uint32_t n)
 {
-    uint32_t padded = n <= 2 ? n : n <= 4 ? 4 : u32_ceil_div(n, MODEL_PAD_ROWS) * MODEL_PAD_ROWS;
+    uint32_t step = n <= 64 ? MODEL_PAD_ROWS : n <= 128 ? 2 * MODEL_PAD_ROWS : 4 * MODEL_PAD_ROWS;
+    uint32_t padded = n <= 2 ? n : n <= 4 ? 4 : u32_ceil_div(n, step) * step;
 
+    if (padded > p->max_rows) padded = u32_ceil_div(n, MODEL_PAD_ROWS) * MODEL_PAD_ROWS;
     return padded <= p->max_rows ? padded : n <= p->max_rows ? n : 0;
 }
 
