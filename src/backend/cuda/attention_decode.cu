@@ -5,8 +5,8 @@
  * probabilities meet in shared memory; then warp w sums dims w * HD / 4 .. over all keys: no sum crosses warps.
  * Where runs alone do not fill the device, gridDim.x blocks share a run's segments. Each then leaves every segment's
  * m, l, o in scratch, and the block that arrives last merges them in order: the same operations as in one block.
- * Bytes: K and V once. Bound: memory; three blocks on an SM keep about 100 KB in flight. H200, 8B, 512 keys: 85 % of the
- * read bandwidth for 256 runs, 62 % for 64; one run takes 7 us, all of it latency.
+ * Bytes: K and V once. Bound: memory; three blocks on an SM keep about 100 KB in flight. H200, 8B, 512 keys: 85 % of
+ * the read bandwidth for 256 runs, 62 % for 64; one run takes 7 us, all of it latency.
  */
 #include "backend/cuda/attention_mma.cuh"
 #include "backend/cuda/attention_paths.h"

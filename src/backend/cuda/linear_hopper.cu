@@ -12,10 +12,9 @@ static bool map_bf16(CUtensorMap *map, const void *p, uint32_t rows, uint32_t co
                       CU_TENSOR_MAP_SWIZZLE_128B);
 }
 
-/* The fewest segments with which tiles of 64 rows fill a device of 132 SMs (H100, H200) evenly for one small batch, and
- * twice at least; none shorter than 128 or one block. A constant and not this device's number: results stay the same.
- *  */
-uint32_t linear_segments(uint32_t n_out, uint32_t n_in, uint32_t block, uint32_t *seg_blocks)
+/* The fewest segments with which at least least_tiles tiles of 64 rows fill a device of 132 SMs (H100, H200) evenly for
+ * one small batch; none shorter than 128 or one block. 132 is no matter of the device in use: results stay the same. */
+uint32_t linear_segments(uint32_t n_out, uint32_t n_in, uint32_t block, uint32_t least_tiles, uint32_t *seg_blocks)
 {
     const uint32_t sms = N_SMS, tiles = (n_out + 63) / 64, blocks = (n_in + block - 1) / block;
     uint32_t n = 1;
@@ -23,7 +22,7 @@ uint32_t linear_segments(uint32_t n_out, uint32_t n_in, uint32_t block, uint32_t
     for (; n < MAX_SEGMENTS && n_in >= n * 256 && blocks >= n * 2; n *= 2) {
         const uint32_t units = tiles * n, rounds = (units + sms - 1) / sms;
 
-        if (units >= 200 && units * 100 >= rounds * sms * 84) break;
+        if (units >= least_tiles && units * 100 >= rounds * sms * 84) break;
     }
     *seg_blocks = (blocks + n - 1) / n;
     return (blocks + *seg_blocks - 1) / *seg_blocks;
@@ -106,7 +105,7 @@ cudaError_t linear_hopper_launch(const struct linear_hopper *a, cudaStream_t str
         if (i < a->n_outs) n_out += a->outs[i].n_out;
     }
     job.k_blocks = ceil_div(a->n_in, K_BLOCK);
-    job.n_segs = linear_segments(n_out, a->n_in, K_BLOCK, &job.seg_blocks);
+    job.n_segs = linear_segments(n_out, a->n_in, K_BLOCK, 200, &job.seg_blocks);
 
     if (n <= 8) return start<64, 8, 6, SPLIT, 4>(a, &job, stream);
     if (n <= 16) return start<64, 16, 5, SPLIT, 4>(a, &job, stream);

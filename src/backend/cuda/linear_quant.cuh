@@ -14,7 +14,9 @@
 #pragma once
 #include "backend/cuda/linear_wgmma.cuh"
 
-enum { QUANT_BLOCK = 128, QUANT_HALF = 4 };    /* k in a stage; steps of 16 k that are converted at once */
+/* k in a stage; steps of 16 k that are converted at once; tiles for linear_segments: twice the bf16 kernel's, as it takes
+ * about 12 warps on an SM to hide how long a conversion takes. */
+enum { QUANT_BLOCK = 128, QUANT_HALF = 4, QUANT_TILES = 380 };
 
 template <int BITS, int GROUP, bool OFFSET, int ROWS, int N, int STAGES> struct quant_smem {
     static constexpr uint32_t value_row = QUANT_BLOCK * BITS / 8, values = ROWS * value_row;

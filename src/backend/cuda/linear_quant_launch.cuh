@@ -71,7 +71,7 @@ static cudaError_t quant_launch(const struct cuda_launch *l, const struct cuda_l
         if (i < a->n_outs) n_out += a->outs[i].w->n_out;
     }
     job.k_blocks = ceil_div(n_in, QUANT_BLOCK);
-    job.n_segs = linear_segments(n_out, n_in, QUANT_BLOCK, &job.seg_blocks);
+    job.n_segs = linear_segments(n_out, n_in, QUANT_BLOCK, QUANT_TILES, &job.seg_blocks);
 
     if (n <= 8) return quant_start<BITS, GROUP, OFFSET, 64, 8, 4 + more, SPLIT, 4>(l, a, &job);
     if (n <= 16) return quant_start<BITS, GROUP, OFFSET, 64, 16, 3 + more, SPLIT, 4>(l, a, &job);

@@ -19,8 +19,8 @@
  * Outputs leave through shared memory as [token][ROWS], so that stores are whole lines. A tile's two halves may come
  * of two matrices: for the GLU they are rows of gate and the same rows of up, multiplied here (EPI_GLU).
  *
- * H200, share of the read bandwidth at 1 row: 8B gate_up 90 %, down 82 %, qkv 72 %, o 65 %, head 94 %; 8,192 rows: 475 to
- * 600 TFLOP/s. Small matrices are bound by the 3 us that a launch takes from wait to end (0.6B: 25 to 44 %).
+ * H200, share of the read bandwidth at 1 row: 8B gate_up 90 %, down 82 %, qkv 72 %, o 65 %, head 94 %; 8,192 rows:
+ * 475 to 600 TFLOP/s. Small matrices are bound by the 3 us that a launch takes from wait to end (0.6B: 25 to 44 %).
  */
 #pragma once
 #include "backend/cuda/cuda_device.cuh"
