@@ -153,8 +153,8 @@ static void quantise_entry(uint32_t bits, bool as_opened, struct entry e[3])
         e[i].n_dims = 2;
         e[i].dims[0] = n_out;
         e[i].dims[1] = n_in / 32;
-        snprintf(e[i].name, sizeof(e[i].name), "%.*s%s", (int)strlen(e[0].name) - 7, e[0].name,
-                 i == 1 ? ".scales" : ".biases");
+        snprintf(e[i].name, sizeof(e[i].name), "%s", e[0].name);
+        snprintf(e[i].name + strlen(e[0].name) - 7, 8, "%s", i == 1 ? ".scales" : ".biases");   /* for ".weight" */
     }
 }
 
