@@ -153,7 +153,7 @@ static void quantise_entry(uint32_t bits, bool as_opened, struct entry e[3])
         e[i].n_dims = 2;
         e[i].dims[0] = n_out;
         e[i].dims[1] = n_in / 32;
-        snprintf(e[i].name, sizeof(e[i].name), "%s", e[0].name);
+        memcpy(e[i].name, e[0].name, sizeof(e[i].name));
         snprintf(e[i].name + strlen(e[0].name) - 7, 8, "%s", i == 1 ? ".scales" : ".biases");   /* for ".weight" */
     }
 }
