@@ -63,11 +63,6 @@ void answer_memory_destroy(struct answer_memory *m)
     mem_free(m);
 }
 
-static bool same_owner(const struct answer_owner *a, const struct answer_owner *b)
-{
-    return a->salted == b->salted && (!a->salted || hash128_equal(a->salt, b->salt));
-}
-
 /* ---- keeping ---- */
 
 static void drop_sequence(struct answer_memory *m, uint32_t i)
@@ -86,7 +81,7 @@ static void keep_sequence(struct answer_memory *m, const struct kept_sequence *s
     for (uint32_t i = 0; i < m->n_sequences;) {
         const struct kept_sequence *old = &m->sequences[i];
 
-        if (old->n <= s->n && same_owner(&old->owner, &s->owner) && memcmp(old->ids, s->ids, old->n * sizeof(uint32_t)) == 0)
+        if (old->n <= s->n && answer_owner_equal(&old->owner, &s->owner) && memcmp(old->ids, s->ids, old->n * sizeof(uint32_t)) == 0)
             drop_sequence(m, i);
         else i++;
     }
@@ -342,7 +337,7 @@ static const struct kept_answer *find_answer(const struct answer_memory *m, cons
         const struct kept_answer *a = &m->answers[i];
         bool by_id = id && strcmp(id, first_id(a->calls)) == 0;
 
-        if (!same_owner(&a->owner, owner) || !(same_text(a->content, text) || (by_id && trimmed(text).n == 0))) continue;
+        if (!answer_owner_equal(&a->owner, owner) || !(same_text(a->content, text) || (by_id && trimmed(text).n == 0))) continue;
         if (same_calls(a->calls, calls)) return a;
     }
     return NULL;
@@ -445,7 +440,7 @@ uint32_t answer_memory_replay(struct answer_memory *m, struct answer_owner owner
         const struct kept_sequence *s = &m->sequences[i];
         uint32_t kept_end, sent_end;
 
-        if (!same_owner(&s->owner, &owner) || !begins_alike(s, *ids, *n)) continue;
+        if (!answer_owner_equal(&s->owner, &owner) || !begins_alike(s, *ids, *n)) continue;
         walk(m->t, s, *ids, *n, &kept_end, &sent_end);
         if (sent_end > best_sent) best = s, best_kept = kept_end, best_sent = sent_end;
     }

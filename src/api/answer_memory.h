@@ -24,6 +24,10 @@
 
 struct answer_memory;
 struct answer_owner { bool salted; struct hash128 salt; };
+static inline bool answer_owner_equal(const struct answer_owner *a, const struct answer_owner *b)
+{
+    return a->salted == b->salted && (!a->salted || hash128_equal(a->salt, b->salt));
+}
 
 /* Something kept, in the form that the memory's load takes: for a file (memory_file.h). */
 typedef void (*memory_record_fn)(void *arg, const void *record, size_t n);

@@ -89,22 +89,17 @@ void spelling_memory_dump(struct spelling_memory *m, memory_record_fn fn, void *
 
 /* ---- keeping and finding; the lock is held ---- */
 
-static bool same_owner(const struct answer_owner *a, const struct answer_owner *b)
-{
-    return a->salted == b->salted && (!a->salted || hash128_equal(a->salt, b->salt));
-}
-
 static struct spelling *find(struct spelling_memory *m, const struct answer_owner *owner, struct hash128 meaning)
 {
     for (uint32_t i = 0; i < m->n; i++)
-        if (hash128_equal(at(m, i)->meaning, meaning) && same_owner(&at(m, i)->owner, owner)) return at(m, i);
+        if (hash128_equal(at(m, i)->meaning, meaning) && answer_owner_equal(&at(m, i)->owner, owner)) return at(m, i);
     return NULL;
 }
 
 static bool is_first(struct spelling_memory *m, const struct answer_owner *owner, struct hash128 spelled)
 {
     for (uint32_t i = 0; i < m->n; i++)
-        if (hash128_equal(at(m, i)->spelled, spelled) && same_owner(&at(m, i)->owner, owner)) return true;
+        if (hash128_equal(at(m, i)->spelled, spelled) && answer_owner_equal(&at(m, i)->owner, owner)) return true;
     return false;
 }
 
