@@ -406,13 +406,14 @@ RD_API rd_status rd_forward_cold(rd_engine *engine, const int32_t *tokens, uint3
 enum { RD_MATCH_MISS, RD_MATCH_EXACT, RD_MATCH_PREFIX, RD_MATCH_SUPERSEQUENCE, RD_MATCH_LCP, RD_N_MATCH_KINDS };
 
 /* Why not all of a prompt was stored: it was (NONE), nothing of it ever was (NEW), it differs from what is (DIFFERENT),
- * or what it needs was dropped: for room (EVICTED), unused for too long (EXPIRED), or on demand (CLEARED). SALT, which
- * rd_cache_explain alone tells: more of it is stored under another cache_salt of the same fairness_key. */
+ * or what it needs was dropped: for room (EVICTED), unused for too long (EXPIRED), or on demand (CLEARED). What
+ * rd_cache_explain alone tells: more of it is stored under another cache_salt of the same fairness_key (SALT), or on disk
+ * with another KV type of this model (KV_TYPE). */
 enum rd_miss_cause {
     RD_MISS_NONE, RD_MISS_NEW, RD_MISS_DIFFERENT, RD_MISS_EVICTED, RD_MISS_EXPIRED, RD_MISS_CLEARED,
-    RD_MISS_SALT, RD_N_MISS_CAUSES
+    RD_MISS_SALT, RD_MISS_KV_TYPE, RD_N_MISS_CAUSES
 };
-/* "none", "new", "different", "evicted", "expired", "cleared", "salt" */
+/* "none", "new", "different", "evicted", "expired", "cleared", "salt", "kv_type" */
 RD_API const char *rd_miss_cause_name(enum rd_miss_cause cause);
 
 struct rd_stats {
@@ -452,10 +453,12 @@ RD_API bool rd_is_busy(rd_engine *engine);
 /* What the cache would do for a request, without running it. */
 struct rd_cache_explanation {
     uint32_t n_prompt, n_stored, n_ready;   /* tokens; ready: computed already */
+    uint32_t n_disk;                        /* behind n_stored: on disk, whole pages of them; they would be loaded */
     uint32_t n_lossy;                       /* of n_ready: in pages that were kept as 8-bit integers */
     enum rd_miss_cause cause;
     int32_t message;                /* index in messages_json of where it differs; -1: in none of them */
     const char *part;               /* "system", "tools", "message", "template" or "" : a constant */
+    char other_kv_type[48];         /* KV_TYPE: which */
     char sent[256], stored[256]; /* the text from the first token that differs on, UTF-8; stored "": nothing follows */
 };
 /* Any thread; nothing is computed or stored. Errors as rd_prompt_tokens. */

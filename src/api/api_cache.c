@@ -8,13 +8,15 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "engine/public_prefix.h"
+#include "engine/store_link.h"
 
 #define LEAST_OTHER_TOKENS 16u           /* so many more tokens under another salt are worth telling */
 #define SHOWN_TOKENS 12u                 /* of either side of a difference, and of a node */
 
 const char *rd_miss_cause_name(enum rd_miss_cause cause)
 {
-    static const char *const names[] = {"none", "new", "different", "evicted", "expired", "cleared", "salt"};
+    static const char *const names[] = {"none", "new", "different", "evicted", "expired", "cleared", "salt",
+                                        "kv_type"};
 
     return (unsigned)cause < RD_N_MISS_CAUSES ? names[cause] : "";
 }
@@ -49,12 +51,14 @@ static void show(const struct tokenizer *t, const kv_key *keys, uint32_t n, char
 /* ---- explain ---- */
 
 struct explain_call {
+    const rd_engine *engine;
     struct answer_owner owner;
     const kv_key *keys;
     uint32_t n;
     struct radix_match m;
     enum miss_cause cause;
-    uint32_t n_lossy;
+    uint32_t n_disk, n_lossy;            /* n_disk: behind the match */
+    char other_kv_type[48];
     kv_key stored[SHOWN_TOKENS];
     uint32_t n_stored;
     struct answer_owner others[SALT_RING_SIZE];
@@ -74,6 +78,35 @@ static bool others_have_more(struct engine *e, const struct explain_call *c)
     return false;
 }
 
+/* Is a page more of it on disk with another KV type? */
+static bool has_other_kv_type(struct engine *e, struct explain_call *c)
+{
+    const struct kv_layout *own = &c->engine->executor.kv.layout;
+    char name[LIMIT_STORE_NAME_BYTES];
+    struct kv_layout other;
+
+    for (uint32_t i = 0; i < api_kv_type_n_others(); i++) {
+        if (!api_kv_type_other(own, i, &other)) continue;
+        api_kv_type_name(&other, c->other_kv_type, sizeof(c->other_kv_type));
+        api_store_name(c->engine, c->other_kv_type, name, sizeof(name));
+        if (*name && store_link_n_stored(e, name, kv_page_bytes(&other), c->owner.salted ? &c->owner.salt : NULL,
+                                         c->keys, c->n, 0) >= c->m.n_match + c->n_disk + own->page_tokens)
+            return true;
+    }
+    c->other_kv_type[0] = 0;
+    return false;
+}
+
+/* What the disk has behind the match. Less than a page behind that is no miss: it may be there too, as an end. */
+static void look_on_disk(struct engine *e, struct explain_call *c)
+{
+    c->n_disk = store_link_n_stored(e, NULL, 0, c->owner.salted ? &c->owner.salt : NULL, c->keys, c->n, c->m.n_match) -
+                c->m.n_match;
+    if (c->n_disk == 0) return;
+    if (c->n - c->m.n_match - c->n_disk < c->engine->executor.kv.layout.page_tokens) c->cause = MISS_NONE;
+    else if (c->cause == MISS_NEW) c->cause = MISS_DIFFERENT;
+}
+
 static void explain_on_engine(struct engine *e, void *arg)
 {
     struct explain_call *c = arg;
@@ -86,7 +119,11 @@ static void explain_on_engine(struct engine *e, void *arg)
     c->cause = engine_miss_cause(e, root, c->keys, c->n, c->m.n_match);
     c->n_lossy = engine_n_lossy(e, &c->m);
     c->n_stored = radix_following(&c->m, c->stored, SHOWN_TOKENS);
-    if (c->m.n_match < c->n && others_have_more(e, c)) c->cause = MISS_SALT;
+    if (c->m.n_match == c->n) return;
+    look_on_disk(e, c);
+    if (c->cause == MISS_NONE) return;
+    if (others_have_more(e, c)) c->cause = MISS_SALT;
+    else if (has_other_kv_type(e, c)) c->cause = MISS_KV_TYPE;
 }
 
 static size_t common(const char *a, size_t n_a, const char *b, size_t n_b)
@@ -178,7 +215,7 @@ static void find_place(const rd_engine *engine, const struct rd_request_options 
 rd_status rd_cache_explain(rd_engine *engine, const struct rd_request_options *o, struct rd_cache_explanation *out,
                            struct rd_error *err)
 {
-    struct explain_call call = {.owner = api_owner(engine, o)};
+    struct explain_call call = {.engine = engine, .owner = api_owner(engine, o)};
     int32_t *tokens = NULL;
     rd_status st;
 
@@ -198,7 +235,9 @@ rd_status rd_cache_explain(rd_engine *engine, const struct rd_request_options *o
     out->n_prompt = call.n;
     out->n_stored = call.m.n_match;
     out->n_ready = call.m.n_ready;
+    out->n_disk = call.n_disk;
     out->n_lossy = call.n_lossy;
+    memcpy(out->other_kv_type, call.other_kv_type, sizeof(out->other_kv_type));
     out->cause = (enum rd_miss_cause)call.cause;
     if (call.m.n_match < call.n) {
         uint32_t n_left = call.n - call.m.n_match;

@@ -2,7 +2,6 @@
  *
  * The text side (vocabulary, template) is built on a second thread while the weights are repacked.
  */
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include "api/api_state.h"
@@ -114,57 +113,6 @@ static void fill_names(rd_engine *e, const struct rd_options *o)
     if (!o->model_id && n > 5 && strcmp(e->info.model_id + n - 5, ".gguf") == 0) e->info.model_id[n - 5] = 0;
 }
 
-static rd_status parse_one_kv_type(const char *name, size_t n, enum dtype *out, struct rd_error *err)
-{
-    static const struct {
-        const char *name;
-        enum dtype t;
-    } known[] = {
-        {"f16", DTYPE_F16}, {"bf16", DTYPE_BF16}, {"f32", DTYPE_F32}, {"q8_0", DTYPE_Q8_0}, {"q4_0", DTYPE_Q4_0}};
-
-    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
-        if (n == strlen(known[i].name) && memcmp(name, known[i].name, n) == 0) {
-            *out = known[i].t;
-            return RD_OK;
-        }
-    }
-    return error_set(err, RD_E_INVALID,
-                     "KV type \"%.*s\" is unknown; known: f16, bf16, f32, q8_0, q4_0, or two of them as KEYS/VALUES",
-                     (int)(n < 32 ? n : 32), name);
-}
-
-/* "q8_0", or "q8_0/q4_0": keys, values. */
-static rd_status parse_kv_type(const char *name, struct kv_layout *l, struct rd_error *err)
-{
-    const char *slash = name ? strchr(name, '/') : NULL;
-    rd_status st;
-
-    l->dtype_k = l->dtype_v = DTYPE_F16;
-    if (!name) return RD_OK;
-    st = parse_one_kv_type(name, slash ? (size_t)(slash - name) : strlen(name), &l->dtype_k, err);
-    l->dtype_v = l->dtype_k;
-    if (st == RD_OK && slash) st = parse_one_kv_type(slash + 1, strlen(slash + 1), &l->dtype_v, err);
-    return st;
-}
-
-/* Whether this model can have the types. */
-static rd_status check_kv_type(const rd_engine *e, const struct rd_options *o, const struct kv_layout *l,
-                               struct rd_error *err)
-{
-    if (!kv_type_fits(l->dtype_k, l->head_dim) || !kv_type_fits(l->dtype_v, l->head_dim))
-        return error_set(err, RD_E_INVALID,
-                         "KV type \"%.32s\" needs heads of a multiple of 32 values; this model's have %u: take f16",
-                         o->kv_type, l->head_dim);
-    return o->kv_force ? RD_OK : model_check_kv_types(model_config(e->model), l->dtype_k, err);
-}
-
-static void put_kv_type(const struct kv_layout *l, char *out, size_t n)
-{
-    if (l->dtype_k == l->dtype_v) snprintf(out, n, "%s", dtype_name(l->dtype_k));
-    else snprintf(out, n, "%s/%s", dtype_name(l->dtype_k), dtype_name(l->dtype_v));
-    for (; *out; out++) *out = (char)tolower((unsigned char)*out);
-}
-
 /* A GPU's memory is the cache's, but for what the driver and a later kernel may want. */
 static uint64_t default_kv_bytes(const rd_engine *e)
 {
@@ -188,9 +136,9 @@ static rd_status size_cache(rd_engine *e, const struct rd_options *o, struct kv_
     layout->page_tokens = o->page_tokens ? o->page_tokens : DEFAULT_PAGE_TOKENS;
     if (layout->page_tokens > 1024 || (layout->page_tokens & (layout->page_tokens - 1)))
         return error_set(err, RD_E_INVALID, "page_tokens %u: must be a power of two up to 1024", layout->page_tokens);
-    if ((st = parse_kv_type(o->kv_type, layout, err)) != RD_OK) return st;
-    if ((st = check_kv_type(e, o, layout, err)) != RD_OK) return st;
-    put_kv_type(layout, e->info.kv_type, sizeof(e->info.kv_type));
+    if ((st = api_kv_type_parse(o->kv_type, layout, err)) != RD_OK) return st;
+    if ((st = api_kv_type_check(e, o, layout, err)) != RD_OK) return st;
+    api_kv_type_name(layout, e->info.kv_type, sizeof(e->info.kv_type));
     page_bytes = kv_page_bytes(layout);
     if (bytes == 0) bytes = default_kv_bytes(e);
     n = o->kv_tokens ? (o->kv_tokens - 1) / layout->page_tokens + 1 : bytes / page_bytes;
@@ -379,7 +327,7 @@ rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *
     if (err) *err = (struct rd_error){RD_OK, ""};
     if (max_running > 4096 || o->max_chunk > 65536)
         return error_set(err, RD_E_INVALID, "max_running: at most 4096; max_chunk: at most 65536");
-    st = parse_kv_type(o->kv_type, &types, err);            /* before anything is loaded */
+    st = api_kv_type_parse(o->kv_type, &types, err);            /* before anything is loaded */
     if (st != RD_OK) return st;
     st = open_file(o->model, &e, err);
     if (st != RD_OK) goto fail;

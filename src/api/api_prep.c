@@ -214,15 +214,16 @@ static rd_status prepare(struct rd_request *r, struct rd_error *err)
 
 static void prepare_and_submit(struct rd_request *r)
 {
+    rd_engine *engine = r->engine;
     struct rd_error err = {RD_OK, ""};
     rd_status st = RD_E_CANCELLED;
     struct request *request;
 
     if (!atomic_load(&r->cancelled)) st = prepare(r, &err);
     else error_set(&err, st, "%s", rd_status_text(st));
-    atomic_fetch_sub_explicit(&r->engine->n_preparing, 1, memory_order_relaxed);
     if (st != RD_OK) {
-        engine_give_place(r->engine->engine);
+        atomic_fetch_sub(&engine->n_preparing, 1);
+        engine_give_place(engine->engine);
         api_request_fail(r, st, err.text[0] ? err.text : rd_status_text(st));
         api_request_unref(r);
         return;
@@ -232,10 +233,11 @@ static void prepare_and_submit(struct rd_request *r)
     atomic_store(&r->phase, PHASE_RUNNING);
     if (atomic_load(&r->cancelled)) request_cancel(request, CANCEL_GONE);
     api_request_ring(r); /* RD_EVENT_STARTED is there */
-    st = engine_submit(r->engine->engine, request); /* our reference on r is the engine's now, until the last wake */
+    st = engine_submit(engine->engine, request); /* our reference on r is the engine's now, until the last wake */
+    atomic_fetch_sub(&engine->n_preparing, 1);   /* only now: at any time it is counted here or there */
     request_unref(request);
     if (st == RD_OK) return;
-    engine_give_place(r->engine->engine);
+    engine_give_place(engine->engine);
     api_request_fail(r, st, rd_status_text(st));
     api_request_unref(r);
 }

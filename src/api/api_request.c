@@ -179,13 +179,13 @@ rd_status rd_submit(rd_engine *engine, const struct rd_request_options *o, void 
     if (st == RD_OK) st = make_stops(r);
     if (st == RD_OK) {
         atomic_fetch_add_explicit(&r->refs, 1, memory_order_relaxed);
-        atomic_fetch_add_explicit(&engine->n_preparing, 1, memory_order_relaxed);
+        atomic_fetch_add(&engine->n_preparing, 1);
         st = queue_push(engine->prep, r);
         if (st == RD_OK) {
             *out = r;
             return RD_OK;
         }
-        atomic_fetch_sub_explicit(&engine->n_preparing, 1, memory_order_relaxed);
+        atomic_fetch_sub(&engine->n_preparing, 1);
     }
     engine_give_place(engine->engine);
     request_free(r);

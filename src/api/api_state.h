@@ -76,13 +76,14 @@ struct rd_engine {
     atomic_bool left_out_logged;         /* it is told once; relaxed would do */
     struct model_executor executor;
     struct api_draft *draft;             /* NULL: no draft model */
-    struct store_link *store;            /* NULL: no disk cache */
+    struct store_link *store;            /* NULL: no disk cache; then with the model file's digest: */
+    struct hash128 content;
     struct engine *engine;               /* NULL: a tokenizer without weights */
     uint64_t opened_ns;
     struct queue *prep;                  /* rd_request, each with a reference */
     struct thread prep_threads[API_N_PREP];
     atomic_ullong next_id;               /* relaxed: only unique */
-    atomic_ullong n_rejected, n_preparing;      /* counters for rd_get_stats; relaxed */
+    atomic_ullong n_rejected, n_preparing;      /* for rd_get_stats; n_rejected relaxed */
 };
 
 enum request_phase { PHASE_PREPARING, PHASE_RUNNING, PHASE_FAILED };
@@ -197,10 +198,22 @@ rd_status api_draft_open(rd_engine *e, const char *path, uint32_t max_running, u
 struct draft_model *api_draft_model(const rd_engine *e); /* or NULL */
 void api_draft_close(rd_engine *e);                      /* after the engine is gone */
 
+/* api_kv_type.c: "q8_0", or "q8_0/q4_0" (keys, values), NULL f16; and back, in small letters. */
+rd_status api_kv_type_parse(const char *name, struct kv_layout *l, struct rd_error *err);
+void api_kv_type_name(const struct kv_layout *l, char *out, size_t n);
+/* Whether this model can have the types. */
+rd_status api_kv_type_check(const rd_engine *e, const struct rd_options *o, const struct kv_layout *l,
+                            struct rd_error *err);
+/* The i-th pair of types, i < n_others; false: it is l's own, or heads of l's length cannot have it. */
+uint32_t api_kv_type_n_others(void);
+bool api_kv_type_other(const struct kv_layout *l, uint32_t i, struct kv_layout *out);
+
 /* api_store.c: before the engine is made; name: the namespace of the pages, written where there is a disk cache. Nothing
  * here fails: without a usable folder there is a line in the log, and no disk cache. */
 void api_store_open(rd_engine *e, const struct rd_options *o, const char *kv_type, uint32_t page_tokens,
                     uint64_t page_bytes, char *name, size_t cap);
+/* The name that the same model's pages have with another KV type, "" where there is no disk cache. */
+void api_store_name(const rd_engine *e, const char *kv_type, char *name, size_t cap);
 /* RD_E_INVALID: store_kv does not go with this model's cache. */
 rd_status api_store_check(const rd_engine *e, const struct rd_options *o, struct rd_error *err);
 void api_store_close(rd_engine *e);                      /* after the engine is gone */

@@ -13,8 +13,8 @@ void rd_get_stats(rd_engine *engine, struct rd_stats *out)
     sysinfo_resident(&out->rss_anon_bytes, &out->rss_file_bytes);
     out->uptime_s = (double)(clock_now_ns(clock_system()) - engine->opened_ns) / 1e9;
     if (!engine->engine) return;
+    out->n_preparing = atomic_load(&engine->n_preparing);   /* before the engine's: see prepare_and_submit */
     engine_get_stats(engine->engine, &s);
-    out->n_preparing = atomic_load_explicit(&engine->n_preparing, memory_order_relaxed);
     out->n_rejected = atomic_load_explicit(&engine->n_rejected, memory_order_relaxed);
     out->n_queued = s.n_queued, out->n_waiting = s.n_waiting, out->n_prefill = s.n_prefill, out->n_decode = s.n_decode;
     out->n_submitted = s.n_submitted, out->n_stop = s.n_stop, out->n_length = s.n_length;

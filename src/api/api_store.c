@@ -64,8 +64,21 @@ static rd_status open_store(const rd_engine *e, const struct rd_options *o, uint
     return st == RD_OK ? store_link_create(&lo, out) : st;
 }
 
+/* lossy: what store_kv adds to a KV type. */
+static void put_name(const rd_engine *e, const char *kv_type, const char *lossy, char *name, size_t cap)
+{
+    snprintf(name, cap, "%016" PRIx64 "%016" PRIx64 "|%s%s|%s|" RADISH_COMPUTE, e->content.high, e->content.low, kv_type,
+             lossy, e->ops->is_device ? e->info.backend : e->ops->name);
+}
+
+void api_store_name(const rd_engine *e, const char *kv_type, char *name, size_t cap)
+{
+    name[0] = 0;
+    if (e->store) put_name(e, kv_type, "", name, cap);
+}
+
 static rd_status name_pages(rd_engine *e, const struct rd_options *o, const char *kv_type, char *name, size_t cap,
-                            struct hash128 *content, struct rd_error *err)
+                            struct rd_error *err)
 {
     struct packed_options po = {.dir = o->cache_dir,
                                 .settle_ns = PACKED_SETTLE_NS,
@@ -73,11 +86,10 @@ static rd_status name_pages(rd_engine *e, const struct rd_options *o, const char
     rd_status st = cache_dir_make(o->cache_dir, err);
     char lossy[32] = "";
 
-    if (st == RD_OK) st = packed_content(&po, e->gguf, content, err);
+    if (st == RD_OK) st = packed_content(&po, e->gguf, &e->content, err);
     if (st != RD_OK) return st;
     if (o->store_kv) snprintf(lossy, sizeof(lossy), ">%s@%u", o->store_kv, store_kv_min(o));
-    snprintf(name, cap, "%016" PRIx64 "%016" PRIx64 "|%s%s|%s|" RADISH_COMPUTE, content->high, content->low, kv_type,
-             lossy, e->ops->is_device ? e->info.backend : e->ops->name);
+    put_name(e, kv_type, lossy, name, cap);
     return RD_OK;
 }
 
@@ -111,13 +123,12 @@ void api_store_open(rd_engine *e, const struct rd_options *o, const char *kv_typ
                     uint64_t page_bytes, char *name, size_t cap)
 {
     struct rd_error err = {RD_OK, ""};
-    struct hash128 content;
     rd_status st;
 
     if (!o->cache_dir || !*o->cache_dir || o->no_disk_cache) return;
-    st = name_pages(e, o, kv_type, name, cap, &content, &err);
+    st = name_pages(e, o, kv_type, name, cap, &err);
     if (st == RD_OK) keep_salt_key(e, o->cache_dir);        /* before what is kept under salts */
-    if (st == RD_OK) api_memory_open(e, o->cache_dir, content);
+    if (st == RD_OK) api_memory_open(e, o->cache_dir, e->content);
     if (st == RD_OK) st = open_store(e, o, page_tokens, page_bytes, &e->store, &err);
     if (st != RD_OK) log_warn("no disk cache: %s", *err.text ? err.text : rd_status_text(st));
 }

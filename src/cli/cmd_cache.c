@@ -149,8 +149,11 @@ static void print_explanation(const json_t *v)
 {
     const json_t *d = json_object_get(v, "difference"), *message = json_object_get(d, "message");
 
-    printf("%lld of %lld prompt tokens are stored; cause: %s\n", number(v, NULL, "stored_tokens"),
-           number(v, NULL, "prompt_tokens"), text(v, "cause", "?"));
+    printf("%lld of %lld prompt tokens are stored", number(v, NULL, "stored_tokens"), number(v, NULL, "prompt_tokens"));
+    if (number(v, NULL, "disk_tokens")) printf(", %lld more on disk", number(v, NULL, "disk_tokens"));
+    printf("; cause: %s", text(v, "cause", "?"));
+    if (*text(v, "stored_kv_type", "")) printf(" (more of it is on disk as %s)", text(v, "stored_kv_type", ""));
+    putchar('\n');
     if (!json_is_object(d)) return;
     printf("It parts at token %lld", number(d, NULL, "token"));
     if (json_is_integer(message)) printf(", in message %lld", (long long)json_integer_value(message));

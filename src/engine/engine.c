@@ -207,8 +207,10 @@ rd_status engine_submit(struct engine *e, struct request *r)
     if (r->n_prompt > engine_max_prompt(e) + (r->p.max_tokens == 0)) return RD_E_CONTEXT;
     r->usage.submitted_ns = clock_now_ns(e->o.clock);
     request_ref(r);
+    atomic_fetch_add(&e->n_handed, 1);
     st = queue_push(e->inbox, r);
     if (st != RD_OK) {
+        atomic_fetch_sub(&e->n_handed, 1);
         request_unref(r);
         return st;
     }
@@ -367,6 +369,7 @@ void engine_get_stats(struct engine *e, struct engine_stats *out)
         after = atomic_load_explicit(&e->stats_version, memory_order_seq_cst);
     } while ((before & 1) || before != after);
     memcpy(out, words, sizeof(words));
+    out->n_queued += atomic_load(&e->n_handed) - out->n_submitted;      /* what the engine has not looked at waits, too */
 }
 
 rd_status engine_check(struct engine *e, struct rd_error *err)

@@ -328,24 +328,50 @@ uint64_t store_link_promised(const struct store_link *l) { return l ? l->n_promi
 uint32_t store_link_n_pages(const struct store_link *l) { return l ? (uint32_t)l->counts.n_loading : 0; }
 struct store_link_counts store_link_get_counts(const struct store_link *l) { return l->counts; }
 
-/* The name is the tree's: everything that decides a page's bytes, then the salt. */
-struct store_space *store_link_name_space(struct engine *e, const struct request_params *p, const char *suffix,
-                                          uint64_t page_bytes)
+/* The name: everything that decides a page's bytes, then the salt (NULL: none), then the suffix. */
+static struct store_space *name_space(struct store_link *l, const void *base, size_t n, const struct hash128 *salt,
+                                      const char *suffix, uint64_t page_bytes)
 {
-    struct store_link *l = e->o.store;
     struct store_space *space = NULL;
     uint8_t name[LIMIT_STORE_NAME_BYTES];
-    size_t n = e->o.namespace_bytes, n_suffix = strlen(suffix);
+    size_t n_suffix = strlen(suffix);
 
-    if (n + sizeof(p->salt) + n_suffix > sizeof(name)) return NULL;
-    if (n > 0) memcpy(name, e->o.namespace_name, n);
-    if (p->salted) {
-        memcpy(name + n, &p->salt, sizeof(p->salt));
-        n += sizeof(p->salt);
+    if (n + sizeof(*salt) + n_suffix > sizeof(name)) return NULL;
+    if (n > 0) memcpy(name, base, n);
+    if (salt) {
+        memcpy(name + n, salt, sizeof(*salt));
+        n += sizeof(*salt);
     }
     memcpy(name + n, suffix, n_suffix);
     if (page_store_space(l->store, name, n + n_suffix, l->o.page_tokens, page_bytes, &space) != RD_OK) return NULL;
     return space;
+}
+
+struct store_space *store_link_name_space(struct engine *e, const struct request_params *p, const char *suffix,
+                                          uint64_t page_bytes)
+{
+    return name_space(e->o.store, e->o.namespace_name, e->o.namespace_bytes, p->salted ? &p->salt : NULL, suffix,
+                      page_bytes);
+}
+
+uint32_t store_link_n_stored(struct engine *e, const char *name, uint64_t page_bytes, const struct hash128 *salt,
+                             const kv_key *keys, uint32_t n, uint32_t from)
+{
+    struct store_link *l = e->o.store;
+    uint32_t P, first, n_full, i;
+    struct store_space *space;
+
+    if (!l) return from;
+    P = l->o.page_tokens, first = i = from / P, n_full = u32_min(n / P, l->o.max_pages);
+    space = name_space(l, name ? name : e->o.namespace_name, name ? strlen(name) : e->o.namespace_bytes, salt, "",
+                       name ? page_bytes : l->o.page_bytes);
+    if (!space || first >= n_full) return from;
+    page_store_chain(l->store, space, keys, 0, first + 1, l->digests);
+    while (page_store_has(l->store, l->digests[i])) {
+        if (++i == n_full) break;
+        page_store_chain(l->store, space, keys, i, i + 1, l->digests);
+    }
+    return i > first ? i * P : from;
 }
 
 struct store_space *store_link_space(struct engine *e, struct request *r)

@@ -89,6 +89,10 @@ void store_link_clear(struct store_link *l);
 bool store_link_wait(struct engine *e, struct request *r, struct radix_node *root, uint64_t now);
 /* Attaches what was loaded; lets go of requests that have waited too long. */
 void store_link_collect(struct engine *e, uint64_t now);
+/* Up to which of the n keys the store has them, whoever has the first `from`: those, or more in whole pages. salt: NULL:
+ * none. name: of a namespace of another engine, with pages of page_bytes; NULL: this one's. Nothing is loaded. */
+uint32_t store_link_n_stored(struct engine *e, const char *name, uint64_t page_bytes, const struct hash128 *salt,
+                             const kv_key *keys, uint32_t n, uint32_t from);
 /* What is stored of r's namespace (its parameters alone are looked at) may be wrong: nothing is loaded or saved any more
  * until all of it was dropped; where it cannot be, this process does not look at it again. Engine thread; no load is under
  * way, no request is live. */

@@ -135,6 +135,31 @@ def test_without_a_usable_folder_it_serves(tmp_path):
     assert not list((tmp_path / "off").iterdir())
 
 
+def test_explain_tells_what_is_on_disk_and_with_which_kv_type(folder):
+    with serving(folder) as server:
+        n_prompt = ask(server)[1]["prompt_n"]
+        written(server, n_prompt // 16)
+    with serving(folder) as server:                              # nothing in memory, all of it on disk
+        told = server.ok("/v1/cache/explain", BODY)
+        assert told["stored_tokens"] == 0 and told["disk_tokens"] == n_prompt // 16 * 16 and told["cause"] == "none"
+        assert told["lost_tokens"] == n_prompt % 16
+        longer = server.ok("/v1/cache/explain", {"prompt": PROMPT + PROMPT})
+        assert longer["cause"] == "different" and longer["disk_tokens"] == n_prompt // 16 * 16
+        changed = server.ok("/v1/cache/explain", {"prompt": "x" + PROMPT})
+        assert changed["disk_tokens"] == 0 and changed["cause"] == "new" and "stored_kv_type" not in changed
+        assert server.stats()["disk"]["pages_read"] == 0         # it asked, and loaded nothing
+        assert ask(server)[1]["cache_disk_n"] >= told["disk_tokens"]
+    with serving(folder, "--kv-type", "q8_0") as server:
+        told = server.ok("/v1/cache/explain", BODY)
+        assert told["cause"] == "kv_type" and told["stored_kv_type"] == "f16" and told["lost_tokens"] == n_prompt
+        assert server.ok("/v1/cache/explain", {"prompt": "x" + PROMPT})["cause"] == "new"
+        assert server.ok("/v1/cache/explain", BODY | {"cache_salt": "mine"})["cause"] == "new"
+        written(server, 2 * (ask(server)[1]["prompt_n"] // 16))
+        assert server.ok("/v1/cache/explain", BODY)["cause"] == "none"
+    with serving(folder, "--kv-type", "f16/q8_0") as server:
+        assert server.ok("/v1/cache/explain", BODY)["cause"] == "kv_type"
+
+
 def test_pages_kept_as_integers_are_told_and_never_mixed(folder):
     with serving(folder, "--store-kv", "q8_0") as server:
         text, timings = ask(server)
