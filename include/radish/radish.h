@@ -470,10 +470,10 @@ RD_API char *rd_cache_list(rd_engine *engine, uint32_t n_max);
 /* Drops everything unlocked from the cache, and all of the disk cache; returns the pages freed in memory. */
 RD_API uint64_t rd_cache_clear(rd_engine *engine);
 
-/* Drops what is unlocked in memory of the end of o's prompt and of all that goes on behind it; *n_pages: pages freed. The
- * disk cache keeps its copy. Errors as rd_prompt_tokens. */
+/* Drops what is unlocked of the end of o's prompt and of all that goes on behind it, in memory and on disk; *n_pages: pages
+ * freed in memory, *n_disk: entries of the disk cache. Errors as rd_prompt_tokens. */
 RD_API rd_status rd_cache_clear_behind(rd_engine *engine, const struct rd_request_options *o, uint64_t *n_pages,
-                                       struct rd_error *err);
+                                       uint64_t *n_disk, struct rd_error *err);
 
 /* The disk cache in a folder, without a model, also while a process uses it (but for CLEAR). *json is the caller's
  * (rd_free):

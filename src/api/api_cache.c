@@ -264,18 +264,20 @@ static void clear_on_engine(struct engine *e, void *arg)
 }
 
 rd_status rd_cache_clear_behind(rd_engine *engine, const struct rd_request_options *o, uint64_t *n_pages,
-                                struct rd_error *err)
+                                uint64_t *n_disk, struct rd_error *err)
 {
     struct clear_call call = {.owner = api_owner(engine, o)};
     int32_t *tokens = NULL;
     rd_status st;
 
-    *n_pages = 0;
+    *n_pages = *n_disk = 0;
     if (!engine->engine) return error_set(err, RD_E_UNSUPPORTED, "this handle has a tokenizer only, no model");
     st = api_prompt_tokens(engine, o, NULL, &tokens, &call.n, err);
     if (st != RD_OK) return st;
     call.keys = (const kv_key *)(const void *)tokens;
     st = engine_call(engine->engine, clear_on_engine, &call);
+    if (st == RD_OK)
+        *n_disk = store_link_prune(engine->engine, call.owner.salted ? &call.owner.salt : NULL, call.keys, call.n);
     mem_free(tokens);
     *n_pages = call.n_pages;
     return st == RD_OK ? st : error_set(err, st, "%s", rd_status_text(st));

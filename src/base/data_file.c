@@ -118,6 +118,13 @@ rd_status data_file_truncate(const struct data_file *f, uint64_t n_bytes)
     return file_call_fails() || ftruncate(f->fd, (off_t)n_bytes) ? RD_E_IO : RD_OK;
 }
 
+rd_status data_file_give_back(const struct data_file *f, uint64_t offset, uint64_t n_bytes)
+{
+    int how = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+
+    return file_call_fails() || fallocate(f->fd, how, (off_t)offset, (off_t)n_bytes) ? RD_E_IO : RD_OK;
+}
+
 rd_status data_file_used(const struct data_file *f, int64_t *used_s)
 {
     struct stat st;

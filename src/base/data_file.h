@@ -32,6 +32,8 @@ rd_status data_file_write(const struct data_file *f, uint64_t offset, const void
 /* What was written is on the disk. After a failure it must be taken for lost, and cannot be synced again. */
 rd_status data_file_sync(const struct data_file *f);
 rd_status data_file_truncate(const struct data_file *f, uint64_t n_bytes);
+/* The bytes read as zeros from now on and take no room, where the file system can do that. RD_E_IO: they stay. */
+rd_status data_file_give_back(const struct data_file *f, uint64_t offset, uint64_t n_bytes);
 /* Time of last use, seconds since 1970: kept as the file's mtime. */
 rd_status data_file_used(const struct data_file *f, int64_t *used_s);
 rd_status data_file_set_used(const char *dir, const char *name, int64_t used_s);

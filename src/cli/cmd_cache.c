@@ -283,7 +283,11 @@ static int of_server(const struct cache_flags *f, const char *action, const char
     } else {
         if (f->subtree && !read_body(f->subtree, &body)) return EXIT_FAILED;
         rc = ask(f, "DELETE", "/v1/cache", f->subtree ? body.data : NULL, &v);
-        if (rc == 0 && !f->json) printf("%lld pages are free again.\n", number(v, NULL, "pages"));
+        if (rc == 0 && !f->json) {
+            printf("%lld pages are free again", number(v, NULL, "pages"));
+            if (f->subtree) printf(", %lld left the disk", number(v, NULL, "disk_entries"));
+            puts(".");
+        }
     }
     buf_deinit(&body);
     json_decref(v);

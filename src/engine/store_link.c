@@ -50,6 +50,35 @@ static void clear_now(struct store_link *l)
     mutex_unlock(&l->lock);
 }
 
+/* Under the lock. */
+static void unref_prune(struct prune_job *job)
+{
+    if (--job->n_refs == 0) mem_free(job);
+}
+
+/* What somebody wants to be taken out, once all that was queued before is written. */
+static void prune_now(struct store_link *l)
+{
+    for (;;) {
+        struct prune_job *job;
+
+        mutex_lock(&l->lock);
+        job = l->prunes;
+        if (job) l->prunes = job->next;
+        mutex_unlock(&l->lock);
+        if (!job) return;
+        while (store_save_one(l)) {
+        }
+        store_end_write(l, true);
+        (void)page_store_prune(l->store, job->spaces, N_CONDEMNED, job->keys, job->n, &job->n_dropped);
+        mutex_lock(&l->lock);
+        job->done = true;
+        unref_prune(job);
+        cond_broadcast(&l->saver_idle);
+        mutex_unlock(&l->lock);
+    }
+}
+
 static void drop_condemned(struct store_link *l)
 {
     struct store_space *space[N_CONDEMNED];
@@ -73,7 +102,7 @@ static void drop_condemned(struct store_link *l)
 /* Something is to do at once; under the lock. */
 static bool is_called(const struct store_link *l)
 {
-    return l->save_head || l->closing || l->clear_wanted || l->condemned[0] || l->all_condemned;
+    return l->save_head || l->closing || l->clear_wanted || l->prunes || l->condemned[0] || l->all_condemned;
 }
 
 /* What to do while nothing is queued: flush, look at the folder, empty it. True: the link closes. */
@@ -97,6 +126,7 @@ static bool saver_rest(struct store_link *l)
     clear = l->clear_wanted;
     mutex_unlock(&l->lock);
     drop_condemned(l);
+    prune_now(l);
     if (clear) clear_now(l);
     return closing;
 }
@@ -183,6 +213,12 @@ void store_link_destroy(struct store_link *l)
     mutex_unlock(&l->lock);
     thread_join(&l->loader);
     thread_join(&l->saver);
+    while (l->prunes) {
+        struct prune_job *job = l->prunes;
+
+        l->prunes = job->next;
+        unref_prune(job);
+    }
     page_store_close(l->store);
     cond_deinit(&l->save_bell);
     cond_deinit(&l->load_bell);
@@ -204,6 +240,7 @@ void store_link_work(struct store_link *l)
     bool clear;
 
     drop_condemned(l);
+    prune_now(l);
     while (store_load_one(l)) {
     }
     while (store_save_one(l)) {
@@ -372,6 +409,43 @@ uint32_t store_link_n_stored(struct engine *e, const char *name, uint64_t page_b
         page_store_chain(l->store, space, keys, i, i + 1, l->digests);
     }
     return i > first ? i * P : from;
+}
+
+uint64_t store_link_prune(struct engine *e, const struct hash128 *salt, const kv_key *keys, uint32_t n)
+{
+    struct store_link *l = e->o.store;
+    const void *base = e->o.namespace_name;
+    size_t n_base = e->o.namespace_bytes;
+    struct prune_job *job;
+    uint64_t n_dropped;
+
+    if (!l || n / l->o.page_tokens > l->o.max_pages) return 0;
+    job = mem_zalloc(1, sizeof(*job) + (size_t)n * sizeof(*keys));
+    if (!job) return 0;
+    memcpy(job->keys, keys, (size_t)n * sizeof(*keys));
+    job->n = n;
+    job->n_refs = 2;
+    job->spaces[0] = name_space(l, base, n_base, salt, "", l->o.page_bytes);
+    if (l->ends.state_bytes)
+        job->spaces[1] = name_space(l, base, n_base, salt, END_SUFFIX, l->o.page_bytes + l->ends.state_bytes);
+    if (l->o.lossy_from) job->spaces[2] = name_space(l, base, n_base, salt, PACKED_SUFFIX, l->o.packed_bytes);
+    if (!job->spaces[0]) {
+        mem_free(job);
+        return 0;
+    }
+    mutex_lock(&l->lock);
+    job->next = l->prunes;
+    l->prunes = job;
+    cond_signal(&l->save_bell);
+    for (uint32_t i = 0; !job->done && l->o.threads && i < CLEAR_NS / 100000000; i++)
+        cond_wait_ns(&l->saver_idle, &l->lock, 100000000);
+    mutex_unlock(&l->lock);
+    if (!l->o.threads) prune_now(l);
+    mutex_lock(&l->lock);
+    n_dropped = job->done ? job->n_dropped : 0;
+    unref_prune(job);
+    mutex_unlock(&l->lock);
+    return n_dropped;
 }
 
 struct store_space *store_link_space(struct engine *e, struct request *r)

@@ -85,6 +85,10 @@ struct page_store *store_link_store(struct store_link *l);
 /* Empties the store and waits for that, for at most 10 s. Not from the engine thread. */
 void store_link_clear(struct store_link *l);
 
+/* Takes a text of a namespace (salt NULL: none) out of the store, as page_store_prune does, after what waits to be written;
+ * waits for that, for at most 10 s. Returns the entries dropped by then. Not from the engine thread. */
+uint64_t store_link_prune(struct engine *e, const struct hash128 *salt, const kv_key *keys, uint32_t n);
+
 /* True: r waits for a load now, in the queue. root: its namespace in the tree. */
 bool store_link_wait(struct engine *e, struct request *r, struct radix_node *root, uint64_t now);
 /* Attaches what was loaded; lets go of requests that have waited too long. */

@@ -15,6 +15,16 @@
 #define SAVE_DEVICE_PAGES_PER_STEP 8u    /* in all, where a copy crosses the bus while the device waits */
 #define SAVE_PAGES_PER_STEP 32u          /* copies per step and request: some milliseconds at most */
 
+/* A text to be taken out; two hold it, its caller and the saver. */
+struct prune_job {
+    struct prune_job *next;
+    struct store_space *spaces[N_CONDEMNED];
+    uint64_t n_dropped;
+    uint32_t n_refs, n;                  /* n_refs: under the link's lock */
+    bool done;
+    kv_key keys[];
+};
+
 /* A copy of one page on its way to the disk. */
 struct save_job {
     struct save_job *next;
@@ -74,6 +84,7 @@ struct store_link {
     struct load_job *load_head, *load_tail, *done_head;
     struct wake *engine_bell;            /* NULL: none */
     bool closing, clear_wanted, saver_busy, all_condemned;
+    struct prune_job *prunes;
     struct store_space *condemned[N_CONDEMNED]; /* pages, ends, packed pages to be dropped; [0] NULL: none */
     struct end_staging ends;
 

@@ -97,6 +97,12 @@ void page_store_refresh(struct page_store *s);
 rd_status page_store_drop(struct page_store *s, struct store_space *space);
 /* This process finds nothing of that namespace (NULL: of those it has named so far) any more, nor what it puts there from now on after its end. Any thread. */
 void page_store_forsake(struct page_store *s, struct store_space *space);
+/* Takes a text out: everything that goes on behind tokens[0 .. n), and of its own pages those that nothing else goes on
+ * from, unless its whole pages are not all there. spaces[0] has the text's pages; the others (each may be NULL) are
+ * chained to them. By the saver. RD_E_AGAIN: this process does not write; RD_E_IO: it is found no more here, but some of
+ * it is still on the disk; RD_E_NOMEM: nothing happened. */
+rd_status page_store_prune(struct page_store *s, struct store_space *const *spaces, uint32_t n_spaces,
+                           const uint32_t *tokens, uint32_t n, uint64_t *n_dropped);
 /* Reads every page and checks it; damaged ones are dropped as by page_store_read. */
 void page_store_verify(struct page_store *s, uint64_t *n_good, uint64_t *n_bad);
 /* What there is of each namespace, by use, the latest first: at most n_max of them; returns how many. */

@@ -29,7 +29,7 @@ static rd_status open_for(struct page_store *s, struct reading *r, const struct 
     return st;
 }
 
-/* RD_E_FORMAT: not what the index said, or damaged. tokens NULL: whatever they are. */
+/* RD_E_FORMAT: not what the index said, or damaged. RD_E_AGAIN: taken out by the process that writes. tokens NULL: whatever they are. */
 static rd_status read_slot(struct reading *r, uint32_t slot, struct hash128 digest, const struct hash128 *before,
                            const uint32_t *tokens, void *page)
 {
@@ -37,6 +37,7 @@ static rd_status read_slot(struct reading *r, uint32_t slot, struct hash128 dige
     rd_status st = data_file_read(&r->file, segment_record_offset(h, slot), r->record, h->record_bytes);
 
     if (st != RD_OK) return st;
+    if (segment_record_is_empty(h, r->record)) return RD_E_AGAIN;
     if (!segment_record_is_good(h, slot, r->record) || !hash128_equal(r->record->digest, digest)) return RD_E_FORMAT;
     if (before && !hash128_equal(r->record->before, *before)) return RD_E_FORMAT;
     if (tokens && memcmp(r->record->tokens, tokens, h->page_tokens * sizeof(*tokens))) return RD_E_FORMAT;
@@ -45,7 +46,7 @@ static rd_status read_slot(struct reading *r, uint32_t slot, struct hash128 dige
     return hash128_equal(hash128_of(page, h->page_bytes), r->record->page) ? RD_OK : RD_E_FORMAT;
 }
 
-/* Off the index, and off the disk where we write it, so that the next start does not list it again. */
+/* Off the index, and if it is damaged off the disk where we write it, so that the next start does not list it again. */
 static void drop_damaged(struct page_store *s, const struct segment_head *h, uint32_t place, uint32_t slot,
                          struct hash128 digest, rd_status st)
 {
@@ -61,10 +62,11 @@ static void drop_damaged(struct page_store *s, const struct segment_head *h, uin
         digest_table_remove(&s->table, digest);
         s->counts.n_pages = s->table.n;
         if (st == RD_E_FORMAT) s->counts.n_damaged++;
-        else s->counts.n_read_errors++;
+        else if (st != RD_E_AGAIN) s->counts.n_read_errors++;
     }
     is_writer = s->counts.is_writer;
     mutex_unlock(&s->lock);
+    if (st == RD_E_AGAIN) return;
     segment_name(h->id, name);
     log_warn("disk cache: %s, page %u %s: dropped", name, slot,
              st == RD_E_FORMAT ? "is damaged" : "cannot be read");

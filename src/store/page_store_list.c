@@ -55,10 +55,16 @@ uint32_t page_store_list(struct page_store *s, struct store_space_info *list, ui
             ids[n - 1] = seg->head.id;
         }
         info->n_segments++;
-        info->n_pages += seg->n_taken;
-        info->n_tokens += (uint64_t)seg->n_taken * seg->head.page_tokens;
         info->n_bytes += seg->file_bytes;
         if (seg->used_s > info->used_s) info->used_s = seg->used_s;
+    }
+    for (uint64_t i = 0; i < s->table.n_places; i++) {
+        const struct store_segment *seg = store_segment_at(s, s->table.places[i].segment);
+        struct store_space_info *info = seg ? info_of(list, n, seg->head.space) : NULL;
+
+        if (!info) continue;
+        info->n_pages++;
+        info->n_tokens += seg->head.page_tokens;
     }
     mutex_unlock(&s->lock);
     for (uint32_t i = 0; i < n; i++) read_about(s, ids[i], list[i].about);

@@ -1,5 +1,5 @@
 /* store/page_store_state.h - inside of the page store: shared by page_store.c (opening, finding, dropping),
- * page_store_put.c (the writer) and page_store_get.c (reading pages). */
+ * page_store_put.c (the writer), page_store_get.c (reading pages) and page_store_prune.c (taking a text out). */
 #pragma once
 #include "base/thread.h"
 #include "store/digest_table.h"

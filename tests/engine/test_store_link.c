@@ -593,6 +593,32 @@ TEST(clearing_empties_the_disk_too)
     rig_close(&g);
 }
 
+TEST(a_text_is_taken_out_of_the_disk)
+{
+    for (int threads = 0; threads < 2; threads++) {
+        struct rig g;
+        int32_t prompt[100];
+
+        CHECK(rig_open(&g, 128));
+        if (threads) {
+            rig_stop(&g);
+            g.threads = true;
+            CHECK(rig_start(&g));
+        }
+        (void)run(&g, 1, 100, 0);
+        (void)run(&g, 2, 100, 0);
+        make_prompt(prompt, 100, 1);
+        CHECK(store_link_prune(g.e, NULL, (const kv_key *)(const void *)prompt, 90) >= 12);
+        rig_stop(&g);
+        CHECK(rig_start(&g));
+        CHECK_EQ(run(&g, 1, 100, 0).n_cached, 0);
+        CHECK_EQ(run(&g, 2, 100, 0).n_disk, 100);
+        CHECK_EQ(store_link_prune(g.e, &(struct hash128){1, 2}, (const kv_key *)(const void *)prompt, 90), 0);
+        CHECK_EQ(stats(&g).disk.n_damaged, 0);
+        rig_close(&g);
+    }
+}
+
 /* F124 */
 TEST(the_threads_do_the_same)
 {

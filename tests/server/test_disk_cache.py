@@ -160,6 +160,22 @@ def test_explain_tells_what_is_on_disk_and_with_which_kv_type(folder):
         assert server.ok("/v1/cache/explain", BODY)["cause"] == "kv_type"
 
 
+def test_a_cleared_conversation_is_gone_from_disk_as_well(folder):
+    first, second = PROMPT + "The first of them slept. " * 5, PROMPT + "The second of them ran. " * 5
+    with serving(folder) as server:
+        for prompt in (first, second):
+            server.ok("/v1/completions", BODY | {"prompt": prompt})
+        status, _, answer = server.request("DELETE", "/v1/cache", {"prompt": first})
+        assert status == 200 and b'"disk_entries":' in answer and b'"disk_entries":0' not in answer
+    with serving(folder) as server:
+        n = server.ok("/v1/cache/explain", {"prompt": first})
+        m = server.ok("/v1/cache/explain", {"prompt": second})
+        assert m["cause"] == "none" and m["lost_tokens"] < 16
+        assert n["cause"] == "different" and 0 < n["disk_tokens"] < n["prompt_tokens"] - 30    # what both begin with
+        again = server.ok("/v1/completions", BODY | {"prompt": first})["timings"]
+        assert again["prompt_n"] > 30 and server.stats()["disk"]["damaged"] == 0
+
+
 def test_pages_kept_as_integers_are_told_and_never_mixed(folder):
     with serving(folder, "--store-kv", "q8_0") as server:
         text, timings = ask(server)

@@ -80,7 +80,7 @@ static int explain(struct http_conn *c, const json_t *in, struct gen_params *p, 
 }
 
 /* With a body: the end of its prompt and what is behind. Everybody may do that to what is stored under their own key. */
-static int clear_behind(struct http_conn *c, uint64_t *n_pages, struct api_error *e)
+static int clear_behind(struct http_conn *c, uint64_t *n_pages, uint64_t *n_disk, struct api_error *e)
 {
     struct rd_error err = {RD_OK, ""};
     struct rd_request_options o;
@@ -94,7 +94,7 @@ static int clear_behind(struct http_conn *c, uint64_t *n_pages, struct api_error
         gen_params_deinit(&p);
         rc = read_prompt(c, in, &p, &salt, &o, e);
     }
-    if (rc == 0) rc = told(rd_cache_clear_behind(c->io->server->engine, &o, n_pages, &err), &err, e);
+    if (rc == 0) rc = told(rd_cache_clear_behind(c->io->server->engine, &o, n_pages, n_disk, &err), &err, e);
     gen_params_deinit(&p);
     buf_deinit(&salt);
     json_decref(in);
@@ -155,17 +155,19 @@ void route_cache_list(struct http_conn *c)
 
 void route_cache_clear(struct http_conn *c)
 {
-    uint64_t n_pages = 0;
+    uint64_t n_pages = 0, n_disk = 0;
     struct api_error e;
     struct buf body = {0};
 
     if (c->body.n == 0 && refuse_tenant(c)) return;
-    if (c->body.n && clear_behind(c, &n_pages, &e)) {
+    if (c->body.n && clear_behind(c, &n_pages, &n_disk, &e)) {
         http_reply_error(c, &e);
         return;
     }
     if (c->body.n == 0) n_pages = rd_cache_clear(c->io->server->engine);
-    buf_printf(&body, "{\"object\":\"cache.cleared\",\"pages\":%llu}", (unsigned long long)n_pages);
+    buf_printf(&body, "{\"object\":\"cache.cleared\",\"pages\":%llu", (unsigned long long)n_pages);
+    if (c->body.n) buf_printf(&body, ",\"disk_entries\":%llu", (unsigned long long)n_disk);
+    buf_puts(&body, "}");
     http_reply_json(c, &body);
     buf_deinit(&body);
 }
