@@ -186,7 +186,8 @@ rd_status api_texts_init(rd_engine *engine, struct rd_error *err);
 /* Encode with BOS as the model wants, unless the text begins with it already (a template wrote it). */
 rd_status api_encode_chat(const rd_engine *engine, const char *text, size_t n, int32_t **ids, uint32_t *n_ids,
                           struct rd_error *err);
-/* left_out: takes the volatile lines that were not rendered (text/volatile_lines.h), or NULL. owner: whose answers are
+/* left_out: takes the volatile lines that were not rendered (text/volatile_lines.h); NULL: the request is only looked at,
+ * and leaves no first spelling (spelling_memory.h). owner: whose answers are
  * restored; NULL: none. */
 rd_status api_render(const rd_engine *engine, const char *messages, const char *tools, const char *kwargs,
                      enum rd_prompt_end end, const struct answer_owner *owner, struct buf *left_out, char **text,

@@ -84,14 +84,15 @@ static rd_status parse_json(const char *text, const char *what, bool array, json
 }
 
 /* Tools one by one: a client that adds one keeps the others. */
-static void recall_spellings(const rd_engine *engine, struct answer_owner owner, json_t *messages, json_t *tools)
+static void recall_spellings(const rd_engine *engine, struct answer_owner owner, json_t *messages, json_t *tools,
+                             bool keep)
 {
     for (size_t i = 0; i < json_array_size(tools); i++) {
-        json_t *first = spelling_memory_recall(engine->spellings, owner, json_array_get(tools, i));
+        json_t *first = spelling_memory_recall(engine->spellings, owner, json_array_get(tools, i), keep);
 
         if (first) json_array_set_new(tools, i, first);
     }
-    spelling_memory_recall_calls(engine->spellings, owner, messages);
+    spelling_memory_recall_calls(engine->spellings, owner, messages, keep);
 }
 
 rd_status api_render(const rd_engine *engine, const char *messages, const char *tools, const char *kwargs,
@@ -111,7 +112,7 @@ rd_status api_render(const rd_engine *engine, const char *messages, const char *
         error_set(err, st, "out of memory");
         goto done;
     }
-    if (owner && !engine->keep_volatile) recall_spellings(engine, *owner, m, t);
+    if (owner && !engine->keep_volatile) recall_spellings(engine, *owner, m, t, left_out != NULL);
     if (!chat_template_has_tools(engine->chat) && (st = tool_prompt_explain(t, m)) != RD_OK) {
         error_set(err, st, "out of memory");
         goto done;

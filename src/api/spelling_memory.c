@@ -150,7 +150,7 @@ static char *spelled(const json_t *value, size_t flags, size_t *n)
 
 /* The first spelling of a text of that meaning, mem_free'd by the caller; NULL: it is this one, or there was none. */
 static char *first_spelling(struct spelling_memory *m, const struct answer_owner *owner, const char *text, size_t n,
-                            const char *sorted, size_t n_sorted)
+                            const char *sorted, size_t n_sorted, bool keeps)
 {
     struct hash128 meaning = hash128_of(sorted, n_sorted);
     const struct spelling *s;
@@ -159,18 +159,18 @@ static char *first_spelling(struct spelling_memory *m, const struct answer_owner
     mutex_lock(&m->lock);
     s = find(m, owner, meaning);
     if (s && (s->n != n || memcmp(s->text, text, n) != 0)) first = mem_strdup(s->text);
-    if (!s && (s = keep(m, owner, meaning, text, n)) && m->tell) tell(m->tell, m->tell_arg, s);
+    if (!s && keeps && (s = keep(m, owner, meaning, text, n)) && m->tell) tell(m->tell, m->tell_arg, s);
     mutex_unlock(&m->lock);
     return first;
 }
 
-json_t *spelling_memory_recall(struct spelling_memory *m, struct answer_owner owner, const json_t *value)
+json_t *spelling_memory_recall(struct spelling_memory *m, struct answer_owner owner, const json_t *value, bool keep)
 {
     size_t n, n_sorted;
     char *text = spelled(value, 0, &n), *sorted = spelled(value, JSON_SORT_KEYS, &n_sorted), *first = NULL;
     json_t *other = NULL;
 
-    if (text && sorted) first = first_spelling(m, &owner, text, n, sorted, n_sorted);
+    if (text && sorted) first = first_spelling(m, &owner, text, n, sorted, n_sorted, keep);
     if (first) other = json_loads(first, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
     if (other && !json_equal(other, value)) {                /* two of one hash */
         json_decref(other);
@@ -183,7 +183,8 @@ json_t *spelling_memory_recall(struct spelling_memory *m, struct answer_owner ow
 }
 
 /* Arguments as a text: what is replaced is the text, byte for byte. */
-static json_t *recall_text(struct spelling_memory *m, const struct answer_owner *owner, const char *text, size_t n)
+static json_t *recall_text(struct spelling_memory *m, const struct answer_owner *owner, const char *text, size_t n,
+                           bool keep)
 {
     json_t *value, *first = NULL;
     char *sorted, *earlier = NULL;
@@ -196,7 +197,7 @@ static json_t *recall_text(struct spelling_memory *m, const struct answer_owner 
     if (known) return NULL;
     value = json_loadb(text, n, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, NULL);     /* an object or an array */
     sorted = value ? spelled(value, JSON_SORT_KEYS, &n_sorted) : NULL;
-    if (sorted) earlier = first_spelling(m, owner, text, n, sorted, n_sorted);
+    if (sorted) earlier = first_spelling(m, owner, text, n, sorted, n_sorted, keep);
     if (earlier) {
         json_t *other = json_loads(earlier, JSON_ALLOW_NUL, NULL);
 
@@ -209,7 +210,7 @@ static json_t *recall_text(struct spelling_memory *m, const struct answer_owner 
     return first;
 }
 
-bool spelling_memory_recall_calls(struct spelling_memory *m, struct answer_owner owner, json_t *messages)
+bool spelling_memory_recall_calls(struct spelling_memory *m, struct answer_owner owner, json_t *messages, bool keep)
 {
     bool any = false;
 
@@ -221,8 +222,8 @@ bool spelling_memory_recall_calls(struct spelling_memory *m, struct answer_owner
             json_t *arguments = json_object_get(function, "arguments"), *first = NULL;
 
             if (json_is_string(arguments))
-                first = recall_text(m, &owner, json_string_value(arguments), json_string_length(arguments));
-            else if (json_is_object(arguments)) first = spelling_memory_recall(m, owner, arguments);
+                first = recall_text(m, &owner, json_string_value(arguments), json_string_length(arguments), keep);
+            else if (json_is_object(arguments)) first = spelling_memory_recall(m, owner, arguments, keep);
             if (first && json_object_set_new(function, "arguments", first) == 0) any = true;
         }
     }

@@ -26,7 +26,9 @@ bool spelling_memory_load(struct spelling_memory *m, const void *record, size_t 
 /* Tells fn everything, the oldest first. */
 void spelling_memory_dump(struct spelling_memory *m, memory_record_fn fn, void *arg);
 
-/* The value in its first spelling, a new reference; NULL: it is spelled so, or was never seen before. */
-json_t *spelling_memory_recall(struct spelling_memory *m, struct answer_owner owner, const json_t *value);
+/* The value in its first spelling, a new reference; NULL: it is spelled so, or was never seen before. Here and below,
+ * keep: what was not is remembered from now on. */
+json_t *spelling_memory_recall(struct spelling_memory *m, struct answer_owner owner, const json_t *value, bool keep);
 /* The arguments of the calls in an array of messages; true: some have their first spelling now. */
-bool spelling_memory_recall_calls(struct spelling_memory *m, struct answer_owner owner, json_t *messages);
+bool spelling_memory_recall_calls(struct spelling_memory *m, struct answer_owner owner, json_t *messages,
+                                  bool keep);

@@ -22,7 +22,7 @@ static const struct answer_owner nobody, somebody = {true, {7, 8}};
 static const char *recalled(struct spelling_memory *m, struct answer_owner owner, const char *text)
 {
     static char out[4096];
-    json_t *value = json_loads(text, JSON_DECODE_ANY, NULL), *first = spelling_memory_recall(m, owner, value);
+    json_t *value = json_loads(text, JSON_DECODE_ANY, NULL), *first = spelling_memory_recall(m, owner, value, true);
     char *dumped = first ? json_dumps(first, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
 
     snprintf(out, sizeof(out), "%s", dumped ? dumped : "");
@@ -50,6 +50,22 @@ TEST(a_value_is_spelled_as_it_was_first)
     spelling_memory_destroy(m);
 }
 
+TEST(a_look_keeps_no_spelling)
+{
+    struct spelling_memory *m;
+    json_t *one = json_loads("{\"a\":1,\"b\":2}", 0, NULL), *two = json_loads("{\"b\":2,\"a\":1}", 0, NULL), *first;
+
+    CHECK_OK(spelling_memory_create(1 << 16, &m));
+    CHECK(!spelling_memory_recall(m, nobody, one, false));
+    CHECK(!spelling_memory_recall(m, nobody, two, true));   /* the first that ran */
+    first = spelling_memory_recall(m, nobody, one, false);
+    CHECK(first && json_equal(first, two));
+    json_decref(first);
+    json_decref(one);
+    json_decref(two);
+    spelling_memory_destroy(m);
+}
+
 TEST(arguments_keep_the_bytes_of_their_first_text)
 {
     static const char *const turns[] = {
@@ -60,11 +76,11 @@ TEST(arguments_keep_the_bytes_of_their_first_text)
     json_t *first = json_loads(turns[0], 0, NULL), *second = json_loads(turns[1], 0, NULL), *third = json_loads(turns[2], 0, NULL);
 
     CHECK_OK(spelling_memory_create(1 << 16, &m));
-    CHECK(!spelling_memory_recall_calls(m, nobody, first));
-    CHECK(!spelling_memory_recall_calls(m, nobody, first));
-    CHECK(spelling_memory_recall_calls(m, nobody, second));
+    CHECK(!spelling_memory_recall_calls(m, nobody, first, true));
+    CHECK(!spelling_memory_recall_calls(m, nobody, first, true));
+    CHECK(spelling_memory_recall_calls(m, nobody, second, true));
     CHECK(json_equal(first, second));
-    CHECK(!spelling_memory_recall_calls(m, nobody, third));
+    CHECK(!spelling_memory_recall_calls(m, nobody, third, true));
     json_decref(first);
     json_decref(second);
     json_decref(third);
