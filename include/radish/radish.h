@@ -69,7 +69,9 @@ struct rd_options {
     const char *cache_dir;          /* folder where computed prompts are kept, also for later starts; NULL: none are */
     uint64_t cache_disk_bytes;      /* what they may take there; 0 = 8 GiB */
     bool no_disk_cache;             /* cache_dir is not used */
-    const char *store_kv;           /* NULL: as they are; "q8_0": f16 keys and values of positions from store_kv_min on are
+    uint64_t cache_ram_bytes;       /* on a GPU: host memory for pages that leave it; 0: none; RD_CACHE_RAM_AUTO: a
+                                     * quarter of the host's. On a CPU it is not used: pages are in memory already */
+    const char *store_kv; /* NULL: as they are; "q8_0": f16 keys and values of positions from store_kv_min on are
                                      * kept there as 8-bit integers: half the room, and answers that may differ */
     uint32_t store_kv_min;          /* 0 = 256 */
     double cache_verify;            /* 0 .. 1: so many of the cache's hits are computed again while nothing else is to
@@ -79,6 +81,7 @@ struct rd_options {
     void (*progress)(void *user, double fraction);   /* 0 .. 1 while loading; may be NULL */
     void *progress_user;
 };
+#define RD_CACHE_RAM_AUTO UINT64_MAX
 RD_API void rd_options_default(struct rd_options *o);
 /* Loads, checks, starts the engine thread. On failure *out is NULL and nothing is left behind. */
 RD_API rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *err);
@@ -269,6 +272,7 @@ struct rd_usage {
     uint32_t n_prompt;              /* = n_cached + n_computed at the end of the prefill */
     uint32_t n_cached;              /* prompt tokens taken from the tree, those computed by others meanwhile included */
     uint32_t n_joined;              /* of n_cached: computed by another request while this one waited for them */
+    uint32_t n_ram;                 /* of n_cached: copied back from host memory to the GPU for this request */
     uint32_t n_disk;                /* of n_cached: this request waited for them to be read from disk */
     uint32_t n_lossy;               /* of n_cached: in pages that were kept as 8-bit integers (rd_options.store_kv) */
     uint32_t n_generated;           /* the end token, when one was drawn, is not counted */
@@ -440,6 +444,10 @@ struct rd_stats {
     uint64_t disk_pages_written, disk_bytes_written, disk_pages_known, disk_pages_read, disk_bytes_read,
         disk_pages_evicted, disk_pages_dropped, disk_damaged, disk_read_errors, disk_write_errors;
     uint64_t disk_is_writer, disk_is_failing;               /* 0 or 1 */
+    /* host memory behind a GPU (zeros without), see docs/gpu.md; prompt_tokens_ram is part of prompt_tokens_cached */
+    uint64_t prompt_tokens_ram, ram_pages, ram_cap_pages, ram_pages_saved, ram_pages_dropped, ram_loads,
+        ram_pages_loaded, ram_pages_moving, ram_copy_errors;
+    double ram_load_ms;             /* all loads together */
     /* hits computed again (rd_options.cache_verify): drawn and waiting now; compared whole, and their tokens; given up
      * (evicted meanwhile); found wrong, which must never be */
     uint64_t verify_waiting, verify_verified, verify_tokens, verify_skipped, verify_mismatches;
@@ -454,6 +462,7 @@ RD_API bool rd_is_busy(rd_engine *engine);
 struct rd_cache_explanation {
     uint32_t n_prompt, n_stored, n_ready;   /* tokens; ready: computed already */
     uint32_t n_disk;                        /* behind n_stored: on disk, whole pages of them; they would be loaded */
+    uint32_t n_ram;                         /* behind n_stored: in host memory (a GPU's second tier) */
     uint32_t n_lossy;                       /* of n_ready: in pages that were kept as 8-bit integers */
     enum rd_miss_cause cause;
     int32_t message;                /* index in messages_json of where it differs; -1: in none of them */

@@ -57,7 +57,7 @@ struct explain_call {
     uint32_t n;
     struct radix_match m;
     enum miss_cause cause;
-    uint32_t n_disk, n_lossy;            /* n_disk: behind the match */
+    uint32_t n_disk, n_ram, n_lossy;     /* n_disk: behind the match */
     char other_kv_type[48];
     kv_key stored[SHOWN_TOKENS];
     uint32_t n_stored;
@@ -118,6 +118,7 @@ static void explain_on_engine(struct engine *e, void *arg)
     c->m = radix_match(engine_cache(e)->tree, root, c->keys, c->n, clock_now_ns(clock_system()));
     c->cause = engine_miss_cause(e, root, c->keys, c->n, c->m.n_match);
     c->n_lossy = engine_n_lossy(e, &c->m);
+    c->n_ram = ram_link_n_more(e, c->owner.salted, &c->owner.salt, c->keys, c->n, c->m.n_match);
     c->n_stored = radix_following(&c->m, c->stored, SHOWN_TOKENS);
     if (c->m.n_match == c->n) return;
     look_on_disk(e, c);
@@ -236,6 +237,7 @@ rd_status rd_cache_explain(rd_engine *engine, const struct rd_request_options *o
     out->n_stored = call.m.n_match;
     out->n_ready = call.m.n_ready;
     out->n_disk = call.n_disk;
+    out->n_ram = call.n_ram;
     out->n_lossy = call.n_lossy;
     memcpy(out->other_kv_type, call.other_kv_type, sizeof(out->other_kv_type));
     out->cause = (enum rd_miss_cause)call.cause;
@@ -260,6 +262,7 @@ static void clear_on_engine(struct engine *e, void *arg)
     struct clear_call *c = arg;
     struct radix_node *root = engine_root_of(e, c->owner.salted, &c->owner.salt);
 
+    ram_link_clear(e);                                      /* all of it: what is there has no order of texts */
     if (root) c->n_pages = radix_clear_path(engine_cache(e)->tree, root, c->keys, c->n);
 }
 

@@ -43,6 +43,7 @@ void rd_free(void *p) { mem_free(p); }
 void rd_options_default(struct rd_options *o)
 {
     memset(o, 0, sizeof(*o));
+    o->cache_ram_bytes = RD_CACHE_RAM_AUTO;
 }
 
 /* The family's format for a model without a template: by the architecture, or by the turn markers of its vocabulary. */
@@ -186,6 +187,7 @@ static rd_status make_engine(rd_engine *e, const struct rd_options *o, uint32_t 
     e->info.n_ctx = o->n_ctx ? u32_min(o->n_ctx, LIMIT_CONTEXT) : e->info.n_ctx_train;
     e->info.n_ctx = (uint32_t)u64_min(e->info.n_ctx, e->info.kv_tokens);
     api_store_open(e, o, e->info.kv_type, layout.page_tokens, e->executor.kv.page_bytes, name, sizeof(name));
+    api_ram_open(e, o, layout.page_tokens, e->executor.kv.page_bytes);
     e->info.max_running = or_default(o->max_running, DEFAULT_RUNNING);
     eo = (struct engine_options){.executor = model_executor_view(&e->executor, max_rows, max_logits),
                                  .clock = clock_system(),
@@ -201,6 +203,7 @@ static rd_status make_engine(rd_engine *e, const struct rd_options *o, uint32_t 
                                  .speculate = !o->no_speculation,
                                  .draft_model = api_draft_model(e),
                                  .store = e->store,
+                                 .ram = e->ram,
                                  .verify_share = o->cache_verify,
                                  .namespace_name = name,
                                  .namespace_bytes = strlen(name)};

@@ -245,6 +245,7 @@ static void fill_usage(const struct rd_request *r, struct rd_usage *u)
     u->n_cached = s->n_cached;
     u->n_joined = s->n_joined;
     u->miss = (int)s->miss;
+    u->n_ram = s->n_ram;
     u->n_disk = s->n_disk;
     u->n_lossy = s->n_lossy;
     u->n_drafted = s->n_drafted;
@@ -345,6 +346,7 @@ static void token_event(struct rd_request *r, const struct token_out *t, struct 
     ev->n_top = t->n_top;
     ev->usage.n_prompt = r->request->n_prompt;              /* both stand once the prompt is computed */
     ev->usage.n_cached = r->request->usage.n_cached;
+    ev->usage.n_ram = r->request->usage.n_ram;
     ev->usage.n_disk = r->request->usage.n_disk;
     if (!api_output_is_cut(r)) return;
     request_cancel(r->request, CANCEL_SATISFIED);

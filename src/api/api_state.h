@@ -78,6 +78,7 @@ struct rd_engine {
     struct api_draft *draft;             /* NULL: no draft model */
     struct store_link *store;            /* NULL: no disk cache; then with the model file's digest: */
     struct hash128 content;
+    struct ram_link *ram;                /* NULL: no tier in host memory */
     struct engine *engine;               /* NULL: a tokenizer without weights */
     uint64_t opened_ns;
     struct queue *prep;                  /* rd_request, each with a reference */
@@ -217,5 +218,7 @@ void api_store_open(rd_engine *e, const struct rd_options *o, const char *kv_typ
 void api_store_name(const rd_engine *e, const char *kv_type, char *name, size_t cap);
 /* RD_E_INVALID: store_kv does not go with this model's cache. */
 rd_status api_store_check(const rd_engine *e, const struct rd_options *o, struct rd_error *err);
+/* Host memory behind a GPU; nothing fails without it. */
+void api_ram_open(rd_engine *e, const struct rd_options *o, uint32_t page_tokens, uint64_t page_bytes);
 void api_store_close(rd_engine *e);                      /* after the engine is gone */
 void api_store_stats(const struct engine_stats *s, struct rd_stats *out);

@@ -43,6 +43,10 @@ void rd_get_stats(rd_engine *engine, struct rd_stats *out)
     out->device_dead = s.device_dead != 0;
     out->step_ms_last = (double)s.step_ns_last / 1e6;
     api_store_stats(&s, out);
+    out->prompt_tokens_ram = s.prompt_ram, out->ram_pages = s.ram.n_pages, out->ram_cap_pages = s.ram.n_slots;
+    out->ram_pages_saved = s.ram.n_saved, out->ram_pages_dropped = s.ram.n_dropped, out->ram_loads = s.ram.n_loads;
+    out->ram_pages_loaded = s.ram.n_pages_loaded, out->ram_pages_moving = s.ram.n_loading + s.ram.n_leaving;
+    out->ram_copy_errors = s.ram.n_failed, out->ram_load_ms = (double)s.ram.load_ns / 1e6;
     out->verify_waiting = s.verify.n_waiting, out->verify_verified = s.verify.n_verified;
     out->verify_tokens = s.verify.n_tokens, out->verify_skipped = s.verify.n_skipped;
     out->verify_mismatches = s.verify.n_mismatches;

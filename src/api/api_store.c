@@ -11,6 +11,7 @@
 #include "base/cache_dir.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/sysinfo.h"
 #include "engine/page_codec.h"
 #include "format/packed_file.h"
 #include "store/page_store.h"
@@ -28,10 +29,11 @@ rd_status api_store_check(const rd_engine *e, const struct rd_options *o, struct
     if (strcmp(o->store_kv, "q8_0") != 0)
         return error_set(err, RD_E_INVALID, "store_kv \"%.32s\": q8_0 is wanted, or nothing", o->store_kv);
     if (!page_codec_fits(&e->executor.kv.layout))
-        return error_set(err, RD_E_INVALID,
-                         "store_kv q8_0 is for keys and values in f16 with heads of a multiple of 32 values; here they are "
-                         "%s, with heads of %u",
-                         e->info.kv_type, e->executor.kv.layout.head_dim);
+        return error_set(
+            err, RD_E_INVALID,
+            "store_kv q8_0 is for keys and values in f16 with heads of a multiple of 32 values; here they are "
+            "%s, with heads of %u",
+            e->info.kv_type, e->executor.kv.layout.head_dim);
     return RD_OK;
 }
 
@@ -133,10 +135,31 @@ void api_store_open(rd_engine *e, const struct rd_options *o, const char *kv_typ
     if (st != RD_OK) log_warn("no disk cache: %s", *err.text ? err.text : rd_status_text(st));
 }
 
+void api_ram_open(rd_engine *e, const struct rd_options *o, uint32_t page_tokens, uint64_t page_bytes)
+{
+    uint64_t n = o->cache_ram_bytes;
+    rd_status st;
+
+    if (!e->ops->move_begin) {
+        if (n > 0 && n != RD_CACHE_RAM_AUTO)
+            log_warn("cache_ram is for GPUs: on a CPU pages are in memory already; it is not used");
+        return;
+    }
+    if (n == RD_CACHE_RAM_AUTO) n = sysinfo_memory() / 4;
+    if (n < page_bytes) return;
+    st = ram_link_create(n, page_bytes, page_tokens, e->info.n_ctx / page_tokens + 1, true, &e->ram);
+    if (st != RD_OK)
+        log_warn("no host memory for pages that leave the GPU: %llu MiB: %s", (unsigned long long)(n >> 20),
+                 rd_status_text(st));
+    else log_info("%llu MiB of host memory for pages that leave the GPU", (unsigned long long)(n >> 20));
+}
+
 void api_store_close(rd_engine *e)
 {
     store_link_destroy(e->store);
     e->store = NULL;
+    ram_link_destroy(e->ram);
+    e->ram = NULL;
 }
 
 void api_store_stats(const struct engine_stats *s, struct rd_stats *out)

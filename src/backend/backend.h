@@ -221,12 +221,19 @@ struct backend_ops {
      * recorded (RECORD: no copy from or to the host in between); or nothing, they run already (REPLAYED). NULL: none. */
     rd_status (*graph_begin)(struct backend *be, const struct graph_step *s, enum graph_action *out);
     rd_status (*graph_end)(struct backend *be);
-    /* Host memory that copy shall read or write fast, until it is unpinned (on = false). NULL: no difference. */
+    /* Host memory that copies shall read or write fast, until it is unpinned (on = false). Any thread. NULL: no
+     * difference. */
     void (*pin)(struct backend *be, void *p, uint64_t n_bytes, bool on);
     /* In order with the ops around it; either side may be host memory, valid until the next sync. Arrays in host memory
      * that other ops are given (tokens, positions, runs ..) stay and keep their contents until the next sync, too. */
     rd_status (*copy)(struct backend *be, void *to, const void *from, uint64_t n_bytes);
     rd_status (*sync)(struct backend *be);
+    /* n pieces of n_bytes from device memory to host memory (out) or back, beside the ops: in order among those of one
+     * direction, after the ops given so far, and not waited for by sync. *ticket names them; both sides stay until
+     * move_end says RD_OK, for them and all before. RD_E_AGAIN: not yet (never with wait). NULL: host memory is all. */
+    rd_status (*move_begin)(struct backend *be, bool out, uint32_t n, void *const *device, void *const *host,
+                            uint64_t n_bytes, uint64_t *ticket);
+    rd_status (*move_end)(struct backend *be, bool out, uint64_t ticket, bool wait);
 };
 
 extern const struct backend_ops backend_cpu_ops;

@@ -3,8 +3,9 @@
  *   prefill   --prompt random tokens with nothing cached and nothing generated: tokens / time from submit to the end
  *   decode    --gen tokens after --depth random tokens and one: (n - 1) / time between the first and the last token's
  *             event. The --depth tokens come from the cache, filled by the run that is thrown away.
- *   batched   n sequences at once, each --gen tokens after its own 16 random tokens: tokens of all in the time when all
- *             run, which is from the last sequence's first token to the first sequence's last
+ *   batched   n sequences at once, each --gen tokens after its own random tokens: --depth of them and one, which come
+ *             from the cache, or 16 that are computed where --depth is 0. Tokens of all in the time when all run, which is
+ *             from the last sequence's first token to the first sequence's last
  * Each figure is the median of --reps runs, after one run that is thrown away (of a prefill, its first 512 tokens).
  */
 #include <math.h>
@@ -32,22 +33,56 @@ struct bench_flags {
 };
 
 static const struct arg bench_args[] = {
-    {.flag = "--prompt", .letter = 'p', .kind = ARG_TEXT, .value = "LIST", .at = offsetof(struct bench_flags, prompt),
-     .fallback = "512", .help = "tokens of the prefill; several such as 128,512 for a figure each; 0: none"},
-    {.flag = "--depth", .letter = 'd', .kind = ARG_TEXT, .value = "LIST", .at = offsetof(struct bench_flags, depth),
-     .fallback = "0", .help = "tokens before those that decode generates; several such as 0,2048 for a figure each"},
-    {.flag = "--gen", .letter = 'n', .kind = ARG_U32, .value = "N", .at = offsetof(struct bench_flags, n_gen),
-     .fallback = "128", .min = 2, .max = LIMIT_CONTEXT, .help = "tokens to generate"},
-    {.flag = "--reps", .letter = 'r', .kind = ARG_U32, .value = "R", .at = offsetof(struct bench_flags, n_reps),
-     .fallback = "5", .min = 1, .max = MAX_REPS, .help = "runs of each figure; the median counts"},
-    {.flag = "--batch", .letter = 'b', .kind = ARG_TEXT, .value = "LIST", .at = offsetof(struct bench_flags, batch),
-     .fallback_text = "none", .help = "numbers of sequences that generate at once, such as 1,4,16"},
-    {.flag = "--seed", .kind = ARG_U64, .value = "N", .at = offsetof(struct bench_flags, seed), .fallback = "1",
+    {.flag = "--prompt",
+     .letter = 'p',
+     .kind = ARG_TEXT,
+     .value = "LIST",
+     .at = offsetof(struct bench_flags, prompt),
+     .fallback = "512",
+     .help = "tokens of the prefill; several such as 128,512 for a figure each; 0: none"},
+    {.flag = "--depth",
+     .letter = 'd',
+     .kind = ARG_TEXT,
+     .value = "LIST",
+     .at = offsetof(struct bench_flags, depth),
+     .fallback = "0",
+     .help = "tokens before those that decode generates; several such as 0,2048 for a figure each, of each batch too"},
+    {.flag = "--gen",
+     .letter = 'n',
+     .kind = ARG_U32,
+     .value = "N",
+     .at = offsetof(struct bench_flags, n_gen),
+     .fallback = "128",
+     .min = 2,
+     .max = LIMIT_CONTEXT,
+     .help = "tokens to generate"},
+    {.flag = "--reps",
+     .letter = 'r',
+     .kind = ARG_U32,
+     .value = "R",
+     .at = offsetof(struct bench_flags, n_reps),
+     .fallback = "5",
+     .min = 1,
+     .max = MAX_REPS,
+     .help = "runs of each figure; the median counts"},
+    {.flag = "--batch",
+     .letter = 'b',
+     .kind = ARG_TEXT,
+     .value = "LIST",
+     .at = offsetof(struct bench_flags, batch),
+     .fallback_text = "none",
+     .help = "numbers of sequences that generate at once, such as 1,4,16"},
+    {.flag = "--seed",
+     .kind = ARG_U64,
+     .value = "N",
+     .at = offsetof(struct bench_flags, seed),
+     .fallback = "1",
      .help = "of the random prompt tokens"},
-    {.flag = "--json", .kind = ARG_SWITCH, .at = offsetof(struct bench_flags, json),
+    {.flag = "--json",
+     .kind = ARG_SWITCH,
+     .at = offsetof(struct bench_flags, json),
      .help = "one JSON object instead of a table"},
-    {0}
-};
+    {0}};
 
 static const struct arg_group bench_groups[] = {
     {"Measurement", bench_args, 0},
@@ -201,7 +236,10 @@ static rd_status measure_decode(struct bench *b, uint32_t n, uint32_t n_prompt, 
 
 /* Figures over the points of one flag. */
 struct series { uint32_t n, at[MAX_POINTS]; double tok_s[MAX_POINTS]; };
-struct figures { struct series prefill, decode, batched; };
+struct figures {
+    struct series prefill, decode, batched;
+    double batched_tok_s[MAX_POINTS][MAX_POINTS];           /* of each depth, each batch */
+};
 
 /* "1,4,16", each min .. max; false: it is something else, and stderr says so. */
 static bool parse_list(const char *flag, const char *list, uint32_t min, uint32_t max, struct series *out)
@@ -228,8 +266,10 @@ static rd_status measure(struct bench *b, const struct bench_flags *f, struct fi
         if (p->at[i] > 0) st = measure_prefill(b, p->at[i], &p->tok_s[i], err);
     for (uint32_t i = 0; st == RD_OK && i < d->n; i++)
         st = measure_decode(b, 1, d->at[i] + 1, d->at[i] > 0, f->n_gen, &d->tok_s[i], err);
-    for (uint32_t i = 0; st == RD_OK && i < m->n; i++)
-        st = measure_decode(b, m->at[i], BATCH_PROMPT, false, f->n_gen, &m->tok_s[i], err);
+    for (uint32_t k = 0; st == RD_OK && k < d->n; k++)
+        for (uint32_t i = 0; st == RD_OK && i < m->n; i++)
+            st = measure_decode(b, m->at[i], d->at[k] ? d->at[k] + 1 : BATCH_PROMPT, d->at[k] > 0, f->n_gen,
+                                &out->batched_tok_s[k][i], err);
     return st;
 }
 
@@ -260,8 +300,12 @@ static void print_json(const struct bench *b, const struct bench_flags *f, const
     buf_puts(&out, ", ");
     put_series(&out, "decode", "depth", &r->decode);
     buf_puts(&out, ", ");
-    put_series(&out, "batched", "n", &r->batched);
-    buf_puts(&out, "}");
+    buf_puts(&out, "\"batched\": [");
+    for (uint32_t k = 0; k < r->decode.n; k++)
+        for (uint32_t i = 0; i < r->batched.n; i++)
+            buf_printf(&out, "%s{\"n\": %u, \"depth\": %u, \"tok_s\": %.2f}", k + i ? ", " : "", r->batched.at[i],
+                       r->decode.at[k], r->batched_tok_s[k][i]);
+    buf_puts(&out, "]}");
     puts(out.data ? out.data : "");
     buf_deinit(&out);
 }
@@ -279,10 +323,13 @@ static void print_table(const struct bench *b, const struct bench_flags *f, cons
         snprintf(name, sizeof(name), "decode after %u tokens", r->decode.at[i]);
         printf("  %-30s %10.2f tok/s\n", r->decode.at[i] ? name : "decode", r->decode.tok_s[i]);
     }
-    for (uint32_t i = 0; i < r->batched.n; i++) {
-        snprintf(name, sizeof(name), "decode, %u sequences", r->batched.at[i]);
-        printf("  %-30s %10.2f tok/s\n", name, r->batched.tok_s[i]);
-    }
+    for (uint32_t k = 0; k < r->decode.n; k++)
+        for (uint32_t i = 0; i < r->batched.n; i++) {
+            int n = snprintf(name, sizeof(name), "decode, %u sequences", r->batched.at[i]);
+
+            if (r->decode.at[k]) snprintf(name + n, sizeof(name) - (size_t)n, " after %u", r->decode.at[k]);
+            printf("  %-30s %10.2f tok/s\n", name, r->batched_tok_s[k][i]);
+        }
 }
 
 static int run_bench(const struct command *self, int argc, char **argv)
@@ -330,9 +377,9 @@ const struct command cmd_bench = {
     .summary = "tokens per second of prefill, decode and batched decode",
     .words = "MODEL",
     .about = "Random prompts. prefill: --prompt tokens, nothing cached, none generated. decode: --gen tokens after "
-             "--depth cached ones and one more. batched: tokens of all sequences together, each after its own 16 "
-             "tokens. All figures in "
-             "tokens per second.",
+             "--depth cached ones and one more. batched: tokens of all sequences together, each after --depth cached "
+             "ones of "
+             "its own and one more, or after 16 tokens where that is 0. All figures in tokens per second.",
     .examples = "  radish bench smollm2 --threads 2\n"
                 "  radish bench smollm2 --prompt 512,2048 --depth 0,2048 --gen 64 --batch 1,4,16 --json\n",
     .groups = bench_groups,

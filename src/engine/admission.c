@@ -63,7 +63,7 @@ static struct request *first_of(const struct engine *e, bool idle)
 {
     struct request *r = e->queue_head;
 
-    while (r && (r->p.idle != idle || r->store.job)) r = r->next;
+    while (r && (r->p.idle != idle || r->store.job || r->ram.load)) r = r->next;
     return r;
 }
 
@@ -80,7 +80,7 @@ static struct request *next_in_turn(struct engine *e)
         struct fair_slot *slot = fair_find(e, r->p.fair_key);
         uint64_t tick = slot ? slot->last_tick : 0;
 
-        if (tick < best_tick && !r->p.idle && !r->store.job) {
+        if (tick < best_tick && !r->p.idle && !r->store.job && !r->ram.load) {
             best_tick = tick;
             best = r;
         }
@@ -99,7 +99,7 @@ static uint32_t pages_to_come(const struct kv_seq *seq, uint32_t page_tokens)
 
 uint64_t admission_promised(const struct engine *e)
 {
-    uint64_t n = store_link_promised(e->o.store);
+    uint64_t n = store_link_promised(e->o.store) + ram_link_promised(e->o.ram);
 
     for (uint32_t i = 0; i < e->n_live; i++) {
         const struct kv_seq *seq = &e->live[i]->seq;
@@ -164,7 +164,7 @@ static bool admit_one(struct engine *e, struct request *r, uint64_t now)
     rd_status st;
 
     if (root && r->p.salted) public_prefix_link(e, root, r->seq.keys, r->n_prompt, now);
-    if (store_link_wait(e, r, root, now)) return true;
+    if (ram_link_wait(e, r, root, now) || store_link_wait(e, r, root, now)) return true;
     st = kv_seq_admit(&r->seq, root, now);
     if (st == RD_E_NOMEM && root) {
         e->stats.insert_failed++;
@@ -176,7 +176,7 @@ static bool admit_one(struct engine *e, struct request *r, uint64_t now)
     }
     if (!fits(e, &r->seq)) {
         kv_seq_finish(&r->seq, false, now);
-        if (e->n_live > 0 || store_link_n_pages(e->o.store) > 0) return false;
+        if (e->n_live > 0 || store_link_n_pages(e->o.store) + ram_link_n_moving(e->o.ram) > 0) return false;
         if (r->p.idle) {                                 /* not worth anything that is stored */
             request_end(e, r, REQUEST_ERROR, RD_E_NO_PAGES);
             return true;
@@ -187,6 +187,7 @@ static bool admit_one(struct engine *e, struct request *r, uint64_t now)
         return true;
     }
     queue_remove(e, r);
+    r->ram.n_named = 0;                                     /* other pages than before it was preempted */
     r->state = REQUEST_LIVE;
     e->live[e->n_live++] = r;
     fair_touch(e, r->p.fair_key);

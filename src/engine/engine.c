@@ -26,6 +26,7 @@ static void copy_rows(void *arg, kv_page to, kv_page from, uint32_t n_rows)
 
     e->o.executor.copy_rows(e->o.executor.self, to, from, n_rows);
     store_link_note_copied(e->o.store, to, from);
+    ram_link_unname(e->o.ram, to);
 }
 
 /* The thread that calls next owns the engine, its tree and its pages. */
@@ -69,6 +70,7 @@ rd_status engine_create(const struct engine_options *o, struct engine **out)
     if ((st = queue_create(N_TASKS, &e->tasks)) != RD_OK) goto fail;
     if ((st = wake_create(&e->bell)) != RD_OK) goto fail;
     if (o->store && (st = store_link_begin(o->store, e->bell, o->n_pages, e->cache.state_bytes)) != RD_OK) goto fail;
+    if ((st = ram_link_begin(e)) != RD_OK) goto fail;
     store_link_pin(o->store, &o->executor, true);
     engine_publish_stats(e);
     hand_over(e);
@@ -94,6 +96,7 @@ void engine_destroy(struct engine *e)
     if (!e) return;
     engine_stop(e);
     store_link_let_go(e);
+    ram_link_let_go(e);
     queue_destroy(e->inbox);
     queue_destroy(e->tasks);
     wake_destroy(e->bell);
@@ -280,6 +283,7 @@ struct radix_node *engine_root(struct engine *e) { return e->root; }
 uint64_t engine_clear_cache(struct engine *e)
 {
     speculation_forget(e);
+    ram_link_clear(e);
     return radix_clear(e->cache.tree, NULL);
 }
 
@@ -339,6 +343,7 @@ static void gather_stats(struct engine *e)
     s->rows_copied = e->cache.n_rows_copied;
     memcpy(s->class_keys, t.class_keys, sizeof(s->class_keys));
     if (e->o.store) gather_store(e, s);
+    if (e->o.ram) s->ram = ram_link_get_counts(e->o.ram);
     s->verify = verifier_counts(e->verifier);
     s->prefill_milli_tok_s = e->prefill_rate;
     s->decode_milli_tok_s = e->decode_rate;

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "engine/draft_model.h"
 #include "engine/executor.h"
+#include "engine/ram_link.h"
 #include "engine/request.h"
 #include "engine/store_link.h"
 #include "engine/verify.h"
@@ -35,6 +36,7 @@ struct engine_options {
     bool speculate;                      /* drafts from what was written before, verified losslessly */
     struct draft_model *draft_model;     /* borrowed; drafts from it too; or NULL */
     struct store_link *store;            /* borrowed; pages on disk; or NULL. The executor has pages */
+    struct ram_link *ram;                /* borrowed; pages in host memory; or NULL. The executor moves pages */
     double verify_share;                 /* 0 .. 1: of hits that are computed again while idle, see verify.h */
     uint64_t verify_seed;
     uint64_t chunk_seed;                 /* tests: not 0 = prefill chunks and drafts of random length */
@@ -58,6 +60,8 @@ struct engine_stats {
     uint64_t disk_loads, disk_loads_late, disk_declined, disk_pages_loaded, disk_staged, disk_unsaved;
     struct verify_counts verify;         /* zeros without verify_share */
     struct store_counts disk;            /* zeros without a store */
+    uint64_t prompt_ram;                 /* of prompt_cached: brought from host memory */
+    struct ram_link_counts ram;          /* zeros without such a tier */
 };
 
 rd_status engine_create(const struct engine_options *o, struct engine **out);

@@ -37,6 +37,11 @@ struct executor {
     rd_status (*page_out)(void *self, kv_page id, void *to);
     rd_status (*page_in)(void *self, kv_page id, const void *from);
     uint64_t page_bytes;
+    /* n pages to host memory (out) or from it, beside the steps, in the order of the calls of each direction; the device
+     * begins when what it was given before is done. *ticket: for move_end. NULL: there is no such way. */
+    rd_status (*move_begin)(void *self, bool out, uint32_t n, const kv_page *ids, void *const *host, uint64_t *ticket);
+    /* RD_OK: done, and all before in that direction. RD_E_AGAIN: not yet; never with wait. RD_E_DEVICE. */
+    rd_status (*move_end)(void *self, bool out, uint64_t ticket, bool wait);
     /* Whether the first n_rows rows of two pages differ, and where; NULL: nobody can tell. */
     bool (*differs)(void *self, kv_page a, kv_page b, uint32_t n_rows, struct page_difference *where);
 };

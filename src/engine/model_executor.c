@@ -1,6 +1,9 @@
 /* engine/model_executor.c - forwards the engine's batch to the model, and page copies to the backend. */
 #include "engine/model_executor.h"
 #include <string.h>
+#include "base/checked.h"
+
+#define MOVE_PAGES 64u                   /* in one call of the backend */
 
 rd_status model_executor_init(struct model_executor *x, const struct backend_ops *ops, struct backend *backend,
                               struct model *model, const struct kv_layout *layout, uint32_t n_pages)
@@ -65,6 +68,34 @@ static rd_status page_in(void *self, kv_page id, const void *from)
     return st == RD_OK ? x->ops->sync(x->backend) : st;
 }
 
+/* On a CPU pages are host memory: a copy, done when it begins. */
+static rd_status move_begin(void *self, bool out, uint32_t n, const kv_page *ids, void *const *host, uint64_t *ticket)
+{
+    struct model_executor *x = self;
+    void *pages[MOVE_PAGES];
+    rd_status st = RD_OK;
+
+    *ticket = 0;
+    for (uint32_t at = 0, n_now; at < n && st == RD_OK; at += n_now) {
+        n_now = u32_min(n - at, MOVE_PAGES);
+        for (uint32_t i = 0; i < n_now; i++) {
+            pages[i] = page(self, ids[at + i]);
+            if (!x->ops->move_begin)
+                memcpy(out ? host[at + i] : pages[i], out ? pages[i] : host[at + i], x->kv.page_bytes);
+        }
+        if (x->ops->move_begin)
+            st = x->ops->move_begin(x->backend, out, n_now, pages, host + at, x->kv.page_bytes, ticket);
+    }
+    return st;
+}
+
+static rd_status move_end(void *self, bool out, uint64_t ticket, bool wait)
+{
+    struct model_executor *x = self;
+
+    return x->ops->move_end ? x->ops->move_end(x->backend, out, ticket, wait) : RD_OK;
+}
+
 static bool is_dead(void *self)
 {
     struct model_executor *x = self;
@@ -125,6 +156,8 @@ struct executor model_executor_view(struct model_executor *x, uint32_t max_rows,
                              .pin = x->ops->pin ? pin : NULL,
                              .copy_rows = copy_rows,
                              .page = x->ops->is_device ? NULL : page,
+                             .move_begin = move_begin,
+                             .move_end = move_end,
                              .page_out = page_out,
                              .page_in = page_in,
                              .page_bytes = x->kv.page_bytes,

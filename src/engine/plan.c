@@ -126,13 +126,14 @@ static bool find_pages(struct engine *e, struct request *r, uint32_t n, bool may
 
         if (st == RD_OK) return true;
         need = kv_seq_pages_needed(&r->seq, n);
-        if (need > page_pool_n_free(e->pool) && radix_evict(e->cache.tree, need - page_pool_n_free(e->pool)) > 0)
+        if (need > page_pool_n_free(e->pool) && engine_evict(e, need - page_pool_n_free(e->pool)) > 0)
             continue;
         if (may_wait && e->plan.batch.n_runs > 0) return false;         /* others run, and will release pages */
         victim = find_victim(e);
         assert(victim);                                                 /* r itself is one */
         if (victim == r && e->plan.batch.n_runs == 0 && e->n_live == 1) {
-            if (store_link_n_pages(e->o.store) > 0) request_preempt(e, r);      /* on loan: they come back */
+            if (store_link_n_pages(e->o.store) + ram_link_n_moving(e->o.ram) > 0)
+                request_preempt(e, r);                                  /* on loan: they come back */
             else start_over(e, r);
             return false;
         }
@@ -171,7 +172,10 @@ static void add_run(struct engine *e, struct request *r, uint32_t n)
         p->positions[row] = pos;
         p->row_page[row] = seq->pages[pos / P];
         p->row_slot[row] = pos % P;
-        if (pos % P == 0) store_link_note_computed(e->o.store, p->row_page[row]);
+        if (pos % P == 0) {
+            store_link_note_computed(e->o.store, p->row_page[row]);
+            ram_link_unname(e->o.ram, p->row_page[row]);
+        }
         if (prefill_pools_at(&r->prefill, pos)) p->hidden_rows[b->n_hidden++] = row;
         if (prefill_pools(&r->prefill)) continue;
         if (r->p.prompt_logprobs && pos < r->n_prompt) add_logits(p, row, NULL);

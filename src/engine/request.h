@@ -15,6 +15,7 @@
 #include "base/hash.h"
 #include "base/thread.h"
 #include "engine/draft_index.h"
+#include "engine/ram_link.h"
 #include "engine/store_link.h"
 #include "engine/prefill_result.h"
 #include "engine/think_budget.h"
@@ -48,7 +49,7 @@ struct request_draft {
 };
 
 struct request_usage {
-    uint32_t n_prompt, n_cached, n_joined, n_disk, n_lossy, n_generated, n_drafted, n_draft_accepted;
+    uint32_t n_prompt, n_cached, n_joined, n_ram, n_disk, n_lossy, n_generated, n_drafted, n_draft_accepted;
     uint64_t submitted_ns, admitted_ns, first_token_ns, ended_ns;   /* clock; 0 = never */
     enum miss_cause miss;
 };
@@ -101,6 +102,7 @@ struct request {
     uint64_t queued_ns, last_step;
     struct request_draft draft;
     struct request_store store;
+    struct request_ram ram;
 
     /* how far the prompt is: the engine writes, anyone reads; relaxed, each tells its own truth */
     atomic_uint prompt_seen, prompt_computed;   /* rows computed or matched; of those, computed */

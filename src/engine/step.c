@@ -63,8 +63,12 @@ void request_end(struct engine *e, struct request *r, enum request_finish finish
     bool keep = r->p.cached && r->seq.cached && finish != REQUEST_ERROR;
 
     if (keep) speculation_remember(e, r);
-    if (keep && r->state == REQUEST_LIVE) store_link_save_rest(e, r);
+    if (keep && r->state == REQUEST_LIVE) {
+        store_link_save_rest(e, r);
+        ram_link_name(e, r);
+    }
     store_link_leave(e, r);
+    ram_link_leave(e, r);
     draft_model_leave(r);
     if (r->state == REQUEST_LIVE) {
         kv_seq_finish(&r->seq, keep, now);
@@ -93,6 +97,7 @@ void request_end(struct engine *e, struct request *r, enum request_finish finish
 void request_preempt(struct engine *e, struct request *r)
 {
     store_link_save_rest(e, r);
+    ram_link_name(e, r);
     kv_seq_finish(&r->seq, r->p.cached && r->seq.cached, clock_now_ns(e->o.clock));
     draft_model_leave(r);
     live_remove(e, r);
@@ -276,6 +281,8 @@ static void count_rows(struct engine *e, struct request *r, const struct seq_run
     e->stats.prompt_cached += r->usage.n_cached;
     r->usage.n_joined = u32_min(r->seq.n_hit_in_flight, r->usage.n_cached);
     e->stats.prompt_joined += r->usage.n_joined;
+    r->usage.n_ram = u32_min(r->ram.to, r->usage.n_cached) - u32_min(r->ram.from, r->usage.n_cached);
+    e->stats.prompt_ram += r->usage.n_ram;
     r->usage.n_disk = u32_min(r->store.to, r->usage.n_cached) - u32_min(r->store.from, r->usage.n_cached);
     e->stats.prompt_disk += r->usage.n_disk;
     r->usage.n_lossy = store_link_n_lossy(e->o.store, r->seq.pages, r->usage.n_cached);
@@ -335,6 +342,7 @@ static void finish_step(struct engine *e, uint64_t now)
             kv_seq_commit(&r->seq); /* all first: only now are the step's positions matchable as ready */
     }
     store_link_save_step(e);
+    for (uint32_t i = 0; i < p->batch.n_runs; i++) ram_link_name(e, p->run_request[i]);
     for (uint32_t i = 0; i < p->batch.n_runs; i++) public_prefix_publish(e, p->run_request[i], now);
     for (uint32_t i = 0; i < p->batch.n_runs; i++) {
         struct request *r = p->run_request[i];
@@ -448,7 +456,7 @@ static void housekeeping(struct engine *e, uint64_t now)
         if (e->o.draft_model) draft_model_expire(e->o.draft_model, now - e->o.ttl_ns, now);
     }
     radix_drop_empty(e->cache.tree, e->root);
-    while (radix_counts(e->cache.tree).node_bytes > e->o.kv_bytes / 8 && radix_evict(e->cache.tree, EXPIRE_NODES) > 0) {
+    while (radix_counts(e->cache.tree).node_bytes > e->o.kv_bytes / 8 && engine_evict(e, EXPIRE_NODES) > 0) {
     }
     if (c.n_free + c.n_ready + c.n_locked + c.n_pending + c.n_quarantined != c.n_total) {
         e->stats.accounting_errors++;
@@ -477,6 +485,7 @@ bool engine_step(struct engine *e)
     thread_owner_check(&e->owner);
     drain_inbox(e);
     store_link_collect(e, clock_now_ns(e->o.clock));
+    ram_link_collect(e, clock_now_ns(e->o.clock));
     reap(e);
     admission_run(e);
     pool_kept_states(e);
@@ -485,6 +494,7 @@ bool engine_step(struct engine *e)
     begin = clock_now_ns(e->o.clock);
     if (e->plan.batch.n_rows > 0) {
         n_generated = e->stats.generated;
+        ram_link_make_room(e);
         engine_publish_stats(e); /* a step can take long: who runs in it is seen now */
         st = e->o.executor.forward(e->o.executor.self, &e->plan.batch, e->logits);
         end = clock_now_ns(e->o.clock);
@@ -500,6 +510,6 @@ bool engine_step(struct engine *e)
     }
     housekeeping(e, begin);
     engine_publish_stats(e);
-    return e->plan.batch.n_rows + e->plan.n_heads > 0 || has_verified ||
+    return e->plan.batch.n_rows + e->plan.n_heads > 0 || has_verified || ram_link_n_moving(e->o.ram) > 0 ||
            (e->n_live == 0 && e->n_queue > e->n_loading && !store_link_n_pages(e->o.store)); /* one starts over */
 }

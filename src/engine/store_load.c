@@ -124,7 +124,7 @@ static bool take_pages(struct engine *e, const struct request *r, struct load_jo
 
     if (need + admission_promised(e) > (uint64_t)c.n_free + c.n_ready) return false;
     while (page_pool_n_free(e->pool) < n)
-        if (radix_evict(e->cache.tree, n - page_pool_n_free(e->pool)) == 0) return false;
+        if (engine_evict(e, n - page_pool_n_free(e->pool)) == 0) return false;
     if (!e->o.executor.page) {
         job->staging_bytes = n * e->o.executor.page_bytes;
         job->staging = mem_map(job->staging_bytes);
@@ -301,6 +301,7 @@ static void attach(struct engine *e, struct load_job *job, uint64_t now)
     n = n_keys_read(l, job);
     for (uint32_t i = job->first; i < job->first + job->n_taken; i++) {
         if (i < job->first + job->n_read) page_pool_set_fill(e->pool, job->pages[i], l->o.page_tokens);
+        ram_link_unname(e->o.ram, job->pages[i]);
         if (l->is_lossy) l->is_lossy[job->pages[i]] = i < job->first + job->n && store_link_packs(l, i);
     }
     if (job->end_read && job->end->t > 0) page_pool_set_fill(e->pool, job->pages[job->first + job->n], job->end->t);

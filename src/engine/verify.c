@@ -104,7 +104,7 @@ static bool take_pages(struct engine *e, struct kv_loan *loan, struct verify_blo
     uint32_t P = e->o.page_tokens, n = u32_ceil_div(b->to - b->from, P);
 
     while (page_pool_n_free(e->pool) < n)
-        if (radix_evict(e->cache.tree, n - page_pool_n_free(e->pool)) == 0) return false;
+        if (engine_evict(e, n - page_pool_n_free(e->pool)) == 0) return false;
     if (page_pool_take(e->pool, n, v->own) != RD_OK) return false;
     b->n_pages = n;
     kv_loan_begin(&e->cache, loan, v->own, n);
@@ -230,6 +230,7 @@ static void condemn(struct engine *e, const struct verify_block *b, uint32_t fro
     e->verifier->counts.n_mismatches++;
     page_pool_retain(e->pool, page);                        /* so that it is no other's before all have let go */
     radix_condemn(e->cache.tree, b->node, from);
+    ram_link_clear(e);
     if (radix_condemn_page(e->cache.tree, page) > 0) store_link_condemn_all(e);     /* others share it */
     else store_link_condemn(e, &e->verifier->shell);
     page_pool_release(e->pool, page);
@@ -265,7 +266,8 @@ bool verifier_step(struct engine *e)
     struct verify_block b = {0};
     struct radix_match m;
 
-    if (!v || v->n_jobs == 0 || store_link_n_pages(e->o.store) > 0) return false;
+    if (!v || v->n_jobs == 0 || store_link_n_pages(e->o.store) + ram_link_n_moving(e->o.ram) > 0)
+        return false;
     job = &v->jobs[v->head];
     b.root = engine_root_of(e, job->salted, &job->salt);
     if (b.root) m = radix_match(e->cache.tree, b.root, job->keys, job->n, clock_now_ns(e->o.clock));

@@ -127,6 +127,9 @@ void radix_hold_next(struct radix *tree, struct radix_node *root, const kv_key *
  * few oldest plain ones that whose age is largest for what its last tokens cost to compute (attention makes deep ones
  * dearer). Returns the pages that became free (fewer when nothing is evictable). O(1) per page. */
 uint32_t radix_evict(struct radix *tree, uint32_t n_pages);
+/* Told of every page that radix_evict is about to free. True: it has retained the page, and will release it soon;
+ * radix_evict counts it as freed. NULL: nobody is told. */
+void radix_on_evict(struct radix *tree, bool (*keep)(void *arg, kv_page id), void *arg);
 /* Drops unlocked ready leaves not used since `before`, nor within the period of their class before now, at most
  * max_nodes of them; returns the pages that became free. */
 uint32_t radix_expire(struct radix *tree, uint64_t before, uint64_t now, uint32_t max_nodes);

@@ -195,12 +195,15 @@ static void hold_page(struct radix *tree, const struct radix_node *node, kv_page
     if (node->locks > 0) page_pool_pin(tree->pool, id);
 }
 
-/* Returns 1 when the page became free. */
+/* Returns 1 when the page became free, or will soon. */
 static uint32_t drop_page(struct radix *tree, const struct radix_node *node, kv_page id)
 {
+    bool is_kept = tree->is_evicting && tree->keep && page_pool_holders(tree->pool, id) == 1 &&
+                   tree->keep(tree->keep_arg, id);
+
     if (node->locks > 0) page_pool_unpin(tree->pool, id);
     page_pool_release(tree->pool, id);
-    return page_pool_holders(tree->pool, id) == 0;
+    return is_kept || page_pool_holders(tree->pool, id) == 0;
 }
 
 /* Lets go of the last pages until only those are left that n computed positions touch. */

@@ -55,6 +55,9 @@ struct radix {
     uint32_t n_hidden;                               /* condemned nodes that somebody held: radix_condemn */
     uint64_t now;                                    /* the latest time that any caller named */
     struct ghosts ghosts;                            /* of what was dropped */
+    bool (*keep)(void *arg, kv_page id);             /* radix_on_evict */
+    void *keep_arg;
+    bool is_evicting;
     struct radix_counts counts;
 };
 

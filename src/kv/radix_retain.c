@@ -5,7 +5,7 @@
 
 #define LRU_WALK 16u            /* steps from either end when a parent is put back by its last use */
 #define CANDIDATES 8u           /* of the oldest plain leaves, for the one that costs least to compute again */
-#define DEEP_TOKENS 16384.0     /* about here attention costs as much as the weights do, for models of a billion weights */
+#define DEEP_TOKENS 16384.0 /* about here attention costs as much as the weights do, for models of a billion weights */
 #define SECOND_NS 1000000000ull
 
 /* See enum radix_class; share in eighths of the pool. */
@@ -227,9 +227,17 @@ uint32_t radix_evict(struct radix *tree, uint32_t n_pages)
     uint32_t n_freed = 0;
 
     thread_owner_check(&tree->owner);
+    tree->is_evicting = true;
     while (n_freed < n_pages && (leaf = victim(tree))) n_freed += radix_leaf_take_page(tree, leaf);
+    tree->is_evicting = false;
     tree->counts.n_pages_evicted += n_freed;
     return n_freed;
+}
+
+void radix_on_evict(struct radix *tree, bool (*keep)(void *arg, kv_page id), void *arg)
+{
+    tree->keep = keep;
+    tree->keep_arg = arg;
 }
 
 uint32_t radix_expire(struct radix *tree, uint64_t before, uint64_t now, uint32_t max_nodes)

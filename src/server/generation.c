@@ -434,6 +434,7 @@ static void take_event(struct generation *g, struct choice *c, const struct rd_e
         return;
     }
     c->usage.n_cached = ev->usage.n_cached;
+    c->usage.n_ram = ev->usage.n_ram;
     c->usage.n_disk = ev->usage.n_disk;
     if (tells_progress(g) && c == &g->choices[0] && !c->computed) generation_put_progress(g, c, false, out);
     c->computed = true;

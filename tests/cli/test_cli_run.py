@@ -149,6 +149,10 @@ def test_bench_measures_what_was_asked(radish, model):
     assert [b["n"] for b in d["batched"]] == [1, 3] and all(b["tok_s"] > 0 for b in d["batched"])
     assert d["prompt"] == 64 and d["gen"] == 8 and d["threads"] >= 1
     assert "prefill" in radish("bench", model, "--prompt", 16, "--gen", 4, "--reps", 1).out
+    d = json.loads(radish("bench", model, "--prompt", 0, "--gen", 8, "--reps", 1, "--batch", 2, "--depth", "0,40",
+                          "--json").out)
+    assert [(b["n"], b["depth"]) for b in d["batched"]] == [(2, 0), (2, 40)]
+    assert all(b["tok_s"] > 0 for b in d["batched"])
 
 
 def test_bench_says_when_the_sequences_never_ran_at_once(radish, model):

@@ -174,6 +174,51 @@ static void check_shared(struct rig *g, const int32_t *tokens)
     }
 }
 
+/* Pages that left a small pool for host memory, by the copies that a device takes, are the same when they are back. */
+static void check_host_memory(const char *model, struct kv_types kv)
+{
+    struct rig g = {0};
+    struct told cold = {0}, t = {0};
+    int32_t tokens[N_PROMPT], other[N_PROMPT];
+    struct ram_link *ram = NULL;
+    struct engine_stats s;
+
+    if (!test_model(model)) {
+        test_note("%s has not been fetched (tools/fetch-model %s): not tested here", model, model);
+        return;
+    }
+    CHECK(rig_open(&g, model, kv, 2, NULL, 16));
+    engine_destroy(g.e);
+    g.e = NULL;
+    CHECK_OK(ram_link_create(200 * g.x.kv.page_bytes, g.x.kv.page_bytes, 16, 2048 / 16, true, &ram));
+    g.o.ram = ram;
+    g.o.n_pages = N_PROMPT / 16 + 3;
+    CHECK_OK(engine_create(&g.o, &g.e));
+    cold.logits = malloc(g.n_vocab * sizeof(float));
+    t.logits = malloc(g.n_vocab * sizeof(float));
+    make_tokens(&g, tokens, N_PROMPT, 42);
+    CHECK(ask(&g, tokens, N_PROMPT, false, &cold));
+    for (uint64_t i = 0; i < 3; i++) {
+        CHECK(ask(&g, tokens, N_PROMPT, true, &t));
+        CHECK(same(&g, &cold, &t));
+        CHECK(i == 0 || t.n_cached >= N_PROMPT / 16 * 16 - 16);
+        make_tokens(&g, other, N_PROMPT, 100 + i);           /* pushes it out, all of it or a part */
+        CHECK(ask(&g, other, N_PROMPT - 20 * (uint32_t)i, true, &t));
+    }
+    engine_get_stats(g.e, &s);
+    CHECK(s.prompt_ram > 0);
+    test_note("%s: %llu prompt tokens came back from host memory with the same bytes", model,
+              (unsigned long long)s.prompt_ram);
+    engine_destroy(g.e);
+    g.e = NULL;
+    ram_link_destroy(ram);
+    free(cold.logits);
+    free(t.logits);
+    rig_close(&g);
+}
+
+TEST(host_memory_is_exact) { check_host_memory("smollm2", (struct kv_types){DTYPE_F16, DTYPE_F16}); }
+
 /* Another model, or the same with keys and values of another kind, writes to the folder. */
 static bool write_as_another(struct rig *g, const char *model, struct kv_types kv)
 {

@@ -28,6 +28,7 @@ struct world {
     struct sim_executor x, small;        /* the served model and, in some worlds, a draft model */
     struct draft_model *draft;
     struct sim_store store;              /* in some worlds; link NULL otherwise */
+    struct ram_link *ram;                /* likewise */
     struct engine *e;
     struct clock *clock;
     struct random random;
@@ -44,6 +45,7 @@ struct sim_setup {
     uint64_t seed;
     bool draft_model;
     uint32_t store_bytes, store_fault_one_in;
+    uint32_t ram_pages, ram_fault_one_in;
 };
 
 static bool draft_open(struct world *w, const struct sim_setup *s)
@@ -86,7 +88,7 @@ static bool world_open(struct world *w, const struct sim_setup *s)
                                 .namespace_name = "sim",
                                 .namespace_bytes = 3,
                                 .speculate = true,
-                                .verify_share = s->store_bytes || s->fail_one_in ? 0.2 : 0.01,
+                                .verify_share = s->store_bytes || s->fail_one_in || s->ram_pages ? 0.2 : 0.01,
                                 .verify_seed = s->seed + 4,
                                 .chunk_seed = s->seed + 2};
     w->x.fail_one_in = s->fail_one_in;
@@ -97,6 +99,12 @@ static bool world_open(struct world *w, const struct sim_setup *s)
          !sim_store_open(&w->store, s->page_tokens, o.executor.page_bytes, s->store_bytes, w->clock, false)))
         return false;
     o.store = w->store.link;
+    w->x.n_slow = 3;
+    w->x.move_fail_one_in = s->ram_fault_one_in;
+    if (s->ram_pages && ram_link_create(s->ram_pages * o.executor.page_bytes, o.executor.page_bytes, s->page_tokens,
+                                        512 / s->page_tokens + 1, false, &w->ram) != RD_OK)
+        return false;
+    o.ram = w->ram;
     file_fail_one_in(s->store_fault_one_in, s->seed);
     if (engine_create(&o, &w->e) != RD_OK) return false;
     w->x.engine = w->e;
@@ -108,6 +116,7 @@ static void world_close(struct world *w)
     engine_destroy(w->e);
     file_fail_one_in(0, 0);
     if (w->store.link) sim_store_deinit(&w->store);
+    ram_link_destroy(w->ram);
     draft_model_destroy(w->draft);
     if (w->draft) sim_deinit(&w->small);
     clock_fake_destroy(w->clock);
@@ -275,7 +284,7 @@ static void simulate(const struct sim_setup *s, uint64_t n_requests)
     log_set_sink(ignore_line, NULL);
     CHECK(world_open(&w, s));
     for (uint64_t busy = 0, idle = 0; w.n_submitted < n_requests; busy++) {
-        CHECK(turn(&w, busy < 400));                        /* then quiet times, so that the engine is idle for a while */
+        CHECK(turn(&w, busy < 400)); /* then quiet times, so that the engine is idle for a while */
         if (w.n_ended == w.n_submitted && ++idle == 60) busy = idle = 0;
     }
     while (w.n_ended < w.n_submitted) {
@@ -320,6 +329,15 @@ static void simulate(const struct sim_setup *s, uint64_t n_requests)
         store_link_work(w.store.link);
         engine_step(w.e);
     }
+    if (w.ram) {
+        test_note(
+            "host memory: %llu pages left to it, %llu dropped for room; %llu prompt tokens from it, in %llu loads; "
+            "%llu copies failed",
+            (unsigned long long)stats.ram.n_saved, (unsigned long long)stats.ram.n_dropped,
+            (unsigned long long)stats.prompt_ram, (unsigned long long)stats.ram.n_loads,
+            (unsigned long long)stats.ram.n_failed);
+        CHECK(stats.prompt_ram > 0 && (stats.ram.n_failed > 0) == (s->ram_fault_one_in > 0));
+    }
     engine_clear_cache(w.e);
     c = page_pool_counts(w.e->pool);
     CHECK_EQ(c.n_free, c.n_total);
@@ -340,32 +358,32 @@ static uint64_t n_requests(void)
 
 TEST(a_roomy_pool_shares_everything)
 {
-    simulate(&(struct sim_setup){512, 16, 16, 64, 128, 0, test_seed(), false, 0, 0}, n_requests() / 4);
+    simulate(&(struct sim_setup){512, 16, 16, 64, 128, 0, test_seed(), false, 0, 0, 0, 0}, n_requests() / 4);
 }
 
 TEST(a_tight_pool_evicts_preempts_and_loses_nothing)
 {
-    simulate(&(struct sim_setup){44, 4, 12, 24, 64, 0, test_seed() + 1, false, 0, 0}, n_requests() / 4);
+    simulate(&(struct sim_setup){44, 4, 12, 24, 64, 0, test_seed() + 1, false, 0, 0, 0, 0}, n_requests() / 4);
 }
 
 TEST(a_pool_that_barely_holds_one_sequence_starts_over_rather_than_failing)
 {
-    simulate(&(struct sim_setup){42, 4, 6, 16, 32, 0, test_seed() + 4, false, 0, 0}, n_requests() / 10);
+    simulate(&(struct sim_setup){42, 4, 6, 16, 32, 0, test_seed() + 4, false, 0, 0, 0, 0}, n_requests() / 10);
 }
 
 TEST(a_draft_model_that_is_often_wrong_changes_nothing)
 {
-    simulate(&(struct sim_setup){128, 4, 12, 32, 64, 0, test_seed() + 5, true, 0, 0}, n_requests() / 10);
+    simulate(&(struct sim_setup){128, 4, 12, 32, 64, 0, test_seed() + 5, true, 0, 0, 0, 0}, n_requests() / 10);
 }
 
 TEST(device_errors_end_only_what_they_touched)
 {
-    simulate(&(struct sim_setup){96, 4, 12, 32, 48, 200, test_seed() + 2, false, 0, 0}, n_requests() / 4);
+    simulate(&(struct sim_setup){96, 4, 12, 32, 48, 200, test_seed() + 2, false, 0, 0, 0, 0}, n_requests() / 4);
 }
 
 TEST(pages_of_one_token_and_a_tiny_batch)
 {
-    simulate(&(struct sim_setup){200, 1, 4, 16, 8, 1000, test_seed() + 3, false, 0, 0}, n_requests() / 4);
+    simulate(&(struct sim_setup){200, 1, 4, 16, 8, 1000, test_seed() + 3, false, 0, 0, 0, 0}, n_requests() / 4);
 }
 
 /* Each request moves pages to files and back: a tenth of the others' share, a million in all with RADISH_LONG=1. */
@@ -376,15 +394,41 @@ static uint64_t n_tiered(uint64_t share)
 
 TEST(pages_that_left_come_back_from_disk)
 {
-    simulate(&(struct sim_setup){60, 4, 12, 24, 64, 0, test_seed() + 6, false, 1 << 20, 0}, n_tiered(4));
+    simulate(&(struct sim_setup){60, 4, 12, 24, 64, 0, test_seed() + 6, false, 1 << 20, 0, 0, 0}, n_tiered(4));
+}
+
+/* A device's pages leave for host memory, and are found there, beside the disk and alone. */
+static void simulate_ram(struct sim_setup s, uint32_t n_pages, uint32_t fault_one_in, uint64_t n)
+{
+    s.ram_pages = n_pages;
+    s.ram_fault_one_in = fault_one_in;
+    simulate(&s, n);
+}
+
+TEST(pages_that_left_come_back_from_host_memory)
+{
+    simulate_ram((struct sim_setup){60, 4, 12, 24, 64, 0, test_seed() + 9, false, 0, 0, 0, 0}, 400, 0,
+                 n_requests() / 10);
+}
+
+TEST(a_little_host_memory_whose_copies_fail_and_a_device_that_fails_change_nothing)
+{
+    simulate_ram((struct sim_setup){44, 4, 12, 24, 64, 300, test_seed() + 10, false, 0, 0, 0, 0}, 40, 200,
+                 n_requests() / 10);
+}
+
+TEST(host_memory_and_disk_and_drafts_go_together)
+{
+    simulate_ram((struct sim_setup){60, 4, 12, 24, 64, 1000, test_seed() + 11, true, 400000, 20000, 0, 0}, 100, 1000,
+                 n_tiered(4));
 }
 
 TEST(a_disk_that_fails_at_random_changes_nothing)
 {
-    simulate(&(struct sim_setup){80, 4, 12, 24, 64, 300, test_seed() + 7, false, 200000, 400}, n_tiered(4));
+    simulate(&(struct sim_setup){80, 4, 12, 24, 64, 300, test_seed() + 7, false, 200000, 400, 0, 0}, n_tiered(4));
 }
 
 TEST(a_disk_that_fails_rarely_and_a_device_that_fails_and_drafts_change_nothing)
 {
-    simulate(&(struct sim_setup){80, 4, 12, 24, 64, 1000, test_seed() + 8, true, 400000, 20000}, n_tiered(2));
+    simulate(&(struct sim_setup){80, 4, 12, 24, 64, 1000, test_seed() + 8, true, 400000, 20000, 0, 0}, n_tiered(2));
 }

@@ -11,12 +11,14 @@ bool sim_init(struct sim_executor *x, uint32_t n_pages, uint32_t page_tokens, ui
     x->page_tokens = page_tokens;
     x->rows = calloc((size_t)n_pages * page_tokens, sizeof(*x->rows));
     random_init(&x->random, seed);
-    return x->rows != NULL;
+    x->moves = calloc(SIM_MOVES, sizeof(*x->moves));
+    return x->rows && x->moves;
 }
 
 void sim_deinit(struct sim_executor *x)
 {
     free(x->rows);
+    free(x->moves);
 }
 
 uint64_t sim_digest(uint64_t before, uint32_t token)
@@ -150,6 +152,38 @@ static void *page(void *self, kv_page id)
     return x->rows + (size_t)id * x->page_tokens;
 }
 
+static rd_status move_begin(void *self, bool out, uint32_t n, const kv_page *ids, void *const *host, uint64_t *ticket)
+{
+    struct sim_executor *x = self;
+
+    for (uint32_t i = 0; i < n; i++)
+        x->moves[x->n_moves++ % SIM_MOVES] = (struct sim_move){
+            out, x->move_fail_one_in && random_below(&x->random, x->move_fail_one_in) == 0, ids[i], host[i]};
+    *ticket = x->n_moves;
+    return RD_OK;
+}
+
+/* The bytes move as late as they may: what is used too early is wrong. */
+static rd_status move_end(void *self, bool out, uint64_t ticket, bool wait)
+{
+    struct sim_executor *x = self;
+    size_t n_bytes = x->page_tokens * sizeof(*x->rows);
+    rd_status st = RD_OK;
+
+    if (!wait && x->n_slow > 0 && random_below(&x->random, x->n_slow) > 0) return RD_E_AGAIN;
+    for (uint64_t *i = &x->n_moved[out]; *i < ticket; (*i)++) {
+        const struct sim_move *m = &x->moves[*i % SIM_MOVES];
+        void *rows = page(x, m->page);
+
+        if (m->out != out) continue;
+        memcpy(out ? m->host : rows, out ? rows : m->host, n_bytes);
+        if (!m->failed) continue;
+        st = RD_E_DEVICE;
+        memset(out ? m->host : rows, 0x5a, n_bytes);
+    }
+    return st;
+}
+
 static bool differs(void *self, kv_page a, kv_page b, uint32_t n_rows, struct page_difference *where)
 {
     struct sim_executor *x = self;
@@ -179,6 +213,8 @@ struct executor sim_view(struct sim_executor *x, uint32_t max_rows, uint32_t max
                              .is_dead = is_dead,
                              .copy_rows = copy_rows,
                              .page = page,
+                             .move_begin = move_begin,
+                             .move_end = move_end,
                              .page_bytes = x->page_tokens * sizeof(*x->rows),
                              .differs = differs};
 }

@@ -11,6 +11,7 @@
 
 #define SIM_VOCAB 24u
 #define SIM_END_TOKEN 0
+#define SIM_MOVES 8192u                  /* more than there are pages */
 #define SIM_STATE 2u                     /* floats: a digest */
 
 struct sim_executor {
@@ -27,6 +28,13 @@ struct sim_executor {
     const struct request *broken;        /* its logits are NaN */
     struct clock *clock;                 /* a fake one that a step moves on by step_ns + rows * row_ns; may be NULL */
     uint64_t step_ns, row_ns;
+    struct sim_move {
+        bool out, failed;
+        kv_page page;
+        void *host;
+    } * moves;                           /* ring of [SIM_MOVES]: the last begun */
+    uint64_t n_moves, n_moved[2];        /* begun; of each direction, done up to this one */
+    uint32_t n_slow, move_fail_one_in;   /* looks until a move is done, about; 0: it is at once. Failures; 0: never */
     uint64_t n_heads;                    /* rows of logits from kept states */
     uint64_t n_wrong_rows, n_rows_checked, n_forward, n_failed;
 };

@@ -23,6 +23,7 @@ static void cuda_destroy(struct backend *be)
     if (!be) return;
     cuda_graphs_free(be);
     cuda_stages_free(be);
+    cuda_lanes_free(be);
     cudaFree(be->overflow);
     cudaFree(be->meta_device);
     cudaFree(be->l.scratch);
@@ -184,4 +185,6 @@ const struct backend_ops backend_cuda_ops = {
     .pin = cuda_pin,
     .copy = cuda_copy,
     .sync = cuda_sync,
+    .move_begin = cuda_move_begin,
+    .move_end = cuda_move_end,
 };

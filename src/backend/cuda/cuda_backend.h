@@ -52,6 +52,14 @@ struct cuda_graph {
     cudaGraphExec_t exec;
 };
 
+/* Copies of pages in one direction. */
+#define CUDA_LANE_EVENTS 64u
+struct cuda_lane {
+    cudaStream_t stream;                /* NULL: never used */
+    cudaEvent_t order, done[CUDA_LANE_EVENTS];
+    uint64_t n_begun, n_done;           /* tickets; of the first n_done it is known */
+};
+
 struct backend {
     struct cuda_launch l;
     int device;
@@ -80,6 +88,7 @@ struct backend {
     void *stage_host[2], *stage_device[2];
     cudaEvent_t stage_free[2];
     uint32_t next_stage;
+    struct cuda_lane lanes[2];          /* to the device, to the host */
 };
 
 /* cuda_backend.c: RD_OK for 0; else the device is dead, which is logged. */
@@ -91,6 +100,12 @@ rd_status cuda_graph_end(struct backend *be);
 void cuda_timing_end(struct backend *be);    /* before and after the step's sync: */
 void cuda_timing_read(struct backend *be);
 void cuda_graphs_free(struct backend *be);
+
+/* cuda_move.c */
+rd_status cuda_move_begin(struct backend *be, bool out, uint32_t n, void *const *device, void *const *host,
+                          uint64_t n_bytes, uint64_t *ticket);
+rd_status cuda_move_end(struct backend *be, bool out, uint64_t ticket, bool wait);
+void cuda_lanes_free(struct backend *be);
 
 /* cuda_memory.c */
 uint64_t cuda_free_bytes(struct backend *be);

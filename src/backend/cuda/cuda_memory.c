@@ -101,6 +101,7 @@ void cuda_pin(struct backend *be, void *p, uint64_t n_bytes, bool on)
     cudaError_t error;
 
     if (be->is_dead) return;
+    cudaSetDevice(be->device);                      /* any thread may pin */
     error = on ? cudaHostRegister(p, (size_t)n_bytes, cudaHostRegisterDefault) : cudaHostUnregister(p);
     if (error != cudaSuccess) cudaGetLastError(); /* copies are slower, no more */
 }
@@ -274,7 +275,7 @@ static rd_status load_matrix(struct backend *be, const struct host_tensor *t, st
         }
     w = mem_zalloc(1, sizeof(*w));
     if (!w) return RD_E_NOMEM;
-    w->key = out->role == WEIGHT_EMBED ? t->data : NULL;    /* which stays: other bytes may be made for the load alone */
+    w->key = out->role == WEIGHT_EMBED ? t->data : NULL; /* which stays: other bytes may be made for the load alone */
     w->n_holders = 1;
     w->m.n_out = t->n_out;
     w->m.n_in = t->n_in;

@@ -15,9 +15,11 @@ static void put_explanation(const struct rd_cache_explanation *x, struct buf *ou
     buf_printf(out,
                "{\"object\":\"cache.explanation\",\"prompt_tokens\":%u,\"stored_tokens\":%u,\"computed_tokens\":%u,"
                "\"disk_tokens\":%u,\"lost_tokens\":%u,\"cause\":\"%s\"",
-               x->n_prompt, x->n_stored, x->n_ready, x->n_disk, x->n_prompt - x->n_stored - x->n_disk,
+               x->n_prompt, x->n_stored, x->n_ready, x->n_disk,
+               x->n_prompt - x->n_stored - (x->n_disk > x->n_ram ? x->n_disk : x->n_ram),
                rd_miss_cause_name(x->cause));
     if (*x->other_kv_type) buf_printf(out, ",\"stored_kv_type\":\"%s\"", x->other_kv_type);
+    if (x->n_ram > 0) buf_printf(out, ",\"ram_tokens\":%u", x->n_ram);
     if (x->n_lossy > 0) buf_printf(out, ",\"lossy_tokens\":%u", x->n_lossy);
     if (x->n_stored == x->n_prompt) {
         buf_puts(out, ",\"difference\":null}");
