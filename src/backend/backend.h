@@ -65,7 +65,11 @@ struct linear_args {
     uint32_t x_stride;
     uint32_t n_outs;
     struct linear_out outs[3];
+    /* Where the backend gives_best and n_outs is 1: [n_rows, ceil(n_out / BEST_BLOCK)] the largest of each BEST_BLOCK
+     * outputs, +inf where one of them is NaN or +inf; or NULL. */
+    float *best;
 };
+#define BEST_BLOCK 128u
 
 /* x += delta', out = rmsnorm(x) * norm. delta' = delta, or rmsnorm(delta) * delta_norm when delta_norm is given
  * (Gemma's post norms). delta NULL: x unchanged. norm NULL: no out. x, delta, out: [n_rows, width], contiguous; out may
@@ -169,6 +173,7 @@ struct row_choice { int32_t token; float value; };
 struct backend_ops {
     const char *name;                    /* "cpu", "cuda" */
     bool is_device;                      /* alloc's memory is not the host's: only copy reaches it */
+    bool gives_best;                     /* linear knows what to do with best */
     rd_status (*create)(const struct backend_options *o, struct backend **out, struct rd_error *err);
     void (*destroy)(struct backend *be); /* NULL is fine */
     /* The device failed, and every op from now on gives RD_E_DEVICE. NULL: it cannot. */

@@ -8,6 +8,9 @@
 #include "engine/engine.h"
 #include "engine/public_prefix.h"
 #include "engine/speculate.h"
+#include "sample/vocab_scan.h"
+
+_Static_assert(BEST_BLOCK == VOCAB_BLOCK, "what the model tells of a row is what the sampler wants");
 
 #define ENGINE_FAIR_SLOTS 64u
 #define PLAN_MAX_HIDDEN   256u           /* hidden states of other than logit rows in one step at most */
@@ -25,6 +28,8 @@ struct step_plan {
     uint64_t hidden_bytes;
     kv_page *row_page;
     float *states;                       /* [max_logits, n_state] */
+    float *best;                         /* [max_logits, n_best]; a row's first NaN: not known */
+    uint32_t n_best;
     struct row_choice *choices;          /* [max_logits] from the device, and which rows of logits stayed there */
     struct row_draw *draws;
     bool *unread;

@@ -26,6 +26,7 @@ struct executor {
     rd_status (*head)(void *self, uint32_t n, const float *const *states, float *logits);
     /* Whether batch->choices and unread (model.h) do anything; then: one row of the last pass that was unread. */
     bool gives_choices;
+    bool gives_best;                     /* batch->best is written */
     rd_status (*read_logits)(void *self, uint32_t row, float *logits);
     /* After RD_E_DEVICE: whether it is for good; NULL: it is not. */
     bool (*is_dead)(void *self);

@@ -32,13 +32,15 @@ rd_status plan_create(struct engine *e)
     p->hidden = mem_map(p->hidden_bytes);
     p->heads = mem_zalloc(e->o.executor.max_logits, sizeof(struct request *));
     p->head_states = mem_zalloc(e->o.executor.max_logits, sizeof(const float *));
+    p->n_best = u32_ceil_div(e->o.executor.n_vocab, BEST_BLOCK);
+    p->best = mem_zalloc(e->o.executor.gives_best ? e->o.executor.max_logits : 1, p->n_best * sizeof(*p->best));
     p->choices = mem_zalloc(e->o.executor.max_logits, sizeof(*p->choices));
     p->draws = mem_zalloc(e->o.executor.max_logits, sizeof(*p->draws));
     p->unread = mem_zalloc(e->o.executor.max_logits, sizeof(*p->unread));
     p->states = mem_zalloc((size_t)e->o.executor.max_logits * e->o.executor.n_state + 1, sizeof(*p->states));
     if (!p->tokens || !p->positions || !p->row_slot || !p->row_page || !p->logit_rows || !p->runs || !p->run_request ||
         !p->run_logits || !p->run_hidden || !p->hidden_rows || !p->hidden || !p->heads || !p->head_states ||
-        !p->states || !p->choices || !p->draws || !p->unread)
+        !p->states || !p->best || !p->choices || !p->draws || !p->unread)
         return RD_E_NOMEM;
     p->batch = (struct model_batch){.tokens = p->tokens,
                                     .positions = p->positions,
@@ -49,6 +51,7 @@ rd_status plan_create(struct engine *e)
                                     .hidden_rows = p->hidden_rows,
                                     .hidden = p->hidden,
                                     .states = e->o.executor.n_state ? p->states : NULL,
+                                    .best = e->o.executor.gives_best ? p->best : NULL,
                                     .choices = e->o.executor.gives_choices ? p->choices : NULL,
                                     .draws = p->draws,
                                     .unread = e->o.executor.gives_choices ? p->unread : NULL};
@@ -68,6 +71,7 @@ void plan_destroy(struct engine *e)
         e->o.executor.pin(e->o.executor.self, e->logits, 0, false);
         e->o.executor.pin(e->o.executor.self, p->states, 0, false);
     }
+    mem_free(p->best);
     mem_free(p->choices);
     mem_free(p->draws);
     mem_free(p->unread);

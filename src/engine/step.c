@@ -184,6 +184,15 @@ static rd_status take_choice(struct engine *e, const struct request *r, float *l
     return RD_OK;
 }
 
+/* What the model told about the row, and so needs no pass over it. */
+static void know_best(struct engine *e, const float *logits)
+{
+    const float *best = e->plan.best + row_of(e, logits) * e->plan.n_best;
+    bool known = e->o.executor.gives_best && !isnan(best[0]);
+
+    sampler_scratch_know(e->scratch, logits, known ? best : NULL);
+}
+
 /* The logits after the last known token: one more token, of which the caller tells the reader, or the end. False: r has
  * ended (its reader was told), and may be gone. */
 static bool sample_next(struct engine *e, struct request *r, float *logits, uint64_t now)
@@ -200,9 +209,11 @@ static bool sample_next(struct engine *e, struct request *r, float *logits, uint
         request_end(e, r, st == RD_OK ? REQUEST_LENGTH : REQUEST_ERROR, st);
         return false;
     }
+    know_best(e, logits);
     st = take_choice(e, r, logits, &t);
     if (st == RD_E_AGAIN)
         st = sampler_sample(r->sampler, e->scratch, logits, r->ends, n_banned_ends(r), r->seq.n_keys, &t);
+    sampler_scratch_know(e->scratch, NULL, NULL);
     if (st != RD_OK) {
         request_end(e, r, REQUEST_ERROR, st);
         return false;
@@ -392,6 +403,7 @@ static void run_heads(struct engine *e)
         struct request *r = p->heads[i];
 
         p->unread[row_of(e, logits)] = false;
+        if (e->o.executor.gives_best) p->best[row_of(e, logits) * p->n_best] = NAN;
         count_rows(e, r, &(struct seq_run){.pos0 = r->n_prompt});
         if (st != RD_OK) request_end(e, r, REQUEST_ERROR, st);
         else if (sample_next(e, r, logits, now) && r->p.wake) r->p.wake(r->p.wake_arg);

@@ -224,8 +224,8 @@ void pass_mlp(struct pass *p, uint32_t layer)
     p->has_delta = true;
 }
 
-/* Logits of n rows of ws.norm: to the device's own memory, or the caller's. */
-static rd_status head_logits(struct model *m, uint32_t n, float *logits)
+/* Logits of n rows of ws.norm: to the device's own memory, or the caller's. best: linear_args'. */
+static rd_status head_logits(struct model *m, uint32_t n, float *logits, float *best)
 {
     const struct model_config *c = &m->config;
     float *out = m->ws.logits ? m->ws.logits : logits;
@@ -235,6 +235,7 @@ static rd_status head_logits(struct model *m, uint32_t n, float *logits)
         .x_stride = c->hidden,
         .n_outs = 1,
         .outs = {{&m->outer.output, NULL, out, c->n_vocab}},
+        .best = best,
     };
     rd_status st = m->ops->linear(m->be, &head);
 
@@ -279,7 +280,7 @@ rd_status pass_logits(struct pass *p, const struct weight *post_norm, float *log
     const struct model_batch *b = p->b;
 
     pass_norm(p, post_norm, &m->outer.output_norm);
-    if (p->st == RD_OK && b->n_logits > 0) p->st = head_logits(m, b->n_logits, logits);
+    if (p->st == RD_OK && b->n_logits > 0) p->st = head_logits(m, b->n_logits, logits, b->best);
     if (p->st == RD_OK && b->n_logits > 0 && b->choices && m->ws.choices)
         p->st = m->ops->choose(m->be, b->n_logits, m->config.n_vocab, m->ws.logits, b->draws, m->ws.choices);
     return p->st != RD_OK || m->is_launching ? p->st : pass_deliver(m, b, logits);
@@ -293,7 +294,7 @@ rd_status pass_head(struct model *m, uint32_t n, const float *const *states, flo
     assert(n >= 1 && n <= m->max_logits && n <= m->max_rows);
     for (uint32_t i = 0; i < n && st == RD_OK; i++)
         st = m->ops->copy(m->be, m->ws.norm + (size_t)i * width, states[i], width * sizeof(float));
-    if (st == RD_OK) st = head_logits(m, n, logits);
+    if (st == RD_OK) st = head_logits(m, n, logits, NULL);
     if (st == RD_OK) st = copy_logits(m, n, NULL, logits);
     return st != RD_OK ? st : m->ops->sync(m->be);
 }

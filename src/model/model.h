@@ -55,6 +55,8 @@ struct model_batch {
     /* Where model_gives_choices: a token of every row of logits without its row crossing to the host. */
     struct row_choice *choices;          /* out, [n_logits] host memory; or NULL */
     const struct row_draw *draws;        /* [n_logits] how each is chosen; with choices */
+    /* Where model_gives_best: out, [n_logits, ceil(n_vocab / BEST_BLOCK)], see linear_args; or NULL. */
+    float *best;
     const bool *unread; /* [n_logits]: logits of row i need not come, its choice does; NULL: all come */
 };
 
@@ -101,6 +103,8 @@ const char *model_known_archs(void);
 rd_status model_forward(struct model *m, struct kv_storage *kv, const struct model_batch *b, float *logits);
 /* Whether choices and unread above do anything: on a device. */
 bool model_gives_choices(const struct model *m);
+/* Whether best above does. */
+bool model_gives_best(const struct model *m);
 /* A row of the last forward pass that was unread after all. */
 rd_status model_read_logits(struct model *m, uint32_t row, float *logits);
 /* The head alone, on states of earlier passes ([hidden] each, host memory), n in 1 .. max_logits: the bits that the

@@ -440,6 +440,11 @@ bool model_gives_choices(const struct model *m)
     return m->ws.choices != NULL;
 }
 
+bool model_gives_best(const struct model *m)
+{
+    return m->ops->gives_best && !m->ops->is_device && m->config.final_softcap <= 0;
+}
+
 rd_status model_read_logits(struct model *m, uint32_t row, float *logits)
 {
     rd_status st;

@@ -75,6 +75,9 @@ rd_status sampler_params_check(const struct sampler_params *p, uint32_t n_vocab,
 /* shared scratch of one engine: [n_vocab] arrays used by every sampler on the engine thread. */
 struct sampler_scratch;
 rd_status sampler_scratch_create(uint32_t n_vocab, struct sampler_scratch **out);
+/* The next row that is sampled may be `logits`, whose best of each block (vocab_scan.h) are known: +inf where a logit is
+ * NaN or +inf. Borrowed until the next call; NULL: nothing is known. */
+void sampler_scratch_know(struct sampler_scratch *s, const float *logits, const float *best);
 void sampler_scratch_destroy(struct sampler_scratch *s);
 /* max_tokens: the most tokens that accept() will see (prompt and output), so that counting never allocates. */
 rd_status sampler_create(const struct sampler_params *p, uint32_t n_vocab, uint32_t max_tokens, struct sampler **out);

@@ -24,6 +24,7 @@ struct sampler {
 struct sampler_scratch {
     uint32_t n_vocab;
     const struct vocab_kernels *kernels;
+    const float *known_row, *known_best; /* sampler_scratch_know */
     float *best, *spare;                 /* [VOCAB_N_BLOCKS(n_vocab)] of the row scanned last; see vocab_scan.h */
     double *sums;                        /* as long */
     float *logits;                       /* [n_vocab] adjusted */

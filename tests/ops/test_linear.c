@@ -350,6 +350,53 @@ TEST(three_outputs_of_different_types_equal_three_calls)
     backend_cpu_ops.destroy(be);
 }
 
+static float most_of(const float *x, uint32_t n)
+{
+    float most = -INFINITY;
+
+    for (uint32_t i = 0; i < n; i++) most = !(x[i] < INFINITY) ? INFINITY : x[i] > most ? x[i] : most;
+    return most;
+}
+
+TEST(the_best_of_every_block_of_outputs_comes_with_them)
+{
+    static const enum dtype some[] = {DTYPE_F16, DTYPE_Q8_0, DTYPE_Q6_K};
+    static const uint32_t n_outs[] = {16, 128, 129, 1000}, n_rows[] = {1, 5, 16, 70};
+    struct random rng;
+
+    random_init(&rng, test_seed());
+    for (size_t i = 0; i < 3 * 4; i++) {
+        struct fixture f;
+        uint32_t n_blocks, rows = n_rows[(i + i / 4) % 4];
+
+        fixture_init(&f, &rng, some[i / 4], n_outs[i % 4], 256, rows);
+        if (rows > 4) f.x[3 * f.x_stride + 70] = NAN;
+        n_blocks = (f.t.n_out + BEST_BLOCK - 1) / BEST_BLOCK;
+        for (int isa = 0; isa <= (int)cpu_isa_best(); isa++) {
+            struct backend *be = backend_new((enum cpu_isa)isa, isa % 3 + 1);
+            struct weight w = {0};
+            float *out = out_new(&f), *best = mem_alloc((size_t)rows * n_blocks, sizeof(*best));
+            struct linear_args a = {.n_rows = rows, .x = f.x, .x_stride = f.x_stride, .n_outs = 1, .best = best};
+
+            CHECK_OK(backend_cpu_ops.weight_load(be, &f.t, WEIGHT_MATRIX, &w, NULL));
+            a.outs[0] = (struct linear_out){&w, NULL, out, f.out_stride};
+            CHECK(best != NULL);
+            CHECK_OK(backend_cpu_ops.linear(be, &a));
+            for (uint32_t r = 0; r < rows; r++)
+                for (uint32_t b = 0; b < n_blocks; b++) {
+                    uint32_t n = f.t.n_out - b * BEST_BLOCK < BEST_BLOCK ? f.t.n_out - b * BEST_BLOCK : BEST_BLOCK;
+
+                    CHECK(best[r * n_blocks + b] == most_of(out + (size_t)r * f.out_stride + b * BEST_BLOCK, n));
+                }
+            backend_cpu_ops.weight_unload(be, &w);
+            backend_cpu_ops.destroy(be);
+            mem_free(best);
+            mem_free(out);
+        }
+        fixture_deinit(&f);
+    }
+}
+
 TEST(a_row_with_nan_or_infinity_is_nan_in_every_variant_and_touches_no_other_row)
 {
     struct random rng;

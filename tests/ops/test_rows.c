@@ -46,6 +46,8 @@ static uint32_t run_all(const struct cpu_row_kernels *k, const struct row_case *
     float *o = out;
 
     *o++ = k->sum_squares(in->x, n);
+    *o++ = k->best(in->x, n) + 0.0f;     /* -0 is as large as 0 */
+    *o++ = k->best(in->odd, n) + 0.0f;
     memcpy(o, in->x, n * sizeof(*o)), k->add(o, in->y, n), o += n;
     k->scale(in->x, 1.7f, in->w, o, n), o += n;
     k->scale(in->x, 0.3f, NULL, o, n), o += n;
@@ -166,6 +168,27 @@ TEST(extremes_give_the_limits)
         out[0] = NAN;
         cpu_kernels[isa].rows->softcap(out, 30.0f, 1);
         CHECK(isnan(out[0]));
+    }
+}
+
+TEST(the_best_of_a_row_tells_of_numbers_that_are_none_wherever_they_are)
+{
+    float x[50];
+
+    for (int isa = 0; isa <= (int)cpu_isa_best(); isa++) {
+        for (uint32_t n = 1; n <= 50; n++) {
+            for (uint32_t i = 0; i < n; i++) x[i] = -1.0f - (float)i;
+            CHECK(cpu_kernels[isa].rows->best(x, n) == -1.0f);
+            for (uint32_t i = 0; i < n; i++) {
+                float was = x[i];
+
+                x[i] = i % 2 ? NAN : INFINITY;
+                CHECK(cpu_kernels[isa].rows->best(x, n) == INFINITY);
+                x[i] = was;
+            }
+            for (uint32_t i = 0; i < n; i++) x[i] = -INFINITY;
+            CHECK(cpu_kernels[isa].rows->best(x, n) == -INFINITY);
+        }
     }
 }
 

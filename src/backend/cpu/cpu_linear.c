@@ -7,6 +7,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include <assert.h>
 #include "backend/cpu/linear_kernels.h"
+#include "backend/cpu/row_kernels.h"
 #include "base/checked.h"
 #include "base/mem.h"
 
@@ -17,6 +18,7 @@
 #define PANEL_ROWS_MAX    512u /* rows that opened weights meet; the cut by PANEL_ROWS_MIN costs 20 % of them */
 #define PANEL_ROWS_MIN 64u
 #define PIECES_MIN 4u                   /* per thread, else rows are cut too */
+#define BEST_TILES (BEST_BLOCK / LINEAR_TILE)
 #define SERIAL_ROWS 4u                  /* quantising so few rows is shorter than waking a thread */
 
 enum { BLOCK_TYPES, K_TYPES, N_FAMILIES };  /* of quantised weights; each has activations of its own */
@@ -42,6 +44,7 @@ struct linear_acts {
 
 struct linear_job {
     const struct linear_args *args;
+    const struct cpu_row_kernels *rows;
     struct linear_acts family[N_FAMILIES];
     struct linear_acts *quantised;       /* the one being quantised */
     uint32_t n_in;
@@ -192,6 +195,19 @@ static void run_panel(const struct linear_job *j, const struct linear_out *o, ui
     f->panels->panel(o->w->dtype)(&p);
 }
 
+/* The largest of outputs that were just computed: tiles from tile on, whole blocks. */
+static void find_best(const struct linear_job *j, uint32_t tile, uint32_t end, uint32_t row0, uint32_t n_rows)
+{
+    const struct linear_out *o = &j->args->outs[0];
+    const uint32_t n_blocks = u32_ceil_div(o->w->n_out, BEST_BLOCK);
+
+    for (uint32_t r = row0; r < row0 + n_rows; r++)
+        for (uint32_t b = tile / BEST_TILES; b * BEST_TILES < end; b++)
+            j->args->best[(uint64_t)r * n_blocks + b] =
+                j->rows->best(o->out + (uint64_t)r * o->out_stride + b * BEST_BLOCK,
+                              u32_min(BEST_BLOCK, o->w->n_out - b * BEST_BLOCK));
+}
+
 static void run_piece(void *arg, uint32_t piece, uint32_t thread)
 {
     const struct linear_job *j = arg;
@@ -212,6 +228,7 @@ static void run_piece(void *arg, uint32_t piece, uint32_t thread)
             for (uint32_t i = 0; i < n; i++) run_tile(j, &j->args->outs[o], in_out + i, row0, n_rows);
         tile += n;
     }
+    if (j->args->best) find_best(j, piece % j->n_pieces * j->piece_tiles, end, row0, n_rows);
 }
 
 /* Which families the matrices are of, and their kernels for so many rows. */
@@ -241,6 +258,7 @@ static void cut(struct linear_job *j)
     }
     j->chunk_rows = u32_max(8, u32_min(CHUNK_ROWS, (uint32_t)(CHUNK_BYTES / row_bytes) / 8 * 8));
     j->piece_tiles = u32_max(1, u32_min(PIECE_TILES, j->n_tiles_all / (j->n_threads * PIECES_PER_THREAD)));
+    if (j->args->best) j->piece_tiles = BEST_TILES;
     j->n_pieces = u32_ceil_div(j->n_tiles_all, j->piece_tiles);
     if (!panels) return;
     j->chunk_rows = PANEL_ROWS_MAX;
@@ -251,9 +269,9 @@ static void cut(struct linear_job *j)
 
 rd_status cpu_linear(struct backend *be, const struct linear_args *a)
 {
-    struct linear_job j = {.args = a, .n_threads = cpu_pool_n_threads(be->pool)};
+    struct linear_job j = {.args = a, .rows = be->rows, .n_threads = cpu_pool_n_threads(be->pool)};
 
-    assert(a->n_outs >= 1 && a->n_outs <= 3);
+    assert(a->n_outs >= 1 && a->n_outs <= 3 && (a->n_outs == 1 || !a->best));
     if (a->n_rows == 0) return RD_OK;
     j.n_in = a->outs[0].w->n_in;
     for (uint32_t i = 0; i < a->n_outs; i++) {

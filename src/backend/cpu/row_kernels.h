@@ -16,6 +16,7 @@ struct cpu_row_kernels {
                        uint32_t n); /* x = fmaf(delta * s, w, x) */
     void (*glu)(enum activation act, const float *gate, const float *up, float *out, uint32_t n);
     void (*softcap)(float *x, float cap, uint32_t n);                   /* x = cap * tanh(x / cap) */
+    float (*best)(const float *x, uint32_t n);                          /* the largest; +inf where one is NaN or +inf */
     /* Turns the first n_rot values: pair i (layout) by the angle with cosine c[i] and sine s[i], i < n_rot / 2:
      * a' = fmaf(a, c, -(b * s)), b' = fmaf(a, s, b * c) */
     void (*rope)(enum rope_layout layout, float *x, const float *c, const float *s, uint32_t n_rot);

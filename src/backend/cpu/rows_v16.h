@@ -93,6 +93,25 @@ static void v16_softcap_row(float *x, float cap, uint32_t n)
     if (i < n) v16_store_n(x + i, v16_mul(c, v16_tanh(v16_div(v16_load_n(x + i, n - i), c))), n - i);
 }
 
+static float v16_best(const float *x, uint32_t n)
+{
+    const v16 most = v16_set(INFINITY);
+    v16 best = v16_set(-INFINITY);
+    uint32_t i = 0;
+
+    for (; i + 16 <= n; i += 16) {
+        v16 v = v16_load(x + i);
+
+        best = v16_max(v16_if_less(v, most, v, most), best);            /* NaN is not less */
+    }
+    if (i < n) {
+        v16 v = v16_keep(v16_load_n(x + i, n - i), 0, n - i, v16_set(-INFINITY));
+
+        best = v16_max(v16_if_less(v, most, v, most), best);
+    }
+    return v16_highest(best);
+}
+
 static inline void rotate(float *a, float *b, float c, float s)
 {
     float a0 = *a, b0 = *b;
@@ -163,6 +182,6 @@ static void v16_store_kv_row(enum dtype dtype, const float *x, void *dst, uint32
 
 #define ROW_KERNELS_V16                                                                                                \
     {                                                                                                                  \
-        v16_sum_squares, v16_add_row, v16_scale_row, v16_add_scaled_row, v16_glu_row, v16_softcap_row, v16_rope_row,   \
-            v16_store_kv_row                                                                                           \
+        v16_sum_squares, v16_add_row, v16_scale_row, v16_add_scaled_row, v16_glu_row, v16_softcap_row, v16_best,       \
+            v16_rope_row, v16_store_kv_row                                                                             \
     }

@@ -38,6 +38,17 @@ static void softcap(float *x, float cap, uint32_t n)
     for (uint32_t i = 0; i < n; i++) x[i] = cap * cpu_tanh(x[i] / cap);
 }
 
+static float best_of(const float *x, uint32_t n)
+{
+    float best = -INFINITY;
+
+    for (uint32_t i = 0; i < n; i++) {
+        if (!(x[i] < INFINITY)) return INFINITY;
+        best = x[i] > best ? x[i] : best;
+    }
+    return best;
+}
+
 static void rope(enum rope_layout layout, float *x, const float *c, const float *s, uint32_t n_rot)
 {
     for (uint32_t i = 0; i < n_rot / 2; i++) {
@@ -92,4 +103,5 @@ static void store_kv(enum dtype dtype, const float *x, void *dst, uint32_t n)
     }
 }
 
-const struct cpu_row_kernels cpu_rows_ref = {sum_squares, add, scale, add_scaled, glu, softcap, rope, store_kv};
+const struct cpu_row_kernels cpu_rows_ref = {sum_squares, add, scale, add_scaled, glu, softcap, best_of, rope,
+                                          store_kv};
