@@ -55,9 +55,9 @@ struct model_batch {
     /* Where model_gives_choices: a token of every row of logits without its row crossing to the host. */
     struct row_choice *choices;          /* out, [n_logits] host memory; or NULL */
     const struct row_draw *draws;        /* [n_logits] how each is chosen; with choices */
+    const bool *unread; /* [n_logits]: logits of row i need not come, its choice does; NULL: all come */
     /* Where model_gives_best: out, [n_logits, ceil(n_vocab / BEST_BLOCK)], see linear_args; or NULL. */
     float *best;
-    const bool *unread; /* [n_logits]: logits of row i need not come, its choice does; NULL: all come */
 };
 
 struct model;

@@ -227,7 +227,7 @@ TEST(a_row_does_not_see_its_neighbours_in_the_batch)
         const kv_page short_table[2] = {0, 1}, long_table[2] = {3, 2};
         const struct seq_run runs[2] = {{0, 13, 0, short_table}, {13, 17, 0, long_table}};
         struct model_batch b = {30, tokens, positions, pages, slots, 2, runs, 2, logit_rows, NULL, 0, NULL, NULL,
-                                NULL, NULL, NULL};
+                                NULL, NULL, NULL, NULL};
 
         CHECK(reference_read(models[i], &ref));
         CHECK_OK(rig_open(&r, golden(models[i], "gguf"), DTYPE_F16, N_CONTEXT, N_CONTEXT, NULL, 2));

@@ -118,7 +118,7 @@ static rd_status forward(struct model *m, struct backend *be, struct run *r)
     const kv_page pages[N_TOKENS] = {0};
     const struct seq_run run = {0, N_TOKENS, 0, pages};
     const struct model_batch b = {N_TOKENS, tokens, positions, pages, positions, 1, &run, 1, &last, NULL, 0, NULL, NULL,
-                                  NULL, NULL, NULL};
+                                  NULL, NULL, NULL, NULL};
     struct kv_storage kv;
     rd_status st;
 

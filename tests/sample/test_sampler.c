@@ -10,6 +10,7 @@
 #include "base/limits.h"
 #include "base/mem.h"
 #include "base/random.h"
+#include "sample/vocab_scan.h"
 #include "test.h"
 
 #define N_VOCAB 200u
@@ -126,7 +127,7 @@ TEST(draws_are_those_of_the_plain_implementation)
     random_init(&r, test_seed());
     CHECK_OK(sampler_scratch_create(N_VOCAB, &x));
     for (int round = 0; round < N_ROUNDS; round++) {
-        float logits[N_VOCAB];
+        float logits[N_VOCAB], best[VOCAB_N_BLOCKS(N_VOCAB)];
         struct sampler_bias bias[6];
         struct sampler_params p;
         struct sampler_result out;
@@ -146,6 +147,9 @@ TEST(draws_are_those_of_the_plain_implementation)
 
             make_logits(&r, logits);
             want = naive_sample(&p, &h, logits, step);
+            for (uint32_t b = 0; b < VOCAB_N_BLOCKS(N_VOCAB); b++) best[b] = -INFINITY;
+            for (uint32_t i = 0; i < N_VOCAB; i++) best[i / VOCAB_BLOCK] = fmaxf(best[i / VOCAB_BLOCK], logits[i]);
+            sampler_scratch_know(x, logits, step % 2 ? best : NULL);
             CHECK_OK(sampler_sample(s, x, logits, NULL, 0, step, &out));
             n_draws++;
             if (want < 0) n_close++;
@@ -390,6 +394,32 @@ TEST(numbers_that_are_none_are_the_models_fault)
     }
     CHECK_EQ(sampler_check_logits((const float[]){-INFINITY, -INFINITY}, 2), RD_E_MODEL_OUTPUT);
     CHECK_OK(sampler_check_logits((const float[]){-INFINITY, 0}, 2));
+    sampler_scratch_destroy(x);
+}
+
+TEST(what_is_known_of_a_row_is_believed_until_it_is_forgotten)
+{
+    const float logits[4] = {1, 2, 3, -INFINITY}, bad = INFINITY, three = 3;
+    struct sampler_params p;
+    struct sampler_result out;
+    struct sampler_scratch *x = NULL;
+    struct sampler *s = NULL;
+
+    CHECK_OK(sampler_scratch_create(4, &x));
+    sampler_params_default(&p);
+    p.temperature = 0;
+    CHECK_OK(sampler_create(&p, 4, 0, &s));
+    sampler_scratch_know(x, logits, &bad);
+    CHECK_EQ(sampler_sample(s, x, logits, NULL, 0, 0, &out), RD_E_MODEL_OUTPUT);
+    sampler_scratch_know(x, logits, &three);
+    CHECK_OK(sampler_sample(s, x, logits, NULL, 0, 0, &out));
+    CHECK_EQ(out.token, 2);
+    sampler_scratch_know(x, logits + 1, &bad);              /* of another row */
+    CHECK_OK(sampler_sample(s, x, logits, NULL, 0, 0, &out));
+    sampler_scratch_know(x, NULL, NULL);
+    CHECK_OK(sampler_sample(s, x, logits, NULL, 0, 0, &out));
+    CHECK_EQ(out.token, 2);
+    sampler_destroy(s);
     sampler_scratch_destroy(x);
 }
 
