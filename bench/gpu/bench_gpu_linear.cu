@@ -105,26 +105,32 @@ static __global__ void set_f32(float *p, uint64_t n, float v)
         p[i] = v;
 }
 
-/* All row counts against the most: each row's bytes. */
+/* All row counts against the most: each row's bytes, of f32 outputs, and of bf16 after a GLU. */
 static int check_bits(const struct shape &s, const __nv_bfloat16 *x, enum linear_epilogue e, uint32_t most)
 {
     static const uint32_t counts[] = { 1, 2, 7, 8, 9, 16, 17, 32, 33, 64, 65, 100, 128, 129, 200, 256, 257, 384, 1000 };
     product p(s, x, most, e, NULL);
-    std::vector<float> want((uint64_t)most * p.width), got(want.size());
     int n_bad = 0;
 
-    p.run(most);
-    GPU(cudaMemcpy(want.data(), p.out, want.size() * 4, cudaMemcpyDeviceToHost));
-    for (uint32_t n : counts) {
-        if (n > most) continue;
-        set_f32<<<1024, 256>>>(p.out, (uint64_t)most * p.width, NAN);
-        p.run(n);
-        GPU(cudaMemcpy(got.data(), p.out, (uint64_t)n * p.width * 4, cudaMemcpyDeviceToHost));
-        if (memcmp(got.data(), want.data(), (uint64_t)n * p.width * 4)) {
-            uint64_t diff = 0;
-            for (uint64_t i = 0; i < (uint64_t)n * p.width; i++) diff += memcmp(&got[i], &want[i], 4) != 0;
-            printf("FAIL %s: %u rows differ from %u rows in %llu values\n", s.name, n, most, (unsigned long long)diff);
-            n_bad++;
+    for (uint32_t bytes = 4; bytes >= (e >= EPI_SILU_GLU ? 2u : 4u); bytes -= 2) {
+        std::vector<uint8_t> want((uint64_t)most * p.width * bytes), got(want.size());
+
+        p.a.out_bf16 = bytes == 2;
+        p.run(most);
+        GPU(cudaMemcpy(want.data(), p.out, want.size(), cudaMemcpyDeviceToHost));
+        for (uint32_t n : counts) {
+            if (n > most) continue;
+            set_f32<<<1024, 256>>>(p.out, (uint64_t)most * p.width, NAN);
+            p.run(n);
+            GPU(cudaMemcpy(got.data(), p.out, (uint64_t)n * p.width * bytes, cudaMemcpyDeviceToHost));
+            if (memcmp(got.data(), want.data(), (uint64_t)n * p.width * bytes)) {
+                uint64_t diff = 0;
+                for (uint64_t i = 0; i < (uint64_t)n * p.width; i++)
+                    diff += memcmp(&got[i * bytes], &want[i * bytes], bytes) != 0;
+                printf("FAIL %s: %u rows differ from %u rows in %llu values of %u bytes\n", s.name, n, most,
+                       (unsigned long long)diff, bytes);
+                n_bad++;
+            }
         }
     }
     uint32_t seg, n_segs = linear_segments(s.n_out[0] + s.n_out[1] + s.n_out[2], s.n_in, 64, 200, &seg);

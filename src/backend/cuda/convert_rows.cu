@@ -1,6 +1,6 @@
 /* backend/cuda/convert_rows.cu - weights as they lie in a GGUF file to the forms of struct cuda_matrix.
  *
- * A thread makes 8 consecutive weights of a row; the thread at a group's first weight writes its scale. Layouts of the
+ * A thread makes 32 consecutive weights of a row, and the scales of the groups that begin there. Layouts of the
  * blocks: tensor/dtype.c, tensor/dtype_k_quants.c. Bound: memory; at load only.
  */
 #include "backend/cuda/cuda_device.cuh"
@@ -98,19 +98,27 @@ static __device__ void put_scale(const struct convert_job &c, uint64_t group, st
     const __half scale = __float2half_rn(p.scale), offset = __float2half_rn(p.offset);
 
     if (__hisinf(scale) || __hisinf(offset) || __hisnan(scale) || __hisnan(offset)) *c.overflow = 1;
+    if (c.m.format == CUDA_INT4 && !c.m.has_offset) {
+        const __nv_bfloat16 high = __float2bfloat16_rn(p.scale);
+        const __nv_bfloat16 low = __float2bfloat16_rn(p.scale - __bfloat162float(high));     /* exact for a half */
+
+        ((__nv_bfloat162 *)c.m.scales)[group] = __halves2bfloat162(high, low);
+        return;
+    }
     if (c.m.has_offset) ((__half2 *)c.m.scales)[group] = __halves2half2(scale, offset);
     else ((__half *)c.m.scales)[group] = scale;
 }
 
 static __global__ void convert_rows(struct convert_job c)
 {
-    const uint32_t row = blockIdx.y, k0 = (blockIdx.x * blockDim.x + threadIdx.x) * 8;
+    const uint32_t row = blockIdx.y, k0 = (blockIdx.x * blockDim.x + threadIdx.x) * 32;
     const uint8_t *src = c.src + row * c.row_bytes;
-    const uint64_t at = (uint64_t)(c.first_row + row) * c.m.row_stride + k0;
-    uint32_t word = 0;
+    const uint64_t at = (uint64_t)(c.first_row + row) * c.m.row_stride;
+    uint32_t words[4] = {0, 0, 0, 0};                           /* of the four threads c, see struct cuda_matrix */
 
     if (k0 >= c.m.row_stride) return;
-    for (uint32_t j = 0; j < 8; j++) {
+#pragma unroll
+    for (uint32_t j = 0; j < 32; j++) {
         const uint32_t k = k0 + j;
         float value = 0;
         struct piece p = {0, 0, 0};
@@ -122,14 +130,15 @@ static __global__ void convert_rows(struct convert_job c)
             value = __fadd_rn(__fmul_rn(p.scale, (float)p.q), p.offset);
         }
         if (c.m.format == CUDA_BF16) {
-            ((uint16_t *)c.m.values)[at + j] = float_bf16(value);
+            ((uint16_t *)c.m.values)[at + k] = float_bf16(value);
             continue;
         }
-        if (c.m.format == CUDA_INT8) ((int8_t *)c.m.values)[at + j] = (int8_t)p.q;
-        else word |= (uint32_t)p.q << (4 * (j / 2 + 4 * (j % 2)));
-        if (k % c.m.group == 0) put_scale(c, (at + j) / c.m.group, p);
+        if (c.m.format == CUDA_INT8) ((int8_t *)c.m.values)[at + int8_place(k)] = (int8_t)p.q;
+        else words[j % 8 / 2] |= (uint32_t)p.q << (4 * (int4_place(j) % 8));
+        if (k % c.m.group == 0) put_scale(c, (at + k) / c.m.group, p);
     }
-    if (c.m.format == CUDA_INT4) ((uint32_t *)c.m.values)[at / 8] = word;
+    if (c.m.format == CUDA_INT4)
+        for (uint32_t i = 0; i < 4; i++) ((uint32_t *)c.m.values)[(at + int4_place(k0 + 2 * i)) / 8] = words[i];
 }
 
 extern "C" void cuda_matrix_form(int dtype, struct cuda_matrix *m)
@@ -150,6 +159,9 @@ extern "C" void cuda_matrix_form(int dtype, struct cuda_matrix *m)
         m->group = 16;
         break;
     case DTYPE_Q4_0:
+        m->format = CUDA_INT4;
+        m->has_offset = false;
+        break;
     case DTYPE_Q4_1:
     case DTYPE_Q4_K: m->format = CUDA_INT4; break;
     case DTYPE_Q5_1:
@@ -182,7 +194,7 @@ extern "C" int cuda_convert_rows(const struct cuda_launch *l, int dtype, const v
     for (uint32_t done = 0; done < n_rows; done += 65535) { /* the grid's y ends there */
         c.src = (const uint8_t *)src + done * c.row_bytes;
         c.first_row = first_row + done;
-        convert_rows<<<dim3(ceil_div(m->row_stride, 8 * 128), min(n_rows - done, 65535u)), 128, 0, stream_of(l)>>>(c);
+        convert_rows<<<dim3(ceil_div(m->row_stride, 32 * 64), min(n_rows - done, 65535u)), 64, 0, stream_of(l)>>>(c);
     }
     return (int)cudaGetLastError();
 }

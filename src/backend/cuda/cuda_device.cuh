@@ -33,21 +33,40 @@ static __device__ __forceinline__ float block_sum(float v)
     return warp_sum(lane < n_warps ? sums[lane] : 0.0f);
 }
 
+/* Where weight k of a quantised row lies, as struct cuda_matrix has it: INT4 in nibbles, INT8 in bytes. */
+static __device__ __forceinline__ uint32_t int4_place(uint32_t k)
+{
+    const uint32_t step = k / 16 % 8, kk = k % 16, c = kk % 8 / 2, n = 2 * (step % 2) + kk / 8 + 4 * (kk % 2);
+
+    return k / 128 * 128 + 8 * (4 * c + step / 2) + n;
+}
+static __device__ __forceinline__ uint32_t int8_place(uint32_t k)
+{
+    const uint32_t step = k / 16 % 8, kk = k % 16;
+
+    return k / 128 * 128 + 64 * (step / 4) + 16 * (kk % 8 / 2) + 4 * (step % 4) + 2 * (kk / 8) + kk % 2;
+}
+
 /* Weight k of row o, in f32 before the rounding to bf16. */
 static __device__ __forceinline__ float matrix_weight(const struct cuda_matrix &m, uint64_t o, uint32_t k)
 {
-    const uint64_t at = o * m.row_stride + k;
+    const uint64_t row = o * m.row_stride, at = row + k;
     float q, scale, offset = 0;
 
     if (m.format == CUDA_BF16) return bf16_float(((const uint16_t *)m.values)[at]);
     if (m.format == CUDA_INT8) {
-        q = (float)((const int8_t *)m.values)[at];
+        q = (float)((const int8_t *)m.values)[row + int8_place(k)];
     } else {
-        const uint32_t j = k % 8;
+        const uint32_t place = int4_place(k);
 
-        q = (float)(((const uint32_t *)m.values)[at / 8] >> (4 * (j / 2 + 4 * (j % 2))) & 15);
+        q = (float)(((const uint8_t *)m.values)[(row + place) / 2] >> (place % 2 * 4) & 15);
+        if (!m.has_offset) q -= 8;
     }
-    if (m.has_offset) {
+    if (m.format == CUDA_INT4 && !m.has_offset) {
+        const uint32_t s = ((const uint32_t *)m.scales)[at / m.group];
+
+        scale = __uint_as_float(s << 16) + __uint_as_float(s & 0xFFFF0000u);
+    } else if (m.has_offset) {
         const __half2 s = ((const __half2 *)m.scales)[at / m.group];
 
         scale = __low2float(s);
@@ -58,9 +77,9 @@ static __device__ __forceinline__ float matrix_weight(const struct cuda_matrix &
     return __fadd_rn(__fmul_rn(scale, q), offset);
 }
 
-/* The gate of a GLU. gelu: tanh form, arXiv:1606.08415. */
+/* The gate of a GLU; some ulps of f32 from the true value, which becomes bf16. gelu: tanh form, arXiv:1606.08415. */
 static __device__ __forceinline__ float activate(int act, float x)
 {
-    if (act == CUDA_SILU) return __fdiv_rn(x, 1.0f + expf(-x));
+    if (act == CUDA_SILU) return __fdividef(x, 1.0f + __expf(-x));          /* large sums: x * 0 */
     return 0.5f * x * (1.0f + tanhf(0.7978845608f * fmaf(0.044715f * x * x, x, x)));
 }

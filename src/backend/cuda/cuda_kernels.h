@@ -44,15 +44,19 @@ int cuda_kernels_init(const struct cuda_launch *l);
 
 enum cuda_format {
     CUDA_BF16 = 1, /* values: bf16 [n_out, row_stride] */
-    CUDA_INT8,     /* values: int8 [n_out, row_stride] */
+    CUDA_INT8,     /* values: int8 [n_out, row_stride]; places: see below */
     CUDA_INT4,     /* values: 4-bit unsigned [n_out, row_stride / 2 bytes]; see below */
 };
 /* A matrix [n_out rows, n_in contiguous]. Rows are padded to row_stride weights with zeros, values begin at 256-byte
  * boundaries. Quantised: w = bf16(scale * q + offset), the product exact in f32 and one f32 rounding for the sum, per
- * group of `group` (16 or 32) consecutive weights; bf16 rounded to nearest even.
- *   scales   has_offset: half2 (scale, offset) [n_out, row_stride / group]; else half [n_out, row_stride / group]
- *   INT4     a uint32 holds 8 consecutive weights: weight j is bits 4 n .. 4 n + 3 with n = j / 2 + 4 (j % 2), so that
- *            (v >> 4 p) & 0x000f000f is the pair 2 p, 2 p + 1. */
+ * group of `group` (16 or 32) consecutive weights; bf16 rounded to nearest even. INT4 without offset: scale * (q - 8).
+ *   scales   has_offset: half2 (scale, offset) [n_out, row_stride / group]; else half [n_out, row_stride / group], but
+ *            for INT4 two bf16 (high, low) whose sum is the scale
+ * Values lie as the tensor cores want them. In a block of 128 weights of a row, weight k belongs to step s = k / 16, and
+ * within it, kk = k % 16, to thread c = kk % 8 / 2 of four, as element e = kk % 2 of its pair h = kk / 8 (0 or 1):
+ *   INT4     uint32 number 4 c + s / 2 of the block, bits 4 n .. 4 n + 3 with n = 2 (s % 2) + h + 4 e, so that
+ *            (v >> 4 p) & 0x000f000f is a pair
+ *   INT8     byte 64 (s / 4) + 16 c + 4 (s % 4) + 2 h + e of the block */
 struct cuda_matrix {
     uint32_t format, n_out, n_in;
     uint32_t row_stride; /* n_in rounded up to a multiple of CUDA_ROW_ALIGN or CUDA_QUANT_ROW_ALIGN */
@@ -60,6 +64,11 @@ struct cuda_matrix {
     bool has_offset;
     const void *values, *scales;
 };
+/* 16-bit numbers in a group's scale. */
+static inline uint32_t cuda_scale_numbers(const struct cuda_matrix *m)
+{
+    return m->has_offset || m->format == CUDA_INT4 ? 2 : 1;
+}
 #define CUDA_ROW_ALIGN 64u
 #define CUDA_QUANT_ROW_ALIGN 256u        /* of quantised matrices: rows of scales are then multiples of 16 bytes */
 

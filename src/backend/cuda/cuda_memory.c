@@ -206,7 +206,7 @@ static bool place_matrix(struct cuda_matrix *m, uint64_t *at_scales, uint64_t *n
     m->row_stride = u32_ceil_div(m->n_in, align) * align;
     if (!checked_mul((uint64_t)m->n_out, (uint64_t)m->row_stride, &n) || n > UINT64_MAX / 8) return false;
     values = m->format == CUDA_BF16 ? 2 * n : m->format == CUDA_INT8 ? n : n / 2;
-    if (m->group) scales = n / m->group * (m->has_offset ? 4 : 2);
+    if (m->group) scales = n / m->group * 2 * cuda_scale_numbers(m);
     if (!checked_align(values, 256, at_scales)) return false;
     *n_bytes = *at_scales + scales;
     return true;

@@ -70,6 +70,40 @@ static __device__ __forceinline__ void tma_prefetch_map(const CUtensorMap *map)
     asm volatile("prefetch.tensormap [%0];" ::"l"((uint64_t)map) : "memory");
 }
 
+/* Shared memory -> the box at (x, y); what lies outside is left out. add: f32, the box += . In bulk groups. */
+static __device__ __forceinline__ void tma_store_2d(const CUtensorMap *map, int x, int y, uint32_t from, bool add)
+{
+    if (add)
+        asm volatile("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(
+                         (uint64_t)map), "r"(x), "r"(y), "r"(from)
+                     : "memory");
+    else
+        asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(
+                         (uint64_t)map), "r"(x), "r"(y), "r"(from)
+                     : "memory");
+}
+static __device__ __forceinline__ void bulk_commit(void)
+{
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+/* At most N of this thread's groups still read shared memory. */
+template <int N> static __device__ __forceinline__ void bulk_wait_read(void)
+{
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
+}
+/* All of this thread's groups are written. */
+static __device__ __forceinline__ void bulk_wait_all(void) { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+
+/* ---- registers of a warpgroup: given back, or more of them ---- */
+template <int N> static __device__ __forceinline__ void registers_less(void)
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+}
+template <int N> static __device__ __forceinline__ void registers_more(void)
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+}
+
 /* ---- clusters ---- */
 static __device__ __forceinline__ uint32_t cluster_rank(void)
 {

@@ -13,7 +13,7 @@ bool cuda_linear_takes(const struct cuda_launch *l, const struct cuda_matrix *m)
 {
     if (l->compute != 90) return false;
     if (m->format == CUDA_BF16) return true;
-    if (m->format == CUDA_INT4) return m->has_offset && (m->group == 32 || m->group == 16);
+    if (m->format == CUDA_INT4) return m->group == 32 || (m->group == 16 && m->has_offset);
     return m->group == 32 || (m->group == 16 && !m->has_offset);
 }
 

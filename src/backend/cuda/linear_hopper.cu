@@ -1,7 +1,7 @@
 /* backend/cuda/linear_hopper.cu - picks the tile and launches linear_wgmma; see linear_hopper.h. */
 #include "backend/cuda/linear_hopper.h"
 #include "backend/cuda/launch_chained.cuh"
-#include "backend/cuda/linear_wgmma.cuh"
+#include "backend/cuda/linear_stream.cuh"
 #include "backend/cuda/tensor_map.h"
 #include <string.h>
 
@@ -75,6 +75,60 @@ static cudaError_t start(const struct linear_hopper *a, struct linear_job *job, 
                           smem, cluster, w[0], w[1], w[2], x, *job);
 }
 
+template <int N, bool GLU, bool WALK>
+static cudaError_t start_stream(const struct linear_hopper *a, struct linear_job *job, cudaStream_t stream)
+{
+    auto kernel = linear_stream<N, GLU, WALK>;
+    const struct cuda_launch l = { stream, 0, 90, 0, a->chained, NULL, 0, NULL };
+    const CUtensorMapDataType type = GLU ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+    static bool ready;                   /* once per process */
+    cudaError_t e = ready ? cudaSuccess : allow_shared_memory(kernel, stream_smem<N>::bytes);
+    struct stream_maps maps;
+    uint32_t n_units;
+
+    if (e) return e;
+    ready = true;
+    linear_tiles(job, a->n_outs, 128);
+    job->n_row_tiles = ceil_div(a->n_rows, N);
+    job->row_group = 8;
+    for (uint32_t i = 0; i < 3; i++) {
+        const uint32_t from = i < a->n_outs ? i : 0, to = GLU ? 0 : from;
+
+        if (!tensor_map(&maps.out[i], a->outs[to].out, type, a->n_rows, a->outs[to].n_out,
+                        a->outs[to].stride * (GLU ? 2ull : 4ull), 32, GLU ? 64 : 32, CU_TENSOR_MAP_SWIZZLE_128B)
+            || !map_bf16(&maps.w[i], a->outs[from].w, a->outs[from].n_out, a->n_in, a->outs[from].w_stride, 64))
+            return cudaErrorInvalidValue;
+    }
+    if (!map_bf16(&maps.x, a->x, a->n_rows, a->n_in, a->x_stride, N)) return cudaErrorInvalidValue;
+    n_units = job->n_tiles * job->n_row_tiles;
+    return launch_chained(&l, kernel, dim3(n_units < N_SMS ? n_units : N_SMS), STREAM_THREADS, stream_smem<N>::bytes,
+                          maps, *job);
+}
+
+/* Whether linear_stream may write the outputs: boxes of 16 bytes, f32, or bf16 of a GLU; and has work for the device. */
+static bool stream_fits(const struct linear_hopper *a, uint32_t n_out)
+{
+    const bool glu = a->epilogue >= EPI_SILU_GLU;
+
+    if (a->out_bf16 != glu || ceil_div(n_out, 128) * ceil_div(a->n_rows, 128) < 100) return false;
+    for (uint32_t i = 0; i < (glu ? 1 : a->n_outs); i++)
+        if ((uintptr_t)a->outs[i].out % 16 || a->outs[i].stride % (glu ? 8 : 4)) return false;
+    return true;
+}
+
+/* The tile whose rounds over the device take less time; per token that of 192 is the faster one. */
+static cudaError_t stream_launch(const struct linear_hopper *a, struct linear_job *job, uint32_t n_out,
+                                 cudaStream_t stream)
+{
+    const uint32_t tiles = ceil_div(n_out, 128), wide = ceil_div(tiles * ceil_div(a->n_rows, 192), N_SMS) * 192;
+    const uint32_t narrow = ceil_div(tiles * ceil_div(a->n_rows, 128), N_SMS) * 128;
+
+    if (a->epilogue >= EPI_SILU_GLU && job->n_segs == 1) return start_stream<256, true, false>(a, job, stream);
+    if (a->epilogue >= EPI_SILU_GLU) return start_stream<192, true, true>(a, job, stream);
+    if (wide * 100 <= narrow * 108) return start_stream<192, false, true>(a, job, stream);
+    return start_stream<128, false, true>(a, job, stream);
+}
+
 /* Whether three blocks an SM hold all tiles of 64 rows at once; clusters leave some places empty. */
 static bool fits_three(uint32_t n_out, uint32_t n_segs)
 {
@@ -113,7 +167,9 @@ cudaError_t linear_hopper_launch(const struct linear_hopper *a, cudaStream_t str
     if (n <= 64 && fits_three(n_out, job.n_segs)) return start<64, 64, 4, SPLIT, 3>(a, &job, stream);
     if (n <= 64) return start<64, 64, 3, SPLIT, 4>(a, &job, stream);
     if (n <= 128) return start<128, 128, 3, SPLIT, 2>(a, &job, stream);
-    if (job.n_segs == 1) return start<128, 256, 4, SPLIT, 1>(a, &job, stream);
+    if (n > 256 && stream_fits(a, n_out)) return stream_launch(a, &job, n_out, stream);
+    if (job.n_segs == 1 || (n <= 256 && ceil_div(n_out, 128) * job.n_segs <= N_SMS))
+        return start<128, 256, 4, SPLIT, 1>(a, &job, stream);
     if (ceil_div(n_out, 128) * ceil_div(n, 128) < 100) return start<128, 128, 3, SPLIT, 2>(a, &job, stream);
     job.row_group = 16;
     return start<128, 128, 6, WALK, 1>(a, &job, stream);

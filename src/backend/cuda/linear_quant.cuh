@@ -2,14 +2,12 @@
  *
  * Order of the sums as there: segments of whole blocks of 128 k, one chain of 16 k steps in each, segments left to
  * right. A weight is bf16(scale * q + offset) with an f32 fma (4 bit: of 128 + q and offset - 128 * scale, whose
- * rounding is below 2^-14 of a scale), then rounded to nearest even: the A operand of wgmma, from registers; tokens
- * are the B operand, from shared memory. Layouts of values and scales: struct cuda_matrix in cuda_kernels.h.
+ * rounding is below 2^-14 of a scale; without offset exact), rounded to nearest even: the A operand of wgmma, from
+ * registers; tokens are the B operand, from shared memory. Layouts of values and scales: struct cuda_matrix.
  *
  * A stage of the ring holds 128 k: values of the rows (4 bit: 64 bytes a row, 64-byte swizzle; 8 bit: 128 bytes,
  * 128-byte swizzle, so that a warp's 16-byte reads of 8 rows meet no bank twice), N tokens in two tiles of 64 k,
- * scales. A thread reads 16 bytes of two rows (a quad the same ones) and takes the pairs that are its own in the
- * fragment. Bound at few rows: issue of the 6.7 instructions a weight. H200, share of the read bandwidth at 1 row, 8B
- * gate_up and head: 8 bit 61 and 72 %, 4 bit 37 and 43 %; 2,048 rows: 360 to 450 TFLOP/s.
+ * scales. A thread reads the weights of its fragments and no others. Bound at few rows: memory, then issue.
  */
 #pragma once
 #include "backend/cuda/linear_wgmma.cuh"
@@ -20,7 +18,7 @@ enum { QUANT_BLOCK = 128, QUANT_HALF = 4, QUANT_TILES = 380 };
 
 template <int BITS, int GROUP, bool OFFSET, int ROWS, int N, int STAGES> struct quant_smem {
     static constexpr uint32_t value_row = QUANT_BLOCK * BITS / 8, values = ROWS * value_row;
-    static constexpr uint32_t halves = QUANT_BLOCK / GROUP * (OFFSET ? 2 : 1), box = halves < 8 ? 8 : halves;
+    static constexpr uint32_t halves = QUANT_BLOCK / GROUP * (OFFSET || BITS == 4 ? 2 : 1), box = halves < 8 ? 8 : halves;
     static constexpr uint32_t scales = ROWS * box * 2, tokens = N * QUANT_BLOCK * 2;
     static constexpr uint32_t stage = values + tokens + scales;
     static constexpr uint32_t ring = STAGES * stage, sums = N * linear_block<ROWS>::pitch * 4;
@@ -37,6 +35,13 @@ static __device__ __forceinline__ uint4 shared_load16(uint32_t at)
                  : "memory");
     return v;
 }
+/* Bits 0 .. 3 and 16 .. 19 of v, with `magic` over them: one instruction, as magic is in a register. */
+static __device__ __forceinline__ uint32_t two_nibbles(uint32_t v, uint32_t magic)
+{
+    uint32_t r;
+    asm("lop3.b32 %0, %1, 0x000F000F, %2, 0xEA;" : "=r"(r) : "r"(v), "r"(magic));
+    return r;
+}
 static __device__ __forceinline__ uint32_t bf16_pair(float low, float high)
 {
     uint32_t v;
@@ -44,70 +49,103 @@ static __device__ __forceinline__ uint32_t bf16_pair(float low, float high)
     return v;
 }
 
-/* scale and what is added, for 4-bit values that come as 128 + q. */
-template <int BITS, bool OFFSET> static __device__ __forceinline__ float2 scale_at(uint32_t at)
+/* The scales of four steps of 16 k of a row: N words of two 16-bit numbers at `at`. */
+template <int N> static __device__ __forceinline__ void load_scales(uint32_t (&to)[N], uint32_t at)
 {
-    float2 s;
+    if constexpr (N == 1)
+        asm volatile("ld.shared.b32 %0, [%1];" : "=r"(to[0]) : "r"(at) : "memory");
+    else if constexpr (N == 2)
+        asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(to[0]), "=r"(to[1]) : "r"(at) : "memory");
+    else
+        *(uint4 *)to = shared_load16(at);
+}
 
-    if (OFFSET) {
-        uint32_t v;
-        asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(at) : "memory");
-        s = __half22float2(*(__half2 *)&v);
-    } else {
-        uint16_t v;
-        asm volatile("ld.shared.b16 %0, [%1];" : "=h"(v) : "r"(at) : "memory");
-        s = make_float2(half_float(v), 0.0f);
+/* Pairs of weights of one group as bf16. 4 bit without offset: the scale is high + low, both bf16, so that low * q is
+ * exact in bf16 and one fma rounds scale * q. Else f32, 4-bit values as 128 + q. magic: 0x43004300, bf16 128 twice. */
+template <int BITS, bool OFFSET> struct group_scale {
+    float scale, add;
+    __device__ __forceinline__ group_scale(uint32_t word, bool second)
+    {
+        const float2 two = __half22float2(*(const __half2 *)&word);
+
+        scale = OFFSET || !second ? two.x : two.y;
+        add = OFFSET ? two.y : 0.0f;
+        if (BITS == 4) add = fmaf(-128.0f, scale, add);
     }
-    if (BITS == 4) s.y = fmaf(-128.0f, s.x, s.y);
-    return s;
-}
+    __device__ __forceinline__ uint32_t pair(uint32_t v, uint32_t magic) const  /* 4 bit: bits 0 .. 3 and 16 .. 19 */
+    {
+        v = two_nibbles(v, magic);
+        return bf16_pair(fmaf(scale, __uint_as_float(v << 16), add),
+                         fmaf(scale, __uint_as_float(v & 0xFFFF0000u), add));
+    }
+    __device__ __forceinline__ uint32_t bytes(uint32_t v, int h) const          /* 8 bit: bytes 2 h, 2 h + 1, + 128 */
+    {
+        const uint32_t exponent = 0x4B000000u;                                  /* f32 2^23 + 128 + q */
+        const float low = __uint_as_float(__byte_perm(v, exponent, 0x7440u + 2 * h)) - 8388736.0f;
+        const float high = __uint_as_float(__byte_perm(v, exponent, 0x7441u + 2 * h)) - 8388736.0f;
 
-/* Weights k = 2 c, 2 c + 1 of 8 in a word (shift = 4 c). */
-static __device__ __forceinline__ uint32_t pair_int4(uint32_t word, uint32_t shift, float2 s)
-{
-    const uint32_t v = (word >> shift & 0x000F000Fu) | 0x43004300u;     /* bf16 128 + q, two of them */
+        return bf16_pair(fmaf(scale, low, add), fmaf(scale, high, add));
+    }
+};
+template <> struct group_scale<4, false> {
+    __nv_bfloat162 high, low;
+    __device__ __forceinline__ group_scale(uint32_t word, bool)
+        : high(__low2bfloat162(*(const __nv_bfloat162 *)&word)), low(__high2bfloat162(*(const __nv_bfloat162 *)&word))
+    {
+    }
+    __device__ __forceinline__ uint32_t pair(uint32_t v, uint32_t magic) const
+    {
+        const uint32_t bias = 0x43084308u;                                      /* 128 + 8 */
+        __nv_bfloat162 q;
 
-    return bf16_pair(fmaf(s.x, __uint_as_float(v << 16), s.y), fmaf(s.x, __uint_as_float(v & 0xFFFF0000u), s.y));
-}
-/* Bytes 2 c, 2 c + 1 of 8: select picks them from the word that holds them, see pick_int8. */
-static __device__ __forceinline__ uint32_t pair_int8(uint32_t word, uint32_t select, float2 s)
-{
-    const uint32_t v = word ^ 0x80808080u, magic = 0x4B000000u;          /* f32 2^23 + 128 + q */
-    const float low = __uint_as_float(__byte_perm(v, magic, select)) - 8388736.0f;
-    const float high = __uint_as_float(__byte_perm(v, magic, select + 1)) - 8388736.0f;
-
-    return bf16_pair(fmaf(s.x, low, s.y), fmaf(s.x, high, s.y));
-}
+        v = two_nibbles(v, magic);
+        q = __hsub2_rn(*(const __nv_bfloat162 *)&v, *(const __nv_bfloat162 *)&bias);
+        q = __hfma2(high, q, __hmul2_rn(low, q));
+        return *(const uint32_t *)&q;
+    }
+};
 
 /* Steps 4 half .. 4 half + 3 of a stage as A operands. values, scales: of this thread's row lane / 4 in the warp's
- * 16. */
+ * 16; v: its words of two rows, in 4 bit those of both halves, read with the first. */
 template <int BITS, int GROUP, bool OFFSET>
-static __device__ __forceinline__ void convert_half(uint32_t (&a)[QUANT_HALF][4], uint32_t values, uint32_t scales,
-                                                    uint32_t row, int half)
+static __device__ __forceinline__ void convert_half(uint32_t (&a)[QUANT_HALF][4], uint32_t (&v)[2][4], uint32_t values,
+                                                    uint32_t scales, uint32_t row, int half)
 {
     using S = quant_smem<BITS, GROUP, OFFSET, 64, 8, 1>;
+    constexpr int per_group = GROUP / 16, n_groups = QUANT_HALF / per_group;
+    constexpr bool two = OFFSET || BITS == 4;                   /* numbers a group */
+    constexpr int words = two ? n_groups : n_groups / 2;
     const uint32_t c = threadIdx.x % 4;
+    uint32_t magic;
+
+    asm("mov.b32 %0, 0x43004300;" : "=r"(magic));               /* the compiler does not know: stays in a register */
 
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        const uint32_t at = values + r * 8 * S::value_row, scale_row = scales + r * 8 * S::box * 2;
-        uint4 v;
-        float2 s;
-#pragma unroll
-        for (int i = 0; i < QUANT_HALF; i++) {
-            const int step = half * QUANT_HALF + i;
+        const uint32_t at = values + r * 8 * S::value_row;
+        uint32_t s[words];
 
-            if (i == 0 || GROUP == 16 || i % 2 == 0)
-                s = scale_at<BITS, OFFSET>(scale_row + step * 16 / GROUP * (OFFSET ? 4 : 2));
-            if (BITS == 4) {
-                if (i % 2 == 0) v = shared_load16(at + ((step / 2 ^ (row / 2 & 3)) << 4));
-                a[i][r] = pair_int4(i % 2 ? v.z : v.x, 4 * c, s);
-                a[i][2 + r] = pair_int4(i % 2 ? v.w : v.y, 4 * c, s);
-            } else {
-                const uint32_t select = 0x7440u + c % 2 * 2;             /* bytes: magic's top, 0, 0, the value's */
-                v = shared_load16(at + ((step ^ (row & 7)) << 4));
-                a[i][r] = pair_int8(c < 2 ? v.x : v.y, select, s);
-                a[i][2 + r] = pair_int8(c < 2 ? v.z : v.w, select, s);
+        load_scales<words>(s, scales + r * 8 * S::box * 2 + half * words * 4);
+        if (BITS == 8 || half == 0) {
+            const uint32_t chunk = BITS == 4 ? c ^ (row / 2 & 3) : (half * 4 + c) ^ (row & 7);
+
+            *(uint4 *)v[r] = shared_load16(at + (chunk << 4));
+#pragma unroll
+            for (int i = 0; i < 4 && BITS == 8; i++) v[r][i] ^= 0x80808080u;
+        }
+#pragma unroll
+        for (int g = 0; g < n_groups; g++) {
+            const group_scale<BITS, OFFSET> scale(s[two ? g : g / 2], g % 2);
+
+#pragma unroll
+            for (int i = g * per_group; i < (g + 1) * per_group; i++) {
+                if constexpr (BITS == 4) {
+                    a[i][r] = scale.pair(v[r][half * 2 + i / 2] >> (8 * (i % 2)), magic);
+                    a[i][2 + r] = scale.pair(v[r][half * 2 + i / 2] >> (8 * (i % 2) + 4), magic);
+                } else {
+                    a[i][r] = scale.bytes(v[r][i], 0);
+                    a[i][2 + r] = scale.bytes(v[r][i], 1);
+                }
             }
         }
     }
@@ -123,6 +161,8 @@ static __device__ void quant_feed(const struct quant_maps &maps, const struct ti
     uint64_t once = policy_evict_first(), often = policy_evict_last();
     uint32_t ahead = min(n_blocks, (uint32_t)STAGES);
 
+    tma_prefetch_map(&maps.scales[p.which[0]]);
+    tma_prefetch_map(&maps.x);
     if (gridDim.x > 264 && N > 64) once = often;
     for (uint32_t i = 0; i < n_blocks + ahead; i++) {       /* order as in linear_feed */
         uint32_t kb = i < ahead ? i : i - ahead, s = kb % STAGES, at = ring + s * S::stage, bar = full + 8 * s;
@@ -179,25 +219,30 @@ __global__ void __launch_bounds__(linear_block<ROWS>::threads, BLOCKS_PER_SM)
         float acc[N / 2], total[MODE == WALK ? N / 2 : 1];
 
         dependency_wait();
+        struct ring_at r = { 0, 0 };
+        uint32_t last = 0;
+
         for (uint32_t kb = 0; kb < count; kb++) {
-            uint32_t s = kb % STAGES, at = ring + s * S::stage;
+            uint32_t at = ring + r.stage * S::stage;
             uint32_t scales = at + S::values + S::tokens + row * S::box * 2
                               + (S::halves < 8 ? (first + kb) % 2 * 8 : 0);     /* a box holds two blocks' scales */
             uint64_t b = wgmma_desc(at + S::values);
-            uint32_t a[2][QUANT_HALF][4];
+            uint32_t a[2][QUANT_HALF][4], v[2][4];
 
-            mbar_wait(full + 8 * s, (kb / STAGES) & 1);
+            mbar_wait(full + 8 * r.stage, r.turn);
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-                convert_half<BITS, GROUP, OFFSET>(a[half], at + row * S::value_row, scales, row, half);
+                convert_half<BITS, GROUP, OFFSET>(a[half], v, at + row * S::value_row, scales, row, half);
                 wgmma_fence();
 #pragma unroll
                 for (int k = 0; k < QUANT_HALF; k++)
                     wgmma_rs<N>(acc, a[half][k], b + half * (S::tokens / 2 / 16) + 2 * k, !begin || half > 0 || k > 0);
                 wgmma_commit();
                 wgmma_wait<1>();
-                if (half == 0 && kb > 0 && lane == 0) mbar_arrive(empty + 8 * ((kb - 1) % STAGES));
+                if (half == 0 && kb > 0 && lane == 0) mbar_arrive(empty + 8 * last);
             }
+            last = r.stage;
+            ring_next<STAGES>(r);
             begin = false;
             if constexpr (MODE == WALK) {
                 if (--left == 0 || kb + 1 == count) {

@@ -11,8 +11,8 @@ static bool quant_map_weights(struct quant_maps *maps, const struct cuda_linear_
     for (uint32_t i = 0; i < 3; i++) {
         const struct cuda_matrix *m = a->outs[i < a->n_outs ? i : 0].w;
         const uint32_t bits = m->format == CUDA_INT4 ? 4 : 8, row = m->row_stride * bits / 8;
-        const uint32_t row_halves = m->row_stride / m->group * (m->has_offset ? 2 : 1);
-        const uint32_t halves = QUANT_BLOCK / m->group * (m->has_offset ? 2 : 1);
+        const uint32_t row_halves = m->row_stride / m->group * cuda_scale_numbers(m);
+        const uint32_t halves = QUANT_BLOCK / m->group * cuda_scale_numbers(m);
 
         if (!tensor_map(&maps->values[i], m->values, CU_TENSOR_MAP_DATA_TYPE_UINT8, m->n_out, row, row, box_rows,
                         QUANT_BLOCK * bits / 8, bits == 4 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B)

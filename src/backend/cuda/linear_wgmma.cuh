@@ -45,6 +45,13 @@ struct linear_job {
 /* Sets first_tile and n_tiles for tiles of `rows`; n_out and epilogue are set. Host; in linear_hopper.cu. */
 void linear_tiles(struct linear_job *job, uint32_t n_outs, uint32_t rows);
 
+/* A place in the ring, and the parity of its turn. */
+struct ring_at { uint32_t stage, turn; };
+template <int STAGES> static __device__ __forceinline__ void ring_next(struct ring_at &r)
+{
+    if (++r.stage == STAGES) r.stage = 0, r.turn ^= 1;
+}
+
 struct tile_place { uint32_t which[2], row[2], token; };   /* matrix and first row of each half; first token */
 
 /* A block's threads: its warpgroups and a warp that feeds. A row of sums in shared memory: no bank met twice. */
@@ -52,14 +59,14 @@ template <int ROWS> struct linear_block {
     static constexpr uint32_t workers = ROWS * 2, threads = workers + 32, pitch = ROWS + 4;
 };
 
-static __device__ __forceinline__ struct tile_place place_of(const struct linear_job &job, uint32_t rows, uint32_t n)
+/* Weight tile `tile` of `rows` rows and token tile `token_tile` of n. */
+static __device__ __forceinline__ struct tile_place tile_place_of(const struct linear_job &job, uint32_t tile,
+                                                                  uint32_t token_tile, uint32_t rows, uint32_t n)
 {
-    uint32_t per_group = job.row_group * job.n_tiles, group = blockIdx.x / per_group, in = blockIdx.x % per_group;
-    uint32_t width = min(job.row_group, job.n_row_tiles - group * job.row_group);
-    uint32_t tile = in / width, o = (tile >= job.first_tile[1]) + (tile >= job.first_tile[2]);
+    const uint32_t o = (tile >= job.first_tile[1]) + (tile >= job.first_tile[2]);
     struct tile_place p;
 
-    p.token = (group * job.row_group + in % width) * n;
+    p.token = token_tile * n;
     if (job.epilogue >= EPI_SILU_GLU) {
         p.which[0] = 0, p.which[1] = 1;
         p.row[0] = p.row[1] = tile * (rows / 2);
@@ -69,6 +76,14 @@ static __device__ __forceinline__ struct tile_place place_of(const struct linear
         p.row[1] = p.row[0] + rows / 2;
     }
     return p;
+}
+
+static __device__ __forceinline__ struct tile_place place_of(const struct linear_job &job, uint32_t rows, uint32_t n)
+{
+    uint32_t per_group = job.row_group * job.n_tiles, group = blockIdx.x / per_group, in = blockIdx.x % per_group;
+    uint32_t width = min(job.row_group, job.n_row_tiles - group * job.row_group);
+
+    return tile_place_of(job, in / width, group * job.row_group + in % width, rows, n);
 }
 
 static __device__ __forceinline__ float glu_of(enum linear_epilogue e, float gate, float up)
@@ -175,6 +190,7 @@ static __device__ void linear_feed(const CUtensorMap *const (&w)[3], const CUten
     const CUtensorMap *map[2] = { w[p.which[0]], w[p.which[1]] };
     uint32_t ahead = min(n_blocks, (uint32_t)STAGES);
 
+    tma_prefetch_map(x);
     if (gridDim.x > 264 && N > 64) once = often;                /* many tiles of tokens read the weights again */
     for (uint32_t i = 0; i < n_blocks + ahead; i++) {
         /* The weights of the first stages, then dependency_wait, then their tokens; after that both together. */
