@@ -184,3 +184,44 @@ TEST(running_allocates_nothing)
     CHECK_EQ(mem_n_allocs(), n);
     cpu_pool_destroy(pool);
 }
+
+static void count_tile(void *arg, uint32_t tile, uint32_t thread)
+{
+    struct tiny *t = arg;
+
+    atomic_fetch_add_explicit(&t->sum, tile, memory_order_relaxed);
+}
+
+TEST(a_job_may_have_more_tiles_than_a_range_can_tell)
+{
+    struct cpu_pool *pool = NULL;
+    struct tiny t = {0};
+    uint64_t n = 2500000;
+
+    CHECK_OK(cpu_pool_create(3, &pool));
+    cpu_pool_run(pool, count_tile, &t, (uint32_t)n);
+    CHECK_EQ(atomic_load(&t.sum), n * (n - 1) / 2);
+    cpu_pool_destroy(pool);
+}
+
+static void late_tile(void *arg, uint32_t tile, uint32_t thread)
+{
+    struct tiny *t = arg;
+
+    while (tile == 0 && atomic_load(&t->sum) < 399) clock_sleep_ns(100000); /* until somebody else has run all others */
+    atomic_fetch_add(&t->sum, 1);
+}
+
+TEST(tiles_of_a_late_thread_are_run_by_the_others)
+{
+    struct cpu_pool *pool = NULL;
+
+    CHECK_OK(cpu_pool_create(4, &pool));
+    for (int i = 0; i < 20; i++) {
+        struct tiny t = {0};
+
+        cpu_pool_run(pool, late_tile, &t, 400);
+        CHECK_EQ(atomic_load(&t.sum), 400);
+    }
+    cpu_pool_destroy(pool);
+}

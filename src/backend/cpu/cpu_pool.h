@@ -1,8 +1,8 @@
 /* backend/cpu/cpu_pool.h - the CPU backend's threads: a parallel loop over tiles, stealing, spinning briefly, then
  * asleep.
  *
- * The calling thread takes part. Tiles are claimed dynamically (one atomic counter), so a late thread's tiles are
- * taken over by the others; which thread runs a tile must not change its result. Between calls workers spin for a
+ * The calling thread takes part. Each thread begins with its share of the tiles, in order; those of a late thread
+ * are taken over by the others; which thread runs a tile must not change its result. Between calls workers spin for a
  * short while (about 50 us) and then sleep: an idle server uses no CPU. The steady state allocates nothing and makes
  * no system call but the wake-up.
  * Thread  cpu_pool_run: one caller at a time. fn runs on any worker.
