@@ -161,6 +161,18 @@ static bool walk(const struct attn_job *job, const struct attn_tile *t, uint32_t
     return any;
 }
 
+/* What the i-th run of a tile has for itself; its queries are pairs first_pair .. of the tile t. */
+static struct attn_tile own_end(const struct attn_job *job, const struct shared_tile *tile, uint32_t i,
+                                const struct attn_tile *t, uint32_t first_pair)
+{
+    const struct seq_run *run = &job->state->sharing->runs[tile->first_run + i];
+
+    return (struct attn_tile){.run = run, .row = run->row0, .pos = run->pos0, .n_rows = run->n_rows,
+                              .first_pair = first_pair, .head = t->head, .n_heads = t->n_heads, .kv_head = t->kv_head,
+                              .begin = u32_max(attn_window_begin(job->a, run->pos0), tile->end),
+                              .end = run->pos0 + run->n_rows};
+}
+
 static void shared_tile(void *arg, uint32_t index, uint32_t thread)
 {
     const struct attn_job *job = arg;
@@ -181,15 +193,16 @@ static void shared_tile(void *arg, uint32_t index, uint32_t thread)
     attn_load_queries(job, &t, scratch);
     any = walk(job, &t, t.begin / ATTN_SEGMENT, t.end / ATTN_SEGMENT, false, scratch, total);
     for (uint32_t i = 0, pair = 0; i < tile->n_runs; i++) {
-        const struct seq_run *run = &s->runs[tile->first_run + i];
-        struct attn_tile own = {.run = run, .row = run->row0, .pos = run->pos0, .n_rows = run->n_rows, .first_pair = pair,
-                                .head = t.head, .n_heads = t.n_heads, .kv_head = t.kv_head};
+        struct attn_tile own = own_end(job, tile, i, &t, pair);
 
-        own.begin = u32_max(attn_window_begin(a, run->pos0), tile->end);
-        own.end = run->pos0 + run->n_rows;
+        if (i + 1 < tile->n_runs) {
+            struct attn_tile next = own_end(job, tile, i + 1, &t, 0);
+
+            attn_ask(job, &next, next.begin, u32_min(next.end, next.begin + ATTN_BLOCK));
+        }
         walk(job, &own, own.begin / ATTN_SEGMENT, (own.end - 1) / ATTN_SEGMENT + 1, any, scratch,
              sums_from(job, total, pair));
-        pair += run->n_rows * t.n_heads;
+        pair += own.n_rows * t.n_heads;
     }
     attn_finish(job, &t, total);
 }

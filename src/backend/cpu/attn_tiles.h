@@ -16,15 +16,17 @@
 
 #define ATTN_TILE_FLOATS      (32u * LIMIT_HEAD_DIM) /* of a tile's queries, and of its sums: fewer pairs of long heads */
 #define ATTN_LEAST_PAIRS  24u                   /* fewer would convert keys and values too often */
+#define ATTN_MANY_PAIRS   24u                   /* so many compute long enough to ask for the next block meanwhile */
 #define ATTN_TILES_PER_THREAD 4u                /* wanted: less is not shared evenly */
 
 struct attn_scratch {                           /* one thread's */
-    float rows[ATTN_LANES * LIMIT_HEAD_DIM];    /* keys of one transposition */
+    _Alignas(ATTN_LINE) float rows[ATTN_LANES * LIMIT_HEAD_DIM];     /* keys of one transposition */
     float k[ATTN_BLOCK * LIMIT_HEAD_DIM], v[ATTN_BLOCK * LIMIT_HEAD_DIM];
     float q[ATTN_TILE_FLOATS];
     float acc[2][ATTN_TILE_FLOATS];             /* of all segments so far, of the present one */
     float m[2][ATTN_MAX_PAIRS], l[2][ATTN_MAX_PAIRS * ATTN_LANES];
     uint32_t lo[ATTN_MAX_PAIRS], hi[ATTN_MAX_PAIRS];
+    struct attn_ahead ahead;
     float cosines[LIMIT_HEAD_DIM / 2], sines[LIMIT_HEAD_DIM / 2];
 };
 
@@ -80,6 +82,8 @@ void attn_load_queries(const struct attn_job *job, const struct attn_tile *t, st
 /* Walks one segment from nothing into sums. */
 void attn_segment(const struct attn_job *job, const struct attn_tile *t, uint32_t segment, struct attn_scratch *scratch,
                   struct attn_sums sums);
+/* Asks for keys and values of positions begin .. end-1 (of one block, or as many). */
+void attn_ask(const struct attn_job *job, const struct attn_tile *t, uint32_t begin, uint32_t end);
 void attn_finish(const struct attn_job *job, const struct attn_tile *t, struct attn_sums sums);
 /* The most pairs of a tile. */
 uint32_t attn_most_pairs(const struct attn_job *job);

@@ -76,59 +76,97 @@ static inline v16 v16_exp2(v16 x)
 
 /* ---- the register tile ---- */
 
-/* C [n_pairs, 16 * n] = C * corr (0 without corr) + A [n_pairs, n_k] B [n_k, 16 * n]; n_k > 0. */
+/* Scores: C [n_pairs, 16 * n] = A [n_pairs, n_k] B [n_k, 16 * n], rows of B and C ATTN_BLOCK apart, of A stride.
+ * Values: C = C * corr + A B, rows of A ATTN_BLOCK apart, of B and C stride. n_k > 0. */
 struct attn_product {
-    const float *a, *b, *corr;
+    const float *a, *b, *corr;                      /* corr: of values */
     float *c;
-    uint64_t a_stride, b_stride, c_stride;
+    uint64_t stride;
     uint32_t n_k;
 };
 
-static inline __attribute__((always_inline)) void v16_tile(const struct attn_product *p, const int n_pairs,
-                                                           const int n)
+typedef v16 v16_sums[ATTN_GROUP][V16_TILE_VECTORS];
+
+/* One k. */
+static inline __attribute__((always_inline)) void v16_step(const float *a, uint64_t a_stride, const float *b,
+                                                           v16_sums s, const int n_pairs, const int n)
 {
-    const uint64_t a_stride = p->a_stride, b_stride = p->b_stride, c_stride = p->c_stride;
-    const float *a = p->a, *b = p->b, *end = p->a + p->n_k, *corr = p->corr;
-    v16 s[ATTN_GROUP][V16_TILE_VECTORS], x[V16_TILE_VECTORS];
+    v16 x[V16_TILE_VECTORS];
+
+    UNROLL(4) for (int d = 0; d < n; d++) x[d] = v16_load(b + 16 * d);
+    UNROLL(6) for (int i = 0; i < n_pairs; i++) {
+        const v16 w = v16_set(a[i * a_stride]);
+
+        UNROLL(4) for (int d = 0; d < n; d++) s[i][d] = v16_fma(w, x[d], s[i][d]);
+    }
+}
+
+static inline __attribute__((always_inline)) void v16_tile(const struct attn_product *p, const uint64_t stride,
+                                                           const uint32_t n_k, const int n_pairs, const int n,
+                                                           const bool values)
+{
+    const uint64_t a_stride = values ? ATTN_BLOCK : stride, b_stride = values ? stride : ATTN_BLOCK;
+    const float *a = p->a, *b = p->b, *end = p->a + n_k, *corr = p->corr;
     float *c = p->c;
+    v16_sums s;
 
     UNROLL(6) for (int i = 0; i < n_pairs; i++)
-        UNROLL(4) for (int d = 0; d < n; d++) s[i][d] = v16_set(0);
-    if (corr) {
-        UNROLL(6) for (int i = 0; i < n_pairs; i++)
-            UNROLL(4) for (int d = 0; d < n; d++)
-                s[i][d] = v16_mul(v16_load(c + i * c_stride + 16 * d), v16_set(corr[i]));
-    }
-    for (; a < end; a++, b += b_stride) {
-        UNROLL(4) for (int d = 0; d < n; d++) x[d] = v16_load(b + 16 * d);
-        UNROLL(6) for (int i = 0; i < n_pairs; i++) {
-            const v16 w = v16_set(a[i * a_stride]);
-
-            UNROLL(4) for (int d = 0; d < n; d++) s[i][d] = v16_fma(w, x[d], s[i][d]);
-        }
-    }
+        UNROLL(4) for (int d = 0; d < n; d++)
+            s[i][d] = values ? v16_mul(v16_load(c + i * b_stride + 16 * d), v16_set(corr[i])) : v16_set(0);
+    for (; a < end; a++, b += b_stride) v16_step(a, a_stride, b, s, n_pairs, n);
     UNROLL(6) for (int i = 0; i < n_pairs; i++)
-        UNROLL(4) for (int d = 0; d < n; d++) v16_store(c + i * c_stride + 16 * d, s[i][d]);
+        UNROLL(4) for (int d = 0; d < n; d++) v16_store(c + i * b_stride + 16 * d, s[i][d]);
 }
 
 #define TILE(pairs, n) \
-    static void v16_tile_##pairs##_##n(const struct attn_product *p) { v16_tile(p, pairs, n); }
+    static void v16_scores_##pairs##_##n(const struct attn_product *p) { \
+        v16_tile(p, p->stride, p->n_k, pairs, n, false); \
+    } \
+    static void v16_values_##pairs##_##n(const struct attn_product *p) { \
+        v16_tile(p, p->stride, p->n_k, pairs, n, true); \
+    }
 #define TILES(n) TILE(1, n) TILE(2, n) TILE(3, n) TILE(4, n) TILE(5, n) TILE(6, n)
-#define TILE_ROW(n) \
-    {v16_tile_1_##n, v16_tile_2_##n, v16_tile_3_##n, v16_tile_4_##n, v16_tile_5_##n, v16_tile_6_##n}
+#define TILE_ROW(what, n) \
+    {v16_##what##_1_##n, v16_##what##_2_##n, v16_##what##_3_##n, v16_##what##_4_##n, v16_##what##_5_##n, \
+     v16_##what##_6_##n}
+typedef void v16_tile_fn(const struct attn_product *);
 TILES(1)
 #if V16_TILE_VECTORS == 4
 TILES(2)
 TILES(3)
 TILES(4)
-static void (*const v16_tiles[V16_TILE_VECTORS][ATTN_GROUP])(const struct attn_product *) = {
-    TILE_ROW(1), TILE_ROW(2), TILE_ROW(3), TILE_ROW(4)};
+#define TILE_ROWS(what) {TILE_ROW(what, 1), TILE_ROW(what, 2), TILE_ROW(what, 3), TILE_ROW(what, 4)}
 #else
-static void (*const v16_tiles[V16_TILE_VECTORS][ATTN_GROUP])(const struct attn_product *) = {TILE_ROW(1)};
+#define TILE_ROWS(what) {TILE_ROW(what, 1)}
 #endif
+static v16_tile_fn *const v16_scores_tiles[V16_TILE_VECTORS][ATTN_GROUP] = TILE_ROWS(scores);
+static v16_tile_fn *const v16_values_tiles[V16_TILE_VECTORS][ATTN_GROUP] = TILE_ROWS(values);
 #undef TILE
 #undef TILES
 #undef TILE_ROW
+#undef TILE_ROWS
+
+#if V16_TILE_VECTORS == 4
+/* Of the usual widths and whole blocks: addresses known when compiled take a twentieth off. */
+#define TILE(pairs, dim) \
+    static void v16_scores_##pairs##_of_##dim(const struct attn_product *p) { \
+        v16_tile(p, dim, dim, pairs, 4, false); \
+    } \
+    static void v16_values_##pairs##_of_##dim(const struct attn_product *p) { \
+        v16_tile(p, dim, ATTN_BLOCK, pairs, 4, true); \
+    }
+#define TILES(dim) TILE(1, dim) TILE(2, dim) TILE(3, dim) TILE(4, dim) TILE(5, dim) TILE(6, dim)
+#define TILE_ROW(what, dim) \
+    {v16_##what##_1_of_##dim, v16_##what##_2_of_##dim, v16_##what##_3_of_##dim, v16_##what##_4_of_##dim, \
+     v16_##what##_5_of_##dim, v16_##what##_6_of_##dim}
+TILES(64)
+TILES(128)
+static v16_tile_fn *const v16_whole_scores[2][ATTN_GROUP] = {TILE_ROW(scores, 64), TILE_ROW(scores, 128)};
+static v16_tile_fn *const v16_whole_values[2][ATTN_GROUP] = {TILE_ROW(values, 64), TILE_ROW(values, 128)};
+#undef TILE
+#undef TILES
+#undef TILE_ROW
+#endif
 
 /* The same for any number of vectors. */
 static void v16_product(struct attn_product p, uint32_t n_pairs, uint32_t n_vectors)
@@ -136,7 +174,7 @@ static void v16_product(struct attn_product p, uint32_t n_pairs, uint32_t n_vect
     while (n_vectors > 0) {
         uint32_t n = n_vectors < V16_TILE_VECTORS ? n_vectors : V16_TILE_VECTORS;
 
-        v16_tiles[n - 1][n_pairs - 1](&p);
+        (p.corr ? v16_values_tiles : v16_scores_tiles)[n - 1][n_pairs - 1](&p);
         p.b += 16 * n, p.c += 16 * n;
         n_vectors -= n;
     }
@@ -144,8 +182,9 @@ static void v16_product(struct attn_product p, uint32_t n_pairs, uint32_t n_vect
 
 /* ---- softmax ---- */
 
-/* Scores of one pair in columns from .. to-1 (multiples of 16): softcap, hidden ones to -inf. Returns the highest. */
-static inline float v16_mask(const struct attn_block *b, uint32_t pair, float *scores, uint32_t from, uint32_t to)
+/* Scores of one pair in columns from .. to-1 (multiples of 16): softcap, hidden ones to -inf. Returns the highest of
+ * each lane. */
+static inline v16 v16_mask(const struct attn_block *b, uint32_t pair, float *scores, uint32_t from, uint32_t to)
 {
     const v16 hidden = v16_set(-INFINITY);
     uint32_t lo = b->lo[pair], hi = b->hi[pair];
@@ -163,57 +202,112 @@ static inline float v16_mask(const struct attn_block *b, uint32_t pair, float *s
         }
         top = v16_max(top, s);
     }
-    return v16_highest(top);
+    return top;
 }
 
-/* Scores to p, pair by pair; m and l of the sums move on. corr [ATTN_LANES]: out. */
-static void v16_softmax(const struct attn_block *b, uint32_t first, uint32_t n_pairs, uint32_t from, uint32_t to,
-                        float *scores, float *corr)
+/* A group's way through a block: scores, the new m and what it changes, p and l, values. */
+struct attn_group {
+    float scores[ATTN_GROUP * ATTN_BLOCK], corr[ATTN_LANES], tops[ATTN_LANES];
+    uint32_t first, n_pairs, from, to;
+    bool whole;                                     /* every pair sees every column */
+} __attribute__((aligned(64)));
+
+/* The highest scores so far: m moves on. */
+static inline void v16_tops(const struct attn_block *b, struct attn_group *g)
 {
-    float tops[ATTN_LANES] = {0}, change[ATTN_LANES] = {0};
+    const bool plain = b->softcap <= 0 && g->whole;
+    v16 highest[8], m, top;
 
-    for (uint32_t i = 0; i < n_pairs; i++) {
-        float top = v16_mask(b, first + i, scores + i * ATTN_BLOCK, from, to), m = b->sums.m[first + i];
+    for (uint32_t i = 0; i < 8; i++) highest[i] = v16_set(0);
+    for (uint32_t i = 0; i < g->n_pairs; i++) {
+        float *s = g->scores + i * ATTN_BLOCK;
 
-        tops[i] = cpu_max(m, top);
-        change[i] = m - tops[i];
+        if (plain)
+            highest[i] = v16_max(v16_max(v16_load(s), v16_load(s + 16)), v16_max(v16_load(s + 32), v16_load(s + 48)));
+        else highest[i] = v16_mask(b, g->first + i, s, g->from, g->to);
     }
-    v16_store(corr, v16_exp2(v16_load(change)));
-    for (uint32_t i = 0; i < n_pairs; i++) {
-        float *l = b->sums.l + (uint64_t)(first + i) * ATTN_LANES, *p = scores + i * ATTN_BLOCK;
-        const v16 top = v16_set(tops[i]);
+    m = v16_load_n(b->sums.m + g->first, g->n_pairs);
+    top = v16_max(m, v16_highest_of(highest));
+    v16_store(g->tops, top);
+    /* one by one: a masked store would hold up the next group's load of m */
+    for (uint32_t i = 0; i < g->n_pairs; i++) b->sums.m[g->first + i] = g->tops[i];
+    v16_store(g->corr, v16_exp2(v16_sub(m, top)));
+}
+
+/* Sixteen scores to p; sum moves on. */
+static inline v16 v16_powers(float *p, v16 top, v16 sum)
+{
+    v16 e = v16_exp2(v16_sub(v16_load(p), top));
+
+    v16_store(p, e);
+    return v16_add(sum, e);
+}
+
+static inline void v16_move_l(const struct attn_block *b, const struct attn_group *g, uint32_t i, v16 sum)
+{
+    float *l = b->sums.l + (uint64_t)(g->first + i) * ATTN_LANES;
+
+    v16_store(l, v16_fma(v16_load(l), v16_set(g->corr[i]), sum));
+}
+
+/* Scores to p, pair by pair; l moves on. */
+static inline void v16_softmax(const struct attn_block *b, struct attn_group *g)
+{
+    for (uint32_t i = 0; i < g->n_pairs; i++) {
         v16 sum = v16_set(0);
 
-        for (uint32_t j = from; j < to; j += 16) {
-            v16 e = v16_exp2(v16_sub(v16_load(p + j), top));
-
-            v16_store(p + j, e);
-            sum = v16_add(sum, e);
-        }
-        v16_store(l, v16_fma(v16_load(l), v16_set(corr[i]), sum));
-        b->sums.m[first + i] = tops[i];
+        for (uint32_t j = g->from; j < g->to; j += 16)
+            sum = v16_powers(g->scores + i * ATTN_BLOCK + j, v16_set(g->tops[i]), sum);
+        v16_move_l(b, g, i, sum);
     }
 }
 
 /* ---- blocks ---- */
 
+static inline void v16_group_scores(const struct attn_block *b, struct attn_group *g)
+{
+    struct attn_product p = {.a = b->q + (uint64_t)g->first * b->dim, .b = b->k + g->from, .c = g->scores + g->from,
+                             .stride = b->dim, .n_k = b->head_dim};
+
+#if V16_TILE_VECTORS == 4
+    if (g->whole && (b->head_dim == 64 || b->head_dim == 128)) {
+        v16_whole_scores[b->head_dim / 128][g->n_pairs - 1](&p);
+        return;
+    }
+#endif
+    v16_product(p, g->n_pairs, (g->to - g->from) / 16);
+}
+
+static inline void v16_group_values(const struct attn_block *b, const struct attn_group *g, uint32_t lo, uint32_t hi)
+{
+    struct attn_product p = {.a = g->scores + lo, .b = b->v + (uint64_t)lo * b->dim, .corr = g->corr,
+                             .c = b->sums.acc + (uint64_t)g->first * b->dim, .stride = b->dim, .n_k = hi - lo};
+
+#if V16_TILE_VECTORS == 4
+    if (g->whole && (b->dim == 64 || b->dim == 128)) {
+        for (uint32_t i = 0; i < b->dim; i += 64, p.b += 64, p.c += 64)
+            v16_whole_values[b->dim / 128][g->n_pairs - 1](&p);
+        return;
+    }
+#endif
+    v16_product(p, g->n_pairs, b->dim / 16);
+}
+
 /* At most ATTN_GROUP pairs; lo < hi for each. */
 static void v16_group(const struct attn_block *b, uint32_t first, uint32_t n_pairs)
 {
-    float scores[ATTN_GROUP * ATTN_BLOCK] __attribute__((aligned(64))), corr[ATTN_LANES];
-    uint32_t lo = b->lo[first], hi = b->hi[first], from, to;
+    uint32_t lo = b->lo[first], hi = b->hi[first];
+    struct attn_group g;
 
     for (uint32_t i = first + 1; i < first + n_pairs; i++) {
         lo = b->lo[i] < lo ? b->lo[i] : lo;
         hi = b->hi[i] > hi ? b->hi[i] : hi;
     }
-    from = lo / 16 * 16, to = (hi + 15) / 16 * 16;
-    v16_product((struct attn_product){b->q + (uint64_t)first * b->dim, b->k + from, NULL, scores + from, b->dim,
-                                      ATTN_BLOCK, ATTN_BLOCK, b->head_dim}, n_pairs, (to - from) / 16);
-    v16_softmax(b, first, n_pairs, from, to, scores, corr);
-    v16_product((struct attn_product){scores + lo, b->v + (uint64_t)lo * b->dim, corr,
-                                      b->sums.acc + (uint64_t)first * b->dim, ATTN_BLOCK, b->dim, b->dim, hi - lo},
-                n_pairs, b->dim / 16);
+    g.first = first, g.n_pairs = n_pairs, g.from = lo / 16 * 16, g.to = (hi + 15) / 16 * 16, g.whole = false;
+    v16_group_scores(b, &g);
+    v16_tops(b, &g);
+    v16_softmax(b, &g);
+    v16_group_values(b, &g, lo, hi);
 }
 
 /* No infinity and no NaN among n values, a multiple of 16. */
@@ -230,8 +324,70 @@ static bool v16_same_keys(const struct attn_block *b, uint32_t i, uint32_t j)
     return b->lo[i] == b->lo[j] && b->hi[i] == b->hi[j];
 }
 
+/* Where asking for what comes next stands. */
+struct attn_asked { uint32_t part, line; };
+
+/* Asks for n more lines. */
+static inline void v16_ask(const struct attn_ahead *ahead, struct attn_asked *asked, uint32_t n)
+{
+    for (; asked->part < ahead->n; asked->part++, asked->line = 0) {
+        const struct attn_ahead_part *part = &ahead->part[asked->part];
+
+        for (; asked->line < part->n_lines; asked->line++) {
+            if (n-- == 0) return;
+            __builtin_prefetch(part->at + (uint64_t)asked->line * ATTN_LINE, 0, 2);
+        }
+    }
+}
+
+/* So many per group that all are asked for by the last but one. */
+static uint32_t v16_lines_per_group(const struct attn_block *b)
+{
+    uint32_t n_groups = b->n_pairs / ATTN_GROUP, n_lines = 0;
+
+    for (uint32_t i = 0; i < b->ahead->n; i++) n_lines += b->ahead->part[i].n_lines;
+    return n_groups > 1 ? n_lines / (n_groups - 1) + 1 : n_lines;
+}
+
+/* Pairs of the next group of those that are left: all groups about equal. */
+static inline uint32_t v16_group_size(uint32_t n_left)
+{
+    uint32_t n_groups = (n_left + ATTN_GROUP - 1) / ATTN_GROUP;
+
+    return (n_left + n_groups - 1) / n_groups;
+}
+
+/* All pairs see all keys: the exponentials of a group are taken after the scores of the next were multiplied, so that
+ * neither waits for the other's last results. */
+static void v16_whole_block(const struct attn_block *b)
+{
+    const uint32_t n_lines = v16_lines_per_group(b) / 4 + 1;
+    struct attn_asked asked = {0};
+    struct attn_group groups[2];
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < b->n_pairs; i += groups[n++ & 1].n_pairs) {
+        struct attn_group *g = &groups[n & 1], *before = &groups[~n & 1];
+
+        g->first = i, g->n_pairs = v16_group_size(b->n_pairs - i), g->from = 0, g->to = ATTN_BLOCK;
+        g->whole = true;
+        v16_ask(b->ahead, &asked, n_lines);
+        v16_group_scores(b, g);
+        v16_ask(b->ahead, &asked, n_lines);
+        if (i > 0) v16_softmax(b, before);
+        v16_ask(b->ahead, &asked, n_lines);
+        v16_tops(b, g);
+        v16_ask(b->ahead, &asked, n_lines);
+        if (i > 0) v16_group_values(b, before, 0, ATTN_BLOCK);
+    }
+    v16_softmax(b, &groups[~n & 1]);
+    v16_group_values(b, &groups[~n & 1], 0, ATTN_BLOCK);
+}
+
 static void v16_block(const struct attn_block *b)
 {
+    const uint32_t n_lines = v16_lines_per_group(b);
+    struct attn_asked asked = {0};
     uint32_t lo = ATTN_BLOCK, hi = 0, n;
     bool mixed = false, finite;
 
@@ -242,14 +398,18 @@ static void v16_block(const struct attn_block *b)
         hi = b->hi[i] > hi ? b->hi[i] : hi;
     }
     if (lo >= hi) return;
+    if (!mixed && lo == 0 && hi == ATTN_BLOCK) {
+        v16_whole_block(b);
+        return;
+    }
     finite = !mixed || v16_all_finite(b->v + (uint64_t)lo * b->dim, (uint64_t)(hi - lo) * b->dim);
     for (uint32_t i = 0; i < b->n_pairs; i += n) {
-        uint32_t most = b->n_pairs - i;
+        uint32_t most = v16_group_size(b->n_pairs - i);
 
-        most = (most + (most + ATTN_GROUP - 1) / ATTN_GROUP - 1) / ((most + ATTN_GROUP - 1) / ATTN_GROUP);
         n = 1;
         if (b->lo[i] >= b->hi[i]) continue;
         while (n < most && b->lo[i + n] < b->hi[i + n] && (finite || v16_same_keys(b, i, i + n))) n++;
+        v16_ask(b->ahead, &asked, n_lines);
         v16_group(b, i, n);
     }
 }

@@ -185,48 +185,77 @@ void attn_load_queries(const struct attn_job *job, const struct attn_tile *t, st
     }
 }
 
+/* Where positions pos .. end-1 of K (which = 0) or V (1) are stored, as far as they share a page. *n: how many do. */
+static const uint8_t *stored_rows(const struct attn_job *job, const struct attn_tile *t, uint32_t which, uint32_t pos,
+                                  uint32_t end, uint32_t *n)
+{
+    const struct kv_storage *kv = job->a->kv;
+    uint32_t page_tokens = kv->layout.page_tokens, slot = pos % page_tokens;
+
+    *n = u32_min(page_tokens - slot, end - pos);
+    return (const uint8_t *)kv->base + t->run->block_table[pos / page_tokens] * kv->page_bytes
+           + kv_head_offset(kv, job->a->layer, which, t->kv_head) + slot * kv->row_bytes[which];
+}
+
 /* Positions begin .. end-1 (in one block) of K (which = 0) or V (1) to rows of floats, page by page. */
 static void attn_load_rows(const struct attn_job *job, const struct attn_tile *t, uint32_t which, uint32_t begin,
                            uint32_t end, float *rows)
 {
-    const struct kv_storage *kv = job->a->kv;
-    uint32_t page_tokens = kv->layout.page_tokens, n;
+    const struct kv_layout *l = &job->a->kv->layout;
+    enum dtype dtype = which ? l->dtype_v : l->dtype_k;
+    uint32_t n;
 
     for (uint32_t pos = begin; pos < end; pos += n, rows += (size_t)n * job->dim) {
-        uint32_t slot = pos % page_tokens;
-        const uint8_t *page = (const uint8_t *)kv->base + t->run->block_table[pos / page_tokens] * kv->page_bytes;
+        const uint8_t *stored = stored_rows(job, t, which, pos, end, &n);
 
-        n = u32_min(page_tokens - slot, end - pos);
-        page += kv_head_offset(kv, job->a->layer, which, t->kv_head) + slot * kv->row_bytes[which];
-        job->kernels->load_rows(which ? kv->layout.dtype_v : kv->layout.dtype_k, page, n, kv->layout.head_dim, rows,
-                                job->dim);
+        job->kernels->load_rows(dtype, stored, n, l->head_dim, rows, job->dim);
     }
 }
 
-/* Asks for the stored form of K or V of positions begin .. end-1 (in one block). */
+/* Asks for the stored form of K or V of positions begin .. end-1. */
 static void attn_prefetch(const struct attn_job *job, const struct attn_tile *t, uint32_t which, uint32_t begin,
                           uint32_t end)
 {
-    const struct kv_storage *kv = job->a->kv;
-    uint32_t page_tokens = kv->layout.page_tokens, n;
+    uint32_t n;
 
     for (uint32_t pos = begin; pos < end; pos += n) {
-        uint32_t slot = pos % page_tokens;
-        const uint8_t *page = (const uint8_t *)kv->base + t->run->block_table[pos / page_tokens] * kv->page_bytes;
-        const uint8_t *rows = page + kv_head_offset(kv, job->a->layer, which, t->kv_head) + slot * kv->row_bytes[which];
+        const uint8_t *stored = stored_rows(job, t, which, pos, end, &n);
 
-        n = u32_min(page_tokens - slot, end - pos);
-        for (uint64_t at = 0; at < n * kv->row_bytes[which]; at += 64) __builtin_prefetch(rows + at, 0, 2);
+        for (uint64_t at = 0; at < n * job->a->kv->row_bytes[which]; at += ATTN_LINE)
+            __builtin_prefetch(stored + at, 0, 2);
     }
 }
 
-/* Keys and values of positions begin .. end-1 (in one block) to their places in scratch. */
+void attn_ask(const struct attn_job *job, const struct attn_tile *t, uint32_t begin, uint32_t end)
+{
+    for (uint32_t which = 0; which < 2; which++) attn_prefetch(job, t, which, begin, end);
+}
+
+/* Notes the stored form of positions begin .. end-1 (in one block; none: begin = end). */
+static void attn_note_ahead(const struct attn_job *job, const struct attn_tile *t, uint32_t begin, uint32_t end,
+                            struct attn_ahead *ahead)
+{
+    uint32_t n;
+
+    ahead->n = 0;
+    for (uint32_t which = 0; which < 2; which++)
+        for (uint32_t pos = begin; pos < end; pos += n) {
+            struct attn_ahead_part *part = &ahead->part[ahead->n++];
+
+            part->at = stored_rows(job, t, which, pos, end, &n);
+            part->n_lines = u32_ceil_div(n * (uint32_t)job->a->kv->row_bytes[which], ATTN_LINE);
+        }
+}
+
+/* Keys and values of positions begin .. end-1 (in one block) to their places in scratch. The next block is asked for:
+ * here, or by the kernel where it has many pairs. */
 static void attn_load_block(const struct attn_job *job, const struct attn_tile *t, uint32_t begin, uint32_t end,
                             struct attn_scratch *scratch)
 {
-    uint32_t next;
+    uint32_t next, ahead = u32_min(u32_max(end, t->end), end + ATTN_BLOCK);
+    bool many = t->n_rows * t->n_heads >= ATTN_MANY_PAIRS;
 
-    attn_prefetch(job, t, 1, begin, end);
+    if (!many) attn_prefetch(job, t, 1, begin, end);
     for (uint32_t pos = begin; pos < end; pos = next) {
         uint32_t column = pos % ATTN_BLOCK / ATTN_LANES * ATTN_LANES;
 
@@ -234,7 +263,8 @@ static void attn_load_block(const struct attn_job *job, const struct attn_tile *
         attn_load_rows(job, t, 0, pos, next, scratch->rows + (size_t)(pos % ATTN_LANES) * job->dim);
         job->kernels->transpose(scratch->rows, job->dim, scratch->k + column);
     }
-    if (end < t->end) attn_prefetch(job, t, 0, end, u32_min(end + ATTN_BLOCK, t->end));
+    if (!many) attn_prefetch(job, t, 0, end, ahead);
+    attn_note_ahead(job, t, end, many ? ahead : end, &scratch->ahead);
     attn_load_rows(job, t, 1, begin, end, scratch->v + (size_t)(begin % ATTN_BLOCK) * job->dim);
 }
 
@@ -243,8 +273,10 @@ void attn_segment(const struct attn_job *job, const struct attn_tile *t, uint32_
 {
     uint32_t n_pairs = t->n_rows * t->n_heads;
     uint32_t begin = u32_max(t->begin, segment * ATTN_SEGMENT), end = u32_min(t->end, (segment + 1) * ATTN_SEGMENT);
-    struct attn_block block = {n_pairs, job->a->head_dim, job->dim, job->a->softcap, scratch->q + (size_t)t->first_pair * job->dim, scratch->k, scratch->v,
-                               scratch->lo, scratch->hi, sums};
+    struct attn_block block = {.n_pairs = n_pairs, .head_dim = job->a->head_dim, .dim = job->dim,
+                               .softcap = job->a->softcap, .q = scratch->q + (size_t)t->first_pair * job->dim,
+                               .k = scratch->k, .v = scratch->v, .lo = scratch->lo, .hi = scratch->hi, .sums = sums,
+                               .ahead = &scratch->ahead};
 
     for (uint32_t i = 0; i < n_pairs; i++) sums.m[i] = -INFINITY;
     memset(sums.l, 0, (size_t)n_pairs * ATTN_LANES * sizeof(*sums.l));

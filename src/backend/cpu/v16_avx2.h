@@ -109,6 +109,15 @@ static inline float v16_highest(v16 v)
     return _mm_cvtss_f32(_mm_max_ss(s2, _mm_movehdup_ps(s2)));
 }
 
+/* Lane i, of the first 8: the highest of x[i]. */
+static inline v16 v16_highest_of(const v16 x[8])
+{
+    float highest[16] = {0};
+
+    for (int i = 0; i < 8; i++) highest[i] = v16_highest(x[i]);
+    return v16_load(highest);
+}
+
 static inline __m256 v8_load_bf16(const uint16_t *p)
 {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)), 16));

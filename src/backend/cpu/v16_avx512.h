@@ -63,6 +63,24 @@ static inline float v16_tree(v16 v)
 
 static inline float v16_highest(v16 v) { return _mm512_reduce_max_ps(v); }
 
+static inline v16 v16_highest_of_4(v16 a, v16 b, v16 c, v16 d)
+{
+    v16 ab = v16_max(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+    v16 cd = v16_max(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
+
+    return v16_max(_mm512_shuffle_ps(ab, cd, 0x44), _mm512_shuffle_ps(ab, cd, 0xee));   /* a b c d, per 128 bits */
+}
+
+/* Lane i, of the first 8: the highest of x[i]. */
+static inline v16 v16_highest_of(const v16 x[8])
+{
+    v16 a = v16_highest_of_4(x[0], x[1], x[2], x[3]), b = v16_highest_of_4(x[4], x[5], x[6], x[7]);
+    v16 half = v16_max(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+
+    half = v16_max(half, _mm512_shuffle_f32x4(half, half, 0xb1));                       /* a a b b */
+    return _mm512_shuffle_f32x4(half, half, 0x08);
+}
+
 static inline v16 v16_load_half(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
 static inline v16 v16_load_bf16(const uint16_t *p)
 {

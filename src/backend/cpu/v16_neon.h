@@ -136,6 +136,15 @@ static inline float v16_highest(v16 v)
     return vgetq_lane_f32(q4_max(s, vdupq_laneq_f32(s, 1)), 0);
 }
 
+/* Lane i, of the first 8: the highest of x[i]. */
+static inline v16 v16_highest_of(const v16 x[8])
+{
+    float highest[16] = {0};
+
+    for (int i = 0; i < 8; i++) highest[i] = v16_highest(x[i]);
+    return v16_load(highest);
+}
+
 static inline v16 v16_load_half(const uint16_t *p)
 {
 #define ONE(i) vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p + 4 * i)))
