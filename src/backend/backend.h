@@ -151,6 +151,7 @@ struct linear_glu_args {
 /* A step in which n_rows sequences have one row each: what a graph of launches may be recorded of. The arrays' contents
  * change from step to step, what they point to in the device does not. n_rows may include padding: rows of a sequence
  * of one token on page kv->n_pages, which a device keeps for this beyond the pool's. */
+struct row_choice;
 struct graph_step {
     const void *owner;                   /* steps of different owners (models) are different graphs */
     uint32_t n_rows;
@@ -161,7 +162,11 @@ struct graph_step {
     const struct seq_run *runs;          /* [n_rows], row i is run i */
     const struct row_draw *draws;        /* [n_rows] for choose, or NULL */
     const struct kv_storage *kv;
+    /* Not NULL: row i's token is choices[from[i]] (device memory, as choose left it) unless from[i] is GRAPH_OWN_TOKEN. */
+    const uint32_t *from;                /* [n_rows] */
+    const struct row_choice *choices;
 };
+#define GRAPH_OWN_TOKEN UINT32_MAX
 enum graph_action { GRAPH_PLAIN, GRAPH_RECORD, GRAPH_REPLAYED };
 
 /* A token of a row of logits and its logit, NaN if the row holds NaN or +inf. temperature 0: the lowest id among the
@@ -222,7 +227,7 @@ struct backend_ops {
      * host reads logits itself. */
     rd_status (*choose)(struct backend *be, uint32_t n_rows, uint32_t n_vocab, const float *logits,
                         const struct row_draw *draws, struct row_choice *choices);
-    /* Right after sync. *out says what follows: the step's ops (PLAIN); the same, then graph_end, which runs what was
+    /* Right after sync or mark. *out says what follows: the step's ops (PLAIN); the same, then graph_end, which runs what was
      * recorded (RECORD: no copy from or to the host in between); or nothing, they run already (REPLAYED). NULL: none. */
     rd_status (*graph_begin)(struct backend *be, const struct graph_step *s, enum graph_action *out);
     rd_status (*graph_end)(struct backend *be);
@@ -233,8 +238,14 @@ struct backend_ops {
      * that other ops are given (tokens, positions, runs ..) stay and keep their contents until the next sync, too. */
     rd_status (*copy)(struct backend *be, void *to, const void *from, uint64_t n_bytes);
     rd_status (*sync)(struct backend *be);
+    /* The end of a step that is waited for later; at most two marks are set. wait_mark: for the one set first. While one is
+     * set, arrays in host memory that a graph step is given may change, but for results. NULL, or not can_mark: none. */
+    bool (*can_mark)(const struct backend *be);
+    rd_status (*mark)(struct backend *be);
+    rd_status (*wait_mark)(struct backend *be);
     /* n pieces of n_bytes from device memory to host memory (out) or back, beside the ops: in order among those of one
-     * direction, after the ops given so far, and not waited for by sync. *ticket names them; both sides stay until
+     * direction, and not waited for by sync. What goes out was written by ops that were waited for; what comes in is written
+     * after the ops given so far. *ticket names them; both sides stay until
      * move_end says RD_OK, for them and all before. RD_E_AGAIN: not yet (never with wait). NULL: host memory is all. */
     rd_status (*move_begin)(struct backend *be, bool out, uint32_t n, void *const *device, void *const *host,
                             uint64_t n_bytes, uint64_t *ticket);

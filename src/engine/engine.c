@@ -86,6 +86,7 @@ static void end_everything(struct engine *e)
 {
     struct request *r;
 
+    if (e->plan.batch.tokens) step_ahead_drop(e);
     while (e->inbox && (r = queue_try_pop(e->inbox))) queue_put(e, r, false);
     while (e->queue_head) request_end(e, e->queue_head, REQUEST_ERROR, RD_E_CLOSED);
     while (e->n_live) request_end(e, e->live[e->n_live - 1], REQUEST_ERROR, RD_E_CLOSED);

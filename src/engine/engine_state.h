@@ -27,7 +27,8 @@ struct step_plan {
     float *hidden;                       /* [PLAN_MAX_HIDDEN, n_state], mapped, touched as far as used */
     uint64_t hidden_bytes;
     kv_page *row_page;
-    float *states;                       /* [max_logits, n_state] */
+    float *states;                       /* [max_logits, n_state], mapped, as choices */
+    uint64_t states_bytes;
     float *best;                         /* [max_logits, n_best]; a row's first NaN: not known */
     uint32_t n_best;
     struct row_choice *choices;          /* [max_logits] from the device, and which rows of logits stayed there */
@@ -36,6 +37,7 @@ struct step_plan {
     struct seq_run *runs;                /* [max_live] */
     struct request **run_request;        /* [max_live]: whose run it is */
     uint32_t *run_logits, *run_hidden;   /* [max_live]: first logits row, first hidden row of the run */
+    uint32_t *from;                      /* [max_logits] executor.begin's, of a step ahead */
     struct request **heads;              /* [max_logits]: stored whole, so only the head runs, on the state kept */
     const float **head_states;           /* [max_logits] */
     uint32_t n_heads;                    /* their logits are the last of max_logits rows */
@@ -55,6 +57,9 @@ struct engine {
     float *logits;                       /* [max_logits, n_vocab], mapped, touched as far as used */
     uint64_t logits_bytes;
     struct step_plan plan;
+    struct step_plan next;               /* step_ahead.c: the step that is under way behind plan's; no arrays: never */
+    bool has_next, is_begun;             /* next is under way; plan's step was begun, not waited for */
+    uint64_t step_end_ns;                /* when the last step was seen to be done */
     struct speculation *speculation;     /* NULL: off */
     struct verifier *verifier;           /* NULL: off */
 
@@ -98,7 +103,22 @@ void plan_destroy(struct engine *e);
 /* Fills e->plan with rows whose pages are reserved; may preempt. */
 void plan_step(struct engine *e);
 
+/* step_ahead.c */
+/* Plan's step is a decode that can be begun without waiting for it. */
+bool step_ahead_can_begin(const struct engine *e);
+/* While plan's step runs: the step behind it, of the same sequences, is given to the device, where nothing speaks against
+ * it; their tokens come from plan's step there. */
+void step_ahead_begin(struct engine *e);
+/* The step under way becomes plan's. */
+void step_ahead_take(struct engine *e);
+/* r ends or is preempted: its row in the step under way counts for nothing. */
+void step_ahead_forget(struct engine *e, const struct request *r);
+/* Waits for the step under way, whose rows count for nothing. */
+void step_ahead_drop(struct engine *e);
+
 /* step.c */
+/* How many of r->ends must not be drawn now. */
+uint32_t request_n_banned_ends(const struct request *r);
 /* Ends a queued or live request: usage, sequence, results, wake. */
 void request_end(struct engine *e, struct request *r, enum request_finish finish, rd_status st);
 /* Live -> head of the queue; its computed keys stay in the tree, evictable. */

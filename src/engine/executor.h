@@ -28,6 +28,12 @@ struct executor {
     bool gives_choices;
     bool gives_best;                     /* batch->best is written */
     rd_status (*read_logits)(void *self, uint32_t row, float *logits);
+    /* A decode step (a row for each sequence, all of them unread) that is not waited for: at most two are under way.
+     * from[i]: the row of the step begun before whose choice is row i's token; MODEL_OWN_TOKEN, or from NULL:
+     * batch->tokens[i]. The batch's arrays stay until end, which waits for the step begun first: then its choices and
+     * states are there. What is given to the device in between (copies of rows, pages) comes after both. NULL: no such. */
+    rd_status (*begin)(void *self, const struct model_batch *batch, const uint32_t *from);
+    rd_status (*end)(void *self);
     /* After RD_E_DEVICE: whether it is for good; NULL: it is not. */
     bool (*is_dead)(void *self);
     /* Memory that results go to, until it is unpinned (on = false); NULL: it makes no difference. */
@@ -38,8 +44,8 @@ struct executor {
     rd_status (*page_out)(void *self, kv_page id, void *to);
     rd_status (*page_in)(void *self, kv_page id, const void *from);
     uint64_t page_bytes;
-    /* n pages to host memory (out) or from it, beside the steps, in the order of the calls of each direction; the device
-     * begins when what it was given before is done. *ticket: for move_end. NULL: there is no such way. */
+    /* n pages to host memory (out) or from it, beside the steps, in the order of the calls of each direction. What goes
+     * out is of steps that have ended; what comes in is written after all that the device was given. *ticket: for move_end. NULL: there is no such way. */
     rd_status (*move_begin)(void *self, bool out, uint32_t n, const kv_page *ids, void *const *host, uint64_t *ticket);
     /* RD_OK: done, and all before in that direction. RD_E_AGAIN: not yet; never with wait. RD_E_DEVICE. */
     rd_status (*move_end)(void *self, bool out, uint64_t ticket, bool wait);

@@ -33,6 +33,25 @@ static rd_status forward(void *self, const struct model_batch *batch, float *log
     return st;
 }
 
+static rd_status begin(void *self, const struct model_batch *batch, const uint32_t *from)
+{
+    struct model_executor *x = self;
+
+    return model_begin(x->model, &x->kv, batch, from);
+}
+
+static rd_status end(void *self)
+{
+    struct model_executor *x = self;
+    rd_status st = model_end(x->model);
+
+    if (x->n_copy_failed) { /* as in forward */
+        x->n_copy_failed = 0;
+        return RD_E_DEVICE;
+    }
+    return st;
+}
+
 static rd_status head(void *self, uint32_t n, const float *const *states, float *logits)
 {
     struct model_executor *x = self;
@@ -55,8 +74,15 @@ static void *page(void *self, kv_page id)
 static rd_status page_out(void *self, kv_page id, void *to)
 {
     struct model_executor *x = self;
-    rd_status st = x->ops->copy(x->backend, to, page(x, id), x->kv.page_bytes);
+    void *from = page(x, id);
+    uint64_t ticket;
+    rd_status st;
 
+    if (x->ops->move_begin) {                               /* beside a step that may be under way */
+        st = x->ops->move_begin(x->backend, true, 1, &from, &to, x->kv.page_bytes, &ticket);
+        return st == RD_OK ? x->ops->move_end(x->backend, true, ticket, true) : st;
+    }
+    st = x->ops->copy(x->backend, to, from, x->kv.page_bytes);
     return st == RD_OK ? x->ops->sync(x->backend) : st;
 }
 
@@ -153,6 +179,8 @@ struct executor model_executor_view(struct model_executor *x, uint32_t max_rows,
                              .gives_choices = model_gives_choices(x->model),
                              .gives_best = model_gives_best(x->model),
                              .read_logits = read_logits,
+                             .begin = model_can_begin(x->model) ? begin : NULL,
+                             .end = end,
                              .is_dead = is_dead,
                              .pin = x->ops->pin ? pin : NULL,
                              .copy_rows = copy_rows,

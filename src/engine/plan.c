@@ -13,9 +13,8 @@
 #define IDLE_CHUNK 64u                   /* rows: a request that arrives waits no longer for an idle one */
 #define MIN_CHUNK 32u                    /* rows: at least this much progress per step while others decode */
 
-rd_status plan_create(struct engine *e)
+static rd_status make_plan(struct engine *e, struct step_plan *p)
 {
-    struct step_plan *p = &e->plan;
     uint32_t n_rows = e->o.executor.max_rows, n_live = e->max_live;
 
     p->tokens = mem_zalloc(n_rows, sizeof(*p->tokens));
@@ -34,11 +33,13 @@ rd_status plan_create(struct engine *e)
     p->head_states = mem_zalloc(e->o.executor.max_logits, sizeof(const float *));
     p->n_best = u32_ceil_div(e->o.executor.n_vocab, BEST_BLOCK);
     p->best = mem_zalloc(e->o.executor.gives_best ? e->o.executor.max_logits : 1, p->n_best * sizeof(*p->best));
-    p->choices = mem_zalloc(e->o.executor.max_logits, sizeof(*p->choices));
+    p->choices = mem_map(e->o.executor.max_logits * sizeof(*p->choices));
     p->draws = mem_zalloc(e->o.executor.max_logits, sizeof(*p->draws));
     p->unread = mem_zalloc(e->o.executor.max_logits, sizeof(*p->unread));
-    p->states = mem_zalloc((size_t)e->o.executor.max_logits * e->o.executor.n_state + 1, sizeof(*p->states));
-    if (!p->tokens || !p->positions || !p->row_slot || !p->row_page || !p->logit_rows || !p->runs || !p->run_request ||
+    p->from = mem_zalloc(e->o.executor.max_logits, sizeof(*p->from));
+    p->states_bytes = ((uint64_t)e->o.executor.max_logits * e->o.executor.n_state + 1) * sizeof(*p->states);
+    p->states = mem_map(p->states_bytes);
+    if (!p->tokens || !p->from || !p->positions || !p->row_slot || !p->row_page || !p->logit_rows || !p->runs || !p->run_request ||
         !p->run_logits || !p->run_hidden || !p->hidden_rows || !p->hidden || !p->heads || !p->head_states ||
         !p->states || !p->best || !p->choices || !p->draws || !p->unread)
         return RD_E_NOMEM;
@@ -55,24 +56,30 @@ rd_status plan_create(struct engine *e)
                                     .choices = e->o.executor.gives_choices ? p->choices : NULL,
                                     .draws = p->draws,
                                     .unread = e->o.executor.gives_choices ? p->unread : NULL};
-    if (e->o.executor.pin) {
-        e->o.executor.pin(e->o.executor.self, e->logits, e->logits_bytes, true);
-        e->o.executor.pin(e->o.executor.self, p->states,
-                          (uint64_t)e->o.executor.max_logits * e->o.executor.n_state * sizeof(float), true);
+    if (e->o.executor.pin) {                                            /* mapped: pages of their own */
+        e->o.executor.pin(e->o.executor.self, p->states, p->states_bytes, true);
+        e->o.executor.pin(e->o.executor.self, p->choices, e->o.executor.max_logits * sizeof(*p->choices), true);
     }
     return RD_OK;
 }
 
-void plan_destroy(struct engine *e)
+rd_status plan_create(struct engine *e)
 {
-    struct step_plan *p = &e->plan;
+    rd_status st = make_plan(e, &e->plan);
 
-    if (e->o.executor.pin && p->batch.tokens) { /* plan_create came to its end */
-        e->o.executor.pin(e->o.executor.self, e->logits, 0, false);
+    if (st == RD_OK && e->o.executor.begin) st = make_plan(e, &e->next);
+    if (st == RD_OK && e->o.executor.pin) e->o.executor.pin(e->o.executor.self, e->logits, e->logits_bytes, true);
+    return st;
+}
+
+static void free_plan(struct engine *e, struct step_plan *p)
+{
+    if (e->o.executor.pin && p->batch.tokens) {                         /* make_plan came to its end */
         e->o.executor.pin(e->o.executor.self, p->states, 0, false);
+        e->o.executor.pin(e->o.executor.self, p->choices, 0, false);
     }
     mem_free(p->best);
-    mem_free(p->choices);
+    if (p->choices) mem_unmap(p->choices, e->o.executor.max_logits * sizeof(*p->choices));
     mem_free(p->draws);
     mem_free(p->unread);
     mem_free(p->tokens);
@@ -88,7 +95,16 @@ void plan_destroy(struct engine *e)
     mem_unmap(p->hidden, p->hidden_bytes);
     mem_free(p->heads);
     mem_free(p->head_states);
-    mem_free(p->states);
+    if (p->states) mem_unmap(p->states, p->states_bytes);
+    mem_free(p->from);
+}
+
+void plan_destroy(struct engine *e)
+{
+    if (e->o.executor.pin && e->plan.batch.tokens && (e->next.batch.tokens || !e->o.executor.begin))
+        e->o.executor.pin(e->o.executor.self, e->logits, 0, false);
+    free_plan(e, &e->plan);
+    free_plan(e, &e->next);
 }
 
 /* Outside the batch: the youngest that its slow reader has paused, else the youngest running sequence. */

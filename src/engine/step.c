@@ -69,6 +69,7 @@ void request_end(struct engine *e, struct request *r, enum request_finish finish
     }
     store_link_leave(e, r);
     ram_link_leave(e, r);
+    step_ahead_forget(e, r);
     draft_model_leave(r);
     if (r->state == REQUEST_LIVE) {
         kv_seq_finish(&r->seq, keep, now);
@@ -98,6 +99,7 @@ void request_preempt(struct engine *e, struct request *r)
 {
     store_link_save_rest(e, r);
     ram_link_name(e, r);
+    step_ahead_forget(e, r);
     kv_seq_finish(&r->seq, r->p.cached && r->seq.cached, clock_now_ns(e->o.clock));
     draft_model_leave(r);
     live_remove(e, r);
@@ -132,8 +134,7 @@ static bool is_end_token(const struct request *r, int32_t token)
     return false;
 }
 
-/* How many of r->ends must not be drawn now. */
-static uint32_t n_banned_ends(const struct request *r)
+uint32_t request_n_banned_ends(const struct request *r)
 {
     if (r->n_generated < r->p.min_tokens) return r->p.n_end_tokens + r->p.n_stop_tokens;
     return r->p.ignore_eos ? r->p.n_end_tokens : 0;
@@ -170,7 +171,7 @@ static rd_status take_choice(struct engine *e, const struct request *r, float *l
 {
     size_t row = row_of(e, logits);
     const struct row_choice *c = &e->plan.choices[row];
-    uint32_t n_banned = n_banned_ends(r);
+    uint32_t n_banned = request_n_banned_ends(r);
     rd_status st;
 
     if (!e->plan.unread[row]) return RD_E_AGAIN;
@@ -212,7 +213,7 @@ static bool sample_next(struct engine *e, struct request *r, float *logits, uint
     know_best(e, logits);
     st = take_choice(e, r, logits, &t);
     if (st == RD_E_AGAIN)
-        st = sampler_sample(r->sampler, e->scratch, logits, r->ends, n_banned_ends(r), r->seq.n_keys, &t);
+        st = sampler_sample(r->sampler, e->scratch, logits, r->ends, request_n_banned_ends(r), r->seq.n_keys, &t);
     sampler_scratch_know(e->scratch, NULL, NULL);
     if (st != RD_OK) {
         request_end(e, r, REQUEST_ERROR, st);
@@ -339,6 +340,32 @@ static void pool_run(struct engine *e, uint32_t i)
     request_end(e, r, REQUEST_LENGTH, RD_OK);
 }
 
+/* Run i is committed: its token, or its end. False: r was told of its end, or has no token to tell of. */
+static bool finish_run(struct engine *e, uint32_t i, uint64_t now)
+{
+    struct step_plan *p = &e->plan;
+    struct request *r = p->run_request[i];
+    float *logits = e->logits + (size_t)p->run_logits[i] * e->o.executor.n_vocab;
+    uint32_t last = (i + 1 < p->batch.n_runs ? p->run_logits[i + 1] : p->batch.n_logits) - 1;
+    bool in_prompt = r->p.prompt_logprobs && p->runs[i].pos0 < r->n_prompt;
+    rd_status st = r->unsound  ? RD_E_MODEL_OUTPUT
+                   : in_prompt ? keep_prompt_logprobs(e, r, &p->runs[i], logits)
+                               : RD_OK;
+
+    if (st != RD_OK) {
+        request_end(e, r, REQUEST_ERROR, st);
+    } else if (prefill_pools(&r->prefill)) {
+        pool_run(e, i);
+    } else if (r->draft.n > 0) {
+        return sample_drafted(e, r, logits, now);
+    } else if (r->seq.n_computed == r->seq.n_keys) {
+        logits = e->logits + (size_t)last * e->o.executor.n_vocab;
+        keep_state(e, r, logits);
+        return sample_next(e, r, logits, now);
+    }
+    return false;
+}
+
 static void finish_step(struct engine *e, uint64_t now)
 {
     struct step_plan *p = &e->plan;
@@ -346,39 +373,21 @@ static void finish_step(struct engine *e, uint64_t now)
     for (uint32_t i = 0; i < p->batch.n_runs; i++) {
         struct request *r = p->run_request[i];
 
+        if (!r) continue;                                   /* ended since the step was given to the device */
         count_rows(e, r, &p->runs[i]);
         r->unsound = !prefill_is_sound(e, p, i);
         if (r->unsound) kv_seq_unreserve(&r->seq);
         else if (r->draft.n == 0)
-            kv_seq_commit(&r->seq); /* all first: only now are the step's positions matchable as ready */
+            kv_seq_commit_rows(&r->seq, p->runs[i].n_rows); /* all first: only now are they matchable as ready */
     }
     store_link_save_step(e);
-    for (uint32_t i = 0; i < p->batch.n_runs; i++) ram_link_name(e, p->run_request[i]);
-    for (uint32_t i = 0; i < p->batch.n_runs; i++) public_prefix_publish(e, p->run_request[i], now);
     for (uint32_t i = 0; i < p->batch.n_runs; i++) {
-        struct request *r = p->run_request[i];
-        float *logits = e->logits + (size_t)p->run_logits[i] * e->o.executor.n_vocab;
-        uint32_t last = (i + 1 < p->batch.n_runs ? p->run_logits[i + 1] : p->batch.n_logits) - 1;
-        bool in_prompt = r->p.prompt_logprobs && p->runs[i].pos0 < r->n_prompt;
-        rd_status st = r->unsound  ? RD_E_MODEL_OUTPUT
-                       : in_prompt ? keep_prompt_logprobs(e, r, &p->runs[i], logits)
-                                   : RD_OK;
-
-        bool live = false;                                  /* and has a new token to tell of */
-
-        if (st != RD_OK) {
-            request_end(e, r, REQUEST_ERROR, st);
-        } else if (prefill_pools(&r->prefill)) {
-            pool_run(e, i);
-        } else if (r->draft.n > 0) {
-            live = sample_drafted(e, r, logits, now);
-        } else if (r->seq.n_computed == r->seq.n_keys) {
-            logits = e->logits + (size_t)last * e->o.executor.n_vocab;
-            keep_state(e, r, logits);
-            live = sample_next(e, r, logits, now);
-        }
-        if (!live) p->run_request[i] = NULL;                /* whoever ended was told, and may be gone */
+        if (!p->run_request[i]) continue;
+        ram_link_name(e, p->run_request[i]);
+        public_prefix_publish(e, p->run_request[i], now);
     }
+    for (uint32_t i = 0; i < p->batch.n_runs; i++)
+        if (p->run_request[i] && !finish_run(e, i, now)) p->run_request[i] = NULL;      /* it may be gone */
     /* All at once: readers that are woken one by one cost the step a switch of threads each. */
     for (uint32_t i = 0; i < p->batch.n_runs; i++) {
         struct request *r = p->run_request[i];
@@ -435,8 +444,10 @@ static void fail_step(struct engine *e, rd_status st)
     log_error("a step of %u rows failed: %s", p->batch.n_rows, rd_status_name(st));
     e->stats.device_errors++;
     if (e->o.executor.is_dead && e->o.executor.is_dead(e->o.executor.self)) e->stats.device_dead = 1;
-    for (uint32_t i = 0; i < p->batch.n_runs; i++) kv_seq_poison(&p->run_request[i]->seq);
+    for (uint32_t i = 0; i < p->batch.n_runs; i++)
+        if (p->run_request[i]) kv_seq_poison(&p->run_request[i]->seq);
     reap(e);
+    step_ahead_drop(e);                                     /* it went on from what failed; all its requests have ended */
 }
 
 static void smooth(uint64_t *rate, uint64_t n_tokens, uint64_t ns)
@@ -488,11 +499,44 @@ static void drain_inbox(struct engine *e)
     }
 }
 
+/* Plan's step, whose results are there in the end; behind it the next one may have begun. */
+static rd_status run_step(struct engine *e)
+{
+    const struct executor *x = &e->o.executor;
+    rd_status st;
+
+    if (!e->is_begun) {
+        if (!step_ahead_can_begin(e)) return x->forward(x->self, &e->plan.batch, e->logits);
+        st = x->begin(x->self, &e->plan.batch, NULL);
+        if (st != RD_OK) return st;
+    }
+    e->is_begun = false;
+    step_ahead_begin(e);
+    return x->end(x->self);
+}
+
+static void step(struct engine *e, uint64_t begin)
+{
+    uint64_t n_generated = e->stats.generated;
+    rd_status st;
+
+    ram_link_make_room(e);
+    engine_publish_stats(e); /* a step can take long: who runs in it is seen now */
+    st = run_step(e);
+    e->step_end_ns = clock_now_ns(e->o.clock);
+    if (st != RD_OK) {
+        fail_step(e, st);
+        return;
+    }
+    measure(e, e->step_end_ns - begin);
+    finish_step(e, e->step_end_ns);
+    if (e->plan.n_prefill_rows == 0) smooth(&e->decode_rate, e->stats.generated - n_generated, e->step_end_ns - begin);
+}
+
 bool engine_step(struct engine *e)
 {
-    uint64_t begin, end, n_generated;
+    uint64_t begin = e->step_end_ns;                        /* of a step under way; else now */
     bool has_verified = false;
-    rd_status st;
 
     thread_owner_check(&e->owner);
     drain_inbox(e);
@@ -501,25 +545,15 @@ bool engine_step(struct engine *e)
     reap(e);
     admission_run(e);
     pool_kept_states(e);
-    plan_step(e);
-    if (e->plan.n_heads > 0) run_heads(e);
-    begin = clock_now_ns(e->o.clock);
-    if (e->plan.batch.n_rows > 0) {
-        n_generated = e->stats.generated;
-        ram_link_make_room(e);
-        engine_publish_stats(e); /* a step can take long: who runs in it is seen now */
-        st = e->o.executor.forward(e->o.executor.self, &e->plan.batch, e->logits);
-        end = clock_now_ns(e->o.clock);
-        if (st == RD_OK) {
-            measure(e, end - begin);
-            finish_step(e, end);
-            if (e->plan.n_prefill_rows == 0) smooth(&e->decode_rate, e->stats.generated - n_generated, end - begin);
-        } else {
-            fail_step(e, st);
-        }
-    } else if (e->plan.n_heads == 0 && e->n_live == 0 && e->n_queue == 0) {
-        has_verified = verifier_step(e);
+    if (e->has_next) {
+        step_ahead_take(e);
+    } else {
+        plan_step(e);
+        if (e->plan.n_heads > 0) run_heads(e);
+        begin = clock_now_ns(e->o.clock);
     }
+    if (e->plan.batch.n_rows > 0) step(e, begin);
+    else if (e->plan.n_heads == 0 && e->n_live == 0 && e->n_queue == 0) has_verified = verifier_step(e);
     housekeeping(e, begin);
     engine_publish_stats(e);
     return e->plan.batch.n_rows + e->plan.n_heads > 0 || has_verified || ram_link_n_moving(e->o.ram) > 0 ||

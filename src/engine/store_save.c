@@ -109,7 +109,7 @@ void store_link_save_step(struct engine *e)
     for (uint32_t i = 0; i < e->plan.batch.n_runs; i++) {
         n = (uint32_t)(e->o.store->counts.n_staged - begin);
         if (n >= most) return;
-        save(e, e->plan.run_request[i], u32_min(most - n, SAVE_PAGES_PER_STEP));
+        if (e->plan.run_request[i]) save(e, e->plan.run_request[i], u32_min(most - n, SAVE_PAGES_PER_STEP));
     }
 }
 

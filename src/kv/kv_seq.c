@@ -185,6 +185,30 @@ rd_status kv_seq_reserve(struct kv_seq *seq, uint32_t n_rows)
     return RD_OK;
 }
 
+uint32_t kv_seq_pages_ahead(const struct kv_seq *seq)
+{
+    return seq->n_reserved / page_tokens_of(seq) >= seq->n_pages;
+}
+
+rd_status kv_seq_reserve_ahead(struct kv_seq *seq)
+{
+    struct page_pool *pool = seq->cache->pool;
+    uint32_t P = page_tokens_of(seq), k = seq->n_reserved / P;
+
+    assert(seq->state == KV_SEQ_RUNNABLE && seq->n_reserved > seq->n_computed && seq->n_reserved < seq->n_keys_cap);
+    if (k >= seq->n_pages) {
+        rd_status st = page_pool_take(pool, 1, seq->pages + k);
+
+        if (st != RD_OK) return st;
+        page_pool_add_writer(pool, seq->pages[k]);
+        seq->n_pages++;
+    }
+    page_pool_set_fill(pool, seq->pages[k], seq->n_reserved % P + 1);
+    seq->n_reserved++;
+    seq->is_ahead = true;
+    return RD_OK;
+}
+
 static void drop_own_page(struct kv_seq *seq, kv_page id)
 {
     page_pool_drop_writer(seq->cache->pool, id);
@@ -204,6 +228,7 @@ void kv_seq_unreserve(struct kv_seq *seq)
             page_pool_set_fill(pool, last, row);
     }
     seq->n_reserved = seq->n_computed;
+    seq->is_ahead = false;
 }
 
 void kv_seq_commit_rows(struct kv_seq *seq, uint32_t n_rows)
@@ -212,6 +237,7 @@ void kv_seq_commit_rows(struct kv_seq *seq, uint32_t n_rows)
     assert(seq->state == KV_SEQ_RUNNABLE && n_rows <= seq->n_reserved - seq->n_computed);
     assert(seq->n_computed + n_rows <= seq->n_keys);
     seq->n_computed += n_rows;
+    if (seq->n_computed == seq->n_reserved) seq->is_ahead = false;
     if (kv_chain_publish(seq)) kv_cache_wake(seq->cache);
 }
 
@@ -294,6 +320,7 @@ void kv_seq_finish(struct kv_seq *seq, bool store, uint64_t now)
     for (uint32_t k = seq->first_own_page; k < seq->n_pages; k++) drop_own_page(seq, seq->pages[k]);
     live_remove(seq);
     seq->state = KV_SEQ_DONE;
+    seq->is_ahead = false;
     seq->node = NULL;
     seq->n_computed = seq->n_reserved = seq->n_pages = seq->first_own_page = seq->n_path = 0;
 }

@@ -75,6 +75,7 @@ struct kv_seq {
     uint32_t first_own_page;              /* pages[first_own_page ..) are held (and written) by this sequence itself */
     struct radix_node *root, *node;       /* namespace; deepest node of the path: locked by this sequence; NULL: none */
     bool live;                            /* in cache->live */
+    bool is_ahead;                        /* the last reserved row is of a step under way: kv_seq_reserve_ahead */
     struct kv_seq *prev, *next;           /* cache->live */
     void *end_state;                      /* [state_bytes] of row end_state_at - 1; see kv_seq_keep_state */
     uint32_t end_state_at;                /* 0: none */
@@ -98,6 +99,11 @@ uint32_t kv_seq_pages_needed(const struct kv_seq *seq, uint32_t n_rows);
 /* RD_E_NO_PAGES: evict (radix_evict) or preempt, then retry. RUNNABLE only. Rows behind the last key are drafts: their
  * tokens become keys one by one (kv_seq_push) or are given back. n_computed + n_rows <= n_keys_cap. */
 rd_status kv_seq_reserve(struct kv_seq *seq, uint32_t n_rows);
+/* One more row behind the reserved ones (at least one), for the step after this one; its key is not known yet. Commit
+ * this step's rows with kv_seq_commit_rows: the row ahead stays reserved. RD_E_NO_PAGES: no page for it. */
+rd_status kv_seq_reserve_ahead(struct kv_seq *seq);
+/* 1: kv_seq_reserve_ahead takes a page. */
+uint32_t kv_seq_pages_ahead(const struct kv_seq *seq);
 /* All reserved rows are computed. Does nothing for a sequence that was poisoned through another one in the same
  * step. */
 void kv_seq_commit(struct kv_seq *seq);

@@ -78,7 +78,8 @@ static bool check_table(struct check *c, const struct kv_seq *seq)
     const struct page_pool *pool = c->cache->pool;
     uint32_t P = page_pool_page_tokens(pool);
 
-    if (seq->state == KV_SEQ_RUNNABLE && seq->n_reserved != seq->n_computed) return fail(c, seq, "rows left reserved");
+    if (seq->state == KV_SEQ_RUNNABLE && seq->n_reserved != seq->n_computed + seq->is_ahead)
+        return fail(c, seq, "rows left reserved");
     if (seq->n_computed > seq->n_keys || seq->first_own_page > seq->n_pages || seq->n_pages > seq->n_pages_cap)
         return fail(c, seq, "counts out of range");
     for (uint32_t k = seq->first_own_page; k < seq->n_pages; k++) {
@@ -86,7 +87,7 @@ static bool check_table(struct check *c, const struct kv_seq *seq)
         c->writers[seq->pages[k]]++;
     }
     if (seq->state == KV_SEQ_POISONED) return true;
-    if (seq->n_pages != u32_ceil_div(seq->n_computed, P)) return fail(c, seq, "block table has the wrong length");
+    if (seq->n_pages != u32_ceil_div(seq->n_computed + seq->is_ahead, P)) return fail(c, seq, "block table has the wrong length");
     for (uint32_t k = 0; k < seq->n_pages; k++) {
         if (k < seq->first_own_page && kv_path_page(seq, k, seq->n_computed) != seq->pages[k])
             return fail(c, seq, "block table differs from the path");

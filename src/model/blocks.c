@@ -259,7 +259,7 @@ static rd_status copy_logits(struct model *m, uint32_t n, const bool *unread, fl
     return st;
 }
 
-rd_status pass_deliver(struct model *m, const struct model_batch *b, float *logits)
+rd_status pass_send(struct model *m, const struct model_batch *b, float *logits)
 {
     const uint64_t row_bytes = m->config.hidden * sizeof(float);
     rd_status st = RD_OK;
@@ -271,6 +271,13 @@ rd_status pass_deliver(struct model *m, const struct model_batch *b, float *logi
     if (st == RD_OK) st = copy_logits(m, b->n_logits, b->choices ? b->unread : NULL, logits);
     if (st == RD_OK && b->choices && m->ws.choices && b->n_logits > 0)
         st = m->ops->copy(m->be, b->choices, m->ws.choices, b->n_logits * sizeof(*b->choices));
+    return st;
+}
+
+rd_status pass_deliver(struct model *m, const struct model_batch *b, float *logits)
+{
+    rd_status st = pass_send(m, b, logits);
+
     return st != RD_OK ? st : m->ops->sync(m->be);
 }
 

@@ -45,7 +45,8 @@ void pass_norm(struct pass *p, const struct weight *post_norm, const struct weig
 void pass_attention(struct pass *p, uint32_t layer, const struct attention_kind *kind);
 void pass_mlp(struct pass *p, uint32_t layer);
 rd_status pass_logits(struct pass *p, const struct weight *post_norm, float *logits);
-/* What a pass with m->is_launching left on the device, to b's arrays and the caller's logits. Waits for the device. */
+/* What a pass with m->is_launching left on the device, to b's arrays and the caller's logits; deliver waits for it. */
+rd_status pass_send(struct model *m, const struct model_batch *b, float *logits);
 rd_status pass_deliver(struct model *m, const struct model_batch *b, float *logits);
 /* Logits of states that an earlier pass_logits gave. */
 rd_status pass_head(struct model *m, uint32_t n, const float *const *states, float *logits);

@@ -18,6 +18,7 @@ struct padded_step {
     kv_page *row_page;
     struct seq_run *runs;
     struct row_draw *draws;
+    uint32_t *from;
 };
 
 void padded_step_destroy(struct model *m)
@@ -32,6 +33,7 @@ void padded_step_destroy(struct model *m)
     mem_free(p->row_page);
     mem_free(p->runs);
     mem_free(p->draws);
+    mem_free(p->from);
     mem_free(p);
     m->ws.padded = NULL;
 }
@@ -52,7 +54,8 @@ rd_status padded_step_create(struct model *m)
     p->row_page = mem_zalloc(n, sizeof(*p->row_page));
     p->runs = mem_zalloc(n, sizeof(*p->runs));
     p->draws = mem_zalloc(n, sizeof(*p->draws));
-    if (!p->draws) return RD_E_NOMEM;
+    p->from = mem_zalloc(n, sizeof(*p->from));
+    if (!p->draws || !p->from) return RD_E_NOMEM;
     if (!p->tokens || !p->positions || !p->row_slot || !p->logit_rows || !p->row_page || !p->runs) return RD_E_NOMEM;
     for (uint32_t i = 0; i < n; i++) p->logit_rows[i] = i;
     return RD_OK;
@@ -105,28 +108,52 @@ static struct model_batch fill_step(struct padded_step *p, const struct kv_stora
                                 .draws = p->draws};
 }
 
+/* Gives the step to the backend, as a graph or op by op. n: rows with padding. from as in graph_step. */
+static rd_status launch(struct model *m, struct kv_storage *kv, const struct model_batch *b, uint32_t n,
+                        const uint32_t *from)
+{
+    struct padded_step *p = m->ws.padded;
+    struct model_batch step = fill_step(p, kv, b, n);
+    enum graph_action action = GRAPH_PLAIN;
+    struct graph_step g = {b->choices ? (const void *)m->ws.choices : m, n, step.tokens, step.positions,
+                           step.row_page, step.row_slot, step.runs, b->choices ? step.draws : NULL, kv, NULL, NULL};
+    rd_status st;
+
+    if (from) {
+        for (uint32_t i = 0; i < n; i++) p->from[i] = i < b->n_rows ? from[i] : GRAPH_OWN_TOKEN;
+        g.from = p->from;
+        g.choices = m->ws.choices;
+    }
+    st = m->ops->graph_begin(m->be, &g, &action);
+    if (st != RD_OK || action == GRAPH_REPLAYED) return st;
+    m->is_launching = true;
+    st = m->arch->forward(m, kv, &step, NULL);
+    m->is_launching = false;
+    if (action == GRAPH_RECORD) {
+        rd_status end = m->ops->graph_end(m->be);
+
+        if (st == RD_OK) st = end;
+    }
+    return st;
+}
+
+rd_status decode_step_begin(struct model *m, struct kv_storage *kv, const struct model_batch *b, const uint32_t *from)
+{
+    uint32_t n = padded_rows(m->ws.padded, b->n_rows);
+    rd_status st;
+
+    assert(n > 0 && is_decode(b) && b->choices);
+    st = launch(m, kv, b, n, from);
+    if (st == RD_OK) st = pass_send(m, b, NULL);
+    return st == RD_OK ? m->ops->mark(m->be) : st;
+}
+
 rd_status decode_step_forward(struct model *m, struct kv_storage *kv, const struct model_batch *b, float *logits)
 {
     uint32_t n = m->ws.padded && is_decode(b) ? padded_rows(m->ws.padded, b->n_rows) : 0;
-    enum graph_action action = GRAPH_PLAIN;
-    struct model_batch step;
     rd_status st;
 
     if (n == 0) return m->arch->forward(m, kv, b, logits);
-    step = fill_step(m->ws.padded, kv, b, n);
-    struct graph_step g = {b->choices ? (const void *)m->ws.choices : m, n, step.tokens, step.positions,
-                           step.row_page, step.row_slot, step.runs, b->choices ? step.draws : NULL, kv};
-
-    st = m->ops->graph_begin(m->be, &g, &action);
-    if (st == RD_OK && action != GRAPH_REPLAYED) {
-        m->is_launching = true;
-        st = m->arch->forward(m, kv, &step, NULL);
-        m->is_launching = false;
-        if (action == GRAPH_RECORD) {
-            rd_status end = m->ops->graph_end(m->be);
-
-            if (st == RD_OK) st = end;
-        }
-    }
+    st = launch(m, kv, b, n, NULL);
     return st == RD_OK ? pass_deliver(m, b, logits) : st;
 }

@@ -101,6 +101,14 @@ const char *model_known_archs(void);
 /* logits: [n_logits, n_vocab] f32, host memory. The KV of all rows is written to kv. Waits for the device. RD_E_DEVICE,
  * then and ever after: the model file or the packed file was cut short, or its disk failed. */
 rd_status model_forward(struct model *m, struct kv_storage *kv, const struct model_batch *b, float *logits);
+/* A pass in which every sequence has one row, all of them unread, that is not waited for. from[i]: the row of the pass
+ * begun before whose choice is row i's token, read on the device; MODEL_OWN_TOKEN, or from NULL: tokens[i]. At most two
+ * are under way. b's arrays for results stay until model_end, which waits for the one begun first. model_can_begin: these
+ * work here. */
+#define MODEL_OWN_TOKEN UINT32_MAX
+bool model_can_begin(const struct model *m);
+rd_status model_begin(struct model *m, struct kv_storage *kv, const struct model_batch *b, const uint32_t *from);
+rd_status model_end(struct model *m);
 /* Whether choices and unread above do anything: on a device. */
 bool model_gives_choices(const struct model *m);
 /* Whether best above does. */

@@ -93,6 +93,8 @@ struct model {
 /* ---- decode_step.c: a forward pass, as a recorded graph where the backend has them ---- */
 rd_status padded_step_create(struct model *m);
 void padded_step_destroy(struct model *m);
+/* model_begin's. */
+rd_status decode_step_begin(struct model *m, struct kv_storage *kv, const struct model_batch *b, const uint32_t *from);
 rd_status decode_step_forward(struct model *m, struct kv_storage *kv, const struct model_batch *b, float *logits);
 
 /* ---- registry.c ---- */

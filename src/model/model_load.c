@@ -435,6 +435,23 @@ rd_status model_forward(struct model *m, struct kv_storage *kv, const struct mod
     return gguf_broken(m->g) || packed_weights_broken(m->packed) ? RD_E_DEVICE : st;
 }
 
+bool model_can_begin(const struct model *m)
+{
+    return m->ws.choices && m->ws.padded && m->ops->mark && m->ops->can_mark(m->be);
+}
+
+rd_status model_begin(struct model *m, struct kv_storage *kv, const struct model_batch *b, const uint32_t *from)
+{
+    return decode_step_begin(m, kv, b, from);
+}
+
+rd_status model_end(struct model *m)
+{
+    rd_status st = m->ops->wait_mark(m->be);
+
+    return gguf_broken(m->g) || packed_weights_broken(m->packed) ? RD_E_DEVICE : st;
+}
+
 bool model_gives_choices(const struct model *m)
 {
     return m->ws.choices != NULL;

@@ -29,6 +29,7 @@ struct world {
     struct draft_model *draft;
     struct sim_store store;              /* in some worlds; link NULL otherwise */
     struct ram_link *ram;                /* likewise */
+    bool is_ahead;
     struct engine *e;
     struct clock *clock;
     struct random random;
@@ -46,6 +47,7 @@ struct sim_setup {
     bool draft_model;
     uint32_t store_bytes, store_fault_one_in;
     uint32_t ram_pages, ram_fault_one_in;
+    bool ahead;                          /* steps ahead, on a device that chooses tokens */
 };
 
 static bool draft_open(struct world *w, const struct sim_setup *s)
@@ -73,6 +75,7 @@ static bool world_open(struct world *w, const struct sim_setup *s)
     random_init(&w->random, s->seed);
     if (!sim_init(&w->x, s->n_pages, s->page_tokens, s->seed + 1)) return false;
     w->clock = clock_fake_create(1, 1);
+    w->x.chooses = w->is_ahead = s->ahead;
     w->end_token = SIM_END_TOKEN;
     o = (struct engine_options){.executor = sim_view(&w->x, s->max_rows, s->max_running + 5),
                                 .clock = w->clock,
@@ -151,11 +154,12 @@ static void submit(struct world *w, struct tracked *t)
     memset(t, 0, sizeof(*t));
     t->n_prompt = make_prompt(w, t->prompt);
     t->max_tokens = (uint32_t)random_below(&w->random, MAX_NEW + 1);
-    t->greedy = random_below(&w->random, 2);
+    t->greedy = random_below(&w->random, w->is_ahead ? 10 : 2);
     t->lifetime = random_below(&w->random, 6) == 0 ? 1 + (uint32_t)random_below(&w->random, 12) : 0;
     sampler_params_default(&p.sampling);
     p.sampling.temperature = t->greedy ? 0 : 0.9f;
     p.sampling.seed = random_u64(&w->random);
+    if (w->is_ahead && random_below(&w->random, 60) > 0) p.sampling.top_k = 0, p.sampling.top_p = 1; /* drawn there */
     p.max_tokens = t->max_tokens;
     p.max_keys = 512;
     p.cached = random_below(&w->random, 20) != 0;
@@ -163,7 +167,7 @@ static void submit(struct world *w, struct tracked *t)
     p.n_end_tokens = 1;
     p.prompt_logprobs = random_below(&w->random, 50) == 0;
     p.fair_key = random_below(&w->random, 3);
-    p.speculate = random_below(&w->random, 4) != 0;
+    p.speculate = random_below(&w->random, w->is_ahead ? 100 : 4) != 0 && !(w->is_ahead && random_below(&w->random, 50));
     p.idle = random_below(&w->random, 10) == 0;
     p.salted = random_below(&w->random, 4) == 0;             /* the same texts in other namespaces */
     if (p.salted) p.salt.low = 1 + random_below(&w->random, 3);
@@ -180,7 +184,7 @@ static void submit(struct world *w, struct tracked *t)
         engine_give_place(w->e);
         return;
     }
-    t->r->ring_cap = 4;                                     /* readers can fall behind */
+    if (!w->is_ahead || random_below(&w->random, 20) == 0) t->r->ring_cap = 4;      /* readers can fall behind */
     if (engine_submit(w->e, t->r) != RD_OK) {
         w->n_refused++;
         engine_give_place(w->e);
@@ -249,7 +253,7 @@ static bool turn(struct world *w, bool arrivals)
     struct rd_error err = {RD_OK, ""};
 
     for (int i = 0; i < MAX_TRACKED; i++) {
-        if (!w->t[i].r && arrivals && random_below(&w->random, 8) == 0) submit(w, &w->t[i]);
+        if (!w->t[i].r && arrivals && random_below(&w->random, w->is_ahead ? 150 : 8) == 0) submit(w, &w->t[i]);
     }
     engine_step(w->e);
     if (w->store.link && random_below(&w->random, 4) == 0) store_link_work(w->store.link);
@@ -314,7 +318,10 @@ static void simulate(const struct sim_setup *s, uint64_t n_requests)
     CHECK(stats.verify.n_verified > 0 || n_requests < 1000);
     test_note("verified: %llu hits, %llu tokens; %llu skipped", (unsigned long long)stats.verify.n_verified,
               (unsigned long long)stats.verify.n_tokens, (unsigned long long)stats.verify.n_skipped);
-    CHECK(stats.draft_accepted > 0 && stats.draft_accepted < stats.drafted);
+    CHECK(s->ahead || (stats.draft_accepted > 0 && stats.draft_accepted < stats.drafted));
+    CHECK((w.x.n_begun_ahead > 0) == s->ahead);
+    if (s->ahead) test_note("%llu of %llu steps began while the one before ran",
+                            (unsigned long long)w.x.n_begun_ahead, (unsigned long long)w.x.n_forward);
     if (w.store.link) {
         const struct store_counts *d = &stats.disk;
 
@@ -358,32 +365,42 @@ static uint64_t n_requests(void)
 
 TEST(a_roomy_pool_shares_everything)
 {
-    simulate(&(struct sim_setup){512, 16, 16, 64, 128, 0, test_seed(), false, 0, 0, 0, 0}, n_requests() / 4);
+    simulate(&(struct sim_setup){512, 16, 16, 64, 128, 0, test_seed(), false, 0, 0, 0, 0, false}, n_requests() / 4);
 }
 
 TEST(a_tight_pool_evicts_preempts_and_loses_nothing)
 {
-    simulate(&(struct sim_setup){44, 4, 12, 24, 64, 0, test_seed() + 1, false, 0, 0, 0, 0}, n_requests() / 4);
+    simulate(&(struct sim_setup){44, 4, 12, 24, 64, 0, test_seed() + 1, false, 0, 0, 0, 0, false}, n_requests() / 4);
 }
 
 TEST(a_pool_that_barely_holds_one_sequence_starts_over_rather_than_failing)
 {
-    simulate(&(struct sim_setup){42, 4, 6, 16, 32, 0, test_seed() + 4, false, 0, 0, 0, 0}, n_requests() / 10);
+    simulate(&(struct sim_setup){42, 4, 6, 16, 32, 0, test_seed() + 4, false, 0, 0, 0, 0, false}, n_requests() / 10);
 }
 
 TEST(a_draft_model_that_is_often_wrong_changes_nothing)
 {
-    simulate(&(struct sim_setup){128, 4, 12, 32, 64, 0, test_seed() + 5, true, 0, 0, 0, 0}, n_requests() / 10);
+    simulate(&(struct sim_setup){128, 4, 12, 32, 64, 0, test_seed() + 5, true, 0, 0, 0, 0, false}, n_requests() / 10);
 }
 
 TEST(device_errors_end_only_what_they_touched)
 {
-    simulate(&(struct sim_setup){96, 4, 12, 32, 48, 200, test_seed() + 2, false, 0, 0, 0, 0}, n_requests() / 4);
+    simulate(&(struct sim_setup){96, 4, 12, 32, 48, 200, test_seed() + 2, false, 0, 0, 0, 0, false}, n_requests() / 4);
 }
 
 TEST(pages_of_one_token_and_a_tiny_batch)
 {
-    simulate(&(struct sim_setup){200, 1, 4, 16, 8, 1000, test_seed() + 3, false, 0, 0, 0, 0}, n_requests() / 4);
+    simulate(&(struct sim_setup){200, 1, 4, 16, 8, 1000, test_seed() + 3, false, 0, 0, 0, 0, false}, n_requests() / 4);
+}
+
+TEST(steps_ahead_change_nothing)
+{
+    simulate(&(struct sim_setup){128, 4, 12, 32, 64, 0, test_seed() + 12, false, 0, 0, 0, 0, true}, n_requests() / 8);
+}
+
+TEST(steps_ahead_in_a_tight_pool_on_a_device_that_fails_change_nothing)
+{
+    simulate(&(struct sim_setup){60, 4, 12, 32, 64, 300, test_seed() + 13, false, 0, 0, 0, 0, true}, n_requests() / 8);
 }
 
 /* Each request moves pages to files and back: a tenth of the others' share, a million in all with RADISH_LONG=1. */
@@ -394,7 +411,7 @@ static uint64_t n_tiered(uint64_t share)
 
 TEST(pages_that_left_come_back_from_disk)
 {
-    simulate(&(struct sim_setup){60, 4, 12, 24, 64, 0, test_seed() + 6, false, 1 << 20, 0, 0, 0}, n_tiered(4));
+    simulate(&(struct sim_setup){60, 4, 12, 24, 64, 0, test_seed() + 6, false, 1 << 20, 0, 0, 0, false}, n_tiered(4));
 }
 
 /* A device's pages leave for host memory, and are found there, beside the disk and alone. */
@@ -407,28 +424,34 @@ static void simulate_ram(struct sim_setup s, uint32_t n_pages, uint32_t fault_on
 
 TEST(pages_that_left_come_back_from_host_memory)
 {
-    simulate_ram((struct sim_setup){60, 4, 12, 24, 64, 0, test_seed() + 9, false, 0, 0, 0, 0}, 400, 0,
+    simulate_ram((struct sim_setup){60, 4, 12, 24, 64, 0, test_seed() + 9, false, 0, 0, 0, 0, false}, 400, 0,
                  n_requests() / 10);
 }
 
 TEST(a_little_host_memory_whose_copies_fail_and_a_device_that_fails_change_nothing)
 {
-    simulate_ram((struct sim_setup){44, 4, 12, 24, 64, 300, test_seed() + 10, false, 0, 0, 0, 0}, 40, 200,
+    simulate_ram((struct sim_setup){44, 4, 12, 24, 64, 300, test_seed() + 10, false, 0, 0, 0, 0, false}, 40, 200,
                  n_requests() / 10);
+}
+
+TEST(steps_ahead_beside_host_memory_and_disk_change_nothing)
+{
+    simulate_ram((struct sim_setup){60, 4, 12, 24, 64, 1000, test_seed() + 14, false, 400000, 20000, 0, 0, true}, 100, 1000,
+                 n_tiered(4));
 }
 
 TEST(host_memory_and_disk_and_drafts_go_together)
 {
-    simulate_ram((struct sim_setup){60, 4, 12, 24, 64, 1000, test_seed() + 11, true, 400000, 20000, 0, 0}, 100, 1000,
+    simulate_ram((struct sim_setup){60, 4, 12, 24, 64, 1000, test_seed() + 11, true, 400000, 20000, 0, 0, false}, 100, 1000,
                  n_tiered(4));
 }
 
 TEST(a_disk_that_fails_at_random_changes_nothing)
 {
-    simulate(&(struct sim_setup){80, 4, 12, 24, 64, 300, test_seed() + 7, false, 200000, 400, 0, 0}, n_tiered(4));
+    simulate(&(struct sim_setup){80, 4, 12, 24, 64, 300, test_seed() + 7, false, 200000, 400, 0, 0, false}, n_tiered(4));
 }
 
 TEST(a_disk_that_fails_rarely_and_a_device_that_fails_and_drafts_change_nothing)
 {
-    simulate(&(struct sim_setup){80, 4, 12, 24, 64, 1000, test_seed() + 8, true, 400000, 20000, 0, 0}, n_tiered(2));
+    simulate(&(struct sim_setup){80, 4, 12, 24, 64, 1000, test_seed() + 8, true, 400000, 20000, 0, 0, false}, n_tiered(2));
 }

@@ -61,23 +61,35 @@ static uint64_t *row_at(struct sim_executor *x, const kv_page *table, uint32_t p
     return &x->rows[(size_t)table[pos / x->page_tokens] * x->page_tokens + pos % x->page_tokens];
 }
 
-static void run_sequence(struct sim_executor *x, const struct model_batch *b, uint32_t i, bool fail)
+static const struct step_plan *plan_of(const struct sim_executor *x, const struct model_batch *b)
+{
+    return b == &x->engine->next.batch ? &x->engine->next : &x->engine->plan;
+}
+
+/* The step that this one goes on from has failed, which nobody knows yet. */
+static bool is_behind_failure(const struct sim_executor *x)
+{
+    return x->n_late == 2 && x->late[x->first_late].fail;
+}
+
+/* own: the only row's token; NULL: b has it. */
+static void run_sequence(struct sim_executor *x, const struct model_batch *b, uint32_t i, const int32_t *own, bool fail)
 {
     const struct seq_run *run = &b->runs[i];
-    const struct kv_seq *seq = x->draft ? draft_model_run(x->draft, i) : &x->engine->plan.run_request[i]->seq;
-    uint64_t of_namespace = x->draft ? 0 : sim_begin(&x->engine->plan.run_request[i]->p), digest = 0;
+    const struct kv_seq *seq = x->draft ? draft_model_run(x->draft, i) : &plan_of(x, b)->run_request[i]->seq;
+    uint64_t of_namespace = x->draft ? 0 : sim_begin(&plan_of(x, b)->run_request[i]->p), digest = 0;
 
     for (uint32_t pos = 0; pos < run->pos0; pos++) {
         if (pos == x->public_tokens) digest += of_namespace;
         digest = sim_digest(digest, seq->keys[pos]);
-        x->n_wrong_rows += *row_at(x, run->block_table, pos) != digest;
+        x->n_wrong_rows += *row_at(x, run->block_table, pos) != digest && !is_behind_failure(x);
     }
     x->n_rows_checked += run->pos0;
     for (uint32_t k = 0; k < run->n_rows; k++) {
         uint32_t row = run->row0 + k;
 
         if (run->pos0 + k == x->public_tokens) digest += of_namespace;
-        digest = sim_digest(digest, (uint32_t)b->tokens[row]);
+        digest = sim_digest(digest, (uint32_t)(own ? *own : b->tokens[row]));
         x->rows[(size_t)b->row_page[row] * x->page_tokens + b->row_slot[row]] = fail ? random_u64(&x->random) : digest;
     }
 }
@@ -99,13 +111,81 @@ static void break_logits(const struct sim_executor *x, const struct model_batch 
     }
 }
 
+/* The tokens that the last step's rows choose; greedy ones are the best, drawn ones any. */
+static void choose(struct sim_executor *x, const struct model_batch *b, struct row_choice *choices)
+{
+    for (uint32_t i = 0; i < b->n_logits; i++) {
+        const float *logits = x->last_logits + (size_t)i * SIM_VOCAB;
+        int32_t best = 0;
+
+        for (int32_t v = 1; v < (int32_t)SIM_VOCAB; v++)
+            if (logits[v] > logits[best]) best = v;
+        if (b->draws[i].temperature > 0)
+            best = (int32_t)(random_at(b->draws[i].seed, b->draws[i].position) % SIM_VOCAB);
+        x->chosen[i] = best;
+        choices[i] = (struct row_choice){best, logits[best]};
+    }
+}
+
+static rd_status begin(void *self, const struct model_batch *b, const uint32_t *from)
+{
+    struct sim_executor *x = self;
+    struct sim_late *late = &x->late[(x->first_late + x->n_late++) % 2];
+
+    late->fail = x->fail_next || (x->fail_one_in && random_below(&x->random, x->fail_one_in) == 0);
+    x->fail_next = false;
+    x->n_forward++;
+    x->n_begun_ahead += from != NULL;
+    x->n_failed += late->fail;
+    for (uint32_t i = 0; i < b->n_runs; i++)
+        run_sequence(x, b, i, from && from[i] != MODEL_OWN_TOKEN ? &x->chosen[from[i]] : NULL, late->fail);
+    for (uint32_t i = 0; i < b->n_logits; i++) {
+        uint64_t digest = digest_of_row(x, b, b->logit_rows[i]);
+
+        sim_logits(digest, x->last_logits + (size_t)i * SIM_VOCAB);
+        memcpy(late->states + (size_t)i * SIM_STATE, &digest, sizeof(digest));
+    }
+    choose(x, b, late->choices);
+    return RD_OK;
+}
+
+static rd_status end(void *self)
+{
+    struct sim_executor *x = self;
+    struct sim_late *late = &x->late[x->first_late];
+    const struct model_batch *b = &x->engine->plan.batch;   /* what is waited for is plan's, or is dropped */
+
+    x->first_late = (x->first_late + 1) % 2;
+    x->n_late--;
+    memcpy(b->choices, late->choices, b->n_logits * sizeof(*b->choices));
+    memcpy(b->states, late->states, b->n_logits * SIM_STATE * sizeof(float));
+    return late->fail ? RD_E_DEVICE : RD_OK;
+}
+
+static rd_status read_logits(void *self, uint32_t row, float *logits)
+{
+    struct sim_executor *x = self;
+
+    memcpy(logits, x->last_logits + (size_t)row * SIM_VOCAB, SIM_VOCAB * sizeof(float));
+    return RD_OK;
+}
+
+/* What is unread is not there. */
+static void keep_unread(struct sim_executor *x, const struct model_batch *b, float *logits)
+{
+    memcpy(x->last_logits, logits, (size_t)b->n_logits * SIM_VOCAB * sizeof(float));
+    choose(x, b, b->choices);
+    for (uint32_t i = 0; i < b->n_logits; i++)
+        if (b->unread[i]) logits[(size_t)i * SIM_VOCAB] = NAN;
+}
+
 static rd_status forward(void *self, const struct model_batch *b, float *logits)
 {
     struct sim_executor *x = self;
     bool fail = x->fail_next || (x->fail_one_in && random_below(&x->random, x->fail_one_in) == 0);
 
     x->n_forward++;
-    for (uint32_t i = 0; i < b->n_runs; i++) run_sequence(x, b, i, fail);
+    for (uint32_t i = 0; i < b->n_runs; i++) run_sequence(x, b, i, NULL, fail);
     for (uint32_t i = 0; i < b->n_logits; i++) {
         uint64_t digest = digest_of_row(x, b, b->logit_rows[i]);
 
@@ -114,6 +194,7 @@ static rd_status forward(void *self, const struct model_batch *b, float *logits)
         if (b->states) memcpy(b->states + (size_t)i * SIM_STATE, &digest, sizeof(digest));
     }
     if (!x->draft) break_logits(x, b, logits);
+    if (x->chooses) keep_unread(x, b, logits);
     if (x->clock) clock_fake_advance(x->clock, x->step_ns + b->n_rows * x->row_ns);
     x->fail_next = false;
     x->n_failed += fail;
@@ -210,6 +291,10 @@ struct executor sim_view(struct sim_executor *x, uint32_t max_rows, uint32_t max
                              .forward = forward,
                              .n_state = SIM_STATE,
                              .head = head,
+                             .gives_choices = x->chooses,
+                             .read_logits = read_logits,
+                             .begin = x->chooses ? begin : NULL,
+                             .end = end,
                              .is_dead = is_dead,
                              .copy_rows = copy_rows,
                              .page = page,

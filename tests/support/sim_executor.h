@@ -12,6 +12,7 @@
 #define SIM_VOCAB 24u
 #define SIM_END_TOKEN 0
 #define SIM_MOVES 8192u                  /* more than there are pages */
+#define SIM_MAX_ROWS 128u                /* of logits in a step, where it chooses */
 #define SIM_STATE 2u                     /* floats: a digest */
 
 struct sim_executor {
@@ -21,6 +22,16 @@ struct sim_executor {
     struct draft_model *draft;           /* instead: this is its executor */
     uint32_t public_tokens;              /* so many rows at first are of no namespace */
     uint32_t wrong_one_in;               /* 0: never; else so many rows have the logits of another text */
+    bool chooses;                        /* set before sim_view: it chooses tokens itself, and steps can be begun */
+    struct sim_late {                    /* steps begun, the one waited for first at first_late; results come at the end */
+        bool fail;
+        struct row_choice choices[SIM_MAX_ROWS];
+        float states[SIM_MAX_ROWS * SIM_STATE];
+    } late[2];
+    uint32_t first_late, n_late;
+    int32_t chosen[SIM_MAX_ROWS];        /* by the last step */
+    float last_logits[SIM_MAX_ROWS * SIM_VOCAB];
+    uint64_t n_begun_ahead;
     struct random random;
     uint32_t fail_one_in;                /* 0: no device errors */
     bool is_dead;                        /* what fails fails for good */

@@ -28,7 +28,8 @@ static void cuda_destroy(struct backend *be)
     cudaFree(be->meta_device);
     cudaFree(be->l.scratch);
     cudaFree(be->l.counters);
-    if (be->meta_host) cudaFreeHost(be->meta_host);
+    for (int i = 0; i < 2; i++)
+        if (be->meta_hosts[i]) cudaFreeHost(be->meta_hosts[i]);
     if (be->l.stream) cudaStreamDestroy((cudaStream_t)be->l.stream);
     mem_free(be->regions);
     mem_free(be);
@@ -96,7 +97,11 @@ static cudaError_t make_buffers(struct backend *be)
     if (error == cudaSuccess) error = cudaMemset(be->l.counters, 0, CUDA_N_COUNTERS * sizeof(uint32_t));
     if (error == cudaSuccess) error = cudaMalloc((void **)&be->overflow, sizeof(uint32_t));
     if (error == cudaSuccess) error = cudaMalloc((void **)&be->meta_device, CUDA_META_BYTES);
-    if (error == cudaSuccess) error = cudaHostAlloc((void **)&be->meta_host, CUDA_META_BYTES, cudaHostAllocDefault);
+    for (int i = 0; i < 2 && error == cudaSuccess; i++)
+        error = cudaHostAlloc((void **)&be->meta_hosts[i], CUDA_META_BYTES, cudaHostAllocDefault);
+    be->meta_host = be->meta_hosts[0];
+    for (uint32_t i = 0; i < CUDA_MARKS && error == cudaSuccess; i++)
+        error = cudaEventCreateWithFlags(&be->marks[i], cudaEventDisableTiming);
     if (error == cudaSuccess) error = cudaDeviceSynchronize();
     return error;
 }
@@ -151,7 +156,7 @@ static rd_status cuda_sync(struct backend *be)
     be->n_meta = 0;
     cuda_timing_end(be);
     st = cuda_check(be, (int)cudaStreamSynchronize((cudaStream_t)be->l.stream), "sync");
-    cuda_timing_read(be);
+    cuda_timing_read(be, be->n_begun);
     return st;
 }
 
@@ -185,6 +190,9 @@ const struct backend_ops backend_cuda_ops = {
     .pin = cuda_pin,
     .copy = cuda_copy,
     .sync = cuda_sync,
+    .can_mark = cuda_can_mark,
+    .mark = cuda_mark,
+    .wait_mark = cuda_wait_mark,
     .move_begin = cuda_move_begin,
     .move_end = cuda_move_end,
 };

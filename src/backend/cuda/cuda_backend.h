@@ -41,6 +41,7 @@ struct cuda_sent {
     uint32_t longest, end;
 };
 #define CUDA_MAX_SENT    64u
+#define CUDA_MARKS       4u                 /* more than steps under way */
 #define CUDA_META_BYTES  (64ull << 20)
 #define CUDA_MAX_GRAPHS  512u
 #define CUDA_STAGE_BYTES (32ull << 20)
@@ -71,7 +72,8 @@ struct backend {
     struct cuda_weight *weights;
     uint32_t *overflow;                 /* device: set by cuda_convert_rows */
     /* metadata */
-    char *meta_host, *meta_device;
+    char *meta_hosts[2], *meta_host;    /* graph steps take them in turn: the one before may not be sent yet */
+    char *meta_device;
     uint64_t n_meta;
     struct cuda_sent sent[CUDA_MAX_SENT];
     uint32_t n_sent;
@@ -80,10 +82,12 @@ struct backend {
     struct cuda_graph *graphs;
     size_t n_graphs, recording;         /* graphs: [CUDA_MAX_GRAPHS]; recording: index */
     /* how busy the device was in replayed steps: logged at the end (debug) */
-    cudaEvent_t step_begin, step_end;
-    bool is_timing;
+    struct cuda_timing { cudaEvent_t begin, end; bool is_on; } timings[CUDA_MARKS];     /* [n_begun % CUDA_MARKS] */
     uint64_t n_timed, first_ns, last_ns;
     double busy_ms;
+    /* steps begun and not waited for: [n_waited, n_begun) */
+    cudaEvent_t marks[CUDA_MARKS];
+    uint64_t n_begun, n_waited;
     /* loading: two pinned buffers and two on the device, used in turn; freed at the first step */
     void *stage_host[2], *stage_device[2];
     cudaEvent_t stage_free[2];
@@ -98,7 +102,10 @@ rd_status cuda_check(struct backend *be, int error, const char *what);
 rd_status cuda_graph_begin(struct backend *be, const struct graph_step *s, enum graph_action *out);
 rd_status cuda_graph_end(struct backend *be);
 void cuda_timing_end(struct backend *be);    /* before and after the step's sync: */
-void cuda_timing_read(struct backend *be);
+void cuda_timing_read(struct backend *be, uint64_t step);
+bool cuda_can_mark(const struct backend *be);
+rd_status cuda_mark(struct backend *be);
+rd_status cuda_wait_mark(struct backend *be);
 void cuda_graphs_free(struct backend *be);
 
 /* cuda_move.c */

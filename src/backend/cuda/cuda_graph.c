@@ -5,6 +5,9 @@
  * it is replayed. What changes from step to step is metadata in device memory at fixed places, sent by one copy before:
  *
  *     tokens [n] | positions [n] | row_page [n] | row_slot [n] | draws [n] | runs [n] | block tables, one after the other
+ *
+ * A step may be given while the one before it runs: what is sent lies in two host buffers in turn, and the device copies it
+ * in order. Tokens that only the step before knows are put in their places there, before the graph runs.
  */
 #include <assert.h>
 #include <string.h>
@@ -26,8 +29,11 @@ void cuda_graphs_free(struct backend *be)
     if (be->n_timed > 0)
         log_debug("%llu replayed steps: the device was busy for %.1f ms, from the first to the last %.1f ms passed",
                   (unsigned long long)be->n_timed, be->busy_ms, (double)(be->last_ns - be->first_ns) / 1e6);
-    if (be->step_begin) cudaEventDestroy(be->step_begin);
-    if (be->step_end) cudaEventDestroy(be->step_end);
+    for (uint32_t i = 0; i < CUDA_MARKS; i++) {
+        if (be->timings[i].begin) cudaEventDestroy(be->timings[i].begin);
+        if (be->timings[i].end) cudaEventDestroy(be->timings[i].end);
+        if (be->marks[i]) cudaEventDestroy(be->marks[i]);
+    }
     for (size_t i = 0; i < be->n_graphs; i++)
         if (be->graphs[i].exec) cudaGraphExecDestroy(be->graphs[i].exec);
     mem_free(be->graphs);
@@ -38,26 +44,55 @@ void cuda_graphs_free(struct backend *be)
 /* Without events nothing is timed. */
 static void timing_begin(struct backend *be)
 {
-    if (!be->step_begin && cudaEventCreate(&be->step_begin) == cudaSuccess) cudaEventCreate(&be->step_end);
-    be->is_timing = be->step_end && cudaEventRecord(be->step_begin, stream_of(be)) == cudaSuccess;
-    if (be->is_timing && be->n_timed == 0) be->first_ns = clock_now_ns(clock_system());
+    struct cuda_timing *t = &be->timings[be->n_begun % CUDA_MARKS];
+
+    if (!t->begin && cudaEventCreate(&t->begin) == cudaSuccess) cudaEventCreate(&t->end);
+    t->is_on = t->end && cudaEventRecord(t->begin, stream_of(be)) == cudaSuccess;
+    if (t->is_on && be->n_timed == 0) be->first_ns = clock_now_ns(clock_system());
 }
 
 void cuda_timing_end(struct backend *be)
 {
-    if (be->is_timing) be->is_timing = cudaEventRecord(be->step_end, stream_of(be)) == cudaSuccess;
+    struct cuda_timing *t = &be->timings[be->n_begun % CUDA_MARKS];
+
+    if (t->is_on) t->is_on = cudaEventRecord(t->end, stream_of(be)) == cudaSuccess;
 }
 
-void cuda_timing_read(struct backend *be)
+void cuda_timing_read(struct backend *be, uint64_t step)
 {
+    struct cuda_timing *t = &be->timings[step % CUDA_MARKS];
     float ms = 0;
 
-    if (be->is_timing && cudaEventElapsedTime(&ms, be->step_begin, be->step_end) == cudaSuccess) {
+    if (t->is_on && cudaEventElapsedTime(&ms, t->begin, t->end) == cudaSuccess) {
         be->busy_ms += (double)ms;
         be->n_timed++;
         be->last_ns = clock_now_ns(clock_system());
     }
-    be->is_timing = false;
+    t->is_on = false;
+}
+
+/* ---- steps that are waited for later ---- */
+
+bool cuda_can_mark(const struct backend *be) { return !be->no_graphs; }
+
+rd_status cuda_mark(struct backend *be)
+{
+    cuda_timing_end(be);
+    return cuda_check(be, (int)cudaEventRecord(be->marks[be->n_begun++ % CUDA_MARKS], stream_of(be)), "mark");
+}
+
+rd_status cuda_wait_mark(struct backend *be)
+{
+    uint64_t step = be->n_waited;
+    rd_status st;
+
+    assert(step < be->n_begun);
+    be->n_waited++;
+    if (be->is_dead) return RD_E_DEVICE;
+    st = cuda_check(be, (int)cudaEventSynchronize(be->marks[step % CUDA_MARKS]), "step");
+    cuda_timing_read(be, step);
+    if (be->n_waited == be->n_begun) be->n_sent = be->n_meta = 0;
+    return st;
 }
 
 static void put(struct backend *be, const void *host, uint64_t n_bytes)
@@ -68,7 +103,7 @@ static void put(struct backend *be, const void *host, uint64_t n_bytes)
 }
 
 /* The step's metadata to its places; false: the block tables are beyond the buffer. */
-static bool put_step(struct backend *be, const struct graph_step *s, uint32_t end)
+static bool put_step(struct backend *be, const struct graph_step *s, uint32_t end, const uint32_t **from)
 {
     uint64_t row_bytes = s->n_rows * sizeof(uint32_t), at, n_pages = 0;
     struct cuda_run *runs;
@@ -76,6 +111,7 @@ static bool put_step(struct backend *be, const struct graph_step *s, uint32_t en
 
     be->n_sent = 0;
     be->n_meta = 0;
+    be->meta_host = be->meta_hosts[be->meta_host == be->meta_hosts[0]];
     for (uint32_t i = 0; i < s->n_rows; i++) n_pages += s->runs[i].pos0 / s->kv->layout.page_tokens + 1;
     if (s->n_rows * (16 * sizeof(uint32_t) + sizeof(*runs)) + n_pages * sizeof(*tables) + 4096 > CUDA_META_BYTES)
         return false;
@@ -100,6 +136,8 @@ static bool put_step(struct backend *be, const struct graph_step *s, uint32_t en
     be->sent[be->n_sent++] = (struct cuda_sent){s->runs, s->n_rows, be->meta_device + at,
                                                 (uint32_t *)(be->meta_device + at + s->n_rows * sizeof(*runs)), 1, end};
     be->n_meta = (at + s->n_rows * sizeof(*runs) + n_pages * sizeof(*tables) + 255) / 256 * 256;
+    *from = (const uint32_t *)(be->meta_device + be->n_meta);   /* behind all: what a graph was recorded with stays */
+    if (s->from) put(be, s->from, row_bytes);
     return true;
 }
 
@@ -119,6 +157,7 @@ static struct cuda_graph *find_graph(struct backend *be, const struct graph_step
 rd_status cuda_graph_begin(struct backend *be, const struct graph_step *s, enum graph_action *out)
 {
     uint32_t end = LEAST_END;
+    const uint32_t *from;
     struct cuda_graph *g;
     bool is_new;
     rd_status st;
@@ -128,11 +167,14 @@ rd_status cuda_graph_begin(struct backend *be, const struct graph_step *s, enum 
     if (be->no_graphs) return RD_OK;
     for (uint32_t i = 0; i < s->n_rows; i++)
         while (end <= s->runs[i].pos0) end *= 2;
+    if (!put_step(be, s, end, &from)) return s->from ? cuda_check(be, (int)cudaErrorInvalidValue, "metadata") : RD_OK;
     g = find_graph(be, s, end, &is_new);
-    if (!g || !put_step(be, s, end)) return RD_OK;
     st = cuda_check(be, (int)cudaMemcpyAsync(be->meta_device, be->meta_host, (size_t)be->n_meta, cudaMemcpyHostToDevice,
                                              stream_of(be)), "metadata");
-    if (st != RD_OK || is_new) return st;
+    if (st == RD_OK && s->from)
+        st = cuda_check(be, cuda_take_tokens(&be->l, s->n_rows, from, (const struct cuda_choice *)s->choices,
+                                             (int32_t *)be->meta_device), "tokens");
+    if (st != RD_OK || is_new || !g) return st;
     if (g->exec) {
         *out = GRAPH_REPLAYED;
         timing_begin(be);

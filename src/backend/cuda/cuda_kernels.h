@@ -207,6 +207,9 @@ struct cuda_draw { float temperature, min_p; uint64_t seed; uint32_t position, u
 struct cuda_choice { int32_t token; float value; };
 int cuda_choose(const struct cuda_launch *l, uint32_t n_rows, uint32_t n_vocab, const float *logits, uint64_t stride,
                 const struct cuda_draw *draws, struct cuda_choice *choices);
+/* Row i's token is what row from[i] of the step before chose; UINT32_MAX: it stays. All in device memory. */
+int cuda_take_tokens(const struct cuda_launch *l, uint32_t n_rows, const uint32_t *from,
+                     const struct cuda_choice *choices, int32_t *tokens);
 
 #ifdef __cplusplus
 }

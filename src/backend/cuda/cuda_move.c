@@ -1,7 +1,7 @@
 /* backend/cuda/cuda_move.c - pages to and from host memory beside the steps: a stream and a ring of events each way.
  *
- * Neighbours on both sides go in one copy. A copy begins after the ops that were given before it (an event of the ops'
- * stream); the ops never wait for copies: their user hands nothing on before move_end.
+ * Neighbours on both sides go in one copy. A copy to the device begins after the ops that were given before it (an event
+ * of the ops' stream), one to the host at once; the ops never wait for copies: their user hands nothing on before move_end.
  */
 #include "backend/cuda/cuda_backend.h"
 #include "base/checked.h"
@@ -60,8 +60,8 @@ rd_status cuda_move_begin(struct backend *be, bool out, uint32_t n, void *const 
         error = cudaEventSynchronize(done);
         lane->n_done++;
     }
-    if (error == cudaSuccess) error = cudaEventRecord(lane->order, (cudaStream_t)be->l.stream);
-    if (error == cudaSuccess) error = cudaStreamWaitEvent(lane->stream, lane->order, 0);
+    if (error == cudaSuccess && !out) error = cudaEventRecord(lane->order, (cudaStream_t)be->l.stream);
+    if (error == cudaSuccess && !out) error = cudaStreamWaitEvent(lane->stream, lane->order, 0);
     if (error == cudaSuccess) error = copy_runs(lane, out, n, device, host, n_bytes);
     if (error == cudaSuccess) error = cudaEventRecord(done, lane->stream);
     *ticket = ++lane->n_begun;
