@@ -375,7 +375,7 @@ void engine_get_stats(struct engine *e, struct engine_stats *out)
         after = atomic_load_explicit(&e->stats_version, memory_order_seq_cst);
     } while ((before & 1) || before != after);
     memcpy(out, words, sizeof(words));
-    out->n_queued += atomic_load(&e->n_handed) - out->n_submitted;      /* what the engine has not looked at waits, too */
+    out->n_queued += atomic_load(&e->n_handed) - out->n_submitted; /* what the engine has not looked at waits, too */
 }
 
 rd_status engine_check(struct engine *e, struct rd_error *err)

@@ -77,7 +77,7 @@ struct engine {
 
     /* shared */
     struct queue *inbox, *tasks;         /* requests; struct engine_task */
-    atomic_ullong n_handed;              /* requests put in the inbox so far, by any thread; stats.n_submitted: taken out */
+    atomic_ullong n_handed; /* requests put in the inbox so far, by any thread; stats.n_submitted: taken out */
     struct wake *bell;
     atomic_uint n_places; /* places taken in the bounded queue: any thread, compare-and-swap; only a count, relaxed */
     atomic_bool closed;   /* one writer (stop), readers: submit and the loop; relaxed, the bell orders the rest */

@@ -39,9 +39,9 @@ static rd_status make_plan(struct engine *e, struct step_plan *p)
     p->from = mem_zalloc(e->o.executor.max_logits, sizeof(*p->from));
     p->states_bytes = ((uint64_t)e->o.executor.max_logits * e->o.executor.n_state + 1) * sizeof(*p->states);
     p->states = mem_map(p->states_bytes);
-    if (!p->tokens || !p->from || !p->positions || !p->row_slot || !p->row_page || !p->logit_rows || !p->runs || !p->run_request ||
-        !p->run_logits || !p->run_hidden || !p->hidden_rows || !p->hidden || !p->heads || !p->head_states ||
-        !p->states || !p->best || !p->choices || !p->draws || !p->unread)
+    if (!p->tokens || !p->from || !p->positions || !p->row_slot || !p->row_page || !p->logit_rows || !p->runs ||
+        !p->run_request || !p->run_logits || !p->run_hidden || !p->hidden_rows || !p->hidden || !p->heads ||
+        !p->head_states || !p->states || !p->best || !p->choices || !p->draws || !p->unread)
         return RD_E_NOMEM;
     p->batch = (struct model_batch){.tokens = p->tokens,
                                     .positions = p->positions,

@@ -447,7 +447,7 @@ static void fail_step(struct engine *e, rd_status st)
     for (uint32_t i = 0; i < p->batch.n_runs; i++)
         if (p->run_request[i]) kv_seq_poison(&p->run_request[i]->seq);
     reap(e);
-    step_ahead_drop(e);                                     /* it went on from what failed; all its requests have ended */
+    step_ahead_drop(e); /* it went on from what failed; all its requests have ended */
 }
 
 static void smooth(uint64_t *rate, uint64_t n_tokens, uint64_t ns)

@@ -87,7 +87,8 @@ static bool check_table(struct check *c, const struct kv_seq *seq)
         c->writers[seq->pages[k]]++;
     }
     if (seq->state == KV_SEQ_POISONED) return true;
-    if (seq->n_pages != u32_ceil_div(seq->n_computed + seq->is_ahead, P)) return fail(c, seq, "block table has the wrong length");
+    if (seq->n_pages != u32_ceil_div(seq->n_computed + seq->is_ahead, P))
+        return fail(c, seq, "block table has the wrong length");
     for (uint32_t k = 0; k < seq->n_pages; k++) {
         if (k < seq->first_own_page && kv_path_page(seq, k, seq->n_computed) != seq->pages[k])
             return fail(c, seq, "block table differs from the path");

@@ -167,7 +167,8 @@ static void submit(struct world *w, struct tracked *t)
     p.n_end_tokens = 1;
     p.prompt_logprobs = random_below(&w->random, 50) == 0;
     p.fair_key = random_below(&w->random, 3);
-    p.speculate = random_below(&w->random, w->is_ahead ? 100 : 4) != 0 && !(w->is_ahead && random_below(&w->random, 50));
+    p.speculate =
+        random_below(&w->random, w->is_ahead ? 100 : 4) != 0 && !(w->is_ahead && random_below(&w->random, 50));
     p.idle = random_below(&w->random, 10) == 0;
     p.salted = random_below(&w->random, 4) == 0;             /* the same texts in other namespaces */
     if (p.salted) p.salt.low = 1 + random_below(&w->random, 3);
@@ -436,22 +437,24 @@ TEST(a_little_host_memory_whose_copies_fail_and_a_device_that_fails_change_nothi
 
 TEST(steps_ahead_beside_host_memory_and_disk_change_nothing)
 {
-    simulate_ram((struct sim_setup){60, 4, 12, 24, 64, 1000, test_seed() + 14, false, 400000, 20000, 0, 0, true}, 100, 1000,
-                 n_tiered(4));
+    simulate_ram((struct sim_setup){60, 4, 12, 24, 64, 1000, test_seed() + 14, false, 400000, 20000, 0, 0, true}, 100,
+                 1000, n_tiered(4));
 }
 
 TEST(host_memory_and_disk_and_drafts_go_together)
 {
-    simulate_ram((struct sim_setup){60, 4, 12, 24, 64, 1000, test_seed() + 11, true, 400000, 20000, 0, 0, false}, 100, 1000,
-                 n_tiered(4));
+    simulate_ram((struct sim_setup){60, 4, 12, 24, 64, 1000, test_seed() + 11, true, 400000, 20000, 0, 0, false}, 100,
+                 1000, n_tiered(4));
 }
 
 TEST(a_disk_that_fails_at_random_changes_nothing)
 {
-    simulate(&(struct sim_setup){80, 4, 12, 24, 64, 300, test_seed() + 7, false, 200000, 400, 0, 0, false}, n_tiered(4));
+    simulate(&(struct sim_setup){80, 4, 12, 24, 64, 300, test_seed() + 7, false, 200000, 400, 0, 0, false},
+             n_tiered(4));
 }
 
 TEST(a_disk_that_fails_rarely_and_a_device_that_fails_and_drafts_change_nothing)
 {
-    simulate(&(struct sim_setup){80, 4, 12, 24, 64, 1000, test_seed() + 8, true, 400000, 20000, 0, 0, false}, n_tiered(2));
+    simulate(&(struct sim_setup){80, 4, 12, 24, 64, 1000, test_seed() + 8, true, 400000, 20000, 0, 0, false},
+             n_tiered(2));
 }

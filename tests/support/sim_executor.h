@@ -23,7 +23,7 @@ struct sim_executor {
     uint32_t public_tokens;              /* so many rows at first are of no namespace */
     uint32_t wrong_one_in;               /* 0: never; else so many rows have the logits of another text */
     bool chooses;                        /* set before sim_view: it chooses tokens itself, and steps can be begun */
-    struct sim_late {                    /* steps begun, the one waited for first at first_late; results come at the end */
+    struct sim_late { /* steps begun, the one waited for first at first_late; results come at the end */
         bool fail;
         struct row_choice choices[SIM_MAX_ROWS];
         float states[SIM_MAX_ROWS * SIM_STATE];

@@ -38,10 +38,13 @@ static cudaError_t copy_runs(struct cuda_lane *lane, bool out, uint32_t n, void 
 
     for (uint32_t i = 0, k; i < n && error == cudaSuccess; i = k) {
         for (k = i + 1; k < n; k++)
-            if ((char *)device[k] != (char *)device[k - 1] + n_bytes || (char *)host[k] != (char *)host[k - 1] + n_bytes)
+            if ((char *)device[k] != (char *)device[k - 1] + n_bytes ||
+                (char *)host[k] != (char *)host[k - 1] + n_bytes)
                 break;
-        error = out ? cudaMemcpyAsync(host[i], device[i], (size_t)((k - i) * n_bytes), cudaMemcpyDeviceToHost, lane->stream)
-                    : cudaMemcpyAsync(device[i], host[i], (size_t)((k - i) * n_bytes), cudaMemcpyHostToDevice, lane->stream);
+        error =
+            out ? cudaMemcpyAsync(host[i], device[i], (size_t)((k - i) * n_bytes), cudaMemcpyDeviceToHost, lane->stream)
+                : cudaMemcpyAsync(device[i], host[i], (size_t)((k - i) * n_bytes), cudaMemcpyHostToDevice,
+                                  lane->stream);
     }
     return error;
 }

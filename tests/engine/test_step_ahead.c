@@ -1,0 +1,207 @@
+/* tests/engine/test_step_ahead.c - decode steps that begin while the one before runs, over the simulated model, which tells
+ * its choices late. tests/sim mixes this with everything else at random. */
+#include "sim_executor.h"
+#include "test.h"
+
+#define P 4u
+
+struct rig { struct sim_executor x; struct engine *e; struct clock *clock; };
+
+static bool rig_open(struct rig *g, bool ahead)
+{
+    struct engine_options o = {0};
+
+    memset(g, 0, sizeof(*g));
+    g->clock = clock_fake_create(1000000000, 1);
+    if (!sim_init(&g->x, 256, P, test_seed())) return false;
+    g->x.chooses = ahead;
+    o = (struct engine_options){.executor = sim_view(&g->x, 64, 8),
+                                .clock = g->clock,
+                                .n_pages = 256,
+                                .page_tokens = P,
+                                .n_ctx = 512,
+                                .max_running = 8,
+                                .max_queue = 32,
+                                .max_chunk = 64,
+                                .step_target_ns = 100000000,
+                                .kv_bytes = 1 << 24,
+                                .namespace_name = "sim",
+                                .namespace_bytes = 3};
+    if (engine_create(&o, &g->e) != RD_OK) return false;
+    g->x.engine = g->e;
+    return true;
+}
+
+static void rig_close(struct rig *g)
+{
+    engine_destroy(g->e);
+    CHECK_EQ(g->x.n_wrong_rows, 0);
+    CHECK_EQ(g->x.n_late, 0);
+    sim_deinit(&g->x);
+    clock_fake_destroy(g->clock);
+}
+
+static struct request *submit(struct rig *g, uint64_t text, uint32_t max_tokens, int32_t stop, float temperature)
+{
+    struct request_params p = {.cached = true, .max_tokens = max_tokens, .max_keys = 512};
+    struct request *r = NULL;
+    int32_t prompt[10];
+
+    for (uint32_t i = 0; i < 10; i++) prompt[i] = 1 + (int32_t)(random_at(text, i) % (SIM_VOCAB - 1));
+    sampler_params_default(&p.sampling);
+    p.sampling.temperature = temperature;
+    p.sampling.seed = text;
+    p.stop_tokens = &stop;
+    p.n_stop_tokens = stop >= 0;
+    if (engine_take_place(g->e) != RD_OK ||
+        request_create(&p, engine_cache(g->e), SIM_VOCAB, prompt, 10, &r, NULL) != RD_OK)
+        return NULL;
+    if (engine_submit(g->e, r) == RD_OK) return r;
+    request_unref(r);
+    return NULL;
+}
+
+static void step(struct rig *g)
+{
+    struct rd_error err = {RD_OK, ""};
+
+    engine_step(g->e);
+    if (engine_check(g->e, &err) != RD_OK) test_fail(__FILE__, __LINE__, "%s", err.text);
+}
+
+static uint32_t take(struct request *r, int32_t *text, uint32_t n)
+{
+    struct token_logprob top[20];
+    struct token_out t;
+    bool was_full;
+
+    while (request_pop(r, &t, top, &was_full)) text[n++] = t.token;
+    return n;
+}
+
+static uint32_t finish(struct rig *g, struct request *r, int32_t *text)
+{
+    uint32_t n = 0;
+
+    for (int i = 0; i < 1000 && !atomic_load(&r->ended); i++) {
+        step(g);
+        n = take(r, text, n);
+    }
+    n = take(r, text, n);
+    request_unref(r);
+    return n;
+}
+
+TEST(the_text_is_the_same_with_steps_ahead_and_without)
+{
+    struct rig a, b;
+    int32_t x[200], y[200];
+
+    CHECK(rig_open(&a, true) && rig_open(&b, false));
+    for (uint64_t text = 1; text < 20; text++) {
+        uint32_t n = finish(&a, submit(&a, text, 100, 3, 0), x), m = finish(&b, submit(&b, text, 100, 3, 0), y);
+
+        CHECK_EQ(n, m);
+        CHECK(memcmp(x, y, n * sizeof(*x)) == 0);
+    }
+    CHECK(a.x.n_begun_ahead > 50);
+    CHECK_EQ(b.x.n_begun_ahead, 0);
+    rig_close(&a);
+    rig_close(&b);
+}
+
+TEST(an_answer_of_n_tokens_takes_n_steps)
+{
+    struct rig g;
+    int32_t text[100];
+    uint64_t begin;
+
+    CHECK(rig_open(&g, true));
+    begin = g.x.n_forward;
+    CHECK_EQ(finish(&g, submit(&g, 1, 50, -1, 0.5f), text), 50);
+    CHECK_EQ(g.x.n_forward - begin, 50);                    /* none too many where the length says so */
+    CHECK_EQ(g.x.n_begun_ahead, 48);
+    rig_close(&g);
+}
+
+TEST(what_ends_leaves_the_others_alone)
+{
+    struct rig g;
+    struct request *gone, *satisfied, *stays;
+    int32_t text[200], want[200];
+    uint32_t n = 0, n_want;
+
+    CHECK(rig_open(&g, true));
+    n_want = finish(&g, submit(&g, 3, 60, -1, 0), want);
+    engine_clear_cache(g.e);
+    gone = submit(&g, 1, 100, -1, 0.7f);
+    satisfied = submit(&g, 2, 100, -1, 0.7f);
+    stays = submit(&g, 3, 60, -1, 0);
+    for (int i = 0; i < 10; i++) step(&g);
+    CHECK(g.e->has_next);                                   /* all three are in the step under way */
+    request_cancel(gone, CANCEL_GONE);
+    step(&g);
+    CHECK(atomic_load(&gone->ended) && gone->finish == REQUEST_CANCELLED);
+    for (int i = 0; i < 5; i++) step(&g);
+    CHECK(g.e->has_next);
+    request_cancel(satisfied, CANCEL_SATISFIED);
+    for (int i = 0; i < 3; i++) step(&g);
+    CHECK(atomic_load(&satisfied->ended) && satisfied->finish == REQUEST_STOP);
+    n = finish(&g, stays, text);
+    CHECK_EQ(n, n_want);
+    CHECK(memcmp(text, want, n * sizeof(*text)) == 0);
+    request_unref(gone);
+    request_unref(satisfied);
+    rig_close(&g);
+}
+
+TEST(who_arrives_is_admitted_behind_the_step_under_way)
+{
+    struct rig g;
+    struct request *first, *second;
+    int32_t text[300];
+
+    CHECK(rig_open(&g, true));
+    first = submit(&g, 1, 200, -1, 0.7f);
+    for (int i = 0; i < 8; i++) step(&g);
+    CHECK(g.e->has_next);
+    second = submit(&g, 2, 5, -1, 0.7f);
+    step(&g);                                               /* the step under way ends */
+    step(&g);                                               /* its prompt */
+    CHECK_EQ(second->n_generated, 1);
+    finish(&g, second, text);
+    finish(&g, first, text);
+    rig_close(&g);
+}
+
+TEST(a_failed_step_takes_the_one_behind_it_along)
+{
+    struct rig g;
+    struct request *r;
+    int32_t text[200];
+
+    CHECK(rig_open(&g, true));
+    r = submit(&g, 1, 100, -1, 0.7f);
+    for (int i = 0; i < 8; i++) step(&g);
+    CHECK(g.e->has_next);
+    g.x.late[g.x.first_late].fail = true;
+    step(&g);
+    CHECK(atomic_load(&r->ended) && r->status == RD_E_DEVICE && !g.e->has_next);
+    request_unref(r);
+    CHECK_EQ(finish(&g, submit(&g, 2, 20, -1, 0.7f), text), 20);
+    rig_close(&g);
+}
+
+TEST(an_engine_that_stops_waits_for_the_step_under_way)
+{
+    struct rig g;
+    struct request *r;
+
+    CHECK(rig_open(&g, true));
+    r = submit(&g, 1, 100, -1, 0.7f);
+    for (int i = 0; i < 8; i++) step(&g);
+    CHECK(g.e->has_next);
+    rig_close(&g);
+    CHECK_EQ(r->status, RD_E_CLOSED);
+    request_unref(r);
+}
