@@ -73,6 +73,7 @@ static bool load(struct run *r, const struct host_tensor *t, uint32_t n)
 {
     struct rd_error err = {0};
 
+    r->at = 0;
     for (r->n_copies = 0; r->n_copies < n; r->n_copies++)
         if (backend_cpu_ops.weight_load(r->be, t, WEIGHT_MATRIX, &r->w[r->n_copies], &err) != RD_OK) return false;
     return true;

@@ -176,7 +176,7 @@ static void run_panel(const struct linear_job *j, const struct linear_out *o, ui
     const struct linear_form *form = linear_form_of(o->w->dtype);
     const struct linear_acts *f = acts_of(j, form);
     uint64_t tile_bytes = linear_tile_bytes(form, j->n_in);
-    uint32_t out0 = tile * LINEAR_TILE, next = tile + j->piece_tiles * j->n_threads;
+    uint32_t out0 = tile * LINEAR_TILE, next = tile + j->piece_tiles;      /* pieces of a thread follow each other */
     struct linear_panel p = {
         .w = (const uint8_t *)o->w->data + tile * tile_bytes,
         .next_w = next + n_tiles <= u32_ceil_div(o->w->n_out, LINEAR_TILE)
