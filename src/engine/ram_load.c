@@ -106,12 +106,12 @@ static bool take_pages(struct engine *e, const struct request *r, struct ram_loa
     return true;
 }
 
-static void begin_copies(struct engine *e, struct ram_load *load, uint64_t now)
+static void begin_copies(struct engine *e, struct ram_load *load)
 {
     struct ram_link *l = e->o.ram;
     const struct executor *x = &e->o.executor;
 
-    load->begun_ns = now;
+    load->begun_ns = clock_now_ns(e->o.clock);
     load->begun = x->move_begin(x->self, false, load->n, load->pages + load->first, load->bytes, &load->ticket);
     l->loads[l->n_loads++] = load;
     l->counts.n_loads++;
@@ -135,7 +135,7 @@ static struct ram_load *begin_load(struct engine *e, const struct request *r, st
     load->hold = kv_hold(&e->cache, root, r->seq.keys, k->match.n_match, now, &load->n_held);
     hold_slots(l, load);
     if (load->n_held == k->match.n_match && take_pages(e, r, load)) {
-        begin_copies(e, load, now);
+        begin_copies(e, load);
         return load;
     }
     release_slots(l, load);
@@ -220,7 +220,7 @@ static void attach(struct engine *e, struct ram_load *load, bool came, uint64_t 
     if (came && radix_insert_ready(e->cache.tree, load->root, load->tokens, (load->first + load->n) * P, load->pages,
                                    now, &node) == RD_OK)
         l->counts.n_pages_loaded += load->n;
-    if (came) l->counts.load_ns += now - load->begun_ns;
+    if (came) l->counts.load_ns += clock_now_ns(e->o.clock) - load->begun_ns;
     else l->counts.n_failed += load->n;
     kv_loan_end(&e->cache, &load->loan);
     kv_unhold(&e->cache, load->hold);
@@ -256,6 +256,6 @@ void ram_load_collect(struct engine *e, uint64_t now, bool wait)
         rd_status st = load->begun == RD_OK ? x->move_end(x->self, false, load->ticket, wait) : load->begun;
 
         if (st == RD_E_AGAIN) return;
-        finish_load(e, load, st == RD_OK, wait ? clock_now_ns(e->o.clock) : now);
+        finish_load(e, load, st == RD_OK, now);
     }
 }

@@ -520,7 +520,6 @@ static void step(struct engine *e, uint64_t begin)
     uint64_t n_generated = e->stats.generated;
     rd_status st;
 
-    ram_link_make_room(e);
     engine_publish_stats(e); /* a step can take long: who runs in it is seen now */
     st = run_step(e);
     e->step_end_ns = clock_now_ns(e->o.clock);
@@ -552,6 +551,7 @@ bool engine_step(struct engine *e)
         if (e->plan.n_heads > 0) run_heads(e);
         begin = clock_now_ns(e->o.clock);
     }
+    ram_link_make_room(e);
     if (e->plan.batch.n_rows > 0) step(e, begin);
     else if (e->plan.n_heads == 0 && e->n_live == 0 && e->n_queue == 0) has_verified = verifier_step(e);
     housekeeping(e, begin);

@@ -83,8 +83,9 @@ struct backend {
     size_t n_graphs, recording;         /* graphs: [CUDA_MAX_GRAPHS]; recording: index */
     /* how busy the device was in replayed steps: logged at the end (debug) */
     struct cuda_timing { cudaEvent_t begin, end; bool is_on; } timings[CUDA_MARKS];     /* [n_begun % CUDA_MARKS] */
-    uint64_t n_timed, first_ns, last_ns;
-    double busy_ms;
+    uint64_t n_timed, n_gaps;
+    double busy_ms, idle_ms;            /* idle: between replayed steps that follow each other */
+    cudaEvent_t last_end;               /* of the step read last, if it was replayed and nothing else came; or NULL */
     /* steps begun and not waited for: [n_waited, n_begun) */
     cudaEvent_t marks[CUDA_MARKS];
     uint64_t n_begun, n_waited;

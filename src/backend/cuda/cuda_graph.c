@@ -26,9 +26,11 @@ static cudaStream_t stream_of(const struct backend *be)
 
 void cuda_graphs_free(struct backend *be)
 {
-    if (be->n_timed > 0)
-        log_debug("%llu replayed steps: the device was busy for %.1f ms, from the first to the last %.1f ms passed",
-                  (unsigned long long)be->n_timed, be->busy_ms, (double)(be->last_ns - be->first_ns) / 1e6);
+    if (be->n_gaps > 0)
+        log_debug("%llu replayed steps: the device was busy for %.1f ms; between %llu that followed each other it was idle "
+                  "for %.1f ms (%.2f %%)",
+                  (unsigned long long)be->n_timed, be->busy_ms, (unsigned long long)be->n_gaps, be->idle_ms,
+                  100 * be->idle_ms / (be->idle_ms + be->busy_ms * (double)be->n_gaps / (double)be->n_timed));
     for (uint32_t i = 0; i < CUDA_MARKS; i++) {
         if (be->timings[i].begin) cudaEventDestroy(be->timings[i].begin);
         if (be->timings[i].end) cudaEventDestroy(be->timings[i].end);
@@ -48,7 +50,6 @@ static void timing_begin(struct backend *be)
 
     if (!t->begin && cudaEventCreate(&t->begin) == cudaSuccess) cudaEventCreate(&t->end);
     t->is_on = t->end && cudaEventRecord(t->begin, stream_of(be)) == cudaSuccess;
-    if (t->is_on && be->n_timed == 0) be->first_ns = clock_now_ns(clock_system());
 }
 
 void cuda_timing_end(struct backend *be)
@@ -61,14 +62,18 @@ void cuda_timing_end(struct backend *be)
 void cuda_timing_read(struct backend *be, uint64_t step)
 {
     struct cuda_timing *t = &be->timings[step % CUDA_MARKS];
+    cudaEvent_t before = be->last_end;
     float ms = 0;
 
-    if (t->is_on && cudaEventElapsedTime(&ms, t->begin, t->end) == cudaSuccess) {
-        be->busy_ms += (double)ms;
-        be->n_timed++;
-        be->last_ns = clock_now_ns(clock_system());
-    }
+    be->last_end = NULL;
+    if (!t->is_on || cudaEventElapsedTime(&ms, t->begin, t->end) != cudaSuccess) return;
     t->is_on = false;
+    be->busy_ms += (double)ms;
+    be->n_timed++;
+    be->last_end = t->end;
+    if (!before || cudaEventElapsedTime(&ms, before, t->begin) != cudaSuccess) return;
+    be->idle_ms += (double)ms;
+    be->n_gaps++;
 }
 
 /* ---- steps that are waited for later ---- */
