@@ -66,7 +66,7 @@ struct world {
     {
         std::vector<float> got((uint64_t)a.n_rows * width);
         GPU(cudaMemset(out, 0xFF, got.size() * 4));
-        int st = cuda_attention(&l, &a);
+        int st = cuda_attention(&l, &a, NULL);
         if (st) printf("launch: %s\n", cudaGetErrorString((cudaError_t)st)), exit(1);
         GPU(cudaDeviceSynchronize());
         GPU(cudaMemcpy(got.data(), out, got.size() * 4, cudaMemcpyDeviceToHost));
@@ -221,7 +221,7 @@ static void time_decode(void)
         double us = time_us((int)std::max(sets, 8u), 9, [&](int i, cudaStream_t stream) {
             struct cuda_attention_args a = w.a;
             w.l.stream = stream, a.runs = w.runs + (uint32_t)i % sets * t.n_seqs;
-            GPU((cudaError_t)cuda_attention(&w.l, &a));
+            GPU((cudaError_t)cuda_attention(&w.l, &a, NULL));
         });
         printf("decode  %-14s %8.1f us %5.0f %% of bandwidth\n", t.name, us, 100.0 * bytes / us / 1e3 / gbs);
     }
@@ -247,7 +247,7 @@ static void time_prefill(void)
         w.set_runs(runs);
         double us = time_us(2, 7, [&](int, cudaStream_t stream) {
             w.l.stream = stream;
-            GPU((cudaError_t)cuda_attention(&w.l, &w.a));
+            GPU((cudaError_t)cuda_attention(&w.l, &w.a, NULL));
         });
         printf("prefill %-14s %8.0f us %5.0f TFLOP/s\n", t.name, us, flops / us / 1e6);
     }

@@ -68,6 +68,11 @@ struct linear_args {
     /* Where the backend gives_best and n_outs is 1: [n_rows, ceil(n_out / BEST_BLOCK)] the largest of each BEST_BLOCK
      * outputs, +inf where one of them is NaN or +inf; or NULL. */
     float *best;
+    /* Where n_rows <= fuse_rows, else NULL. norm: x is what residual_norm makes of it (norm->out is x), now; whether x is
+     * written is the backend's affair. add_to: outs[0], the only one, is added to add_to [n_rows, n_out]; its out is
+     * scratch. */
+    const struct residual_norm_args *norm;
+    float *add_to;
 };
 #define BEST_BLOCK 128u
 
@@ -133,6 +138,8 @@ struct attention_args {
     uint32_t n_runs;
     const struct seq_run *runs;
     const struct kv_storage *kv;
+    /* Where n_rows <= fuse_rows, else NULL: qkv_rope_write of the same rows, now; what q holds after is the backend's affair. */
+    const struct qkv_args *first;
 };
 
 enum activation { ACT_SILU, ACT_GELU_TANH };
@@ -146,6 +153,7 @@ struct linear_glu_args {
     const struct weight *gate, *up;
     enum activation act;
     float *gate_out, *up_out, *out;
+    const struct residual_norm_args *norm;   /* as in linear_args */
 };
 
 /* A step in which n_rows sequences have one row each: what a graph of launches may be recorded of. The arrays' contents
@@ -179,6 +187,7 @@ struct backend_ops {
     const char *name;                    /* "cpu", "cuda" */
     bool is_device;                      /* alloc's memory is not the host's: only copy reaches it */
     bool gives_best;                     /* linear knows what to do with best */
+    uint32_t fuse_rows; /* batches of up to so many rows may come with norm, add_to and first; 0: none */
     rd_status (*create)(const struct backend_options *o, struct backend **out, struct rd_error *err);
     void (*destroy)(struct backend *be); /* NULL is fine */
     /* The device failed, and every op from now on gives RD_E_DEVICE. NULL: it cannot. */

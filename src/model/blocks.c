@@ -45,10 +45,25 @@ struct pass pass_begin(struct model *m, struct kv_storage *kv, const struct mode
     return p;
 }
 
-void pass_norm(struct pass *p, const struct weight *post_norm, const struct weight *norm)
+/* Whether products of this pass add to x themselves: where nothing comes between them and the sum. */
+static bool may_fuse(const struct pass *p)
+{
+    return p->n_rows <= p->m->ops->fuse_rows && !loaded(&p->m->layers[0].post_attn_norm);
+}
+
+/* delta to x: by the product that makes it, or by the next norm. */
+static float *added_to(struct pass *p)
+{
+    p->has_delta = !may_fuse(p);
+    return p->has_delta ? NULL : p->x;
+}
+
+static struct residual_norm_args norm_args(const struct pass *p, const struct weight *post_norm,
+                                           const struct weight *norm)
 {
     struct model *m = p->m;
-    struct residual_norm_args a = {
+
+    return (struct residual_norm_args){
         .n_rows = p->n_rows,
         .width = m->config.hidden,
         .x = p->x,
@@ -58,13 +73,18 @@ void pass_norm(struct pass *p, const struct weight *post_norm, const struct weig
         .eps = m->config.norm_eps,
         .out = m->ws.norm,
     };
-
-    if (p->st != RD_OK || p->n_rows == 0) return;
-    p->st = m->ops->residual_norm(m->be, &a);
 }
 
-/* q, k, v of all rows; k and v go to the cache, q stays. */
-static void project_and_store(struct pass *p, uint32_t layer, const struct attention_kind *kind)
+void pass_norm(struct pass *p, const struct weight *post_norm, const struct weight *norm)
+{
+    if (p->st != RD_OK || p->n_rows == 0) return;
+    p->norm = norm_args(p, post_norm, norm);
+    p->has_norm = !p->has_delta && may_fuse(p);
+    if (!p->has_norm) p->st = p->m->ops->residual_norm(p->m->be, &p->norm);
+}
+
+/* q, k, v of all rows, and what is to be done with them: k and v go to the cache, q stays. */
+static struct qkv_args project(struct pass *p, uint32_t layer, const struct attention_kind *kind)
 {
     struct model *m = p->m;
     const struct model_config *c = &m->config;
@@ -77,8 +97,11 @@ static void project_and_store(struct pass *p, uint32_t layer, const struct atten
         .outs = {{&w->wq, loaded(&w->bq), m->ws.q, q_width(c)},
                  {&w->wk, loaded(&w->bk), m->ws.k, kv_width(c)},
                  {&w->wv, loaded(&w->bv), m->ws.v, kv_width(c)}},
+        .norm = p->has_norm ? &p->norm : NULL,
     };
-    struct qkv_args a = {
+
+    if (p->st == RD_OK) p->st = m->ops->linear(m->be, &qkv);
+    return (struct qkv_args){
         .n_rows = p->n_rows,
         .layer = layer,
         .n_heads = c->n_heads,
@@ -103,9 +126,6 @@ static void project_and_store(struct pass *p, uint32_t layer, const struct atten
         .row_slot = p->b->row_slot,
         .kv = p->kv,
     };
-
-    p->st = m->ops->linear(m->be, &qkv);
-    if (p->st == RD_OK) p->st = m->ops->qkv_rope_write(m->be, &a);
 }
 
 /* The rows that somebody wants, logits first; true: all of them, in their order. */
@@ -152,9 +172,11 @@ void pass_attention(struct pass *p, uint32_t layer, const struct attention_kind 
 {
     struct model *m = p->m;
     const struct model_config *c = &m->config;
+    const struct qkv_args qkv = project(p, layer, kind);
+    const bool is_last = layer == c->n_layers - 1, fuses = !is_last && p->n_rows <= m->ops->fuse_rows;
 
-    if (p->st == RD_OK) project_and_store(p, layer, kind);
-    if (p->st == RD_OK && layer == c->n_layers - 1) keep_wanted_rows(p);
+    if (p->st == RD_OK && !fuses) p->st = m->ops->qkv_rope_write(m->be, &qkv);
+    if (p->st == RD_OK && is_last) keep_wanted_rows(p);
     if (p->st != RD_OK || p->n_rows == 0) return;
 
     struct attention_args a = {
@@ -176,6 +198,7 @@ void pass_attention(struct pass *p, uint32_t layer, const struct attention_kind 
         .n_runs = p->n_runs,
         .runs = p->runs,
         .kv = p->kv,
+        .first = fuses ? &qkv : NULL,
     };
     struct linear_args out = {
         .n_rows = p->n_rows,
@@ -183,11 +206,11 @@ void pass_attention(struct pass *p, uint32_t layer, const struct attention_kind 
         .x_stride = q_width(c),
         .n_outs = 1,
         .outs = {{&m->layers[layer].wo, NULL, m->ws.delta, c->hidden}},
+        .add_to = added_to(p),
     };
 
     p->st = m->ops->attention(m->be, &a);
     if (p->st == RD_OK) p->st = m->ops->linear(m->be, &out);
-    p->has_delta = true;
 }
 
 void pass_mlp(struct pass *p, uint32_t layer)
@@ -201,6 +224,7 @@ void pass_mlp(struct pass *p, uint32_t layer)
         .x_stride = c->hidden,
         .n_outs = 2,
         .outs = {{&w->gate, NULL, m->ws.gate, c->ffn}, {&w->up, NULL, m->ws.up, c->ffn}},
+        .norm = p->has_norm ? &p->norm : NULL,
     };
     struct linear_args out = {
         .n_rows = p->n_rows,
@@ -211,9 +235,10 @@ void pass_mlp(struct pass *p, uint32_t layer)
     };
 
     struct linear_glu_args both = {p->n_rows, m->ws.norm, c->hidden, &w->gate, &w->up, c->act,
-                                   m->ws.gate, m->ws.up, m->ws.gate};
+                                   m->ws.gate, m->ws.up, m->ws.gate, p->has_norm ? &p->norm : NULL};
 
     if (p->st != RD_OK || p->n_rows == 0) return;
+    out.add_to = added_to(p);
     if (m->ops->linear_glu) {
         p->st = m->ops->linear_glu(m->be, &both);
     } else {
@@ -221,7 +246,6 @@ void pass_mlp(struct pass *p, uint32_t layer)
         if (p->st == RD_OK) p->st = m->ops->glu(m->be, c->act, p->n_rows, c->ffn, m->ws.gate, m->ws.up, m->ws.gate);
     }
     if (p->st == RD_OK) p->st = m->ops->linear(m->be, &out);
-    p->has_delta = true;
 }
 
 /* Logits of n rows of ws.norm: to the device's own memory, or the caller's. best: linear_args'. */
@@ -286,7 +310,8 @@ rd_status pass_logits(struct pass *p, const struct weight *post_norm, float *log
     struct model *m = p->m;
     const struct model_batch *b = p->b;
 
-    pass_norm(p, post_norm, &m->outer.output_norm);
+    p->norm = norm_args(p, post_norm, &m->outer.output_norm);
+    if (p->st == RD_OK && p->n_rows > 0) p->st = m->ops->residual_norm(m->be, &p->norm);
     if (p->st == RD_OK && b->n_logits > 0) p->st = head_logits(m, b->n_logits, logits, b->best);
     if (p->st == RD_OK && b->n_logits > 0 && b->choices && m->ws.choices)
         p->st = m->ops->choose(m->be, b->n_logits, m->config.n_vocab, m->ws.logits, b->draws, m->ws.choices);

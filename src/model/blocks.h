@@ -29,6 +29,8 @@ struct pass {
     uint32_t n_runs;
     const struct seq_run *runs; /* of those rows */
     bool has_delta;
+    bool has_norm; /* the block that follows is to compute `norm` with its first product */
+    struct residual_norm_args norm;
 };
 
 /* What one layer's attention needs to know beyond the weights. */

@@ -5,11 +5,15 @@
  * probabilities meet in shared memory; then warp w sums dims w * HD / 4 .. over all keys: no sum crosses warps.
  * Where runs alone do not fill the device, gridDim.x blocks share a run's segments. Each then leaves every segment's
  * m, l, o in scratch, and the block that arrives last merges them in order: the same operations as in one block.
+ * FUSED, runs of one row: the block norms and rotates its queries as they come from the product, the block with the last
+ * segment the key, too; key and value go to their page, and from shared memory to the tiles. Everything older is
+ * asked for before dependency_wait.
  * Bytes: K and V once. Bound: memory; three blocks on an SM keep about 100 KB in flight. H200, 8B, 512 keys: 85 % of
  * the read bandwidth for 256 runs, 62 % for 64; one run takes 7 us, all of it latency.
  */
 #include "backend/cuda/attention_mma.cuh"
 #include "backend/cuda/attention_paths.h"
+#include "backend/cuda/rope_head.cuh"
 #include "tensor/dtype.h"
 
 enum { DECODE_THREADS = 128 };
@@ -57,14 +61,79 @@ static __device__ void merge_segments(const struct cuda_attention_args &a, const
     }
 }
 
+/* A pair of a lane as T. */
+template <typename T, int P>
+static __device__ __forceinline__ void put_pairs(const struct cuda_qkv_args &f, const float (&u)[P], const float (&v)[P],
+                                                 uint16_t *to)
+{
+#pragma unroll
+    for (int i = 0; i < P; i++) {
+        to[pair_first(f, i)] = (uint16_t)mma_type<T>::pack(u[i], 0);
+        to[pair_second(f, i)] = (uint16_t)mma_type<T>::pack(v[i], 0);
+    }
+}
+
+/* The run's one row: queries to the q tile; is_last: key and value to fresh [2][HD] and to their page. */
 template <typename T, int HD>
+static __device__ void fresh_row(const struct cuda_qkv_args &f, uint32_t row, uint32_t kv_head, bool is_last,
+                                 uint32_t q_tile, uint16_t (*fresh)[HD])
+{
+    constexpr int P = HD / 64;
+    const uint32_t group = f.n_heads / f.n_kv_heads, warp = threadIdx.x / 32;
+    const struct head_angles<P> angles = head_angles_of<P>(f, f.positions[row]);
+    const struct head_norm<P> q_norm = head_norm_of<P>(f, f.q_norm), k_norm = head_norm_of<P>(f, f.k_norm);
+    uint8_t *page = f.kv.base + f.row_page[row] * f.kv.page_bytes;
+    const uint64_t slot = (uint64_t)kv_head * f.kv.page_tokens + f.row_slot[row];
+
+    for (uint32_t i = group * (HD / 8) + threadIdx.x; i < DECODE_ROWS * (HD / 8); i += DECODE_THREADS)
+        asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(tile_at(q_tile, HD * 2, i / (HD / 8), i % (HD / 8))),
+                     "r"(0)
+                     : "memory");
+    dependency_wait();
+    for (uint32_t index = warp; index < group + (is_last ? 2 : 0); index += DECODE_THREADS / 32) {
+        const bool is_key = index == group, is_value = index > group;
+        const float *in = is_value ? f.v + (uint64_t)row * f.v_stride : is_key ? f.k + (uint64_t)row * f.k_stride
+                                                                               : f.q + (uint64_t)row * f.q_stride;
+        float u[P], v[P];
+
+        head_load<P>(f, in + (uint64_t)(is_key || is_value ? kv_head : kv_head * group + index) * HD, u, v);
+        if (!is_value) head_turn<P>(f, angles, is_key ? k_norm : q_norm, (is_key ? f.k_norm : f.q_norm) != NULL, u, v);
+        if (is_key || is_value) {
+            put_pairs<T, P>(f, u, v, fresh[is_value]);
+            put_pairs<T, P>(f, u, v, (uint16_t *)(page + (is_key ? f.kv.k_offset + slot * f.kv.k_row_bytes
+                                                                 : f.kv.v_offset + slot * f.kv.v_row_bytes)));
+            continue;
+        }
+#pragma unroll
+        for (int i = 0; i < 2 * P; i++) {
+            const uint32_t d = i % 2 ? pair_second(f, i / 2) : pair_first(f, i / 2);
+
+            asm volatile("st.shared.b16 [%0], %1;" ::"r"(tile_at(q_tile, HD * 2, index, d / 8) + d % 8 * 2),
+                         "h"((uint16_t)mma_type<T>::pack(i % 2 ? v[i / 2] : u[i / 2], 0))
+                         : "memory");
+        }
+    }
+}
+
+/* The fresh row to its place in a tile. */
+template <int HD> static __device__ __forceinline__ void place_fresh(const uint16_t *fresh, uint32_t tile, uint32_t row)
+{
+    if (threadIdx.x >= HD / 8) return;
+    const uint4 v = *(const uint4 *)(fresh + threadIdx.x * 8);
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(tile_at(tile, HD * 2, row, threadIdx.x)), "r"(v.x),
+                 "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
+}
+
+template <typename T, int HD, bool FUSED>
 __global__ void __launch_bounds__(DECODE_THREADS, HD == 256 ? 1 : 3)
     attention_decode(const __grid_constant__ struct cuda_attention_args a,
-                     const __grid_constant__ struct decode_split split)
+                     const __grid_constant__ struct decode_split split, const __grid_constant__ struct cuda_qkv_args f)
 {
     extern __shared__ __align__(1024) uint8_t smem[];
     __shared__ float warp_max[4][DECODE_ROWS];
     __shared__ uint32_t is_last;
+    __shared__ __align__(16) uint16_t fresh[2][FUSED ? HD : 1];
     constexpr uint32_t tile_bytes = SEGMENT * HD * 2;
     constexpr int N = HD / 32;                                  /* tiles of 8 dims that a warp sums */
     const uint32_t k_tile = smem_u32(smem), v_tile = k_tile + tile_bytes, q_tile = v_tile + tile_bytes;
@@ -72,7 +141,7 @@ __global__ void __launch_bounds__(DECODE_THREADS, HD == 256 ? 1 : 3)
     const uint32_t kv_head = blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const uint32_t pair = blockIdx.z * a.n_kv_heads + kv_head;
 
-    dependency_wait();
+    if (!FUSED) dependency_wait();
     dependents_launch();
     const struct cuda_run run = a.runs[blockIdx.z];
     const uint32_t n_packed = run.n_rows * (a.n_heads / a.n_kv_heads);
@@ -90,26 +159,34 @@ __global__ void __launch_bounds__(DECODE_THREADS, HD == 256 ? 1 : 3)
     const struct score_scale scale = score_scale_of(a.scale, a.softcap);
     const struct kv_source keys = kv_source_of(a.kv, a.tables + run.table, kv_head, n_keys, false);
     const struct kv_source values = kv_source_of(a.kv, a.tables + run.table, kv_head, n_keys, true);
+    const uint32_t skip = FUSED ? run.pos0 : ~0u;
     struct row_state state = { { -INFINITY, -INFINITY }, { 0, 0 } };
     float o[N][4] = {};
 
-    load_segment<HD, DECODE_THREADS>(k_tile, keys, (first_segment + from) * SEGMENT);
+    load_segment<HD, DECODE_THREADS>(k_tile, keys, (first_segment + from) * SEGMENT, skip);
     async_commit();
-    load_segment<HD, DECODE_THREADS>(v_tile, values, (first_segment + from) * SEGMENT);
+    load_segment<HD, DECODE_THREADS>(v_tile, values, (first_segment + from) * SEGMENT, skip);
     async_commit();
-    load_queries<T, HD, DECODE_THREADS, DECODE_ROWS>(q_tile, a, run, kv_head, 0);
+    if constexpr (FUSED) {
+        fresh_row<T, HD>(f, run.row0, kv_head, to == n_segments, q_tile, fresh);
+        __syncthreads();
+    } else {
+        load_queries<T, HD, DECODE_THREADS, DECODE_ROWS>(q_tile, a, run, kv_head, 0);
+    }
     for (uint32_t i = from; i < to; i++) {
         const uint32_t base = (first_segment + i) * SEGMENT;
         uint32_t p[SEGMENT / 16][4];
         float s[4][4], max[2], m[2], l[2];
 
         async_wait<1>();
+        if constexpr (FUSED)
+            if (i + 1 == n_segments) place_fresh<HD>(fresh[0], k_tile, run.pos0 - base);
         __syncthreads();
         score_tile<T, HD, 4>(s, q_tile, k_tile, warp * 32);
         scale_and_mask<4>(s, max, scale, window, base + warp * 32);
         if (lane % 4 == 0) warp_max[warp][lane / 4] = max[0], warp_max[warp][lane / 4 + 8] = max[1];
         __syncthreads();                                        /* all warps are done with K */
-        if (i + 1 < to) load_segment<HD, DECODE_THREADS>(k_tile, keys, base + SEGMENT);
+        if (i + 1 < to) load_segment<HD, DECODE_THREADS>(k_tile, keys, base + SEGMENT, skip);
         async_commit();
 #pragma unroll
         for (int r = 0; r < 2; r++) {
@@ -128,6 +205,8 @@ __global__ void __launch_bounds__(DECODE_THREADS, HD == 256 ? 1 : 3)
                                                                      chunk + r / 2) + in), "r"(p[0][r]) : "memory");
         }
         async_wait<1>();
+        if constexpr (FUSED)
+            if (i + 1 == n_segments) place_fresh<HD>(fresh[1], v_tile, run.pos0 - base);
         __syncthreads();
 #pragma unroll
         for (int j = 0; j < SEGMENT / 16; j++)
@@ -154,7 +233,7 @@ __global__ void __launch_bounds__(DECODE_THREADS, HD == 256 ? 1 : 3)
             }
         }
         __syncthreads();                                        /* all warps are done with V and p */
-        if (i + 1 < to) load_segment<HD, DECODE_THREADS>(v_tile, values, base + SEGMENT);
+        if (i + 1 < to) load_segment<HD, DECODE_THREADS>(v_tile, values, base + SEGMENT, skip);
         async_commit();
     }
     if (n_blocks == 1) {
@@ -192,8 +271,11 @@ static uint32_t blocks_per_run(uint32_t pairs, uint32_t fill)
     return best;
 }
 
-template <typename T, int HD> static cudaError_t start(const struct cuda_launch *l, const struct cuda_attention_args *a)
+template <typename T, int HD, bool FUSED>
+static cudaError_t start_as(const struct cuda_launch *l, const struct cuda_attention_args *a,
+                            const struct cuda_qkv_args *fused)
 {
+    const struct cuda_qkv_args none = {};
     const uint32_t smem = 2 * SEGMENT * HD * 2 + DECODE_ROWS * HD * 2 + DECODE_ROWS * SEGMENT * 2;
     const uint32_t pairs = a->n_runs * a->n_kv_heads, fill = (HD == 256 ? 1 : 3) * l->n_sms;
     const uint32_t packed = a->longest_run * (a->n_heads / a->n_kv_heads);
@@ -202,22 +284,29 @@ template <typename T, int HD> static cudaError_t start(const struct cuda_launch 
     const uint64_t need = (uint64_t)pairs * split.max_segments * split.rows * (HD + 2) * sizeof(float);
     uint32_t n = blocks_per_run(pairs, fill);
     static bool ready;                   /* once per process */
-    cudaError_t e = ready ? cudaSuccess : allow_shared_memory(attention_decode<T, HD>, smem);
+    cudaError_t e = ready ? cudaSuccess : allow_shared_memory(attention_decode<T, HD, FUSED>, smem);
 
     if (e) return e;
     ready = true;
     if (n == 1 && split.max_segments > 32) n = ceil_div(split.max_segments, 16), split.min_segments = 16;
     if (n > split.max_segments) n = split.max_segments;
     if (pairs > CUDA_N_COUNTERS || need > l->scratch_bytes) n = 1;
-    return launch_chained(l, attention_decode<T, HD>, dim3(n, a->n_kv_heads, a->n_runs), DECODE_THREADS, smem, *a,
-                          split);
+    return launch_chained(l, attention_decode<T, HD, FUSED>, dim3(n, a->n_kv_heads, a->n_runs), DECODE_THREADS, smem,
+                          *a, split, fused ? *fused : none);
 }
 
-int attention_decode_launch(const struct cuda_launch *l, const struct cuda_attention_args *a)
+template <typename T, int HD>
+static int start(const struct cuda_launch *l, const struct cuda_attention_args *a, const struct cuda_qkv_args *fused)
+{
+    return (int)(fused ? start_as<T, HD, true>(l, a, fused) : start_as<T, HD, false>(l, a, NULL));
+}
+
+int attention_decode_launch(const struct cuda_launch *l, const struct cuda_attention_args *a,
+                            const struct cuda_qkv_args *fused)
 {
     const bool half = a->kv.dtype_k == DTYPE_F16;
 
-    if (a->head_dim == 64) return (int)(half ? start<__half, 64>(l, a) : start<__nv_bfloat16, 64>(l, a));
-    if (a->head_dim == 128) return (int)(half ? start<__half, 128>(l, a) : start<__nv_bfloat16, 128>(l, a));
-    return (int)(half ? start<__half, 256>(l, a) : start<__nv_bfloat16, 256>(l, a));
+    if (a->head_dim == 64) return half ? start<__half, 64>(l, a, fused) : start<__nv_bfloat16, 64>(l, a, fused);
+    if (a->head_dim == 128) return half ? start<__half, 128>(l, a, fused) : start<__nv_bfloat16, 128>(l, a, fused);
+    return half ? start<__half, 256>(l, a, fused) : start<__nv_bfloat16, 256>(l, a, fused);
 }

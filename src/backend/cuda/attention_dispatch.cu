@@ -16,13 +16,17 @@ static bool fits_tensor_cores(const struct cuda_launch *l, const struct cuda_att
            && (kv->page_bytes | kv->k_offset | kv->v_offset | (uintptr_t)kv->base) % 16 == 0;
 }
 
-int cuda_attention(const struct cuda_launch *l, const struct cuda_attention_args *a)
+int cuda_attention(const struct cuda_launch *l, const struct cuda_attention_args *a, const struct cuda_qkv_args *first)
 {
     const uint32_t group = a->n_heads / a->n_kv_heads;
     int st = 0;
 
+    if (first && a->longest_run == 1 && first->n_rot == a->head_dim && fits_tensor_cores(l, a))
+        return attention_decode_launch(l, a, first);
+    if (first) st = cuda_qkv_rope_write(l, first);
+    if (st) return st;
     if (!fits_tensor_cores(l, a)) return attention_plain_launch(l, a);
     if (a->longest_run * group > DECODE_ROWS) st = attention_prefill_launch(l, a);
     if (st || (a->n_runs == 1 && a->longest_run * group > DECODE_ROWS && a->n_rows == a->longest_run)) return st;
-    return attention_decode_launch(l, a);
+    return attention_decode_launch(l, a, NULL);
 }

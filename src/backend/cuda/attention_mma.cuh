@@ -257,9 +257,10 @@ static __device__ __forceinline__ struct kv_source kv_source_of(const struct cud
     return s;
 }
 
-/* Rows first .. first + SEGMENT - 1 to a tile, by all threads; rows past n_keys become zeros. */
+/* Rows first .. first + SEGMENT - 1 to a tile, by all threads; rows past n_keys become zeros, row `skip` is left alone. */
 template <int HD, int THREADS>
-static __device__ __forceinline__ void load_segment(uint32_t tile, const struct kv_source &s, uint32_t first)
+static __device__ __forceinline__ void load_segment(uint32_t tile, const struct kv_source &s, uint32_t first,
+                                                    uint32_t skip = ~0u)
 {
     constexpr uint32_t chunks = HD / 8, rows = THREADS / chunks;
     const uint32_t c = threadIdx.x % chunks;
@@ -269,6 +270,7 @@ static __device__ __forceinline__ void load_segment(uint32_t tile, const struct 
     for (uint32_t i = 0; i < (SEGMENT + rows - 1) / rows; i++) {
         const uint32_t r = threadIdx.x / chunks + i * rows, t = first + r;
         if (SEGMENT % rows && r >= SEGMENT) break;
+        if (t == skip) continue;
         const bool there = t < s.n_keys;
         const uint32_t page = there ? s.table[t >> s.page_shift] : 0, slot = t & ((1u << s.page_shift) - 1);
         const uint8_t *from = there ? s.base + page * s.page_bytes + (uint64_t)slot * s.row_bytes + c * 16 : s.base;

@@ -14,8 +14,9 @@ int attention_plain_launch(const struct cuda_launch *l, const struct cuda_attent
 
 /* Tensor cores: keys and values both f16 or both bf16, head_dim 64, 128 or 256, n_heads / n_kv_heads <= DECODE_ROWS.
  * decode computes the runs of at most DECODE_ROWS packed rows and leaves the others alone, prefill the reverse; a row's
- * bits do not depend on which. */
-int attention_decode_launch(const struct cuda_launch *l, const struct cuda_attention_args *a);
+ * bits do not depend on which. fused: as in cuda_attention, all runs of one row and n_rot = head_dim; or NULL. */
+int attention_decode_launch(const struct cuda_launch *l, const struct cuda_attention_args *a,
+                            const struct cuda_qkv_args *fused);
 int attention_prefill_launch(const struct cuda_launch *l, const struct cuda_attention_args *a);
 /* What prefill does on sm_90 for head_dim 64 and 128, with the same bits. */
 int attention_wgmma_launch(const struct cuda_launch *l, const struct cuda_attention_args *a);

@@ -47,6 +47,18 @@ static __device__ __forceinline__ uint32_t int8_place(uint32_t k)
     return k / 128 * 128 + 64 * (step / 4) + 16 * (kk % 8 / 2) + 4 * (step % 4) + 2 * (kk / 8) + kk % 2;
 }
 
+/* Four values of a norm, and their squares added to a sum. */
+static __device__ __forceinline__ float4 scaled(float4 v, float scale, float4 w)
+{
+    return make_float4(__fmul_rn(__fmul_rn(v.x, scale), w.x), __fmul_rn(__fmul_rn(v.y, scale), w.y),
+                       __fmul_rn(__fmul_rn(v.z, scale), w.z), __fmul_rn(__fmul_rn(v.w, scale), w.w));
+}
+
+static __device__ __forceinline__ float squares(float4 v, float sum)
+{
+    return fmaf(v.w, v.w, fmaf(v.z, v.z, fmaf(v.y, v.y, fmaf(v.x, v.x, sum))));
+}
+
 /* Weight k of row o, in f32 before the rounding to bf16. */
 static __device__ __forceinline__ float matrix_weight(const struct cuda_matrix &m, uint64_t o, uint32_t k)
 {

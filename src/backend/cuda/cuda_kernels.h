@@ -91,12 +91,17 @@ bool cuda_linear_takes(const struct cuda_launch *l, const struct cuda_matrix *m)
  * promise of alignment beyond: x16 begins at a 32-byte, out at a 64-byte boundary; strides may be odd (tiny models): take the
  * plain kernel then. n_rows >= 1, n_outs 1 .. 3, one n_in for all. */
 struct cuda_linear_out { const struct cuda_matrix *w; const float *bias; float *out; uint32_t out_stride; };
+/* x given: x16 [n_rows, n_in] is to become rmsnorm(x) * weight first, with the bits of cuda_residual_norm. Where the product
+ * computes that by itself x16 is not written. */
+struct cuda_input_norm { const float *x, *weight; float eps; };
 struct cuda_linear_args {
     uint32_t n_rows;
     const uint16_t *x16;
     uint32_t x_stride;
     uint32_t n_outs;
     struct cuda_linear_out outs[3];
+    struct cuda_input_norm norm;
+    float *add_to; /* [n_rows, n_out]: outs[0], the only one, is added to it; its out may be used as scratch. Or NULL */
 };
 int cuda_linear(const struct cuda_launch *l, const struct cuda_linear_args *a);
 
@@ -111,6 +116,7 @@ struct cuda_linear_glu_args {
     int act;
     uint16_t *out16; /* [n_rows, n_out] */
     float *scratch_gate, *scratch_up;
+    struct cuda_input_norm norm;
 };
 int cuda_linear_glu(const struct cuda_launch *l, const struct cuda_linear_glu_args *a);
 
@@ -146,7 +152,6 @@ struct cuda_attention_args {
     const uint32_t *tables;
     struct cuda_kv kv;
 };
-int cuda_attention(const struct cuda_launch *l, const struct cuda_attention_args *a);
 
 /* As struct qkv_args in backend.h: q and k heads normed and rotated in place, k and v written to row_page, row_slot. */
 struct cuda_qkv_args {
@@ -168,6 +173,8 @@ struct cuda_qkv_args {
     struct cuda_kv kv;
 };
 int cuda_qkv_rope_write(const struct cuda_launch *l, const struct cuda_qkv_args *a);
+/* first: cuda_qkv_rope_write of these rows first, or within, q then staying as it was; NULL: done before. */
+int cuda_attention(const struct cuda_launch *l, const struct cuda_attention_args *a, const struct cuda_qkv_args *first);
 
 /* ---- rows ---- */
 

@@ -152,11 +152,20 @@ rd_status cuda_op_residual_norm(struct backend *be, const struct residual_norm_a
     return cuda_check(be, cuda_residual_norm(&be->l, &n), "residual_norm");
 }
 
+/* norm as an argument of a product: x += delta is no part of that. */
+static struct cuda_input_norm input_norm(const struct residual_norm_args *a, const float *x)
+{
+    if (!a) return (struct cuda_input_norm){NULL, NULL, 0};
+    assert(!a->delta && a->norm && a->out == x);
+    return (struct cuda_input_norm){a->x, vector_of(a->norm), a->eps};
+}
+
 rd_status cuda_op_linear(struct backend *be, const struct linear_args *a)
 {
-    struct cuda_linear_args args = {a->n_rows, cuda_shadow(be, a->x), a->x_stride, a->n_outs, {{0}}};
+    struct cuda_linear_args args = {a->n_rows, cuda_shadow(be, a->x), a->x_stride, a->n_outs, {{0}},
+                                    input_norm(a->norm, a->x), a->add_to};
 
-    assert(args.x16);
+    assert(args.x16 && (!a->add_to || (a->n_outs == 1 && a->outs[0].out_stride == a->outs[0].w->n_out)));
     for (uint32_t i = 0; i < a->n_outs; i++)
         args.outs[i] = (struct cuda_linear_out){matrix_of(a->outs[i].w), vector_of(a->outs[i].bias), a->outs[i].out,
                                                 a->outs[i].out_stride};
@@ -176,6 +185,7 @@ rd_status cuda_op_linear_glu(struct backend *be, const struct linear_glu_args *a
         .out16 = cuda_shadow(be, a->out),
         .scratch_gate = a->gate_out,
         .scratch_up = a->up_out,
+        .norm = input_norm(a->norm, a->x),
     };
 
     assert(args.x16 && args.out16);
@@ -183,17 +193,16 @@ rd_status cuda_op_linear_glu(struct backend *be, const struct linear_glu_args *a
     return cuda_check(be, cuda_linear_glu(&be->l, &args), "linear_glu");
 }
 
-rd_status cuda_op_qkv_rope_write(struct backend *be, const struct qkv_args *a)
+static rd_status qkv_args_of(struct backend *be, const struct qkv_args *a, struct cuda_qkv_args *out)
 {
     const void *positions = NULL, *pages = NULL, *slots = NULL;
     uint64_t n_bytes = a->n_rows * sizeof(uint32_t);
-    struct cuda_qkv_args args;
     rd_status st = send(be, a->positions, n_bytes, &positions);
 
     if (st == RD_OK) st = send(be, a->row_page, n_bytes, &pages);
     if (st == RD_OK) st = send(be, a->row_slot, n_bytes, &slots);
     if (st != RD_OK) return st;
-    args = (struct cuda_qkv_args){
+    *out = (struct cuda_qkv_args){
         .n_rows = a->n_rows,
         .n_heads = a->n_heads,
         .n_kv_heads = a->n_kv_heads,
@@ -216,17 +225,27 @@ rd_status cuda_op_qkv_rope_write(struct backend *be, const struct qkv_args *a)
         .row_slot = slots,
         .kv = layer_kv(a->kv, a->layer),
     };
-    return cuda_check(be, cuda_qkv_rope_write(&be->l, &args), "qkv_rope_write");
+    return RD_OK;
+}
+
+rd_status cuda_op_qkv_rope_write(struct backend *be, const struct qkv_args *a)
+{
+    struct cuda_qkv_args args;
+    rd_status st = qkv_args_of(be, a, &args);
+
+    return st != RD_OK ? st : cuda_check(be, cuda_qkv_rope_write(&be->l, &args), "qkv_rope_write");
 }
 
 rd_status cuda_op_attention(struct backend *be, const struct attention_args *a)
 {
     struct cuda_sent runs;
     struct cuda_attention_args args;
+    struct cuda_qkv_args first;
     rd_status st;
 
     if (a->n_runs == 0) return RD_OK;
     st = send_runs(be, a->runs, a->n_runs, a->kv->layout.page_tokens, &runs);
+    if (st == RD_OK && a->first) st = qkv_args_of(be, a->first, &first);
     if (st != RD_OK) return st;
     args = (struct cuda_attention_args){
         .n_rows = a->n_rows,
@@ -248,7 +267,7 @@ rd_status cuda_op_attention(struct backend *be, const struct attention_args *a)
         .tables = runs.tables,
         .kv = layer_kv(a->kv, a->layer),
     };
-    return cuda_check(be, cuda_attention(&be->l, &args), "attention");
+    return cuda_check(be, cuda_attention(&be->l, &args, a->first ? &first : NULL), "attention");
 }
 
 rd_status cuda_op_glu(struct backend *be, enum activation act, uint32_t n_rows, uint32_t width, const float *gate,

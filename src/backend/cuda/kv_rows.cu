@@ -5,6 +5,7 @@
  */
 #include "backend/cuda/hopper_ptx.cuh"
 #include "backend/cuda/launch_chained.cuh"
+#include "backend/cuda/rope_head.cuh"
 #include "tensor/dtype.h"
 
 static __device__ void store_kv(int dtype, uint8_t *row, uint32_t i, float value)
@@ -45,54 +46,25 @@ static __device__ void rotate_head(const struct cuda_qkv_args &a, float *x, uint
     __syncwarp();
 }
 
-/* Rows of P * 64 dims, all of them rotated, P = 1, 2 or 4: a warp has its head in registers, lane j the pairs j, j + 32,
- * ..; angles and weights are ready before the products that they wait for. */
+/* rope_head.cuh's heads: angles and weights are ready before the products that they wait for. */
 template <int P> static __global__ void qkv_rope_write_whole(struct cuda_qkv_args a)
 {
-    const uint32_t row = blockIdx.x, lane = threadIdx.x % 32, half = a.head_dim / 2;
-    const uint32_t index = blockIdx.y * (blockDim.x / 32) + threadIdx.x / 32;
+    const uint32_t row = blockIdx.x, index = blockIdx.y * (blockDim.x / 32) + threadIdx.x / 32;
     const bool is_query = index < a.n_heads, is_key = !is_query && index < a.n_heads + a.n_kv_heads;
     const uint32_t head = is_query ? index : is_key ? index - a.n_heads : index - a.n_heads - a.n_kv_heads;
     const float *norm = is_query ? a.q_norm : a.k_norm;
     const float *in = is_query ? a.q + (uint64_t)row * a.q_stride
                       : is_key ? a.k + (uint64_t)row * a.k_stride
                                : a.v + (uint64_t)row * a.v_stride;
-    float sine[P], cosine[P], u[P], v[P], norm_u[P], norm_v[P];
+    float u[P], v[P];
 
     if (index >= a.n_heads + 2 * a.n_kv_heads) return;
-#pragma unroll
-    for (int i = 0; i < P; i++) {
-        const uint32_t pair = lane + 32 * i, first = a.half_split ? pair : 2 * pair;
-
-        sincosf(__fmul_rn((float)a.positions[row], a.inv_freq[pair]), &sine[i], &cosine[i]);
-        norm_u[i] = norm ? norm[first] : 1;
-        norm_v[i] = norm ? norm[first + (a.half_split ? half : 1)] : 1;
-    }
+    const struct head_angles<P> angles = head_angles_of<P>(a, a.positions[row]);
+    const struct head_norm<P> norms = head_norm_of<P>(a, norm);
     dependency_wait();
     dependents_launch();
-    in += (uint64_t)head * a.head_dim;
-    float sum = 0;
-#pragma unroll
-    for (int i = 0; i < P; i++) {
-        const uint32_t pair = lane + 32 * i, first = a.half_split ? pair : 2 * pair;
-
-        u[i] = in[first];
-        v[i] = in[first + (a.half_split ? half : 1)];
-        sum = fmaf(v[i], v[i], fmaf(u[i], u[i], sum));
-    }
-    if (is_query || is_key) {
-        const float scale = norm ? 1.0f / sqrtf(warp_sum(sum) / (float)a.head_dim + a.norm_eps) : 1.0f;
-
-#pragma unroll
-        for (int i = 0; i < P; i++) {
-            const float s = sine[i] * a.mscale, c = cosine[i] * a.mscale;
-            const float x = norm ? __fmul_rn(__fmul_rn(u[i], scale), norm_u[i]) : u[i];
-            const float y = norm ? __fmul_rn(__fmul_rn(v[i], scale), norm_v[i]) : v[i];
-
-            u[i] = fmaf(x, c, -__fmul_rn(y, s));
-            v[i] = fmaf(x, s, __fmul_rn(y, c));
-        }
-    }
+    head_load<P>(a, in + (uint64_t)head * a.head_dim, u, v);
+    if (is_query || is_key) head_turn<P>(a, angles, norms, norm != NULL, u, v);
 
     uint8_t *page = a.kv.base + a.row_page[row] * a.kv.page_bytes;
     float *q = a.q + (uint64_t)row * a.q_stride + (uint64_t)head * a.head_dim;
@@ -101,15 +73,12 @@ template <int P> static __global__ void qkv_rope_write_whole(struct cuda_qkv_arg
     else page += a.kv.v_offset + ((uint64_t)head * a.kv.page_tokens + a.row_slot[row]) * a.kv.v_row_bytes;
 #pragma unroll
     for (int i = 0; i < P; i++) {
-        const uint32_t pair = lane + 32 * i, first = a.half_split ? pair : 2 * pair;
-        const uint32_t second = first + (a.half_split ? half : 1);
-
         if (is_query) {
-            q[first] = u[i];
-            q[second] = v[i];
+            q[pair_first(a, i)] = u[i];
+            q[pair_second(a, i)] = v[i];
         } else {
-            store_kv(is_key ? a.kv.dtype_k : a.kv.dtype_v, page, first, u[i]);
-            store_kv(is_key ? a.kv.dtype_k : a.kv.dtype_v, page, second, v[i]);
+            store_kv(is_key ? a.kv.dtype_k : a.kv.dtype_v, page, pair_first(a, i), u[i]);
+            store_kv(is_key ? a.kv.dtype_k : a.kv.dtype_v, page, pair_second(a, i), v[i]);
         }
     }
 }

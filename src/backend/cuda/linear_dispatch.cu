@@ -27,6 +27,7 @@ static struct linear_hopper hopper_args(const struct cuda_launch *l, const struc
     h.x_stride = a->x_stride;
     h.n_outs = a->n_outs;
     h.chained = l->pdl;
+    h.norm = { a->norm.x, a->norm.weight, a->norm.eps };
     for (uint32_t i = 0; i < a->n_outs; i++) {
         const struct cuda_linear_out *o = &a->outs[i];
 
@@ -40,37 +41,82 @@ static struct linear_hopper hopper_args(const struct cuda_launch *l, const struc
     return h;
 }
 
+/* Whether the tuned kernels take all outs as they lie. */
+static bool linear_takes_all(const struct cuda_launch *l, const struct cuda_linear_args *a)
+{
+    if (l->compute != 90) return false;
+    const struct linear_hopper h = hopper_args(l, a);
+    bool takes = linear_hopper_fits(&h);
+
+    for (uint32_t i = 0; i < a->n_outs; i++)
+        takes &= cuda_linear_takes(l, a->outs[i].w)
+                 && (a->outs[i].w->format == CUDA_BF16 || a->outs[i].w->row_stride % CUDA_QUANT_ROW_ALIGN == 0);
+    return takes;
+}
+
 static bool same_form(const struct cuda_matrix *a, const struct cuda_matrix *b)
 {
     return a->format == b->format &&
            (a->format == CUDA_BF16 || (a->group == b->group && a->has_offset == b->has_offset));
 }
 
-/* Outs of one form. epilogue: EPI_STORE, or a GLU to glu_out16. */
+/* Outs of one form. out: what a GLU or EPI_ADD writes to, else NULL. */
 static int linear_one_form(const struct cuda_launch *l, const struct cuda_linear_args *a, enum linear_epilogue e,
-                           uint16_t *glu_out16)
+                           void *out)
 {
     const struct cuda_matrix *m = a->outs[0].w;
 
     if (l->compute != 90) return (int)cudaErrorNotSupported;
     struct linear_hopper h = hopper_args(l, a);
     h.epilogue = e;
-    h.out_bf16 = glu_out16 != NULL;
-    if (glu_out16) h.outs[0].out = glu_out16;
+    h.out_bf16 = e >= EPI_SILU_GLU;
+    if (out) h.outs[0].out = out;
     if (!linear_hopper_fits(&h)) return (int)cudaErrorNotSupported;
     if (m->format == CUDA_BF16) return (int)linear_hopper_launch(&h, stream_of(l));
     if (m->row_stride % CUDA_QUANT_ROW_ALIGN) return (int)cudaErrorNotSupported;
-    return m->format == CUDA_INT4 ? linear_int4_launch(l, a, e, glu_out16) : linear_int8_launch(l, a, e, glu_out16);
+    return m->format == CUDA_INT4 ? linear_int4_launch(l, a, e, out, &h.norm) : linear_int8_launch(l, a, e, out, &h.norm);
+}
+
+/* Whether the product computes the norm of its input; if not it is computed here, and *norm becomes none. All outs must
+ * be of one form then, as each product would compute it again. */
+static int input_norm(const struct cuda_launch *l, uint32_t n_rows, uint32_t n_in, const uint16_t *x16, bool one_form,
+                      struct cuda_input_norm *norm)
+{
+    const struct linear_norm n = { norm->x, norm->weight, norm->eps };
+    struct cuda_norm_args a = { n_rows, n_in, (float *)norm->x, NULL, NULL, norm->weight, norm->eps, NULL,
+                                (uint16_t *)x16 };
+
+    if (!norm->x || (l->compute == 90 && one_form && linear_norm_fits(&n, n_rows, n_in))) return 0;
+    norm->x = NULL;
+    return cuda_residual_norm(l, &a);
+}
+
+/* out is added to add_to, by the product or by the norm's kernel. */
+static int linear_added(const struct cuda_launch *l, const struct cuda_linear_args *a)
+{
+    struct cuda_norm_args n = { a->n_rows, a->outs[0].w->n_out, a->add_to, a->outs[0].out, NULL, NULL, 0, NULL, NULL };
+    int st = linear_one_form(l, a, EPI_ADD, a->add_to);
+
+    if (st != (int)cudaErrorNotSupported) return st;
+    st = linear_plain_launch(l, a);
+    return st ? st : cuda_residual_norm(l, &n);
 }
 
 int cuda_linear(const struct cuda_launch *l, const struct cuda_linear_args *a)
 {
+    struct cuda_input_norm norm = a->norm;
+    bool one_form = linear_takes_all(l, a);
+    int st;
+
+    for (uint32_t i = 1; i < a->n_outs; i++) one_form &= same_form(a->outs[0].w, a->outs[i].w);
+    st = input_norm(l, a->n_rows, a->outs[0].w->n_in, a->x16, one_form, &norm);
+    if (st) return st;
     for (uint32_t from = 0, n; from < a->n_outs; from += n) {
-        struct cuda_linear_args part = {a->n_rows, a->x16, a->x_stride, 0, {}};
-        int st;
+        struct cuda_linear_args part = {a->n_rows, a->x16, a->x_stride, 0, {}, norm, a->add_to};
 
         for (n = 0; from + n < a->n_outs && same_form(a->outs[from].w, a->outs[from + n].w); n++)
             part.outs[part.n_outs++] = a->outs[from + n];
+        if (a->add_to) return linear_added(l, &part);
         st = linear_one_form(l, &part, EPI_STORE, NULL);
         if (st == (int)cudaErrorNotSupported) st = linear_plain_launch(l, &part);
         if (st) return st;
@@ -81,11 +127,14 @@ int cuda_linear(const struct cuda_launch *l, const struct cuda_linear_args *a)
 int cuda_linear_glu(const struct cuda_launch *l, const struct cuda_linear_glu_args *a)
 {
     const uint32_t n_out = a->gate->n_out;
-    struct cuda_linear_args both = {a->n_rows, a->x16, a->x_stride, 2, {}};
+    struct cuda_linear_args both = {a->n_rows, a->x16, a->x_stride, 2, {}, a->norm, NULL};
     int st;
 
     both.outs[0] = (struct cuda_linear_out){a->gate, NULL, a->scratch_gate, n_out};
     both.outs[1] = (struct cuda_linear_out){a->up, NULL, a->scratch_up, n_out};
+    st = input_norm(l, a->n_rows, a->gate->n_in, a->x16, same_form(a->gate, a->up) && linear_takes_all(l, &both),
+                    &both.norm);
+    if (st) return st;
     if (same_form(a->gate, a->up)) {
         st = linear_one_form(l, &both, a->act == CUDA_SILU ? EPI_SILU_GLU : EPI_GELU_GLU, a->out16);
         if (st != (int)cudaErrorNotSupported) return st;

@@ -40,6 +40,12 @@ void linear_tiles(struct linear_job *job, uint32_t n_outs, uint32_t rows)
     }
 }
 
+bool linear_norm_fits(const struct linear_norm *norm, uint32_t n_rows, uint32_t n_in)
+{
+    return n_rows == 1 && n_in % 128 == 0 && n_in <= ONE_ROW_WIDTH && (uintptr_t)norm->x % 16 == 0
+           && (uintptr_t)norm->weight % 16 == 0;
+}
+
 bool linear_hopper_fits(const struct linear_hopper *a)
 {
     if (!tensor_map_ready() || a->n_in % 8 || a->x_stride % 8 || (uintptr_t)a->x % 16) return false;
@@ -70,6 +76,7 @@ static cudaError_t start(const struct linear_hopper *a, struct linear_job *job, 
             return cudaErrorInvalidValue;
     }
     if (!map_bf16(&x, a->x, a->n_rows, a->n_in, a->x_stride, N)) return cudaErrorInvalidValue;
+    if (N == 1) smem += job->seg_blocks * K_BLOCK * 2 + ONE_ROW_PAD;
     smem = evenly_spread(smem, job->n_tiles * job->n_row_tiles * cluster.z, cluster.z);
     return launch_cluster(&l, kernel, dim3(job->n_tiles * job->n_row_tiles, 1, cluster.z), linear_block<ROWS>::threads,
                           smem, cluster, w[0], w[1], w[2], x, *job);
@@ -161,6 +168,9 @@ cudaError_t linear_hopper_launch(const struct linear_hopper *a, cudaStream_t str
     job.k_blocks = ceil_div(a->n_in, K_BLOCK);
     job.n_segs = linear_segments(n_out, a->n_in, K_BLOCK, 200, &job.seg_blocks);
 
+    job.row = { (const uint16_t *)a->x, a->norm, a->n_in };
+
+    if (n == 1) return start<64, 1, 6, SPLIT, 4>(a, &job, stream);
     if (n <= 8) return start<64, 8, 6, SPLIT, 4>(a, &job, stream);
     if (n <= 16) return start<64, 16, 5, SPLIT, 4>(a, &job, stream);
     if (n <= 32) return start<64, 32, 4, SPLIT, 4>(a, &job, stream);

@@ -16,8 +16,12 @@ extern "C" {
 
 enum linear_epilogue { EPI_STORE, EPI_ADD, EPI_SILU_GLU, EPI_GELU_GLU };
 
+/* What one row is before it is multiplied: rmsnorm(x) * weight, bf16. */
+struct linear_norm { const float *x, *weight; float eps; };
+
 struct linear_hopper {
     const void *x;                       /* bf16 [n_rows, x_stride] */
+    struct linear_norm norm;             /* x given: instead of x above, if linear_norm_fits */
     uint32_t n_rows, n_in, x_stride, n_outs;
     struct {
         const void *w;                   /* bf16 [n_out, w_stride] */
@@ -30,6 +34,7 @@ struct linear_hopper {
     bool chained; /* programmatic dependent launch: may start while the kernel before on the stream still runs */
 };
 
+bool linear_norm_fits(const struct linear_norm *norm, uint32_t n_rows, uint32_t n_in);
 /* Whether shapes and addresses fit: the same for all n_rows. The caller knows that the device is sm_90. */
 bool linear_hopper_fits(const struct linear_hopper *a);
 cudaError_t linear_hopper_launch(const struct linear_hopper *a, cudaStream_t stream);

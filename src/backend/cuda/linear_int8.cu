@@ -2,12 +2,12 @@
 #include "backend/cuda/linear_quant_launch.cuh"
 
 int linear_int8_launch(const struct cuda_launch *l, const struct cuda_linear_args *a, enum linear_epilogue e,
-                       uint16_t *glu_out16)
+                       void *out, const struct linear_norm *norm)
 {
     const struct cuda_matrix *m = a->outs[0].w;
 
-    if (m->group == 32 && m->has_offset == true) return (int)quant_launch<8, 32, true>(l, a, e, glu_out16);
-    if (m->group == 32 && m->has_offset == false) return (int)quant_launch<8, 32, false>(l, a, e, glu_out16);
-    if (m->group == 16 && m->has_offset == false) return (int)quant_launch<8, 16, false>(l, a, e, glu_out16);
+    if (m->group == 32 && m->has_offset == true) return (int)quant_launch<8, 32, true>(l, a, e, out, norm);
+    if (m->group == 32 && m->has_offset == false) return (int)quant_launch<8, 32, false>(l, a, e, out, norm);
+    if (m->group == 16 && m->has_offset == false) return (int)quant_launch<8, 16, false>(l, a, e, out, norm);
     return (int)cudaErrorNotSupported;
 }

@@ -11,12 +11,12 @@ extern "C" {
 /* Right for every shape, format and device; slow. */
 int linear_plain_launch(const struct cuda_launch *l, const struct cuda_linear_args *a);
 
-/* sm_90, all outs of one quantised form (format, group, has_offset), x16 and x_stride as linear_hopper wants them. A
- * GLU epilogue writes to glu_out16 [n_rows, n_out]. cudaErrorNotSupported: no kernel for that form. */
+/* sm_90, all outs of one quantised form (format, group, has_offset), x16 and x_stride as linear_hopper wants them. out:
+ * of a GLU [n_rows, n_out], of EPI_ADD, else NULL. norm: as in linear_hopper. cudaErrorNotSupported: no kernel for that form. */
 int linear_int4_launch(const struct cuda_launch *l, const struct cuda_linear_args *a, enum linear_epilogue e,
-                       uint16_t *glu_out16);
+                       void *out, const struct linear_norm *norm);
 int linear_int8_launch(const struct cuda_launch *l, const struct cuda_linear_args *a, enum linear_epilogue e,
-                       uint16_t *glu_out16);
+                       void *out, const struct linear_norm *norm);
 
 #ifdef __cplusplus
 }

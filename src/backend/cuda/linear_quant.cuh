@@ -19,11 +19,12 @@ enum { QUANT_BLOCK = 128, QUANT_HALF = 4, QUANT_TILES = 380 };
 template <int BITS, int GROUP, bool OFFSET, int ROWS, int N, int STAGES> struct quant_smem {
     static constexpr uint32_t value_row = QUANT_BLOCK * BITS / 8, values = ROWS * value_row;
     static constexpr uint32_t halves = QUANT_BLOCK / GROUP * (OFFSET || BITS == 4 ? 2 : 1), box = halves < 8 ? 8 : halves;
-    static constexpr uint32_t scales = ROWS * box * 2, tokens = N * QUANT_BLOCK * 2;
+    static constexpr uint32_t scales = ROWS * box * 2, tokens = N > 1 ? N * QUANT_BLOCK * 2 : 0;
     static constexpr uint32_t stage = values + tokens + scales;
-    static constexpr uint32_t ring = STAGES * stage, sums = N * linear_block<ROWS>::pitch * 4;
+    static constexpr uint32_t ring = STAGES * stage, sums = (N > 1 ? N : 8) * linear_block<ROWS>::pitch * 4;
     static constexpr uint32_t big = (((ring > sums ? ring : sums) + 15) / 16) * 16;
-    static constexpr uint32_t bytes = big + 2 * 8 * STAGES + 1024;      /* barriers; room to align */
+    static constexpr uint32_t row = (big + 2 * 8 * STAGES + 15) / 16 * 16;  /* N = 1: where it lies */
+    static constexpr uint32_t bytes = row + 1024;               /* room to align; N = 1: the row and ONE_ROW_PAD more */
 };
 
 static __device__ __forceinline__ uint4 shared_load16(uint32_t at)
@@ -162,14 +163,14 @@ static __device__ void quant_feed(const struct quant_maps &maps, const struct ti
     uint32_t ahead = min(n_blocks, (uint32_t)STAGES);
 
     tma_prefetch_map(&maps.scales[p.which[0]]);
-    tma_prefetch_map(&maps.x);
+    if (N > 1) tma_prefetch_map(&maps.x);
     if (gridDim.x > 264 && N > 64) once = often;
-    for (uint32_t i = 0; i < n_blocks + ahead; i++) {       /* order as in linear_feed */
+    for (uint32_t i = N == 1 ? ahead : 0; i < n_blocks + ahead; i++) {       /* order as in linear_feed */
         uint32_t kb = i < ahead ? i : i - ahead, s = kb % STAGES, at = ring + s * S::stage, bar = full + 8 * s;
         int block = (int)(first + kb);
 
         if (i >= ahead && kb >= ahead) mbar_wait(empty + 8 * s, (kb / STAGES - 1) & 1);
-        if (i < ahead || kb >= ahead) {
+        if (N == 1 || i < ahead || kb >= ahead) {
             mbar_expect(bar, S::stage);
             for (int h = 0; h < 2; h++) {
                 tma_load_2d(at + h * S::values / 2, &maps.values[p.which[h]], bar, block * (int)S::value_row,
@@ -178,6 +179,7 @@ static __device__ void quant_feed(const struct quant_maps &maps, const struct ti
                             S::halves < 8 ? block / 2 * 8 : block * (int)S::halves, (int)p.row[h], often);
             }
         }
+        if (N == 1) continue;
         if (i == ahead) dependency_wait();
         if (i >= ahead)
             for (int h = 0; h < 2; h++)
@@ -193,6 +195,8 @@ __global__ void __launch_bounds__(linear_block<ROWS>::threads, BLOCKS_PER_SM)
 #if __CUDA_ARCH__ >= 900
     using S = quant_smem<BITS, GROUP, OFFSET, ROWS, N, STAGES>;
     using B = linear_block<ROWS>;
+    constexpr int TILE = N == 1 ? 8 : N;                        /* of wgmma */
+    constexpr uint64_t step = N == 1 ? QUANT_BLOCK * 2 / 2 / 16 : S::tokens / 2 / 16;   /* half a block's tokens */
     extern __shared__ uint8_t raw[];
     uint32_t ring = (smem_u32(raw) + 1023) & ~1023u, full = ring + S::big, empty = full + 8 * STAGES;
     uint32_t warp = threadIdx.x / 32, n_blocks = MODE == SPLIT ? job.n_segs : 1;
@@ -216,9 +220,10 @@ __global__ void __launch_bounds__(linear_block<ROWS>::threads, BLOCKS_PER_SM)
     } else {
         uint32_t lane = threadIdx.x % 32, row = warp * 16 + lane / 4, left = job.seg_blocks;
         bool begin = true;
-        float acc[N / 2], total[MODE == WALK ? N / 2 : 1];
+        float acc[TILE / 2], total[MODE == WALK ? TILE / 2 : 1];
 
-        dependency_wait();
+        if constexpr (N == 1) one_row_load(job.row, ring + S::row, first * QUANT_BLOCK, count * QUANT_BLOCK);
+        else dependency_wait();
         struct ring_at r = { 0, 0 };
         uint32_t last = 0;
 
@@ -226,7 +231,7 @@ __global__ void __launch_bounds__(linear_block<ROWS>::threads, BLOCKS_PER_SM)
             uint32_t at = ring + r.stage * S::stage;
             uint32_t scales = at + S::values + S::tokens + row * S::box * 2
                               + (S::halves < 8 ? (first + kb) % 2 * 8 : 0);     /* a box holds two blocks' scales */
-            uint64_t b = wgmma_desc(at + S::values);
+            uint64_t b = N == 1 ? wgmma_desc_one_row(ring + S::row + kb * QUANT_BLOCK * 2) : wgmma_desc(at + S::values);
             uint32_t a[2][QUANT_HALF][4], v[2][4];
 
             mbar_wait(full + 8 * r.stage, r.turn);
@@ -236,7 +241,7 @@ __global__ void __launch_bounds__(linear_block<ROWS>::threads, BLOCKS_PER_SM)
                 wgmma_fence();
 #pragma unroll
                 for (int k = 0; k < QUANT_HALF; k++)
-                    wgmma_rs<N>(acc, a[half][k], b + half * (S::tokens / 2 / 16) + 2 * k, !begin || half > 0 || k > 0);
+                    wgmma_rs<TILE>(acc, a[half][k], b + half * step + 2 * k, !begin || half > 0 || k > 0);
                 wgmma_commit();
                 wgmma_wait<1>();
                 if (half == 0 && kb > 0 && lane == 0) mbar_arrive(empty + 8 * last);
@@ -248,7 +253,7 @@ __global__ void __launch_bounds__(linear_block<ROWS>::threads, BLOCKS_PER_SM)
                 if (--left == 0 || kb + 1 == count) {
                     wgmma_wait<0>();
 #pragma unroll
-                    for (int i = 0; i < N / 2; i++) total[i] = kb < job.seg_blocks ? acc[i] : total[i] + acc[i];
+                    for (int i = 0; i < TILE / 2; i++) total[i] = kb < job.seg_blocks ? acc[i] : total[i] + acc[i];
                     begin = true;
                     left = job.seg_blocks;
                 }
@@ -257,8 +262,8 @@ __global__ void __launch_bounds__(linear_block<ROWS>::threads, BLOCKS_PER_SM)
         wgmma_wait<0>();
         named_barrier(1, B::workers);                           /* all warpgroups are done with the ring */
         float *sums = (float *)(raw + (ring - smem_u32(raw)));
-        if constexpr (MODE == WALK) keep_sums<ROWS, N>(sums, total);
-        else keep_sums<ROWS, N>(sums, acc);
+        if constexpr (MODE == WALK) keep_sums<ROWS, TILE>(sums, total);
+        else keep_sums<ROWS, TILE>(sums, acc);
         named_barrier(1, B::workers);
     }
     if (MODE == SPLIT) cluster_sync();

@@ -41,6 +41,7 @@ static cudaError_t quant_start(const struct cuda_launch *l, const struct cuda_li
         || !tensor_map(&maps.x, a->x16, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, a->n_rows, a->outs[0].w->n_in,
                        a->x_stride * 2ull, N, 64, CU_TENSOR_MAP_SWIZZLE_128B))
         return cudaErrorInvalidValue;
+    if (N == 1) smem += job->seg_blocks * QUANT_BLOCK * 2 + ONE_ROW_PAD;
     smem = evenly_spread(smem, job->n_tiles * job->n_row_tiles * cluster.z, cluster.z);
     return launch_cluster(l, kernel, dim3(job->n_tiles * job->n_row_tiles, 1, cluster.z), linear_block<ROWS>::threads,
                           smem, cluster, maps, *job);
@@ -48,7 +49,7 @@ static cudaError_t quant_start(const struct cuda_launch *l, const struct cuda_li
 
 template <int BITS, int GROUP, bool OFFSET>
 static cudaError_t quant_launch(const struct cuda_launch *l, const struct cuda_linear_args *a, enum linear_epilogue e,
-                                uint16_t *glu_out16)
+                                void *out, const struct linear_norm *norm)
 {
     constexpr int more = BITS == 4 ? 2 : 0;                     /* stages that have room in 4 bit */
     const bool glu = e >= EPI_SILU_GLU;
@@ -66,13 +67,16 @@ static cudaError_t quant_launch(const struct cuda_launch *l, const struct cuda_l
 
         job.n_out[i] = o->w->n_out;
         job.stride[i] = glu ? o->w->n_out : o->out_stride;
-        job.out[i] = glu ? (void *)glu_out16 : o->out;
+        job.out[i] = out ? out : o->out;
         job.bias[i] = glu ? NULL : o->bias;
         if (i < a->n_outs) n_out += a->outs[i].w->n_out;
     }
     job.k_blocks = ceil_div(n_in, QUANT_BLOCK);
     job.n_segs = linear_segments(n_out, n_in, QUANT_BLOCK, QUANT_TILES, &job.seg_blocks);
 
+    job.row = { a->x16, *norm, n_in };
+
+    if (n == 1) return quant_start<BITS, GROUP, OFFSET, 64, 1, 4 + more, SPLIT, 4>(l, a, &job);
     if (n <= 8) return quant_start<BITS, GROUP, OFFSET, 64, 8, 4 + more, SPLIT, 4>(l, a, &job);
     if (n <= 16) return quant_start<BITS, GROUP, OFFSET, 64, 16, 3 + more, SPLIT, 4>(l, a, &job);
     if (n <= 32) return quant_start<BITS, GROUP, OFFSET, 64, 32, 3, SPLIT, 3>(l, a, &job);

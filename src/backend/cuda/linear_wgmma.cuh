@@ -14,6 +14,7 @@
  *          so that the device is evenly filled. Many rows and one segment: bound by arithmetic.
  *   WALK   many rows: a block goes through all segments and adds to a second set of registers at their ends.
  * (Two blocks sharing the loads of a token tile by multicast were slower: 500 TFLOP/s against 600, H200.)
+ * N = 1: the block has the whole row (linear_one_row.cuh), and its norm where the job says so.
  * The weights of the first stages are asked for before dependency_wait: they do not depend on the kernel before.
  *
  * Outputs leave through shared memory as [token][ROWS], so that stores are whole lines. A tile's two halves may come
@@ -26,6 +27,7 @@
 #include "backend/cuda/cuda_device.cuh"
 #include "backend/cuda/hopper_ptx.cuh"
 #include "backend/cuda/linear_hopper.h"
+#include "backend/cuda/linear_one_row.cuh"
 #include "backend/cuda/wgmma_bf16.cuh"
 
 enum { K_BLOCK = 64, MAX_SEGMENTS = 8 };
@@ -40,6 +42,7 @@ struct linear_job {
     void *out[3];
     const float *bias[3];                /* [n_out] or NULL */
     uint32_t out_bf16;                   /* outputs are bf16, not f32 */
+    struct one_row row;                  /* of a batch of one row */
 };
 
 /* Sets first_tile and n_tiles for tiles of `rows`; n_out and epilogue are set. Host; in linear_hopper.cu. */
@@ -174,10 +177,12 @@ static __device__ __forceinline__ void keep_sums(float *sums, const float (&d)[N
 }
 
 template <int ROWS, int N, int STAGES> struct linear_smem {
-    static constexpr uint32_t weights = ROWS * K_BLOCK * 2, tokens = N * K_BLOCK * 2, stage = weights + tokens;
-    static constexpr uint32_t ring = STAGES * stage, sums = N * linear_block<ROWS>::pitch * 4;
+    static constexpr uint32_t weights = ROWS * K_BLOCK * 2, tokens = N > 1 ? N * K_BLOCK * 2 : 0, stage = weights + tokens;
+    static constexpr uint32_t ring = STAGES * stage;
+    static constexpr uint32_t sums = (N > 1 ? N : 8) * linear_block<ROWS>::pitch * 4;
     static constexpr uint32_t big = (((ring > sums ? ring : sums) + 15) / 16) * 16;
-    static constexpr uint32_t bytes = big + 2 * 8 * STAGES + 1024;      /* barriers; room to align */
+    static constexpr uint32_t row = (big + 2 * 8 * STAGES + 15) / 16 * 16;  /* N = 1: where it lies */
+    static constexpr uint32_t bytes = row + 1024;               /* room to align; N = 1: the row and ONE_ROW_PAD more */
 };
 
 /* The warp that feeds: one thread of it. k blocks first .. first + n_blocks - 1. */
@@ -190,19 +195,20 @@ static __device__ void linear_feed(const CUtensorMap *const (&w)[3], const CUten
     const CUtensorMap *map[2] = { w[p.which[0]], w[p.which[1]] };
     uint32_t ahead = min(n_blocks, (uint32_t)STAGES);
 
-    tma_prefetch_map(x);
+    if (N > 1) tma_prefetch_map(x);
     if (gridDim.x > 264 && N > 64) once = often;                /* many tiles of tokens read the weights again */
-    for (uint32_t i = 0; i < n_blocks + ahead; i++) {
+    for (uint32_t i = N == 1 ? ahead : 0; i < n_blocks + ahead; i++) {
         /* The weights of the first stages, then dependency_wait, then their tokens; after that both together. */
         uint32_t kb = i < ahead ? i : i - ahead, s = kb % STAGES, at = ring + s * S::stage, bar = full + 8 * s;
         int k = (int)(first + kb) * K_BLOCK;
 
         if (i >= ahead && kb >= ahead) mbar_wait(empty + 8 * s, (kb / STAGES - 1) & 1);
-        if (i < ahead || kb >= ahead) {
+        if (N == 1 || i < ahead || kb >= ahead) {
             mbar_expect(bar, S::stage);
             tma_load_2d(at, map[0], bar, k, (int)p.row[0], once);
             tma_load_2d(at + S::weights / 2, map[1], bar, k, (int)p.row[1], once);
         }
+        if (N == 1) continue;
         if (i == ahead) dependency_wait();
         if (i >= ahead) tma_load_2d(at + S::weights, x, bar, k, (int)p.token, often);
     }
@@ -217,6 +223,7 @@ __global__ void __launch_bounds__(linear_block<ROWS>::threads, BLOCKS_PER_SM)
 #if __CUDA_ARCH__ >= 900
     using S = linear_smem<ROWS, N, STAGES>;
     using B = linear_block<ROWS>;
+    constexpr int TILE = N == 1 ? 8 : N;                        /* of wgmma */
     extern __shared__ uint8_t raw[];
     uint32_t ring = (smem_u32(raw) + 1023) & ~1023u, full = ring + S::big, empty = full + 8 * STAGES;
     uint32_t warp = threadIdx.x / 32, n_blocks = MODE == SPLIT ? job.n_segs : 1;
@@ -242,17 +249,19 @@ __global__ void __launch_bounds__(linear_block<ROWS>::threads, BLOCKS_PER_SM)
     } else {
         uint32_t group = warp / 4, left = job.seg_blocks;
         bool begin = true;                                      /* of a chain: the sums are overwritten */
-        float acc[N / 2], total[MODE == WALK ? N / 2 : 1];
+        float acc[TILE / 2], total[MODE == WALK ? TILE / 2 : 1];
 
-        dependency_wait();
+        if constexpr (N == 1) one_row_load(job.row, ring + S::row, first * K_BLOCK, count * K_BLOCK);
+        else dependency_wait();
         for (uint32_t kb = 0; kb < count; kb++) {
             uint32_t s = kb % STAGES, at = ring + s * S::stage;
-            uint64_t a = wgmma_desc(at + group * (64 * K_BLOCK * 2)), b = wgmma_desc(at + S::weights);
+            uint64_t a = wgmma_desc(at + group * (64 * K_BLOCK * 2));
+            uint64_t b = N == 1 ? wgmma_desc_one_row(ring + S::row + kb * K_BLOCK * 2) : wgmma_desc(at + S::weights);
 
             mbar_wait(full + 8 * s, (kb / STAGES) & 1);
             wgmma_fence();
 #pragma unroll
-            for (int k = 0; k < K_BLOCK / 16; k++) wgmma_ss<N>(acc, a + 2 * k, b + 2 * k, !begin || k > 0);
+            for (int k = 0; k < K_BLOCK / 16; k++) wgmma_ss<TILE>(acc, a + 2 * k, b + 2 * k, !begin || k > 0);
             wgmma_commit();
             begin = false;
             wgmma_wait<1>();
@@ -261,7 +270,7 @@ __global__ void __launch_bounds__(linear_block<ROWS>::threads, BLOCKS_PER_SM)
                 if (--left == 0 || kb + 1 == count) {
                     wgmma_wait<0>();
 #pragma unroll
-                    for (int i = 0; i < N / 2; i++) total[i] = kb < job.seg_blocks ? acc[i] : total[i] + acc[i];
+                    for (int i = 0; i < TILE / 2; i++) total[i] = kb < job.seg_blocks ? acc[i] : total[i] + acc[i];
                     begin = true;
                     left = job.seg_blocks;
                 }
@@ -270,8 +279,8 @@ __global__ void __launch_bounds__(linear_block<ROWS>::threads, BLOCKS_PER_SM)
         wgmma_wait<0>();
         named_barrier(1, B::workers);                           /* all warpgroups are done with the ring */
         float *sums = (float *)(raw + (ring - smem_u32(raw)));
-        if constexpr (MODE == WALK) keep_sums<ROWS, N>(sums, total);
-        else keep_sums<ROWS, N>(sums, acc);
+        if constexpr (MODE == WALK) keep_sums<ROWS, TILE>(sums, total);
+        else keep_sums<ROWS, TILE>(sums, acc);
         named_barrier(1, B::workers);
     }
     if (MODE == SPLIT) cluster_sync();                          /* the others' sums are there, too */

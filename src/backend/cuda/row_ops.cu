@@ -44,17 +44,6 @@ static __global__ void residual_norm(struct cuda_norm_args a)
     }
 }
 
-static __device__ __forceinline__ float4 scaled(float4 v, float scale, float4 w)
-{
-    return make_float4(__fmul_rn(__fmul_rn(v.x, scale), w.x), __fmul_rn(__fmul_rn(v.y, scale), w.y),
-                       __fmul_rn(__fmul_rn(v.z, scale), w.z), __fmul_rn(__fmul_rn(v.w, scale), w.w));
-}
-
-static __device__ __forceinline__ float squares(float4 v, float sum)
-{
-    return fmaf(v.w, v.w, fmaf(v.z, v.z, fmaf(v.y, v.y, fmaf(v.x, v.x, sum))));
-}
-
 /* Rows of a multiple of 4, in registers: thread t has the floats 4 t .. of every 4 * blockDim.x. */
 template <int N> static __global__ void __launch_bounds__(1024) residual_norm_vectors(struct cuda_norm_args a)
 {
