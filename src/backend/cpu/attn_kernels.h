@@ -20,6 +20,7 @@
  * Source: online softmax, arXiv:2307.08691.
  */
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 #include "backend/backend.h"
 
@@ -35,16 +36,17 @@ struct attn_sums {
     float *acc;                         /* [n_pairs, dim] */
 };
 
-/* Stored rows of the block that comes next: whoever walks many pairs asks for them while it computes, a few lines at a
- * time, because a core can wait for about 16 only. */
+/* Stored rows of the block that comes next, and of another one: whoever walks many pairs asks for them while it
+ * computes, a few lines at a time, because a core can wait for about 16 only. */
 struct attn_ahead {
     uint32_t n;
-    struct attn_ahead_part { const uint8_t *at; uint32_t n_lines; } part[2 * ATTN_BLOCK];   /* of ATTN_LINE bytes */
+    struct attn_ahead_part { const uint8_t *at; uint32_t n_lines; } part[4 * ATTN_BLOCK];   /* of ATTN_LINE bytes */
 };
 
 struct attn_block {
     uint32_t n_pairs, head_dim, dim;    /* dim: head_dim rounded up to 16 */
     float softcap;
+    bool whole;                         /* every pair sees every key: lo and hi say so as well */
     const float *q;                     /* [n_pairs, dim] */
     const float *k;                     /* [head_dim, ATTN_BLOCK]; columns outside every lo .. hi hold anything */
     const float *v;                     /* [ATTN_BLOCK, dim], padding 0; rows likewise */

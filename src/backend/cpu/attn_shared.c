@@ -181,7 +181,8 @@ static void shared_tile(void *arg, uint32_t index, uint32_t thread)
     const struct shared_tile *tile = &s->tiles[index / (a->n_kv_heads * job->head_tiles)];
     struct attn_scratch *scratch = &job->state->scratch[thread];
     struct attn_sums total = {scratch->m[0], scratch->l[0], scratch->acc[0]};
-    struct attn_tile t = {.run = tile->leader, .rows = s->rows + tile->first_row, .n_rows = tile->n_rows};
+    struct attn_tile t = {.run = tile->leader, .rows = s->rows + tile->first_row, .n_rows = tile->n_rows,
+                          .ends = s->runs + tile->first_run, .n_ends = tile->n_runs};
     bool any;
 
     t.kv_head = index / job->head_tiles % a->n_kv_heads;
@@ -195,11 +196,6 @@ static void shared_tile(void *arg, uint32_t index, uint32_t thread)
     for (uint32_t i = 0, pair = 0; i < tile->n_runs; i++) {
         struct attn_tile own = own_end(job, tile, i, &t, pair);
 
-        if (i + 1 < tile->n_runs) {
-            struct attn_tile next = own_end(job, tile, i + 1, &t, 0);
-
-            attn_ask(job, &next, next.begin, u32_min(next.end, next.begin + ATTN_BLOCK));
-        }
         walk(job, &own, own.begin / ATTN_SEGMENT, (own.end - 1) / ATTN_SEGMENT + 1, any, scratch,
              sums_from(job, total, pair));
         pair += own.n_rows * t.n_heads;

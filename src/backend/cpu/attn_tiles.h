@@ -63,6 +63,8 @@ struct attn_tile {
     uint32_t first_pair;                        /* of its queries, in scratch->q */
     uint32_t head, n_heads, kv_head;
     uint32_t begin, end;                        /* positions that any of its rows sees */
+    const struct seq_run *ends;                 /* [n_ends]: runs whose positions from end on are walked afterwards */
+    uint32_t n_ends;
 };
 
 static inline struct attn_row attn_tile_row(const struct attn_tile *t, uint32_t r)
@@ -82,8 +84,6 @@ void attn_load_queries(const struct attn_job *job, const struct attn_tile *t, st
 /* Walks one segment from nothing into sums. */
 void attn_segment(const struct attn_job *job, const struct attn_tile *t, uint32_t segment, struct attn_scratch *scratch,
                   struct attn_sums sums);
-/* Asks for keys and values of positions begin .. end-1 (of one block, or as many). */
-void attn_ask(const struct attn_job *job, const struct attn_tile *t, uint32_t begin, uint32_t end);
 void attn_finish(const struct attn_job *job, const struct attn_tile *t, struct attn_sums sums);
 /* The most pairs of a tile. */
 uint32_t attn_most_pairs(const struct attn_job *job);

@@ -391,6 +391,10 @@ static void v16_block(const struct attn_block *b)
     uint32_t lo = ATTN_BLOCK, hi = 0, n;
     bool mixed = false, finite;
 
+    if (b->whole) {
+        v16_whole_block(b);
+        return;
+    }
     for (uint32_t i = 0; i < b->n_pairs; i++) {
         mixed |= !v16_same_keys(b, 0, i);
         if (b->lo[i] >= b->hi[i]) continue;
@@ -398,10 +402,6 @@ static void v16_block(const struct attn_block *b)
         hi = b->hi[i] > hi ? b->hi[i] : hi;
     }
     if (lo >= hi) return;
-    if (!mixed && lo == 0 && hi == ATTN_BLOCK) {
-        v16_whole_block(b);
-        return;
-    }
     finite = !mixed || v16_all_finite(b->v + (uint64_t)lo * b->dim, (uint64_t)(hi - lo) * b->dim);
     for (uint32_t i = 0; i < b->n_pairs; i += n) {
         uint32_t most = v16_group_size(b->n_pairs - i);

@@ -226,18 +226,12 @@ static void attn_prefetch(const struct attn_job *job, const struct attn_tile *t,
     }
 }
 
-void attn_ask(const struct attn_job *job, const struct attn_tile *t, uint32_t begin, uint32_t end)
-{
-    for (uint32_t which = 0; which < 2; which++) attn_prefetch(job, t, which, begin, end);
-}
-
-/* Notes the stored form of positions begin .. end-1 (in one block; none: begin = end). */
-static void attn_note_ahead(const struct attn_job *job, const struct attn_tile *t, uint32_t begin, uint32_t end,
-                            struct attn_ahead *ahead)
+/* Notes the stored form of positions begin .. end-1 (of one block) of a run's pages. */
+static void attn_note(const struct attn_job *job, const struct attn_tile *t, uint32_t begin, uint32_t end,
+                      struct attn_ahead *ahead)
 {
     uint32_t n;
 
-    ahead->n = 0;
     for (uint32_t which = 0; which < 2; which++)
         for (uint32_t pos = begin; pos < end; pos += n) {
             struct attn_ahead_part *part = &ahead->part[ahead->n++];
@@ -247,14 +241,30 @@ static void attn_note_ahead(const struct attn_job *job, const struct attn_tile *
         }
 }
 
+/* Notes what comes after the block that ends at begin: the next; in the last n_ends blocks, one run's own end each. */
+static void attn_note_ahead(const struct attn_job *job, const struct attn_tile *t, uint32_t begin,
+                            struct attn_ahead *ahead)
+{
+    uint32_t n_left = (t->end - begin) / ATTN_BLOCK;
+
+    ahead->n = 0;
+    attn_note(job, t, begin, u32_min(t->end, begin + ATTN_BLOCK), ahead);
+    if (n_left < t->n_ends) {
+        struct attn_tile own = {.run = &t->ends[t->n_ends - 1 - n_left], .kv_head = t->kv_head};
+
+        attn_note(job, &own, t->end, u32_min(own.run->pos0 + own.run->n_rows, t->end + ATTN_BLOCK), ahead);
+    }
+}
+
 /* Keys and values of positions begin .. end-1 (in one block) to their places in scratch. The next block is asked for:
  * here, or by the kernel where it has many pairs. */
 static void attn_load_block(const struct attn_job *job, const struct attn_tile *t, uint32_t begin, uint32_t end,
                             struct attn_scratch *scratch)
 {
-    uint32_t next, ahead = u32_min(u32_max(end, t->end), end + ATTN_BLOCK);
+    uint32_t next;
     bool many = t->n_rows * t->n_heads >= ATTN_MANY_PAIRS;
 
+    scratch->ahead.n = 0;
     if (!many) attn_prefetch(job, t, 1, begin, end);
     for (uint32_t pos = begin; pos < end; pos = next) {
         uint32_t column = pos % ATTN_BLOCK / ATTN_LANES * ATTN_LANES;
@@ -263,34 +273,49 @@ static void attn_load_block(const struct attn_job *job, const struct attn_tile *
         attn_load_rows(job, t, 0, pos, next, scratch->rows + (size_t)(pos % ATTN_LANES) * job->dim);
         job->kernels->transpose(scratch->rows, job->dim, scratch->k + column);
     }
-    if (!many) attn_prefetch(job, t, 0, end, ahead);
-    attn_note_ahead(job, t, end, many ? ahead : end, &scratch->ahead);
+    if (many) attn_note_ahead(job, t, end, &scratch->ahead);
+    else attn_prefetch(job, t, 0, end, u32_min(t->end, end + ATTN_BLOCK));
     attn_load_rows(job, t, 1, begin, end, scratch->v + (size_t)(begin % ATTN_BLOCK) * job->dim);
+}
+
+/* Which keys of the block at base each pair sees. */
+static void attn_see(const struct attn_job *job, const struct attn_tile *t, uint32_t base, struct attn_scratch *scratch)
+{
+    for (uint32_t r = 0, i = 0; r < t->n_rows; r++) {
+        uint32_t pos = attn_tile_row(t, r).pos, first = attn_window_begin(job->a, pos);
+
+        for (uint32_t h = 0; h < t->n_heads; h++, i++) {
+            scratch->lo[i] = first > base ? u32_min(first - base, ATTN_BLOCK) : 0;
+            scratch->hi[i] = pos < base ? 0 : u32_min(pos - base + 1, ATTN_BLOCK);
+        }
+    }
 }
 
 void attn_segment(const struct attn_job *job, const struct attn_tile *t, uint32_t segment, struct attn_scratch *scratch,
                   struct attn_sums sums)
 {
-    uint32_t n_pairs = t->n_rows * t->n_heads;
+    uint32_t n_pairs = t->n_rows * t->n_heads, all_from = 0, all_to = UINT32_MAX;   /* what all rows see */
     uint32_t begin = u32_max(t->begin, segment * ATTN_SEGMENT), end = u32_min(t->end, (segment + 1) * ATTN_SEGMENT);
     struct attn_block block = {.n_pairs = n_pairs, .head_dim = job->a->head_dim, .dim = job->dim,
                                .softcap = job->a->softcap, .q = scratch->q + (size_t)t->first_pair * job->dim,
                                .k = scratch->k, .v = scratch->v, .lo = scratch->lo, .hi = scratch->hi, .sums = sums,
                                .ahead = &scratch->ahead};
 
+    for (uint32_t r = 0; r < t->n_rows; r++) {
+        uint32_t pos = attn_tile_row(t, r).pos;
+
+        all_from = u32_max(all_from, attn_window_begin(job->a, pos));
+        all_to = u32_min(all_to, pos + 1);
+    }
     for (uint32_t i = 0; i < n_pairs; i++) sums.m[i] = -INFINITY;
     memset(sums.l, 0, (size_t)n_pairs * ATTN_LANES * sizeof(*sums.l));
     memset(sums.acc, 0, (size_t)n_pairs * job->dim * sizeof(*sums.acc));
     for (uint32_t base = begin - begin % ATTN_BLOCK; base < end; base += ATTN_BLOCK) {
-        attn_load_block(job, t, u32_max(base, begin), u32_min(base + ATTN_BLOCK, end), scratch);
-        for (uint32_t r = 0, i = 0; r < t->n_rows; r++) {
-            uint32_t pos = attn_tile_row(t, r).pos, first = attn_window_begin(job->a, pos);
+        bool whole = base >= all_from && base + ATTN_BLOCK <= all_to;
 
-            for (uint32_t h = 0; h < t->n_heads; h++, i++) {
-                scratch->lo[i] = first > base ? u32_min(first - base, ATTN_BLOCK) : 0;
-                scratch->hi[i] = pos < base ? 0 : u32_min(pos - base + 1, ATTN_BLOCK);
-            }
-        }
+        attn_load_block(job, t, u32_max(base, begin), u32_min(base + ATTN_BLOCK, end), scratch);
+        if (!whole || !block.whole) attn_see(job, t, base, scratch);
+        block.whole = whole;
         job->kernels->block(&block);
     }
 }
