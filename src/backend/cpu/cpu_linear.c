@@ -170,13 +170,20 @@ static void run_tile(const struct linear_job *j, const struct linear_out *o, uin
     f->kernels->tile(o->w->dtype)(&t);
 }
 
+/* Panels of up to 16 rows do; else it is looked for afterwards. */
+static bool panel_finds_best(const struct linear_job *j, uint32_t n_rows)
+{
+    return j->args->best && n_rows <= 16;
+}
+
 static void run_panel(const struct linear_job *j, const struct linear_out *o, uint32_t tile, uint32_t n_tiles,
                       uint32_t row0, uint32_t n_rows, uint32_t thread)
 {
     const struct linear_form *form = linear_form_of(o->w->dtype);
     const struct linear_acts *f = acts_of(j, form);
     uint64_t tile_bytes = linear_tile_bytes(form, j->n_in);
-    uint32_t out0 = tile * LINEAR_TILE, next = tile + j->piece_tiles;      /* pieces of a thread follow each other */
+    uint32_t n_blocks = u32_ceil_div(o->w->n_out, BEST_BLOCK), out0 = tile * LINEAR_TILE;
+    uint32_t next = tile + j->piece_tiles;                      /* pieces of a thread follow each other */
     struct linear_panel p = {
         .w = (const uint8_t *)o->w->data + tile * tile_bytes,
         .next_w = next + n_tiles <= u32_ceil_div(o->w->n_out, LINEAR_TILE)
@@ -189,6 +196,8 @@ static void run_panel(const struct linear_job *j, const struct linear_out *o, ui
         .out = o->out + (uint64_t)row0 * o->out_stride + out0,
         .out_stride = o->out_stride,
         .bias = o->bias ? (const float *)o->bias->data + out0 : NULL,
+        .best = panel_finds_best(j, n_rows) ? j->args->best + (uint64_t)row0 * n_blocks + tile / BEST_TILES : NULL,
+        .best_stride = n_blocks,
         .scratch = f->scratch ? f->scratch + (size_t)thread * f->panels->scratch_bytes : NULL,
     };
 
@@ -213,6 +222,7 @@ static void run_piece(void *arg, uint32_t piece, uint32_t thread)
     const struct linear_job *j = arg;
     uint32_t row0 = piece / j->n_pieces * j->chunk_rows;
     uint32_t n_rows = u32_min(j->chunk_rows, j->args->n_rows - row0);
+    bool is_panel = false;
     uint32_t tile = piece % j->n_pieces * j->piece_tiles, end = u32_min(tile + j->piece_tiles, j->n_tiles_all);
 
     while (tile < end) {
@@ -222,13 +232,15 @@ static void run_piece(void *arg, uint32_t piece, uint32_t thread)
         while (in_out >= j->n_tiles[o]) in_out -= j->n_tiles[o++];
         n = u32_min(end - tile, j->n_tiles[o] - in_out);
         form = linear_form_of(j->args->outs[o].w->dtype);
-        if (form->bits && acts_of(j, form)->panels)
+        is_panel = form->bits && acts_of(j, form)->panels;
+        if (is_panel)
             run_panel(j, &j->args->outs[o], in_out, n, row0, n_rows, thread);
         else
             for (uint32_t i = 0; i < n; i++) run_tile(j, &j->args->outs[o], in_out + i, row0, n_rows);
         tile += n;
     }
-    if (j->args->best) find_best(j, piece % j->n_pieces * j->piece_tiles, end, row0, n_rows);
+    if (j->args->best && !(is_panel && panel_finds_best(j, n_rows)))
+        find_best(j, piece % j->n_pieces * j->piece_tiles, end, row0, n_rows);
 }
 
 /* Which families the matrices are of, and their kernels for so many rows. */

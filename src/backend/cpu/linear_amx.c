@@ -186,6 +186,7 @@ struct span_rows {
     float *out;
     uint64_t out_stride;
     const float *bias;
+    struct tiles_best *best;             /* or NULL */
     const uint8_t *next, *next_scales;   /* what will be opened next, asked for block by block; or NULL */
     uint32_t next_lines, next_scale_bytes;
 };
@@ -219,7 +220,10 @@ INLINE void run_rows(const struct span_rows *s, int n_rows, int kind)
 #pragma GCC unroll 16
     for (int r = 0; r < n_rows; r++) {
         if (s->last && s->bias) acc[r] = _mm512_add_ps(acc[r], _mm512_maskz_loadu_ps(s->outs, s->bias));
-        if (r < (int)s->n_rows) _mm512_mask_storeu_ps(s->out + (uint64_t)r * s->out_stride, s->outs, acc[r]);
+        if (r >= (int)s->n_rows) break;
+        if (s->last && s->best)
+            tiles_best_put(s->best, (uint32_t)r, s->out + (uint64_t)r * s->out_stride, s->outs, acc[r]);
+        else _mm512_mask_storeu_ps(s->out + (uint64_t)r * s->out_stride, s->outs, acc[r]);
     }
 }
 
@@ -277,8 +281,10 @@ INLINE void run_panel(const struct linear_panel *p, int bits, int offset_shift, 
     const uint64_t quant_bytes = (uint64_t)n_blocks * block_bytes;
     const uint32_t scale_bytes = (uint32_t)((p->tile_bytes - quant_bytes) / n_blocks);
     struct span spans[PANEL_TILES];
+    struct tiles_best best;
 
     tiles_configure(&config);
+    tiles_best_start(&best);
     for (uint32_t o0 = 0; o0 < p->n_out; o0 += at_once * LINEAR_TILE) {
         const uint32_t n_tiles = (p->n_out - o0 + LINEAR_TILE - 1) / LINEAR_TILE;
         const uint32_t n_open = n_tiles < at_once ? n_tiles : at_once;
@@ -303,11 +309,14 @@ INLINE void run_panel(const struct linear_panel *p, int bits, int offset_shift, 
                         s.next_lines = block_bytes / 64;
                         s.next_scale_bytes = scale_bytes;
                     }
+                    s.best = p->best ? &best : NULL;
                     if (s.n_rows > 8) rows_16(&s);
                     else rows_8(&s);
                 }
             }
         }
+        if (p->best && ends_block(p, o0 + LINEAR_TILE))
+            tiles_best_end(&best, p->n_rows, p->best + o0 / BEST_BLOCK, p->best_stride);
     }
     tiles_release();
 }

@@ -289,6 +289,7 @@ struct k_panel {                         /* opened: units from .. from + n_units
     const struct linear_panel *p;
     const struct k_unit (*units)[SPAN_UNITS];
     uint32_t from, n_units, n_tiles, out0;
+    struct tiles_best *best;             /* or NULL */
 };
 
 /* The lanes of a tile that are outputs. */
@@ -313,7 +314,8 @@ static void acc_load(const struct k_panel *k, uint32_t row, uint32_t n_rows, flo
 
 static void acc_store(const struct k_panel *k, uint32_t row, uint32_t n_rows, float (*acc)[BLOCK_ROWS][16])
 {
-    const float *bias = k->from + k->n_units == k->p->n_in / LINEAR_UNIT ? k->p->bias : NULL;
+    const bool ends = k->from + k->n_units == k->p->n_in / LINEAR_UNIT;
+    const float *bias = ends ? k->p->bias : NULL;
 
     for (uint32_t r = 0; r < n_rows; r++) {
         float *out = k->p->out + (row + r) * k->p->out_stride + k->out0;
@@ -322,7 +324,8 @@ static void acc_store(const struct k_panel *k, uint32_t row, uint32_t n_rows, fl
             __m512 v = _mm512_load_ps(acc[t][r]);
 
             if (bias) v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(outs_of(k, t), bias + k->out0 + t * LINEAR_TILE));
-            _mm512_mask_storeu_ps(out + t * LINEAR_TILE, outs_of(k, t), v);
+            if (ends && k->best) tiles_best_put(k->best, r, out + t * LINEAR_TILE, outs_of(k, t), v);
+            else _mm512_mask_storeu_ps(out + t * LINEAR_TILE, outs_of(k, t), v);
         }
     }
 }
@@ -383,13 +386,15 @@ INLINE void run_panel(const struct linear_panel *p, int bits, int offset_shift, 
     const uint32_t at_once = n_parts > 1 ? PANEL_TILES : 1, n_span = n_parts > 1 ? SPAN_UNITS : p->n_rows > 16 ? 1 : 2;
     const uint64_t scales_at = (uint64_t)n_units * 8 * (uint32_t)bits * 64;
     struct k_unit(*units)[SPAN_UNITS] = p->scratch;
+    struct tiles_best best;
 
     tiles_configure(&config);
+    tiles_best_start(&best);
     for (uint32_t tile0 = 0; tile0 < n_tiles_all; tile0 += at_once) {
         const uint8_t *tiles = p->w + tile0 * p->tile_bytes;
         const uint32_t left = n_tiles_all - tile0;
         struct k_panel k = {p, (const struct k_unit(*)[SPAN_UNITS])units, 0,
-                            0, left < at_once ? left : at_once,           tile0 * 16};
+                            0, left < at_once ? left : at_once,           tile0 * 16, p->best ? &best : NULL};
 
         for (uint32_t from = 0; from < n_units; from += n_span) {
             const uint32_t next = from + n_span < n_units ? from + n_span : 0;
@@ -413,6 +418,8 @@ INLINE void run_panel(const struct linear_panel *p, int bits, int offset_shift, 
                 else run_rows(&k, part * BLOCK_ROWS, false, planes, has_mins);
             }
         }
+        if (p->best && ends_block(p, (tile0 + 1) * LINEAR_TILE))
+            tiles_best_end(&best, p->n_rows, p->best + tile0 * LINEAR_TILE / BEST_BLOCK, p->best_stride);
     }
     tiles_release();
 }

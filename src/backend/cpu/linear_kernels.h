@@ -38,6 +38,7 @@
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
+#include "backend/backend.h"
 #include "tensor/dtype.h"
 
 #define LINEAR_TILE 16u                  /* outputs */
@@ -122,8 +123,16 @@ struct linear_panel {
     float *out;                          /* [n_rows, out_stride] */
     uint64_t out_stride;
     const float *bias;                   /* [n_out] or NULL */
+    float *best;                         /* as linear_args', of the panel's first tile on; n_rows <= 16 then; or NULL */
+    uint64_t best_stride;
     void *scratch;                       /* of this thread alone: scratch_bytes, at a page's start; or NULL where 0 */
 };
+
+/* Whether a block of best ends before output o of a panel, of which there are tiles up to there. */
+static inline bool ends_block(const struct linear_panel *p, uint32_t o)
+{
+    return o % BEST_BLOCK == 0 || o >= p->n_out;
+}
 
 typedef void linear_panel_fn(const struct linear_panel *p);
 
