@@ -2,8 +2,7 @@
  * copies take as long as the test says. tests/sim mixes this with everything else at random. */
 #include "base/mem.h"
 #include "engine/ram_link_state.h"
-#include "sim_executor.h"
-#include "test.h"
+#include "sim_rig.h"
 
 #define P 8u
 
@@ -21,18 +20,7 @@ static bool rig_open(struct rig *g, uint32_t n_pages, uint32_t n_slots)
     memset(g, 0, sizeof(*g));
     g->clock = clock_fake_create(1000000000, 1);
     if (!sim_init(&g->x, n_pages, P, test_seed())) return false;
-    o = (struct engine_options){.executor = sim_view(&g->x, 64, 8),
-                                .clock = g->clock,
-                                .n_pages = n_pages,
-                                .page_tokens = P,
-                                .n_ctx = 2048,
-                                .max_running = 8,
-                                .max_queue = 32,
-                                .max_chunk = 64,
-                                .step_target_ns = 100000000,
-                                .kv_bytes = 1 << 24,
-                                .namespace_name = "sim",
-                                .namespace_bytes = 3};
+    o = sim_options(sim_view(&g->x, 64, 8), g->clock, n_pages, P);
     if (n_slots && ram_link_create(n_slots * o.executor.page_bytes, o.executor.page_bytes, P, 2048 / P, false,
                                    &g->ram) != RD_OK)
         return false;
@@ -53,29 +41,17 @@ static void rig_close(struct rig *g)
 
 static struct request *submit(struct rig *g, uint64_t text, uint32_t n, uint32_t max_tokens, uint64_t salt)
 {
-    struct request_params p = {.cached = true, .max_tokens = max_tokens, .max_keys = 2048, .salted = salt != 0};
-    struct request *r = NULL;
+    struct request_params p = sim_params(max_tokens, salt);
     int32_t prompt[1024];
 
-    p.salt.low = salt;
-    for (uint32_t i = 0; i < n; i++) prompt[i] = 1 + (int32_t)(random_at(text, i) % (SIM_VOCAB - 1));
-    sampler_params_default(&p.sampling);
-    p.sampling.temperature = 0;
-    if (engine_take_place(g->e) != RD_OK ||
-        request_create(&p, engine_cache(g->e), SIM_VOCAB, prompt, n, &r, NULL) != RD_OK)
-        return NULL;
-    if (engine_submit(g->e, r) == RD_OK) return r;
-    request_unref(r);
-    return NULL;
+    sim_prompt(prompt, n, text);
+    return sim_submit(g->e, &p, prompt, n);
 }
 
 static void step(struct rig *g)
 {
-    struct rd_error err = {RD_OK, ""};
-
-    engine_step(g->e);
+    sim_step(g->e);
     clock_fake_advance(g->clock, 1000000);
-    if (engine_check(g->e, &err) != RD_OK) test_fail(__FILE__, __LINE__, "%s", err.text);
 }
 
 static struct request_usage finish(struct rig *g, struct request *r)

@@ -1,7 +1,6 @@
 /* tests/engine/test_step_ahead.c - decode steps that begin while the one before runs, over the simulated model, which tells
  * its choices late. tests/sim mixes this with everything else at random. */
-#include "sim_executor.h"
-#include "test.h"
+#include "sim_rig.h"
 
 #define P 4u
 
@@ -15,18 +14,8 @@ static bool rig_open(struct rig *g, bool ahead)
     g->clock = clock_fake_create(1000000000, 1);
     if (!sim_init(&g->x, 256, P, test_seed())) return false;
     g->x.chooses = ahead;
-    o = (struct engine_options){.executor = sim_view(&g->x, 64, 8),
-                                .clock = g->clock,
-                                .n_pages = 256,
-                                .page_tokens = P,
-                                .n_ctx = 512,
-                                .max_running = 8,
-                                .max_queue = 32,
-                                .max_chunk = 64,
-                                .step_target_ns = 100000000,
-                                .kv_bytes = 1 << 24,
-                                .namespace_name = "sim",
-                                .namespace_bytes = 3};
+    o = sim_options(sim_view(&g->x, 64, 8), g->clock, 256, P);
+    o.n_ctx = 512;
     if (engine_create(&o, &g->e) != RD_OK) return false;
     g->x.engine = g->e;
     return true;
@@ -43,30 +32,16 @@ static void rig_close(struct rig *g)
 
 static struct request *submit(struct rig *g, uint64_t text, uint32_t max_tokens, int32_t stop, float temperature)
 {
-    struct request_params p = {.cached = true, .max_tokens = max_tokens, .max_keys = 512};
-    struct request *r = NULL;
+    struct request_params p = sim_params(max_tokens, 0);
     int32_t prompt[10];
 
-    for (uint32_t i = 0; i < 10; i++) prompt[i] = 1 + (int32_t)(random_at(text, i) % (SIM_VOCAB - 1));
-    sampler_params_default(&p.sampling);
+    p.max_keys = 512;
     p.sampling.temperature = temperature;
     p.sampling.seed = text;
     p.stop_tokens = &stop;
     p.n_stop_tokens = stop >= 0;
-    if (engine_take_place(g->e) != RD_OK ||
-        request_create(&p, engine_cache(g->e), SIM_VOCAB, prompt, 10, &r, NULL) != RD_OK)
-        return NULL;
-    if (engine_submit(g->e, r) == RD_OK) return r;
-    request_unref(r);
-    return NULL;
-}
-
-static void step(struct rig *g)
-{
-    struct rd_error err = {RD_OK, ""};
-
-    engine_step(g->e);
-    if (engine_check(g->e, &err) != RD_OK) test_fail(__FILE__, __LINE__, "%s", err.text);
+    sim_prompt(prompt, 10, text);
+    return sim_submit(g->e, &p, prompt, 10);
 }
 
 static uint32_t take(struct request *r, int32_t *text, uint32_t n)
@@ -84,7 +59,7 @@ static uint32_t finish(struct rig *g, struct request *r, int32_t *text)
     uint32_t n = 0;
 
     for (int i = 0; i < 1000 && !atomic_load(&r->ended); i++) {
-        step(g);
+        sim_step(g->e);
         n = take(r, text, n);
     }
     n = take(r, text, n);
@@ -137,15 +112,15 @@ TEST(what_ends_leaves_the_others_alone)
     gone = submit(&g, 1, 100, -1, 0.7f);
     satisfied = submit(&g, 2, 100, -1, 0.7f);
     stays = submit(&g, 3, 60, -1, 0);
-    for (int i = 0; i < 10; i++) step(&g);
+    for (int i = 0; i < 10; i++) sim_step(g.e);
     CHECK(g.e->has_next);                                   /* all three are in the step under way */
     request_cancel(gone, CANCEL_GONE);
-    step(&g);
+    sim_step(g.e);
     CHECK(atomic_load(&gone->ended) && gone->finish == REQUEST_CANCELLED);
-    for (int i = 0; i < 5; i++) step(&g);
+    for (int i = 0; i < 5; i++) sim_step(g.e);
     CHECK(g.e->has_next);
     request_cancel(satisfied, CANCEL_SATISFIED);
-    for (int i = 0; i < 3; i++) step(&g);
+    for (int i = 0; i < 3; i++) sim_step(g.e);
     CHECK(atomic_load(&satisfied->ended) && satisfied->finish == REQUEST_STOP);
     n = finish(&g, stays, text);
     CHECK_EQ(n, n_want);
@@ -163,11 +138,11 @@ TEST(who_arrives_is_admitted_behind_the_step_under_way)
 
     CHECK(rig_open(&g, true));
     first = submit(&g, 1, 200, -1, 0.7f);
-    for (int i = 0; i < 8; i++) step(&g);
+    for (int i = 0; i < 8; i++) sim_step(g.e);
     CHECK(g.e->has_next);
     second = submit(&g, 2, 5, -1, 0.7f);
-    step(&g);                                               /* the step under way ends */
-    step(&g);                                               /* its prompt */
+    sim_step(g.e);                                               /* the step under way ends */
+    sim_step(g.e);                                               /* its prompt */
     CHECK_EQ(second->n_generated, 1);
     finish(&g, second, text);
     finish(&g, first, text);
@@ -182,10 +157,10 @@ TEST(a_failed_step_takes_the_one_behind_it_along)
 
     CHECK(rig_open(&g, true));
     r = submit(&g, 1, 100, -1, 0.7f);
-    for (int i = 0; i < 8; i++) step(&g);
+    for (int i = 0; i < 8; i++) sim_step(g.e);
     CHECK(g.e->has_next);
     g.x.late[g.x.first_late].fail = true;
-    step(&g);
+    sim_step(g.e);
     CHECK(atomic_load(&r->ended) && r->status == RD_E_DEVICE && !g.e->has_next);
     request_unref(r);
     CHECK_EQ(finish(&g, submit(&g, 2, 20, -1, 0.7f), text), 20);
@@ -199,7 +174,7 @@ TEST(an_engine_that_stops_waits_for_the_step_under_way)
 
     CHECK(rig_open(&g, true));
     r = submit(&g, 1, 100, -1, 0.7f);
-    for (int i = 0; i < 8; i++) step(&g);
+    for (int i = 0; i < 8; i++) sim_step(g.e);
     CHECK(g.e->has_next);
     rig_close(&g);
     CHECK_EQ(r->status, RD_E_CLOSED);

@@ -5,9 +5,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "engine/store_link_state.h"
-#include "sim_executor.h"
+#include "sim_rig.h"
 #include "sim_store.h"
-#include "test.h"
 
 #define P 8u
 #define CAP (8u << 20)
@@ -32,18 +31,7 @@ static bool rig_start(struct rig *g)
     struct engine_options o = {0};
 
     if (!sim_init(&g->x, g->n_pages, P, test_seed())) return false;
-    o = (struct engine_options){.executor = sim_view(&g->x, 64, 8),
-                                .clock = g->clock,
-                                .n_pages = g->n_pages,
-                                .page_tokens = P,
-                                .n_ctx = 2048,
-                                .max_running = 8,
-                                .max_queue = 32,
-                                .max_chunk = 64,
-                                .step_target_ns = 100000000,
-                                .kv_bytes = 1 << 24,
-                                .namespace_name = "sim",
-                                .namespace_bytes = 3};
+    o = sim_options(sim_view(&g->x, 64, 8), g->clock, g->n_pages, P);
     if (!sim_store_open(&g->store, P, o.executor.page_bytes, CAP, g->clock, g->threads)) return false;
     o.store = g->store.link;
     if (engine_create(&o, &g->e) != RD_OK) return false;
@@ -76,34 +64,11 @@ static void rig_close(struct rig *g)
     clock_fake_destroy(g->clock);
 }
 
-static void make_prompt(int32_t *prompt, uint32_t n, uint64_t seed)
-{
-    for (uint32_t i = 0; i < n; i++) prompt[i] = 1 + (int32_t)(random_at(seed, i) % (SIM_VOCAB - 1));
-}
-
 static struct request *submit(struct rig *g, const int32_t *prompt, uint32_t n, uint32_t max_tokens, uint64_t salt)
 {
-    struct request_params p = {.cached = true, .max_tokens = max_tokens, .max_keys = 2048, .salted = salt != 0};
-    struct request *r = NULL;
+    struct request_params p = sim_params(max_tokens, salt);
 
-    p.salt.low = salt;
-    sampler_params_default(&p.sampling);
-    p.sampling.temperature = 0;
-    if (engine_take_place(g->e) != RD_OK ||
-        request_create(&p, engine_cache(g->e), SIM_VOCAB, prompt, n, &r, NULL) != RD_OK)
-        return NULL;
-    if (engine_submit(g->e, r) == RD_OK) return r;
-    request_unref(r);
-    return NULL;
-}
-
-static bool step(struct rig *g)
-{
-    struct rd_error err = {RD_OK, ""};
-    bool more = engine_step(g->e);
-
-    if (engine_check(g->e, &err) != RD_OK) test_fail(__FILE__, __LINE__, "%s", err.text);
-    return more;
+    return sim_submit(g->e, &p, prompt, n);
 }
 
 static bool has_right_text(struct request *r, const int32_t *prompt, uint32_t n, uint32_t max_tokens, uint64_t salt)
@@ -131,11 +96,11 @@ static struct request_usage run(struct rig *g, uint64_t text, uint32_t n, uint64
     struct request_usage usage = {0};
     struct request *r;
 
-    make_prompt(prompt, n, text);
+    sim_prompt(prompt, n, text);
     r = submit(g, prompt, n, 2, salt);
     if (!r) return usage;
     while (!atomic_load(&r->ended)) {
-        step(g);
+        sim_step(g->e);
         if (g->threads) clock_sleep_ns(1000000);
         else store_link_work(g->store.link);
     }
@@ -209,9 +174,9 @@ TEST(a_conversation_goes_on_at_the_end_of_its_answer_after_a_restart)
     uint32_t n = 45;
 
     CHECK(rig_open(&g, 64));
-    make_prompt(prompt, n, 1);
+    sim_prompt(prompt, n, 1);
     r = submit(&g, prompt, n, 9, 0);
-    while (!atomic_load(&r->ended)) step(&g);
+    while (!atomic_load(&r->ended)) sim_step(g.e);
     n = r->seq.n_keys;                                      /* the last sampled token was not computed */
     CHECK(n > 45);
     memcpy(prompt, r->seq.keys, n * sizeof(*prompt));
@@ -222,7 +187,7 @@ TEST(a_conversation_goes_on_at_the_end_of_its_answer_after_a_restart)
     for (uint32_t i = 0; i < 20; i++) prompt[n + i] = 3;
     r = submit(&g, prompt, n + 20, 0, 0);
     while (!atomic_load(&r->ended)) {
-        step(&g);
+        sim_step(g.e);
         store_link_work(g.store.link);
     }
     CHECK(r->usage.n_cached == n);
@@ -241,11 +206,11 @@ TEST(more_ends_than_are_staged_are_left_out_and_nothing_else)
     CHECK(rig_open(&g, 512));
     for (uint32_t i = 0; i < 80; i += 8) {                  /* the saver sleeps */
         for (uint32_t k = 0; k < 8; k++) {
-            make_prompt(prompt, 30, 50 + i + k);
+            sim_prompt(prompt, 30, 50 + i + k);
             r[k] = submit(&g, prompt, 30, 0, 0);
         }
         for (uint32_t k = 0; k < 8; k++) {
-            while (!atomic_load(&r[k]->ended)) step(&g);
+            while (!atomic_load(&r[k]->ended)) sim_step(g.e);
             request_unref(r[k]);
         }
     }
@@ -309,9 +274,9 @@ static struct request *wait_for_load(struct rig *g, int32_t *prompt, uint32_t n)
 
     (void)run(g, 1, n, 0);
     radix_clear(g->e->cache.tree, NULL);
-    make_prompt(prompt, n, 1);
+    sim_prompt(prompt, n, 1);
     r = submit(g, prompt, n, 2, 0);
-    step(g);
+    sim_step(g->e);
     return r;
 }
 
@@ -325,14 +290,14 @@ TEST(others_pass_while_one_loads_and_the_engine_sleeps)
     r = wait_for_load(&g, prompt, 100);
     CHECK(r->state == REQUEST_QUEUED && r->store.job);
     CHECK_EQ(stats(&g).pages_loading, 13);
-    CHECK(!step(&g));                                       /* nothing to do until the doorbell */
-    make_prompt(other, 50, 2);
+    CHECK(!sim_step(g.e));                                       /* nothing to do until the doorbell */
+    sim_prompt(other, 50, 2);
     b = submit(&g, other, 50, 2, 0);
-    for (int i = 0; i < 20 && !atomic_load(&b->ended); i++) step(&g);
+    for (int i = 0; i < 20 && !atomic_load(&b->ended); i++) sim_step(g.e);
     CHECK(atomic_load(&b->ended) && has_right_text(b, other, 50, 2, 0));
     CHECK(!atomic_load(&r->ended));
     store_link_work(g.store.link);
-    while (!atomic_load(&r->ended)) step(&g);
+    while (!atomic_load(&r->ended)) sim_step(g.e);
     CHECK(has_right_text(r, prompt, 100, 2, 0));
     CHECK_EQ(r->usage.n_disk, 100);
     request_unref(r);
@@ -351,12 +316,12 @@ TEST(one_load_serves_all_that_want_it)
     before = stats(&g).disk_loads;
     r[0] = wait_for_load(&g, prompt, 100);
     for (int i = 1; i < 4; i++) r[i] = submit(&g, prompt, 100 - (uint32_t)i, 2, 0);
-    step(&g);
+    sim_step(g.e);
     CHECK_EQ(stats(&g).disk_loads, before + 1);
     CHECK_EQ(stats(&g).pages_loading, 13);
     store_link_work(g.store.link);
     for (int i = 0; i < 4; i++) {
-        while (!atomic_load(&r[i]->ended)) step(&g);
+        while (!atomic_load(&r[i]->ended)) sim_step(g.e);
         CHECK(has_right_text(r[i], prompt, 100 - (uint32_t)i, 2, 0));
         CHECK_EQ(r[i]->usage.n_disk, i ? 99 - i : 100);     /* the state is that of the whole text alone */
         request_unref(r[i]);
@@ -375,12 +340,12 @@ TEST(a_request_that_goes_away_leaves_its_load_to_others)
     CHECK(rig_open(&g, 64));
     r = wait_for_load(&g, prompt, 100);
     request_cancel(r, CANCEL_GONE);
-    step(&g);
+    sim_step(g.e);
     CHECK(atomic_load(&r->ended));
     request_unref(r);
     CHECK_EQ(stats(&g).pages_loading, 13);
     store_link_work(g.store.link);
-    step(&g);
+    sim_step(g.e);
     CHECK_EQ(stats(&g).pages_loading, 0);
     CHECK_EQ(run(&g, 1, 100, 0).n_disk, 0);                 /* in the tree already */
     radix_clear(g.e->cache.tree, NULL);
@@ -399,14 +364,14 @@ TEST(a_load_that_takes_too_long_is_computed_instead)
     CHECK(rig_open(&g, 64));
     r = wait_for_load(&g, prompt, 100);
     clock_fake_advance(g.clock, 5000000000ull);
-    while (!atomic_load(&r->ended)) step(&g);
+    while (!atomic_load(&r->ended)) sim_step(g.e);
     CHECK(has_right_text(r, prompt, 100, 2, 0));
     CHECK_EQ(r->usage.n_cached, 0);
     request_unref(r);
     CHECK_EQ(stats(&g).disk_loads_late, 1);
     CHECK_EQ(stats(&g).pages_loading, 13);                  /* the disk has them still */
     store_link_work(g.store.link);
-    step(&g);
+    sim_step(g.e);
     CHECK_EQ(stats(&g).pages_loading, 0);
     CHECK_EQ(stats(&g).pages_ready, 13);                    /* not twice */
     rig_close(&g);
@@ -456,12 +421,12 @@ TEST(a_tight_pool_waits_for_pages_on_loan)
     CHECK(rig_open(&g, 30));
     r = wait_for_load(&g, prompt, 100);
     CHECK_EQ(stats(&g).pages_loading, 13);
-    make_prompt(other, 200, 2);
+    sim_prompt(other, 200, 2);
     b = submit(&g, other, 200, 2, 0);
-    for (int i = 0; i < 10; i++) step(&g);
+    for (int i = 0; i < 10; i++) sim_step(g.e);
     CHECK(!atomic_load(&b->ended));
     store_link_work(g.store.link);
-    for (int i = 0; i < 50; i++) step(&g);
+    for (int i = 0; i < 50; i++) sim_step(g.e);
     CHECK(atomic_load(&r->ended) && has_right_text(r, prompt, 100, 2, 0));
     CHECK(atomic_load(&b->ended) && has_right_text(b, other, 200, 2, 0));
     request_unref(r);
@@ -566,7 +531,7 @@ TEST(memory_may_run_out_anywhere_in_a_load)
         CHECK(rig_open(&g, 64));
         (void)run(&g, 1, 100, 0);
         radix_clear(g.e->cache.tree, NULL);
-        make_prompt(prompt, 100, 1);
+        sim_prompt(prompt, 100, 1);
         r = submit(&g, prompt, 100, 2, 0);
         mem_fail_after(i);
         for (int k = 0; k < 40 && !atomic_load(&r->ended); k++) {
@@ -574,7 +539,7 @@ TEST(memory_may_run_out_anywhere_in_a_load)
             store_link_work(g.store.link);
         }
         mem_fail_after(-1);
-        step(&g);
+        sim_step(g.e);
         CHECK(atomic_load(&r->ended) && has_right_text(r, prompt, 100, 2, 0));
         request_unref(r);
         rig_close(&g);
@@ -607,7 +572,7 @@ TEST(a_text_is_taken_out_of_the_disk)
         }
         (void)run(&g, 1, 100, 0);
         (void)run(&g, 2, 100, 0);
-        make_prompt(prompt, 100, 1);
+        sim_prompt(prompt, 100, 1);
         CHECK(store_link_prune(g.e, NULL, (const kv_key *)(const void *)prompt, 90) >= 12);
         rig_stop(&g);
         CHECK(rig_start(&g));

@@ -3,9 +3,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "engine/store_link_state.h"
-#include "sim_executor.h"
+#include "sim_rig.h"
 #include "sim_store.h"
-#include "test.h"
 
 #define P 8u
 
@@ -32,20 +31,9 @@ static bool rig_start(struct rig *g)
     struct engine_options o = {0};
 
     if (!sim_init(&g->x, g->n_pages, P, test_seed())) return false;
-    o = (struct engine_options){.executor = sim_view(&g->x, 64, 8),
-                                .clock = g->clock,
-                                .n_pages = g->n_pages,
-                                .page_tokens = P,
-                                .n_ctx = 2048,
-                                .max_running = 8,
-                                .max_queue = 32,
-                                .max_chunk = 64,
-                                .step_target_ns = 100000000,
-                                .kv_bytes = 1 << 24,
-                                .verify_share = g->share,
-                                .verify_seed = test_seed(),
-                                .namespace_name = "sim",
-                                .namespace_bytes = 3};
+    o = sim_options(sim_view(&g->x, 64, 8), g->clock, g->n_pages, P);
+    o.verify_share = g->share;
+    o.verify_seed = test_seed();
     if (g->with_store && !sim_store_open(&g->store, P, o.executor.page_bytes, 8 << 20, g->clock, false)) return false;
     o.store = g->store.link;
     if (engine_create(&o, &g->e) != RD_OK) return false;
@@ -79,36 +67,20 @@ static void rig_close(struct rig *g)
     clock_fake_destroy(g->clock);
 }
 
-static void make_prompt(int32_t *prompt, uint32_t n, uint64_t text)
-{
-    for (uint32_t i = 0; i < n; i++) prompt[i] = 1 + (int32_t)(random_at(text, i) % (SIM_VOCAB - 1));
-}
-
 static struct request *submit(struct rig *g, uint64_t text, uint32_t n, uint32_t max_tokens, uint64_t salt, bool hold)
 {
-    struct request_params p = {
-        .cached = true, .max_tokens = max_tokens, .max_keys = 2048, .salted = salt != 0, .hold = hold};
-    static int32_t prompt[2048];
-    struct request *r = NULL;
+    struct request_params p = sim_params(max_tokens, salt);
+    int32_t prompt[2048];
 
-    p.salt.low = salt;
-    sampler_params_default(&p.sampling);
-    p.sampling.temperature = 0;
-    make_prompt(prompt, n, text);
-    if (engine_take_place(g->e) != RD_OK ||
-        request_create(&p, engine_cache(g->e), SIM_VOCAB, prompt, n, &r, NULL) != RD_OK)
-        return NULL;
-    if (engine_submit(g->e, r) == RD_OK) return r;
-    request_unref(r);
-    return NULL;
+    p.hold = hold;
+    sim_prompt(prompt, n, text);
+    return sim_submit(g->e, &p, prompt, n);
 }
 
 static bool step(struct rig *g)
 {
-    struct rd_error err = {RD_OK, ""};
-    bool more = engine_step(g->e);
+    bool more = sim_step(g->e);
 
-    if (engine_check(g->e, &err) != RD_OK) test_fail(__FILE__, __LINE__, "%s", err.text);
     if (g->with_store) store_link_work(g->store.link);
     return more;
 }
@@ -150,7 +122,7 @@ static kv_page page_of(struct rig *g, uint64_t text, uint32_t n, uint64_t salt, 
     struct radix_node *root = engine_root_of(g->e, salt != 0, &s);
     struct radix_match m;
 
-    make_prompt(prompt, n, text);
+    sim_prompt(prompt, n, text);
     m = radix_match(g->e->cache.tree, root, (const kv_key *)prompt, n, 1);
     if (m.n_ready <= pos) test_fail(__FILE__, __LINE__, "%u of %u are stored", m.n_ready, n);
     else radix_path_pages(g->e->cache.tree, m.node, m.n_ready, pages);
@@ -283,7 +255,7 @@ TEST(a_wrong_page_goes_from_every_namespace_that_shares_it)
     (void)run(&g, 1, 100, 0);
     (void)run(&g, 1, 100, 0);
     (void)run(&g, 3, 40, 9);
-    make_prompt(prompt, 100, 1);
+    sim_prompt(prompt, 100, 1);
     m = radix_match(g.e->cache.tree, g.e->root, (const kv_key *)prompt, 100, 1);
     radix_path_pages(g.e->cache.tree, m.node, 100, pages);
     other = engine_root_of(g.e, true, &salt);
@@ -313,7 +285,7 @@ TEST(a_wrong_state_is_found)
     CHECK(rig_open(&g, 100, 1, false));
     (void)run(&g, 1, 50, 0);
     (void)run(&g, 1, 50, 0);
-    make_prompt(prompt, 50, 1);
+    sim_prompt(prompt, 50, 1);
     m = radix_match(g.e->cache.tree, g.e->root, (const kv_key *)prompt, 50, 1);
     *(uint8_t *)(uintptr_t)radix_node_state(m.node) ^= 4;
     idle(&g);
