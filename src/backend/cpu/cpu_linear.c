@@ -19,6 +19,7 @@
 #define PANEL_ROWS_MIN 64u
 #define PIECES_MIN 4u                   /* per thread, else rows are cut too */
 #define BEST_TILES (BEST_BLOCK / LINEAR_TILE)
+#define QUANTISE_PART 256u              /* k of 16 rows that are worth another thread */
 #define SERIAL_ROWS 4u                  /* quantising so few rows is shorter than waking a thread */
 
 enum { BLOCK_TYPES, K_TYPES, N_FAMILIES };  /* of quantised weights; each has activations of its own */
@@ -39,6 +40,7 @@ struct linear_acts {
     const struct cpu_panel_kernels *panels; /* NULL: not for so few rows */
     uint8_t *acts;                       /* quantised x: for tiles rows of row_bytes, for panels groups of 16 rows */
     uint64_t row_bytes;                  /* of a row, or of 16 */
+    uint32_t n_parts;                    /* of 16 rows, quantised by different threads */
     uint8_t *scratch;
 };
 
@@ -108,14 +110,18 @@ static void quantise_row(void *arg, uint32_t row, uint32_t thread)
     f->kernels->quantise(j->args->x + (uint64_t)row * j->args->x_stride, j->n_in, f->acts + row * f->row_bytes);
 }
 
-static void quantise_16_rows(void *arg, uint32_t group, uint32_t thread)
+/* A part of the k of 16 rows. */
+static void quantise_16_rows(void *arg, uint32_t piece, uint32_t thread)
 {
     const struct linear_job *j = arg;
     const struct linear_acts *f = j->quantised;
+    const uint32_t group = piece / f->n_parts, part = piece % f->n_parts, n_units = j->n_in / f->panels->act_k;
+    const uint32_t unit = n_units * part / f->n_parts, n = n_units * (part + 1) / f->n_parts - unit;
     uint64_t row = (uint64_t)group * 16;
 
-    f->panels->quantise16(j->args->x + row * j->args->x_stride, j->args->x_stride,
-                          u32_min(16, j->args->n_rows - (uint32_t)row), j->n_in, f->acts + group * f->row_bytes);
+    f->panels->quantise16(j->args->x + row * j->args->x_stride + unit * f->panels->act_k, j->args->x_stride,
+                          u32_min(16, j->args->n_rows - (uint32_t)row), n * f->panels->act_k,
+                          f->acts + group * f->row_bytes + (uint64_t)unit * f->panels->act_bytes);
 }
 
 /* Quantises the rows for one family of weights. */
@@ -131,7 +137,8 @@ static rd_status quantise(struct backend *be, struct linear_job *j, int family)
     if (st != RD_OK) return st;
     j->quantised = f;
     f->scratch = be->linear->family[family].scratch;
-    if (f->panels) cpu_pool_run(be->pool, quantise_16_rows, j, n);
+    f->n_parts = n >= j->n_threads ? 1 : u32_max(1, u32_min(u32_ceil_div(j->n_threads, n), j->n_in / QUANTISE_PART));
+    if (f->panels) cpu_pool_run(be->pool, quantise_16_rows, j, n * f->n_parts);
     else if (n_rows <= SERIAL_ROWS)
         for (uint32_t r = 0; r < n_rows; r++) quantise_row(j, r, 0);
     else cpu_pool_run(be->pool, quantise_row, j, n);
