@@ -16,7 +16,11 @@
 
 #define ATTN_GROUP 6                                /* pairs of a register tile */
 #define UNROLL_TEXT(x) _Pragma(#x)
-#define UNROLL(n) UNROLL_TEXT(GCC unroll n)         /* arrays of vectors must become registers */
+#ifdef __clang__                                    /* arrays of vectors must become registers */
+#define UNROLL(n) UNROLL_TEXT(clang loop unroll(full))
+#else
+#define UNROLL(n) UNROLL_TEXT(GCC unroll n)
+#endif
 
 /* One row of quantised blocks. */
 static inline void v16_load_blocks(enum dtype dtype, const uint8_t *row, uint32_t head_dim, float *dst)
