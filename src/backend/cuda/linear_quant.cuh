@@ -203,6 +203,7 @@ __global__ void __launch_bounds__(linear_block<ROWS>::threads, BLOCKS_PER_SM)
     uint32_t rank = MODE == SPLIT ? cluster_rank() : 0, first = rank * job.seg_blocks;
     uint32_t count = MODE == SPLIT ? min(job.seg_blocks, job.k_blocks - first) : job.k_blocks;
     struct tile_place p = place_of(job, ROWS, N);
+    float4 before = {};
 
     if (threadIdx.x == 0) {
         for (int s = 0; s < STAGES; s++) {
@@ -222,8 +223,12 @@ __global__ void __launch_bounds__(linear_block<ROWS>::threads, BLOCKS_PER_SM)
         bool begin = true;
         float acc[TILE / 2], total[MODE == WALK ? TILE / 2 : 1];
 
-        if constexpr (N == 1) one_row_load(job.row, ring + S::row, first * QUANT_BLOCK, count * QUANT_BLOCK);
-        else dependency_wait();
+        if constexpr (N == 1) {
+            one_row_load(job.row, ring + S::row, first * QUANT_BLOCK, count * QUANT_BLOCK);
+            before = one_row_before<ROWS>(job, p, n_blocks, rank);
+        } else {
+            dependency_wait();
+        }
         struct ring_at r = { 0, 0 };
         uint32_t last = 0;
 
@@ -267,7 +272,7 @@ __global__ void __launch_bounds__(linear_block<ROWS>::threads, BLOCKS_PER_SM)
         named_barrier(1, B::workers);
     }
     if (MODE == SPLIT) cluster_sync();
-    if (warp < ROWS / 16) linear_write<ROWS>(job, p, N, ring, n_blocks, rank);
+    if (warp < ROWS / 16) linear_write<ROWS>(job, p, N, ring, n_blocks, rank, N == 1 ? &before : NULL);
     if (MODE == SPLIT) cluster_sync();                          /* others may still read this block's sums */
 #endif
 }

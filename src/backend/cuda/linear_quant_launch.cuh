@@ -76,6 +76,8 @@ static cudaError_t quant_launch(const struct cuda_launch *l, const struct cuda_l
 
     job.row = { a->x16, *norm, n_in };
 
+    if (n == 1 && job.n_segs == 8)       /* places for 64 clusters of 8 at once (8B o and down): 5 blocks an SM */
+        return quant_start<BITS, GROUP, OFFSET, 64, 1, 4 + more, SPLIT, 5>(l, a, &job);
     if (n == 1) return quant_start<BITS, GROUP, OFFSET, 64, 1, 4 + more, SPLIT, 4>(l, a, &job);
     if (n <= 8) return quant_start<BITS, GROUP, OFFSET, 64, 8, 4 + more, SPLIT, 4>(l, a, &job);
     if (n <= 16) return quant_start<BITS, GROUP, OFFSET, 64, 16, 3 + more, SPLIT, 4>(l, a, &job);

@@ -101,9 +101,9 @@ static __device__ __forceinline__ void put_value(const struct linear_job &job, u
     else ((float *)job.out[o])[at] = v;
 }
 
-/* Four outputs of one token, rows row .. row+3 of matrix o. */
+/* Four outputs of one token, rows row .. row+3 of matrix o. old: what is there, for EPI_ADD, or NULL. */
 static __device__ __forceinline__ void put4(const struct linear_job &job, uint32_t o, uint32_t token, uint32_t row,
-                                            float4 v)
+                                            float4 v, const float4 *before)
 {
     uint64_t at = (uint64_t)token * job.stride[o] + row;
     const float *b = job.bias[o];
@@ -117,7 +117,7 @@ static __device__ __forceinline__ void put4(const struct linear_job &job, uint32
         }
         float4 *to = (float4 *)((float *)job.out[o] + at);
         if (job.epilogue == EPI_ADD) {
-            float4 old = *to;
+            float4 old = before ? *before : *to;
             v.x += old.x, v.y += old.y, v.z += old.z, v.w += old.w;
         }
         *to = v;
@@ -141,10 +141,23 @@ static __device__ __forceinline__ float4 sum_segments(uint32_t at, uint32_t n)
     return sum;
 }
 
-/* The block's [n][pitch] sums -> outputs, by the workers; of a cluster's blocks each takes its share. */
+/* What EPI_ADD adds to: a thread's four of a batch of one row, asked for before the sums are there. */
+template <int ROWS>
+static __device__ __forceinline__ float4 one_row_before(const struct linear_job &job, const struct tile_place &p,
+                                                        uint32_t n_blocks, uint32_t rank)
+{
+    const uint32_t share = (ROWS / 4 + n_blocks - 1) / n_blocks, i = rank * share + threadIdx.x, row = p.row[0] + i * 4;
+
+    if (job.epilogue != EPI_ADD || threadIdx.x >= share || i >= ROWS / 4 || row + 4 > job.n_out[p.which[0]])
+        return make_float4(0, 0, 0, 0);
+    return *(const float4 *)((const float *)job.out[p.which[0]] + row);
+}
+
+/* The block's [n][pitch] sums -> outputs, by the workers; of a cluster's blocks each takes its share. before: of a batch
+ * of one row, or NULL. */
 template <int ROWS>
 static __device__ void linear_write(const struct linear_job &job, const struct tile_place &p, uint32_t n, uint32_t sums,
-                                    uint32_t n_blocks, uint32_t rank)
+                                    uint32_t n_blocks, uint32_t rank, const float4 *before)
 {
     using B = linear_block<ROWS>;
     uint32_t glu = job.epilogue >= EPI_SILU_GLU, per_token = ROWS / (glu ? 8 : 4);     /* groups of four */
@@ -161,7 +174,7 @@ static __device__ void linear_write(const struct linear_job &job, const struct t
             v.x = glu_of(job.epilogue, v.x, up.x), v.y = glu_of(job.epilogue, v.y, up.y);
             v.z = glu_of(job.epilogue, v.z, up.z), v.w = glu_of(job.epilogue, v.w, up.w);
         }
-        put4(job, p.which[half], p.token + token, p.row[half] + row % (ROWS / 2), v);
+        put4(job, p.which[half], p.token + token, p.row[half] + row % (ROWS / 2), v, before);
     }
 }
 
@@ -230,6 +243,7 @@ __global__ void __launch_bounds__(linear_block<ROWS>::threads, BLOCKS_PER_SM)
     uint32_t rank = MODE == SPLIT ? cluster_rank() : 0, first = rank * job.seg_blocks;
     uint32_t count = MODE == SPLIT ? min(job.seg_blocks, job.k_blocks - first) : job.k_blocks;
     struct tile_place p = place_of(job, ROWS, N);
+    float4 before = {};
 
     if (threadIdx.x == 0) {
         for (int s = 0; s < STAGES; s++) {
@@ -251,8 +265,12 @@ __global__ void __launch_bounds__(linear_block<ROWS>::threads, BLOCKS_PER_SM)
         bool begin = true;                                      /* of a chain: the sums are overwritten */
         float acc[TILE / 2], total[MODE == WALK ? TILE / 2 : 1];
 
-        if constexpr (N == 1) one_row_load(job.row, ring + S::row, first * K_BLOCK, count * K_BLOCK);
-        else dependency_wait();
+        if constexpr (N == 1) {
+            one_row_load(job.row, ring + S::row, first * K_BLOCK, count * K_BLOCK);
+            before = one_row_before<ROWS>(job, p, n_blocks, rank);
+        } else {
+            dependency_wait();
+        }
         for (uint32_t kb = 0; kb < count; kb++) {
             uint32_t s = kb % STAGES, at = ring + s * S::stage;
             uint64_t a = wgmma_desc(at + group * (64 * K_BLOCK * 2));
@@ -284,7 +302,7 @@ __global__ void __launch_bounds__(linear_block<ROWS>::threads, BLOCKS_PER_SM)
         named_barrier(1, B::workers);
     }
     if (MODE == SPLIT) cluster_sync();                          /* the others' sums are there, too */
-    if (warp < ROWS / 16) linear_write<ROWS>(job, p, N, ring, n_blocks, rank);
+    if (warp < ROWS / 16) linear_write<ROWS>(job, p, N, ring, n_blocks, rank, N == 1 ? &before : NULL);
     if (MODE == SPLIT) cluster_sync();                          /* others may still read this block's sums */
 #endif
 }
