@@ -4,9 +4,10 @@
  * key and value is read once, and some of the run's segments. In a segment warp w scores keys 32 w .. 32 w + 31; the
  * probabilities meet in shared memory; then warp w sums dims w * HD / 4 .. over all keys: no sum crosses warps.
  * Where runs alone do not fill the device, gridDim.x blocks share a run's segments. Each then leaves every segment's
- * m, l, o in scratch, and the block that arrives last merges them in order: the same operations as in one block.
- * FUSED, runs of one row: the block norms and rotates its queries as they come from the product, the block with the last
- * segment the key, too; key and value go to their page, and from shared memory to the tiles. Everything older is
+ * m, l, o in scratch, and the block that arrives last merges them in order: the same operations as in one block. Up to 8
+ * segments of few runs go to a cluster: m, l, o stay in shared memory, each block merges its share of the outputs.
+ * FUSED, runs of one row: the block norms and rotates its queries as they come from the product, the block with the
+ * last segment the key, too; key and value go to their page, and from shared memory to the tiles. Everything older is
  * asked for before dependency_wait.
  * Bytes: K and V once. Bound: memory; three blocks on an SM keep about 100 KB in flight. H200, 8B, 512 keys: 85 % of
  * the read bandwidth for 256 runs, 62 % for 64; one run takes 7 us, all of it latency.
@@ -23,6 +24,7 @@ struct decode_split {
     uint32_t rows;                       /* packed rows that a run can have, at most DECODE_ROWS */
     uint32_t *counters;                  /* [run, kv_head] */
     uint32_t max_segments, min_segments; /* that a run can have; that a block takes at least */
+    uint32_t in_cluster;                 /* a run's blocks are a cluster, with one segment each at most: no scratch */
 };
 
 /* A segment's part of one packed row in scratch: o [HD], m, l. */
@@ -33,23 +35,27 @@ static __device__ __forceinline__ float *scratch_row(const struct decode_split &
     return split.scratch + (((uint64_t)pair * split.max_segments + segment) * split.rows + row) * (HD + 2);
 }
 
-/* The last block of a run: all its segments in order. */
-template <int HD>
-static __device__ void merge_segments(const struct cuda_attention_args &a, const struct decode_split &split,
-                                      const struct cuda_run &run, uint32_t kv_head, uint32_t pair, uint32_t n_segments)
+/* The last block of a run, or a cluster's blocks with their parts at `parts` in shared memory: all segments in order. */
+template <int HD, bool CLUSTER>
+static __device__ __forceinline__ void merge_segments(const struct cuda_attention_args &a,
+                                                      const struct decode_split &split, const struct cuda_run &run,
+                                                      uint32_t kv_head, uint32_t pair, uint32_t n_segments,
+                                                      uint32_t parts)
 {
-    const uint32_t n_packed = run.n_rows * (a.n_heads / a.n_kv_heads);
-    constexpr uint32_t pairs = HD / 2, at_once = DECODE_THREADS / pairs > 0 ? DECODE_THREADS / pairs : 1;
+    const uint32_t n_packed = run.n_rows * (a.n_heads / a.n_kv_heads), n_blocks = CLUSTER ? gridDim.x : 1;
 
-    for (uint32_t row = threadIdx.x / pairs; row < n_packed; row += at_once) {
-        const uint32_t d = threadIdx.x % pairs * 2;
+    for (uint32_t i = (CLUSTER ? blockIdx.x * DECODE_THREADS : 0) + threadIdx.x; i < n_packed * (HD / 2);
+         i += n_blocks * DECODE_THREADS) {
+        const uint32_t row = i / (HD / 2), d = i % (HD / 2) * 2;
         struct row_state state = { { -INFINITY, -INFINITY }, { 0, 0 } };
         float x = 0, y = 0;
 
 #pragma unroll 4
-        for (uint32_t i = 0; i < n_segments; i++) {
-            const float *from = scratch_row<HD>(split, pair, i, row);
-            const float2 v = __ldcg((const float2 *)(from + d)), ml = __ldcg((const float2 *)(from + HD));
+        for (uint32_t k = 0; k < n_segments; k++) {
+            const uint32_t at = parts + row * (HD + 2) * 4;
+            const float *from = CLUSTER ? NULL : scratch_row<HD>(split, pair, k, row);
+            const float2 v = CLUSTER ? cluster_load2(at + d * 4, k) : __ldcg((const float2 *)(from + d));
+            const float2 ml = CLUSTER ? cluster_load2(at + HD * 4, k) : __ldcg((const float2 *)(from + HD));
             const float m[2] = { ml.x, ml.x };
             const struct merge_factors f = merge_begin(&state, m);
 
@@ -63,8 +69,8 @@ static __device__ void merge_segments(const struct cuda_attention_args &a, const
 
 /* A pair of a lane as T. */
 template <typename T, int P>
-static __device__ __forceinline__ void put_pairs(const struct cuda_qkv_args &f, const float (&u)[P], const float (&v)[P],
-                                                 uint16_t *to)
+static __device__ __forceinline__ void put_pairs(const struct cuda_qkv_args &f, const float (&u)[P],
+                                                 const float (&v)[P], uint16_t *to)
 {
 #pragma unroll
     for (int i = 0; i < P; i++) {
@@ -85,10 +91,10 @@ static __device__ void fresh_row(const struct cuda_qkv_args &f, uint32_t row, ui
     uint8_t *page = f.kv.base + f.row_page[row] * f.kv.page_bytes;
     const uint64_t slot = (uint64_t)kv_head * f.kv.page_tokens + f.row_slot[row];
 
-    for (uint32_t i = group * (HD / 8) + threadIdx.x; i < DECODE_ROWS * (HD / 8); i += DECODE_THREADS)
-        asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(tile_at(q_tile, HD * 2, i / (HD / 8), i % (HD / 8))),
-                     "r"(0)
-                     : "memory");
+    for (uint32_t i = group * (HD / 8) + threadIdx.x; i < DECODE_ROWS * (HD / 8); i += DECODE_THREADS) {
+        const uint32_t at = tile_at(q_tile, HD * 2, i / (HD / 8), i % (HD / 8));
+        asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(at), "r"(0) : "memory");
+    }
     dependency_wait();
     for (uint32_t index = warp; index < group + (is_last ? 2 : 0); index += DECODE_THREADS / 32) {
         const bool is_key = index == group, is_value = index > group;
@@ -153,7 +159,8 @@ __global__ void __launch_bounds__(DECODE_THREADS, HD == 256 ? 1 : 3)
     const uint32_t share = max((n_segments + gridDim.x - 1) / gridDim.x, split.min_segments);
     const uint32_t n_blocks = (n_segments + share - 1) / share;
     const uint32_t from = blockIdx.x * share, to = min(from + share, n_segments);
-    if (blockIdx.x >= n_blocks) return;
+    const bool works = blockIdx.x < n_blocks;
+    if (!works && !split.in_cluster) return;
 
     const struct row_window window = row_window_of(a, run, 0);
     const struct score_scale scale = score_scale_of(a.scale, a.softcap);
@@ -163,11 +170,12 @@ __global__ void __launch_bounds__(DECODE_THREADS, HD == 256 ? 1 : 3)
     struct row_state state = { { -INFINITY, -INFINITY }, { 0, 0 } };
     float o[N][4] = {};
 
-    load_segment<HD, DECODE_THREADS>(k_tile, keys, (first_segment + from) * SEGMENT, skip);
+    if (works) load_segment<HD, DECODE_THREADS>(k_tile, keys, (first_segment + from) * SEGMENT, skip);
     async_commit();
-    load_segment<HD, DECODE_THREADS>(v_tile, values, (first_segment + from) * SEGMENT, skip);
+    if (works) load_segment<HD, DECODE_THREADS>(v_tile, values, (first_segment + from) * SEGMENT, skip);
     async_commit();
-    if constexpr (FUSED) {
+    if (!works) {
+    } else if constexpr (FUSED) {
         fresh_row<T, HD>(f, run.row0, kv_head, to == n_segments, q_tile, fresh);
         __syncthreads();
     } else {
@@ -226,7 +234,8 @@ __global__ void __launch_bounds__(DECODE_THREADS, HD == 256 ? 1 : 3)
 #pragma unroll
             for (int r = 0; r < 2; r++) {
                 if (lane / 4 + 8 * r >= n_packed) continue;
-                float *to_row = scratch_row<HD>(split, pair, i, lane / 4 + 8 * r);
+                float *to_row = split.in_cluster ? (float *)smem + (lane / 4 + 8 * r) * (HD + 2)    /* K is done with */
+                                                 : scratch_row<HD>(split, pair, i, lane / 4 + 8 * r);
                 for (int n = 0; n < N; n++)
                     *(float2 *)(to_row + (warp * N + n) * 8 + lane % 4 * 2) = make_float2(o[n][2 * r], o[n][2 * r + 1]);
                 if (warp == 0 && lane % 4 == 0) *(float2 *)(to_row + HD) = make_float2(max[r], l[r]);
@@ -237,6 +246,7 @@ __global__ void __launch_bounds__(DECODE_THREADS, HD == 256 ? 1 : 3)
         async_commit();
     }
     if (n_blocks == 1) {
+        if (!works) return;
 #pragma unroll
         for (int n = 0; n < N; n++)
 #pragma unroll
@@ -245,6 +255,14 @@ __global__ void __launch_bounds__(DECODE_THREADS, HD == 256 ? 1 : 3)
                            __fdiv_rn(o[n][2 * r], state.l[r]), __fdiv_rn(o[n][2 * r + 1], state.l[r]));
         return;
     }
+#if __CUDA_ARCH__ >= 900
+    if (split.in_cluster) {
+        cluster_sync();
+        merge_segments<HD, true>(a, split, run, kv_head, pair, n_segments, k_tile);
+        cluster_sync();                                         /* others may still read this block's parts */
+        return;
+    }
+#endif
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -253,7 +271,7 @@ __global__ void __launch_bounds__(DECODE_THREADS, HD == 256 ? 1 : 3)
         __threadfence();
     }
     __syncthreads();
-    if (is_last) merge_segments<HD>(a, split, run, kv_head, pair, n_segments);
+    if (is_last) merge_segments<HD, false>(a, split, run, kv_head, pair, n_segments, 0);
 }
 
 /* Blocks that share a run's segments: as many as fill the device, or the few more that even out a second round. With
@@ -280,7 +298,8 @@ static cudaError_t start_as(const struct cuda_launch *l, const struct cuda_atten
     const uint32_t pairs = a->n_runs * a->n_kv_heads, fill = (HD == 256 ? 1 : 3) * l->n_sms;
     const uint32_t packed = a->longest_run * (a->n_heads / a->n_kv_heads);
     const uint32_t rows = packed < DECODE_ROWS ? packed : (uint32_t)DECODE_ROWS;
-    struct decode_split split = { (float *)l->scratch, rows, l->counters, ceil_div(a->end, SEGMENT) + 1, 1 };
+    struct decode_split split = { (float *)l->scratch, rows, l->counters, ceil_div(a->end, SEGMENT) + (a->window > 0),
+                                  1, 0 };
     const uint64_t need = (uint64_t)pairs * split.max_segments * split.rows * (HD + 2) * sizeof(float);
     uint32_t n = blocks_per_run(pairs, fill);
     static bool ready;                   /* once per process */
@@ -290,9 +309,11 @@ static cudaError_t start_as(const struct cuda_launch *l, const struct cuda_atten
     ready = true;
     if (n == 1 && split.max_segments > 32) n = ceil_div(split.max_segments, 16), split.min_segments = 16;
     if (n > split.max_segments) n = split.max_segments;
+    split.in_cluster = l->compute == 90 && n > 1 && n == split.max_segments && n <= 8;
     if (pairs > CUDA_N_COUNTERS || need > l->scratch_bytes) n = 1;
-    return launch_chained(l, attention_decode<T, HD, FUSED>, dim3(n, a->n_kv_heads, a->n_runs), DECODE_THREADS, smem,
-                          *a, split, fused ? *fused : none);
+    if (n == 1) split.in_cluster = 0;
+    return launch_cluster(l, attention_decode<T, HD, FUSED>, dim3(n, a->n_kv_heads, a->n_runs), DECODE_THREADS, smem,
+                          dim3(split.in_cluster ? n : 1), *a, split, fused ? *fused : none);
 }
 
 template <typename T, int HD>

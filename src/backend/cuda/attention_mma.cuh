@@ -257,7 +257,7 @@ static __device__ __forceinline__ struct kv_source kv_source_of(const struct cud
     return s;
 }
 
-/* Rows first .. first + SEGMENT - 1 to a tile, by all threads; rows past n_keys become zeros, row `skip` is left alone. */
+/* Rows first .. first + SEGMENT - 1 to a tile, by all threads; rows past n_keys become zeros, row skip is left. */
 template <int HD, int THREADS>
 static __device__ __forceinline__ void load_segment(uint32_t tile, const struct kv_source &s, uint32_t first,
                                                     uint32_t skip = ~0u)

@@ -129,6 +129,15 @@ static __device__ __forceinline__ float4 cluster_load4(uint32_t at, uint32_t ran
     return v;
 }
 
+static __device__ __forceinline__ float2 cluster_load2(uint32_t at, uint32_t rank)
+{
+    uint32_t there;
+    float2 v;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(rank));
+    asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(there) : "memory");
+    return v;
+}
+
 /* ---- programmatic dependent launch: harmless in a kernel that was launched without it ---- */
 /* Everything that the kernel before has written is visible after it. */
 static __device__ __forceinline__ void dependency_wait(void)

@@ -74,7 +74,8 @@ static int linear_one_form(const struct cuda_launch *l, const struct cuda_linear
     if (!linear_hopper_fits(&h)) return (int)cudaErrorNotSupported;
     if (m->format == CUDA_BF16) return (int)linear_hopper_launch(&h, stream_of(l));
     if (m->row_stride % CUDA_QUANT_ROW_ALIGN) return (int)cudaErrorNotSupported;
-    return m->format == CUDA_INT4 ? linear_int4_launch(l, a, e, out, &h.norm) : linear_int8_launch(l, a, e, out, &h.norm);
+    return m->format == CUDA_INT4 ? linear_int4_launch(l, a, e, out, &h.norm)
+                                  : linear_int8_launch(l, a, e, out, &h.norm);
 }
 
 /* Whether the product computes the norm of its input; if not it is computed here, and *norm becomes none. All outs must

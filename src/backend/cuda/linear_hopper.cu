@@ -112,7 +112,7 @@ static cudaError_t start_stream(const struct linear_hopper *a, struct linear_job
                           maps, *job);
 }
 
-/* Whether linear_stream may write the outputs: boxes of 16 bytes, f32, or bf16 of a GLU; and has work for the device. */
+/* Whether linear_stream may write the outputs: boxes of 16 bytes, f32, or bf16 of a GLU; and fills the device. */
 static bool stream_fits(const struct linear_hopper *a, uint32_t n_out)
 {
     const bool glu = a->epilogue >= EPI_SILU_GLU;
@@ -170,7 +170,9 @@ cudaError_t linear_hopper_launch(const struct linear_hopper *a, cudaStream_t str
 
     job.row = { (const uint16_t *)a->x, a->norm, a->n_in };
 
-    if (n == 1) return start<64, 1, 6, SPLIT, 4>(a, &job, stream);
+    if (n == 1 && job.n_segs == 1 && ceil_div(n_out, 64) > 3 * N_SMS)     /* rings small enough for 4 blocks an SM */
+        return start<64, 1, 5, SPLIT, 4>(a, &job, stream);
+    if (n == 1 && (a->norm.x || job.seg_blocks * K_BLOCK <= 3072)) return start<64, 1, 6, SPLIT, 4>(a, &job, stream);
     if (n <= 8) return start<64, 8, 6, SPLIT, 4>(a, &job, stream);
     if (n <= 16) return start<64, 16, 5, SPLIT, 4>(a, &job, stream);
     if (n <= 32) return start<64, 32, 4, SPLIT, 4>(a, &job, stream);

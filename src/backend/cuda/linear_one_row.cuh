@@ -1,11 +1,11 @@
 /* backend/cuda/linear_one_row.cuh - the token of a batch of one row, in shared memory for wgmma; its norm, too.
  *
- * A tile of 8 tokens needs 8 rows of 16 bytes for 8 k. With one token the other rows may be anything: no output depends on
- * them. So the row lies contiguous: what follows it in k takes the place of the other tokens (no swizzle, 16 bytes from
+ * A tile of 8 tokens needs 8 rows of 16 bytes for 8 k. With one token the other rows may be anything: no output depends
+ * on them. So the row lies contiguous: what follows it in k takes the place of the other tokens (no swizzle, 16 bytes from
  * one 8 k to the next), and the ring of weights carries no tokens.
  *
- * Norm: the order of sums of residual_norm_vectors (row_ops.cu) for widths of up to 4,096: thread t there has the floats
- * 4 t .. 4 t + 3; here a thread plays the threads t, t + 128, .. Every block computes the norm of the whole row by
+ * Norm: the order of sums of residual_norm_vectors (row_ops.cu) for widths of up to 4,096: thread t there has the
+ * floats 4 t .. 4 t + 3; here a thread plays the threads t, t + 128, .. Every block computes the norm of the whole row by
  * itself: a launch less, and x is read from the L2.
  */
 #pragma once
@@ -30,7 +30,7 @@ static __device__ __forceinline__ void one_row_load(const struct one_row &row, u
 {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, end = min(first + n, row.n_in);
     float4 x[ONE_ROW_VECTORS], w[ONE_ROW_VECTORS];
-    const uint32_t sums = to + n * 2;                           /* 32 floats in ONE_ROW_PAD, whose contents do not matter */
+    const uint32_t sums = to + n * 2;                           /* 32 floats in ONE_ROW_PAD, which may hold anything */
     float total, scale;
 
     if (!row.norm.x) {
@@ -57,7 +57,8 @@ static __device__ __forceinline__ void one_row_load(const struct one_row &row, u
         for (int i = 0; i < ONE_ROW_VECTORS; i++) {
             if (128u * 4 * i >= row.n_in) break;
             total = warp_sum(squares(x[i], 0.0f));
-            if (lane == 0) asm volatile("st.shared.f32 [%0], %1;" ::"r"(sums + (warp + 4 * i) * 4), "f"(total) : "memory");
+            if (lane) continue;
+            asm volatile("st.shared.f32 [%0], %1;" ::"r"(sums + (warp + 4 * i) * 4), "f"(total) : "memory");
         }
         named_barrier(1, 128);
         asm volatile("ld.shared.f32 %0, [%1];" : "=f"(total) : "r"(sums + lane * 4) : "memory");

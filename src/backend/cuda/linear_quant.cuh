@@ -18,7 +18,8 @@ enum { QUANT_BLOCK = 128, QUANT_HALF = 4, QUANT_TILES = 380 };
 
 template <int BITS, int GROUP, bool OFFSET, int ROWS, int N, int STAGES> struct quant_smem {
     static constexpr uint32_t value_row = QUANT_BLOCK * BITS / 8, values = ROWS * value_row;
-    static constexpr uint32_t halves = QUANT_BLOCK / GROUP * (OFFSET || BITS == 4 ? 2 : 1), box = halves < 8 ? 8 : halves;
+    static constexpr uint32_t halves = QUANT_BLOCK / GROUP * (OFFSET || BITS == 4 ? 2 : 1);
+    static constexpr uint32_t box = halves < 8 ? 8 : halves;
     static constexpr uint32_t scales = ROWS * box * 2, tokens = N > 1 ? N * QUANT_BLOCK * 2 : 0;
     static constexpr uint32_t stage = values + tokens + scales;
     static constexpr uint32_t ring = STAGES * stage, sums = (N > 1 ? N : 8) * linear_block<ROWS>::pitch * 4;

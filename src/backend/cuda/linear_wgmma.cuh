@@ -148,7 +148,8 @@ static __device__ __forceinline__ float4 one_row_before(const struct linear_job 
 {
     const uint32_t share = (ROWS / 4 + n_blocks - 1) / n_blocks, i = rank * share + threadIdx.x, row = p.row[0] + i * 4;
 
-    if (job.epilogue != EPI_ADD || threadIdx.x >= share || i >= ROWS / 4 || row + 4 > job.n_out[p.which[0]])
+    if (job.epilogue != EPI_ADD || threadIdx.x >= share || i >= ROWS / 4 || row + 4 > job.n_out[p.which[0]]
+        || (job.stride[p.which[0]] & 3) != 0)
         return make_float4(0, 0, 0, 0);
     return *(const float4 *)((const float *)job.out[p.which[0]] + row);
 }
