@@ -1,10 +1,12 @@
 /* backend/cpu/linear_k_amx.c - linear of K types and many rows with AMX: 32 rows x 16 outputs x 256 k per step.
  *
- * Sums          as linear_kernels.h. scale * (quant - offset) is a number of 13 bits (Q6_K: -4,064 .. 4,096; Q4_K: 0 ..
- *               945), opened as two planes of signed bytes, 128 * high + low, 0 <= low < 128: tdpbssd sums each over
- *               the whole unit, and 128 * H + L is the exact sum. Q2_K (0 .. 45) is one plane. The sum of min * sum(q)
- *               over 16 parts is one tdpbf16ps: sum(q) = 64 * high + low, met by 64 * min and min; each is an integer
- *               of at most 8 bits, so a bf16, and their sum stays below 2^24: exact in float, in any order.
+ * Sums          as linear_kernels.h. scale * (quant - offset) is a number of up to 13 bits (Q6_K: -4,064 .. 4,096; Q4_K:
+ *               0 .. 945), opened as two planes of bytes: of Q3_K and Q6_K 128 * high + low, 0 <= low < 128, signed; of
+ *               Q4_K and Q5_K 8 * high + low, quant times the upper and the lower half of the scale, unsigned. A tile
+ *               product sums each over the whole unit, and so many times H, plus L, is the exact sum. Q2_K (0 .. 45) is
+ *               one plane. The sum of min * sum(q) over 16 parts is one tdpbf16ps: sum(q) = 64 * high + low, met by
+ *               64 * min and min; each is an integer of at most 8 bits, so a bf16, and their sum stays below 2^24:
+ *               exact in float, in any order.
  * Work          SPAN_UNITS units of PANEL_TILES tiles are opened, into the L2 cache; then BLOCK_ROWS rows after another
  *               meet all of them, unit after unit, so that their activations stay in the L1 cache. A step is 32 rows x
  *               16 outputs of a unit; between its tile instructions, two rows at a time, are the float operations of
@@ -26,6 +28,8 @@
 #include "backend/cpu/linear_prefetch.h"
 #include "backend/cpu/linear_v512.h"
 
+#define PLANE_SIGNED 7                   /* bits of the low plane where planes are signed bytes */
+#define PLANE_SMALL  3                   /* and where they are unsigned: open_line_small */
 #define SPAN_UNITS 8u
 #define PANEL_TILES 8u                   /* 8 x 8 x 9.1 KiB: less than a third of an L2 cache */
 #define STEP_ROWS 32u
@@ -112,6 +116,16 @@ INLINE __m512i scale_words(const uint8_t *unit, int kind, int b, int half)
     return _mm512_or_si512(v, _mm512_slli_epi32(v, 16));
 }
 
+/* A line of quants of 4 or 5 bits times scales of 6: the planes are of the scale's upper and lower three bits, whose
+ * products with a quant stay in its byte (31 * 7), so that one multiplication of 16 bits makes two of them. */
+INLINE void open_line_small(__m512i w, __m512i scale, int8_t *low, int8_t *high)
+{
+    const __m512i seven = _mm512_set1_epi16(7);
+
+    _mm512_store_si512(low, _mm512_mullo_epi16(w, _mm512_and_si512(scale, seven)));
+    _mm512_store_si512(high, _mm512_mullo_epi16(w, _mm512_srli_epi16(scale, 3)));
+}
+
 /* A line of quants times its scales, to the two planes. offset: of 16 bits, scale << offset_shift. */
 INLINE void open_line(__m512i w, __m512i scale, __m512i offset, int8_t *low, int8_t *high, bool two, bool has_offset)
 {
@@ -159,7 +173,9 @@ INLINE void open_unit(const uint8_t *lines, const uint8_t *unit, const struct st
             scale[h] = scale_words(unit, kind, b, h);
             offset[h] = _mm512_srai_epi16(_mm512_slli_epi16(scale[h], 8), (unsigned)(8 - offset_shift));
         }
-        for (int g = 0; g < 8; g++)
+        for (int g = 0; g < 8 && kind == SCALES_KM; g++)
+            open_line_small(w[g], scale[0], out->low[b / 2][b % 2 * 8 + g], out->high[b / 2][b % 2 * 8 + g]);
+        for (int g = 0; g < 8 && kind != SCALES_KM; g++)
             open_line(w[g], scale[g / 4], offset[g / 4], out->low[b / 2][b % 2 * 8 + g],
                       out->high[b / 2][b % 2 * 8 + g], bits > 2, offset_shift != 0);
     }
@@ -206,7 +222,7 @@ INLINE void tiles_store(int tile, void *p)
 }
 
 /* The float step of n rows from row on. */
-INLINE void float_rows(const struct k_step *s, int row, int n, bool planes, bool has_mins)
+INLINE void float_rows(const struct k_step *s, int row, int n, int planes, bool has_mins)
 {
     const struct k_sums *sums = &s->sums[row / 16];
     const struct linear_unit16 *x = s->x[row / 16];
@@ -218,7 +234,7 @@ INLINE void float_rows(const struct k_step *s, int row, int n, bool planes, bool
         __m512i sum = _mm512_load_si512(sums->low[r]);
         __m512 t;
 
-        if (planes) sum = _mm512_add_epi32(_mm512_slli_epi32(_mm512_load_si512(sums->high[r]), 7), sum);
+        if (planes) sum = _mm512_add_epi32(_mm512_slli_epi32(_mm512_load_si512(sums->high[r]), (unsigned)planes), sum);
         t = _mm512_mul_ps(d, _mm512_cvtepi32_ps(sum));
         if (has_mins) t = _mm512_fmadd_ps(neg_dmin, _mm512_load_ps(sums->mins[r]), t);
         _mm512_store_ps(s->acc[i], _mm512_fmadd_ps(_mm512_set1_ps(x->d[r]), t, _mm512_load_ps(s->acc[i])));
@@ -243,12 +259,17 @@ INLINE void multiply_mins(const struct k_step *s, bool two)
 
 /* The products of `next`, and between them, two rows at a time, the floats of `done`: apart from each other they take
  * 1.6 times as long. All bools are constants where this is inlined. */
-INLINE void run_step(const struct k_step *next, const struct k_step *done, bool adds, bool two, bool planes,
+INLINE void run_step(const struct k_step *next, const struct k_step *done, bool adds, bool two, int planes,
                      bool has_mins)
 {
     const int n = planes ? 2 : 4;
     int slot = 0;
 
+#define MULTIPLY(tiles) \
+    do { \
+        if (planes == PLANE_SMALL) __asm__ volatile("tdpbsud " tiles : : : "memory"); \
+        else __asm__ volatile("tdpbssd " tiles : : : "memory"); \
+    } while (0)
 #define SLOT() \
     do { \
         if (adds) float_rows(done, slot * n, n, planes, has_mins); \
@@ -259,23 +280,24 @@ INLINE void run_step(const struct k_step *next, const struct k_step *done, bool 
     for (int i = 0; i < 4; i++) {
         tiles_load(6, next->w->low[i]);
         tiles_load(4, next->x[0]->q[i]);
-        __asm__ volatile("tdpbssd %%tmm6, %%tmm4, %%tmm0" : : : "memory");
+        MULTIPLY("%%tmm6, %%tmm4, %%tmm0");
         SLOT();
         if (two) {
             tiles_load(5, next->x[1]->q[i]);
-            __asm__ volatile("tdpbssd %%tmm6, %%tmm5, %%tmm2" : : : "memory");
+            MULTIPLY("%%tmm6, %%tmm5, %%tmm2");
             SLOT();
         }
         if (!planes) continue;
         tiles_load(7, next->w->high[i]);
-        __asm__ volatile("tdpbssd %%tmm7, %%tmm4, %%tmm1" : : : "memory");
+        MULTIPLY("%%tmm7, %%tmm4, %%tmm1");
         SLOT();
         if (two) {
-            __asm__ volatile("tdpbssd %%tmm7, %%tmm5, %%tmm3" : : : "memory");
+            MULTIPLY("%%tmm7, %%tmm5, %%tmm3");
             SLOT();
         }
     }
 #undef SLOT
+#undef MULTIPLY
     tiles_store(0, next->sums[0].low);
     if (two) tiles_store(2, next->sums[1].low);
     if (planes) tiles_store(1, next->sums[0].high);
@@ -331,7 +353,7 @@ static void acc_store(const struct k_panel *k, uint32_t row, uint32_t n_rows, fl
 }
 
 /* Up to BLOCK_ROWS rows times all that is open: unit after unit, whose activations stay in L1, by all tiles. */
-INLINE void run_rows(const struct k_panel *k, uint32_t row, bool two, bool planes, bool has_mins)
+INLINE void run_rows(const struct k_panel *k, uint32_t row, bool two, int planes, bool has_mins)
 {
     const struct linear_panel *p = k->p;
     const uint32_t n_units_all = p->n_in / LINEAR_UNIT;
@@ -380,7 +402,8 @@ static void prefetch_part(const uint8_t *tiles, uint64_t tile_bytes, uint32_t n_
 
 INLINE void run_panel(const struct linear_panel *p, int bits, int offset_shift, int kind)
 {
-    const bool planes = bits > 2, has_mins = kind != SCALES_K;
+    const int planes = kind == SCALES_KM ? PLANE_SMALL : bits > 2 ? PLANE_SIGNED : 0;
+    const bool has_mins = kind != SCALES_K;
     const uint32_t n_units = p->n_in / LINEAR_UNIT, unit_bytes = kind == SCALES_K ? 288 : 320;
     const uint32_t n_parts = (p->n_rows + BLOCK_ROWS - 1) / BLOCK_ROWS, n_tiles_all = (p->n_out + 15) / 16;
     const uint32_t at_once = n_parts > 1 ? PANEL_TILES : 1, n_span = n_parts > 1 ? SPAN_UNITS : p->n_rows > 16 ? 1 : 2;
