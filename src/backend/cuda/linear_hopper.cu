@@ -170,8 +170,6 @@ cudaError_t linear_hopper_launch(const struct linear_hopper *a, cudaStream_t str
 
     job.row = { (const uint16_t *)a->x, a->norm, a->n_in };
 
-    if (n == 1 && job.n_segs == 1 && ceil_div(n_out, 64) > 3 * N_SMS && ceil_div(n_out, 64) <= 4 * N_SMS)
-        return start<64, 1, 5, SPLIT, 4>(a, &job, stream);      /* rings small enough for 4 blocks an SM at once */
     if (n == 1 && (a->norm.x || job.seg_blocks * K_BLOCK <= 3072)) return start<64, 1, 6, SPLIT, 4>(a, &job, stream);
     if (n <= 8) return start<64, 8, 6, SPLIT, 4>(a, &job, stream);
     if (n <= 16) return start<64, 16, 5, SPLIT, 4>(a, &job, stream);
