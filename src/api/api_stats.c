@@ -38,7 +38,7 @@ void rd_get_stats(rd_engine *engine, struct rd_stats *out)
     out->kept_shared = s.class_keys[RADIX_SHARED], out->kept_held = s.class_keys[RADIX_HELD];
     out->kept_long = s.class_keys[RADIX_LONG], out->kept_day = s.class_keys[RADIX_DAY];
     out->tree_insert_failed = s.insert_failed, out->rows_copied = s.rows_copied;
-    out->n_steps = s.n_steps, out->step_rows = s.step_rows;
+    out->n_steps = s.n_steps, out->n_steps_ahead = s.n_steps_ahead, out->step_rows = s.step_rows;
     out->device_errors = s.device_errors, out->accounting_errors = s.accounting_errors;
     out->device_dead = s.device_dead != 0;
     out->step_ms_last = (double)s.step_ns_last / 1e6;

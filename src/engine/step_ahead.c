@@ -110,6 +110,7 @@ void step_ahead_begin(struct engine *e)
     e->next.n_heads = e->next.n_prefill_rows = 0;
     e->next.n_decode = e->next.n_decode_rows = b->n_runs;
     e->has_next = true;
+    e->stats.n_steps_ahead++;
     if (e->o.executor.begin(e->o.executor.self, b, e->next.from) == RD_OK) return;
     /* The device failed: so does the step that runs, which ends everybody here. */
     for (uint32_t i = 0; i < b->n_runs; i++) e->next.run_request[i] = NULL;

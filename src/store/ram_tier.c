@@ -4,12 +4,15 @@
 #include <stdatomic.h>
 #include <string.h>
 #include "base/checked.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/thread.h"
 #include "store/digest_table.h"
 
-#define CHUNK_BYTES  (64ull << 20)
-#define AHEAD_CHUNKS 64u                 /* pages leave faster (up to 55 GB/s) than memory is pinned (about 2 GB/s) */
+#define CHUNK_BYTES  (16ull << 20)
+#define AHEAD_CHUNKS 256u                /* pages leave faster (up to 55 GB/s) than memory is pinned (about 2 GB/s) */
+#define REST_TIMES   9u                  /* pinning keeps the driver from launching steps: a tenth of the time, while all */
+#define REST_MOST_NS 200000000ull        /* that is wanted is ahead of need */
 #define NONE RAM_NO_SLOT
 
 struct ram_slot {
@@ -37,7 +40,7 @@ struct ram_tier {
     struct mutex lock;                   /* guards what follows, and pinning */
     struct cond bell;
     uint32_t n_wanted;
-    bool closing;
+    bool closing, is_starving;           /* is_starving: there was no memory for a page */
     void (*pin)(void *arg, void *p, uint64_t n_bytes, bool on);
     void *pin_arg;
 };
@@ -62,19 +65,33 @@ static void prepare_chunk(struct ram_tier *t, uint32_t i)
 static void grow_main(void *arg)
 {
     struct ram_tier *t = arg;
+    uint64_t rest_ns = 0;
 
     for (;;) {
         uint32_t n = atomic_load_explicit(&t->n_ready, memory_order_relaxed);
+        uint64_t begin;
 
         mutex_lock(&t->lock);
+        if (!t->closing && !t->is_starving && rest_ns > 0) cond_wait_ns(&t->bell, &t->lock, rest_ns);
         while (!t->closing && (n >= t->n_wanted || n >= t->n_chunks)) cond_wait(&t->bell, &t->lock);
+        t->is_starving = false;
         if (t->closing) {
             mutex_unlock(&t->lock);
             return;
         }
         mutex_unlock(&t->lock);
+        begin = clock_now_ns(clock_system());
         prepare_chunk(t, n);
+        rest_ns = u64_min((clock_now_ns(clock_system()) - begin) * REST_TIMES, REST_MOST_NS);
     }
+}
+
+static void call_for_memory(struct ram_tier *t)
+{
+    mutex_lock(&t->lock);
+    t->is_starving = true;
+    cond_signal(&t->bell);
+    mutex_unlock(&t->lock);
 }
 
 /* Chunks for the slots in use and some ahead. */
@@ -224,6 +241,7 @@ static uint32_t free_slot(struct ram_tier *t)
         want_chunks(t);
         return slot;
     }
+    if (slot == NONE && t->n_fresh < t->n_slots) call_for_memory(t);
     if (slot == NONE) {
         for (slot = t->oldest; slot != NONE && t->slots[slot].n_holders > 0;) slot = t->slots[slot].newer;
         if (slot == NONE) return NONE;

@@ -62,6 +62,7 @@ static const struct stat_row {
     U64("tree", "insert_failed", tree_insert_failed),
     U64("tree", "rows_copied", rows_copied),
     U64("engine", "steps", n_steps),
+    U64("engine", "steps_ahead", n_steps_ahead),
     U64("engine", "step_rows", step_rows),
     U64("engine", "device_errors", device_errors),
     U64("engine", "accounting_errors", accounting_errors),
