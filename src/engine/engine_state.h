@@ -113,6 +113,8 @@ void step_ahead_begin(struct engine *e);
 void step_ahead_take(struct engine *e);
 /* r ends or is preempted: its row in the step under way counts for nothing. */
 void step_ahead_forget(struct engine *e, const struct request *r);
+/* Run i's choice cannot be, and its logits are gone: its row is computed again by a later step. */
+bool step_ahead_redo(struct engine *e, uint32_t i);
 /* Waits for the step under way, whose rows count for nothing. */
 void step_ahead_drop(struct engine *e);
 

@@ -97,6 +97,7 @@ struct request {
     uint32_t n_prompt_computed;
     bool started_over;                   /* computed anew from an empty tree, because its path took too many pages */
     bool admitted_before, in_batch, published;  /* published: public_prefix.h */
+    bool redo;                           /* its last row is computed once more: step_ahead.c */
     bool unsound;                        /* the running step gave it logits that are no numbers */
     struct request *prev, *next;         /* queue */
     uint64_t queued_ns, last_step;

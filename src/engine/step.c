@@ -374,6 +374,11 @@ static void finish_step(struct engine *e, uint64_t now)
         struct request *r = p->run_request[i];
 
         if (!r) continue;                                   /* ended since the step was given to the device */
+        if (step_ahead_redo(e, i)) {
+            p->run_request[i] = NULL;
+            continue;
+        }
+        r->redo = false;
         count_rows(e, r, &p->runs[i]);
         r->unsound = !prefill_is_sound(e, p, i);
         if (r->unsound) kv_seq_unreserve(&r->seq);

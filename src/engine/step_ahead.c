@@ -9,7 +9,9 @@
  * after that row, so that whoever gets them writes over it.
  *
  * There is no step ahead while anybody waits to be admitted or to prefill, whose choice needs the host (grammar,
- * penalties, bans), who drafts, or whose reader is slow. The text is the same with and without.
+ * penalties), who drafts, or whose reader is slow. Where the device chose an end that must not be (ignore_eos,
+ * min_tokens), the host would choose anew from the row of logits, which the step ahead has written over: the row is
+ * computed once more, with no step ahead of it. The text is the same with and without.
  */
 #include <assert.h>
 #include "base/checked.h"
@@ -39,7 +41,7 @@ static bool ends_by_length(const struct request *r)
 static bool goes_on_blindly(const struct engine *e, const struct request *r)
 {
     return atomic_load_explicit(&r->cancel, memory_order_relaxed) == CANCEL_NONE && r->p.think.n_forced == 0 &&
-           request_n_banned_ends(r) == 0 && request_ring_room(r) >= 2 && r->seq.state == KV_SEQ_RUNNABLE &&
+           !r->redo && request_ring_room(r) >= 2 && r->seq.state == KV_SEQ_RUNNABLE &&
            !(e->speculation && r->p.speculate && e->plan.batch.n_runs <= DRAFTING_RUNS);
 }
 
@@ -135,6 +137,21 @@ void step_ahead_forget(struct engine *e, const struct request *r)
     if (!e->has_next || !r->seq.is_ahead) return;
     for (uint32_t i = 0; i < e->next.batch.n_runs; i++)
         if (e->next.run_request[i] == r) e->next.run_request[i] = NULL;
+}
+
+bool step_ahead_redo(struct engine *e, uint32_t i)
+{
+    struct request *r = e->plan.run_request[i];
+    int32_t token = e->plan.choices[e->plan.run_logits[i]].token;
+    uint32_t n_banned = request_n_banned_ends(r), k = 0;
+
+    if (!e->has_next || n_banned == 0) return false;
+    while (k < n_banned && r->ends[k] != token) k++;
+    if (k == n_banned) return false;
+    step_ahead_forget(e, r);
+    kv_seq_unreserve(&r->seq);
+    r->redo = true;
+    return true;
 }
 
 void step_ahead_drop(struct engine *e)

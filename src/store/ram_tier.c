@@ -11,6 +11,7 @@
 
 #define CHUNK_BYTES  (16ull << 20)
 #define AHEAD_CHUNKS 256u                /* pages leave faster (up to 55 GB/s) than memory is pinned (about 2 GB/s) */
+#define URGENT_CHUNKS 64u                /* prepared without a rest, once there was no memory for a page */
 #define REST_TIMES   9u                  /* pinning keeps the driver from launching steps: a tenth of the time, while all */
 #define REST_MOST_NS 200000000ull        /* that is wanted is ahead of need */
 #define NONE RAM_NO_SLOT
@@ -40,7 +41,8 @@ struct ram_tier {
     struct mutex lock;                   /* guards what follows, and pinning */
     struct cond bell;
     uint32_t n_wanted;
-    bool closing, is_starving;           /* is_starving: there was no memory for a page */
+    uint32_t n_urgent;                   /* so many chunks without a rest */
+    bool closing;
     void (*pin)(void *arg, void *p, uint64_t n_bytes, bool on);
     void *pin_arg;
 };
@@ -72,9 +74,8 @@ static void grow_main(void *arg)
         uint64_t begin;
 
         mutex_lock(&t->lock);
-        if (!t->closing && !t->is_starving && rest_ns > 0) cond_wait_ns(&t->bell, &t->lock, rest_ns);
+        if (!t->closing && n >= t->n_urgent && rest_ns > 0) cond_wait_ns(&t->bell, &t->lock, rest_ns);
         while (!t->closing && (n >= t->n_wanted || n >= t->n_chunks)) cond_wait(&t->bell, &t->lock);
-        t->is_starving = false;
         if (t->closing) {
             mutex_unlock(&t->lock);
             return;
@@ -89,7 +90,7 @@ static void grow_main(void *arg)
 static void call_for_memory(struct ram_tier *t)
 {
     mutex_lock(&t->lock);
-    t->is_starving = true;
+    t->n_urgent = t->n_fresh / t->slots_per_chunk + URGENT_CHUNKS;
     cond_signal(&t->bell);
     mutex_unlock(&t->lock);
 }
@@ -241,7 +242,10 @@ static uint32_t free_slot(struct ram_tier *t)
         want_chunks(t);
         return slot;
     }
-    if (slot == NONE && t->n_fresh < t->n_slots) call_for_memory(t);
+    if (slot == NONE && t->n_fresh < t->n_slots) {          /* dropped for want of time, pages would go in circles */
+        call_for_memory(t);
+        return NONE;
+    }
     if (slot == NONE) {
         for (slot = t->oldest; slot != NONE && t->slots[slot].n_holders > 0;) slot = t->slots[slot].newer;
         if (slot == NONE) return NONE;

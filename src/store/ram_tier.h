@@ -36,7 +36,7 @@ void ram_tier_unpin(struct ram_tier *t);
 /* The page with this digest and these tokens [page_tokens]; RAM_NO_SLOT: it is not here. */
 uint32_t ram_tier_find(const struct ram_tier *t, struct hash128 digest, const uint32_t *tokens);
 /* A slot for a page that is not here, held, and found from now on: a new one, else that of the page used least recently,
- * which is dropped. RAM_NO_SLOT: all are held, or there is no memory. */
+ * which is dropped. RAM_NO_SLOT: all are held, there is no memory, or not yet. */
 uint32_t ram_tier_take(struct ram_tier *t, struct hash128 digest, const uint32_t *tokens);
 void *ram_tier_bytes(const struct ram_tier *t, uint32_t slot);
 void ram_tier_hold(struct ram_tier *t, uint32_t slot);

@@ -4,7 +4,7 @@
 
 #define P 4u
 
-struct rig { struct sim_executor x; struct engine *e; struct clock *clock; };
+struct rig { struct sim_executor x; struct engine *e; struct clock *clock; uint32_t min_tokens; };
 
 static bool rig_open(struct rig *g, bool ahead)
 {
@@ -40,6 +40,7 @@ static struct request *submit(struct rig *g, uint64_t text, uint32_t max_tokens,
     p.sampling.seed = text;
     p.stop_tokens = &stop;
     p.n_stop_tokens = stop >= 0;
+    p.min_tokens = g->min_tokens;
     sim_prompt(prompt, 10, text);
     return sim_submit(g->e, &p, prompt, 10);
 }
@@ -81,6 +82,25 @@ TEST(the_text_is_the_same_with_steps_ahead_and_without)
     }
     CHECK(a.x.n_begun_ahead > 50);
     CHECK_EQ(b.x.n_begun_ahead, 0);
+    rig_close(&a);
+    rig_close(&b);
+}
+
+TEST(ends_that_must_not_be_are_passed_over_as_without)
+{
+    struct rig a, b;
+    int32_t x[200], y[200];
+
+    CHECK(rig_open(&a, true) && rig_open(&b, false));
+    a.min_tokens = b.min_tokens = 60;                       /* token 3, about every 24th, is no stop before that */
+    for (uint64_t text = 1; text < 20; text++) {
+        uint32_t n = finish(&a, submit(&a, text, 100, 3, 0), x), m = finish(&b, submit(&b, text, 100, 3, 0), y);
+
+        CHECK(n >= 60);
+        CHECK_EQ(n, m);
+        CHECK(memcmp(x, y, n * sizeof(*x)) == 0);
+    }
+    CHECK(a.x.n_begun_ahead > 500);
     rig_close(&a);
     rig_close(&b);
 }

@@ -180,6 +180,7 @@ static void submit(struct world *w, struct tracked *t)
     p.keep_match = random_below(&w->random, 8) == 0;
     if (random_below(&w->random, 16) == 0)
         (void)engine_hold_next(w->e, p.salted, &p.salt, (const kv_key *)t->prompt, t->n_prompt);
+    if (w->is_ahead && !t->greedy) p.ignore_eos = true;      /* ends are drawn all the same, and must not be */
     if (p.prompt_logprobs) p.cached = false;
     if (request_create(&p, engine_cache(w->e), SIM_VOCAB, t->prompt, t->n_prompt, &t->r, NULL) != RD_OK) {
         engine_give_place(w->e);
