@@ -98,12 +98,12 @@ static void note_pin(void *arg, void *p, uint64_t n_bytes, bool on)
 
 TEST(memory_is_prepared_by_a_thread_and_pinned)
 {
-    struct ram_tier *t = make(600, 1 << 20, true);           /* more chunks than one */
+    struct ram_tier *t = make(48, 1 << 20, true);            /* three chunks */
     static int64_t n_pinned;
     uint64_t id = 1;
 
     ram_tier_pin(t, note_pin, &n_pinned);
-    for (int tries = 0; tries < 5000 && ram_tier_get_counts(t).n_dropped < 10; tries++)
+    for (int tries = 0; tries < 60000 && ram_tier_get_counts(t).n_dropped < 10; tries++)
         if (put(t, ++id) == RAM_NO_SLOT) clock_sleep_ns(1000000);   /* it is not there yet */
     CHECK(ram_tier_get_counts(t).n_dropped >= 10);          /* all of it is, and was used first */
     CHECK_EQ(ram_tier_get_counts(t).n_pages, ram_tier_get_counts(t).n_slots);
