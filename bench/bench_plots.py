@@ -47,8 +47,9 @@ def agent(rows, path):
     figure, panel = plt.subplots(figsize=(5, 2.4))
     for program, colour in COLOURS.items():
         turns = [r for r in rows if r["server"] == program and r["turn"] > 0 and r["phase"] == "session"]
-        panel.plot([r["turn"] for r in turns], [r["ttft_ms"]
-                   for r in turns], color=colour, marker="o", markersize=3, label=program)
+        if turns:
+            panel.plot([r["turn"] for r in turns], [r["ttft_ms"] for r in turns], color=colour, marker="o",
+                       markersize=3, label=program)
     panel.set_xlabel("turn")
     panel.set_ylabel("ms to the first text")
     panel.set_ylim(bottom=0)

@@ -3,9 +3,9 @@
  *   prefill   --prompt random tokens with nothing cached and nothing generated: tokens / time from submit to the end
  *   decode    --gen tokens after --depth random tokens and one: (n - 1) / time between the first and the last token's
  *             event. The --depth tokens come from the cache, filled by the run that is thrown away.
- *   batched   n sequences at once, each --gen tokens after its own random tokens: --depth of them and one, which come
- *             from the cache, or 16 that are computed where --depth is 0. Tokens of all in the time when all run, which is
- *             from the last sequence's first token to the first sequence's last
+ *   batched   n sequences at once, each --gen tokens after its own random tokens: --depth of them (--shared: the same for
+ *             all) and one, which come from the cache, or 16 that are computed where --depth is 0. Tokens of all in the
+ *             time when all run, which is from the last sequence's first token to the first sequence's last
  * Each figure is the median of --reps runs, after one run that is thrown away (of a prefill, its first 512 tokens).
  */
 #include <math.h>
@@ -29,7 +29,7 @@ struct bench_flags {
     uint32_t n_gen, n_reps;
     const char *prompt, *depth, *batch;
     uint64_t seed;
-    bool json;
+    bool shared, json;
 };
 
 static const struct arg bench_args[] = {
@@ -72,6 +72,10 @@ static const struct arg bench_args[] = {
      .at = offsetof(struct bench_flags, batch),
      .fallback_text = "none",
      .help = "numbers of sequences that generate at once, such as 1,4,16"},
+    {.flag = "--shared",
+     .kind = ARG_SWITCH,
+     .at = offsetof(struct bench_flags, shared),
+     .help = "the sequences of a batch have their --depth tokens in common"},
     {.flag = "--seed",
      .kind = ARG_U64,
      .value = "N",
@@ -97,6 +101,7 @@ struct bench {
     struct rd_info info;
     struct random random;
     uint32_t n_reps;
+    bool shared;
 };
 
 /* ---- one run ---- */
@@ -222,6 +227,8 @@ static rd_status measure_decode(struct bench *b, uint32_t n, uint32_t n_prompt, 
     rd_status st = a.at_ns && a.n_tokens && prompts ? RD_OK : RD_E_NOMEM;
 
     if (st == RD_OK) random_tokens(b, prompts, n * n_prompt);
+    for (uint32_t i = 1; st == RD_OK && b->shared && cached && i < n; i++)      /* all but the last token */
+        memcpy(prompts + (size_t)i * n_prompt, prompts, (n_prompt - 1) * sizeof(*prompts));
     if (st == RD_OK) st = decode_once(b, n, prompts, n_prompt, cached, &a, &warm_up, err);
     for (uint32_t r = 0; st == RD_OK && r < b->n_reps; r++)
         st = decode_once(b, n, prompts, n_prompt, cached, &a, &v[r], err);
@@ -303,8 +310,8 @@ static void print_json(const struct bench *b, const struct bench_flags *f, const
     buf_puts(&out, "\"batched\": [");
     for (uint32_t k = 0; k < r->decode.n; k++)
         for (uint32_t i = 0; i < r->batched.n; i++)
-            buf_printf(&out, "%s{\"n\": %u, \"depth\": %u, \"tok_s\": %.2f}", k + i ? ", " : "", r->batched.at[i],
-                       r->decode.at[k], r->batched_tok_s[k][i]);
+            buf_printf(&out, "%s{\"n\": %u, \"depth\": %u, \"shared\": %s, \"tok_s\": %.2f}", k + i ? ", " : "",
+                       r->batched.at[i], r->decode.at[k], b->shared ? "true" : "false", r->batched_tok_s[k][i]);
     buf_puts(&out, "]}");
     puts(out.data ? out.data : "");
     buf_deinit(&out);
@@ -327,7 +334,8 @@ static void print_table(const struct bench *b, const struct bench_flags *f, cons
         for (uint32_t i = 0; i < r->batched.n; i++) {
             int n = snprintf(name, sizeof(name), "decode, %u sequences", r->batched.at[i]);
 
-            if (r->decode.at[k]) snprintf(name + n, sizeof(name) - (size_t)n, " after %u", r->decode.at[k]);
+            if (r->decode.at[k])
+                snprintf(name + n, sizeof(name) - (size_t)n, " after %s%u", b->shared ? "the same " : "", r->decode.at[k]);
             printf("  %-30s %10.2f tok/s\n", name, r->batched_tok_s[k][i]);
         }
 }
@@ -362,6 +370,7 @@ static int run_bench(const struct command *self, int argc, char **argv)
     rd_get_info(b.engine, &b.info);
     random_init(&b.random, f.seed);
     b.n_reps = f.n_reps;
+    b.shared = f.shared;
     n_threads = f.engine.n_threads ? f.engine.n_threads : thread_n_physical_cores();
     st = measure(&b, &f, &figures, &err);
     if (st != RD_OK) rc = cli_fail("%s", *err.text ? err.text : rd_status_text(st));
@@ -379,7 +388,7 @@ const struct command cmd_bench = {
     .about = "Random prompts. prefill: --prompt tokens, nothing cached, none generated. decode: --gen tokens after "
              "--depth cached ones and one more. batched: tokens of all sequences together, each after --depth cached "
              "ones of "
-             "its own and one more, or after 16 tokens where that is 0. All figures in tokens per second.",
+             "its own (--shared: the same for all) and one more, or after 16 tokens where that is 0. All figures in tokens per second.",
     .examples = "  radish bench smollm2 --threads 2\n"
                 "  radish bench smollm2 --prompt 512,2048 --depth 0,2048 --gen 64 --batch 1,4,16 --json\n",
     .groups = bench_groups,

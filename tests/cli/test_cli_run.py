@@ -152,7 +152,9 @@ def test_bench_measures_what_was_asked(radish, model):
     d = json.loads(radish("bench", model, "--prompt", 0, "--gen", 8, "--reps", 1, "--batch", 2, "--depth", "0,40",
                           "--json").out)
     assert [(b["n"], b["depth"]) for b in d["batched"]] == [(2, 0), (2, 40)]
-    assert all(b["tok_s"] > 0 for b in d["batched"])
+    assert all(b["tok_s"] > 0 and b["shared"] is False for b in d["batched"])
+    table = radish("bench", model, "--prompt", 0, "--gen", 8, "--reps", 1, "--batch", 3, "--depth", 300, "--shared").out
+    assert "decode, 3 sequences after the same 300" in table
 
 
 def test_bench_says_when_the_sequences_never_ran_at_once(radish, model):
