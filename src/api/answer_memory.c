@@ -11,7 +11,13 @@
 #define MAX_ANSWERS   1024u
 
 struct kept_sequence { struct answer_owner owner; uint32_t *ids, n; };
-struct kept_answer { struct answer_owner owner; char *raw, *content, *reasoning; size_t n_raw, n_thinking; json_t *calls; size_t n_bytes; };
+struct kept_answer {
+    struct answer_owner owner;
+    char *raw, *content, *reasoning;
+    size_t n_raw, n_thinking;
+    json_t *calls;
+    size_t n_bytes;
+};
 
 struct answer_memory {
     const struct tokenizer *t;
@@ -81,7 +87,8 @@ static void keep_sequence(struct answer_memory *m, const struct kept_sequence *s
     for (uint32_t i = 0; i < m->n_sequences;) {
         const struct kept_sequence *old = &m->sequences[i];
 
-        if (old->n <= s->n && answer_owner_equal(&old->owner, &s->owner) && memcmp(old->ids, s->ids, old->n * sizeof(uint32_t)) == 0)
+        if (old->n <= s->n && answer_owner_equal(&old->owner, &s->owner) &&
+            memcmp(old->ids, s->ids, old->n * sizeof(uint32_t)) == 0)
             drop_sequence(m, i);
         else i++;
     }
@@ -202,7 +209,8 @@ static bool load_sequence(struct answer_memory *m, struct record_reader *r, cons
     const void *ids = record_string(r, &n_bytes);
     struct kept_sequence s;
 
-    if (!ids || n_bytes % sizeof(uint32_t) != 0 || !sequence_fits(m, (uint32_t)(n_bytes / sizeof(uint32_t)))) return false;
+    if (!ids || n_bytes % sizeof(uint32_t) != 0 || !sequence_fits(m, (uint32_t)(n_bytes / sizeof(uint32_t))))
+        return false;
     s = copy_sequence(*owner, ids, (uint32_t)(n_bytes / sizeof(uint32_t)));
     for (uint32_t i = 0; s.ids && i < s.n; i++)
         if (s.ids[i] >= tokenizer_n_tokens(m->t)) {          /* another model's */
@@ -239,8 +247,8 @@ static bool load_answer(struct answer_memory *m, struct record_reader *r, const 
     parts.content = record_string(r, &n_content);
     parts.reasoning = record_string(r, &n_reasoning);
     calls = record_string(r, &n_calls);
-    if (r->bad || n_content == 0 || parts.content[n_content - 1] || n_reasoning == 0 || parts.reasoning[n_reasoning - 1] ||
-        parts.n_thinking > parts.n_raw)
+    if (r->bad || n_content == 0 || parts.content[n_content - 1] || n_reasoning == 0 ||
+        parts.reasoning[n_reasoning - 1] || parts.n_thinking > parts.n_raw)
         return false;
     parts.calls = json_loadb(calls, n_calls, JSON_ALLOW_NUL, NULL);
     if (calls_are_whole(parts.calls) && answer_fits(m, &parts)) a = copy_answer(*owner, &parts);
@@ -321,7 +329,8 @@ static const char *content_of(const json_t *message)
 {
     const json_t *content = json_object_get(message, "content");
 
-    if (json_is_array(content) && json_array_size(content) == 1) content = json_object_get(json_array_get(content, 0), "text");
+    if (json_is_array(content) && json_array_size(content) == 1)
+        content = json_object_get(json_array_get(content, 0), "text");
     return json_string_value(content);
 }
 
@@ -337,7 +346,8 @@ static const struct kept_answer *find_answer(const struct answer_memory *m, cons
         const struct kept_answer *a = &m->answers[i];
         bool by_id = id && strcmp(id, first_id(a->calls)) == 0;
 
-        if (!answer_owner_equal(&a->owner, owner) || !(same_text(a->content, text) || (by_id && trimmed(text).n == 0))) continue;
+        if (!answer_owner_equal(&a->owner, owner) || !(same_text(a->content, text) || (by_id && trimmed(text).n == 0)))
+            continue;
         if (same_calls(a->calls, calls)) return a;
     }
     return NULL;

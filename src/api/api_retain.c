@@ -34,7 +34,8 @@ static char *head_messages(const char *messages_json)
 }
 
 /* Tokens of the prompt that its tools and first system messages make. */
-static uint32_t head_tokens(const rd_engine *engine, const struct rd_request_options *o, const int32_t *tokens, uint32_t n)
+static uint32_t head_tokens(const rd_engine *engine, const struct rd_request_options *o, const int32_t *tokens,
+                            uint32_t n)
 {
     struct rd_request_options head = *o;
     char *messages = head_messages(o->messages_json);

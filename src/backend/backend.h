@@ -138,7 +138,8 @@ struct attention_args {
     uint32_t n_runs;
     const struct seq_run *runs;
     const struct kv_storage *kv;
-    /* Where n_rows <= fuse_rows, else NULL: qkv_rope_write of the same rows, now; what q holds after is the backend's affair. */
+    /* Where n_rows <= fuse_rows, else NULL: qkv_rope_write of the same rows, now; what q holds after is the backend's
+     * affair. */
     const struct qkv_args *first;
 };
 
@@ -236,8 +237,9 @@ struct backend_ops {
      * host reads logits itself. */
     rd_status (*choose)(struct backend *be, uint32_t n_rows, uint32_t n_vocab, const float *logits,
                         const struct row_draw *draws, struct row_choice *choices);
-    /* Right after sync or mark. *out says what follows: the step's ops (PLAIN); the same, then graph_end, which runs what was
-     * recorded (RECORD: no copy from or to the host in between); or nothing, they run already (REPLAYED). NULL: none. */
+    /* Right after sync or mark. *out says what follows: the step's ops (PLAIN); the same, then graph_end, which runs
+     * what was recorded (RECORD: no copy from or to the host in between); or nothing, they run already (REPLAYED).
+     * NULL: none. */
     rd_status (*graph_begin)(struct backend *be, const struct graph_step *s, enum graph_action *out);
     rd_status (*graph_end)(struct backend *be);
     /* Host memory that copies shall read or write fast, until it is unpinned (on = false). Any thread. NULL: no
@@ -247,14 +249,15 @@ struct backend_ops {
      * that other ops are given (tokens, positions, runs ..) stay and keep their contents until the next sync, too. */
     rd_status (*copy)(struct backend *be, void *to, const void *from, uint64_t n_bytes);
     rd_status (*sync)(struct backend *be);
-    /* The end of a step that is waited for later; at most two marks are set. wait_mark: for the one set first. While one is
-     * set, arrays in host memory that a graph step is given may change, but for results. NULL, or not can_mark: none. */
+    /* The end of a step that is waited for later; at most two marks are set. wait_mark: for the one set first. While
+     * one is set, arrays in host memory that a graph step is given may change, but for results. NULL, or not can_mark:
+     * none. */
     bool (*can_mark)(const struct backend *be);
     rd_status (*mark)(struct backend *be);
     rd_status (*wait_mark)(struct backend *be);
     /* n pieces of n_bytes from device memory to host memory (out) or back, beside the ops: in order among those of one
-     * direction, and not waited for by sync. What goes out was written by ops that were waited for; what comes in is written
-     * after the ops given so far. *ticket names them; both sides stay until
+     * direction, and not waited for by sync. What goes out was written by ops that were waited for; what comes in is
+     * written after the ops given so far. *ticket names them; both sides stay until
      * move_end says RD_OK, for them and all before. RD_E_AGAIN: not yet (never with wait). NULL: host memory is all. */
     rd_status (*move_begin)(struct backend *be, bool out, uint32_t n, void *const *device, void *const *host,
                             uint64_t n_bytes, uint64_t *ticket);

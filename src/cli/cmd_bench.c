@@ -335,7 +335,8 @@ static void print_table(const struct bench *b, const struct bench_flags *f, cons
             int n = snprintf(name, sizeof(name), "decode, %u sequences", r->batched.at[i]);
 
             if (r->decode.at[k])
-                snprintf(name + n, sizeof(name) - (size_t)n, " after %s%u", b->shared ? "the same " : "", r->decode.at[k]);
+                snprintf(name + n, sizeof(name) - (size_t)n, " after %s%u", b->shared ? "the same " : "",
+                         r->decode.at[k]);
             printf("  %-30s %10.2f tok/s\n", name, r->batched_tok_s[k][i]);
         }
 }
@@ -388,7 +389,8 @@ const struct command cmd_bench = {
     .about = "Random prompts. prefill: --prompt tokens, nothing cached, none generated. decode: --gen tokens after "
              "--depth cached ones and one more. batched: tokens of all sequences together, each after --depth cached "
              "ones of "
-             "its own (--shared: the same for all) and one more, or after 16 tokens where that is 0. All figures in tokens per second.",
+             "its own (--shared: the same for all) and one more, or after 16 tokens where that is 0. All figures in "
+             "tokens per second.",
     .examples = "  radish bench smollm2 --threads 2\n"
                 "  radish bench smollm2 --prompt 512,2048 --depth 0,2048 --gen 64 --batch 1,4,16 --json\n",
     .groups = bench_groups,

@@ -110,6 +110,25 @@ uint64_t admission_promised(const struct engine *e)
     return n;
 }
 
+uint32_t admission_pages_behind(const struct engine *e, const struct request *r, uint32_t n_there)
+{
+    uint32_t n_all = u32_ceil_div(r->seq.n_keys + 1, e->o.page_tokens);
+
+    return n_all > n_there ? n_all - n_there : 0;
+}
+
+bool admission_make_loan_room(struct engine *e, const struct request *r, uint32_t n_there, uint32_t n_beside,
+                              uint32_t n)
+{
+    struct page_counts c = page_pool_counts(e->pool);
+    uint64_t need = (uint64_t)admission_pages_behind(e, r, n_there) + n_beside;
+
+    if (need + admission_promised(e) > (uint64_t)c.n_free + c.n_ready) return false;
+    while (page_pool_n_free(e->pool) < n)
+        if (engine_evict(e, n - page_pool_n_free(e->pool)) == 0) return false;
+    return true;
+}
+
 static bool fits(const struct engine *e, const struct kv_seq *seq)
 {
     struct page_counts c = page_pool_counts(e->pool);

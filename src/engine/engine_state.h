@@ -94,6 +94,12 @@ void queue_put(struct engine *e, struct request *r, bool at_head);
 void queue_remove(struct engine *e, struct request *r);
 /* Pages that live requests and those that load will still take. */
 uint64_t admission_promised(const struct engine *e);
+/* Pages that r takes when it is admitted, behind the first n_there of its chain. */
+uint32_t admission_pages_behind(const struct engine *e, const struct request *r, uint32_t n_there);
+/* Makes room for pages on loan: all that r needs behind its first n_there pages and n_beside more, of which n are taken
+ * at once. As at admission the whole request must fit before anything is evicted for it. False: no room. */
+bool admission_make_loan_room(struct engine *e, const struct request *r, uint32_t n_there, uint32_t n_beside,
+                              uint32_t n);
 /* Admits until the queue is empty, its next request does not fit, or the live list is full. */
 void admission_run(struct engine *e);
 

@@ -45,7 +45,8 @@ struct executor {
     rd_status (*page_in)(void *self, kv_page id, const void *from);
     uint64_t page_bytes;
     /* n pages to host memory (out) or from it, beside the steps, in the order of the calls of each direction. What goes
-     * out is of steps that have ended; what comes in is written after all that the device was given. *ticket: for move_end. NULL: there is no such way. */
+     * out is of steps that have ended; what comes in is written after all that the device was given. *ticket: for
+     * move_end. NULL: there is no such way. */
     rd_status (*move_begin)(void *self, bool out, uint32_t n, const kv_page *ids, void *const *host, uint64_t *ticket);
     /* RD_OK: done, and all before in that direction. RD_E_AGAIN: not yet; never with wait. RD_E_DEVICE. */
     rd_status (*move_end)(void *self, bool out, uint64_t ticket, bool wait);

@@ -8,7 +8,7 @@
 #include "engine/ram_link_state.h"
 
 #define ROOM_SHARE     8u                /* of all pages at most this part is kept free by leaving ahead */
-#define ROOM_PER_STEP  64u               /* pages that begin to leave ahead in one step: 3 ms of the bus for an 8B model */
+#define ROOM_PER_STEP  64u /* pages that begin to leave ahead in one step: 3 ms of the bus for an 8B model */
 
 /* ---- life ---- */
 

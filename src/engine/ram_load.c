@@ -92,15 +92,9 @@ static void release_slots(struct ram_link *l, const struct ram_load *load)
     for (uint32_t i = 0; i < load->n; i++) ram_tier_release(l->tier, load->slots[i]);
 }
 
-/* The pages of the whole request must fit, as at admission, before anything is evicted for it. */
 static bool take_pages(struct engine *e, const struct request *r, struct ram_load *load)
 {
-    struct page_counts c = page_pool_counts(e->pool);
-    uint32_t need = u32_ceil_div(r->seq.n_keys + 1, e->o.page_tokens) - load->first;
-
-    if (need + admission_promised(e) > (uint64_t)c.n_free + c.n_ready) return false;
-    while (page_pool_n_free(e->pool) < load->n)
-        if (engine_evict(e, load->n - page_pool_n_free(e->pool)) == 0) return false;
+    if (!admission_make_loan_room(e, r, load->first, 0, load->n)) return false;
     if (page_pool_take(e->pool, load->n, load->pages + load->first) != RD_OK) return false;
     kv_loan_begin(&e->cache, &load->loan, load->pages + load->first, load->n);
     return true;
@@ -145,11 +139,9 @@ static struct ram_load *begin_load(struct engine *e, const struct request *r, st
 }
 
 /* What r takes when it is admitted, beside the pages on loan. */
-static uint32_t pages_beside(const struct ram_link *l, const struct request *r)
+static uint32_t pages_beside(const struct engine *e, const struct request *r)
 {
-    uint32_t n_all = u32_ceil_div(r->seq.n_keys + 1, l->page_tokens), n_there = r->ram.load->first + r->ram.load->n;
-
-    return n_all > n_there ? n_all - n_there : 0;
+    return admission_pages_behind(e, r, r->ram.load->first + r->ram.load->n);
 }
 
 static void join(struct engine *e, struct request *r, struct ram_load *load)
@@ -157,13 +149,13 @@ static void join(struct engine *e, struct request *r, struct ram_load *load)
     r->ram.load = load;
     r->ram.n_tries++;
     load->n_requests++;
-    e->o.ram->n_promised += pages_beside(e->o.ram, r);
+    e->o.ram->n_promised += pages_beside(e, r);
     e->n_loading++;
 }
 
 static void part(struct engine *e, struct request *r)
 {
-    e->o.ram->n_promised -= pages_beside(e->o.ram, r);
+    e->o.ram->n_promised -= pages_beside(e, r);
     r->ram.load->n_requests--;
     r->ram.load = NULL;
     e->n_loading--;

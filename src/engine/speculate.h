@@ -2,9 +2,9 @@
  *
  * Drafts come from what has been written before (draft_index.h): by this request, its prompt included, and by earlier
  * requests of its namespace; with a draft model (draft_model.h) also from that, where the text holds nothing. A step
- * computes the logits of all drafted rows at once; step.c samples row after row exactly as it would have without drafts and stops at the first
- * token that differs. A row's bits depend on its own prefix alone and random numbers on the position, so output is the
- * same, token for token, with or without drafts.
+ * computes the logits of all drafted rows at once; step.c samples row after row exactly as it would have without
+ * drafts and stops at the first token that differs. A row's bits depend on its own prefix alone and random numbers on
+ * the position, so output is the same, token for token, with or without drafts.
  *
  * Whether it pays is estimated from what was seen: the time of a step by its rows, and how often drafts with so much
  * agreement were right, in this request and in all. A draft is taken only for an expected gain of 5 %.

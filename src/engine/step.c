@@ -166,7 +166,8 @@ static size_t row_of(const struct engine *e, const float *logits)
     return (size_t)(logits - e->logits) / e->o.executor.n_vocab;
 }
 
-/* Where the row of logits stayed on the device: the token chosen there. RD_E_AGAIN: the row is here (by now), sample from it. */
+/* Where the row of logits stayed on the device: the token chosen there. RD_E_AGAIN: the row is here (by now), sample
+ * from it. */
 static rd_status take_choice(struct engine *e, const struct request *r, float *logits, struct sampler_result *out)
 {
     size_t row = row_of(e, logits);

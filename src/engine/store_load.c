@@ -116,15 +116,11 @@ static struct load_job *make_job(const struct store_link *l, const struct reques
     return NULL;
 }
 
-/* The pages of the whole request must fit, as at admission, before anything is evicted for it. */
 static bool take_pages(struct engine *e, const struct request *r, struct load_job *job)
 {
-    struct page_counts c = page_pool_counts(e->pool);
-    uint32_t n = job->n_taken, need = u32_ceil_div(r->seq.n_keys + 1, e->o.page_tokens) - job->first + n - job->n;
+    uint32_t n = job->n_taken;
 
-    if (need + admission_promised(e) > (uint64_t)c.n_free + c.n_ready) return false;
-    while (page_pool_n_free(e->pool) < n)
-        if (engine_evict(e, n - page_pool_n_free(e->pool)) == 0) return false;
+    if (!admission_make_loan_room(e, r, job->first, n - job->n, n)) return false;
     if (!e->o.executor.page) {
         job->staging_bytes = n * e->o.executor.page_bytes;
         job->staging = mem_map(job->staging_bytes);
@@ -170,11 +166,9 @@ static struct load_job *begin_load(struct engine *e, const struct request *r, st
 }
 
 /* What r takes when it is admitted, beside the pages on loan. */
-static uint32_t pages_beside(const struct store_link *l, const struct request *r)
+static uint32_t pages_beside(const struct engine *e, const struct request *r)
 {
-    uint32_t n_all = u32_ceil_div(r->seq.n_keys + 1, l->o.page_tokens), n_there = r->store.job->first + r->store.job->n;
-
-    return n_all > n_there ? n_all - n_there : 0;
+    return admission_pages_behind(e, r, r->store.job->first + r->store.job->n);
 }
 
 static void join(struct engine *e, struct request *r, struct load_job *job, uint64_t now)
@@ -186,13 +180,13 @@ static void join(struct engine *e, struct request *r, struct load_job *job, uint
     r->store.n_tries++;
     r->store.deadline_ns = now + u64_max(compute * LOAD_PATIENCE, LOAD_LEAST_WAIT_NS);
     job->n_requests++;
-    l->n_promised += pages_beside(l, r);
+    l->n_promised += pages_beside(e, r);
     e->n_loading++;
 }
 
 static void part(struct engine *e, struct request *r)
 {
-    e->o.store->n_promised -= pages_beside(e->o.store, r);
+    e->o.store->n_promised -= pages_beside(e, r);
     r->store.job->n_requests--;
     r->store.job = NULL;
     e->n_loading--;

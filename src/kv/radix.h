@@ -15,8 +15,8 @@
  * freed at once, since all sequences on it let go of it in the same call: kv_seq_poison). Lock = one count on the
  * node and on every ancestor. Leaves that are ready and unlocked are on an LRU list, ordered by last use; eviction
  * takes their tail pages first and cascades upwards: a parent that becomes a leaf takes its place by its own last
- * use. There is a list per class of node (enum radix_class), because some are worth keeping longer. Dropping a lock counts as a use. Pending nodes are locked by sequences only; anybody else takes kv_hold,
- * which locks ready nodes.
+ * use. There is a list per class of node (enum radix_class), because some are worth keeping longer. Dropping a lock
+ * counts as a use. Pending nodes are locked by sequences only; anybody else takes kv_hold, which locks ready nodes.
  *
  * Sequences (kv/kv_seq.h) are the only users of the pending half of this interface; the engine sees kv_seq mostly.
  *

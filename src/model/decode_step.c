@@ -1,8 +1,8 @@
 /* model/decode_step.c - a forward pass; where every sequence has one row, as a graph that the backend recorded.
  *
- * Recorded graphs have few numbers of rows: 1, 2, 4, then multiples of 8, above 64 of 16, above 128 of 32. A step between them is filled up with padding
- * rows: token 0 at position 0 of a sequence that has the page beyond the pool to itself. Rows do not depend on each
- * other, so that the bits stay the same.
+ * Recorded graphs have few numbers of rows: 1, 2, 4, then multiples of 8, above 64 of 16, above 128 of 32. A step
+ * between them is filled up with padding rows: token 0 at position 0 of a sequence that has the page beyond the pool
+ * to itself. Rows do not depend on each other, so that the bits stay the same.
  */
 #include <assert.h>
 #include <string.h>

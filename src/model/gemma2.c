@@ -13,7 +13,8 @@
  *
  * Unlike llama.c: scaled embedding; norms also after each block; layers 0, 2, 4 .. see the window (4096 tokens) only;
  * soft caps; gelu in its tanh form; half-split RoPE. scale = 1/sqrt(head_dim), but 1/sqrt(hidden / n_heads) in the 27B
- * model (46 layers), or attention.scale where it is there. The file's norms have Gemma's + 1 in them already. Source  arXiv:2408.00118.
+ * model (46 layers), or attention.scale where it is there. The file's norms have Gemma's + 1 in them already.
+ * Source  arXiv:2408.00118.
  */
 #include <math.h>
 #include "base/limits.h"

@@ -76,7 +76,8 @@ static int read_format(const json_t *body, json_t *to, struct api_error *e)
     if (!format || json_is_null(format) || (name && !*name)) return 0;
     if (name && strcmp(name, "json") == 0) wanted = json_pack("{s:s}", "type", "json_object");
     else if (json_is_object(format))
-        wanted = json_pack("{s:s, s:{s:s, s:O}}", "type", "json_schema", "json_schema", "name", "format", "schema", format);
+        wanted =
+            json_pack("{s:s, s:{s:s, s:O}}", "type", "json_schema", "json_schema", "name", "format", "schema", format);
     else return api_error_set(e, 400, "format", "format: \"json\" or a JSON schema wanted");
     return foreign_set(to, "response_format", wanted) ? 0 : foreign_no_memory(e);
 }

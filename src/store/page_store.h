@@ -19,9 +19,10 @@
  * CRASHES. A page's bytes are written, then synced, then its record is written. Killed at any instant, the next start
  * finds each page whole or not at all; a power cut may lose what was written last, and is seen by the checks.
  * DAMAGE. A record that is not what it should be is never listed; a page that is not what its record says is dropped
- * when it is read, its record erased, and page_store_read returns the pages before it. A sync that fails drops the segment.
- * FULL, BROKEN, READ-ONLY. Where the lock cannot be taken at all, the store only reads. A write that fails is counted and said once in the log; writing is tried again after 10 s,
- * then 20 s, ... 5 min. Reading goes on.
+ * when it is read, its record erased, and page_store_read returns the pages before it. A sync that fails drops the
+ * segment.
+ * FULL, BROKEN, READ-ONLY. Where the lock cannot be taken at all, the store only reads. A write that fails is counted
+ * and said once in the log; writing is tried again after 10 s, then 20 s, ... 5 min. Reading goes on.
  * SIZE. All segment files together never take more than cap_bytes, the one being written included: the least recently
  * used segment goes before a byte is written for which there is no room. A segment is used when a page of it is found,
  * read or written; the time survives restarts as the file's time of change.
@@ -95,7 +96,8 @@ uint32_t page_store_read(struct page_store *s, struct store_space *space, const 
 void page_store_refresh(struct page_store *s);
 /* Drops everything of a namespace, or (NULL) all there is; by the writer only. RD_E_IO: some of it is still there. */
 rd_status page_store_drop(struct page_store *s, struct store_space *space);
-/* This process finds nothing of that namespace (NULL: of those it has named so far) any more, nor what it puts there from now on after its end. Any thread. */
+/* This process finds nothing of that namespace (NULL: of those it has named so far) any more, nor what it puts there
+ * from now on after its end. Any thread. */
 void page_store_forsake(struct page_store *s, struct store_space *space);
 /* Takes a text out: everything that goes on behind tokens[0 .. n), and of its own pages those that nothing else goes on
  * from, unless its whole pages are not all there. spaces[0] has the text's pages; the others (each may be NULL) are

@@ -29,7 +29,8 @@ static rd_status open_for(struct page_store *s, struct reading *r, const struct 
     return st;
 }
 
-/* RD_E_FORMAT: not what the index said, or damaged. RD_E_AGAIN: taken out by the process that writes. tokens NULL: whatever they are. */
+/* RD_E_FORMAT: not what the index said, or damaged. RD_E_AGAIN: taken out by the process that writes. tokens NULL:
+ * whatever they are. */
 static rd_status read_slot(struct reading *r, uint32_t slot, struct hash128 digest, const struct hash128 *before,
                            const uint32_t *tokens, void *page)
 {
@@ -50,7 +51,6 @@ static rd_status read_slot(struct reading *r, uint32_t slot, struct hash128 dige
 static void drop_damaged(struct page_store *s, const struct segment_head *h, uint32_t place, uint32_t slot,
                          struct hash128 digest, rd_status st)
 {
-    static const uint8_t zeros[sizeof(struct segment_record) + LIMIT_STORE_PAGE_TOKENS * sizeof(uint32_t)];
     const struct digest_place *p;
     struct data_file f;
     char name[SEGMENT_NAME_BYTES];
@@ -71,7 +71,7 @@ static void drop_damaged(struct page_store *s, const struct segment_head *h, uin
     log_warn("disk cache: %s, page %u %s: dropped", name, slot,
              st == RD_E_FORMAT ? "is damaged" : "cannot be read");
     if (st != RD_E_FORMAT || !is_writer || data_file_open(s->dir, name, DATA_FILE_WRITE, &f) != RD_OK) return;
-    (void)data_file_write(&f, segment_record_offset(h, slot), zeros, h->record_bytes);
+    (void)segment_erase_record(h, &f, slot);
     data_file_close(&f);
 }
 

@@ -161,8 +161,7 @@ static rd_status drop_end(struct pruning *p, const struct hash128 *digests, uint
 
 static rd_status erase(const struct segment_head *h, const struct data_file *f, uint32_t slot)
 {
-    static const uint8_t zeros[sizeof(struct segment_record) + LIMIT_STORE_PAGE_TOKENS * sizeof(uint32_t)];
-    rd_status st = data_file_write(f, segment_record_offset(h, slot), zeros, h->record_bytes);
+    rd_status st = segment_erase_record(h, f, slot);
 
     if (st == RD_OK) (void)data_file_give_back(f, segment_slot_offset(h, slot), h->slot_bytes);
     return st;

@@ -12,7 +12,7 @@
 #define CHUNK_BYTES  (16ull << 20)
 #define AHEAD_CHUNKS 256u                /* pages leave faster (up to 55 GB/s) than memory is pinned (about 2 GB/s) */
 #define URGENT_CHUNKS 64u                /* prepared without a rest, once there was no memory for a page */
-#define REST_TIMES   9u                  /* pinning keeps the driver from launching steps: a tenth of the time, while all */
+#define REST_TIMES    9u /* pinning keeps the driver from launching steps: a tenth of the time, while all */
 #define REST_MOST_NS 200000000ull        /* that is wanted is ahead of need */
 #define NONE RAM_NO_SLOT
 

@@ -100,6 +100,13 @@ bool segment_record_is_good(const struct segment_head *h, uint32_t slot, const s
     return r->segment == h->id && r->slot == slot && r->n_tokens == h->page_tokens && r->check == record_check(h, r);
 }
 
+rd_status segment_erase_record(const struct segment_head *h, const struct data_file *f, uint32_t slot)
+{
+    static const uint8_t zeros[sizeof(struct segment_record) + LIMIT_STORE_PAGE_TOKENS * sizeof(uint32_t)];
+
+    return data_file_write(f, segment_record_offset(h, slot), zeros, h->record_bytes);
+}
+
 void segment_name(uint64_t id, char name[SEGMENT_NAME_BYTES])
 {
     snprintf(name, SEGMENT_NAME_BYTES, "%016" PRIx64 SUFFIX, id);

@@ -63,5 +63,8 @@ void segment_make_record(const struct segment_head *h, uint32_t slot, struct has
 bool segment_record_is_empty(const struct segment_head *h, const struct segment_record *r);
 bool segment_record_is_good(const struct segment_head *h, uint32_t slot, const struct segment_record *r);
 
+/* Zeros where the record was: nothing is there. */
+rd_status segment_erase_record(const struct segment_head *h, const struct data_file *f, uint32_t slot);
+
 void segment_name(uint64_t id, char name[SEGMENT_NAME_BYTES]);
 bool segment_parse_name(const char *name, uint64_t *id);

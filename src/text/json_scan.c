@@ -12,7 +12,8 @@ static bool fail(struct json_scan *sc)
 
 char json_scan_peek(struct json_scan *sc)
 {
-    while (sc->at < sc->n && (sc->s[sc->at] == ' ' || sc->s[sc->at] == '\n' || sc->s[sc->at] == '\r' || sc->s[sc->at] == '\t'))
+    while (sc->at < sc->n &&
+           (sc->s[sc->at] == ' ' || sc->s[sc->at] == '\n' || sc->s[sc->at] == '\r' || sc->s[sc->at] == '\t'))
         sc->at++;
     return sc->failed || sc->at >= sc->n ? 0 : sc->s[sc->at];
 }
@@ -34,7 +35,8 @@ static bool next_item(struct json_scan *sc, char open, char close)
         sc->at++;
         return false;
     }
-    while (back > 0 && (sc->s[back - 1] == ' ' || sc->s[back - 1] == '\n' || sc->s[back - 1] == '\r' || sc->s[back - 1] == '\t'))
+    while (back > 0 &&
+           (sc->s[back - 1] == ' ' || sc->s[back - 1] == '\n' || sc->s[back - 1] == '\r' || sc->s[back - 1] == '\t'))
         back--;
     if (back > 0 && sc->s[back - 1] == open) return c ? true : fail(sc);      /* the first one */
     if (c != ',') return fail(sc);

@@ -29,7 +29,8 @@ void word_cache_put(const struct word_cache *c, const char *s, size_t n, const i
     head = atomic_load_explicit(&slot->words[0], memory_order_relaxed);
     busy = (head | (uint64_t)1 << 32) & ~(uint64_t)0xffff;
     if (head >> 32 & 1) return;          /* somebody else writes here: theirs is as good */
-    if (!atomic_compare_exchange_strong_explicit(&slot->words[0], &head, busy, memory_order_acq_rel, memory_order_relaxed))
+    if (!atomic_compare_exchange_strong_explicit(&slot->words[0], &head, busy, memory_order_acq_rel,
+                                                 memory_order_relaxed))
         return;
     memcpy(pairs, ids, n_ids * sizeof(*ids));
     for (unsigned i = 0; i < 3; i++) atomic_store_explicit(&slot->words[1 + i], key[i], memory_order_release);

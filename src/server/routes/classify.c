@@ -148,7 +148,8 @@ static void classify_whole(struct generation *g, struct choice *c, struct buf *o
         if (i) buf_putc(out, ',');
         put_input(s, i, out);
     }
-    buf_printf(out, "],\"usage\":{\"prompt_tokens\":%u,\"total_tokens\":%u,\"completion_tokens\":0}}", n_prompt, n_prompt);
+    buf_printf(out, "],\"usage\":{\"prompt_tokens\":%u,\"total_tokens\":%u,\"completion_tokens\":0}}", n_prompt,
+               n_prompt);
 }
 
 static const struct gen_events classify_events = {.options = classify_options,

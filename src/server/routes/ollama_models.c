@@ -161,7 +161,8 @@ void route_ollama_pull(struct http_conn *c)
     if (json_body_parse(&c->body, &body, &e)) {
         http_reply_error(c, &e);
     } else if (ollama_check_model(body, &c->io->server->info, &e)) {
-        api_error_set(&e, 501, "model", "this server has the model '%s' and loads no others: start it with the one you want",
+        api_error_set(&e, 501, "model",
+                      "this server has the model '%s' and loads no others: start it with the one you want",
                       c->io->server->info.model_id);
         http_reply_error(c, &e);
     } else {
