@@ -1,19 +1,19 @@
 /* tests/engine/exact_rig.c - see the header. */
 #include "exact_rig.h"
 
-bool rig_open(struct rig *g, const char *model, struct kv_types kv, uint32_t n_threads, const char *isa,
-              uint32_t page_tokens)
+bool rig_open_sized(struct rig *g, const char *model, struct kv_types kv, uint32_t n_threads, const char *isa,
+                    uint32_t page_tokens, struct rig_size size)
 {
     struct backend_options bo = {n_threads, isa, 0, false};
     struct kv_layout layout;
     struct rd_error err = {RD_OK, ""};
     const struct model_config *c;
-    uint32_t n_pages = 6000 / page_tokens;
+    uint32_t n_pages = size.n_tokens / page_tokens;
 
     memset(g, 0, sizeof(*g));
     if (gguf_open(test_model(model), &g->gguf, &err) != RD_OK ||
         test_backend_ops()->create(&bo, &g->backend, &err) != RD_OK ||
-        model_load(g->gguf, test_backend_ops(), g->backend, MAX_ROWS, 16, NULL, &g->model, &err) != RD_OK) {
+        model_load(g->gguf, test_backend_ops(), g->backend, size.max_rows, size.max_running, NULL, &g->model, &err) != RD_OK) {
         test_fail(__FILE__, __LINE__, "%s: %s", model, err.text);
         return false;
     }
@@ -21,19 +21,25 @@ bool rig_open(struct rig *g, const char *model, struct kv_types kv, uint32_t n_t
     g->n_vocab = c->n_vocab;
     layout = (struct kv_layout){c->n_layers, c->n_kv_heads, c->head_dim, page_tokens, kv.k, kv.v};
     if (model_executor_init(&g->x, test_backend_ops(), g->backend, g->model, &layout, n_pages) != RD_OK) return false;
-    g->o = (struct engine_options){.executor = model_executor_view(&g->x, MAX_ROWS, 16),
+    g->o = (struct engine_options){.executor = model_executor_view(&g->x, size.max_rows, size.max_running),
                                    .clock = clock_system(),
                                    .n_pages = n_pages,
                                    .page_tokens = page_tokens,
                                    .n_ctx = 2048,
-                                   .max_running = 16,
-                                   .max_queue = 64,
-                                   .max_chunk = MAX_ROWS,
+                                   .max_running = size.max_running,
+                                   .max_queue = u32_max(64, size.max_running),
+                                   .max_chunk = size.max_rows,
                                    .step_target_ns = 1000000000,
                                    .kv_bytes = 1 << 30,
                                    .namespace_name = model,
                                    .namespace_bytes = strlen(model)};
     return engine_create(&g->o, &g->e) == RD_OK;
+}
+
+bool rig_open(struct rig *g, const char *model, struct kv_types kv, uint32_t n_threads, const char *isa,
+              uint32_t page_tokens)
+{
+    return rig_open_sized(g, model, kv, n_threads, isa, page_tokens, (struct rig_size){MAX_ROWS, 16, 6000});
 }
 
 void rig_close(struct rig *g)

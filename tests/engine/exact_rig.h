@@ -34,7 +34,13 @@ struct rig {
 
 struct kv_types { enum dtype k, v; };
 
+/* Rows of a step, sequences at once, tokens that the pages hold. */
+struct rig_size { uint32_t max_rows, max_running, n_tokens; };
+
 /* false: the test has failed and says why. */
+bool rig_open_sized(struct rig *g, const char *model, struct kv_types kv, uint32_t n_threads, const char *isa,
+                    uint32_t page_tokens, struct rig_size size);
+/* MAX_ROWS rows, 16 sequences, 6,000 tokens. */
 bool rig_open(struct rig *g, const char *model, struct kv_types kv, uint32_t n_threads, const char *isa,
               uint32_t page_tokens);
 void rig_close(struct rig *g);
