@@ -4,6 +4,7 @@
 #include <string.h>
 #include "base/limits.h"
 #include "base/mem.h"
+#include "cli/cli_lines.h"
 #include "cli/cli_model.h"
 #include "cli/commands.h"
 
@@ -87,16 +88,6 @@ static int tokenize_text(const rd_engine *engine, const struct tokenize_flags *f
 
 /* ---- lines of JSON ---- */
 
-static void answer_error(const char *text)
-{
-    struct buf out;
-
-    buf_init(&out);
-    buf_put_json(&out, text, strlen(text));
-    printf("{\"error\": \"%s\"}\n", out.data ? out.data : "out of memory");
-    buf_deinit(&out);
-}
-
 /* A boolean member; *problem says when it is something else. */
 static bool get_bool(const json_t *line, const char *name, bool fallback, const char **problem)
 {
@@ -119,12 +110,12 @@ static void answer_tokenize(const rd_engine *engine, const json_t *line)
 
     if (!json_is_string(content)) problem = "content: wanted a string";
     if (problem) {
-        answer_error(problem);
+        cli_answer_error(problem);
         return;
     }
     st = rd_tokenize(engine, json_string_value(content), json_string_length(content), add, parse, &tokens, &n, &err);
     if (st != RD_OK) {
-        answer_error(*err.text ? err.text : rd_status_text(st));
+        cli_answer_error(*err.text ? err.text : rd_status_text(st));
         return;
     }
     printf("{\"tokens\": ");
@@ -173,77 +164,36 @@ static void answer_detokenize(const rd_engine *engine, const json_t *line)
     rd_status st;
 
     if (problem) {
-        answer_error(problem);
+        cli_answer_error(problem);
         return;
     }
     ids = read_ids(json_object_get(line, "tokens"), &n, &problem);
     if (!ids) {
-        answer_error(problem);
+        cli_answer_error(problem);
         return;
     }
     st = rd_detokenize(engine, ids, n, special, &text, &n_bytes, &err);
     mem_free(ids);
     if (st != RD_OK) {
-        answer_error(*err.text ? err.text : rd_status_text(st));
+        cli_answer_error(*err.text ? err.text : rd_status_text(st));
         return;
     }
     buf_init(&out);
     buf_put_json(&out, text, n_bytes);
-    if (out.failed) answer_error("out of memory");
+    if (out.failed) cli_answer_error("out of memory");
     else printf("{\"content\": \"%s\"}\n", out.data ? out.data : "");
     buf_deinit(&out);
     rd_free(text);
 }
 
-static void answer_line(const rd_engine *engine, const struct buf *text)
+static void answer_line(void *user, const json_t *line)
 {
-    json_error_t why;
-    json_t *line;
-    const char *op;
-    char message[256];
+    const rd_engine *engine = user;
+    const char *op = json_string_value(json_object_get(line, "op"));
 
-    if (text->failed) {
-        answer_error("the line is too long");
-        return;
-    }
-    line = json_loadb(text->data ? text->data : "", text->n, JSON_ALLOW_NUL, &why);
-    if (!line) {
-        snprintf(message, sizeof(message), "not JSON: %s", why.text);
-        answer_error(message);
-        return;
-    }
-    op = json_string_value(json_object_get(line, "op"));
     if (op && strcmp(op, "tokenize") == 0) answer_tokenize(engine, line);
     else if (op && strcmp(op, "detokenize") == 0) answer_detokenize(engine, line);
-    else answer_error("op: wanted \"tokenize\" or \"detokenize\"");
-    json_decref(line);
-}
-
-static int answer_lines(const rd_engine *engine)
-{
-    struct buf line;
-    int c;
-
-    buf_init(&line);
-    line.limit = LIMIT_BODY_BYTES;
-    do {
-        c = getc(stdin);
-        if (c != '\n' && c != EOF) {
-            buf_putc(&line, (char)c);
-            continue;
-        }
-        if (line.n || line.failed) {
-            answer_line(engine, &line);
-            fflush(stdout);                                 /* whoever asks may wait for each answer */
-        }
-        if (line.failed) {
-            buf_deinit(&line);
-            line.limit = LIMIT_BODY_BYTES;
-        }
-        buf_clear(&line);
-    } while (c != EOF);
-    buf_deinit(&line);
-    return ferror(stdin) ? cli_fail("standard input cannot be read") : EXIT_DONE;
+    else cli_answer_error("op: wanted \"tokenize\" or \"detokenize\"");
 }
 
 /* A tokenizer.json or its folder. NULL: a message was printed. */
@@ -275,7 +225,8 @@ static int run_tokenize(const struct command *self, int argc, char **argv)
     first_text = f.tokenizer ? 0 : 1;
     engine = f.tokenizer ? open_files(f.tokenizer) : cli_open_tokenizer(words[0], f.pre);
     if (!engine) return EXIT_FAILED;
-    rc = f.jsonl ? answer_lines(engine) : tokenize_text(engine, &f, n_words > first_text ? words[first_text] : NULL);
+    rc = f.jsonl ? cli_answer_lines(answer_line, engine)
+                 : tokenize_text(engine, &f, n_words > first_text ? words[first_text] : NULL);
     rd_close(engine);
     return rc;
 }
