@@ -2,7 +2,7 @@
  *
  *     bench_gpu_attention check      against double sums; each row's bits as one run, in chunks, token by token, in
  *          batches
- *     bench_gpu_attention decode     time and share of the read bandwidth
+ *     bench_gpu_attention decode [NAME]   time and share of the read bandwidth; bits with what comes before within attention
  *     bench_gpu_attention prefill    time and TFLOP/s
  * Exit 1 if a check failed.
  */
@@ -147,9 +147,9 @@ static int check_one(const struct config &c)
         if (!same(want, at, got, 0, n, w.width)) n_bad++;
         at += n;
     }
-    for (int batch = 1; batch <= 65; batch += 64) {             /* rows as runs of their own: alone, and 65 of them */
-        for (uint32_t at = 0; at < length; at += batch == 1 ? 37 : 65) {
-            uint32_t n = std::min<uint32_t>(batch, length - at);
+    for (uint32_t batch : { 1u, 65u, length }) {                /* rows as runs of their own: alone, 65, all of them */
+        for (uint32_t at = 0; at < length; at += batch == 1 ? 37 : batch) {
+            uint32_t n = std::min(batch, length - at);
             std::vector<struct cuda_run> runs;
             w.a.q = q + (uint64_t)at * w.width;
             for (uint32_t i = 0; i < n; i++) runs.push_back({ i, 1, at + i, w.table_of(1) });
@@ -189,15 +189,115 @@ static int check(void)
     return n_bad;
 }
 
-struct timing { const char *name; struct config c; uint32_t n_seqs, length; };
+struct timing { const char *name; struct config c; uint32_t n_seqs, length, shortest; };
 
-static void time_decode(void)
+/* What qkv_rope_write has for the last rows of sequences. */
+struct fresh_rows {
+    struct cuda_qkv_args f;
+    fresh_rows(const world &w, const std::vector<struct cuda_run> &runs) : f()
+    {
+        uint32_t n = (uint32_t)runs.size(), tokens = w.a.kv.page_tokens, kv_width = w.a.n_kv_heads * w.a.head_dim;
+        std::vector<uint32_t> all(w.table_of(w.n_seqs)), positions(n), pages(n), slots(n);
+
+        GPU(cudaMemcpy(all.data(), w.tables, all.size() * 4, cudaMemcpyDeviceToHost));
+        for (uint32_t i = 0; i < n; i++)
+            positions[i] = runs[i].pos0, pages[i] = all[runs[i].table + runs[i].pos0 / tokens],
+            slots[i] = runs[i].pos0 % tokens;
+        f.n_heads = w.a.n_heads, f.n_kv_heads = w.a.n_kv_heads, f.head_dim = f.n_rot = w.a.head_dim;
+        f.q = w.q, f.q_stride = w.width, f.k_stride = f.v_stride = kv_width;
+        f.k = gpu_alloc<float>((uint64_t)n * kv_width), f.v = f.k;
+        fill_f32<<<1024, 256>>>(f.k, (uint64_t)n * kv_width, 17, 1);
+        float *ones = gpu_alloc<float>(f.head_dim);
+        fill_f32<<<1, 256>>>(ones, f.head_dim, 19, 0.01f);
+        f.q_norm = f.k_norm = f.inv_freq = ones, f.norm_eps = 1e-6f, f.mscale = 1, f.half_split = true, f.kv = w.a.kv;
+        f.positions = sent(positions), f.row_page = sent(pages), f.row_slot = sent(slots);
+    }
+    static const uint32_t *sent(const std::vector<uint32_t> &v)
+    {
+        uint32_t *p = gpu_alloc<uint32_t>(v.size());
+        GPU(cudaMemcpy(p, v.data(), v.size() * 4, cudaMemcpyHostToDevice));
+        return p;
+    }
+    ~fresh_rows()
+    {
+        for (const void *p : {(const void *)f.k, (const void *)f.q_norm, (const void *)f.positions,
+                              (const void *)f.row_page, (const void *)f.row_slot})
+            cudaFree((void *)p);
+    }
+    struct cuda_qkv_args at(uint32_t row, uint32_t n) const
+    {
+        struct cuda_qkv_args g = f;
+        g.n_rows = n, g.positions += row, g.row_page += row, g.row_slot += row;
+        return g;
+    }
+};
+
+/* Norm, RoPE and KV write within attention, and before it: equal bytes? The pages hold something else until then. */
+static bool fused_is_same(world &w, const struct cuda_qkv_args &first)
+{
+    struct cuda_qkv_args before = first;
+    const float *q = w.a.q;
+    uint64_t n = (uint64_t)w.a.n_rows * w.width;
+    std::vector<float> within(n), after;
+
+    GPU(cudaMemset(w.out, 0xFF, n * 4));
+    GPU((cudaError_t)cuda_attention(&w.l, &w.a, &first));
+    GPU(cudaDeviceSynchronize());
+    GPU(cudaMemcpy(within.data(), w.out, n * 4, cudaMemcpyDeviceToHost));
+    before.q = gpu_alloc<float>(n);
+    GPU(cudaMemcpy(before.q, q, n * 4, cudaMemcpyDeviceToDevice));
+    GPU((cudaError_t)cuda_qkv_rope_write(&w.l, &before));
+    w.a.q = before.q;
+    after = w.run();
+    w.a.q = q;
+    cudaFree(before.q);
+    return !memcmp(within.data(), after.data(), n * 4);
+}
+
+static bool time_one(const struct timing &t, double gbs)
+{
+    uint64_t bytes = 0, token = 2ull * 2 * t.c.n_kv_heads * t.c.head_dim;
+    uint32_t mean = t.shortest ? (t.length + t.shortest) / 2 : t.length;
+    uint32_t sets = (uint32_t)std::min<uint64_t>(64, 300000000 / (token * mean * t.n_seqs) + 1);
+    world w(t.c, t.n_seqs * sets, t.length, t.n_seqs * sets);
+    std::vector<struct cuda_run> runs;
+    double us[2];
+
+    fill_kv<<<1024, 256>>>(w.a.kv.base, w.a.kv.page_bytes / 2 * (uint64_t)w.table_of(w.n_seqs),
+                           t.c.dtype == DTYPE_F16);
+    for (uint32_t s = 0; s < sets; s++)
+        for (uint32_t i = 0; i < t.n_seqs; i++) {
+            uint32_t n = t.shortest ? t.shortest + hash_u32(i) % (t.length - t.shortest) : t.length;
+            runs.push_back({ i, 1, n - 1, w.table_of(s * t.n_seqs + i) });
+            bytes += s ? 0 : token * n;
+        }
+    w.set_runs(runs);
+    w.a.n_runs = w.a.n_rows = t.n_seqs;
+    fresh_rows fresh(w, runs);
+    const bool ok = fused_is_same(w, fresh.at(0, t.n_seqs));
+    for (int fused = 0; fused < 2; fused++)
+        us[fused] = time_us((int)std::max(sets, 8u), 9, [&](int i, cudaStream_t stream) {
+            struct cuda_attention_args a = w.a;
+            struct cuda_qkv_args f = fresh.at((uint32_t)i % sets * t.n_seqs, t.n_seqs);
+            w.l.stream = stream, a.runs = w.runs + (uint32_t)i % sets * t.n_seqs;
+            GPU((cudaError_t)cuda_attention(&w.l, &a, fused ? &f : NULL));
+        });
+    printf("decode  %-15s %7.1f us %4.0f %% of bandwidth; with norm, RoPE, KV write %7.1f us %4.0f %%, %s\n", t.name, us[0],
+           100.0 * bytes / us[0] / 1e3 / gbs, us[1], 100.0 * bytes / us[1] / 1e3 / gbs, ok ? "equal bits" : "FAIL");
+    return ok;
+}
+
+static bool time_decode(const char *only)
 {
     static const struct config q8 = { 32, 8, 128, 16, 0, 0, DTYPE_F16 }, q06 = { 16, 8, 128, 16, 0, 0, DTYPE_BF16 };
+    static const struct config l1 = { 32, 8, 64, 16, 0, 0, DTYPE_F16 };
     static const struct timing all[] = {
-        { "8B B1 512", q8, 1, 512 },      { "8B B1 8192", q8, 1, 8192 },  { "8B B8 512", q8, 8, 512 },
-        { "8B B64 512", q8, 64, 512 },    { "8B B256 512", q8, 256, 512 }, { "8B B32 4096", q8, 32, 4096 },
-        { "0.6B B1 512", q06, 1, 512 },   { "0.6B B64 512", q06, 64, 512 }, { "0.6B B256 512", q06, 256, 512 },
+        { "8B B1 512", q8, 1, 512, 0 },       { "8B B1 8192", q8, 1, 8192, 0 },   { "8B B8 512", q8, 8, 512, 0 },
+        { "8B B16 512", q8, 16, 512, 0 },     { "8B B32 512", q8, 32, 512, 0 },   { "8B B64 512", q8, 64, 512, 0 },
+        { "8B B96 512", q8, 96, 512, 0 },     { "8B B256 512", q8, 256, 512, 0 }, { "8B B32 4096", q8, 32, 4096, 0 },
+        { "8B B64 100-2000", q8, 64, 2000, 100 }, { "0.6B B1 512", q06, 1, 512, 0 },
+        { "0.6B B64 512", q06, 64, 512, 0 },  { "0.6B B256 512", q06, 256, 512, 0 },
+        { "1B B64 512", l1, 64, 512, 0 },
     };
     uint64_t room = 2ull << 30;
     uint8_t *big = gpu_alloc<uint8_t>(room);
@@ -206,25 +306,10 @@ static void time_decode(void)
 
     cudaFree(big);
     printf("read bandwidth %.0f GB/s\n", gbs);
-    for (const struct timing &t : all) {
-        uint64_t bytes = 2ull * 2 * t.c.n_kv_heads * t.c.head_dim * t.length * t.n_seqs;
-        uint32_t sets = (uint32_t)std::min<uint64_t>(64, 300000000 / bytes + 1);
-        world w(t.c, t.n_seqs * sets, t.length, t.n_seqs * sets);
-        std::vector<struct cuda_run> runs;
-
-        fill_kv<<<1024, 256>>>(w.a.kv.base, w.a.kv.page_bytes / 2 * (uint64_t)w.table_of(w.n_seqs),
-                               t.c.dtype == DTYPE_F16);
-        for (uint32_t s = 0; s < sets; s++)
-            for (uint32_t i = 0; i < t.n_seqs; i++) runs.push_back({i, 1, t.length - 1, w.table_of(s * t.n_seqs + i)});
-        w.set_runs(runs);
-        w.a.n_runs = w.a.n_rows = t.n_seqs;
-        double us = time_us((int)std::max(sets, 8u), 9, [&](int i, cudaStream_t stream) {
-            struct cuda_attention_args a = w.a;
-            w.l.stream = stream, a.runs = w.runs + (uint32_t)i % sets * t.n_seqs;
-            GPU((cudaError_t)cuda_attention(&w.l, &a, NULL));
-        });
-        printf("decode  %-14s %8.1f us %5.0f %% of bandwidth\n", t.name, us, 100.0 * bytes / us / 1e3 / gbs);
-    }
+    bool ok = true;
+    for (const struct timing &t : all)
+        if (!only || !strcmp(only, t.name)) ok = time_one(t, gbs) && ok;
+    return ok;
 }
 
 static void time_prefill(void)
@@ -257,8 +342,8 @@ int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "check";
 
-    if (!strcmp(what, "decode")) time_decode();
-    else if (!strcmp(what, "prefill")) time_prefill();
-    else return check() > 0;
+    if (!strcmp(what, "decode")) return !time_decode(argc > 2 ? argv[2] : NULL);
+    if (strcmp(what, "prefill")) return check() > 0;
+    time_prefill();
     return 0;
 }

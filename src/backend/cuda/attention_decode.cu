@@ -9,15 +9,13 @@
  * FUSED, runs of one row: the block norms and rotates its queries as they come from the product, the block with the
  * last segment the key, too; key and value go to their page, and from shared memory to the tiles. Everything older is
  * asked for before dependency_wait.
- * Bytes: K and V once. Bound: memory; three blocks on an SM keep about 100 KB in flight. H200, 8B, 512 keys: 85 % of
- * the read bandwidth for 256 runs, 62 % for 64; one run takes 7 us, all of it latency.
+ * Where attention_stream takes the work it is faster: this one is for few segments, pages of other sizes, and sm_80.
+ * Bytes: K and V once. Bound: memory; three blocks on an SM keep about 100 KB in flight. H200: one run of 512 keys takes
+ * 4 us, all of it latency.
  */
-#include "backend/cuda/attention_mma.cuh"
+#include "backend/cuda/attention_fresh.cuh"
 #include "backend/cuda/attention_paths.h"
-#include "backend/cuda/rope_head.cuh"
 #include "tensor/dtype.h"
-
-enum { DECODE_THREADS = 128 };
 
 struct decode_split {
     float *scratch;                      /* [run, kv_head, max_segments, rows, HD + 2] if gridDim.x > 1 */
@@ -65,70 +63,6 @@ static __device__ __forceinline__ void merge_segments(const struct cuda_attentio
         }
         write_pair(a, run, kv_head, row, d, __fdiv_rn(x, state.l[0]), __fdiv_rn(y, state.l[0]));
     }
-}
-
-/* A pair of a lane as T. */
-template <typename T, int P>
-static __device__ __forceinline__ void put_pairs(const struct cuda_qkv_args &f, const float (&u)[P],
-                                                 const float (&v)[P], uint16_t *to)
-{
-#pragma unroll
-    for (int i = 0; i < P; i++) {
-        to[pair_first(f, i)] = (uint16_t)mma_type<T>::pack(u[i], 0);
-        to[pair_second(f, i)] = (uint16_t)mma_type<T>::pack(v[i], 0);
-    }
-}
-
-/* The run's one row: queries to the q tile; is_last: key and value to fresh [2][HD] and to their page. */
-template <typename T, int HD>
-static __device__ void fresh_row(const struct cuda_qkv_args &f, uint32_t row, uint32_t kv_head, bool is_last,
-                                 uint32_t q_tile, uint16_t (*fresh)[HD])
-{
-    constexpr int P = HD / 64;
-    const uint32_t group = f.n_heads / f.n_kv_heads, warp = threadIdx.x / 32;
-    const struct head_angles<P> angles = head_angles_of<P>(f, f.positions[row]);
-    const struct head_norm<P> q_norm = head_norm_of<P>(f, f.q_norm), k_norm = head_norm_of<P>(f, f.k_norm);
-    uint8_t *page = f.kv.base + f.row_page[row] * f.kv.page_bytes;
-    const uint64_t slot = (uint64_t)kv_head * f.kv.page_tokens + f.row_slot[row];
-
-    for (uint32_t i = group * (HD / 8) + threadIdx.x; i < DECODE_ROWS * (HD / 8); i += DECODE_THREADS) {
-        const uint32_t at = tile_at(q_tile, HD * 2, i / (HD / 8), i % (HD / 8));
-        asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(at), "r"(0) : "memory");
-    }
-    dependency_wait();
-    for (uint32_t index = warp; index < group + (is_last ? 2 : 0); index += DECODE_THREADS / 32) {
-        const bool is_key = index == group, is_value = index > group;
-        const float *in = is_value ? f.v + (uint64_t)row * f.v_stride : is_key ? f.k + (uint64_t)row * f.k_stride
-                                                                               : f.q + (uint64_t)row * f.q_stride;
-        float u[P], v[P];
-
-        head_load<P>(f, in + (uint64_t)(is_key || is_value ? kv_head : kv_head * group + index) * HD, u, v);
-        if (!is_value) head_turn<P>(f, angles, is_key ? k_norm : q_norm, (is_key ? f.k_norm : f.q_norm) != NULL, u, v);
-        if (is_key || is_value) {
-            put_pairs<T, P>(f, u, v, fresh[is_value]);
-            put_pairs<T, P>(f, u, v, (uint16_t *)(page + (is_key ? f.kv.k_offset + slot * f.kv.k_row_bytes
-                                                                 : f.kv.v_offset + slot * f.kv.v_row_bytes)));
-            continue;
-        }
-#pragma unroll
-        for (int i = 0; i < 2 * P; i++) {
-            const uint32_t d = i % 2 ? pair_second(f, i / 2) : pair_first(f, i / 2);
-
-            asm volatile("st.shared.b16 [%0], %1;" ::"r"(tile_at(q_tile, HD * 2, index, d / 8) + d % 8 * 2),
-                         "h"((uint16_t)mma_type<T>::pack(i % 2 ? v[i / 2] : u[i / 2], 0))
-                         : "memory");
-        }
-    }
-}
-
-/* The fresh row to its place in a tile. */
-template <int HD> static __device__ __forceinline__ void place_fresh(const uint16_t *fresh, uint32_t tile, uint32_t row)
-{
-    if (threadIdx.x >= HD / 8) return;
-    const uint4 v = *(const uint4 *)(fresh + threadIdx.x * 8);
-    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(tile_at(tile, HD * 2, row, threadIdx.x)), "r"(v.x),
-                 "r"(v.y), "r"(v.z), "r"(v.w)
-                 : "memory");
 }
 
 template <typename T, int HD, bool FUSED>
@@ -188,7 +122,7 @@ __global__ void __launch_bounds__(DECODE_THREADS, HD == 256 ? 1 : 3)
 
         async_wait<1>();
         if constexpr (FUSED)
-            if (i + 1 == n_segments) place_fresh<HD>(fresh[0], k_tile, run.pos0 - base);
+            if (i + 1 == n_segments) place_fresh<HD, false>(fresh[0], k_tile, run.pos0 - base);
         __syncthreads();
         score_tile<T, HD, 4>(s, q_tile, k_tile, warp * 32);
         scale_and_mask<4>(s, max, scale, window, base + warp * 32);
@@ -214,7 +148,7 @@ __global__ void __launch_bounds__(DECODE_THREADS, HD == 256 ? 1 : 3)
         }
         async_wait<1>();
         if constexpr (FUSED)
-            if (i + 1 == n_segments) place_fresh<HD>(fresh[1], v_tile, run.pos0 - base);
+            if (i + 1 == n_segments) place_fresh<HD, false>(fresh[1], v_tile, run.pos0 - base);
         __syncthreads();
 #pragma unroll
         for (int j = 0; j < SEGMENT / 16; j++)
@@ -327,6 +261,7 @@ int attention_decode_launch(const struct cuda_launch *l, const struct cuda_atten
 {
     const bool half = a->kv.dtype_k == DTYPE_F16;
 
+    if (attention_stream_takes(l, a)) return attention_stream_launch(l, a, fused);
     if (a->head_dim == 64) return half ? start<__half, 64>(l, a, fused) : start<__nv_bfloat16, 64>(l, a, fused);
     if (a->head_dim == 128) return half ? start<__half, 128>(l, a, fused) : start<__nv_bfloat16, 128>(l, a, fused);
     return half ? start<__half, 256>(l, a, fused) : start<__nv_bfloat16, 256>(l, a, fused);

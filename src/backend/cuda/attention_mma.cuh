@@ -90,6 +90,14 @@ static __device__ __forceinline__ uint32_t tile_at(uint32_t tile, uint32_t bytes
     return tile + r * bytes + ((c ^ (r & 7)) << 4);
 }
 
+/* Of a tile of SEGMENT rows of HD numbers: as above, or (BANDS) in bands of 64 numbers, each [row][128 bytes] with chunk c
+ * of row r at place c ^ (r % 8), as the copy engine and wgmma have them. */
+template <int HD, bool BANDS>
+static __device__ __forceinline__ uint32_t kv_tile_at(uint32_t tile, uint32_t r, uint32_t c)
+{
+    return BANDS ? tile + (c / 8) * SEGMENT * 128 + r * 128 + (((c ^ r) & 7) << 4) : tile_at(tile, HD * 2, r, c);
+}
+
 struct score_scale { float c, cap, inner; };   /* scores become c * s, or cap * tanh(inner * s); all in base 2 */
 static __device__ __forceinline__ struct score_scale score_scale_of(float scale, float softcap)
 {
@@ -101,7 +109,7 @@ static __device__ __forceinline__ struct score_scale score_scale_of(float scale,
 }
 
 /* Scores of a warp's 16 rows with keys first_key .. first_key + 8 N - 1 of a K tile. q: tile of the 16 rows. */
-template <typename T, int HD, int N>
+template <typename T, int HD, int N, bool BANDS = false>
 static __device__ __forceinline__ void score_tile(float (&s)[N][4], uint32_t q, uint32_t k, uint32_t first_key)
 {
     const uint32_t lane = threadIdx.x % 32, mi = lane / 8;
@@ -117,7 +125,8 @@ static __device__ __forceinline__ void score_tile(float (&s)[N][4], uint32_t q, 
         for (int n = 0; n < N; n += 2) {
             uint32_t b[4];
 
-            ldmatrix4(b, tile_at(k, HD * 2, first_key + n * 8 + (mi >> 1) * 8 + lane % 8, step * 2 + (mi & 1)));
+            ldmatrix4(b, kv_tile_at<HD, BANDS>(k, first_key + n * 8 + (mi >> 1) * 8 + lane % 8,
+                                               step * 2 + (mi & 1)));
             mma_type<T>::mma(s[n], a, b[0], b[1]);
             mma_type<T>::mma(s[n + 1], a, b[2], b[3]);
         }
@@ -204,7 +213,7 @@ static __device__ __forceinline__ float merge_value(float old, float add, float 
 }
 
 /* o (dims first_chunk * 8 .. + 8 N - 1) merged with p v; v: tile of SEGMENT rows. */
-template <typename T, int HD, int N>
+template <typename T, int HD, int N, bool BANDS = false>
 static __device__ __forceinline__ void value_tile(float (&o)[N][4], const uint32_t (&p)[SEGMENT / 16][4], uint32_t v,
                                                   uint32_t first_chunk, const struct merge_factors &f)
 {
@@ -219,7 +228,8 @@ static __device__ __forceinline__ void value_tile(float (&o)[N][4], const uint32
         for (int n = 0; n < N; n += 2) {
             uint32_t b[4];
 
-            ldmatrix4_trans(b, tile_at(v, HD * 2, step * 16 + (mi & 1) * 8 + lane % 8, first_chunk + n + (mi >> 1)));
+            ldmatrix4_trans(b, kv_tile_at<HD, BANDS>(v, step * 16 + (mi & 1) * 8 + lane % 8,
+                                                     first_chunk + n + (mi >> 1)));
             mma_type<T>::mma(acc[n], p[step], b[0], b[1]);
             mma_type<T>::mma(acc[n + 1], p[step], b[2], b[3]);
         }

@@ -17,6 +17,10 @@ int attention_plain_launch(const struct cuda_launch *l, const struct cuda_attent
  * bits do not depend on which. fused: as in cuda_attention, all runs of one row and n_rot = head_dim; or NULL. */
 int attention_decode_launch(const struct cuda_launch *l, const struct cuda_attention_args *a,
                             const struct cuda_qkv_args *fused);
+/* What decode does on sm_90 for pages of 8 to 128 tokens and more segments than clusters take, with the same bits. */
+bool attention_stream_takes(const struct cuda_launch *l, const struct cuda_attention_args *a);
+int attention_stream_launch(const struct cuda_launch *l, const struct cuda_attention_args *a,
+                            const struct cuda_qkv_args *fused);
 int attention_prefill_launch(const struct cuda_launch *l, const struct cuda_attention_args *a);
 /* What prefill does on sm_90 for head_dim 64 and 128, with the same bits. */
 int attention_wgmma_launch(const struct cuda_launch *l, const struct cuda_attention_args *a);

@@ -1,0 +1,394 @@
+/* backend/cuda/attention_stream.cu - attention_decode on sm_90 for many segments; order of sums in attention_mma.cuh.
+ *
+ * As many blocks as fit at once share all segments evenly (attention_shares.cuh). In a block one warp asks the copy engine
+ * for keys and values, tile after tile through a ring, whatever run and head they belong to; the other four compute: in a
+ * segment warp w scores keys 32 w .. 32 w + 31, the probabilities meet in shared memory, then warp w sums dims
+ * w * HD / 4 .. over all keys. No sum crosses warps. All packed rows of a run and kv head (at most 16) are one tile of the
+ * tensor core, so that each key and value is read once.
+ * Of a pair that shares divide, the block with its first segments leaves m, l, o of those together in scratch, the others
+ * those of each segment, and who arrives last merges them in order: the same operations as in one block.
+ * FUSED, runs of one row: as in attention_fresh.cuh; everything older is asked for before dependency_wait.
+ * What lies behind a run's last key in its pages is never used: scores are masked, values become zeros.
+ * Bytes: K and V once. Bound: memory. H200, 8B, 512 keys: 82 % of the read bandwidth for 256 runs, 65 % for 64.
+ */
+#include "backend/cuda/attention_fresh.cuh"
+#include "backend/cuda/attention_paths.h"
+#include "backend/cuda/attention_shares.cuh"
+#include "backend/cuda/tensor_map.h"
+#include "tensor/dtype.h"
+
+enum { STREAM_THREADS = DECODE_THREADS + 32, COMPUTE_BARRIER = 1 };
+
+/* Blocks of HD dims on an SM, and tiles of keys or values in a block's ring. */
+template <int HD> struct stream_fit {
+    static constexpr uint32_t blocks = HD == 256 ? 1 : HD == 128 ? 2 : 3, stages = HD == 64 ? 4 : 3;
+    static constexpr uint32_t part = HD + 4;                    /* floats of a row in scratch: o, m, l */
+};
+
+struct stream_args {
+    float *scratch;                      /* [place in the list of segments, rows, stream_fit.part] */
+    uint32_t rows;                       /* packed rows that a run can have, at most DECODE_ROWS */
+    uint32_t max_places;                 /* of scratch; in longer lists no pair is divided */
+    uint32_t *counters;                  /* [run, kv_head] */
+    uint32_t page_rows, k_row, v_row;    /* rows of HD numbers in a page; of a page, the first of K and V */
+};
+
+/* Tiles, and who may use them: full: all bytes are there; empty: all computing warps are done. pieces[stage]: set with the
+ * first keys of a piece; n_segments 0: there are no more. */
+template <int HD> struct ring {
+    uint64_t full[stream_fit<HD>::stages], empty[stream_fit<HD>::stages];
+    struct piece pieces[stream_fit<HD>::stages];
+};
+
+/* m, l, o of a packed row over some segments, in scratch. */
+template <int HD>
+static __device__ __forceinline__ float *scratch_row(const struct stream_args &s, uint32_t place, uint32_t row)
+{
+    return s.scratch + ((uint64_t)place * s.rows + row) * stream_fit<HD>::part;
+}
+
+/* A divided pair's outputs from its parts in order: the one of its first segments, then those of segments second .. */
+template <int HD>
+static __device__ __forceinline__ void merge_parts(const struct cuda_attention_args &a, const struct stream_args &s,
+                                                   const struct piece &p, uint32_t second)
+{
+    const uint32_t n_packed = p.run.n_rows * (a.n_heads / a.n_kv_heads);
+
+    for (uint32_t i = threadIdx.x; i < n_packed * (HD / 4); i += DECODE_THREADS) {
+        const uint32_t row = i / (HD / 4), d = i % (HD / 4) * 4;
+        const float *part = scratch_row<HD>(s, p.start, row);
+        const float2 of = __ldcg((const float2 *)(part + HD));
+        float4 o = __ldcg((const float4 *)(part + d));
+        struct row_state state = { { of.x, of.x }, { of.y, 0 } };
+
+#pragma unroll 16
+        for (uint32_t k = second; k < p.n_segments; k++) {
+            part = scratch_row<HD>(s, p.start + k, row);
+            const float4 v = __ldcg((const float4 *)(part + d));
+            const float2 ml = __ldcg((const float2 *)(part + HD));
+            const float m[2] = { ml.x, ml.x };
+            const struct merge_factors f = merge_begin(&state, m);
+
+            state.l[0] = merge_value(state.l[0], ml.y, f.old[0], f.add[0]);
+            o.x = merge_value(o.x, v.x, f.old[0], f.add[0]), o.y = merge_value(o.y, v.y, f.old[0], f.add[0]);
+            o.z = merge_value(o.z, v.z, f.old[0], f.add[0]), o.w = merge_value(o.w, v.w, f.old[0], f.add[0]);
+        }
+        write_pair(a, p.run, p.kv_head, row, d, __fdiv_rn(o.x, state.l[0]), __fdiv_rn(o.y, state.l[0]));
+        write_pair(a, p.run, p.kv_head, row, d + 2, __fdiv_rn(o.z, state.l[0]), __fdiv_rn(o.w, state.l[0]));
+    }
+}
+
+/* A warp's m, l, o of its lanes' two rows to scratch rows at `to`. */
+template <int HD, int N>
+static __device__ __forceinline__ void put_part(float *to, uint32_t n_packed, const float (&o)[N][4],
+                                                const float (&m)[2], const float (&l)[2])
+{
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float *row = to + (lane / 4 + 8 * r) * stream_fit<HD>::part;
+
+        if (lane / 4 + 8 * r >= n_packed) continue;
+#pragma unroll
+        for (int n = 0; n < N; n++)
+            *(float2 *)(row + (warp * N + n) * 8 + lane % 4 * 2) = make_float2(o[n][2 * r], o[n][2 * r + 1]);
+        if (warp == 0 && lane % 4 == 0) *(float2 *)(row + HD) = make_float2(m[r], l[r]);
+    }
+}
+
+/* A divided pair's part is in scratch: true in the block that is the last to say so. */
+static __device__ __forceinline__ bool is_last_part(uint32_t *counter, uint32_t n_parts)
+{
+    __shared__ uint32_t is_last;
+
+    __threadfence();
+    named_barrier(COMPUTE_BARRIER, DECODE_THREADS);
+    if (threadIdx.x == 0) {
+        is_last = atomicAdd(counter, 1) + 1 == n_parts;
+        if (is_last) *counter = 0;
+        __threadfence();
+    }
+    named_barrier(COMPUTE_BARRIER, DECODE_THREADS);
+    return is_last;
+}
+
+/* The copying warp: all tiles of the block's share. */
+template <int HD>
+static __device__ __forceinline__ void copy_share(const struct cuda_attention_args &a, const struct stream_args &s,
+                                                  const CUtensorMap *map, const struct segment_list &list,
+                                                  struct share *share, uint32_t tiles, struct ring<HD> *ring)
+{
+    constexpr uint32_t STAGES = stream_fit<HD>::stages, bands = HD / 64, tile_bytes = SEGMENT * HD * 2;
+    const uint32_t lane = threadIdx.x % 32, tokens = a.kv.page_tokens, shift = 31u - (uint32_t)__clz((int)tokens);
+    const uint64_t policy = policy_evict_first();
+    struct piece p = {};
+    uint32_t tile = 0;
+
+    while (next_piece(a, list, share, &p)) {
+        const uint32_t n_keys = p.run.pos0 + p.run.n_rows;
+
+        for (uint32_t i = p.from; i < p.to; i++) {
+            const uint32_t base = (p.first_segment + i) * SEGMENT, n = min(n_keys - base, (uint32_t)SEGMENT);
+            const uint32_t n_pages = (n + tokens - 1) >> shift, *table = a.tables + p.run.table + (base >> shift);
+            const uint32_t page = lane < n_pages * bands ? table[lane / bands] : 0;
+
+            for (uint32_t values = 0; values < 2; values++, tile++) {
+                const uint32_t stage = tile % STAGES, bar = smem_u32(&ring->full[stage]);
+
+                if (tile >= STAGES) mbar_wait(smem_u32(&ring->empty[stage]), (tile / STAGES - 1) & 1);
+                if (lane == 0) {
+                    if (!values && i == p.from) ring->pieces[stage] = p;
+                    mbar_expect(bar, n_pages * tokens * HD * 2);
+                }
+                __syncwarp();
+                for (uint32_t box = lane; box < n_pages * bands; box += 32) {
+                    const uint32_t at = box == lane ? page : table[box / bands];
+
+                    tma_load_2d(tiles + stage * tile_bytes + box % bands * SEGMENT * 128 + box / bands * tokens * 128,
+                                map, bar, (int)(box % bands * 64),
+                                (int)(at * s.page_rows + (values ? s.v_row : s.k_row) + p.kv_head * tokens), policy);
+                }
+            }
+        }
+    }
+    if (tile >= STAGES) mbar_wait(smem_u32(&ring->empty[tile % STAGES]), (tile / STAGES - 1) & 1);
+    if (lane == 0) {
+        ring->pieces[tile % STAGES].n_segments = 0;
+        mbar_arrive(smem_u32(&ring->full[tile % STAGES]));
+    }
+}
+
+/* Zeros to rows n .. of a tile of values. */
+template <int HD> static __device__ __forceinline__ void clear_rows(uint32_t tile, uint32_t n)
+{
+    for (uint32_t i = n * (HD / 8) + threadIdx.x; i < SEGMENT * (HD / 8); i += DECODE_THREADS)
+        asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(kv_tile_at<HD, true>(tile, i / (HD / 8),
+                                                                                            i % (HD / 8))), "r"(0)
+                     : "memory");
+}
+
+/* The probabilities of a warp's 32 keys to the p tile. */
+template <typename T>
+static __device__ __forceinline__ void put_probabilities(uint32_t p_tile, const float (&s)[4][4], const float (&m)[2])
+{
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+        uint32_t p[4];
+
+        probabilities<T>(p, s[2 * j], s[2 * j + 1], m);
+#pragma unroll
+        for (int r = 0; r < 4; r++)
+            asm volatile("st.shared.b32 [%0], %1;" ::"r"(tile_at(p_tile, SEGMENT * 2, lane / 4 + r % 2 * 8,
+                                                                 warp * 4 + j * 2 + r / 2) + lane % 4 * 4), "r"(p[r])
+                         : "memory");
+    }
+}
+
+/* The computing warps' sums of one piece. */
+template <int N> struct piece_sums { struct row_state state; float o[N][4]; };
+
+/* All segments of a piece; *tile counts the ring's. */
+template <typename T, int HD, bool FUSED>
+static __device__ __forceinline__ void
+sum_piece(const struct cuda_attention_args &a, const struct stream_args &sa, const struct piece &piece, uint32_t tiles,
+          uint32_t q_tile, uint32_t p_tile, struct ring<HD> *ring, uint32_t *tile, const uint16_t (*fresh)[FUSED ? HD : 1],
+          struct piece_sums<HD / 32> *sums)
+{
+    __shared__ float warp_max[4][DECODE_ROWS];
+    constexpr uint32_t STAGES = stream_fit<HD>::stages, tile_bytes = SEGMENT * HD * 2;
+    constexpr int N = HD / 32;                                  /* tiles of 8 dims that a warp sums */
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, n_keys = piece.run.pos0 + piece.run.n_rows;
+    const struct row_window window = row_window_of(a, piece.run, 0);
+    const struct score_scale scale = score_scale_of(a.scale, a.softcap);
+
+    for (uint32_t i = piece.from; i < piece.to; i++, *tile += 2) {
+        const uint32_t base = (piece.first_segment + i) * SEGMENT, k_stage = *tile % STAGES;
+        const uint32_t v_stage = (*tile + 1) % STAGES, k_tile = tiles + k_stage * tile_bytes;
+        const uint32_t v_tile = tiles + v_stage * tile_bytes;
+        const bool last = i + 1 == piece.n_segments;
+        uint32_t p[SEGMENT / 16][4];
+        float s[4][4], max[2], m[2], l[2];
+
+        mbar_wait(smem_u32(&ring->full[k_stage]), *tile / STAGES & 1);
+        if constexpr (FUSED)
+            if (last) {
+                place_fresh<HD, true>(fresh[0], k_tile, piece.run.pos0 - base);
+                shared_written_fence();
+            }
+        if (i == piece.from || (FUSED && last)) named_barrier(COMPUTE_BARRIER, DECODE_THREADS);
+        score_tile<T, HD, 4, true>(s, q_tile, k_tile, warp * 32);
+        __syncwarp();
+        if (lane == 0) mbar_arrive(smem_u32(&ring->empty[k_stage]));
+        scale_and_mask<4>(s, max, scale, window, base + warp * 32);
+        if (lane % 4 == 0) warp_max[warp][lane / 4] = max[0], warp_max[warp][lane / 4 + 8] = max[1];
+        named_barrier(COMPUTE_BARRIER, DECODE_THREADS);
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            const uint32_t row = lane / 4 + 8 * r;
+            max[r] = fmaxf(fmaxf(warp_max[0][row], warp_max[1][row]), fmaxf(warp_max[2][row], warp_max[3][row]));
+            m[r] = max[r] == -INFINITY ? 0.0f : max[r];
+        }
+        put_probabilities<T>(p_tile, s, m);
+        mbar_wait(smem_u32(&ring->full[v_stage]), (*tile + 1) / STAGES & 1);
+        if (last) {
+            if constexpr (FUSED) place_fresh<HD, true>(fresh[1], v_tile, piece.run.pos0 - base);
+            clear_rows<HD>(v_tile, n_keys - base);
+            shared_written_fence();
+        }
+        named_barrier(COMPUTE_BARRIER, DECODE_THREADS);
+#pragma unroll
+        for (int j = 0; j < SEGMENT / 16; j++)
+            ldmatrix4(p[j], tile_at(p_tile, SEGMENT * 2, lane / 8 % 2 * 8 + lane % 8, j * 2 + lane / 16));
+        sum_probabilities<T>(l, p);
+        struct merge_factors f = { { 0, 0 }, { 1, 1 } };
+        if (piece.from == 0) {
+            f = merge_begin(&sums->state, max);
+            sums->state.l[0] = merge_value(sums->state.l[0], l[0], f.old[0], f.add[0]);
+            sums->state.l[1] = merge_value(sums->state.l[1], l[1], f.old[1], f.add[1]);
+        } else {
+#pragma unroll
+            for (int n = 0; n < N; n++)                         /* -0 + x is x, zeros too */
+                sums->o[n][0] = sums->o[n][1] = sums->o[n][2] = sums->o[n][3] = -0.0f;
+        }
+        value_tile<T, HD, N, true>(sums->o, p, v_tile, warp * N, f);
+        __syncwarp();
+        if (lane == 0) mbar_arrive(smem_u32(&ring->empty[v_stage]));
+        if (piece.from > 0)
+            put_part<HD, N>(scratch_row<HD>(sa, piece.start + i, 0), piece.run.n_rows * (a.n_heads / a.n_kv_heads),
+                            sums->o, max, l);
+    }
+}
+
+/* A piece's outputs; of a divided pair its part, and the outputs if it is the last. */
+template <int HD>
+static __device__ __forceinline__ void finish_piece(const struct cuda_attention_args &a, const struct stream_args &sa,
+                                                    const struct piece &piece, uint32_t total, uint32_t n_blocks,
+                                                    const struct piece_sums<HD / 32> &sums)
+{
+    constexpr int N = HD / 32;
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, end = piece.start + piece.n_segments;
+
+    if (piece.from == 0 && piece.to == piece.n_segments) {
+#pragma unroll
+        for (int n = 0; n < N; n++)
+#pragma unroll
+            for (int r = 0; r < 2; r++)
+                write_pair(a, piece.run, piece.kv_head, lane / 4 + 8 * r, (warp * N + n) * 8 + lane % 4 * 2,
+                           __fdiv_rn(sums.o[n][2 * r], sums.state.l[r]),
+                           __fdiv_rn(sums.o[n][2 * r + 1], sums.state.l[r]));
+        return;
+    }
+    if (piece.from == 0)
+        put_part<HD, N>(scratch_row<HD>(sa, piece.start, 0), piece.run.n_rows * (a.n_heads / a.n_kv_heads), sums.o,
+                        sums.state.m, sums.state.l);
+    const uint32_t first = share_owner(total, n_blocks, piece.start), last = share_owner(total, n_blocks, end - 1);
+
+    if (is_last_part(&sa.counters[piece.run_id * a.n_kv_heads + piece.kv_head], last - first + 1))
+        merge_parts<HD>(a, sa, piece, share_begin(total, n_blocks, first + 1) - piece.start);
+}
+
+template <typename T, int HD, bool FUSED>
+__global__ void __launch_bounds__(STREAM_THREADS, stream_fit<HD>::blocks)
+    attention_stream(const __grid_constant__ struct cuda_attention_args a,
+                     const __grid_constant__ struct stream_args sa, const __grid_constant__ CUtensorMap map,
+                     const __grid_constant__ struct cuda_qkv_args f)
+{
+#if __CUDA_ARCH__ >= 900
+    extern __shared__ __align__(1024) uint8_t smem[];
+    __shared__ struct ring<HD> ring;
+    __shared__ __align__(16) uint16_t fresh[2][FUSED ? HD : 1];
+    __shared__ uint32_t total, n_blocks;
+    constexpr uint32_t STAGES = stream_fit<HD>::stages, tile_bytes = SEGMENT * HD * 2;
+    const uint32_t tiles = (smem_u32(smem) + 1023) & ~1023u, q_tile = tiles + STAGES * tile_bytes;
+    const uint32_t p_tile = q_tile + DECODE_ROWS * HD * 2;
+    uint32_t tile = 0;
+
+    if (threadIdx.x == DECODE_THREADS) tma_prefetch_map(&map);
+    if (threadIdx.x < STAGES) {
+        mbar_init(smem_u32(&ring.full[threadIdx.x]), 1);
+        mbar_init(smem_u32(&ring.empty[threadIdx.x]), DECODE_THREADS / 32);
+        mbar_init_fence();
+    }
+    __syncthreads();
+    if (!FUSED) dependency_wait();
+    dependents_launch();
+    if (threadIdx.x >= DECODE_THREADS) {
+        const struct segment_list list = segment_list_of(a);
+        struct share share = share_of(a, list, list.total > sa.max_places);
+
+        total = list.total, n_blocks = share.n_blocks;
+        copy_share<HD>(a, sa, &map, list, &share, tiles, &ring);
+        return;
+    }
+    for (;;) {
+        struct piece_sums<HD / 32> sums = { { { -INFINITY, -INFINITY }, { 0, 0 } }, {} };
+
+        mbar_wait(smem_u32(&ring.full[tile % STAGES]), tile / STAGES & 1);
+        const struct piece piece = ring.pieces[tile % STAGES];
+        if (piece.n_segments == 0) return;
+        if constexpr (FUSED)
+            fresh_row<T, HD>(f, piece.run.row0, piece.kv_head, piece.to == piece.n_segments, q_tile, fresh);
+        else load_queries<T, HD, DECODE_THREADS, DECODE_ROWS>(q_tile, a, piece.run, piece.kv_head, 0);
+        if constexpr (FUSED) named_barrier(COMPUTE_BARRIER, DECODE_THREADS);   /* place_fresh reads what others wrote */
+        sum_piece<T, HD, FUSED>(a, sa, piece, tiles, q_tile, p_tile, &ring, &tile, fresh, &sums);
+        finish_piece<HD>(a, sa, piece, total, n_blocks, sums);
+    }
+#endif
+}
+
+template <typename T, int HD, bool FUSED>
+static cudaError_t start_as(const struct cuda_launch *l, const struct cuda_attention_args *a,
+                            const struct cuda_qkv_args *fused)
+{
+    const struct cuda_qkv_args none = {};
+    const struct cuda_kv *kv = &a->kv;
+    const uint32_t smem = stream_fit<HD>::stages * SEGMENT * HD * 2 + DECODE_ROWS * (HD + SEGMENT) * 2 + 1024;
+    const uint32_t pairs = a->n_runs * a->n_kv_heads, fill = stream_fit<HD>::blocks * l->n_sms;
+    const uint32_t packed = a->longest_run * (a->n_heads / a->n_kv_heads), row_bytes = HD * 2;
+    const uint32_t rows = packed < DECODE_ROWS ? packed : (uint32_t)DECODE_ROWS;
+    const uint64_t places = l->scratch_bytes / (rows * stream_fit<HD>::part * sizeof(float));
+    const struct stream_args s = { (float *)l->scratch, rows,
+                                   pairs > CUDA_N_COUNTERS ? 0 : places < 1u << 30 ? (uint32_t)places : 1u << 30,
+                                   l->counters, (uint32_t)(kv->page_bytes / row_bytes),
+                                   (uint32_t)(kv->k_offset / row_bytes), (uint32_t)(kv->v_offset / row_bytes) };
+    CUtensorMap map;
+    static bool ready;                   /* once per process */
+    cudaError_t e = ready ? cudaSuccess : allow_shared_memory(attention_stream<T, HD, FUSED>, smem);
+
+    if (e) return e;
+    ready = true;
+    if (!tensor_map(&map, kv->base, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, INT32_MAX, HD, row_bytes, kv->page_tokens, 64,
+                    CU_TENSOR_MAP_SWIZZLE_128B))
+        return cudaErrorInvalidValue;
+    return launch_chained(l, attention_stream<T, HD, FUSED>, dim3(fill), STREAM_THREADS, smem, *a, s, map,
+                          fused ? *fused : none);
+}
+
+template <typename T, int HD>
+static int start(const struct cuda_launch *l, const struct cuda_attention_args *a, const struct cuda_qkv_args *fused)
+{
+    return (int)(fused ? start_as<T, HD, true>(l, a, fused) : start_as<T, HD, false>(l, a, NULL));
+}
+
+bool attention_stream_takes(const struct cuda_launch *l, const struct cuda_attention_args *a)
+{
+    const struct cuda_kv *kv = &a->kv;
+    const uint32_t segments = ceil_div(a->end, SEGMENT), row = a->head_dim * 2;
+
+    return l->compute == 90 && kv->page_tokens >= 8 && kv->page_tokens <= SEGMENT && kv->page_bytes % row == 0
+           && (kv->k_offset | kv->v_offset) % row == 0 && tensor_map_ready()
+           && (segments > 8 || (uint64_t)a->n_runs * a->n_kv_heads * segments > 3 * l->n_sms);
+}
+
+int attention_stream_launch(const struct cuda_launch *l, const struct cuda_attention_args *a,
+                            const struct cuda_qkv_args *fused)
+{
+    const bool half = a->kv.dtype_k == DTYPE_F16;
+
+    if (a->head_dim == 64) return half ? start<__half, 64>(l, a, fused) : start<__nv_bfloat16, 64>(l, a, fused);
+    if (a->head_dim == 128) return half ? start<__half, 128>(l, a, fused) : start<__nv_bfloat16, 128>(l, a, fused);
+    return half ? start<__half, 256>(l, a, fused) : start<__nv_bfloat16, 256>(l, a, fused);
+}
