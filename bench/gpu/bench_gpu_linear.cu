@@ -133,7 +133,7 @@ static int check_bits(const struct shape &s, const __nv_bfloat16 *x, enum linear
             }
         }
     }
-    uint32_t seg, n_segs = linear_segments(s.n_out[0] + s.n_out[1] + s.n_out[2], s.n_in, 64, 200, &seg);
+    uint32_t seg, n_segs = linear_segments(s.n_out[0] + s.n_out[1] + s.n_out[2], s.n_in, &seg);
     printf("bits %-14s %u segments of %u: %s\n", s.name, n_segs, seg * 64, n_bad ? "FAIL" : "equal for all row counts");
     return n_bad;
 }
@@ -170,7 +170,7 @@ static int check_orders(const __nv_bfloat16 *x)
     int n_bad = 0;
 
     for (const struct shape &s : shapes) {
-        uint32_t seg, n_segs = linear_segments(s.n_out[0], s.n_in, 64, 200, &seg);
+        uint32_t seg, n_segs = linear_segments(s.n_out[0], s.n_in, &seg);
         product p(s, x, n_rows, EPI_STORE, NULL);
         std::vector<float> got((uint64_t)n_rows * p.width), want(got.size());
         float *out = gpu_alloc<float>(want.size());

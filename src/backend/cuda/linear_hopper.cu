@@ -12,31 +12,42 @@ static bool map_bf16(CUtensorMap *map, const void *p, uint32_t rows, uint32_t co
                       CU_TENSOR_MAP_SWIZZLE_128B);
 }
 
-/* The fewest segments with which at least least_tiles tiles of 64 rows fill a device of 132 SMs (H100, H200) evenly for
- * one small batch; none shorter than 128 or one block. 132 is no matter of the device in use: results stay the same. */
-uint32_t linear_segments(uint32_t n_out, uint32_t n_in, uint32_t block, uint32_t least_tiles, uint32_t *seg_blocks)
+/* About one tile of 64 rows for each of 132 SMs (H100, H200), half as many where k is so short that an SM holds a tile's
+ * weights at once; no more, as their sums must meet. 132 is no matter of the device in use: results stay the same. */
+uint32_t linear_segments(uint32_t n_out, uint32_t n_in, uint32_t *seg_blocks)
 {
-    const uint32_t sms = N_SMS, tiles = (n_out + 63) / 64, blocks = (n_in + block - 1) / block;
+    const uint32_t tiles = ceil_div(n_out, 64), blocks = ceil_div(n_in, K_BLOCK);
     uint32_t n = 1;
 
-    for (; n < MAX_SEGMENTS && n_in >= n * 256 && blocks >= n * 2; n *= 2) {
-        const uint32_t units = tiles * n, rounds = (units + sms - 1) / sms;
-
-        if (units >= least_tiles && units * 100 >= rounds * sms * 84) break;
-    }
-    *seg_blocks = (blocks + n - 1) / n;
-    return (blocks + *seg_blocks - 1) / *seg_blocks;
+    while (n < MAX_SEGMENTS && n_in >= n * 256 && blocks >= n * 2
+           && (tiles * n < 64 || (tiles * n < 120 && n_in > n * 1024)))
+        n *= 2;
+    *seg_blocks = ceil_div(blocks, n);
+    return ceil_div(blocks, *seg_blocks);
 }
 
-/* Where each output's tiles begin; a GLU's tiles have half their rows from each matrix. */
-void linear_tiles(struct linear_job *job, uint32_t n_outs, uint32_t rows)
+void linear_pieces(struct linear_job *job, uint32_t n_outs, uint32_t rows)
+{
+    const bool glu = job->epilogue >= EPI_SILU_GLU;
+    const uint32_t piece = linear_piece(rows);
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < 3; i++) {
+        job->first_piece[i] = i < n_outs ? n : ~0u;
+        if (i < n_outs) n += ceil_div(job->n_out[glu ? 0 : i], piece);
+    }
+    job->n_tiles = ceil_div(n, rows / piece);
+}
+
+/* The same for linear_stream: tiles of one matrix, or of a GLU half of each. */
+static void stream_tiles(struct linear_job *job, uint32_t n_outs)
 {
     const bool glu = job->epilogue >= EPI_SILU_GLU;
 
     job->n_tiles = 0;
     for (uint32_t i = 0; i < 3; i++) {
         job->first_tile[i] = i < n_outs && !(glu && i > 0) ? job->n_tiles : ~0u;
-        if (job->first_tile[i] != ~0u) job->n_tiles += ceil_div(job->n_out[i], glu ? rows / 2 : rows);
+        if (job->first_tile[i] != ~0u) job->n_tiles += ceil_div(job->n_out[i], glu ? 64 : 128);
     }
 }
 
@@ -67,19 +78,20 @@ static cudaError_t start(const struct linear_hopper *a, struct linear_job *job, 
 
     if (e) return e;
     ready = true;
-    linear_tiles(job, a->n_outs, ROWS);
+    linear_pieces(job, a->n_outs, ROWS);
     job->n_row_tiles = ceil_div(a->n_rows, N);
     for (uint32_t i = 0; i < 3; i++) {
         const uint32_t from = i < a->n_outs ? i : 0;
 
-        if (!map_bf16(&w[i], a->outs[from].w, a->outs[from].n_out, a->n_in, a->outs[from].w_stride, ROWS / 2))
+        if (!map_bf16(&w[i], a->outs[from].w, a->outs[from].n_out, a->n_in, a->outs[from].w_stride,
+                      linear_piece(ROWS)))
             return cudaErrorInvalidValue;
     }
     if (!map_bf16(&x, a->x, a->n_rows, a->n_in, a->x_stride, N)) return cudaErrorInvalidValue;
     if (N == 1) smem += job->seg_blocks * K_BLOCK * 2 + ONE_ROW_PAD;
     smem = evenly_spread(smem, job->n_tiles * job->n_row_tiles * cluster.z, cluster.z);
-    return launch_cluster(&l, kernel, dim3(job->n_tiles * job->n_row_tiles, 1, cluster.z), linear_block<ROWS>::threads,
-                          smem, cluster, w[0], w[1], w[2], x, *job);
+    return launch_cluster(&l, kernel, dim3(job->n_tiles * job->n_row_tiles, 1, cluster.z),
+                          linear_trade<ROWS, N>::threads, smem, cluster, w[0], w[1], w[2], x, *job);
 }
 
 template <int N, bool GLU, bool WALK>
@@ -95,7 +107,7 @@ static cudaError_t start_stream(const struct linear_hopper *a, struct linear_job
 
     if (e) return e;
     ready = true;
-    linear_tiles(job, a->n_outs, 128);
+    stream_tiles(job, a->n_outs);
     job->n_row_tiles = ceil_div(a->n_rows, N);
     job->row_group = 8;
     for (uint32_t i = 0; i < 3; i++) {
@@ -136,12 +148,96 @@ static cudaError_t stream_launch(const struct linear_hopper *a, struct linear_jo
     return start_stream<128, false, true>(a, job, stream);
 }
 
-/* Whether three blocks an SM hold all tiles of 64 rows at once; clusters leave some places empty. */
-static bool fits_three(uint32_t n_out, uint32_t n_segs)
-{
-    const uint32_t units = ceil_div(n_out, 64) * n_segs, places = 3 * N_SMS;
+/* ---- which tile, up to 256 rows: measured on an H200 (docs/gpu.md, "Products of few rows") ---- */
 
-    return n_segs == 1 ? units <= places : units * 10 <= places * 9;
+/* Blocks that run at one time, one an SM, in clusters of 1 .. 8 (cudaOccupancyMaxActiveClusters of an H200). */
+static uint32_t places(uint32_t cluster)
+{
+    static const uint8_t n_clusters[MAX_SEGMENTS] = { 132, 66, 39, 30, 22, 17, 15, 15 };
+
+    return n_clusters[cluster - 1] * cluster;
+}
+
+/* Bytes of a batch of one row that a block has room for. */
+static constexpr uint32_t one_row_room(uint32_t per_sm)
+{
+    return per_sm == 1 ? 24576 : per_sm == 4 ? 6144 : 8192;
+}
+
+/* Stages of tiles of 64 rows that leave room for `per_sm` blocks on an SM. */
+template <int N> static constexpr int few_stages(uint32_t per_sm)
+{
+    const uint32_t stage = 64 * K_BLOCK * 2 + (N > 1 ? N * K_BLOCK * 2 : 0);
+    const uint32_t others = 2560 + (N == 1 ? one_row_room(per_sm) : 0);      /* the system's, aligning, barriers */
+    const uint32_t room = SMEM_SM / per_sm - others;
+
+    return (int)(room / stage < 24 ? room / stage : 24);
+}
+
+/* As few blocks an SM as take all tiles at once, with rings as long as fit: the weights in them were asked for before the
+ * kernel before this one had ended. */
+template <int N> static cudaError_t start_few(const struct linear_hopper *a, struct linear_job *job, uint32_t per_sm,
+                                              cudaStream_t stream)
+{
+    switch (per_sm) {
+    case 1: return start<64, N, few_stages<N>(1), SPLIT, 1>(a, job, stream);
+    case 2: return start<64, N, few_stages<N>(2), SPLIT, 2>(a, job, stream);
+    case 3: return start<64, N, few_stages<N>(3), SPLIT, 3>(a, job, stream);
+    default: return start<64, N, few_stages<N>(4), SPLIT, 4>(a, job, stream);
+    }
+}
+
+/* Time of tiles of `rows` x n, in units of what an SM takes to receive one row of 64 k: rounds over the device, each bound
+ * by what arrives or by the tensor cores. */
+static uint32_t tile_cost(uint32_t n_out, uint32_t n_segs, uint32_t rows, uint32_t n)
+{
+    const uint32_t rounds = ceil_div(ceil_div(n_out, rows) * n_segs, places(n_segs)), arrives = rows + n;
+
+    return rounds * (rows * n / 60 > arrives ? rows * n / 60 : arrives);
+}
+
+/* Rows of the tile for n tokens that costs least. */
+static uint32_t best_rows(uint32_t n_out, uint32_t n_segs, uint32_t n)
+{
+    uint32_t best = 64;
+
+    for (uint32_t rows = 128; rows <= 192; rows += 64)
+        if (tile_cost(n_out, n_segs, rows, n) < tile_cost(n_out, n_segs, best, n)) best = rows;
+    return best;
+}
+
+/* 65 .. 256 rows: one token tile. */
+static cudaError_t start_some(const struct linear_hopper *a, struct linear_job *job, uint32_t n_out, cudaStream_t stream)
+{
+    const uint32_t n = a->n_rows <= 128 ? 128 : a->n_rows <= 192 ? 192 : 256, rows = best_rows(n_out, job->n_segs, n);
+    const bool at_once = ceil_div(n_out, rows) * job->n_segs <= places(job->n_segs);
+
+    if (n == 128 && rows == 64)
+        return at_once ? start<64, 128, 8, SPLIT, 1>(a, job, stream) : start<64, 128, 4, SPLIT, 2>(a, job, stream);
+    if (n == 128 && rows == 128)
+        return at_once ? start<128, 128, 6, SPLIT, 1>(a, job, stream) : start<128, 128, 3, SPLIT, 2>(a, job, stream);
+    if (n == 128) return start<192, 128, 5, SPLIT, 1>(a, job, stream);
+    if (n == 192 && rows == 64) return start<64, 192, 6, SPLIT, 1>(a, job, stream);
+    if (n == 192 && rows == 128) return start<128, 192, 5, SPLIT, 1>(a, job, stream);
+    if (n == 192) return start<192, 192, 4, SPLIT, 1>(a, job, stream);
+    if (rows == 64) return start<64, 256, 5, SPLIT, 1>(a, job, stream);
+    if (rows == 128) return start<128, 256, 4, SPLIT, 1>(a, job, stream);
+    return start<192, 256, 4, SPLIT, 1>(a, job, stream);
+}
+
+static cudaError_t start_up_to_256(const struct linear_hopper *a, struct linear_job *job, uint32_t n_out,
+                                   cudaStream_t stream)
+{
+    const uint32_t rounds = ceil_div(ceil_div(n_out, 64) * job->n_segs, places(job->n_segs)), n = a->n_rows;
+    const uint32_t per_sm = rounds < 4 ? rounds : 4;
+
+    if (n == 1 && (a->norm.x || job->seg_blocks * K_BLOCK * 2 <= one_row_room(per_sm)))
+        return start_few<1>(a, job, per_sm, stream);
+    if (n <= 8) return start_few<8>(a, job, per_sm, stream);
+    if (n <= 16) return start_few<16>(a, job, per_sm, stream);
+    if (n <= 32) return start_few<32>(a, job, per_sm, stream);
+    if (n <= 64) return start_few<64>(a, job, per_sm, stream);
+    return start_some(a, job, n_out, stream);
 }
 
 cudaError_t linear_hopper_launch(const struct linear_hopper *a, cudaStream_t stream)
@@ -166,20 +262,12 @@ cudaError_t linear_hopper_launch(const struct linear_hopper *a, cudaStream_t str
         if (i < a->n_outs) n_out += a->outs[i].n_out;
     }
     job.k_blocks = ceil_div(a->n_in, K_BLOCK);
-    job.n_segs = linear_segments(n_out, a->n_in, K_BLOCK, 200, &job.seg_blocks);
-
+    job.n_segs = linear_segments(n_out, a->n_in, &job.seg_blocks);
     job.row = { (const uint16_t *)a->x, a->norm, a->n_in };
 
-    if (n == 1 && (a->norm.x || job.seg_blocks * K_BLOCK <= 3072)) return start<64, 1, 6, SPLIT, 4>(a, &job, stream);
-    if (n <= 8) return start<64, 8, 6, SPLIT, 4>(a, &job, stream);
-    if (n <= 16) return start<64, 16, 5, SPLIT, 4>(a, &job, stream);
-    if (n <= 32) return start<64, 32, 4, SPLIT, 4>(a, &job, stream);
-    if (n <= 64 && fits_three(n_out, job.n_segs)) return start<64, 64, 4, SPLIT, 3>(a, &job, stream);
-    if (n <= 64) return start<64, 64, 3, SPLIT, 4>(a, &job, stream);
-    if (n <= 128) return start<128, 128, 3, SPLIT, 2>(a, &job, stream);
-    if (n > 256 && stream_fits(a, n_out)) return stream_launch(a, &job, n_out, stream);
-    if (job.n_segs == 1 || (n <= 256 && ceil_div(n_out, 128) * job.n_segs <= N_SMS))
-        return start<128, 256, 4, SPLIT, 1>(a, &job, stream);
+    if (n <= 256) return start_up_to_256(a, &job, n_out, stream);
+    if (stream_fits(a, n_out)) return stream_launch(a, &job, n_out, stream);
+    if (job.n_segs == 1) return start<128, 256, 4, SPLIT, 1>(a, &job, stream);
     if (ceil_div(n_out, 128) * ceil_div(n, 128) < 100) return start<128, 128, 3, SPLIT, 2>(a, &job, stream);
     job.row_group = 16;
     return start<128, 128, 6, WALK, 1>(a, &job, stream);

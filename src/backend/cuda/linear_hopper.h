@@ -40,9 +40,8 @@ bool linear_hopper_fits(const struct linear_hopper *a);
 cudaError_t linear_hopper_launch(const struct linear_hopper *a, cudaStream_t stream);
 
 /* How many k segments a product has whose matrices have n_out rows in all: part of its result, see linear_wgmma.cuh.
- * block: k in a stage of the kernel; least_tiles: 200, or QUANT_TILES for quantised weights; *seg_blocks: blocks in a
- * segment (the last may have fewer). */
-uint32_t linear_segments(uint32_t n_out, uint32_t n_in, uint32_t block, uint32_t least_tiles, uint32_t *seg_blocks);
+ * *seg_blocks: blocks of 64 k in a segment (the last may have fewer). */
+uint32_t linear_segments(uint32_t n_out, uint32_t n_in, uint32_t *seg_blocks);
 
 #ifdef __cplusplus
 }

@@ -12,7 +12,7 @@
 #pragma once
 #include "backend/cuda/linear_wgmma.cuh"
 
-/* k in a stage; steps of 16 k that are converted at once; tiles for linear_segments: twice the bf16 kernel's, as it takes
+/* k in a stage; steps of 16 k that are converted at once; tiles wanted by quant_segments: many, as it takes
  * about 12 warps on an SM to hide how long a conversion takes. */
 enum { QUANT_BLOCK = 128, QUANT_HALF = 4, QUANT_TILES = 380 };
 
@@ -156,14 +156,17 @@ static __device__ __forceinline__ void convert_half(uint32_t (&a)[QUANT_HALF][4]
 struct quant_maps { CUtensorMap values[3], scales[3], x; };
 
 template <int BITS, int GROUP, bool OFFSET, int ROWS, int N, int STAGES>
-static __device__ void quant_feed(const struct quant_maps &maps, const struct tile_place &p, uint32_t ring,
-                                  uint32_t full, uint32_t empty, uint32_t first, uint32_t n_blocks)
+static __device__ void quant_feed(const struct quant_maps &maps, const struct linear_job &job,
+                                  const struct tile_place &p, uint32_t ring, uint32_t full, uint32_t empty,
+                                  uint32_t first, uint32_t n_blocks)
 {
     using S = quant_smem<BITS, GROUP, OFFSET, ROWS, N, STAGES>;
     uint64_t once = policy_evict_first(), often = policy_evict_last();
     uint32_t ahead = min(n_blocks, (uint32_t)STAGES);
 
-    tma_prefetch_map(&maps.scales[p.which[0]]);
+    const struct piece_place at_piece[2] = { piece_at(job, ROWS, p.piece), piece_at(job, ROWS, p.piece + 1) };
+
+    tma_prefetch_map(&maps.scales[at_piece[0].which]);
     if (N > 1) tma_prefetch_map(&maps.x);
     if (gridDim.x > 264 && N > 64) once = often;
     for (uint32_t i = N == 1 ? ahead : 0; i < n_blocks + ahead; i++) {       /* order as in linear_feed */
@@ -173,11 +176,12 @@ static __device__ void quant_feed(const struct quant_maps &maps, const struct ti
         if (i >= ahead && kb >= ahead) mbar_wait(empty + 8 * s, (kb / STAGES - 1) & 1);
         if (N == 1 || i < ahead || kb >= ahead) {
             mbar_expect(bar, S::stage);
+#pragma unroll
             for (int h = 0; h < 2; h++) {
-                tma_load_2d(at + h * S::values / 2, &maps.values[p.which[h]], bar, block * (int)S::value_row,
-                            (int)p.row[h], once);
-                tma_load_2d(at + S::values + S::tokens + h * S::scales / 2, &maps.scales[p.which[h]], bar,
-                            S::halves < 8 ? block / 2 * 8 : block * (int)S::halves, (int)p.row[h], often);
+                tma_load_2d(at + h * S::values / 2, &maps.values[at_piece[h].which], bar, block * (int)S::value_row,
+                            (int)at_piece[h].row, once);
+                tma_load_2d(at + S::values + S::tokens + h * S::scales / 2, &maps.scales[at_piece[h].which], bar,
+                            S::halves < 8 ? block / 2 * 8 : block * (int)S::halves, (int)at_piece[h].row, often);
             }
         }
         if (N == 1) continue;
@@ -217,7 +221,7 @@ __global__ void __launch_bounds__(linear_block<ROWS>::threads, BLOCKS_PER_SM)
     dependents_launch();
     if (warp == ROWS / 16) {
         if (threadIdx.x % 32 == 0)
-            quant_feed<BITS, GROUP, OFFSET, ROWS, N, STAGES>(maps, p, ring, full, empty, first, count);
+            quant_feed<BITS, GROUP, OFFSET, ROWS, N, STAGES>(maps, job, p, ring, full, empty, first, count);
         __syncwarp();
     } else {
         uint32_t lane = threadIdx.x % 32, row = warp * 16 + lane / 4, left = job.seg_blocks;
@@ -273,7 +277,7 @@ __global__ void __launch_bounds__(linear_block<ROWS>::threads, BLOCKS_PER_SM)
         named_barrier(1, B::workers);
     }
     if (MODE == SPLIT) cluster_sync();
-    if (warp < ROWS / 16) linear_write<ROWS>(job, p, N, ring, n_blocks, rank, N == 1 ? &before : NULL);
+    if (warp < ROWS / 16) linear_write<ROWS, N>(job, p, ring, { n_blocks, rank }, N == 1 ? &before : NULL);
     if (MODE == SPLIT) cluster_sync();                          /* others may still read this block's sums */
 #endif
 }

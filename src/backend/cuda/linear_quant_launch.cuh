@@ -23,6 +23,22 @@ static bool quant_map_weights(struct quant_maps *maps, const struct cuda_linear_
     return true;
 }
 
+/* The fewest segments with which QUANT_TILES tiles of 64 rows fill a device of 132 SMs (H100, H200) evenly; none shorter
+ * than 128 or one block. 132 is no matter of the device in use: results stay the same. */
+static uint32_t quant_segments(uint32_t n_out, uint32_t n_in, uint32_t *seg_blocks)
+{
+    const uint32_t tiles = ceil_div(n_out, 64), blocks = ceil_div(n_in, QUANT_BLOCK);
+    uint32_t n = 1;
+
+    for (; n < MAX_SEGMENTS && n_in >= n * 256 && blocks >= n * 2; n *= 2) {
+        const uint32_t units = tiles * n, rounds = ceil_div(units, N_SMS);
+
+        if (units >= QUANT_TILES && units * 100 >= rounds * N_SMS * 84) break;
+    }
+    *seg_blocks = ceil_div(blocks, n);
+    return ceil_div(blocks, *seg_blocks);
+}
+
 template <int BITS, int GROUP, bool OFFSET, int ROWS, int N, int STAGES, int MODE, int BLOCKS_PER_SM>
 static cudaError_t quant_start(const struct cuda_launch *l, const struct cuda_linear_args *a, struct linear_job *job)
 {
@@ -35,9 +51,9 @@ static cudaError_t quant_start(const struct cuda_launch *l, const struct cuda_li
 
     if (e) return e;
     ready = true;
-    linear_tiles(job, a->n_outs, ROWS);
+    linear_pieces(job, a->n_outs, ROWS);
     job->n_row_tiles = ceil_div(a->n_rows, N);
-    if (!quant_map_weights(&maps, a, ROWS / 2)
+    if (!quant_map_weights(&maps, a, linear_piece(ROWS))
         || !tensor_map(&maps.x, a->x16, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, a->n_rows, a->outs[0].w->n_in,
                        a->x_stride * 2ull, N, 64, CU_TENSOR_MAP_SWIZZLE_128B))
         return cudaErrorInvalidValue;
@@ -72,7 +88,7 @@ static cudaError_t quant_launch(const struct cuda_launch *l, const struct cuda_l
         if (i < a->n_outs) n_out += a->outs[i].w->n_out;
     }
     job.k_blocks = ceil_div(n_in, QUANT_BLOCK);
-    job.n_segs = linear_segments(n_out, n_in, QUANT_BLOCK, QUANT_TILES, &job.seg_blocks);
+    job.n_segs = quant_segments(n_out, n_in, &job.seg_blocks);
 
     job.row = { a->x16, *norm, n_in };
 

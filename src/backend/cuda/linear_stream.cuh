@@ -25,13 +25,20 @@ template <int N> struct stream_smem {
     static constexpr uint32_t bytes = ring + leaving + 2 * 8 * stages + 1024;       /* barriers; room to align */
 };
 
+struct stream_place { uint32_t which[2], row[2], token; };  /* matrix and first row of each half; first token */
+
+/* Tiles of 128 rows; of a GLU 64 of gate and the same 64 of up. */
 template <int N>
-static __device__ __forceinline__ struct tile_place stream_place(const struct linear_job &job, uint32_t unit)
+static __device__ __forceinline__ struct stream_place stream_place_of(const struct linear_job &job, uint32_t unit)
 {
     const uint32_t per_group = job.row_group * job.n_tiles, group = unit / per_group, in = unit % per_group;
     const uint32_t width = min(job.row_group, job.n_row_tiles - group * job.row_group);
 
-    return tile_place_of(job, in / width, group * job.row_group + in % width, 128, N);
+    const uint32_t tile = in / width, o = (tile >= job.first_tile[1]) + (tile >= job.first_tile[2]);
+    const uint32_t token = (group * job.row_group + in % width) * N, row = (tile - job.first_tile[o]) * 128;
+
+    if (job.epilogue >= EPI_SILU_GLU) return { { 0, 1 }, { tile * 64, tile * 64 }, token };
+    return { { o, o }, { row, row + 64 }, token };
 }
 
 /* The feeding thread: all tiles of this block. */
@@ -45,7 +52,7 @@ static __device__ void stream_feed(const struct stream_maps &maps, const struct 
 
     dependency_wait();
     for (uint32_t unit = blockIdx.x; unit < n_units; unit += gridDim.x) {
-        const struct tile_place p = stream_place<N>(job, unit);
+        const struct stream_place p = stream_place_of<N>(job, unit);
 
         for (uint32_t kb = 0; kb < job.k_blocks; kb++) {
             const uint32_t at = ring + r.stage * S::stage, bar = full + 8 * r.stage;
@@ -77,7 +84,7 @@ static __device__ __forceinline__ bool leaving_ready(uint32_t group)
 /* f32 outputs of a warpgroup's 64 rows: pieces of 32 tokens, boxes of 32 rows. */
 template <int N>
 static __device__ void stream_write(const struct stream_maps &maps, const struct linear_job &job,
-                                    const struct tile_place &p, const float (&d)[N / 2], uint32_t buffer, uint32_t group)
+                                    const struct stream_place &p, const float (&d)[N / 2], uint32_t buffer, uint32_t group)
 {
     const uint32_t lane = threadIdx.x % 32, o = threadIdx.x / 32 % 4 * 16 + lane / 4, which = p.which[0];
     const uint32_t row = p.row[0] + group * 64;
@@ -112,7 +119,7 @@ static __device__ void stream_write(const struct stream_maps &maps, const struct
 /* act(gate) * up of 64 rows and N tokens, bf16: pieces of 32 tokens. */
 template <int N>
 static __device__ void stream_write_glu(const struct stream_maps &maps, const struct linear_job &job,
-                                        const struct tile_place &p, const float (&gate)[N / 2], const float (&up)[N / 2],
+                                        const struct stream_place &p, const float (&gate)[N / 2], const float (&up)[N / 2],
                                         uint32_t buffer, uint32_t group)
 {
     const uint32_t lane = threadIdx.x % 32, chunk = threadIdx.x / 32 % 4 * 2 + lane / 8 % 2;
@@ -229,7 +236,7 @@ __global__ void __launch_bounds__(STREAM_THREADS, 1)
         registers_more<240>();
         dependency_wait();
         for (uint32_t unit = blockIdx.x; unit < n_units; unit += gridDim.x) {
-            const struct tile_place p = stream_place<N>(job, unit);
+            const struct stream_place p = stream_place_of<N>(job, unit);
 
             stream_sums<N, GLU, WALK>(job, ring, full, empty, group, r, acc, total);
             if constexpr (!GLU) stream_write<N>(maps, job, p, total[0], buffer, group);

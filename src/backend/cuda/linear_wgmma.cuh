@@ -8,20 +8,21 @@
  * A block computes ROWS weight rows (the M side: a warpgroup for each 64) times N tokens (the N side, 8 .. 256, rows
  * past the end read as zero). One extra warp feeds the tiles through TMA into a ring of STAGES buffers of 64 k (128
  * bytes a row, 128-byte swizzle). Two ways over the segments:
- *   SPLIT  the blocks of a cluster take one segment each; their sums meet in shared memory, and block i adds its
- *          share of
- *          the outputs over all blocks in order. Few rows: each weight is read once, bound by memory; tiles of 64 rows,
- *          so that the device is evenly filled. Many rows and one segment: bound by arithmetic.
+ *   SPLIT  the blocks of a cluster take one segment each; their sums meet in shared memory, and block i adds its share
+ *          of the outputs over all blocks in order. Each weight is read once. Few rows: bound by memory, tiles of 64 rows
+ *          and long rings; up to 256 rows: tiles of 64, 128 or 192 by how they fill the device (linear_hopper.cu).
  *   WALK   many rows: a block goes through all segments and adds to a second set of registers at their ends.
- * (Two blocks sharing the loads of a token tile by multicast were slower: 500 TFLOP/s against 600, H200.)
+ * (Two blocks sharing the loads of a token tile by multicast were slower: gate_up of 256 rows 149 us against 104. Asking
+ * for more weights than the ring holds, into the L2, was slower too: 62 us against 55 with 128 rows. H200.)
  * N = 1: the block has the whole row (linear_one_row.cuh), and its norm where the job says so.
  * The weights of the first stages are asked for before dependency_wait: they do not depend on the kernel before.
  *
- * Outputs leave through shared memory as [token][ROWS], so that stores are whole lines. A tile's two halves may come
- * of two matrices: for the GLU they are rows of gate and the same rows of up, multiplied here (EPI_GLU).
+ * Outputs leave through shared memory as [token][ROWS], so that stores are whole lines. A tile's rows are pieces that may
+ * come of several matrices: for the GLU rows of gate and the same rows of up, multiplied here.
  *
- * H200, share of the read bandwidth at 1 row: 8B gate_up 90 %, down 82 %, qkv 72 %, o 65 %, head 94 %; 8,192 rows:
- * 475 to 600 TFLOP/s. Small matrices are bound by the 3 us that a launch takes from wait to end (0.6B: 25 to 44 %).
+ * H200, share of the read bandwidth at 1 row: 8B gate_up 90 %, down 84 %, qkv 76 %, o 72 %, head 93 %; share of the bound
+ * (bytes or arithmetic) at 256 rows: gate_up 87 %, down 75 %, qkv 59 %, o 57 %. Small matrices are bound by the 3 us that a
+ * launch takes from wait to end (0.6B: 25 to 59 %).
  */
 #pragma once
 #include "backend/cuda/cuda_device.cuh"
@@ -36,7 +37,8 @@ enum linear_mode { SPLIT, WALK };
 struct linear_job {
     uint32_t n_rows, k_blocks, seg_blocks, n_segs;
     uint32_t n_tiles, n_row_tiles, row_group; /* weight tiles, token tiles, and how many of the latter go together */
-    uint32_t first_tile[3];              /* of each output; past the last output: ~0u */
+    uint32_t first_tile[3];              /* of each output, linear_stream; past the last output: ~0u */
+    uint32_t first_piece[3];             /* the same for the other kernels; a GLU's pieces are of gate and up in turn */
     uint32_t n_out[3], stride[3];
     enum linear_epilogue epilogue;
     void *out[3];
@@ -45,8 +47,11 @@ struct linear_job {
     struct one_row row;                  /* of a batch of one row */
 };
 
-/* Sets first_tile and n_tiles for tiles of `rows`; n_out and epilogue are set. Host; in linear_hopper.cu. */
-void linear_tiles(struct linear_job *job, uint32_t n_outs, uint32_t rows);
+/* Sets first_piece and n_tiles for tiles of `rows`; n_out and epilogue are set. Host; in linear_hopper.cu. */
+void linear_pieces(struct linear_job *job, uint32_t n_outs, uint32_t rows);
+
+/* A tile's rows are pieces that may come of several matrices: tiles need not end where a matrix does. */
+static __device__ __host__ constexpr uint32_t linear_piece(uint32_t rows) { return rows == 192 ? 32 : rows / 2; }
 
 /* A place in the ring, and the parity of its turn. */
 struct ring_at { uint32_t stage, turn; };
@@ -55,30 +60,25 @@ template <int STAGES> static __device__ __forceinline__ void ring_next(struct ri
     if (++r.stage == STAGES) r.stage = 0, r.turn ^= 1;
 }
 
-struct tile_place { uint32_t which[2], row[2], token; };   /* matrix and first row of each half; first token */
+struct piece_place { uint32_t which, row; };                /* a matrix, and the piece's first row in it */
+struct tile_place { uint32_t piece, token; };               /* the tile's first piece and token */
 
 /* A block's threads: its warpgroups and a warp that feeds. A row of sums in shared memory: no bank met twice. */
 template <int ROWS> struct linear_block {
     static constexpr uint32_t workers = ROWS * 2, threads = workers + 32, pitch = ROWS + 4;
 };
+/* Three warpgroups with 128 sums a thread take registers from the warpgroup that feeds. */
+template <int ROWS, int N> struct linear_trade {
+    static constexpr bool on = ROWS == 192 && N > 192;
+    static constexpr uint32_t threads = on ? linear_block<ROWS>::workers + 128 : linear_block<ROWS>::threads;
+};
 
-/* Weight tile `tile` of `rows` rows and token tile `token_tile` of n. */
-static __device__ __forceinline__ struct tile_place tile_place_of(const struct linear_job &job, uint32_t tile,
-                                                                  uint32_t token_tile, uint32_t rows, uint32_t n)
+static __device__ __forceinline__ struct piece_place piece_at(const struct linear_job &job, uint32_t rows, uint32_t i)
 {
-    const uint32_t o = (tile >= job.first_tile[1]) + (tile >= job.first_tile[2]);
-    struct tile_place p;
+    const uint32_t size = linear_piece(rows), o = (i >= job.first_piece[1]) + (i >= job.first_piece[2]);
 
-    p.token = token_tile * n;
-    if (job.epilogue >= EPI_SILU_GLU) {
-        p.which[0] = 0, p.which[1] = 1;
-        p.row[0] = p.row[1] = tile * (rows / 2);
-    } else {
-        p.which[0] = p.which[1] = o;
-        p.row[0] = (tile - job.first_tile[o]) * rows;
-        p.row[1] = p.row[0] + rows / 2;
-    }
-    return p;
+    if (job.epilogue >= EPI_SILU_GLU) return { i & 1, i / 2 * size };
+    return { o, (i - job.first_piece[o]) * size };
 }
 
 static __device__ __forceinline__ struct tile_place place_of(const struct linear_job &job, uint32_t rows, uint32_t n)
@@ -86,7 +86,7 @@ static __device__ __forceinline__ struct tile_place place_of(const struct linear
     uint32_t per_group = job.row_group * job.n_tiles, group = blockIdx.x / per_group, in = blockIdx.x % per_group;
     uint32_t width = min(job.row_group, job.n_row_tiles - group * job.row_group);
 
-    return tile_place_of(job, in / width, group * job.row_group + in % width, rows, n);
+    return { in / width * (rows / linear_piece(rows)), (group * job.row_group + in % width) * n };
 }
 
 static __device__ __forceinline__ float glu_of(enum linear_epilogue e, float gate, float up)
@@ -101,9 +101,9 @@ static __device__ __forceinline__ void put_value(const struct linear_job &job, u
     else ((float *)job.out[o])[at] = v;
 }
 
-/* Four outputs of one token, rows row .. row+3 of matrix o. old: what is there, for EPI_ADD, or NULL. */
+/* Four outputs of one token, rows row .. row+3 of matrix o. old: what is there (old_values), for EPI_ADD. */
 static __device__ __forceinline__ void put4(const struct linear_job &job, uint32_t o, uint32_t token, uint32_t row,
-                                            float4 v, const float4 *before)
+                                            float4 v, const float4 &old)
 {
     uint64_t at = (uint64_t)token * job.stride[o] + row;
     const float *b = job.bias[o];
@@ -116,10 +116,7 @@ static __device__ __forceinline__ void put4(const struct linear_job &job, uint32
             return;
         }
         float4 *to = (float4 *)((float *)job.out[o] + at);
-        if (job.epilogue == EPI_ADD) {
-            float4 old = before ? *before : *to;
-            v.x += old.x, v.y += old.y, v.z += old.z, v.w += old.w;
-        }
+        if (job.epilogue == EPI_ADD) v.x += old.x, v.y += old.y, v.z += old.z, v.w += old.w;
         *to = v;
         return;
     }
@@ -129,16 +126,12 @@ static __device__ __forceinline__ void put4(const struct linear_job &job, uint32
         if (row + i < job.n_out[o]) put_value(job, o, at + i, b ? one[i] + b[row + i] : one[i]);
 }
 
-/* The four floats at `at` of all n blocks of the cluster, added in order. */
-static __device__ __forceinline__ float4 sum_segments(uint32_t at, uint32_t n)
+/* What is there at four outputs of a token that put4 writes at once; else anything. */
+static __device__ __forceinline__ float4 old_values(const struct linear_job &job, uint32_t o, uint32_t token,
+                                                    uint32_t row)
 {
-    float4 sum = cluster_load4(at, 0);
-
-    for (uint32_t i = 1; i < n; i++) {
-        float4 v = cluster_load4(at, i);
-        sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
-    }
-    return sum;
+    if (row + 4 > job.n_out[o] || (job.stride[o] & 3) != 0) return make_float4(0, 0, 0, 0);
+    return *(const float4 *)((const float *)job.out[o] + (uint64_t)token * job.stride[o] + row);
 }
 
 /* What EPI_ADD adds to: a thread's four of a batch of one row, asked for before the sums are there. */
@@ -146,37 +139,98 @@ template <int ROWS>
 static __device__ __forceinline__ float4 one_row_before(const struct linear_job &job, const struct tile_place &p,
                                                         uint32_t n_blocks, uint32_t rank)
 {
-    const uint32_t share = (ROWS / 4 + n_blocks - 1) / n_blocks, i = rank * share + threadIdx.x, row = p.row[0] + i * 4;
+    const uint32_t share = (ROWS / 4 + n_blocks - 1) / n_blocks, i = rank * share + threadIdx.x;
+    const struct piece_place o = piece_at(job, ROWS, p.piece + i * 4 / linear_piece(ROWS));
 
-    if (job.epilogue != EPI_ADD || threadIdx.x >= share || i >= ROWS / 4 || row + 4 > job.n_out[p.which[0]]
-        || (job.stride[p.which[0]] & 3) != 0)
-        return make_float4(0, 0, 0, 0);
-    return *(const float4 *)((const float *)job.out[p.which[0]] + row);
+    if (job.epilogue != EPI_ADD || threadIdx.x >= share || i >= ROWS / 4) return make_float4(0, 0, 0, 0);
+    return old_values(job, o.which, 0, o.row + i * 4 % linear_piece(ROWS));
 }
 
-/* The block's [n][pitch] sums -> outputs, by the workers; of a cluster's blocks each takes its share. before: of a batch
- * of one row, or NULL. */
-template <int ROWS>
-static __device__ void linear_write(const struct linear_job &job, const struct tile_place &p, uint32_t n, uint32_t sums,
-                                    uint32_t n_blocks, uint32_t rank, const float4 *before)
+/* The blocks of a cluster: one for each segment; this one's number. */
+struct seg_blocks { uint32_t n, rank; };
+
+/* v[u] = the four floats at at[u] of the blocks, added in order; u < count. */
+template <int U>
+static __device__ __forceinline__ void sum_segments(float4 (&v)[U], const uint32_t (&at)[U], uint32_t count,
+                                                    const struct seg_blocks &blocks)
+{
+#pragma unroll
+    for (uint32_t u = 0; u < U; u++)
+        if (u < count) v[u] = cluster_load4(at[u], 0);
+    for (uint32_t i = 1; i < blocks.n; i++) {
+        float4 more[U];
+
+#pragma unroll
+        for (uint32_t u = 0; u < U; u++)
+            if (u < count) more[u] = cluster_load4(at[u], i);
+#pragma unroll
+        for (uint32_t u = 0; u < U; u++) {
+            v[u].x += more[u].x, v[u].y += more[u].y;
+            v[u].z += more[u].z, v[u].w += more[u].w;
+        }
+    }
+}
+
+/* The blocks' [N][pitch] sums -> outputs, by the workers; each block takes its share. before: of a batch of one row, or
+ * NULL. U groups of four at once, as the other blocks' memory is far. */
+template <int ROWS, int N, bool GLU>
+static __device__ __forceinline__ void linear_write_as(const struct linear_job &job, const struct tile_place &p,
+                                                       uint32_t sums, const struct seg_blocks &blocks,
+                                                       const float4 *before)
 {
     using B = linear_block<ROWS>;
-    uint32_t glu = job.epilogue >= EPI_SILU_GLU, per_token = ROWS / (glu ? 8 : 4);     /* groups of four */
-    uint32_t n_tokens = min(n, job.n_rows - p.token), count = n_tokens * per_token;
-    uint32_t share = (count + n_blocks - 1) / n_blocks, end = min(count, (rank + 1) * share);
+    constexpr uint32_t U = N >= 64 ? 4 : N >= 16 ? 2 : 1;
+    constexpr uint32_t piece_rows = linear_piece(ROWS), per_token = ROWS / (GLU ? 8 : 4);      /* groups of four */
+    const uint32_t count = min((uint32_t)N, job.n_rows - p.token) * per_token;
+    const uint32_t share = (count + blocks.n - 1) / blocks.n;
+    const uint32_t end = min(count, (blocks.rank + 1) * share);
 
-    for (uint32_t i = rank * share + threadIdx.x; i < end; i += B::workers) {
-        uint32_t token = i / per_token, row = i % per_token * 4, half = row >= ROWS / 2;
-        uint32_t at = sums + (token * B::pitch + row) * 4;
-        float4 v = sum_segments(at, n_blocks);
+    for (uint32_t first = blocks.rank * share + threadIdx.x; first < end; first += U * B::workers) {
+        const uint32_t n = min((end - first + B::workers - 1) / B::workers, U);
+        uint32_t at[U];
+        float4 v[U] = {}, old[U] = {};
 
-        if (glu) {
-            float4 up = sum_segments(at + ROWS / 2 * 4, n_blocks);
-            v.x = glu_of(job.epilogue, v.x, up.x), v.y = glu_of(job.epilogue, v.y, up.y);
-            v.z = glu_of(job.epilogue, v.z, up.z), v.w = glu_of(job.epilogue, v.w, up.w);
+#pragma unroll
+        for (uint32_t u = 0; u < U; u++) {
+            const uint32_t i = first + u * B::workers, group = i % per_token * 4;
+
+            at[u] = sums + (i / per_token * B::pitch + group + (GLU ? group / piece_rows * piece_rows : 0)) * 4;
+            if (!GLU && job.epilogue == EPI_ADD && u < n) {
+                const struct piece_place o = piece_at(job, ROWS, p.piece + group / piece_rows);
+
+                old[u] = before ? *before
+                                : old_values(job, o.which, p.token + i / per_token, o.row + group % piece_rows);
+            }
         }
-        put4(job, p.which[half], p.token + token, p.row[half] + row % (ROWS / 2), v, before);
+        sum_segments<U>(v, at, n, blocks);
+        if constexpr (GLU) {
+            float4 up[U] = {};
+
+#pragma unroll
+            for (uint32_t u = 0; u < U; u++) at[u] += piece_rows * 4;
+            sum_segments<U>(up, at, n, blocks);
+#pragma unroll
+            for (uint32_t u = 0; u < U; u++) {
+                v[u].x = glu_of(job.epilogue, v[u].x, up[u].x), v[u].y = glu_of(job.epilogue, v[u].y, up[u].y);
+                v[u].z = glu_of(job.epilogue, v[u].z, up[u].z), v[u].w = glu_of(job.epilogue, v[u].w, up[u].w);
+            }
+        }
+#pragma unroll
+        for (uint32_t u = 0; u < U; u++) {
+            const uint32_t i = first + u * B::workers, group = i % per_token * 4;
+            const struct piece_place o = piece_at(job, ROWS, p.piece + group / piece_rows * (1 + GLU));
+
+            if (u < n) put4(job, o.which, p.token + i / per_token, o.row + group % piece_rows, v[u], old[u]);
+        }
     }
+}
+
+template <int ROWS, int N>
+static __device__ __forceinline__ void linear_write(const struct linear_job &job, const struct tile_place &p,
+                                                    uint32_t sums, const struct seg_blocks &blocks, const float4 *before)
+{
+    if (job.epilogue >= EPI_SILU_GLU) linear_write_as<ROWS, N, true>(job, p, sums, blocks, before);
+    else linear_write_as<ROWS, N, false>(job, p, sums, blocks, before);
 }
 
 /* Sums of a thread's fragment -> [n][pitch]. */
@@ -201,14 +255,18 @@ template <int ROWS, int N, int STAGES> struct linear_smem {
 
 /* The warp that feeds: one thread of it. k blocks first .. first + n_blocks - 1. */
 template <int ROWS, int N, int STAGES>
-static __device__ void linear_feed(const CUtensorMap *const (&w)[3], const CUtensorMap *x, const struct tile_place &p,
-                                   uint32_t ring, uint32_t full, uint32_t empty, uint32_t first, uint32_t n_blocks)
+static __device__ void linear_feed(const CUtensorMap *const (&w)[3], const CUtensorMap *x, const struct linear_job &job,
+                                   const struct tile_place &p, uint32_t ring, uint32_t full, uint32_t empty,
+                                   uint32_t first, uint32_t n_blocks)
 {
     using S = linear_smem<ROWS, N, STAGES>;
+    constexpr uint32_t n_pieces = ROWS / linear_piece(ROWS);
     uint64_t once = policy_evict_first(), often = policy_evict_last();
-    const CUtensorMap *map[2] = { w[p.which[0]], w[p.which[1]] };
     uint32_t ahead = min(n_blocks, (uint32_t)STAGES);
+    struct piece_place at_piece[n_pieces];
 
+#pragma unroll
+    for (uint32_t j = 0; j < n_pieces; j++) at_piece[j] = piece_at(job, ROWS, p.piece + j);
     if (N > 1) tma_prefetch_map(x);
     if (gridDim.x > 264 && N > 64) once = often;                /* many tiles of tokens read the weights again */
     for (uint32_t i = N == 1 ? ahead : 0; i < n_blocks + ahead; i++) {
@@ -219,8 +277,9 @@ static __device__ void linear_feed(const CUtensorMap *const (&w)[3], const CUten
         if (i >= ahead && kb >= ahead) mbar_wait(empty + 8 * s, (kb / STAGES - 1) & 1);
         if (N == 1 || i < ahead || kb >= ahead) {
             mbar_expect(bar, S::stage);
-            tma_load_2d(at, map[0], bar, k, (int)p.row[0], once);
-            tma_load_2d(at + S::weights / 2, map[1], bar, k, (int)p.row[1], once);
+#pragma unroll
+            for (uint32_t j = 0; j < n_pieces; j++)
+                tma_load_2d(at + j * (S::weights / n_pieces), w[at_piece[j].which], bar, k, (int)at_piece[j].row, once);
         }
         if (N == 1) continue;
         if (i == ahead) dependency_wait();
@@ -229,7 +288,7 @@ static __device__ void linear_feed(const CUtensorMap *const (&w)[3], const CUten
 }
 
 template <int ROWS, int N, int STAGES, int MODE, int BLOCKS_PER_SM>
-__global__ void __launch_bounds__(linear_block<ROWS>::threads, BLOCKS_PER_SM)
+__global__ void __launch_bounds__(linear_trade<ROWS, N>::threads, BLOCKS_PER_SM)
     linear_wgmma(const __grid_constant__ CUtensorMap w0, const __grid_constant__ CUtensorMap w1,
                  const __grid_constant__ CUtensorMap w2, const __grid_constant__ CUtensorMap x,
                  const __grid_constant__ struct linear_job job)
@@ -241,7 +300,7 @@ __global__ void __launch_bounds__(linear_block<ROWS>::threads, BLOCKS_PER_SM)
     extern __shared__ uint8_t raw[];
     uint32_t ring = (smem_u32(raw) + 1023) & ~1023u, full = ring + S::big, empty = full + 8 * STAGES;
     uint32_t warp = threadIdx.x / 32, n_blocks = MODE == SPLIT ? job.n_segs : 1;
-    uint32_t rank = MODE == SPLIT ? cluster_rank() : 0, first = rank * job.seg_blocks;
+    uint32_t rank = n_blocks > 1 ? cluster_rank() : 0, first = rank * job.seg_blocks;
     uint32_t count = MODE == SPLIT ? min(job.seg_blocks, job.k_blocks - first) : job.k_blocks;
     struct tile_place p = place_of(job, ROWS, N);
     float4 before = {};
@@ -255,17 +314,20 @@ __global__ void __launch_bounds__(linear_block<ROWS>::threads, BLOCKS_PER_SM)
     }
     __syncthreads();
     dependents_launch();
-    if (warp == ROWS / 16) {
-        if (threadIdx.x % 32 == 0) {
+    if (warp >= ROWS / 16) {
+        if (linear_trade<ROWS, N>::on) registers_less<32>();
+        if (threadIdx.x == ROWS * 2) {
             const CUtensorMap *w[3] = { &w0, &w1, &w2 };
-            linear_feed<ROWS, N, STAGES>(w, &x, p, ring, full, empty, first, count);
+            linear_feed<ROWS, N, STAGES>(w, &x, job, p, ring, full, empty, first, count);
         }
         __syncwarp();
+        if (n_blocks > 1) cluster_sync();
     } else {
         uint32_t group = warp / 4, left = job.seg_blocks;
         bool begin = true;                                      /* of a chain: the sums are overwritten */
         float acc[TILE / 2], total[MODE == WALK ? TILE / 2 : 1];
 
+        if (linear_trade<ROWS, N>::on) registers_more<160>();
         if constexpr (N == 1) {
             one_row_load(job.row, ring + S::row, first * K_BLOCK, count * K_BLOCK);
             before = one_row_before<ROWS>(job, p, n_blocks, rank);
@@ -280,7 +342,15 @@ __global__ void __launch_bounds__(linear_block<ROWS>::threads, BLOCKS_PER_SM)
             mbar_wait(full + 8 * s, (kb / STAGES) & 1);
             wgmma_fence();
 #pragma unroll
-            for (int k = 0; k < K_BLOCK / 16; k++) wgmma_ss<TILE>(acc, a + 2 * k, b + 2 * k, !begin || k > 0);
+            for (int k = 0; k < K_BLOCK / 16; k++) {
+                if constexpr (linear_trade<ROWS, N>::on) {      /* no instruction may need more than 128 registers */
+                    wgmma_ss<TILE / 2>((float (&)[TILE / 4])acc, a + 2 * k, b + 2 * k, !begin || k > 0);
+                    wgmma_ss<TILE / 2>((float (&)[TILE / 4])acc[TILE / 4], a + 2 * k, b + (S::tokens / 32) + 2 * k,
+                                       !begin || k > 0);
+                } else {
+                    wgmma_ss<TILE>(acc, a + 2 * k, b + 2 * k, !begin || k > 0);
+                }
+            }
             wgmma_commit();
             begin = false;
             wgmma_wait<1>();
@@ -301,9 +371,9 @@ __global__ void __launch_bounds__(linear_block<ROWS>::threads, BLOCKS_PER_SM)
         if constexpr (MODE == WALK) keep_sums<ROWS, TILE>(sums, total);
         else keep_sums<ROWS, TILE>(sums, acc);
         named_barrier(1, B::workers);
+        if (n_blocks > 1) cluster_sync();                       /* the others' sums are there, too */
+        linear_write<ROWS, N>(job, p, ring, { n_blocks, rank }, N == 1 ? &before : NULL);
     }
-    if (MODE == SPLIT) cluster_sync();                          /* the others' sums are there, too */
-    if (warp < ROWS / 16) linear_write<ROWS>(job, p, N, ring, n_blocks, rank, N == 1 ? &before : NULL);
-    if (MODE == SPLIT) cluster_sync();                          /* others may still read this block's sums */
+    if (n_blocks > 1) cluster_sync();                           /* others may still read this block's sums */
 #endif
 }
