@@ -280,6 +280,10 @@ static void cut(struct linear_job *j)
     if (j->args->best) j->piece_tiles = BEST_TILES;
     j->n_pieces = u32_ceil_div(j->n_tiles_all, j->piece_tiles);
     if (!panels) return;
+    if (j->piece_tiles > 1 && j->piece_tiles % 2) {         /* panels take two at a time */
+        j->piece_tiles--;
+        j->n_pieces = u32_ceil_div(j->n_tiles_all, j->piece_tiles);
+    }
     j->chunk_rows = PANEL_ROWS_MAX;
     while (j->chunk_rows > PANEL_ROWS_MIN &&
            j->n_pieces * u32_ceil_div(j->args->n_rows, j->chunk_rows) < j->n_threads * PIECES_MIN)

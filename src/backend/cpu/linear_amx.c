@@ -5,19 +5,21 @@
  *               integer dot of 16 rows and 16 outputs; AVX-512 then does the float operations, row by row, in the
  *               order of every other variant.
  * Work          weights of SPAN_BLOCKS blocks of a tile are opened once and meet all rows; where the rows' activations
- *               fit no L2 cache, several tiles are opened and meet 16 rows after another. The products of the next
- *               block are under way while the floats of this one are computed; weights are asked for ahead, and so are
- *               the lines of the outputs (6 % of Q4_1, 9 % of Q5_0: 16 rows are on 16 pages).
+ *               fit no L2 cache, several tiles are opened and meet 16 rows after another. Weights are asked for ahead,
+ *               and so are the lines of the outputs, after tile instructions (16 rows are on 16 pages).
+ *               More than 16 rows meet two tiles together, four blocks at a time: eight products, then their floats, of
+ *               8 rows by both tiles, whose sums fill 16 registers and go to the L1 cache and back once in four blocks.
+ *               Up to 16 rows meet one tile, the products of the block after next under way.
  * Bytes         16 of opened weights and 24 of activations per k, for 256 multiplications.
- * Bound         of the 8,192 multiplications of 16 rows x 16 outputs x 32 k, in cycles: tile loads 13, product 18,
- *               store 17, which overlap only where no store waits for a product in order; float work 3 to 4 operations
- *               per row, of which one starts per cycle while tile instructions are under way, and 1.5 otherwise
- *               (two, less what operands from the L1 cache cost).
- * Measured      one thread of an Intel Xeon, 2.6 GHz clock at a turbo of 3.4, per 2.6 GHz cycle with all that a linear
- *               does: 100 (Q4_0, Q5_0, Q8_0), 90 (Q4_1) multiplications at 256 rows; 85, 79 at 16 rows. Tried, and
- *               slower or faster by only a few per cent: 32 rows x 32 outputs with sums of 2, 4 or 8 blocks in between,
- *               stores one or two blocks later than products, sums that start at the bits of 1.5 * 2^23 and need no
- *               conversion, prefetching activations.
+ * Bound         of the 8,192 multiplications of 16 rows x 16 outputs x 32 k, in cycles: product 18, store 17, which
+ *               overlap only where no store waits for a product in order; 3 to 4 float operations per row; and loads,
+ *               of which two start per cycle: 24 of tiles and 48 of floats, for two tiles together 16 and 36.
+ * Measured      one thread of an Intel Xeon, 2.6 GHz clock at a turbo of 3.4, cycles of 2.6 GHz per block with all that
+ *               a linear does, 256 rows: 61 (Q5_0), 71 (Q4_1); before outputs were asked for 69 and 80, before tiles
+ *               came in pairs 63 and 75; 16 rows: 92 (Q4_1). Tried, and slower or faster by only a few per cent: 32
+ *               rows x 32 outputs with sums of 2, 4 or 8 blocks in between, stores one or two blocks later than
+ *               products, sums that start at the bits of 1.5 * 2^23 and need no conversion, prefetching activations,
+ *               quants as bf16, whose product is a float already (more loads and bytes than the conversion costs).
  */
 #include <immintrin.h>
 #include <math.h>
@@ -119,21 +121,70 @@ static void quantise16_amx(const float *x, uint64_t x_stride, uint32_t n_rows, u
 
 /* ---- tiles of the matrix unit ---- */
 
-/* tmm0: int32 [16 rows][16 outputs]; tmm2: int8 [16 rows][32 k]; tmm4: int8 [8][16 outputs][4 k] */
+/* tmm0 .. tmm3: int32 [16 rows][16 outputs]; tmm4, tmm5: int8 [16 rows][32 k]; tmm6, tmm7: int8 [8][16 outputs][4 k] */
 static const struct tile_config config = {
-    .palette = 1, .row_bytes = {[0] = 64, [2] = 32, [4] = 64}, .n_rows = {[0] = 16, [2] = 16, [4] = 8}};
+    .palette = 1, .row_bytes = {64, 64, 64, 64, 32, 32, 64, 64}, .n_rows = {16, 16, 16, 16, 16, 16, 8, 8}};
 
 /* One block: sums = q x w. */
 INLINE void tiles_multiply(const int8_t (*q)[32], const uint8_t *w, int32_t (*sums)[16])
 {
     __asm__ volatile("tilezero %%tmm0\n\t"
-                     "tileloadd (%[q], %[q_step], 1), %%tmm2\n\t"
-                     "tileloadd (%[w], %[step], 1), %%tmm4\n\t"
-                     "tdpbssd %%tmm4, %%tmm2, %%tmm0\n\t"
+                     "tileloadd (%[q], %[q_step], 1), %%tmm4\n\t"
+                     "tileloadd (%[w], %[step], 1), %%tmm6\n\t"
+                     "tdpbssd %%tmm6, %%tmm4, %%tmm0\n\t"
                      "tilestored %%tmm0, (%[sums], %[step], 1)"
                      :
                      : [q] "r"(q), [q_step] "r"((uint64_t)32), [w] "r"(w), [step] "r"((uint64_t)64), [sums] "r"(sums)
                      : "memory");
+}
+
+typedef int32_t tile_sums[16][16];
+
+/* These three say what they touch, and no more: what else the compiler has in registers stays there. */
+#define LOAD_ROWS(tile, from) \
+    __asm__ volatile("tileloadd (%0, %1, 1), %%tmm" #tile \
+                     : : "r"(from), "r"((uint64_t)32), "m"(*(const int8_t(*)[512])(from)))
+#define MULTIPLY(tile, rows, w, from) \
+    __asm__ volatile("tileloadd (%0, %1, 1), %%tmm" #w "\n\t" \
+                     "tilezero %%tmm" #tile "\n\t" \
+                     "tdpbssd %%tmm" #w ", %%tmm" #rows ", %%tmm" #tile \
+                     : : "r"(from), "r"((uint64_t)64), "m"(*(const uint8_t(*)[512])(from)))
+#define STORE(tile, to) \
+    __asm__ volatile("tilestored %%tmm" #tile ", (%1, %2, 1)" : "=m"(*(tile_sums *)(to)) : "r"(to), "r"((uint64_t)64))
+
+/* Two blocks of 16 rows by two tiles of weights, the first of four such or the next: sums[2 * block + tile], of which a
+ * tile's four are stored while later products are under way. */
+INLINE void multiply_2x2(const struct linear_act16 *x, const uint8_t *w0, const uint8_t *w1, tile_sums *sums,
+                         bool first)
+{
+    LOAD_ROWS(4, x[0].q);
+    MULTIPLY(0, 4, 6, w0);
+    if (!first) STORE(2, sums[-2]);
+    MULTIPLY(1, 4, 7, w1);
+    if (!first) STORE(3, sums[-1]);
+    LOAD_ROWS(5, x[1].q);
+    MULTIPLY(2, 5, 6, w0 + 512);
+    STORE(0, sums[0]);
+    MULTIPLY(3, 5, 7, w1 + 512);
+    STORE(1, sums[1]);
+}
+
+/* The same of n_blocks, 1, 2 or 4. */
+INLINE void multiply_pair(const struct linear_act16 *x, const uint8_t *w0, const uint8_t *w1, tile_sums *sums,
+                          uint32_t n_blocks)
+{
+    if (n_blocks == 1) {
+        LOAD_ROWS(4, x[0].q);
+        MULTIPLY(0, 4, 6, w0);
+        MULTIPLY(1, 4, 7, w1);
+        STORE(0, sums[0]);
+        STORE(1, sums[1]);
+        return;
+    }
+    multiply_2x2(x, w0, w1, sums, true);
+    if (n_blocks == 4) multiply_2x2(x + 2, w0 + 1024, w1 + 1024, sums + 4, false);
+    STORE(2, sums[n_blocks * 2 - 2]);
+    STORE(3, sums[n_blocks * 2 - 1]);
 }
 
 /* ---- weights ---- */
@@ -231,12 +282,115 @@ INLINE void run_rows(const struct span_rows *s, int n_rows, int kind)
 
 typedef void rows_fn(const struct span_rows *s);
 
+/* ---- 16 rows by two tiles ---- */
+
+/* An opened tile from some block on. */
+struct opened { const uint8_t *q; const float *d, *m; };
+
+INLINE struct opened opened_at(const struct span *span, uint32_t i)
+{
+    return (struct opened){span->q[i][0], span->d[i], span->m[i]};
+}
+
+/* The floats of n blocks and 8 rows, by two tiles: a row's scale and sum are read once for both. */
+INLINE void pair_floats(const struct linear_act16 *x, const struct opened w[2], const tile_sums *sums, uint32_t n,
+                        int row, int kind, float (*acc)[16][16])
+{
+    __m512 a[2][8];
+
+#pragma GCC unroll 8
+    for (int r = 0; r < 8; r++) {
+        a[0][r] = _mm512_load_ps(acc[0][row + r]);
+        a[1][r] = _mm512_load_ps(acc[1][row + r]);
+    }
+#pragma GCC unroll 4
+    for (uint32_t i = 0; i < n; i++) {
+#pragma GCC unroll 8
+        for (int r = 0; r < 8; r++) {
+            const __m512 d = _mm512_set1_ps(x[i].d[row + r]), sum = _mm512_set1_ps(x[i].sum[row + r]);
+
+#pragma GCC unroll 2
+            for (int t = 0; t < 2; t++) {
+                const __m512i s = _mm512_load_si512(sums[2 * i + (uint32_t)t][row + r]);
+                __m512 v = _mm512_mul_ps(_mm512_load_ps(w[t].d + 16 * i), _mm512_cvtepi32_ps(s));
+
+                if (kind == SCALES_DM) v = _mm512_fmadd_ps(_mm512_load_ps(w[t].m + 16 * i), sum, v);
+                a[t][r] = _mm512_fmadd_ps(d, v, a[t][r]);
+            }
+        }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < 8; r++) {
+        _mm512_store_ps(acc[0][row + r], a[0][r]);
+        _mm512_store_ps(acc[1][row + r], a[1][r]);
+    }
+}
+
+/* Two spans times up to 16 rows; s: the first one's, all of whose outputs are used. */
+struct pair_rows {
+    struct span_rows s;
+    const struct span *second;
+    __mmask16 second_outs;
+};
+
+INLINE void pair_step(const struct pair_rows *p, uint32_t i, uint32_t n, tile_sums *sums, int kind,
+                      float (*acc)[16][16])
+{
+    const struct opened w[2] = {opened_at(p->s.span, i), opened_at(p->second, i)};
+
+    multiply_pair(p->s.x + i, w[0].q, w[1].q, sums, n);
+    if (n == 4)
+        for (uint32_t r = i % 16; r < i % 16 + 4; r++) {    /* both tiles': 128 bytes of a row */
+            __builtin_prefetch(p->s.out + r * p->s.out_stride, 1, 3);
+            __builtin_prefetch(p->s.out + r * p->s.out_stride + 16, 1, 3);
+        }
+    pair_floats(p->s.x + i, w, sums, n, 0, kind, acc);
+    pair_floats(p->s.x + i, w, sums, n, 8, kind, acc);
+}
+
+/* Four blocks at a time: sums of floats go to memory and back once in four. */
+INLINE void run_pair(const struct pair_rows *p, int kind)
+{
+    _Alignas(64) tile_sums sums[8];
+    _Alignas(64) float acc[2][16][16];
+    const struct span_rows *s = &p->s;
+    const __mmask16 outs[2] = {s->outs, p->second_outs};
+    uint32_t i = 0;
+
+    if (s->first) memset(acc, 0, sizeof(acc));
+    for (uint32_t r = 0; r < s->n_rows && !s->first; r++)
+        for (int t = 0; t < 2; t++)
+            _mm512_store_ps(acc[t][r], _mm512_maskz_loadu_ps(outs[t], s->out + r * s->out_stride + t * 16));
+    for (; i + 4 <= s->n_blocks; i += 4) {
+        pair_step(p, i, 4, sums, kind, acc);
+    }
+    if (i + 2 <= s->n_blocks) {
+        pair_step(p, i, 2, sums, kind, acc);
+        i += 2;
+    }
+    if (i < s->n_blocks) pair_step(p, i, 1, sums, kind, acc);
+    for (uint32_t r = 0; r < s->n_rows; r++)
+        for (int t = 0; t < 2; t++) {
+            __m512 v = _mm512_load_ps(acc[t][r]);
+
+            if (s->last && s->bias) v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(outs[t], s->bias + t * 16));
+            _mm512_mask_storeu_ps(s->out + r * s->out_stride + t * 16, outs[t], v);
+        }
+}
+
+typedef void pair_fn(const struct pair_rows *p);
+
+/* The lanes of the tile of output o that are outputs. */
+INLINE __mmask16 outs_of(const struct linear_panel *p, uint32_t o)
+{
+    return (__mmask16)((1u << (p->n_out - o < LINEAR_TILE ? p->n_out - o : LINEAR_TILE)) - 1);
+}
+
 /* 16 rows from row on times an opened tile: outputs o .. o + 15, blocks from .. from + n - 1. */
 INLINE struct span_rows rows_of(const struct linear_panel *p, const struct span *span, uint32_t from, uint32_t n,
                                 uint32_t o, uint32_t row)
 {
     const uint32_t n_blocks = p->n_in / LINEAR_BLOCK;
-    const uint32_t n_outs = p->n_out - o < LINEAR_TILE ? p->n_out - o : LINEAR_TILE;
 
     return (struct span_rows){
         .span = span,
@@ -245,7 +399,7 @@ INLINE struct span_rows rows_of(const struct linear_panel *p, const struct span 
         .n_rows = p->n_rows - row < 16 ? p->n_rows - row : 16,
         .first = from == 0,
         .last = from + n == n_blocks,
-        .outs = (__mmask16)((1u << n_outs) - 1),
+        .outs = outs_of(p, o),
         .out = p->out + row * p->out_stride + o,
         .out_stride = p->out_stride,
         .bias = p->bias ? p->bias + o : NULL,
@@ -274,11 +428,12 @@ INLINE void prefetch_part(const struct stream *s, uint32_t block_bytes, uint32_t
 }
 
 INLINE void run_panel(const struct linear_panel *p, int bits, int offset_shift, int kind, rows_fn *rows_16,
-                      rows_fn *rows_8)
+                      rows_fn *rows_8, pair_fn *pair)
 {
     const uint32_t n_blocks = p->n_in / LINEAR_BLOCK, n_groups = (p->n_rows + 15) / 16;
-    const uint32_t at_once =
-        (uint64_t)n_groups * n_blocks * sizeof(struct linear_act16) > PANEL_X_BYTES ? PANEL_TILES : 1;
+    const uint32_t at_once = (uint64_t)n_groups * n_blocks * sizeof(struct linear_act16) > PANEL_X_BYTES ? PANEL_TILES
+                             : n_groups > 1                                                              ? 2
+                                                                                                         : 1;
     const uint32_t block_bytes = (uint32_t)bits * 64;
     const uint64_t quant_bytes = (uint64_t)n_blocks * block_bytes;
     const uint32_t scale_bytes = (uint32_t)((p->tile_bytes - quant_bytes) / n_blocks);
@@ -301,8 +456,17 @@ INLINE void run_panel(const struct linear_panel *p, int bits, int offset_shift, 
             for (uint32_t i = 0; i < n_open; i++)
                 open_span(tile + i * p->tile_bytes, n_blocks, from, n, &spans[i], bits, offset_shift, kind);
             for (uint32_t row = 0; row < p->n_rows; row += 16) {
+                uint32_t i = 0;
+
                 if (next.tiles && at_once > 1) prefetch_part(&next, block_bytes, row / 16, n_groups);
-                for (uint32_t i = 0; i < n_open; i++) {
+                for (; n_groups > 1 && i + 2 <= n_open; i += 2) {
+                    const struct pair_rows two = {
+                        rows_of(p, &spans[i], from, n, o0 + i * LINEAR_TILE, row), &spans[i + 1],
+                        outs_of(p, o0 + (i + 1) * LINEAR_TILE)};
+
+                    pair(&two);
+                }
+                for (; i < n_open; i++) {
                     struct span_rows s = rows_of(p, &spans[i], from, n, o0 + i * LINEAR_TILE, row);
 
                     if (row == 0 && at_once == 1 && next.tiles) {
@@ -325,13 +489,17 @@ INLINE void run_panel(const struct linear_panel *p, int bits, int offset_shift, 
 
 #define ROWS(name, kind)                                                                                     \
     static void name##_16(const struct span_rows *s) { run_rows(s, 16, kind); }                              \
-    static void name##_8(const struct span_rows *s) { run_rows(s, 8, kind); }
+    static void name##_8(const struct span_rows *s) { run_rows(s, 8, kind); }                                \
+    static void name##_pair(const struct pair_rows *p) { run_pair(p, kind); }
 
 ROWS(rows_d, SCALES_D)
 ROWS(rows_m, SCALES_DM)
 
 #define PANEL(name, bits, offset_shift, kind, rows)                                                          \
-    static void name(const struct linear_panel *p) { run_panel(p, bits, offset_shift, kind, rows##_16, rows##_8); }
+    static void name(const struct linear_panel *p)                                                           \
+    {                                                                                                        \
+        run_panel(p, bits, offset_shift, kind, rows##_16, rows##_8, rows##_pair);                            \
+    }
 
 PANEL(panel_q4_0, 4, 3, SCALES_D, rows_d)
 PANEL(panel_q4_1, 4, 0, SCALES_DM, rows_m)
