@@ -5,6 +5,7 @@
  * bf16 (relative 2^-9), the rest is f32.
  */
 #include <math.h>
+#include <stdlib.h>
 #include "backend/backend.h"
 #include "backend/kv_storage.h"
 #include "base/mem.h"
@@ -124,7 +125,8 @@ static rd_status gpu_linear(struct side *gpu, const struct weight *w, const stru
 {
     uint64_t n = (uint64_t)n_rows * w->n_out;
     float *gx = to_side(gpu, x, (uint64_t)n_rows * w->n_in), *gout = to_side(gpu, out, n);
-    struct linear_args a = {n_rows, gx, w->n_in, 1, {{w, bias, gout, w->n_out}}};
+    struct linear_args a = {
+        .n_rows = n_rows, .x = gx, .x_stride = w->n_in, .n_outs = 1, .outs = {{w, bias, gout, w->n_out}}};
     rd_status st = gpu->ops->linear(gpu->be, &a);
 
     from_side(gpu, gout, n, out);
@@ -143,12 +145,14 @@ static void check_linear(struct side *gpu, struct random *rng, enum dtype t, uin
     struct weight w = {0}, b = {0};
 
     dtype_to_float(t, data, values, (uint64_t)n_out * n_in);
+    for (uint64_t i = 0; i < (uint64_t)n_out * n_in; i++) values[i] = bf16(values[i]);
+    for (uint64_t i = 0; i < (uint64_t)n_rows * n_in; i++) x[i] = bf16(x[i]);
     for (uint32_t r = 0; r < n_rows; r++)
         for (uint32_t o = 0; o < n_out; o++) {
             double sum = bias[o];
 
             for (uint32_t k = 0; k < n_in; k++)
-                sum += (double)bf16(x[(size_t)r * n_in + k]) * (double)bf16(values[(size_t)o * n_in + k]);
+                sum += (double)x[(size_t)r * n_in + k] * (double)values[(size_t)o * n_in + k];
             want[(size_t)r * n_out + o] = (float)sum;
         }
     CHECK_OK(gpu->ops->weight_load(gpu->be, &host, WEIGHT_MATRIX, &w, NULL));
@@ -170,7 +174,7 @@ static void check_linear(struct side *gpu, struct random *rng, enum dtype t, uin
     mem_free(data), mem_free(values), mem_free(x), mem_free(bias), mem_free(want), mem_free(got), mem_free(alone);
 }
 
-TEST(cuda_linear_has_the_values_of_double_precision_and_bits_of_its_row_alone)
+static void check_linears(void)
 {
     struct side gpu, cpu;
     struct random rng;
@@ -182,12 +186,18 @@ TEST(cuda_linear_has_the_values_of_double_precision_and_bits_of_its_row_alone)
         check_linear(&gpu, &rng, types[i], 640, 1024, 70);
         check_linear(&gpu, &rng, types[i], 256, 2304, 300);
     }
+    for (size_t i = 2; i < sizeof(types) / sizeof(types[0]); i += 2)       /* enough tiles for all of a GPU */
+        check_linear(&gpu, &rng, types[i], 4100, 256, 600);
     check_linear(&gpu, &rng, DTYPE_F32, 37, 40, 9);
     check_linear(&gpu, &rng, DTYPE_BF16, 1000, 2048, 700);
     check_linear(&gpu, &rng, DTYPE_BF16, 128, 8192, 33);
     check_linear(&gpu, &rng, DTYPE_Q8_0, 33, 96, 17);
+    check_linear(&gpu, &rng, DTYPE_Q4_1, 4100, 576, 600);
+    check_linear(&gpu, &rng, DTYPE_Q6_K, 4100, 256, 600);
     close_sides(&gpu, &cpu);
 }
+
+TEST(cuda_linear_has_the_values_of_double_precision_and_bits_of_its_row_alone) { check_linears(); }
 
 /* ---- rows ---- */
 
@@ -375,7 +385,7 @@ static void check_attention(struct side *gpu, struct side *cpu, struct random *r
     mem_free(q), mem_free(k), mem_free(v);
 }
 
-TEST(cuda_attention_agrees_with_the_cpu_and_has_the_same_bits_however_a_prompt_is_cut)
+static void check_attentions(void)
 {
     static const struct attn_case cases[] = {
         {4, 2, 64, 64, 130, 0, 16, DTYPE_F16, 0, ROPE_HALF_SPLIT},
@@ -395,6 +405,16 @@ TEST(cuda_attention_agrees_with_the_cpu_and_has_the_same_bits_however_a_prompt_i
     random_init(&rng, test_seed());
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) check_attention(&gpu, &cpu, &rng, &cases[i]);
     close_sides(&gpu, &cpu);
+}
+
+TEST(cuda_attention_agrees_with_the_cpu_and_has_the_same_bits_however_a_prompt_is_cut) { check_attentions(); }
+
+TEST(cuda_kernels_of_an_older_gpu_are_right_and_exact_too)
+{
+    CHECK_EQ(setenv("RADISH_CUDA_COMPUTE", "80", 1), 0);
+    check_linears();
+    check_attentions();
+    CHECK_EQ(unsetenv("RADISH_CUDA_COMPUTE"), 0);
 }
 
 /* ---- tokens ---- */

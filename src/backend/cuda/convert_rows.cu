@@ -133,8 +133,9 @@ static __global__ void convert_rows(struct convert_job c)
             ((uint16_t *)c.m.values)[at + k] = float_bf16(value);
             continue;
         }
-        if (c.m.format == CUDA_INT8) ((int8_t *)c.m.values)[at + int8_place(k)] = (int8_t)p.q;
-        else words[j % 8 / 2] |= (uint32_t)p.q << (4 * (int4_place(j) % 8));
+        const uint32_t place = weight_in_order(k, c.m.in_eights);
+        if (c.m.format == CUDA_INT8) ((int8_t *)c.m.values)[at + int8_place(place)] = (int8_t)p.q;
+        else words[place % 8 / 2] |= (uint32_t)p.q << (4 * (int4_place(place) % 8));
         if (k % c.m.group == 0) put_scale(c, (at + k) / c.m.group, p);
     }
     if (c.m.format == CUDA_INT4)

@@ -1,6 +1,7 @@
 /* backend/cuda/cuda_backend.c - opening a device, and what becomes of its errors. */
 #include "backend/cuda/cuda_backend.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
 #include "base/log.h"
@@ -55,6 +56,16 @@ static rd_status explain(cudaError_t error, struct rd_error *err)
     return error_set(err, RD_E_DEVICE, "device cuda: %s (%s)", cudaGetErrorString(error), cudaGetErrorName(error));
 }
 
+/* $RADISH_CUDA_COMPUTE, such as 80: the kernels that an older GPU would run, to test them on a newer one. */
+static uint32_t compute_of(const struct cudaDeviceProp *p)
+{
+    const uint32_t real = (uint32_t)(p->major * 10 + p->minor);
+    const char *set = getenv("RADISH_CUDA_COMPUTE");
+    uint32_t wanted = set ? (uint32_t)strtoul(set, NULL, 10) : real;
+
+    return wanted >= OLDEST_COMPUTE && wanted < real ? wanted : real;
+}
+
 static rd_status open_device(struct backend *be, uint32_t device, struct rd_error *err)
 {
     struct cudaDeviceProp p;
@@ -74,7 +85,7 @@ static rd_status open_device(struct backend *be, uint32_t device, struct rd_erro
     snprintf(be->name, sizeof(be->name), "%s", p.name);
     be->memory_bytes = p.totalGlobalMem;
     be->l.n_sms = (uint32_t)p.multiProcessorCount;
-    be->l.compute = (uint32_t)(p.major * 10 + p.minor);
+    be->l.compute = compute_of(&p);
     be->l.smem_block_max = (uint32_t)smem;
     be->l.pdl = be->l.compute >= 90;
     be->l.scratch_bytes = CUDA_SCRATCH_BYTES;

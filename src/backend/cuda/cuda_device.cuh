@@ -33,7 +33,15 @@ static __device__ __forceinline__ float block_sum(float v)
     return warp_sum(lane < n_warps ? sums[lane] : 0.0f);
 }
 
-/* Where weight k of a quantised row lies, as struct cuda_matrix has it: INT4 in nibbles, INT8 in bytes. */
+/* in_eights: the weight that has, in the other order, the place of weight k. */
+static __device__ __forceinline__ uint32_t weight_in_order(uint32_t k, bool in_eights)
+{
+    const uint32_t kk = k % 32;
+
+    return in_eights ? k - kk + 16 * (kk % 8 / 4) + 8 * (kk % 4 / 2) + 2 * (kk / 8) + kk % 2 : k;
+}
+
+/* Where weight k (weight_in_order) of a quantised row lies, as struct cuda_matrix has it: INT4 in nibbles, INT8 in bytes. */
 static __device__ __forceinline__ uint32_t int4_place(uint32_t k)
 {
     const uint32_t step = k / 16 % 8, kk = k % 16, c = kk % 8 / 2, n = 2 * (step % 2) + kk / 8 + 4 * (kk % 2);
@@ -67,9 +75,9 @@ static __device__ __forceinline__ float matrix_weight(const struct cuda_matrix &
 
     if (m.format == CUDA_BF16) return bf16_float(((const uint16_t *)m.values)[at]);
     if (m.format == CUDA_INT8) {
-        q = (float)((const int8_t *)m.values)[row + int8_place(k)];
+        q = (float)((const int8_t *)m.values)[row + int8_place(weight_in_order(k, m.in_eights))];
     } else {
-        const uint32_t place = int4_place(k);
+        const uint32_t place = int4_place(weight_in_order(k, m.in_eights));
 
         q = (float)(((const uint8_t *)m.values)[(row + place) / 2] >> (place % 2 * 4) & 15);
         if (!m.has_offset) q -= 8;

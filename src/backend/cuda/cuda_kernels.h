@@ -56,12 +56,14 @@ enum cuda_format {
  * within it, kk = k % 16, to thread c = kk % 8 / 2 of four, as element e = kk % 2 of its pair h = kk / 8 (0 or 1):
  *   INT4     uint32 number 4 c + s / 2 of the block, bits 4 n .. 4 n + 3 with n = 2 (s % 2) + h + 4 e, so that
  *            (v >> 4 p) & 0x000f000f is a pair
- *   INT8     byte 64 (s / 4) + 16 c + 4 (s % 4) + 2 h + e of the block */
+ *   INT8     byte 64 (s / 4) + 16 c + 4 (s % 4) + 2 h + e of the block
+ * in_eights (devices other than sm_90, linear_mma.cu): the same, but in every 32 weights thread c has those that follow
+ * each other: weight kk of them belongs to step 2 (k / 32) + kk % 8 / 4, c = kk / 8, h = kk % 4 / 2, e = kk % 2. */
 struct cuda_matrix {
     uint32_t format, n_out, n_in;
     uint32_t row_stride; /* n_in rounded up to a multiple of CUDA_ROW_ALIGN or CUDA_QUANT_ROW_ALIGN */
     uint32_t group;      /* quantised: 16 or 32 */
-    bool has_offset;
+    bool has_offset, in_eights;
     const void *values, *scales;
 };
 /* 16-bit numbers in a group's scale. */

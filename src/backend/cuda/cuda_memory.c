@@ -280,6 +280,7 @@ static rd_status load_matrix(struct backend *be, const struct host_tensor *t, st
     w->m.n_out = t->n_out;
     w->m.n_in = t->n_in;
     cuda_matrix_form((int)t->dtype, &w->m);
+    w->m.in_eights = be->l.compute != 90 && w->m.format != CUDA_BF16;
     st = cuda_linear_takes(&be->l, &w->m) ? RD_E_NOMEM : make_bf16(be, t, w);
     if (st == RD_E_NOMEM) st = make_matrix(be, t, w);
     if (st != RD_OK) {

@@ -3,6 +3,7 @@
  * The choice depends on shapes, formats, alignment and device, never on n_rows: rows must not change with their batch.
  *   sm_90, bf16 weights, aligned   linear_hopper (wgmma)
  *   sm_90, quantised, aligned      linear_int4, linear_int8 (wgmma); outs of unlike forms one after the other
+ *   any other device, aligned       linear_mma (mma.sync)
  *   anything else                  linear_plain
  */
 #include "backend/cuda/cuda_device.cuh"
@@ -11,7 +12,7 @@
 
 bool cuda_linear_takes(const struct cuda_launch *l, const struct cuda_matrix *m)
 {
-    if (l->compute != 90) return false;
+    if (l->compute != 90) return linear_mma_takes(l, m);
     if (m->format == CUDA_BF16) return true;
     if (m->format == CUDA_INT4) return m->group == 32 || (m->group == 16 && m->has_offset);
     return m->group == 32 || (m->group == 16 && !m->has_offset);
@@ -78,6 +79,15 @@ static int linear_one_form(const struct cuda_launch *l, const struct cuda_linear
                                   : linear_int8_launch(l, a, e, out, &h.norm);
 }
 
+/* f32 to their own outs. */
+static int linear_stored(const struct cuda_launch *l, const struct cuda_linear_args *a)
+{
+    int st = linear_one_form(l, a, EPI_STORE, NULL);
+
+    if (st == (int)cudaErrorNotSupported && l->compute != 90) st = linear_mma_launch(l, a);
+    return st == (int)cudaErrorNotSupported ? linear_plain_launch(l, a) : st;
+}
+
 /* Whether the product computes the norm of its input; if not it is computed here, and *norm becomes none. All outs must
  * be of one form then, as each product would compute it again. */
 static int input_norm(const struct cuda_launch *l, uint32_t n_rows, uint32_t n_in, const uint16_t *x16, bool one_form,
@@ -99,7 +109,7 @@ static int linear_added(const struct cuda_launch *l, const struct cuda_linear_ar
     int st = linear_one_form(l, a, EPI_ADD, a->add_to);
 
     if (st != (int)cudaErrorNotSupported) return st;
-    st = linear_plain_launch(l, a);
+    st = linear_stored(l, a);
     return st ? st : cuda_residual_norm(l, &n);
 }
 
@@ -118,8 +128,7 @@ int cuda_linear(const struct cuda_launch *l, const struct cuda_linear_args *a)
         for (n = 0; from + n < a->n_outs && same_form(a->outs[from].w, a->outs[from + n].w); n++)
             part.outs[part.n_outs++] = a->outs[from + n];
         if (a->add_to) return linear_added(l, &part);
-        st = linear_one_form(l, &part, EPI_STORE, NULL);
-        if (st == (int)cudaErrorNotSupported) st = linear_plain_launch(l, &part);
+        st = linear_stored(l, &part);
         if (st) return st;
     }
     return 0;

@@ -11,6 +11,11 @@ extern "C" {
 /* Right for every shape, format and device; slow. */
 int linear_plain_launch(const struct cuda_launch *l, const struct cuda_linear_args *a);
 
+/* Any tensor core of sm_80 or newer (linear_mma.cu); not for weights in sm_90's order. */
+bool linear_mma_takes(const struct cuda_launch *l, const struct cuda_matrix *m);
+/* cudaErrorNotSupported: not of that form, or x16 lies oddly. */
+int linear_mma_launch(const struct cuda_launch *l, const struct cuda_linear_args *a);
+
 /* sm_90, all outs of one quantised form (format, group, has_offset), x16 and x_stride as linear_hopper wants them. out:
  * of a GLU [n_rows, n_out], of EPI_ADD, else NULL. norm: as in linear_hopper. cudaErrorNotSupported: no kernel for that form. */
 int linear_int4_launch(const struct cuda_launch *l, const struct cuda_linear_args *a, enum linear_epilogue e,
