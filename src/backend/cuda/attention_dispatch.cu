@@ -9,9 +9,10 @@ static bool fits_tensor_cores(const struct cuda_launch *l, const struct cuda_att
 {
     const struct cuda_kv *kv = &a->kv;
     const uint64_t row = 2ull * a->head_dim;
-    const uint32_t most_shared = 90 * 1024, most_shared_256 = 160 * 1024;   /* of decode and prefill; RTX GPUs have 99 KB */
+    const uint32_t shared = (a->head_dim == 256 ? 160 : 90) << 10;      /* of a block; consumers' GPUs have 99 KB */
 
-    return l->compute >= 80 && l->smem_block_max >= (a->head_dim == 256 ? most_shared_256 : most_shared) && kv->dtype_k == kv->dtype_v && (kv->dtype_k == DTYPE_F16 || kv->dtype_k == DTYPE_BF16)
+    return l->compute >= 80 && l->smem_block_max >= shared && kv->dtype_k == kv->dtype_v
+           && (kv->dtype_k == DTYPE_F16 || kv->dtype_k == DTYPE_BF16)
            && (a->head_dim == 64 || a->head_dim == 128 || a->head_dim == 256)
            && a->n_heads / a->n_kv_heads <= DECODE_ROWS && kv->k_row_bytes == row && kv->v_row_bytes == row
            && (kv->page_bytes | kv->k_offset | kv->v_offset | (uintptr_t)kv->base) % 16 == 0;
