@@ -3,6 +3,8 @@
  *     bench_gpu_linear check     against double sums, odd shapes and epilogues; every row's bits over all row counts
  *     bench_gpu_linear decode    time and share of the read bandwidth, 1 .. 256 rows, shapes of real models
  *     bench_gpu_linear prefill   time and TFLOP/s, 512 .. 8192 rows
+ *     bench_gpu_linear cost      what one order of sums for all row counts costs: against the best number of k segments
+ *                                for each row count by itself, over a step of Qwen3-8B
  * Exit 1 if a check failed.
  */
 #include "backend/cuda/linear_hopper.h"
@@ -225,7 +227,7 @@ static int check(const __nv_bfloat16 *x, const float *bias)
 
 /* Times with `copies` sets of weights in turn (more bytes than the L2 holds), outputs f32, bf16 after a GLU. */
 static double time_shape(const struct shape &s, const __nv_bfloat16 *x, const __nv_bfloat16 *weights, uint64_t room,
-                         uint32_t n_rows, void *out)
+                         uint32_t n_rows, void *out, uint32_t n_segs)
 {
     uint64_t n_w = (uint64_t)(s.n_out[0] + s.n_out[1] + s.n_out[2]) * s.n_in;
     int sets = (int)std::max<uint64_t>(1, std::min<uint64_t>(room / (2 * n_w), 400000000 / (2 * n_w) + 1));
@@ -236,12 +238,38 @@ static double time_shape(const struct shape &s, const __nv_bfloat16 *x, const __
         struct linear_hopper a;
         memset(&a, 0, sizeof(a));
         a.x = x, a.n_in = a.x_stride = s.n_in, a.n_rows = n_rows, a.n_outs = s.n_outs, a.chained = true;
+        a.n_segs = n_segs;
         a.epilogue = s.glu ? EPI_SILU_GLU : EPI_STORE, a.out_bf16 = s.glu;
         const __nv_bfloat16 *w = weights + (i % sets) * n_w;
         for (uint32_t k = 0, col = 0; k < s.n_outs; w += (uint64_t)s.n_out[k] * s.n_in, col += s.n_out[k++])
             a.outs[k] = { w, NULL, (float *)out + col, s.n_out[k], s.n_in, width };
         GPU(linear_hopper_launch(&a, stream));
     });
+}
+
+/* The products of a step of Qwen3-8B: 36 layers, and the head of up to 256 rows. */
+static void cost(const __nv_bfloat16 *x, const __nv_bfloat16 *w, uint64_t room, void *out)
+{
+    for (uint32_t n : { 1, 8, 16, 32, 64, 128, 192, 256, 1024, 8192 }) {
+        double fixed = 0, best = 0;
+
+        printf("%5u rows:", n);
+        for (const struct shape &s : REAL) {
+            const bool head = s.n_out[0] > 100000;
+            if (strncmp(s.name, "8B", 2) || (head && n > 256)) continue;
+            uint32_t best_segs = 0;
+            double us = time_shape(s, x, w, room, n, out, 0), least = us;
+            for (uint32_t segs : { 1, 2, 3, 4, 6, 8 }) {
+                if (head && segs > 2) break;
+                double t = time_shape(s, x, w, room, n, out, segs);
+                if (t < least) least = t, best_segs = segs;
+            }
+            fixed += us * (head ? 1 : 36), best += least * (head ? 1 : 36);
+            printf("  %s %.1f, best %.1f (%u)", s.name + 3, us, least, best_segs);
+        }
+        printf("  step %.2f ms, best %.2f ms: %.1f %%\n", fixed / 1e3, best / 1e3, 100 * (fixed / best - 1));
+        fflush(stdout);
+    }
 }
 
 int main(int argc, char **argv)
@@ -259,6 +287,10 @@ int main(int argc, char **argv)
     fill_bf16<<<1024, 256>>>(w, room / 2, 7, 0.02f);
     void *out = gpu_alloc<float>(8192ull * 28672);
     bool decode = !strcmp(what, "decode");
+    if (!strcmp(what, "cost")) {
+        cost(x, w, room, out);
+        return 0;
+    }
     double gbs = read_bandwidth(w, room);
     printf("read bandwidth %.0f GB/s\n%-14s", gbs, "rows");
     std::vector<uint32_t> rows = decode ? std::vector<uint32_t>{ 1, 8, 16, 32, 64, 128, 192, 256 }
@@ -270,7 +302,7 @@ int main(int argc, char **argv)
         uint64_t n_w = (uint64_t)(s.n_out[0] + s.n_out[1] + s.n_out[2]) * s.n_in;
         printf("%-14s", s.name);
         for (uint32_t n : rows) {
-            double us = time_shape(s, x, w, room, n, out);
+            double us = time_shape(s, x, w, room, n, out, 0);
             if (decode) printf("%8.1f us %3.0f %%", us, 100.0 * 2 * n_w / us / 1e3 / gbs);
             else printf("%9.0f us %4.0f", us, 2.0 * n_w * n / us / 1e6);
             fflush(stdout);

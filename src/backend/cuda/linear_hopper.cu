@@ -124,12 +124,12 @@ static cudaError_t start_stream(const struct linear_hopper *a, struct linear_job
                           maps, *job);
 }
 
-/* Whether linear_stream may write the outputs: boxes of 16 bytes, f32, or bf16 of a GLU; and fills the device. */
+/* Whether linear_stream may write the outputs: boxes of 16 bytes, f32, or bf16 of a GLU; and fills half the device. */
 static bool stream_fits(const struct linear_hopper *a, uint32_t n_out)
 {
     const bool glu = a->epilogue >= EPI_SILU_GLU;
 
-    if (a->out_bf16 != glu || ceil_div(n_out, 128) * ceil_div(a->n_rows, 128) < 100) return false;
+    if (a->out_bf16 != glu || ceil_div(n_out, 128) * ceil_div(a->n_rows, 128) < 60) return false;
     for (uint32_t i = 0; i < (glu ? 1 : a->n_outs); i++)
         if ((uintptr_t)a->outs[i].out % 16 || a->outs[i].stride % (glu ? 8 : 4)) return false;
     return true;
@@ -189,11 +189,11 @@ template <int N> static cudaError_t start_few(const struct linear_hopper *a, str
 
 /* Time of tiles of `rows` x n, in units of what an SM takes to receive one row of 64 k: rounds over the device, each bound
  * by what arrives or by the tensor cores. */
-static uint32_t tile_cost(uint32_t n_out, uint32_t n_segs, uint32_t rows, uint32_t n)
+static uint32_t tile_cost(uint32_t n_out, uint32_t n_rows, uint32_t n_segs, uint32_t rows, uint32_t n)
 {
-    const uint32_t rounds = ceil_div(ceil_div(n_out, rows) * n_segs, places(n_segs)), arrives = rows + n;
+    const uint32_t tiles = ceil_div(n_out, rows) * ceil_div(n_rows, n), arrives = rows + n;
 
-    return rounds * (rows * n / 60 > arrives ? rows * n / 60 : arrives);
+    return ceil_div(tiles * n_segs, places(n_segs)) * (rows * n / 60 > arrives ? rows * n / 60 : arrives);
 }
 
 /* Rows of the tile for n tokens that costs least. */
@@ -202,7 +202,7 @@ static uint32_t best_rows(uint32_t n_out, uint32_t n_segs, uint32_t n)
     uint32_t best = 64;
 
     for (uint32_t rows = 128; rows <= 192; rows += 64)
-        if (tile_cost(n_out, n_segs, rows, n) < tile_cost(n_out, n_segs, best, n)) best = rows;
+        if (tile_cost(n_out, n, n_segs, rows, n) < tile_cost(n_out, n, n_segs, best, n)) best = rows;
     return best;
 }
 
@@ -263,9 +263,15 @@ cudaError_t linear_hopper_launch(const struct linear_hopper *a, cudaStream_t str
     }
     job.k_blocks = ceil_div(a->n_in, K_BLOCK);
     job.n_segs = linear_segments(n_out, a->n_in, &job.seg_blocks);
+    if (a->n_segs) {
+        job.seg_blocks = ceil_div(job.k_blocks, a->n_segs);
+        job.n_segs = ceil_div(job.k_blocks, job.seg_blocks);
+    }
     job.row = { (const uint16_t *)a->x, a->norm, a->n_in };
 
     if (n <= 256) return start_up_to_256(a, &job, n_out, stream);
+    if (job.n_segs == 1 && tile_cost(n_out, n, 1, 192, 256) * 8 <= tile_cost(n_out, n, 1, 128, 256) * 7)
+        return start<192, 256, 4, SPLIT, 1>(a, &job, stream);
     if (stream_fits(a, n_out)) return stream_launch(a, &job, n_out, stream);
     if (job.n_segs == 1) return start<128, 256, 4, SPLIT, 1>(a, &job, stream);
     if (ceil_div(n_out, 128) * ceil_div(n, 128) < 100) return start<128, 128, 3, SPLIT, 2>(a, &job, stream);

@@ -31,6 +31,7 @@ struct linear_hopper {
     } outs[3];
     enum linear_epilogue epilogue;       /* EPI_ADD: out (f32) += ... */
     bool out_bf16;
+    uint32_t n_segs;                     /* 0: as linear_segments says. Else other sums: to measure what the order costs */
     bool chained; /* programmatic dependent launch: may start while the kernel before on the stream still runs */
 };
 

@@ -10,7 +10,7 @@
  * Tiles are taken so that those in work at one time share operands in the L2: row_group token tiles, then weights.
  * (Pairs of blocks sharing the loads of a token tile by multicast were slower: 355 TFLOP/s against 714, H200.)
  *
- * H200, 8,192 rows, 8B: qkv 715, o 619, gate_up 669, down 649 TFLOP/s; 1,024 rows: 688, 568, 636, 672.
+ * H200, 8,192 rows, 8B: qkv 717, o 696, gate_up 640, down 646 TFLOP/s; 1,024 rows: 690, 682, 609, 640.
  */
 #pragma once
 #include "backend/cuda/linear_wgmma.cuh"

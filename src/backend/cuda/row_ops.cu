@@ -2,6 +2,10 @@
  *
  * Order of sums: a thread's values in one fma chain, then the tree of block_sum; which values and how many threads is
  * decided by the width alone. Bound: memory; with few rows the latency of one block.
+ *
+ * A norm lets the kernel after it begin before it waits itself, so that the product's weights arrive while the product
+ * before still runs. Kernels may read what is the step's own or older before dependency_wait (weights, block tables, keys
+ * of earlier steps): embed, the first of a step, is where all older work has ended.
  */
 #include "backend/cuda/hopper_ptx.cuh"
 #include "backend/cuda/launch_chained.cuh"
@@ -25,8 +29,8 @@ static __global__ void residual_norm(struct cuda_norm_args a)
     float *x = a.x + at;
     float scale = 1;
 
-    dependency_wait();
     dependents_launch();
+    dependency_wait();
     if (a.delta) {
         const float *delta = a.delta + at;
 
@@ -59,8 +63,8 @@ template <int N> static __global__ void __launch_bounds__(1024) residual_norm_ve
         w[i] = a.norm && k < n ? ((const float4 *)a.norm)[k] : make_float4(0, 0, 0, 0);
         post[i] = a.delta_norm && k < n ? ((const float4 *)a.delta_norm)[k] : make_float4(0, 0, 0, 0);
     }
-    dependency_wait();
     dependents_launch();
+    dependency_wait();
 #pragma unroll
     for (int i = 0; i < N; i++) {
         const uint32_t k = threadIdx.x + i * blockDim.x;
@@ -122,7 +126,7 @@ int cuda_residual_norm(const struct cuda_launch *l, const struct cuda_norm_args 
 
 static __global__ void embed(struct cuda_matrix w, const int32_t *tokens, float scale, float *out)
 {
-    dependency_wait();
+    dependency_wait();                  /* nothing of a step begins before the steps before it have ended: see above */
     dependents_launch();
 
     const uint64_t token = (uint32_t)tokens[blockIdx.x];
@@ -148,8 +152,8 @@ static uint32_t blocks_of(uint64_t n)
 
 static __global__ void glu(int act, uint64_t n, const float *gate, const float *up, float *out, uint16_t *out16)
 {
-    dependency_wait();
     dependents_launch();
+    dependency_wait();
     FOR_EACH(i, n) {
         const float value = __fmul_rn(activate(act, gate[i]), up[i]);
 
