@@ -15,6 +15,16 @@
 
 struct config { uint32_t n_heads, n_kv_heads, head_dim, page_tokens, window; float softcap; int dtype; };
 
+static bool is_quantised(int dtype) { return dtype == DTYPE_Q8_0 || dtype == DTYPE_Q4_0; }
+static uint32_t row_bytes(const struct config &c)
+{
+    return c.dtype == DTYPE_Q8_0 ? c.head_dim / 32 * 34 : c.dtype == DTYPE_Q4_0 ? c.head_dim / 32 * 18 : c.head_dim * 2;
+}
+static const char *type_name(int dtype)
+{
+    return dtype == DTYPE_F16 ? "f16 " : dtype == DTYPE_BF16 ? "bf16" : dtype == DTYPE_Q8_0 ? "q8_0" : "q4_0";
+}
+
 /* Sequences of one length in pages scattered over a pool; queries of all positions. */
 struct world {
     struct cuda_launch l;
@@ -26,12 +36,12 @@ struct world {
     world(const struct config &c, uint32_t n_seqs_, uint32_t length_, uint32_t max_rows, bool pdl = true)
         : n_seqs(n_seqs_), length(length_), width(c.n_heads * c.head_dim)
     {
-        uint32_t pages = (length + c.page_tokens - 1) / c.page_tokens, row = c.head_dim * 2;
+        uint32_t pages = (length + c.page_tokens - 1) / c.page_tokens, row = row_bytes(c);
         uint64_t half = (uint64_t)c.n_kv_heads * c.page_tokens * row, n_pages = (uint64_t)pages * n_seqs;
         std::vector<uint32_t> table(n_pages);
 
         memset(&l, 0, sizeof(l)), memset(&a, 0, sizeof(a));
-        l.n_sms = 132, l.compute = 90, l.pdl = pdl, l.scratch_bytes = CUDA_SCRATCH_BYTES;
+        l.n_sms = 132, l.compute = 90, l.smem_block_max = 227 << 10, l.pdl = pdl, l.scratch_bytes = CUDA_SCRATCH_BYTES;
         l.scratch = gpu_alloc<uint8_t>(CUDA_SCRATCH_BYTES), l.counters = gpu_alloc<uint32_t>(CUDA_N_COUNTERS);
         GPU(cudaMemset(l.counters, 0, CUDA_N_COUNTERS * 4));
         for (uint64_t i = 0; i < n_pages; i++) table[i] = (uint32_t)((i * 7919) % n_pages);
@@ -74,12 +84,16 @@ struct world {
     }
 };
 
-static __global__ void fill_kv(uint8_t *base, uint64_t n, int half)
+static __global__ void fill_kv(uint8_t *base, uint64_t n, int dtype)
 {
+    const uint64_t block = dtype == DTYPE_Q8_0 ? 17 : 9;       /* pairs of bytes */
+
     for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < n; i += (uint64_t)gridDim.x * blockDim.x) {
         float v = hash_normal(13, i);
-        if (half) ((__half *)base)[i] = __float2half_rn(v);
-        else ((__nv_bfloat16 *)base)[i] = __float2bfloat16_rn(v);
+        if (dtype == DTYPE_F16) ((__half *)base)[i] = __float2half_rn(v);
+        else if (dtype == DTYPE_BF16) ((__nv_bfloat16 *)base)[i] = __float2bfloat16_rn(v);
+        else if (i % block) ((uint16_t *)base)[i] = (uint16_t)hash_u32(i);
+        else ((__half *)base)[i] = __float2half_rn((2 + v) * (dtype == DTYPE_Q8_0 ? 0.006f : 0.1f));
     }
 }
 static __device__ double kv_at(const struct cuda_kv &kv, const uint32_t *table, uint32_t h, uint32_t t, uint32_t d,
@@ -87,8 +101,13 @@ static __device__ double kv_at(const struct cuda_kv &kv, const uint32_t *table, 
 {
     const uint8_t *row = kv.base + table[t / kv.page_tokens] * kv.page_bytes + (v ? kv.v_offset : kv.k_offset)
                          + ((uint64_t)h * kv.page_tokens + t % kv.page_tokens) * kv.k_row_bytes;
+    const uint8_t *block = row + d / 32 * (kv.dtype_k == DTYPE_Q8_0 ? 34 : 18);
+
     if (kv.dtype_k == DTYPE_F16) return (double)__half2float(((const __half *)row)[d]);
-    return (double)__bfloat162float(((const __nv_bfloat16 *)row)[d]);
+    if (kv.dtype_k == DTYPE_BF16) return (double)__bfloat162float(((const __nv_bfloat16 *)row)[d]);
+    double scale = (double)__half2float(*(const __half *)block);
+    if (kv.dtype_k == DTYPE_Q8_0) return scale * (int8_t)block[2 + d % 32];
+    return scale * ((block[2 + d % 16] >> (d % 32 < 16 ? 0 : 4) & 15) - 8);
 }
 /* One thread per row, head and dim; run 0 only, double. */
 static __global__ void reference(struct cuda_attention_args a, float *out)
@@ -125,7 +144,7 @@ static int check_one(const struct config &c)
     int n_bad = 0;
     double worst = 0;
 
-    fill_kv<<<1024, 256>>>(w.a.kv.base, w.a.kv.page_bytes / 2 * (w.table_of(3)), c.dtype == DTYPE_F16);
+    fill_kv<<<1024, 256>>>(w.a.kv.base, w.a.kv.page_bytes / 2 * (w.table_of(3)), c.dtype);
     w.set_runs({ { 0, length, 0, w.table_of(1) } });
     want = w.run();
     float *ref_gpu = gpu_alloc<float>(ref.size());
@@ -136,7 +155,7 @@ static int check_one(const struct config &c)
         double d = fabs((double)want[i] - (double)ref[i]);
         worst = d > worst || d != d ? (d != d ? 1e30 : d) : worst;
     }
-    n_bad += worst > (c.dtype == DTYPE_F16 ? 6e-3 : 4e-2);
+    n_bad += worst > (c.dtype == DTYPE_BF16 ? 4e-2 : 6e-3);
 
     const float *q = w.a.q;
     for (uint32_t at = 0, i = 0; at < length; i++) {            /* chunks of odd sizes */
@@ -171,7 +190,7 @@ static int check_one(const struct config &c)
     }
     w.a.q = q;
     printf("attention %s %2u/%u x %3u, pages of %u, window %u, cap %.0f: error %.2g, %s\n",
-           c.dtype == DTYPE_F16 ? "f16 " : "bf16", c.n_heads, c.n_kv_heads, c.head_dim, c.page_tokens, c.window,
+           type_name(c.dtype), c.n_heads, c.n_kv_heads, c.head_dim, c.page_tokens, c.window,
            c.softcap, worst, n_bad ? "FAIL" : "equal bits in runs, chunks, batches");
     return n_bad;
 }
@@ -182,6 +201,9 @@ static int check(void)
         {8, 2, 128, 16, 0, 0, DTYPE_F16},    {16, 8, 128, 16, 0, 0, DTYPE_BF16}, {9, 3, 64, 16, 0, 0, DTYPE_F16},
         {14, 2, 64, 32, 0, 0, DTYPE_BF16},   {4, 1, 256, 16, 100, 0, DTYPE_F16}, {4, 4, 256, 64, 0, 30, DTYPE_BF16},
         {32, 2, 128, 8, 300, 50, DTYPE_F16}, {3, 3, 64, 16, 1, 0, DTYPE_F16},
+        {8, 2, 128, 16, 0, 0, DTYPE_Q8_0},   {9, 3, 64, 16, 100, 0, DTYPE_Q8_0}, {4, 1, 256, 16, 0, 0, DTYPE_Q8_0},
+        {32, 2, 128, 32, 0, 50, DTYPE_Q4_0}, {3, 3, 64, 8, 0, 0, DTYPE_Q4_0},
+        {8, 2, 64, 1, 0, 0, DTYPE_Q8_0},     {4, 2, 128, 4, 0, 0, DTYPE_Q4_0},
     };
     int n_bad = 0;
 
@@ -256,15 +278,14 @@ static bool fused_is_same(world &w, const struct cuda_qkv_args &first)
 
 static bool time_one(const struct timing &t, double gbs)
 {
-    uint64_t bytes = 0, token = 2ull * 2 * t.c.n_kv_heads * t.c.head_dim;
+    uint64_t bytes = 0, token = 2ull * t.c.n_kv_heads * row_bytes(t.c);
     uint32_t mean = t.shortest ? (t.length + t.shortest) / 2 : t.length;
     uint32_t sets = (uint32_t)std::min<uint64_t>(64, 300000000 / (token * mean * t.n_seqs) + 1);
     world w(t.c, t.n_seqs * sets, t.length, t.n_seqs * sets);
     std::vector<struct cuda_run> runs;
     double us[2];
 
-    fill_kv<<<1024, 256>>>(w.a.kv.base, w.a.kv.page_bytes / 2 * (uint64_t)w.table_of(w.n_seqs),
-                           t.c.dtype == DTYPE_F16);
+    fill_kv<<<1024, 256>>>(w.a.kv.base, w.a.kv.page_bytes / 2 * (uint64_t)w.table_of(w.n_seqs), t.c.dtype);
     for (uint32_t s = 0; s < sets; s++)
         for (uint32_t i = 0; i < t.n_seqs; i++) {
             uint32_t n = t.shortest ? t.shortest + hash_u32(i) % (t.length - t.shortest) : t.length;
@@ -274,7 +295,7 @@ static bool time_one(const struct timing &t, double gbs)
     w.set_runs(runs);
     w.a.n_runs = w.a.n_rows = t.n_seqs;
     fresh_rows fresh(w, runs);
-    const bool ok = fused_is_same(w, fresh.at(0, t.n_seqs));
+    const bool ok = is_quantised(t.c.dtype) || fused_is_same(w, fresh.at(0, t.n_seqs));
     for (int fused = 0; fused < 2; fused++)
         us[fused] = time_us((int)std::max(sets, 8u), 9, [&](int i, cudaStream_t stream) {
             struct cuda_attention_args a = w.a;
@@ -290,6 +311,7 @@ static bool time_one(const struct timing &t, double gbs)
 static bool time_decode(const char *only)
 {
     static const struct config q8 = { 32, 8, 128, 16, 0, 0, DTYPE_F16 }, q06 = { 16, 8, 128, 16, 0, 0, DTYPE_BF16 };
+    static const struct config q8_0 = { 32, 8, 128, 16, 0, 0, DTYPE_Q8_0 };
     static const struct config l1 = { 32, 8, 64, 16, 0, 0, DTYPE_F16 };
     static const struct timing all[] = {
         { "8B B1 512", q8, 1, 512, 0 },       { "8B B1 8192", q8, 1, 8192, 0 },   { "8B B8 512", q8, 8, 512, 0 },
@@ -297,7 +319,8 @@ static bool time_decode(const char *only)
         { "8B B96 512", q8, 96, 512, 0 },     { "8B B256 512", q8, 256, 512, 0 }, { "8B B32 4096", q8, 32, 4096, 0 },
         { "8B B64 100-2000", q8, 64, 2000, 100 }, { "0.6B B1 512", q06, 1, 512, 0 },
         { "0.6B B64 512", q06, 64, 512, 0 },  { "0.6B B256 512", q06, 256, 512, 0 },
-        { "1B B64 512", l1, 64, 512, 0 },
+        { "1B B64 512", l1, 64, 512, 0 },     { "8B q8_0 B1 512", q8_0, 1, 512, 0 },
+        { "8B q8_0 B64", q8_0, 64, 512, 0 },  { "8B q8_0 B256", q8_0, 256, 512, 0 },
     };
     uint64_t room = 2ull << 30;
     uint8_t *big = gpu_alloc<uint8_t>(room);
@@ -314,11 +337,13 @@ static bool time_decode(const char *only)
 
 static void time_prefill(void)
 {
+    static const struct config q8_0 = { 32, 8, 128, 16, 0, 0, DTYPE_Q8_0 };
     static const struct config q8 = { 32, 8, 128, 16, 0, 0, DTYPE_F16 }, g4 = { 8, 4, 256, 16, 0, 0, DTYPE_BF16 };
     static const struct timing all[] = {{"8B 1024", q8, 1, 1024},
                                         {"8B 4096", q8, 1, 4096},
                                         {"8B 8192", q8, 1, 8192},
                                         {"8B 16 x 512", q8, 16, 512},
+                                        {"8B q8_0 8192", q8_0, 1, 8192},
                                         {"256 dims 4096", g4, 1, 4096}};
 
     for (const struct timing &t : all) {

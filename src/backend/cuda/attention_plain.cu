@@ -13,10 +13,18 @@
 
 static __device__ __forceinline__ float kv_value(int dtype, const uint8_t *row, uint32_t i)
 {
+    const uint8_t *block;
+
     switch (dtype) {
     case DTYPE_F16: return half_float(((const uint16_t *)row)[i]);
     case DTYPE_BF16: return bf16_float(((const uint16_t *)row)[i]);
     case DTYPE_F32: return ((const float *)row)[i];
+    case DTYPE_Q8_0:
+        block = row + i / 32 * 34;
+        return half_float(*(const uint16_t *)block) * (float)(int8_t)block[2 + i % 32];
+    case DTYPE_Q4_0:
+        block = row + i / 32 * 18;
+        return half_float(*(const uint16_t *)block) * (float)((block[2 + i % 16] >> (i % 32 < 16 ? 0 : 4) & 15) - 8);
     default: return 0;
     }
 }

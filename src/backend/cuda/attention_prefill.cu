@@ -6,7 +6,7 @@
  * Bound: mma.sync and ldmatrix (each warp reads all of K and V for its 16 rows). Tiles of later positions start first:
  * they are the longest.
  */
-#include "backend/cuda/attention_mma.cuh"
+#include "backend/cuda/attention_convert.cuh"
 #include "backend/cuda/attention_paths.h"
 #include "tensor/dtype.h"
 
@@ -14,7 +14,22 @@ template <int HD> struct prefill_block {
     static constexpr uint32_t warps = HD == 256 ? 4 : 6, threads = warps * 32, rows = warps * 16;
 };
 
-template <typename T, int HD>
+/* A segment of quantised pages to a tile, by way of `raw`; nothing else is done meanwhile. */
+template <int HD>
+static __device__ __forceinline__ void fetch_converted(uint32_t tile, uint8_t *raw, const struct kv_source &s,
+                                                       bool pieces, int dtype, uint32_t base)
+{
+    constexpr uint32_t THREADS = prefill_block<HD>::threads;
+
+    load_raw<THREADS>(smem_u32(raw), s, pieces, base);
+    async_commit();
+    async_wait<0>();
+    __syncthreads();
+    convert_rows<HD, THREADS, false>(tile, raw, s.row_bytes, dtype, s.n_keys - base);
+    __syncthreads();
+}
+
+template <typename T, int HD, bool CONVERT>
 __global__ void __launch_bounds__(prefill_block<HD>::threads, HD == 256 ? 1 : 2)
     attention_prefill(const __grid_constant__ struct cuda_attention_args a)
 {
@@ -41,20 +56,27 @@ __global__ void __launch_bounds__(prefill_block<HD>::threads, HD == 256 ? 1 : 2)
     struct row_state state = { { -INFINITY, -INFINITY }, { 0, 0 } };
     float o[HD / 8][4] = {};
 
-    load_segment<HD, THREADS>(k_tile, keys, first_key / SEGMENT * SEGMENT);
+    uint8_t *raw = smem + 2 * tile_bytes + ROWS * HD * 2;
+
+    if constexpr (!CONVERT) load_segment<HD, THREADS>(k_tile, keys, first_key / SEGMENT * SEGMENT);
     async_commit();
     load_queries<T, HD, THREADS, ROWS>(q_tile, a, run, kv_head, first_row);
     for (uint32_t base = first_key / SEGMENT * SEGMENT; base < end; base += SEGMENT) {
         uint32_t p[SEGMENT / 16][4];
         float s[SEGMENT / 8][4], max[2], m[2], l[2];
 
-        load_segment<HD, THREADS>(v_tile, values, base);
+        if constexpr (CONVERT) {
+            fetch_converted<HD>(k_tile, raw, keys, pages_are_pieces(a.kv), a.kv.dtype_k, base);
+            fetch_converted<HD>(v_tile, raw, values, pages_are_pieces(a.kv), a.kv.dtype_v, base);
+        } else {
+            load_segment<HD, THREADS>(v_tile, values, base);
+        }
         async_commit();
         async_wait<1>();
         __syncthreads();
         score_tile<T, HD, SEGMENT / 8>(s, my_q, k_tile, 0);
         __syncthreads();                                        /* all warps are done with K */
-        if (base + SEGMENT < end) load_segment<HD, THREADS>(k_tile, keys, base + SEGMENT);
+        if (!CONVERT && base + SEGMENT < end) load_segment<HD, THREADS>(k_tile, keys, base + SEGMENT);
         async_commit();
         scale_and_mask<SEGMENT / 8>(s, max, scale, window, base);
         m[0] = max[0] == -INFINITY ? 0.0f : max[0], m[1] = max[1] == -INFINITY ? 0.0f : max[1];
@@ -79,26 +101,30 @@ __global__ void __launch_bounds__(prefill_block<HD>::threads, HD == 256 ? 1 : 2)
                        __fdiv_rn(o[d][2 * i], state.l[i]), __fdiv_rn(o[d][2 * i + 1], state.l[i]));
 }
 
-template <typename T, int HD> static cudaError_t start(const struct cuda_launch *l, const struct cuda_attention_args *a)
+template <typename T, int HD, bool CONVERT>
+static cudaError_t start(const struct cuda_launch *l, const struct cuda_attention_args *a)
 {
-    const uint32_t smem = 2 * SEGMENT * HD * 2 + prefill_block<HD>::rows * HD * 2;
+    const uint32_t raw = !CONVERT ? 0 : a->kv.k_row_bytes > a->kv.v_row_bytes ? a->kv.k_row_bytes : a->kv.v_row_bytes;
+    const uint32_t smem = 2 * SEGMENT * HD * 2 + prefill_block<HD>::rows * HD * 2 + SEGMENT * raw;
     const uint32_t tiles = a->n_rows * (a->n_heads / a->n_kv_heads) / prefill_block<HD>::rows + a->n_runs;
-    static bool ready;                   /* once per process */
-    cudaError_t e = ready ? cudaSuccess : allow_shared_memory(attention_prefill<T, HD>, smem);
+    static uint32_t ready;               /* bytes allowed so far */
+    cudaError_t e = smem <= ready ? cudaSuccess : allow_shared_memory(attention_prefill<T, HD, CONVERT>, smem);
 
     if (e) return e;
-    ready = true;
-    return launch_chained(l, attention_prefill<T, HD>, dim3(tiles, a->n_kv_heads), prefill_block<HD>::threads, smem,
-                          *a);
+    if (smem > ready) ready = smem;
+    return launch_chained(l, attention_prefill<T, HD, CONVERT>, dim3(tiles, a->n_kv_heads),
+                          prefill_block<HD>::threads, smem, *a);
+}
+
+template <int HD> static int start_for(const struct cuda_launch *l, const struct cuda_attention_args *a)
+{
+    return (int)(a->kv.dtype_k == DTYPE_F16 ? start<__half, HD, false>(l, a) : start<__nv_bfloat16, HD, false>(l, a));
 }
 
 int attention_prefill_launch(const struct cuda_launch *l, const struct cuda_attention_args *a)
 {
-    const bool half = a->kv.dtype_k == DTYPE_F16;
-
     if (l->compute == 90 && a->head_dim <= 128) return attention_wgmma_launch(l, a);
-
-    if (a->head_dim == 64) return (int)(half ? start<__half, 64>(l, a) : start<__nv_bfloat16, 64>(l, a));
-    if (a->head_dim == 128) return (int)(half ? start<__half, 128>(l, a) : start<__nv_bfloat16, 128>(l, a));
-    return (int)(half ? start<__half, 256>(l, a) : start<__nv_bfloat16, 256>(l, a));
+    if (a->head_dim == 64) return start_for<64>(l, a);
+    if (a->head_dim == 128) return start_for<128>(l, a);
+    return cuda_kv_is_quantised(&a->kv) ? (int)start<__half, 256, true>(l, a) : start_for<256>(l, a);
 }

@@ -10,7 +10,10 @@
  * first, so that this waits for nobody. Every warp finds its block's place by itself, from the runs in device memory.
  */
 #pragma once
+#include "backend/cuda/attention_fresh.cuh"
 #include "backend/cuda/attention_mma.cuh"
+
+enum { COMPUTE_BARRIER = 1 };            /* of the first DECODE_THREADS of a block */
 
 /* A lane's part of the list: runs lane * per_lane .., which begin at place `before`. */
 struct segment_list { uint32_t per_lane, before, total; };
@@ -159,4 +162,20 @@ static __device__ __forceinline__ struct share share_of(const struct cuda_attent
         s.head = last.start, s.head_end = s.end, s.end = last.start;
     }
     return s;
+}
+
+/* A divided pair's part is in scratch: true in the block that is the last to say so. By the first DECODE_THREADS. */
+static __device__ __forceinline__ bool is_last_part(uint32_t *counter, uint32_t n_parts)
+{
+    __shared__ uint32_t is_last;
+
+    __threadfence();
+    named_barrier(COMPUTE_BARRIER, DECODE_THREADS);
+    if (threadIdx.x == 0) {
+        is_last = atomicAdd(counter, 1) + 1 == n_parts;
+        if (is_last) *counter = 0;
+        __threadfence();
+    }
+    named_barrier(COMPUTE_BARRIER, DECODE_THREADS);
+    return is_last;
 }

@@ -8,16 +8,18 @@
  * Of a pair that shares divide, the block with its first segments leaves m, l, o of those together in scratch, the others
  * those of each segment, and who arrives last merges them in order: the same operations as in one block.
  * FUSED, runs of one row: as in attention_fresh.cuh; everything older is asked for before dependency_wait.
+ * CONVERT, quantised pages: the ring has rows as they lie in the pages; the computing warps make each tile of them.
  * What lies behind a run's last key in its pages is never used: scores are masked, values become zeros.
  * Bytes: K and V once. Bound: memory. H200, 8B, 512 keys: 82 % of the read bandwidth for 256 runs, 65 % for 64.
  */
+#include "backend/cuda/attention_convert.cuh"
 #include "backend/cuda/attention_fresh.cuh"
 #include "backend/cuda/attention_paths.h"
 #include "backend/cuda/attention_shares.cuh"
 #include "backend/cuda/tensor_map.h"
 #include "tensor/dtype.h"
 
-enum { STREAM_THREADS = DECODE_THREADS + 32, COMPUTE_BARRIER = 1 };
+enum { STREAM_THREADS = DECODE_THREADS + 32 };
 
 /* Blocks of HD dims on an SM, and tiles of keys or values in a block's ring. */
 template <int HD> struct stream_fit {
@@ -31,7 +33,11 @@ struct stream_args {
     uint32_t max_places;                 /* of scratch; in longer lists no pair is divided */
     uint32_t *counters;                  /* [run, kv_head] */
     uint32_t page_rows, k_row, v_row;    /* rows of HD numbers in a page; of a page, the first of K and V */
+    uint32_t stage_bytes;                /* of the ring */
 };
+
+/* Where things lie in shared memory; tile: CONVERT's one tile. */
+struct stream_places { uint32_t stages, tile, q_tile, p_tile; };
 
 /* Tiles, and who may use them: full: all bytes are there; empty: all computing warps are done. pieces[stage]: set with the
  * first keys of a piece; n_segments 0: there are no more. */
@@ -97,31 +103,16 @@ static __device__ __forceinline__ void put_part(float *to, uint32_t n_packed, co
     }
 }
 
-/* A divided pair's part is in scratch: true in the block that is the last to say so. */
-static __device__ __forceinline__ bool is_last_part(uint32_t *counter, uint32_t n_parts)
-{
-    __shared__ uint32_t is_last;
-
-    __threadfence();
-    named_barrier(COMPUTE_BARRIER, DECODE_THREADS);
-    if (threadIdx.x == 0) {
-        is_last = atomicAdd(counter, 1) + 1 == n_parts;
-        if (is_last) *counter = 0;
-        __threadfence();
-    }
-    named_barrier(COMPUTE_BARRIER, DECODE_THREADS);
-    return is_last;
-}
-
 /* The copying warp: all tiles of the block's share. */
-template <int HD>
+template <int HD, bool CONVERT>
 static __device__ __forceinline__ void copy_share(const struct cuda_attention_args &a, const struct stream_args &s,
                                                   const CUtensorMap *map, const struct segment_list &list,
-                                                  struct share *share, uint32_t tiles, struct ring<HD> *ring)
+                                                  struct share *share, uint32_t stages, struct ring<HD> *ring)
 {
-    constexpr uint32_t STAGES = stream_fit<HD>::stages, bands = HD / 64, tile_bytes = SEGMENT * HD * 2;
+    constexpr uint32_t STAGES = stream_fit<HD>::stages, bands = CONVERT ? 1 : HD / 64;
     const uint32_t lane = threadIdx.x % 32, tokens = a.kv.page_tokens, shift = 31u - (uint32_t)__clz((int)tokens);
     const uint64_t policy = policy_evict_first();
+    const bool pieces = !CONVERT || pages_are_pieces(a.kv);
     struct piece p = {};
     uint32_t tile = 0;
 
@@ -135,19 +126,33 @@ static __device__ __forceinline__ void copy_share(const struct cuda_attention_ar
 
             for (uint32_t values = 0; values < 2; values++, tile++) {
                 const uint32_t stage = tile % STAGES, bar = smem_u32(&ring->full[stage]);
+                const uint32_t page_bytes = tokens * (values ? a.kv.v_row_bytes : a.kv.k_row_bytes);
 
                 if (tile >= STAGES) mbar_wait(smem_u32(&ring->empty[stage]), (tile / STAGES - 1) & 1);
                 if (lane == 0) {
                     if (!values && i == p.from) ring->pieces[stage] = p;
-                    mbar_expect(bar, n_pages * tokens * HD * 2);
+                    if (pieces) mbar_expect(bar, n_pages * page_bytes);
                 }
                 __syncwarp();
-                for (uint32_t box = lane; box < n_pages * bands; box += 32) {
+                for (uint32_t box = lane; pieces && box < n_pages * bands; box += 32) {
                     const uint32_t at = box == lane ? page : table[box / bands];
 
-                    tma_load_2d(tiles + stage * tile_bytes + box % bands * SEGMENT * 128 + box / bands * tokens * 128,
-                                map, bar, (int)(box % bands * 64),
-                                (int)(at * s.page_rows + (values ? s.v_row : s.k_row) + p.kv_head * tokens), policy);
+                    if constexpr (CONVERT)
+                        bulk_load(stages + stage * s.stage_bytes + box * page_bytes,
+                                  a.kv.base + at * a.kv.page_bytes + (values ? a.kv.v_offset : a.kv.k_offset)
+                                      + (uint64_t)p.kv_head * page_bytes,
+                                  page_bytes, bar, policy);
+                    else
+                        tma_load_2d(stages + stage * s.stage_bytes + box % bands * SEGMENT * 128
+                                        + box / bands * tokens * 128,
+                                    map, bar, (int)(box % bands * 64),
+                                    (int)(at * s.page_rows + (values ? s.v_row : s.k_row) + p.kv_head * tokens),
+                                    policy);
+                }
+                if (CONVERT && !pieces) {
+                    warp_copy_raw(stages + stage * s.stage_bytes,
+                                  kv_source_of(a.kv, a.tables + p.run.table, p.kv_head, n_keys, values), base);
+                    if (lane == 0) mbar_arrive(bar);
                 }
             }
         }
@@ -166,6 +171,20 @@ template <int HD> static __device__ __forceinline__ void clear_rows(uint32_t til
         asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(kv_tile_at<HD, true>(tile, i / (HD / 8),
                                                                                             i % (HD / 8))), "r"(0)
                      : "memory");
+}
+
+/* Raw rows of a stage to a tile, which frees the stage. */
+template <int HD>
+static __device__ __forceinline__ void convert_stage(const struct cuda_attention_args &a, uint32_t tile, uint32_t raw,
+                                                     bool values, uint32_t n, uint64_t *empty)
+{
+    extern __shared__ __align__(1024) uint8_t smem[];
+
+    convert_rows<HD, DECODE_THREADS, true>(tile, smem + (raw - smem_u32(smem)),
+                                           values ? a.kv.v_row_bytes : a.kv.k_row_bytes,
+                                           values ? a.kv.dtype_v : a.kv.dtype_k, n);
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) mbar_arrive(smem_u32(empty));
 }
 
 /* The probabilities of a warp's 32 keys to the p tile. */
@@ -191,14 +210,14 @@ static __device__ __forceinline__ void put_probabilities(uint32_t p_tile, const 
 template <int N> struct piece_sums { struct row_state state; float o[N][4]; };
 
 /* All segments of a piece; *tile counts the ring's. */
-template <typename T, int HD, bool FUSED>
+template <typename T, int HD, bool FUSED, bool CONVERT>
 static __device__ __forceinline__ void
-sum_piece(const struct cuda_attention_args &a, const struct stream_args &sa, const struct piece &piece, uint32_t tiles,
-          uint32_t q_tile, uint32_t p_tile, struct ring<HD> *ring, uint32_t *tile, const uint16_t (*fresh)[FUSED ? HD : 1],
-          struct piece_sums<HD / 32> *sums)
+sum_piece(const struct cuda_attention_args &a, const struct stream_args &sa, const struct piece &piece,
+          const struct stream_places &at, struct ring<HD> *ring, uint32_t *tile,
+          const uint16_t (*fresh)[FUSED ? HD : 1], struct piece_sums<HD / 32> *sums)
 {
     __shared__ float warp_max[4][DECODE_ROWS];
-    constexpr uint32_t STAGES = stream_fit<HD>::stages, tile_bytes = SEGMENT * HD * 2;
+    constexpr uint32_t STAGES = stream_fit<HD>::stages;
     constexpr int N = HD / 32;                                  /* tiles of 8 dims that a warp sums */
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, n_keys = piece.run.pos0 + piece.run.n_rows;
     const struct row_window window = row_window_of(a, piece.run, 0);
@@ -206,8 +225,9 @@ sum_piece(const struct cuda_attention_args &a, const struct stream_args &sa, con
 
     for (uint32_t i = piece.from; i < piece.to; i++, *tile += 2) {
         const uint32_t base = (piece.first_segment + i) * SEGMENT, k_stage = *tile % STAGES;
-        const uint32_t v_stage = (*tile + 1) % STAGES, k_tile = tiles + k_stage * tile_bytes;
-        const uint32_t v_tile = tiles + v_stage * tile_bytes;
+        const uint32_t v_stage = (*tile + 1) % STAGES, k_raw = at.stages + k_stage * sa.stage_bytes;
+        const uint32_t v_raw = at.stages + v_stage * sa.stage_bytes;
+        const uint32_t k_tile = CONVERT ? at.tile : k_raw, v_tile = CONVERT ? at.tile : v_raw;
         const bool last = i + 1 == piece.n_segments;
         uint32_t p[SEGMENT / 16][4];
         float s[4][4], max[2], m[2], l[2];
@@ -218,10 +238,14 @@ sum_piece(const struct cuda_attention_args &a, const struct stream_args &sa, con
                 place_fresh<HD, true>(fresh[0], k_tile, piece.run.pos0 - base);
                 shared_written_fence();
             }
-        if (i == piece.from || (FUSED && last)) named_barrier(COMPUTE_BARRIER, DECODE_THREADS);
-        score_tile<T, HD, 4, true>(s, q_tile, k_tile, warp * 32);
+        if (CONVERT || i == piece.from || (FUSED && last)) named_barrier(COMPUTE_BARRIER, DECODE_THREADS);
+        if constexpr (CONVERT) {                                /* all warps are done with the values before */
+            convert_stage<HD>(a, k_tile, k_raw, false, n_keys - base, &ring->empty[k_stage]);
+            named_barrier(COMPUTE_BARRIER, DECODE_THREADS);
+        }
+        score_tile<T, HD, 4, true>(s, at.q_tile, k_tile, warp * 32);
         __syncwarp();
-        if (lane == 0) mbar_arrive(smem_u32(&ring->empty[k_stage]));
+        if (!CONVERT && lane == 0) mbar_arrive(smem_u32(&ring->empty[k_stage]));
         scale_and_mask<4>(s, max, scale, window, base + warp * 32);
         if (lane % 4 == 0) warp_max[warp][lane / 4] = max[0], warp_max[warp][lane / 4 + 8] = max[1];
         named_barrier(COMPUTE_BARRIER, DECODE_THREADS);
@@ -231,9 +255,11 @@ sum_piece(const struct cuda_attention_args &a, const struct stream_args &sa, con
             max[r] = fmaxf(fmaxf(warp_max[0][row], warp_max[1][row]), fmaxf(warp_max[2][row], warp_max[3][row]));
             m[r] = max[r] == -INFINITY ? 0.0f : max[r];
         }
-        put_probabilities<T>(p_tile, s, m);
+        put_probabilities<T>(at.p_tile, s, m);
         mbar_wait(smem_u32(&ring->full[v_stage]), (*tile + 1) / STAGES & 1);
-        if (last) {
+        if constexpr (CONVERT) {
+            convert_stage<HD>(a, v_tile, v_raw, true, n_keys - base, &ring->empty[v_stage]);
+        } else if (last) {
             if constexpr (FUSED) place_fresh<HD, true>(fresh[1], v_tile, piece.run.pos0 - base);
             clear_rows<HD>(v_tile, n_keys - base);
             shared_written_fence();
@@ -241,7 +267,7 @@ sum_piece(const struct cuda_attention_args &a, const struct stream_args &sa, con
         named_barrier(COMPUTE_BARRIER, DECODE_THREADS);
 #pragma unroll
         for (int j = 0; j < SEGMENT / 16; j++)
-            ldmatrix4(p[j], tile_at(p_tile, SEGMENT * 2, lane / 8 % 2 * 8 + lane % 8, j * 2 + lane / 16));
+            ldmatrix4(p[j], tile_at(at.p_tile, SEGMENT * 2, lane / 8 % 2 * 8 + lane % 8, j * 2 + lane / 16));
         sum_probabilities<T>(l, p);
         struct merge_factors f = { { 0, 0 }, { 1, 1 } };
         if (piece.from == 0) {
@@ -255,7 +281,7 @@ sum_piece(const struct cuda_attention_args &a, const struct stream_args &sa, con
         }
         value_tile<T, HD, N, true>(sums->o, p, v_tile, warp * N, f);
         __syncwarp();
-        if (lane == 0) mbar_arrive(smem_u32(&ring->empty[v_stage]));
+        if (!CONVERT && lane == 0) mbar_arrive(smem_u32(&ring->empty[v_stage]));
         if (piece.from > 0)
             put_part<HD, N>(scratch_row<HD>(sa, piece.start + i, 0), piece.run.n_rows * (a.n_heads / a.n_kv_heads),
                             sums->o, max, l);
@@ -290,7 +316,7 @@ static __device__ __forceinline__ void finish_piece(const struct cuda_attention_
         merge_parts<HD>(a, sa, piece, share_begin(total, n_blocks, first + 1) - piece.start);
 }
 
-template <typename T, int HD, bool FUSED>
+template <typename T, int HD, bool FUSED, bool CONVERT>
 __global__ void __launch_bounds__(STREAM_THREADS, stream_fit<HD>::blocks)
     attention_stream(const __grid_constant__ struct cuda_attention_args a,
                      const __grid_constant__ struct stream_args sa, const __grid_constant__ CUtensorMap map,
@@ -301,12 +327,13 @@ __global__ void __launch_bounds__(STREAM_THREADS, stream_fit<HD>::blocks)
     __shared__ struct ring<HD> ring;
     __shared__ __align__(16) uint16_t fresh[2][FUSED ? HD : 1];
     __shared__ uint32_t total, n_blocks;
-    constexpr uint32_t STAGES = stream_fit<HD>::stages, tile_bytes = SEGMENT * HD * 2;
-    const uint32_t tiles = (smem_u32(smem) + 1023) & ~1023u, q_tile = tiles + STAGES * tile_bytes;
-    const uint32_t p_tile = q_tile + DECODE_ROWS * HD * 2;
+    constexpr uint32_t STAGES = stream_fit<HD>::stages;
+    const uint32_t begin = (smem_u32(smem) + 1023) & ~1023u;
+    const uint32_t stages = begin + (CONVERT ? SEGMENT * HD * 2 : 0), q_tile = stages + STAGES * sa.stage_bytes;
+    const struct stream_places at = { stages, begin, q_tile, q_tile + DECODE_ROWS * HD * 2 };
     uint32_t tile = 0;
 
-    if (threadIdx.x == DECODE_THREADS) tma_prefetch_map(&map);
+    if (!CONVERT && threadIdx.x == DECODE_THREADS) tma_prefetch_map(&map);
     if (threadIdx.x < STAGES) {
         mbar_init(smem_u32(&ring.full[threadIdx.x]), 1);
         mbar_init(smem_u32(&ring.empty[threadIdx.x]), DECODE_THREADS / 32);
@@ -320,7 +347,7 @@ __global__ void __launch_bounds__(STREAM_THREADS, stream_fit<HD>::blocks)
         struct share share = share_of(a, list, list.total > sa.max_places);
 
         total = list.total, n_blocks = share.n_blocks;
-        copy_share<HD>(a, sa, &map, list, &share, tiles, &ring);
+        copy_share<HD, CONVERT>(a, sa, &map, list, &share, at.stages, &ring);
         return;
     }
     for (;;) {
@@ -330,47 +357,55 @@ __global__ void __launch_bounds__(STREAM_THREADS, stream_fit<HD>::blocks)
         const struct piece piece = ring.pieces[tile % STAGES];
         if (piece.n_segments == 0) return;
         if constexpr (FUSED)
-            fresh_row<T, HD>(f, piece.run.row0, piece.kv_head, piece.to == piece.n_segments, q_tile, fresh);
-        else load_queries<T, HD, DECODE_THREADS, DECODE_ROWS>(q_tile, a, piece.run, piece.kv_head, 0);
+            fresh_row<T, HD>(f, piece.run.row0, piece.kv_head, piece.to == piece.n_segments, at.q_tile, fresh);
+        else load_queries<T, HD, DECODE_THREADS, DECODE_ROWS>(at.q_tile, a, piece.run, piece.kv_head, 0);
         if constexpr (FUSED) named_barrier(COMPUTE_BARRIER, DECODE_THREADS);   /* place_fresh reads what others wrote */
-        sum_piece<T, HD, FUSED>(a, sa, piece, tiles, q_tile, p_tile, &ring, &tile, fresh, &sums);
+        sum_piece<T, HD, FUSED, CONVERT>(a, sa, piece, at, &ring, &tile, fresh, &sums);
         finish_piece<HD>(a, sa, piece, total, n_blocks, sums);
     }
 #endif
 }
 
-template <typename T, int HD, bool FUSED>
+template <typename T, int HD, bool FUSED, bool CONVERT>
 static cudaError_t start_as(const struct cuda_launch *l, const struct cuda_attention_args *a,
                             const struct cuda_qkv_args *fused)
 {
     const struct cuda_qkv_args none = {};
     const struct cuda_kv *kv = &a->kv;
-    const uint32_t smem = stream_fit<HD>::stages * SEGMENT * HD * 2 + DECODE_ROWS * (HD + SEGMENT) * 2 + 1024;
     const uint32_t pairs = a->n_runs * a->n_kv_heads, fill = stream_fit<HD>::blocks * l->n_sms;
     const uint32_t packed = a->longest_run * (a->n_heads / a->n_kv_heads), row_bytes = HD * 2;
     const uint32_t rows = packed < DECODE_ROWS ? packed : (uint32_t)DECODE_ROWS;
+    const uint32_t longest = kv->k_row_bytes > kv->v_row_bytes ? kv->k_row_bytes : kv->v_row_bytes;
     const uint64_t places = l->scratch_bytes / (rows * stream_fit<HD>::part * sizeof(float));
     const struct stream_args s = { (float *)l->scratch, rows,
                                    pairs > CUDA_N_COUNTERS ? 0 : places < 1u << 30 ? (uint32_t)places : 1u << 30,
                                    l->counters, (uint32_t)(kv->page_bytes / row_bytes),
-                                   (uint32_t)(kv->k_offset / row_bytes), (uint32_t)(kv->v_offset / row_bytes) };
-    CUtensorMap map;
-    static bool ready;                   /* once per process */
-    cudaError_t e = ready ? cudaSuccess : allow_shared_memory(attention_stream<T, HD, FUSED>, smem);
+                                   (uint32_t)(kv->k_offset / row_bytes), (uint32_t)(kv->v_offset / row_bytes),
+                                   SEGMENT * (CONVERT ? longest : row_bytes) };
+    const uint32_t smem = stream_fit<HD>::stages * s.stage_bytes + (CONVERT ? SEGMENT * row_bytes : 0)
+                          + DECODE_ROWS * (HD + SEGMENT) * 2 + 1024;
+    CUtensorMap map = {};
+    static uint32_t ready;               /* bytes allowed so far */
+    cudaError_t e = smem <= ready ? cudaSuccess
+                                  : allow_shared_memory(attention_stream<T, HD, FUSED, CONVERT>, smem);
 
     if (e) return e;
-    ready = true;
-    if (!tensor_map(&map, kv->base, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, INT32_MAX, HD, row_bytes, kv->page_tokens, 64,
-                    CU_TENSOR_MAP_SWIZZLE_128B))
+    if (smem > ready) ready = smem;
+    if (!CONVERT && !tensor_map(&map, kv->base, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, INT32_MAX, HD, row_bytes,
+                                kv->page_tokens, 64, CU_TENSOR_MAP_SWIZZLE_128B))
         return cudaErrorInvalidValue;
-    return launch_chained(l, attention_stream<T, HD, FUSED>, dim3(fill), STREAM_THREADS, smem, *a, s, map,
+    return launch_chained(l, attention_stream<T, HD, FUSED, CONVERT>, dim3(fill), STREAM_THREADS, smem, *a, s, map,
                           fused ? *fused : none);
 }
 
-template <typename T, int HD>
+template <int HD>
 static int start(const struct cuda_launch *l, const struct cuda_attention_args *a, const struct cuda_qkv_args *fused)
 {
-    return (int)(fused ? start_as<T, HD, true>(l, a, fused) : start_as<T, HD, false>(l, a, NULL));
+    if (cuda_kv_is_quantised(&a->kv)) return (int)start_as<__half, HD, false, true>(l, a, NULL);
+    if (a->kv.dtype_k == DTYPE_F16)
+        return (int)(fused ? start_as<__half, HD, true, false>(l, a, fused) : start_as<__half, HD, false, false>(l, a, NULL));
+    return (int)(fused ? start_as<__nv_bfloat16, HD, true, false>(l, a, fused)
+                       : start_as<__nv_bfloat16, HD, false, false>(l, a, NULL));
 }
 
 bool attention_stream_takes(const struct cuda_launch *l, const struct cuda_attention_args *a)
@@ -378,6 +413,7 @@ bool attention_stream_takes(const struct cuda_launch *l, const struct cuda_atten
     const struct cuda_kv *kv = &a->kv;
     const uint32_t segments = ceil_div(a->end, SEGMENT), row = a->head_dim * 2;
 
+    if (cuda_kv_is_quantised(kv)) return true;                  /* nothing else reads them */
     return l->compute == 90 && kv->page_tokens >= 8 && kv->page_tokens <= SEGMENT && kv->page_bytes % row == 0
            && (kv->k_offset | kv->v_offset) % row == 0 && tensor_map_ready()
            && (segments > 8 || (uint64_t)a->n_runs * a->n_kv_heads * segments > 3 * l->n_sms);
@@ -386,9 +422,6 @@ bool attention_stream_takes(const struct cuda_launch *l, const struct cuda_atten
 int attention_stream_launch(const struct cuda_launch *l, const struct cuda_attention_args *a,
                             const struct cuda_qkv_args *fused)
 {
-    const bool half = a->kv.dtype_k == DTYPE_F16;
-
-    if (a->head_dim == 64) return half ? start<__half, 64>(l, a, fused) : start<__nv_bfloat16, 64>(l, a, fused);
-    if (a->head_dim == 128) return half ? start<__half, 128>(l, a, fused) : start<__nv_bfloat16, 128>(l, a, fused);
-    return half ? start<__half, 256>(l, a, fused) : start<__nv_bfloat16, 256>(l, a, fused);
+    return a->head_dim == 64 ? start<64>(l, a, fused) : a->head_dim == 128 ? start<128>(l, a, fused)
+                                                                            : start<256>(l, a, fused);
 }

@@ -7,7 +7,7 @@
  * mma.sync's: chains are equal. Bound: arithmetic; while one warpgroup computes exponentials the others multiply.
  * H200, 8B: 308 TFLOP/s at 8,192 positions, 243 at 4,096.
  */
-#include "backend/cuda/attention_mma.cuh"
+#include "backend/cuda/attention_convert.cuh"
 #include "backend/cuda/attention_paths.h"
 #include "backend/cuda/wgmma_bf16.cuh"
 #include "tensor/dtype.h"
@@ -101,7 +101,16 @@ static __device__ __forceinline__ void wgmma_values(float *o, const uint32_t (&p
     for (int i = 0; i < 32; i++) o[i] = merge_value(o[i], acc[i], f.old[i / 2 % 2], f.add[i / 2 % 2]);
 }
 
-template <typename T, int HD>
+/* Quantised pages: raw rows of the next segment come while this one is computed, and are converted behind it. */
+template <int HD>
+static __device__ __forceinline__ void convert_raw(uint32_t tiles, const uint8_t *raw, const struct cuda_kv &kv, uint32_t n)
+{
+    convert_rows<HD, WGMMA_THREADS, true>(tiles, raw, kv.k_row_bytes, kv.dtype_k, n);
+    convert_rows<HD, WGMMA_THREADS, true>(tiles + SEGMENT * HD * 2, raw + SEGMENT * kv.k_row_bytes, kv.v_row_bytes,
+                                          kv.dtype_v, n);
+}
+
+template <typename T, int HD, bool CONVERT>
 __global__ void __launch_bounds__(WGMMA_THREADS, 1)
     attention_wgmma(const __grid_constant__ struct cuda_attention_args a)
 {
@@ -129,10 +138,22 @@ __global__ void __launch_bounds__(WGMMA_THREADS, 1)
     uint32_t base = first_key / SEGMENT * SEGMENT, k_tile = kv_tiles;
     float o[HD / 2] = {};
 
-    load_half_tiles<HD>(k_tile, keys, base);
-    load_half_tiles<HD>(k_tile + tile_bytes, values, base);
+    const uint32_t raw = q_tiles + WGMMA_ROWS * HD * 2, raw_v = raw + SEGMENT * a.kv.k_row_bytes, n_keys = keys.n_keys;
+    const uint8_t *raw_rows = smem + (raw - smem_u32(smem));
+    const bool pieces = CONVERT && pages_are_pieces(a.kv);
+
+    if constexpr (CONVERT) {
+        load_raw<WGMMA_THREADS>(raw, keys, pieces, base), load_raw<WGMMA_THREADS>(raw_v, values, pieces, base);
+    } else {
+        load_half_tiles<HD>(k_tile, keys, base), load_half_tiles<HD>(k_tile + tile_bytes, values, base);
+    }
     async_commit();
     load_query_tiles<T, HD>(q_tiles, a, run, kv_head, first_row);
+    if constexpr (CONVERT) {
+        async_wait<0>();
+        __syncthreads();
+        convert_raw<HD>(k_tile, raw_rows, a.kv, n_keys - base);
+    }
     for (; base < end; base += SEGMENT) {
         const uint32_t next = k_tile == kv_tiles ? kv_tiles + 2 * tile_bytes : kv_tiles;
         uint32_t p[SEGMENT / 16][4];
@@ -142,8 +163,13 @@ __global__ void __launch_bounds__(WGMMA_THREADS, 1)
         shared_written_fence();
         __syncthreads();                                        /* this segment is here; all are done with the last */
         if (base + SEGMENT < end) {
-            load_half_tiles<HD>(next, keys, base + SEGMENT);
-            load_half_tiles<HD>(next + tile_bytes, values, base + SEGMENT);
+            if constexpr (CONVERT) {
+                load_raw<WGMMA_THREADS>(raw, keys, pieces, base + SEGMENT);
+                load_raw<WGMMA_THREADS>(raw_v, values, pieces, base + SEGMENT);
+            } else {
+                load_half_tiles<HD>(next, keys, base + SEGMENT);
+                load_half_tiles<HD>(next + tile_bytes, values, base + SEGMENT);
+            }
         }
         async_commit();
         wgmma_scores<T, HD>(s, my_q, k_tile);
@@ -159,6 +185,12 @@ __global__ void __launch_bounds__(WGMMA_THREADS, 1)
 #pragma unroll
         for (int h = 0; h < HD / 64; h++)
             wgmma_values<T>(&o[h * 32], p, k_tile + tile_bytes + h * SEGMENT * 128, f);
+        if constexpr (CONVERT)
+            if (base + SEGMENT < end) {
+                async_wait<0>();
+                __syncthreads();                                /* all threads' copies are there */
+                convert_raw<HD>(next, raw_rows, a.kv, n_keys - base - SEGMENT);
+            }
         k_tile = next;
     }
     const uint32_t lane = threadIdx.x % 32;
@@ -171,22 +203,27 @@ __global__ void __launch_bounds__(WGMMA_THREADS, 1)
 #endif
 }
 
-template <typename T, int HD> static cudaError_t start(const struct cuda_launch *l, const struct cuda_attention_args *a)
+template <typename T, int HD, bool CONVERT>
+static cudaError_t start(const struct cuda_launch *l, const struct cuda_attention_args *a)
 {
-    const uint32_t smem = 4 * SEGMENT * HD * 2 + WGMMA_ROWS * HD * 2 + 1024;
+    const uint32_t raw = CONVERT ? SEGMENT * (a->kv.k_row_bytes + a->kv.v_row_bytes) : 0;
+    const uint32_t smem = 4 * SEGMENT * HD * 2 + WGMMA_ROWS * HD * 2 + 1024 + raw;
     const uint32_t tiles = a->n_rows * (a->n_heads / a->n_kv_heads) / WGMMA_ROWS + a->n_runs;
-    static bool ready;                   /* once per process */
-    cudaError_t e = ready ? cudaSuccess : allow_shared_memory(attention_wgmma<T, HD>, smem);
+    static uint32_t ready;               /* bytes allowed so far */
+    cudaError_t e = smem <= ready ? cudaSuccess : allow_shared_memory(attention_wgmma<T, HD, CONVERT>, smem);
 
     if (e) return e;
-    ready = true;
-    return launch_chained(l, attention_wgmma<T, HD>, dim3(tiles, a->n_kv_heads), WGMMA_THREADS, smem, *a);
+    if (smem > ready) ready = smem;
+    return launch_chained(l, attention_wgmma<T, HD, CONVERT>, dim3(tiles, a->n_kv_heads), WGMMA_THREADS, smem, *a);
+}
+
+template <int HD> static int start_for(const struct cuda_launch *l, const struct cuda_attention_args *a)
+{
+    if (cuda_kv_is_quantised(&a->kv)) return (int)start<__half, HD, true>(l, a);
+    return (int)(a->kv.dtype_k == DTYPE_F16 ? start<__half, HD, false>(l, a) : start<__nv_bfloat16, HD, false>(l, a));
 }
 
 int attention_wgmma_launch(const struct cuda_launch *l, const struct cuda_attention_args *a)
 {
-    const bool half = a->kv.dtype_k == DTYPE_F16;
-
-    if (a->head_dim == 64) return (int)(half ? start<__half, 64>(l, a) : start<__nv_bfloat16, 64>(l, a));
-    return (int)(half ? start<__half, 128>(l, a) : start<__nv_bfloat16, 128>(l, a));
+    return a->head_dim == 64 ? start_for<64>(l, a) : start_for<128>(l, a);
 }

@@ -131,7 +131,7 @@ struct cuda_kv {
     uint64_t page_bytes, k_offset, v_offset;
     uint32_t k_row_bytes, v_row_bytes;
     uint32_t page_tokens;               /* power of two */
-    int dtype_k, dtype_v;               /* enum dtype: F16, BF16 or F32; Q8_0 as blocks in GGUF order */
+    int dtype_k, dtype_v;               /* enum dtype: F16, BF16, F32, Q8_0 or Q4_0, blocks as in GGUF files */
 };
 /* Rows row0 .. row0+n_rows-1 are positions pos0 .. of one sequence; its pages: tables[table + pos / page_tokens]. */
 struct cuda_run { uint32_t row0, n_rows, pos0, table; };
@@ -155,7 +155,8 @@ struct cuda_attention_args {
     struct cuda_kv kv;
 };
 
-/* As struct qkv_args in backend.h: q and k heads normed and rotated in place, k and v written to row_page, row_slot. */
+/* As struct qkv_args in backend.h: q and k heads normed and rotated in place, k and v written to row_page, row_slot.
+ * Where keys are quantised q is turned as they are: only cuda_attention knows what it means then. */
 struct cuda_qkv_args {
     uint32_t n_rows, n_heads, n_kv_heads, head_dim;
     float *q;
@@ -165,6 +166,7 @@ struct cuda_qkv_args {
     const float *v;
     uint32_t v_stride;
     const float *q_norm, *k_norm;       /* [head_dim] or NULL */
+    const float *k_bias;                /* [n_kv_heads * head_dim] or NULL: quantised keys are balanced by it */
     float norm_eps;
     const uint32_t *positions;
     const float *inv_freq;              /* [n_rot / 2] */

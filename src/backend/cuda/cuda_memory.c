@@ -362,7 +362,6 @@ rd_status cuda_kv_create(struct backend *be, const struct kv_layout *layout, uin
 
     assert(layout->page_tokens && (layout->page_tokens & (layout->page_tokens - 1)) == 0 && n_pages > 0);
     assert(kv_type_fits(layout->dtype_k, layout->head_dim) && kv_type_fits(layout->dtype_v, layout->head_dim));
-    if (dtype_block_weights(layout->dtype_k) != 1 || dtype_block_weights(layout->dtype_v) != 1) return RD_E_UNSUPPORTED;
     for (uint32_t which = 0; which < 2; which++) kv.row_bytes[which] = kv_row_bytes(layout, which);
     bytes = (kv.row_bytes[0] + kv.row_bytes[1]) * layout->page_tokens;
     if (!checked_mul(bytes, (uint64_t)layout->n_kv_heads, &kv.page_bytes)) return RD_E_NOMEM;

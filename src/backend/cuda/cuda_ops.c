@@ -215,6 +215,7 @@ static rd_status qkv_args_of(struct backend *be, const struct qkv_args *a, struc
         .v_stride = a->v_stride,
         .q_norm = vector_of(a->q_norm),
         .k_norm = vector_of(a->k_norm),
+        .k_bias = vector_of(a->k_bias),
         .norm_eps = a->norm_eps,
         .positions = positions,
         .inv_freq = a->inv_freq,

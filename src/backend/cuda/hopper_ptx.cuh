@@ -65,6 +65,14 @@ static __device__ __forceinline__ void tma_load_2d(uint32_t to, const CUtensorMa
                  "l"((uint64_t)map), "r"(bar), "r"(x), "r"(y), "l"(policy)
                  : "memory");
 }
+/* n_bytes in a row, multiples of 16 all; they count on `bar`. */
+static __device__ __forceinline__ void bulk_load(uint32_t to, const void *from, uint32_t n_bytes, uint32_t bar,
+                                                 uint64_t policy)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3],"
+                 " %4;" ::"r"(to), "l"(from), "r"(n_bytes), "r"(bar), "l"(policy)
+                 : "memory");
+}
 static __device__ __forceinline__ void tma_prefetch_map(const CUtensorMap *map)
 {
     asm volatile("prefetch.tensormap [%0];" ::"l"((uint64_t)map) : "memory");

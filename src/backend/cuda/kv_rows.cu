@@ -3,6 +3,7 @@
  * One warp per row and head (query heads, then key heads, then value heads). Norm: a lane's values in one chain, then
  * the tree of warp_sum; which kernel, and so which values, is decided by head_dim and n_rot. RoPE: cos and sin of the f32 product position * inv_freq. Bound: memory.
  */
+#include "backend/cuda/attention_paths.h"
 #include "backend/cuda/hopper_ptx.cuh"
 #include "backend/cuda/launch_chained.cuh"
 #include "backend/cuda/rope_head.cuh"
@@ -120,6 +121,7 @@ int cuda_qkv_rope_write(const struct cuda_launch *l, const struct cuda_qkv_args 
 {
     const dim3 grid(a->n_rows, ceil_div(a->n_heads + 2 * a->n_kv_heads, 4));
 
+    if (cuda_kv_is_quantised(&a->kv)) return cuda_qkv_rope_write_quantised(l, a);
     if (a->n_rot == a->head_dim && a->head_dim == 64)
         return (int)launch_chained(l, qkv_rope_write_whole<1>, grid, 128, 0, *a);
     if (a->n_rot == a->head_dim && a->head_dim == 128)
