@@ -268,7 +268,7 @@ static __device__ void linear_feed(const CUtensorMap *const (&w)[3], const CUten
 #pragma unroll
     for (uint32_t j = 0; j < n_pieces; j++) at_piece[j] = piece_at(job, ROWS, p.piece + j);
     if (N > 1) tma_prefetch_map(x);
-    if (gridDim.x > 264 && N > 64) once = often;                /* many tiles of tokens read the weights again */
+    if (job.n_row_tiles > 1 || (gridDim.x > 264 && N > 64)) once = often;  /* other tiles of tokens read them, too */
     for (uint32_t i = N == 1 ? ahead : 0; i < n_blocks + ahead; i++) {
         /* The weights of the first stages, then dependency_wait, then their tokens; after that both together. */
         uint32_t kb = i < ahead ? i : i - ahead, s = kb % STAGES, at = ring + s * S::stage, bar = full + 8 * s;
