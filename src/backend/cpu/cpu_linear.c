@@ -280,8 +280,8 @@ static void cut(struct linear_job *j)
     if (j->args->best) j->piece_tiles = BEST_TILES;
     j->n_pieces = u32_ceil_div(j->n_tiles_all, j->piece_tiles);
     if (!panels) return;
-    if (j->piece_tiles > 1 && j->piece_tiles % 2) {         /* panels take two at a time */
-        j->piece_tiles--;
+    if (j->args->n_rows > 16) {         /* panels then take two tiles at a time; one alone reads all activations */
+        j->piece_tiles = u32_max(2, j->piece_tiles / 2 * 2);
         j->n_pieces = u32_ceil_div(j->n_tiles_all, j->piece_tiles);
     }
     j->chunk_rows = PANEL_ROWS_MAX;
