@@ -5,10 +5,10 @@
  *               integer dot of 16 rows and 16 outputs; AVX-512 then does the float operations, row by row, in the
  *               order of every other variant.
  * Work          weights of SPAN_BLOCKS blocks of a tile are opened once and meet all rows; where the rows' activations
- *               fit no L2 cache, several tiles are opened and meet 16 rows after another. Weights are asked for ahead,
- *               and so are the lines of the outputs, after tile instructions (16 rows are on 16 pages).
+ *               fit no L2 cache, several tiles are opened and meet 16 rows after another. Weights are asked for ahead.
  *               More than 16 rows meet two tiles together, four blocks at a time: eight products, then their floats, of
- *               8 rows by both tiles, whose sums fill 16 registers and go to the L1 cache and back once in four blocks.
+ *               8 rows by both tiles, whose sums fill 16 registers and go to the L1 cache and back once in four blocks;
+ *               after the products the lines of the outputs are asked for (16 rows are on 16 pages).
  *               Up to 16 rows meet one tile, the products of the block after next under way.
  * Bytes         16 of opened weights and 24 of activations per k, for 256 multiplications.
  * Bound         of the 8,192 multiplications of 16 rows x 16 outputs x 32 k, in cycles: product 18, store 17, which
@@ -265,7 +265,6 @@ INLINE void run_rows(const struct span_rows *s, int n_rows, int kind)
         uint32_t next = i + AHEAD;
 
         if (s->next) prefetch_next(s, i);
-        if (i < s->n_rows && !s->best) __builtin_prefetch(s->out + (uint64_t)i * s->out_stride, 1, 3);
         if (next < s->n_blocks)
             tiles_multiply(s->x[next].q, s->span->q[next][0], sums[next % (AHEAD * 2)]);
         block_floats(s->span, i, s->x + i, sums[i % (AHEAD * 2)], n_rows, kind, acc);
