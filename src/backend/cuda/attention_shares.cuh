@@ -28,7 +28,7 @@ struct piece {
 };
 
 /* The block's share: places at .. end - 1 are to come; of a divided pair that lies behind them, head_end. */
-struct share { uint32_t at, end, head, head_end, n_blocks; };
+struct share { uint32_t at, end, head, head_end; };
 
 static __device__ __forceinline__ uint32_t first_segment_of(const struct cuda_attention_args &a,
                                                             const struct cuda_run &run)
@@ -103,15 +103,21 @@ static __device__ __forceinline__ struct piece find_pair(const struct cuda_atten
     return p;
 }
 
-/* Of n_blocks <= total, the first place of a share, and whose share has a place. The first shares are one longer. */
-static __device__ __forceinline__ uint32_t share_begin(uint32_t total, uint32_t n_blocks, uint32_t block)
-{
-    return block * (total / n_blocks) + min(block, total % n_blocks);
-}
-static __device__ __forceinline__ uint32_t share_owner(uint32_t total, uint32_t n_blocks, uint32_t place)
-{
-    const uint32_t least = total / n_blocks, n_longer = total % n_blocks, longer = n_longer * (least + 1);
+/* How a list of total places is cut into n_blocks <= total shares. spread: shares that are one longer lie among the
+ * others, else they come first, where fewer pairs are divided. */
+struct cut { uint32_t total, n_blocks; bool spread; };
 
+static __device__ __forceinline__ uint32_t share_begin(const struct cut &c, uint32_t block)
+{
+    if (c.spread) return (uint32_t)((uint64_t)block * c.total / c.n_blocks);
+    return block * (c.total / c.n_blocks) + min(block, c.total % c.n_blocks);
+}
+/* Whose share has a place. */
+static __device__ __forceinline__ uint32_t share_owner(const struct cut &c, uint32_t place)
+{
+    const uint32_t least = c.total / c.n_blocks, n_longer = c.total % c.n_blocks, longer = n_longer * (least + 1);
+
+    if (c.spread) return (uint32_t)((((uint64_t)place + 1) * c.n_blocks - 1) / c.total);
     return place < longer ? place / (least + 1) : n_longer + (place - longer) / least;
 }
 
@@ -143,14 +149,14 @@ static __device__ __forceinline__ bool next_piece(const struct cuda_attention_ar
 
 /* whole: shares end where pairs do. */
 static __device__ __forceinline__ struct share share_of(const struct cuda_attention_args &a,
-                                                        const struct segment_list &list, bool whole)
+                                                        const struct segment_list &list, const struct cut &c,
+                                                        bool whole)
 {
     struct share s = {};
 
-    s.n_blocks = min(gridDim.x, list.total);
-    if (blockIdx.x >= s.n_blocks) return s;
-    s.at = share_begin(list.total, s.n_blocks, blockIdx.x);
-    s.end = share_begin(list.total, s.n_blocks, blockIdx.x + 1);
+    if (blockIdx.x >= c.n_blocks) return s;
+    s.at = share_begin(c, blockIdx.x);
+    s.end = share_begin(c, blockIdx.x + 1);
     const struct piece last = find_pair(a, list, s.end - 1);
     const uint32_t last_end = last.start + last.n_segments;
     if (whole) {
@@ -169,9 +175,9 @@ static __device__ __forceinline__ bool is_last_part(uint32_t *counter, uint32_t 
 {
     __shared__ uint32_t is_last;
 
-    __threadfence();
     named_barrier(COMPUTE_BARRIER, DECODE_THREADS);
     if (threadIdx.x == 0) {
+        __threadfence();                                        /* for all: their barrier is behind them */
         is_last = atomicAdd(counter, 1) + 1 == n_parts;
         if (is_last) *counter = 0;
         __threadfence();
