@@ -1,8 +1,9 @@
 /* backend/cuda/attention_convert.cuh - quantised keys and values on their way to the tensor cores.
  *
- * A row of Q8_0 or Q4_0 (blocks of 32 as in GGUF files: a half d, then numbers) becomes half(d * q), the exact product
- * rounded once: so a value does not depend on who converts it. Rows of f16 are taken as they are. Rows as they lie in the
- * pages ("raw") wait in shared memory. A page's rows of one head come as one piece where pages_are_pieces, else in words.
+ * A row of Q8_0 or Q4_0 (blocks of 32 as in GGUF files: a half d, then numbers) becomes half(d * q), the exact
+ * product rounded once: so a value does not depend on who converts it. Rows of f16 are taken as they are. Rows as
+ * they lie in the pages ("raw") wait in shared memory. A page's rows of one head come as one piece where
+ * pages_are_pieces, else in words.
  */
 #pragma once
 #include "backend/cuda/attention_mma.cuh"

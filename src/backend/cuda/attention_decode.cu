@@ -9,7 +9,7 @@
  * FUSED, runs of one row: the block norms and rotates its queries as they come from the product, the block with the
  * last segment the key, too; key and value go to their page, and from shared memory to the tiles. Everything older is
  * asked for before dependency_wait.
- * Where attention_stream takes the work it is faster: this one is for few segments, pages of other sizes, and sm_80.
+ * Where attention_stream takes the work it is faster: this one is for few segments, heads of 64, odd pages, and sm_80.
  * Bytes: K and V once. Bound: memory; three blocks on an SM keep about 100 KB in flight. H200: one run of 512 keys takes
  * 4 us, all of it latency.
  */

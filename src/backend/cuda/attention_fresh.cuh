@@ -1,5 +1,5 @@
-/* backend/cuda/attention_fresh.cuh - the row that a decode step adds, made within attention: queries normed and rotated to
- * their tile; key and value to their page and, by shared memory, to the tiles they belong to.
+/* backend/cuda/attention_fresh.cuh - the row that a decode step adds, made within attention: queries normed and
+ * rotated to their tile; key and value to their page and, by shared memory, to the tiles they belong to.
  *
  * By the first DECODE_THREADS threads of a block.
  */

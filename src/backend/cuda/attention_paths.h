@@ -28,8 +28,8 @@ int cuda_qkv_rope_write_quantised(const struct cuda_launch *l, const struct cuda
  * bits do not depend on which. fused: as in cuda_attention, all runs of one row and n_rot = head_dim; or NULL. */
 int attention_decode_launch(const struct cuda_launch *l, const struct cuda_attention_args *a,
                             const struct cuda_qkv_args *fused);
-/* What decode does on sm_90 for pages of 8 to 128 tokens and more segments than clusters take, and always for
- * quantised pages, with the same bits. */
+/* What decode does on sm_90 for heads of 128 and 256, pages of 8 to 128 tokens and more segments than clusters take, and
+ * always for quantised pages, with the same bits. */
 bool attention_stream_takes(const struct cuda_launch *l, const struct cuda_attention_args *a);
 int attention_stream_launch(const struct cuda_launch *l, const struct cuda_attention_args *a,
                             const struct cuda_qkv_args *fused);

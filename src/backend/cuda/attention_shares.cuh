@@ -1,7 +1,7 @@
 /* backend/cuda/attention_shares.cuh - which segments of which runs a block of attention_decode takes.
  *
- * All segments of the runs of few rows are one list: run after run, in a run its kv heads, in a head its segments. It is
- * cut into equal shares, so that blocks which all start at once also end at once, whatever the lengths are:
+ * All segments of the runs of few rows are one list: run after run, in a run its kv heads, in a head its segments. It
+ * is cut into equal shares, so that blocks which all start at once also end at once, whatever the lengths are:
  *
  *     list    | run 0, head 0    | run 0, head 1    | run 1, head 0 | ..
  *     shares  |      block 0         |      block 1         |      block 2 ..

@@ -1,17 +1,17 @@
 /* backend/cuda/attention_stream.cu - attention_decode on sm_90 for many segments; order of sums in attention_mma.cuh.
  *
- * As many blocks as fit at once share all segments evenly (attention_shares.cuh). In a block one warp asks the copy engine
- * for keys and values, tile after tile through a ring, whatever run and head they belong to; the other four compute: in a
- * segment warp w scores keys 32 w .. 32 w + 31, the probabilities meet in shared memory, then warp w sums dims
- * w * HD / 4 .. over all keys. No sum crosses warps. All packed rows of a run and kv head (at most 16) are one tile of the
- * tensor core, so that each key and value is read once.
- * Of a pair that shares divide, the block with its first segments leaves m, l, o of those together in scratch, the others
- * those of each segment, and who arrives last merges them in order: the same operations as in one block.
+ * As many blocks as fit at once share all segments evenly (attention_shares.cuh). In a block one warp asks the copy
+ * engine for keys and values, tile after tile through a ring, whatever run and head they belong to; the other four
+ * compute: in a segment warp w scores keys 32 w .. 32 w + 31, the probabilities meet in shared memory, then warp w
+ * sums dims w * HD / 4 .. over all keys. No sum crosses warps. All packed rows of a run and kv head (at most 16) are
+ * one tile of the tensor core, so that each key and value is read once.
+ * Of a pair that shares divide, the block with its first segments leaves m, l, o of those together in scratch, the
+ * others those of each segment, and who arrives last merges them in order: the same operations as in one block.
  * FUSED, runs of one row: as in attention_fresh.cuh; everything older is asked for before dependency_wait.
  * CONVERT, quantised pages: the ring has rows as they lie in the pages; the computing warps make each tile of them.
  * What lies behind a run's last key in its pages is never used: scores are masked, values become zeros.
- * Bytes: K and V once. Bound: memory. H200, 8B, 512 keys: 83 % of the read bandwidth for 256 runs, 69 % for 64;
- * Q8_0, whose bound is the converting, 49 % and 40 %.
+ * Bytes: K and V once. Bound: memory. H200, 8B, 512 keys: 83 % of the read bandwidth for 256 runs, 69 % for 64; Q8_0,
+ * whose bound is the converting, 49 % and 40 %.
  */
 #include "backend/cuda/attention_convert.cuh"
 #include "backend/cuda/attention_fresh.cuh"
@@ -405,20 +405,28 @@ static cudaError_t start_as(const struct cuda_launch *l, const struct cuda_atten
 template <int HD>
 static int start(const struct cuda_launch *l, const struct cuda_attention_args *a, const struct cuda_qkv_args *fused)
 {
-    if (cuda_kv_is_quantised(&a->kv)) return (int)start_as<__half, HD, false, true>(l, a, NULL);
     if (a->kv.dtype_k == DTYPE_F16)
-        return (int)(fused ? start_as<__half, HD, true, false>(l, a, fused) : start_as<__half, HD, false, false>(l, a, NULL));
+        return (int)(fused ? start_as<__half, HD, true, false>(l, a, fused)
+                           : start_as<__half, HD, false, false>(l, a, NULL));
     return (int)(fused ? start_as<__nv_bfloat16, HD, true, false>(l, a, fused)
                        : start_as<__nv_bfloat16, HD, false, false>(l, a, NULL));
 }
 
+static int start_converting(const struct cuda_launch *l, const struct cuda_attention_args *a)
+{
+    return (int)(a->head_dim == 64    ? start_as<__half, 64, false, true>(l, a, NULL)
+                 : a->head_dim == 128 ? start_as<__half, 128, false, true>(l, a, NULL)
+                                      : start_as<__half, 256, false, true>(l, a, NULL));
+}
+
+/* Heads of 64: attention_decode is faster (H200, 64 runs of 512 keys: 21 us, this one 25). */
 bool attention_stream_takes(const struct cuda_launch *l, const struct cuda_attention_args *a)
 {
     const struct cuda_kv *kv = &a->kv;
     const uint32_t segments = ceil_div(a->end, SEGMENT), row = a->head_dim * 2;
 
     if (cuda_kv_is_quantised(kv)) return true;                  /* nothing else reads them */
-    return l->compute == 90 && kv->page_tokens >= 8 && kv->page_tokens <= SEGMENT && kv->page_bytes % row == 0
+    return l->compute == 90 && a->head_dim > 64 && kv->page_tokens >= 8 && kv->page_tokens <= SEGMENT && kv->page_bytes % row == 0
            && (kv->k_offset | kv->v_offset) % row == 0 && tensor_map_ready()
            && (segments > 8 || (uint64_t)a->n_runs * a->n_kv_heads * segments > 3 * l->n_sms);
 }
@@ -426,6 +434,6 @@ bool attention_stream_takes(const struct cuda_launch *l, const struct cuda_atten
 int attention_stream_launch(const struct cuda_launch *l, const struct cuda_attention_args *a,
                             const struct cuda_qkv_args *fused)
 {
-    return a->head_dim == 64 ? start<64>(l, a, fused) : a->head_dim == 128 ? start<128>(l, a, fused)
-                                                                            : start<256>(l, a, fused);
+    if (cuda_kv_is_quantised(&a->kv)) return start_converting(l, a);
+    return a->head_dim == 128 ? start<128>(l, a, fused) : start<256>(l, a, fused);
 }
