@@ -155,7 +155,8 @@ static __device__ __forceinline__ void load_raw(uint32_t to, const struct kv_sou
         async_copy16(to + i * 16, from + (uint64_t)(i - page * per_page) * 16, true);
     }
     for (uint32_t i = threadIdx.x; !pieces && i < n * s.row_bytes / 4; i += THREADS)
-        asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to + i * 4), "l"(raw_word(s, first, i)) : "memory");
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to + i * 4), "l"(raw_word(s, first, i))
+                     : "memory");
 }
 
 /* The same in words by one warp, with a barrier of the warp behind it. */

@@ -64,11 +64,12 @@ static __device__ void fresh_row(const struct cuda_qkv_args &f, uint32_t row, ui
 }
 
 /* The fresh row to its place in a tile of keys or values. */
-template <int HD, bool BANDS> static __device__ __forceinline__ void place_fresh(const uint16_t *fresh, uint32_t tile, uint32_t row)
+template <int HD, bool BANDS>
+static __device__ __forceinline__ void place_fresh(const uint16_t *fresh, uint32_t tile, uint32_t row)
 {
     if (threadIdx.x >= HD / 8) return;
     const uint4 v = *(const uint4 *)(fresh + threadIdx.x * 8);
-    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(kv_tile_at<HD, BANDS>(tile, row, threadIdx.x)), "r"(v.x),
-                 "r"(v.y), "r"(v.z), "r"(v.w)
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(kv_tile_at<HD, BANDS>(tile, row, threadIdx.x)),
+                 "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
                  : "memory");
 }

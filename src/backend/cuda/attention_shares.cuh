@@ -88,8 +88,10 @@ static __device__ __forceinline__ struct piece find_pair(const struct cuda_atten
             const uint32_t at = (uint32_t)__ffs((int)found) - 1;
 
             p.run_id = base + at;
-            p.run.row0 = __shfl_sync(0xffffffffu, run.row0, at), p.run.n_rows = __shfl_sync(0xffffffffu, run.n_rows, at);
-            p.run.pos0 = __shfl_sync(0xffffffffu, run.pos0, at), p.run.table = __shfl_sync(0xffffffffu, run.table, at);
+            p.run.row0 = __shfl_sync(0xffffffffu, run.row0, at);
+            p.run.n_rows = __shfl_sync(0xffffffffu, run.n_rows, at);
+            p.run.pos0 = __shfl_sync(0xffffffffu, run.pos0, at);
+            p.run.table = __shfl_sync(0xffffffffu, run.table, at);
             p.n_segments = __shfl_sync(0xffffffffu, n, at);
             p.start = __shfl_sync(0xffffffffu, end, at) - p.n_segments * a.n_kv_heads;
             break;

@@ -40,8 +40,8 @@ struct stream_args {
 /* Where things lie in shared memory; tile: CONVERT's one tile. */
 struct stream_places { uint32_t stages, tile, q_tile, p_tile; };
 
-/* Tiles, and who may use them: full: all bytes are there; empty: all computing warps are done. pieces[stage]: set with the
- * first keys of a piece; n_segments 0: there are no more. */
+/* Tiles, and who may use them: full: all bytes are there; empty: all computing warps are done. pieces[stage]: set with
+ * the first keys of a piece; n_segments 0: there are no more. */
 template <int HD> struct ring {
     uint64_t full[stream_fit<HD>::stages], empty[stream_fit<HD>::stages];
     struct piece pieces[stream_fit<HD>::stages];
@@ -346,7 +346,7 @@ __global__ void __launch_bounds__(STREAM_THREADS, stream_fit<HD>::blocks)
     if (threadIdx.x >= DECODE_THREADS) {
         const struct segment_list list = segment_list_of(a);
         const uint32_t n_blocks = min(gridDim.x, list.total);
-        /* measured: where memory is the bound, not arithmetic, blocks that are not in step with each other are faster */
+        /* measured: where memory is the bound, not arithmetic, blocks that are not in step with others are faster */
         const struct cut mine = { list.total, n_blocks, !CONVERT && HD >= 128 && list.total >= 3 * n_blocks };
         struct share share = share_of(a, list, mine, list.total > sa.max_places);
 
@@ -426,8 +426,8 @@ bool attention_stream_takes(const struct cuda_launch *l, const struct cuda_atten
     const uint32_t segments = ceil_div(a->end, SEGMENT), row = a->head_dim * 2;
 
     if (cuda_kv_is_quantised(kv)) return true;                  /* nothing else reads them */
-    return l->compute == 90 && a->head_dim > 64 && kv->page_tokens >= 8 && kv->page_tokens <= SEGMENT && kv->page_bytes % row == 0
-           && (kv->k_offset | kv->v_offset) % row == 0 && tensor_map_ready()
+    return l->compute == 90 && a->head_dim > 64 && kv->page_tokens >= 8 && kv->page_tokens <= SEGMENT
+           && kv->page_bytes % row == 0 && (kv->k_offset | kv->v_offset) % row == 0 && tensor_map_ready()
            && (segments > 8 || (uint64_t)a->n_runs * a->n_kv_heads * segments > 3 * l->n_sms);
 }
 

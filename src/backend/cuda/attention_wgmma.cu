@@ -103,7 +103,8 @@ static __device__ __forceinline__ void wgmma_values(float *o, const uint32_t (&p
 
 /* Quantised pages: raw rows of the next segment come while this one is computed, and are converted behind it. */
 template <int HD>
-static __device__ __forceinline__ void convert_raw(uint32_t tiles, const uint8_t *raw, const struct cuda_kv &kv, uint32_t n)
+static __device__ __forceinline__ void convert_raw(uint32_t tiles, const uint8_t *raw, const struct cuda_kv &kv,
+                                                   uint32_t n)
 {
     convert_rows<HD, WGMMA_THREADS, true>(tiles, raw, kv.k_row_bytes, kv.dtype_k, n);
     convert_rows<HD, WGMMA_THREADS, true>(tiles + SEGMENT * HD * 2, raw + SEGMENT * kv.k_row_bytes, kv.v_row_bytes,
