@@ -22,7 +22,7 @@
 #include "cli/cli_model.h"
 #include "cli/commands.h"
 
-enum { MAX_POINTS = 16, MAX_REPS = 101, BATCH_PROMPT = 16, MAX_BATCH = 256, WARM_UP_TOKENS = 512 };
+enum { MAX_POINTS = 16, MAX_REPS = 101, BATCH_PROMPT = 16, MAX_BATCH = 256, WARM_UP_TOKENS = 512, MOST_TIMES = 16 };
 
 struct bench_flags {
     struct rd_options engine;
@@ -55,7 +55,7 @@ static const struct arg bench_args[] = {
      .fallback = "128",
      .min = 2,
      .max = LIMIT_CONTEXT,
-     .help = "tokens to generate"},
+     .help = "tokens to generate; a batch whose sequences begin one by one writes more, until all have run together"},
     {.flag = "--reps",
      .letter = 'r',
      .kind = ARG_U32,
@@ -151,8 +151,8 @@ static rd_status prefill_once(struct bench *b, int32_t *tokens, uint32_t n_promp
     return st;
 }
 
-/* Tokens per second of all sequences while all of them run. */
-static double rate_together(const struct arrivals *a, uint32_t n)
+/* Tokens per second of all sequences while all of them run; 0: they did not for as many tokens as n_least each. */
+static double rate_together(const struct arrivals *a, uint32_t n, uint32_t n_least)
 {
     uint64_t from = 0, to = UINT64_MAX, count = 0;
 
@@ -168,12 +168,13 @@ static double rate_together(const struct arrivals *a, uint32_t n)
             uint64_t at = a->at_ns[(size_t)i * a->n_gen + j];
             count += at > from && at <= to;
         }
-    return (double)count * 1e9 / (double)(to - from);
+    return count < (uint64_t)n * n_least ? 0 : (double)count * 1e9 / (double)(to - from);
 }
 
-/* n sequences of prompts [n, n_prompt]. cached: the prompts are taken from the cache, and left there. */
+/* n sequences of prompts [n, n_prompt]. cached: the prompts are taken from the cache, and left there. *tok_s 0: they ran
+ * all at once for less than n_least tokens each. */
 static rd_status decode_once(struct bench *b, uint32_t n, const int32_t *prompts, uint32_t n_prompt, bool cached,
-                             struct arrivals *a, double *tok_s, struct rd_error *err)
+                             uint32_t n_least, struct arrivals *a, double *tok_s, struct rd_error *err)
 {
     struct rd_request_options q[MAX_BATCH];
     rd_status st;
@@ -184,11 +185,8 @@ static rd_status decode_once(struct bench *b, uint32_t n, const int32_t *prompts
     }
     memset(a->n_tokens, 0, n * sizeof(*a->n_tokens));
     st = rd_generate_batch(b->engine, q, n, note_arrival, a, err);
-    if (st != RD_OK) return st;
-    *tok_s = rate_together(a, n);
-    if (*tok_s > 0) return RD_OK;
-    return error_set(err, RD_E_INVALID, "%u sequences of %u tokens never ran all at once: take a larger --gen", n,
-                     a->n_gen);
+    if (st == RD_OK) *tok_s = rate_together(a, n, n_least);
+    return st;
 }
 
 /* ---- medians ---- */
@@ -218,25 +216,44 @@ static rd_status measure_prefill(struct bench *b, uint32_t n_prompt, double *tok
     return st;
 }
 
-static rd_status measure_decode(struct bench *b, uint32_t n, uint32_t n_prompt, bool cached, uint32_t n_gen,
-                                double *tok_s, struct rd_error *err)
+/* n sequences that write n_most tokens each; rates of stretches in which all of them ran, for n_least tokens or more.
+ * *tok_s 0: there was none. */
+static rd_status measure_decode_of(struct bench *b, uint32_t n, const int32_t *prompts, uint32_t n_prompt, bool cached,
+                                   uint32_t n_least, uint32_t n_most, double *tok_s, struct rd_error *err)
 {
-    double v[MAX_REPS], warm_up;
-    struct arrivals a = {mem_alloc((size_t)n * n_gen, sizeof(*a.at_ns)), mem_alloc(n, sizeof(*a.n_tokens)), n_gen};
-    int32_t *prompts = mem_alloc((size_t)n * n_prompt, sizeof(*prompts));
-    rd_status st = a.at_ns && a.n_tokens && prompts ? RD_OK : RD_E_NOMEM;
+    double v[MAX_REPS];
+    struct arrivals a = {mem_alloc((size_t)n * n_most, sizeof(*a.at_ns)), mem_alloc(n, sizeof(*a.n_tokens)), n_most};
+    rd_status st = a.at_ns && a.n_tokens ? RD_OK : RD_E_NOMEM;
 
-    if (st == RD_OK) random_tokens(b, prompts, n * n_prompt);
-    for (uint32_t i = 1; st == RD_OK && b->shared && cached && i < n; i++)      /* all but the last token */
-        memcpy(prompts + (size_t)i * n_prompt, prompts, (n_prompt - 1) * sizeof(*prompts));
-    if (st == RD_OK) st = decode_once(b, n, prompts, n_prompt, cached, &a, &warm_up, err);
-    for (uint32_t r = 0; st == RD_OK && r < b->n_reps; r++)
-        st = decode_once(b, n, prompts, n_prompt, cached, &a, &v[r], err);
-    if (st == RD_OK) *tok_s = median(v, b->n_reps);
-    mem_free(prompts);
+    if (st == RD_OK) st = decode_once(b, n, prompts, n_prompt, cached, n_least, &a, tok_s, err);    /* warms up */
+    for (uint32_t r = 0; st == RD_OK && *tok_s > 0 && r < b->n_reps; r++) {
+        st = decode_once(b, n, prompts, n_prompt, cached, n_least, &a, &v[r], err);
+        if (st != RD_OK || v[r] == 0) *tok_s = 0;
+    }
+    if (st == RD_OK && *tok_s > 0) *tok_s = median(v, b->n_reps);
     mem_free(a.n_tokens);
     mem_free(a.at_ns);
     return st;
+}
+
+/* Many sequences begin one after the other, as their prompts are computed beside those that write already: they write more
+ * than n_gen tokens then, until all have run together for half of n_gen. */
+static rd_status measure_decode(struct bench *b, uint32_t n, uint32_t n_prompt, bool cached, uint32_t n_gen,
+                                double *tok_s, struct rd_error *err)
+{
+    int32_t *prompts = mem_alloc((size_t)n * n_prompt, sizeof(*prompts));
+    rd_status st = prompts ? RD_OK : RD_E_NOMEM;
+
+    *tok_s = 0;
+    if (st == RD_OK) random_tokens(b, prompts, n * n_prompt);
+    for (uint32_t i = 1; st == RD_OK && b->shared && cached && i < n; i++)      /* all but the last token */
+        memcpy(prompts + (size_t)i * n_prompt, prompts, (n_prompt - 1) * sizeof(*prompts));
+    for (uint32_t times = 1; st == RD_OK && *tok_s == 0 && times <= MOST_TIMES; times *= 2)
+        st = measure_decode_of(b, n, prompts, n_prompt, cached, n_gen / 2, n_gen * times, tok_s, err);
+    mem_free(prompts);
+    if (st != RD_OK || *tok_s > 0) return st;
+    return error_set(err, RD_E_INVALID, "%u sequences of %u tokens never ran all at once: take a larger --gen or --ctx",
+                     n, n_gen * MOST_TIMES);
 }
 
 /* ---- the command ---- */

@@ -158,8 +158,14 @@ def test_bench_measures_what_was_asked(radish, model):
 
 
 def test_bench_says_when_the_sequences_never_ran_at_once(radish, model):
-    r = radish("bench", model, "--prompt", 8, "--gen", 2, "--reps", 1, "--batch", 100)
+    r = radish("bench", model, "--prompt", 8, "--gen", 2, "--reps", 1, "--batch", 100, "--ctx", 18)
     assert r.returncode == 1 and "larger --gen" in r.err and r.out == ""
+
+
+def test_bench_lets_a_batch_write_until_all_of_it_has_run_at_once(radish, model):
+    r = radish("bench", model, "--prompt", 0, "--gen", 4, "--reps", 1, "--batch", 64, "--json")
+    assert r.returncode == 0, r.err
+    assert json.loads(r.out)["batched"][0]["tok_s"] > 0
 
 
 def test_perplexity_is_llamacpps(radish, model, root):
