@@ -7,6 +7,7 @@
 #include "backend/cuda/hopper_ptx.cuh"
 #include "backend/cuda/launch_chained.cuh"
 #include "backend/cuda/rope_head.cuh"
+#include "backend/cuda/rope_shared.cuh"
 #include "tensor/dtype.h"
 
 static __device__ void store_kv(int dtype, uint8_t *row, uint32_t i, float value)
@@ -16,35 +17,6 @@ static __device__ void store_kv(int dtype, uint8_t *row, uint32_t i, float value
     case DTYPE_BF16: ((uint16_t *)row)[i] = float_bf16(value); break;
     default: ((float *)row)[i] = value; break;
     }
-}
-
-static __device__ void norm_head(float *x, const float *norm, uint32_t n, float eps)
-{
-    const uint32_t lane = threadIdx.x % 32;
-    float sum = 0, scale;
-
-    for (uint32_t i = lane; i < n; i += 32) sum = fmaf(x[i], x[i], sum);
-    scale = 1.0f / sqrtf(warp_sum(sum) / (float)n + eps);
-    for (uint32_t i = lane; i < n; i += 32) x[i] = __fmul_rn(__fmul_rn(x[i], scale), norm[i]);
-    __syncwarp();
-}
-
-static __device__ void rotate_head(const struct cuda_qkv_args &a, float *x, uint32_t position)
-{
-    const uint32_t half = a.n_rot / 2;
-
-    for (uint32_t i = threadIdx.x % 32; i < half; i += 32) {
-        const uint32_t first = a.half_split ? i : 2 * i, second = a.half_split ? i + half : 2 * i + 1;
-        const float u = x[first], v = x[second];
-        float sine, cosine;
-
-        sincosf(__fmul_rn((float)position, a.inv_freq[i]), &sine, &cosine);
-        sine *= a.mscale;
-        cosine *= a.mscale;
-        x[first] = fmaf(u, cosine, -__fmul_rn(v, sine));
-        x[second] = fmaf(u, sine, __fmul_rn(v, cosine));
-    }
-    __syncwarp();
 }
 
 /* rope_head.cuh's heads: angles and weights are ready before the products that they wait for. */

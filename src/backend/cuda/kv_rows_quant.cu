@@ -9,6 +9,7 @@
 #include "backend/cuda/attention_paths.h"
 #include "backend/cuda/hopper_ptx.cuh"
 #include "backend/cuda/launch_chained.cuh"
+#include "backend/cuda/rope_shared.cuh"
 #include "tensor/dtype.h"
 
 enum { QUANT_WARPS = 4, BLOCK = 32 };
@@ -18,31 +19,6 @@ static __device__ __forceinline__ float warp_most(float v)
 {
     for (int d = 16; d; d /= 2) v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, d));
     return v;
-}
-
-static __device__ void norm_and_rotate(const struct cuda_qkv_args &a, float *x, const float *norm, uint32_t position)
-{
-    const uint32_t lane = threadIdx.x % 32, half = a.n_rot / 2;
-    float sum = 0;
-
-    if (norm) {
-        for (uint32_t i = lane; i < a.head_dim; i += 32) sum = fmaf(x[i], x[i], sum);
-        const float scale = 1.0f / sqrtf(warp_sum(sum) / (float)a.head_dim + a.norm_eps);
-        for (uint32_t i = lane; i < a.head_dim; i += 32) x[i] = __fmul_rn(__fmul_rn(x[i], scale), norm[i]);
-        __syncwarp();
-    }
-    for (uint32_t i = lane; i < half; i += 32) {
-        const uint32_t first = a.half_split ? i : 2 * i, second = a.half_split ? i + half : 2 * i + 1;
-        const float u = x[first], v = x[second];
-        float sine, cosine;
-
-        sincosf(__fmul_rn((float)position, a.inv_freq[i]), &sine, &cosine);
-        sine *= a.mscale;
-        cosine *= a.mscale;
-        x[first] = fmaf(u, cosine, -__fmul_rn(v, sine));
-        x[second] = fmaf(u, sine, __fmul_rn(v, cosine));
-    }
-    __syncwarp();
 }
 
 /* bias: of this kv head. */
@@ -128,6 +104,7 @@ static __global__ void qkv_rope_write_quantised(struct cuda_qkv_args a)
     const float *in = is_query ? a.q + (uint64_t)row * a.q_stride
                       : is_key ? a.k + (uint64_t)row * a.k_stride
                                : a.v + (uint64_t)row * a.v_stride;
+    const float *norm = is_query ? a.q_norm : a.k_norm;
     float *x = heads + warp * a.head_dim;
 
     dependency_wait();
@@ -136,7 +113,8 @@ static __global__ void qkv_rope_write_quantised(struct cuda_qkv_args a)
     for (uint32_t i = lane; i < a.head_dim; i += 32) x[i] = in[(uint64_t)head * a.head_dim + i];
     __syncwarp();
     if (is_query || is_key) {
-        norm_and_rotate(a, x, is_query ? a.q_norm : a.k_norm, a.positions[row]);
+        if (norm) norm_head(x, norm, a.head_dim, a.norm_eps);
+        rotate_head(a, x, a.positions[row]);
         if (turned && a.k_bias) balance(a, x, a.k_bias + (uint64_t)kv_head * a.head_dim, is_key);
         if (turned) turn(x, a.head_dim, is_key);
     }
