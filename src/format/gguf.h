@@ -45,6 +45,8 @@ struct gguf_tensor {
     uint64_t offset;                            /* from the start of the file */
     const char *source;                         /* "SHARD: NAME" of a model that is a directory; else NULL */
     const struct hf_part *part;                 /* how the bytes are made; NULL in a file */
+    enum dtype hub_dtype;                       /* n_hub_bytes > 0: of DTYPE_HUB_LIST, the same weights without the */
+    uint64_t n_hub_bytes;                       /* rounding of dtype, in fewer bytes (gguf_tensor_open_as()) */
 };
 
 struct file_map;
@@ -71,6 +73,9 @@ rd_status gguf_guard(const struct gguf *g, rd_status (*fn)(void *arg), void *arg
  * gguf_tensor_close(). RD_E_NOMEM. */
 struct gguf_bytes { const void *data; void *owned; };
 rd_status gguf_tensor_open(const struct gguf_tensor *t, struct gguf_bytes *out, struct rd_error *err);
+/* as: dtype, or hub_dtype where there is one. RD_E_FORMAT: weights that are no numbers (e4m3). */
+rd_status gguf_tensor_open_as(const struct gguf_tensor *t, enum dtype as, struct gguf_bytes *out,
+                              struct rd_error *err);
 void gguf_tensor_close(struct gguf_bytes *b);
 
 /* The tokenizer of a model that is a directory, which is no metadata; NULL in a file. */

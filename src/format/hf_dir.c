@@ -71,34 +71,6 @@ void model_name_of(const char *path, char *name, size_t cap)
     memmove(dashes + 1, dashes + 2, strlen(dashes + 2) + 1);
 }
 
-/* "quantization" of MLX; other methods are refused by name. */
-static rd_status read_quantisation(struct hf_dir *dir, struct rd_error *err)
-{
-    const json_t *q = json_object_get(dir->config, "quantization"), *method, *mode, *bits, *group;
-    char quoted[64];
-
-    if (!json_is_object(q)) q = json_object_get(dir->config, "quantization_config");
-    if (!json_is_object(q)) return RD_OK;
-    method = json_object_get(q, "quant_method");
-    mode = json_object_get(q, "mode");
-    bits = json_object_get(q, "bits");
-    group = json_object_get(q, "group_size");
-    if (json_is_string(method) && strcmp(json_string_value(method), "affine") != 0)
-        return error_set(err, RD_E_UNSUPPORTED, "config.json: \"quant_method\" is \"%s\"; only MLX's groups are known",
-                         error_quote(quoted, sizeof(quoted), json_string_value(method), json_string_length(method)));
-    if (json_is_string(mode) && strcmp(json_string_value(mode), "affine") != 0)
-        return error_set(err, RD_E_UNSUPPORTED,
-                         "config.json: quantization \"mode\" is \"%s\"; only \"affine\" is known",
-                         error_quote(quoted, sizeof(quoted), json_string_value(mode), json_string_length(mode)));
-    if (!json_is_integer(bits) || !json_is_integer(group) || json_integer_value(bits) < 0 ||
-        json_integer_value(bits) > 32 || json_integer_value(group) < 0 || json_integer_value(group) > 65536)
-        return error_set(err, RD_E_FORMAT, "config.json: \"quantization\" has no \"bits\" and \"group_size\"");
-    dir->quantised = true;
-    dir->bits = (uint32_t)json_integer_value(bits);
-    dir->group = (uint32_t)json_integer_value(group);
-    return RD_OK;
-}
-
 static rd_status make_head(struct hf_dir *dir, struct gguf_writer *w, struct rd_error *err)
 {
     struct buf head = {0};
@@ -142,7 +114,7 @@ static rd_status open_parts(struct gguf *g, const char *path, struct rd_error *e
     model_name_of(path, name, sizeof(name));
     st = hf_read_json(dir, "config.json", LIMIT_CONFIG_BYTES, true, &dir->config, err);
     if (st == RD_OK) st = hf_put_keys(dir->config, name, &w, &dir->model, err);
-    if (st == RD_OK) st = read_quantisation(dir, err);
+    if (st == RD_OK) st = hf_read_quantisation(dir, err);
     if (st == RD_OK) st = hf_open_text(dir, &w, err);
     if (st == RD_OK) st = make_head(dir, &w, err);
     gguf_writer_deinit(&w);

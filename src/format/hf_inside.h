@@ -3,18 +3,19 @@
 #include <jansson.h>
 #include "base/file.h"
 #include "base/hash.h"
+#include "format/fp8_matrix.h"
 #include "format/gguf_inside.h"
 #include "format/hf_names.h"
 #include "format/mlx_quant.h"
 
 /* How the bytes of a tensor come from the shard's. */
-enum hf_recipe { HF_COPY, HF_PLUS_ONE, HF_MLX };
+enum hf_recipe { HF_COPY, HF_PLUS_ONE, HF_MLX, HF_FP8 };
 
 struct hf_part {
     enum hf_recipe recipe;
     const uint8_t *data;                 /* HF_COPY, HF_PLUS_ONE */
     enum dtype dtype;                    /* in the shard */
-    struct mlx_matrix mlx;
+    union { struct mlx_matrix mlx; struct fp8_matrix fp8; };
 };
 
 struct hf_dir {
@@ -30,6 +31,8 @@ struct hf_dir {
     json_t *config;                      /* only while opening */
     bool quantised;                      /* MLX: */
     uint32_t bits, group;
+    bool is_fp8;                         /* F8_E4M3 matrices: */
+    uint32_t block_out, block_in;        /* of a scale, where scales are of blocks */
     struct gguf_hub_text text;
     char *texts[2];                      /* what text points to */
 };
@@ -38,6 +41,10 @@ struct hf_dir {
 rd_status hf_open_shards(struct hf_dir *dir, struct rd_error *err);
 /* hf_text.c: dir->text, and the chat template into the metadata. */
 rd_status hf_open_text(struct hf_dir *dir, struct gguf_writer *w, struct rd_error *err);
+/* hf_quant.c: what config.json says of quantised matrices. */
+rd_status hf_read_quantisation(struct hf_dir *dir, struct rd_error *err);
+/* "quantization" may say bits and group of one matrix; base: its name without ".weight". */
+void hf_matrix_bits(const struct hf_dir *dir, const char *base, uint32_t *bits, uint32_t *group);
 /* hf_tensors.c: g's tensors. */
 rd_status hf_add_tensors(struct gguf *g, struct rd_error *err);
 void hf_dir_destroy(struct hf_dir *dir);

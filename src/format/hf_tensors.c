@@ -1,4 +1,5 @@
 /* format/hf_tensors.c - the shards' tensors as those of a struct gguf, and the bytes of those that need work. */
+#include <assert.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include "base/arena.h"
@@ -37,23 +38,6 @@ static const struct st_tensor *sibling(const struct hf_dir *dir, const struct st
     return safetensors_find(&dir->table, name);
 }
 
-/* "quantization" may say bits and group of one matrix. */
-static void matrix_bits(const struct hf_dir *dir, const char *base, uint32_t *bits, uint32_t *group)
-{
-    const json_t *q = json_object_get(dir->config, "quantization"), *one, *v;
-
-    if (!json_is_object(q)) q = json_object_get(dir->config, "quantization_config");
-    one = json_object_get(q, base);
-    *bits = dir->bits;
-    *group = dir->group;
-    v = json_object_get(one, "bits");
-    if (json_is_integer(v) && json_integer_value(v) > 0 && json_integer_value(v) < 64)
-        *bits = (uint32_t)json_integer_value(v);
-    v = json_object_get(one, "group_size");
-    if (json_is_integer(v) && json_integer_value(v) > 0 && json_integer_value(v) < 65536)
-        *group = (uint32_t)json_integer_value(v);
-}
-
 static rd_status open_mlx(const struct hf_dir *dir, const struct st_tensor *t, struct hf_part *part,
                           struct gguf_tensor *out, struct rd_error *err)
 {
@@ -64,7 +48,7 @@ static rd_status open_mlx(const struct hf_dir *dir, const struct st_tensor *t, s
     rd_status st;
 
     snprintf(base, sizeof(base), "%.*s", (int)(t->n_name < 7 ? 0 : t->n_name - 7), t->name);
-    matrix_bits(dir, base, &bits, &group);
+    hf_matrix_bits(dir, base, &bits, &group);
     st = mlx_check(error_quote(label, sizeof(label), base, strlen(base)), t, scales, biases, bits, group, &part->mlx,
                    &why);
     if (st != RD_OK) return error_set(err, st, "%s: %s", dir->names[t->shard], why.text);
@@ -77,6 +61,50 @@ static rd_status open_mlx(const struct hf_dir *dir, const struct st_tensor *t, s
     out->dims[0] = part->mlx.n_in;
     out->dims[1] = part->mlx.n_out;
     return RD_OK;
+}
+
+static rd_status open_fp8(const struct hf_dir *dir, const struct st_tensor *t, struct hf_part *part,
+                          struct gguf_tensor *out, struct rd_error *err)
+{
+    const struct st_tensor *scale = sibling(dir, t, ".weight_scale_inv");
+    char base[NAME_BYTES], label[QUOTED];
+    struct rd_error why = {RD_OK, ""};
+    uint64_t row_bytes;
+    rd_status st;
+
+    if (!scale) scale = sibling(dir, t, ".weight_scale");
+    snprintf(base, sizeof(base), "%.*s", (int)(t->n_name - strlen(".weight")), t->name);
+    error_quote(label, sizeof(label), base, strlen(base));
+    st = fp8_check(label, t, scale, dir->block_out, dir->block_in, &part->fp8, &why);
+    if (st == RD_OK) {
+        part->fp8.weight = data_of(dir, t);
+        part->fp8.scales = data_of(dir, scale);
+        st = fp8_check_scales(label, &part->fp8, &why);
+    }
+    if (st != RD_OK) return error_set(err, st, "%s: %s", dir->names[t->shard], why.text);
+    part->recipe = HF_FP8;
+    out->dtype = part->dtype = DTYPE_BF16;
+    out->n_dims = 2;
+    out->dims[0] = part->fp8.n_in;
+    out->dims[1] = part->fp8.n_out;
+    if (fp8_has_blocks(&part->fp8) && dtype_row_bytes(DTYPE_E4M3_128, part->fp8.n_in, &row_bytes) &&
+        checked_mul(row_bytes, part->fp8.n_out, &out->n_hub_bytes))
+        out->hub_dtype = DTYPE_E4M3_128;
+    return RD_OK;
+}
+
+/* Scales, and numbers about activations and the KV cache, which are computed without them. */
+static bool belongs_to_fp8(const struct hf_dir *dir, const struct st_tensor *t)
+{
+    static const char *const others[] = {".input_scale", ".input_scale_ub", ".output_scale", ".activation_scale",
+                                         ".q_scale", ".k_scale", ".v_scale"};
+    const struct st_tensor *weight = sibling(dir, t, ".weight");
+
+    if (ends_with(t, ".weight_scale") || ends_with(t, ".weight_scale_inv"))
+        return weight && weight->type == ST_F8_E4M3;
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        if (ends_with(t, others[i])) return true;
+    return false;
 }
 
 static rd_status open_plain(const struct hf_dir *dir, const struct st_tensor *t, enum hf_use use, struct hf_part *part,
@@ -114,17 +142,20 @@ static rd_status open_tensor(struct gguf *g, const struct st_tensor *t, struct g
     char name[NAME_BYTES], source[512], quoted[QUOTED];
     enum hf_use use = hf_gguf_name(&dir->model, t->name, name, sizeof(name));
     bool is_mlx = dir->quantised && t->type == ST_U32 && ends_with(t, ".weight");
+    bool is_fp8 = dir->is_fp8 && t->type == ST_F8_E4M3 && ends_with(t, ".weight");
     struct hf_part *part;
     uint64_t n = 1, row_bytes;
     rd_status st;
 
     *skip = use == HF_SKIP || (dir->quantised && (ends_with(t, ".scales") || ends_with(t, ".biases")) &&
-                               sibling(dir, t, ".weight"));
+                               sibling(dir, t, ".weight")) || (dir->is_fp8 && belongs_to_fp8(dir, t));
     if (*skip) return RD_OK;
     *out = (struct gguf_tensor){.dims = {1, 1, 1, 1}, .offset = t->offset};
     part = arena_alloc(arena, 1, sizeof(*part));
     if (!part) return error_set(err, RD_E_NOMEM, "out of memory for the tensor table");
-    st = is_mlx ? open_mlx(dir, t, part, out, err) : open_plain(dir, t, use, part, out, err);
+    if (is_mlx) st = open_mlx(dir, t, part, out, err);
+    else if (is_fp8) st = open_fp8(dir, t, part, out, err);
+    else st = open_plain(dir, t, use, part, out, err);
     if (st != RD_OK) return st;
     if (!dtype_row_bytes(out->dtype, out->dims[0], &row_bytes)) st = RD_E_FORMAT;
     for (int d = 1; st == RD_OK && d < 4; d++)
@@ -180,58 +211,84 @@ rd_status hf_add_tensors(struct gguf *g, struct rd_error *err)
 
 /* ---- bytes ---- */
 
-/* any thread takes the next rows: relaxed, only unique */
-struct fill_job { const struct hf_part *part; uint8_t *dst; uint64_t row_bytes; atomic_uint_fast64_t next; };
+/* any thread takes the next rows: relaxed, only unique; failed: a weight is NaN, looked at when all have ended */
+struct fill_job {
+    const struct hf_part *part;
+    enum dtype as;
+    uint8_t *dst;
+    uint64_t n_rows, row_bytes;
+    atomic_uint_fast64_t next;
+    atomic_bool failed;
+};
 
 static void fill_rows(void *arg)
 {
     struct fill_job *j = arg;
-    uint64_t n_rows = j->part->mlx.n_out, row;
+    uint64_t row;
 
-    while ((row = atomic_fetch_add_explicit(&j->next, ROWS_AT_ONCE, memory_order_relaxed)) < n_rows)
-        mlx_open_rows(&j->part->mlx, j->part->dtype, row, u64_min(ROWS_AT_ONCE, n_rows - row),
-                      j->dst + row * j->row_bytes);
+    while ((row = atomic_fetch_add_explicit(&j->next, ROWS_AT_ONCE, memory_order_relaxed)) < j->n_rows) {
+        uint64_t n = u64_min(ROWS_AT_ONCE, j->n_rows - row);
+        uint8_t *dst = j->dst + row * j->row_bytes;
+
+        if (j->part->recipe == HF_MLX) mlx_open_rows(&j->part->mlx, j->as, row, n, dst);
+        else if (!fp8_open_rows(&j->part->fp8, j->as, row, n, dst))
+            atomic_store_explicit(&j->failed, true, memory_order_relaxed);
+    }
 }
 
-static void fill_mlx(const struct hf_part *part, uint8_t *dst)
+/* Quantised matrices. false: a weight is NaN. */
+static bool fill_matrix(const struct gguf_tensor *t, enum dtype as, uint8_t *dst)
 {
-    struct fill_job job = {.part = part, .dst = dst};
+    struct fill_job job = {.part = t->part, .as = as, .dst = dst, .n_rows = t->dims[1]};
     struct thread helpers[MAX_HELPERS] = {0};
     uint32_t n = u32_min(thread_n_physical_cores(), MAX_HELPERS);
 
-    if (!dtype_row_bytes(part->dtype, part->mlx.n_in, &job.row_bytes)) return;     /* checked when it was opened */
+    if (!dtype_row_bytes(as, t->dims[0], &job.row_bytes)) return false;             /* checked when it was opened */
     atomic_init(&job.next, 0);
-    for (uint32_t i = 1; i < n && part->mlx.n_out > ROWS_AT_ONCE; i++)
-        if (thread_start(&helpers[i], "mlx", fill_rows, &job) != RD_OK) break;      /* fewer hands, the same work */
+    atomic_init(&job.failed, false);
+    for (uint32_t i = 1; i < n && job.n_rows > ROWS_AT_ONCE; i++)
+        if (thread_start(&helpers[i], "open", fill_rows, &job) != RD_OK) break;     /* fewer hands, the same work */
     fill_rows(&job);
     for (uint32_t i = 1; i < n; i++) thread_join(&helpers[i]);
+    return !atomic_load_explicit(&job.failed, memory_order_relaxed);
+}
+
+rd_status gguf_tensor_open_as(const struct gguf_tensor *t, enum dtype as, struct gguf_bytes *out, struct rd_error *err)
+{
+    const struct hf_part *part = t->part;
+    const uint64_t n_bytes = as == t->dtype ? t->n_bytes : t->n_hub_bytes;
+    rd_status st = RD_OK;
+    float *f;
+
+    assert(as == t->dtype || (t->n_hub_bytes > 0 && as == t->hub_dtype));
+    *out = (struct gguf_bytes){.data = t->data};
+    if (t->data) return RD_OK;
+    out->owned = mem_alloc_aligned(n_bytes);
+    out->data = out->owned;
+    if (!out->owned)
+        return error_set(err, RD_E_NOMEM, "%s: no memory for %llu bytes", t->source, (unsigned long long)n_bytes);
+    switch (part->recipe) {
+    case HF_COPY:
+        memcpy(out->owned, part->data, n_bytes);
+        break;
+    case HF_PLUS_ONE:
+        f = out->owned;
+        dtype_to_float(part->dtype, part->data, f, n_bytes / sizeof(*f));
+        for (uint64_t i = 0; i < n_bytes / sizeof(*f); i++) f[i] += 1;
+        break;
+    case HF_MLX:
+    case HF_FP8:
+        if (!fill_matrix(t, as, out->owned))
+            st = error_set(err, RD_E_FORMAT, "%s: a weight is no number (byte 0x7f or 0xff of F8_E4M3)", t->source);
+        break;
+    }
+    if (st != RD_OK) gguf_tensor_close(out);
+    return st;
 }
 
 rd_status gguf_tensor_open(const struct gguf_tensor *t, struct gguf_bytes *out, struct rd_error *err)
 {
-    const struct hf_part *part = t->part;
-    float *f;
-
-    *out = (struct gguf_bytes){.data = t->data};
-    if (t->data) return RD_OK;
-    out->owned = mem_alloc_aligned(t->n_bytes);
-    out->data = out->owned;
-    if (!out->owned)
-        return error_set(err, RD_E_NOMEM, "%s: no memory for %llu bytes", t->source, (unsigned long long)t->n_bytes);
-    switch (part->recipe) {
-    case HF_COPY:
-        memcpy(out->owned, part->data, t->n_bytes);
-        break;
-    case HF_PLUS_ONE:
-        f = out->owned;
-        dtype_to_float(part->dtype, part->data, f, t->n_bytes / sizeof(*f));
-        for (uint64_t i = 0; i < t->n_bytes / sizeof(*f); i++) f[i] += 1;
-        break;
-    case HF_MLX:
-        fill_mlx(part, out->owned);
-        break;
-    }
-    return RD_OK;
+    return gguf_tensor_open_as(t, t->dtype, out, err);
 }
 
 void gguf_tensor_close(struct gguf_bytes *b)

@@ -12,7 +12,7 @@ struct dtype_info { const char *name; uint32_t weights, bytes; };
 /* Indexed by the GGUF type number; holes have no name. */
 static const struct dtype_info dtype_table[] = {
 #define DTYPE_ROW(name, gguf, text, n, bytes) [gguf] = {text, n, bytes},
-    DTYPE_LIST(DTYPE_ROW)
+    DTYPE_LIST(DTYPE_ROW) DTYPE_HUB_LIST(DTYPE_ROW)
 #undef DTYPE_ROW
 };
 
@@ -36,7 +36,7 @@ static const struct dtype_info *dtype_find(int64_t t)
 
 enum dtype dtype_from_gguf(uint32_t gguf_type)
 {
-    return dtype_find(gguf_type) ? (enum dtype)gguf_type : DTYPE_NONE;
+    return gguf_type < DTYPE_HUB_FIRST && dtype_find(gguf_type) ? (enum dtype)gguf_type : DTYPE_NONE;
 }
 
 const char *dtype_gguf_name(uint32_t gguf_type)
@@ -128,6 +128,16 @@ uint16_t float_to_bf16(float f)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
+/* e4m3: 1, 4 (bias 7), 3. The biases differ by 120. */
+float e4m3_to_float(uint8_t v)
+{
+    uint32_t sign = (uint32_t)(v >> 7) << 31, mag = v & 0x7f;
+
+    if (mag == 0x7f) return float_of_bits(sign | 0x7fc00000u);
+    if (mag < 8) return float_of_bits(bits_of_float((float)mag * 0x1p-9f) | sign);
+    return float_of_bits(sign | ((mag << 20) + (120u << 23)));
+}
+
 static void f16_to_float(const uint8_t *src, float *dst, uint64_t n)
 {
     for (uint64_t i = 0; i < n; i++) dst[i] = dtype_half_at(src + 2 * i);
@@ -211,6 +221,27 @@ static void q8_0_to_float(const uint8_t *src, float *dst, uint64_t n_blocks)
     }
 }
 
+/* scale f32, 128 e4m3 bytes.  w = scale * v */
+static void e4m3_128_to_float(const uint8_t *src, float *dst, uint64_t n_blocks)
+{
+    for (; n_blocks--; src += 132, dst += 128) {
+        float scale;
+
+        memcpy(&scale, src, sizeof(scale));
+        for (int i = 0; i < 128; i++) dst[i] = scale * e4m3_to_float(src[4 + i]);
+    }
+}
+
+/* d half, m half, qs[n] bytes.  w = d * q + m */
+static void u8_to_float(const uint8_t *src, uint32_t n, float *dst, uint64_t n_blocks)
+{
+    for (; n_blocks--; src += 4 + n, dst += n) {
+        float d = dtype_half_at(src), m = dtype_half_at(src + 2);
+
+        for (uint32_t i = 0; i < n; i++) dst[i] = d * (float)src[4 + i] + m;
+    }
+}
+
 void dtype_to_float(enum dtype t, const void *src, float *dst, uint64_t n)
 {
     uint32_t weights = dtype_block_weights(t);
@@ -231,6 +262,9 @@ void dtype_to_float(enum dtype t, const void *src, float *dst, uint64_t n)
     case DTYPE_Q4_K: q4_k_to_float(src, dst, n / weights); break;
     case DTYPE_Q5_K: q5_k_to_float(src, dst, n / weights); break;
     case DTYPE_Q6_K: q6_k_to_float(src, dst, n / weights); break;
+    case DTYPE_E4M3_128: e4m3_128_to_float(src, dst, n / weights); break;
+    case DTYPE_U8_32: u8_to_float(src, 32, dst, n / weights); break;
+    case DTYPE_U8_64: u8_to_float(src, 64, dst, n / weights); break;
     case DTYPE_NONE: break;
     }
 }

@@ -158,6 +158,74 @@ static void quantise_entry(uint32_t bits, bool as_opened, struct entry e[3])
     }
 }
 
+static uint8_t nearest_e4m3(float x)
+{
+    uint8_t best = 0;
+
+    for (int v = 1; v < 256; v++)
+        if (v % 128 != 127 && fabsf(e4m3_to_float((uint8_t)v) - x) < fabsf(e4m3_to_float(best) - x)) best = (uint8_t)v;
+    return best;
+}
+
+/* The block of weights from (row, col), and its scale, F32 for the whole matrix and BF16 else. */
+static void quantise_fp8_block(struct entry e[2], const float *x, uint64_t row, uint64_t col, uint64_t n_rows,
+                               uint64_t n_cols, uint16_t *opened)
+{
+    const uint64_t n_in = e[0].dims[1], n_out = e[0].dims[0];
+    float top = 1e-6f, scale;
+    uint16_t half;
+
+    for (uint64_t r = row; r < row + n_rows && r < n_out; r++)
+        for (uint64_t k = col; k < col + n_cols && k < n_in; k++) top = fmaxf(top, fabsf(x[r * n_in + k]));
+    scale = top / 448;
+    half = float_to_bf16(scale);
+    if (!strcmp(e[1].type, "F32")) {
+        buf_append(&e[1].data, &scale, 4);
+    } else {
+        buf_append(&e[1].data, &half, 2);
+        scale = bf16_to_float(half);
+    }
+    for (uint64_t r = row; r < row + n_rows && r < n_out; r++)
+        for (uint64_t k = col; k < col + n_cols && k < n_in; k++) {
+            uint8_t v = nearest_e4m3(x[r * n_in + k] / scale);
+
+            e[0].data.data[r * n_in + k] = (char)v;
+            opened[r * n_in + k] = float_to_bf16(scale * e4m3_to_float(v));
+        }
+}
+
+static void fp8_entry(const struct hub_options *o, struct entry e[2])
+{
+    const uint64_t n_in = e[0].dims[1], n_out = e[0].dims[0];
+    const uint64_t rows = o->fp8 == HUB_FP8_BLOCKS ? HUB_FP8_OUT : o->fp8 == HUB_FP8_ROWS ? 1 : n_out;
+    const uint64_t cols = o->fp8 == HUB_FP8_BLOCKS ? HUB_FP8_IN : n_in;
+    uint16_t *opened = mem_alloc(n_in * n_out, sizeof(*opened));
+    struct buf plain = e[0].data;
+
+    e[0].data = (struct buf){0};
+    buf_append(&e[0].data, plain.data, n_in * n_out);
+    if (!opened || e[0].data.failed) return;
+    e[0].type = "F8_E4M3";
+    e[1].type = o->fp8 == HUB_FP8_ONE ? "F32" : "BF16";
+    e[1].n_dims = o->fp8 == HUB_FP8_ONE ? 1 : 2;
+    e[1].dims[0] = (n_out + rows - 1) / rows;
+    e[1].dims[1] = (n_in + cols - 1) / cols;
+    memcpy(e[1].name, e[0].name, sizeof(e[1].name));
+    strncat(e[1].name, o->fp8 == HUB_FP8_BLOCKS ? "_scale_inv" : "_scale", sizeof(e[1].name) - 1 - strlen(e[0].name));
+    for (uint64_t r = 0; r < n_out; r += rows)
+        for (uint64_t k = 0; k < n_in; k += cols)
+            quantise_fp8_block(e, (const float *)(const void *)plain.data, r, k, rows, cols, opened);
+    buf_deinit(&plain);
+    if (o->fp8_opened) {
+        for (int i = 0; i < 2; i++) buf_deinit(&e[i].data);
+        e[0].data = (struct buf){0};
+        e[1].data = (struct buf){0};
+        e[0].type = "BF16";
+        buf_append(&e[0].data, opened, n_in * n_out * sizeof(*opened));
+    }
+    mem_free(opened);
+}
+
 static void put_entry(const struct entry *e, const char *file, struct buf *head, struct buf *data, struct buf *index)
 {
     size_t begin = data->n;
@@ -188,6 +256,7 @@ static bool write_shard(const struct gguf *g, const struct model_config *c, cons
         if (!e[0].name[0]) continue;
         put_data(c, t, &e[0].data);
         if (o->mlx_bits && t->n_dims == 2) quantise_entry(o->mlx_bits, o->mlx_opened, e);
+        if (o->fp8 && t->n_dims == 2 && strstr(e[0].name, ".layers.")) fp8_entry(o, e);
         for (int k = 0; k < 3; k++) {
             if (e[k].data.n) put_entry(&e[k], file, &head, &data, index);
             buf_deinit(&e[k].data);
@@ -292,6 +361,18 @@ static bool write_config(const struct gguf *g, const struct model_config *c, con
     if (o->in_text_config) buf_puts(&b, "}");
     if (o->mlx_bits && !o->mlx_opened)
         buf_printf(&b, ", \"quantization\": {\"group_size\": 32, \"bits\": %u}", o->mlx_bits);
+    if (o->fp8 == HUB_FP8_BLOCKS && !o->fp8_opened && !o->fp8_unsaid)
+        buf_printf(&b,
+                   ", \"quantization_config\": {\"quant_method\": \"fp8\", \"fmt\": \"e4m3\", \"activation_scheme\": "
+                   "\"dynamic\", \"weight_block_size\": [%u, %u]}",
+                   HUB_FP8_OUT, HUB_FP8_IN);
+    else if (o->fp8 && !o->fp8_opened && !o->fp8_unsaid)
+        buf_printf(&b,
+                   ", \"quantization_config\": {\"quant_method\": \"compressed-tensors\", \"format\": "
+                   "\"float-quantized\", \"config_groups\": {\"group_0\": {\"weights\": {\"num_bits\": 8, \"type\": "
+                   "\"float\", "
+                   "\"strategy\": \"%s\"}}}}",
+                   o->fp8 == HUB_FP8_ROWS ? "channel" : "tensor");
     if (o->config_extra) buf_puts(&b, o->config_extra);
     buf_puts(&b, "}");
     ok = !b.failed && hub_write(dir, "config.json", b.data, b.n);

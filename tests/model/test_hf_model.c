@@ -89,6 +89,25 @@ TEST(mlx_groups_give_the_logits_of_what_they_stand_for)
         }
 }
 
+TEST(eight_bit_floats_give_the_logits_of_what_they_stand_for)
+{
+    static float want[N_TOKENS * N_VOCAB], got[N_TOKENS * N_VOCAB];
+    static const char *const some[] = {"llama/tiny-llama", "qwen3/tiny-qwen3", "gemma3/tiny-gemma3"};
+
+    for (size_t i = 0; i < 3; i++)
+        for (enum hub_fp8 fp8 = HUB_FP8_BLOCKS; fp8 <= HUB_FP8_ONE; fp8++) {
+            const struct hub_options packed = {.n_shards = 2, .fp8 = fp8};
+            const struct hub_options opened = {.n_shards = 1, .fp8 = fp8, .fp8_opened = true};
+            char dir[2][64];
+
+            CHECK(hub_make(golden(some[i]), &packed, dir[0]) && hub_make(golden(some[i]), &opened, dir[1]));
+            CHECK(run(dir[0], got) && run(dir[1], want));
+            CHECK(!memcmp(got, want, sizeof(want)));
+            hub_remove(dir[0]);
+            hub_remove(dir[1]);
+        }
+}
+
 /* What opening and loading say. */
 static rd_status refusal(const char *dir, struct rd_error *err)
 {
@@ -122,6 +141,42 @@ TEST(what_the_config_says_of_one_matrixs_groups_goes_before_what_it_says_of_all)
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct hub_options o = {.n_shards = 2, .mlx_bits = 4, .config_extra = rows[i].extra};
+        struct rd_error err;
+        char dir[64];
+        rd_status st;
+
+        CHECK(hub_make(golden("llama/tiny-llama"), &o, dir));
+        st = refusal(dir, &err);
+        test_note("%s", err.text);
+        CHECK(rows[i].said ? st != RD_OK && strstr(err.text, rows[i].said) : st == RD_OK);
+        hub_remove(dir);
+    }
+}
+
+#define COMPRESSED(rest) ", \"quantization_config\": {\"quant_method\": \"compressed-tensors\"" rest "}"
+
+TEST(an_fp8_directory_that_says_what_is_not_known_is_refused_by_name)
+{
+    static const struct { const char *extra, *said;
+    } rows[] = {
+        {", \"quantization_config\": {\"quant_method\": \"fp8\"}", NULL},
+        {", \"quantization_config\": {\"quant_method\": \"fbgemm_fp8\"}", NULL},
+        {", \"quantization_config\": {\"quant_method\": \"modelopt\", \"quant_algo\": \"FP8\"}", NULL},
+        {", \"quantization_config\": {\"quant_method\": \"modelopt\", \"quant_algo\": \"NVFP4\"}", "\"NVFP4\""},
+        {", \"quantization_config\": {\"quant_method\": \"fp8\", \"fmt\": \"e5m2\"}", "\"e5m2\""},
+        {", \"quantization_config\": {\"quant_method\": \"fp8\", \"weight_block_size\": [0, 128]}",
+         "weight_block_size"},
+        {", \"quantization_config\": {\"quant_method\": \"fp8\", \"weight_block_size\": 128}", "weight_block_size"},
+        {"", "type F8_E4M3"},
+        {COMPRESSED(""), "config_groups"},
+        {COMPRESSED(", \"format\": \"pack-quantized\""), "\"pack-quantized\""},
+        {COMPRESSED(", \"sparsity_config\": {\"format\": \"sparse-24-bitmask\"}"), "\"sparse-24-bitmask\""},
+        {COMPRESSED(", \"config_groups\": {\"a\": {\"weights\": {\"type\": \"int\", \"num_bits\": 8}}}"), "\"int\""},
+        {COMPRESSED(", \"config_groups\": {\"a\": {\"weights\": {\"type\": \"float\", \"num_bits\": 4}}}"), "num_bits"},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct hub_options o = {.fp8 = HUB_FP8_ROWS, .fp8_unsaid = true, .config_extra = rows[i].extra};
         struct rd_error err;
         char dir[64];
         rd_status st;

@@ -40,6 +40,7 @@ const struct linear_form *linear_form_of(enum dtype t)
     case DTYPE_Q4_K: return &form_q4_k;
     case DTYPE_Q5_K: return &form_q5_k;
     case DTYPE_Q6_K: return &form_q6_k;
+    DTYPE_HUB_CASES:
     case DTYPE_NONE: break;
     }
     return NULL;

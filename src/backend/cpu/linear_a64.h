@@ -458,6 +458,7 @@ static linear_tile_fn *tile_a64(enum dtype type)
     case DTYPE_Q4_K: return tile_q4_k;
     case DTYPE_Q5_K: return tile_q5_k;
     case DTYPE_Q6_K: return tile_q6_k;
+    DTYPE_HUB_CASES:
     case DTYPE_NONE: break;
     }
     return NULL;

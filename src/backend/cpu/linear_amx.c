@@ -522,6 +522,7 @@ static linear_panel_fn *panel_amx(enum dtype type)
     case DTYPE_F32:
     case DTYPE_F16:
     case DTYPE_BF16:
+    DTYPE_HUB_CASES:
     case DTYPE_NONE: break;
     }
     return NULL;

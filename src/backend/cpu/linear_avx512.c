@@ -165,6 +165,7 @@ static linear_tile_fn *tile_avx512(enum dtype type)
     case DTYPE_Q4_K:
     case DTYPE_Q5_K:
     case DTYPE_Q6_K:
+    DTYPE_HUB_CASES:
     case DTYPE_NONE: break;
     }
     return NULL;

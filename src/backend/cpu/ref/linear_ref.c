@@ -237,6 +237,7 @@ static linear_tile_fn *tile_ref(enum dtype type)
     case DTYPE_Q4_K: return tile_Q4_K;
     case DTYPE_Q5_K: return tile_Q5_K;
     case DTYPE_Q6_K: return tile_Q6_K;
+    DTYPE_HUB_CASES:
     case DTYPE_NONE: break;
     }
     return NULL;
