@@ -1,12 +1,14 @@
 /* bench/gpu/bench_gpu_attention.cu - paged attention (cuda_attention): right, exact, fast?
  *
  *     bench_gpu_attention check      against double sums; each row's bits as one run, in chunks, token by token, in
- *          batches
+ *          batches, together with others that begin with the same pages
  *     bench_gpu_attention decode [NAME]   time and share of the read bandwidth; bits with what comes before within attention
+ *     bench_gpu_attention shared     sequences below one prefix: each by itself, and the prefix read once for all
  *     bench_gpu_attention prefill    time and TFLOP/s
  * Exit 1 if a check failed.
  */
 #include "backend/cuda/cuda_kernels.h"
+#include "backend/cuda/cuda_sharing.h"
 #include "gpu_bench.cuh"
 #include "tensor/dtype.h"
 #include <cuda_fp16.h>
@@ -195,6 +197,79 @@ static int check_one(const struct config &c)
     return n_bad;
 }
 
+/* What runs share, on the device. */
+struct shared_runs {
+    uint8_t *memory;
+    struct cuda_shared view;
+    uint64_t saved;
+    shared_runs(const struct cuda_run *runs, uint32_t n_runs, const std::vector<uint32_t> &tables, uint32_t page_tokens)
+    {
+        uint64_t n = cuda_sharing_bytes(n_runs);
+        std::vector<uint64_t> host((n + 7) / 8);
+
+        saved = cuda_sharing_make(runs, n_runs, tables.data(), page_tokens, host.data());
+        memory = gpu_alloc<uint8_t>(n);
+        GPU(cudaMemcpy(memory, host.data(), n, cudaMemcpyHostToDevice));
+        view = cuda_sharing_view(memory, n_runs);
+    }
+    ~shared_runs() { cudaFree(memory); }
+};
+
+/* Sequences of random lengths, each beginning with some pages of an earlier one or none; short runs and a few long ones:
+ * the same bytes with what they share found, and without. */
+static int check_shared(const struct config &c, uint32_t n_seqs, uint32_t length, uint32_t seed)
+{
+    const uint32_t pages = (length + c.page_tokens - 1) / c.page_tokens;
+    world w(c, n_seqs, length, n_seqs * 4 + 200);
+    std::vector<uint32_t> table(n_seqs * pages);
+    std::vector<struct cuda_run> runs;
+    uint32_t row = 0;
+
+    fill_kv<<<1024, 256>>>(w.a.kv.base, w.a.kv.page_bytes / 2 * (w.table_of(n_seqs)), c.dtype);
+    for (uint32_t i = 0; i < n_seqs; i++) {
+        const uint32_t r = hash_u32(seed * 1000 + i), n_rows = r % 16 ? 1 : r / 16 % 4 ? r / 64 % 5 + 1 : 40;
+        const uint32_t shared = i && r / 1024 % 8 ? hash_u32(r) % (pages + 1) : 0, from = i ? hash_u32(r + 1) % i : 0;
+
+        for (uint32_t k = 0; k < pages; k++)
+            table[i * pages + k] = k < shared ? table[from * pages + k] : hash_u32(r + 2 + k) % (n_seqs * pages);
+        runs.push_back({ row, n_rows, r / 8192 % 5 ? length - n_rows - r / 65536 % 150 : hash_u32(r + 3) % (length - n_rows),
+                         i * pages });
+        row += n_rows;
+        if (row > n_seqs * 4 + 150) break;
+    }
+    GPU(cudaMemcpy(w.tables, table.data(), table.size() * 4, cudaMemcpyHostToDevice));
+    w.set_runs(runs);
+    std::vector<float> want = w.run();
+    shared_runs shared(runs.data(), (uint32_t)runs.size(), table, c.page_tokens);
+    w.a.shared = shared.view;
+    int n_bad = 0;
+    for (int i = 0; i < 3; i++) n_bad += !same(want, 0, w.run(), 0, w.a.n_rows, w.width);
+    for (float v : want) n_bad += v != v;
+    printf("shared    %s %2u/%u x %3u, pages of %2u, window %3u, cap %2.0f: %3u runs below %4u, %5llu segments not read, %s\n",
+           type_name(c.dtype), c.n_heads, c.n_kv_heads, c.head_dim, c.page_tokens, c.window, c.softcap, w.a.n_runs, length,
+           (unsigned long long)shared.saved, n_bad ? "FAIL" : "equal bits");
+    return n_bad;
+}
+
+static int check_all_shared(void)
+{
+    static const struct config configs[] = {
+        {32, 8, 128, 16, 0, 0, DTYPE_F16},  {16, 8, 128, 16, 0, 0, DTYPE_BF16}, {9, 3, 64, 16, 0, 0, DTYPE_F16},
+        {14, 2, 64, 32, 0, 0, DTYPE_BF16},  {4, 4, 64, 64, 0, 30, DTYPE_BF16},  {32, 2, 128, 8, 5000, 50, DTYPE_F16},
+        {12, 2, 128, 128, 0, 0, DTYPE_F16}, {8, 2, 128, 16, 300, 0, DTYPE_F16}, {4, 1, 256, 16, 0, 0, DTYPE_F16},
+        {8, 2, 128, 16, 0, 0, DTYPE_Q8_0},
+    };
+    int n_bad = 0;
+
+    for (const struct config &c : configs) {
+        for (uint32_t i = 0; i < 6; i++)
+            n_bad += check_shared(c, 2 + hash_u32(i * 77 + c.n_heads) % 40, 200 + hash_u32(i) % 2000, i * 10 + c.n_heads);
+        n_bad += check_shared(c, 150, 1000, c.n_heads);
+    }
+    n_bad += check_shared(configs[0], 16, 20000, 3);
+    return n_bad;
+}
+
 static int check(void)
 {
     static const struct config configs[] = {
@@ -208,7 +283,7 @@ static int check(void)
     int n_bad = 0;
 
     for (const struct config &c : configs) n_bad += check_one(c);
-    return n_bad;
+    return n_bad + check_all_shared();
 }
 
 struct timing { const char *name; struct config c; uint32_t n_seqs, length, shortest; };
@@ -308,6 +383,18 @@ static bool time_one(const struct timing &t, double gbs)
     return ok;
 }
 
+static double measured_bandwidth(void)
+{
+    uint64_t room = 2ull << 30;
+    uint8_t *big = gpu_alloc<uint8_t>(room);
+
+    fill_f32<<<1024, 256>>>((float *)big, room / 4, 3, 1);
+    double gbs = read_bandwidth(big, room);
+    cudaFree(big);
+    printf("read bandwidth %.0f GB/s\n", gbs);
+    return gbs;
+}
+
 static bool time_decode(const char *only)
 {
     static const struct config q8 = { 32, 8, 128, 16, 0, 0, DTYPE_F16 }, q06 = { 16, 8, 128, 16, 0, 0, DTYPE_BF16 };
@@ -322,16 +409,80 @@ static bool time_decode(const char *only)
         { "1B B64 512", l1, 64, 512, 0 },     { "8B q8_0 B1 512", q8_0, 1, 512, 0 },
         { "8B q8_0 B64", q8_0, 64, 512, 0 },  { "8B q8_0 B256", q8_0, 256, 512, 0 },
     };
-    uint64_t room = 2ull << 30;
-    uint8_t *big = gpu_alloc<uint8_t>(room);
-    fill_f32<<<1024, 256>>>((float *)big, room / 4, 3, 1);
-    double gbs = read_bandwidth(big, room);
-
-    cudaFree(big);
-    printf("read bandwidth %.0f GB/s\n", gbs);
+    const double gbs = measured_bandwidth();
     bool ok = true;
+
     for (const struct timing &t : all)
         if (!only || !strcmp(only, t.name)) ok = time_one(t, gbs) && ok;
+    return ok;
+}
+
+struct shared_timing { const char *name; struct config c; uint32_t n_seqs, prefix, own; };
+
+/* Norm, RoPE and KV write included. */
+static bool time_one_shared(const struct shared_timing &t, double gbs)
+{
+    const uint64_t token = 2ull * t.c.n_kv_heads * row_bytes(t.c), once = token * (t.prefix + (uint64_t)t.own * t.n_seqs);
+    const uint32_t length = t.prefix + t.own, sets = (uint32_t)std::min<uint64_t>(16, 200000000 / once + 2);
+    world w(t.c, t.n_seqs * sets, length, t.n_seqs * sets);
+    const uint32_t pages = w.table_of(1);
+    std::vector<uint32_t> table(w.table_of(w.n_seqs));
+    std::vector<struct cuda_run> runs;
+    std::vector<shared_runs *> shared;
+    std::vector<float> out[2];
+    double us[2];
+
+    fill_kv<<<1024, 256>>>(w.a.kv.base, w.a.kv.page_bytes / 2 * table.size(), t.c.dtype);
+    GPU(cudaMemcpy(table.data(), w.tables, table.size() * 4, cudaMemcpyDeviceToHost));
+    for (uint32_t i = 0; i < w.n_seqs; i++) {
+        for (uint32_t k = 0; k < t.prefix / t.c.page_tokens; k++)
+            table[i * pages + k] = table[i / t.n_seqs * t.n_seqs * pages + k];
+        runs.push_back({ i % t.n_seqs, 1, length - 1, i * pages });
+    }
+    GPU(cudaMemcpy(w.tables, table.data(), table.size() * 4, cudaMemcpyHostToDevice));
+    w.set_runs(runs);
+    w.a.n_runs = w.a.n_rows = t.n_seqs;
+    fresh_rows fresh(w, runs);
+    for (uint32_t i = 0; i < sets; i++)
+        shared.push_back(new shared_runs(runs.data() + i * t.n_seqs, t.n_seqs, table, t.c.page_tokens));
+    for (int together = 0; together < 2; together++) {          /* before the timings, which write keys and values */
+        w.a.shared = together ? shared[0]->view : cuda_shared{};
+        out[together] = w.run();
+    }
+    w.a.shared = {};
+    for (int together = 0; together < 2; together++) {
+        us[together] = time_us((int)std::max(sets, 8u), 7, [&](int i, cudaStream_t stream) {
+            struct cuda_attention_args a = w.a;
+            struct cuda_qkv_args f = fresh.at((uint32_t)i % sets * t.n_seqs, t.n_seqs);
+
+            w.l.stream = stream, a.runs = w.runs + (uint32_t)i % sets * t.n_seqs;
+            if (together) a.shared = shared[(uint32_t)i % sets]->view;
+            GPU((cudaError_t)cuda_attention(&w.l, &a, &f));
+        });
+    }
+    for (shared_runs *s : shared) delete s;
+    const bool ok = same(out[0], 0, out[1], 0, t.n_seqs, w.width);
+    printf("shared  %-22s alone %7.1f us, %3.0f %% of bandwidth; prefix once %7.1f us, %3.0f %%; %.1f x, %s\n", t.name, us[0],
+           100.0 * (double)(token * length * t.n_seqs) / us[0] / 1e3 / gbs, us[1], 100.0 * (double)once / us[1] / 1e3 / gbs,
+           us[0] / us[1], ok ? "equal bits" : "FAIL");
+    return ok;
+}
+
+static bool time_shared(double gbs)
+{
+    static const struct config q8 = { 32, 8, 128, 16, 0, 0, DTYPE_F16 }, q06 = { 16, 8, 128, 16, 0, 0, DTYPE_BF16 };
+    static const struct config l1 = { 32, 8, 64, 16, 0, 0, DTYPE_F16 };
+    static const struct shared_timing all[] = {
+        { "8B 16 x 4096 + 128", q8, 16, 4096, 128 }, { "8B 64 x 4096 + 128", q8, 64, 4096, 128 },
+        { "8B 256 x 4096 + 128", q8, 256, 4096, 128 }, { "8B 64 x 1024 + 128", q8, 64, 1024, 128 },
+        { "8B 64 x 512 + 512", q8, 64, 512, 512 }, { "8B 2 x 8192 + 128", q8, 2, 8192, 128 },
+        { "8B 4 x 2048 + 128", q8, 4, 2048, 128 }, { "8B 9 x 1024 + 128", q8, 9, 1024, 128 },
+        { "8B 64 x 128 + 128", q8, 64, 128, 128 }, { "8B 16 x 32768 + 128", q8, 16, 32768, 128 },
+        { "0.6B 64 x 4096 + 128", q06, 64, 4096, 128 }, { "1B 64 x 4096 + 128", l1, 64, 4096, 128 },
+    };
+    bool ok = true;
+
+    for (const struct shared_timing &t : all) ok = time_one_shared(t, gbs) && ok;
     return ok;
 }
 
@@ -368,6 +519,7 @@ int main(int argc, char **argv)
     const char *what = argc > 1 ? argv[1] : "check";
 
     if (!strcmp(what, "decode")) return !time_decode(argc > 2 ? argv[2] : NULL);
+    if (!strcmp(what, "shared")) return !time_shared(measured_bandwidth());
     if (strcmp(what, "prefill")) return check() > 0;
     time_prefill();
     return 0;

@@ -22,18 +22,27 @@ static bool fits_tensor_cores(const struct cuda_launch *l, const struct cuda_att
            && (kv->page_bytes | kv->k_offset | kv->v_offset | (uintptr_t)kv->base) % (halves ? 16 : 4) == 0;
 }
 
-int cuda_attention(const struct cuda_launch *l, const struct cuda_attention_args *a, const struct cuda_qkv_args *first)
+static int attend(const struct cuda_launch *l, const struct cuda_attention_args *a, const struct cuda_qkv_args *first)
 {
     const uint32_t group = a->n_heads / a->n_kv_heads;
     const bool quantised = cuda_kv_is_quantised(&a->kv);
     int st = 0;
 
-    if (first && !quantised && a->longest_run == 1 && first->n_rot == a->head_dim && fits_tensor_cores(l, a))
+    if (first && !quantised && !a->shared.head && a->longest_run == 1 && first->n_rot == a->head_dim && fits_tensor_cores(l, a))
         return attention_decode_launch(l, a, first);
     if (first) st = cuda_qkv_rope_write(l, first);
     if (st) return st;
     if (!fits_tensor_cores(l, a)) return attention_plain_launch(l, a);
-    if (a->longest_run * group > DECODE_ROWS) st = attention_prefill_launch(l, a);
+    if (a->shared.head) st = attention_prefix_launch(l, a);
+    if (!st && a->longest_run * group > DECODE_ROWS) st = attention_prefill_launch(l, a);
     if (st || (a->n_runs == 1 && a->longest_run * group > DECODE_ROWS && a->n_rows == a->longest_run)) return st;
     return attention_decode_launch(l, a, NULL);
+}
+
+int cuda_attention(const struct cuda_launch *l, const struct cuda_attention_args *a, const struct cuda_qkv_args *first)
+{
+    struct cuda_attention_args b = *a;
+
+    if (!fits_tensor_cores(l, a) || !attention_prefix_takes(l, a)) b.shared = {};
+    return attend(l, &b, first);
 }

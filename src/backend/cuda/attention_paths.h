@@ -33,6 +33,21 @@ int attention_decode_launch(const struct cuda_launch *l, const struct cuda_atten
 bool attention_stream_takes(const struct cuda_launch *l, const struct cuda_attention_args *a);
 int attention_stream_launch(const struct cuda_launch *l, const struct cuda_attention_args *a,
                             const struct cuda_qkv_args *fused);
+/* What runs have in common by attention_prefix, whose parts attention_stream then begins with: where this says so, which
+ * does not depend on what is in memory. Else a->shared is to be none. */
+bool attention_prefix_takes(const struct cuda_launch *l, const struct cuda_attention_args *a);
+int attention_prefix_launch(const struct cuda_launch *l, const struct cuda_attention_args *a);
+
+/* Sums of shared segments in scratch, between those two: see prefix_part (attention_shares.cuh). */
+struct prefix_parts { float *at; uint64_t n_most; };
+static inline struct prefix_parts prefix_parts_of(const struct cuda_launch *l, const struct cuda_attention_args *a)
+{
+    const uint64_t other = l->scratch_bytes / 4;             /* attention_stream's */
+    struct prefix_parts p = { (float *)((uint8_t *)l->scratch + other),
+                              (l->scratch_bytes - other) / ((a->head_dim + 4) * sizeof(float)) };
+    return p;
+}
+
 int attention_prefill_launch(const struct cuda_launch *l, const struct cuda_attention_args *a);
 /* What prefill does on sm_90 for head_dim 64 and 128, with the same bits. */
 int attention_wgmma_launch(const struct cuda_launch *l, const struct cuda_attention_args *a);

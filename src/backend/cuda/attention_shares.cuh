@@ -7,7 +7,8 @@
  *     shares  |      block 0         |      block 1         |      block 2 ..
  *
  * A pair of run and head that a cut divides is merged by the block that finishes it; blocks take their divided pairs
- * first, so that this waits for nobody. Every warp finds its block's place by itself, from the runs in device memory.
+ * first, so that this waits for nobody. Segments that a run shares with others (attention_prefix.cu) are no part of the
+ * list. Every warp finds its block's place by itself, from the runs in device memory.
  */
 #pragma once
 #include "backend/cuda/attention_fresh.cuh"
@@ -21,6 +22,7 @@ struct segment_list { uint32_t per_lane, before, total; };
 /* Segments from .. to - 1 (counted within the pair) of a run and kv head. */
 struct piece {
     struct cuda_run run;
+    struct cuda_shared_run shared;       /* what is done before the first segment */
     uint32_t run_id, kv_head;
     uint32_t first_segment, n_segments;  /* of the pair; first_segment * SEGMENT is a position */
     uint32_t start;                      /* the pair's place in the list */
@@ -30,17 +32,34 @@ struct piece {
 /* The block's share: places at .. end - 1 are to come; of a divided pair that lies behind them, head_end. */
 struct share { uint32_t at, end, head, head_end; };
 
-static __device__ __forceinline__ uint32_t first_segment_of(const struct cuda_attention_args &a,
-                                                            const struct cuda_run &run)
+static __device__ __forceinline__ struct cuda_shared_run shared_of(const struct cuda_attention_args &a, uint32_t run_id)
 {
+    if (a.shared.head) return a.shared.runs[run_id];
+    return {};
+}
+/* Part k of a member's head: o [HD], m, l, how many segments they are of: part 0 has the first ones, part k one. */
+template <int HD>
+static __device__ __forceinline__ float *prefix_part(const struct cuda_attention_args &a, const struct prefix_parts &p,
+                                                     uint32_t k, uint32_t member, uint32_t head)
+{
+    return p.at + (((uint64_t)k * a.shared.head->n_members + member) * a.n_heads + head) * (HD + 4);
+}
+
+/* With what is shared there is no window. */
+static __device__ __forceinline__ uint32_t first_segment_of(const struct cuda_attention_args &a,
+                                                            const struct cuda_run &run,
+                                                            const struct cuda_shared_run &shared)
+{
+    if (shared.n_segments) return shared.n_segments;
     return (a.window && run.pos0 + 1 > a.window ? run.pos0 + 1 - a.window : 0) / SEGMENT;
 }
 /* Of one kv head; 0: the run has too many rows. */
 static __device__ __forceinline__ uint32_t n_segments_of(const struct cuda_attention_args &a,
-                                                         const struct cuda_run &run)
+                                                         const struct cuda_run &run,
+                                                         const struct cuda_shared_run &shared)
 {
     if (run.n_rows * (a.n_heads / a.n_kv_heads) > DECODE_ROWS) return 0;
-    return (run.pos0 + run.n_rows + SEGMENT - 1) / SEGMENT - first_segment_of(a, run);
+    return (run.pos0 + run.n_rows + SEGMENT - 1) / SEGMENT - first_segment_of(a, run, shared);
 }
 
 /* Sum over lanes 0 .. this one. */
@@ -61,7 +80,7 @@ static __device__ __forceinline__ struct segment_list segment_list_of(const stru
     uint32_t n = 0;
 
 #pragma unroll 4
-    for (uint32_t i = first; i < min(first + list.per_lane, a.n_runs); i++) n += n_segments_of(a, a.runs[i]);
+    for (uint32_t i = first; i < min(first + list.per_lane, a.n_runs); i++) n += n_segments_of(a, a.runs[i], shared_of(a, i));
     n *= a.n_kv_heads;
     list.before = warp_prefix(n);
     list.total = __shfl_sync(0xffffffffu, list.before, 31);
@@ -80,7 +99,8 @@ static __device__ __forceinline__ struct piece find_pair(const struct cuda_atten
 
     for (uint32_t base = owner * list.per_lane; base < a.n_runs; base += 32) {
         const struct cuda_run run = a.runs[min(base + lane, a.n_runs - 1)];
-        const uint32_t n = base + lane < a.n_runs ? n_segments_of(a, run) : 0;
+        const struct cuda_shared_run shared = shared_of(a, min(base + lane, a.n_runs - 1));
+        const uint32_t n = base + lane < a.n_runs ? n_segments_of(a, run, shared) : 0;
         const uint32_t end = before + warp_prefix(n * a.n_kv_heads);
         const uint32_t found = __ballot_sync(0xffffffffu, end > place);
 
@@ -92,6 +112,8 @@ static __device__ __forceinline__ struct piece find_pair(const struct cuda_atten
             p.run.n_rows = __shfl_sync(0xffffffffu, run.n_rows, at);
             p.run.pos0 = __shfl_sync(0xffffffffu, run.pos0, at);
             p.run.table = __shfl_sync(0xffffffffu, run.table, at);
+            p.shared.n_segments = __shfl_sync(0xffffffffu, shared.n_segments, at);
+            p.shared.member = __shfl_sync(0xffffffffu, shared.member, at);
             p.n_segments = __shfl_sync(0xffffffffu, n, at);
             p.start = __shfl_sync(0xffffffffu, end, at) - p.n_segments * a.n_kv_heads;
             break;
@@ -100,7 +122,7 @@ static __device__ __forceinline__ struct piece find_pair(const struct cuda_atten
     }
     p.kv_head = (place - p.start) / p.n_segments;
     p.start += p.kv_head * p.n_segments;
-    p.first_segment = first_segment_of(a, p.run);
+    p.first_segment = first_segment_of(a, p.run, p.shared);
     p.to = p.n_segments;
     return p;
 }

@@ -7,6 +7,7 @@
  * one tile of the tensor core, so that each key and value is read once.
  * Of a pair that shares divide, the block with its first segments leaves m, l, o of those together in scratch, the
  * others those of each segment, and who arrives last merges them in order: the same operations as in one block.
+ * Runs that share their first segments with others begin with what attention_prefix made of those.
  * FUSED, runs of one row: as in attention_fresh.cuh; everything older is asked for before dependency_wait.
  * CONVERT, quantised pages: the ring has rows as they lie in the pages; the computing warps make each tile of them.
  * What lies behind a run's last key in its pages is never used: scores are masked, values become zeros.
@@ -35,6 +36,7 @@ struct stream_args {
     uint32_t *counters;                  /* [run, kv_head] */
     uint32_t page_rows, k_row, v_row;    /* rows of HD numbers in a page; of a page, the first of K and V */
     uint32_t stage_bytes;                /* of the ring */
+    struct prefix_parts prefix;
 };
 
 /* Where things lie in shared memory; tile: CONVERT's one tile. */
@@ -210,6 +212,51 @@ static __device__ __forceinline__ void put_probabilities(uint32_t p_tile, const 
 /* The computing warps' sums of one piece. */
 template <int N> struct piece_sums { struct row_state state; float o[N][4]; };
 
+/* The sums of what a run shares, for a piece that begins with its first segment. */
+template <int HD>
+static __device__ __forceinline__ void begin_shared(const struct cuda_attention_args &a, const struct stream_args &sa,
+                                                    const struct piece &piece, struct piece_sums<HD / 32> *sums)
+{
+    constexpr int N = HD / 32;
+    const uint32_t group = a.n_heads / a.n_kv_heads, lane = threadIdx.x % 32;
+    const uint32_t first_dim = threadIdx.x / 32 * N * 8 + lane % 4 * 2;
+
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        const uint32_t row = lane / 4 + 8 * r, member = piece.shared.member + row / group;
+        const uint32_t head = piece.kv_head * group + row % group;
+
+        if (row >= piece.run.n_rows * group) continue;
+        const float *part = prefix_part<HD>(a, sa.prefix, 0, member, head);
+        const float4 first = __ldcg((const float4 *)(part + HD));
+        struct row_state state = { { first.x, first.x }, { first.y, 0 } };
+        float2 o[N];
+
+#pragma unroll
+        for (int n = 0; n < N; n++) o[n] = __ldcg((const float2 *)(part + first_dim + n * 8));
+#pragma unroll 8
+        for (uint32_t k = __float_as_uint(first.z); k < piece.shared.n_segments; k++) {
+            float2 v[N];
+
+            part = prefix_part<HD>(a, sa.prefix, k, member, head);
+#pragma unroll
+            for (int n = 0; n < N; n++) v[n] = __ldcg((const float2 *)(part + first_dim + n * 8));
+            const float2 ml = __ldcg((const float2 *)(part + HD));
+            const float m[2] = { ml.x, ml.x };
+            const struct merge_factors f = merge_begin(&state, m);
+
+            state.l[0] = merge_value(state.l[0], ml.y, f.old[0], f.add[0]);
+#pragma unroll
+            for (int n = 0; n < N; n++)
+                o[n].x = merge_value(o[n].x, v[n].x, f.old[0], f.add[0]),
+                o[n].y = merge_value(o[n].y, v[n].y, f.old[0], f.add[0]);
+        }
+        sums->state.m[r] = state.m[0], sums->state.l[r] = state.l[0];
+#pragma unroll
+        for (int n = 0; n < N; n++) sums->o[n][2 * r] = o[n].x, sums->o[n][2 * r + 1] = o[n].y;
+    }
+}
+
 /* All segments of a piece; *tile counts the ring's. */
 template <typename T, int HD, bool FUSED, bool CONVERT>
 static __device__ __forceinline__ void
@@ -364,6 +411,8 @@ __global__ void __launch_bounds__(STREAM_THREADS, stream_fit<HD>::blocks)
             fresh_row<T, HD>(f, piece.run.row0, piece.kv_head, piece.to == piece.n_segments, at.q_tile, fresh);
         else load_queries<T, HD, DECODE_THREADS, DECODE_ROWS>(at.q_tile, a, piece.run, piece.kv_head, 0);
         if constexpr (FUSED) named_barrier(COMPUTE_BARRIER, DECODE_THREADS);   /* place_fresh reads what others wrote */
+        if constexpr (!FUSED && !CONVERT)
+            if (piece.shared.n_segments && piece.from == 0) begin_shared<HD>(a, sa, piece, &sums);
         sum_piece<T, HD, FUSED, CONVERT>(a, sa, piece, at, &ring, &tile, fresh, &sums);
         finish_piece<HD>(a, sa, piece, cut, sums);
     }
@@ -380,12 +429,14 @@ static cudaError_t start_as(const struct cuda_launch *l, const struct cuda_atten
     const uint32_t packed = a->longest_run * (a->n_heads / a->n_kv_heads), row_bytes = HD * 2;
     const uint32_t rows = packed < DECODE_ROWS ? packed : (uint32_t)DECODE_ROWS;
     const uint32_t longest = kv->k_row_bytes > kv->v_row_bytes ? kv->k_row_bytes : kv->v_row_bytes;
-    const uint64_t places = l->scratch_bytes / (rows * stream_fit<HD>::part * sizeof(float));
+    const struct prefix_parts prefix = prefix_parts_of(l, a);
+    const uint64_t bytes = a->shared.head ? (uint64_t)((uint8_t *)prefix.at - (uint8_t *)l->scratch) : l->scratch_bytes;
+    const uint64_t places = bytes / (rows * stream_fit<HD>::part * sizeof(float));
     const struct stream_args s = { (float *)l->scratch, rows,
                                    pairs > CUDA_N_COUNTERS ? 0 : places < 1u << 30 ? (uint32_t)places : 1u << 30,
                                    l->counters, (uint32_t)(kv->page_bytes / row_bytes),
                                    (uint32_t)(kv->k_offset / row_bytes), (uint32_t)(kv->v_offset / row_bytes),
-                                   SEGMENT * (CONVERT ? longest : row_bytes) };
+                                   SEGMENT * (CONVERT ? longest : row_bytes), prefix };
     const uint32_t smem = stream_fit<HD>::stages * s.stage_bytes + (CONVERT ? SEGMENT * row_bytes : 0)
                           + DECODE_ROWS * (HD + SEGMENT) * 2 + 1024;
     CUtensorMap map = {};
@@ -400,6 +451,13 @@ static cudaError_t start_as(const struct cuda_launch *l, const struct cuda_atten
         return cudaErrorInvalidValue;
     return launch_chained(l, attention_stream<T, HD, FUSED, CONVERT>, dim3(fill), STREAM_THREADS, smem, *a, s, map,
                           fused ? *fused : none);
+}
+
+/* Of heads of 64 only what shares comes here. */
+static int start_64(const struct cuda_launch *l, const struct cuda_attention_args *a)
+{
+    return (int)(a->kv.dtype_k == DTYPE_F16 ? start_as<__half, 64, false, false>(l, a, NULL)
+                                            : start_as<__nv_bfloat16, 64, false, false>(l, a, NULL));
 }
 
 template <int HD>
@@ -419,13 +477,13 @@ static int start_converting(const struct cuda_launch *l, const struct cuda_atten
                                       : start_as<__half, 256, false, true>(l, a, NULL));
 }
 
-/* Heads of 64: attention_decode is faster (H200, 64 runs of 512 keys: 21 us, this one 25). */
+/* Heads of 64: attention_decode is faster (H200, 64 runs of 512 keys: 21 us, this one 25), but begins with nothing. */
 bool attention_stream_takes(const struct cuda_launch *l, const struct cuda_attention_args *a)
 {
     const struct cuda_kv *kv = &a->kv;
     const uint32_t segments = ceil_div(a->end, SEGMENT), row = a->head_dim * 2;
 
-    if (cuda_kv_is_quantised(kv)) return true;                  /* nothing else reads them */
+    if (cuda_kv_is_quantised(kv) || a->shared.head) return true;        /* nothing else knows of them */
     return l->compute == 90 && a->head_dim > 64 && kv->page_tokens >= 8 && kv->page_tokens <= SEGMENT
            && kv->page_bytes % row == 0 && (kv->k_offset | kv->v_offset) % row == 0 && tensor_map_ready()
            && (segments > 8 || (uint64_t)a->n_runs * a->n_kv_heads * segments > 3 * l->n_sms);
@@ -435,5 +493,6 @@ int attention_stream_launch(const struct cuda_launch *l, const struct cuda_atten
                             const struct cuda_qkv_args *fused)
 {
     if (cuda_kv_is_quantised(&a->kv)) return start_converting(l, a);
+    if (a->head_dim == 64) return start_64(l, a);
     return a->head_dim == 128 ? start<128>(l, a, fused) : start<256>(l, a, fused);
 }

@@ -9,17 +9,10 @@
  */
 #include "backend/cuda/attention_convert.cuh"
 #include "backend/cuda/attention_paths.h"
-#include "backend/cuda/wgmma_bf16.cuh"
+#include "backend/cuda/attention_products.cuh"
 #include "tensor/dtype.h"
-#include <type_traits>
 
 enum { WGMMA_THREADS = 384, WGMMA_ROWS = 192 };
-
-/* 16-byte chunk c of row r of a tile of ROWS rows. */
-template <uint32_t ROWS> static __device__ __forceinline__ uint32_t half_tile_at(uint32_t tile, uint32_t r, uint32_t c)
-{
-    return tile + (c / 8) * ROWS * 128 + r * 128 + (((c ^ r) & 7) << 4);
-}
 
 template <int HD>
 static __device__ __forceinline__ void load_half_tiles(uint32_t tile, const struct kv_source &s, uint32_t first)
@@ -61,44 +54,6 @@ static __device__ __forceinline__ void load_query_tiles(uint32_t tile, const str
         asm volatile("st.shared.b32 [%0], %1;" ::"r"(half_tile_at<64>(tile + r / 64 * 64 * HD * 2, r % 64, d / 8)
                                                      + d % 8 * 2), "r"(v) : "memory");
     }
-}
-
-/* Scores of the warpgroup's 64 rows with the segment's keys. */
-template <typename T, int HD>
-static __device__ __forceinline__ void wgmma_scores(float (&s)[64], uint32_t q, uint32_t k)
-{
-    wgmma_fence();
-#pragma unroll
-    for (int step = 0; step < HD / 16; step++) {
-        const uint64_t a = wgmma_desc(q + step / 4 * 64 * 128) + step % 4 * 2;
-        const uint64_t b = wgmma_desc(k + step / 4 * SEGMENT * 128) + step % 4 * 2;
-
-        if constexpr (std::is_same<T, __half>::value) wgmma_ss_f16<128>(s, a, b, step > 0);
-        else wgmma_ss<128>(s, a, b, step > 0);
-    }
-    wgmma_commit();
-    wgmma_wait<0>();
-}
-
-/* 64 dims of o merged with p v; v: tile of those dims. */
-template <typename T>
-static __device__ __forceinline__ void wgmma_values(float *o, const uint32_t (&p)[SEGMENT / 16][4], uint32_t v,
-                                                    const struct merge_factors &f)
-{
-    float acc[32];
-
-    wgmma_fence();
-#pragma unroll
-    for (int step = 0; step < SEGMENT / 16; step++) {
-        const uint64_t b = wgmma_desc_t(v + step * 16 * 128);
-
-        if constexpr (std::is_same<T, __half>::value) wgmma_rs_t_f16<64>(acc, p[step], b, step > 0);
-        else wgmma_rs_t<64>(acc, p[step], b, step > 0);
-    }
-    wgmma_commit();
-    wgmma_wait<0>();
-#pragma unroll
-    for (int i = 0; i < 32; i++) o[i] = merge_value(o[i], acc[i], f.old[i / 2 % 2], f.add[i / 2 % 2]);
 }
 
 /* Quantised pages: raw rows of the next segment come while this one is computed, and are converted behind it. */

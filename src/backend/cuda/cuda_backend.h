@@ -39,6 +39,7 @@ struct cuda_sent {
     const void *device;
     const uint32_t *tables;             /* of runs */
     uint32_t longest, end;
+    struct cuda_shared shared;          /* of runs */
 };
 #define CUDA_MAX_SENT    64u
 #define CUDA_MARKS       4u                 /* more than steps under way */
@@ -50,6 +51,7 @@ struct cuda_sent {
 struct cuda_graph {
     const void *owner;
     uint32_t n_rows, end;               /* end: all positions are below */
+    bool shares;                        /* some rows begin with the same pages */
     cudaGraphExec_t exec;
 };
 
@@ -131,6 +133,9 @@ void cuda_stages_free(struct backend *be);
 uint16_t *cuda_shadow(const struct backend *be, const float *x);
 
 /* cuda_ops.c */
+/* Finds what runs share, for what lies at `memory` of be->meta_host; out: its place on the device, or none. */
+struct cuda_shared cuda_share_runs(struct backend *be, const struct cuda_run *runs, uint32_t n_runs,
+                                   const uint32_t *tables, const struct kv_layout *layout, void *memory);
 rd_status cuda_op_embed(struct backend *be, const struct weight *w, uint32_t n_rows, const int32_t *tokens, float scale,
                         float *out);
 rd_status cuda_op_residual_norm(struct backend *be, const struct residual_norm_args *a);

@@ -1,10 +1,10 @@
 /* backend/cuda/cuda_graph.c - decode steps as CUDA graphs.
  *
- * A graph is kept per (model, rows, power of two that all positions are below): kernels' grids depend on no more. It is
- * made lazily: the first step of a kind runs launch by launch, which also loads its kernels; the second is recorded; then
+ * A graph is kept per (model, rows, power of two that all positions are below, whether rows share pages): kernels' grids
+ * and which of them run depend on no more. It is made lazily: the first step of a kind runs launch by launch, which also loads its kernels; the second is recorded; then
  * it is replayed. What changes from step to step is metadata in device memory at fixed places, sent by one copy before:
  *
- *     tokens [n] | positions [n] | row_page [n] | row_slot [n] | draws [n] | runs [n] | block tables, one after the other
+ *     tokens [n] | positions [n] | row_page [n] | row_slot [n] | draws [n] | runs [n] | what they share | block tables
  *
  * A step may be given while the one before it runs: what is sent lies in two host buffers in turn, and the device copies it
  * in order. Tokens that only the step before knows are put in their places there, before the graph runs.
@@ -12,6 +12,7 @@
 #include <assert.h>
 #include <string.h>
 #include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/cuda_sharing.h"
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -27,10 +28,11 @@ static cudaStream_t stream_of(const struct backend *be)
 void cuda_graphs_free(struct backend *be)
 {
     if (be->n_gaps > 0)
-        log_debug("%llu replayed steps: the device was busy for %.1f ms; between %llu that followed each other it was idle "
-                  "for %.1f ms (%.2f %%)",
-                  (unsigned long long)be->n_timed, be->busy_ms, (unsigned long long)be->n_gaps, be->idle_ms,
-                  100 * be->idle_ms / (be->idle_ms + be->busy_ms * (double)be->n_gaps / (double)be->n_timed));
+        log_debug(
+            "%llu replayed steps: the device was busy for %.1f ms; between %llu that followed each other it was idle "
+            "for %.1f ms (%.2f %%)",
+            (unsigned long long)be->n_timed, be->busy_ms, (unsigned long long)be->n_gaps, be->idle_ms,
+            100 * be->idle_ms / (be->idle_ms + be->busy_ms * (double)be->n_gaps / (double)be->n_timed));
     for (uint32_t i = 0; i < CUDA_MARKS; i++) {
         if (be->timings[i].begin) cudaEventDestroy(be->timings[i].begin);
         if (be->timings[i].end) cudaEventDestroy(be->timings[i].end);
@@ -103,14 +105,16 @@ rd_status cuda_wait_mark(struct backend *be)
 static void put(struct backend *be, const void *host, uint64_t n_bytes)
 {
     memcpy(be->meta_host + be->n_meta, host, (size_t)n_bytes);
-    be->sent[be->n_sent++] = (struct cuda_sent){host, n_bytes, be->meta_device + be->n_meta, NULL, 0, 0};
+    be->sent[be->n_sent++] =
+        (struct cuda_sent){.host = host, .n_bytes = n_bytes, .device = be->meta_device + be->n_meta};
     be->n_meta = (be->n_meta + n_bytes + 255) / 256 * 256;
 }
 
 /* The step's metadata to its places; false: the block tables are beyond the buffer. */
-static bool put_step(struct backend *be, const struct graph_step *s, uint32_t end, const uint32_t **from)
+static bool put_step(struct backend *be, const struct graph_step *s, uint32_t end, const uint32_t **from, bool *shares)
 {
-    uint64_t row_bytes = s->n_rows * sizeof(uint32_t), at, n_pages = 0;
+    uint64_t row_bytes = s->n_rows * sizeof(uint32_t), at, n_pages = 0, share_bytes = cuda_sharing_bytes(s->n_rows);
+    struct cuda_sent *sent;
     struct cuda_run *runs;
     uint32_t *tables;
 
@@ -118,7 +122,8 @@ static bool put_step(struct backend *be, const struct graph_step *s, uint32_t en
     be->n_meta = 0;
     be->meta_host = be->meta_hosts[be->meta_host == be->meta_hosts[0]];
     for (uint32_t i = 0; i < s->n_rows; i++) n_pages += s->runs[i].pos0 / s->kv->layout.page_tokens + 1;
-    if (s->n_rows * (16 * sizeof(uint32_t) + sizeof(*runs)) + n_pages * sizeof(*tables) + 4096 > CUDA_META_BYTES)
+    if (s->n_rows * (16 * sizeof(uint32_t) + sizeof(*runs)) + share_bytes + n_pages * sizeof(*tables) + 4096
+        > CUDA_META_BYTES)
         return false;
     put(be, s->tokens, row_bytes);
     put(be, s->positions, row_bytes);
@@ -127,7 +132,7 @@ static bool put_step(struct backend *be, const struct graph_step *s, uint32_t en
     if (s->draws) put(be, s->draws, s->n_rows * sizeof(*s->draws));
     at = be->n_meta;
     runs = (struct cuda_run *)(be->meta_host + at);
-    tables = (uint32_t *)(runs + s->n_rows);
+    tables = (uint32_t *)((char *)(runs + s->n_rows) + share_bytes);
     n_pages = 0;
     for (uint32_t i = 0; i < s->n_rows; i++) {
         const struct seq_run *r = &s->runs[i];
@@ -138,24 +143,30 @@ static bool put_step(struct backend *be, const struct graph_step *s, uint32_t en
         memcpy(tables + n_pages, r->block_table, n * sizeof(*tables));
         n_pages += n;
     }
-    be->sent[be->n_sent++] = (struct cuda_sent){s->runs, s->n_rows, be->meta_device + at,
-                                                (uint32_t *)(be->meta_device + at + s->n_rows * sizeof(*runs)), 1, end};
-    be->n_meta = (at + s->n_rows * sizeof(*runs) + n_pages * sizeof(*tables) + 255) / 256 * 256;
+    sent = &be->sent[be->n_sent++];
+    *sent = (struct cuda_sent){.host = s->runs, .n_bytes = s->n_rows, .device = be->meta_device + at, .longest = 1,
+                               .end = end};
+    sent->tables = (const uint32_t *)(be->meta_device + ((char *)tables - be->meta_host));
+    sent->shared = cuda_share_runs(be, runs, s->n_rows, tables, &s->kv->layout, runs + s->n_rows);
+    *shares = sent->shared.head != NULL;
+    be->n_meta = ((uint64_t)((char *)(tables + n_pages) - be->meta_host) + 255) / 256 * 256;
     *from = (const uint32_t *)(be->meta_device + be->n_meta);   /* behind all: what a graph was recorded with stays */
     if (s->from) put(be, s->from, row_bytes);
     return true;
 }
 
 /* The step's graph, seen or new; NULL: there is no room for another. */
-static struct cuda_graph *find_graph(struct backend *be, const struct graph_step *s, uint32_t end, bool *is_new)
+static struct cuda_graph *find_graph(struct backend *be, const struct graph_step *s, uint32_t end, bool shares,
+                                     bool *is_new)
 {
     *is_new = false;
     for (size_t i = 0; i < be->n_graphs; i++)
-        if (be->graphs[i].owner == s->owner && be->graphs[i].n_rows == s->n_rows && be->graphs[i].end == end)
+        if (be->graphs[i].owner == s->owner && be->graphs[i].n_rows == s->n_rows && be->graphs[i].end == end
+            && be->graphs[i].shares == shares)
             return &be->graphs[i];
     if (be->n_graphs == CUDA_MAX_GRAPHS) return NULL;
     *is_new = true;
-    be->graphs[be->n_graphs] = (struct cuda_graph){s->owner, s->n_rows, end, NULL};
+    be->graphs[be->n_graphs] = (struct cuda_graph){s->owner, s->n_rows, end, shares, NULL};
     return &be->graphs[be->n_graphs++];
 }
 
@@ -164,7 +175,7 @@ rd_status cuda_graph_begin(struct backend *be, const struct graph_step *s, enum 
     uint32_t end = LEAST_END;
     const uint32_t *from;
     struct cuda_graph *g;
-    bool is_new;
+    bool is_new, shares;
     rd_status st;
 
     *out = GRAPH_PLAIN;
@@ -172,8 +183,9 @@ rd_status cuda_graph_begin(struct backend *be, const struct graph_step *s, enum 
     if (be->no_graphs) return RD_OK;
     for (uint32_t i = 0; i < s->n_rows; i++)
         while (end <= s->runs[i].pos0) end *= 2;
-    if (!put_step(be, s, end, &from)) return s->from ? cuda_check(be, (int)cudaErrorInvalidValue, "metadata") : RD_OK;
-    g = find_graph(be, s, end, &is_new);
+    if (!put_step(be, s, end, &from, &shares))
+        return s->from ? cuda_check(be, (int)cudaErrorInvalidValue, "metadata") : RD_OK;
+    g = find_graph(be, s, end, shares, &is_new);
     st = cuda_check(be, (int)cudaMemcpyAsync(be->meta_device, be->meta_host, (size_t)be->n_meta, cudaMemcpyHostToDevice,
                                              stream_of(be)), "metadata");
     if (st == RD_OK && s->from)
@@ -200,6 +212,7 @@ rd_status cuda_graph_end(struct backend *be)
     if (error == cudaSuccess) error = cudaGraphInstantiate(&g->exec, graph, 0);
     if (graph) cudaGraphDestroy(graph);
     if (error == cudaSuccess) error = cudaGraphLaunch(g->exec, stream_of(be));
-    log_debug("graph of %u rows, positions below %u: %s", g->n_rows, g->end, cudaGetErrorString(error));
+    log_debug("graph of %u rows%s, positions below %u: %s", g->n_rows, g->shares ? " that share pages" : "", g->end,
+              cudaGetErrorString(error));
     return cuda_check(be, (int)error, "graph");
 }

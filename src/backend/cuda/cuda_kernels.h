@@ -136,9 +136,21 @@ struct cuda_kv {
 /* Rows row0 .. row0+n_rows-1 are positions pos0 .. of one sequence; its pages: tables[table + pos / page_tokens]. */
 struct cuda_run { uint32_t row0, n_rows, pos0, table; };
 
+/* Rows whose sequences begin with the same pages, and read the keys and values there once for all (attention_prefix.cu).
+ * Made by cuda_sharing.h. A row that takes part is a member; a group's are members first_member .. of all. */
+struct cuda_shared_head { uint32_t n_groups, n_members, longest, unused; };    /* longest >= every n_segments */
+struct cuda_shared_run { uint32_t n_segments, member; };    /* of 128 keys each, 0: takes no part; of the run's first row */
+struct cuda_group { uint32_t table, first_member, n_members, n_segments; };
+struct cuda_shared {
+    const struct cuda_shared_head *head;    /* NULL: nobody shares */
+    const struct cuda_shared_run *runs;     /* [n_runs] */
+    const struct cuda_group *groups;        /* [n_groups] */
+    const uint32_t *rows;                   /* [n_members] */
+};
+
 /* As struct attention_args in backend.h. Runs are sorted by row0 and cover all rows without gaps. The host knows bounds of
- * what is in runs, for grids: longest_run >= every n_rows, end >= every pos0 + n_rows. In a captured graph n_runs, n_rows
- * and those bounds stay as they were captured while runs and tables change. A run with pos0 = 0 and table 0 may be
+ * what is in runs, for grids: longest_run >= every n_rows, end >= every pos0 + n_rows. In a captured graph n_runs, n_rows,
+ * those bounds and whether there is something shared stay as they were captured while runs and tables change. A run with pos0 = 0 and table 0 may be
  * padding: page 0 is readable then. */
 struct cuda_attention_args {
     uint32_t n_rows, n_heads, n_kv_heads, head_dim;
@@ -152,6 +164,7 @@ struct cuda_attention_args {
     uint32_t n_runs, longest_run, end;
     const struct cuda_run *runs;
     const uint32_t *tables;
+    struct cuda_shared shared;
     struct cuda_kv kv;
 };
 

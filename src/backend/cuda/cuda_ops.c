@@ -2,6 +2,7 @@
 #include <assert.h>
 #include <string.h>
 #include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/cuda_sharing.h"
 #include "base/checked.h"
 
 static const struct cuda_matrix *matrix_of(const struct weight *w)
@@ -65,7 +66,7 @@ static rd_status send(struct backend *be, const void *host, uint64_t n_bytes, co
     if (st != RD_OK) return st;
     memcpy(be->meta_host + at, host, (size_t)n_bytes);
     *device = be->meta_device + at;
-    be->sent[be->n_sent++] = (struct cuda_sent){host, n_bytes, *device, NULL, 0, 0};
+    be->sent[be->n_sent++] = (struct cuda_sent){.host = host, .n_bytes = n_bytes, .device = *device};
     return meta_send(be, at, n_bytes);
 }
 
@@ -74,12 +75,25 @@ static uint32_t run_pages(const struct seq_run *run, uint32_t page_tokens)
     return u32_ceil_div(run->pos0 + run->n_rows, page_tokens);
 }
 
-/* Runs and their block tables, one after the other. */
-static rd_status send_runs(struct backend *be, const struct seq_run *runs, uint32_t n_runs, uint32_t page_tokens,
-                           struct cuda_sent *out)
+struct cuda_shared cuda_share_runs(struct backend *be, const struct cuda_run *runs, uint32_t n_runs,
+                                   const uint32_t *tables, const struct kv_layout *layout, void *memory)
+{
+    const struct cuda_shared none = {.head = NULL};
+    uint64_t saved;
+
+    if (n_runs < 2 || be->l.compute != 90 || (layout->head_dim != 64 && layout->head_dim != 128)) return none;
+    saved = cuda_sharing_make(runs, n_runs, tables, layout->page_tokens, memory);
+    if (saved * layout->n_kv_heads < CUDA_SHARING_LEAST) return none;
+    return cuda_sharing_view(be->meta_device + ((char *)memory - be->meta_host), n_runs);
+}
+
+/* Runs, what they share, and their block tables, one after the other. */
+static rd_status send_runs(struct backend *be, const struct seq_run *runs, uint32_t n_runs,
+                           const struct kv_layout *layout, struct cuda_sent *out)
 {
     struct cuda_sent *known = find_sent(be, runs, n_runs);
-    uint64_t n_pages = 0, runs_bytes = n_runs * sizeof(struct cuda_run), at;
+    uint64_t n_pages = 0, runs_bytes = n_runs * sizeof(struct cuda_run), at, n_bytes;
+    uint32_t page_tokens = layout->page_tokens;
     struct cuda_run *to;
     uint32_t *tables;
     rd_status st;
@@ -95,10 +109,11 @@ static rd_status send_runs(struct backend *be, const struct seq_run *runs, uint3
         out->longest = u32_max(out->longest, runs[i].n_rows);
         out->end = u32_max(out->end, runs[i].pos0 + runs[i].n_rows);
     }
-    st = meta_place(be, runs_bytes + n_pages * sizeof(*tables), &at);
+    n_bytes = runs_bytes + cuda_sharing_bytes(n_runs) + n_pages * sizeof(*tables);
+    st = meta_place(be, n_bytes, &at);
     if (st != RD_OK) return st;
     to = (struct cuda_run *)(be->meta_host + at);
-    tables = (uint32_t *)(to + n_runs);
+    tables = (uint32_t *)((char *)(to + n_runs) + cuda_sharing_bytes(n_runs));
     n_pages = 0;
     for (uint32_t i = 0; i < n_runs; i++) {
         uint32_t n = run_pages(&runs[i], page_tokens);
@@ -108,9 +123,10 @@ static rd_status send_runs(struct backend *be, const struct seq_run *runs, uint3
         n_pages += n;
     }
     out->device = be->meta_device + at;
-    out->tables = (const uint32_t *)(be->meta_device + at + runs_bytes);
+    out->tables = (const uint32_t *)(be->meta_device + ((char *)tables - be->meta_host));
+    out->shared = cuda_share_runs(be, to, n_runs, tables, layout, to + n_runs);
     be->sent[be->n_sent++] = *out;
-    return meta_send(be, at, runs_bytes + n_pages * sizeof(*tables));
+    return meta_send(be, at, n_bytes);
 }
 
 static struct cuda_kv layer_kv(const struct kv_storage *kv, uint32_t layer)
@@ -245,7 +261,7 @@ rd_status cuda_op_attention(struct backend *be, const struct attention_args *a)
     rd_status st;
 
     if (a->n_runs == 0) return RD_OK;
-    st = send_runs(be, a->runs, a->n_runs, a->kv->layout.page_tokens, &runs);
+    st = send_runs(be, a->runs, a->n_runs, &a->kv->layout, &runs);
     if (st == RD_OK && a->first) st = qkv_args_of(be, a->first, &first);
     if (st != RD_OK) return st;
     args = (struct cuda_attention_args){
@@ -266,6 +282,7 @@ rd_status cuda_op_attention(struct backend *be, const struct attention_args *a)
         .end = runs.end,
         .runs = runs.device,
         .tables = runs.tables,
+        .shared = runs.shared,
         .kv = layer_kv(a->kv, a->layer),
     };
     return cuda_check(be, cuda_attention(&be->l, &args, a->first ? &first : NULL), "attention");
