@@ -15,12 +15,19 @@ struct form { const char *name; uint32_t format, group; bool has_offset; };
 static const struct form FORMS[] = { { "int4 g32", CUDA_INT4, 32, false }, { "int4 g32 +", CUDA_INT4, 32, true },
                                      { "int4 g16 +", CUDA_INT4, 16, true },
                                      { "int8 g32", CUDA_INT8, 32, false },  { "int8 g16", CUDA_INT8, 16, false },
-                                     { "int8 g32 +", CUDA_INT8, 32, true } };
+                                     { "int8 g32 +", CUDA_INT8, 32, true }, { "int8 g64 +", CUDA_INT8, 64, true },
+                                     { "e4m3 g128", CUDA_E4M3, 128, false } };
 
 static __global__ void fill_bytes(uint32_t *p, uint64_t n, uint64_t seed)
 {
     for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < n; i += (uint64_t)gridDim.x * blockDim.x)
         p[i] = hash_u32(seed * 0x9E3779B97F4A7C15ull + i);
+}
+/* Bytes of e4m3 without NaN. */
+static __global__ void clear_bit(uint32_t *p, uint64_t n)
+{
+    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < n; i += (uint64_t)gridDim.x * blockDim.x)
+        p[i] &= 0xFDFDFDFDu;
 }
 static __global__ void fill_scales(__half *p, uint64_t n, uint64_t seed, float scale, bool pairs)
 {
@@ -29,11 +36,11 @@ static __global__ void fill_scales(__half *p, uint64_t n, uint64_t seed, float s
         p[i] = __float2half_rn(pairs && i % 2 ? -8.0f * v : v);
     }
 }
-/* Halves as two bf16 whose sum they are. */
-static __global__ void fill_bf16_pairs(__nv_bfloat162 *p, uint64_t n, uint64_t seed, float scale)
+/* Halves as two bf16 whose sum they are, times `times`. */
+static __global__ void fill_bf16_pairs(__nv_bfloat162 *p, uint64_t n, uint64_t seed, float scale, float times)
 {
     for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < n; i += (uint64_t)gridDim.x * blockDim.x) {
-        float v = __half2float(__float2half_rn(scale * (1.0f + 0.3f * hash_normal(seed, i))));
+        float v = times * __half2float(__float2half_rn(scale * (1.0f + 0.3f * hash_normal(seed, i))));
         __nv_bfloat16 high = __float2bfloat16_rn(v);
         p[i] = __halves2bfloat162(high, __float2bfloat16_rn(v - __bfloat162float(high)));
     }
@@ -41,7 +48,8 @@ static __global__ void fill_bf16_pairs(__nv_bfloat162 *p, uint64_t n, uint64_t s
 
 static struct cuda_matrix make_matrix(const struct form &f, uint32_t n_out, uint32_t n_in, uint64_t seed)
 {
-    struct cuda_matrix m = { f.format, n_out, n_in, (n_in + 255) / 256 * 256, f.group, f.has_offset, NULL, NULL };
+    struct cuda_matrix m = { f.format, n_out, n_in, 0, f.group, f.has_offset, false, NULL, NULL };
+    m.row_stride = (n_in + cuda_row_align(&m) - 1) / cuda_row_align(&m) * cuda_row_align(&m);
     uint64_t n = (uint64_t)n_out * m.row_stride, words = n / (f.format == CUDA_INT4 ? 8 : 4);
     uint64_t n_scales = n / f.group * cuda_scale_numbers(&m);
     uint32_t *values = gpu_alloc<uint32_t>(words);
@@ -49,8 +57,11 @@ static struct cuda_matrix make_matrix(const struct form &f, uint32_t n_out, uint
 
     fill_bytes<<<1024, 256>>>(values, words, seed);
     float scale = (f.format == CUDA_INT4 ? 0.2f : 0.014f) / sqrtf(n_in);
-    if (f.format == CUDA_INT4 && !f.has_offset)
-        fill_bf16_pairs<<<1024, 256>>>((__nv_bfloat162 *)scales, n_scales / 2, seed + 1, scale);
+    if (f.format == CUDA_E4M3) {
+        clear_bit<<<1024, 256>>>(values, words);
+        fill_bf16_pairs<<<1024, 256>>>((__nv_bfloat162 *)scales, n_scales / 2, seed + 1, 1.0f / 160 / sqrtf(n_in), 0x1p120f);
+    } else if (f.format == CUDA_INT4 && !f.has_offset)
+        fill_bf16_pairs<<<1024, 256>>>((__nv_bfloat162 *)scales, n_scales / 2, seed + 1, scale, 1.0f);
     else
         fill_scales<<<1024, 256>>>(scales, n_scales, seed + 1, scale, f.has_offset);
     m.values = values, m.scales = scales;
@@ -121,11 +132,12 @@ static void time_forms(struct cuda_launch l, const uint16_t *x, bool decode)
     printf("read bandwidth %.0f GB/s\n%-22s", gbs, "rows");
     for (uint32_t n : rows) printf("%16u", n);
     printf("\n");
-    for (const struct form &f : { FORMS[0], FORMS[1], FORMS[3], FORMS[4] })
+    for (const struct form &f : { FORMS[0], FORMS[1], FORMS[3], FORMS[4], FORMS[6], FORMS[7] })
         for (const auto &s : shapes) {
             if (!decode && s.n_out > 100000) continue;
             uint64_t weights = (uint64_t)s.n_out * s.n_in * (s.glu ? 2 : 1);
-            double bytes = weights * ((f.format == CUDA_INT4 ? 0.5 : 1.0) + (f.has_offset || f.format == CUDA_INT4 ? 4.0 : 2.0) / f.group);
+            bool two = f.has_offset || f.format != CUDA_INT8;
+            double bytes = weights * ((f.format == CUDA_INT4 ? 0.5 : 1.0) + (two ? 4.0 : 2.0) / f.group);
             uint32_t sets = decode ? (uint32_t)(300e6 / bytes) + 1 : 1;
             std::vector<struct cuda_matrix> m;
             for (uint32_t i = 0; i < sets * (s.glu ? 2 : 1); i++) m.push_back(make_matrix(f, s.n_out, s.n_in, i));

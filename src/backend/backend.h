@@ -196,6 +196,9 @@ struct backend_ops {
     /* "avx512, 2 threads" into buf, for logs and /stats */
     void (*describe)(const struct backend *be, char *buf, size_t n);
 
+    /* weight_load takes matrices of this type of DTYPE_HUB_LIST, and multiplies with them faster than with what they would
+     * be opened to. NULL: takes none of them. */
+    bool (*weight_takes)(const struct backend *be, enum dtype t);
     /* Loads and repacks (in parallel). The host tensor's bytes must stay where they are until weight_unload. */
     rd_status (*weight_load)(struct backend *be, const struct host_tensor *t, enum weight_role role, struct weight *out,
                              struct rd_error *err);

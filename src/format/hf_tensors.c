@@ -45,6 +45,7 @@ static rd_status open_mlx(const struct hf_dir *dir, const struct st_tensor *t, s
     char base[NAME_BYTES], label[QUOTED];
     struct rd_error why = {RD_OK, ""};
     uint32_t bits, group;
+    uint64_t row_bytes, n_bytes;
     rd_status st;
 
     snprintf(base, sizeof(base), "%.*s", (int)(t->n_name < 7 ? 0 : t->n_name - 7), t->name);
@@ -60,6 +61,10 @@ static rd_status open_mlx(const struct hf_dir *dir, const struct st_tensor *t, s
     out->n_dims = 2;
     out->dims[0] = part->mlx.n_in;
     out->dims[1] = part->mlx.n_out;
+    out->hub_dtype = mlx_hub_dtype(&part->mlx);
+    if (out->hub_dtype != DTYPE_NONE && dtype_row_bytes(out->hub_dtype, part->mlx.n_in, &row_bytes) &&
+        checked_mul(row_bytes, part->mlx.n_out, &n_bytes))
+        out->n_hub_bytes = n_bytes;
     return RD_OK;
 }
 
@@ -69,7 +74,7 @@ static rd_status open_fp8(const struct hf_dir *dir, const struct st_tensor *t, s
     const struct st_tensor *scale = sibling(dir, t, ".weight_scale_inv");
     char base[NAME_BYTES], label[QUOTED];
     struct rd_error why = {RD_OK, ""};
-    uint64_t row_bytes;
+    uint64_t row_bytes, n_bytes;
     rd_status st;
 
     if (!scale) scale = sibling(dir, t, ".weight_scale");
@@ -88,8 +93,10 @@ static rd_status open_fp8(const struct hf_dir *dir, const struct st_tensor *t, s
     out->dims[0] = part->fp8.n_in;
     out->dims[1] = part->fp8.n_out;
     if (fp8_has_blocks(&part->fp8) && dtype_row_bytes(DTYPE_E4M3_128, part->fp8.n_in, &row_bytes) &&
-        checked_mul(row_bytes, part->fp8.n_out, &out->n_hub_bytes))
+        checked_mul(row_bytes, part->fp8.n_out, &n_bytes)) {
         out->hub_dtype = DTYPE_E4M3_128;
+        out->n_hub_bytes = n_bytes;
+    }
     return RD_OK;
 }
 

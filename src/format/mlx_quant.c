@@ -95,6 +95,13 @@ enum dtype mlx_dtype(const struct mlx_matrix *m)
     return m->bits == 5 ? DTYPE_Q5_1 : DTYPE_Q4_1;
 }
 
+enum dtype mlx_hub_dtype(const struct mlx_matrix *m)
+{
+    if (m->bits < 6 || (m->scale_type != ST_F16 && (!fits_half(m, m->scales) || !fits_half(m, m->biases))))
+        return DTYPE_NONE;
+    return m->group == 32 ? DTYPE_U8_32 : DTYPE_U8_64;
+}
+
 /* 32 weights' numbers; row_end: where the row's bytes end. */
 static void read_32(const uint8_t *row, const uint8_t *row_end, uint64_t first, uint32_t bits, uint8_t q[32])
 {
@@ -136,6 +143,10 @@ static void put_block(enum dtype t, float d, float m, const uint8_t q[32], uint8
         return;
     }
     memcpy(dst, halves, 4);
+    if (t == DTYPE_U8_32 || t == DTYPE_U8_64) {
+        memcpy(dst + 4, q, 32);
+        return;
+    }
     if (t == DTYPE_Q4_1) {
         put_q4(q, dst + 4);
         return;
@@ -151,15 +162,21 @@ void mlx_open_rows(const struct mlx_matrix *m, enum dtype t, uint64_t first, uin
     uint32_t block = t == DTYPE_F16 ? 64 : dtype_block_bytes(t);
     uint8_t q[32];
 
-    assert(t == DTYPE_F16 || t == DTYPE_Q4_1 || t == DTYPE_Q5_1);
+    assert(t == DTYPE_F16 || t == DTYPE_Q4_1 || t == DTYPE_Q5_1 || t == DTYPE_U8_32 || t == DTYPE_U8_64);
     for (uint64_t r = first; r < first + n; r++) {
         const uint8_t *row = m->weight + r * row_bytes;
 
-        for (uint64_t k = 0; k < m->n_in; k += 32, dst += block) {
+        for (uint64_t k = 0; k < m->n_in; k += 32) {
             uint64_t g = r * n_groups + k / m->group;
+            float scale = scale_at(m, m->scales, g), bias = scale_at(m, m->biases, g);
 
             read_32(row, row + row_bytes, k, m->bits, q);
-            put_block(t, scale_at(m, m->scales, g), scale_at(m, m->biases, g), q, dst);
+            if (t == DTYPE_U8_64 && k % 64) {           /* a block's second half */
+                memcpy(dst - 32, q, 32);
+                continue;
+            }
+            put_block(t, scale, bias, q, dst);
+            dst += block;
         }
     }
 }

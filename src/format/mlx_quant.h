@@ -6,7 +6,8 @@
  *
  * They become blocks that the kernels have: Q4_1 (2, 3, 4 bits) and Q5_1 (5 bits), of which a group takes several with
  * the same scale. That is exact where every scale and bias is a number of f16, which is looked up; other matrices, and
- * 6 and 8 bits, become F16 rows, each weight rounded once.
+ * 6 and 8 bits, become F16 rows, each weight rounded once. For a backend that takes it 6 and 8 bits become U8_32 or U8_64,
+ * which is exact where Q4_1 would be.
  *
  * Thread  any. Source  MLX, mlx.core.quantize ("affine") and its documentation.
  */
@@ -29,5 +30,7 @@ rd_status mlx_check(const char *base, const struct st_tensor *weight, const stru
                     struct rd_error *err);
 /* What it becomes; reads the scales. */
 enum dtype mlx_dtype(const struct mlx_matrix *m);
-/* Rows first .. first + n - 1 as that type. */
+/* Of DTYPE_HUB_LIST, or DTYPE_NONE; reads the scales. */
+enum dtype mlx_hub_dtype(const struct mlx_matrix *m);
+/* Rows first .. first + n - 1 as one of the two. */
 void mlx_open_rows(const struct mlx_matrix *m, enum dtype t, uint64_t first, uint64_t n, uint8_t *dst);

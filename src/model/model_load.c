@@ -212,11 +212,18 @@ struct load_state {
     uint64_t done_bytes, total_bytes;
 };
 
+/* As what the backend gets it: always the same for one tensor. */
+static enum dtype loaded_as(const struct model *m, const struct gguf_tensor *t)
+{
+    return t->n_hub_bytes > 0 && m->ops->weight_takes && m->ops->weight_takes(m->be, t->hub_dtype) ? t->hub_dtype
+                                                                                                   : t->dtype;
+}
+
 static rd_status load_weight(struct load_state *s, const struct tensor_place *p, const struct gguf_tensor *t,
                              enum weight_role role, struct weight *out, struct rd_error *err)
 {
     struct model *m = s->m;
-    struct host_tensor host = {p->label, t->dtype, p->n_out, p->n_in, t->data};
+    struct host_tensor host = {p->label, loaded_as(m, t), p->n_out, p->n_in, t->data};
     struct gguf_bytes bytes = {NULL, NULL};
     uint64_t n_packed = 0;
     rd_status st = RD_OK;
@@ -224,12 +231,12 @@ static rd_status load_weight(struct load_state *s, const struct tensor_place *p,
     if (role == WEIGHT_MATRIX) n_packed = packed_weights_take(m->packed, &host, out);
     if (role != WEIGHT_EMBED && m->outer.embed.data && t == gguf_find_tensor(s->g, "token_embd.weight"))
         bytes.data = m->embed.data;                         /* the tied head: what was made for the embedding */
-    else if (n_packed == 0) st = gguf_tensor_open(t, &bytes, err);
+    else if (n_packed == 0) st = gguf_tensor_open_as(t, host.dtype, &bytes, err);
     host.data = bytes.data;
     if (n_packed == 0 && st == RD_OK) st = m->ops->weight_load(m->be, &host, role, out, err);
     if (role == WEIGHT_EMBED && st == RD_OK) {              /* the weight refers to them */
         m->embed = bytes;
-        m->weight_bytes += bytes.owned ? t->n_bytes : 0;
+        m->weight_bytes += !bytes.owned ? 0 : host.dtype == t->dtype ? t->n_bytes : t->n_hub_bytes;
     } else {
         gguf_tensor_close(&bytes);
     }

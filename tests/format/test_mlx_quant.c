@@ -56,13 +56,12 @@ static void make_sample(struct random *r, uint32_t bits, uint32_t group, enum st
         }
 }
 
-static void check_sample(struct sample *s, enum dtype t)
+static void check_rows(const struct sample *s, enum dtype t)
 {
     uint64_t row_bytes;
     uint8_t *rows;
     float back[N_IN];
 
-    CHECK_EQ(mlx_dtype(&s->m), t);
     CHECK(dtype_row_bytes(t, N_IN, &row_bytes));
     rows = mem_alloc(ROWS, row_bytes);
     CHECK(rows);
@@ -80,6 +79,15 @@ static void check_sample(struct sample *s, enum dtype t)
     mem_free(rows);
 }
 
+/* hub: what it can be for a backend that takes such types, or none. */
+static void check_sample(const struct sample *s, enum dtype t, enum dtype hub)
+{
+    CHECK_EQ(mlx_dtype(&s->m), t);
+    CHECK_EQ(mlx_hub_dtype(&s->m), hub);
+    check_rows(s, t);
+    if (hub != DTYPE_NONE) check_rows(s, hub);
+}
+
 TEST(every_form_stands_for_scale_times_quant_plus_bias)
 {
     static const uint32_t bits[] = {2, 3, 4, 5, 6, 8}, groups[] = {32, 64, 128};
@@ -92,11 +100,13 @@ TEST(every_form_stands_for_scale_times_quant_plus_bias)
         for (size_t g = 0; g < 3; g++)
             for (size_t t = 0; t < 3; t++) {
                 enum dtype exact = bits[b] <= 4 ? DTYPE_Q4_1 : bits[b] == 5 ? DTYPE_Q5_1 : DTYPE_F16;
+                enum dtype hub = bits[b] < 6 ? DTYPE_NONE : groups[g] == 32 ? DTYPE_U8_32 : DTYPE_U8_64;
 
                 make_sample(&r, bits[b], groups[g], scale_types[t], false, &s);
-                check_sample(&s, scale_types[t] == ST_F32 ? DTYPE_F16 : exact);
+                check_sample(&s, scale_types[t] == ST_F32 ? DTYPE_F16 : exact,
+                             scale_types[t] == ST_F32 ? DTYPE_NONE : hub);
                 make_sample(&r, bits[b], groups[g], ST_BF16, true, &s);
-                check_sample(&s, DTYPE_F16);
+                check_sample(&s, DTYPE_F16, DTYPE_NONE);
             }
 }
 

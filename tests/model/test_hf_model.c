@@ -12,6 +12,7 @@
 #include "model/vocab.h"
 #include "model_rig.h"
 #include "test.h"
+#include "test_backend.h"
 
 #define N_TOKENS 40u
 #define N_VOCAB  96u
@@ -106,6 +107,34 @@ TEST(eight_bit_floats_give_the_logits_of_what_they_stand_for)
             hub_remove(dir[0]);
             hub_remove(dir[1]);
         }
+}
+
+TEST(a_directory_that_transformers_made_of_8_bit_floats_gives_its_logits)
+{
+    static float got[N_TOKENS * N_VOCAB], want[N_TOKENS * N_VOCAB];
+    int32_t tokens[N_TOKENS];
+    uint32_t head[2];
+    double worst = 0, top = 0;
+    struct model_rig r;
+    char *ref = NULL;
+    size_t n;
+
+    CHECK_OK(file_read_all(test_path("fp8/tiny-qwen3-fp8.ref"), 1 << 20, &ref, &n, NULL));
+    CHECK_EQ(n, sizeof(head) + sizeof(tokens) + sizeof(want));
+    memcpy(head, ref, sizeof(head));
+    memcpy(tokens, ref + sizeof(head), sizeof(tokens));
+    memcpy(want, ref + sizeof(head) + sizeof(tokens), sizeof(want));
+    mem_free(ref);
+    CHECK(head[0] == N_TOKENS && head[1] == N_VOCAB);
+    CHECK_OK(rig_open(&r, test_path("fp8/tiny-qwen3-fp8"), DTYPE_F32, 64, 64, NULL, 2));
+    CHECK_OK(rig_step(&r, tokens, 0, N_TOKENS, N_TOKENS, got));
+    rig_close(&r);
+    for (size_t i = 0; i < N_TOKENS * N_VOCAB; i++) {
+        worst = fmax(worst, fabs((double)got[i] - (double)want[i]));
+        top = fmax(top, fabs((double)want[i]));
+    }
+    test_note("largest difference %.2e of %.2f", worst, top);
+    CHECK(worst <= (test_on_gpu() ? 3e-2 : 1e-5) * top);    /* a GPU rounds what matrices read to bf16 */
 }
 
 /* What opening and loading say. */

@@ -90,13 +90,23 @@ static double distance(const float *a, const float *b, uint64_t n)
 /* ---- linear ---- */
 
 static const enum dtype types[] = {DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1,
-                                   DTYPE_Q8_0, DTYPE_Q2_K, DTYPE_Q3_K, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
+                                   DTYPE_Q8_0, DTYPE_Q2_K, DTYPE_Q3_K, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K,
+                                   DTYPE_U8_32, DTYPE_U8_64, DTYPE_E4M3_128};
 
 static void put_half(uint8_t *p, float v)
 {
     uint16_t h = float_to_half(v);
 
     memcpy(p, &h, sizeof(h));
+}
+
+/* A scale that is a bf16, so that the GPU's rounding is the plain one, and no NaN. */
+static void put_e4m3(uint8_t *b, float scale, uint32_t n_bytes)
+{
+    scale = bf16(scale);
+    memcpy(b, &scale, sizeof(scale));
+    for (uint32_t i = 4; i < n_bytes; i++)
+        if ((b[i] & 127) == 127) b[i] = 0;
 }
 
 /* Random blocks with sane scales. */
@@ -106,15 +116,18 @@ static uint8_t *random_weights(struct random *rng, enum dtype t, uint64_t n)
     uint64_t n_blocks = n / dtype_block_weights(t);
     uint8_t *data = mem_alloc(n_blocks, bytes), *b = data;
     int d = t == DTYPE_Q2_K ? 80 : t == DTYPE_Q3_K ? 108 : t == DTYPE_Q6_K ? 208 : 0;
-    int m = t == DTYPE_Q2_K ? 82 : t == DTYPE_Q4_1 || t == DTYPE_Q5_1 || t == DTYPE_Q4_K || t == DTYPE_Q5_K ? 2 : -1;
+    int m = t == DTYPE_Q2_K ? 82 : t == DTYPE_Q4_1 || t == DTYPE_Q5_1 || t == DTYPE_Q4_K || t == DTYPE_Q5_K ||
+                    t == DTYPE_U8_32 || t == DTYPE_U8_64 ? 2 : -1;
 
     for (; n_blocks--; b += bytes) {
         float v = (float)(random_unit(rng) * 2 - 1);
 
         for (uint32_t i = 0; i < bytes; i++) b[i] = (uint8_t)random_u64(rng);
         if (t == DTYPE_F32) memcpy(b, &v, sizeof(v));
+        else if (t == DTYPE_E4M3_128) put_e4m3(b, v * 0.01f, bytes);
         else if (t == DTYPE_BF16) memcpy(b, &(uint16_t){float_to_bf16(v)}, sizeof(uint16_t));
         else put_half(b + d, t == DTYPE_F16 ? v : v * 0.01f);
+        if (t == DTYPE_U8_32 || t == DTYPE_U8_64) put_half(b, v * 0.001f);
         if (m >= 0) put_half(b + m, v * 0.007f);
     }
     return data;
@@ -194,6 +207,9 @@ static void check_linears(void)
     check_linear(&gpu, &rng, DTYPE_Q8_0, 33, 96, 17);
     check_linear(&gpu, &rng, DTYPE_Q4_1, 4100, 576, 600);
     check_linear(&gpu, &rng, DTYPE_Q6_K, 4100, 256, 600);
+    check_linear(&gpu, &rng, DTYPE_U8_64, 2100, 576, 600);
+    check_linear(&gpu, &rng, DTYPE_E4M3_128, 2100, 640, 600);
+    check_linear(&gpu, &rng, DTYPE_E4M3_128, 72, 128, 3);
     close_sides(&gpu, &cpu);
 }
 
@@ -346,10 +362,24 @@ static void attend(struct side *s, const struct attn_case *c, const float *q, co
                                  .norm_eps = 1e-6f,
                                  .positions = positions, .inv_freq = freq.data, .n_rot = c->n_rot, .rope_mscale = 1.1f,
                                  .layout = c->layout, .row_page = pages, .row_slot = slots, .kv = &kv};
-        struct attention_args a = {.n_rows = n, .layer = LAYER, .n_heads = c->n_heads, .n_kv_heads = c->n_kv_heads,
-                                   .head_dim = c->head_dim, .q = dq, .q_stride = qw, .out = dout, .out_stride = qw,
-                                   .k_bias = &k_bias, .layout = c->layout, .n_rot = c->n_rot, .scale = 1.0f / sqrtf((float)c->head_dim),
-                                   .softcap = c->softcap, .window = c->window, .n_runs = 1, .runs = &run, .kv = &kv};
+        struct attention_args a = {.n_rows = n,
+                                   .layer = LAYER,
+                                   .n_heads = c->n_heads,
+                                   .n_kv_heads = c->n_kv_heads,
+                                   .head_dim = c->head_dim,
+                                   .q = dq,
+                                   .q_stride = qw,
+                                   .out = dout,
+                                   .out_stride = qw,
+                                   .k_bias = &k_bias,
+                                   .layout = c->layout,
+                                   .n_rot = c->n_rot,
+                                   .scale = 1.0f / sqrtf((float)c->head_dim),
+                                   .softcap = c->softcap,
+                                   .window = c->window,
+                                   .n_runs = 1,
+                                   .runs = &run,
+                                   .kv = &kv};
 
         CHECK_OK(s->ops->qkv_rope_write(s->be, &write));
         CHECK_OK(s->ops->attention(s->be, &a));
@@ -382,8 +412,8 @@ static void check_attention(struct side *gpu, struct side *cpu, struct random *r
     double rotated = distance(q_out[1], q_out[0], nq), attended = distance(out[1], out[0], nq);
 
     test_note("heads %u/%u x %u, %s/%s, window %u, softcap %g, %u positions: rotated %.1e, attended %.1e", c->n_heads,
-              c->n_kv_heads, c->head_dim, dtype_name(c->dtype), dtype_name(values_of(c)), c->window, (double)c->softcap, c->n_ctx, rotated,
-              attended);
+              c->n_kv_heads, c->head_dim, dtype_name(c->dtype), dtype_name(values_of(c)), c->window, (double)c->softcap,
+              c->n_ctx, rotated, attended);
     CHECK(rotated < 1e-4 || c->dtype == DTYPE_Q8_0 || c->dtype == DTYPE_Q4_0);   /* each turns q in its own place */
     CHECK(attended < 1e-2);
     CHECK(memcmp(q_out[1], q_out[2], nq * sizeof(float)) == 0);

@@ -1,4 +1,4 @@
-/* backend/cuda/convert_rows.cu - weights as they lie in a GGUF file to the forms of struct cuda_matrix.
+/* backend/cuda/convert_rows.cu - weights as they lie in a GGUF file, or of DTYPE_HUB_LIST, to the forms of struct cuda_matrix.
  *
  * A thread makes 32 consecutive weights of a row, and the scales of the groups that begin there. Layouts of the
  * blocks: tensor/dtype.c, tensor/dtype_k_quants.c. Bound: memory; at load only.
@@ -6,7 +6,7 @@
 #include "backend/cuda/cuda_device.cuh"
 #include "tensor/dtype.h"
 
-/* One weight: value = scale * q + offset. */
+/* One weight: value = scale * q + offset; E4M3_128: q the byte, value scale * e4m3. */
 struct piece { float scale, offset; int q; };
 
 static __device__ __forceinline__ float half_at(const uint8_t *p) { return half_float((uint16_t)(p[0] | p[1] << 8)); }
@@ -89,20 +89,43 @@ static __device__ struct piece weight_piece(const struct convert_job &c, const u
     const uint8_t *block = row + (uint64_t)(k / c.block_weights) * c.block_bytes;
 
     if (k >= c.m.n_in) return {0, 0, 0};
+    if (c.dtype == DTYPE_E4M3_128)
+        return {__uint_as_float(block[0] | block[1] << 8 | block[2] << 16 | (uint32_t)block[3] << 24), 0,
+                block[4 + k % 128]};
+    if (c.dtype == DTYPE_U8_32 || c.dtype == DTYPE_U8_64)
+        return {half_at(block), half_at(block + 2), block[4 + k % c.block_weights]};
     if (c.block_weights == 32) return small_piece(c.dtype, block, k % 32);
     return k_piece(c.dtype, block, k % 256);
+}
+
+static __device__ float piece_value(int dtype, struct piece p)
+{
+    if (dtype == DTYPE_E4M3_128) return __fmul_rn(p.scale, __fmul_rn(e4m3_small((uint8_t)p.q), 0x1p120f));
+    return __fadd_rn(__fmul_rn(p.scale, (float)p.q), p.offset);
+}
+
+/* scale as two bf16: exact for a half, 16 bits of an f32. */
+static __device__ __nv_bfloat162 in_two(float scale)
+{
+    const __nv_bfloat16 high = __float2bfloat16_rn(scale);
+
+    return __halves2bfloat162(high, __float2bfloat16_rn(scale - __bfloat162float(high)));
 }
 
 static __device__ void put_scale(const struct convert_job &c, uint64_t group, struct piece p)
 {
     const __half scale = __float2half_rn(p.scale), offset = __float2half_rn(p.offset);
 
+    if (c.m.format == CUDA_E4M3) {
+        const __nv_bfloat162 two = in_two(p.scale * 0x1p120f);
+
+        if (__hisinf(two.x)) *c.overflow = 1;
+        ((__nv_bfloat162 *)c.m.scales)[group] = two;
+        return;
+    }
     if (__hisinf(scale) || __hisinf(offset) || __hisnan(scale) || __hisnan(offset)) *c.overflow = 1;
     if (c.m.format == CUDA_INT4 && !c.m.has_offset) {
-        const __nv_bfloat16 high = __float2bfloat16_rn(p.scale);
-        const __nv_bfloat16 low = __float2bfloat16_rn(p.scale - __bfloat162float(high));     /* exact for a half */
-
-        ((__nv_bfloat162 *)c.m.scales)[group] = __halves2bfloat162(high, low);
+        ((__nv_bfloat162 *)c.m.scales)[group] = in_two(p.scale);
         return;
     }
     if (c.m.has_offset) ((__half2 *)c.m.scales)[group] = __halves2half2(scale, offset);
@@ -127,14 +150,14 @@ static __global__ void convert_rows(struct convert_job c)
             if (k < c.m.n_in) value = plain_value(c.dtype, src, k);
         } else {
             p = weight_piece(c, src, k);
-            value = __fadd_rn(__fmul_rn(p.scale, (float)p.q), p.offset);
+            value = piece_value(c.dtype, p);
         }
         if (c.m.format == CUDA_BF16) {
             ((uint16_t *)c.m.values)[at + k] = float_bf16(value);
             continue;
         }
         const uint32_t place = weight_in_order(k, c.m.in_eights);
-        if (c.m.format == CUDA_INT8) ((int8_t *)c.m.values)[at + int8_place(place)] = (int8_t)p.q;
+        if (c.m.format != CUDA_INT4) ((uint8_t *)c.m.values)[at + int8_place(place)] = (uint8_t)p.q;
         else words[place % 8 / 2] |= (uint32_t)p.q << (4 * (int4_place(place) % 8));
         if (k % c.m.group == 0) put_scale(c, (at + k) / c.m.group, p);
     }
@@ -166,7 +189,14 @@ extern "C" void cuda_matrix_form(int dtype, struct cuda_matrix *m)
     case DTYPE_Q4_1:
     case DTYPE_Q4_K: m->format = CUDA_INT4; break;
     case DTYPE_Q5_1:
-    case DTYPE_Q5_K: break;
+    case DTYPE_Q5_K:
+    case DTYPE_U8_32: break;
+    case DTYPE_U8_64: m->group = 64; break;
+    case DTYPE_E4M3_128:
+        m->format = CUDA_E4M3;
+        m->has_offset = false;
+        m->group = 128;
+        break;
     default:
         m->format = CUDA_BF16;
         m->group = 0;
@@ -180,6 +210,7 @@ static bool block_size(int dtype, uint32_t *weights, uint32_t *bytes)
     case name: *weights = n; *bytes = n_bytes; return true;
     switch (dtype) {
         DTYPE_LIST(CASE)
+        DTYPE_HUB_LIST(CASE)
     default: return false;
     }
 #undef CASE

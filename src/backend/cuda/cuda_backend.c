@@ -179,6 +179,7 @@ const struct backend_ops backend_cuda_ops = {
     .destroy = cuda_destroy,
     .describe = cuda_describe,
     .is_dead = cuda_is_dead,
+    .weight_takes = cuda_weight_takes,
     .weight_load = cuda_weight_load,
     .weight_unload = cuda_weight_unload,
     .free_bytes = cuda_free_bytes,

@@ -121,6 +121,7 @@ void cuda_lanes_free(struct backend *be);
 uint64_t cuda_free_bytes(struct backend *be);
 rd_status cuda_alloc(struct backend *be, uint64_t n_bytes, void **out);
 void cuda_free(struct backend *be, void *p, uint64_t n_bytes);
+bool cuda_weight_takes(const struct backend *be, enum dtype t);
 rd_status cuda_weight_load(struct backend *be, const struct host_tensor *t, enum weight_role role, struct weight *out,
                            struct rd_error *err);
 void cuda_weight_unload(struct backend *be, struct weight *w);

@@ -67,6 +67,20 @@ static __device__ __forceinline__ float squares(float4 v, float sum)
     return fmaf(v.w, v.w, fmaf(v.z, v.z, fmaf(v.y, v.y, fmaf(v.x, v.x, sum))));
 }
 
+/* e4m3 * 2^-120: exponent and mantissa moved to where f32 has them, subnormal numbers too. */
+static __device__ __forceinline__ float e4m3_small(uint8_t v)
+{
+    return __uint_as_float((uint32_t)(v & 0x80) << 24 | (uint32_t)(v & 0x7F) << 20);
+}
+
+/* A group's scale of two bf16; the sum is exact. */
+static __device__ __forceinline__ float two_bf16(const struct cuda_matrix &m, uint64_t group)
+{
+    const uint32_t s = ((const uint32_t *)m.scales)[group];
+
+    return __uint_as_float(s << 16) + __uint_as_float(s & 0xFFFF0000u);
+}
+
 /* Weight k of row o, in f32 before the rounding to bf16. */
 static __device__ __forceinline__ float matrix_weight(const struct cuda_matrix &m, uint64_t o, uint32_t k)
 {
@@ -74,8 +88,11 @@ static __device__ __forceinline__ float matrix_weight(const struct cuda_matrix &
     float q, scale, offset = 0;
 
     if (m.format == CUDA_BF16) return bf16_float(((const uint16_t *)m.values)[at]);
-    if (m.format == CUDA_INT8) {
-        q = (float)((const int8_t *)m.values)[row + int8_place(weight_in_order(k, m.in_eights))];
+    if (m.format != CUDA_INT4) {
+        const uint8_t v = ((const uint8_t *)m.values)[row + int8_place(weight_in_order(k, m.in_eights))];
+
+        if (m.format == CUDA_E4M3) return __fmul_rn(two_bf16(m, at / m.group), e4m3_small(v));
+        q = m.has_offset ? (float)v : (float)(int8_t)v;
     } else {
         const uint32_t place = int4_place(weight_in_order(k, m.in_eights));
 
@@ -83,9 +100,7 @@ static __device__ __forceinline__ float matrix_weight(const struct cuda_matrix &
         if (!m.has_offset) q -= 8;
     }
     if (m.format == CUDA_INT4 && !m.has_offset) {
-        const uint32_t s = ((const uint32_t *)m.scales)[at / m.group];
-
-        scale = __uint_as_float(s << 16) + __uint_as_float(s & 0xFFFF0000u);
+        scale = two_bf16(m, at / m.group);
     } else if (m.has_offset) {
         const __half2 s = ((const __half2 *)m.scales)[at / m.group];
 

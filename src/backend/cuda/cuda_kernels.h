@@ -46,12 +46,15 @@ enum cuda_format {
     CUDA_BF16 = 1, /* values: bf16 [n_out, row_stride] */
     CUDA_INT8,     /* values: int8 [n_out, row_stride]; places: see below */
     CUDA_INT4,     /* values: 4-bit unsigned [n_out, row_stride / 2 bytes]; see below */
+    CUDA_E4M3,     /* values: e4m3 [n_out, row_stride]; places as INT8 */
 };
 /* A matrix [n_out rows, n_in contiguous]. Rows are padded to row_stride weights with zeros, values begin at 256-byte
  * boundaries. Quantised: w = bf16(scale * q + offset), the product exact in f32 and one f32 rounding for the sum, per
- * group of `group` (16 or 32) consecutive weights; bf16 rounded to nearest even. INT4 without offset: scale * (q - 8).
+ * group of `group` consecutive weights (INT8: 16, 32, with offset 32, 64; INT4: 16, 32; E4M3: 128); bf16 rounded to nearest
+ * even. INT4 without offset: scale * (q - 8). INT8 with offset: q is unsigned.
  *   scales   has_offset: half2 (scale, offset) [n_out, row_stride / group]; else half [n_out, row_stride / group], but
- *            for INT4 two bf16 (high, low) whose sum is the scale
+ *            for INT4 and E4M3 two bf16 (high, low) whose sum is the scale, for E4M3 times 2^120. An E4M3 weight is
+ *            bf16(high * v + bf16(low * v)): bf16(scale * v) where the scale is a bf16; else a scale has 16 bits
  * Values lie as the tensor cores want them. In a block of 128 weights of a row, weight k belongs to step s = k / 16, and
  * within it, kk = k % 16, to thread c = kk % 8 / 2 of four, as element e = kk % 2 of its pair h = kk / 8 (0 or 1):
  *   INT4     uint32 number 4 c + s / 2 of the block, bits 4 n .. 4 n + 3 with n = 2 (s % 2) + h + 4 e, so that
@@ -61,22 +64,25 @@ enum cuda_format {
  * each other: weight kk of them belongs to step 2 (k / 32) + kk % 8 / 4, c = kk / 8, h = kk % 4 / 2, e = kk % 2. */
 struct cuda_matrix {
     uint32_t format, n_out, n_in;
-    uint32_t row_stride; /* n_in rounded up to a multiple of CUDA_ROW_ALIGN or CUDA_QUANT_ROW_ALIGN */
-    uint32_t group;      /* quantised: 16 or 32 */
+    uint32_t row_stride; /* n_in rounded up to a multiple of cuda_row_align() */
+    uint32_t group;      /* quantised: weights of a scale */
     bool has_offset, in_eights;
     const void *values, *scales;
 };
 /* 16-bit numbers in a group's scale. */
 static inline uint32_t cuda_scale_numbers(const struct cuda_matrix *m)
 {
-    return m->has_offset || m->format == CUDA_INT4 ? 2 : 1;
+    return m->has_offset || m->format == CUDA_INT4 || m->format == CUDA_E4M3 ? 2 : 1;
 }
-#define CUDA_ROW_ALIGN 64u
-#define CUDA_QUANT_ROW_ALIGN 256u        /* of quantised matrices: rows of scales are then multiples of 16 bytes */
+/* Quantised: rows of scales are then multiples of 16 bytes. */
+static inline uint32_t cuda_row_align(const struct cuda_matrix *m)
+{
+    return m->format == CUDA_BF16 ? 64 : m->format == CUDA_E4M3 ? 512 : 256;
+}
 
 /* format, group, has_offset for a dtype: the smallest of the forms above that holds it. */
 void cuda_matrix_form(int dtype, struct cuda_matrix *m);
-/* Rows of a GGUF tensor (dtype: enum dtype, tensor/dtype.h) as they lie in the file, to the rows first_row ..
+/* Rows of a tensor (dtype: enum dtype, tensor/dtype.h) as they lie in a GGUF file, or of DTYPE_HUB_LIST, to the rows first_row ..
  * first_row + n_rows - 1 of a matrix of the form that cuda_matrix_form gave. *overflow becomes 1 if a scale or offset is
  * beyond the halves (the caller then takes CUDA_BF16, which every dtype converts to). */
 int cuda_convert_rows(const struct cuda_launch *l, int dtype, const void *src, uint32_t first_row, uint32_t n_rows,

@@ -200,12 +200,12 @@ static cudaError_t send_matrix(struct backend *be, const struct host_tensor *t, 
 /* Where values and scales lie in the weight's memory, and its size. */
 static bool place_matrix(struct cuda_matrix *m, uint64_t *at_scales, uint64_t *n_bytes)
 {
-    const uint32_t align = m->format == CUDA_BF16 ? CUDA_ROW_ALIGN : CUDA_QUANT_ROW_ALIGN;
+    const uint32_t align = cuda_row_align(m);
     uint64_t n, values, scales = 0;
 
     m->row_stride = u32_ceil_div(m->n_in, align) * align;
     if (!checked_mul((uint64_t)m->n_out, (uint64_t)m->row_stride, &n) || n > UINT64_MAX / 8) return false;
-    values = m->format == CUDA_BF16 ? 2 * n : m->format == CUDA_INT8 ? n : n / 2;
+    values = m->format == CUDA_BF16 ? 2 * n : m->format == CUDA_INT4 ? n / 2 : n;
     if (m->group) scales = n / m->group * 2 * cuda_scale_numbers(m);
     if (!checked_align(values, 256, at_scales)) return false;
     *n_bytes = *at_scales + scales;
@@ -318,6 +318,16 @@ static rd_status load_vector(struct backend *be, const struct host_tensor *t, st
     out->data = p;
     out->bytes = n_bytes;
     return RD_OK;
+}
+
+bool cuda_weight_takes(const struct backend *be, enum dtype t)
+{
+    struct cuda_matrix m = {.n_out = 32, .n_in = dtype_block_weights(t)};
+
+    cuda_matrix_form((int)t, &m);
+    m.row_stride = cuda_row_align(&m);
+    m.in_eights = be->l.compute != 90;
+    return m.format != CUDA_BF16 && cuda_linear_takes(&be->l, &m);
 }
 
 rd_status cuda_weight_load(struct backend *be, const struct host_tensor *t, enum weight_role role, struct weight *out,

@@ -2,7 +2,7 @@
  *
  * The choice depends on shapes, formats, alignment and device, never on n_rows: rows must not change with their batch.
  *   sm_90, bf16 weights, aligned   linear_hopper (wgmma)
- *   sm_90, quantised, aligned      linear_int4, linear_int8 (wgmma); outs of unlike forms one after the other
+ *   sm_90, quantised, aligned      linear_int4, linear_int8, linear_fp8 (wgmma); outs of unlike forms one after the other
  *   any other device, aligned       linear_mma (mma.sync)
  *   anything else                  linear_plain
  */
@@ -15,7 +15,8 @@ bool cuda_linear_takes(const struct cuda_launch *l, const struct cuda_matrix *m)
     if (l->compute != 90) return linear_mma_takes(l, m);
     if (m->format == CUDA_BF16) return true;
     if (m->format == CUDA_INT4) return m->group == 32 || (m->group == 16 && m->has_offset);
-    return m->group == 32 || (m->group == 16 && !m->has_offset);
+    if (m->format == CUDA_E4M3) return m->group == 128;
+    return m->group == 32 || m->group == (m->has_offset ? 64 : 16);
 }
 
 static struct linear_hopper hopper_args(const struct cuda_launch *l, const struct cuda_linear_args *a)
@@ -51,7 +52,7 @@ static bool linear_takes_all(const struct cuda_launch *l, const struct cuda_line
 
     for (uint32_t i = 0; i < a->n_outs; i++)
         takes &= cuda_linear_takes(l, a->outs[i].w)
-                 && (a->outs[i].w->format == CUDA_BF16 || a->outs[i].w->row_stride % CUDA_QUANT_ROW_ALIGN == 0);
+                 && (a->outs[i].w->format == CUDA_BF16 || a->outs[i].w->row_stride % cuda_row_align(a->outs[i].w) == 0);
     return takes;
 }
 
@@ -74,7 +75,8 @@ static int linear_one_form(const struct cuda_launch *l, const struct cuda_linear
     if (out) h.outs[0].out = out;
     if (!linear_hopper_fits(&h)) return (int)cudaErrorNotSupported;
     if (m->format == CUDA_BF16) return (int)linear_hopper_launch(&h, stream_of(l));
-    if (m->row_stride % CUDA_QUANT_ROW_ALIGN) return (int)cudaErrorNotSupported;
+    if (m->row_stride % cuda_row_align(m)) return (int)cudaErrorNotSupported;
+    if (m->format == CUDA_E4M3) return linear_fp8_launch(l, a, e, out, &h.norm);
     return m->format == CUDA_INT4 ? linear_int4_launch(l, a, e, out, &h.norm)
                                   : linear_int8_launch(l, a, e, out, &h.norm);
 }

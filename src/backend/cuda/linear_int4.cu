@@ -6,8 +6,8 @@ int linear_int4_launch(const struct cuda_launch *l, const struct cuda_linear_arg
 {
     const struct cuda_matrix *m = a->outs[0].w;
 
-    if (m->group == 32 && !m->has_offset) return (int)quant_launch<4, 32, false>(l, a, e, out, norm);
-    if (m->group == 32 && m->has_offset == true) return (int)quant_launch<4, 32, true>(l, a, e, out, norm);
-    if (m->group == 16 && m->has_offset == true) return (int)quant_launch<4, 16, true>(l, a, e, out, norm);
+    if (m->group == 32 && !m->has_offset) return (int)quant_launch<4, 32, SCALED>(l, a, e, out, norm);
+    if (m->group == 32 && m->has_offset) return (int)quant_launch<4, 32, WITH_OFFSET>(l, a, e, out, norm);
+    if (m->group == 16 && m->has_offset) return (int)quant_launch<4, 16, WITH_OFFSET>(l, a, e, out, norm);
     return (int)cudaErrorNotSupported;
 }

@@ -6,8 +6,9 @@ int linear_int8_launch(const struct cuda_launch *l, const struct cuda_linear_arg
 {
     const struct cuda_matrix *m = a->outs[0].w;
 
-    if (m->group == 32 && m->has_offset == true) return (int)quant_launch<8, 32, true>(l, a, e, out, norm);
-    if (m->group == 32 && m->has_offset == false) return (int)quant_launch<8, 32, false>(l, a, e, out, norm);
-    if (m->group == 16 && m->has_offset == false) return (int)quant_launch<8, 16, false>(l, a, e, out, norm);
+    if (m->group == 32 && m->has_offset) return (int)quant_launch<8, 32, WITH_OFFSET>(l, a, e, out, norm);
+    if (m->group == 64 && m->has_offset) return (int)quant_launch<8, 64, WITH_OFFSET>(l, a, e, out, norm);
+    if (m->group == 32) return (int)quant_launch<8, 32, SCALED>(l, a, e, out, norm);
+    if (m->group == 16 && !m->has_offset) return (int)quant_launch<8, 16, SCALED>(l, a, e, out, norm);
     return (int)cudaErrorNotSupported;
 }

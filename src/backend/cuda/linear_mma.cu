@@ -53,8 +53,8 @@ static __device__ __forceinline__ void word_of(const uint4 &v, int i, uint32_t *
 
 /* ---- a lane's part of a row of weights, 128 k at a time; pairs(u): of its 8 k in 32 k number u, as four words ---- */
 
-template <int BITS, int GROUP, bool OFFSET> struct row_part {
-    static constexpr bool two = OFFSET || BITS == 4;            /* numbers of a scale */
+template <int BITS, int GROUP, int KIND> struct row_part {
+    static constexpr bool two = KIND || BITS == 4;            /* numbers of a scale */
     uint4 values[BITS / 4];
     uint32_t scales[4];
 
@@ -70,6 +70,12 @@ template <int BITS, int GROUP, bool OFFSET> struct row_part {
             const uint4 s = __ldg((const uint4 *)((const uint32_t *)m.scales + at / GROUP));
 
             scales[0] = s.x, scales[1] = s.y, scales[2] = s.z, scales[3] = s.w;
+        } else if constexpr (GROUP == 64) {
+            const uint2 s = __ldg((const uint2 *)((const uint32_t *)m.scales + at / GROUP));
+
+            scales[0] = scales[1] = s.x, scales[2] = scales[3] = s.y;
+        } else if constexpr (GROUP == 128) {
+            scales[0] = scales[1] = scales[2] = scales[3] = __ldg((const uint32_t *)m.scales + at / GROUP);
         } else if constexpr (two) {
 #pragma unroll
             for (int u = 0; u < 4; u++) scales[u] = __ldg((const uint32_t *)m.scales + at / GROUP + 2 * u + c / 2);
@@ -86,7 +92,7 @@ template <int BITS, int GROUP, bool OFFSET> struct row_part {
     __device__ __forceinline__ void pairs(int u, uint32_t (&out)[4]) const
     {
         const bool second = !two && (GROUP == 32 ? u % 2 : threadIdx.x % 4 / 2);
-        const group_scale<BITS, OFFSET> scale(scales[u], second);
+        const group_scale<BITS, KIND> scale(scales[u], second);
         uint32_t magic, v, w;
 
         if constexpr (BITS == 4) {
@@ -98,12 +104,12 @@ template <int BITS, int GROUP, bool OFFSET> struct row_part {
             word_of(values[u / 2], u % 2 * 2, &v);
             word_of(values[u / 2], u % 2 * 2 + 1, &w);
 #pragma unroll
-            for (int i = 0; i < 4; i++) out[i] = scale.bytes((i < 2 ? v : w) ^ 0x80808080u, i % 2);
+            for (int i = 0; i < 4; i++) out[i] = scale.bytes(unsigned_bytes<KIND>(i < 2 ? v : w), i % 2);
         }
     }
 };
 
-template <> struct row_part<16, 0, false> {
+template <> struct row_part<16, 0, SCALED> {
     uint4 values[4];
 
     __device__ __forceinline__ void read(const struct cuda_matrix &m, uint32_t row, uint32_t k0)
@@ -299,21 +305,24 @@ bool linear_mma_takes(const struct cuda_launch *l, const struct cuda_matrix *m)
 {
     if (l->compute < 80 || m->n_in % 32) return false;
     if (m->format == CUDA_BF16) return true;
-    if (!m->in_eights || m->row_stride % CUDA_QUANT_ROW_ALIGN) return false;
+    if (!m->in_eights || m->row_stride % cuda_row_align(m)) return false;
     if (m->format == CUDA_INT4) return m->group == 32 || (m->group == 16 && m->has_offset);
-    return m->group == 32 || (m->group == 16 && !m->has_offset);
+    if (m->format == CUDA_E4M3) return m->group == 128;
+    return m->group == 32 || m->group == (m->has_offset ? 64 : 16);
 }
 
 static cudaError_t start_form(const struct cuda_launch *l, const struct mma_job &j)
 {
     const struct cuda_matrix *m = &j.w;
 
-    if (m->format == CUDA_BF16) return start<row_part<16, 0, false>>(l, j);
-    if (m->format == CUDA_INT4 && m->group == 16) return start<row_part<4, 16, true>>(l, j);
+    if (m->format == CUDA_BF16) return start<row_part<16, 0, SCALED>>(l, j);
+    if (m->format == CUDA_INT4 && m->group == 16) return start<row_part<4, 16, WITH_OFFSET>>(l, j);
     if (m->format == CUDA_INT4)
-        return m->has_offset ? start<row_part<4, 32, true>>(l, j) : start<row_part<4, 32, false>>(l, j);
-    if (m->group == 16) return start<row_part<8, 16, false>>(l, j);
-    return m->has_offset ? start<row_part<8, 32, true>>(l, j) : start<row_part<8, 32, false>>(l, j);
+        return m->has_offset ? start<row_part<4, 32, WITH_OFFSET>>(l, j) : start<row_part<4, 32, SCALED>>(l, j);
+    if (m->format == CUDA_E4M3) return start<row_part<8, 128, E4M3>>(l, j);
+    if (m->group == 64) return start<row_part<8, 64, WITH_OFFSET>>(l, j);
+    if (m->group == 16) return start<row_part<8, 16, SCALED>>(l, j);
+    return m->has_offset ? start<row_part<8, 32, WITH_OFFSET>>(l, j) : start<row_part<8, 32, SCALED>>(l, j);
 }
 
 int linear_mma_launch(const struct cuda_launch *l, const struct cuda_linear_args *a)

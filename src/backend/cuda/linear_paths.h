@@ -20,6 +20,8 @@ int linear_mma_launch(const struct cuda_launch *l, const struct cuda_linear_args
  * of a GLU [n_rows, n_out], of EPI_ADD, else NULL. norm: as in linear_hopper. cudaErrorNotSupported: no kernel for that form. */
 int linear_int4_launch(const struct cuda_launch *l, const struct cuda_linear_args *a, enum linear_epilogue e,
                        void *out, const struct linear_norm *norm);
+int linear_fp8_launch(const struct cuda_launch *l, const struct cuda_linear_args *a, enum linear_epilogue e,
+                      void *out, const struct linear_norm *norm);
 int linear_int8_launch(const struct cuda_launch *l, const struct cuda_linear_args *a, enum linear_epilogue e,
                        void *out, const struct linear_norm *norm);
 

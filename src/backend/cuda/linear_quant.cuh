@@ -16,10 +16,13 @@
  * about 12 warps on an SM to hide how long a conversion takes. */
 enum { QUANT_BLOCK = 128, QUANT_HALF = 4, QUANT_TILES = 380 };
 
-template <int BITS, int GROUP, bool OFFSET, int ROWS, int N, int STAGES> struct quant_smem {
+/* What a group has beside its values: a half; a half2 (scale, offset); or values that are e4m3. 4 bit: the first two. */
+enum { SCALED, WITH_OFFSET, E4M3 };
+
+template <int BITS, int GROUP, int KIND, int ROWS, int N, int STAGES> struct quant_smem {
     static constexpr uint32_t value_row = QUANT_BLOCK * BITS / 8, values = ROWS * value_row;
-    static constexpr uint32_t halves = QUANT_BLOCK / GROUP * (OFFSET || BITS == 4 ? 2 : 1);
-    static constexpr uint32_t box = halves < 8 ? 8 : halves;
+    static constexpr uint32_t halves = QUANT_BLOCK / GROUP * (KIND || BITS == 4 ? 2 : 1);
+    static constexpr uint32_t box = halves < 8 ? 8 : halves, blocks = box / halves;  /* a box of scales may be of several */
     static constexpr uint32_t scales = ROWS * box * 2, tokens = N > 1 ? N * QUANT_BLOCK * 2 : 0;
     static constexpr uint32_t stage = values + tokens + scales;
     static constexpr uint32_t ring = STAGES * stage, sums = (N > 1 ? N : 8) * linear_block<ROWS>::pitch * 4;
@@ -64,14 +67,14 @@ template <int N> static __device__ __forceinline__ void load_scales(uint32_t (&t
 
 /* Pairs of weights of one group as bf16. 4 bit without offset: the scale is high + low, both bf16, so that low * q is
  * exact in bf16 and one fma rounds scale * q. Else f32, 4-bit values as 128 + q. magic: 0x43004300, bf16 128 twice. */
-template <int BITS, bool OFFSET> struct group_scale {
+template <int BITS, int KIND> struct group_scale {
     float scale, add;
     __device__ __forceinline__ group_scale(uint32_t word, bool second)
     {
         const float2 two = __half22float2(*(const __half2 *)&word);
 
-        scale = OFFSET || !second ? two.x : two.y;
-        add = OFFSET ? two.y : 0.0f;
+        scale = KIND == WITH_OFFSET || !second ? two.x : two.y;
+        add = KIND == WITH_OFFSET ? two.y : 0.0f;
         if (BITS == 4) add = fmaf(-128.0f, scale, add);
     }
     __device__ __forceinline__ uint32_t pair(uint32_t v, uint32_t magic) const  /* 4 bit: bits 0 .. 3 and 16 .. 19 */
@@ -80,16 +83,17 @@ template <int BITS, bool OFFSET> struct group_scale {
         return bf16_pair(fmaf(scale, __uint_as_float(v << 16), add),
                          fmaf(scale, __uint_as_float(v & 0xFFFF0000u), add));
     }
-    __device__ __forceinline__ uint32_t bytes(uint32_t v, int h) const          /* 8 bit: bytes 2 h, 2 h + 1, + 128 */
+    __device__ __forceinline__ uint32_t bytes(uint32_t v, int h) const          /* 8 bit: bytes 2 h, 2 h + 1 */
     {
-        const uint32_t exponent = 0x4B000000u;                                  /* f32 2^23 + 128 + q */
-        const float low = __uint_as_float(__byte_perm(v, exponent, 0x7440u + 2 * h)) - 8388736.0f;
-        const float high = __uint_as_float(__byte_perm(v, exponent, 0x7441u + 2 * h)) - 8388736.0f;
+        const uint32_t exponent = 0x4B000000u;                                  /* f32 2^23 + q, signed: + 128 + q */
+        const float base = KIND == WITH_OFFSET ? 8388608.0f : 8388736.0f;
+        const float low = __uint_as_float(__byte_perm(v, exponent, 0x7440u + 2 * h)) - base;
+        const float high = __uint_as_float(__byte_perm(v, exponent, 0x7441u + 2 * h)) - base;
 
         return bf16_pair(fmaf(scale, low, add), fmaf(scale, high, add));
     }
 };
-template <> struct group_scale<4, false> {
+template <> struct group_scale<4, SCALED> {
     __nv_bfloat162 high, low;
     __device__ __forceinline__ group_scale(uint32_t word, bool)
         : high(__low2bfloat162(*(const __nv_bfloat162 *)&word)), low(__high2bfloat162(*(const __nv_bfloat162 *)&word))
@@ -107,15 +111,40 @@ template <> struct group_scale<4, false> {
     }
 };
 
+/* Bytes become bf16 * 2^-120 by a shift of four bits, subnormal numbers too; the scale (high + low) has the 2^120. */
+template <> struct group_scale<8, E4M3> {
+    __nv_bfloat162 high, low;
+    __device__ __forceinline__ group_scale(uint32_t word, bool)
+        : high(__low2bfloat162(*(const __nv_bfloat162 *)&word)), low(__high2bfloat162(*(const __nv_bfloat162 *)&word))
+    {
+    }
+    __device__ __forceinline__ uint32_t bytes(uint32_t v, int h) const          /* bytes 2 h, 2 h + 1 */
+    {
+        __nv_bfloat162 q;
+
+        v = __byte_perm(v, 0, h ? 0x3424 : 0x1404);
+        v = (v >> 4 & 0x07F007F0u) | (v & 0x80008000u);
+        q = *(const __nv_bfloat162 *)&v;
+        q = __hfma2(high, q, __hmul2_rn(low, q));
+        return *(const uint32_t *)&q;
+    }
+};
+
+/* Signed bytes as 128 + q; the others stay. */
+template <int KIND> static __device__ __forceinline__ uint32_t unsigned_bytes(uint32_t v)
+{
+    return KIND == SCALED ? v ^ 0x80808080u : v;
+}
+
 /* Steps 4 half .. 4 half + 3 of a stage as A operands. values, scales: of this thread's row lane / 4 in the warp's
  * 16; v: its words of two rows, in 4 bit those of both halves, read with the first. */
-template <int BITS, int GROUP, bool OFFSET>
+template <int BITS, int GROUP, int KIND>
 static __device__ __forceinline__ void convert_half(uint32_t (&a)[QUANT_HALF][4], uint32_t (&v)[2][4], uint32_t values,
                                                     uint32_t scales, uint32_t row, int half)
 {
-    using S = quant_smem<BITS, GROUP, OFFSET, 64, 8, 1>;
-    constexpr int per_group = GROUP / 16, n_groups = QUANT_HALF / per_group;
-    constexpr bool two = OFFSET || BITS == 4;                   /* numbers a group */
+    using S = quant_smem<BITS, GROUP, KIND, 64, 8, 1>;
+    constexpr int per_group = GROUP / 16 < QUANT_HALF ? GROUP / 16 : QUANT_HALF, n_groups = QUANT_HALF / per_group;
+    constexpr bool two = KIND || BITS == 4;                   /* numbers a group */
     constexpr int words = two ? n_groups : n_groups / 2;
     const uint32_t c = threadIdx.x % 4;
     uint32_t magic;
@@ -127,17 +156,17 @@ static __device__ __forceinline__ void convert_half(uint32_t (&a)[QUANT_HALF][4]
         const uint32_t at = values + r * 8 * S::value_row;
         uint32_t s[words];
 
-        load_scales<words>(s, scales + r * 8 * S::box * 2 + half * words * 4);
+        load_scales<words>(s, scales + r * 8 * S::box * 2 + (GROUP <= 64 ? half * words * 4 : 0));
         if (BITS == 8 || half == 0) {
             const uint32_t chunk = BITS == 4 ? c ^ (row / 2 & 3) : (half * 4 + c) ^ (row & 7);
 
             *(uint4 *)v[r] = shared_load16(at + (chunk << 4));
 #pragma unroll
-            for (int i = 0; i < 4 && BITS == 8; i++) v[r][i] ^= 0x80808080u;
+            for (int i = 0; i < 4 && BITS == 8; i++) v[r][i] = unsigned_bytes<KIND>(v[r][i]);
         }
 #pragma unroll
         for (int g = 0; g < n_groups; g++) {
-            const group_scale<BITS, OFFSET> scale(s[two ? g : g / 2], g % 2);
+            const group_scale<BITS, KIND> scale(s[two ? g : g / 2], g % 2);
 
 #pragma unroll
             for (int i = g * per_group; i < (g + 1) * per_group; i++) {
@@ -155,12 +184,12 @@ static __device__ __forceinline__ void convert_half(uint32_t (&a)[QUANT_HALF][4]
 
 struct quant_maps { CUtensorMap values[3], scales[3], x; };
 
-template <int BITS, int GROUP, bool OFFSET, int ROWS, int N, int STAGES>
+template <int BITS, int GROUP, int KIND, int ROWS, int N, int STAGES>
 static __device__ void quant_feed(const struct quant_maps &maps, const struct linear_job &job,
                                   const struct tile_place &p, uint32_t ring, uint32_t full, uint32_t empty,
                                   uint32_t first, uint32_t n_blocks)
 {
-    using S = quant_smem<BITS, GROUP, OFFSET, ROWS, N, STAGES>;
+    using S = quant_smem<BITS, GROUP, KIND, ROWS, N, STAGES>;
     uint64_t once = policy_evict_first(), often = policy_evict_last();
     uint32_t ahead = min(n_blocks, (uint32_t)STAGES);
 
@@ -181,7 +210,7 @@ static __device__ void quant_feed(const struct quant_maps &maps, const struct li
                 tma_load_2d(at + h * S::values / 2, &maps.values[at_piece[h].which], bar, block * (int)S::value_row,
                             (int)at_piece[h].row, once);
                 tma_load_2d(at + S::values + S::tokens + h * S::scales / 2, &maps.scales[at_piece[h].which], bar,
-                            S::halves < 8 ? block / 2 * 8 : block * (int)S::halves, (int)at_piece[h].row, often);
+                            block / (int)S::blocks * (int)S::box, (int)at_piece[h].row, often);
             }
         }
         if (N == 1) continue;
@@ -193,12 +222,12 @@ static __device__ void quant_feed(const struct quant_maps &maps, const struct li
     }
 }
 
-template <int BITS, int GROUP, bool OFFSET, int ROWS, int N, int STAGES, int MODE, int BLOCKS_PER_SM>
+template <int BITS, int GROUP, int KIND, int ROWS, int N, int STAGES, int MODE, int BLOCKS_PER_SM>
 __global__ void __launch_bounds__(linear_block<ROWS>::threads, BLOCKS_PER_SM)
     linear_quant(const __grid_constant__ struct quant_maps maps, const __grid_constant__ struct linear_job job)
 {
 #if __CUDA_ARCH__ >= 900
-    using S = quant_smem<BITS, GROUP, OFFSET, ROWS, N, STAGES>;
+    using S = quant_smem<BITS, GROUP, KIND, ROWS, N, STAGES>;
     using B = linear_block<ROWS>;
     constexpr int TILE = N == 1 ? 8 : N;                        /* of wgmma */
     constexpr uint64_t step = N == 1 ? QUANT_BLOCK * 2 / 2 / 16 : S::tokens / 2 / 16;   /* half a block's tokens */
@@ -221,7 +250,7 @@ __global__ void __launch_bounds__(linear_block<ROWS>::threads, BLOCKS_PER_SM)
     dependents_launch();
     if (warp == ROWS / 16) {
         if (threadIdx.x % 32 == 0)
-            quant_feed<BITS, GROUP, OFFSET, ROWS, N, STAGES>(maps, job, p, ring, full, empty, first, count);
+            quant_feed<BITS, GROUP, KIND, ROWS, N, STAGES>(maps, job, p, ring, full, empty, first, count);
         __syncwarp();
     } else {
         uint32_t lane = threadIdx.x % 32, row = warp * 16 + lane / 4, left = job.seg_blocks;
@@ -240,14 +269,14 @@ __global__ void __launch_bounds__(linear_block<ROWS>::threads, BLOCKS_PER_SM)
         for (uint32_t kb = 0; kb < count; kb++) {
             uint32_t at = ring + r.stage * S::stage;
             uint32_t scales = at + S::values + S::tokens + row * S::box * 2
-                              + (S::halves < 8 ? (first + kb) % 2 * 8 : 0);     /* a box holds two blocks' scales */
+                              + (first + kb) % S::blocks * S::halves * 2;
             uint64_t b = N == 1 ? wgmma_desc_one_row(ring + S::row + kb * QUANT_BLOCK * 2) : wgmma_desc(at + S::values);
             uint32_t a[2][QUANT_HALF][4], v[2][4];
 
             mbar_wait(full + 8 * r.stage, r.turn);
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-                convert_half<BITS, GROUP, OFFSET>(a[half], v, at + row * S::value_row, scales, row, half);
+                convert_half<BITS, GROUP, KIND>(a[half], v, at + row * S::value_row, scales, row, half);
                 wgmma_fence();
 #pragma unroll
                 for (int k = 0; k < QUANT_HALF; k++)

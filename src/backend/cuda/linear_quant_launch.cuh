@@ -39,11 +39,11 @@ static uint32_t quant_segments(uint32_t n_out, uint32_t n_in, uint32_t *seg_bloc
     return ceil_div(blocks, *seg_blocks);
 }
 
-template <int BITS, int GROUP, bool OFFSET, int ROWS, int N, int STAGES, int MODE, int BLOCKS_PER_SM>
+template <int BITS, int GROUP, int KIND, int ROWS, int N, int STAGES, int MODE, int BLOCKS_PER_SM>
 static cudaError_t quant_start(const struct cuda_launch *l, const struct cuda_linear_args *a, struct linear_job *job)
 {
-    auto kernel = linear_quant<BITS, GROUP, OFFSET, ROWS, N, STAGES, MODE, BLOCKS_PER_SM>;
-    uint32_t smem = quant_smem<BITS, GROUP, OFFSET, ROWS, N, STAGES>::bytes;
+    auto kernel = linear_quant<BITS, GROUP, KIND, ROWS, N, STAGES, MODE, BLOCKS_PER_SM>;
+    uint32_t smem = quant_smem<BITS, GROUP, KIND, ROWS, N, STAGES>::bytes;
     const dim3 cluster(1, 1, MODE == SPLIT ? job->n_segs : 1);
     static bool ready;                   /* once per process */
     cudaError_t e = ready ? cudaSuccess : allow_shared_memory(kernel, SMEM_BLOCK_MAX);
@@ -63,7 +63,7 @@ static cudaError_t quant_start(const struct cuda_launch *l, const struct cuda_li
                           smem, cluster, maps, *job);
 }
 
-template <int BITS, int GROUP, bool OFFSET>
+template <int BITS, int GROUP, int KIND>
 static cudaError_t quant_launch(const struct cuda_launch *l, const struct cuda_linear_args *a, enum linear_epilogue e,
                                 void *out, const struct linear_norm *norm)
 {
@@ -93,13 +93,13 @@ static cudaError_t quant_launch(const struct cuda_launch *l, const struct cuda_l
     job.row = { a->x16, *norm, n_in };
 
     if (n == 1 && job.n_segs == 8)       /* places for 64 clusters of 8 at once (8B o and down): 5 blocks an SM */
-        return quant_start<BITS, GROUP, OFFSET, 64, 1, 4 + more, SPLIT, 5>(l, a, &job);
-    if (n == 1) return quant_start<BITS, GROUP, OFFSET, 64, 1, 4 + more, SPLIT, 4>(l, a, &job);
-    if (n <= 8) return quant_start<BITS, GROUP, OFFSET, 64, 8, 4 + more, SPLIT, 4>(l, a, &job);
-    if (n <= 16) return quant_start<BITS, GROUP, OFFSET, 64, 16, 3 + more, SPLIT, 4>(l, a, &job);
-    if (n <= 32) return quant_start<BITS, GROUP, OFFSET, 64, 32, 3, SPLIT, 3>(l, a, &job);
-    if (n <= 64) return quant_start<BITS, GROUP, OFFSET, 128, 64, 3, SPLIT, 2>(l, a, &job);
+        return quant_start<BITS, GROUP, KIND, 64, 1, 4 + more, SPLIT, 5>(l, a, &job);
+    if (n == 1) return quant_start<BITS, GROUP, KIND, 64, 1, 4 + more, SPLIT, 4>(l, a, &job);
+    if (n <= 8) return quant_start<BITS, GROUP, KIND, 64, 8, 4 + more, SPLIT, 4>(l, a, &job);
+    if (n <= 16) return quant_start<BITS, GROUP, KIND, 64, 16, 3 + more, SPLIT, 4>(l, a, &job);
+    if (n <= 32) return quant_start<BITS, GROUP, KIND, 64, 32, 3, SPLIT, 3>(l, a, &job);
+    if (n <= 64) return quant_start<BITS, GROUP, KIND, 128, 64, 3, SPLIT, 2>(l, a, &job);
     if (n <= 128 || job.n_segs == 1 || ceil_div(n_out, 128) * ceil_div(n, 128) < 100)
-        return quant_start<BITS, GROUP, OFFSET, 128, 128, 4, SPLIT, 1>(l, a, &job);
-    return quant_start<BITS, GROUP, OFFSET, 128, 128, 4, WALK, 1>(l, a, &job);
+        return quant_start<BITS, GROUP, KIND, 128, 128, 4, SPLIT, 1>(l, a, &job);
+    return quant_start<BITS, GROUP, KIND, 128, 128, 4, WALK, 1>(l, a, &job);
 }
