@@ -1,7 +1,8 @@
 /* bench/gpu/bench_gpu_linear.cu - the matrix product of backend/cuda/linear_hopper.h: right, exact, fast?
  *
  *     bench_gpu_linear check     against double sums, odd shapes and epilogues; every row's bits over all row counts
- *     bench_gpu_linear decode    time and share of the read bandwidth, 1 .. 256 rows, shapes of real models
+ *     bench_gpu_linear decode [SHAPE [ROWS]]
+ *                                time and share of the read bandwidth, 1 .. 256 rows, shapes of real models; or one only
  *     bench_gpu_linear prefill   time and TFLOP/s, 512 .. 8192 rows
  *     bench_gpu_linear cost      what one order of sums for all row counts costs: against the best number of k segments
  *                                for each row count by itself, over a step of Qwen3-8B
@@ -295,10 +296,11 @@ int main(int argc, char **argv)
     printf("read bandwidth %.0f GB/s\n%-14s", gbs, "rows");
     std::vector<uint32_t> rows = decode ? std::vector<uint32_t>{ 1, 8, 16, 32, 64, 128, 192, 256 }
                                         : std::vector<uint32_t>{ 512, 1024, 2048, 8192 };
+    if (argc > 3) rows = { (uint32_t)atoi(argv[3]) };
     for (uint32_t n : rows) printf("%16u", n);
     printf("\n");
     for (const struct shape &s : REAL) {
-        if (!decode && s.n_out[0] > 100000) continue;
+        if ((!decode && s.n_out[0] > 100000) || (argc > 2 && strcmp(argv[2], s.name))) continue;
         uint64_t n_w = (uint64_t)(s.n_out[0] + s.n_out[1] + s.n_out[2]) * s.n_in;
         printf("%-14s", s.name);
         for (uint32_t n : rows) {

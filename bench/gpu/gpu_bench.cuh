@@ -2,7 +2,7 @@
  *
  * Times are medians over replays of a CUDA graph that holds `per_graph` launches over rotating inputs, so that neither
  * launch gaps of the host nor the L2 cache flatter a kernel. Random data comes from a hash of the index: any kernel can
- * make it, none stores it.
+ * make it, none stores it. Under long load: gpu_power.cuh.
  */
 #pragma once
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <vector>
+#include "gpu_power.cuh"
 
 #define GPU(call)                                                                                                      \
     do {                                                                                                               \
@@ -85,6 +86,7 @@ template <class F> static double time_us(int per_graph, int replays, F launch)
         if (r >= 0) GPU(cudaEventElapsedTime(&ms[r], from, to));
     }
     std::sort(ms.begin(), ms.end());
+    gpu_power_print(exec, stream, per_graph);
     cudaGraphExecDestroy(exec);
     cudaGraphDestroy(graph);
     cudaStreamDestroy(stream);
