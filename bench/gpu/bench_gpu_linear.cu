@@ -2,7 +2,7 @@
  *
  *     bench_gpu_linear check     against double sums, odd shapes and epilogues; every row's bits over all row counts
  *     bench_gpu_linear decode [SHAPE [ROWS]]
- *                                time and share of the read bandwidth, 1 .. 256 rows, shapes of real models; or one only
+ *                                time and share of the read bandwidth, 1 .. 256 rows, shapes of real models, or one
  *     bench_gpu_linear prefill   time and TFLOP/s, 512 .. 8192 rows
  *     bench_gpu_linear cost      what one order of sums for all row counts costs: against the best number of k segments
  *                                for each row count by itself, over a step of Qwen3-8B

@@ -1,7 +1,7 @@
 /* bench/gpu/gpu_power.cuh - a kernel under long load: time, energy and clock once the card has settled.
  *
- * An H200 that reads memory at full speed is near its 700 W, and lowers its clock within a second where the tensor cores work as
- * well: what a kernel takes for some milliseconds is then less than what it takes in a step that goes on. With
+ * An H200 that reads memory at full speed is near its 700 W, and lowers its clock within a second where the tensor cores
+ * work as well: what a kernel takes for some milliseconds is then less than what it takes in a step that goes on. With
  * $GPU_BENCH_SUSTAINED set, time_us (gpu_bench.cuh) also replays its graph for 0.7 s, then for 0.8 s more between two
  * readings of the card's energy counter, and prints what a launch took of both. NVML is opened when it is wanted.
  */
@@ -78,7 +78,7 @@ static void gpu_power_print(cudaGraphExec_t exec, cudaStream_t stream, int per_g
     n = gpu_power_replay(&power, exec, stream, 0.8, &mhz) * per_graph;
     seconds = gpu_power_seconds() - start;
     power.energy_mj(power.device, &to);
-    printf("  [sustained %.2f us, %.3f mJ, %.0f W, %.0f MHz]", seconds * 1e6 / (double)n, (double)(to - from) / (double)n,
-           (double)(to - from) / seconds / 1e3, mhz);
+    printf("  [sustained %.2f us, %.3f mJ, %.0f W, %.0f MHz]", seconds * 1e6 / (double)n,
+           (double)(to - from) / (double)n, (double)(to - from) / seconds / 1e3, mhz);
     fflush(stdout);
 }
