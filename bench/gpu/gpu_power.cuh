@@ -1,9 +1,9 @@
 /* bench/gpu/gpu_power.cuh - a kernel under long load: time, energy and clock once the card has settled.
  *
- * An H200 that reads memory at full speed is near its 700 W, and lowers its clock within a second where the tensor cores
- * work as well: what a kernel takes for some milliseconds is then less than what it takes in a step that goes on. With
- * $GPU_BENCH_SUSTAINED set, time_us (gpu_bench.cuh) also replays its graph for 0.7 s, then for 0.8 s more between two
- * readings of the card's energy counter, and prints what a launch took of both. NVML is opened when it is wanted.
+ * An H200 that reads memory at full speed is near its 700 W, and lowers its clock within a second where the tensor
+ * cores work as well: what a kernel takes for some milliseconds is then less than what it takes in a step that goes on.
+ * With $GPU_BENCH_SUSTAINED set, time_us (gpu_bench.cuh) also replays its graph for 0.7 s, then for 0.8 s more between
+ * two readings of the card's energy counter, and prints what a launch took of both. NVML is opened when it is wanted.
  */
 #pragma once
 #include <chrono>
