@@ -5,7 +5,8 @@
  *               integer dot of 16 rows and 16 outputs; AVX-512 then does the float operations, row by row, in the
  *               order of every other variant.
  * Work          weights of SPAN_BLOCKS blocks of a tile are opened once and meet all rows; where the rows' activations
- *               fit no L2 cache, several tiles are opened and meet 16 rows after another. Weights are asked for ahead.
+ *               fit no L2 cache, several tiles are opened and meet 16 rows after another. Weights are asked for ahead,
+ *               for up to 16 rows each block once, while the block a span before it is multiplied.
  *               More than 16 rows meet two tiles together, four blocks at a time: eight products, then their floats, of
  *               8 rows by both tiles, whose sums fill 16 registers and go to the L1 cache and back once in four blocks;
  *               after the products the lines of the outputs are asked for (16 rows are on 16 pages).
@@ -16,7 +17,8 @@
  *               of which two start per cycle: 24 of tiles and 48 of floats, for two tiles together 16 and 36.
  * Measured      one thread of an Intel Xeon, 2.6 GHz clock at a turbo of 3.4, cycles of 2.6 GHz per block with all that
  *               a linear does, 256 rows: 61 (Q5_0), 71 (Q4_1); before outputs were asked for 69 and 80, before tiles
- *               came in pairs 63 and 75; 16 rows: 92 (Q4_1). Tried, and slower or faster by only a few per cent: 32
+ *               came in pairs 63 and 75; 16 rows, weights from memory, two threads at once: 109 (Q4_1), 106 (Q5_0), 137
+ *               (Q8_0), from the caches 80, 79 and 79. Tried, and slower or faster by only a few per cent: 32
  *               rows x 32 outputs with sums of 2, 4 or 8 blocks in between, stores one or two blocks later than
  *               products, sums that start at the bits of 1.5 * 2^23 and need no conversion, prefetching activations,
  *               quants as bf16, whose product is a float already (more loads and bytes than the conversion costs).
@@ -189,6 +191,23 @@ INLINE void multiply_pair(const struct linear_act16 *x, const uint8_t *w0, const
 
 /* ---- weights ---- */
 
+/* What is asked for while a span is multiplied: one block for each of its blocks, first from `quants` and `scales` on,
+ * from the end of their tile on from next_tile. quants: NULL where nothing is asked for. */
+struct blocks_ahead { const uint8_t *quants, *scales, *next_tile; uint32_t n_left, scale_bytes; uint64_t quant_bytes; };
+
+/* Asks for a block, and goes on to the one after it. */
+INLINE void prefetch_ahead(struct blocks_ahead *s, int bits)
+{
+    if (!s->quants) return;
+    if (s->n_left-- == 0) {
+        s->quants = s->next_tile;
+        s->scales = s->next_tile + s->quant_bytes;
+    }
+    for (int l = 0; l < bits; l++, s->quants += 64) _mm_prefetch((const char *)s->quants, _MM_HINT_T1);
+    _mm_prefetch((const char *)s->scales, _MM_HINT_T1);
+    s->scales += s->scale_bytes;
+}
+
 struct span {                            /* a tile's weights of SPAN_BLOCKS blocks, opened */
     _Alignas(64) uint8_t q[SPAN_BLOCKS][8][64];
     float d[SPAN_BLOCKS][16], m[SPAN_BLOCKS][16];
@@ -239,20 +258,13 @@ struct span_rows {
     uint64_t out_stride;
     const float *bias;
     struct tiles_best *best;             /* or NULL */
-    const uint8_t *next, *next_scales;   /* what will be opened next, asked for block by block; or NULL */
-    uint32_t next_lines, next_scale_bytes;
+    struct blocks_ahead ahead;
 };
 
-INLINE void prefetch_next(const struct span_rows *s, uint32_t i)
-{
-    for (uint32_t l = 0; l < s->next_lines; l++)
-        _mm_prefetch((const char *)s->next + (i * s->next_lines + l) * 64, _MM_HINT_T1);
-    _mm_prefetch((const char *)s->next_scales + i * s->next_scale_bytes, _MM_HINT_T1);
-}
-
-INLINE void run_rows(const struct span_rows *s, int n_rows, int kind)
+INLINE void run_rows(const struct span_rows *s, int n_rows, int bits, int kind)
 {
     _Alignas(64) int32_t sums[AHEAD * 2][16][16];
+    struct blocks_ahead ahead = s->ahead;
     __m512 acc[16];
 
 #pragma GCC unroll 16
@@ -264,7 +276,7 @@ INLINE void run_rows(const struct span_rows *s, int n_rows, int kind)
     for (uint32_t i = 0; i < s->n_blocks; i++) {
         uint32_t next = i + AHEAD;
 
-        if (s->next) prefetch_next(s, i);
+        prefetch_ahead(&ahead, bits);
         if (next < s->n_blocks)
             tiles_multiply(s->x[next].q, s->span->q[next][0], sums[next % (AHEAD * 2)]);
         block_floats(s->span, i, s->x + i, sums[i % (AHEAD * 2)], n_rows, kind, acc);
@@ -405,6 +417,20 @@ INLINE struct span_rows rows_of(const struct linear_panel *p, const struct span 
     };
 }
 
+/* What lies SPAN_BLOCKS, or a whole tile if it has fewer, after block `from` of a tile. */
+INLINE struct blocks_ahead ahead_of(const uint8_t *tile, const uint8_t *next_tile, uint32_t from, uint32_t n_blocks,
+                                    uint32_t block_bytes, uint32_t scale_bytes)
+{
+    const uint32_t at = from + (n_blocks < SPAN_BLOCKS ? n_blocks : SPAN_BLOCKS);
+    const uint64_t quant_bytes = (uint64_t)n_blocks * block_bytes;
+    const bool wraps = at >= n_blocks;
+    const uint8_t *next = next_tile ? next_tile : tile, *in = wraps ? next : tile;
+    const uint32_t first = wraps ? at - n_blocks : at;
+
+    return (struct blocks_ahead){in + (uint64_t)first * block_bytes, in + quant_bytes + (uint64_t)first * scale_bytes,
+                                 next, wraps ? UINT32_MAX : n_blocks - at, scale_bytes, quant_bytes};
+}
+
 /* What will be opened next: up to SPAN_BLOCKS blocks of n_tiles tiles. */
 struct stream { const uint8_t *tiles; uint32_t from, n_blocks_all, n_tiles; uint64_t tile_bytes; };
 
@@ -450,8 +476,7 @@ INLINE void run_panel(const struct linear_panel *p, int bits, int offset_shift, 
         for (uint32_t from = 0; from < n_blocks; from += SPAN_BLOCKS) {
             const uint32_t n = n_blocks - from < SPAN_BLOCKS ? n_blocks - from : SPAN_BLOCKS;
             const bool last = from + n == n_blocks;
-            struct stream next = {last ? next_tiles : tile, last ? 0 : from + n, n_blocks, n_open, p->tile_bytes};
-
+            const struct stream next = {last ? next_tiles : tile, last ? 0 : from + n, n_blocks, n_open, p->tile_bytes};
             for (uint32_t i = 0; i < n_open; i++)
                 open_span(tile + i * p->tile_bytes, n_blocks, from, n, &spans[i], bits, offset_shift, kind);
             for (uint32_t row = 0; row < p->n_rows; row += 16) {
@@ -468,12 +493,8 @@ INLINE void run_panel(const struct linear_panel *p, int bits, int offset_shift, 
                 for (; i < n_open; i++) {
                     struct span_rows s = rows_of(p, &spans[i], from, n, o0 + i * LINEAR_TILE, row);
 
-                    if (row == 0 && at_once == 1 && next.tiles) {
-                        s.next = next.tiles + (uint64_t)next.from * block_bytes;
-                        s.next_scales = next.tiles + quant_bytes + next.from * scale_bytes;
-                        s.next_lines = block_bytes / 64;
-                        s.next_scale_bytes = scale_bytes;
-                    }
+                    if (row == 0 && at_once == 1)
+                        s.ahead = ahead_of(tile, next_tiles, from, n_blocks, block_bytes, scale_bytes);
                     s.best = p->best ? &best : NULL;
                     if (s.n_rows > 8) rows_16(&s);
                     else rows_8(&s);
@@ -486,25 +507,20 @@ INLINE void run_panel(const struct linear_panel *p, int bits, int offset_shift, 
     tiles_release();
 }
 
-#define ROWS(name, kind)                                                                                     \
-    static void name##_16(const struct span_rows *s) { run_rows(s, 16, kind); }                              \
-    static void name##_8(const struct span_rows *s) { run_rows(s, 8, kind); }                                \
-    static void name##_pair(const struct pair_rows *p) { run_pair(p, kind); }
-
-ROWS(rows_d, SCALES_D)
-ROWS(rows_m, SCALES_DM)
-
-#define PANEL(name, bits, offset_shift, kind, rows)                                                          \
+#define PANEL(name, bits, offset_shift, kind)                                                                \
+    static void name##_16(const struct span_rows *s) { run_rows(s, 16, bits, kind); }                        \
+    static void name##_8(const struct span_rows *s) { run_rows(s, 8, bits, kind); }                          \
+    static void name##_pair(const struct pair_rows *p) { run_pair(p, kind); }                                \
     static void name(const struct linear_panel *p)                                                           \
     {                                                                                                        \
-        run_panel(p, bits, offset_shift, kind, rows##_16, rows##_8, rows##_pair);                            \
+        run_panel(p, bits, offset_shift, kind, name##_16, name##_8, name##_pair);                            \
     }
 
-PANEL(panel_q4_0, 4, 3, SCALES_D, rows_d)
-PANEL(panel_q4_1, 4, 0, SCALES_DM, rows_m)
-PANEL(panel_q5_0, 5, 4, SCALES_D, rows_d)
-PANEL(panel_q5_1, 5, 0, SCALES_DM, rows_m)
-PANEL(panel_q8_0, 8, 7, SCALES_D, rows_d)
+PANEL(panel_q4_0, 4, 3, SCALES_D)
+PANEL(panel_q4_1, 4, 0, SCALES_DM)
+PANEL(panel_q5_0, 5, 4, SCALES_D)
+PANEL(panel_q5_1, 5, 0, SCALES_DM)
+PANEL(panel_q8_0, 8, 7, SCALES_D)
 
 static linear_panel_fn *panel_amx(enum dtype type)
 {

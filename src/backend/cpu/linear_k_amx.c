@@ -11,13 +11,15 @@
  *               meet all of them, unit after unit, so that their activations stay in the L1 cache. A step is 32 rows x
  *               16 outputs of a unit; between its tile instructions, two rows at a time, are the float operations of
  *               the step before: one after the other they take 1.6 times as long.
- *               Up to BLOCK_ROWS rows meet one tile at a time, opened into the L1 cache as its weights stream by.
+ *               Up to BLOCK_ROWS rows meet one tile at a time, opened into the L1 cache as its weights stream by; a
+ *               third of them is asked for while a unit opens, the rest between the products of its step.
  * Bytes         per step 8 (9 with mins) KiB of opened weights from L2, 8 (10) of activations from L1, 4 (6) of sums.
  * Bound         of a step's 131,072 multiplications: 16 products of 16 cycles (2 more for mins), 4 (6) stores of 16.
  * Measured      one thread of an Intel Xeon, 2.6 GHz clock, in 2.6 GHz cycles per step with mins: 230 products alone,
  *               290 with stores, 320 with mins, 340 with float operations between them, all in the L1 cache; in a
  *               linear of 512 rows 840, because opened weights come from L2 (180), outputs from farther away (100), and
- *               opening (60).
+ *               opening (60). 16 rows, weights from memory, two threads at once: Q4_K 770, Q6_K 950; 640 and 770 from
+ *               the caches; when all weights were asked for while a unit opened 950 and 1,340.
  */
 #include <immintrin.h>
 #include <math.h>
@@ -34,6 +36,7 @@
 #define PANEL_TILES 8u                   /* 8 x 8 x 9.1 KiB: less than a third of an L2 cache */
 #define STEP_ROWS 32u
 #define BLOCK_ROWS 64u
+#define OPEN_LINES(bits) ((uint32_t)(bits) / 3)  /* of a block's lines of quants: asked for while it is opened */
 #define PANEL_MIN_ROWS 13u              /* 12 rows: tiles 560 us, panels 620; 16: 740 and 660 (one 8960 x 1536 Q4_K) */
 
 /* ---- activations ---- */
@@ -167,7 +170,8 @@ INLINE void open_unit(const uint8_t *lines, const uint8_t *unit, const struct st
     for (int b = 0; b < 8; b++, lines += bits * 64) {
         __m512i w[8], scale[2], offset[2];
 
-        if (ahead) prefetch_block(ahead, lines, (uint32_t)bits * 64, b ? NULL : unit, kind == SCALES_K ? 288 : 320);
+        if (ahead)
+            prefetch_block_far(ahead, lines, OPEN_LINES(bits) * 64, b ? NULL : unit, kind == SCALES_K ? 288 : 320);
         open_block(lines, bits, w);
         for (int h = 0; h < 2; h++) {
             scale[h] = scale_words(unit, kind, b, h);
@@ -195,6 +199,7 @@ struct k_step {
     const struct k_unit *w;
     struct k_sums *sums;                 /* [2] */
     float (*acc)[16];                    /* [32 rows][16 outputs] */
+    const uint8_t *lines;                /* the unit's quants where they are read once, in order; or NULL */
 };
 
 INLINE void tiles_load(int tile, const void *p)
@@ -257,12 +262,20 @@ INLINE void multiply_mins(const struct k_step *s, bool two)
     if (two) tiles_store(2, s->sums[1].mins);
 }
 
+/* Of block b, what open_unit() has not asked for. */
+INLINE void prefetch_rest(const struct stream_ahead *ahead, const uint8_t *lines, uint32_t b, int bits)
+{
+    const uint32_t n_bytes = (uint32_t)bits * 64, from = OPEN_LINES(bits) * 64;
+
+    prefetch_block_far(ahead, lines + b * n_bytes + from, n_bytes - from, NULL, 0);
+}
+
 /* The products of `next`, and between them, two rows at a time, the floats of `done`: apart from each other they take
  * 1.6 times as long. All bools are constants where this is inlined. */
-INLINE void run_step(const struct k_step *next, const struct k_step *done, bool adds, bool two, int planes,
-                     bool has_mins)
+INLINE void run_step(const struct k_step *next, const struct k_step *done, const struct stream_ahead *ahead, bool adds,
+                     bool two, int bits, int planes, bool has_mins)
 {
-    const int n = planes ? 2 : 4;
+    const int n = planes ? 2 : 4, n_slots = (two ? 32 : 16) / n, per_block = n_slots / 8 ? n_slots / 8 : 1;
     int slot = 0;
 
 #define MULTIPLY(tiles) \
@@ -273,6 +286,8 @@ INLINE void run_step(const struct k_step *next, const struct k_step *done, bool 
 #define SLOT() \
     do { \
         if (adds) float_rows(done, slot * n, n, planes, has_mins); \
+        if (ahead && next->lines && slot % per_block == 0) \
+            prefetch_rest(ahead, next->lines, (uint32_t)(slot / per_block), bits); \
         slot++; \
     } while (0)
     __asm__ volatile("tilezero %%tmm0\n\ttilezero %%tmm1\n\ttilezero %%tmm2\n\ttilezero %%tmm3" : : : "memory");
@@ -312,6 +327,8 @@ struct k_panel {                         /* opened: units from .. from + n_units
     const struct k_unit (*units)[SPAN_UNITS];
     uint32_t from, n_units, n_tiles, out0;
     struct tiles_best *best;             /* or NULL */
+    const uint8_t *lines;                /* of one tile: the first unit's quants, or NULL */
+    struct stream_ahead ahead;           /* where lines */
 };
 
 /* The lanes of a tile that are outputs. */
@@ -353,7 +370,7 @@ static void acc_store(const struct k_panel *k, uint32_t row, uint32_t n_rows, fl
 }
 
 /* Up to BLOCK_ROWS rows times all that is open: unit after unit, whose activations stay in L1, by all tiles. */
-INLINE void run_rows(const struct k_panel *k, uint32_t row, bool two, int planes, bool has_mins)
+INLINE void run_rows(const struct k_panel *k, uint32_t row, bool two, int bits, int planes, bool has_mins)
 {
     const struct linear_panel *p = k->p;
     const uint32_t n_units_all = p->n_in / LINEAR_UNIT;
@@ -373,10 +390,11 @@ INLINE void run_rows(const struct k_panel *k, uint32_t row, bool two, int planes
                 struct k_step next = {{x0, sub * 2 + 1 < n_groups ? x0 + n_units_all : x0},
                                       &k->units[tile][u],
                                       sums,
-                                      acc[tile] + sub * STEP_ROWS};
+                                      acc[tile] + sub * STEP_ROWS,
+                                      k->lines && sub == 0 ? k->lines + (uint64_t)u * 8 * (uint32_t)bits * 64 : NULL};
 
-                if (done.sums) run_step(&next, &done, true, two, planes, has_mins);
-                else run_step(&next, &done, false, two, planes, has_mins);
+                if (done.sums) run_step(&next, &done, &k->ahead, true, two, bits, planes, has_mins);
+                else run_step(&next, &done, &k->ahead, false, two, bits, planes, has_mins);
                 done = next;
             }
     for (int r = 0; r < (two ? 32 : 16); r += 4) float_rows(&done, r, 4, planes, has_mins);
@@ -416,8 +434,8 @@ INLINE void run_panel(const struct linear_panel *p, int bits, int offset_shift, 
     for (uint32_t tile0 = 0; tile0 < n_tiles_all; tile0 += at_once) {
         const uint8_t *tiles = p->w + tile0 * p->tile_bytes;
         const uint32_t left = n_tiles_all - tile0;
-        struct k_panel k = {p, (const struct k_unit(*)[SPAN_UNITS])units, 0,
-                            0, left < at_once ? left : at_once,           tile0 * 16, p->best ? &best : NULL};
+        struct k_panel k = {.p = p, .units = (const struct k_unit(*)[SPAN_UNITS])units, .out0 = tile0 * 16,
+                            .n_tiles = left < at_once ? left : at_once, .best = p->best ? &best : NULL};
 
         for (uint32_t from = 0; from < n_units; from += n_span) {
             const uint32_t next = from + n_span < n_units ? from + n_span : 0;
@@ -427,18 +445,20 @@ INLINE void run_panel(const struct linear_panel *p, int bits, int offset_shift, 
             k.n_units = n_units - from < n_span ? n_units - from : n_span;
             for (uint32_t i = 0; i < k.n_tiles; i++) {
                 const uint8_t *tile = tiles + i * p->tile_bytes, *scales = tile + scales_at;
-                const struct stream_ahead ahead = stream_ahead_of(tile, scales, (uint64_t)n_units * unit_bytes);
+                const uint8_t *first = tile + (uint64_t)from * 8 * (uint32_t)bits * 64;
 
+                k.ahead = stream_ahead_of(tile, scales, (uint64_t)n_units * unit_bytes);
+                k.lines = n_parts > 1 ? NULL : first;
                 for (uint32_t u = 0; u < k.n_units; u++)
-                    open_unit(tile + (uint64_t)(from + u) * 8 * (uint32_t)bits * 64, scales + (from + u) * unit_bytes,
-                              n_parts > 1 ? NULL : &ahead, &units[i][u], bits, offset_shift, kind);
+                    open_unit(first + (uint64_t)u * 8 * (uint32_t)bits * 64, scales + (from + u) * unit_bytes,
+                              n_parts > 1 ? NULL : &k.ahead, &units[i][u], bits, offset_shift, kind);
             }
             for (uint32_t part = 0; part < n_parts; part++) {
                 if (next_tiles && n_parts > 1)
                     prefetch_part(next_tiles, p->tile_bytes, k.n_tiles, next, k.n_units, scales_at, bits, part,
                                   n_parts);
-                if (p->n_rows > 16) run_rows(&k, part * BLOCK_ROWS, true, planes, has_mins);
-                else run_rows(&k, part * BLOCK_ROWS, false, planes, has_mins);
+                if (p->n_rows > 16) run_rows(&k, part * BLOCK_ROWS, true, bits, planes, has_mins);
+                else run_rows(&k, part * BLOCK_ROWS, false, bits, planes, has_mins);
             }
         }
         if (p->best && ends_block(p, (tile0 + 1) * LINEAR_TILE))
