@@ -7,7 +7,7 @@
 #pragma once
 #include "backend/cuda/attention_shares.cuh"
 
-enum { PREFIX_ROWS = 64, PREFIX_BLOCKS = 2 };                   /* blocks: of an SM */
+enum { PREFIX_ROWS = 64, PREFIX_BLOCKS = 1 };                    /* blocks: of an SM */
 
 /* Segments from .. to - 1 of a tile. */
 struct prefix_piece { uint32_t table, first_member, n_rows, kv_head, n_segments, from, to; };

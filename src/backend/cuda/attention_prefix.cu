@@ -5,20 +5,23 @@
  * one list, which as many blocks as fit at once share evenly; where whole tiles are enough to fill the device none is
  * divided. In a block a warp asks the copy engine for keys and values, tile after tile through a ring, and a warpgroup
  * computes. What it leaves in scratch, for each member and head: m, l, o of a tile's first segments together (part 0, with
- * how many they are), and of every segment that another block has, by itself (part k). Then attention_stream begins each
- * run with these, merged in order, and goes on with the run's own segments: the same operations on a row as without.
+ * how many they are), and of every segment that another block has, by itself (part k). A second kernel, a warp for each
+ * member and head, merges those in order. Then attention_stream begins each run with that and goes on with the run's own
+ * segments: the same operations on a row as without.
  * All rows see all shared keys: groups end before their members' new rows, and layers with windows do not come here.
- * Bytes: K and V once for each 64 packed rows. Bound: for up to 64 sequences the copies from L2, then arithmetic.
+ * Bytes: K and V once for each 64 packed rows. Bound: the ring's latency and the parts; two blocks on an SM with half the
+ * ring each take as long for 64 sequences and a fifth longer for 256. H200, 8B, 4,096 keys in common and 128 own, with
+ * norm, RoPE and KV write: 64 sequences 77 us, 256 126 us; each by itself 144 and 535 us.
  */
 #include "backend/cuda/attention_groups.cuh"
 #include "backend/cuda/attention_paths.h"
 #include "backend/cuda/attention_products.cuh"
 #include "backend/cuda/tensor_map.h"
 
-enum { PREFIX_THREADS = 2 * DECODE_THREADS };                  /* a warpgroup that computes, one that copies */
+enum { PREFIX_THREADS = 2 * DECODE_THREADS, MERGE_THREADS = 128 };     /* a warpgroup computes, one copies */
 
 /* Tiles of keys or values in a block's ring. */
-template <int HD> struct prefix_fit { static constexpr uint32_t stages = HD == 64 ? 6 : 3; };
+template <int HD> struct prefix_fit { static constexpr uint32_t stages = HD == 64 ? 12 : 6; };
 
 struct prefix_args {
     struct prefix_parts parts;
@@ -97,10 +100,16 @@ static __device__ __forceinline__ void load_members(const struct cuda_attention_
     }
 }
 
-/* Part k of a warp's lanes' two rows. */
+/* Floats from a part to the next of the same member and head. */
+template <int HD> static __device__ __forceinline__ uint64_t part_stride(const struct cuda_attention_args &a)
+{
+    return (uint64_t)a.shared.head->n_members * a.n_heads * (HD + 4);
+}
+
+/* Part `offset` floats behind part 0, of a warp's lanes' two rows. */
 template <int HD>
 static __device__ __forceinline__ void put_part(const struct cuda_attention_args &a, const struct prefix_parts &parts,
-                                                const struct prefix_piece &p, uint32_t k, uint32_t n_merged,
+                                                const struct prefix_piece &p, uint64_t offset, uint32_t n_merged,
                                                 const float (&o)[HD / 2], const float (&m)[2], const float (&l)[2])
 {
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, heads = a.n_heads / a.n_kv_heads;
@@ -110,11 +119,11 @@ static __device__ __forceinline__ void put_part(const struct cuda_attention_args
         const uint32_t r = warp * 16 + lane / 4 + 8 * i;
 
         if (r >= p.n_rows) continue;
-        float *to = prefix_part<HD>(a, parts, k, p.first_member + r / heads, p.kv_head * heads + r % heads);
+        float *to = prefix_part<HD>(a, parts, p.first_member + r / heads, p.kv_head * heads + r % heads) + offset;
 #pragma unroll
         for (int n = 0; n < HD / 8; n++)
             *(float2 *)(to + n * 8 + lane % 4 * 2) = make_float2(o[4 * n + 2 * i], o[4 * n + 2 * i + 1]);
-        if (lane % 4 == 0) *(float4 *)(to + HD) = make_float4(m[i], l[i], __uint_as_float(n_merged), 0);
+        if (lane % 4 == 0) *(float4 *)(to + HD) = make_float4(m[i], l[i], __uint_as_float(n_merged), __uint_as_float(p.n_segments));
     }
 }
 
@@ -128,6 +137,7 @@ static __device__ __forceinline__ void sum_piece(const struct cuda_attention_arg
     const uint32_t lane = threadIdx.x % 32;
     const struct row_window all = { { 0, 0 }, { ~0u, ~0u } };
     const struct score_scale scale = score_scale_of(a.scale, a.softcap);
+    const uint64_t stride = part_stride<HD>(a);
     struct row_state state = { { -INFINITY, -INFINITY }, { 0, 0 } };
     float o[HD / 2] = {};
 
@@ -159,7 +169,7 @@ static __device__ __forceinline__ void sum_piece(const struct cuda_attention_arg
         for (int band = 0; band < HD / 64; band++)
             wgmma_values<T>(&o[band * 32], p, stages + v_stage * tile_bytes + band * SEGMENT * 128, f);
         if (lane == 0) mbar_arrive(smem_u32(&ring->empty[v_stage]));
-        if (piece.from > 0) put_part<HD>(a, pa.parts, piece, i, 1, o, max, l);
+        if (piece.from > 0) put_part<HD>(a, pa.parts, piece, i * stride, 1, o, max, l);
     }
     if (piece.from == 0) put_part<HD>(a, pa.parts, piece, 0, piece.to, o, state.m, state.l);
 }
@@ -170,7 +180,7 @@ __global__ void __launch_bounds__(PREFIX_THREADS, PREFIX_BLOCKS)
                      const __grid_constant__ CUtensorMap map)
 {
 #if __CUDA_ARCH__ >= 900
-    extern __shared__ __align__(1024) uint8_t smem[];           /* the only shared memory: two blocks fill an SM's */
+    extern __shared__ __align__(1024) uint8_t smem[];           /* the only shared memory: begins aligned */
     constexpr uint32_t STAGES = prefix_fit<HD>::stages, tile_bytes = SEGMENT * HD * 2, q_bytes = PREFIX_ROWS * HD * 2;
     const uint32_t stages = smem_u32(smem), q_tile = stages + STAGES * tile_bytes;
     struct prefix_ring<HD> *ring = (struct prefix_ring<HD> *)(smem + STAGES * tile_bytes + q_bytes);
@@ -183,7 +193,7 @@ __global__ void __launch_bounds__(PREFIX_THREADS, PREFIX_BLOCKS)
         mbar_init_fence();
     }
     __syncthreads();
-    dependency_wait();
+    if (threadIdx.x < DECODE_THREADS || a.longest_run > 1) dependency_wait();
     dependents_launch();
     if (threadIdx.x >= DECODE_THREADS) {
         registers_less<40>();
@@ -204,10 +214,72 @@ __global__ void __launch_bounds__(PREFIX_THREADS, PREFIX_BLOCKS)
 #endif
 }
 
+/* A lane's dims of a part: 2 or 4, as they lie. */
+template <int N> struct __align__(4 * N) lane_dims { float v[N]; };
+static __device__ __forceinline__ void load_dims(const float *from, lane_dims<2> &to)
+{
+    *(float2 *)to.v = __ldcg((const float2 *)from);
+}
+static __device__ __forceinline__ void load_dims(const float *from, lane_dims<4> &to)
+{
+    *(float4 *)to.v = __ldcg((const float4 *)from);
+}
+
+/* Parts 1 .. that are there, to part 0. */
+template <int HD>
+__global__ void __launch_bounds__(MERGE_THREADS) attention_prefix_merge(const __grid_constant__ struct cuda_attention_args a,
+                                                                        const struct prefix_parts parts)
+{
+    constexpr int N = HD / 32, AHEAD = 16;                      /* parts asked for at a time */
+    const uint32_t index = blockIdx.x * (MERGE_THREADS / 32) + threadIdx.x / 32, d = threadIdx.x % 32 * N;
+    const uint32_t member = index / a.n_heads, head = index % a.n_heads;
+
+    dependency_wait();
+    dependents_launch();
+    if (member >= a.shared.head->n_members) return;
+    const uint64_t stride = part_stride<HD>(a);                 /* once: volatile loads are in order with others */
+    float *to = prefix_part<HD>(a, parts, member, head);
+    const float4 first = __ldcg((const float4 *)(to + HD));
+    const uint32_t n_segments = __float_as_uint(first.w);
+    uint32_t k = __float_as_uint(first.z);
+    if (k == n_segments) return;
+
+    struct row_state state = { { first.x, first.x }, { first.y, 0 } };
+    lane_dims<N> o;
+
+    load_dims(to + d, o);
+    for (; k < n_segments; k += AHEAD) {
+        lane_dims<N> v[AHEAD];
+        float2 ml[AHEAD];
+
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++) {
+            const float *part = to + min(k + j, n_segments - 1) * stride;
+
+            ml[j] = __ldcg((const float2 *)(part + HD)), load_dims(part + d, v[j]);
+        }
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++) {
+            const bool there = k + j < n_segments;              /* no branch: all loads are to be under way before */
+            const float m[2] = { ml[j].x, ml[j].x };
+            struct row_state next = state;
+            const struct merge_factors f = merge_begin(&next, m);
+
+            state.m[0] = there ? next.m[0] : state.m[0];
+            state.l[0] = there ? merge_value(state.l[0], ml[j].y, f.old[0], f.add[0]) : state.l[0];
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                o.v[i] = there ? merge_value(o.v[i], v[j].v[i], f.old[0], f.add[0]) : o.v[i];
+        }
+    }
+    *(lane_dims<N> *)(to + d) = o;
+    if (d == 0) *(float2 *)(to + HD) = make_float2(state.m[0], state.l[0]);
+}
+
 template <typename T, int HD> static cudaError_t start(const struct cuda_launch *l, const struct cuda_attention_args *a)
 {
     const struct cuda_kv *kv = &a->kv;
-    const uint32_t row_bytes = HD * 2;
+    const uint32_t row_bytes = HD * 2, n_most = a->n_rows < 4 * a->n_runs ? a->n_rows : 4 * a->n_runs;    /* members */
     const struct prefix_args p = { prefix_parts_of(l, a), (uint32_t)(kv->page_bytes / row_bytes),
                                    (uint32_t)(kv->k_offset / row_bytes), (uint32_t)(kv->v_offset / row_bytes) };
     const uint32_t smem = (prefix_fit<HD>::stages * SEGMENT + PREFIX_ROWS) * row_bytes + sizeof(struct prefix_ring<HD>);
@@ -220,7 +292,10 @@ template <typename T, int HD> static cudaError_t start(const struct cuda_launch 
     if (!tensor_map(&map, kv->base, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, INT32_MAX, HD, row_bytes, kv->page_tokens, 64,
                     CU_TENSOR_MAP_SWIZZLE_128B))
         return cudaErrorInvalidValue;
-    return launch_chained(l, attention_prefix<T, HD>, dim3(PREFIX_BLOCKS * l->n_sms), PREFIX_THREADS, smem, *a, p, map);
+    e = launch_chained(l, attention_prefix<T, HD>, dim3(PREFIX_BLOCKS * l->n_sms), PREFIX_THREADS, smem, *a, p, map);
+    if (e) return e;
+    return launch_chained(l, attention_prefix_merge<HD>, dim3(ceil_div(n_most * a->n_heads, MERGE_THREADS / 32)),
+                          MERGE_THREADS, 0, *a, p.parts);
 }
 
 bool attention_prefix_takes(const struct cuda_launch *l, const struct cuda_attention_args *a)

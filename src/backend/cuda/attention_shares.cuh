@@ -37,12 +37,12 @@ static __device__ __forceinline__ struct cuda_shared_run shared_of(const struct 
     if (a.shared.head) return a.shared.runs[run_id];
     return {};
 }
-/* Part k of a member's head: o [HD], m, l, how many segments they are of: part 0 has the first ones, part k one. */
+/* Part 0 of a member's head: o [HD], m, l, how many segments they are of, how many are shared. */
 template <int HD>
 static __device__ __forceinline__ float *prefix_part(const struct cuda_attention_args &a, const struct prefix_parts &p,
-                                                     uint32_t k, uint32_t member, uint32_t head)
+                                                     uint32_t member, uint32_t head)
 {
-    return p.at + (((uint64_t)k * a.shared.head->n_members + member) * a.n_heads + head) * (HD + 4);
+    return p.at + ((uint64_t)member * a.n_heads + head) * (HD + 4);
 }
 
 /* With what is shared there is no window. */

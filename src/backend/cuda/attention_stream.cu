@@ -227,33 +227,15 @@ static __device__ __forceinline__ void begin_shared(const struct cuda_attention_
         const uint32_t head = piece.kv_head * group + row % group;
 
         if (row >= piece.run.n_rows * group) continue;
-        const float *part = prefix_part<HD>(a, sa.prefix, 0, member, head);
-        const float4 first = __ldcg((const float4 *)(part + HD));
-        struct row_state state = { { first.x, first.x }, { first.y, 0 } };
-        float2 o[N];
+        const float *part = prefix_part<HD>(a, sa.prefix, member, head);
+        const float2 ml = __ldcg((const float2 *)(part + HD));
 
+        sums->state.m[r] = ml.x, sums->state.l[r] = ml.y;
 #pragma unroll
-        for (int n = 0; n < N; n++) o[n] = __ldcg((const float2 *)(part + first_dim + n * 8));
-#pragma unroll 8
-        for (uint32_t k = __float_as_uint(first.z); k < piece.shared.n_segments; k++) {
-            float2 v[N];
-
-            part = prefix_part<HD>(a, sa.prefix, k, member, head);
-#pragma unroll
-            for (int n = 0; n < N; n++) v[n] = __ldcg((const float2 *)(part + first_dim + n * 8));
-            const float2 ml = __ldcg((const float2 *)(part + HD));
-            const float m[2] = { ml.x, ml.x };
-            const struct merge_factors f = merge_begin(&state, m);
-
-            state.l[0] = merge_value(state.l[0], ml.y, f.old[0], f.add[0]);
-#pragma unroll
-            for (int n = 0; n < N; n++)
-                o[n].x = merge_value(o[n].x, v[n].x, f.old[0], f.add[0]),
-                o[n].y = merge_value(o[n].y, v[n].y, f.old[0], f.add[0]);
+        for (int n = 0; n < N; n++) {
+            const float2 v = __ldcg((const float2 *)(part + first_dim + n * 8));
+            sums->o[n][2 * r] = v.x, sums->o[n][2 * r + 1] = v.y;
         }
-        sums->state.m[r] = state.m[0], sums->state.l[r] = state.l[0];
-#pragma unroll
-        for (int n = 0; n < N; n++) sums->o[n][2 * r] = o[n].x, sums->o[n][2 * r + 1] = o[n].y;
     }
 }
 
@@ -388,7 +370,7 @@ __global__ void __launch_bounds__(STREAM_THREADS, stream_fit<HD>::blocks)
         mbar_init_fence();
     }
     __syncthreads();
-    if (!FUSED) dependency_wait();
+    if (!FUSED && threadIdx.x < DECODE_THREADS) dependency_wait();
     dependents_launch();
     if (threadIdx.x >= DECODE_THREADS) {
         const struct segment_list list = segment_list_of(a);
@@ -398,6 +380,7 @@ __global__ void __launch_bounds__(STREAM_THREADS, stream_fit<HD>::blocks)
         struct share share = share_of(a, list, mine, list.total > sa.max_places);
 
         cut = mine;
+        if (!FUSED) dependency_wait();                          /* what lists are made of is there before a step */
         copy_share<HD, CONVERT>(a, sa, &map, list, &share, at.stages, &ring);
         return;
     }
