@@ -215,7 +215,7 @@ struct shared_runs {
     ~shared_runs() { cudaFree(memory); }
 };
 
-/* Sequences of random lengths, each beginning with some pages of an earlier one or none; short runs and a few long ones:
+/* Sequences of random lengths, each beginning with some pages of an earlier one or none; short runs, a few long ones:
  * the same bytes with what they share found, and without. */
 static int check_shared(const struct config &c, uint32_t n_seqs, uint32_t length, uint32_t seed)
 {
@@ -232,8 +232,9 @@ static int check_shared(const struct config &c, uint32_t n_seqs, uint32_t length
 
         for (uint32_t k = 0; k < pages; k++)
             table[i * pages + k] = k < shared ? table[from * pages + k] : hash_u32(r + 2 + k) % (n_seqs * pages);
-        runs.push_back({ row, n_rows, r / 8192 % 5 ? length - n_rows - r / 65536 % 150 : hash_u32(r + 3) % (length - n_rows),
-                         i * pages });
+        const uint32_t pos0 = r / 8192 % 5 ? length - n_rows - r / 65536 % 150 : hash_u32(r + 3) % (length - n_rows);
+
+        runs.push_back({ row, n_rows, pos0, i * pages });
         row += n_rows;
         if (row > n_seqs * 4 + 150) break;
     }
@@ -245,9 +246,10 @@ static int check_shared(const struct config &c, uint32_t n_seqs, uint32_t length
     int n_bad = 0;
     for (int i = 0; i < 3; i++) n_bad += !same(want, 0, w.run(), 0, w.a.n_rows, w.width);
     for (float v : want) n_bad += v != v;
-    printf("shared    %s %2u/%u x %3u, pages of %2u, window %3u, cap %2.0f: %3u runs below %4u, %5llu segments not read, %s\n",
-           type_name(c.dtype), c.n_heads, c.n_kv_heads, c.head_dim, c.page_tokens, c.window, c.softcap, w.a.n_runs, length,
-           (unsigned long long)shared.saved, n_bad ? "FAIL" : "equal bits");
+    printf("shared    %s %2u/%u x %3u, pages of %2u, window %3u, cap %2.0f: %3u runs below %4u, %5llu segments not"
+           " read, %s\n",
+           type_name(c.dtype), c.n_heads, c.n_kv_heads, c.head_dim, c.page_tokens, c.window, c.softcap, w.a.n_runs,
+           length, (unsigned long long)shared.saved, n_bad ? "FAIL" : "equal bits");
     return n_bad;
 }
 
@@ -263,7 +265,8 @@ static int check_all_shared(void)
 
     for (const struct config &c : configs) {
         for (uint32_t i = 0; i < 6; i++)
-            n_bad += check_shared(c, 2 + hash_u32(i * 77 + c.n_heads) % 40, 200 + hash_u32(i) % 2000, i * 10 + c.n_heads);
+            n_bad += check_shared(c, 2 + hash_u32(i * 77 + c.n_heads) % 40, 200 + hash_u32(i) % 2000,
+                                  i * 10 + c.n_heads);
         n_bad += check_shared(c, 150, 1000, c.n_heads);
     }
     n_bad += check_shared(configs[0], 16, 20000, 3);
@@ -422,7 +425,8 @@ struct shared_timing { const char *name; struct config c; uint32_t n_seqs, prefi
 /* Norm, RoPE and KV write included. */
 static bool time_one_shared(const struct shared_timing &t, double gbs)
 {
-    const uint64_t token = 2ull * t.c.n_kv_heads * row_bytes(t.c), once = token * (t.prefix + (uint64_t)t.own * t.n_seqs);
+    const uint64_t token = 2ull * t.c.n_kv_heads * row_bytes(t.c);
+    const uint64_t once = token * (t.prefix + (uint64_t)t.own * t.n_seqs);
     const uint32_t length = t.prefix + t.own, sets = (uint32_t)std::min<uint64_t>(16, 200000000 / once + 2);
     world w(t.c, t.n_seqs * sets, length, t.n_seqs * sets);
     const uint32_t pages = w.table_of(1);
@@ -462,9 +466,9 @@ static bool time_one_shared(const struct shared_timing &t, double gbs)
     }
     for (shared_runs *s : shared) delete s;
     const bool ok = same(out[0], 0, out[1], 0, t.n_seqs, w.width);
-    printf("shared  %-22s alone %7.1f us, %3.0f %% of bandwidth; prefix once %7.1f us, %3.0f %%; %.1f x, %s\n", t.name, us[0],
-           100.0 * (double)(token * length * t.n_seqs) / us[0] / 1e3 / gbs, us[1], 100.0 * (double)once / us[1] / 1e3 / gbs,
-           us[0] / us[1], ok ? "equal bits" : "FAIL");
+    printf("shared  %-22s alone %7.1f us, %3.0f %% of bandwidth; prefix once %7.1f us, %3.0f %%; %.1f x, %s\n", t.name,
+           us[0], 100.0 * (double)(token * length * t.n_seqs) / us[0] / 1e3 / gbs, us[1],
+           100.0 * (double)once / us[1] / 1e3 / gbs, us[0] / us[1], ok ? "equal bits" : "FAIL");
     return ok;
 }
 

@@ -1,5 +1,6 @@
-/* tests/ops/test_cuda_sharing.c - sequences that begin with the same pages, on a GPU: who shares what with whom, and that a
- * row has the bits that it has alone, where nothing is shared. Only where the build has CUDA; the second only with a GPU. */
+/* tests/ops/test_cuda_sharing.c - sequences that begin with the same pages, on a GPU: who shares what with whom, and
+ * that a row has the bits that it has alone, where nothing is shared. Only where the build has CUDA; the second only
+ * with a GPU. */
 #include <math.h>
 #include <string.h>
 #include "backend/backend.h"
@@ -20,7 +21,8 @@ static void make_runs(struct random *r, uint32_t n_runs, uint32_t page_tokens, s
     uint32_t row = 0;
 
     for (uint32_t i = 0; i < n_runs; i++) {
-        uint32_t n_shared = i > 0 && random_below(r, 5) ? (uint32_t)random_below(r, TABLE + 1) : 0, *table = tables + i * TABLE;
+        uint32_t n_shared = i > 0 && random_below(r, 5) ? (uint32_t)random_below(r, TABLE + 1) : 0;
+        uint32_t *table = tables + i * TABLE;
         uint32_t n_rows = random_below(r, 8) ? 1 : 1 + (uint32_t)random_below(r, 6);
 
         for (uint32_t k = 0; k < TABLE; k++) table[k] = (uint32_t)random_below(r, N_PAGES);
@@ -49,7 +51,8 @@ static void check_groups(const struct cuda_run *runs, uint32_t n_runs, const uin
             if (!run->n_segments || run->member < n_members || run->member >= n_members + group->n_members) continue;
             CHECK_EQ(run->n_segments, group->n_segments);
             CHECK(runs[i].pos0 >= group->n_segments * 128);
-            CHECK(memcmp(tables + runs[i].table, tables + group->table, group->n_segments * 128 / page_tokens * 4) == 0);
+            CHECK(memcmp(tables + runs[i].table, tables + group->table,
+                         group->n_segments * 128 / page_tokens * sizeof(*tables)) == 0);
             CHECK_EQ(run->member, n_members + rows);
             for (uint32_t r = 0; r < runs[i].n_rows; r++) CHECK_EQ(s->rows[n_members + rows + r], runs[i].row0 + r);
             rows += runs[i].n_rows;
@@ -145,7 +148,8 @@ static void check_shape(struct backend *be, struct random *r, const struct shape
     uint64_t n_numbers = N_PAGES * kv.page_bytes / 2;
     uint16_t *numbers = mem_zalloc(n_numbers, 2);           /* halves of 2^-8 .. 2, or bf16 of 2^-64 .. 2 */
     CHECK(numbers);
-    for (uint64_t i = 0; i < n_numbers; i++) numbers[i] = (uint16_t)(0x1C00 + random_below(r, 0x2400)) | (uint16_t)(random_below(r, 2) << 15);
+    for (uint64_t i = 0; i < n_numbers; i++)
+        numbers[i] = (uint16_t)((0x1C00 + random_below(r, 0x2400)) | random_below(r, 2) << 15);
     CHECK_OK(ops->copy(be, kv.base, numbers, n_numbers * 2));
     CHECK_OK(ops->sync(be));
     CHECK(shared);
@@ -166,10 +170,20 @@ static void check_shape(struct backend *be, struct random *r, const struct shape
     CHECK_OK(ops->alloc(be, n * sizeof(float), &q_device));
     CHECK_OK(ops->alloc(be, n * sizeof(float), &out_device));
     CHECK_OK(ops->copy(be, q_device, q, n * sizeof(float)));
-    struct attention_args a = {.n_rows = n_rows, .n_heads = s->n_heads, .n_kv_heads = s->n_kv_heads, .head_dim = s->head_dim,
-                               .q = q_device, .q_stride = width, .out = out_device, .out_stride = width,
-                               .scale = 1.0f / sqrtf((float)s->head_dim), .softcap = s->softcap, .window = s->window,
-                               .n_runs = N_RUNS, .runs = runs, .kv = &kv};
+    struct attention_args a = {.n_rows = n_rows,
+                               .n_heads = s->n_heads,
+                               .n_kv_heads = s->n_kv_heads,
+                               .head_dim = s->head_dim,
+                               .q = q_device,
+                               .q_stride = width,
+                               .out = out_device,
+                               .out_stride = width,
+                               .scale = 1.0f / sqrtf((float)s->head_dim),
+                               .softcap = s->softcap,
+                               .window = s->window,
+                               .n_runs = N_RUNS,
+                               .runs = runs,
+                               .kv = &kv};
     CHECK_OK(ops->attention(be, &a));
     CHECK_OK(ops->copy(be, together, out_device, n * sizeof(float)));
     CHECK_OK(ops->sync(be));

@@ -1,8 +1,8 @@
 /* backend/cuda/attention_groups.cuh - which segments of which groups a block of attention_prefix takes.
  *
- * All segments are one list: group after group, in a group its tiles of 64 packed rows, of a tile its kv heads, in a head
- * the shared segments. It is cut evenly over the blocks; or, where tiles alone fill most of the device (a divided tile has
- * parts, which are written and read), each block takes those that begin in its share.
+ * All segments are one list: group after group, in a group its tiles of 64 packed rows, of a tile its kv heads, in a
+ * head the shared segments. It is cut evenly over the blocks; or, where tiles alone fill most of the device (a divided
+ * tile has parts, which are written and read), each block takes those that begin in its share.
  */
 #pragma once
 #include "backend/cuda/attention_shares.cuh"

@@ -1,17 +1,17 @@
-/* backend/cuda/attention_prefix.cu - what the rows of a group have in common, on sm_90: keys and values are read once for
- * all of them; order of sums in attention_mma.cuh.
+/* backend/cuda/attention_prefix.cu - what the rows of a group have in common, on sm_90: keys and values are read once
+ * for all of them; order of sums in attention_mma.cuh.
  *
- * 64 packed rows (members * query heads per kv head) of a group and kv head are a tile of wgmma. All tiles' segments are
- * one list, which as many blocks as fit at once share evenly; where whole tiles are enough to fill the device none is
- * divided. In a block a warp asks the copy engine for keys and values, tile after tile through a ring, and a warpgroup
- * computes. What it leaves in scratch, for each member and head: m, l, o of a tile's first segments together (part 0, with
- * how many they are), and of every segment that another block has, by itself (part k). A second kernel, a warp for each
- * member and head, merges those in order. Then attention_stream begins each run with that and goes on with the run's own
- * segments: the same operations on a row as without.
+ * 64 packed rows (members * query heads per kv head) of a group and kv head are a tile of wgmma. All tiles' segments
+ * are one list, which as many blocks as fit at once share evenly; where whole tiles are enough to fill the device none
+ * is divided. In a block a warp asks the copy engine for keys and values, tile after tile through a ring, and a
+ * warpgroup computes. What it leaves in scratch, for each member and head: m, l, o of a tile's first segments together
+ * (part 0, with how many they are), and of every segment that another block has, by itself (part k). A second kernel, a
+ * warp for each member and head, merges those in order. Then attention_stream begins each run with that and goes on
+ * with the run's own segments: the same operations on a row as without.
  * All rows see all shared keys: groups end before their members' new rows, and layers with windows do not come here.
- * Bytes: K and V once for each 64 packed rows. Bound: the ring's latency and the parts; two blocks on an SM with half the
- * ring each take as long for 64 sequences and a fifth longer for 256. H200, 8B, 4,096 keys in common and 128 own, with
- * norm, RoPE and KV write: 64 sequences 77 us, 256 126 us; each by itself 144 and 535 us.
+ * Bytes: K and V once for each 64 packed rows. Bound: the ring's latency and the parts; two blocks on an SM with half
+ * the ring each take as long for 64 sequences and a fifth longer for 256. H200, 8B, 4,096 keys in common and 128 own,
+ * with norm, RoPE and KV write: 64 sequences 77 us, 256 126 us; each by itself 144 and 535 us.
  */
 #include "backend/cuda/attention_groups.cuh"
 #include "backend/cuda/attention_paths.h"
@@ -36,7 +36,8 @@ template <int HD> struct prefix_ring {
 /* The copying warp. */
 template <int HD>
 static __device__ __forceinline__ void copy_pieces(const struct cuda_attention_args &a, const struct prefix_args &pa,
-                                                   const CUtensorMap *map, uint32_t stages, struct prefix_ring<HD> *ring)
+                                                   const CUtensorMap *map, uint32_t stages,
+                                                   struct prefix_ring<HD> *ring)
 {
     constexpr uint32_t STAGES = prefix_fit<HD>::stages, bands = HD / 64, tile_bytes = SEGMENT * HD * 2;
     const uint32_t lane = threadIdx.x % 32, tokens = a.kv.page_tokens, n_boxes = SEGMENT / tokens * bands;
@@ -123,7 +124,8 @@ static __device__ __forceinline__ void put_part(const struct cuda_attention_args
 #pragma unroll
         for (int n = 0; n < HD / 8; n++)
             *(float2 *)(to + n * 8 + lane % 4 * 2) = make_float2(o[4 * n + 2 * i], o[4 * n + 2 * i + 1]);
-        if (lane % 4 == 0) *(float4 *)(to + HD) = make_float4(m[i], l[i], __uint_as_float(n_merged), __uint_as_float(p.n_segments));
+        if (lane % 4 == 0)
+            *(float4 *)(to + HD) = make_float4(m[i], l[i], __uint_as_float(n_merged), __uint_as_float(p.n_segments));
     }
 }
 
@@ -176,8 +178,8 @@ static __device__ __forceinline__ void sum_piece(const struct cuda_attention_arg
 
 template <typename T, int HD>
 __global__ void __launch_bounds__(PREFIX_THREADS, PREFIX_BLOCKS)
-    attention_prefix(const __grid_constant__ struct cuda_attention_args a, const __grid_constant__ struct prefix_args pa,
-                     const __grid_constant__ CUtensorMap map)
+    attention_prefix(const __grid_constant__ struct cuda_attention_args a,
+                     const __grid_constant__ struct prefix_args pa, const __grid_constant__ CUtensorMap map)
 {
 #if __CUDA_ARCH__ >= 900
     extern __shared__ __align__(1024) uint8_t smem[];           /* the only shared memory: begins aligned */
@@ -227,8 +229,8 @@ static __device__ __forceinline__ void load_dims(const float *from, lane_dims<4>
 
 /* Parts 1 .. that are there, to part 0. */
 template <int HD>
-__global__ void __launch_bounds__(MERGE_THREADS) attention_prefix_merge(const __grid_constant__ struct cuda_attention_args a,
-                                                                        const struct prefix_parts parts)
+__global__ void __launch_bounds__(MERGE_THREADS)
+    attention_prefix_merge(const __grid_constant__ struct cuda_attention_args a, const struct prefix_parts parts)
 {
     constexpr int N = HD / 32, AHEAD = 16;                      /* parts asked for at a time */
     const uint32_t index = blockIdx.x * (MERGE_THREADS / 32) + threadIdx.x / 32, d = threadIdx.x % 32 * N;

@@ -1,7 +1,7 @@
 /* backend/cuda/attention_products.cuh - the products of attention by wgmma, for 64 packed rows of a warpgroup.
  *
- * Tiles in shared memory: bands of 64 dims, each [row][128 bytes] with a 128-byte swizzle, as the copy engine writes them
- * and kv_tile_at has them (BANDS). A step of 16 k has the bits of mma.sync's: order of sums in attention_mma.cuh.
+ * Tiles in shared memory: bands of 64 dims, each [row][128 bytes] with a 128-byte swizzle, as the copy engine writes
+ * them and kv_tile_at has them (BANDS). A step of 16 k has the bits of mma.sync's: order of sums in attention_mma.cuh.
  * Fragments: warp w of the warpgroup has rows 16 w + lane / 4 and + 8; score or dim 8 n + lane % 4 * 2 + j of row i at
  * [4 n + 2 i + j].
  */

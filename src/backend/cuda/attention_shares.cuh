@@ -80,7 +80,8 @@ static __device__ __forceinline__ struct segment_list segment_list_of(const stru
     uint32_t n = 0;
 
 #pragma unroll 4
-    for (uint32_t i = first; i < min(first + list.per_lane, a.n_runs); i++) n += n_segments_of(a, a.runs[i], shared_of(a, i));
+    for (uint32_t i = first; i < min(first + list.per_lane, a.n_runs); i++)
+        n += n_segments_of(a, a.runs[i], shared_of(a, i));
     n *= a.n_kv_heads;
     list.before = warp_prefix(n);
     list.total = __shfl_sync(0xffffffffu, list.before, 31);

@@ -1,13 +1,14 @@
 /* backend/cuda/cuda_graph.c - decode steps as CUDA graphs.
  *
- * A graph is kept per (model, rows, power of two that all positions are below, whether rows share pages): kernels' grids
- * and which of them run depend on no more. It is made lazily: the first step of a kind runs launch by launch, which also loads its kernels; the second is recorded; then
- * it is replayed. What changes from step to step is metadata in device memory at fixed places, sent by one copy before:
+ * A graph is kept per (model, rows, power of two that all positions are below, whether rows share pages): kernels'
+ * grids and which of them run depend on no more. It is made lazily: the first step of a kind runs launch by launch,
+ * which also loads its kernels; the second is recorded; then it is replayed. What changes from step to step is metadata
+ * in device memory at fixed places, sent by one copy before:
  *
  *     tokens [n] | positions [n] | row_page [n] | row_slot [n] | draws [n] | runs [n] | what they share | block tables
  *
- * A step may be given while the one before it runs: what is sent lies in two host buffers in turn, and the device copies it
- * in order. Tokens that only the step before knows are put in their places there, before the graph runs.
+ * A step may be given while the one before it runs: what is sent lies in two host buffers in turn, and the device
+ * copies it in order. Tokens that only the step before knows are put in their places there, before the graph runs.
  */
 #include <assert.h>
 #include <string.h>

@@ -40,8 +40,8 @@ static bool may_share(const struct cuda_run *run)
     return run->n_rows <= MOST_ROWS && run->pos0 >= SEGMENT_KEYS;
 }
 
-/* What to share below a run that has common segments in common with others, count[c] of them c: where those that have as
- * much save most. */
+/* What to share below a run that has segments in common with others, count[c] of them c: where those that have as much
+ * save most. */
 static uint32_t best_common(const uint32_t *count, uint32_t most, uint64_t *saved)
 {
     uint32_t best = 0, n = 0;
@@ -71,7 +71,7 @@ uint64_t cuda_sharing_make(const struct cuda_run *runs, uint32_t n_runs, const u
         uint64_t saved;
 
         if (shared[i].n_segments || !may_share(&runs[i])) continue;
-        for (uint32_t j = i + 1; j < n_runs; j++) {             /* member: what it has in common, until it is in a group */
+        for (uint32_t j = i + 1; j < n_runs; j++) {          /* member: what it has in common, until it is in a group */
             if (shared[j].n_segments) continue;
             shared[j].member = may_share(&runs[j]) ? common_segments(&runs[i], &runs[j], tables, page_tokens) : 0;
             if (shared[j].member > most) {

@@ -1,8 +1,8 @@
-/* backend/cuda/cuda_sharing.h - which runs of a step begin with the same pages: on the host, when a step's tables are sent.
+/* backend/cuda/cuda_sharing.h - which runs of a step begin with the same pages: on the host, as tables are sent.
  *
- *     run A   pages 1 2 3 4 5 | 6            a group of A, B, D: what all of them have in common, in whole segments of 128
- *     run B   pages 1 2 3 4 5 | 7 8          positions that lie before every one of their new rows
- *     run C   pages 9                        takes no part
+ *     run A   pages 1 2 3 4 5 | 6        a group of A, B, D: what all of them have in common, in whole segments of 128
+ *     run B   pages 1 2 3 4 5 | 7 8      positions that lie before every one of their new rows
+ *     run C   pages 9                    takes no part
  *     run D   pages 1 2 3 4 5 | 6 7
  *
  * One level: a run is in one group at most, the one that saves most below the first of its runs. Costs n_runs
