@@ -117,13 +117,20 @@ uint32_t admission_pages_behind(const struct engine *e, const struct request *r,
     return n_all > n_there ? n_all - n_there : 0;
 }
 
+/* Whether n pages are free, or held by nobody who works. */
+static bool has_room(const struct engine *e, uint64_t n)
+{
+    struct page_counts c = page_pool_counts(e->pool);
+
+    return n <= (uint64_t)c.n_free + c.n_ready;
+}
+
 bool admission_make_loan_room(struct engine *e, const struct request *r, uint32_t n_there, uint32_t n_beside,
                               uint32_t n)
 {
-    struct page_counts c = page_pool_counts(e->pool);
     uint64_t need = (uint64_t)admission_pages_behind(e, r, n_there) + n_beside;
 
-    if (need + admission_promised(e) > (uint64_t)c.n_free + c.n_ready) return false;
+    if (!has_room(e, need + admission_promised(e))) return false;
     while (page_pool_n_free(e->pool) < n)
         if (engine_evict(e, n - page_pool_n_free(e->pool)) == 0) return false;
     return true;
@@ -131,11 +138,7 @@ bool admission_make_loan_room(struct engine *e, const struct request *r, uint32_
 
 static bool fits(const struct engine *e, const struct kv_seq *seq)
 {
-    struct page_counts c = page_pool_counts(e->pool);
-    uint64_t need = (uint64_t)pages_to_come(seq, e->o.page_tokens);
-
-    if (e->n_live == 0) return need <= (uint64_t)c.n_free + c.n_ready;
-    return need + admission_promised(e) <= (uint64_t)c.n_free + c.n_ready;
+    return has_room(e, pages_to_come(seq, e->o.page_tokens) + (e->n_live > 0 ? admission_promised(e) : 0));
 }
 
 static void count_admission(struct engine *e, struct request *r, uint64_t now)
