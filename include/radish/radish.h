@@ -48,8 +48,8 @@ struct rd_options {
     uint64_t kv_bytes;              /* KV budget; 0 = 20 % of memory within 256 MiB .. 8 GiB */
     uint64_t kv_tokens;             /* KV budget in tokens instead; 0 = use kv_bytes */
     uint32_t page_tokens;           /* a power of two; 0 = 16 */
-    const char *kv_type;            /* "f16" (default, NULL), "bf16", "f32", "q8_0", "q4_0"; "q8_0/q4_0": keys/values */
-    bool kv_force;                  /* q4_0 keys even for a model that they are known to ruin (docs/kv-types.md) */
+    const char *kv_type;            /* "f16" (default, NULL), "bf16", "f32", "q8_0", "f8_e4m3", "q4_0"; "q8_0/q4_0" */
+    bool kv_force;                  /* q4_0, f8_e4m3 keys even where they are known to ruin the model: docs/kv-types.md */
     uint32_t max_running;           /* sequences computed in one step; 0 = 64 */
     uint32_t max_queue;             /* requests waiting beyond those; then RD_E_FULL; 0 = 256 */
     uint32_t max_chunk;             /* prompt tokens in one step at most; 0 = 256 */

@@ -5,7 +5,7 @@
 #include "api/api_state.h"
 #include "base/error.h"
 
-static const enum dtype known[] = {DTYPE_F16, DTYPE_BF16, DTYPE_F32, DTYPE_Q8_0, DTYPE_Q4_0};
+static const enum dtype known[] = {DTYPE_F16, DTYPE_BF16, DTYPE_F32, DTYPE_Q8_0, DTYPE_F8_E4M3, DTYPE_Q4_0};
 
 #define N_KNOWN ((uint32_t)(sizeof(known) / sizeof(*known)))
 
@@ -37,7 +37,8 @@ static rd_status parse_one(const char *name, size_t n, enum dtype *out, struct r
         }
     }
     return error_set(err, RD_E_INVALID,
-                     "KV type \"%.*s\" is unknown; known: f16, bf16, f32, q8_0, q4_0, or two of them as KEYS/VALUES",
+                     "KV type \"%.*s\" is unknown; known: f16, bf16, f32, q8_0, f8_e4m3, q4_0, or two of them as "
+                     "KEYS/VALUES",
                      (int)(n < 32 ? n : 32), name);
 }
 

@@ -14,7 +14,7 @@
 
 struct kv_layout {
     uint32_t n_layers, n_kv_heads, head_dim, page_tokens;
-    enum dtype dtype_k, dtype_v;         /* each DTYPE_F16 (default), BF16, F32, Q8_0 or Q4_0; see kv_type_fits */
+    enum dtype dtype_k, dtype_v;         /* each DTYPE_F16 (default), BF16, F32, Q8_0, Q4_0, F8_E4M3; kv_type_fits */
 };
 
 struct kv_storage {
@@ -28,7 +28,8 @@ struct kv_storage {
 /* Whether a head is whole blocks of the type, and the type one that keys and values can have. */
 static inline bool kv_type_fits(enum dtype t, uint32_t head_dim)
 {
-    return (t == DTYPE_F16 || t == DTYPE_BF16 || t == DTYPE_F32 || t == DTYPE_Q8_0 || t == DTYPE_Q4_0)
+    return (t == DTYPE_F16 || t == DTYPE_BF16 || t == DTYPE_F32 || t == DTYPE_Q8_0 || t == DTYPE_Q4_0 ||
+            t == DTYPE_F8_E4M3)
            && head_dim % dtype_block_weights(t) == 0;
 }
 /* Bytes of one token's K or V of one head. */

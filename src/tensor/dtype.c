@@ -133,9 +133,21 @@ float e4m3_to_float(uint8_t v)
 {
     uint32_t sign = (uint32_t)(v >> 7) << 31, mag = v & 0x7f;
 
-    if (mag == 0x7f) return float_of_bits(sign | 0x7fc00000u);
+    if (mag == 0x7f) return float_of_bits(sign | 0x7ff00000u);
     if (mag < 8) return float_of_bits(bits_of_float((float)mag * 0x1p-9f) | sign);
     return float_of_bits(sign | ((mag << 20) + (120u << 23)));
+}
+
+uint8_t float_to_e4m3(float f)
+{
+    uint32_t bits = bits_of_float(f), sign = bits >> 24 & 0x80, mag = bits & 0x7fffffff, v;
+
+    if (mag >= 0x7f800000) return (uint8_t)(sign | 0x7f);
+    if (mag < 0x3c800000)                                           /* below 2^-6: units of 2^-9 */
+        return (uint8_t)(sign | (bits_of_float(float_of_bits(mag) + 0x1p14f) & 15));
+    mag -= (uint32_t)120 << 23;
+    v = (mag + 0x7ffff + (mag >> 20 & 1)) >> 20;
+    return (uint8_t)(sign | (v < 0x7e ? v : 0x7e));
 }
 
 static void f16_to_float(const uint8_t *src, float *dst, uint64_t n)
@@ -265,6 +277,9 @@ void dtype_to_float(enum dtype t, const void *src, float *dst, uint64_t n)
     case DTYPE_E4M3_128: e4m3_128_to_float(src, dst, n / weights); break;
     case DTYPE_U8_32: u8_to_float(src, 32, dst, n / weights); break;
     case DTYPE_U8_64: u8_to_float(src, 64, dst, n / weights); break;
+    case DTYPE_F8_E4M3:
+        for (uint64_t i = 0; i < n; i++) dst[i] = e4m3_to_float(((const uint8_t *)src)[i]);
+        break;
     case DTYPE_NONE: break;
     }
 }

@@ -2,7 +2,8 @@
  *
  * Quantised types are blocks of n_per_block weights in bytes_per_block bytes, laid out as in GGUF files (type numbers
  * and layouts: ggml's published file format, docs/gguf.md of the ggml project; names Q4_0 .. Q6_K as there). Those of
- * DTYPE_HUB_LIST are in no file: weights of a directory, as a backend may ask for them (gguf_tensor_open_as()).
+ * DTYPE_HUB_LIST are in no file: weights of a directory, as a backend may ask for them (gguf_tensor_open_as()), and
+ * keys and values.
  * Thread  any thread.
  */
 #pragma once
@@ -28,15 +29,17 @@
     X(DTYPE_BF16,        30,   "BF16", 1,      2)
 
 /*  DTYPE_E4M3_128   f32 scale, 128 e4m3 bytes: w = scale * v
- *  DTYPE_U8_..      f16 d, f16 m, unsigned bytes: w = d * q + m */
+ *  DTYPE_U8_..      f16 d, f16 m, unsigned bytes: w = d * q + m
+ *  DTYPE_F8_E4M3    e4m3 bytes: keys and values */
 #define DTYPE_HUB_FIRST 64
 #define DTYPE_HUB_LIST(X)                           \
     X(DTYPE_E4M3_128,    64,   "E4M3_128", 128, 132) \
     X(DTYPE_U8_32,       65,   "U8_32", 32,     36)  \
-    X(DTYPE_U8_64,       66,   "U8_64", 64,     68)
+    X(DTYPE_U8_64,       66,   "U8_64", 64,     68)  \
+    X(DTYPE_F8_E4M3,     67,   "F8_E4M3", 32,   32)
 
 /* For a switch of those who never see them, in front of `case DTYPE_NONE:`. */
-#define DTYPE_HUB_CASES case DTYPE_E4M3_128: case DTYPE_U8_32: case DTYPE_U8_64
+#define DTYPE_HUB_CASES case DTYPE_E4M3_128: case DTYPE_U8_32: case DTYPE_U8_64: case DTYPE_F8_E4M3
 
 #define DTYPE_ENUM(name, gguf, text, n, bytes) name = gguf,
 enum dtype { DTYPE_LIST(DTYPE_ENUM) DTYPE_HUB_LIST(DTYPE_ENUM) DTYPE_NONE = -1 };
@@ -65,3 +68,4 @@ static inline float bf16_to_float(uint16_t b)
 }
 uint16_t float_to_bf16(float f);                /* round to nearest even; NaN stays NaN */
 float e4m3_to_float(uint8_t v);                 /* OCP 8-bit floating point, E4M3: no infinity; 0x7f and 0xff are NaN */
+uint8_t float_to_e4m3(float f);                 /* to nearest even; beyond 448: 448; infinity and NaN: NaN */

@@ -187,4 +187,5 @@ static void check_quantised(enum dtype k, enum dtype v)
 
 TEST(q8_0_keys_and_values_are_exact) { check_quantised(DTYPE_Q8_0, DTYPE_Q8_0); }
 TEST(q4_0_keys_and_values_are_exact) { check_quantised(DTYPE_Q4_0, DTYPE_Q4_0); }
+TEST(f8_e4m3_keys_and_values_are_exact) { check_quantised(DTYPE_F8_E4M3, DTYPE_F8_E4M3); }
 TEST(q8_0_keys_with_q4_0_values_are_exact) { check_quantised(DTYPE_Q8_0, DTYPE_Q4_0); }

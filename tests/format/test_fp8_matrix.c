@@ -93,6 +93,29 @@ TEST(e4m3_is_what_its_definition_says)
     }
 }
 
+/* Against the nearest of all 126 numbers; of two that are as near the one with an even last bit. */
+TEST(a_float_becomes_the_nearest_e4m3)
+{
+    struct random r;
+
+    random_init(&r, test_seed());
+    CHECK(float_to_e4m3(INFINITY) == 0x7f && float_to_e4m3(-INFINITY) == 0xff && (float_to_e4m3(NAN) & 0x7f) == 0x7f);
+    CHECK(float_to_e4m3(1e30f) == 0x7e && float_to_e4m3(-470.0f) == 0xfe && float_to_e4m3(-0.0f) == 0x80);
+    for (int v = 0; v < 126; v++) {
+        const float low = e4m3_to_float((uint8_t)v), high = e4m3_to_float((uint8_t)(v + 1)), middle = (low + high) / 2;
+
+        CHECK(float_to_e4m3(low) == v && float_to_e4m3(-high) == (v + 1) + 128);
+        CHECK(float_to_e4m3(middle) == (v % 2 ? v + 1 : v));
+        CHECK(float_to_e4m3(nextafterf(middle, 1e9f)) == v + 1 && float_to_e4m3(nextafterf(middle, 0)) == v);
+    }
+    for (int i = 0; i < 100000; i++) {
+        const float f = ldexpf((float)random_unit(&r) * 2 - 1, (int)random_below(&r, 24) - 14);
+        const float error = fabsf(e4m3_to_float(float_to_e4m3(f)) - f);
+
+        CHECK(error <= fmaxf(fabsf(f) / 16, 0x1p-10f) || fabsf(f) > 448);
+    }
+}
+
 TEST(every_shape_and_type_of_scale_stands_for_scale_times_value)
 {
     static struct sample s;

@@ -1,4 +1,4 @@
-/* tests/model/test_kv_fidelity.c - q4_0 keys are refused where they ruin a model, and only there. */
+/* tests/model/test_kv_fidelity.c - q4_0 and f8_e4m3 keys are refused where they ruin a model, and only there. */
 #include "base/log.h"
 #include "model/model.h"
 #include "test.h"
@@ -20,6 +20,16 @@ TEST(q4_0_keys_are_refused_where_they_ruin_the_model)
     CHECK_EQ(check("qwen2", 128, DTYPE_Q4_0, &err), RD_E_INVALID);
     CHECK_EQ(check("gemma3", 256, DTYPE_Q4_0, &err), RD_E_INVALID);
     CHECK_OK(check("llama", 64, DTYPE_Q4_0, &err));
+}
+
+TEST(f8_e4m3_keys_are_refused_where_they_ruin_the_model)
+{
+    struct rd_error err;
+
+    CHECK_EQ(check("qwen2", 128, DTYPE_F8_E4M3, &err), RD_E_INVALID);
+    CHECK(strstr(err.text, "--kv-force") && strstr(err.text, "q8_0/f8_e4m3"));
+    CHECK_OK(check("qwen2", 64, DTYPE_F8_E4M3, &err));
+    CHECK_OK(check("gemma3", 256, DTYPE_F8_E4M3, &err));
 }
 
 TEST(all_other_types_are_taken_everywhere)

@@ -261,15 +261,15 @@ TEST(head_groups_sizes_types_and_pages)
 
 TEST(every_pair_of_kv_types)
 {
-    static const enum dtype types[] = {DTYPE_F16, DTYPE_BF16, DTYPE_F32, DTYPE_Q8_0, DTYPE_Q4_0};
+    static const enum dtype types[] = {DTYPE_F16, DTYPE_BF16, DTYPE_F32, DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_F8_E4M3};
     static const uint32_t dims[] = {32, 64, 96, 128, 256};
     struct random r;
     double worst = 0;
 
     random_init(&r, test_seed() + 2);
-    for (uint32_t i = 0; i < 25; i++) {
-        struct attn_case many = {4, 2, dims[i % 4], types[i / 5], types[i % 5], 0, 0, 40, 30};
-        struct attn_case one = {3, 1, dims[1 + i % 4], types[i / 5], types[i % 5], i % 2 ? 200 : 0, 0, 700, 1};
+    for (uint32_t i = 0; i < 36; i++) {
+        struct attn_case many = {4, 2, dims[i % 4], types[i / 6], types[i % 6], 0, 0, 40, 30};
+        struct attn_case one = {3, 1, dims[1 + i % 4], types[i / 6], types[i % 6], i % 2 ? 200 : 0, 0, 700, 1};
 
         worst = fmax(worst, check_case(&many, (uint32_t)1 << random_below(&r, 8), &r));
         worst = fmax(worst, check_case(&one, (uint32_t)1 << random_below(&r, 8), &r));

@@ -414,7 +414,8 @@ static void check_attention(struct side *gpu, struct side *cpu, struct random *r
     test_note("heads %u/%u x %u, %s/%s, window %u, softcap %g, %u positions: rotated %.1e, attended %.1e", c->n_heads,
               c->n_kv_heads, c->head_dim, dtype_name(c->dtype), dtype_name(values_of(c)), c->window, (double)c->softcap,
               c->n_ctx, rotated, attended);
-    CHECK(rotated < 1e-4 || c->dtype == DTYPE_Q8_0 || c->dtype == DTYPE_Q4_0);   /* each turns q in its own place */
+    CHECK(rotated < 1e-4 || c->dtype == DTYPE_Q8_0 || c->dtype == DTYPE_Q4_0 ||     /* each turns q in its own place */
+          c->dtype == DTYPE_F8_E4M3);
     CHECK(attended < 1e-2);
     CHECK(memcmp(q_out[1], q_out[2], nq * sizeof(float)) == 0);
     CHECK(memcmp(out[1], out[2], nq * sizeof(float)) == 0);
@@ -440,6 +441,10 @@ static void check_attentions(void)
         {4, 1, 256, 256, 520, 0, 16, DTYPE_Q8_0, 50, ROPE_HALF_SPLIT, 0},
         {8, 1, 128, 64, 300, 0, 32, DTYPE_Q4_0, 0, ROPE_INTERLEAVED, 0},
         {8, 2, 128, 128, 300, 0, 16, DTYPE_Q4_0, 0, ROPE_HALF_SPLIT, DTYPE_F16},
+        {8, 2, 128, 128, 700, 0, 16, DTYPE_F8_E4M3, 0, ROPE_HALF_SPLIT, 0},
+        {14, 2, 64, 64, 300, 100, 16, DTYPE_F8_E4M3, 0, ROPE_INTERLEAVED, DTYPE_Q8_0},
+        {4, 2, 256, 256, 300, 0, 16, DTYPE_F8_E4M3, 30, ROPE_HALF_SPLIT, 0},
+        {4, 2, 96, 96, 200, 0, 16, DTYPE_F8_E4M3, 0, ROPE_HALF_SPLIT, DTYPE_BF16},
         {3, 3, 96, 96, 200, 37, 16, DTYPE_Q8_0, 20, ROPE_INTERLEAVED, 0},
     };
     struct side gpu, cpu;

@@ -27,6 +27,8 @@ static const struct write_case cases[] = {
     {4, 1, 256, 256, 16, DTYPE_Q8_0, DTYPE_Q4_0, ROPE_HALF_SPLIT, true, 1},
     {4, 2, 96, 96, 1, DTYPE_Q4_0, DTYPE_Q8_0, ROPE_INTERLEAVED, true, 1},
     {6, 3, 32, 16, 8, DTYPE_Q4_0, DTYPE_BF16, ROPE_HALF_SPLIT, false, 1},
+    {9, 3, 64, 64, 16, DTYPE_F8_E4M3, DTYPE_F8_E4M3, ROPE_HALF_SPLIT, true, 1},
+    {4, 2, 96, 32, 4, DTYPE_F8_E4M3, DTYPE_Q8_0, ROPE_INTERLEAVED, false, 1},
 };
 #define N_CASES (sizeof(cases) / sizeof(cases[0]))
 enum { N_ROWS = 41, N_LAYERS = 2, LAYER = 1, N_PAGES = 64 };
@@ -123,6 +125,7 @@ static double step_of(enum dtype t, const double *x, uint32_t i)
     case DTYPE_BF16: return fabs(x[i]) * 0x1p-8;
     case DTYPE_Q8_0: return most / 127 * 0.57;
     case DTYPE_Q4_0: return most / 8 * 1.01;
+    case DTYPE_F8_E4M3: return fmax(fabs(x[i]) * 0x1p-4, 0x1p-10);
     default: return 0;
     }
 }

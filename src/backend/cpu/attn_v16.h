@@ -39,6 +39,21 @@ static inline void v16_load_blocks(enum dtype dtype, const uint8_t *row, uint32_
     }
 }
 
+/* Exponent and mantissa to where a half has them: a 256th of the number; NaN by itself. */
+static inline void v16_load_e4m3(const uint8_t *row, uint32_t n, float *dst)
+{
+    for (uint32_t i = 0; i < n; i += 16) {
+        uint16_t halves[16];
+
+        for (uint32_t j = 0; j < 16; j++) {
+            uint16_t mag = row[i + j] & 0x7f;
+
+            halves[j] = (uint16_t)((row[i + j] & 0x80) << 8 | mag << 7 | (mag == 0x7f ? 0x7e00 : 0));
+        }
+        v16_store(dst + i, v16_mul(v16_load_half(halves), v16_set(256)));
+    }
+}
+
 static void v16_load_rows(enum dtype dtype, const void *src, uint32_t n_rows, uint32_t head_dim, float *dst,
                           uint32_t dim)
 {
@@ -56,6 +71,7 @@ static void v16_load_rows(enum dtype dtype, const void *src, uint32_t n_rows, ui
             break;
         case DTYPE_F32: memcpy(dst, row, whole * sizeof(*dst)); break;
         case DTYPE_Q8_0: v16_load_blocks(DTYPE_Q8_0, row, head_dim, dst); break;
+        case DTYPE_F8_E4M3: v16_load_e4m3(row, head_dim, dst); break;
         case DTYPE_Q4_0: v16_load_blocks(DTYPE_Q4_0, row, head_dim, dst); break;
         default: assert(!"KV type");
         }

@@ -5,6 +5,7 @@
  *   Q4_0  d = half(m / -8), m the x of largest |x| (the positive one of a tie),  q = round(x / d) + 8 within 0 .. 15
  * Rounding is to nearest even, and x / d is x * (1 / d) with the half that is stored; d = 0 gives zeros. A block that
  * holds NaN or infinity, or whose d is beyond the halves, becomes NaN as a whole: broken keys stay visible.
+ * F8_E4M3: each number by itself, float_to_e4m3.
  *
  * Keys are balanced and turned before they are quantised, queries before they meet them:
  *   - where the keys have a bias, k[i] / s[i] and q[i] s[i], with s[i] a power of two by the larger bias of the two
@@ -37,7 +38,16 @@ static inline float kv_quant_scale(enum dtype t, float lowest, float highest, ui
     return half == 0x7e00 || d == 0 ? 0 : 1.0f / d;
 }
 
-static inline bool kv_type_turns(enum dtype t) { return t == DTYPE_Q8_0 || t == DTYPE_Q4_0; }
+static inline bool kv_type_turns(enum dtype t) 
+{
+    return t == DTYPE_Q8_0 || t == DTYPE_Q4_0 || t == DTYPE_F8_E4M3;
+}
+
+static inline void kv_store_e4m3(const float *x, uint8_t *dst, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) dst[i] = float_to_e4m3(x[i]);
+}
+
 
 /* scales [head_dim]: what a query is multiplied by, or a key (1 / s). */
 static inline void kv_balance(const float *bias, uint32_t head_dim, enum rope_layout layout, uint32_t n_rot, bool key,

@@ -171,6 +171,7 @@ static void v16_store_kv_row(enum dtype dtype, const float *x, void *dst, uint32
         for (; i < n; i++) p[i] = float_to_bf16(x[i]);
         break;
     case DTYPE_F32: memcpy(dst, x, (size_t)n * sizeof(*x)); break;
+    case DTYPE_F8_E4M3: kv_store_e4m3(x, dst, n); break;
     case DTYPE_Q8_0:
     case DTYPE_Q4_0:
         for (; i < n; i += KV_QUANT_BLOCK)

@@ -1,7 +1,8 @@
 /* backend/cuda/attention_convert.cuh - quantised keys and values on their way to the tensor cores.
  *
  * A row of Q8_0 or Q4_0 (blocks of 32 as in GGUF files: a half d, then numbers) becomes half(d * q), the exact
- * product rounded once: so a value does not depend on who converts it. Rows of f16 are taken as they are. Rows as
+ * product rounded once: so a value does not depend on who converts it; F8_E4M3 becomes the same number. Rows of f16 are
+ * taken as they are. Rows as
  * they lie in the pages ("raw") wait in shared memory. A page's rows of one head come as one piece where
  * pages_are_pieces, else in words.
  */
@@ -72,6 +73,30 @@ static __device__ __forceinline__ void convert_q4_0(uint32_t tile, uint32_t r, u
         }
 }
 
+/* Two bytes of e4m3 as halves: v's lower ones, or its upper ones. */
+static __device__ __forceinline__ uint32_t e4m3_half2(uint32_t v)
+{
+    uint32_t r = 0;
+#if __CUDA_ARCH__ >= 900                                        /* the others take attention_plain */
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(r) : "h"((uint16_t)v));
+#endif
+    return r;
+}
+
+/* 32 numbers. */
+template <int HD, bool BANDS>
+static __device__ __forceinline__ void convert_e4m3(uint32_t tile, uint32_t r, uint32_t b, const uint32_t *w)
+{
+    uint32_t v[4];
+
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        v[i % 2 * 2] = e4m3_half2(w[i]);
+        v[i % 2 * 2 + 1] = e4m3_half2(w[i] >> 16);
+        if (i % 2) put_chunk<HD, BANDS>(tile, r, b * 4 + i / 2, v);
+    }
+}
+
 /* Blocks b .. b + N - 1 of row r, b even; WIDE: 8 bytes at a time, which spreads rows of 128 numbers over all banks. */
 template <int HD, bool BANDS, int N, int BLOCK_BYTES>
 static __device__ __forceinline__ void convert_blocks(uint32_t tile, uint32_t r, uint32_t b, const uint8_t *row)
@@ -85,7 +110,10 @@ static __device__ __forceinline__ void convert_blocks(uint32_t tile, uint32_t r,
     for (int i = 0; i < WORDS; i += 1 + WIDE)
         if (WIDE) *(uint2 *)&w[i] = *(const uint2 *)(from + i * 4);
         else w[i] = *(const uint32_t *)(from + i * 4);
-    if constexpr (BLOCK_BYTES == 34) {
+    if constexpr (BLOCK_BYTES == 32) {
+#pragma unroll
+        for (int i = 0; i < N; i++) convert_e4m3<HD, BANDS>(tile, r, b + i, w + 8 * i);
+    } else if constexpr (BLOCK_BYTES == 34) {
         convert_q8_0<HD, BANDS, 0>(tile, r, b, w), convert_q8_0<HD, BANDS, 1>(tile, r, b + 1, w);
         if constexpr (WIDE)
             convert_q8_0<HD, BANDS, 2>(tile, r, b + 2, w), convert_q8_0<HD, BANDS, 3>(tile, r, b + 3, w);
@@ -119,6 +147,8 @@ static __device__ __forceinline__ void convert_rows(uint32_t tile, const uint8_t
             }
         } else if (dtype == DTYPE_Q8_0) {
             convert_blocks<HD, BANDS, N, 34>(tile, r, b, row);
+        } else if (dtype == DTYPE_F8_E4M3) {
+            convert_blocks<HD, BANDS, N, 32>(tile, r, b, row);
         } else {
             convert_blocks<HD, BANDS, N, 18>(tile, r, b, row);
         }

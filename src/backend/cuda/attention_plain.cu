@@ -25,6 +25,7 @@ static __device__ __forceinline__ float kv_value(int dtype, const uint8_t *row, 
     case DTYPE_Q4_0:
         block = row + i / 32 * 18;
         return half_float(*(const uint16_t *)block) * (float)((block[2 + i % 16] >> (i % 32 < 16 ? 0 : 4) & 15) - 8);
+    case DTYPE_F8_E4M3: return e4m3_float(row[i]);
     default: return 0;
     }
 }

@@ -73,6 +73,11 @@ static __device__ __forceinline__ float e4m3_small(uint8_t v)
     return __uint_as_float((uint32_t)(v & 0x80) << 24 | (uint32_t)(v & 0x7F) << 20);
 }
 
+static __device__ __forceinline__ float e4m3_float(uint8_t v)
+{
+    return (v & 0x7F) == 0x7F ? __uint_as_float(0x7ff00000u) : __fmul_rn(e4m3_small(v), 0x1p120f);
+}
+
 /* A group's scale of two bf16; the sum is exact. */
 static __device__ __forceinline__ float two_bf16(const struct cuda_matrix &m, uint64_t group)
 {

@@ -137,7 +137,7 @@ struct cuda_kv {
     uint64_t page_bytes, k_offset, v_offset;
     uint32_t k_row_bytes, v_row_bytes;
     uint32_t page_tokens;               /* power of two */
-    int dtype_k, dtype_v;               /* enum dtype: F16, BF16, F32, Q8_0 or Q4_0, blocks as in GGUF files */
+    int dtype_k, dtype_v;               /* enum dtype: F16, BF16, F32, Q8_0, Q4_0 (blocks as in GGUF files) or F8_E4M3 */
 };
 /* Rows row0 .. row0+n_rows-1 are positions pos0 .. of one sequence; its pages: tables[table + pos / page_tokens]. */
 struct cuda_run { uint32_t row0, n_rows, pos0, table; };

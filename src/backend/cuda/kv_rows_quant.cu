@@ -3,7 +3,7 @@
  * What backend/cpu/kv_quant.h defines: keys are divided by powers of two taken from their bias, queries multiplied by
  * them, both turned by a Hadamard matrix; a block of 32 has d = half(max |x| / 127) (Q8_0) or half(m / -8), m the x
  * of the largest |x| (Q4_0), and numbers x * (1 / d) rounded to even; a block with NaN, infinity or a d beyond the
- * halves is NaN. One warp per row and head (query heads, then key heads, then value heads), the head in shared
+ * halves is NaN. F8_E4M3: each number to nearest even, 448 at most. One warp per row and head (query heads, then key heads, then value heads), the head in shared
  * memory; norm and RoPE as in kv_rows.cu's way for any head. Bound: latency.
  */
 #include "backend/cuda/attention_paths.h"
@@ -11,6 +11,7 @@
 #include "backend/cuda/launch_chained.cuh"
 #include "backend/cuda/rope_shared.cuh"
 #include "tensor/dtype.h"
+#include <cuda_fp8.h>
 
 enum { QUANT_WARPS = 4, BLOCK = 32 };
 #define BIAS_EXPONENT 131u              /* of 16: keys with a smaller bias are not balanced */
@@ -87,6 +88,9 @@ static __device__ void put_row(int dtype, uint8_t *to, const float *x, uint32_t 
         case DTYPE_F16: ((__half *)to)[i] = __float2half_rn(x[i]); break;
         case DTYPE_BF16: ((uint16_t *)to)[i] = float_bf16(x[i]); break;
         case DTYPE_F32: ((float *)to)[i] = x[i]; break;
+        case DTYPE_F8_E4M3:
+            to[i] = isfinite(x[i]) ? __nv_cvt_float_to_fp8(x[i], __NV_SATFINITE, __NV_E4M3) : 0x7F;
+            break;
         default: put_block(dtype, to + i / BLOCK * (dtype == DTYPE_Q8_0 ? 34 : 18), x[i]);
         }
     }
@@ -98,7 +102,7 @@ static __global__ void qkv_rope_write_quantised(struct cuda_qkv_args a)
     const uint32_t row = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const uint32_t index = blockIdx.y * QUANT_WARPS + warp;
     const bool is_query = index < a.n_heads, is_key = !is_query && index < a.n_heads + a.n_kv_heads;
-    const bool turned = a.kv.dtype_k == DTYPE_Q8_0 || a.kv.dtype_k == DTYPE_Q4_0;
+    const bool turned = a.kv.dtype_k == DTYPE_Q8_0 || a.kv.dtype_k == DTYPE_Q4_0 || a.kv.dtype_k == DTYPE_F8_E4M3;
     const uint32_t head = is_query ? index : is_key ? index - a.n_heads : index - a.n_heads - a.n_kv_heads;
     const uint32_t kv_head = is_query ? head / (a.n_heads / a.n_kv_heads) : head;
     const float *in = is_query ? a.q + (uint64_t)row * a.q_stride

@@ -94,6 +94,7 @@ static void store_kv(enum dtype dtype, const float *x, void *dst, uint32_t n)
     case DTYPE_F16: for (uint32_t i = 0; i < n; i++) ((uint16_t *)dst)[i] = float_to_half(x[i]); break;
     case DTYPE_BF16: for (uint32_t i = 0; i < n; i++) ((uint16_t *)dst)[i] = float_to_bf16(x[i]); break;
     case DTYPE_F32: memcpy(dst, x, (size_t)n * sizeof(*x)); break;
+    case DTYPE_F8_E4M3: kv_store_e4m3(x, dst, n); break;
     case DTYPE_Q8_0:
     case DTYPE_Q4_0:
         for (uint32_t i = 0; i < n; i += KV_QUANT_BLOCK)
