@@ -83,17 +83,25 @@ static __device__ __forceinline__ uint32_t e4m3_half2(uint32_t v)
     return r;
 }
 
-/* 32 numbers. */
-template <int HD, bool BANDS>
-static __device__ __forceinline__ void convert_e4m3(uint32_t tile, uint32_t r, uint32_t b, const uint32_t *w)
+/* A row of e4m3 is 16 bytes for each of HD / 16 threads, so that a warp reads whole lines: rows of 128 bytes that a thread
+ * has for itself would all lie in the same banks. Half of the threads write their second chunk first, for the same reason. */
+template <int HD, int THREADS, bool BANDS>
+static __device__ __forceinline__ void convert_e4m3(uint32_t tile, const uint8_t *raw, uint32_t row_bytes, uint32_t n)
 {
-    uint32_t v[4];
+    constexpr uint32_t PARTS = HD / 16;
 
 #pragma unroll
-    for (int i = 0; i < 8; i++) {
-        v[i % 2 * 2] = e4m3_half2(w[i]);
-        v[i % 2 * 2 + 1] = e4m3_half2(w[i] >> 16);
-        if (i % 2) put_chunk<HD, BANDS>(tile, r, b * 4 + i / 2, v);
+    for (uint32_t i = threadIdx.x; i < SEGMENT * PARTS; i += THREADS) {
+        const uint32_t r = i / PARTS, c = i % PARTS, later = c / 4 % 2;
+        const uint4 x = r < n ? *(const uint4 *)(raw + r * row_bytes + c * 16) : make_uint4(0, 0, 0, 0);
+        const uint32_t low[4] = { e4m3_half2(x.x), e4m3_half2(x.x >> 16), e4m3_half2(x.y), e4m3_half2(x.y >> 16) };
+        const uint32_t high[4] = { e4m3_half2(x.z), e4m3_half2(x.z >> 16), e4m3_half2(x.w), e4m3_half2(x.w >> 16) };
+        uint32_t v[2][4];
+
+#pragma unroll
+        for (int k = 0; k < 4; k++) v[0][k] = later ? high[k] : low[k], v[1][k] = later ? low[k] : high[k];
+        put_chunk<HD, BANDS>(tile, r, 2 * c + later, v[0]);
+        put_chunk<HD, BANDS>(tile, r, 2 * c + !later, v[1]);
     }
 }
 
@@ -110,10 +118,7 @@ static __device__ __forceinline__ void convert_blocks(uint32_t tile, uint32_t r,
     for (int i = 0; i < WORDS; i += 1 + WIDE)
         if (WIDE) *(uint2 *)&w[i] = *(const uint2 *)(from + i * 4);
         else w[i] = *(const uint32_t *)(from + i * 4);
-    if constexpr (BLOCK_BYTES == 32) {
-#pragma unroll
-        for (int i = 0; i < N; i++) convert_e4m3<HD, BANDS>(tile, r, b + i, w + 8 * i);
-    } else if constexpr (BLOCK_BYTES == 34) {
+    if constexpr (BLOCK_BYTES == 34) {
         convert_q8_0<HD, BANDS, 0>(tile, r, b, w), convert_q8_0<HD, BANDS, 1>(tile, r, b + 1, w);
         if constexpr (WIDE)
             convert_q8_0<HD, BANDS, 2>(tile, r, b + 2, w), convert_q8_0<HD, BANDS, 3>(tile, r, b + 3, w);
@@ -131,6 +136,10 @@ static __device__ __forceinline__ void convert_rows(uint32_t tile, const uint8_t
 {
     constexpr uint32_t N = HD == 128 && THREADS == SEGMENT ? 4 : 2, PARTS = HD / 32 / N;    /* blocks at a time */
 
+    if (dtype == DTYPE_F8_E4M3) {
+        convert_e4m3<HD, THREADS, BANDS>(tile, raw, row_bytes, n);
+        return;
+    }
 #pragma unroll
     for (uint32_t i = threadIdx.x; i < SEGMENT * PARTS; i += THREADS) {
         const uint32_t r = i % SEGMENT, b = i / SEGMENT * N;
@@ -147,8 +156,6 @@ static __device__ __forceinline__ void convert_rows(uint32_t tile, const uint8_t
             }
         } else if (dtype == DTYPE_Q8_0) {
             convert_blocks<HD, BANDS, N, 34>(tile, r, b, row);
-        } else if (dtype == DTYPE_F8_E4M3) {
-            convert_blocks<HD, BANDS, N, 32>(tile, r, b, row);
         } else {
             convert_blocks<HD, BANDS, N, 18>(tile, r, b, row);
         }
