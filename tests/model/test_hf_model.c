@@ -58,7 +58,8 @@ TEST(a_directory_gives_the_logits_of_the_gguf_file_with_the_same_weights)
             CHECK(run(dir, got));
             for (size_t k = 0; k < N_TOKENS * N_VOCAB; k++) worst = fmax(worst, fabs((double)got[k] - (double)want[k]));
             test_note("%s, %u shards: largest difference %.2e", models[i], ways[w].n_shards, worst);
-            if (!strncmp(models[i], "llama", 5)) CHECK(worst < 1e-4);   /* sums of q k^T in another order */
+            if (!strncmp(models[i], "llama", 5))         /* sums of q k^T in another order; bf16 activations on a GPU */
+                CHECK(worst < (test_on_gpu() ? 0.1 : 1e-4));
             else CHECK(!memcmp(got, want, sizeof(want)));
             hub_remove(dir);
         }
@@ -84,7 +85,8 @@ TEST(mlx_groups_give_the_logits_of_what_they_stand_for)
                 top = fmax(top, fabs((double)want[k]));
             }
             test_note("%s, %u bits: largest difference %.2e of %.2f", of_32[i], bits, worst, top);
-            CHECK(worst <= (bits > 5 ? 1e-2 : 0.1) * top);  /* weights rounded to f16; activations to 8 bits */
+            /* weights rounded to f16; activations to 8 bits, on a GPU to bf16 */
+            CHECK(worst <= (bits > 5 && !test_on_gpu() ? 1e-2 : 0.1) * top);
             hub_remove(dir[0]);
             hub_remove(dir[1]);
         }
@@ -362,8 +364,9 @@ TEST(a_shard_cut_while_its_model_runs_fails_the_pass_and_nothing_else)
         snprintf(path, sizeof(path), "%s/model-%05u-of-00002.safetensors", dir, i);
         CHECK_EQ(truncate(path, 0), 0);
     }
-    CHECK_EQ(rig_step(&r, &token, 1, 1, 1, logits), RD_E_DEVICE);   /* the embedding's rows are read from the file */
-    CHECK(gguf_broken(r.g));
+    /* On a CPU the embedding's rows are read from the file; a GPU has a copy of all weights. */
+    CHECK_EQ(rig_step(&r, &token, 1, 1, 1, logits), test_on_gpu() ? RD_OK : RD_E_DEVICE);
+    CHECK(gguf_broken(r.g) == !test_on_gpu());
     rig_close(&r);
     hub_remove(dir);
 }

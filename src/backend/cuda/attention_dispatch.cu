@@ -28,7 +28,8 @@ static int attend(const struct cuda_launch *l, const struct cuda_attention_args 
     const bool quantised = cuda_kv_is_quantised(&a->kv);
     int st = 0;
 
-    if (first && !quantised && !a->shared.head && a->longest_run == 1 && first->n_rot == a->head_dim && fits_tensor_cores(l, a))
+    if (first && !quantised && !a->shared.head && a->longest_run == 1 && first->n_rot == a->head_dim
+        && fits_tensor_cores(l, a))
         return attention_decode_launch(l, a, first);
     if (first) st = cuda_qkv_rope_write(l, first);
     if (st) return st;
