@@ -38,7 +38,7 @@ static inline float kv_quant_scale(enum dtype t, float lowest, float highest, ui
     return half == 0x7e00 || d == 0 ? 0 : 1.0f / d;
 }
 
-static inline bool kv_type_turns(enum dtype t) 
+static inline bool kv_type_turns(enum dtype t)
 {
     return t == DTYPE_Q8_0 || t == DTYPE_Q4_0 || t == DTYPE_F8_E4M3;
 }
@@ -47,7 +47,6 @@ static inline void kv_store_e4m3(const float *x, uint8_t *dst, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) dst[i] = float_to_e4m3(x[i]);
 }
-
 
 /* scales [head_dim]: what a query is multiplied by, or a key (1 / s). */
 static inline void kv_balance(const float *bias, uint32_t head_dim, enum rope_layout layout, uint32_t n_rot, bool key,

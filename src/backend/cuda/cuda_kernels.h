@@ -156,8 +156,8 @@ struct cuda_shared {
 
 /* As struct attention_args in backend.h. Runs are sorted by row0 and cover all rows without gaps. The host knows bounds of
  * what is in runs, for grids: longest_run >= every n_rows, end >= every pos0 + n_rows. In a captured graph n_runs, n_rows,
- * those bounds and whether there is something shared stay as they were captured while runs and tables change. A run with pos0 = 0 and table 0 may be
- * padding: page 0 is readable then. */
+ * those bounds and whether there is something shared stay as they were captured while runs and tables change. A run
+ * with pos0 = 0 and table 0 may be padding: page 0 is readable then. */
 struct cuda_attention_args {
     uint32_t n_rows, n_heads, n_kv_heads, head_dim;
     const float *q;

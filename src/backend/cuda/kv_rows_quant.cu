@@ -3,8 +3,8 @@
  * What backend/cpu/kv_quant.h defines: keys are divided by powers of two taken from their bias, queries multiplied by
  * them, both turned by a Hadamard matrix; a block of 32 has d = half(max |x| / 127) (Q8_0) or half(m / -8), m the x
  * of the largest |x| (Q4_0), and numbers x * (1 / d) rounded to even; a block with NaN, infinity or a d beyond the
- * halves is NaN. F8_E4M3: each number to nearest even, 448 at most. One warp per row and head (query heads, then key heads, then value heads), the head in shared
- * memory; norm and RoPE as in kv_rows.cu's way for any head. Bound: latency.
+ * halves is NaN. F8_E4M3: each number to nearest even, 448 at most. One warp per row and head (query heads, then key
+ * heads, then value heads), the head in shared memory; norm and RoPE as in kv_rows.cu's way for any head. Bound: latency.
  */
 #include "backend/cuda/attention_paths.h"
 #include "backend/cuda/hopper_ptx.cuh"
