@@ -12,11 +12,7 @@
 
 bool cuda_linear_takes(const struct cuda_launch *l, const struct cuda_matrix *m)
 {
-    if (l->compute != 90) return linear_mma_takes(l, m);
-    if (m->format == CUDA_BF16) return true;
-    if (m->format == CUDA_INT4) return m->group == 32 || (m->group == 16 && m->has_offset);
-    if (m->format == CUDA_E4M3) return m->group == 128;
-    return m->group == 32 || m->group == (m->has_offset ? 64 : 16);
+    return l->compute == 90 ? linear_knows_form(m) : linear_mma_takes(l, m);
 }
 
 static struct linear_hopper hopper_args(const struct cuda_launch *l, const struct cuda_linear_args *a)

@@ -304,11 +304,8 @@ template <class PART> static cudaError_t start(const struct cuda_launch *l, cons
 bool linear_mma_takes(const struct cuda_launch *l, const struct cuda_matrix *m)
 {
     if (l->compute < 80 || m->n_in % 32) return false;
-    if (m->format == CUDA_BF16) return true;
-    if (!m->in_eights || m->row_stride % cuda_row_align(m)) return false;
-    if (m->format == CUDA_INT4) return m->group == 32 || (m->group == 16 && m->has_offset);
-    if (m->format == CUDA_E4M3) return m->group == 128;
-    return m->group == 32 || m->group == (m->has_offset ? 64 : 16);
+    if (m->format != CUDA_BF16 && (!m->in_eights || m->row_stride % cuda_row_align(m))) return false;
+    return linear_knows_form(m);
 }
 
 static cudaError_t start_form(const struct cuda_launch *l, const struct mma_job &j)

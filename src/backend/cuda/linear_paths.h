@@ -11,6 +11,17 @@ extern "C" {
 /* Right for every shape, format and device; slow. */
 int linear_plain_launch(const struct cuda_launch *l, const struct cuda_linear_args *a);
 
+/* A form (format, group, has_offset) that has tensor core kernels, on sm_90 and in linear_mma.cu alike. */
+static inline bool linear_knows_form(const struct cuda_matrix *m)
+{
+    switch (m->format) {
+    case CUDA_BF16: return true;
+    case CUDA_INT4: return m->group == 32 || (m->group == 16 && m->has_offset);
+    case CUDA_E4M3: return m->group == 128;
+    default: return m->group == 32 || m->group == (m->has_offset ? 64u : 16u);
+    }
+}
+
 /* Any tensor core of sm_80 or newer (linear_mma.cu); not for weights in sm_90's order. */
 bool linear_mma_takes(const struct cuda_launch *l, const struct cuda_matrix *m);
 /* cudaErrorNotSupported: not of that form, or x16 lies oddly. */
