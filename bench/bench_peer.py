@@ -2,6 +2,7 @@
 
     folder/src            the package's llama.cpp
     folder/build-native   its programs for this machine       folder/build-avx2   the same with AVX2 and no more
+    folder/build-cuda     for Hopper GPUs (bench/gpu/build_peer)
     folder/*.log          what pip and cmake said
 
 An existing folder with llama-bench in it (or in its bin/) is used as it is.
@@ -31,8 +32,11 @@ CMAKE = [
     "-DCMAKE_CXX_FLAGS=-include %s" %
     (HERE /
      "peer_amx.h")]
+AVX2 = ["-DGGML_NATIVE=OFF", "-DGGML_AVX2=ON", "-DGGML_FMA=ON", "-DGGML_F16C=ON", "-DGGML_BMI2=ON"]
 ISA = {"native": ["-DGGML_NATIVE=ON"],
-       "avx2": ["-DGGML_NATIVE=OFF", "-DGGML_AVX2=ON", "-DGGML_FMA=ON", "-DGGML_F16C=ON", "-DGGML_BMI2=ON"]}
+       "avx2": AVX2,
+       "cuda": [*AVX2, "-DGGML_CUDA=ON", "-DGGML_CUDA_GRAPHS=ON", "-DGGML_CUDA_NCCL=OFF",
+                "-DCMAKE_CUDA_ARCHITECTURES=90a-real"]}
 
 
 def _logged(folder, name, args):
@@ -85,7 +89,7 @@ def find_or_build(folder=None, isa="native", version=None, jobs=None, wanted=PRO
     build = folder / ("build-" + isa)
     ninja = ["-G", "Ninja"] if shutil.which("ninja") else []
     _logged(folder, "configure-" + isa, ["cmake", "-S", source, "-B", build, *ninja, *CMAKE, *ISA[isa]])
-    _logged(folder, "build-" + isa, ["cmake", "--build", build, "-j", jobs or os.cpu_count(), "--target", *PROGRAMS])
+    _logged(folder, "build-" + isa, ["cmake", "--build", build, "-j", jobs or os.cpu_count(), "--target", *wanted])
     return _programs_in(build, wanted) or sys.exit("peer: no programs in %s" % build)
 
 
