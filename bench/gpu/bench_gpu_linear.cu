@@ -1,9 +1,10 @@
 /* bench/gpu/bench_gpu_linear.cu - the matrix product of backend/cuda/linear_hopper.h: right, exact, fast?
  *
  *     bench_gpu_linear check     against double sums, odd shapes and epilogues; every row's bits over all row counts
- *     bench_gpu_linear decode [SHAPE [ROWS]]
+ *     bench_gpu_linear decode [SHAPE [ROWS ..]]
  *                                time and share of the read bandwidth, 1 .. 256 rows, shapes of real models, or one
- *     bench_gpu_linear prefill   time and TFLOP/s, 512 .. 8192 rows
+ *     bench_gpu_linear prefill [SHAPE [ROWS ..]]
+ *                                time and TFLOP/s, 512 .. 8192 rows
  *     bench_gpu_linear cost      what one order of sums for all row counts costs: against the best number of k segments
  *                                for each row count by itself, over a step of Qwen3-8B
  * Exit 1 if a check failed.
@@ -111,7 +112,7 @@ static __global__ void set_f32(float *p, uint64_t n, float v)
 /* All row counts against the most: each row's bytes, of f32 outputs, and of bf16 after a GLU. */
 static int check_bits(const struct shape &s, const __nv_bfloat16 *x, enum linear_epilogue e, uint32_t most)
 {
-    static const uint32_t counts[] = { 1, 2, 7, 8, 9, 16, 17, 32, 33, 64, 65, 100, 128, 129, 200, 256, 257, 384, 1000 };
+    static const uint32_t counts[] = { 1, 2, 7, 8, 9, 16, 17, 32, 33, 64, 65, 96, 100, 128, 129, 160, 192, 200, 224, 225, 256, 257, 384, 1000 };
     product p(s, x, most, e, NULL);
     int n_bad = 0;
 
@@ -296,7 +297,8 @@ int main(int argc, char **argv)
     printf("read bandwidth %.0f GB/s\n%-14s", gbs, "rows");
     std::vector<uint32_t> rows = decode ? std::vector<uint32_t>{ 1, 8, 16, 32, 64, 128, 192, 256 }
                                         : std::vector<uint32_t>{ 512, 1024, 2048, 8192 };
-    if (argc > 3) rows = { (uint32_t)atoi(argv[3]) };
+    if (argc > 3) rows.clear();
+    for (int i = 3; i < argc; i++) rows.push_back((uint32_t)atoi(argv[i]));
     for (uint32_t n : rows) printf("%16u", n);
     printf("\n");
     for (const struct shape &s : REAL) {

@@ -158,8 +158,9 @@ struct linear_glu_args {
 };
 
 /* A step in which n_rows sequences have one row each: what a graph of launches may be recorded of. The arrays' contents
- * change from step to step, what they point to in the device does not. n_rows may include padding: rows of a sequence
- * of one token on page kv->n_pages, which a device keeps for this beyond the pool's. */
+ * change from step to step, what they point to in the device does not. n_rows may include padding: rows at position 0 of
+ * page kv->n_pages, which a device keeps for this beyond the pool's, with runs of no rows: what attention makes of them
+ * is anything (each would cost it as much as some hundred keys). */
 struct row_choice;
 struct graph_step {
     const void *owner;                   /* steps of different owners (models) are different graphs */

@@ -463,6 +463,16 @@ static void smooth(uint64_t *rate, uint64_t n_tokens, uint64_t ns)
     *rate = *rate ? (*rate * 7 + now) / 8 : now;
 }
 
+/* Rows of prompts in the time of their step, decodes beside them included: what plan.c fits into its target. A step
+ * much shorter than that is one of few rows, and only shows that at least so many are possible. */
+static void measure_prefill(struct engine *e, uint32_t n_rows, uint64_t ns)
+{
+    uint64_t now = ns ? n_rows * 1000000000000ull / ns : 0, *rate = &e->prefill_rate;
+
+    if (now > *rate) *rate = *rate ? *rate / 2 + now / 2 : now;
+    else if (ns >= e->o.step_target_ns / 2) smooth(rate, n_rows, ns);
+}
+
 static void measure(struct engine *e, uint64_t ns)
 {
     struct step_plan *p = &e->plan;
@@ -470,7 +480,7 @@ static void measure(struct engine *e, uint64_t ns)
     e->stats.n_steps++;
     e->stats.step_rows += p->batch.n_rows;
     e->stats.step_ns_last = ns;
-    if (p->n_decode == 0 && p->n_prefill_rows >= MIN_MEASURED_ROWS) smooth(&e->prefill_rate, p->n_prefill_rows, ns);
+    if (p->n_prefill_rows >= MIN_MEASURED_ROWS) measure_prefill(e, p->n_prefill_rows, ns);
     if (p->n_prefill_rows == 0) speculation_measure(e, p->n_decode_rows, ns);
 }
 

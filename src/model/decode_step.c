@@ -1,8 +1,8 @@
 /* model/decode_step.c - a forward pass; where every sequence has one row, as a graph that the backend recorded.
  *
  * Recorded graphs have few numbers of rows: 1, 2, 4, then multiples of 8, above 64 of 16, above 128 of 32. A step
- * between them is filled up with padding rows: token 0 at position 0 of a sequence that has the page beyond the pool
- * to itself. Rows do not depend on each other, so that the bits stay the same.
+ * between them is filled up with padding rows: token 0 at position 0, with the page beyond the pool to itself, and a run
+ * of no rows, so that nothing is attended for it. Rows do not depend on each other, so that the bits stay the same.
  */
 #include <assert.h>
 #include <string.h>
@@ -93,7 +93,7 @@ static struct model_batch fill_step(struct padded_step *p, const struct kv_stora
         p->row_page[i] = is_real ? b->row_page[i] : p->padding;
         p->row_slot[i] = is_real ? b->row_slot[i] : 0;
         p->draws[i] = is_real && b->choices ? b->draws[i] : (struct row_draw){0};
-        p->runs[i] = is_real ? b->runs[i] : (struct seq_run){i, 1, 0, &p->padding};
+        p->runs[i] = is_real ? b->runs[i] : (struct seq_run){i, 0, 0, &p->padding};
     }
     return (struct model_batch){.n_rows = n,
                                 .tokens = p->tokens,

@@ -871,6 +871,30 @@ TEST(invalid_numbers_end_one_request_and_are_not_stored)
     rig_close(&g);
 }
 
+TEST(a_prompt_beside_others_is_cut_to_the_target_time_whatever_short_prompts_took)
+{
+    int32_t prompt[3900];
+    uint64_t longest = 0;
+    struct request *r[2];
+    struct rig g;
+
+    CHECK(rig_open(&g, 600, 16, 4, 8, 4096));
+    g.x.clock = g.clock;
+    g.x.step_ns = 5000000, g.x.row_ns = 100000;             /* a step takes 5 ms and 0.1 ms a row; 100 ms are the target */
+    make_prompt(prompt, 3900, 1);
+    r[0] = submit(&g, prompt, 20, (struct ask){.max_tokens = 60});
+    for (int i = 0; i < 3; i++) step(&g);                   /* 20 rows in 7 ms: 286 in the target time? */
+    r[1] = submit(&g, prompt + 1, 3899, (struct ask){.max_tokens = 1});
+    while (!ended(r[1])) {
+        step(&g);
+        if (g.e->stats.step_ns_last > longest) longest = g.e->stats.step_ns_last;
+    }
+    CHECK(longest > 80000000 && longest < 110000000);
+    run_to_end(&g, r[0]);
+    for (int i = 0; i < 2; i++) request_unref(r[i]);
+    rig_close(&g);
+}
+
 TEST(a_stop_ends_requests_of_every_state_once)
 {
     enum { N = 5 };

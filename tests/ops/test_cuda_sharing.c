@@ -1,6 +1,6 @@
 /* tests/ops/test_cuda_sharing.c - sequences that begin with the same pages, on a GPU: who shares what with whom, and
- * that a row has the bits that it has alone, where nothing is shared. Only where the build has CUDA; the second only
- * with a GPU. */
+ * that a row has the bits that it has alone, where nothing is shared, with runs of no rows (padding) beside it or not.
+ * Only where the build has CUDA; the second only with a GPU. */
 #include <math.h>
 #include <string.h>
 #include "backend/backend.h"
@@ -13,7 +13,7 @@
 
 #include "backend/cuda/cuda_sharing.h"
 
-enum { N_RUNS = 40, N_PAGES = 400, TABLE = 300 };
+enum { N_RUNS = 40, N_PADDING = 9, N_PAGES = 400, TABLE = 300 };
 
 /* Runs whose tables begin as an earlier one's do, or not. */
 static void make_runs(struct random *r, uint32_t n_runs, uint32_t page_tokens, struct cuda_run *runs, uint32_t *tables)
@@ -138,7 +138,7 @@ static void check_shape(struct backend *be, struct random *r, const struct shape
     const struct backend_ops *ops = &backend_cuda_ops;
     struct kv_layout layout = {1, s->n_kv_heads, s->head_dim, s->page_tokens, s->dtype, s->dtype};
     struct cuda_run made[N_RUNS];
-    struct seq_run runs[N_RUNS];
+    struct seq_run runs[N_RUNS + N_PADDING];
     uint32_t width = s->n_heads * s->head_dim, n_rows;
     void *shared = mem_zalloc(1, cuda_sharing_bytes(N_RUNS));
     struct kv_storage kv = {0};
@@ -164,13 +164,15 @@ static void check_shape(struct backend *be, struct random *r, const struct shape
     for (uint32_t i = 0; i < N_RUNS; i++)
         runs[i] = (struct seq_run){made[i].row0, made[i].n_rows, made[i].pos0, tables + made[i].table};
     n_rows = made[N_RUNS - 1].row0 + made[N_RUNS - 1].n_rows;
-    uint64_t n = (uint64_t)n_rows * width;
-    float *q = random_floats(r, n), *together = mem_zalloc(n, sizeof(float)), *alone = mem_zalloc(n, sizeof(float));
+    for (uint32_t i = 0; i < N_PADDING; i++) runs[N_RUNS + i] = (struct seq_run){n_rows + i, 0, 0, tables};
+    uint64_t n = (uint64_t)n_rows * width, n_padded = n + N_PADDING * width;
+    float *q = random_floats(r, n_padded), *together = mem_zalloc(n, sizeof(float)),
+          *alone = mem_zalloc(n, sizeof(float));
     CHECK(q && together && alone);
-    CHECK_OK(ops->alloc(be, n * sizeof(float), &q_device));
-    CHECK_OK(ops->alloc(be, n * sizeof(float), &out_device));
-    CHECK_OK(ops->copy(be, q_device, q, n * sizeof(float)));
-    struct attention_args a = {.n_rows = n_rows,
+    CHECK_OK(ops->alloc(be, n_padded * sizeof(float), &q_device));
+    CHECK_OK(ops->alloc(be, n_padded * sizeof(float), &out_device));
+    CHECK_OK(ops->copy(be, q_device, q, n_padded * sizeof(float)));
+    struct attention_args a = {.n_rows = n_rows + N_PADDING,
                                .n_heads = s->n_heads,
                                .n_kv_heads = s->n_kv_heads,
                                .head_dim = s->head_dim,
@@ -181,12 +183,13 @@ static void check_shape(struct backend *be, struct random *r, const struct shape
                                .scale = 1.0f / sqrtf((float)s->head_dim),
                                .softcap = s->softcap,
                                .window = s->window,
-                               .n_runs = N_RUNS,
+                               .n_runs = N_RUNS + N_PADDING,
                                .runs = runs,
                                .kv = &kv};
     CHECK_OK(ops->attention(be, &a));
     CHECK_OK(ops->copy(be, together, out_device, n * sizeof(float)));
     CHECK_OK(ops->sync(be));
+    a.n_rows = n_rows;
     a.n_runs = 1;
     for (uint32_t i = 0; i < N_RUNS; i++) {
         a.runs = &runs[i];
@@ -195,13 +198,13 @@ static void check_shape(struct backend *be, struct random *r, const struct shape
     CHECK_OK(ops->copy(be, alone, out_device, n * sizeof(float)));
     CHECK_OK(ops->sync(be));
     CHECK(memcmp(together, alone, n * sizeof(float)) == 0);
-    ops->free(be, q_device, n * sizeof(float));
-    ops->free(be, out_device, n * sizeof(float));
+    ops->free(be, q_device, n_padded * sizeof(float));
+    ops->free(be, out_device, n_padded * sizeof(float));
     ops->kv_destroy(be, &kv);
     mem_free(numbers), mem_free(q), mem_free(together), mem_free(alone);
 }
 
-TEST(cuda_rows_that_begin_with_the_same_pages_have_their_bits_alone)
+TEST(cuda_rows_that_begin_with_the_same_pages_have_their_bits_alone_beside_padding)
 {
     static const struct shape shapes[] = {
         {32, 8, 128, 16, 0, DTYPE_F16, 0},    {16, 8, 128, 16, 0, DTYPE_BF16, 0}, {14, 7, 64, 32, 0, DTYPE_F16, 0},

@@ -139,8 +139,8 @@ static bool put_step(struct backend *be, const struct graph_step *s, uint32_t en
         const struct seq_run *r = &s->runs[i];
         uint32_t n = r->pos0 / s->kv->layout.page_tokens + 1;
 
-        assert(r->row0 == i && r->n_rows == 1);
-        runs[i] = (struct cuda_run){i, 1, r->pos0, (uint32_t)n_pages};
+        assert(r->row0 == i && (r->n_rows == 1 || r->pos0 == 0));    /* padding: no rows */
+        runs[i] = (struct cuda_run){i, r->n_rows, r->pos0, (uint32_t)n_pages};
         memcpy(tables + n_pages, r->block_table, n * sizeof(*tables));
         n_pages += n;
     }

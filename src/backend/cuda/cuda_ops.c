@@ -70,9 +70,10 @@ static rd_status send(struct backend *be, const void *host, uint64_t n_bytes, co
     return meta_send(be, at, n_bytes);
 }
 
+/* Padding has a page, too. */
 static uint32_t run_pages(const struct seq_run *run, uint32_t page_tokens)
 {
-    return u32_ceil_div(run->pos0 + run->n_rows, page_tokens);
+    return u32_ceil_div(run->pos0 + u32_max(run->n_rows, 1), page_tokens);
 }
 
 struct cuda_shared cuda_share_runs(struct backend *be, const struct cuda_run *runs, uint32_t n_runs,

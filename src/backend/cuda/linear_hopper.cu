@@ -196,52 +196,46 @@ static uint32_t tile_cost(uint32_t n_out, uint32_t n_rows, uint32_t n_segs, uint
     return ceil_div(tiles * n_segs, places(n_segs)) * (rows * n / 60 > arrives ? rows * n / 60 : arrives);
 }
 
-/* The tile that costs least; one later in the list must be better by a little. */
-struct tile { uint32_t rows, n; };
-static struct tile best_tile(uint32_t n_out, uint32_t n_rows, uint32_t n_segs, const struct tile *tiles, uint32_t n_tiles)
+/* A tile of weight rows x tokens, and its kernels: with a block an SM, and with two for where tiles are more than SMs (NULL:
+ * none). */
+typedef cudaError_t start_fn(const struct linear_hopper *a, struct linear_job *job, cudaStream_t stream);
+struct tile { uint32_t rows, n; start_fn *alone, *two; };
+#define TILE(rows, n, stages) { rows, n, start<rows, n, stages, SPLIT, 1>, NULL }
+#define TILE_OR_TWO(rows, n, stages, half)                                                                            \
+    { rows, n, start<rows, n, stages, SPLIT, 1>, start<rows, n, half, SPLIT, 2> }
+
+/* The first of a list that costs least; one later in it must be better by a little. */
+static const struct tile *best_tile(uint32_t n_out, uint32_t n_rows, uint32_t n_segs, const struct tile *tiles,
+                                    uint32_t n_tiles)
 {
-    struct tile best = tiles[0];
+    const struct tile *best = tiles;
 
-    for (uint32_t i = 1; i < n_tiles; i++) {
-        const uint32_t cost = tile_cost(n_out, n_rows, n_segs, tiles[i].rows, tiles[i].n);
-
-        if (cost * 32 < tile_cost(n_out, n_rows, n_segs, best.rows, best.n) * 31) best = tiles[i];
-    }
+    for (const struct tile *t = tiles + 1; t < tiles + n_tiles; t++)
+        if (tile_cost(n_out, n_rows, n_segs, t->rows, t->n) * 32 <
+            tile_cost(n_out, n_rows, n_segs, best->rows, best->n) * 31)
+            best = t;
     return best;
 }
 
-/* Tokens in tiles of 128: one, or two of up to 256 rows, which read the weights at the same time. */
-static cudaError_t start_128(const struct linear_hopper *a, struct linear_job *job, uint32_t n_out, uint32_t rows,
-                             cudaStream_t stream)
-{
-    const uint32_t tiles = ceil_div(n_out, rows) * ceil_div(a->n_rows, 128);
-    const bool at_once = tiles * job->n_segs <= places(job->n_segs);
-
-    if (rows == 192) return start<192, 128, 5, SPLIT, 1>(a, job, stream);
-    if (rows == 128)
-        return at_once ? start<128, 128, 6, SPLIT, 1>(a, job, stream) : start<128, 128, 3, SPLIT, 2>(a, job, stream);
-    return at_once ? start<64, 128, 8, SPLIT, 1>(a, job, stream) : start<64, 128, 4, SPLIT, 2>(a, job, stream);
-}
-
-/* 65 .. 256 rows. Two tiles of tokens pay where k is short (0.6B gate_up of 256 rows: 11.2 us, one tile 13.0), else not (8B
- * down: 50 us against 44). */
+/* 65 .. 256 rows: tiles no wider than needed, as boxes of tokens that reach far beyond the last take longer than full ones
+ * (8B down, H200: 96 rows in boxes of 128 41.4 us, of 96 31.8; 224 in 256 55.2, in 224 40.8; 256 43.7). Two tiles of 128
+ * tokens pay where k is short (0.6B gate_up of 256 rows: 11.2 us, one tile 13.0), else not (8B down: 50 us against 44). */
 static cudaError_t start_some(const struct linear_hopper *a, struct linear_job *job, uint32_t n_out, cudaStream_t stream)
 {
-    static const struct tile to_128[] = { { 64, 128 }, { 128, 128 }, { 192, 128 } };
-    static const struct tile to_192[] = { { 64, 192 }, { 128, 192 }, { 192, 192 } };
-    static const struct tile to_256[] = { { 64, 256 }, { 128, 256 }, { 192, 256 }, { 128, 128 }, { 192, 128 } };
-    const uint32_t n = a->n_rows;
-    const struct tile t = n <= 128   ? best_tile(n_out, n, job->n_segs, to_128, 3)
-                          : n <= 192 ? best_tile(n_out, n, job->n_segs, to_192, 3)
-                                     : best_tile(n_out, n, job->n_segs, to_256, job->seg_blocks <= 16 ? 5 : 3);
+    static const struct tile tiles[6][5] = {
+        { TILE_OR_TWO(64, 96, 10, 5), TILE(128, 96, 7), TILE(192, 96, 6) },
+        { TILE_OR_TWO(64, 128, 8, 4), TILE_OR_TWO(128, 128, 6, 3), TILE(192, 128, 5) },
+        { TILE(64, 160, 7), TILE(128, 160, 6), TILE(192, 160, 5) },
+        { TILE(64, 192, 6), TILE(128, 192, 5), TILE(192, 192, 4) },
+        { TILE(64, 224, 6), TILE(128, 224, 5), TILE(192, 224, 4) },
+        { TILE(64, 256, 5), TILE(128, 256, 4), TILE(192, 256, 4), TILE_OR_TWO(128, 128, 6, 3),
+          TILE(192, 128, 5) },
+    };
+    const uint32_t width = ceil_div(a->n_rows, 32) - 3, n_tiles = width == 5 && job->seg_blocks <= 16 ? 5 : 3;
+    const struct tile *t = best_tile(n_out, a->n_rows, job->n_segs, tiles[width], n_tiles);
+    const uint32_t blocks = ceil_div(n_out, t->rows) * ceil_div(a->n_rows, t->n) * job->n_segs;
 
-    if (t.n == 128) return start_128(a, job, n_out, t.rows, stream);
-    if (t.n == 192 && t.rows == 64) return start<64, 192, 6, SPLIT, 1>(a, job, stream);
-    if (t.n == 192 && t.rows == 128) return start<128, 192, 5, SPLIT, 1>(a, job, stream);
-    if (t.n == 192) return start<192, 192, 4, SPLIT, 1>(a, job, stream);
-    if (t.rows == 64) return start<64, 256, 5, SPLIT, 1>(a, job, stream);
-    if (t.rows == 128) return start<128, 256, 4, SPLIT, 1>(a, job, stream);
-    return start<192, 256, 4, SPLIT, 1>(a, job, stream);
+    return t->two && blocks > places(job->n_segs) ? t->two(a, job, stream) : t->alone(a, job, stream);
 }
 
 static cudaError_t start_up_to_256(const struct linear_hopper *a, struct linear_job *job, uint32_t n_out,
@@ -255,6 +249,7 @@ static cudaError_t start_up_to_256(const struct linear_hopper *a, struct linear_
     if (n <= 8) return start_few<8>(a, job, per_sm, stream);
     if (n <= 16) return start_few<16>(a, job, per_sm, stream);
     if (n <= 32) return start_few<32>(a, job, per_sm, stream);
+    if (n <= 48) return start_few<48>(a, job, per_sm, stream);
     if (n <= 64) return start_few<64>(a, job, per_sm, stream);
     return start_some(a, job, n_out, stream);
 }

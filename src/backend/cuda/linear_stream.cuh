@@ -8,7 +8,8 @@
  *   else    a warpgroup computes 64 rows for all tokens
  *   WALK    several segments: a second set of sums, added to at their ends
  * Tiles are taken so that those in work at one time share operands in the L2: row_group token tiles, then weights.
- * (Pairs of blocks sharing the loads of a token tile by multicast were slower: 355 TFLOP/s against 714, H200.)
+ * (Pairs of blocks sharing the loads of a token tile by multicast, half each, were slower: gate_up 511 TFLOP/s against 637,
+ * down 412 against 629, and more energy, H200.)
  *
  * H200, 8,192 rows, 8B: qkv 717, o 696, gate_up 640, down 646 TFLOP/s; 1,024 rows: 690, 682, 609, 640.
  */

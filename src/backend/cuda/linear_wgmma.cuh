@@ -12,8 +12,9 @@
  *          of the outputs over all blocks in order. Each weight is read once. Few rows: bound by memory, tiles of 64 rows
  *          and long rings; up to 256 rows: tiles of 64, 128 or 192 by how they fill the device (linear_hopper.cu).
  *   WALK   many rows: a block goes through all segments and adds to a second set of registers at their ends.
- * (Two blocks sharing the loads of a token tile by multicast were slower: gate_up of 256 rows 149 us against 104. Asking
- * for more weights than the ring holds, into the L2, was slower too: 62 us against 55 with 128 rows. H200.)
+ * (Two blocks sharing the loads of a token tile by multicast were slower: gate_up of 256 rows 149 us against 104 with one
+ * loading for both, 105 against 92 with half each, and 74 mJ against 63. Asking for more weights than the ring holds, into
+ * the L2, was slower too: 62 us against 55 with 128 rows. H200.)
  * N = 1: the block has the whole row (linear_one_row.cuh), and its norm where the job says so.
  * The weights of the first stages are asked for before dependency_wait: they do not depend on the kernel before.
  *
