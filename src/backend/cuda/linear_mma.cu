@@ -46,9 +46,9 @@ static __device__ __forceinline__ void mma_step(float (&d)[4], const uint32_t (&
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-static __device__ __forceinline__ void word_of(const uint4 &v, int i, uint32_t *out)
+static __device__ __forceinline__ uint32_t word_of(const uint4 &v, int i)
 {
-    *out = i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+    return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
 
 /* ---- a lane's part of a row of weights, 128 k at a time; pairs(u): of its 8 k in 32 k number u, as four words ---- */
@@ -93,16 +93,17 @@ template <int BITS, int GROUP, int KIND> struct row_part {
     {
         const bool second = !two && (GROUP == 32 ? u % 2 : threadIdx.x % 4 / 2);
         const group_scale<BITS, KIND> scale(scales[u], second);
-        uint32_t magic, v, w;
 
         if constexpr (BITS == 4) {
+            const uint32_t v = word_of(values[0], u);
+            uint32_t magic;
+
             asm("mov.b32 %0, 0x43004300;" : "=r"(magic));       /* the compiler does not know: stays in a register */
-            word_of(values[0], u, &v);
 #pragma unroll
             for (int i = 0; i < 4; i++) out[i] = scale.pair(v >> (4 * i), magic);
         } else {
-            word_of(values[u / 2], u % 2 * 2, &v);
-            word_of(values[u / 2], u % 2 * 2 + 1, &w);
+            const uint32_t v = word_of(values[u / 2], u % 2 * 2), w = word_of(values[u / 2], u % 2 * 2 + 1);
+
 #pragma unroll
             for (int i = 0; i < 4; i++) out[i] = scale.bytes(unsigned_bytes<KIND>(i < 2 ? v : w), i % 2);
         }
