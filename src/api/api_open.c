@@ -25,7 +25,8 @@
 #define DEFAULT_PAGE_TOKENS 16u
 #define DEFAULT_RUNNING 64u
 #define DEFAULT_QUEUE 256u
-#define DEFAULT_CHUNK 256u
+#define DEFAULT_CHUNK 1024u              /* as far as PROMPT_STEP_MS allows */
+#define PROMPT_STEP_MS 180u              /* on a CPU: who hangs up during a prompt stops the work within 200 ms */
 #define DEFAULT_CHUNK_DEVICE 2048u
 #define DEFAULT_STEP_MS 50u
 #define DEFAULT_TTL_S 1800u
@@ -198,6 +199,7 @@ static rd_status make_engine(rd_engine *e, const struct rd_options *o, uint32_t 
                                  .max_queue = or_default(o->max_queue, DEFAULT_QUEUE),
                                  .max_chunk = or_default(o->max_chunk, default_chunk(e)),
                                  .step_target_ns = (uint64_t)or_default(o->step_target_ms, DEFAULT_STEP_MS) * 1000000,
+                                 .prompt_target_ns = e->ops->is_device ? 0 : PROMPT_STEP_MS * 1000000ull,
                                  .ttl_ns = (uint64_t)or_default(o->cache_ttl_s, DEFAULT_TTL_S) * 1000000000,
                                  .kv_bytes = e->info.kv_bytes,
                                  .speculate = !o->no_speculation,

@@ -29,7 +29,8 @@ struct engine_options {
     uint32_t n_pages, page_tokens;
     uint32_t n_ctx;
     uint32_t max_running, max_queue, max_chunk;
-    uint64_t step_target_ns, ttl_ns;
+    uint64_t step_target_ns, ttl_ns;     /* target: of a step while any sequence decodes */
+    uint64_t prompt_target_ns;           /* of a step of prompts alone; 0: max_chunk decides */
     uint64_t kv_bytes;                   /* the budget, for bounding the tree's own memory */
     const void *namespace_name;          /* digest of model and KV type; copied */
     size_t namespace_bytes;

@@ -73,6 +73,7 @@ struct engine {
     bool blocked;                        /* the queue's head did not fit, and nothing has been released since */
     struct random chunk_random;
     uint64_t housekeeping_ns, prefill_rate, decode_rate;    /* last time; smoothed, milli-tokens per second */
+    uint64_t prompt_rate;                /* of the last large steps of prompts alone, likewise; 0: none yet */
     struct engine_stats stats;           /* the engine thread's copy */
 
     /* shared */

@@ -1,9 +1,9 @@
 /* engine/plan.c - which rows run in this step, and where their keys and values go.
  *
  * First every decoding sequence, one token each; then prefill chunks in order of admission until the budget: the rows
- * left, and while others decode, as many as the measured speed computes within the target time. Pages: append in place,
- * take, evict; and when nothing is left, a running sequence that is not in the batch yet is preempted: a paused one,
- * else the youngest (it resumes with identical output).
+ * left, and of those, as many as the measured speed computes within a target time: one while others decode, a longer one
+ * while none do. Pages: append in place, take, evict; and when nothing is left, a running sequence that is not in the batch
+ * yet is preempted: a paused one, else the youngest (it resumes with identical output).
  */
 #include <assert.h>
 #include "base/checked.h"
@@ -12,6 +12,8 @@
 
 #define IDLE_CHUNK 64u                   /* rows: a request that arrives waits no longer for an idle one */
 #define MIN_CHUNK 32u                    /* rows: at least this much progress per step while others decode */
+#define MIN_CHUNK_ALONE 256u             /* rows: and while none do, when weights are read too often below it */
+#define EVEN_ROWS 32u                    /* a prompt's chunks are about equal: multiples of this, but for the last */
 
 static rd_status make_plan(struct engine *e, struct step_plan *p)
 {
@@ -295,25 +297,36 @@ static void plan_decodes(struct engine *e)
     p->n_decode_rows = p->batch.n_rows;
 }
 
+/* What a rate in milli-tokens per second computes in ns, but least. */
+static uint32_t rows_within(uint64_t rate, uint64_t ns, uint32_t least)
+{
+    return u32_max((uint32_t)u64_min(rate / 1000 * (ns / 1000) / 1000000, UINT32_MAX), least);
+}
+
 static uint32_t prefill_budget(const struct engine *e)
 {
-    uint32_t rows = e->o.executor.max_rows - e->plan.batch.n_rows;
-    uint64_t timed;
+    uint32_t rows = u32_min(e->o.executor.max_rows - e->plan.batch.n_rows, e->o.max_chunk);
 
-    rows = u32_min(rows, e->o.max_chunk);
-    if (e->plan.n_decode == 0 || e->prefill_rate == 0) return rows;
-    timed = e->prefill_rate / 1000 * (e->o.step_target_ns / 1000) / 1000000;
-    return u32_min(rows, u32_max((uint32_t)u64_min(timed, UINT32_MAX), MIN_CHUNK));
+    if (e->plan.n_decode == 0) {
+        if (e->o.prompt_target_ns == 0) return rows;
+        return u32_min(rows, rows_within(e->prompt_rate, e->o.prompt_target_ns, MIN_CHUNK_ALONE));
+    }
+    if (e->prefill_rate == 0) return rows;
+    return u32_min(rows, rows_within(e->prefill_rate, e->o.step_target_ns, MIN_CHUNK));
 }
 
 static uint32_t chunk_length(struct engine *e, const struct request *r, uint32_t budget)
 {
-    uint32_t n = u32_min(budget, r->seq.n_keys - r->seq.n_computed);
+    uint32_t left = r->seq.n_keys - r->seq.n_computed, n = u32_min(budget, left);
 
+    if (left > budget) {                                    /* no small rest at the end, which costs as much as a chunk */
+        n = u32_ceil_div(left, u32_ceil_div(left, budget));
+        n = u32_min(budget, u32_ceil_div(n, EVEN_ROWS) * EVEN_ROWS);
+    }
     if (r->p.idle) n = u32_min(n, IDLE_CHUNK);
     if (prefill_pools(&r->prefill)) n = u32_min(n, PLAN_MAX_HIDDEN - e->plan.batch.n_hidden);
     else if (r->p.prompt_logprobs) n = u32_min(n, logits_room(e));
-    else if (logits_room(e) == 0) n = u32_min(n, r->seq.n_keys - r->seq.n_computed - 1);
+    else if (logits_room(e) == 0) n = u32_min(n, left - 1);
     if (n > 0 && e->o.chunk_seed) n = 1 + (uint32_t)random_below(&e->chunk_random, n);
     return n;
 }

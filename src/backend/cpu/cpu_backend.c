@@ -72,9 +72,10 @@ static rd_status cpu_sync(struct backend *be)
 
 /* ---- memory ---- */
 
+/* Mapped: only what batches touch becomes memory, and few are as large as the largest. */
 static rd_status cpu_alloc(struct backend *be, uint64_t n_bytes, void **out)
 {
-    void *p = n_bytes <= SIZE_MAX ? mem_alloc_aligned((size_t)n_bytes) : NULL;
+    void *p = n_bytes <= SIZE_MAX ? mem_map((size_t)n_bytes) : NULL;
 
     (void)be;
     if (!p) return RD_E_NOMEM;
@@ -85,8 +86,7 @@ static rd_status cpu_alloc(struct backend *be, uint64_t n_bytes, void **out)
 static void cpu_free(struct backend *be, void *p, uint64_t n_bytes)
 {
     (void)be;
-    (void)n_bytes;
-    mem_free_aligned(p);
+    mem_unmap(p, (size_t)n_bytes);
 }
 
 static rd_status cpu_weight_load(struct backend *be, const struct host_tensor *t, enum weight_role role,
