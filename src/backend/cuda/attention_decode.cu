@@ -5,7 +5,7 @@
  * probabilities meet in shared memory; then warp w sums dims w * HD / 4 .. over all keys: no sum crosses warps.
  * Where runs alone do not fill the device, gridDim.x blocks share a run's segments. Each then leaves every segment's
  * m, l, o in scratch, and the block that arrives last merges them in order: the same operations as in one block. Up to 8
- * segments of few runs go to a cluster: m, l, o stay in shared memory, each block merges its share of the outputs.
+ * segments of few runs go to a cluster, which keeps them in shared memory (attention_cluster.cuh).
  * FUSED, runs of one row: the block norms and rotates its queries as they come from the product, the block with the
  * last segment the key, too; key and value go to their page, and from shared memory to the tiles. Everything older is
  * asked for before dependency_wait.
@@ -13,6 +13,7 @@
  * Bytes: K and V once. Bound: memory; three blocks on an SM keep about 100 KB in flight. H200: one run of 512 keys takes
  * 4 us, all of it latency.
  */
+#include "backend/cuda/attention_cluster.cuh"
 #include "backend/cuda/attention_fresh.cuh"
 #include "backend/cuda/attention_paths.h"
 #include "tensor/dtype.h"
@@ -33,27 +34,43 @@ static __device__ __forceinline__ float *scratch_row(const struct decode_split &
     return split.scratch + (((uint64_t)pair * split.max_segments + segment) * split.rows + row) * (HD + 2);
 }
 
-/* The last block of a run, or a cluster's blocks with their parts at `parts` in shared memory: all segments in order. */
-template <int HD, bool CLUSTER>
+/* A block's segment to scratch. */
+template <int HD, int N>
+static __device__ __forceinline__ void scratch_put(const struct decode_split &split, uint32_t pair, uint32_t segment,
+                                                   uint32_t n_packed, const float (&o)[N][4], const float (&m)[2],
+                                                   const float (&l)[2])
+{
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        if (lane / 4 + 8 * r >= n_packed) continue;
+        float *to = scratch_row<HD>(split, pair, segment, lane / 4 + 8 * r);
+
+#pragma unroll
+        for (int n = 0; n < N; n++)
+            *(float2 *)(to + (warp * N + n) * 8 + lane % 4 * 2) = make_float2(o[n][2 * r], o[n][2 * r + 1]);
+        if (warp == 0 && lane % 4 == 0) *(float2 *)(to + HD) = make_float2(m[r], l[r]);
+    }
+}
+
+/* The last block of a run: all segments in order. */
+template <int HD>
 static __device__ __forceinline__ void merge_segments(const struct cuda_attention_args &a,
                                                       const struct decode_split &split, const struct cuda_run &run,
-                                                      uint32_t kv_head, uint32_t pair, uint32_t n_segments,
-                                                      uint32_t parts)
+                                                      uint32_t kv_head, uint32_t pair, uint32_t n_segments)
 {
-    const uint32_t n_packed = run.n_rows * (a.n_heads / a.n_kv_heads), n_blocks = CLUSTER ? gridDim.x : 1;
+    const uint32_t n_packed = run.n_rows * (a.n_heads / a.n_kv_heads);
 
-    for (uint32_t i = (CLUSTER ? blockIdx.x * DECODE_THREADS : 0) + threadIdx.x; i < n_packed * (HD / 2);
-         i += n_blocks * DECODE_THREADS) {
+    for (uint32_t i = threadIdx.x; i < n_packed * (HD / 2); i += DECODE_THREADS) {
         const uint32_t row = i / (HD / 2), d = i % (HD / 2) * 2;
         struct row_state state = { { -INFINITY, -INFINITY }, { 0, 0 } };
         float x = 0, y = 0;
 
 #pragma unroll 4
         for (uint32_t k = 0; k < n_segments; k++) {
-            const uint32_t at = parts + row * (HD + 2) * 4;
-            const float *from = CLUSTER ? NULL : scratch_row<HD>(split, pair, k, row);
-            const float2 v = CLUSTER ? cluster_load2(at + d * 4, k) : __ldcg((const float2 *)(from + d));
-            const float2 ml = CLUSTER ? cluster_load2(at + HD * 4, k) : __ldcg((const float2 *)(from + HD));
+            const float *from = scratch_row<HD>(split, pair, k, row);
+            const float2 v = __ldcg((const float2 *)(from + d)), ml = __ldcg((const float2 *)(from + HD));
             const float m[2] = { ml.x, ml.x };
             const struct merge_factors f = merge_begin(&state, m);
 
@@ -73,6 +90,7 @@ __global__ void __launch_bounds__(DECODE_THREADS, HD == 256 ? 1 : 3)
     extern __shared__ __align__(1024) uint8_t smem[];
     __shared__ float warp_max[4][DECODE_ROWS];
     __shared__ uint32_t is_last;
+    __shared__ uint64_t met;
     __shared__ __align__(16) uint16_t fresh[2][FUSED ? HD : 1];
     constexpr uint32_t tile_bytes = SEGMENT * HD * 2;
     constexpr int N = HD / 32;                                  /* tiles of 8 dims that a warp sums */
@@ -85,7 +103,7 @@ __global__ void __launch_bounds__(DECODE_THREADS, HD == 256 ? 1 : 3)
     dependents_launch();
     const struct cuda_run run = a.runs[blockIdx.z];
     const uint32_t n_packed = run.n_rows * (a.n_heads / a.n_kv_heads);
-    if (n_packed > DECODE_ROWS) return;
+    if (n_packed == 0 || n_packed > DECODE_ROWS) return;        /* padding has no rows */
 
     const uint32_t first_key = a.window && run.pos0 + 1 > a.window ? run.pos0 + 1 - a.window : 0;
     const uint32_t first_segment = first_key / SEGMENT, n_keys = run.pos0 + run.n_rows;
@@ -103,7 +121,13 @@ __global__ void __launch_bounds__(DECODE_THREADS, HD == 256 ? 1 : 3)
     const uint32_t skip = FUSED ? run.pos0 : ~0u;
     struct row_state state = { { -INFINITY, -INFINITY }, { 0, 0 } };
     float o[N][4] = {};
+    const uint32_t n_pairs = n_packed * (HD / 2);
+    const struct cluster_parts parts = { p_tile + DECODE_ROWS * SEGMENT * 2, smem_u32(&met),
+                                         (n_pairs + gridDim.x - 1) / gridDim.x, n_pairs, n_packed };
 
+#if __CUDA_ARCH__ >= 900
+    if (split.in_cluster && n_blocks > 1) cluster_begin<HD>(parts, n_segments);
+#endif
     if (works) load_segment<HD, DECODE_THREADS>(k_tile, keys, (first_segment + from) * SEGMENT, skip);
     async_commit();
     if (works) load_segment<HD, DECODE_THREADS>(v_tile, values, (first_segment + from) * SEGMENT, skip);
@@ -164,17 +188,14 @@ __global__ void __launch_bounds__(DECODE_THREADS, HD == 256 ? 1 : 3)
             for (int n = 0; n < N; n++) o[n][0] = o[n][1] = o[n][2] = o[n][3] = -0.0f;  /* -0 + x is x, zeros too */
         }
         value_tile<T, HD, N>(o, p, v_tile, warp * N, f);
-        if (n_blocks > 1) {
-#pragma unroll
-            for (int r = 0; r < 2; r++) {
-                if (lane / 4 + 8 * r >= n_packed) continue;
-                float *to_row = split.in_cluster ? (float *)smem + (lane / 4 + 8 * r) * (HD + 2)    /* K is done with */
-                                                 : scratch_row<HD>(split, pair, i, lane / 4 + 8 * r);
-                for (int n = 0; n < N; n++)
-                    *(float2 *)(to_row + (warp * N + n) * 8 + lane % 4 * 2) = make_float2(o[n][2 * r], o[n][2 * r + 1]);
-                if (warp == 0 && lane % 4 == 0) *(float2 *)(to_row + HD) = make_float2(max[r], l[r]);
-            }
+        if (n_blocks > 1 && split.in_cluster) {
+#if __CUDA_ARCH__ >= 900
+            cluster_wait();                                     /* all blocks have begun */
+            cluster_send<HD, N>(parts, i, o, max, l);
+#endif
+            break;                                              /* of one segment a block */
         }
+        if (n_blocks > 1) scratch_put<HD, N>(split, pair, i, n_packed, o, max, l);
         __syncthreads();                                        /* all warps are done with V and p */
         if (i + 1 < to) load_segment<HD, DECODE_THREADS>(v_tile, values, base + SEGMENT, skip);
         async_commit();
@@ -189,14 +210,13 @@ __global__ void __launch_bounds__(DECODE_THREADS, HD == 256 ? 1 : 3)
                            __fdiv_rn(o[n][2 * r], state.l[r]), __fdiv_rn(o[n][2 * r + 1], state.l[r]));
         return;
     }
-#if __CUDA_ARCH__ >= 900
     if (split.in_cluster) {
-        cluster_sync();
-        merge_segments<HD, true>(a, split, run, kv_head, pair, n_segments, k_tile);
-        cluster_sync();                                         /* others may still read this block's parts */
+#if __CUDA_ARCH__ >= 900
+        if (!works) cluster_wait();
+        cluster_merge<HD>(a, parts, run, kv_head, n_segments);
+#endif
         return;
     }
-#endif
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -205,7 +225,7 @@ __global__ void __launch_bounds__(DECODE_THREADS, HD == 256 ? 1 : 3)
         __threadfence();
     }
     __syncthreads();
-    if (is_last) merge_segments<HD, false>(a, split, run, kv_head, pair, n_segments, 0);
+    if (is_last) merge_segments<HD>(a, split, run, kv_head, pair, n_segments);
 }
 
 /* Blocks that share a run's segments: as many as fill the device, or the few more that even out a second round. With
@@ -228,7 +248,6 @@ static cudaError_t start_as(const struct cuda_launch *l, const struct cuda_atten
                             const struct cuda_qkv_args *fused)
 {
     const struct cuda_qkv_args none = {};
-    const uint32_t smem = 2 * SEGMENT * HD * 2 + DECODE_ROWS * HD * 2 + DECODE_ROWS * SEGMENT * 2;
     const uint32_t pairs = a->n_runs * a->n_kv_heads, fill = (HD == 256 ? 1 : 3) * l->n_sms;
     const uint32_t packed = a->longest_run * (a->n_heads / a->n_kv_heads);
     const uint32_t rows = packed < DECODE_ROWS ? packed : (uint32_t)DECODE_ROWS;
@@ -236,16 +255,17 @@ static cudaError_t start_as(const struct cuda_launch *l, const struct cuda_atten
                                   1, 0 };
     const uint64_t need = (uint64_t)pairs * split.max_segments * split.rows * (HD + 2) * sizeof(float);
     uint32_t n = blocks_per_run(pairs, fill);
-    static bool ready;                   /* once per process */
-    cudaError_t e = ready ? cudaSuccess : allow_shared_memory(attention_decode<T, HD, FUSED>, smem);
+    uint32_t smem = 2 * SEGMENT * HD * 2 + DECODE_ROWS * HD * 2 + DECODE_ROWS * SEGMENT * 2;
+    cudaError_t e;
 
-    if (e) return e;
-    ready = true;
     if (n == 1 && split.max_segments > 32) n = ceil_div(split.max_segments, 16), split.min_segments = 16;
     if (n > split.max_segments) n = split.max_segments;
-    split.in_cluster = l->compute == 90 && n > 1 && n == split.max_segments && n <= 8;
+    split.in_cluster = l->compute == 90 && n > 1 && n == split.max_segments && n <= CLUSTER_SEGMENTS;
     if (pairs > CUDA_N_COUNTERS || need > l->scratch_bytes) n = 1;
     if (n == 1) split.in_cluster = 0;
+    if (split.in_cluster) smem += n * cluster_part_bytes(ceil_div(rows * (HD / 2), n), rows);
+    e = allow_once<attention_decode<T, HD, FUSED>>(smem);
+    if (e) return e;
     return launch_cluster(l, attention_decode<T, HD, FUSED>, dim3(n, a->n_kv_heads, a->n_runs), DECODE_THREADS, smem,
                           dim3(split.in_cluster ? n : 1), *a, split, fused ? *fused : none);
 }

@@ -21,6 +21,18 @@ static __device__ __forceinline__ void put_pairs(const struct cuda_qkv_args &f, 
     }
 }
 
+/* Head `index` of those that belong to a kv head, as the product made it: queries, then the key, then the value. */
+template <int HD>
+static __device__ __forceinline__ const float *fresh_source(const struct cuda_qkv_args &f, uint32_t row,
+                                                            uint32_t kv_head, uint32_t index)
+{
+    const uint32_t group = f.n_heads / f.n_kv_heads;
+
+    if (index == group) return f.k + (uint64_t)row * f.k_stride + kv_head * HD;
+    if (index > group) return f.v + (uint64_t)row * f.v_stride + kv_head * HD;
+    return f.q + (uint64_t)row * f.q_stride + (uint64_t)(kv_head * group + index) * HD;
+}
+
 /* The run's one row: queries to the q tile; is_last: key and value to fresh [2][HD] and to their page. */
 template <typename T, int HD>
 static __device__ void fresh_row(const struct cuda_qkv_args &f, uint32_t row, uint32_t kv_head, bool is_last,
@@ -37,14 +49,18 @@ static __device__ void fresh_row(const struct cuda_qkv_args &f, uint32_t row, ui
         const uint32_t at = tile_at(q_tile, HD * 2, i / (HD / 8), i % (HD / 8));
         asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(at), "r"(0) : "memory");
     }
-    dependency_wait();
-    for (uint32_t index = warp; index < group + (is_last ? 2 : 0); index += DECODE_THREADS / 32) {
-        const bool is_key = index == group, is_value = index > group;
-        const float *in = is_value ? f.v + (uint64_t)row * f.v_stride : is_key ? f.k + (uint64_t)row * f.k_stride
-                                                                               : f.q + (uint64_t)row * f.q_stride;
-        float u[P], v[P];
+    const uint32_t n_heads = group + (is_last ? 2 : 0);
+    float next_u[P], next_v[P], u[P], v[P];
 
-        head_load<P>(f, in + (uint64_t)(is_key || is_value ? kv_head : kv_head * group + index) * HD, u, v);
+    dependency_wait();
+    if (warp < n_heads) head_load<P>(f, fresh_source<HD>(f, row, kv_head, warp), next_u, next_v);
+    for (uint32_t index = warp; index < n_heads; index += DECODE_THREADS / 32) {
+        const bool is_key = index == group, is_value = index > group;
+
+#pragma unroll
+        for (int i = 0; i < P; i++) u[i] = next_u[i], v[i] = next_v[i];
+        if (index + DECODE_THREADS / 32 < n_heads)
+            head_load<P>(f, fresh_source<HD>(f, row, kv_head, index + DECODE_THREADS / 32), next_u, next_v);
         if (!is_value) head_turn<P>(f, angles, is_key ? k_norm : q_norm, (is_key ? f.k_norm : f.q_norm) != NULL, u, v);
         if (is_key || is_value) {
             put_pairs<T, P>(f, u, v, fresh[is_value]);

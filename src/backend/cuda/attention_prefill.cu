@@ -107,11 +107,9 @@ static cudaError_t start(const struct cuda_launch *l, const struct cuda_attentio
     const uint32_t raw = !CONVERT ? 0 : a->kv.k_row_bytes > a->kv.v_row_bytes ? a->kv.k_row_bytes : a->kv.v_row_bytes;
     const uint32_t smem = 2 * SEGMENT * HD * 2 + prefill_block<HD>::rows * HD * 2 + SEGMENT * raw;
     const uint32_t tiles = a->n_rows * (a->n_heads / a->n_kv_heads) / prefill_block<HD>::rows + a->n_runs;
-    static uint32_t ready;               /* bytes allowed so far */
-    cudaError_t e = smem <= ready ? cudaSuccess : allow_shared_memory(attention_prefill<T, HD, CONVERT>, smem);
+    const cudaError_t e = allow_once<attention_prefill<T, HD, CONVERT>>(smem);
 
     if (e) return e;
-    if (smem > ready) ready = smem;
     return launch_chained(l, attention_prefill<T, HD, CONVERT>, dim3(tiles, a->n_kv_heads),
                           prefill_block<HD>::threads, smem, *a);
 }

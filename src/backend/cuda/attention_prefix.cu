@@ -286,11 +286,9 @@ template <typename T, int HD> static cudaError_t start(const struct cuda_launch 
                                    (uint32_t)(kv->k_offset / row_bytes), (uint32_t)(kv->v_offset / row_bytes) };
     const uint32_t smem = (prefix_fit<HD>::stages * SEGMENT + PREFIX_ROWS) * row_bytes + sizeof(struct prefix_ring<HD>);
     CUtensorMap map = {};
-    static bool ready;                   /* once per process */
-    cudaError_t e = ready ? cudaSuccess : allow_shared_memory(attention_prefix<T, HD>, smem);
+    cudaError_t e = allow_once<attention_prefix<T, HD>>(smem);
 
     if (e) return e;
-    ready = true;
     if (!tensor_map(&map, kv->base, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, INT32_MAX, HD, row_bytes, kv->page_tokens, 64,
                     CU_TENSOR_MAP_SWIZZLE_128B))
         return cudaErrorInvalidValue;

@@ -423,12 +423,9 @@ static cudaError_t start_as(const struct cuda_launch *l, const struct cuda_atten
     const uint32_t smem = stream_fit<HD>::stages * s.stage_bytes + (CONVERT ? SEGMENT * row_bytes : 0)
                           + DECODE_ROWS * (HD + SEGMENT) * 2 + 1024;
     CUtensorMap map = {};
-    static uint32_t ready;               /* bytes allowed so far */
-    cudaError_t e = smem <= ready ? cudaSuccess
-                                  : allow_shared_memory(attention_stream<T, HD, FUSED, CONVERT>, smem);
+    const cudaError_t e = allow_once<attention_stream<T, HD, FUSED, CONVERT>>(smem);
 
     if (e) return e;
-    if (smem > ready) ready = smem;
     if (!CONVERT && !tensor_map(&map, kv->base, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, INT32_MAX, HD, row_bytes,
                                 kv->page_tokens, 64, CU_TENSOR_MAP_SWIZZLE_128B))
         return cudaErrorInvalidValue;

@@ -165,11 +165,9 @@ static cudaError_t start(const struct cuda_launch *l, const struct cuda_attentio
     const uint32_t raw = CONVERT ? SEGMENT * (a->kv.k_row_bytes + a->kv.v_row_bytes) : 0;
     const uint32_t smem = 4 * SEGMENT * HD * 2 + WGMMA_ROWS * HD * 2 + 1024 + raw;
     const uint32_t tiles = a->n_rows * (a->n_heads / a->n_kv_heads) / WGMMA_ROWS + a->n_runs;
-    static uint32_t ready;               /* bytes allowed so far */
-    cudaError_t e = smem <= ready ? cudaSuccess : allow_shared_memory(attention_wgmma<T, HD, CONVERT>, smem);
+    const cudaError_t e = allow_once<attention_wgmma<T, HD, CONVERT>>(smem);
 
     if (e) return e;
-    if (smem > ready) ready = smem;
     return launch_chained(l, attention_wgmma<T, HD, CONVERT>, dim3(tiles, a->n_kv_heads), WGMMA_THREADS, smem, *a);
 }
 

@@ -151,22 +151,6 @@ static __global__ void row_tokens(struct choose_job j)
                                                                                   : j.logits[blockIdx.y * j.stride + id]};
 }
 
-/* tokens[i] = choices[from[i]]; others stay. */
-static __global__ void take_tokens(uint32_t n_rows, const uint32_t *from, const struct cuda_choice *choices,
-                                   int32_t *tokens)
-{
-    const uint32_t i = blockIdx.x * THREADS + threadIdx.x;
-
-    if (i < n_rows && from[i] != UINT32_MAX) tokens[i] = choices[from[i]].token;
-}
-
-int cuda_take_tokens(const struct cuda_launch *l, uint32_t n_rows, const uint32_t *from,
-                     const struct cuda_choice *choices, int32_t *tokens)
-{
-    take_tokens<<<ceil_div(n_rows, THREADS), THREADS, 0, (cudaStream_t)l->stream>>>(n_rows, from, choices, tokens);
-    return (int)cudaGetLastError();
-}
-
 int cuda_choose(const struct cuda_launch *l, uint32_t n_rows, uint32_t n_vocab, const float *logits, uint64_t stride,
                 const struct cuda_draw *draws, struct cuda_choice *choices)
 {

@@ -3,7 +3,7 @@
  * A graph is kept per (model, rows, power of two that all positions are below, whether rows share pages): kernels'
  * grids and which of them run depend on no more. It is made lazily: the first step of a kind runs launch by launch,
  * which also loads its kernels; the second is recorded; then it is replayed. What changes from step to step is metadata
- * in device memory at fixed places, sent by one copy before:
+ * in device memory at fixed places, sent before (step_edges.cu):
  *
  *     tokens [n] | positions [n] | row_page [n] | row_slot [n] | draws [n] | runs [n] | what they share | block tables
  *
@@ -151,7 +151,7 @@ static bool put_step(struct backend *be, const struct graph_step *s, uint32_t en
     sent->shared = cuda_share_runs(be, runs, s->n_rows, tables, &s->kv->layout, runs + s->n_rows);
     *shares = sent->shared.head != NULL;
     be->n_meta = ((uint64_t)((char *)(tables + n_pages) - be->meta_host) + 255) / 256 * 256;
-    *from = (const uint32_t *)(be->meta_device + be->n_meta);   /* behind all: what a graph was recorded with stays */
+    *from = s->from ? (const uint32_t *)(be->meta_host + be->n_meta) : NULL;    /* behind all: graphs do not read it */
     if (s->from) put(be, s->from, row_bytes);
     return true;
 }
@@ -187,11 +187,8 @@ rd_status cuda_graph_begin(struct backend *be, const struct graph_step *s, enum 
     if (!put_step(be, s, end, &from, &shares))
         return s->from ? cuda_check(be, (int)cudaErrorInvalidValue, "metadata") : RD_OK;
     g = find_graph(be, s, end, shares, &is_new);
-    st = cuda_check(be, (int)cudaMemcpyAsync(be->meta_device, be->meta_host, (size_t)be->n_meta, cudaMemcpyHostToDevice,
-                                             stream_of(be)), "metadata");
-    if (st == RD_OK && s->from)
-        st = cuda_check(be, cuda_take_tokens(&be->l, s->n_rows, from, (const struct cuda_choice *)s->choices,
-                                             (int32_t *)be->meta_device), "tokens");
+    st = cuda_check(be, cuda_begin_step(&be->l, be->n_meta, be->meta_host, be->meta_device, s->n_rows, from,
+                                        (const struct cuda_choice *)s->choices), "metadata");
     if (st != RD_OK || is_new || !g) return st;
     if (g->exec) {
         *out = GRAPH_REPLAYED;

@@ -237,9 +237,13 @@ struct cuda_draw { float temperature, min_p; uint64_t seed; uint32_t position, u
 struct cuda_choice { int32_t token; float value; };
 int cuda_choose(const struct cuda_launch *l, uint32_t n_rows, uint32_t n_vocab, const float *logits, uint64_t stride,
                 const struct cuda_draw *draws, struct cuda_choice *choices);
-/* Row i's token is what row from[i] of the step before chose; UINT32_MAX: it stays. All in device memory. */
-int cuda_take_tokens(const struct cuda_launch *l, uint32_t n_rows, const uint32_t *from,
-                     const struct cuda_choice *choices, int32_t *tokens);
+/* A step's metadata from pinned host memory (16-byte aligned, with room for 16 more), tokens [n_rows] first. from: NULL,
+ * or row i's token is what row from[i] of the step before chose (choices, on the device); UINT32_MAX: it stays. It lies
+ * in the host's memory, 16-byte aligned, with room for 16 bytes more, too. */
+int cuda_begin_step(const struct cuda_launch *l, uint64_t n_bytes, const void *host, void *device, uint32_t n_rows,
+                    const uint32_t *from, const struct cuda_choice *choices);
+/* A copy; fast if it is small and `to` pinned host memory. */
+int cuda_copy_out(const struct cuda_launch *l, void *to, const void *from, uint64_t n_bytes);
 
 #ifdef __cplusplus
 }

@@ -89,8 +89,7 @@ uint16_t *cuda_shadow(const struct backend *be, const float *x)
 rd_status cuda_copy(struct backend *be, void *to, const void *from, uint64_t n_bytes)
 {
     uint16_t *shadow = cuda_shadow(be, to);
-    rd_status st = cuda_check(be, (int)cudaMemcpyAsync(to, from, (size_t)n_bytes, cudaMemcpyDefault, stream_of(be)),
-                              "copy");
+    rd_status st = cuda_check(be, cuda_copy_out(&be->l, to, from, n_bytes), "copy");
 
     if (st != RD_OK || !shadow) return st;
     return cuda_check(be, cuda_to_bf16(&be->l, n_bytes / sizeof(float), to, shadow), "copy");

@@ -13,6 +13,26 @@ static __device__ __forceinline__ uint32_t smem_u32(const void *p)
     return (uint32_t)__cvta_generic_to_shared(p);
 }
 
+static __device__ __forceinline__ float4 shared_load4(uint32_t at)
+{
+    float4 v;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "r"(at)
+                 : "memory");
+    return v;
+}
+static __device__ __forceinline__ float2 shared_load2(uint32_t at)
+{
+    float2 v;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(at) : "memory");
+    return v;
+}
+static __device__ __forceinline__ void shared_store(uint32_t at, float v)
+{
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(v) : "memory");
+}
+
 /* ---- mbarrier: a phase ends when `count` threads arrived and all expected bytes have landed ---- */
 static __device__ __forceinline__ void mbar_init(uint32_t bar, uint32_t count)
 {
@@ -130,26 +150,56 @@ static __device__ __forceinline__ void cluster_sync(void)
 {
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
+/* The two halves of cluster_sync. */
+static __device__ __forceinline__ void cluster_arrive(void)
+{
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+static __device__ __forceinline__ void cluster_wait(void)
+{
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+/* Address `at` of this block, in block `rank` of the cluster. */
+static __device__ __forceinline__ uint32_t cluster_address(uint32_t at, uint32_t rank)
+{
+    uint32_t there;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(rank));
+    return there;
+}
 /* 16 bytes at address `at` (of this block) as block `rank` of the cluster has them. */
 static __device__ __forceinline__ float4 cluster_load4(uint32_t at, uint32_t rank)
 {
-    uint32_t there;
     float4 v;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(rank));
     asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
                  : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-                 : "r"(there)
+                 : "r"(cluster_address(at, rank))
                  : "memory");
     return v;
 }
-
-static __device__ __forceinline__ float2 cluster_load2(uint32_t at, uint32_t rank)
+/* v to address `to`; its bytes count on barrier `bar` there: addresses as cluster_address gives them, of one block, that
+ * must have begun. */
+static __device__ __forceinline__ void cluster_store(uint32_t to, uint32_t bar, float v)
 {
-    uint32_t there;
-    float2 v;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(rank));
-    asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(there) : "memory");
-    return v;
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(to), "f"(v), "r"(bar)
+                 : "memory");
+}
+static __device__ __forceinline__ void cluster_store2(uint32_t to, uint32_t bar, float x, float y)
+{
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(to), "f"(x),
+                 "f"(y), "r"(bar)
+                 : "memory");
+}
+/* mbar_wait where blocks of the cluster stored. */
+static __device__ __forceinline__ void cluster_mbar_wait(uint32_t bar, uint32_t parity)
+{
+    asm volatile("{\n"
+                 ".reg .pred p;\n"
+                 "again:\n"
+                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], %1;\n"
+                 "@!p bra again;\n"
+                 "}" ::"r"(bar),
+                 "r"(parity)
+                 : "memory");
 }
 
 /* ---- programmatic dependent launch: harmless in a kernel that was launched without it ---- */

@@ -43,6 +43,16 @@ template <typename... Params> static cudaError_t allow_shared_memory(void (*kern
     return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
 }
 
+/* The same, asked of the runtime once in a process for as many bytes. */
+template <auto KERNEL> static cudaError_t allow_once(uint32_t bytes)
+{
+    static uint32_t allowed;             /* a second thread would only set it again */
+    const cudaError_t e = bytes <= allowed ? cudaSuccess : allow_shared_memory(KERNEL, bytes);
+
+    if (e == cudaSuccess && bytes > allowed) allowed = bytes;
+    return e;
+}
+
 /* The H100 and H200; of the shared memory 1 KB a block is the system's. */
 static const uint32_t N_SMS = 132, SMEM_SM = 228 * 1024, SMEM_BLOCK_MAX = 227 * 1024;
 

@@ -88,7 +88,7 @@ static cudaError_t start(const struct linear_hopper *a, struct linear_job *job, 
             return cudaErrorInvalidValue;
     }
     if (!map_bf16(&x, a->x, a->n_rows, a->n_in, a->x_stride, N)) return cudaErrorInvalidValue;
-    if (N == 1) smem += job->seg_blocks * K_BLOCK * 2 + ONE_ROW_PAD;
+    if (N == 1) smem += one_row_bytes<ROWS>(job->seg_blocks * K_BLOCK * 2, cluster.z);
     smem = evenly_spread(smem, job->n_tiles * job->n_row_tiles * cluster.z, cluster.z);
     return launch_cluster(&l, kernel, dim3(job->n_tiles * job->n_row_tiles, 1, cluster.z),
                           linear_trade<ROWS, N>::threads, smem, cluster, w[0], w[1], w[2], x, *job);

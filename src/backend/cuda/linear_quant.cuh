@@ -28,7 +28,7 @@ template <int BITS, int GROUP, int KIND, int ROWS, int N, int STAGES> struct qua
     static constexpr uint32_t ring = STAGES * stage, sums = (N > 1 ? N : 8) * linear_block<ROWS>::pitch * 4;
     static constexpr uint32_t big = (((ring > sums ? ring : sums) + 15) / 16) * 16;
     static constexpr uint32_t row = (big + 2 * 8 * STAGES + 15) / 16 * 16;  /* N = 1: where it lies */
-    static constexpr uint32_t bytes = row + 1024;               /* room to align; N = 1: the row and ONE_ROW_PAD more */
+    static constexpr uint32_t bytes = row + 1024;               /* room to align; N = 1: one_row_bytes more */
 };
 
 static __device__ __forceinline__ uint4 shared_load16(uint32_t at)
@@ -237,6 +237,8 @@ __global__ void __launch_bounds__(linear_block<ROWS>::threads, BLOCKS_PER_SM)
     uint32_t rank = MODE == SPLIT ? cluster_rank() : 0, first = rank * job.seg_blocks;
     uint32_t count = MODE == SPLIT ? min(job.seg_blocks, job.k_blocks - first) : job.k_blocks;
     struct tile_place p = place_of(job, ROWS, N);
+    const struct seg_blocks blocks = { n_blocks, rank };
+    const struct one_row_meet meet = one_row_meet_of<ROWS>(ring + S::row, job.seg_blocks * QUANT_BLOCK * 2, n_blocks);
     float4 before = {};
 
     if (threadIdx.x == 0) {
@@ -245,13 +247,16 @@ __global__ void __launch_bounds__(linear_block<ROWS>::threads, BLOCKS_PER_SM)
             mbar_init(empty + 8 * s, ROWS / 16);
         }
         mbar_init_fence();
+        if (N == 1 && n_blocks > 1) one_row_expect<ROWS>(job, meet, blocks);
     }
     __syncthreads();
+    if (N == 1 && n_blocks > 1) cluster_arrive();
     dependents_launch();
     if (warp == ROWS / 16) {
         if (threadIdx.x % 32 == 0)
             quant_feed<BITS, GROUP, KIND, ROWS, N, STAGES>(maps, job, p, ring, full, empty, first, count);
         __syncwarp();
+        if (N == 1 && n_blocks > 1) cluster_wait();
     } else {
         uint32_t lane = threadIdx.x % 32, row = warp * 16 + lane / 4, left = job.seg_blocks;
         bool begin = true;
@@ -299,14 +304,20 @@ __global__ void __launch_bounds__(linear_block<ROWS>::threads, BLOCKS_PER_SM)
             }
         }
         wgmma_wait<0>();
+        if constexpr (N == 1) {
+            one_row_send<ROWS>(job, meet, blocks, acc[0], acc[2]);
+            linear_write<ROWS, N>(job, p, meet.at, blocks, &before);
+            return;
+        }
         named_barrier(1, B::workers);                           /* all warpgroups are done with the ring */
         float *sums = (float *)(raw + (ring - smem_u32(raw)));
         if constexpr (MODE == WALK) keep_sums<ROWS, TILE>(sums, total);
         else keep_sums<ROWS, TILE>(sums, acc);
         named_barrier(1, B::workers);
     }
+    if (N == 1) return;
     if (MODE == SPLIT) cluster_sync();
-    if (warp < ROWS / 16) linear_write<ROWS, N>(job, p, ring, { n_blocks, rank }, N == 1 ? &before : NULL);
+    if (warp < ROWS / 16) linear_write<ROWS, N>(job, p, ring, blocks, NULL);
     if (MODE == SPLIT) cluster_sync();                          /* others may still read this block's sums */
 #endif
 }

@@ -57,7 +57,7 @@ static cudaError_t quant_start(const struct cuda_launch *l, const struct cuda_li
         || !tensor_map(&maps.x, a->x16, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, a->n_rows, a->outs[0].w->n_in,
                        a->x_stride * 2ull, N, 64, CU_TENSOR_MAP_SWIZZLE_128B))
         return cudaErrorInvalidValue;
-    if (N == 1) smem += job->seg_blocks * QUANT_BLOCK * 2 + ONE_ROW_PAD;
+    if (N == 1) smem += one_row_bytes<ROWS>(job->seg_blocks * QUANT_BLOCK * 2, cluster.z);
     smem = evenly_spread(smem, job->n_tiles * job->n_row_tiles * cluster.z, cluster.z);
     return launch_cluster(l, kernel, dim3(job->n_tiles * job->n_row_tiles, 1, cluster.z), linear_block<ROWS>::threads,
                           smem, cluster, maps, *job);

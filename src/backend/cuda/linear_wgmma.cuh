@@ -150,20 +150,20 @@ static __device__ __forceinline__ float4 one_row_before(const struct linear_job 
 /* The blocks of a cluster: one for each segment; this one's number. */
 struct seg_blocks { uint32_t n, rank; };
 
-/* v[u] = the four floats at at[u] of the blocks, added in order; u < count. */
-template <int U>
+/* v[u] = the four floats at at[u] of the blocks, added in order; u < count. MET: all lie here, [segment][ROWS]. */
+template <int U, int ROWS, bool MET>
 static __device__ __forceinline__ void sum_segments(float4 (&v)[U], const uint32_t (&at)[U], uint32_t count,
                                                     const struct seg_blocks &blocks)
 {
 #pragma unroll
     for (uint32_t u = 0; u < U; u++)
-        if (u < count) v[u] = cluster_load4(at[u], 0);
+        if (u < count) v[u] = MET ? shared_load4(at[u]) : cluster_load4(at[u], 0);
     for (uint32_t i = 1; i < blocks.n; i++) {
         float4 more[U];
 
 #pragma unroll
         for (uint32_t u = 0; u < U; u++)
-            if (u < count) more[u] = cluster_load4(at[u], i);
+            if (u < count) more[u] = MET ? shared_load4(at[u] + i * ROWS * 4) : cluster_load4(at[u], i);
 #pragma unroll
         for (uint32_t u = 0; u < U; u++) {
             v[u].x += more[u].x, v[u].y += more[u].y;
@@ -172,8 +172,8 @@ static __device__ __forceinline__ void sum_segments(float4 (&v)[U], const uint32
     }
 }
 
-/* The blocks' [N][pitch] sums -> outputs, by the workers; each block takes its share. before: of a batch of one row, or
- * NULL. U groups of four at once, as the other blocks' memory is far. */
+/* The blocks' [N][pitch] sums (of a batch of one row: [segment][ROWS]) -> outputs, by the workers; each block takes its
+ * share. before: of a batch of one row, or NULL. U groups of four at once, as the other blocks' memory is far. */
 template <int ROWS, int N, bool GLU>
 static __device__ __forceinline__ void linear_write_as(const struct linear_job &job, const struct tile_place &p,
                                                        uint32_t sums, const struct seg_blocks &blocks,
@@ -203,13 +203,13 @@ static __device__ __forceinline__ void linear_write_as(const struct linear_job &
                                 : old_values(job, o.which, p.token + i / per_token, o.row + group % piece_rows);
             }
         }
-        sum_segments<U>(v, at, n, blocks);
+        sum_segments<U, ROWS, N == 1>(v, at, n, blocks);
         if constexpr (GLU) {
             float4 up[U] = {};
 
 #pragma unroll
             for (uint32_t u = 0; u < U; u++) at[u] += piece_rows * 4;
-            sum_segments<U>(up, at, n, blocks);
+            sum_segments<U, ROWS, N == 1>(up, at, n, blocks);
 #pragma unroll
             for (uint32_t u = 0; u < U; u++) {
                 v[u].x = glu_of(job.epilogue, v[u].x, up[u].x), v[u].y = glu_of(job.epilogue, v[u].y, up[u].y);
@@ -234,6 +234,64 @@ static __device__ __forceinline__ void linear_write(const struct linear_job &job
     else linear_write_as<ROWS, N, false>(job, p, sums, blocks, before);
 }
 
+/* A batch of one row: sums go to the block that writes the outputs, when they are there; it knows by a barrier. So no
+ * block waits for another to have read. Where: at [segment][ROWS] of `at`, behind it the barrier. */
+struct one_row_meet { uint32_t at, bar; };
+/* row_at: of the row's k in shared memory, row_bytes of them; ONE_ROW_PAD behind it. */
+template <int ROWS>
+static __device__ __forceinline__ struct one_row_meet one_row_meet_of(uint32_t row_at, uint32_t row_bytes, uint32_t n)
+{
+    const uint32_t at = row_at + row_bytes + ONE_ROW_PAD;
+    return { at, at + n * ROWS * 4 };
+}
+template <int ROWS> static __host__ uint32_t one_row_bytes(uint32_t row_bytes, uint32_t n_segs)
+{
+    return row_bytes + ONE_ROW_PAD + n_segs * ROWS * 4 + 16;
+}
+template <int ROWS> static __device__ __forceinline__ uint32_t one_row_share(const struct linear_job &job, uint32_t n)
+{
+    return (ROWS / (job.epilogue >= EPI_SILU_GLU ? 8 : 4) + n - 1) / n;
+}
+
+/* By one thread, before cluster_arrive: the bytes that will come. */
+template <int ROWS>
+static __device__ __forceinline__ void one_row_expect(const struct linear_job &job, const struct one_row_meet &meet,
+                                                      const struct seg_blocks &blocks)
+{
+    const bool glu = job.epilogue >= EPI_SILU_GLU;
+    const uint32_t groups = ROWS / (glu ? 8 : 4), share = one_row_share<ROWS>(job, blocks.n);
+    const uint32_t from = blocks.rank * share;
+    const uint32_t mine = from < groups ? min(groups - from, share) : 0;
+
+    mbar_init(meet.bar, 1);
+    mbar_init_fence();
+    mbar_expect(meet.bar, mine * (glu ? 32 : 16) * blocks.n);
+}
+
+/* By the workers: the first column of their fragments is sent; returns when the sums of all segments are here. */
+template <int ROWS>
+static __device__ __forceinline__ void one_row_send(const struct linear_job &job, const struct one_row_meet &meet,
+                                                    const struct seg_blocks &blocks, float first, float second)
+{
+    constexpr uint32_t piece_rows = linear_piece(ROWS);
+    const bool glu = job.epilogue >= EPI_SILU_GLU;
+    const uint32_t lane = threadIdx.x % 32, share = one_row_share<ROWS>(job, blocks.n);
+
+    if (blocks.n > 1) cluster_wait();                           /* all blocks have begun */
+    if (lane % 4 == 0)
+#pragma unroll
+        for (uint32_t i = 0; i < 2; i++) {
+            const uint32_t row = threadIdx.x / 32 * 16 + lane / 4 + 8 * i;
+            const uint32_t at = meet.at + (blocks.rank * ROWS + row) * 4;
+            const uint32_t to = (glu ? row % piece_rows : row) / 4 / share;
+
+            if (blocks.n == 1) shared_store(at, i ? second : first);
+            else cluster_store(cluster_address(at, to), cluster_address(meet.bar, to), i ? second : first);
+        }
+    if (blocks.n == 1) named_barrier(1, linear_block<ROWS>::workers);
+    else cluster_mbar_wait(meet.bar, 0);
+}
+
 /* Sums of a thread's fragment -> [n][pitch]. */
 template <int ROWS, int N>
 static __device__ __forceinline__ void keep_sums(float *sums, const float (&d)[N / 2])
@@ -251,7 +309,7 @@ template <int ROWS, int N, int STAGES> struct linear_smem {
     static constexpr uint32_t sums = (N > 1 ? N : 8) * linear_block<ROWS>::pitch * 4;
     static constexpr uint32_t big = (((ring > sums ? ring : sums) + 15) / 16) * 16;
     static constexpr uint32_t row = (big + 2 * 8 * STAGES + 15) / 16 * 16;  /* N = 1: where it lies */
-    static constexpr uint32_t bytes = row + 1024;               /* room to align; N = 1: the row and ONE_ROW_PAD more */
+    static constexpr uint32_t bytes = row + 1024;               /* room to align; N = 1: one_row_bytes more */
 };
 
 /* The warp that feeds: one thread of it. k blocks first .. first + n_blocks - 1. */
@@ -304,6 +362,8 @@ __global__ void __launch_bounds__(linear_trade<ROWS, N>::threads, BLOCKS_PER_SM)
     uint32_t rank = n_blocks > 1 ? cluster_rank() : 0, first = rank * job.seg_blocks;
     uint32_t count = MODE == SPLIT ? min(job.seg_blocks, job.k_blocks - first) : job.k_blocks;
     struct tile_place p = place_of(job, ROWS, N);
+    const struct seg_blocks blocks = { n_blocks, rank };
+    const struct one_row_meet meet = one_row_meet_of<ROWS>(ring + S::row, job.seg_blocks * K_BLOCK * 2, n_blocks);
     float4 before = {};
 
     if (threadIdx.x == 0) {
@@ -312,8 +372,10 @@ __global__ void __launch_bounds__(linear_trade<ROWS, N>::threads, BLOCKS_PER_SM)
             mbar_init(empty + 8 * s, ROWS / 16);                /* the workers' warps */
         }
         mbar_init_fence();
+        if (N == 1 && n_blocks > 1) one_row_expect<ROWS>(job, meet, blocks);
     }
     __syncthreads();
+    if (N == 1 && n_blocks > 1) cluster_arrive();
     dependents_launch();
     if (warp >= ROWS / 16) {
         if (linear_trade<ROWS, N>::on) registers_less<32>();
@@ -322,7 +384,8 @@ __global__ void __launch_bounds__(linear_trade<ROWS, N>::threads, BLOCKS_PER_SM)
             linear_feed<ROWS, N, STAGES>(w, &x, job, p, ring, full, empty, first, count);
         }
         __syncwarp();
-        if (n_blocks > 1) cluster_sync();
+        if (N == 1 && n_blocks > 1) cluster_wait();
+        else if (n_blocks > 1) cluster_sync();
     } else {
         uint32_t group = warp / 4, left = job.seg_blocks;
         bool begin = true;                                      /* of a chain: the sums are overwritten */
@@ -367,14 +430,19 @@ __global__ void __launch_bounds__(linear_trade<ROWS, N>::threads, BLOCKS_PER_SM)
             }
         }
         wgmma_wait<0>();
+        if constexpr (N == 1) {
+            one_row_send<ROWS>(job, meet, blocks, acc[0], acc[2]);
+            linear_write<ROWS, N>(job, p, meet.at, blocks, &before);
+            return;
+        }
         named_barrier(1, B::workers);                           /* all warpgroups are done with the ring */
         float *sums = (float *)(raw + (ring - smem_u32(raw)));
         if constexpr (MODE == WALK) keep_sums<ROWS, TILE>(sums, total);
         else keep_sums<ROWS, TILE>(sums, acc);
         named_barrier(1, B::workers);
         if (n_blocks > 1) cluster_sync();                       /* the others' sums are there, too */
-        linear_write<ROWS, N>(job, p, ring, { n_blocks, rank }, N == 1 ? &before : NULL);
+        linear_write<ROWS, N>(job, p, ring, blocks, NULL);
     }
-    if (n_blocks > 1) cluster_sync();                           /* others may still read this block's sums */
+    if (N > 1 && n_blocks > 1) cluster_sync();                  /* others may still read this block's sums */
 #endif
 }
