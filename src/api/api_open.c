@@ -26,7 +26,7 @@
 #define DEFAULT_RUNNING 64u
 #define DEFAULT_QUEUE 256u
 #define DEFAULT_CHUNK 1024u              /* as far as PROMPT_STEP_MS allows */
-#define PROMPT_STEP_MS 180u              /* on a CPU: who hangs up during a prompt stops the work within 200 ms */
+#define PROMPT_STEP_MS 180u              /* on a CPU: so long waits who comes during a prompt, at most */
 #define DEFAULT_CHUNK_DEVICE 2048u
 #define DEFAULT_STEP_MS 50u
 #define DEFAULT_TTL_S 1800u

@@ -20,7 +20,7 @@ struct executor {
     uint32_t max_rows;                   /* tokens in one forward pass at most */
     uint32_t max_logits;                 /* rows with logits in one pass at most */
     uint32_t n_state; /* floats of a row's last hidden state (batch->states); 0: none are given out */
-    /* logits: [n_logits, n_vocab] */
+    /* logits: [n_logits, n_vocab]. RD_E_CANCELLED: batch->is_moot said so, what was written is of no use */
     rd_status (*forward)(void *self, const struct model_batch *batch, float *logits);
     /* Logits [n, n_vocab] of n kept states, n in 1 .. max_logits: the bits that forward gave. n_state > 0 only. */
     rd_status (*head)(void *self, uint32_t n, const float *const *states, float *logits);

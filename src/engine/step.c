@@ -534,14 +534,40 @@ static rd_status run_step(struct engine *e)
     return x->end(x->self);
 }
 
+/* Everybody who was admitted has hung up: nobody waits for what the step computes, now or for its pages. */
+static bool is_moot(void *arg)
+{
+    const struct engine *e = arg;
+
+    for (uint32_t i = 0; i < e->n_live; i++)
+        if (atomic_load_explicit(&e->live[i]->cancel, memory_order_relaxed) != CANCEL_GONE) return false;
+    return true;
+}
+
+/* The step ended early, as if it had not run; its requests end before the next. */
+static void drop_step(struct engine *e)
+{
+    struct step_plan *p = &e->plan;
+
+    for (uint32_t i = 0; i < p->batch.n_runs; i++)
+        if (p->run_request[i]) kv_seq_unreserve(&p->run_request[i]->seq);
+}
+
 static void step(struct engine *e, uint64_t begin)
 {
     uint64_t n_generated = e->stats.generated;
     rd_status st;
 
     engine_publish_stats(e); /* a step can take long: who runs in it is seen now */
+    e->plan.batch.is_moot = e->plan.n_prefill_rows > 0 ? is_moot : NULL;
+    e->plan.batch.moot_arg = e;
     st = run_step(e);
+    e->plan.batch.is_moot = NULL;
     e->step_end_ns = clock_now_ns(e->o.clock);
+    if (st == RD_E_CANCELLED) {
+        drop_step(e);
+        return;
+    }
     if (st != RD_OK) {
         fail_step(e, st);
         return;

@@ -106,3 +106,75 @@ TEST(short_prompts_say_nothing_about_large_chunks)
     CHECK_EQ(cut(&g, 512, 20, rows), 1);
     rig_close(&g);
 }
+
+/* Submits a prompt of n tokens. */
+static struct request *ask(struct rig *g, uint32_t n, uint64_t text, uint32_t max_tokens)
+{
+    struct request_params p = sim_params(max_tokens, 0);
+    int32_t prompt[2048];
+
+    sim_prompt(prompt, n, text);
+    return sim_submit(g->e, &p, prompt, n);
+}
+
+static void end_all(struct rig *g, struct request *r)
+{
+    for (int i = 0; i < 100 && !atomic_load(&r->ended); i++) sim_step(g->e);
+}
+
+static void expect_all_free(struct rig *g)
+{
+    struct page_counts c;
+
+    engine_clear_cache(g->e);
+    c = page_pool_counts(g->e->pool);
+    CHECK_EQ(c.n_free, c.n_total);
+    CHECK_EQ(g->x.n_wrong_rows, 0);
+}
+
+TEST(who_hangs_up_during_a_step_ends_it_and_nothing_is_lost)
+{
+    struct request *r, *again;
+    struct engine_stats s;
+    struct rig g;
+
+    CHECK(rig_open(&g, 300000));
+    CHECK(r = ask(&g, 700, 1, 1));
+    sim_step(g.e);                                          /* the first chunk stays */
+    g.x.leaves = r;
+    sim_step(g.e);
+    CHECK_EQ(g.x.n_moot, 1);
+    end_all(&g, r);
+    CHECK_EQ(r->finish, REQUEST_CANCELLED);
+    request_unref(r);
+    CHECK(again = ask(&g, 700, 1, 1));                      /* goes on behind it, with the right text */
+    end_all(&g, again);
+    CHECK_EQ(again->finish, REQUEST_LENGTH);
+    CHECK(again->usage.n_cached >= 256 && again->usage.n_cached < 700);
+    request_unref(again);
+    engine_get_stats(g.e, &s);
+    CHECK_EQ(s.device_errors, 0);
+    CHECK_EQ(s.n_cancelled, 1);
+    expect_all_free(&g);
+    rig_close(&g);
+}
+
+TEST(a_step_that_others_wait_for_goes_on)
+{
+    struct request *first, *second, *waits;
+    struct rig g;
+
+    CHECK(rig_open(&g, 300000));
+    CHECK((first = ask(&g, 300, 1, 4)) && (second = ask(&g, 40, 2, 4)) && (waits = ask(&g, 300, 1, 4)));
+    g.x.leaves = first;                                     /* waits joined what first computes; second has its own rows */
+    sim_step(g.e);
+    CHECK_EQ(g.x.n_moot, 0);
+    end_all(&g, second), end_all(&g, waits), end_all(&g, first);
+    CHECK_EQ(first->finish, REQUEST_CANCELLED);
+    CHECK_EQ(second->finish, REQUEST_LENGTH);
+    CHECK_EQ(waits->finish, REQUEST_LENGTH);
+    CHECK(waits->usage.n_cached >= 128);                    /* the chunk that first had in that step */
+    request_unref(first), request_unref(second), request_unref(waits);
+    expect_all_free(&g);
+    rig_close(&g);
+}

@@ -68,8 +68,9 @@ rd_status rig_step(struct model_rig *r, const int32_t *tokens, uint32_t pos0, ui
                    float *logits)
 {
     const struct seq_run run = {0, n, pos0, r->table};
-    const struct model_batch b = {n, tokens, r->positions, r->row_page, r->row_slot, 1, &run, n_logits, r->logit_rows,
-                                  NULL, 0, NULL, NULL, NULL, NULL, NULL, NULL};
+    const struct model_batch b = {.n_rows = n, .tokens = tokens, .positions = r->positions, .row_page = r->row_page,
+                                  .row_slot = r->row_slot, .n_runs = 1, .runs = &run, .n_logits = n_logits,
+                                  .logit_rows = r->logit_rows};
 
     if (n > r->max_rows || n_logits > n || pos0 + n > r->n_ctx) return RD_E_INVALID;
     for (uint32_t i = 0; i < n; i++) {

@@ -226,8 +226,9 @@ TEST(a_row_does_not_see_its_neighbours_in_the_batch)
         int32_t tokens[30];
         const kv_page short_table[2] = {0, 1}, long_table[2] = {3, 2};
         const struct seq_run runs[2] = {{0, 13, 0, short_table}, {13, 17, 0, long_table}};
-        struct model_batch b = {30, tokens, positions, pages, slots, 2, runs, 2, logit_rows, NULL, 0, NULL, NULL,
-                                NULL, NULL, NULL, NULL};
+        struct model_batch b = {.n_rows = 30, .tokens = tokens, .positions = positions, .row_page = pages,
+                                .row_slot = slots, .n_runs = 2, .runs = runs, .n_logits = 2,
+                                .logit_rows = logit_rows};
 
         CHECK(reference_read(models[i], &ref));
         CHECK_OK(rig_open(&r, golden(models[i], "gguf"), DTYPE_F16, N_CONTEXT, N_CONTEXT, NULL, 2));
@@ -323,6 +324,45 @@ TEST(sequences_that_decode_together_have_the_bits_of_one_prefill)
         }
         mem_free(want);
         mem_free(got);
+        mem_free(ref.bytes);
+        rig_close(&r);
+    }
+}
+
+/* Says that nobody waits any more when it is asked for the second time. */
+static bool second_time(void *arg)
+{
+    return ++*(int *)arg == 2;
+}
+
+TEST(a_pass_that_nobody_waits_for_ends_early_and_leaves_no_trace)
+{
+    if (test_on_gpu()) {
+        test_note("a device is not asked");
+        return;
+    }
+    for (size_t i = 0; i < N_MODELS; i++) {
+        struct reference ref;
+        struct model_rig r;
+        uint32_t positions[N_CONTEXT], slots[N_CONTEXT];
+        kv_page pages[N_CONTEXT];
+        int n_asked = 0;
+
+        CHECK(reference_read(models[i], &ref));
+        CHECK_OK(rig_open(&r, golden(models[i], "gguf"), DTYPE_F16, N_CONTEXT, N_CONTEXT, NULL, 2));
+        const struct seq_run run = {0, ref.n_tokens, 0, r.table};
+        const struct model_batch b = {.n_rows = ref.n_tokens, .tokens = ref.tokens, .positions = positions,
+                                      .row_page = pages, .row_slot = slots, .n_runs = 1, .runs = &run,
+                                      .is_moot = second_time, .moot_arg = &n_asked};
+        float *want = mem_zalloc(ref.n_vocab, sizeof(float)), *got = mem_zalloc(ref.n_vocab, sizeof(float));
+
+        for (uint32_t p = 0; p < ref.n_tokens; p++) positions[p] = p, pages[p] = r.table[p / 16], slots[p] = p % 16;
+        CHECK_OK(rig_step(&r, ref.tokens, 0, ref.n_tokens, 1, want));
+        CHECK_EQ(model_forward(r.m, &r.kv, &b, NULL), RD_E_CANCELLED);
+        CHECK_EQ(n_asked, 2);
+        CHECK_OK(rig_step(&r, ref.tokens, 0, ref.n_tokens, 1, got));
+        CHECK(memcmp(want, got, ref.n_vocab * sizeof(float)) == 0);
+        mem_free(want), mem_free(got);
         mem_free(ref.bytes);
         rig_close(&r);
     }

@@ -117,8 +117,9 @@ static rd_status forward(struct model *m, struct backend *be, struct run *r)
     const uint32_t positions[N_TOKENS] = {0, 1, 2, 3, 4}, last = N_TOKENS - 1;
     const kv_page pages[N_TOKENS] = {0};
     const struct seq_run run = {0, N_TOKENS, 0, pages};
-    const struct model_batch b = {N_TOKENS, tokens, positions, pages, positions, 1, &run, 1, &last, NULL, 0, NULL, NULL,
-                                  NULL, NULL, NULL, NULL};
+    const struct model_batch b = {.n_rows = N_TOKENS, .tokens = tokens, .positions = positions, .row_page = pages,
+                                  .row_slot = positions, .n_runs = 1, .runs = &run, .n_logits = 1,
+                                  .logit_rows = &last};
     struct kv_storage kv;
     rd_status st;
 

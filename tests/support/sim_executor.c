@@ -185,6 +185,13 @@ static rd_status forward(void *self, const struct model_batch *b, float *logits)
     bool fail = x->fail_next || (x->fail_one_in && random_below(&x->random, x->fail_one_in) == 0);
 
     x->n_forward++;
+    if (x->leaves) request_cancel(x->leaves, CANCEL_GONE);
+    x->leaves = NULL;
+    if (b->is_moot && b->is_moot(b->moot_arg)) {
+        for (uint32_t i = 0; i < b->n_runs; i++) run_sequence(x, b, i, NULL, true);
+        x->n_moot++;
+        return RD_E_CANCELLED;
+    }
     for (uint32_t i = 0; i < b->n_runs; i++) run_sequence(x, b, i, NULL, fail);
     for (uint32_t i = 0; i < b->n_logits; i++) {
         uint64_t digest = digest_of_row(x, b, b->logit_rows[i]);

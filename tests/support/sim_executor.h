@@ -35,6 +35,8 @@ struct sim_executor {
     struct random random;
     uint32_t fail_one_in;                /* 0: no device errors */
     bool is_dead;                        /* what fails fails for good */
+    struct request *leaves;              /* hangs up during the next step; NULL: nobody */
+    uint64_t n_moot;                     /* steps that ended early */
     bool fail_next, fail_next_head;      /* the next step, the next head alone, fails */
     const struct request *broken;        /* its logits are NaN */
     struct clock *clock;                 /* a fake one that a step moves on by step_ns + rows * row_ns; may be NULL */
