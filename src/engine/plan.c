@@ -1,9 +1,9 @@
 /* engine/plan.c - which rows run in this step, and where their keys and values go.
  *
  * First every decoding sequence, one token each; then prefill chunks in order of admission until the budget: the rows
- * left, and of those, as many as the measured speed computes within a target time: one while others decode, a longer one
- * while none do. Pages: append in place, take, evict; and when nothing is left, a running sequence that is not in the batch
- * yet is preempted: a paused one, else the youngest (it resumes with identical output).
+ * left, and of those, as many as the measured speed computes within a target time: one while others decode, a longer
+ * one while none do. Pages: append in place, take, evict; and when nothing is left, a running sequence that is not in
+ * the batch yet is preempted: a paused one, else the youngest (it resumes with identical output).
  */
 #include <assert.h>
 #include "base/checked.h"
@@ -319,7 +319,7 @@ static uint32_t chunk_length(struct engine *e, const struct request *r, uint32_t
 {
     uint32_t left = r->seq.n_keys - r->seq.n_computed, n = u32_min(budget, left);
 
-    if (left > budget) {                                    /* no small rest at the end, which costs as much as a chunk */
+    if (left > budget) {                                    /* no small rest at the end: it costs as much */
         n = u32_ceil_div(left, u32_ceil_div(left, budget));
         n = u32_min(budget, u32_ceil_div(n, EVEN_ROWS) * EVEN_ROWS);
     }

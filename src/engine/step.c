@@ -574,7 +574,8 @@ static void step(struct engine *e, uint64_t begin)
     }
     measure(e, e->step_end_ns - begin);
     finish_step(e, e->step_end_ns);
-    if (e->plan.n_prefill_rows == 0) smooth(&e->decode_rate, e->stats.generated - n_generated, e->step_end_ns - begin, 8);
+    if (e->plan.n_prefill_rows == 0)
+        smooth(&e->decode_rate, e->stats.generated - n_generated, e->step_end_ns - begin, 8);
 }
 
 bool engine_step(struct engine *e)

@@ -77,7 +77,8 @@ static struct residual_norm_args norm_args(const struct pass *p, const struct we
 
 void pass_norm(struct pass *p, const struct weight *post_norm, const struct weight *norm)
 {
-    if (p->st == RD_OK && p->b->is_moot && !p->m->ops->is_device && p->b->is_moot(p->b->moot_arg)) p->st = RD_E_CANCELLED;
+    if (p->st == RD_OK && p->b->is_moot && !p->m->ops->is_device && p->b->is_moot(p->b->moot_arg))
+        p->st = RD_E_CANCELLED;
     if (p->st != RD_OK || p->n_rows == 0) return;
     p->norm = norm_args(p, post_norm, norm);
     p->has_norm = !p->has_delta && may_fuse(p);

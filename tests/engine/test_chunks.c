@@ -166,7 +166,7 @@ TEST(a_step_that_others_wait_for_goes_on)
 
     CHECK(rig_open(&g, 300000));
     CHECK((first = ask(&g, 300, 1, 4)) && (second = ask(&g, 40, 2, 4)) && (waits = ask(&g, 300, 1, 4)));
-    g.x.leaves = first;                                     /* waits joined what first computes; second has its own rows */
+    g.x.leaves = first;                                     /* waits joined what it computes; second is alone */
     sim_step(g.e);
     CHECK_EQ(g.x.n_moot, 0);
     end_all(&g, second), end_all(&g, waits), end_all(&g, first);
