@@ -30,17 +30,23 @@ static void rig_close(struct rig *g)
     sim_deinit(&g->x);
 }
 
+/* Submits a prompt of n tokens. */
+static struct request *ask(struct rig *g, uint32_t n, uint64_t text, uint32_t max_tokens)
+{
+    struct request_params p = sim_params(max_tokens, 0);
+    int32_t prompt[2048];
+
+    sim_prompt(prompt, n, text);
+    return sim_submit(g->e, &p, prompt, n);
+}
+
 /* The rows of each step that a prompt of n tokens, never seen before, takes. Returns the number of steps. */
 static uint32_t cut(struct rig *g, uint32_t n, uint64_t text, uint32_t *rows)
 {
-    struct request_params p = sim_params(1, 0);
+    struct request *r = ask(g, n, text, 1);
     struct engine_stats before, after;
-    int32_t prompt[2048];
-    struct request *r;
     uint32_t n_steps = 0;
 
-    sim_prompt(prompt, n, text);
-    r = sim_submit(g->e, &p, prompt, n);
     if (!r) return 0;
     while (!atomic_load(&r->ended) && n_steps < MOST) {
         engine_get_stats(g->e, &before);
@@ -105,16 +111,6 @@ TEST(short_prompts_say_nothing_about_large_chunks)
     g.x.row_ns = 300000;
     CHECK_EQ(cut(&g, 512, 20, rows), 1);
     rig_close(&g);
-}
-
-/* Submits a prompt of n tokens. */
-static struct request *ask(struct rig *g, uint32_t n, uint64_t text, uint32_t max_tokens)
-{
-    struct request_params p = sim_params(max_tokens, 0);
-    int32_t prompt[2048];
-
-    sim_prompt(prompt, n, text);
-    return sim_submit(g->e, &p, prompt, n);
 }
 
 static void end_all(struct rig *g, struct request *r)
