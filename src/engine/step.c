@@ -457,33 +457,35 @@ static void fail_step(struct engine *e, rd_status st)
     step_ahead_drop(e); /* it went on from what failed; all its requests have ended */
 }
 
-/* The rate moves on by 1 / parts of the way to what was measured now. */
-static void smooth(uint64_t *rate, uint64_t n_tokens, uint64_t ns, uint32_t parts)
+static uint64_t rate_of(uint64_t n_tokens, uint64_t ns)
 {
-    uint64_t now = ns ? n_tokens * 1000000000000ull / ns : 0;
+    return ns ? n_tokens * 1000000000000ull / ns : 0;
+}
 
+/* The rate moves on by 1 / parts of the way to what was measured now. */
+static void smooth(uint64_t *rate, uint64_t now, uint32_t parts)
+{
     *rate = *rate ? (*rate * (parts - 1) + now) / parts : now;
 }
 
 /* Rows of prompts in the time of their step, decodes beside them included: what plan.c fits into its target. A step
  * much shorter than that is one of few rows, and only shows that at least so many are possible. */
-static void measure_prefill(struct engine *e, uint32_t n_rows, uint64_t ns)
+static void measure_prefill(struct engine *e, uint64_t now, uint64_t ns)
 {
-    uint64_t now = ns ? n_rows * 1000000000000ull / ns : 0, *rate = &e->prefill_rate;
-
-    if (now > *rate) *rate = *rate ? *rate / 2 + now / 2 : now;
-    else if (ns >= e->o.step_target_ns / 2) smooth(rate, n_rows, ns, 8);
+    if (now > e->prefill_rate) smooth(&e->prefill_rate, now, 2);
+    else if (ns >= e->o.step_target_ns / 2) smooth(&e->prefill_rate, now, 8);
 }
 
 static void measure(struct engine *e, uint64_t ns)
 {
     struct step_plan *p = &e->plan;
+    uint64_t now = rate_of(p->n_prefill_rows, ns);
 
     e->stats.n_steps++;
     e->stats.step_rows += p->batch.n_rows;
     e->stats.step_ns_last = ns;
-    if (p->n_prefill_rows >= MIN_MEASURED_ROWS) measure_prefill(e, p->n_prefill_rows, ns);
-    if (p->n_decode == 0 && p->n_prefill_rows >= LARGE_PREFILL) smooth(&e->prompt_rate, p->n_prefill_rows, ns, 2);
+    if (p->n_prefill_rows >= MIN_MEASURED_ROWS) measure_prefill(e, now, ns);
+    if (p->n_decode == 0 && p->n_prefill_rows >= LARGE_PREFILL) smooth(&e->prompt_rate, now, 2);
     if (p->n_prefill_rows == 0) speculation_measure(e, p->n_decode_rows, ns);
 }
 
@@ -575,7 +577,7 @@ static void step(struct engine *e, uint64_t begin)
     measure(e, e->step_end_ns - begin);
     finish_step(e, e->step_end_ns);
     if (e->plan.n_prefill_rows == 0)
-        smooth(&e->decode_rate, e->stats.generated - n_generated, e->step_end_ns - begin, 8);
+        smooth(&e->decode_rate, rate_of(e->stats.generated - n_generated, e->step_end_ns - begin), 8);
 }
 
 bool engine_step(struct engine *e)
