@@ -146,21 +146,24 @@ class Stream:
         return {"tokens": tokens, "usage": usage, "timings": timings, "status": status}
 
 
-def run_streams(streams, until=None):
-    """Opens all, reads all to their ends. until(): a stop asked for from outside, checked twice a second."""
+def run_streams(streams, until=None, at=None):
+    """Opens all, reads all to their ends. until(): a stop asked for from outside, checked twice a second. at: when each
+    is opened, seconds from now in ascending order; default: at once."""
     with selectors.DefaultSelector() as selector:
-        for s in streams:
-            selector.register(s.open().socket, selectors.EVENT_READ, s)
-        left = len(streams)
+        begin, opened, left = time.monotonic(), 0, len(streams)
         while left:
-            for key, _ in selector.select(0.5):
+            while opened < len(streams) and (not at or at[opened] <= time.monotonic() - begin):
+                selector.register(streams[opened].open().socket, selectors.EVENT_READ, streams[opened])
+                opened += 1
+            next_s = at[opened] - (time.monotonic() - begin) if opened < len(streams) else 0.5
+            for key, _ in selector.select(max(0.0, min(0.5, next_s))):
                 socket_of = key.fileobj
                 if not key.data.read():
                     selector.unregister(socket_of)
                     left -= 1
             if until and until():
                 break
-        for s in streams:
+        for s in streams[:opened]:
             s.socket.close()
     return streams
 

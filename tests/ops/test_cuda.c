@@ -451,39 +451,52 @@ static void check_attention(struct side *gpu, struct side *cpu, struct random *r
     mem_free(q), mem_free(k), mem_free(v);
 }
 
-static void check_attentions(void)
+static const struct attn_case heads_of_64[] = {
+    {4, 2, 64, 64, 130, 0, 16, DTYPE_F16, 0, ROPE_HALF_SPLIT, 0},
+    {14, 2, 64, 64, 300, 0, 64, DTYPE_F16, 0, ROPE_HALF_SPLIT, 0},
+    {9, 3, 64, 64, 300, 0, 16, DTYPE_BF16, 0, ROPE_INTERLEAVED, 0},
+};
+static const struct attn_case longer_heads[] = {
+    {8, 2, 128, 128, 700, 0, 16, DTYPE_F16, 0, ROPE_HALF_SPLIT, 0},
+    {8, 1, 128, 64, 300, 100, 32, DTYPE_BF16, 0, ROPE_INTERLEAVED, 0},
+    {3, 3, 80, 80, 300, 37, 1, DTYPE_F32, 20, ROPE_INTERLEAVED, 0},
+    {4, 1, 256, 256, 520, 0, 16, DTYPE_F16, 50, ROPE_HALF_SPLIT, 0},
+    {16, 8, 128, 128, 600, 512, 16, DTYPE_F16, 0, ROPE_HALF_SPLIT, 0},
+    {12, 2, 128, 128, 300, 0, 16, DTYPE_F16, 0, ROPE_HALF_SPLIT, 0},
+};
+static const struct attn_case quantised[] = {
+    {8, 2, 128, 128, 700, 0, 16, DTYPE_Q8_0, 0, ROPE_HALF_SPLIT, 0},
+    {14, 2, 64, 64, 300, 100, 16, DTYPE_Q8_0, 0, ROPE_INTERLEAVED, DTYPE_Q4_0},
+    {4, 1, 256, 256, 520, 0, 16, DTYPE_Q8_0, 50, ROPE_HALF_SPLIT, 0},
+    {8, 1, 128, 64, 300, 0, 32, DTYPE_Q4_0, 0, ROPE_INTERLEAVED, 0},
+    {8, 2, 128, 128, 300, 0, 16, DTYPE_Q4_0, 0, ROPE_HALF_SPLIT, DTYPE_F16},
+    {3, 3, 96, 96, 200, 37, 16, DTYPE_Q8_0, 20, ROPE_INTERLEAVED, 0},
+};
+static const struct attn_case eight_bit_floats[] = {
+    {8, 2, 128, 128, 700, 0, 16, DTYPE_F8_E4M3, 0, ROPE_HALF_SPLIT, 0},
+    {14, 2, 64, 64, 300, 100, 16, DTYPE_F8_E4M3, 0, ROPE_INTERLEAVED, DTYPE_Q8_0},
+    {4, 2, 256, 256, 300, 0, 16, DTYPE_F8_E4M3, 30, ROPE_HALF_SPLIT, 0},
+    {4, 2, 96, 96, 200, 0, 16, DTYPE_F8_E4M3, 0, ROPE_HALF_SPLIT, DTYPE_BF16},
+};
+
+static void check_attentions(const struct attn_case *cases, size_t n)
 {
-    static const struct attn_case cases[] = {
-        {4, 2, 64, 64, 130, 0, 16, DTYPE_F16, 0, ROPE_HALF_SPLIT, 0},
-        {8, 2, 128, 128, 700, 0, 16, DTYPE_F16, 0, ROPE_HALF_SPLIT, 0},
-        {8, 1, 128, 64, 300, 100, 32, DTYPE_BF16, 0, ROPE_INTERLEAVED, 0},
-        {3, 3, 80, 80, 300, 37, 1, DTYPE_F32, 20, ROPE_INTERLEAVED, 0},
-        {4, 1, 256, 256, 520, 0, 16, DTYPE_F16, 50, ROPE_HALF_SPLIT, 0},
-        {16, 8, 128, 128, 600, 512, 16, DTYPE_F16, 0, ROPE_HALF_SPLIT, 0},
-        {14, 2, 64, 64, 300, 0, 64, DTYPE_F16, 0, ROPE_HALF_SPLIT, 0},
-        {9, 3, 64, 64, 300, 0, 16, DTYPE_BF16, 0, ROPE_INTERLEAVED, 0},
-        {12, 2, 128, 128, 300, 0, 16, DTYPE_F16, 0, ROPE_HALF_SPLIT, 0},
-        {8, 2, 128, 128, 700, 0, 16, DTYPE_Q8_0, 0, ROPE_HALF_SPLIT, 0},
-        {14, 2, 64, 64, 300, 100, 16, DTYPE_Q8_0, 0, ROPE_INTERLEAVED, DTYPE_Q4_0},
-        {4, 1, 256, 256, 520, 0, 16, DTYPE_Q8_0, 50, ROPE_HALF_SPLIT, 0},
-        {8, 1, 128, 64, 300, 0, 32, DTYPE_Q4_0, 0, ROPE_INTERLEAVED, 0},
-        {8, 2, 128, 128, 300, 0, 16, DTYPE_Q4_0, 0, ROPE_HALF_SPLIT, DTYPE_F16},
-        {8, 2, 128, 128, 700, 0, 16, DTYPE_F8_E4M3, 0, ROPE_HALF_SPLIT, 0},
-        {14, 2, 64, 64, 300, 100, 16, DTYPE_F8_E4M3, 0, ROPE_INTERLEAVED, DTYPE_Q8_0},
-        {4, 2, 256, 256, 300, 0, 16, DTYPE_F8_E4M3, 30, ROPE_HALF_SPLIT, 0},
-        {4, 2, 96, 96, 200, 0, 16, DTYPE_F8_E4M3, 0, ROPE_HALF_SPLIT, DTYPE_BF16},
-        {3, 3, 96, 96, 200, 37, 16, DTYPE_Q8_0, 20, ROPE_INTERLEAVED, 0},
-    };
     struct side gpu, cpu;
     struct random rng;
 
     if (!open_sides(&gpu, &cpu)) return;
     random_init(&rng, test_seed());
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) check_attention(&gpu, &cpu, &rng, &cases[i]);
+    for (size_t i = 0; i < n; i++) check_attention(&gpu, &cpu, &rng, &cases[i]);
     close_sides(&gpu, &cpu);
 }
 
-TEST(cuda_attention_agrees_with_the_cpu_and_has_the_same_bits_however_a_prompt_is_cut) { check_attentions(); }
+#define CHECK_ATTENTIONS(cases) check_attentions(cases, sizeof(cases) / sizeof((cases)[0]))
+
+/* Each agrees with the CPU and has the same bits however a prompt is cut. */
+TEST(cuda_attention_with_heads_of_64_is_right_and_exact) { CHECK_ATTENTIONS(heads_of_64); }
+TEST(cuda_attention_with_longer_heads_is_right_and_exact) { CHECK_ATTENTIONS(longer_heads); }
+TEST(cuda_attention_over_quantised_keys_is_right_and_exact) { CHECK_ATTENTIONS(quantised); }
+TEST(cuda_attention_over_8_bit_floats_is_right_and_exact) { CHECK_ATTENTIONS(eight_bit_floats); }
 
 static void on_older_gpu(void (*check)(void))
 {
@@ -492,9 +505,17 @@ static void on_older_gpu(void (*check)(void))
     CHECK_EQ(unsetenv("RADISH_CUDA_COMPUTE"), 0);
 }
 
+static void check_all_attentions(void)
+{
+    CHECK_ATTENTIONS(heads_of_64);
+    CHECK_ATTENTIONS(longer_heads);
+    CHECK_ATTENTIONS(quantised);
+    CHECK_ATTENTIONS(eight_bit_floats);
+}
+
 TEST(cuda_products_of_an_older_gpu_are_right_and_exact_too) { on_older_gpu(check_linears); }
 
-TEST(cuda_attention_of_an_older_gpu_is_right_and_exact_too) { on_older_gpu(check_attentions); }
+TEST(cuda_attention_of_an_older_gpu_is_right_and_exact_too) { on_older_gpu(check_all_attentions); }
 
 /* ---- tokens ---- */
 
