@@ -101,7 +101,7 @@ CASES = {
     "token beyond the vocabulary": (text(prompt=[5, 99999999]), 400, "prompt"),
     "2100 prompts": (text(prompt=["a"] * 2100), 400, "prompt"),
     "suffix": (text(suffix="x"), 400, "suffix"),
-    "prompt longer than the context": (text(prompt=[5] * 8200), 400, "messages"),
+    "prompt longer than the context": (text(prompt=[5] * 8200), 400, "prompt"),
     "tokenize nothing": (("/tokenize", b"{}"), 400, "content"),
     "tokenize a number": (("/tokenize", b'{"content":5}'), 400, "content"),
     "detokenize words": (("/detokenize", b'{"tokens":["a"]}'), 400, "tokens"),

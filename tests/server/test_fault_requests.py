@@ -117,7 +117,8 @@ def test_F24_at_the_end_of_the_context(tiny):
 
 def test_F24_a_request_larger_than_the_pool_is_refused_at_once(make_server):
     s = make_server("--threads", "1", "--kv-tokens", "64", "--ctx", "64", model=TINY)
-    assert s.post(TEXT, {"prompt": [5] * 80, "max_tokens": 1})[1]["error"]["code"] == "context_length_exceeded"
+    error = s.post(TEXT, {"prompt": [5] * 80, "max_tokens": 1})[1]["error"]
+    assert error["code"] == "context_length_exceeded" and error["param"] == "prompt"
     answer = s.ok(TEXT, {"prompt": [5] * 40, "max_tokens": 1000, "ignore_eos": True})
     assert answer["choices"][0]["finish_reason"] == "length"
     s.wait_idle()
