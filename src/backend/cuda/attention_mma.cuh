@@ -109,7 +109,7 @@ static __device__ __forceinline__ struct score_scale score_scale_of(float scale,
 }
 
 /* Scores of a warp's 16 rows with keys first_key .. first_key + 8 N - 1 of a K tile. q: tile of the 16 rows. */
-template <typename T, int HD, int N, bool BANDS = false>
+template <typename T, int HD, int N>
 static __device__ __forceinline__ void score_tile(float (&s)[N][4], uint32_t q, uint32_t k, uint32_t first_key)
 {
     const uint32_t lane = threadIdx.x % 32, mi = lane / 8;
@@ -125,8 +125,7 @@ static __device__ __forceinline__ void score_tile(float (&s)[N][4], uint32_t q, 
         for (int n = 0; n < N; n += 2) {
             uint32_t b[4];
 
-            ldmatrix4(b, kv_tile_at<HD, BANDS>(k, first_key + n * 8 + (mi >> 1) * 8 + lane % 8,
-                                               step * 2 + (mi & 1)));
+            ldmatrix4(b, tile_at(k, HD * 2, first_key + n * 8 + (mi >> 1) * 8 + lane % 8, step * 2 + (mi & 1)));
             mma_type<T>::mma(s[n], a, b[0], b[1]);
             mma_type<T>::mma(s[n + 1], a, b[2], b[3]);
         }
@@ -213,7 +212,7 @@ static __device__ __forceinline__ float merge_value(float old, float add, float 
 }
 
 /* o (dims first_chunk * 8 .. + 8 N - 1) merged with p v; v: tile of SEGMENT rows. */
-template <typename T, int HD, int N, bool BANDS = false>
+template <typename T, int HD, int N>
 static __device__ __forceinline__ void value_tile(float (&o)[N][4], const uint32_t (&p)[SEGMENT / 16][4], uint32_t v,
                                                   uint32_t first_chunk, const struct merge_factors &f)
 {
@@ -228,8 +227,7 @@ static __device__ __forceinline__ void value_tile(float (&o)[N][4], const uint32
         for (int n = 0; n < N; n += 2) {
             uint32_t b[4];
 
-            ldmatrix4_trans(b, kv_tile_at<HD, BANDS>(v, step * 16 + (mi & 1) * 8 + lane % 8,
-                                                     first_chunk + n + (mi >> 1)));
+            ldmatrix4_trans(b, tile_at(v, HD * 2, step * 16 + (mi & 1) * 8 + lane % 8, first_chunk + n + (mi >> 1)));
             mma_type<T>::mma(acc[n], p[step], b[0], b[1]);
             mma_type<T>::mma(acc[n + 1], p[step], b[2], b[3]);
         }
@@ -355,6 +353,18 @@ static __device__ __forceinline__ struct row_window row_window_of(const struct c
         w.first[i] = a.window && w.last[i] + 1 > a.window ? w.last[i] + 1 - a.window : 0;
     }
     return w;
+}
+
+/* One output: dim d of a packed row. */
+static __device__ __forceinline__ void write_one(const struct cuda_attention_args &a, const struct cuda_run &run,
+                                                 uint32_t kv_head, uint32_t packed, uint32_t d, float x)
+{
+    const uint32_t group = a.n_heads / a.n_kv_heads;
+    const uint64_t at = (uint64_t)(run.row0 + packed / group) * a.out_stride
+                        + (uint64_t)(kv_head * group + packed % group) * a.head_dim + d;
+
+    if (a.out) a.out[at] = x;
+    if (a.out16) a.out16[at] = float_bf16(x);
 }
 
 /* One output pair: dims d, d + 1 of a packed row. */

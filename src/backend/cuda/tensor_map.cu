@@ -20,13 +20,21 @@ static encode_fn encoder(void)
 
 bool tensor_map_ready(void) { return encoder() != NULL; }
 
-bool tensor_map(CUtensorMap *map, const void *p, CUtensorMapDataType type, uint32_t rows, uint32_t cols,
-                uint64_t stride_bytes, uint32_t box_rows, uint32_t box_cols, CUtensorMapSwizzle swizzle)
+bool tensor_map_as(CUtensorMap *map, const void *p, CUtensorMapDataType type, uint32_t rows, uint32_t cols,
+                   uint64_t stride_bytes, uint32_t box_rows, uint32_t box_cols, CUtensorMapSwizzle swizzle,
+                   CUtensorMapL2promotion promotion)
 {
     cuuint64_t dims[2] = { cols, rows }, strides[1] = { stride_bytes };
     cuuint32_t box[2] = { box_cols, box_rows }, steps[2] = { 1, 1 };
 
     return encoder()(map, type, 2, (void *)p, dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
-                     CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE)
+                     promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE)
            == CUDA_SUCCESS;
+}
+
+bool tensor_map(CUtensorMap *map, const void *p, CUtensorMapDataType type, uint32_t rows, uint32_t cols,
+                uint64_t stride_bytes, uint32_t box_rows, uint32_t box_cols, CUtensorMapSwizzle swizzle)
+{
+    return tensor_map_as(map, p, type, rows, cols, stride_bytes, box_rows, box_cols, swizzle,
+                         CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
 }
