@@ -1,9 +1,9 @@
 /* backend/cuda/attention_few.cuh - the arithmetic of attention for at most 16 packed rows, by 4 warps: keys, then dims,
- * are the 16 rows of mma and packed rows its 8 columns, so that no products, exponentials and registers go into rows that
- * are not there.
+ * are the 16 rows of mma and packed rows its 8 columns, so that fewer products, exponentials and registers go into rows
+ * that are not there.
  *
- * Exchanged operands have the same bits: order of sums in attention_mma.cuh. Keys and values: tiles as kv_tile_at has them
- * (BANDS). Probabilities: NB groups of 8 rows, each [SEGMENT keys][8 rows].
+ * Exchanged operands have the same bits: order of sums in attention_mma.cuh. Keys and values: tiles as kv_tile_at has
+ * them (BANDS). Probabilities: NB groups of 8 rows, each [SEGMENT keys][8 rows].
  * Fragments, NB = 1 or 2: warp w has keys (or dims) 64 t + 16 w + lane / 4 + 8 h of rows 8 g + lane % 4 * 2 + i at
  * [t][4 g + 2 h + i]; of the rows by themselves a thread has those at [g][i].
  */
