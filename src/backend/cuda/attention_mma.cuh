@@ -90,8 +90,8 @@ static __device__ __forceinline__ uint32_t tile_at(uint32_t tile, uint32_t bytes
     return tile + r * bytes + ((c ^ (r & 7)) << 4);
 }
 
-/* Of a tile of SEGMENT rows of HD numbers: as above, or (BANDS) in bands of 64 numbers, each [row][128 bytes] with chunk
- * c of row r at place c ^ (r % 8), as the copy engine and wgmma have them. */
+/* Of a tile of SEGMENT rows of HD numbers: as above, or (BANDS) in bands of 64 numbers, each [row][128 bytes] with
+ * chunk c of row r at place c ^ (r % 8), as the copy engine and wgmma have them. */
 template <int HD, bool BANDS>
 static __device__ __forceinline__ uint32_t kv_tile_at(uint32_t tile, uint32_t r, uint32_t c)
 {
