@@ -206,6 +206,7 @@ static int check(const __nv_bfloat16 *x, const float *bias)
         { "tiny", 64, 1, { 64 }, false },             { "odd", 576, 3, { 576, 192, 192 }, false },
         { "odd n_out", 1024, 2, { 129, 130 }, false },{ "k tail", 200, 1, { 300 }, false },
         { "glu odd", 640, 2, { 1000, 1000 }, true },  { "long k", 8200, 1, { 256 }, false },
+        { "one segment", 512, 1, { 8192 }, false },
     };
     static const uint32_t rows[] = { 1, 5, 8, 13, 31, 64, 77, 128, 150, 256, 300, 515 };
     int n_bad = 0;

@@ -32,6 +32,11 @@ static __device__ __forceinline__ void shared_store(uint32_t at, float v)
 {
     asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(v) : "memory");
 }
+static __device__ __forceinline__ void shared_store4(uint32_t at, float4 v)
+{
+    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(at), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
+                 : "memory");
+}
 
 /* ---- mbarrier: a phase ends when `count` threads arrived and all expected bytes have landed ---- */
 static __device__ __forceinline__ void mbar_init(uint32_t bar, uint32_t count)
@@ -89,6 +94,15 @@ static __device__ __forceinline__ void tma_load_2d(uint32_t to, const CUtensorMa
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
                  " [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to),
                  "l"((uint64_t)map), "r"(bar), "r"(x), "r"(y), "l"(policy)
+                 : "memory");
+}
+/* The same to both blocks of a cluster of two, at the same address; each one's bytes count on its own barrier there. */
+static __device__ __forceinline__ void tma_load_2d_pair(uint32_t to, const CUtensorMap *map, uint32_t bar, int x, int y,
+                                                        uint64_t policy)
+{
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
+                 ".L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5, %6;" ::"r"(to),
+                 "l"((uint64_t)map), "r"(bar), "r"(x), "r"(y), "h"((uint16_t)3), "l"(policy)
                  : "memory");
 }
 /* n_bytes in a row, multiples of 16 all; they count on `bar`. */
@@ -165,6 +179,11 @@ static __device__ __forceinline__ uint32_t cluster_address(uint32_t at, uint32_t
     uint32_t there;
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(rank));
     return there;
+}
+/* Arrives on a barrier of any block: an address as cluster_address gives it. */
+static __device__ __forceinline__ void mbar_arrive_there(uint32_t bar)
+{
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(bar) : "memory");
 }
 /* 16 bytes at address `at` (of this block) as block `rank` of the cluster has them. */
 static __device__ __forceinline__ float4 cluster_load4(uint32_t at, uint32_t rank)

@@ -39,15 +39,15 @@ void linear_pieces(struct linear_job *job, uint32_t n_outs, uint32_t rows)
     job->n_tiles = ceil_div(n, rows / piece);
 }
 
-/* The same for linear_stream: tiles of one matrix, or of a GLU half of each. */
-static void stream_tiles(struct linear_job *job, uint32_t n_outs)
+/* The same for linear_stream: tiles of `rows` of one matrix, or of a GLU as many of each. */
+static void stream_tiles(struct linear_job *job, uint32_t n_outs, uint32_t rows)
 {
     const bool glu = job->epilogue >= EPI_SILU_GLU;
 
     job->n_tiles = 0;
     for (uint32_t i = 0; i < 3; i++) {
         job->first_tile[i] = i < n_outs && !(glu && i > 0) ? job->n_tiles : ~0u;
-        if (job->first_tile[i] != ~0u) job->n_tiles += ceil_div(job->n_out[i], glu ? 64 : 128);
+        if (job->first_tile[i] != ~0u) job->n_tiles += ceil_div(job->n_out[i], rows);
     }
 }
 
@@ -94,34 +94,39 @@ static cudaError_t start(const struct linear_hopper *a, struct linear_job *job, 
                           linear_trade<ROWS, N>::threads, smem, cluster, w[0], w[1], w[2], x, *job);
 }
 
-template <int N, bool GLU, bool WALK>
+template <int N, bool GLU, bool PAIR, bool WALK>
 static cudaError_t start_stream(const struct linear_hopper *a, struct linear_job *job, cudaStream_t stream)
 {
-    auto kernel = linear_stream<N, GLU, WALK>;
+    auto kernel = linear_stream<N, GLU, PAIR, WALK>;
     const struct cuda_launch l = { stream, 0, 90, 0, a->chained, NULL, 0, NULL };
     const CUtensorMapDataType type = GLU ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+    const uint32_t blocks = 1 + PAIR, smem = stream_smem<N, GLU>::bytes;
     static bool ready;                   /* once per process */
-    cudaError_t e = ready ? cudaSuccess : allow_shared_memory(kernel, stream_smem<N>::bytes);
+    cudaError_t e = ready ? cudaSuccess : allow_shared_memory(kernel, smem);
     struct stream_maps maps;
     uint32_t n_units;
 
     if (e) return e;
     ready = true;
-    stream_tiles(job, a->n_outs);
-    job->n_row_tiles = ceil_div(a->n_rows, N);
-    job->row_group = 8;
+    stream_tiles(job, a->n_outs, GLU ? N / 2 : 128);
+    if (!GLU) job->n_tiles = ceil_div(job->n_tiles, blocks);
+    job->n_row_tiles = ceil_div(a->n_rows, GLU ? 128 * blocks : N);
+    job->row_group = GLU ? 8 : 2304 / N;                        /* about 2,048 tokens */
+    if (!map_bf16(&maps.a[0], a->x, a->n_rows, a->n_in, a->x_stride, GLU ? 128 : N / 2)) return cudaErrorInvalidValue;
+    if (!GLU) maps.b[0] = maps.b[1] = maps.a[0];
     for (uint32_t i = 0; i < 3; i++) {
         const uint32_t from = i < a->n_outs ? i : 0, to = GLU ? 0 : from;
 
         if (!tensor_map(&maps.out[i], a->outs[to].out, type, a->n_rows, a->outs[to].n_out,
-                        a->outs[to].stride * (GLU ? 2ull : 4ull), 32, GLU ? 64 : 32, CU_TENSOR_MAP_SWIZZLE_128B)
-            || !map_bf16(&maps.w[i], a->outs[from].w, a->outs[from].n_out, a->n_in, a->outs[from].w_stride, 64))
+                        a->outs[to].stride * (GLU ? 2ull : 4ull), GLU ? 16 : 32, GLU ? 64 : 32,
+                        CU_TENSOR_MAP_SWIZZLE_128B)
+            || (i < (GLU ? 2 : 3) && !map_bf16(GLU ? &maps.b[i] : &maps.a[i], a->outs[from].w, a->outs[from].n_out,
+                                               a->n_in, a->outs[from].w_stride, GLU ? N / 2 : 128)))
             return cudaErrorInvalidValue;
     }
-    if (!map_bf16(&maps.x, a->x, a->n_rows, a->n_in, a->x_stride, N)) return cudaErrorInvalidValue;
     n_units = job->n_tiles * job->n_row_tiles;
-    return launch_chained(&l, kernel, dim3(n_units < N_SMS ? n_units : N_SMS), STREAM_THREADS, stream_smem<N>::bytes,
-                          maps, *job);
+    return launch_cluster(&l, kernel, dim3((n_units < N_SMS / blocks ? n_units : N_SMS / blocks) * blocks),
+                          STREAM_THREADS, smem, dim3(blocks), maps, *job);
 }
 
 /* Whether linear_stream may write the outputs: boxes of 16 bytes, f32, or bf16 of a GLU; and fills half the device. */
@@ -135,17 +140,20 @@ static bool stream_fits(const struct linear_hopper *a, uint32_t n_out)
     return true;
 }
 
-/* The tile whose rounds over the device take less time; per token that of 192 is the faster one. */
+/* The tile whose rounds over the device take less time; per token those of 192 and 224 are the faster ones. */
 static cudaError_t stream_launch(const struct linear_hopper *a, struct linear_job *job, uint32_t n_out,
                                  cudaStream_t stream)
 {
-    const uint32_t tiles = ceil_div(n_out, 128), wide = ceil_div(tiles * ceil_div(a->n_rows, 192), N_SMS) * 192;
+    const uint32_t tiles = ceil_div(n_out, 128), pairs = ceil_div(tiles, 2);
     const uint32_t narrow = ceil_div(tiles * ceil_div(a->n_rows, 128), N_SMS) * 128;
+    const uint32_t wide = ceil_div(pairs * ceil_div(a->n_rows, 192), N_SMS / 2) * 192;
+    const uint32_t widest = ceil_div(pairs * ceil_div(a->n_rows, 224), N_SMS / 2) * 224;
 
-    if (a->epilogue >= EPI_SILU_GLU && job->n_segs == 1) return start_stream<256, true, false>(a, job, stream);
-    if (a->epilogue >= EPI_SILU_GLU) return start_stream<192, true, true>(a, job, stream);
-    if (wide * 100 <= narrow * 108) return start_stream<192, false, true>(a, job, stream);
-    return start_stream<128, false, true>(a, job, stream);
+    if (a->epilogue >= EPI_SILU_GLU && job->n_segs == 1) return start_stream<256, true, true, false>(a, job, stream);
+    if (a->epilogue >= EPI_SILU_GLU) return start_stream<128, true, false, true>(a, job, stream);
+    if (widest <= wide && widest * 100 <= narrow * 108) return start_stream<224, false, true, true>(a, job, stream);
+    if (wide * 100 <= narrow * 108) return start_stream<192, false, true, true>(a, job, stream);
+    return start_stream<128, false, false, true>(a, job, stream);
 }
 
 /* ---- which tile, up to 256 rows: measured on an H200 (docs/gpu.md, "Products of few rows") ---- */
