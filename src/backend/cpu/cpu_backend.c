@@ -37,6 +37,7 @@ static rd_status cpu_create(const struct backend_options *o, struct backend **ou
     if (!be) goto fail;
     be->ops = &backend_cpu_ops;
     be->isa = cpu_isa_best();
+    be->ask_l2 = cpu_asks_l2();
     if (o->isa) {
         st = cpu_isa_parse(o->isa, &be->isa, err);
         if (st != RD_OK) goto fail;

@@ -43,6 +43,7 @@ struct backend {                         /* the CPU's */
     const struct backend_ops *ops;
     struct cpu_pool *pool;
     enum cpu_isa isa;
+    bool ask_l2;                         /* cpu_asks_l2() */
     const struct cpu_row_kernels *rows;
     const struct cpu_attn_kernels *attn;
     const struct cpu_linear_kernels *lin;
@@ -58,6 +59,8 @@ struct backend {                         /* the CPU's */
 enum cpu_isa cpu_isa_best(void);
 rd_status cpu_isa_parse(const char *name, enum cpu_isa *out, struct rd_error *err);
 const char *cpu_isa_name(enum cpu_isa isa);
+/* Whether weights to come are better asked for into the L2 cache than into the L1: on AMD (linear_prefetch.h). */
+bool cpu_asks_l2(void);
 
 /* cpu_linear.c and cpu_pack.c (one helper), cpu_attn.c and the rest (another) */
 rd_status cpu_linear_create(struct backend *be);                 /* fills be->lin, panels, linear */

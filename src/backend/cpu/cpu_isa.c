@@ -59,6 +59,18 @@ enum cpu_isa cpu_isa_best(void)
     if ((d & need_amx) != need_amx || (saved & 0x60000) != 0x60000 || !amx_allowed()) return CPU_ISA_AVX512;
     return CPU_ISA_AMX;
 }
+
+bool cpu_asks_l2(void)
+{
+    uint32_t a, b, c, d;
+    char vendor[12];
+
+    if (!__get_cpuid(0, &a, &b, &c, &d)) return false;
+    memcpy(vendor, &b, 4);
+    memcpy(vendor + 4, &d, 4);
+    memcpy(vendor + 8, &c, 4);
+    return memcmp(vendor, "AuthenticAMD", 12) == 0 || memcmp(vendor, "HygonGenuine", 12) == 0;
+}
 #elif defined(__aarch64__)
 const struct cpu_kernels cpu_kernels[CPU_N_ISA] = {
     [CPU_ISA_REF] = {"ref", &cpu_rows_ref, &cpu_attn_ref, &linear_kernels_ref, NULL},
@@ -84,6 +96,13 @@ const struct cpu_kernels cpu_kernels[CPU_N_ISA] = {
 enum cpu_isa cpu_isa_best(void)
 {
     return CPU_ISA_REF;
+}
+#endif
+
+#if !defined(__x86_64__)
+bool cpu_asks_l2(void)
+{
+    return false;
 }
 #endif
 

@@ -47,6 +47,7 @@ struct linear_acts {
 struct linear_job {
     const struct linear_args *args;
     const struct cpu_row_kernels *rows;
+    bool ask_l2;
     struct linear_acts family[N_FAMILIES];
     struct linear_acts *quantised;       /* the one being quantised */
     uint32_t n_in;
@@ -162,6 +163,7 @@ static void run_tile(const struct linear_job *j, const struct linear_out *o, uin
         .n_in = j->n_in,
         .n_rows = n_rows,
         .n_out = u32_min(LINEAR_TILE, o->w->n_out - out0),
+        .ask_l2 = j->ask_l2,
         .out = o->out + (uint64_t)row0 * o->out_stride + out0,
         .out_stride = o->out_stride,
         .bias = o->bias ? (const float *)o->bias->data + out0 : NULL,
@@ -292,7 +294,8 @@ static void cut(struct linear_job *j)
 
 rd_status cpu_linear(struct backend *be, const struct linear_args *a)
 {
-    struct linear_job j = {.args = a, .rows = be->rows, .n_threads = cpu_pool_n_threads(be->pool)};
+    struct linear_job j = {
+        .args = a, .rows = be->rows, .ask_l2 = be->ask_l2, .n_threads = cpu_pool_n_threads(be->pool)};
 
     assert(a->n_outs >= 1 && a->n_outs <= 3 && (a->n_outs == 1 || !a->best));
     if (a->n_rows == 0) return RD_OK;

@@ -257,7 +257,7 @@ INLINE void quant_rows(const struct linear_tile *t, uint32_t row0, int n_rows, u
     const uint32_t n_blocks = t->n_in / LINEAR_BLOCK;
     const uint32_t block_bytes = (uint32_t)bits * 64, unit_bytes = kind == SCALES_D ? 32 : 64;
     const uint8_t *lines = t->w, *unit = t->w + (uint64_t)n_blocks * block_bytes;
-    const struct stream_ahead ahead = stream_ahead_of(t->w, unit, (uint64_t)n_blocks * unit_bytes);
+    const struct stream_ahead ahead = stream_ahead_of(t->w, unit, (uint64_t)n_blocks * unit_bytes, t->ask_l2);
     const bool takes_off = offset_shift && (bits != 8 || LINEAR_DOT == DOT_MMLA);
     const bool is_first = row0 == 0 && first == 0;      /* later ones find the tile in the cache */
     float32x4_t acc[4][ROWS];
@@ -343,7 +343,7 @@ INLINE void k_rows(const struct linear_tile *t, uint32_t row0, int n_rows, uint3
     const uint32_t n_units = t->n_in / LINEAR_UNIT, block_bytes = (uint32_t)bits * 64;
     const uint32_t unit_bytes = kind == SCALES_K ? 288 : 320;
     const uint8_t *lines = t->w, *unit = t->w + (uint64_t)n_units * 8 * block_bytes;
-    const struct stream_ahead ahead = stream_ahead_of(t->w, unit, (uint64_t)n_units * unit_bytes);
+    const struct stream_ahead ahead = stream_ahead_of(t->w, unit, (uint64_t)n_units * unit_bytes, t->ask_l2);
     const bool is_first = row0 == 0 && first == 0;
     float32x4_t acc[4][ROWS];
 

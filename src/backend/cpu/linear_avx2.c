@@ -84,7 +84,7 @@ INLINE void quant_rows(const struct linear_tile *t, uint32_t row0, int n_rows, u
     const uint32_t n_blocks = t->n_in / LINEAR_BLOCK;
     const uint32_t block_bytes = (uint32_t)bits * 64, unit_bytes = kind == SCALES_D ? 32 : 64;
     const uint8_t *lines = t->w + half * 32, *unit = t->w + (uint64_t)n_blocks * block_bytes;
-    const struct stream_ahead ahead = stream_ahead_of(t->w, unit, (uint64_t)n_blocks * unit_bytes);
+    const struct stream_ahead ahead = stream_ahead_of(t->w, unit, (uint64_t)n_blocks * unit_bytes, t->ask_l2);
     const bool first = row0 == 0 && half == 0;      /* later ones find the tile in the cache */
     __m256 acc[ROWS];
 

@@ -88,7 +88,7 @@ INLINE void quant_rows(const struct linear_tile *t, uint32_t row0, int n_rows, i
     const uint32_t n_blocks = t->n_in / LINEAR_BLOCK;
     const uint32_t block_bytes = (uint32_t)bits * 64, unit_bytes = kind == SCALES_D ? 32 : 64;
     const uint8_t *lines = t->w, *unit = t->w + (uint64_t)n_blocks * block_bytes;
-    const struct stream_ahead ahead = stream_ahead_of(lines, unit, (uint64_t)n_blocks * unit_bytes);
+    const struct stream_ahead ahead = stream_ahead_of(lines, unit, (uint64_t)n_blocks * unit_bytes, t->ask_l2);
     const bool first = row0 == 0;           /* later rows find the tile in the cache */
     __m512 acc[ROWS];
 

@@ -447,7 +447,7 @@ INLINE void run_panel(const struct linear_panel *p, int bits, int offset_shift, 
                 const uint8_t *tile = tiles + i * p->tile_bytes, *scales = tile + scales_at;
                 const uint8_t *first = tile + (uint64_t)from * 8 * (uint32_t)bits * 64;
 
-                k.ahead = stream_ahead_of(tile, scales, (uint64_t)n_units * unit_bytes);
+                k.ahead = stream_ahead_of(tile, scales, (uint64_t)n_units * unit_bytes, true);
                 k.lines = n_parts > 1 ? NULL : first;
                 for (uint32_t u = 0; u < k.n_units; u++)
                     open_unit(first + (uint64_t)u * 8 * (uint32_t)bits * 64, scales + (from + u) * unit_bytes,

@@ -152,7 +152,7 @@ INLINE void k_rows(const struct linear_tile *t, uint32_t row0, int n_rows, uint3
     const uint32_t n_units = t->n_in / LINEAR_UNIT, block_bytes = (uint32_t)bits * 64;
     const uint32_t unit_bytes = kind == SCALES_K ? 288 : 320;
     const uint8_t *lines = t->w + half * 32, *unit = t->w + (uint64_t)n_units * 8 * block_bytes;
-    const struct stream_ahead ahead = stream_ahead_of(t->w, unit, (uint64_t)n_units * unit_bytes);
+    const struct stream_ahead ahead = stream_ahead_of(t->w, unit, (uint64_t)n_units * unit_bytes, t->ask_l2);
     const bool first = row0 == 0 && half == 0;      /* later ones find the tile in the cache */
     __m256 acc[ROWS];
 

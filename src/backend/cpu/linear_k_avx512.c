@@ -146,7 +146,7 @@ INLINE void k_rows(const struct linear_tile *t, uint32_t row0, int n_rows, int b
     const uint32_t unit_bytes = kind == SCALES_K ? 288 : 320;
     const uint64_t q_stride = t->x_stride * sizeof(*a);
     const uint8_t *lines = t->w, *unit = t->w + (uint64_t)n_units * 8 * block_bytes;
-    const struct stream_ahead ahead = stream_ahead_of(lines, unit, (uint64_t)n_units * unit_bytes);
+    const struct stream_ahead ahead = stream_ahead_of(lines, unit, (uint64_t)n_units * unit_bytes, t->ask_l2);
     const bool first = row0 == 0;           /* later rows find the tile in the cache */
     __m512 acc[ROWS];
 

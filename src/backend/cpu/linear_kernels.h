@@ -90,6 +90,7 @@ struct linear_unit {
 struct linear_tile {
     const uint8_t *w;                    /* the tile, 64-byte aligned */
     uint32_t n_in, n_rows, n_out;        /* n_out: 1 .. 16 */
+    bool ask_l2;                         /* for weights to come: linear_prefetch.h */
     const void *x;                       /* struct linear_act, linear_unit, or float for float weights */
     uint64_t x_stride;                   /* in elements of x */
     float *out;                          /* [n_rows, out_stride] */
