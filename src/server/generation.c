@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/random.h"
+#include "server/foreign.h"
 #include "server/gen_write.h"
 #include "server/prompt_prints.h"
 #include "server/request_body.h"
@@ -152,7 +153,7 @@ static void end_with_error(struct generation *g, struct api_error *e)
     bool streaming = g->streaming;
 
     log_end(g, e->http);
-    if (!g->p.chat && strcmp(e->param, "messages") == 0) snprintf(e->param, sizeof(e->param), "prompt");
+    if (!g->p.chat) foreign_rename(e, "messages", "prompt");
     if (g->format->events && g->format->events->rename) g->format->events->rename(e);
     if (streaming) {
         generation_put_error(g, e, &out);
