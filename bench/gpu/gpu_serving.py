@@ -16,7 +16,8 @@ import threading
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+import bench_http  # noqa: E402
 from make_random_models import SHAPES, split  # noqa: E402
 
 FLOPS = 791e12
@@ -103,22 +104,20 @@ class Server:
 
 
 def get(path):
-    c = http.client.HTTPConnection("127.0.0.1", PORT, timeout=30)
-    c.request("GET", path)
-    return json.loads(c.getresponse().read())
+    return json.loads(bench_http.get(PORT, path)[1])
 
 
 def ask(prompt, n, temperature=0.0, on_chunk=None, **more):
     """One completion: its timings; on_chunk is called with the time of every chunk of a stream."""
-    c = http.client.HTTPConnection("127.0.0.1", PORT, timeout=600)
     body = {"prompt": prompt, "max_tokens": n, "ignore_eos": True, "temperature": temperature, "seed": 1,
-            "top_p": 1, "top_k": 0, "min_p": 0, "stream": on_chunk is not None, **more}
-    c.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+            "top_p": 1, "top_k": 0, "min_p": 0, **more}
+    if on_chunk is None:
+        return bench_http.must_post(PORT, "/v1/completions", body)
+    c = http.client.HTTPConnection("127.0.0.1", PORT, timeout=600)
+    c.request("POST", "/v1/completions", json.dumps({**body, "stream": True}), {"Content-Type": "application/json"})
     r = c.getresponse()
     if r.status != 200:
         raise SystemExit(f"HTTP {r.status}: {r.read()[:300]}")
-    if on_chunk is None:
-        return json.loads(r.read())
     last = {}
     for line in r:
         if line.startswith(b"data: {"):
