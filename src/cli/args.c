@@ -119,6 +119,15 @@ static const struct arg *find_flag(const struct command *c, const char *flag, si
     return NULL;
 }
 
+/* "radish run MODEL [PROMPT]" */
+static const char *call_of(const struct command *c, char *text, size_t size)
+{
+    bool has_words = c->words && *c->words;
+
+    snprintf(text, size, "radish %s%s%s", c->name, has_words ? " " : "", has_words ? c->words : "");
+    return text;
+}
+
 static int unknown_flag(const struct command *c, const char *flag, size_t n)
 {
     const char *names[MAX_NAMES], *near;
@@ -137,6 +146,7 @@ int args_parse(const struct command *c, int argc, char **argv, void *out, const 
                uint32_t *n_words)
 {
     bool flags_end = false;
+    char call[MAX_NAME * 2];
 
     *n_words = 0;
     store_fallbacks(c, out);
@@ -148,7 +158,7 @@ int args_parse(const struct command *c, int argc, char **argv, void *out, const 
 
         if (flags_end || s[0] != '-' || s[1] == 0) {        /* "-" alone is a word: standard input */
             if (*n_words == c->max_words)
-                return usage_error(c, "unexpected \"%s\"; wanted: radish %s %s [FLAGS]", s, c->name, c->words);
+                return usage_error(c, "unexpected \"%s\"; wanted: %s [FLAGS]", s, call_of(c, want, sizeof(want)));
             words[(*n_words)++] = s;
             continue;
         }
@@ -170,7 +180,7 @@ int args_parse(const struct command *c, int argc, char **argv, void *out, const 
         if (a->given_at) *(bool *)((char *)out + base + a->given_at) = true;
     }
     if (*n_words < c->min_words)
-        return usage_error(c, "something is missing; wanted: radish %s %s [FLAGS]", c->name, c->words);
+        return usage_error(c, "something is missing; wanted: %s [FLAGS]", call_of(c, call, sizeof(call)));
     return ARGS_GO;
 }
 
@@ -215,9 +225,9 @@ static void put_arg(FILE *out, const struct arg *a)
 void args_help(const struct command *c, FILE *out)
 {
     const char *title = "";
+    char call[MAX_NAME * 2];
 
-    fprintf(out, "radish %s: %s\n\nUsage: radish %s %s%s[FLAGS]\n", c->name, c->summary, c->name, c->words,
-            *c->words ? " " : "");
+    fprintf(out, "radish %s: %s\n\nUsage: %s [FLAGS]\n", c->name, c->summary, call_of(c, call, sizeof(call)));
     if (c->about) {
         fputc('\n', out);
         put_wrapped(out, c->about, 0, 0);

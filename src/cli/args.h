@@ -60,7 +60,7 @@ struct arg_group {
 struct command {
     const char *name, *section;     /* section: the heading in `radish --help` */
     const char *summary;            /* one line */
-    const char *words;              /* "MODEL [PROMPT]" */
+    const char *words;              /* "MODEL [PROMPT]"; NULL: none */
     const char *about;              /* a paragraph; may be NULL */
     const char *examples;           /* lines; may be NULL */
     const struct arg_group *groups; /* ended by a group without args; NULL: no flags */

@@ -43,7 +43,6 @@ static int run_doctor(const struct command *self, int argc, char **argv)
 const struct command cmd_doctor = {
     .name = "doctor", .section = "Look inside",
     .summary = "what this machine has: CPU, memory, folders, NVIDIA driver and GPUs, and what radish would choose",
-    .words = "",
     .about = "Starts nothing and writes nothing. Says why a GPU is not used.",
     .examples = "  radish doctor\n  radish doctor --json | jq .choice\n",
     .groups = doctor_groups, .min_words = 0, .max_words = 0, .run = run_doctor,

@@ -65,5 +65,5 @@ const struct command cmd_help = {
 };
 
 const struct command cmd_version = {
-    .name = "version", .section = "About", .summary = "the version", .words = "", .run = run_version,
+    .name = "version", .section = "About", .summary = "the version", .run = run_version,
 };

@@ -58,7 +58,6 @@ static int run_list(const struct command *self, int argc, char **argv)
 const struct command cmd_list = {
     .name = "list", .section = "Look inside",
     .summary = "the models that commands find by name",
-    .words = "",
     .about = "GGUF files, and directories as they come from the Hugging Face hub, in $RADISH_MODELS, else in "
              "~/.cache/radish/models.",
     .examples = "  radish list\n  radish list --json | jq -r .[].name\n",

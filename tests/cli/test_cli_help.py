@@ -4,15 +4,15 @@ import re
 
 import pytest
 
-COMMANDS = ["run", "chat", "serve", "list", "inspect", "convert", "tokenize", "bench", "perplexity", "help", "version"]
+COMMANDS = ["run", "chat", "serve", "list", "inspect", "convert", "tokenize", "template", "doctor", "cache", "api", "bench",
+            "perplexity", "help", "version"]
 WITHOUT_DEFAULT = {"--stop"}            # a list that starts empty
 
 
 def test_the_overview_names_every_command(radish):
     r = radish("--help")
     assert r.returncode == 0 and r.err == ""
-    for name in COMMANDS:
-        assert re.search(r"^  %s +\S" % name, r.out, re.M), name
+    assert re.findall(r"^  (\w+) {2,}\S", r.out, re.M) == COMMANDS
     assert "Examples" in r.out
 
 
@@ -32,7 +32,7 @@ def test_each_flag_with_a_value_says_its_default(radish, command):
     rows = re.findall(r"^  (?:-\w, )?(--[a-z-]+) [A-Z]+\b(.*(?:\n {26}.*)*)", text, re.M)
     for flag, rest in rows:
         assert flag in WITHOUT_DEFAULT or re.search(r"\[[^\]]+\]", rest), flag
-    assert command in ("list", "inspect", "help", "version") or rows
+    assert command in ("list", "inspect", "doctor", "api", "help", "version") or rows
 
 
 def test_no_command_is_a_usage_error(radish):
@@ -68,6 +68,7 @@ def test_version(radish):
     (["bench", "m", "--gen", "1"], "wanted a whole number from 2"),
     (["perplexity", "m"], "radish perplexity MODEL FILE"),
     (["inspect", "--verbose", "m"], "unknown flag --verbose"),
+    (["api", "chat"], 'unexpected "chat"; wanted: radish api [FLAGS]'),
 ])
 def test_a_wrong_line_names_what_is_wrong_and_exits_2(radish, args, wanted):
     r = radish(*args)
