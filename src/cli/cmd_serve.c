@@ -226,6 +226,10 @@ static int run_serve(const struct command *self, int argc, char **argv)
     rd_options_default(&f.engine);
     rc = args_parse(self, argc, argv, &f, words, &n_words);
     if (rc != ARGS_GO) return rc;
+    if (f.api_key && !*f.api_key) {             /* --api-key "$UNSET" must not mean: for everybody */
+        cli_fail("--api-key: the key is empty; leave the flag out if no key is wanted");
+        return EXIT_USAGE;
+    }
     if (!cli_find_model(words[0], path) || !cli_find_draft(&f.engine, draft_path)) return EXIT_FAILED;
     f.engine.model = path;
     rd_set_log(level_of(f.log_level), NULL, NULL);
