@@ -148,11 +148,30 @@ static rd_status size_cache(rd_engine *e, const struct rd_options *o, struct kv_
         return error_set(err, RD_E_INVALID, "KV budget of %llu bytes: one page needs %llu, at least 2 pages are wanted",
                          (unsigned long long)bytes, (unsigned long long)page_bytes);
     *n_pages = (uint32_t)u64_min(u64_min(n, UINT32_MAX - 1), INT64_MAX / page_bytes);
+    /* Pages get memory as they are first used: without this a budget that is too large ends by the kernel, later. */
+    if ((o->kv_bytes || o->kv_tokens) && !e->ops->is_device && *n_pages * page_bytes > sysinfo_memory())
+        return error_set(err, RD_E_NOMEM, "KV budget of %llu MiB: this machine, or its control group, has %llu MiB of "
+                         "memory in all", (unsigned long long)(*n_pages * page_bytes >> 20),
+                         (unsigned long long)(sysinfo_memory() >> 20));
     e->info.page_tokens = layout->page_tokens;
     e->info.kv_bytes = *n_pages * page_bytes;
     e->info.kv_tokens = (uint64_t)*n_pages * layout->page_tokens;
     e->info.kv_bytes_per_token = page_bytes / layout->page_tokens;
     return RD_OK;
+}
+
+/* The longest sequence: as asked for or the model's own, no longer than the KV budget. */
+static uint32_t context_of(const rd_engine *e, const struct rd_options *o)
+{
+    uint32_t wanted = o->n_ctx ? u32_min(o->n_ctx, LIMIT_CONTEXT) : e->info.n_ctx_train;
+    uint32_t n_ctx = (uint32_t)u64_min(wanted, e->info.kv_tokens);
+
+    if (o->n_ctx && n_ctx < o->n_ctx)
+        log_warn("context %u instead of %u: the KV budget holds no more (a larger --kv-bytes or --kv-tokens, or a "
+                 "smaller --kv-type)", n_ctx, o->n_ctx);
+    if (e->info.n_ctx_train && n_ctx > e->info.n_ctx_train)
+        log_warn("context %u: the model was made for %u, text beyond that may be poor", n_ctx, e->info.n_ctx_train);
+    return n_ctx;
 }
 
 static uint32_t or_default(uint32_t v, uint32_t d) { return v ? v : d; }
@@ -185,8 +204,7 @@ static rd_status make_engine(rd_engine *e, const struct rd_options *o, uint32_t 
     }
     snprintf(name, sizeof(name), "%s|%s|%llu|%s", e->info.arch, e->info.name, (unsigned long long)e->info.file_bytes,
              e->info.kv_type);
-    e->info.n_ctx = o->n_ctx ? u32_min(o->n_ctx, LIMIT_CONTEXT) : e->info.n_ctx_train;
-    e->info.n_ctx = (uint32_t)u64_min(e->info.n_ctx, e->info.kv_tokens);
+    e->info.n_ctx = context_of(e, o);
     api_store_open(e, o, e->info.kv_type, layout.page_tokens, e->executor.kv.page_bytes, name, sizeof(name));
     api_ram_open(e, o, layout.page_tokens, e->executor.kv.page_bytes);
     e->info.max_running = or_default(o->max_running, DEFAULT_RUNNING);

@@ -221,3 +221,21 @@ def test_serve_names_a_port_that_is_taken(radish, model):
         port = s.getsockname()[1]
         r = radish("serve", model, "--port", port)
         assert r.returncode == 1 and str(port) in r.err
+
+
+def test_serve_refuses_an_empty_key_instead_of_letting_everybody_in(radish, model):
+    r = radish("serve", model, "--port", 0, "--api-key", "")
+    assert r.returncode == 2 and "--api-key: the key is empty" in r.err and r.out == ""
+
+
+def test_a_budget_beyond_the_machines_memory_is_refused_when_it_starts(radish, model):
+    for flags in ["--kv-bytes", "1000000G"], ["--kv-tokens", "4000000000"]:
+        r = radish("run", model, "Hi", "-n", 1, *flags)
+        assert r.returncode == 1 and re.search(r"KV budget of \d+ MiB: this machine.* has \d+ MiB", r.err), r.err
+
+
+def test_a_context_that_is_cut_or_beyond_the_models_own_is_said(radish, model):
+    r = radish("run", model, "Hi", "-n", 1, "--ctx", 4096, "--kv-tokens", 2048)
+    assert r.returncode == 0 and "context 2048 instead of 4096: the KV budget" in r.err
+    r = radish("run", model, "Hi", "-n", 1, "--ctx", 10000, "--kv-tokens", 16384)
+    assert r.returncode == 0 and "context 10000: the model was made for 8192" in r.err
