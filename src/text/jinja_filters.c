@@ -142,38 +142,49 @@ static rd_status f_tojson(struct jrun *r, struct jval in, struct jcall *c, struc
     return jval_to_json(r, in, &style, out);
 }
 
-/* indent(width, first, blank): lines after the first, blank ones only when asked for */
+/* One line of f_indent, behind the white space where it gets any. */
+static rd_status put_indented(struct jrun *r, const struct jstr *line, const struct jstr *text, int64_t width,
+                              struct buf *b)
+{
+    if (text) buf_append(b, text->s, text->n);
+    else jbuf_fill(b, ' ', width);
+    buf_append(b, line->s, line->n);
+    return jrun_pay(r, (line->n + (text ? text->n : (size_t)(width < 0 ? 0 : width))) / 16 + 1);
+}
+
+/* indent(width, first, blank): lines after the first, blank ones only when asked for. Lines are those of
+ * str.splitlines() over the text and a newline: a carriage return at the end is a part of that newline. */
 static rd_status f_indent(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
 {
-    struct jstr *s, *text = NULL;
-    struct buf b;
+    static const struct jstr nothing = {.s = ""};
+    struct jargs none = {0};
+    struct jcall plain = {.args = &none};
+    struct jstr *text = NULL;
+    struct jval whole, lines;
+    struct buf b = {.limit = LIMIT_TEMPLATE_OUTPUT};
     int64_t width = 4;
     bool first = jval_truth(c->v[1]), blank = jval_truth(c->v[2]);
-    rd_status st = jval_to_str(r, in, &s);
+    rd_status st = RD_OK;
 
     if (in.kind == J_UNDEF) return jrun_undefined(r, in);
     if (in.kind != J_STR) return jrun_fail(r, "indent needs a string, not %s", jval_type_name(in));
-    if (c->v[0].kind == J_STR)
-        text = c->v[0].s;
-    else if (st == RD_OK)
-        st = jarg_int(r, c->v[0], "indent", 4, &width);
+    if (c->v[0].kind == J_STR) text = c->v[0].s;
+    else st = jarg_int(r, c->v[0], "indent", 4, &width);
     if (st != RD_OK) return st;
     if (width > 1000) return jrun_limit(r, "the indent is too wide");
-    buf_init(&b);
-    b.limit = LIMIT_TEMPLATE_OUTPUT;
-    for (size_t at = 0, line = 0; st == RD_OK && at <= s->n; line++) {
-        size_t end = at;
-        while (end < s->n && s->s[end] != '\n' && s->s[end] != '\r') end++;
-        if (line) buf_putc(&b, '\n');
-        if (line ? (end > at || blank) : first) {
-            if (text) buf_append(&b, text->s, text->n);
-            if (!text) jbuf_fill(&b, ' ', width);
-        }
-        buf_append(&b, s->s + at, end - at);
-        st = jrun_pay(r, (end - at + (text ? text->n : (size_t)(width < 0 ? 0 : width))) / 16 + 1);
-        at = end + 1 + (end + 1 < s->n && s->s[end] == '\r' && s->s[end + 1] == '\n');
+    buf_append(&b, in.s->s, in.s->n);
+    buf_putc(&b, '\n');
+    if ((st = jrun_take_buf(r, &b, RD_OK, &whole)) != RD_OK) return st;
+    if ((st = jinja_splitlines(r, whole, &plain, &lines)) != RD_OK) return st;
+    b = (struct buf){.limit = LIMIT_TEMPLATE_OUTPUT};
+    for (size_t i = 0; st == RD_OK && i < lines.list->n; i++) {
+        const struct jstr *line = lines.list->items[i].s;
+        bool bare = i ? line->n == 0 && !blank : !first;
+        if (i) buf_putc(&b, '\n');
+        st = put_indented(r, line, bare ? &nothing : text, width, &b);
     }
-    return jrun_take_buf(r, &b, st, out);
+    if ((st = jrun_take_buf(r, &b, st, out)) == RD_OK) out->s->safe = in.s->safe;
+    return st;
 }
 
 static rd_status f_safe(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)

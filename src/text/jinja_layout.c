@@ -329,6 +329,10 @@ static rd_status put_pretty_str(struct pretty *p, struct jval v, size_t indent, 
     size_t width, last_width, n;
     rd_status st;
 
+    if (v.s->n == 0) {
+        buf_puts(p->out, "''");
+        return RD_OK;
+    }
     indent += level == 1;
     allowance += level == 1;
     width = PPRINT_WIDTH > indent ? PPRINT_WIDTH - indent : 0;

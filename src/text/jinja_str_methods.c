@@ -73,12 +73,7 @@ static rd_status split_space(struct jrun *r, struct jstr *s, int64_t max, struct
         }
         if (st != RD_OK || i >= s->n) return st;
         from = i;
-        if (max >= 0 && (int64_t)l->n >= max) {
-            struct jval rest;
-            struct jstr tail = {.s = s->s + from, .n = s->n - from};
-            if ((st = jinja_strip(r, &tail, NULL, 2, &rest)) != RD_OK) return st;
-            return jlist_push(r, l, rest);
-        }
+        if (max >= 0 && (int64_t)l->n >= max) return push_part(r, l, s, from, s->n);
         for (next = i; i < s->n; i = next)
             if (jinja_is_space(jinja_next_cp(s->s, s->n, &next))) break;
         st = push_part(r, l, s, from, i);
