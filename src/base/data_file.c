@@ -125,6 +125,17 @@ rd_status data_file_give_back(const struct data_file *f, uint64_t offset, uint64
     return file_call_fails() || fallocate(f->fd, how, (off_t)offset, (off_t)n_bytes) ? RD_E_IO : RD_OK;
 }
 
+rd_status data_file_is_at(const struct data_file *f, const char *dir, const char *name)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct stat ours, there;
+
+    if (!join(path, dir, name)) return RD_E_INVALID;
+    if (file_call_fails() || fstat(f->fd, &ours)) return RD_E_IO;
+    if (lstat(path, &there)) return from_errno();
+    return ours.st_dev == there.st_dev && ours.st_ino == there.st_ino ? RD_OK : RD_E_NOT_FOUND;
+}
+
 rd_status data_file_used(const struct data_file *f, int64_t *used_s)
 {
     struct stat st;

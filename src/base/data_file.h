@@ -34,6 +34,8 @@ rd_status data_file_sync(const struct data_file *f);
 rd_status data_file_truncate(const struct data_file *f, uint64_t n_bytes);
 /* The bytes read as zeros from now on and take no room, where the file system can do that. RD_E_IO: they stay. */
 rd_status data_file_give_back(const struct data_file *f, uint64_t offset, uint64_t n_bytes);
+/* RD_E_NOT_FOUND: DIR/NAME was removed, or is another file by now. */
+rd_status data_file_is_at(const struct data_file *f, const char *dir, const char *name);
 /* Time of last use, seconds since 1970: kept as the file's mtime. */
 rd_status data_file_used(const struct data_file *f, int64_t *used_s);
 rd_status data_file_set_used(const char *dir, const char *name, int64_t used_s);

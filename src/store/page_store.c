@@ -145,7 +145,7 @@ static bool read_key(struct page_store *s)
     st = data_file_read(&f, 0, &k, sizeof(k));
     data_file_close(&f);
     if (st != RD_OK || k.magic != KEY_MAGIC || !hash128_equal(k.check, key_check(&k))) return false;
-    set_key(s, k.key);
+    if (!s->has_key || k.key.k0 != s->key.k0 || k.key.k1 != s->key.k1) set_key(s, k.key);
     return true;
 }
 
@@ -410,21 +410,47 @@ static void forget_all(struct page_store *s)
     mutex_unlock(&s->lock);
 }
 
+/* The folder was removed under its writer: without the lock nobody keeps a second one from writing there. */
+static void leave_folder(struct page_store *s)
+{
+    log_warn("the folder of the disk cache was removed: what it held is lost, it is begun anew");
+    mutex_lock(&s->lock);
+    s->counts.n_dropped += s->n_pending;
+    s->counts.is_writer = s->counts.is_failing = 0;
+    mutex_unlock(&s->lock);
+    store_writer_reset(s);
+    forget_all(s);
+    s->n_strays = 0;
+    s->pause_s = STORE_FIRST_PAUSE_S;
+    data_file_close(&s->lock_file);
+}
+
+static bool take_lock(struct page_store *s)
+{
+    rd_status st = data_file_lock(s->dir, STORE_LOCK_FILE, &s->lock_file);
+
+    if (st == RD_E_NOT_FOUND && cache_dir_make(s->dir, NULL) == RD_OK)
+        st = data_file_lock(s->dir, STORE_LOCK_FILE, &s->lock_file);
+    return st == RD_OK;
+}
+
 void page_store_refresh(struct page_store *s)
 {
+    bool was_writer = s->lock_file.fd >= 0;
     struct id_list l = {0};
     char name[SEGMENT_NAME_BYTES];
 
-    if (s->lock_file.fd >= 0) return;
-    if (data_file_lock(s->dir, STORE_LOCK_FILE, &s->lock_file) == RD_OK) {
+    if (was_writer && data_file_is_at(&s->lock_file, s->dir, STORE_LOCK_FILE) != RD_E_NOT_FOUND) return;
+    if (was_writer) leave_folder(s);
+    if (take_lock(s)) {
         forget_all(s);
         if (become_writer(s, NULL) == RD_OK) {
-            log_info("the disk cache has no other writer any more: this process writes it now");
+            if (!was_writer) log_info("the disk cache has no other writer any more: this process writes it now");
             return;
         }
         data_file_close(&s->lock_file);
     }
-    if (!s->has_key && !read_key(s)) return;
+    if (!read_key(s) && !s->has_key) return;
     for (uint32_t i = 0; i < s->n_segments; i++) {
         if (!s->segments[i] || see_more(s, i)) continue;
         mutex_lock(&s->lock);

@@ -22,7 +22,8 @@
  * when it is read, its record erased, and page_store_read returns the pages before it. A sync that fails drops the
  * segment.
  * FULL, BROKEN, READ-ONLY. Where the lock cannot be taken at all, the store only reads. A write that fails is counted
- * and said once in the log; writing is tried again after 10 s, then 20 s, ... 5 min. Reading goes on.
+ * and said once in the log; writing is tried again after 10 s, then 20 s, ... 5 min. Reading goes on. A folder that is
+ * removed meanwhile is begun anew at the next page_store_refresh.
  * SIZE. All segment files together never take more than cap_bytes, the one being written included: the least recently
  * used segment goes before a byte is written for which there is no room. A segment is used when a page of it is found,
  * read or written; the time survives restarts as the file's time of change.
@@ -92,7 +93,8 @@ uint32_t page_store_read(struct page_store *s, struct store_space *space, const 
                          const uint32_t *tokens, uint32_t first, uint32_t n, void *const *pages,
                          const atomic_bool *stop);
 
-/* A reader looks at the folder again; it becomes the writer if there is none any more. */
+/* A reader looks at the folder again; it becomes the writer if there is none any more. A writer whose folder was removed
+ * makes it again, or reads what another process has made of it meanwhile. */
 void page_store_refresh(struct page_store *s);
 /* Drops everything of a namespace, or (NULL) all there is; by the writer only. RD_E_IO: some of it is still there. */
 rd_status page_store_drop(struct page_store *s, struct store_space *space);

@@ -1,5 +1,7 @@
 /* tests/store/test_page_store.c - what is put is found, by exactly its tokens, within the cap, across restarts; a long
  * random run against a naive model. */
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "store_rig.h"
@@ -189,6 +191,71 @@ TEST(a_second_store_on_the_folder_reads_and_inherits_the_writing)
     CHECK_OK(page_store_flush(other.s));
     CHECK_EQ(rig_get(&other, other.space, "a", more, 8), 8);
     rig_close(&other);
+    rig_deinit(&g);
+}
+
+/* rm -rf of the folder of a running server. */
+static void remove_folder(const struct store_rig *g)
+{
+    char command[256];
+
+    snprintf(command, sizeof(command), "rm -r '%s'", g->dir);
+    CHECK_EQ(system(command), 0);
+}
+
+TEST(a_folder_that_is_removed_is_begun_anew)
+{
+    struct store_rig g;
+    uint32_t tokens[8 * RIG_P], more[8 * RIG_P], last[8 * RIG_P];
+
+    rig_init(&g, PAGE, 1 << 20, 16384);
+    CHECK(rig_open(&g));
+    rig_text(1, tokens, 8);
+    rig_text(100, more, 8);
+    rig_text(200, last, 8);
+    CHECK_OK(rig_put(&g, g.space, "a", tokens, 8));
+    CHECK_OK(page_store_flush(g.s));
+    CHECK_OK(rig_put(&g, g.space, "a", more, 8));                   /* pending when the folder goes */
+    remove_folder(&g);
+    page_store_refresh(g.s);
+    CHECK_EQ(rig_counts(&g).n_segments, 0);
+    CHECK(rig_counts(&g).n_dropped > 0);
+    CHECK_EQ(rig_get(&g, g.space, "a", tokens, 8), 0);
+    CHECK_OK(rig_put(&g, g.space, "a", last, 8));
+    CHECK_OK(page_store_flush(g.s));
+    CHECK_EQ(rig_get(&g, g.space, "a", last, 8), 8);
+    CHECK_EQ(rig_counts(&g).is_writer, 1);
+    rig_close(&g);
+    CHECK(rig_open(&g));                                            /* and it outlives a restart */
+    CHECK_EQ(rig_get(&g, g.space, "a", last, 8), 8);
+    rig_deinit(&g);
+}
+
+TEST(who_makes_a_removed_folder_first_is_its_one_writer)
+{
+    struct store_rig g, other;
+    uint32_t tokens[8 * RIG_P], more[8 * RIG_P];
+
+    rig_init(&g, PAGE, 1 << 20, 16384);
+    CHECK(rig_open(&g));
+    rig_text(1, tokens, 8);
+    rig_text(100, more, 8);
+    CHECK_OK(rig_put(&g, g.space, "a", tokens, 8));
+    CHECK_OK(page_store_flush(g.s));
+    remove_folder(&g);
+    other = g;
+    CHECK(rig_open(&other));
+    CHECK_EQ(rig_counts(&other).is_writer, 1);
+    CHECK_OK(rig_put(&other, other.space, "a", more, 8));
+    CHECK_OK(page_store_flush(other.s));
+    page_store_refresh(g.s);
+    CHECK_EQ(rig_counts(&g).is_writer, 0);
+    CHECK_EQ(rig_put(&g, g.space, "a", tokens, 8), RD_E_AGAIN);
+    CHECK_EQ(rig_get(&g, g.space, "a", more, 8), 8);                /* with the new folder's key */
+    rig_close(&other);
+    page_store_refresh(g.s);
+    CHECK_EQ(rig_counts(&g).is_writer, 1);
+    CHECK_EQ(rig_get(&g, g.space, "a", more, 8), 8);
     rig_deinit(&g);
 }
 
