@@ -437,7 +437,7 @@ struct rd_stats {
     uint64_t kept_plain, kept_short, kept_shared, kept_held, kept_long,
         kept_day; /* of tree_keys, by how long they are kept */
     uint64_t n_steps, n_steps_ahead /* begun while the one before ran */, step_rows, device_errors, accounting_errors;
-    bool device_dead;               /* the device failed for good: every request ends with RD_E_DEVICE */
+    bool device_dead; /* the device, or the model's file, failed for good: every request ends with RD_E_DEVICE */
     double step_ms_last, prefill_tok_s, decode_tok_s;       /* of the latest steps, smoothed */
     /* the disk cache (zeros without one), see docs/disk-cache.md; prompt_tokens_disk is part of prompt_tokens_cached */
     uint64_t prompt_tokens_disk, pages_loading, disk_loads, disk_loads_late, disk_declined;

@@ -20,7 +20,7 @@ enum {
     EXIT_DONE = 0,
     EXIT_FAILED = 1,                /* the work failed: a message says why */
     EXIT_USAGE = 2,                 /* the command line is wrong */
-    EXIT_DEVICE = 70,               /* serve: the device failed for good */
+    EXIT_DEVICE = 70,               /* serve: the device, or the model's file, failed for good */
     EXIT_INTERRUPTED = 130,         /* Ctrl-C */
     ARGS_GO = -1                    /* args_parse: no reason to exit, carry on */
 };

@@ -2,6 +2,7 @@
 #include "engine/model_executor.h"
 #include <string.h>
 #include "base/checked.h"
+#include "base/log.h"
 
 #define MOVE_PAGES 64u                   /* in one call of the backend */
 
@@ -126,6 +127,10 @@ static bool is_dead(void *self)
 {
     struct model_executor *x = self;
 
+    if (model_is_broken(x->model)) {
+        log_error("the model's file, or its packed copy, was cut short or its disk failed while it was in use");
+        return true;
+    }
     return x->ops->is_dead && x->ops->is_dead(x->backend);
 }
 

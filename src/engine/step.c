@@ -404,6 +404,12 @@ static void finish_step(struct engine *e, uint64_t now)
 }
 
 /* Prompts that are stored whole: nothing of them is computed, not even their last token. */
+static void note_device_error(struct engine *e)
+{
+    e->stats.device_errors++;
+    if (e->o.executor.is_dead && e->o.executor.is_dead(e->o.executor.self)) e->stats.device_dead = 1;
+}
+
 static void run_heads(struct engine *e)
 {
     struct step_plan *p = &e->plan;
@@ -413,7 +419,7 @@ static void run_heads(struct engine *e)
 
     if (st != RD_OK) {
         log_error("the head over %u kept states failed: %s", p->n_heads, rd_status_name(st));
-        e->stats.device_errors++;
+        note_device_error(e);
     }
     for (uint32_t i = 0; i < p->n_heads; i++, logits += e->o.executor.n_vocab) {
         struct request *r = p->heads[i];
@@ -449,8 +455,7 @@ static void fail_step(struct engine *e, rd_status st)
     struct step_plan *p = &e->plan;
 
     log_error("a step of %u rows failed: %s", p->batch.n_rows, rd_status_name(st));
-    e->stats.device_errors++;
-    if (e->o.executor.is_dead && e->o.executor.is_dead(e->o.executor.self)) e->stats.device_dead = 1;
+    note_device_error(e);
     for (uint32_t i = 0; i < p->batch.n_runs; i++)
         if (p->run_request[i]) kv_seq_poison(&p->run_request[i]->seq);
     reap(e);

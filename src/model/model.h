@@ -102,8 +102,10 @@ uint64_t model_workspace_bytes(const struct model *m);
 /* Comma-separated architecture names. */
 const char *model_known_archs(void);
 
+/* The model file or the packed file was cut short, or its disk failed: every pass fails from then on. */
+bool model_is_broken(const struct model *m);
 /* logits: [n_logits, n_vocab] f32, host memory. The KV of all rows is written to kv. Waits for the device. RD_E_DEVICE,
- * then and ever after: the model file or the packed file was cut short, or its disk failed. */
+ * then and ever after: model_is_broken. */
 rd_status model_forward(struct model *m, struct kv_storage *kv, const struct model_batch *b, float *logits);
 /* A pass in which every sequence has one row, all of them unread, that is not waited for. from[i]: the row of the pass
  * begun before whose choice is row i's token, read on the device; MODEL_OWN_TOKEN, or from NULL: tokens[i]. At most two

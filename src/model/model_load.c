@@ -435,11 +435,16 @@ uint64_t model_workspace_bytes(const struct model *m)
     return m->ws.n_bytes;
 }
 
+bool model_is_broken(const struct model *m)
+{
+    return gguf_broken(m->g) || packed_weights_broken(m->packed);
+}
+
 rd_status model_forward(struct model *m, struct kv_storage *kv, const struct model_batch *b, float *logits)
 {
     rd_status st = decode_step_forward(m, kv, b, logits);
 
-    return gguf_broken(m->g) || packed_weights_broken(m->packed) ? RD_E_DEVICE : st;
+    return model_is_broken(m) ? RD_E_DEVICE : st;
 }
 
 bool model_can_begin(const struct model *m)
@@ -456,7 +461,7 @@ rd_status model_end(struct model *m)
 {
     rd_status st = m->ops->wait_mark(m->be);
 
-    return gguf_broken(m->g) || packed_weights_broken(m->packed) ? RD_E_DEVICE : st;
+    return model_is_broken(m) ? RD_E_DEVICE : st;
 }
 
 bool model_gives_choices(const struct model *m)
@@ -483,5 +488,5 @@ rd_status model_head(struct model *m, uint32_t n, const float *const *states, fl
 {
     rd_status st = pass_head(m, n, states, logits);
 
-    return gguf_broken(m->g) || packed_weights_broken(m->packed) ? RD_E_DEVICE : st;
+    return model_is_broken(m) ? RD_E_DEVICE : st;
 }

@@ -159,7 +159,7 @@ static void watch_device(struct server *s)
     if (s->device_dead) return;
     rd_get_stats(s->engine, &stats);
     if (!stats.device_dead) return;
-    log_error("the device does not answer any more: the server stops, so that a supervisor can start it again");
+    log_error("no request can be computed any more: the server stops, so that a supervisor can start it again");
     s->device_dead = true;
     server_stop();
 }

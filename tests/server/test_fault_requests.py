@@ -5,6 +5,8 @@ tests/fuzz/fuzz_utf8.c, tests/text/test_stop.c and test_openai.py; F30 is tests/
 tests/fuzz/fuzz_output_parser.c.
 """
 import json
+import os
+import shutil
 import time
 
 import pytest
@@ -141,3 +143,15 @@ def test_F26_broken_utf8_is_refused_and_names_its_field(tiny):
 def test_F29_what_no_grammar_is_made_of_yet_is_refused(tiny):
     for value in ({"type": "json_object"}, {"type": "json_schema", "json_schema": {"schema": {"$ref": "#"}}}):
         refused(tiny, CHAT, {"messages": [USER], "response_format": value}, "response_format")
+
+
+def test_F08_a_model_file_that_is_cut_under_a_running_server_ends_it_for_the_supervisor(make_server, tmp_path):
+    model = tmp_path / "tiny.gguf"
+    shutil.copy(TINY, model)
+    s = make_server("--threads", "1", "--kv-tokens", "1024", "--no-packed-cache", model=model)
+    prompt = {"prompt": [5, 6, 7, 8], "max_tokens": 4}
+    s.ok(TEXT, prompt)
+    os.truncate(model, 4096)
+    status, _, _ = s.request("POST", TEXT, prompt)         # the head over what is cached
+    assert status == 503
+    assert s.process.wait(30) == 70
