@@ -4,10 +4,10 @@
 #include <strings.h>
 #include "server/routes.h"
 
-/* "localhost", "127.0.0.1" or "[::1]" with any port or none. */
+/* "localhost", "127.0.0.1", "[::1]" with any port or none; "0.0.0.0" is what reaches this machine on Linux too. */
 static bool is_local_authority(const char *s)
 {
-    static const char *const names[] = {"localhost", "127.0.0.1", "[::1]"};
+    static const char *const names[] = {"localhost", "127.0.0.1", "[::1]", "0.0.0.0"};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         size_t n = strlen(names[i]);
@@ -19,8 +19,14 @@ static bool is_local_authority(const char *s)
     return false;
 }
 
+/* Of a page of this machine, or of a program on it whose windows are pages (Obsidian, Tauri, VS Code): no website has
+ * such a scheme. */
 static bool is_local_origin(const char *s)
 {
+    static const char *const programs[] = {"app://", "tauri://", "vscode-webview://", "vscode-file://"};
+
+    for (size_t i = 0; i < sizeof(programs) / sizeof(programs[0]); i++)
+        if (strncasecmp(s, programs[i], strlen(programs[i])) == 0) return true;
     if (strncasecmp(s, "http://", 7) == 0) return is_local_authority(s + 7);
     if (strncasecmp(s, "https://", 8) == 0) return is_local_authority(s + 8);
     return false;
@@ -58,6 +64,7 @@ void http_tenant_salt(const struct http_conn *c, const char *cache_salt, struct 
     if (c->tenant || cache_salt) buf_printf(salt, "%s\n%s", c->tenant ? c->tenant : "", cache_salt ? cache_salt : "");
 }
 
+/* A page of elsewhere is let in by the key alone, which no browser adds by itself, and may then read its answers. */
 static int check_origin(struct http_conn *c, struct api_error *e)
 {
     const struct server *s = c->io->server;
@@ -67,10 +74,10 @@ static int check_origin(struct http_conn *c, struct api_error *e)
         return api_error_set(
             e, 403, NULL, "this server listens on this machine only: the Host header must be localhost or 127.0.0.1");
     if (!origin) return 0;
-    if (is_local_origin(origin)) c->cors_origin = origin;
-    else if (!s->o.api_key && s->o.n_tenant_keys == 0)
+    if (!is_local_origin(origin) && !s->o.api_key && s->o.n_tenant_keys == 0)
         return api_error_set(e, 403, NULL,
                              "requests from pages of other origins need a server with an API key (--api-key)");
+    c->cors_origin = origin;
     return 0;
 }
 
@@ -109,6 +116,7 @@ int http_guard(struct http_conn *c, bool *preflight, const char **extra, struct 
         *preflight = true;
         return 0;
     }
+    route_tidy(c->head.path);
     c->route = route_find(c->head.method, c->head.path, &allow);
     if (!(c->route && c->route->is_public) && !key_ok(c)) {
         *extra = "WWW-Authenticate: Bearer\r\n";
@@ -134,17 +142,27 @@ int http_guard(struct http_conn *c, bool *preflight, const char **extra, struct 
     return check_content_type(c, e);
 }
 
+/* Names of header fields, as Access-Control-Request-Headers lists them. */
+static bool is_field_list(const char *s)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_, ";
+
+    return *s && s[strspn(s, allowed)] == 0;
+}
+
+/* Client libraries add headers of their own, more with each version: a page may send what it asks for. */
 void http_guard_headers(const struct http_conn *c, struct buf *out)
 {
+    const char *wanted = http_header(&c->head, "access-control-request-headers");
+
     if (!c->cors_origin) return;
     buf_printf(out, "Access-Control-Allow-Origin: %s\r\nVary: Origin\r\n", c->cors_origin);
-    if (c->head.method != HTTP_OPTIONS) return;
+    if (c->head.method != HTTP_OPTIONS) {
+        buf_puts(out, "Access-Control-Expose-Headers: X-Request-Id, Retry-After, X-Radish-Ignored-Fields\r\n");
+        return;
+    }
     buf_puts(out, "Access-Control-Allow-Methods: GET, POST, DELETE, OPTIONS\r\n"
                   "Access-Control-Allow-Headers: Authorization, Content-Type, X-Api-Key");
-    /* what the OpenAI and other client libraries add */
-    buf_puts(
-        out,
-        ", X-Stainless-Arch, X-Stainless-Lang, X-Stainless-OS, X-Stainless-Package-Version, X-Stainless-Retry-Count, "
-        "X-Stainless-Runtime, X-Stainless-Runtime-Version, X-Stainless-Timeout, OpenAI-Organization, OpenAI-Project\r\n"
-        "Access-Control-Max-Age: 3600\r\n");
+    if (wanted && is_field_list(wanted)) buf_printf(out, ", %s", wanted);
+    buf_puts(out, "\r\nAccess-Control-Max-Age: 3600\r\n");
 }

@@ -8,6 +8,7 @@ static const struct route routes[] = {
     /* method     path                     handler                 max_body         public  while loading */
     {HTTP_GET,  "/",                     route_landing,          0,               true,   true},
     {HTTP_GET,  "/health",               route_health,           0,               true,   true},
+    {HTTP_GET,  "/v1/health",            route_health,           0,               true,   true},
     {HTTP_GET,  "/v1/models",            route_models,           0,               false,  false},
     {HTTP_GET,  "/v1/models/",           route_model,            0,               false,  false},
     {HTTP_POST, "/v1/chat/completions",  route_chat_completions, 0,               false,  false},
@@ -31,6 +32,15 @@ static const struct route routes[] = {
     {HTTP_POST, "/v1/classify",          route_classify,         TEXT_BODY_BYTES, false,  false},
     {HTTP_POST, "/classify",             route_classify,         TEXT_BODY_BYTES, false,  false},
     {HTTP_POST, "/infill",               route_infill,           0,               false,  false},
+    /* base URLs without /v1, which llama-server takes too */
+    {HTTP_GET,  "/models",               route_models,           0,               false,  false},
+    {HTTP_GET,  "/models/",              route_model,            0,               false,  false},
+    {HTTP_POST, "/chat/completions",     route_chat_completions, 0,               false,  false},
+    {HTTP_POST, "/completions",          route_completions,      0,               false,  false},
+    {HTTP_POST, "/responses",            route_responses,        0,               false,  false},
+    {HTTP_GET,  "/responses/",           route_response,         0,               false,  false},
+    {HTTP_DELETE, "/responses/",         route_response_delete,  TEXT_BODY_BYTES, false,  false},
+    {HTTP_POST, "/responses/",           route_response_cancel,  TEXT_BODY_BYTES, false,  false},
     {HTTP_GET,  "/props",                route_props,            0,               false,  false},
     {HTTP_POST, "/api/chat",             route_ollama_chat,      0,               false,  false},
     {HTTP_POST, "/api/generate",         route_ollama_generate,  0,               false,  false},
@@ -47,6 +57,17 @@ static const struct route routes[] = {
     {HTTP_DELETE, "/api/delete",         route_ollama_refuse,    TEXT_BODY_BYTES, false,  false},
     {HTTP_GET,  "/stats",                route_stats,            0,               false,  false},
 };
+
+void route_tidy(char *path)
+{
+    size_t n = strlen(path);
+
+    while (strncmp(path, "/v1/v1/", 7) == 0) {
+        memmove(path, path + 3, n - 2);
+        n -= 3;
+    }
+    while (n > 1 && path[n - 1] == '/') path[--n] = 0;
+}
 
 static bool path_matches(const struct route *r, const char *path)
 {

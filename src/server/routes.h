@@ -14,6 +14,9 @@ struct route {
     bool while_loading;                  /* answered without an engine */
 };
 
+/* Before route_find: the path as clients mean it whose base URL ends in "/", or has a "/v1" more than their library
+ * wants. In place. */
+void route_tidy(char *path);
 /* NULL: none; *allow is then the method list for 405, or NULL for 404. */
 const struct route *route_find(enum http_method method, const char *path, const char **allow);
 /* The rest of the path after the route's own. */

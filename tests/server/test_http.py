@@ -163,6 +163,45 @@ def test_preflight(server):
     assert server.request("OPTIONS", CHAT, headers=ask | {"Origin": "https://evil.example"})[0] == 403
 
 
+def test_pages_of_this_machine_send_the_headers_of_their_library(server):
+    names = "anthropic-dangerous-direct-browser-access,anthropic-version,content-type,x-api-key,x-stainless-helper-method"
+    ask = {"Origin": "http://localhost:5173", "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": names}
+    for path in ("/v1/messages", "/api/chat"):
+        status, headers, _ = server.request("OPTIONS", path, headers=ask)
+        allowed = {h.strip().lower() for h in headers["access-control-allow-headers"].split(",")}
+        assert status == 204 and set(names.split(",")) <= allowed
+    odd = server.request("OPTIONS", CHAT, headers=ask | {"Access-Control-Request-Headers": "a; b=\"c\""})[1]
+    assert "b=" not in odd["access-control-allow-headers"]
+    headers = server.request("POST", TEXT, ASK, {"Origin": ask["Origin"]})[1]
+    assert "X-Request-Id" in headers["access-control-expose-headers"]
+
+
+@pytest.mark.parametrize("origin", ["app://obsidian.md", "tauri://localhost", "vscode-webview://0ab1", "http://0.0.0.0:3000"])
+def test_programs_whose_windows_are_pages_are_of_this_machine(server, origin):
+    status, headers, _ = server.request("POST", TEXT, ASK, {"Origin": origin})
+    assert status == 200 and headers["access-control-allow-origin"] == origin
+
+
+@pytest.mark.parametrize("base", ["", "/v1", "/v1/v1"])
+def test_base_urls_with_and_without_v1(server, base):
+    assert server.get(base + "/models")[1]["data"][0]["id"] == "smollm2"
+    assert server.get(base + "/models/smollm2/")[1]["id"] == "smollm2"
+    assert server.get(base + "/health/")[0] == 200
+    chat = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
+    assert server.ok(base + "/chat/completions", chat)["object"] == "chat.completion"
+    assert server.ok(base + "/chat/completions/", chat)["object"] == "chat.completion"
+    assert server.ok(base + "/completions", ASK)["object"] == "text_completion"
+    r = server.ok(base + "/responses", {"input": "Hi", "max_output_tokens": 1})
+    assert server.get(f"{base}/responses/{r['id']}")[1]["id"] == r["id"]
+    assert server.request("DELETE", f"{base}/responses/{r['id']}/")[0] == 200
+    assert server.get(f"{base}/responses/{r['id']}")[0] == 404
+
+
+def test_a_server_that_is_reached_as_0_0_0_0(server):
+    assert server.get("/v1/models", {"Host": f"0.0.0.0:{server.port}"})[0] == 200
+    assert server.get("/v1/models", {"Host": "0.0.0.0.evil.example"})[0] == 403
+
+
 def test_content_type(server):
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     for headers in ({"Content-Type": "text/plain"}, {"Content-Type": "multipart/form-data"}, form | {"Origin": "http://127.0.0.1:3000"},
@@ -188,7 +227,12 @@ def test_api_key(make_server):
         assert s.post(TEXT, ASK, headers)[0] == 200
     foreign = {"x-api-key": "s3cret", "Origin": "https://app.example"}
     status, headers, _ = s.request("POST", TEXT, ASK, foreign)
-    assert status == 200 and "access-control-allow-origin" not in headers
+    assert status == 200 and headers["access-control-allow-origin"] == foreign["Origin"]
+    assert "access-control-allow-credentials" not in headers            # the key is all that lets a page in
+    status, headers, _ = s.request("OPTIONS", CHAT, headers={"Origin": foreign["Origin"], "Access-Control-Request-Headers": "authorization"})
+    assert status == 204 and headers["access-control-allow-origin"] == foreign["Origin"]
+    status, headers, _ = s.request("GET", "/v1/models", headers={"Origin": foreign["Origin"]})
+    assert status == 401 and headers["access-control-allow-origin"] == foreign["Origin"]            # it can say what is wrong
 
 
 def test_tenants_never_share_the_cache(make_server, tmp_path):
