@@ -8,7 +8,7 @@
 
 #define AT(field)  offsetof(struct gen_params, field)
 #define INT_TOP    2147483647.0
-#define SEED_TOP   9007199254740991.0    /* 2^53 - 1: what every JSON reader keeps exactly */
+#define SEED_TOP   9223372036854775808.0 /* 2^63: every 64-bit integer */
 #define FOR_OPENAI (FOR_TEMPLATES | FOR_RESPONSES)     /* what their templates share */
 #define EFFORTS    "none|minimal|low|medium|high|xhigh|max"
 
@@ -145,6 +145,9 @@ static const struct param_spec table[] = {
      INTEGER(prompt_logprobs, 0, LIMIT_TOP_LOGPROBS), .has_offset = AT(has_prompt_logprobs)},
     {"return_token_ids", FOR_BOTH, "false", "token_ids of each choice, and prompt_token_ids", BOOL(return_token_ids)},
     {"response_format", FOR_BOTH, "{\"type\":\"text\"}", "only type text", JSON(KIND_OBJECT, param_response_format)},
+    {"grammar", FOR_GENERATION, "none", "400 unless empty: the output cannot be held to a form yet",
+     JSON(KIND_STRING | KIND_LIST | KIND_OBJECT, param_constraint), .items = KIND_STRING,
+     .alias = "json_schema structured_outputs guided_json guided_regex guided_choice guided_grammar regex ebnf"},
 
     {"text", FOR_RESPONSES, "{\"format\":{\"type\":\"text\"}}", "{format, verbosity}", JSON(KIND_OBJECT, NULL)},
     {"text.format", FOR_RESPONSES, "{\"type\":\"text\"}", "as response_format", JSON(KIND_OBJECT, NULL)},
@@ -197,8 +200,9 @@ static const struct param_spec table[] = {
      .items = KIND_INT, .n_min = 1, .n_max = LIMIT_VOCAB},
     {"bad_words", FOR_GENERATION, "none", "texts whose tokens are not written one after the other",
      JSON(KIND_LIST, param_bad_words), .items = KIND_STRING, .n_max = LIMIT_BAD_WORDS},
-    {"seed", FOR_GENERATION, "random", "the same seed gives the same text, whatever else runs and whatever is cached",
-     INTEGER(seed, -SEED_TOP, SEED_TOP), .has_offset = AT(has_seed)},
+    {"seed", FOR_GENERATION, "random",
+     "the same seed gives the same text, whatever else runs and whatever is cached; -1: random",
+     INTEGER(seed, -SEED_TOP, SEED_TOP), .custom = param_seed},
 
     /* ---- the engine ---- */
     {"cache_prompt", FOR_GENERATION, "true", "false: neither uses nor fills the cache", BOOL(cache_prompt)},

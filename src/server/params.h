@@ -137,6 +137,8 @@ void text_list_deinit(struct text_list *list);
 /* Of gen_params_finish: what a template needs (messages, prompt_end, tools, kwargs). */
 int gen_params_rendering(const json_t *body, struct gen_params *p, struct api_error *e);
 
+/* NAME or, as Ollama's clients call it, NAME:latest. */
+bool param_is_model(const char *name, const struct rd_info *info);
 /* 404 model_not_found unless absent, empty or this server's. */
 int param_check_model(const json_t *body, const struct rd_info *info, struct api_error *e);
 /* messages: checked, as JSON text (mem_free). */

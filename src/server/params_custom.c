@@ -20,13 +20,20 @@ int param_bool(const json_t *body, const char *name, bool *value, struct api_err
     return 0;
 }
 
+bool param_is_model(const char *name, const struct rd_info *info)
+{
+    size_t n = strlen(info->model_id);
+
+    return strncmp(name, info->model_id, n) == 0 && (name[n] == 0 || strcmp(name + n, ":latest") == 0);
+}
+
 int param_check_model(const json_t *body, const struct rd_info *info, struct api_error *e)
 {
     const json_t *v = json_object_get(body, "model");
     char quoted[160];
 
     if (!v || json_is_null(v)) return 0;
-    if (json_string_length(v) == 0 || strcmp(json_string_value(v), info->model_id) == 0) return 0;
+    if (json_string_length(v) == 0 || param_is_model(json_string_value(v), info)) return 0;
     error_quote(quoted, sizeof(quoted), json_string_value(v), json_string_length(v));
     api_error_set(e, 404, "model", "The model `%s` does not exist; this server has `%s`", quoted, info->model_id);
     e->code = "model_not_found";
@@ -116,6 +123,29 @@ int param_cache_salt(const char *name, const json_t *v, struct gen_params *p, st
     mem_free(p->cache_salt);
     p->cache_salt = mem_strdup(json_string_value(v));
     return p->cache_salt ? 0 : api_error_set(e, 503, NULL, "out of memory");
+}
+
+/* After the row has stored it. -1 is what llama-server's and vLLM's clients send for a random one. */
+int param_seed(const char *name, const json_t *v, struct gen_params *p, struct api_error *e)
+{
+    (void)name;
+    (void)v;
+    (void)e;
+    p->has_seed = p->seed != -1;
+    return 0;
+}
+
+int param_constraint(const char *name, const json_t *v, struct gen_params *p, struct api_error *e)
+{
+    const char *key;
+    json_t *member;
+    bool empty = json_string_length(v) == 0 && json_array_size(v) == 0;
+
+    (void)p;
+    json_object_foreach((json_t *)(uintptr_t)v, key, member)
+        if (!json_is_null(member)) empty = false;
+    if (empty) return 0;
+    return api_error_set(e, 400, name, "%s: constrained output is not supported yet", name);
 }
 
 int param_response_format(const char *name, const json_t *v, struct gen_params *p, struct api_error *e)

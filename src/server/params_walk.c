@@ -137,7 +137,7 @@ static void store(const struct param_spec *s, const json_t *v, struct gen_params
     char *at = (char *)p + s->offset;
     bool given = true, b = json_is_true(v);
     double x = json_number_value(v);
-    int64_t i = json_is_integer(v) ? (int64_t)json_integer_value(v) : (int64_t)x;
+    int64_t i = json_is_integer(v) ? (int64_t)json_integer_value(v) : x < 0x1p63 ? (int64_t)x : INT64_MAX;
 
     switch (s->type) {
     case PARAM_NUMBER: memcpy(at, &x, sizeof(x)); break;

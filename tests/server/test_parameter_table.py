@@ -44,6 +44,11 @@ MORE = {
     "thinking": ("chat apply-template", [{"type": "maybe"}, {"budget_tokens": "5"}]),
     "tool_choice": ("chat", [{"type": "function"}, {"type": "function", "function": {"name": "unknown"}}]),
     "response_format": ("chat completions", [{}, {"type": "no such type"}, {"type": 5}]),
+    "grammar": ("chat completions messages responses", ['root ::= "yes"']),
+    "json_schema": ("chat completions", [{"type": "object"}]),
+    "guided_choice": ("chat completions", [["yes", "no"]]),
+    "structured_outputs": ("chat completions", [{"json": {"type": "object"}}]),
+    "regex": ("chat completions", ["a+"]),
     "tools": ("chat apply-template",
               [[{}], [{"type": "function"}], [{"type": "function", "function": {}}], [{"name": ""}], [{"name": "n" * 300}]]),
 }
@@ -194,7 +199,7 @@ def test_edges_of_ranges_are_taken(server):
             if row["name"] in ("top_logprobs", "max_tokens", "max_completion_tokens", "min_tokens"):
                 values = [0]
             for v in values:
-                v = int(v) if float(v).is_integer() else v
+                v = min(int(v), 2**63 - 1) if float(v).is_integer() else v       # 2^63 - 1 has no double
                 assert not math.isinf(v)
                 server.ok(PATHS[endpoint], BASE[endpoint] | {row["name"]: v})
 

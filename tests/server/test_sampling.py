@@ -41,6 +41,23 @@ def test_the_text_is_the_same_cold_cached_together_and_without_drafts(server):
     assert len(set(cold)) > 4                                   # each way does something
 
 
+def test_seeds_are_any_64_bit_integer_and_minus_one_is_random(server):
+    for seed in (2**63 - 1, -2**63, 2**53 + 1, 0, -2):
+        assert text_of(server, seed=seed, temperature=2) == text_of(server, seed=seed, temperature=2)
+    assert text_of(server, seed=2**53, temperature=2) != text_of(server, seed=2**53 + 1, temperature=2)
+    assert len({text_of(server, seed=-1, temperature=2) for _ in range(3)}) > 1
+    assert server.post(TEXT, {"prompt": PROMPT, "seed": 2**63})[1]["error"]["param"] == "seed"
+
+
+def test_what_would_hold_the_output_to_a_form_is_not_ignored(server):
+    """Text of no form must not pass for text of the form that was asked for; what clients send for none is none."""
+    none = {"grammar": "", "json_schema": {}, "guided_json": None, "guided_choice": [], "structured_outputs": {"json": None}, "regex": ""}
+    server.ok(TEXT, {"prompt": PROMPT, "max_tokens": 1} | none)
+    for name, value in (("grammar", 'root ::= "yes"'), ("guided_choice", ["yes", "no"]), ("structured_outputs", {"regex": "a+"})):
+        status, answer = server.post(CHAT, {"messages": [{"role": "user", "content": "Hi"}], name: value})
+        assert status == 400 and answer["error"]["param"] == name and "not supported" in answer["error"]["message"]
+
+
 def test_repetitions_are_drafted_and_verified_with_a_memory(server):
     for way in ({"dry_multiplier": 0.1, "dry_allowed_length": 12}, {"repeat_penalty": 1.01}, {"mirostat": 2, "mirostat_tau": 0.5}):
         ask = {"prompt": PROMPT * 4, "max_tokens": 40, "temperature": 0.2, "seed": 5} | way
