@@ -1,6 +1,8 @@
 /* server/json_out.c - numbers and strings that are valid JSON whatever comes in. */
 #include "server/json_out.h"
 #include <math.h>
+#include <string.h>
+#include <time.h>
 
 void json_put_string(struct buf *b, const char *s, size_t n)
 {
@@ -20,4 +22,14 @@ void json_put_field(struct buf *b, const char *name, double v)
 {
     buf_printf(b, ",\"%s\":", name);
     json_put_number(b, v);
+}
+
+void json_put_time(struct buf *b, int64_t wall_s)
+{
+    time_t t = (time_t)wall_s;
+    struct tm tm;
+    char text[64];
+
+    if (!gmtime_r(&t, &tm) || strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &tm) == 0) text[0] = 0;
+    json_put_string(b, text, strlen(text));
 }

@@ -26,7 +26,5 @@ void ollama_error(struct api_error *e);
 /* NAME, NAME:latest, or nothing, under model or name; else 404. The body's own may be removed then. */
 int ollama_check_model(const json_t *body, const struct rd_info *info, struct api_error *e);
 
-/* "created_at" and the like: RFC 3339. */
-void ollama_put_time(int64_t wall_s, struct buf *out);
 /* {"name":..,"model":..,...: an element of /api/tags, without its closing brace. */
 void ollama_put_model(const struct rd_info *m, struct buf *out);

@@ -10,13 +10,12 @@ int ollama_check_model(const json_t *body, const struct rd_info *info, struct ap
     const json_t *model = json_object_get(body, "model"), *name = json_object_get(body, "name");
     const char *asked, *id = info->model_id;
     char quoted[160];
-    size_t n = strlen(id);
 
     if (!model) model = name;
     if (!model || json_is_null(model)) return 0;
     asked = json_string_value(model);
     if (!asked) return api_error_set(e, 400, "model", "model: a string wanted");
-    if (!*asked || strcmp(asked, id) == 0 || (strncmp(asked, id, n) == 0 && strcmp(asked + n, ":latest") == 0)) return 0;
+    if (!*asked || param_is_model(asked, info)) return 0;
     error_quote(quoted, sizeof(quoted), asked, strlen(asked));
     return api_error_set(e, 404, "model", "model '%s' not found; this server has '%s'", quoted, id);
 }

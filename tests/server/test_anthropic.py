@@ -55,6 +55,14 @@ def test_message_shape(server):
     assert m["usage"]["output_tokens"] == 6
 
 
+def test_models_are_what_the_package_knows(server):
+    c = client(server)
+    for m in (c.models.list().data[0], c.models.retrieve("smollm2"), *c.models.list()):
+        assert (m.id, m.type, m.display_name, m.lifecycle) == ("smollm2", "model", "smollm2", "active")
+        assert m.max_input_tokens == 8192 and m.created_at.year > 2000
+    assert c.models.list().has_more is False and c.models.list().last_id == "smollm2"
+
+
 def test_stream_events_are_the_message(server):
     whole = server.ok(MESSAGES, {"messages": HI, "max_tokens": 8} | GREEDY)
     got = events(server, {})

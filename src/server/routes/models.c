@@ -1,16 +1,26 @@
-/* server/routes/models.c - GET /v1/models, /v1/models/{id}, and llama-server's /props. */
+/* server/routes/models.c - GET /v1/models, /v1/models/{id}, and llama-server's /props.
+ *
+ * A model has the fields of OpenAI's, vLLM's and llama-server's list, and those of Anthropic's (type, display_name,
+ * created_at), whose path is the same.
+ */
 #include <string.h>
 #include "base/error.h"
 #include "server/json_out.h"
+#include "server/params.h"
 #include "server/routes.h"
+
+static void put_id(const char *before, const struct rd_info *m, struct buf *out)
+{
+    buf_puts(out, before);
+    json_put_string(out, m->model_id, strlen(m->model_id));
+}
 
 static void put_model(const struct rd_info *m, struct buf *out)
 {
-    buf_puts(out, "{\"id\":");
-    json_put_string(out, m->model_id, strlen(m->model_id));
+    put_id("{\"id\":", m, out);
     buf_printf(out,
-               ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"radish\",\"root\":", (long long)m->created_s);
-    json_put_string(out, m->model_id, strlen(m->model_id));
+               ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"radish\"", (long long)m->created_s);
+    put_id(",\"root\":", m, out);
     buf_printf(out,
                ",\"parent\":null,\"max_model_len\":%u,\"meta\":{\"n_vocab\":%u,\"n_ctx_train\":%u,\"n_embd\":%u,\"n_"
                "params\":%llu,\"size\":%llu",
@@ -22,7 +32,10 @@ static void put_model(const struct rd_info *m, struct buf *out)
     json_put_string(out, m->name, strlen(m->name));
     buf_puts(out, ",\"backend\":");
     json_put_string(out, m->backend, strlen(m->backend));
-    buf_puts(out, "}}");
+    put_id("},\"type\":\"model\",\"lifecycle\":\"active\",\"display_name\":", m, out);
+    buf_puts(out, ",\"created_at\":");
+    json_put_time(out, m->created_s);
+    buf_printf(out, ",\"max_input_tokens\":%u,\"max_tokens\":%u}", m->n_ctx, m->n_ctx);
 }
 
 void route_models(struct http_conn *c)
@@ -32,7 +45,9 @@ void route_models(struct http_conn *c)
     buf_puts(&body, "{\"object\":\"list\",\"data\":[");
     put_model(&c->io->server->info, &body);
     /* Codex wants this list, of entries that would replace its own instructions for the model: empty it is content */
-    buf_puts(&body, "],\"models\":[]}");
+    put_id("],\"models\":[],\"has_more\":false,\"first_id\":", &c->io->server->info, &body);
+    put_id(",\"last_id\":", &c->io->server->info, &body);
+    buf_puts(&body, "}");
     http_reply_json(c, &body);
     buf_deinit(&body);
 }
@@ -44,7 +59,7 @@ void route_model(struct http_conn *c)
     struct api_error e;
     char quoted[160];
 
-    if (strcmp(route_rest(c), m->model_id) != 0) {
+    if (!param_is_model(route_rest(c), m)) {
         error_quote(quoted, sizeof(quoted), route_rest(c), strlen(route_rest(c)));
         api_error_set(&e, 404, "model", "The model `%s` does not exist; this server has `%s`", quoted, m->model_id);
         e.code = "model_not_found";

@@ -41,7 +41,7 @@ static void begin_line(const char *model, struct buf *out)
     buf_puts(out, "{\"model\":");
     json_put_string(out, model, strlen(model));
     buf_puts(out, ",\"created_at\":");
-    ollama_put_time(clock_wall_s(clock_system()), out);
+    json_put_time(out, clock_wall_s(clock_system()));
 }
 
 static void put_text(const char *name, const char *s, size_t n, struct buf *out)

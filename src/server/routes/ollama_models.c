@@ -2,7 +2,6 @@
  * version, embed, embeddings; and what a server of one model cannot do. */
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include "base/clock.h"
 #include "base/hash.h"
 #include "server/embedding.h"
@@ -13,16 +12,6 @@
 
 #define API_VERSION "0.13.0"             /* of Ollama's API, which clients compare with what they need */
 #define NEVER_S     (INT64_C(1) << 33)   /* the model is not unloaded: year 2242 */
-
-void ollama_put_time(int64_t wall_s, struct buf *out)
-{
-    time_t t = (time_t)wall_s;
-    struct tm tm;
-    char text[64];
-
-    if (!gmtime_r(&t, &tm) || strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &tm) == 0) text[0] = 0;
-    json_put_string(out, text, strlen(text));
-}
 
 static void put_text_field(const char *name, const char *text, struct buf *out)
 {
@@ -76,7 +65,7 @@ void ollama_put_model(const struct rd_info *m, struct buf *out)
     json_put_string(out, name, strlen(name));
     put_text_field("model", name, out);
     buf_puts(out, ",\"modified_at\":");
-    ollama_put_time(m->created_s, out);
+    json_put_time(out, m->created_s);
     buf_printf(out, ",\"size\":%llu", (unsigned long long)m->file_bytes);
     put_digest(m, out);
     put_details(m, out);
@@ -101,7 +90,7 @@ void route_ollama_ps(struct http_conn *c)
     buf_puts(&out, "{\"models\":[");
     ollama_put_model(m, &out);
     buf_puts(&out, ",\"expires_at\":");
-    ollama_put_time(NEVER_S, &out);
+    json_put_time(&out, NEVER_S);
     buf_printf(&out, ",\"size_vram\":0,\"context_length\":%u}]}", m->n_ctx);
     http_reply_json(c, &out);
     buf_deinit(&out);
@@ -110,7 +99,7 @@ void route_ollama_ps(struct http_conn *c)
 static void put_show(const struct rd_info *m, struct buf *out)
 {
     buf_puts(out, "{\"license\":\"\",\"parameters\":\"\",\"template\":\"\",\"modelfile\":\"\",\"modified_at\":");
-    ollama_put_time(m->created_s, out);
+    json_put_time(out, m->created_s);
     put_details(m, out);
     buf_puts(out, ",\"model_info\":{\"general.architecture\":");
     json_put_string(out, m->arch, strlen(m->arch));
