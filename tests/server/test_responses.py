@@ -106,6 +106,8 @@ def test_shape(server):
     assert u["output_tokens"] == 6 and u["total_tokens"] == u["input_tokens"] + 6 and u["output_tokens_details"] == {"reasoning_tokens": 0}
     again = server.ok(RESPONSES, ask | GREEDY)
     assert again["usage"]["input_tokens_details"]["cached_tokens"] >= u["input_tokens"] - 1
+    for usage in (u, again["usage"]):
+        assert sum(usage["input_tokens_details"][k] for k in ("cached_tokens", "cache_write_tokens")) == usage["input_tokens"]
     assert server.get(f"{RESPONSES}/{r['id']}") == (200, r)
 
 

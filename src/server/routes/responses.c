@@ -60,12 +60,14 @@ static void state_destroy(void *state)
 
 /* ---- the response object ---- */
 
-static void put_usage(const struct rd_usage *u, struct buf *out)
+/* What was computed is also kept. */
+static void put_usage(const struct generation *g, const struct rd_usage *u, struct buf *out)
 {
     buf_printf(out,
-               "{\"input_tokens\":%u,\"input_tokens_details\":{\"cached_tokens\":%u},\"output_tokens\":%u,"
-               "\"output_tokens_details\":{\"reasoning_tokens\":%u},\"total_tokens\":%u}",
-               u->n_prompt, u->n_cached, u->n_generated, u->n_reasoning, u->n_prompt + u->n_generated);
+               "{\"input_tokens\":%u,\"input_tokens_details\":{\"cached_tokens\":%u,\"cache_write_tokens\":%u},"
+               "\"output_tokens\":%u,\"output_tokens_details\":{\"reasoning_tokens\":%u},\"total_tokens\":%u}",
+               u->n_prompt, u->n_cached, g->p.cache_prompt ? u->n_prompt - u->n_cached : 0, u->n_generated,
+               u->n_reasoning, u->n_prompt + u->n_generated);
 }
 
 /* u: NULL while it runs. error: of status failed. */
@@ -93,7 +95,7 @@ static void put_response(const struct generation *g, const char *status, const s
     buf_puts(out, ",\"output\":[");
     buf_append(out, s->output.data, s->output.n);
     buf_puts(out, "],\"usage\":");
-    if (u) put_usage(u, out);
+    if (u) put_usage(g, u, out);
     else buf_puts(out, "null");
     if (u) {
         struct server *server = g->io->server;
