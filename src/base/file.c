@@ -141,6 +141,15 @@ static rd_status open_regular(const char *path, int *fd_out, uint64_t *n_bytes, 
     return RD_OK;
 }
 
+void file_keep_standard_streams(void)
+{
+    int fd;
+
+    do fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd > STDERR_FILENO) close(fd);
+}
+
 bool file_exists(const char *path)
 {
     struct stat st;

@@ -46,6 +46,9 @@ rd_status file_map_identity(const struct file_map *map, uint64_t settle_ns, stru
 rd_status file_read_all(const char *path, size_t max, char **data, size_t *n, struct rd_error *err);
 rd_status file_write_all(const char *path, const void *data, size_t n, struct rd_error *err);
 bool file_exists(const char *path);
+/* For main(), first: standard streams that the process was started without become /dev/null. Else the next file or
+ * socket takes their numbers, and what is logged or printed goes there. */
+void file_keep_standard_streams(void);
 
 /* Test hook: the i-th file call from now fails with EIO once; negative: off. */
 void file_fail_after(int64_t i);

@@ -1,6 +1,7 @@
 /* cli/main.c - finds the command and hands it the rest of the line. */
 #include <stdio.h>
 #include <string.h>
+#include "base/file.h"
 #include "cli/commands.h"
 
 const struct command *const all_commands[] = {
@@ -27,6 +28,7 @@ int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : NULL;
 
+    file_keep_standard_streams();
     if (!name) {
         help_overview(stderr);
         return EXIT_USAGE;

@@ -239,3 +239,19 @@ def test_a_context_that_is_cut_or_beyond_the_models_own_is_said(radish, model):
     assert r.returncode == 0 and "context 2048 instead of 4096: the KV budget" in r.err
     r = radish("run", model, "Hi", "-n", 1, "--ctx", 10000, "--kv-tokens", 16384)
     assert r.returncode == 0 and "context 10000: the model was made for 8192" in r.err
+
+
+def test_standard_streams_that_are_closed_are_not_taken_by_other_files(radish, model):
+    p = radish.start("serve", model, "--port", 0, "--kv-tokens", 2048, "--log-level", "debug",
+                     preexec_fn=lambda: [os.close(fd) for fd in (0, 1, 2)])
+    try:
+        end = time.monotonic() + 60
+        links = {}
+        while "2" not in links or len(links) < 6:               # it runs: it has sockets and more
+            assert p.poll() is None and time.monotonic() < end, links
+            time.sleep(0.05)
+            links = {fd: os.readlink("/proc/%d/fd/%s" % (p.pid, fd)) for fd in os.listdir("/proc/%d/fd" % p.pid)}
+        assert links["0"] == links["1"] == links["2"] == "/dev/null"
+    finally:
+        p.kill()
+        p.wait()
