@@ -6,7 +6,8 @@
  *               groups, <= 31: 4, <= 63: 2); vpmaddwd then multiplies by the scale and widens at once. What does not
  *               depend on the weights comes at the unit's end from the activations' sums, two parts per vpmaddwd: mins,
  *               or what the offset of signed quants makes, offset * sum of scale_j * sum_j(q).
- * Work          up to 4 rows share a half tile, whose opened quants lie in registers and on the stack.
+ * Work          up to 4 rows share a tile, a group of which is opened where it is multiplied: 8 sums of 16 bits stay in
+ *               registers, 4 rows by both halves, and each activation loaded meets both.
  * Bytes         per weight as in the file; decode is bound by memory, many rows by vpmaddubsw and what adds it up.
  */
 #include "backend/cpu/linear_kernels.h"
@@ -16,8 +17,6 @@
 #include <string.h>
 #include "backend/cpu/linear_prefetch.h"
 #include "backend/cpu/linear_v256.h"
-
-#define ROWS 4
 
 static void quantise_unit(const float *x, struct linear_unit *out)
 {
@@ -60,7 +59,7 @@ INLINE __m256i bytes_at(const uint8_t *p)
 }
 
 /* Two parts' bytes of 8 outputs, as pairs of 16 bits: parts of 16 k, of SCALES_KM mins of 32 k. */
-INLINE __m256i pair_at(const uint8_t *unit, int kind, uint32_t half, int j)
+INLINE __m256i pair_at(const uint8_t *unit, int kind, int half, int j)
 {
     const uint8_t *p =
         unit + half * 8 + (kind == SCALES_K ? 32 + j * 32 : kind == SCALES_KM ? 80 + j * 64 : 64 + j * 32);
@@ -73,114 +72,123 @@ INLINE __m256i pair_at(const uint8_t *unit, int kind, uint32_t half, int j)
 }
 
 /* The scale of a block's half, twice in 16 bits. */
-INLINE __m256i scale_at(const uint8_t *unit, int kind, uint32_t half, int b, int k_half)
+INLINE __m256i scale_at(const uint8_t *unit, int kind, int half, int b, int k_half)
 {
-    const uint8_t *p = unit + half * 8 + b * 32;
+    const __m256i low = _mm256_setr_epi8(0, -1, 0, -1, 1, -1, 1, -1, 2, -1, 2, -1, 3, -1, 3, -1, 4, -1, 4, -1, 5, -1, 5,
+                                         -1, 6, -1, 6, -1, 7, -1, 7, -1);
+    const __m256i high = _mm256_or_si256(_mm256_slli_epi16(low, 8), _mm256_set1_epi16(255));
+    const uint8_t *p = unit + half * 8 + b * 32 + (kind == SCALES_K ? 32 : 64) + k_half * 16;
+    int64_t eight;
+    __m256i v;
 
-    if (kind == SCALES_KM) {
-        __m256i v = bytes_at(p + 64);
-
-        return _mm256_or_si256(v, _mm256_slli_epi32(v, 16));
-    }
-    if (kind == SCALES_K2) {
-        __m256i v = _mm256_and_si256(bytes_at(p + 64 + k_half * 16), _mm256_set1_epi32(15));
-
-        return _mm256_or_si256(v, _mm256_slli_epi32(v, 16));
-    } else {
-        __m256i v = bytes_at(p + 32 + k_half * 16);
-
-        return _mm256_srai_epi16(_mm256_slli_epi16(_mm256_or_si256(v, _mm256_slli_epi32(v, 16)), 8), 8);
-    }
+    memcpy(&eight, p, sizeof(eight));
+    v = _mm256_set1_epi64x(eight);
+    if (kind == SCALES_K) return _mm256_srai_epi16(_mm256_shuffle_epi8(v, high), 8);
+    v = _mm256_shuffle_epi8(v, low);
+    return kind == SCALES_KM ? v : _mm256_and_si256(v, _mm256_set1_epi16(15));
 }
 
-/* sum + scale * dot, for groups g0 .. g1 - 1 (4 or 8 of them). */
-INLINE __m256i add_dot(__m256i sum, const __m256i w[8], __m256i scale, const int8_t *q, int bits, int g0, int g1)
+/* sum += scale * dot, for groups g0 .. g1 - 1 of both halves and n rows whose activations of the block lie at q. */
+INLINE void add_groups(const uint8_t *lines, int bits, int g0, int g1, const __m256i scale[2], const int8_t *q,
+                       uint64_t q_stride, int n, __m256i sum[2][ROWS])
 {
-    const int step = bits == 6 ? 2 : bits == 5 ? 4 : 8;
+    __m256i words[2][ROWS];
 
-    for (int g = g0; g < g1; g += step) {
-        __m256i words = _mm256_setzero_si256();
+#pragma GCC unroll 8
+    for (int g = g0; g < g1; g++) {
+        const __m256i w0 = group_at(lines, bits, g), w1 = group_at(lines + 32, bits, g);
 
-        for (int i = g; i < g + step && i < g1; i++) {
-            int32_t four;
+#pragma GCC unroll 4
+        for (int r = 0; r < n; r++) {
+            const __m256i x = four_at(q + (uint64_t)r * q_stride + 4 * g);
+            const __m256i p0 = _mm256_maddubs_epi16(w0, x), p1 = _mm256_maddubs_epi16(w1, x);
 
-            memcpy(&four, q + 4 * i, sizeof(four));
-            words = _mm256_add_epi16(words, _mm256_maddubs_epi16(w[i], _mm256_set1_epi32(four)));
+            words[0][r] = g == g0 ? p0 : _mm256_add_epi16(words[0][r], p0);
+            words[1][r] = g == g0 ? p1 : _mm256_add_epi16(words[1][r], p1);
+            keep_order(&words[0][r]);
+            keep_order(&words[1][r]);
         }
-        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(words, scale));
     }
-    return sum;
+#pragma GCC unroll 4
+    for (int r = 0; r < n; r++) {
+        sum[0][r] = _mm256_add_epi32(sum[0][r], _mm256_madd_epi16(words[0][r], scale[0]));
+        sum[1][r] = _mm256_add_epi32(sum[1][r], _mm256_madd_epi16(words[1][r], scale[1]));
+        keep_order(&sum[0][r]);
+        keep_order(&sum[1][r]);
+    }
 }
 
 /* What the activations' sums add, then the unit's float step. */
-INLINE void finish_unit(const uint8_t *unit, const struct linear_unit *a, uint64_t x_stride, int n_rows, uint32_t half,
-                        int offset_shift, int kind, const __m256i *sum, __m256 *acc)
+INLINE void finish_unit(const uint8_t *unit, const struct linear_unit *a, uint64_t x_stride, int n_rows,
+                        int offset_shift, int kind, __m256i sum[2][ROWS], __m256 acc[2][ROWS])
 {
     const int n_pairs = kind == SCALES_KM ? 4 : 8;
-    const __m256 d = halves_at(unit + half * 16);
-    __m256i pairs[8];
+    __m256i pairs[2][8], low[2][ROWS];
 
-    for (int j = 0; j < n_pairs; j++) pairs[j] = pair_at(unit, kind, half, j);
+    for (int j = 0; j < n_pairs; j++)
+        for (int half = 0; half < 2; half++) pairs[half][j] = pair_at(unit, kind, half, j);
 #pragma GCC unroll 4
     for (int r = 0; r < n_rows; r++) {
         const struct linear_unit *row = a + (uint64_t)r * x_stride;
-        const int16_t *sums = kind == SCALES_KM ? row->sum32 : row->sum16;
-        __m256i low = _mm256_setzero_si256();
-        __m256 t;
+        const int8_t *sums = (const int8_t *)(kind == SCALES_KM ? row->sum32 : row->sum16);
 
+        low[0][r] = low[1][r] = _mm256_setzero_si256();
         for (int j = 0; j < n_pairs; j++) {
-            int32_t two;
+            const __m256i two = four_at(sums + 4 * j);
 
-            memcpy(&two, sums + 2 * j, sizeof(two));
-            low = _mm256_add_epi32(low, _mm256_madd_epi16(pairs[j], _mm256_set1_epi32(two)));
+            low[0][r] = _mm256_add_epi32(low[0][r], _mm256_madd_epi16(pairs[0][j], two));
+            low[1][r] = _mm256_add_epi32(low[1][r], _mm256_madd_epi16(pairs[1][j], two));
         }
-        if (kind == SCALES_K) {
-            t = _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_sub_epi32(sum[r], _mm256_slli_epi32(low, offset_shift))));
-        } else {
-            t = _mm256_mul_ps(d, _mm256_cvtepi32_ps(sum[r]));
-            t = _mm256_fnmadd_ps(halves_at(unit + 32 + half * 16), _mm256_cvtepi32_ps(low), t);
+    }
+    for (int half = 0; half < 2; half++) {
+        const __m256 d = halves_at(unit + half * 16);
+
+#pragma GCC unroll 4
+        for (int r = 0; r < n_rows; r++) {
+            __m256i s = sum[half][r];
+            __m256 t;
+
+            if (kind == SCALES_K) s = _mm256_sub_epi32(s, _mm256_slli_epi32(low[half][r], offset_shift));
+            t = _mm256_mul_ps(d, _mm256_cvtepi32_ps(s));
+            if (kind != SCALES_K)
+                t = _mm256_fnmadd_ps(halves_at(unit + 32 + half * 16), _mm256_cvtepi32_ps(low[half][r]), t);
+            acc[half][r] = _mm256_fmadd_ps(_mm256_set1_ps(a[(uint64_t)r * x_stride].d), t, acc[half][r]);
         }
-        acc[r] = _mm256_fmadd_ps(_mm256_set1_ps(row->d), t, acc[r]);
     }
 }
 
-/* n_rows, bits, offset_shift, kind are constants where this is inlined; half (0, 1): outputs 0..7 or 8..15. */
-INLINE void k_rows(const struct linear_tile *t, uint32_t row0, int n_rows, uint32_t half, int bits, int offset_shift,
-                   int kind)
+/* n_rows, bits, offset_shift, kind are constants where this is inlined. */
+INLINE void k_rows(const struct linear_tile *t, uint32_t row0, int n_rows, int bits, int offset_shift, int kind)
 {
     const struct linear_unit *a = (const struct linear_unit *)t->x + row0 * t->x_stride;
     const uint32_t n_units = t->n_in / LINEAR_UNIT, block_bytes = (uint32_t)bits * 64;
     const uint32_t unit_bytes = kind == SCALES_K ? 288 : 320;
-    const uint8_t *lines = t->w + half * 32, *unit = t->w + (uint64_t)n_units * 8 * block_bytes;
+    const int scale_k = kind == SCALES_KM ? 8 : 4, step = bits == 6 ? 2 : bits == 5 ? 4 : scale_k; /* groups */
+    const uint64_t q_stride = t->x_stride * sizeof(*a);
+    const uint8_t *lines = t->w, *unit = t->w + (uint64_t)n_units * 8 * block_bytes;
     const struct stream_ahead ahead = stream_ahead_of(t->w, unit, (uint64_t)n_units * unit_bytes, t->ask_l2);
-    const bool first = row0 == 0 && half == 0;      /* later ones find the tile in the cache */
-    __m256 acc[ROWS];
+    const bool first = row0 == 0;           /* later rows find the tile in the cache */
+    __m256 acc[2][ROWS];
 
-    for (int r = 0; r < n_rows; r++) acc[r] = _mm256_setzero_ps();
+    for (int r = 0; r < n_rows; r++) acc[0][r] = acc[1][r] = _mm256_setzero_ps();
     for (uint32_t i = 0; i < n_units; i++, a++, unit += unit_bytes) {
-        __m256i sum[ROWS];
+        __m256i sum[2][ROWS];
 
-        for (int r = 0; r < n_rows; r++) sum[r] = _mm256_setzero_si256();
+        for (int r = 0; r < n_rows; r++) sum[0][r] = sum[1][r] = _mm256_setzero_si256();
         for (int b = 0; b < 8; b++, lines += block_bytes) {
-            __m256i w[8], scale = scale_at(unit, kind, half, b, 0), scale1 = scale_at(unit, kind, half, b, 1);
-
             if (first) prefetch_block(&ahead, lines, block_bytes, b ? NULL : unit, unit_bytes);
-            open_block(lines, bits, w);
-#pragma GCC unroll 4
-            for (int r = 0; r < n_rows; r++) {
-                const int8_t *q = a[(uint64_t)r * t->x_stride].q + b * 32;
+#pragma GCC unroll 2
+            for (int h = 0; h < 8 / scale_k; h++) {
+                const __m256i scale[2] = {scale_at(unit, kind, 0, b, h), scale_at(unit, kind, 1, b, h)};
 
-                if (kind == SCALES_KM) {
-                    sum[r] = add_dot(sum[r], w, scale, q, bits, 0, 8);
-                } else {
-                    sum[r] = add_dot(sum[r], w, scale, q, bits, 0, 4);
-                    sum[r] = add_dot(sum[r], w, scale1, q, bits, 4, 8);
-                }
+#pragma GCC unroll 2
+                for (int g = h * scale_k; g < (h + 1) * scale_k; g += step)
+                    add_groups(lines, bits, g, g + step, scale, a->q + b * 32, q_stride, n_rows, sum);
             }
         }
-        finish_unit(unit, a, t->x_stride, n_rows, half, offset_shift, kind, sum, acc);
+        finish_unit(unit, a, t->x_stride, n_rows, offset_shift, kind, sum, acc);
     }
-    store_rows(t, row0, n_rows, half, acc);
+    store_rows(t, row0, n_rows, acc);
 }
 
 TILE(tile_q2_k, k_rows, 2, 0, SCALES_K2)

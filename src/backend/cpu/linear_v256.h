@@ -8,6 +8,7 @@
 #include "backend/cpu/linear_kernels.h"
 
 #define INLINE static inline __attribute__((always_inline))
+#define ROWS 4
 
 INLINE int32_t sum_of(__m256i v)
 {
@@ -55,28 +56,35 @@ INLINE __m256i or_masked(__m256i low, __m256i high, __m256i mask)
     return _mm256_or_si256(low, _mm256_and_si256(high, mask));
 }
 
-/* Opens a block's quants for 8 outputs: w[g] has group g. 8 bits become signed. */
-INLINE void open_block(const uint8_t *lines, int bits, __m256i w[8])
+/* Group g of a block, opened, for 8 outputs; 8 bits become signed. */
+INLINE __m256i group_at(const uint8_t *lines, int bits, int g)
 {
     const __m256i m15 = _mm256_set1_epi8(15), m3 = _mm256_set1_epi8(3);
+    __m256i w;
 
-    if (bits == 8) {
-        for (int g = 0; g < 8; g++) w[g] = _mm256_xor_si256(line_at(lines, g), _mm256_set1_epi8(-128));
-        return;
-    }
-    if (bits <= 3) {
-        for (int g = 0; g < 8; g++) w[g] = _mm256_and_si256(move_bits(line_at(lines, g / 4), g % 4 * 2, 0), m3);
-    } else {
-        for (int g = 0; g < 8; g++) w[g] = _mm256_and_si256(move_bits(line_at(lines, g % 4), g / 4 * 4, 0), m15);
-    }
-    if (bits == 3) {
-        for (int g = 0; g < 8; g++) w[g] = or_masked(w[g], move_bits(line_at(lines, 2), g, 2), _mm256_set1_epi8(4));
-    } else if (bits == 5) {
-        for (int g = 0; g < 8; g++) w[g] = or_masked(w[g], move_bits(line_at(lines, 4), g, 4), _mm256_set1_epi8(16));
-    } else if (bits == 6) {
-        for (int g = 0; g < 8; g++)
-            w[g] = or_masked(w[g], move_bits(line_at(lines, 4 + g / 4), g % 4 * 2, 4), _mm256_set1_epi8(48));
-    }
+    if (bits == 8) return _mm256_xor_si256(line_at(lines, g), _mm256_set1_epi8(-128));
+    if (bits <= 3) w = _mm256_and_si256(move_bits(line_at(lines, g / 4), g % 4 * 2, 0), m3);
+    else w = _mm256_and_si256(move_bits(line_at(lines, g % 4), g / 4 * 4, 0), m15);
+    if (bits == 3) return or_masked(w, move_bits(line_at(lines, 2), g, 2), _mm256_set1_epi8(4));
+    if (bits == 5) return or_masked(w, move_bits(line_at(lines, 4), g, 4), _mm256_set1_epi8(16));
+    if (bits == 6) return or_masked(w, move_bits(line_at(lines, 4 + g / 4), g % 4 * 2, 4), _mm256_set1_epi8(48));
+    return w;
+}
+
+/* Tells the compiler nothing but that v is wanted now: gcc adds products up as a tree otherwise, for which it has too
+ * few registers (many rows of Q4_K: 91, with this 125 G products a second of one Zen 4 core). */
+INLINE void keep_order(__m256i *v)
+{
+    __asm__("" : "+x"(*v));
+}
+
+/* 4 activations, 8 times. */
+INLINE __m256i four_at(const int8_t *q)
+{
+    int32_t four;
+
+    memcpy(&four, q, sizeof(four));
+    return _mm256_set1_epi32(four);
 }
 
 INLINE __m256 halves_at(const uint8_t *p)
@@ -84,31 +92,32 @@ INLINE __m256 halves_at(const uint8_t *p)
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
 }
 
-/* Writes the half tile's outputs; the last tile may have fewer. */
-INLINE void store_rows(const struct linear_tile *t, uint32_t row0, int n_rows, uint32_t half, const __m256 *acc)
+/* Writes a tile's outputs; the last tile may have fewer. */
+INLINE void store_rows(const struct linear_tile *t, uint32_t row0, int n_rows, __m256 acc[2][ROWS])
 {
     const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    int n_out = (int)t->n_out - (int)half * 8;
-    __m256i mask = _mm256_cmpgt_epi32(_mm256_set1_epi32(n_out), lanes);
 
-    if (n_out <= 0) return;
-    for (int r = 0; r < n_rows; r++) {
-        __m256 v = acc[r];
+    for (int half = 0; half < 2; half++) {
+        int n_out = (int)t->n_out - half * 8;
+        __m256i mask = _mm256_cmpgt_epi32(_mm256_set1_epi32(n_out), lanes);
 
-        if (t->bias) v = _mm256_add_ps(v, _mm256_maskload_ps(t->bias + half * 8, mask));
-        _mm256_maskstore_ps(t->out + (row0 + (uint32_t)r) * t->out_stride + half * 8, mask, v);
+        if (n_out <= 0) return;
+        for (int r = 0; r < n_rows; r++) {
+            __m256 v = acc[half][r];
+
+            if (t->bias) v = _mm256_add_ps(v, _mm256_maskload_ps(t->bias + half * 8, mask));
+            _mm256_maskstore_ps(t->out + (row0 + (uint32_t)r) * t->out_stride + half * 8, mask, v);
+        }
     }
 }
 
-/* One function per type: both halves, rows by four, then what is left. */
+/* One function per type: rows by four, then what is left. */
 #define TILE(name, rows_fn, ...)                                                                             \
     static void name(const struct linear_tile *t)                                                            \
     {                                                                                                        \
-        for (uint32_t half = 0; half < 2; half++) {                                                          \
-            uint32_t row = 0;                                                                                \
+        uint32_t row = 0;                                                                                    \
                                                                                                              \
-            for (; row + 4 <= t->n_rows; row += 4) rows_fn(t, row, 4, half, __VA_ARGS__);                    \
-            if (t->n_rows - row >= 2) { rows_fn(t, row, 2, half, __VA_ARGS__); row += 2; }                   \
-            if (t->n_rows - row >= 1) rows_fn(t, row, 1, half, __VA_ARGS__);                                 \
-        }                                                                                                    \
+        for (; row + 4 <= t->n_rows; row += 4) rows_fn(t, row, 4, __VA_ARGS__);                              \
+        if (t->n_rows - row >= 2) { rows_fn(t, row, 2, __VA_ARGS__); row += 2; }                             \
+        if (t->n_rows - row >= 1) rows_fn(t, row, 1, __VA_ARGS__);                                           \
     }
