@@ -192,7 +192,10 @@ bool cli_read_text(const char *word, const char *what, struct buf *text)
         buf_puts(text, word);
     } else {
         if (isatty(STDIN_FILENO)) fprintf(stderr, "%s, then Ctrl-D:\n", what);
-        while ((n = fread(piece, 1, sizeof(piece), stdin)) > 0) buf_append(text, piece, n);
+        do {                                /* a short count is the end: another read would want a second Ctrl-D */
+            n = fread(piece, 1, sizeof(piece), stdin);
+            buf_append(text, piece, n);
+        } while (n == sizeof(piece));
         if (ferror(stdin)) return cli_fail("standard input cannot be read"), false;
     }
     if (text->failed) {

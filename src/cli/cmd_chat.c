@@ -17,6 +17,10 @@ struct chat_flags {
     bool verbose;
 };
 
+static const char commands_text[] =
+    "/clear starts afresh, /exit or Ctrl-D ends, Ctrl-C stops an answer.\n"
+    "\"\"\" begins and ends a message of several lines.";
+
 static const struct arg chat_args[] = {
     {.flag = "--system", .kind = ARG_TEXT, .value = "TEXT", .at = offsetof(struct chat_flags, system),
      .fallback_text = "none", .help = "system message before the conversation"},
@@ -73,6 +77,46 @@ static enum line read_line(struct buf *line, bool terminal)
     }
 }
 
+static bool take_quotes(struct buf *message)
+{
+    if (message->n < 3 || memcmp(message->data + message->n - 3, "\"\"\"", 3) != 0) return false;
+    message->n -= 3;
+    if (message->n && message->data[message->n - 1] == '\n') message->n--;
+    message->data[message->n] = 0;
+    return true;
+}
+
+/* A line; or, where it begins with three quotes, all up to a line that ends with three. */
+static enum line read_message(struct buf *message, struct buf *line, bool terminal)
+{
+    enum line got = read_line(message, terminal);
+    bool is_open = got == LINE_TEXT && message->n >= 3 && memcmp(message->data, "\"\"\"", 3) == 0;
+
+    if (!is_open) return got;
+    message->n -= 3;
+    memmove(message->data, message->data + 3, message->n + 1);
+    while (!message->failed && !take_quotes(message)) {
+        if (terminal) {
+            fprintf(stderr, "... ");
+            fflush(stderr);
+        }
+        got = read_line(line, terminal);
+        if (got == LINE_INTERRUPTED) return got;
+        if (got == LINE_END) return LINE_TEXT;
+        if (message->n) buf_putc(message, '\n');
+        buf_append(message, line->data ? line->data : "", line->n);
+    }
+    return LINE_TEXT;
+}
+
+/* "/word" alone is a command, known or not; with anything behind it, or before it, it is text. */
+static bool is_command(const struct buf *message)
+{
+    static const char letters[] = "?abcdefghijklmnopqrstuvwxyz";
+
+    return message->n > 1 && message->data[0] == '/' && strspn(message->data + 1, letters) == message->n - 1;
+}
+
 /* One user message and its answer. A failed or cancelled turn leaves the history as it was, but for what was said. */
 static rd_status turn(rd_engine *engine, const struct chat_flags *f, struct buf *history, const struct buf *line,
                       struct buf *said)
@@ -103,31 +147,33 @@ static rd_status turn(rd_engine *engine, const struct chat_flags *f, struct buf 
 static int converse(rd_engine *engine, const struct chat_flags *f)
 {
     bool terminal = isatty(STDIN_FILENO);
-    struct buf history, line, said;
+    struct buf history, message, line, said;
     enum line got;
     int rc = EXIT_DONE;
 
     buf_init(&history);
+    buf_init(&message);
     buf_init(&line);
     buf_init(&said);
-    history.limit = line.limit = LIMIT_BODY_BYTES;
+    history.limit = message.limit = line.limit = LIMIT_BODY_BYTES;
     start_history(&history, f->system);
-    if (terminal) fprintf(stderr, "/clear starts afresh, /exit or Ctrl-D ends, Ctrl-C stops an answer.\n\n");
+    if (terminal) fprintf(stderr, "%s\n\n", commands_text);
     for (;;) {
         if (terminal) {
             fprintf(stderr, "> ");
             fflush(stderr);
         }
-        got = read_line(&line, terminal);
-        if (got == LINE_END || (got == LINE_TEXT && line.n && strcmp(line.data, "/exit") == 0)) break;
+        got = read_message(&message, &line, terminal);
+        if (got == LINE_END || (got == LINE_TEXT && message.n && strcmp(message.data, "/exit") == 0)) break;
         if (got == LINE_INTERRUPTED) {
             fprintf(stderr, "\n");
             continue;
         }
-        if (line.n == 0) continue;
-        if (strcmp(line.data, "/clear") == 0) start_history(&history, f->system);
-        else turn(engine, f, &history, &line, &said);
-        if (line.failed || history.failed) {
+        if (message.n == 0) continue;
+        if (strcmp(message.data, "/clear") == 0) start_history(&history, f->system);
+        else if (is_command(&message)) fprintf(stderr, "%s\n\n", commands_text);
+        else turn(engine, f, &history, &message, &said);
+        if (message.failed || line.failed || history.failed) {
             rc = cli_fail("the conversation is longer than %u MiB, or memory is out", LIMIT_BODY_BYTES >> 20);
             break;
         }
@@ -135,6 +181,7 @@ static int converse(rd_engine *engine, const struct chat_flags *f)
     if (terminal && got == LINE_END) fprintf(stderr, "\n");
     buf_deinit(&said);
     buf_deinit(&line);
+    buf_deinit(&message);
     buf_deinit(&history);
     return rc;
 }
@@ -163,7 +210,7 @@ static int run_chat(const struct command *self, int argc, char **argv)
 const struct command cmd_chat = {
     .name = "chat", .section = "Talk to a model", .summary = "a conversation in the terminal", .words = "MODEL",
     .about = "Type a line, read the answer. /clear starts a new conversation, /exit or Ctrl-D ends, Ctrl-C stops an "
-             "answer.",
+             "answer. A message of several lines begins with \"\"\" and ends with \"\"\".",
     .examples = "  radish chat smollm2\n  radish chat qwen2.5-coder-1.5b --system \"Answer in one sentence.\" -v\n",
     .groups = chat_groups, .min_words = 1, .max_words = 1, .run = run_chat,
 };

@@ -109,6 +109,22 @@ def test_chat_takes_the_conversation_from_the_cache(radish, model):
     assert r.out.count("\n\n") >= 3
 
 
+def test_a_message_of_several_lines_in_a_chat(radish, model):
+    def tokens(stdin):
+        r = radish("chat", model, "-n", 4, "-v", *GREEDY, stdin=stdin)
+        assert r.returncode == 0
+        return [int(n) for n in re.findall(r"prompt (\d+) tokens", r.err)], r.out
+    one, said = tokens('"""\nOne\n\n  two\n"""\n')
+    assert len(one) == 1 and tokens('"""One\n\n  two"""\n') == (one, said)
+    assert tokens('"""One\n\n  two') == (one, said)             # the end closes it
+    assert len(tokens("One\n\n  two\n")[0]) == 2
+
+
+def test_a_command_that_a_chat_does_not_know_is_not_sent(radish, model):
+    r = radish("chat", model, "-n", 1, "-v", stdin="/help\n/?\n/quit\n/usr/bin is what?\n")
+    assert r.err.count("/clear starts afresh") == 3 and len(re.findall(r"prompt \d+ tokens", r.err)) == 1
+
+
 def read_until(fd, wanted, seconds=60):
     """What a terminal shows until it shows wanted."""
     seen, end = "", time.monotonic() + seconds
@@ -117,6 +133,23 @@ def read_until(fd, wanted, seconds=60):
         if select.select([fd], [], [], 0.2)[0]:
             seen += os.read(fd, 65536).decode(errors="replace")
     return seen
+
+
+def test_one_ctrl_d_ends_a_prompt_that_is_typed(radish, model):
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(radish.path, [radish.path, "run", model, "-n", "1", "-v"])
+    try:
+        read_until(terminal, "then Ctrl-D")
+        os.write(terminal, b"Hello\n\x04")
+        read_until(terminal, "prompt ")
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        pid = 0
+    finally:
+        if pid:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        os.close(terminal)
 
 
 def test_ctrl_c_in_a_chat_stops_the_answer_and_not_the_chat(radish, model):
