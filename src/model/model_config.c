@@ -175,9 +175,21 @@ static rd_status read_llama3(const struct gguf *g, struct model_config *c, struc
     return config_u32(g, c, "rope.scaling.original_context_length", 1, LIMIT_CONTEXT, &c->rope_n_ctx_orig, err);
 }
 
+/* A file that names no kind of scaling has none or, as llama.cpp reads it, a linear one: by the factor, or by what files
+ * of 2023 call it. 0 is none. */
+static rd_status read_linear_unnamed(const struct gguf *g, struct model_config *c, struct rd_error *err)
+{
+    float factor = 0;
+    rd_status st = config_f32_optional(g, c, "rope.scale_linear", 0, 1e6, &factor, err);
+
+    if (st == RD_OK) st = config_f32_optional(g, c, "rope.scaling.factor", 0, 1e6, &factor, err);
+    if (st == RD_OK && factor > 0) c->rope_linear_factor = factor;
+    return st;
+}
+
 static rd_status read_rope(const struct gguf *g, struct model_config *c, struct rd_error *err)
 {
-    struct gguf_str s = {"none", 4};
+    struct gguf_str s;
     char key[128], quoted[64];
     rd_status st;
 
@@ -194,7 +206,8 @@ static rd_status read_rope(const struct gguf *g, struct model_config *c, struct 
 
     key_name(c, "rope.scaling.type", key, sizeof(key));
     st = gguf_get_str(g, key, &s, err);
-    if (st != RD_OK && st != RD_E_NOT_FOUND) return st;
+    if (st == RD_E_NOT_FOUND) return read_linear_unnamed(g, c, err);
+    if (st != RD_OK) return st;
     if (s.n == 4 && !memcmp(s.s, "none", 4)) return RD_OK;
     if (s.n == 6 && !memcmp(s.s, "linear", 6))
         return config_f32(g, c, "rope.scaling.factor", 1e-3, 1e6, &c->rope_linear_factor, err);
@@ -203,6 +216,20 @@ static rd_status read_rope(const struct gguf *g, struct model_config *c, struct 
     return error_set(err, RD_E_UNSUPPORTED,
                      "metadata \"%s\": \"%s\" is not supported; known: none, linear, yarn, llama3", key,
                      error_quote(quoted, sizeof(quoted), s.s, s.n));
+}
+
+/* Attention that sees later tokens (llama.cpp's attention.causal = false, of embedding models) is not computed. */
+static rd_status check_causal(const struct gguf *g, const struct model_config *c, struct rd_error *err)
+{
+    char key[128];
+    bool causal = true;
+    rd_status st;
+
+    key_name(c, "attention.causal", key, sizeof(key));
+    st = gguf_get_bool(g, key, &causal, err);
+    if (st != RD_OK && st != RD_E_NOT_FOUND) return st;
+    if (causal) return RD_OK;
+    return error_set(err, RD_E_UNSUPPORTED, "metadata \"%s\": attention to later tokens is not supported", key);
 }
 
 /* The vocabulary is as large as the embedding; a tokenizer in the file must agree. */
@@ -234,6 +261,7 @@ rd_status model_read_config(const struct gguf *g, struct model_config *out, stru
     if ((st = read_names(g, &c, &arch, err)) != RD_OK) return st;
     if ((st = read_widths(g, &c, err)) != RD_OK) return st;
     if ((st = read_rope(g, &c, err)) != RD_OK) return st;
+    if ((st = check_causal(g, &c, err)) != RD_OK) return st;
     if ((st = read_vocab_size(g, &c, err)) != RD_OK) return st;
     c.attn_scale = (float)(1 / sqrt(c.head_dim));
     c.embed_scale = 1;

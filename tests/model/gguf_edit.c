@@ -84,6 +84,9 @@ static void put_edited_kv(struct buf *b, const struct gguf_edit *e)
     if (e->kind == EDIT_SET_U32) {
         put_u32(b, GGUF_U32);
         put_u32(b, e->number);
+    } else if (e->kind == EDIT_SET_BOOL) {
+        put_u32(b, GGUF_BOOL);
+        buf_putc(b, (char)e->number);
     } else if (e->kind == EDIT_SET_F32) {
         put_u32(b, GGUF_F32);
         buf_append(b, &e->real, sizeof(e->real));

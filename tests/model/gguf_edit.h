@@ -9,6 +9,7 @@ enum edit_kind {
     EDIT_SET_U32,        /* name, number; added when absent */
     EDIT_SET_F32,        /* name, real */
     EDIT_SET_STRING,     /* name, text */
+    EDIT_SET_BOOL,       /* name, number */
     EDIT_DROP_TENSOR,    /* name */
     EDIT_RENAME_TENSOR,  /* name -> text */
     EDIT_RESHAPE_TENSOR, /* name, dims[2] (dims[1] 0: a vector); data is cut or filled with zeros */

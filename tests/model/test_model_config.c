@@ -227,6 +227,42 @@ TEST(rope_scaling_is_known_by_name_or_refused)
     CHECK_STR(err.text, "metadata \"llama.rope.scaling.factor\" is missing");
 }
 
+/* As llama.cpp reads them: Llama files of 2023 that stretch the context say no more. */
+TEST(a_factor_without_a_kind_of_scaling_is_linear)
+{
+    const struct gguf_edit both[] = {{EDIT_SET_F32, "llama.rope.scale_linear", 0, 2, NULL, {0}},
+                                     {EDIT_SET_F32, "llama.rope.scaling.factor", 0, 4, NULL, {0}}};
+    struct model_config c;
+    struct rd_error err;
+
+    for (uint32_t i = 0; i < 2; i++) {
+        CHECK_OK(config_with(llama, both[i], &c, &err));
+        CHECK(c.rope_linear_factor == both[i].real);
+    }
+    CHECK_OK(config_of(llama, both, 2, &c, &err));
+    CHECK(c.rope_linear_factor == 4);
+    CHECK_OK(config_with(llama, (struct gguf_edit){EDIT_SET_F32, "llama.rope.scaling.factor", 0, 0, NULL, {0}}, &c,
+                         &err));
+    CHECK(c.rope_linear_factor == 1);
+    CHECK_EQ(config_with(llama, (struct gguf_edit){EDIT_SET_F32, "llama.rope.scale_linear", 0, -1, NULL, {0}}, &c,
+                         &err),
+             RD_E_FORMAT);
+}
+
+TEST(attention_to_later_tokens_is_refused)
+{
+    struct model_config c;
+    struct rd_error err;
+
+    CHECK_OK(config_with(qwen2, (struct gguf_edit){EDIT_SET_BOOL, "qwen2.attention.causal", 1, 0, NULL, {0}}, &c,
+                         &err));
+    CHECK_EQ(config_with(qwen2, (struct gguf_edit){EDIT_SET_BOOL, "qwen2.attention.causal", 0, 0, NULL, {0}}, &c, &err),
+             RD_E_UNSUPPORTED);
+    CHECK_STR(err.text, "metadata \"qwen2.attention.causal\": attention to later tokens is not supported");
+    CHECK_EQ(config_with(qwen2, (struct gguf_edit){EDIT_SET_U32, "qwen2.attention.causal", 0, 0, NULL, {0}}, &c, &err),
+             RD_E_FORMAT);
+}
+
 /* The golden file carries the scaling as rope_freqs.weight, made by the script from the same four numbers. */
 TEST(llama3_scaling_as_keys_equals_the_tensor_of_divisors)
 {
