@@ -1,4 +1,5 @@
 /* cli/main.c - finds the command and hands it the rest of the line. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/file.h"
@@ -24,11 +25,10 @@ static int unknown_command(const char *name)
     return EXIT_USAGE;
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : NULL;
 
-    file_keep_standard_streams();
     if (!name) {
         help_overview(stderr);
         return EXIT_USAGE;
@@ -41,4 +41,15 @@ int main(int argc, char **argv)
     for (const struct command *const *c = all_commands; *c; c++)
         if (strcmp((*c)->name, name) == 0) return (*c)->run(*c, argc - 1, argv + 1);
     return unknown_command(name);
+}
+
+int main(int argc, char **argv)
+{
+    int rc;
+
+    file_keep_standard_streams();
+    rc = run(argc, argv);
+    if (fflush(stdout) == 0 && !ferror(stdout)) return rc;
+    fprintf(stderr, "radish: standard output cannot be written: %s\n", strerror(errno));    /* a full disk, mostly */
+    return rc == EXIT_DONE ? EXIT_FAILED : rc;
 }

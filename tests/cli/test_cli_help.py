@@ -1,6 +1,7 @@
 """The command line as a person meets it: help, messages, exit statuses."""
 import json
 import re
+import subprocess
 
 import pytest
 
@@ -125,3 +126,10 @@ def test_a_folder_and_a_device_are_no_models(radish, tmp_path):
         for command in (["inspect"], ["tokenize"], ["run"]):
             r = radish(*command, path, stdin="x")
             assert r.returncode == 1 and r.err.count(str(path)) == 1 and wanted in r.err
+
+
+@pytest.mark.parametrize("args", [["help"], ["serve", "--help"], ["list", "--json"], ["api"]])
+def test_output_that_cannot_be_written_is_a_failure(radish, args):
+    with open("/dev/full", "wb") as full:
+        r = subprocess.run([radish.path, *args], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert r.returncode == 1 and r.stderr == "radish: standard output cannot be written: No space left on device\n"
