@@ -262,8 +262,8 @@ static int run_serve(const struct command *self, int argc, char **argv)
 const struct command cmd_serve = {
     .name = "serve", .section = "Talk to a model",
     .summary = "OpenAI-compatible server on 127.0.0.1:8000", .words = "MODEL",
-    .about = "GET /health answers 503 while the model loads, then 200. Ctrl-C or SIGTERM: no new requests, "
-             "running ones may end, then out. Exit status 70: the GPU, or the model's file, failed; start again.",
+    .about = "GET /health answers 503 while the model loads, then 200. Ctrl-C, SIGTERM or a closed terminal: no new "
+             "requests, running ones may end, then out. Exit status 70: the GPU, or the model's file, failed; start again.",
     .examples = "  radish serve smollm2\n"
                 "  radish serve qwen2.5-coder-1.5b --port 9000 --kv-bytes 4G --ctx 32768\n"
                 "  RADISH_API_KEY=secret radish serve model.gguf --host 0.0.0.0\n",

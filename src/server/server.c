@@ -212,7 +212,8 @@ static void on_signal(evutil_socket_t number, short what, void *arg)
 {
     struct server *s = arg;
 
-    server_stop();
+    /* of a terminal that is closed two may come, from the kernel and from the shell */
+    if (number != SIGHUP || atomic_load_explicit(&stop_requests, memory_order_relaxed) == 0) server_stop();
     tick_server(s);
 }
 
@@ -307,14 +308,25 @@ static void take_options(struct server *s, const struct server_options *o)
     s->started_ns = clock_now_ns(clock_system());
 }
 
+/* A process that was started by nohup ignores SIGHUP, and goes on doing so. */
+static bool is_ignored(int number)
+{
+    struct sigaction now;
+
+    return sigaction(number, NULL, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
 static rd_status run_loops(struct server *s, struct rd_error *err)
 {
-    struct event *term, *interrupt;
+    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+    struct event *signals[3] = {NULL};
     rd_status st = RD_E_NOMEM;
 
-    term = evsignal_new(s->io[0].base, SIGTERM, on_signal, s);
-    interrupt = evsignal_new(s->io[0].base, SIGINT, on_signal, s);
-    if (!term || !interrupt || event_add(term, NULL) || event_add(interrupt, NULL)) goto done;
+    for (int i = 0; i < 3; i++) {
+        if (numbers[i] == SIGHUP && is_ignored(SIGHUP)) continue;
+        signals[i] = evsignal_new(s->io[0].base, numbers[i], on_signal, s);
+        if (!signals[i] || event_add(signals[i], NULL)) goto done;
+    }
     st = thread_start(&s->load_thread, "radish-load", load_main, s);
     for (uint32_t i = 1; i < s->n_io && st == RD_OK; i++)
         st = thread_start(&s->io[i].thread, "radish-io", io_main, &s->io[i]);
@@ -323,8 +335,8 @@ done:
     atomic_store(&s->end, true);
     for (uint32_t i = 1; i < s->n_io; i++) thread_join(&s->io[i].thread);
     thread_join(&s->load_thread);
-    if (term) event_free(term);
-    if (interrupt) event_free(interrupt);
+    for (int i = 0; i < 3; i++)
+        if (signals[i]) event_free(signals[i]);
     if (st != RD_OK) return error_set(err, st, "starting the server: %s", rd_status_text(st));
     if (s->device_dead) return error_set(err, RD_E_DEVICE, "the device failed");
     if (s->load_status == RD_OK) return RD_OK;

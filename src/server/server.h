@@ -31,8 +31,8 @@ struct server_options {
 
 void server_options_default(struct server_options *o);
 /* The listening socket is opened first, and /health answers 503 "Loading model" while load(user, &engine, err) runs on
- * another thread; then requests are served until SIGTERM, SIGINT or server_stop(). The engine that load gave is closed
- * at the end. */
+ * another thread; then requests are served until SIGTERM, SIGINT, SIGHUP (unless it is ignored) or server_stop().
+ * The engine that load gave is closed at the end. */
 rd_status server_run(const struct server_options *o,
                      rd_status (*load)(void *user, rd_engine **out, struct rd_error *err), void *user,
                      struct rd_error *err);

@@ -1,6 +1,7 @@
 """HTTP itself: methods, versions, keep-alive, smuggling, limits, keys, hosts, origins, signals."""
 import contextlib
 import json
+import shutil
 import signal
 import socket
 import threading
@@ -297,6 +298,17 @@ def test_sigterm_idle_and_busy(make_server):
     streamed = next(r for r in read if b"text/event-stream" in r)
     plain = next(r for r in read if b"text/event-stream" not in r)
     assert b'data: {"error":' in streamed and status_of(plain) == 503
+
+
+def test_a_closed_terminal_drains_too_and_nohup_is_obeyed(make_server):
+    closed, left = make_server("--kv-tokens", "4096"), make_server("--kv-tokens", "4096", before=(shutil.which("nohup"),))
+    asked = closed.open_request(TEXT, {"prompt": "Once", "max_tokens": 60, "ignore_eos": True})
+    closed.wait_until(lambda: closed.stats()["requests"]["decode"] == 1)
+    for s in closed, closed, left:
+        s.process.send_signal(signal.SIGHUP)
+    assert status_of(asked.recv(65536)) == 200
+    assert closed.process.wait(20) == 0
+    assert left.get("/health")[0] == 200 and left.stop() == 0
 
 
 def test_second_signal_ends_at_once(make_server):
