@@ -1,18 +1,22 @@
 /* base/log.c - formats, escapes, then hands one whole line to the sink under a lock. */
 #include "base/log.h"
+#include <poll.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <time.h>
+#include <unistd.h>
 #include "base/clock.h"
 #include "base/thread.h"
 #include "base/utf8.h"
 
 #define LOG_TEXT_BYTES 2048             /* of one line before escaping; the rest is cut */
+#define LOG_WAIT_MS 200                 /* for a reader that is slow for a moment */
 
 static struct mutex sink_lock = {PTHREAD_MUTEX_INITIALIZER};
 static log_fn sink;                     /* under sink_lock */
 static void *sink_arg;
+static unsigned n_dropped;              /* lines since stderr took one; under sink_lock */
 static _Atomic int max_level = LOG_INFO;    /* any thread writes and reads; relaxed: a late change costs a line */
 
 void log_set_level(enum log_level level)
@@ -63,6 +67,14 @@ static void escape(const char *text, size_t n, char *out)
     out[used] = 0;
 }
 
+/* False: a write would wait for whoever reads stderr, perhaps for ever. */
+static bool stderr_takes_a_line(void)
+{
+    struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
+
+    return poll(&p, 1, n_dropped ? 0 : LOG_WAIT_MS) != 0;   /* a pipe has room for PIPE_BUF bytes then */
+}
+
 static void write_stderr(enum log_level level, const char *line)
 {
     static const char *const names[] = {"error", "warn", "info", "debug"};
@@ -70,8 +82,14 @@ static void write_stderr(enum log_level level, const char *line)
     struct tm tm;
     char stamp[32];
 
+    if (!stderr_takes_a_line()) {
+        n_dropped++;
+        return;
+    }
     gmtime_r(&now, &tm);
     strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%SZ", &tm);
+    if (n_dropped) fprintf(stderr, "%s warn  %u lines of the log were dropped: nobody read it\n", stamp, n_dropped);
+    n_dropped = 0;
     fprintf(stderr, "%s %-5s %s\n", stamp, names[level], line);
 }
 

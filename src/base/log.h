@@ -7,7 +7,8 @@ enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 typedef void (*log_fn)(void *arg, enum log_level level, const char *line);
 
 void log_set_level(enum log_level level);
-/* NULL: stderr, with time stamps. */
+/* NULL: stderr, with time stamps. Where nobody reads that (a pipe that is full, a terminal that is held), lines are
+ * dropped and their number is told later: a server must not stop with its terminal. */
 void log_set_sink(log_fn fn, void *arg);
 void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 #define log_error(...) log_line(LOG_ERROR, __VA_ARGS__)

@@ -1,5 +1,7 @@
 /* tests/base/test_log.c - levels, escaping, whole lines from many threads. */
 #include "base/log.h"
+#include <fcntl.h>
+#include <unistd.h>
 #include "base/thread.h"
 #include "test.h"
 
@@ -54,6 +56,32 @@ TEST(a_line_that_is_too_long_is_cut)
     log_info("%s", longer);
     CHECK_EQ(strlen(seen.last), 2047 * 4);
     log_set_sink(NULL, NULL);
+}
+
+TEST(a_log_that_nobody_reads_stops_nobody)
+{
+    static char bytes[1 << 17];
+    int ends[2], was = dup(STDERR_FILENO);
+    ssize_t n, n_full = 0, at;
+
+    CHECK_EQ(pipe(ends), 0);
+    CHECK_EQ(fcntl(ends[1], F_SETFL, O_NONBLOCK), 0);
+    while ((n = write(ends[1], bytes, 4096)) > 0) n_full += n;
+    CHECK_EQ(fcntl(ends[1], F_SETFL, 0), 0);
+    dup2(ends[1], STDERR_FILENO);
+    alarm(30);                                              /* what waits is ended */
+    for (int i = 0; i < 1000; i++) log_info("unread");
+    for (at = 0; at < n_full; at += n) n = read(ends[0], bytes, sizeof(bytes));
+    log_info("read again");
+    alarm(0);
+    dup2(was, STDERR_FILENO);
+    close(ends[1]);
+    for (at = 0; (n = read(ends[0], bytes + at, sizeof(bytes) - 1 - (size_t)at)) > 0;) at += n;
+    bytes[at] = 0;
+    CHECK(strstr(bytes, "warn  1000 lines of the log were dropped: nobody read it\n") != NULL);
+    CHECK(strstr(bytes, "info  read again\n") != NULL && strstr(bytes, "unread") == NULL);
+    close(ends[0]);
+    close(was);
 }
 
 static void log_often(void *arg)
