@@ -241,21 +241,26 @@ static void fill_sampling(const struct generation *g, uint32_t k, struct rd_requ
     o->seed = k == 0 ? (uint64_t)p->seed : random_at((uint64_t)p->seed, k);      /* choices of one request differ */
 }
 
+void generation_chat_options(const struct gen_params *p, struct rd_request_options *o)
+{
+    o->messages_json = p->messages;
+    o->tools_json = p->tools;
+    o->kwargs_json = p->kwargs;
+    o->prompt_end = p->prompt_end;
+    o->parse_tools = p->tools != NULL;
+    o->single_call = !p->parallel_tool_calls;
+    o->parse_thinking = p->split_thinking;
+    o->thinking_tokens = p->thinking_tokens < 0 ? RD_NO_LIMIT : (uint32_t)p->thinking_tokens;
+    o->forced_tool = p->forced_tool;
+}
+
 static void fill_options(struct generation *g, struct choice *c, uint32_t k, struct rd_request_options *o)
 {
     const struct gen_params *p = &g->p;
 
     rd_request_options_default(o);
     if (p->chat) {
-        o->messages_json = p->messages;
-        o->tools_json = p->tools;
-        o->kwargs_json = p->kwargs;
-        o->prompt_end = p->prompt_end;
-        o->parse_tools = p->tools != NULL;
-        o->single_call = !p->parallel_tool_calls;
-        o->parse_thinking = p->split_thinking;
-        o->thinking_tokens = p->thinking_tokens < 0 ? RD_NO_LIMIT : (uint32_t)p->thinking_tokens;
-        o->forced_tool = p->forced_tool;
+        generation_chat_options(p, o);
     } else {
         const struct prompt *prompt = &p->prompts[c->prompt_index];
 

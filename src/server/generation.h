@@ -98,6 +98,8 @@ struct generation {
     struct choice *choices;              /* [n_choices], prompts x best_of */
 };
 
+/* What of a chat's options comes from its parameters: all that its prompt is made of, and how its answer is read. */
+void generation_chat_options(const struct gen_params *p, struct rd_request_options *o);
 /* Parses the connection's body and starts, or answers with what is wrong. */
 void generation_route(struct http_conn *c, bool chat, const struct gen_format *format);
 /* The same for a body that was translated to p. Takes p's contents, and state (format->events->destroy), in any case;

@@ -86,9 +86,11 @@ static int check_origin(struct http_conn *c, struct api_error *e)
 static int check_content_type(const struct http_conn *c, struct api_error *e)
 {
     static const char form[] = "application/x-www-form-urlencoded";
-    const char *type = http_header(&c->head, "content-type");
+    const char *type = http_header(&c->head, "content-type"), *coding = http_header(&c->head, "content-encoding");
     size_t n = type ? strcspn(type, "; \t") : 0;
 
+    if (coding && *coding && strcasecmp(coding, "identity") != 0)
+        return api_error_set(e, 415, NULL, "Content-Encoding: a body that is not compressed wanted");
     if (n == 0 || (n >= 5 && strncasecmp(type + n - 4, "json", 4) == 0)) return 0;
     if (n == sizeof(form) - 1 && strncasecmp(type, form, n) == 0 && !http_header(&c->head, "origin") &&
         !http_header(&c->head, "sec-fetch-site"))

@@ -96,6 +96,14 @@ def test_usage_adds_up_and_marks_count_as_written(server):
     assert used[1]["cache_creation_input_tokens"] == used[2]["cache_creation_input_tokens"] == 0
 
 
+@pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "get_weather"}, {"type": "none"}])
+def test_a_call_that_is_begun_is_counted_too(server, choice):
+    ask = {"messages": HI, "tools": [WEATHER], "tool_choice": choice}
+    u = server.ok(MESSAGES, ask | {"max_tokens": 1})["usage"]
+    total = u["input_tokens"] + u["cache_creation_input_tokens"] + u["cache_read_input_tokens"]
+    assert server.ok(MESSAGES + "/count_tokens", ask)["input_tokens"] == total
+
+
 def test_stop_sequences(server):
     ask = {"messages": [{"role": "user", "content": "Count: 1, 2, 3, 4, 5, 6, 7"}, {"role": "assistant", "content": "1, 2, 3, 4,"}],
            "max_tokens": 30} | GREEDY

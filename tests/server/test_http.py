@@ -1,5 +1,6 @@
 """HTTP itself: methods, versions, keep-alive, smuggling, limits, keys, hosts, origins, signals."""
 import contextlib
+import gzip
 import json
 import shutil
 import signal
@@ -209,6 +210,9 @@ def test_content_type(server):
                     form | {"Sec-Fetch-Site": "cross-site"}):
         status, answer = server.post(TEXT, ASK, headers)
         assert status == 415 and "application/json" in answer["error"]["message"]
+    status, answer = server.post(TEXT, gzip.compress(ASK), {"Content-Encoding": "gzip"})
+    assert status == 415 and "compressed" in answer["error"]["message"]
+    assert server.post(TEXT, ASK, {"Content-Encoding": "identity"})[0] == 200
     assert server.post(TEXT, ASK, form)[0] == 200           # curl -d without -H
     assert server.post(TEXT, ASK, {"Content-Type": "application/json; charset=utf-8"})[0] == 200
 

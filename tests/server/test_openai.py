@@ -82,6 +82,16 @@ def test_context_overflow(server):
     assert status == 400 and r["error"]["code"] == "context_length_exceeded"
 
 
+def test_the_tokens_of_a_prompt_are_counted(server):
+    tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
+    for more in ({}, {"tools": [tool], "tool_choice": "required"}):
+        n = server.ok("/v1/chat/completions/input_tokens", {"messages": HI} | more)["input_tokens"]
+        assert n == server.ok("/v1/chat/completions", {"messages": HI, "max_tokens": 1} | more)["usage"]["prompt_tokens"]
+    long = {"messages": [{"role": "user", "content": "word " * 9000}]}
+    assert server.ok("/v1/chat/completions/input_tokens", long)["input_tokens"] > 9000       # more than the context: a number too
+    assert server.post("/v1/chat/completions/input_tokens", {"messages": []})[0] == 400
+
+
 def test_n_choices_and_seeds(server):
     ask = {"messages": HI, "max_tokens": 12, "temperature": 1.5, "n": 3, "seed": 7}
     texts = [[c["message"]["content"] for c in server.ok(CHAT, ask)["choices"]] for _ in range(2)]

@@ -237,6 +237,19 @@ def test_tools_round_trip(coder):
     assert cut.status == "incomplete" and cut.output[-1].type == "function_call" and cut.output[-1].status == "incomplete"
 
 
+def test_counts_are_what_the_answer_says_of_its_prompt(coder):
+    tool = {"tools": [WEATHER], "tool_choice": NAMED}
+    r = coder.responses.create(model="", input=ASK, instructions="Be brief.", max_output_tokens=20, extra_body=GREEDY, **tool)
+    n = coder.responses.input_tokens.count(input=ASK, instructions="Be brief.", **tool)
+    assert n.input_tokens == r.usage.input_tokens and n.object == "response.input_tokens"
+    more = {"previous_response_id": r.id, "input": "Thanks."}
+    assert coder.responses.input_tokens.count(**more).input_tokens == \
+        coder.responses.create(model="", max_output_tokens=1, **more).usage.input_tokens
+    with pytest.raises(openai.NotFoundError) as e:
+        coder.responses.input_tokens.count(previous_response_id="resp_gone", input="Hi")
+    assert e.value.param == "previous_response_id"
+
+
 def test_reasoning_is_an_item_before_the_message(thinker):
     ask = {"model": "", "max_output_tokens": 40, "input": "What is 17 + 25?", "extra_body": GREEDY | {"thinking_budget": 5}}
     r = thinker.responses.create(reasoning={"effort": "high", "summary": "auto"}, **ask)

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
+#include "server/generation.h"
 #include "server/http_guard.h"
 #include "server/json_out.h"
 #include "server/request_body.h"
@@ -42,12 +43,7 @@ static int read_prompt(struct http_conn *c, const json_t *in, struct gen_params 
     if (gen_params_parse(in, &c->io->server->info, json_object_get(in, "messages") != NULL, p, e)) return -1;
     rd_request_options_default(o);
     if (p->chat) {
-        o->messages_json = p->messages;
-        o->tools_json = p->tools;
-        o->kwargs_json = p->kwargs;
-        o->prompt_end = p->prompt_end;
-        o->forced_tool = p->forced_tool;
-        o->thinking_tokens = p->thinking_tokens < 0 ? RD_NO_LIMIT : (uint32_t)p->thinking_tokens;
+        generation_chat_options(p, o);
     } else {
         o->prompt = p->prompts[0].text;
         o->prompt_bytes = p->prompts[0].n_text;

@@ -1,6 +1,8 @@
-/* server/routes/chat_completions.c - POST /v1/chat/completions. */
+/* server/routes/chat_completions.c - POST /v1/chat/completions; its /input_tokens counts a prompt, as llama-server's. */
 #include "server/generation.h"
 #include "server/json_out.h"
+#include "server/prompt_count.h"
+#include "server/request_body.h"
 #include "server/routes.h"
 
 /* "token":..,"logprob":..,"bytes":[..] */
@@ -126,4 +128,18 @@ static const struct gen_format chat_format = {.id_prefix = "chatcmpl",
 void route_chat_completions(struct http_conn *c)
 {
     generation_route(c, true, &chat_format);
+}
+
+void route_chat_count(struct http_conn *c)
+{
+    struct gen_params p;
+    struct api_error e;
+    json_t *body = NULL;
+
+    gen_params_init(&p, true);
+    if (request_body(c, FOR_CHAT, &p, &body, &e) || gen_params_finish(body, &c->io->server->info, &p, &e))
+        http_reply_error(c, &e);
+    else prompt_count_reply(c, &p, "response.input_tokens");
+    gen_params_deinit(&p);
+    json_decref(body);
 }

@@ -11,6 +11,7 @@
 #include "server/generation.h"
 #include "server/json_out.h"
 #include "server/params_retention.h"
+#include "server/prompt_count.h"
 #include "server/prompt_prints.h"
 #include "server/request_body.h"
 #include "server/routes.h"
@@ -299,36 +300,11 @@ void route_messages(struct http_conn *c)
 
 void route_count_tokens(struct http_conn *c)
 {
-    const rd_engine *engine = c->io->server->engine;
-    struct rd_error err = {RD_OK, ""};
     struct gen_params p = {0};
-    struct buf body = {0};
     struct api_error e;
-    struct rd_request_options o;
-    int32_t *ids = NULL;
-    uint32_t n = 0;
     bool caches;
-    rd_status st;
 
-    if (read_body(c, true, &p, &caches, &e)) {
-        http_reply_error(c, &e);
-        goto done;
-    }
-    rd_request_options_default(&o);
-    o.messages_json = p.messages;
-    o.tools_json = p.tools;
-    o.kwargs_json = p.kwargs;
-    o.prompt_end = p.prompt_end;
-    st = rd_prompt_tokens(engine, &o, &ids, &n, &err);
-    if (st != RD_OK) {
-        api_error_from_status(&e, st, err.text);
-        http_reply_error(c, &e);
-        goto done;
-    }
-    buf_printf(&body, "{\"input_tokens\":%u}", n);
-    http_reply_json(c, &body);
-done:
-    rd_free(ids);
-    buf_deinit(&body);
+    if (read_body(c, true, &p, &caches, &e)) http_reply_error(c, &e);
+    else prompt_count_reply(c, &p, NULL);
     gen_params_deinit(&p);
 }

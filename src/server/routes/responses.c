@@ -1,4 +1,4 @@
-/* server/routes/responses.c - POST /v1/responses: OpenAI's Responses API.
+/* server/routes/responses.c - POST /v1/responses: OpenAI's Responses API; /v1/responses/input_tokens counts a prompt.
  *
  * The answer is a list of items in the order in which the model wrote them: reasoning, message, function_call. As a
  * stream every item is added, gets its part, deltas, and is done; each event has a sequence_number. What was answered
@@ -13,6 +13,7 @@
 #include "server/foreign.h"
 #include "server/generation.h"
 #include "server/json_out.h"
+#include "server/prompt_count.h"
 #include "server/prompt_prints.h"
 #include "server/request_body.h"
 #include "server/responses_store.h"
@@ -580,29 +581,51 @@ static int read_request(const struct server *server, const json_t *body, struct 
     return rc;
 }
 
+/* The body into s and p, which are the caller's in any case. */
+static int read_body(struct http_conn *c, struct responses_state *s, struct gen_params *p, struct api_error *e)
+{
+    json_t *body = NULL;
+    int rc;
+
+    s->store = c->io->server->responses;
+    s->tenant = c->tenant;
+    rc = request_body(c, FOR_RESPONSES, NULL, &body, e);
+    if (rc == 0) rc = read_request(c->io->server, body, s, p, e);
+    json_decref(body);
+    return rc;
+}
+
 void route_responses(struct http_conn *c)
 {
     struct responses_state *s = mem_zalloc(1, sizeof(*s));
     struct gen_params p = {0};
     struct api_error e;
-    json_t *body = NULL;
-    int rc;
 
     if (!s) {
         api_error_set(&e, 503, NULL, "out of memory");
-        http_reply_error(c, &e);
-        return;
-    }
-    s->store = c->io->server->responses;
-    s->tenant = c->tenant;
-    rc = request_body(c, FOR_RESPONSES, NULL, &body, &e);
-    if (rc == 0) rc = read_request(c->io->server, body, s, &p, &e);
-    json_decref(body);
-    if (rc == 0) {
+    } else if (read_body(c, s, &p, &e) == 0) {
         generation_start(c, s->background ? &background_format : &responses_format, &p, s);
         return;
     }
     gen_params_deinit(&p);
     state_destroy(s);
     http_reply_error(c, &e);
+}
+
+void route_responses_count(struct http_conn *c)
+{
+    struct responses_state *s = mem_zalloc(1, sizeof(*s));
+    struct gen_params p = {0};
+    struct api_error e;
+
+    if (!s) {
+        api_error_set(&e, 503, NULL, "out of memory");
+        http_reply_error(c, &e);
+    } else if (read_body(c, s, &p, &e)) {
+        http_reply_error(c, &e);
+    } else {
+        prompt_count_reply(c, &p, "response.input_tokens");
+    }
+    gen_params_deinit(&p);
+    state_destroy(s);
 }
