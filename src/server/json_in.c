@@ -98,8 +98,10 @@ int json_body_parse(const struct buf *body, json_t **out, struct api_error *e)
     }
     v = json_loadb(body->data, body->n, JSON_REJECT_DUPLICATES, &why);
     if (!v) {
+        bool is_nul = strstr(why.text, "ALLOW_NUL") != NULL;     /* the parser's words are about its own flags */
+
         api_error_set(e, 400, NULL, "the body is not valid JSON: line %d, column %d: %.100s", why.line, why.column,
-                      why.text);
+                      is_nul ? "the character \\u0000 is not taken" : why.text);
         return broken(body, why.position > 0 ? (size_t)why.position - 1 : 0, e);
     }
     if (!json_is_object(v)) {

@@ -41,7 +41,7 @@ static int check_content(const json_t *content, const char *role, size_t i, stru
     size_t k;
 
     if (!content || json_is_null(content)) {
-        if (strcmp(role, "assistant") == 0) return 0;
+        if (strcmp(role, "assistant") == 0 || tool) return 0;       /* tools that have nothing to say */
         return api_error_set(e, 400, "messages", "messages: messages[%zu] needs content", i);
     }
     if (json_is_string(content)) return 0;

@@ -128,7 +128,7 @@ static rd_status adapt_content(const struct chat_caps *caps, json_t *m, size_t i
     rd_status st = RD_OK;
 
     if (empty) {
-        if ((missing || caps->null_content) && !(folds & CHAT_FOLD_EMPTY)) return RD_OK;
+        if ((missing || caps->null_content) && !(folds & CHAT_FOLD_EMPTY) && !has_role(m, "tool")) return RD_OK;
         return json_object_set_new(m, "content", json_string("")) ? no_memory(err) : RD_OK;
     }
     if (json_is_array(content)) {

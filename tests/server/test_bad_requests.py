@@ -124,6 +124,11 @@ def test_malformed(server, name):
         assert secret not in error["message"]
 
 
+def test_a_nul_is_refused_in_our_own_words(server):
+    status, answer = server.post(CHAT, b'{"messages":[{"role":"user","content":"a\\u0000b"}]}')
+    assert status == 400 and "\\u0000 is not taken" in answer["error"]["message"] and "JSON_" not in answer["error"]["message"]
+
+
 def test_numbers_of_every_kind(server):
     """Each numeric parameter with values that no parameter takes: 400 that names it, or the value is in range."""
     names = ["temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "max_tokens",

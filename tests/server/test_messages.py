@@ -45,6 +45,16 @@ def test_tool_calls_and_results_in_both_spellings(server):
     assert status == 400 and "tool_calls[0]" in body["error"]["message"]
 
 
+def test_a_tool_may_have_nothing_to_say(server):
+    def conversation(**result):
+        call = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+        return [USER, {"role": "assistant", "content": None, "tool_calls": [call]}, {"role": "tool", "tool_call_id": "call_1", **result}]
+    for end in ([], [USER]):
+        nothing = apply(server, *conversation(content=""), *end)
+        assert nothing == apply(server, *conversation(content=None), *end) == apply(server, *conversation(), *end) and "None" not in nothing
+    assert server.post(APPLY, {"messages": [{"role": "user", "content": None}]})[0] == 400
+
+
 def test_a_last_assistant_message_is_continued(server):
     begun = {"role": "assistant", "content": "Sure, "}
     assert apply(server, USER, begun).endswith("<|im_start|>assistant\nSure, ")

@@ -115,6 +115,8 @@ TEST(null_content_is_never_written_as_none)
     CHECK_STR(prompt_of("{% for m in messages %}{{ '<' + m.content + '>' }}{% endfor %}",
                         "[" U ",{\"role\":\"assistant\"}," U "]", CHAT_END_NONE),
               "<hi><><hi>");
+    CHECK_STR(prompt_of(PLAIN, "[" U ",{\"role\":\"tool\",\"content\":null},{\"role\":\"tool\"}]", CHAT_END_NONE),
+              "[user:hi][tool:][tool:]");
 }
 
 TEST(the_older_function_call_is_a_tool_call)
