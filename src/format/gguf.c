@@ -139,7 +139,7 @@ static rd_status parse_guarded(void *arg)
     return gguf_parse(call->g, call->err);
 }
 
-rd_status gguf_open(const char *path, struct gguf **out, struct rd_error *err)
+rd_status gguf_open_one(const char *path, struct gguf **out, struct rd_error *err)
 {
     struct gguf *g = mem_zalloc(1, sizeof(*g));
     struct parse_call call = {g, err};
@@ -160,6 +160,17 @@ rd_status gguf_open(const char *path, struct gguf **out, struct rd_error *err)
 
 fail:
     gguf_close(g);
+    return st;
+}
+
+rd_status gguf_open(const char *path, struct gguf **out, struct rd_error *err)
+{
+    struct gguf *g = NULL;
+    rd_status st = gguf_open_one(path, &g, err);
+
+    if (st == RD_OK) st = gguf_open_parts(g, path, err);
+    if (st != RD_OK) gguf_close(g);
+    else *out = g;
     return st;
 }
 
@@ -185,6 +196,8 @@ fail:
 void gguf_close(struct gguf *g)
 {
     if (!g) return;
+    for (uint32_t i = 0; i < g->n_parts; i++) gguf_close(g->parts[i]);
+    mem_free(g->parts);
     if (g->mapped) file_map_close(&g->map);
     hf_dir_destroy(g->dir);
     mem_free(g->kv);
@@ -204,13 +217,13 @@ bool gguf_unchanged(const struct gguf *g)
 
 uint32_t gguf_n_maps(const struct gguf *g)
 {
-    return g->dir ? g->dir->n_shards : g->mapped;
+    return g->dir ? g->dir->n_shards : g->mapped + g->n_parts;
 }
 
 const struct file_map *gguf_map_at(const struct gguf *g, uint32_t i)
 {
     assert(i < gguf_n_maps(g));
-    return g->dir ? &g->dir->maps[i] : &g->map;
+    return g->dir ? &g->dir->maps[i] : i ? &g->parts[i - 1]->map : &g->map;
 }
 
 const struct file_map *gguf_map(const struct gguf *g)
@@ -234,8 +247,8 @@ rd_status gguf_guard(const struct gguf *g, rd_status (*fn)(void *arg), void *arg
 {
     rd_status st;
 
-    if (g->mapped) return file_map_guard(&g->map, fn, arg, err);
-    st = fn(arg);                               /* a directory's maps are watched: zeros, and broken */
+    if (gguf_n_maps(g) == 1 && g->mapped) return file_map_guard(&g->map, fn, arg, err);
+    st = fn(arg);                               /* several maps are watched: zeros, and broken */
     return st == RD_OK && gguf_broken(g) ? error_set(err, RD_E_IO, "the model's files became shorter") : st;
 }
 
@@ -246,7 +259,10 @@ uint32_t gguf_version(const struct gguf *g)
 
 uint64_t gguf_file_bytes(const struct gguf *g)
 {
-    return g->n_bytes;
+    uint64_t n = g->n_bytes;
+
+    for (uint32_t i = 0; i < g->n_parts; i++) n += g->parts[i]->n_bytes;
+    return n;
 }
 
 uint64_t gguf_n_kv(const struct gguf *g)

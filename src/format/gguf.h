@@ -8,6 +8,9 @@
  * shares no byte with another; keys and names are not empty and not there twice. Views that are read long after opening
  * a file that others may shorten: inside gguf_guard(), or asking gguf_broken() afterwards.
  *
+ * A model may be split into several files, NAME-00001-of-00003.gguf and so on (split.count): the first is opened, and has
+ * the metadata and the tensors of all.
+ *
  * Owns    the mapping and the tables; views live until gguf_close().
  * Thread  read-only after open.
  * Errors  RD_E_FORMAT naming field and offset; RD_E_UNSUPPORTED for a tensor type, version, or byte order that we do
@@ -42,7 +45,7 @@ struct gguf_tensor {
     uint64_t dims[4];                           /* dims[0] is the contiguous one; unused are 1 */
     const uint8_t *data;                        /* NULL: gguf_tensor_open() makes them */
     uint64_t n_bytes;
-    uint64_t offset;                            /* from the start of the file */
+    uint64_t offset;                            /* from the start of its file */
     const char *source;                         /* "SHARD: NAME" of a model that is a directory; else NULL */
     const struct hf_part *part;                 /* how the bytes are made; NULL in a file */
     enum dtype hub_dtype;                       /* n_hub_bytes > 0: of DTYPE_HUB_LIST, the same weights without the */
@@ -58,9 +61,9 @@ void gguf_close(struct gguf *g);
 /* false if the file is now shorter than when it was mapped (F08). A file whose bytes are rewritten in place while open
  * is not noticed: replace model files by renaming. */
 bool gguf_unchanged(const struct gguf *g);
-/* The file behind it; NULL when there is none (gguf_open_bytes) or when it is a directory. */
+/* The file behind it, of a split model the first; NULL when there is none (gguf_open_bytes) or it is a directory. */
 const struct file_map *gguf_map(const struct gguf *g);
-/* All files that hold tensors: 0, 1, or a directory's shards. */
+/* All files that hold tensors: 0, 1, a split model's, or a directory's shards. */
 uint32_t gguf_n_maps(const struct gguf *g);
 const struct file_map *gguf_map_at(const struct gguf *g, uint32_t i);
 /* The file was cut short, or its disk failed, under somebody who read it: he got zeros (file_map_watch of base/file.h,
@@ -89,7 +92,7 @@ struct gguf_hub_text {
 const struct gguf_hub_text *gguf_hub_text(const struct gguf *g);
 
 uint32_t gguf_version(const struct gguf *g);
-uint64_t gguf_file_bytes(const struct gguf *g);          /* of a directory: its shards together */
+uint64_t gguf_file_bytes(const struct gguf *g);          /* of a directory: its shards together; of a split model: all files */
 uint64_t gguf_n_kv(const struct gguf *g);
 const struct gguf_kv *gguf_kv_at(const struct gguf *g, uint64_t i);
 const struct gguf_kv *gguf_find(const struct gguf *g, const char *key);       /* NULL: absent */

@@ -1,6 +1,7 @@
 /* format/gguf_inside.h - what the files of the GGUF reader share: the open file and the parser's entry.
  *
- * gguf.c opens, indexes and looks up; gguf_parse.c checks the bytes; gguf_values.c reads typed values.
+ * gguf.c opens, indexes and looks up; gguf_parse.c checks the bytes; gguf_values.c reads typed values; gguf_split.c joins
+ * the files of a model that is split.
  * Layout of a file, little endian, nothing aligned before the data:
  *     "GGUF"  u32 version  u64 n_tensors  u64 n_kv
  *     n_kv x      string key, u32 type, value        string: u64 length, bytes; array: u32 type, u64 n, values
@@ -25,12 +26,19 @@ struct gguf {
     struct gguf_tensor *tensors;
     uint32_t *kv_by_key;            /* [n_kv] positions, sorted by the key's bytes */
     uint32_t *tensors_by_name;      /* [n_tensors] */
+    struct gguf **parts;            /* [n_parts] the further files of a split model: theirs are maps and names */
+    uint32_t n_parts;
     struct hf_dir *dir;             /* a directory (format/hf_inside.h): data is its metadata; NULL: a file */
     uint32_t *scratch;              /* while sorting; here so that a SIGBUS in a comparison leaks nothing */
 };
 
 /* Parses g->data[0 .. g->n_bytes) into the tables. On failure the tables hold what was read so far. */
 rd_status gguf_parse(struct gguf *g, struct rd_error *err);
+
+/* One file, whether or not it is a part of a split model. */
+rd_status gguf_open_one(const char *path, struct gguf **out, struct rd_error *err);
+/* The other files of a model of which g, opened from path, is the first: nothing to do where it is the only one. */
+rd_status gguf_open_parts(struct gguf *g, const char *path, struct rd_error *err);
 
 /* Builds g->kv_by_key; RD_E_FORMAT on a key that is there twice. */
 rd_status gguf_index_kv(struct gguf *g, struct rd_error *err);

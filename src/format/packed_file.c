@@ -102,7 +102,7 @@ static rd_status map_digest(const struct file_map *map, uint32_t n_threads, cons
     return RD_OK;
 }
 
-/* Of the whole model: its file's digest, or what a directory's shards and metadata have together. */
+/* Of the whole model: its file's digest, or what several files have together, and a directory's metadata. */
 static rd_status model_digest(const struct gguf *g, uint32_t n_threads, const atomic_bool *stop, struct hash128 *out,
                               struct rd_error *err)
 {
@@ -112,7 +112,7 @@ static rd_status model_digest(const struct gguf *g, uint32_t n_threads, const at
         rd_status st = map_digest(gguf_map_at(g, i), n_threads, stop, &parts[1], err);
 
         if (st != RD_OK) return st;
-        parts[0] = g->dir ? hash128_of(parts, sizeof(parts)) : parts[1];
+        parts[0] = g->dir || gguf_n_maps(g) > 1 ? hash128_of(parts, sizeof(parts)) : parts[1];
     }
     *out = parts[0];
     if (stop && atomic_load_explicit(stop, memory_order_relaxed)) return RD_E_CANCELLED;
@@ -120,16 +120,16 @@ static rd_status model_digest(const struct gguf *g, uint32_t n_threads, const at
     return RD_OK;
 }
 
-/* Of a file, or of all shards: the times are the latest, the rest is mixed with what the metadata says. */
+/* Of a file, or of all files: the times are the latest, the rest is mixed with what the metadata says. */
 static rd_status model_identity(const struct gguf *g, uint64_t settle_ns, struct file_identity *out, bool *settled)
 {
     struct { struct hash128 keys; uint64_t inodes; struct file_identity one; } mix;
     rd_status st;
 
-    if (!g->dir) return file_map_identity(gguf_map(g), settle_ns, out, settled);
+    if (!g->dir && gguf_n_maps(g) == 1) return file_map_identity(gguf_map(g), settle_ns, out, settled);
     memset(out, 0, sizeof(*out));
     memset(&mix, 0, sizeof(mix));
-    mix.keys = g->dir->keys;
+    if (g->dir) mix.keys = g->dir->keys;
     *settled = true;
     for (uint32_t i = 0; i < gguf_n_maps(g); i++) {
         bool still;
@@ -152,7 +152,7 @@ static rd_status model_identity(const struct gguf *g, uint64_t settle_ns, struct
 /* Of metadata, size, packing and format: entries of other models or packings are not even looked at. Never 0. */
 static uint64_t head_digest(const struct gguf *g, struct hash128 packing)
 {
-    uint64_t end = gguf_file_bytes(g), n_tensors = gguf_n_tensors(g);
+    uint64_t end = g->dir ? 0 : gguf_map(g)->n_bytes, n_tensors = gguf_n_tensors(g);
     struct { uint64_t n_bytes, format; struct hash128 metadata, packing; } all = {
         gguf_file_bytes(g), PACKED_FORMAT, {0, 0}, packing};
 

@@ -163,7 +163,8 @@ static bool is_replaced(const struct plan *p, const struct gguf_kv *kv)
     const char prefix[] = "llama.rope.scaling.";
 
     if (key_is(kv, "general.file_type") || key_is(kv, "general.quantization_version") ||
-        key_is(kv, "general.alignment"))
+        key_is(kv, "general.alignment") || key_is(kv, "split.no") || key_is(kv, "split.count") ||
+        key_is(kv, "split.tensors.count"))
         return true;
     if (p->half_split && key_is(kv, "llama.rope.half_split")) return true;
     return p->factors && kv->key.n > sizeof(prefix) - 1 && !memcmp(kv->key.s, prefix, sizeof(prefix) - 1);

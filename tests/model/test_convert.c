@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "format/hf_dir.h"
+#include "gguf_edit.h"
 #include "hub_make.h"
 #include "model/model_convert.h"
 #include "model/vocab.h"
@@ -171,4 +172,31 @@ TEST(whatever_fails_no_half_file_stays_and_the_old_one_is_as_it_was)
     CHECK_EQ(convert(dir, "/nowhere/at/all.gguf", CONVERT_F16, &err), RD_E_NOT_FOUND);
     CHECK_EQ(convert(dir, dir, CONVERT_F16, &err), RD_E_INVALID);
     hub_remove(dir);
+}
+
+/* A part's metadata, with the count of a merged file so that one file is whole. */
+TEST(what_is_written_says_of_no_parts)
+{
+    const struct gguf_edit edits[] = {{EDIT_SET_U32, "split.no", 0, 0, NULL, {0}},
+                                      {EDIT_SET_U32, "split.count", 0, 0, NULL, {0}},
+                                      {EDIT_SET_U32, "split.tensors.count", 30, 0, NULL, {0}}};
+    const struct convert_options o = {.type = CONVERT_F16, .n_threads = 1};
+    struct gguf *g = NULL, *source = NULL;
+    struct rd_error err = {RD_OK, ""};
+    struct buf bytes = {0};
+    char path[300];
+
+    snprintf(path, sizeof(path), "%s/convert_parts_%ld.gguf", RADISH_BUILD_DIR, (long)getpid());
+    CHECK_OK(gguf_open(golden(models[0]), &g, &err));
+    CHECK_OK(gguf_rewrite(g, edits, 3, &bytes));
+    gguf_close(g);
+    CHECK_OK(gguf_open_bytes((const uint8_t *)bytes.data, bytes.n, &source, &err));
+    CHECK(gguf_find(source, "split.tensors.count"));
+    CHECK_OK(model_convert(source, path, &o, &err));
+    CHECK_OK(gguf_open(path, &g, &err));
+    for (uint32_t i = 0; i < 3; i++) CHECK(!gguf_find(g, edits[i].name));
+    gguf_close(g);
+    gguf_close(source);
+    buf_deinit(&bytes);
+    unlink(path);
 }
