@@ -36,7 +36,7 @@ static void look_at_clock(struct server_io *io)
     if (now - io->pace_ns < PACE_MS * 1000000ull) return;
     io->pace_ns = now;
     io->n_paced = 0;
-    io->pace = io->server->engine && server_phase(io->server) == SERVER_READY && rd_is_busy(io->server->engine);
+    io->pace = server_phase(io->server) == SERVER_READY && rd_is_busy(io->server->engine);    /* the phase first */
 }
 
 static void on_due(evutil_socket_t fd, short what, void *arg)
