@@ -6,11 +6,12 @@
  *               weights are taken as signed: |w| times q with w's sign, at most 2 * 128 * 127 < 2^15; their dot needs
  *               no offset.
  * Work          up to 4 rows share a tile, a group of which is opened where it is multiplied: 8 sums of 16 bits stay in
- *               registers, 4 rows by both halves, and each activation loaded meets both.
+ *               registers, 4 rows by both halves, and each activation loaded meets both. From 12 rows on 5-bit blocks
+ *               are opened once, into the L1 cache, for up to MANY.
  * Bytes         per weight as in the file; decode is bound by memory, many rows by vpmaddubsw and what widens it.
- * Measured      one thread of a Zen 4 (3.7 GHz), weights from memory, 16 rows: 120 G products a second of Q4_0, 91 of
- *               Q5_0, 61 of Q8_0, 123 of Q4_K, 70 of Q6_K (as vpmaddubsw and vpmaddwd in turns would: 96); one row 25
- *               GB of weights a second, 27 can be read (bench_kernels).
+ * Measured      one thread of a Zen 4 (3.7 GHz), weights in L2, G products a second of 16 and 64 rows: Q4_0 and Q4_1
+ *               115, 117, Q5_0 109, 110, Q8_0 63, 64, Q4_K 126, 138, Q6_K 90, 100 (vpmaddubsw and vpmaddwd in turns, as
+ *               one alone widens: 96); one row, from memory, 21 to 29 GB of weights a second of 27.
  */
 #include "backend/cpu/linear_kernels.h"
 #include <immintrin.h>
@@ -52,15 +53,16 @@ static void quantise_avx2(const float *x, uint32_t n_in, void *acts)
 }
 
 /* dot += groups g0 .. g1 - 1 of a block, of both halves and n rows. */
-INLINE void add_groups(const uint8_t *lines, int bits, int g0, int g1, const struct linear_act *a, uint64_t x_stride,
-                       int n, __m256i dot[2][ROWS])
+INLINE void add_groups(const uint8_t *lines, int bits, bool opened, int g0, int g1, const struct linear_act *a,
+                       uint64_t x_stride, int n, __m256i dot[2][ROWS])
 {
     const __m256i ones = _mm256_set1_epi16(1);
     __m256i words[2][ROWS];
 
 #pragma GCC unroll 8
     for (int g = g0; g < g1; g++) {
-        const __m256i w0 = group_at(lines, bits, g), w1 = group_at(lines + 32, bits, g);
+        const __m256i w0 = group_at(lines, opened ? OPENED : bits, g);
+        const __m256i w1 = group_at(lines + 32, opened ? OPENED : bits, g);
 
 #pragma GCC unroll 4
         for (int r = 0; r < n; r++) {
@@ -89,46 +91,63 @@ INLINE void add_groups(const uint8_t *lines, int bits, int g0, int g1, const str
     }
 }
 
-/* n_rows, bits, offset_shift, kind are constants where this is inlined. */
+/* A block of up to 4 rows. lines: as packed, or opened. n_rows, bits, opened, offset_shift, kind are constants where
+ * this is inlined. */
+INLINE void block_rows(const uint8_t *lines, const uint8_t *unit, const struct linear_act *a, uint64_t x_stride,
+                       int n_rows, int bits, bool opened, int offset_shift, int kind, __m256 (*acc)[2])
+{
+    const int step = bits == 8 ? 1 : bits == 5 ? 4 : 8;             /* groups whose sum fits 16 bits */
+    __m256i dot[2][ROWS];
+
+#pragma GCC unroll 4
+    for (int r = 0; r < n_rows; r++) {
+        const int32_t neg_sum = a[(uint64_t)r * x_stride].neg_sum;
+
+        dot[0][r] = offset_shift && bits != 8 ? _mm256_slli_epi32(_mm256_set1_epi32(neg_sum), offset_shift)
+                                              : _mm256_setzero_si256();
+        dot[1][r] = dot[0][r];
+    }
+#pragma GCC unroll 8
+    for (int g = 0; g < 8; g += step) add_groups(lines, bits, opened, g, g + step, a, x_stride, n_rows, dot);
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; half++) {
+        const __m256 d = halves_at(unit + half * 16);
+        const __m256 m = kind == SCALES_DM ? halves_at(unit + 32 + half * 16) : _mm256_setzero_ps();
+
+#pragma GCC unroll 4
+        for (int r = 0; r < n_rows; r++) {
+            const struct linear_act *row = a + (uint64_t)r * x_stride;
+            __m256 v = _mm256_mul_ps(d, _mm256_cvtepi32_ps(dot[half][r]));
+
+            if (kind == SCALES_DM) v = _mm256_fmadd_ps(m, _mm256_set1_ps(row->sum), v);
+            acc[r][half] = _mm256_fmadd_ps(_mm256_set1_ps(row->d), v, acc[r][half]);
+        }
+    }
+}
+
+/* n_rows: 1, 2, 4, or a multiple of 4 up to MANY, which meet blocks opened before. */
 INLINE void quant_rows(const struct linear_tile *t, uint32_t row0, int n_rows, int bits, int offset_shift, int kind)
 {
     const struct linear_act *a = (const struct linear_act *)t->x + row0 * t->x_stride;
     const uint32_t n_blocks = t->n_in / LINEAR_BLOCK;
     const uint32_t block_bytes = (uint32_t)bits * 64, unit_bytes = kind == SCALES_D ? 32 : 64;
-    const int step = bits == 8 ? 1 : bits == 5 ? 4 : 8;             /* groups whose sum fits 16 bits */
     const uint8_t *lines = t->w, *unit = t->w + (uint64_t)n_blocks * block_bytes;
     const struct stream_ahead ahead = stream_ahead_of(t->w, unit, (uint64_t)n_blocks * unit_bytes, t->ask_l2);
     const bool first = row0 == 0;           /* later rows find the tile in the cache */
-    __m256 acc[2][ROWS];
+    __m256 acc[MANY][2];
 
-    for (int r = 0; r < n_rows; r++) acc[0][r] = acc[1][r] = _mm256_setzero_ps();
+    for (int r = 0; r < n_rows; r++) acc[r][0] = acc[r][1] = _mm256_setzero_ps();
     for (uint32_t b = 0; b < n_blocks; b++, a++, lines += block_bytes, unit += unit_bytes) {
-        __m256i dot[2][ROWS];
-
         if (first) prefetch_block(&ahead, lines, block_bytes, unit, unit_bytes);
-#pragma GCC unroll 4
-        for (int r = 0; r < n_rows; r++) {
-            const int32_t neg_sum = a[(uint64_t)r * t->x_stride].neg_sum;
+        if (n_rows > ROWS) {
+            _Alignas(64) uint8_t opened[8 * 64];
 
-            dot[0][r] = offset_shift && bits != 8 ? _mm256_slli_epi32(_mm256_set1_epi32(neg_sum), offset_shift)
-                                                  : _mm256_setzero_si256();
-            dot[1][r] = dot[0][r];
-        }
-#pragma GCC unroll 8
-        for (int g = 0; g < 8; g += step) add_groups(lines, bits, g, g + step, a, t->x_stride, n_rows, dot);
-#pragma GCC unroll 2
-        for (int half = 0; half < 2; half++) {
-            const __m256 d = halves_at(unit + half * 16);
-            const __m256 m = kind == SCALES_DM ? halves_at(unit + 32 + half * 16) : _mm256_setzero_ps();
-
-#pragma GCC unroll 4
-            for (int r = 0; r < n_rows; r++) {
-                const struct linear_act *row = a + (uint64_t)r * t->x_stride;
-                __m256 v = _mm256_mul_ps(d, _mm256_cvtepi32_ps(dot[half][r]));
-
-                if (kind == SCALES_DM) v = _mm256_fmadd_ps(m, _mm256_set1_ps(row->sum), v);
-                acc[half][r] = _mm256_fmadd_ps(_mm256_set1_ps(row->d), v, acc[half][r]);
-            }
+            open_block(lines, bits, opened);
+            for (int r = 0; r < n_rows; r += ROWS)
+                block_rows(opened, unit, a + (uint64_t)r * t->x_stride, t->x_stride, ROWS, bits, true, offset_shift,
+                           kind, acc + r);
+        } else {
+            block_rows(lines, unit, a, t->x_stride, n_rows, bits, false, offset_shift, kind, acc);
         }
     }
     store_rows(t, row0, n_rows, acc);
@@ -146,7 +165,7 @@ INLINE __m256 weights_at(const uint8_t *w, uint64_t k, uint32_t half, enum dtype
 }
 
 INLINE void float_half(const struct linear_tile *t, uint32_t row0, int n_rows, uint32_t half, enum dtype type,
-                       __m256 acc[ROWS])
+                       __m256 (*acc)[2])
 {
     const float *x = (const float *)t->x + row0 * t->x_stride;
     __m256 p[2][ROWS];
@@ -168,25 +187,25 @@ INLINE void float_half(const struct linear_tile *t, uint32_t row0, int n_rows, u
         for (int r = 0; r < n_rows; r++)
             p[0][r] = _mm256_fmadd_ps(weights_at(t->w, k, half, type), _mm256_set1_ps(x[(uint64_t)r * t->x_stride + k]),
                                       p[0][r]);
-    for (int r = 0; r < n_rows; r++) acc[r] = _mm256_add_ps(p[0][r], p[1][r]);
+    for (int r = 0; r < n_rows; r++) acc[r][half] = _mm256_add_ps(p[0][r], p[1][r]);
 }
 
 INLINE void float_rows(const struct linear_tile *t, uint32_t row0, int n_rows, enum dtype type)
 {
-    __m256 acc[2][ROWS];
+    __m256 acc[ROWS][2];
 
-    for (uint32_t half = 0; half < 2; half++) float_half(t, row0, n_rows, half, type, acc[half]);
+    for (uint32_t half = 0; half < 2; half++) float_half(t, row0, n_rows, half, type, acc);
     store_rows(t, row0, n_rows, acc);
 }
 
-TILE(tile_f32, float_rows, DTYPE_F32)
-TILE(tile_f16, float_rows, DTYPE_F16)
-TILE(tile_bf16, float_rows, DTYPE_BF16)
-TILE(tile_q4_0, quant_rows, 4, 3, SCALES_D)
-TILE(tile_q4_1, quant_rows, 4, 0, SCALES_DM)
-TILE(tile_q5_0, quant_rows, 5, 4, SCALES_D)
-TILE(tile_q5_1, quant_rows, 5, 0, SCALES_DM)
-TILE(tile_q8_0, quant_rows, 8, 7, SCALES_D)
+TILE(tile_f32, ROWS, float_rows, DTYPE_F32)
+TILE(tile_f16, ROWS, float_rows, DTYPE_F16)
+TILE(tile_bf16, ROWS, float_rows, DTYPE_BF16)
+TILE(tile_q4_0, ROWS, quant_rows, 4, 3, SCALES_D)
+TILE(tile_q4_1, ROWS, quant_rows, 4, 0, SCALES_DM)
+TILE(tile_q5_0, MANY, quant_rows, 5, 4, SCALES_D)
+TILE(tile_q5_1, MANY, quant_rows, 5, 0, SCALES_DM)
+TILE(tile_q8_0, ROWS, quant_rows, 8, 7, SCALES_D)
 
 static linear_tile_fn *tile_avx2(enum dtype type)
 {

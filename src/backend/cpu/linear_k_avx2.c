@@ -7,7 +7,8 @@
  *               depend on the weights comes at the unit's end from the activations' sums, two parts per vpmaddwd: mins,
  *               or what the offset of signed quants makes, offset * sum of scale_j * sum_j(q).
  * Work          up to 4 rows share a tile, a group of which is opened where it is multiplied: 8 sums of 16 bits stay in
- *               registers, 4 rows by both halves, and each activation loaded meets both.
+ *               registers, 4 rows by both halves, and each activation loaded meets both. From 12 rows on a unit is
+ *               opened once, into the L1 cache, for up to MANY.
  * Bytes         per weight as in the file; decode is bound by memory, many rows by vpmaddubsw and what adds it up.
  */
 #include "backend/cpu/linear_kernels.h"
@@ -88,6 +89,23 @@ INLINE __m256i scale_at(const uint8_t *unit, int kind, int half, int b, int k_ha
     return kind == SCALES_KM ? v : _mm256_and_si256(v, _mm256_set1_epi16(15));
 }
 
+/* A unit opened for many rows: its quants as bytes, [8 blocks][8 groups] lines, and what scale_at and pair_at say. */
+struct opened_unit {
+    _Alignas(64) uint8_t lines[64 * 64];
+    __m256i scale[16][2], pairs[8][2];
+};
+
+INLINE void open_unit(const uint8_t *lines, const uint8_t *unit, int bits, int kind, struct opened_unit *out)
+{
+    for (int b = 0; b < 8; b++) open_block(lines + b * bits * 64, bits, out->lines + b * 512);
+    for (int half = 0; half < 2; half++) {
+        for (int b = 0; b < 8; b++)
+            for (int h = 0; h < (kind == SCALES_KM ? 1 : 2); h++)
+                out->scale[2 * b + h][half] = scale_at(unit, kind, half, b, h);
+        for (int j = 0; j < (kind == SCALES_KM ? 4 : 8); j++) out->pairs[j][half] = pair_at(unit, kind, half, j);
+    }
+}
+
 /* sum += scale * dot, for groups g0 .. g1 - 1 of both halves and n rows whose activations of the block lie at q. */
 INLINE void add_groups(const uint8_t *lines, int bits, int g0, int g1, const __m256i scale[2], const int8_t *q,
                        uint64_t q_stride, int n, __m256i sum[2][ROWS])
@@ -118,15 +136,17 @@ INLINE void add_groups(const uint8_t *lines, int bits, int g0, int g1, const __m
     }
 }
 
-/* What the activations' sums add, then the unit's float step. */
-INLINE void finish_unit(const uint8_t *unit, const struct linear_unit *a, uint64_t x_stride, int n_rows,
-                        int offset_shift, int kind, __m256i sum[2][ROWS], __m256 acc[2][ROWS])
+/* What the activations' sums add, then the unit's float step. opened: or NULL. */
+INLINE void finish_unit(const uint8_t *unit, const struct opened_unit *opened, const struct linear_unit *a,
+                        uint64_t x_stride, int n_rows, int offset_shift, int kind, __m256i sum[2][ROWS],
+                        __m256 (*acc)[2])
 {
     const int n_pairs = kind == SCALES_KM ? 4 : 8;
-    __m256i pairs[2][8], low[2][ROWS];
+    __m256i ready[8][2], low[2][ROWS];
+    const __m256i (*pairs)[2] = opened ? opened->pairs : ready;
 
-    for (int j = 0; j < n_pairs; j++)
-        for (int half = 0; half < 2; half++) pairs[half][j] = pair_at(unit, kind, half, j);
+    for (int j = 0; j < n_pairs && !opened; j++)
+        for (int half = 0; half < 2; half++) ready[j][half] = pair_at(unit, kind, half, j);
 #pragma GCC unroll 4
     for (int r = 0; r < n_rows; r++) {
         const struct linear_unit *row = a + (uint64_t)r * x_stride;
@@ -136,8 +156,8 @@ INLINE void finish_unit(const uint8_t *unit, const struct linear_unit *a, uint64
         for (int j = 0; j < n_pairs; j++) {
             const __m256i two = four_at(sums + 4 * j);
 
-            low[0][r] = _mm256_add_epi32(low[0][r], _mm256_madd_epi16(pairs[0][j], two));
-            low[1][r] = _mm256_add_epi32(low[1][r], _mm256_madd_epi16(pairs[1][j], two));
+            low[0][r] = _mm256_add_epi32(low[0][r], _mm256_madd_epi16(pairs[j][0], two));
+            low[1][r] = _mm256_add_epi32(low[1][r], _mm256_madd_epi16(pairs[j][1], two));
         }
     }
     for (int half = 0; half < 2; half++) {
@@ -152,50 +172,72 @@ INLINE void finish_unit(const uint8_t *unit, const struct linear_unit *a, uint64
             t = _mm256_mul_ps(d, _mm256_cvtepi32_ps(s));
             if (kind != SCALES_K)
                 t = _mm256_fnmadd_ps(halves_at(unit + 32 + half * 16), _mm256_cvtepi32_ps(low[half][r]), t);
-            acc[half][r] = _mm256_fmadd_ps(_mm256_set1_ps(a[(uint64_t)r * x_stride].d), t, acc[half][r]);
+            acc[r][half] = _mm256_fmadd_ps(_mm256_set1_ps(a[(uint64_t)r * x_stride].d), t, acc[r][half]);
         }
     }
 }
 
-/* n_rows, bits, offset_shift, kind are constants where this is inlined. */
+/* A unit of up to 4 rows, packed at lines where it is not opened. n_rows, bits, offset_shift, kind, and whether it is
+ * opened, are constants where this is inlined. */
+INLINE void unit_rows(const uint8_t *lines, const uint8_t *unit, const struct opened_unit *opened,
+                      const struct linear_unit *a, uint64_t x_stride, int n_rows, int bits, int offset_shift, int kind,
+                      __m256 (*acc)[2])
+{
+    const int scale_k = kind == SCALES_KM ? 8 : 4, step = bits == 6 ? 2 : bits == 5 ? 4 : scale_k; /* groups */
+    const int stored = opened ? OPENED : bits;
+    const uint32_t block_bytes = opened ? 512 : (uint32_t)bits * 64;
+    __m256i sum[2][ROWS];
+
+    if (opened) lines = opened->lines;
+    for (int r = 0; r < n_rows; r++) sum[0][r] = sum[1][r] = _mm256_setzero_si256();
+    for (int b = 0; b < 8; b++, lines += block_bytes) {
+#pragma GCC unroll 2
+        for (int h = 0; h < 8 / scale_k; h++) {
+            const __m256i scale[2] = {opened ? opened->scale[2 * b + h][0] : scale_at(unit, kind, 0, b, h),
+                                      opened ? opened->scale[2 * b + h][1] : scale_at(unit, kind, 1, b, h)};
+
+#pragma GCC unroll 2
+            for (int g = h * scale_k; g < (h + 1) * scale_k; g += step)
+                add_groups(lines, stored, g, g + step, scale, a->q + b * 32, x_stride * sizeof(*a), n_rows, sum);
+        }
+    }
+    finish_unit(unit, opened, a, x_stride, n_rows, offset_shift, kind, sum, acc);
+}
+
+/* n_rows: 1, 2, 4, or a multiple of 4 up to MANY, which meet opened units. */
 INLINE void k_rows(const struct linear_tile *t, uint32_t row0, int n_rows, int bits, int offset_shift, int kind)
 {
     const struct linear_unit *a = (const struct linear_unit *)t->x + row0 * t->x_stride;
     const uint32_t n_units = t->n_in / LINEAR_UNIT, block_bytes = (uint32_t)bits * 64;
     const uint32_t unit_bytes = kind == SCALES_K ? 288 : 320;
-    const int scale_k = kind == SCALES_KM ? 8 : 4, step = bits == 6 ? 2 : bits == 5 ? 4 : scale_k; /* groups */
-    const uint64_t q_stride = t->x_stride * sizeof(*a);
     const uint8_t *lines = t->w, *unit = t->w + (uint64_t)n_units * 8 * block_bytes;
     const struct stream_ahead ahead = stream_ahead_of(t->w, unit, (uint64_t)n_units * unit_bytes, t->ask_l2);
     const bool first = row0 == 0;           /* later rows find the tile in the cache */
-    __m256 acc[2][ROWS];
+    __m256 acc[MANY][2];
 
-    for (int r = 0; r < n_rows; r++) acc[0][r] = acc[1][r] = _mm256_setzero_ps();
-    for (uint32_t i = 0; i < n_units; i++, a++, unit += unit_bytes) {
-        __m256i sum[2][ROWS];
+    for (int r = 0; r < n_rows; r++) acc[r][0] = acc[r][1] = _mm256_setzero_ps();
+    for (uint32_t i = 0; i < n_units; i++, a++, lines += 8 * block_bytes, unit += unit_bytes) {
+        for (int b = 0; first && b < 8; b++)
+            prefetch_block(&ahead, lines + b * block_bytes, block_bytes, b ? NULL : unit, unit_bytes);
+        if (n_rows > ROWS) {
+            struct opened_unit opened;
 
-        for (int r = 0; r < n_rows; r++) sum[0][r] = sum[1][r] = _mm256_setzero_si256();
-        for (int b = 0; b < 8; b++, lines += block_bytes) {
-            if (first) prefetch_block(&ahead, lines, block_bytes, b ? NULL : unit, unit_bytes);
-#pragma GCC unroll 2
-            for (int h = 0; h < 8 / scale_k; h++) {
-                const __m256i scale[2] = {scale_at(unit, kind, 0, b, h), scale_at(unit, kind, 1, b, h)};
-
-#pragma GCC unroll 2
-                for (int g = h * scale_k; g < (h + 1) * scale_k; g += step)
-                    add_groups(lines, bits, g, g + step, scale, a->q + b * 32, q_stride, n_rows, sum);
-            }
+            open_unit(lines, unit, bits, kind, &opened);
+            for (int r = 0; r < n_rows; r += ROWS)
+                unit_rows(NULL, unit, &opened, a + (uint64_t)r * t->x_stride, t->x_stride, ROWS, bits, offset_shift,
+                          kind, acc + r);
+        } else {
+            unit_rows(lines, unit, NULL, a, t->x_stride, n_rows, bits, offset_shift, kind, acc);
         }
-        finish_unit(unit, a, t->x_stride, n_rows, offset_shift, kind, sum, acc);
     }
     store_rows(t, row0, n_rows, acc);
 }
 
-TILE(tile_q2_k, k_rows, 2, 0, SCALES_K2)
-TILE(tile_q3_k, k_rows, 3, 2, SCALES_K)
-TILE(tile_q4_k, k_rows, 4, 0, SCALES_KM)
-TILE(tile_q5_k, k_rows, 5, 0, SCALES_KM)
-TILE(tile_q6_k, k_rows, 6, 5, SCALES_K)
+TILE(tile_q2_k, MANY, k_rows, 2, 0, SCALES_K2)
+TILE(tile_q3_k, MANY, k_rows, 3, 2, SCALES_K)
+TILE(tile_q4_k, MANY, k_rows, 4, 0, SCALES_KM)
+TILE(tile_q5_k, MANY, k_rows, 5, 0, SCALES_KM)
+TILE(tile_q6_k, MANY, k_rows, 6, 5, SCALES_K)
 
 static linear_tile_fn *tile_k_avx2(enum dtype type)
 {

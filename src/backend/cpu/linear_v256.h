@@ -6,9 +6,12 @@
 #include <stdint.h>
 #include <string.h>
 #include "backend/cpu/linear_kernels.h"
+#include "base/checked.h"
 
 #define INLINE static inline __attribute__((always_inline))
 #define ROWS 4
+#define MANY 128                         /* rows that meet weights opened before */
+#define OPENED 0                         /* bits of those */
 
 INLINE int32_t sum_of(__m256i v)
 {
@@ -62,6 +65,7 @@ INLINE __m256i group_at(const uint8_t *lines, int bits, int g)
     const __m256i m15 = _mm256_set1_epi8(15), m3 = _mm256_set1_epi8(3);
     __m256i w;
 
+    if (bits == OPENED) return line_at(lines, g);
     if (bits == 8) return _mm256_xor_si256(line_at(lines, g), _mm256_set1_epi8(-128));
     if (bits <= 3) w = _mm256_and_si256(move_bits(line_at(lines, g / 4), g % 4 * 2, 0), m3);
     else w = _mm256_and_si256(move_bits(line_at(lines, g % 4), g / 4 * 4, 0), m15);
@@ -69,6 +73,15 @@ INLINE __m256i group_at(const uint8_t *lines, int bits, int g)
     if (bits == 5) return or_masked(w, move_bits(line_at(lines, 4), g, 4), _mm256_set1_epi8(16));
     if (bits == 6) return or_masked(w, move_bits(line_at(lines, 4 + g / 4), g % 4 * 2, 4), _mm256_set1_epi8(48));
     return w;
+}
+
+/* Opens a block's quants: [8 groups] lines. */
+INLINE void open_block(const uint8_t *lines, int bits, uint8_t *out)
+{
+#pragma GCC unroll 8
+    for (int g = 0; g < 8; g++)
+        for (int half = 0; half < 2; half++)
+            _mm256_store_si256((__m256i *)(void *)(out + g * 64 + half * 32), group_at(lines + half * 32, bits, g));
 }
 
 /* Tells the compiler nothing but that v is wanted now: gcc adds products up as a tree otherwise, for which it has too
@@ -93,7 +106,7 @@ INLINE __m256 halves_at(const uint8_t *p)
 }
 
 /* Writes a tile's outputs; the last tile may have fewer. */
-INLINE void store_rows(const struct linear_tile *t, uint32_t row0, int n_rows, __m256 acc[2][ROWS])
+INLINE void store_rows(const struct linear_tile *t, uint32_t row0, int n_rows, __m256 (*acc)[2])
 {
     const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
 
@@ -103,7 +116,7 @@ INLINE void store_rows(const struct linear_tile *t, uint32_t row0, int n_rows, _
 
         if (n_out <= 0) return;
         for (int r = 0; r < n_rows; r++) {
-            __m256 v = acc[half][r];
+            __m256 v = acc[r][half];
 
             if (t->bias) v = _mm256_add_ps(v, _mm256_maskload_ps(t->bias + half * 8, mask));
             _mm256_maskstore_ps(t->out + (row0 + (uint32_t)r) * t->out_stride + half * 8, mask, v);
@@ -111,13 +124,19 @@ INLINE void store_rows(const struct linear_tile *t, uint32_t row0, int n_rows, _
     }
 }
 
-/* One function per type: rows by four, then what is left. */
-#define TILE(name, rows_fn, ...)                                                                             \
+/* One function per type: rows by up to `most`, a multiple of four, then what is left. */
+#define TILE(name, most, rows_fn, ...)                                                                       \
     static void name(const struct linear_tile *t)                                                            \
     {                                                                                                        \
         uint32_t row = 0;                                                                                    \
                                                                                                              \
-        for (; row + 4 <= t->n_rows; row += 4) rows_fn(t, row, 4, __VA_ARGS__);                              \
+        while (most > ROWS && t->n_rows - row >= 3 * ROWS) { /* fewer are not worth it */                    \
+            uint32_t n = u32_min(most, (t->n_rows - row) / ROWS * ROWS);                                     \
+                                                                                                             \
+            rows_fn(t, row, (int)n, __VA_ARGS__);                                                            \
+            row += n;                                                                                        \
+        }                                                                                                    \
+        for (; t->n_rows - row >= ROWS; row += ROWS) rows_fn(t, row, ROWS, __VA_ARGS__);                     \
         if (t->n_rows - row >= 2) { rows_fn(t, row, 2, __VA_ARGS__); row += 2; }                             \
         if (t->n_rows - row >= 1) rows_fn(t, row, 1, __VA_ARGS__);                                           \
     }
