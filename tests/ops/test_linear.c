@@ -179,7 +179,7 @@ static float *reference(const struct fixture *f)
 TEST(every_variant_thread_count_and_batch_size_gives_the_reference_bits)
 {
     static const uint32_t shapes[][3] = {{17, 32, 20},  {1, 64, 70},   {40, 96, 20},   {16, 256, 70},
-                                         {31, 512, 12}, {48, 576, 12}, {130, 768, 10}, {15, 1024, 40}};
+                                         {31, 512, 12}, {48, 576, 12}, {130, 768, 10}, {15, 1024, 40}, {33, 256, 150}};
     struct random rng;
 
     random_init(&rng, test_seed());
