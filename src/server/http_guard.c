@@ -64,17 +64,20 @@ void http_tenant_salt(const struct http_conn *c, const char *cache_salt, struct 
     if (c->tenant || cache_salt) buf_printf(salt, "%s\n%s", c->tenant ? c->tenant : "", cache_salt ? cache_salt : "");
 }
 
-/* A page of elsewhere is let in by the key alone, which no browser adds by itself, and may then read its answers. */
+/* With a key pages of elsewhere, and names that point here (a proxy's, or a page's that rebinds its own), are let in by
+ * that alone: no browser adds it by itself. Such pages may then read their answers. */
 static int check_origin(struct http_conn *c, struct api_error *e)
 {
     const struct server *s = c->io->server;
     const char *origin = http_header(&c->head, "origin");
+    bool open = !s->o.api_key && s->o.n_tenant_keys == 0;
 
-    if (s->loopback && c->head.host && !is_local_authority(c->head.host))
-        return api_error_set(
-            e, 403, NULL, "this server listens on this machine only: the Host header must be localhost or 127.0.0.1");
+    if (open && s->loopback && c->head.host && !is_local_authority(c->head.host))
+        return api_error_set(e, 403, NULL,
+                             "this server listens on this machine only: the Host header must be localhost or 127.0.0.1 "
+                             "(behind a proxy that sends another one: --api-key)");
     if (!origin) return 0;
-    if (!is_local_origin(origin) && !s->o.api_key && s->o.n_tenant_keys == 0)
+    if (open && !is_local_origin(origin))
         return api_error_set(e, 403, NULL,
                              "requests from pages of other origins need a server with an API key (--api-key)");
     c->cors_origin = origin;

@@ -238,6 +238,8 @@ def test_api_key(make_server):
     assert status == 204 and headers["access-control-allow-origin"] == foreign["Origin"]
     status, headers, _ = s.request("GET", "/v1/models", headers={"Origin": foreign["Origin"]})
     assert status == 401 and headers["access-control-allow-origin"] == foreign["Origin"]            # it can say what is wrong
+    proxied = {"Host": "llm.example.com"}                              # as Caddy and others pass it on
+    assert s.get("/v1/models", proxied)[0] == 401 and s.get("/v1/models", proxied | {"x-api-key": "s3cret"})[0] == 200
 
 
 def test_tenants_never_share_the_cache(make_server, tmp_path):
