@@ -238,9 +238,11 @@ static const struct param_spec table[] = {
      "{type: function, name, description, parameters}; tools of other types are skipped", JSON(KIND_LIST, NULL),
      .items = KIND_OBJECT, .n_max = LIMIT_TOOLS},
     {"tool_choice", FOR_RESPONSES, "\"auto\"",
-     "auto, none, required, {type: function, name}, or {type: allowed_tools, mode: auto or required}",
+     "auto, none, required, {type: function, name}, or {type: allowed_tools, mode: auto or required, tools}",
      JSON(KIND_STRING | KIND_OBJECT, NULL), .choices = "auto|none|required"},
-    {"tool_choice", FOR_TEMPLATES, "\"auto\"", "auto, none, required (any), or {type: function, function: {name}}",
+    {"tool_choice", FOR_TEMPLATES, "\"auto\"",
+     "auto, none, required (any), {type: function, function: {name}}, or {type: allowed_tools, allowed_tools: {mode: "
+     "auto or required, tools}}",
      JSON(KIND_STRING | KIND_OBJECT, NULL), .choices = "auto|none|required|any"},
     {"tool_choice", FOR_MESSAGES | FOR_COUNT, "{\"type\":\"auto\"}", "{type, name, disable_parallel_tool_use}",
      JSON(KIND_OBJECT, NULL), .n_min = 1},

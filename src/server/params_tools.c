@@ -61,9 +61,39 @@ static bool has_tool(const json_t *functions, const char *name)
     size_t i;
     const json_t *tool;
 
-    json_array_foreach(functions, i, tool)
-        if (strcmp(tool_name(tool), name) == 0) return true;
+    json_array_foreach(functions, i, tool) {
+        const char *its = tool_name(tool);
+
+        if (its && strcmp(its, name) == 0) return true;
+    }
     return false;
+}
+
+/* {type: allowed_tools, mode, tools: [..]}, as it stands (Responses) or under its own name (chat completions): of the
+ * functions those stay that are listed, *choice becomes its mode. */
+static int keep_allowed(json_t *functions, const json_t **choice, struct api_error *e)
+{
+    const json_t *type = json_object_get(*choice, "type"), *inner = json_object_get(*choice, "allowed_tools");
+    const json_t *allowed = json_is_object(inner) ? inner : *choice, *mode = json_object_get(allowed, "mode");
+    const json_t *list = json_object_get(allowed, "tools"), *tool;
+    const char *text = json_string_value(mode), *name;
+    char quoted[80];
+    size_t i;
+
+    if (!json_is_string(type) || strcmp(json_string_value(type), "allowed_tools") != 0) return 0;
+    if (!text || (strcmp(text, "auto") != 0 && strcmp(text, "required") != 0))
+        return api_error_set(e, 400, "tool_choice", "tool_choice.mode: auto or required wanted");
+    if (!json_is_array(list)) return api_error_set(e, 400, "tool_choice", "tool_choice.tools: a list wanted");
+    json_array_foreach(list, i, tool) {
+        name = tool_name(tool);
+        if (name && !has_tool(functions, name))
+            return api_error_set(e, 400, "tool_choice", "tool_choice: tools has no function named %s",
+                                 error_quote(quoted, sizeof(quoted), name, strlen(name)));
+    }
+    for (i = json_array_size(functions); i-- > 0;)
+        if (!has_tool(list, tool_name(json_array_get(functions, i)))) json_array_remove(functions, i);
+    *choice = mode;
+    return 0;
 }
 
 /* What tool_choice asks for: NULL, "" for any tool, or a name. *none: no tool. */
@@ -83,14 +113,14 @@ static int read_choice(const json_t *choice, const json_t *functions, const char
     }
     if (text && (strcmp(text, "required") == 0 || strcmp(text, "any") == 0)) {
         if (json_array_size(functions) == 0)
-            return api_error_set(e, 400, "tool_choice", "tool_choice: \"%s\" needs tools", text);
+            return api_error_set(e, 400, "tool_choice", "tool_choice: a call is required, and there are no functions");
         *forced = json_array_size(functions) == 1 ? tool_name(json_array_get(functions, 0)) : "";
         return 0;
     }
     name = json_string_value(json_object_get(json_is_object(f) ? f : choice, "name"));
     if (!name)
         return api_error_set(e, 400, "tool_choice",
-                             "tool_choice: none, auto, required or {type: function, function: {name}} wanted");
+                             "tool_choice: none, auto, required, or a function by its name wanted");
     if (!has_tool(functions, name))
         return api_error_set(e, 400, "tool_choice", "tool_choice: tools has no function named %s",
                              error_quote(quoted, sizeof(quoted), name, strlen(name)));
@@ -100,14 +130,15 @@ static int read_choice(const json_t *choice, const json_t *functions, const char
 
 int param_tools(const json_t *body, struct gen_params *p, struct api_error *e)
 {
-    const json_t *list = json_object_get(body, "tools");
+    const json_t *list = json_object_get(body, "tools"), *choice = json_object_get(body, "tool_choice");
     json_t *functions = NULL;
     const char *forced = NULL;
     bool none = false;
     int rc = 0;
 
     if (json_is_array(list) && keep_functions(list, &functions, e)) return -1;
-    rc = read_choice(json_object_get(body, "tool_choice"), functions, &forced, &none, e);
+    rc = keep_allowed(functions, &choice, e);
+    if (rc == 0) rc = read_choice(choice, functions, &forced, &none, e);
     if (rc == 0 && !none && json_array_size(functions) > 0) rc = dump(functions, &p->tools, e);
     if (rc == 0 && forced && !(p->forced_tool = mem_strdup(forced))) rc = no_memory(e);
     json_decref(functions);

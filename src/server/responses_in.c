@@ -347,18 +347,6 @@ static int translate_tools(const json_t *body, json_t *chat, struct api_error *e
     return foreign_set(chat, "tools", functions) ? 0 : foreign_no_memory(e);
 }
 
-/* {type: function, name} is taken as it stands; of a list of allowed tools its mode counts. */
-static int translate_choice(const json_t *body, json_t *chat, struct api_error *e)
-{
-    json_t *choice = json_object_get(body, "tool_choice"), *mode = json_object_get(choice, "mode");
-    bool listed = is_type(choice, "allowed_tools");
-
-    if (!choice || json_is_null(choice)) return 0;
-    if (listed && !json_is_string(mode))
-        return api_error_set(e, 400, "tool_choice", "tool_choice.mode: auto or required wanted");
-    return json_object_set(chat, "tool_choice", listed ? mode : choice) ? foreign_no_memory(e) : 0;
-}
-
 /* text.format {type, name, schema, strict} -> response_format. */
 static int translate_format(const json_t *body, json_t *chat, struct api_error *e)
 {
@@ -376,7 +364,7 @@ static int translate_format(const json_t *body, json_t *chat, struct api_error *
 int responses_to_chat(const json_t *body, const json_t *items, json_t **chat, struct api_error *e)
 {
     static const char *const absent[] = {"conversation", "prompt"};
-    json_t *max = json_object_get(body, "max_output_tokens");
+    json_t *max = json_object_get(body, "max_output_tokens"), *choice = json_object_get(body, "tool_choice");
 
     *chat = NULL;
     for (size_t i = 0; i < sizeof(absent) / sizeof(absent[0]); i++) {
@@ -387,10 +375,12 @@ int responses_to_chat(const json_t *body, const json_t *items, json_t **chat, st
     }
     *chat = params_shared(body, FOR_RESPONSES, FOR_CHAT);
     if (!*chat) return foreign_no_memory(e);
-    if ((max && json_object_set(*chat, "max_tokens", max)) || !foreign_set(*chat, "add_generation_prompt", json_true()))
+    if ((max && json_object_set(*chat, "max_tokens", max)) ||
+        (choice && json_object_set(*chat, "tool_choice", choice)) ||
+        !foreign_set(*chat, "add_generation_prompt", json_true()))
         foreign_no_memory(e);
     else if (translate_items(body, items, *chat, e) == 0 && translate_tools(body, *chat, e) == 0 &&
-             translate_choice(body, *chat, e) == 0 && translate_format(body, *chat, e) == 0)
+             translate_format(body, *chat, e) == 0)
         return 0;
     json_decref(*chat);
     *chat = NULL;

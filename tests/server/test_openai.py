@@ -92,6 +92,35 @@ def test_the_tokens_of_a_prompt_are_counted(server):
     assert server.post("/v1/chat/completions/input_tokens", {"messages": []})[0] == 400
 
 
+def test_allowed_tools_are_all_that_the_model_hears_of(server):
+    """Those that are not listed can be neither called nor chosen."""
+    def tools(*names):
+        return [{"type": "function", "function": {"name": n, "parameters": {"type": "object", "properties": {}}}} for n in names]
+
+    def flat(*names):
+        return [t["function"] | {"type": "function"} for t in tools(*names)]
+
+    def allowed(mode, *names):
+        return {"mode": mode, "tools": [{"type": "function", "function": {"name": n}} for n in names] + [{"type": "web_search"}]}
+
+    def count(tools, choice):
+        return server.ok("/v1/chat/completions/input_tokens", {"messages": HI, "tools": tools, "tool_choice": choice})["input_tokens"]
+
+    three = tools("look", "listen", "touch_it_gently")
+    for mode in ("auto", "required"):
+        n = count(tools("look"), mode)
+        assert count(three, {"type": "allowed_tools", "allowed_tools": allowed(mode, "look")}) == n < count(three, mode)
+        choice = {"type": "allowed_tools", "mode": mode, "tools": [{"type": "function", "name": "look"}]}
+        ask = {"input": "Hi", "tools": flat("look", "listen", "touch_it_gently"), "tool_choice": choice, "max_output_tokens": 1}
+        r = server.ok("/v1/responses", ask)
+        one = server.ok("/v1/responses", ask | {"tools": flat("look"), "tool_choice": mode})
+        assert r["tool_choice"] == choice and r["usage"]["input_tokens"] == one["usage"]["input_tokens"]
+    for bad in (allowed("sometimes", "look"), allowed("auto", "nobody"), {"mode": "auto"}, allowed("required")):
+        status, answer = server.post("/v1/chat/completions", {"messages": HI, "tools": three,
+                                                              "tool_choice": {"type": "allowed_tools", "allowed_tools": bad}})
+        assert status == 400 and answer["error"]["param"] == "tool_choice", answer
+
+
 def test_n_choices_and_seeds(server):
     ask = {"messages": HI, "max_tokens": 12, "temperature": 1.5, "n": 3, "seed": 7}
     texts = [[c["message"]["content"] for c in server.ok(CHAT, ask)["choices"]] for _ in range(2)]
