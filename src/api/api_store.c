@@ -18,6 +18,8 @@
 
 #define SALT_KEY_FILE "salt.key"         /* 16 random bytes, the owner's alone (cache_dir.h) */
 #define DISK_BYTES (8ull << 30)
+#define DISK_KEPT_FREE_BYTES (512ull << 20)  /* for whatever else writes on that disk */
+#define DISK_KEPT_FREE_PART 16u
 #define STORE_KV_MIN 256u
 #define STAGING_BYTES (64ull << 20)
 
@@ -44,6 +46,8 @@ static rd_status open_store(const rd_engine *e, const struct rd_options *o, uint
     struct store_options so = {.dir = o->cache_dir,
                                .about = about,
                                .cap_bytes = o->cache_disk_bytes ? o->cache_disk_bytes : DISK_BYTES,
+                               .keep_free_bytes = DISK_KEPT_FREE_BYTES,
+                               .keep_free_part = DISK_KEPT_FREE_PART,
                                .clock = clock_system()};
     struct store_link_options lo = {.clock = clock_system(),
                                     .page_tokens = page_tokens,

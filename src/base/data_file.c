@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 #include "base/file.h"
 #include "base/limits.h"
@@ -123,6 +124,16 @@ rd_status data_file_give_back(const struct data_file *f, uint64_t offset, uint64
     int how = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
 
     return file_call_fails() || fallocate(f->fd, how, (off_t)offset, (off_t)n_bytes) ? RD_E_IO : RD_OK;
+}
+
+rd_status data_file_room(const char *dir, uint64_t *n_free, uint64_t *n_total)
+{
+    struct statvfs v;
+
+    if (file_call_fails() || statvfs(dir, &v)) return RD_E_IO;
+    *n_free = (uint64_t)v.f_bavail * v.f_frsize;
+    *n_total = (uint64_t)v.f_blocks * v.f_frsize;
+    return RD_OK;
 }
 
 rd_status data_file_is_at(const struct data_file *f, const char *dir, const char *name)

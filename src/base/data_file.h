@@ -34,6 +34,8 @@ rd_status data_file_sync(const struct data_file *f);
 rd_status data_file_truncate(const struct data_file *f, uint64_t n_bytes);
 /* The bytes read as zeros from now on and take no room, where the file system can do that. RD_E_IO: they stay. */
 rd_status data_file_give_back(const struct data_file *f, uint64_t offset, uint64_t n_bytes);
+/* Of the disk that holds DIR: bytes that this user may still write, and its size. RD_E_IO: the system does not say. */
+rd_status data_file_room(const char *dir, uint64_t *n_free, uint64_t *n_total);
 /* RD_E_NOT_FOUND: DIR/NAME was removed, or is another file by now. */
 rd_status data_file_is_at(const struct data_file *f, const char *dir, const char *name);
 /* Time of last use, seconds since 1970: kept as the file's mtime. */

@@ -24,6 +24,7 @@
  * FULL, BROKEN, READ-ONLY. Where the lock cannot be taken at all, the store only reads. A write that fails is counted
  * and said once in the log; writing is tried again after 10 s, then 20 s, ... 5 min. Reading goes on. A folder that is
  * removed meanwhile is begun anew at the next page_store_refresh.
+ * ROOM. Where the disk has less free than it shall keep, the cap is what the files take at that moment.
  * SIZE. All segment files together never take more than cap_bytes, the one being written included: the least recently
  * used segment goes before a byte is written for which there is no room. A segment is used when a page of it is found,
  * read or written; the time survives restarts as the file's time of change.
@@ -49,6 +50,9 @@ struct store_options {
     uint64_t cap_bytes;
     uint64_t segment_bytes;              /* of a file, about; 0: a 64th of the cap, at most 128 MiB */
     const struct clock *clock;
+    /* So many bytes of the disk stay free, but no more than 1/keep_free_part of its size (0: of any size): below that
+     * the files take no more room than they do, the least recently used goes for what is new. 0: it may fill up. */
+    uint64_t keep_free_bytes, keep_free_part;
     const char *about; /* "MODEL\nKV TYPE", of what this process stores: for people; copied; or NULL */
 };
 

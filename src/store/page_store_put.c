@@ -70,14 +70,39 @@ static uint32_t find_oldest(struct page_store *s)
     return best != UINT32_MAX ? best : s->current;
 }
 
+/* What others need of the disk is not ours: is_full from when less is free than shall be. */
+static void look_at_disk(struct page_store *s)
+{
+    uint64_t now = clock_now_ns(s->o.clock), n_free, n_total, keep = s->o.keep_free_bytes;
+
+    if (keep == 0 || (s->room_was_seen && now - s->room_seen_ns < STORE_ROOM_NS)) return;
+    s->room_was_seen = true;
+    s->room_seen_ns = now;
+    if (data_file_room(s->dir, &n_free, &n_total) != RD_OK) return;
+    if (s->o.keep_free_part) keep = u64_min(keep, n_total / s->o.keep_free_part);
+    if (n_free < keep && !s->is_full) {
+        s->full_bytes = s->counts.n_bytes;
+        log_warn("the disk of the cache has %llu MiB free, less than the %llu that are kept: the cache grows no more",
+                 (unsigned long long)(n_free >> 20), (unsigned long long)(keep >> 20));
+    }
+    s->is_full = n_free < keep;
+}
+
 rd_status store_make_room(struct page_store *s, uint64_t n_bytes)
 {
-    if (n_bytes > s->o.cap_bytes) return RD_E_LIMIT;
-    while (s->counts.n_bytes > s->o.cap_bytes - n_bytes) {  /* the saver alone changes it */
+    uint64_t cap;
+
+    look_at_disk(s);
+    cap = s->is_full ? u64_min(s->o.cap_bytes, s->full_bytes) : s->o.cap_bytes;
+    if (n_bytes > cap) return RD_E_LIMIT;
+    while (s->counts.n_bytes > cap - n_bytes) {             /* the saver alone changes it */
         uint32_t oldest = find_oldest(s);
         rd_status st;
 
         if (oldest == UINT32_MAX) return RD_E_LIMIT;
+        /* on a full disk a large part of all that is kept does not go for a page */
+        if (s->counts.n_bytes <= s->o.cap_bytes - n_bytes && s->segments[oldest]->file_bytes > s->counts.n_bytes / 4)
+            return RD_E_LIMIT;
         st = store_drop_segment(s, oldest);
         if (st != RD_OK) return st;
     }

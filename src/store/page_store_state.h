@@ -11,6 +11,7 @@
 #define STORE_FLUSH_BYTES   (32ull << 20)    /* pending at most */
 #define STORE_MAX_STRAYS 64u             /* as many, and nothing is written until they can be removed */
 #define STORE_SPACE_BUCKETS 1024u
+#define STORE_ROOM_NS 1000000000ull      /* the disk's room is asked for so often */
 #define STORE_FIRST_PAUSE_S 10u
 #define STORE_LONGEST_PAUSE_S 300u
 
@@ -55,6 +56,8 @@ struct page_store {
     uint32_t first_pending, n_pending;   /* slots that are written and not synced */
     uint8_t *records;                    /* [n_slots of the current segment] */
     uint64_t next_id, retry_ns, pause_s;
+    uint64_t room_seen_ns, full_bytes;   /* when the disk's room was asked for; what the files took when it ran out */
+    bool room_was_seen, is_full;
     uint64_t strays[STORE_MAX_STRAYS];   /* ids of files that are listed no more and could not be removed */
     uint32_t n_strays;
 };

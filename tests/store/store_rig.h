@@ -17,6 +17,7 @@ struct store_rig {
     struct page_store *s;
     struct store_space *space;
     uint64_t page_bytes, cap_bytes, segment_bytes;
+    uint64_t keep_free_bytes;            /* 0 */
 };
 
 /* A fresh folder; nothing opened. The log is silent from here on. */

@@ -194,6 +194,50 @@ TEST(a_second_store_on_the_folder_reads_and_inherits_the_writing)
     rig_deinit(&g);
 }
 
+TEST(on_a_disk_that_is_full_the_cache_turns_over_and_does_not_grow)
+{
+    struct store_rig g;
+    uint32_t text[8 * RIG_P];
+    uint64_t n_bytes;
+
+    rig_init(&g, PAGE, 8 << 20, 16384);
+    g.keep_free_bytes = UINT64_MAX;                                 /* no disk has that */
+    CHECK(rig_open(&g));
+    rig_text(1, text, 8);
+    CHECK_EQ(rig_put(&g, g.space, "a", text, 8), RD_E_LIMIT);       /* of nothing nothing can go */
+    CHECK_EQ(rig_counts(&g).is_failing, 0);
+    CHECK_EQ(rig_dir_bytes(&g), 0);
+    rig_close(&g);
+
+    g.keep_free_bytes = 0;
+    CHECK(rig_open(&g));
+    for (uint64_t k = 0; k < 20; k++) {
+        clock_fake_advance(g.clock, 1000000000ull);
+        rig_text(4 * k, text, 8);
+        CHECK_OK(rig_put(&g, g.space, "a", text, 8));
+    }
+    rig_close(&g);
+    n_bytes = rig_dir_bytes(&g);
+    CHECK(n_bytes > 0);
+
+    g.keep_free_bytes = UINT64_MAX;
+    CHECK(rig_open(&g));
+    for (uint64_t k = 30; k < 35; k++) {
+        clock_fake_advance(g.clock, 1000000000ull);
+        rig_text(4 * k, text, 8);
+        CHECK_OK(rig_put(&g, g.space, "a", text, 8));
+        CHECK_OK(page_store_flush(g.s));
+        CHECK_EQ(rig_get(&g, g.space, "a", text, 8), 8);
+        CHECK(rig_dir_bytes(&g) <= n_bytes);
+    }
+    CHECK(rig_counts(&g).n_evicted > 0);
+    rig_text(4 * 19, text, 8);
+    CHECK_EQ(rig_get(&g, g.space, "a", text, 8), 8);                /* the latest of before is there still */
+    rig_text(0, text, 8);
+    CHECK_EQ(rig_get(&g, g.space, "a", text, 8), 0);
+    rig_deinit(&g);
+}
+
 /* rm -rf of the folder of a running server. */
 static void remove_folder(const struct store_rig *g)
 {
@@ -270,7 +314,7 @@ TEST(files_are_the_users_alone)
 
     rig_init(&g, PAGE, 1 << 20, 1 << 16);
     snprintf(sub, sizeof(sub), "%s/kv", g.dir);
-    struct store_options o = {sub, 1 << 20, 0, g.clock, NULL};
+    struct store_options o = {.dir = sub, .cap_bytes = 1 << 20, .segment_bytes = 0, .clock = g.clock};
     CHECK_OK(page_store_open(&o, &g.s, NULL));
     CHECK_OK(page_store_space(g.s, "a", 1, RIG_P, PAGE, &g.space));
     rig_text(1, tokens, 4);
