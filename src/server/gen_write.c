@@ -143,6 +143,19 @@ static void end_chunk(const struct generation *g, struct choice *c, struct buf *
     if (g->p.include_usage) buf_puts(out, ",\"usage\":null");
 }
 
+void generation_put_token(const struct generation *g, int32_t token, float logprob, struct buf *out)
+{
+    size_t n = 0;
+    const char *s = rd_token_bytes(g->io->server->engine, token, &n);
+
+    buf_puts(out, "\"token\":");
+    json_put_string(out, s, n);
+    json_put_field(out, "logprob", (double)logprob);
+    buf_puts(out, ",\"bytes\":[");
+    for (size_t i = 0; i < n; i++) buf_printf(out, "%s%u", i ? "," : "", (unsigned)(unsigned char)s[i]);
+    buf_puts(out, "]");
+}
+
 /* The lists of log probabilities went out with a chunk. */
 static void clear_logprobs(struct choice *c)
 {

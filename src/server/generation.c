@@ -420,7 +420,7 @@ static void take_deltas(struct generation *g, struct choice *c, const struct rd_
         else if (!g->streaming) generation_keep_delta(c, d);
         else if (d->type != RD_DELTA_CALL_END) generation_put_delta(g, c, d, out);
     }
-    if (g->streaming && c->logprobs.n) generation_put_delta(g, c, &nothing, out);
+    if (g->streaming && c->logprobs.n && !g->format->events) generation_put_delta(g, c, &nothing, out);
 }
 
 /* An end token of the model is nobody's business; one that the client named is. */
@@ -450,7 +450,7 @@ static void take_event(struct generation *g, struct choice *c, const struct rd_e
         c->usage.n_generated++;
         c->sum_logprob += (double)ev->logprob;
         if (g->p.return_token_ids) buf_printf(&c->token_ids, "%s%d", c->token_ids.n ? "," : "", ev->token);
-        if (g->p.logprobs) g->format->collect(g, c, ev);
+        if (g->p.logprobs && g->format->collect) g->format->collect(g, c, ev);
     }
     take_deltas(g, c, ev, out);
     if (ev->type != RD_EVENT_DONE) return;

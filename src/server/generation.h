@@ -61,12 +61,13 @@ struct gen_events {
  * before. */
 struct gen_format {
     const char *id_prefix, *object, *chunk_object;
-    const struct gen_events *events;     /* not NULL: only id_prefix, and opens_at_start, are used beside it */
+    const struct gen_events *events;     /* not NULL: only id_prefix, opens_at_start and collect are used beside it */
     bool background; /* once accepted it outlives its connection, and is a stream: to keep(), and to a client that wants
                         one. Other clients get whole() when it is accepted */
     bool opens_at_start; /* the first chunk leaves as soon as the prompt is accepted (role); else before the first token
                           */
-    /* Adds a token, or the prompt (ev NULL), to the choice's lists of log probabilities. */
+    /* Adds a token, or the prompt (ev NULL), to the choice's lists of log probabilities. Beside events it may be NULL:
+     * then there are none; else its events write and clear them. */
     void (*collect)(struct generation *g, struct choice *c, const struct rd_event *ev);
     /* The first chunk; false: there is none. */
     bool (*put_open)(struct generation *g, struct choice *c, struct buf *out);
@@ -115,6 +116,8 @@ const char *generation_finish_text(const struct choice *c);
 /* "stop_reason":"the stop string", the stop token, or null */
 void generation_put_stop_reason(const struct choice *c, struct buf *out);
 /* vLLM's list for the prompt of a choice, with a comma before; nothing when it was not asked for. */
+/* "token":..,"logprob":..,"bytes":[..] */
+void generation_put_token(const struct generation *g, int32_t token, float logprob, struct buf *out);
 void generation_put_prompt_logprobs(const struct generation *g, const struct choice *c, struct buf *out);
 /* Alternatives per token that the request was made with: the stride of its prompt's. */
 uint32_t generation_n_top(const struct generation *g);

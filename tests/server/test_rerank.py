@@ -1,4 +1,5 @@
 """/v1/rerank, /classify, filling in the middle, /props, the union of shapes of /tokenize."""
+import json
 import math
 
 import pytest
@@ -124,6 +125,24 @@ def test_infill_is_llama_servers(coder, server):
     assert 512 < long["tokens_evaluated"] < 1024
     assert server.post("/infill", body)[0] == 400
     assert coder.post("/infill", {"input_prefix": 3})[1]["error"]["param"] == "input_prefix"
+
+
+def test_infill_tells_probabilities_as_llama_server(coder):
+    """Asked for under any of their names; they ended the server once."""
+    body = {"input_prefix": "def add(a, b):\n    return ", "input_suffix": "\n", "n_predict": 4, "temperature": 0}
+    plain = coder.ok("/infill", body)
+    whole = coder.ok("/infill", body | {"n_probs": 2})
+    tokens = whole.pop("completion_probabilities")
+    assert "completion_probabilities" not in plain and whole["content"] == plain["content"]
+    assert len(tokens) == whole["tokens_predicted"] and all(len(t["top_logprobs"]) == 2 for t in tokens)
+    assert b"".join(bytes(t["bytes"]) for t in tokens).decode() == whole["content"]
+    assert [t["id"] for t in tokens] == [t["top_logprobs"][0]["id"] for t in tokens] and tokens[0]["logprob"] < 0
+    raw = coder.request("POST", "/infill", body | {"n_probs": 2, "stream": True})[2].decode()
+    chunks = [json.loads(line.removeprefix("data: ")) for line in raw.splitlines() if line]
+    assert [t for c in chunks for t in c.get("completion_probabilities", [])] == tokens
+    assert "top_logprobs" in coder.ok("/infill", body | {"logprobs": 1})["completion_probabilities"][0]
+    for more in ({"prompt_logprobs": 1}, {"return_progress": True, "stream": True}, {"return_token_ids": True, "stream": True}):
+        assert coder.request("POST", "/infill", body | more)[0] == 200
 
 
 def test_props_and_models(server):

@@ -1,23 +1,9 @@
-/* server/routes/chat_completions.c - POST /v1/chat/completions; its /input_tokens counts a prompt, as llama-server's. */
+/* server/routes/chat_completions.c - POST /v1/chat/completions; .../input_tokens counts a prompt, as llama-server. */
 #include "server/generation.h"
 #include "server/json_out.h"
 #include "server/prompt_count.h"
 #include "server/request_body.h"
 #include "server/routes.h"
-
-/* "token":..,"logprob":..,"bytes":[..] */
-static void put_token(const struct generation *g, int32_t token, float logprob, struct buf *out)
-{
-    size_t n = 0;
-    const char *s = rd_token_bytes(g->io->server->engine, token, &n);
-
-    buf_puts(out, "\"token\":");
-    json_put_string(out, s, n);
-    json_put_field(out, "logprob", (double)logprob);
-    buf_puts(out, ",\"bytes\":[");
-    for (size_t i = 0; i < n; i++) buf_printf(out, "%s%u", i ? "," : "", (unsigned)(unsigned char)s[i]);
-    buf_puts(out, "]");
-}
 
 static void chat_collect(struct generation *g, struct choice *c, const struct rd_event *ev)
 {
@@ -25,11 +11,11 @@ static void chat_collect(struct generation *g, struct choice *c, const struct rd
 
     if (!ev) return;                                        /* chat has no echo */
     buf_puts(out, out->n ? ",{" : "{");
-    put_token(g, ev->token, ev->logprob, out);
+    generation_put_token(g, ev->token, ev->logprob, out);
     buf_puts(out, ",\"top_logprobs\":[");
     for (uint32_t i = 0; i < ev->n_top && i < (uint32_t)g->p.top_logprobs; i++) {
         buf_puts(out, i ? ",{" : "{");
-        put_token(g, ev->top[i].token, ev->top[i].logprob, out);
+        generation_put_token(g, ev->top[i].token, ev->top[i].logprob, out);
         buf_puts(out, "}");
     }
     buf_puts(out, "]}");
