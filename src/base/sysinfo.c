@@ -2,6 +2,8 @@
 #include "base/sysinfo.h"
 #include <sys/resource.h>
 #include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include "base/checked.h"
@@ -23,16 +25,75 @@ static size_t read_kernel_file(const char *path, char *text, size_t cap)
     return n;
 }
 
+/* The number in a file; UINT64_MAX: "max", or there is none. */
+static uint64_t read_limit(const char *path)
+{
+    char text[64];
+    size_t n = read_kernel_file(path, text, sizeof(text));
+    uint64_t limit;
+
+    while (n > 0 && text[n - 1] == '\n') n--;
+    return parse_u64(text, n, &limit) ? limit : UINT64_MAX;
+}
+
+/* Of a group and of all above it: tree/PATH/file, tree/PAT/file ... tree/file. */
+static uint64_t least_limit(const char *tree, const char *group, size_t n, const char *file)
+{
+    char path[SMALL_FILE];
+    uint64_t least = UINT64_MAX;
+
+    if (n >= SMALL_FILE / 2) return least;
+    for (;;) {
+        snprintf(path, sizeof(path), "%s%.*s/%s", tree, (int)n, group, file);
+        least = u64_min(least, read_limit(path));
+        if (n == 0) return least;
+        while (n > 0 && group[--n] != '/') { }
+    }
+}
+
+/* Whether the word is one of those between the commas of list[0 .. n). */
+static bool has_word(const char *list, size_t n, const char *word)
+{
+    size_t n_word = strlen(word);
+
+    for (size_t i = 0, end; i < n; i = end + 1) {
+        for (end = i; end < n && list[end] != ','; end++) { }
+        if (end - i == n_word && memcmp(list + i, word, n_word) == 0) return true;
+    }
+    return false;
+}
+
+uint64_t sysinfo_group_memory(const char *groups, const char *root)
+{
+    uint64_t least = UINT64_MAX;
+    char tree[SMALL_FILE / 4];
+
+    /* "4:memory:/a/b"; version 2: "0::/a/b" */
+    for (const char *line = groups, *end; *line; line = end + (*end == '\n')) {
+        const char *controllers, *group;
+        bool is_v2;
+
+        end = line + strcspn(line, "\n");
+        controllers = memchr(line, ':', (size_t)(end - line));
+        group = controllers ? memchr(controllers + 1, ':', (size_t)(end - controllers - 1)) : NULL;
+        if (!group || group[1] != '/') continue;
+        is_v2 = group == ++controllers;
+        if (!is_v2 && !has_word(controllers, (size_t)(group - controllers), "memory")) continue;
+        snprintf(tree, sizeof(tree), "%s%s", root, is_v2 ? "" : "/memory");
+        least = u64_min(least, least_limit(tree, group + 1, (size_t)(end - group - 1),
+                                           is_v2 ? "memory.max" : "memory.limit_in_bytes"));
+    }
+    return least;
+}
+
 uint64_t sysinfo_memory(void)
 {
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    uint64_t total = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : (uint64_t)1 << 30, limit;
-    char text[SMALL_FILE];
-    size_t n = read_kernel_file("/sys/fs/cgroup/memory.max", text, sizeof(text));
+    uint64_t total = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : (uint64_t)1 << 30;
+    char groups[SMALL_FILE];
 
-    while (n > 0 && text[n - 1] == '\n') n--;
-    if (parse_u64(text, n, &limit) && limit < total) total = limit;         /* "max": no limit */
-    return total;
+    read_kernel_file("/proc/self/cgroup", groups, sizeof(groups));
+    return u64_min(total, sysinfo_group_memory(groups, "/sys/fs/cgroup"));
 }
 
 /* The number behind "KEY:   123 kB". */
