@@ -382,6 +382,71 @@ static rd_status fold_turns(json_t *list, struct rd_error *err)
     return st;
 }
 
+/* The call that a result belongs to: by its id, else the one at the same place. */
+static size_t call_of(const json_t *calls, const json_t *result, size_t place)
+{
+    const char *id = json_string_value(json_object_get(result, "tool_call_id"));
+    size_t n = json_array_size(calls);
+
+    for (size_t k = 0; id && k < n; k++) {
+        const char *other = json_string_value(json_object_get(json_array_get(calls, k), "id"));
+        if (other && strcmp(id, other) == 0) return k;
+    }
+    return place < n ? place : n - 1;
+}
+
+/* m with call k alone; text and thoughts stay with the first. */
+static json_t *with_one_call(const json_t *m, size_t k)
+{
+    static const char *const thoughts[] = {"reasoning_content", "reasoning", "thinking"};
+    json_t *one = json_copy((json_t *)(uintptr_t)m), *calls = json_array();
+    bool bad = json_array_append(calls, json_array_get(json_object_get(m, "tool_calls"), k)) ||
+               json_object_set(one, "tool_calls", calls);
+
+    if (k > 0 && json_is_string(json_object_get(one, "content")))
+        bad |= json_object_set_new(one, "content", json_string("")) != 0;
+    for (size_t i = 0; k > 0 && i < sizeof(thoughts) / sizeof(thoughts[0]); i++) json_object_del(one, thoughts[i]);
+    json_decref(calls);
+    if (!bad) return one;
+    json_decref(one);
+    return NULL;
+}
+
+/* Message i and the results behind it, call by call, onto the end of `to`. */
+static rd_status split_calls(const json_t *list, size_t i, size_t n_results, json_t *to, struct rd_error *err)
+{
+    const json_t *m = json_array_get(list, i), *calls = json_object_get(m, "tool_calls");
+
+    for (size_t k = 0; k < json_array_size(calls); k++) {
+        if (json_array_append_new(to, with_one_call(m, k))) return no_memory(err);
+        for (size_t j = 0; j < n_results; j++) {
+            json_t *result = json_array_get(list, i + 1 + j);
+            if (call_of(calls, result, j) == k && json_array_append(to, result)) return no_memory(err);
+        }
+    }
+    return RD_OK;
+}
+
+static rd_status fold_calls(json_t *list, struct rd_error *err)
+{
+    json_t *to = json_array();
+    rd_status st = to ? RD_OK : no_memory(err);
+
+    for (size_t i = 0, n; st == RD_OK && i < json_array_size(list); i += n + 1) {
+        json_t *m = json_array_get(list, i);
+        n = 0;
+        if (json_array_size(json_object_get(m, "tool_calls")) < 2) {
+            if (json_array_append(to, m)) st = no_memory(err);
+            continue;
+        }
+        while (has_role(json_array_get(list, i + 1 + n), "tool")) n++;
+        st = split_calls(list, i, n, to, err);
+    }
+    if (st == RD_OK && (json_array_clear(list) || json_array_extend(list, to))) st = no_memory(err);
+    json_decref(to);
+    return st;
+}
+
 rd_status chat_messages_adapt(const struct chat_caps *caps, const json_t *messages, unsigned folds, json_t **out,
                               struct rd_error *err)
 {
@@ -400,6 +465,7 @@ rd_status chat_messages_adapt(const struct chat_caps *caps, const json_t *messag
     if (st == RD_OK && (folds & (CHAT_FOLD_LATE | CHAT_FOLD_SYSTEM)))
         st = fold_systems(list, folds & CHAT_FOLD_SYSTEM, err);
     if (st == RD_OK && (folds & CHAT_FOLD_TURNS)) st = fold_turns(list, err);
+    if (st == RD_OK && (folds & CHAT_FOLD_CALLS)) st = fold_calls(list, err);
     if (st != RD_OK) {
         json_decref(list);
         return st;

@@ -42,7 +42,8 @@ enum chat_fold {
     CHAT_FOLD_SYSTEM = 2,  /* the first too */
     CHAT_FOLD_TURNS = 4,   /* user messages in a row, and assistant messages in a row, become one */
     CHAT_FOLD_IDS = 8,     /* ids of calls become 9 letters and digits, as Mistral's templates demand */
-    CHAT_FOLD_EMPTY = 16   /* content that is missing becomes "" */
+    CHAT_FOLD_EMPTY = 16,  /* content that is missing becomes "" */
+    CHAT_FOLD_CALLS = 32   /* a message with several calls becomes one per call, each followed by its result */
 };
 
 /* A new array; messages is not changed. folds: bits of enum chat_fold. */

@@ -258,6 +258,9 @@ rd_status chat_template_prompt(const struct chat_template *t, const struct chat_
         CHAT_FOLD_IDS | CHAT_FOLD_EMPTY | CHAT_FOLD_LATE,
         CHAT_FOLD_IDS | CHAT_FOLD_EMPTY | CHAT_FOLD_LATE | CHAT_FOLD_TURNS,
         CHAT_FOLD_IDS | CHAT_FOLD_EMPTY | CHAT_FOLD_LATE | CHAT_FOLD_TURNS | CHAT_FOLD_SYSTEM,
+        CHAT_FOLD_CALLS,
+        CHAT_FOLD_CALLS | CHAT_FOLD_IDS | CHAT_FOLD_EMPTY | CHAT_FOLD_LATE,
+        CHAT_FOLD_CALLS | CHAT_FOLD_IDS | CHAT_FOLD_EMPTY | CHAT_FOLD_LATE | CHAT_FOLD_TURNS | CHAT_FOLD_SYSTEM,
     };
     enum chat_end end = in->end;
     json_t *shorter = NULL;

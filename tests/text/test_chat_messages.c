@@ -210,9 +210,35 @@ TEST(ids_of_calls_become_what_mistral_demands)
     CHECK(!memcmp(text + 1, text + 12, 9));
 }
 
-TEST(running_out_of_memory_anywhere_is_an_error_without_leaks)
+/* As Llama 3.1's to 3.3's: one call a message. */
+#define SINGLE                                                                                                         \
+    "{% for m in messages %}{% if m.tool_calls and m.tool_calls | length != 1 %}"                                      \
+    "{{ raise_exception('single tool-calls only') }}{% endif %}"                                                       \
+    "[{{ m.role[0] }}:{{ m.content }}{{ m.reasoning_content }}"                                                        \
+    "{% for c in m.tool_calls or [] %}<{{ c.function.name }}>{% endfor %}]{% endfor %}"
+#define NAMED(id, name)                                                                                                \
+    "{\"id\":\"" id "\",\"type\":\"function\",\"function\":{\"name\":\"" name "\",\"arguments\":\"{}\"}}"
+#define TWO_CALLS                                                                                                      \
+    "{\"role\":\"assistant\",\"content\":\"Both.\",\"reasoning_content\":\"hm\","                                      \
+    "\"tool_calls\":[" NAMED("c1", "a") "," NAMED("c2", "b") "]}"
+#define RESULT(id, text) "{\"role\":\"tool\",\"content\":\"" text "\",\"tool_call_id\":\"" id "\"}"
+
+TEST(calls_go_one_after_the_other_where_the_template_takes_one_a_message)
 {
-    json_t *m = json_loads(LATE, 0, NULL);
+    CHECK_STR(prompt_of(SINGLE, "[" U "," TWO_CALLS "," RESULT("c2", "R2") "," RESULT("c1", "R1") "," U "]",
+                        CHAT_END_NONE),
+              "[u:hi][a:Both.hm<a>][t:R1][a:<b>][t:R2][u:hi]");
+    CHECK_STR(prompt_of(SINGLE, "[" U "," TWO_CALLS "," RESULT("x", "R1") "," RESULT("y", "R2") "]", CHAT_END_NONE),
+              "[u:hi][a:Both.hm<a>][t:R1][a:<b>][t:R2]");      /* ids that fit no call: in their order */
+    CHECK_STR(prompt_of(SINGLE, "[" U "," TWO_CALLS "]", CHAT_END_NONE), "[u:hi][a:Both.hm<a>][a:<b>]");
+    CHECK_STR(prompt_of(PLAIN, "[" U "," TWO_CALLS "," RESULT("c1", "R1") "]", CHAT_END_NONE),
+              "[user:hi][assistant:Both.|hm<a{}><b{}>][tool:R1]");
+}
+
+/* Whatever allocation fails while this conversation becomes a prompt. */
+static void run_out_of_memory(const char *source, const char *messages)
+{
+    json_t *m = json_loads(messages, 0, NULL);
     uint64_t alive;
     rd_status st = RD_E_NOMEM;
 
@@ -225,7 +251,7 @@ TEST(running_out_of_memory_anywhere_is_an_error_without_leaks)
         size_t n;
 
         mem_fail_after(i);
-        st = chat_template_create(STRICT, strlen(STRICT), "", "", &t, NULL);
+        st = chat_template_create(source, strlen(source), "", "", &t, NULL);
         if (st == RD_OK) st = chat_template_prompt(t, &in, &text, &n, NULL);
         mem_fail_after(-1);
         CHECK(st == RD_OK || st == RD_E_NOMEM);
@@ -235,4 +261,10 @@ TEST(running_out_of_memory_anywhere_is_an_error_without_leaks)
         CHECK(i < 10000);
     }
     json_decref(m);
+}
+
+TEST(running_out_of_memory_anywhere_is_an_error_without_leaks)
+{
+    run_out_of_memory(STRICT, LATE);
+    run_out_of_memory(SINGLE, "[" U "," TWO_CALLS "," RESULT("c2", "R2") "," RESULT("c1", "R1") "]");
 }
