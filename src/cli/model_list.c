@@ -46,14 +46,47 @@ static bool read_dir(const char *folder, const char *name, struct model_entry *e
     return has_weights;
 }
 
+/* NAME-00001-of-00003.gguf: its number and their count; false: the name of a whole model. */
+static bool is_part(const char *name, unsigned *number, unsigned *count)
+{
+    const char form[] = "-00000-of-00000.gguf";
+    size_t n = strlen(name), k = sizeof(form) - 1;
+    const char *end;
+
+    if (n <= k) return false;
+    end = name + n - k;
+    for (size_t i = 0; i < k; i++)
+        if (form[i] == '0' ? end[i] < '0' || end[i] > '9' : end[i] != form[i]) return false;
+    *number = (unsigned)strtoul(end + 1, NULL, 10);
+    *count = (unsigned)strtoul(end + sizeof("-00000-of-") - 1, NULL, 10);
+    return true;
+}
+
+/* The other parts of a split model, of which `first` is the first; those that are missing count nothing. */
+static void add_parts(const char *folder, const char *first, unsigned count, uint64_t *n_bytes)
+{
+    char name[LIMIT_PATH_BYTES];
+    size_t n = strlen(first) - (sizeof("-00000-of-00000.gguf") - 1);
+
+    for (unsigned no = 2; no <= count && no <= LIMIT_SHARDS; no++) {
+        snprintf(name, sizeof(name), "%.*s-%05u-of-%05u.gguf", (int)n, first, no, count);
+        (void)add_size(folder, name, n_bytes);
+    }
+}
+
 static bool read_entry(const char *folder, const char *name, struct model_entry *e)
 {
+    unsigned number, count;
+
     *e = (struct model_entry){.n_bytes = 0};
     if (name[0] == '.' || strlen(name) >= sizeof(e->name)) return false;
     snprintf(e->name, sizeof(e->name), "%s", name);
     if (!ends_with(name, ".gguf")) return read_dir(folder, name, e);
     e->name[strlen(name) - 5] = 0;
-    return add_size(folder, name, &e->n_bytes);
+    if (!is_part(name, &number, &count)) return add_size(folder, name, &e->n_bytes);
+    if (number != 1 || !add_size(folder, name, &e->n_bytes)) return false;  /* its first part stands for all */
+    add_parts(folder, name, count, &e->n_bytes);
+    return true;
 }
 
 static int by_name(const void *a, const void *b)

@@ -107,6 +107,13 @@ def test_list_shows_files_and_directories(radish, tmp_path):
     assert r.returncode == 1 and "model_type" in r.err
 
 
+def test_list_shows_a_split_model_once(radish, tmp_path):
+    for part in ("s-00001-of-00003", "s-00002-of-00003", "s-00003-of-00003", "t-00002-of-00002", "-00001-of-00002", "u-0001-of-0002"):
+        (tmp_path / (part + ".gguf")).write_bytes(b"x" * 1000)
+    got = json.loads(radish("list", "--json", env={"RADISH_MODELS": str(tmp_path)}).out)
+    assert [(e["name"], e["bytes"]) for e in got] == [("-00001-of-00002", 1000), ("s-00001-of-00003", 3000), ("u-0001-of-0002", 1000)]
+
+
 def test_a_missing_file_is_named(radish, tmp_path):
     r = radish("inspect", tmp_path / "gone.gguf")
     assert r.returncode == 1 and "gone.gguf: no such file" in r.err
