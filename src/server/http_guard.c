@@ -135,7 +135,7 @@ int http_guard(struct http_conn *c, bool *preflight, const char **extra, struct 
                                     : "Allow: GET, HEAD, OPTIONS\r\n";
         return api_error_set(e, 405, NULL, "this path takes: %s", allow);
     }
-    if (!c->route) return api_error_set(e, 404, NULL, "no such endpoint; GET / lists them");
+    if (!c->route) return api_error_set(e, 404, NULL, "no such endpoint; a browser shows them at /");
     if (!c->route->while_loading && check_phase(server_phase(s), e)) return -1;
     if (c->route->max_body && c->route->max_body < limit) limit = c->route->max_body;
     if (c->head.has_length && c->head.length > limit)

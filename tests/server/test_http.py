@@ -2,6 +2,7 @@
 import contextlib
 import gzip
 import json
+import re
 import shutil
 import signal
 import socket
@@ -9,6 +10,7 @@ import threading
 import time
 
 import pytest
+from radish_server import ROOT
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 ASK = json.dumps({"prompt": "hi", "max_tokens": 1}).encode()
@@ -35,6 +37,13 @@ def test_landing_page_and_head(server):
     browser = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
     status, headers, page = server.request("GET", "/", headers=browser)
     assert status == 200 and headers["content-type"].startswith("text/html") and b"/v1/chat/completions" in page
+    assert b'name="viewport"' in page                                   # it can be read on a phone
+    table = (ROOT / "docs/api.md").read_text().split("## ")[0]
+    rows = [row for row in table.splitlines() if row.startswith("| `") and "`/api/" not in row]
+    named = {path for row in rows for path in re.findall(r"`(?:\w+ )?(/[a-z0-9_/]*)`", row)}
+    shown = re.findall(r"(?:GET|POST|DELETE) (/[a-z0-9_/-]*)", re.sub(r"<[^>]*>", "", page.decode()))
+    assert len(named) > 10 and named <= {"/", *shown}, named - set(shown)
+    assert len(set(shown)) == len(shown) - 1                            # /v1/cache twice: GET and DELETE
     status, headers, nothing = server.request("HEAD", "/", headers=browser)
     assert status == 200 and int(headers["content-length"]) == len(page) and nothing == b""
 

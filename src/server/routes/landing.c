@@ -4,7 +4,8 @@
 #include "server/routes.h"
 
 static const char page[] =
-    "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>radish</title>"
+    "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\">"
+    "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>radish</title>"
     "<style>body{font:16px/1.5 sans-serif;max-width:44em;margin:3em auto;padding:0 1em}code{background:#eee;padding:0 "
     ".3em}</style>"
     "<h1>radish</h1><p>A language model served from a radix tree over a paged KV cache. Point an OpenAI client at "
@@ -14,9 +15,14 @@ static const char page[] =
     "<li><a href=\"/v1/models\"><code>GET /v1/models</code></a>: the model</li>"
     "<li><a href=\"/health\"><code>GET /health</code></a>: 200 when it is ready</li>"
     "<li><a href=\"/stats\"><code>GET /stats</code></a>: requests, tokens, cache, memory, speed</li>"
+    "<li><a href=\"/v1/cache\"><code>GET /v1/cache</code></a>, <code>POST /v1/cache/explain</code>, <code>DELETE "
+    "/v1/cache</code>: what is stored, why a prompt missed</li>"
+    "<li><a href=\"/props\"><code>GET /props</code></a>: context and defaults, as llama-server tells them</li>"
     "<li><code>POST /tokenize</code>, <code>POST /detokenize</code>, <code>POST "
     "/apply-template</code></li>"
-    "<li><code>POST /v1/messages</code>, <code>POST /v1/embeddings</code>, <code>POST /v1/rerank</code>, <code>POST "
+    "<li><code>POST /v1/chat/completions/input_tokens</code>, <code>POST /v1/responses/input_tokens</code>, <code>POST "
+    "/v1/messages/count_tokens</code>: how many tokens a request has</li>"
+    "<li><code>POST /v1/embeddings</code>, <code>POST /v1/rerank</code>, <code>POST "
     "/classify</code>, <code>POST /infill</code></li>"
     "<li>Ollama's native API under <code>/api</code></li></ul></html>\n";
 

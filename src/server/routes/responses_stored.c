@@ -46,7 +46,7 @@ static int store_error(const char *id, rd_status st, struct api_error *e)
 
 static int no_endpoint(struct api_error *e)
 {
-    return api_error_set(e, 404, NULL, "no such endpoint; GET / lists them");
+    return api_error_set(e, 404, NULL, "no such endpoint; a browser shows them at /");
 }
 
 /* The value of name= in the query as it stands; ids, numbers and orders need no decoding. */
