@@ -4,6 +4,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "text/pretokenize.h"
 
@@ -116,7 +117,7 @@ static rd_status read_id(const struct gguf *g, const char *name, uint32_t n_toke
 static rd_status read_ids(const struct gguf *g, struct tokenizer_spec *spec, struct rd_error *err)
 {
     const struct { const char *name; int32_t *id; } ids[] = {
-        {"bos", &spec->bos}, {"eos", &spec->eos}, {"eot", &spec->eot}, {"unknown", &spec->unk}, {"padding", &spec->pad},
+        {"bos", &spec->bos}, {"eos", &spec->eos}, {"eot", &spec->eot}, {"unknown", &spec->unk},
         {"prefix", &spec->fim_pre}, {"suffix", &spec->fim_suf}, {"middle", &spec->fim_mid},
         {"fim_pre", &spec->fim_pre}, {"fim_suf", &spec->fim_suf}, {"fim_mid", &spec->fim_mid},
     };
@@ -131,6 +132,9 @@ static rd_status read_ids(const struct gguf *g, struct tokenizer_spec *spec, str
     }
     for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]) && st == RD_OK; i++)
         st = read_id(g, ids[i].name, spec->n_tokens, ids[i].id, err);
+    /* Nothing is padded here: older Llama files, whose id is SentencePiece's -1, are as good as others. */
+    if (st == RD_OK && read_id(g, "padding", spec->n_tokens, &spec->pad, NULL) != RD_OK)
+        log_info("tokenizer.ggml.padding_token_id is no token of the vocabulary");
     return st;
 }
 

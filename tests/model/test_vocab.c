@@ -126,6 +126,25 @@ TEST(a_small_vocabulary_loads_and_encodes)
     tokenizer_destroy(t);
 }
 
+TEST(a_padding_token_that_is_none_does_no_harm)
+{
+    const uint32_t ids[] = {4, UINT32_MAX};
+
+    for (int i = 0; i < 2; i++) {
+        struct meta m;
+        struct tokenizer *t = NULL;
+        rd_status st;
+
+        base(&m, "gpt2");
+        key_texts(&m, "merges", merges);
+        key_text(&m, "pre", "gpt-2");
+        key_u32(&m, "padding_token_id", ids[i]);
+        load(&m, NULL, &st, &t);
+        CHECK_OK(st);
+        tokenizer_destroy(t);
+    }
+}
+
 TEST(metadata_that_does_not_add_up_is_refused_by_name)
 {
     struct meta m = {0};
