@@ -403,13 +403,13 @@ static void finish_step(struct engine *e, uint64_t now)
     }
 }
 
-/* Prompts that are stored whole: nothing of them is computed, not even their last token. */
 static void note_device_error(struct engine *e)
 {
     e->stats.device_errors++;
     if (e->o.executor.is_dead && e->o.executor.is_dead(e->o.executor.self)) e->stats.device_dead = 1;
 }
 
+/* Prompts that are stored whole: nothing of them is computed, not even their last token. */
 static void run_heads(struct engine *e)
 {
     struct step_plan *p = &e->plan;
