@@ -156,6 +156,22 @@ void generation_put_token(const struct generation *g, int32_t token, float logpr
     buf_puts(out, "]");
 }
 
+void generation_collect_tokens(struct generation *g, struct choice *c, const struct rd_event *ev)
+{
+    struct buf *out = &c->logprobs;
+
+    if (!ev) return;                                        /* there is no echo */
+    buf_puts(out, out->n ? ",{" : "{");
+    generation_put_token(g, ev->token, ev->logprob, out);
+    buf_puts(out, ",\"top_logprobs\":[");
+    for (uint32_t i = 0; i < ev->n_top && i < (uint32_t)g->p.top_logprobs; i++) {
+        buf_puts(out, i ? ",{" : "{");
+        generation_put_token(g, ev->top[i].token, ev->top[i].logprob, out);
+        buf_puts(out, "}");
+    }
+    buf_puts(out, "]}");
+}
+
 /* The lists of log probabilities went out with a chunk. */
 static void clear_logprobs(struct choice *c)
 {

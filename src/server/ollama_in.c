@@ -90,6 +90,19 @@ static int read_think(const json_t *body, json_t *to, struct api_error *e)
     return json_object_set(to, "reasoning_effort", think) ? foreign_no_memory(e) : 0;
 }
 
+/* Of chat completions a bool and a number, of completions a number alone. */
+static int read_logprobs(const json_t *body, bool chat, json_t *to, struct api_error *e)
+{
+    json_t *top = json_object_get(body, "top_logprobs");
+    bool has_top = top && !json_is_null(top), ok = true;
+
+    if (!json_is_true(json_object_get(body, "logprobs"))) return 0;
+    if (chat) ok = foreign_set(to, "logprobs", json_true());
+    if (ok && has_top) ok = json_object_set(to, chat ? "top_logprobs" : "logprobs", top) == 0;
+    else if (ok && !chat) ok = foreign_set(to, "logprobs", json_integer(0));
+    return ok ? 0 : foreign_no_memory(e);
+}
+
 /* Everything that both share; *to is a new body. */
 static int read_common(const json_t *body, const struct rd_info *info, json_t **to, struct api_error *e)
 {
@@ -200,7 +213,7 @@ int ollama_chat_task(const json_t *body, const struct rd_info *info, struct olla
         foreign_no_memory(e);
         goto fail;
     }
-    if (chat_messages(list, messages, e)) goto fail;
+    if (chat_messages(list, messages, e) || read_logprobs(body, true, out, e)) goto fail;
     task->body = out;
     task->chat = true;
     return 0;
@@ -240,6 +253,7 @@ int ollama_generate_task(const json_t *body, const struct rd_info *info, struct 
         return 0;
     }
     task->chat = !task->suffix && !json_is_true(json_object_get(body, "raw"));
+    if (read_logprobs(body, task->chat, out, e)) goto fail;
     if (task->chat) {
         messages = json_array();
         ok = messages != NULL && json_object_set_new(out, "messages", messages) == 0;

@@ -53,6 +53,19 @@ def test_the_package_chats(client):
     assert "".join(p.message.content for p in parts) == answer.message.content and parts[-1].done_reason == answer.done_reason
 
 
+def test_log_probabilities(client, coder):
+    ask = {"logprobs": True, "top_logprobs": 2, "options": GREEDY}
+    answer = client.chat(MODEL, messages=HI, **ask)
+    assert len(answer.logprobs) == answer.eval_count and all(len(t.top_logprobs) == 2 and t.logprob <= 0 for t in answer.logprobs)
+    parts = list(client.chat(MODEL, messages=HI, stream=True, **ask))
+    assert [t for p in parts for t in p.logprobs or []] == list(answer.logprobs)
+    raw = client.generate(MODEL, "One, two,", raw=True, **ask)
+    assert "".join(t.token for t in raw.logprobs) == raw.response and len(raw.logprobs[0].top_logprobs) == 2
+    assert client.generate(MODEL, "Hi", logprobs=True, options=GREEDY).logprobs[0].top_logprobs in (None, [])
+    assert client.chat(MODEL, messages=HI, options=GREEDY, top_logprobs=3).logprobs is None
+    assert coder.post("/api/chat", {"messages": HI, "logprobs": True, "top_logprobs": 21})[0] == 400
+
+
 def test_the_package_generates(client):
     answer = client.generate(MODEL, "Say hello.", system="Be brief.", options=GREEDY)
     parts = list(client.generate(MODEL, "Say hello.", system="Be brief.", options=GREEDY, stream=True))

@@ -5,22 +5,6 @@
 #include "server/request_body.h"
 #include "server/routes.h"
 
-static void chat_collect(struct generation *g, struct choice *c, const struct rd_event *ev)
-{
-    struct buf *out = &c->logprobs;
-
-    if (!ev) return;                                        /* chat has no echo */
-    buf_puts(out, out->n ? ",{" : "{");
-    generation_put_token(g, ev->token, ev->logprob, out);
-    buf_puts(out, ",\"top_logprobs\":[");
-    for (uint32_t i = 0; i < ev->n_top && i < (uint32_t)g->p.top_logprobs; i++) {
-        buf_puts(out, i ? ",{" : "{");
-        generation_put_token(g, ev->top[i].token, ev->top[i].logprob, out);
-        buf_puts(out, "}");
-    }
-    buf_puts(out, "]}");
-}
-
 static void put_logprobs(const struct generation *g, const struct choice *c, struct buf *out)
 {
     buf_puts(out, "\"logprobs\":");
@@ -105,7 +89,7 @@ static const struct gen_format chat_format = {.id_prefix = "chatcmpl",
                                               .object = "chat.completion",
                                               .chunk_object = "chat.completion.chunk",
                                               .opens_at_start = true,
-                                              .collect = chat_collect,
+                                              .collect = generation_collect_tokens,
                                               .put_open = chat_put_open,
                                               .put_delta = chat_put_delta,
                                               .put_finish = chat_put_finish,
