@@ -30,7 +30,7 @@ static rd_status open_cuda(rd_engine *e, const struct rd_options *o, uint32_t in
     (void)o;
     (void)index;
     return error_set(err, RD_E_UNSUPPORTED, "device cuda: this radish was built without CUDA; build one with "
-                     "`cmake --preset cuda && cmake --build --preset cuda` (needs nvcc 12 or newer)");
+                     "`cmake --preset cuda && cmake --build --preset cuda` (needs nvcc 13)");
 }
 #endif
 
