@@ -177,29 +177,36 @@ INLINE void finish_unit(const uint8_t *unit, const struct opened_unit *opened, c
     }
 }
 
+/* sum += scale * dot of what has one scale: half h of block b, or all of it. bits: as lines are stored; step: groups
+ * whose sum fits 16 bits. */
+INLINE void add_scaled(const uint8_t *lines, int bits, int step, const uint8_t *unit, const struct opened_unit *opened,
+                       int kind, int b, int h, const struct linear_unit *a, uint64_t x_stride, int n_rows,
+                       __m256i sum[2][ROWS])
+{
+    const int n_groups = kind == SCALES_KM ? 8 : 4;
+    const __m256i scale[2] = {opened ? opened->scale[2 * b + h][0] : scale_at(unit, kind, 0, b, h),
+                              opened ? opened->scale[2 * b + h][1] : scale_at(unit, kind, 1, b, h)};
+
+#pragma GCC unroll 2
+    for (int g = h * n_groups; g < (h + 1) * n_groups; g += step)
+        add_groups(lines, bits, g, g + step, scale, a->q + b * 32, x_stride * sizeof(*a), n_rows, sum);
+}
+
 /* A unit of up to 4 rows, packed at lines where it is not opened. n_rows, bits, offset_shift, kind, and whether it is
  * opened, are constants where this is inlined. */
 INLINE void unit_rows(const uint8_t *lines, const uint8_t *unit, const struct opened_unit *opened,
                       const struct linear_unit *a, uint64_t x_stride, int n_rows, int bits, int offset_shift, int kind,
                       __m256 (*acc)[2])
 {
-    const int scale_k = kind == SCALES_KM ? 8 : 4, step = bits == 6 ? 2 : bits == 5 ? 4 : scale_k; /* groups */
-    const int stored = opened ? OPENED : bits;
+    const int step = bits == 6 ? 2 : bits == 5 || kind != SCALES_KM ? 4 : 8, stored = opened ? OPENED : bits;
     const uint32_t block_bytes = opened ? 512 : (uint32_t)bits * 64;
     __m256i sum[2][ROWS];
 
     if (opened) lines = opened->lines;
     for (int r = 0; r < n_rows; r++) sum[0][r] = sum[1][r] = _mm256_setzero_si256();
     for (int b = 0; b < 8; b++, lines += block_bytes) {
-#pragma GCC unroll 2
-        for (int h = 0; h < 8 / scale_k; h++) {
-            const __m256i scale[2] = {opened ? opened->scale[2 * b + h][0] : scale_at(unit, kind, 0, b, h),
-                                      opened ? opened->scale[2 * b + h][1] : scale_at(unit, kind, 1, b, h)};
-
-#pragma GCC unroll 2
-            for (int g = h * scale_k; g < (h + 1) * scale_k; g += step)
-                add_groups(lines, stored, g, g + step, scale, a->q + b * 32, x_stride * sizeof(*a), n_rows, sum);
-        }
+        add_scaled(lines, stored, step, unit, opened, kind, b, 0, a, x_stride, n_rows, sum);
+        if (kind != SCALES_KM) add_scaled(lines, stored, step, unit, opened, kind, b, 1, a, x_stride, n_rows, sum);
     }
     finish_unit(unit, opened, a, x_stride, n_rows, offset_shift, kind, sum, acc);
 }

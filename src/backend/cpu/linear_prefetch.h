@@ -49,8 +49,9 @@ static inline __attribute__((always_inline)) void prefetch_block_far(const struc
     if (ahead >= s->lines_end) ahead += s->scale_bytes;
 #pragma GCC unroll 8
     for (uint32_t i = 0; i < n_bytes; i += 64) __builtin_prefetch(ahead + i, 0, 2);
+    if (!unit) return;
 #pragma GCC unroll 8
-    for (uint32_t i = 0; unit && i < unit_bytes; i += 64) __builtin_prefetch(unit + s->tile_bytes + i, 0, 2);
+    for (uint32_t i = 0; i < unit_bytes; i += 64) __builtin_prefetch(unit + s->tile_bytes + i, 0, 2);
 }
 
 /* The same to where this processor wants it. */
