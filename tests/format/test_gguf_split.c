@@ -82,7 +82,7 @@ TEST(the_first_file_has_the_tensors_of_all)
     CHECK_OK(gguf_get_str(g, "k", &s, &err));
     CHECK(s.n == 2 && !memcmp(s.s, "a1", 2));                   /* metadata is the first file's */
     for (int no = 1; no <= N_PARTS; no++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof(name), "b%d", no);
         const struct gguf_tensor *t = gguf_find_tensor(g, name);
         CHECK(t);
