@@ -76,18 +76,14 @@ INLINE void add_groups(const uint8_t *lines, int bits, bool opened, int g0, int 
                 p0 = _mm256_maddubs_epi16(w0, x);
                 p1 = _mm256_maddubs_epi16(w1, x);
             }
-            words[0][r] = g == g0 ? p0 : _mm256_add_epi16(words[0][r], p0);
-            words[1][r] = g == g0 ? p1 : _mm256_add_epi16(words[1][r], p1);
-            keep_order(&words[0][r]);
-            keep_order(&words[1][r]);
+            add_words(&words[0][r], p0, g == g0);
+            add_words(&words[1][r], p1, g == g0);
         }
     }
 #pragma GCC unroll 4
     for (int r = 0; r < n; r++) {
-        dot[0][r] = _mm256_add_epi32(dot[0][r], _mm256_madd_epi16(words[0][r], ones));
-        dot[1][r] = _mm256_add_epi32(dot[1][r], _mm256_madd_epi16(words[1][r], ones));
-        keep_order(&dot[0][r]);
-        keep_order(&dot[1][r]);
+        add_widened(&dot[0][r], words[0][r], ones);
+        add_widened(&dot[1][r], words[1][r], ones);
     }
 }
 

@@ -121,18 +121,14 @@ INLINE void add_groups(const uint8_t *lines, int bits, int g0, int g1, const __m
             const __m256i x = four_at(q + (uint64_t)r * q_stride + 4 * g);
             const __m256i p0 = _mm256_maddubs_epi16(w0, x), p1 = _mm256_maddubs_epi16(w1, x);
 
-            words[0][r] = g == g0 ? p0 : _mm256_add_epi16(words[0][r], p0);
-            words[1][r] = g == g0 ? p1 : _mm256_add_epi16(words[1][r], p1);
-            keep_order(&words[0][r]);
-            keep_order(&words[1][r]);
+            add_words(&words[0][r], p0, g == g0);
+            add_words(&words[1][r], p1, g == g0);
         }
     }
 #pragma GCC unroll 4
     for (int r = 0; r < n; r++) {
-        sum[0][r] = _mm256_add_epi32(sum[0][r], _mm256_madd_epi16(words[0][r], scale[0]));
-        sum[1][r] = _mm256_add_epi32(sum[1][r], _mm256_madd_epi16(words[1][r], scale[1]));
-        keep_order(&sum[0][r]);
-        keep_order(&sum[1][r]);
+        add_widened(&sum[0][r], words[0][r], scale[0]);
+        add_widened(&sum[1][r], words[1][r], scale[1]);
     }
 }
 

@@ -3,6 +3,7 @@
  */
 #pragma once
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 #include "backend/cpu/linear_kernels.h"
@@ -89,6 +90,20 @@ INLINE void open_block(const uint8_t *lines, int bits, uint8_t *out)
 INLINE void keep_order(__m256i *v)
 {
     __asm__("" : "+x"(*v));
+}
+
+/* *words += product, in 16 bits; is_first: = product. */
+INLINE void add_words(__m256i *words, __m256i product, bool is_first)
+{
+    *words = is_first ? product : _mm256_add_epi16(*words, product);
+    keep_order(words);
+}
+
+/* *sum += words * by, of neighbours together, in 32 bits. */
+INLINE void add_widened(__m256i *sum, __m256i words, __m256i by)
+{
+    *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(words, by));
+    keep_order(sum);
 }
 
 /* 4 activations, 8 times. */
