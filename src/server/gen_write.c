@@ -143,11 +143,14 @@ static void end_chunk(const struct generation *g, struct choice *c, struct buf *
     if (g->p.include_usage) buf_puts(out, ",\"usage\":null");
 }
 
-void generation_put_token(const struct generation *g, int32_t token, float logprob, struct buf *out)
+/* {"token":..,"logprob":..,"bytes":[..], without its closing brace; with_id: "id" before them. */
+static void put_token(const struct generation *g, int32_t token, float logprob, bool with_id, struct buf *out)
 {
     size_t n = 0;
     const char *s = rd_token_bytes(g->io->server->engine, token, &n);
 
+    buf_putc(out, '{');
+    if (with_id) buf_printf(out, "\"id\":%d,", token);
     buf_puts(out, "\"token\":");
     json_put_string(out, s, n);
     json_put_field(out, "logprob", (double)logprob);
@@ -156,20 +159,39 @@ void generation_put_token(const struct generation *g, int32_t token, float logpr
     buf_puts(out, "]");
 }
 
-void generation_collect_tokens(struct generation *g, struct choice *c, const struct rd_event *ev)
+static void collect(struct generation *g, struct choice *c, const struct rd_event *ev, bool with_id)
 {
     struct buf *out = &c->logprobs;
 
     if (!ev) return;                                        /* there is no echo */
-    buf_puts(out, out->n ? ",{" : "{");
-    generation_put_token(g, ev->token, ev->logprob, out);
+    if (out->n) buf_putc(out, ',');
+    put_token(g, ev->token, ev->logprob, with_id, out);
     buf_puts(out, ",\"top_logprobs\":[");
     for (uint32_t i = 0; i < ev->n_top && i < (uint32_t)g->p.top_logprobs; i++) {
-        buf_puts(out, i ? ",{" : "{");
-        generation_put_token(g, ev->top[i].token, ev->top[i].logprob, out);
-        buf_puts(out, "}");
+        if (i) buf_putc(out, ',');
+        put_token(g, ev->top[i].token, ev->top[i].logprob, with_id, out);
+        buf_putc(out, '}');
     }
     buf_puts(out, "]}");
+}
+
+void generation_collect_tokens(struct generation *g, struct choice *c, const struct rd_event *ev)
+{
+    collect(g, c, ev, false);
+}
+
+void generation_collect_ids(struct generation *g, struct choice *c, const struct rd_event *ev)
+{
+    collect(g, c, ev, true);
+}
+
+void generation_put_collected(const struct generation *g, struct choice *c, const char *name, struct buf *out)
+{
+    if (!g->p.logprobs || (g->streaming && c->logprobs.n == 0)) return;
+    buf_printf(out, ",\"%s\":[", name);
+    buf_append(out, c->logprobs.data, c->logprobs.n);
+    buf_puts(out, "]");
+    buf_clear(&c->logprobs);
 }
 
 /* The lists of log probabilities went out with a chunk. */

@@ -115,10 +115,12 @@ void generation_poll(struct generation *g);
 const char *generation_finish_text(const struct choice *c);
 /* "stop_reason":"the stop string", the stop token, or null */
 void generation_put_stop_reason(const struct choice *c, struct buf *out);
-/* "token":..,"logprob":..,"bytes":[..] */
-void generation_put_token(const struct generation *g, int32_t token, float logprob, struct buf *out);
-/* gen_format.collect as chat completions have it: {"token":..,"logprob":..,"bytes":[..],"top_logprobs":[..]} each. */
+/* gen_format.collect as chat completions have it: {"token":..,"logprob":..,"bytes":[..],"top_logprobs":[..]} each; the
+ * second with "id" first. */
 void generation_collect_tokens(struct generation *g, struct choice *c, const struct rd_event *ev);
+void generation_collect_ids(struct generation *g, struct choice *c, const struct rd_event *ev);
+/* ,"name":[..] of what was collected since it was last written; nothing when it was not asked for. */
+void generation_put_collected(const struct generation *g, struct choice *c, const char *name, struct buf *out);
 /* vLLM's list for the prompt of a choice, with a comma before; nothing when it was not asked for. */
 void generation_put_prompt_logprobs(const struct generation *g, const struct choice *c, struct buf *out);
 /* Alternatives per token that the request was made with: the stride of its prompt's. */

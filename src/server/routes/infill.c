@@ -25,38 +25,6 @@ static void state_destroy(void *state)
     mem_free(s);
 }
 
-static void put_token(const struct generation *g, int32_t token, float logprob, struct buf *out)
-{
-    buf_printf(out, "{\"id\":%d,", token);
-    generation_put_token(g, token, logprob, out);
-}
-
-static void infill_collect(struct generation *g, struct choice *c, const struct rd_event *ev)
-{
-    struct buf *out = &c->logprobs;
-
-    if (!ev) return;                                        /* there is no echo */
-    if (out->n) buf_putc(out, ',');
-    put_token(g, ev->token, ev->logprob, out);
-    buf_puts(out, ",\"top_logprobs\":[");
-    for (uint32_t i = 0; i < ev->n_top && i < (uint32_t)g->p.top_logprobs; i++) {
-        if (i) buf_putc(out, ',');
-        put_token(g, ev->top[i].token, ev->top[i].logprob, out);
-        buf_putc(out, '}');
-    }
-    buf_puts(out, "]}");
-}
-
-/* ,"completion_probabilities":[..] of the tokens since it was last written. */
-static void put_probabilities(const struct generation *g, struct choice *c, struct buf *out)
-{
-    if (!g->p.logprobs || (g->streaming && c->logprobs.n == 0)) return;
-    buf_puts(out, ",\"completion_probabilities\":[");
-    buf_append(out, c->logprobs.data, c->logprobs.n);
-    buf_puts(out, "]");
-    buf_clear(&c->logprobs);
-}
-
 static void put_content(const char *s, size_t n, bool stop, const struct choice *c, struct buf *out)
 {
     buf_puts(out, "{\"index\":0,\"content\":");
@@ -82,7 +50,7 @@ static void put_last(const struct generation *g, struct choice *c, const struct 
     buf_printf(out, ",\"predicted_n\":%u", u->n_generated);
     json_put_field(out, "predicted_ms", u->predicted_ms);
     buf_puts(out, "}");
-    put_probabilities(g, c, out);
+    generation_put_collected(g, c, "completion_probabilities", out);
     buf_puts(out, "}");
 }
 
@@ -105,7 +73,7 @@ static void infill_delta(struct generation *g, struct choice *c, const struct rd
     }
     buf_puts(out, "data: ");
     put_content(d->text, d->text_bytes, false, c, out);
-    put_probabilities(g, c, out);
+    generation_put_collected(g, c, "completion_probabilities", out);
     buf_puts(out, "}\n\n");
 }
 
@@ -142,7 +110,7 @@ static const struct gen_events infill_events = {.open = infill_open,
                                                 .ping = ": ping\n\n",
                                                 .destroy = state_destroy};
 static const struct gen_format infill_format = {
-    .id_prefix = "infill", .events = &infill_events, .collect = infill_collect};
+    .id_prefix = "infill", .events = &infill_events, .collect = generation_collect_ids};
 
 /* What only this endpoint has; the rest is checked as in /v1/completions. */
 static int check_parts(const json_t *body, struct api_error *e)

@@ -69,24 +69,12 @@ static void put_piece(const struct ollama_state *s, struct fim_text text, struct
     if (!s->generate) buf_putc(out, '}');
 }
 
-/* ,"logprobs":[..] of the tokens since it was last written. */
-static void put_logprobs(const struct generation *g, struct buf *out)
-{
-    struct buf *list = &g->choices[0].logprobs;
-
-    if (!g->p.logprobs || (g->streaming && list->n == 0)) return;
-    buf_puts(out, ",\"logprobs\":[");
-    buf_append(out, list->data, list->n);
-    buf_puts(out, "]");
-    buf_clear(list);
-}
-
 static void stream_piece(const struct generation *g, struct fim_text text, struct fim_text thinking,
                          struct fim_text calls, struct buf *out)
 {
     begin_line(g->io->server->info.model_id, out);
     put_piece(g->state, text, thinking, calls, out);
-    put_logprobs(g, out);
+    generation_put_collected(g, &g->choices[0], "logprobs", out);
     buf_puts(out, ",\"done\":false}\n");
 }
 
@@ -166,7 +154,7 @@ static void put_last(const struct generation *g, const struct choice *c, struct 
     begin_line(g->io->server->info.model_id, out);
     put_piece(s, (struct fim_text){s->text.data, s->text.n}, (struct fim_text){s->thinking.data, s->thinking.n},
               (struct fim_text){s->calls.data, s->calls.n}, out);
-    put_logprobs(g, out);
+    generation_put_collected(g, &g->choices[0], "logprobs", out);
     buf_printf(out,
                ",\"done\":true,\"done_reason\":\"%s\",\"total_duration\":%llu,\"load_duration\":0,"
                "\"prompt_eval_count\":%u,\"prompt_eval_duration\":%llu,\"eval_count\":%u,\"eval_duration\":%llu,"
