@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Random weights of real shapes, as GGUF files: what the GPU is measured on.
 
-    make_random_models.py header TOKENIZER.gguf OUT_DIR NAME ..     writes OUT_DIR/NAME.hdr (needs the gguf package)
+    make_random_models.py header TOKENIZER.gguf OUT_DIR NAME ..     writes OUT_DIR/NAME.hdr.xz (needs the gguf package)
+    make_random_models.py sample MODEL.gguf OUT_DIR NAME            the same of a real file: its form, 200 blocks a tensor
     make_random_models.py fill HEADER_DIR OUT_DIR NAME ..           writes OUT_DIR/NAME.gguf from it (needs numpy)
 
-TOKENIZER.gguf: any file with a vocabulary of 151936 tokens (Qwen 2.5); Llama gets the same one, filled up. A header is a
-few MB and can be carried to the machine with the GPU, where `fill` makes the gigabytes. Matrices are normal with
-standard deviation 0.02, norms 1. Names: qwen3-0.6b, qwen3-1.7b, qwen3-4b, qwen3-8b, qwen3-14b, qwen3-32b, llama3.1-8b,
+TOKENIZER.gguf: any file with a vocabulary of 151936 tokens (Qwen 2.5); Llama gets the same one, filled up. A header is
+1 or 2 MB and can be carried to the machine with the GPU, where `fill` makes the gigabytes. Matrices are normal with
+standard deviation 0.02, norms 1; those of a sample repeat its blocks. Names: qwen3-0.6b, qwen3-1.7b, qwen3-4b, qwen3-8b, qwen3-14b, qwen3-32b, llama3.1-8b,
 each with an ending -bf16 (default), -q8_0 or -q4_0.
 """
 import json
+import lzma
 import sys
 from pathlib import Path
 
@@ -106,9 +108,28 @@ def make_header(tokenizer, out_dir, name):
     w.write_kv_data_to_file()
     w.write_ti_data_to_file()
     w.close()
-    with open(path, "ab") as f:
-        f.write(b"\0" * (-f.tell() % 32))
+    header = path.read_bytes()
+    path.unlink()
+    save(out_dir, name, header + b"\0" * (-len(header) % 32), plan)
+
+
+def save(out_dir, name, header, plan):
+    (Path(out_dir) / (name + ".hdr.xz")).write_bytes(lzma.compress(header))
     (Path(out_dir) / (name + ".json")).write_text(json.dumps(plan))
+
+
+def make_sample(model, out_dir, name):
+    import gguf
+
+    source = gguf.GGUFReader(model)
+    header = bytes(source.data[: source.data_offset])
+    plan = []
+    for t in sorted(source.tensors, key=lambda t: t.data_offset):
+        whole = t.tensor_type.name == "F32" or t.n_bytes < 1 << 16
+        part = t.n_bytes if whole else 211 * gguf.GGML_QUANT_SIZES[t.tensor_type][1]    # no divisor of a row
+        header += source.data[t.data_offset : t.data_offset + part].tobytes()
+        plan.append((part, int(t.n_bytes)))
+    save(out_dir, name, header, {"header": source.data_offset, "parts": plan})
 
 
 def random_block(np, kind):
@@ -124,14 +145,28 @@ def random_block(np, kind):
     return b.tobytes()
 
 
+def fill_sample(plan, data, path):
+    at = plan["header"]
+    with open(path, "wb") as f:
+        f.write(data[:at])
+        for part, size in plan["parts"]:
+            f.write((data[at : at + part] * (size // part + 1))[:size])
+            f.write(b"\0" * (-size % 32))
+            at += part
+
+
 def fill(header_dir, out_dir, name):
     import numpy as np
 
     plan = json.loads((Path(header_dir) / (name + ".json")).read_text())
+    header = lzma.decompress((Path(header_dir) / (name + ".hdr.xz")).read_bytes())
+    if isinstance(plan, dict):
+        fill_sample(plan, header, Path(out_dir) / (name + ".gguf"))
+        return
     block = random_block(np, split(name)[1])
     unit = TYPES[split(name)[1]][2]
     with open(Path(out_dir) / (name + ".gguf"), "wb") as f:
-        f.write((Path(header_dir) / (name + ".hdr")).read_bytes())
+        f.write(header)
         at = 0
         for t, size in plan:
             if t == "f32":
@@ -150,7 +185,7 @@ def main():
     what, source, out = sys.argv[1:4]
     Path(out).mkdir(parents=True, exist_ok=True)
     for name in sys.argv[4:]:
-        (make_header if what == "header" else fill)(source, out, name)
+        {"header": make_header, "sample": make_sample, "fill": fill}[what](source, out, name)
 
 
 if __name__ == "__main__":
