@@ -200,14 +200,20 @@ bool file_map_unchanged(const struct file_map *map)
     return fstat(map->fd, &st) == 0 && (uint64_t)st.st_size >= map->n_bytes;
 }
 
-void file_map_populate(const struct file_map *map, uint64_t offset, uint64_t n_bytes)
+void file_populate(const void *bytes, uint64_t n_bytes)
 {
 #ifdef MADV_POPULATE_READ
-    if (offset < map->n_bytes && n_bytes <= map->n_bytes - offset)
-        (void)madvise((void *)(uintptr_t)(map->data + offset), n_bytes, MADV_POPULATE_READ);
+    uintptr_t before = (uintptr_t)bytes % (uintptr_t)sysconf(_SC_PAGESIZE);
+
+    (void)madvise((void *)((uintptr_t)bytes - before), (size_t)(n_bytes + before), MADV_POPULATE_READ);
 #else
-    (void)map, (void)offset, (void)n_bytes;
+    (void)bytes, (void)n_bytes;
 #endif
+}
+
+void file_map_populate(const struct file_map *map, uint64_t offset, uint64_t n_bytes)
+{
+    if (offset < map->n_bytes && n_bytes <= map->n_bytes - offset) file_populate(map->data + offset, n_bytes);
 }
 
 static int64_t in_ns(struct timespec t)

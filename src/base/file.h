@@ -34,6 +34,8 @@ bool file_map_broken(const struct file_map *map);
 /* Maps the pages of a range now, which is cheaper than a fault for each: advice, and harmless where the system has no
  * such call. */
 void file_map_populate(const struct file_map *map, uint64_t offset, uint64_t n_bytes);
+/* The same for bytes of which only the address is known; of any kind of memory. */
+void file_populate(const void *bytes, uint64_t n_bytes);
 
 /* Which bytes a path stood for: equal identities, the older one settled, mean equal contents. The change time moves
  * with every write and cannot be set back. settled: at the call, the file had not changed for settle_ns; before that, a
