@@ -11,8 +11,8 @@
  *
  * Ops are asynchronous on devices; sync() waits and reports device errors. Arguments are checked by assert: shapes were
  * checked when the model was loaded. A NULL entry is unsupported; loading a model that needs it fails by name.
- * Thread  one backend belongs to one engine thread (create and weight_load: the loading thread, before).
- * Errors  RD_E_DEVICE from ops and sync; RD_E_NOMEM from alloc, weight_load, kv_create.
+ * Thread  one backend belongs to one engine thread (create, weight_load, weights_done: the loading thread, before).
+ * Errors  RD_E_DEVICE from ops and sync; RD_E_NOMEM from alloc, weight_load, weights_done, kv_create.
  */
 #pragma once
 #include <stdbool.h>
@@ -33,12 +33,13 @@ struct backend_options {
 };
 
 /* A tensor as it lies in the file. data stays while the model lives for WEIGHT_EMBED, else during weight_load(): a tied
- * head is loaded with its embedding's data. */
+ * head is loaded with its embedding's data. stays: until weights_done, at least; the weight may be used after that. */
 struct host_tensor {
     const char *name;                    /* for errors */
     enum dtype dtype;
     uint32_t n_out, n_in;                /* matrix [n_out rows, n_in contiguous]; a vector has n_out 1 */
     const void *data;
+    bool stays;
 };
 
 enum weight_role {
@@ -200,9 +201,12 @@ struct backend_ops {
     /* weight_load takes matrices of this type of DTYPE_HUB_LIST, and multiplies with them faster than with what they would
      * be opened to. NULL: takes none of them. */
     bool (*weight_takes)(const struct backend *be, enum dtype t);
-    /* Loads and repacks (in parallel). The host tensor's bytes must stay where they are until weight_unload. */
+    /* Loads and repacks (in parallel). How long the host tensor's bytes stay: struct host_tensor. */
     rd_status (*weight_load)(struct backend *be, const struct host_tensor *t, enum weight_role role, struct weight *out,
                              struct rd_error *err);
+    /* Waits until what weight_load was given (host_tensor.stays) has been read and may be used. After an error of
+     * weight_load, too: the bytes are read until then. NULL: weight_load waits. */
+    rd_status (*weights_done)(struct backend *be, struct rd_error *err);
     void (*weight_unload)(struct backend *be, struct weight *w);
     /* A WEIGHT_MATRIX from its packing: the n_bytes at data that weight_load made of the same tensor before, maybe in
      * another process; `format` is that weight's. They are read-only, 64-byte aligned, and stay until weight_unload,

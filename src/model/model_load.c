@@ -223,7 +223,7 @@ static rd_status load_weight(struct load_state *s, const struct tensor_place *p,
                              enum weight_role role, struct weight *out, struct rd_error *err)
 {
     struct model *m = s->m;
-    struct host_tensor host = {p->label, loaded_as(m, t), p->n_out, p->n_in, t->data};
+    struct host_tensor host = {p->label, loaded_as(m, t), p->n_out, p->n_in, t->data, false};
     struct gguf_bytes bytes = {NULL, NULL};
     uint64_t n_packed = 0;
     rd_status st = RD_OK;
@@ -233,6 +233,7 @@ static rd_status load_weight(struct load_state *s, const struct tensor_place *p,
         bytes.data = m->embed.data;                         /* the tied head: what was made for the embedding */
     else if (n_packed == 0) st = gguf_tensor_open_as(t, host.dtype, &bytes, err);
     host.data = bytes.data;
+    host.stays = role == WEIGHT_EMBED || !bytes.owned;
     if (n_packed == 0 && st == RD_OK) st = m->ops->weight_load(m->be, &host, role, out, err);
     if (role == WEIGHT_EMBED && st == RD_OK) {              /* the weight refers to them */
         m->embed = bytes;
@@ -274,7 +275,7 @@ static rd_status load_tied_head(struct load_state *s, struct rd_error *err)
 static rd_status load_frequencies(struct model *m, const float *values, const char *label, struct weight *out,
                                   struct rd_error *err)
 {
-    struct host_tensor host = {label, DTYPE_F32, 1, m->config.n_rot / 2, values};
+    struct host_tensor host = {label, DTYPE_F32, 1, m->config.n_rot / 2, values, true};
     rd_status st = m->ops->weight_load(m->be, &host, WEIGHT_VECTOR, out, err);
 
     if (st == RD_OK) m->weight_bytes += out->bytes;
@@ -346,6 +347,15 @@ static rd_status load_all(struct model *m, struct load_state *load, struct rd_er
     return st == RD_OK ? st : error_set(err, st, "no memory for the activations of %u rows", m->max_rows);
 }
 
+/* Nobody reads the file's bytes afterwards, whatever became of it. */
+static rd_status load_and_wait(struct model *m, struct load_state *load, struct rd_error *err)
+{
+    rd_status st = load_all(m, load, err), done = RD_OK;
+
+    if (m->ops->weights_done) done = m->ops->weights_done(m->be, st == RD_OK ? err : NULL);
+    return st == RD_OK ? done : st;
+}
+
 rd_status model_load_packed(const struct model_source *s, struct model **out, struct rd_error *err)
 {
     struct model *m = mem_zalloc(1, sizeof(*m));
@@ -365,7 +375,7 @@ rd_status model_load_packed(const struct model_source *s, struct model **out, st
     }
     if ((st = check_model(m, &load, err)) != RD_OK) goto fail;
     if (s->packed) st = packed_weights_create(s->packed, s->g, s->ops, s->be, &m->packed, err);
-    if (st == RD_OK) st = load_all(m, &load, err);
+    if (st == RD_OK) st = load_and_wait(m, &load, err);
     if (gguf_broken(s->g) || !gguf_unchanged(s->g))
         st = error_set(err, RD_E_IO, "the model file changed while it was being loaded");
     if (st != RD_OK) goto fail;

@@ -349,6 +349,36 @@ TEST(a_shard_cut_while_it_is_open_is_noticed)
     hub_remove(dir);
 }
 
+static void cut_shard(void *user, double fraction)
+{
+    (void)fraction;
+    if (truncate(user, 4096) != 0) abort();
+}
+
+TEST(a_shard_cut_while_its_model_is_loaded_fails_that)
+{
+    const struct hub_options o = {.n_shards = 1};
+    const struct backend_options one = {1, NULL, 0, false};
+    const struct backend_ops *ops = test_backend_ops();
+    struct rd_error err = {RD_OK, ""};
+    struct backend *be = NULL;
+    struct model *m = NULL;
+    struct gguf *g = NULL;
+    char dir[64], path[128];
+    struct model_progress cut = {cut_shard, path};
+
+    CHECK(hub_make(golden("qwen3/tiny-qwen3-tied"), &o, dir));
+    snprintf(path, sizeof(path), "%s/model.safetensors", dir);
+    CHECK_OK(model_file_open(dir, &g, &err));
+    CHECK_OK(ops->create(&one, &be, &err));
+    CHECK_EQ(model_load(g, ops, be, 4, 4, &cut, &m, &err), RD_E_IO);
+    CHECK(gguf_broken(g) && m == NULL);
+    CHECK(strstr(err.text, "changed while it was being loaded"));
+    ops->destroy(be);
+    gguf_close(g);
+    hub_remove(dir);
+}
+
 TEST(a_shard_cut_while_its_model_runs_fails_the_pass_and_nothing_else)
 {
     const struct hub_options o = {.n_shards = 2};

@@ -163,7 +163,8 @@ static void check_linear(struct side *gpu, struct random *rng, enum dtype t, uin
     float *values = mem_alloc((size_t)n_out * n_in, sizeof(float)), *x = normal(rng, (uint64_t)n_rows * n_in, 1);
     float *bias = normal(rng, n_out, 1), *want = mem_zalloc((size_t)n_rows * n_out, sizeof(float));
     float *got = mem_zalloc((size_t)n_rows * n_out, sizeof(float)), *alone = mem_zalloc((size_t)n_rows * n_out, 4);
-    struct host_tensor host = {"w", t, n_out, n_in, data}, host_bias = {"bias", DTYPE_F32, 1, n_out, bias};
+    struct host_tensor host = {"w", t, n_out, n_in, data, false};
+    struct host_tensor host_bias = {"bias", DTYPE_F32, 1, n_out, bias, false};
     struct weight w = {0}, b = {0};
 
     dtype_to_float(t, data, values, (uint64_t)n_out * n_in);
@@ -224,13 +225,86 @@ static void check_linears(void)
 
 TEST(cuda_linear_has_the_values_of_double_precision_and_bits_of_its_row_alone) { check_linears(); }
 
+/* Scales that are no halves: the device keeps the weights as bf16. */
+static void make_scales_large(uint8_t *q6, uint64_t n_blocks)
+{
+    for (uint8_t *b = q6; n_blocks--; b += dtype_block_bytes(DTYPE_Q6_K)) {
+        memset(b + 192, 100, 16);
+        put_half(b + 208, 60000);
+    }
+}
+
+static uint8_t *as_bf16(const uint8_t *q6, uint64_t n)
+{
+    float *values = mem_alloc(n, sizeof(*values));
+    uint16_t *b = mem_alloc(n, sizeof(*b));
+
+    dtype_to_float(DTYPE_Q6_K, q6, values, n);
+    for (uint64_t i = 0; i < n; i++) b[i] = float_to_bf16(values[i]);
+    mem_free(values);
+    return (uint8_t *)b;
+}
+
+TEST(cuda_weights_that_are_loaded_together_are_those_loaded_one_by_one)
+{
+    enum { N = 12, ROWS = 3, LARGE = 1, N_OUT = 4100, N_IN = 2304 };
+    static const struct { enum dtype t; uint32_t n_out, n_in; } shapes[] = {
+        {DTYPE_BF16, N_OUT, N_IN}, {DTYPE_Q6_K, 320, 512}, {DTYPE_F32, 72, 100}, {DTYPE_Q8_0, 33, 96},
+        {DTYPE_Q4_K, 640, 1024}, {DTYPE_BF16, 1, 8}, {DTYPE_F32, 2100, N_IN}, {DTYPE_Q6_K, 256, 256},
+        {DTYPE_Q4_0, 64, 64}, {DTYPE_F16, 700, 640}, {DTYPE_Q5_1, 96, 32}, {DTYPE_BF16, 3000, 512}};
+    static float got[ROWS * N_OUT], alone[ROWS * N_OUT];
+    uint8_t *data[N], *large;
+    struct weight w[N], bias[N], one;
+    float *x, *b;
+    struct side gpu, cpu;
+    struct random rng;
+
+    if (!open_sides(&gpu, &cpu)) return;
+    random_init(&rng, test_seed());
+    x = normal(&rng, ROWS * N_IN, 1);
+    b = normal(&rng, N_OUT, 1);
+    for (uint32_t i = 0; i < N; i++) {
+        data[i] = random_weights(&rng, shapes[i].t, (uint64_t)shapes[i].n_out * shapes[i].n_in);
+        if (i == LARGE) make_scales_large(data[i], 320 * 512 / 256);
+    }
+    for (uint32_t i = 0; i < N; i++) {
+        struct host_tensor t = {"w", shapes[i].t, shapes[i].n_out, shapes[i].n_in, data[i], true};
+        struct host_tensor v = {"bias", DTYPE_F32, 1, shapes[i].n_out, b, true};
+
+        CHECK_OK(gpu.ops->weight_load(gpu.be, &t, WEIGHT_MATRIX, &w[i], NULL));
+        CHECK_OK(gpu.ops->weight_load(gpu.be, &v, WEIGHT_VECTOR, &bias[i], NULL));
+    }
+    CHECK_OK(gpu.ops->weights_done(gpu.be, NULL));
+    CHECK_OK(gpu.ops->weights_done(gpu.be, NULL));          /* nothing is left */
+    large = as_bf16(data[LARGE], 320 * 512);
+    for (uint32_t i = 0; i < N; i++) {
+        struct host_tensor t = {"w", shapes[i].t, shapes[i].n_out, shapes[i].n_in, data[i], false};
+
+        if (i == LARGE) t.dtype = DTYPE_BF16, t.data = large;
+        CHECK_OK(gpu_linear(&gpu, &w[i], &bias[i], x, ROWS, got));
+        CHECK_OK(gpu.ops->weight_load(gpu.be, &t, WEIGHT_MATRIX, &one, NULL));
+        CHECK_OK(gpu_linear(&gpu, &one, &bias[i], x, ROWS, alone));
+        CHECK(distance(got, alone, (uint64_t)ROWS * t.n_out) == 0);
+        CHECK_EQ(memcmp(got, alone, (size_t)ROWS * t.n_out * sizeof(float)), 0);
+        CHECK_OK(gpu_linear(&gpu, &one, NULL, x, ROWS, alone));
+        if (i != LARGE)                                     /* the bias is there */
+            CHECK(memcmp(got, alone, (size_t)ROWS * t.n_out * sizeof(float)) != 0);
+        gpu.ops->weight_unload(gpu.be, &one);
+        gpu.ops->weight_unload(gpu.be, &w[i]);
+        gpu.ops->weight_unload(gpu.be, &bias[i]);
+        mem_free(data[i]);
+    }
+    mem_free(large), mem_free(x), mem_free(b);
+    close_sides(&gpu, &cpu);
+}
+
 /* ---- rows ---- */
 
 static void norm_on(struct side *s, uint32_t n_rows, uint32_t width, const float *x, const float *delta,
                     const float *weights, float *x_out, float *out)
 {
     uint64_t n = (uint64_t)n_rows * width;
-    struct host_tensor host = {"norm", DTYPE_F32, 1, width, weights};
+    struct host_tensor host = {"norm", DTYPE_F32, 1, width, weights, false};
     struct weight w = {0};
     float *dx = to_side(s, x, n), *dd = to_side(s, delta, n), *dout = to_side(s, x, n);
     struct residual_norm_args a = {n_rows, width, dx, dd, &w, &w, 1e-5f, dout};
@@ -291,7 +365,7 @@ TEST(cuda_embed_and_gather_give_the_rows_of_the_cpu)
     random_init(&rng, test_seed());
     for (size_t t = 0; t < sizeof(types) / sizeof(types[0]); t++) {
         uint8_t *data = random_weights(&rng, types[t], VOCAB * WIDTH);
-        struct host_tensor host = {"embed", types[t], VOCAB, WIDTH, data};
+        struct host_tensor host = {"embed", types[t], VOCAB, WIDTH, data, false};
 
         memset(out, 0, sizeof(out));
         for (int i = 0; i < 2; i++) {
@@ -336,9 +410,9 @@ static void attend(struct side *s, const struct attn_case *c, const float *q, co
     uint64_t nq = (uint64_t)c->n_ctx * qw, nk = (uint64_t)c->n_ctx * kw;
     struct kv_layout layout = {N_LAYERS, c->n_kv_heads, c->head_dim, c->page_tokens, c->dtype, values_of(c)};
     float inv_freq[512], norm[512], bias[1024];
-    struct host_tensor host = {"freq", DTYPE_F32, 1, c->n_rot / 2, inv_freq};
-    struct host_tensor host_norm = {"q_norm", DTYPE_F32, 1, c->head_dim, norm};
-    struct host_tensor host_bias = {"k_bias", DTYPE_F32, 1, kw, bias};
+    struct host_tensor host = {"freq", DTYPE_F32, 1, c->n_rot / 2, inv_freq, false};
+    struct host_tensor host_norm = {"q_norm", DTYPE_F32, 1, c->head_dim, norm, false};
+    struct host_tensor host_bias = {"k_bias", DTYPE_F32, 1, kw, bias, false};
     struct weight freq = {0}, q_norm = {0}, k_bias = {0};
     struct kv_storage kv = {0};
     kv_page *table = mem_zalloc(n_pages, sizeof(*table));
@@ -608,11 +682,21 @@ TEST(cuda_draws_as_softmax_says_and_by_seed_and_position_alone)
 
 TEST(cuda_memory_that_is_not_there_is_said_and_harms_nothing)
 {
+    const float values[64] = {1};
+    struct host_tensor small = {"small", DTYPE_F32, 1, 64, values, true};
+    struct host_tensor large = {"large", DTYPE_BF16, 1u << 24, 1u << 20, values, true};
+    struct weight w = {0}, none = {0};
+    struct rd_error err = {RD_OK, ""};
     struct side gpu, cpu;
     void *p = NULL;
 
     if (!open_sides(&gpu, &cpu)) return;
     CHECK_EQ(gpu.ops->alloc(gpu.be, 1ull << 46, &p), RD_E_NOMEM);
+    CHECK_OK(gpu.ops->weight_load(gpu.be, &small, WEIGHT_MATRIX, &w, NULL));
+    CHECK_EQ(gpu.ops->weight_load(gpu.be, &large, WEIGHT_MATRIX, &none, &err), RD_E_NOMEM);
+    CHECK(strstr(err.text, "large: no room on the GPU") && !none.data);
+    CHECK_OK(gpu.ops->weights_done(gpu.be, NULL));
+    gpu.ops->weight_unload(gpu.be, &w);
     CHECK_OK(gpu.ops->alloc(gpu.be, 1 << 20, &p));
     CHECK_OK(gpu.ops->sync(gpu.be));
     gpu.ops->free(gpu.be, p, 1 << 20);

@@ -23,9 +23,8 @@ static void cuda_destroy(struct backend *be)
 {
     if (!be) return;
     cuda_graphs_free(be);
-    cuda_stages_free(be);
+    cuda_loader_free(be);
     cuda_lanes_free(be);
-    cudaFree(be->overflow);
     cudaFree(be->meta_device);
     cudaFree(be->l.scratch);
     cudaFree(be->l.counters);
@@ -106,7 +105,6 @@ static cudaError_t make_buffers(struct backend *be)
     if (error == cudaSuccess) error = cudaMalloc(&be->l.scratch, CUDA_SCRATCH_BYTES);
     if (error == cudaSuccess) error = cudaMalloc((void **)&be->l.counters, CUDA_N_COUNTERS * sizeof(uint32_t));
     if (error == cudaSuccess) error = cudaMemset(be->l.counters, 0, CUDA_N_COUNTERS * sizeof(uint32_t));
-    if (error == cudaSuccess) error = cudaMalloc((void **)&be->overflow, sizeof(uint32_t));
     if (error == cudaSuccess) error = cudaMalloc((void **)&be->meta_device, CUDA_META_BYTES);
     for (int i = 0; i < 2 && error == cudaSuccess; i++)
         error = cudaHostAlloc((void **)&be->meta_hosts[i], CUDA_META_BYTES, cudaHostAllocDefault);
@@ -181,6 +179,7 @@ const struct backend_ops backend_cuda_ops = {
     .is_dead = cuda_is_dead,
     .weight_takes = cuda_weight_takes,
     .weight_load = cuda_weight_load,
+    .weights_done = cuda_weights_done,
     .weight_unload = cuda_weight_unload,
     .free_bytes = cuda_free_bytes,
     .alloc = cuda_alloc,

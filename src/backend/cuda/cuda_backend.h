@@ -7,7 +7,7 @@
  *                 One tensor of the file is kept once, however often it is loaded (tied heads).
  *   metadata      host arrays that ops are given (tokens, positions, block tables ..) go through one pinned buffer to
  *                 the same place of one device buffer; an array that several ops of a step share is sent once. The
- *                 buffer is empty again after sync.
+ *                 buffer is empty again after sync. While weights are loaded the buffers are their stages.
  * Nothing is allocated after model_load and kv_create.
  *
  * Errors  the first error of the device is logged with its name; from then on every op and sync gives RD_E_DEVICE: a
@@ -45,7 +45,6 @@ struct cuda_sent {
 #define CUDA_MARKS       4u                 /* more than steps under way */
 #define CUDA_META_BYTES  (64ull << 20)
 #define CUDA_MAX_GRAPHS  512u
-#define CUDA_STAGE_BYTES (32ull << 20)
 
 /* A recorded step. exec NULL: seen once, not recorded yet. */
 struct cuda_graph {
@@ -72,7 +71,6 @@ struct backend {
     struct cuda_region *regions;
     size_t n_regions, cap_regions;
     struct cuda_weight *weights;
-    uint32_t *overflow;                 /* device: set by cuda_convert_rows */
     /* metadata */
     char *meta_hosts[2], *meta_host;    /* graph steps take them in turn: the one before may not be sent yet */
     char *meta_device;
@@ -91,10 +89,7 @@ struct backend {
     /* steps begun and not waited for: [n_waited, n_begun) */
     cudaEvent_t marks[CUDA_MARKS];
     uint64_t n_begun, n_waited;
-    /* loading: two pinned buffers and two on the device, used in turn; freed at the first step */
-    void *stage_host[2], *stage_device[2];
-    cudaEvent_t stage_free[2];
-    uint32_t next_stage;
+    struct cuda_loader *loader;         /* while weights are loaded (cuda_weights.c), else NULL */
     struct cuda_lane lanes[2];          /* to the device, to the host */
 };
 
@@ -121,17 +116,25 @@ void cuda_lanes_free(struct backend *be);
 uint64_t cuda_free_bytes(struct backend *be);
 rd_status cuda_alloc(struct backend *be, uint64_t n_bytes, void **out);
 void cuda_free(struct backend *be, void *p, uint64_t n_bytes);
-bool cuda_weight_takes(const struct backend *be, enum dtype t);
-rd_status cuda_weight_load(struct backend *be, const struct host_tensor *t, enum weight_role role, struct weight *out,
-                           struct rd_error *err);
-void cuda_weight_unload(struct backend *be, struct weight *w);
+/* cudaMalloc; a refusal is RD_E_NOMEM and leaves no error behind. */
+rd_status cuda_device_alloc(struct backend *be, uint64_t n_bytes, void **out);
 rd_status cuda_kv_create(struct backend *be, const struct kv_layout *layout, uint32_t n_pages, struct kv_storage *out);
 void cuda_kv_destroy(struct backend *be, struct kv_storage *kv);
 rd_status cuda_copy(struct backend *be, void *to, const void *from, uint64_t n_bytes);
 void cuda_pin(struct backend *be, void *p, uint64_t n_bytes, bool on);
-void cuda_stages_free(struct backend *be);
 /* Of a float in memory of cuda_alloc; NULL for other memory. */
 uint16_t *cuda_shadow(const struct backend *be, const float *x);
+
+/* cuda_weights.c */
+bool cuda_weight_takes(const struct backend *be, enum dtype t);
+rd_status cuda_weight_load(struct backend *be, const struct host_tensor *t, enum weight_role role, struct weight *out,
+                           struct rd_error *err);
+rd_status cuda_weights_done(struct backend *be, struct rd_error *err);
+void cuda_weight_unload(struct backend *be, struct weight *w);
+/* Weights are under way: the metadata's buffers are in use. */
+bool cuda_is_loading(const struct backend *be);
+/* Ends the loader's threads; the next weight_load starts others. */
+void cuda_loader_free(struct backend *be);
 
 /* cuda_ops.c */
 /* Finds what runs share, for what lies at `memory` of be->meta_host; out: its place on the device, or none. */

@@ -119,6 +119,7 @@ static bool put_step(struct backend *be, const struct graph_step *s, uint32_t en
     struct cuda_run *runs;
     uint32_t *tables;
 
+    assert(!cuda_is_loading(be));
     be->n_sent = 0;
     be->n_meta = 0;
     be->meta_host = be->meta_hosts[be->meta_host == be->meta_hosts[0]];

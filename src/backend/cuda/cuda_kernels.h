@@ -11,7 +11,7 @@
  * Numbers  activations that a matrix product reads are bf16 ("16"), sums and everything else f32. Where a function takes
  * both out and out16, either may be NULL; both hold the same value, out16 rounded to nearest even. bf16 pointers are
  * uint16_t here. Strides are in elements.
- * Thread  engine thread only. No function allocates, synchronises or keeps state between calls, so that all of them can
+ * Thread  engine thread only, while weights are loaded one loading thread at a time (cuda_convert_rows). No function allocates, synchronises or keeps state between calls, so that all of them can
  * be captured in a CUDA graph; what depends on the device is in struct cuda_launch. Attributes (shared memory sizes)
  * are set in cuda_kernels_init.
  */
