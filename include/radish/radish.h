@@ -107,6 +107,8 @@ struct rd_info {
     int32_t bos, eos;               /* -1: none */
     int64_t created_s;              /* wall clock at load */
     double load_ms;
+    double weights_ms;              /* of load_ms: reading the weights, on a GPU sending them there */
+    uint64_t tensor_bytes;          /* that the weights take in the file */
     bool has_chat_template;         /* the model's own; otherwise its family's format is used */
     char quantization[16];          /* of most of the weights, as the file says: "Q4_K_M"; "": it does not */
     bool thinks;                    /* the template knows thinking */

@@ -241,6 +241,7 @@ static rd_status load_weights(rd_engine *e, const struct rd_options *o, uint32_t
                                     .settle_ns = PACKED_SETTLE_NS,
                                     .n_threads = o->n_threads ? o->n_threads : thread_n_physical_cores()};
     struct model_source source = {e->gguf, e->ops, e->backend, max_rows, max_logits, &progress, NULL};
+    uint64_t began;
     rd_status st;
 
     if (o->packed_dir && !o->no_packed_cache) {
@@ -249,8 +250,10 @@ static rd_status load_weights(rd_engine *e, const struct rd_options *o, uint32_t
         packed.dir = e->packed_dir;
         source.packed = &packed;
     }
+    began = clock_now_ns(clock_system());
     st = model_load_packed(&source, &e->model, err);
     if (st != RD_OK) return st;
+    e->info.weights_ms = ms_since(began);
     e->info.packed_bytes = model_packed_bytes(e->model);
     e->ops->describe(e->backend, e->info.backend, sizeof(e->info.backend));
     e->info.weight_bytes = model_weight_bytes(e->model);
@@ -287,6 +290,7 @@ static rd_status fill_model_info(rd_engine *e, struct rd_error *err)
         const struct gguf_tensor *t = gguf_tensor_at(e->gguf, i);
 
         e->info.n_params += t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
+        e->info.tensor_bytes += t->n_hub_bytes ? t->n_hub_bytes : t->n_bytes;
     }
     return RD_OK;
 }
@@ -343,7 +347,8 @@ rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *
     struct thread text_thread = {0};
     struct kv_layout types = {0};
     rd_engine *e = NULL;
-    double map_ms, weights_ms;
+    char rate[64] = "";
+    double map_ms;
     rd_status st;
 
     *out = NULL;
@@ -357,15 +362,14 @@ rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *
     e->keep_volatile = o->no_normalise;
     fill_names(e, o);
     st = fill_model_info(e, err);
-    if (st == RD_OK) st = api_device_open(e, o, err);
     if (st != RD_OK) goto fail;
-    max_rows = u32_max(or_default(o->max_chunk, default_chunk(e)), max_running);
     job = (struct text_job){.engine = e, .o = o};
-    map_ms = ms_since(e->opened_ns);
     if (thread_start(&text_thread, "vocab", load_text, &job) != RD_OK) load_text(&job);
+    st = api_device_open(e, o, err);
+    max_rows = u32_max(or_default(o->max_chunk, default_chunk(e)), max_running);
     max_logits = logits_rows(e, max_running);
-    st = load_weights(e, o, max_rows, max_logits, err);
-    weights_ms = ms_since(e->opened_ns) - map_ms;
+    map_ms = ms_since(e->opened_ns);
+    if (st == RD_OK) st = load_weights(e, o, max_rows, max_logits, err);
     thread_join(&text_thread);
     if (st == RD_OK && job.st != RD_OK) {
         st = job.st;
@@ -382,12 +386,15 @@ rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *
     if (st == RD_OK) st = start_threads(e, err);
     if (st != RD_OK) goto fail;
     e->info.load_ms = ms_since(e->opened_ns);
-    log_debug("load: map %.1f ms; beside each other: vocabulary and template %.1f ms, weights %.1f ms (%llu MiB packed "
-              "copy, %llu MiB own); until ready %.1f ms",
-              map_ms, job.ms, weights_ms, (unsigned long long)(e->info.packed_bytes >> 20),
+    log_debug("load: file and device %.1f ms; beside that and weights: vocabulary and template %.1f ms; weights "
+              "%.1f ms (%llu MiB packed copy, %llu MiB own); until ready %.1f ms",
+              map_ms, job.ms, e->info.weights_ms, (unsigned long long)(e->info.packed_bytes >> 20),
               (unsigned long long)(e->info.weight_bytes >> 20), e->info.load_ms);
-    log_info("%s: %s, %s, %.1f ms; KV cache for %llu tokens, context %u", e->info.model_id, e->info.arch,
-             e->info.backend, e->info.load_ms, (unsigned long long)e->info.kv_tokens, e->info.n_ctx);
+    if (e->ops->is_device)
+        snprintf(rate, sizeof(rate), " (weights %.1f ms, %.1f GB/s)", e->info.weights_ms,
+                 (double)e->info.tensor_bytes / e->info.weights_ms / 1e6);
+    log_info("%s: %s, %s, %.1f ms%s; KV cache for %llu tokens, context %u", e->info.model_id, e->info.arch,
+             e->info.backend, e->info.load_ms, rate, (unsigned long long)e->info.kv_tokens, e->info.n_ctx);
     *out = e;
     return RD_OK;
 

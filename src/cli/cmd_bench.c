@@ -316,9 +316,9 @@ static void print_json(const struct bench *b, const struct bench_flags *f, const
     buf_put_json(&out, b->info.backend, strlen(b->info.backend));
     buf_printf(&out,
                "\", \"arch\": \"%s\", \"n_params\": %llu, \"threads\": %u, \"prompt\": %u, \"gen\": %u, \"reps\": %u, "
-               "\"load_ms\": %.1f, ",
+               "\"load_ms\": %.1f, \"weights_ms\": %.1f, \"tensor_bytes\": %llu, ",
                b->info.arch, (unsigned long long)b->info.n_params, n_threads, r->prefill.at[0], f->n_gen, f->n_reps,
-               b->info.load_ms);
+               b->info.load_ms, b->info.weights_ms, (unsigned long long)b->info.tensor_bytes);
     buf_printf(&out, "\"prefill_tok_s\": %.2f, \"decode_tok_s\": %.2f, ", r->prefill.tok_s[0], r->decode.tok_s[0]);
     put_series(&out, "prefill", "n", &r->prefill);
     buf_puts(&out, ", ");
@@ -338,7 +338,10 @@ static void print_table(const struct bench *b, const struct bench_flags *f, cons
 {
     char name[64];
 
-    printf("%s, %s, medians of %u\n", b->info.model_id, b->info.backend, f->n_reps);
+    printf("%s, %s, loaded in %.0f ms (weights %.0f ms", b->info.model_id, b->info.backend, b->info.load_ms,
+           b->info.weights_ms);
+    if (b->info.packed_bytes == 0) printf(", %.1f GB/s", (double)b->info.tensor_bytes / b->info.weights_ms / 1e6);
+    printf("), medians of %u\n", f->n_reps);
     for (uint32_t i = 0; i < r->prefill.n; i++) {
         snprintf(name, sizeof(name), "prefill, %u tokens", r->prefill.at[i]);
         if (r->prefill.at[i] > 0) printf("  %-30s %10.2f tok/s\n", name, r->prefill.tok_s[i]);

@@ -179,6 +179,7 @@ def test_bench_measures_what_was_asked(radish, model):
     assert r.returncode == 0, r.err
     d = json.loads(r.out)
     assert d["prefill_tok_s"] > 0 and d["decode_tok_s"] > 0
+    assert 0 < d["weights_ms"] <= d["load_ms"] and d["tensor_bytes"] > 0
     assert [b["n"] for b in d["batched"]] == [1, 3] and all(b["tok_s"] > 0 for b in d["batched"])
     assert d["prompt"] == 64 and d["gen"] == 8 and d["threads"] >= 1
     assert "prefill" in radish("bench", model, "--prompt", 16, "--gen", 4, "--reps", 1).out
