@@ -2,7 +2,8 @@
  *
  *     bench_gpu_attention check      against double sums; each row's bits as one run, in chunks, token by token, in
  *          batches, together with others that begin with the same pages
- *     bench_gpu_attention decode [NAME]   time and share of the read bandwidth; bits with what comes before within attention
+ *     bench_gpu_attention decode [NAME [LENGTH ..]]   time and share of the read bandwidth; bits with what comes before
+ *          within attention
  *     bench_gpu_attention shared     sequences below one prefix: each by itself, and the prefix read once for all
  *     bench_gpu_attention prefill    time and TFLOP/s
  * Exit 1 if a check failed.
@@ -398,7 +399,7 @@ static double measured_bandwidth(void)
     return gbs;
 }
 
-static bool time_decode(const char *only)
+static bool time_decode(const char *only, char **lengths)
 {
     static const struct config q8 = { 32, 8, 128, 16, 0, 0, DTYPE_F16 }, q06 = { 16, 8, 128, 16, 0, 0, DTYPE_BF16 };
     static const struct config q8_0 = { 32, 8, 128, 16, 0, 0, DTYPE_Q8_0 };
@@ -415,8 +416,14 @@ static bool time_decode(const char *only)
     const double gbs = measured_bandwidth();
     bool ok = true;
 
-    for (const struct timing &t : all)
-        if (!only || !strcmp(only, t.name)) ok = time_one(t, gbs) && ok;
+    for (struct timing t : all) {
+        if (only && strcmp(only, t.name)) continue;
+        if (!only || !*lengths) ok = time_one(t, gbs) && ok;
+        for (char **at = lengths; only && *at; at++) {
+            t.name = *at, t.length = (uint32_t)atoi(*at);
+            ok = time_one(t, gbs) && ok;
+        }
+    }
     return ok;
 }
 
@@ -522,7 +529,7 @@ int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "check";
 
-    if (!strcmp(what, "decode")) return !time_decode(argc > 2 ? argv[2] : NULL);
+    if (!strcmp(what, "decode")) return !time_decode(argc > 2 ? argv[2] : NULL, argv + (argc > 3 ? 3 : argc));
     if (!strcmp(what, "shared")) return !time_shared(measured_bandwidth());
     if (strcmp(what, "prefill")) return check() > 0;
     time_prefill();

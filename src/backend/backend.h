@@ -185,6 +185,8 @@ enum graph_action { GRAPH_PLAIN, GRAPH_RECORD, GRAPH_REPLAYED };
  * is (seed, position)'s alone. */
 struct row_draw { float temperature, min_p; uint64_t seed; uint32_t position, unused; };
 struct row_choice { int32_t token; float value; };
+/* From this temperature on a draw without min_p needs no other logit of its row for a token's score: linear_choose. */
+#define LOCAL_TEMPERATURE 0.015625f
 
 struct backend_ops {
     const char *name;                    /* "cpu", "cuda" */
@@ -245,6 +247,10 @@ struct backend_ops {
      * host reads logits itself. */
     rd_status (*choose)(struct backend *be, uint32_t n_rows, uint32_t n_vocab, const float *logits,
                         const struct row_draw *draws, struct row_choice *choices);
+    /* linear of one matrix, without its output, and choose of that: the same choices. draws: of temperature 0, or without
+     * min_p from LOCAL_TEMPERATURE on. RD_E_UNSUPPORTED: not here, call those two. NULL: nowhere. */
+    rd_status (*linear_choose)(struct backend *be, const struct linear_args *a, const struct row_draw *draws,
+                               struct row_choice *choices);
     /* Right after sync or mark. *out says what follows: the step's ops (PLAIN); the same, then graph_end, which runs
      * what was recorded (RECORD: no copy from or to the host in between); or nothing, they run already (REPLAYED).
      * NULL: none. */

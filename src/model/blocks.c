@@ -250,24 +250,55 @@ void pass_mlp(struct pass *p, uint32_t layer)
     if (p->st == RD_OK) p->st = m->ops->linear(m->be, &out);
 }
 
+static struct linear_args head_args(const struct model *m, uint32_t first, uint32_t n, float *out)
+{
+    return (struct linear_args){
+        .n_rows = n,
+        .x = m->ws.norm + (size_t)first * m->config.hidden,
+        .x_stride = m->config.hidden,
+        .n_outs = 1,
+        .outs = {{&m->outer.output, NULL, out, m->config.n_vocab}},
+    };
+}
+
 /* Logits of n rows of ws.norm: to the device's own memory, or the caller's. best: linear_args'. */
-static rd_status head_logits(struct model *m, uint32_t n, float *logits, float *best)
+static rd_status head_logits(struct model *m, uint32_t first, uint32_t n, float *logits, float *best)
 {
     const struct model_config *c = &m->config;
     float *out = m->ws.logits ? m->ws.logits : logits;
-    struct linear_args head = {
-        .n_rows = n,
-        .x = m->ws.norm,
-        .x_stride = c->hidden,
-        .n_outs = 1,
-        .outs = {{&m->outer.output, NULL, out, c->n_vocab}},
-        .best = best,
-    };
-    rd_status st = m->ops->linear(m->be, &head);
+    struct linear_args head = head_args(m, first, n, out);
+    rd_status st;
 
+    head.best = best;
+    st = m->ops->linear(m->be, &head);
     if (st == RD_OK && c->final_softcap > 0)
         st = m->ops->softcap(m->be, out, (uint64_t)n * c->n_vocab, c->final_softcap);
     return st;
+}
+
+bool pass_only_chooses(const struct model *m, const struct model_batch *b)
+{
+    if (!m->ops->linear_choose || !m->ws.choices || !b->choices || !b->unread || m->config.final_softcap > 0)
+        return false;
+    for (uint32_t i = 0; i < b->n_logits; i++) {
+        const struct row_draw *d = &b->draws[i];
+
+        if (!b->unread[i] || (d->temperature > 0 && (d->min_p > 0 || d->temperature < LOCAL_TEMPERATURE))) return false;
+    }
+    return true;
+}
+
+/* What is wanted of the rows: choices alone, or logits and choices. */
+static rd_status head(struct model *m, const struct model_batch *b, float *logits)
+{
+    struct linear_args a = head_args(m, 0, b->n_logits, NULL);
+    rd_status st = RD_E_UNSUPPORTED;
+
+    if (pass_only_chooses(m, b)) st = m->ops->linear_choose(m->be, &a, b->draws, m->ws.choices);
+    if (st != RD_E_UNSUPPORTED) return st;
+    st = head_logits(m, 0, b->n_logits, logits, b->best);
+    if (st != RD_OK || !b->choices || !m->ws.choices) return st;
+    return m->ops->choose(m->be, b->n_logits, m->config.n_vocab, m->ws.logits, b->draws, m->ws.choices);
 }
 
 /* Rows of logits from the device, neighbours together; unread NULL: all n. */
@@ -314,9 +345,7 @@ rd_status pass_logits(struct pass *p, const struct weight *post_norm, float *log
 
     p->norm = norm_args(p, post_norm, &m->outer.output_norm);
     if (p->st == RD_OK && p->n_rows > 0) p->st = m->ops->residual_norm(m->be, &p->norm);
-    if (p->st == RD_OK && b->n_logits > 0) p->st = head_logits(m, b->n_logits, logits, b->best);
-    if (p->st == RD_OK && b->n_logits > 0 && b->choices && m->ws.choices)
-        p->st = m->ops->choose(m->be, b->n_logits, m->config.n_vocab, m->ws.logits, b->draws, m->ws.choices);
+    if (p->st == RD_OK && b->n_logits > 0) p->st = head(m, b, logits);
     return p->st != RD_OK || m->is_launching ? p->st : pass_deliver(m, b, logits);
 }
 
@@ -328,8 +357,16 @@ rd_status pass_head(struct model *m, uint32_t n, const float *const *states, flo
     assert(n >= 1 && n <= m->max_logits && n <= m->max_rows);
     for (uint32_t i = 0; i < n && st == RD_OK; i++)
         st = m->ops->copy(m->be, m->ws.norm + (size_t)i * width, states[i], width * sizeof(float));
-    if (st == RD_OK) st = head_logits(m, n, logits, NULL);
+    if (st == RD_OK) st = head_logits(m, 0, n, logits, NULL);
     if (st == RD_OK) st = copy_logits(m, n, NULL, logits);
+    return st != RD_OK ? st : m->ops->sync(m->be);
+}
+
+rd_status pass_read_logits(struct model *m, uint32_t row, float *logits)
+{
+    rd_status st = head_logits(m, row, 1, logits, NULL);
+
+    if (st == RD_OK) st = copy_logits(m, 1, NULL, logits);
     return st != RD_OK ? st : m->ops->sync(m->be);
 }
 

@@ -50,6 +50,11 @@ rd_status pass_logits(struct pass *p, const struct weight *post_norm, float *log
 /* What a pass with m->is_launching left on the device, to b's arrays and the caller's logits; deliver waits for it. */
 rd_status pass_send(struct model *m, const struct model_batch *b, float *logits);
 rd_status pass_deliver(struct model *m, const struct model_batch *b, float *logits);
+/* Whether nothing is wanted of the rows of logits but their choices, and the device makes those without the rows: a step
+ * of other kernels. */
+bool pass_only_chooses(const struct model *m, const struct model_batch *b);
+/* On a device: a row of the pass before, whose states are still there, whether its logits were computed then or not. */
+rd_status pass_read_logits(struct model *m, uint32_t row, float *logits);
 /* Logits of states that an earlier pass_logits gave. */
 rd_status pass_head(struct model *m, uint32_t n, const float *const *states, float *logits);
 

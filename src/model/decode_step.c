@@ -18,6 +18,7 @@ struct padded_step {
     kv_page *row_page;
     struct seq_run *runs;
     struct row_draw *draws;
+    bool *unread;
     uint32_t *from;
 };
 
@@ -33,6 +34,7 @@ void padded_step_destroy(struct model *m)
     mem_free(p->row_page);
     mem_free(p->runs);
     mem_free(p->draws);
+    mem_free(p->unread);
     mem_free(p->from);
     mem_free(p);
     m->ws.padded = NULL;
@@ -54,8 +56,9 @@ rd_status padded_step_create(struct model *m)
     p->row_page = mem_zalloc(n, sizeof(*p->row_page));
     p->runs = mem_zalloc(n, sizeof(*p->runs));
     p->draws = mem_zalloc(n, sizeof(*p->draws));
+    p->unread = mem_zalloc(n, sizeof(*p->unread));
     p->from = mem_zalloc(n, sizeof(*p->from));
-    if (!p->draws || !p->from) return RD_E_NOMEM;
+    if (!p->draws || !p->unread || !p->from) return RD_E_NOMEM;
     if (!p->tokens || !p->positions || !p->row_slot || !p->logit_rows || !p->row_page || !p->runs) return RD_E_NOMEM;
     for (uint32_t i = 0; i < n; i++) p->logit_rows[i] = i;
     return RD_OK;
@@ -93,6 +96,7 @@ static struct model_batch fill_step(struct padded_step *p, const struct kv_stora
         p->row_page[i] = is_real ? b->row_page[i] : p->padding;
         p->row_slot[i] = is_real ? b->row_slot[i] : 0;
         p->draws[i] = is_real && b->choices ? b->draws[i] : (struct row_draw){0};
+        p->unread[i] = !is_real || (b->unread && b->unread[i]);
         p->runs[i] = is_real ? b->runs[i] : (struct seq_run){i, 0, 0, &p->padding};
     }
     return (struct model_batch){.n_rows = n,
@@ -105,7 +109,14 @@ static struct model_batch fill_step(struct padded_step *p, const struct kv_stora
                                 .n_logits = n,
                                 .logit_rows = p->logit_rows,
                                 .choices = b->choices,
-                                .draws = p->draws};
+                                .draws = p->draws,
+                                .unread = p->unread};
+}
+
+/* Steps of other kernels are other graphs: those that give logits, logits and choices, choices alone. */
+static const void *graph_owner(const struct model *m, const struct model_batch *step)
+{
+    return !step->choices ? &m->ws.logits : pass_only_chooses(m, step) ? (const void *)&m->ws.choices : &m->ws.padded;
 }
 
 /* Gives the step to the backend, as a graph or op by op. n: rows with padding. from as in graph_step. */
@@ -115,7 +126,7 @@ static rd_status launch(struct model *m, struct kv_storage *kv, const struct mod
     struct padded_step *p = m->ws.padded;
     struct model_batch step = fill_step(p, kv, b, n);
     enum graph_action action = GRAPH_PLAIN;
-    struct graph_step g = {b->choices ? (const void *)m->ws.choices : m, n, step.tokens, step.positions,
+    struct graph_step g = {graph_owner(m, &step), n, step.tokens, step.positions,
                            step.row_page, step.row_slot, step.runs, b->choices ? step.draws : NULL, kv, NULL, NULL};
     rd_status st;
 

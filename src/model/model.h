@@ -119,7 +119,7 @@ rd_status model_end(struct model *m);
 bool model_gives_choices(const struct model *m);
 /* Whether best above does. */
 bool model_gives_best(const struct model *m);
-/* A row of the last forward pass that was unread after all. */
+/* A row of the last forward pass that was unread after all: computed from its state, with the same bits. */
 rd_status model_read_logits(struct model *m, uint32_t row, float *logits);
 /* The head alone, on states of earlier passes ([hidden] each, host memory), n in 1 .. max_logits: the bits that the
  * pass gave. */

@@ -486,12 +486,8 @@ bool model_gives_best(const struct model *m)
 
 rd_status model_read_logits(struct model *m, uint32_t row, float *logits)
 {
-    rd_status st;
-
     assert(m->ws.logits && row < m->max_logits);
-    st = m->ops->copy(m->be, logits, m->ws.logits + (uint64_t)row * m->config.n_vocab,
-                      m->config.n_vocab * sizeof(float));
-    return st == RD_OK ? m->ops->sync(m->be) : st;
+    return pass_read_logits(m, row, logits);
 }
 
 rd_status model_head(struct model *m, uint32_t n, const float *const *states, float *logits)

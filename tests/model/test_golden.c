@@ -257,7 +257,7 @@ TEST(a_row_does_not_see_its_neighbours_in_the_batch)
 }
 
 #define N_SEQUENCES 5u
-#define N_STEPS     9u
+#define N_STEPS     13u
 
 /* Sequence s of the reference's tokens: its pages in the rig, its first tokens computed. */
 static rd_status begin_sequence(struct model_rig *r, const struct reference *ref, uint32_t s, uint32_t n)
@@ -284,7 +284,7 @@ TEST(sequences_that_decode_together_have_the_bits_of_one_prefill)
         kv_page pages[N_SEQUENCES];
         struct seq_run runs[N_SEQUENCES];
         struct row_choice choices[N_SEQUENCES];
-        bool unread[N_SEQUENCES] = {false, true, false, true, true};
+        bool unread[N_SEQUENCES] = {false, true, false, true, true}, all[N_SEQUENCES] = {true, true, true, true, true};
         const struct row_draw draws[N_SEQUENCES] = {{0}};
         struct model_batch b = {.n_rows = N_SEQUENCES, .tokens = tokens, .positions = positions, .row_page = pages,
                                 .row_slot = slots, .n_runs = N_SEQUENCES, .runs = runs, .n_logits = N_SEQUENCES,
@@ -309,14 +309,14 @@ TEST(sequences_that_decode_together_have_the_bits_of_one_prefill)
                 rows[s] = s;
             }
             b.choices = step % 2 && model_gives_choices(r.m) ? choices : NULL;
-            b.unread = unread;
+            b.unread = step % 4 == 3 ? all : unread;                /* all: the logits need not be computed */
             b.draws = draws;
             CHECK_OK(model_forward(r.m, &r.kv, &b, got));
             for (uint32_t s = 0; s < N_SEQUENCES; s++) {
                 const float *logits = want + positions[s] * row;
                 uint32_t best = 0;
 
-                if (b.choices && unread[s]) CHECK_OK(model_read_logits(r.m, s, got + s * row));
+                if (b.choices && b.unread[s]) CHECK_OK(model_read_logits(r.m, s, got + s * row));
                 CHECK(!memcmp(got + s * row, logits, row * sizeof(float)));
                 for (uint32_t t = 1; t < row; t++) best = logits[t] > logits[best] ? t : best;
                 if (b.choices) CHECK(choices[s].token == (int32_t)best && choices[s].value == logits[best]);

@@ -680,6 +680,79 @@ TEST(cuda_draws_as_softmax_says_and_by_seed_and_position_alone)
     close_sides(&gpu, &cpu);
 }
 
+/* The head's product and choose, in one and in two: the same choices. Rows: greedy ones, draws, what is no number. */
+static void check_head_of(struct side *gpu, struct random *rng, enum dtype t, uint32_t n_out, uint32_t n_in)
+{
+    enum { MOST = 256 };
+    static const uint32_t counts[] = {1, 2, 7, 8, 13, 16, 31, 40, 48, 64, 65, 96, 100, 128, 160, 190, 224, 256};
+    const uint64_t row_bytes = (uint64_t)n_in / dtype_block_weights(t) * dtype_block_bytes(t);
+    uint8_t *data = random_weights(rng, t, (uint64_t)n_out * n_in);
+    float *x = normal(rng, (uint64_t)MOST * n_in, 1);
+    struct host_tensor host = {"head", t, n_out, n_in, data};
+    struct row_draw *draws = mem_zalloc(MOST, sizeof(*draws));
+    struct row_choice *two = mem_zalloc(MOST, sizeof(*two)), *one = mem_zalloc(MOST, sizeof(*one));
+    struct weight w = {0};
+    void *choices = NULL;
+    uint32_t n_one = 0;
+
+    for (uint32_t o = 70; o < n_out; o += 61)                  /* ties, within tiles and among them */
+        memcpy(data + o * row_bytes, data + o % 61 * row_bytes, row_bytes);
+    for (uint32_t r = 0; r < MOST; r++) {
+        draws[r] = (struct row_draw){r % 3 ? 0.25f * (float)(r % 5) : 0, 0, random_u64(rng), r * 7, 0};
+        if (r % 40 == 39) x[(size_t)r * n_in + r % n_in] = r % 80 == 39 ? NAN : INFINITY;
+    }
+    draws[1].temperature = LOCAL_TEMPERATURE;
+    CHECK_OK(gpu->ops->weight_load(gpu->be, &host, WEIGHT_MATRIX, &w, NULL));
+    CHECK_OK(gpu->ops->alloc(gpu->be, MOST * sizeof(*one), &choices));
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+        const uint32_t n = counts[i], first = n < 100 ? (uint32_t)random_below(rng, MOST - n + 1) : 0;
+        float *gx = to_side(gpu, x + (size_t)first * n_in, (uint64_t)n * n_in), *out = NULL;
+        struct linear_args a = {.n_rows = n, .x = gx, .x_stride = n_in, .n_outs = 1, .outs = {{&w, NULL, NULL, n_out}}};
+        rd_status st = gpu->ops->linear_choose(gpu->be, &a, draws + first, choices);
+
+        CHECK(st == RD_OK || st == RD_E_UNSUPPORTED);
+        if (st == RD_OK) {
+            n_one++;
+            CHECK_OK(gpu->ops->copy(gpu->be, one, choices, n * sizeof(*one)));
+            CHECK_OK(gpu->ops->sync(gpu->be));
+            CHECK_OK(gpu->ops->alloc(gpu->be, (uint64_t)n * n_out * sizeof(float), (void **)&out));
+            a.outs[0].out = out;
+            CHECK_OK(gpu->ops->linear(gpu->be, &a));
+            CHECK_OK(gpu->ops->choose(gpu->be, n, n_out, out, draws + first, choices));
+            CHECK_OK(gpu->ops->copy(gpu->be, two, choices, n * sizeof(*two)));
+            CHECK_OK(gpu->ops->sync(gpu->be));
+            gpu->ops->free(gpu->be, out, (uint64_t)n * n_out * sizeof(float));
+        }
+        for (uint32_t r = 0; st == RD_OK && r < n; r++)
+            if (one[r].token != two[r].token || memcmp(&one[r].value, &two[r].value, sizeof(float)) != 0) {
+                test_fail(__FILE__, __LINE__, "%s [%u, %u] x %u rows: row %u at temperature %g: %d (%g), not %d (%g)",
+                          dtype_name(t), n_out, n_in, n, first + r, (double)draws[first + r].temperature, one[r].token,
+                          (double)one[r].value, two[r].token, (double)two[r].value);
+                break;
+            }
+        gpu->ops->free(gpu->be, gx, (uint64_t)n * n_in * sizeof(float));
+    }
+    test_note("head %s [%u, %u]: %u of %zu counts of rows in one", dtype_name(t), n_out, n_in, n_one,
+              sizeof(counts) / sizeof(counts[0]));
+    gpu->ops->free(gpu->be, choices, MOST * sizeof(*one));
+    gpu->ops->weight_unload(gpu->be, &w);
+    mem_free(data), mem_free(x), mem_free(draws), mem_free(two), mem_free(one);
+}
+
+TEST(cuda_choices_of_a_head_are_the_same_without_its_logits)
+{
+    struct side gpu, cpu;
+    struct random rng;
+
+    if (!open_sides(&gpu, &cpu)) return;
+    random_init(&rng, test_seed());
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) check_head_of(&gpu, &rng, types[i], 9001, 256);
+    check_head_of(&gpu, &rng, DTYPE_BF16, 25000, 512);
+    check_head_of(&gpu, &rng, DTYPE_Q6_K, 25000, 512);
+    check_head_of(&gpu, &rng, DTYPE_BF16, 200, 2048);           /* several segments */
+    close_sides(&gpu, &cpu);
+}
+
 TEST(cuda_memory_that_is_not_there_is_said_and_harms_nothing)
 {
     const float values[64] = {1};

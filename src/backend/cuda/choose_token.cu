@@ -1,22 +1,18 @@
-/* backend/cuda/choose_token.cu - a token of each row of logits: the best, or a draw.
- *
- * A draw at temperature T takes the token with the largest  logit / T + g,  g a Gumbel number of (seed, position, token):
- * that is softmax(logits / T) exactly, without its sum. With min_p only tokens with logit >= max + T ln(min_p) take part
- * (arXiv:2407.01082). Random bits: Philox 4x32-10 (Salmon et al., SC 2011), counter (token / 4, position), key seed, one
- * word of four per token: nothing depends on the place in the batch.
+/* backend/cuda/choose_token.cu - a token of each row of logits: the best, or a draw (draw_token.cuh).
  *
  * Two launches, grid (pieces of 4,096 logits, rows), 256 threads of 16 logits: row_pieces finds the largest of every
  * piece; row_tokens knows the row's largest from them, draws within its piece, and the piece that ends last takes the
- * best of all. Ties: the lower id. Bound: memory, logits once or twice (from L2).
+ * best of all. Bound: memory, logits once or twice (from L2).
+ * Where the head's product chose within its tiles (linear_choose.cuh), tile_tokens takes the best of those.
  */
-#include <math_constants.h>
 #include "backend/cuda/hopper_ptx.cuh"
 #include "backend/cuda/launch_chained.cuh"
+#include "backend/cuda/linear_choose.cuh"
+#include "backend/cuda/linear_paths.h"
 
 #define PIECE   4096u
 #define THREADS 256u
 
-struct best { float value; int32_t id; };
 struct piece_best { struct best plain, drawn; uint32_t is_broken, unused[3]; };
 
 struct choose_job {
@@ -28,11 +24,6 @@ struct choose_job {
     uint32_t *counters;            /* [rows] */
     struct cuda_choice *choices;
 };
-
-static __device__ __forceinline__ struct best better(struct best a, struct best b)
-{
-    return b.value > a.value || (b.value == a.value && b.id < a.id) ? b : a;
-}
 
 /* The best of the block, in thread 0. */
 static __device__ struct best block_best(struct best b)
@@ -71,41 +62,21 @@ static __global__ void row_pieces(struct choose_job j)
     j.pieces[blockIdx.y * j.n_pieces + blockIdx.x].is_broken = is_broken;
 }
 
-static __device__ uint4 philox(uint4 counter, uint2 key)
-{
-    for (int i = 0; i < 10; i++) {
-        const uint32_t high0 = __umulhi(0xd2511f53u, counter.x), low0 = 0xd2511f53u * counter.x;
-        const uint32_t high1 = __umulhi(0xcd9e8d57u, counter.z), low1 = 0xcd9e8d57u * counter.z;
-
-        counter = make_uint4(high1 ^ counter.y ^ key.x, low1, high0 ^ counter.w ^ key.y, low0);
-        key.x += 0x9e3779b9u;
-        key.y += 0xbb67ae85u;
-    }
-    return counter;
-}
-
-/* -ln(-ln(u)), u = (23 bits + 1/2) / 2^23: exact in f32, never 0 or 1. */
-static __device__ __forceinline__ float gumbel(uint32_t bits)
-{
-    return -logf(-logf(((float)(bits >> 9) + 0.5f) * 0x1p-23f));
-}
-
 static __device__ struct best draw(const struct choose_job &j, const struct cuda_draw &d, float most)
 {
     const float *row = j.logits + blockIdx.y * j.stride;
     const uint32_t end = min((blockIdx.x + 1) * PIECE, j.n_vocab);
-    const float inverse = 1.0f / d.temperature;
+    const float inverse = 1.0f / d.temperature, from = draw_is_local(d) ? 0 : most;
     const float least = d.min_p > 0 ? fmaf(d.temperature, logf(d.min_p), most) : -CUDART_INF_F;
     struct best b = {-CUDART_INF_F, INT32_MAX};
 
     for (uint32_t i = blockIdx.x * PIECE + threadIdx.x * 4; i < end; i += THREADS * 4) {
-        const uint4 bits = philox(make_uint4(i / 4, d.position, 0, 0),
-                                  make_uint2((uint32_t)d.seed, (uint32_t)(d.seed >> 32)));
+        const uint4 bits = random_words(d, i);
         const uint32_t words[4] = {bits.x, bits.y, bits.z, bits.w};
 
         for (uint32_t k = 0; k < 4 && i + k < end; k++)
             if (row[i + k] >= least && row[i + k] > -CUDART_INF_F)
-                b = better(b, {fmaf(row[i + k] - most, inverse, gumbel(words[k])), (int32_t)(i + k)});
+                b = better(b, {draw_score(row[i + k], from, inverse, words[k]), (int32_t)(i + k)});
     }
     return block_best(b);
 }
@@ -163,4 +134,31 @@ int cuda_choose(const struct cuda_launch *l, uint32_t n_rows, uint32_t n_vocab, 
         return (int)cudaErrorInvalidValue;
     error = launch_chained(l, row_pieces, grid, THREADS, 0, j);
     return (int)(error == cudaSuccess ? launch_chained(l, row_tokens, grid, THREADS, 0, j) : error);
+}
+
+/* A block per row. */
+static __global__ void tile_tokens(struct cuda_tile_choices c, struct cuda_choice *choices)
+{
+    const struct tile_best *const tiles = c.best + (uint64_t)blockIdx.x * c.n_tiles;
+    __shared__ struct tile_best warps[THREADS / 32];
+    struct tile_best b = no_tile_best();
+
+    dependency_wait();
+    dependents_launch();
+#pragma unroll 10
+    for (uint32_t i = threadIdx.x; i < c.n_tiles; i += THREADS) b = better_tile(b, tiles[i]);
+    for (int d = 16; d; d /= 2)
+        b = better_tile(b, {__shfl_xor_sync(0xffffffffu, b.score, d), __shfl_xor_sync(0xffffffffu, b.id, d),
+                            __shfl_xor_sync(0xffffffffu, b.logit, d), __shfl_xor_sync(0xffffffffu, b.is_broken, d)});
+    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = b;
+    __syncthreads();
+    if (threadIdx.x) return;
+    for (uint32_t i = 1; i < THREADS / 32; i++) b = better_tile(b, warps[i]);
+    choices[blockIdx.x] = {b.id != INT32_MAX ? b.id : 0, b.is_broken ? CUDART_NAN_F : b.logit};
+}
+
+int choose_of_tiles(const struct cuda_launch *l, uint32_t n_rows, const struct cuda_tile_choices *c,
+                    struct cuda_choice *choices)
+{
+    return (int)launch_chained(l, tile_tokens, dim3(n_rows), THREADS, 0, *c, choices);
 }

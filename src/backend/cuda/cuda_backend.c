@@ -197,6 +197,7 @@ const struct backend_ops backend_cuda_ops = {
     .gather = cuda_op_gather,
     .softcap = cuda_op_softcap,
     .choose = cuda_op_choose,
+    .linear_choose = cuda_op_linear_choose,
     .graph_begin = cuda_graph_begin,
     .graph_end = cuda_graph_end,
     .pin = cuda_pin,

@@ -154,4 +154,6 @@ rd_status cuda_op_gather(struct backend *be, uint32_t n, uint32_t width, const f
 rd_status cuda_op_softcap(struct backend *be, float *x, uint64_t n, float cap);
 rd_status cuda_op_choose(struct backend *be, uint32_t n_rows, uint32_t n_vocab, const float *logits,
                          const struct row_draw *draws, struct row_choice *choices);
+rd_status cuda_op_linear_choose(struct backend *be, const struct linear_args *a, const struct row_draw *draws,
+                                struct row_choice *choices);
 rd_status cuda_op_kv_copy_rows(struct backend *be, struct kv_storage *kv, kv_page to, kv_page from, uint32_t n_rows);

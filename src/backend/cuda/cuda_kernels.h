@@ -102,6 +102,7 @@ struct cuda_linear_out { const struct cuda_matrix *w; const float *bias; float *
 /* x given: x16 [n_rows, n_in] is to become rmsnorm(x) * weight first, with the bits of cuda_residual_norm. Where the product
  * computes that by itself x16 is not written. */
 struct cuda_input_norm { const float *x, *weight; float eps; };
+struct cuda_tile_choices;
 struct cuda_linear_args {
     uint32_t n_rows;
     const uint16_t *x16;
@@ -110,8 +111,16 @@ struct cuda_linear_args {
     struct cuda_linear_out outs[3];
     struct cuda_input_norm norm;
     float *add_to; /* [n_rows, n_out]: outs[0], the only one, is added to it; its out may be used as scratch. Or NULL */
+    struct cuda_tile_choices *tiles; /* linear_hopper.h; cuda_linear_choose's own, else NULL */
 };
 int cuda_linear(const struct cuda_launch *l, const struct cuda_linear_args *a);
+struct cuda_draw;
+struct cuda_choice;
+/* cuda_choose of what cuda_linear gives, whose only out is not written: the same choices. draws: of temperature 0, or
+ * local (CUDA_LOCAL_TEMPERATURE); NULL: all of temperature 0. cudaErrorNotSupported: no kernel does that here, nothing
+ * was launched. */
+int cuda_linear_choose(const struct cuda_launch *l, const struct cuda_linear_args *a, const struct cuda_draw *draws,
+                       struct cuda_choice *choices);
 
 /* out16[r, o] = act(gate[r, o]) * up[r, o] with gate = wg x, up = wu x, the bits of cuda_linear then cuda_glu.
  * out, up: [n_rows, n_out] f32 that the unfused way may use as scratch (gate goes to out). */
@@ -235,6 +244,8 @@ int cuda_copy_rows(const struct cuda_launch *l, const struct cuda_copy_rows_args
  * position) alone, and its logit. The value is NaN if the row holds NaN or +inf. */
 struct cuda_draw { float temperature, min_p; uint64_t seed; uint32_t position, unused; };
 struct cuda_choice { int32_t token; float value; };
+/* From this temperature on a draw without min_p needs no other logit of its row for a token's score. */
+#define CUDA_LOCAL_TEMPERATURE 0.015625f
 int cuda_choose(const struct cuda_launch *l, uint32_t n_rows, uint32_t n_vocab, const float *logits, uint64_t stride,
                 const struct cuda_draw *draws, struct cuda_choice *choices);
 /* A step's metadata from pinned host memory (16-byte aligned, with room for 16 more), tokens [n_rows] first. from: NULL,

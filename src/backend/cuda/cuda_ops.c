@@ -178,15 +178,22 @@ static struct cuda_input_norm input_norm(const struct residual_norm_args *a, con
     return (struct cuda_input_norm){a->x, vector_of(a->norm), a->eps};
 }
 
-rd_status cuda_op_linear(struct backend *be, const struct linear_args *a)
+static struct cuda_linear_args linear_args_of(const struct backend *be, const struct linear_args *a)
 {
     struct cuda_linear_args args = {a->n_rows, cuda_shadow(be, a->x), a->x_stride, a->n_outs, {{0}},
-                                    input_norm(a->norm, a->x), a->add_to};
+                                    input_norm(a->norm, a->x), a->add_to, NULL};
 
     assert(args.x16 && (!a->add_to || (a->n_outs == 1 && a->outs[0].out_stride == a->outs[0].w->n_out)));
     for (uint32_t i = 0; i < a->n_outs; i++)
         args.outs[i] = (struct cuda_linear_out){matrix_of(a->outs[i].w), vector_of(a->outs[i].bias), a->outs[i].out,
                                                 a->outs[i].out_stride};
+    return args;
+}
+
+rd_status cuda_op_linear(struct backend *be, const struct linear_args *a)
+{
+    struct cuda_linear_args args = linear_args_of(be, a);
+
     if (be->is_dead) return RD_E_DEVICE;
     return cuda_check(be, cuda_linear(&be->l, &args), "linear");
 }
@@ -326,6 +333,21 @@ rd_status cuda_op_choose(struct backend *be, uint32_t n_rows, uint32_t n_vocab, 
     if (st != RD_OK) return st;
     return cuda_check(be, cuda_choose(&be->l, n_rows, n_vocab, logits, n_vocab, sent, (struct cuda_choice *)choices),
                       "choose");
+}
+
+rd_status cuda_op_linear_choose(struct backend *be, const struct linear_args *a, const struct row_draw *draws,
+                                struct row_choice *choices)
+{
+    struct cuda_linear_args args = linear_args_of(be, a);
+    const void *sent = NULL;
+    rd_status st = send(be, draws, a->n_rows * sizeof(*draws), &sent);
+    int error;
+
+    _Static_assert(LOCAL_TEMPERATURE == CUDA_LOCAL_TEMPERATURE, "the same in both headers");
+    assert(draws && a->n_outs == 1);
+    if (st != RD_OK) return st;
+    error = cuda_linear_choose(&be->l, &args, sent, (struct cuda_choice *)choices);
+    return error == (int)cudaErrorNotSupported ? RD_E_UNSUPPORTED : cuda_check(be, error, "linear_choose");
 }
 
 rd_status cuda_op_kv_copy_rows(struct backend *be, struct kv_storage *kv, kv_page to, kv_page from, uint32_t n_rows)

@@ -67,6 +67,7 @@ static int linear_one_form(const struct cuda_launch *l, const struct cuda_linear
     if (l->compute != 90) return (int)cudaErrorNotSupported;
     struct linear_hopper h = hopper_args(l, a);
     h.epilogue = e;
+    h.tiles = a->tiles;
     h.out_bf16 = e >= EPI_SILU_GLU;
     if (out) h.outs[0].out = out;
     if (!linear_hopper_fits(&h)) return (int)cudaErrorNotSupported;
@@ -121,7 +122,7 @@ int cuda_linear(const struct cuda_launch *l, const struct cuda_linear_args *a)
     st = input_norm(l, a->n_rows, a->outs[0].w->n_in, a->x16, one_form, &norm);
     if (st) return st;
     for (uint32_t from = 0, n; from < a->n_outs; from += n) {
-        struct cuda_linear_args part = {a->n_rows, a->x16, a->x_stride, 0, {}, norm, a->add_to};
+        struct cuda_linear_args part = {a->n_rows, a->x16, a->x_stride, 0, {}, norm, a->add_to, NULL};
 
         for (n = 0; from + n < a->n_outs && same_form(a->outs[from].w, a->outs[from + n].w); n++)
             part.outs[part.n_outs++] = a->outs[from + n];
@@ -132,10 +133,25 @@ int cuda_linear(const struct cuda_launch *l, const struct cuda_linear_args *a)
     return 0;
 }
 
+int cuda_linear_choose(const struct cuda_launch *l, const struct cuda_linear_args *a, const struct cuda_draw *draws,
+                       struct cuda_choice *choices)
+{
+    struct cuda_tile_choices tiles = {draws, (struct tile_best *)l->scratch, 0};
+    struct cuda_linear_args product = *a;
+    const uint64_t n_tiles = ceil_div(a->outs[0].w->n_out, 64);
+    int st;
+
+    if (a->norm.x || a->add_to || a->n_rows * n_tiles * sizeof(*tiles.best) > l->scratch_bytes)
+        return (int)cudaErrorNotSupported;
+    product.tiles = &tiles;
+    st = linear_one_form(l, &product, EPI_CHOOSE, NULL);
+    return st ? st : choose_of_tiles(l, a->n_rows, &tiles, choices);
+}
+
 int cuda_linear_glu(const struct cuda_launch *l, const struct cuda_linear_glu_args *a)
 {
     const uint32_t n_out = a->gate->n_out;
-    struct cuda_linear_args both = {a->n_rows, a->x16, a->x_stride, 2, {}, a->norm, NULL};
+    struct cuda_linear_args both = {a->n_rows, a->x16, a->x_stride, 2, {}, a->norm, NULL, NULL};
     int st;
 
     both.outs[0] = (struct cuda_linear_out){a->gate, NULL, a->scratch_gate, n_out};

@@ -76,9 +76,12 @@ static cudaError_t start(const struct linear_hopper *a, struct linear_job *job, 
     cudaError_t e = ready ? cudaSuccess : allow_shared_memory(kernel, SMEM_BLOCK_MAX);
     CUtensorMap w[3], x;
 
+    if constexpr (MODE == SPLIT)
+        if (a->epilogue == EPI_CHOOSE) return start<ROWS, N, STAGES, CHOOSE, BLOCKS_PER_SM>(a, job, stream);
     if (e) return e;
     ready = true;
     linear_pieces(job, a->n_outs, ROWS);
+    if (a->tiles) a->tiles->n_tiles = job->tiles.n_tiles = job->n_tiles;
     job->n_row_tiles = ceil_div(a->n_rows, N);
     for (uint32_t i = 0; i < 3; i++) {
         const uint32_t from = i < a->n_outs ? i : 0;
@@ -290,6 +293,10 @@ cudaError_t linear_hopper_launch(const struct linear_hopper *a, cudaStream_t str
         job.n_segs = ceil_div(job.k_blocks, job.seg_blocks);
     }
     job.row = { (const uint16_t *)a->x, a->norm, a->n_in };
+    if (a->epilogue == EPI_CHOOSE) {
+        if (n > 256 || job.n_segs > 1 || a->n_outs > 1 || a->outs[0].bias) return cudaErrorNotSupported;
+        job.tiles = *a->tiles;
+    }
 
     if (n <= 256) return start_up_to_256(a, &job, n_out, stream);
     if (job.n_segs == 1 && tile_cost(n_out, n, 1, 192, 256) * 8 <= tile_cost(n_out, n, 1, 128, 256) * 7)

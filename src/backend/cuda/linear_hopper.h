@@ -14,7 +14,17 @@
 extern "C" {
 #endif
 
-enum linear_epilogue { EPI_STORE, EPI_ADD, EPI_SILU_GLU, EPI_GELU_GLU };
+enum linear_epilogue { EPI_STORE, EPI_ADD, EPI_CHOOSE, EPI_SILU_GLU, EPI_GELU_GLU };
+
+/* EPI_CHOOSE, instead of outputs: of each row and tile of outputs the best token (linear_choose.cuh). The launch sets
+ * n_tiles, at most ceil(n_out / 64). */
+struct cuda_draw;
+struct tile_best { float score; int32_t id; float logit; uint32_t is_broken; };
+struct cuda_tile_choices {
+    const struct cuda_draw *draws;       /* [n_rows] or NULL */
+    struct tile_best *best;              /* [n_rows, n_tiles] */
+    uint32_t n_tiles;
+};
 
 /* What one row is before it is multiplied: rmsnorm(x) * weight, bf16. */
 struct linear_norm { const float *x, *weight; float eps; };
@@ -30,6 +40,7 @@ struct linear_hopper {
         uint32_t n_out, w_stride, stride;
     } outs[3];
     enum linear_epilogue epilogue;       /* EPI_ADD: out (f32) += ... */
+    struct cuda_tile_choices *tiles;     /* of EPI_CHOOSE: one output, no bias, 1 .. 256 rows; else not supported */
     bool out_bf16;
     uint32_t n_segs;                     /* 0: as linear_segments says. Else other sums: to measure what the order costs */
     bool chained; /* programmatic dependent launch: may start while the kernel before on the stream still runs */

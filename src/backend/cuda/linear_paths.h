@@ -8,6 +8,10 @@
 extern "C" {
 #endif
 
+/* The best of all tiles of each row, after a product with EPI_CHOOSE (choose_token.cu). */
+int choose_of_tiles(const struct cuda_launch *l, uint32_t n_rows, const struct cuda_tile_choices *c,
+                    struct cuda_choice *choices);
+
 /* Right for every shape, format and device; slow. */
 int linear_plain_launch(const struct cuda_launch *l, const struct cuda_linear_args *a);
 

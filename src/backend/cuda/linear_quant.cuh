@@ -306,7 +306,7 @@ __global__ void __launch_bounds__(linear_block<ROWS>::threads, BLOCKS_PER_SM)
         wgmma_wait<0>();
         if constexpr (N == 1) {
             one_row_send<ROWS>(job, meet, blocks, acc[0], acc[2]);
-            linear_write<ROWS, N>(job, p, meet.at, blocks, &before);
+            linear_write<ROWS, N, MODE>(job, p, meet.at, blocks, &before);
             return;
         }
         named_barrier(1, B::workers);                           /* all warpgroups are done with the ring */
@@ -317,7 +317,7 @@ __global__ void __launch_bounds__(linear_block<ROWS>::threads, BLOCKS_PER_SM)
     }
     if (N == 1) return;
     if (MODE == SPLIT) cluster_sync();
-    if (warp < ROWS / 16) linear_write<ROWS, N>(job, p, ring, blocks, NULL);
+    if (warp < ROWS / 16) linear_write<ROWS, N, MODE>(job, p, ring, blocks, NULL);
     if (MODE == SPLIT) cluster_sync();                          /* others may still read this block's sums */
 #endif
 }

@@ -49,9 +49,13 @@ static cudaError_t quant_start(const struct cuda_launch *l, const struct cuda_li
     cudaError_t e = ready ? cudaSuccess : allow_shared_memory(kernel, SMEM_BLOCK_MAX);
     struct quant_maps maps;
 
+    if constexpr (MODE == SPLIT)
+        if (job->epilogue == EPI_CHOOSE)
+            return quant_start<BITS, GROUP, KIND, ROWS, N, STAGES, CHOOSE, BLOCKS_PER_SM>(l, a, job);
     if (e) return e;
     ready = true;
     linear_pieces(job, a->n_outs, ROWS);
+    if (a->tiles) a->tiles->n_tiles = job->tiles.n_tiles = job->n_tiles;
     job->n_row_tiles = ceil_div(a->n_rows, N);
     if (!quant_map_weights(&maps, a, linear_piece(ROWS))
         || !tensor_map(&maps.x, a->x16, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, a->n_rows, a->outs[0].w->n_in,
@@ -91,6 +95,10 @@ static cudaError_t quant_launch(const struct cuda_launch *l, const struct cuda_l
     job.n_segs = quant_segments(n_out, n_in, &job.seg_blocks);
 
     job.row = { a->x16, *norm, n_in };
+    if (e == EPI_CHOOSE) {
+        if (job.n_segs > 1 || a->n_outs > 1 || a->outs[0].bias) return cudaErrorNotSupported;
+        job.tiles = *a->tiles;
+    }
 
     if (n == 1 && job.n_segs == 8)       /* places for 64 clusters of 8 at once (8B o and down): 5 blocks an SM */
         return quant_start<BITS, GROUP, KIND, 64, 1, 4 + more, SPLIT, 5>(l, a, &job);

@@ -12,6 +12,8 @@
  *          of the outputs over all blocks in order. Each weight is read once. Few rows: bound by memory, tiles of 64 rows
  *          and long rings; up to 256 rows: tiles of 64, 128 or 192 by how they fill the device (linear_hopper.cu).
  *   WALK   many rows: a block goes through all segments and adds to a second set of registers at their ends.
+ *   CHOOSE one segment, and instead of outputs the best of them (linear_choose.cuh). A kernel of its own, as the same
+ *          in all made 0.6B qkv of 256 rows 1.3 us slower.
  * (Two blocks sharing the loads of a token tile by multicast were slower: gate_up of 256 rows 149 us against 104 with one
  * loading for both, 105 against 92 with half each, and 74 mJ against 63. Asking for more weights than the ring holds, into
  * the L2, was slower too: 62 us against 55 with 128 rows. H200.)
@@ -28,12 +30,13 @@
 #pragma once
 #include "backend/cuda/cuda_device.cuh"
 #include "backend/cuda/hopper_ptx.cuh"
+#include "backend/cuda/linear_choose.cuh"
 #include "backend/cuda/linear_hopper.h"
 #include "backend/cuda/linear_one_row.cuh"
 #include "backend/cuda/wgmma_bf16.cuh"
 
 enum { K_BLOCK = 64, MAX_SEGMENTS = 8 };
-enum linear_mode { SPLIT, WALK };
+enum linear_mode { SPLIT, WALK, CHOOSE };
 
 struct linear_job {
     uint32_t n_rows, k_blocks, seg_blocks, n_segs;
@@ -46,6 +49,7 @@ struct linear_job {
     const float *bias[3];                /* [n_out] or NULL */
     uint32_t out_bf16;                   /* outputs are bf16, not f32 */
     struct one_row row;                  /* of a batch of one row */
+    struct cuda_tile_choices tiles;      /* of CHOOSE */
 };
 
 /* Sets first_piece and n_tiles for tiles of `rows`; n_out and epilogue are set. Host; in linear_hopper.cu. */
@@ -226,11 +230,16 @@ static __device__ __forceinline__ void linear_write_as(const struct linear_job &
     }
 }
 
-template <int ROWS, int N>
+template <int ROWS, int N, int MODE>
 static __device__ __forceinline__ void linear_write(const struct linear_job &job, const struct tile_place &p,
                                                     uint32_t sums, const struct seg_blocks &blocks, const float4 *before)
 {
-    if (job.epilogue >= EPI_SILU_GLU) linear_write_as<ROWS, N, true>(job, p, sums, blocks, before);
+    using B = linear_block<ROWS>;
+
+    if constexpr (MODE == CHOOSE)
+        choose_of_tile<ROWS, N, B::pitch, B::workers>(job.tiles, sums, p.piece * linear_piece(ROWS), job.n_out[0],
+                                                      p.token, min((uint32_t)N, job.n_rows - p.token));
+    else if (job.epilogue >= EPI_SILU_GLU) linear_write_as<ROWS, N, true>(job, p, sums, blocks, before);
     else linear_write_as<ROWS, N, false>(job, p, sums, blocks, before);
 }
 
@@ -432,7 +441,7 @@ __global__ void __launch_bounds__(linear_trade<ROWS, N>::threads, BLOCKS_PER_SM)
         wgmma_wait<0>();
         if constexpr (N == 1) {
             one_row_send<ROWS>(job, meet, blocks, acc[0], acc[2]);
-            linear_write<ROWS, N>(job, p, meet.at, blocks, &before);
+            linear_write<ROWS, N, MODE>(job, p, meet.at, blocks, &before);
             return;
         }
         named_barrier(1, B::workers);                           /* all warpgroups are done with the ring */
@@ -441,7 +450,7 @@ __global__ void __launch_bounds__(linear_trade<ROWS, N>::threads, BLOCKS_PER_SM)
         else keep_sums<ROWS, TILE>(sums, acc);
         named_barrier(1, B::workers);
         if (n_blocks > 1) cluster_sync();                       /* the others' sums are there, too */
-        linear_write<ROWS, N>(job, p, ring, blocks, NULL);
+        linear_write<ROWS, N, MODE>(job, p, ring, blocks, NULL);
     }
     if (N > 1 && n_blocks > 1) cluster_sync();                  /* others may still read this block's sums */
 #endif
