@@ -120,11 +120,12 @@ static int check_bits(const struct shape &s, const __nv_bfloat16 *x, enum linear
         std::vector<uint8_t> want((uint64_t)most * p.width * bytes), got(want.size());
 
         p.a.out_bf16 = bytes == 2;
+        set_f32<<<1024, 256>>>(p.out, (uint64_t)most * p.width, e == EPI_ADD ? 1.0f : NAN);
         p.run(most);
         GPU(cudaMemcpy(want.data(), p.out, want.size(), cudaMemcpyDeviceToHost));
         for (uint32_t n : counts) {
             if (n > most) continue;
-            set_f32<<<1024, 256>>>(p.out, (uint64_t)most * p.width, NAN);
+            set_f32<<<1024, 256>>>(p.out, (uint64_t)most * p.width, e == EPI_ADD ? 1.0f : NAN);
             p.run(n);
             GPU(cudaMemcpy(got.data(), p.out, (uint64_t)n * p.width * bytes, cudaMemcpyDeviceToHost));
             if (memcmp(got.data(), want.data(), (uint64_t)n * p.width * bytes)) {
@@ -138,7 +139,8 @@ static int check_bits(const struct shape &s, const __nv_bfloat16 *x, enum linear
         }
     }
     uint32_t seg, n_segs = linear_segments(s.n_out[0] + s.n_out[1] + s.n_out[2], s.n_in, &seg);
-    printf("bits %-14s %u segments of %u: %s\n", s.name, n_segs, seg * 64, n_bad ? "FAIL" : "equal for all row counts");
+    printf("bits %-14s%s %u segments of %u: %s\n", s.name, e == EPI_ADD ? ", added" : "", n_segs, seg * 64,
+           n_bad ? "FAIL" : "equal for all row counts");
     return n_bad;
 }
 
@@ -207,6 +209,9 @@ static int check(const __nv_bfloat16 *x, const float *bias)
         { "odd n_out", 1024, 2, { 129, 130 }, false },{ "k tail", 200, 1, { 300 }, false },
         { "glu odd", 640, 2, { 1000, 1000 }, true },  { "long k", 8200, 1, { 256 }, false },
         { "one segment", 512, 1, { 8192 }, false },
+        { "two segments", 1992, 2, { 2056, 1024 }, false },  { "two, odd", 1992, 2, { 2049, 1030 }, false },
+        { "two, of 96", 1992, 3, { 3008, 1104, 1104 }, false },
+        { "of 96, odd", 1992, 3, { 3001, 1100, 1098 }, false },
     };
     static const uint32_t rows[] = { 1, 5, 8, 13, 31, 64, 77, 128, 150, 256, 300, 515 };
     int n_bad = 0;
@@ -225,6 +230,8 @@ static int check(const __nv_bfloat16 *x, const float *bias)
     for (const struct shape &s : odd) n_bad += check_bits(s, x, s.glu ? EPI_SILU_GLU : EPI_STORE, 1500);
     for (const struct shape &s : REAL)
         if (s.n_out[0] < 100000) n_bad += check_bits(s, x, s.glu ? EPI_SILU_GLU : EPI_STORE, 1500);
+    for (const struct shape &s : REAL)
+        if (s.n_out[0] < 100000 && s.n_outs == 1) n_bad += check_bits(s, x, EPI_ADD, 1500);
     return n_bad;
 }
 

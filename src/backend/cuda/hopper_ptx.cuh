@@ -169,6 +169,11 @@ static __device__ __forceinline__ void cluster_arrive(void)
 {
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }
+/* The first of them where no shared memory is to be seen after, but barriers that mbar_init_fence has told of. */
+static __device__ __forceinline__ void cluster_arrive_relaxed(void)
+{
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
 static __device__ __forceinline__ void cluster_wait(void)
 {
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
@@ -206,6 +211,14 @@ static __device__ __forceinline__ void cluster_store2(uint32_t to, uint32_t bar,
 {
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(to), "f"(x),
                  "f"(y), "r"(bar)
+                 : "memory");
+}
+/* n_bytes of this block's shared memory, at `from`, to address `to` of another; they count on barrier `bar` there: addresses
+ * as cluster_address gives them, of a block that has begun. Multiples of 16 all. */
+static __device__ __forceinline__ void bulk_to_block(uint32_t to, uint32_t from, uint32_t n_bytes, uint32_t bar)
+{
+    asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                 "r"(from), "r"(n_bytes), "r"(bar)
                  : "memory");
 }
 /* mbar_wait where blocks of the cluster stored. */

@@ -1,6 +1,7 @@
 /* backend/cuda/linear_hopper.cu - picks the tile and launches linear_wgmma; see linear_hopper.h. */
 #include "backend/cuda/linear_hopper.h"
 #include "backend/cuda/launch_chained.cuh"
+#include "backend/cuda/linear_halves.cuh"
 #include "backend/cuda/linear_stream.cuh"
 #include "backend/cuda/tensor_map.h"
 #include <string.h>
@@ -39,8 +40,8 @@ void linear_pieces(struct linear_job *job, uint32_t n_outs, uint32_t rows)
     job->n_tiles = ceil_div(n, rows / piece);
 }
 
-/* The same for linear_stream: tiles of `rows` of one matrix, or of a GLU as many of each. */
-static void stream_tiles(struct linear_job *job, uint32_t n_outs, uint32_t rows)
+/* The same for linear_stream and linear_halves: tiles of `rows` of one matrix, or of a GLU as many of each. */
+static void whole_tiles(struct linear_job *job, uint32_t n_outs, uint32_t rows)
 {
     const bool glu = job->epilogue >= EPI_SILU_GLU;
 
@@ -111,7 +112,7 @@ static cudaError_t start_stream(const struct linear_hopper *a, struct linear_job
 
     if (e) return e;
     ready = true;
-    stream_tiles(job, a->n_outs, GLU ? N / 2 : 128);
+    whole_tiles(job, a->n_outs, GLU ? N / 2 : 128);
     if (!GLU) job->n_tiles = ceil_div(job->n_tiles, blocks);
     job->n_row_tiles = ceil_div(a->n_rows, GLU ? 128 * blocks : N);
     job->row_group = GLU ? 8 : 2304 / N;                        /* about 2,048 tokens */
@@ -228,6 +229,55 @@ static const struct tile *best_tile(uint32_t n_out, uint32_t n_rows, uint32_t n_
     return best;
 }
 
+template <int M, int N, bool SWAP>
+static cudaError_t start_halves(const struct linear_hopper *a, struct linear_job *job, cudaStream_t stream)
+{
+    using H = halves<M, N, SWAP>;
+    auto kernel = linear_halves<M, N, SWAP>;
+    const struct cuda_launch l = { stream, 0, 90, 0, a->chained, NULL, 0, NULL };
+    static bool ready;                   /* once per process */
+    cudaError_t e = ready ? cudaSuccess : allow_shared_memory(kernel, H::bytes);
+    struct halves_maps maps;
+
+    if (e) return e;
+    ready = true;
+    whole_tiles(job, a->n_outs, H::weights);
+    for (uint32_t i = 0; i < 3; i++) {
+        const uint32_t from = i < a->n_outs ? i : 0;
+
+        if (!map_bf16(&maps.w[i], a->outs[from].w, a->outs[from].n_out, a->n_in, a->outs[from].w_stride, H::weights))
+            return cudaErrorInvalidValue;
+    }
+    if (!map_bf16(&maps.x, a->x, a->n_rows, a->n_in, a->x_stride, halves_box(a->n_rows))) return cudaErrorInvalidValue;
+    return launch_cluster(&l, kernel, dim3(job->n_tiles, 1, 2), H::threads, H::bytes, dim3(1, 1, 2), maps, *job);
+}
+
+/* Whether tiles of `rows` weights, each a cluster of two blocks, are all placed at once, and on most of the device. */
+static bool halves_fill(const struct linear_hopper *a, uint32_t rows)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < a->n_outs; i++) n += ceil_div(a->outs[i].n_out, rows);
+    return n >= 48 && n <= places(2) / 2;
+}
+
+/* Of 33 .. 256 rows: the kernel, or NULL. Tiles of 64 are best with weights on wgmma's M side (8B o, 256 rows under load:
+ * 18.7 us, 128 x 128 20.5). */
+static start_fn *halves_for(const struct linear_hopper *a, const struct linear_job *job)
+{
+    static start_fn *const tiles_of_64[8] = { start_halves<64, 48, false>,  start_halves<64, 64, false>,
+                                              start_halves<64, 96, false>,  start_halves<64, 128, false>,
+                                              start_halves<64, 160, false>, start_halves<64, 192, false>,
+                                              start_halves<64, 224, false>, start_halves<64, 256, false> };
+    static start_fn *const tiles_of_96[4] = { start_halves<64, 96, true>, start_halves<128, 96, true>,
+                                              start_halves<192, 96, true>, start_halves<256, 96, true> };
+    const uint32_t n = a->n_rows;
+
+    if (job->n_segs != 2 || job->epilogue >= EPI_SILU_GLU || n <= 32) return NULL;
+    if (halves_fill(a, 64)) return tiles_of_64[n <= 48 ? 0 : ceil_div(n, 32) - 1];
+    return halves_fill(a, 96) ? tiles_of_96[ceil_div(n, 64) - 1] : NULL;
+}
+
 /* 65 .. 256 rows: tiles no wider than needed, as boxes of tokens that reach far beyond the last take longer than full ones
  * (8B down, H200: 96 rows in boxes of 128 41.4 us, of 96 31.8; 224 in 256 55.2, in 224 40.8; 256 43.7). Two tiles of 128
  * tokens pay where k is short (0.6B gate_up of 256 rows: 11.2 us, one tile 13.0), else not (8B down: 50 us against 44). */
@@ -254,7 +304,9 @@ static cudaError_t start_up_to_256(const struct linear_hopper *a, struct linear_
 {
     const uint32_t rounds = ceil_div(ceil_div(n_out, 64) * job->n_segs, places(job->n_segs)), n = a->n_rows;
     const uint32_t per_sm = rounds < 4 ? rounds : 4;
+    start_fn *const halves = halves_for(a, job);
 
+    if (halves) return halves(a, job, stream);
     if (n == 1 && (a->norm.x || job->seg_blocks * K_BLOCK * 2 <= one_row_room(per_sm)))
         return start_few<1>(a, job, per_sm, stream);
     if (n <= 8) return start_few<8>(a, job, per_sm, stream);

@@ -24,8 +24,8 @@
  * come of several matrices: for the GLU rows of gate and the same rows of up, multiplied here.
  *
  * H200, share of the read bandwidth at 1 row: 8B gate_up 90 %, down 84 %, qkv 76 %, o 72 %, head 93 %; share of the bound
- * (bytes or arithmetic) at 256 rows: gate_up 87 %, down 75 %, qkv 59 %, o 57 %. Small matrices are bound by the 3 us that a
- * launch takes from wait to end (0.6B: 25 to 59 %).
+ * (bytes or arithmetic) at 256 rows: gate_up 87 %; the others are linear_halves.cuh's. Small matrices are bound by the 3 us
+ * that a launch takes from wait to end (0.6B: 25 to 59 %).
  */
 #pragma once
 #include "backend/cuda/cuda_device.cuh"
