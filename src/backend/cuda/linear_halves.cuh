@@ -1,4 +1,4 @@
-/* backend/cuda/linear_halves.cuh - the product of linear_wgmma.cuh for two k segments and 33 to 256 rows, on Hopper.
+/* backend/cuda/linear_halves.cuh - the product of linear_wgmma.cuh for two k segments and 2 to 256 rows, on Hopper.
  *
  * Order of the sums as there. A cluster is two blocks with the same weights and all tokens, a segment each. When both have
  * their sums each keeps one half of the tile's N side: the other half's go to the other block, to the thread of the same
@@ -24,10 +24,10 @@ template <int M, int N, bool SWAP> struct halves {
     static constexpr uint32_t weights = SWAP ? N : M, tokens = SWAP ? M : N;
     static constexpr uint32_t m = M * K_BLOCK * 2, n = N * K_BLOCK * 2, stage = m + n;
     static constexpr uint32_t fours = N / 16;                   /* of sums, in a thread's half of the tile */
-    static constexpr uint32_t chunks = fours % 4 == 0 ? 4 : fours % 3 == 0 ? 3 : fours / 2, chunk = fours / chunks;
+    static constexpr uint32_t chunks = fours % 4 == 0 ? 4 : fours % 3 == 0 ? 3 : (fours + 1) / 2, chunk = fours / chunks;
     static constexpr uint32_t met = fours * 16 * workers;       /* what comes from the other block */
-    static constexpr uint32_t barriers = 8 * (2 * 16 + chunks * workers / 32);
-    static constexpr uint32_t room = (SMEM_BLOCK_MAX - 1024 - met - barriers) / stage, stages = room < 16 ? room : 16;
+    static constexpr uint32_t barriers = 8 * (2 * 24 + chunks * workers / 32);
+    static constexpr uint32_t room = (SMEM_BLOCK_MAX - 1024 - met - barriers) / stage, stages = room < 24 ? room : 24;
     static constexpr uint32_t full = stages * stage + met, empty = full + 8 * stages, here = empty + 8 * stages;
     static constexpr uint32_t bytes = here + 8 * chunks * workers / 32 + 1024;              /* room to align */
     static_assert(stages * stage >= met, "what leaves lies in the ring");

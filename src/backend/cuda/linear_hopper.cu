@@ -261,20 +261,21 @@ static bool halves_fill(const struct linear_hopper *a, uint32_t rows)
     return n >= 48 && n <= places(2) / 2;
 }
 
-/* Of 33 .. 256 rows: the kernel, or NULL. Tiles of 64 are best with weights on wgmma's M side (8B o, 256 rows under load:
+/* Of 2 .. 256 rows: the kernel, or NULL. Tiles of 64 are best with weights on wgmma's M side (8B o, 256 rows under load:
  * 18.7 us, 128 x 128 20.5). */
 static start_fn *halves_for(const struct linear_hopper *a, const struct linear_job *job)
 {
-    static start_fn *const tiles_of_64[8] = { start_halves<64, 48, false>,  start_halves<64, 64, false>,
-                                              start_halves<64, 96, false>,  start_halves<64, 128, false>,
+    static start_fn *const few_of_64[4] = { start_halves<64, 16, false>, start_halves<64, 32, false>,
+                                            start_halves<64, 48, false>, start_halves<64, 64, false> };
+    static start_fn *const tiles_of_64[6] = { start_halves<64, 96, false>,  start_halves<64, 128, false>,
                                               start_halves<64, 160, false>, start_halves<64, 192, false>,
                                               start_halves<64, 224, false>, start_halves<64, 256, false> };
     static start_fn *const tiles_of_96[4] = { start_halves<64, 96, true>, start_halves<128, 96, true>,
                                               start_halves<192, 96, true>, start_halves<256, 96, true> };
     const uint32_t n = a->n_rows;
 
-    if (job->n_segs != 2 || job->epilogue >= EPI_SILU_GLU || n <= 32) return NULL;
-    if (halves_fill(a, 64)) return tiles_of_64[n <= 48 ? 0 : ceil_div(n, 32) - 1];
+    if (job->n_segs != 2 || job->epilogue >= EPI_SILU_GLU || a->n_rows == 1) return NULL;
+    if (halves_fill(a, 64)) return n <= 64 ? few_of_64[ceil_div(n, 16) - 1] : tiles_of_64[ceil_div(n, 32) - 3];
     return halves_fill(a, 96) ? tiles_of_96[ceil_div(n, 64) - 1] : NULL;
 }
 
