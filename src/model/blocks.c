@@ -349,6 +349,15 @@ rd_status pass_logits(struct pass *p, const struct weight *post_norm, float *log
     return p->st != RD_OK || m->is_launching ? p->st : pass_deliver(m, b, logits);
 }
 
+/* Logits of n rows of ws.norm, to the host. */
+static rd_status read_head(struct model *m, uint32_t first, uint32_t n, float *logits)
+{
+    rd_status st = head_logits(m, first, n, logits, NULL);
+
+    if (st == RD_OK) st = copy_logits(m, n, NULL, logits);
+    return st != RD_OK ? st : m->ops->sync(m->be);
+}
+
 rd_status pass_head(struct model *m, uint32_t n, const float *const *states, float *logits)
 {
     uint32_t width = m->config.hidden;
@@ -357,17 +366,12 @@ rd_status pass_head(struct model *m, uint32_t n, const float *const *states, flo
     assert(n >= 1 && n <= m->max_logits && n <= m->max_rows);
     for (uint32_t i = 0; i < n && st == RD_OK; i++)
         st = m->ops->copy(m->be, m->ws.norm + (size_t)i * width, states[i], width * sizeof(float));
-    if (st == RD_OK) st = head_logits(m, 0, n, logits, NULL);
-    if (st == RD_OK) st = copy_logits(m, n, NULL, logits);
-    return st != RD_OK ? st : m->ops->sync(m->be);
+    return st != RD_OK ? st : read_head(m, 0, n, logits);
 }
 
 rd_status pass_read_logits(struct model *m, uint32_t row, float *logits)
 {
-    rd_status st = head_logits(m, row, 1, logits, NULL);
-
-    if (st == RD_OK) st = copy_logits(m, 1, NULL, logits);
-    return st != RD_OK ? st : m->ops->sync(m->be);
+    return read_head(m, row, 1, logits);
 }
 
 struct attention_kind attention_global(const struct model *m)

@@ -147,9 +147,7 @@ static __global__ void tile_tokens(struct cuda_tile_choices c, struct cuda_choic
     dependents_launch();
 #pragma unroll 10
     for (uint32_t i = threadIdx.x; i < c.n_tiles; i += THREADS) b = better_tile(b, tiles[i]);
-    for (int d = 16; d; d /= 2)
-        b = better_tile(b, {__shfl_xor_sync(0xffffffffu, b.score, d), __shfl_xor_sync(0xffffffffu, b.id, d),
-                            __shfl_xor_sync(0xffffffffu, b.logit, d), __shfl_xor_sync(0xffffffffu, b.is_broken, d)});
+    for (uint32_t mask = 16; mask; mask /= 2) b = better_across(b, mask);
     if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = b;
     __syncthreads();
     if (threadIdx.x) return;

@@ -23,6 +23,17 @@ static __device__ __forceinline__ struct tile_best no_tile_best(void)
     return { -CUDART_INF_F, INT32_MAX, -CUDART_INF_F, 0 };
 }
 
+/* The better of this lane's and that of lane ^ mask, by whole warps. */
+static __device__ __forceinline__ struct tile_best better_across(const struct tile_best &b, uint32_t mask)
+{
+    const struct tile_best other = { __shfl_xor_sync(0xffffffffu, b.score, mask),
+                                     __shfl_xor_sync(0xffffffffu, b.id, mask),
+                                     __shfl_xor_sync(0xffffffffu, b.logit, mask),
+                                     __shfl_xor_sync(0xffffffffu, b.is_broken, mask) };
+
+    return better_tile(b, other);
+}
+
 /* Of four neighbouring tokens, and those 4 parts further on .. each: none waits for another. */
 struct four_best { struct tile_best of[4]; };
 
@@ -83,13 +94,7 @@ static __device__ __forceinline__ void choose_of_tile(const struct cuda_tile_cho
         else best = choose_of_part<ROWS, parts, false>(d, at, u % parts, first_id, n_out);
         __syncwarp();
 #pragma unroll
-        for (uint32_t d2 = parts / 2; d2 > 0; d2 /= 2) {
-            const struct tile_best other = { __shfl_xor_sync(0xffffffffu, best.score, d2),
-                                             __shfl_xor_sync(0xffffffffu, best.id, d2),
-                                             __shfl_xor_sync(0xffffffffu, best.logit, d2),
-                                             __shfl_xor_sync(0xffffffffu, best.is_broken, d2) };
-            best = better_tile(best, other);
-        }
+        for (uint32_t mask = parts / 2; mask > 0; mask /= 2) best = better_across(best, mask);
         if (u % parts == 0 && u < n_tokens * parts)
             c.best[(uint64_t)row * c.n_tiles + first_id / ROWS] = best;
     }

@@ -38,14 +38,6 @@ struct halves_maps { CUtensorMap w[3], x; };
 /* Rows of a box of tokens: whole groups of 8, as they are swizzled. */
 static __device__ __host__ inline uint32_t halves_box(uint32_t n_rows) { return (n_rows + 7) / 8 * 8; }
 
-/* A tile lies in one matrix: job.first_tile. */
-static __device__ __forceinline__ struct piece_place halves_tile(const struct linear_job &job, uint32_t rows)
-{
-    const uint32_t o = (blockIdx.x >= job.first_tile[1]) + (blockIdx.x >= job.first_tile[2]);
-
-    return { o, (blockIdx.x - job.first_tile[o]) * rows };
-}
-
 /* The feeding thread: k blocks first .. first + n_blocks - 1. */
 template <int M, int N, bool SWAP>
 static __device__ void halves_feed(const struct halves_maps &maps, const struct linear_job &job,
@@ -276,7 +268,7 @@ __global__ void __launch_bounds__(halves<M, N, SWAP>::threads, 1)
     const uint32_t count = min(job.seg_blocks, job.k_blocks - first), at_warp = warp * H::fours * 512 + lane * 16;
     const struct halves_place here = { ring + at_warp, ring + H::stages * H::stage + at_warp,
                                        ring + H::here + 8 * H::chunks * warp };
-    const struct piece_place p = halves_tile(job, H::weights);
+    const struct piece_place p = whole_tile_at(job, H::weights, blockIdx.x);
 
     if (threadIdx.x == 0)
         for (uint32_t s = 0; s < H::stages; s++) {

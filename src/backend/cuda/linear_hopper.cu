@@ -66,6 +66,18 @@ bool linear_hopper_fits(const struct linear_hopper *a)
     return true;
 }
 
+/* All weight matrices, in boxes of box_rows; past the last the first again. */
+static bool map_weights(CUtensorMap (&maps)[3], const struct linear_hopper *a, uint32_t box_rows)
+{
+    for (uint32_t i = 0; i < 3; i++) {
+        const uint32_t from = i < a->n_outs ? i : 0;
+
+        if (!map_bf16(&maps[i], a->outs[from].w, a->outs[from].n_out, a->n_in, a->outs[from].w_stride, box_rows))
+            return false;
+    }
+    return true;
+}
+
 template <int ROWS, int N, int STAGES, int MODE, int BLOCKS_PER_SM>
 static cudaError_t start(const struct linear_hopper *a, struct linear_job *job, cudaStream_t stream)
 {
@@ -73,25 +85,18 @@ static cudaError_t start(const struct linear_hopper *a, struct linear_job *job, 
     const struct cuda_launch l = { stream, 0, 90, 0, a->chained, NULL, 0, NULL };
     uint32_t smem = linear_smem<ROWS, N, STAGES>::bytes;
     const dim3 cluster(1, 1, MODE == SPLIT ? job->n_segs : 1);
-    static bool ready;                   /* once per process; a second thread would only set it again */
-    cudaError_t e = ready ? cudaSuccess : allow_shared_memory(kernel, SMEM_BLOCK_MAX);
     CUtensorMap w[3], x;
+    cudaError_t e;
 
     if constexpr (MODE == SPLIT)
         if (a->epilogue == EPI_CHOOSE) return start<ROWS, N, STAGES, CHOOSE, BLOCKS_PER_SM>(a, job, stream);
+    e = allow_once<linear_wgmma<ROWS, N, STAGES, MODE, BLOCKS_PER_SM>>(SMEM_BLOCK_MAX);
     if (e) return e;
-    ready = true;
     linear_pieces(job, a->n_outs, ROWS);
     if (a->tiles) a->tiles->n_tiles = job->tiles.n_tiles = job->n_tiles;
     job->n_row_tiles = ceil_div(a->n_rows, N);
-    for (uint32_t i = 0; i < 3; i++) {
-        const uint32_t from = i < a->n_outs ? i : 0;
-
-        if (!map_bf16(&w[i], a->outs[from].w, a->outs[from].n_out, a->n_in, a->outs[from].w_stride,
-                      linear_piece(ROWS)))
-            return cudaErrorInvalidValue;
-    }
-    if (!map_bf16(&x, a->x, a->n_rows, a->n_in, a->x_stride, N)) return cudaErrorInvalidValue;
+    if (!map_weights(w, a, linear_piece(ROWS)) || !map_bf16(&x, a->x, a->n_rows, a->n_in, a->x_stride, N))
+        return cudaErrorInvalidValue;
     if (N == 1) smem += one_row_bytes<ROWS>(job->seg_blocks * K_BLOCK * 2, cluster.z);
     smem = evenly_spread(smem, job->n_tiles * job->n_row_tiles * cluster.z, cluster.z);
     return launch_cluster(&l, kernel, dim3(job->n_tiles * job->n_row_tiles, 1, cluster.z),
@@ -105,13 +110,11 @@ static cudaError_t start_stream(const struct linear_hopper *a, struct linear_job
     const struct cuda_launch l = { stream, 0, 90, 0, a->chained, NULL, 0, NULL };
     const CUtensorMapDataType type = GLU ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
     const uint32_t blocks = 1 + PAIR, smem = stream_smem<N, GLU>::bytes;
-    static bool ready;                   /* once per process */
-    cudaError_t e = ready ? cudaSuccess : allow_shared_memory(kernel, smem);
+    const cudaError_t e = allow_once<linear_stream<N, GLU, PAIR, WALK>>(smem);
     struct stream_maps maps;
     uint32_t n_units;
 
     if (e) return e;
-    ready = true;
     whole_tiles(job, a->n_outs, GLU ? N / 2 : 128);
     if (!GLU) job->n_tiles = ceil_div(job->n_tiles, blocks);
     job->n_row_tiles = ceil_div(a->n_rows, GLU ? 128 * blocks : N);
@@ -235,20 +238,14 @@ static cudaError_t start_halves(const struct linear_hopper *a, struct linear_job
     using H = halves<M, N, SWAP>;
     auto kernel = linear_halves<M, N, SWAP>;
     const struct cuda_launch l = { stream, 0, 90, 0, a->chained, NULL, 0, NULL };
-    static bool ready;                   /* once per process */
-    cudaError_t e = ready ? cudaSuccess : allow_shared_memory(kernel, H::bytes);
+    const cudaError_t e = allow_once<linear_halves<M, N, SWAP>>(H::bytes);
     struct halves_maps maps;
 
     if (e) return e;
-    ready = true;
     whole_tiles(job, a->n_outs, H::weights);
-    for (uint32_t i = 0; i < 3; i++) {
-        const uint32_t from = i < a->n_outs ? i : 0;
-
-        if (!map_bf16(&maps.w[i], a->outs[from].w, a->outs[from].n_out, a->n_in, a->outs[from].w_stride, H::weights))
-            return cudaErrorInvalidValue;
-    }
-    if (!map_bf16(&maps.x, a->x, a->n_rows, a->n_in, a->x_stride, halves_box(a->n_rows))) return cudaErrorInvalidValue;
+    if (!map_weights(maps.w, a, H::weights)
+        || !map_bf16(&maps.x, a->x, a->n_rows, a->n_in, a->x_stride, halves_box(a->n_rows)))
+        return cudaErrorInvalidValue;
     return launch_cluster(&l, kernel, dim3(job->n_tiles, 1, 2), H::threads, H::bytes, dim3(1, 1, 2), maps, *job);
 }
 
@@ -274,7 +271,7 @@ static start_fn *halves_for(const struct linear_hopper *a, const struct linear_j
                                               start_halves<192, 96, true>, start_halves<256, 96, true> };
     const uint32_t n = a->n_rows;
 
-    if (job->n_segs != 2 || job->epilogue >= EPI_SILU_GLU || a->n_rows == 1) return NULL;
+    if (job->n_segs != 2 || job->epilogue >= EPI_SILU_GLU || n == 1) return NULL;
     if (halves_fill(a, 64)) return n <= 64 ? few_of_64[ceil_div(n, 16) - 1] : tiles_of_64[ceil_div(n, 32) - 3];
     return halves_fill(a, 96) ? tiles_of_96[ceil_div(n, 64) - 1] : NULL;
 }

@@ -45,15 +45,14 @@ static cudaError_t quant_start(const struct cuda_launch *l, const struct cuda_li
     auto kernel = linear_quant<BITS, GROUP, KIND, ROWS, N, STAGES, MODE, BLOCKS_PER_SM>;
     uint32_t smem = quant_smem<BITS, GROUP, KIND, ROWS, N, STAGES>::bytes;
     const dim3 cluster(1, 1, MODE == SPLIT ? job->n_segs : 1);
-    static bool ready;                   /* once per process */
-    cudaError_t e = ready ? cudaSuccess : allow_shared_memory(kernel, SMEM_BLOCK_MAX);
     struct quant_maps maps;
+    cudaError_t e;
 
     if constexpr (MODE == SPLIT)
         if (job->epilogue == EPI_CHOOSE)
             return quant_start<BITS, GROUP, KIND, ROWS, N, STAGES, CHOOSE, BLOCKS_PER_SM>(l, a, job);
+    e = allow_once<linear_quant<BITS, GROUP, KIND, ROWS, N, STAGES, MODE, BLOCKS_PER_SM>>(SMEM_BLOCK_MAX);
     if (e) return e;
-    ready = true;
     linear_pieces(job, a->n_outs, ROWS);
     if (a->tiles) a->tiles->n_tiles = job->tiles.n_tiles = job->n_tiles;
     job->n_row_tiles = ceil_div(a->n_rows, N);

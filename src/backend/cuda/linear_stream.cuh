@@ -47,8 +47,8 @@ static __device__ __forceinline__ struct stream_place stream_place_of(const stru
     const uint32_t tokens = group * job.row_group + in % width, weights = in / width;
 
     if (GLU) return { 0, (tokens * (1 + PAIR) + rank) * 128, weights * (N / 2) };
-    const uint32_t tile = weights * (1 + PAIR) + rank, o = (tile >= job.first_tile[1]) + (tile >= job.first_tile[2]);
-    return { o, (tile - job.first_tile[o]) * 128, tokens * N };
+    const struct piece_place p = whole_tile_at(job, 128, weights * (1 + PAIR) + rank);
+    return { p.which, p.row, tokens * N };
 }
 
 /* A unit is a tile, or a pair's two. */

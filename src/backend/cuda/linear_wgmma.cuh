@@ -41,7 +41,7 @@ enum linear_mode { SPLIT, WALK, CHOOSE };
 struct linear_job {
     uint32_t n_rows, k_blocks, seg_blocks, n_segs;
     uint32_t n_tiles, n_row_tiles, row_group; /* weight tiles, token tiles, and how many of the latter go together */
-    uint32_t first_tile[3];              /* of each output, linear_stream; past the last output: ~0u */
+    uint32_t first_tile[3];              /* of each output, whole_tile_at; past the last output: ~0u */
     uint32_t first_piece[3];             /* the same for the other kernels; a GLU's pieces are of gate and up in turn */
     uint32_t n_out[3], stride[3];
     enum linear_epilogue epilogue;
@@ -84,6 +84,15 @@ static __device__ __forceinline__ struct piece_place piece_at(const struct linea
 
     if (job.epilogue >= EPI_SILU_GLU) return { i & 1, i / 2 * size };
     return { o, (i - job.first_piece[o]) * size };
+}
+
+/* A tile of `rows` of one matrix (job.first_tile): linear_stream and linear_halves. */
+static __device__ __forceinline__ struct piece_place whole_tile_at(const struct linear_job &job, uint32_t rows,
+                                                                   uint32_t i)
+{
+    const uint32_t o = (i >= job.first_tile[1]) + (i >= job.first_tile[2]);
+
+    return { o, (i - job.first_tile[o]) * rows };
 }
 
 static __device__ __forceinline__ struct tile_place place_of(const struct linear_job &job, uint32_t rows, uint32_t n)
