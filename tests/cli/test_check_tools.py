@@ -1,4 +1,4 @@
-"""tools/check-includes and tools/check-sizes find what they promise to find, and nothing else."""
+"""tools/check-includes, check-sizes and check-faults find what they promise to find, and nothing else."""
 import subprocess
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def tree(root, files):
 
 
 def test_this_tree_is_clean():
-    for tool in ("check-includes", "check-sizes"):
+    for tool in ("check-includes", "check-sizes", "check-faults"):
         code, out = check(tool, ROOT)
         assert code == 0, out
 
@@ -67,3 +67,19 @@ def test_sizes_are_counted_to_the_line(tmp_path):
                     "src/kv/big.h": "\n" * 1201, "src/kv/big_data.h": "\n" * 5000, "tests/kv/big.py": "\n" * 1201})
     code, out = check("check-sizes", tmp_path)
     assert code == 1 and "too_long() has 151 lines" in out and out.endswith("3 problems\n"), out
+
+
+@pytest.mark.parametrize("row,wanted", [
+    ("| F01 | a | b | `test_x/is_there`, `test_y.py/there`, `test_x` | - |", None),
+    ("| F01 | a | b | None | - |", None),
+    ("| F01 | a | b | | - |", "names no test"),
+    ("| F01 | a | b | `test_x/gone` | - |", "no test gone in test_x"),
+    ("| F01 | a | b | `test_z` | - |", "no file test_z"),
+    ("| F01 | a | `test_x` | - |", "4 columns"),
+    ("| F02 | a | b | `test_x` | - |\n| F01 | a | b | `test_x` | - |", "F01 does not come after F2"),
+])
+def test_a_row_of_faults_names_a_test_that_is_there(tmp_path, row, wanted):
+    tree(tmp_path, {"tests/kv/test_x.c": "TEST(is_there) {}\n", "tests/server/test_y.py": "def test_there():\n    pass\n",
+                    "docs/faults.md": "## Area\n\n| id | fault | promise | tests | figure |\n" + row + "\n"})
+    code, out = check("check-faults", tmp_path)
+    assert (code == 1 and wanted in out) if wanted else code == 0, out
