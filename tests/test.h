@@ -27,9 +27,11 @@ bool test_is_long(void);
 /* Path of a file below tests/golden (or any file of the source tree, relative to its root). Static buffer per call, 4
  * rotate. */
 const char *test_path(const char *relative);
-/* Path of a real model by tools/fetch-model name, e.g. "smollm2"; NULL when it has not been fetched (say so plainly
- * with test_note). */
+/* Path of a real model by tools/fetch-model name, e.g. "smollm2"; NULL when it has not been fetched: test_skip() then. */
 const char *test_model(const char *name);
+/* Marks the running test as skipped and says why; the test then returns. A skipped test is counted apart, never as passed.
+ * An executable in which every test was skipped exits with 77, which ctest counts as skipped. */
+void test_skip(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Prints one line now: what was measured, or what could not run and why. */
 void test_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

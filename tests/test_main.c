@@ -1,4 +1,4 @@
-/* tests/test_main.c - runs the tests that registered themselves, and ends with "N passed, M failed". */
+/* tests/test_main.c - runs the tests that registered themselves, and ends with "N passed, M failed, K skipped". */
 #include "test.h"
 #include <stdarg.h>
 #include <unistd.h>
@@ -8,9 +8,11 @@
 #include "base/mem.h"
 #include "base/random.h"
 
+#define EXIT_SKIPPED 77                 /* SKIP_RETURN_CODE of tests/CMakeLists.txt */
+
 static struct test_case *first, **last = &first;
 static const char *current = "";
-static bool current_failed;
+static bool current_failed, current_skipped;
 static uint64_t seed;
 
 void test_register(struct test_case *t)
@@ -81,19 +83,38 @@ void test_note(const char *format, ...)
     fflush(stdout);
 }
 
-static bool run_one(const struct test_case *t)
+void test_skip(const char *format, ...)
 {
+    va_list args;
+
+    current_skipped = true;
+    printf("skipped %s: ", current);
+    va_start(args, format);
+    vprintf(format, args);
+    va_end(args);
+    printf("\n");
+    fflush(stdout);
+}
+
+enum outcome { PASSED, FAILED, SKIPPED, N_OUTCOMES };
+
+static enum outcome run_one(const struct test_case *t)
+{
+    static const char *const words[] = {"ok", "FAILED", "skipped"};
+    enum outcome outcome;
+
     uint64_t start = clock_now_ns(clock_system());
 
     current = t->name;
-    current_failed = false;
+    current_failed = current_skipped = false;
     t->fn();
+    outcome = current_failed ? FAILED : current_skipped ? SKIPPED : PASSED;
     mem_fail_after(-1);                 /* a failed CHECK returns before the test switches its hooks off */
     file_fail_after(-1);
-    printf("%s %s (%.2f s)\n", current_failed ? "FAILED" : "ok", t->name,
+    printf("%s %s (%.2f s)\n", words[outcome], t->name,
            (double)(clock_now_ns(clock_system()) - start) * 1e-9);
     fflush(stdout);
-    return !current_failed;
+    return outcome;
 }
 
 static bool is_wanted(const struct test_case *t, int argc, char **argv)
@@ -106,7 +127,7 @@ static bool is_wanted(const struct test_case *t, int argc, char **argv)
 int main(int argc, char **argv)
 {
     const char *given = getenv("RADISH_SEED");
-    unsigned n_passed = 0, n_failed = 0;
+    unsigned n[N_OUTCOMES] = {0};
 
     if (!given || !parse_u64(given, strlen(given), &seed)) {
         random_os(&seed, sizeof(seed));
@@ -114,15 +135,12 @@ int main(int argc, char **argv)
     }
     for (const struct test_case *t = first; t; t = t->next) {
         if (!is_wanted(t, argc, argv)) continue;
-        if (run_one(t))
-            n_passed++;
-        else
-            n_failed++;
+        n[run_one(t)]++;
     }
-    printf("%u passed, %u failed\n", n_passed, n_failed);
-    if (n_passed + n_failed == 0) {
+    printf("%u passed, %u failed, %u skipped\n", n[PASSED], n[FAILED], n[SKIPPED]);
+    if (n[PASSED] + n[FAILED] + n[SKIPPED] == 0) {
         printf("no test of that name\n");
         return 2;
     }
-    return n_failed ? 1 : 0;
+    return n[FAILED] ? 1 : n[PASSED] ? 0 : EXIT_SKIPPED;
 }

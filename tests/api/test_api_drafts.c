@@ -87,7 +87,10 @@ TEST(a_draft_model_with_another_vocabulary_is_refused)
     struct rd_error err = {RD_OK, ""};
     const char *other = test_model("gemma3-270m");
 
-    if (!other) other = "no such file";
+    if (!other) {
+        test_skip("gemma3-270m has not been fetched (tools/fetch-model gemma3-270m)");
+        return;
+    }
     CHECK(!open_with(other, false, &err));
-    CHECK(strstr(err.text, "draft model") || strstr(err.text, "no such file"));
+    CHECK(strstr(err.text, "draft model"));
 }

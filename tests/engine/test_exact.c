@@ -119,7 +119,7 @@ static void check_model(const char *name, struct kv_types kv, bool all_splits)
     uint32_t n_splits = 0, n_rigs = 0;
 
     if (!test_model(name)) {
-        test_note("%s has not been fetched (tools/fetch-model %s): not tested here", name, name);
+        test_skip("%s has not been fetched (tools/fetch-model %s)", name, name);
         return;
     }
     if (IS_SANITIZED && !test_is_long()) {

@@ -87,7 +87,7 @@ static void check_model(const char *name)
     uint32_t n_sizes = 0;
 
     if (!test_model(name)) {
-        test_note("%s has not been fetched (tools/fetch-model %s): not tested here", name, name);
+        test_skip("%s has not been fetched (tools/fetch-model %s)", name, name);
         return;
     }
     CHECK(rig_open_sized(&g, name, halves, 2, NULL, 16, (struct rig_size){u32_max(MAX_ROWS, most), most, most * 96}));
@@ -107,4 +107,5 @@ TEST(smollm2_writes_in_batches_what_it_writes_alone) { check_model("smollm2"); }
 TEST(qwen2_5_coder_0_5b_writes_in_batches_what_it_writes_alone)
 {
     if (test_on_gpu() || test_is_long()) check_model("qwen2.5-coder-0.5b");
+    else test_skip("RADISH_LONG=1 only");
 }

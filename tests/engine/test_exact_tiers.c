@@ -184,7 +184,7 @@ static void check_host_memory(const char *model, struct kv_types kv)
     struct engine_stats s;
 
     if (!test_model(model)) {
-        test_note("%s has not been fetched (tools/fetch-model %s): not tested here", model, model);
+        test_skip("%s has not been fetched (tools/fetch-model %s)", model, model);
         return;
     }
     CHECK(rig_open(&g, model, kv, 2, NULL, 16));
@@ -255,11 +255,11 @@ static void check_tiers(const char *model, struct kv_types kv)
     int32_t tokens[N_PROMPT];
 
     if (test_on_gpu()) {
-        test_note("a GPU build has no disk cache: not tested here");
+        test_skip("a GPU build has no disk cache");
         return;
     }
     if (!test_model(model)) {
-        test_note("%s has not been fetched (tools/fetch-model %s): not tested here", model, model);
+        test_skip("%s has not been fetched (tools/fetch-model %s)", model, model);
         return;
     }
     CHECK(sim_store_init(&folder));
@@ -304,5 +304,5 @@ TEST(every_model_with_every_kv_type_is_exact_over_tiers)
 
     for (size_t i = 0; test_is_long() && i < sizeof(models) / sizeof(models[0]); i++)
         for (size_t k = 0; k < sizeof(types) / sizeof(types[0]); k++) check_tiers(models[i], types[k]);
-    if (!test_is_long()) test_note("RADISH_LONG=1: not tested here");
+    if (!test_is_long()) test_skip("RADISH_LONG=1 only");
 }

@@ -1,7 +1,7 @@
 /* tests/ops/test_cuda.c - the CUDA backend's ops: values against the CPU backend or double precision, and the promise:
  * a row's bits do not depend on how many rows are computed with it, nor attention's on how a prompt was cut.
  *
- * Only where the build has CUDA and the machine a GPU; says so otherwise. Error bounds: what matrices read is rounded
+ * Skipped where the build has no CUDA or the machine no GPU. Error bounds: what matrices read is rounded
  * to bf16 (relative 2^-9), in the reference of products too, the rest is f32.
  */
 #include <math.h>
@@ -18,7 +18,7 @@ enum { N_LAYERS = 2, LAYER = 1 };
 
 struct side { const struct backend_ops *ops; struct backend *be; };
 
-/* False: no GPU, which was said. */
+/* False: no GPU, and the test is skipped. */
 static bool open_sides(struct side *gpu, struct side *cpu)
 {
     struct backend_options o = {2, NULL, 0, false};
@@ -27,7 +27,7 @@ static bool open_sides(struct side *gpu, struct side *cpu)
     *gpu = (struct side){&backend_cuda_ops, NULL};
     *cpu = (struct side){&backend_cpu_ops, NULL};
     if (gpu->ops->create(&o, &gpu->be, &err) != RD_OK) {
-        test_note("not tested here: %s", err.text);
+        test_skip("%s", err.text);
         return false;
     }
     return cpu->ops->create(&o, &cpu->be, &err) == RD_OK;
@@ -780,7 +780,7 @@ TEST(cuda_memory_that_is_not_there_is_said_and_harms_nothing)
 
 TEST(cuda_is_tested_in_the_build_with_cuda)
 {
-    test_note("this build has no CUDA backend (cmake --preset cuda)");
+    test_skip("this build has no CUDA (cmake --preset cuda)");
 }
 
 #endif

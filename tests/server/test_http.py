@@ -316,7 +316,9 @@ def test_sigterm_idle_and_busy(make_server):
 
 
 def test_a_closed_terminal_drains_too_and_nohup_is_obeyed(make_server):
-    closed, left = make_server("--kv-tokens", "4096"), make_server("--kv-tokens", "4096", before=(shutil.which("nohup"),))
+    # whatever started the tests: they themselves may run under nohup
+    closed = make_server("--kv-tokens", "4096", before=(shutil.which("env"), "--default-signal=HUP"))
+    left = make_server("--kv-tokens", "4096", before=(shutil.which("nohup"),))
     asked = closed.open_request(TEXT, {"prompt": "Once", "max_tokens": 60, "ignore_eos": True})
     closed.wait_until(lambda: closed.stats()["requests"]["decode"] == 1)
     for s in closed, closed, left:
