@@ -5,21 +5,19 @@
  * every choice over the second best. radish follows llama.cpp's tokens, so that all steps are judged; as rows do not
  * depend on how a prompt is cut, one pass over prompt and tokens gives all 64 decisions.
  *
- * Both quantise activations, differently, so small leads may tip over: below 0.35 logit they may. Gemma 3 270M cannot
- * keep that line, as llama.cpp does not keep it against itself. Measured on its 16 x 64 steps, following the same
- * tokens ("first": the first departure of a prompt, where free text would leave):
- *                                           same choice   leads over 0.35   largest   largest first   rms to F32
- *     llama.cpp, prompt and text as one batch    98.2 %          2           0.569        0.569         0.206
- *     llama.cpp, flash attention                 97.2 %          1           0.392        0.392         0.204
- *     llama.cpp, weights as F32                  97.7 %          2           0.613        0.495         0.003
- *     radish, weights as F32 (same choices)      97.7 %          2           0.613        0.495         0
- *     radish                                     97.3 %          4           0.842        0.842         0.130
- *     radish, softmax in powers of two           97.1 %          .           0.613        0.613         .
- *     radish, K-quants with a scale per 256      96.9 %          0           0.331        0.331         0.204
- *     radish, that and scales rounded to F16     97.5 %          0           0.277        0.277         0.206
- * (llama.cpp as in the golden file, one token at a time, is 0.206 from F32.) So exact arithmetic does not meet it, and
- * llama.cpp's coarser scales meet it by chance: their logits are as far from llama.cpp's as radish's (0.22 rms each),
- * and from the exact ones farther. Gemma is held to a wider limit here, and every model to a share of same choices.
+ * Both quantise activations, differently, so small leads may tip over: below 0.35 logit they may where a text departs
+ * first, below twice that at later steps, which follow llama.cpp's text and not radish's. Measured on the 16 x 64 steps
+ * (every instruction set of a CPU gives the same bits):
+ *                                 same choice   largest lead   largest at a first departure
+ *     SmolLM2                       97.1 %         0.246          0.246
+ *     Gemma 3 270M                  97.0 %         0.361          0.330
+ *     Qwen2.5-Coder-0.5B            98.5 %         0.161          0.056
+ *     Qwen2.5-Coder-1.5B            98.8 %         0.222          0.222
+ * llama.cpp against itself, Gemma 3 270M, one token at a time as in the golden file against
+ *     prompt and text as one batch  98.2 %         0.569          0.569
+ *     flash attention               97.2 %         0.392          0.392
+ *     weights as F32                97.7 %         0.613          0.495
+ * A GPU computes Gemma's products from bf16 rows, near the last of these (0.495): it is held to a wider limit there.
  */
 #include <jansson.h>
 #include <math.h>
@@ -27,12 +25,13 @@
 #include "base/mem.h"
 #include "model_rig.h"
 #include "test.h"
+#include "test_backend.h"
 
-#define N_CONTEXT            1024u
-#define N_STEPS              64u
-#define MAX_LEAD             0.35
-#define MAX_LEAD_GEMMA3_270M 0.7
-#define MIN_SAME_PERCENT     96u
+#define N_CONTEXT          1024u
+#define N_STEPS            64u
+#define MAX_LEAD           0.35
+#define MAX_LEAD_GEMMA_GPU 0.7
+#define MIN_SAME_PERCENT   96u
 
 /* Sanitized code is ten times slower and the arithmetic is judged by the other builds: a glance is enough there. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -156,7 +155,7 @@ TEST(smollm2_chooses_as_llama_cpp_does)
 
 TEST(gemma3_270m_chooses_as_llama_cpp_does)
 {
-    compare("gemma3-270m", MAX_LEAD_GEMMA3_270M);
+    compare("gemma3-270m", test_on_gpu() ? MAX_LEAD_GEMMA_GPU : MAX_LEAD);
 }
 
 TEST(qwen2_5_coder_0_5b_chooses_as_llama_cpp_does)
