@@ -1,6 +1,5 @@
 /* base/cache_dir.c - temporaries, locks, renames and the least recently used. */
 #include "base/cache_dir.h"
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -11,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/error.h"
+#include "base/file_calls.h"
 #include "base/limits.h"
 #include "base/mem.h"
 #include "base/random.h"
@@ -54,12 +54,12 @@ rd_status cache_dir_make(const char *dir, struct rd_error *err)
     if (status != RD_OK) return status;
     for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = 0;
-        if (file_call_fails() || (mkdir(path, 0700) && errno != EEXIST && errno != EISDIR && errno != EROFS &&
+        if (file_call_fails() || (file_calls->mkdir(path, 0700) && errno != EEXIST && errno != EISDIR && errno != EROFS &&
                                   errno != EACCES))
             return fail_with(err, "mkdir", path);
         *slash = '/';
     }
-    if (file_call_fails() || stat(dir, &st)) return fail_with(err, "stat", dir);
+    if (file_call_fails() || file_calls->stat(dir, &st)) return fail_with(err, "stat", dir);
     if (!S_ISDIR(st.st_mode)) return error_set(err, RD_E_INVALID, "the cache folder's name is taken by a file");
     return check_rights(&st, dir, err);
 }
@@ -70,7 +70,7 @@ static rd_status map_checked(int fd, const char *name, struct file_map *out, str
     void *data = NULL;
     rd_status status;
 
-    if (file_call_fails() || fstat(fd, &st)) return fail_with(err, "stat", name);
+    if (file_call_fails() || file_calls->fstat(fd, &st)) return fail_with(err, "stat", name);
     if (!S_ISREG(st.st_mode)) return error_set(err, RD_E_INVALID, "%s: not a regular file", name);
     if ((status = check_rights(&st, name, err)) != RD_OK) return status;
     if (st.st_size > 0) {
@@ -88,10 +88,10 @@ rd_status cache_dir_map(const char *dir, const char *name, struct file_map *out,
     rd_status st = join(path, dir, name, err);
 
     if (st != RD_OK) return st;
-    fd = file_call_fails() ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    fd = file_call_fails() ? -1 : file_calls->open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
     if (fd < 0) return fail_with(err, "open", name);
     st = map_checked(fd, name, out, err);
-    if (st != RD_OK) close(fd);
+    if (st != RD_OK) file_calls->close(fd);
     return st;
 }
 
@@ -101,8 +101,8 @@ rd_status cache_dir_map(const char *dir, const char *name, struct file_map *out,
 static int take_room(int fd, uint64_t n_bytes)
 {
     if (file_call_fails()) return -1;
-    if (n_bytes == 0 || fallocate(fd, 0, 0, (off_t)n_bytes) == 0) return 0;
-    return errno == EOPNOTSUPP ? ftruncate(fd, (off_t)n_bytes) : -1;
+    if (n_bytes == 0 || file_calls->fallocate(fd, 0, 0, (off_t)n_bytes) == 0) return 0;
+    return errno == EOPNOTSUPP ? file_calls->ftruncate(fd, (off_t)n_bytes) : -1;
 }
 
 rd_status cache_file_create(const char *dir, uint64_t n_bytes, struct cache_file *out, struct rd_error *err)
@@ -118,14 +118,14 @@ rd_status cache_file_create(const char *dir, uint64_t n_bytes, struct cache_file
     if ((st = join(path, dir, name, err)) != RD_OK) return st;
     f.path = mem_strdup(path);
     if (!f.path) return error_set(err, RD_E_NOMEM, "no memory for a path");
-    f.fd = file_call_fails() ? -1 : open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    f.fd = file_call_fails() ? -1 : file_calls->open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (f.fd < 0) {
         st = fail_with(err, "create", name);
         mem_free(f.path);
         return st;
     }
     /* The lock says that the writer lives. Somebody who tidies up may hold it for a moment: then the file is theirs. */
-    if (file_call_fails() || flock(f.fd, LOCK_EX | LOCK_NB)) st = fail_with(err, "lock", name);
+    if (file_call_fails() || file_calls->flock(f.fd, LOCK_EX | LOCK_NB)) st = fail_with(err, "lock", name);
     else if (take_room(f.fd, n_bytes)) st = fail_with(err, "reserve", name);
     if (st != RD_OK) {
         cache_file_abandon(&f);
@@ -140,7 +140,7 @@ rd_status cache_file_write(struct cache_file *f, uint64_t offset, const void *da
     const char *p = data;
 
     while (n > 0) {
-        ssize_t put = file_call_fails() ? -1 : pwrite(f->fd, p, n, (off_t)offset);
+        ssize_t put = file_call_fails() ? -1 : file_calls->pwrite(f->fd, p, n, (off_t)offset);
 
         if (put < 0 && errno == EINTR) continue;
         if (put == 0) errno = ENOSPC;
@@ -157,13 +157,13 @@ rd_status cache_file_commit(struct cache_file *f, const char *dir, const char *n
     char path[LIMIT_PATH_BYTES];
     rd_status st = join(path, dir, name, err);
 
-    if (st == RD_OK && (file_call_fails() || rename(f->path, path))) st = fail_with(err, "rename", name);
+    if (st == RD_OK && (file_call_fails() || file_calls->rename(f->path, path))) st = fail_with(err, "rename", name);
     if (st != RD_OK) {
         cache_file_abandon(f);
         return st;
     }
     mem_free(f->path);                          /* the name is given: the lock means nothing any more */
-    close(f->fd);
+    file_calls->close(f->fd);
     *f = (struct cache_file){-1, NULL};
     return RD_OK;
 }
@@ -171,9 +171,9 @@ rd_status cache_file_commit(struct cache_file *f, const char *dir, const char *n
 void cache_file_abandon(struct cache_file *f)
 {
     if (!f->path) return;
-    unlink(f->path);
+    file_calls->unlink(f->path);
     mem_free(f->path);
-    close(f->fd);
+    file_calls->close(f->fd);
     *f = (struct cache_file){-1, NULL};
 }
 
@@ -181,13 +181,13 @@ void cache_file_abandon(struct cache_file *f)
 
 rd_status cache_dir_list(const char *dir, bool (*fn)(void *arg, const char *name), void *arg)
 {
-    DIR *d = file_call_fails() ? NULL : opendir(dir);
-    struct dirent *e;
+    void *d = file_call_fails() ? NULL : file_calls->dir_open(dir);
+    const char *name;
 
     if (!d) return RD_E_IO;
-    while ((e = readdir(d)))
-        if (e->d_name[0] != '.' && strncmp(e->d_name, TEMPORARY, strlen(TEMPORARY)) && !fn(arg, e->d_name)) break;
-    closedir(d);
+    while ((name = file_calls->dir_next(d)))
+        if (name[0] != '.' && strncmp(name, TEMPORARY, strlen(TEMPORARY)) && !fn(arg, name)) break;
+    file_calls->dir_close(d);
     return RD_OK;
 }
 
@@ -196,24 +196,24 @@ void cache_dir_touch(const char *dir, const char *name)
     char path[LIMIT_PATH_BYTES];
 
     if (join(path, dir, name, NULL) != RD_OK || file_call_fails()) return;
-    (void)utimensat(AT_FDCWD, path, NULL, AT_SYMLINK_NOFOLLOW);
+    (void)file_calls->utimensat(AT_FDCWD, path, NULL, AT_SYMLINK_NOFOLLOW);
 }
 
 void cache_dir_remove(const char *dir, const char *name)
 {
     char path[LIMIT_PATH_BYTES];
 
-    if (join(path, dir, name, NULL) == RD_OK && !file_call_fails()) (void)unlink(path);
+    if (join(path, dir, name, NULL) == RD_OK && !file_call_fails()) (void)file_calls->unlink(path);
 }
 
 /* A temporary that can be locked has no writer any more. */
 static void remove_if_left(int dir_fd, const char *name)
 {
-    int fd = file_call_fails() ? -1 : openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    int fd = file_call_fails() ? -1 : file_calls->openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 
     if (fd < 0) return;
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0) (void)unlinkat(dir_fd, name, 0);
-    close(fd);
+    if (file_calls->flock(fd, LOCK_EX | LOCK_NB) == 0) (void)file_calls->unlinkat(dir_fd, name, 0);
+    file_calls->close(fd);
 }
 
 struct usage { uint64_t n_bytes; struct timespec oldest; char name[256]; };
@@ -223,37 +223,37 @@ static bool is_older(struct timespec a, struct timespec b)
     return a.tv_sec != b.tv_sec ? a.tv_sec < b.tv_sec : a.tv_nsec < b.tv_nsec;
 }
 
-static void look_over(DIR *d, const char *suffix, const char *keep, struct usage *u)
+static void look_over(void *d, const char *suffix, const char *keep, struct usage *u)
 {
-    struct dirent *e;
+    const char *name;
 
     *u = (struct usage){0};
-    rewinddir(d);
-    while ((e = readdir(d))) {
-        size_t n = strlen(e->d_name), n_suffix = strlen(suffix);
+    file_calls->dir_rewind(d);
+    while ((name = file_calls->dir_next(d))) {
+        size_t n = strlen(name), n_suffix = strlen(suffix);
         struct stat st;
 
-        if (!strncmp(e->d_name, TEMPORARY, strlen(TEMPORARY))) {
-            remove_if_left(dirfd(d), e->d_name);
+        if (!strncmp(name, TEMPORARY, strlen(TEMPORARY))) {
+            remove_if_left(file_calls->dir_fd(d), name);
             continue;
         }
-        if (n <= n_suffix || strcmp(e->d_name + n - n_suffix, suffix)) continue;
-        if (file_call_fails() || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW)) continue;
+        if (n <= n_suffix || strcmp(name + n - n_suffix, suffix)) continue;
+        if (file_call_fails() || file_calls->fstatat(file_calls->dir_fd(d), name, &st, AT_SYMLINK_NOFOLLOW)) continue;
         u->n_bytes += (uint64_t)st.st_size;
-        if (keep && !strcmp(e->d_name, keep)) continue;
+        if (keep && !strcmp(name, keep)) continue;
         if (u->name[0] && !is_older(st.st_mtim, u->oldest)) continue;
         u->oldest = st.st_mtim;
-        snprintf(u->name, sizeof(u->name), "%s", e->d_name);
+        snprintf(u->name, sizeof(u->name), "%s", name);
     }
 }
 
 void cache_dir_tidy(const char *dir, const char *suffix, uint64_t cap_bytes, const char *keep)
 {
-    DIR *d = file_call_fails() ? NULL : opendir(dir);
+    void *d = file_call_fails() ? NULL : file_calls->dir_open(dir);
     struct usage u;
 
     if (!d) return;
     for (look_over(d, suffix, keep, &u); u.n_bytes > cap_bytes && u.name[0]; look_over(d, suffix, keep, &u))
-        if (file_call_fails() || unlinkat(dirfd(d), u.name, 0)) break;
-    closedir(d);
+        if (file_call_fails() || file_calls->unlinkat(file_calls->dir_fd(d), u.name, 0)) break;
+    file_calls->dir_close(d);
 }

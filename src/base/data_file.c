@@ -9,6 +9,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 #include "base/file.h"
+#include "base/file_calls.h"
 #include "base/limits.h"
 
 static rd_status from_errno(void)
@@ -30,7 +31,7 @@ static rd_status check_rights(int fd)
 {
     struct stat st;
 
-    if (file_call_fails() || fstat(fd, &st)) return RD_E_IO;
+    if (file_call_fails() || file_calls->fstat(fd, &st)) return RD_E_IO;
     if (S_ISREG(st.st_mode) && st.st_uid == geteuid() && !(st.st_mode & (S_IWGRP | S_IWOTH))) return RD_OK;
     errno = EPERM;
     return RD_E_INVALID;
@@ -45,11 +46,11 @@ static rd_status open_with(const char *dir, const char *name, int flags, struct 
     *out = DATA_FILE_CLOSED;
     if (!join(path, dir, name)) return RD_E_INVALID;
     if (file_call_fails()) return RD_E_IO;
-    fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0600);
+    fd = file_calls->open(path, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0600);
     if (fd < 0) return from_errno();
     st = check_rights(fd);
     if (st == RD_OK) out->fd = fd;
-    else close(fd);
+    else file_calls->close(fd);
     return st;
 }
 
@@ -62,7 +63,7 @@ rd_status data_file_open(const char *dir, const char *name, enum data_file_mode 
 
 void data_file_close(struct data_file *f)
 {
-    if (f->fd >= 0) close(f->fd);
+    if (f->fd >= 0) file_calls->close(f->fd);
     *f = DATA_FILE_CLOSED;
 }
 
@@ -70,7 +71,7 @@ rd_status data_file_size(const struct data_file *f, uint64_t *n_bytes)
 {
     struct stat st;
 
-    if (file_call_fails() || fstat(f->fd, &st)) return RD_E_IO;
+    if (file_call_fails() || file_calls->fstat(f->fd, &st)) return RD_E_IO;
     *n_bytes = (uint64_t)st.st_size;
     return RD_OK;
 }
@@ -80,7 +81,7 @@ rd_status data_file_read(const struct data_file *f, uint64_t offset, void *data,
     uint8_t *p = data;
 
     while (n > 0) {
-        ssize_t got = file_call_fails() ? -1 : pread(f->fd, p, n, (off_t)offset);
+        ssize_t got = file_call_fails() ? -1 : file_calls->pread(f->fd, p, n, (off_t)offset);
 
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return RD_E_IO;
@@ -97,7 +98,7 @@ rd_status data_file_write(const struct data_file *f, uint64_t offset, const void
     const uint8_t *p = data;
 
     while (n > 0) {
-        ssize_t put = file_call_fails() ? -1 : pwrite(f->fd, p, n, (off_t)offset);
+        ssize_t put = file_call_fails() ? -1 : file_calls->pwrite(f->fd, p, n, (off_t)offset);
 
         if (put < 0 && errno == EINTR) continue;
         if (put == 0) errno = ENOSPC;
@@ -111,26 +112,26 @@ rd_status data_file_write(const struct data_file *f, uint64_t offset, const void
 
 rd_status data_file_sync(const struct data_file *f)
 {
-    return file_call_fails() || fdatasync(f->fd) ? RD_E_IO : RD_OK;
+    return file_call_fails() || file_calls->fdatasync(f->fd) ? RD_E_IO : RD_OK;
 }
 
 rd_status data_file_truncate(const struct data_file *f, uint64_t n_bytes)
 {
-    return file_call_fails() || ftruncate(f->fd, (off_t)n_bytes) ? RD_E_IO : RD_OK;
+    return file_call_fails() || file_calls->ftruncate(f->fd, (off_t)n_bytes) ? RD_E_IO : RD_OK;
 }
 
 rd_status data_file_give_back(const struct data_file *f, uint64_t offset, uint64_t n_bytes)
 {
     int how = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
 
-    return file_call_fails() || fallocate(f->fd, how, (off_t)offset, (off_t)n_bytes) ? RD_E_IO : RD_OK;
+    return file_call_fails() || file_calls->fallocate(f->fd, how, (off_t)offset, (off_t)n_bytes) ? RD_E_IO : RD_OK;
 }
 
 rd_status data_file_room(const char *dir, uint64_t *n_free, uint64_t *n_total)
 {
     struct statvfs v;
 
-    if (file_call_fails() || statvfs(dir, &v)) return RD_E_IO;
+    if (file_call_fails() || file_calls->statvfs(dir, &v)) return RD_E_IO;
     *n_free = (uint64_t)v.f_bavail * v.f_frsize;
     *n_total = (uint64_t)v.f_blocks * v.f_frsize;
     return RD_OK;
@@ -142,8 +143,8 @@ rd_status data_file_is_at(const struct data_file *f, const char *dir, const char
     struct stat ours, there;
 
     if (!join(path, dir, name)) return RD_E_INVALID;
-    if (file_call_fails() || fstat(f->fd, &ours)) return RD_E_IO;
-    if (lstat(path, &there)) return from_errno();
+    if (file_call_fails() || file_calls->fstat(f->fd, &ours)) return RD_E_IO;
+    if (file_calls->lstat(path, &there)) return from_errno();
     return ours.st_dev == there.st_dev && ours.st_ino == there.st_ino ? RD_OK : RD_E_NOT_FOUND;
 }
 
@@ -151,7 +152,7 @@ rd_status data_file_used(const struct data_file *f, int64_t *used_s)
 {
     struct stat st;
 
-    if (file_call_fails() || fstat(f->fd, &st)) return RD_E_IO;
+    if (file_call_fails() || file_calls->fstat(f->fd, &st)) return RD_E_IO;
     *used_s = st.st_mtim.tv_sec;
     return RD_OK;
 }
@@ -163,7 +164,7 @@ rd_status data_file_set_used(const char *dir, const char *name, int64_t used_s)
 
     if (!join(path, dir, name)) return RD_E_INVALID;
     if (file_call_fails()) return RD_E_IO;
-    return utimensat(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW) ? from_errno() : RD_OK;
+    return file_calls->utimensat(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW) ? from_errno() : RD_OK;
 }
 
 rd_status data_file_remove(const char *dir, const char *name)
@@ -172,7 +173,7 @@ rd_status data_file_remove(const char *dir, const char *name)
 
     if (!join(path, dir, name)) return RD_E_INVALID;
     if (file_call_fails()) return RD_E_IO;
-    return unlink(path) ? from_errno() : RD_OK;
+    return file_calls->unlink(path) ? from_errno() : RD_OK;
 }
 
 rd_status data_file_lock(const char *dir, const char *name, struct data_file *out)
@@ -180,7 +181,7 @@ rd_status data_file_lock(const char *dir, const char *name, struct data_file *ou
     rd_status st = open_with(dir, name, O_RDWR | O_CREAT, out);
 
     if (st != RD_OK) return st;
-    if (!file_call_fails() && flock(out->fd, LOCK_EX | LOCK_NB) == 0) return RD_OK;
+    if (!file_call_fails() && file_calls->flock(out->fd, LOCK_EX | LOCK_NB) == 0) return RD_OK;
     st = errno == EWOULDBLOCK ? RD_E_AGAIN : RD_E_IO;
     data_file_close(out);
     return st;
