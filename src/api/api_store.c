@@ -10,13 +10,14 @@
 #include "api/api_state.h"
 #include "base/cache_dir.h"
 #include "base/error.h"
+#include "base/key_file.h"
 #include "base/log.h"
 #include "base/sysinfo.h"
 #include "engine/page_codec.h"
 #include "format/packed_file.h"
 #include "store/page_store.h"
 
-#define SALT_KEY_FILE "salt.key"         /* 16 random bytes, the owner's alone (cache_dir.h) */
+#define SALT_KEY_FILE "salt.key"         /* base/key_file.h */
 #define DISK_BYTES (8ull << 30)
 #define DISK_KEPT_FREE_BYTES (512ull << 20)  /* for whatever else writes on that disk */
 #define DISK_KEPT_FREE_PART 16u
@@ -103,26 +104,17 @@ static rd_status name_pages(rd_engine *e, const struct rd_options *o, const char
  * first process. Without the file a new key serves: what was stored under salts is not found then. */
 static void keep_salt_key(rd_engine *e, const char *dir)
 {
-    struct file_map map;
-    struct cache_file f = {-1, NULL};
     struct rd_error err = {RD_OK, ""};
-    rd_status st = RD_E_NOT_FOUND;
+    struct sip_key key;
 
-    for (int i = 0; i < 2; i++) {                           /* again: what another process made meanwhile counts */
-        if (cache_dir_map(dir, SALT_KEY_FILE, &map, &err) == RD_OK) {
-            bool whole = map.n_bytes == sizeof(e->salt_key);
-
-            if (whole) memcpy(&e->salt_key, map.data, sizeof(e->salt_key));
-            file_map_close(&map);
-            if (whole) return;
-        }
-        st = cache_file_create(dir, sizeof(e->salt_key), &f, &err);
-        if (st == RD_OK) st = cache_file_write(&f, 0, &e->salt_key, sizeof(e->salt_key), &err);
-        if (st == RD_OK) st = cache_file_commit(&f, dir, SALT_KEY_FILE, &err);
-        cache_file_abandon(&f);
+    if (key_file_read(dir, SALT_KEY_FILE, &key)) {
+        e->salt_key = key;
+        return;
     }
-    if (st != RD_OK)
+    if (key_file_write(dir, SALT_KEY_FILE, e->salt_key, &err) != RD_OK)
         log_warn("what is cached under API keys and salts will not be found after a restart: %s", err.text);
+    else if (key_file_read(dir, SALT_KEY_FILE, &key))
+        e->salt_key = key;                                  /* what another process made meanwhile counts */
 }
 
 void api_store_open(rd_engine *e, const struct rd_options *o, const char *kv_type, uint32_t page_tokens,

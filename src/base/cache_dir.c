@@ -54,8 +54,9 @@ rd_status cache_dir_make(const char *dir, struct rd_error *err)
     if (status != RD_OK) return status;
     for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = 0;
-        if (file_call_fails() || (file_calls->mkdir(path, 0700) && errno != EEXIST && errno != EISDIR && errno != EROFS &&
-                                  errno != EACCES))
+        if (file_call_fails() ||
+            (file_calls->mkdir(path, 0700) && errno != EEXIST && errno != EISDIR && errno != EROFS &&
+             errno != EACCES))
             return fail_with(err, "mkdir", path);
         *slash = '/';
     }
@@ -88,7 +89,7 @@ rd_status cache_dir_map(const char *dir, const char *name, struct file_map *out,
     rd_status st = join(path, dir, name, err);
 
     if (st != RD_OK) return st;
-    fd = file_call_fails() ? -1 : file_calls->open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    fd = file_call_fails() ? -1 : file_calls->open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0);
     if (fd < 0) return fail_with(err, "open", name);
     st = map_checked(fd, name, out, err);
     if (st != RD_OK) file_calls->close(fd);
@@ -149,6 +150,12 @@ rd_status cache_file_write(struct cache_file *f, uint64_t offset, const void *da
         n -= (size_t)put;
         offset += (uint64_t)put;
     }
+    return RD_OK;
+}
+
+rd_status cache_file_sync(const struct cache_file *f, struct rd_error *err)
+{
+    if (file_call_fails() || file_calls->fdatasync(f->fd)) return fail_with(err, "sync", f->path);
     return RD_OK;
 }
 

@@ -4,8 +4,7 @@
  * see a whole file or none. Two writers of one name are fine: the later rename wins. Removing a file that others have
  * mapped leaves them their bytes. Files and folder are the user's alone (0600, 0700): one that belongs to somebody
  * else, or that others may write to, is refused, because its bytes are computed with.
- * Files are not synced: what a
- * power cut leaves behind is for the reader's checksums to find.
+ * Files are not synced but by cache_file_sync: what a power cut leaves behind is for the reader's checksums to find.
  *
  * Thread  any thread; a struct cache_file: its owner.
  * Errors  RD_E_IO, RD_E_NOT_FOUND, RD_E_INVALID (owner, rights, not a regular file, a path too long), RD_E_NOMEM.
@@ -24,6 +23,8 @@ rd_status cache_dir_map(const char *dir, const char *name, struct file_map *out,
 struct cache_file { int fd; char *path; };
 rd_status cache_file_create(const char *dir, uint64_t n_bytes, struct cache_file *out, struct rd_error *err);
 rd_status cache_file_write(struct cache_file *f, uint64_t offset, const void *data, size_t n, struct rd_error *err);
+/* What was written is on the disk. For small files whose loss costs more than time. */
+rd_status cache_file_sync(const struct cache_file *f, struct rd_error *err);
 /* Gives the file its name and closes it; on failure it is gone. */
 rd_status cache_file_commit(struct cache_file *f, const char *dir, const char *name, struct rd_error *err);
 /* Removes a file that was not committed; harmless after commit or on zeros. */

@@ -5,6 +5,7 @@
 #include "base/cache_dir.h"
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/key_file.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -13,9 +14,6 @@
 
 #define SEGMENTS_PER_CAP 64u
 #define LARGEST_SEGMENT (128ull << 20)
-#define KEY_MAGIC 0x79656b2068736964ull
-
-struct key_file { uint64_t magic; struct sip_key key; struct hash128 check; };
 
 /* ---- segments and their places ---- */
 
@@ -114,11 +112,6 @@ void store_condemn_segment(struct page_store *s, uint32_t place)
 
 /* ---- the key ---- */
 
-static struct hash128 key_check(const struct key_file *k)
-{
-    return hash128_of(k, sizeof(*k) - sizeof(k->check));
-}
-
 static void seed_space(const struct page_store *s, struct store_space *space)
 {
     space->seed = sip_hash128(s->key, space->name, space->n_name);
@@ -137,31 +130,11 @@ static void set_key(struct page_store *s, struct sip_key key)
 
 static bool read_key(struct page_store *s)
 {
-    struct data_file f;
-    struct key_file k;
-    rd_status st = data_file_open(s->dir, STORE_KEY_FILE, DATA_FILE_READ, &f);
+    struct sip_key key;
 
-    if (st != RD_OK) return false;
-    st = data_file_read(&f, 0, &k, sizeof(k));
-    data_file_close(&f);
-    if (st != RD_OK || k.magic != KEY_MAGIC || !hash128_equal(k.check, key_check(&k))) return false;
-    if (!s->has_key || k.key.k0 != s->key.k0 || k.key.k1 != s->key.k1) set_key(s, k.key);
+    if (!key_file_read(s->dir, STORE_KEY_FILE, &key)) return false;
+    if (!s->has_key || key.k0 != s->key.k0 || key.k1 != s->key.k1) set_key(s, key);
     return true;
-}
-
-static rd_status write_key(struct page_store *s, struct rd_error *err)
-{
-    struct key_file k = {.magic = KEY_MAGIC, .key = s->key};
-    struct cache_file f;
-    rd_status st;
-
-    k.check = key_check(&k);
-    st = cache_file_create(s->dir, sizeof(k), &f, err);
-    if (st != RD_OK) return st;
-    st = cache_file_write(&f, 0, &k, sizeof(k), err);
-    if (st == RD_OK) return cache_file_commit(&f, s->dir, STORE_KEY_FILE, err);
-    cache_file_abandon(&f);
-    return st;
 }
 
 /* ---- looking at segments ---- */
@@ -298,7 +271,7 @@ static rd_status become_writer(struct page_store *s, struct rd_error *err)
         random_os(&fresh, sizeof(fresh));
         set_key(s, fresh);
     }
-    if (!had_file) st = write_key(s, err);
+    if (!had_file) st = key_file_write(s->dir, STORE_KEY_FILE, s->key, err);
     if (st != RD_OK) return st;
     mutex_lock(&s->lock);
     s->counts.is_writer = 1;
