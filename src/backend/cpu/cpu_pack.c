@@ -11,39 +11,22 @@
 #include "base/checked.h"
 #include "base/error.h"
 
-static const struct linear_form form_f32 = {0, 0, SCALES_NONE, 64, 0, 0};
-static const struct linear_form form_16 = {0, 0, SCALES_NONE, 32, 0, 0};
-static const struct linear_form form_q4_0 = {4, 3, SCALES_D, 256, 32, 32};
-static const struct linear_form form_q4_1 = {4, 0, SCALES_DM, 256, 32, 64};
-static const struct linear_form form_q5_0 = {5, 4, SCALES_D, 320, 32, 32};
-static const struct linear_form form_q5_1 = {5, 0, SCALES_DM, 320, 32, 64};
-static const struct linear_form form_q8_0 = {8, 7, SCALES_D, 512, 32, 32};
-static const struct linear_form form_q2_k = {2, 0, SCALES_K2, 128, 256, 320};
-static const struct linear_form form_q3_k = {3, 2, SCALES_K, 192, 256, 288};
-static const struct linear_form form_q4_k = {4, 0, SCALES_KM, 256, 256, 320};
-static const struct linear_form form_q5_k = {5, 0, SCALES_KM, 320, 256, 320};
-static const struct linear_form form_q6_k = {6, 5, SCALES_K, 384, 256, 288};
+/* Indexed by type; a type without a form has block_bytes 0. */
+static const struct linear_form forms[] = {
+#define BLOCK_FORM(tag, type, bits, offset_shift, scales) \
+    [DTYPE_##type] = {bits, offset_shift, scales, (bits)*64, LINEAR_BLOCK, LINEAR_SCALE_BYTES(scales)},
+#define K_FORM(tag, type, bits, offset_shift, scales) \
+    [DTYPE_##type] = {bits, offset_shift, scales, (bits)*64, LINEAR_UNIT, LINEAR_SCALE_BYTES(scales)},
+    [DTYPE_F32] = {0, 0, SCALES_NONE, 64, 0, 0},
+    [DTYPE_F16] = {0, 0, SCALES_NONE, 32, 0, 0},
+    [DTYPE_BF16] = {0, 0, SCALES_NONE, 32, 0, 0},
+    LINEAR_BLOCK_FORMS(BLOCK_FORM) LINEAR_K_FORMS(K_FORM)
+};
 
 const struct linear_form *linear_form_of(enum dtype t)
 {
-    switch (t) {
-    case DTYPE_F32: return &form_f32;
-    case DTYPE_F16: return &form_16;
-    case DTYPE_BF16: return &form_16;
-    case DTYPE_Q4_0: return &form_q4_0;
-    case DTYPE_Q4_1: return &form_q4_1;
-    case DTYPE_Q5_0: return &form_q5_0;
-    case DTYPE_Q5_1: return &form_q5_1;
-    case DTYPE_Q8_0: return &form_q8_0;
-    case DTYPE_Q2_K: return &form_q2_k;
-    case DTYPE_Q3_K: return &form_q3_k;
-    case DTYPE_Q4_K: return &form_q4_k;
-    case DTYPE_Q5_K: return &form_q5_k;
-    case DTYPE_Q6_K: return &form_q6_k;
-    DTYPE_HUB_CASES:
-    case DTYPE_NONE: break;
-    }
-    return NULL;
+    if (t < 0 || (size_t)t >= sizeof(forms) / sizeof(forms[0])) return NULL;
+    return forms[t].block_bytes ? &forms[t] : NULL;
 }
 
 uint64_t linear_scales_offset(const struct linear_form *f, uint32_t n_in)
@@ -213,16 +196,8 @@ typedef void open_fn(const uint8_t *src, uint8_t *u, uint8_t *unit, uint32_t o);
 static open_fn *open_of(enum dtype t)
 {
     switch (t) {
-    case DTYPE_Q4_0: return open_q4_0;
-    case DTYPE_Q4_1: return open_q4_1;
-    case DTYPE_Q5_0: return open_q5_0;
-    case DTYPE_Q5_1: return open_q5_1;
-    case DTYPE_Q8_0: return open_q8_0;
-    case DTYPE_Q2_K: return open_q2_k;
-    case DTYPE_Q3_K: return open_q3_k;
-    case DTYPE_Q4_K: return open_q4_k;
-    case DTYPE_Q5_K: return open_q5_k;
-    case DTYPE_Q6_K: return open_q6_k;
+#define OPEN_CASE(tag, type, ...) case DTYPE_##type: return open_##tag;
+        LINEAR_FORMS(OPEN_CASE)
     default: return NULL;
     }
 }

@@ -255,7 +255,7 @@ INLINE void quant_rows(const struct linear_tile *t, uint32_t row0, int n_rows, u
 {
     const struct linear_act *a = (const struct linear_act *)t->x + row0 * t->x_stride;
     const uint32_t n_blocks = t->n_in / LINEAR_BLOCK;
-    const uint32_t block_bytes = (uint32_t)bits * 64, unit_bytes = kind == SCALES_D ? 32 : 64;
+    const uint32_t block_bytes = (uint32_t)bits * 64, unit_bytes = LINEAR_SCALE_BYTES(kind);
     const uint8_t *lines = t->w, *unit = t->w + (uint64_t)n_blocks * block_bytes;
     const struct stream_ahead ahead = stream_ahead_of(t->w, unit, (uint64_t)n_blocks * unit_bytes, t->ask_l2);
     const bool takes_off = offset_shift && (bits != 8 || LINEAR_DOT == DOT_MMLA);
@@ -341,7 +341,7 @@ INLINE void k_rows(const struct linear_tile *t, uint32_t row0, int n_rows, uint3
 {
     const struct linear_unit *a = (const struct linear_unit *)t->x + row0 * t->x_stride;
     const uint32_t n_units = t->n_in / LINEAR_UNIT, block_bytes = (uint32_t)bits * 64;
-    const uint32_t unit_bytes = kind == SCALES_K ? 288 : 320;
+    const uint32_t unit_bytes = LINEAR_SCALE_BYTES(kind);
     const uint8_t *lines = t->w, *unit = t->w + (uint64_t)n_units * 8 * block_bytes;
     const struct stream_ahead ahead = stream_ahead_of(t->w, unit, (uint64_t)n_units * unit_bytes, t->ask_l2);
     const bool is_first = row0 == 0 && first == 0;
@@ -428,40 +428,20 @@ INLINE void float_rows(const struct linear_tile *t, uint32_t row0, int n_rows, u
         if (t->n_rows - row >= 1) rows_fn(t, row, 1, 0, 4, __VA_ARGS__);                                               \
     }
 
-TILE(tile_f32, float_rows, DTYPE_F32)
-TILE(tile_f16, float_rows, DTYPE_F16)
-TILE(tile_bf16, float_rows, DTYPE_BF16)
-TILE(tile_q4_0, quant_rows, 4, 3, SCALES_D)
-TILE(tile_q4_1, quant_rows, 4, 0, SCALES_DM)
-TILE(tile_q5_0, quant_rows, 5, 4, SCALES_D)
-TILE(tile_q5_1, quant_rows, 5, 0, SCALES_DM)
-TILE(tile_q8_0, quant_rows, 8, 7, SCALES_D)
-TILE(tile_q2_k, k_rows, 2, 0, SCALES_K2)
-TILE(tile_q3_k, k_rows, 3, 2, SCALES_K)
-TILE(tile_q4_k, k_rows, 4, 0, SCALES_KM)
-TILE(tile_q5_k, k_rows, 5, 0, SCALES_KM)
-TILE(tile_q6_k, k_rows, 6, 5, SCALES_K)
+#define FLOAT_TILE(tag, type) TILE(tile_##tag, float_rows, DTYPE_##type)
+#define QUANT_TILE(tag, type, bits, offset_shift, scales) TILE(tile_##tag, quant_rows, bits, offset_shift, scales)
+#define K_TILE(tag, type, bits, offset_shift, scales) TILE(tile_##tag, k_rows, bits, offset_shift, scales)
+LINEAR_FLOATS(FLOAT_TILE)
+LINEAR_BLOCK_FORMS(QUANT_TILE)
+LINEAR_K_FORMS(K_TILE)
 
 static linear_tile_fn *tile_a64(enum dtype type)
 {
     switch (type) {
-    case DTYPE_F32: return tile_f32;
-    case DTYPE_F16: return tile_f16;
-    case DTYPE_BF16: return tile_bf16;
-    case DTYPE_Q4_0: return tile_q4_0;
-    case DTYPE_Q4_1: return tile_q4_1;
-    case DTYPE_Q5_0: return tile_q5_0;
-    case DTYPE_Q5_1: return tile_q5_1;
-    case DTYPE_Q8_0: return tile_q8_0;
-    case DTYPE_Q2_K: return tile_q2_k;
-    case DTYPE_Q3_K: return tile_q3_k;
-    case DTYPE_Q4_K: return tile_q4_k;
-    case DTYPE_Q5_K: return tile_q5_k;
-    case DTYPE_Q6_K: return tile_q6_k;
-    DTYPE_HUB_CASES:
-    case DTYPE_NONE: break;
+        LINEAR_FLOATS(LINEAR_TILE_CASE)
+        LINEAR_FORMS(LINEAR_TILE_CASE)
+    default: return NULL;
     }
-    return NULL;
 }
 
 static const struct cpu_linear_kernels k_kernels_a64 = {LINEAR_UNIT, sizeof(struct linear_unit), quantise_k_a64,

@@ -216,7 +216,7 @@ struct span {                            /* a tile's weights of SPAN_BLOCKS bloc
 INLINE void open_span(const uint8_t *tile, uint32_t n_blocks_all, uint32_t from, uint32_t n_blocks, struct span *span,
                       int bits, int offset_shift, int kind)
 {
-    const uint32_t unit_bytes = kind == SCALES_D ? 32 : 64;
+    const uint32_t unit_bytes = LINEAR_SCALE_BYTES(kind);
     const uint8_t *scales = tile + (uint64_t)n_blocks_all * (uint32_t)bits * 64 + from * unit_bytes;
     const __m512i offset = _mm512_set1_epi8(offset_shift ? (char)(1 << offset_shift) : 0);
 
@@ -507,41 +507,24 @@ INLINE void run_panel(const struct linear_panel *p, int bits, int offset_shift, 
     tiles_release();
 }
 
-#define PANEL(name, bits, offset_shift, kind)                                                                \
-    static void name##_16(const struct span_rows *s) { run_rows(s, 16, bits, kind); }                        \
-    static void name##_8(const struct span_rows *s) { run_rows(s, 8, bits, kind); }                          \
-    static void name##_pair(const struct pair_rows *p) { run_pair(p, kind); }                                \
-    static void name(const struct linear_panel *p)                                                           \
+#define PANEL(tag, type, bits, offset_shift, kind)                                                           \
+    static void panel_##tag##_16(const struct span_rows *s) { run_rows(s, 16, bits, kind); }                 \
+    static void panel_##tag##_8(const struct span_rows *s) { run_rows(s, 8, bits, kind); }                   \
+    static void panel_##tag##_pair(const struct pair_rows *p) { run_pair(p, kind); }                         \
+    static void panel_##tag(const struct linear_panel *p)                                                    \
     {                                                                                                        \
-        run_panel(p, bits, offset_shift, kind, name##_16, name##_8, name##_pair);                            \
+        run_panel(p, bits, offset_shift, kind, panel_##tag##_16, panel_##tag##_8, panel_##tag##_pair);       \
     }
 
-PANEL(panel_q4_0, 4, 3, SCALES_D)
-PANEL(panel_q4_1, 4, 0, SCALES_DM)
-PANEL(panel_q5_0, 5, 4, SCALES_D)
-PANEL(panel_q5_1, 5, 0, SCALES_DM)
-PANEL(panel_q8_0, 8, 7, SCALES_D)
+
+LINEAR_BLOCK_FORMS(PANEL)
 
 static linear_panel_fn *panel_amx(enum dtype type)
 {
     switch (type) {
-    case DTYPE_Q4_0: return panel_q4_0;
-    case DTYPE_Q4_1: return panel_q4_1;
-    case DTYPE_Q5_0: return panel_q5_0;
-    case DTYPE_Q5_1: return panel_q5_1;
-    case DTYPE_Q8_0: return panel_q8_0;
-    case DTYPE_Q2_K:
-    case DTYPE_Q3_K:
-    case DTYPE_Q4_K:
-    case DTYPE_Q5_K:
-    case DTYPE_Q6_K:
-    case DTYPE_F32:
-    case DTYPE_F16:
-    case DTYPE_BF16:
-    DTYPE_HUB_CASES:
-    case DTYPE_NONE: break;
+        LINEAR_BLOCK_FORMS(LINEAR_PANEL_CASE)
+    default: return NULL;
     }
-    return NULL;
 }
 
 const struct cpu_panel_kernels panel_kernels_amx = {

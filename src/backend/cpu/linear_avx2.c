@@ -126,7 +126,7 @@ INLINE void quant_rows(const struct linear_tile *t, uint32_t row0, int n_rows, i
 {
     const struct linear_act *a = (const struct linear_act *)t->x + row0 * t->x_stride;
     const uint32_t n_blocks = t->n_in / LINEAR_BLOCK;
-    const uint32_t block_bytes = (uint32_t)bits * 64, unit_bytes = kind == SCALES_D ? 32 : 64;
+    const uint32_t block_bytes = (uint32_t)bits * 64, unit_bytes = LINEAR_SCALE_BYTES(kind);
     const uint8_t *lines = t->w, *unit = t->w + (uint64_t)n_blocks * block_bytes;
     const struct stream_ahead ahead = stream_ahead_of(t->w, unit, (uint64_t)n_blocks * unit_bytes, t->ask_l2);
     const bool first = row0 == 0;           /* later rows find the tile in the cache */
@@ -194,35 +194,19 @@ INLINE void float_rows(const struct linear_tile *t, uint32_t row0, int n_rows, e
     store_rows(t, row0, n_rows, acc);
 }
 
-TILE(tile_f32, ROWS, float_rows, DTYPE_F32)
-TILE(tile_f16, ROWS, float_rows, DTYPE_F16)
-TILE(tile_bf16, ROWS, float_rows, DTYPE_BF16)
-TILE(tile_q4_0, ROWS, quant_rows, 4, 3, SCALES_D)
-TILE(tile_q4_1, ROWS, quant_rows, 4, 0, SCALES_DM)
-TILE(tile_q5_0, MANY, quant_rows, 5, 4, SCALES_D)
-TILE(tile_q5_1, MANY, quant_rows, 5, 0, SCALES_DM)
-TILE(tile_q8_0, ROWS, quant_rows, 8, 7, SCALES_D)
+#define FLOAT_TILE(tag, type) TILE(tile_##tag, ROWS, float_rows, DTYPE_##type)
+#define QUANT_TILE(tag, type, bits, offset_shift, scales) \
+    TILE(tile_##tag, (bits == 5 ? MANY : ROWS), quant_rows, bits, offset_shift, scales)
+LINEAR_FLOATS(FLOAT_TILE)
+LINEAR_BLOCK_FORMS(QUANT_TILE)
 
 static linear_tile_fn *tile_avx2(enum dtype type)
 {
     switch (type) {
-    case DTYPE_F32: return tile_f32;
-    case DTYPE_F16: return tile_f16;
-    case DTYPE_BF16: return tile_bf16;
-    case DTYPE_Q4_0: return tile_q4_0;
-    case DTYPE_Q4_1: return tile_q4_1;
-    case DTYPE_Q5_0: return tile_q5_0;
-    case DTYPE_Q5_1: return tile_q5_1;
-    case DTYPE_Q8_0: return tile_q8_0;
-    case DTYPE_Q2_K:
-    case DTYPE_Q3_K:
-    case DTYPE_Q4_K:
-    case DTYPE_Q5_K:
-    case DTYPE_Q6_K:
-    DTYPE_HUB_CASES:
-    case DTYPE_NONE: break;
+        LINEAR_FLOATS(LINEAR_TILE_CASE)
+        LINEAR_BLOCK_FORMS(LINEAR_TILE_CASE)
+    default: return NULL;
     }
-    return NULL;
 }
 
 const struct cpu_linear_kernels linear_kernels_avx2 = {LINEAR_BLOCK, sizeof(struct linear_act), quantise_avx2,

@@ -422,7 +422,7 @@ INLINE void run_panel(const struct linear_panel *p, int bits, int offset_shift, 
 {
     const int planes = kind == SCALES_KM ? PLANE_SMALL : bits > 2 ? PLANE_SIGNED : 0;
     const bool has_mins = kind != SCALES_K;
-    const uint32_t n_units = p->n_in / LINEAR_UNIT, unit_bytes = kind == SCALES_K ? 288 : 320;
+    const uint32_t n_units = p->n_in / LINEAR_UNIT, unit_bytes = LINEAR_SCALE_BYTES(kind);
     const uint32_t n_parts = (p->n_rows + BLOCK_ROWS - 1) / BLOCK_ROWS, n_tiles_all = (p->n_out + 15) / 16;
     const uint32_t at_once = n_parts > 1 ? PANEL_TILES : 1, n_span = n_parts > 1 ? SPAN_UNITS : p->n_rows > 16 ? 1 : 2;
     const uint64_t scales_at = (uint64_t)n_units * 8 * (uint32_t)bits * 64;
@@ -467,23 +467,16 @@ INLINE void run_panel(const struct linear_panel *p, int bits, int offset_shift, 
     tiles_release();
 }
 
-#define PANEL(name, bits, offset_shift, kind)                                                                \
-    static void name(const struct linear_panel *p) { run_panel(p, bits, offset_shift, kind); }
+#define PANEL(tag, type, bits, offset_shift, kind)                                                           \
+    static void panel_##tag(const struct linear_panel *p) { run_panel(p, bits, offset_shift, kind); }
 
-PANEL(panel_q2_k, 2, 0, SCALES_K2)
-PANEL(panel_q3_k, 3, 2, SCALES_K)
-PANEL(panel_q4_k, 4, 0, SCALES_KM)
-PANEL(panel_q5_k, 5, 0, SCALES_KM)
-PANEL(panel_q6_k, 6, 5, SCALES_K)
+
+LINEAR_K_FORMS(PANEL)
 
 static linear_panel_fn *panel_k_amx(enum dtype type)
 {
     switch (type) {
-    case DTYPE_Q2_K: return panel_q2_k;
-    case DTYPE_Q3_K: return panel_q3_k;
-    case DTYPE_Q4_K: return panel_q4_k;
-    case DTYPE_Q5_K: return panel_q5_k;
-    case DTYPE_Q6_K: return panel_q6_k;
+        LINEAR_K_FORMS(LINEAR_PANEL_CASE)
     default: return NULL;
     }
 }

@@ -212,7 +212,7 @@ INLINE void k_rows(const struct linear_tile *t, uint32_t row0, int n_rows, int b
 {
     const struct linear_unit *a = (const struct linear_unit *)t->x + row0 * t->x_stride;
     const uint32_t n_units = t->n_in / LINEAR_UNIT, block_bytes = (uint32_t)bits * 64;
-    const uint32_t unit_bytes = kind == SCALES_K ? 288 : 320;
+    const uint32_t unit_bytes = LINEAR_SCALE_BYTES(kind);
     const uint8_t *lines = t->w, *unit = t->w + (uint64_t)n_units * 8 * block_bytes;
     const struct stream_ahead ahead = stream_ahead_of(t->w, unit, (uint64_t)n_units * unit_bytes, t->ask_l2);
     const bool first = row0 == 0;           /* later rows find the tile in the cache */
@@ -236,20 +236,13 @@ INLINE void k_rows(const struct linear_tile *t, uint32_t row0, int n_rows, int b
     store_rows(t, row0, n_rows, acc);
 }
 
-TILE(tile_q2_k, MANY, k_rows, 2, 0, SCALES_K2)
-TILE(tile_q3_k, MANY, k_rows, 3, 2, SCALES_K)
-TILE(tile_q4_k, MANY, k_rows, 4, 0, SCALES_KM)
-TILE(tile_q5_k, MANY, k_rows, 5, 0, SCALES_KM)
-TILE(tile_q6_k, MANY, k_rows, 6, 5, SCALES_K)
+#define K_TILE(tag, type, bits, offset_shift, scales) TILE(tile_##tag, MANY, k_rows, bits, offset_shift, scales)
+LINEAR_K_FORMS(K_TILE)
 
 static linear_tile_fn *tile_k_avx2(enum dtype type)
 {
     switch (type) {
-    case DTYPE_Q2_K: return tile_q2_k;
-    case DTYPE_Q3_K: return tile_q3_k;
-    case DTYPE_Q4_K: return tile_q4_k;
-    case DTYPE_Q5_K: return tile_q5_k;
-    case DTYPE_Q6_K: return tile_q6_k;
+        LINEAR_K_FORMS(LINEAR_TILE_CASE)
     default: return NULL;
     }
 }

@@ -39,6 +39,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "backend/backend.h"
+#include "backend/cpu/linear_forms.h"
 #include "tensor/dtype.h"
 
 #define LINEAR_TILE 16u                  /* outputs */

@@ -204,43 +204,22 @@ static void float_tile(const struct linear_tile *t, enum dtype type)
     }
 }
 
-#define FLOAT_TILE(T) static void tile_##T(const struct linear_tile *t) { float_tile(t, DTYPE_##T); }
-#define K_TILE(T) static void tile_##T(const struct linear_tile *t) { k_tile(t, linear_form_of(DTYPE_##T)); }
-#define QUANT_TILE(T) static void tile_##T(const struct linear_tile *t) { quant_tile(t, linear_form_of(DTYPE_##T)); }
-FLOAT_TILE(F32)
-FLOAT_TILE(F16)
-FLOAT_TILE(BF16)
-QUANT_TILE(Q4_0)
-QUANT_TILE(Q4_1)
-QUANT_TILE(Q5_0)
-QUANT_TILE(Q5_1)
-QUANT_TILE(Q8_0)
-K_TILE(Q2_K)
-K_TILE(Q3_K)
-K_TILE(Q4_K)
-K_TILE(Q5_K)
-K_TILE(Q6_K)
+#define FLOAT_TILE(tag, type) static void tile_##tag(const struct linear_tile *t) { float_tile(t, DTYPE_##type); }
+#define QUANT_TILE(tag, type, ...) \
+    static void tile_##tag(const struct linear_tile *t) { quant_tile(t, linear_form_of(DTYPE_##type)); }
+#define K_TILE(tag, type, ...) \
+    static void tile_##tag(const struct linear_tile *t) { k_tile(t, linear_form_of(DTYPE_##type)); }
+LINEAR_FLOATS(FLOAT_TILE)
+LINEAR_BLOCK_FORMS(QUANT_TILE)
+LINEAR_K_FORMS(K_TILE)
 
 static linear_tile_fn *tile_ref(enum dtype type)
 {
     switch (type) {
-    case DTYPE_F32: return tile_F32;
-    case DTYPE_F16: return tile_F16;
-    case DTYPE_BF16: return tile_BF16;
-    case DTYPE_Q4_0: return tile_Q4_0;
-    case DTYPE_Q4_1: return tile_Q4_1;
-    case DTYPE_Q5_0: return tile_Q5_0;
-    case DTYPE_Q5_1: return tile_Q5_1;
-    case DTYPE_Q8_0: return tile_Q8_0;
-    case DTYPE_Q2_K: return tile_Q2_K;
-    case DTYPE_Q3_K: return tile_Q3_K;
-    case DTYPE_Q4_K: return tile_Q4_K;
-    case DTYPE_Q5_K: return tile_Q5_K;
-    case DTYPE_Q6_K: return tile_Q6_K;
-    DTYPE_HUB_CASES:
-    case DTYPE_NONE: break;
+        LINEAR_FLOATS(LINEAR_TILE_CASE)
+        LINEAR_FORMS(LINEAR_TILE_CASE)
+    default: return NULL;
     }
-    return NULL;
 }
 
 static const struct cpu_linear_kernels k_kernels = {LINEAR_UNIT, sizeof(struct linear_unit), quantise_k_ref, tile_ref,
