@@ -38,9 +38,6 @@
     X(DTYPE_U8_64,       66,   "U8_64", 64,     68)  \
     X(DTYPE_F8_E4M3,     67,   "F8_E4M3", 32,   32)
 
-/* For a switch of those who never see them, in front of `case DTYPE_NONE:`. */
-#define DTYPE_HUB_CASES case DTYPE_E4M3_128: case DTYPE_U8_32: case DTYPE_U8_64: case DTYPE_F8_E4M3
-
 #define DTYPE_ENUM(name, gguf, text, n, bytes) name = gguf,
 enum dtype { DTYPE_LIST(DTYPE_ENUM) DTYPE_HUB_LIST(DTYPE_ENUM) DTYPE_NONE = -1 };
 #undef DTYPE_ENUM

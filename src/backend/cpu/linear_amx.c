@@ -516,7 +516,6 @@ INLINE void run_panel(const struct linear_panel *p, int bits, int offset_shift, 
         run_panel(p, bits, offset_shift, kind, panel_##tag##_16, panel_##tag##_8, panel_##tag##_pair);       \
     }
 
-
 LINEAR_BLOCK_FORMS(PANEL)
 
 static linear_panel_fn *panel_amx(enum dtype type)

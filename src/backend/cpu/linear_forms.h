@@ -6,8 +6,8 @@
  *     LINEAR_K_FORMS(X)         the same, scales per unit of 256 k
  *
  * TYPE is DTYPE_TYPE of tensor/dtype.h; bits, offset_shift and scales are members of struct linear_form
- * (linear_kernels.h). A new quantised type is a row here, open_TAG() in cpu_pack.c, which reads a block of the file, and
- * its row and plain conversion in tensor/.
+ * (linear_kernels.h). A new quantised type is a row here, open_TAG() in cpu_pack.c, which reads a block of the file,
+ * and its row and plain conversion in tensor/.
  */
 #pragma once
 

@@ -470,7 +470,6 @@ INLINE void run_panel(const struct linear_panel *p, int bits, int offset_shift, 
 #define PANEL(tag, type, bits, offset_shift, kind)                                                           \
     static void panel_##tag(const struct linear_panel *p) { run_panel(p, bits, offset_shift, kind); }
 
-
 LINEAR_K_FORMS(PANEL)
 
 static linear_panel_fn *panel_k_amx(enum dtype type)
