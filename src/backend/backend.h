@@ -4,7 +4,7 @@
  * records them. All float activations are f32 row-major [n_rows, width] in backend memory; rows are tokens of any
  * number of sequences.
  *
- * EXACTNESS (DESIGN.md section 4): every op computes an output row from that row's inputs, in an order fixed by shapes
+ * EXACTNESS (docs/architecture.md): every op computes an output row from that row's inputs, in an order fixed by shapes
  * and dtypes alone. It must not depend on n_rows, on the row's place in the batch, on threads, or on how a prompt was
  * cut into chunks. On a CPU all instruction-set variants also give the reference's bits (integer dots are exact, float
  * sums are made of the same operations, fma where the reference says fmaf, in the same order).

@@ -1,7 +1,7 @@
 /* engine/engine.h - the engine: a queue of requests, a tree of what was computed, and a loop of steps.
  *
- *     drain inbox -> reap -> admit -> plan -> forward -> commit, sample -> finish -> housekeeping        (ENGINE.md,
- * "Step")
+ *     drain inbox -> reap -> admit -> plan -> forward -> commit, sample -> finish -> housekeeping
+ *     (docs/engine.md, "Step")
  *
  * engine_step() is one turn and can be called by hand with a fake clock (the simulator); engine_start() runs it on a
  * thread that sleeps when there is nothing to do.

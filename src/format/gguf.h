@@ -1,8 +1,8 @@
 /* format/gguf.h - GGUF files, versions 2 and 3: mapped, fully checked before use.
  *
  * gguf_open() reads the header with checked arithmetic against the bytes that are left, refuses anything that does not
- * add up (FAULTS.md F01-F05, F08, F18), and hands out views into the mapping. Nothing is allocated in proportion to a
- * number in the file before that number has been compared with the file's size. Little endian only.
+ * add up (docs/faults.md F01-F05, F08, F18), and hands out views into the mapping. Nothing is allocated in
+ * proportion to a number in the file before that number has been compared with the file's size. Little endian only.
  *
  * A tensor has at least one weight and 1 .. 4 dims, begins at a multiple of general.alignment, lies inside the file and
  * shares no byte with another; keys and names are not empty and not there twice. Views that are read long after opening

@@ -8,7 +8,7 @@
  * is no metadata (gguf_hub_text()).
  *
  * One or many shards (model.safetensors.index.json), F32, F16, BF16, MLX's groups (format/mlx_quant.h) and 8-bit floats
- * (format/fp8_matrix.h). Every shard is checked as a whole first (format/safetensors.h; FAULTS.md F07, F08).
+ * (format/fp8_matrix.h). Every shard is checked as a whole first (format/safetensors.h; docs/faults.md F07, F08).
  *
  * Thread  as gguf.h. Errors  as gguf.h; they name the file in the directory, and the tensor. RD_E_NOT_FOUND: a file that
  *         must be there is not.

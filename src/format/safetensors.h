@@ -5,7 +5,7 @@
  *
  * Refused: a header longer than the file or LIMIT_SAFETENSORS_HEADER, JSON that is not of this shape, a type that is not
  * known, a shape whose bytes are not end - begin, offsets beyond the file, overlaps, holes and bytes that belong to no
- * tensor (FAULTS.md F07).
+ * tensor (docs/faults.md F07).
  *
  * Thread  any. Errors  RD_E_FORMAT, RD_E_UNSUPPORTED, RD_E_LIMIT, RD_E_NOMEM; the text begins with the file's name.
  * Source  the safetensors format, github.com/huggingface/safetensors (README, "Format").

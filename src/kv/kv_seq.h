@@ -1,7 +1,7 @@
 /* kv/kv_seq.h - one running line of tokens and its KV: path lock, block table, the pending nodes it owns, its own
  * tail.
  *
- * The life of a sequence (ENGINE.md, "Requests"); everything happens between steps, on the engine thread:
+ * The life of a sequence (docs/engine.md, "Requests"); everything happens between steps, on the engine thread:
  *
  *     admit    match, lock, insert the unmatched rest as ONE pending node owned by this sequence.
  *              -> WAITING for a position that somebody else computes, or RUNNABLE at n_computed.

@@ -1,4 +1,4 @@
-/* kv/kv_seq_check.c - every invariant that needs the sequences, recounted the slow way (ENGINE.md, "Invariants"). */
+/* kv/kv_seq_check.c - every invariant that needs the sequences, recounted the slow way (docs/engine.md, "Invariants"). */
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/mem.h"

@@ -4,7 +4,7 @@
  *     page: [n_layers, 2 (K, V), n_kv_heads, page_tokens, head_dim], contiguous      (backend/kv_storage.h)
  * The pool deals in ids and touches neither tensors nor a device, so it is tested without them.
  *
- * A page is in exactly one state; the counts add up after every call (FAULTS.md, accounting equation):
+ * A page is in exactly one state; the counts add up after every call (the accounting equation of docs/engine.md):
  *     free         no holder
  *     quarantined  marked bad after a device error; becomes free with its last release
  *     pending      a live sequence writes or has written it itself (n_writers > 0)

@@ -23,7 +23,7 @@
  * Keys    uint32 token ids (image keys later). A hash is only an index: keys themselves are compared.
  * Thread  engine thread only.
  * Errors  RD_E_NOMEM from insert and split: the tree is unchanged.
- * Source  RadixAttention, arXiv:2312.07104; ENGINE.md.
+ * Source  RadixAttention, arXiv:2312.07104; docs/engine.md.
  */
 #pragma once
 #include <stdbool.h>
@@ -169,5 +169,6 @@ enum ghost_cause radix_cause(const struct radix *tree, const struct radix_node *
                              uint32_t n_match);
 
 struct radix_counts radix_counts(const struct radix *tree);
-/* Every invariant of ENGINE.md that the tree alone can check; false status and a reason in err when one is broken. */
+/* Every invariant of docs/engine.md that the tree alone can check; false status and a reason in err when
+ * one is broken. */
 rd_status radix_check(const struct radix *tree, struct rd_error *err);

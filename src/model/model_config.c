@@ -1,5 +1,5 @@
 /* model/model_config.c - the model's numbers from GGUF metadata, each with a range: a file that does not add up is
- * refused here, before anything is allocated by it (FAULTS.md F05). */
+ * refused here, before anything is allocated by it (docs/faults.md F05). */
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* text/string_table.h - a flat hash table from byte strings to the numbers 0, 1, 2 ... in the order they were added.
  *
  * The bytes live in one block, an entry is an offset, so that a vocabulary of 262,144 tokens costs four allocations.
- * The hash is seeded from the operating system: a file cannot be made to collide (FAULTS.md F09). Results do not depend
- * on the seed.
+ * The hash is seeded from the operating system: a file cannot be made to collide (docs/faults.md F09). Results do not
+ * depend on the seed.
  *
  * Thread  its owner while adding; then read-only, any thread.
  * Errors  RD_E_NOMEM, RD_E_LIMIT (more than 4 GiB of bytes).

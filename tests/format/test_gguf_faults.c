@@ -1,5 +1,5 @@
-/* tests/format/test_gguf_faults.c - broken and hostile GGUF files (FAULTS.md F01-F05, F08, F18): each is refused with a
- * text that names the place, before anything big is allocated, and leaves nothing behind. */
+/* tests/format/test_gguf_faults.c - broken and hostile GGUF files (docs/faults.md F01-F05, F08, F18): each is refused with
+ * a text that names the place, before anything big is allocated, and leaves nothing behind. */
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/file.h"

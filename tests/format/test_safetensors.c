@@ -1,5 +1,5 @@
 /* tests/format/test_safetensors.c - the table of a safetensors file: what does not add up is refused before a tensor is
- * touched (FAULTS.md F07). */
+ * touched (docs/faults.md F07). */
 #include "format/safetensors.h"
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* tests/kv/test_kv_seq.c - sequences over tree and pool, rule by rule (ENGINE.md); page_tokens is 4 unless a test
+/* tests/kv/test_kv_seq.c - sequences over tree and pool, rule by rule (docs/engine.md); page_tokens is 4 unless a test
  * says so. */
 #include "base/clock.h"
 #include "base/mem.h"
