@@ -12,6 +12,7 @@
 
 /* An unacknowledged or silent peer is given up after about a minute. */
 #define NET_USER_TIMEOUT_MS  30000
+#define NET_UNSENT_BYTES     (128 << 10)    /* kept by the system of what a slow reader has not let it send yet */
 #define NET_KEEP_IDLE_S      30
 #define NET_KEEP_INTERVAL_S  10
 #define NET_KEEP_PROBES      3
@@ -147,6 +148,7 @@ void net_tune(int fd)
 {
     set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
     set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, NET_USER_TIMEOUT_MS);
+    set_option(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, NET_UNSENT_BYTES);
     set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
     set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, NET_KEEP_IDLE_S);
     set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, NET_KEEP_INTERVAL_S);

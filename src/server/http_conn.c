@@ -2,17 +2,21 @@
  *
  * Reading stays on while a request is being answered, because that is how the client's leaving is seen. What it sends
  * meanwhile waits in the input buffer; beyond PIPELINE_BYTES it is dropped and the connection ends after this response.
+ * Between requests reading stops while more than OUTPUT_BYTES of answers wait, and while this turn's requests are done
+ * and the next turn's wait in the input.
  * A connection is freed only from its own callbacks, the tick, and the end of the loop; never inside http_reply.
  */
 #include "server/http_conn.h"
 #include <event2/buffer.h>
 #include <string.h>
+#include "base/checked.h"
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/net.h"
 #include "base/random.h"
+#include "server/event_memory.h"
 #include "server/http_guard.h"
 #include "server/http_pace.h"
 #include "server/routes.h"
@@ -20,36 +24,75 @@
 #define PIPELINE_BYTES    (64u << 10)
 #define SCRATCH_BYTES     (64u << 10)
 #define DRAINED_BYTES     (64u << 10)
+#define OUTPUT_BYTES      DRAINED_BYTES  /* waiting answers, beyond which no further request is begun: on_write goes on */
+#define TURN_REQUESTS     16u            /* of one connection; then others get a turn */
+#define DROPPED_BYTES     (4 * LIMIT_BODY_BYTES) /* read after a refusal, so that the client gets to see it */
 #define SECOND_NS         1000000000ull
 #define HEAD_DEADLINE_NS  (10 * SECOND_NS)
 #define IDLE_DEADLINE_NS  (75 * SECOND_NS)
-#define BODY_GRACE_NS     (10 * SECOND_NS)
+#define BODY_GRACE_NS     (10 * SECOND_NS)       /* how far a body may fall behind BODY_BYTES_PER_S */
+#define BODY_DEADLINE_NS  (300 * SECOND_NS)
 #define BODY_BYTES_PER_S  4096u
 #define MAX_REQUEST_ID    128u
 #define LINGER_NS         (3 * SECOND_NS)
 #define LINGER_QUIET_NS   (SECOND_NS / 4)
 
-static void conn_process(struct http_conn *c);
-
-static uint64_t now_ns(void)
+static uint64_t now_ns(const struct http_conn *c)
 {
-    return clock_now_ns(clock_system());
+    return server_io_now(c->io);
 }
 
 static void enter(struct http_conn *c, enum conn_state state)
 {
     c->state = state;
-    c->since_ns = now_ns();
+    c->since_ns = now_ns(c);
     c->n_in = 0;
+}
+
+/* Bytes of an answer are lost: nothing may follow them. What waits before them still leaves. */
+static void break_off(struct http_conn *c)
+{
+    c->broken = c->closing = true;
+}
+
+/* A request cannot be read. */
+static void give_up(struct http_conn *c)
+{
+    break_off(c);
+    enter(c, CONN_FLUSH);
+}
+
+static void set_reading(struct http_conn *c, bool on)
+{
+    if (c->reading == on) return;
+    if (on ? bufferevent_enable(c->bev, EV_READ) : bufferevent_disable(c->bev, EV_READ)) break_off(c);
+    else c->reading = on;
+}
+
+static void drop_input(struct http_conn *c, size_t n)
+{
+    if (evbuffer_drain(bufferevent_get_input(c->bev), n)) break_off(c);
+}
+
+/* Requests wait in the input: they get their turn in the loop, not from within whoever has just answered one. */
+static void go_on_later(struct http_conn *c)
+{
+    bufferevent_trigger(c->bev, EV_READ, BEV_TRIG_IGNORE_WATERMARKS | BEV_TRIG_DEFER_CALLBACKS);
 }
 
 /* ---- responses ---- */
 
 static void output(struct http_conn *c, const void *p, size_t n)
 {
-    if (http_output_bytes(c) == 0) c->progress_ns = now_ns();
-    if (bufferevent_write(c->bev, p, n)) c->closing = true;
+    if (c->broken || n == 0) return;
+    if (http_output_bytes(c) == 0) c->progress_ns = now_ns(c);
+    if (bufferevent_write(c->bev, p, n)) {
+        break_off(c);
+        return;
+    }
     c->n_appended += n;
+    /* libevent has asked for this, too, and does not say when it could not be had */
+    if (bufferevent_enable(c->bev, EV_WRITE)) break_off(c);
 }
 
 size_t http_output_bytes(const struct http_conn *c)
@@ -59,7 +102,7 @@ size_t http_output_bytes(const struct http_conn *c)
 
 static void log_request(const struct http_conn *c)
 {
-    double ms = (double)(now_ns() - c->request_ns) / 1e6;
+    double ms = (double)(now_ns(c) - c->request_ns) / 1e6;
 
     if (!c->request_ns) return;
     if (c->status >= 400) log_info("%s %s %d %.1f ms", c->head.method_text, c->head.path, c->status, ms);
@@ -78,7 +121,7 @@ static void response_done(struct http_conn *c)
         return;
     }
     enter(c, CONN_IDLE);
-    if (!c->processing) conn_process(c);
+    if (!c->processing) go_on_later(c);
 }
 
 /* The client's own id of the request, else one of ours: both sides find it in their logs. */
@@ -119,9 +162,9 @@ void http_reply(struct http_conn *c, int status, const char *type, const char *e
     put_head(c, &out, status, type, extra);
     if (status != 204) buf_printf(&out, "Content-Length: %zu\r\n", n);
     buf_puts(&out, "\r\n");
-    if (out.failed) c->closing = true;
-    else output(c, out.data, out.n);
-    if (n && c->head.method != HTTP_HEAD && !out.failed) output(c, body->data, n);
+    if (out.failed) break_off(c);
+    output(c, out.data, out.n);
+    if (n && c->head.method != HTTP_HEAD) output(c, body->data, n);
     buf_deinit(&out);
     response_done(c);
 }
@@ -166,8 +209,8 @@ void http_stream_start(struct http_conn *c, const char *type)
     if (!c->chunked_out) c->head.keep_alive = false;
     put_head(c, &out, 200, type, "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n");
     buf_puts(&out, c->chunked_out ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n");
-    if (out.failed) c->closing = true;
-    else output(c, out.data, out.n);
+    if (out.failed) break_off(c);
+    output(c, out.data, out.n);
     buf_deinit(&out);
 }
 
@@ -187,13 +230,13 @@ void http_stream_write(struct http_conn *c, const char *s, size_t n)
     struct buf *out = &c->io->frame;
     size_t n_sent = 0;
 
-    if (n == 0) return;
+    if (n == 0 || c->broken) return;
     buf_clear(out);
     if (c->chunked_out) put_chunk_size(n, out);
     buf_append(out, s, n);
     if (c->chunked_out) buf_puts(out, "\r\n");
     if (out->failed) {
-        c->closing = true;
+        break_off(c);
     } else {
         if (http_output_bytes(c) == 0) n_sent = net_send_some(bufferevent_getfd(c->bev), out->data, out->n);
         if (n_sent < out->n) output(c, out->data + n_sent, out->n - n_sent);
@@ -257,9 +300,10 @@ static void after_head(struct http_conn *c)
     bool preflight;
     bool has_body = c->head.chunked || c->head.length > 0;
 
-    c->request_ns = now_ns();
+    c->request_ns = now_ns(c);
     if (http_guard(c, &preflight, &extra, &e)) {
-        refuse(c, &e, extra, !has_body);
+        /* a POST that does not say whether it has a body may have one: what follows it is no request (411) */
+        refuse(c, &e, extra, !has_body && (c->head.has_length || c->head.method != HTTP_POST));
         return;
     }
     if (preflight) {
@@ -273,6 +317,7 @@ static void after_head(struct http_conn *c)
     }
     if (c->head.expect_continue) output(c, "HTTP/1.1 100 Continue\r\n\r\n", 25);
     enter(c, CONN_BODY);
+    c->body_due_ns = c->since_ns + BODY_GRACE_NS;
 }
 
 /* false: more bytes are needed. */
@@ -286,9 +331,13 @@ static bool read_head(struct http_conn *c, struct evbuffer *in)
     if (n > LIMIT_HEADER_BYTES) n = LIMIT_HEADER_BYTES;
     if (n == 0) return false;
     s = (const char *)evbuffer_pullup(in, (ev_ssize_t)n);
+    if (!s) {
+        give_up(c);
+        return true;
+    }
     while (c->state == CONN_IDLE && n >= 2 && s[0] == '\r' &&
            s[1] == '\n') { /* RFC 9112, 2.2: empty lines before a request */
-        evbuffer_drain(in, 2);
+        drop_input(c, 2);
         s += 2;
         n -= 2;
     }
@@ -305,7 +354,7 @@ static bool read_head(struct http_conn *c, struct evbuffer *in)
         return true;
     }
     c->head_bytes = mem_memdup(s, (size_t)end);
-    evbuffer_drain(in, (size_t)end);
+    drop_input(c, (size_t)end);
     if (!c->head_bytes) {
         refuse_status(c, 503, "out of memory");
         return true;
@@ -324,6 +373,10 @@ static bool read_body(struct http_conn *c, struct evbuffer *in)
 
     if (evbuffer_get_length(in) == 0) return false;
     s = (const char *)evbuffer_pullup(in, (ev_ssize_t)n);
+    if (!s) {
+        give_up(c);
+        return true;
+    }
     if (c->head.chunked) {
         n_used = http_chunks_read(&c->chunks, s, n, &data, &n_data);
     } else {
@@ -332,7 +385,8 @@ static bool read_body(struct http_conn *c, struct evbuffer *in)
     }
     buf_append(&c->body, data, n_data);
     c->n_in += n_used;
-    evbuffer_drain(in, n_used);
+    c->body_due_ns = u64_min(c->body_due_ns + n_used * (SECOND_NS / BODY_BYTES_PER_S), now_ns(c) + BODY_GRACE_NS);
+    drop_input(c, n_used);
     if (c->chunks.state == CHUNK_BAD) refuse_status(c, 400, "malformed chunk");
     else if (c->body.n > c->max_body) refuse_status(c, 413, "the body is too large");
     else if (c->body.failed) refuse_status(c, 503, "out of memory");
@@ -340,30 +394,52 @@ static bool read_body(struct http_conn *c, struct evbuffer *in)
     return true;
 }
 
+/* What is sent after the last request of a connection is read to the end, so that the client gets to its answer; but not
+ * any amount of it. */
+static void drop_rest(struct http_conn *c, struct evbuffer *in)
+{
+    size_t n = evbuffer_get_length(in);
+
+    c->n_dropped += n;
+    drop_input(c, n);
+}
+
+/* A turn: some requests, or what there is of one. */
 static void conn_process(struct http_conn *c)
 {
     struct evbuffer *in = bufferevent_get_input(c->bev);
-    bool more = true;
+    bool more = true, is_next, must_wait = false;
+    uint32_t n_begun = 0;
 
     c->processing = true;
     while (more) {
+        if (c->broken && c->state < CONN_BUSY) enter(c, CONN_FLUSH);
         switch (c->state) {
         case CONN_IDLE:
-        case CONN_HEAD: more = read_head(c, in); break;
-        case CONN_BODY: more = read_body(c, in); break;
+        case CONN_HEAD:
+            must_wait = http_output_bytes(c) > OUTPUT_BYTES || n_begun == TURN_REQUESTS;
+            more = !must_wait && read_head(c, in);
+            n_begun++;
+            break;
+        case CONN_BODY:
+            more = read_body(c, in);
+            break;
         case CONN_BUSY:
             if (evbuffer_get_length(in) > PIPELINE_BYTES) c->closing = true;
-            if (c->closing) evbuffer_drain(in, evbuffer_get_length(in));
+            if (c->closing) drop_rest(c, in);
             more = false;
             break;
         case CONN_FLUSH:
         case CONN_LINGER:
-            evbuffer_drain(in, evbuffer_get_length(in));
+            drop_rest(c, in);
             more = false;
             break;
         }
     }
     c->processing = false;
+    is_next = c->state == CONN_IDLE || c->state == CONN_HEAD;
+    set_reading(c, !(is_next && must_wait));
+    if (is_next && must_wait && http_output_bytes(c) <= OUTPUT_BYTES) go_on_later(c);
 }
 
 /* ---- life ---- */
@@ -390,7 +466,7 @@ void http_conn_close(struct http_conn *c)
 static bool close_if_done(struct http_conn *c)
 {
     if (c->state != CONN_FLUSH || http_output_bytes(c) > 0) return false;
-    if (c->linger && !c->eof) {
+    if (c->linger && !c->eof && !c->broken) {
         enter(c, CONN_LINGER);
         return false;
     }
@@ -403,9 +479,10 @@ static void on_read(struct bufferevent *bev, void *arg)
     struct http_conn *c = arg;
 
     (void)bev;
-    c->input_ns = now_ns();
+    c->input_ns = now_ns(c);
     conn_process(c);
-    close_if_done(c);
+    if (c->n_dropped > DROPPED_BYTES) http_conn_close(c);
+    else close_if_done(c);
 }
 
 static void on_write(struct bufferevent *bev, void *arg)
@@ -415,6 +492,7 @@ static void on_write(struct bufferevent *bev, void *arg)
     (void)bev;
     if (close_if_done(c)) return;
     if (c->owner && http_output_bytes(c) <= DRAINED_BYTES) c->owner->drained(c->owner_arg);
+    else if (!c->reading) conn_process(c);
     close_if_done(c);
 }
 
@@ -432,15 +510,27 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
     http_conn_close(c);
 }
 
-void http_conn_tick(struct http_conn *c, uint64_t now)
+/* Takes nothing of what waits for it. */
+static bool is_stuck(struct http_conn *c, uint64_t now)
 {
-    uint64_t n_sent = c->n_appended - http_output_bytes(c), age = now > c->since_ns ? now - c->since_ns : 0;
+    uint64_t n_sent = c->n_appended - http_output_bytes(c);
+
+    if (http_output_bytes(c) == 0 || n_sent != c->n_sent_seen) c->progress_ns = now;
+    c->n_sent_seen = n_sent;
+    return now > c->progress_ns && now - c->progress_ns > c->io->server->o.send_timeout_s * SECOND_NS;
+}
+
+void http_conn_tick(struct http_conn *c)
+{
+    uint64_t now = now_ns(c), age = now > c->since_ns ? now - c->since_ns : 0;
     bool late = false;
 
-    if (n_sent != c->n_sent_seen || http_output_bytes(c) == 0) c->progress_ns = now;
-    c->n_sent_seen = n_sent;
-    if (now > c->progress_ns && now - c->progress_ns > c->io->server->o.send_timeout_s * SECOND_NS) {
+    if (is_stuck(c, now)) {
         log_info("closing a connection that has not read for %u s", c->io->server->o.send_timeout_s);
+        http_conn_close(c);
+        return;
+    }
+    if (c->broken && (c->state != CONN_FLUSH || bufferevent_enable(c->bev, EV_WRITE))) {
         http_conn_close(c);
         return;
     }
@@ -451,11 +541,11 @@ void http_conn_tick(struct http_conn *c, uint64_t now)
         if (age > HEAD_DEADLINE_NS) refuse_status(c, 408, "the head of the request did not come in time");
         break;
     case CONN_BODY:
-        if (age > BODY_GRACE_NS && c->n_in < (age - BODY_GRACE_NS) / SECOND_NS * BODY_BYTES_PER_S)
-            refuse_status(c, 408, "the body of the request comes too slowly");
+        if (age > BODY_DEADLINE_NS) refuse_status(c, 408, "the body of the request did not come in time");
+        else if (now > c->body_due_ns) refuse_status(c, 408, "the body of the request comes too slowly");
         break;
     case CONN_BUSY:
-        if (c->owner) c->owner->tick(c->owner_arg, now);
+        if (c->owner) c->owner->tick(c->owner_arg, clock_now_ns(clock_system()));
         break;
     case CONN_FLUSH: break;
     }
@@ -476,6 +566,7 @@ void http_conn_open(struct server_io *io, int fd)
         return;
     }
     c->io = io;
+    event_memory_clear();
     c->bev = bufferevent_socket_new(io->base, fd, BEV_OPT_CLOSE_ON_FREE);
     if (!c->bev) {
         net_close(fd);
@@ -486,9 +577,10 @@ void http_conn_open(struct server_io *io, int fd)
     if (io->conns) io->conns->prev = c;
     io->conns = c;
     io->n_conns++;
-    c->progress_ns = now_ns();
+    c->progress_ns = now_ns(c);
     enter(c, CONN_IDLE);
     bufferevent_setcb(c->bev, on_read, on_write, on_event, c);
     bufferevent_setwatermark(c->bev, EV_WRITE, DRAINED_BYTES, 0);
-    bufferevent_enable(c->bev, EV_READ | EV_WRITE);
+    c->reading = bufferevent_enable(c->bev, EV_READ | EV_WRITE) == 0;
+    if (!c->reading || event_memory_failed()) http_conn_close(c);
 }

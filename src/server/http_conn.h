@@ -3,7 +3,9 @@
  *     IDLE -> HEAD -> BODY -> BUSY (its route owns it) -> IDLE ...      or at the end  FLUSH -> LINGER -> freed
  *
  * A route answers within its handler (http_reply) or later: then it leaves an owner on the connection, who is told when
- * the client is gone, when there is room to write again, and every tick. Requests that come pipelined wait their turn.
+ * the client is gone, when there is room to write again, and every tick. Requests that come pipelined wait their turn:
+ * 16 are begun in a turn of the loop, and none while more than 64 KiB of earlier answers wait for the client, nor is
+ * anything read then. So a client that asks and never reads costs 64 KiB and one answer, until --send-timeout.
  * Checks that need no body (route, method, key, Host and Origin, size) are done before the body is read.
  *
  * What libevent decides: a readable socket is read 16 KiB at most (bufferevent's max_single_read) before our parser
@@ -12,7 +14,8 @@
  * wakes first takes a client, and keeps it; deadlines are looked at every 250 ms.
  *
  * Thread  io thread that owns the connection.
- * Errors  memory running out closes the connection.
+ * Errors  memory running out closes the connection: what waits before the lost bytes leaves, nothing after them does. No
+ *         body or piece of a stream goes out without its head, and no stream is ended that lacks a piece.
  */
 #pragma once
 #include <event2/bufferevent.h>
@@ -40,9 +43,13 @@ struct http_conn {
     uint64_t since_ns;                           /* when the state (HEAD: its first byte) began */
     uint64_t input_ns;                           /* when bytes last came */
     uint64_t n_in;                               /* body bytes read in this state */
+    uint64_t n_dropped;                          /* bytes read after the last request */
+    uint64_t body_due_ns;                        /* BODY: when it has fallen too far behind; each byte moves it on */
     size_t n_scanned;                            /* bytes of the head that were looked at */
     bool processing, closing, linger,
         eof; /* closing: no request after this one; linger: the client may still be sending */
+    bool broken;                                 /* bytes were lost, no more go out: it ends when the output is empty */
+    bool reading;                                /* libevent reads for us */
     bool streaming, chunked_out;
     char *head_bytes;                            /* what head points into */
     struct http_head head;
@@ -66,7 +73,7 @@ void http_conn_open(struct server_io *io, int fd);
 /* Frees it; its owner is told. */
 void http_conn_close(struct http_conn *c);
 /* Deadlines, stuck readers, the owner's tick. May free it. */
-void http_conn_tick(struct http_conn *c, uint64_t now_ns);
+void http_conn_tick(struct http_conn *c);
 
 /* A whole response; extra: further header lines ("A: b\r\n") or "". HEAD requests get the head alone. */
 void http_reply(struct http_conn *c, int status, const char *type, const char *extra, const struct buf *body);

@@ -50,7 +50,8 @@ static void on_due(evutil_socket_t fd, short what, void *arg)
         io->n_paced++;
         answer(io->held_first);
     }
-    if (io->held_first) event_add(io->pace_due, &window);
+    if (!io->held_first || event_add(io->pace_due, &window) == 0) return;
+    while (io->held_first) answer(io->held_first);          /* nobody would call us again */
 }
 
 bool http_pace_hold(struct http_conn *c)

@@ -18,6 +18,7 @@
 #include "base/mem.h"
 #include "base/net.h"
 #include "base/sysinfo.h"
+#include "server/event_memory.h"
 #include "server/generation.h"
 #include "server/http_conn.h"
 #include "server/http_pace.h"
@@ -27,7 +28,7 @@
 
 #define BACKLOG        1024
 #define MAX_IO_THREADS 64u
-#define TICK_US        250000
+#define TICK_US        (DEADLINE_TICK_NS / 1000)
 #define IDLE_NS        250000000ull      /* of a connection that makes room for another */
 #define DEFAULT_PING_S 5u
 #define DEFAULT_SEND_S 30u
@@ -67,7 +68,7 @@ static void pause_accept(struct server_io *io)
  * only just have come: its request may be on the way. */
 static void make_room(struct server_io *io)
 {
-    uint64_t newest = clock_now_ns(clock_system()) - IDLE_NS;
+    uint64_t newest = server_io_now(io) - IDLE_NS;
     struct http_conn *oldest = NULL;
 
     for (struct http_conn *c = io->conns; c; c = c->next)
@@ -119,15 +120,19 @@ static void on_wake(evutil_socket_t fd, short what, void *arg)
     }
 }
 
+uint64_t server_io_now(struct server_io *io)
+{
+    return deadline_now(&io->clock, clock_now_ns(clock_system()));
+}
+
 static void tick_connections(struct server_io *io)
 {
-    uint64_t now = clock_now_ns(clock_system());
     bool cancel = server_phase(io->server) == SERVER_CANCELLING && !io->cancelled;
 
     for (struct http_conn *c = io->conns, *next; c; c = next) {
         next = c->next;
         if (cancel && c->owner) c->owner->stop(c->owner_arg);
-        http_conn_tick(c, now);
+        http_conn_tick(c);
     }
     generation_tick_background(io, cancel);
     if (cancel) io->cancelled = true;
@@ -167,7 +172,7 @@ static void watch_device(struct server *s)
 /* io[0]: the phases of the end. */
 static void tick_server(struct server *s)
 {
-    uint64_t now = clock_now_ns(clock_system());
+    uint64_t now = server_io_now(&s->io[0]);
     bool idle = atomic_load_explicit(&s->n_busy, memory_order_relaxed) == 0;
     unsigned stops = atomic_load_explicit(&stop_requests, memory_order_relaxed);
 
@@ -280,9 +285,6 @@ static bool is_loopback(const char *host)
            (inet_pton(AF_INET6, host, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6));
 }
 
-static void *event_alloc(size_t n) { return mem_alloc(n, 1); }
-static void *event_realloc(void *p, size_t n) { return mem_realloc(p, n, 1); }
-
 /* What may be open at once, files of our own left out (F46). */
 static uint32_t max_connections(void)
 {
@@ -351,7 +353,7 @@ rd_status server_run(const struct server_options *o,
     uint16_t port = 0;
     rd_status st;
 
-    event_set_mem_functions(event_alloc, event_realloc, mem_free);
+    event_memory_install();
     if (evthread_use_pthreads()) return error_set(err, RD_E_INTERNAL, "libevent without threads");
     signal(SIGPIPE, SIG_IGN);                               /* a client that left is an error of write (F47) */
     atomic_store(&stop_requests, 0);

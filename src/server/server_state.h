@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include "base/buf.h"
 #include "base/thread.h"
+#include "server/deadline_clock.h"
 #include "server/server.h"
 
 struct http_conn;
@@ -34,6 +35,7 @@ struct server_io {
     uint32_t n_paced;                            /* answers in it */
     bool pace;                                   /* the engine computes */
     bool accept_paused, cancelled;               /* cancelled: owners were told to stop */
+    struct deadline_clock clock;                 /* server_io_now */
     struct generation *background;               /* those without a connection */
     struct mutex wake_lock;                      /* guards the list: generations with something to read */
     struct generation *wake_first, *wake_last;
@@ -66,3 +68,6 @@ static inline enum server_phase server_phase(const struct server *s)
 {
     return (enum server_phase)atomic_load_explicit(&s->phase, memory_order_acquire);
 }
+
+/* The clock of this thread's deadlines. */
+uint64_t server_io_now(struct server_io *io);
