@@ -2,9 +2,11 @@
 #     make                       builds into build/
 #     make install PREFIX=DIR    program, libradish.so and .a, headers, pkg-config file; default /usr/local; DESTDIR is respected
 #     make check                 builds and runs all tests
+#     make crash                 cuts the power of the disk cache's folder and kills its writers; prints its figures
+#                                RADISH_LONG=1: 10,000,000 cuts
 PREFIX ?= /usr/local
 
-.PHONY: all install check clean
+.PHONY: all install check clean crash
 all:
 	cmake --preset release -DRADISH_TESTS=OFF
 	cmake --build build
@@ -14,6 +16,16 @@ install: all
 
 check:
 	./check
+
+# TESTS one after the other, with what they print; all of them run, and one that fails fails the target.
+define run_tests
+	cmake --preset release -DRADISH_TESTS=ON >/dev/null
+	cmake --build build --target $(1) >/dev/null
+	@failed=0; for t in $(1); do echo "== $$t"; build/tests/$$t || failed=1; done; exit $$failed
+endef
+
+crash:
+	$(call run_tests,test_store_power test_memory_power test_store_crash)
 
 clean:
 	rm -rf build

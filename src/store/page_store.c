@@ -144,6 +144,7 @@ static rd_status list_records(struct page_store *s, uint32_t place, const uint8_
 {
     struct store_segment *seg = s->segments[place];
     const struct segment_head *h = &seg->head;
+    bool is_damaged = false;
     rd_status st = RD_OK;
 
     for (uint32_t i = seg->n_seen; st == RD_OK && i < h->n_slots; i++) {
@@ -153,12 +154,15 @@ static rd_status list_records(struct page_store *s, uint32_t place, const uint8_
         seg->n_taken = i + 1;
         if (!segment_record_is_good(h, i, r) || segment_slot_offset(h, i) + h->page_bytes > seg->file_bytes) {
             s->counts.n_damaged += s->lock_file.fd >= 0;     /* to a reader: perhaps half-written just now */
+            is_damaged = true;
             continue;
         }
         seg->n_seen = i + 1;
         if (!digest_table_find(&s->table, r->digest))
             st = digest_table_insert(&s->table, (struct digest_place){r->digest, place, i});
     }
+    if (is_damaged) seg->n_taken = h->n_slots;              /* nothing is appended: a longer file would make good a
+                                                             * record whose page was cut off */
     s->counts.n_pages = s->table.n;
     return st;
 }
