@@ -35,6 +35,7 @@
 /* requests */
 #define LIMIT_BODY_BYTES         (32u << 20)
 #define LIMIT_JSON_DEPTH         128u
+#define LIMIT_JSON_TREE_BYTES    (64u << 20)     /* that the values of one body take, beside the bytes of its texts */
 #define LIMIT_MESSAGES           65536u
 #define LIMIT_TOOLS              1024u
 #define LIMIT_TOOL_NAME_BYTES    256u

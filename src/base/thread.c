@@ -175,6 +175,8 @@ uint32_t thread_n_physical_cores(void)
     return u32_max(u32_min(n, thread_n_cores()), 1);
 }
 
+void once_run(struct once *once, void (*fn)(void)) { must_work(pthread_once(&once->o, fn)); }
+
 void mutex_init(struct mutex *m) { must_work(pthread_mutex_init(&m->m, NULL)); }
 void mutex_deinit(struct mutex *m) { must_work(pthread_mutex_destroy(&m->m)); }
 void mutex_lock(struct mutex *m) { must_work(pthread_mutex_lock(&m->m)); }

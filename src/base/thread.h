@@ -25,6 +25,11 @@ uint32_t thread_n_cores(void);
 /* The same, but hardware threads that share a core count once: a core's vector and matrix units are shared by them. */
 uint32_t thread_n_physical_cores(void);
 
+/* fn runs in the first call alone; the others return when it has. */
+struct once { pthread_once_t o; };
+#define ONCE_INIT {PTHREAD_ONCE_INIT}
+void once_run(struct once *once, void (*fn)(void));
+
 struct mutex { pthread_mutex_t m; };
 void mutex_init(struct mutex *m);
 void mutex_deinit(struct mutex *m);

@@ -15,8 +15,10 @@
 
 /* One message being translated. */
 struct turn {
-    json_t *messages;                    /* where whole ones go */
-    json_t *parts, *calls, *reasoning;   /* of the one that is open; reasoning a string */
+    json_t *messages;      /* where whole ones go */
+    json_t *parts, *calls; /* of the one that is open, */
+    struct buf reasoning;  /* and its thinking, */
+    bool reasons;          /* if it has any */
     const char *role;
     size_t i;                            /* for complaints */
     struct api_error *e;
@@ -40,7 +42,7 @@ static int unsupported_block(const struct turn *t, size_t k, const char *type)
 static const json_t *inner_text(const json_t *block, const char *type)
 {
     const json_t *source = json_object_get(block, "source"), *content;
-    const char *kind = json_string_value(json_object_get(source, "type"));
+    const char *kind = json_plain(json_object_get(source, "type"));
 
     if (strcmp(type, "search_result") == 0) content = json_object_get(block, "content");
     else if (kind && strcmp(kind, "text") == 0) content = json_object_get(source, "data");
@@ -57,7 +59,7 @@ static bool add_part(json_t *parts, const json_t *text)
 /* A block that is text, or holds some, as parts. */
 static int add_text(const struct turn *t, json_t *parts, const json_t *block, size_t k)
 {
-    const char *type = json_string_value(json_object_get(block, "type"));
+    const char *type = json_plain(json_object_get(block, "type"));
     const json_t *text = json_object_get(block, "text"), *inner;
     bool document = strcmp(type, "document") == 0, reference = strcmp(type, "tool_reference") == 0;
     size_t i;
@@ -102,18 +104,19 @@ static int flush(struct turn *t)
     json_t *m;
     bool ok;
 
-    if (!json_array_size(t->parts) && !json_array_size(t->calls) && !t->reasoning) return 0;
+    if (!json_array_size(t->parts) && !json_array_size(t->calls) && !t->reasons) return 0;
     m = json_pack("{s:s, s:o}", "role", t->role, "content", content_of(t->parts));
     t->parts = json_array();
     ok = m && t->parts;
-    if (ok && t->reasoning) ok = json_object_set(m, "reasoning_content", t->reasoning) == 0;
+    if (ok && t->reasons)
+        ok = foreign_set(m, "reasoning_content", json_stringn(t->reasoning.n ? t->reasoning.data : "", t->reasoning.n));
     if (ok && json_array_size(t->calls)) {
         ok = json_object_set(m, "tool_calls", t->calls) == 0;
         json_decref(t->calls);
         t->calls = json_array();
     }
-    json_decref(t->reasoning);
-    t->reasoning = NULL;
+    buf_clear(&t->reasoning);
+    t->reasons = false;
     if (!ok) {
         json_decref(m);
         return foreign_no_memory(t->e);
@@ -124,7 +127,7 @@ static int flush(struct turn *t)
 /* toolu_X was made from our call_X (routes/messages.c). */
 static json_t *own_id(const json_t *id)
 {
-    const char *s = json_string_value(id);
+    const char *s = json_plain(id);
 
     return strncmp(s, "toolu_", 6) == 0 ? json_sprintf("call_%s", s + 6) : json_string(s);
 }
@@ -136,14 +139,14 @@ static int add_tool_result(struct turn *t, const json_t *block, size_t k)
     size_t i;
 
     if (strcmp(t->role, "assistant") == 0) return bad_block(t, k, "a tool_result belongs into a message of the user");
-    if (!json_is_string(id)) return bad_block(t, k, "a tool_result needs a string tool_use_id");
+    if (!json_plain(id)) return bad_block(t, k, "a tool_result needs a string tool_use_id");
     if (content && !json_is_null(content) && !json_is_string(content) && !json_is_array(content))
         return bad_block(t, k, "the content of a tool_result is a string or a list of blocks");
     if (flush(t)) return -1;
     if (!(parts = json_array())) return foreign_no_memory(t->e);
     if (json_is_string(content) && !add_part(parts, content)) goto no_memory;
     json_array_foreach(content, i, b) {
-        const char *type = json_string_value(json_object_get(b, "type"));
+        const char *type = json_plain(json_object_get(b, "type"));
 
         if (!type) {
             json_decref(parts);
@@ -169,7 +172,7 @@ static int add_tool_use(struct turn *t, const json_t *block, size_t k)
     json_t *f;
 
     if (strcmp(t->role, "assistant") != 0) return bad_block(t, k, "a tool_use belongs into a message of the assistant");
-    if (!json_is_string(id) || !json_is_string(name)) return bad_block(t, k, "a tool_use needs strings id and name");
+    if (!json_plain(id) || !json_plain(name)) return bad_block(t, k, "a tool_use needs strings id and name");
     if (input && !json_is_object(input)) return bad_block(t, k, "the input of a tool_use is an object");
     f = json_pack("{s:O, s:o}", "name", name, "arguments",
                   input ? json_incref((json_t *)(uintptr_t)input) : json_object());
@@ -181,15 +184,11 @@ static int add_tool_use(struct turn *t, const json_t *block, size_t k)
 static int add_thinking(struct turn *t, const json_t *block, size_t k)
 {
     const json_t *text = json_object_get(block, "thinking");
-    json_t *both;
 
     if (!json_is_string(text)) return bad_block(t, k, "a block of type thinking needs a string thinking");
-    both = t->reasoning ? json_sprintf("%s%s", json_string_value(t->reasoning), json_string_value(text))
-                        : json_string(json_string_value(text));
-    if (!both) return foreign_no_memory(t->e);
-    json_decref(t->reasoning);
-    t->reasoning = both;
-    return 0;
+    buf_append(&t->reasoning, json_string_value(text), json_string_length(text));
+    t->reasons = true;
+    return t->reasoning.failed ? foreign_no_memory(t->e) : 0;
 }
 
 /* What tools of another server left in the history. */
@@ -207,7 +206,7 @@ static bool is_skipped(const char *type)
 
 static int add_block(struct turn *t, const json_t *block, size_t k)
 {
-    const char *type = json_string_value(json_object_get(block, "type"));
+    const char *type = json_plain(json_object_get(block, "type"));
 
     if (!json_is_object(block)) return bad_block(t, k, "an object wanted");
     if (!type) return bad_block(t, k, "a block needs a type");
@@ -221,7 +220,7 @@ static int add_message(struct turn *t, const json_t *m)
 {
     static const char *const roles[][2] = {
         {"user", "user"}, {"assistant", "assistant"}, {"system", "system"}, {"ctx", "user"}, {"msg", "user"}};
-    const char *role = json_string_value(json_object_get(m, "role"));
+    const char *role = json_plain(json_object_get(m, "role"));
     const json_t *content = json_object_get(m, "content"), *block;
     size_t k, n_before = json_array_size(t->messages);
 
@@ -258,7 +257,7 @@ static int add_system(json_t *messages, const json_t *system, struct api_error *
     }
     if (!(parts = json_array())) return foreign_no_memory(e);
     json_array_foreach(system, i, block) {
-        const char *type = json_string_value(json_object_get(block, "type"));
+        const char *type = json_plain(json_object_get(block, "type"));
         const json_t *text = json_object_get(block, "text");
 
         if (!type || strcmp(type, "text") != 0 || !json_is_string(text)) {
@@ -292,7 +291,7 @@ static int translate_messages(const json_t *body, json_t *chat, struct api_error
     }
     json_decref(t.parts);
     json_decref(t.calls);
-    json_decref(t.reasoning);
+    buf_deinit(&t.reasoning);
     if (rc) {
         json_decref(t.messages);
         return rc;
@@ -338,7 +337,7 @@ static int translate_choice(const json_t *body, json_t *chat, struct api_error *
     const json_t *choice = json_object_get(body, "tool_choice"),
                  *single = json_object_get(choice, "disable_parallel_tool_use"),
                  *name = json_object_get(choice, "name");
-    const char *type = json_string_value(json_object_get(choice, "type"));
+    const char *type = json_plain(json_object_get(choice, "type"));
     json_t *ours = NULL;
 
     if (!choice || json_is_null(choice)) return 0;
@@ -359,7 +358,7 @@ static int translate_thinking(const json_t *body, json_t *chat, struct api_error
 {
     json_t *thinking = json_object_get(body, "thinking"), *config = json_object_get(body, "output_config"),
            *effort = json_object_get(config, "effort"), *format = json_object_get(config, "format");
-    const char *type = json_string_value(json_object_get(thinking, "type"));
+    const char *type = json_plain(json_object_get(thinking, "type"));
     bool given = thinking && !json_is_null(thinking), off = !given || (type && strcmp(type, "disabled") == 0);
 
     if (!foreign_set(chat, "thinking", given ? json_incref(thinking) : json_pack("{s:s}", "type", "disabled")))

@@ -6,25 +6,78 @@
 #include "base/utf8.h"
 #include "server/params.h"
 
-/* Deeper than the limit? One pass that knows strings and brackets only. *at: where. */
-static bool too_deep(const char *s, size_t n, size_t *at)
+/* What jansson 2.14 takes for a value, in bytes of the heap: counted from its structs; tests/server/test_json_in.py
+ * watches what a body takes. */
+#define OBJECT_BYTES  224u
+#define LIST_BYTES    128u
+#define STRING_BYTES  112u /* a name in its table, or a value's two blocks; and its bytes */
+#define NUMBER_BYTES  32u
+#define ELEMENT_BYTES 16u /* place of an element, with what the list grows by */
+#define LONG_DIGITS   19u /* integers of so many digits may not fit into 64 bits */
+#define DROPPED       2u  /* digits that make room for "e2" */
+
+/* Behind the string that begins at s[i], its quotes left out; n: it has no end. */
+static size_t string_end(const char *s, size_t n, size_t i)
+{
+    while (i < n && s[i] != '"') i += s[i] == '\\' ? 2 : 1;
+    return i < n ? i : n;
+}
+
+/* Does the run of n digits (leading zeros are no JSON) lie beyond 64 bits? */
+static bool is_huge(const char *digits, size_t n, bool negative)
+{
+    const char *most = negative ? "9223372036854775808" : "9223372036854775807";
+
+    return n > LONG_DIGITS || (n == LONG_DIGITS && memcmp(digits, most, n) > 0);
+}
+
+/* Behind the number that begins at s[i]. An integer beyond 64 bits becomes a real of as many characters, and of the
+ * same value as far as a double tells: the parser would refuse it, and what only passes it on need not. */
+static size_t number_end(char *s, size_t n, size_t i)
+{
+    bool negative = s[i] == '-';
+    size_t first = i + negative, end = first;
+
+    while (end < n && s[end] >= '0' && s[end] <= '9') end++;
+    if (end < n && (s[end] == '.' || s[end] == 'e' || s[end] == 'E')) {
+        while (end < n && (strchr("+-.eE", s[end]) ? s[end] != 0 : s[end] >= '0' && s[end] <= '9')) end++;
+    } else if (end - first >= LONG_DIGITS && s[first] != '0' && is_huge(s + first, end - first, negative)) {
+        memcpy(s + end - DROPPED, "e2", DROPPED);
+    }
+    return end > i ? end : i + 1;
+}
+
+/* One pass that knows strings, brackets and numbers only. false: deeper than the limit, or more values than that;
+ * *at: where. */
+static bool measure(char *s, size_t n, struct json_size *size, size_t *at)
 {
     uint32_t depth = 0;
-    bool in_string = false;
 
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n;) {
         char c = s[i];
 
-        if (in_string) {
-            if (c == '\\') i++;
-            else if (c == '"') in_string = false;
-        } else if (c == '"') in_string = true;
-        else if (c == '{' || c == '[') {
-            *at = i;
-            if (++depth > LIMIT_JSON_DEPTH) return true;
-        } else if ((c == '}' || c == ']') && depth > 0) depth--;
+        *at = i++;
+        if (c == '"') {
+            size_t end = string_end(s, n, i), bytes = end - i;
+
+            size->n_tree += STRING_BYTES;
+            size->n_text += bytes;
+            if (bytes > size->n_longest) size->n_longest = bytes;
+            i = end + 1;
+        } else if (c == '{' || c == '[') {
+            size->n_tree += c == '{' ? OBJECT_BYTES : LIST_BYTES;
+            if (++depth > LIMIT_JSON_DEPTH) return false;
+        } else if (c == '}' || c == ']') {
+            depth -= depth > 0;
+        } else if (c == ',') {
+            size->n_tree += ELEMENT_BYTES;
+        } else if (c == '-' || (c >= '0' && c <= '9')) {
+            size->n_tree += NUMBER_BYTES;
+            i = number_end(s, n, i - 1);
+        }
+        if (size->n_tree > LIMIT_JSON_TREE_BYTES) return false;
     }
-    return false;
+    return true;
 }
 
 /* The member of the outermost object that the byte at `at` belongs to: its name as it is written, a view; NULL: none.
@@ -39,7 +92,7 @@ static const char *field_at(const char *s, size_t n, size_t at, size_t *n_name)
         if (s[i] == '"') {
             size_t begin = ++i;
 
-            while (i < n && s[i] != '"') i += s[i] == '\\' ? 2 : 1;
+            i = string_end(s, n, i);
             if (depth != 1 || !expects_name || i >= n) continue;
             name = s + begin;
             *n_name = i - begin;
@@ -73,14 +126,12 @@ static int broken(const struct buf *body, size_t at, struct api_error *e)
     return -1;
 }
 
-int json_body_parse(const struct buf *body, json_t **out, struct api_error *e)
+int json_body_check(struct buf *body, struct json_size *size, struct api_error *e)
 {
     const char *nul;
-    json_error_t why;
-    json_t *v;
     size_t at;
 
-    *out = NULL;
+    memset(size, 0, sizeof(*size));
     if (body->n == 0) return api_error_set(e, 400, NULL, "the body is empty, a JSON object is wanted");
     at = utf8_valid_prefix(body->data, body->n);
     if (at < body->n) {
@@ -92,16 +143,26 @@ int json_body_parse(const struct buf *body, json_t **out, struct api_error *e)
         api_error_set(e, 400, NULL, "the body holds a NUL byte");
         return broken(body, (size_t)(nul - body->data), e);
     }
-    if (too_deep(body->data, body->n, &at)) {
+    if (measure(body->data, body->n, size, &at)) return 0;
+    if (size->n_tree > LIMIT_JSON_TREE_BYTES)
+        api_error_set(e, 400, NULL, "too many values: at most %u MiB of them, texts not counted",
+                      LIMIT_JSON_TREE_BYTES >> 20);
+    else
         api_error_set(e, 400, NULL, "the JSON is nested deeper than %u", LIMIT_JSON_DEPTH);
-        return broken(body, at, e);
-    }
-    v = json_loadb(body->data, body->n, JSON_REJECT_DUPLICATES, &why);
-    if (!v) {
-        bool is_nul = strstr(why.text, "ALLOW_NUL") != NULL;     /* the parser's words are about its own flags */
+    return broken(body, at, e);
+}
 
+int json_body_tree(const struct buf *body, json_t **out, struct api_error *e)
+{
+    json_error_t why;
+    json_t *v;
+
+    *out = NULL;
+    v = json_loadb(body->data, body->n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
+    if (!v && json_error_code(&why) == json_error_out_of_memory) return api_error_set(e, 503, NULL, "out of memory");
+    if (!v) {
         api_error_set(e, 400, NULL, "the body is not valid JSON: line %d, column %d: %.100s", why.line, why.column,
-                      is_nul ? "the character \\u0000 is not taken" : why.text);
+                      why.text);
         return broken(body, why.position > 0 ? (size_t)why.position - 1 : 0, e);
     }
     if (!json_is_object(v)) {
@@ -110,4 +171,33 @@ int json_body_parse(const struct buf *body, json_t **out, struct api_error *e)
     }
     *out = v;
     return 0;
+}
+
+int json_body_parse(struct buf *body, json_t **out, struct api_error *e)
+{
+    struct json_size size;
+
+    *out = NULL;
+    return json_body_check(body, &size, e) ? -1 : json_body_tree(body, out, e);
+}
+
+const char *json_plain(const json_t *v)
+{
+    const char *s = json_string_value(v);
+
+    return s && strlen(s) == json_string_length(v) ? s : NULL;
+}
+
+static int append_text(const char *s, size_t n, void *to)
+{
+    buf_append(to, s, n);
+    return ((struct buf *)to)->failed ? -1 : 0;
+}
+
+char *json_text(const json_t *v, size_t flags)
+{
+    struct buf text = {0};
+
+    if (json_dump_callback(v, append_text, &text, flags)) buf_deinit(&text);
+    return buf_take(&text, NULL);
 }

@@ -110,6 +110,7 @@ struct param_spec {
     const char *choices;                 /* what a string may be: "auto|none"; NULL: anything */
     uint32_t n_min, n_max;               /* elements of a list, members of an object; n_max 0: no bound */
     unsigned required;                   /* the endpoints that refuse a body without it */
+    bool is_text;                        /* its strings may hold the character NUL: they are text for the model */
 };
 
 /* Every row, in the order in which they are read: of two names for one field the later wins. */
@@ -122,9 +123,24 @@ void params_ignored(const json_t *body, unsigned endpoint, struct buf *out);
 /* A new object of the fields whose rows carry both bits, under their own names; NULL: out of memory. */
 json_t *params_shared(const json_t *body, unsigned from, unsigned to);
 
-/* A body's JSON: an object, UTF-8, no duplicate keys, no trailing bytes, depth within LIMIT_JSON_DEPTH. Where the text
- * is broken inside a field of the object, *e names that field. */
-int json_body_parse(const struct buf *body, json_t **out, struct api_error *e);
+/* What the tree of a body's JSON takes. */
+struct json_size {
+    size_t n_tree;    /* bytes for its values, at most LIMIT_JSON_TREE_BYTES, */
+    size_t n_text;    /* and for the characters of its strings */
+    size_t n_longest; /* the longest string, which the parser holds twice for a moment */
+};
+
+/* A body's JSON: an object, UTF-8, no duplicate keys, no trailing bytes, depth within LIMIT_JSON_DEPTH. A string may
+ * hold the character NUL (a tool's output has it), an integer beyond 64 bits becomes a real. Where the text is broken
+ * inside a field of the object, *e names that field. json_body_check looks at the bytes in one pass, without building
+ * anything; json_body_tree builds what was checked; json_body_parse does both. */
+int json_body_check(struct buf *body, struct json_size *size, struct api_error *e);
+int json_body_tree(const struct buf *body, json_t **out, struct api_error *e);
+int json_body_parse(struct buf *body, json_t **out, struct api_error *e);
+/* The string without the character NUL; NULL: something else. For names, types and roles, that are compared. */
+const char *json_plain(const json_t *v);
+/* json_dumps without its second copy of the text; mem_free. NULL: out of memory. */
+char *json_text(const json_t *v, size_t flags);
 /* The defaults. */
 void gen_params_init(struct gen_params *p, bool chat);
 /* After params_read: what no row decides alone (model, messages, tools, what excludes each other). */

@@ -150,7 +150,7 @@ int param_constraint(const char *name, const json_t *v, struct gen_params *p, st
 
 int param_response_format(const char *name, const json_t *v, struct gen_params *p, struct api_error *e)
 {
-    const char *type = json_string_value(json_object_get(v, "type"));
+    const char *type = json_plain(json_object_get(v, "type"));
 
     if (!type) return api_error_set(e, 400, name, "%s: an object with a type wanted", name);
     if (strcmp(type, "text") == 0) return 0;

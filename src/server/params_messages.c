@@ -14,7 +14,7 @@ static int check_part(const json_t *part, size_t message, size_t i, struct api_e
     /* type, and the field that holds its text */
     static const char *const known[][2] = {{"text", "text"},       {"input_text", "text"}, {"output_text", "text"},
                                            {"refusal", "refusal"}, {"thinking", "thinking"}, {"reasoning", "text"}};
-    const char *type = json_string_value(json_object_get(part, "type"));
+    const char *type = json_plain(json_object_get(part, "type"));
     char quoted[64];
 
     if (json_is_string(part)) return 0;
@@ -78,7 +78,7 @@ static int check_calls(const json_t *calls, size_t i, struct api_error *e)
 
 static int check_message(const json_t *m, size_t i, struct api_error *e)
 {
-    const char *role = json_string_value(json_object_get(m, "role"));
+    const char *role = json_plain(json_object_get(m, "role"));
 
     if (!role || !*role) return api_error_set(e, 400, "messages", "messages: messages[%zu] needs a role", i);
     if (check_content(json_object_get(m, "content"), role, i, e)) return -1;
@@ -92,7 +92,7 @@ int param_messages(const json_t *body, char **messages, struct api_error *e)
 
     json_array_foreach(list, i, m)
         if (check_message(m, i, e)) return -1;
-    *messages = json_dumps(list, JSON_COMPACT);
+    *messages = json_text(list, JSON_COMPACT);
     return *messages ? 0 : api_error_set(e, 503, NULL, "out of memory");
 }
 

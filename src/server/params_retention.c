@@ -75,7 +75,7 @@ static int64_t marked(const json_t *v, int depth)
     size_t i;
 
     if (json_is_object(mark)) {
-        seconds = seconds_of(json_string_value(json_object_get(mark, "ttl")));
+        seconds = seconds_of(json_plain(json_object_get(mark, "ttl")));
         if (seconds == 0) seconds = DEFAULT_S;
     }
     if (depth == 0) return seconds;
@@ -98,7 +98,7 @@ bool params_cache_marks(const json_t *body, struct gen_params *p)
     raise_to(&p->keep_head_s, marked(json_object_get(body, "system"), 1));
     raise_to(&p->keep_head_s, marked(json_object_get(body, "tools"), 1));
     json_array_foreach(json_object_get(body, "messages"), i, message) {
-        const char *role = json_string_value(json_object_get(message, "role"));
+        const char *role = json_plain(json_object_get(message, "role"));
         bool is_head = role && (strcmp(role, "system") == 0 || strcmp(role, "developer") == 0);
 
         raise_to(is_head ? &p->keep_head_s : &p->keep_prompt_s, marked(message, LIST_DEPTH));

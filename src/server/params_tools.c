@@ -12,7 +12,7 @@ static int no_memory(struct api_error *e)
 
 static int dump(const json_t *v, char **to, struct api_error *e)
 {
-    *to = json_dumps(v, JSON_ENCODE_ANY);
+    *to = json_text(v, JSON_ENCODE_ANY);
     return *to ? 0 : no_memory(e);
 }
 
@@ -24,7 +24,7 @@ static const char *tool_name(const json_t *tool)
     const json_t *f = json_object_get(tool, "function"), *type = json_object_get(tool, "type");
 
     if (json_is_string(type) && strcmp(json_string_value(type), "function") != 0) return NULL;
-    return json_string_value(json_object_get(json_is_object(f) ? f : tool, "name"));
+    return json_plain(json_object_get(json_is_object(f) ? f : tool, "name"));
 }
 
 /* The functions among the tools, as a new list; others are skipped, as OpenAI's clients expect of servers. */
@@ -69,29 +69,62 @@ static bool has_tool(const json_t *functions, const char *name)
     return false;
 }
 
+/* The names of the functions among the tools, as members of a new object; NULL: out of memory. */
+static json_t *names_of(const json_t *tools)
+{
+    json_t *names = json_object();
+    const json_t *tool;
+    size_t i;
+
+    json_array_foreach(tools, i, tool) {
+        const char *name = tool_name(tool);
+
+        if (!names || !name || json_object_set_new(names, name, json_true()) == 0) continue;
+        json_decref(names);
+        names = NULL;
+    }
+    return names;
+}
+
+/* Every function that is listed must be one of ours; those of ours that are not listed go. Both lists are as long as
+ * the client likes. */
+static int keep_listed(json_t *functions, const json_t *list, struct api_error *e)
+{
+    json_t *known = names_of(functions), *listed = names_of(list);
+    char quoted[80];
+    const char *name;
+    json_t *v;
+    int rc = known && listed ? 0 : no_memory(e);
+
+    if (rc == 0) {
+        json_object_foreach(listed, name, v) {
+            if (json_object_get(known, name)) continue;
+            rc = api_error_set(e, 400, "tool_choice", "tool_choice: tools has no function named %s",
+                               error_quote(quoted, sizeof(quoted), name, strlen(name)));
+            break;
+        }
+    }
+    for (size_t i = json_array_size(functions); rc == 0 && i-- > 0;)
+        if (!json_object_get(listed, tool_name(json_array_get(functions, i)))) json_array_remove(functions, i);
+    json_decref(known);
+    json_decref(listed);
+    return rc;
+}
+
 /* {type: allowed_tools, mode, tools: [..]}, as it stands (Responses) or under its own name (chat completions): of the
  * functions those stay that are listed, *choice becomes its mode. */
 static int keep_allowed(json_t *functions, const json_t **choice, struct api_error *e)
 {
     const json_t *type = json_object_get(*choice, "type"), *inner = json_object_get(*choice, "allowed_tools");
     const json_t *allowed = json_is_object(inner) ? inner : *choice, *mode = json_object_get(allowed, "mode");
-    const json_t *list = json_object_get(allowed, "tools"), *tool;
-    const char *text = json_string_value(mode), *name;
-    char quoted[80];
-    size_t i;
+    const json_t *list = json_object_get(allowed, "tools");
+    const char *text = json_string_value(mode);
 
     if (!json_is_string(type) || strcmp(json_string_value(type), "allowed_tools") != 0) return 0;
     if (!text || (strcmp(text, "auto") != 0 && strcmp(text, "required") != 0))
         return api_error_set(e, 400, "tool_choice", "tool_choice.mode: auto or required wanted");
     if (!json_is_array(list)) return api_error_set(e, 400, "tool_choice", "tool_choice.tools: a list wanted");
-    json_array_foreach(list, i, tool) {
-        name = tool_name(tool);
-        if (name && !has_tool(functions, name))
-            return api_error_set(e, 400, "tool_choice", "tool_choice: tools has no function named %s",
-                                 error_quote(quoted, sizeof(quoted), name, strlen(name)));
-    }
-    for (i = json_array_size(functions); i-- > 0;)
-        if (!has_tool(list, tool_name(json_array_get(functions, i)))) json_array_remove(functions, i);
+    if (keep_listed(functions, list, e)) return -1;
     *choice = mode;
     return 0;
 }
@@ -117,7 +150,7 @@ static int read_choice(const json_t *choice, const json_t *functions, const char
         *forced = json_array_size(functions) == 1 ? tool_name(json_array_get(functions, 0)) : "";
         return 0;
     }
-    name = json_string_value(json_object_get(json_is_object(f) ? f : choice, "name"));
+    name = json_plain(json_object_get(json_is_object(f) ? f : choice, "name"));
     if (!name)
         return api_error_set(e, 400, "tool_choice",
                              "tool_choice: none, auto, required, or a function by its name wanted");

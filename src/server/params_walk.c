@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/mem.h"
+#include "base/thread.h"
 #include "server/params.h"
 
 #define MAX_NAME          64u            /* of a row, its end included */
@@ -98,6 +99,12 @@ static int no_choice(const struct param_spec *s, const char *name, struct api_er
     return api_error_set(e, 400, name, "%s: one of %s wanted", name, list);
 }
 
+/* What is no text for the model becomes a C string somewhere. */
+static bool has_nul(const struct param_spec *s, const json_t *v)
+{
+    return !s->is_text && json_is_string(v) && !json_plain(v);
+}
+
 static int check_size(const struct param_spec *s, const char *name, const json_t *v, struct api_error *e)
 {
     bool list = json_is_array(v);
@@ -108,9 +115,11 @@ static int check_size(const struct param_spec *s, const char *name, const json_t
     if (n < s->n_min && n == 0) return api_error_set(e, 400, name, "%s: empty", name);
     if (n < s->n_min) return api_error_set(e, 400, name, "%s: at least %u %s", name, s->n_min, things);
     for (size_t i = 0; list && s->items && i < n; i++) {
+        const json_t *item = json_array_get(v, i);
         char wanted[96];
 
-        if (is_of_kind(json_array_get(v, i), s->items)) continue;
+        if (has_nul(s, item)) return api_error_set(e, 400, name, "%s: element %zu holds a NUL character", name, i);
+        if (is_of_kind(item, s->items)) continue;
         return api_error_set(e, 400, name, "%s: element %zu: %s wanted", name, i,
                              kinds_text(s->items, wanted, sizeof(wanted)));
     }
@@ -127,6 +136,7 @@ static int check(const struct param_spec *s, const char *name, const json_t *v, 
         if (!(x >= s->min && x <= s->max))
             return api_error_set(e, 400, name, "%s: must be within %.16g and %.16g", name, s->min, s->max);
     }
+    if (has_nul(s, v)) return api_error_set(e, 400, name, "%s: holds a NUL character", name);
     if (json_is_string(v) && s->choices && !is_choice(s->choices, json_string_value(v))) return no_choice(s, name, e);
     if (json_is_array(v) || json_is_object(v)) return check_size(s, name, v, e);
     return 0;
@@ -203,20 +213,62 @@ int params_read(const json_t *body, unsigned endpoint, struct gen_params *p, str
     return 0;
 }
 
-/* Has a row of the endpoint this name? Those of members do not count. */
-static const struct param_spec *row_of(const char *field, unsigned endpoint)
+/* ---- which fields have rows ---- */
+
+/* Names of rows, those of members left out, by their hash: a body has as many fields as its client likes. Built once,
+ * read-only afterwards. */
+#define NAME_SLOTS 1024u /* a power of two, several times the names */
+
+static struct named {
+    const char *s;
+    size_t n;
+    const struct param_spec *row;
+} names[NAME_SLOTS];
+static struct once names_once = ONCE_INIT;
+
+static uint32_t name_hash(const char *s, size_t n)
+{
+    uint32_t h = 2166136261u;
+
+    for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)s[i]) * 16777619u;
+    return h ^ h >> 15;
+}
+
+static void add_name(const char *s, size_t n, const struct param_spec *row)
+{
+    uint32_t at = name_hash(s, n) % NAME_SLOTS;
+
+    if (memchr(s, '.', n)) return;
+    while (names[at].s) at = (at + 1) % NAME_SLOTS;
+    names[at] = (struct named){s, n, row};
+}
+
+static void build_names(void)
 {
     size_t n;
     const struct param_spec *rows = param_table(&n);
-    char name[MAX_NAME];
 
     for (size_t i = 0; i < n; i++) {
-        const char *at = NULL;
+        const char *more = rows[i].alias ? rows[i].alias : "";
 
-        if (!(rows[i].endpoints & endpoint)) continue;
-        while (next_name(&rows[i], &at, name))
-            if (strcmp(name, field) == 0) return &rows[i];
+        add_name(rows[i].name, strlen(rows[i].name), &rows[i]);
+        for (size_t len; *more; more += len + (more[len] == ' ')) {
+            len = strcspn(more, " ");
+            add_name(more, len, &rows[i]);
+        }
     }
+}
+
+/* Has a row of the endpoint this name? Those of members do not count. */
+static const struct param_spec *row_of(const char *field, unsigned endpoint)
+{
+    size_t n = strlen(field);
+
+    if (n >= MAX_NAME) return NULL;
+    once_run(&names_once, build_names);
+    for (uint32_t at = name_hash(field, n) % NAME_SLOTS; names[at].s; at = (at + 1) % NAME_SLOTS)
+        if (names[at].n == n && (names[at].row->endpoints & endpoint) && memcmp(names[at].s, field, n) == 0)
+            return names[at].row;
     return NULL;
 }
 

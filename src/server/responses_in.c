@@ -27,7 +27,7 @@ static int bad_item(struct api_error *e, size_t i, const char *what)
 
 static const char *type_of(const json_t *v)
 {
-    return json_string_value(json_object_get(v, "type"));
+    return json_plain(json_object_get(v, "type"));
 }
 
 static bool is_type(const json_t *item, const char *type)
@@ -65,7 +65,7 @@ static int check_parts(const json_t *parts, size_t i, struct api_error *e)
 static int check_message(json_t *item, size_t i, struct api_error *e)
 {
     static const char *const roles[] = {"user", "assistant", "system", "developer"};
-    const char *role = json_string_value(json_object_get(item, "role"));
+    const char *role = json_plain(json_object_get(item, "role"));
     json_t *content = json_object_get(item, "content"), *part;
     bool assistant = role && strcmp(role, "assistant") == 0, ok = false;
 
@@ -136,7 +136,7 @@ static int check_item(json_t *item, size_t i, struct api_error *e)
         return bad_item(e, i, "a custom_tool_call needs strings call_id, name and input");
     }
     if (strcmp(type, "item_reference") == 0)
-        return json_is_string(json_object_get(item, "id")) ? 0 : bad_item(e, i, "an item_reference needs a string id");
+        return json_plain(json_object_get(item, "id")) ? 0 : bad_item(e, i, "an item_reference needs a string id");
     if (is_result(item)) {
         if (!json_is_string(json_object_get(item, "call_id")))
             return bad_item(e, i, "the output of a call needs a string call_id");
@@ -183,7 +183,7 @@ int responses_items(const json_t *body, json_t **items, struct api_error *e)
     json_array_foreach(input, i, given) {
         const json_t *type = json_object_get(given, "type");
 
-        if ((type && !json_is_string(type)) || (!type && !json_object_get(given, "role"))) {
+        if ((type && !json_plain(type)) || (!type && !json_object_get(given, "role"))) {
             bad_item(e, i, "an item needs a type, or a role");
             goto fail;
         }

@@ -30,7 +30,8 @@ CASES = {
     "byte order mark": (body(b"\xef\xbb\xbf" + json.dumps({"messages": M}).encode()), 400, None),
     "duplicate keys": (body(b'{"messages":[],"messages":[]}'), 400, None),
     "NUL byte": (body(b'{"messages":\x00[]}'), 400, None),
-    "NUL escape": (body(b'{"messages":[{"role":"user","content":"a\\u0000b"}]}'), 400, None),
+    "NUL escape in a name": (body(b'{"messages":[{"role":"user\\u0000","content":"ab"}]}'), 400, "messages"),
+    "NUL escape in a field's name": (body(b'{"messages":[{"role":"user","content":"ab"}],"a\\u0000":1}'), 400, None),
     "invalid UTF-8": (body(b'{"messages":[{"role":"user","content":"\xff\xfe"}]}'), 400, None),
     "overlong UTF-8": (body(b'{"messages":[{"role":"user","content":"\xc0\xaf"}]}'), 400, None),
     "lone surrogate": (body(b'{"messages":[{"role":"user","content":"\\ud800"}]}'), 400, None),
@@ -122,11 +123,6 @@ def test_malformed(server, name):
         assert error["param"] == param
     for secret in ("/root", "/home", "0x", ".gguf", "src/"):
         assert secret not in error["message"]
-
-
-def test_a_nul_is_refused_in_our_own_words(server):
-    status, answer = server.post(CHAT, b'{"messages":[{"role":"user","content":"a\\u0000b"}]}')
-    assert status == 400 and "\\u0000 is not taken" in answer["error"]["message"] and "JSON_" not in answer["error"]["message"]
 
 
 def test_numbers_of_every_kind(server):

@@ -238,14 +238,11 @@ static int read_labels(const rd_engine *engine, const json_t *body, uint32_t n_v
     s->names = json_incref(list);
     s->labels = mem_zalloc(json_array_size(list), sizeof(*s->labels));
     if (!s->labels) return foreign_no_memory(e);
-    for (; s->n_labels < json_array_size(list); s->n_labels++) {
+    while (s->n_labels < json_array_size(list)) {
         struct label *label = &s->labels[s->n_labels];
-        int rc = read_label(engine, json_array_get(list, s->n_labels), n_vocab, label, e);
 
-        if (rc) {
-            s->n_labels++;                                  /* what there is of it is freed with the others */
-            return rc;
-        }
+        s->n_labels++; /* what there is of it is freed with the others */
+        if (read_label(engine, json_array_get(list, s->n_labels - 1), n_vocab, label, e)) return -1;
         n_tokens += u32_min(label->n, LIMIT_LABEL_TOKENS + 1);
         if (n_tokens > LIMIT_LABEL_TOKENS)
             return api_error_set(e, 400, "labels", "labels: at most %u tokens in all", LIMIT_LABEL_TOKENS);
@@ -294,7 +291,17 @@ static int add_chat(const rd_engine *engine, const json_t *body, struct prompt *
     return -1;
 }
 
-static int read_inputs(const rd_engine *engine, const json_t *body, struct prompt **inputs, uint32_t *n,
+/* Told here, before every beginning of labels gets a copy of it. */
+static int too_long(const struct prompt *input, uint32_t n_ctx, struct api_error *e)
+{
+    api_error_set(e, 400, "input",
+                  "This model's maximum context length is %u tokens. However, your input has %u tokens.", n_ctx,
+                  input->n_tokens);
+    e->code = "context_length_exceeded";
+    return -1;
+}
+
+static int read_inputs(const rd_engine *engine, uint32_t n_ctx, const json_t *body, struct prompt **inputs, uint32_t *n,
                        struct api_error *e)
 {
     const json_t *v = json_object_get(body, "input"), *first;
@@ -322,7 +329,7 @@ static int read_inputs(const rd_engine *engine, const json_t *body, struct promp
             return api_error_set(e, 400, "input", "input: element %u is no text and no list of token ids", *n);
         rc = one ? add_ids(engine, one, &(*inputs)[*n], e) : add_chat(engine, body, &(*inputs)[*n], e);
         if (rc) return rc;
-        ++*n;
+        if ((*inputs)[(*n)++].n_tokens > n_ctx) return too_long(&(*inputs)[*n - 1], n_ctx, e);
     } while (many && *n < json_array_size(v));
     return 0;
 }
@@ -361,7 +368,7 @@ static int read_body(struct http_conn *c, const json_t *body, struct classify_st
 
     if (param_check_model(body, &server->info, e)) return -1;
     rc = read_labels(server->engine, body, server->info.n_vocab, s, e);
-    if (rc == 0) rc = read_inputs(server->engine, body, &inputs, &n, e);
+    if (rc == 0) rc = read_inputs(server->engine, server->info.n_ctx, body, &inputs, &n, e);
     if (rc == 0) {
         no_prompt = json_pack("{s:s, s:i}", "prompt", "-", "max_tokens", 0);
         rc = no_prompt ? gen_params_parse(no_prompt, &server->info, false, p, e) : foreign_no_memory(e);

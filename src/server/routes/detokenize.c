@@ -41,6 +41,7 @@ void route_detokenize(struct http_conn *c)
     }
     rd_free(text);
     mem_free(ids);
+    gen_params_deinit(&p);
     buf_deinit(&body);
     json_decref(in);
 }

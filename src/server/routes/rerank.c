@@ -192,6 +192,12 @@ fail:
     return NULL;
 }
 
+/* NUL characters as well. */
+static void put_text(const json_t *s, struct buf *out)
+{
+    buf_append(out, json_string_value(s), json_string_length(s));
+}
+
 static json_t *question_prompts(const json_t *query, const json_t *task, const struct rerank_state *s)
 {
     json_t *prompts = json_array(), *d;
@@ -205,11 +211,14 @@ static json_t *question_prompts(const json_t *query, const json_t *task, const s
         buf_puts(&text, "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and "
                         "the Instruct provided. Note that the answer can only be \"yes\" or \"no\".<|im_end|>\n"
                         "<|im_start|>user\n<Instruct>: ");
-        buf_puts(&text, json_string_length(task) ? json_string_value(task) : DEFAULT_TASK);
+        if (json_string_length(task))
+            put_text(task, &text);
+        else
+            buf_puts(&text, DEFAULT_TASK);
         buf_puts(&text, "\n<Query>: ");
-        buf_puts(&text, json_string_value(query));
+        put_text(query, &text);
         buf_puts(&text, "\n<Document>: ");
-        buf_puts(&text, json_string_value(document_text(d)));
+        put_text(document_text(d), &text);
         buf_puts(&text, "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n");
         ok = !text.failed && foreign_add(prompts, json_stringn(text.data, text.n));
     }

@@ -514,11 +514,11 @@ static int resolve_references(const struct responses_state *s, json_t *items, st
     size_t i;
 
     json_array_foreach(items, i, item) {
-        const char *type = json_string_value(json_object_get(item, "type")), *id;
+        const char *type = json_plain(json_object_get(item, "type")), *id;
         rd_status st;
 
         if (strcmp(type, "item_reference") != 0) continue;
-        id = json_string_value(json_object_get(item, "id"));
+        id = json_plain(json_object_get(item, "id"));
         st = responses_store_item(s->store, s->tenant, id, &found);
         if (st == RD_E_NOT_FOUND)
             return api_error_set(e, 404, "input", "input[%zu]: there is no item %s", i,
@@ -531,7 +531,7 @@ static int resolve_references(const struct responses_state *s, json_t *items, st
 /* What went before, with its own items after it. */
 static int gather_items(struct responses_state *s, const json_t *body, json_t *own, json_t **items, struct api_error *e)
 {
-    const char *id = json_string_value(json_object_get(body, "previous_response_id"));
+    const char *id = json_plain(json_object_get(body, "previous_response_id"));
     rd_status st = RD_OK;
     char key[RESPONSES_KEY_BYTES], quoted[80];
 
