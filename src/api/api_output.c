@@ -108,7 +108,7 @@ rd_status api_output_init(struct rd_request *r, bool thinks, struct rd_error *er
 {
     const struct api_style *style = &r->engine->style;
     struct api_output *out = &r->output;
-    struct output_options o = {.in_thinking = thinks, .sink = on_output, .user = r};
+    struct output_options o = {.in_thinking = thinks, .forced = r->o.forced_tool != NULL, .sink = on_output, .user = r};
     rd_status st;
 
     if (r->o.parse_tools && r->o.tools_json) {

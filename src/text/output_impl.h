@@ -31,11 +31,13 @@ enum output_head {
     HEAD_DEEPSEEK_CALL
 };
 
+enum output_place { ANYWHERE, AT_LINE, AT_START };     /* AT_LINE: behind a line's end; AT_START: before any content */
+
 struct output_opener {
-    const char *text;
+    const char *text;                    /* a bracket at its end is read again: it is part of the call */
     enum output_head head;
-    bool at_start;                       /* only before any content; and a one-byte text is part of the call */
-    bool strict;                         /* announced only when the arguments begin: the opener alone says little */
+    enum output_place place;
+    bool strict;                         /* the opener alone says little: no call without arguments, or with an id */
 };
 
 enum output_step { STEP_MORE, STEP_ON, STEP_FAIL, STEP_DONE };
@@ -60,6 +62,8 @@ struct output_call {
     char key[24];
     uint32_t n_key;
     bool has_name, has_args, args_done, first_param, wrapped;
+    bool doubled, args_doubled;          /* JSON: {{..}}, as Qwen2.5-Coder's template teaches by mistake */
+    bool extra;                          /* JSON: a member that no call has */
     struct json_scan scan;
     size_t args_from, args_to;           /* arguments before the name: where in held */
     size_t from;                         /* XML, Python, DeepSeek: where the part being read begins in held */
@@ -111,6 +115,8 @@ enum output_match output_at_tail(const struct output_parser *p);
 
 /* output_json.c */
 enum output_step output_json_step(struct output_parser *p);
+/* The machine failed or the text ended before the call was announced: announces it if name and arguments were read. */
+bool output_json_rescue(struct output_parser *p);
 /* One more byte of a value. SCAN_PAST: the value ended before this byte. */
 enum scan_result { SCAN_GOES_ON, SCAN_ENDS, SCAN_PAST };
 enum scan_result json_scan_byte(struct json_scan *v, char c);

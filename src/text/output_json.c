@@ -1,13 +1,17 @@
 /* text/output_json.c - calls written as JSON objects, and the reading of one JSON value byte by byte.
  *
- *     {"name": "f", "arguments": {..}}      keys in any order, others skipped; "parameters" means "arguments"
+ *     {"name": "f", "arguments": {..}}      keys in any order; "parameters" means "arguments"; other members: no call
  *     {"type": "function", "function": {"name": .., "arguments": ..}}
+ *     {{"name": "f", "arguments": {{..}}}}  either pair of braces doubled: never JSON, and often meant as it
  *
  * Arguments written as a string hold JSON text once more: the string's content is delivered.
  */
 #include <string.h>
 #include "base/utf8.h"
 #include "text/output_impl.h"
+
+#define HOLD_TAGGED 512u  /* bytes of arguments that wait for the call's end, */
+#define HOLD_BARE   4096u /* without tags around it */
 
 enum { J_OPEN, J_KEY, J_KEY_TEXT, J_COLON, J_VALUE, J_NAME, J_ARGS, J_SKIP, J_AFTER };
 
@@ -169,19 +173,31 @@ enum output_step output_args_step(struct output_parser *p)
 
 /* ---- the object around it ---- */
 
-/* Arguments that came before the name. */
-static void replay_args(struct output_parser *p)
+/* Announces the call and delivers what was read of its arguments. */
+static void announce(struct output_parser *p)
 {
     struct output_call *c = &p->call;
+    size_t end = c->args_done ? c->args_to : p->cur;
     struct json_scan v = {0};
 
-    for (size_t i = c->args_from; i < c->args_to; i++) {
+    output_announce(p);
+    for (size_t i = c->args_from; c->has_args && i < end; i++) {
         char b = output_held(p)[i];
         enum scan_result r = json_scan_byte(&v, b);
 
         if (!(r == SCAN_ENDS && v.kind == SCAN_STRING)) output_args_byte(p, &v, b);
     }
-    if (v.kind == SCAN_SCALAR) output_args_scalar_end(p, &v);
+    if (c->args_done && v.kind == SCAN_SCALAR) output_args_scalar_end(p, &v);
+    c->scan = v;
+}
+
+bool output_json_rescue(struct output_parser *p)
+{
+    const struct output_call *c = &p->call;
+
+    if ((p->head != HEAD_TAG && p->head != HEAD_JSON) || !c->has_name || !c->has_args || c->extra) return false;
+    announce(p);
+    return true;
 }
 
 static enum output_step name_ends(struct output_parser *p)
@@ -191,9 +207,7 @@ static enum output_step name_ends(struct output_parser *p)
     if (!output_name_known(p)) return STEP_FAIL;
     c->has_name = true;
     c->at = J_AFTER;
-    if (p->strict && !c->has_args) return STEP_ON;
-    output_announce(p);
-    if (c->has_args) replay_args(p);
+    if (p->o.forced) announce(p);
     return STEP_ON;
 }
 
@@ -202,10 +216,31 @@ static bool key_is(const struct output_call *c, const char *name)
     return c->n_key == strlen(name) && memcmp(c->key, name, c->n_key) == 0;
 }
 
+/* The value of a member that is not the name and not the arguments. */
+static enum output_step other_begins(struct output_parser *p)
+{
+    static const char function[] = "\"function\"";
+    struct output_call *c = &p->call;
+    enum output_match m = key_is(c, "type") ? output_match(p, p->cur, function) : MATCH_NO;
+
+    if (m == MATCH_PART) return STEP_MORE;
+    if (m == MATCH_FULL) {
+        p->cur += strlen(function);
+        c->at = J_AFTER;
+        return STEP_ON;
+    }
+    c->extra = !(p->o.forced || p->announced || (key_is(c, "id") && !p->strict));
+    if (c->extra) return STEP_FAIL;
+    memset(&c->scan, 0, sizeof(c->scan));
+    c->at = J_SKIP;
+    return STEP_ON;
+}
+
 /* The first byte of a value, which is at cur. */
 static enum output_step value_begins(struct output_parser *p, char b)
 {
     struct output_call *c = &p->call;
+    enum output_match m;
 
     if (!c->has_name && b == '"' && (key_is(c, "name") || key_is(c, "function"))) {
         p->cur++;
@@ -219,14 +254,16 @@ static enum output_step value_begins(struct output_parser *p, char b)
         c->at = J_KEY;
         return STEP_ON;
     }
-    memset(&c->scan, 0, sizeof(c->scan));
-    c->at = J_SKIP;
-    if (c->has_args || !(key_is(c, "arguments") || key_is(c, "parameters"))) return STEP_ON;
+    if (c->has_args || !(key_is(c, "arguments") || key_is(c, "parameters"))) return other_begins(p);
     if (strchr("}],:<", b)) return STEP_FAIL;
+    m = output_match(p, p->cur, "{{");
+    if (m == MATCH_PART) return STEP_MORE;
+    c->args_doubled = m == MATCH_FULL;
+    p->cur += c->args_doubled;
+    memset(&c->scan, 0, sizeof(c->scan));
     c->has_args = true;
     c->at = J_ARGS;
     c->args_from = p->cur;
-    if (c->has_name && !p->announced) output_announce(p);
     return STEP_ON;
 }
 
@@ -235,14 +272,18 @@ static enum output_step object_ends(struct output_parser *p)
     struct output_call *c = &p->call;
 
     p->cur++;
+    if (c->args_done && c->args_doubled) {
+        c->args_doubled = false;
+        return STEP_ON;
+    }
     if (c->nest) {
         c->nest--;
         c->at = J_AFTER;
         return STEP_ON;
     }
     if (!p->announced) {
-        if (!c->has_name || p->strict) return STEP_FAIL;
-        output_announce(p);
+        if (!c->has_name || (p->strict && !c->has_args)) return STEP_FAIL;
+        announce(p);
     }
     if (!c->has_args) output_args(p, "{}", 2);
     return STEP_DONE;
@@ -271,6 +312,9 @@ static enum output_step object_step(struct output_parser *p)
 
     if (c->at == J_ARGS) {
         s = output_args_step(p);
+        if (s == STEP_ON && c->has_name && !p->announced &&
+            p->cur - c->args_from > (p->strict ? HOLD_BARE : HOLD_TAGGED))
+            announce(p);
         if (s != STEP_DONE) return s;
         c->args_to = p->cur;
         c->args_done = true;
@@ -311,6 +355,7 @@ static enum output_step object_step(struct output_parser *p)
 enum output_step output_json_step(struct output_parser *p)
 {
     struct output_call *c = &p->call;
+    enum output_match m;
     char b;
 
     if (c->at != J_OPEN) return object_step(p);
@@ -321,8 +366,14 @@ enum output_step output_json_step(struct output_parser *p)
         p->cur++;
         return STEP_ON;
     }
+    if (b == '{' && !c->doubled) {
+        m = output_match(p, p->cur, "{{");
+        if (m == MATCH_PART) return STEP_MORE;
+        c->doubled = m == MATCH_FULL;
+        p->cur += c->doubled;
+    }
     if (p->head == HEAD_TAG && b == '<') {
-        enum output_match m = output_match(p, p->cur, "<function=");
+        m = output_match(p, p->cur, "<function=");
 
         if (m == MATCH_PART) return STEP_MORE;
         if (m == MATCH_NO) return STEP_FAIL;

@@ -125,16 +125,18 @@ static void enter_opener(struct output_parser *p, const struct output_opener *o,
     p->strict = o->strict;
     p->fence = memcmp(o->text, "```", n < 3 ? n : 3) == 0;
     p->container = 0;
-    output_begin(p, o->head, w + n, n == 1 ? w : w + n);    /* one byte: the machine reads it itself */
+    output_begin(p, o->head, w + n, w + n - (o->text[n - 1] == '{' || o->text[n - 1] == '['));
 }
 
-/* The opener at w, if one is wholly there. *part: one may be. */
+/* The opener behind w bytes of white space, if one is wholly there. *part: one may be; the first of the list counts. */
 static const struct output_opener *find_opener(const struct output_parser *p, size_t w, bool *part)
 {
-    for (const struct output_opener *o = output_style_openers(p->o.style); o->text; o++) {
-        enum output_match m = o->at_start && p->content_begun ? MATCH_NO : output_match(p, w, o->text);
+    enum output_place here = !p->content_begun ? AT_START : memchr(output_held(p), '\n', w) ? AT_LINE : ANYWHERE;
 
-        if (m == MATCH_FULL) return o;
+    for (const struct output_opener *o = output_style_openers(p->o.style); o->text; o++) {
+        enum output_match m = o->place > here ? MATCH_NO : output_match(p, w, o->text);
+
+        if (m == MATCH_FULL) return *part ? NULL : o;
         *part |= m == MATCH_PART;
     }
     return NULL;
@@ -270,7 +272,7 @@ static bool call_step(struct output_parser *p)
     if (s == STEP_MORE && p->at_end) s = STEP_FAIL;
     if (s == STEP_MORE) return false;
     if (s == STEP_DONE) p->call.args_done = true;
-    if (s == STEP_FAIL && !p->announced) {
+    if (s == STEP_FAIL && !p->announced && !output_json_rescue(p)) {
         give_up(p);
     } else if (s == STEP_FAIL || s == STEP_DONE) {
         end_call(p);
@@ -347,6 +349,11 @@ static bool tail_step(struct output_parser *p)
         return true;
     }
     if (w == n) return false;
+    if (p->call.doubled && output_held(p)[w] == '}') { /* the second of {{..}} */
+        p->call.doubled = false;
+        release_source(p, w + 1);
+        return true;
+    }
     n_tail = tail_length(p, w, &part);
     if (n_tail) {
         if (output_held(p)[w] == '`') p->fence = false, p->container = 0;

@@ -10,6 +10,10 @@
  *     each other.
  *   - a call is announced when its name is complete and is one of the tools; what turns out to be none before that is
  *     content. After that broken arguments are delivered as they are (CALL_END says complete = false).
+ *   - a call in JSON has a name, arguments (or parameters), a type "function" and, between tags, an id. JSON with other
+ *     members is content, whole: to see them, calls wait for their end, up to 512 bytes of arguments between tags and
+ *     4 KiB without; what stands behind longer arguments is SOURCE. Forced calls do not wait, their further members are
+ *     SOURCE. Braces may be doubled.
  *   - at most LIMIT_TOOL_HEAD_BYTES are held back, usually the length of a tag.
  * White space around tags and calls is SOURCE; content is otherwise delivered byte by byte.
  *
@@ -44,6 +48,7 @@ struct output_options {
     enum output_style style;             /* OUTPUT_NO_CALLS: no tools */
     const struct think_tags *think;      /* NULL: no thinking */
     bool in_thinking;                    /* the prompt ended inside a thinking block */
+    bool forced;                         /* a call is wanted: see above */
     const json_t *tools; /* array as OpenAI's (or of flat functions), borrowed; NULL: any name is a tool */
     output_sink sink;
     void *user;

@@ -32,36 +32,37 @@ static const struct think_tags pairs[] = {
     {"<reasoning>", "</reasoning>"},
 };
 
-static const struct output_opener hermes[] = {{"<tool_call>", HEAD_TAG, false, false},
-                                              {"<tools>", HEAD_TAG, false, true},
-                                              {"<function_call>", HEAD_TAG, false, false},
-                                              {"```json", HEAD_JSON, true, true},
-                                              {"{", HEAD_JSON, true, true},
-                                              {NULL, 0, false, false}};
-static const struct output_opener qwen_xml[] = {{"<tool_call>", HEAD_TAG, false, false},
-                                                {"<function=", HEAD_XML, false, false},
-                                                {NULL, 0, false, false}};
-static const struct output_opener llama_json[] = {{"<|python_tag|>", HEAD_JSON, false, false},
-                                                  {"<tool_call>", HEAD_TAG, false, false},
-                                                  {"<function=", HEAD_XML, false, false},
-                                                  {"```json", HEAD_JSON, true, true},
-                                                  {"{", HEAD_JSON, true, true},
-                                                  {NULL, 0, false, false}};
-static const struct output_opener pythonic[] = {{"<|python_start|>", HEAD_PY_LIST, false, false},
-                                                {"<|python_tag|>", HEAD_PY_LIST, false, false},
-                                                {"[", HEAD_PY_LIST, true, true},
-                                                {NULL, 0, false, false}};
-static const struct output_opener gemma[] = {{"```tool_code", HEAD_PY_CODE, false, false},
-                                             {"<tool_call>", HEAD_TAG, false, false},
-                                             {"```json", HEAD_JSON, true, true},
-                                             {"[", HEAD_PY_LIST, true, true},
-                                             {"{", HEAD_JSON, true, true},
-                                             {NULL, 0, false, false}};
-static const struct output_opener mistral[] = {{"[TOOL_CALLS]", HEAD_MISTRAL, false, false}, {NULL, 0, false, false}};
-static const struct output_opener deepseek[] = {{DEEPSEEK_CALLS, HEAD_DEEPSEEK, false, false},
-                                                {DEEPSEEK_CALL, HEAD_DEEPSEEK_CALL, false, false},
-                                                {NULL, 0, false, false}};
-static const struct output_opener none[] = {{NULL, 0, false, false}};
+static const struct output_opener hermes[] = {{"<tool_call>", HEAD_TAG, ANYWHERE, false},
+                                              {"<tools>", HEAD_TAG, ANYWHERE, true},
+                                              {"<function_call>", HEAD_TAG, ANYWHERE, false},
+                                              {"```json", HEAD_JSON, AT_LINE, true},
+                                              {"```\n{", HEAD_JSON, AT_LINE, true},
+                                              {"{", HEAD_JSON, AT_LINE, true},
+                                              {NULL, 0, ANYWHERE, false}};
+static const struct output_opener qwen_xml[] = {
+    {"<tool_call>", HEAD_TAG, ANYWHERE, false}, {"<function=", HEAD_XML, ANYWHERE, false}, {NULL, 0, ANYWHERE, false}};
+static const struct output_opener llama_json[] = {{"<|python_tag|>", HEAD_JSON, ANYWHERE, false},
+                                                  {"<tool_call>", HEAD_TAG, ANYWHERE, false},
+                                                  {"<function=", HEAD_XML, ANYWHERE, false},
+                                                  {"```json", HEAD_JSON, AT_LINE, true},
+                                                  {"{", HEAD_JSON, AT_LINE, true},
+                                                  {NULL, 0, ANYWHERE, false}};
+static const struct output_opener pythonic[] = {{"<|python_start|>", HEAD_PY_LIST, ANYWHERE, false},
+                                                {"<|python_tag|>", HEAD_PY_LIST, ANYWHERE, false},
+                                                {"[", HEAD_PY_LIST, AT_START, true},
+                                                {NULL, 0, ANYWHERE, false}};
+static const struct output_opener gemma[] = {{"```tool_code", HEAD_PY_CODE, ANYWHERE, false},
+                                             {"<tool_call>", HEAD_TAG, ANYWHERE, false},
+                                             {"```json", HEAD_JSON, AT_LINE, true},
+                                             {"[", HEAD_PY_LIST, AT_START, true},
+                                             {"{", HEAD_JSON, AT_LINE, true},
+                                             {NULL, 0, ANYWHERE, false}};
+static const struct output_opener mistral[] = {{"[TOOL_CALLS]", HEAD_MISTRAL, ANYWHERE, false},
+                                               {NULL, 0, ANYWHERE, false}};
+static const struct output_opener deepseek[] = {{DEEPSEEK_CALLS, HEAD_DEEPSEEK, ANYWHERE, false},
+                                                {DEEPSEEK_CALL, HEAD_DEEPSEEK_CALL, ANYWHERE, false},
+                                                {NULL, 0, ANYWHERE, false}};
+static const struct output_opener none[] = {{NULL, 0, ANYWHERE, false}};
 
 static const struct output_opener *const openers[OUTPUT_N_STYLES] = {none,     hermes, qwen_xml, llama_json,
                                                                      pythonic, gemma,  mistral,  deepseek};
@@ -139,7 +140,7 @@ bool output_turn_thinks(const struct think_tags *think, const char *turn, size_t
 const char *output_style_marker(enum output_style style, uint32_t i)
 {
     for (const struct output_opener *o = openers[style]; o->text; o++)
-        if (!o->at_start && i-- == 0) return o->text;
+        if (o->place == ANYWHERE && i-- == 0) return o->text;
     for (const char *const *t = tails[style]; *t; t++)
         if (i-- == 0) return *t;
     for (uint32_t k = 0; k < 3 && inner[style][k]; k++)

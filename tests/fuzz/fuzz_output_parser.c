@@ -55,6 +55,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     o.style = (enum output_style)(data[0] % OUTPUT_N_STYLES);
     o.think = data[1] & 1 ? &tags : NULL;
     o.in_thinking = data[1] & 2;
+    o.forced = data[1] & 8;
     o.tools = data[1] & 4 ? NULL : tools;
     parse(o, (const char *)data + 3, size - 3, size, &whole);
     parse(o, (const char *)data + 3, size - 3, 1 + data[2] % 7, &parts);

@@ -51,7 +51,7 @@ TEST(hermes)
     GIVES(OUTPUT_HERMES, "Look:\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>\n<tool_call>\n"
           "{\"name\": \"get_weather\", \"arguments\": {\"city\": \"K\\\"\\u00f6ln\"}}\n</tool_call>\n",
           "c:Look:|b:f|a:{\"a\": 1}|e:|b:get_weather|a:{\"city\": \"K\\\"\\u00f6ln\"}|e:");
-    /* keys in any order, others skipped, no arguments, nested form */
+    /* keys in any order, with an id, no arguments, nested form */
     GIVES(OUTPUT_HERMES, "<tool_call>{\"arguments\":{\"a\":[1,{\"x\":\"}\"}]},\"id\":[1],\"name\":\"f\"}</tool_call>",
           "b:f|a:{\"a\":[1,{\"x\":\"}\"}]}|e:");
     GIVES(OUTPUT_HERMES, "<tool_call>{\"name\":\"f\"}</tool_call>", "b:f|a:{}|e:");
@@ -91,7 +91,8 @@ TEST(hermes_broken_calls_lose_nothing)
     GIVES(OUTPUT_HERMES, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\": 1}</tool_call>x", "b:f|a:{\"a\": 1}|e:|c:x");
     GIVES(OUTPUT_HERMES, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\": 1</tool_call>x", "b:f|a:{\"a\": 1|e:!|c:x");
     GIVES(OUTPUT_HERMES, "<tool_call>{\"name\":\"f\",\"arguments\":{}}} done", "b:f|a:{}|e:|c:} done");
-    GIVES(OUTPUT_HERMES, "<tool_call>{\"name\":\"f\", oops", "b:f|e:!|c:oops");
+    GIVES(OUTPUT_HERMES, "<tool_call>{\"name\":\"f\", oops", "c:<tool_call>{\"name\":\"f\", oops");
+    GIVES(OUTPUT_HERMES, "<tool_call>{\"name\":\"f\",\"arguments\":{} oops", "b:f|a:{}|e:|c:oops");
     GIVES(OUTPUT_HERMES, "<tool_call>{\"name\":\"f\",\"arguments\":tru", "b:f|a:tru|e:!");
 }
 
@@ -100,11 +101,111 @@ TEST(hermes_without_its_tag)
     GIVES(OUTPUT_HERMES, "{\"name\": \"f\", \"arguments\": {\"a\": 1}}", "b:f|a:{\"a\": 1}|e:");
     GIVES(OUTPUT_HERMES, "```json\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n```", "b:f|a:{\"a\": 1}|e:");
     GIVES(OUTPUT_HERMES, "<tools>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tools>", "b:f|a:{\"a\": 1}|e:");
-    /* only as the whole answer, and only with arguments */
+    /* at the beginning of a line, and only with arguments */
+    GIVES(OUTPUT_HERMES, "<tools></tools>\n\n```json\n{\"name\": \"f\", \"arguments\": {}}\n```\n\n```json\n"
+          "{\"name\": \"get_weather\", \"arguments\": {}}\n```\nDone.",
+          "c:<tools></tools>|b:f|a:{}|e:|b:get_weather|a:{}|e:|c:\nDone.");
+    GIVES(OUTPUT_HERMES, "I look:\n```\n{\"name\": \"f\", \"arguments\": {}}\n```", "c:I look:|b:f|a:{}|e:");
+    GIVES(OUTPUT_HERMES, "I look:\n  {\"name\": \"f\", \"arguments\": {}}\nSo.", "c:I look:|b:f|a:{}|e:|c:\nSo.");
+    GIVES(OUTPUT_HERMES, "I look:\n{\"name\": \"unknown\", \"arguments\": {}}",
+          "c:I look:\n{\"name\": \"unknown\", \"arguments\": {}}");
+    GIVES(OUTPUT_HERMES, "```\nx = {}\n```\n", "c:```\nx = {}\n```\n");
     GIVES(OUTPUT_HERMES, "{\"name\": \"f\"}", "c:{\"name\": \"f\"}");
     GIVES(OUTPUT_HERMES, "{\"name\": \"f\", \"age\": 3}", "c:{\"name\": \"f\", \"age\": 3}");
     GIVES(OUTPUT_HERMES, "so {\"name\": \"f\", \"arguments\": {}}", "c:so {\"name\": \"f\", \"arguments\": {}}");
     GIVES(OUTPUT_HERMES, "```json\n{\"x\": 1}\n```", "c:```json\n{\"x\": 1}\n```");
+}
+
+TEST(doubled_braces)
+{
+    static const enum output_style styles[] = {OUTPUT_HERMES, OUTPUT_LLAMA_JSON, OUTPUT_GEMMA};
+
+    for (size_t i = 0; i < 3; i++) {
+        GIVES(styles[i], "<tool_call>\n{{\"name\": \"f\", \"arguments\": {\"a\": 1}}}\n</tool_call>",
+              "b:f|a:{\"a\": 1}|e:");
+        GIVES(styles[i], "{{\"name\": \"f\", \"arguments\": {{\"a\": {\"b\": {}}}}}} ok",
+              "b:f|a:{\"a\": {\"b\": {}}}|e:|c: ok");
+        GIVES(styles[i], "```json\n{\"name\": \"f\", \"arguments\": {{\"a\": 1}}}\n```", "b:f|a:{\"a\": 1}|e:");
+        /* the second one is missing; too many; in prose, a template's */
+        GIVES(styles[i], "{{\"name\": \"f\", \"arguments\": {\"a\": 1}}", "b:f|a:{\"a\": 1}|e:");
+        GIVES(styles[i], "{{\"name\": \"f\", \"arguments\": {}}}}", "b:f|a:{}|e:|c:}");
+        GIVES(styles[i], "{{ name }} is a name", "c:{{ name }} is a name");
+        GIVES(styles[i], "{{\"name\": \"unknown\", \"arguments\": {}}}",
+              "c:{{\"name\": \"unknown\", \"arguments\": {}}}");
+    }
+    GIVES(OUTPUT_HERMES, "<tool_call>{{\"name\": \"f\", \"arguments\": {{}}}}</tool_call>\n"
+          "<tool_call>{{\"name\": \"f\", \"arguments\": {}}}</tool_call>", "b:f|a:{}|e:|b:f|a:{}|e:");
+    GIVES(OUTPUT_MISTRAL, "[TOOL_CALLS][{{\"name\": \"f\", \"arguments\": {{\"a\": 1}}}}]", "b:f|a:{\"a\": 1}|e:");
+}
+
+TEST(json_with_other_members_is_text_whole)
+{
+    static const char *const texts[] = {
+        "{\"name\": \"f\", \"arguments\": {\"a\": 1}, \"reason\": \"why\"}",
+        "{\"reason\": {\"x\": []}, \"name\": \"f\", \"arguments\": {}}",
+        "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1, \"}\"]}, \"reason\": 1}\n</tool_call>\nok",
+        "<tool_call>{\"name\": \"f\", \"note\": 2, \"arguments\": {}}</tool_call>",
+        "```json\n{\"name\": \"f\", \"arguments\": {}, \"id\": 1}\n```",
+        "{\"name\": \"f\", \"arguments\": {}, \"parameters\": {}}",
+        "{\"type\": \"person\", \"name\": \"f\", \"parameters\": {}}",
+        "{\"name\": \"f\", \"description\": \"d\", \"parameters\": {\"type\": \"object\"}}",
+        "{{\"name\": \"f\", \"arguments\": {{\"a\": 1}}, \"x\": 1}}",
+    };
+    char wanted[256];
+
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        snprintf(wanted, sizeof(wanted), "c:%s", texts[i]);
+        GIVES(OUTPUT_HERMES, texts[i], wanted);
+        if (*texts[i] == '{') GIVES(OUTPUT_LLAMA_JSON, texts[i], wanted);
+    }
+    /* what belongs to calls, as it is */
+    GIVES(OUTPUT_HERMES, "{\"type\": \"function\", \"name\": \"f\", \"arguments\": {}}", "b:f|a:{}|e:");
+    GIVES(OUTPUT_HERMES, "<tool_call>{\"id\": \"1\", \"name\": \"f\", \"arguments\": {}}</tool_call>", "b:f|a:{}|e:");
+}
+
+TEST(a_forced_call_is_one_whatever_stands_beside)
+{
+    static struct record r;
+    json_t *tools = record_tools();
+    struct output_options o = {.style = OUTPUT_HERMES, .tools = tools, .forced = true};
+    const char *text = "<tool_call>\n{\"name\": \"f\", \"why\": [1], \"arguments\": {{\"a\": 1}}, \"reason\": 2}\n"
+                       "</tool_call>";
+
+    CHECK_OK(record_run(&o, text, strlen(text), NULL, &r));
+    CHECK_STR(r.events, "b:f|a:{\"a\": 1}|e:");
+    o.forced = false;
+    CHECK_OK(record_run(&o, text, strlen(text), NULL, &r));
+    CHECK_EQ(r.n_calls, 0);
+    json_decref(tools);
+}
+
+/* The call is announced after `wanted` bytes of its text, if n_args bytes of arguments come. */
+static void check_announced(const char *opener, size_t n_args, bool forced, size_t wanted)
+{
+    static struct record r;
+    struct output_options o = {.style = OUTPUT_HERMES, .forced = forced, .sink = record_event, .user = &r};
+    char head[128];
+    size_t n = (size_t)snprintf(head, sizeof(head), "%s{\"name\":\"f\",\"arguments\":{\"a\":\"", opener), at = 0;
+    struct output_parser *p;
+
+    memset(&r, 0, sizeof(r));
+    CHECK_OK(output_parser_create(&o, &p));
+    for (; at < n + n_args && !r.n_calls; at++) CHECK_OK(output_parser_feed(p, at < n ? &head[at] : "x", 1, false));
+    for (const char *end = "\"}}"; *end && !r.n_calls; end++, at++) CHECK_OK(output_parser_feed(p, end, 1, false));
+    CHECK_EQ(at, wanted);
+    output_parser_destroy(p);
+}
+
+TEST(calls_wait_for_their_end_within_a_bound)
+{
+    const size_t head = strlen("{\"name\":\"f\",\"arguments\":"), key = strlen("{\"a\":\"");
+
+    check_announced("<tool_call>", 100, false, 11 + head + key + 100 + 3);
+    check_announced("", 100, false, head + key + 100 + 3);
+    check_announced("<tool_call>", 9000, false, 11 + head + 512 + 1);
+    check_announced("", 9000, false, head + 4096 + 1);
+    check_announced("<tool_call>", 9000, true, 11 + strlen("{\"name\":\"f\""));
+    check_announced("", 9000, true, strlen("{\"name\":\"f\""));
 }
 
 TEST(qwen_xml)

@@ -50,6 +50,11 @@ static const char *const bits[] = {
     "\"f\"",
     "\"type\"",
     "{\"name\": \"f\", \"arguments\": {",
+    "\n{{\"name\": \"f\", \"arguments\": {{",
+    "}}",
+    ", \"id\": 1",
+    ", \"why\": 1}",
+    "\n```\n",
     "{\"name\": \"f\"",
     "{\"arguments\": {\"a\": [1]}, \"name\": \"get_weather\"}",
     "f",
@@ -136,6 +141,7 @@ TEST(random_text_is_delivered_once_however_it_is_cut)
         struct output_options o = {.style = (enum output_style)below(&r, OUTPUT_N_STYLES),
                                    .think = below(&r, 3) ? &tags : NULL,
                                    .in_thinking = below(&r, 4) == 0,
+                                   .forced = below(&r, 4) == 0,
                                    .tools = below(&r, 4) ? tools : NULL};
         size_t n = make_text(&r, text);
         uint32_t every = 1 + below(&r, 6);
