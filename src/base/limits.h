@@ -70,7 +70,8 @@
 #define LIMIT_API_KEYS           4096u
 #define LIMIT_PUBLIC_PREFIXES    256u            /* prompts of --shared-prefix */
 #define LIMIT_CONNECTIONS        4096u           /* and what the process may open, less: */
-#define LIMIT_RESERVED_FILES     32u             /* kept for models, caches, logs (F46) */
+#define LIMIT_RESERVED_FILES     32u             /* kept for models, caches, logs (F46), and: */
+#define LIMIT_DOOR_GUESTS        64u             /* at the door: new clients, and those that ask /health */
 #define LIMIT_STORED_RESPONSES   1024u           /* answers of /v1/responses kept for later */
 #define LIMIT_STORED_RESPONSES_BYTES (64u << 20)
 #define LIMIT_CPU_THREADS        64u

@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -13,6 +14,8 @@
 /* An unacknowledged or silent peer is given up after about a minute. */
 #define NET_USER_TIMEOUT_MS  30000
 #define NET_UNSENT_BYTES     (128 << 10)    /* kept by the system of what a slow reader has not let it send yet */
+#define NET_TRIES            1000     /* of a call that was interrupted, or told to come again though bytes are there */
+#define NET_FINISH_BYTES     (64 << 10)
 #define NET_KEEP_IDLE_S      30
 #define NET_KEEP_INTERVAL_S  10
 #define NET_KEEP_PROBES      3
@@ -127,6 +130,92 @@ rd_status net_receive(int fd, void *p, size_t n, size_t *got)
 void net_close(int fd)
 {
     if (fd >= 0) close(fd);
+}
+
+int net_accept(int listener, bool *no_files)
+{
+    int fd;
+
+    do fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    while (fd < 0 && errno == EINTR);
+    *no_files = fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM);
+    return fd;
+}
+
+size_t net_peek(int fd, void *p, size_t n, bool *closed)
+{
+    ssize_t got;
+
+    do got = recv(fd, p, n, MSG_PEEK | MSG_DONTWAIT);
+    while (got < 0 && errno == EINTR);
+    *closed = got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK);
+    return got > 0 ? (size_t)got : 0;
+}
+
+bool net_discard(int fd, size_t n)
+{
+    char part[1024];
+
+    for (int tries = 0; n > 0 && tries < NET_TRIES; tries++) {
+        ssize_t got = recv(fd, part, n < sizeof(part) ? n : sizeof(part), MSG_DONTWAIT);
+
+        if (got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN)) return false;
+        if (got > 0) n -= (size_t)got;
+    }
+    return n == 0;
+}
+
+bool net_send_small(int fd, const void *p, size_t n)
+{
+    const char *at = p;
+
+    for (int tries = 0; n > 0 && tries < NET_TRIES; tries++) {
+        ssize_t sent = send(fd, at, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+        if (sent < 0 && errno != EINTR && errno != EAGAIN) return false;
+        if (sent <= 0) continue;
+        at += sent;
+        n -= (size_t)sent;
+    }
+    return n == 0;
+}
+
+void net_finish(int fd)
+{
+    char part[4096];
+
+    shutdown(fd, SHUT_WR);
+    for (size_t n = 0; n < NET_FINISH_BYTES;) {
+        ssize_t got = recv(fd, part, sizeof(part), MSG_DONTWAIT);
+
+        if (got <= 0) return;
+        n += (size_t)got;
+    }
+}
+
+rd_status net_wake_open(int *fd)
+{
+    int made = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+
+    if (made < 0) return RD_E_IO;
+    *fd = made;
+    return RD_OK;
+}
+
+void net_wake(int fd)
+{
+    static const uint64_t one = 1;
+    ssize_t n = write(fd, &one, sizeof(one));       /* fails only where it has been written 2^64 - 2 times unread */
+
+    (void)n;
+}
+
+void net_wake_clear(int fd)
+{
+    uint64_t count;
+    ssize_t n = read(fd, &count, sizeof(count));
+
+    (void)n;
 }
 
 /* Options only make a connection better: one that the system refuses (a Unix socket in a test) is left out. */

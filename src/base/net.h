@@ -18,6 +18,21 @@ rd_status net_send_all(int fd, const void *p, size_t n);
 /* What there is, at least one byte; *got 0: the peer has closed. */
 rd_status net_receive(int fd, void *p, size_t n, size_t *got);
 void net_close(int fd);
+/* A waiting client's connection, non-blocking and close-on-exec, or -1: none. *no_files: because of this process, not of
+ * the client: another try helps only later. */
+int net_accept(int listener, bool *no_files);
+/* What can be read at once, up to n bytes, and stays to be read; 0: nothing yet, or *closed. */
+size_t net_peek(int fd, void *p, size_t n, bool *closed);
+/* Takes n bytes that net_peek has shown. false: the connection failed. */
+bool net_discard(int fd, size_t n);
+/* Sends the few bytes that a socket without unsent ones has room for; never waits. false: not all were taken. */
+bool net_send_small(int fd, const void *p, size_t n);
+/* Before a close: the end of what we send, and what the client has sent is taken, which would reset the connection. */
+void net_finish(int fd);
+/* A descriptor that becomes readable by net_wake (any thread, signal-safe), until net_wake_clear. */
+rd_status net_wake_open(int *fd);
+void net_wake(int fd);
+void net_wake_clear(int fd);
 /* Sends what the socket takes at once; returns how much that was. 0 also on an error: the next read or write tells. */
 size_t net_send_some(int fd, const void *p, size_t n);
 /* TCP_NODELAY, TCP_USER_TIMEOUT and keep-alive on an accepted connection (F45). */

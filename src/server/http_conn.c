@@ -17,6 +17,7 @@
 #include "base/net.h"
 #include "base/random.h"
 #include "server/event_memory.h"
+#include "server/http_door.h"
 #include "server/http_guard.h"
 #include "server/http_pace.h"
 #include "server/routes.h"
@@ -85,6 +86,11 @@ static void go_on_later(struct http_conn *c)
 static void output(struct http_conn *c, const void *p, size_t n)
 {
     if (c->broken || n == 0) return;
+    if (!c->bev) {
+        buf_append(c->reply, p, n);
+        if (c->reply->failed) break_off(c);
+        return;
+    }
     if (http_output_bytes(c) == 0) c->progress_ns = now_ns(c);
     if (bufferevent_write(c->bev, p, n)) {
         break_off(c);
@@ -116,6 +122,7 @@ static void response_done(struct http_conn *c)
     if (c->state == CONN_BUSY) atomic_fetch_sub_explicit(&c->io->server->n_busy, 1, memory_order_relaxed);
     c->owner = NULL;
     c->owner_arg = NULL;
+    if (!c->bev) return;
     if (c->closing || !c->head.keep_alive || c->eof) {
         enter(c, CONN_FLUSH);
         return;
@@ -185,7 +192,7 @@ static void reply_error(struct http_conn *c, const struct api_error *e, const ch
 
 void http_reply_error(struct http_conn *c, const struct api_error *e)
 {
-    reply_error(c, e, e->http == 429 ? "Retry-After: 1\r\n" : "");
+    reply_error(c, e, e->http == 429 || e->http == 503 ? "Retry-After: 1\r\n" : "");
 }
 
 void http_reply_json(struct http_conn *c, const struct buf *body)
@@ -289,7 +296,7 @@ static void dispatch(struct http_conn *c)
 {
     enter(c, CONN_BUSY);
     atomic_fetch_add_explicit(&c->io->server->n_busy, 1, memory_order_relaxed);
-    if (c->route->method == HTTP_GET && http_pace_hold(c)) return;
+    if (c->bev && c->route->method == HTTP_GET && http_pace_hold(c)) return;
     c->route->handle(c);
 }
 
@@ -318,6 +325,11 @@ static void after_head(struct http_conn *c)
     if (c->head.expect_continue) output(c, "HTTP/1.1 100 Continue\r\n\r\n", 25);
     enter(c, CONN_BODY);
     c->body_due_ns = c->since_ns + BODY_GRACE_NS;
+}
+
+void http_answer(struct http_conn *c)
+{
+    after_head(c);
 }
 
 /* false: more bytes are needed. */
@@ -444,6 +456,12 @@ static void conn_process(struct http_conn *c)
 
 /* ---- life ---- */
 
+static void count_out(struct server_io *io)
+{
+    atomic_fetch_sub_explicit(&io->n_conns, 1, memory_order_relaxed);
+    if (atomic_load(&io->server->door_waits)) http_door_poke(io->server->door);
+}
+
 void http_conn_close(struct http_conn *c)
 {
     struct server_io *io = c->io;
@@ -453,7 +471,7 @@ void http_conn_close(struct http_conn *c)
     if (c->prev) c->prev->next = c->next;
     else io->conns = c->next;
     if (c->next) c->next->prev = c->prev;
-    io->n_conns--;
+    count_out(io);
     if (c->bev) bufferevent_free(c->bev);
     mem_free(c->head_bytes);
     buf_deinit(&c->body);
@@ -556,6 +574,14 @@ void http_conn_tick(struct http_conn *c)
     close_if_done(c);
 }
 
+void http_conn_refuse_late(struct http_conn *c)
+{
+    static const char late[] = "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+
+    net_send_some(bufferevent_getfd(c->bev), late, sizeof(late) - 1);
+    http_conn_close(c);
+}
+
 void http_conn_open(struct server_io *io, int fd)
 {
     struct http_conn *c = mem_zalloc(1, sizeof(*c));
@@ -563,6 +589,7 @@ void http_conn_open(struct server_io *io, int fd)
     net_tune(fd);
     if (!c) {
         net_close(fd);
+        count_out(io);
         return;
     }
     c->io = io;
@@ -571,12 +598,12 @@ void http_conn_open(struct server_io *io, int fd)
     if (!c->bev) {
         net_close(fd);
         mem_free(c);
+        count_out(io);
         return;
     }
     c->next = io->conns;
     if (io->conns) io->conns->prev = c;
     io->conns = c;
-    io->n_conns++;
     c->progress_ns = now_ns(c);
     enter(c, CONN_IDLE);
     bufferevent_setcb(c->bev, on_read, on_write, on_event, c);

@@ -9,9 +9,8 @@
  * Checks that need no body (route, method, key, Host and Origin, size) are done before the body is read.
  *
  * What libevent decides: a readable socket is read 16 KiB at most (bufferevent's max_single_read) before our parser
- * sees it, so an unparsed input is bounded by a head's limit plus that, and by 64 KiB while a request is answered; a
- * listener accepts until the backlog is empty, so one thread may take a burst alone; with several io threads whoever
- * wakes first takes a client, and keeps it; deadlines are looked at every 250 ms.
+ * sees it, so an unparsed input is bounded by a head's limit plus that, and by 64 KiB while a request is answered;
+ * deadlines are looked at every 250 ms. Connections come from the door (http_door.h) and stay with their io thread.
  *
  * Thread  io thread that owns the connection.
  * Errors  memory running out closes the connection: what waits before the lost bytes leaves, nothing after them does. No
@@ -38,7 +37,8 @@ struct conn_owner {
 struct http_conn {
     struct http_conn *prev, *next;
     struct server_io *io;
-    struct bufferevent *bev;
+    struct bufferevent *bev;                     /* NULL at the door: its answers go to reply */
+    struct buf *reply;
     enum conn_state state;
     uint64_t since_ns;                           /* when the state (HEAD: its first byte) began */
     uint64_t input_ns;                           /* when bytes last came */
@@ -68,12 +68,17 @@ struct http_conn {
     uint64_t n_appended, n_sent_seen, progress_ns;   /* output: for stuck readers */
 };
 
-/* Takes over the accepted socket; closes it when memory is out. */
+/* Takes over a socket that io->n_conns counts already; closes it when memory is out. */
 void http_conn_open(struct server_io *io, int fd);
 /* Frees it; its owner is told. */
 void http_conn_close(struct http_conn *c);
+/* HEAD: its place is needed by others. May free it. */
+void http_conn_refuse_late(struct http_conn *c);
 /* Deadlines, stuck readers, the owner's tick. May free it. */
 void http_conn_tick(struct http_conn *c);
+
+/* At the door: answers the request in c->head, which has no body and a route that replies at once. */
+void http_answer(struct http_conn *c);
 
 /* A whole response; extra: further header lines ("A: b\r\n") or "". HEAD requests get the head alone. */
 void http_reply(struct http_conn *c, int status, const char *type, const char *extra, const struct buf *body);

@@ -54,6 +54,14 @@ static void on_due(evutil_socket_t fd, short what, void *arg)
     while (io->held_first) answer(io->held_first);          /* nobody would call us again */
 }
 
+bool http_pace_take(struct server_io *io)
+{
+    look_at_clock(io);
+    if (io->pace && io->n_paced >= PACE_ANSWERS) return false;
+    io->n_paced++;
+    return true;
+}
+
 bool http_pace_hold(struct http_conn *c)
 {
     const struct timeval window = {0, PACE_MS * 1000};

@@ -95,6 +95,11 @@ const struct route *route_find(enum http_method method, const char *path, const 
     return NULL;
 }
 
+bool route_at_door(const struct route *route)
+{
+    return route->handle == route_health;
+}
+
 const char *route_rest(const struct http_conn *c)
 {
     return c->head.path + strlen(c->route->path);

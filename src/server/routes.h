@@ -19,6 +19,8 @@ struct route {
 void route_tidy(char *path);
 /* NULL: none; *allow is then the method list for 405, or NULL for 404. */
 const struct route *route_find(enum http_method method, const char *path, const char **allow);
+/* A GET that is public and answered at once from what any thread may read: http_door.h. */
+bool route_at_door(const struct route *route);
 /* The rest of the path after the route's own. */
 const char *route_rest(const struct http_conn *c);
 

@@ -1,7 +1,7 @@
 /* server/server.c - the io threads, loading, signals, draining.
  *
- * io[0] runs on the caller's thread and takes the signals. Every io thread accepts from the same listening socket and
- * keeps what it accepted. Phases go one way: LOADING -> READY -> DRAINING (running requests end, new ones get 503) ->
+ * io[0] runs on the caller's thread and takes the signals. The door (http_door.h) accepts, answers /health, and hands
+ * all others to the io threads, which keep them. Phases go one way: LOADING -> READY -> DRAINING (running requests end, new ones get 503) ->
  * CANCELLING (their owners were told to stop; what is in the output buffers leaves) -> end.
  */
 #include "server/server.h"
@@ -21,6 +21,7 @@
 #include "server/event_memory.h"
 #include "server/generation.h"
 #include "server/http_conn.h"
+#include "server/http_door.h"
 #include "server/http_pace.h"
 #include "server/responses_store.h"
 #include "server/prompt_prints.h"
@@ -29,7 +30,9 @@
 #define BACKLOG        1024
 #define MAX_IO_THREADS 64u
 #define TICK_US        (DEADLINE_TICK_NS / 1000)
-#define IDLE_NS        250000000ull      /* of a connection that makes room for another */
+#define IDLE_NS        250000000ull      /* of a connection that makes room for another, */
+#define HALF_HEAD_NS   1000000000ull     /* or since it began its head */
+#define TAKE_TURN      64u
 #define DEFAULT_PING_S 5u
 #define DEFAULT_SEND_S 30u
 #define DEFAULT_DRAIN_S 30u
@@ -55,42 +58,63 @@ void server_stop(void)
     atomic_fetch_add_explicit(&stop_requests, 1, memory_order_relaxed);
 }
 
-/* ---- accepting ---- */
+/* ---- what the door hands over ---- */
 
-static void pause_accept(struct server_io *io)
+bool server_io_take(struct server_io *io, int fd)
 {
-    if (io->accept_paused) return;
-    io->accept_paused = true;
-    evconnlistener_disable(io->listener);
+    bool room;
+
+    mutex_lock(&io->hand_lock);
+    room = atomic_load_explicit(&io->n_conns, memory_order_relaxed) < io->max_conns && io->n_handed < io->max_conns;
+    if (room) {
+        io->handed[io->n_handed++] = fd;
+        atomic_fetch_add_explicit(&io->n_conns, 1, memory_order_relaxed);
+    }
+    mutex_unlock(&io->hand_lock);
+    if (room) event_active(io->taking, EV_READ, 0);
+    return room;
+}
+
+void server_io_ask_room(struct server_io *io)
+{
+    if (!atomic_exchange(&io->room_wanted, true)) event_active(io->taking, EV_READ, 0);
 }
 
 /* Lets the connection go that has been idle the longest: between requests, or silent since it came. Not one that may
- * only just have come: its request may be on the way. */
+ * only just have come: its request may be on the way. Else the one whose head was begun the longest ago. */
 static void make_room(struct server_io *io)
 {
-    uint64_t newest = server_io_now(io) - IDLE_NS;
-    struct http_conn *oldest = NULL;
+    uint64_t now = server_io_now(io), idle_ns = now - IDLE_NS, head_ns = now - HALF_HEAD_NS;
+    struct http_conn *idle = NULL, *head = NULL;
 
-    for (struct http_conn *c = io->conns; c; c = c->next)
-        if (c->state == CONN_IDLE && http_output_bytes(c) == 0 && c->since_ns < (oldest ? oldest->since_ns : newest))
-            oldest = c;
-    if (oldest) http_conn_close(oldest);
+    for (struct http_conn *c = io->conns; c; c = c->next) {
+        if (http_output_bytes(c) > 0) continue;
+        if (c->state == CONN_IDLE && c->since_ns < (idle ? idle->since_ns : idle_ns)) idle = c;
+        if (c->state == CONN_HEAD && c->since_ns < (head ? head->since_ns : head_ns)) head = c;
+    }
+    if (idle) http_conn_close(idle);
+    else if (head) http_conn_refuse_late(head);
 }
 
-/* Beyond the limit new clients wait in the listening socket's backlog, unless idle ones can make room for them. */
-static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *address, int n, void *arg)
+static void on_take(evutil_socket_t unused, short what, void *arg)
 {
     struct server_io *io = arg;
+    int fds[TAKE_TURN];
+    uint32_t n;
+    bool more;
 
-    if (io->n_conns + 1 >= io->max_conns) make_room(io);
-    http_conn_open(io, (int)fd);
-    if (io->n_conns >= io->max_conns) pause_accept(io);
-}
-
-/* No descriptors left (F46): try again at the next tick, when some connection may have ended. */
-static void on_accept_error(struct evconnlistener *listener, void *arg)
-{
-    pause_accept(arg);
+    mutex_lock(&io->hand_lock);
+    n = io->n_handed < TAKE_TURN ? io->n_handed : TAKE_TURN;
+    memcpy(fds, io->handed, n * sizeof(*fds));
+    io->n_handed -= n;
+    memmove(io->handed, io->handed + n, io->n_handed * sizeof(*fds));
+    more = io->n_handed > 0;
+    mutex_unlock(&io->hand_lock);
+    for (uint32_t i = 0; i < n; i++) http_conn_open(io, fds[i]);
+    if (atomic_exchange(&io->room_wanted, false) &&
+        atomic_load_explicit(&io->n_conns, memory_order_relaxed) >= io->max_conns)
+        make_room(io);
+    if (more) event_active(io->taking, EV_READ, 0);
 }
 
 /* ---- an io thread ---- */
@@ -136,11 +160,6 @@ static void tick_connections(struct server_io *io)
     }
     generation_tick_background(io, cancel);
     if (cancel) io->cancelled = true;
-    if (io->accept_paused && io->n_conns >= io->max_conns) make_room(io);
-    if (io->accept_paused && io->n_conns < io->max_conns) {
-        io->accept_paused = false;
-        evconnlistener_enable(io->listener);
-    }
 }
 
 static uint32_t output_pending(const struct server_io *io)
@@ -229,15 +248,17 @@ static rd_status io_init(struct server *s, struct server_io *io)
     io->server = s;
     io->max_conns = s->max_conns / s->n_io;
     mutex_init(&io->wake_lock);
+    mutex_init(&io->hand_lock);
+    event_memory_clear();
     io->base = event_base_new();
-    if (!io->base) return RD_E_NOMEM;
+    io->handed = mem_zalloc(io->max_conns, sizeof(*io->handed));
+    if (!io->base || !io->handed) return RD_E_NOMEM;
     io->wake = event_new(io->base, -1, 0, on_wake, io);
     io->tick = event_new(io->base, -1, EV_PERSIST, on_tick, io);
     if (http_pace_init(io) != RD_OK) return RD_E_NOMEM;
-    io->listener = evconnlistener_new(io->base, on_accept, io, LEV_OPT_CLOSE_ON_EXEC, 0, s->fd);
-    if (!io->wake || !io->tick || !io->listener || event_add(io->tick, &tick)) return RD_E_NOMEM;
-    evconnlistener_set_error_cb(io->listener, on_accept_error);
-    return RD_OK;
+    io->taking = event_new(io->base, -1, 0, on_take, io);
+    if (!io->wake || !io->tick || !io->taking || event_add(io->tick, &tick)) return RD_E_NOMEM;
+    return event_memory_failed() ? RD_E_NOMEM : RD_OK;
 }
 
 static void io_deinit(struct server_io *io)
@@ -247,12 +268,15 @@ static void io_deinit(struct server_io *io)
     generation_tick_background(io, true);
     buf_deinit(&io->frame);
     buf_deinit(&io->events);
-    if (io->listener) evconnlistener_free(io->listener);
+    for (uint32_t i = 0; i < io->n_handed; i++) net_close(io->handed[i]);
+    if (io->taking) event_free(io->taking);
     if (io->wake) event_free(io->wake);
     if (io->tick) event_free(io->tick);
     http_pace_deinit(io);
     if (io->base) event_base_free(io->base);
     mutex_deinit(&io->wake_lock);
+    mutex_deinit(&io->hand_lock);
+    mem_free(io->handed);
 }
 
 static void io_main(void *arg)
@@ -285,16 +309,20 @@ static bool is_loopback(const char *host)
            (inet_pton(AF_INET6, host, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6));
 }
 
-/* What may be open at once, files of our own left out (F46). */
-static uint32_t max_connections(void)
+/* What may be open at once, files of our own and the door's left out (F46). */
+static uint32_t max_connections(uint32_t *max_guests)
 {
-    uint64_t files = sysinfo_open_files();
-    uint64_t most = files > LIMIT_RESERVED_FILES ? files - LIMIT_RESERVED_FILES : 1;
+    uint64_t files = sysinfo_open_files(), own, most;
 
+    *max_guests = files / 8 < LIMIT_DOOR_GUESTS ? (uint32_t)(files / 8) : LIMIT_DOOR_GUESTS;
+    if (*max_guests < 4) *max_guests = 4;
+    own = LIMIT_RESERVED_FILES + *max_guests;
+    most = files > own ? files - own : 1;
     return most < LIMIT_CONNECTIONS ? (uint32_t)most : LIMIT_CONNECTIONS;
 }
 
-static void take_options(struct server *s, const struct server_options *o)
+/* max_guests: the door's. */
+static void take_options(struct server *s, const struct server_options *o, uint32_t *max_guests)
 {
     s->o = *o;
     if (!s->o.host) s->o.host = "127.0.0.1";
@@ -304,7 +332,7 @@ static void take_options(struct server *s, const struct server_options *o)
     s->n_io = o->n_io_threads ? o->n_io_threads : 1;
     if (s->n_io > MAX_IO_THREADS) s->n_io = MAX_IO_THREADS;
     if (!s->o.send_timeout_s) s->o.send_timeout_s = DEFAULT_SEND_S;
-    s->max_conns = max_connections();
+    s->max_conns = max_connections(max_guests);
     if (s->max_conns < 2 * s->n_io) s->max_conns = 2 * s->n_io;
     s->loopback = is_loopback(s->o.host);
     s->started_ns = clock_now_ns(clock_system());
@@ -318,7 +346,7 @@ static bool is_ignored(int number)
     return sigaction(number, NULL, &now) == 0 && now.sa_handler == SIG_IGN;
 }
 
-static rd_status run_loops(struct server *s, struct rd_error *err)
+static rd_status run_loops(struct server *s, uint32_t max_guests, struct rd_error *err)
 {
     static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
     struct event *signals[3] = {NULL};
@@ -332,9 +360,11 @@ static rd_status run_loops(struct server *s, struct rd_error *err)
     st = thread_start(&s->load_thread, "radish-load", load_main, s);
     for (uint32_t i = 1; i < s->n_io && st == RD_OK; i++)
         st = thread_start(&s->io[i].thread, "radish-io", io_main, &s->io[i]);
+    if (st == RD_OK) st = http_door_start(s, s->fd, max_guests, &s->door);
     if (st == RD_OK) event_base_dispatch(s->io[0].base);
 done:
     atomic_store(&s->end, true);
+    http_door_stop(s->door);
     for (uint32_t i = 1; i < s->n_io; i++) thread_join(&s->io[i].thread);
     thread_join(&s->load_thread);
     for (int i = 0; i < 3; i++)
@@ -350,6 +380,7 @@ rd_status server_run(const struct server_options *o,
                      struct rd_error *err)
 {
     struct server *s;
+    uint32_t max_guests;
     uint16_t port = 0;
     rd_status st;
 
@@ -362,7 +393,7 @@ rd_status server_run(const struct server_options *o,
     s->fd = -1;
     s->load = load;
     s->load_user = user;
-    take_options(s, o);
+    take_options(s, o, &max_guests);
     st = net_listen(s->o.host, s->o.port, BACKLOG, &s->fd, &port, err);
     if (st != RD_OK) goto done;
     s->io = mem_zalloc(s->n_io, sizeof(*s->io));
@@ -375,9 +406,10 @@ rd_status server_run(const struct server_options *o,
     }
     if (st != RD_OK) goto done;
     if (s->o.on_listen) s->o.on_listen(s->o.on_listen_user, s->o.host, port);
-    st = run_loops(s, err);
+    st = run_loops(s, max_guests, err);
 done:
     for (uint32_t i = 0; s->io && i < s->n_io; i++) io_deinit(&s->io[i]);
+    http_door_destroy(s->door);
     net_close(s->fd);
     responses_store_destroy(s->responses);
     prompt_prints_destroy(s->prints);

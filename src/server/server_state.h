@@ -1,11 +1,10 @@
 /* server/server_state.h - the server's shared state and one io thread's.
  *
  * Thread  struct server: read-only once the threads run, but for its atomics. struct server_io: its io thread, but for
- * the wake list, which engine threads fill under wake_lock.
+ * the wake list, which engine threads fill under wake_lock, and what the door hands over.
  */
 #pragma once
 #include <event2/event.h>
-#include <event2/listener.h>
 #include <stdatomic.h>
 #include "base/buf.h"
 #include "base/thread.h"
@@ -14,6 +13,7 @@
 
 struct http_conn;
 struct generation;
+struct http_door;
 struct responses_store;
 struct server;
 
@@ -23,10 +23,15 @@ struct server_io {
     struct server *server;
     struct event_base *base;
     struct event *wake, *tick;
-    struct evconnlistener *listener;
     struct thread thread;                        /* unused in io[0]: server_run's caller */
     struct http_conn *conns;                     /* doubly linked */
-    uint32_t n_conns, max_conns;
+    atomic_uint n_conns;                         /* the door counts up, this thread down; relaxed */
+    uint32_t max_conns;
+    struct event *taking;                        /* active: handed is not empty, or room is wanted */
+    struct mutex hand_lock;
+    int *handed;                                 /* [max_conns] sockets on their way from the door; hand_lock */
+    uint32_t n_handed;
+    atomic_bool room_wanted;                     /* set by the door, cleared by this thread */
     struct buf frame;                            /* a piece of a stream on its way out */
     struct buf events;                           /* of the generation that is being polled */
     struct http_conn *held_first, *held_last;    /* quick answers that wait: http_pace.h */
@@ -34,7 +39,7 @@ struct server_io {
     uint64_t pace_ns;                            /* when the window began */
     uint32_t n_paced;                            /* answers in it */
     bool pace;                                   /* the engine computes */
-    bool accept_paused, cancelled;               /* cancelled: owners were told to stop */
+    bool cancelled;                              /* owners were told to stop */
     struct deadline_clock clock;                 /* server_io_now */
     struct generation *background;               /* those without a connection */
     struct mutex wake_lock;                      /* guards the list: generations with something to read */
@@ -54,6 +59,8 @@ struct server {
     struct prompt_prints *prints;
     bool loopback;                               /* bound to this machine only: Host is checked */
     int fd;                                      /* listening */
+    struct http_door *door;                      /* accepts; lives longer than the connections */
+    atomic_bool door_waits;                      /* it has clients for whom there is no room: poke it when there is */
     uint64_t started_ns, drain_deadline_ns;
     bool device_dead;                    /* io[0]: the reason for stopping */
     atomic_int phase; /* enum server_phase; release by the load thread and io[0], acquire by io threads */
@@ -71,3 +78,7 @@ static inline enum server_phase server_phase(const struct server *s)
 
 /* The clock of this thread's deadlines. */
 uint64_t server_io_now(struct server_io *io);
+
+/* From the door. server_io_take: the socket is the io thread's now; false: it has max_conns. */
+bool server_io_take(struct server_io *io, int fd);
+void server_io_ask_room(struct server_io *io);

@@ -46,6 +46,14 @@ ssize_t send(int fd, const void *p, size_t n, int flags)
     return part < 0 ? -1 : real(fd, p, (size_t)part, flags);
 }
 
+ssize_t recv(int fd, void *p, size_t n, int flags)
+{
+    ssize_t (*real)(int, void *, size_t, int) = (ssize_t(*)(int, void *, size_t, int))dlsym(RTLD_NEXT, "recv");
+    ssize_t part = share(n);
+
+    return part < 0 ? -1 : real(fd, p, (size_t)part, flags);
+}
+
 static ssize_t vector(const char *name, int fd, const struct iovec *v, int n)
 {
     ssize_t (*real)(int, const struct iovec *, int) = (ssize_t(*)(int, const struct iovec *, int))dlsym(RTLD_NEXT, name);
