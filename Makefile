@@ -4,9 +4,10 @@
 #     make check                 builds and runs all tests
 #     make crash                 cuts the power of the disk cache's folder and kills its writers; prints its figures
 #                                RADISH_LONG=1: 10,000,000 cuts
+#     make sched                 explores schedules of what threads share, and finds faults put there; prints its figures
 PREFIX ?= /usr/local
 
-.PHONY: all install check clean crash
+.PHONY: all install check clean crash sched
 all:
 	cmake --preset release -DRADISH_TESTS=OFF
 	cmake --build build
@@ -26,6 +27,11 @@ endef
 
 crash:
 	$(call run_tests,test_store_power test_memory_power test_store_crash)
+
+SCHED_MUTANTS = signal_before_push close_wakes_one bell_forgets full_is_asked_too_early pushed_before_written \
+	two_senders submit_rings_first
+sched:
+	$(call run_tests,test_sched $(addprefix sched_mutant_,$(SCHED_MUTANTS)))
 
 clean:
 	rm -rf build

@@ -28,7 +28,9 @@ struct load_target {
     void *arg;
 };
 
+#ifndef LOAD_SLICE_BYTES                 /* tests/sched has small ones */
 #define LOAD_SLICE_BYTES (1u << 20)
+#endif
 
 /* stages [n_stages]: a piece has no more bytes than each of them. n_threads: beside the putting one, 0 is fine. */
 rd_status load_ring_create(char *const *stages, uint32_t n_stages, uint32_t n_threads, const struct load_target *target,
