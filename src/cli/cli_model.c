@@ -1,17 +1,23 @@
 /* cli/cli_model.c - model names, the progress bar, text from standard input. */
 #include "cli/cli_model.h"
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "cli/args.h"
 #include "cli/model_list.h"
 
-enum { BAR_CELLS = 30, MAX_LISTED = 32 };
+enum {
+    BAR_CELLS = 30, MAX_LISTED = 32,
+    PATIENCE_MS = 3000                      /* then a person is told what the program waits for */
+};
 
 int cli_fail(const char *format, ...)
 {
@@ -181,10 +187,31 @@ rd_engine *cli_open_tokenizer(const char *model, const char *pre)
     return engine;
 }
 
-bool cli_read_text(const char *word, const char *what, struct buf *text)
+/* All of standard input behind what text has. */
+static bool read_standard_input(struct buf *text)
 {
     char piece[65536];
     size_t n;
+
+    do {                                    /* a short count is the end: another read would want a second Ctrl-D */
+        n = fread(piece, 1, sizeof(piece), stdin);
+        buf_append(text, piece, n);
+    } while (n == sizeof(piece));
+    if (!ferror(stdin)) return true;
+    cli_fail("standard input cannot be read");
+    return false;
+}
+
+static bool check_size(const struct buf *text)
+{
+    if (!text->failed) return true;
+    cli_fail("the text is longer than %u MiB, or memory is out", LIMIT_TEXT_BYTES >> 20);
+    return false;
+}
+
+bool cli_read_text(const char *word, const char *what, struct buf *text)
+{
+    bool ok = true;
 
     buf_init(text);
     text->limit = LIMIT_TEXT_BYTES;
@@ -192,16 +219,87 @@ bool cli_read_text(const char *word, const char *what, struct buf *text)
         buf_puts(text, word);
     } else {
         if (isatty(STDIN_FILENO)) fprintf(stderr, "%s, then Ctrl-D:\n", what);
-        do {                                /* a short count is the end: another read would want a second Ctrl-D */
-            n = fread(piece, 1, sizeof(piece), stdin);
-            buf_append(text, piece, n);
-        } while (n == sizeof(piece));
-        if (ferror(stdin)) return cli_fail("standard input cannot be read"), false;
+        ok = read_standard_input(text);
     }
-    if (text->failed) {
-        cli_fail("the text is longer than %u MiB, or memory is out", LIMIT_TEXT_BYTES >> 20);
-        buf_deinit(text);
-        return false;
+    ok = ok && check_size(text);
+    if (!ok) buf_deinit(text);
+    return ok;
+}
+
+/* A pipe, a file or a socket: somebody gave it. A terminal or /dev/null gives nothing. */
+static bool input_is_given(void)
+{
+    struct stat s;
+
+    return fstat(STDIN_FILENO, &s) == 0 && (S_ISFIFO(s.st_mode) || S_ISREG(s.st_mode) || S_ISSOCK(s.st_mode));
+}
+
+/* Appends what is piped in to a prompt that is there already. */
+static bool append_piped(struct buf *prompt, const char *between)
+{
+    struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+    struct buf piped = {.limit = LIMIT_TEXT_BYTES};
+    bool ok;
+
+    if (poll(&input, 1, PATIENCE_MS) == 0)
+        fprintf(stderr, "radish: waiting for standard input, which follows the prompt (\"< /dev/null\": there is "
+                        "none)\n");
+    ok = read_standard_input(&piped) && check_size(&piped);
+    if (ok && piped.n) {
+        buf_puts(prompt, between);
+        buf_append(prompt, piped.data, piped.n);
     }
+    buf_deinit(&piped);
+    return ok;
+}
+
+bool cli_check_utf8(const char *text, size_t n, size_t n_before, const char *what)
+{
+    size_t good = utf8_valid_prefix(text, n);
+
+    if (good == n) return true;
+    cli_fail("%s is not UTF-8: byte 0x%02x at offset %zu. Convert it first: iconv -f LATIN1 -t UTF-8", what,
+             (unsigned char)text[good], good - n_before);
+    return false;
+}
+
+static bool is_blank(const struct buf *text)
+{
+    for (size_t i = 0; i < text->n; i++)
+        if (!strchr(" \t\r\n", text->data[i]) || !text->data[i]) return false;
     return true;
+}
+
+/* What the prompt must be; a message says what it is instead. */
+static bool check_prompt(const struct buf *prompt, size_t n_word, bool has_word, bool may_be_blank)
+{
+    bool in_word = has_word && utf8_valid_prefix(prompt->data, prompt->n) < n_word;
+    size_t n_before = has_word && !in_word ? n_word : 0;
+
+    if (!check_size(prompt)) return false;
+    if (prompt->n && !cli_check_utf8(prompt->data, prompt->n, n_before, in_word ? "the prompt" : "standard input"))
+        return false;
+    if (prompt->n ? !is_blank(prompt) || may_be_blank : has_word && may_be_blank) return true;
+    if (has_word) cli_fail("the prompt is empty");
+    else cli_fail("standard input is empty: there is no prompt. Write it behind the model's name, or pipe a text in");
+    return false;
+}
+
+bool cli_read_prompt(const char *word, const char *between, bool may_be_blank, struct buf *prompt)
+{
+    bool has_word = word && strcmp(word, "-") != 0, ok;
+    size_t n_word = 0;
+
+    ok = cli_read_text(word, "Type the prompt", prompt);
+    if (!ok) return false;
+    if (has_word && input_is_given()) {
+        n_word = prompt->n;
+        ok = append_piped(prompt, between);
+        if (prompt->n > n_word) n_word += strlen(between);
+    } else if (has_word) {
+        n_word = prompt->n;
+    }
+    ok = ok && check_prompt(prompt, n_word, has_word, may_be_blank);
+    if (!ok) buf_deinit(prompt);
+    return ok;
 }

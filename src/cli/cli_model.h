@@ -47,3 +47,11 @@ rd_engine *cli_open_tokenizer(const char *model, const char *pre);
 
 /* The text for a command: word, or all of standard input when word is NULL or "-". false: a message was printed. */
 bool cli_read_text(const char *word, const char *what, struct buf *text);
+
+/* The prompt of `radish run`: as cli_read_text; what a pipe or file on standard input holds follows word, after
+ * `between`. Refused with a message: bytes that are not UTF-8, and a prompt without a visible character, unless
+ * may_be_blank. */
+bool cli_read_prompt(const char *word, const char *between, bool may_be_blank, struct buf *prompt);
+
+/* false, after a message: `what` is not UTF-8. The offset is told counting from n_before. */
+bool cli_check_utf8(const char *text, size_t n, size_t n_before, const char *what);

@@ -6,17 +6,23 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/clock.h"
 #include "cli/args.h"
 #include "cli/cli_model.h"
+#include "cli/text_wrap.h"
 
-enum { POLL_MS = 50 };                      /* how soon Ctrl-C is seen when no event comes */
+enum {
+    POLL_MS = 50,                           /* how soon Ctrl-C is seen when no event comes */
+    PROGRESS_AFTER_MS = 300                 /* a prompt that is read faster shows nothing */
+};
 
 /* The handler may only set this; main thread reads and clears it. */
 static volatile sig_atomic_t n_interrupts;
+static volatile sig_atomic_t is_running;    /* main thread writes, the handler reads: a request runs */
 
 static void on_interrupt(int sig)
 {
-    if (++n_interrupts > 1) _exit(EXIT_INTERRUPTED);
+    if (++n_interrupts > 1 && is_running) _exit(EXIT_INTERRUPTED);
 }
 
 void stream_catch_interrupt(void)
@@ -50,33 +56,107 @@ bool stream_wait_input(int fd)
     return ready && !n_interrupts;
 }
 
+/* What a request shows while it runs. */
+struct view {
+    struct text_wrap wrap;
+    bool wraps;                             /* stdout is a terminal */
+    bool shows_progress;                    /* stderr is one */
+    bool shown;                             /* a progress line stands there */
+    bool has_text;                          /* the answer has begun */
+    uint64_t start_ms;
+};
+
+static void view_init(struct view *v)
+{
+    v->wraps = isatty(STDOUT_FILENO);
+    v->shows_progress = isatty(STDERR_FILENO);
+    v->shown = v->has_text = false;
+    v->start_ms = clock_now_ns(clock_system()) / 1000000;
+    if (!v->wraps) return;
+    text_wrap_locale();
+    text_wrap_init(&v->wrap, stdout, text_wrap_columns(STDOUT_FILENO));
+}
+
+static void hide_progress(struct view *v)
+{
+    if (v->shown) fputs("\r\033[K", stderr);
+    v->shown = false;
+}
+
+static void show_progress(struct view *v, const rd_request *request)
+{
+    struct rd_progress p;
+
+    if (!v->shows_progress || clock_now_ns(clock_system()) / 1000000 - v->start_ms < PROGRESS_AFTER_MS) return;
+    rd_request_progress(request, &p);
+    if (p.n_prompt == 0 || p.n_done >= p.n_prompt) return;
+    fprintf(stderr, "\r\033[Kreading the prompt: %u of %u tokens, %u %%", p.n_done, p.n_prompt,
+            (uint32_t)((uint64_t)p.n_done * 100 / p.n_prompt));
+    v->shown = true;
+}
+
+static void show_text(struct view *v, const char *text, size_t n)
+{
+    hide_progress(v);
+    if (v->wraps) {
+        v->wrap.width = text_wrap_columns(STDOUT_FILENO);   /* a window may change */
+        text_wrap_put(&v->wrap, text, n);
+    } else {
+        fwrite(text, 1, n, stdout);
+    }
+    fflush(stdout);
+}
+
+static enum stream_end end_of(const struct rd_request_options *q, const struct rd_event *ev)
+{
+    if (ev->type != RD_EVENT_DONE || ev->finish != RD_FINISH_LENGTH) return STREAM_DONE;
+    return ev->usage.n_generated >= q->max_tokens ? STREAM_CUT : STREAM_FULL;
+}
+
+/* Until its last event, which *ev is then; RD_OK or how waiting failed. */
+static rd_status follow(rd_request *request, struct view *v, struct buf *said, struct rd_event *ev)
+{
+    for (;;) {
+        rd_status st = rd_request_wait(request, POLL_MS, ev);
+
+        if (n_interrupts) rd_request_cancel(request);
+        if (st == RD_E_AGAIN) {
+            if (!v->has_text) show_progress(v, request);
+            continue;
+        }
+        if (st != RD_OK) return st;
+        if (ev->text_bytes) {
+            v->has_text = true;
+            show_text(v, ev->text, ev->text_bytes);
+            if (said) buf_append(said, ev->text, ev->text_bytes);
+        }
+        if (ev->type == RD_EVENT_DONE || ev->type == RD_EVENT_ERROR) return RD_OK;
+    }
+}
+
 rd_status stream_request(rd_engine *engine, const struct rd_request_options *q, struct buf *said,
-                         struct rd_usage *usage)
+                         struct rd_usage *usage, enum stream_end *end)
 {
     struct rd_error err = {RD_OK, ""};
     struct rd_event ev;
+    struct view view;
     rd_request *request = NULL;
     rd_status st = rd_submit(engine, q, NULL, NULL, &request, &err);
-    bool ended = false;
 
     memset(usage, 0, sizeof(*usage));
+    if (end) *end = STREAM_DONE;
     if (st != RD_OK) {
         cli_fail("%s", *err.text ? err.text : rd_status_text(st));
         return st;
     }
-    while (!ended) {
-        st = rd_request_wait(request, POLL_MS, &ev);
-        if (n_interrupts) rd_request_cancel(request);
-        if (st == RD_E_AGAIN) continue;
-        if (st != RD_OK) break;
-        if (ev.text_bytes) {
-            fwrite(ev.text, 1, ev.text_bytes, stdout);
-            fflush(stdout);
-            if (said) buf_append(said, ev.text, ev.text_bytes);
-        }
-        ended = ev.type == RD_EVENT_DONE || ev.type == RD_EVENT_ERROR;
-        if (!ended) continue;
+    view_init(&view);
+    is_running = 1;
+    st = follow(request, &view, said, &ev);
+    is_running = 0;
+    hide_progress(&view);
+    if (st == RD_OK) {
         *usage = ev.usage;
+        if (end) *end = end_of(q, &ev);
         if (ev.type == RD_EVENT_ERROR) {
             st = ev.status;
             if (st != RD_E_CANCELLED) cli_fail("%s", ev.message ? ev.message : rd_status_text(st));

@@ -133,7 +133,7 @@ static rd_status turn(rd_engine *engine, const struct chat_flags *f, struct buf 
     sample_flags_apply(&f->sample, &q);
     q.messages_json = history->data;
     buf_clear(said);
-    st = stream_request(engine, &q, said, &usage);
+    st = stream_request(engine, &q, said, &usage, NULL);
     printf("\n\n");
     if (f->verbose && usage.n_prompt) stream_print_usage(&usage);
     stream_interrupted();

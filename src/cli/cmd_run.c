@@ -1,4 +1,5 @@
 /* cli/cmd_run.c - `radish run`: one prompt in, streamed text out. */
+#include <stdio.h>
 #include <string.h>
 #include "cli/cli_flags.h"
 #include "cli/cli_model.h"
@@ -55,6 +56,15 @@ static void make_request(const struct run_flags *f, const struct buf *prompt, st
     q->messages_json = messages->data;
 }
 
+static void say_end(enum stream_end end, const struct rd_usage *usage)
+{
+    if (end == STREAM_CUT)
+        fprintf(stderr, "radish: the answer was cut after %u token%s; --max-tokens N allows more\n", usage->n_generated,
+                usage->n_generated == 1 ? "" : "s");
+    if (end == STREAM_FULL)
+        fprintf(stderr, "radish: the answer was cut: prompt and answer fill the context; --ctx N allows more\n");
+}
+
 static int run_run(const struct command *self, int argc, char **argv)
 {
     struct run_flags f;
@@ -63,6 +73,7 @@ static int run_run(const struct command *self, int argc, char **argv)
     struct buf prompt, messages;
     struct rd_request_options q;
     struct rd_usage usage;
+    enum stream_end end;
     rd_engine *engine = NULL;
     rd_status st = RD_E_NOMEM;
     int rc;
@@ -72,16 +83,17 @@ static int run_run(const struct command *self, int argc, char **argv)
     rc = args_parse(self, argc, argv, &f, words, &n_words);
     if (rc != ARGS_GO) return rc;
     rd_set_log(RD_LOG_WARN, NULL, NULL);
-    if (!cli_read_text(n_words > 1 ? words[1] : NULL, "Type the prompt", &prompt)) return EXIT_FAILED;
+    if (!cli_read_prompt(n_words > 1 ? words[1] : NULL, f.raw ? "" : "\n\n", f.raw, &prompt)) return EXIT_FAILED;
     buf_init(&messages);
     make_request(&f, &prompt, &messages, &q);
     if (messages.failed) {
         cli_fail("the prompt does not fit into memory");
     } else if ((engine = cli_open(&f.engine, words[0]))) {
         stream_catch_interrupt();
-        st = stream_request(engine, &q, NULL, &usage);
+        st = stream_request(engine, &q, NULL, &usage, &end);
         if (st == RD_OK || st == RD_E_CANCELLED) putchar('\n');
         fflush(stdout);
+        say_end(end, &usage);
         if (f.verbose && usage.n_prompt) stream_print_usage(&usage);
     }
     rd_close(engine);
@@ -95,9 +107,11 @@ const struct command cmd_run = {
     .name = "run", .section = "Talk to a model",
     .summary = "one prompt in, streamed text out", .words = "MODEL [PROMPT]",
     .about = "PROMPT goes through the model's chat template as a user message and the answer streams to stdout. "
-             "Without PROMPT, or with -, it is read from standard input. Ctrl-C ends the answer.",
+             "Without PROMPT, or with -, it is read from standard input. A text piped in beside PROMPT follows it "
+             "(after an empty line; with --raw, directly). Ctrl-C ends the answer. Exit status: 0, 1 when it failed, 2 "
+             "for a wrong command line, 130 after Ctrl-C.",
     .examples = "  radish run smollm2 \"What is a radish?\"\n"
                 "  radish run gemma3-270m --raw --temperature 0 --max-tokens 40 \"The capital of France is\"\n"
-                "  git diff | radish run qwen2.5-coder-1.5b --system \"Write a commit message for this diff.\" -v\n",
+                "  git diff | radish run qwen2.5-coder-1.5b \"Write a commit message for this diff:\" -v\n",
     .groups = run_groups, .min_words = 1, .max_words = 2, .run = run_run,
 };

@@ -24,7 +24,58 @@ def test_an_answer_and_its_statistics(radish, model):
 def test_stdin_is_the_prompt_and_quiet_is_quiet(radish, model):
     a = radish("run", model, "Count to five.", "-n", 16, *GREEDY)
     b = radish("run", model, "-n", 16, *GREEDY, stdin="Count to five.")
-    assert a.out == b.out != "" and a.err == b.err == ""
+    assert a.out == b.out != ""
+    assert a.err == b.err == "radish: the answer was cut after 16 tokens; --max-tokens N allows more\n"
+    whole = radish("run", model, "Name the capital of France.", *GREEDY)
+    assert "Paris" in whole.out and whole.err == ""
+
+
+def test_what_is_piped_in_follows_the_prompt(radish, model, tmp_path):
+    text = "A radish is a root.\nIt is red."
+    whole = radish("run", model, "Repeat this:\n\n" + text, "-n", 12, "-v", *GREEDY)
+    both = radish("run", model, "Repeat this:", "-n", 12, "-v", *GREEDY, stdin=text)
+    (tmp_path / "text").write_text(text)
+    with open(tmp_path / "text") as file:
+        from_file = subprocess.run([radish.path, "run", model, "Repeat this:", "-n", "12", *GREEDY], stdin=file, capture_output=True,
+                                   text=True)
+    prompt = [re.search(r"prompt (\d+) tokens", r.err).group(1) for r in (whole, both)]
+    assert whole.out == both.out == from_file.stdout != "" and prompt[0] == prompt[1]
+    nothing = subprocess.run([radish.path, "run", model, "Hi", "-n", "1"], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert nothing.returncode == 0 and nothing.stdout == radish("run", model, "Hi", "-n", 1).out
+    raw = radish("run", model, "--raw", "1, 2, 3", "-n", 6, "-v", *GREEDY, stdin=", 4, 5,")
+    assert raw.out == radish("run", model, "--raw", "1, 2, 3, 4, 5,", "-n", 6, *GREEDY).out
+
+
+def test_a_pipe_that_stays_silent_is_said(radish, model):
+    p = radish.start("run", model, "Hi", "-n", "1", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert p.stderr.readline().startswith(b"radish: waiting for standard input")
+    p.communicate(b"")
+    assert p.returncode == 0
+
+
+@pytest.mark.parametrize("command", ["run"])
+@pytest.mark.parametrize("stdin,wanted", [
+    (b"", "standard input is empty"),
+    (b"caf\xe9", "standard input is not UTF-8: byte 0xe9 at offset 3"),
+    (b"\xf0\x9f\x8c", "byte 0xf0 at offset 0"),
+])
+def test_standard_input_that_is_no_prompt_is_refused(radish, model, command, stdin, wanted):
+    r = radish(command, model, stdin=stdin)
+    assert r.returncode == 1 and wanted in r.err and r.err.startswith("radish: ") and r.out == ""
+
+
+def test_a_prompt_without_a_word_is_refused(radish, model):
+    assert "standard input is empty" in radish("run", model, stdin=" \n\t\n").err
+    assert radish("run", model, "").err == "radish: the prompt is empty\n"
+    r = radish("run", model, "Translate:", stdin=b"caf\xe9")
+    assert r.returncode == 1 and "standard input is not UTF-8: byte 0xe9 at offset 3" in r.err
+    r = subprocess.run([radish.path, "run", model, b"caf\xe9"], stdin=subprocess.DEVNULL, capture_output=True)
+    assert r.returncode == 1 and b"the prompt is not UTF-8: byte 0xe9 at offset 3" in r.stderr
+
+
+def test_a_full_context_is_said(radish, model):
+    r = radish("run", model, "Tell me a story.", "--ctx", 64, "-n", 0, "--ignore-eos")
+    assert r.returncode == 0 and "fill the context; --ctx N allows more" in r.err
 
 
 def test_raw_continues_the_text_and_stop_ends_before_it(radish, model):
@@ -94,7 +145,7 @@ def test_a_progress_bar_on_a_terminal_that_goes_away(radish, model):
     seen, code = on_terminal([radish.path, "run", model, "hi", "-n", "1"])
     assert code == 0
     assert re.search(r"loading smollm2.gguf \[#*\.*\] +\d+ %", seen)
-    assert seen.endswith("\r\033[K")
+    assert re.search(r"\r\033\[Kradish: the answer was cut after 1 token; [^\r]*\r\n$", seen)
     assert "loading" not in radish("run", model, "hi", "-n", 1).err
 
 
