@@ -16,6 +16,7 @@ struct serve_flags {
     struct rd_options engine;
     const char *host, *api_key, *log_level, *warm, *shared, *key_file, *pooling, *rerank;
     uint32_t port, n_io_threads, sse_ping_s, send_timeout_s, drain_s;
+    struct arg_texts allow_hosts;
     struct load_bar bar;
 };
 
@@ -46,6 +47,13 @@ static const struct arg serve_args[] = {
      .at = offsetof(struct serve_flags, key_file),
      .fallback_text = "none",
      .help = "further keys, one per line: what is stored under one of them is never used for another"},
+    {.flag = "--allow-host",
+     .kind = ARG_TEXTS,
+     .value = "NAME",
+     .at = offsetof(struct serve_flags, allow_hosts),
+     .fallback_text = "none",
+     .help = "without a key: a name under which clients reach this server (their Host header), beside addresses, names "
+             "without a dot and those of private networks; may be given again; * for every name"},
     {.flag = "--model-id",
      .kind = ARG_TEXT,
      .value = "NAME",
@@ -245,6 +253,8 @@ static int run_serve(const struct command *self, int argc, char **argv)
     o.api_key = f.api_key ? f.api_key : getenv("RADISH_API_KEY");
     if (o.api_key && !*o.api_key) o.api_key = NULL;
     if (f.key_file && !read_keys(f.key_file, &keys, &o, &err)) return cli_fail("--api-key-file: %s", err.text);
+    o.allow_hosts = f.allow_hosts.items;
+    o.n_allow_hosts = f.allow_hosts.n;
     o.pooling = pooling_of(f.pooling);
     o.rank_by_embedding = strcmp(f.rerank, "embedding") == 0;
     o.rank_by_answer = strcmp(f.rerank, "yes-no") == 0;
@@ -262,8 +272,10 @@ static int run_serve(const struct command *self, int argc, char **argv)
 const struct command cmd_serve = {
     .name = "serve", .section = "Talk to a model",
     .summary = "OpenAI-compatible server on 127.0.0.1:8000", .words = "MODEL",
-    .about = "GET /health answers 503 while the model loads, then 200. Ctrl-C, SIGTERM or a closed terminal: no new "
-             "requests, running ones may end, then out. Exit status 70: the GPU, or the model's file, failed; start again.",
+    .about = "GET /health answers 503 while the model loads, then 200. Ctrl-C, SIGTERM, SIGQUIT or a closed terminal: no "
+             "new requests, running ones may end, then out; a second time, or while the model loads: out at once. SIGUSR1 "
+             "logs a line of statistics; SIGUSR2 and SIGALRM are ignored. Exit status 70: the GPU, or the model's file, "
+             "failed; start again.",
     .examples = "  radish serve smollm2\n"
                 "  radish serve qwen2.5-coder-1.5b --port 9000 --kv-bytes 4G --ctx 32768\n"
                 "  RADISH_API_KEY=secret radish serve model.gguf --host 0.0.0.0\n",

@@ -1,8 +1,12 @@
 /* server/http_guard.c - the checks, in the order in which they are made. */
 #include "server/http_guard.h"
+#include <arpa/inet.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 #include "server/routes.h"
+
+#define MAX_HOST 256u
 
 /* "localhost", "127.0.0.1", "[::1]" with any port or none; "0.0.0.0" is what reaches this machine on Linux too. */
 static bool is_local_authority(const char *s)
@@ -32,14 +36,68 @@ static bool is_local_origin(const char *s)
     return false;
 }
 
-/* The time depends on the length of what was sent alone. */
-static bool key_equal(const char *sent, const char *key)
+/* "name", "name:port", "[v6]:port" -> the name, in lower case and without a final dot. false: it is none of these. */
+static bool host_name(const char *host, char name[MAX_HOST])
 {
-    size_t n_sent = strlen(sent), n_key = strlen(key);
+    bool is_v6 = *host == '[';
+    const char *begin = host + is_v6;
+    size_t n = strcspn(begin, is_v6 ? "]" : ":");
+    const char *end = begin + n + is_v6;
+
+    if (n == 0 || n >= MAX_HOST || (is_v6 && begin[n] != ']')) return false;
+    if (*end && (*end != ':' || !end[1] || end[1 + strspn(end + 1, "0123456789")])) return false;
+    for (size_t i = 0; i < n; i++) name[i] = begin[i] >= 'A' && begin[i] <= 'Z' ? (char)(begin[i] + 32) : begin[i];
+    if (!is_v6 && n > 1 && name[n - 1] == '.') n--;
+    name[n] = 0;
+    return true;
+}
+
+static bool is_address(const char *name)
+{
+    struct in6_addr any;
+
+    return inet_pton(AF_INET, name, &any) == 1 || inet_pton(AF_INET6, name, &any) == 1;
+}
+
+bool http_host_is_private(const char *host)
+{
+    static const char *const ends[] = {".localhost", ".local", ".internal", ".lan", ".home.arpa"};
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyz0123456789-_.";
+    char name[MAX_HOST], own[MAX_HOST] = "";
+    size_t n;
+
+    if (!host_name(host, name)) return false;
+    if (*host == '[' || is_address(name)) return is_address(name);
+    n = strlen(name);
+    /* all digits, or 0x..: some resolvers take these for addresses, and browsers write them out before they send them */
+    if (name[strspn(name, allowed)] || name[strspn(name, "0123456789.")] == 0 || strncmp(name, "0x", 2) == 0) return false;
+    if (!strchr(name, '.')) return true;
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
+        if (n > strlen(ends[i]) && strcmp(name + n - strlen(ends[i]), ends[i]) == 0) return true;
+    return gethostname(own, sizeof(own) - 1) == 0 && *own && strcasecmp(name, own) == 0;
+}
+
+bool http_host_in(const char *host, const char *const *allowed, uint32_t n)
+{
+    char name[MAX_HOST], other[MAX_HOST];
+
+    if (!host_name(host, name)) return false;
+    for (uint32_t i = 0; i < n; i++)
+        if (strcmp(allowed[i], "*") == 0 || (host_name(allowed[i], other) && strcmp(name, other) == 0)) return true;
+    return false;
+}
+
+bool http_secret_equal(const char *sent, size_t n_sent, const char *key, size_t n_key)
+{
     unsigned diff = n_sent != n_key;
 
     for (size_t i = 0; i < n_sent; i++) diff |= (unsigned char)sent[i] ^ (unsigned char)key[n_key ? i % n_key : 0];
     return diff == 0;
+}
+
+static bool key_equal(const char *sent, const char *key)
+{
+    return http_secret_equal(sent, strlen(sent), key, strlen(key));
 }
 
 /* Every key is looked at: the time does not tell which one it was. */
@@ -64,6 +122,14 @@ void http_tenant_salt(const struct http_conn *c, const char *cache_salt, struct 
     if (c->tenant || cache_salt) buf_printf(salt, "%s\n%s", c->tenant ? c->tenant : "", cache_salt ? cache_salt : "");
 }
 
+/* A page of this server itself; its Host was let in. */
+static bool is_same_origin(const char *origin, const char *host)
+{
+    size_t n = strncasecmp(origin, "http://", 7) == 0 ? 7 : strncasecmp(origin, "https://", 8) == 0 ? 8 : 0;
+
+    return n && host && strcasecmp(origin + n, host) == 0;
+}
+
 /* With a key pages of elsewhere, and names that point here (a proxy's, or a page's that rebinds its own), are let in by
  * that alone: no browser adds it by itself. Such pages may then read their answers. */
 static int check_origin(struct http_conn *c, struct api_error *e)
@@ -71,13 +137,18 @@ static int check_origin(struct http_conn *c, struct api_error *e)
     const struct server *s = c->io->server;
     const char *origin = http_header(&c->head, "origin");
     bool open = !s->o.api_key && s->o.n_tenant_keys == 0;
+    bool named = c->head.host && http_host_in(c->head.host, s->o.allow_hosts, s->o.n_allow_hosts);
 
-    if (open && s->loopback && c->head.host && !is_local_authority(c->head.host))
+    if (open && c->head.host && !named && s->loopback && !is_local_authority(c->head.host))
         return api_error_set(e, 403, NULL,
                              "this server listens on this machine only: the Host header must be localhost or 127.0.0.1 "
-                             "(behind a proxy that sends another one: --api-key)");
+                             "(behind a proxy that sends another one: --allow-host NAME, or --api-key)");
+    if (open && c->head.host && !named && !s->loopback && !http_host_is_private(c->head.host))
+        return api_error_set(e, 403, NULL,
+                             "this server has no API key: the Host header must be an address, or a name that nobody else "
+                             "can own (for others: --allow-host NAME, or --api-key)");
     if (!origin) return 0;
-    if (open && !is_local_origin(origin))
+    if (open && !is_local_origin(origin) && !is_same_origin(origin, c->head.host))
         return api_error_set(e, 403, NULL,
                              "requests from pages of other origins need a server with an API key (--api-key)");
     c->cors_origin = origin;

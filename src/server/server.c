@@ -33,6 +33,7 @@
 #define IDLE_NS        250000000ull      /* of a connection that makes room for another, */
 #define HALF_HEAD_NS   1000000000ull     /* or since it began its head */
 #define TAKE_TURN      64u
+#define N_SIGNALS      5
 #define DEFAULT_PING_S 5u
 #define DEFAULT_SEND_S 30u
 #define DEFAULT_DRAIN_S 30u
@@ -196,8 +197,9 @@ static void tick_server(struct server *s)
     unsigned stops = atomic_load_explicit(&stop_requests, memory_order_relaxed);
 
     if (!atomic_load_explicit(&s->loaded, memory_order_acquire)) {
-        if (stops > 1) _exit(EXIT_AT_ONCE);
-        return;
+        if (!stops) return;
+        log_info("stopped while loading");                  /* all files are written so that they may be cut anywhere */
+        _exit(0);
     }
     switch (server_phase(s)) {
     case SERVER_LOADING:                                    /* loading failed */
@@ -239,6 +241,26 @@ static void on_signal(evutil_socket_t number, short what, void *arg)
     /* of a terminal that is closed two may come, from the kernel and from the shell */
     if (number != SIGHUP || atomic_load_explicit(&stop_requests, memory_order_relaxed) == 0) server_stop();
     tick_server(s);
+}
+
+/* SIGUSR1. */
+static void on_statistics(evutil_socket_t number, short what, void *arg)
+{
+    struct server *s = arg;
+    struct rd_stats r = {0};
+    uint32_t n_conns = 0;
+
+    for (uint32_t i = 0; i < s->n_io; i++) n_conns += atomic_load_explicit(&s->io[i].n_conns, memory_order_relaxed);
+    if (server_phase(s) != SERVER_LOADING && s->engine) rd_get_stats(s->engine, &r);
+    log_info("statistics: %u connections, %u being answered; requests: %llu prefill, %llu decode, %llu wait, %llu taken, "
+             "%llu cancelled, %llu failed; tokens: %llu computed, %llu cached, %llu generated; pages: %llu of %llu free; "
+             "%.0f MiB",
+             n_conns, atomic_load_explicit(&s->n_busy, memory_order_relaxed), (unsigned long long)r.n_prefill,
+             (unsigned long long)r.n_decode, (unsigned long long)(r.n_queued + r.n_waiting + r.n_preparing),
+             (unsigned long long)r.n_submitted, (unsigned long long)r.n_cancelled, (unsigned long long)r.n_failed,
+             (unsigned long long)r.prompt_tokens_computed, (unsigned long long)r.prompt_tokens_cached,
+             (unsigned long long)r.tokens_generated, (unsigned long long)r.pages_free, (unsigned long long)r.pages_total,
+             (double)r.rss_anon_bytes / (1 << 20));
 }
 
 static rd_status io_init(struct server *s, struct server_io *io)
@@ -346,15 +368,34 @@ static bool is_ignored(int number)
     return sigaction(number, NULL, &now) == 0 && now.sa_handler == SIG_IGN;
 }
 
+/* Those of no use here, whose default is to end the process. SIGUSR1 has a use while the loops run. */
+static void ignore_signals(void)
+{
+    signal(SIGPIPE, SIG_IGN);                               /* a client that left is an error of write (F47) */
+    signal(SIGXFSZ, SIG_IGN);                               /* as is a file that may not grow */
+    signal(SIGALRM, SIG_IGN);
+    signal(SIGUSR1, SIG_IGN);
+    signal(SIGUSR2, SIG_IGN);
+}
+
+/* Everybody who reaches the port may use the machine. */
+static void warn_of_openness(const struct server *s)
+{
+    if (s->loopback || s->o.api_key || s->o.n_tenant_keys) return;
+    log_warn("listening on %s without an API key: whoever reaches this machine can use the model and see what it is "
+             "asked; set --api-key or RADISH_API_KEY, or listen on 127.0.0.1",
+             s->o.host);
+}
+
 static rd_status run_loops(struct server *s, uint32_t max_guests, struct rd_error *err)
 {
-    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
-    struct event *signals[3] = {NULL};
+    static const int numbers[N_SIGNALS] = {SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1};
+    struct event *signals[N_SIGNALS] = {NULL};
     rd_status st = RD_E_NOMEM;
 
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < N_SIGNALS; i++) {
         if (numbers[i] == SIGHUP && is_ignored(SIGHUP)) continue;
-        signals[i] = evsignal_new(s->io[0].base, numbers[i], on_signal, s);
+        signals[i] = evsignal_new(s->io[0].base, numbers[i], numbers[i] == SIGUSR1 ? on_statistics : on_signal, s);
         if (!signals[i] || event_add(signals[i], NULL)) goto done;
     }
     st = thread_start(&s->load_thread, "radish-load", load_main, s);
@@ -367,7 +408,7 @@ done:
     http_door_stop(s->door);
     for (uint32_t i = 1; i < s->n_io; i++) thread_join(&s->io[i].thread);
     thread_join(&s->load_thread);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < N_SIGNALS; i++)
         if (signals[i]) event_free(signals[i]);
     if (st != RD_OK) return error_set(err, st, "starting the server: %s", rd_status_text(st));
     if (s->device_dead) return error_set(err, RD_E_DEVICE, "the device failed");
@@ -386,7 +427,7 @@ rd_status server_run(const struct server_options *o,
 
     event_memory_install();
     if (evthread_use_pthreads()) return error_set(err, RD_E_INTERNAL, "libevent without threads");
-    signal(SIGPIPE, SIG_IGN);                               /* a client that left is an error of write (F47) */
+    ignore_signals();
     atomic_store(&stop_requests, 0);
     s = mem_zalloc(1, sizeof(*s));
     if (!s) return error_set(err, RD_E_NOMEM, "out of memory for the server");
@@ -405,6 +446,7 @@ rd_status server_run(const struct server_options *o,
         if (st != RD_OK) error_set(err, st, "starting the server: %s", rd_status_text(st));
     }
     if (st != RD_OK) goto done;
+    warn_of_openness(s);
     if (s->o.on_listen) s->o.on_listen(s->o.on_listen_user, s->o.host, port);
     st = run_loops(s, max_guests, err);
 done:

@@ -18,6 +18,9 @@ struct server_options {
     const char *const *tenant_keys;      /* [n_tenant_keys] further keys; requests under one of them share the cache with
                                           * their like alone, and take turns with those of others; outlive server_run */
     uint32_t n_tenant_keys;
+    const char *const *allow_hosts;      /* [n_allow_hosts] names in Host headers that a server without a key takes beside
+                                          * those of this machine and of private networks; "*": all; outlive server_run */
+    uint32_t n_allow_hosts;
     uint64_t max_body_bytes;             /* 0 = LIMIT_BODY_BYTES */
     uint32_t sse_ping_s; /* streams that send nothing for so long send a comment; 0: never; default 5 */
     uint32_t send_timeout_s;             /* a client that takes nothing of what waits for it so long is cut; 0 = 30 */
@@ -31,8 +34,9 @@ struct server_options {
 
 void server_options_default(struct server_options *o);
 /* The listening socket is opened first, and /health answers 503 "Loading model" while load(user, &engine, err) runs on
- * another thread; then requests are served until SIGTERM, SIGINT, SIGHUP (unless it is ignored) or server_stop().
- * The engine that load gave is closed at the end. */
+ * another thread; then requests are served until SIGTERM, SIGINT, SIGQUIT, SIGHUP (unless it is ignored) or server_stop().
+ * The engine that load gave is closed at the end. While load runs, and at the second such signal, the process ends at
+ * once: exit status 0 and 130. SIGUSR1 logs a line of statistics; SIGUSR2, SIGALRM, SIGPIPE and SIGXFSZ are ignored. */
 rd_status server_run(const struct server_options *o,
                      rd_status (*load)(void *user, rd_engine **out, struct rd_error *err), void *user,
                      struct rd_error *err);
