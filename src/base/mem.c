@@ -16,17 +16,26 @@ static _Atomic uint64_t n_alive;
 static _Atomic uint64_t fail_at = MEM_NEVER;        /* this attempt fails */
 static _Atomic uint64_t fail_from = MEM_NEVER;      /* this one and all later ones fail */
 
+static _Thread_local bool has_failed;               /* of the calling thread: libraries call without an argument */
+
+void mem_clear_failed(void) { has_failed = false; }
+bool mem_has_failed(void) { return has_failed; }
+
 static bool may_allocate(void)
 {
     uint64_t k = atomic_fetch_add_explicit(&n_allocs, 1, memory_order_relaxed);
 
-    return k != atomic_load_explicit(&fail_at, memory_order_relaxed) &&
-           k < atomic_load_explicit(&fail_from, memory_order_relaxed);
+    if (k != atomic_load_explicit(&fail_at, memory_order_relaxed) &&
+        k < atomic_load_explicit(&fail_from, memory_order_relaxed))
+        return true;
+    has_failed = true;
+    return false;
 }
 
 static void *counted(void *p)
 {
     if (p) atomic_fetch_add_explicit(&n_alive, 1, memory_order_relaxed);
+    else has_failed = true;
     return p;
 }
 
@@ -57,7 +66,9 @@ void *mem_realloc(void *p, size_t n, size_t size)
 
     if (!checked_mul(n, size, &bytes) || !may_allocate()) return NULL;
     if (!p) return counted(malloc(bytes ? bytes : 1));
-    return realloc(p, bytes ? bytes : 1);
+    p = realloc(p, bytes ? bytes : 1);
+    if (!p) has_failed = true;
+    return p;
 }
 
 void mem_free(void *p)

@@ -44,6 +44,12 @@ void mem_make_huge_page(void);
 /* Makes *items (capacity *cap, items of size bytes) hold at least want; doubles. false: out of memory, unchanged. */
 bool mem_grow(void **items, size_t *cap, size_t want, size_t size);
 
+/* Whether an allocation of the calling thread has failed since mem_clear_failed(). For libraries that do not tell all:
+ * libevent 2.1 returns a bufferevent whose output callback could not be stored as if it were whole, and it never writes;
+ * jansson calls a string that it has no memory for a syntax error. */
+void mem_clear_failed(void);
+bool mem_has_failed(void);
+
 /* ---- test hook and counts (all builds; two relaxed atomics per call) ---- */
 /* The i-th allocation from now (0 = the next one) fails once; negative switches the hook off. */
 void mem_fail_after(int64_t i);

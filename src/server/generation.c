@@ -139,8 +139,10 @@ static void log_end(const struct generation *g, int status)
 /* The last bytes of a stream. */
 static void finish_stream(struct http_conn *conn, struct buf *out)
 {
-    if (conn) {
-        http_stream_write(conn, out->data, out->failed ? 0 : out->n);
+    if (conn && out->failed) {
+        http_stream_break(conn);
+    } else if (conn) {
+        http_stream_write(conn, out->data, out->n);
         http_stream_end(conn);
     }
     buf_deinit(out);

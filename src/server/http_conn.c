@@ -16,7 +16,6 @@
 #include "base/mem.h"
 #include "base/net.h"
 #include "base/random.h"
-#include "server/event_memory.h"
 #include "server/http_door.h"
 #include "server/http_guard.h"
 #include "server/http_pace.h"
@@ -253,9 +252,15 @@ void http_stream_write(struct http_conn *c, const char *s, size_t n)
 
 void http_stream_end(struct http_conn *c)
 {
-    if (c->chunked_out) output(c, "0\r\n\r\n", 5);
+    if (c->chunked_out) output(c, "0\r\n\r\n", 5);      /* nothing where a piece was lost */
     c->streaming = false;
     response_done(c);
+}
+
+void http_stream_break(struct http_conn *c)
+{
+    break_off(c);
+    http_stream_end(c);
 }
 
 /* ---- requests ---- */
@@ -593,7 +598,7 @@ void http_conn_open(struct server_io *io, int fd)
         return;
     }
     c->io = io;
-    event_memory_clear();
+    mem_clear_failed();
     c->bev = bufferevent_socket_new(io->base, fd, BEV_OPT_CLOSE_ON_FREE);
     if (!c->bev) {
         net_close(fd);
@@ -609,5 +614,5 @@ void http_conn_open(struct server_io *io, int fd)
     bufferevent_setcb(c->bev, on_read, on_write, on_event, c);
     bufferevent_setwatermark(c->bev, EV_WRITE, DRAINED_BYTES, 0);
     c->reading = bufferevent_enable(c->bev, EV_READ | EV_WRITE) == 0;
-    if (!c->reading || event_memory_failed()) http_conn_close(c);
+    if (!c->reading || mem_has_failed()) http_conn_close(c);
 }

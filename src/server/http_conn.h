@@ -91,4 +91,6 @@ void http_reply_error(struct http_conn *c, const struct api_error *e);
 void http_stream_start(struct http_conn *c, const char *type);
 void http_stream_write(struct http_conn *c, const char *s, size_t n);
 void http_stream_end(struct http_conn *c);
+/* A piece could not be written: the connection ends, without the stream's end. */
+void http_stream_break(struct http_conn *c);
 size_t http_output_bytes(const struct http_conn *c);

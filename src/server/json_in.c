@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/limits.h"
+#include "base/mem.h"
 #include "base/utf8.h"
 #include "server/params.h"
 
@@ -158,8 +159,10 @@ int json_body_tree(const struct buf *body, json_t **out, struct api_error *e)
     json_t *v;
 
     *out = NULL;
+    mem_clear_failed();
     v = json_loadb(body->data, body->n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
-    if (!v && json_error_code(&why) == json_error_out_of_memory) return api_error_set(e, 503, NULL, "out of memory");
+    if (!v && mem_has_failed())                             /* which jansson calls a syntax error */
+        return api_error_set(e, 503, NULL, "out of memory");
     if (!v) {
         api_error_set(e, 400, NULL, "the body is not valid JSON: line %d, column %d: %.100s", why.line, why.column,
                       why.text);
@@ -198,6 +201,7 @@ char *json_text(const json_t *v, size_t flags)
 {
     struct buf text = {0};
 
-    if (json_dump_callback(v, append_text, &text, flags)) buf_deinit(&text);
-    return buf_take(&text, NULL);
+    if (json_dump_callback(v, append_text, &text, flags) == 0) return buf_take(&text, NULL);
+    buf_deinit(&text);
+    return NULL;
 }

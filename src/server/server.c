@@ -18,7 +18,6 @@
 #include "base/mem.h"
 #include "base/net.h"
 #include "base/sysinfo.h"
-#include "server/event_memory.h"
 #include "server/generation.h"
 #include "server/http_conn.h"
 #include "server/http_door.h"
@@ -271,7 +270,7 @@ static rd_status io_init(struct server *s, struct server_io *io)
     io->max_conns = s->max_conns / s->n_io;
     mutex_init(&io->wake_lock);
     mutex_init(&io->hand_lock);
-    event_memory_clear();
+    mem_clear_failed();
     io->base = event_base_new();
     io->handed = mem_zalloc(io->max_conns, sizeof(*io->handed));
     if (!io->base || !io->handed) return RD_E_NOMEM;
@@ -280,7 +279,7 @@ static rd_status io_init(struct server *s, struct server_io *io)
     if (http_pace_init(io) != RD_OK) return RD_E_NOMEM;
     io->taking = event_new(io->base, -1, 0, on_take, io);
     if (!io->wake || !io->tick || !io->taking || event_add(io->tick, &tick)) return RD_E_NOMEM;
-    return event_memory_failed() ? RD_E_NOMEM : RD_OK;
+    return mem_has_failed() ? RD_E_NOMEM : RD_OK;
 }
 
 static void io_deinit(struct server_io *io)
@@ -330,6 +329,9 @@ static bool is_loopback(const char *host)
     return strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 ||
            (inet_pton(AF_INET6, host, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6));
 }
+
+static void *event_alloc(size_t n) { return mem_alloc(n, 1); }
+static void *event_realloc(void *p, size_t n) { return mem_realloc(p, n, 1); }
 
 /* What may be open at once, files of our own and the door's left out (F46). */
 static uint32_t max_connections(uint32_t *max_guests)
@@ -425,7 +427,7 @@ rd_status server_run(const struct server_options *o,
     uint16_t port = 0;
     rd_status st;
 
-    event_memory_install();
+    event_set_mem_functions(event_alloc, event_realloc, mem_free);
     if (evthread_use_pthreads()) return error_set(err, RD_E_INTERNAL, "libevent without threads");
     ignore_signals();
     atomic_store(&stop_requests, 0);
