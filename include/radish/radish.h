@@ -79,6 +79,8 @@ struct rd_options {
                                      * do, and compared byte by byte (docs/cache.md); 0: none */
     bool no_normalise;              /* lines of system prompts that are new in every request (a billing header, request
                                      * ids) reach the model too; by default they are left out, see docs/api.md */
+    bool sort_keys;                 /* tools and arguments are rendered with sorted keys: for clients that shuffle them */
+    bool no_replay;                 /* no message is rendered as it was sampled or first spelled; see docs/cache.md */
     void (*progress)(void *user, double fraction);   /* 0 .. 1 while loading; may be NULL */
     void *progress_user;
 };
@@ -210,6 +212,8 @@ struct rd_request_options {
     bool ignore_eos;                /* end tokens are never drawn */
     bool cache_prompt;              /* default true; false: neither matches nor stores */
     bool speculation;               /* default true; false: no drafts for this request */
+    bool replay;                    /* default true; false: its messages are rendered as they are sent, none as it was
+                                     * sampled or first spelled, and its answer is not kept for that; see docs/cache.md */
     bool logprobs;                  /* of every output token */
     uint32_t n_top_logprobs;        /* 0 .. 20 */
     bool prompt_logprobs; /* of every prompt token but the first (computes the whole prompt: implies no cache) */
@@ -281,6 +285,7 @@ struct rd_usage {
     uint32_t n_generated;           /* the end token, when one was drawn, is not counted */
     uint32_t n_reasoning;           /* parse_thinking: of n_generated, those inside the thinking */
     uint32_t n_drafted, n_draft_accepted;   /* speculation: tokens drafted, and those of them that were right */
+    uint32_t n_restored;            /* answers among the messages that were put back as the model had written them */
     double queue_ms, prompt_ms, predicted_ms, ttft_ms;
     int miss;                       /* enum rd_miss_cause */
     const char *left_out;           /* lines of the system prompt that were not rendered, each ended by a newline; NULL:

@@ -16,6 +16,9 @@ struct kept_answer {
     char *raw, *content, *reasoning;
     size_t n_raw, n_thinking;
     json_t *calls;
+    uint32_t n_messages, n_prefix;
+    struct hash128 prefix;               /* of the first n_prefix ids */
+    uint64_t serial;                     /* rises from one to the next, from 1 on */
     size_t n_bytes;
 };
 
@@ -26,6 +29,7 @@ struct answer_memory {
     struct kept_sequence sequences[MAX_SEQUENCES];
     struct kept_answer answers[MAX_ANSWERS];
     uint32_t n_sequences, n_answers;
+    uint64_t last_serial;
     size_t sequence_bytes, answer_bytes; /* each at most half of max_bytes */
     memory_record_fn tell;               /* or NULL */
     void *tell_arg;
@@ -108,6 +112,7 @@ static void keep_answer(struct answer_memory *m, const struct kept_answer *a)
     }
     memmove(m->answers + 1, m->answers, m->n_answers * sizeof(*m->answers));
     m->answers[0] = *a;
+    m->answers[0].serial = ++m->last_serial;
     m->n_answers++;
     m->answer_bytes += a->n_bytes;
 }
@@ -118,9 +123,11 @@ static struct kept_sequence copy_sequence(struct answer_owner owner, const void 
 }
 
 /* raw is NULL when there is no memory. */
-static struct kept_answer copy_answer(struct answer_owner owner, const struct answer_parts *parts)
+static struct kept_answer copy_answer(struct answer_owner owner, const struct answer_parts *parts,
+                                      struct hash128 prefix)
 {
-    struct kept_answer a = {.owner = owner, .n_raw = parts->n_raw, .n_thinking = parts->n_thinking};
+    struct kept_answer a = {.owner = owner, .n_raw = parts->n_raw, .n_thinking = parts->n_thinking,
+                            .n_messages = parts->n_messages, .n_prefix = parts->n_prefix, .prefix = prefix};
 
     a.raw = mem_memdup(parts->raw, parts->n_raw);
     a.content = mem_strdup(parts->content);
@@ -159,6 +166,9 @@ static void tell_answer(memory_record_fn fn, void *arg, const struct kept_answer
 
     record_begin(&record, RECORD_ANSWER, &a->owner);
     record_put_u32(&record, (uint32_t)a->n_thinking);
+    record_put_u32(&record, a->n_messages);
+    record_put_u32(&record, a->n_prefix);
+    buf_append(&record, &a->prefix, sizeof(a->prefix));
     record_put_bytes(&record, a->raw, a->n_raw);
     record_put_bytes(&record, a->content, strlen(a->content) + 1);
     record_put_bytes(&record, a->reasoning, strlen(a->reasoning) + 1);
@@ -176,12 +186,13 @@ void answer_memory_keep(struct answer_memory *m, struct answer_owner owner, cons
 
     if (!sequence_fits(m, n)) return;
     s = copy_sequence(owner, ids, n);
-    if (parts && answer_fits(m, parts)) a = copy_answer(owner, parts);
+    if (parts && answer_fits(m, parts) && parts->n_prefix <= n)
+        a = copy_answer(owner, parts, hash128_of(ids, parts->n_prefix * sizeof(*ids)));
     mutex_lock(&m->lock);
     if (s.ids) keep_sequence(m, &s);
     if (a.raw) keep_answer(m, &a);
     if (s.ids && m->tell) tell_sequence(m->tell, m->tell_arg, &s);
-    if (a.raw && m->tell) tell_answer(m->tell, m->tell_arg, &a);
+    if (a.raw && m->tell) tell_answer(m->tell, m->tell_arg, &m->answers[0]);
     mutex_unlock(&m->lock);
 }
 
@@ -241,8 +252,14 @@ static bool load_answer(struct answer_memory *m, struct record_reader *r, const 
     struct answer_parts parts = {.n_thinking = record_u32(r)};
     struct kept_answer a = {.raw = NULL};
     size_t n_content, n_reasoning, n_calls;
+    struct hash128 prefix = {0, 0};
+    const void *digest;
     const char *calls;
 
+    parts.n_messages = record_u32(r);
+    parts.n_prefix = record_u32(r);
+    digest = record_bytes(r, sizeof(prefix));
+    if (digest) memcpy(&prefix, digest, sizeof(prefix));
     parts.raw = record_string(r, &parts.n_raw);
     parts.content = record_string(r, &n_content);
     parts.reasoning = record_string(r, &n_reasoning);
@@ -251,7 +268,7 @@ static bool load_answer(struct answer_memory *m, struct record_reader *r, const 
         parts.reasoning[n_reasoning - 1] || parts.n_thinking > parts.n_raw)
         return false;
     parts.calls = json_loadb(calls, n_calls, JSON_ALLOW_NUL, NULL);
-    if (calls_are_whole(parts.calls) && answer_fits(m, &parts)) a = copy_answer(*owner, &parts);
+    if (calls_are_whole(parts.calls) && answer_fits(m, &parts)) a = copy_answer(*owner, &parts, prefix);
     json_decref(parts.calls);
     mutex_lock(&m->lock);
     if (a.raw) keep_answer(m, &a);
@@ -319,9 +336,9 @@ static bool same_text(const char *a, const char *b)
     return x.n == y.n && memcmp(x.s, y.s, x.n) == 0;
 }
 
-static const char *first_id(const json_t *calls)
+static const char *id_of(const json_t *calls, size_t i)
 {
-    return json_string_value(json_object_get(json_array_get(calls, 0), "id"));
+    return json_string_value(json_object_get(json_array_get(calls, i), "id"));
 }
 
 /* A message's text: a string, or its one text part. NULL: nothing, or more. */
@@ -331,26 +348,59 @@ static const char *content_of(const json_t *message)
 
     if (json_is_array(content) && json_array_size(content) == 1)
         content = json_object_get(json_array_get(content, 0), "text");
+    if (json_string_length(content) != strlen(json_is_string(content) ? json_string_value(content) : ""))
+        return NULL;                                        /* a NUL in it: nothing of ours */
     return json_string_value(content);
 }
 
+/* One of the ids that were given to a's calls. */
+static bool has_id(const struct kept_answer *a, const json_t *calls)
+{
+    for (size_t i = 0; i < json_array_size(calls); i++)
+        for (size_t k = 0; id_of(calls, i) && k < json_array_size(a->calls); k++)
+            if (strcmp(id_of(calls, i), id_of(a->calls, k)) == 0) return true;
+    return false;
+}
+
 /* Clients may leave out the text beside a call whose id tells which one it is. */
-static const struct kept_answer *find_answer(const struct answer_memory *m, const struct answer_owner *owner,
-                                             const json_t *message)
+static bool is_answer(const struct kept_answer *a, const json_t *message, bool by_id)
 {
     const json_t *calls = json_object_get(message, "tool_calls"), *content = json_object_get(message, "content");
-    const char *id = first_id(calls), *text = content_of(message);
+    const char *text = content_of(message);
 
-    if (json_array_size(content) > 1) return NULL;
-    for (uint32_t i = 0; i < m->n_answers; i++) {
-        const struct kept_answer *a = &m->answers[i];
-        bool by_id = id && strcmp(id, first_id(a->calls)) == 0;
+    if (json_array_size(content) > 1 || (!text && json_array_size(content) == 1)) return false;
+    if (json_is_string(content) && !text) return false;
+    if (!same_text(a->content, text) && !(by_id && trimmed(text).n == 0)) return false;
+    return same_calls(a->calls, calls);
+}
 
-        if (!answer_owner_equal(&a->owner, owner) || !(same_text(a->content, text) || (by_id && trimmed(text).n == 0)))
-            continue;
-        if (same_calls(a->calls, calls)) return a;
+struct answer_pick answer_memory_pick(struct answer_memory *m, struct answer_owner owner, const json_t *messages,
+                                      size_t i, uint64_t after, const int32_t *ids, uint32_t n_ids)
+{
+    const json_t *message = json_array_get(messages, i), *calls = json_object_get(message, "tool_calls");
+    const char *role = json_string_value(json_object_get(message, "role"));
+    struct answer_pick pick = {.serial = 0};
+    bool known = false;
+
+    if (!role || strcmp(role, "assistant") != 0 || !json_array_size(calls)) return pick;
+    mutex_lock(&m->lock);
+    for (uint32_t k = 0; k < m->n_answers && !known; k++)
+        known = answer_owner_equal(&m->answers[k].owner, &owner) && has_id(&m->answers[k], calls);
+    for (uint32_t k = m->n_answers; k > 0 && !pick.serial; k--) {
+        const struct kept_answer *a = &m->answers[k - 1];
+        const struct answer_pick p = {a->serial, a->n_prefix, a->prefix};
+
+        if (a->serial <= after || a->n_messages != i || !answer_owner_equal(&a->owner, &owner)) continue;
+        if (known && !has_id(a, calls)) continue;
+        if (is_answer(a, message, known) && (!ids || answer_pick_fits(&p, ids, n_ids))) pick = p;
     }
-    return NULL;
+    mutex_unlock(&m->lock);
+    return pick;
+}
+
+bool answer_pick_fits(const struct answer_pick *p, const int32_t *ids, uint32_t n_ids)
+{
+    return p->n_prefix <= n_ids && hash128_equal(hash128_of(ids, p->n_prefix * sizeof(*ids)), p->prefix);
 }
 
 /* NULL: no memory, or the model's text is not UTF-8. */
@@ -375,26 +425,24 @@ static json_t *restored_message(const struct kept_answer *a, const json_t *sent)
     return message;
 }
 
-json_t *answer_memory_restore(struct answer_memory *m, struct answer_owner owner, const json_t *messages)
+json_t *answer_memory_restore(struct answer_memory *m, const json_t *messages, struct answer_pick *picks)
 {
-    json_t *restored = NULL;
+    json_t *restored = json_copy((json_t *)(uintptr_t)messages);
+    uint32_t n = 0;
 
     mutex_lock(&m->lock);
-    for (size_t i = 0; i < json_array_size(messages) && m->n_answers; i++) {
-        const json_t *message = json_array_get(messages, i);
-        const char *role = json_string_value(json_object_get(message, "role"));
-        const struct kept_answer *a;
-        json_t *now;
+    for (size_t i = 0; restored && i < json_array_size(messages); i++) {
+        json_t *now = NULL;
 
-        if (!role || strcmp(role, "assistant") != 0 || !json_array_size(json_object_get(message, "tool_calls"))) continue;
-        a = find_answer(m, &owner, message);
-        now = a ? restored_message(a, message) : NULL;
-        if (!now) continue;
-        if (!restored) restored = json_copy((json_t *)(uintptr_t)messages);
-        if (!restored || json_array_set_new(restored, i, now) != 0) break;
+        for (uint32_t k = 0; picks[i].serial && k < m->n_answers && !now; k++)
+            if (m->answers[k].serial == picks[i].serial) now = restored_message(&m->answers[k], json_array_get(messages, i));
+        if (!now || json_array_set_new(restored, i, now) != 0) picks[i].serial = 0;
+        n += picks[i].serial != 0;
     }
     mutex_unlock(&m->lock);
-    return restored;
+    if (n > 0) return restored;
+    json_decref(restored);
+    return NULL;
 }
 
 /* ---- replay ---- */
@@ -442,7 +490,7 @@ static bool begins_alike(const struct kept_sequence *s, const int32_t *ids, uint
 uint32_t answer_memory_replay(struct answer_memory *m, struct answer_owner owner, int32_t **ids, uint32_t *n)
 {
     const struct kept_sequence *best = NULL;
-    uint32_t best_kept = 0, best_sent = 0, n_other = 0;
+    uint32_t best_kept = 0, best_sent = 0, n_other = 0, n_changed;
     int32_t *out = NULL;
 
     mutex_lock(&m->lock);
@@ -452,9 +500,12 @@ uint32_t answer_memory_replay(struct answer_memory *m, struct answer_owner owner
 
         if (!answer_owner_equal(&s->owner, &owner) || !begins_alike(s, *ids, *n)) continue;
         walk(m->t, s, *ids, *n, &kept_end, &sent_end);
-        if (sent_end > best_sent) best = s, best_kept = kept_end, best_sent = sent_end;
+        if (sent_end < best_sent || sent_end == 0) continue;
+        n_changed = 0;
+        for (uint32_t k = 0; k < kept_end; k++) n_changed += k >= sent_end || s->ids[k] != (uint32_t)(*ids)[k];
+        if (best && sent_end == best_sent && n_changed >= n_other) continue;
+        best = s, best_kept = kept_end, best_sent = sent_end, n_other = n_changed;
     }
-    for (uint32_t i = 0; best && i < best_kept; i++) n_other += i >= best_sent || best->ids[i] != (uint32_t)(*ids)[i];
     if (n_other > 0) out = mem_alloc((size_t)best_kept + (*n - best_sent) + 1, sizeof(*out));
     if (out) {
         memcpy(out, best->ids, best_kept * sizeof(*out));

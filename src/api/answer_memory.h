@@ -6,12 +6,18 @@
  *     sampled      {"path" : "a.c"}   ->  12 tokens in the tree
  *     sent back    {"path":"a.c"}     ->  9 other tokens: a miss
  *
- * restore   before the template: an assistant message whose calls are known (by id, or all of it by content) becomes
- *           the text that the model wrote.
+ * restore   before the template: an assistant message with calls becomes the text that the model wrote, where that answer
+ *           was generated behind the same tokens, as the same message of its conversation. A known id decides alone: with
+ *           it no other answer is looked at, and nothing is restored when its calls were changed or its prefix is another.
+ *           Without a known id content and calls must be those delivered; of several equal ones the oldest is taken, so
+ *           that a request has one prompt whenever it is sent.
  * replay    after the tokenizer: where a kept sequence has the bytes of the prompt, its tokens take the prompt's place,
- *           up to the last place where both have a token boundary.
+ *           up to the last place where both have a token boundary; of several the one that replaces least.
  *
- * The bytes of the prompt stay what they are in replay; restore changes a call's spelling only to the model's own.
+ * The bytes of the prompt stay what they are in replay; restore changes a call's spelling only to that which the model
+ * wrote in this conversation. The tokens that must be the same are those up to the last control token of the prompt that
+ * the answer was generated from: behind it a template may write the beginning of an answer as it will not write it again
+ * (a thinking block).
  * Requests with different salts never see each other's answers. The oldest go when the bytes exceed their limit.
  * Thread  any thread.  Errors  no memory: nothing is kept or replaced, the request goes on.
  */
@@ -38,6 +44,8 @@ struct answer_parts {
     size_t n_raw, n_thinking;            /* raw[0 .. n_thinking): the thinking, its tags and the space behind it */
     const char *content, *reasoning;     /* 0-terminated; "" : none */
     json_t *calls;                       /* [{"id", "name", "arguments": a string}]; borrowed; NULL: none */
+    uint32_t n_messages;                 /* that the prompt had: the answer is message n_messages of its conversation */
+    uint32_t n_prefix;                   /* of the ids: those that must stand before it again */
 };
 
 rd_status answer_memory_create(const struct tokenizer *t, size_t max_bytes, struct answer_memory **out);
@@ -46,9 +54,17 @@ void answer_memory_destroy(struct answer_memory *m);
 /* ids[0..n): the prompt and the answer behind it, as they are in the tree. a NULL: only they are kept. */
 void answer_memory_keep(struct answer_memory *m, struct answer_owner owner, const uint32_t *ids, uint32_t n,
                         const struct answer_parts *a);
-/* The messages (an array) with those assistant messages restored whose calls are known, as a new array that shares the
- * others; NULL: none is. */
-json_t *answer_memory_restore(struct answer_memory *m, struct answer_owner owner, const json_t *messages);
+/* One kept answer that may be what message `message` of a conversation was: see api_restore.c. serial 0: none. */
+struct answer_pick { uint64_t serial; uint32_t n_prefix; struct hash128 prefix; };
+/* The first candidate for messages[i] behind the one with serial `after` (0: from the oldest on) whose prefix ids begin
+ * with; ids NULL: any. */
+struct answer_pick answer_memory_pick(struct answer_memory *m, struct answer_owner owner, const json_t *messages,
+                                      size_t i, uint64_t after, const int32_t *ids, uint32_t n_ids);
+/* Whether the ids begin with what the answer was generated behind. */
+bool answer_pick_fits(const struct answer_pick *p, const int32_t *ids, uint32_t n_ids);
+/* The messages (an array) with those restored that have a pick (an array of as many), as a new array that shares the
+ * others. A pick that is not kept any more becomes none. NULL: none is left, or no memory. */
+json_t *answer_memory_restore(struct answer_memory *m, const json_t *messages, struct answer_pick *picks);
 /* *ids (mem_alloc'ed, may be replaced by another block) and *n. Returns how many of the ids are another's now. */
 uint32_t answer_memory_replay(struct answer_memory *m, struct answer_owner owner, int32_t **ids, uint32_t *n);
 void answer_memory_clear(struct answer_memory *m);

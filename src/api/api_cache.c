@@ -9,6 +9,7 @@
 #include "base/utf8.h"
 #include "engine/public_prefix.h"
 #include "engine/store_link.h"
+#include "text/volatile_lines.h"
 
 #define LEAST_OTHER_TOKENS 16u           /* so many more tokens under another salt are worth telling */
 #define SHOWN_TOKENS 12u                 /* of either side of a difference, and of a node */
@@ -135,20 +136,37 @@ static size_t common(const char *a, size_t n_a, const char *b, size_t n_b)
     return n;
 }
 
-/* Is byte `at` of the text among those that the tools put there? */
-static bool in_tools(const rd_engine *engine, const struct rd_request_options *o, const char *text, size_t n, size_t at)
+static struct api_rendering rendering_of(const rd_engine *engine, const struct rd_request_options *o,
+                                         const struct answer_owner *owner)
+{
+    return (struct api_rendering){.messages = o->messages_json, .tools = o->tools_json, .kwargs = o->kwargs_json,
+                                  .end = o->prompt_end,
+                                  .owner = o->cache_prompt && o->replay && !engine->no_replay ? owner : NULL};
+}
+
+/* Is byte `at` of the text among those that the tools put there? Judged without answers that are put back, which need
+ * the tools before them; the tools stand before every answer. */
+static bool in_tools(const rd_engine *engine, const struct rd_request_options *o, size_t at)
 {
     struct answer_owner owner = api_owner(engine, o);
-    char *without = NULL;
-    size_t n_without = 0, head, tail = 0;
+    struct api_rendering r = rendering_of(engine, o, &owner);
+    char *with = NULL, *without = NULL;
+    size_t n = 0, n_without = 0, head, tail = 0;
+    bool inside = false;
 
-    if (!o->tools_json || api_render(engine, o->messages_json, NULL, o->kwargs_json, o->prompt_end, &owner, NULL,
-                                     &without, &n_without, NULL) != RD_OK)
-        return false;
-    head = common(text, n, without, n_without);
-    while (tail < n_without - head && tail < n - head && text[n - 1 - tail] == without[n_without - 1 - tail]) tail++;
+    if (!o->tools_json) return false;
+    r.as_sent = true;
+    if (api_render(engine, &r, &with, &n, NULL) == RD_OK) {
+        r.tools = NULL;
+        if (api_render(engine, &r, &without, &n_without, NULL) == RD_OK) {
+            head = common(with, n, without, n_without);
+            while (tail < n_without - head && tail < n - head && with[n - 1 - tail] == without[n_without - 1 - tail]) tail++;
+            inside = at >= head && at < n - tail;
+        }
+    }
+    mem_free(with);
     mem_free(without);
-    return at >= head && at < n - tail;
+    return inside;
 }
 
 /* Does the conversation of the first n_first messages reach byte `at` of the text? */
@@ -156,6 +174,7 @@ static bool reaches(const rd_engine *engine, const struct rd_request_options *o,
                     const char *text, size_t n, size_t at)
 {
     struct answer_owner owner = api_owner(engine, o);
+    struct api_rendering r = rendering_of(engine, o, &owner);
     json_t *first = json_array();
     char *json = NULL, *part = NULL;
     size_t n_part = 0;
@@ -163,8 +182,9 @@ static bool reaches(const rd_engine *engine, const struct rd_request_options *o,
 
     for (size_t i = 0; first && i < n_first; i++) json_array_append(first, json_array_get(messages, i));
     if (first) json = json_dumps(first, JSON_COMPACT);
-    if (json && api_render(engine, json, o->tools_json, o->kwargs_json, RD_PROMPT_CLOSED, &owner, NULL, &part,
-                           &n_part, NULL) == RD_OK)
+    r.messages = json;
+    r.end = RD_PROMPT_CLOSED;
+    if (json && api_render(engine, &r, &part, &n_part, NULL) == RD_OK)
         reached = common(text, n, part, n_part) > at;
     mem_free(json);
     mem_free(part);
@@ -194,22 +214,43 @@ static void find_message(const rd_engine *engine, const struct rd_request_option
         out->message = (int32_t)low;
         out->part = role && (strcmp(role, "system") == 0 || strcmp(role, "developer") == 0) ? "system" : "message";
     }
-    if (in_tools(engine, o, text, n, at)) out->part = "tools";
+    if (in_tools(engine, o, at)) out->part = "tools";
     json_decref(messages);
 }
 
-static void find_place(const rd_engine *engine, const struct rd_request_options *o, const int32_t *tokens,
+/* Tools and messages as the request would spell them, so that parts of it are spelled so, too. JSON texts, or NULL. */
+static void spell(const rd_engine *engine, const struct rd_request_options *o, char **messages, char **tools)
+{
+    json_t *m = o->messages_json ? json_loads(o->messages_json, JSON_ALLOW_NUL, NULL) : NULL;
+    json_t *t = o->tools_json ? json_loads(o->tools_json, JSON_ALLOW_NUL, NULL) : NULL;
+    struct buf unseen = {0};
+
+    if (m && !engine->keep_volatile) (void)volatile_lines_leave_out(m, &unseen);
+    if (m && !engine->keep_volatile) spelling_memory_recall(engine->spellings, api_owner(engine, o), t, m, NULL);
+    *messages = m ? json_dumps(m, JSON_COMPACT) : NULL;
+    *tools = t ? json_dumps(t, JSON_COMPACT) : NULL;
+    json_decref(m);
+    json_decref(t);
+    buf_deinit(&unseen);
+}
+
+static void find_place(const rd_engine *engine, const struct rd_request_options *request, const int32_t *tokens,
                        uint32_t n_match, struct rd_cache_explanation *out)
 {
-    char *text = NULL;
-    struct answer_owner owner = api_owner(engine, o);
+    struct rd_request_options o = *request;
+    struct answer_owner owner = api_owner(engine, &o);
+    char *text = NULL, *messages = NULL, *tools = NULL;
+    struct api_rendering r;
     size_t n = 0, at = 0;
 
+    if (o.cache_prompt && o.replay && !engine->no_replay) spell(engine, &o, &messages, &tools);
+    if (messages) o.messages_json = messages;
+    if (tools) o.tools_json = tools;
+    r = rendering_of(engine, &o, &owner);
     for (uint32_t i = 0; i < n_match; i++) at += tokenizer_piece(engine->tokenizer, tokens[i], true).n;
-    if (api_render(engine, o->messages_json, o->tools_json, o->kwargs_json, o->prompt_end, &owner, NULL, &text, &n,
-                   NULL) != RD_OK)
-        return;
-    find_message(engine, o, text, n, at, out);
+    if (api_render(engine, &r, &text, &n, NULL) == RD_OK) find_message(engine, &o, text, n, at, out);
+    mem_free(messages);
+    mem_free(tools);
     mem_free(text);
 }
 

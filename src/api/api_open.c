@@ -360,6 +360,8 @@ rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *
     st = open_file(o->model, &e, err);
     if (st != RD_OK) goto fail;
     e->keep_volatile = o->no_normalise;
+    e->no_replay = o->no_replay;
+    e->sort_keys = o->sort_keys;
     fill_names(e, o);
     st = fill_model_info(e, err);
     if (st != RD_OK) goto fail;

@@ -36,10 +36,13 @@ static rd_status begin_answer(const rd_engine *engine, const struct rd_request_o
     return *text ? RD_OK : error_set(err, RD_E_NOMEM, "out of memory for a prompt");
 }
 
-rd_status api_prompt_tokens(const rd_engine *engine, const struct rd_request_options *o, struct buf *left_out,
+rd_status api_prompt_tokens(const rd_engine *engine, const struct rd_request_options *o, struct api_prompt_notes *notes,
                             int32_t **tokens, uint32_t *n, struct rd_error *err)
 {
     struct answer_owner owner = api_owner(engine, o);
+    const bool replay = o->cache_prompt && o->replay && !engine->no_replay;
+    struct api_rendering r = {.messages = o->messages_json, .tools = o->tools_json, .kwargs = o->kwargs_json,
+                              .end = o->prompt_end, .owner = replay ? &owner : NULL, .notes = notes};
     char *text = NULL;
     size_t n_text = 0;
     rd_status st;
@@ -47,12 +50,11 @@ rd_status api_prompt_tokens(const rd_engine *engine, const struct rd_request_opt
     if (o->tokens) return copy_tokens(engine, o->tokens, o->n_tokens, tokens, n, err);
     if (o->prompt)
         return token_memory_encode(engine->texts, o->prompt, o->prompt_bytes, true, true, tokens, n, NULL, err);
-    st = api_render(engine, o->messages_json, o->tools_json, o->kwargs_json, o->prompt_end,
-                    o->cache_prompt ? &owner : NULL, left_out, &text, &n_text, err);
+    st = api_render(engine, &r, &text, &n_text, err);
     if (st != RD_OK) return st;
     if (o->forced_tool || o->thinking_tokens == 0) st = begin_answer(engine, o, &text, &n_text, err);
     if (st == RD_OK) st = api_encode_chat(engine, text, n_text, tokens, n, err);
-    if (st == RD_OK && o->cache_prompt) answer_memory_replay(engine->answers, owner, tokens, n);
+    if (st == RD_OK && replay) answer_memory_replay(engine->answers, owner, tokens, n);
     mem_free(text);
     return st;
 }
@@ -106,13 +108,13 @@ static rd_status check_length(const rd_engine *engine, const struct rd_request_o
         engine->info.n_ctx, n, n_max);
 }
 
-/* A control token other than the thinking tags: a turn reaches back to one. */
-static bool bounds_turn(const struct rd_request *r, int32_t token)
+bool api_bounds_turn(const rd_engine *engine, int32_t token)
 {
-    const struct think_tags *think = r->engine->style.think;
-    struct text_span piece = tokenizer_piece(r->engine->tokenizer, token, true);
+    const struct think_tags *think = engine->style.think;
+    struct text_span piece = tokenizer_piece(engine->tokenizer, token, true);
 
-    if (tokenizer_type(r->engine->tokenizer, token) != TOKEN_CONTROL) return false;
+    if (tokenizer_type(engine->tokenizer, token) != TOKEN_CONTROL) return false;
+    if (!think) return true;
     return (piece.n != strlen(think->open) || memcmp(piece.s, think->open, piece.n) != 0) &&
            (piece.n != strlen(think->close) || memcmp(piece.s, think->close, piece.n) != 0);
 }
@@ -125,7 +127,7 @@ static bool prompt_thinks(const struct rd_request *r, const int32_t *tokens, uin
     bool thinks;
 
     if (!r->engine->style.think) return false;
-    while (first > 0 && !bounds_turn(r, tokens[first - 1])) first--;
+    while (first > 0 && !api_bounds_turn(r->engine, tokens[first - 1])) first--;
     for (; first < n; first++) {
         struct text_span piece = tokenizer_piece(r->engine->tokenizer, tokens[first], true);
 
@@ -184,11 +186,15 @@ static rd_status prepare(struct rd_request *r, struct rd_error *err)
     int32_t *tokens = NULL;
     uint32_t n = 0;
     bool thinks = false;
-    struct buf left_out = {0};
-    rd_status st = api_prompt_tokens(r->engine, &r->o, &left_out, &tokens, &n, err);
+    struct api_prompt_notes notes = {.n_messages = 0};
+    rd_status st = api_prompt_tokens(r->engine, &r->o, &notes, &tokens, &n, err);
 
-    if (st == RD_OK && left_out.n > 0) st = keep_left_out(r, &left_out, err);
-    buf_deinit(&left_out);
+    if (st == RD_OK && notes.left_out.n > 0) st = keep_left_out(r, &notes.left_out, err);
+    r->spelled = notes.spelled;
+    notes.spelled.tools = NULL;                             /* the reference is the request's now */
+    r->n_messages = notes.n_messages;
+    r->n_restored = notes.n_restored;
+    api_notes_deinit(r->engine, &notes);
 
     if (st == RD_OK) st = check_length(r->engine, &r->o, &n, err);
     if (st == RD_OK && r->o.messages_json) st = begin_output(r, tokens, n, &thinks, err);
@@ -198,7 +204,7 @@ static rd_status prepare(struct rd_request *r, struct rd_error *err)
         p.wake_arg = r;
         if (r->o.messages_json) fill_budget(r, thinks, &p.think);
         if (p.cached && !r->o.idle) salt_ring_note(&r->engine->salts, r->o.fairness_key, api_owner(r->engine, &r->o));
-        if (p.cached) api_retain_fill(r->engine, &r->o, tokens, n, &p);
+        if (p.cached) api_retain_fill(r->engine, &r->o, spelling_memory_tools(&r->spelled), tokens, n, &p);
         if (r->o.embed) api_embed_wish(r->engine, r->o.embed, n, &p.prefill, &p.cached);
         p.prefill.score_tokens = r->o.score_tokens;
         p.prefill.n_scores = r->o.n_score_tokens;

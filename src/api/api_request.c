@@ -30,7 +30,8 @@ void rd_request_options_default(struct rd_request_options *o)
                                      .mirostat_tau = 5,
                                      .mirostat_eta = 0.1f,
                                      .cache_prompt = true,
-                                     .speculation = true};
+                                     .speculation = true,
+                                     .replay = true};
 }
 
 static rd_status check_options(const rd_engine *engine, const struct rd_request_options *o, struct rd_error *err)
@@ -137,6 +138,7 @@ static void request_free(struct rd_request *r)
     api_output_deinit(&r->output);
     buf_deinit(&r->text);
     arena_deinit(&r->arena);
+    if (r->spelled.tools) spelling_memory_release(r->engine->spellings, &r->spelled);
     cond_deinit(&r->cond);
     mutex_deinit(&r->lock);
     mem_free(r);
@@ -253,6 +255,7 @@ static void fill_usage(const struct rd_request *r, struct rd_usage *u)
     u->n_generated = api_output_is_cut(r) ? r->n_tokens_out : s->n_generated;
     u->n_reasoning = r->output.n_reasoning;
     u->left_out = r->left_out;
+    u->n_restored = r->n_restored;
     if (!s->admitted_ns) return;
     u->queue_ms = (double)(s->admitted_ns - s->submitted_ns) / 1e6;
     u->prompt_ms = (double)(first - s->admitted_ns) / 1e6;

@@ -34,8 +34,8 @@ static char *head_messages(const char *messages_json)
 }
 
 /* Tokens of the prompt that its tools and first system messages make. */
-static uint32_t head_tokens(const rd_engine *engine, const struct rd_request_options *o, const int32_t *tokens,
-                            uint32_t n)
+static uint32_t head_tokens(const rd_engine *engine, const struct rd_request_options *o, const char *tools,
+                            const int32_t *tokens, uint32_t n)
 {
     struct rd_request_options head = *o;
     char *messages = head_messages(o->messages_json);
@@ -43,6 +43,7 @@ static uint32_t head_tokens(const rd_engine *engine, const struct rd_request_opt
     uint32_t n_other = 0, n_same = 0;
 
     head.messages_json = messages;
+    if (tools) head.tools_json = tools;
     head.prompt_end = RD_PROMPT_CLOSED;
     head.forced_tool = NULL;
     head.thinking_tokens = RD_NO_LIMIT;
@@ -53,11 +54,11 @@ static uint32_t head_tokens(const rd_engine *engine, const struct rd_request_opt
     return n_same;
 }
 
-void api_retain_fill(const rd_engine *engine, const struct rd_request_options *o, const int32_t *tokens, uint32_t n,
-                     struct request_params *p)
+void api_retain_fill(const rd_engine *engine, const struct rd_request_options *o, const char *tools,
+                     const int32_t *tokens, uint32_t n, struct request_params *p)
 {
     if (o->keep_head_s > o->keep_prompt_s && o->messages_json)
-        p->keep[0] = (struct request_keep){head_tokens(engine, o, tokens, n), class_of(o->keep_head_s)};
+        p->keep[0] = (struct request_keep){head_tokens(engine, o, tools, tokens, n), class_of(o->keep_head_s)};
     p->keep[1] = (struct request_keep){n, class_of(o->keep_prompt_s)};
     p->keep[2] = (struct request_keep){UINT32_MAX, class_of(o->keep_all_s)};
 }

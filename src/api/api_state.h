@@ -73,6 +73,8 @@ struct rd_engine {
     struct salt_ring salts;
     struct sip_key salt_key;             /* of this process */
     bool keep_volatile;                  /* volatile lines are rendered too */
+    bool no_replay;                      /* nothing is put back as it was sampled */
+    bool sort_keys;                      /* of tools and arguments */
     atomic_bool left_out_logged;         /* it is told once; relaxed would do */
     struct model_executor executor;
     struct api_draft *draft;             /* NULL: no draft model */
@@ -114,6 +116,8 @@ struct rd_request {
     struct api_output output;
     struct buf text;                     /* text of the event that was handed out last */
     const char *left_out;                /* see struct rd_usage; arena; written by the prep worker */
+    struct spelled spelled;              /* likewise: what the answer is kept under */
+    uint32_t n_messages, n_restored;     /* likewise */
     int stop_hit;                        /* index of the stop string found, or -1 */
     uint32_t n_tokens_out;
     bool started_sent, ended_sent;
@@ -131,9 +135,12 @@ rd_status api_device_open(rd_engine *engine, const struct rd_options *o, struct 
 bool api_has_cuda(void);                 /* this build */
 /* api_prep.c */
 void api_prep_main(void *arg);           /* rd_engine */
-/* Renders and tokenizes; *tokens is mem_free'd by the caller. */
-rd_status api_prompt_tokens(const rd_engine *engine, const struct rd_request_options *o, struct buf *left_out,
+struct api_prompt_notes;
+/* Renders and tokenizes; *tokens is mem_free'd by the caller. notes: as of struct api_rendering. */
+rd_status api_prompt_tokens(const rd_engine *engine, const struct rd_request_options *o, struct api_prompt_notes *notes,
                             int32_t **tokens, uint32_t *n, struct rd_error *err);
+/* A control token other than the thinking tags: a turn reaches back to one. */
+bool api_bounds_turn(const rd_engine *engine, int32_t token);
 /* api_sampling.c. Numbers and ids; the lists stay the options'. RD_E_INVALID: samplers. */
 rd_status api_sampling_fill(const struct rd_request_options *o, struct sampler_params *p, struct rd_error *err);
 /* Everything that can be told without the tokenizer. RD_E_INVALID names the parameter. */
@@ -159,15 +166,25 @@ void api_output_finish(struct rd_request *r);
 /* Nothing more of the output leaves: a stop string or the only call was found. */
 bool api_output_is_cut(const struct rd_request *r);
 void api_output_hand_out(struct rd_request *r, struct rd_event *ev);
-/* api_retain.c: what of the prompt is kept longer; without memory, nothing. */
-void api_retain_fill(const rd_engine *engine, const struct rd_request_options *o, const int32_t *tokens, uint32_t n,
-                     struct request_params *p);
+/* api_retain.c: what of the prompt is kept longer; without memory, nothing. tools: as they were rendered, or NULL: as in
+ * o. */
+void api_retain_fill(const rd_engine *engine, const struct rd_request_options *o, const char *tools,
+                     const int32_t *tokens, uint32_t n, struct request_params *p);
 /* api_replay.c */
 struct answer_owner api_owner(const rd_engine *engine, const struct rd_request_options *o);
 void api_answer_add(struct api_answer *a, enum rd_delta_type type, const char *id, const char *s, size_t n);
 void api_answer_deinit(struct api_answer *a);
 /* Consumer, once the request has ended. */
 void api_answer_keep(struct rd_request *r);
+/* What answer_memory_keep() and the spellings get of an answer that ended by itself; ids: the prompt's and its own. */
+struct api_kept {
+    struct answer_owner owner;
+    const uint32_t *ids;
+    uint32_t n_prompt, n_ids, n_messages;
+    const struct spelled *spelled;
+    bool whole;                          /* its calls are all that the model wrote, and all was delivered */
+};
+void api_answer_keep_as(rd_engine *engine, const struct api_kept *k, struct api_answer *a);
 /* api_memory.c: init with the tokenizer; open reads and writes what there is under dir of this model. */
 rd_status api_memory_init(rd_engine *e);
 void api_memory_open(rd_engine *e, const char *dir, struct hash128 model);
@@ -187,12 +204,25 @@ rd_status api_texts_init(rd_engine *engine, struct rd_error *err);
 /* Encode with BOS as the model wants, unless the text begins with it already (a template wrote it). */
 rd_status api_encode_chat(const rd_engine *engine, const char *text, size_t n, int32_t **ids, uint32_t *n_ids,
                           struct rd_error *err);
-/* left_out: takes the volatile lines that were not rendered (text/volatile_lines.h); NULL: the request is only looked at,
- * and leaves no first spelling (spelling_memory.h). owner: whose answers are
- * restored; NULL: none. */
-rd_status api_render(const rd_engine *engine, const char *messages, const char *tools, const char *kwargs,
-                     enum rd_prompt_end end, const struct answer_owner *owner, struct buf *left_out, char **text,
-                     size_t *n, struct rd_error *err);
+/* What preparing a request found out beside its prompt. Zeroed; deinit any number of times. */
+struct api_prompt_notes {
+    struct buf left_out;                 /* volatile lines that were not rendered (text/volatile_lines.h) */
+    struct spelled spelled;              /* what was said, and how its tools are spelled */
+    uint32_t n_messages, n_restored;     /* messages of the request; answers put back as they were sampled */
+};
+void api_notes_deinit(const rd_engine *engine, struct api_prompt_notes *notes);
+struct api_rendering {
+    const char *messages, *tools, *kwargs;
+    enum rd_prompt_end end;
+    const struct answer_owner *owner;    /* whose spellings and answers are recalled; NULL: none, all as it was sent */
+    bool as_sent;                        /* answers are not put back */
+    bool raw;                            /* keys are not sorted either */
+    struct api_prompt_notes *notes;      /* NULL: the request is only looked at, and leaves no trace */
+};
+rd_status api_render(const rd_engine *engine, struct api_rendering *r, char **text, size_t *n, struct rd_error *err);
+/* api_restore.c: as chat_template_prompt(), with the answers of in->messages as they were sampled where that is right. */
+rd_status api_render_restored(const rd_engine *engine, struct answer_owner owner, struct chat_input *in, char **text,
+                              size_t *n, uint32_t *n_restored, struct rd_error *err);
 
 /* api_draft.c: after the weights and the size of the cache are known, before the engine is made. */
 rd_status api_draft_open(rd_engine *e, const char *path, uint32_t max_running, uint32_t page_tokens,

@@ -37,12 +37,13 @@ static int32_t template_end(const rd_engine *e)
 {
     static const char messages[] = "[{\"role\":\"user\",\"content\":\"Hi\"},"
                                    "{\"role\":\"assistant\",\"content\":\"" PROBE_TEXT "\"}]";
+    struct api_rendering r = {.messages = messages, .end = RD_PROMPT_CLOSED};
     struct rd_error ignored;
     char *text = NULL, *at;
     size_t n = 0;
     int32_t id = TOKEN_NONE;
 
-    if (api_render(e, messages, NULL, NULL, false, NULL, NULL, &text, &n, &ignored) != RD_OK) return id;
+    if (api_render(e, &r, &text, &n, &ignored) != RD_OK) return id;
     at = strstr(text, PROBE_TEXT);
     if (at) id = leading_control(e, at + strlen(PROBE_TEXT), n - (size_t)(at - text) - strlen(PROBE_TEXT));
     mem_free(text);

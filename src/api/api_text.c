@@ -83,56 +83,78 @@ static rd_status parse_json(const char *text, const char *what, bool array, json
     return error_set(err, RD_E_INVALID, "%s: must be %s", what, array ? "an array" : "an object");
 }
 
-/* Tools one by one: a client that adds one keeps the others. */
-static void recall_spellings(const rd_engine *engine, struct answer_owner owner, json_t *messages, json_t *tools,
-                             bool keep)
+/* Keys in one order, whoever sends them; a text of JSON stays a text. NULL: no memory, or no JSON. */
+static json_t *sorted(const json_t *value)
 {
-    for (size_t i = 0; i < json_array_size(tools); i++) {
-        json_t *first = spelling_memory_recall(engine->spellings, owner, json_array_get(tools, i), keep);
+    const size_t parse = JSON_DECODE_ANY | JSON_ALLOW_NUL, write = JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY;
+    bool is_text = json_is_string(value);
+    json_t *v = is_text ? json_loadb(json_string_value(value), json_string_length(value), parse, NULL) : NULL, *out;
+    char *text = json_dumps(is_text ? v : value, write);
 
-        if (first) json_array_set_new(tools, i, first);
-    }
-    spelling_memory_recall_calls(engine->spellings, owner, messages, keep);
+    out = !text ? NULL : is_text ? json_string(text) : json_loads(text, parse, NULL);
+    mem_free(text);
+    json_decref(v);
+    return out;
 }
 
-rd_status api_render(const rd_engine *engine, const char *messages, const char *tools, const char *kwargs,
-                     enum rd_prompt_end end, const struct answer_owner *owner, struct buf *left_out, char **text,
-                     size_t *n, struct rd_error *err)
+/* --sort-keys: a function of the request alone, so that clients which shuffle share prompts. */
+static void sort_keys(json_t *tools, json_t *messages)
+{
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        json_t *tool = sorted(json_array_get(tools, i));
+
+        if (tool) json_array_set_new(tools, i, tool);
+    }
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        json_t *calls = json_object_get(json_array_get(messages, i), "tool_calls");
+
+        for (size_t k = 0; k < json_array_size(calls); k++) {
+            json_t *function = json_object_get(json_array_get(calls, k), "function"), *arguments;
+
+            arguments = sorted(json_object_get(function, "arguments"));
+            if (arguments) json_object_set_new(function, "arguments", arguments);
+        }
+    }
+}
+
+rd_status api_render(const rd_engine *engine, struct api_rendering *r, char **text, size_t *n, struct rd_error *err)
 {
     static const enum chat_end ends[] = {CHAT_END_NONE, CHAT_END_AUTO, CHAT_END_GENERATION, CHAT_END_CONTINUE};
-    json_t *m = NULL, *t = NULL, *k = NULL, *restored = NULL;
+    json_t *m = NULL, *t = NULL, *k = NULL;
     struct buf unseen = {0};
     struct chat_input in;
     rd_status st;
 
-    if ((st = parse_json(messages, "messages", true, &m, err)) != RD_OK) goto done;
-    if ((st = parse_json(tools, "tools", true, &t, err)) != RD_OK) goto done;
-    if ((st = parse_json(kwargs, "chat_template_kwargs", false, &k, err)) != RD_OK) goto done;
-    if (!engine->keep_volatile && (st = volatile_lines_leave_out(m, left_out ? left_out : &unseen)) != RD_OK) {
+    if ((st = parse_json(r->messages, "messages", true, &m, err)) != RD_OK) goto done;
+    if ((st = parse_json(r->tools, "tools", true, &t, err)) != RD_OK) goto done;
+    if ((st = parse_json(r->kwargs, "chat_template_kwargs", false, &k, err)) != RD_OK) goto done;
+    if (!engine->keep_volatile && (st = volatile_lines_leave_out(m, r->notes ? &r->notes->left_out : &unseen)) != RD_OK) {
         error_set(err, st, "out of memory");
         goto done;
     }
-    if (owner && !engine->keep_volatile) recall_spellings(engine, *owner, m, t, left_out != NULL);
+    if (r->notes) r->notes->n_messages = (uint32_t)json_array_size(m);
+    if (engine->sort_keys && !r->raw) sort_keys(t, m);
+    if (r->owner && !engine->keep_volatile)
+        spelling_memory_recall(engine->spellings, *r->owner, t, m, r->notes ? &r->notes->spelled : NULL);
     if (!chat_template_has_tools(engine->chat) && (st = tool_prompt_explain(t, m)) != RD_OK) {
         error_set(err, st, "out of memory");
         goto done;
     }
-    if ((unsigned)end >= sizeof(ends) / sizeof(ends[0])) {
-        st = error_set(err, RD_E_INVALID, "prompt_end: unknown value %d", (int)end);
+    if ((unsigned)r->end >= sizeof(ends) / sizeof(ends[0])) {
+        st = error_set(err, RD_E_INVALID, "prompt_end: unknown value %d", (int)r->end);
         goto done;
     }
     in = (struct chat_input){
-        .messages = m, .tools = t, .kwargs = k, .now_s = clock_wall_s(clock_system()), .end = ends[end]};
-    restored = owner ? answer_memory_restore(engine->answers, *owner, m) : NULL;
-    if (restored) {
-        in.messages = restored;
+        .messages = m, .tools = t, .kwargs = k, .now_s = clock_wall_s(clock_system()), .end = ends[r->end]};
+    if (r->owner && !r->as_sent) {
+        uint32_t n_restored;
+
+        st = api_render_restored(engine, *r->owner, &in, text, n, &n_restored, err);
+        if (r->notes) r->notes->n_restored = n_restored;
+    } else {
         st = chat_template_prompt(engine->chat, &in, text, n, err);
-        if (st == RD_OK) goto done;
-        in.messages = m;                                     /* a template that wants calls as calls */
     }
-    st = chat_template_prompt(engine->chat, &in, text, n, err);
 done:
-    json_decref(restored);
     json_decref(m);
     json_decref(t);
     json_decref(k);
@@ -140,11 +162,20 @@ done:
     return st;
 }
 
+void api_notes_deinit(const rd_engine *engine, struct api_prompt_notes *notes)
+{
+    buf_deinit(&notes->left_out);
+    if (engine->spellings) spelling_memory_release(engine->spellings, &notes->spelled);
+}
+
 rd_status rd_apply_template(const rd_engine *engine, const char *messages_json, const char *tools_json,
                             const char *kwargs_json, enum rd_prompt_end end, char **prompt, size_t *n_bytes,
                             struct rd_error *err)
 {
-    return api_render(engine, messages_json, tools_json, kwargs_json, end, NULL, NULL, prompt, n_bytes, err);
+    struct api_rendering r = {.messages = messages_json, .tools = tools_json, .kwargs = kwargs_json, .end = end,
+                              .raw = true};
+
+    return api_render(engine, &r, prompt, n_bytes, err);
 }
 
 rd_status rd_prompt_tokens(const rd_engine *engine, const struct rd_request_options *o, int32_t **tokens,

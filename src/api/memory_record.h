@@ -10,7 +10,8 @@
 #include "api/answer_memory.h"
 #include "base/buf.h"
 
-enum memory_record_kind { RECORD_SEQUENCE = 1, RECORD_ANSWER, RECORD_SPELLING };
+/* 2 and 3 were answers and spellings that did not know what they stood behind. */
+enum memory_record_kind { RECORD_SEQUENCE = 1, RECORD_ANSWER = 4, RECORD_SPELLING };
 
 static inline void record_put_u32(struct buf *b, uint32_t v)
 {

@@ -1,19 +1,28 @@
-/* api/spelling_memory.h - JSON that comes back with its keys in another order is rendered as it was the first time.
+/* api/spelling_memory.h - JSON that comes back with its keys in another order is rendered as its own conversation had it.
  *
  * Many clients build tools and arguments from hash tables: every request of one conversation spells the same value
  * anew, and a template writes it into the prompt as it came. Everything behind the first difference would be computed
  * again:
  *
- *     {"name": "look", "strict": true}     first: the prompt has this spelling
- *     {"strict": true, "name": "look"}     equal as JSON: rendered like the first
+ *     {"name": "look", "strict": true}     first turn: the prompt has this spelling
+ *     {"strict": true, "name": "look"}     next turn, equal as JSON: rendered like the first
  *
- * The first spelling keeps the order of its client. Values with different owners never meet. The oldest go when the
- * bytes exceed their limit.
- * Thread  any thread.  Errors  no memory: nothing is kept or replaced, the request goes on.
+ * A spelling is kept under what the conversation had said by then (api/conversation.h), and recalled only for a request
+ * that continues it:
+ *
+ *     tools      under a request that was rendered, and under its answer. A request takes the spelling of the longest
+ *                conversation that it begins with; one that is no longer than that, and has no answer in it, none: it
+ *                begins a conversation, maybe another client's. Where two were spelled differently that said the same,
+ *                nobody can tell which it goes on from, and it is rendered as it came.
+ *     arguments  of a call in the history: as they were first sent, or delivered.
+ *
+ * Owners never meet. The oldest go when the bytes or the entries exceed their limit.
+ * Thread  any thread.  Errors  no memory: nothing is kept or recalled, the request goes on.
  */
 #pragma once
 #include <jansson.h>
 #include "api/answer_memory.h"
+#include "api/conversation.h"
 
 struct spelling_memory;
 
@@ -26,9 +35,19 @@ bool spelling_memory_load(struct spelling_memory *m, const void *record, size_t 
 /* Tells fn everything, the oldest first. */
 void spelling_memory_dump(struct spelling_memory *m, memory_record_fn fn, void *arg);
 
-/* The value in its first spelling, a new reference; NULL: it is spelled so, or was never seen before. Here and below,
- * keep: what was not is remembered from now on. */
-json_t *spelling_memory_recall(struct spelling_memory *m, struct answer_owner owner, const json_t *value, bool keep);
-/* The arguments of the calls in an array of messages; true: some have their first spelling now. */
-bool spelling_memory_recall_calls(struct spelling_memory *m, struct answer_owner owner, json_t *messages,
-                                  bool keep);
+/* A request as it was rendered: what its conversation says, and the spelling of its tools (a reference, or NULL). */
+struct kept_text;
+struct spelled { struct conversation said; struct kept_text *tools; };
+
+/* Tools, and the arguments of the calls in messages, get the spelling of their conversation, in place. tools: NULL for
+ * none. keep: how the request is spelled now is remembered and given (spelling_memory_release); NULL: it is not. */
+void spelling_memory_recall(struct spelling_memory *m, struct answer_owner owner, json_t *tools, json_t *messages,
+                            struct spelled *keep);
+/* The answer to c was delivered: whoever goes on from it finds tools and calls as they were there. calls: as in struct
+ * answer_parts. */
+void spelling_memory_answer(struct spelling_memory *m, struct answer_owner owner, const struct spelled *c,
+                            const char *content, size_t n, const json_t *calls);
+/* Its tools as they were rendered, JSON text; NULL: none, or no memory. Until c is released. */
+const char *spelling_memory_tools(const struct spelled *c);
+/* Lets go of c's reference; any number of times. */
+void spelling_memory_release(struct spelling_memory *m, struct spelled *c);

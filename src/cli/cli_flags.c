@@ -103,8 +103,17 @@ const struct arg engine_args[] = {
      ENGINE(no_normalise),
      .help = "lines of system prompts that are new in every request (Claude Code's billing header, request ids) reach "
              "the model too, and tools and arguments with their keys in the order of each request; by default such "
-             "lines are "
-             "left out and keys stay as they came first, so that the cache holds"},
+             "lines are left out, and within a conversation keys stay as they came first, so that the cache holds"},
+    {.flag = "--sort-keys",
+     .kind = ARG_SWITCH,
+     ENGINE(sort_keys),
+     .help = "render tools and the arguments of calls with their keys sorted: clients that send them in another order "
+             "each time then share prompts. The model sees the sorted order"},
+    {.flag = "--no-replay",
+     .kind = ARG_SWITCH,
+     ENGINE(no_replay),
+     .help = "render every message as it is sent: answers are not put back as they were sampled, nor tools and "
+             "arguments as their conversation first spelled them"},
     {.flag = "--no-packed-cache",
      .kind = ARG_SWITCH,
      ENGINE(no_packed_cache),

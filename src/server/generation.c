@@ -282,6 +282,7 @@ static void fill_options(struct generation *g, struct choice *c, uint32_t k, str
     o->ignore_eos = p->ignore_eos;
     o->cache_prompt = p->cache_prompt;
     o->speculation = p->speculation;
+    o->replay = p->replay;
     o->keep_head_s = (uint32_t)p->keep_head_s;
     o->keep_prompt_s = (uint32_t)p->keep_prompt_s;
     o->keep_all_s = (uint32_t)p->keep_all_s;

@@ -232,6 +232,8 @@ static const struct param_spec table[] = {
      JSON(KIND_STRING, param_compare_id)},
     {"cache_control", FOR_CHAT, "none", "as in messages; also on parts of messages, and on tools",
      JSON(KIND_OBJECT, NULL)},
+    {"replay", FOR_GENERATION, "true", "false: messages are rendered as they are sent, no answer as it was sampled",
+     BOOL(replay)},
     {"speculation", FOR_GENERATION, "true", "false: no drafts from earlier text; the output is the same",
      BOOL(speculation)},
 
@@ -395,7 +397,7 @@ void gen_params_init(struct gen_params *p, bool chat)
     p->dry_base = 1.75;
     p->dry_allowed_length = 2;
     p->mirostat_tau = 5;
-    p->cache_prompt = p->speculation = true;
+    p->cache_prompt = p->speculation = p->replay = true;
     p->parse_special = p->special = true;
 }
 

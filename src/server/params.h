@@ -59,7 +59,7 @@ struct gen_params {
     bool chat;                           /* first: offset 0 is no field of a row */
     double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
     int64_t top_k, max_tokens, n, best_of, top_logprobs, seed;
-    bool has_max_tokens, has_seed, stream, include_usage, ignore_eos, cache_prompt, speculation, echo, logprobs;
+    bool has_max_tokens, has_seed, stream, include_usage, ignore_eos, cache_prompt, replay, speculation, echo, logprobs;
     char *messages, *tools, *kwargs;     /* JSON text */
     enum rd_prompt_end prompt_end;
     char *cache_salt, *cache_key;        /* or NULL */

@@ -18,21 +18,45 @@ __attribute__((constructor)) static void set_json_memory(void) { json_set_alloc_
 
 static const struct answer_owner nobody, somebody = {true, {7, 8}};
 
-/* What recall gives for a text, as a text; "" : it stays. */
-static const char *recalled(struct spelling_memory *m, struct answer_owner owner, const char *text)
+/* A conversation of n messages: user, assistant, user, ... */
+static json_t *talk(uint32_t n)
+{
+    json_t *messages = json_array();
+
+    for (uint32_t i = 0; i < n; i++)
+        json_array_append_new(messages, json_pack("{s:s, s:s}", "content", i ? "go on" : "hi", "role", i % 2 ? "assistant" : "user"));
+    return messages;
+}
+
+/* What becomes of one tool in a request of n messages, as a text; "": it stays. */
+static const char *recalled_at(struct spelling_memory *m, struct answer_owner owner, const char *text, uint32_t n,
+                               struct spelled *keep)
 {
     static char out[4096];
-    json_t *value = json_loads(text, JSON_DECODE_ANY, NULL), *first = spelling_memory_recall(m, owner, value, true);
-    char *dumped = first ? json_dumps(first, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+    json_t *tools = json_pack("[o]", json_loads(text, JSON_DECODE_ANY, NULL)), *messages = talk(n);
+    char *dumped, *before = json_dumps(json_array_get(tools, 0), JSON_COMPACT);
 
-    snprintf(out, sizeof(out), "%s", dumped ? dumped : "");
+    spelling_memory_recall(m, owner, tools, messages, keep);
+    dumped = json_dumps(json_array_get(tools, 0), JSON_COMPACT);
+    snprintf(out, sizeof(out), "%s", dumped && before && strcmp(dumped, before) ? dumped : "");
     mem_free(dumped);
-    json_decref(first);
-    json_decref(value);
+    mem_free(before);
+    json_decref(tools);
+    json_decref(messages);
     return out;
 }
 
-TEST(a_value_is_spelled_as_it_was_first)
+/* The same of a request in mid conversation, which is kept. */
+static const char *recalled(struct spelling_memory *m, struct answer_owner owner, const char *text)
+{
+    struct spelled kept;
+    const char *out = recalled_at(m, owner, text, 3, &kept);
+
+    spelling_memory_release(m, &kept);
+    return out;
+}
+
+TEST(a_tool_is_spelled_as_its_conversation_had_it_first)
 {
     struct spelling_memory *m;
 
@@ -50,19 +74,39 @@ TEST(a_value_is_spelled_as_it_was_first)
     spelling_memory_destroy(m);
 }
 
+#define ONE "{\"a\":1,\"b\":2}"
+#define TWO "{\"b\":2,\"a\":1}"
+
 TEST(a_look_keeps_no_spelling)
 {
     struct spelling_memory *m;
-    json_t *one = json_loads("{\"a\":1,\"b\":2}", 0, NULL), *two = json_loads("{\"b\":2,\"a\":1}", 0, NULL), *first;
 
     CHECK_OK(spelling_memory_create(1 << 16, &m));
-    CHECK(!spelling_memory_recall(m, nobody, one, false));
-    CHECK(!spelling_memory_recall(m, nobody, two, true));   /* the first that ran */
-    first = spelling_memory_recall(m, nobody, one, false);
-    CHECK(first && json_equal(first, two));
-    json_decref(first);
-    json_decref(one);
-    json_decref(two);
+    CHECK_STR(recalled_at(m, nobody, ONE, 3, NULL), "");
+    CHECK_STR(recalled(m, nobody, TWO), "");                /* the first that ran */
+    CHECK_STR(recalled_at(m, nobody, ONE, 3, NULL), TWO);
+    spelling_memory_destroy(m);
+}
+
+TEST(a_beginning_is_spelled_as_it_came_and_what_goes_on_as_it_began)
+{
+    struct spelling_memory *m;
+    struct spelled a, b;
+
+    CHECK_OK(spelling_memory_create(1 << 16, &m));
+    CHECK_STR(recalled_at(m, nobody, ONE, 1, &a), "");
+    CHECK_STR(recalled_at(m, nobody, TWO, 3, NULL), ONE);   /* goes on from it */
+    CHECK_STR(recalled_at(m, nobody, TWO, 1, &b), "");      /* another client says the same */
+    CHECK_STR(recalled_at(m, nobody, TWO, 3, NULL), "");    /* whose is this? Nobody's spelling is foreign to it */
+    spelling_memory_answer(m, nobody, &a, "go on", 5, NULL);                    /* the answer that one of them got */
+    CHECK_STR(recalled_at(m, nobody, TWO, 3, NULL), ONE);
+    CHECK_STR(recalled_at(m, nobody, TWO, 5, NULL), ONE);
+    spelling_memory_answer(m, nobody, &b, "go on", 5, NULL);                    /* and the other one, too */
+    CHECK_STR(recalled_at(m, nobody, ONE, 3, NULL), "");
+    CHECK_STR(recalled_at(m, nobody, TWO, 3, NULL), "");
+    spelling_memory_release(m, &a);
+    spelling_memory_release(m, &a);
+    spelling_memory_release(m, &b);
     spelling_memory_destroy(m);
 }
 
@@ -71,19 +115,22 @@ TEST(arguments_keep_the_bytes_of_their_first_text)
     static const char *const turns[] = {
         "[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"b\\\": 1,  \\\"a\\\":2}\"}}]}]",
         "[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":2,\\\"b\\\":1}\"}}]}]",
-        "[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"not json\"}}]}]"};
+        "[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":2,\\\"b\\\":1}\"}}]}]"};
     struct spelling_memory *m;
-    json_t *first = json_loads(turns[0], 0, NULL), *second = json_loads(turns[1], 0, NULL), *third = json_loads(turns[2], 0, NULL);
+    struct spelled kept;
+    json_t *first = json_loads(turns[0], 0, NULL), *second = json_loads(turns[1], 0, NULL);
+    json_t *third = json_loads(turns[2], 0, NULL), *other = json_loads(turns[2], 0, NULL);
 
     CHECK_OK(spelling_memory_create(1 << 16, &m));
-    CHECK(!spelling_memory_recall_calls(m, nobody, first, true));
-    CHECK(!spelling_memory_recall_calls(m, nobody, first, true));
-    CHECK(spelling_memory_recall_calls(m, nobody, second, true));
+    spelling_memory_recall(m, nobody, NULL, first, &kept);
+    spelling_memory_recall(m, nobody, NULL, second, &kept);
     CHECK(json_equal(first, second));
-    CHECK(!spelling_memory_recall_calls(m, nobody, third, true));
+    spelling_memory_recall(m, nobody, NULL, third, &kept);  /* another conversation */
+    CHECK(json_equal(third, other));
     json_decref(first);
     json_decref(second);
     json_decref(third);
+    json_decref(other);
     spelling_memory_destroy(m);
 }
 
@@ -314,7 +361,7 @@ TEST(answers_are_there_after_a_restart)
     struct tokenizer *t = NULL;
     struct answer_memory *m, *after;
     const uint32_t ids[] = {1, 2, 3, 4, 5, 6};
-    struct answer_parts parts = {"<think>a</think>call", 20, 16, "c", "a", json_pack("[{s:s,s:s,s:s}]", "id", "call_1", "name", "f", "arguments", "{\"b\": 1}")};
+    struct answer_parts parts = {"<think>a</think>call", 20, 16, "c", "a", json_pack("[{s:s,s:s,s:s}]", "id", "call_1", "name", "f", "arguments", "{\"b\": 1}"), 0, 4};
     json_t *sent = json_loads("[{\"role\":\"assistant\",\"content\":\"c\",\"tool_calls\":[{\"id\":\"call_1\",\"function\":"
                               "{\"name\":\"f\",\"arguments\":\"{\\\"b\\\":1}\"}}]}]", 0, NULL), *restored;
 
@@ -328,8 +375,11 @@ TEST(answers_are_there_after_a_restart)
     answer_memory_dump(m, copy_record, &copy);
     CHECK_EQ(copy.n, 2);
     CHECK_EQ(copy.n_bad, 0);
-    CHECK(answer_memory_restore(after, nobody, sent) == NULL);
-    restored = answer_memory_restore(after, somebody, sent);
+    CHECK_EQ(answer_memory_pick(after, nobody, sent, 0, 0, NULL, 0).serial, 0);
+    struct answer_pick pick = answer_memory_pick(after, somebody, sent, 0, 0, (const int32_t *)ids, 6);
+
+    CHECK(pick.serial && pick.n_prefix == 4);
+    restored = answer_memory_restore(after, sent, &pick);
     CHECK_STR(json_string_value(json_object_get(json_array_get(restored, 0), "content")), "call");
     json_decref(restored);
     json_decref(sent);

@@ -101,18 +101,30 @@ TEST(random_replays_keep_the_bytes)
     tokenizer_destroy(t);
 }
 
-/* The message as compact JSON after the answer in memory was restored in it, or "as it was". */
-static const char *restored(struct answer_memory *m, const char *message)
+/* The message, number i of its conversation, as compact JSON after the answer in memory was restored in it, or "as it
+ * was". */
+static const char *restored_at(struct answer_memory *m, size_t i, const char *message)
 {
     static char out[1024];
-    json_t *messages = json_pack("[o]", json_loads(message, 0, NULL)), *now = answer_memory_restore(m, nobody, messages);
-    char *text = json_dumps(json_array_get(now, 0), JSON_COMPACT);
+    json_t *messages = json_array(), *now = NULL;
+    struct answer_pick picks[8] = {{.serial = 0}};
+    char *text = NULL;
 
+    for (size_t k = 0; k < i; k++) json_array_append_new(messages, json_pack("{s:s, s:s}", "role", "user", "content", "hi"));
+    json_array_append_new(messages, json_loads(message, 0, NULL));
+    picks[i] = answer_memory_pick(m, nobody, messages, i, 0, NULL, 0);
+    if (picks[i].serial) now = answer_memory_restore(m, messages, picks);
+    if (now) text = json_dumps(json_array_get(now, i), JSON_COMPACT);
     snprintf(out, sizeof(out), "%s", now ? text : "as it was");
     free(text);
     json_decref(now);
     json_decref(messages);
     return out;
+}
+
+static const char *restored(struct answer_memory *m, const char *message)
+{
+    return restored_at(m, 1, message);
 }
 
 #define CALL(id, arguments) "\"tool_calls\":[{\"id\":\"" id "\",\"type\":\"function\",\"function\":{\"name\":\"read\",\"arguments\":" arguments "}}]"
@@ -125,7 +137,7 @@ TEST(calls_come_back_in_the_models_own_spelling)
     const uint32_t ids[] = {1, 2, 3, 4};
     const char *raw = "<think>hm</think>\n\nLook:\n<tool_call>{\"a\" : 1, \"b\":\"x\"}</tool_call>";
     json_t *calls = json_pack("[{s:s,s:s,s:s}]", "id", "call_1", "name", "read", "arguments", "{\"a\" : 1, \"b\":\"x\"}");
-    struct answer_parts parts = {raw, strlen(raw), strlen("<think>hm</think>\n\n"), "Look:\n", "hm", calls};
+    struct answer_parts parts = {raw, strlen(raw), strlen("<think>hm</think>\n\n"), "Look:\n", "hm", calls, 1, 4};
     const char *plain = "{\"role\":\"assistant\",\"content\":\"Look:\\n<tool_call>{\\\"a\\\" : 1, \\\"b\\\":\\\"x\\\"}</tool_call>\"}";
 
     CHECK_OK(answer_memory_create(t, 1 << 20, &m));
@@ -139,7 +151,46 @@ TEST(calls_come_back_in_the_models_own_spelling)
     CHECK_STR(restored(m, "{\"role\":\"assistant\",\"content\":\"Other\"," CALL("call_1", "{\"b\":\"x\",\"a\":1}") "}"), "as it was");
     CHECK_STR(restored(m, "{\"role\":\"user\",\"content\":\"Look:\"," CALL("call_1", "{\"b\":\"x\",\"a\":1}") "}"), "as it was");
     CHECK_STR(restored(m, "{\"role\":\"assistant\",\"content\":\"Look:\",\"tool_calls\":[{\"id\":7,\"function\":3}]}"), "as it was");
+    /* as another message of its conversation it was not generated */
+    CHECK_STR(restored_at(m, 3, "{\"role\":\"assistant\",\"content\":\"Look:\"," CALL("call_1", "{\"b\":\"x\",\"a\":1}") "}"), "as it was");
     json_decref(calls);
+    answer_memory_destroy(m);
+    tokenizer_destroy(t);
+}
+
+/* Answers with equal calls: the prefix decides, then the id alone, then the oldest. */
+TEST(an_answer_stands_only_behind_its_own_tokens_and_a_known_id_decides_alone)
+{
+    struct answer_memory *m;
+    int32_t ab, abc, end;
+    struct tokenizer *t = tiny_tokenizer(&ab, &abc, &end);
+    const uint32_t here[] = {1, 2, 3, 4, 'a'}, there[] = {1, 2, 3, 5, 'a'};
+    const int32_t sent[] = {1, 2, 3, 4, 'b', 'c'}, elsewhere[] = {1, 2, 3, 5, 'b'}, new[] = {1, 2, 3, 6};
+    const char *const ids[] = {"call_1", "call_2", "call_3"}, *const raws[] = {"{ }", "{  }", "{   }"};
+    const char *const asked[] = {"call_1", "call_2", "call_3", "mine"};
+    struct answer_pick picks[4], none, second;
+    json_t *messages[4];
+
+    CHECK_OK(answer_memory_create(t, 1 << 20, &m));
+    for (int i = 0; i < 3; i++) {
+        json_t *calls = json_pack("[{s:s,s:s,s:s}]", "id", ids[i], "name", "read", "arguments", "{}");
+        struct answer_parts parts = {raws[i], strlen(raws[i]), 0, "", "", calls, 0, 4};
+
+        answer_memory_keep(m, nobody, i == 1 ? there : here, 5, &parts);
+        json_decref(calls);
+    }
+    for (int i = 0; i < 4; i++)
+        messages[i] = json_pack("[{s:s, s:[{s:s, s:{s:s, s:s}}]}]", "role", "assistant", "tool_calls", "id", asked[i],
+                                "function", "name", "read", "arguments", "{}");
+    for (int i = 0; i < 4; i++) picks[i] = answer_memory_pick(m, nobody, messages[i], 0, 0, sent, 6);
+    CHECK(picks[0].serial && !picks[1].serial && picks[2].serial > picks[0].serial);    /* call_2's prefix is another */
+    CHECK_EQ(picks[3].serial, picks[0].serial);                                         /* unknown id: the oldest here */
+    second = answer_memory_pick(m, nobody, messages[3], 0, picks[3].serial, sent, 6);
+    CHECK_EQ(second.serial, picks[2].serial);
+    CHECK(answer_memory_pick(m, nobody, messages[1], 0, 0, elsewhere, 5).serial);
+    none = answer_memory_pick(m, nobody, messages[3], 0, 0, new, 4);
+    CHECK_EQ(none.serial, 0);
+    for (int i = 0; i < 4; i++) json_decref(messages[i]);
     answer_memory_destroy(m);
     tokenizer_destroy(t);
 }

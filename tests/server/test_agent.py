@@ -64,7 +64,8 @@ def test_every_turn_computes_its_new_text(folder):
         agent = Agent(1, "Why do the tests fail?")
         whole = agent.turn(server)[1]
         assert all(agent.turn(server)[0] <= 32 for _ in range(5))
-        assert Agent(2, "Add a flag.").turn(server)[1] < 32 < whole
+        # a new conversation is spelled as it is sent: nothing of another one's comes into its prompt
+        assert Agent(2, "Add a flag.").turn(server)[1] > 100
         # another order of a list is another value, and so is another tool
         other = Agent(3, "Why do the tests fail?")
         body = other.body()
@@ -81,13 +82,51 @@ def test_every_turn_computes_its_new_text(folder):
         server.process.wait(60)
     server = Server("--cache-dir", folder)
     try:
-        again = Agent(4, "Why do the tests fail?")
-        assert all(again.turn(server)[1] <= 32 for _ in range(6))
         assert agent.turn(server)[0] <= 32
-        salted = again.body() | {"cache_salt": "another"}
+        salted = agent.body() | {"cache_salt": "another"}
         assert server.ok(CHAT, salted)["timings"]["prompt_n"] > 100
     finally:
         assert server.stop() == 0
+
+
+def test_sorted_keys_are_shared_by_all_who_shuffle():
+    server = Server("--sort-keys")
+    try:
+        whole = Agent(1, "Why do the tests fail?").turn(server)[1]
+        agent = Agent(2, "Add a flag.")
+        assert agent.turn(server)[1] < 32 < whole and agent.turn(server)[0] <= 32
+    finally:
+        assert server.stop() == 0
+
+
+def test_nothing_is_put_back_when_asked(coder_calls):
+    """The request field and the flag: the prompt is then that of a server that knows nothing."""
+    server, body, fresh = coder_calls
+    kept = server.ok(CHAT, body)
+    assert kept["timings"]["restored_n"] == 1
+    plain = server.ok(CHAT, body | {"replay": False})
+    assert plain["timings"]["restored_n"] == 0
+    assert plain["usage"]["prompt_tokens"] == server.ok(CHAT, body | {"cache_prompt": False})["usage"]["prompt_tokens"] == fresh
+
+
+@pytest.fixture
+def coder_calls():
+    """A server that has made one call, the request that goes on from it with its arguments respelled, and the length of
+    that prompt on a server that has not."""
+    tool = {"type": "function", "function": {"name": "get_weather", "description": "Weather of a city.", "parameters": {
+        "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}
+    ask = [{"role": "user", "content": "What is the weather in Paris? Call get_weather."}]
+    servers = [Server("--threads", "2", "--kv-tokens", "8192", *more, model="qwen2.5-coder-0.5b") for more in ([], ["--no-replay"])]
+    body = {"messages": ask, "tools": [tool], "temperature": 0, "max_tokens": 60}
+    message = servers[0].ok(CHAT, body)["choices"][0]["message"]
+    call = message["tool_calls"][0]
+    arguments = json.dumps(json.loads(call["function"]["arguments"]), indent=4)
+    back = {"role": "assistant", "content": message["content"], "tool_calls": [
+        {"id": call["id"], "type": "function", "function": {"name": call["function"]["name"], "arguments": arguments}}]}
+    body = body | {"max_tokens": 1, "messages": [*ask, back, {"role": "tool", "tool_call_id": call["id"], "content": "17 degrees"}]}
+    yield servers[0], body, servers[1].ok(CHAT, body)["usage"]["prompt_tokens"]
+    for s in servers:
+        assert s.stop() == 0
 
 
 def test_keys_stay_where_they_are_when_asked():
