@@ -272,7 +272,8 @@ struct backend_ops {
     /* n pieces of n_bytes from device memory to host memory (out) or back, beside the ops: in order among those of one
      * direction, and not waited for by sync. What goes out was written by ops that were waited for; what comes in is
      * written after the ops given so far. *ticket names them; both sides stay until
-     * move_end says RD_OK, for them and all before. RD_E_AGAIN: not yet (never with wait). NULL: host memory is all. */
+     * move_end says RD_OK, for them and all before. RD_E_AGAIN: not yet (never with wait). Anything else, of either:
+     * their bytes are lost, and nothing of them is under way; RD_E_DEVICE: the device is. NULL: host memory is all. */
     rd_status (*move_begin)(struct backend *be, bool out, uint32_t n, void *const *device, void *const *host,
                             uint64_t n_bytes, uint64_t *ticket);
     rd_status (*move_end)(struct backend *be, bool out, uint64_t ticket, bool wait);

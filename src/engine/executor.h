@@ -48,7 +48,8 @@ struct executor {
      * out is of steps that have ended; what comes in is written after all that the device was given. *ticket: for
      * move_end. NULL: there is no such way. */
     rd_status (*move_begin)(void *self, bool out, uint32_t n, const kv_page *ids, void *const *host, uint64_t *ticket);
-    /* RD_OK: done, and all before in that direction. RD_E_AGAIN: not yet; never with wait. RD_E_DEVICE. */
+    /* RD_OK: done, and all before in that direction. RD_E_AGAIN: not yet; never with wait. Anything else, of move_begin
+     * too: what they wrote must not be trusted, and nothing of them is under way. RD_E_DEVICE: see is_dead. */
     rd_status (*move_end)(void *self, bool out, uint64_t ticket, bool wait);
     /* Whether the first n_rows rows of two pages differ, and where; NULL: nobody can tell. */
     bool (*differs)(void *self, kv_page a, kv_page b, uint32_t n_rows, struct page_difference *where);

@@ -90,8 +90,15 @@ static rd_status page_out(void *self, kv_page id, void *to)
 static rd_status page_in(void *self, kv_page id, const void *from)
 {
     struct model_executor *x = self;
-    rd_status st = x->ops->copy(x->backend, page(x, id), from, x->kv.page_bytes);
+    void *to = page(x, id), *host = (void *)(uintptr_t)from;
+    uint64_t ticket;
+    rd_status st;
 
+    if (x->ops->move_begin) {                               /* where a copy that fails is no step that fails */
+        st = x->ops->move_begin(x->backend, false, 1, &to, &host, x->kv.page_bytes, &ticket);
+        return st == RD_OK ? x->ops->move_end(x->backend, false, ticket, true) : st;
+    }
+    st = x->ops->copy(x->backend, to, from, x->kv.page_bytes);
     return st == RD_OK ? x->ops->sync(x->backend) : st;
 }
 
@@ -112,6 +119,7 @@ static rd_status move_begin(void *self, bool out, uint32_t n, const kv_page *ids
         }
         if (x->ops->move_begin)
             st = x->ops->move_begin(x->backend, out, n_now, pages, host + at, x->kv.page_bytes, ticket);
+        if (st != RD_OK && at > 0) (void)x->ops->move_end(x->backend, out, *ticket, true);  /* those before */
     }
     return st;
 }

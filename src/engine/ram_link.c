@@ -116,7 +116,7 @@ static bool finish_oldest(struct ram_link *l, bool wait)
 {
     struct ram_leaving *b = &l->leaving[l->first_leaving];
     rd_status st =
-        b->has_failed ? RD_E_DEVICE : l->executor->move_end(l->executor->self, true, b->ticket, wait);
+        b->has_failed ? RD_E_IO : l->executor->move_end(l->executor->self, true, b->ticket, wait);
 
     if (st == RD_E_AGAIN) return false;
     for (uint32_t i = 0; i < b->n; i++) {

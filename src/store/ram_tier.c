@@ -9,7 +9,8 @@
 #include "base/thread.h"
 #include "store/digest_table.h"
 
-#define CHUNK_BYTES  (16ull << 20)
+#define CHUNK_BYTES  (16ull << 20)       /* of a tier of 512 MiB or more; smaller ones have about 32 chunks */
+#define LEAST_CHUNK  4096ull
 #define AHEAD_CHUNKS 256u                /* pages leave faster (up to 55 GB/s) than memory is pinned (about 2 GB/s) */
 #define URGENT_CHUNKS 64u                /* prepared without a rest, once there was no memory for a page */
 #define REST_TIMES    9u /* pinning keeps the driver from launching steps: a tenth of the time, while all */
@@ -142,6 +143,7 @@ rd_status ram_tier_create(const struct ram_tier_options *o, struct ram_tier **ou
 {
     struct ram_tier *t = mem_zalloc(1, sizeof(*t));
     rd_status st = RD_E_NOMEM;
+    uint64_t chunk_bytes;
 
     assert(o->page_bytes > 0 && o->page_tokens > 0 && o->n_bytes >= o->page_bytes);
     if (!t) return st;
@@ -149,7 +151,8 @@ rd_status ram_tier_create(const struct ram_tier_options *o, struct ram_tier **ou
     mutex_init(&t->lock);
     cond_init(&t->bell);
     t->newest = t->oldest = t->free = NONE;
-    t->slots_per_chunk = (uint32_t)u64_max(CHUNK_BYTES / o->page_bytes, 1);
+    chunk_bytes = u64_max(u64_min(o->n_bytes / 32, CHUNK_BYTES), LEAST_CHUNK);
+    t->slots_per_chunk = (uint32_t)u64_max(chunk_bytes / o->page_bytes, 1);
     t->slots_per_chunk = (uint32_t)u64_min(t->slots_per_chunk, o->n_bytes / o->page_bytes);
     if (!checked_align(t->slots_per_chunk * o->page_bytes, 4096, &t->chunk_bytes)) goto fail;
     t->n_chunks = (uint32_t)u64_min(u64_max(o->n_bytes / t->chunk_bytes, 1), UINT32_MAX / 2 / t->slots_per_chunk);

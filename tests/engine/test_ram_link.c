@@ -212,6 +212,35 @@ TEST(a_failed_copy_is_computed_again)
     rig_close(&g);
 }
 
+TEST(pages_that_go_in_one_copy_end_at_the_border_of_a_pinned_chunk)
+{
+    struct rig g;
+
+    CHECK(rig_open(&g, 300, 1024));                         /* 16 chunks of 64 slots, side by side, pinned one by one */
+    for (uint64_t text = 1; text <= 1500; text++) run(&g, text, 2 * P, 0);      /* pages leave in order, to slots in order */
+    CHECK_EQ(g.x.n_refused, 0);
+    CHECK(g.x.n_pinned >= 16 && g.x.n_joined > 50 && g.x.n_at_border > 1);  /* neighbours on both sides, in two chunks */
+    CHECK_EQ(stats(&g).ram.n_failed, 0);
+    for (uint64_t text = 1300; text <= 1400; text++) CHECK(run(&g, text, 2 * P, 0).n_cached > 0);
+    rig_close(&g);
+}
+
+/* Copies that do not begin, and such that end badly, one in three of each, in both directions. */
+TEST(copies_that_fail_are_misses_and_the_device_lives)
+{
+    struct rig g;
+    uint32_t n_cached = 0;
+
+    CHECK(rig_open(&g, 32, 200));
+    g.x.begin_fail_one_in = g.x.move_fail_one_in = 3;
+    for (int round = 0; round < 20; round++)
+        for (uint64_t text = 1; text <= 8; text++) n_cached += run(&g, text, 100, 0).n_cached > 0;
+    CHECK(n_cached > 0 && n_cached < 160 && stats(&g).ram.n_failed > 10 && stats(&g).ram.n_pages_loaded > 0);
+    CHECK(!stats(&g).device_dead);
+    CHECK_EQ(stats(&g).ram.n_leaving + stats(&g).ram.n_loading, 0);
+    rig_close(&g);                                          /* every page that was read had its text's rows */
+}
+
 TEST(clearing_the_cache_clears_host_memory)
 {
     struct rig g;

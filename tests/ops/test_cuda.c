@@ -591,6 +591,60 @@ TEST(cuda_products_of_an_older_gpu_are_right_and_exact_too) { on_older_gpu(check
 
 TEST(cuda_attention_of_an_older_gpu_is_right_and_exact_too) { on_older_gpu(check_all_attentions); }
 
+/* ---- pages to and from host memory ---- */
+
+enum { MOVED = 8, MOVED_BYTES = 2 << 20 };
+
+static void move_all(struct side *gpu, bool out, uint32_t n, void *const *device, void *const *host, rd_status want)
+{
+    uint64_t ticket = 0;
+    rd_status st = gpu->ops->move_begin(gpu->be, out, n, device, host, MOVED_BYTES, &ticket);
+
+    if (st == RD_OK) st = gpu->ops->move_end(gpu->be, out, ticket, true);
+    CHECK_EQ(st, want);
+    CHECK(!gpu->ops->is_dead(gpu->be));
+}
+
+/* Two halves of one mapping, pinned by themselves: a copy over the border is refused by the driver. */
+TEST(a_copy_of_pages_that_fails_leaves_the_device_alive)
+{
+    const uint64_t n_all = (uint64_t)MOVED * MOVED_BYTES;
+    struct side gpu, cpu;
+    void *host[MOVED], *device[MOVED], *memory = NULL;
+    char *bytes;
+
+    if (!open_sides(&gpu, &cpu)) return;
+    bytes = mem_map(n_all);
+    CHECK(bytes != NULL);
+    CHECK_OK(gpu.ops->alloc(gpu.be, n_all, &memory));
+    for (uint32_t i = 0; i < MOVED; i++) {
+        host[i] = bytes + (uint64_t)i * MOVED_BYTES;
+        device[i] = (char *)memory + (uint64_t)i * MOVED_BYTES;
+    }
+    for (uint64_t i = 0; i < n_all; i++) bytes[i] = (char)(i * 2654435761u >> 24);
+    gpu.ops->pin(gpu.be, bytes, n_all / 2, true);
+    gpu.ops->pin(gpu.be, bytes + n_all / 2, n_all / 2, true);
+    move_all(&gpu, false, MOVED, device, host, RD_OK);      /* joined, but not over the border */
+    memset(bytes, 0, n_all);
+    move_all(&gpu, true, MOVED, device, host, RD_OK);
+    for (uint64_t i = 0; i < n_all; i++)
+        if (bytes[i] != (char)(i * 2654435761u >> 24)) {
+            test_fail(__FILE__, __LINE__, "byte %llu", (unsigned long long)i);
+            break;
+        }
+    host[0] = bytes + n_all / 2 - MOVED_BYTES / 2;          /* a page that lies across it */
+    for (int round = 0; round < 3; round++) {
+        move_all(&gpu, round & 1, 1, device, host, RD_E_IO);
+        move_all(&gpu, round & 1, MOVED - 1, device + 1, host + 1, RD_OK);
+    }
+    gpu.ops->pin(gpu.be, bytes, n_all / 2, false);
+    gpu.ops->pin(gpu.be, bytes + n_all / 2, n_all / 2, false);
+    mem_unmap(bytes, n_all);
+    gpu.ops->free(gpu.be, memory, n_all);
+    CHECK_OK(gpu.ops->sync(gpu.be));
+    close_sides(&gpu, &cpu);
+}
+
 /* ---- tokens ---- */
 
 enum { CHOICE_ROWS = 512, CHOICE_VOCAB = 9001 };

@@ -12,11 +12,13 @@ bool sim_init(struct sim_executor *x, uint32_t n_pages, uint32_t page_tokens, ui
     x->rows = calloc((size_t)n_pages * page_tokens, sizeof(*x->rows));
     random_init(&x->random, seed);
     x->moves = calloc(SIM_MOVES, sizeof(*x->moves));
+    pin_map_init(&x->pins);
     return x->rows && x->moves;
 }
 
 void sim_deinit(struct sim_executor *x)
 {
+    pin_map_deinit(&x->pins);
     free(x->rows);
     free(x->moves);
 }
@@ -240,10 +242,60 @@ static void *page(void *self, kv_page id)
     return x->rows + (size_t)id * x->page_tokens;
 }
 
+static void pin(void *self, void *p, uint64_t n_bytes, bool on)
+{
+    struct sim_executor *x = self;
+    uintptr_t begin = (uintptr_t)p;
+    uint32_t i = 0;
+
+    if (on) (void)pin_map_add(&x->pins, p, n_bytes);
+    else (void)pin_map_remove(&x->pins, p);
+    while (i < x->n_pinned && x->pinned[i].begin != begin) i++;
+    if (on && x->n_pinned < SIM_PINS) {
+        x->pinned[x->n_pinned].begin = begin;
+        x->pinned[x->n_pinned++].end = begin + n_bytes;
+    } else if (!on && i < x->n_pinned) {
+        x->pinned[i] = x->pinned[--x->n_pinned];
+    }
+}
+
+/* As CUDA does, where they touch, too: memory that was pinned in two calls, or in part. */
+static bool driver_takes(const struct sim_executor *x, uintptr_t begin, uintptr_t end)
+{
+    for (uint32_t i = 0; i < x->n_pinned; i++)
+        if (begin < x->pinned[i].end && end > x->pinned[i].begin)
+            return begin >= x->pinned[i].begin && end <= x->pinned[i].end;
+    return true;
+}
+
+/* Joins neighbours as a backend does. */
+static bool copies_begin(struct sim_executor *x, uint32_t n, const kv_page *ids, void *const *host)
+{
+    uint64_t n_bytes = x->page_tokens * sizeof(*x->rows);
+    bool ok = true;
+
+    for (uint32_t i = 0, k; i < n; i += k) {
+        void *device[SIM_RUN];
+        uint32_t most = n - i < SIM_RUN ? n - i : SIM_RUN;
+
+        for (k = 0; k < most; k++) device[k] = page(x, ids[i + k]);
+        k = pin_map_run(&x->pins, most, device, host + i, n_bytes);
+        x->n_joined += k > 1;
+        x->n_at_border += k < most && (char *)host[i + k] == (char *)host[i + k - 1] + n_bytes &&
+                          (char *)device[k] == (char *)device[k - 1] + n_bytes;
+        if (driver_takes(x, (uintptr_t)host[i], (uintptr_t)host[i] + k * n_bytes)) continue;
+        x->n_refused++;
+        ok = false;
+    }
+    return ok;
+}
+
 static rd_status move_begin(void *self, bool out, uint32_t n, const kv_page *ids, void *const *host, uint64_t *ticket)
 {
     struct sim_executor *x = self;
 
+    if (!copies_begin(x, n, ids, host)) return RD_E_IO;
+    if (x->begin_fail_one_in && random_below(&x->random, x->begin_fail_one_in) == 0) return RD_E_IO;
     for (uint32_t i = 0; i < n; i++)
         x->moves[x->n_moves++ % SIM_MOVES] = (struct sim_move){
             out, x->move_fail_one_in && random_below(&x->random, x->move_fail_one_in) == 0, ids[i], host[i]};
@@ -266,7 +318,7 @@ static rd_status move_end(void *self, bool out, uint64_t ticket, bool wait)
         if (m->out != out) continue;
         memcpy(out ? m->host : rows, out ? rows : m->host, n_bytes);
         if (!m->failed) continue;
-        st = RD_E_DEVICE;
+        st = RD_E_IO;
         memset(out ? m->host : rows, 0x5a, n_bytes);
     }
     return st;
@@ -303,6 +355,7 @@ struct executor sim_view(struct sim_executor *x, uint32_t max_rows, uint32_t max
                              .begin = x->chooses ? begin : NULL,
                              .end = end,
                              .is_dead = is_dead,
+                             .pin = pin,
                              .copy_rows = copy_rows,
                              .page = page,
                              .move_begin = move_begin,

@@ -6,12 +6,15 @@
  * once. Logits are a function of the digest: what a greedy request must answer is known without the engine.
  */
 #pragma once
+#include "backend/pin_map.h"
 #include "base/random.h"
 #include "engine/engine_state.h"
 
 #define SIM_VOCAB 24u
 #define SIM_END_TOKEN 0
 #define SIM_MOVES 8192u                  /* more than there are pages */
+#define SIM_PINS 64u
+#define SIM_RUN  64u                     /* pages in one copy at most */
 #define SIM_MAX_ROWS 128u                /* of logits in a step, where it chooses */
 #define SIM_STATE 2u                     /* floats: a digest */
 
@@ -48,6 +51,12 @@ struct sim_executor {
     } * moves;                           /* ring of [SIM_MOVES]: the last begun */
     uint64_t n_moves, n_moved[2];        /* begun; of each direction, done up to this one */
     uint32_t n_slow, move_fail_one_in;   /* looks until a move is done, about; 0: it is at once. Failures; 0: never */
+    uint32_t begin_fail_one_in;          /* moves that do not begin; 0: never */
+    struct pin_map pins;                 /* as a backend joins neighbours */
+    struct { uintptr_t begin, end; } pinned[SIM_PINS];      /* as its driver knows them */
+    uint32_t n_pinned;
+    /* copies: of two pages or more; that ended where the next page is a neighbour as well; that the driver refuses */
+    uint64_t n_joined, n_at_border, n_refused;
     uint64_t n_heads;                    /* rows of logits from kept states */
     uint64_t n_wrong_rows, n_rows_checked, n_forward, n_failed;
 };

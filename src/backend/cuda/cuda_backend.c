@@ -25,6 +25,7 @@ static void cuda_destroy(struct backend *be)
     cuda_graphs_free(be);
     cuda_loader_free(be);
     cuda_lanes_free(be);
+    pin_map_deinit(&be->pins);
     cudaFree(be->meta_device);
     cudaFree(be->l.scratch);
     cudaFree(be->l.counters);
@@ -122,6 +123,7 @@ static rd_status cuda_create(const struct backend_options *o, struct backend **o
     rd_status st;
 
     if (!be) return error_set(err, RD_E_NOMEM, "device cuda: out of memory");
+    pin_map_init(&be->pins);
     be->no_graphs = o->no_graphs;
     be->graphs = mem_zalloc(CUDA_MAX_GRAPHS, sizeof(*be->graphs));
     if (!be->graphs) {

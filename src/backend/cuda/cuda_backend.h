@@ -12,13 +12,14 @@
  *
  * Errors  the first error of the device is logged with its name; from then on every op and sync gives RD_E_DEVICE: a
  *         CUDA context does not recover from a failed kernel. Memory that is refused at load is RD_E_NOMEM and harms
- *         nothing.
+ *         nothing, and a copy of pages that fails is RD_E_IO and harms those (cuda_move.c).
  * Thread  as backend.h.
  */
 #pragma once
 #include <cuda_runtime_api.h>
 #include "backend/backend.h"
 #include "backend/cuda/cuda_kernels.h"
+#include "backend/pin_map.h"
 
 /* A tensor on the device. */
 struct cuda_weight {
@@ -91,6 +92,8 @@ struct backend {
     uint64_t n_begun, n_waited;
     struct cuda_loader *loader;         /* while weights are loaded (cuda_weights.c), else NULL */
     struct cuda_lane lanes[2];          /* to the device, to the host */
+    struct pin_map pins;                /* what cuda_pin pinned */
+    uint64_t n_copy_errors;             /* of the lanes, that did not stay */
 };
 
 /* cuda_backend.c: RD_OK for 0; else the device is dead, which is logged. */

@@ -1,10 +1,23 @@
 /* backend/cuda/cuda_move.c - pages to and from host memory beside the steps: a stream and a ring of events each way.
  *
- * Neighbours on both sides go in one copy. A copy to the device begins after the ops that were given before it (an event
- * of the ops' stream), one to the host at once; the ops never wait for copies: their user hands nothing on before move_end.
+ * Neighbours on both sides go in one copy, up to the border of what was pinned in one call (pin_map.h). A copy to the
+ * device begins after the ops that were given before it (an event of the ops' stream), one to the host at once; the ops
+ * never wait for copies: their user hands nothing on before move_end.
+ * A copy that fails harms its pages alone: RD_E_IO, once nothing of its lane is under way. Only an error that stays (a
+ * CUDA context does not recover from a kernel that faulted) is the device's.
  */
 #include "backend/cuda/cuda_backend.h"
 #include "base/checked.h"
+#include "base/log.h"
+
+static void close_lane(struct cuda_lane *lane)
+{
+    for (uint32_t i = 0; i < CUDA_LANE_EVENTS; i++)
+        if (lane->done[i]) cudaEventDestroy(lane->done[i]);
+    if (lane->order) cudaEventDestroy(lane->order);
+    if (lane->stream) cudaStreamDestroy(lane->stream);
+    *lane = (struct cuda_lane){0};
+}
 
 static cudaError_t open_lane(struct cuda_lane *lane)
 {
@@ -15,36 +28,41 @@ static cudaError_t open_lane(struct cuda_lane *lane)
     for (uint32_t i = 0; i < CUDA_LANE_EVENTS && error == cudaSuccess; i++)
         error = cudaEventCreateWithFlags(&lane->done[i], cudaEventDisableTiming);
     if (error == cudaSuccess) error = cudaEventCreateWithFlags(&lane->order, cudaEventDisableTiming);
+    if (error != cudaSuccess) close_lane(lane);             /* the next copy tries again */
     return error;
 }
 
 void cuda_lanes_free(struct backend *be)
 {
-    for (uint32_t k = 0; k < 2; k++) {
-        struct cuda_lane *lane = &be->lanes[k];
-
-        for (uint32_t i = 0; i < CUDA_LANE_EVENTS; i++)
-            if (lane->done[i]) cudaEventDestroy(lane->done[i]);
-        if (lane->order) cudaEventDestroy(lane->order);
-        if (lane->stream) cudaStreamDestroy(lane->stream);
-        *lane = (struct cuda_lane){0};
-    }
+    for (uint32_t k = 0; k < 2; k++) close_lane(&be->lanes[k]);
 }
 
-static cudaError_t copy_runs(struct cuda_lane *lane, bool out, uint32_t n, void *const *device, void *const *host,
+/* RD_OK for 0. Else nothing of the lane is under way any more, and the device lives unless the error stayed. */
+static rd_status check_copy(struct backend *be, struct cuda_lane *lane, cudaError_t error)
+{
+    cudaError_t now;
+
+    if (error == cudaSuccess) return RD_OK;
+    (void)cudaGetLastError();
+    now = cudaStreamSynchronize(lane->stream);
+    if (now != cudaSuccess) return cuda_check(be, (int)now, "pages to or from host memory");
+    lane->n_done = lane->n_begun;
+    be->n_copy_errors++;
+    if ((be->n_copy_errors & (be->n_copy_errors - 1)) == 0) /* the 1st, 2nd, 4th, 8th .. */
+        log_warn("CUDA device %d (%s): a copy of pages to or from host memory failed, they count as not there: %s (%s)",
+                 be->device, be->name, cudaGetErrorString(error), cudaGetErrorName(error));
+    return RD_E_IO;
+}
+
+static cudaError_t copy_runs(struct backend *be, struct cuda_lane *lane, bool out, uint32_t n, void *const *device, void *const *host,
                              uint64_t n_bytes)
 {
     cudaError_t error = cudaSuccess;
 
-    for (uint32_t i = 0, k; i < n && error == cudaSuccess; i = k) {
-        for (k = i + 1; k < n; k++)
-            if ((char *)device[k] != (char *)device[k - 1] + n_bytes ||
-                (char *)host[k] != (char *)host[k - 1] + n_bytes)
-                break;
-        error =
-            out ? cudaMemcpyAsync(host[i], device[i], (size_t)((k - i) * n_bytes), cudaMemcpyDeviceToHost, lane->stream)
-                : cudaMemcpyAsync(device[i], host[i], (size_t)((k - i) * n_bytes), cudaMemcpyHostToDevice,
-                                  lane->stream);
+    for (uint32_t i = 0, k; i < n && error == cudaSuccess; i += k) {
+        k = pin_map_run(&be->pins, n - i, device + i, host + i, n_bytes);
+        error = cudaMemcpyAsync(out ? host[i] : device[i], out ? device[i] : host[i], (size_t)(k * n_bytes),
+                                out ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice, lane->stream);
     }
     return error;
 }
@@ -65,10 +83,11 @@ rd_status cuda_move_begin(struct backend *be, bool out, uint32_t n, void *const 
     }
     if (error == cudaSuccess && !out) error = cudaEventRecord(lane->order, (cudaStream_t)be->l.stream);
     if (error == cudaSuccess && !out) error = cudaStreamWaitEvent(lane->stream, lane->order, 0);
-    if (error == cudaSuccess) error = copy_runs(lane, out, n, device, host, n_bytes);
+    if (error == cudaSuccess) error = copy_runs(be, lane, out, n, device, host, n_bytes);
     if (error == cudaSuccess) error = cudaEventRecord(done, lane->stream);
+    if (error != cudaSuccess) return check_copy(be, lane, error);
     *ticket = ++lane->n_begun;
-    return cuda_check(be, (int)error, "pages to or from host memory");
+    return RD_OK;
 }
 
 rd_status cuda_move_end(struct backend *be, bool out, uint64_t ticket, bool wait)
@@ -82,5 +101,5 @@ rd_status cuda_move_end(struct backend *be, bool out, uint64_t ticket, bool wait
                  : cudaEventQuery(lane->done[(ticket - 1) % CUDA_LANE_EVENTS]);
     if (error == cudaErrorNotReady) return RD_E_AGAIN;
     if (error == cudaSuccess) lane->n_done = ticket;
-    return cuda_check(be, (int)error, "pages to or from host memory");
+    return check_copy(be, lane, error);
 }
