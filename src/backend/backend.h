@@ -181,12 +181,10 @@ struct graph_step {
 enum graph_action { GRAPH_PLAIN, GRAPH_RECORD, GRAPH_REPLAYED };
 
 /* A token of a row of logits and its logit, NaN if the row holds NaN or +inf. temperature 0: the lowest id among the
- * largest. Else drawn from softmax(logits / temperature) over the logits >= max + temperature * ln(min_p); the randomness
- * is (seed, position)'s alone. */
+ * largest. Else drawn from softmax(logits / temperature) over the logits >= max + temperature * ln(min_p): the
+ * token that base/draw.h says, as the host's sampler draws. */
 struct row_draw { float temperature, min_p; uint64_t seed; uint32_t position, unused; };
 struct row_choice { int32_t token; float value; };
-/* From this temperature on a draw without min_p needs no other logit of its row for a token's score: linear_choose. */
-#define LOCAL_TEMPERATURE 0.015625f
 
 struct backend_ops {
     const char *name;                    /* "cpu", "cuda" */
@@ -247,8 +245,8 @@ struct backend_ops {
      * host reads logits itself. */
     rd_status (*choose)(struct backend *be, uint32_t n_rows, uint32_t n_vocab, const float *logits,
                         const struct row_draw *draws, struct row_choice *choices);
-    /* linear of one matrix, without its output, and choose of that: the same choices. draws: of temperature 0, or without
-     * min_p from LOCAL_TEMPERATURE on. RD_E_UNSUPPORTED: not here, call those two. NULL: nowhere. */
+    /* linear of one matrix, without its output, and choose of that: the same choices. draws: of temperature 0, or
+     * draw_is_local (base/draw.h). RD_E_UNSUPPORTED: not here, call those two. NULL: nowhere. */
     rd_status (*linear_choose)(struct backend *be, const struct linear_args *a, const struct row_draw *draws,
                                struct row_choice *choices);
     /* Right after sync or mark. *out says what follows: the step's ops (PLAIN); the same, then graph_end, which runs

@@ -1,25 +1,16 @@
-/* base/random.c - Philox4x32-10 (Salmon et al. 2011, section 3.3) and xoshiro256** (Blackman and Vigna 2018). */
+/* base/random.c - Philox4x32-10 (philox.h) and xoshiro256** (Blackman and Vigna 2018). */
 #include "base/random.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/random.h>
 #include "base/clock.h"
+#include "base/philox.h"
 
 uint64_t random_at(uint64_t seed, uint64_t counter)
 {
-    uint32_t key0 = (uint32_t)seed, key1 = (uint32_t)(seed >> 32);
-    uint32_t c0 = (uint32_t)counter, c1 = (uint32_t)(counter >> 32), c2 = 0, c3 = 0;
+    struct philox_words words = philox_4x32((uint32_t)counter, (uint32_t)(counter >> 32), 0, 0, seed);
 
-    for (int round = 0; round < 10; round++) {
-        uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
-        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ key0;
-        c1 = (uint32_t)p1;
-        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ key1;
-        c3 = (uint32_t)p0;
-        key0 += 0x9E3779B9u;            /* Weyl sequence: golden ratio, sqrt(3) - 1 */
-        key1 += 0xBB67AE85u;
-    }
-    return (uint64_t)c1 << 32 | c0;
+    return (uint64_t)words.w[1] << 32 | words.w[0];
 }
 
 static double unit_of(uint64_t bits)

@@ -11,6 +11,7 @@
 #include <assert.h>
 #include <string.h>
 #include "base/checked.h"
+#include "base/draw.h"
 #include "base/mem.h"
 
 static uint32_t q_width(const struct model_config *c)
@@ -283,7 +284,7 @@ bool pass_only_chooses(const struct model *m, const struct model_batch *b)
     for (uint32_t i = 0; i < b->n_logits; i++) {
         const struct row_draw *d = &b->draws[i];
 
-        if (!b->unread[i] || (d->temperature > 0 && (d->min_p > 0 || d->temperature < LOCAL_TEMPERATURE))) return false;
+        if (!b->unread[i] || (d->temperature > 0 && !draw_is_local(d->temperature, d->min_p))) return false;
     }
     return true;
 }

@@ -10,17 +10,19 @@
 #include <math.h>
 #include <string.h>
 #include "base/checked.h"
+#include "base/draw.h"
 #include "base/limits.h"
 #include "base/mem.h"
 #include "base/random.h"
 #include "sample/sampler_parts.h"
 
-#define BIAS_NEVER (-100.0f)
-#define XTC_KEY    0x5854435f64726177ull      /* any constant: XTC's random numbers are others than the draw's */
-#define USUAL_CUT  64u                   /* candidates that top_p and min_p mostly leave */
-#define MANY       512u                  /* more are drawn from bins, without an order of all */
-#define N_BINS     2048u
-#define PIECE      64u                   /* blocks that are checked at once */
+#define BIAS_NEVER   (-100.0f)
+#define XTC_KEY      0x5854435f64726177ull /* any constant: XTC's random numbers are others than the draw's */
+#define USUAL_CUT    64u                   /* candidates that top_p and min_p mostly leave */
+#define GUMBEL_SLACK 1e-3f                 /* far more than the polynomial's error */
+#define MANY         512u                  /* more are drawn from bins, without an order of all */
+#define N_BINS       2048u
+#define PIECE        64u /* blocks that are checked at once */
 
 rd_status sampler_scratch_create(uint32_t n_vocab, struct sampler_scratch **out)
 {
@@ -37,6 +39,7 @@ rd_status sampler_scratch_create(uint32_t n_vocab, struct sampler_scratch **out)
     s->order = mem_alloc(n_vocab, sizeof(*s->order));
     s->weights = mem_alloc(n_vocab, sizeof(*s->weights));
     s->marks = mem_zalloc(n_vocab, sizeof(*s->marks));
+    for (uint32_t k = 0; k < DRAW_N_LEADS; k++) s->most_gumbel[k] = draw_gumbel(~(0x80000000u >> k)) + GUMBEL_SLACK;
     if (!s->best || !s->spare || !s->sums || !s->logits || !s->heap || !s->order || !s->weights || !s->marks) {
         sampler_scratch_destroy(s);
         return RD_E_NOMEM;
@@ -147,7 +150,7 @@ void sampler_accept(struct sampler *s, int32_t token, bool is_prompt)
 {
     if (token < 0 || (uint32_t)token >= s->n_vocab) return;
     sampler_remember(s, token, is_prompt);
-    if (s->p.mirostat && !is_prompt && token == s->drawn)   /* a forced token tells nothing about the draw */
+    if (s->p.mirostat && !is_prompt && token == s->drawn) /* a forced token tells nothing about the draw */
         s->mu -= (double)s->p.mirostat_eta * (s->surprise - (double)s->p.mirostat_tau);
 }
 
@@ -157,8 +160,10 @@ static rd_status scan(struct sampler_scratch *x, const float *row, uint32_t n, f
     const uint32_t n_blocks = VOCAB_N_BLOCKS(n);
     float most = -INFINITY;
 
-    if (x->known_best && row == x->known_row) memcpy(x->best, x->known_best, n_blocks * sizeof(*x->best));
-    else if (!x->kernels->best(row, n, x->best)) return RD_E_MODEL_OUTPUT;
+    if (x->known_best && row == x->known_row)
+        memcpy(x->best, x->known_best, n_blocks * sizeof(*x->best));
+    else if (!x->kernels->best(row, n, x->best))
+        return RD_E_MODEL_OUTPUT;
     if (!x->kernels->best(x->best, n_blocks, x->spare)) return RD_E_MODEL_OUTPUT;
     for (uint32_t b = 0; b < VOCAB_N_BLOCKS(n_blocks); b++) most = x->spare[b] > most ? x->spare[b] : most;
     *max = most;
@@ -171,8 +176,7 @@ static int32_t index_of(const struct sampler_scratch *x, const float *row, float
     uint32_t i = 0;
 
     while (x->best[i] != max) i++;
-    for (i *= VOCAB_BLOCK; row[i] != max; i++) {
-    }
+    for (i *= VOCAB_BLOCK; row[i] != max; i++) {}
     return (int32_t)i;
 }
 
@@ -219,7 +223,7 @@ static void top_logprobs(struct sampler_scratch *x, const float *logits, uint32_
     if (out->n_top == 0) return;
     vocab_supply_init(&supply, logits, n, x->best, x->spare, x->heap, out->n_top);
     for (uint32_t i = 0; i < out->n_top; i++) {
-        if (!vocab_supply_next(&supply, &c)) {              /* the rest is impossible */
+        if (!vocab_supply_next(&supply, &c)) { /* the rest is impossible */
             out->n_top = i;
             return;
         }
@@ -285,9 +289,12 @@ static uint32_t lead(const struct sampler *s, struct sampler_scratch *x)
     uint32_t i = 0;
 
     for (; i < s->p.n_stages; i++) {
-        if (s->p.stages[i] == SAMPLER_PENALTIES) sampler_penalties(s, x->logits);
-        else if (s->p.stages[i] == SAMPLER_DRY) sampler_dry(s, x);
-        else if (!s->greedy && !s->p.mirostat) break;
+        if (s->p.stages[i] == SAMPLER_PENALTIES)
+            sampler_penalties(s, x->logits);
+        else if (s->p.stages[i] == SAMPLER_DRY)
+            sampler_dry(s, x);
+        else if (!s->greedy && !s->p.mirostat)
+            break;
     }
     return i;
 }
@@ -334,8 +341,8 @@ static uint32_t select_candidates(const struct sampler *s, struct sampler_scratc
             x->order[n] = c.id;
             x->weights[n] = weight(s, c, max);
         }
-        if (n > 0 && ((p->top_p < 1 && sum >= (double)p->top_p * total) ||
-                      x->weights[n] < (double)p->min_p * x->weights[0]))
+        if (n > 0 &&
+            ((p->top_p < 1 && sum >= (double)p->top_p * total) || x->weights[n] < (double)p->min_p * x->weights[0]))
             break;
         sum += x->weights[n];
     }
@@ -345,8 +352,8 @@ static uint32_t select_candidates(const struct sampler *s, struct sampler_scratc
 /* ---- many candidates: bins by their logits instead of an order of all ---- */
 
 struct bins {
-    double sums[N_BINS];                 /* of weights; bin 0 has the best */
-    double per_logit;                    /* bins */
+    double sums[N_BINS]; /* of weights; bin 0 has the best */
+    double per_logit;    /* bins */
     float max;
 };
 
@@ -380,8 +387,7 @@ static uint32_t open_bin(const struct sampler *s, struct sampler_scratch *x, con
     uint32_t n_heap = 0, n = 0;
 
     for (uint32_t i = 0; i < s->n_vocab; i++)
-        if (row[i] > -INFINITY && bin_of(b, row[i]) == bin)
-            x->heap[n_heap++] = (struct candidate){row[i], (int32_t)i};
+        if (row[i] > -INFINITY && bin_of(b, row[i]) == bin) x->heap[n_heap++] = (struct candidate){row[i], (int32_t)i};
     vocab_heap_build(x->heap, n_heap);
     for (*sum = 0; n < n_heap && (n == 0 || *sum < most); n++) {
         struct candidate c = vocab_heap_take(x->heap, n_heap - n);
@@ -394,11 +400,11 @@ static uint32_t open_bin(const struct sampler *s, struct sampler_scratch *x, con
     return n;
 }
 
-/* top_p and min_p when they leave many: whole bins up to the one where top_p is reached, and the best part of that. */
+/* top_p, with min_p or not, when it leaves many: whole bins up to the one where top_p is reached, and the best part of that. */
 static int32_t draw_many(const struct sampler *s, struct sampler_scratch *x, const float *row, float max, double total,
                          double unit)
 {
-    double most = s->p.top_p < 1 ? (double)s->p.top_p * total : INFINITY, kept = 0, last_sum = 0, at;
+    double most = (double)s->p.top_p * total, kept = 0, last_sum = 0, at;
     uint32_t cut = 0, bin = 0, n = 0;
     struct bins b;
 
@@ -419,36 +425,79 @@ static int32_t draw_many(const struct sampler *s, struct sampler_scratch *x, con
     return x->order[n - 1];
 }
 
-/* Of everything, by id: the block first, then inside it. */
-static int32_t draw_all(const struct sampler *s, struct sampler_scratch *x, const float *row, float max, double unit)
-{
-    double factor = 1 / (double)s->p.temperature, weights[VOCAB_BLOCK];
-    double at = unit * sum_weights(x, row, s->n_vocab, max, factor);
-    uint32_t block = 0, last = 0, n;
+/* ---- nothing but temperature and min_p: the token of the largest score (base/draw.h), as a device chooses ---- */
 
-    for (uint32_t b = 0; b < VOCAB_N_BLOCKS(s->n_vocab); b++) {
-        if (x->sums[b] <= 0) continue;
-        block = b;
-        if (at < x->sums[b]) break;
-        at -= x->sums[b];
-    }
-    n = u32_min(s->n_vocab - block * VOCAB_BLOCK, VOCAB_BLOCK);
-    x->kernels->weights(row + block * VOCAB_BLOCK, n, (double)max, factor, weights);
-    for (uint32_t i = 0; i < n; i++) {
-        if (weights[i] <= 0) continue;
-        last = i;
-        at -= weights[i];
-        if (at < 0) break;
-    }
-    return (int32_t)(block * VOCAB_BLOCK + last);
+struct drawing {
+    const struct sampler *s;
+    struct sampler_scratch *x;
+    float inverse, from, least;
+    uint32_t position;
+    float score; /* the best so far, and its token */
+    int32_t token;
+    double enough; /* what may be below it cannot win */
+};
+
+/* Whether a token of this logit can, whose word begins with `lead` ones. In double, and with some room: only a filter. */
+static bool may_win(const struct drawing *d, float logit, uint32_t lead)
+{
+    return !((double)(logit - d->from) * (double)d->inverse + (double)d->x->most_gumbel[lead] < d->enough);
 }
 
-static int32_t draw(const struct sampler *s, struct sampler_scratch *x, const float *row, float max, double unit)
+static void draw_in_block(struct drawing *d, const float *row, uint32_t block)
 {
-    double total = 0, all, at;
+    const uint32_t begin = block * VOCAB_BLOCK, n = u32_min(d->s->n_vocab - begin, VOCAB_BLOCK);
+    uint32_t words[VOCAB_BLOCK];
+
+    d->x->kernels->words(d->s->p.seed, d->position, begin, words);
+    for (uint32_t i = 0; i < n; i++) {
+        const float logit = row[begin + i];
+        const int32_t id = (int32_t)(begin + i);
+        float score;
+
+        if (!(logit >= d->least && logit > -INFINITY)) continue;
+        if (!may_win(d, logit, (uint32_t)__builtin_clz(~words[i] | 0x1ff))) continue;
+        score = draw_score(logit, d->from, d->inverse, words[i]);
+        if (score < d->score || (score == d->score && id > d->token)) continue;
+        d->score = score;
+        d->token = id;
+        d->enough = (double)score - fabs((double)score) * 1e-6 - 1e-6;
+    }
+}
+
+/* The block of the largest logit first: what it has lets most others be skipped. */
+static int32_t draw_plain(const struct sampler *s, struct sampler_scratch *x, const float *row, float max,
+                          uint64_t position)
+{
+    const float t = s->p.temperature, min_p = s->p.min_p;
+    struct drawing d = {.s = s,
+                        .x = x,
+                        .inverse = draw_inverse(t),
+                        .from = draw_is_local(t, min_p) ? 0 : max,
+                        .least = draw_least(t, min_p, max),
+                        .position = (uint32_t)position,
+                        .score = -INFINITY,
+                        .token = INT32_MAX,
+                        .enough = -INFINITY};
+    uint32_t first = (uint32_t)index_of(x, row, max) / VOCAB_BLOCK;
+
+    draw_in_block(&d, row, first);
+    for (uint32_t b = 0; b < VOCAB_N_BLOCKS(s->n_vocab); b++)
+        if (b != first && x->best[b] >= d.least && may_win(&d, x->best[b], DRAW_N_LEADS - 1)) draw_in_block(&d, row, b);
+    return d.token;
+}
+
+static bool is_plain_draw(const struct sampler *s)
+{
+    return s->simple && !s->greedy && s->p.top_k <= 0 && s->p.top_p >= 1;
+}
+
+static int32_t draw(const struct sampler *s, struct sampler_scratch *x, const float *row, float max, uint64_t position)
+{
+    double total = 0, all, at, unit;
     uint32_t n;
 
-    if (s->p.top_k <= 0 && s->p.top_p >= 1 && s->p.min_p <= 0) return draw_all(s, x, row, max, unit);
+    if (is_plain_draw(s)) return draw_plain(s, x, row, max, position);
+    unit = random_at_unit(s->p.seed, position);
     n = select_candidates(s, x, row, max, &all);
     if (n == MANY && s->p.top_k <= 0) return draw_many(s, x, row, max, all, unit);
     for (uint32_t i = 0; i < n; i++) total += x->weights[i];
@@ -482,7 +531,7 @@ bool sampler_is_plain(const struct sampler *s, float *temperature, float *min_p,
     *min_p = s->greedy ? 0 : p->min_p;
     *seed = p->seed;
     if (s->edits || p->want_logprob || p->n_top_logprobs > 0) return false;
-    return s->greedy || (s->simple && p->temperature > 0 && p->top_k <= 0 && p->top_p >= 1);
+    return s->greedy || (is_plain_draw(s) && p->temperature > 0);
 }
 
 rd_status sampler_sample(struct sampler *s, struct sampler_scratch *scratch, const float *logits, const int32_t *banned,
@@ -499,20 +548,24 @@ rd_status sampler_sample(struct sampler *s, struct sampler_scratch *scratch, con
     unit = random_at_unit(s->p.seed, position);
     if (s->greedy && !s->edits) {
         out->token = index_of(scratch, logits, max);
-        if (!is_one_of(banned, n_banned, out->token)) return with_logprobs(s, scratch, logits, out);     /* no copy */
+        if (!is_one_of(banned, n_banned, out->token)) return with_logprobs(s, scratch, logits, out); /* no copy */
     }
-    if (s->simple && !s->greedy && !s->edits && n_banned == 0) {                                         /* nor here */
-        out->token = draw(s, scratch, logits, max, unit);
-        return with_logprobs(s, scratch, logits, out);
+    if (s->simple && !s->greedy && !s->edits && (n_banned == 0 || is_plain_draw(s))) { /* nor here */
+        out->token = draw(s, scratch, logits, max, position);
+        if (!is_one_of(banned, n_banned, out->token)) return with_logprobs(s, scratch, logits, out);
     }
     memcpy(scratch->logits, logits, s->n_vocab * sizeof(float));
     adjust(s, scratch, banned, n_banned);
     stage = lead(s, scratch);
-    if (scan(scratch, scratch->logits, s->n_vocab, &max) != RD_OK)         /* everything was banned */
+    if (scan(scratch, scratch->logits, s->n_vocab, &max) != RD_OK) /* everything was banned */
         return s->p.allowed || s->p.bad_words.n ? RD_E_INVALID : RD_E_MODEL_OUTPUT;
-    if (s->greedy) out->token = index_of(scratch, scratch->logits, max);
-    else if (s->simple) out->token = draw(s, scratch, scratch->logits, max, unit);
-    else if (s->p.mirostat) out->token = sampler_mirostat(s, scratch, unit);
-    else out->token = sampler_chain(s, scratch, stage, unit, random_at_unit(s->p.seed ^ XTC_KEY, position));
+    if (s->greedy)
+        out->token = index_of(scratch, scratch->logits, max);
+    else if (s->simple)
+        out->token = draw(s, scratch, scratch->logits, max, position);
+    else if (s->p.mirostat)
+        out->token = sampler_mirostat(s, scratch, unit);
+    else
+        out->token = sampler_chain(s, scratch, stage, unit, random_at_unit(s->p.seed ^ XTC_KEY, position));
     return with_logprobs(s, scratch, logits, out);
 }

@@ -7,8 +7,10 @@
  * nothing. Mirostat 2 takes the place of all stages but penalties, dry and temperature. Log probabilities are of the
  * raw model distribution (log softmax of the logits before all of this), as OpenAI and vLLM do.
  *
- * Exact: the outcome is a pure function of (logits bytes, parameters, token history, seed, position): the random number
- * is random_at(seed, position), for XTC under another key. Ties: the lower id wins. NaN or +inf logits:
+ * Exact: the outcome is a pure function of (logits bytes, parameters, token history, seed, position). Where temperature
+ * and min_p are all there is, the draw is base/draw.h's, which a device makes with the same bits; else, which is always
+ * drawn here, the random number is random_at(seed, position), for XTC under another key. A draw by base/draw.h that
+ * falls on a banned token is made again without those. Ties: the lower id wins. NaN or +inf logits:
  * RD_E_MODEL_OUTPUT. Allocates nothing: struct sampler is made once per request. Thread  engine thread only, one
  * sampler per sequence.
  * Errors: create RD_E_NOMEM, RD_E_INVALID (names the parameter).
@@ -92,7 +94,7 @@ rd_status sampler_check_logits(const float *logits, uint32_t n_vocab);
 rd_status sampler_sample(struct sampler *s, struct sampler_scratch *scratch, const float *logits, const int32_t *banned,
                          uint32_t n_banned, uint64_t position, struct sampler_result *out);
 /* Whether the outcome is a token of the row as it is, unless that token is banned: the lowest id among the largest
- * (*temperature 0), or a draw from softmax(logits / *temperature) over what *min_p leaves. */
+ * (*temperature 0), or the draw of base/draw.h. */
 bool sampler_is_plain(const struct sampler *s, float *temperature, float *min_p, uint64_t *seed);
 /* Log probability of a given token and the top n of a row (prompt logprobs). */
 rd_status sampler_logprobs(struct sampler_scratch *scratch, const float *logits, uint32_t n_vocab, int32_t token,

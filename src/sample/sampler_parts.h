@@ -5,19 +5,24 @@
 #include "sample/sampler.h"
 #include "sample/vocab_scan.h"
 
-struct seen_token { int32_t token; uint32_t n, n_out; };    /* token -1: an empty place; n: in prompt and output */
+#define DRAW_N_LEADS 24u /* a draw looks at 23 bits */
+
+struct seen_token {
+    int32_t token;
+    uint32_t n, n_out;
+}; /* token -1: an empty place; n: in prompt and output */
 
 struct sampler {
-    struct sampler_params p;             /* what it points to is the sampler's */
+    struct sampler_params p; /* what it points to is the sampler's */
     uint32_t n_vocab;
     bool greedy, simple, edits; /* simple: temperature, top_k, top_p, min_p; edits: the row is not the model's */
-    struct seen_token *seen;             /* [n_places] open addressing; NULL when no penalty is on */
-    uint32_t n_places;                   /* a power of two */
-    int32_t *history;                    /* [cap_history] prompt and output, or NULL when nobody looks at it */
+    struct seen_token *seen;    /* [n_places] open addressing; NULL when no penalty is on */
+    uint32_t n_places;          /* a power of two */
+    int32_t *history;           /* [cap_history] prompt and output, or NULL when nobody looks at it */
     uint32_t n_history, n_prompt, cap_history;
-    uint32_t *z;                         /* [cap_history] for DRY, or NULL */
-    uint64_t *break_ends;                /* a bit per token: some of dry_break_words ends with it; or NULL */
-    double mu, surprise;                 /* mirostat: its bound in bits; of the token drawn last */
+    uint32_t *z;          /* [cap_history] for DRY, or NULL */
+    uint64_t *break_ends; /* a bit per token: some of dry_break_words ends with it; or NULL */
+    double mu, surprise;  /* mirostat: its bound in bits; of the token drawn last */
     int32_t drawn;
 };
 
@@ -32,6 +37,7 @@ struct sampler_scratch {
     int32_t *order;                      /* [n_vocab] */
     double *weights;                     /* [n_vocab] */
     uint32_t *marks;                     /* [n_vocab] all 0 between uses */
+    float most_gumbel[DRAW_N_LEADS];     /* of words that begin with so many ones and then a zero */
 };
 
 /* sampler_history.c: what was written so far. */

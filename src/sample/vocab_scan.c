@@ -6,7 +6,7 @@
 
 #define GROWTH 8u                        /* so many times more candidates when those at hand were not enough */
 
-const struct vocab_kernels vocab_kernels_base = {scan_best, scan_sums, scan_weights};
+const struct vocab_kernels vocab_kernels_base = {scan_best, scan_sums, scan_weights, scan_words};
 
 const struct vocab_kernels *vocab_kernels_best(void)
 {

@@ -23,6 +23,8 @@ struct vocab_kernels {
     void (*sums)(const float *row, uint32_t n, double max, double factor, double *sums);
     /* The weights themselves, of at most VOCAB_BLOCK tokens: [VOCAB_BLOCK], 0 behind n. */
     void (*weights)(const float *row, uint32_t n, double max, double factor, double *weights);
+    /* draw_words (base/draw.h) of tokens id .. id + VOCAB_BLOCK - 1: [VOCAB_BLOCK]. id: a multiple of 4. */
+    void (*words)(uint64_t seed, uint32_t position, uint32_t id, uint32_t *words);
 };
 extern const struct vocab_kernels vocab_kernels_base;
 extern const struct vocab_kernels vocab_kernels_avx2, vocab_kernels_avx512;     /* x86-64 alone has them */

@@ -11,11 +11,11 @@ typedef double f64x8 __attribute__((vector_size(64)));
 typedef uint64_t u64x8 __attribute__((vector_size(64)));
 typedef float f32x8 __attribute__((vector_size(32)));
 
-#define LANES 16u
+#define LANES    16u
 #define LOG2_E   1.44269504088896340736
 #define LN2_HIGH 6.93145751953125e-1
 #define LN2_LOW  1.42860682030941723212e-6
-#define ROUND    6755399441055744.0      /* 1.5 * 2^52 */
+#define ROUND    6755399441055744.0 /* 1.5 * 2^52 */
 
 /* The largest of the lanes, halved step by step: that is two instructions a step. */
 static inline float most_of(float *lanes)
@@ -37,7 +37,7 @@ static bool scan_best(const float *row, uint32_t n, float *best)
         for (uint32_t k = 0; k < LANES; k++) lanes[k] = -INFINITY;
         for (uint32_t i = 0; i < VOCAB_BLOCK; i += LANES)
             for (uint32_t k = 0; k < LANES; k++) {
-                wrong[k] |= !(v[i + k] < INFINITY);         /* NaN compares false */
+                wrong[k] |= !(v[i + k] < INFINITY); /* NaN compares false */
                 lanes[k] = v[i + k] > lanes[k] ? v[i + k] : lanes[k];
             }
         best[b] = most_of(lanes);
@@ -55,7 +55,7 @@ static bool scan_best(const float *row, uint32_t n, float *best)
 static inline double block_weights(const float *row, double max, double factor, double *weights)
 {
     static const double terms[12] = {1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720,
-                                     1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5, 1, 1};
+                                     1.0 / 120,      1.0 / 24,      1.0 / 6,      0.5,         1,          1};
     f64x8 sum = {0};
 
     for (uint32_t i = 0; i < VOCAB_BLOCK; i += 8) {
@@ -85,6 +85,30 @@ static void scan_weights(const float *row, uint32_t n, double max, double factor
 
     for (uint32_t i = 0; i < VOCAB_BLOCK; i++) padded[i] = i < n ? row[i] : -INFINITY;
     (void)block_weights(padded, max, factor, weights);
+}
+
+/* philox_4x32 of 8 counters at a time: words of 64 bits, of which products use the lower halves. */
+static void scan_words(uint64_t seed, uint32_t position, uint32_t id, uint32_t *words)
+{
+    const u64x8 low = (u64x8){0} + 0xffffffffu;
+
+    for (uint32_t at = 0; at < VOCAB_BLOCK / 4; at += 8) {
+        u64x8 c[4] = {(u64x8){0, 1, 2, 3, 4, 5, 6, 7} + (id / 4 + at), (u64x8){0} + position, {0}, {0}};
+        uint32_t key0 = (uint32_t)seed, key1 = (uint32_t)(seed >> 32);
+
+        for (int round = 0; round < 10; round++) {
+            const u64x8 p0 = (c[0] & low) * 0xD2511F53u, p1 = (c[2] & low) * 0xCD9E8D57u;
+
+            c[0] = (p1 >> 32) ^ c[1] ^ key0;
+            c[1] = p1 & low;
+            c[2] = (p0 >> 32) ^ c[3] ^ key1;
+            c[3] = p0 & low;
+            key0 += 0x9E3779B9u;
+            key1 += 0xBB67AE85u;
+        }
+        for (uint32_t i = 0; i < 8; i++)
+            for (uint32_t k = 0; k < 4; k++) words[(at + i) * 4 + k] = (uint32_t)c[k][i];
+    }
 }
 
 static void scan_sums(const float *row, uint32_t n, double max, double factor, double *sums)

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include "backend/backend.h"
 #include "backend/kv_storage.h"
+#include "draw_reference.h"
 #include "base/mem.h"
 #include "base/random.h"
 #include "test.h"
@@ -734,6 +735,51 @@ TEST(cuda_draws_as_softmax_says_and_by_seed_and_position_alone)
     close_sides(&gpu, &cpu);
 }
 
+/* Rows of all kinds, as tests/sample/test_draw.c gives to the host's sampler. */
+TEST(cuda_draws_are_the_hosts)
+{
+    static const float temperatures[] = {1, 0.7f, 0.1f, 1.7f, 30, DRAW_LOCAL_TEMPERATURE, 0.0156f, 1e-3f, 1e-30f};
+    struct side gpu, cpu;
+    struct row_draw *draws = mem_zalloc(CHOICE_ROWS, sizeof(*draws));
+    struct row_choice *out = mem_zalloc(CHOICE_ROWS, sizeof(*out));
+    float *x = mem_zalloc((size_t)CHOICE_ROWS * CHOICE_VOCAB, sizeof(float));
+    uint32_t n_wrong = 0, n_rounds = test_is_long() ? 200 : 20;
+    struct random rng;
+
+    if (!open_sides(&gpu, &cpu)) return;
+    random_init(&rng, test_seed());
+    for (uint32_t round = 0; round < n_rounds; round++) {
+        for (uint32_t r = 0; r < CHOICE_ROWS; r++) {
+            const float spread = (float)random_below(&rng, 30) * 0.5f;
+            const uint64_t kind = random_below(&rng, 5);
+            float *row = x + (size_t)r * CHOICE_VOCAB;
+
+            for (uint32_t i = 0; i < CHOICE_VOCAB; i++) {
+                row[i] = ((float)random_unit(&rng) - 0.5f) * spread;
+                if (kind == 1) row[i] = roundf(row[i]);
+                if (kind == 2 && i % 3) row[i] = -INFINITY;
+                if (kind == 3 && i % 100 == 7) row[i] += 12;
+            }
+            if (r % 50 == 49) row[random_below(&rng, CHOICE_VOCAB)] = r % 100 == 49 ? NAN : INFINITY;
+            draws[r] = (struct row_draw){temperatures[random_below(&rng, 9)], random_below(&rng, 2) ? 0 : (float)random_unit(&rng),
+                                         random_u64(&rng), (uint32_t)random_u64(&rng), 0};
+        }
+        choose_on(&gpu, x, CHOICE_ROWS, draws, out);
+        for (uint32_t r = 0; r < CHOICE_ROWS; r++) {
+            const struct row_draw *d = &draws[r];
+            const float *row = x + (size_t)r * CHOICE_VOCAB;
+            int32_t want = draw_reference(row, CHOICE_VOCAB, d->temperature, d->min_p, d->seed, d->position);
+
+            if (want < 0) n_wrong += !isnan(out[r].value);
+            else n_wrong += out[r].token != want || out[r].value != row[want];
+        }
+    }
+    test_note("%u draws, %u others than the host's", n_rounds * CHOICE_ROWS, n_wrong);
+    CHECK_EQ(n_wrong, 0);
+    mem_free(x), mem_free(draws), mem_free(out);
+    close_sides(&gpu, &cpu);
+}
+
 /* The head's product and choose, in one and in two: the same choices. Rows: greedy ones, draws, what is no number. */
 static void check_head_of(struct side *gpu, struct random *rng, enum dtype t, uint32_t n_out, uint32_t n_in)
 {
@@ -755,7 +801,7 @@ static void check_head_of(struct side *gpu, struct random *rng, enum dtype t, ui
         draws[r] = (struct row_draw){r % 3 ? 0.25f * (float)(r % 5) : 0, 0, random_u64(rng), r * 7, 0};
         if (r % 40 == 39) x[(size_t)r * n_in + r % n_in] = r % 80 == 39 ? NAN : INFINITY;
     }
-    draws[1].temperature = LOCAL_TEMPERATURE;
+    draws[1].temperature = DRAW_LOCAL_TEMPERATURE;
     CHECK_OK(gpu->ops->weight_load(gpu->be, &host, WEIGHT_MATRIX, &w, NULL));
     CHECK_OK(gpu->ops->alloc(gpu->be, MOST * sizeof(*one), &choices));
     for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {

@@ -4,8 +4,8 @@
 #include "base/random.h"
 #include "test.h"
 
-#define PAGE   64u
-#define PAGES  512u                      /* of the host's memory here */
+#define PAGE  64u
+#define PAGES 512u /* of the host's memory here */
 
 static char host_memory[PAGES * PAGE], device_memory[PAGES * PAGE];
 
@@ -16,13 +16,13 @@ TEST(neighbours_in_two_pinned_ranges_go_in_two_copies)
 
     pin_map_init(&m);
     for (uint32_t i = 0; i < 8; i++) host[i] = host_memory + i * PAGE, device[i] = device_memory + i * PAGE;
-    CHECK_EQ(pin_map_run(&m, 8, device, host, PAGE), 8);            /* nothing is pinned */
+    CHECK_EQ(pin_map_run(&m, 8, device, host, PAGE), 8); /* nothing is pinned */
     CHECK(pin_map_add(&m, host[0], 3 * PAGE) && pin_map_add(&m, host[3], 3 * PAGE));
-    CHECK_EQ(pin_map_run(&m, 8, device, host, PAGE), 3);            /* the ranges touch: two calls pinned them */
+    CHECK_EQ(pin_map_run(&m, 8, device, host, PAGE), 3); /* the ranges touch: two calls pinned them */
     CHECK_EQ(pin_map_run(&m, 5, device + 3, host + 3, PAGE), 3);
-    CHECK_EQ(pin_map_run(&m, 2, device + 6, host + 6, PAGE), 2);    /* behind all */
+    CHECK_EQ(pin_map_run(&m, 2, device + 6, host + 6, PAGE), 2); /* behind all */
     CHECK(pin_map_remove(&m, host[0]) && !pin_map_remove(&m, host[0]) && !pin_map_remove(&m, host[4]));
-    CHECK_EQ(pin_map_run(&m, 8, device, host, PAGE), 3);            /* memory that is not pinned ends where some is */
+    CHECK_EQ(pin_map_run(&m, 8, device, host, PAGE), 3); /* memory that is not pinned ends where some is */
     device[2] = device_memory + 100 * PAGE;
     CHECK_EQ(pin_map_run(&m, 8, device, host, PAGE), 2);
     CHECK_EQ(pin_map_run(&m, 1, device, host, PAGE), 1);

@@ -10,6 +10,7 @@
 #include "base/limits.h"
 #include "base/mem.h"
 #include "base/random.h"
+#include "draw_reference.h"
 #include "sample/vocab_scan.h"
 #include "test.h"
 
@@ -53,13 +54,14 @@ static int32_t naive_sample(const struct sampler_params *p, const struct history
     struct naive c[N_VOCAB];
     double total = 0, kept = 0, at, weights[N_VOCAB];
     uint32_t n = 0, n_kept = 0;
-    bool filtered = p->top_k > 0 || p->top_p < 1 || p->min_p > 0;
 
     memcpy(logits, raw, sizeof(logits));
     naive_adjust(p, h, logits);
     for (uint32_t i = 0; i < N_VOCAB; i++) c[n++] = (struct naive){logits[i], (int32_t)i};
     qsort(c, n, sizeof(c[0]), by_value);
     if (p->temperature == 0) return c[0].id;
+    if (p->top_k <= 0 && p->top_p >= 1)
+        return draw_reference(logits, N_VOCAB, p->temperature, p->min_p, p->seed, (uint32_t)position);
     if (p->top_k > 0 && (uint32_t)p->top_k < n) n = (uint32_t)p->top_k;
     for (uint32_t i = 0; i < n; i++) total += weights[i] = exp((c[i].value - c[0].value) / p->temperature);
     while (n_kept < n) {
@@ -72,14 +74,6 @@ static int32_t naive_sample(const struct sampler_params *p, const struct history
         n_kept++;
     }
     at = random_at_unit(p->seed, position) * kept;
-    if (!filtered) {                                        /* the unfiltered draw goes through the vocabulary by id */
-        for (uint32_t i = 0; i < N_VOCAB; i++) {
-            at -= exp(((double)logits[i] - c[0].value) / p->temperature);
-            if (fabs(at) < 1e-12 * kept) return -1;
-            if (at < 0) return (int32_t)i;
-        }
-        return -1;
-    }
     for (uint32_t i = 0; i < n_kept; i++) {
         at -= weights[i];
         if (fabs(at) < 1e-12 * kept) return -1;
@@ -172,6 +166,7 @@ static int32_t naive_many(const struct sampler_params *p, const float *row, stru
     double total = 0, kept = 0, at;
     uint32_t n_kept = 0;
 
+    if (p->top_p >= 1) return draw_reference(row, n, p->temperature, p->min_p, p->seed, (uint32_t)position);
     for (uint32_t i = 0; i < n; i++) c[i] = (struct naive){row[i], (int32_t)i};
     qsort(c, n, sizeof(c[0]), by_value);
     for (uint32_t i = 0; i < n; i++) total += exp((c[i].value - c[0].value) / p->temperature);

@@ -155,7 +155,7 @@ static rd_status end(void *self)
 {
     struct sim_executor *x = self;
     struct sim_late *late = &x->late[x->first_late];
-    const struct model_batch *b = &x->engine->plan.batch;   /* what is waited for is plan's, or is dropped */
+    const struct model_batch *b = &x->engine->plan.batch; /* what is waited for is plan's, or is dropped */
 
     x->first_late = (x->first_late + 1) % 2;
     x->n_late--;
@@ -248,8 +248,10 @@ static void pin(void *self, void *p, uint64_t n_bytes, bool on)
     uintptr_t begin = (uintptr_t)p;
     uint32_t i = 0;
 
-    if (on) (void)pin_map_add(&x->pins, p, n_bytes);
-    else (void)pin_map_remove(&x->pins, p);
+    if (on)
+        (void)pin_map_add(&x->pins, p, n_bytes);
+    else
+        (void)pin_map_remove(&x->pins, p);
     while (i < x->n_pinned && x->pinned[i].begin != begin) i++;
     if (on && x->n_pinned < SIM_PINS) {
         x->pinned[x->n_pinned].begin = begin;

@@ -66,17 +66,16 @@ static __device__ struct best draw(const struct choose_job &j, const struct cuda
 {
     const float *row = j.logits + blockIdx.y * j.stride;
     const uint32_t end = min((blockIdx.x + 1) * PIECE, j.n_vocab);
-    const float inverse = 1.0f / d.temperature, from = draw_is_local(d) ? 0 : most;
-    const float least = d.min_p > 0 ? fmaf(d.temperature, logf(d.min_p), most) : -CUDART_INF_F;
+    const float inverse = draw_inverse(d.temperature), from = draw_is_local(d.temperature, d.min_p) ? 0 : most;
+    const float least = draw_least(d.temperature, d.min_p, most);
     struct best b = {-CUDART_INF_F, INT32_MAX};
 
     for (uint32_t i = blockIdx.x * PIECE + threadIdx.x * 4; i < end; i += THREADS * 4) {
-        const uint4 bits = random_words(d, i);
-        const uint32_t words[4] = {bits.x, bits.y, bits.z, bits.w};
+        const struct philox_words words = draw_words(d.seed, d.position, i);
 
         for (uint32_t k = 0; k < 4 && i + k < end; k++)
             if (row[i + k] >= least && row[i + k] > -CUDART_INF_F)
-                b = better(b, {draw_score(row[i + k], from, inverse, words[k]), (int32_t)(i + k)});
+                b = better(b, {draw_score(row[i + k], from, inverse, words.w[k]), (int32_t)(i + k)});
     }
     return block_best(b);
 }

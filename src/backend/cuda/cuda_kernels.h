@@ -117,7 +117,7 @@ int cuda_linear(const struct cuda_launch *l, const struct cuda_linear_args *a);
 struct cuda_draw;
 struct cuda_choice;
 /* cuda_choose of what cuda_linear gives, whose only out is not written: the same choices. draws: of temperature 0, or
- * local (CUDA_LOCAL_TEMPERATURE); NULL: all of temperature 0. cudaErrorNotSupported: no kernel does that here, nothing
+ * local (base/draw.h); NULL: all of temperature 0. cudaErrorNotSupported: no kernel does that here, nothing
  * was launched. */
 int cuda_linear_choose(const struct cuda_launch *l, const struct cuda_linear_args *a, const struct cuda_draw *draws,
                        struct cuda_choice *choices);
@@ -240,12 +240,10 @@ struct cuda_copy_rows_args {
 int cuda_copy_rows(const struct cuda_launch *l, const struct cuda_copy_rows_args *a);
 
 /* choices[r] of row r: temperature 0, or no draws: the lowest id among the largest logits, and that logit; else a token
- * drawn from softmax(logits / temperature) over logits >= max + temperature * ln(min_p), the number random by (seed,
- * position) alone, and its logit. The value is NaN if the row holds NaN or +inf. */
+ * drawn from softmax(logits / temperature) over logits >= max + temperature * ln(min_p) as
+ * base/draw.h says, and its logit. The value is NaN if the row holds NaN or +inf. */
 struct cuda_draw { float temperature, min_p; uint64_t seed; uint32_t position, unused; };
 struct cuda_choice { int32_t token; float value; };
-/* From this temperature on a draw without min_p needs no other logit of its row for a token's score. */
-#define CUDA_LOCAL_TEMPERATURE 0.015625f
 int cuda_choose(const struct cuda_launch *l, uint32_t n_rows, uint32_t n_vocab, const float *logits, uint64_t stride,
                 const struct cuda_draw *draws, struct cuda_choice *choices);
 /* A step's metadata from pinned host memory (16-byte aligned, with room for 16 more), tokens [n_rows] first. from: NULL,

@@ -28,7 +28,7 @@ static cudaError_t open_lane(struct cuda_lane *lane)
     for (uint32_t i = 0; i < CUDA_LANE_EVENTS && error == cudaSuccess; i++)
         error = cudaEventCreateWithFlags(&lane->done[i], cudaEventDisableTiming);
     if (error == cudaSuccess) error = cudaEventCreateWithFlags(&lane->order, cudaEventDisableTiming);
-    if (error != cudaSuccess) close_lane(lane);             /* the next copy tries again */
+    if (error != cudaSuccess) close_lane(lane); /* the next copy tries again */
     return error;
 }
 
@@ -54,8 +54,8 @@ static rd_status check_copy(struct backend *be, struct cuda_lane *lane, cudaErro
     return RD_E_IO;
 }
 
-static cudaError_t copy_runs(struct backend *be, struct cuda_lane *lane, bool out, uint32_t n, void *const *device, void *const *host,
-                             uint64_t n_bytes)
+static cudaError_t copy_runs(struct backend *be, struct cuda_lane *lane, bool out, uint32_t n, void *const *device,
+                             void *const *host, uint64_t n_bytes)
 {
     cudaError_t error = cudaSuccess;
 

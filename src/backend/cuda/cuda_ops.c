@@ -343,7 +343,6 @@ rd_status cuda_op_linear_choose(struct backend *be, const struct linear_args *a,
     rd_status st = send(be, draws, a->n_rows * sizeof(*draws), &sent);
     int error;
 
-    _Static_assert(LOCAL_TEMPERATURE == CUDA_LOCAL_TEMPERATURE, "the same in both headers");
     assert(draws && a->n_outs == 1);
     if (st != RD_OK) return st;
     error = cuda_linear_choose(&be->l, &args, sent, (struct cuda_choice *)choices);

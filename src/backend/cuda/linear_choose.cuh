@@ -43,14 +43,13 @@ static __device__ __forceinline__ void choose_of_four(struct four_best *best, co
                                                       uint32_t id, const float4 &v, uint32_t n_out)
 {
     const float logits[4] = { v.x, v.y, v.z, v.w };
-    const uint4 bits = DRAWN ? random_words(d, id) : uint4{};
-    const uint32_t words[4] = { bits.x, bits.y, bits.z, bits.w };
+    const struct philox_words words = DRAWN ? draw_words(d.seed, d.position, id) : philox_words{};
 
 #pragma unroll
     for (uint32_t k = 0; k < 4; k++) {
         struct tile_best &b = best->of[k];
         const bool is_one = id + k < n_out;
-        const float score = DRAWN ? draw_score(logits[k], 0, inverse, words[k]) : logits[k];
+        const float score = DRAWN ? draw_score(logits[k], 0, inverse, words.w[k]) : logits[k];
 
         b.is_broken |= is_one && !(logits[k] < CUDART_INF_F);
         if (is_one && score > b.score) b.score = score, b.id = (int32_t)(id + k), b.logit = logits[k];
@@ -62,7 +61,7 @@ template <int ROWS, uint32_t PARTS, bool DRAWN>
 static __device__ __forceinline__ struct tile_best choose_of_part(const struct cuda_draw &d, uint32_t sums,
                                                                   uint32_t part, uint32_t first_id, uint32_t n_out)
 {
-    const float inverse = DRAWN ? 1.0f / d.temperature : 0.0f;
+    const float inverse = DRAWN ? draw_inverse(d.temperature) : 0.0f;
     struct four_best best;
 
 #pragma unroll
