@@ -20,6 +20,7 @@ static bool rig_open(struct rig *g, uint32_t n_pages, uint32_t n_slots)
     memset(g, 0, sizeof(*g));
     g->clock = clock_fake_create(1000000000, 1);
     if (!sim_init(&g->x, n_pages, P, test_seed())) return false;
+    g->x.has_driver = true;
     o = sim_options(sim_view(&g->x, 64, 8), g->clock, n_pages, P);
     if (n_slots && ram_link_create(n_slots * o.executor.page_bytes, o.executor.page_bytes, P, 2048 / P, false,
                                    &g->ram) != RD_OK)

@@ -357,7 +357,7 @@ struct executor sim_view(struct sim_executor *x, uint32_t max_rows, uint32_t max
                              .begin = x->chooses ? begin : NULL,
                              .end = end,
                              .is_dead = is_dead,
-                             .pin = pin,
+                             .pin = x->has_driver ? pin : NULL,
                              .copy_rows = copy_rows,
                              .page = page,
                              .move_begin = move_begin,

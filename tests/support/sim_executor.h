@@ -52,6 +52,7 @@ struct sim_executor {
     uint64_t n_moves, n_moved[2];        /* begun; of each direction, done up to this one */
     uint32_t n_slow, move_fail_one_in;   /* looks until a move is done, about; 0: it is at once. Failures; 0: never */
     uint32_t begin_fail_one_in;          /* moves that do not begin; 0: never */
+    bool has_driver;                     /* set before sim_view: it wants memory pinned, and looks at copies */
     struct pin_map pins;                 /* as a backend joins neighbours */
     struct { uintptr_t begin, end; } pinned[SIM_PINS];      /* as its driver knows them */
     uint32_t n_pinned;
