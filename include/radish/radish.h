@@ -450,7 +450,8 @@ struct rd_stats {
     uint64_t prompt_tokens_disk, pages_loading, disk_loads, disk_loads_late, disk_declined;
     uint64_t disk_pages, disk_bytes, disk_cap_bytes, disk_segments;                 /* now */
     uint64_t disk_pages_written, disk_bytes_written, disk_pages_known, disk_pages_read, disk_bytes_read,
-        disk_pages_evicted, disk_pages_dropped, disk_damaged, disk_read_errors, disk_write_errors;
+        disk_pages_evicted, disk_pages_dropped, disk_damaged, disk_read_errors, disk_write_errors,
+        disk_remove_errors;
     uint64_t disk_is_writer, disk_is_failing;               /* 0 or 1 */
     /* host memory behind a GPU (zeros without), see docs/gpu.md; prompt_tokens_ram is part of prompt_tokens_cached */
     uint64_t prompt_tokens_ram, ram_pages, ram_cap_pages, ram_pages_saved, ram_pages_dropped, ram_loads,

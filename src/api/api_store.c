@@ -172,5 +172,6 @@ void api_store_stats(const struct engine_stats *s, struct rd_stats *out)
     out->disk_pages_dropped = s->disk.n_dropped + s->disk_unsaved;
     out->disk_damaged = s->disk.n_damaged;
     out->disk_read_errors = s->disk.n_read_errors, out->disk_write_errors = s->disk.n_write_errors;
+    out->disk_remove_errors = s->disk.n_remove_errors;
     out->disk_is_writer = s->disk.is_writer, out->disk_is_failing = s->disk.is_failing;
 }

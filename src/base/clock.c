@@ -14,6 +14,7 @@ struct clock {
                                          * time orders nothing */
     uint64_t start_ns;
     int64_t start_wall_s;
+    _Atomic int64_t jumped_s;           /* of the wall clock alone; likewise */
 };
 
 static const struct clock system_clock;
@@ -41,7 +42,9 @@ int64_t clock_wall_s(const struct clock *c)
 {
     struct timespec t;
 
-    if (c->fake) return c->start_wall_s + (int64_t)(elapsed(c) / NS_PER_S);
+    if (c->fake)
+        return c->start_wall_s + (int64_t)(elapsed(c) / NS_PER_S) +
+               atomic_load_explicit(&((struct clock *)(uintptr_t)c)->jumped_s, memory_order_relaxed);
     clock_gettime(CLOCK_REALTIME, &t);
     return (int64_t)t.tv_sec;
 }
@@ -60,6 +63,11 @@ struct clock *clock_fake_create(uint64_t now_ns, int64_t wall_s)
 void clock_fake_advance(struct clock *c, uint64_t ns)
 {
     atomic_fetch_add_explicit(&c->elapsed_ns, ns, memory_order_relaxed);
+}
+
+void clock_fake_jump(struct clock *c, int64_t wall_s)
+{
+    atomic_fetch_add_explicit(&c->jumped_s, wall_s, memory_order_relaxed);
 }
 
 void clock_fake_destroy(struct clock *c)

@@ -18,6 +18,8 @@ int64_t clock_wall_s(const struct clock *c);
 /* A clock that stands still until told otherwise. */
 struct clock *clock_fake_create(uint64_t now_ns, int64_t wall_s);
 void clock_fake_advance(struct clock *c, uint64_t ns);
+/* The wall clock alone is set on, or back. */
+void clock_fake_jump(struct clock *c, int64_t wall_s);
 void clock_fake_destroy(struct clock *c);
 
 /* Sleeps the calling thread (system clock). Not for the engine thread. */

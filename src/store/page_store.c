@@ -64,14 +64,24 @@ static uint64_t forget_segment(struct page_store *s, uint32_t place)
     return n;
 }
 
+/* A file that stays is counted each time; the log says so once, until some file can be removed again. */
 static rd_status unlink_segment(struct page_store *s, uint64_t id)
 {
-    char name[SEGMENT_NAME_BYTES];
+    char name[SEGMENT_NAME_BYTES], reason[128];
     rd_status st;
 
     segment_name(id, name);
     st = data_file_remove(s->dir, name);
-    return st == RD_E_NOT_FOUND ? RD_OK : st;
+    if (st == RD_E_NOT_FOUND) st = RD_OK;
+    if (st != RD_OK && !s->cannot_remove)
+        log_warn("disk cache: %s cannot be removed (%s); it takes room until it can", name,
+                 data_file_reason(reason, sizeof(reason)));
+    s->cannot_remove = st != RD_OK;
+    if (st == RD_OK) return st;
+    mutex_lock(&s->lock);
+    s->counts.n_remove_errors++;
+    mutex_unlock(&s->lock);
+    return st;
 }
 
 rd_status store_drop_segment(struct page_store *s, uint32_t place)
@@ -245,7 +255,7 @@ static rd_status scan(struct page_store *s)
     if (l.n) qsort(l.ids, l.n, sizeof(*l.ids), newest_first);
     for (size_t i = 0; st == RD_OK && i < l.n; i++) {
         segment_name(l.ids[i], name);
-        if (l.ids[i] >= s->next_id) s->next_id = l.ids[i] + 1;
+        if (l.ids[i] >= s->next_id) s->next_id = l.ids[i] == UINT64_MAX ? 1 : l.ids[i] + 1;     /* 0 is none */
         rd_status seen = look_at_segment(s, name, l.ids[i]);
         if (seen == RD_OK || seen == RD_E_NOT_FOUND) continue;
         mutex_lock(&s->lock);

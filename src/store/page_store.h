@@ -64,6 +64,7 @@ struct store_counts {
     uint64_t n_read, n_bytes_read, n_evicted;
     uint64_t n_damaged;                                     /* records, pages and files that the checks refused */
     uint64_t n_read_errors, n_write_errors;
+    uint64_t n_remove_errors;                               /* files that could not be removed, each time that it was tried */
     uint64_t is_writer, is_failing;                         /* 0 or 1: holds the lock; backs off after failed writes */
 };
 

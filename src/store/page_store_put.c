@@ -150,6 +150,12 @@ static rd_status resume_segment(struct page_store *s, uint32_t place)
     return RD_OK;
 }
 
+/* A file of a foreign name may have brought the numbers to their end: they begin anew, 0 is none. */
+static void take_next_id(struct page_store *s)
+{
+    if (++s->next_id == 0) s->next_id = 1;
+}
+
 static rd_status make_segment(struct page_store *s, const struct store_space *space)
 {
     struct store_segment seg = {.used_s = clock_wall_s(s->o.clock), .used_moved = true};
@@ -166,7 +172,7 @@ static rd_status make_segment(struct page_store *s, const struct store_space *sp
     segment_name(seg.head.id, name);
     st = data_file_open(s->dir, name, DATA_FILE_NEW, &s->file);
     if (st == RD_OK) {
-        s->next_id++;
+        take_next_id(s);
         st = data_file_write(&s->file, 0, &seg.head, sizeof(seg.head));
         if (st == RD_OK && s->about)
             st = data_file_write(&s->file, SEGMENT_ABOUT, s->about, u64_min(strlen(s->about) + 1, SEGMENT_ABOUT_BYTES));
@@ -182,7 +188,7 @@ static rd_status make_segment(struct page_store *s, const struct store_space *sp
         }
     } else {
         (void)store_write_failed(s);
-        s->next_id++;                                       /* the name may be taken */
+        take_next_id(s);                                    /* the name may be taken */
     }
     if (st != RD_OK) {
         store_writer_reset(s);

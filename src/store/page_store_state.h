@@ -60,6 +60,7 @@ struct page_store {
     bool room_was_seen, is_full;
     uint64_t strays[STORE_MAX_STRAYS];   /* ids of files that are listed no more and could not be removed */
     uint32_t n_strays;
+    bool cannot_remove;                  /* a file, lately; it was said */
 };
 
 /* page_store.c, all but the first under the lock. */

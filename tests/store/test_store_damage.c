@@ -364,3 +364,42 @@ TEST(hostile_records_with_right_checks_do_no_harm)
     mem_free(work);
     rig_deinit(&g);
 }
+
+/* The number of a segment is in its name, and whoever writes to the folder chooses it. (F80) */
+TEST(names_at_the_end_of_all_numbers_do_no_harm)
+{
+    static const char *const names[] = {"ffffffffffffffff.pages", "fffffffffffffffe.pages", "fffffffffffffffd.pages",
+                                        "0000000000000000.pages"};
+    uint32_t tokens[12 * RIG_P];
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        struct store_rig g;
+        char path[256];
+        FILE *f;
+
+        rig_init(&g, 600, 1 << 20, 9000);
+        CHECK(rig_open(&g));
+        rig_close(&g);
+        snprintf(path, sizeof(path), "%s/%s", g.dir, names[i]);
+        f = fopen(path, "w");
+        CHECK(f && fwrite("no segment", 10, 1, f) == 1);
+        fclose(f);
+        chmod(path, 0600);
+        CHECK(rig_open(&g));
+        for (uint32_t k = 0; k < 4; k++) {                  /* some segments */
+            rig_text(k * 4, tokens, 12);
+            CHECK_OK(rig_put(&g, g.space, "a", tokens, 12));
+            CHECK_OK(page_store_flush(g.s));
+            CHECK_EQ(rig_get(&g, g.space, "a", tokens, 12), 12);
+        }
+        CHECK(rig_counts(&g).n_segments > 3);
+        CHECK_EQ(rig_counts(&g).n_read_errors, 0);
+        rig_close(&g);
+        CHECK(rig_open(&g));
+        for (uint32_t k = 0; k < 4; k++) {
+            rig_text(k * 4, tokens, 12);
+            CHECK_EQ(rig_get(&g, g.space, "a", tokens, 12), 12);
+        }
+        rig_deinit(&g);
+    }
+}

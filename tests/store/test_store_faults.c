@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>
+#include "mem_disk.h"
 #include "store_rig.h"
 
 #define PAGE 600u
@@ -103,6 +104,92 @@ TEST(a_full_disk_costs_a_line_and_a_counter)
         CHECK_EQ(rig_counts(&g).n_bytes, rig_dir_bytes(&g));
         rig_deinit(&g);
     }
+}
+
+static uint32_t n_said;
+
+static void count_removals(void *arg, enum log_level level, const char *line)
+{
+    (void)arg;
+    n_said += level == LOG_WARN && strstr(line, "cannot be removed") != NULL;
+}
+
+/* Files whose folder may not be written to any more, or that were made immutable: counted, said once, and tried again. */
+TEST(a_file_that_cannot_be_removed_is_counted_and_said_once)
+{
+    struct mem_disk *disk = mem_disk_create();
+    struct store_rig g;
+    uint32_t a[8 * RIG_P], b[8 * RIG_P];
+    uint64_t n_files;
+
+    rig_init(&g, PAGE, 1 << 20, 9000);
+    rmdir(g.dir);
+    strcpy(g.dir, "/disk");
+    mem_disk_use(disk);
+    log_set_sink(count_removals, NULL);
+    n_said = 0;
+    rig_text(1, a, 8);
+    rig_text(100, b, 8);
+    CHECK(rig_open(&g));
+    CHECK_OK(rig_put(&g, g.space, "a", a, 8));
+    CHECK_OK(page_store_flush(g.s));
+    n_files = rig_counts(&g).n_segments;
+    CHECK(n_files > 1);
+    mem_disk_refuse_removals(disk, true);
+    CHECK_EQ(page_store_drop(g.s, NULL), RD_E_IO);
+    CHECK_EQ(rig_counts(&g).n_remove_errors, n_files);
+    CHECK_EQ(page_store_drop(g.s, NULL), RD_E_IO);
+    CHECK_EQ(rig_counts(&g).n_remove_errors, 2 * n_files);
+    CHECK_EQ(n_said, 1);
+    CHECK_EQ(rig_counts(&g).n_segments, n_files);           /* and they still count towards the cap */
+    mem_disk_refuse_removals(disk, false);
+    CHECK_OK(page_store_drop(g.s, NULL));
+    CHECK_EQ(rig_counts(&g).n_segments, 0);
+    CHECK_OK(rig_put(&g, g.space, "a", b, 8));
+    CHECK_OK(page_store_flush(g.s));
+    CHECK_EQ(rig_get(&g, g.space, "a", b, 8), 8);
+    rig_close(&g);
+    clock_fake_destroy(g.clock);
+    mem_disk_use(NULL);
+    mem_disk_destroy(disk);
+}
+
+/* A clock that is set back or on by hours changes the order in which segments go, and nothing else. (F79) */
+TEST(a_wall_clock_that_jumps_costs_no_page_that_has_room)
+{
+    static const int64_t jumps[] = {-3600, 3600, -86400 * 365, 86400 * 365, -1, 0};
+    struct store_rig g;
+    uint32_t tokens[8 * RIG_P];
+
+    rig_init(&g, PAGE, 1 << 20, 9000);
+    CHECK(rig_open(&g));
+    for (uint32_t round = 0; round < 24; round++) {
+        rig_text(round * 4, tokens, 8);
+        CHECK_OK(rig_put(&g, g.space, "a", tokens, 8));
+        CHECK_OK(page_store_flush(g.s));
+        clock_fake_jump(g.clock, jumps[round % 6]);
+        for (uint32_t k = 0; k <= round; k++) {
+            rig_text(k * 4, tokens, 8);
+            CHECK_EQ(rig_get(&g, g.space, "a", tokens, 8), 8);
+        }
+        if (round % 8 == 7) {
+            rig_close(&g);
+            CHECK(rig_open(&g));
+        }
+    }
+    rig_close(&g);
+    g.cap_bytes = 60000;                                    /* and with too little room it still keeps to its cap */
+    CHECK(rig_open(&g));
+    for (uint32_t round = 0; round < 24; round++) {
+        rig_text(1000 + round * 4, tokens, 8);
+        CHECK_OK(rig_put(&g, g.space, "a", tokens, 8));
+        CHECK_OK(page_store_flush(g.s));
+        clock_fake_jump(g.clock, jumps[round % 6]);
+        CHECK(rig_dir_bytes(&g) <= g.cap_bytes);
+    }
+    CHECK(rig_counts(&g).n_evicted > 0);
+    CHECK_EQ(rig_counts(&g).is_failing, 0);
+    rig_deinit(&g);
 }
 
 /* F113 */

@@ -35,7 +35,7 @@ struct mem_disk {
     uint32_t n_inodes;
     struct names names;
     struct { uint32_t inode; bool is_open, has_lock; } open[MAX_OPEN];
-    bool records;
+    bool records, refuses_removals;
     struct op *log;
     size_t n_log, cap_log;
     struct inode base[MAX_INODES];       /* what was there when the recording began */
@@ -347,6 +347,7 @@ static int disk_unlink(const char *path)
     struct name *name = find_name(&current->names, last_part(path));
 
     if (!name) return fail(ENOENT);
+    if (current->refuses_removals) return fail(EPERM);
     snprintf(note(current, OP_UNLINK, name->inode)->name, NAME_BYTES, "%s", last_part(path));
     drop_name(&current->names, last_part(path));
     return 0;
@@ -448,6 +449,11 @@ void mem_disk_use(struct mem_disk *d)
 {
     current = d;
     file_calls_replace(d ? &disk_calls : NULL);
+}
+
+void mem_disk_refuse_removals(struct mem_disk *d, bool refuses)
+{
+    d->refuses_removals = refuses;
 }
 
 void mem_disk_close_all(struct mem_disk *d)

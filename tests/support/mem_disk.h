@@ -32,6 +32,8 @@ struct mem_disk *mem_disk_create(void);
 void mem_disk_destroy(struct mem_disk *d);
 /* File calls of data_file.c and cache_dir.c go there from now on; NULL: to the system. */
 void mem_disk_use(struct mem_disk *d);
+/* unlink says EPERM, as in a folder that may not be written to any more. */
+void mem_disk_refuse_removals(struct mem_disk *d, bool refuses);
 /* The process is gone: its descriptors and locks, too. */
 void mem_disk_close_all(struct mem_disk *d);
 /* What is there now counts as durable, and the log is empty; from here on it grows. */

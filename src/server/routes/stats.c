@@ -98,6 +98,7 @@ static const struct stat_row {
     U64("disk", "damaged", disk_damaged),
     U64("disk", "read_errors", disk_read_errors),
     U64("disk", "write_errors", disk_write_errors),
+    U64("disk", "remove_errors", disk_remove_errors),
     U64("disk", "is_writer", disk_is_writer),
     U64("disk", "is_failing", disk_is_failing),
     U64("verify", "waiting", verify_waiting),
