@@ -4,10 +4,13 @@
 #     make check                 builds and runs all tests
 #     make crash                 cuts the power of the disk cache's folder and kills its writers; prints its figures
 #                                RADISH_LONG=1: 10,000,000 cuts
+#     make soak                  100,000 requests to a small server; prints its figures: tests/attack/soak.py
+#     make coverage              lines and branches of src/kv, store, server that tests come to: tools/coverage
+#     make mutate                how many faults put into src/kv the tests notice (half an hour of a core): tools/mutate
 #     make sched                 explores schedules of what threads share, and finds faults put there; prints its figures
 PREFIX ?= /usr/local
 
-.PHONY: all install check clean crash sched
+.PHONY: all install check clean crash sched soak coverage mutate
 all:
 	cmake --preset release -DRADISH_TESTS=OFF
 	cmake --build build
@@ -32,6 +35,19 @@ SCHED_MUTANTS = signal_before_push close_wakes_one bell_forgets full_is_asked_to
 	two_senders submit_rings_first
 sched:
 	$(call run_tests,test_sched $(addprefix sched_mutant_,$(SCHED_MUTANTS)))
+
+PYTHON = $$(tools/install-needs --tests | tail -n 1)
+soak:
+	cmake --preset release -DRADISH_TESTS=ON >/dev/null
+	cmake --build build --target radish >/dev/null
+	@python=$(PYTHON); $$python tests/attack/soak.py
+	@python=$(PYTHON); $$python tests/attack/damaged_folders.py
+
+coverage:
+	@python=$(PYTHON); $$python tools/coverage --server --uncovered
+
+mutate:
+	@tools/mutate
 
 clean:
 	rm -rf build

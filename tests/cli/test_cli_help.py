@@ -140,3 +140,10 @@ def test_output_that_cannot_be_written_is_a_failure(radish, args):
     with open("/dev/full", "wb") as full:
         r = subprocess.run([radish.path, *args], stdout=full, stderr=subprocess.PIPE, text=True)
     assert r.returncode == 1 and r.stderr == "radish: standard output cannot be written: No space left on device\n"
+
+
+@pytest.mark.parametrize("flag", ["--tensor-parallel", "--gpus", "--devices", "--worker", "--rpc", "--models-dir"])
+def test_what_is_not_built_is_no_flag(radish, flag):
+    """F94, F95, F99: several GPUs, workers, several models."""
+    r = radish("serve", "any", flag, "2")
+    assert r.returncode == 2 and b"unknown flag " + flag.encode() in r.stderr

@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+"""Soak: a server lives through very many requests of every kind, clients that hang up, errors and a disk cache. (F100)
+
+    tests/attack/soak.py [--requests N] [--clients C] [--model FILE] [--seed S]      make soak: 100,000
+
+The tiny model of tests/golden answers within milliseconds. Every second: the accounting of pages adds up and the server
+has counted no error of it; anonymous memory (RssAnon + VmSwap) and descriptors are noted. At the end: memory has not
+grown by 1 % between the tenth of requests behind the warm-up and the last tenth (medians), descriptors are what they
+were, every answer had the status that it should have, nothing is queued, running or locked. Prints its figures; exit 1
+where one of these does not hold.
+"""
+import argparse
+import json
+import os
+import random
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "server"))
+from radish_server import TINY, Server      # noqa: E402
+
+WORDS = "a b c d e f g h the of and to in is it".split()
+
+
+def text(rnd, n):
+    return " ".join(rnd.choice(WORDS) for _ in range(n))
+
+
+def chat(rnd, **more):
+    shared = text(random.Random(rnd.randrange(20)), 12)         # beginnings that many share
+    return {"messages": [{"role": "user", "content": shared + " " + text(rnd, rnd.randrange(1, 12))}],
+            "max_tokens": rnd.randrange(1, 24), "seed": rnd.randrange(1000), **more}
+
+
+# (path, body, wanted status); None: GET
+def requests(rnd):
+    kind = rnd.randrange(20)
+    if kind < 5:
+        return "/v1/chat/completions", chat(rnd), 200
+    if kind < 9:
+        return "/v1/chat/completions", chat(rnd, stream=True), 200
+    if kind == 9:
+        return "/v1/chat/completions", chat(rnd, n=2, logprobs=True, top_logprobs=3), 200
+    if kind < 12:
+        return "/v1/completions", {"prompt": text(rnd, 9), "max_tokens": 8, "temperature": 0}, 200
+    if kind == 12:
+        return "/v1/responses", {"input": text(rnd, 6), "max_output_tokens": 16, "store": rnd.random() < 0.5}, 200
+    if kind == 13:
+        return "/v1/messages", {"model": "any", "max_tokens": 8, "messages": [{"role": "user", "content": text(rnd, 5)}]}, None
+    if kind == 14:
+        return "/v1/embeddings", {"input": [text(rnd, 4), text(rnd, 7)]}, 200
+    if kind == 15:
+        return "/tokenize", {"content": text(rnd, 20)}, 200
+    if kind == 16:
+        return "/v1/chat/completions", {"messages": 3}, 400
+    if kind == 17:
+        return "/v1/models", None, 200
+    if kind == 18:
+        return "/stats", None, 200
+    return "/health", None, 200
+
+
+class Client(threading.Thread):
+    def __init__(self, soak, seed):
+        super().__init__(daemon=True)
+        self.soak, self.rnd = soak, random.Random(seed)
+        self.connection = None
+
+    def run(self):
+        while self.soak.take():
+            try:
+                self.one()
+            except Exception as e:              # a connection that ends is an error here: the server never ends one
+                self.soak.fail("%s: %s" % (type(e).__name__, e))
+                self.connection = None
+
+    def one(self):
+        path, body, wanted = requests(self.rnd)
+        if self.connection is None:
+            self.connection = self.soak.server.connect(60)
+        data = None if body is None else json.dumps(body).encode()
+        self.connection.request("GET" if data is None else "POST", path, data,
+                                {"Content-Type": "application/json"} if data else {})
+        if self.rnd.random() < 0.08:            # hangs up: at once, or in the middle of the answer
+            if self.rnd.random() < 0.5:
+                self.connection.getresponse().read(20)
+            self.connection.close()
+            self.connection = None
+            self.soak.n_hung_up += 1
+            return
+        response = self.connection.getresponse()
+        response.read()
+        if response.will_close:
+            self.connection.close()
+            self.connection = None
+        if response.status == 429:
+            self.soak.n_429 += 1
+        elif wanted is not None and response.status != wanted:
+            self.soak.fail("%s: status %d, wanted %d" % (path, response.status, wanted))
+
+
+class Soak:
+    def __init__(self, args, folder):
+        self.n, self.n_taken, self.n_hung_up, self.n_429 = args.requests, 0, 0, 0
+        self.lock, self.failures = threading.Lock(), []
+        self.server = Server("--threads", "1", "--kv-tokens", "4096", "--cache-dir", folder, "--cache-disk", "8M",
+                             model=Path(args.model))
+        self.samples = []                       # (requests so far, bytes, descriptors)
+
+    def take(self):
+        with self.lock:
+            self.n_taken += 1
+            return self.n_taken <= self.n
+
+    def fail(self, what):
+        with self.lock:
+            self.failures.append(what)
+
+    def sample(self):
+        proc = Path("/proc/%d" % self.server.process.pid)
+        fields = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines() if ":" in line)
+        anonymous = sum(int(fields[k].split()[0]) * 1024 for k in ("RssAnon", "VmSwap"))
+        self.samples.append((min(self.n_taken, self.n), anonymous, len(os.listdir(proc / "fd"))))
+        stats = self.server.stats()
+        pages, errors = stats["pages"], stats["engine"]["accounting_errors"]
+        if sum(pages[k] for k in ("free", "ready", "locked", "pending", "quarantined")) != pages["total"] or errors:
+            self.fail("accounting: %s, %d errors" % (pages, errors))
+
+    def run(self, n_clients, seed):
+        clients = [Client(self, seed * 1000 + i) for i in range(n_clients)]
+        for c in clients:
+            c.start()
+        while any(c.is_alive() for c in clients):
+            if self.server.process.poll() is not None:
+                self.fail("the server ended by itself: %d" % self.server.process.returncode)
+                return
+            self.sample()
+            time.sleep(1)
+        for c in clients:
+            if c.connection:
+                c.connection.close()
+
+    def settle(self):
+        """What is left when everybody has gone."""
+        for _ in range(100):
+            pages = self.server.stats()["pages"]
+            if pages["locked"] == pages["pending"] == 0:
+                return
+            time.sleep(0.1)
+        self.fail("still locked or pending: %s" % pages)
+
+    def figures(self):
+        def window(low, high):
+            return [s for s in self.samples if low * self.n <= s[0] <= high * self.n] or self.samples[-1:]
+        early, late = window(0.1, 0.2), window(0.9, 1.0)
+        before, after = statistics.median(s[1] for s in early), statistics.median(s[1] for s in late)
+        growth = 100.0 * (after - before) / before
+        idle = len(os.listdir("/proc/%d/fd" % self.server.process.pid))
+        print("soak: %d requests, %d hung up, %d got 429; %d samples; anonymous memory %.2f -> %.2f MiB (%+.2f %%); "
+              "descriptors at most %d, then %d" % (self.n, self.n_hung_up, self.n_429, len(self.samples), before / 2**20,
+                                                   after / 2**20, growth, max(s[2] for s in self.samples), idle))
+        if growth >= 1.0:
+            self.fail("memory grew by %.2f %%" % growth)
+        if max(s[2] for s in late) > max(s[2] for s in early) + 2:
+            self.fail("descriptors grew from %d to %d" % (max(s[2] for s in early), max(s[2] for s in late)))
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--requests", type=int, default=100000)
+    parser.add_argument("--clients", type=int, default=8)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--model", default=str(TINY))
+    args = parser.parse_args()
+    print("soak: seed %d" % args.seed, flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        soak = Soak(args, folder)
+        try:
+            soak.run(args.clients, args.seed)
+            if soak.server.process.poll() is None:
+                soak.settle()
+                soak.figures()
+                code = soak.server.stop()
+                if code:
+                    soak.fail("exit status %d" % code)
+        finally:
+            if soak.server.process.poll() is None:
+                soak.server.process.kill()
+                soak.server.process.wait()
+    for failure in sorted(set(soak.failures))[:20]:
+        print("soak: %s (%d times)" % (failure, soak.failures.count(failure)))
+    return 1 if soak.failures else 0
+
+
+sys.exit(main())
