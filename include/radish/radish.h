@@ -77,6 +77,8 @@ struct rd_options {
     uint32_t store_kv_min;          /* 0 = 256 */
     double cache_verify;            /* 0 .. 1: so many of the cache's hits are computed again while nothing else is to
                                      * do, and compared byte by byte (docs/cache.md); 0: none */
+    bool isolate;                   /* memory of keys and values is made zeros when it passes from one cache salt (API
+                                     * key) to another */
     bool no_normalise;              /* lines of system prompts that are new in every request (a billing header, request
                                      * ids) reach the model too; by default they are left out, see docs/api.md */
     bool sort_keys;                 /* tools and arguments are rendered with sorted keys: for clients that shuffle them */

@@ -224,6 +224,7 @@ static rd_status make_engine(rd_engine *e, const struct rd_options *o, uint32_t 
                                  .draft_model = api_draft_model(e),
                                  .store = e->store,
                                  .ram = e->ram,
+                                 .isolate = o->isolate,
                                  .verify_share = o->cache_verify,
                                  .namespace_name = name,
                                  .namespace_bytes = strlen(name)};

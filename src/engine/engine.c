@@ -29,6 +29,27 @@ static void copy_rows(void *arg, kv_page to, kv_page from, uint32_t n_rows)
     ram_link_unname(e->o.ram, to);
 }
 
+static void zero_page(void *arg, kv_page id)
+{
+    struct engine *e = arg;
+    const struct executor *x = &e->o.executor;
+
+    if (x->page) memset(x->page(x->self, id), 0, x->page_bytes);
+    else (void)x->page_in(x->self, id, e->zeros);           /* a device that cannot write it fails the step, too */
+}
+
+static rd_status isolate(struct engine *e)
+{
+    const struct executor *x = &e->o.executor;
+
+    if (!e->o.isolate) return RD_OK;
+    e->cache.zero_page = zero_page;
+    e->cache.tenants = e->tenants = mem_zalloc(e->o.n_pages, sizeof(*e->tenants));
+    if (!e->tenants || x->page) return e->tenants ? RD_OK : RD_E_NOMEM;
+    e->zeros = mem_map(x->page_bytes);
+    return e->zeros ? RD_OK : RD_E_NOMEM;
+}
+
 /* The thread that calls next owns the engine, its tree and its pages. */
 static void hand_over(struct engine *e)
 {
@@ -61,6 +82,7 @@ rd_status engine_create(const struct engine_options *o, struct engine **out)
     e->cache.pool = e->pool;
     e->cache.copy_rows = copy_rows;
     e->cache.copy_arg = e;
+    if ((st = isolate(e)) != RD_OK) goto fail;
     e->cache.state_bytes = o->executor.n_state * (uint32_t)sizeof(float);
     if ((st = sampler_scratch_create(o->executor.n_vocab, &e->scratch)) != RD_OK) goto fail;
     if ((st = plan_create(e)) != RD_OK) goto fail;
@@ -110,6 +132,8 @@ void engine_destroy(struct engine *e)
     mem_unmap(e->logits, e->logits_bytes);
     public_prefix_destroy(e->public);
     mem_free(e->salted_name);
+    mem_free(e->tenants);
+    if (e->zeros) mem_unmap(e->zeros, e->o.executor.page_bytes);
     mem_free(e->live);
     mem_free(e);
 }

@@ -38,6 +38,7 @@ struct engine_options {
     struct draft_model *draft_model;     /* borrowed; drafts from it too; or NULL */
     struct store_link *store;            /* borrowed; pages on disk; or NULL. The executor has pages */
     struct ram_link *ram;                /* borrowed; pages in host memory; or NULL. The executor moves pages */
+    bool isolate;                        /* pages are made zeros when they change namespaces */
     double verify_share;                 /* 0 .. 1: of hits that are computed again while idle, see verify.h */
     uint64_t verify_seed;
     uint64_t chunk_seed;                 /* tests: not 0 = prefill chunks and drafts of random length */

@@ -50,6 +50,8 @@ struct engine {
     struct thread_owner owner;
     struct page_pool *pool;
     struct kv_cache cache;
+    uint64_t *tenants;                   /* [n_pages]: kv_isolate; NULL: off */
+    void *zeros;                         /* [page_bytes], mapped: for executors whose pages are not at hand */
     struct radix_node *root;             /* of requests without a salt */
     struct public_prefixes *public;      /* NULL: none */
     uint8_t *salted_name;                /* [namespace_bytes + a salt] */

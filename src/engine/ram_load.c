@@ -96,6 +96,7 @@ static bool take_pages(struct engine *e, const struct request *r, struct ram_loa
 {
     if (!admission_make_loan_room(e, r, load->first, 0, load->n)) return false;
     if (page_pool_take(e->pool, load->n, load->pages + load->first) != RD_OK) return false;
+    kv_isolate(&e->cache, load->root, load->pages + load->first, load->n);
     kv_loan_begin(&e->cache, &load->loan, load->pages + load->first, load->n);
     return true;
 }

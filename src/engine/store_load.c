@@ -127,6 +127,7 @@ static bool take_pages(struct engine *e, const struct request *r, struct load_jo
         if (!job->staging) return false;
     }
     if (page_pool_take(e->pool, n, job->pages + job->first) != RD_OK) return false;
+    kv_isolate(&e->cache, job->root, job->pages + job->first, n);
     kv_loan_begin(&e->cache, &job->loan, job->pages + job->first, n);
     for (uint32_t i = 0; i < n; i++)
         job->bytes[i] = job->staging ? job->staging + i * e->o.executor.page_bytes

@@ -107,6 +107,7 @@ static bool take_pages(struct engine *e, struct kv_loan *loan, struct verify_blo
         if (engine_evict(e, n - page_pool_n_free(e->pool)) == 0) return false;
     if (page_pool_take(e->pool, n, v->own) != RD_OK) return false;
     b->n_pages = n;
+    kv_isolate(&e->cache, NULL, v->own, n);
     kv_loan_begin(&e->cache, loan, v->own, n);
     memcpy(v->table, v->kept, u32_ceil_div(b->to, P) * sizeof(*v->table));
     for (uint32_t k = 0; k < n; k++) {

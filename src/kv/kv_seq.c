@@ -163,6 +163,16 @@ static void own_partial_page(struct kv_seq *seq, kv_page copy)
     }
 }
 
+void kv_isolate(struct kv_cache *cache, const struct radix_node *root, const kv_page *pages, uint32_t n)
+{
+    uint64_t who = root ? radix_root_id(root) : 0;
+
+    for (uint32_t i = 0; cache->tenants && i < n; i++) {
+        if (who == 0 || cache->tenants[pages[i]] != who) cache->zero_page(cache->copy_arg, pages[i]);
+        cache->tenants[pages[i]] = who;
+    }
+}
+
 rd_status kv_seq_reserve(struct kv_seq *seq, uint32_t n_rows)
 {
     struct page_pool *pool = seq->cache->pool;
@@ -175,6 +185,7 @@ rd_status kv_seq_reserve(struct kv_seq *seq, uint32_t n_rows)
     if (n_rows == 0) return RD_OK;
     st = page_pool_take(pool, n_new, seq->pages + n_pages);
     if (st != RD_OK) return st;
+    kv_isolate(seq->cache, seq->root, seq->pages + n_pages, n_new);
     if (needs_copy(seq)) copy = seq->pages[n_pages + --n_new];
     for (uint32_t i = 0; i < n_new; i++) page_pool_add_writer(pool, seq->pages[n_pages + i]);
     seq->n_pages += n_new;
@@ -200,6 +211,7 @@ rd_status kv_seq_reserve_ahead(struct kv_seq *seq)
         rd_status st = page_pool_take(pool, 1, seq->pages + k);
 
         if (st != RD_OK) return st;
+        kv_isolate(seq->cache, seq->root, seq->pages + k, 1);
         page_pool_add_writer(pool, seq->pages[k]);
         seq->n_pages++;
     }

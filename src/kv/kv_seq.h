@@ -37,12 +37,17 @@ enum kv_seq_state {
 /* Copies rows 0 .. n_rows-1 of page `from` into page `to`, all layers (kv_storage or the simulator). */
 typedef void (*kv_copy_rows_fn)(void *arg, kv_page to, kv_page from, uint32_t n_rows);
 
+/* Every byte of a page becomes 0. */
+typedef void (*kv_zero_page_fn)(void *arg, kv_page id);
+
 /* What all sequences of one engine share: the tree, the copy function, and the list of those that wait. */
 struct kv_cache {
     struct radix *tree;
     struct page_pool *pool;
     kv_copy_rows_fn copy_rows;
     void *copy_arg;
+    kv_zero_page_fn zero_page;            /* with tenants alone; by copy_arg */
+    uint64_t *tenants;                    /* [n_pages], borrowed: whose a page was last; NULL: pages are taken as they are */
     uint32_t state_bytes;                 /* of a row's last hidden state; 0: none are kept */
     struct kv_seq *live;                  /* doubly linked list of admitted sequences, oldest first */
     struct kv_seq *live_tail;
@@ -130,6 +135,10 @@ void kv_seq_finish(struct kv_seq *seq, bool store, uint64_t now);
  * node of the tree holds too: their ready rows are from earlier steps, and rows beyond them are never handed out
  * again. Idempotent. */
 void kv_seq_poison(struct kv_seq *seq);
+
+/* Pages were just taken for a namespace (NULL: nobody's): where the cache has tenants, those that another one had are made
+ * zeros first. */
+void kv_isolate(struct kv_cache *cache, const struct radix_node *root, const kv_page *pages, uint32_t n);
 
 /* Holds / releases a path of the tree without a sequence (low-level handles): the deepest stored node of keys[0..n).
  * *n_held tells how many keys it covers (computed ones only; the root when there are none). A held node is never

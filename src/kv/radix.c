@@ -80,6 +80,7 @@ rd_status radix_namespace(struct radix *tree, const void *name, size_t n_bytes, 
     if (!r) return RD_E_NOMEM;
     if (n_bytes > 0) memcpy(r + 1, name, n_bytes);
     r->hash = hash;
+    r->id = ++tree->n_roots_made;
     r->node.ghost_sum = hash;
     r->n_name = n_bytes;
     r->node.n_bytes = sizeof(*r) + n_bytes;
@@ -89,6 +90,11 @@ rd_status radix_namespace(struct radix *tree, const void *name, size_t n_bytes, 
     tree->counts.n_namespaces++;
     *root = &r->node;
     return RD_OK;
+}
+
+uint64_t radix_root_id(const struct radix_node *root)
+{
+    return ((const struct radix_root *)(const void *)root)->id;    /* the node is the root's first member */
 }
 
 void radix_drop_empty(struct radix *tree, const struct radix_node *keep)

@@ -91,6 +91,8 @@ void radix_set_constant_hash(struct radix *tree);
 /* The root of a namespace, made on first use. name: digest of (model, adapter, KV type, salt), compared in full. */
 rd_status radix_namespace(struct radix *tree, const void *name, size_t n_bytes, struct radix_node **root);
 
+/* A number that no other namespace of this tree has or had; not 0. */
+uint64_t radix_root_id(const struct radix_node *root);
 /* Forgets namespaces that hold nothing and that nobody uses, but for keep. Their roots are gone. */
 void radix_drop_empty(struct radix *tree, const struct radix_node *keep);
 

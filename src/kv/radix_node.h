@@ -41,7 +41,7 @@ struct radix_node {
 struct radix_root {
     struct radix_node node;
     struct radix_root *next;                         /* same bucket */
-    uint64_t hash;
+    uint64_t hash, id;                               /* id: from 1 on, never given again */
     size_t n_name;                                   /* the name follows the struct */
 };
 
@@ -52,6 +52,7 @@ struct radix {
     bool constant_hash;
     struct radix_root *roots[RADIX_N_BUCKETS];
     struct radix_lru { struct radix_node *head, *tail; } lru[RADIX_N_CLASSES]; /* head: least recently used */
+    uint64_t n_roots_made;
     uint32_t n_hidden;                               /* condemned nodes that somebody held: radix_condemn */
     uint64_t now;                                    /* the latest time that any caller named */
     struct ghosts ghosts;                            /* of what was dropped */

@@ -103,7 +103,7 @@ DAMAGE = {
     "writable by others": lambda p, r, all: p.chmod(0o666),
     "twice": lambda p, r, all: os.link(p, p.with_name("0" * 15 + "7" + p.suffix)),
     "under the last number": lambda p, r, all: p.rename(p.with_name("f" * 16 + p.suffix)),
-    "with another's bytes": lambda p, r, all: shutil.copy(all[-1] if all[-1] != p else all[0], p),
+    "with another's bytes": lambda p, r, all: p.write_bytes(all[-1].read_bytes() if all[-1] != p else p.read_bytes()[::-1]),
 }
 
 

@@ -3,9 +3,12 @@
 
     tests/attack/soak.py [--requests N] [--clients C] [--model FILE] [--seed S]      make soak: 100,000
 
+What the server is meant to keep within a bound (answers, responses with "store") would fill up for long after the
+warm-up: the bodies are a few hundred, sent again and again in another order each time, and responses are not stored.
+
 The tiny model of tests/golden answers within milliseconds. Every second: the accounting of pages adds up and the server
 has counted no error of it; anonymous memory (RssAnon + VmSwap) and descriptors are noted. At the end: memory has not
-grown by 1 % between the tenth of requests behind the warm-up and the last tenth (medians), descriptors are what they
+grown by 1 % between the third and the last tenth of the requests (medians; the first two warm up), descriptors are what they
 were, every answer had the status that it should have, nothing is queued, running or locked. Prints its figures; exit 1
 where one of these does not hold.
 """
@@ -37,9 +40,12 @@ def chat(rnd, **more):
             "max_tokens": rnd.randrange(1, 24), "seed": rnd.randrange(1000), **more}
 
 
+KINDS = list(range(20))
+
+
 # (path, body, wanted status); None: GET
-def requests(rnd):
-    kind = rnd.randrange(20)
+def some_request(rnd):
+    kind = rnd.choice(KINDS)
     if kind < 5:
         return "/v1/chat/completions", chat(rnd), 200
     if kind < 9:
@@ -49,7 +55,7 @@ def requests(rnd):
     if kind < 12:
         return "/v1/completions", {"prompt": text(rnd, 9), "max_tokens": 8, "temperature": 0}, 200
     if kind == 12:
-        return "/v1/responses", {"input": text(rnd, 6), "max_output_tokens": 16, "store": rnd.random() < 0.5}, 200
+        return "/v1/responses", {"input": text(rnd, 6), "max_output_tokens": 16, "store": False}, 200
     if kind == 13:
         return "/v1/messages", {"model": "any", "max_tokens": 8, "messages": [{"role": "user", "content": text(rnd, 5)}]}, None
     if kind == 14:
@@ -80,7 +86,7 @@ class Client(threading.Thread):
                 self.connection = None
 
     def one(self):
-        path, body, wanted = requests(self.rnd)
+        path, body, wanted = some_request(random.Random(self.rnd.randrange(self.soak.n_bodies)))
         if self.connection is None:
             self.connection = self.soak.server.connect(60)
         data = None if body is None else json.dumps(body).encode()
@@ -107,6 +113,7 @@ class Client(threading.Thread):
 class Soak:
     def __init__(self, args, folder):
         self.n, self.n_taken, self.n_hung_up, self.n_429 = args.requests, 0, 0, 0
+        self.n_bodies = args.bodies
         self.lock, self.failures = threading.Lock(), []
         self.server = Server("--threads", "1", "--kv-tokens", "4096", "--cache-dir", folder, "--cache-disk", "8M",
                              model=Path(args.model))
@@ -157,8 +164,10 @@ class Soak:
     def figures(self):
         def window(low, high):
             return [s for s in self.samples if low * self.n <= s[0] <= high * self.n] or self.samples[-1:]
-        early, late = window(0.1, 0.2), window(0.9, 1.0)
+        early, late = window(0.2, 0.3), window(0.9, 1.0)
         before, after = statistics.median(s[1] for s in early), statistics.median(s[1] for s in late)
+        shown = self.samples[::max(1, len(self.samples) // 12)]
+        print("soak: MiB by requests: " + ", ".join("%d: %.1f" % (s[0], s[1] / 2**20) for s in shown))
         growth = 100.0 * (after - before) / before
         idle = len(os.listdir("/proc/%d/fd" % self.server.process.pid))
         print("soak: %d requests, %d hung up, %d got 429; %d samples; anonymous memory %.2f -> %.2f MiB (%+.2f %%); "
@@ -176,7 +185,11 @@ def main():
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--model", default=str(TINY))
+    parser.add_argument("--bodies", type=int, default=400)
+    parser.add_argument("--kinds", help="numbers in some_request, with commas: to find what grows")
     args = parser.parse_args()
+    if args.kinds:
+        KINDS[:] = [int(k) for k in args.kinds.split(",")]
     print("soak: seed %d" % args.seed, flush=True)
     with tempfile.TemporaryDirectory() as folder:
         soak = Soak(args, folder)

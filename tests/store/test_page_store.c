@@ -435,3 +435,46 @@ TEST(a_million_entries_open_quickly)
     CHECK_EQ(rig_counts(&g).n_pages, n);
     rig_deinit(&g);
 }
+
+/* For people: which models and tenants have how much, the latest used first; one of them can be dropped. */
+TEST(what_is_there_is_listed_by_namespace)
+{
+    struct store_rig g;
+    struct store_space_info list[8];
+    struct store_space *other;
+    uint32_t tokens[12 * RIG_P];
+
+    rig_init(&g, PAGE, 1 << 20, 20000);
+    CHECK(rig_open(&g));
+    CHECK_EQ(page_store_list(g.s, list, 8), 0);
+    CHECK_OK(page_store_space(g.s, "other", 5, RIG_P, PAGE, &other));
+    rig_text(1, tokens, 12);
+    CHECK_OK(rig_put(&g, g.space, "a", tokens, 12));
+    clock_fake_advance(g.clock, 5000000000ull);
+    CHECK_OK(rig_put(&g, other, "other", tokens, 3));
+    CHECK_OK(page_store_flush(g.s));
+    CHECK_EQ(page_store_list(g.s, list, 8), 2);
+    CHECK_EQ(list[0].n_pages, 3);                           /* used last */
+    CHECK_EQ(list[0].n_tokens, 3 * RIG_P);
+    CHECK_EQ(list[1].n_pages, 12);
+    CHECK(list[0].used_s > list[1].used_s && list[1].n_segments >= 1);
+    CHECK_STR(list[0].about, "a model\nf16\n");
+    CHECK_EQ(list[0].n_bytes + list[1].n_bytes, rig_dir_bytes(&g));
+    CHECK_EQ(page_store_list(g.s, list + 2, 1), 1);         /* no room for more */
+    CHECK_OK(page_store_drop_listed(g.s, list[1].space));
+    CHECK_EQ(page_store_list(g.s, list, 8), 1);
+    CHECK_EQ(rig_get(&g, g.space, "a", tokens, 12), 0);
+    CHECK_EQ(rig_get(&g, other, "other", tokens, 12), 3);
+    mem_fail_after(0);
+    CHECK_EQ(page_store_list(g.s, list, 8), 0);
+    mem_fail_after(-1);
+    {
+        FILE *f = fopen(rig_segment_path(&g, 0), "r+");     /* a text that is none is not shown */
+
+        CHECK(f && fseek(f, SEGMENT_ABOUT, SEEK_SET) == 0 && fwrite("\xff\xfe", 2, 1, f) == 1);
+        fclose(f);
+    }
+    CHECK_EQ(page_store_list(g.s, list, 8), 1);
+    CHECK_STR(list[0].about, "");
+    rig_deinit(&g);
+}
