@@ -185,7 +185,7 @@ static double try_tenants(uint32_t n_prefix, uint32_t n_pairs, uint64_t attacker
 TEST(another_tenants_texts_cannot_be_told_by_the_time_to_the_first_token)
 {
     static const uint32_t prefixes[] = {8, 1000};
-    uint32_t n_pairs[] = {10000, test_is_long() ? 10000 : 2000};
+    uint32_t n_pairs[] = {10000, test_is_long() ? 10000 : 1000};
 
 #ifndef NDEBUG
     n_pairs[0] = n_pairs[1] = 200;
