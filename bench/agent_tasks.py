@@ -2,8 +2,9 @@
 
 Prints a JSON line per task: {"task", "outcome", "seconds", "calls"}. outcome is "finished", or what was missing:
 "no report" (the third tool was never called), "wrong report", "no city", "no temperature" (a report without the tool
-that it needs), or the name of the exception that ended the framework. The third tool ends the run, by each framework's
-own means: a model of this size does not know when to stop.
+that it needs), or the name of the exception that ended the framework. The third tool ends the run where the
+framework has means for that (smolagents has a tool of its own, final_answer): a model of this size does not know when
+to stop.
 """
 import asyncio
 import json
@@ -50,7 +51,7 @@ class World:
 
     def report(self, city, temperature):
         self.calls.append(["report", city, temperature])
-        return "reported"
+        return "reported: everything is done"
 
     def outcome(self):
         city = city_of(self.person)
@@ -61,7 +62,7 @@ class World:
             return "no city"
         if not any(c[0] == "get_temperature" and str(c[1]).lower() == city.lower() for c in self.calls):
             return "no temperature"
-        right = city.lower() in str(told[-1][1]).lower() and str(degrees_in(city)) in str(told[-1][2])
+        right = city.lower() in str(told[0][1]).lower() and str(degrees_in(city)) in str(told[0][2])
         return "finished" if right else "wrong report"
 
 
@@ -181,7 +182,7 @@ def pydantic_ai(base, model, world, file):
 
 
 def smolagents(base, model, world, file):
-    from smolagents import FinalAnswerTool, LogLevel, OpenAIServerModel, ToolCallingAgent, tool
+    from smolagents import LogLevel, OpenAIServerModel, ToolCallingAgent, tool
 
     @tool
     def find_city(person: str) -> str:
@@ -201,18 +202,20 @@ def smolagents(base, model, world, file):
         """
         return world.get_temperature(city)
 
-    class Report(FinalAnswerTool):
-        description = "Reports the temperature of a city. This is the last step."
-        inputs = {"city": {"type": "string", "description": "the city"},
-                  "temperature": {"type": "string", "description": "its temperature"}}
+    @tool
+    def report(city: str, temperature: str) -> str:
+        """Reports the temperature of a city. This is the last step.
 
-        def forward(self, city, temperature):
-            return world.report(city, temperature)
+        Args:
+            city: the city's name
+            temperature: its temperature
+        """
+        return world.report(city, temperature)
 
     chat = OpenAIServerModel(model, api_base=base, api_key="-", temperature=0, max_tokens=TOKENS, parallel_tool_calls=False,
                               client_kwargs={"max_retries": 0,
                                              "http_client": httpx.Client(transport=TranscriptSync(file), timeout=300)})
-    agent = ToolCallingAgent(tools=[find_city, get_temperature, Report()], model=chat, max_steps=TURNS,
+    agent = ToolCallingAgent(tools=[find_city, get_temperature, report], model=chat, max_steps=TURNS,
                              verbosity_level=LogLevel.OFF)
     return str(agent.run(wish(world.person)))
 
