@@ -419,15 +419,16 @@ RD_API rd_status rd_forward_cold(rd_engine *engine, const int32_t *tokens, uint3
 
 enum { RD_MATCH_MISS, RD_MATCH_EXACT, RD_MATCH_PREFIX, RD_MATCH_SUPERSEQUENCE, RD_MATCH_LCP, RD_N_MATCH_KINDS };
 
-/* Why not all of a prompt was stored: it was (NONE), nothing of it ever was (NEW), it differs from what is (DIFFERENT),
+/* Why not all of a prompt was stored: it was (NONE), nothing of it ever was (NEW), it goes on from the end of what is
+ * (NEW_END: as a conversation does that only grew), it differs from what is (DIFFERENT),
  * or what it needs was dropped: for room (EVICTED), unused for too long (EXPIRED), or on demand (CLEARED). What
  * rd_cache_explain alone tells: more of it is stored under another cache_salt of the same fairness_key (SALT), or on disk
  * with another KV type of this model (KV_TYPE). */
 enum rd_miss_cause {
     RD_MISS_NONE, RD_MISS_NEW, RD_MISS_DIFFERENT, RD_MISS_EVICTED, RD_MISS_EXPIRED, RD_MISS_CLEARED,
-    RD_MISS_SALT, RD_MISS_KV_TYPE, RD_N_MISS_CAUSES
+    RD_MISS_SALT, RD_MISS_KV_TYPE, RD_MISS_NEW_END, RD_N_MISS_CAUSES
 };
-/* "none", "new", "different", "evicted", "expired", "cleared", "salt", "kv_type" */
+/* "none", "new", "different", "evicted", "expired", "cleared", "salt", "kv_type", "new_end" */
 RD_API const char *rd_miss_cause_name(enum rd_miss_cause cause);
 
 struct rd_stats {

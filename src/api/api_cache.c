@@ -17,7 +17,8 @@
 const char *rd_miss_cause_name(enum rd_miss_cause cause)
 {
     static const char *const names[] = {"none", "new", "different", "evicted", "expired", "cleared", "salt",
-                                        "kv_type"};
+                                        "kv_type",
+                                        "new_end"};
 
     return (unsigned)cause < RD_N_MISS_CAUSES ? names[cause] : "";
 }
@@ -117,7 +118,7 @@ static void explain_on_engine(struct engine *e, void *arg)
     if (!root) return;
     if (c->owner.salted) public_prefix_link(e, root, c->keys, c->n, clock_now_ns(clock_system()));
     c->m = radix_match(engine_cache(e)->tree, root, c->keys, c->n, clock_now_ns(clock_system()));
-    c->cause = engine_miss_cause(e, root, c->keys, c->n, c->m.n_match);
+    c->cause = engine_miss_cause(e, root, c->keys, c->n, c->m.n_match, c->m.kind);
     c->n_lossy = engine_n_lossy(e, &c->m);
     c->n_ram = ram_link_n_more(e, c->owner.salted, &c->owner.salt, c->keys, c->n, c->m.n_match);
     c->n_stored = radix_following(&c->m, c->stored, SHOWN_TOKENS);

@@ -17,11 +17,19 @@ static struct mutex sink_lock = {PTHREAD_MUTEX_INITIALIZER};
 static log_fn sink;                     /* under sink_lock */
 static void *sink_arg;
 static unsigned n_dropped;              /* lines since stderr took one; under sink_lock */
+static bool as_json;                    /* under sink_lock */
 static _Atomic int max_level = LOG_INFO;    /* any thread writes and reads; relaxed: a late change costs a line */
 
 void log_set_level(enum log_level level)
 {
     atomic_store_explicit(&max_level, (int)level, memory_order_relaxed);
+}
+
+void log_set_json(bool on)
+{
+    mutex_lock(&sink_lock);
+    as_json = on;
+    mutex_unlock(&sink_lock);
 }
 
 void log_set_sink(log_fn fn, void *arg)
@@ -75,12 +83,30 @@ static bool stderr_takes_a_line(void)
     return poll(&p, 1, n_dropped ? 0 : LOG_WAIT_MS) != 0;   /* a pipe has room for PIPE_BUF bytes then */
 }
 
+/* line holds no control characters: escape() took them. */
+static void put_line(const char *stamp, const char *level, const char *line)
+{
+    char json[2 * 4 * LOG_TEXT_BYTES + 1];
+    size_t n = 0;
+
+    if (!as_json) {
+        fprintf(stderr, "%s %-5s %s\n", stamp, level, line);
+        return;
+    }
+    for (; *line; line++) {
+        if (*line == '"' || *line == '\\') json[n++] = '\\';
+        json[n++] = *line;
+    }
+    json[n] = 0;
+    fprintf(stderr, "{\"time\":\"%s\",\"level\":\"%s\",\"message\":\"%s\"}\n", stamp, level, json);
+}
+
 static void write_stderr(enum log_level level, const char *line)
 {
     static const char *const names[] = {"error", "warn", "info", "debug"};
     time_t now = (time_t)clock_wall_s(clock_system());
     struct tm tm;
-    char stamp[32];
+    char stamp[32], dropped[80];
 
     if (!stderr_takes_a_line()) {
         n_dropped++;
@@ -88,9 +114,12 @@ static void write_stderr(enum log_level level, const char *line)
     }
     gmtime_r(&now, &tm);
     strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%SZ", &tm);
-    if (n_dropped) fprintf(stderr, "%s warn  %u lines of the log were dropped: nobody read it\n", stamp, n_dropped);
-    n_dropped = 0;
-    fprintf(stderr, "%s %-5s %s\n", stamp, names[level], line);
+    if (n_dropped) {
+        snprintf(dropped, sizeof(dropped), "%u lines of the log were dropped: nobody read it", n_dropped);
+        n_dropped = 0;
+        put_line(stamp, names[LOG_WARN], dropped);
+    }
+    put_line(stamp, names[level], line);
 }
 
 void log_line(enum log_level level, const char *format, ...)

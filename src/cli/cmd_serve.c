@@ -2,9 +2,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "cli/cli_flags.h"
 #include "cli/cli_model.h"
@@ -12,12 +14,15 @@
 #include "cli/warm_file.h"
 #include "server/server.h"
 
+#define PROGRESS_NS 2000000000ull        /* between two lines of progress */
+
 struct serve_flags {
     struct rd_options engine;
-    const char *host, *api_key, *log_level, *warm, *shared, *key_file, *pooling, *rerank;
+    const char *host, *api_key, *log_level, *log_format, *warm, *shared, *key_file, *pooling, *rerank;
     uint32_t port, n_io_threads, sse_ping_s, send_timeout_s, drain_s;
     struct arg_texts allow_hosts;
     struct load_bar bar;
+    uint64_t told_ns;                    /* of the progress line before */
 };
 
 static const struct arg serve_args[] = {
@@ -128,6 +133,13 @@ static const struct arg serve_args[] = {
      .fallback = "info",
      .choices = "error|warn|info|debug",
      .help = "error, warn, info or debug; below debug no prompt text is logged"},
+    {.flag = "--log-format",
+     .kind = ARG_TEXT,
+     .value = "FORM",
+     .at = offsetof(struct serve_flags, log_format),
+     .fallback = "text",
+     .choices = "text|json",
+     .help = "lines of the log: text, or a JSON object each with time, level and message"},
     {0}};
 
 static const struct arg_group serve_groups[] = {
@@ -137,6 +149,18 @@ static const struct arg_group serve_groups[] = {
     {"Model and memory", engine_args, offsetof(struct serve_flags, engine)},
     {NULL, NULL, 0}
 };
+
+/* Where no terminal shows a bar, the log tells now and then how far it is. */
+static void log_progress(void *user, double fraction)
+{
+    struct serve_flags *f = user;
+    uint64_t now = clock_now_ns(clock_system());
+
+    if (!f->told_ns) f->told_ns = now;
+    if (now - f->told_ns < PROGRESS_NS || fraction >= 1) return;
+    f->told_ns = now;
+    log_info("loading %s: %.0f %%", f->bar.model, fraction * 100);
+}
 
 /* On the server's loading thread. */
 static rd_status load(void *user, rd_engine **out, struct rd_error *err)
@@ -241,7 +265,12 @@ static int run_serve(const struct command *self, int argc, char **argv)
     if (!cli_find_model(words[0], path) || !cli_find_draft(&f.engine, draft_path)) return EXIT_FAILED;
     f.engine.model = path;
     rd_set_log(level_of(f.log_level), NULL, NULL);
+    log_set_json(strcmp(f.log_format, "json") == 0);
     load_bar_init(&f.bar, words[0], &f.engine);
+    if (!f.engine.progress) {
+        f.engine.progress = log_progress;
+        f.engine.progress_user = &f;
+    }
 
     server_options_default(&o);
     o.host = f.host;

@@ -148,7 +148,8 @@ static void count_admission(struct engine *e, struct request *r, uint64_t now)
     r->usage.admitted_ns = now;
     if (r->p.cached) e->stats.matches[r->seq.match_kind]++;
     if (r->seq.cached)
-        r->usage.miss = engine_miss_cause(e, r->seq.root, r->seq.keys, r->seq.n_keys, r->seq.n_match);
+        r->usage.miss = engine_miss_cause(e, r->seq.root, r->seq.keys, r->seq.n_keys, r->seq.n_match,
+                                          r->seq.match_kind);
     e->stats.misses[r->usage.miss] += r->seq.cached;
     engine_give_place(e);
 }
@@ -169,13 +170,14 @@ struct radix_node *root_of(struct engine *e, const struct request *r)
 }
 
 enum miss_cause engine_miss_cause(struct engine *e, const struct radix_node *root, const kv_key *keys, uint32_t n,
-                                  uint32_t n_match)
+                                  uint32_t n_match, enum radix_match_kind kind)
 {
     enum ghost_cause ghost = n_match < n ? radix_cause(e->cache.tree, root, keys, n_match) : GHOST_NONE;
 
     _Static_assert((int)MISS_CLEARED - (int)MISS_DIFFERENT == (int)GHOST_CLEARED, "causes go together");
     if (n_match == n) return MISS_NONE;
     if (ghost != GHOST_NONE) return (enum miss_cause)((int)MISS_DIFFERENT + (int)ghost);
+    if (kind == RADIX_PREFIX) return MISS_NEW_END;
     return n_match == 0 ? MISS_NEW : MISS_DIFFERENT;
 }
 

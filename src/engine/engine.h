@@ -99,9 +99,9 @@ bool engine_step(struct engine *e);
 struct kv_cache *engine_cache(struct engine *e);
 struct radix_node *engine_root(struct engine *e);
 uint64_t engine_clear_cache(struct engine *e);
-/* Why a match of n keys ended at n_match. */
+/* Why a match of n keys, of that kind, ended at n_match. */
 enum miss_cause engine_miss_cause(struct engine *e, const struct radix_node *root, const kv_key *keys, uint32_t n,
-                                  uint32_t n_match);
+                                  uint32_t n_match, enum radix_match_kind kind);
 /* Tokens of what a match found computed that lie in pages that were packed on disk (store_link.h). */
 uint32_t engine_n_lossy(struct engine *e, const struct radix_match *m);
 /* The namespace of a request with these parameters; NULL: no memory for it. */

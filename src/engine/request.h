@@ -26,7 +26,7 @@
 enum request_state { REQUEST_QUEUED, REQUEST_LIVE, REQUEST_ENDED };
 /* Why not all of a prompt was stored. EVICTED to CLEARED: what dropped it. SALT is told by rd_cache_explain alone. */
 enum miss_cause { MISS_NONE, MISS_NEW, MISS_DIFFERENT, MISS_EVICTED, MISS_EXPIRED, MISS_CLEARED, MISS_SALT, MISS_KV_TYPE,
-                  MISS_N_CAUSES };
+                  MISS_NEW_END, MISS_N_CAUSES };
 enum request_finish { REQUEST_STOP, REQUEST_LENGTH, REQUEST_CANCELLED, REQUEST_ERROR };
 /* Why the consumer wants no more: it went away, or it has found a stop string. */
 enum request_cancel { CANCEL_NONE, CANCEL_GONE, CANCEL_SATISFIED };

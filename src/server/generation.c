@@ -124,14 +124,35 @@ static void generation_destroy(struct generation *g)
     mem_free(g);
 }
 
+static void count_tenant(const struct generation *g, int status, const struct rd_usage *u)
+{
+    struct tenant_stats *t = server_tenant(g->io->server, g->tenant);
+
+    if (!t) return;
+    atomic_fetch_sub_explicit(&t->n_running, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(status == 200   ? &t->n_done
+                              : status == 499 ? &t->n_cancelled
+                                              : &t->n_failed, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&t->n_prompt, u->n_prompt, memory_order_relaxed);
+    atomic_fetch_add_explicit(&t->n_cached, u->n_cached, memory_order_relaxed);
+    atomic_fetch_add_explicit(&t->n_generated, u->n_generated, memory_order_relaxed);
+}
+
 /* status 499: the client left. */
 static void log_end(const struct generation *g, int status)
 {
+    const char *ignored = g->conn && g->conn->ignored.n ? g->conn->ignored.data : NULL;
     struct rd_usage u;
+    char peer[64] = "gone";
 
     generation_usage(g, &u);
-    log_info("%s %s %d prompt %u cached %u generated %u, %.1f ms", g->id, g->conn ? g->conn->head.path : "(background)",
-             status, u.n_prompt, u.n_cached, u.n_generated, (double)(now_ns() - g->begun_ns) / 1e6);
+    count_tenant(g, status, &u);
+    if (g->conn) http_peer(g->conn, peer, sizeof(peer));
+    log_info("%s %s %d prompt %u cached %u generated %u%s, %.1f ms; client %s, %s%s%s", g->id,
+             g->conn ? g->conn->head.path : "(background)", status, u.n_prompt, u.n_cached, u.n_generated,
+             status == 200 && g->choices[0].finish == RD_FINISH_LENGTH && g->choices[0].ended ? " (cut)" : "",
+             (double)(now_ns() - g->begun_ns) / 1e6, peer, g->conn ? http_request_id(g->conn) : "-",
+             ignored ? "; ignored: " : "", ignored ? ignored : "");
 }
 
 /* ---- the ways to end; g is gone afterwards ---- */
@@ -177,15 +198,28 @@ static void end_stream(struct generation *g)
     finish_stream(conn, &out);
 }
 
+/* What the cache did, for whoever does not look into the body. A stream's head leaves before that is known. */
+static void put_cache_header(const struct generation *g, char *header, size_t size)
+{
+    struct rd_usage u;
+
+    generation_usage(g, &u);
+    snprintf(header, size, "X-Radish-Cache: prompt=%u; cached=%u; cause=%s\r\n", u.n_prompt, u.n_cached,
+             rd_miss_cause_name((enum rd_miss_cause)g->choices[0].usage.miss));
+}
+
 static void end_whole(struct generation *g)
 {
     struct http_conn *conn = g->conn;
     struct buf out = {0};
+    char header[128];
 
     generation_put_whole(g, &out);
     log_end(g, 200);
+    put_cache_header(g, header, sizeof(header));
     generation_destroy(g);
-    http_reply_json(conn, &out);
+    if (out.failed) http_reply_json(conn, &out);            /* which says so */
+    else http_reply(conn, 200, "application/json", header, &out);
     buf_deinit(&out);
 }
 
@@ -463,10 +497,10 @@ static void take_event(struct generation *g, struct choice *c, const struct rd_e
     c->stop_string = ev->stop_string;
     c->stop_token = named_stop_token(g, ev->stop_token);
     c->usage = ev->usage;
-    if (g->p.chat && g->n_ended == 0) {
+    if (g->n_ended == 0 && c->usage.n_prompt > 0) {
         struct server *s = g->io->server;
 
-        prompt_prints_keep(s->prints, g->tenant, g->id, &g->p, c->usage.n_prompt);
+        prompt_prints_keep(s->prints, g->tenant, g->id, &g->p, &c->usage);
     }
     g->n_ended++;
     if (g->streaming || g->format->events) generation_put_finish(g, c, out);
@@ -601,6 +635,7 @@ void generation_start(struct http_conn *conn, const struct gen_format *format, s
 {
     uint32_t n_choices = (p->chat ? 1 : p->n_prompts) * (uint32_t)p->best_of;
     struct generation *g = mem_zalloc(1, sizeof(*g));
+    struct tenant_stats *tenant;
     struct api_error e;
     uint64_t random[2];
 
@@ -636,6 +671,8 @@ void generation_start(struct http_conn *conn, const struct gen_format *format, s
     }
     conn->owner = &generation_owner;
     conn->owner_arg = g;
+    tenant = server_tenant(g->io->server, g->tenant);
+    if (tenant) atomic_fetch_add_explicit(&tenant->n_running, 1, memory_order_relaxed);
     submit_more(g);
 }
 

@@ -8,7 +8,10 @@
  */
 #include "server/http_conn.h"
 #include <event2/buffer.h>
+#include <netdb.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/limits.h"
@@ -105,13 +108,28 @@ size_t http_output_bytes(const struct http_conn *c)
     return evbuffer_get_length(bufferevent_get_output(c->bev));
 }
 
-static void log_request(const struct http_conn *c)
+void http_peer(const struct http_conn *c, char *out, size_t size)
 {
-    double ms = (double)(now_ns(c) - c->request_ns) / 1e6;
+    struct sockaddr_storage address;
+    socklen_t n = sizeof(address);
+    char host[NI_MAXHOST] = "?", port[NI_MAXSERV] = "?";
 
-    if (!c->request_ns) return;
-    if (c->status >= 400) log_info("%s %s %d %.1f ms", c->head.method_text, c->head.path, c->status, ms);
-    else log_debug("%s %s %d %.1f ms", c->head.method_text, c->head.path, c->status, ms);
+    if (c->bev && getpeername(bufferevent_getfd(c->bev), (struct sockaddr *)&address, &n) == 0)
+        (void)getnameinfo((struct sockaddr *)&address, n, host, sizeof(host), port, sizeof(port),
+                          NI_NUMERICHOST | NI_NUMERICSERV);
+    snprintf(out, size, "%.40s:%.8s", host, port);
+}
+
+static void log_request(struct http_conn *c)
+{
+    const char *method = c->head.method_text ? c->head.method_text : "-", *path = c->head.path ? c->head.path : "-";
+    double ms = c->request_ns ? (double)(now_ns(c) - c->request_ns) / 1e6 : 0;
+    bool quiet = c->status < 400 || strcmp(path, "/health") == 0 || strcmp(path, "/v1/health") == 0;
+    char peer[64];
+
+    http_peer(c, peer, sizeof(peer));
+    if (quiet) log_debug("%s %s %d %.1f ms, client %s, %s", method, path, c->status, ms, peer, c->request_id);
+    else log_info("%s %s %d %.1f ms: %s; client %s, %s", method, path, c->status, ms, c->reason, peer, c->request_id);
 }
 
 /* The response is complete: the next request, or the end. */
@@ -131,19 +149,21 @@ static void response_done(struct http_conn *c)
 }
 
 /* The client's own id of the request, else one of ours: both sides find it in their logs. */
-static void put_request_id(const struct http_conn *c, struct buf *out)
+const char *http_request_id(struct http_conn *c)
 {
     const char *id = http_header(&c->head, "x-request-id");
     size_t n = id ? strspn(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:/+=") : 0;
     uint64_t ours[2];
 
+    if (*c->request_id) return c->request_id;
     if (n > 0 && n <= MAX_REQUEST_ID && id[n] == 0) {
-        buf_printf(out, "X-Request-Id: %s\r\n", id);
-        return;
+        memcpy(c->request_id, id, n + 1);
+    } else {
+        random_os(ours, sizeof(ours));
+        snprintf(c->request_id, sizeof(c->request_id), "req_%016llx%08llx", (unsigned long long)ours[0],
+                 (unsigned long long)ours[1] & 0xffffffffu);
     }
-    random_os(ours, sizeof(ours));
-    buf_printf(out, "X-Request-Id: req_%016llx%08llx\r\n", (unsigned long long)ours[0],
-               (unsigned long long)ours[1] & 0xffffffffu);
+    return c->request_id;
 }
 
 static void put_head(struct http_conn *c, struct buf *out, int status, const char *type, const char *extra)
@@ -156,7 +176,7 @@ static void put_head(struct http_conn *c, struct buf *out, int status, const cha
     if (type) buf_printf(out, "Content-Type: %s\r\n", type);
     buf_printf(out, "Connection: %s\r\n%s", keep ? "keep-alive" : "close", extra);
     if (c->ignored.n) buf_printf(out, "X-Radish-Ignored-Fields: %s\r\n", c->ignored.data);
-    put_request_id(c, out);
+    buf_printf(out, "X-Request-Id: %s\r\n", http_request_id(c));
     http_guard_headers(c, out);
 }
 
@@ -181,6 +201,8 @@ static void reply_error(struct http_conn *c, const struct api_error *e, const ch
     bool anthropic = c->head.path && strncmp(c->head.path, "/v1/messages", 12) == 0;
     bool ollama = c->head.path && strncmp(c->head.path, "/api/", 5) == 0;
     struct buf body = {0};
+
+    snprintf(c->reason, sizeof(c->reason), "%.159s", e->message);
 
     if (anthropic) api_error_json_anthropic(e, &body);
     else if (ollama) api_error_json_ollama(e, &body);
@@ -267,6 +289,7 @@ void http_stream_break(struct http_conn *c)
 
 static void forget_request(struct http_conn *c)
 {
+    c->request_id[0] = c->reason[0] = 0;
     mem_free(c->head_bytes);
     c->head_bytes = NULL;
     memset(&c->head, 0, sizeof(c->head));

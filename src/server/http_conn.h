@@ -55,7 +55,9 @@ struct http_conn {
     struct http_head head;
     struct http_chunks chunks;
     struct buf body;
-    struct buf ignored;                          /* fields of the body that no parameter has: for the response's head */
+    struct buf ignored;                          /* fields of the body that say nothing: for the response's head */
+    char request_id[132];                        /* told; ours, or the client's own */
+    char reason[160];                            /* why it was refused, for the log; "": it was not */
     uint64_t max_body;
     const struct route *route;
     const char *tenant;                          /* the tenant key that was sent, or NULL */
@@ -85,6 +87,10 @@ void http_reply(struct http_conn *c, int status, const char *type, const char *e
 /* The JSON in body, status 200; a failed body becomes 500. */
 void http_reply_json(struct http_conn *c, const struct buf *body);
 void http_reply_error(struct http_conn *c, const struct api_error *e);
+/* As X-Request-Id tells it. */
+const char *http_request_id(struct http_conn *c);
+/* Who sent it, for the log: "127.0.0.1:5012"; at the door "?:?". */
+void http_peer(const struct http_conn *c, char *out, size_t size);
 
 /* A stream: head, pieces, end. type: "text/event-stream", ... A piece goes to the socket at once where that takes it:
  * going through the event loop costs several times what the piece itself does. */

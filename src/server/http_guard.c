@@ -234,7 +234,8 @@ void http_guard_headers(const struct http_conn *c, struct buf *out)
     if (!c->cors_origin) return;
     buf_printf(out, "Access-Control-Allow-Origin: %s\r\nVary: Origin\r\n", c->cors_origin);
     if (c->head.method != HTTP_OPTIONS) {
-        buf_puts(out, "Access-Control-Expose-Headers: X-Request-Id, Retry-After, X-Radish-Ignored-Fields\r\n");
+        buf_puts(out, "Access-Control-Expose-Headers: X-Request-Id, Retry-After, X-Radish-Ignored-Fields, "
+                      "X-Radish-Cache\r\n");
         return;
     }
     buf_puts(out, "Access-Control-Allow-Methods: GET, POST, DELETE, OPTIONS\r\n"

@@ -15,7 +15,6 @@
 struct ollama_task {
     json_t *body;                        /* for gen_params_parse(); NULL: nothing to generate, the model is only loaded */
     bool chat;                           /* of chat completions, else of completions */
-    bool unloads;                        /* body NULL: keep_alive is 0 */
     const char *suffix;                  /* of generate: a view into the client's body, or NULL */
     size_t n_suffix;
 };

@@ -122,14 +122,6 @@ static int read_common(const json_t *body, const struct rd_info *info, json_t **
     return read_options(body, *to, e) || read_format(body, *to, e) || read_think(body, *to, e) ? -1 : 0;
 }
 
-static bool unloads(const json_t *body)
-{
-    const json_t *keep = json_object_get(body, "keep_alive");
-    const char *s = json_string_value(keep);
-
-    return (json_is_number(keep) && json_number_value(keep) == 0) || (s && (strcmp(s, "0") == 0 || strcmp(s, "0s") == 0));
-}
-
 static int refuse_images(const json_t *where, struct api_error *e)
 {
     const json_t *images = json_object_get(where, "images");
@@ -203,7 +195,6 @@ int ollama_chat_task(const json_t *body, const struct rd_info *info, struct olla
     memset(task, 0, sizeof(*task));
     if (read_common(body, info, &out, e)) goto fail;
     if (json_array_size(list) == 0) {
-        task->unloads = unloads(body);
         json_decref(out);
         return 0;
     }
@@ -248,7 +239,6 @@ int ollama_generate_task(const json_t *body, const struct rd_info *info, struct 
         task->n_suffix = json_string_length(suffix);
     }
     if (json_string_length(prompt) == 0 && !task->suffix) {
-        task->unloads = unloads(body);
         json_decref(out);
         return 0;
     }

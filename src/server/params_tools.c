@@ -1,4 +1,5 @@
 /* server/params_tools.c - tools, the choice among them, and thinking, in the spellings that clients use. */
+#include <stdio.h>
 #include <string.h>
 #include "base/error.h"
 #include "base/limits.h"
@@ -27,6 +28,14 @@ static const char *tool_name(const json_t *tool)
     return json_plain(json_object_get(json_is_object(f) ? f : tool, "name"));
 }
 
+static int not_an_object(size_t i, const char *field, struct api_error *e)
+{
+    char path[64];
+
+    snprintf(path, sizeof(path), "tools[%zu].%s", i, field);
+    return api_error_set(e, 400, path, "%s: a JSON schema, which is an object, wanted", path);
+}
+
 /* The functions among the tools, as a new list; others are skipped, as OpenAI's clients expect of servers. */
 static int keep_functions(const json_t *list, json_t **functions, struct api_error *e)
 {
@@ -40,7 +49,12 @@ static int keep_functions(const json_t *list, json_t **functions, struct api_err
         int rc = 0;
 
         if (name) {
-            if (strlen(name) > LIMIT_TOOL_NAME_BYTES || !*name)
+            const json_t *f = json_object_get(tool, "function"),
+                         *schema = json_object_get(json_is_object(f) ? f : tool, "parameters");
+
+            if (schema && !json_is_object(schema) && !json_is_null(schema))
+                rc = not_an_object(i, json_is_object(f) ? "function.parameters" : "parameters", e);
+            else if (strlen(name) > LIMIT_TOOL_NAME_BYTES || !*name)
                 rc = api_error_set(e, 400, "tools", "tools: element %zu: the name must have 1 to %u bytes", i,
                                    LIMIT_TOOL_NAME_BYTES);
             else if (json_array_append(kept, tool)) rc = no_memory(e);

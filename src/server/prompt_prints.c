@@ -7,7 +7,7 @@
 
 #define N_PRINTS 4096u
 
-struct entry { struct hash128 name; struct prompt_print print; };
+struct entry { struct hash128 name; struct prompt_print print; struct cache_record record; };
 struct prompt_prints {
     struct mutex lock;                   /* guards entries */
     struct entry entries[N_PRINTS];      /* n_tokens 0: none */
@@ -98,14 +98,34 @@ static struct hash128 name_of(const char *tenant, const char *id)
 }
 
 void prompt_prints_keep(struct prompt_prints *t, const char *tenant, const char *id, const struct gen_params *p,
-                        uint32_t n_tokens)
+                        const struct rd_usage *u)
 {
-    struct entry e = {name_of(tenant, id), print_of(p, UINT32_MAX)};
+    struct entry e = {name_of(tenant, id), print_of(p, UINT32_MAX),
+                      {u->n_prompt, u->n_cached, u->n_joined, u->n_ram, u->n_disk, u->n_lossy, (uint32_t)u->miss}};
 
-    e.print.n_tokens = n_tokens;
+    e.print.n_tokens = u->n_prompt;
     mutex_lock(&t->lock);
     t->entries[e.name.low % N_PRINTS] = e;
     mutex_unlock(&t->lock);
+}
+
+static bool find(struct prompt_prints *t, const char *tenant, const char *id, struct entry *e)
+{
+    struct hash128 name = name_of(tenant, id);
+
+    mutex_lock(&t->lock);
+    *e = t->entries[name.low % N_PRINTS];
+    mutex_unlock(&t->lock);
+    return e->print.n_tokens > 0 && hash128_equal(e->name, name);
+}
+
+bool prompt_prints_find(struct prompt_prints *t, const char *tenant, const char *id, struct cache_record *out)
+{
+    struct entry e;
+    bool found = find(t, tenant, id, &e);
+
+    if (found) *out = e.record;
+    return found;
 }
 
 /* ---- comparing ---- */
@@ -128,14 +148,10 @@ static enum change compare(const struct prompt_print *before, const struct gen_p
 static enum change diagnose(struct prompt_prints *t, const char *tenant, const struct gen_params *p,
                             const struct rd_usage *u, uint32_t slack, uint32_t *n_missed, uint32_t *n_before)
 {
-    struct hash128 name = name_of(tenant, p->compare_id);
     struct entry e;
     uint32_t n_expected;
 
-    mutex_lock(&t->lock);
-    e = t->entries[name.low % N_PRINTS];
-    mutex_unlock(&t->lock);
-    if (e.print.n_tokens == 0 || !hash128_equal(e.name, name)) return NOT_FOUND;
+    if (!find(t, tenant, p->compare_id, &e)) return NOT_FOUND;
     *n_before = e.print.n_tokens;
     n_expected = e.print.n_tokens < u->n_prompt ? e.print.n_tokens : u->n_prompt;
     *n_missed = n_expected > u->n_cached ? n_expected - u->n_cached : 0;

@@ -6,6 +6,8 @@
  * earlier prompt had tokens, the first part that differs is the reason. A table of single places: a newer print takes the
  * place of an older one. Prints are found by who left them alone (the API key).
  *
+ * Beside a print is what the cache did for that request, for POST /v1/cache/explain {"response_id"}.
+ *
  * Thread  any thread.  Errors  create: RD_E_NOMEM.
  * Source  developers.openai.com/api/docs/guides/prompt-caching/diagnostics,
  *         platform.claude.com/docs/en/build-with-claude/cache-diagnostics.
@@ -15,6 +17,8 @@
 #include "server/params.h"
 
 struct prompt_prints;
+/* What the cache did for a request: the fields of rd_usage. */
+struct cache_record { uint32_t n_prompt, n_cached, n_joined, n_ram, n_disk, n_lossy, miss; };
 struct prompt_print {
     uint64_t system, tools, settings, salt, messages;    /* digests; messages: of all behind the first system messages */
     uint32_t n_messages, n_tokens;
@@ -23,9 +27,11 @@ struct prompt_print {
 rd_status prompt_prints_create(struct prompt_prints **out);
 void prompt_prints_destroy(struct prompt_prints *t);
 
-/* The answer to a chat of p, with so many prompt tokens, has this id. tenant: its API key, or NULL. */
+/* The answer to a chat or a completion of p has this id. tenant: its API key, or NULL. */
 void prompt_prints_keep(struct prompt_prints *t, const char *tenant, const char *id, const struct gen_params *p,
-                        uint32_t n_tokens);
+                        const struct rd_usage *u);
+/* false: there is none of this id. */
+bool prompt_prints_find(struct prompt_prints *t, const char *tenant, const char *id, struct cache_record *out);
 
 /* What a chat of p asked to be told, with a comma before; nothing when it did not ask. slack: tokens that are computed
  * again anyhow. OpenAI's and Anthropic's form. */

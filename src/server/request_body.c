@@ -1,5 +1,6 @@
 /* server/request_body.c - JSON, the table, and what the table does not know. */
 #include "server/request_body.h"
+#include "server/odd_fields.h"
 
 int request_body(struct http_conn *c, unsigned endpoint, struct gen_params *p, json_t **out, struct api_error *e)
 {
@@ -15,6 +16,7 @@ int request_body(struct http_conn *c, unsigned endpoint, struct gen_params *p, j
         json_decref(body);
         return -1;
     }
+    odd_fields(body, endpoint, &c->ignored);
     *out = body;
     return 0;
 }

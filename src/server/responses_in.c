@@ -327,7 +327,7 @@ static int translate_tools(const json_t *body, json_t *chat, struct api_error *e
     if (!list || json_is_null(list)) return 0;
     if (!(functions = json_array())) return foreign_no_memory(e);
     json_array_foreach(list, i, tool) {
-        const json_t *name = json_object_get(tool, "name");
+        const json_t *name = json_object_get(tool, "name"), *schema = json_object_get(tool, "parameters");
         int rc = 0;
 
         if (!type_of(tool)) rc = api_error_set(e, 400, "tools", "tools[%zu]: a type wanted", i);
@@ -338,7 +338,12 @@ static int translate_tools(const json_t *body, json_t *chat, struct api_error *e
                  json_string_length(name) > LIMIT_TOOL_NAME_BYTES)
             rc = api_error_set(e, 400, "tools", "tools[%zu].name: a string of 1 to %u bytes wanted", i,
                                LIMIT_TOOL_NAME_BYTES);
-        else if (!foreign_add(functions, foreign_tool(tool, "parameters"))) rc = foreign_no_memory(e);
+        else if (schema && !json_is_object(schema) && !json_is_null(schema)) {
+            char path[48];
+
+            snprintf(path, sizeof(path), "tools[%zu].parameters", i);
+            rc = api_error_set(e, 400, path, "%s: a JSON schema, which is an object, wanted", path);
+        } else if (!foreign_add(functions, foreign_tool(tool, "parameters"))) rc = foreign_no_memory(e);
         if (rc) {
             json_decref(functions);
             return rc;

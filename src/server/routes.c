@@ -30,6 +30,7 @@ static const struct route routes[] = {
     {HTTP_GET,  "/v1/cache",             route_cache_list,       0,               false,  false},
     {HTTP_DELETE, "/v1/cache",           route_cache_clear,      TEXT_BODY_BYTES, false,  false},
     {HTTP_POST, "/v1/rerank",            route_rerank,           0,               false,  false},
+    {HTTP_POST, "/v2/rerank",            route_rerank,           0,               false,  false},
     {HTTP_POST, "/rerank",               route_rerank,           0,               false,  false},
     {HTTP_POST, "/v1/classify",          route_classify,         TEXT_BODY_BYTES, false,  false},
     {HTTP_POST, "/classify",             route_classify,         TEXT_BODY_BYTES, false,  false},

@@ -1,6 +1,7 @@
 /* server/routes.h - the table of endpoints. One file per endpoint in routes/; a new one is a file and a row in
  * routes.c. */
 #pragma once
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include "server/http_conn.h"
@@ -35,6 +36,8 @@ void route_messages(struct http_conn *c);
 void route_count_tokens(struct http_conn *c);
 void route_responses(struct http_conn *c);
 void route_responses_count(struct http_conn *c);
+/* A body of /v1/responses, with what went before it, as one of chat completions: the caller's. -1: *e says why not. */
+int responses_chat(struct http_conn *c, const json_t *body, json_t **chat, struct api_error *e);
 void route_response(struct http_conn *c);
 void route_response_delete(struct http_conn *c);
 void route_response_cancel(struct http_conn *c);

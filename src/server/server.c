@@ -317,9 +317,18 @@ static void load_main(void *arg)
     if (s->load_status == RD_OK) {
         rd_get_info(s->engine, &s->info);
         set_phase(s, SERVER_READY);
+        log_info("ready: %s, %.1f s after the start", s->info.model_id,
+                 (double)(clock_now_ns(clock_system()) - s->started_ns) / 1e9);
     }
     atomic_store_explicit(&s->loaded, true, memory_order_release);
     event_active(s->io[0].tick, EV_TIMEOUT, 0);
+}
+
+struct tenant_stats *server_tenant(const struct server *s, const char *key)
+{
+    for (uint32_t i = 0; key && i < s->o.n_tenant_keys; i++)
+        if (s->o.tenant_keys[i] == key) return &s->tenants[i];
+    return NULL;
 }
 
 static bool is_loopback(const char *host)
@@ -441,7 +450,8 @@ rd_status server_run(const struct server_options *o,
     if (st != RD_OK) goto done;
     s->io = mem_zalloc(s->n_io, sizeof(*s->io));
     if (!s->io || responses_store_create(LIMIT_STORED_RESPONSES_BYTES, &s->responses) != RD_OK ||
-        prompt_prints_create(&s->prints) != RD_OK)
+        prompt_prints_create(&s->prints) != RD_OK ||
+        !(s->tenants = mem_zalloc((size_t)s->o.n_tenant_keys + 1, sizeof(*s->tenants))))
         st = error_set(err, RD_E_NOMEM, "out of memory for the server");
     for (uint32_t i = 0; i < s->n_io && st == RD_OK; i++) {
         st = io_init(s, &s->io[i]);
@@ -457,6 +467,7 @@ done:
     net_close(s->fd);
     responses_store_destroy(s->responses);
     prompt_prints_destroy(s->prints);
+    mem_free(s->tenants);
     rd_close(s->engine);
     mem_free(s->io);
     mem_free(s);

@@ -17,6 +17,11 @@ struct http_door;
 struct responses_store;
 struct server;
 
+/* What one tenant key did: its own /stats. Any io thread adds, relaxed: sums of independent counters. */
+struct tenant_stats {
+    atomic_uint_fast64_t n_running, n_done, n_failed, n_cancelled, n_prompt, n_cached, n_generated;
+};
+
 enum server_phase { SERVER_LOADING, SERVER_READY, SERVER_DRAINING, SERVER_CANCELLING };
 
 struct server_io {
@@ -57,6 +62,7 @@ struct server {
     struct rd_info info;
     struct responses_store *responses;           /* of /v1/responses */
     struct prompt_prints *prints;
+    struct tenant_stats *tenants;                /* [o.n_tenant_keys] */
     bool loopback;                               /* bound to this machine only: Host is checked */
     int fd;                                      /* listening */
     struct http_door *door;                      /* accepts; lives longer than the connections */
@@ -76,6 +82,8 @@ static inline enum server_phase server_phase(const struct server *s)
     return (enum server_phase)atomic_load_explicit(&s->phase, memory_order_acquire);
 }
 
+/* The counters of a key that http_conn.tenant named; NULL: of none. */
+struct tenant_stats *server_tenant(const struct server *s, const char *key);
 /* The clock of this thread's deadlines. */
 uint64_t server_io_now(struct server_io *io);
 

@@ -113,7 +113,7 @@ def test_tools_come_as_objects(coder, client):
 def test_nothing_to_say_loads_the_model(coder, client):
     assert client.generate(MODEL, "").done_reason == "load"
     assert coder.ok("/api/chat", {"model": MODEL, "messages": []})["done_reason"] == "load"
-    assert coder.ok("/api/generate", {"model": MODEL, "keep_alive": 0})["done_reason"] == "unload"
+    assert coder.ok("/api/generate", {"model": MODEL, "keep_alive": 0})["done_reason"] == "load"
 
 
 def test_models_as_clients_list_them(coder, client):

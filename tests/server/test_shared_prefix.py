@@ -9,7 +9,7 @@ from radish_server import Server
 
 TEXT = "/v1/completions"
 PUBLIC = "This long beginning was written by the operator of this server, and everybody may know that it is stored here. " * 3
-ALICE, BOB = {"Authorization": "Bearer alice-key"}, {"Authorization": "Bearer bob-key"}
+ALICE, BOB, OWN = ({"Authorization": f"Bearer {k}-key"} for k in ("alice", "bob", "own"))
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def files(tmp_path):
     keys, shared = tmp_path / "keys", tmp_path / "shared.jsonl"
     keys.write_text("alice-key\nbob-key\n")
     shared.write_text(json.dumps({"prompt": PUBLIC}) + "\n")
-    return "--api-key-file", keys, "--shared-prefix", shared, "--threads", "1", "--kv-tokens", "4096"
+    return "--api-key", "own-key", "--api-key-file", keys, "--shared-prefix", shared, "--threads", "1", "--kv-tokens", "4096"
 
 
 def cached(server, headers, prompt):
@@ -29,7 +29,7 @@ def cached(server, headers, prompt):
 
 def warmed(server):
     for _ in range(400):
-        tree = json.loads(server.request("GET", "/stats", headers=ALICE)[2])["tree"]
+        tree = json.loads(server.request("GET", "/stats", headers=OWN)[2])["tree"]
         if tree["kept_day"] > 50:
             return tree["kept_day"]
         time.sleep(0.05)
@@ -37,7 +37,7 @@ def warmed(server):
 
 
 def pages(server):
-    return json.loads(server.request("GET", "/stats", headers=ALICE)[2])["disk"]["pages"]
+    return json.loads(server.request("GET", "/stats", headers=OWN)[2])["disk"]["pages"]
 
 
 def test_the_public_part_is_shared_and_nothing_else(files):

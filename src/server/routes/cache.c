@@ -1,10 +1,21 @@
-/* server/routes/cache.c - POST /v1/cache/explain, GET and DELETE /v1/cache. */
+/* server/routes/cache.c - POST /v1/cache/explain, GET and DELETE /v1/cache.
+ *
+ * Bodies may be of any API that generates. What tells them apart:
+ *     response_id                                   what the cache did for that answer
+ *     input                                         Responses
+ *     system, or tools with an input_schema, or blocks tool_use and tool_result        Messages
+ *     options, keep_alive, think, format            Ollama's chat, or generate where there is a prompt
+ *     messages, else prompt                         chat completions, completions
+ */
 #include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
+#include "server/foreign.h"
 #include "server/generation.h"
 #include "server/http_guard.h"
 #include "server/json_out.h"
+#include "server/ollama.h"
+#include "server/prompt_prints.h"
 #include "server/request_body.h"
 #include "server/routes.h"
 
@@ -36,11 +47,108 @@ static void put_explanation(const struct rd_cache_explanation *x, struct buf *ou
     buf_puts(out, "}}");
 }
 
-/* The prompt of a chat or a completion request; of several the first. salt: filled, o refers to it and to p. */
+static bool has(const json_t *in, const char *field)
+{
+    return json_object_get(in, field) != NULL;
+}
+
+static bool is_anthropic(const json_t *in)
+{
+    const json_t *m, *block;
+    size_t i, k;
+
+    if (has(in, "system") && has(in, "messages")) return true;
+    json_array_foreach(json_object_get(in, "tools"), i, m)
+        if (has(m, "input_schema")) return true;
+    json_array_foreach(json_object_get(in, "messages"), i, m)
+        json_array_foreach(json_object_get(m, "content"), k, block) {
+            const char *type = json_plain(json_object_get(block, "type"));
+
+            if (type && (strcmp(type, "tool_use") == 0 || strcmp(type, "tool_result") == 0)) return true;
+        }
+    return false;
+}
+
+static int read_anthropic(const struct rd_info *info, const json_t *in, struct gen_params *p, struct api_error *e)
+{
+    json_t *chat = NULL;
+    int rc = params_read(in, FOR_COUNT, NULL, e);
+
+    if (rc == 0) rc = anthropic_to_chat(in, true, &chat, e);
+    if (rc == 0 && gen_params_parse(chat, info, true, p, e)) {
+        anthropic_error(e);
+        rc = -1;
+    }
+    json_decref(chat);
+    return rc;
+}
+
+static int read_responses(struct http_conn *c, const json_t *in, struct gen_params *p, struct api_error *e)
+{
+    json_t *chat = NULL;
+    int rc = params_read(in, FOR_RESPONSES, NULL, e);
+
+    if (rc == 0) rc = responses_chat(c, in, &chat, e);
+    if (rc == 0 && gen_params_parse(chat, &c->io->server->info, true, p, e)) {
+        responses_error(e);
+        rc = -1;
+    }
+    json_decref(chat);
+    return rc;
+}
+
+static int read_ollama(const struct rd_info *info, const json_t *in, struct gen_params *p, struct api_error *e)
+{
+    struct ollama_task task = {0};
+    bool chat = has(in, "messages");
+    int rc = params_read(in, chat ? FOR_OLLAMA_CHAT : FOR_OLLAMA_GENERATE, NULL, e);
+
+    if (rc == 0) rc = chat ? ollama_chat_task(in, info, &task, e) : ollama_generate_task(in, info, &task, e);
+    if (rc == 0 && (!task.body || task.suffix))
+        rc = api_error_set(e, 400, chat ? "messages" : "prompt", "%s: there is no prompt to explain",
+                           chat ? "messages" : "prompt");
+    if (rc == 0 && gen_params_parse(task.body, info, task.chat, p, e)) {
+        ollama_error(e);
+        rc = -1;
+    }
+    json_decref(task.body);
+    return rc;
+}
+
+static int read_any(struct http_conn *c, const json_t *in, struct gen_params *p, struct api_error *e)
+{
+    const struct rd_info *info = &c->io->server->info;
+
+    if (has(in, "input")) return read_responses(c, in, p, e);
+    if (is_anthropic(in)) return read_anthropic(info, in, p, e);
+    if (has(in, "options") || has(in, "keep_alive") || has(in, "think") || has(in, "format"))
+        return read_ollama(info, in, p, e);
+    return gen_params_parse(in, info, has(in, "messages"), p, e);
+}
+
+/* After the fact. */
+static int explain_answer(struct http_conn *c, const json_t *id, struct buf *out, struct api_error *e)
+{
+    const char *text = json_plain(id);
+    struct cache_record r;
+
+    if (!text || !prompt_prints_find(c->io->server->prints, c->tenant, text, &r))
+        return api_error_set(e, 404, "response_id", "response_id: there is no such answer among the latest");
+    buf_puts(out, "{\"object\":\"cache.explanation\",\"response_id\":");
+    json_put_string(out, text, strlen(text));
+    buf_printf(out,
+               ",\"prompt_tokens\":%u,\"cached_tokens\":%u,\"joined_tokens\":%u,\"ram_tokens\":%u,"
+               "\"disk_tokens\":%u,\"lossy_tokens\":%u,\"lost_tokens\":%u,\"cause\":\"%s\"}",
+               r.n_prompt, r.n_cached, r.n_joined, r.n_ram, r.n_disk, r.n_lossy, r.n_prompt - r.n_cached,
+               rd_miss_cause_name((enum rd_miss_cause)r.miss));
+    return 0;
+}
+
+/* The prompt of a request; of several the first. salt: filled, o refers to it and to p. */
 static int read_prompt(struct http_conn *c, const json_t *in, struct gen_params *p, struct buf *salt,
                        struct rd_request_options *o, struct api_error *e)
 {
-    if (gen_params_parse(in, &c->io->server->info, json_object_get(in, "messages") != NULL, p, e)) return -1;
+    if (read_any(c, in, p, e)) return -1;
     rd_request_options_default(o);
     if (p->chat) {
         generation_chat_options(p, o);
@@ -109,12 +217,14 @@ void route_cache_explain(struct http_conn *c)
     int rc = json_body_parse(&c->body, &in, &e);
 
     gen_params_init(&p, false);
-    if (rc == 0) {
+    if (rc == 0 && has(in, "response_id")) {
+        rc = explain_answer(c, json_object_get(in, "response_id"), &body, &e);
+    } else if (rc == 0) {
         gen_params_deinit(&p);
         rc = explain(c, in, &p, &x, &e);
+        if (rc == 0) put_explanation(&x, &body);
     }
     if (rc == 0) {
-        put_explanation(&x, &body);
         http_reply_json(c, &body);
     } else {
         http_reply_error(c, &e);

@@ -209,7 +209,7 @@ static void reply_loaded(struct http_conn *c, const struct ollama_task *task, bo
 
     begin_line(c->io->server->info.model_id, &out);
     buf_puts(&out, generate ? ",\"response\":\"\"" : ",\"message\":{\"role\":\"assistant\",\"content\":\"\"}");
-    buf_printf(&out, ",\"done\":true,\"done_reason\":\"%s\"}\n", task->unloads ? "unload" : "load");
+    buf_printf(&out, ",\"done\":true,\"done_reason\":\"load\"}\n");
     http_reply_json(c, &out);
     buf_deinit(&out);
 }

@@ -1,8 +1,9 @@
-/* server/routes/rerank.c - POST /v1/rerank, /rerank: documents in the order of what they say to a query.
+/* server/routes/rerank.c - POST /v1/rerank, /v2/rerank, /rerank: documents in the order of what they say to a query.
  *
  * Models that were made for it (rd_info.is_reranker) are asked in the form of Qwen3-Reranker whether the document meets
  * the query; the score is the probability of "yes" against "no" as the first token of the answer. Others give vectors of
- * query and documents (as /v1/embeddings does); the score is their cosine, -1 .. 1. --rerank chooses one of the two.
+ * query and documents (as /v1/embeddings does); the score is their cosine, and 0 where that is less, for scores are 0 .. 1.
+ * --rerank chooses one of the two.
  * Source  huggingface.co/Qwen/Qwen3-Reranker-0.6B; the shapes are Jina's and Cohere's.
  */
 #include <math.h>
@@ -100,6 +101,8 @@ static void rank(struct rerank_state *s)
         s->ranked[i] = (struct ranked){i, dot};
     }
     qsort(s->ranked, s->n_documents, sizeof(*s->ranked), compare_ranked);
+    for (uint32_t i = 0; i < s->n_documents; i++)           /* a NaN becomes 0, too */
+        s->ranked[i].score = s->ranked[i].score > 0 ? fmin(s->ranked[i].score, 1) : 0;
 }
 
 static const json_t *document_text(const json_t *document)
@@ -136,8 +139,9 @@ static void rerank_whole(struct generation *g, struct choice *c, struct buf *out
     }
     buf_printf(out,
                "],\"usage\":{\"prompt_tokens\":%u,\"total_tokens\":%u,\"prompt_tokens_details\":{\"cached_tokens\":%u}},"
-               "\"meta\":{\"billed_units\":{\"search_units\":1},\"tokens\":{\"input_tokens\":%u}}}",
-               n_prompt, n_prompt, n_cached, n_prompt);
+               "\"meta\":{\"api_version\":{\"version\":\"%c\"},\"billed_units\":{\"search_units\":1},\"tokens\":{\"input_tokens\":"
+               "%u}}}",
+               n_prompt, n_prompt, n_cached, g->conn && strncmp(g->conn->head.path, "/v2/", 4) == 0 ? '2' : '1', n_prompt);
 }
 
 static const struct gen_events rerank_events = {.options = rerank_options,

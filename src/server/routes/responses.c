@@ -581,6 +581,25 @@ static int read_request(const struct server *server, const json_t *body, struct 
     return rc;
 }
 
+int responses_chat(struct http_conn *c, const json_t *body, json_t **chat, struct api_error *e)
+{
+    struct responses_state *s = mem_zalloc(1, sizeof(*s));
+    json_t *own = NULL, *items = NULL;
+    int rc;
+
+    *chat = NULL;
+    if (!s) return foreign_no_memory(e);
+    s->store = c->io->server->responses;
+    s->tenant = c->tenant;
+    rc = responses_items(body, &own, e);
+    if (rc == 0) rc = gather_items(s, body, own, &items, e);
+    if (rc == 0) rc = responses_to_chat(body, items, chat, e);
+    json_decref(own);
+    json_decref(items);
+    state_destroy(s);
+    return rc;
+}
+
 /* The body into s and p, which are the caller's in any case. */
 static int read_body(struct http_conn *c, struct responses_state *s, struct gen_params *p, struct api_error *e)
 {

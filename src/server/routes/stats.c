@@ -1,4 +1,5 @@
-/* server/routes/stats.c - GET /stats: struct rd_stats as nested JSON, by a table of its fields. */
+/* server/routes/stats.c - GET /stats: struct rd_stats as nested JSON, by a table of its fields; a key of --api-key-file
+ * sees its own numbers alone: what others do, and when, is theirs. */
 #include <stddef.h>
 #include <string.h>
 #include "server/json_out.h"
@@ -38,6 +39,7 @@ static const struct stat_row {
     U64("matches", "lcp", matches[RD_MATCH_LCP]),
     U64("misses", "none", misses[RD_MISS_NONE]),
     U64("misses", "new", misses[RD_MISS_NEW]),
+    U64("misses", "new_end", misses[RD_MISS_NEW_END]),
     U64("misses", "different", misses[RD_MISS_DIFFERENT]),
     U64("misses", "evicted", misses[RD_MISS_EVICTED]),
     U64("misses", "expired", misses[RD_MISS_EXPIRED]),
@@ -114,13 +116,40 @@ static const struct stat_row {
     U64("memory", "rss_file_bytes", rss_file_bytes),
 };
 
+static uint64_t counted(atomic_uint_fast64_t *n)
+{
+    return atomic_load_explicit(n, memory_order_relaxed);
+}
+
+static void reply_tenant(struct http_conn *c, struct tenant_stats *t)
+{
+    uint64_t n_prompt = counted(&t->n_prompt), n_cached = counted(&t->n_cached);
+    struct buf body = {0};
+
+    buf_printf(&body,
+               "{\"tenant\":true,\"requests\":{\"running\":%llu,\"done\":%llu,\"failed\":%llu,\"cancelled\":%llu},"
+               "\"tokens\":{\"prompt\":%llu,\"prompt_cached\":%llu,\"prompt_computed\":%llu,\"generated\":%llu}}",
+               (unsigned long long)counted(&t->n_running), (unsigned long long)counted(&t->n_done),
+               (unsigned long long)counted(&t->n_failed), (unsigned long long)counted(&t->n_cancelled),
+               (unsigned long long)n_prompt, (unsigned long long)n_cached,
+               (unsigned long long)(n_prompt > n_cached ? n_prompt - n_cached : 0),
+               (unsigned long long)counted(&t->n_generated));
+    http_reply_json(c, &body);
+    buf_deinit(&body);
+}
+
 void route_stats(struct http_conn *c)
 {
+    struct tenant_stats *tenant = server_tenant(c->io->server, c->tenant);
     const char *group = NULL;
     struct buf body = {0};
     struct rd_stats s;
     struct rd_info info;
 
+    if (tenant) {
+        reply_tenant(c, tenant);
+        return;
+    }
     rd_get_stats(c->io->server->engine, &s);
     rd_get_info(c->io->server->engine, &info);
     buf_puts(&body, "{\"uptime_s\":");
