@@ -22,7 +22,7 @@ static const char page[] =
     "/apply-template</code></li>"
     "<li><code>POST /v1/chat/completions/input_tokens</code>, <code>POST /v1/responses/input_tokens</code>, <code>POST "
     "/v1/messages/count_tokens</code>: how many tokens a request has</li>"
-    "<li><code>POST /v1/embeddings</code>, <code>POST /v1/rerank</code>, <code>POST "
+    "<li><code>POST /v1/embeddings</code>, <code>POST /v1/rerank</code>, <code>POST /v2/rerank</code>, <code>POST "
     "/classify</code>, <code>POST /infill</code></li>"
     "<li>Ollama's native API under <code>/api</code></li></ul></html>\n";
 
