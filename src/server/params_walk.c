@@ -133,7 +133,8 @@ static int check(const struct param_spec *s, const char *name, const json_t *v, 
     if (json_is_number(v)) {
         double x = json_number_value(v);
 
-        if (!(x >= s->min && x <= s->max))
+        /* an integer beyond 64 bits is a real number here, and 2^63 as one is no less than a bound of 2^63 */
+        if (!(x >= s->min && x <= s->max) || (s->type == PARAM_INT && json_is_real(v) && x >= 0x1p63))
             return api_error_set(e, 400, name, "%s: must be within %.16g and %.16g", name, s->min, s->max);
     }
     if (has_nul(s, v)) return api_error_set(e, 400, name, "%s: holds a NUL character", name);
