@@ -8,6 +8,100 @@
 #include "model/vocab.h"
 
 #define INSPECT_CONTEXTS 3
+enum { N_TYPES = DTYPE_F8_E4M3 + 1 };      /* the largest number of an enum dtype, and one */
+
+/* Would this build run it? As far as the file tells: architecture, tensors and their types, tokenizer. */
+static rd_status check_runs(const struct gguf *g, const char *path, struct rd_error *why)
+{
+    rd_engine *tokenizer = NULL;
+    struct model_config c;
+    rd_status st = model_read_config(g, &c, why);
+
+    if (st == RD_OK) st = model_check_tensors(g, why);
+    if (st == RD_OK) st = rd_open_tokenizer(path, NULL, &tokenizer, why);
+    rd_close(tokenizer);
+    return st;
+}
+
+static void put_str(struct buf *out, const struct gguf *g, const char *key, const char *otherwise)
+{
+    struct gguf_str s = {NULL, 0};
+
+    if (!gguf_find(g, key) || gguf_get_str(g, key, &s, NULL) != RD_OK) buf_puts(out, otherwise);
+    for (size_t i = 0; i < s.n; i++) buf_putc(out, (unsigned char)s.s[i] < 0x20 || s.s[i] == 0x7f ? '?' : s.s[i]);
+}
+
+/* The two types that hold most of the weights, with their shares. */
+static void put_types(struct buf *out, const struct gguf *g)
+{
+    uint64_t bytes[N_TYPES] = {0}, all = 0;
+
+    for (uint64_t i = 0; i < gguf_n_tensors(g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        bytes[t->dtype] += t->n_bytes;
+        all += t->n_bytes;
+    }
+    for (int n = 0; n < 2; n++) {
+        int most = 0;
+        for (int i = 1; i < N_TYPES; i++)
+            if (bytes[i] > bytes[most]) most = i;
+        if (bytes[most] * 100 < all || bytes[most] == 0) break;
+        buf_printf(out, "%s%s (%u %%)", n ? ", " : "", dtype_name((enum dtype)most),
+                   (unsigned)(bytes[most] * 100 / all));
+        bytes[most] = 0;
+    }
+    buf_putc(out, '\n');
+}
+
+static void put_count(struct buf *out, uint64_t n)
+{
+    if (n >= 1000000000)
+        buf_printf(out, "%.2f billion\n", (double)n / 1e9);
+    else if (n >= 1000000)
+        buf_printf(out, "%.1f million\n", (double)n / 1e6);
+    else
+        buf_printf(out, "%llu\n", (unsigned long long)n);
+}
+
+/* What a reader wants to know first. */
+static void put_summary(const struct gguf *g, const char *path, struct buf *out)
+{
+    struct model_config c;
+    struct rd_error why = {RD_OK, ""};
+    bool known = model_read_config(g, &c, NULL) == RD_OK;
+    uint64_t weights = 0, n_parameters = 0;
+
+    for (uint64_t i = 0; i < gguf_n_tensors(g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        weights += t->n_bytes;
+        n_parameters += t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
+    }
+    buf_puts(out, "name          ");
+    put_str(out, g, "general.name", "not in the file");
+    buf_puts(out, "\narchitecture  ");
+    put_str(out, g, "general.architecture", "not in the file");
+    if (known)
+        buf_printf(out, ", %u layers, hidden size %u, %u heads (%u for keys and values)", c.n_layers, c.hidden,
+                   c.n_heads, c.n_kv_heads);
+    buf_puts(out, "\nparameters    ");
+    put_count(out, n_parameters);
+    buf_puts(out, "weights       ");
+    put_types(out, g);
+    if (known) {
+        struct kv_layout layout = {c.n_layers, c.n_kv_heads, c.head_dim, 16, DTYPE_F16, DTYPE_F16};
+        double kv = (double)kv_page_bytes(&layout) / 16 * c.n_ctx_train;
+        buf_printf(
+            out,
+            "context       %u tokens\nmemory        %.1f MiB: %.1f of weights, %.1f of KV cache for one full context\n",
+            c.n_ctx_train, ((double)weights + kv) / (1 << 20), (double)weights / (1 << 20), kv / (1 << 20));
+    } else {
+        buf_printf(out, "memory        %.1f MiB of weights\n", (double)weights / (1 << 20));
+    }
+    if (check_runs(g, path, &why) == RD_OK)
+        buf_puts(out, "runs          yes\n\n");
+    else
+        buf_printf(out, "runs          no: %s\n\n", *why.text ? why.text : rd_status_text(why.status));
+}
 
 /* Memory for weights (about the tensors' size, repacked) and KV per token. */
 static void put_needs_text(const struct gguf *g, struct buf *out)
@@ -34,7 +128,7 @@ static void put_needs_text(const struct gguf *g, struct buf *out)
     }
 }
 
-static void put_needs_json(const struct gguf *g, struct buf *out)
+static void put_needs_json(const struct gguf *g, const char *path, struct buf *out)
 {
     struct model_config c;
     struct rd_error why = {RD_OK, ""};
@@ -42,7 +136,7 @@ static void put_needs_json(const struct gguf *g, struct buf *out)
     struct gguf_str source = {NULL, 0};
 
     buf_puts(out, ", \"run\": ");
-    if (model_read_config(g, &c, &why) != RD_OK) {
+    if (check_runs(g, path, &why) != RD_OK || model_read_config(g, &c, &why) != RD_OK) {
         buf_puts(out, "{\"error\": \"");
         buf_put_json(out, why.text, strlen(why.text));
         buf_puts(out, "\"}");
@@ -74,8 +168,10 @@ static void put_template_text(const struct gguf *g, struct buf *out)
         unsigned char ch = (unsigned char)source.s[i];
 
         if (i == 0 || source.s[i - 1] == '\n') buf_puts(out, "  ");
-        if (ch < 0x20 && ch != '\n' && ch != '\t') buf_printf(out, "\\x%02x", ch);
-        else buf_putc(out, (char)ch);
+        if (ch < 0x20 && ch != '\n' && ch != '\t')
+            buf_printf(out, "\\x%02x", ch);
+        else
+            buf_putc(out, (char)ch);
     }
     buf_putc(out, '\n');
 }
@@ -90,15 +186,16 @@ rd_status rd_inspect(const char *path, bool json, char **text, struct rd_error *
     json_set_alloc_funcs(api_json_alloc, mem_free);
     st = model_file_open(path, &g, err);
     if (st != RD_OK) return st;
+    if (!json) put_summary(g, path, &out);
     st = json ? gguf_dump_json(g, &out, err) : gguf_dump_text(g, &out, err);
     if (st == RD_OK && json) {
         while (out.n > 0 && (out.data[out.n - 1] == '\n' || out.data[out.n - 1] == '}')) {
             bool brace = out.data[out.n - 1] == '}';
 
-            out.data[--out.n] = 0;                          /* the object goes on with what the file needs to run */
+            out.data[--out.n] = 0; /* the object goes on with what the file needs to run */
             if (brace) break;
         }
-        put_needs_json(g, &out);
+        put_needs_json(g, path, &out);
         buf_puts(&out, "}\n");
     } else if (st == RD_OK) {
         put_needs_text(g, &out);
