@@ -17,6 +17,8 @@ all:
 
 install: all
 	cmake --install build --prefix $(PREFIX)
+	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ] && command -v ldconfig >/dev/null; then ldconfig; fi
+	@echo "Programs find libradish.so through pkg-config (its --libs carry the path), or ldconfig, or LD_LIBRARY_PATH."
 
 check:
 	./check

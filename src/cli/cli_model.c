@@ -15,8 +15,9 @@
 #include "cli/model_list.h"
 
 enum {
-    BAR_CELLS = 30, MAX_LISTED = 32,
-    PATIENCE_MS = 3000                      /* then a person is told what the program waits for */
+    BAR_CELLS = 30,
+    MAX_LISTED = 32,
+    PATIENCE_MS = 3000 /* then a person is told what the program waits for */
 };
 
 int cli_fail(const char *format, ...)
@@ -44,8 +45,10 @@ void cli_model_folder(char *folder, size_t cap)
 {
     const char *set = getenv("RADISH_MODELS"), *home = getenv("HOME");
 
-    if (set && *set) snprintf(folder, cap, "%s", set);
-    else snprintf(folder, cap, "%s/.cache/radish/models", home && *home ? home : ".");
+    if (set && *set)
+        snprintf(folder, cap, "%s", set);
+    else
+        snprintf(folder, cap, "%s/.cache/radish/models", home && *home ? home : ".");
 }
 
 void cli_packed_dir(struct rd_options *o, char dir[CLI_PATH_BYTES])
@@ -54,9 +57,12 @@ void cli_packed_dir(struct rd_options *o, char dir[CLI_PATH_BYTES])
     int n = -1;
 
     if (o->packed_dir || o->no_packed_cache) return;
-    if (set && *set) n = snprintf(dir, CLI_PATH_BYTES, "%s", set);
-    else if (cache && *cache == '/') n = snprintf(dir, CLI_PATH_BYTES, "%s/radish/packed", cache);
-    else if (home && *home) n = snprintf(dir, CLI_PATH_BYTES, "%s/.cache/radish/packed", home);
+    if (set && *set)
+        n = snprintf(dir, CLI_PATH_BYTES, "%s", set);
+    else if (cache && *cache == '/')
+        n = snprintf(dir, CLI_PATH_BYTES, "%s/radish/packed", cache);
+    else if (home && *home)
+        n = snprintf(dir, CLI_PATH_BYTES, "%s/.cache/radish/packed", home);
     if (n > 0 && n < CLI_PATH_BYTES) o->packed_dir = dir;
 }
 
@@ -66,19 +72,26 @@ void cli_cache_dir(struct rd_options *o, char dir[CLI_PATH_BYTES])
     int n = -1;
 
     if (o->cache_dir || o->no_disk_cache) return;
-    if (set) n = snprintf(dir, CLI_PATH_BYTES, "%s", set);
-    else if (cache && *cache == '/') n = snprintf(dir, CLI_PATH_BYTES, "%s/radish/kv", cache);
-    else if (home && *home) n = snprintf(dir, CLI_PATH_BYTES, "%s/.cache/radish/kv", home);
+    if (set)
+        n = snprintf(dir, CLI_PATH_BYTES, "%s", set);
+    else if (cache && *cache == '/')
+        n = snprintf(dir, CLI_PATH_BYTES, "%s/radish/kv", cache);
+    else if (home && *home)
+        n = snprintf(dir, CLI_PATH_BYTES, "%s/.cache/radish/kv", home);
     if (n > 0 && n < CLI_PATH_BYTES) o->cache_dir = dir;
 }
 
-/* The models in a folder, as " a b c"; how many there are. */
-static size_t name_models(const char *folder, struct buf *names)
+/* The models in a folder, as " a b c"; how many there are. Says which of them the wanted name may have meant. */
+static size_t name_models(const char *folder, const char *wanted, struct buf *names)
 {
+    const char *known[MAX_LISTED], *near;
     struct model_entry *list;
     size_t n;
 
     if (!model_list(folder, &list, &n)) return 0;
+    for (size_t i = 0; i < n && i < MAX_LISTED; i++) known[i] = list[i].name;
+    near = args_nearest(wanted, known, n < MAX_LISTED ? n : MAX_LISTED);
+    if (near) fprintf(stderr, "Did you mean %s?\n", near);
     for (size_t i = 0; i < n && i < MAX_LISTED; i++) buf_printf(names, " %s", list[i].name);
     mem_free(list);
     return n;
@@ -100,14 +113,16 @@ bool cli_find_model(const char *model, char path[CLI_PATH_BYTES])
     cli_model_folder(folder, sizeof(folder));
     snprintf(path, CLI_PATH_BYTES, "%s/%s.gguf", folder, model);
     if (file_exists(path)) return true;
-    path[strlen(path) - strlen(".gguf")] = 0;               /* a directory */
+    path[strlen(path) - strlen(".gguf")] = 0; /* a directory */
     if (file_exists(path)) return true;
 
     buf_init(&names);
     cli_fail("no model \"%s\": it is neither a file nor in %s", model, folder);
-    if (name_models(folder, &names)) fprintf(stderr, "Models there:%s\n", names.data ? names.data : "");
-    else fprintf(stderr, "There are no models yet.\n");
-    fprintf(stderr, "Fetch one with:  tools/fetch-model %s    (tools/fetch-model --list shows all)\n", model);
+    if (name_models(folder, model, &names))
+        fprintf(stderr, "Models there:%s\n", names.data ? names.data : "");
+    else
+        fprintf(stderr, "There are no models yet.\n");
+    fprintf(stderr, "Fetch one with:  radish fetch %s    (radish fetch --list shows all)\n", model);
     buf_deinit(&names);
     return false;
 }
@@ -125,7 +140,7 @@ static void show_bar(void *user, double fraction)
     char line[BAR_CELLS + 1];
 
     if (percent >= 100) {
-        load_bar_end(bar);                                  /* what is logged next begins its own line */
+        load_bar_end(bar); /* what is logged next begins its own line */
         return;
     }
     if (percent == bar->shown) return;
@@ -193,7 +208,7 @@ static bool read_standard_input(struct buf *text)
     char piece[65536];
     size_t n;
 
-    do {                                    /* a short count is the end: another read would want a second Ctrl-D */
+    do { /* a short count is the end: another read would want a second Ctrl-D */
         n = fread(piece, 1, sizeof(piece), stdin);
         buf_append(text, piece, n);
     } while (n == sizeof(piece));
@@ -280,8 +295,10 @@ static bool check_prompt(const struct buf *prompt, size_t n_word, bool has_word,
     if (prompt->n && !cli_check_utf8(prompt->data, prompt->n, n_before, in_word ? "the prompt" : "standard input"))
         return false;
     if (prompt->n ? !is_blank(prompt) || may_be_blank : has_word && may_be_blank) return true;
-    if (has_word) cli_fail("the prompt is empty");
-    else cli_fail("standard input is empty: there is no prompt. Write it behind the model's name, or pipe a text in");
+    if (has_word)
+        cli_fail("the prompt is empty");
+    else
+        cli_fail("standard input is empty: there is no prompt. Write it behind the model's name, or pipe a text in");
     return false;
 }
 

@@ -12,13 +12,13 @@
 #include "cli/text_wrap.h"
 
 enum {
-    POLL_MS = 50,                           /* how soon Ctrl-C is seen when no event comes */
-    PROGRESS_AFTER_MS = 300                 /* a prompt that is read faster shows nothing */
+    POLL_MS = 50,           /* how soon Ctrl-C is seen when no event comes */
+    PROGRESS_AFTER_MS = 300 /* a prompt that is read faster shows nothing */
 };
 
 /* The handler may only set this; main thread reads and clears it. */
 static volatile sig_atomic_t n_interrupts;
-static volatile sig_atomic_t is_running;    /* main thread writes, the handler reads: a request runs */
+static volatile sig_atomic_t is_running; /* main thread writes, the handler reads: a request runs */
 
 static void on_interrupt(int sig)
 {
@@ -30,7 +30,7 @@ void stream_catch_interrupt(void)
     struct sigaction sa;
 
     memset(&sa, 0, sizeof(sa));
-    sa.sa_handler = on_interrupt;           /* no SA_RESTART: a waiting read ends */
+    sa.sa_handler = on_interrupt; /* no SA_RESTART: a waiting read ends */
     sigaction(SIGINT, &sa, NULL);
 }
 
@@ -59,10 +59,11 @@ bool stream_wait_input(int fd)
 /* What a request shows while it runs. */
 struct view {
     struct text_wrap wrap;
-    bool wraps;                             /* stdout is a terminal */
-    bool shows_progress;                    /* stderr is one */
-    bool shown;                             /* a progress line stands there */
-    bool has_text;                          /* the answer has begun */
+    bool wraps;          /* stdout is a terminal */
+    bool shows_progress; /* stderr is one */
+    bool shown;          /* a progress line stands there , with this: */
+    uint32_t percent;
+    bool has_text; /* the answer has begun */
     uint64_t start_ms;
 };
 
@@ -86,12 +87,15 @@ static void hide_progress(struct view *v)
 static void show_progress(struct view *v, const rd_request *request)
 {
     struct rd_progress p;
+    uint32_t percent;
 
     if (!v->shows_progress || clock_now_ns(clock_system()) / 1000000 - v->start_ms < PROGRESS_AFTER_MS) return;
     rd_request_progress(request, &p);
     if (p.n_prompt == 0 || p.n_done >= p.n_prompt) return;
-    fprintf(stderr, "\r\033[Kreading the prompt: %u of %u tokens, %u %%", p.n_done, p.n_prompt,
-            (uint32_t)((uint64_t)p.n_done * 100 / p.n_prompt));
+    percent = (uint32_t)((uint64_t)p.n_done * 100 / p.n_prompt);
+    if (v->shown && percent == v->percent) return;
+    v->percent = percent;
+    fprintf(stderr, "\r\033[Kreading the prompt: %u of %u tokens, %u %%", p.n_done, p.n_prompt, percent);
     v->shown = true;
 }
 
@@ -99,7 +103,7 @@ static void show_text(struct view *v, const char *text, size_t n)
 {
     hide_progress(v);
     if (v->wraps) {
-        v->wrap.width = text_wrap_columns(STDOUT_FILENO);   /* a window may change */
+        v->wrap.width = text_wrap_columns(STDOUT_FILENO); /* a window may change */
         text_wrap_put(&v->wrap, text, n);
     } else {
         fwrite(text, 1, n, stdout);

@@ -17,9 +17,9 @@ bool stream_wait_input(int fd);
 
 /* How the text ended. */
 enum stream_end {
-    STREAM_DONE,                    /* by itself, or with an error */
-    STREAM_CUT,                     /* after max_tokens */
-    STREAM_FULL                     /* the context is full */
+    STREAM_DONE, /* by itself, or with an error */
+    STREAM_CUT,  /* after max_tokens */
+    STREAM_FULL  /* the context is full */
 };
 
 /* said: gets the text too, may be NULL. usage: of what was done, also after an error. end: may be NULL. */

@@ -47,7 +47,7 @@ static int run_list(const struct command *self, int argc, char **argv)
     cli_model_folder(folder, sizeof(folder));
     if (!model_list(folder, &list, &n)) return cli_fail("out of memory");
     if (f.json) print_json(list, n);
-    else if (n == 0) printf("no models in %s; tools/fetch-model fetches some\n", folder);
+    else if (n == 0) printf("no models in %s; radish fetch --list shows some that can be fetched\n", folder);
     for (size_t i = 0; i < n && !f.json; i++)
         printf("%-40s %-12s %10.1f MiB\n", list[i].name, list[i].is_dir ? "safetensors" : "gguf",
                (double)list[i].n_bytes / (1 << 20));

@@ -13,23 +13,28 @@ struct run_flags {
     bool raw, verbose;
 };
 
-static const struct arg run_args[] = {
-    {.flag = "--raw", .kind = ARG_SWITCH, .at = offsetof(struct run_flags, raw),
-     .help = "the model continues the prompt as plain text, without chat template"},
-    {.flag = "--system", .kind = ARG_TEXT, .value = "TEXT", .at = offsetof(struct run_flags, system),
-     .fallback_text = "none", .help = "system message before the prompt"},
-    {.flag = "--verbose", .letter = 'v', .kind = ARG_SWITCH, .at = offsetof(struct run_flags, verbose),
-     .help = "a line on stderr at the end: tokens, milliseconds, tokens per second"},
-    {0}
-};
+static const struct arg run_args[] = {{.flag = "--raw",
+                                       .kind = ARG_SWITCH,
+                                       .at = offsetof(struct run_flags, raw),
+                                       .help = "the model continues the prompt as plain text, without chat template"},
+                                      {.flag = "--system",
+                                       .kind = ARG_TEXT,
+                                       .value = "TEXT",
+                                       .at = offsetof(struct run_flags, system),
+                                       .fallback_text = "none",
+                                       .help = "system message before the prompt"},
+                                      {.flag = "--verbose",
+                                       .letter = 'v',
+                                       .kind = ARG_SWITCH,
+                                       .at = offsetof(struct run_flags, verbose),
+                                       .help = "a line on stderr at the end: tokens, milliseconds, tokens per second"},
+                                      {0}};
 
-static const struct arg_group run_groups[] = {
-    {"Prompt", run_args, 0},
-    {"Sampling", sample_args, offsetof(struct run_flags, sample)},
-    {"Model and memory", context_args, offsetof(struct run_flags, engine)},
-    {"Model and memory", engine_args, offsetof(struct run_flags, engine)},
-    {NULL, NULL, 0}
-};
+static const struct arg_group run_groups[] = {{"Prompt", run_args, 0},
+                                              {"Sampling", sample_args, offsetof(struct run_flags, sample)},
+                                              {"Model and memory", context_args, offsetof(struct run_flags, engine)},
+                                              {"Model and memory", engine_args, offsetof(struct run_flags, engine)},
+                                              {NULL, NULL, 0}};
 
 static void put_message(struct buf *json, const char *role, const char *text, size_t n)
 {
@@ -72,6 +77,7 @@ static int run_run(const struct command *self, int argc, char **argv)
     uint32_t n_words;
     struct buf prompt, messages;
     struct rd_request_options q;
+    char path[CLI_PATH_BYTES];
     struct rd_usage usage;
     enum stream_end end;
     rd_engine *engine = NULL;
@@ -83,6 +89,7 @@ static int run_run(const struct command *self, int argc, char **argv)
     rc = args_parse(self, argc, argv, &f, words, &n_words);
     if (rc != ARGS_GO) return rc;
     rd_set_log(RD_LOG_WARN, NULL, NULL);
+    if (!cli_find_model(words[0], path)) return EXIT_FAILED;    /* before a person types a prompt */
     if (!cli_read_prompt(n_words > 1 ? words[1] : NULL, f.raw ? "" : "\n\n", f.raw, &prompt)) return EXIT_FAILED;
     buf_init(&messages);
     make_request(&f, &prompt, &messages, &q);
@@ -104,14 +111,19 @@ static int run_run(const struct command *self, int argc, char **argv)
 }
 
 const struct command cmd_run = {
-    .name = "run", .section = "Talk to a model",
-    .summary = "one prompt in, streamed text out", .words = "MODEL [PROMPT]",
+    .name = "run",
+    .section = "Talk to a model",
+    .summary = "one prompt in, streamed text out",
+    .words = "MODEL [PROMPT]",
     .about = "PROMPT goes through the model's chat template as a user message and the answer streams to stdout. "
              "Without PROMPT, or with -, it is read from standard input. A text piped in beside PROMPT follows it "
              "(after an empty line; with --raw, directly). Ctrl-C ends the answer. Exit status: 0, 1 when it failed, 2 "
              "for a wrong command line, 130 after Ctrl-C.",
-    .examples = "  radish run smollm2 \"What is a radish?\"\n"
+    .examples = "  radish run smollm2 \"What is the capital of Japan?\"\n"
                 "  radish run gemma3-270m --raw --temperature 0 --max-tokens 40 \"The capital of France is\"\n"
                 "  git diff | radish run qwen2.5-coder-1.5b \"Write a commit message for this diff:\" -v\n",
-    .groups = run_groups, .min_words = 1, .max_words = 2, .run = run_run,
+    .groups = run_groups,
+    .min_words = 1,
+    .max_words = 2,
+    .run = run_run,
 };

@@ -6,24 +6,10 @@
 #include "cli/commands.h"
 
 const struct command *const all_commands[] = {
-    &cmd_run,      &cmd_chat,     &cmd_serve,                                               /* by section */
-    &cmd_list,     &cmd_inspect,  &cmd_convert, &cmd_tokenize, &cmd_template, &cmd_doctor, &cmd_cache, &cmd_api,
-    &cmd_bench,    &cmd_perplexity,
-    &cmd_help,     &cmd_version,  NULL,
+    &cmd_run,   &cmd_chat, &cmd_serve, /* by section */
+    &cmd_fetch, &cmd_list, &cmd_inspect, &cmd_convert,    &cmd_tokenize, &cmd_template, &cmd_doctor,
+    &cmd_cache, &cmd_api,  &cmd_bench,   &cmd_perplexity, &cmd_help,     &cmd_version,  NULL,
 };
-
-static int unknown_command(const char *name)
-{
-    const char *names[sizeof(all_commands) / sizeof(*all_commands)], *near;
-    size_t n = 0;
-
-    for (const struct command *const *c = all_commands; *c; c++) names[n++] = (*c)->name;
-    near = args_nearest(name, names, n);
-    fprintf(stderr, "radish: unknown command %s", name);
-    if (near) fprintf(stderr, "; did you mean %s?", near);
-    fprintf(stderr, "\nradish --help shows all commands.\n");
-    return EXIT_USAGE;
-}
 
 static int run(int argc, char **argv)
 {
@@ -40,7 +26,7 @@ static int run(int argc, char **argv)
     if (strcmp(name, "--version") == 0) name = "version";
     for (const struct command *const *c = all_commands; *c; c++)
         if (strcmp((*c)->name, name) == 0) return (*c)->run(*c, argc - 1, argv + 1);
-    return unknown_command(name);
+    return help_unknown_command(name);
 }
 
 int main(int argc, char **argv)
@@ -50,6 +36,6 @@ int main(int argc, char **argv)
     file_keep_standard_streams();
     rc = run(argc, argv);
     if (fflush(stdout) == 0 && !ferror(stdout)) return rc;
-    fprintf(stderr, "radish: standard output cannot be written: %s\n", strerror(errno));    /* a full disk, mostly */
+    fprintf(stderr, "radish: standard output cannot be written: %s\n", strerror(errno)); /* a full disk, mostly */
     return rc == EXIT_DONE ? EXIT_FAILED : rc;
 }

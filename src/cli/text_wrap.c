@@ -129,11 +129,32 @@ static void put_code_point(struct text_wrap *w, uint32_t cp, const char *s, size
     put_visible(w, s, n, width < 0 ? 1 : (uint32_t)width);
 }
 
+/* The columns of the word that text begins with, as far as it is there; of one that fills a line, more than that. */
+static uint32_t columns_ahead(const struct text_wrap *w, const char *text, size_t n)
+{
+    uint32_t columns = 0;
+
+    for (size_t i = 0; i < n && columns <= w->width;) {
+        uint32_t cp;
+        int step = utf8_decode(text + i, n - i, &cp), width = wcwidth((wchar_t)cp);
+
+        if (cp == ' ' || cp == '\t' || cp == '\n' || width > 1) break;
+        columns += width < 0 ? 1 : (uint32_t)width;
+        i += (size_t)(step > 0 ? step : -step);
+    }
+    return columns;
+}
+
 void text_wrap_put(struct text_wrap *w, const char *text, size_t n)
 {
     for (size_t i = 0; i < n;) {
-        uint32_t cp;
+        uint32_t cp, ahead;
         int step = utf8_decode(text + i, n - i, &cp);
+
+        if (w->width && !w->in_fence && w->n_word == 0 && w->column > 0) {  /* seen now, it need not be taken back */
+            ahead = columns_ahead(w, text + i, n - i);
+            if (ahead <= w->width && w->column + ahead > w->width) new_line(w, true);
+        }
 
         if (step > 0)
             put_code_point(w, cp, text + i, (size_t)step);

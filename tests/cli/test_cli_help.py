@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-COMMANDS = ["run", "chat", "serve", "list", "inspect", "convert", "tokenize", "template", "doctor", "cache", "api", "bench",
+COMMANDS = ["run", "chat", "serve", "fetch", "list", "inspect", "convert", "tokenize", "template", "doctor", "cache", "api", "bench",
             "perplexity", "help", "version"]
 WITHOUT_DEFAULT = {"--stop"}            # a list that starts empty
 
@@ -50,6 +50,7 @@ def test_version(radish):
     (["rnu"], "did you mean run?"),
     (["frobnicate"], "unknown command frobnicate"),
     (["help", "frobnicate"], "unknown command frobnicate"),
+    (["help", "rnu"], "did you mean run?"),
     (["run"], "radish run MODEL [PROMPT]"),
     (["run", "m", "p", "more"], 'unexpected "more"'),
     (["run", "m", "--max-token", "3"], "did you mean --max-tokens?"),
@@ -85,7 +86,7 @@ def test_an_unknown_model_lists_what_is_there_and_how_to_fetch(radish, tmp_path)
     for command in ("run", "chat", "serve", "inspect", "tokenize", "bench"):
         r = radish(command, "three", env={"RADISH_MODELS": str(tmp_path)})
         assert r.returncode == 1
-        assert "one" in r.err and "two" in r.err and "tools/fetch-model three" in r.err
+        assert "one" in r.err and "two" in r.err and "radish fetch three" in r.err
 
 
 def test_list_shows_files_and_directories(radish, tmp_path):
@@ -112,6 +113,30 @@ def test_list_shows_a_split_model_once(radish, tmp_path):
         (tmp_path / (part + ".gguf")).write_bytes(b"x" * 1000)
     got = json.loads(radish("list", "--json", env={"RADISH_MODELS": str(tmp_path)}).out)
     assert [(e["name"], e["bytes"]) for e in got] == [("-00001-of-00002", 1000), ("s-00001-of-00003", 3000), ("u-0001-of-0002", 1000)]
+
+
+def test_a_misspelt_model_is_suggested(radish, tmp_path):
+    (tmp_path / "smollm2.gguf").write_bytes(b"")
+    for name in ("smolm2", "smollm", "Smollm2"):
+        assert "Did you mean smollm2?" in radish("run", name, env={"RADISH_MODELS": str(tmp_path)}).err
+    assert "Did you mean" not in radish("run", "llama", env={"RADISH_MODELS": str(tmp_path)}).err
+
+
+def test_inspect_begins_with_what_a_reader_wants_first(radish, model, tmp_path):
+    lines = radish("inspect", model).out.splitlines()
+    assert [line.split()[0] for line in lines[:7]] == ["name", "architecture", "parameters", "weights", "context", "memory", "runs"]
+    assert "llama, 30 layers" in lines[1] and "134.5 million" in lines[2] and "Q4_1 (68 %)" in lines[3]
+    assert "8192 tokens" in lines[4] and lines[5].endswith("for one full context") and lines[6].split() == ["runs", "yes"]
+    data = open(model, "rb").read()
+    other = tmp_path / "other.gguf"
+    for before, after, why in ((b"\x05\0\0\0\0\0\0\0llama", b"\x05\0\0\0\0\0\0\0lambo", 'architecture "lambo" is not supported'),
+                               (b"blk.3.attn_q.weight", b"blk.3.attn_x.weight", "blk.3.attn_q.weight"),
+                               (b"\x06\0\0\0\0\0\0\0smollm", b"\x06\0\0\0\0\0\0\0smalln", "smalln")):
+        assert data.count(before) >= 1
+        other.write_bytes(data.replace(before, after, 1))
+        r = radish("inspect", other)
+        assert r.returncode == 0 and re.search(r"^runs          no: .*%s" % re.escape(why), r.out, re.M), r.out[:600]
+        assert why in json.loads(radish("inspect", other, "--json").out)["run"]["error"]
 
 
 def test_a_missing_file_is_named(radish, tmp_path):

@@ -53,7 +53,7 @@ def test_a_pipe_that_stays_silent_is_said(radish, model):
     assert p.returncode == 0
 
 
-@pytest.mark.parametrize("command", ["run"])
+@pytest.mark.parametrize("command", ["run", "chat"])
 @pytest.mark.parametrize("stdin,wanted", [
     (b"", "standard input is empty"),
     (b"caf\xe9", "standard input is not UTF-8: byte 0xe9 at offset 3"),
@@ -172,8 +172,8 @@ def test_a_message_of_several_lines_in_a_chat(radish, model):
 
 
 def test_a_command_that_a_chat_does_not_know_is_not_sent(radish, model):
-    r = radish("chat", model, "-n", 1, "-v", stdin="/help\n/?\n/quit\n/usr/bin is what?\n")
-    assert r.err.count("/clear starts afresh") == 3 and len(re.findall(r"prompt \d+ tokens", r.err)) == 1
+    r = radish("chat", model, "-n", 1, "-v", stdin="/help\n/?\n/frobnicate\n/usr/bin is what?\n/quit\nnever read\n")
+    assert r.err.count("a new conversation") == 2 and "There is no /frobnicate" in r.err and len(re.findall(r"prompt \d+ tokens", r.err)) == 1
 
 
 def read_until(fd, wanted, seconds=60):
@@ -206,16 +206,17 @@ def test_one_ctrl_d_ends_a_prompt_that_is_typed(radish, model):
 def test_ctrl_c_in_a_chat_stops_the_answer_and_not_the_chat(radish, model):
     pid, terminal = pty.fork()
     if pid == 0:
+        os.environ.update(TERM="xterm", XDG_STATE_HOME="/dev/null")
         os.execv(radish.path, [radish.path, "chat", model, "-n", "0", "--ignore-eos", "--temperature", "0"])
     try:
-        read_until(terminal, "> ")
-        os.write(terminal, b"Tell me a story.\n")
+        read_until(terminal, "\033[?2004h")
+        os.write(terminal, b"Tell me a story.\r")
         read_until(terminal, "The story")
         os.write(terminal, b"\x03")
-        read_until(terminal, "\r\n> ")
+        read_until(terminal, "\033[?2004h")
         os.write(terminal, b"\x03")                 # at the prompt: only the line goes
-        read_until(terminal, "> ")
-        os.write(terminal, b"/exit\n")
+        read_until(terminal, "\033[?2004h")
+        os.write(terminal, b"/exit\r")
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
         pid = 0
     finally:

