@@ -1,7 +1,7 @@
 """Connections and HTTP under attack: faults F40 to F54 of the list of faults.
 
-Also: F41 test_http.py and tests/fuzz/fuzz_http.c; F44 test_disconnect.py; F45 test_disconnect.py (comments while nothing is sent)
-and tests/base/test_net.c (TCP_USER_TIMEOUT, keep-alive); F52 radish_server.py looks at every error of the whole suite.
+Also: F41 test_http.py and tests/fuzz/fuzz_http.c; F44 test_disconnect.py; F45 test_half_open.py;
+F46 test_door.py; F48 test_http_limits.py; F49 test_http_guard.c; F90 test_conn_memory.py; F52 radish_server.py looks at every error of the whole suite.
 
 What libevent decides is in src/server/http_conn.h.
 """
@@ -153,10 +153,18 @@ def test_F44_leaving_after_the_last_event_and_between_requests(tiny):
             seen = b""
             while b"[DONE]" not in seen:
                 seen += s.recv(65536)
+        before = tiny.stats()["requests"]
         with connect(tiny) as s:                                # a half-close after the whole request cancels it, or it is answered
             s.sendall(tiny.post_bytes(TEXT, json.dumps({"prompt": "a", "max_tokens": n, "ignore_eos": True}).encode()))
             s.shutdown(socket.SHUT_WR)
-            assert s.recv(65536) == b"" or True
+            out = b""
+            while part := s.recv(65536):
+                out += part
+            assert out == b"" or json.loads(out.partition(b"\r\n\r\n")[2])["usage"]["completion_tokens"] == n
+        tiny.wait_idle()
+        after = tiny.stats()["requests"]
+        taken, cancelled, length = (after[k] - before[k] for k in ("submitted", "cancelled", "length"))
+        assert taken == cancelled + length <= 1 and (length or out == b""), (before, after, out)
     tiny.wait_idle()
 
 
@@ -261,37 +269,6 @@ def test_F49_F50_no_spelling_of_a_path_goes_without_the_key(make_server):
         c.close()
     assert n > 400
     assert s.get("/stats", {"Authorization": "Bearer s3cret"})[0] == 200
-
-
-def test_F49_the_time_to_compare_keys_tells_nothing(make_server):
-    """A key whose first half is right and one that is all wrong take equally long: Welch's t below 4.5. The noise of a busy
-    machine is more than what a comparison takes, so a real difference would show in each of five tries."""
-    key = "k" * 200
-    s = make_server("--api-key", key, "--kv-tokens", "1024", "--threads", "1", model=TINY)
-    near, far = key[:199] + "x", "x" + key[1:]
-    with contextlib.closing(s.connect()) as c:
-        def once(sent):
-            begun = time.perf_counter_ns()
-            c.request("GET", "/stats", headers={"x-api-key": sent})
-            r = c.getresponse()
-            r.read()
-            assert r.status == 401
-            return time.perf_counter_ns() - begun
-
-        def trimmed(times):
-            times = sorted(times)[:len(times) * 8 // 10]
-            mean = sum(times) / len(times)
-            return mean, sum((t - mean) ** 2 for t in times) / (len(times) - 1) / len(times)
-
-        def welch():
-            a, b = [], []
-            for _ in range(300):
-                a.append(once(near))
-                b.append(once(far))
-            (ma, va), (mb, vb) = trimmed(a), trimmed(b)
-            return abs(ma - mb) / (va + vb) ** 0.5
-
-        assert any(welch() < 4.5 for _ in range(5))
 
 
 def test_F51_pages_of_other_hosts_and_names_that_point_here(tiny):
