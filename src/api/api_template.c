@@ -15,6 +15,8 @@ rd_status rd_template_render(const char *source, size_t n_source, const char *co
 
     if (context_json) {
         context = json_loadb(context_json, n_context, JSON_ALLOW_NUL, &why);
+        if (!context && json_error_code(&why) == json_error_out_of_memory)
+            return error_set(err, RD_E_NOMEM, "context: out of memory");
         if (!context) return error_set(err, RD_E_INVALID, "context: not JSON: %.200s", why.text);
         if (!json_is_object(context)) {
             json_decref(context);

@@ -55,15 +55,9 @@ rd_status rd_detokenize(const rd_engine *engine, const int32_t *tokens, uint32_t
     return *text ? RD_OK : error_set(err, RD_E_NOMEM, "out of memory for text");
 }
 
-/* This thread's parse_json met an allocation that failed; jansson reports most of them as a syntax error. */
-static _Thread_local bool json_starved;
-
 void *api_json_alloc(size_t n)
 {
-    void *p = mem_alloc(1, n);
-
-    if (!p) json_starved = true;
-    return p;
+    return mem_alloc(1, n);
 }
 
 /* A JSON text of a given kind, or NULL when text is NULL. */
@@ -73,9 +67,9 @@ static rd_status parse_json(const char *text, const char *what, bool array, json
 
     *out = NULL;
     if (!text) return RD_OK;
-    json_starved = false;
     *out = json_loads(text, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &json_err);
-    if (!*out && json_starved) return error_set(err, RD_E_NOMEM, "%s: out of memory", what);
+    if (!*out && json_error_code(&json_err) == json_error_out_of_memory)
+        return error_set(err, RD_E_NOMEM, "%s: out of memory", what);
     if (!*out) return error_set(err, RD_E_INVALID, "%s: not valid JSON (line %d)", what, json_err.line);
     if (array ? json_is_array(*out) : json_is_object(*out)) return RD_OK;
     json_decref(*out);

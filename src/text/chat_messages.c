@@ -175,10 +175,13 @@ static rd_status adapt_reasoning(const struct chat_caps *caps, json_t *m, struct
 static rd_status adapt_arguments(const struct chat_caps *caps, json_t *function, struct rd_error *err)
 {
     json_t *arguments = json_object_get(function, "arguments"), *fresh = NULL;
+    json_error_t why = {.line = 0};
 
     if (json_is_string(arguments) && !caps->text_args) {
         if (json_string_length(arguments) == 0) fresh = json_object();
-        else fresh = json_loadb(json_string_value(arguments), json_string_length(arguments), JSON_ALLOW_NUL, NULL);
+        else fresh = json_loadb(json_string_value(arguments), json_string_length(arguments), JSON_ALLOW_NUL, &why);
+        if (!fresh && (json_string_length(arguments) == 0 || json_error_code(&why) == json_error_out_of_memory))
+            return no_memory(err);
         if (json_is_object(fresh)) return json_object_set_new(function, "arguments", fresh) ? no_memory(err) : RD_OK;
         json_decref(fresh); /* no object: the text is what the model wrote */
     } else if (json_is_object(arguments) && caps->text_args) {
