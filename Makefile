@@ -8,9 +8,17 @@
 #     make coverage              lines and branches of src/kv, store, server that tests come to: tools/coverage
 #     make mutate                how many faults put into src/kv the tests notice (half an hour of a core): tools/mutate
 #     make sched                 explores schedules of what threads share, and finds faults put there; prints its figures
+#     make torture               fails every allocation and every system call behind every route, of lives and of starts; a
+#                                sample of them, RADISH_LONG=1: all; prints its figures
+#     make fuzz SECONDS=60       each fuzz target that long under libFuzzer (clang); figures to bench/results/fuzz.json
+#     make msan                  parsers and what else is instrumented as a whole under the memory sanitizer (clang)
+#     make server-asan           tests/server with the program built with sanitizers (server-tsan: for threads)
 PREFIX ?= /usr/local
+SECONDS ?= 60
+PYTHON ?= $(shell tools/install-needs --tests | tail -n 1)
 
 .PHONY: all install check clean crash sched soak coverage mutate
+.PHONY: torture fuzz msan server-asan server-tsan
 all:
 	cmake --preset release -DRADISH_TESTS=OFF
 	cmake --build build
@@ -29,6 +37,18 @@ define run_tests
 	cmake --build build --target $(1) >/dev/null
 	@failed=0; for t in $(1); do echo "== $$t"; build/tests/$$t || failed=1; done; exit $$failed
 endef
+
+torture:
+	$(call run_tests,test_torture_server test_torture_life)
+
+FUZZERS = $(basename $(notdir $(wildcard tests/fuzz/fuzz_*.c)))
+fuzz:
+	cmake --preset fuzz >/dev/null
+	cmake --build build/fuzz --target $(FUZZERS) >/dev/null
+	tests/fuzz/run_fuzz --seconds $(SECONDS)
+
+msan server-asan server-tsan:
+	tools/run-sanitized $@ $(PYTHON)
 
 crash:
 	$(call run_tests,test_store_power test_memory_power test_store_crash)

@@ -21,11 +21,14 @@ static _Thread_local bool has_failed;               /* of the calling thread: li
 void mem_clear_failed(void) { has_failed = false; }
 bool mem_has_failed(void) { return has_failed; }
 
+static _Atomic(bool (*)(void)) fault;               /* says of each one whether it fails; NULL: nobody is asked */
+
 static bool may_allocate(void)
 {
     uint64_t k = atomic_fetch_add_explicit(&n_allocs, 1, memory_order_relaxed);
+    bool (*fails)(void) = atomic_load_explicit(&fault, memory_order_relaxed);
 
-    if (k != atomic_load_explicit(&fail_at, memory_order_relaxed) &&
+    if (!(fails && fails()) && k != atomic_load_explicit(&fail_at, memory_order_relaxed) &&
         k < atomic_load_explicit(&fail_from, memory_order_relaxed))
         return true;
     has_failed = true;
@@ -195,6 +198,11 @@ void mem_fail_from(int64_t i)
 {
     atomic_store_explicit(&fail_at, MEM_NEVER, memory_order_relaxed);
     atomic_store_explicit(&fail_from, i < 0 ? MEM_NEVER : mem_n_allocs() + (uint64_t)i, memory_order_relaxed);
+}
+
+void mem_set_fault(bool (*fails)(void))
+{
+    atomic_store_explicit(&fault, fails, memory_order_relaxed);
 }
 
 uint64_t mem_n_allocs(void)

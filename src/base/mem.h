@@ -50,11 +50,13 @@ bool mem_grow(void **items, size_t *cap, size_t want, size_t size);
 void mem_clear_failed(void);
 bool mem_has_failed(void);
 
-/* ---- test hook and counts (all builds; two relaxed atomics per call) ---- */
+/* ---- test hook and counts (all builds; some relaxed atomics per call) ---- */
 /* The i-th allocation from now (0 = the next one) fails once; negative switches the hook off. */
 void mem_fail_after(int64_t i);
 /* The i-th and every later one fail. */
 void mem_fail_from(int64_t i);
+/* fails() is asked before each allocation, on its thread; true: that one fails. It must not allocate here. NULL: nobody is. */
+void mem_set_fault(bool (*fails)(void));
 /* Allocations made since process start (the step loop's count must not move); blocks alive now (leak test). */
 uint64_t mem_n_allocs(void);
 uint64_t mem_n_alive(void);

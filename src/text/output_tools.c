@@ -104,6 +104,7 @@ static bool literal(const char *s, size_t n, const char *word)
 bool output_typed_value(const char *s, size_t n, unsigned types, struct buf *out)
 {
     size_t at = 0, n_out = out->n;
+    json_error_t why;
     json_t *v;
     unsigned bit;
 
@@ -118,7 +119,8 @@ bool output_typed_value(const char *s, size_t n, unsigned types, struct buf *out
         buf_puts(out, "null");
         return true;
     }
-    v = json_loadb(s, n, JSON_DECODE_ANY, NULL);
+    v = json_loadb(s, n, JSON_DECODE_ANY, &why);
+    if (!v && json_error_code(&why) == json_error_out_of_memory) return out->failed = true;
     if (v) {
         bit = value_bit(v);
         if (json_is_real(v) && floor(json_real_value(v)) == json_real_value(v)) bit |= TYPE_INTEGER;
