@@ -40,8 +40,8 @@ def test_what_is_piped_in_follows_the_prompt(radish, model, tmp_path):
                                    text=True)
     prompt = [re.search(r"prompt (\d+) tokens", r.err).group(1) for r in (whole, both)]
     assert whole.out == both.out == from_file.stdout != "" and prompt[0] == prompt[1]
-    nothing = subprocess.run([radish.path, "run", model, "Hi", "-n", "1"], stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    assert nothing.returncode == 0 and nothing.stdout == radish("run", model, "Hi", "-n", 1).out
+    nothing = subprocess.run([radish.path, "run", model, "Hi", "-n", "1", *GREEDY], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert nothing.returncode == 0 and nothing.stdout == radish("run", model, "Hi", "-n", 1, *GREEDY).out
     raw = radish("run", model, "--raw", "1, 2, 3", "-n", 6, "-v", *GREEDY, stdin=", 4, 5,")
     assert raw.out == radish("run", model, "--raw", "1, 2, 3, 4, 5,", "-n", 6, *GREEDY).out
 
