@@ -51,6 +51,10 @@ static void put_content(struct rd_request *r, const char *s, size_t n)
         return;
     }
     n_safe = stop_matcher_feed(r->stops, s, n, &safe, &hit);
+    if (hit == STOP_NOMEM) {                                /* what it held back is lost */
+        r->output.failed = true;
+        return;
+    }
     if (n_safe) put_delta(r, RD_DELTA_CONTENT, 0, safe, n_safe);
     r->stop_hit = hit;
     if (hit >= 0 && r->o.include_stop) put_delta(r, RD_DELTA_CONTENT, 0, r->o.stop[hit], strlen(r->o.stop[hit]));

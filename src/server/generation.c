@@ -362,7 +362,13 @@ static bool submit_more(struct generation *g)
 static bool write_stream(struct generation *g, struct buf *out)
 {
     const struct gen_events *events = g->format->events;
+    struct api_error e;
 
+    if (g->streaming && out->failed) {                      /* a stream that lacks a piece is not gone on with */
+        api_error_from_status(&e, RD_E_NOMEM, NULL);
+        end_with_error(g, &e);
+        return false;
+    }
     if (g->streaming && events && events->keep && !events->keep(g, out)) {
         struct http_conn *conn = g->conn;
 
