@@ -39,7 +39,8 @@ static json_t *fail(struct reader *r, enum json_error_code code, const char *wha
     }
     why->position = at < INT32_MAX ? (int)at + 1 : INT32_MAX;
     while (shown > 0 && !utf8_valid(r->s + at, shown)) shown--;
-    shown = strcspn(r->s + at, "\r\n") < shown ? strcspn(r->s + at, "\r\n") : shown;
+    for (size_t i = 0; i < shown; i++)                      /* the text is not terminated */
+        if (strchr("\r\n", r->s[at + i])) shown = i;
     snprintf(why->text, sizeof(why->text) - 1, shown ? "%s near '%.*s'" : "%s near end of file", what, (int)shown,
              r->s + at);
     why->text[sizeof(why->text) - 1] = (char)code;
