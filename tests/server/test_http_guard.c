@@ -92,10 +92,14 @@ static uint64_t count_instructions(size_t differs_at)
 
 TEST(the_comparison_takes_the_same_instructions_whatever_differs)
 {
+#ifdef __SANITIZE_THREAD__
+    test_skip("the thread sanitizer's own instructions are not the same each time");
+    return;
+#endif
     uint64_t first = count_instructions(0);
 
     if (first == 0) {
-        test_note("processes cannot be traced here: instructions were not counted");
+        test_skip("processes cannot be traced here");
         return;
     }
     for (size_t at = 1; at < KEY_BYTES; at += 7) CHECK_EQ(count_instructions(at), first);
