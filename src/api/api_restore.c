@@ -7,7 +7,9 @@
  * right, or none, and the rest is judged again. Mostly the first round is the last.
  */
 #include "api/api_state.h"
+#include "base/error.h"
 #include "base/mem.h"
+#include "text/tool_prompt.h"
 
 #define MAX_ROUNDS   32u                 /* then nothing more is put back: it is rendered as it was sent */
 #define MAX_MESSAGES 4096u               /* of a conversation that is looked at */
@@ -37,6 +39,27 @@ static bool judge(const rd_engine *engine, struct answer_owner owner, const json
     return stands;
 }
 
+rd_status api_render_messages(const rd_engine *engine, struct chat_input *in, const json_t *messages, char **text,
+                              size_t *n, struct rd_error *err)
+{
+    json_t *explained = NULL;
+    rd_status st = RD_OK;
+
+    if (!chat_template_has_tools(engine->chat)) {
+        char *copy = json_dumps(messages, JSON_COMPACT);    /* jansson's own deep copy lacks what it had no memory for */
+
+        explained = copy ? json_loads(copy, JSON_ALLOW_NUL, NULL) : NULL;
+        mem_free(copy);
+        st = explained ? tool_prompt_explain(in->tools, explained) : RD_E_NOMEM;
+    }
+    in->messages = explained ? explained : messages;
+    if (st == RD_OK) st = chat_template_prompt(engine->chat, in, text, n, err);
+    else error_set(err, st, "out of memory");
+    in->messages = messages;
+    json_decref(explained);
+    return st;
+}
+
 rd_status api_render_restored(const rd_engine *engine, struct answer_owner owner, struct chat_input *in, char **text,
                               size_t *n, uint32_t *n_restored, struct rd_error *err)
 {
@@ -54,8 +77,7 @@ rd_status api_render_restored(const rd_engine *engine, struct answer_owner owner
         json_t *restored = answer_memory_restore(engine->answers, messages, picks);
         rd_status st = RD_E_NOT_FOUND;
 
-        in->messages = restored;
-        if (restored) st = chat_template_prompt(engine->chat, in, text, n, err);
+        if (restored) st = api_render_messages(engine, in, restored, text, n, err);
         in->messages = messages;
         json_decref(restored);
         if (st != RD_OK) break;                             /* none is left, or a template wants calls as calls */
@@ -66,5 +88,5 @@ rd_status api_render_restored(const rd_engine *engine, struct answer_owner owner
     mem_free(picks);
     if (done) return RD_OK;
     *n_restored = 0;
-    return chat_template_prompt(engine->chat, in, text, n, err);
+    return api_render_messages(engine, in, messages, text, n, err);
 }

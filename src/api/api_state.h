@@ -220,7 +220,11 @@ struct api_rendering {
     struct api_prompt_notes *notes;      /* NULL: the request is only looked at, and leaves no trace */
 };
 rd_status api_render(const rd_engine *engine, struct api_rendering *r, char **text, size_t *n, struct rd_error *err);
-/* api_restore.c: as chat_template_prompt(), with the answers of in->messages as they were sampled where that is right. */
+/* api_restore.c: chat_template_prompt() of these messages; tools that the template knows nothing of are explained in them
+ * first. */
+rd_status api_render_messages(const rd_engine *engine, struct chat_input *in, const json_t *messages, char **text,
+                              size_t *n, struct rd_error *err);
+/* The same, with the answers of in->messages as they were sampled where that is right. */
 rd_status api_render_restored(const rd_engine *engine, struct answer_owner owner, struct chat_input *in, char **text,
                               size_t *n, uint32_t *n_restored, struct rd_error *err);
 

@@ -130,10 +130,6 @@ rd_status api_render(const rd_engine *engine, struct api_rendering *r, char **te
     if (engine->sort_keys && !r->raw) sort_keys(t, m);
     if (r->owner && !engine->keep_volatile)
         spelling_memory_recall(engine->spellings, *r->owner, t, m, r->notes ? &r->notes->spelled : NULL);
-    if (!chat_template_has_tools(engine->chat) && (st = tool_prompt_explain(t, m)) != RD_OK) {
-        error_set(err, st, "out of memory");
-        goto done;
-    }
     if ((unsigned)r->end >= sizeof(ends) / sizeof(ends[0])) {
         st = error_set(err, RD_E_INVALID, "prompt_end: unknown value %d", (int)r->end);
         goto done;
@@ -146,7 +142,7 @@ rd_status api_render(const rd_engine *engine, struct api_rendering *r, char **te
         st = api_render_restored(engine, *r->owner, &in, text, n, &n_restored, err);
         if (r->notes) r->notes->n_restored = n_restored;
     } else {
-        st = chat_template_prompt(engine->chat, &in, text, n, err);
+        st = api_render_messages(engine, &in, m, text, n, err);
     }
 done:
     json_decref(m);

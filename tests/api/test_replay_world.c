@@ -34,12 +34,12 @@ struct world {
     uint32_t n_turns, n_grown, n_restored, n_cut, n_begun;
 };
 
-static rd_engine *open_texts(void)
+static rd_engine *open_texts(const char *model)
 {
     struct rd_error err = {RD_OK, ""};
     rd_engine *e = NULL;
 
-    if (rd_open_tokenizer(test_model("qwen2.5-coder-0.5b"), NULL, &e, &err) != RD_OK)
+    if (rd_open_tokenizer(test_model(model), NULL, &e, &err) != RD_OK)
         test_fail(__FILE__, __LINE__, "%s", err.text);
     return e;
 }
@@ -350,18 +350,17 @@ static void cut(struct world *w, struct client *c)
     w->n_cut++;
 }
 
-TEST(no_prompt_has_what_its_own_conversation_had_not_and_none_that_grows_loses_a_token)
+static void live(const char *model, uint32_t n_turns)
 {
-    const uint32_t n_turns = test_is_long() ? 3000 : 300;
     struct world w = {.n_turns = 0};
 
-    if (!test_model("qwen2.5-coder-0.5b")) {
-        test_skip("qwen2.5-coder-0.5b has not been fetched (tools/fetch-model qwen2.5-coder-0.5b)");
+    if (!test_model(model)) {
+        test_skip("%s has not been fetched (tools/fetch-model %s)", model, model);
         return;
     }
     random_init(&w.r, test_seed());
-    w.shared = open_texts();
-    for (uint32_t i = 0; i < N_CLIENTS; i++) w.own[i] = open_texts();
+    w.shared = open_texts(model);
+    for (uint32_t i = 0; i < N_CLIENTS; i++) w.own[i] = open_texts(model);
     CHECK(w.shared && w.own[0] && w.own[1] && w.own[2]);
     for (uint32_t i = 0; i < N_CLIENTS; i++) begin(&w, &w.clients[i]);
     while (w.n_turns < n_turns) {
@@ -382,4 +381,15 @@ TEST(no_prompt_has_what_its_own_conversation_had_not_and_none_that_grows_loses_a
         rd_close(w.own[i]);
     }
     rd_close(w.shared);
+}
+
+TEST(no_prompt_has_what_its_own_conversation_had_not_and_none_that_grows_loses_a_token)
+{
+    live("qwen2.5-coder-0.5b", test_is_long() ? 3000 : 300);
+}
+
+/* Its template knows no tools: they are explained in a system message that the client did not send. */
+TEST(the_same_where_tools_are_explained_in_the_system_message)
+{
+    live("smollm2", test_is_long() ? 1000 : 100);
 }
