@@ -135,6 +135,17 @@ bool torture_start(struct torture_server *s)
     return ready;
 }
 
+bool torture_has_ended(struct torture_server *s)
+{
+    bool ended;
+
+    mutex_lock(&s->lock);
+    ended = s->ended;
+    mutex_unlock(&s->lock);
+    if (ended) thread_join(&s->thread);
+    return ended;
+}
+
 bool torture_stop(struct torture_server *s)
 {
     uint64_t end = clock_now_ns(clock_system()) + PATIENCE_NS;

@@ -27,6 +27,8 @@ void torture_deinit(struct torture_server *s);
 void torture_options(const struct torture_server *s, struct rd_options *o);
 /* Runs server_run; true: it is ready; false: it ended (status, err), or was not ready within 20 s. */
 bool torture_start(struct torture_server *s);
+/* Ended by itself after it was ready (a part of the server that starts later failed): then there is nothing to stop. */
+bool torture_has_ended(struct torture_server *s);
 /* SIGTERM; true: it ended within 20 s. */
 bool torture_stop(struct torture_server *s);
 /* Nothing runs, waits or is locked, and every count adds up; else says what in why, after 8 s. */
