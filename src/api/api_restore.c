@@ -39,31 +39,28 @@ static bool judge(const rd_engine *engine, struct answer_owner owner, const json
     return stands;
 }
 
-rd_status api_render_messages(const rd_engine *engine, struct chat_input *in, const json_t *messages, char **text,
-                              size_t *n, struct rd_error *err)
+rd_status api_render_messages(const rd_engine *engine, struct chat_input *in, json_t *messages, char **text, size_t *n,
+                              struct rd_error *err)
 {
-    json_t *explained = NULL;
-    rd_status st = RD_OK;
-
-    if (!chat_template_has_tools(engine->chat)) {
-        char *copy = json_dumps(messages, JSON_COMPACT);    /* jansson's own deep copy lacks what it had no memory for */
-
-        explained = copy ? json_loads(copy, JSON_ALLOW_NUL, NULL) : NULL;
-        mem_free(copy);
-        st = explained ? tool_prompt_explain(in->tools, explained) : RD_E_NOMEM;
-    }
-    in->messages = explained ? explained : messages;
-    if (st == RD_OK) st = chat_template_prompt(engine->chat, in, text, n, err);
-    else error_set(err, st, "out of memory");
     in->messages = messages;
-    json_decref(explained);
-    return st;
+    if (!chat_template_has_tools(engine->chat) && tool_prompt_explain(in->tools, messages) != RD_OK)
+        return error_set(err, RD_E_NOMEM, "out of memory");
+    return chat_template_prompt(engine->chat, in, text, n, err);
 }
 
-rd_status api_render_restored(const rd_engine *engine, struct answer_owner owner, struct chat_input *in, char **text,
-                              size_t *n, uint32_t *n_restored, struct rd_error *err)
+/* Messages of its own: jansson's deep copy lacks what it had no memory for. NULL: no memory. */
+static json_t *copied(const json_t *messages)
 {
-    const json_t *messages = in->messages;
+    char *text = json_dumps(messages, JSON_COMPACT);
+    json_t *copy = text ? json_loads(text, JSON_ALLOW_NUL, NULL) : NULL;
+
+    mem_free(text);
+    return copy;
+}
+
+rd_status api_render_restored(const rd_engine *engine, struct answer_owner owner, struct chat_input *in,
+                              json_t *messages, char **text, size_t *n, uint32_t *n_restored, struct rd_error *err)
+{
     size_t n_messages = json_array_size(messages);
     struct answer_pick *picks = n_messages <= MAX_MESSAGES ? mem_zalloc(n_messages + 1, sizeof(*picks)) : NULL;
     bool any = false, done = false;
@@ -77,8 +74,13 @@ rd_status api_render_restored(const rd_engine *engine, struct answer_owner owner
         json_t *restored = answer_memory_restore(engine->answers, messages, picks);
         rd_status st = RD_E_NOT_FOUND;
 
+        if (restored && !chat_template_has_tools(engine->chat)) {       /* explaining changes what another round wants */
+            json_t *own = copied(restored);
+
+            json_decref(restored);
+            restored = own;
+        }
         if (restored) st = api_render_messages(engine, in, restored, text, n, err);
-        in->messages = messages;
         json_decref(restored);
         if (st != RD_OK) break;                             /* none is left, or a template wants calls as calls */
         done = judge(engine, owner, messages, picks, *text, *n, n_restored);

@@ -220,13 +220,13 @@ struct api_rendering {
     struct api_prompt_notes *notes;      /* NULL: the request is only looked at, and leaves no trace */
 };
 rd_status api_render(const rd_engine *engine, struct api_rendering *r, char **text, size_t *n, struct rd_error *err);
-/* api_restore.c: chat_template_prompt() of these messages; tools that the template knows nothing of are explained in them
- * first. */
-rd_status api_render_messages(const rd_engine *engine, struct chat_input *in, const json_t *messages, char **text,
-                              size_t *n, struct rd_error *err);
-/* The same, with the answers of in->messages as they were sampled where that is right. */
-rd_status api_render_restored(const rd_engine *engine, struct answer_owner owner, struct chat_input *in, char **text,
-                              size_t *n, uint32_t *n_restored, struct rd_error *err);
+/* api_restore.c: chat_template_prompt() of these messages, which are changed where tools that the template knows nothing of
+ * must be explained in them first. */
+rd_status api_render_messages(const rd_engine *engine, struct chat_input *in, json_t *messages, char **text, size_t *n,
+                              struct rd_error *err);
+/* The same, with their answers as they were sampled where that is right. */
+rd_status api_render_restored(const rd_engine *engine, struct answer_owner owner, struct chat_input *in,
+                              json_t *messages, char **text, size_t *n, uint32_t *n_restored, struct rd_error *err);
 
 /* api_draft.c: after the weights and the size of the cache are known, before the engine is made. */
 rd_status api_draft_open(rd_engine *e, const char *path, uint32_t max_running, uint32_t page_tokens,

@@ -135,11 +135,11 @@ rd_status api_render(const rd_engine *engine, struct api_rendering *r, char **te
         goto done;
     }
     in = (struct chat_input){
-        .messages = m, .tools = t, .kwargs = k, .now_s = clock_wall_s(clock_system()), .end = ends[r->end]};
+        .tools = t, .kwargs = k, .now_s = clock_wall_s(clock_system()), .end = ends[r->end]};
     if (r->owner && !r->as_sent) {
         uint32_t n_restored;
 
-        st = api_render_restored(engine, *r->owner, &in, text, n, &n_restored, err);
+        st = api_render_restored(engine, *r->owner, &in, m, text, n, &n_restored, err);
         if (r->notes) r->notes->n_restored = n_restored;
     } else {
         st = api_render_messages(engine, &in, m, text, n, err);

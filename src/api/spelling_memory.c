@@ -98,7 +98,7 @@ static struct spelling *find(struct spelling_memory *m, const struct answer_owne
     return NULL;
 }
 
-static struct kept_text *find_text(struct spelling_memory *m, struct hash128 hash)
+static struct kept_text *find_hashed(struct spelling_memory *m, struct hash128 hash)
 {
     for (uint32_t i = m->n; i > 0; i--) {
         struct kept_text *t = at(m, i - 1)->text;
@@ -106,6 +106,14 @@ static struct kept_text *find_text(struct spelling_memory *m, struct hash128 has
         if (t && hash128_equal(t->hash, hash)) return t;
     }
     return NULL;
+}
+
+/* The hash is only an index. */
+static struct kept_text *find_text(struct spelling_memory *m, const char *s, size_t n)
+{
+    struct kept_text *t = find_hashed(m, hash128_of(s, n));
+
+    return t && t->n == n && memcmp(t->s, s, n) == 0 ? t : NULL;
 }
 
 static struct kept_text *new_text(struct spelling_memory *m, const char *s, size_t n)
@@ -158,7 +166,7 @@ static void keep(struct spelling_memory *m, const struct answer_owner *owner, en
         old->text = NULL;
         s = *old;
     } else {
-        s.text = find_text(m, hash128_of(text, n));
+        s.text = find_text(m, text, n);
         is_new = !s.text;
         if (is_new) s.text = held && held->n == n ? held : new_text(m, text, n);
         if (!s.text) return;
@@ -218,7 +226,7 @@ bool spelling_memory_load(struct spelling_memory *m, const void *record, size_t 
             old->text = NULL;
         }
     } else {
-        s.text = find_text(m, hash);
+        s.text = find_hashed(m, hash);
         if (!s.text && n_text) s.text = new_text(m, text, n_text);
         if (s.text || hash128_equal(hash, none)) put(m, s);
     }
@@ -267,7 +275,7 @@ static void remember(struct spelling_memory *m, const struct answer_owner *owner
 
     mutex_lock(&m->lock);
     if (text && hold) {
-        *hold = find_text(m, hash128_of(text, n));
+        *hold = find_text(m, text, n);
         if (!*hold) *hold = new_text(m, text, n);
         if (*hold) (*hold)->refs++;
     }
@@ -349,9 +357,13 @@ void spelling_memory_recall(struct spelling_memory *m, struct answer_owner owner
                             struct spelled *keep)
 {
     size_t n = json_array_size(messages), first_answer = n;
-    struct conversation *said = mem_alloc(n + 1, sizeof(*said));
+    bool has_json = json_array_size(tools) > 0;
+    struct conversation *said;
 
     if (keep) *keep = (struct spelled){{{0, 0}, true}, NULL};
+    for (size_t i = 0; i < n && !has_json; i++)
+        has_json = json_array_size(json_object_get(json_array_get(messages, i), "tool_calls")) > 0;
+    said = has_json ? mem_alloc(n + 1, sizeof(*said)) : NULL;  /* a plain chat is not digested */
     if (!said) return;
     said[0] = conversation_begin(tools);
     for (size_t i = 0; i < n; i++) {
