@@ -1,0 +1,69 @@
+/* text/grammar/grammar.h - a compiled grammar, and its matcher, which follows a text token by token.
+ *
+ * Compiled: each rule is a deterministic automaton over bytes and calls of rules (a recursive transition network);
+ * what can never reach an end is cut away, so from every state that a text can reach there is a way to an end.
+ *
+ * Followed as Earley does, with sets that are interned: a set holds items (state, set in which the item's rule began).
+ * The same items make the same set, whatever was read before, so (set, byte) -> set is a deterministic automaton that is
+ * made as it is walked, and everything known of a set is known for all requests that share the grammar: its mask, its
+ * shortest way to an end, what is forced. In a string of JSON, say, each byte leads back to the set it came from.
+ *
+ *     {"a": [1, 2          set of items:  number . ,          began in  set of `[`  began in  set of `{"a": ` ...
+ *
+ * A mask has a bit per token: set where the token's bytes can follow. Of a state alone (whatever called its rule) most
+ * tokens are decided; that part is computed once per state and vocabulary (and shared by equal automata of other
+ * grammars), the others (those that leave the rule) are walked when a set's mask is first asked for.
+ *
+ * Memory  sets and masks of a grammar are bounded (grammar_space); beyond it the least used masks go first.
+ * Thread  a grammar's matchers are used by one thread at a time (the engine's); compile, vocabulary: any thread, before.
+ *         Counting of references is atomic.
+ * Errors  RD_E_INVALID: a limit (named), an undefined rule, a language without any text. RD_E_NOMEM: nothing changed.
+ * Source  Earley, CACM 13(2), 1970; persistent stacks and context-independent tokens: XGrammar, arXiv:2411.15100.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+#include "text/grammar/grammar_build.h"
+
+/* The tokens of a model as a trie of bytes. Token i has bytes[offsets[i]] .. bytes[offsets[i + 1]]; empty: it is never
+ * in a mask. special: [n] tokens that are followed only where a grammar names them (grammar_token); may be NULL. */
+struct grammar_vocab;
+rd_status grammar_vocab_create(uint32_t n_tokens, const uint8_t *bytes, const uint64_t *offsets, const bool *special,
+                               struct grammar_vocab **out);
+void grammar_vocab_unref(struct grammar_vocab *v);          /* NULL is fine */
+struct grammar_vocab *grammar_vocab_ref(struct grammar_vocab *v);
+
+struct grammar;
+/* Takes the builder's first failure, if it has one. The builder may be destroyed afterwards. vocab is retained; NULL: a
+ * grammar of bytes alone (grammar_accept_bytes). space: the most bytes of sets and masks; 0: 32 MiB. */
+rd_status grammar_compile(struct grammar_builder *b, grammar_node root, struct grammar_vocab *vocab, size_t space,
+                          struct grammar **out, struct rd_error *err);
+struct grammar *grammar_ref(struct grammar *g);
+void grammar_unref(struct grammar *g);
+/* Computes what first tokens will need (masks of states and of the first set); any thread, before the first matcher. */
+rd_status grammar_warm(struct grammar *g);
+struct grammar_counts { uint32_t n_rules, n_states, n_sets, n_masks; size_t bytes; uint64_t n_mask_hits, n_mask_misses; };
+struct grammar_counts grammar_counts(const struct grammar *g);
+
+/* --- following a text --------------------------------------------------------------------------------------------- */
+struct grammar_matcher;
+/* max_tokens: of the text; what can be rolled back. Retains g. Nothing below allocates but sets and masks of g. */
+rd_status grammar_matcher_create(struct grammar *g, uint32_t max_tokens, struct grammar_matcher **out);
+void grammar_matcher_destroy(struct grammar_matcher *m);
+/* RD_E_INVALID: the text cannot go on so (nothing changed). Both count as one step of rollback. */
+rd_status grammar_accept(struct grammar_matcher *m, int32_t token);
+rd_status grammar_accept_bytes(struct grammar_matcher *m, const uint8_t *bytes, size_t n);
+/* Back to the text before the last n steps. */
+void grammar_rollback(struct grammar_matcher *m, uint32_t n);
+bool grammar_can_end(const struct grammar_matcher *m);      /* the text is whole */
+bool grammar_must_end(const struct grammar_matcher *m);     /* and nothing can follow */
+/* The bits of tokens that can follow: [(n_tokens + 31) / 32], borrowed until the next call on any matcher of g. End
+ * tokens are not among them: they may follow where grammar_can_end. n_left: so many tokens may come at most, this one
+ * included (UINT32_MAX: any number); where the text could no longer be ended within them, only tokens on a shortest way
+ * to an end are set. At least one bit is set unless grammar_must_end. */
+rd_status grammar_mask(struct grammar_matcher *m, uint32_t n_left, const uint32_t **bits);
+/* The bytes that must follow, whatever is chosen (ends included): at most cap; 0 where there is a choice. A special
+ * token counts as its 4 bytes and is never cut. */
+uint32_t grammar_forced(struct grammar_matcher *m, uint8_t *bytes, uint32_t cap);
+/* A shortest text to an end, cut at cap; its whole length. */
+uint64_t grammar_shortest(struct grammar_matcher *m, uint8_t *bytes, uint32_t cap);
