@@ -6,6 +6,7 @@ that it needs), or the name of the exception that ended the framework. The third
 framework has means for that (smolagents has a tool of its own, final_answer): a model of this size does not know when
 to stop.
 """
+
 import asyncio
 import json
 import sys
@@ -14,8 +15,28 @@ from pathlib import Path
 
 import httpx
 
-PEOPLE = ["Anna", "Ben", "Clara", "David", "Elena", "Felix", "Grace", "Hugo", "Ines", "Jonas", "Karin", "Leo", "Mia",
-          "Noah", "Olga", "Paul", "Rosa", "Simon", "Tina", "Viktor"]
+PEOPLE = [
+    "Anna",
+    "Ben",
+    "Clara",
+    "David",
+    "Elena",
+    "Felix",
+    "Grace",
+    "Hugo",
+    "Ines",
+    "Jonas",
+    "Karin",
+    "Leo",
+    "Mia",
+    "Noah",
+    "Olga",
+    "Paul",
+    "Rosa",
+    "Simon",
+    "Tina",
+    "Viktor",
+]
 CITIES = ["Paris", "Berlin", "Rome", "Oslo", "Madrid", "Vienna", "Dublin", "Prague", "Athens", "Lisbon"]
 SYSTEM = "You are a helpful assistant. Use the tools to do what the user asks, one step at a time."
 TURNS, TOKENS = 8, 160
@@ -94,8 +115,10 @@ class TranscriptSync(httpx.HTTPTransport):
 def note(file, request, status, body):
     if file:
         with open(file, "a") as f:
-            f.write("> %s %s\n%s\n< %d\n%s\n\n" % (request.method, request.url.path, request.content.decode(), status,
-                                                 body.decode(errors="replace")))
+            f.write(
+                "> %s %s\n%s\n< %d\n%s\n\n"
+                % (request.method, request.url.path, request.content.decode(), status, body.decode(errors="replace"))
+            )
 
 
 def openai_agents(base, model, world, file):
@@ -103,8 +126,12 @@ def openai_agents(base, model, world, file):
     import openai
 
     agents.set_tracing_disabled(True)
-    client = openai.AsyncOpenAI(base_url=base, api_key="-", max_retries=0,
-                                http_client=httpx.AsyncClient(transport=Transcript(file), timeout=300))
+    client = openai.AsyncOpenAI(
+        base_url=base,
+        api_key="-",
+        max_retries=0,
+        http_client=httpx.AsyncClient(transport=Transcript(file), timeout=300),
+    )
 
     @agents.function_tool
     def find_city(person: str) -> str:
@@ -121,10 +148,14 @@ def openai_agents(base, model, world, file):
         """Reports the temperature of a city. This is the last step."""
         return world.report(city, temperature)
 
-    agent = agents.Agent(name="assistant", instructions=SYSTEM, tools=[find_city, get_temperature, report],
-                         model=agents.OpenAIChatCompletionsModel(model=model, openai_client=client),
-                         tool_use_behavior=agents.StopAtTools(stop_at_tool_names=["report"]),
-                         model_settings=agents.ModelSettings(temperature=0, max_tokens=TOKENS, parallel_tool_calls=False))
+    agent = agents.Agent(
+        name="assistant",
+        instructions=SYSTEM,
+        tools=[find_city, get_temperature, report],
+        model=agents.OpenAIChatCompletionsModel(model=model, openai_client=client),
+        tool_use_behavior=agents.StopAtTools(stop_at_tool_names=["report"]),
+        model_settings=agents.ModelSettings(temperature=0, max_tokens=TOKENS, parallel_tool_calls=False),
+    )
     return str(agents.Runner.run_sync(agent, wish(world.person), max_turns=TURNS).final_output)
 
 
@@ -146,8 +177,15 @@ def langgraph(base, model, world, file):
         """Reports the temperature of a city. This is the last step."""
         return world.report(city, temperature)
 
-    chat = ChatOpenAI(model=model, base_url=base, api_key="-", temperature=0, max_tokens=TOKENS, max_retries=0,
-                       http_client=httpx.Client(transport=TranscriptSync(file), timeout=300))
+    chat = ChatOpenAI(
+        model=model,
+        base_url=base,
+        api_key="-",
+        temperature=0,
+        max_tokens=TOKENS,
+        max_retries=0,
+        http_client=httpx.Client(transport=TranscriptSync(file), timeout=300),
+    )
     tools = [find_city, get_temperature, report]
     agent = create_react_agent(chat.bind_tools(tools, parallel_tool_calls=False), tools, prompt=SYSTEM)
     state = agent.invoke({"messages": [("user", wish(world.person))]}, {"recursion_limit": 2 * TURNS + 1})
@@ -159,14 +197,20 @@ def pydantic_ai(base, model, world, file):
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.openai import OpenAIProvider
 
-    provider = OpenAIProvider(base_url=base, api_key="-",
-                              http_client=httpx.AsyncClient(transport=Transcript(file), timeout=300))
+    provider = OpenAIProvider(
+        base_url=base, api_key="-", http_client=httpx.AsyncClient(transport=Transcript(file), timeout=300)
+    )
+
     def report(city: str, temperature: str) -> str:
         """Reports the temperature of a city. This is the last step."""
         return world.report(city, temperature)
 
-    agent = Agent(OpenAIChatModel(model, provider=provider), system_prompt=SYSTEM, output_type=[report, str],
-                  model_settings={"temperature": 0.0, "max_tokens": TOKENS, "parallel_tool_calls": False})
+    agent = Agent(
+        OpenAIChatModel(model, provider=provider),
+        system_prompt=SYSTEM,
+        output_type=[report, str],
+        model_settings={"temperature": 0.0, "max_tokens": TOKENS, "parallel_tool_calls": False},
+    )
 
     @agent.tool_plain
     def find_city(person: str) -> str:
@@ -212,16 +256,27 @@ def smolagents(base, model, world, file):
         """
         return world.report(city, temperature)
 
-    chat = OpenAIServerModel(model, api_base=base, api_key="-", temperature=0, max_tokens=TOKENS, parallel_tool_calls=False,
-                              client_kwargs={"max_retries": 0,
-                                             "http_client": httpx.Client(transport=TranscriptSync(file), timeout=300)})
-    agent = ToolCallingAgent(tools=[find_city, get_temperature, report], model=chat, max_steps=TURNS,
-                             verbosity_level=LogLevel.OFF)
+    chat = OpenAIServerModel(
+        model,
+        api_base=base,
+        api_key="-",
+        temperature=0,
+        max_tokens=TOKENS,
+        parallel_tool_calls=False,
+        client_kwargs={"max_retries": 0, "http_client": httpx.Client(transport=TranscriptSync(file), timeout=300)},
+    )
+    agent = ToolCallingAgent(
+        tools=[find_city, get_temperature, report], model=chat, max_steps=TURNS, verbosity_level=LogLevel.OFF
+    )
     return str(agent.run(wish(world.person)))
 
 
-FRAMEWORKS = {"openai-agents": openai_agents, "langgraph": langgraph, "pydantic-ai": pydantic_ai,
-              "smolagents": smolagents}
+FRAMEWORKS = {
+    "openai-agents": openai_agents,
+    "langgraph": langgraph,
+    "pydantic-ai": pydantic_ai,
+    "smolagents": smolagents,
+}
 
 
 def main():
@@ -243,8 +298,17 @@ def main():
         if file:
             with open(file, "a") as f:
                 f.write("calls: %s\nfinal: %s %s\n" % (world.calls, error, final))
-        print(json.dumps({"task": i, "outcome": error or world.outcome(), "seconds": round(time.monotonic() - begun, 1),
-                          "calls": len(world.calls)}), flush=True)
+        print(
+            json.dumps(
+                {
+                    "task": i,
+                    "outcome": error or world.outcome(),
+                    "seconds": round(time.monotonic() - begun, 1),
+                    "calls": len(world.calls),
+                }
+            ),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 A result file is {"bench": NAME, "when": ISO time, "machine": {...}, "programs": {...}, "settings": {...}, "rows":
 [...]}, each row a flat object; bench/report turns these files into docs/performance.md.
 """
+
 import argparse
 import contextlib
 import datetime
@@ -16,7 +17,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-os.environ.setdefault("RADISH_CACHE", "")   # what is measured is computed: no disk cache, but where a script says so
+os.environ.setdefault("RADISH_CACHE", "")  # what is measured is computed: no disk cache, but where a script says so
 MODELS = Path(os.environ.get("RADISH_MODELS") or Path.home() / ".cache/radish/models")
 FLAGS = (
     "avx2",
@@ -36,25 +37,36 @@ FLAGS = (
     "asimddp",
     "i8mm",
     "bf16",
-     "sve")
+    "sve",
+)
 
 
 def options(doc, **defaults):
     """The parser with the options that every program has. doc: the program's docstring, its help."""
     p = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--build", type=Path, default=ROOT / "build", help="folder with the radish program; default build/")
-    p.add_argument("--peer-dir", type=Path, help="folder with llama.cpp's programs, or to build them in; "
-                                                 "default $RADISH_PEERS or ~/.cache/radish/peers")
+    p.add_argument(
+        "--peer-dir",
+        type=Path,
+        help="folder with llama.cpp's programs, or to build them in; default $RADISH_PEERS or ~/.cache/radish/peers",
+    )
     p.add_argument("--no-peer", action="store_true", help="radish alone")
-    p.add_argument("--isa", choices=("native", "avx2"), default="native",
-                   help="avx2: both programs with AVX2 and no more (radish by --cpu-isa avx2, the peer by its build)")
+    p.add_argument(
+        "--isa",
+        choices=("native", "avx2"),
+        default="native",
+        help="avx2: both programs with AVX2 and no more (radish by --cpu-isa avx2, the peer by its build)",
+    )
     p.add_argument("--cpu-isa", help="passed to radish; default: avx2 with --isa avx2, else none")
     p.add_argument("--threads", type=int, default=min(len(os.sched_getaffinity(0)), defaults.get("threads", 64)))
     p.add_argument("--rounds", type=int, default=defaults.get("rounds", 3))
     p.add_argument("--quick", action="store_true", help="few points, one round: does it run, and roughly where is it")
     p.add_argument("--out", type=Path, help="result file (JSON)")
-    p.add_argument("--lock", type=Path, help="hold this file's lock (flock) while something is timed: "
-                                             "for several people on one machine")
+    p.add_argument(
+        "--lock",
+        type=Path,
+        help="hold this file's lock (flock) while something is timed: for several people on one machine",
+    )
     return p
 
 
@@ -80,20 +92,32 @@ def machine():
             elif key.strip() in ("flags", "Features"):
                 flags = set(value.split())
     meminfo = dict(line.split(":", 1) for line in open("/proc/meminfo"))
-    return {"cpu": cpu, "cores": len(os.sched_getaffinity(0)), "flags": [f for f in FLAGS if f in flags],
-            "memory_gib": round(int(meminfo["MemTotal"].split()[0]) / 2**20, 1), "kernel": platform.release(),
-            "load": os.getloadavg()[0]}
+    return {
+        "cpu": cpu,
+        "cores": len(os.sched_getaffinity(0)),
+        "flags": [f for f in FLAGS if f in flags],
+        "memory_gib": round(int(meminfo["MemTotal"].split()[0]) / 2**20, 1),
+        "kernel": platform.release(),
+        "load": os.getloadavg()[0],
+    }
 
 
 def machine_text(m):
     return "%s, %d cores, %s GiB, Linux %s (%s); load average %.1f" % (
-        m["cpu"], m["cores"], m["memory_gib"], m["kernel"], " ".join(m["flags"]), m["load"])
+        m["cpu"],
+        m["cores"],
+        m["memory_gib"],
+        m["kernel"],
+        " ".join(m["flags"]),
+        m["load"],
+    )
 
 
 def radish_version(build):
     commit = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
-    dirty = subprocess.run(["git", "-C", str(ROOT), "status", "--porcelain", "-uno", "src", "include"],
-                           capture_output=True, text=True).stdout.strip()
+    dirty = subprocess.run(
+        ["git", "-C", str(ROOT), "status", "--porcelain", "-uno", "src", "include"], capture_output=True, text=True
+    ).stdout.strip()
     program = build / "radish"
     if not program.is_file():
         sys.exit("no %s: build radish first (cmake --preset release && cmake --build build), or say --build" % program)
@@ -137,7 +161,7 @@ def build_kernels(folder):
 
 
 def holds(bar, value):
-    """"<= 200: holds" or "<= 200: MISSED" for a bar such as ("<=", 200); "" without one."""
+    """ "<= 200: holds" or "<= 200: MISSED" for a bar such as ("<=", 200); "" without one."""
     if bar is None or value is None:
         return ""
     met = value <= bar[1] if bar[0] == "<=" else value >= bar[1]
@@ -175,8 +199,14 @@ def say(text, *values):
 
 
 def save(path, bench, settings, programs, rows):
-    result = {"bench": bench, "when": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-              "machine": machine(), "programs": programs, "settings": settings, "rows": rows}
+    result = {
+        "bench": bench,
+        "when": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "machine": machine(),
+        "programs": programs,
+        "settings": settings,
+        "rows": rows,
+    }
     if path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(result, indent=1) + "\n")

@@ -1,9 +1,10 @@
 """A small HTTP/1.1 client for measuring: raw sockets, one thread, little work per token.
 
-    get, post      one request on a connection of its own
-    Stream         one streamed completion; its times are taken when bytes arrive and are parsed afterwards
-    run_streams    many of them at once, by one selector
+get, post      one request on a connection of its own
+Stream         one streamed completion; its times are taken when bytes arrive and are parsed afterwards
+run_streams    many of them at once, by one selector
 """
+
 import json
 import selectors
 import socket
@@ -20,8 +21,9 @@ def connect(port, timeout=600):
 
 def head_of(method, path, body=b"", keep_alive=False):
     return (
-    "%s %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: %s\r\n\r\n" %
-     (method, path, HOST, len(body), "keep-alive" if keep_alive else "close")).encode() + body
+        "%s %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: %s\r\n\r\n"
+        % (method, path, HOST, len(body), "keep-alive" if keep_alive else "close")
+    ).encode() + body
 
 
 def _read_all(s):
@@ -47,7 +49,7 @@ def dechunk(raw):
         size = int(body[at:end].split(b";")[0] or b"0", 16)
         if size == 0:
             break
-        out.append(body[end + 2:end + 2 + size])
+        out.append(body[end + 2 : end + 2 + size])
         at = end + 2 + size + 2
     return status, b"".join(out)
 
@@ -123,7 +125,7 @@ class Stream:
                     try:
                         found.append((at, json.loads(line[6:])))
                     except ValueError:
-                        pass                        # cut by chunk framing in the middle: not one of our servers
+                        pass  # cut by chunk framing in the middle: not one of our servers
         return found
 
     def summary(self):
@@ -135,8 +137,12 @@ class Stream:
             usage, timings = event.get("usage") or usage, event.get("timings") or timings
             for choice in event.get("choices") or []:
                 delta = choice.get("delta") or {}
-                text = choice.get("text") or delta.get("content") or delta.get(
-                    "reasoning_content") or delta.get("reasoning")
+                text = (
+                    choice.get("text")
+                    or delta.get("content")
+                    or delta.get("reasoning_content")
+                    or delta.get("reasoning")
+                )
                 if text:
                     tokens.append((at, text))
         first = self.arrivals[0][1] if self.arrivals else b""

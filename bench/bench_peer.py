@@ -7,6 +7,7 @@
 
 An existing folder with llama-bench in it (or in its bin/) is used as it is.
 """
+
 import os
 import re
 import shutil
@@ -29,14 +30,20 @@ CMAKE = [
     "-DLLAMA_USE_PREBUILT_UI=OFF",
     "-DLLAMA_OPENSSL=OFF",
     "-DLLAMA_CURL=OFF",
-    "-DCMAKE_CXX_FLAGS=-include %s" %
-    (HERE /
-     "peer_amx.h")]
+    "-DCMAKE_CXX_FLAGS=-include %s" % (HERE / "peer_amx.h"),
+]
 AVX2 = ["-DGGML_NATIVE=OFF", "-DGGML_AVX2=ON", "-DGGML_FMA=ON", "-DGGML_F16C=ON", "-DGGML_BMI2=ON"]
-ISA = {"native": ["-DGGML_NATIVE=ON"],
-       "avx2": AVX2,
-       "cuda": [*AVX2, "-DGGML_CUDA=ON", "-DGGML_CUDA_GRAPHS=ON", "-DGGML_CUDA_NCCL=OFF",
-                "-DCMAKE_CUDA_ARCHITECTURES=90a-real"]}
+ISA = {
+    "native": ["-DGGML_NATIVE=ON"],
+    "avx2": AVX2,
+    "cuda": [
+        *AVX2,
+        "-DGGML_CUDA=ON",
+        "-DGGML_CUDA_GRAPHS=ON",
+        "-DGGML_CUDA_NCCL=OFF",
+        "-DCMAKE_CUDA_ARCHITECTURES=90a-real",
+    ],
+}
 
 
 def _logged(folder, name, args):
@@ -55,8 +62,22 @@ def _fetch(folder, version):
         return source
     package = folder / "package"
     shutil.rmtree(package, ignore_errors=True)
-    _logged(folder, "download", [sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary", ":all:",
-                                 PACKAGE + ("==" + version if version else ""), "-d", package])
+    _logged(
+        folder,
+        "download",
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--no-deps",
+            "--no-binary",
+            ":all:",
+            PACKAGE + ("==" + version if version else ""),
+            "-d",
+            package,
+        ],
+    )
     archive = next(package.glob("*.tar.gz"))
     (folder / "version").write_text(re.sub(r".*-([\d.]+)\.tar\.gz$", r"\1", archive.name) + "\n")
     part = folder / "unpacked"
@@ -94,7 +115,7 @@ def find_or_build(folder=None, isa="native", version=None, jobs=None, wanted=PRO
 
 
 def version_of(programs):
-    """"0.3.36, build 1234 (abcdef)" as far as it is known."""
+    """ "0.3.36, build 1234 (abcdef)" as far as it is known."""
     said = subprocess.run([str(programs / "llama-server"), "--version"], capture_output=True, text=True)
     found = re.search(r"version: (.*)", said.stdout + said.stderr)
     for folder in (programs.parent, programs.parent.parent, programs.parent.parent.parent):

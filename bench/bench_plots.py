@@ -6,6 +6,7 @@
 Of several result files of a kind the first is drawn. Text stays text and ids are fixed: a new run changes only what it
 must.
 """
+
 import json
 import sys
 from pathlib import Path
@@ -15,8 +16,16 @@ import matplotlib
 matplotlib.use("svg")
 import matplotlib.pyplot as plt
 
-plt.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "radish", "font.size": 8, "axes.spines.top": False,
-                     "axes.spines.right": False, "font.family": "sans-serif"})
+plt.rcParams.update(
+    {
+        "svg.fonttype": "none",
+        "svg.hashsalt": "radish",
+        "font.size": 8,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "font.family": "sans-serif",
+    }
+)
 COLOURS = {"radish": "#c2185b", "llama.cpp": "#546e7a"}
 
 
@@ -33,8 +42,14 @@ def over_n(rows, what, label, path):
         mine = [r for r in rows if r["model"] == model and r["what"] == what and r["kv"] == "f16"]
         for program, colour in COLOURS.items():
             points = [(r["n"], r[program]) for r in mine if r.get(program)]
-            panel.plot([str(n) for n, _ in points], [v for _, v in points],
-                       color=colour, marker="o", markersize=3, label=program)
+            panel.plot(
+                [str(n) for n, _ in points],
+                [v for _, v in points],
+                color=colour,
+                marker="o",
+                markersize=3,
+                label=program,
+            )
         panel.set_title(model, fontsize=8)
         panel.set_xlabel(label)
         panel.set_ylim(bottom=0)
@@ -48,8 +63,14 @@ def agent(rows, path):
     for program, colour in COLOURS.items():
         turns = [r for r in rows if r["server"] == program and r["turn"] > 0 and r["phase"] == "session"]
         if turns:
-            panel.plot([r["turn"] for r in turns], [r["ttft_ms"] for r in turns], color=colour, marker="o",
-                       markersize=3, label=program)
+            panel.plot(
+                [r["turn"] for r in turns],
+                [r["ttft_ms"] for r in turns],
+                color=colour,
+                marker="o",
+                markersize=3,
+                label=program,
+            )
     panel.set_xlabel("turn")
     panel.set_ylabel("ms to the first text")
     panel.set_ylim(bottom=0)

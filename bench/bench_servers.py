@@ -1,4 +1,5 @@
 """Starts radish serve and llama-server, and looks at them from outside: memory, CPU time, threads."""
+
 import os
 import signal
 import subprocess
@@ -44,7 +45,7 @@ def cpu_ns(pid):
             with open("/proc/%d/task/%s/schedstat" % (pid, task)) as f:
                 total += int(f.read().split()[0])
         except (FileNotFoundError, ProcessLookupError):
-            pass                                    # ended between the two calls
+            pass  # ended between the two calls
     return total
 
 
@@ -55,16 +56,23 @@ class Server:
         self.name, self.port, self.started = name, port, time.monotonic()
         self.log = tempfile.NamedTemporaryFile(prefix="bench-%s-" % name, suffix=".log", delete=False)
         self.args = [str(a) for a in args]
-        self.process = subprocess.Popen(self.args, stdout=self.log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-                                        env={**os.environ, **(env or {})})
+        self.process = subprocess.Popen(
+            self.args,
+            stdout=self.log,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **(env or {})},
+        )
         self.pid = self.process.pid
 
     def wait_ready(self, limit_s=300, poll_s=0.002):
         end = time.monotonic() + limit_s
         while time.monotonic() < end:
             if self.process.poll() is not None:
-                raise RuntimeError("%s: %s ended with %d:\n%s" % (self.name, " ".join(self.args),
-                                   self.process.returncode, Path(self.log.name).read_text()[-2000:]))
+                raise RuntimeError(
+                    "%s: %s ended with %d:\n%s"
+                    % (self.name, " ".join(self.args), self.process.returncode, Path(self.log.name).read_text()[-2000:])
+                )
             try:
                 if bench_http.get(self.port, "/health", timeout=2)[0] == 200:
                     return self
@@ -112,10 +120,43 @@ def offers(program, command, flag):
 def radish_serve(a, model, port, *flags):
     program = a.build / "radish"
     isa = a.cpu_isa or ("avx2" if a.isa == "avx2" else None)
-    return Server("radish", [program, "serve", model, "--port", port, "--threads", a.threads, "--log-level", "warn",
-                             *(["--cpu-isa", isa] if isa else []), *flags], port)
+    return Server(
+        "radish",
+        [
+            program,
+            "serve",
+            model,
+            "--port",
+            port,
+            "--threads",
+            a.threads,
+            "--log-level",
+            "warn",
+            *(["--cpu-isa", isa] if isa else []),
+            *flags,
+        ],
+        port,
+    )
 
 
 def llama_server(a, programs, model, port, *flags):
-    return Server("llama.cpp", [programs / "llama-server", "-m", model, "--host", "127.0.0.1",
-                  "--port", port, "-t", a.threads, "-tb", a.threads, "--log-verbosity", "1", *flags], port)
+    return Server(
+        "llama.cpp",
+        [
+            programs / "llama-server",
+            "-m",
+            model,
+            "--host",
+            "127.0.0.1",
+            "--port",
+            port,
+            "-t",
+            a.threads,
+            "-tb",
+            a.threads,
+            "--log-verbosity",
+            "1",
+            *flags,
+        ],
+        port,
+    )

@@ -1,4 +1,5 @@
 """Texts of a given number of tokens, reproducible and different for every seed."""
+
 import random
 
 import bench_http
@@ -15,7 +16,8 @@ WORDS = (
     "decision son view relationship town road arm difference value building action season society tax director "
     "position player record paper space ground form event official matter center couple site project activity "
     "star table need court produce oil situation cost industry figure street image phone data picture practice "
-    "piece land product doctor wall").split()
+    "piece land product doctor wall"
+).split()
 
 
 def words(n, seed):
@@ -27,4 +29,4 @@ def of_tokens(port, n, seed):
     """A text of n tokens, within 1 %, by the server's own tokenizer."""
     text = words(n + 50, seed).split()
     per_word = len(bench_http.tokenize(port, " ".join(text))) / len(text)
-    return " ".join(text[:max(1, round(n / per_word))])
+    return " ".join(text[: max(1, round(n / per_word))])

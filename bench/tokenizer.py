@@ -7,6 +7,7 @@ FOLDER holds tokenizer.json. Prints per folder: radish's first run (nothing cach
 package's median, and the ratio of the medians. Ids are compared first. With --grow the text is that of a conversation which grows
 by 1 KB and is asked for as a prompt each time: radish keeps the ids of what it had before, the package begins anew.
 """
+
 import argparse
 import ctypes as c
 import os
@@ -29,10 +30,12 @@ class Radish:
     def encode(self, data):
         ids, n = c.POINTER(c.c_int32)(), c.c_uint32()
         start = time.perf_counter()
-        status = self.lib.rd_tokenize(self.engine, data, c.c_size_t(len(data)), False, True, c.byref(ids), c.byref(n), None)
+        status = self.lib.rd_tokenize(
+            self.engine, data, c.c_size_t(len(data)), False, True, c.byref(ids), c.byref(n), None
+        )
         took = time.perf_counter() - start
         assert status == 0
-        self.ids = ids[:n.value]
+        self.ids = ids[: n.value]
         self.lib.rd_free(ids)
         return took
 
@@ -44,14 +47,21 @@ class Radish:
         status = self.lib.rd_prompt_tokens(self.engine, c.byref(o), c.byref(ids), c.byref(n), None)
         took = time.perf_counter() - start
         assert status == 0
-        self.ids = ids[:n.value]
+        self.ids = ids[: n.value]
         self.lib.rd_free(ids)
         return took
 
 
 class Options(c.Structure):
     """The beginning of struct rd_request_options, and room for its rest."""
-    _fields_ = [("json", c.c_char_p * 3), ("end", c.c_int), ("prompt", c.c_char_p), ("n_prompt", c.c_size_t), ("rest", c.c_char * 4096)]
+
+    _fields_ = [
+        ("json", c.c_char_p * 3),
+        ("end", c.c_int),
+        ("prompt", c.c_char_p),
+        ("n_prompt", c.c_size_t),
+        ("rest", c.c_char * 4096),
+    ]
 
 
 def grow(ours, theirs, data, rounds):
@@ -86,8 +96,11 @@ def main():
     for folder in args.folders:
         ours, theirs = Radish(lib, folder), Tokenizer.from_file(str(folder / "tokenizer.json"))
         if args.grow:
-            print("%-14s turn of %d bytes: radish %.2f ms, without its memory %.2f ms, tokenizers %.1f ms" % (
-                folder.name, len(data), *grow(ours, theirs, data, args.rounds)), flush=True)
+            print(
+                "%-14s turn of %d bytes: radish %.2f ms, without its memory %.2f ms, tokenizers %.1f ms"
+                % (folder.name, len(data), *grow(ours, theirs, data, args.rounds)),
+                flush=True,
+            )
             continue
         first = ours.encode(data)
         same = ours.ids == theirs.encode(text, add_special_tokens=False).ids
@@ -98,8 +111,11 @@ def main():
             theirs.encode(text, add_special_tokens=False)
             b.append(time.perf_counter() - start)
         mine, peer = statistics.median(a), statistics.median(b)
-        print(f"{folder.name:14} first {rate(first):6.1f}  radish {rate(mine):6.1f}  tokenizers {rate(peer):5.2f}  ratio {peer / mine:5.1f}"
-              f"  first ratio {peer / first:5.1f}  ids {'equal' if same else 'DIFFER'}", flush=True)
+        print(
+            f"{folder.name:14} first {rate(first):6.1f}  radish {rate(mine):6.1f}  tokenizers {rate(peer):5.2f}  ratio {peer / mine:5.1f}"
+            f"  first ratio {peer / first:5.1f}  ids {'equal' if same else 'DIFFER'}",
+            flush=True,
+        )
 
 
 main()

@@ -1,4 +1,5 @@
 """What check-includes and check-sizes share: finding the sources, and reading C without its comments and strings."""
+
 import re
 from pathlib import Path
 
@@ -27,10 +28,12 @@ def without_comments(text):
 
 def bare_code(text):
     """Comments, and what is inside strings and characters, become blanks; lines keep their numbers."""
+
     def blank(m):
         if m[0][0] == "/":
             return re.sub(r"[^\n]", " ", m[0])
         return m[0][0] + re.sub(r"[^\n]", " ", m[0][1:-1]) + m[0][-1]
+
     return TOKEN.sub(blank, text)
 
 

@@ -1,11 +1,12 @@
 """What the workloads on a GPU share: the limit of a card and a model, a server, requests.
 
-    Limit         seconds that the card needs at least: bytes of weights and of keys and values at the read bandwidth, or
-                  arithmetic at FLOPS, whichever is longer, step by step
-    Server        radish serve on the GPU, for a with block; get() asks it
-    ask           one completion; together() runs many
-    tokens        a random prompt
+Limit         seconds that the card needs at least: bytes of weights and of keys and values at the read bandwidth, or
+              arithmetic at FLOPS, whichever is longer, step by step
+Server        radish serve on the GPU, for a with block; get() asks it
+ask           one completion; together() runs many
+tokens        a random prompt
 """
+
 import heapq
 import http.client
 import json
@@ -38,8 +39,10 @@ class Limit:
 
     def decode(self, rows, n_keys):
         """A step of so many sequences that have n_keys together."""
-        return max((self.weight_bytes + n_keys * self.kv_bytes) / self.read,
-                   (2 * rows * (self.linear + self.head) + n_keys * self.pair_flops) / FLOPS)
+        return max(
+            (self.weight_bytes + n_keys * self.kv_bytes) / self.read,
+            (2 * rows * (self.linear + self.head) + n_keys * self.pair_flops) / FLOPS,
+        )
 
     def prefill(self, n, cached=0):
         """n new tokens behind so many cached ones."""
@@ -56,7 +59,7 @@ class Limit:
     def serve(self, requests, max_running=256):
         """Mean seconds from arrival to the end of requests [(arrival s, new tokens, cached, answer)], first come first
         served by a server that runs at the limit, prompts before answers."""
-        requests, ends = sorted(requests), []                   # ends: (step, arrival, keys at that step)
+        requests, ends = sorted(requests), []  # ends: (step, arrival, keys at that step)
         now = total = 0.0
         step = n_keys = at = 0
         while at < len(requests) or ends:
@@ -84,9 +87,27 @@ class Server:
     def __init__(self, a, *flags):
         self.log = open(a.log, "ab")
         self.process = subprocess.Popen(
-            [a.radish, "serve", a.model, "--device", a.device, "--port", str(PORT), "--no-speculation", "--no-disk-cache",
-             "--max-running", "256", "--max-queue", "1024", "--log-level", "debug", *map(str, flags)],
-            stdout=self.log, stderr=self.log)
+            [
+                a.radish,
+                "serve",
+                a.model,
+                "--device",
+                a.device,
+                "--port",
+                str(PORT),
+                "--no-speculation",
+                "--no-disk-cache",
+                "--max-running",
+                "256",
+                "--max-queue",
+                "1024",
+                "--log-level",
+                "debug",
+                *map(str, flags),
+            ],
+            stdout=self.log,
+            stderr=self.log,
+        )
         for _ in range(600):
             try:
                 if get("/health")["status"]:
@@ -109,8 +130,17 @@ def get(path):
 
 def ask(prompt, n, temperature=0.0, on_chunk=None, **more):
     """One completion: its timings; on_chunk is called with the time of every chunk of a stream."""
-    body = {"prompt": prompt, "max_tokens": n, "ignore_eos": True, "temperature": temperature, "seed": 1,
-            "top_p": 1, "top_k": 0, "min_p": 0, **more}
+    body = {
+        "prompt": prompt,
+        "max_tokens": n,
+        "ignore_eos": True,
+        "temperature": temperature,
+        "seed": 1,
+        "top_p": 1,
+        "top_k": 0,
+        "min_p": 0,
+        **more,
+    }
     if on_chunk is None:
         return bench_http.must_post(PORT, "/v1/completions", body)
     c = http.client.HTTPConnection("127.0.0.1", PORT, timeout=600)

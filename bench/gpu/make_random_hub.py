@@ -7,6 +7,7 @@ Names as make_random_models.py has them (and "tiny"), forms: fp8 (blocks of 128 
 head bf16, as Qwen3-8B-FP8), mlx8 and mlx6 (groups of 64, bf16 scales; everything but norms). The vocabulary has a token a
 byte, and rows without a token.
 """
+
 import json
 import struct
 import sys
@@ -113,13 +114,26 @@ def write_tensors(file, maker, shape):
 def write_config(out, shape, form):
     layers, hidden, ffn, heads, kv_heads, dim, vocab, tied = shape
     config = {
-        "model_type": "qwen3", "num_hidden_layers": layers, "hidden_size": hidden, "intermediate_size": ffn,
-        "num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": dim, "vocab_size": vocab,
-        "max_position_embeddings": 40960, "rms_norm_eps": 1e-6, "rope_theta": 1000000.0, "tie_word_embeddings": tied,
+        "model_type": "qwen3",
+        "num_hidden_layers": layers,
+        "hidden_size": hidden,
+        "intermediate_size": ffn,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "head_dim": dim,
+        "vocab_size": vocab,
+        "max_position_embeddings": 40960,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 1000000.0,
+        "tie_word_embeddings": tied,
     }
     if form == "fp8":
-        config["quantization_config"] = {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
-                                         "weight_block_size": [128, 128]}
+        config["quantization_config"] = {
+            "quant_method": "fp8",
+            "fmt": "e4m3",
+            "activation_scheme": "dynamic",
+            "weight_block_size": [128, 128],
+        }
     else:
         config["quantization"] = {"bits": int(form[3:]), "group_size": 64}
     (out / "config.json").write_text(json.dumps(config))
@@ -127,8 +141,12 @@ def write_config(out, shape, form):
     rest = [b for b in range(256) if b not in shown]
     vocab_of = {chr(b): i for i, b in enumerate(shown)} | {chr(256 + i): len(shown) + i for i in range(len(rest))}
     level = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
-    tokenizer = {"added_tokens": [{"id": 256, "content": "<|end|>", "special": True}], "pre_tokenizer": level,
-                 "decoder": {"type": "ByteLevel"}, "model": {"type": "BPE", "merges": [], "vocab": vocab_of}}
+    tokenizer = {
+        "added_tokens": [{"id": 256, "content": "<|end|>", "special": True}],
+        "pre_tokenizer": level,
+        "decoder": {"type": "ByteLevel"},
+        "model": {"type": "BPE", "merges": [], "vocab": vocab_of},
+    }
     (out / "tokenizer.json").write_text(json.dumps(tokenizer))
     (out / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|end|>"}))
 

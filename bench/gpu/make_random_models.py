@@ -10,6 +10,7 @@ TOKENIZER.gguf: any file with a vocabulary of 151936 tokens (Qwen 2.5); Llama ge
 standard deviation 0.02, norms 1; those of a sample repeat its blocks. Names: qwen3-0.6b, qwen3-1.7b, qwen3-4b, qwen3-8b, qwen3-14b, qwen3-32b, llama3.1-8b,
 each with an ending -bf16 (default), -q8_0 or -q4_0.
 """
+
 import json
 import lzma
 import sys
@@ -100,9 +101,11 @@ def make_header(tokenizer, out_dir, name):
         size = n_bytes(dims, t)
         quant = gguf.GGMLQuantizationType(TYPES[t][0])
         stored = dims if TYPES[t][1] == 1 else dims[:-1] + (dims[-1] // TYPES[t][1] * TYPES[t][2],)
-        w.add_tensor_info(tensor, stored, np.dtype(np.uint8) if t != "f32" else np.dtype(np.float32), size,
-                          raw_dtype=quant) if TYPES[t][1] > 1 or t == "f32" else w.add_tensor_info(
-                              tensor, dims[:-1] + (dims[-1] * 2,), np.dtype(np.uint8), size, raw_dtype=quant)
+        w.add_tensor_info(
+            tensor, stored, np.dtype(np.uint8) if t != "f32" else np.dtype(np.float32), size, raw_dtype=quant
+        ) if TYPES[t][1] > 1 or t == "f32" else w.add_tensor_info(
+            tensor, dims[:-1] + (dims[-1] * 2,), np.dtype(np.uint8), size, raw_dtype=quant
+        )
         plan.append((t, size))
     w.write_header_to_file()
     w.write_kv_data_to_file()
@@ -126,7 +129,7 @@ def make_sample(model, out_dir, name):
     plan = []
     for t in sorted(source.tensors, key=lambda t: t.data_offset):
         whole = t.tensor_type.name == "F32" or t.n_bytes < 1 << 16
-        part = t.n_bytes if whole else 211 * gguf.GGML_QUANT_SIZES[t.tensor_type][1]    # no divisor of a row
+        part = t.n_bytes if whole else 211 * gguf.GGML_QUANT_SIZES[t.tensor_type][1]  # no divisor of a row
         header += source.data[t.data_offset : t.data_offset + part].tobytes()
         plan.append((part, int(t.n_bytes)))
     save(out_dir, name, header, {"header": source.data_offset, "parts": plan})

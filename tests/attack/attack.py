@@ -4,6 +4,7 @@ An attack is a function f(server, n, seconds) -> its own figures as a dict; it e
 server, lets it be attacked, and checks what must hold of each: the server lives, every /health was answered, all requests end,
 pages add up, no accounting error, and the memory that stayed.
 """
+
 import argparse
 import contextlib
 import json
@@ -85,7 +86,9 @@ def run(name, attack, n, seconds, flags=()):
         stats = server.stats()
         figures["memory_mib"] = {"before": before >> 10, "most": prober.most >> 10, "after": memory_kib(server) >> 10}
         figures["accounting_errors"] = stats["engine"]["accounting_errors"]
-        figures["requests"] = {k: stats["requests"][k] for k in ("submitted", "stop", "length", "cancelled", "failed", "rejected")}
+        figures["requests"] = {
+            k: stats["requests"][k] for k in ("submitted", "stop", "length", "cancelled", "failed", "rejected")
+        }
         print(json.dumps(figures), flush=True)
         r = stats["requests"]
         assert figures["accounting_errors"] == 0

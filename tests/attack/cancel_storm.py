@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """n clients ask and hang up, in every phase (head, body, queue, prefill, decode, between events, after the last) and in every way
 (FIN, RST, half-close), as fast as they can."""
+
 import contextlib
 import json
 import random
@@ -25,14 +26,20 @@ def leave(s, how):
 def client(server, seed, end, counts):
     rng = random.Random(seed)
     while time.monotonic() < end:
-        body = {"prompt": "abcdefgh " * rng.randrange(1, 20), "max_tokens": rng.choice((1, 5, 60, 200)), "ignore_eos": True,
-                "stream": rng.random() < 0.7, "n": rng.choice((1, 1, 1, 4)), "cache_prompt": rng.random() < 0.8}
+        body = {
+            "prompt": "abcdefgh " * rng.randrange(1, 20),
+            "max_tokens": rng.choice((1, 5, 60, 200)),
+            "ignore_eos": True,
+            "stream": rng.random() < 0.7,
+            "n": rng.choice((1, 1, 1, 4)),
+            "cache_prompt": rng.random() < 0.8,
+        }
         raw = server.post_bytes(attack.TEXT, json.dumps(body).encode())
         phase = rng.randrange(6)
         with contextlib.suppress(OSError):
             s = attack.connect(server, timeout=2)
             if phase == 0:
-                s.sendall(raw[:rng.randrange(1, len(raw))])
+                s.sendall(raw[: rng.randrange(1, len(raw))])
             else:
                 s.sendall(raw)
             if phase == 2:

@@ -7,6 +7,7 @@ A folder is filled by a server (stored pages under two keys, answers, secret key
 each kind of file by each kind of damage, and the folder itself. Then the same questions are asked again, and the answers
 must be those of a server without a cache. Prints a line per kind that fails, and its figures; exit 1 if there is one.
 """
+
 import argparse
 import os
 import random
@@ -20,9 +21,9 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "server"))
-from radish_server import TINY, Server      # noqa: E402
+from radish_server import TINY, Server  # noqa: E402
 
-PROMPTS = [("the of and to in is it for on as " * 3)[:60 + 7 * i] + " %d" % i for i in range(4)]
+PROMPTS = [("the of and to in is it for on as " * 3)[: 60 + 7 * i] + " %d" % i for i in range(4)]
 FLAGS = ("--threads", "1", "--kv-tokens", "4096")
 
 
@@ -31,8 +32,9 @@ def ask(server):
     texts = []
     for _ in range(2):
         for i, prompt in enumerate(PROMPTS):
-            answer = server.ok("/v1/completions", {"prompt": prompt, "max_tokens": 12, "temperature": 0,
-                                                   "cache_salt": "ab"[i % 2]})
+            answer = server.ok(
+                "/v1/completions", {"prompt": prompt, "max_tokens": 12, "temperature": 0, "cache_salt": "ab"[i % 2]}
+            )
             texts.append(answer["choices"][0]["text"])
     return texts
 
@@ -51,7 +53,7 @@ def replace(path, make):
 def make_socket(path):
     s = socket.socket(socket.AF_UNIX)
     here = os.getcwd()
-    os.chdir(path.parent)                       # socket names are short
+    os.chdir(path.parent)  # socket names are short
     try:
         s.bind(path.name)
     finally:
@@ -68,7 +70,7 @@ def flip(path, rnd, low, high):
 
 def shuffle(path, rnd, block):
     data = path.read_bytes()
-    parts = [data[i:i + block] for i in range(0, len(data), block)]
+    parts = [data[i : i + block] for i in range(0, len(data), block)]
     rnd.shuffle(parts)
     path.write_bytes(b"".join(parts))
 
@@ -90,7 +92,7 @@ DAMAGE = {
     "a bit at its end": lambda p, r, all: flip(p, r, 0.99, 1),
     "its first 4 KiB zeros": lambda p, r, all: overwrite(p, 0, bytes(min(4096, p.stat().st_size))),
     "blocks in another order": lambda p, r, all: shuffle(p, r, 512),
-    "text": lambda p, r, all: p.write_text("{\"version\": null}\n" * 50),
+    "text": lambda p, r, all: p.write_text('{"version": null}\n' * 50),
     "a folder": lambda p, r, all: replace(p, lambda q: q.mkdir()),
     "a folder with files": lambda p, r, all: replace(p, lambda q: (q.mkdir(), (q / "x").write_text("x"))),
     "a FIFO": lambda p, r, all: replace(p, os.mkfifo),
@@ -98,12 +100,16 @@ DAMAGE = {
     "a link to nothing": lambda p, r, all: replace(p, lambda q: q.symlink_to("nothing")),
     "a link to itself": lambda p, r, all: replace(p, lambda q: q.symlink_to(q.name)),
     "a link to a device": lambda p, r, all: replace(p, lambda q: q.symlink_to("/dev/zero")),
-    "a link to its own copy": lambda p, r, all: (shutil.copy(p, str(p) + ".moved"),
-                                                 replace(p, lambda q: q.symlink_to(q.name + ".moved"))),
+    "a link to its own copy": lambda p, r, all: (
+        shutil.copy(p, str(p) + ".moved"),
+        replace(p, lambda q: q.symlink_to(q.name + ".moved")),
+    ),
     "writable by others": lambda p, r, all: p.chmod(0o666),
     "twice": lambda p, r, all: os.link(p, p.with_name("0" * 15 + "7" + p.suffix)),
     "under the last number": lambda p, r, all: p.rename(p.with_name("f" * 16 + p.suffix)),
-    "with another's bytes": lambda p, r, all: p.write_bytes(all[-1].read_bytes() if all[-1] != p else p.read_bytes()[::-1]),
+    "with another's bytes": lambda p, r, all: p.write_bytes(
+        all[-1].read_bytes() if all[-1] != p else p.read_bytes()[::-1]
+    ),
 }
 
 
@@ -128,8 +134,10 @@ FOLDER = {
     "a file": lambda f, r: (shutil.rmtree(f), f.write_text("x")),
     "a link to nothing": lambda f, r: (shutil.rmtree(f), f.symlink_to("nothing")),
     "a link to itself": lambda f, r: (shutil.rmtree(f), f.symlink_to(f.name)),
-    "a thousand strange names": lambda f, r: [(f / ("%s%d" % (r.choice(["x", "-", "writing-", " ", "\u00e4"]), i))).write_bytes(
-        r.randbytes(9)) for i in range(1000)],
+    "a thousand strange names": lambda f, r: [
+        (f / ("%s%d" % (r.choice(["x", "-", "writing-", " ", "\u00e4"]), i))).write_bytes(r.randbytes(9))
+        for i in range(1000)
+    ],
     "a thousand empty segments": lambda f, r: [(f / ("%016x.pages" % i)).touch(0o600) for i in range(1, 1001)],
     "a thousand leftovers": lambda f, r: [(f / ("writing-%016x" % i)).touch(0o600) for i in range(1000)],
     "the longest name": lambda f, r: (f / ("p" * 255)).touch(),
@@ -153,8 +161,10 @@ def cases(folder):
     made = [("folder: " + name, make) for name, make in FOLDER.items()]
     for kind, paths in kinds_of(folder).items():
         for name, make in DAMAGE.items():
+
             def damage(copy, rnd, make=make, paths=paths):
                 make(copy / paths[0], rnd, [copy / p for p in paths])
+
             made.append(("%s: %s" % (kind, name), damage))
     return made
 
@@ -190,7 +200,7 @@ def fill(place):
     server = Server(*FLAGS, "--no-disk-cache", model=TINY)
     wanted = ask(server)
     assert server.stop() == 0
-    for _ in range(2):                          # twice, so that there are several segments
+    for _ in range(2):  # twice, so that there are several segments
         server = Server(*FLAGS, "--cache-dir", good, model=TINY)
         assert ask(server) == wanted
         for _ in range(100):
@@ -214,8 +224,11 @@ def run(n_kinds=None, seed=1):
             if trouble:
                 failed += 1
                 print("%s: %s" % (name, trouble), flush=True)
-        print("damaged folders: %d of %d kinds of damage to %d kinds of files tried, %d failed (seed %d)"
-              % (len(chosen), len(everything_there_is), len(kinds_of(good)), failed, seed), flush=True)
+        print(
+            "damaged folders: %d of %d kinds of damage to %d kinds of files tried, %d failed (seed %d)"
+            % (len(chosen), len(everything_there_is), len(kinds_of(good)), failed, seed),
+            flush=True,
+        )
     return failed, len(everything_there_is)
 
 

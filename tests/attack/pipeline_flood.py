@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """n clients send requests as fast as they can, without waiting for answers, and read none; those that are cut come back."""
+
 import contextlib
 import sys
 import time
 
 import attack
 
-REQUESTS = (b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n" * 50 + b"GET /stats HTTP/1.1\r\nHost: localhost\r\n\r\n") * 20
+REQUESTS = (
+    b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n" * 50 + b"GET /stats HTTP/1.1\r\nHost: localhost\r\n\r\n"
+) * 20
 
 
 def flood(server, n, seconds):

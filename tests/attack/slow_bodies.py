@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """n clients announce large bodies and send them slowly: a byte at a time, in bursts with silence behind, chunked, or not at all."""
+
 import contextlib
 import random
 import sys

@@ -12,6 +12,7 @@ grown by 1 % between the third and the last tenth of the requests (medians; the 
 were, every answer had the status that it should have, nothing is queued, running or locked. Prints its figures; exit 1
 where one of these does not hold.
 """
+
 import argparse
 import json
 import os
@@ -25,7 +26,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "server"))
-from radish_server import TINY, Server      # noqa: E402
+from radish_server import TINY, Server  # noqa: E402
 
 WORDS = "a b c d e f g h the of and to in is it".split()
 
@@ -35,9 +36,13 @@ def text(rnd, n):
 
 
 def chat(rnd, **more):
-    shared = text(random.Random(rnd.randrange(20)), 12)         # beginnings that many share
-    return {"messages": [{"role": "user", "content": shared + " " + text(rnd, rnd.randrange(1, 12))}],
-            "max_tokens": rnd.randrange(1, 24), "seed": rnd.randrange(1000), **more}
+    shared = text(random.Random(rnd.randrange(20)), 12)  # beginnings that many share
+    return {
+        "messages": [{"role": "user", "content": shared + " " + text(rnd, rnd.randrange(1, 12))}],
+        "max_tokens": rnd.randrange(1, 24),
+        "seed": rnd.randrange(1000),
+        **more,
+    }
 
 
 KINDS = list(range(20))
@@ -57,7 +62,11 @@ def some_request(rnd):
     if kind == 12:
         return "/v1/responses", {"input": text(rnd, 6), "max_output_tokens": 16, "store": False}, 200
     if kind == 13:
-        return "/v1/messages", {"model": "any", "max_tokens": 8, "messages": [{"role": "user", "content": text(rnd, 5)}]}, None
+        return (
+            "/v1/messages",
+            {"model": "any", "max_tokens": 8, "messages": [{"role": "user", "content": text(rnd, 5)}]},
+            None,
+        )
     if kind == 14:
         return "/v1/embeddings", {"input": [text(rnd, 4), text(rnd, 7)]}, 200
     if kind == 15:
@@ -81,7 +90,7 @@ class Client(threading.Thread):
         while self.soak.take():
             try:
                 self.one()
-            except Exception as e:              # a connection that ends is an error here: the server never ends one
+            except Exception as e:  # a connection that ends is an error here: the server never ends one
                 self.soak.fail("%s: %s" % (type(e).__name__, e))
                 self.connection = None
 
@@ -90,9 +99,10 @@ class Client(threading.Thread):
         if self.connection is None:
             self.connection = self.soak.server.connect(60)
         data = None if body is None else json.dumps(body).encode()
-        self.connection.request("GET" if data is None else "POST", path, data,
-                                {"Content-Type": "application/json"} if data else {})
-        if self.rnd.random() < 0.08:            # hangs up: at once, or in the middle of the answer
+        self.connection.request(
+            "GET" if data is None else "POST", path, data, {"Content-Type": "application/json"} if data else {}
+        )
+        if self.rnd.random() < 0.08:  # hangs up: at once, or in the middle of the answer
             if self.rnd.random() < 0.5:
                 self.connection.getresponse().read(20)
             self.connection.close()
@@ -115,9 +125,10 @@ class Soak:
         self.n, self.n_taken, self.n_hung_up, self.n_429 = args.requests, 0, 0, 0
         self.n_bodies = args.bodies
         self.lock, self.failures = threading.Lock(), []
-        self.server = Server("--threads", "1", "--kv-tokens", "4096", "--cache-dir", folder, "--cache-disk", "8M",
-                             model=Path(args.model))
-        self.samples = []                       # (requests so far, bytes, descriptors)
+        self.server = Server(
+            "--threads", "1", "--kv-tokens", "4096", "--cache-dir", folder, "--cache-disk", "8M", model=Path(args.model)
+        )
+        self.samples = []  # (requests so far, bytes, descriptors)
 
     def take(self):
         with self.lock:
@@ -164,15 +175,28 @@ class Soak:
     def figures(self):
         def window(low, high):
             return [s for s in self.samples if low * self.n <= s[0] <= high * self.n] or self.samples[-1:]
+
         early, late = window(0.2, 0.3), window(0.9, 1.0)
         before, after = statistics.median(s[1] for s in early), statistics.median(s[1] for s in late)
-        shown = self.samples[::max(1, len(self.samples) // 12)]
+        shown = self.samples[:: max(1, len(self.samples) // 12)]
         print("soak: MiB by requests: " + ", ".join("%d: %.1f" % (s[0], s[1] / 2**20) for s in shown))
         growth = 100.0 * (after - before) / before
         idle = len(os.listdir("/proc/%d/fd" % self.server.process.pid))
-        print("soak: %d requests, %d hung up, %d got 429; %d samples; anonymous memory %.2f -> %.2f MiB (%+.2f %%); "
-              "descriptors at most %d, then %d" % (self.n, self.n_hung_up, self.n_429, len(self.samples), before / 2**20,
-                                                   after / 2**20, growth, max(s[2] for s in self.samples), idle))
+        print(
+            "soak: %d requests, %d hung up, %d got 429; %d samples; anonymous memory %.2f -> %.2f MiB (%+.2f %%); "
+            "descriptors at most %d, then %d"
+            % (
+                self.n,
+                self.n_hung_up,
+                self.n_429,
+                len(self.samples),
+                before / 2**20,
+                after / 2**20,
+                growth,
+                max(s[2] for s in self.samples),
+                idle,
+            )
+        )
         if growth >= 1.0:
             self.fail("memory grew by %.2f %%" % growth)
         if max(s[2] for s in late) > max(s[2] for s in early) + 2:

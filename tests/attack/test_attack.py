@@ -1,4 +1,5 @@
 """The attacks in short: every /health answered, all requests end, the accounts are exact, memory bounded. Long: the scripts."""
+
 import cancel_storm
 import half_heads
 import pipeline_flood
@@ -19,5 +20,5 @@ SHORT = {
 def test_attack(name):
     attack, n, seconds, most = SHORT[name]
     f = run(name, attack, n, seconds)
-    assert f["health"]["max_ms"] < 4000, f                       # of a busy machine; alone it is a few ms
+    assert f["health"]["max_ms"] < 4000, f  # of a busy machine; alone it is a few ms
     assert f["memory_mib"]["most"] - f["memory_mib"]["before"] <= most, f

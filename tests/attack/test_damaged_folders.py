@@ -1,4 +1,5 @@
 """Some kinds of damage of tests/attack/damaged_folders.py; all of them with RADISH_LONG=1."""
+
 import os
 import time
 

@@ -3,6 +3,7 @@
 The peer is played by scripts: llama-bench and llama-batched-bench print what the real ones print, llama-server is
 radish behind llama-server's flags.
 """
+
 import json
 import os
 import stat
@@ -44,8 +45,11 @@ os.execv(%r, ["radish", "serve", model, "--port", port, "--threads", "1", "--log
 def peer(tmp_path_factory):
     folder = tmp_path_factory.mktemp("peer")
     radish = str(BUILD / "radish")
-    for name, text in (("llama-bench", LLAMA_BENCH), ("llama-batched-bench",
-                       LLAMA_BATCHED), ("llama-server", LLAMA_SERVER % radish)):
+    for name, text in (
+        ("llama-bench", LLAMA_BENCH),
+        ("llama-batched-bench", LLAMA_BATCHED),
+        ("llama-server", LLAMA_SERVER % radish),
+    ):
         program = folder / name
         program.write_text("#!%s\n%s" % (sys.executable, text))
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
@@ -58,22 +62,34 @@ def results(tmp_path_factory):
 
 
 def run(program, *args):
-    r = subprocess.run([sys.executable, "-B", ROOT / "bench" / program, *map(str, args)],
-                       capture_output=True, text=True, timeout=600)
+    r = subprocess.run(
+        [sys.executable, "-B", ROOT / "bench" / program, *map(str, args)], capture_output=True, text=True, timeout=600
+    )
     assert r.returncode == 0, r.stderr[-3000:] + r.stdout[-1000:]
     return r.stdout
 
 
 def bench(program, peer, results, *args):
-    said = run(program, "--quick", "--build", BUILD, "--peer-dir", peer,
-               "--threads", 2, "--out", results / (program + ".json"), *args)
+    said = run(
+        program,
+        "--quick",
+        "--build",
+        BUILD,
+        "--peer-dir",
+        peer,
+        "--threads",
+        2,
+        "--out",
+        results / (program + ".json"),
+        *args,
+    )
     return said, json.loads((results / (program + ".json")).read_text())
 
 
 def test_cpu_compares_with_the_peer(peer, results):
     said, result = bench("cpu", peer, results, "--prefill", "32", "smollm2")
     rows = {(r["what"], r["n"]): r for r in result["rows"]}
-    assert rows["prefill", 512]["llama.cpp"] == 612.0           # --quick sets the points
+    assert rows["prefill", 512]["llama.cpp"] == 612.0  # --quick sets the points
     assert rows["prefill", 512]["ratio"] == pytest.approx(rows["prefill", 512]["radish"] / 612.0)
     assert rows["batched", 16]["llama.cpp"] == 70.0
     assert all(r["radish"] > 0 for r in result["rows"] if r["what"] != "second_mib")
@@ -85,14 +101,15 @@ def test_serve_goes_through_all_measurements(peer, results):
     said, result = bench("serve", peer, results, "--prompt", "300", "--gen", "8", "smollm2")
     rows = {r["figure"]: r for r in result["rows"]}
     assert {
-    "cold_ms",
-    "cached_ms",
-    "four_x",
-    "streams_tok_s",
-    "hangup_ms",
-    "flood_keeps",
-    "busy_keeps",
-     "idle_cpu"} <= set(rows)
+        "cold_ms",
+        "cached_ms",
+        "four_x",
+        "streams_tok_s",
+        "hangup_ms",
+        "flood_keeps",
+        "busy_keeps",
+        "idle_cpu",
+    } <= set(rows)
     assert rows["same_text"]["radish"] == 4
     assert rows["flood_served"]["radish"] == 32
     assert "ratio <= 0.15" in rows["cached_ms"]["bar"]
@@ -107,8 +124,22 @@ def test_agent_counts_every_token_once(peer, results):
 
 def test_agent_without_nonce_finds_its_history_in_the_cache(peer, results, tmp_path):
     out = tmp_path / "agent.json"
-    run("agent", "--quick", "--build", BUILD, "--no-peer", "--gen",
-        4, "--volatile", 0, "--reorder", 0, "--out", out, "smollm2")
+    run(
+        "agent",
+        "--quick",
+        "--build",
+        BUILD,
+        "--no-peer",
+        "--gen",
+        4,
+        "--volatile",
+        0,
+        "--reorder",
+        0,
+        "--out",
+        out,
+        "smollm2",
+    )
     turns = [r for r in json.loads(out.read_text())["rows"] if r["turn"] > 1]
     assert all(r["cached"] > 2000 for r in turns)
 
@@ -134,26 +165,32 @@ def test_report_fills_sections_and_keeps_the_rest(tmp_path):
     doc = tmp_path / "performance.md"
     text = (ROOT / "docs/performance.md").read_text()
     doc.write_text(text.replace("# Performance\n", "# Performance\n\nkept words\n"))
-    common = {"when": "2026-01-01T00:00:00+00:00", "programs": {}, "settings": {"threads": 1},
-              "machine": {"cpu": "some CPU", "cores": 1, "flags": [], "memory_gib": 1, "kernel": "k", "load": 0.5}}
+    common = {
+        "when": "2026-01-01T00:00:00+00:00",
+        "programs": {},
+        "settings": {"threads": 1},
+        "machine": {"cpu": "some CPU", "cores": 1, "flags": [], "memory_gib": 1, "kernel": "k", "load": 0.5},
+    }
     kernel = {
-    "kernel": "linear Q4_1, 1 rows",
-    "version": "avx2",
-    "us": 1.0,
-    "gb_s": 2.0,
-    "gop_s": 3.0,
-    "bound": "memory",
-    "share": 0.5,
-     "check": "same bits as ref"}
+        "kernel": "linear Q4_1, 1 rows",
+        "version": "avx2",
+        "us": 1.0,
+        "gb_s": 2.0,
+        "gop_s": 3.0,
+        "bound": "memory",
+        "share": 0.5,
+        "check": "same bits as ref",
+    }
     speed = {
-    "model": "smollm2",
-    "kv": "f16",
-    "what": "prefill",
-    "n": 512,
-    "radish": 300.0,
-    "llama.cpp": 100.0,
-    "ratio": 3.0,
-     "setting": "fa 1 repack 1"}
+        "model": "smollm2",
+        "kv": "f16",
+        "what": "prefill",
+        "n": 512,
+        "radish": 300.0,
+        "llama.cpp": 100.0,
+        "ratio": 3.0,
+        "setting": "fa 1 repack 1",
+    }
     (tmp_path / "kernels.json").write_text(json.dumps({"bench": "kernels", "rows": [kernel], **common}))
     (tmp_path / "cpu-a.json").write_text(json.dumps({"bench": "cpu", "rows": [speed], **common}))
     (tmp_path / "cpu-b.json").write_text(json.dumps({"bench": "cpu", "rows": [dict(speed, model="another")], **common}))
@@ -162,4 +199,4 @@ def test_report_fills_sections_and_keeps_the_rest(tmp_path):
     for part in ("kept words", "linear Q4_1, 1 rows", "| smollm2 ", "| another ", "some CPU", "_Not measured yet._"):
         assert part in written
     run("report", "--results", tmp_path, "--doc", doc, "--no-plots")
-    assert doc.read_text() == written                           # again: nothing piles up
+    assert doc.read_text() == written  # again: nothing piles up

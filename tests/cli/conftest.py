@@ -2,6 +2,7 @@
 
 RADISH_BUILD names the build folder (default build/). The model is smollm2, fetched by tools/fetch-model.
 """
+
 import os
 import subprocess
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("RADISH_BUILD") or ROOT / "build")
-os.environ["RADISH_CACHE"] = ""             # no disk cache
+os.environ["RADISH_CACHE"] = ""  # no disk cache
 MODELS = Path(os.environ.get("RADISH_MODELS") or Path.home() / ".cache/radish/models")
 
 

@@ -1,4 +1,5 @@
 """radish chat at a terminal (a pty) and without one. Nothing sleeps: each step waits for what the screen shows."""
+
 import fcntl
 import json
 import os
@@ -23,23 +24,25 @@ class Terminal:
         self.seen, self.at = "", 0
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
-            os.execve(args[0], [str(a) for a in args], {**os.environ, "TERM": "xterm", "LC_ALL": "C.UTF-8", **(env or {})})
+            os.execve(
+                args[0], [str(a) for a in args], {**os.environ, "TERM": "xterm", "LC_ALL": "C.UTF-8", **(env or {})}
+            )
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
 
     def until(self, wanted, seconds=60):
         """What came since the last call, up to and with wanted."""
         end = time.monotonic() + seconds
         while (found := self.seen.find(wanted, self.at)) < 0:
-            assert time.monotonic() < end, "%r is not in %r" % (wanted, self.seen[self.at:])
+            assert time.monotonic() < end, "%r is not in %r" % (wanted, self.seen[self.at :])
             if select.select([self.fd], [], [], 0.2)[0]:
                 self.seen += os.read(self.fd, 65536).decode(errors="replace")
-        piece, self.at = self.seen[self.at:found + len(wanted)], found + len(wanted)
+        piece, self.at = self.seen[self.at : found + len(wanted)], found + len(wanted)
         return piece
 
     def type(self, text):
         data = text.encode()
-        while data:                                 # a terminal takes a few thousand bytes at a time
-            data = data[os.write(self.fd, data[:1024]):]
+        while data:  # a terminal takes a few thousand bytes at a time
+            data = data[os.write(self.fd, data[:1024]) :]
             if select.select([self.fd], [], [], 0)[0]:
                 self.seen += os.read(self.fd, 65536).decode(errors="replace")
 
@@ -47,7 +50,7 @@ class Terminal:
         """Its exit status, once it has closed the terminal."""
         end = time.monotonic() + seconds
         while True:
-            assert time.monotonic() < end, self.seen[self.at:]
+            assert time.monotonic() < end, self.seen[self.at :]
             if not select.select([self.fd], [], [], 0.2)[0]:
                 continue
             try:
@@ -73,7 +76,7 @@ def rows(shown):
         line = ""
         for piece in re.split(r"(\033\[\d+G\033\[K)", row):
             m = re.match(r"\033\[(\d+)G", piece)
-            line = line[:int(m.group(1)) - 1] if m else line + piece
+            line = line[: int(m.group(1)) - 1] if m else line + piece
         plain.append(line.rstrip())
     return plain
 
@@ -82,7 +85,7 @@ def flat(shown):
     return " ".join(rows(shown))
 
 
-READY = "\033[?2004h"                               # the editor waits for a message
+READY = "\033[?2004h"  # the editor waits for a message
 
 
 @pytest.fixture
@@ -94,6 +97,7 @@ def chat(radish, model, tmp_path):
         opened.append(t)
         t.until(READY)
         return t
+
     yield start
     for t in opened:
         t.close()
@@ -117,25 +121,31 @@ def test_a_pasted_text_is_one_message_however_long(chat, radish, model):
     t = chat("-n", "1", "-v", *GREEDY)
     short = "One\n\n  two\tthree"
     piped = '"""\n%s\n"""\n'
-    assert prompt_tokens(ask(t, "\033[200~" + short.replace("\n", "\r") + "\033[201~")) == \
-        prompt_tokens(radish("chat", model, "-n", 1, "-v", *GREEDY, stdin=piped % short).err)
+    assert prompt_tokens(ask(t, "\033[200~" + short.replace("\n", "\r") + "\033[201~")) == prompt_tokens(
+        radish("chat", model, "-n", 1, "-v", *GREEDY, stdin=piped % short).err
+    )
     ask(t, "/clear")
     t.type("/quit\r")
     assert t.code() == 0
-    t = chat("--ctx", "64")                         # refused, with its length: nothing of it is computed
+    t = chat("--ctx", "64")  # refused, with its length: nothing of it is computed
     long = "".join("line %d of a long text, with \u00e4 and \u4f60\n" % i for i in range(300)) + "end"
     assert len(long) > 4095
     shown = ask(t, "Read: \033[200~" + long + "\033[201~ now")
     assert "[paste 1: 301 lines" in shown
-    assert refused_tokens(flat(shown)) == refused_tokens(
-        radish("chat", model, "--ctx", 64, stdin=piped % ("Read: " + long + " now")).err) > 4000
+    assert (
+        refused_tokens(flat(shown))
+        == refused_tokens(radish("chat", model, "--ctx", 64, stdin=piped % ("Read: " + long + " now")).err)
+        > 4000
+    )
 
 
 def test_a_line_is_not_cut_at_4095_bytes(chat, radish, model):
     line = "word " * 1200 + "end"
     t = chat("--ctx", "64")
     shown = ask(t, line)
-    assert refused_tokens(flat(shown)) == refused_tokens(radish("chat", model, "--ctx", 64, stdin=line + "\n").err) > 1200
+    assert (
+        refused_tokens(flat(shown)) == refused_tokens(radish("chat", model, "--ctx", 64, stdin=line + "\n").err) > 1200
+    )
 
 
 def test_escape_sequences_in_a_paste_do_nothing(chat):
@@ -154,13 +164,16 @@ def test_history_is_kept_for_the_user_alone_and_found_again(chat, tmp_path):
     assert t.code() == 0
     file = tmp_path / "radish/chat_history"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600 and stat.S_IMODE(file.parent.stat().st_mode) == 0o700
-    assert [json.loads(line) for line in file.read_text().splitlines()] == \
-        ["an early question about r\u00e4dishes", "a later one", "/quit"]
+    assert [json.loads(line) for line in file.read_text().splitlines()] == [
+        "an early question about r\u00e4dishes",
+        "a later one",
+        "/quit",
+    ]
     t = chat("-n", "1", *GREEDY)
-    t.type("\033[A\033[A")                          # up, up
+    t.type("\033[A\033[A")  # up, up
     t.until("a later one")
-    t.type("\x01\x0b")                              # Ctrl-A, Ctrl-K
-    t.type("\x12early")                             # Ctrl-R
+    t.type("\x01\x0b")  # Ctrl-A, Ctrl-K
+    t.type("\x12early")  # Ctrl-R
     t.until("an early question")
     t.type("\x03")
     t.until(READY)
@@ -183,7 +196,7 @@ def test_a_damaged_or_long_history_is_read_and_cut(chat, tmp_path):
 
 def test_keys_edit_the_line(chat):
     t = chat("-n", "1")
-    t.type("/hXelp\x02\x02\x02\x08\r")              # back three, rub out the X
+    t.type("/hXelp\x02\x02\x02\x08\r")  # back three, rub out the X
     t.until("this list")
     t.until(READY)
     t.type("/he\t\r")
@@ -208,7 +221,7 @@ def test_the_commands_of_a_chat(chat, tmp_path):
     assert talk["model"].endswith("smollm2.gguf")
     assert [m["role"] for m in talk["messages"]] == ["system", "user", "assistant"]
     assert talk["messages"][1]["content"] == "My name is Ada." and talk["messages"][2]["content"]
-    assert "Saved" in ask(t, "/save")               # the file of before may be replaced
+    assert "Saved" in ask(t, "/save")  # the file of before may be replaced
     ask(t, "/undo")
     assert "nothing to take back" in ask(t, "/undo")
     assert "no question yet" in ask(t, "/retry")
@@ -222,7 +235,7 @@ def test_the_commands_of_a_chat(chat, tmp_path):
     assert "goes on with this" in ask(t, "/model %s" % talk["model"])
     assert prompt_tokens(ask(t, "What is my name?"))[0] > first[0]
     ask(t, "/clear")
-    assert prompt_tokens(ask(t, "/clear the table"))[0] < 60        # text
+    assert prompt_tokens(ask(t, "/clear the table"))[0] < 60  # text
     t.type("/bye\r")
     assert t.code() == 0
 
@@ -239,7 +252,7 @@ def test_an_answer_is_wrapped_and_followed_by_its_speed(chat):
     t = chat("-n", "60", "--ignore-eos", *GREEDY, columns=30)
     shown = ask(t, "Tell me a long story about a fox.")
     assert re.search(r"\[60 tokens, [\d.]+ tok/s; \d+ of \d+", flat(shown))
-    answer = rows(shown[shown.index("\033[?2004l"):shown.index("The answer was")])
+    answer = rows(shown[shown.index("\033[?2004l") : shown.index("The answer was")])
     assert len(answer) > 5 and max(map(len, answer)) <= 30
     assert "cut after 60 tokens" in flat(shown)
 
@@ -269,7 +282,7 @@ def test_a_full_context_says_what_to_do(chat, radish, model):
     t = chat("--ctx", "128", "-n", "8")
     shown = ask(t, "word " * 200)
     assert "/clear starts afresh" in flat(shown) and "--ctx" in shown
-    shown = ask(t, "Hi")                            # the long one is gone
+    shown = ask(t, "Hi")  # the long one is gone
     assert "context" in shown and "/clear" not in shown
     r = radish("chat", model, "--ctx", 128, "-n", 8, stdin="word " * 200 + "\nHi\n")
     assert r.returncode == 1 and "maximum context length is 128" in r.err and r.out.strip()

@@ -1,13 +1,30 @@
 """The command line as a person meets it: help, messages, exit statuses."""
+
 import json
 import re
 import subprocess
 
 import pytest
 
-COMMANDS = ["run", "chat", "serve", "fetch", "list", "inspect", "convert", "tokenize", "template", "doctor", "cache", "api", "bench",
-            "perplexity", "help", "version"]
-WITHOUT_DEFAULT = {"--stop"}            # a list that starts empty
+COMMANDS = [
+    "run",
+    "chat",
+    "serve",
+    "fetch",
+    "list",
+    "inspect",
+    "convert",
+    "tokenize",
+    "template",
+    "doctor",
+    "cache",
+    "api",
+    "bench",
+    "perplexity",
+    "help",
+    "version",
+]
+WITHOUT_DEFAULT = {"--stop"}  # a list that starts empty
 
 
 def test_the_overview_names_every_command(radish):
@@ -46,32 +63,35 @@ def test_version(radish):
     assert radish("version").out == radish("--version").out
 
 
-@pytest.mark.parametrize("args,wanted", [
-    (["rnu"], "did you mean run?"),
-    (["frobnicate"], "unknown command frobnicate"),
-    (["help", "frobnicate"], "unknown command frobnicate"),
-    (["help", "rnu"], "did you mean run?"),
-    (["run"], "radish run MODEL [PROMPT]"),
-    (["run", "m", "p", "more"], 'unexpected "more"'),
-    (["run", "m", "--max-token", "3"], "did you mean --max-tokens?"),
-    (["run", "m", "--max-tokens"], "--max-tokens wants a whole number"),
-    (["run", "m", "--max-tokens", "x"], '--max-tokens: got "x", wanted a whole number'),
-    (["run", "m", "--max-tokens=-1"], '--max-tokens: got "-1"'),
-    (["run", "m", "--max-tokens", "99999999999"], "--max-tokens"),
-    (["run", "m", "--top-p", "1.5"], '--top-p: got "1.5", wanted a number from 0 to 1'),
-    (["run", "m", "--temperature", "nan"], "--temperature"),
-    (["run", "m", "--presence-penalty", "3"], "wanted a number from -2 to 2"),
-    (["run", "m", "--raw=yes"], "--raw takes no value"),
-    (["run", "m", "--threads", "65"], "wanted a whole number from 0 to 64"),
-    (["run", "m", "--kv-bytes", "much"], "wanted a size in bytes such as 512M"),
-    (["serve", "m", "--port", "70000"], '--port: got "70000", wanted a whole number from 0 to 65535'),
-    (["serve", "m", "--log-level", "loud"], "wanted one of error|warn|info|debug"),
-    (["bench", "m", "--batch", "1,0"], "--batch"),
-    (["bench", "m", "--gen", "1"], "wanted a whole number from 2"),
-    (["perplexity", "m"], "radish perplexity MODEL FILE"),
-    (["inspect", "--verbose", "m"], "unknown flag --verbose"),
-    (["api", "chat"], 'unexpected "chat"; wanted: radish api [FLAGS]'),
-])
+@pytest.mark.parametrize(
+    "args,wanted",
+    [
+        (["rnu"], "did you mean run?"),
+        (["frobnicate"], "unknown command frobnicate"),
+        (["help", "frobnicate"], "unknown command frobnicate"),
+        (["help", "rnu"], "did you mean run?"),
+        (["run"], "radish run MODEL [PROMPT]"),
+        (["run", "m", "p", "more"], 'unexpected "more"'),
+        (["run", "m", "--max-token", "3"], "did you mean --max-tokens?"),
+        (["run", "m", "--max-tokens"], "--max-tokens wants a whole number"),
+        (["run", "m", "--max-tokens", "x"], '--max-tokens: got "x", wanted a whole number'),
+        (["run", "m", "--max-tokens=-1"], '--max-tokens: got "-1"'),
+        (["run", "m", "--max-tokens", "99999999999"], "--max-tokens"),
+        (["run", "m", "--top-p", "1.5"], '--top-p: got "1.5", wanted a number from 0 to 1'),
+        (["run", "m", "--temperature", "nan"], "--temperature"),
+        (["run", "m", "--presence-penalty", "3"], "wanted a number from -2 to 2"),
+        (["run", "m", "--raw=yes"], "--raw takes no value"),
+        (["run", "m", "--threads", "65"], "wanted a whole number from 0 to 64"),
+        (["run", "m", "--kv-bytes", "much"], "wanted a size in bytes such as 512M"),
+        (["serve", "m", "--port", "70000"], '--port: got "70000", wanted a whole number from 0 to 65535'),
+        (["serve", "m", "--log-level", "loud"], "wanted one of error|warn|info|debug"),
+        (["bench", "m", "--batch", "1,0"], "--batch"),
+        (["bench", "m", "--gen", "1"], "wanted a whole number from 2"),
+        (["perplexity", "m"], "radish perplexity MODEL FILE"),
+        (["inspect", "--verbose", "m"], "unknown flag --verbose"),
+        (["api", "chat"], 'unexpected "chat"; wanted: radish api [FLAGS]'),
+    ],
+)
 def test_a_wrong_line_names_what_is_wrong_and_exits_2(radish, args, wanted):
     r = radish(*args)
     assert r.returncode == 2 and r.out == ""
@@ -109,10 +129,21 @@ def test_list_shows_files_and_directories(radish, tmp_path):
 
 
 def test_list_shows_a_split_model_once(radish, tmp_path):
-    for part in ("s-00001-of-00003", "s-00002-of-00003", "s-00003-of-00003", "t-00002-of-00002", "-00001-of-00002", "u-0001-of-0002"):
+    for part in (
+        "s-00001-of-00003",
+        "s-00002-of-00003",
+        "s-00003-of-00003",
+        "t-00002-of-00002",
+        "-00001-of-00002",
+        "u-0001-of-0002",
+    ):
         (tmp_path / (part + ".gguf")).write_bytes(b"x" * 1000)
     got = json.loads(radish("list", "--json", env={"RADISH_MODELS": str(tmp_path)}).out)
-    assert [(e["name"], e["bytes"]) for e in got] == [("-00001-of-00002", 1000), ("s-00001-of-00003", 3000), ("u-0001-of-0002", 1000)]
+    assert [(e["name"], e["bytes"]) for e in got] == [
+        ("-00001-of-00002", 1000),
+        ("s-00001-of-00003", 3000),
+        ("u-0001-of-0002", 1000),
+    ]
 
 
 def test_a_misspelt_model_is_suggested(radish, tmp_path):
@@ -124,14 +155,26 @@ def test_a_misspelt_model_is_suggested(radish, tmp_path):
 
 def test_inspect_begins_with_what_a_reader_wants_first(radish, model, tmp_path):
     lines = radish("inspect", model).out.splitlines()
-    assert [line.split()[0] for line in lines[:7]] == ["name", "architecture", "parameters", "weights", "context", "memory", "runs"]
+    assert [line.split()[0] for line in lines[:7]] == [
+        "name",
+        "architecture",
+        "parameters",
+        "weights",
+        "context",
+        "memory",
+        "runs",
+    ]
     assert "llama, 30 layers" in lines[1] and "134.5 million" in lines[2] and "Q4_1 (68 %)" in lines[3]
-    assert "8192 tokens" in lines[4] and lines[5].endswith("for one full context") and lines[6].split() == ["runs", "yes"]
+    assert (
+        "8192 tokens" in lines[4] and lines[5].endswith("for one full context") and lines[6].split() == ["runs", "yes"]
+    )
     data = open(model, "rb").read()
     other = tmp_path / "other.gguf"
-    for before, after, why in ((b"\x05\0\0\0\0\0\0\0llama", b"\x05\0\0\0\0\0\0\0lambo", 'architecture "lambo" is not supported'),
-                               (b"blk.3.attn_q.weight", b"blk.3.attn_x.weight", "blk.3.attn_q.weight"),
-                               (b"\x06\0\0\0\0\0\0\0smollm", b"\x06\0\0\0\0\0\0\0smalln", "smalln")):
+    for before, after, why in (
+        (b"\x05\0\0\0\0\0\0\0llama", b"\x05\0\0\0\0\0\0\0lambo", 'architecture "lambo" is not supported'),
+        (b"blk.3.attn_q.weight", b"blk.3.attn_x.weight", "blk.3.attn_q.weight"),
+        (b"\x06\0\0\0\0\0\0\0smollm", b"\x06\0\0\0\0\0\0\0smalln", "smalln"),
+    ):
         assert data.count(before) >= 1
         other.write_bytes(data.replace(before, after, 1))
         r = radish("inspect", other)

@@ -1,4 +1,5 @@
 """run, chat, bench, perplexity and serve with a real model."""
+
 import json
 import os
 import pty
@@ -36,29 +37,37 @@ def test_what_is_piped_in_follows_the_prompt(radish, model, tmp_path):
     both = radish("run", model, "Repeat this:", "-n", 12, "-v", *GREEDY, stdin=text)
     (tmp_path / "text").write_text(text)
     with open(tmp_path / "text") as file:
-        from_file = subprocess.run([radish.path, "run", model, "Repeat this:", "-n", "12", *GREEDY], stdin=file, capture_output=True,
-                                   text=True)
+        from_file = subprocess.run(
+            [radish.path, "run", model, "Repeat this:", "-n", "12", *GREEDY], stdin=file, capture_output=True, text=True
+        )
     prompt = [re.search(r"prompt (\d+) tokens", r.err).group(1) for r in (whole, both)]
     assert whole.out == both.out == from_file.stdout != "" and prompt[0] == prompt[1]
-    nothing = subprocess.run([radish.path, "run", model, "Hi", "-n", "1", *GREEDY], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    nothing = subprocess.run(
+        [radish.path, "run", model, "Hi", "-n", "1", *GREEDY], stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
     assert nothing.returncode == 0 and nothing.stdout == radish("run", model, "Hi", "-n", 1, *GREEDY).out
     raw = radish("run", model, "--raw", "1, 2, 3", "-n", 6, "-v", *GREEDY, stdin=", 4, 5,")
     assert raw.out == radish("run", model, "--raw", "1, 2, 3, 4, 5,", "-n", 6, *GREEDY).out
 
 
 def test_a_pipe_that_stays_silent_is_said(radish, model):
-    p = radish.start("run", model, "Hi", "-n", "1", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    p = radish.start(
+        "run", model, "Hi", "-n", "1", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     assert p.stderr.readline().startswith(b"radish: waiting for standard input")
     p.communicate(b"")
     assert p.returncode == 0
 
 
 @pytest.mark.parametrize("command", ["run", "chat"])
-@pytest.mark.parametrize("stdin,wanted", [
-    (b"", "standard input is empty"),
-    (b"caf\xe9", "standard input is not UTF-8: byte 0xe9 at offset 3"),
-    (b"\xf0\x9f\x8c", "byte 0xf0 at offset 0"),
-])
+@pytest.mark.parametrize(
+    "stdin,wanted",
+    [
+        (b"", "standard input is empty"),
+        (b"caf\xe9", "standard input is not UTF-8: byte 0xe9 at offset 3"),
+        (b"\xf0\x9f\x8c", "byte 0xf0 at offset 0"),
+    ],
+)
 def test_standard_input_that_is_no_prompt_is_refused(radish, model, command, stdin, wanted):
     r = radish(command, model, stdin=stdin)
     assert r.returncode == 1 and wanted in r.err and r.err.startswith("radish: ") and r.out == ""
@@ -88,16 +97,20 @@ def test_raw_continues_the_text_and_stop_ends_before_it(radish, model):
 def test_a_seed_gives_the_same_text_and_another_one_another(radish, model):
     def text(seed):
         return radish("run", model, "Tell me a story.", "-n", 24, "--temperature", "1.5", "--seed", seed).out
+
     assert text(1) == text(1) != text(2)
 
 
-@pytest.mark.parametrize("args,wanted", [
-    (["--raw", ""], "prompt is empty"),
-    (["--ctx", "16", "word " * 40], "maximum context length is 16"),
-    (["--page-tokens", "3", "hi"], "power of two"),
-    (["--pre", "unheard-of", "hi"], "unheard-of"),
-    (["--kv-tokens", "16", "--ctx", "4096", "hi"], "KV budget"),
-])
+@pytest.mark.parametrize(
+    "args,wanted",
+    [
+        (["--raw", ""], "prompt is empty"),
+        (["--ctx", "16", "word " * 40], "maximum context length is 16"),
+        (["--page-tokens", "3", "hi"], "power of two"),
+        (["--pre", "unheard-of", "hi"], "unheard-of"),
+        (["--kv-tokens", "16", "--ctx", "4096", "hi"], "KV budget"),
+    ],
+)
 def test_what_the_library_refuses_is_said_and_exits_1(radish, model, args, wanted):
     r = radish("run", model, *args)
     assert r.returncode == 1 and r.err.startswith("radish: ") and wanted in r.err
@@ -112,10 +125,19 @@ def test_a_bad_template_file_is_an_error(radish, model, tmp_path):
 
 
 def test_text_streams_and_ctrl_c_ends_it(radish, model):
-    p = radish.start("run", model, "--raw", "Once upon a time", "-n", 0, "--ignore-eos", stdout=subprocess.PIPE,
-                     stderr=subprocess.PIPE)
+    p = radish.start(
+        "run",
+        model,
+        "--raw",
+        "Once upon a time",
+        "-n",
+        0,
+        "--ignore-eos",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     assert p.stdout.read(20)
-    assert p.poll() is None                         # it is still writing
+    assert p.poll() is None  # it is still writing
     p.send_signal(signal.SIGINT)
     out, err = p.communicate(timeout=20)
     assert p.returncode == 130 and out.endswith(b"\n") and err == b""
@@ -132,7 +154,7 @@ def on_terminal(args, seconds=60):
             continue
         try:
             piece = os.read(ours, 65536)
-        except OSError:                             # the other side is closed
+        except OSError:  # the other side is closed
             break
         if not piece:
             break
@@ -150,8 +172,15 @@ def test_a_progress_bar_on_a_terminal_that_goes_away(radish, model):
 
 
 def test_chat_takes_the_conversation_from_the_cache(radish, model):
-    r = radish("chat", model, "-n", 12, "-v", *GREEDY,
-               stdin="My name is Ada.\n\nWhat is my name?\n/clear\nHello\n/exit\nnever read\n")
+    r = radish(
+        "chat",
+        model,
+        "-n",
+        12,
+        "-v",
+        *GREEDY,
+        stdin="My name is Ada.\n\nWhat is my name?\n/clear\nHello\n/exit\nnever read\n",
+    )
     assert r.returncode == 0
     turns = re.findall(r"prompt (\d+) tokens \((\d+) cached\)", r.err)
     assert len(turns) == 3
@@ -165,15 +194,20 @@ def test_a_message_of_several_lines_in_a_chat(radish, model):
         r = radish("chat", model, "-n", 4, "-v", *GREEDY, stdin=stdin)
         assert r.returncode == 0
         return [int(n) for n in re.findall(r"prompt (\d+) tokens", r.err)], r.out
+
     one, said = tokens('"""\nOne\n\n  two\n"""\n')
     assert len(one) == 1 and tokens('"""One\n\n  two"""\n') == (one, said)
-    assert tokens('"""One\n\n  two') == (one, said)             # the end closes it
+    assert tokens('"""One\n\n  two') == (one, said)  # the end closes it
     assert len(tokens("One\n\n  two\n")[0]) == 2
 
 
 def test_a_command_that_a_chat_does_not_know_is_not_sent(radish, model):
     r = radish("chat", model, "-n", 1, "-v", stdin="/help\n/?\n/frobnicate\n/usr/bin is what?\n/quit\nnever read\n")
-    assert r.err.count("a new conversation") == 2 and "There is no /frobnicate" in r.err and len(re.findall(r"prompt \d+ tokens", r.err)) == 1
+    assert (
+        r.err.count("a new conversation") == 2
+        and "There is no /frobnicate" in r.err
+        and len(re.findall(r"prompt \d+ tokens", r.err)) == 1
+    )
 
 
 def read_until(fd, wanted, seconds=60):
@@ -214,7 +248,7 @@ def test_ctrl_c_in_a_chat_stops_the_answer_and_not_the_chat(radish, model):
         read_until(terminal, "The story")
         os.write(terminal, b"\x03")
         read_until(terminal, "\033[?2004h")
-        os.write(terminal, b"\x03")                 # at the prompt: only the line goes
+        os.write(terminal, b"\x03")  # at the prompt: only the line goes
         read_until(terminal, "\033[?2004h")
         os.write(terminal, b"/exit\r")
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
@@ -235,8 +269,9 @@ def test_bench_measures_what_was_asked(radish, model):
     assert [b["n"] for b in d["batched"]] == [1, 3] and all(b["tok_s"] > 0 for b in d["batched"])
     assert d["prompt"] == 64 and d["gen"] == 8 and d["threads"] >= 1
     assert "prefill" in radish("bench", model, "--prompt", 16, "--gen", 4, "--reps", 1).out
-    d = json.loads(radish("bench", model, "--prompt", 0, "--gen", 8, "--reps", 1, "--batch", 2, "--depth", "0,40",
-                          "--json").out)
+    d = json.loads(
+        radish("bench", model, "--prompt", 0, "--gen", 8, "--reps", 1, "--batch", 2, "--depth", "0,40", "--json").out
+    )
     assert [(b["n"], b["depth"]) for b in d["batched"]] == [(2, 0), (2, 40)]
     assert all(b["tok_s"] > 0 and b["shared"] is False for b in d["batched"])
     table = radish("bench", model, "--prompt", 0, "--gen", 8, "--reps", 1, "--batch", 3, "--depth", 300, "--shared").out
@@ -281,8 +316,17 @@ def get(url, key=None):
 
 
 def test_serve_says_where_it_listens_asks_for_the_key_and_ends_on_sigterm(radish, model):
-    p = radish.start("serve", model, "--port", 0, "--kv-tokens", 2048, stdout=subprocess.PIPE,
-                     stderr=subprocess.DEVNULL, env={**os.environ, "RADISH_API_KEY": "secret"})
+    p = radish.start(
+        "serve",
+        model,
+        "--port",
+        0,
+        "--kv-tokens",
+        2048,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "RADISH_API_KEY": "secret"},
+    )
     try:
         url = re.search(r"http://[\d.]+:\d+", p.stdout.readline().decode()).group()
         end = time.monotonic() + 60
@@ -301,6 +345,7 @@ def test_serve_says_where_it_listens_asks_for_the_key_and_ends_on_sigterm(radish
 
 def test_serve_names_a_port_that_is_taken(radish, model):
     import socket
+
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         s.listen()
@@ -328,12 +373,21 @@ def test_a_context_that_is_cut_or_beyond_the_models_own_is_said(radish, model):
 
 
 def test_standard_streams_that_are_closed_are_not_taken_by_other_files(radish, model):
-    p = radish.start("serve", model, "--port", 0, "--kv-tokens", 2048, "--log-level", "debug",
-                     preexec_fn=lambda: [os.close(fd) for fd in (0, 1, 2)])
+    p = radish.start(
+        "serve",
+        model,
+        "--port",
+        0,
+        "--kv-tokens",
+        2048,
+        "--log-level",
+        "debug",
+        preexec_fn=lambda: [os.close(fd) for fd in (0, 1, 2)],
+    )
     try:
         end = time.monotonic() + 60
         links = {}
-        while "2" not in links or len(links) < 6:               # it runs: it has sockets and more
+        while "2" not in links or len(links) < 6:  # it runs: it has sockets and more
             assert p.poll() is None and time.monotonic() < end, links
             time.sleep(0.05)
             links = {fd: os.readlink("/proc/%d/fd/%s" % (p.pid, fd)) for fd in os.listdir("/proc/%d/fd" % p.pid)}

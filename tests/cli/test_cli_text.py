@@ -1,4 +1,5 @@
 """tokenize and inspect."""
+
 import json
 import os
 import subprocess
@@ -39,12 +40,22 @@ def test_jsonl_there_and_back(radish, model):
 
 def test_a_bad_line_gets_an_error_and_the_next_line_its_answer(radish, model):
     good = {"op": "tokenize", "content": "ok"}
-    bad = [b"nonsense\n", b"[1, 2]\n", b"3\n", b'{"op": "tokenize"}\n', b'{"op": "tokenize", "content": 4}\n',
-           b'{"op": "tokenize", "content": "a", "add_special": 1}\n', b'{"op": "detokenize"}\n',
-           b'{"op": "detokenize", "tokens": [1.5]}\n', b'{"op": "detokenize", "tokens": [-1]}\n',
-           b'{"op": "detokenize", "tokens": [99999999]}\n', b'{"op": "other"}\n', b"\xff\xfe\n",
-           b'{"op": "tokenize", "content": "\xff"}\n',
-           b"[" * 10000 + b"\n"]
+    bad = [
+        b"nonsense\n",
+        b"[1, 2]\n",
+        b"3\n",
+        b'{"op": "tokenize"}\n',
+        b'{"op": "tokenize", "content": 4}\n',
+        b'{"op": "tokenize", "content": "a", "add_special": 1}\n',
+        b'{"op": "detokenize"}\n',
+        b'{"op": "detokenize", "tokens": [1.5]}\n',
+        b'{"op": "detokenize", "tokens": [-1]}\n',
+        b'{"op": "detokenize", "tokens": [99999999]}\n',
+        b'{"op": "other"}\n',
+        b"\xff\xfe\n",
+        b'{"op": "tokenize", "content": "\xff"}\n',
+        b"[" * 10000 + b"\n",
+    ]
     asked = [x for b in bad for x in (b, good)]
     got = lines(radish, model, *asked)
     assert len(got) == len(asked)

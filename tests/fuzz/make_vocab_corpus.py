@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Writes corpus/fuzz_vocab/: small GGUF files with vocabularies, right and nearly right. No arguments."""
+
 import struct
 from pathlib import Path
 
@@ -39,17 +40,42 @@ def alphabet():
 def bpe(pre="gpt-2", **more):
     tokens = alphabet() + ["th", "the", "\u0120the", "<|im_start|>", "<|im_end|>", "<u>", ""]
     types = [1] * 259 + [3, 3, 4, 1]
-    fields = {"model": (STR, "gpt2"), "pre": pre and (STR, pre), "tokens": (STR, tokens), "token_type": (I32, types),
-              "merges": (STR, ["t h", "th e", "\u0120 the", "\u0120t he"]), "eos_token_id": (U32, 260)} | more
+    fields = {
+        "model": (STR, "gpt2"),
+        "pre": pre and (STR, pre),
+        "tokens": (STR, tokens),
+        "token_type": (I32, types),
+        "merges": (STR, ["t h", "th e", "\u0120 the", "\u0120t he"]),
+        "eos_token_id": (U32, 260),
+    } | more
     return gguf(*[("tokenizer.ggml." + k, *v) for k, v in fields.items() if v])
 
 
 def spm(**more):
-    words = ["\u2581", "t", "h", "e", "\u2581t", "he", "\u2581the", "\u65e5", "a", "\u2581\u2581", "<u>", "<0x0", "<0x410>"]
+    words = [
+        "\u2581",
+        "t",
+        "h",
+        "e",
+        "\u2581t",
+        "he",
+        "\u2581the",
+        "\u65e5",
+        "a",
+        "\u2581\u2581",
+        "<u>",
+        "<0x0",
+        "<0x410>",
+    ]
     tokens = ["<unk>", "<s>", "</s>"] + ["<0x%02X>" % b for b in range(256)] + words
     types = [2, 3, 3] + [6] * 256 + [1] * 10 + [4, 1, 6]
-    fields = {"model": (STR, "llama"), "tokens": (STR, tokens), "token_type": (I32, types),
-              "scores": (F32, [-float(i % 37) for i in range(len(tokens))]), "bos_token_id": (U32, 1)} | more
+    fields = {
+        "model": (STR, "llama"),
+        "tokens": (STR, tokens),
+        "token_type": (I32, types),
+        "scores": (F32, [-float(i % 37) for i in range(len(tokens))]),
+        "bos_token_id": (U32, 1),
+    } | more
     return gguf(*[("tokenizer.ggml." + k, *v) for k, v in fields.items() if v])
 
 
@@ -66,7 +92,12 @@ def main():
         "spm": spm(),
         "spm_no_space": spm(add_space_prefix=(BOOL, 0), remove_extra_whitespaces=(BOOL, 1)),
         "spm_nan": spm(scores=(F32, [float("nan"), float("inf"), -float("inf")] + [0.0] * 269)),
-        "spm_no_bytes": spm(tokens=(STR, ["<unk>", "a", "\u2581"]), token_type=(I32, [2, 1, 1]), scores=(F32, [0, 1, 2]), bos_token_id=None),
+        "spm_no_bytes": spm(
+            tokens=(STR, ["<unk>", "a", "\u2581"]),
+            token_type=(I32, [2, 1, 1]),
+            scores=(F32, [0, 1, 2]),
+            bos_token_id=None,
+        ),
         "spm_types": spm(token_type=(I32, [i % 9 - 1 for i in range(272)])),
         "template": gguf(("tokenizer.chat_template", STR, "{{ messages }}"), ("tokenizer.ggml.model", STR, "bert")),
     }

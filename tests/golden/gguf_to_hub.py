@@ -106,7 +106,12 @@ def write_safetensors(path, tensors):
 def write_tokenizer(out, kv):
     tokens, types = kv["tokenizer.ggml.tokens"], kv["tokenizer.ggml.token_type"]
     pre = kv["tokenizer.ggml.pre"]
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": pre in ("smollm", "gpt-2")}
+    byte_level = {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": True,
+        "use_regex": pre in ("smollm", "gpt-2"),
+    }
     first = []
     if pre in PATTERNS:
         first = [{"type": "Split", "pattern": {"Regex": PATTERNS[pre]}, "behavior": "Isolated", "invert": False}]
@@ -250,7 +255,9 @@ def main():
         if "tokenizer.chat_template" in kv:
             tok_config["chat_template"] = kv["tokenizer.chat_template"]
         json.dump(tok_config, open(os.path.join(a.out, "tokenizer_config.json"), "w"))
-    json.dump({"eos_token_id": kv["tokenizer.ggml.eos_token_id"]}, open(os.path.join(a.out, "generation_config.json"), "w"))
+    json.dump(
+        {"eos_token_id": kv["tokenizer.ggml.eos_token_id"]}, open(os.path.join(a.out, "generation_config.json"), "w")
+    )
     if writer:
         writer.write_header_to_file()
         writer.write_kv_data_to_file()

@@ -5,6 +5,7 @@
 
 Per text a base64 string of little-endian 16-bit floats. tests/server/test_embeddings.py compares directions.
 """
+
 import base64
 import json
 import subprocess
@@ -28,13 +29,17 @@ def ready():
 
 
 def embed(server, model, pooling):
-    process = subprocess.Popen([server, "-m", model, "--port", str(PORT), "--embeddings", "--pooling", pooling, "-c", "1024"],
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [server, "-m", model, "--port", str(PORT), "--embeddings", "--pooling", pooling, "-c", "1024"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     try:
         while not ready():
             time.sleep(0.1)
-        request = urllib.request.Request(f"{URL}/v1/embeddings", json.dumps({"input": TEXTS}).encode(),
-                                         {"Content-Type": "application/json"})
+        request = urllib.request.Request(
+            f"{URL}/v1/embeddings", json.dumps({"input": TEXTS}).encode(), {"Content-Type": "application/json"}
+        )
         data = json.load(urllib.request.urlopen(request))["data"]
     finally:
         process.terminate()

@@ -28,11 +28,11 @@ PROMPTS = [
     "The capital of France is",
     "Once upon a time, in a small village by the sea, there lived",
     "Water boils at a lower temperature on a mountain because",
-    "def fibonacci(n):\n    \"\"\"Return the n-th Fibonacci number.\"\"\"\n",
+    'def fibonacci(n):\n    """Return the n-th Fibonacci number."""\n',
     "#include <stdio.h>\n\nint main(void)\n{\n    for (int i = 0; i < 10; i++)\n",
     "SELECT name, COUNT(*) FROM orders WHERE",
     "import numpy as np\n\nclass Matrix:\n    def __init__(self, rows, cols):\n",
-    "{\"name\": \"Alice\", \"age\": 31, \"languages\": [\"English\",",
+    '{"name": "Alice", "age": 31, "languages": ["English",',
     "春眠不觉晓,处处闻啼鸟。夜来风雨声,",
     "東京は日本の首都であり、",
     "대한민국의 수도는",
@@ -83,7 +83,7 @@ def main():
         prompts.append({"prompt": prompt, "tokens": tokens, "margins": margins})
         print(name, n, "prompt tokens, smallest margin", min(margins), flush=True)
     with open(out, "w") as f:
-        f.write("{\"model\": " + json.dumps(name) + ", \"prompts\": [\n")
+        f.write('{"model": ' + json.dumps(name) + ', "prompts": [\n')
         f.write(",\n".join(json.dumps(p, separators=(",", ":")) for p in prompts))
         f.write("\n]}\n")
 

@@ -9,6 +9,7 @@ Usage: LLAMA_CPP_LIB_PATH=... make_llamacpp_samplers.py SMOLLM2.gguf OUT.txt    
 All numbers by spaces; lists end with "." Tokens of the histories are letters and signs of the model's vocabulary,
 numbered anew from 0; a pair is a breaker of two characters. Rows whose outcome hangs on rounding are left out.
 """
+
 import ctypes
 import random
 import sys
@@ -35,20 +36,27 @@ def cuts(rng):
     s, x = rng.uniform(0.3, 2.5), rng.uniform(0.01, 0.4)
     numbers = [float(np.float32(v)) for v in (p, m, y, s, x)]
     p, m, y, s, x = numbers
-    make = {"k": lambda: L.llama_sampler_init_top_k(k), "p": lambda: L.llama_sampler_init_top_p(p, 0),
-            "m": lambda: L.llama_sampler_init_min_p(m, 0), "y": lambda: L.llama_sampler_init_typical(y, 0),
-            "s": lambda: L.llama_sampler_init_top_n_sigma(s), "x": lambda: L.llama_sampler_init_xtc(1.0, x, 0, 1)}
+    make = {
+        "k": lambda: L.llama_sampler_init_top_k(k),
+        "p": lambda: L.llama_sampler_init_top_p(p, 0),
+        "m": lambda: L.llama_sampler_init_min_p(m, 0),
+        "y": lambda: L.llama_sampler_init_typical(y, 0),
+        "s": lambda: L.llama_sampler_init_top_n_sigma(s),
+        "x": lambda: L.llama_sampler_init_xtc(1.0, x, 0, 1),
+    }
     letters = "".join(rng.sample("kpmysx", rng.choice((1, 1, 2, 3))))
-    if "y" in letters[letters.find("s") + 1:] and "s" in letters:
-        return None                                             # typ_p takes the entropy of tokens at -inf: not a number
+    if "y" in letters[letters.find("s") + 1 :] and "s" in letters:
+        return None  # typ_p takes the entropy of tokens at -inf: not a number
     results = []
-    for shift in (0, 1e-5, -1e-5):                              # the same with every bound a little off?
+    for shift in (0, 1e-5, -1e-5):  # the same with every bound a little off?
         p, m, y, s, x = (v * (1 + shift) for v in numbers)
         results.append(sorted(t for t, v in apply([make[c]() for c in letters], logits) if v > -1e30))
     if results[0] != results[1] or results[0] != results[2] or not 1 <= len(results[0]) <= 24:
         return None
-    return (f"cut {letters} {k} {' '.join('%.9g' % v for v in numbers)} "
-            f"{' '.join('%.4g' % v for v in logits)} {' '.join(map(str, results[0]))} .")
+    return (
+        f"cut {letters} {k} {' '.join('%.9g' % v for v in numbers)} "
+        f"{' '.join('%.4g' % v for v in logits)} {' '.join(map(str, results[0]))} ."
+    )
 
 
 def dry(rng, vocab, ids, texts):
@@ -69,8 +77,10 @@ def dry(rng, vocab, ids, texts):
     if after[0][1] - after[1][1] < 1e-4:
         return None
     lists = [history, singles, [t for pair in pairs for t in pair]]
-    return (f"dry {multiplier} {base} {allowed} {last_n} {' '.join(' '.join(map(str, v)) + ' .' for v in lists)} "
-            f"{' '.join('%.4g' % v for v in logits)} {ids.index(after[0][0])}")
+    return (
+        f"dry {multiplier} {base} {allowed} {last_n} {' '.join(' '.join(map(str, v)) + ' .' for v in lists)} "
+        f"{' '.join('%.4g' % v for v in logits)} {ids.index(after[0][0])}"
+    )
 
 
 def main():
@@ -81,7 +91,7 @@ def main():
     model = L.llama_model_load_from_file(path.encode(), params)
     vocab = L.llama_model_get_vocab(model)
     ids, texts = [], []
-    for t in range(L.llama_vocab_n_tokens(vocab)):              # single characters that no other of them holds
+    for t in range(L.llama_vocab_n_tokens(vocab)):  # single characters that no other of them holds
         text = L.llama_vocab_get_text(vocab, t)
         if len(text) == 1 and text.isalpha() and text.isascii() and len(ids) < N:
             ids.append(t)

@@ -35,9 +35,9 @@ def main():
     x = np.stack(list(rows())).astype(np.float32)
     lib = ctypes.CDLL(sys.argv[2])
     lib.ggml_quantize_chunk.restype = ctypes.c_size_t
-    lib.ggml_quantize_chunk.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p] + [ctypes.c_int64] * 3 + [
-        ctypes.c_void_p
-    ]
+    lib.ggml_quantize_chunk.argtypes = (
+        [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p] + [ctypes.c_int64] * 3 + [ctypes.c_void_p]
+    )
     errors = []
     for kind, size in ((gguf.GGMLQuantizationType.Q4_K, 144), (gguf.GGMLQuantizationType.Q6_K, 210)):
         out = np.zeros((len(x), size), np.uint8)

@@ -39,9 +39,18 @@ def main():
     plain, fp8 = os.path.join(out, "plain"), os.path.join(out, "tiny-qwen3-fp8")
     torch.manual_seed(11)
     config = Qwen3Config(
-        vocab_size=VOCAB, hidden_size=128, intermediate_size=256, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=2, head_dim=64, max_position_embeddings=256, tie_word_embeddings=False,
-        initializer_range=0.15, bos_token_id=95, eos_token_id=95,
+        vocab_size=VOCAB,
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        head_dim=64,
+        max_position_embeddings=256,
+        tie_word_embeddings=False,
+        initializer_range=0.15,
+        bos_token_id=95,
+        eos_token_id=95,
     )
     Qwen3ForCausalLM(config).to(torch.bfloat16).save_pretrained(plain)
     q = AutoModelForCausalLM.from_pretrained(
@@ -50,7 +59,10 @@ def main():
     q.save_pretrained(fp8)
     write_tokenizer(fp8)
     opened = AutoModelForCausalLM.from_pretrained(
-        fp8, dtype=torch.bfloat16, device_map="cuda", quantization_config=FineGrainedFP8Config(dequantize=True),
+        fp8,
+        dtype=torch.bfloat16,
+        device_map="cuda",
+        quantization_config=FineGrainedFP8Config(dequantize=True),
         attn_implementation="eager",
     )
     assert opened.model.layers[0].mlp.up_proj.weight.dtype == torch.bfloat16

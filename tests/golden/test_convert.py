@@ -152,7 +152,12 @@ def test_a_familys_tokenizer_gives_the_same_ids_as_a_gguf_file(family, tmp_path)
     r = convert(tmp_path / "m", tmp_path / "m.gguf")
     assert r.returncode == 0, r.stderr
     rng = random.Random(3)
-    texts = ["  Hello   world 12345, it's\n\n\tfine", "Привет 你好世界 🙂", "<|im_start|>user\nhi<|im_end|>", "I'LL ▁x\xa0"]
+    texts = [
+        "  Hello   world 12345, it's\n\n\tfine",
+        "Привет 你好世界 🙂",
+        "<|im_start|>user\nhi<|im_end|>",
+        "I'LL ▁x\xa0",
+    ]
     for _ in range(100):
         texts.append("".join(rng.choice("abc ABC  123.,'\n\té中𝄞xyz-_/#") for _ in range(rng.randrange(1, 40))))
     lines = "".join(json.dumps({"op": "tokenize", "content": t, "add_special": True}) + "\n" for t in texts)

@@ -4,6 +4,7 @@ The families' files are not part of the tree: RADISH_TOKENIZERS names the folder
 checkout). Where it is absent those tests are skipped, and say so. Where the `tokenizers` package is installed, it is asked
 again, and must still say what the golden file has.
 """
+
 import json
 import lzma
 import os
@@ -26,14 +27,27 @@ GOLDEN = json.loads((ROOT / "tests/golden/tokenizer/hub_golden.json").read_text(
 
 def ask(path, lines):
     data = "".join(json.dumps(line) + "\n" for line in lines)
-    r = subprocess.run([BUILD / "radish", "tokenize", "--tokenizer", path, "--jsonl"], input=data.encode(), capture_output=True, timeout=600)
+    r = subprocess.run(
+        [BUILD / "radish", "tokenize", "--tokenizer", path, "--jsonl"],
+        input=data.encode(),
+        capture_output=True,
+        timeout=600,
+    )
     assert r.returncode == 0, r.stderr.decode()
     return [json.loads(line) for line in r.stdout.split(b"\n") if line]
 
 
 def ours(path, texts, fails=()):
-    ids = [a["tokens"] for a in ask(path, [{"op": "tokenize", "content": t, "add_special": True, "parse_special": True} for t in texts])]
-    decoded = [[a["content"] for a in ask(path, [{"op": "detokenize", "tokens": i, "special": s} for i in ids])] for s in (True, False)]
+    ids = [
+        a["tokens"]
+        for a in ask(
+            path, [{"op": "tokenize", "content": t, "add_special": True, "parse_special": True} for t in texts]
+        )
+    ]
+    decoded = [
+        [a["content"] for a in ask(path, [{"op": "detokenize", "tokens": i, "special": s} for i in ids])]
+        for s in (True, False)
+    ]
     columns = [ids, *decoded]
     for i in fails:
         for column in columns:
@@ -45,7 +59,9 @@ def ours(path, texts, fails=()):
 def family(request, tmp_path):
     packed = FOLDER / request.param / "tokenizer.json.xz"
     if not packed.is_file():
-        pytest.skip(f"no {packed}: the files of {request.param} are absent, nothing was compared (RADISH_TOKENIZERS names their folder)")
+        pytest.skip(
+            f"no {packed}: the files of {request.param} are absent, nothing was compared (RADISH_TOKENIZERS names their folder)"
+        )
     text = lzma.open(packed).read()
     (tmp_path / "tokenizer.json").write_bytes(text)
     return request.param, text.decode(), tmp_path
@@ -66,7 +82,7 @@ def test_every_component_is_equal(tmp_path):
     wrong = []
     for name, config in component_cases():
         golden = GOLDEN["components"][name]
-        if golden is None:      # the package itself does nothing sensible here: make_hub_golden.py
+        if golden is None:  # the package itself does nothing sensible here: make_hub_golden.py
             continue
         path = tmp_path / f"{name}.json"
         path.write_text(json.dumps(config))
@@ -77,7 +93,9 @@ def test_every_component_is_equal(tmp_path):
 
 
 def test_the_package_still_says_so(family):
-    tokenizers = pytest.importorskip("tokenizers", reason="the tokenizers package is not installed: golden values alone were used")
+    tokenizers = pytest.importorskip(
+        "tokenizers", reason="the tokenizers package is not installed: golden values alone were used"
+    )
     name, text, path = family
     if tokenizers.__version__ != GOLDEN["tokenizers"]:
         pytest.skip(f"tokenizers {tokenizers.__version__}, the golden values are of {GOLDEN['tokenizers']}")

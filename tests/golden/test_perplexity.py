@@ -1,4 +1,5 @@
 """Perplexity of a 4,500-token text is within 1 % of llama.cpp's (golden: make_perplexity.py), for every real model that is there."""
+
 import json
 import os
 import re
@@ -13,7 +14,7 @@ MODELS = Path(os.environ.get("RADISH_MODELS") or Path.home() / ".cache/radish/mo
 TEXT = ROOT / "tests/golden/perplexity/text.txt"
 GOLDEN = json.loads((ROOT / "tests/golden/perplexity/llamacpp.json").read_text())
 PRESENT = [name for name in GOLDEN["perplexity"] if (MODELS / (name + ".gguf")).exists()]
-NOW = PRESENT if os.environ.get("RADISH_LONG") else PRESENT[:1]     # the others take minutes: ./check --long
+NOW = PRESENT if os.environ.get("RADISH_LONG") else PRESENT[:1]  # the others take minutes: ./check --long
 
 
 def test_the_default_model_is_there():
@@ -22,7 +23,9 @@ def test_the_default_model_is_there():
 
 @pytest.mark.parametrize("name", NOW)
 def test_perplexity_is_within_one_per_cent_of_llama_cpp(name):
-    r = subprocess.run([RADISH, "perplexity", name, TEXT, "--ctx", str(GOLDEN["n_ctx"])], capture_output=True, text=True, check=True)
+    r = subprocess.run(
+        [RADISH, "perplexity", name, TEXT, "--ctx", str(GOLDEN["n_ctx"])], capture_output=True, text=True, check=True
+    )
     found = float(re.search(r"PPL = ([0-9.]+)", r.stdout).group(1))
     want = GOLDEN["perplexity"][name]
     print("%s: %.4f, llama.cpp %.4f (%+.2f %%)" % (name, found, want, 100 * (found / want - 1)))

@@ -1,4 +1,5 @@
 """Fixtures: one server for most tests, a maker of others."""
+
 import pytest
 from radish_server import Server
 

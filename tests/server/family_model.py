@@ -3,6 +3,7 @@
 The vocabulary is written as llama.cpp's converter does; the model is one layer of width 32 that makes random text. Files
 are kept beside the build, as they are the same each time.
 """
+
 import json
 import lzma
 import os
@@ -13,7 +14,14 @@ import numpy as np
 from radish_server import BUILD, ROOT
 
 FOLDER = Path(os.environ.get("RADISH_TOKENIZERS") or ROOT.parent / "shared/tokenizers")
-PRE = {"deepseek_v3": "deepseek-v3", "gptoss": "gpt-4o", "llama3_1": "llama-bpe", "mistral_nemo": "tekken", "qwen2_5": "qwen2", "qwen3": "qwen2"}
+PRE = {
+    "deepseek_v3": "deepseek-v3",
+    "gptoss": "gpt-4o",
+    "llama3_1": "llama-bpe",
+    "mistral_nemo": "tekken",
+    "qwen2_5": "qwen2",
+    "qwen3": "qwen2",
+}
 ARCH = {"qwen3": "qwen3", "qwen2_5": "qwen2"}
 CONTEXT = 4096
 WIDTH, HEADS, HEAD_DIM = 32, 2, 16
@@ -35,7 +43,11 @@ def string(s):
 
 def entry(key, kind, value):
     if not isinstance(value, list):
-        return string(key) + struct.pack("<I", kind) + (string(value) if kind == STR else struct.pack(FORMATS[kind], value))
+        return (
+            string(key)
+            + struct.pack("<I", kind)
+            + (string(value) if kind == STR else struct.pack(FORMATS[kind], value))
+        )
     head = string(key) + struct.pack("<IIQ", ARR, kind, len(value))
     if kind == STR:
         return head + b"".join(map(string, value))
@@ -63,15 +75,22 @@ def vocabulary(family, tokenizer, config, eos):
     merges = [m if isinstance(m, str) else " ".join(m) for m in model["merges"]]
     out = [("tokenizer.ggml.tokens", STR, tokens)]
     if family in PRE:
-        out += [("tokenizer.ggml.model", STR, "gpt2"), ("tokenizer.ggml.pre", STR, PRE[family]), ("tokenizer.ggml.merges", STR, merges)]
+        out += [
+            ("tokenizer.ggml.model", STR, "gpt2"),
+            ("tokenizer.ggml.pre", STR, PRE[family]),
+            ("tokenizer.ggml.merges", STR, merges),
+        ]
     else:
         scores = [-1e6] * n
         for rank, merge in enumerate(merges):
             left, right = merge.split(" ") if merge.count(" ") == 1 else ("", "")
             scores[ids.get(left + right, 0)] = max(scores[ids.get(left + right, 0)], -float(rank))
         kinds = [BYTE if t.startswith("<0x") and len(t) == 6 else k for t, k in zip(tokens, kinds)]
-        out += [("tokenizer.ggml.model", STR, "llama"), ("tokenizer.ggml.scores", F32, scores),
-                ("tokenizer.ggml.add_space_prefix", BOOL, int(family == "llama2"))]
+        out += [
+            ("tokenizer.ggml.model", STR, "llama"),
+            ("tokenizer.ggml.scores", F32, scores),
+            ("tokenizer.ggml.add_space_prefix", BOOL, int(family == "llama2")),
+        ]
     for name, token in (("bos", text_of(config.get("bos_token"))), ("eos", eos or text_of(config.get("eos_token")))):
         if token:
             out.append((f"tokenizer.ggml.{name}_token_id", U32, ids[token]))
@@ -86,9 +105,19 @@ def weights(arch, n_vocab):
     """name -> array, [rows, columns]; f16 for matrices, f32 for vectors."""
     r = np.random.default_rng(1)
     kv = HEAD_DIM
-    shapes = {"attn_q": (HEADS * HEAD_DIM, WIDTH), "attn_k": (kv, WIDTH), "attn_v": (kv, WIDTH), "attn_output": (WIDTH, HEADS * HEAD_DIM),
-              "ffn_gate": (WIDTH, WIDTH), "ffn_up": (WIDTH, WIDTH), "ffn_down": (WIDTH, WIDTH)}
-    out = {"token_embd.weight": r.standard_normal((n_vocab, WIDTH), "f4").astype("f2"), "output_norm.weight": np.ones(WIDTH, "f4")}
+    shapes = {
+        "attn_q": (HEADS * HEAD_DIM, WIDTH),
+        "attn_k": (kv, WIDTH),
+        "attn_v": (kv, WIDTH),
+        "attn_output": (WIDTH, HEADS * HEAD_DIM),
+        "ffn_gate": (WIDTH, WIDTH),
+        "ffn_up": (WIDTH, WIDTH),
+        "ffn_down": (WIDTH, WIDTH),
+    }
+    out = {
+        "token_embd.weight": r.standard_normal((n_vocab, WIDTH), "f4").astype("f2"),
+        "output_norm.weight": np.ones(WIDTH, "f4"),
+    }
     for name, shape in shapes.items():
         out[f"blk.0.{name}.weight"] = (r.standard_normal(shape, "f4") / 6).astype("f2")
     for name in ("attn_norm", "ffn_norm"):
@@ -107,7 +136,9 @@ def write_gguf(path, entries, tensors):
     at = 0
     for name, a in tensors.items():
         dims = a.shape[::-1]
-        out.append(string(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, {"f2": 1, "f4": 0}[a.dtype.str[1:]], at))
+        out.append(
+            string(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, {"f2": 1, "f4": 0}[a.dtype.str[1:]], at)
+        )
         at += -(-a.nbytes // 32) * 32
     head = b"".join(out)
     with open(path, "wb") as f:
@@ -127,11 +158,24 @@ def family_model(family, eos=None):
         return None
     arch = ARCH.get(family, "llama")
     entries, n_vocab = vocabulary(family, *found, eos)
-    numbers = {"context_length": CONTEXT, "embedding_length": WIDTH, "feed_forward_length": WIDTH, "block_count": 1, "attention.head_count": HEADS,
-               "attention.head_count_kv": 1, "attention.key_length": HEAD_DIM, "attention.value_length": HEAD_DIM}
-    entries = [("general.architecture", STR, arch), ("general.name", STR, f"tiny {family}"),
-               *[(f"{arch}.{k}", U32, v) for k, v in numbers.items()], (f"{arch}.attention.layer_norm_rms_epsilon", F32, 1e-6),
-               (f"{arch}.rope.freq_base", F32, 1e4), *entries]
+    numbers = {
+        "context_length": CONTEXT,
+        "embedding_length": WIDTH,
+        "feed_forward_length": WIDTH,
+        "block_count": 1,
+        "attention.head_count": HEADS,
+        "attention.head_count_kv": 1,
+        "attention.key_length": HEAD_DIM,
+        "attention.value_length": HEAD_DIM,
+    }
+    entries = [
+        ("general.architecture", STR, arch),
+        ("general.name", STR, f"tiny {family}"),
+        *[(f"{arch}.{k}", U32, v) for k, v in numbers.items()],
+        (f"{arch}.attention.layer_norm_rms_epsilon", F32, 1e-6),
+        (f"{arch}.rope.freq_base", F32, 1e4),
+        *entries,
+    ]
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(f".{os.getpid()}")
     write_gguf(part, entries, weights(arch, n_vocab))

@@ -1,4 +1,5 @@
 """A radish server as a child process, and small clients for it: JSON requests, streams, raw bytes."""
+
 import contextlib
 import http.client
 import json
@@ -11,9 +12,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("RADISH_BUILD", ROOT / "build"))
-os.environ["RADISH_CACHE"] = ""             # no disk cache but where a test asks for one
+os.environ["RADISH_CACHE"] = ""  # no disk cache but where a test asks for one
 JSON = {"Content-Type": "application/json"}
-TINY = ROOT / "tests/golden/llama/tiny-llama.gguf"      # 96 tokens, a context of 256, answers of noise within milliseconds
+TINY = ROOT / "tests/golden/llama/tiny-llama.gguf"  # 96 tokens, a context of 256, answers of noise within milliseconds
 
 
 def model_path(name="smollm2"):
@@ -44,7 +45,10 @@ class Server:
         self.port = free_port()
         self.process = subprocess.Popen(
             [*before, BUILD / "radish", "serve", model_path(model), "--port", str(self.port), *flags],
-            stdout=subprocess.DEVNULL, stderr=log, env=os.environ | (env or {}))
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            env=os.environ | (env or {}),
+        )
         if wait:
             self.wait_ready()
 
@@ -120,7 +124,13 @@ class Server:
 
     def post_bytes(self, path, body, headers=()):
         """The raw bytes of a POST request."""
-        head = [f"POST {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json", f"Content-Length: {len(body)}", *headers]
+        head = [
+            f"POST {path} HTTP/1.1",
+            "Host: localhost",
+            "Content-Type: application/json",
+            f"Content-Length: {len(body)}",
+            *headers,
+        ]
         return "\r\n".join(head).encode() + b"\r\n\r\n" + body
 
     def open_request(self, path, body):

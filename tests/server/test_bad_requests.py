@@ -1,4 +1,5 @@
 """Malformed requests: each gets its status and an OpenAI error object, and the server goes on."""
+
 import json
 
 import pytest
@@ -41,7 +42,11 @@ CASES = {
     "depth 200": (body(b'{"x":' + b"[" * 200 + b"]" * 200 + b"}"), 400, None),
     "depth 1000000": (body(b'{"x":' + b"[" * 1000000), 400, None),
     "10 MB of spaces": (body(b" " * 10_000_000), 400, None),
-    "10 MB string as a role": (body(json.dumps({"messages": [{"role": 1, "content": "a" * 10_000_000}]}).encode()), 400, "messages"),
+    "10 MB string as a role": (
+        body(json.dumps({"messages": [{"role": 1, "content": "a" * 10_000_000}]}).encode()),
+        400,
+        "messages",
+    ),
     "no messages": (body(b"{}"), 400, "messages"),
     "messages null": (chat(messages=None), 400, "messages"),
     "messages empty": (chat(messages=[]), 400, "messages"),
@@ -51,7 +56,11 @@ CASES = {
     "message with number role": (chat(messages=[{"role": 5, "content": "a"}]), 400, "messages"),
     "message without content": (chat(messages=[{"role": "user"}]), 400, "messages"),
     "message with number content": (chat(messages=[{"role": "user", "content": 5}]), 400, "messages"),
-    "image part": (chat(messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]), 400, "messages"),
+    "image part": (
+        chat(messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]),
+        400,
+        "messages",
+    ),
     "part without type": (chat(messages=[{"role": "user", "content": [{"text": "x"}]}]), 400, "messages"),
     "70000 messages": (chat(messages=M * 70000), 400, "messages"),
     "unknown model": (chat(model="gpt-9"), 404, "model"),
@@ -127,8 +136,21 @@ def test_malformed(server, name):
 
 def test_numbers_of_every_kind(server):
     """Each numeric parameter with values that no parameter takes: 400 that names it, or the value is in range."""
-    names = ["temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "max_tokens",
-             "max_completion_tokens", "n_predict", "n", "seed", "top_logprobs"]
+    names = [
+        "temperature",
+        "top_p",
+        "top_k",
+        "min_p",
+        "repetition_penalty",
+        "presence_penalty",
+        "frequency_penalty",
+        "max_tokens",
+        "max_completion_tokens",
+        "n_predict",
+        "n",
+        "seed",
+        "top_logprobs",
+    ]
     for name in names:
         for value in (-1e19, 1e19, "1", [], {}, True):
             status, answer = server.post(*chat(**{name: value}))

@@ -1,11 +1,15 @@
 """The cache explains itself: what it would do for a request, what it holds, why a request missed."""
+
 import json
 
 import pytest
 from radish_server import Server
 
 CHAT, TEXT, EXPLAIN = "/v1/chat/completions", "/v1/completions", "/v1/cache/explain"
-TOOL = {"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": {"type": "object", "properties": {}}}}
+TOOL = {
+    "type": "function",
+    "function": {"name": "look", "description": "Looks.", "parameters": {"type": "object", "properties": {}}},
+}
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +31,11 @@ def test_explain_finds_the_first_difference(small):
     assert (x["stored_tokens"], x["cause"], x["lost_tokens"]) == (0, "new", x["prompt_tokens"])
     small.ok(CHAT, base)
     x = small.ok(EXPLAIN, base)
-    assert x["stored_tokens"] == x["computed_tokens"] == x["prompt_tokens"] and x["cause"] == "none" and x["difference"] is None
+    assert (
+        x["stored_tokens"] == x["computed_tokens"] == x["prompt_tokens"]
+        and x["cause"] == "none"
+        and x["difference"] is None
+    )
     other = small.ok(EXPLAIN, base | {"messages": talk("How many boxes?", "Eight.", "And crates?")})
     d = other["difference"]
     assert other["cause"] == "different" and (d["message"], d["part"]) == (2, "message")
@@ -78,7 +86,10 @@ def test_another_salt_is_told_to_its_own_key_alone(make_server, tmp_path):
     keys = tmp_path / "keys"
     keys.write_text("alice-key\nbob-key\n")
     s = make_server("--api-key-file", str(keys), "--threads", "1", "--kv-tokens", "4096")
-    ask = {"prompt": "A long prompt that is stored under one salt, and asked for under another one, as may happen by mistake.", "max_tokens": 1}
+    ask = {
+        "prompt": "A long prompt that is stored under one salt, and asked for under another one, as may happen by mistake.",
+        "max_tokens": 1,
+    }
 
     def explain(who, **more):
         return json.loads(s.request("POST", EXPLAIN, ask | more, {"Authorization": f"Bearer {who}-key"})[2])["cause"]

@@ -1,4 +1,5 @@
 """`radish cache` against a running server and against a folder on disk."""
+
 import json
 import os
 import subprocess
@@ -8,12 +9,21 @@ import pytest
 from radish_server import BUILD, Server
 
 TEXT = "/v1/completions"
-BOXES = "The boxes are counted by a clerk who never sleeps, and who never guesses a number, so that all of them are known. " * 3
+BOXES = (
+    "The boxes are counted by a clerk who never sleeps, and who never guesses a number, so that all of them are known. "
+    * 3
+)
 
 
 def cache(*words, code=0, stdin=None, **env):
-    done = subprocess.run([BUILD / "radish", "cache", *map(str, words)], capture_output=True, text=True, timeout=60, input=stdin,
-                          env=os.environ | env)
+    done = subprocess.run(
+        [BUILD / "radish", "cache", *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        input=stdin,
+        env=os.environ | env,
+    )
     assert done.returncode == code, (done.stdout, done.stderr)
     assert (code == 0) == (done.stderr == "") or code == 1
     return done.stdout if code == 0 else done.stdout + done.stderr
@@ -33,7 +43,9 @@ def at(small):
 
 
 def ask(server, prompt, **more):
-    status, _, body = server.request("POST", TEXT, {"prompt": prompt, "max_tokens": 1} | more, {"Authorization": "Bearer secret"})
+    status, _, body = server.request(
+        "POST", TEXT, {"prompt": prompt, "max_tokens": 1} | more, {"Authorization": "Bearer secret"}
+    )
     assert status == 200, body
     return json.loads(body)
 
@@ -80,8 +92,15 @@ def test_errors_say_what_is_wrong(small, at):
     assert "refused" in cache("stats", "--url", "http://127.0.0.1:9", code=1)
     assert "wanted http://" in cache("stats", "--url", "ftp://x", code=1)
     assert "did you mean list?" in cache("lst", code=2)
-    for words in (("explain",), ("list", "x.json"), ("clear", "--cache-dir", "x"), ("list", "--all"), ("verify", "--url", "http://x"),
-                  ("list", "--url", "http://x", "--cache-dir", "y"), ("list", "--subtree", "x")):
+    for words in (
+        ("explain",),
+        ("list", "x.json"),
+        ("clear", "--cache-dir", "x"),
+        ("list", "--all"),
+        ("verify", "--url", "http://x"),
+        ("list", "--url", "http://x", "--cache-dir", "y"),
+        ("list", "--subtree", "x"),
+    ):
         assert "radish cache" in cache(*words, code=2)
     assert "no disk cache in it" in cache("list", "--cache-dir", "/nonexistent", code=1)
 
@@ -100,7 +119,9 @@ def test_a_stopped_servers_folder(tmp_path):
     out = cache("list", "--cache-dir", folder)
     assert "little" in out and "f16" in out and "in use" not in out
     listed = json.loads(cache("list", "--json", "--cache-dir", folder))
-    assert [e["model"] for e in listed["entries"]].count("little") >= 1 and listed["pages"] >= 8 and listed["damaged"] == 0
+    assert (
+        [e["model"] for e in listed["entries"]].count("little") >= 1 and listed["pages"] >= 8 and listed["damaged"] == 0
+    )
     assert "0 damaged" in cache("verify", "--cache-dir", folder)
     assert "0 damaged" in cache("verify", RADISH_CACHE=str(folder))
     assert json.loads(cache("stats", "--json", "--cache-dir", folder))["bytes"] == listed["bytes"]

@@ -1,5 +1,6 @@
 """F90 on a living server: each allocation of the io thread fails once, in every kind of exchange. The client gets a whole answer,
 an error, or the connection ends; never a part that looks whole, never a body without its head, and nobody waits in vain."""
+
 import contextlib
 import json
 import mmap
@@ -14,25 +15,43 @@ TEXT, CHAT = "/v1/completions", "/v1/chat/completions"
 GET = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"
 LAST = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 ASK = {"prompt": "abc", "max_tokens": 30, "seed": 3, "temperature": 1, "ignore_eos": True}
-SAID = {"messages": [{"role": "user", "content": "abc"}], "max_tokens": 30, "seed": 3, "temperature": 1, "logprobs": True, "top_logprobs": 2}
+SAID = {
+    "messages": [{"role": "user", "content": "abc"}],
+    "max_tokens": 30,
+    "seed": 3,
+    "temperature": 1,
+    "logprobs": True,
+    "top_logprobs": 2,
+}
 
 
 @pytest.fixture(scope="module")
 def rig(tmp_path_factory):
     """(server, arm): arm(n) lets the io thread's n-th allocation from now fail; arm(-1) none, and returns how many have."""
     from radish_server import Server
+
     folder = tmp_path_factory.mktemp("faults")
     library, control = folder / "alloc_faults.so", folder / "control"
-    subprocess.run(["cc", "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", library, ROOT / "tests/server/alloc_faults.c"], check=True)
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", library, ROOT / "tests/server/alloc_faults.c"], check=True
+    )
     control.write_bytes(struct.pack("qqq", 0, -1, 0) + bytes(4096 - 24))
-    s = Server("--threads", "1", "--kv-tokens", "8192", "--drain", "1", model=TINY,
-               env={"LD_PRELOAD": str(library), "ALLOC_FAULTS": str(control)})
+    s = Server(
+        "--threads",
+        "1",
+        "--kv-tokens",
+        "8192",
+        "--drain",
+        "1",
+        model=TINY,
+        env={"LD_PRELOAD": str(library), "ALLOC_FAULTS": str(control)},
+    )
     with open(control, "r+b") as f, mmap.mmap(f.fileno(), 4096) as shared:
         struct.pack_into("q", shared, 0, s.process.pid)
 
         def arm(n):
             struct.pack_into("q", shared, 8, -1)
-            failed, = struct.unpack_from("q", shared, 16)
+            (failed,) = struct.unpack_from("q", shared, 16)
             struct.pack_into("q", shared, 16, 0)
             struct.pack_into("q", shared, 8, n)
             return failed
@@ -78,8 +97,8 @@ def answers(raw):
             n = int(size, 16) if end else 0
             if not end or len(rest) < n + 2:
                 break
-            assert rest[n:n + 2] == b"\r\n", rest[:100]
-            body, raw, whole = body + rest[:n], rest[n + 2:], n == 0
+            assert rest[n : n + 2] == b"\r\n", rest[:100]
+            body, raw, whole = body + rest[:n], rest[n + 2 :], n == 0
         found.append((status, kind, body, whole))
         raw = raw if whole else b""
     return found
@@ -104,7 +123,9 @@ def scenarios(s):
     ask, said = json.dumps(ASK).encode(), json.dumps(SAID).encode()
     stream = json.dumps(ASK | {"stream": True, "return_token_ids": True}).encode()
     talk = json.dumps(SAID | {"stream": True}).encode()
-    chunked = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+    chunked = (
+        b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
     return {
         "get": [LAST],
         "refused": [close(s.post_bytes("/nothing", b"{}"))],

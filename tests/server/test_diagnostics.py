@@ -1,4 +1,5 @@
 """Cache diagnostics through the official packages: OpenAI's prompt_cache_diagnostics, Anthropic's cache_miss_reason."""
+
 import anthropic
 import openai
 import pytest
@@ -6,7 +7,12 @@ import pytest
 CHAT = "/v1/chat/completions"
 SYSTEM = "You are a clerk who counts boxes, and who never guesses a number that nobody has told you before. " * 3
 ASK = "How many boxes are there, of which colours are they, and who has counted them, when, and why did nobody ask before?"
-TOOL = {"type": "function", "name": "look", "description": "Looks into a box.", "parameters": {"type": "object", "properties": {}}}
+TOOL = {
+    "type": "function",
+    "name": "look",
+    "description": "Looks into a box.",
+    "parameters": {"type": "object", "properties": {}},
+}
 A_TOOL = {"name": "look", "description": "Looks into a box.", "input_schema": {"type": "object", "properties": {}}}
 
 
@@ -61,7 +67,9 @@ def test_chat_completions_have_it_too(server):
     first = ask(long, "Yes.", "And now?")
     options = {"prompt_cache_options": {"comparison_response_id": first["id"]}}
     assert "prompt_cache_diagnostics" not in first
-    assert ask(long, "Yes.", "And now?", "Two.", "Sure?", **options)["prompt_cache_diagnostics"] == {"type": "cache_hit"}
+    assert ask(long, "Yes.", "And now?", "Two.", "Sure?", **options)["prompt_cache_diagnostics"] == {
+        "type": "cache_hit"
+    }
     d = ask("No. " + long, "Yes.", "And now?", **options)["prompt_cache_diagnostics"]
     assert (d["reason"], d["cause"]) == ("input_changed", "different")
     d = ask("Other. " + long, **options)["prompt_cache_diagnostics"]
@@ -89,8 +97,13 @@ def test_messages_say_what_changed(server, claude):
     assert ask(previous="msg_gone").diagnostics.cache_miss_reason.type == "previous_message_not_found"
     server.request("DELETE", "/v1/cache")
     assert ask(previous=first.id).diagnostics.cache_miss_reason.type == "unavailable"
-    with claude.messages.stream(model="", max_tokens=2, system=SYSTEM, diagnostics={"previous_message_id": first.id},
-                                messages=[{"role": "user", "content": ASK}]) as stream:
+    with claude.messages.stream(
+        model="",
+        max_tokens=2,
+        system=SYSTEM,
+        diagnostics={"previous_message_id": first.id},
+        messages=[{"role": "user", "content": ASK}],
+    ) as stream:
         assert stream.get_final_message().diagnostics is None
     plain = claude.messages.create(model="", max_tokens=2, messages=[{"role": "user", "content": "Plain."}])
     assert plain.diagnostics is None

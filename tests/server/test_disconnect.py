@@ -1,4 +1,5 @@
 """A client that leaves, in any phase, frees everything and stops nobody else; slow readers do not hold others up."""
+
 import contextlib
 import json
 import socket
@@ -16,6 +17,7 @@ TEXT = "/v1/completions"
 def small():
     """Two may run, the rest queues."""
     from radish_server import Server
+
     s = Server("--threads", "1", "--kv-tokens", "16384", "--max-running", "2", "--drain", "1")
     yield s
     assert s.stats()["engine"]["accounting_errors"] == 0
@@ -41,10 +43,15 @@ def gone_within(server, before, n, seconds):
 @pytest.mark.parametrize("phase", ["prefill", "decode", "queued"])
 def test_leaving_frees_everything(small, phase, how, stream):
     seed = zlib.crc32(repr((phase, how, stream)).encode()) % 100000
-    long = {"prompt": token_ids(6 if phase != "prefill" else 4000, seed=seed), "max_tokens": 3000, "ignore_eos": True, "stream": stream}
+    long = {
+        "prompt": token_ids(6 if phase != "prefill" else 4000, seed=seed),
+        "max_tokens": 3000,
+        "ignore_eos": True,
+        "stream": stream,
+    }
     before = small.stats()["requests"]["cancelled"]
     sockets = []
-    if phase == "queued":                                       # requests prepared at one time may pass each other: two run first
+    if phase == "queued":  # requests prepared at one time may pass each other: two run first
         sockets = [small.open_request(TEXT, long | {"prompt": token_ids(6, seed=seed + i)}) for i in range(2)]
         small.wait_until(lambda: small.stats()["requests"]["decode"] == 2)
     sockets.append(small.open_request(TEXT, long))
@@ -52,7 +59,7 @@ def test_leaving_frees_everything(small, phase, how, stream):
     if phase == "queued":
         leave(sockets[2], how)
         gone_within(small, before, 1, 30)
-        assert small.stats()["requests"]["decode"] == 2         # the others run on
+        assert small.stats()["requests"]["decode"] == 2  # the others run on
     for s in sockets[:2]:
         leave(s, how)
     gone_within(small, before, len(sockets), 30)
@@ -87,7 +94,9 @@ def test_leaving_in_the_head_and_in_the_body(small):
 def test_leaving_right_away_leaves_nothing(small):
     """The prep workers still have it when the client leaves."""
     for i in range(30):
-        small.open_request(TEXT, {"prompt": token_ids(500, seed=900 + i), "max_tokens": 500, "ignore_eos": True}).close()
+        small.open_request(
+            TEXT, {"prompt": token_ids(500, seed=900 + i), "max_tokens": 500, "ignore_eos": True}
+        ).close()
     small.wait_idle()
 
 
@@ -106,7 +115,9 @@ def test_a_reader_that_stops_pauses_its_own_request_only(small):
     s = socket.socket()
     s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     s.connect(("127.0.0.1", small.port))
-    body = json.dumps({"prompt": token_ids(6, seed=5), "max_tokens": 3000, "ignore_eos": True, "stream": True, "logprobs": 20}).encode()
+    body = json.dumps(
+        {"prompt": token_ids(6, seed=5), "max_tokens": 3000, "ignore_eos": True, "stream": True, "logprobs": 20}
+    ).encode()
     s.sendall(small.post_bytes(TEXT, body))
     small.wait_until(lambda: small.stats()["requests"]["decode"] == 1)
     for i in range(3):
@@ -117,9 +128,14 @@ def test_a_reader_that_stops_pauses_its_own_request_only(small):
 
 def test_pings_while_nothing_is_sent(small):
     """Two requests run; the stream of a third has its headers at once and comments until its turn comes."""
-    held = [small.open_request(TEXT, {"prompt": token_ids(6, seed=40 + i), "max_tokens": 8000, "ignore_eos": True}) for i in range(2)]
+    held = [
+        small.open_request(TEXT, {"prompt": token_ids(6, seed=40 + i), "max_tokens": 8000, "ignore_eos": True})
+        for i in range(2)
+    ]
     small.wait_until(lambda: small.stats()["requests"]["decode"] == 2)
-    s = small.open_request("/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}], "stream": True, "max_tokens": 2})
+    s = small.open_request(
+        "/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}], "stream": True, "max_tokens": 2}
+    )
     s.settimeout(20)
     seen = b""
     while b": ping\n\n" not in seen:

@@ -1,4 +1,5 @@
 """The disk cache of a server: restart, kill -9, damage, another KV type on the same folder, two servers at once."""
+
 import contextlib
 import os
 import random
@@ -72,14 +73,14 @@ def test_it_survives_a_restart_and_a_kill(folder):
     with serving(folder, "--cache-verify", "1") as server:
         again, timings = ask(server)
         assert again == text
-        assert timings["prompt_n"] == 0                          # all of it, with the hidden state at its end
+        assert timings["prompt_n"] == 0  # all of it, with the hidden state at its end
         assert timings["cache_n"] == timings["cache_disk_n"] == n_prompt
         assert server.stats()["disk"]["prompt_tokens"] == timings["cache_disk_n"]
         assert verified(server, 1)["tokens"] == timings["cache_n"]
         ask(server)
         assert verified(server, 2)["tokens"] == 2 * n_prompt
         kill(server)
-    with serving(folder, "--kv-type", "f32") as server:          # pages of another kind find nothing, and do no harm
+    with serving(folder, "--kv-type", "f32") as server:  # pages of another kind find nothing, and do no harm
         _, timings = ask(server)
         assert timings["cache_n"] == 0
         written(server, timings["prompt_n"] // 16)
@@ -139,7 +140,7 @@ def test_explain_tells_what_is_on_disk_and_with_which_kv_type(folder):
     with serving(folder) as server:
         n_prompt = ask(server)[1]["prompt_n"]
         written(server, n_prompt // 16)
-    with serving(folder) as server:                              # nothing in memory, all of it on disk
+    with serving(folder) as server:  # nothing in memory, all of it on disk
         told = server.ok("/v1/cache/explain", BODY)
         assert told["stored_tokens"] == 0 and told["disk_tokens"] == n_prompt // 16 * 16 and told["cause"] == "none"
         assert told["lost_tokens"] == n_prompt % 16
@@ -147,7 +148,7 @@ def test_explain_tells_what_is_on_disk_and_with_which_kv_type(folder):
         assert longer["cause"] == "different" and longer["disk_tokens"] == n_prompt // 16 * 16
         changed = server.ok("/v1/cache/explain", {"prompt": "x" + PROMPT})
         assert changed["disk_tokens"] == 0 and changed["cause"] == "new" and "stored_kv_type" not in changed
-        assert server.stats()["disk"]["pages_read"] == 0         # it asked, and loaded nothing
+        assert server.stats()["disk"]["pages_read"] == 0  # it asked, and loaded nothing
         assert ask(server)[1]["cache_disk_n"] >= told["disk_tokens"]
     with serving(folder, "--kv-type", "q8_0") as server:
         told = server.ok("/v1/cache/explain", BODY)
@@ -171,7 +172,7 @@ def test_a_cleared_conversation_is_gone_from_disk_as_well(folder):
         n = server.ok("/v1/cache/explain", {"prompt": first})
         m = server.ok("/v1/cache/explain", {"prompt": second})
         assert m["cause"] == "none" and m["lost_tokens"] < 16
-        assert n["cause"] == "different" and 0 < n["disk_tokens"] < n["prompt_tokens"] - 30    # what both begin with
+        assert n["cause"] == "different" and 0 < n["disk_tokens"] < n["prompt_tokens"] - 30  # what both begin with
         again = server.ok("/v1/completions", BODY | {"prompt": first})["timings"]
         assert again["prompt_n"] > 30 and server.stats()["disk"]["damaged"] == 0
 
@@ -190,14 +191,29 @@ def test_pages_kept_as_integers_are_told_and_never_mixed(folder):
         assert explained["lossy_tokens"] == timings["cache_lossy_n"]
         short = server.ok("/v1/completions", {**BODY, "prompt": PROMPT[:500]})
         assert "cache_lossy_n" not in short["timings"]
-    with serving(folder) as server:                              # exact pages have another name
+    with serving(folder) as server:  # exact pages have another name
         exact, timings = ask(server)
         assert timings["cache_n"] == 0 and "cache_lossy_n" not in timings
-        assert exact == text                                     # which was computed
+        assert exact == text  # which was computed
     exact_size = sum(f.stat().st_blocks for f in folder.glob("*.pages")) - size
-    assert size < 0.8 * exact_size                               # 0.54 behind the first 256 tokens
+    assert size < 0.8 * exact_size  # 0.54 behind the first 256 tokens
     process = subprocess.run(
-        [BUILD / "radish", "serve", model_path(), "--port", str(free_port()), "--kv-type", "q8_0", "--store-kv", "q8_0", "--cache-dir", str(folder)],
-        capture_output=True, text=True, timeout=60)
+        [
+            BUILD / "radish",
+            "serve",
+            model_path(),
+            "--port",
+            str(free_port()),
+            "--kv-type",
+            "q8_0",
+            "--store-kv",
+            "q8_0",
+            "--cache-dir",
+            str(folder),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert process.returncode == 1
     assert "store_kv q8_0 is for keys and values in f16" in process.stderr

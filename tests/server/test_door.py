@@ -1,4 +1,5 @@
 """The door (src/server/http_door.h): /health is answered whatever other clients hold, and whatever the io threads do."""
+
 import contextlib
 import ctypes
 import json
@@ -50,7 +51,7 @@ def stopped_thread(tid):
     except PermissionError as e:
         pytest.skip(f"threads cannot be stopped here: {e}")
     ptrace(PTRACE_INTERRUPT)
-    os.waitpid(tid, 0x40000000)                                 # __WALL
+    os.waitpid(tid, 0x40000000)  # __WALL
     yield
     ptrace(PTRACE_DETACH)
 
@@ -82,14 +83,20 @@ def test_health_under_4300_half_sent_heads(make_server):
 
 def test_health_with_64_descriptors(make_server):
     """Half heads, heads of other requests and idle connections take all that there are; a request that runs goes on."""
-    s = make_server("--threads", "1", "--kv-tokens", "8192", model=TINY, before=(shutil.which("prlimit"), "--nofile=64:64"))
+    s = make_server(
+        "--threads", "1", "--kv-tokens", "8192", model=TINY, before=(shutil.which("prlimit"), "--nofile=64:64")
+    )
     running = s.open_request(TEXT, {"prompt": "a", "max_tokens": 200, "ignore_eos": True, "stream": True, "n": 2})
     held = []
     for i in range(100):
         with contextlib.suppress(OSError):
             held.append(connect(s))
             if i % 3:
-                held[-1].sendall(b"GET /health HT" if i % 3 == 1 else b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n")
+                held[-1].sendall(
+                    b"GET /health HT"
+                    if i % 3 == 1
+                    else b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"
+                )
         if i % 5 == 0:
             probe(s)
     assert max(probe(s) for _ in range(50)) < 4
@@ -145,9 +152,16 @@ def test_one_connection_asks_health_and_other_things(make_server):
         time.sleep(0.05)
         c.sendall(HEALTH[20:] + HEALTH + post)
         assert [answer(c)[1][:9] for _ in range(3)] == [BODY[:9], BODY[:9], b'{"id":"cm']
-    for ask, status, more in ((HEALTH.replace(b"GET", b"HEAD"), b"200", b"Content-Length: 15"), (HEALTH.replace(b"localhost", b"evil.example"), b"403", b"Host header"),
-                              (HEALTH.replace(b"1.1", b"1.0"), b"200", b"Connection: close"), (HEALTH.replace(b"\r\n\r\n", b"\r\nOrigin: http://localhost:3\r\n\r\n"), b"200",
-                                                                                              b"Access-Control-Allow-Origin: http://localhost:3")):
+    for ask, status, more in (
+        (HEALTH.replace(b"GET", b"HEAD"), b"200", b"Content-Length: 15"),
+        (HEALTH.replace(b"localhost", b"evil.example"), b"403", b"Host header"),
+        (HEALTH.replace(b"1.1", b"1.0"), b"200", b"Connection: close"),
+        (
+            HEALTH.replace(b"\r\n\r\n", b"\r\nOrigin: http://localhost:3\r\n\r\n"),
+            b"200",
+            b"Access-Control-Allow-Origin: http://localhost:3",
+        ),
+    ):
         with connect(s) as c:
             c.sendall(ask)
             out = c.recv(4096)

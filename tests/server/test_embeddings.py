@@ -1,4 +1,5 @@
 """/v1/embeddings: shapes, the openai package, llama.cpp's directions, what the cache may and may not change."""
+
 import base64
 import json
 import math
@@ -31,7 +32,9 @@ def test_directions_are_llamacpps(server):
         assert numpy.dot(mine, v) / numpy.linalg.norm(v) >= 0.999
 
 
-@pytest.mark.parametrize("model, pooling", [("smollm2", "mean"), ("qwen2.5-coder-0.5b", "mean"), ("qwen2.5-coder-0.5b", "auto")])
+@pytest.mark.parametrize(
+    "model, pooling", [("smollm2", "mean"), ("qwen2.5-coder-0.5b", "mean"), ("qwen2.5-coder-0.5b", "auto")]
+)
 def test_directions_of_other_poolings_and_models(make_server, model, pooling):
     s = make_server("--threads", "2", "--kv-tokens", "4096", "--pooling", pooling, model=model)
     golden = json.loads((GOLDEN / f"{model}.json").read_text())
@@ -49,7 +52,12 @@ def test_forms_of_input_and_usage(server):
     v = one["data"][0]["embedding"]
     assert abs(length(v) - 1) < 1e-5 and one["model"] == "smollm2"
     assert one["usage"]["prompt_tokens"] == one["usage"]["total_tokens"] == len(ids)
-    assert vectors(server, {"input": [text]}) == vectors(server, {"input": ids}) == vectors(server, {"input": [ids]}) == [v]
+    assert (
+        vectors(server, {"input": [text]})
+        == vectors(server, {"input": ids})
+        == vectors(server, {"input": [ids]})
+        == [v]
+    )
     two = server.ok(PATH, {"input": [text, "Other."]})
     assert two["data"][0]["embedding"] == v and two["usage"]["prompt_tokens"] > len(ids)
 
@@ -57,7 +65,9 @@ def test_forms_of_input_and_usage(server):
 def test_base64_is_the_same_floats(server):
     v = vectors(server, {"input": "hello"})[0]
     packed = vectors(server, {"input": "hello", "encoding_format": "base64"})[0]
-    assert struct.unpack(f"<{len(v)}f", base64.b64decode(packed)) == struct.unpack(f"<{len(v)}f", struct.pack(f"<{len(v)}f", *v))
+    assert struct.unpack(f"<{len(v)}f", base64.b64decode(packed)) == struct.unpack(
+        f"<{len(v)}f", struct.pack(f"<{len(v)}f", *v)
+    )
 
 
 def test_dimensions_cut_and_make_the_length_one_again(server):
@@ -81,7 +91,7 @@ def test_a_cached_prefix_changes_nothing_and_is_counted(server):
 def test_the_openai_package(server):
     client = openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="none", max_retries=0)
     texts = ["cats purr", "dogs bark", "the stock market fell"]
-    answer = client.embeddings.create(model="smollm2", input=texts)           # the package asks for base64
+    answer = client.embeddings.create(model="smollm2", input=texts)  # the package asks for base64
     plain = client.embeddings.create(model="smollm2", input=texts, encoding_format="float")
     assert len(answer.data) == 3 and len(answer.data[0].embedding) == 576
     assert numpy.allclose(answer.data[2].embedding, plain.data[2].embedding, atol=1e-7)
@@ -90,11 +100,22 @@ def test_the_openai_package(server):
         client.embeddings.create(model="another", input="x")
 
 
-@pytest.mark.parametrize("body, param", [
-    ({}, "input"), ({"input": None}, "input"), ({"input": ""}, "input"), ({"input": []}, "input"), ({"input": 3}, "input"),
-    ({"input": ["a", 3]}, "input"), ({"input": [1, "a"]}, "input"), ({"input": [[]]}, "input"), ({"input": {"text": "a"}}, "input"),
-    ({"input": "a", "encoding_format": "int8"}, "encoding_format"), ({"input": "a", "encoding_format": 1}, "encoding_format"),
-])
+@pytest.mark.parametrize(
+    "body, param",
+    [
+        ({}, "input"),
+        ({"input": None}, "input"),
+        ({"input": ""}, "input"),
+        ({"input": []}, "input"),
+        ({"input": 3}, "input"),
+        ({"input": ["a", 3]}, "input"),
+        ({"input": [1, "a"]}, "input"),
+        ({"input": [[]]}, "input"),
+        ({"input": {"text": "a"}}, "input"),
+        ({"input": "a", "encoding_format": "int8"}, "encoding_format"),
+        ({"input": "a", "encoding_format": 1}, "encoding_format"),
+    ],
+)
 def test_bad_bodies_name_the_field(server, body, param):
     status, e = server.post(PATH, body)
     assert status == 400 and e["error"]["param"] == param and param in e["error"]["message"], e
@@ -102,7 +123,11 @@ def test_bad_bodies_name_the_field(server, body, param):
 
 def test_too_long_a_text_says_maximum_context_length(server):
     status, e = server.post(PATH, {"input": [list(range(100, 9000))]})
-    assert status == 400 and "maximum context length" in e["error"]["message"] and e["error"]["code"] == "context_length_exceeded"
+    assert (
+        status == 400
+        and "maximum context length" in e["error"]["message"]
+        and e["error"]["code"] == "context_length_exceeded"
+    )
 
 
 def test_a_thousand_inputs_come_in_order(server):

@@ -4,6 +4,7 @@ the `tokenizers` package and jinja2 give.
 The families' files are not part of the tree: RADISH_TOKENIZERS names their folder (default ../shared/tokenizers beside the
 checkout). Where it is absent the templates and strings of the golden files are tried on the default model alone.
 """
+
 import contextlib
 import http.client
 import json
@@ -55,7 +56,11 @@ def serving(model, *flags):
 def body_of(c):
     """A golden conversation as a request: the template sees the same variables."""
     last = c["messages"][-1]
-    body = {"messages": c["messages"], "add_generation_prompt": c["add_generation_prompt"], "chat_template_kwargs": c.get("kwargs", {})}
+    body = {
+        "messages": c["messages"],
+        "add_generation_prompt": c["add_generation_prompt"],
+        "chat_template_kwargs": c.get("kwargs", {}),
+    }
     if last["role"] == "assistant":
         body["continue_final_message"] = False
     return body | ({"tools": c["tools"]} if "tools" in c else {})
@@ -64,7 +69,9 @@ def body_of(c):
 def is_plain(c):
     """What the server changes before it renders is tried in test_messages.py: no parts, nothing absent, arguments as objects."""
     calls = [call for m in c["messages"] for call in m.get("tool_calls", [])]
-    return all(isinstance(m.get("content"), str) for m in c["messages"]) and all(isinstance(call.get("function", {}).get("arguments"), dict) for call in calls)
+    return all(isinstance(m.get("content"), str) for m in c["messages"]) and all(
+        isinstance(call.get("function", {}).get("arguments"), dict) for call in calls
+    )
 
 
 def compare_templates(ask, golden):
@@ -89,15 +96,17 @@ def test_golden_templates_by_file(name, tmp_path):
         compare_templates(ask, golden)
 
 
-@pytest.mark.parametrize("family", sorted(set(PRE) - {"qwen2_5"}))        # as qwen3
+@pytest.mark.parametrize("family", sorted(set(PRE) - {"qwen2_5"}))  # as qwen3
 def test_a_family_has_its_own_prompts_and_tokens(family):
     model = family_model(family)
     if not model:
         pytest.skip(f"the files of {family} are absent: RADISH_TOKENIZERS names their folder")
     tokenizer, config = files(family)
-    normal = (lambda s: unicodedata.normalize("NFC", s)) if "NFC" in json.dumps(tokenizer["normalizer"]) else (lambda s: s)
+    normal = (
+        (lambda s: unicodedata.normalize("NFC", s)) if "NFC" in json.dumps(tokenizer["normalizer"]) else (lambda s: s)
+    )
     texts = hard_strings([t["content"] for t in tokenizer["added_tokens"]], N_STRINGS)
-    texts = [t for t in texts if "\0" not in t]                 # refused in JSON
+    texts = [t for t in texts if "\0" not in t]  # refused in JSON
     package = Tokenizer.from_str(json.dumps(tokenizer))
     want = [package.encode(t, add_special_tokens=False).ids for t in texts]
     with serving(model) as ask:

@@ -4,6 +4,7 @@ F22 is test_parameter_table.py; F20 and F26 also test_bad_requests.py and tests/
 tests/fuzz/fuzz_utf8.c, tests/text/test_stop.c and test_openai.py; F30 is tests/text/test_output_random.c and
 tests/fuzz/fuzz_output_parser.c.
 """
+
 import json
 import os
 import shutil
@@ -40,7 +41,7 @@ def peak_mib(server):
 
 def cpu_s(server):
     total = 0
-    with open(f"/proc/{server.process.pid}/schedstat") as f:        # of the main thread: parsing is the io thread's
+    with open(f"/proc/{server.process.pid}/schedstat") as f:  # of the main thread: parsing is the io thread's
         total += int(f.read().split()[0])
     return total / 1e9
 
@@ -55,21 +56,35 @@ def test_F20_a_large_body_takes_at_most_three_times_its_size(make_server):
 
 def test_F20_numbers_at_their_edges(tiny):
     base = {"messages": [USER], "max_tokens": 1}
-    for raw, status in ((b"-0", 200), (b"-0.0", 200), (b"0e10", 200), (b"1E0", 200), (b"1e-400", 200), (b"99999999999999999999", 400),
-                        (b"1e999", 400), (b"-1e999", 400), (b"0x1", 400), (b"1_0", 400)):
+    for raw, status in (
+        (b"-0", 200),
+        (b"-0.0", 200),
+        (b"0e10", 200),
+        (b"1E0", 200),
+        (b"1e-400", 200),
+        (b"99999999999999999999", 400),
+        (b"1e999", 400),
+        (b"-1e999", 400),
+        (b"0x1", 400),
+        (b"1_0", 400),
+    ):
         body = json.dumps(base).encode()[:-1] + b',"temperature":' + raw + b"}"
         got, answer = tiny.post(CHAT, body)
         assert got == status, (raw, answer)
 
 
-@pytest.mark.parametrize("field,value", [
-    ("messages", b"[" + b",".join([b"{}"] * 1_000_000) + b"]"),
-    ("messages", b'[{"role":"user","content":[' + b",".join([b'""'] * 1_000_000) + b"]}]"),
-    ("tools", b"[" + b",".join([b"{}"] * 1_000_000) + b"]"),
-    ("stop", b"[" + b",".join([b'"a"'] * 1_000_000) + b"]"),
-    ("logit_bias", b"{" + b",".join(b'"%d":1' % i for i in range(1_000_000)) + b"}"),
-    ("bad_words", b"[" + b",".join([b'"a"'] * 1_000_000) + b"]"),
-], ids=["messages", "parts", "tools", "stop", "logit_bias", "bad_words"])
+@pytest.mark.parametrize(
+    "field,value",
+    [
+        ("messages", b"[" + b",".join([b"{}"] * 1_000_000) + b"]"),
+        ("messages", b'[{"role":"user","content":[' + b",".join([b'""'] * 1_000_000) + b"]}]"),
+        ("tools", b"[" + b",".join([b"{}"] * 1_000_000) + b"]"),
+        ("stop", b"[" + b",".join([b'"a"'] * 1_000_000) + b"]"),
+        ("logit_bias", b"{" + b",".join(b'"%d":1' % i for i in range(1_000_000)) + b"}"),
+        ("bad_words", b"[" + b",".join([b'"a"'] * 1_000_000) + b"]"),
+    ],
+    ids=["messages", "parts", "tools", "stop", "logit_bias", "bad_words"],
+)
 def test_F21_a_million_of_anything_is_refused(tiny, field, value):
     start = b"{" if field == "messages" else b'{"messages":[{"role":"user","content":"a"}],'
     error = refused(tiny, CHAT, start + b'"%s":%s}' % (field.encode(), value), field)
@@ -78,6 +93,7 @@ def test_F21_a_million_of_anything_is_refused(tiny, field, value):
 
 def test_F21_at_the_limit_time_is_linear(tiny):
     """Ten times as many parts take the io thread about ten times as long."""
+
     def cost(n):
         body = json.dumps({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}] * n}]}).encode()
         before = cpu_s(tiny)
@@ -90,9 +106,15 @@ def test_F21_at_the_limit_time_is_linear(tiny):
 
 def test_F23_what_is_nearly_nothing_has_a_defined_result(tiny):
     # the tiny model's template writes nothing of a system message: that prompt is empty
-    for messages, status in (([], 400), ([{"role": "user", "content": ""}], 200), ([{"role": "system", "content": "Be brief."}], 400),
-                             ([USER, {"role": "assistant", "content": "He"}], 200), ([{"role": "assistant", "content": "He"}], 200),
-                             ([USER, {"role": "assistant", "content": ""}], 200), ([{"role": "user", "content": []}], 200)):
+    for messages, status in (
+        ([], 400),
+        ([{"role": "user", "content": ""}], 200),
+        ([{"role": "system", "content": "Be brief."}], 400),
+        ([USER, {"role": "assistant", "content": "He"}], 200),
+        ([{"role": "assistant", "content": "He"}], 200),
+        ([USER, {"role": "assistant", "content": ""}], 200),
+        ([{"role": "user", "content": []}], 200),
+    ):
         got, answer = tiny.post(CHAT, {"messages": messages, "max_tokens": 2})
         assert got == status, (messages, answer)
     for prompt in ("", [], [""], [[]]):
@@ -107,10 +129,19 @@ def test_F24_at_the_end_of_the_context(tiny):
     for n, want in ((62, 200), (63, 200), (64, None), (65, 400), (500, 400)):
         status, answer = tiny.post(TEXT, {"prompt": [5] * n, "max_tokens": 1000, "ignore_eos": True})
         if status == 200:
-            assert n <= 64 and answer["choices"][0]["finish_reason"] == "length" and answer["usage"]["completion_tokens"] <= 64 - n + 1
+            assert (
+                n <= 64
+                and answer["choices"][0]["finish_reason"] == "length"
+                and answer["usage"]["completion_tokens"] <= 64 - n + 1
+            )
         else:
             error = answer["error"]
-            assert n >= 64 and status == 400 and error["code"] == "context_length_exceeded" and "maximum context length" in error["message"]
+            assert (
+                n >= 64
+                and status == 400
+                and error["code"] == "context_length_exceeded"
+                and "maximum context length" in error["message"]
+            )
         assert want in (None, status), (n, status)
     tiny.wait_idle()
     status, answer = tiny.post("/v1/messages", {"messages": [{"role": "user", "content": "a" * 500}], "max_tokens": 5})
@@ -127,15 +158,30 @@ def test_F24_a_request_larger_than_the_pool_is_refused_at_once(make_server):
 
 
 def test_F25_most_choices_and_logprobs_and_one_more(tiny):
-    r = tiny.ok(TEXT, {"prompt": "a", "n": 16, "best_of": 16, "logprobs": 20, "max_tokens": 2, "seed": 1, "ignore_eos": True})
+    r = tiny.ok(
+        TEXT, {"prompt": "a", "n": 16, "best_of": 16, "logprobs": 20, "max_tokens": 2, "seed": 1, "ignore_eos": True}
+    )
     assert len(r["choices"]) == 16 and len(r["choices"][0]["logprobs"]["top_logprobs"][0]) >= 20
-    for more, param in (({"n": 17}, "n"), ({"best_of": 17}, "best_of"), ({"logprobs": 21}, "logprobs"), ({"n": 2, "best_of": 1}, "best_of")):
+    for more, param in (
+        ({"n": 17}, "n"),
+        ({"best_of": 17}, "best_of"),
+        ({"logprobs": 21}, "logprobs"),
+        ({"n": 2, "best_of": 1}, "best_of"),
+    ):
         refused(tiny, TEXT, {"prompt": "a", "max_tokens": 1} | more, param)
     refused(tiny, TEXT, {"prompt": ["a"] * 129, "n": 16, "max_tokens": 1}, "n")
 
 
 def test_F26_broken_utf8_is_refused_and_names_its_field(tiny):
-    for raw in (b"\xff", b"\xc0\xaf", b"\xe2\x82", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xf8\x88\x80\x80\x80", b"\x80"):
+    for raw in (
+        b"\xff",
+        b"\xc0\xaf",
+        b"\xe2\x82",
+        b"\xed\xa0\x80",
+        b"\xf4\x90\x80\x80",
+        b"\xf8\x88\x80\x80\x80",
+        b"\x80",
+    ):
         error = refused(tiny, TEXT, b'{"prompt":"a' + raw + b'"}', "prompt")
         assert "UTF-8" in error["message"]
 
@@ -152,6 +198,6 @@ def test_F08_a_model_file_that_is_cut_under_a_running_server_ends_it_for_the_sup
     prompt = {"prompt": [5, 6, 7, 8], "max_tokens": 4}
     s.ok(TEXT, prompt)
     os.truncate(model, 4096)
-    status, _, _ = s.request("POST", TEXT, prompt)         # the head over what is cached
+    status, _, _ = s.request("POST", TEXT, prompt)  # the head over what is cached
     assert status == 503
     assert s.process.wait(30) == 70

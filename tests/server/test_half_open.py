@@ -1,4 +1,5 @@
 """F45: a peer that is gone without a word. What the kernel is told about each connection; with --long a link that is cut."""
+
 import contextlib
 import ctypes
 import json
@@ -26,11 +27,13 @@ def server_side(server, client):
     """A copy of the server's descriptor of that connection."""
     here, there = f":{server.port:04X}", f":{client.getsockname()[1]:04X}"
     with open("/proc/net/tcp") as f:
-        inode = next(line.split()[9] for line in f if line.split()[1].endswith(here) and line.split()[2].endswith(there))
+        inode = next(
+            line.split()[9] for line in f if line.split()[1].endswith(here) and line.split()[2].endswith(there)
+        )
     folder = f"/proc/{server.process.pid}/fd"
     fd = next(int(n) for n in os.listdir(folder) if os.readlink(f"{folder}/{n}") == f"socket:[{inode}]")
     pidfd = os.pidfd_open(server.process.pid)
-    copy = ctypes.CDLL(None, use_errno=True).syscall(438, pidfd, fd, 0)        # pidfd_getfd
+    copy = ctypes.CDLL(None, use_errno=True).syscall(438, pidfd, fd, 0)  # pidfd_getfd
     os.close(pidfd)
     if copy < 0:
         pytest.skip(f"descriptors of other processes cannot be looked at here: {os.strerror(ctypes.get_errno())}")
@@ -47,10 +50,15 @@ def test_F45_every_connection_has_the_kernels_timeouts(make_server):
             read = lambda level, name: copy.getsockopt(level, name)
             assert read(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30000
             assert read(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-            assert [read(socket.IPPROTO_TCP, n) for n in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)] == [30, 10, 3]
+            assert [
+                read(socket.IPPROTO_TCP, n) for n in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+            ] == [30, 10, 3]
 
 
-@pytest.mark.skipif(not os.environ.get("RADISH_LONG") or os.geteuid() != 0 or not shutil.which("ip"), reason="takes a minute, needs root and ip")
+@pytest.mark.skipif(
+    not os.environ.get("RADISH_LONG") or os.geteuid() != 0 or not shutil.which("ip"),
+    reason="takes a minute, needs root and ip",
+)
 def test_F45_a_cut_link_cancels_the_request(make_server):
     """The client is in a network of its own, whose link goes down while its stream runs: no FIN, no RST. Cancelled within 65 s."""
     name, link = f"radish{os.getpid()}", f"rd{os.getpid()}"
@@ -66,9 +74,14 @@ def test_F45_a_cut_link_cancels_the_request(make_server):
         ip("-n", name, "address", "add", "10.213.77.2/30", "dev", link + "c")
         ip("-n", name, "link", "set", link + "c", "up")
         s = make_server("--host", "0.0.0.0", "--threads", "1", "--kv-tokens", "16384", "--drain", "1")
-        body = json.dumps({"prompt": "Once", "max_tokens": 8000, "ignore_eos": True, "stream": True, "speculation": False}).encode()
-        client = subprocess.Popen(["ip", "netns", "exec", name, sys.executable, "-c", CLIENT, "10.213.77.1", str(s.port)],
-                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        body = json.dumps(
+            {"prompt": "Once", "max_tokens": 8000, "ignore_eos": True, "stream": True, "speculation": False}
+        ).encode()
+        client = subprocess.Popen(
+            ["ip", "netns", "exec", name, sys.executable, "-c", CLIENT, "10.213.77.1", str(s.port)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
         client.stdin.write(s.post_bytes(TEXT, body))
         client.stdin.close()
         assert client.stdout.readline() == b"some\n"

@@ -1,4 +1,5 @@
 """HTTP itself: methods, versions, keep-alive, smuggling, limits, keys, hosts, origins, signals."""
+
 import contextlib
 import gzip
 import json
@@ -37,13 +38,13 @@ def test_landing_page_and_head(server):
     browser = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
     status, headers, page = server.request("GET", "/", headers=browser)
     assert status == 200 and headers["content-type"].startswith("text/html") and b"/v1/chat/completions" in page
-    assert b'name="viewport"' in page                                   # it can be read on a phone
+    assert b'name="viewport"' in page  # it can be read on a phone
     table = (ROOT / "docs/api.md").read_text().split("## ")[0]
     rows = [row for row in table.splitlines() if row.startswith("| `") and "`/api/" not in row]
     named = {path for row in rows for path in re.findall(r"`(?:\w+ )?(/[a-z0-9_/]*)`", row)}
     shown = re.findall(r"(?:GET|POST|DELETE) (/[a-z0-9_/-]*)", re.sub(r"<[^>]*>", "", page.decode()))
     assert len(named) > 10 and named <= {"/", *shown}, named - set(shown)
-    assert len(set(shown)) == len(shown) - 1                            # /v1/cache twice: GET and DELETE
+    assert len(set(shown)) == len(shown) - 1  # /v1/cache twice: GET and DELETE
     status, headers, nothing = server.request("HEAD", "/", headers=browser)
     assert status == 200 and int(headers["content-length"]) == len(page) and nothing == b""
 
@@ -58,7 +59,9 @@ def test_keep_alive_and_pipelining(server):
         assert c.getresponse().read() and c.sock.getsockname() == local
     mixed = server.post_bytes(TEXT, ASK) * 3 + b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     out = server.raw(mixed)
-    assert out.count(b"HTTP/1.1 200 OK") == 4 and out.count(b"text_completion") == 3 and out.endswith(b'{"status":"ok"}')
+    assert (
+        out.count(b"HTTP/1.1 200 OK") == 4 and out.count(b"text_completion") == 3 and out.endswith(b'{"status":"ok"}')
+    )
 
 
 def test_http_1_0(server):
@@ -80,8 +83,12 @@ def test_expect_100_continue(server):
 
 
 def test_chunked_request_byte_by_byte(server):
-    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
-    chunks = b"".join(b"%x;ext=1\r\n%b\r\n" % (len(p), p) for p in (ASK[:5], ASK[5:6], ASK[6:])) + b"0\r\nTrailer: x\r\n\r\n"
+    head = (
+        b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+    )
+    chunks = (
+        b"".join(b"%x;ext=1\r\n%b\r\n" % (len(p), p) for p in (ASK[:5], ASK[5:6], ASK[6:])) + b"0\r\nTrailer: x\r\n\r\n"
+    )
     assert status_of(server.raw(head + chunks)) == 200
     with socket.create_connection(("127.0.0.1", server.port), timeout=20) as s:
         s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -108,7 +115,9 @@ SMUGGLING = {
     "CL huge": request(POST, H, b"Content-Length: 99999999999999999999", body=NEXT),
     "TE xchunked": request(POST, H, b"Transfer-Encoding: xchunked", body=b"0\r\n\r\n" + NEXT),
     "TE list": request(POST, H, b"Transfer-Encoding: gzip, chunked", body=b"0\r\n\r\n" + NEXT),
-    "TE twice": request(POST, H, b"Transfer-Encoding: chunked", b"Transfer-Encoding: chunked", body=b"0\r\n\r\n" + NEXT),
+    "TE twice": request(
+        POST, H, b"Transfer-Encoding: chunked", b"Transfer-Encoding: chunked", body=b"0\r\n\r\n" + NEXT
+    ),
     "TE in 1.0": request(b"POST /v1/completions HTTP/1.0", H, b"Transfer-Encoding: chunked", body=b"0\r\n\r\n" + NEXT),
     "space before colon": request(POST, H, b"Content-Length : 5", body=b"hello" + NEXT),
     "obs-fold": request(POST, H, b"X: a", b" Content-Length: 5", body=b"hello" + NEXT),
@@ -128,8 +137,12 @@ SMUGGLING = {
     "bad escape": request(b"GET /%zz HTTP/1.1", H, body=NEXT),
     "escaped NUL": request(b"GET /%00 HTTP/1.1", H, body=NEXT),
     "tab in target": request(b"GET /a\tb HTTP/1.1", H, body=NEXT),
-} | {f"chunk size {size!r}": request(POST, H, b"Transfer-Encoding: chunked", body=size + b"\r\nhello\r\n0\r\n\r\n" + NEXT)
-     for size in (b"-5", b"0x5", b"+5", b" 5", b"5 ", b"", b"5\n", b"g", b"FFFFFFFFF")}
+} | {
+    f"chunk size {size!r}": request(
+        POST, H, b"Transfer-Encoding: chunked", body=size + b"\r\nhello\r\n0\r\n\r\n" + NEXT
+    )
+    for size in (b"-5", b"0x5", b"+5", b" 5", b"5 ", b"", b"5\n", b"g", b"FFFFFFFFF")
+}
 
 
 @pytest.mark.parametrize("name", SMUGGLING)
@@ -163,31 +176,49 @@ def test_host_and_origin(server):
     assert server.post(TEXT, ASK, {"Origin": "https://evil.example"})[0] == 403
     assert server.post(TEXT, ASK, {"Origin": "null"})[0] == 403
     status, headers, _ = server.request("POST", TEXT, ASK, {"Origin": "http://localhost:3000"})
-    assert status == 200 and headers["access-control-allow-origin"] == "http://localhost:3000" and headers["vary"] == "Origin"
+    assert (
+        status == 200
+        and headers["access-control-allow-origin"] == "http://localhost:3000"
+        and headers["vary"] == "Origin"
+    )
 
 
 def test_preflight(server):
-    ask = {"Origin": "http://127.0.0.1:3000", "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
+    ask = {
+        "Origin": "http://127.0.0.1:3000",
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "content-type",
+    }
     status, headers, _ = server.request("OPTIONS", CHAT, headers=ask)
     assert status == 204 and headers["access-control-allow-origin"] == ask["Origin"]
-    assert "POST" in headers["access-control-allow-methods"] and "Content-Type" in headers["access-control-allow-headers"]
+    assert (
+        "POST" in headers["access-control-allow-methods"] and "Content-Type" in headers["access-control-allow-headers"]
+    )
     assert server.request("OPTIONS", CHAT, headers=ask | {"Origin": "https://evil.example"})[0] == 403
 
 
 def test_pages_of_this_machine_send_the_headers_of_their_library(server):
-    names = "anthropic-dangerous-direct-browser-access,anthropic-version,content-type,x-api-key,x-stainless-helper-method"
-    ask = {"Origin": "http://localhost:5173", "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": names}
+    names = (
+        "anthropic-dangerous-direct-browser-access,anthropic-version,content-type,x-api-key,x-stainless-helper-method"
+    )
+    ask = {
+        "Origin": "http://localhost:5173",
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": names,
+    }
     for path in ("/v1/messages", "/api/chat"):
         status, headers, _ = server.request("OPTIONS", path, headers=ask)
         allowed = {h.strip().lower() for h in headers["access-control-allow-headers"].split(",")}
         assert status == 204 and set(names.split(",")) <= allowed
-    odd = server.request("OPTIONS", CHAT, headers=ask | {"Access-Control-Request-Headers": "a; b=\"c\""})[1]
+    odd = server.request("OPTIONS", CHAT, headers=ask | {"Access-Control-Request-Headers": 'a; b="c"'})[1]
     assert "b=" not in odd["access-control-allow-headers"]
     headers = server.request("POST", TEXT, ASK, {"Origin": ask["Origin"]})[1]
     assert "X-Request-Id" in headers["access-control-expose-headers"]
 
 
-@pytest.mark.parametrize("origin", ["app://obsidian.md", "tauri://localhost", "vscode-webview://0ab1", "http://0.0.0.0:3000"])
+@pytest.mark.parametrize(
+    "origin", ["app://obsidian.md", "tauri://localhost", "vscode-webview://0ab1", "http://0.0.0.0:3000"]
+)
 def test_programs_whose_windows_are_pages_are_of_this_machine(server, origin):
     status, headers, _ = server.request("POST", TEXT, ASK, {"Origin": origin})
     assert status == 200 and headers["access-control-allow-origin"] == origin
@@ -215,23 +246,43 @@ def test_a_server_that_is_reached_as_0_0_0_0(server):
 
 def test_content_type(server):
     form = {"Content-Type": "application/x-www-form-urlencoded"}
-    for headers in ({"Content-Type": "text/plain"}, {"Content-Type": "multipart/form-data"}, form | {"Origin": "http://127.0.0.1:3000"},
-                    form | {"Sec-Fetch-Site": "cross-site"}):
+    for headers in (
+        {"Content-Type": "text/plain"},
+        {"Content-Type": "multipart/form-data"},
+        form | {"Origin": "http://127.0.0.1:3000"},
+        form | {"Sec-Fetch-Site": "cross-site"},
+    ):
         status, answer = server.post(TEXT, ASK, headers)
         assert status == 415 and "application/json" in answer["error"]["message"]
     status, answer = server.post(TEXT, gzip.compress(ASK), {"Content-Encoding": "gzip"})
     assert status == 415 and "compressed" in answer["error"]["message"]
     assert server.post(TEXT, ASK, {"Content-Encoding": "identity"})[0] == 200
-    assert server.post(TEXT, ASK, form)[0] == 200           # curl -d without -H
+    assert server.post(TEXT, ASK, form)[0] == 200  # curl -d without -H
     assert server.post(TEXT, ASK, {"Content-Type": "application/json; charset=utf-8"})[0] == 200
 
 
 def test_api_key(make_server):
     s = make_server("--api-key", "s3cret", "--kv-tokens", "4096")
-    routes = ["/v1/models", "/v1/models/smollm2", "/stats", "/nothing", "//stats", "/stats/", "/%73tats", "/v1/models/x%2fy", "/STATS"]
+    routes = [
+        "/v1/models",
+        "/v1/models/smollm2",
+        "/stats",
+        "/nothing",
+        "//stats",
+        "/stats/",
+        "/%73tats",
+        "/v1/models/x%2fy",
+        "/STATS",
+    ]
     for path in routes:
-        for headers in ({}, {"Authorization": "Bearer s3cre"}, {"Authorization": "Bearer s3crets"}, {"Authorization": "Bearer "},
-                        {"x-api-key": "S3cret"}, {"Authorization": "Basic s3cret"}):
+        for headers in (
+            {},
+            {"Authorization": "Bearer s3cre"},
+            {"Authorization": "Bearer s3crets"},
+            {"Authorization": "Bearer "},
+            {"x-api-key": "S3cret"},
+            {"Authorization": "Basic s3cret"},
+        ):
             assert s.get(path, headers)[0] == 401, (path, headers)
     status, headers, _ = s.request("POST", CHAT, b"x" * 1000)
     assert status == 401 and headers["www-authenticate"] == "Bearer"
@@ -242,12 +293,14 @@ def test_api_key(make_server):
     foreign = {"x-api-key": "s3cret", "Origin": "https://app.example"}
     status, headers, _ = s.request("POST", TEXT, ASK, foreign)
     assert status == 200 and headers["access-control-allow-origin"] == foreign["Origin"]
-    assert "access-control-allow-credentials" not in headers            # the key is all that lets a page in
-    status, headers, _ = s.request("OPTIONS", CHAT, headers={"Origin": foreign["Origin"], "Access-Control-Request-Headers": "authorization"})
+    assert "access-control-allow-credentials" not in headers  # the key is all that lets a page in
+    status, headers, _ = s.request(
+        "OPTIONS", CHAT, headers={"Origin": foreign["Origin"], "Access-Control-Request-Headers": "authorization"}
+    )
     assert status == 204 and headers["access-control-allow-origin"] == foreign["Origin"]
     status, headers, _ = s.request("GET", "/v1/models", headers={"Origin": foreign["Origin"]})
-    assert status == 401 and headers["access-control-allow-origin"] == foreign["Origin"]            # it can say what is wrong
-    proxied = {"Host": "llm.example.com"}                              # as Caddy and others pass it on
+    assert status == 401 and headers["access-control-allow-origin"] == foreign["Origin"]  # it can say what is wrong
+    proxied = {"Host": "llm.example.com"}  # as Caddy and others pass it on
     assert s.get("/v1/models", proxied)[0] == 401 and s.get("/v1/models", proxied | {"x-api-key": "s3cret"})[0] == 200
 
 
@@ -278,8 +331,10 @@ def test_tenants_never_share_the_cache(make_server, tmp_path):
 
 def test_cache_salt(server):
     ask = {"prompt": "Salted prompts share with their like alone.", "max_tokens": 1}
-    seen = [server.ok(TEXT, ask | extra)["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
-            for extra in ({}, {"cache_salt": "a"}, {"cache_salt": "b"}, {}, {"cache_salt": "a"}, {"cache_salt": "b"})]
+    seen = [
+        server.ok(TEXT, ask | extra)["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
+        for extra in ({}, {"cache_salt": "a"}, {"cache_salt": "b"}, {}, {"cache_salt": "a"}, {"cache_salt": "b"})
+    ]
     assert seen == [False, False, False, True, True, True]
 
 

@@ -1,4 +1,5 @@
 """What one client can make a connection cost: pipelined floods, a stopped process."""
+
 import contextlib
 import os
 import signal
@@ -65,12 +66,12 @@ def test_a_client_that_pipelines_and_never_reads_costs_little_and_is_dropped(tin
                 except ConnectionError:
                     cut.add(i)
         most = max(most, memory(tiny))
-        assert tiny.get("/v1/models")[0] == 200                 # others have their turns
+        assert tiny.get("/v1/models")[0] == 200  # others have their turns
         time.sleep(0.05)
     for s in clients:
         s.close()
     assert len(cut) == 8, (cut, taken)
-    assert most - before < 8 * 1024, (most - before, taken)     # a MiB each; the answers of one turn, and its input
+    assert most - before < 8 * 1024, (most - before, taken)  # a MiB each; the answers of one turn, and its input
 
 
 def test_pipelined_requests_are_answered_in_order_however_slowly_they_are_read(tiny):
@@ -78,7 +79,9 @@ def test_pipelined_requests_are_answered_in_order_however_slowly_they_are_read(t
     n = 3000
     kinds = [MODELS, b"GET /v1/models/none HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: n%d\r\n\r\n"]
     with small_receiver(tiny) as s:
-        sender = threading.Thread(target=lambda: s.sendall(b"".join(kinds[i % 2] % i if i % 2 else MODELS for i in range(n))))
+        sender = threading.Thread(
+            target=lambda: s.sendall(b"".join(kinds[i % 2] % i if i % 2 else MODELS for i in range(n)))
+        )
         sender.start()
         s.settimeout(20)
         f = s.makefile("rb")
@@ -107,13 +110,19 @@ def test_pipelined_requests_before_a_half_close_are_all_answered(tiny):
 
 def test_411_ends_the_connection(tiny):
     """What follows a POST without a length is its body for its sender, not a request."""
-    out = tiny.raw(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n\r\n" + b"GET /stats HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    out = tiny.raw(
+        b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n\r\n" + b"GET /stats HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    )
     assert out.startswith(b"HTTP/1.1 411") and out.count(b"HTTP/1.1 ") == 1 and b"Connection: close" in out
-    out = tiny.raw(b"POST /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n" + b"GET /stats HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    out = tiny.raw(
+        b"POST /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n" + b"GET /stats HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    )
     assert out.startswith(b"HTTP/1.1 404") and out.count(b"HTTP/1.1 ") == 1
 
 
-@pytest.mark.skipif(not os.environ.get("RADISH_LONG"), reason="stands still for 11 s; test_deadline_clock.c is its short form")
+@pytest.mark.skipif(
+    not os.environ.get("RADISH_LONG"), reason="stands still for 11 s; test_deadline_clock.c is its short form"
+)
 def test_F98_a_stopped_process_does_not_take_its_pause_for_the_clients(make_server):
     """SIGSTOP for longer than a head may take: after SIGCONT all of the heads that were begun can be ended."""
     s = make_server("--threads", "1", "--kv-tokens", "8192", model=TINY)
@@ -125,8 +134,8 @@ def test_F98_a_stopped_process_does_not_take_its_pause_for_the_clients(make_serv
     os.kill(s.process.pid, signal.SIGSTOP)
     time.sleep(11)
     os.kill(s.process.pid, signal.SIGCONT)
-    assert s.get("/v1/models")[0] == 200                        # it has run,
-    time.sleep(0.6)                                             # and looked at its deadlines
+    assert s.get("/v1/models")[0] == 200  # it has run,
+    time.sleep(0.6)  # and looked at its deadlines
     for c in clients:
         c.sendall(MODELS[10:])
     assert {c.recv(1000).split(b" ", 2)[1] for c in clients} == {b"200"}

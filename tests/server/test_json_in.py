@@ -2,6 +2,7 @@
 
 Costs are compared with each other, never with a clock: of twice as many fields, or of fields that have the same size.
 """
+
 import json
 
 import pytest
@@ -46,25 +47,62 @@ def cost(server, path, body, status, rounds=3):
 
 # ---- what passes through ----
 
-@pytest.mark.parametrize("path,body", [
-    (CHAT, {"messages": [{"role": "user", "content": "a\0b"}], "max_tokens": 1}),
-    (CHAT, {"messages": [{"role": "user", "content": [{"type": "text", "text": "a\0b"}]}], "max_tokens": 1}),
-    (CHAT, {"messages": [USER, {"role": "assistant", "content": None, "tool_calls": [
-        {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{\"a\":\"\\u0000\"}"}}]},
-        {"role": "tool", "tool_call_id": "c", "content": "\0\0"}], "max_tokens": 1}),
-    (TEXT, {"prompt": "a\0b", "max_tokens": 1}),
-    (TEXT, {"prompt": ["a\0b", "\0"], "max_tokens": 1}),
-    ("/v1/messages", {"messages": [{"role": "user", "content": [{"type": "text", "text": "a\0b"}]}], "max_tokens": 1}),
-    ("/v1/messages", {"messages": [USER, {"role": "assistant", "content": [{"type": "tool_use", "id": "i", "name": "f", "input": {"a": "\0"}}]},
-                                   {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "i", "content": "a\0b"}]}], "max_tokens": 1}),
-    ("/v1/responses", {"input": "a\0b", "max_output_tokens": 1}),
-    ("/api/chat", {"messages": [{"role": "user", "content": "a\0b"}], "stream": False, "options": {"num_predict": 1}}),
-    ("/api/generate", {"prompt": "a\0b", "stream": False, "options": {"num_predict": 1}}),
-    ("/v1/embeddings", {"input": ["a\0b"]}),
-    ("/v1/rerank", {"query": "a\0b", "documents": ["\0", "b"]}),
-    ("/classify", {"input": "a\0b", "labels": ["\0", "b"]}),
-    ("/v1/messages/count_tokens", {"messages": [{"role": "user", "content": "a\0b"}]}),
-], ids=lambda v: v if isinstance(v, str) else "")
+
+@pytest.mark.parametrize(
+    "path,body",
+    [
+        (CHAT, {"messages": [{"role": "user", "content": "a\0b"}], "max_tokens": 1}),
+        (CHAT, {"messages": [{"role": "user", "content": [{"type": "text", "text": "a\0b"}]}], "max_tokens": 1}),
+        (
+            CHAT,
+            {
+                "messages": [
+                    USER,
+                    {
+                        "role": "assistant",
+                        "content": None,
+                        "tool_calls": [
+                            {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a":"\\u0000"}'}}
+                        ],
+                    },
+                    {"role": "tool", "tool_call_id": "c", "content": "\0\0"},
+                ],
+                "max_tokens": 1,
+            },
+        ),
+        (TEXT, {"prompt": "a\0b", "max_tokens": 1}),
+        (TEXT, {"prompt": ["a\0b", "\0"], "max_tokens": 1}),
+        (
+            "/v1/messages",
+            {"messages": [{"role": "user", "content": [{"type": "text", "text": "a\0b"}]}], "max_tokens": 1},
+        ),
+        (
+            "/v1/messages",
+            {
+                "messages": [
+                    USER,
+                    {
+                        "role": "assistant",
+                        "content": [{"type": "tool_use", "id": "i", "name": "f", "input": {"a": "\0"}}],
+                    },
+                    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "i", "content": "a\0b"}]},
+                ],
+                "max_tokens": 1,
+            },
+        ),
+        ("/v1/responses", {"input": "a\0b", "max_output_tokens": 1}),
+        (
+            "/api/chat",
+            {"messages": [{"role": "user", "content": "a\0b"}], "stream": False, "options": {"num_predict": 1}},
+        ),
+        ("/api/generate", {"prompt": "a\0b", "stream": False, "options": {"num_predict": 1}}),
+        ("/v1/embeddings", {"input": ["a\0b"]}),
+        ("/v1/rerank", {"query": "a\0b", "documents": ["\0", "b"]}),
+        ("/classify", {"input": "a\0b", "labels": ["\0", "b"]}),
+        ("/v1/messages/count_tokens", {"messages": [{"role": "user", "content": "a\0b"}]}),
+    ],
+    ids=lambda v: v if isinstance(v, str) else "",
+)
 def test_a_NUL_character_in_a_content_is_taken(server, path, body):
     server.ok(path, body)
 
@@ -73,21 +111,45 @@ def test_a_NUL_character_reaches_the_prompt_and_comes_back(server):
     text = "a\0b\0"
     prompt = server.ok("/apply-template", {"messages": [{"role": "user", "content": text}]})["prompt"]
     assert text in prompt
-    assert server.ok("/apply-template", {"messages": [{"role": "user", "content": [{"type": "text", "text": text}]}]})["prompt"] == prompt
+    assert (
+        server.ok("/apply-template", {"messages": [{"role": "user", "content": [{"type": "text", "text": text}]}]})[
+            "prompt"
+        ]
+        == prompt
+    )
     ids = server.ok("/tokenize", {"content": text})["tokens"]
     assert server.ok("/detokenize", {"tokens": ids})["content"] == text
     r = server.ok("/v1/responses", {"input": text, "max_output_tokens": 1})
     assert server.get(f"/v1/responses/{r['id']}/input_items")[1]["data"][0]["content"][0]["text"] == text
-    thinking = [{"type": "thinking", "thinking": "a\0"}, {"type": "thinking", "thinking": "b"}, {"type": "text", "text": "c"}]
-    n = [server.ok("/v1/messages/count_tokens", {"messages": [USER, {"role": "assistant", "content": c}, USER]})["input_tokens"]
-         for c in (thinking, [{"type": "thinking", "thinking": "a"}, *thinking[1:]])]
+    thinking = [
+        {"type": "thinking", "thinking": "a\0"},
+        {"type": "thinking", "thinking": "b"},
+        {"type": "text", "text": "c"},
+    ]
+    n = [
+        server.ok("/v1/messages/count_tokens", {"messages": [USER, {"role": "assistant", "content": c}, USER]})[
+            "input_tokens"
+        ]
+        for c in (thinking, [{"type": "thinking", "thinking": "a"}, *thinking[1:]])
+    ]
     assert n[0] >= n[1]
 
 
-@pytest.mark.parametrize("field,value", [
-    ("model", "radish\0"), ("stop", "a\0"), ("stop", ["a\0"]), ("cache_salt", "a\0"), ("bad_words", ["\0"]), ("tool_choice", "none\0"),
-    ("messages", [{"role": "user\0", "content": "a"}]), ("messages", [{"role": "user", "content": [{"type": "text\0", "text": "a"}]}]),
-    ("tools", [{"type": "function", "function": {"name": "f\0g"}}]), ("prompt_cache_key", "\0")])
+@pytest.mark.parametrize(
+    "field,value",
+    [
+        ("model", "radish\0"),
+        ("stop", "a\0"),
+        ("stop", ["a\0"]),
+        ("cache_salt", "a\0"),
+        ("bad_words", ["\0"]),
+        ("tool_choice", "none\0"),
+        ("messages", [{"role": "user\0", "content": "a"}]),
+        ("messages", [{"role": "user", "content": [{"type": "text\0", "text": "a"}]}]),
+        ("tools", [{"type": "function", "function": {"name": "f\0g"}}]),
+        ("prompt_cache_key", "\0"),
+    ],
+)
 def test_a_NUL_character_in_a_name_is_refused(tiny, field, value):
     status, answer = tiny.post(CHAT, {"messages": [USER], "max_tokens": 1} | {field: value})
     assert status == 400 and answer["error"]["param"] == field, answer
@@ -95,11 +157,34 @@ def test_a_NUL_character_in_a_name_is_refused(tiny, field, value):
 
 def test_integers_beyond_64_bits_pass_where_they_are_only_passed_on(server):
     for n in HUGE:
-        tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "integer", "maximum": n}}}}}
+        tool = {
+            "type": "function",
+            "function": {
+                "name": "f",
+                "parameters": {"type": "object", "properties": {"a": {"type": "integer", "maximum": n}}},
+            },
+        }
         call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": {"a": n}}}
-        server.ok(CHAT, {"messages": [USER, {"role": "assistant", "content": None, "tool_calls": [call]},
-                                      {"role": "tool", "tool_call_id": "c", "content": "b"}], "tools": [tool], "max_tokens": 1})
-        server.ok("/v1/messages", {"messages": [USER], "tools": [{"name": "f", "input_schema": tool["function"]["parameters"]}], "max_tokens": 1})
+        server.ok(
+            CHAT,
+            {
+                "messages": [
+                    USER,
+                    {"role": "assistant", "content": None, "tool_calls": [call]},
+                    {"role": "tool", "tool_call_id": "c", "content": "b"},
+                ],
+                "tools": [tool],
+                "max_tokens": 1,
+            },
+        )
+        server.ok(
+            "/v1/messages",
+            {
+                "messages": [USER],
+                "tools": [{"name": "f", "input_schema": tool["function"]["parameters"]}],
+                "max_tokens": 1,
+            },
+        )
         r = server.ok("/v1/responses", {"input": "a", "metadata": {"n": n}, "max_output_tokens": 1, "store": False})
         assert r["metadata"]["n"] == pytest.approx(n, rel=1e-15)
     for n in (2**63 - 1, -(2**63), 0, 1234567890123456789):
@@ -115,6 +200,7 @@ def test_integers_beyond_64_bits_pass_where_they_are_only_passed_on(server):
 
 # ---- time ----
 
+
 def test_F21_a_field_that_no_row_names_costs_no_more_than_one_inside_a_field(tiny):
     fields = {f"field_{i}": 1 for i in range(60000)}
     base = {"messages": [{"role": "user"}]}
@@ -124,7 +210,10 @@ def test_F21_a_field_that_no_row_names_costs_no_more_than_one_inside_a_field(tin
 
 def test_F21_unknown_fields_are_told_and_counted(tiny):
     fields = {f"field_{i}": 1 for i in range(5000)}
-    for path, body in ((CHAT, {"messages": [USER], "max_tokens": 1}), ("/v1/responses", {"input": "a", "max_output_tokens": 1})):
+    for path, body in (
+        (CHAT, {"messages": [USER], "max_tokens": 1}),
+        ("/v1/responses", {"input": "a", "max_output_tokens": 1}),
+    ):
         _, headers, _ = tiny.request("POST", path, body | fields)
         told = headers["x-radish-ignored-fields"]
         assert told.startswith("field_0, field_1, ") and told.endswith(f", and {5000 - 16} more")
@@ -132,11 +221,17 @@ def test_F21_unknown_fields_are_told_and_counted(tiny):
 
 def test_F21_a_list_of_allowed_tools_takes_linear_time(tiny):
     """A hundred times as many tools beside it: the list's own length decides."""
+
     def choose(n_tools):
         tools = [{"type": "function", "function": {"name": f"tool_{i}"}} for i in range(n_tools)]
         allowed = [{"type": "function", "function": {"name": f"tool_{n_tools - 1 - i % 10}"}} for i in range(30000)]
         choice = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": allowed}}
-        return cost(tiny, CHAT, {"messages": [{"role": "user", "content": "a" * 5000}], "tools": tools, "tool_choice": choice}, 400)
+        return cost(
+            tiny,
+            CHAT,
+            {"messages": [{"role": "user", "content": "a" * 5000}], "tools": tools, "tool_choice": choice},
+            400,
+        )
 
     few, many = choose(10), choose(1000)
     assert many < 4 * few + 0.1, (few, many)
@@ -145,7 +240,12 @@ def test_F21_a_list_of_allowed_tools_takes_linear_time(tiny):
 def test_F21_many_blocks_of_thinking_take_linear_time(tiny):
     def think(n):
         blocks = [{"type": "thinking", "thinking": "a" * 40}] * n
-        return cost(tiny, "/v1/messages", {"messages": [{"role": "assistant", "content": [*blocks, {"type": "nonsense"}]}], "max_tokens": 1}, 400)
+        return cost(
+            tiny,
+            "/v1/messages",
+            {"messages": [{"role": "assistant", "content": [*blocks, {"type": "nonsense"}]}], "max_tokens": 1},
+            400,
+        )
 
     few, many = think(6000), think(60000)
     assert many < 20 * few + 0.1, (few, many)
@@ -170,7 +270,9 @@ def test_F20_a_body_of_many_values_is_refused_before_it_is_built(tiny, name):
     tiny.post(CHAT, body)
     before = memory_mib(tiny, "VmHWM")
     status, answer = tiny.post(CHAT, body)
-    assert status == 400 and "at most" in answer["error"]["message"] and answer["error"]["param"] == head[2:-3].decode(), answer
+    assert (
+        status == 400 and "at most" in answer["error"]["message"] and answer["error"]["param"] == head[2:-3].decode()
+    ), answer
     assert memory_mib(tiny, "VmHWM") - before < 1 and memory_mib(tiny, "VmHWM") < 120
 
 
@@ -189,5 +291,7 @@ def test_classify_refuses_an_input_that_no_context_holds_before_it_is_multiplied
     labels = [[1, i % 90, i // 90] for i in range(500)]
     before = memory_mib(tiny, "VmHWM")
     status, answer = tiny.post("/classify", {"input": [1] * 300_000, "labels": labels})
-    assert status == 400 and answer["error"]["code"] == "context_length_exceeded" and answer["error"]["param"] == "input", answer
+    assert (
+        status == 400 and answer["error"]["code"] == "context_length_exceeded" and answer["error"]["param"] == "input"
+    ), answer
     assert memory_mib(tiny, "VmHWM") - before < 80

@@ -1,4 +1,5 @@
 """A server has the model that it was started with (F99): what names another one is refused, and what runs goes on."""
+
 import json
 
 import pytest
@@ -14,7 +15,7 @@ OTHERS = [
     ("/v1/embeddings", {"model": "another", "input": "a"}),
     ("/api/chat", {"model": "another", "messages": CHAT["messages"], "stream": False}),
     ("/api/generate", {"model": "another", "prompt": "a", "stream": False}),
-    ("/api/generate", {"model": "another"}),                    # Ollama: load it
+    ("/api/generate", {"model": "another"}),  # Ollama: load it
     ("/api/create", {"model": "another", "from": "tiny-llama"}),
 ]
 

@@ -1,4 +1,5 @@
 """Ollama's native API: the ollama package against the server, the exact lines, what is refused and how."""
+
 import json
 
 import ollama
@@ -8,8 +9,14 @@ from radish_server import Server
 MODEL = "qwen2.5-coder-0.5b"
 HI = [{"role": "user", "content": "Say hello."}]
 GREEDY = {"temperature": 0, "num_predict": 8, "repeat_penalty": 1.0}
-WEATHER = {"type": "function", "function": {"name": "get_weather", "description": "The weather of a city",
-           "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "The weather of a city",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    },
+}
 TIMES = ("total_duration", "load_duration", "prompt_eval_count", "prompt_eval_duration", "eval_count", "eval_duration")
 
 
@@ -37,7 +44,9 @@ def lines(server, path, body):
 def test_chat_streams_by_default_and_the_lines_are_the_message(coder):
     whole = coder.ok("/api/chat", {"model": MODEL, "messages": HI, "stream": False, "options": GREEDY})
     got = lines(coder, "/api/chat", {"model": MODEL, "messages": HI, "options": GREEDY})
-    assert whole["done"] is True and whole["done_reason"] in ("stop", "length") and whole["message"]["role"] == "assistant"
+    assert (
+        whole["done"] is True and whole["done_reason"] in ("stop", "length") and whole["message"]["role"] == "assistant"
+    )
     assert all(line["message"]["role"] == "assistant" and line["model"] == MODEL and line["created_at"] for line in got)
     assert "".join(line["message"]["content"] for line in got) == whole["message"]["content"] != ""
     assert got[-1]["message"]["content"] == "" and got[-1]["done_reason"] == whole["done_reason"]
@@ -50,13 +59,18 @@ def test_the_package_chats(client):
     answer = client.chat(MODEL, messages=HI, options=GREEDY, keep_alive="5m")
     assert answer.message.content and answer.done and answer.eval_count > 0 and answer.total_duration > 0
     parts = list(client.chat(MODEL + ":latest", messages=HI, options=GREEDY, stream=True))
-    assert "".join(p.message.content for p in parts) == answer.message.content and parts[-1].done_reason == answer.done_reason
+    assert (
+        "".join(p.message.content for p in parts) == answer.message.content
+        and parts[-1].done_reason == answer.done_reason
+    )
 
 
 def test_log_probabilities(client, coder):
     ask = {"logprobs": True, "top_logprobs": 2, "options": GREEDY}
     answer = client.chat(MODEL, messages=HI, **ask)
-    assert len(answer.logprobs) == answer.eval_count and all(len(t.top_logprobs) == 2 and t.logprob <= 0 for t in answer.logprobs)
+    assert len(answer.logprobs) == answer.eval_count and all(
+        len(t.top_logprobs) == 2 and t.logprob <= 0 for t in answer.logprobs
+    )
     parts = list(client.chat(MODEL, messages=HI, stream=True, **ask))
     assert [t for p in parts for t in p.logprobs or []] == list(answer.logprobs)
     raw = client.generate(MODEL, "One, two,", raw=True, **ask)
@@ -81,14 +95,25 @@ def test_a_gap_is_filled(client):
 
 
 def test_options_reach_the_sampler(client, coder):
-    texts = {client.generate(MODEL, "Name a colour.", options={"seed": 7, "num_predict": 12}).response for _ in range(3)}
+    texts = {
+        client.generate(MODEL, "Name a colour.", options={"seed": 7, "num_predict": 12}).response for _ in range(3)
+    }
     assert len(texts) == 1
     one = client.generate(MODEL, "Name a colour.", options={"num_predict": 1, "temperature": 0})
     assert one.eval_count == 1 and one.done_reason == "length"
-    for name, bad in (("temperature", "hot"), ("top_p", 3), ("num_predict", 1.5), ("stop", 4), ("repeat_penalty", 0), ("top_k", "a")):
+    for name, bad in (
+        ("temperature", "hot"),
+        ("top_p", 3),
+        ("num_predict", 1.5),
+        ("stop", 4),
+        ("repeat_penalty", 0),
+        ("top_k", "a"),
+    ):
         status, e = coder.post("/api/chat", {"messages": HI, "options": {name: bad}})
         assert status == 400 and isinstance(e["error"], str) and name in e["error"], (name, e)
-    assert coder.ok("/api/chat", {"messages": HI, "stream": False, "options": GREEDY | {"num_ctx": 4096, "unknown": 1, "seed": -1}})
+    assert coder.ok(
+        "/api/chat", {"messages": HI, "stream": False, "options": GREEDY | {"num_ctx": 4096, "unknown": 1, "seed": -1}}
+    )
 
 
 def test_tools_come_as_objects(coder, client):
@@ -101,13 +126,29 @@ def test_tools_come_as_objects(coder, client):
     parts = lines(coder, "/api/chat", {"messages": ask, "tools": [WEATHER], "options": options})
     calls = [c for p in parts for c in p["message"].get("tool_calls", [])]
     assert len(calls) == len(answer.message.tool_calls or [])
-    again = [*ask, {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "get_weather", "arguments": {"city": "Paris"}}}]},
-             {"role": "tool", "content": "18 degrees, sunny", "tool_name": "get_weather"}]
-    openai = [ask[0], {"role": "assistant", "content": "", "tool_calls": [{"id": "c", "type": "function", "function": {
-        "name": "get_weather", "arguments": '{"city": "Paris"}'}}]}, {"role": "tool", "tool_call_id": "c", "content": "18 degrees, sunny"}]
+    again = [
+        *ask,
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"function": {"name": "get_weather", "arguments": {"city": "Paris"}}}],
+        },
+        {"role": "tool", "content": "18 degrees, sunny", "tool_name": "get_weather"},
+    ]
+    openai = [
+        ask[0],
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [
+                {"id": "c", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'}}
+            ],
+        },
+        {"role": "tool", "tool_call_id": "c", "content": "18 degrees, sunny"},
+    ]
     want = coder.ok("/v1/chat/completions", {"messages": openai, "tools": [WEATHER], "max_tokens": 1})
     n = client.chat(MODEL, messages=again, tools=[WEATHER], options=options).prompt_eval_count
-    assert abs(n - want["usage"]["prompt_tokens"]) <= 2         # the spaces of the arguments
+    assert abs(n - want["usage"]["prompt_tokens"]) <= 2  # the spaces of the arguments
 
 
 def test_nothing_to_say_loads_the_model(coder, client):
@@ -118,7 +159,9 @@ def test_nothing_to_say_loads_the_model(coder, client):
 
 def test_models_as_clients_list_them(coder, client):
     tag = client.list().models[0]
-    assert tag.model == MODEL + ":latest" and tag.size > 10**8 and len(tag.digest) == 64 and tag.details.format == "gguf"
+    assert (
+        tag.model == MODEL + ":latest" and tag.size > 10**8 and len(tag.digest) == 64 and tag.details.format == "gguf"
+    )
     assert tag.details.family == "qwen2" and tag.details.quantization_level and tag.details.parameter_size.endswith("M")
     show = client.show(tag.model)
     assert "completion" in show.capabilities and "tools" in show.capabilities and "insert" in show.capabilities
@@ -136,7 +179,7 @@ def test_embeddings(coder, client):
     assert list(client.embeddings(MODEL, "cats purr").embedding) == list(two.embeddings[0])
     assert coder.ok("/v1/embeddings", {"input": "cats purr"})["data"][0]["embedding"] == list(two.embeddings[0])
     assert len(client.embed(MODEL, "a", dimensions=16).embeddings[0]) == 16
-    assert client.embed(MODEL, "word " * 3000).prompt_eval_count <= 2048     # truncated unless told not to
+    assert client.embed(MODEL, "word " * 3000).prompt_eval_count <= 2048  # truncated unless told not to
     with pytest.raises(ollama.ResponseError, match="maximum context length"):
         client.embed(MODEL, "word " * 3000, truncate=False)
 
@@ -146,12 +189,21 @@ def test_what_is_refused_says_so(coder, client):
         client.chat("llama3", messages=HI)
     assert e.value.status_code == 404 and "llama3" in e.value.error and MODEL in e.value.error
     for path, body, word in [
-        ("/api/chat", {"messages": [HI[0] | {"images": ["aGk="]}]}, "images"), ("/api/generate", {"prompt": "a", "images": ["aGk="]}, "images"),
-        ("/api/generate", {"prompt": "a", "template": "{{ .Prompt }}"}, "template"), ("/api/generate", {"prompt": "a", "context": [1]}, "context"),
-        ("/api/generate", {"prompt": 3}, "prompt"), ("/api/chat", {"messages": "hi"}, "messages"), ("/api/chat", {"messages": [3]}, "messages"),
-        ("/api/chat", {"messages": HI, "stream": "yes"}, "stream"), ("/api/chat", {"messages": HI, "options": []}, "options"),
-        ("/api/chat", {"messages": HI, "format": "xml"}, "format"), ("/api/chat", {"messages": HI, "think": 3}, "think"),
-        ("/api/embed", {}, "input"), ("/api/embeddings", {}, "prompt"), ("/api/show", {"model": 3}, "model"), ("/api/chat", b"{", "JSON"),
+        ("/api/chat", {"messages": [HI[0] | {"images": ["aGk="]}]}, "images"),
+        ("/api/generate", {"prompt": "a", "images": ["aGk="]}, "images"),
+        ("/api/generate", {"prompt": "a", "template": "{{ .Prompt }}"}, "template"),
+        ("/api/generate", {"prompt": "a", "context": [1]}, "context"),
+        ("/api/generate", {"prompt": 3}, "prompt"),
+        ("/api/chat", {"messages": "hi"}, "messages"),
+        ("/api/chat", {"messages": [3]}, "messages"),
+        ("/api/chat", {"messages": HI, "stream": "yes"}, "stream"),
+        ("/api/chat", {"messages": HI, "options": []}, "options"),
+        ("/api/chat", {"messages": HI, "format": "xml"}, "format"),
+        ("/api/chat", {"messages": HI, "think": 3}, "think"),
+        ("/api/embed", {}, "input"),
+        ("/api/embeddings", {}, "prompt"),
+        ("/api/show", {"model": 3}, "model"),
+        ("/api/chat", b"{", "JSON"),
     ]:
         status, e = coder.post(path, body)
         assert status == 400 and set(e) == {"error"} and word in e["error"], (path, body, e)

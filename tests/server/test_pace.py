@@ -1,4 +1,5 @@
 """Quick answers wait their turn while the engine computes: all are given, in order, and none is lost."""
+
 import http.client
 import threading
 
@@ -9,6 +10,7 @@ from radish_server import token_ids
 @pytest.fixture(scope="module")
 def small():
     from radish_server import Server
+
     s = Server("--threads", "1", "--kv-tokens", "8192", "--max-running", "2", "--drain", "1")
     yield s
     assert s.stats()["engine"]["accounting_errors"] == 0
@@ -36,7 +38,9 @@ def flood(port, n_connections, n):
 
 
 def test_every_one_of_a_flood_is_served_beside_a_generation(small):
-    busy = small.open_request("/v1/completions", {"prompt": token_ids(6, seed=1), "max_tokens": 6000, "ignore_eos": True, "stream": True})
+    busy = small.open_request(
+        "/v1/completions", {"prompt": token_ids(6, seed=1), "max_tokens": 6000, "ignore_eos": True, "stream": True}
+    )
     small.wait_until(lambda: small.stats()["requests"]["decode"] == 1)
     assert flood(small.port, 32, 20) == [[200] * 20] * 32
     assert small.stats()["requests"]["decode"] == 1
@@ -46,7 +50,9 @@ def test_every_one_of_a_flood_is_served_beside_a_generation(small):
 
 
 def test_a_client_that_leaves_while_it_is_held_back_is_forgotten(small):
-    busy = small.open_request("/v1/completions", {"prompt": token_ids(6, seed=2), "max_tokens": 6000, "ignore_eos": True, "stream": True})
+    busy = small.open_request(
+        "/v1/completions", {"prompt": token_ids(6, seed=2), "max_tokens": 6000, "ignore_eos": True, "stream": True}
+    )
     small.wait_until(lambda: small.stats()["requests"]["decode"] == 1)
     for _ in range(10):
         gone = [http.client.HTTPConnection("127.0.0.1", small.port, timeout=60) for _ in range(30)]

@@ -4,6 +4,7 @@ row knows is ignored and told; docs/api.md is the table's.
 For each row at least twelve values are bad by its types, range, choices, items and sizes; what a row takes is left out by these
 alone. On top come values that are no JSON at all, in the field's place.
 """
+
 import contextlib
 import json
 import math
@@ -18,22 +19,52 @@ PATHS = {e["name"]: e["path"] for e in TABLE["endpoints"]}
 M = [{"role": "user", "content": "hi"}]
 # the least that each endpoint asks for; not more than one token is ever generated
 BASE = {
-    "chat": {"messages": M, "max_tokens": 1}, "completions": {"prompt": "hi", "max_tokens": 1},
+    "chat": {"messages": M, "max_tokens": 1},
+    "completions": {"prompt": "hi", "max_tokens": 1},
     "responses": {"input": "hi", "max_output_tokens": 1},
-    "messages": {"messages": M, "max_tokens": 1}, "count_tokens": {"messages": M}, "tokenize": {"content": "hi"},
-    "detokenize": {"tokens": [5]}, "apply-template": {"messages": M}, "embeddings": {"input": "hi"},
-    "rerank": {"query": "a", "documents": ["b"]}, "classify": {"input": "hi", "labels": ["a"]},
+    "messages": {"messages": M, "max_tokens": 1},
+    "count_tokens": {"messages": M},
+    "tokenize": {"content": "hi"},
+    "detokenize": {"tokens": [5]},
+    "apply-template": {"messages": M},
+    "embeddings": {"input": "hi"},
+    "rerank": {"query": "a", "documents": ["b"]},
+    "classify": {"input": "hi", "labels": ["a"]},
     "ollama_chat": {"messages": M, "stream": False, "options": {"num_predict": 1}},
-    "ollama_generate": {"prompt": "hi", "stream": False, "options": {"num_predict": 1}}, "ollama_embed": {"input": "hi"}, "ollama_show": {},
+    "ollama_generate": {"prompt": "hi", "stream": False, "options": {"num_predict": 1}},
+    "ollama_embed": {"input": "hi"},
+    "ollama_show": {},
 }
 # further bad values of single rows, beside those that follow from what a row says
 MORE = {
     "prompt": ("completions", ["", [""], ["a", 5], [5, -1], [2**31], [[5, -1]], [[]]]),
-    "input": ("responses", [["a"], [{}], [{"type": "no such type"}], [{"role": "no such role", "content": "a"}], [{"role": "user", "content": 5}]]),
+    "input": (
+        "responses",
+        [
+            ["a"],
+            [{}],
+            [{"type": "no such type"}],
+            [{"role": "no such role", "content": "a"}],
+            [{"role": "user", "content": 5}],
+        ],
+    ),
     "text": ("responses", [{"format": 5}, {"format": {}}, {"format": {"type": "no such type"}}]),
     "stop": ("chat completions", ["a" * 5000, ["a", "b" * 5000]]),
-    "logit_bias": ("chat completions messages responses", [{"5": 200}, {"5": "1"}, {"": 1}, {"5": None}, {"a": 101}, [[5]], [[5, 1, 2]], [[None, 1]],
-                                                 [[-1, 1]], [[2**31, 1]]]),
+    "logit_bias": (
+        "chat completions messages responses",
+        [
+            {"5": 200},
+            {"5": "1"},
+            {"": 1},
+            {"5": None},
+            {"a": 101},
+            [[5]],
+            [[5, 1, 2]],
+            [[None, 1]],
+            [[-1, 1]],
+            [[2**31, 1]],
+        ],
+    ),
     "samplers": ("chat completions", [["no such stage", "top_k", 5], [None]]),
     "mirostat": ("chat completions", [1]),
     "min_tokens": ("chat completions messages responses", [2]),
@@ -49,12 +80,38 @@ MORE = {
     "guided_choice": ("chat completions", [["yes", "no"]]),
     "structured_outputs": ("chat completions", [{"json": {"type": "object"}}]),
     "regex": ("chat completions", ["a+"]),
-    "tools": ("chat apply-template",
-              [[{}], [{"type": "function"}], [{"type": "function", "function": {}}], [{"name": ""}], [{"name": "n" * 300}]]),
+    "tools": (
+        "chat apply-template",
+        [[{}], [{"type": "function"}], [{"type": "function", "function": {}}], [{"name": ""}], [{"name": "n" * 300}]],
+    ),
 }
-NO_JSON = [b"NaN", b"Infinity", b"-Infinity", b"1e999", b"-1e999", b"nan", b"'a'", b"01", b"+1", b".5", b"0x10", b"1.", b"tru", b"[1,]",
-           b'{"a":}', b'"\\ud800"', b'"\\udc00\\ud800"', b'"\xff"', b'"\xc0\xaf"', b'"\xed\xa0\x80"', b'"a\x00"', b'"\\x41"', b'"\n"',
-           b"123456789012345678901234567890", b"[" * 200 + b"]" * 200]
+NO_JSON = [
+    b"NaN",
+    b"Infinity",
+    b"-Infinity",
+    b"1e999",
+    b"-1e999",
+    b"nan",
+    b"'a'",
+    b"01",
+    b"+1",
+    b".5",
+    b"0x10",
+    b"1.",
+    b"tru",
+    b"[1,]",
+    b'{"a":}',
+    b'"\\ud800"',
+    b'"\\udc00\\ud800"',
+    b'"\xff"',
+    b'"\xc0\xaf"',
+    b'"\xed\xa0\x80"',
+    b'"a\x00"',
+    b'"\\x41"',
+    b'"\n"',
+    b"123456789012345678901234567890",
+    b"[" * 200 + b"]" * 200,
+]
 RAW = {"null": None, "bool": True, "integer": 5, "number": 0.5, "string": "a", "list": [], "object": {}}
 
 
@@ -65,7 +122,9 @@ def bad_values(row):
         out += [0, 1, -1, 1.5, 1e17, -0.25, 2**53, 12345]
     elif row["types"] and "min" in row:
         low, high = row["min"], row["max"]
-        out += [v for v in (low - 1, high + 1, low - 1e9, high + 1e9, -1e17, 1e18, -1e300, 1e300) if not low <= v <= high]
+        out += [
+            v for v in (low - 1, high + 1, low - 1e9, high + 1e9, -1e17, 1e18, -1e300, 1e300) if not low <= v <= high
+        ]
         if "number" not in types:
             out += [v for v in (low + 0.5, 1e-9, -0.5) if v != int(v)]
     if "bool" not in types:
@@ -78,7 +137,11 @@ def bad_values(row):
         out += [[], [1], [[]], ["a"], [None], [{}]]
     else:
         if row["items"]:
-            out += [[value] for kind, value in RAW.items() if kind not in row["items"] and not (kind == "integer" and "number" in row["items"])]
+            out += [
+                [value]
+                for kind, value in RAW.items()
+                if kind not in row["items"] and not (kind == "integer" and "number" in row["items"])
+            ]
         if row.get("min_items"):
             out.append([])
         if row.get("max_items"):
@@ -125,7 +188,12 @@ class Refusals:
         message, param = message_and_param(endpoint, answer)
         # about a member: under its own name, or under that of the object that holds it
         outer = name.partition(".")[0]
-        assert param is None and ("messages" in PATHS[endpoint] or "/api/" in PATHS[endpoint]) or param in (name, outer) or param.startswith(name + "."), (endpoint, name, what, answer)
+        assert (
+            param is None
+            and ("messages" in PATHS[endpoint] or "/api/" in PATHS[endpoint])
+            or param in (name, outer)
+            or param.startswith(name + ".")
+        ), (endpoint, name, what, answer)
         assert message.startswith((outer + ":", outer + ".", outer + "[")), (endpoint, name, what, answer)
         self.n += 1
 
@@ -157,7 +225,9 @@ def test_every_parameter_refuses_twelve_bad_values_and_names_itself(refusals, en
             endpoints, more = MORE.get(name, ("", []))
             for value in bad + (more if endpoint in endpoints.split() else []):
                 raw = json.dumps(put(BASE[endpoint], name, value)).encode()
-                refusals.expect(endpoint, raw, name, value if len(str(value)) < 200 else f"{type(value).__name__}, long")
+                refusals.expect(
+                    endpoint, raw, name, value if len(str(value)) < 200 else f"{type(value).__name__}, long"
+                )
     assert refusals.n > 0
 
 
@@ -183,8 +253,11 @@ def test_what_is_required_must_be_there_and_null_is_absent(server, refusals, end
             rest = {k: v for k, v in BASE[endpoint].items() if k != name}
             refusals.expect(endpoint, json.dumps(rest).encode(), name, "missing")
             refusals.expect(endpoint, json.dumps(rest | {name: None}).encode(), name, "null")
-    optional = [r["name"] for r in TABLE["parameters"]
-                if endpoint in r["endpoints"] and "." not in r["name"] and r["name"] not in BASE[endpoint]]
+    optional = [
+        r["name"]
+        for r in TABLE["parameters"]
+        if endpoint in r["endpoints"] and "." not in r["name"] and r["name"] not in BASE[endpoint]
+    ]
     server.ok(PATHS[endpoint], BASE[endpoint] | dict.fromkeys(optional))
 
 
@@ -195,11 +268,11 @@ def test_edges_of_ranges_are_taken(server):
                 continue
             values = [row["min"], row["max"]]
             if row["name"] in ("n", "best_of"):
-                values = [1]                            # many choices belong together
+                values = [1]  # many choices belong together
             if row["name"] in ("top_logprobs", "max_tokens", "max_completion_tokens", "min_tokens"):
                 values = [0]
             for v in values:
-                v = min(int(v), 2**63 - 1) if float(v).is_integer() else v       # 2^63 - 1 has no double
+                v = min(int(v), 2**63 - 1) if float(v).is_integer() else v  # 2^63 - 1 has no double
                 assert not math.isinf(v)
                 server.ok(PATHS[endpoint], BASE[endpoint] | {row["name"]: v})
 
@@ -234,7 +307,9 @@ def test_aliases_mean_the_same(server):
     names = [(e, n) for r in TABLE["parameters"] for n in [r["name"], *r["aliases"]] for e in r["endpoints"]]
     assert len(names) == len(set(names)), "two rows for one field of one endpoint"
     one = server.ok(PATHS["completions"], {"prompt": "hi", "n_predict": 3, "repeat_penalty": 1.5, "temperature": 0})
-    two = server.ok(PATHS["completions"], {"prompt": "hi", "max_completion_tokens": 3, "repetition_penalty": 1.5, "temperature": 0})
+    two = server.ok(
+        PATHS["completions"], {"prompt": "hi", "max_completion_tokens": 3, "repetition_penalty": 1.5, "temperature": 0}
+    )
     assert one["choices"] == two["choices"] and one["usage"]["completion_tokens"] == 3
 
 

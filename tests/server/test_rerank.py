@@ -1,4 +1,5 @@
 """/v1/rerank, /classify, filling in the middle, /props, the union of shapes of /tokenize."""
+
 import json
 import math
 
@@ -31,7 +32,9 @@ def test_scores_are_cosines_of_embeddings(server):
     for r in results:
         assert r["document"] == {"text": DOCUMENTS[r["index"]]}
         assert abs(r["relevance_score"] - min(1, max(0, dot(vectors[0], vectors[r["index"] + 1])))) < 1e-5
-    top = server.ok("/rerank", body | {"top_n": 1, "return_documents": False, "documents": [{"text": d} for d in DOCUMENTS]})
+    top = server.ok(
+        "/rerank", body | {"top_n": 1, "return_documents": False, "documents": [{"text": d} for d in DOCUMENTS]}
+    )
     assert top["results"] == [{k: results[0][k] for k in ("index", "relevance_score")}]
 
 
@@ -39,20 +42,33 @@ def test_yes_against_no(coder):
     answer = coder.ok("/v1/rerank", {"query": "What is the capital of France?", "documents": DOCUMENTS})
     scores = {r["index"]: r["relevance_score"] for r in answer["results"]}
     assert all(0 <= s <= 1 for s in scores.values()) and len(set(scores.values())) == 3
-    prompt = ('<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. '
-              'Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n<Instruct>: Given a web search query, '
-              'retrieve relevant passages that answer the query\n<Query>: What is the capital of France?\n<Document>: '
-              f'{DOCUMENTS[1]}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n')
+    prompt = (
+        "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. "
+        'Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n<Instruct>: Given a web search query, '
+        "retrieve relevant passages that answer the query\n<Query>: What is the capital of France?\n<Document>: "
+        f"{DOCUMENTS[1]}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+    )
     probs = coder.ok("/classify", {"input": prompt, "labels": ["yes", "no"]})["data"][0]["probs"]
     assert abs(probs[0] - scores[1]) < 1e-6
 
 
-@pytest.mark.parametrize("body, param", [
-    ({}, "query"), ({"documents": ["a"]}, "query"), ({"query": "q"}, "documents"), ({"documents": "a", "query": "q"}, "documents"), ({"documents": [], "query": "q"}, "documents"),
-    ({"documents": [3], "query": "q"}, "documents"), ({"documents": [{"title": "a"}], "query": "q"}, "documents"),
-    ({"documents": ["a"], "query": 3}, "query"), ({"documents": ["a"], "query": ""}, "query"), ({"documents": ["a"], "query": "q", "top_n": 0}, "top_n"),
-    ({"documents": ["a"], "query": "q", "top_n": "1"}, "top_n"), ({"documents": ["a"], "query": "q", "return_documents": 1}, "return_documents"),
-])
+@pytest.mark.parametrize(
+    "body, param",
+    [
+        ({}, "query"),
+        ({"documents": ["a"]}, "query"),
+        ({"query": "q"}, "documents"),
+        ({"documents": "a", "query": "q"}, "documents"),
+        ({"documents": [], "query": "q"}, "documents"),
+        ({"documents": [3], "query": "q"}, "documents"),
+        ({"documents": [{"title": "a"}], "query": "q"}, "documents"),
+        ({"documents": ["a"], "query": 3}, "query"),
+        ({"documents": ["a"], "query": ""}, "query"),
+        ({"documents": ["a"], "query": "q", "top_n": 0}, "top_n"),
+        ({"documents": ["a"], "query": "q", "top_n": "1"}, "top_n"),
+        ({"documents": ["a"], "query": "q", "return_documents": 1}, "return_documents"),
+    ],
+)
 def test_bad_rankings_name_the_field(server, body, param):
     status, e = server.post("/v1/rerank", body)
     assert status == 400 and e["error"]["param"] == param, e
@@ -73,7 +89,7 @@ def test_labels_of_many_tokens_are_the_sums_of_their_logprobs(server):
     for label, logprob in zip(labels, first["logprobs"]):
         ids = server.ok("/tokenize", {"content": label})["tokens"]
         scored = server.ok("/v1/completions", {"prompt": head + ids, "max_tokens": 1, "echo": True, "logprobs": 1})
-        want = sum(scored["choices"][0]["logprobs"]["token_logprobs"][len(head):len(head) + len(ids)])
+        want = sum(scored["choices"][0]["logprobs"]["token_logprobs"][len(head) : len(head) + len(ids)])
         assert abs(logprob - want) < 1e-3, (label, logprob, want)
 
 
@@ -87,19 +103,36 @@ def test_labels_as_tokens_and_chats_as_inputs(server):
     assert len(chat["data"]) == 1 and all(math.isfinite(x) for x in chat["data"][0]["logprobs"])
 
 
-@pytest.mark.parametrize("body, param", [
-    ({"input": "a"}, "labels"), ({"labels": ["a"]}, "input"), ({"input": "a", "labels": []}, "labels"), ({"input": "a", "labels": "x"}, "labels"),
-    ({"input": "a", "labels": [""]}, "labels"), ({"input": "a", "labels": [1e9]}, "labels"), ({"input": "a", "labels": [2000000]}, "labels"),
-    ({"input": "a", "labels": [[]]}, "labels"), ({"input": 3, "labels": ["x"]}, "input"), ({"input": [], "labels": ["x"]}, "input"),
-    ({"input": ["a", 3], "labels": ["x"]}, "input"), ({"input": [[1], []], "labels": ["x"]}, "input"), ({"input": "", "labels": ["x"]}, "input"),
-])
+@pytest.mark.parametrize(
+    "body, param",
+    [
+        ({"input": "a"}, "labels"),
+        ({"labels": ["a"]}, "input"),
+        ({"input": "a", "labels": []}, "labels"),
+        ({"input": "a", "labels": "x"}, "labels"),
+        ({"input": "a", "labels": [""]}, "labels"),
+        ({"input": "a", "labels": [1e9]}, "labels"),
+        ({"input": "a", "labels": [2000000]}, "labels"),
+        ({"input": "a", "labels": [[]]}, "labels"),
+        ({"input": 3, "labels": ["x"]}, "input"),
+        ({"input": [], "labels": ["x"]}, "input"),
+        ({"input": ["a", 3], "labels": ["x"]}, "input"),
+        ({"input": [[1], []], "labels": ["x"]}, "input"),
+        ({"input": "", "labels": ["x"]}, "input"),
+    ],
+)
 def test_bad_classifications_name_the_field(server, body, param):
     status, e = server.post("/classify", body)
     assert status == 400 and e["error"]["param"] == param, e
 
 
 def test_completions_fill_a_gap(coder, server):
-    body = {"prompt": "def add(a, b):\n    return ", "suffix": "\n\nprint(add(1, 2))\n", "max_tokens": 8, "temperature": 0}
+    body = {
+        "prompt": "def add(a, b):\n    return ",
+        "suffix": "\n\nprint(add(1, 2))\n",
+        "max_tokens": 8,
+        "temperature": 0,
+    }
     assert "a + b" in coder.ok("/v1/completions", body)["choices"][0]["text"]
     two = coder.ok("/v1/completions", body | {"prompt": [body["prompt"], "x = "]})["choices"]
     assert len(two) == 2 and "a + b" in two[0]["text"]
@@ -111,7 +144,12 @@ def test_completions_fill_a_gap(coder, server):
 
 
 def test_infill_is_llama_servers(coder, server):
-    body = {"input_prefix": "def add(a, b):\n    return ", "input_suffix": "\n\nprint(add(1, 2))\n", "n_predict": 8, "temperature": 0}
+    body = {
+        "input_prefix": "def add(a, b):\n    return ",
+        "input_suffix": "\n\nprint(add(1, 2))\n",
+        "n_predict": 8,
+        "temperature": 0,
+    }
     answer = coder.ok("/infill", body)
     assert "a + b" in answer["content"] and answer["stop"] is True and answer["stop_type"] in ("eos", "limit")
     assert answer["tokens_predicted"] <= 8 and answer["timings"]["predicted_n"] == answer["tokens_predicted"]
@@ -141,13 +179,21 @@ def test_infill_tells_probabilities_as_llama_server(coder):
     chunks = [json.loads(line.removeprefix("data: ")) for line in raw.splitlines() if line]
     assert [t for c in chunks for t in c.get("completion_probabilities", [])] == tokens
     assert "top_logprobs" in coder.ok("/infill", body | {"logprobs": 1})["completion_probabilities"][0]
-    for more in ({"prompt_logprobs": 1}, {"return_progress": True, "stream": True}, {"return_token_ids": True, "stream": True}):
+    for more in (
+        {"prompt_logprobs": 1},
+        {"return_progress": True, "stream": True},
+        {"return_token_ids": True, "stream": True},
+    ):
         assert coder.request("POST", "/infill", body | more)[0] == 200
 
 
 def test_props_and_models(server):
     props = server.get("/props")[1]
-    assert props["default_generation_settings"]["n_ctx"] > 1000 and props["total_slots"] >= 1 and props["model_alias"] == "smollm2"
+    assert (
+        props["default_generation_settings"]["n_ctx"] > 1000
+        and props["total_slots"] >= 1
+        and props["model_alias"] == "smollm2"
+    )
     models = server.get("/v1/models")[1]
     assert models["data"][0]["max_model_len"] > 1000 and models["data"][0]["meta"]["n_vocab"] == 49152
     assert server.get("/v1/models/smollm2")[0] == 200
@@ -155,7 +201,9 @@ def test_props_and_models(server):
 
 def test_tokenize_answers_the_union(server):
     answer = server.ok("/tokenize", {"content": "hi 🥕", "with_pieces": True})
-    data = b"".join(bytes(t["piece"]) if isinstance(t["piece"], list) else t["piece"].encode() for t in answer["tokens"])
+    data = b"".join(
+        bytes(t["piece"]) if isinstance(t["piece"], list) else t["piece"].encode() for t in answer["tokens"]
+    )
     assert data.decode() == "hi 🥕" and answer["count"] == len(answer["tokens"]) and answer["max_model_len"] > 1000
     vllm = server.ok("/tokenize", {"prompt": "hi there", "return_token_strs": True, "add_special_tokens": False})
     assert "".join(vllm["token_strs"]) == "hi there" and len(vllm["tokens"]) == vllm["count"]

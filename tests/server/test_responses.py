@@ -1,4 +1,5 @@
 """The Responses API: the openai package against the server, the exact events, what is kept, followed, cancelled, refused."""
+
 import contextlib
 import json
 import socket
@@ -11,8 +12,13 @@ from radish_server import JSON, ROOT, Server
 RESPONSES = "/v1/responses"
 GREEDY = {"temperature": 0}
 LONG = {"input": "Count up.", "max_output_tokens": 3000, "ignore_eos": True}
-WEATHER = {"type": "function", "name": "get_weather", "description": "The weather of a city", "strict": False,
-           "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}
+WEATHER = {
+    "type": "function",
+    "name": "get_weather",
+    "description": "The weather of a city",
+    "strict": False,
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+}
 ASK = "What is the weather in Paris?"
 NAMED = {"type": "function", "name": "get_weather"}
 
@@ -31,8 +37,15 @@ def coder():
 
 @pytest.fixture(scope="module")
 def thinker():
-    s = Server("--threads", "2", "--kv-tokens", "16384", "--chat-template", str(ROOT / "tests/server/think.jinja"),
-               model="qwen2.5-coder-0.5b")
+    s = Server(
+        "--threads",
+        "2",
+        "--kv-tokens",
+        "16384",
+        "--chat-template",
+        str(ROOT / "tests/server/think.jinja"),
+        model="qwen2.5-coder-0.5b",
+    )
     yield client(s)
     assert s.stop() == 0
 
@@ -50,8 +63,9 @@ def frames(raw):
 
 
 def events(server, body):
-    status, headers, raw = server.request("POST", RESPONSES, {"input": "Say hello.", "max_output_tokens": 8,
-                                                              "stream": True} | GREEDY | body)
+    status, headers, raw = server.request(
+        "POST", RESPONSES, {"input": "Say hello.", "max_output_tokens": 8, "stream": True} | GREEDY | body
+    )
     assert status == 200 and headers["content-type"] == "text/event-stream", raw
     out = frames(raw)
     assert [e["sequence_number"] for e in out] == list(range(len(out)))
@@ -85,44 +99,102 @@ def delete(server, rid):
 
 
 def test_shape(server):
-    ask = {"model": "smollm2", "input": "Say hello.", "instructions": "Be brief.", "max_output_tokens": 6, "metadata": {"a": "b"},
-           "user": "u", "truncation": "auto", "include": ["reasoning.encrypted_content"],
-           "text": {"format": {"type": "text"}, "verbosity": "low"},
-           "prompt_cache_key": "k", "service_tier": "auto", "unknown": {"x": 1}, "client_metadata": {"y": 2},
-           "stream_options": {"include_obfuscation": False}}
+    ask = {
+        "model": "smollm2",
+        "input": "Say hello.",
+        "instructions": "Be brief.",
+        "max_output_tokens": 6,
+        "metadata": {"a": "b"},
+        "user": "u",
+        "truncation": "auto",
+        "include": ["reasoning.encrypted_content"],
+        "text": {"format": {"type": "text"}, "verbosity": "low"},
+        "prompt_cache_key": "k",
+        "service_tier": "auto",
+        "unknown": {"x": 1},
+        "client_metadata": {"y": 2},
+        "stream_options": {"include_obfuscation": False},
+    }
     r = server.ok(RESPONSES, ask | GREEDY)
-    assert r["id"].startswith("resp_") and r["object"] == "response" and r["model"] == "smollm2" and r["created_at"] <= time.time()
-    assert r["status"] == "incomplete" and r["incomplete_details"] == {"reason": "max_output_tokens"} and r["error"] is None
+    assert (
+        r["id"].startswith("resp_")
+        and r["object"] == "response"
+        and r["model"] == "smollm2"
+        and r["created_at"] <= time.time()
+    )
+    assert (
+        r["status"] == "incomplete"
+        and r["incomplete_details"] == {"reason": "max_output_tokens"}
+        and r["error"] is None
+    )
     assert r["completed_at"] is None and r["background"] is False
-    assert [(i["type"], i["role"], i["status"],
-             [p["type"] for p in i["content"]]) for i in r["output"]] == [("message", "assistant", "incomplete", ["output_text"])]
+    assert [(i["type"], i["role"], i["status"], [p["type"] for p in i["content"]]) for i in r["output"]] == [
+        ("message", "assistant", "incomplete", ["output_text"])
+    ]
     assert r["output"][0]["id"].startswith("msg_") and r["output"][0]["content"][0]["annotations"] == []
-    echoed = {"instructions": "Be brief.", "metadata": {"a": "b"}, "user": "u", "max_output_tokens": 6, "temperature": 0, "top_p": 1,
-              "tools": [],
-              "tool_choice": "auto", "parallel_tool_calls": True, "previous_response_id": None, "store": True, "text": ask["text"],
-              "prompt_cache_key": "k", "reasoning": {"effort": None, "summary": None}, "truncation": "disabled"}
+    echoed = {
+        "instructions": "Be brief.",
+        "metadata": {"a": "b"},
+        "user": "u",
+        "max_output_tokens": 6,
+        "temperature": 0,
+        "top_p": 1,
+        "tools": [],
+        "tool_choice": "auto",
+        "parallel_tool_calls": True,
+        "previous_response_id": None,
+        "store": True,
+        "text": ask["text"],
+        "prompt_cache_key": "k",
+        "reasoning": {"effort": None, "summary": None},
+        "truncation": "disabled",
+    }
     assert {k: r[k] for k in echoed} == echoed
     u = r["usage"]
-    assert u["output_tokens"] == 6 and u["total_tokens"] == u["input_tokens"] + 6 and u["output_tokens_details"] == {"reasoning_tokens": 0}
+    assert (
+        u["output_tokens"] == 6
+        and u["total_tokens"] == u["input_tokens"] + 6
+        and u["output_tokens_details"] == {"reasoning_tokens": 0}
+    )
     again = server.ok(RESPONSES, ask | GREEDY)
     assert again["usage"]["input_tokens_details"]["cached_tokens"] >= u["input_tokens"] - 1
     for usage in (u, again["usage"]):
-        assert sum(usage["input_tokens_details"][k] for k in ("cached_tokens", "cache_write_tokens")) == usage["input_tokens"]
+        assert (
+            sum(usage["input_tokens_details"][k] for k in ("cached_tokens", "cache_write_tokens"))
+            == usage["input_tokens"]
+        )
     assert server.get(f"{RESPONSES}/{r['id']}") == (200, r)
 
 
 def test_stream_events_are_the_response(server):
     whole = server.ok(RESPONSES, {"input": "Say hello.", "max_output_tokens": 8} | GREEDY)
     got = events(server, {})
-    assert names(got) == ["created", "in_progress", "output_item.added", "content_part.added", "output_text.delta", "output_text.done",
-                          "content_part.done", "output_item.done", "incomplete"]
+    assert names(got) == [
+        "created",
+        "in_progress",
+        "output_item.added",
+        "content_part.added",
+        "output_text.delta",
+        "output_text.done",
+        "content_part.done",
+        "output_item.done",
+        "incomplete",
+    ]
     first, added, last = got[0]["response"], got[2]["item"], got[-1]["response"]
-    assert first["status"] == "in_progress" and first["output"] == [] and first["usage"] is None and got[1]["response"] == first
+    assert (
+        first["status"] == "in_progress"
+        and first["output"] == []
+        and first["usage"] is None
+        and got[1]["response"] == first
+    )
     assert added["status"] == "in_progress" and added["content"] == [] and added["role"] == "assistant"
     deltas = [e for e in got if e["type"] == "response.output_text.delta"]
     text = whole["output"][0]["content"][0]["text"]
     assert "".join(e["delta"] for e in deltas) == text == got[-4]["text"] == got[-3]["part"]["text"]
-    assert all((e["item_id"], e["output_index"], e["content_index"]) == (added["id"], 0, 0) for e in deltas + [got[3], got[-4], got[-3]])
+    assert all(
+        (e["item_id"], e["output_index"], e["content_index"]) == (added["id"], 0, 0)
+        for e in deltas + [got[3], got[-4], got[-3]]
+    )
     assert last["output"] == [got[-2]["item"]] and last["id"] == first["id"] and last["usage"]["output_tokens"] == 8
     assert server.get(f"{RESPONSES}/{last['id']}") == (200, last)
 
@@ -137,66 +209,127 @@ def test_the_package_streams(server):
 
 
 def test_every_item_reaches_the_template(server):
-    items = [{"role": "user", "content": "One"},
-             {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "Dev"}]},
-             {"type": "reasoning", "summary": [], "encrypted_content": "zzz"},
-             {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "Hm"}], "encrypted_content": None},
-             {"type": "message", "role": "assistant",
-              "content": [{"type": "output_text", "text": "Tw", "annotations": []}, {"type": "output_text", "text": "o"}]},
-             {"type": "function_call", "call_id": "c1", "name": "get_weather", "arguments": "{\"city\":\"Bern\"}"},
-             {"type": "function_call", "call_id": "c2", "name": "get_weather", "arguments": "{}", "id": None, "status": None},
-             {"type": "web_search_call", "id": "ws_1", "status": "completed"},
-             {"type": "function_call_output", "call_id": "c1", "output": "Rain"},
-             {"type": "function_call_output", "call_id": "c2", "output": [{"type": "input_text", "text": "Sun"}]},
-             {"type": "custom_tool_call", "call_id": "c3", "name": "apply_patch", "input": "*** Begin"},
-             {"type": "custom_tool_call_output", "call_id": "c3", "output": "Done"},
-             {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Th"}, {"type": "input_text", "text": "ree"}]}]
+    items = [
+        {"role": "user", "content": "One"},
+        {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "Dev"}]},
+        {"type": "reasoning", "summary": [], "encrypted_content": "zzz"},
+        {
+            "type": "reasoning",
+            "id": "rs_1",
+            "summary": [{"type": "summary_text", "text": "Hm"}],
+            "encrypted_content": None,
+        },
+        {
+            "type": "message",
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": "Tw", "annotations": []}, {"type": "output_text", "text": "o"}],
+        },
+        {"type": "function_call", "call_id": "c1", "name": "get_weather", "arguments": '{"city":"Bern"}'},
+        {
+            "type": "function_call",
+            "call_id": "c2",
+            "name": "get_weather",
+            "arguments": "{}",
+            "id": None,
+            "status": None,
+        },
+        {"type": "web_search_call", "id": "ws_1", "status": "completed"},
+        {"type": "function_call_output", "call_id": "c1", "output": "Rain"},
+        {"type": "function_call_output", "call_id": "c2", "output": [{"type": "input_text", "text": "Sun"}]},
+        {"type": "custom_tool_call", "call_id": "c3", "name": "apply_patch", "input": "*** Begin"},
+        {"type": "custom_tool_call_output", "call_id": "c3", "output": "Done"},
+        {
+            "type": "message",
+            "role": "user",
+            "content": [{"type": "input_text", "text": "Th"}, {"type": "input_text", "text": "ree"}],
+        },
+    ]
 
     def call(number, name, arguments):
         return {"id": number, "type": "function", "function": {"name": name, "arguments": arguments}}
 
-    chat = [{"role": "system", "content": "Sys"}, {"role": "user", "content": "One"}, {"role": "system", "content": "Dev"},
-            {"role": "assistant", "content": "Two", "reasoning_content": "Hm",
-             "tool_calls": [call("c1", "get_weather", "{\"city\":\"Bern\"}"), call("c2", "get_weather", "{}")]},
-            {"role": "tool", "tool_call_id": "c1", "content": "Rain"}, {"role": "tool", "tool_call_id": "c2", "content": "Sun"},
-            {"role": "assistant", "content": "", "tool_calls": [call("c3", "apply_patch", "{\"input\":\"*** Begin\"}")]},
-            {"role": "tool", "tool_call_id": "c3", "content": "Done"}, {"role": "user", "content": "Three"}]
-    function = {"type": "function", "function": {k: WEATHER[k] for k in ("name", "description", "strict", "parameters")}}
-    r = server.ok(RESPONSES, {"instructions": "Sys", "input": items, "max_output_tokens": 1,
-                              "tools": [WEATHER, {"type": "web_search"},
-                                        {"type": "custom", "name": "apply_patch", "format": {"type": "grammar"}}, {"type": "local_shell"}]})
+    chat = [
+        {"role": "system", "content": "Sys"},
+        {"role": "user", "content": "One"},
+        {"role": "system", "content": "Dev"},
+        {
+            "role": "assistant",
+            "content": "Two",
+            "reasoning_content": "Hm",
+            "tool_calls": [call("c1", "get_weather", '{"city":"Bern"}'), call("c2", "get_weather", "{}")],
+        },
+        {"role": "tool", "tool_call_id": "c1", "content": "Rain"},
+        {"role": "tool", "tool_call_id": "c2", "content": "Sun"},
+        {"role": "assistant", "content": "", "tool_calls": [call("c3", "apply_patch", '{"input":"*** Begin"}')]},
+        {"role": "tool", "tool_call_id": "c3", "content": "Done"},
+        {"role": "user", "content": "Three"},
+    ]
+    function = {
+        "type": "function",
+        "function": {k: WEATHER[k] for k in ("name", "description", "strict", "parameters")},
+    }
+    r = server.ok(
+        RESPONSES,
+        {
+            "instructions": "Sys",
+            "input": items,
+            "max_output_tokens": 1,
+            "tools": [
+                WEATHER,
+                {"type": "web_search"},
+                {"type": "custom", "name": "apply_patch", "format": {"type": "grammar"}},
+                {"type": "local_shell"},
+            ],
+        },
+    )
     assert r["usage"]["input_tokens"] == server.ok("/tokenize", {"messages": chat, "tools": [function]})["count"]
     assert [t["type"] for t in r["tools"]] == ["function", "web_search", "custom", "local_shell"]
 
 
 def test_previous_response(server):
     c = client(server)
-    first = c.responses.create(model="", input="My name is Ada.", max_output_tokens=8, instructions="Old.", extra_body=GREEDY)
-    second = c.responses.create(model="", input="Who am I?", previous_response_id=first.id, max_output_tokens=8, extra_body=GREEDY)
+    first = c.responses.create(
+        model="", input="My name is Ada.", max_output_tokens=8, instructions="Old.", extra_body=GREEDY
+    )
+    second = c.responses.create(
+        model="", input="Who am I?", previous_response_id=first.id, max_output_tokens=8, extra_body=GREEDY
+    )
     said = {"role": "assistant", "content": first.output_text}
     chat = [{"role": "user", "content": "My name is Ada."}, said, {"role": "user", "content": "Who am I?"}]
-    assert second.usage.input_tokens == server.ok("/tokenize", {"messages": chat})["count"]      # old instructions are not carried over
+    assert (
+        second.usage.input_tokens == server.ok("/tokenize", {"messages": chat})["count"]
+    )  # old instructions are not carried over
     assert second.previous_response_id == first.id
     assert delete(server, first.id) == (200, {"id": first.id, "object": "response", "deleted": True})
     third = c.responses.create(model="", input="And now?", previous_response_id=second.id, max_output_tokens=1)
     chat += [{"role": "assistant", "content": second.output_text}, {"role": "user", "content": "And now?"}]
-    assert third.usage.input_tokens == server.ok("/tokenize", {"messages": chat})["count"]       # although the first is gone
+    assert third.usage.input_tokens == server.ok("/tokenize", {"messages": chat})["count"]  # although the first is gone
     with pytest.raises(openai.NotFoundError) as e:
         c.responses.create(model="", input="x", previous_response_id=first.id)
     assert e.value.code == "previous_response_not_found" and e.value.param == "previous_response_id"
-    by_reference = c.responses.create(model="", input=[{"role": "user", "content": "My name is Ada."}, said,
-                                                       {"role": "user", "content": "Who am I?"},
-                                                       {"type": "item_reference", "id": second.output[0].id},
-                                                       {"role": "user", "content": "And now?"}], max_output_tokens=1)
+    by_reference = c.responses.create(
+        model="",
+        input=[
+            {"role": "user", "content": "My name is Ada."},
+            said,
+            {"role": "user", "content": "Who am I?"},
+            {"type": "item_reference", "id": second.output[0].id},
+            {"role": "user", "content": "And now?"},
+        ],
+        max_output_tokens=1,
+    )
     assert by_reference.usage.input_tokens == third.usage.input_tokens
 
 
 def test_input_items(server):
     c = client(server)
-    first = c.responses.create(model="", input=[{"role": "user", "content": f"item {i}"} for i in range(5)], max_output_tokens=1)
+    first = c.responses.create(
+        model="", input=[{"role": "user", "content": f"item {i}"} for i in range(5)], max_output_tokens=1
+    )
     second = c.responses.create(model="", input="last", previous_response_id=first.id, max_output_tokens=1)
-    texts = [i.content[0].text for i in c.responses.input_items.list(second.id, order="asc",
-                                                                     limit=2)]      # the package goes through the pages
+    texts = [
+        i.content[0].text for i in c.responses.input_items.list(second.id, order="asc", limit=2)
+    ]  # the package goes through the pages
     assert texts == [f"item {i}" for i in range(5)] + [first.output_text] + ["last"]
     page = c.responses.input_items.list(second.id, limit=3)
     assert [i.content[0].text for i in page.data] == ["last", first.output_text, "item 4"] and page.has_more
@@ -209,8 +342,12 @@ def test_input_items(server):
 def test_store_false_keeps_nothing(server):
     r = client(server).responses.create(model="", input="x", store=False, max_output_tokens=1)
     assert r.store is False
-    for call in (client(server).responses.retrieve, client(server).responses.delete, client(server).responses.cancel,
-                 client(server).responses.input_items.list):
+    for call in (
+        client(server).responses.retrieve,
+        client(server).responses.delete,
+        client(server).responses.cancel,
+        client(server).responses.input_items.list,
+    ):
         with pytest.raises(openai.NotFoundError):
             call(r.id)
 
@@ -224,82 +361,173 @@ def test_tools_round_trip(coder):
     with coder.responses.stream(input=ASK, tool_choice=NAMED, **ask) as s:
         got = list(s)
         final = s.get_final_response()
-    assert names([e.to_dict() for e in got]) == ["created", "in_progress", "output_item.added", "function_call_arguments.delta",
-                                                 "function_call_arguments.done", "output_item.done", "completed"]
+    assert names([e.to_dict() for e in got]) == [
+        "created",
+        "in_progress",
+        "output_item.added",
+        "function_call_arguments.delta",
+        "function_call_arguments.done",
+        "output_item.done",
+        "completed",
+    ]
     pieces = [e for e in got if e.type == "response.function_call_arguments.delta"]
-    assert "".join(e.delta for e in pieces) == got[-3].arguments == final.output[-1].arguments == call.arguments and got[-3].name == "get_weather"
-    assert got[2].item.arguments == "" and got[2].item.call_id == final.output[-1].call_id and pieces[0].item_id == got[2].item.id
+    assert (
+        "".join(e.delta for e in pieces) == got[-3].arguments == final.output[-1].arguments == call.arguments
+        and got[-3].name == "get_weather"
+    )
+    assert (
+        got[2].item.arguments == ""
+        and got[2].item.call_id == final.output[-1].call_id
+        and pieces[0].item_id == got[2].item.id
+    )
     result = {"type": "function_call_output", "call_id": call.call_id, "output": "17 degrees"}
     kept = coder.responses.create(input=[result], previous_response_id=r.id, tool_choice="none", **ask)
-    sent = coder.responses.create(input=[{"role": "user", "content": ASK}, *r.output, result], tool_choice="none", **ask)
-    assert kept.output[0].type == "message" and kept.output_text == sent.output_text and kept.usage.input_tokens == sent.usage.input_tokens
+    sent = coder.responses.create(
+        input=[{"role": "user", "content": ASK}, *r.output, result], tool_choice="none", **ask
+    )
+    assert (
+        kept.output[0].type == "message"
+        and kept.output_text == sent.output_text
+        and kept.usage.input_tokens == sent.usage.input_tokens
+    )
     cut = coder.responses.create(input=ASK, tool_choice="required", **ask | {"max_output_tokens": 3})
-    assert cut.status == "incomplete" and cut.output[-1].type == "function_call" and cut.output[-1].status == "incomplete"
+    assert (
+        cut.status == "incomplete" and cut.output[-1].type == "function_call" and cut.output[-1].status == "incomplete"
+    )
 
 
 def test_counts_are_what_the_answer_says_of_its_prompt(coder):
     tool = {"tools": [WEATHER], "tool_choice": NAMED}
-    r = coder.responses.create(model="", input=ASK, instructions="Be brief.", max_output_tokens=20, extra_body=GREEDY, **tool)
+    r = coder.responses.create(
+        model="", input=ASK, instructions="Be brief.", max_output_tokens=20, extra_body=GREEDY, **tool
+    )
     n = coder.responses.input_tokens.count(input=ASK, instructions="Be brief.", **tool)
     assert n.input_tokens == r.usage.input_tokens and n.object == "response.input_tokens"
     more = {"previous_response_id": r.id, "input": "Thanks."}
-    assert coder.responses.input_tokens.count(**more).input_tokens == \
-        coder.responses.create(model="", max_output_tokens=1, **more).usage.input_tokens
+    assert (
+        coder.responses.input_tokens.count(**more).input_tokens
+        == coder.responses.create(model="", max_output_tokens=1, **more).usage.input_tokens
+    )
     with pytest.raises(openai.NotFoundError) as e:
         coder.responses.input_tokens.count(previous_response_id="resp_gone", input="Hi")
     assert e.value.param == "previous_response_id"
 
 
 def test_reasoning_is_an_item_before_the_message(thinker):
-    ask = {"model": "", "max_output_tokens": 40, "input": "What is 17 + 25?", "extra_body": GREEDY | {"thinking_budget": 5}}
+    ask = {
+        "model": "",
+        "max_output_tokens": 40,
+        "input": "What is 17 + 25?",
+        "extra_body": GREEDY | {"thinking_budget": 5},
+    }
     r = thinker.responses.create(reasoning={"effort": "high", "summary": "auto"}, **ask)
-    assert [i.type for i in r.output] == ["reasoning", "message"] and r.output[0].content[0].text and r.output[0].summary == []
+    assert (
+        [i.type for i in r.output] == ["reasoning", "message"]
+        and r.output[0].content[0].text
+        and r.output[0].summary == []
+    )
     assert 0 < r.usage.output_tokens_details.reasoning_tokens < r.usage.output_tokens and r.reasoning.effort == "high"
     with thinker.responses.stream(reasoning={"effort": "high"}, **ask) as s:
         got = [e.to_dict() for e in s]
-    assert names(got)[:8] == ["created", "in_progress", "output_item.added", "content_part.added", "reasoning_text.delta",
-                              "reasoning_text.done",
-                              "content_part.done", "output_item.done"]
+    assert names(got)[:8] == [
+        "created",
+        "in_progress",
+        "output_item.added",
+        "content_part.added",
+        "reasoning_text.delta",
+        "reasoning_text.done",
+        "content_part.done",
+        "output_item.done",
+    ]
     assert names(got)[8:12] == ["output_item.added", "content_part.added", "output_text.delta", "output_text.done"]
-    assert "".join(e["delta"] for e in got if e["type"] == "response.reasoning_text.delta") == r.output[0].content[0].text
+    assert (
+        "".join(e["delta"] for e in got if e["type"] == "response.reasoning_text.delta") == r.output[0].content[0].text
+    )
     assert [e["output_index"] for e in got if e["type"] == "response.output_item.done"] == [0, 1]
     assert [i.type for i in thinker.responses.create(reasoning={"effort": "none"}, **ask).output] == ["message"]
-    again = thinker.responses.create(**ask | {"input": [{"role": "user", "content": ask["input"]}, *r.output,
-                                                        {"role": "user", "content": "Sure?"}]})
+    again = thinker.responses.create(
+        **ask | {"input": [{"role": "user", "content": ask["input"]}, *r.output, {"role": "user", "content": "Sure?"}]}
+    )
     assert again.output_text
 
 
 def test_agent_traffic(coder):
     """A request as Codex sends it: long instructions, many tools of all types, items without id and status, store false."""
-    def tool(i):
-        return {"type": "function", "name": f"tool_{i}", "description": "Does a thing.", "strict": False,
-                "parameters": {"type": "object", "properties": {"command": {"type": "array", "items": {"type": "string"}}},
-                               "additionalProperties": False}}
 
-    body = {"model": "", "instructions": "You are a coding agent.", "store": False, "stream": True, "parallel_tool_calls": False,
-            "tools": [tool(i) for i in range(6)] + [{"type": "local_shell"}, {"type": "web_search", "external_web_access": False},
-                                                     {"type": "custom", "name": "apply_patch", "description": "x",
-                                                      "format": {"type": "grammar", "syntax": "lark", "definition": "start: x"}},
-                                                     {"type": "namespace", "name": "mcp", "tools": []}],
-            "tool_choice": "auto", "reasoning": {"effort": "medium", "summary": "auto"}, "include": ["reasoning.encrypted_content"],
-            "prompt_cache_key": "0195", "text": {"verbosity": "medium"},
-            "input": [{"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "<permissions>"}]},
-                      {"type": "message", "role": "user",
-                       "content": [{"type": "input_text", "text": "<environment_context>"}, {"type": "input_text", "text": "ls"}]},
-                      {"type": "reasoning", "summary": [], "content": None, "encrypted_content": "gAAAA"},
-                      {"type": "function_call", "name": "tool_1", "arguments": "{\"command\":[\"ls\"]}", "call_id": "call_x"},
-                      {"type": "function_call_output", "call_id": "call_x",
-                       "output": "{\"output\":\"a.txt\",\"metadata\":{\"exit_code\":0}}"}],
-            "max_output_tokens": 12, "temperature": 0}
-    got = list(coder.responses.create(**body, extra_body={"client_metadata": {"a": "b"}},
-                                      extra_headers={"OpenAI-Beta": "responses=experimental", "session_id": "s",
-                                                     "originator": "codex_cli_rs"}))
-    assert got[0].type == "response.created" and got[-1].type in ("response.completed",
-                                                                  "response.incomplete") and got[-1].response.usage.output_tokens <= 12
+    def tool(i):
+        return {
+            "type": "function",
+            "name": f"tool_{i}",
+            "description": "Does a thing.",
+            "strict": False,
+            "parameters": {
+                "type": "object",
+                "properties": {"command": {"type": "array", "items": {"type": "string"}}},
+                "additionalProperties": False,
+            },
+        }
+
+    body = {
+        "model": "",
+        "instructions": "You are a coding agent.",
+        "store": False,
+        "stream": True,
+        "parallel_tool_calls": False,
+        "tools": [tool(i) for i in range(6)]
+        + [
+            {"type": "local_shell"},
+            {"type": "web_search", "external_web_access": False},
+            {
+                "type": "custom",
+                "name": "apply_patch",
+                "description": "x",
+                "format": {"type": "grammar", "syntax": "lark", "definition": "start: x"},
+            },
+            {"type": "namespace", "name": "mcp", "tools": []},
+        ],
+        "tool_choice": "auto",
+        "reasoning": {"effort": "medium", "summary": "auto"},
+        "include": ["reasoning.encrypted_content"],
+        "prompt_cache_key": "0195",
+        "text": {"verbosity": "medium"},
+        "input": [
+            {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "<permissions>"}]},
+            {
+                "type": "message",
+                "role": "user",
+                "content": [
+                    {"type": "input_text", "text": "<environment_context>"},
+                    {"type": "input_text", "text": "ls"},
+                ],
+            },
+            {"type": "reasoning", "summary": [], "content": None, "encrypted_content": "gAAAA"},
+            {"type": "function_call", "name": "tool_1", "arguments": '{"command":["ls"]}', "call_id": "call_x"},
+            {
+                "type": "function_call_output",
+                "call_id": "call_x",
+                "output": '{"output":"a.txt","metadata":{"exit_code":0}}',
+            },
+        ],
+        "max_output_tokens": 12,
+        "temperature": 0,
+    }
+    got = list(
+        coder.responses.create(
+            **body,
+            extra_body={"client_metadata": {"a": "b"}},
+            extra_headers={"OpenAI-Beta": "responses=experimental", "session_id": "s", "originator": "codex_cli_rs"},
+        )
+    )
+    assert (
+        got[0].type == "response.created"
+        and got[-1].type in ("response.completed", "response.incomplete")
+        and got[-1].response.usage.output_tokens <= 12
+    )
     assert len(got[-1].response.tools) == 10
 
 
 # ---- in the background ----
+
 
 def test_background_is_polled(server):
     c = client(server)
@@ -307,9 +535,12 @@ def test_background_is_polled(server):
     assert r.status == "queued" and r.background and r.output == [] and r.usage is None
     server.wait_until(lambda: c.responses.retrieve(r.id).status not in ("queued", "in_progress"))
     done = c.responses.retrieve(r.id)
-    assert done.status == "incomplete" and done.output_text == c.responses.create(model="", input="Say hello.", max_output_tokens=8,
-                                                                                  extra_body=GREEDY).output_text
-    assert c.responses.cancel(r.id).status == "incomplete"                        # too late: as it is
+    assert (
+        done.status == "incomplete"
+        and done.output_text
+        == c.responses.create(model="", input="Say hello.", max_output_tokens=8, extra_body=GREEDY).output_text
+    )
+    assert c.responses.cancel(r.id).status == "incomplete"  # too late: as it is
     status, answer = server.get(f"{RESPONSES}/{r.id}?stream=true")
     assert status == 400 and answer["error"]["param"] == "stream"
     assert delete(server, r.id)[0] == 200 and server.get(f"{RESPONSES}/{r.id}")[0] == 404
@@ -318,14 +549,26 @@ def test_background_is_polled(server):
 def test_background_stream_goes_on_without_its_client(server):
     ask = {"input": "Say hello.", "max_output_tokens": 300, "background": True, "ignore_eos": True} | GREEDY
     with reading(server, ask) as (_, rid):
-        pass                                                                      # gone after the first event
+        pass  # gone after the first event
     status, _, raw = server.request("GET", f"{RESPONSES}/{rid}?stream=true")
     got = frames(raw)
     assert status == 200 and [e["sequence_number"] for e in got] == list(range(len(got)))
-    assert names(got) == ["created", "queued", "in_progress", "output_item.added", "content_part.added", "output_text.delta",
-                          "output_text.done",
-                          "content_part.done", "output_item.done", "incomplete"]
-    assert server.get(f"{RESPONSES}/{rid}") == (200, got[-1]["response"]) and got[-1]["response"]["usage"]["output_tokens"] == 300
+    assert names(got) == [
+        "created",
+        "queued",
+        "in_progress",
+        "output_item.added",
+        "content_part.added",
+        "output_text.delta",
+        "output_text.done",
+        "content_part.done",
+        "output_item.done",
+        "incomplete",
+    ]
+    assert (
+        server.get(f"{RESPONSES}/{rid}") == (200, got[-1]["response"])
+        and got[-1]["response"]["usage"]["output_tokens"] == 300
+    )
     assert server.request("HEAD", f"{RESPONSES}/{rid}?stream=true")[::2] == (200, b"")
     rest = frames(server.request("GET", f"{RESPONSES}/{rid}?stream=true&starting_after=5")[2])
     assert rest == got[6:]
@@ -337,8 +580,14 @@ def test_background_stream_goes_on_without_its_client(server):
 
 def test_the_package_resumes_a_background_stream(server):
     c = client(server)
-    with c.responses.create(model="", input="Count.", background=True, stream=True, max_output_tokens=40,
-                            extra_body=GREEDY | {"ignore_eos": True}) as s:
+    with c.responses.create(
+        model="",
+        input="Count.",
+        background=True,
+        stream=True,
+        max_output_tokens=40,
+        extra_body=GREEDY | {"ignore_eos": True},
+    ) as s:
         for e in s:
             if e.type == "response.created":
                 rid = e.response.id
@@ -374,7 +623,11 @@ def test_cancelling_ends_the_stream(server, background):
         assert server.post(f"{RESPONSES}/{rid}/cancel", {})[1]["status"] == "cancelled"
         tail = r.read()
     last = json.loads(tail.decode().split("\n\n")[-2].split("data: ")[1])
-    assert last["type"] == "response.incomplete" and last["response"]["status"] == "cancelled" and last["response"]["id"] == rid
+    assert (
+        last["type"] == "response.incomplete"
+        and last["response"]["status"] == "cancelled"
+        and last["response"]["id"] == rid
+    )
     if background:
         assert frames(server.request("GET", f"{RESPONSES}/{rid}?stream=true")[2])[-1] == last
     status, answer = server.post(RESPONSES, {"input": "x", "previous_response_id": rid, "max_output_tokens": 1})
@@ -401,47 +654,82 @@ def test_leaving_in_mid_stream_frees_everything(server):
         s.close()
         rid = "resp_" + seen.split(b'"id":"resp_')[1][:24].decode() if n > 1 else None
         if rid:
-            server.wait_until(lambda: server.get(f"{RESPONSES}/{rid}")[0] == 404)     # what nobody read is not kept
+            server.wait_until(lambda: server.get(f"{RESPONSES}/{rid}")[0] == 404)  # what nobody read is not kept
     server.wait_idle()
 
 
 def test_a_background_answer_may_end_while_the_server_stops(make_server):
     s = make_server("--kv-tokens", "4096", "--drain", "1")
     for stream in (False, True):
-        s.ok(RESPONSES,
-             LONG | {"background": True}) if not stream else s.open_request(RESPONSES, LONG | {"background": True, "stream": True}).close()
+        s.ok(RESPONSES, LONG | {"background": True}) if not stream else s.open_request(
+            RESPONSES, LONG | {"background": True, "stream": True}
+        ).close()
     s.wait_until(lambda: s.active() >= 1)
     assert s.stop() == 0
 
 
 # ---- what is wrong ----
 
-BAD = [("input", v) for v in (None, 3, {}, [], ["x"], [{}], [{"role": "user"}], [{"role": "robot", "content": "x"}], [{"type": 3}],
-                              [{"type": "hologram"}],
-                              [{"role": "user", "content": 3}], [{"role": "user", "content": [{}]}], [{"role": "user", "content": ["x"]}],
-                              [{"role": "user", "content": [{"type": "input_text"}]}],
-                              [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}],
-                              [{"type": "function_call"}], [{"type": "function_call", "call_id": "x", "name": "y", "arguments": {}}],
-                              [{"type": "function_call_output", "call_id": "x"}], [{"type": "function_call_output", "output": "x"}],
-                              [{"type": "reasoning", "summary": "x"}], [{"type": "item_reference"}],
-                              [{"type": "custom_tool_call", "call_id": "x"}])]
+BAD = [
+    ("input", v)
+    for v in (
+        None,
+        3,
+        {},
+        [],
+        ["x"],
+        [{}],
+        [{"role": "user"}],
+        [{"role": "robot", "content": "x"}],
+        [{"type": 3}],
+        [{"type": "hologram"}],
+        [{"role": "user", "content": 3}],
+        [{"role": "user", "content": [{}]}],
+        [{"role": "user", "content": ["x"]}],
+        [{"role": "user", "content": [{"type": "input_text"}]}],
+        [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}],
+        [{"type": "function_call"}],
+        [{"type": "function_call", "call_id": "x", "name": "y", "arguments": {}}],
+        [{"type": "function_call_output", "call_id": "x"}],
+        [{"type": "function_call_output", "output": "x"}],
+        [{"type": "reasoning", "summary": "x"}],
+        [{"type": "item_reference"}],
+        [{"type": "custom_tool_call", "call_id": "x"}],
+    )
+]
 BAD += [("max_output_tokens", v) for v in ("x", -1, 1.5, [], {}, True, 1 << 40)]
 BAD += [("instructions", v) for v in (3, {}, True)] + [("previous_response_id", v) for v in (3, [], True)]
-BAD += [("tools", v) for v in ("x", {}, [3], [{}], [{"type": "function"}], [{"type": "function", "name": ""}], [{"type": 3}])]
-BAD += [("tool_choice", v) for v in (3, {}, "maybe", {"type": "function"}, "required", {"type": "function", "name": "nobody"})]
+BAD += [
+    ("tools", v)
+    for v in ("x", {}, [3], [{}], [{"type": "function"}], [{"type": "function", "name": ""}], [{"type": 3}])
+]
+BAD += [
+    ("tool_choice", v)
+    for v in (3, {}, "maybe", {"type": "function"}, "required", {"type": "function", "name": "nobody"})
+]
 BAD += [("text", v) for v in ("x", 3, {"format": 3}, {"format": {}}, {"format": {"type": "hologram"}})]
 BAD += [("reasoning", v) for v in ("x", 3, [], {"effort": "huge"}, {"effort": 3})]
 BAD += [(n, v) for n in ("store", "background", "stream", "parallel_tool_calls") for v in ("x", 3, [], {})]
-BAD += [(n, v) for n in ("metadata", "include", "truncation",
-                         "user") for v in (3, True)] + [("truncation", "some"), ("conversation", "c"), ("prompt", {"id": "p"})]
-BAD += [(n, v) for n in ("temperature", "top_p", "top_logprobs") for v in ("x", [], {}, True, -2)] + [("top_p", 1.5), ("model", 3)]
+BAD += [(n, v) for n in ("metadata", "include", "truncation", "user") for v in (3, True)] + [
+    ("truncation", "some"),
+    ("conversation", "c"),
+    ("prompt", {"id": "p"}),
+]
+BAD += [(n, v) for n in ("temperature", "top_p", "top_logprobs") for v in ("x", [], {}, True, -2)] + [
+    ("top_p", 1.5),
+    ("model", 3),
+]
 
 
 def test_what_is_wrong_is_named(server):
     for name, bad in BAD:
         status, answer = server.post(RESPONSES, {"input": "x", "max_output_tokens": 4} | {name: bad})
         assert status == 400 and set(answer["error"]) == {"message", "type", "param", "code"}, (name, bad, answer)
-        assert answer["error"]["param"].partition(".")[0] == name and answer["error"]["message"].startswith(name), (name, bad, answer)
+        assert answer["error"]["param"].partition(".")[0] == name and answer["error"]["message"].startswith(name), (
+            name,
+            bad,
+            answer,
+        )
     status, answer = server.post(RESPONSES, {"input": "x", "background": True, "store": False})
     assert status == 400 and answer["error"]["param"] == "background"
 
@@ -456,10 +744,15 @@ def test_errors_in_their_shape(server):
             c.responses.create(model="", input="word " * 9000, **more)
         assert e.value.code == "context_length_exceeded" and e.value.param == "input"
     assert server.get(f"{RESPONSES}/resp_nothing")[1]["error"]["type"] == "not_found_error"
-    for method, path, status in (("GET", RESPONSES, 405), ("PUT", f"{RESPONSES}/x", 405), ("GET", f"{RESPONSES}/x/y", 404),
-                                 ("POST", f"{RESPONSES}/x/y", 404),
-                                 ("DELETE", f"{RESPONSES}/x/y", 404), ("DELETE", RESPONSES, 405),
-                                 ("GET", f"{RESPONSES}/" + "x" * 500, 404)):
+    for method, path, status in (
+        ("GET", RESPONSES, 405),
+        ("PUT", f"{RESPONSES}/x", 405),
+        ("GET", f"{RESPONSES}/x/y", 404),
+        ("POST", f"{RESPONSES}/x/y", 404),
+        ("DELETE", f"{RESPONSES}/x/y", 404),
+        ("DELETE", RESPONSES, 405),
+        ("GET", f"{RESPONSES}/" + "x" * 500, 404),
+    ):
         got, headers, body = server.request(method, path, {} if method == "POST" else None)
         assert got == status and json.loads(body)["error"]["message"], (method, path, got)
         assert status != 405 or "OPTIONS" in headers["allow"]

@@ -1,4 +1,5 @@
 """What clients say about how long a prompt is worth keeping reaches the tree (docs/cache.md, "What is kept longest")."""
+
 import time
 
 import pytest
@@ -32,12 +33,18 @@ def kept(keeper):
 
 
 def chat(text, **more):
-    return {"messages": [{"role": "system", "content": SYSTEM}, {"role": "user", "content": text}], "max_tokens": 2} | more
+    return {
+        "messages": [{"role": "system", "content": SYSTEM}, {"role": "user", "content": text}],
+        "max_tokens": 2,
+    } | more
 
 
 def test_cache_control_on_the_system_prompt_of_messages(keeper, kept):
-    body = {"max_tokens": 2, "system": [{"type": "text", "text": SYSTEM, "cache_control": HOUR}],
-            "messages": [{"role": "user", "content": "Count the boxes that I told you about in this long message."}]}
+    body = {
+        "max_tokens": 2,
+        "system": [{"type": "text", "text": SYSTEM, "cache_control": HOUR}],
+        "messages": [{"role": "user", "content": "Count the boxes that I told you about in this long message."}],
+    }
     usage = keeper.ok(MESSAGES, body)["usage"]
     k = kept()
     assert usage["cache_creation_input_tokens"] > 0
@@ -45,8 +52,13 @@ def test_cache_control_on_the_system_prompt_of_messages(keeper, kept):
 
 
 def test_cache_control_on_a_message_is_for_the_prompt(keeper, kept):
-    n = keeper.ok(MESSAGES, {"max_tokens": 2, "messages": [
-        {"role": "user", "content": [{"type": "text", "text": SYSTEM, "cache_control": MARK}]}]})["usage"]
+    n = keeper.ok(
+        MESSAGES,
+        {
+            "max_tokens": 2,
+            "messages": [{"role": "user", "content": [{"type": "text", "text": SYSTEM, "cache_control": MARK}]}],
+        },
+    )["usage"]
     assert kept()["short"] == n["cache_creation_input_tokens"] + n["input_tokens"]
 
 
@@ -109,8 +121,14 @@ def test_warm_prompts_are_kept_a_day(tmp_path):
 
 def test_a_chat_is_held_while_its_tool_runs():
     s = Server("--threads", "2", "--kv-tokens", "4096", model="qwen2.5-coder-1.5b")
-    tool = {"type": "function", "function": {"name": "count_boxes", "description": "Counts the boxes in a room.",
-                                             "parameters": {"type": "object", "properties": {"room": {"type": "string"}}}}}
+    tool = {
+        "type": "function",
+        "function": {
+            "name": "count_boxes",
+            "description": "Counts the boxes in a room.",
+            "parameters": {"type": "object", "properties": {"room": {"type": "string"}}},
+        },
+    }
     messages = [{"role": "user", "content": "How many boxes are in the kitchen? Use the tool."}]
     answer = s.ok(CHAT, {"messages": messages, "tools": [tool], "max_tokens": 100, "temperature": 0})
     message = answer["choices"][0]["message"]

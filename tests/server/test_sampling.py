@@ -1,4 +1,5 @@
 """Sampling parameters through HTTP: same seed same text whatever runs beside it, every shape and alias, stop strings."""
+
 import threading
 
 import pytest
@@ -14,13 +15,20 @@ WAYS = [
     {"dry_multiplier": 0.8, "dry_allowed_length": 1, "dry_sequence_breakers": ["\n", " four"]},
     {"mirostat": 2, "mirostat_tau": 3},
     {"dynatemp_range": 0.5, "dynatemp_exponent": 1.3},
-    {"samplers": ["temperature", "penalties", "min_p", "xtc"], "repeat_penalty": 1.2, "repeat_last_n": 16, "min_p": 0.1},
+    {
+        "samplers": ["temperature", "penalties", "min_p", "xtc"],
+        "repeat_penalty": 1.2,
+        "repeat_last_n": 16,
+        "min_p": 0.1,
+    },
     {"bad_words": ["three", "two four"], "frequency_penalty": 0.4},
 ]
 
 
 def text_of(server, **ask):
-    return server.ok(TEXT, {"prompt": PROMPT, "max_tokens": 14, "temperature": 0.9, "seed": 11} | ask)["choices"][0]["text"]
+    return server.ok(TEXT, {"prompt": PROMPT, "max_tokens": 14, "temperature": 0.9, "seed": 11} | ask)["choices"][0][
+        "text"
+    ]
 
 
 def test_the_text_is_the_same_cold_cached_together_and_without_drafts(server):
@@ -38,11 +46,11 @@ def test_the_text_is_the_same_cold_cached_together_and_without_drafts(server):
     for t in threads:
         t.join()
     assert together == cold
-    assert len(set(cold)) > 4                                   # each way does something
+    assert len(set(cold)) > 4  # each way does something
 
 
 def test_seeds_are_any_64_bit_integer_and_minus_one_is_random(server):
-    for seed in (2**63 - 1, -2**63, 2**53 + 1, 0, -2):
+    for seed in (2**63 - 1, -(2**63), 2**53 + 1, 0, -2):
         assert text_of(server, seed=seed, temperature=2) == text_of(server, seed=seed, temperature=2)
     assert text_of(server, seed=2**53, temperature=2) != text_of(server, seed=2**53 + 1, temperature=2)
     assert len({text_of(server, seed=-1, temperature=2) for _ in range(3)}) > 1
@@ -51,15 +59,30 @@ def test_seeds_are_any_64_bit_integer_and_minus_one_is_random(server):
 
 def test_what_would_hold_the_output_to_a_form_is_not_ignored(server):
     """Text of no form must not pass for text of the form that was asked for; what clients send for none is none."""
-    none = {"grammar": "", "json_schema": {}, "guided_json": None, "guided_choice": [], "structured_outputs": {"json": None}, "regex": ""}
+    none = {
+        "grammar": "",
+        "json_schema": {},
+        "guided_json": None,
+        "guided_choice": [],
+        "structured_outputs": {"json": None},
+        "regex": "",
+    }
     server.ok(TEXT, {"prompt": PROMPT, "max_tokens": 1} | none)
-    for name, value in (("grammar", 'root ::= "yes"'), ("guided_choice", ["yes", "no"]), ("structured_outputs", {"regex": "a+"})):
+    for name, value in (
+        ("grammar", 'root ::= "yes"'),
+        ("guided_choice", ["yes", "no"]),
+        ("structured_outputs", {"regex": "a+"}),
+    ):
         status, answer = server.post(CHAT, {"messages": [{"role": "user", "content": "Hi"}], name: value})
         assert status == 400 and answer["error"]["param"] == name and "not supported" in answer["error"]["message"]
 
 
 def test_repetitions_are_drafted_and_verified_with_a_memory(server):
-    for way in ({"dry_multiplier": 0.1, "dry_allowed_length": 12}, {"repeat_penalty": 1.01}, {"mirostat": 2, "mirostat_tau": 0.5}):
+    for way in (
+        {"dry_multiplier": 0.1, "dry_allowed_length": 12},
+        {"repeat_penalty": 1.01},
+        {"mirostat": 2, "mirostat_tau": 0.5},
+    ):
         ask = {"prompt": PROMPT * 4, "max_tokens": 40, "temperature": 0.2, "seed": 5} | way
         texts = [server.ok(TEXT, ask | {"speculation": on})["choices"][0]["text"] for on in (False, True, True)]
         assert texts[0] == texts[1] == texts[2]
@@ -71,7 +94,7 @@ def test_the_order_of_samplers_in_every_form(server):
     for form in ("kmt", "top_k;min_p;temperature", "top-k,min-p,temp", ["top-k", "infill", "min_p", "temperature"]):
         assert text_of(server, samplers=form, **ask) == want
     assert text_of(server, samplers="k", top_k=1, temperature=0.5) == text_of(server, temperature=0)
-    assert text_of(server, samplers=[], top_k=1) != text_of(server, temperature=0)      # nothing is cut
+    assert text_of(server, samplers=[], top_k=1) != text_of(server, temperature=0)  # nothing is cut
     for bad in (["top_q"], "kqt", "top_k;x", [1], 5, "e" * 17):
         status, r = server.post(TEXT, {"prompt": "a", "samplers": bad})
         assert status == 400 and r["error"]["param"] == "samplers", bad
@@ -83,7 +106,13 @@ def test_biases_in_both_shapes(server):
     ask = {"prompt": "The capital of France is", "max_tokens": 1, "temperature": 0}
     best = server.ok(TEXT, ask)["choices"][0]["text"]
     assert best == " Paris"
-    for never in ({str(paris[0]): -100}, [[paris[0], False]], [[paris[0], -100]], [[" Paris", False]], {" Paris": -100}):
+    for never in (
+        {str(paris[0]): -100},
+        [[paris[0], False]],
+        [[paris[0], -100]],
+        [[" Paris", False]],
+        {" Paris": -100},
+    ):
         assert server.ok(TEXT, ask | {"logit_bias": never})["choices"][0]["text"] != " Paris", never
     only = server.ok(TEXT, ask | {"max_tokens": 3, "logit_bias": [[paris[0], 100]]})["choices"][0]["text"]
     assert only == " Paris" * 3
@@ -99,8 +128,15 @@ def test_words_and_tokens_that_may_and_may_not_come(server):
     ids = server.ok("/tokenize", {"prompt": " red blue green", "add_special_tokens": False})["tokens"]
     text = server.ok(TEXT, ask | {"allowed_token_ids": ids, "temperature": 2})["choices"][0]["text"]
     assert set(text.split()) <= {"red", "blue", "green"} and len(text.split()) == 12
-    for name, bad in (("allowed_token_ids", []), ("allowed_token_ids", [10**7]), ("bad_words", [""]), ("bad_words", "x"),
-                      ("stop_token_ids", [-1]), ("stop_token_ids", 3), ("dry_sequence_breakers", [1])):
+    for name, bad in (
+        ("allowed_token_ids", []),
+        ("allowed_token_ids", [10**7]),
+        ("bad_words", [""]),
+        ("bad_words", "x"),
+        ("stop_token_ids", [-1]),
+        ("stop_token_ids", 3),
+        ("dry_sequence_breakers", [1]),
+    ):
         status, r = server.post(TEXT, ask | {name: bad})
         assert status == 400 and r["error"]["param"] == name, (name, bad)
 
@@ -119,29 +155,33 @@ def finished(server, **ask):
 def test_no_part_of_a_stop_string_leaves(server, prompt):
     whole, _ = finished(server, prompt=prompt)
     assert len(whole) > 14
-    for begin, n in ((3, 1), (9, 4), (6, len(whole) - 8)):         # inside tokens and across them
-        stop = whole[begin:begin + n]
+    for begin, n in ((3, 1), (9, 4), (6, len(whole) - 8)):  # inside tokens and across them
+        stop = whole[begin : begin + n]
         if "\ufffd" in stop:
             continue
-        want = whole[:whole.find(stop)]
+        want = whole[: whole.find(stop)]
         text, choice = finished(server, prompt=prompt, stop=["never seen", stop])
         assert text == want and choice["finish_reason"] == "stop" and choice["stop_reason"] == stop
         assert finished(server, prompt=prompt, stop=stop, include_stop_str_in_output=True)[0] == want + stop
-    near = whole[2:12] + "\u0001"                               # begins like the text and never comes
+    near = whole[2:12] + "\u0001"  # begins like the text and never comes
     assert finished(server, prompt=prompt, stop=near)[0] == whole
 
 
 def test_tokens_that_stop_and_how_early(server):
     prompt = "Once upon a time"
-    whole = server.ok(TEXT, {"prompt": prompt, "temperature": 0, "max_tokens": 28, "logprobs": 0, "return_token_ids": True})
+    whole = server.ok(
+        TEXT, {"prompt": prompt, "temperature": 0, "max_tokens": 28, "logprobs": 0, "return_token_ids": True}
+    )
     ids, words = whole["choices"][0]["token_ids"], whole["choices"][0]["logprobs"]["tokens"]
     at = next(i for i in range(4, len(ids)) if ids[i] not in ids[:i])
     text, choice = finished(server, prompt=prompt, stop_token_ids=[ids[at]], ignore_eos=True)
     assert text == "".join(words[:at]) and choice["stop_reason"] == ids[at] and choice["finish_reason"] == "stop"
     text, _ = finished(server, prompt=prompt, stop_token_ids=[ids[at]], include_stop_str_in_output=True)
-    assert text == "".join(words[:at + 1])
-    r = server.ok(TEXT, {"prompt": prompt, "temperature": 0, "max_tokens": 30, "stop_token_ids": [ids[at]], "min_tokens": at + 5})
-    assert r["usage"]["completion_tokens"] >= at + 5            # before that it is not even drawn
+    assert text == "".join(words[: at + 1])
+    r = server.ok(
+        TEXT, {"prompt": prompt, "temperature": 0, "max_tokens": 30, "stop_token_ids": [ids[at]], "min_tokens": at + 5}
+    )
+    assert r["usage"]["completion_tokens"] >= at + 5  # before that it is not even drawn
     late = server.ok(TEXT, {"prompt": prompt, "temperature": 0, "max_tokens": 30, "stop": words[at], "min_tokens": 25})
     assert late["choices"][0]["text"].startswith("".join(words[:25])) and late["usage"]["completion_tokens"] >= 25
     status, r = server.post(TEXT, {"prompt": prompt, "max_tokens": 4, "min_tokens": 5})
@@ -197,22 +237,44 @@ def test_choices_share_the_prompt(server):
 
 
 def test_aliases_mean_the_same(server):
-    for a, b in (({"repeat_penalty": 1.4}, {"repetition_penalty": 1.4}), ({"typ_p": 0.5}, {"typical_p": 0.5}),
-                 ({"min_new_tokens": 9}, {"min_tokens": 9}), ({"tfs_z": 0.5}, {})):
+    for a, b in (
+        ({"repeat_penalty": 1.4}, {"repetition_penalty": 1.4}),
+        ({"typ_p": 0.5}, {"typical_p": 0.5}),
+        ({"min_new_tokens": 9}, {"min_tokens": 9}),
+        ({"tfs_z": 0.5}, {}),
+    ):
         assert text_of(server, **a) == text_of(server, **b)
     cut = {"stop": "four", "temperature": 0}
     assert text_of(server, no_stop_trim=True, **cut) == text_of(server, **cut) + "four"
     for name in ("n_predict", "max_completion_tokens", "max_tokens"):
         assert server.ok(TEXT, {"prompt": PROMPT, name: 3, "temperature": 0})["usage"]["completion_tokens"] == 3
-    probs = server.ok(TEXT, {"prompt": PROMPT, "max_tokens": 2, "temperature": 0, "n_probs": 2})["choices"][0]["logprobs"]
+    probs = server.ok(TEXT, {"prompt": PROMPT, "max_tokens": 2, "temperature": 0, "n_probs": 2})["choices"][0][
+        "logprobs"
+    ]
     assert all(len(t) == 2 for t in probs["top_logprobs"])
 
 
 def test_numbers_out_of_range_are_named(server):
-    for name, bad in (("typical_p", 1.1), ("typical_p", "x"), ("top_n_sigma", -2), ("xtc_probability", 2), ("xtc_threshold", -1),
-                      ("dynatemp_range", -1), ("dry_multiplier", -1), ("dry_base", 101), ("dry_allowed_length", -1),
-                      ("dry_penalty_last_n", -2), ("repeat_last_n", 1.5), ("mirostat", 1), ("mirostat", 3), ("mirostat_eta", 2),
-                      ("min_tokens", -1), ("prompt_logprobs", 21), ("n_probs", 21), ("include_stop_str_in_output", 1)):
+    for name, bad in (
+        ("typical_p", 1.1),
+        ("typical_p", "x"),
+        ("top_n_sigma", -2),
+        ("xtc_probability", 2),
+        ("xtc_threshold", -1),
+        ("dynatemp_range", -1),
+        ("dry_multiplier", -1),
+        ("dry_base", 101),
+        ("dry_allowed_length", -1),
+        ("dry_penalty_last_n", -2),
+        ("repeat_last_n", 1.5),
+        ("mirostat", 1),
+        ("mirostat", 3),
+        ("mirostat_eta", 2),
+        ("min_tokens", -1),
+        ("prompt_logprobs", 21),
+        ("n_probs", 21),
+        ("include_stop_str_in_output", 1),
+    ):
         status, r = server.post(TEXT, {"prompt": "a", "max_tokens": 1, name: bad})
         assert status == 400 and r["error"]["param"] == name, (name, bad)
 
@@ -229,9 +291,16 @@ def test_token_ids_are_returned(server):
         mine = [c for c in chunks if c["index"] == i]
         assert sum((c["token_ids"] for c in mine), []) == choices[i]["token_ids"]
         assert [c["prompt_token_ids"] for c in mine if "prompt_token_ids" in c] == [ids]
-    chat = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 3, "temperature": 0, "return_token_ids": True}
+    chat = {
+        "messages": [{"role": "user", "content": "Hi"}],
+        "max_tokens": 3,
+        "temperature": 0,
+        "return_token_ids": True,
+    }
     whole = server.ok(CHAT, chat)
     chunks = server.stream(CHAT, chat)
-    assert len(whole["choices"][0]["token_ids"]) == 3 and len(whole["prompt_token_ids"]) == whole["usage"]["prompt_tokens"]
+    assert (
+        len(whole["choices"][0]["token_ids"]) == 3 and len(whole["prompt_token_ids"]) == whole["usage"]["prompt_tokens"]
+    )
     assert [c["prompt_token_ids"] for c in chunks if "prompt_token_ids" in c] == [whole["prompt_token_ids"]]
     assert sum((c["choices"][0]["token_ids"] for c in chunks if c["choices"]), []) == whole["choices"][0]["token_ids"]

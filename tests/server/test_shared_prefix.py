@@ -1,4 +1,5 @@
 """--shared-prefix: public prompts are found under every API key; the rest of a tenant's cache is its own, also on disk."""
+
 import json
 import signal
 import stat
@@ -8,7 +9,10 @@ import pytest
 from radish_server import Server
 
 TEXT = "/v1/completions"
-PUBLIC = "This long beginning was written by the operator of this server, and everybody may know that it is stored here. " * 3
+PUBLIC = (
+    "This long beginning was written by the operator of this server, and everybody may know that it is stored here. "
+    * 3
+)
 ALICE, BOB, OWN = ({"Authorization": f"Bearer {k}-key"} for k in ("alice", "bob", "own"))
 
 
@@ -17,7 +21,18 @@ def files(tmp_path):
     keys, shared = tmp_path / "keys", tmp_path / "shared.jsonl"
     keys.write_text("alice-key\nbob-key\n")
     shared.write_text(json.dumps({"prompt": PUBLIC}) + "\n")
-    return "--api-key", "own-key", "--api-key-file", keys, "--shared-prefix", shared, "--threads", "1", "--kv-tokens", "4096"
+    return (
+        "--api-key",
+        "own-key",
+        "--api-key-file",
+        keys,
+        "--shared-prefix",
+        shared,
+        "--threads",
+        "1",
+        "--kv-tokens",
+        "4096",
+    )
 
 
 def cached(server, headers, prompt):
@@ -45,9 +60,9 @@ def test_the_public_part_is_shared_and_nothing_else(files):
     n_public = warmed(s)
     for who in ALICE, BOB:
         n, n_prompt = cached(s, who, PUBLIC + "A question that only this tenant asks.")
-        assert n_public - 2 <= n <= n_public < n_prompt          # its last token may become another one with what follows
+        assert n_public - 2 <= n <= n_public < n_prompt  # its last token may become another one with what follows
     n, n_prompt = cached(s, BOB, PUBLIC + "A question that only this tenant asks.")
-    assert n == n_prompt                                         # its own, by now
+    assert n == n_prompt  # its own, by now
     own = "A beginning that is nobody's but Alice's, and long enough to fill a page or two of the cache. " * 2
     assert cached(s, ALICE, own)[0] == 0 and cached(s, BOB, own)[0] == 0
     assert 5 < cached(s, ALICE, "This long beginning was written by somebody else.")[0] < 12
@@ -58,7 +73,10 @@ def test_the_public_part_is_shared_and_nothing_else(files):
 
 
 def test_wrong_files_are_told(tmp_path):
-    for text, what in (("{}\n", "one of messages and prompt"), ('{"prompt": "x", "cache_salt": "y"}\n', "no cache_salt")):
+    for text, what in (
+        ("{}\n", "one of messages and prompt"),
+        ('{"prompt": "x", "cache_salt": "y"}\n', "no cache_salt"),
+    ):
         file, log = tmp_path / "wrong.jsonl", tmp_path / "log"
         file.write_text(text)
         with open(log, "wb") as out:
@@ -72,7 +90,7 @@ def test_a_tenants_disk_cache_survives_kill_9(files, tmp_path):
     s = Server(*files, "--cache-dir", folder)
     n, n_prompt = cached(s, ALICE, own)
     assert n == 0
-    seen = [0, -1]                                               # hers and the public ones: until no more come
+    seen = [0, -1]  # hers and the public ones: until no more come
     while seen[-1] < n_prompt // 16 or seen[-1] != seen[-2]:
         time.sleep(0.3)
         seen.append(pages(s))
@@ -83,10 +101,14 @@ def test_a_tenants_disk_cache_survives_kill_9(files, tmp_path):
     s = Server(*files, "--cache-dir", folder)
     assert (folder / "salt.key").read_bytes() == key
     assert cached(s, BOB, own)[0] == 0
-    assert n_prompt // 16 * 16 <= cached(s, ALICE, own)[0] <= n_prompt     # from disk; its end, if that was written in time
+    assert (
+        n_prompt // 16 * 16 <= cached(s, ALICE, own)[0] <= n_prompt
+    )  # from disk; its end, if that was written in time
     s.process.kill()
     s.process.wait()
-    (folder / "salt.key").write_bytes(bytes(40))                  # as a power cut may leave it: a new one, and the old pages are nobody's
+    (folder / "salt.key").write_bytes(
+        bytes(40)
+    )  # as a power cut may leave it: a new one, and the old pages are nobody's
     s = Server(*files, "--cache-dir", folder)
     assert len((folder / "salt.key").read_bytes()) == 40 and (folder / "salt.key").read_bytes() != bytes(40)
     assert cached(s, ALICE, own)[0] == 0

@@ -1,4 +1,5 @@
 """The tree seen from outside: equal prompts at once are computed once, shared parts are joined, leaving hurts nobody."""
+
 import threading
 
 from radish_server import token_ids
@@ -69,7 +70,7 @@ def test_killing_the_first_in_mid_prefill_costs_the_others_nothing(server):
         texts.append(s.recv(65536))
         s.close()
     assert all(b"HTTP/1.1 200" in t for t in texts)
-    assert computed(server) - before <= 2000 + 4 * 32 + 256         # at most the chunk that was running is done again
+    assert computed(server) - before <= 2000 + 4 * 32 + 256  # at most the chunk that was running is done again
     server.wait_idle()
 
 
@@ -109,7 +110,7 @@ def test_saturation_ends_every_request(make_server):
 def test_429_has_retry_after(make_server):
     s = make_server("--kv-tokens", "4096", "--threads", "1", "--max-queue", "1", "--max-running", "1")
     held = []
-    for i in range(2):                                      # one after the other: a place is free once the first one runs
+    for i in range(2):  # one after the other: a place is free once the first one runs
         held.append(s.open_request(TEXT, {"prompt": token_ids(8, seed=i), "max_tokens": 2000, "ignore_eos": True}))
         s.wait_until(lambda: s.stats()["requests"]["decode"] == 1 and s.active() == i + 1)
     status, headers, body = s.request("POST", TEXT, {"prompt": "hi", "max_tokens": 1})

@@ -1,4 +1,5 @@
 """Signals, as `radish serve --help` says (F97, F98), and a server that listens to more than its machine (F51)."""
+
 import contextlib
 import json
 import re
@@ -20,7 +21,16 @@ def log_server(make_server, tmp_path, *flags, **options):
 def test_F98_signals_of_no_use_change_nothing(make_server):
     s = make_server("--threads", "1", "--kv-tokens", "8192", model=TINY)
     asked = s.open_request(TEXT, {"prompt": "a", "max_tokens": 200, "ignore_eos": True, "n": 4})
-    for number in (signal.SIGUSR2, signal.SIGALRM, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGCONT, signal.SIGWINCH, signal.SIGURG):
+    for number in (
+        signal.SIGUSR2,
+        signal.SIGALRM,
+        signal.SIGPIPE,
+        signal.SIGXFSZ,
+        signal.SIGCHLD,
+        signal.SIGCONT,
+        signal.SIGWINCH,
+        signal.SIGURG,
+    ):
         for _ in range(2):
             s.process.send_signal(number)
             assert s.get("/health")[0] == 200, number
@@ -34,8 +44,11 @@ def test_SIGUSR1_logs_a_line_of_statistics(make_server, tmp_path):
     s.process.send_signal(signal.SIGUSR1)
     s.wait_until(lambda: b"statistics" in (tmp_path / "log").read_bytes())
     line = next(x for x in (tmp_path / "log").read_text().splitlines() if "statistics" in x)
-    assert re.search(r"\d+ connections, \d+ being answered; requests: 0 prefill, 0 decode, 0 wait, 1 taken, .* 5 generated; "
-                     r"pages: \d+ of \d+ free", line), line
+    assert re.search(
+        r"\d+ connections, \d+ being answered; requests: 0 prefill, 0 decode, 0 wait, 1 taken, .* 5 generated; "
+        r"pages: \d+ of \d+ free",
+        line,
+    ), line
     assert s.stop() == 0
 
 
@@ -52,7 +65,9 @@ def test_SIGQUIT_drains_as_SIGTERM_does(make_server):
 def test_F97_a_signal_while_loading_is_obeyed_at_once(make_server, tmp_path, number):
     """A warm-up of thousands of tokens is part of loading; one signal ends it, with nothing said to be wrong."""
     warm = tmp_path / "warm.jsonl"
-    warm.write_text("".join(json.dumps({"prompt": f"{i} " + "Once upon a time there was. " * 300}) + "\n" for i in range(20)))
+    warm.write_text(
+        "".join(json.dumps({"prompt": f"{i} " + "Once upon a time there was. " * 300}) + "\n" for i in range(20))
+    )
     s = log_server(make_server, tmp_path, "--warm", str(warm), "--kv-tokens", "65536", wait=False, model="smollm2")
     for _ in range(600):
         with contextlib.suppress(OSError):
@@ -69,23 +84,69 @@ def test_F97_a_signal_while_loading_is_obeyed_at_once(make_server, tmp_path, num
 
 def test_F51_a_server_for_other_machines_warns_and_checks_names(make_server, tmp_path):
     """Without a key: addresses, names without a dot and those of private networks, what --allow-host says; no other."""
-    s = log_server(make_server, tmp_path, "--host", "0.0.0.0", "--allow-host", "llm.example.com", "--allow-host", "Other.Example.com")
+    s = log_server(
+        make_server,
+        tmp_path,
+        "--host",
+        "0.0.0.0",
+        "--allow-host",
+        "llm.example.com",
+        "--allow-host",
+        "Other.Example.com",
+    )
     assert b"without an API key" in (tmp_path / "log").read_bytes()
 
     def status(host, **more):
         return s.request("GET", "/v1/models", headers={"Host": host} | more)[0]
 
     port = f":{s.port}"
-    for host in ("127.0.0.1", "localhost", "192.168.1.5", "10.0.0.1" + port, "[fe80::1]" + port, "[::1]", "radish", "radish" + port, socket.gethostname(),
-                 "gpu.local", "host.docker.internal" + port, "box.lan", "x.home.arpa", "a.localhost", "llm.example.com", "LLM.example.com:443",
-                 "other.example.com", "gpu.local."):
+    for host in (
+        "127.0.0.1",
+        "localhost",
+        "192.168.1.5",
+        "10.0.0.1" + port,
+        "[fe80::1]" + port,
+        "[::1]",
+        "radish",
+        "radish" + port,
+        socket.gethostname(),
+        "gpu.local",
+        "host.docker.internal" + port,
+        "box.lan",
+        "x.home.arpa",
+        "a.localhost",
+        "llm.example.com",
+        "LLM.example.com:443",
+        "other.example.com",
+        "gpu.local.",
+    ):
         assert status(host) == 200, host
-    for host in ("evil.example", "evil.example" + port, "127.0.0.1.nip.io", "127.0.0.1@evil.example", "local", "2130706433", "0x7f.1", "0177.0.0.1", "127.1",
-                 "localhost.evil.example", "evil.local.example", "sub.llm.example.com", "[::1", "[evil.example]", "a:b", "a:", ".local", "a b"):
+    for host in (
+        "evil.example",
+        "evil.example" + port,
+        "127.0.0.1.nip.io",
+        "127.0.0.1@evil.example",
+        "local",
+        "2130706433",
+        "0x7f.1",
+        "0177.0.0.1",
+        "127.1",
+        "localhost.evil.example",
+        "evil.local.example",
+        "sub.llm.example.com",
+        "[::1",
+        "[evil.example]",
+        "a:b",
+        "a:",
+        ".local",
+        "a b",
+    ):
         assert status(host) in ((200,) if host == "local" else (400, 403)), host
     assert s.request("GET", "/health", headers={"Host": "evil.example"})[0] == 403
     body = json.dumps({"prompt": "a", "max_tokens": 1}).encode()
-    assert s.post(TEXT, body, {"Host": "192.168.1.5" + port, "Origin": "http://192.168.1.5" + port})[0] == 200     # its own page
+    assert (
+        s.post(TEXT, body, {"Host": "192.168.1.5" + port, "Origin": "http://192.168.1.5" + port})[0] == 200
+    )  # its own page
     assert s.post(TEXT, body, {"Host": "192.168.1.5" + port, "Origin": "http://evil.example"})[0] == 403
     assert s.post(TEXT, body, {"Host": "evil.example", "Origin": "http://evil.example"})[0] == 403
 

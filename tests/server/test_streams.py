@@ -1,4 +1,5 @@
 """Streams: 32 at once deliver byte for byte what the same requests give unstreamed, in every API; pings; progress."""
+
 import concurrent.futures
 import contextlib
 import json
@@ -67,7 +68,14 @@ def test_32_streams_at_once_are_what_unstreamed_requests_give(tiny):
 
 
 def test_choices_of_one_stream_are_those_of_the_whole(tiny):
-    body = {"prompt": ["one", "two", "three"], "n": 4, "max_tokens": 40, "temperature": 1.1, "seed": 3, "ignore_eos": True}
+    body = {
+        "prompt": ["one", "two", "three"],
+        "n": 4,
+        "max_tokens": 40,
+        "temperature": 1.1,
+        "seed": 3,
+        "ignore_eos": True,
+    }
     whole = [c["text"] for c in tiny.ok(TEXT, body)["choices"]]
     got = [""] * 12
     for chunk in tiny.stream(TEXT, body):
@@ -86,7 +94,9 @@ def test_progress_of_the_prompt(tiny):
         assert len(told) >= 2 and {p["total"] for p in told} == {usage["prompt_tokens"]}
         assert [p["processed"] for p in told] == sorted(p["processed"] for p in told)
         assert told[0]["processed"] == 0 and told[-1]["processed"] == usage["prompt_tokens"]
-        assert told[-1]["cache"] == usage["prompt_tokens_details"]["cached_tokens"] and (told[-1]["cache"] > 100) == (turn == 1)
+        assert told[-1]["cache"] == usage["prompt_tokens_details"]["cached_tokens"] and (told[-1]["cache"] > 100) == (
+            turn == 1
+        )
         assert all(set(p) == {"total", "cache", "processed", "time_ms"} and p["time_ms"] >= 0 for p in told)
     assert not any("prompt_progress" in c for c in tiny.stream(TEXT, body | {"return_progress": False}))
 
@@ -96,14 +106,18 @@ def test_pings_come_when_a_request_asks_for_them_and_not_otherwise(make_server):
     s = make_server("--threads", "1", "--kv-tokens", "8192", "--max-running", "1", "--sse-ping", "0", "--drain", "1")
     held = s.open_request(TEXT, {"prompt": "Once", "max_tokens": 8000, "ignore_eos": True})
     s.wait_until(lambda: s.stats()["requests"]["decode"] == 1)
-    waiting = [s.open_request(CHAT, {"messages": [{"role": "user", "content": "hi"}], "stream": True} | more)
-               for more in ({"sse_ping_interval": 1}, {}, {"sse_ping_interval": -1})]
+    waiting = [
+        s.open_request(CHAT, {"messages": [{"role": "user", "content": "hi"}], "stream": True} | more)
+        for more in ({"sse_ping_interval": 1}, {}, {"sse_ping_interval": -1})
+    ]
     time.sleep(2.2)
     seen = []
     for w in waiting:
         w.settimeout(10)
         seen.append(w.recv(65536))
-    assert [b": ping\n\n" in text for text in seen] == [True, False, False] and all(b"text/event-stream" in text for text in seen)
+    assert [b": ping\n\n" in text for text in seen] == [True, False, False] and all(
+        b"text/event-stream" in text for text in seen
+    )
     for w in [held, *waiting]:
         w.close()
     s.wait_idle()

@@ -2,19 +2,32 @@
 
 The family's files are not part of the tree (test_families.py); test_tools.py has the same parameters on a model that is.
 """
+
 import openai
 import pytest
 from family_model import family_model
 from radish_server import Server
 
 ASK = [{"role": "user", "content": "What is 17 + 25?"}]
-OPENED = ASK + [{"role": "assistant", "content": "<think>\nLet me add"}]       # a last assistant message is continued
+OPENED = ASK + [{"role": "assistant", "content": "<think>\nLet me add"}]  # a last assistant message is continued
 CLOSED = "<think>\n\n</think>\n\n"
-STEADY = {"temperature": 0, "repetition_penalty": 100, "ignore_eos": True}          # the same text each time, no token twice
-OFF = [{"enable_thinking": False}, {"reasoning_effort": "none"}, {"thinking": {"type": "disabled"}}, {"reasoning": {"enabled": False}},
-       {"thinking_budget": 0}, {"chat_template_kwargs": {"enable_thinking": False}}]
-ON = [{}, {"enable_thinking": True}, {"reasoning_effort": "high"}, {"thinking": {"type": "enabled", "budget_tokens": 64}},
-      {"thinking": {"type": "adaptive"}}, {"reasoning": {"effort": "low"}}]
+STEADY = {"temperature": 0, "repetition_penalty": 100, "ignore_eos": True}  # the same text each time, no token twice
+OFF = [
+    {"enable_thinking": False},
+    {"reasoning_effort": "none"},
+    {"thinking": {"type": "disabled"}},
+    {"reasoning": {"enabled": False}},
+    {"thinking_budget": 0},
+    {"chat_template_kwargs": {"enable_thinking": False}},
+]
+ON = [
+    {},
+    {"enable_thinking": True},
+    {"reasoning_effort": "high"},
+    {"thinking": {"type": "enabled", "budget_tokens": 64}},
+    {"thinking": {"type": "adaptive"}},
+    {"reasoning": {"effort": "low"}},
+]
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +42,10 @@ def qwen3():
 
 @pytest.fixture(scope="module")
 def ids(qwen3):
-    return {t: qwen3.ok("/tokenize", {"content": t})["tokens"][0] for t in ("<|im_end|>", "<|endoftext|>", "<think>", "</think>")}
+    return {
+        t: qwen3.ok("/tokenize", {"content": t})["tokens"][0]
+        for t in ("<|im_end|>", "<|endoftext|>", "<think>", "</think>")
+    }
 
 
 def chat(server, messages=ASK, **body):
@@ -68,7 +84,9 @@ def test_what_the_prompt_opened_is_thinking_until_it_is_closed(qwen3, ids):
     r = chat(qwen3, OPENED)
     reasoning, content, n = parts(r)
     assert reasoning and content in ("", None) and n == r["usage"]["completion_tokens"] == 24
-    reasoning, content, n = parts(chat(qwen3, OPENED, logit_bias={str(ids["</think>"]): 100}, max_tokens=3, repetition_penalty=1))
+    reasoning, content, n = parts(
+        chat(qwen3, OPENED, logit_bias={str(ids["</think>"]): 100}, max_tokens=3, repetition_penalty=1)
+    )
     assert not reasoning and content and n <= 1
 
 
@@ -85,29 +103,42 @@ def test_a_budget_closes_it_cleanly(qwen3, budget):
     assert reasoning and content and "think>" not in reasoning + content and not content.startswith("\n")
     assert budget <= n <= budget + 3 and r["usage"]["completion_tokens"] == 24
     free = parts(chat(qwen3, OPENED))[0]
-    assert free.startswith(reasoning.rstrip("\n\ufffd"))           # as it thinks without a budget, until that is spent
-    chunks = qwen3.stream("/v1/chat/completions", {"messages": OPENED, "max_tokens": 24, "thinking_budget": budget} | STEADY)
+    assert free.startswith(reasoning.rstrip("\n\ufffd"))  # as it thinks without a budget, until that is spent
+    chunks = qwen3.stream(
+        "/v1/chat/completions", {"messages": OPENED, "max_tokens": 24, "thinking_budget": budget} | STEADY
+    )
     deltas = [c["choices"][0]["delta"] for c in chunks if c["choices"]]
     assert "".join(d.get("reasoning_content") or "" for d in deltas) == reasoning
     assert "".join(d.get("content") or "" for d in deltas) == content
 
 
 def test_the_history_keeps_the_thinking_of_the_running_turn(qwen3):
-    call = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": "{\"a\": 17}"}}
+    call = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 17}'}}
     for field in ("reasoning_content", "reasoning"):
-        turn = [{"role": "assistant", "content": "", field: "I add.", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "c1", "content": "42"}]
+        turn = [
+            {"role": "assistant", "content": "", field: "I add.", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "c1", "content": "42"},
+        ]
         running = qwen3.ok("/apply-template", {"messages": ASK + turn})["prompt"]
-        assert "<think>\nI add.\n</think>" in running and '<tool_call>\n{"name": "add", "arguments": {"a": 17}}' in running
-        over = qwen3.ok("/apply-template", {"messages": ASK + turn + [{"role": "assistant", "content": "42"}] + ASK})["prompt"]
+        assert (
+            "<think>\nI add.\n</think>" in running and '<tool_call>\n{"name": "add", "arguments": {"a": 17}}' in running
+        )
+        over = qwen3.ok("/apply-template", {"messages": ASK + turn + [{"role": "assistant", "content": "42"}] + ASK})[
+            "prompt"
+        ]
         assert "I add." not in over
 
 
 def test_the_package_reads_both_fields(qwen3):
     client = openai.OpenAI(base_url=f"http://127.0.0.1:{qwen3.port}/v1", api_key="-", max_retries=0)
     extra = {"thinking_budget": 4} | STEADY
-    message = client.chat.completions.create(model="", messages=OPENED, max_tokens=16, extra_body=extra).choices[0].message
+    message = (
+        client.chat.completions.create(model="", messages=OPENED, max_tokens=16, extra_body=extra).choices[0].message
+    )
     assert message.reasoning == message.reasoning_content and message.reasoning and message.content
-    with client.chat.completions.create(model="", messages=OPENED, max_tokens=16, stream=True, extra_body=extra) as stream:
+    with client.chat.completions.create(
+        model="", messages=OPENED, max_tokens=16, stream=True, extra_body=extra
+    ) as stream:
         deltas = [c.choices[0].delta for c in stream]
     assert "".join(getattr(d, "reasoning_content", None) or "" for d in deltas) == message.reasoning
     assert "".join(d.content or "" for d in deltas) == message.content

@@ -7,6 +7,7 @@ subnormal, smallest normal, largest, one), so that no result is a NaN from a NaN
 
     python3 make_quants.py        (needs numpy and gguf; writes beside itself)
 """
+
 import struct
 from pathlib import Path
 
@@ -15,9 +16,19 @@ import numpy as np
 
 # type name -> byte offsets of the half-precision scales within a block
 SCALES = {
-    "F32": [], "F16": [], "BF16": [],
-    "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0],
-    "Q2_K": [80, 82], "Q3_K": [108], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208],
+    "F32": [],
+    "F16": [],
+    "BF16": [],
+    "Q4_0": [0],
+    "Q4_1": [0, 2],
+    "Q5_0": [0],
+    "Q5_1": [0, 2],
+    "Q8_0": [0],
+    "Q2_K": [80, 82],
+    "Q3_K": [108],
+    "Q4_K": [0, 2],
+    "Q5_K": [0, 2],
+    "Q6_K": [208],
 }
 EDGES = [0x0000, 0x8000, 0x0001, 0x83FF, 0x0400, 0x7BFF, 0xFBFF, 0x3C00]
 N_RANDOM = 3
@@ -35,13 +46,13 @@ def blocks_of(name, rng):
     offsets = SCALES[name]
     if not offsets:
         raw = rng.integers(0, 256, size=(64, size), dtype=np.uint8)
-        raw[:, -1] &= 0xBB          # clears an exponent bit: neither infinity nor NaN
+        raw[:, -1] &= 0xBB  # clears an exponent bit: neither infinity nor NaN
         return raw
     raw = rng.integers(0, 256, size=(N_RANDOM + len(EDGES), size), dtype=np.uint8)
     for i, row in enumerate(raw):
         for j, at in enumerate(offsets):
             h = finite_half(rng) if i < N_RANDOM else EDGES[(i - N_RANDOM + 3 * j) % len(EDGES)]
-            row[at:at + 2] = [h & 255, h >> 8]
+            row[at : at + 2] = [h & 255, h >> 8]
     return raw
 
 

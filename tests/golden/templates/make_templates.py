@@ -8,6 +8,7 @@
 
 Needs jinja2, and gguf for `gguf`.
 """
+
 import datetime
 import glob
 import json
@@ -33,26 +34,76 @@ def environment():
     env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
     env.filters["tojson"] = tojson
     env.globals["raise_exception"] = raise_exception
-    env.globals["strftime_now"] = lambda f: datetime.datetime.fromtimestamp(1700000000, datetime.timezone.utc).strftime(f)
+    env.globals["strftime_now"] = lambda f: datetime.datetime.fromtimestamp(1700000000, datetime.timezone.utc).strftime(
+        f
+    )
     return env
 
 
-TEXTS = ["Hello!", "", "What's the \"weather\" like?", "Zażółć gęślą jaźń 🦜 日本語", "line one\nline two\n\n\tindented", "  spaces around  ",
-         "<|im_start|>user\nfake<|im_end|>", "{{ not }} {% a %} {# template #}", "a\\b\\n 'single' \"double\"", "é\u0301 ‍👩‍👩‍👧 \u00a0nbsp",
-         "<think>\nhidden\n</think>\n\nvisible", "```python\nprint('x')\n```", "1234567890", "\r\nwindows\r\n", "<tool_response>x</tool_response>"]
-
-TOOLS = [
-    {"type": "function", "function": {"name": "get_weather", "description": "Weather of a \"city\" (°C).", "parameters": {
-        "type": "object", "properties": {"city": {"type": "string", "enum": ["Paris", "Kraków", "東京"]},
-                                         "days": {"type": "integer", "default": 3, "minimum": -1}}, "required": ["city"]}}},
-    {"type": "function", "function": {"name": "z_first", "parameters": {"b": 1, "a": [1, 2.5, -0.0, 1e20, 1e-7, 1.0, True, False, None, []],
-                                                                       "nested": {"deep": {"er": {}}}, "": "empty key"}, "strict": True}},
-    {"type": "function", "function": {"name": "quote", "description": "tab\tnewline\nquote' <b>&amp;</b> / \\ \u007f \u2028",
-                                      "parameters": {"type": "object", "properties": {}}}},
+TEXTS = [
+    "Hello!",
+    "",
+    'What\'s the "weather" like?',
+    "Zażółć gęślą jaźń 🦜 日本語",
+    "line one\nline two\n\n\tindented",
+    "  spaces around  ",
+    "<|im_start|>user\nfake<|im_end|>",
+    "{{ not }} {% a %} {# template #}",
+    "a\\b\\n 'single' \"double\"",
+    "é\u0301 ‍👩‍👩‍👧 \u00a0nbsp",
+    "<think>\nhidden\n</think>\n\nvisible",
+    "```python\nprint('x')\n```",
+    "1234567890",
+    "\r\nwindows\r\n",
+    "<tool_response>x</tool_response>",
 ]
 
-ARGUMENTS = [{"city": "Paris", "days": 2}, {}, {"q": "it's \"x\"\n", "n": [1, {"k": None}], "f": 0.1, "t": True}, "{\"city\": \"text\"}",
-             {"z": 1, "a": 2, "unicode": "żółw 🐢"}]
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "get_weather",
+            "description": 'Weather of a "city" (°C).',
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "city": {"type": "string", "enum": ["Paris", "Kraków", "東京"]},
+                    "days": {"type": "integer", "default": 3, "minimum": -1},
+                },
+                "required": ["city"],
+            },
+        },
+    },
+    {
+        "type": "function",
+        "function": {
+            "name": "z_first",
+            "parameters": {
+                "b": 1,
+                "a": [1, 2.5, -0.0, 1e20, 1e-7, 1.0, True, False, None, []],
+                "nested": {"deep": {"er": {}}},
+                "": "empty key",
+            },
+            "strict": True,
+        },
+    },
+    {
+        "type": "function",
+        "function": {
+            "name": "quote",
+            "description": "tab\tnewline\nquote' <b>&amp;</b> / \\ \u007f \u2028",
+            "parameters": {"type": "object", "properties": {}},
+        },
+    },
+]
+
+ARGUMENTS = [
+    {"city": "Paris", "days": 2},
+    {},
+    {"q": 'it\'s "x"\n', "n": [1, {"k": None}], "f": 0.1, "t": True},
+    '{"city": "text"}',
+    {"z": 1, "a": 2, "unicode": "żółw 🐢"},
+]
 
 
 def conversations():
@@ -68,16 +119,24 @@ def conversations():
             if with_tools and rng.random() < 0.6:
                 calls = []
                 for k in range(rng.randint(1, 3)):
-                    call = {"id": "call%05d" % rng.randint(0, 99999), "type": "function",
-                            "function": {"name": rng.choice(TOOLS)["function"]["name"], "arguments": rng.choice(ARGUMENTS)}}
+                    call = {
+                        "id": "call%05d" % rng.randint(0, 99999),
+                        "type": "function",
+                        "function": {"name": rng.choice(TOOLS)["function"]["name"], "arguments": rng.choice(ARGUMENTS)},
+                    }
                     calls.append(call if i % 5 else call["function"])
                 message = {"role": "assistant", "tool_calls": calls}
                 if rng.random() < 0.7:
                     message["content"] = rng.choice(["", "Let me look.", None])
                 messages.append(message)
                 for call in calls:
-                    messages.append({"role": "tool", "tool_call_id": call.get("id", "call00000"),
-                                     "content": rng.choice(["21 °C", "", "{\"t\": 21.5}", "line\nline"])})
+                    messages.append(
+                        {
+                            "role": "tool",
+                            "tool_call_id": call.get("id", "call00000"),
+                            "content": rng.choice(["21 °C", "", '{"t": 21.5}', "line\nline"]),
+                        }
+                    )
             if turn or rng.random() < 0.8:
                 messages.append({"role": "assistant", "content": rng.choice(TEXTS)})
                 if rng.random() < 0.2:
@@ -85,7 +144,11 @@ def conversations():
         if i % 17 == 9:
             messages[-1].pop("content", None)
         if i % 19 == 7:
-            messages[0]["content"] = [{"type": "text", "text": "part one"}, {"type": "image"}, {"type": "text", "text": " two "}]
+            messages[0]["content"] = [
+                {"type": "text", "text": "part one"},
+                {"type": "image"},
+                {"type": "text", "text": " two "},
+            ]
         c = {"messages": messages, "add_generation_prompt": i % 4 != 2}
         if with_tools:
             c["tools"] = rng.sample(TOOLS, rng.randint(1, 3))
@@ -98,7 +161,7 @@ def conversations():
 def render(template, variables):
     try:
         return {"e": template.render(**variables)}
-    except Exception as e:                          # any failure is an answer
+    except Exception as e:  # any failure is an answer
         return {"error": str(e)[:120]}
 
 
@@ -106,14 +169,22 @@ def render_all(source, bos, eos):
     template = environment().from_string(source)
     expected = []
     for c in json.load(open(os.path.join(HERE, "conversations.json"))):
-        variables = dict(c.get("kwargs", {}), messages=c["messages"], tools=c.get("tools"), documents=None, bos_token=bos, eos_token=eos,
-                         add_generation_prompt=c["add_generation_prompt"])
+        variables = dict(
+            c.get("kwargs", {}),
+            messages=c["messages"],
+            tools=c.get("tools"),
+            documents=None,
+            bos_token=bos,
+            eos_token=eos,
+            add_generation_prompt=c["add_generation_prompt"],
+        )
         expected.append(render(template, variables))
     return {"source": source, "bos": bos, "eos": eos, "expected": expected}
 
 
 def from_gguf(path):
     import gguf
+
     fields = gguf.GGUFReader(path).fields
 
     def text(name):
@@ -125,7 +196,9 @@ def from_gguf(path):
         tokens = fields["tokenizer.ggml.tokens"]
         return bytes(tokens.parts[tokens.data[int(field.parts[field.data[0]][0])]]).decode() if field else ""
 
-    return render_all(text("tokenizer.chat_template"), token("tokenizer.ggml.bos_token_id"), token("tokenizer.ggml.eos_token_id"))
+    return render_all(
+        text("tokenizer.chat_template"), token("tokenizer.ggml.bos_token_id"), token("tokenizer.ggml.eos_token_id")
+    )
 
 
 def from_config(config):

@@ -1,25 +1,156 @@
 """Strings that tokenizers disagree about: the same 5,000 for the same seed and added tokens.
 
-    for text in hard_strings(added): ...        added: the contents of the tokenizer's added tokens
+for text in hard_strings(added): ...        added: the contents of the tokenizer's added tokens
 """
+
 import random
 
 WORDS = """the of and to in is that it for was hello world internationalization Straße naïve façade coöperate don't I'll we've
 they're it's SHE'S can'T o'clock foo_bar fooBar HTTPServer XMLHttpRequest snake_case CamelCase __init__ 3.14159 1,234,567 0xDEADBEEF
 2024-01-31T12:34:56Z user@example.com https://example.com/a?b=c&d=%20e C:\\path\\file \\n <div class="x"> </div> {"a":[1,2]} #include
 std::vector<int> a->b !=== ... --- ***bold*** `code` $x^2$ \u201cquoted\u201d l\u2019été \u017fs '\u017f 'LL 're'VE""".split()
-SCRIPTS = ["中文字符测试语言模型你好世界", "ひらがなカタカナ漢字・ー゛", "한국어형태소분석가각힣", "русскийязыкпривет", "ελληνικάΣίσυφος",
-           "العربيةمرحبابالعالم", "עבריתשלום", "हिन्दीनमस्ते", "ไทยสวัสดี", "தமிழ்", "ខ្មែរ", "ქართული", "Հայերեն", "አማርኛ", "ⅣⅫ½²³①㊿", "ǅǈΐΰﬁﬂſ",
-           "ﾊﾝｶｸＡＢＣ１２３", "᠎ᠮᠣᠩ", "𝒜𝓑𝔠𝟘𝟙", "𠀀𠮷𪚥", "İıŞşĞğ", "ộệửữậ"]
+SCRIPTS = [
+    "中文字符测试语言模型你好世界",
+    "ひらがなカタカナ漢字・ー゛",
+    "한국어형태소분석가각힣",
+    "русскийязыкпривет",
+    "ελληνικάΣίσυφος",
+    "العربيةمرحبابالعالم",
+    "עבריתשלום",
+    "हिन्दीनमस्ते",
+    "ไทยสวัสดี",
+    "தமிழ்",
+    "ខ្មែរ",
+    "ქართული",
+    "Հայերեն",
+    "አማርኛ",
+    "ⅣⅫ½²³①㊿",
+    "ǅǈΐΰﬁﬂſ",
+    "ﾊﾝｶｸＡＢＣ１２３",
+    "᠎ᠮᠣᠩ",
+    "𝒜𝓑𝔠𝟘𝟙",
+    "𠀀𠮷𪚥",
+    "İıŞşĞğ",
+    "ộệửữậ",
+]
 EMOJI = ["😀", "👨‍👩‍👧‍👦", "🇩🇪", "👍🏽", "❤️", "🏳️‍🌈", "1️⃣", "☃", "™", "€", "£", "→", "∑", "█", "■"]
-MARKS = ["\u0301", "\u0300", "\u0327", "\u0323", "\u20dd", "\u0345", "\u093f", "\u094d", "\u064b", "\u05b0", "\u3099", "\u1161", "\u11a8"]
-SPACES = [" ", "  ", "   ", "\t", "\n", "\r\n", "\n\n", " \n", "\n ", "\u00a0", "\u2003", "\u3000", "\u200b", "\u2028", "\u0085", "\x0b",
-          "\x0c", "\u180e", "\ufeff", "\u1680", " " * 17, "\n" * 9, "\t\t\t"]
-CONTROLS = ["\x00", "\x01", "\x1b[0m", "\x7f", "\x1c", "\u00ad", "\u200d", "\u2060", "\ufffd", "\ufffe", "\U0010ffff", "\ue000", "\u0378"]
-PUNCT = list("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~") + ["¿", "¡", "…", "—", "«", "»", "。", "、", "「", "」", "‰", "§", "▁", "▁▁", "Ġ", "Ċ", "##", "</w>"]
-LOOKALIKES = ["<0x41>", "<0xE4>", "<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|", "<|endoftext|>", "<bos>", "[INST]", "<|begin_of_text|>",
-              "<｜User｜>", "<｜begin▁of▁sentence｜>", "<think>", "<|", "|>", "<unused5>", "[UNK]", "[CLS]"]
-LONG = ["a", "ab", "1", " ", "\n", "é", "e\u0301", "中", "-", "=", "A", "aA", "!?", "\u0300", "😀", "x ", " x", "0 ", "ha"]
+MARKS = [
+    "\u0301",
+    "\u0300",
+    "\u0327",
+    "\u0323",
+    "\u20dd",
+    "\u0345",
+    "\u093f",
+    "\u094d",
+    "\u064b",
+    "\u05b0",
+    "\u3099",
+    "\u1161",
+    "\u11a8",
+]
+SPACES = [
+    " ",
+    "  ",
+    "   ",
+    "\t",
+    "\n",
+    "\r\n",
+    "\n\n",
+    " \n",
+    "\n ",
+    "\u00a0",
+    "\u2003",
+    "\u3000",
+    "\u200b",
+    "\u2028",
+    "\u0085",
+    "\x0b",
+    "\x0c",
+    "\u180e",
+    "\ufeff",
+    "\u1680",
+    " " * 17,
+    "\n" * 9,
+    "\t\t\t",
+]
+CONTROLS = [
+    "\x00",
+    "\x01",
+    "\x1b[0m",
+    "\x7f",
+    "\x1c",
+    "\u00ad",
+    "\u200d",
+    "\u2060",
+    "\ufffd",
+    "\ufffe",
+    "\U0010ffff",
+    "\ue000",
+    "\u0378",
+]
+PUNCT = list("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~") + [
+    "¿",
+    "¡",
+    "…",
+    "—",
+    "«",
+    "»",
+    "。",
+    "、",
+    "「",
+    "」",
+    "‰",
+    "§",
+    "▁",
+    "▁▁",
+    "Ġ",
+    "Ċ",
+    "##",
+    "</w>",
+]
+LOOKALIKES = [
+    "<0x41>",
+    "<0xE4>",
+    "<unk>",
+    "<s>",
+    "</s>",
+    "<|im_start|>",
+    "<|im_end|",
+    "<|endoftext|>",
+    "<bos>",
+    "[INST]",
+    "<|begin_of_text|>",
+    "<｜User｜>",
+    "<｜begin▁of▁sentence｜>",
+    "<think>",
+    "<|",
+    "|>",
+    "<unused5>",
+    "[UNK]",
+    "[CLS]",
+]
+LONG = [
+    "a",
+    "ab",
+    "1",
+    " ",
+    "\n",
+    "é",
+    "e\u0301",
+    "中",
+    "-",
+    "=",
+    "A",
+    "aA",
+    "!?",
+    "\u0300",
+    "😀",
+    "x ",
+    " x",
+    "0 ",
+    "ha",
+]
 
 
 def char(r):

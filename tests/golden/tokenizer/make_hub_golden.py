@@ -7,6 +7,7 @@ digest of both over 150 strings. A string that makes the package itself fail ("b
 empty in both; a case that makes it take all memory, or cut
 every text everywhere, is null and left out. The strings and cases are made anew from their seeds: hard_strings.py, component_cases.py.
 """
+
 import hashlib
 import json
 import lzma
@@ -27,7 +28,7 @@ def digest(values):
 
 
 def groups(values):
-    return [digest(values[i:i + GROUP]) for i in range(0, len(values), GROUP)]
+    return [digest(values[i : i + GROUP]) for i in range(0, len(values), GROUP)]
 
 
 def component_strings():
@@ -53,12 +54,20 @@ def answers(tokenizer, texts):
 
 def component(tokenizer):
     ids, full, plain = answers(tokenizer, component_strings())
-    return {"fails": [i for i, v in enumerate(ids) if v is None], "ids": digest(ids), "full": digest(full), "plain": digest(plain)}
+    return {
+        "fails": [i for i, v in enumerate(ids) if v is None],
+        "ids": digest(ids),
+        "full": digest(full),
+        "plain": digest(plain),
+    }
 
 
 def has_empty(tokenizer, config):
     """An added token of which the normalizer leaves nothing: the package then cuts the text at every place."""
-    return any(t["normalized"] and tokenizer.normalizer and not tokenizer.normalizer.normalize_str(t["content"]) for t in config["added_tokens"])
+    return any(
+        t["normalized"] and tokenizer.normalizer and not tokenizer.normalizer.normalize_str(t["content"])
+        for t in config["added_tokens"]
+    )
 
 
 def apart(work):
@@ -85,8 +94,12 @@ def main(folder):
         tokenizer = Tokenizer.from_str(text)
         texts = hard_strings([t["content"] for t in json.loads(text)["added_tokens"]])
         ids, full, plain = answers(tokenizer, texts)
-        golden["families"][family] = {"file": hashlib.sha256(text.encode()).hexdigest()[:16], "ids": groups(ids), "full": groups(full),
-                                      "plain": groups(plain)}
+        golden["families"][family] = {
+            "file": hashlib.sha256(text.encode()).hexdigest()[:16],
+            "ids": groups(ids),
+            "full": groups(full),
+            "plain": groups(plain),
+        }
     for name, config in component_cases():
         tokenizer = Tokenizer.from_str(json.dumps(config))
         golden["components"][name] = None if has_empty(tokenizer, config) else apart(lambda: component(tokenizer))
