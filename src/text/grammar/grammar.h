@@ -15,8 +15,9 @@
  * grammars), the others (those that leave the rule) are walked when a set's mask is first asked for.
  *
  * Memory  sets and masks of a grammar are bounded (grammar_space); beyond it the least used masks go first.
- * Thread  a grammar's matchers are used by one thread at a time (the engine's); compile, vocabulary: any thread, before.
- *         Counting of references is atomic.
+ * Thread  what follows a text (accept, mask ..) is called by one thread at a time for all matchers of a grammar: the
+ *         engine's. compile, vocabulary, references: any thread; matcher_create and matcher_destroy: any thread, also
+ *         while another follows a text of the same grammar.
  * Errors  RD_E_INVALID: a limit (named), an undefined rule, a language without any text. RD_E_NOMEM: nothing changed.
  * Source  Earley, CACM 13(2), 1970; persistent stacks and context-independent tokens: XGrammar, arXiv:2411.15100.
  */
