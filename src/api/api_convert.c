@@ -3,7 +3,7 @@
 #include "api/api_state.h"
 #include "base/error.h"
 #include "base/mem.h"
-#include "format/hf_dir.h"
+#include "format/model_file.h"
 #include "model/model_convert.h"
 
 rd_status rd_convert(const char *model, const char *out_path, const struct rd_convert_options *o, struct rd_error *err)
@@ -11,14 +11,14 @@ rd_status rd_convert(const char *model, const char *out_path, const struct rd_co
     struct model_progress progress = {o->progress, o->progress_user};
     struct convert_options co = {.pre = o->pre, .n_threads = o->n_threads, .progress = &progress};
     const char *type = o->type ? o->type : "f16";
-    struct gguf *g = NULL;
+    struct model_file *g = NULL;
     rd_status st;
 
     json_set_alloc_funcs(api_json_alloc, mem_free);
     if (!convert_type_find(type, &co.type))
         return error_set(err, RD_E_INVALID, "type \"%.32s\" is unknown; known: f16, bf16, q8_0, q4_k_m", type);
-    st = model_file_open(model, &g, err);
+    st = model_file_open(model, model_hub_families(), &g, err);
     if (st == RD_OK) st = model_convert(g, out_path, &co, err);
-    gguf_close(g);
+    model_file_close(g);
     return st;
 }

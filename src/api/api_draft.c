@@ -6,14 +6,14 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "format/hf_dir.h"
+#include "format/model_file.h"
 #include "model/vocab.h"
 
 #define MAX_ROWS      256u
 #define MAX_VOCAB_GAP 1024u             /* padding rows that one of the two vocabularies may have more */
 
 struct api_draft {
-    struct gguf *gguf;
+    struct model_file *gguf;
     struct model *model;
     struct model_executor executor;
     struct draft_model *drafts;
@@ -82,7 +82,7 @@ rd_status api_draft_open(rd_engine *e, const char *path, uint32_t max_running, u
 
     if (!d) return error_set(err, RD_E_NOMEM, "out of memory");
     e->draft = d;
-    st = model_file_open(path, &d->gguf, err);
+    st = model_file_open(path, model_hub_families(), &d->gguf, err);
     if (st == RD_OK) st = check_tokens(e, d, path, err);
     if (st == RD_OK) st = load_model(e, d, max_running, page_tokens, err);
     if (st == RD_OK)
@@ -105,7 +105,7 @@ void api_draft_close(rd_engine *e)
     draft_model_destroy(d->drafts);
     model_executor_deinit(&d->executor);
     model_destroy(d->model);
-    gguf_close(d->gguf);
+    model_file_close(d->gguf);
     mem_free(d);
     e->draft = NULL;
 }

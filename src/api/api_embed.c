@@ -18,7 +18,7 @@ static int32_t find_token(const rd_engine *e, const char *const keys[2], const c
         uint64_t id;
 
         snprintf(key, sizeof(key), "tokenizer.ggml.%s_token_id", keys[i]);
-        if (gguf_get_u64(e->gguf, key, 0, e->info.n_vocab - 1, &id, NULL) == RD_OK) return (int32_t)id;
+        if (model_file_u64(e->gguf, key, 0, e->info.n_vocab - 1, &id, NULL) == RD_OK) return (int32_t)id;
     }
     for (size_t i = 0; i < 6 && names[i]; i++) {
         int32_t id = tokenizer_find(e->tokenizer, names[i], strlen(names[i]));
@@ -55,7 +55,7 @@ static bool name_says_rerank(const char *name)
 /* general.file_type is llama.cpp's number of the recipe; a directory has the type of its layers' matrices. */
 static void find_quantization(rd_engine *e)
 {
-    const struct gguf_tensor *t = gguf_hub_text(e->gguf) ? gguf_find_tensor(e->gguf, "blk.0.ffn_up.weight") : NULL;
+    const struct model_tensor *t = model_file_text(e->gguf) ? model_file_find_tensor(e->gguf, "blk.0.ffn_up.weight") : NULL;
     static const char *const names[] = {
         [0] = "F32",     [1] = "F16",     [2] = "Q4_0",    [3] = "Q4_1",    [7] = "Q8_0",   [8] = "Q5_0",
         [9] = "Q5_1",    [10] = "Q2_K",   [11] = "Q3_K_S", [12] = "Q3_K_M", [13] = "Q3_K_L", [14] = "Q4_K_S",
@@ -63,7 +63,7 @@ static void find_quantization(rd_engine *e)
     uint64_t type;
 
     if (t) snprintf(e->info.quantization, sizeof(e->info.quantization), "%s", dtype_name(t->dtype));
-    if (gguf_get_u64(e->gguf, "general.file_type", 0, sizeof(names) / sizeof(names[0]) - 1, &type, NULL) != RD_OK)
+    if (model_file_u64(e->gguf, "general.file_type", 0, sizeof(names) / sizeof(names[0]) - 1, &type, NULL) != RD_OK)
         return;
     if (names[type]) snprintf(e->info.quantization, sizeof(e->info.quantization), "%s", names[type]);
 }
@@ -79,10 +79,10 @@ void api_embed_init(rd_engine *e)
     if (!e->gguf) return;
     find_quantization(e);
     snprintf(key, sizeof(key), "%s.pooling_type", e->info.arch);
-    if (gguf_get_u64(e->gguf, key, 0, FILE_POOL_RANK, &pooling, NULL) != RD_OK) pooling = 0;
+    if (model_file_u64(e->gguf, key, 0, FILE_POOL_RANK, &pooling, NULL) != RD_OK) pooling = 0;
     if (pooling == FILE_POOL_MEAN) e->info.pooling = RD_POOL_MEAN;
     if (pooling == FILE_POOL_FIRST) e->info.pooling = RD_POOL_FIRST;
-    e->info.is_reranker = pooling == FILE_POOL_RANK || gguf_find(e->gguf, "tokenizer.chat_template.rerank") ||
+    e->info.is_reranker = pooling == FILE_POOL_RANK || model_file_find(e->gguf, "tokenizer.chat_template.rerank") ||
                           name_says_rerank(e->info.name);
 }
 

@@ -3,15 +3,15 @@
 #include "api/api_state.h"
 #include "base/error.h"
 #include "base/mem.h"
-#include "format/gguf_dump.h"
-#include "format/hf_dir.h"
+#include "format/gguf/gguf_dump.h"
+#include "format/model_file.h"
 #include "model/vocab.h"
 
 #define INSPECT_CONTEXTS 3
 enum { N_TYPES = DTYPE_F8_E4M3 + 1 };      /* the largest number of an enum dtype, and one */
 
 /* Would this build run it? As far as the file tells: architecture, tensors and their types, tokenizer. */
-static rd_status check_runs(const struct gguf *g, const char *path, struct rd_error *why)
+static rd_status check_runs(const struct model_file *g, const char *path, struct rd_error *why)
 {
     rd_engine *tokenizer = NULL;
     struct model_config c;
@@ -23,21 +23,21 @@ static rd_status check_runs(const struct gguf *g, const char *path, struct rd_er
     return st;
 }
 
-static void put_str(struct buf *out, const struct gguf *g, const char *key, const char *otherwise)
+static void put_str(struct buf *out, const struct model_file *g, const char *key, const char *otherwise)
 {
-    struct gguf_str s = {NULL, 0};
+    struct model_str s = {NULL, 0};
 
-    if (!gguf_find(g, key) || gguf_get_str(g, key, &s, NULL) != RD_OK) buf_puts(out, otherwise);
+    if (!model_file_find(g, key) || model_file_str(g, key, &s, NULL) != RD_OK) buf_puts(out, otherwise);
     for (size_t i = 0; i < s.n; i++) buf_putc(out, (unsigned char)s.s[i] < 0x20 || s.s[i] == 0x7f ? '?' : s.s[i]);
 }
 
 /* The two types that hold most of the weights, with their shares. */
-static void put_types(struct buf *out, const struct gguf *g)
+static void put_types(struct buf *out, const struct model_file *g)
 {
     uint64_t bytes[N_TYPES] = {0}, all = 0;
 
-    for (uint64_t i = 0; i < gguf_n_tensors(g); i++) {
-        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+    for (uint64_t i = 0; i < model_file_n_tensors(g); i++) {
+        const struct model_tensor *t = model_file_tensor(g, i);
         bytes[t->dtype] += t->n_bytes;
         all += t->n_bytes;
     }
@@ -64,15 +64,15 @@ static void put_count(struct buf *out, uint64_t n)
 }
 
 /* What a reader wants to know first. */
-static void put_summary(const struct gguf *g, const char *path, struct buf *out)
+static void put_summary(const struct model_file *g, const char *path, struct buf *out)
 {
     struct model_config c;
     struct rd_error why = {RD_OK, ""};
     bool known = model_read_config(g, &c, NULL) == RD_OK;
     uint64_t weights = 0, n_parameters = 0;
 
-    for (uint64_t i = 0; i < gguf_n_tensors(g); i++) {
-        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+    for (uint64_t i = 0; i < model_file_n_tensors(g); i++) {
+        const struct model_tensor *t = model_file_tensor(g, i);
         weights += t->n_bytes;
         n_parameters += t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
     }
@@ -104,7 +104,7 @@ static void put_summary(const struct gguf *g, const char *path, struct buf *out)
 }
 
 /* Memory for weights (about the tensors' size, repacked) and KV per token. */
-static void put_needs_text(const struct gguf *g, struct buf *out)
+static void put_needs_text(const struct model_file *g, struct buf *out)
 {
     static const uint32_t contexts[INSPECT_CONTEXTS] = {4096, 32768, 131072};
     struct model_config c;
@@ -112,7 +112,7 @@ static void put_needs_text(const struct gguf *g, struct buf *out)
     struct kv_layout layout;
     uint64_t weights = 0;
 
-    for (uint64_t i = 0; i < gguf_n_tensors(g); i++) weights += gguf_tensor_at(g, i)->n_bytes;
+    for (uint64_t i = 0; i < model_file_n_tensors(g); i++) weights += model_file_tensor(g, i)->n_bytes;
     buf_puts(out, "\nmemory\n");
     buf_printf(out, "  weights              %10.1f MiB\n", (double)weights / (1 << 20));
     if (model_read_config(g, &c, &why) != RD_OK) {
@@ -128,12 +128,12 @@ static void put_needs_text(const struct gguf *g, struct buf *out)
     }
 }
 
-static void put_needs_json(const struct gguf *g, const char *path, struct buf *out)
+static void put_needs_json(const struct model_file *g, const char *path, struct buf *out)
 {
     struct model_config c;
     struct rd_error why = {RD_OK, ""};
     struct kv_layout layout;
-    struct gguf_str source = {NULL, 0};
+    struct model_str source = {NULL, 0};
 
     buf_puts(out, ", \"run\": ");
     if (check_runs(g, path, &why) != RD_OK || model_read_config(g, &c, &why) != RD_OK) {
@@ -155,9 +155,9 @@ static void put_needs_json(const struct gguf *g, const char *path, struct buf *o
     }
 }
 
-static void put_template_text(const struct gguf *g, struct buf *out)
+static void put_template_text(const struct model_file *g, struct buf *out)
 {
-    struct gguf_str source = {NULL, 0};
+    struct model_str source = {NULL, 0};
 
     buf_puts(out, "\nchat template\n");
     if (vocab_chat_template(g, &source) != RD_OK || source.n == 0) {
@@ -178,13 +178,13 @@ static void put_template_text(const struct gguf *g, struct buf *out)
 
 rd_status rd_inspect(const char *path, bool json, char **text, struct rd_error *err)
 {
-    struct gguf *g = NULL;
+    struct model_file *g = NULL;
     struct buf out = {0};
     rd_status st;
 
     *text = NULL;
     json_set_alloc_funcs(api_json_alloc, mem_free);
-    st = model_file_open(path, &g, err);
+    st = model_file_open(path, model_hub_families(), &g, err);
     if (st != RD_OK) return st;
     if (!json) put_summary(g, path, &out);
     st = json ? gguf_dump_json(g, &out, err) : gguf_dump_text(g, &out, err);
@@ -204,6 +204,6 @@ rd_status rd_inspect(const char *path, bool json, char **text, struct rd_error *
     if (st == RD_OK && out.failed) st = error_set(err, RD_E_NOMEM, "out of memory");
     if (st == RD_OK) *text = buf_take(&out, NULL);
     buf_deinit(&out);
-    gguf_close(g);
+    model_file_close(g);
     return st;
 }

@@ -15,8 +15,8 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "base/sysinfo.h"
-#include "format/gguf_dump.h"
-#include "format/hf_dir.h"
+#include "format/gguf/gguf_dump.h"
+#include "format/model_file.h"
 #include "format/packed_file.h"
 #include "model/vocab.h"
 
@@ -50,16 +50,19 @@ void rd_options_default(struct rd_options *o)
 /* The family's format for a model without a template: by the architecture, or by the turn markers of its vocabulary. */
 static const char *family_template(const rd_engine *e)
 {
-    if (strncmp(e->info.arch, "gemma", 5) == 0) return "gemma";
-    if (tokenizer_find(e->tokenizer, "<|start_header_id|>", 19) != TOKEN_NONE) return "llama3";
-    if (tokenizer_find(e->tokenizer, "<|im_start|>", 12) != TOKEN_NONE || strncmp(e->info.arch, "qwen", 4) == 0)
-        return "chatml";
-    return "llama2";
+    static const struct { const char *marker, *format; } markers[] = {
+        {"<|start_header_id|>", "llama3"}, {"<|im_start|>", "chatml"}, {"<start_of_turn>", "gemma"}};
+    const char *format = model_chat_format(e->info.arch);
+
+    for (size_t i = 0; !format && i < sizeof(markers) / sizeof(markers[0]); i++)
+        if (tokenizer_find(e->tokenizer, markers[i].marker, (uint32_t)strlen(markers[i].marker)) != TOKEN_NONE)
+            format = markers[i].format;
+    return format ? format : "llama2";
 }
 
 static rd_status load_template(rd_engine *e, const char *file, struct rd_error *err)
 {
-    struct gguf_str source = {NULL, 0};
+    struct model_str source = {NULL, 0};
     char bos[256] = "", eos[256] = "", *text = NULL;
     struct text_span b = tokenizer_piece(e->tokenizer, tokenizer_bos(e->tokenizer), true);
     struct text_span o = tokenizer_piece(e->tokenizer, tokenizer_eos(e->tokenizer), true);
@@ -264,12 +267,12 @@ static rd_status load_weights(rd_engine *e, const struct rd_options *o, uint32_t
 
 static void fill_text_info(rd_engine *e)
 {
-    struct gguf_str name = {NULL, 0};
+    struct model_str name = {NULL, 0};
 
     e->info.n_vocab = tokenizer_n_tokens(e->tokenizer);
     e->info.bos = tokenizer_bos(e->tokenizer);
     e->info.eos = tokenizer_eos(e->tokenizer);
-    if (gguf_get_str(e->gguf, "tokenizer.ggml.pre", &name, NULL) == RD_OK)
+    if (model_file_str(e->gguf, "tokenizer.ggml.pre", &name, NULL) == RD_OK)
         error_quote(e->info.pre, sizeof(e->info.pre), name.s, name.n);
     api_embed_init(e);
 }
@@ -286,9 +289,9 @@ static rd_status fill_model_info(rd_engine *e, struct rd_error *err)
     e->info.n_vocab = c.n_vocab;
     e->info.n_layers = c.n_layers;
     e->info.hidden = c.hidden;
-    e->info.file_bytes = gguf_file_bytes(e->gguf);
-    for (uint64_t i = 0; i < gguf_n_tensors(e->gguf); i++) {
-        const struct gguf_tensor *t = gguf_tensor_at(e->gguf, i);
+    e->info.file_bytes = model_file_bytes(e->gguf);
+    for (uint64_t i = 0; i < model_file_n_tensors(e->gguf); i++) {
+        const struct model_tensor *t = model_file_tensor(e->gguf, i);
 
         e->info.n_params += t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
         e->info.tensor_bytes += t->n_hub_bytes ? t->n_hub_bytes : t->n_bytes;
@@ -308,11 +311,11 @@ static rd_status open_file(const char *model, rd_engine **out, struct rd_error *
     e->ops = &backend_cpu_ops;
     e->opened_ns = clock_now_ns(clock_system());
     e->info.created_s = clock_wall_s(clock_system());
-    st = model_file_open(model, &e->gguf, err);
+    st = model_file_open(model, model_hub_families(), &e->gguf, err);
     if (st == RD_OK) {
-        struct gguf_str arch = {NULL, 0};
+        struct model_str arch = {NULL, 0};
 
-        if (gguf_get_str(e->gguf, "general.architecture", &arch, NULL) == RD_OK)
+        if (model_file_str(e->gguf, "general.architecture", &arch, NULL) == RD_OK)
             error_quote(e->info.arch, sizeof(e->info.arch), arch.s, arch.n);
         *out = e;
         return st;
@@ -449,7 +452,7 @@ void rd_close(rd_engine *e)
     salt_ring_deinit(&e->salts);
     api_memory_close(e);
     tokenizer_destroy(e->tokenizer);
-    gguf_close(e->gguf);
+    model_file_close(e->gguf);
     mem_free(e->packed_dir);
     mem_free(e);
 }

@@ -15,7 +15,7 @@
 #include "base/thread.h"
 #include "engine/engine.h"
 #include "engine/model_executor.h"
-#include "format/gguf.h"
+#include "format/model_file.h"
 #include "radish/radish.h"
 #include "text/chat_template.h"
 #include "text/output_parser.h"
@@ -58,7 +58,7 @@ struct api_output {
 
 struct rd_engine {
     struct rd_info info;
-    struct gguf *gguf;
+    struct model_file *gguf;
     struct tokenizer *tokenizer;
     struct token_memory *texts;          /* prompts that were tokenised last; locks itself */
     struct chat_template *chat;

@@ -9,8 +9,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/thread.h"
-#include "format/gguf_inside.h"
-#include "format/hf_inside.h"
+#include "format/model_file_inside.h"
 
 #define PACKED_VERSION 2u
 /* In an entry's name: programs that lay files out otherwise must not find, and then remove, one another's. */
@@ -103,38 +102,38 @@ static rd_status map_digest(const struct file_map *map, uint32_t n_threads, cons
 }
 
 /* Of the whole model: its file's digest, or what several files have together, and a directory's metadata. */
-static rd_status model_digest(const struct gguf *g, uint32_t n_threads, const atomic_bool *stop, struct hash128 *out,
+static rd_status model_digest(const struct model_file *g, uint32_t n_threads, const atomic_bool *stop, struct hash128 *out,
                               struct rd_error *err)
 {
-    struct hash128 parts[2] = {g->dir ? g->dir->keys : (struct hash128){0, 0}, {0, 0}};
+    struct hash128 parts[2] = {g->keys ? *g->keys : (struct hash128){0, 0}, {0, 0}};
 
-    for (uint32_t i = 0; i < gguf_n_maps(g); i++) {
-        rd_status st = map_digest(gguf_map_at(g, i), n_threads, stop, &parts[1], err);
+    for (uint32_t i = 0; i < model_file_n_maps(g); i++) {
+        rd_status st = map_digest(model_file_map_at(g, i), n_threads, stop, &parts[1], err);
 
         if (st != RD_OK) return st;
-        parts[0] = g->dir || gguf_n_maps(g) > 1 ? hash128_of(parts, sizeof(parts)) : parts[1];
+        parts[0] = g->keys || model_file_n_maps(g) > 1 ? hash128_of(parts, sizeof(parts)) : parts[1];
     }
     *out = parts[0];
     if (stop && atomic_load_explicit(stop, memory_order_relaxed)) return RD_E_CANCELLED;
-    if (gguf_broken(g) || !gguf_unchanged(g)) return error_set(err, RD_E_IO, "the model file became shorter");
+    if (model_file_broken(g) || !model_file_unchanged(g)) return error_set(err, RD_E_IO, "the model file became shorter");
     return RD_OK;
 }
 
 /* Of a file, or of all files: the times are the latest, the rest is mixed with what the metadata says. */
-static rd_status model_identity(const struct gguf *g, uint64_t settle_ns, struct file_identity *out, bool *settled)
+static rd_status model_identity(const struct model_file *g, uint64_t settle_ns, struct file_identity *out, bool *settled)
 {
     struct { struct hash128 keys; uint64_t inodes; struct file_identity one; } mix;
     rd_status st;
 
-    if (!g->dir && gguf_n_maps(g) == 1) return file_map_identity(gguf_map(g), settle_ns, out, settled);
+    if (!g->keys && model_file_n_maps(g) == 1) return file_map_identity(model_file_map(g), settle_ns, out, settled);
     memset(out, 0, sizeof(*out));
     memset(&mix, 0, sizeof(mix));
-    if (g->dir) mix.keys = g->dir->keys;
+    if (g->keys) mix.keys = *g->keys;
     *settled = true;
-    for (uint32_t i = 0; i < gguf_n_maps(g); i++) {
+    for (uint32_t i = 0; i < model_file_n_maps(g); i++) {
         bool still;
 
-        st = file_map_identity(gguf_map_at(g, i), settle_ns, &mix.one, &still);
+        st = file_map_identity(model_file_map_at(g, i), settle_ns, &mix.one, &still);
         if (st != RD_OK) return st;
         *settled &= still;
         mix.inodes = hash64_of(&mix, sizeof(mix));
@@ -143,21 +142,21 @@ static rd_status model_identity(const struct gguf *g, uint64_t settle_ns, struct
     }
     out->device = mix.one.device;
     out->inode = mix.inodes;
-    out->n_bytes = gguf_file_bytes(g);              /* the shards': not the directory's name and template */
+    out->n_bytes = model_file_bytes(g);              /* the shards': not the directory's name and template */
     return RD_OK;
 }
 
 /* ---- names and notes ---- */
 
 /* Of metadata, size, packing and format: entries of other models or packings are not even looked at. Never 0. */
-static uint64_t head_digest(const struct gguf *g, struct hash128 packing)
+static uint64_t head_digest(const struct model_file *g, struct hash128 packing)
 {
-    uint64_t end = g->dir ? 0 : gguf_map(g)->n_bytes, n_tensors = gguf_n_tensors(g);
+    uint64_t end = g->keys ? 0 : model_file_map(g)->n_bytes, n_tensors = model_file_n_tensors(g);
     struct { uint64_t n_bytes, format; struct hash128 metadata, packing; } all = {
-        gguf_file_bytes(g), PACKED_FORMAT, {0, 0}, packing};
+        model_file_bytes(g), PACKED_FORMAT, {0, 0}, packing};
 
-    for (uint64_t i = 0; i < n_tensors; i++) end = u64_min(end, gguf_tensor_at(g, i)->offset);
-    all.metadata = g->dir ? g->dir->keys : hash128_of(gguf_map(g)->data, end);
+    for (uint64_t i = 0; i < n_tensors; i++) end = u64_min(end, model_file_tensor(g, i)->offset);
+    all.metadata = g->keys ? *g->keys : hash128_of(model_file_map(g)->data, end);
     return hash64_of(&all, sizeof(all)) | 1;
 }
 
@@ -321,7 +320,7 @@ static bool look_for_prefix(void *arg, const char *name)
     return !s->found;
 }
 
-rd_status packed_open(const struct packed_options *o, const struct gguf *g, struct hash128 packing,
+rd_status packed_open(const struct packed_options *o, const struct model_file *g, struct hash128 packing,
                       struct packed_key *key, struct packed_file **out, struct rd_error *err)
 {
     struct prefix_search search = {.found = false};
@@ -329,7 +328,7 @@ rd_status packed_open(const struct packed_options *o, const struct gguf *g, stru
 
     memset(key, 0, sizeof(*key));
     key->packing = packing;
-    if (gguf_n_maps(g) == 0) return RD_E_NOT_FOUND;
+    if (model_file_n_maps(g) == 0) return RD_E_NOT_FOUND;
     st = model_identity(g, o->settle_ns, &key->identity, &key->settled);
     if (st != RD_OK) return error_set(err, st, "the model file cannot be looked at");
     if (read_note(o, key)) return open_entry(o, key, out, err);
@@ -346,14 +345,14 @@ rd_status packed_open(const struct packed_options *o, const struct gguf *g, stru
     return st;
 }
 
-rd_status packed_content(const struct packed_options *o, const struct gguf *g, struct hash128 *content,
+rd_status packed_content(const struct packed_options *o, const struct model_file *g, struct hash128 *content,
                          struct rd_error *err)
 {
     struct packed_key key;
     rd_status st;
 
     memset(&key, 0, sizeof(key));                   /* packing 0: of any */
-    if (gguf_n_maps(g) == 0) return error_set(err, RD_E_NOT_FOUND, "the model is no file");
+    if (model_file_n_maps(g) == 0) return error_set(err, RD_E_NOT_FOUND, "the model is no file");
     st = model_identity(g, o->settle_ns, &key.identity, &key.settled);
     if (st != RD_OK) return error_set(err, st, "the model file cannot be looked at");
     if (!read_note(o, &key)) {
@@ -506,7 +505,7 @@ static rd_status check_worth(const struct packed_options *o, const struct packed
     return RD_OK;
 }
 
-rd_status packed_save(const struct packed_options *o, const struct gguf *g, const struct packed_key *key,
+rd_status packed_save(const struct packed_options *o, const struct model_file *g, const struct packed_key *key,
                       const struct packed_tensor *tensors, const void *const *data, uint64_t n_tensors,
                       const atomic_bool *stop, struct rd_error *err)
 {
@@ -532,7 +531,7 @@ rd_status packed_save(const struct packed_options *o, const struct gguf *g, cons
     if (st != RD_OK) goto done;
     /* What was packed, what the digest is of, and what the file is now must be one. */
     st = model_identity(g, o->settle_ns, &now, &settled);
-    if (st == RD_OK && (!same_identity(&now, &k.identity) || gguf_broken(g)))
+    if (st == RD_OK && (!same_identity(&now, &k.identity) || model_file_broken(g)))
         st = error_set(err, RD_E_AGAIN, "the model file changed meanwhile");
     if (st == RD_OK) st = cache_file_commit(&f, o->dir, name.text, err);
     if (st != RD_OK) goto done;

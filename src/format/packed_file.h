@@ -37,7 +37,7 @@
 #include "base/hash.h"
 #include "radish/status.h"
 
-struct gguf;
+struct model_file;
 
 #define PACKED_BLOCK (2u << 20)          /* part of an entry's name, as the version is */
 #define PACKED_ALIGN 4096u               /* of a tensor; the data as a whole begins at a block */
@@ -69,11 +69,11 @@ struct packed_key {
 struct packed_file;
 
 /* The model's entry, mapped and checked; *key is filled either way. RD_E_NOT_FOUND: none, or g is no file. */
-rd_status packed_open(const struct packed_options *o, const struct gguf *g, struct hash128 packing,
+rd_status packed_open(const struct packed_options *o, const struct model_file *g, struct hash128 packing,
                       struct packed_key *key, struct packed_file **out, struct rd_error *err);
 /* The digest of the whole model file: from a note in o->dir, which must be there, else computed and noted. Only dir,
  * settle_ns and n_threads of o are used. RD_E_NOT_FOUND: g is no file. */
-rd_status packed_content(const struct packed_options *o, const struct gguf *g, struct hash128 *content,
+rd_status packed_content(const struct packed_options *o, const struct model_file *g, struct hash128 *content,
                          struct rd_error *err);
 /* NULL is fine. */
 void packed_close(struct packed_file *p);
@@ -81,12 +81,12 @@ uint64_t packed_n_tensors(const struct packed_file *p);
 const struct packed_tensor *packed_tensor_at(const struct packed_file *p, uint64_t i);
 const void *packed_data(const struct packed_file *p, const struct packed_tensor *t);
 uint64_t packed_file_bytes(const struct packed_file *p);
-/* The file was cut short meanwhile, or its disk failed; see gguf_broken(). */
+/* The file was cut short meanwhile, or its disk failed; see model_file_broken(). */
 bool packed_broken(const struct packed_file *p);
 
 /* Writes an entry, then tidies the folder. tensors: offset is ignored; data[i]: tensor i's n_bytes, unchanged
  * meanwhile. stop (any thread sets it): give up soon, RD_E_CANCELLED. RD_E_LIMIT: not worth keeping (too small, or
  * larger than the cap). RD_E_AGAIN: the model file changed since the lookup, or shortly before it. */
-rd_status packed_save(const struct packed_options *o, const struct gguf *g, const struct packed_key *key,
+rd_status packed_save(const struct packed_options *o, const struct model_file *g, const struct packed_key *key,
                       const struct packed_tensor *tensors, const void *const *data, uint64_t n_tensors,
                       const atomic_bool *stop, struct rd_error *err);

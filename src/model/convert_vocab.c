@@ -26,7 +26,7 @@ static void add_tokens(const struct tokenizer *t, struct gguf_writer *w, int32_t
         }
         gguf_add_string(w, s.s, s.n);
     }
-    gguf_add_array(w, "tokenizer.ggml.token_type", GGUF_I32, types, n);
+    gguf_add_array(w, "tokenizer.ggml.token_type", META_I32, types, n);
 }
 
 static rd_status add_merges(const struct tokenizer *t, const struct tokenizer_export *e, struct gguf_writer *w,
@@ -51,10 +51,10 @@ static rd_status add_merges(const struct tokenizer *t, const struct tokenizer_ex
     return failed ? error_set(err, RD_E_NOMEM, "merges: out of memory") : RD_OK;
 }
 
-static void add_ids(const struct gguf *g, const struct tokenizer *t, const struct tokenizer_export *e,
+static void add_ids(const struct model_file *g, const struct tokenizer *t, const struct tokenizer_export *e,
                     struct gguf_writer *w)
 {
-    const struct gguf_hub_text *hub = gguf_hub_text(g);
+    const struct model_text *hub = model_file_text(g);
     const struct { const char *key; int32_t id; } rows[] = {
         {"tokenizer.ggml.bos_token_id", e->bos},
         {"tokenizer.ggml.eos_token_id", e->eos},
@@ -73,7 +73,7 @@ static void add_ids(const struct gguf *g, const struct tokenizer *t, const struc
     if (e->model == TOKENIZER_SPM) gguf_add_bool(w, "tokenizer.ggml.add_space_prefix", e->add_space_prefix);
 }
 
-rd_status convert_vocab(const struct gguf *g, const char *pre, struct gguf_writer *w, struct rd_error *err)
+rd_status convert_vocab(const struct model_file *g, const char *pre, struct gguf_writer *w, struct rd_error *err)
 {
     struct tokenizer_export e = {0};
     struct tokenizer *t = NULL;
@@ -92,7 +92,7 @@ rd_status convert_vocab(const struct gguf *g, const char *pre, struct gguf_write
     gguf_add_str(w, "tokenizer.ggml.model", model, strlen(model));
     gguf_add_str(w, "tokenizer.ggml.pre", e.pre ? e.pre : "default", strlen(e.pre ? e.pre : "default"));
     add_tokens(t, w, types);
-    if (e.scores) gguf_add_array(w, "tokenizer.ggml.scores", GGUF_F32, e.scores, tokenizer_n_tokens(t));
+    if (e.scores) gguf_add_array(w, "tokenizer.ggml.scores", META_F32, e.scores, tokenizer_n_tokens(t));
     else st = add_merges(t, &e, w, err);
     add_ids(g, t, &e, w);
 

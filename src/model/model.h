@@ -1,6 +1,6 @@
 /* model/model.h - a model: its config, its weights on a backend, and its forward pass.
  *
- * An architecture is one file, NAME.c, that exports a struct model_arch; registry.c lists them. The loader reads the
+ * An architecture is one file, archs/NAME.c, that exports a struct model_arch; arch_list.h lists them. The loader reads the
  * config, checks every tensor's name, type and shape against the architecture's table, and loads the weights.
  *
  * Thread  load: any one thread; then read-only, but for the workspace, which the engine thread owns.
@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "backend/backend.h"
-#include "format/gguf.h"
+#include "format/model_file.h"
 #include "radish/status.h"
 
 struct model_config {
@@ -69,14 +69,14 @@ struct model_progress { void (*fn)(void *arg, double fraction); void *arg; };   
 
 /* g and ops are borrowed and must outlive the model; the backend is the caller's. max_rows and max_logits bound every
  * batch (workspace). */
-rd_status model_load(const struct gguf *g, const struct backend_ops *ops, struct backend *be, uint32_t max_rows,
+rd_status model_load(const struct model_file *g, const struct backend_ops *ops, struct backend *be, uint32_t max_rows,
                      uint32_t max_logits, const struct model_progress *progress, struct model **out,
                      struct rd_error *err);
 /* The same, with weights from a packed file of an earlier start where there is one (format/packed_file.h); otherwise
  * one is written in the background, at the lowest priority, from the weights in memory. packed NULL: neither. */
 struct packed_options;
 struct model_source {
-    const struct gguf *g;
+    const struct model_file *g;
     const struct backend_ops *ops;
     struct backend *be;
     uint32_t max_rows, max_logits;
@@ -88,9 +88,9 @@ rd_status model_load_packed(const struct model_source *s, struct model **out, st
 void model_destroy(struct model *m);
 #define MODEL_SAVE_WAIT_NS 5000000000u
 /* Reads and checks the config alone (inspect, memory need). */
-rd_status model_read_config(const struct gguf *g, struct model_config *out, struct rd_error *err);
+rd_status model_read_config(const struct model_file *g, struct model_config *out, struct rd_error *err);
 /* The config and every tensor's name, type and shape, without loading any. */
-rd_status model_check_tensors(const struct gguf *g, struct rd_error *err);
+rd_status model_check_tensors(const struct model_file *g, struct rd_error *err);
 const struct model_config *model_config(const struct model *m);
 /* Refuses KV types that are known to ruin the model's text, and says what to take instead (kv_fidelity.c). */
 rd_status model_check_kv_types(const struct model_config *c, enum dtype keys, struct rd_error *err);
@@ -99,6 +99,11 @@ rd_status model_check_kv_types(const struct model_config *c, enum dtype keys, st
 uint64_t model_weight_bytes(const struct model *m);
 uint64_t model_packed_bytes(const struct model *m);
 uint64_t model_workspace_bytes(const struct model *m);
+/* The built-in chat format (text/chat_builtins.h) of an architecture's files without a template; NULL: unknown here, or its
+ * vocabulary tells. */
+const char *model_chat_format(const char *arch);
+/* For model_file_open: every architecture's rows. */
+const struct hub_families *model_hub_families(void);
 /* Comma-separated architecture names. */
 const char *model_known_archs(void);
 

@@ -1,8 +1,8 @@
 /* model/model_arch.h - what an architecture file gives to the loader, and what a loaded model is. Internal to
  * src/model/.
  *
- * An architecture NAME.c exports `const struct model_arch model_NAME`; registry.c lists it. Nobody else asks which
- * architecture it is: what others need is a field of struct model_config.
+ * An architecture archs/NAME.c exports `const struct model_arch model_NAME`; arch_list.h lists it. Nothing else asks which
+ * architecture it is: what others need is a field of struct model_config or a column of struct model_arch.
  *
  *     gguf --read_config--> struct model_config --weights table--> checked tensors --weight_load--> struct model
  * --forward--> logits
@@ -11,6 +11,7 @@
  */
 #pragma once
 #include <stddef.h>
+#include "format/hub/hub_family.h"
 #include "model/model.h"
 
 /* One layer's weights. Those that the architecture's table does not name stay zeroed (data == NULL). */
@@ -48,11 +49,21 @@ struct tensor_spec {
 struct model_arch {
     const char *names[4]; /* values of general.architecture, NULL-terminated */
     /* Fills what differs from config_read_common()'s result, which is in *c already. */
-    rd_status (*read_config)(const struct gguf *g, struct model_config *c, struct rd_error *err);
+    rd_status (*read_config)(const struct model_file *g, struct model_config *c, struct rd_error *err);
     const struct tensor_spec *weights;
     uint32_t n_weights;
     rd_status (*forward)(struct model *m, struct kv_storage *kv, const struct model_batch *b, float *logits);
+    /* What the architecture means for others. */
+    const char *chat;        /* the built-in chat format of a file without a template; NULL: its vocabulary tells */
+    bool interleaves;        /* GGUF files have the rows of wq and wk in RoPE's pairs, directories of the hub do not */
+    const struct hub_family *hub; /* config.json; [n_hub] */
+    uint32_t n_hub;
+    const struct kv_loss *kv_losses; /* [n_kv_losses], measured; kv_fidelity.c */
+    uint32_t n_kv_losses;
 };
+
+/* By how many percent keys of these types change perplexity, worst of the files measured. */
+struct kv_loss { uint32_t head_dim; double q4_0, f8_e4m3; };
 
 /* Activations, allocated once for max_rows rows; blocks.c says who uses which. */
 struct workspace {
@@ -82,10 +93,10 @@ struct model {
     struct weight inv_freq, inv_freq_local; /* [n_rot / 2] */
     float rope_mscale;
     struct workspace ws;
-    struct gguf_bytes embed;                /* the embedding's rows, where they are not the file's own */
+    struct tensor_bytes embed;                /* the embedding's rows, where they are not the file's own */
     uint64_t weight_bytes, packed_bytes;
     bool is_launching;                      /* the pass ends with the head's launch: results are delivered later */
-    const struct gguf *g;
+    const struct model_file *g;
     struct packed_weights *packed;          /* NULL: none wanted */
 };
 
@@ -103,16 +114,16 @@ const struct model_arch *model_arch_find(const char *name, size_t n);
 
 /* ---- model_config.c: reading keys named ARCH.suffix, ARCH being c->arch ---- */
 /* ARCH.SUFFIX is there and true. */
-bool config_flag(const struct gguf *g, const struct model_config *c, const char *suffix);
+bool config_flag(const struct model_file *g, const struct model_config *c, const char *suffix);
 /* The value must be there and in min .. max: RD_E_FORMAT names the key and the range. */
-rd_status config_u32(const struct gguf *g, const struct model_config *c, const char *suffix, uint32_t min, uint32_t max,
+rd_status config_u32(const struct model_file *g, const struct model_config *c, const char *suffix, uint32_t min, uint32_t max,
                      uint32_t *out, struct rd_error *err);
-rd_status config_f32(const struct gguf *g, const struct model_config *c, const char *suffix, double min, double max,
+rd_status config_f32(const struct model_file *g, const struct model_config *c, const char *suffix, double min, double max,
                      float *out, struct rd_error *err);
 /* The same, but *out stays as it is when the key is absent. */
-rd_status config_u32_optional(const struct gguf *g, const struct model_config *c, const char *suffix, uint32_t min,
+rd_status config_u32_optional(const struct model_file *g, const struct model_config *c, const char *suffix, uint32_t min,
                               uint32_t max, uint32_t *out, struct rd_error *err);
-rd_status config_f32_optional(const struct gguf *g, const struct model_config *c, const char *suffix, double min,
+rd_status config_f32_optional(const struct model_file *g, const struct model_config *c, const char *suffix, double min,
                               double max, float *out, struct rd_error *err);
 
 /* ---- rope_freqs.c ---- */

@@ -16,7 +16,7 @@ static void key_name(const struct model_config *c, const char *suffix, char *key
     (void)n;
 }
 
-rd_status config_u32_optional(const struct gguf *g, const struct model_config *c, const char *suffix, uint32_t min,
+rd_status config_u32_optional(const struct model_file *g, const struct model_config *c, const char *suffix, uint32_t min,
                               uint32_t max, uint32_t *out, struct rd_error *err)
 {
     char key[128];
@@ -24,22 +24,22 @@ rd_status config_u32_optional(const struct gguf *g, const struct model_config *c
     rd_status st;
 
     key_name(c, suffix, key, sizeof(key));
-    st = gguf_get_u64(g, key, min, max, &value, err);
+    st = model_file_u64(g, key, min, max, &value, err);
     if (st == RD_OK) *out = (uint32_t)value;
     return st == RD_E_NOT_FOUND ? RD_OK : st;
 }
 
-rd_status config_u32(const struct gguf *g, const struct model_config *c, const char *suffix, uint32_t min, uint32_t max,
+rd_status config_u32(const struct model_file *g, const struct model_config *c, const char *suffix, uint32_t min, uint32_t max,
                      uint32_t *out, struct rd_error *err)
 {
     char key[128];
 
     key_name(c, suffix, key, sizeof(key));
-    if (!gguf_find(g, key)) return error_set(err, RD_E_FORMAT, "metadata \"%s\" is missing", key);
+    if (!model_file_find(g, key)) return error_set(err, RD_E_FORMAT, "metadata \"%s\" is missing", key);
     return config_u32_optional(g, c, suffix, min, max, out, err);
 }
 
-rd_status config_f32_optional(const struct gguf *g, const struct model_config *c, const char *suffix, double min,
+rd_status config_f32_optional(const struct model_file *g, const struct model_config *c, const char *suffix, double min,
                               double max, float *out, struct rd_error *err)
 {
     char key[128];
@@ -47,7 +47,7 @@ rd_status config_f32_optional(const struct gguf *g, const struct model_config *c
     rd_status st;
 
     key_name(c, suffix, key, sizeof(key));
-    st = gguf_get_f64(g, key, &value, err);
+    st = model_file_f64(g, key, &value, err);
     if (st == RD_E_NOT_FOUND) return RD_OK;
     if (st != RD_OK) return st;
     if (!(value >= min && value <= max))
@@ -56,32 +56,32 @@ rd_status config_f32_optional(const struct gguf *g, const struct model_config *c
     return RD_OK;
 }
 
-rd_status config_f32(const struct gguf *g, const struct model_config *c, const char *suffix, double min, double max,
+rd_status config_f32(const struct model_file *g, const struct model_config *c, const char *suffix, double min, double max,
                      float *out, struct rd_error *err)
 {
     char key[128];
 
     key_name(c, suffix, key, sizeof(key));
-    if (!gguf_find(g, key)) return error_set(err, RD_E_FORMAT, "metadata \"%s\" is missing", key);
+    if (!model_file_find(g, key)) return error_set(err, RD_E_FORMAT, "metadata \"%s\" is missing", key);
     return config_f32_optional(g, c, suffix, min, max, out, err);
 }
 
-bool config_flag(const struct gguf *g, const struct model_config *c, const char *suffix)
+bool config_flag(const struct model_file *g, const struct model_config *c, const char *suffix)
 {
     char key[128];
     bool v = false;
 
     key_name(c, suffix, key, sizeof(key));
-    return gguf_get_bool(g, key, &v, NULL) == RD_OK && v;
+    return model_file_bool(g, key, &v, NULL) == RD_OK && v;
 }
 
 /* general.architecture and general.name; RD_E_UNSUPPORTED lists the architectures there are. */
-static rd_status read_names(const struct gguf *g, struct model_config *c, const struct model_arch **arch,
+static rd_status read_names(const struct model_file *g, struct model_config *c, const struct model_arch **arch,
                             struct rd_error *err)
 {
-    struct gguf_str s;
+    struct model_str s;
     char quoted[64];
-    rd_status st = gguf_get_str(g, "general.architecture", &s, err);
+    rd_status st = model_file_str(g, "general.architecture", &s, err);
 
     if (st == RD_E_NOT_FOUND) return error_set(err, RD_E_FORMAT, "metadata \"general.architecture\" is missing");
     if (st != RD_OK) return st;
@@ -92,16 +92,16 @@ static rd_status read_names(const struct gguf *g, struct model_config *c, const 
     assert(s.n < sizeof(c->arch));
     memcpy(c->arch, s.s, s.n);
 
-    st = gguf_get_str(g, "general.name", &s, err);
+    st = model_file_str(g, "general.name", &s, err);
     if (st == RD_E_NOT_FOUND)
-        s = (struct gguf_str){c->arch, strlen(c->arch)};
+        s = (struct model_str){c->arch, strlen(c->arch)};
     else if (st != RD_OK)
         return st;
     error_quote(c->name, sizeof(c->name), s.s, s.n);
     return RD_OK;
 }
 
-static rd_status read_widths(const struct gguf *g, struct model_config *c, struct rd_error *err)
+static rd_status read_widths(const struct model_file *g, struct model_config *c, struct rd_error *err)
 {
     uint32_t n_experts = 0, value_length;
     rd_status st;
@@ -139,7 +139,7 @@ static rd_status read_widths(const struct gguf *g, struct model_config *c, struc
     return config_f32(g, c, "attention.layer_norm_rms_epsilon", 1e-12, 1, &c->norm_eps, err);
 }
 
-static rd_status read_yarn(const struct gguf *g, struct model_config *c, struct rd_error *err)
+static rd_status read_yarn(const struct model_file *g, struct model_config *c, struct rd_error *err)
 {
     rd_status st;
 
@@ -159,7 +159,7 @@ static rd_status read_yarn(const struct gguf *g, struct model_config *c, struct 
 }
 
 /* Llama 3.1's scaling as keys; files made by llama.cpp carry its result as rope_freqs.weight instead. */
-static rd_status read_llama3(const struct gguf *g, struct model_config *c, struct rd_error *err)
+static rd_status read_llama3(const struct model_file *g, struct model_config *c, struct rd_error *err)
 {
     rd_status st;
 
@@ -177,7 +177,7 @@ static rd_status read_llama3(const struct gguf *g, struct model_config *c, struc
 
 /* A file that names no kind of scaling has none or, as llama.cpp reads it, a linear one: by the factor, or by what files
  * of 2023 call it. 0 is none. */
-static rd_status read_linear_unnamed(const struct gguf *g, struct model_config *c, struct rd_error *err)
+static rd_status read_linear_unnamed(const struct model_file *g, struct model_config *c, struct rd_error *err)
 {
     float factor = 0;
     rd_status st = config_f32_optional(g, c, "rope.scale_linear", 0, 1e6, &factor, err);
@@ -187,9 +187,9 @@ static rd_status read_linear_unnamed(const struct gguf *g, struct model_config *
     return st;
 }
 
-static rd_status read_rope(const struct gguf *g, struct model_config *c, struct rd_error *err)
+static rd_status read_rope(const struct model_file *g, struct model_config *c, struct rd_error *err)
 {
-    struct gguf_str s;
+    struct model_str s;
     char key[128], quoted[64];
     rd_status st;
 
@@ -205,7 +205,7 @@ static rd_status read_rope(const struct gguf *g, struct model_config *c, struct 
     c->rope_base_local = c->rope_base;
 
     key_name(c, "rope.scaling.type", key, sizeof(key));
-    st = gguf_get_str(g, key, &s, err);
+    st = model_file_str(g, key, &s, err);
     if (st == RD_E_NOT_FOUND) return read_linear_unnamed(g, c, err);
     if (st != RD_OK) return st;
     if (s.n == 4 && !memcmp(s.s, "none", 4)) return RD_OK;
@@ -219,31 +219,31 @@ static rd_status read_rope(const struct gguf *g, struct model_config *c, struct 
 }
 
 /* Attention that sees later tokens (llama.cpp's attention.causal = false, of embedding models) is not computed. */
-static rd_status check_causal(const struct gguf *g, const struct model_config *c, struct rd_error *err)
+static rd_status check_causal(const struct model_file *g, const struct model_config *c, struct rd_error *err)
 {
     char key[128];
     bool causal = true;
     rd_status st;
 
     key_name(c, "attention.causal", key, sizeof(key));
-    st = gguf_get_bool(g, key, &causal, err);
+    st = model_file_bool(g, key, &causal, err);
     if (st != RD_OK && st != RD_E_NOT_FOUND) return st;
     if (causal) return RD_OK;
     return error_set(err, RD_E_UNSUPPORTED, "metadata \"%s\": attention to later tokens is not supported", key);
 }
 
 /* The vocabulary is as large as the embedding; a tokenizer in the file must agree. */
-static rd_status read_vocab_size(const struct gguf *g, struct model_config *c, struct rd_error *err)
+static rd_status read_vocab_size(const struct model_file *g, struct model_config *c, struct rd_error *err)
 {
-    const struct gguf_tensor *embed = gguf_find_tensor(g, "token_embd.weight");
-    const struct gguf_kv *tokens = gguf_find(g, "tokenizer.ggml.tokens");
+    const struct model_tensor *embed = model_file_find_tensor(g, "token_embd.weight");
+    const struct model_meta *tokens = model_file_find(g, "tokenizer.ggml.tokens");
 
     if (!embed) return error_set(err, RD_E_FORMAT, "tensor token_embd.weight is missing");
     if (embed->dims[1] < 1 || embed->dims[1] > LIMIT_VOCAB)
         return error_set(err, RD_E_FORMAT, "token_embd.weight: %llu rows, expected 1 .. %u",
                          (unsigned long long)embed->dims[1], LIMIT_VOCAB);
     c->n_vocab = (uint32_t)embed->dims[1];
-    if (tokens && (tokens->type != GGUF_ARRAY || tokens->array_type != GGUF_STRING))
+    if (tokens && (tokens->type != META_ARRAY || tokens->array_type != META_STRING))
         return error_set(err, RD_E_FORMAT, "metadata \"tokenizer.ggml.tokens\": not an array of strings");
     if (tokens && tokens->n != c->n_vocab)
         return error_set(err, RD_E_FORMAT,
@@ -252,7 +252,7 @@ static rd_status read_vocab_size(const struct gguf *g, struct model_config *c, s
     return RD_OK;
 }
 
-rd_status model_read_config(const struct gguf *g, struct model_config *out, struct rd_error *err)
+rd_status model_read_config(const struct model_file *g, struct model_config *out, struct rd_error *err)
 {
     struct model_config c = {0};
     const struct model_arch *arch;
@@ -267,7 +267,7 @@ rd_status model_read_config(const struct gguf *g, struct model_config *out, stru
     c.embed_scale = 1;
     c.act = ACT_SILU;
     c.rope_layout = ROPE_HALF_SPLIT;
-    c.tied_head = !gguf_find_tensor(g, "output.weight");
+    c.tied_head = !model_file_find_tensor(g, "output.weight");
     if ((st = arch->read_config(g, &c, err)) != RD_OK) return st;
     *out = c;
     return RD_OK;

@@ -39,7 +39,7 @@ bool convert_type_find(const char *name, enum convert_type *out)
 
 /* One tensor of the output. */
 struct item {
-    const struct gguf_tensor *t;         /* NULL: values */
+    const struct model_tensor *t;         /* NULL: values */
     const float *values;
     const char *name;
     size_t n_name;
@@ -50,7 +50,7 @@ struct item {
 };
 
 struct plan {
-    const struct gguf *g;
+    const struct model_file *g;
     const struct convert_options *o;
     struct model_config c;
     bool half_split;                     /* wq and wk are to be permuted */
@@ -61,7 +61,7 @@ struct plan {
     struct rd_error *err;
 };
 
-static bool name_is(const struct gguf_tensor *t, const char *suffix)
+static bool name_is(const struct model_tensor *t, const char *suffix)
 {
     size_t n = strlen(suffix);
 
@@ -71,7 +71,7 @@ static bool name_is(const struct gguf_tensor *t, const char *suffix)
 /* ---- types ---- */
 
 /* Layers of which q4_k_m keeps more bits. */
-static bool keeps_more(const struct plan *p, const struct gguf_tensor *t)
+static bool keeps_more(const struct plan *p, const struct model_tensor *t)
 {
     uint32_t n = p->c.n_layers;
     uint64_t layer;
@@ -81,7 +81,7 @@ static bool keeps_more(const struct plan *p, const struct gguf_tensor *t)
     return layer < n / 8 || layer >= 7 * n / 8 || (layer - n / 8) % 3 == 2;
 }
 
-static enum dtype choose_type(const struct plan *p, const struct gguf_tensor *t)
+static enum dtype choose_type(const struct plan *p, const struct model_tensor *t)
 {
     enum dtype d = types[p->o->type].matrix;
 
@@ -128,16 +128,17 @@ static rd_status make_factors(struct plan *p)
 
 static rd_status make_plan(struct plan *p)
 {
-    uint64_t n = gguf_n_tensors(p->g);
-    bool llama = !strcmp(p->c.arch, "llama");
+    uint64_t n = model_file_n_tensors(p->g);
+    const struct model_arch *arch = model_arch_find(p->c.arch, strlen(p->c.arch));
+    bool interleaves = arch && arch->interleaves;
     rd_status st = RD_OK;
 
     p->items = mem_zalloc(n + 1, sizeof(*p->items));
     if (!p->items) return error_set(p->err, RD_E_NOMEM, "out of memory");
-    p->half_split = llama && p->c.rope_layout == ROPE_HALF_SPLIT;
-    if (llama && p->c.rope_llama3_factor > 0) st = make_factors(p);
+    p->half_split = interleaves && p->c.rope_layout == ROPE_HALF_SPLIT;
+    if (interleaves && p->c.rope_llama3_factor > 0) st = make_factors(p);
     for (uint64_t i = 0; st == RD_OK && i < n; i++) {
-        const struct gguf_tensor *t = gguf_tensor_at(p->g, i);
+        const struct model_tensor *t = model_file_tensor(p->g, i);
         struct item item = {.t = t, .name = t->name.s, .n_name = t->name.n, .n_dims = t->n_dims};
 
         memcpy(item.dims, t->dims, sizeof(item.dims));
@@ -152,22 +153,25 @@ static rd_status make_plan(struct plan *p)
 
 /* ---- header ---- */
 
-static bool key_is(const struct gguf_kv *kv, const char *key)
+static bool key_is(const struct model_meta *kv, const char *key)
 {
     return kv->key.n == strlen(key) && !memcmp(kv->key.s, key, kv->key.n);
 }
 
 /* Keys that the output says otherwise, or not. */
-static bool is_replaced(const struct plan *p, const struct gguf_kv *kv)
+static bool is_replaced(const struct plan *p, const struct model_meta *kv)
 {
-    const char prefix[] = "llama.rope.scaling.";
+    char prefix[64], half_split[64];
+
+    snprintf(prefix, sizeof(prefix), "%s.rope.scaling.", p->c.arch);
+    snprintf(half_split, sizeof(half_split), "%s.rope.half_split", p->c.arch);
 
     if (key_is(kv, "general.file_type") || key_is(kv, "general.quantization_version") ||
         key_is(kv, "general.alignment") || key_is(kv, "split.no") || key_is(kv, "split.count") ||
         key_is(kv, "split.tensors.count"))
         return true;
-    if (p->half_split && key_is(kv, "llama.rope.half_split")) return true;
-    return p->factors && kv->key.n > sizeof(prefix) - 1 && !memcmp(kv->key.s, prefix, sizeof(prefix) - 1);
+    if (p->half_split && key_is(kv, half_split)) return true;
+    return p->factors && kv->key.n > strlen(prefix) && !memcmp(kv->key.s, prefix, strlen(prefix));
 }
 
 static void put_tensor_infos(const struct plan *p, struct buf *out)
@@ -192,11 +196,11 @@ static rd_status make_header(const struct plan *p, struct buf *out)
     struct gguf_writer w = {0};
     rd_status st = RD_OK;
 
-    for (uint64_t i = 0; i < gguf_n_kv(p->g); i++)
-        if (!is_replaced(p, gguf_kv_at(p->g, i))) gguf_add_copy(&w, gguf_kv_at(p->g, i));
+    for (uint64_t i = 0; i < model_file_n_meta(p->g); i++)
+        if (!is_replaced(p, model_file_meta(p->g, i))) gguf_add_copy(&w, model_file_meta(p->g, i));
     gguf_add_u32(&w, "general.file_type", types[p->o->type].file_type);
     gguf_add_u32(&w, "general.quantization_version", QUANTISATION_VERSION);
-    if (gguf_hub_text(p->g)) st = convert_vocab(p->g, p->o->pre, &w, p->err);
+    if (model_file_text(p->g)) st = convert_vocab(p->g, p->o->pre, &w, p->err);
     if (st == RD_OK) {
         gguf_write_header(&w, p->n_items, out);
         put_tensor_infos(p, out);
@@ -306,7 +310,7 @@ static rd_status convert_matrix(const struct plan *p, const struct item *item, c
 static rd_status write_item(const struct plan *p, const struct item *item, struct file_out *f)
 {
     static const uint8_t zeros[ALIGNMENT];
-    struct gguf_bytes bytes = {NULL, NULL};
+    struct tensor_bytes bytes = {NULL, NULL};
     uint8_t *dst = NULL;
     size_t gap = (size_t)((ALIGNMENT - item->n_bytes % ALIGNMENT) % ALIGNMENT);
     rd_status st = RD_OK;
@@ -320,14 +324,14 @@ static rd_status write_item(const struct plan *p, const struct item *item, struc
                                                                                   : item->n_bytes);
         if (!dst) return error_set(p->err, RD_E_NOMEM, "%.*s: out of memory", (int)item->n_name, item->name);
     }
-    st = gguf_tensor_open(item->t, &bytes, p->err);
+    st = model_tensor_open(item->t, &bytes, p->err);
     if (st == RD_OK && dst) {
         if (item->n_dims < 2) convert_vector(item, bytes.data, (float *)(void *)dst);
         else st = convert_matrix(p, item, bytes.data, dst);
     }
     if (st == RD_OK) st = file_out_write(f, dst ? dst : bytes.data, item->n_bytes, p->err);
     if (st == RD_OK) st = file_out_write(f, zeros, gap, p->err);
-    gguf_tensor_close(&bytes);
+    model_tensor_close(&bytes);
     mem_free_aligned(dst);
     return st;
 }
@@ -345,7 +349,7 @@ static rd_status write_file(const struct plan *p, const char *path, const struct
         if (st == RD_OK && p->o->progress && p->o->progress->fn)
             p->o->progress->fn(p->o->progress->arg, (double)done / (double)(p->n_bytes + 1));
     }
-    if (st == RD_OK && (gguf_broken(p->g) || !gguf_unchanged(p->g)))
+    if (st == RD_OK && (model_file_broken(p->g) || !model_file_unchanged(p->g)))
         st = error_set(p->err, RD_E_IO, "the model's files changed meanwhile");
     if (st == RD_OK) st = file_out_commit(&f, p->err);
     else file_out_abandon(&f);
@@ -356,7 +360,7 @@ static rd_status write_file(const struct plan *p, const char *path, const struct
 static void warn_of_loss(const struct plan *p)
 {
     for (uint32_t i = 0; i < p->n_items; i++) {
-        const struct gguf_tensor *t = p->items[i].t;
+        const struct model_tensor *t = p->items[i].t;
 
         if (t && dtype_block_weights(t->dtype) > 1 && t->dtype != p->items[i].dtype) {
             log_warn("the weights are quantised already (%.*s: %s): writing them in another type does not make them "
@@ -366,7 +370,7 @@ static void warn_of_loss(const struct plan *p)
     }
 }
 
-rd_status model_convert(const struct gguf *g, const char *path, const struct convert_options *o, struct rd_error *err)
+rd_status model_convert(const struct model_file *g, const char *path, const struct convert_options *o, struct rd_error *err)
 {
     struct plan p = {.g = g, .o = o, .err = err};
     struct buf header = {0};

@@ -15,7 +15,7 @@
  *         not there then.
  */
 #pragma once
-#include "format/gguf.h"
+#include "format/model_file.h"
 #include "model/model.h"
 
 enum convert_type { CONVERT_F16, CONVERT_BF16, CONVERT_Q8_0, CONVERT_Q4_K_M, CONVERT_N_TYPES };
@@ -29,4 +29,4 @@ struct convert_options {
 
 /* "q4_k_m" and so on. false: unknown. */
 bool convert_type_find(const char *name, enum convert_type *out);
-rd_status model_convert(const struct gguf *g, const char *path, const struct convert_options *o, struct rd_error *err);
+rd_status model_convert(const struct model_file *g, const char *path, const struct convert_options *o, struct rd_error *err);

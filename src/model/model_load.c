@@ -61,7 +61,7 @@ static void place_tensor(const struct model_config *c, const struct tensor_spec 
 }
 
 /* t: the tensor of the place, or NULL. A directory's has a name of its own. */
-static void label_tensor(struct tensor_place *p, const struct gguf_tensor *t)
+static void label_tensor(struct tensor_place *p, const struct model_tensor *t)
 {
     const char *name = t && t->source ? t->source : p->name;
 
@@ -70,7 +70,7 @@ static void label_tensor(struct tensor_place *p, const struct gguf_tensor *t)
 }
 
 /* "[4096,512]", GGUF order, trailing dimensions of 1 left out beyond n_dims. */
-static const char *shape_text(char *buf, size_t cap, const struct gguf_tensor *t)
+static const char *shape_text(char *buf, size_t cap, const struct model_tensor *t)
 {
     size_t n = 0;
 
@@ -80,7 +80,7 @@ static const char *shape_text(char *buf, size_t cap, const struct gguf_tensor *t
     return buf;
 }
 
-static rd_status check_tensor(const struct tensor_place *p, const struct gguf_tensor *t, struct rd_error *err)
+static rd_status check_tensor(const struct tensor_place *p, const struct model_tensor *t, struct rd_error *err)
 {
     bool is_vector = p->spec->role == WEIGHT_VECTOR;
     uint64_t row_bytes;
@@ -100,21 +100,21 @@ static rd_status check_tensor(const struct tensor_place *p, const struct gguf_te
 }
 
 /* Calls fn for every tensor of the architecture's table, layer by layer, until it fails. */
-typedef rd_status (*tensor_fn)(void *arg, const struct tensor_place *p, const struct gguf_tensor *t,
+typedef rd_status (*tensor_fn)(void *arg, const struct tensor_place *p, const struct model_tensor *t,
                                struct rd_error *err);
 
-static rd_status for_each_tensor(const struct model_arch *arch, const struct model_config *c, const struct gguf *g,
+static rd_status for_each_tensor(const struct model_arch *arch, const struct model_config *c, const struct model_file *g,
                                  tensor_fn fn, void *arg, struct rd_error *err)
 {
     for (uint32_t step = 0; step <= c->n_layers; step++) /* step 0: outer ones; step n: layer n - 1 */
         for (uint32_t i = 0; i < arch->n_weights; i++) {
-            const struct gguf_tensor *t;
+            const struct model_tensor *t;
             struct tensor_place p;
             rd_status st;
 
             if (arch->weights[i].outer != (step == 0)) continue;
             place_tensor(c, &arch->weights[i], step ? step - 1 : 0, &p);
-            t = gguf_find_tensor(g, p.name);
+            t = model_file_find_tensor(g, p.name);
             label_tensor(&p, t);
             st = fn(arg, &p, t, err);
             if (st != RD_OK) return st;
@@ -126,7 +126,7 @@ struct check_totals {
     uint64_t n_found, n_bytes;
 };
 
-static rd_status check_one(void *arg, const struct tensor_place *p, const struct gguf_tensor *t, struct rd_error *err)
+static rd_status check_one(void *arg, const struct tensor_place *p, const struct model_tensor *t, struct rd_error *err)
 {
     struct check_totals *totals = arg;
     rd_status st;
@@ -140,7 +140,7 @@ static rd_status check_one(void *arg, const struct tensor_place *p, const struct
 }
 
 /* true: the table names this tensor of the file. */
-static bool table_has(const struct model_arch *arch, const struct model_config *c, struct gguf_str name)
+static bool table_has(const struct model_arch *arch, const struct model_config *c, struct model_str name)
 {
     const char *dot = name.n > 4 && !memcmp(name.s, "blk.", 4) ? memchr(name.s + 4, '.', name.n - 4) : NULL;
     const char *suffix = dot ? dot + 1 : name.s;
@@ -156,7 +156,7 @@ static bool table_has(const struct model_arch *arch, const struct model_config *
     return false;
 }
 
-static rd_status check_tensors(const struct model_arch *arch, const struct model_config *c, const struct gguf *g,
+static rd_status check_tensors(const struct model_arch *arch, const struct model_config *c, const struct model_file *g,
                                uint64_t *n_bytes, struct rd_error *err)
 {
     struct check_totals totals = {0};
@@ -165,9 +165,9 @@ static rd_status check_tensors(const struct model_arch *arch, const struct model
 
     if (st != RD_OK) return st;
     *n_bytes = totals.n_bytes;
-    if (totals.n_found == gguf_n_tensors(g)) return RD_OK;
-    for (uint64_t i = 0; i < gguf_n_tensors(g); i++) {
-        struct gguf_str name = gguf_tensor_at(g, i)->name;
+    if (totals.n_found == model_file_n_tensors(g)) return RD_OK;
+    for (uint64_t i = 0; i < model_file_n_tensors(g); i++) {
+        struct model_str name = model_file_tensor(g, i)->name;
 
         if (!table_has(arch, c, name))
             return error_set(err, RD_E_UNSUPPORTED, "tensor %s: not a part of %s with %u layers",
@@ -207,31 +207,31 @@ static rd_status check_ops(const struct backend_ops *ops, const struct model_con
 
 struct load_state {
     struct model *m;
-    const struct gguf *g;
+    const struct model_file *g;
     const struct model_progress *progress;
     uint64_t done_bytes, total_bytes;
 };
 
 /* As what the backend gets it: always the same for one tensor. */
-static enum dtype loaded_as(const struct model *m, const struct gguf_tensor *t)
+static enum dtype loaded_as(const struct model *m, const struct model_tensor *t)
 {
     return t->n_hub_bytes > 0 && m->ops->weight_takes && m->ops->weight_takes(m->be, t->hub_dtype) ? t->hub_dtype
                                                                                                    : t->dtype;
 }
 
-static rd_status load_weight(struct load_state *s, const struct tensor_place *p, const struct gguf_tensor *t,
+static rd_status load_weight(struct load_state *s, const struct tensor_place *p, const struct model_tensor *t,
                              enum weight_role role, struct weight *out, struct rd_error *err)
 {
     struct model *m = s->m;
     struct host_tensor host = {p->label, loaded_as(m, t), p->n_out, p->n_in, t->data, false};
-    struct gguf_bytes bytes = {NULL, NULL};
+    struct tensor_bytes bytes = {NULL, NULL};
     uint64_t n_packed = 0;
     rd_status st = RD_OK;
 
     if (role == WEIGHT_MATRIX) n_packed = packed_weights_take(m->packed, &host, out);
-    if (role != WEIGHT_EMBED && m->outer.embed.data && t == gguf_find_tensor(s->g, "token_embd.weight"))
+    if (role != WEIGHT_EMBED && m->outer.embed.data && t == model_file_find_tensor(s->g, "token_embd.weight"))
         bytes.data = m->embed.data;                         /* the tied head: what was made for the embedding */
-    else if (n_packed == 0) st = gguf_tensor_open_as(t, host.dtype, &bytes, err);
+    else if (n_packed == 0) st = model_tensor_open_as(t, host.dtype, &bytes, err);
     host.data = bytes.data;
     host.stays = role == WEIGHT_EMBED || !bytes.owned;
     if (n_packed == 0 && st == RD_OK) st = m->ops->weight_load(m->be, &host, role, out, err);
@@ -239,7 +239,7 @@ static rd_status load_weight(struct load_state *s, const struct tensor_place *p,
         m->embed = bytes;
         m->weight_bytes += !bytes.owned ? 0 : host.dtype == t->dtype ? t->n_bytes : t->n_hub_bytes;
     } else {
-        gguf_tensor_close(&bytes);
+        model_tensor_close(&bytes);
     }
     if (st != RD_OK) return st;
     m->weight_bytes += out->bytes;
@@ -248,7 +248,7 @@ static rd_status load_weight(struct load_state *s, const struct tensor_place *p,
     return RD_OK;
 }
 
-static rd_status load_one(void *arg, const struct tensor_place *p, const struct gguf_tensor *t, struct rd_error *err)
+static rd_status load_one(void *arg, const struct tensor_place *p, const struct model_tensor *t, struct rd_error *err)
 {
     struct load_state *s = arg;
     char *base = p->spec->outer ? (char *)&s->m->outer : (char *)&s->m->layers[p->layer];
@@ -269,7 +269,7 @@ static rd_status load_tied_head(struct load_state *s, struct rd_error *err)
     struct tensor_place p = {.n_out = c->n_vocab, .n_in = c->hidden, .label = "output (token_embd.weight, tied)"};
 
     if (!c->tied_head) return RD_OK;
-    return load_weight(s, &p, gguf_find_tensor(s->g, "token_embd.weight"), WEIGHT_MATRIX, &s->m->outer.output, err);
+    return load_weight(s, &p, model_file_find_tensor(s->g, "token_embd.weight"), WEIGHT_MATRIX, &s->m->outer.output, err);
 }
 
 static rd_status load_frequencies(struct model *m, const float *values, const char *label, struct weight *out,
@@ -282,14 +282,14 @@ static rd_status load_frequencies(struct model *m, const float *values, const ch
     return st;
 }
 
-static rd_status init_rope(struct model *m, const struct gguf *g, struct rd_error *err)
+static rd_status init_rope(struct model *m, const struct model_file *g, struct rd_error *err)
 {
     const struct model_config *c = &m->config;
-    const struct gguf_tensor *t = m->outer.rope_freqs.data ? gguf_find_tensor(g, "rope_freqs.weight") : NULL;
+    const struct model_tensor *t = m->outer.rope_freqs.data ? model_file_find_tensor(g, "rope_freqs.weight") : NULL;
     uint32_t n = c->n_rot / 2;
-    struct gguf_bytes bytes = {NULL, NULL};
+    struct tensor_bytes bytes = {NULL, NULL};
     float *factors = NULL, *local;
-    rd_status st = t ? gguf_tensor_open(t, &bytes, err) : RD_OK;
+    rd_status st = t ? model_tensor_open(t, &bytes, err) : RD_OK;
 
     if (st != RD_OK) return st;
 
@@ -297,7 +297,7 @@ static rd_status init_rope(struct model *m, const struct gguf *g, struct rd_erro
     if (t) factors = mem_alloc(n, sizeof(float));
     if (!m->inv_freq_host || (t && !factors)) st = error_set(err, RD_E_NOMEM, "RoPE frequencies: out of memory");
     if (st == RD_OK && t) dtype_to_float(t->dtype, bytes.data, factors, n);
-    gguf_tensor_close(&bytes);
+    model_tensor_close(&bytes);
     for (uint32_t i = 0; st == RD_OK && t && i < n; i++)
         if (!(factors[i] > 0))
             st = error_set(err, RD_E_FORMAT, "rope_freqs.weight: factor %u is %g, expected > 0", i, (double)factors[i]);
@@ -315,17 +315,17 @@ static rd_status init_rope(struct model *m, const struct gguf *g, struct rd_erro
 /* Everything that is known before memory is taken in proportion to the file's numbers. */
 static rd_status check_model(struct model *m, struct load_state *load, struct rd_error *err)
 {
-    struct gguf_str arch_name;
+    struct model_str arch_name;
     rd_status st;
 
     if ((st = model_read_config(load->g, &m->config, err)) != RD_OK) return st;
-    if ((st = gguf_get_str(load->g, "general.architecture", &arch_name, err)) != RD_OK) return st;
+    if ((st = model_file_str(load->g, "general.architecture", &arch_name, err)) != RD_OK) return st;
     m->arch = model_arch_find(arch_name.s, arch_name.n);
     if ((st = check_ops(m->ops, &m->config, err)) != RD_OK) return st;
     return check_tensors(m->arch, &m->config, load->g, &load->total_bytes, err);
 }
 
-rd_status model_check_tensors(const struct gguf *g, struct rd_error *err)
+rd_status model_check_tensors(const struct model_file *g, struct rd_error *err)
 {
     struct model_config c;
     uint64_t n_bytes;
@@ -376,7 +376,7 @@ rd_status model_load_packed(const struct model_source *s, struct model **out, st
     if ((st = check_model(m, &load, err)) != RD_OK) goto fail;
     if (s->packed) st = packed_weights_create(s->packed, s->g, s->ops, s->be, &m->packed, err);
     if (st == RD_OK) st = load_and_wait(m, &load, err);
-    if (gguf_broken(s->g) || !gguf_unchanged(s->g))
+    if (model_file_broken(s->g) || !model_file_unchanged(s->g))
         st = error_set(err, RD_E_IO, "the model file changed while it was being loaded");
     if (st != RD_OK) goto fail;
     packed_weights_save(m->packed);
@@ -388,7 +388,7 @@ fail:
     return st;
 }
 
-rd_status model_load(const struct gguf *g, const struct backend_ops *ops, struct backend *be, uint32_t max_rows,
+rd_status model_load(const struct model_file *g, const struct backend_ops *ops, struct backend *be, uint32_t max_rows,
                      uint32_t max_logits, const struct model_progress *progress, struct model **out,
                      struct rd_error *err)
 {
@@ -416,7 +416,7 @@ void model_destroy(struct model *m)
         for (uint32_t l = 0; m->layers && l < m->config.n_layers; l++)
             unload(m, (struct weight *)((char *)&m->layers[l] + spec->offset));
     }
-    gguf_tensor_close(&m->embed);
+    model_tensor_close(&m->embed);
     unload(m, &m->inv_freq);
     unload(m, &m->inv_freq_local);
     workspace_deinit(m);
@@ -447,7 +447,7 @@ uint64_t model_workspace_bytes(const struct model *m)
 
 bool model_is_broken(const struct model *m)
 {
-    return gguf_broken(m->g) || packed_weights_broken(m->packed);
+    return model_file_broken(m->g) || packed_weights_broken(m->packed);
 }
 
 rd_status model_forward(struct model *m, struct kv_storage *kv, const struct model_batch *b, float *logits)

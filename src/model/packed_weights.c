@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "base/thread.h"
-#include "format/gguf.h"
+#include "format/model_file.h"
 
 /* The sample of a type: rows and columns that are neither few nor whole tiles, of any block size. */
 #define SAMPLE_OUT 35u
@@ -21,7 +21,7 @@ static const enum dtype types[] = {DTYPE_LIST(TYPE_OF)};
 
 struct packed_weights {
     struct packed_options o;
-    const struct gguf *g;
+    const struct model_file *g;
     const struct backend_ops *ops;
     struct backend *be;
     struct packed_key key;
@@ -88,7 +88,7 @@ static rd_status packing_digest(const struct backend_ops *ops, struct backend *b
 
 /* ---- reading ---- */
 
-rd_status packed_weights_create(const struct packed_options *o, const struct gguf *g, const struct backend_ops *ops,
+rd_status packed_weights_create(const struct packed_options *o, const struct model_file *g, const struct backend_ops *ops,
                                 struct backend *be, struct packed_weights **out, struct rd_error *err)
 {
     struct packed_weights *p;
@@ -97,7 +97,7 @@ rd_status packed_weights_create(const struct packed_options *o, const struct ggu
     rd_status st;
 
     *out = NULL;
-    if (!ops->weight_adopt || gguf_n_maps(g) == 0) return RD_OK;
+    if (!ops->weight_adopt || model_file_n_maps(g) == 0) return RD_OK;
     p = mem_zalloc(1, sizeof(*p));
     if (!p) return error_set(err, RD_E_NOMEM, "model: out of memory");
     p->o = *o;

@@ -1,19 +1,22 @@
-/* model/registry.c - the list of architectures. A new one is one line here. */
+/* model/registry.c - finds architectures, and what they mean for others, by the rows of arch_list.h. */
 #include <string.h>
 #include "model/model_arch.h"
 
-#define ARCH_LIST(FIRST, NEXT)                                                                                         \
-    FIRST(gemma2)                                                                                                      \
-    NEXT(gemma3)                                                                                                       \
-    NEXT(llama)                                                                                                        \
-    NEXT(qwen2)                                                                                                        \
-    NEXT(qwen3)
+#define ARCH(name) extern const struct model_arch model_##name;
+#include "model/arch_list.h"
+#undef ARCH
 
-#define ARCH_EXTERN(name) extern const struct model_arch model_##name;
-ARCH_LIST(ARCH_EXTERN, ARCH_EXTERN)
+#define ARCH(name) &model_##name,
+static const struct model_arch *const archs[] = {
+#include "model/arch_list.h"
+};
+#undef ARCH
 
-#define ARCH_ENTRY(name) &model_##name,
-static const struct model_arch *const archs[] = {ARCH_LIST(ARCH_ENTRY, ARCH_ENTRY)};
+#define ARCH(name) ", " #name
+static const char known[] =
+#include "model/arch_list.h"
+    ;
+#undef ARCH
 
 const struct model_arch *model_arch_find(const char *name, size_t n)
 {
@@ -23,10 +26,31 @@ const struct model_arch *model_arch_find(const char *name, size_t n)
     return NULL;
 }
 
-#define ARCH_FIRST_NAME(name) #name
-#define ARCH_NEXT_NAME(name)  ", " #name
-
 const char *model_known_archs(void)
 {
-    return ARCH_LIST(ARCH_FIRST_NAME, ARCH_NEXT_NAME);
+    return known + strlen(", ");
+}
+
+const char *model_chat_format(const char *arch)
+{
+    const struct model_arch *a = model_arch_find(arch, strlen(arch));
+
+    return a ? a->chat : NULL;
+}
+
+static const struct hub_family *family_at(uint32_t i, const char **arch)
+{
+    for (size_t a = 0; a < sizeof(archs) / sizeof(archs[0]); i -= archs[a++]->n_hub)
+        if (i < archs[a]->n_hub) {
+            *arch = archs[a]->names[0];
+            return &archs[a]->hub[i];
+        }
+    return NULL;
+}
+
+const struct hub_families *model_hub_families(void)
+{
+    static const struct hub_families families = {family_at};
+
+    return &families;
 }

@@ -26,18 +26,18 @@ static void arrays_deinit(struct vocab_arrays *a)
 
 /* An array of one of two element types, with at least min and at most max elements. NULL *out: absent and not needed.
  */
-static rd_status find_array(const struct gguf *g, const char *key, bool needed, enum gguf_type type,
-                            enum gguf_type or_type, uint64_t max, const struct gguf_kv **out, struct rd_error *err)
+static rd_status find_array(const struct model_file *g, const char *key, bool needed, enum meta_type type,
+                            enum meta_type or_type, uint64_t max, const struct model_meta **out, struct rd_error *err)
 {
-    const struct gguf_kv *kv = gguf_find(g, key);
+    const struct model_meta *kv = model_file_find(g, key);
 
     *out = NULL;
     if (!kv) return needed ? error_set(err, RD_E_FORMAT, "%s is missing", key) : RD_OK;
-    if (kv->type != GGUF_ARRAY)
-        return error_set(err, RD_E_FORMAT, "%s is of type %s, expected an array", key, gguf_type_name(kv->type));
+    if (kv->type != META_ARRAY)
+        return error_set(err, RD_E_FORMAT, "%s is of type %s, expected an array", key, meta_type_name(kv->type));
     if (kv->array_type != type && kv->array_type != or_type)
-        return error_set(err, RD_E_FORMAT, "%s is an array of %s, expected %s", key, gguf_type_name(kv->array_type),
-                         gguf_type_name(type));
+        return error_set(err, RD_E_FORMAT, "%s is an array of %s, expected %s", key, meta_type_name(kv->array_type),
+                         meta_type_name(type));
     if (kv->n > max)
         return error_set(err, RD_E_LIMIT, "%s has %llu elements, at most %llu", key, (unsigned long long)kv->n,
                          (unsigned long long)max);
@@ -45,53 +45,53 @@ static rd_status find_array(const struct gguf *g, const char *key, bool needed, 
     return RD_OK;
 }
 
-static rd_status read_strings(const struct gguf *g, const char *key, bool needed, uint64_t max, struct text_span **out,
+static rd_status read_strings(const struct model_file *g, const char *key, bool needed, uint64_t max, struct text_span **out,
                               uint32_t *n, struct rd_error *err)
 {
-    const struct gguf_kv *kv;
-    struct gguf_str_iter it;
-    struct gguf_str s;
-    rd_status st = find_array(g, key, needed, GGUF_STRING, GGUF_STRING, max, &kv, err);
+    const struct model_meta *kv;
+    struct meta_strings it;
+    struct model_str s;
+    rd_status st = find_array(g, key, needed, META_STRING, META_STRING, max, &kv, err);
 
     if (st != RD_OK || !kv) return st;
     *out = mem_alloc(kv->n, sizeof(**out));
     if (!*out) return error_set(err, RD_E_NOMEM, "%s: out of memory", key);
-    gguf_strings(kv, &it);
-    for (*n = 0; *n < kv->n && gguf_next_string(&it, &s); ++*n) (*out)[*n] = (struct text_span){s.s, s.n};
+    meta_strings_of(kv, &it);
+    for (*n = 0; *n < kv->n && meta_next_string(&it, &s); ++*n) (*out)[*n] = (struct text_span){s.s, s.n};
     if (*n != kv->n)
         return error_set(err, RD_E_FORMAT, "%s ends after %u of %llu strings", key, *n, (unsigned long long)kv->n);
     return RD_OK;
 }
 
-static rd_status check_length(const char *key, const struct gguf_kv *kv, uint32_t n_tokens, struct rd_error *err)
+static rd_status check_length(const char *key, const struct model_meta *kv, uint32_t n_tokens, struct rd_error *err)
 {
     if (kv->n == n_tokens) return RD_OK;
     return error_set(err, RD_E_FORMAT, "%s has %llu elements, the vocabulary %u", key, (unsigned long long)kv->n,
                      n_tokens);
 }
 
-static rd_status read_scores(const struct gguf *g, uint32_t n_tokens, float **out, struct rd_error *err)
+static rd_status read_scores(const struct model_file *g, uint32_t n_tokens, float **out, struct rd_error *err)
 {
     static const char key[] = "tokenizer.ggml.scores";
-    const struct gguf_kv *kv;
-    rd_status st = find_array(g, key, false, GGUF_F32, GGUF_I32, LIMIT_VOCAB, &kv, err);
+    const struct model_meta *kv;
+    rd_status st = find_array(g, key, false, META_F32, META_I32, LIMIT_VOCAB, &kv, err);
 
     if (st != RD_OK || !kv) return st;
     if ((st = check_length(key, kv, n_tokens, err)) != RD_OK) return st;
     *out = mem_alloc(n_tokens, sizeof(**out));
     if (!*out) return error_set(err, RD_E_NOMEM, "%s: out of memory", key);
-    if (kv->array_type == GGUF_F32)
+    if (kv->array_type == META_F32)
         memcpy(*out, kv->data, n_tokens * sizeof(**out));
     else
-        for (uint32_t i = 0; i < n_tokens; i++) (*out)[i] = (float)(int32_t)gguf_array_u64(kv, i);
+        for (uint32_t i = 0; i < n_tokens; i++) (*out)[i] = (float)(int32_t)meta_u64_at(kv, i);
     return RD_OK;
 }
 
-static rd_status read_types(const struct gguf *g, uint32_t n_tokens, int32_t **out, struct rd_error *err)
+static rd_status read_types(const struct model_file *g, uint32_t n_tokens, int32_t **out, struct rd_error *err)
 {
     static const char key[] = "tokenizer.ggml.token_type";
-    const struct gguf_kv *kv;
-    rd_status st = find_array(g, key, false, GGUF_I32, GGUF_U32, LIMIT_VOCAB, &kv, err);
+    const struct model_meta *kv;
+    rd_status st = find_array(g, key, false, META_I32, META_U32, LIMIT_VOCAB, &kv, err);
 
     if (st != RD_OK || !kv) return st;
     if ((st = check_length(key, kv, n_tokens, err)) != RD_OK) return st;
@@ -102,19 +102,19 @@ static rd_status read_types(const struct gguf *g, uint32_t n_tokens, int32_t **o
 }
 
 /* An id, or what *id holds already when the key is absent. */
-static rd_status read_id(const struct gguf *g, const char *name, uint32_t n_tokens, int32_t *id, struct rd_error *err)
+static rd_status read_id(const struct model_file *g, const char *name, uint32_t n_tokens, int32_t *id, struct rd_error *err)
 {
     char key[64];
     uint64_t value;
     rd_status st;
 
     snprintf(key, sizeof(key), "tokenizer.ggml.%s_token_id", name);
-    st = gguf_get_u64(g, key, 0, n_tokens - 1, &value, err);
+    st = model_file_u64(g, key, 0, n_tokens - 1, &value, err);
     if (st == RD_OK) *id = (int32_t)value;
     return st == RD_E_NOT_FOUND ? RD_OK : st;
 }
 
-static rd_status read_ids(const struct gguf *g, struct tokenizer_spec *spec, struct rd_error *err)
+static rd_status read_ids(const struct model_file *g, struct tokenizer_spec *spec, struct rd_error *err)
 {
     const struct { const char *name; int32_t *id; } ids[] = {
         {"bos", &spec->bos}, {"eos", &spec->eos}, {"eot", &spec->eot}, {"unknown", &spec->unk},
@@ -138,14 +138,14 @@ static rd_status read_ids(const struct gguf *g, struct tokenizer_spec *spec, str
     return st;
 }
 
-static rd_status read_bool(const struct gguf *g, const char *key, bool *out, struct rd_error *err)
+static rd_status read_bool(const struct model_file *g, const char *key, bool *out, struct rd_error *err)
 {
-    rd_status st = gguf_get_bool(g, key, out, err);
+    rd_status st = model_file_bool(g, key, out, err);
 
     return st == RD_E_NOT_FOUND ? RD_OK : st;
 }
 
-static rd_status read_flags(const struct gguf *g, struct tokenizer_spec *spec, struct rd_error *err)
+static rd_status read_flags(const struct model_file *g, struct tokenizer_spec *spec, struct rd_error *err)
 {
     struct pretokenizer_info pre = {0};
     bool spm = spec->model == TOKENIZER_SPM;
@@ -161,11 +161,11 @@ static rd_status read_flags(const struct gguf *g, struct tokenizer_spec *spec, s
     return read_bool(g, "tokenizer.ggml.remove_extra_whitespaces", &spec->remove_extra_whitespaces, err);
 }
 
-static rd_status read_model(const struct gguf *g, enum tokenizer_model *out, struct rd_error *err)
+static rd_status read_model(const struct model_file *g, enum tokenizer_model *out, struct rd_error *err)
 {
-    struct gguf_str name;
+    struct model_str name;
     char quoted[64];
-    rd_status st = gguf_get_str(g, "tokenizer.ggml.model", &name, err);
+    rd_status st = model_file_str(g, "tokenizer.ggml.model", &name, err);
 
     if (st == RD_E_NOT_FOUND)
         return error_set(err, RD_E_FORMAT, "tokenizer.ggml.model is missing: the file has no vocabulary");
@@ -181,16 +181,16 @@ static rd_status read_model(const struct gguf *g, enum tokenizer_model *out, str
     return RD_OK;
 }
 
-static rd_status read_pre(const struct gguf *g, const char *override, char *pre, size_t cap, struct rd_error *err)
+static rd_status read_pre(const struct model_file *g, const char *override, char *pre, size_t cap, struct rd_error *err)
 {
-    struct gguf_str name;
+    struct model_str name;
     rd_status st;
 
     if (override) {
         snprintf(pre, cap, "%s", override);
         return RD_OK;
     }
-    st = gguf_get_str(g, "tokenizer.ggml.pre", &name, err);
+    st = model_file_str(g, "tokenizer.ggml.pre", &name, err);
     if (st == RD_E_NOT_FOUND)
         return error_set(err, RD_E_UNSUPPORTED,
                          "tokenizer.ggml.pre is missing; choose the pre-tokenizer with --pre: %s",
@@ -200,10 +200,10 @@ static rd_status read_pre(const struct gguf *g, const char *override, char *pre,
 }
 
 /* A directory's tokenizer.json, with as many tokens as the model has rows. */
-static rd_status load_hub(const struct gguf *g, const struct gguf_hub_text *hub, const char *pre_override,
+static rd_status load_hub(const struct model_file *g, const struct model_text *hub, const char *pre_override,
                           struct tokenizer **out, struct rd_error *err)
 {
-    const struct gguf_tensor *embed = gguf_find_tensor(g, "token_embd.weight");
+    const struct model_tensor *embed = model_file_find_tensor(g, "token_embd.weight");
     struct tokenizer_files files = {.json = hub->json, .n_json = hub->n_json, .config = hub->config,
                                     .n_config = hub->n_config, .ends = hub->ends, .n_ends = hub->n_ends};
 
@@ -216,13 +216,13 @@ static rd_status load_hub(const struct gguf *g, const struct gguf_hub_text *hub,
     return tokenizer_from_json(&files, out, err);
 }
 
-rd_status vocab_load(const struct gguf *g, const char *pre_override, struct tokenizer **out, struct rd_error *err)
+rd_status vocab_load(const struct model_file *g, const char *pre_override, struct tokenizer **out, struct rd_error *err)
 {
     struct tokenizer_spec spec = {0};
     struct vocab_arrays a = {0};
     rd_status st;
 
-    if (gguf_hub_text(g)) return load_hub(g, gguf_hub_text(g), pre_override, out, err);
+    if (model_file_text(g)) return load_hub(g, model_file_text(g), pre_override, out, err);
     if ((st = read_model(g, &spec.model, err)) != RD_OK) goto done;
     st = read_strings(g, "tokenizer.ggml.tokens", true, LIMIT_VOCAB, &a.tokens, &spec.n_tokens, err);
     if (st == RD_OK && spec.n_tokens == 0) st = error_set(err, RD_E_FORMAT, "tokenizer.ggml.tokens is empty");
@@ -248,9 +248,9 @@ done:
     return st;
 }
 
-rd_status vocab_chat_template(const struct gguf *g, struct gguf_str *out)
+rd_status vocab_chat_template(const struct model_file *g, struct model_str *out)
 {
-    rd_status st = gguf_get_str(g, "tokenizer.chat_template", out, NULL);
+    rd_status st = model_file_str(g, "tokenizer.chat_template", out, NULL);
 
     return st == RD_OK ? RD_OK : RD_E_NOT_FOUND;
 }

@@ -2,7 +2,7 @@
  *
  * Quantised types are blocks of n_per_block weights in bytes_per_block bytes, laid out as in GGUF files (type numbers
  * and layouts: ggml's published file format, docs/gguf.md of the ggml project; names Q4_0 .. Q6_K as there). Those of
- * DTYPE_HUB_LIST are in no file: weights of a directory, as a backend may ask for them (gguf_tensor_open_as()), and
+ * DTYPE_HUB_LIST are in no file: weights of a directory, as a backend may ask for them (model_tensor_open_as()), and
  * keys and values.
  * Thread  any thread.
  */

@@ -19,6 +19,9 @@ def tree(root, files):
         "src/base/mem.h": "#pragma once\n",
         "src/kv/radix.h": '#include "base/mem.h"\n',
         "src/engine/engine.h": '#include "kv/radix.h"\n',
+        "src/backend/a.h": "",
+        "src/backend/cuda/c.h": "",
+        "src/format/hub/b.h": "",
     }
     for name, text in {**clean, **files}.items():
         path = root / name
@@ -45,6 +48,10 @@ def test_this_tree_is_clean():
         ("src/kv/loud.c", 'void f(void)\n{\n    fprintf(stderr, "x");\n}\n', "src/kv/loud.c:3: stderr"),
         ("src/text/radix.h", "", "the name is taken"),
         ("src/other/x.c", "", "no number"),
+        ("src/backend/cpu/a.c", '#include "backend/cuda/c.h"\n', "backend/cpu is 1, backend/cuda is 1"),
+        ("src/format/gguf/a.c", '#include "format/hub/b.h"\n', "format/gguf is 1, format/hub is 2"),
+        ("src/format/a.c", '#include "format/hub/b.h"\n', "format/ is 0, format/hub is 2"),
+        ("src/backend/new/a.c", '#include "backend/a.h"\n', "room backend/new has no number"),
         ("tests/kv/t.c", '#include "../../src/kv/radix.c"\n', "not in the tree"),
     ],
 )

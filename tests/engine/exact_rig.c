@@ -1,4 +1,5 @@
 /* tests/engine/exact_rig.c - see the header. */
+#include "format/gguf/gguf.h"
 #include "exact_rig.h"
 
 bool rig_open_sized(struct rig *g, const char *model, struct kv_types kv, uint32_t n_threads, const char *isa,
@@ -48,7 +49,7 @@ void rig_close(struct rig *g)
     model_executor_deinit(&g->x);
     model_destroy(g->model);
     test_backend_ops()->destroy(g->backend);
-    gguf_close(g->gguf);
+    model_file_close(g->gguf);
 }
 
 void make_tokens(const struct rig *g, int32_t *tokens, uint32_t n, uint64_t seed)

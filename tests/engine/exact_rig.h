@@ -22,7 +22,7 @@
 #endif
 
 struct rig {
-    struct gguf *gguf;
+    struct model_file *gguf;
     struct backend *backend;
     struct model *model;
     struct model_executor x;

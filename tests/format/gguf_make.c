@@ -29,21 +29,21 @@ void gguf_put_header(struct buf *b, uint32_t version, uint64_t n_tensors, uint64
 void gguf_put_kv_u32(struct buf *b, const char *key, uint32_t v)
 {
     gguf_put_str(b, key);
-    gguf_put_u32(b, GGUF_U32);
+    gguf_put_u32(b, META_U32);
     gguf_put_u32(b, v);
 }
 
 void gguf_put_kv_str(struct buf *b, const char *key, const char *value)
 {
     gguf_put_str(b, key);
-    gguf_put_u32(b, GGUF_STRING);
+    gguf_put_u32(b, META_STRING);
     gguf_put_str(b, value);
 }
 
-void gguf_put_kv_array(struct buf *b, const char *key, enum gguf_type type, uint64_t n)
+void gguf_put_kv_array(struct buf *b, const char *key, enum meta_type type, uint64_t n)
 {
     gguf_put_str(b, key);
-    gguf_put_u32(b, GGUF_ARRAY);
+    gguf_put_u32(b, META_ARRAY);
     gguf_put_u32(b, type);
     gguf_put_u64(b, n);
 }
@@ -63,7 +63,7 @@ void gguf_put_padding(struct buf *b, size_t align)
     while (b->n % align) buf_putc(b, 0);
 }
 
-static void put_scalar(struct buf *b, const char *key, enum gguf_type type, const void *value, size_t n)
+static void put_scalar(struct buf *b, const char *key, enum meta_type type, const void *value, size_t n)
 {
     gguf_put_str(b, key);
     gguf_put_u32(b, type);
@@ -75,17 +75,17 @@ static void put_scalars(struct gguf_sample *s)
 {
     struct buf *b = &s->bytes;
 
-    put_scalar(b, "test.u8", GGUF_U8, &(uint8_t){200}, 1);
-    put_scalar(b, "test.i8", GGUF_I8, &(int8_t){-100}, 1);
-    put_scalar(b, "test.u16", GGUF_U16, &(uint16_t){60000}, 2);
-    put_scalar(b, "test.i16", GGUF_I16, &(int16_t){-30000}, 2);
-    put_scalar(b, "test.u32", GGUF_U32, &(uint32_t){4000000000u}, 4);
-    put_scalar(b, "test.i32", GGUF_I32, &(int32_t){-7}, 4);
-    put_scalar(b, "test.u64", GGUF_U64, &(uint64_t){UINT64_MAX}, 8);
-    put_scalar(b, "test.i64", GGUF_I64, &(int64_t){INT64_MIN}, 8);
-    put_scalar(b, "test.f32", GGUF_F32, &(float){0.5f}, 4);
-    put_scalar(b, "test.f64", GGUF_F64, &(double){1e300}, 8);
-    put_scalar(b, "test.bool", GGUF_BOOL, &(uint8_t){1}, 1);
+    put_scalar(b, "test.u8", META_U8, &(uint8_t){200}, 1);
+    put_scalar(b, "test.i8", META_I8, &(int8_t){-100}, 1);
+    put_scalar(b, "test.u16", META_U16, &(uint16_t){60000}, 2);
+    put_scalar(b, "test.i16", META_I16, &(int16_t){-30000}, 2);
+    put_scalar(b, "test.u32", META_U32, &(uint32_t){4000000000u}, 4);
+    put_scalar(b, "test.i32", META_I32, &(int32_t){-7}, 4);
+    put_scalar(b, "test.u64", META_U64, &(uint64_t){UINT64_MAX}, 8);
+    put_scalar(b, "test.i64", META_I64, &(int64_t){INT64_MIN}, 8);
+    put_scalar(b, "test.f32", META_F32, &(float){0.5f}, 4);
+    put_scalar(b, "test.f64", META_F64, &(double){1e300}, 8);
+    put_scalar(b, "test.bool", META_BOOL, &(uint8_t){1}, 1);
     s->at_bool = b->n - 1;
 }
 
@@ -94,19 +94,19 @@ static void put_arrays(struct gguf_sample *s)
 {
     struct buf *b = &s->bytes;
 
-    gguf_put_kv_array(b, "test.u32s", GGUF_U32, 3);
+    gguf_put_kv_array(b, "test.u32s", META_U32, 3);
     s->at_array_type = b->n - 12;
     s->at_array_length = b->n - 8;
     for (uint32_t i = 0; i < 3; i++) gguf_put_u32(b, 10 + i);
-    gguf_put_kv_array(b, "test.f32s", GGUF_F32, 2);
+    gguf_put_kv_array(b, "test.f32s", META_F32, 2);
     buf_append(b, (float[]){1.5f, -2}, 8);
-    gguf_put_kv_array(b, "test.strings", GGUF_STRING, 3);
+    gguf_put_kv_array(b, "test.strings", META_STRING, 3);
     s->at_strings_length = b->n - 8;
     s->at_inner_length = b->n;
     gguf_put_str(b, "one");
     gguf_put_str(b, "");
     gguf_put_str(b, "drei\xff");
-    gguf_put_kv_array(b, "test.bools", GGUF_BOOL, 2);
+    gguf_put_kv_array(b, "test.bools", META_BOOL, 2);
     buf_append(b, "\0\1", 2);
 }
 

@@ -5,7 +5,7 @@
  */
 #pragma once
 #include "base/buf.h"
-#include "format/gguf.h"
+#include "format/model_file.h"
 
 void gguf_put_u32(struct buf *b, uint32_t v);
 void gguf_put_u64(struct buf *b, uint64_t v);
@@ -14,7 +14,7 @@ void gguf_put_header(struct buf *b, uint32_t version, uint64_t n_tensors, uint64
 void gguf_put_kv_u32(struct buf *b, const char *key, uint32_t v);
 void gguf_put_kv_str(struct buf *b, const char *key, const char *value);
 /* Key, array type, length; the elements follow by the caller. */
-void gguf_put_kv_array(struct buf *b, const char *key, enum gguf_type type, uint64_t n);
+void gguf_put_kv_array(struct buf *b, const char *key, enum meta_type type, uint64_t n);
 void gguf_put_tensor(struct buf *b, const char *name, uint32_t n_dims, const uint64_t *dims, uint32_t type,
                      uint64_t offset);
 /* Zero bytes up to a multiple of align. */

@@ -1,6 +1,6 @@
 /* tests/format/test_fp8_matrix.c - matrices of 8-bit floats: every shape and type of scale against the definition
  * w = scale * v; what is no number, and scales that do not fit, are refused. */
-#include "format/fp8_matrix.h"
+#include "format/hub/fp8_matrix.h"
 #include <math.h>
 #include <string.h>
 #include "base/mem.h"

@@ -1,12 +1,13 @@
 /* tests/format/test_gguf_dump.c - the listings: what they say, that they are safe to show, and their failures. */
-#include "format/gguf_dump.h"
+#include "format/gguf/gguf.h"
+#include "format/gguf/gguf_dump.h"
 #include "base/mem.h"
 #include "gguf_make.h"
 #include "test.h"
 
-static struct gguf *open_buf(const struct buf *b)
+static struct model_file *open_buf(const struct buf *b)
 {
-    struct gguf *g = NULL;
+    struct model_file *g = NULL;
     struct rd_error err;
 
     if (gguf_open_bytes((const uint8_t *)b->data, b->n, &g, &err))
@@ -40,11 +41,11 @@ TEST(text_lists_metadata_tensors_and_totals)
     struct rd_error err;
 
     gguf_make_sample(&s, 3);
-    struct gguf *g = open_buf(&s.bytes);
+    struct model_file *g = open_buf(&s.bytes);
     CHECK_OK(gguf_dump_text(g, &out, &err));
     for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++)
         if (!strstr(out.data, lines[i])) test_fail(__FILE__, __LINE__, "not there: %s\nin\n%s", lines[i], out.data);
-    gguf_close(g);
+    model_file_close(g);
     buf_deinit(&out);
     buf_deinit(&s.bytes);
 }
@@ -67,11 +68,11 @@ TEST(json_lists_metadata_tensors_and_totals)
     struct rd_error err;
 
     gguf_make_sample(&s, 2);
-    struct gguf *g = open_buf(&s.bytes);
+    struct model_file *g = open_buf(&s.bytes);
     CHECK_OK(gguf_dump_json(g, &out, &err));
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
         if (!strstr(out.data, parts[i])) test_fail(__FILE__, __LINE__, "not there: %s\nin\n%s", parts[i], out.data);
-    gguf_close(g);
+    model_file_close(g);
     buf_deinit(&out);
     buf_deinit(&s.bytes);
 }
@@ -87,11 +88,11 @@ TEST(long_arrays_and_strings_are_shortened_and_control_bytes_escaped)
     gguf_put_header(&b, 3, 0, 4);
     gguf_put_kv_str(&b, "long", text);
     gguf_put_kv_str(&b, "evil\n\x1b[2J", "\x1b]0;title\x07\"");
-    gguf_put_kv_array(&b, "many", GGUF_U32, 1000);
+    gguf_put_kv_array(&b, "many", META_U32, 1000);
     for (uint32_t i = 0; i < 1000; i++) gguf_put_u32(&b, i);
-    gguf_put_kv_array(&b, "inf", GGUF_F32, 1);
+    gguf_put_kv_array(&b, "inf", META_F32, 1);
     gguf_put_u32(&b, 0x7f800000);
-    struct gguf *g = open_buf(&b);
+    struct model_file *g = open_buf(&b);
     CHECK_OK(gguf_dump_text(g, &out, &err));
     CHECK(out.n < 1000);
     CHECK(strstr(out.data, "[0, 1, 2, 3, 4, 5, ...]"));
@@ -103,7 +104,7 @@ TEST(long_arrays_and_strings_are_shortened_and_control_bytes_escaped)
     CHECK(strstr(out.data, "\"n\": 1000, \"first\": [0, 1, "));
     CHECK(strstr(out.data, "\"first\": [null]"));
     CHECK(!strchr(out.data, '\x1b'));
-    gguf_close(g);
+    model_file_close(g);
     buf_deinit(&out);
     buf_deinit(&b);
 }
@@ -115,7 +116,7 @@ TEST(a_listing_that_runs_out_of_memory_or_limit_says_so)
     uint64_t alive;
 
     gguf_make_sample(&s, 3);
-    struct gguf *g = open_buf(&s.bytes);
+    struct model_file *g = open_buf(&s.bytes);
     alive = mem_n_alive();
     for (int json = 0; json < 2; json++) {
         rd_status st = RD_E_NOMEM;
@@ -134,6 +135,6 @@ TEST(a_listing_that_runs_out_of_memory_or_limit_says_so)
         CHECK_EQ(json ? gguf_dump_json(g, &small, &err) : gguf_dump_text(g, &small, &err), RD_E_NOMEM);
         buf_deinit(&small);
     }
-    gguf_close(g);
+    model_file_close(g);
     buf_deinit(&s.bytes);
 }

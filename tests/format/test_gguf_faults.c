@@ -2,10 +2,11 @@
  * a text that names the place, before anything big is allocated, and leaves nothing behind. */
 #include <sys/stat.h>
 #include <unistd.h>
+#include "format/gguf/gguf.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/random.h"
-#include "format/gguf_dump.h"
+#include "format/gguf/gguf_dump.h"
 #include "gguf_make.h"
 #include "test.h"
 
@@ -14,7 +15,7 @@
 static rd_status try_bytes(const void *bytes, size_t n, struct rd_error *err)
 {
     uint8_t *copy = mem_alloc(n, 1);
-    struct gguf *g = NULL;
+    struct model_file *g = NULL;
     struct buf listing = {0};
     rd_status st;
 
@@ -24,15 +25,15 @@ static rd_status try_bytes(const void *bytes, size_t n, struct rd_error *err)
     if (st == RD_OK) {
         volatile uint8_t sum = 0;
 
-        for (uint64_t i = 0; i < gguf_n_tensors(g); i++) {
-            const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        for (uint64_t i = 0; i < model_file_n_tensors(g); i++) {
+            const struct model_tensor *t = model_file_tensor(g, i);
 
             for (uint64_t k = 0; k < t->n_bytes; k++) sum = (uint8_t)(sum + t->data[k]);
         }
         st = gguf_dump_text(g, &listing, err);
         if (st == RD_OK) st = gguf_dump_json(g, &listing, err);
     }
-    gguf_close(g);
+    model_file_close(g);
     buf_deinit(&listing);
     mem_free(copy);
     return st;
@@ -256,17 +257,17 @@ TEST(types_that_are_unknown_or_not_read_are_refused_by_name)
     gguf_poke_u32(&s.bytes, s.at_type, 13);
     CHECK_EQ(try_sample(&s, &err), RD_E_FORMAT);
     CHECK_STR(err.text, "metadata \"general.architecture\": unknown value type 13 (at byte 52)");
-    gguf_poke_u32(&s.bytes, s.at_type, GGUF_STRING);
-    gguf_poke_u32(&s.bytes, s.at_array_type, GGUF_ARRAY);
+    gguf_poke_u32(&s.bytes, s.at_type, META_STRING);
+    gguf_poke_u32(&s.bytes, s.at_array_type, META_ARRAY);
     CHECK_EQ(try_sample(&s, &err), RD_E_UNSUPPORTED);
     CHECK(!strncmp(err.text, "metadata \"test.u32s\": array of arrays", 37));
     gguf_poke_u32(&s.bytes, s.at_array_type, 77);
     CHECK_EQ(try_sample(&s, &err), RD_E_FORMAT);
     CHECK(!strncmp(err.text, "metadata \"test.u32s\": unknown array type 77", 43));
-    gguf_poke_u32(&s.bytes, s.at_array_type, GGUF_BOOL);                /* 10 is no bool */
+    gguf_poke_u32(&s.bytes, s.at_array_type, META_BOOL);                /* 10 is no bool */
     CHECK_EQ(try_sample(&s, &err), RD_E_FORMAT);
     CHECK(strstr(err.text, "bool with value 10, expected 0 or 1"));
-    gguf_poke_u32(&s.bytes, s.at_array_type, GGUF_U32);
+    gguf_poke_u32(&s.bytes, s.at_array_type, META_U32);
     s.bytes.data[s.at_bool] = 2;
     CHECK_EQ(try_sample(&s, &err), RD_E_FORMAT);
     CHECK(!strncmp(err.text, "metadata \"test.bool\": bool with value 2", 39));
@@ -288,7 +289,7 @@ TEST(bad_alignments_are_refused)
         CHECK(!strncmp(err.text, "metadata \"general.alignment\": ", 30));
     }
     gguf_poke_u32(&s.bytes, s.at_alignment, 16);
-    gguf_poke_u32(&s.bytes, s.at_alignment - 4, GGUF_F32);
+    gguf_poke_u32(&s.bytes, s.at_alignment - 4, META_F32);
     CHECK_EQ(try_sample(&s, &err), RD_E_FORMAT);
     CHECK_STR(err.text, "metadata \"general.alignment\": type f32, expected an integer");
     buf_deinit(&s.bytes);
@@ -361,7 +362,7 @@ TEST(seeded_mutations_are_refused_by_name_or_read_consistently)
 TEST(running_out_of_memory_at_any_point_leaks_nothing)
 {
     struct gguf_sample s;
-    struct gguf *g = NULL;
+    struct model_file *g = NULL;
     struct rd_error err;
     uint64_t alive;
     int64_t i = 0;
@@ -378,7 +379,7 @@ TEST(running_out_of_memory_at_any_point_leaks_nothing)
         CHECK_EQ(mem_n_alive(), alive);
     }
     CHECK(i >= 5);
-    gguf_close(g);
+    model_file_close(g);
     CHECK_EQ(mem_n_alive(), alive);
     buf_deinit(&s.bytes);
 }
@@ -396,7 +397,7 @@ static const char *temp_path(const char *name)
 TEST(files_that_are_not_regular_are_refused)
 {
     const char *path = temp_path("fifo");
-    struct gguf *g = NULL;
+    struct model_file *g = NULL;
     struct rd_error err;
     uint64_t alive = mem_n_alive();
 
@@ -415,7 +416,7 @@ TEST(an_empty_file_and_io_errors_are_refused)
 {
     const char *path = temp_path("io");
     struct gguf_sample s;
-    struct gguf *g = NULL;
+    struct model_file *g = NULL;
     struct rd_error err;
     uint64_t alive;
     int64_t i = 0;
@@ -435,14 +436,14 @@ TEST(an_empty_file_and_io_errors_are_refused)
         CHECK_EQ(mem_n_alive(), alive);
     }
     CHECK(i >= 2);
-    gguf_close(g);
+    model_file_close(g);
     unlink(path);
     buf_deinit(&s.bytes);
 }
 
 static rd_status sum_last_tensor(void *arg)
 {
-    const struct gguf_tensor *t = gguf_find_tensor(arg, "t");
+    const struct model_tensor *t = model_file_find_tensor(arg, "t");
     volatile uint8_t sum = 0;
 
     for (uint64_t i = 0; i < t->n_bytes; i++) sum = (uint8_t)(sum + t->data[i]);
@@ -454,7 +455,7 @@ TEST(a_file_cut_while_open_gives_an_error_and_no_signal)
 {
     const char *path = temp_path("cut");
     struct buf b = {0}, listing = {0};
-    struct gguf *g = NULL;
+    struct model_file *g = NULL;
     struct rd_error err;
 
     gguf_put_header(&b, 3, 1, 1);
@@ -464,15 +465,15 @@ TEST(a_file_cut_while_open_gives_an_error_and_no_signal)
     for (int i = 0; i < 16384 * 16; i++) buf_putc(&b, 1);
     CHECK_OK(file_write_all(path, b.data, b.n, &err));
     CHECK_OK(gguf_open(path, &g, &err));
-    CHECK(gguf_unchanged(g));
-    CHECK_OK(gguf_guard(g, sum_last_tensor, g, &err));
+    CHECK(model_file_unchanged(g));
+    CHECK_OK(model_file_guard(g, sum_last_tensor, g, &err));
     CHECK_EQ(truncate(path, 8192), 0);
-    CHECK(!gguf_unchanged(g));
-    CHECK_EQ(gguf_guard(g, sum_last_tensor, g, &err), RD_E_IO);
+    CHECK(!model_file_unchanged(g));
+    CHECK_EQ(model_file_guard(g, sum_last_tensor, g, &err), RD_E_IO);
     CHECK_OK(gguf_dump_text(g, &listing, &err));                        /* the header is still there */
     CHECK_EQ(truncate(path, 0), 0);
     CHECK_EQ(gguf_dump_json(g, &listing, &err), RD_E_IO);
-    gguf_close(g);
+    model_file_close(g);
     CHECK_EQ(gguf_open(path, &g, &err), RD_E_FORMAT);
     unlink(path);
     buf_deinit(&b);

@@ -3,7 +3,7 @@
 #include <unistd.h>
 #include "base/file.h"
 #include "base/mem.h"
-#include "format/gguf.h"
+#include "format/gguf/gguf.h"
 #include "gguf_make.h"
 #include "test.h"
 
@@ -58,7 +58,7 @@ static void remove_parts(void)
 static void check_refusal(rd_status st, const char *want)
 {
     struct rd_error err = {RD_OK, ""};
-    struct gguf *g = NULL;
+    struct model_file *g = NULL;
     uint64_t alive = mem_n_alive();
 
     CHECK_EQ(gguf_open(part_path(1, N_PARTS), &g, &err), st);
@@ -70,35 +70,35 @@ static void check_refusal(rd_status st, const char *want)
 
 TEST(the_first_file_has_the_tensors_of_all)
 {
-    struct gguf *g = NULL;
+    struct model_file *g = NULL;
     struct rd_error err;
-    struct gguf_str s;
+    struct model_str s;
 
     write_parts();
     CHECK_OK(gguf_open(part_path(1, N_PARTS), &g, &err));
-    CHECK_EQ(gguf_n_tensors(g), 2 * N_PARTS);
-    CHECK_EQ(gguf_n_maps(g), N_PARTS);
-    CHECK_EQ(gguf_file_bytes(g), gguf_map_at(g, 0)->n_bytes + gguf_map_at(g, 1)->n_bytes + gguf_map_at(g, 2)->n_bytes);
-    CHECK_OK(gguf_get_str(g, "k", &s, &err));
+    CHECK_EQ(model_file_n_tensors(g), 2 * N_PARTS);
+    CHECK_EQ(model_file_n_maps(g), N_PARTS);
+    CHECK_EQ(model_file_bytes(g), model_file_map_at(g, 0)->n_bytes + model_file_map_at(g, 1)->n_bytes + model_file_map_at(g, 2)->n_bytes);
+    CHECK_OK(model_file_str(g, "k", &s, &err));
     CHECK(s.n == 2 && !memcmp(s.s, "a1", 2));                   /* metadata is the first file's */
     for (int no = 1; no <= N_PARTS; no++) {
         char name[16];
         snprintf(name, sizeof(name), "b%d", no);
-        const struct gguf_tensor *t = gguf_find_tensor(g, name);
+        const struct model_tensor *t = model_file_find_tensor(g, name);
         CHECK(t);
         CHECK_EQ(t->data[0], no * 10 + 1);
         CHECK_EQ(t->data[4095], no * 10 + 1);
     }
-    CHECK(gguf_unchanged(g) && !gguf_broken(g));
+    CHECK(model_file_unchanged(g) && !model_file_broken(g));
     CHECK_EQ(truncate(part_path(3, N_PARTS), 100), 0);          /* F08, of any of them */
-    CHECK(!gguf_unchanged(g));
-    gguf_close(g);
+    CHECK(!model_file_unchanged(g));
+    model_file_close(g);
     remove_parts();
 }
 
 TEST(what_does_not_belong_together_is_refused_by_name)
 {
-    struct gguf *g = NULL;
+    struct model_file *g = NULL;
     struct rd_error err;
     char want[200];
 
@@ -130,21 +130,21 @@ TEST(what_does_not_belong_together_is_refused_by_name)
 
 TEST(a_single_file_may_say_so)
 {
-    struct gguf *g = NULL;
+    struct model_file *g = NULL;
     struct rd_error err;
 
     for (uint32_t count = 0; count <= 1; count++) {             /* what gguf-split --merge leaves is 0 */
         write_part(1, 0, count, 2, NULL);
         CHECK_OK(gguf_open(part_path(1, N_PARTS), &g, &err));
-        CHECK_EQ(gguf_n_tensors(g), 2);
-        gguf_close(g);
+        CHECK_EQ(model_file_n_tensors(g), 2);
+        model_file_close(g);
     }
     remove_parts();
 }
 
 TEST(failures_at_every_allocation_leave_nothing)
 {
-    struct gguf *g = NULL;
+    struct model_file *g = NULL;
     struct rd_error err;
     uint64_t alive = mem_n_alive();
     int64_t i = 0;
@@ -159,7 +159,7 @@ TEST(failures_at_every_allocation_leave_nothing)
         CHECK_EQ(mem_n_alive(), alive);
     }
     CHECK(i >= 15);
-    gguf_close(g);
+    model_file_close(g);
     CHECK_EQ(mem_n_alive(), alive);
     remove_parts();
 }

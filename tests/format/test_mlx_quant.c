@@ -1,6 +1,6 @@
 /* tests/format/test_mlx_quant.c - MLX's groups: every number of bits, group and type of scale against the definition
  * w = scale * q + bias; exact where the blocks can hold it, rounded once to f16 elsewhere. */
-#include "format/mlx_quant.h"
+#include "format/hub/mlx_quant.h"
 #include <math.h>
 #include <string.h>
 #include "base/mem.h"

@@ -1,6 +1,6 @@
 /* tests/format/test_safetensors.c - the table of a safetensors file: what does not add up is refused before a tensor is
  * touched (docs/faults.md F07). */
-#include "format/safetensors.h"
+#include "format/hub/safetensors.h"
 #include <stdio.h>
 #include <string.h>
 #include "base/buf.h"

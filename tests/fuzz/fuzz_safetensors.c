@@ -7,10 +7,11 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include "format/gguf/gguf.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "format/hf_names.h"
-#include "format/safetensors.h"
+#include "format/hub/hf_names.h"
+#include "format/hub/safetensors.h"
 #include "model/model.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
@@ -20,15 +21,22 @@ static void expect(bool fact)
     if (!fact) abort();
 }
 
+static const struct hub_family *any_family(void)
+{
+    const char *arch;
+
+    return model_hub_families()->at(0, &arch);
+}
+
 static void try_config(const char *text, size_t n, struct hf_model *m)
 {
     struct gguf_writer w = {0};
     struct buf head = {0};
-    struct gguf *g = NULL;
+    struct model_file *g = NULL;
     struct model_config c;
     struct rd_error err = {RD_OK, ""};
     json_t *config = json_loadb(text, n, JSON_ALLOW_NUL, NULL);
-    rd_status st = config ? hf_put_keys(config, "fuzz", &w, m, &err) : RD_E_FORMAT;
+    rd_status st = config ? hf_put_keys(config, "fuzz", model_hub_families(), &w, m, &err) : RD_E_FORMAT;
 
     expect(!config || st == RD_OK || err.text[0]);
     if (st == RD_OK) {
@@ -36,9 +44,9 @@ static void try_config(const char *text, size_t n, struct hf_model *m)
         expect(gguf_open_bytes((const uint8_t *)head.data, head.n, &g, &err) == RD_OK);
         expect(model_read_config(g, &c, &err) != RD_OK && err.text[0]);     /* no embedding at least */
     } else {
-        *m = (struct hf_model){.arch = "llama"};
+        *m = (struct hf_model){.family = any_family()};
     }
-    gguf_close(g);
+    model_file_close(g);
     buf_deinit(&head);
     gguf_writer_deinit(&w);
     json_decref(config);
@@ -69,7 +77,7 @@ static void try_shard(const uint8_t *data, size_t n, const struct hf_model *m)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     const uint8_t *end = n && *data == '{' ? memchr(data, 0, n) : NULL;
-    struct hf_model m = {.arch = "llama"};
+    struct hf_model m = {.family = any_family()};
     uint64_t alive = mem_n_alive();
 
     log_set_level(LOG_ERROR);

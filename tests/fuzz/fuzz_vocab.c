@@ -5,6 +5,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include "format/gguf/gguf.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "model/vocab.h"
@@ -68,10 +69,10 @@ static void check_tokenizer(const struct tokenizer *t, const uint8_t *data, size
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-    struct gguf *g = NULL;
+    struct model_file *g = NULL;
     struct tokenizer *t = NULL;
     struct rd_error err = {0};
-    struct gguf_str source;
+    struct model_str source;
     uint64_t alive = mem_n_alive();
 
     if (gguf_open_bytes(data, n, &g, &err) != RD_OK) return 0;
@@ -85,7 +86,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     }
     if (vocab_chat_template(g, &source) == RD_OK)
         expect((const uint8_t *)source.s >= data && (const uint8_t *)source.s + source.n <= data + n);
-    gguf_close(g);
+    model_file_close(g);
     expect(mem_n_alive() == alive);
     return 0;
 }

@@ -25,7 +25,7 @@ static void pad(struct buf *b)
     while (b->n % ALIGNMENT && !b->failed) buf_putc(b, 0);
 }
 
-static bool is_named(const struct gguf_edit *e, struct gguf_str name)
+static bool is_named(const struct gguf_edit *e, struct model_str name)
 {
     return strlen(e->name) == name.n && !memcmp(e->name, name.s, name.n);
 }
@@ -35,45 +35,45 @@ static bool edits_tensor(const struct gguf_edit *e)
     return e->kind >= EDIT_DROP_TENSOR;
 }
 
-static uint64_t scalar_bytes(enum gguf_type t)
+static uint64_t scalar_bytes(enum meta_type t)
 {
     switch (t) {
-    case GGUF_U8:
-    case GGUF_I8:
-    case GGUF_BOOL:
+    case META_U8:
+    case META_I8:
+    case META_BOOL:
         return 1;
-    case GGUF_U16:
-    case GGUF_I16:
+    case META_U16:
+    case META_I16:
         return 2;
-    case GGUF_U64:
-    case GGUF_I64:
-    case GGUF_F64:
+    case META_U64:
+    case META_I64:
+    case META_F64:
         return 8;
     default:
         return 4;
     }
 }
 
-static void copy_kv(struct buf *b, const struct gguf_kv *kv)
+static void copy_kv(struct buf *b, const struct model_meta *kv)
 {
-    struct gguf_str_iter it;
-    struct gguf_str s;
+    struct meta_strings it;
+    struct model_str s;
 
     put_str(b, kv->key.s, kv->key.n);
     put_u32(b, kv->type);
-    if (kv->type == GGUF_STRING) {
+    if (kv->type == META_STRING) {
         memcpy(&s.n, kv->data, sizeof(uint64_t));
         buf_append(b, kv->data, 8 + s.n);
-    } else if (kv->type != GGUF_ARRAY) {
+    } else if (kv->type != META_ARRAY) {
         buf_append(b, kv->data, scalar_bytes(kv->type));
     } else {
         put_u32(b, kv->array_type);
         put_u64(b, kv->n);
-        if (kv->array_type != GGUF_STRING) {
+        if (kv->array_type != META_STRING) {
             buf_append(b, kv->data, kv->n * scalar_bytes(kv->array_type));
         } else {
-            gguf_strings(kv, &it);
-            while (gguf_next_string(&it, &s)) put_str(b, s.s, s.n);
+            meta_strings_of(kv, &it);
+            while (meta_next_string(&it, &s)) put_str(b, s.s, s.n);
         }
     }
 }
@@ -82,26 +82,26 @@ static void put_edited_kv(struct buf *b, const struct gguf_edit *e)
 {
     put_str(b, e->name, strlen(e->name));
     if (e->kind == EDIT_SET_U32) {
-        put_u32(b, GGUF_U32);
+        put_u32(b, META_U32);
         put_u32(b, e->number);
     } else if (e->kind == EDIT_SET_BOOL) {
-        put_u32(b, GGUF_BOOL);
+        put_u32(b, META_BOOL);
         buf_putc(b, (char)e->number);
     } else if (e->kind == EDIT_SET_F32) {
-        put_u32(b, GGUF_F32);
+        put_u32(b, META_F32);
         buf_append(b, &e->real, sizeof(e->real));
     } else {
-        put_u32(b, GGUF_STRING);
+        put_u32(b, META_STRING);
         put_str(b, e->text, strlen(e->text));
     }
 }
 
-static uint64_t put_kvs(struct buf *b, const struct gguf *g, const struct gguf_edit *edits, uint32_t n_edits)
+static uint64_t put_kvs(struct buf *b, const struct model_file *g, const struct gguf_edit *edits, uint32_t n_edits)
 {
     uint64_t n = 0;
 
-    for (uint64_t i = 0; i < gguf_n_kv(g); i++) {
-        const struct gguf_kv *kv = gguf_kv_at(g, i);
+    for (uint64_t i = 0; i < model_file_n_meta(g); i++) {
+        const struct model_meta *kv = model_file_meta(g, i);
         bool replaced = false;
 
         for (uint32_t k = 0; k < n_edits; k++) replaced |= !edits_tensor(&edits[k]) && is_named(&edits[k], kv->key);
@@ -118,8 +118,8 @@ static uint64_t put_kvs(struct buf *b, const struct gguf *g, const struct gguf_e
 }
 
 /* The tensor as it shall be; false: dropped. */
-static bool edited_tensor(const struct gguf_tensor *old, const struct gguf_edit *edits, uint32_t n_edits,
-                          struct gguf_tensor *t)
+static bool edited_tensor(const struct model_tensor *old, const struct gguf_edit *edits, uint32_t n_edits,
+                          struct model_tensor *t)
 {
     *t = *old;
     for (uint32_t k = 0; k < n_edits; k++) {
@@ -127,7 +127,7 @@ static bool edited_tensor(const struct gguf_tensor *old, const struct gguf_edit 
 
         if (!edits_tensor(e) || !is_named(e, old->name)) continue;
         if (e->kind == EDIT_DROP_TENSOR) return false;
-        if (e->kind == EDIT_RENAME_TENSOR) t->name = (struct gguf_str){e->text, strlen(e->text)};
+        if (e->kind == EDIT_RENAME_TENSOR) t->name = (struct model_str){e->text, strlen(e->text)};
         if (e->kind == EDIT_RETYPE_TENSOR) t->dtype = (enum dtype)e->number;
         if (e->kind == EDIT_RESHAPE_TENSOR) {
             t->n_dims = e->dims[1] ? 2 : 1;
@@ -140,10 +140,10 @@ static bool edited_tensor(const struct gguf_tensor *old, const struct gguf_edit 
     return true;
 }
 
-rd_status gguf_rewrite(const struct gguf *g, const struct gguf_edit *edits, uint32_t n_edits, struct buf *out)
+rd_status gguf_rewrite(const struct model_file *g, const struct gguf_edit *edits, uint32_t n_edits, struct buf *out)
 {
     uint64_t n_tensors = 0, n_kv, offset = 0;
-    struct gguf_tensor t;
+    struct model_tensor t;
 
     buf_init(out);
     buf_puts(out, "GGUF");
@@ -151,8 +151,8 @@ rd_status gguf_rewrite(const struct gguf *g, const struct gguf_edit *edits, uint
     put_u64(out, 0); /* both counts are filled in below */
     put_u64(out, 0);
     n_kv = put_kvs(out, g, edits, n_edits);
-    for (uint64_t i = 0; i < gguf_n_tensors(g); i++) {
-        if (!edited_tensor(gguf_tensor_at(g, i), edits, n_edits, &t)) continue;
+    for (uint64_t i = 0; i < model_file_n_tensors(g); i++) {
+        if (!edited_tensor(model_file_tensor(g, i), edits, n_edits, &t)) continue;
         put_str(out, t.name.s, t.name.n);
         put_u32(out, t.n_dims);
         for (uint32_t d = 0; d < t.n_dims; d++) put_u64(out, t.dims[d]);
@@ -162,8 +162,8 @@ rd_status gguf_rewrite(const struct gguf *g, const struct gguf_edit *edits, uint
         n_tensors++;
     }
     pad(out);
-    for (uint64_t i = 0; i < gguf_n_tensors(g); i++) {
-        const struct gguf_tensor *old = gguf_tensor_at(g, i);
+    for (uint64_t i = 0; i < model_file_n_tensors(g); i++) {
+        const struct model_tensor *old = model_file_tensor(g, i);
 
         if (!edited_tensor(old, edits, n_edits, &t)) continue;
         buf_append(out, old->data, u64_min(old->n_bytes, t.n_bytes));

@@ -2,7 +2,7 @@
  * is right. */
 #pragma once
 #include "base/buf.h"
-#include "format/gguf.h"
+#include "format/model_file.h"
 
 enum edit_kind {
     EDIT_DROP_KEY,       /* name */
@@ -24,5 +24,5 @@ struct gguf_edit {
     uint64_t dims[2];
 };
 
-/* On success *out holds the new file's bytes: buf_deinit() it after gguf_close(). */
-rd_status gguf_rewrite(const struct gguf *g, const struct gguf_edit *edits, uint32_t n_edits, struct buf *out);
+/* On success *out holds the new file's bytes: buf_deinit() it after model_file_close(). */
+rd_status gguf_rewrite(const struct model_file *g, const struct gguf_edit *edits, uint32_t n_edits, struct buf *out);

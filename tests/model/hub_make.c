@@ -1,4 +1,5 @@
 /* tests/model/hub_make.c - see hub_make.h. */
+#include "format/gguf/gguf.h"
 #include "hub_make.h"
 #include <dirent.h>
 #include <math.h>
@@ -40,7 +41,7 @@ void hub_remove(const char *dir)
 static bool is_gemma(const struct model_config *c) { return !strncmp(c->arch, "gemma", 5); }
 
 /* "" where the hub has no such tensor. */
-static void hub_name(const struct model_config *c, const struct hub_options *o, struct gguf_str gguf, char *out,
+static void hub_name(const struct model_config *c, const struct hub_options *o, struct model_str gguf, char *out,
                      size_t cap)
 {
     static const char *const rows[][2] = {
@@ -68,7 +69,7 @@ static void hub_name(const struct model_config *c, const struct hub_options *o, 
 }
 
 /* Rows of each head from interleaved to half-split order; Gemma's norms without their 1. */
-static void put_data(const struct model_config *c, const struct gguf_tensor *t, struct buf *out)
+static void put_data(const struct model_config *c, const struct model_tensor *t, struct buf *out)
 {
     const float *from = (const float *)t->data;
     bool is_q = t->name.n > 14 && !memcmp(t->name.s + t->name.n - 14, ".attn_q.weight", 14);
@@ -237,7 +238,7 @@ static void put_entry(const struct entry *e, const char *file, struct buf *head,
     if (index) buf_printf(index, "%s\n\"%s\": \"%s\"", index->n > 20 ? "," : "", e->name, file);
 }
 
-static bool write_shard(const struct gguf *g, const struct model_config *c, const struct hub_options *o,
+static bool write_shard(const struct model_file *g, const struct model_config *c, const struct hub_options *o,
                         const char *dir, const char *file, uint32_t shard, struct buf *index)
 {
     struct buf head = {0}, data = {0}, all = {0};
@@ -248,8 +249,8 @@ static bool write_shard(const struct gguf *g, const struct model_config *c, cons
         buf_puts(&head, ", \"vision_tower.x\": {\"dtype\": \"I64\", \"shape\": [1], \"data_offsets\": [0, 8]}");
         buf_append(&data, "8 bytes.", 8);
     }
-    for (uint64_t i = shard; i < gguf_n_tensors(g); i += o->n_shards ? o->n_shards : 1) {
-        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+    for (uint64_t i = shard; i < model_file_n_tensors(g); i += o->n_shards ? o->n_shards : 1) {
+        const struct model_tensor *t = model_file_tensor(g, i);
         struct entry e[3] = {{.type = "F32", .n_dims = t->n_dims, .dims = {t->dims[1], t->dims[0]}}};
 
         hub_name(c, o, t->name, e[0].name, sizeof(e[0].name));
@@ -275,7 +276,7 @@ static bool write_shard(const struct gguf *g, const struct model_config *c, cons
     return ok;
 }
 
-static bool write_shards(const struct gguf *g, const struct model_config *c, const struct hub_options *o,
+static bool write_shards(const struct model_file *g, const struct model_config *c, const struct hub_options *o,
                          const char *dir)
 {
     struct buf index = {0};
@@ -297,7 +298,7 @@ static bool write_shards(const struct gguf *g, const struct model_config *c, con
 
 /* ---- config.json ---- */
 
-static void put_rope(const struct gguf *g, const struct model_config *c, const struct hub_options *o, struct buf *b)
+static void put_rope(const struct model_file *g, const struct model_config *c, const struct hub_options *o, struct buf *b)
 {
     char type[160] = "\"rope_type\": \"default\"", theta[48];
     bool local = !strcmp(c->arch, "gemma3");
@@ -308,7 +309,7 @@ static void put_rope(const struct gguf *g, const struct model_config *c, const s
                  (double)c->yarn_factor, c->yarn_n_ctx_orig);
     else if (c->rope_linear_factor != 1)
         snprintf(type, sizeof(type), "\"rope_type\": \"linear\", \"factor\": %g", (double)c->rope_linear_factor);
-    else if (gguf_find_tensor(g, "rope_freqs.weight"))      /* tests/golden/make_tiny_models.py, llama31 */
+    else if (model_file_find_tensor(g, "rope_freqs.weight"))      /* tests/golden/make_tiny_models.py, llama31 */
         snprintf(type, sizeof(type), "\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0, "
                  "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 32");
     snprintf(theta, sizeof(theta), "\"rope_theta\": %.9g", (double)c->rope_base);
@@ -339,7 +340,7 @@ static void put_gemma(const struct model_config *c, struct buf *b)
     buf_puts(b, "]");
 }
 
-static bool write_config(const struct gguf *g, const struct model_config *c, const struct hub_options *o,
+static bool write_config(const struct model_file *g, const struct model_config *c, const struct hub_options *o,
                          const char *dir)
 {
     bool gemma3 = !strcmp(c->arch, "gemma3"), ok;
@@ -406,13 +407,13 @@ bool hub_make(const char *gguf_path, const struct hub_options *o, char dir[64])
 {
     struct rd_error err = {RD_OK, ""};
     struct model_config c;
-    struct gguf *g = NULL;
+    struct model_file *g = NULL;
     bool ok;
 
     snprintf(dir, 64, "/tmp/radish-hub-XXXXXX");
     ok = mkdtemp(dir) && gguf_open(gguf_path, &g, &err) == RD_OK && model_read_config(g, &c, &err) == RD_OK &&
          write_config(g, &c, o, dir) && write_shards(g, &c, o, dir) && write_tokenizer(dir);
     if (!ok) test_note("%s: %s", gguf_path, err.text);
-    gguf_close(g);
+    model_file_close(g);
     return ok;
 }

@@ -2,7 +2,7 @@
  * the layout of safetensors files, so that both must give the same logits. */
 #pragma once
 #include <stdbool.h>
-#include "format/gguf.h"
+#include "format/model_file.h"
 
 /* Scales: weight_scale_inv of blocks of HUB_FP8_OUT x HUB_FP8_IN; weight_scale of rows; of the matrix. */
 enum hub_fp8 { HUB_NO_FP8, HUB_FP8_BLOCKS, HUB_FP8_ROWS, HUB_FP8_ONE };

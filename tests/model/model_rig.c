@@ -3,7 +3,7 @@
 #include <string.h>
 #include "base/checked.h"
 #include "base/mem.h"
-#include "format/hf_dir.h"
+#include "format/model_file.h"
 #include "test.h"
 #include "test_backend.h"
 
@@ -12,7 +12,7 @@
 static rd_status rig_build(struct model_rig *r, const char *path, enum dtype kv_dtype,
                            const struct backend_options *options, struct rd_error *err)
 {
-    rd_status st = model_file_open(path, &r->g, err);
+    rd_status st = model_file_open(path, model_hub_families(), &r->g, err);
 
     if (st == RD_OK) st = test_backend_ops()->create(options, &r->be, err);
     if (st == RD_OK) st = model_load(r->g, test_backend_ops(), r->be, r->max_rows, r->max_rows, NULL, &r->m, err);
@@ -60,7 +60,7 @@ void rig_close(struct model_rig *r)
     mem_free(r->logit_rows);
     model_destroy(r->m);
     test_backend_ops()->destroy(r->be);
-    gguf_close(r->g);
+    model_file_close(r->g);
     memset(r, 0, sizeof(*r));
 }
 

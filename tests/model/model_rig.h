@@ -5,11 +5,11 @@
  */
 #pragma once
 #include "backend/backend.h"
-#include "format/gguf.h"
+#include "format/model_file.h"
 #include "model/model.h"
 
 struct model_rig {
-    struct gguf *g;
+    struct model_file *g;
     struct backend *be;
     struct model *m;
     struct kv_storage kv;

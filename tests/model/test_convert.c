@@ -8,7 +8,7 @@
 #include <unistd.h>
 #include "base/file.h"
 #include "base/mem.h"
-#include "format/hf_dir.h"
+#include "format/gguf/gguf.h"
 #include "gguf_edit.h"
 #include "hub_make.h"
 #include "model/model_convert.h"
@@ -31,23 +31,23 @@ static const char *golden(const char *model)
 static rd_status convert(const char *from, const char *to, enum convert_type type, struct rd_error *err)
 {
     const struct convert_options o = {.type = type, .n_threads = 2};
-    struct gguf *g = NULL;
-    rd_status st = model_file_open(from, &g, err);
+    struct model_file *g = NULL;
+    rd_status st = model_file_open(from, model_hub_families(), &g, err);
 
     if (st == RD_OK) st = model_convert(g, to, &o, err);
-    gguf_close(g);
+    model_file_close(g);
     return st;
 }
 
-static void check_same_tensors(const struct gguf *a, const struct gguf *b)
+static void check_same_tensors(const struct model_file *a, const struct model_file *b)
 {
-    CHECK_EQ(gguf_n_tensors(a), gguf_n_tensors(b));
-    for (uint64_t i = 0; i < gguf_n_tensors(a); i++) {
-        const struct gguf_tensor *t = gguf_tensor_at(a, i), *u;
+    CHECK_EQ(model_file_n_tensors(a), model_file_n_tensors(b));
+    for (uint64_t i = 0; i < model_file_n_tensors(a); i++) {
+        const struct model_tensor *t = model_file_tensor(a, i), *u;
         char name[128];
 
         snprintf(name, sizeof(name), "%.*s", (int)t->name.n, t->name.s);
-        u = gguf_find_tensor(b, name);
+        u = model_file_find_tensor(b, name);
         CHECK(u && u->dtype == t->dtype && u->n_bytes == t->n_bytes && !memcmp(u->dims, t->dims, sizeof(t->dims)));
         if (strcmp(name, "rope_freqs.weight") != 0) {
             CHECK(!memcmp(u->data, t->data, t->n_bytes));
@@ -63,7 +63,7 @@ static void check_same_tensors(const struct gguf *a, const struct gguf *b)
     }
 }
 
-static void check_same_tokens(const struct gguf *dir, const struct gguf *file)
+static void check_same_tokens(const struct model_file *dir, const struct model_file *file)
 {
     static const char text[] = "the thin  path, don't <|end|> 12\n th";
     struct tokenizer *a = NULL, *b = NULL;
@@ -90,7 +90,7 @@ TEST(a_directory_and_the_gguf_file_convert_to_the_same_weights_config_and_tokens
 
     for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++)
         for (enum convert_type type = 0; type < CONVERT_N_TYPES; type++) {
-            struct gguf *a = NULL, *b = NULL, *source = NULL;
+            struct model_file *a = NULL, *b = NULL, *source = NULL;
             struct rd_error err = {RD_OK, ""};
             struct model_config x, y;
             char dir[64], out[2][128];
@@ -108,11 +108,11 @@ TEST(a_directory_and_the_gguf_file_convert_to_the_same_weights_config_and_tokens
             CHECK(x.yarn_factor == y.yarn_factor && x.yarn_n_ctx_orig == y.yarn_n_ctx_orig && x.window == y.window);
             CHECK(x.attn_scale == y.attn_scale && x.attn_softcap == y.attn_softcap && x.tied_head == y.tied_head);
             CHECK(!strcmp(x.arch, y.arch) && x.rope_llama3_factor == 0 && x.norm_eps == y.norm_eps);
-            CHECK_OK(model_file_open(dir, &source, &err));
+            CHECK_OK(model_file_open(dir, model_hub_families(), &source, &err));
             check_same_tokens(source, a);
-            gguf_close(source);
-            gguf_close(a);
-            gguf_close(b);
+            model_file_close(source);
+            model_file_close(a);
+            model_file_close(b);
             hub_remove(dir);
         }
 }
@@ -181,7 +181,7 @@ TEST(what_is_written_says_of_no_parts)
                                       {EDIT_SET_U32, "split.count", 0, 0, NULL, {0}},
                                       {EDIT_SET_U32, "split.tensors.count", 30, 0, NULL, {0}}};
     const struct convert_options o = {.type = CONVERT_F16, .n_threads = 1};
-    struct gguf *g = NULL, *source = NULL;
+    struct model_file *g = NULL, *source = NULL;
     struct rd_error err = {RD_OK, ""};
     struct buf bytes = {0};
     char path[300];
@@ -189,14 +189,14 @@ TEST(what_is_written_says_of_no_parts)
     snprintf(path, sizeof(path), "%s/convert_parts_%ld.gguf", RADISH_BUILD_DIR, (long)getpid());
     CHECK_OK(gguf_open(golden(models[0]), &g, &err));
     CHECK_OK(gguf_rewrite(g, edits, 3, &bytes));
-    gguf_close(g);
+    model_file_close(g);
     CHECK_OK(gguf_open_bytes((const uint8_t *)bytes.data, bytes.n, &source, &err));
-    CHECK(gguf_find(source, "split.tensors.count"));
+    CHECK(model_file_find(source, "split.tensors.count"));
     CHECK_OK(model_convert(source, path, &o, &err));
     CHECK_OK(gguf_open(path, &g, &err));
-    for (uint32_t i = 0; i < 3; i++) CHECK(!gguf_find(g, edits[i].name));
-    gguf_close(g);
-    gguf_close(source);
+    for (uint32_t i = 0; i < 3; i++) CHECK(!model_file_find(g, edits[i].name));
+    model_file_close(g);
+    model_file_close(source);
     buf_deinit(&bytes);
     unlink(path);
 }

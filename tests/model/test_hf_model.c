@@ -7,7 +7,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "format/hf_dir.h"
+#include "format/model_file.h"
 #include "hub_make.h"
 #include "model/vocab.h"
 #include "model_rig.h"
@@ -145,15 +145,15 @@ static rd_status refusal(const char *dir, struct rd_error *err)
     const struct backend_options options = {.n_threads = 1, .isa = "ref"};
     struct backend *be = NULL;
     struct model *m = NULL;
-    struct gguf *g = NULL;
+    struct model_file *g = NULL;
     rd_status st = backend_cpu_ops.create(&options, &be, err);
 
     *err = (struct rd_error){RD_OK, ""};
-    if (st == RD_OK) st = model_file_open(dir, &g, err);
+    if (st == RD_OK) st = model_file_open(dir, model_hub_families(), &g, err);
     if (st == RD_OK) st = model_load(g, &backend_cpu_ops, be, 8, 8, NULL, &m, err);
     model_destroy(m);
     backend_cpu_ops.destroy(be);
-    gguf_close(g);
+    model_file_close(g);
     return st;
 }
 
@@ -238,12 +238,12 @@ TEST(a_directorys_tokenizer_has_the_models_size_and_all_its_ends)
     const struct hub_options o = {.n_shards = 1};
     struct rd_error err = {RD_OK, ""};
     struct tokenizer *t = NULL;
-    struct gguf_str template;
-    struct gguf *g = NULL;
+    struct model_str template;
+    struct model_file *g = NULL;
     char dir[64];
 
     CHECK(hub_make(golden("qwen3/tiny-qwen3"), &o, dir));
-    CHECK_OK(model_file_open(dir, &g, &err));
+    CHECK_OK(model_file_open(dir, model_hub_families(), &g, &err));
     CHECK_OK(vocab_load(g, NULL, &t, &err));
     CHECK_EQ(tokenizer_n_tokens(t), N_VOCAB);
     CHECK_EQ(tokenizer_eos(t), 95);
@@ -251,12 +251,12 @@ TEST(a_directorys_tokenizer_has_the_models_size_and_all_its_ends)
     CHECK_OK(vocab_chat_template(g, &template));
     CHECK_EQ(template.n, strlen("{{ messages[0]['content'] }}"));
     tokenizer_destroy(t);
-    gguf_close(g);
+    model_file_close(g);
     CHECK(hub_write(dir, "chat_template.jinja", "own file", 8));
-    CHECK_OK(model_file_open(dir, &g, &err));
+    CHECK_OK(model_file_open(dir, model_hub_families(), &g, &err));
     CHECK_OK(vocab_chat_template(g, &template));
     CHECK(template.n == 8 && !memcmp(template.s, "own file", 8));
-    gguf_close(g);
+    model_file_close(g);
     hub_remove(dir);
 }
 
@@ -336,16 +336,16 @@ TEST(a_shard_cut_while_it_is_open_is_noticed)
 {
     const struct hub_options o = {.n_shards = 1};
     struct rd_error err = {RD_OK, ""};
-    struct gguf *g = NULL;
+    struct model_file *g = NULL;
     char dir[64], path[128];
 
     CHECK(hub_make(golden("qwen2/tiny-qwen2"), &o, dir));
-    CHECK_OK(model_file_open(dir, &g, &err));
-    CHECK(gguf_unchanged(g));
+    CHECK_OK(model_file_open(dir, model_hub_families(), &g, &err));
+    CHECK(model_file_unchanged(g));
     snprintf(path, sizeof(path), "%s/model.safetensors", dir);
     CHECK_EQ(truncate(path, 4096), 0);
-    CHECK(!gguf_unchanged(g));
-    gguf_close(g);
+    CHECK(!model_file_unchanged(g));
+    model_file_close(g);
     hub_remove(dir);
 }
 
@@ -363,19 +363,19 @@ TEST(a_shard_cut_while_its_model_is_loaded_fails_that)
     struct rd_error err = {RD_OK, ""};
     struct backend *be = NULL;
     struct model *m = NULL;
-    struct gguf *g = NULL;
+    struct model_file *g = NULL;
     char dir[64], path[128];
     struct model_progress cut = {cut_shard, path};
 
     CHECK(hub_make(golden("qwen3/tiny-qwen3-tied"), &o, dir));
     snprintf(path, sizeof(path), "%s/model.safetensors", dir);
-    CHECK_OK(model_file_open(dir, &g, &err));
+    CHECK_OK(model_file_open(dir, model_hub_families(), &g, &err));
     CHECK_OK(ops->create(&one, &be, &err));
     CHECK_EQ(model_load(g, ops, be, 4, 4, &cut, &m, &err), RD_E_IO);
-    CHECK(gguf_broken(g) && m == NULL);
+    CHECK(model_file_broken(g) && m == NULL);
     CHECK(strstr(err.text, "changed while it was being loaded"));
     ops->destroy(be);
-    gguf_close(g);
+    model_file_close(g);
     hub_remove(dir);
 }
 
@@ -396,7 +396,7 @@ TEST(a_shard_cut_while_its_model_runs_fails_the_pass_and_nothing_else)
     }
     /* On a CPU the embedding's rows are read from the file; a GPU has a copy of all weights. */
     CHECK_EQ(rig_step(&r, &token, 1, 1, 1, logits), test_on_gpu() ? RD_OK : RD_E_DEVICE);
-    CHECK(gguf_broken(r.g) == !test_on_gpu());
+    CHECK(model_file_broken(r.g) == !test_on_gpu());
     rig_close(&r);
     hub_remove(dir);
 }
@@ -413,14 +413,14 @@ TEST(memory_that_runs_out_while_a_directory_opens_leaves_nothing)
     uint64_t alive = mem_n_alive();
     json_set_alloc_funcs(json_alloc, mem_free);
     for (int64_t i = 0;; i++) {
-        struct gguf *g = NULL;
+        struct model_file *g = NULL;
         rd_status st;
 
         mem_fail_after(i);
-        st = model_file_open(dir, &g, &err);
+        st = model_file_open(dir, model_hub_families(), &g, &err);
         mem_fail_after(-1);
         if (st == RD_OK) {
-            gguf_close(g);
+            model_file_close(g);
             break;
         }
         /* jansson may take what it could not keep for an error in the text, or leave it out */

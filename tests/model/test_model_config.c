@@ -1,6 +1,7 @@
 /* tests/model/test_model_config.c - the model's numbers: what is read from a right file, and that nothing out of range
  * gets by (F05). The files are the tiny models of tests/golden with one key changed. */
 #include <math.h>
+#include "format/gguf/gguf.h"
 #include "base/limits.h"
 #include "gguf_edit.h"
 #include "model/model_arch.h"
@@ -15,7 +16,7 @@ static const char *const gemma3 = "gemma3/tiny-gemma3.gguf";
 static rd_status config_of(const char *file, const struct gguf_edit *edits, uint32_t n_edits, struct model_config *c,
                            struct rd_error *err)
 {
-    struct gguf *original = NULL, *edited = NULL;
+    struct model_file *original = NULL, *edited = NULL;
     struct buf bytes = {0};
     rd_status st = RD_E_INTERNAL;
 
@@ -25,8 +26,8 @@ static rd_status config_of(const char *file, const struct gguf_edit *edits, uint
         gguf_rewrite(original, edits, n_edits, &bytes) == RD_OK &&
         gguf_open_bytes((const uint8_t *)bytes.data, bytes.n, &edited, err) == RD_OK)
         st = model_read_config(edited, c, err);
-    gguf_close(edited);
-    gguf_close(original);
+    model_file_close(edited);
+    model_file_close(original);
     buf_deinit(&bytes);
     return st;
 }
@@ -273,17 +274,17 @@ TEST(llama3_scaling_as_keys_equals_the_tensor_of_divisors)
                                      {EDIT_SET_U32, "llama.rope.scaling.original_context_length", 32, 0, NULL, {0}}};
     float by_keys[8], by_tensor[8], divisors[8], mscale;
     struct model_config with_keys, plain;
-    const struct gguf_tensor *t;
-    struct gguf *g = NULL;
+    const struct model_tensor *t;
+    struct model_file *g = NULL;
     struct rd_error err;
 
     CHECK_OK(config_of(llama31, keys, 5, &with_keys, &err));
     CHECK_OK(config_of(llama31, NULL, 0, &plain, &err));
     CHECK_OK(gguf_open(test_path(llama31), &g, &err));
-    t = gguf_find_tensor(g, "rope_freqs.weight");
+    t = model_file_find_tensor(g, "rope_freqs.weight");
     CHECK(t && t->dims[0] == 8);
     memcpy(divisors, t->data, sizeof(divisors));
-    gguf_close(g);
+    model_file_close(g);
     rope_global_freqs(&with_keys, NULL, by_keys, &mscale);
     rope_global_freqs(&plain, divisors, by_tensor, &mscale);
     for (int i = 0; i < 8; i++) CHECK(fabsf(by_keys[i] - by_tensor[i]) <= 1e-6f * by_tensor[i]);

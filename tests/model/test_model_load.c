@@ -1,5 +1,6 @@
 /* tests/model/test_model_load.c - the tensor table: names, shapes, types, left-overs; ops that a backend lacks; running
  * out of memory. */
+#include "format/gguf/gguf.h"
 #include "base/mem.h"
 #include "gguf_edit.h"
 #include "model/model.h"
@@ -18,9 +19,9 @@ static struct backend *one_thread(void)
 }
 
 /* Loads an edited copy of g and drops it; RD_E_INTERNAL when the copy cannot be made. */
-static rd_status load_with(const struct gguf *g, struct backend *be, struct gguf_edit edit, struct rd_error *err)
+static rd_status load_with(const struct model_file *g, struct backend *be, struct gguf_edit edit, struct rd_error *err)
 {
-    struct gguf *edited = NULL;
+    struct model_file *edited = NULL;
     struct model *m = NULL;
     struct buf bytes = {0};
     rd_status st = RD_E_INTERNAL;
@@ -30,14 +31,14 @@ static rd_status load_with(const struct gguf *g, struct backend *be, struct gguf
         gguf_open_bytes((const uint8_t *)bytes.data, bytes.n, &edited, err) == RD_OK)
         st = model_load(edited, &backend_cpu_ops, be, 4, 4, NULL, &m, err);
     model_destroy(m);
-    gguf_close(edited);
+    model_file_close(edited);
     buf_deinit(&bytes);
     return st;
 }
 
-static void tensor_name(const struct gguf *g, uint64_t i, char *name, size_t cap)
+static void tensor_name(const struct model_file *g, uint64_t i, char *name, size_t cap)
 {
-    struct gguf_str s = gguf_tensor_at(g, i)->name;
+    struct model_str s = model_file_tensor(g, i)->name;
 
     snprintf(name, cap, "%.*s", (int)s.n, s.s);
 }
@@ -48,10 +49,10 @@ TEST(a_missing_tensor_is_refused_by_layer_field_and_name)
     struct rd_error err;
 
     for (size_t f = 0; f < N_FILES; f++) {
-        struct gguf *g = NULL;
+        struct model_file *g = NULL;
 
         CHECK_OK(gguf_open(test_path(files[f]), &g, &err));
-        for (uint64_t i = 0; i < gguf_n_tensors(g); i++) {
+        for (uint64_t i = 0; i < model_file_n_tensors(g); i++) {
             char name[96];
             rd_status st;
 
@@ -69,7 +70,7 @@ TEST(a_missing_tensor_is_refused_by_layer_field_and_name)
                 RD_E_FORMAT);
             CHECK_STR(err.text, "layer 2 up (blk.2.ffn_up.weight): tensor is missing");
         }
-        gguf_close(g);
+        model_file_close(g);
     }
     backend_cpu_ops.destroy(be);
 }
@@ -80,11 +81,11 @@ TEST(every_tensor_of_another_shape_is_refused)
     struct rd_error err;
 
     for (size_t f = 0; f < N_FILES; f++) {
-        struct gguf *g = NULL;
+        struct model_file *g = NULL;
 
         CHECK_OK(gguf_open(test_path(files[f]), &g, &err));
-        for (uint64_t i = 0; i < gguf_n_tensors(g); i++) {
-            const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        for (uint64_t i = 0; i < model_file_n_tensors(g); i++) {
+            const struct model_tensor *t = model_file_tensor(g, i);
             char name[96];
 
             tensor_name(g, i, name, sizeof(name));
@@ -96,7 +97,7 @@ TEST(every_tensor_of_another_shape_is_refused)
                 CHECK(strstr(err.text, strcmp(name, "token_embd.weight") || d == 0 ? name : "tokenizer.ggml.tokens"));
             }
         }
-        gguf_close(g);
+        model_file_close(g);
     }
     backend_cpu_ops.destroy(be);
 }
@@ -104,7 +105,7 @@ TEST(every_tensor_of_another_shape_is_refused)
 TEST(errors_say_what_was_found_and_what_was_wanted)
 {
     struct backend *be = one_thread();
-    struct gguf *g = NULL;
+    struct model_file *g = NULL;
     struct rd_error err;
 
     CHECK_OK(gguf_open(test_path(files[0]), &g, &err));
@@ -130,7 +131,7 @@ TEST(errors_say_what_was_found_and_what_was_wanted)
     CHECK_EQ(load_with(g, be, (struct gguf_edit){EDIT_SET_U32, "llama.block_count", 1024, 0, NULL, {0}}, &err),
              RD_E_FORMAT);
     CHECK_STR(err.text, "layer 3 attn_norm (blk.3.attn_norm.weight): tensor is missing");
-    gguf_close(g);
+    model_file_close(g);
     backend_cpu_ops.destroy(be);
 }
 
@@ -146,43 +147,43 @@ TEST(left_over_names_are_refused_however_they_are_spelt)
                                         "blk.",
                                         "x"};
     struct backend *be = one_thread();
-    struct gguf *g = NULL;
+    struct model_file *g = NULL;
     struct rd_error err;
 
     CHECK_OK(gguf_open(test_path(files[0]), &g, &err));
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         CHECK_EQ(load_with(g, be, (struct gguf_edit){EDIT_RENAME_TENSOR, "output.weight", 0, 0, names[i], {0}}, &err),
                  RD_E_UNSUPPORTED);
-    gguf_close(g);
+    model_file_close(g);
     backend_cpu_ops.destroy(be);
 }
 
 TEST(rope_divisors_must_be_positive)
 {
     struct backend *be = one_thread();
-    struct gguf *g = NULL;
+    struct model_file *g = NULL;
     struct rd_error err;
     uint8_t zero[4] = {0};
 
     CHECK_OK(gguf_open(test_path("llama/tiny-llama31.gguf"), &g, &err));
     struct buf bytes;
-    struct gguf *copy = NULL;
+    struct model_file *copy = NULL;
     struct model *m = NULL;
     CHECK_OK(gguf_rewrite(g, NULL, 0, &bytes));
     CHECK_OK(gguf_open_bytes((const uint8_t *)bytes.data, bytes.n, &copy, &err));
-    memcpy(bytes.data + gguf_find_tensor(copy, "rope_freqs.weight")->offset + 4, zero, 4);
+    memcpy(bytes.data + model_file_find_tensor(copy, "rope_freqs.weight")->offset + 4, zero, 4);
     CHECK_EQ(model_load(copy, &backend_cpu_ops, be, 4, 4, NULL, &m, &err), RD_E_FORMAT);
     CHECK_STR(err.text, "rope_freqs.weight: factor 1 is 0, expected > 0");
-    gguf_close(copy);
+    model_file_close(copy);
     buf_deinit(&bytes);
-    gguf_close(g);
+    model_file_close(g);
     backend_cpu_ops.destroy(be);
 }
 
 TEST(a_backend_without_an_op_is_refused_by_the_ops_name)
 {
     struct backend *be = one_thread();
-    struct gguf *g = NULL;
+    struct model_file *g = NULL;
     struct rd_error err;
     struct model *m = NULL;
 
@@ -207,14 +208,14 @@ TEST(a_backend_without_an_op_is_refused_by_the_ops_name)
     CHECK_WITHOUT(gather);
     CHECK_WITHOUT(softcap);
     CHECK_WITHOUT(sync);
-    gguf_close(g);
+    model_file_close(g);
 
     struct backend_ops ops = backend_cpu_ops; /* a model without soft caps does not need the op */
     ops.softcap = NULL;
     CHECK_OK(gguf_open(test_path(files[0]), &g, &err));
     CHECK_OK(model_load(g, &ops, be, 4, 4, NULL, &m, &err));
     model_destroy(m);
-    gguf_close(g);
+    model_file_close(g);
     backend_cpu_ops.destroy(be);
 }
 
@@ -222,7 +223,7 @@ TEST(running_out_of_memory_at_any_point_leaks_nothing)
 {
     for (size_t f = 0; f < N_FILES; f++) {
         struct backend *be = one_thread();
-        struct gguf *g = NULL;
+        struct model_file *g = NULL;
         struct rd_error err;
         rd_status st = RD_E_NOMEM;
 
@@ -240,7 +241,7 @@ TEST(running_out_of_memory_at_any_point_leaks_nothing)
             model_destroy(m);
             CHECK_EQ(mem_n_alive(), alive);
         }
-        gguf_close(g);
+        model_file_close(g);
         backend_cpu_ops.destroy(be);
     }
 }
@@ -267,17 +268,17 @@ TEST(progress_rises_to_one_and_bytes_are_counted)
     for (size_t f = 0; f < N_FILES; f++) {
         struct progress_log log = {0};
         const struct model_progress progress = {note_progress, &log};
-        struct gguf *g = NULL;
+        struct model_file *g = NULL;
         struct model *m = NULL;
         struct rd_error err;
 
         CHECK_OK(gguf_open(test_path(files[f]), &g, &err));
         CHECK_OK(model_load(g, &backend_cpu_ops, be, 8, 2, &progress, &m, &err));
         CHECK(log.last == 1 && !log.fell);
-        CHECK_EQ(log.n, gguf_n_tensors(g));
+        CHECK_EQ(log.n, model_file_n_tensors(g));
         CHECK(model_workspace_bytes(m) > 0 && model_weight_bytes(m) > 0);
         model_destroy(m);
-        gguf_close(g);
+        model_file_close(g);
     }
     model_destroy(NULL);
     backend_cpu_ops.destroy(be);

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/random.h"
-#include "format/hf_dir.h"
+#include "format/model_file.h"
 #include "format/packed_file.h"
 #include "hub_make.h"
 #include "model/model.h"
@@ -134,7 +134,7 @@ static rd_status forward(struct model *m, struct backend *be, struct run *r)
     return st;
 }
 
-struct opened { struct gguf *g; struct backend *be; struct model *m; };
+struct opened { struct model_file *g; struct backend *be; struct model *m; };
 
 static struct packed_options options(void)
 {
@@ -145,7 +145,7 @@ static rd_status open_model(const char *path, const struct packed_options *o, st
 {
     const struct backend_options bo = {2, NULL, 0, false};
     struct model_source s = {.ops = &backend_cpu_ops, .max_rows = N_TOKENS, .max_logits = 1, .packed = o};
-    rd_status st = model_file_open(path, &out->g, NULL);
+    rd_status st = model_file_open(path, model_hub_families(), &out->g, NULL);
 
     if (st == RD_OK) st = backend_cpu_ops.create(&bo, &out->be, NULL);
     s.g = out->g;
@@ -158,7 +158,7 @@ static void close_model(struct opened *x)
 {
     model_destroy(x->m);
     if (x->be) backend_cpu_ops.destroy(x->be);
-    gguf_close(x->g);
+    model_file_close(x->g);
     *x = (struct opened){0};
 }
 
@@ -703,12 +703,12 @@ TEST(the_least_recently_used_entries_go_when_room_is_short)
 static bool digest_now(struct hash128 *out)
 {
     struct packed_options o = {.dir = folder, .settle_ns = 0, .n_threads = 2};
-    struct gguf *g;
-    bool ok = model_file_open(model, &g, NULL) == RD_OK;
+    struct model_file *g;
+    bool ok = model_file_open(model, model_hub_families(), &g, NULL) == RD_OK;
 
     if (ok) {
         ok = packed_content(&o, g, out, NULL) == RD_OK;
-        gguf_close(g);
+        model_file_close(g);
     }
     return ok;
 }

@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "format/gguf.h"
+#include "format/gguf/gguf.h"
 #include "model/vocab.h"
 
 struct corpus {
@@ -142,7 +142,7 @@ static bool check_string(const struct tokenizer *t, const struct corpus *c, size
 static void check_model(const char *model, const char *golden)
 {
     const char *path = test_model(model);
-    struct gguf *g = NULL;
+    struct model_file *g = NULL;
     struct tokenizer *t = NULL;
     struct corpus c;
     struct rd_error err = {0};
@@ -164,7 +164,7 @@ static void check_model(const char *model, const char *golden)
     if (vocab_load(g, NULL, &t, &err) != RD_OK) test_note("%s", err.text);
     CHECK(t);
     created = clock_now_ns(clock_system());
-    gguf_close(g); /* the tokenizer keeps nothing of the file */
+    model_file_close(g); /* the tokenizer keeps nothing of the file */
     p = (const unsigned char *)ids;
     for (size_t i = 0; i < c.n; i++) {
         n_wrong += !check_string(t, &c, i, &p);
@@ -200,9 +200,9 @@ TEST(qwen_1_5b_equals_llama_cpp)
 TEST(end_tokens_and_template_of_a_real_file)
 {
     const char *path = test_model("smollm2");
-    struct gguf *g = NULL;
+    struct model_file *g = NULL;
     struct tokenizer *t = NULL;
-    struct gguf_str source;
+    struct model_str source;
     struct rd_error err = {0};
 
     if (!path) {
@@ -221,5 +221,5 @@ TEST(end_tokens_and_template_of_a_real_file)
     t = NULL;
     CHECK_EQ(vocab_load(g, "no-such-split", &t, &err), RD_E_UNSUPPORTED);
     CHECK(!t && strstr(err.text, "no-such-split") && strstr(err.text, "qwen2") && strstr(err.text, "--pre"));
-    gguf_close(g);
+    model_file_close(g);
 }

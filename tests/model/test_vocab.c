@@ -3,7 +3,7 @@
 #include "test.h"
 #include "base/buf.h"
 #include "base/mem.h"
-#include "format/gguf.h"
+#include "format/gguf/gguf.h"
 
 /* A GGUF file of metadata alone. */
 struct meta { struct buf b; uint64_t n_kv; };
@@ -18,7 +18,7 @@ static void put_text(struct meta *m, const char *s)
     put(m, s, strlen(s));
 }
 
-static void key(struct meta *m, const char *name, enum gguf_type type)
+static void key(struct meta *m, const char *name, enum meta_type type)
 {
     char full[96];
 
@@ -30,13 +30,13 @@ static void key(struct meta *m, const char *name, enum gguf_type type)
 
 static void key_text(struct meta *m, const char *name, const char *value)
 {
-    key(m, name, GGUF_STRING);
+    key(m, name, META_STRING);
     put_text(m, value);
 }
 
 static void key_u32(struct meta *m, const char *name, uint32_t value)
 {
-    key(m, name, GGUF_U32);
+    key(m, name, META_U32);
     put_u32(m, value);
 }
 
@@ -45,18 +45,18 @@ static void key_texts(struct meta *m, const char *name, const char *const *value
     uint64_t n = 0;
 
     while (values[n]) n++;
-    key(m, name, GGUF_ARRAY);
-    put_u32(m, GGUF_STRING);
+    key(m, name, META_ARRAY);
+    put_u32(m, META_STRING);
     put_u64(m, n);
     for (uint64_t i = 0; i < n; i++) put_text(m, values[i]);
 }
 
-static void key_zeros(struct meta *m, const char *name, enum gguf_type type, uint64_t n)
+static void key_zeros(struct meta *m, const char *name, enum meta_type type, uint64_t n)
 {
-    key(m, name, GGUF_ARRAY);
+    key(m, name, META_ARRAY);
     put_u32(m, type);
     put_u64(m, n);
-    for (uint64_t i = 0; i < n; i++) put_u32(m, type == GGUF_I32 ? 1 : 0);
+    for (uint64_t i = 0; i < n; i++) put_u32(m, type == META_I32 ? 1 : 0);
 }
 
 /* Loads it; the text of the error, "" for none, in a static buffer. */
@@ -64,7 +64,7 @@ static const char *load(struct meta *m, const char *pre, rd_status *st, struct t
 {
     static struct rd_error err;
     struct buf file = {0};
-    struct gguf *g = NULL;
+    struct model_file *g = NULL;
     struct tokenizer *t = NULL;
 
     buf_append(&file, "GGUF\3\0\0\0\0\0\0\0\0\0\0\0", 16);
@@ -73,7 +73,7 @@ static const char *load(struct meta *m, const char *pre, rd_status *st, struct t
     err.text[0] = 0;
     *st = gguf_open_bytes((const uint8_t *)file.data, file.n, &g, &err);
     if (*st == RD_OK) *st = vocab_load(g, pre, &t, &err);
-    gguf_close(g);
+    model_file_close(g);
     buf_deinit(&file);
     buf_deinit(&m->b);
     memset(m, 0, sizeof(*m));
@@ -155,7 +155,7 @@ TEST(metadata_that_does_not_add_up_is_refused_by_name)
     key_text(&m, "model", "gpt2");
     CHECK(refused(&m, RD_E_FORMAT, "tokens is missing"));
     key_text(&m, "model", "gpt2");
-    key_zeros(&m, "tokens", GGUF_I32, 4);
+    key_zeros(&m, "tokens", META_I32, 4);
     CHECK(refused(&m, RD_E_FORMAT, "tokenizer.ggml.tokens is an array of"));
     key_text(&m, "model", "gpt2");
     key_u32(&m, "tokens", 4);
@@ -175,15 +175,15 @@ TEST(metadata_that_does_not_add_up_is_refused_by_name)
     key_u32(&m, "eos_token_id", 4);
     CHECK(refused(&m, RD_E_FORMAT, "eos_token_id"));
     base(&m, "gpt2");
-    key_zeros(&m, "token_type", GGUF_I32, 3);
+    key_zeros(&m, "token_type", META_I32, 3);
     CHECK(refused(&m, RD_E_FORMAT, "token_type has 3 elements, the vocabulary 4"));
     base(&m, "llama");
     CHECK(refused(&m, RD_E_FORMAT, "scores"));
     base(&m, "llama");
-    key_zeros(&m, "scores", GGUF_F32, 5);
+    key_zeros(&m, "scores", META_F32, 5);
     CHECK(refused(&m, RD_E_FORMAT, "scores has 5 elements"));
     base(&m, "llama");
-    key_zeros(&m, "scores", GGUF_U32, 4);
+    key_zeros(&m, "scores", META_U32, 4);
     CHECK(refused(&m, RD_E_FORMAT, "scores is an array of"));
 }
 
@@ -196,8 +196,8 @@ TEST(no_memory_leaves_nothing_behind)
         struct meta m;
 
         base(&m, "llama");
-        key_zeros(&m, "scores", GGUF_F32, 4);
-        key_zeros(&m, "token_type", GGUF_I32, 4);
+        key_zeros(&m, "scores", META_F32, 4);
+        key_zeros(&m, "token_type", META_I32, 4);
         mem_fail_after(i);
         load(&m, NULL, &st, NULL);
         mem_fail_after(-1);

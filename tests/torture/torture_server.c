@@ -1,4 +1,5 @@
 /* tests/torture/torture_server.c - see the header. */
+#include "format/gguf/gguf.h"
 #include "torture_server.h"
 #include <dirent.h>
 #include <signal.h>
@@ -27,13 +28,13 @@ static bool make_model(const char *path)
     const struct gguf_edit edits[] = {{.kind = EDIT_SET_U32, .name = "tokenizer.ggml.fim_pre_token_id", .number = 3},
                                       {.kind = EDIT_SET_U32, .name = "tokenizer.ggml.fim_suf_token_id", .number = 4},
                                       {.kind = EDIT_SET_U32, .name = "tokenizer.ggml.fim_mid_token_id", .number = 5}};
-    struct gguf *g = NULL;
+    struct model_file *g = NULL;
     struct buf bytes = {0};
     bool ok = gguf_open(test_path("tests/golden/qwen3/tiny-qwen3.gguf"), &g, NULL) == RD_OK &&
               gguf_rewrite(g, edits, 3, &bytes) == RD_OK && file_write_all(path, bytes.data, bytes.n, NULL) == RD_OK;
 
     buf_deinit(&bytes);
-    gguf_close(g);
+    model_file_close(g);
     return ok;
 }
 

@@ -1,0 +1,14 @@
+/* format/hub/hf_names.h - names of tensors: safetensors files of the hub to GGUF's. Any thread. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include "format/hub/hf_keys.h"
+
+enum hf_use {
+    HF_SKIP,                             /* no part of the text model, or computed from the config */
+    HF_TENSOR,
+    HF_NORM                              /* 1 is added */
+};
+
+/* out: the GGUF name; that of the file itself when it is not known (the loader refuses it by that name). */
+enum hf_use hf_gguf_name(const struct hf_model *m, const char *name, char *out, size_t cap);
