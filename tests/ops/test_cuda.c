@@ -788,7 +788,7 @@ static void check_head_of(struct side *gpu, struct random *rng, enum dtype t, ui
     const uint64_t row_bytes = (uint64_t)n_in / dtype_block_weights(t) * dtype_block_bytes(t);
     uint8_t *data = random_weights(rng, t, (uint64_t)n_out * n_in);
     float *x = normal(rng, (uint64_t)MOST * n_in, 1);
-    struct host_tensor host = {"head", t, n_out, n_in, data};
+    struct host_tensor host = {"head", t, n_out, n_in, data, .stays = false};
     struct row_draw *draws = mem_zalloc(MOST, sizeof(*draws));
     struct row_choice *two = mem_zalloc(MOST, sizeof(*two)), *one = mem_zalloc(MOST, sizeof(*one));
     struct weight w = {0};

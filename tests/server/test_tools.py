@@ -128,7 +128,8 @@ def test_parallel_calls_and_only_one(coder):
     two = [{"role": "user", "content": "Get the weather of Paris and of Berlin, with one call each."}]
     many = ask(coder, two, tool_choice="required").choices[0].message.tool_calls
     one = ask(coder, two, tool_choice="required", parallel_tool_calls=False).choices[0]
-    assert len(many) >= 1 and len({c.id for c in many}) == len(many)
+    assert len(many) == 2 and len({c.id for c in many}) == 2
+    assert [json.loads(c.function.arguments)["city"].split(",")[0] for c in many] == ["Paris", "Berlin"]
     assert len(one.message.tool_calls) == 1 and one.finish_reason == "tool_calls"
     assert one.message.tool_calls[0].function == many[0].function
 
