@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include "backend/backend.h"
+#include "backend/backend_registry.h"
 
 static inline bool test_on_gpu(void)
 {
@@ -16,8 +16,7 @@ static inline bool test_on_gpu(void)
 
 static inline const struct backend_ops *test_backend_ops(void)
 {
-#ifdef RADISH_CUDA
-    if (test_on_gpu()) return &backend_cuda_ops;
-#endif
-    return &backend_cpu_ops;
+    const struct backend_entry *cuda = test_on_gpu() ? backend_find("cuda") : NULL;
+
+    return cuda && cuda->ops ? cuda->ops : &backend_cpu_ops;
 }

@@ -32,6 +32,8 @@ typedef struct rd_kv rd_kv;
 
 /* "0.1.0" */
 RD_API const char *rd_version(void);
+/* What rd_options.device may be in this version: "auto, cpu, cuda or cuda:N". */
+RD_API const char *rd_known_devices(void);
 /* Frees what this library returned as caller's (text, tokens). NULL is fine. */
 RD_API void rd_free(void *p);
 

@@ -4,18 +4,18 @@
 #include <string.h>
 #include <sys/statvfs.h>
 #include "api/api_state.h"
-#include "backend/cpu/cpu_backend.h"
-#include "backend/gpu_probe.h"
+#include "backend/backend_registry.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/mem.h"
 #include "base/sysinfo.h"
 
-#define LEAST_COMPUTE 8u        /* capability 8.0 */
-#define BUILT_WITH    13000u    /* the CUDA runtime that is linked in */
-
-struct report { json_t *root; struct buf text; bool failed; };
+struct report {
+    json_t *root;
+    struct buf text;
+    bool failed;
+};
 
 /* Takes value over; what cannot be put is remembered. */
 static void put(struct report *r, json_t *object, const char *key, json_t *value)
@@ -45,13 +45,12 @@ static void chosen(char *line)
     memmove(line, open + 1, strlen(open + 1) + 1);
 }
 
-static void add_cpu(struct report *r)
+static void add_cpu(struct report *r, const char *isa)
 {
     char huge[256];
     uint64_t memory = sysinfo_memory();
-    json_t *cpu = json_pack("{s:s, s:i, s:i, s:I}", "instruction_set", cpu_isa_name(cpu_isa_best()), "cores",
-                            (int)thread_n_cores(), "physical_cores", (int)thread_n_physical_cores(), "memory_bytes",
-                            (json_int_t)memory);
+    json_t *cpu = json_pack("{s:s, s:i, s:i, s:I}", "instruction_set", isa, "cores", (int)thread_n_cores(),
+                            "physical_cores", (int)thread_n_physical_cores(), "memory_bytes", (json_int_t)memory);
 
     read_line("/sys/kernel/mm/transparent_hugepage/enabled", huge, sizeof(huge));
     chosen(huge);
@@ -60,9 +59,8 @@ static void add_cpu(struct report *r)
     buf_printf(&r->text,
                "cpu\n  instruction set   %s\n  cores             %u (%u physical), used by this process at most\n"
                "  memory            %.1f GiB\n  huge pages        %s%s\n",
-               cpu_isa_name(cpu_isa_best()), thread_n_cores(), thread_n_physical_cores(),
-               (double)memory / (1u << 30), *huge ? huge : "not known",
-               strcmp(huge, "never") == 0 ? ": models run slower; set it to madvise" : "");
+               isa, thread_n_cores(), thread_n_physical_cores(), (double)memory / (1u << 30),
+               *huge ? huge : "not known", strcmp(huge, "never") == 0 ? ": models run slower; set it to madvise" : "");
 }
 
 /* The folder, or the nearest one above it that exists: what is free there. */
@@ -88,76 +86,82 @@ static void add_folder(struct report *r, json_t *folders, const char *what, cons
 
     put(r, folders, what, json_pack("{s:s?}", "path", dir && *dir ? dir : NULL));
     put(r, json_object_get(folders, what), "free_bytes", known ? json_integer((json_int_t)bytes) : json_null());
-    if (!dir || !*dir) buf_printf(&r->text, "  %-17s none\n", what);
-    else if (known) buf_printf(&r->text, "  %-17s %s (%.1f GiB free)\n", what, dir, (double)bytes / (1u << 30));
-    else buf_printf(&r->text, "  %-17s %s\n", what, dir);
+    if (!dir || !*dir)
+        buf_printf(&r->text, "  %-17s none\n", what);
+    else if (known)
+        buf_printf(&r->text, "  %-17s %s (%.1f GiB free)\n", what, dir, (double)bytes / (1u << 30));
+    else
+        buf_printf(&r->text, "  %-17s %s\n", what, dir);
 }
 
-static bool is_fit(const struct gpu_info *g) { return g->major >= LEAST_COMPUTE; }
-
-static void add_gpus(struct report *r, const struct gpu_probe *p)
+/* A backend with devices of its own. */
+static void add_devices(struct report *r, const struct backend_entry *e, const struct device_probe *p)
 {
-    json_t *cuda = json_pack("{s:b, s:b, s:i, s:s?, s:[]}", "built_in", api_has_cuda(), "driver", p->has_driver,
-                             "driver_cuda", (int)p->driver_version, "trouble", *p->trouble ? p->trouble : NULL, "gpus");
-    json_t *gpus = json_object_get(cuda, "gpus");
+    char driver[32];
+    json_t *part, *devices;
 
-    put(r, r->root, "cuda", cuda);
-    buf_printf(&r->text, "cuda\n  this build        %s\n",
-               api_has_cuda() ? "with CUDA 13.0" : "without CUDA (cmake --preset cuda builds it in)");
+    snprintf(driver, sizeof(driver), "driver_%s", e->name);
+    part = json_pack("{s:b, s:b, s:i, s:s?, s:[]}", "built_in", e->ops != NULL, "driver", p->has_driver, driver,
+                     (int)p->driver_version, "trouble", *p->trouble ? p->trouble : NULL, "gpus");
+    devices = json_object_get(part, "gpus");
+    put(r, r->root, e->name, part);
+    if (e->ops)
+        buf_printf(&r->text, "%s\n  this build        with %s\n", e->name, e->about->version);
+    else
+        buf_printf(&r->text, "%s\n  this build        without %s (cmake --preset %s builds it in)\n", e->name,
+                   e->about->title, e->name);
     if (p->driver_version)
-        buf_printf(&r->text, "  driver            for CUDA up to %u.%u\n", p->driver_version / 1000,
+        buf_printf(&r->text, "  driver            for %s up to %u.%u\n", e->about->title, p->driver_version / 1000,
                    p->driver_version % 1000 / 10);
     if (*p->trouble) buf_printf(&r->text, "  trouble           %s\n", p->trouble);
-    for (uint32_t i = 0; i < p->n_gpus; i++) {
-        const struct gpu_info *g = &p->gpus[i];
-        char capability[32];
+    for (uint32_t i = 0; i < p->n_devices; i++) {
+        const struct probed_device *d = &p->devices[i];
+        char name[32];
 
-        snprintf(capability, sizeof(capability), "%u.%u", g->major, g->minor);
-        if (json_array_append_new(gpus, json_pack("{s:s, s:I, s:s, s:b}", "name", g->name, "memory_bytes",
-                                                  (json_int_t)g->memory_bytes, "compute_capability", capability,
-                                                  "usable", is_fit(g))) != 0)
+        if (json_array_append_new(devices, json_pack("{s:s, s:I, s:s, s:b}", "name", d->name, "memory_bytes",
+                                                     (json_int_t)d->memory_bytes, "compute_capability", d->capability,
+                                                     "usable", d->is_fit)) != 0)
             r->failed = true;
-        buf_printf(&r->text, "  cuda:%-12u %s, %.0f GiB, compute capability %s%s\n", i, g->name,
-                   (double)g->memory_bytes / (1u << 30), capability, is_fit(g) ? "" : ": 8.0 or newer is needed");
+        snprintf(name, sizeof(name), "%s:%u", e->name, i);
+        buf_printf(&r->text, "  %-17s %s, %.0f GiB, compute capability %s%s%s\n", name, d->name,
+                   (double)d->memory_bytes / (1u << 30), d->capability, d->is_fit ? "" : ": ",
+                   d->is_fit ? "" : e->about->least);
     }
 }
 
-static void add_choice(struct report *r, const struct gpu_probe *p)
+static void add_choice(struct report *r, const struct backend_entry *choice, const char *why)
 {
-    const char *device = "cpu", *why;
-
-    if (p->n_gpus == 0) why = "there is no GPU that a driver knows";
-    else if (!api_has_cuda()) why = "there is a GPU, but this build cannot use it";
-    else if (p->driver_version < BUILT_WITH) why = "the NVIDIA driver is too old: it must be for CUDA 13.0 or newer";
-    else if (!is_fit(&p->gpus[0])) why = "the first GPU is too old: compute capability 8.0 is needed";
-    else device = "cuda", why = "the first GPU can be used";
-    put(r, r->root, "choice", json_pack("{s:s, s:s}", "device", device, "why", why));
-    buf_printf(&r->text, "choice\n  --device auto     %s: %s\n", device, why);
+    put(r, r->root, "choice", json_pack("{s:s, s:s}", "device", choice->name, "why", why));
+    buf_printf(&r->text, "choice\n  --device auto     %s: %s\n", choice->name, why);
 }
 
 rd_status rd_doctor(const struct rd_doctor_paths *paths, bool json, char **text, struct rd_error *err)
 {
     struct report r = {0};
-    struct gpu_probe probe;
+    struct device_probe probes[BACKEND_MAX];
+    const struct backend_entry *choice, *entry;
+    const char *why;
     json_t *folders;
     char *dump = NULL;
 
     *text = NULL;
     json_set_alloc_funcs(api_json_alloc, mem_free);
-    gpu_probe(&probe);
+    choice = backend_choice(probes, &why);
     r.root = json_pack("{s:s}", "version", RADISH_VERSION);
     buf_printf(&r.text, "radish %s\n", RADISH_VERSION);
-    add_cpu(&r);
+    add_cpu(&r, probes[0].devices[0].name);
     folders = json_object();
     buf_puts(&r.text, "folders\n");
     add_folder(&r, folders, "models", paths->models);
     add_folder(&r, folders, "packed", paths->packed);
     add_folder(&r, folders, "cache", paths->cache);
     put(&r, r.root, "folders", folders);
-    add_gpus(&r, &probe);
-    add_choice(&r, &probe);
-    if (json && !r.failed) dump = json_dumps(r.root, JSON_INDENT(2));
-    else if (!json && !r.text.failed) dump = buf_take(&r.text, NULL);
+    for (uint32_t i = 1; (entry = backend_at(i)); i++) add_devices(&r, entry, &probes[i]);
+    add_choice(&r, choice, why);
+    if (json && !r.failed)
+        dump = json_dumps(r.root, JSON_INDENT(2));
+    else if (!json && !r.text.failed)
+        dump = buf_take(&r.text, NULL);
     json_decref(r.root);
     buf_deinit(&r.text);
     *text = dump;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "api/api_state.h"
+#include "backend/backend_registry.h"
 #include "api/api_tokenizer.h"
 #include "base/checked.h"
 #include "base/clock.h"
@@ -152,7 +153,7 @@ static rd_status size_cache(rd_engine *e, const struct rd_options *o, struct kv_
                          (unsigned long long)bytes, (unsigned long long)page_bytes);
     *n_pages = (uint32_t)u64_min(u64_min(n, UINT32_MAX - 1), INT64_MAX / page_bytes);
     /* Pages get memory as they are first used: without this a budget that is too large ends by the kernel, later. */
-    if ((o->kv_bytes || o->kv_tokens) && !e->ops->is_device && *n_pages * page_bytes > sysinfo_memory())
+    if ((o->kv_bytes || o->kv_tokens) && e->ops->traits.shares_memory && *n_pages * page_bytes > sysinfo_memory())
         return error_set(err, RD_E_NOMEM, "KV budget of %llu MiB: this machine, or its control group, has %llu MiB of "
                          "memory in all", (unsigned long long)(*n_pages * page_bytes >> 20),
                          (unsigned long long)(sysinfo_memory() >> 20));
@@ -181,7 +182,7 @@ static uint32_t or_default(uint32_t v, uint32_t d) { return v ? v : d; }
 
 static uint32_t default_chunk(const rd_engine *e)
 {
-    return e->ops->is_device ? DEFAULT_CHUNK_DEVICE : DEFAULT_CHUNK;
+    return e->ops->traits.slow_prompts ? DEFAULT_CHUNK : DEFAULT_CHUNK_DEVICE;
 }
 
 static rd_status make_engine(rd_engine *e, const struct rd_options *o, uint32_t max_rows, uint32_t max_logits,
@@ -220,7 +221,7 @@ static rd_status make_engine(rd_engine *e, const struct rd_options *o, uint32_t 
                                  .max_queue = or_default(o->max_queue, DEFAULT_QUEUE),
                                  .max_chunk = or_default(o->max_chunk, default_chunk(e)),
                                  .step_target_ns = (uint64_t)or_default(o->step_target_ms, DEFAULT_STEP_MS) * 1000000,
-                                 .prompt_target_ns = e->ops->is_device ? 0 : PROMPT_STEP_MS * 1000000ull,
+                                 .prompt_target_ns = e->ops->traits.slow_prompts ? PROMPT_STEP_MS * 1000000ull : 0,
                                  .ttl_ns = (uint64_t)or_default(o->cache_ttl_s, DEFAULT_TTL_S) * 1000000000,
                                  .kv_bytes = e->info.kv_bytes,
                                  .speculate = !o->no_speculation,
@@ -338,9 +339,21 @@ static uint32_t logits_rows(const rd_engine *e, uint32_t max_running)
 {
     uint64_t n = LOGITS_BYTES / ((uint64_t)e->info.n_vocab * sizeof(float));
 
-    if (e->ops->is_device) n = max_running;
+    if (!e->ops->traits.shares_memory) n = max_running;
     /* one sequence with all its drafts fits in any case */
     return u32_min(u32_max(max_running, DRAFT_MAX + 1), u32_max((uint32_t)n, LOGITS_MIN_ROWS));
+}
+
+static rd_status open_device(rd_engine *e, const struct rd_options *o, struct rd_error *err)
+{
+    const struct backend_options bo = {.n_threads = o->n_threads, .isa = o->isa, .no_graphs = o->no_graphs};
+
+    return backend_open(o->device, &bo, &e->ops, &e->backend, err);
+}
+
+const char *rd_known_devices(void)
+{
+    return backend_devices();
 }
 
 rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *err)
@@ -371,7 +384,7 @@ rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *
     if (st != RD_OK) goto fail;
     job = (struct text_job){.engine = e, .o = o};
     if (thread_start(&text_thread, "vocab", load_text, &job) != RD_OK) load_text(&job);
-    st = api_device_open(e, o, err);
+    st = open_device(e, o, err);
     max_rows = u32_max(or_default(o->max_chunk, default_chunk(e)), max_running);
     max_logits = logits_rows(e, max_running);
     map_ms = ms_since(e->opened_ns);
@@ -396,7 +409,7 @@ rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *
               "%.1f ms (%llu MiB packed copy, %llu MiB own); until ready %.1f ms",
               map_ms, job.ms, e->info.weights_ms, (unsigned long long)(e->info.packed_bytes >> 20),
               (unsigned long long)(e->info.weight_bytes >> 20), e->info.load_ms);
-    if (e->ops->is_device)
+    if (!e->ops->traits.shares_memory)
         snprintf(rate, sizeof(rate), " (weights %.1f ms, %.1f GB/s)", e->info.weights_ms,
                  (double)e->info.tensor_bytes / e->info.weights_ms / 1e6);
     log_info("%s: %s, %s, %.1f ms%s; KV cache for %llu tokens, context %u", e->info.model_id, e->info.arch,

@@ -130,9 +130,6 @@ struct rd_kv {
     struct radix_node *node;             /* held; engine thread */
 };
 
-/* api_device.c: engine->ops and engine->backend, by o->device. RD_E_UNSUPPORTED says what is missing. */
-rd_status api_device_open(rd_engine *engine, const struct rd_options *o, struct rd_error *err);
-bool api_has_cuda(void);                 /* this build */
 /* api_prep.c */
 void api_prep_main(void *arg);           /* rd_engine */
 struct api_prompt_notes;

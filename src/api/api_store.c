@@ -75,7 +75,7 @@ static rd_status open_store(const rd_engine *e, const struct rd_options *o, uint
 static void put_name(const rd_engine *e, const char *kv_type, const char *lossy, char *name, size_t cap)
 {
     snprintf(name, cap, "%016" PRIx64 "%016" PRIx64 "|%s%s|%s|" RADISH_COMPUTE, e->content.high, e->content.low, kv_type,
-             lossy, e->ops->is_device ? e->info.backend : e->ops->name);
+             lossy, e->ops->traits.same_everywhere ? e->ops->name : e->info.backend);
 }
 
 void api_store_name(const rd_engine *e, const char *kv_type, char *name, size_t cap)

@@ -186,10 +186,18 @@ enum graph_action { GRAPH_PLAIN, GRAPH_RECORD, GRAPH_REPLAYED };
 struct row_draw { float temperature, min_p; uint64_t seed; uint32_t position, unused; };
 struct row_choice { int32_t token; float value; };
 
+/* What a device is like: asked where its name would be. */
+struct device_traits {
+    bool shares_memory;                  /* activations and pages are host memory: any thread may read them, between steps */
+    bool interruptible;                  /* ops have ended when they return: a pass may be given up between two layers */
+    bool slow_prompts;                   /* a long prompt keeps others waiting: chunks are cut by a target time */
+    bool same_everywhere;                /* every such device gives the same bits: stored pages need not name it */
+    bool gives_best;                     /* linear knows what to do with best */
+};
+
 struct backend_ops {
     const char *name;                    /* "cpu", "cuda" */
-    bool is_device;                      /* alloc's memory is not the host's: only copy reaches it */
-    bool gives_best;                     /* linear knows what to do with best */
+    struct device_traits traits;
     uint32_t fuse_rows; /* batches of up to so many rows may come with norm, add_to and first; 0: none */
     rd_status (*create)(const struct backend_options *o, struct backend **out, struct rd_error *err);
     void (*destroy)(struct backend *be); /* NULL is fine */
@@ -277,7 +285,5 @@ struct backend_ops {
     rd_status (*move_end)(struct backend *be, bool out, uint64_t ticket, bool wait);
 };
 
+/* The one that every build has (tests, tools); others: backend_registry.h. */
 extern const struct backend_ops backend_cpu_ops;
-#ifdef RADISH_CUDA
-extern const struct backend_ops backend_cuda_ops;   /* cuda/cuda_backend.h */
-#endif

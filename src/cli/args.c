@@ -212,7 +212,7 @@ static void put_arg(FILE *out, const struct arg *a)
     int column = a->letter ? fprintf(out, "  -%c, %s", a->letter, a->flag) : fprintf(out, "  %s", a->flag);
 
     if (a->value) column += fprintf(out, " %s", a->value);
-    snprintf(text, sizeof(text), "%s%s%s%s", a->help, fallback ? " [" : "", fallback ? fallback : "",
+    snprintf(text, sizeof(text), "%s%s%s%s%s", a->help, a->help_end ? a->help_end() : "", fallback ? " [" : "", fallback ? fallback : "",
              fallback ? "]" : "");
     if (column > HELP_COLUMN - 2) {
         fputc('\n', out);

@@ -49,6 +49,7 @@ struct arg {
     const char *choices;            /* ARG_TEXT: "f16|bf16|f32"; NULL: any text */
     double min, max;                /* numbers; max 0: what the type holds */
     const char *help;
+    const char *(*help_end)(void);  /* what is known at run time, after help; or NULL */
 };
 
 struct arg_group {

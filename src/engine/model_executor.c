@@ -197,11 +197,11 @@ struct executor model_executor_view(struct model_executor *x, uint32_t max_rows,
                              .is_dead = is_dead,
                              .pin = x->ops->pin ? pin : NULL,
                              .copy_rows = copy_rows,
-                             .page = x->ops->is_device ? NULL : page,
+                             .page = x->ops->traits.shares_memory ? page : NULL,
                              .move_begin = move_begin,
                              .move_end = move_end,
                              .page_out = page_out,
                              .page_in = page_in,
                              .page_bytes = x->kv.page_bytes,
-                             .differs = x->ops->is_device ? NULL : differs};
+                             .differs = x->ops->traits.shares_memory ? differs : NULL};
 }

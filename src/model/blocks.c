@@ -78,7 +78,7 @@ static struct residual_norm_args norm_args(const struct pass *p, const struct we
 
 void pass_norm(struct pass *p, const struct weight *post_norm, const struct weight *norm)
 {
-    if (p->st == RD_OK && p->b->is_moot && !p->m->ops->is_device && p->b->is_moot(p->b->moot_arg))
+    if (p->st == RD_OK && p->b->is_moot && p->m->ops->traits.interruptible && p->b->is_moot(p->b->moot_arg))
         p->st = RD_E_CANCELLED;
     if (p->st != RD_OK || p->n_rows == 0) return;
     p->norm = norm_args(p, post_norm, norm);
@@ -411,7 +411,7 @@ rd_status workspace_init(struct model *m)
         {&ws->up, m->max_rows, c->ffn, 0},           {&ws->x_last, m->max_rows, c->hidden, 0},
         {&ws->q_last, m->max_rows, q_width(c), 0},   {&ws->logits, m->max_logits, c->n_vocab, 0},
     };
-    const size_t n_parts = sizeof(parts) / sizeof(parts[0]) - !m->ops->is_device; /* the logits are the last */
+    const size_t n_parts = sizeof(parts) / sizeof(parts[0]) - m->ops->traits.shares_memory; /* the logits are the last */
     uint64_t n_bytes = 0, at_choices;
     rd_status st;
 

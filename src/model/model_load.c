@@ -481,7 +481,7 @@ bool model_gives_choices(const struct model *m)
 
 bool model_gives_best(const struct model *m)
 {
-    return m->ops->gives_best && !m->ops->is_device && m->config.final_softcap <= 0;
+    return m->ops->traits.gives_best && m->ops->traits.shares_memory && m->config.final_softcap <= 0;
 }
 
 rd_status model_read_logits(struct model *m, uint32_t row, float *logits)

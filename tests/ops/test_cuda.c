@@ -15,6 +15,8 @@
 
 #ifdef RADISH_CUDA
 
+extern const struct backend_ops backend_cuda_ops;
+
 enum { N_LAYERS = 2, LAYER = 1 };
 
 struct side { const struct backend_ops *ops; struct backend *be; };

@@ -11,6 +11,8 @@
 
 #ifdef RADISH_CUDA
 
+extern const struct backend_ops backend_cuda_ops;
+
 #include "backend/cuda/cuda_sharing.h"
 
 enum { N_RUNS = 40, N_PADDING = 9, N_PAGES = 400, TABLE = 300 };

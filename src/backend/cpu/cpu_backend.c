@@ -305,7 +305,11 @@ static rd_status cpu_gather(struct backend *be, uint32_t n, uint32_t width, cons
 
 const struct backend_ops backend_cpu_ops = {
     .name = "cpu",
-    .gives_best = true,
+    .traits = {.shares_memory = true,
+               .interruptible = true,
+               .slow_prompts = true,
+               .same_everywhere = true,
+               .gives_best = true},
     .create = cpu_create,
     .destroy = cpu_destroy,
     .describe = cpu_describe,

@@ -173,7 +173,6 @@ static rd_status cuda_sync(struct backend *be)
 
 const struct backend_ops backend_cuda_ops = {
     .name = "cuda",
-    .is_device = true,
     .fuse_rows = 256,
     .create = cuda_create,
     .destroy = cuda_destroy,

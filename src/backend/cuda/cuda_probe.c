@@ -1,11 +1,14 @@
-/* backend/gpu_probe.c - the few driver calls that tell what is there. Types as the CUDA driver API documents them. */
-#include "backend/gpu_probe.h"
+/* backend/cuda/cuda_probe.c - which NVIDIA driver and GPUs a machine has, in any build: asks libcuda.so.1, if it is there.
+ * Types as the CUDA driver API documents them. */
+#include "backend/device_probe.h"
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
 #define ATTRIBUTE_MAJOR 75 /* CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR */
 #define ATTRIBUTE_MINOR 76
+#define LEAST_COMPUTE   8     /* capability 8.0 */
+#define BUILT_WITH      13000 /* the CUDA runtime that is linked in */
 
 struct driver {
     int (*init)(unsigned flags);
@@ -32,11 +35,10 @@ static bool find_all(void *library, struct driver *d)
     return find(library, "cuInit", &d->init) && find(library, "cuDriverGetVersion", &d->version) &&
            find(library, "cuDeviceGetCount", &d->count) && find(library, "cuDeviceGet", &d->get) &&
            find(library, "cuDeviceGetName", &d->name) && find(library, "cuDeviceTotalMem_v2", &d->memory) &&
-           find(library, "cuDeviceGetAttribute", &d->attribute) &&
-           find(library, "cuGetErrorString", &d->error_text);
+           find(library, "cuDeviceGetAttribute", &d->attribute) && find(library, "cuGetErrorString", &d->error_text);
 }
 
-static bool works(struct gpu_probe *out, const struct driver *d, const char *call, int error)
+static bool works(struct device_probe *out, const struct driver *d, const char *call, int error)
 {
     const char *text = NULL;
 
@@ -46,33 +48,34 @@ static bool works(struct gpu_probe *out, const struct driver *d, const char *cal
     return false;
 }
 
-static void ask(struct gpu_probe *out, const struct driver *d)
+static void ask(struct device_probe *out, const struct driver *d)
 {
     int version = 0, n = 0;
 
     if (d->version(&version) == 0 && version > 0) out->driver_version = (uint32_t)version;
     if (!works(out, d, "cuInit", d->init(0)) || !works(out, d, "cuDeviceGetCount", d->count(&n))) return;
-    for (int i = 0; i < n && out->n_gpus < GPU_PROBE_MAX; i++) {
-        struct gpu_info *g = &out->gpus[out->n_gpus];
+    for (int i = 0; i < n && out->n_devices < PROBE_MAX_DEVICES; i++) {
+        struct probed_device *g = &out->devices[out->n_devices];
         int device = 0, major = 0, minor = 0;
         size_t bytes = 0;
 
         if (!works(out, d, "cuDeviceGet", d->get(&device, i))) return;
         if (d->name(g->name, (int)sizeof(g->name), device) != 0) snprintf(g->name, sizeof(g->name), "GPU %d", i);
         if (d->memory(&bytes, device) == 0) g->memory_bytes = bytes;
-        if (d->attribute(&major, ATTRIBUTE_MAJOR, device) == 0) g->major = (uint32_t)major;
-        if (d->attribute(&minor, ATTRIBUTE_MINOR, device) == 0) g->minor = (uint32_t)minor;
-        out->n_gpus++;
+        if (d->attribute(&major, ATTRIBUTE_MAJOR, device) != 0) major = 0;
+        if (d->attribute(&minor, ATTRIBUTE_MINOR, device) != 0) minor = 0;
+        snprintf(g->capability, sizeof(g->capability), "%d.%d", major, minor);
+        g->is_fit = major >= LEAST_COMPUTE;
+        out->n_devices++;
     }
-    if (out->n_gpus == 0) snprintf(out->trouble, sizeof(out->trouble), "the driver sees no GPU");
+    if (out->n_devices == 0) snprintf(out->trouble, sizeof(out->trouble), "the driver sees no GPU");
 }
 
-void gpu_probe(struct gpu_probe *out)
+static void ask_library(struct device_probe *out)
 {
     struct driver d;
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 
-    memset(out, 0, sizeof(*out));
     if (!library) {
         const char *why = dlerror();
 
@@ -80,7 +83,25 @@ void gpu_probe(struct gpu_probe *out)
         return;
     }
     out->has_driver = true;
-    if (find_all(library, &d)) ask(out, &d);
-    else snprintf(out->trouble, sizeof(out->trouble), "libcuda.so.1 lacks functions of the driver API: is it a stub?");
+    if (find_all(library, &d))
+        ask(out, &d);
+    else
+        snprintf(out->trouble, sizeof(out->trouble), "libcuda.so.1 lacks functions of the driver API: is it a stub?");
     dlclose(library);
 }
+
+static void probe(struct device_probe *out)
+{
+    ask_library(out);
+    if (out->n_devices == 0)
+        out->why = "there is no GPU that a driver knows";
+    else if (out->driver_version < BUILT_WITH)
+        out->why = "the NVIDIA driver is too old: it must be for CUDA 13.0 or newer";
+    else if (!out->devices[0].is_fit)
+        out->why = "the first GPU is too old: compute capability 8.0 is needed";
+    else
+        out->why = "the first GPU can be used", out->is_usable = true;
+}
+
+const struct backend_about backend_cuda_about = {
+    .title = "CUDA", .version = "CUDA 13.0", .needs = "nvcc 13", .least = "8.0 or newer is needed", .probe = probe};

@@ -1,0 +1,143 @@
+/* backend/backend_registry.c - finds and opens backends by the rows of backend_list.h. */
+#include "backend/backend_registry.h"
+#include <string.h>
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/log.h"
+
+#define MAX_DEVICE 1023u
+
+/* RADISH_HAS_name, 0 or 1, is CMake's. */
+#define OPS_OF_0(name)       NULL
+#define OPS_OF_1(name)       &backend_##name##_ops
+#define OPS_WHERE(has, name) OPS_OF_##has(name)
+#define OPS_IF(has, name)    OPS_WHERE(has, name)
+
+#define BACKEND(name, count)                                                                                           \
+    extern const struct backend_ops backend_##name##_ops;                                                              \
+    extern const struct backend_about backend_##name##_about;
+#include "backend/backend_list.h"
+#undef BACKEND
+
+#define ONE                  false
+#define MANY                 true
+#define BACKEND(name, count) {#name, count, OPS_IF(RADISH_HAS_##name, name), &backend_##name##_about},
+static const struct backend_entry entries[] = {
+#include "backend/backend_list.h"
+};
+#undef BACKEND
+#undef ONE
+#undef MANY
+
+#define ONE(name)
+#define MANY(name)           " or " #name ":N"
+#define BACKEND(name, count) ", " #name count(name)
+static const char devices[] = "auto"
+#include "backend/backend_list.h"
+    ;
+#undef BACKEND
+
+#define N_ENTRIES (sizeof(entries) / sizeof(entries[0]))
+_Static_assert(N_ENTRIES <= BACKEND_MAX, "backend_choice's probes");
+
+const struct backend_entry *backend_at(uint32_t i)
+{
+    return i < N_ENTRIES ? &entries[i] : NULL;
+}
+
+const struct backend_entry *backend_find(const char *name)
+{
+    for (size_t i = 0; i < N_ENTRIES; i++)
+        if (strcmp(entries[i].name, name) == 0) return &entries[i];
+    return NULL;
+}
+
+const char *backend_devices(void)
+{
+    return devices;
+}
+
+const struct backend_entry *backend_choice(struct device_probe *probes, const char **why)
+{
+    const struct backend_entry *found = NULL;
+
+    *why = NULL;
+    for (size_t i = N_ENTRIES; i-- > 0;) {
+        struct device_probe *p = &probes[i];
+        const char *reason;
+
+        memset(p, 0, sizeof(*p));
+        entries[i].about->probe(p);
+        reason = p->n_devices > 0 && !entries[i].ops ? "there is a GPU, but this build cannot use it" : p->why;
+        if (!found && p->is_usable && entries[i].ops) {
+            found = &entries[i];
+            if (!*why) *why = reason;
+        } else if (!found) {
+            *why = reason; /* why it is not one of those before */
+        }
+    }
+    return found;
+}
+
+static rd_status open_entry(const struct backend_entry *e, const struct backend_options *o,
+                            const struct backend_ops **ops, struct backend **out, struct rd_error *err)
+{
+    rd_status st;
+
+    if (!e->ops)
+        return error_set(err, RD_E_UNSUPPORTED,
+                         "device %s: this radish was built without %s; build one with `cmake --preset %s && cmake "
+                         "--build --preset %s` (needs %s)",
+                         e->name, e->about->title, e->name, e->name, e->about->needs);
+    st = e->ops->create(o, out, err);
+    if (st == RD_OK) *ops = e->ops;
+    return st;
+}
+
+/* "cuda", "cuda:1" */
+static const struct backend_entry *parse_device(const char *device, uint32_t *index)
+{
+    for (size_t i = 0; i < N_ENTRIES; i++) {
+        const size_t n = strlen(entries[i].name);
+        uint64_t number = 0;
+
+        if (strncmp(device, entries[i].name, n) != 0) continue;
+        *index = 0;
+        if (device[n] == 0) return &entries[i];
+        if (!entries[i].has_numbers || device[n] != ':') continue;
+        if (!parse_u64(device + n + 1, strlen(device + n + 1), &number) || number > MAX_DEVICE) return NULL;
+        *index = (uint32_t)number;
+        return &entries[i];
+    }
+    return NULL;
+}
+
+static rd_status open_best(const struct backend_options *o, const struct backend_ops **ops, struct backend **out,
+                           struct rd_error *err)
+{
+    rd_status st = RD_E_UNSUPPORTED;
+
+    for (size_t i = N_ENTRIES; i-- > 0;) {
+        struct rd_error why = {RD_OK, ""};
+
+        if (!entries[i].ops) continue;
+        st = open_entry(&entries[i], o, ops, out, i ? &why : err);
+        if (st == RD_OK) return st;
+        if (i) log_info("%s; it does not compute", why.text);
+    }
+    return st;
+}
+
+rd_status backend_open(const char *device, const struct backend_options *o, const struct backend_ops **ops,
+                       struct backend **out, struct rd_error *err)
+{
+    struct backend_options here = *o;
+    const struct backend_entry *e;
+    char quoted[64];
+
+    if (!device || strcmp(device, "auto") == 0) return open_best(&here, ops, out, err);
+    e = parse_device(device, &here.device);
+    if (e) return open_entry(e, &here, ops, out, err);
+    return error_set(err, RD_E_INVALID, "device \"%s\": expected %s",
+                     error_quote(quoted, sizeof(quoted), device, strlen(device)), devices);
+}
