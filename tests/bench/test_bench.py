@@ -4,11 +4,14 @@ The peer is played by scripts: llama-bench and llama-batched-bench print what th
 radish behind llama-server's flags.
 """
 
+import importlib.machinery
+import importlib.util
 import json
 import os
 import stat
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -200,3 +203,42 @@ def test_report_fills_sections_and_keeps_the_rest(tmp_path):
         assert part in written
     run("report", "--results", tmp_path, "--doc", doc, "--no-plots")
     assert doc.read_text() == written  # again: nothing piles up
+
+
+def test_decode_disturbed_is_measured_with_new_prompts_and_without_drafts(monkeypatch):
+    """An answer that was given before is drafted from the tree: its speed says nothing about a flood."""
+    monkeypatch.syspath_prepend(ROOT / "bench")
+    loader = importlib.machinery.SourceFileLoader("bench_serve", str(ROOT / "bench/serve"))
+    serve = importlib.util.module_from_spec(importlib.util.spec_from_loader("bench_serve", loader))
+    loader.exec_module(serve)
+    sent = []
+
+    class Stream:
+        def __init__(self, port, path, body):
+            sent.append(body)
+
+        def summary(self):
+            return {"tokens": [(0.0, "a"), (1.0, "b")], "usage": {"completion_tokens": 2}, "timings": None}
+
+    class Disturbance:
+        said = {"not_ok": 0, "lost": 0, "fewest": 1, "per_s": 1.0}
+
+        def __init__(self, *_):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+    monkeypatch.setattr(serve.bench_http, "Stream", Stream)
+    monkeypatch.setattr(serve.bench_http, "run_streams", lambda streams: streams)
+    monkeypatch.setattr(serve.bench_http, "tokenize", lambda port, text: text.split())
+    monkeypatch.setattr(serve, "Flood", Disturbance)
+    monkeypatch.setattr(serve, "Busy", Disturbance)
+    figures = {}
+    serve.measure_disturbed(types.SimpleNamespace(quick=False, only={"flood", "busy"}), 0, 1, figures)
+    assert len(sent) == 10 and len({body["prompt"] for body in sent}) == 10
+    assert all(body.get("speculation") is False for body in sent)
+    assert figures["flood_keeps"] == figures["busy_keeps"] == 1.0
