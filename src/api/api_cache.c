@@ -83,7 +83,7 @@ static bool others_have_more(struct engine *e, const struct explain_call *c)
 /* Is a page more of it on disk with another KV type? */
 static bool has_other_kv_type(struct engine *e, struct explain_call *c)
 {
-    const struct kv_layout *own = &c->engine->executor.kv.layout;
+    const struct kv_layout *own = &c->engine->traits.layout;
     char name[LIMIT_STORE_NAME_BYTES];
     struct kv_layout other;
 
@@ -105,7 +105,7 @@ static void look_on_disk(struct engine *e, struct explain_call *c)
     c->n_disk = store_link_n_stored(e, NULL, 0, c->owner.salted ? &c->owner.salt : NULL, c->keys, c->n, c->m.n_match) -
                 c->m.n_match;
     if (c->n_disk == 0) return;
-    if (c->n - c->m.n_match - c->n_disk < c->engine->executor.kv.layout.page_tokens) c->cause = MISS_NONE;
+    if (c->n - c->m.n_match - c->n_disk < c->engine->traits.layout.page_tokens) c->cause = MISS_NONE;
     else if (c->cause == MISS_NEW) c->cause = MISS_DIFFERENT;
 }
 

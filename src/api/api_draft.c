@@ -10,12 +10,12 @@
 #include "model/vocab.h"
 
 #define MAX_ROWS      256u
-#define MAX_VOCAB_GAP 1024u             /* padding rows that one of the two vocabularies may have more */
+#define MAX_VOCAB_GAP 1024u /* padding rows that one of the two vocabularies may have more */
 
 struct api_draft {
     struct model_file *gguf;
-    struct model *model;
-    struct model_executor executor;
+    struct executor *executor;
+    struct executor_traits traits;
     struct draft_model *drafts;
 };
 
@@ -39,7 +39,8 @@ static rd_status check_tokens(const rd_engine *e, const struct api_draft *d, con
         if (a.n != b.n || memcmp(a.s, b.s, a.n) != 0)
             st = error_set(err, RD_E_INVALID,
                            "draft model %s: its token %u is another one than the served model's: only models with the "
-                           "same vocabulary can draft for each other", path, i);
+                           "same vocabulary can draft for each other",
+                           path, i);
     }
     tokenizer_destroy(small);
     return st;
@@ -48,25 +49,22 @@ static rd_status check_tokens(const rd_engine *e, const struct api_draft *d, con
 static rd_status load_model(rd_engine *e, struct api_draft *d, uint32_t max_running, uint32_t page_tokens,
                             struct rd_error *err)
 {
-    const struct model_config *c;
-    struct kv_layout layout = {0};
     struct draft_model_options o;
-    uint32_t max_rows = u32_max(MAX_ROWS, max_running * 8), n_pages;
-    rd_status st = model_load(d->gguf, e->ops, e->backend, max_rows, max_running, NULL, &d->model, err);
+    const struct executor_options xo = {.file = d->gguf,
+                                        .beside = e->executor,
+                                        .max_running = max_running,
+                                        .max_chunk = u32_max(MAX_ROWS, max_running * 8),
+                                        .max_logits = max_running,
+                                        .page_tokens = page_tokens,
+                                        .dtype_k = DTYPE_F16,
+                                        .dtype_v = DTYPE_F16,
+                                        .kv_tokens = u64_max(2 * page_tokens, e->info.kv_tokens)};
+    rd_status st = executor_open(&xo, &d->executor, &d->traits, err);
 
     if (st != RD_OK) return st;
-    c = model_config(d->model);
-    layout.n_layers = c->n_layers;
-    layout.n_kv_heads = c->n_kv_heads;
-    layout.head_dim = c->head_dim;
-    layout.page_tokens = page_tokens;
-    layout.dtype_k = layout.dtype_v = DTYPE_F16;
-    n_pages = (uint32_t)u64_max(2, e->info.kv_tokens / page_tokens);
-    st = model_executor_init(&d->executor, e->ops, e->backend, d->model, &layout, n_pages);
-    if (st != RD_OK) return error_set(err, st, "cannot reserve the draft model's KV cache");
-    o = (struct draft_model_options){.executor = model_executor_view(&d->executor, max_rows, max_running),
+    o = (struct draft_model_options){.executor = *d->executor,
                                      .clock = clock_system(),
-                                     .n_pages = n_pages,
+                                     .n_pages = d->traits.n_pages,
                                      .page_tokens = page_tokens,
                                      .n_vocab = e->info.n_vocab,
                                      .max_running = max_running};
@@ -87,8 +85,8 @@ rd_status api_draft_open(rd_engine *e, const char *path, uint32_t max_running, u
     if (st == RD_OK) st = load_model(e, d, max_running, page_tokens, err);
     if (st == RD_OK)
         log_info("drafts from %s: %llu MiB of weights, %llu MiB of KV cache", path,
-                 (unsigned long long)(model_weight_bytes(d->model) >> 20),
-                 (unsigned long long)((uint64_t)d->executor.kv.n_pages * d->executor.kv.page_bytes >> 20));
+                 (unsigned long long)(d->traits.weight_bytes >> 20),
+                 (unsigned long long)(d->traits.n_pages * d->executor->page_bytes >> 20));
     return st;
 }
 
@@ -103,8 +101,7 @@ void api_draft_close(rd_engine *e)
 
     if (!d) return;
     draft_model_destroy(d->drafts);
-    model_executor_deinit(&d->executor);
-    model_destroy(d->model);
+    executor_close(d->executor);
     model_file_close(d->gguf);
     mem_free(d);
     e->draft = NULL;

@@ -55,14 +55,14 @@ rd_status api_kv_type_parse(const char *name, struct kv_layout *l, struct rd_err
     return st;
 }
 
-rd_status api_kv_type_check(const rd_engine *e, const struct rd_options *o, const struct kv_layout *l,
+rd_status api_kv_type_check(const struct model_config *c, const struct rd_options *o, const struct kv_layout *l,
                             struct rd_error *err)
 {
-    if (!kv_type_fits(l->dtype_k, l->head_dim) || !kv_type_fits(l->dtype_v, l->head_dim))
+    if (!kv_type_fits(l->dtype_k, c->head_dim) || !kv_type_fits(l->dtype_v, c->head_dim))
         return error_set(err, RD_E_INVALID,
                          "KV type \"%.32s\" needs heads of a multiple of 32 values; this model's have %u: take f16",
-                         o->kv_type, l->head_dim);
-    return o->kv_force ? RD_OK : model_check_kv_types(model_config(e->model), l->dtype_k, err);
+                         o->kv_type, c->head_dim);
+    return o->kv_force ? RD_OK : model_check_kv_types(c, l->dtype_k, err);
 }
 
 bool api_kv_type_other(const struct kv_layout *l, uint32_t i, struct kv_layout *out)

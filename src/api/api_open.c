@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 #include "api/api_state.h"
-#include "backend/backend_registry.h"
 #include "api/api_tokenizer.h"
+#include "backend/backend_registry.h"
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -15,32 +15,26 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/random.h"
-#include "base/sysinfo.h"
 #include "format/gguf/gguf_dump.h"
 #include "format/model_file.h"
-#include "format/packed_file.h"
 #include "model/vocab.h"
 
-#define KV_MIN_BYTES (256ull << 20)
-#define KV_MAX_BYTES (8ull << 30)
 #define DEFAULT_PAGE_TOKENS 16u
-#define DEFAULT_RUNNING 64u
-#define DEFAULT_QUEUE 256u
-#define DEFAULT_CHUNK 1024u              /* as far as PROMPT_STEP_MS allows */
-#define PROMPT_STEP_MS 180u              /* on a CPU: so long waits who comes during a prompt, at most */
-#define DEFAULT_CHUNK_DEVICE 2048u
-#define DEFAULT_STEP_MS 50u
-#define DEFAULT_TTL_S 1800u
-#define PREP_QUEUE 4096u
-#define PACKED_MAX_BYTES (16ull << 30)
-#define PACKED_MIN_BYTES (16ull << 20)
-#define LOGITS_BYTES                                                                                                   \
-    (24ull << 20) /* rows of logits at once: big vocabularies get fewer, their sequences take turns                    \
-                   */
-#define LOGITS_MIN_ROWS 8u
+#define DEFAULT_RUNNING     64u
+#define DEFAULT_QUEUE       256u
+#define PROMPT_STEP_MS      180u /* on a CPU: so long waits who comes during a prompt, at most */
+#define DEFAULT_STEP_MS     50u
+#define DEFAULT_TTL_S       1800u
+#define PREP_QUEUE          4096u
 
-const char *rd_version(void) { return RADISH_VERSION; }
-void rd_free(void *p) { mem_free(p); }
+const char *rd_version(void)
+{
+    return RADISH_VERSION;
+}
+void rd_free(void *p)
+{
+    mem_free(p);
+}
 
 void rd_options_default(struct rd_options *o)
 {
@@ -51,8 +45,9 @@ void rd_options_default(struct rd_options *o)
 /* The family's format for a model without a template: by the architecture, or by the turn markers of its vocabulary. */
 static const char *family_template(const rd_engine *e)
 {
-    static const struct { const char *marker, *format; } markers[] = {
-        {"<|start_header_id|>", "llama3"}, {"<|im_start|>", "chatml"}, {"<start_of_turn>", "gemma"}};
+    static const struct {
+        const char *marker, *format;
+    } markers[] = {{"<|start_header_id|>", "llama3"}, {"<|im_start|>", "chatml"}, {"<start_of_turn>", "gemma"}};
     const char *format = model_chat_format(e->info.arch);
 
     for (size_t i = 0; !format && i < sizeof(markers) / sizeof(markers[0]); i++)
@@ -90,7 +85,13 @@ static rd_status load_template(rd_engine *e, const char *file, struct rd_error *
 }
 
 /* The text side, on its own thread. */
-struct text_job { rd_engine *engine; const struct rd_options *o; rd_status st; struct rd_error err; double ms; };
+struct text_job {
+    rd_engine *engine;
+    const struct rd_options *o;
+    rd_status st;
+    struct rd_error err;
+    double ms;
+};
 
 static double ms_since(uint64_t began_ns)
 {
@@ -113,55 +114,12 @@ static void fill_names(rd_engine *e, const struct rd_options *o)
 {
     size_t n;
 
-    if (o->model_id) snprintf(e->info.model_id, sizeof(e->info.model_id), "%s", o->model_id);
-    else model_name_of(o->model, e->info.model_id, sizeof(e->info.model_id));
+    if (o->model_id)
+        snprintf(e->info.model_id, sizeof(e->info.model_id), "%s", o->model_id);
+    else
+        model_name_of(o->model, e->info.model_id, sizeof(e->info.model_id));
     n = strlen(e->info.model_id);
     if (!o->model_id && n > 5 && strcmp(e->info.model_id + n - 5, ".gguf") == 0) e->info.model_id[n - 5] = 0;
-}
-
-/* A GPU's memory is the cache's, but for what the driver and a later kernel may want. */
-static uint64_t default_kv_bytes(const rd_engine *e)
-{
-    uint64_t left = e->ops->free_bytes ? e->ops->free_bytes(e->backend) : 0;
-
-    if (e->ops->free_bytes) return left / 100 * 92 > KV_MIN_BYTES ? left / 100 * 92 : left;
-    return u64_min(KV_MAX_BYTES, u64_max(KV_MIN_BYTES, sysinfo_memory() / 5));
-}
-
-/* Pages for the budget; at least one page more than one token needs. */
-static rd_status size_cache(rd_engine *e, const struct rd_options *o, struct kv_layout *layout, uint32_t *n_pages,
-                            struct rd_error *err)
-{
-    const struct model_config *c = model_config(e->model);
-    uint64_t bytes = o->kv_bytes, page_bytes, n;
-    rd_status st;
-
-    layout->n_layers = c->n_layers;
-    layout->n_kv_heads = c->n_kv_heads;
-    layout->head_dim = c->head_dim;
-    layout->page_tokens = o->page_tokens ? o->page_tokens : DEFAULT_PAGE_TOKENS;
-    if (layout->page_tokens > 1024 || (layout->page_tokens & (layout->page_tokens - 1)))
-        return error_set(err, RD_E_INVALID, "page_tokens %u: must be a power of two up to 1024", layout->page_tokens);
-    if ((st = api_kv_type_parse(o->kv_type, layout, err)) != RD_OK) return st;
-    if ((st = api_kv_type_check(e, o, layout, err)) != RD_OK) return st;
-    api_kv_type_name(layout, e->info.kv_type, sizeof(e->info.kv_type));
-    page_bytes = kv_page_bytes(layout);
-    if (bytes == 0) bytes = default_kv_bytes(e);
-    n = o->kv_tokens ? (o->kv_tokens - 1) / layout->page_tokens + 1 : bytes / page_bytes;
-    if (n < 2)
-        return error_set(err, RD_E_INVALID, "KV budget of %llu bytes: one page needs %llu, at least 2 pages are wanted",
-                         (unsigned long long)bytes, (unsigned long long)page_bytes);
-    *n_pages = (uint32_t)u64_min(u64_min(n, UINT32_MAX - 1), INT64_MAX / page_bytes);
-    /* Pages get memory as they are first used: without this a budget that is too large ends by the kernel, later. */
-    if ((o->kv_bytes || o->kv_tokens) && e->ops->traits.shares_memory && *n_pages * page_bytes > sysinfo_memory())
-        return error_set(err, RD_E_NOMEM, "KV budget of %llu MiB: this machine, or its control group, has %llu MiB of "
-                         "memory in all", (unsigned long long)(*n_pages * page_bytes >> 20),
-                         (unsigned long long)(sysinfo_memory() >> 20));
-    e->info.page_tokens = layout->page_tokens;
-    e->info.kv_bytes = *n_pages * page_bytes;
-    e->info.kv_tokens = (uint64_t)*n_pages * layout->page_tokens;
-    e->info.kv_bytes_per_token = page_bytes / layout->page_tokens;
-    return RD_OK;
 }
 
 /* The longest sequence: as asked for or the model's own, no longer than the KV budget. */
@@ -172,56 +130,49 @@ static uint32_t context_of(const rd_engine *e, const struct rd_options *o)
 
     if (o->n_ctx && n_ctx < o->n_ctx)
         log_warn("context %u instead of %u: the KV budget holds no more (a larger --kv-bytes or --kv-tokens, or a "
-                 "smaller --kv-type)", n_ctx, o->n_ctx);
+                 "smaller --kv-type)",
+                 n_ctx, o->n_ctx);
     if (e->info.n_ctx_train && n_ctx > e->info.n_ctx_train)
         log_warn("context %u: the model was made for %u, text beyond that may be poor", n_ctx, e->info.n_ctx_train);
     return n_ctx;
 }
 
-static uint32_t or_default(uint32_t v, uint32_t d) { return v ? v : d; }
-
-static uint32_t default_chunk(const rd_engine *e)
+static uint32_t or_default(uint32_t v, uint32_t d)
 {
-    return e->ops->traits.slow_prompts ? DEFAULT_CHUNK : DEFAULT_CHUNK_DEVICE;
+    return v ? v : d;
 }
 
-static rd_status make_engine(rd_engine *e, const struct rd_options *o, uint32_t max_rows, uint32_t max_logits,
-                             struct rd_error *err)
+static rd_status make_engine(rd_engine *e, const struct rd_options *o, struct rd_error *err)
 {
-    struct kv_layout layout = {0};
-    char name[512];
-    uint32_t n_pages = 0;
+    const uint32_t page_tokens = e->traits.layout.page_tokens;
+    const uint64_t page_bytes = e->executor->page_bytes;
     struct engine_options eo = {0};
-    rd_status st = size_cache(e, o, &layout, &n_pages, err);
+    char name[512];
+    rd_status st;
 
-    if (st != RD_OK) return st;
     if (!(o->cache_verify >= 0 && o->cache_verify <= 1))
         return error_set(err, RD_E_INVALID, "cache_verify %g: a share from 0 to 1 is wanted", o->cache_verify);
-    st = model_executor_init(&e->executor, e->ops, e->backend, e->model, &layout, n_pages);
-    if (st != RD_OK)
-        return error_set(err, st, "cannot reserve %llu MiB for the KV cache",
-                         (unsigned long long)(e->info.kv_bytes >> 20));
     if ((st = api_store_check(e, o, err)) != RD_OK) return st;
     if (o->draft_model && !o->no_speculation) {
-        st = api_draft_open(e, o->draft_model, or_default(o->max_running, DEFAULT_RUNNING), layout.page_tokens, err);
+        st = api_draft_open(e, o->draft_model, or_default(o->max_running, DEFAULT_RUNNING), page_tokens, err);
         if (st != RD_OK) return st;
     }
     snprintf(name, sizeof(name), "%s|%s|%llu|%s", e->info.arch, e->info.name, (unsigned long long)e->info.file_bytes,
              e->info.kv_type);
     e->info.n_ctx = context_of(e, o);
-    api_store_open(e, o, e->info.kv_type, layout.page_tokens, e->executor.kv.page_bytes, name, sizeof(name));
-    api_ram_open(e, o, layout.page_tokens, e->executor.kv.page_bytes);
+    api_store_open(e, o, e->info.kv_type, page_tokens, page_bytes, name, sizeof(name));
+    api_ram_open(e, o, page_tokens, page_bytes);
     e->info.max_running = or_default(o->max_running, DEFAULT_RUNNING);
-    eo = (struct engine_options){.executor = model_executor_view(&e->executor, max_rows, max_logits),
+    eo = (struct engine_options){.executor = *e->executor,
                                  .clock = clock_system(),
-                                 .n_pages = n_pages,
-                                 .page_tokens = layout.page_tokens,
+                                 .n_pages = e->traits.n_pages,
+                                 .page_tokens = page_tokens,
                                  .n_ctx = e->info.n_ctx,
                                  .max_running = or_default(o->max_running, DEFAULT_RUNNING),
                                  .max_queue = or_default(o->max_queue, DEFAULT_QUEUE),
-                                 .max_chunk = or_default(o->max_chunk, default_chunk(e)),
+                                 .max_chunk = e->traits.max_chunk,
                                  .step_target_ns = (uint64_t)or_default(o->step_target_ms, DEFAULT_STEP_MS) * 1000000,
-                                 .prompt_target_ns = e->ops->traits.slow_prompts ? PROMPT_STEP_MS * 1000000ull : 0,
+                                 .prompt_target_ns = e->traits.device.slow_prompts ? PROMPT_STEP_MS * 1000000ull : 0,
                                  .ttl_ns = (uint64_t)or_default(o->cache_ttl_s, DEFAULT_TTL_S) * 1000000000,
                                  .kv_bytes = e->info.kv_bytes,
                                  .speculate = !o->no_speculation,
@@ -237,32 +188,39 @@ static rd_status make_engine(rd_engine *e, const struct rd_options *o, uint32_t 
     return st == RD_OK ? st : error_set(err, st, "cannot create the engine: %s", rd_status_text(st));
 }
 
-static rd_status load_weights(rd_engine *e, const struct rd_options *o, uint32_t max_rows, uint32_t max_logits,
-                              struct rd_error *err)
+/* Device, weights, pages. */
+static rd_status open_executor(rd_engine *e, const struct rd_options *o, const struct kv_layout *types,
+                               struct rd_error *err)
 {
-    struct model_progress progress = {o->progress, o->progress_user};
-    struct packed_options packed = {.cap_bytes = o->packed_bytes ? o->packed_bytes : PACKED_MAX_BYTES,
-                                    .min_bytes = PACKED_MIN_BYTES,
-                                    .settle_ns = PACKED_SETTLE_NS,
-                                    .n_threads = o->n_threads ? o->n_threads : thread_n_physical_cores()};
-    struct model_source source = {e->gguf, e->ops, e->backend, max_rows, max_logits, &progress, NULL};
-    uint64_t began;
-    rd_status st;
+    const struct executor_options xo = {.file = e->gguf,
+                                        .device = o->device,
+                                        .isa = o->isa,
+                                        .n_threads = o->n_threads,
+                                        .no_graphs = o->no_graphs,
+                                        .max_running = or_default(o->max_running, DEFAULT_RUNNING),
+                                        .max_chunk = o->max_chunk,
+                                        .page_tokens = or_default(o->page_tokens, DEFAULT_PAGE_TOKENS),
+                                        .dtype_k = types->dtype_k,
+                                        .dtype_v = types->dtype_v,
+                                        .kv_bytes = o->kv_bytes,
+                                        .kv_tokens = o->kv_tokens,
+                                        .packed_dir = o->no_packed_cache ? NULL : o->packed_dir,
+                                        .packed_bytes = o->packed_bytes,
+                                        .progress = {o->progress, o->progress_user}};
+    const struct executor_traits *t = &e->traits;
+    rd_status st = executor_open(&xo, &e->executor, &e->traits, err);
 
-    if (o->packed_dir && !o->no_packed_cache) {
-        e->packed_dir = mem_strdup(o->packed_dir);      /* the thread that writes may need it until rd_close */
-        if (!e->packed_dir) return error_set(err, RD_E_NOMEM, "out of memory");
-        packed.dir = e->packed_dir;
-        source.packed = &packed;
-    }
-    began = clock_now_ns(clock_system());
-    st = model_load_packed(&source, &e->model, err);
     if (st != RD_OK) return st;
-    e->info.weights_ms = ms_since(began);
-    e->info.packed_bytes = model_packed_bytes(e->model);
-    e->ops->describe(e->backend, e->info.backend, sizeof(e->info.backend));
-    e->info.weight_bytes = model_weight_bytes(e->model);
-    e->info.workspace_bytes = model_workspace_bytes(e->model);
+    snprintf(e->info.backend, sizeof(e->info.backend), "%s", t->about);
+    e->info.weights_ms = t->weights_ms;
+    e->info.packed_bytes = t->packed_bytes;
+    e->info.weight_bytes = t->weight_bytes;
+    e->info.workspace_bytes = t->workspace_bytes;
+    api_kv_type_name(&t->layout, e->info.kv_type, sizeof(e->info.kv_type));
+    e->info.page_tokens = t->layout.page_tokens;
+    e->info.kv_bytes = t->n_pages * e->executor->page_bytes;
+    e->info.kv_tokens = (uint64_t)t->n_pages * t->layout.page_tokens;
+    e->info.kv_bytes_per_token = e->executor->page_bytes / t->layout.page_tokens;
     return RD_OK;
 }
 
@@ -278,7 +236,8 @@ static void fill_text_info(rd_engine *e)
     api_embed_init(e);
 }
 
-static rd_status fill_model_info(rd_engine *e, struct rd_error *err)
+static rd_status fill_model_info(rd_engine *e, const struct rd_options *o, const struct kv_layout *types,
+                                 struct rd_error *err)
 {
     struct model_config c;
     rd_status st = model_read_config(e->gguf, &c, err);
@@ -297,7 +256,7 @@ static rd_status fill_model_info(rd_engine *e, struct rd_error *err)
         e->info.n_params += t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
         e->info.tensor_bytes += t->n_hub_bytes ? t->n_hub_bytes : t->n_bytes;
     }
-    return RD_OK;
+    return api_kv_type_check(&c, o, types, err);
 }
 
 static rd_status open_file(const char *model, rd_engine **out, struct rd_error *err)
@@ -309,7 +268,6 @@ static rd_status open_file(const char *model, rd_engine **out, struct rd_error *
     if (!model) return error_set(err, RD_E_INVALID, "no model given");
     e = mem_zalloc(1, sizeof(*e));
     if (!e) return error_set(err, RD_E_NOMEM, "out of memory");
-    e->ops = &backend_cpu_ops;
     e->opened_ns = clock_now_ns(clock_system());
     e->info.created_s = clock_wall_s(clock_system());
     st = model_file_open(model, model_hub_families(), &e->gguf, err);
@@ -335,22 +293,6 @@ static rd_status start_threads(rd_engine *e, struct rd_error *err)
     return st == RD_OK ? st : error_set(err, st, "cannot start threads: %s", rd_status_text(st));
 }
 
-static uint32_t logits_rows(const rd_engine *e, uint32_t max_running)
-{
-    uint64_t n = LOGITS_BYTES / ((uint64_t)e->info.n_vocab * sizeof(float));
-
-    if (!e->ops->traits.shares_memory) n = max_running;
-    /* one sequence with all its drafts fits in any case */
-    return u32_min(u32_max(max_running, DRAFT_MAX + 1), u32_max((uint32_t)n, LOGITS_MIN_ROWS));
-}
-
-static rd_status open_device(rd_engine *e, const struct rd_options *o, struct rd_error *err)
-{
-    const struct backend_options bo = {.n_threads = o->n_threads, .isa = o->isa, .no_graphs = o->no_graphs};
-
-    return backend_open(o->device, &bo, &e->ops, &e->backend, err);
-}
-
 const char *rd_known_devices(void)
 {
     return backend_devices();
@@ -359,7 +301,6 @@ const char *rd_known_devices(void)
 rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *err)
 {
     uint32_t max_running = or_default(o->max_running, DEFAULT_RUNNING);
-    uint32_t max_rows, max_logits;
     struct text_job job = {0};
     struct thread text_thread = {0};
     struct kv_layout types = {0};
@@ -372,7 +313,7 @@ rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *
     if (err) *err = (struct rd_error){RD_OK, ""};
     if (max_running > 4096 || o->max_chunk > 65536)
         return error_set(err, RD_E_INVALID, "max_running: at most 4096; max_chunk: at most 65536");
-    st = api_kv_type_parse(o->kv_type, &types, err);            /* before anything is loaded */
+    st = api_kv_type_parse(o->kv_type, &types, err); /* before anything is loaded */
     if (st != RD_OK) return st;
     st = open_file(o->model, &e, err);
     if (st != RD_OK) goto fail;
@@ -380,15 +321,12 @@ rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *
     e->no_replay = o->no_replay;
     e->sort_keys = o->sort_keys;
     fill_names(e, o);
-    st = fill_model_info(e, err);
+    st = fill_model_info(e, o, &types, err);
     if (st != RD_OK) goto fail;
     job = (struct text_job){.engine = e, .o = o};
     if (thread_start(&text_thread, "vocab", load_text, &job) != RD_OK) load_text(&job);
-    st = open_device(e, o, err);
-    max_rows = u32_max(or_default(o->max_chunk, default_chunk(e)), max_running);
-    max_logits = logits_rows(e, max_running);
     map_ms = ms_since(e->opened_ns);
-    if (st == RD_OK) st = load_weights(e, o, max_rows, max_logits, err);
+    st = open_executor(e, o, &types, err);
     thread_join(&text_thread);
     if (st == RD_OK && job.st != RD_OK) {
         st = job.st;
@@ -396,20 +334,20 @@ rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *
     }
     if (st != RD_OK) goto fail;
     fill_text_info(e);
-    if (e->info.n_vocab != model_config(e->model)->n_vocab) {
+    if (e->info.n_vocab != e->executor->n_vocab) {
         st = error_set(err, RD_E_FORMAT, "tokenizer.ggml.tokens: %u tokens, but token_embd.weight has %u rows",
-                       e->info.n_vocab, model_config(e->model)->n_vocab);
+                       e->info.n_vocab, e->executor->n_vocab);
         goto fail;
     }
-    st = make_engine(e, o, max_rows, max_logits, err);
+    st = make_engine(e, o, err);
     if (st == RD_OK) st = start_threads(e, err);
     if (st != RD_OK) goto fail;
     e->info.load_ms = ms_since(e->opened_ns);
-    log_debug("load: file and device %.1f ms; beside that and weights: vocabulary and template %.1f ms; weights "
+    log_debug("load: file %.1f ms, device %.1f ms; beside that and weights: vocabulary and template %.1f ms; weights "
               "%.1f ms (%llu MiB packed copy, %llu MiB own); until ready %.1f ms",
-              map_ms, job.ms, e->info.weights_ms, (unsigned long long)(e->info.packed_bytes >> 20),
+              map_ms, e->traits.device_ms, job.ms, e->info.weights_ms, (unsigned long long)(e->info.packed_bytes >> 20),
               (unsigned long long)(e->info.weight_bytes >> 20), e->info.load_ms);
-    if (!e->ops->traits.shares_memory)
+    if (!e->traits.device.shares_memory)
         snprintf(rate, sizeof(rate), " (weights %.1f ms, %.1f GB/s)", e->info.weights_ms,
                  (double)e->info.tensor_bytes / e->info.weights_ms / 1e6);
     log_info("%s: %s, %s, %.1f ms%s; KV cache for %llu tokens, context %u", e->info.model_id, e->info.arch,
@@ -456,9 +394,7 @@ void rd_close(rd_engine *e)
     api_store_close(e);
     api_draft_close(e);
     queue_destroy(e->prep);
-    model_executor_deinit(&e->executor);
-    model_destroy(e->model);
-    if (e->backend) e->ops->destroy(e->backend);
+    executor_close(e->executor);
     chat_template_destroy(e->chat);
     api_style_deinit(&e->style);
     token_memory_destroy(e->texts);
@@ -466,7 +402,6 @@ void rd_close(rd_engine *e)
     api_memory_close(e);
     tokenizer_destroy(e->tokenizer);
     model_file_close(e->gguf);
-    mem_free(e->packed_dir);
     mem_free(e);
 }
 

@@ -14,7 +14,7 @@
 #include "base/sip_hash.h"
 #include "base/thread.h"
 #include "engine/engine.h"
-#include "engine/model_executor.h"
+#include "engine/executor.h"
 #include "format/model_file.h"
 #include "radish/radish.h"
 #include "text/chat_template.h"
@@ -63,10 +63,6 @@ struct rd_engine {
     struct token_memory *texts;          /* prompts that were tokenised last; locks itself */
     struct chat_template *chat;
     struct api_style style;
-    const struct backend_ops *ops;
-    struct backend *backend;
-    struct model *model;
-    char *packed_dir;                    /* the model's, or NULL */
     struct answer_memory *answers;       /* NULL: none are kept */
     struct spelling_memory *spellings;   /* NULL with answers */
     struct memory_file *memory;          /* of both; NULL: they end with the process */
@@ -76,7 +72,8 @@ struct rd_engine {
     bool no_replay;                      /* nothing is put back as it was sampled */
     bool sort_keys;                      /* of tools and arguments */
     atomic_bool left_out_logged;         /* it is told once; relaxed would do */
-    struct model_executor executor;
+    struct executor *executor;           /* NULL: a tokenizer without weights */
+    struct executor_traits traits;       /* of it */
     struct api_draft *draft;             /* NULL: no draft model */
     struct store_link *store;            /* NULL: no disk cache; then with the model file's digest: */
     struct hash128 content;
@@ -235,7 +232,7 @@ void api_draft_close(rd_engine *e);                      /* after the engine is 
 rd_status api_kv_type_parse(const char *name, struct kv_layout *l, struct rd_error *err);
 void api_kv_type_name(const struct kv_layout *l, char *out, size_t n);
 /* Whether this model can have the types. */
-rd_status api_kv_type_check(const rd_engine *e, const struct rd_options *o, const struct kv_layout *l,
+rd_status api_kv_type_check(const struct model_config *c, const struct rd_options *o, const struct kv_layout *l,
                             struct rd_error *err);
 /* The i-th pair of types, i < n_others; false: it is l's own, or heads of l's length cannot have it. */
 uint32_t api_kv_type_n_others(void);

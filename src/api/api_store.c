@@ -31,12 +31,12 @@ rd_status api_store_check(const rd_engine *e, const struct rd_options *o, struct
     if (!o->store_kv) return RD_OK;
     if (strcmp(o->store_kv, "q8_0") != 0)
         return error_set(err, RD_E_INVALID, "store_kv \"%.32s\": q8_0 is wanted, or nothing", o->store_kv);
-    if (!page_codec_fits(&e->executor.kv.layout))
+    if (!page_codec_fits(&e->traits.layout))
         return error_set(
             err, RD_E_INVALID,
             "store_kv q8_0 is for keys and values in f16 with heads of a multiple of 32 values; here they are "
             "%s, with heads of %u",
-            e->info.kv_type, e->executor.kv.layout.head_dim);
+            e->info.kv_type, e->traits.layout.head_dim);
     return RD_OK;
 }
 
@@ -61,8 +61,8 @@ static rd_status open_store(const rd_engine *e, const struct rd_options *o, uint
     snprintf(about, sizeof(about), "%s\n%s\n", e->info.model_id, e->info.kv_type);
     if (o->store_kv) {
         lo.lossy_from = store_kv_min(o);
-        lo.packed_bytes = page_codec_bytes(&e->executor.kv.layout);
-        lo.codec = &e->executor.kv.layout;
+        lo.packed_bytes = page_codec_bytes(&e->traits.layout);
+        lo.codec = &e->traits.layout;
         lo.pack = page_codec_pack;
         lo.unpack = page_codec_unpack;
     }
@@ -75,7 +75,7 @@ static rd_status open_store(const rd_engine *e, const struct rd_options *o, uint
 static void put_name(const rd_engine *e, const char *kv_type, const char *lossy, char *name, size_t cap)
 {
     snprintf(name, cap, "%016" PRIx64 "%016" PRIx64 "|%s%s|%s|" RADISH_COMPUTE, e->content.high, e->content.low, kv_type,
-             lossy, e->ops->traits.same_everywhere ? e->ops->name : e->info.backend);
+             lossy, e->traits.computes);
 }
 
 void api_store_name(const rd_engine *e, const char *kv_type, char *name, size_t cap)
@@ -136,7 +136,7 @@ void api_ram_open(rd_engine *e, const struct rd_options *o, uint32_t page_tokens
     uint64_t n = o->cache_ram_bytes;
     rd_status st;
 
-    if (!e->ops->move_begin) {
+    if (e->traits.device.shares_memory) {
         if (n > 0 && n != RD_CACHE_RAM_AUTO)
             log_warn("cache_ram is for GPUs: on a CPU pages are in memory already; it is not used");
         return;

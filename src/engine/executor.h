@@ -1,7 +1,9 @@
 /* engine/executor.h - what the engine needs from a device: one forward pass, and copying rows between pages.
  *
- * The real one (model_executor.h) is a model on a backend; the simulator's (tests/sim) is a hash of tokens that checks
- * every page it reads. The scheduler, the tree and the tests are the same above both. Thread  engine thread only.
+ * The real one (executors/model_executor.h) is a model on a backend; the simulator's (tests/support/sim_executor.h) is a
+ * hash of tokens that checks every page it reads. The scheduler, the tree and the tests are the same above both. Another
+ * (a process, several GPUs) is a file in executors/ and a line in executor_open().
+ * Thread  open, close: the loading thread; then the engine thread.
  * Errors  RD_E_DEVICE: what the step wrote must not be trusted.
  */
 #pragma once
@@ -53,4 +55,41 @@ struct executor {
     rd_status (*move_end)(void *self, bool out, uint64_t ticket, bool wait);
     /* Whether the first n_rows rows of two pages differ, and where; NULL: nobody can tell. */
     bool (*differs)(void *self, kv_page a, kv_page b, uint32_t n_rows, struct page_difference *where);
+    void (*close)(void *self);           /* executor_close; NULL: it is the caller's */
 };
+
+/* ---- the front door ---- */
+
+struct executor_options {
+    const struct model_file *file;       /* stays open as long as the executor */
+    const struct executor *beside;       /* NULL; or an open one, which outlives this: on the same device */
+    const char *device, *isa;            /* as in rd_options, these too: */
+    uint32_t n_threads;
+    bool no_graphs;
+    uint32_t max_running, max_chunk;     /* max_chunk 0: what suits the device */
+    uint32_t max_logits;                 /* 0: as many as memory suits, at least max_running */
+    uint32_t page_tokens;                /* a power of two */
+    enum dtype dtype_k, dtype_v;         /* of a KV cache that the model can have (kv_type_fits) */
+    uint64_t kv_bytes, kv_tokens;        /* kv_tokens 0: kv_bytes; 0: a share of the device's memory */
+    const char *packed_dir;              /* packed weights (format/packed_file.h); NULL: none */
+    uint64_t packed_bytes;               /* 0: 16 GiB */
+    struct model_progress progress;
+};
+
+/* What an open executor is like. */
+struct executor_traits {
+    struct device_traits device;
+    char about[64];                      /* "avx512, 2 threads" */
+    char computes[64];                   /* equal: the same bits for the same file */
+    uint32_t max_chunk;
+    struct kv_layout layout;             /* of its pages */
+    uint32_t n_pages;
+    double device_ms, weights_ms;        /* to open and to load them */
+    uint64_t weight_bytes, packed_bytes, workspace_bytes;
+};
+
+/* *out is executor_close's. RD_E_INVALID, RD_E_UNSUPPORTED, RD_E_FORMAT name option, device or tensor; RD_E_NOMEM,
+ * RD_E_DEVICE. */
+rd_status executor_open(const struct executor_options *o, struct executor **out, struct executor_traits *traits,
+                        struct rd_error *err);
+void executor_close(struct executor *x); /* NULL is fine */

@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "engine/engine_state.h"
-#include "engine/model_executor.h"
+#include "engine/executors/model_executor.h"
 #include "sim_store.h"
 #include "test.h"
 #include "test_backend.h"

@@ -1,4 +1,4 @@
-/* engine/model_executor.h - the real executor: a model on a backend, with its KV storage.
+/* engine/executors/model_executor.h - the real executor: a model on a backend, with its KV storage.
  * Thread  created by the loading thread, then the engine thread's. Errors as model_load and kv_create.
  */
 #pragma once

@@ -1,5 +1,5 @@
-/* engine/model_executor.c - forwards the engine's batch to the model, and page copies to the backend. */
-#include "engine/model_executor.h"
+/* engine/executors/model_executor.c - forwards the engine's batch to the model, and page copies to the backend. */
+#include "engine/executors/model_executor.h"
 #include <string.h>
 #include "base/checked.h"
 #include "base/log.h"

@@ -1,0 +1,181 @@
+/* engine/executors/model_executor_open.c - the front door: device, weights, pages; what is left of memory decides how many. */
+#include <stdio.h>
+#include <string.h>
+#include "backend/backend_registry.h"
+#include "base/checked.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/mem.h"
+#include "base/sysinfo.h"
+#include "base/thread.h"
+#include "engine/executors/model_executor.h"
+#include "engine/speculate.h"
+#include "format/packed_file.h"
+
+#define KV_MIN_BYTES     (256ull << 20)
+#define KV_MAX_BYTES     (8ull << 30)
+#define CHUNK_SLOW       1024u /* as far as the engine's target time allows */
+#define CHUNK_FAST       2048u
+#define PACKED_MAX_BYTES (16ull << 30)
+#define PACKED_MIN_BYTES (16ull << 20)
+#define LOGITS_BYTES     (24ull << 20) /* rows of logits: big vocabularies get fewer, their sequences take turns */
+#define LOGITS_MIN_ROWS  8u
+
+/* What executor_open made; the view's self is x. */
+struct open_model {
+    struct model_executor x;
+    struct executor face;
+    bool owns_backend;
+    char *packed_dir; /* the thread that writes may need it until the model is gone */
+};
+
+static struct open_model *of_executor(const struct executor *x)
+{
+    return (struct open_model *)x->self; /* its first member */
+}
+
+static double ms_since(uint64_t began_ns)
+{
+    return (double)(clock_now_ns(clock_system()) - began_ns) / 1e6;
+}
+
+static void close_model(void *self)
+{
+    struct open_model *m = self;
+
+    model_executor_deinit(&m->x);
+    model_destroy(m->x.model);
+    if (m->x.backend && m->owns_backend) m->x.ops->destroy(m->x.backend);
+    mem_free(m->packed_dir);
+    mem_free(m);
+}
+
+static rd_status open_device(struct open_model *m, const struct executor_options *o, struct executor_traits *t,
+                             struct rd_error *err)
+{
+    const struct backend_options bo = {.n_threads = o->n_threads, .isa = o->isa, .no_graphs = o->no_graphs};
+    rd_status st = RD_OK;
+
+    if (o->beside) {
+        m->x.ops = of_executor(o->beside)->x.ops;
+        m->x.backend = of_executor(o->beside)->x.backend;
+    } else {
+        st = backend_open(o->device, &bo, &m->x.ops, &m->x.backend, err);
+        m->owns_backend = st == RD_OK;
+    }
+    if (st != RD_OK) return st;
+    t->device = m->x.ops->traits;
+    m->x.ops->describe(m->x.backend, t->about, sizeof(t->about));
+    snprintf(t->computes, sizeof(t->computes), "%s", t->device.same_everywhere ? m->x.ops->name : t->about);
+    return RD_OK;
+}
+
+static uint32_t logits_rows(const struct executor_options *o, const struct executor_traits *t, uint32_t n_vocab)
+{
+    uint64_t n = t->device.shares_memory ? LOGITS_BYTES / ((uint64_t)n_vocab * sizeof(float)) : o->max_running;
+
+    if (o->max_logits) return o->max_logits;
+    /* one sequence with all its drafts fits in any case */
+    return u32_min(u32_max(o->max_running, DRAFT_MAX + 1), u32_max((uint32_t)n, LOGITS_MIN_ROWS));
+}
+
+static rd_status load_weights(struct open_model *m, const struct executor_options *o, uint32_t max_rows,
+                              uint32_t max_logits, struct executor_traits *t, struct rd_error *err)
+{
+    struct packed_options packed = {.cap_bytes = o->packed_bytes ? o->packed_bytes : PACKED_MAX_BYTES,
+                                    .min_bytes = PACKED_MIN_BYTES,
+                                    .settle_ns = PACKED_SETTLE_NS,
+                                    .n_threads = o->n_threads ? o->n_threads : thread_n_physical_cores()};
+    struct model_source source = {o->file, m->x.ops, m->x.backend, max_rows, max_logits, &o->progress, NULL};
+    uint64_t began = clock_now_ns(clock_system());
+    rd_status st;
+
+    if (o->packed_dir) {
+        m->packed_dir = mem_strdup(o->packed_dir);
+        if (!m->packed_dir) return error_set(err, RD_E_NOMEM, "out of memory");
+        packed.dir = m->packed_dir;
+        source.packed = &packed;
+    }
+    st = model_load_packed(&source, &m->x.model, err);
+    if (st != RD_OK) return st;
+    t->weights_ms = ms_since(began);
+    t->weight_bytes = model_weight_bytes(m->x.model);
+    t->packed_bytes = model_packed_bytes(m->x.model);
+    t->workspace_bytes = model_workspace_bytes(m->x.model);
+    return RD_OK;
+}
+
+/* A device's memory is the cache's, except what the driver and a later kernel may want. */
+static uint64_t default_kv_bytes(const struct open_model *m)
+{
+    uint64_t left = m->x.ops->free_bytes ? m->x.ops->free_bytes(m->x.backend) : 0;
+
+    if (m->x.ops->free_bytes) return left / 100 * 92 > KV_MIN_BYTES ? left / 100 * 92 : left;
+    return u64_min(KV_MAX_BYTES, u64_max(KV_MIN_BYTES, sysinfo_memory() / 5));
+}
+
+/* Pages for the budget; at least one page more than one token needs. */
+static rd_status make_pages(struct open_model *m, const struct executor_options *o, const struct model_config *c,
+                            struct executor_traits *t, struct rd_error *err)
+{
+    const struct kv_layout layout = {c->n_layers, c->n_kv_heads, c->head_dim, o->page_tokens, o->dtype_k, o->dtype_v};
+    const uint64_t page_bytes = kv_page_bytes(&layout), bytes = o->kv_bytes ? o->kv_bytes : default_kv_bytes(m);
+    const uint64_t n = o->kv_tokens ? (o->kv_tokens - 1) / o->page_tokens + 1 : bytes / page_bytes;
+    rd_status st;
+
+    if (n < 2)
+        return error_set(err, RD_E_INVALID, "KV budget of %llu bytes: one page needs %llu, at least 2 pages are wanted",
+                         (unsigned long long)bytes, (unsigned long long)page_bytes);
+    t->layout = layout;
+    t->n_pages = (uint32_t)u64_min(u64_min(n, UINT32_MAX - 1), INT64_MAX / page_bytes);
+    /* Pages get memory as they are first used: without this a budget that is too large ends by the kernel, later. */
+    if ((o->kv_bytes || o->kv_tokens) && t->device.shares_memory && t->n_pages * page_bytes > sysinfo_memory())
+        return error_set(
+            err, RD_E_NOMEM, "KV budget of %llu MiB: this machine, or its control group, has %llu MiB of memory in all",
+            (unsigned long long)(t->n_pages * page_bytes >> 20), (unsigned long long)(sysinfo_memory() >> 20));
+    st = model_executor_init(&m->x, m->x.ops, m->x.backend, m->x.model, &layout, t->n_pages);
+    if (st == RD_OK) return st;
+    return error_set(err, st, "cannot reserve %llu MiB for the KV cache",
+                     (unsigned long long)(t->n_pages * page_bytes >> 20));
+}
+
+rd_status executor_open(const struct executor_options *o, struct executor **out, struct executor_traits *traits,
+                        struct rd_error *err)
+{
+    struct open_model *m;
+    struct model_config c;
+    uint32_t max_rows, max_logits;
+    uint64_t began = clock_now_ns(clock_system());
+    rd_status st = model_read_config(o->file, &c, err);
+
+    memset(traits, 0, sizeof(*traits));
+    if (st != RD_OK) return st;
+    if (o->page_tokens > LIMIT_STORE_PAGE_TOKENS || (o->page_tokens & (o->page_tokens - 1)))
+        return error_set(err, RD_E_INVALID, "page_tokens %u: must be a power of two up to %u", o->page_tokens,
+                         LIMIT_STORE_PAGE_TOKENS);
+    m = mem_zalloc(1, sizeof(*m));
+    if (!m) return error_set(err, RD_E_NOMEM, "out of memory");
+    st = open_device(m, o, traits, err);
+    if (st != RD_OK) goto fail;
+    traits->device_ms = ms_since(began);
+    traits->max_chunk = o->max_chunk ? o->max_chunk : traits->device.slow_prompts ? CHUNK_SLOW : CHUNK_FAST;
+    max_rows = u32_max(traits->max_chunk, o->max_running);
+    max_logits = logits_rows(o, traits, c.n_vocab);
+    st = load_weights(m, o, max_rows, max_logits, traits, err);
+    if (st == RD_OK) st = make_pages(m, o, &c, traits, err);
+    if (st != RD_OK) goto fail;
+    m->face = model_executor_view(&m->x, max_rows, max_logits);
+    m->face.close = close_model;
+    *out = &m->face;
+    return RD_OK;
+
+fail:
+    close_model(m);
+    return st;
+}
+
+void executor_close(struct executor *x)
+{
+    if (x && x->close) x->close(x->self);
+}
