@@ -10,9 +10,12 @@
 #define MAX_SEQUENCES 128u
 #define MAX_ANSWERS   1024u
 
-struct kept_sequence { struct answer_owner owner; uint32_t *ids, n; };
+struct kept_sequence {
+    struct kv_space owner;
+    uint32_t *ids, n;
+};
 struct kept_answer {
-    struct answer_owner owner;
+    struct kv_space owner;
     char *raw, *content, *reasoning;
     size_t n_raw, n_thinking;
     json_t *calls;
@@ -91,7 +94,7 @@ static void keep_sequence(struct answer_memory *m, const struct kept_sequence *s
     for (uint32_t i = 0; i < m->n_sequences;) {
         const struct kept_sequence *old = &m->sequences[i];
 
-        if (old->n <= s->n && answer_owner_equal(&old->owner, &s->owner) &&
+        if (old->n <= s->n && kv_space_equal(&old->owner, &s->owner) &&
             memcmp(old->ids, s->ids, old->n * sizeof(uint32_t)) == 0)
             drop_sequence(m, i);
         else i++;
@@ -117,14 +120,13 @@ static void keep_answer(struct answer_memory *m, const struct kept_answer *a)
     m->answer_bytes += a->n_bytes;
 }
 
-static struct kept_sequence copy_sequence(struct answer_owner owner, const void *ids, uint32_t n)
+static struct kept_sequence copy_sequence(struct kv_space owner, const void *ids, uint32_t n)
 {
     return (struct kept_sequence){owner, (uint32_t *)mem_memdup(ids, n * sizeof(uint32_t)), n};
 }
 
 /* raw is NULL when there is no memory. */
-static struct kept_answer copy_answer(struct answer_owner owner, const struct answer_parts *parts,
-                                      struct hash128 prefix)
+static struct kept_answer copy_answer(struct kv_space owner, const struct answer_parts *parts, struct hash128 prefix)
 {
     struct kept_answer a = {.owner = owner, .n_raw = parts->n_raw, .n_thinking = parts->n_thinking,
                             .n_messages = parts->n_messages, .n_prefix = parts->n_prefix, .prefix = prefix};
@@ -178,7 +180,7 @@ static void tell_answer(memory_record_fn fn, void *arg, const struct kept_answer
     buf_deinit(&record);
 }
 
-void answer_memory_keep(struct answer_memory *m, struct answer_owner owner, const uint32_t *ids, uint32_t n,
+void answer_memory_keep(struct answer_memory *m, struct kv_space owner, const uint32_t *ids, uint32_t n,
                         const struct answer_parts *parts)
 {
     struct kept_sequence s;
@@ -214,7 +216,7 @@ void answer_memory_dump(struct answer_memory *m, memory_record_fn fn, void *arg)
     mutex_unlock(&m->lock);
 }
 
-static bool load_sequence(struct answer_memory *m, struct record_reader *r, const struct answer_owner *owner)
+static bool load_sequence(struct answer_memory *m, struct record_reader *r, const struct kv_space *owner)
 {
     size_t n_bytes;
     const void *ids = record_string(r, &n_bytes);
@@ -247,7 +249,7 @@ static bool calls_are_whole(const json_t *calls)
     return json_array_size(calls) > 0;
 }
 
-static bool load_answer(struct answer_memory *m, struct record_reader *r, const struct answer_owner *owner)
+static bool load_answer(struct answer_memory *m, struct record_reader *r, const struct kv_space *owner)
 {
     struct answer_parts parts = {.n_thinking = record_u32(r)};
     struct kept_answer a = {.raw = NULL};
@@ -279,7 +281,7 @@ static bool load_answer(struct answer_memory *m, struct record_reader *r, const 
 bool answer_memory_load(struct answer_memory *m, const void *record, size_t n)
 {
     struct record_reader r;
-    struct answer_owner owner = {false, {0, 0}};
+    struct kv_space owner;
 
     switch (record_open(&r, record, n, &owner)) {
     case RECORD_SEQUENCE: return load_sequence(m, &r, &owner);
@@ -374,8 +376,8 @@ static bool is_answer(const struct kept_answer *a, const json_t *message, bool b
     return same_calls(a->calls, calls);
 }
 
-struct answer_pick answer_memory_pick(struct answer_memory *m, struct answer_owner owner, const json_t *messages,
-                                      size_t i, uint64_t after, const int32_t *ids, uint32_t n_ids)
+struct answer_pick answer_memory_pick(struct answer_memory *m, struct kv_space owner, const json_t *messages, size_t i,
+                                      uint64_t after, const int32_t *ids, uint32_t n_ids)
 {
     const json_t *message = json_array_get(messages, i), *calls = json_object_get(message, "tool_calls");
     const char *role = json_string_value(json_object_get(message, "role"));
@@ -385,12 +387,12 @@ struct answer_pick answer_memory_pick(struct answer_memory *m, struct answer_own
     if (!role || strcmp(role, "assistant") != 0 || !json_array_size(calls)) return pick;
     mutex_lock(&m->lock);
     for (uint32_t k = 0; k < m->n_answers && !known; k++)
-        known = answer_owner_equal(&m->answers[k].owner, &owner) && has_id(&m->answers[k], calls);
+        known = kv_space_equal(&m->answers[k].owner, &owner) && has_id(&m->answers[k], calls);
     for (uint32_t k = m->n_answers; k > 0 && !pick.serial; k--) {
         const struct kept_answer *a = &m->answers[k - 1];
         const struct answer_pick p = {a->serial, a->n_prefix, a->prefix};
 
-        if (a->serial <= after || a->n_messages != i || !answer_owner_equal(&a->owner, &owner)) continue;
+        if (a->serial <= after || a->n_messages != i || !kv_space_equal(&a->owner, &owner)) continue;
         if (known && !has_id(a, calls)) continue;
         if (is_answer(a, message, known) && (!ids || answer_pick_fits(&p, ids, n_ids))) pick = p;
     }
@@ -487,7 +489,7 @@ static bool begins_alike(const struct kept_sequence *s, const int32_t *ids, uint
     return s->n >= n_look && n >= n_look && memcmp(s->ids, ids, n_look * sizeof(*ids)) == 0;
 }
 
-uint32_t answer_memory_replay(struct answer_memory *m, struct answer_owner owner, int32_t **ids, uint32_t *n)
+uint32_t answer_memory_replay(struct answer_memory *m, struct kv_space owner, int32_t **ids, uint32_t *n)
 {
     const struct kept_sequence *best = NULL;
     uint32_t best_kept = 0, best_sent = 0, n_other = 0, n_changed;
@@ -498,7 +500,7 @@ uint32_t answer_memory_replay(struct answer_memory *m, struct answer_owner owner
         const struct kept_sequence *s = &m->sequences[i];
         uint32_t kept_end, sent_end;
 
-        if (!answer_owner_equal(&s->owner, &owner) || !begins_alike(s, *ids, *n)) continue;
+        if (!kv_space_equal(&s->owner, &owner) || !begins_alike(s, *ids, *n)) continue;
         walk(m->t, s, *ids, *n, &kept_end, &sent_end);
         if (sent_end < best_sent || sent_end == 0) continue;
         n_changed = 0;

@@ -18,7 +18,8 @@
  * wrote in this conversation. The tokens that must be the same are those up to the last control token of the prompt that
  * the answer was generated from: behind it a template may write the beginning of an answer as it will not write it again
  * (a thinking block).
- * Requests with different salts never see each other's answers. The oldest go when the bytes exceed their limit.
+ * Requests of different namespaces (kv/kv_space.h) never see each other's answers. The oldest go when the bytes exceed
+ * their limit.
  * Thread  any thread.  Errors  no memory: nothing is kept or replaced, the request goes on.
  */
 #pragma once
@@ -26,14 +27,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "base/hash.h"
+#include "kv/kv_space.h"
 #include "text/tokenizer.h"
 
 struct answer_memory;
-struct answer_owner { bool salted; struct hash128 salt; };
-static inline bool answer_owner_equal(const struct answer_owner *a, const struct answer_owner *b)
-{
-    return a->salted == b->salted && (!a->salted || hash128_equal(a->salt, b->salt));
-}
 
 /* Something kept, in the form that the memory's load takes: for a file (memory_file.h). */
 typedef void (*memory_record_fn)(void *arg, const void *record, size_t n);
@@ -52,21 +49,21 @@ rd_status answer_memory_create(const struct tokenizer *t, size_t max_bytes, stru
 void answer_memory_destroy(struct answer_memory *m);
 
 /* ids[0..n): the prompt and the answer behind it, as they are in the tree. a NULL: only they are kept. */
-void answer_memory_keep(struct answer_memory *m, struct answer_owner owner, const uint32_t *ids, uint32_t n,
+void answer_memory_keep(struct answer_memory *m, struct kv_space owner, const uint32_t *ids, uint32_t n,
                         const struct answer_parts *a);
 /* One kept answer that may be what message `message` of a conversation was: see api_restore.c. serial 0: none. */
 struct answer_pick { uint64_t serial; uint32_t n_prefix; struct hash128 prefix; };
 /* The first candidate for messages[i] behind the one with serial `after` (0: from the oldest on) whose prefix ids begin
  * with; ids NULL: any. */
-struct answer_pick answer_memory_pick(struct answer_memory *m, struct answer_owner owner, const json_t *messages,
-                                      size_t i, uint64_t after, const int32_t *ids, uint32_t n_ids);
+struct answer_pick answer_memory_pick(struct answer_memory *m, struct kv_space owner, const json_t *messages, size_t i,
+                                      uint64_t after, const int32_t *ids, uint32_t n_ids);
 /* Whether the ids begin with what the answer was generated behind. */
 bool answer_pick_fits(const struct answer_pick *p, const int32_t *ids, uint32_t n_ids);
 /* The messages (an array) with those restored that have a pick (an array of as many), as a new array that shares the
  * others. A pick that is not kept any more becomes none. NULL: none is left, or no memory. */
 json_t *answer_memory_restore(struct answer_memory *m, const json_t *messages, struct answer_pick *picks);
 /* *ids (mem_alloc'ed, may be replaced by another block) and *n. Returns how many of the ids are another's now. */
-uint32_t answer_memory_replay(struct answer_memory *m, struct answer_owner owner, int32_t **ids, uint32_t *n);
+uint32_t answer_memory_replay(struct answer_memory *m, struct kv_space owner, int32_t **ids, uint32_t *n);
 void answer_memory_clear(struct answer_memory *m);
 /* What is kept from now on is told to fn. */
 void answer_memory_tell(struct answer_memory *m, memory_record_fn fn, void *arg);

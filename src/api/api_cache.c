@@ -54,7 +54,7 @@ static void show(const struct tokenizer *t, const kv_key *keys, uint32_t n, char
 
 struct explain_call {
     const rd_engine *engine;
-    struct answer_owner owner;
+    struct kv_space owner;
     const kv_key *keys;
     uint32_t n;
     struct radix_match m;
@@ -63,7 +63,7 @@ struct explain_call {
     char other_kv_type[48];
     kv_key stored[SHOWN_TOKENS];
     uint32_t n_stored;
-    struct answer_owner others[SALT_RING_SIZE];
+    struct kv_space others[SALT_RING_SIZE];
     uint32_t n_others;
 };
 
@@ -71,7 +71,7 @@ struct explain_call {
 static bool others_have_more(struct engine *e, const struct explain_call *c)
 {
     for (uint32_t i = 0; i < c->n_others; i++) {
-        struct radix_node *root = engine_root_of(e, c->others[i].salted, &c->others[i].salt);
+        struct radix_node *root = engine_root_of(e, &c->others[i]);
 
         if (root && radix_match(engine_cache(e)->tree, root, c->keys, c->n, clock_now_ns(clock_system())).n_match >
                         c->m.n_match + LEAST_OTHER_TOKENS)
@@ -91,8 +91,8 @@ static bool has_other_kv_type(struct engine *e, struct explain_call *c)
         if (!api_kv_type_other(own, i, &other)) continue;
         api_kv_type_name(&other, c->other_kv_type, sizeof(c->other_kv_type));
         api_store_name(c->engine, c->other_kv_type, name, sizeof(name));
-        if (*name && store_link_n_stored(e, name, kv_page_bytes(&other), c->owner.salted ? &c->owner.salt : NULL,
-                                         c->keys, c->n, 0) >= c->m.n_match + c->n_disk + own->page_tokens)
+        if (*name && store_link_n_stored(e, name, kv_page_bytes(&other), &c->owner, c->keys, c->n, 0) >=
+                         c->m.n_match + c->n_disk + own->page_tokens)
             return true;
     }
     c->other_kv_type[0] = 0;
@@ -102,8 +102,7 @@ static bool has_other_kv_type(struct engine *e, struct explain_call *c)
 /* What the disk has behind the match. Less than a page behind that is no miss: it may be there too, as an end. */
 static void look_on_disk(struct engine *e, struct explain_call *c)
 {
-    c->n_disk = store_link_n_stored(e, NULL, 0, c->owner.salted ? &c->owner.salt : NULL, c->keys, c->n, c->m.n_match) -
-                c->m.n_match;
+    c->n_disk = store_link_n_stored(e, NULL, 0, &c->owner, c->keys, c->n, c->m.n_match) - c->m.n_match;
     if (c->n_disk == 0) return;
     if (c->n - c->m.n_match - c->n_disk < c->engine->traits.layout.page_tokens) c->cause = MISS_NONE;
     else if (c->cause == MISS_NEW) c->cause = MISS_DIFFERENT;
@@ -112,15 +111,15 @@ static void look_on_disk(struct engine *e, struct explain_call *c)
 static void explain_on_engine(struct engine *e, void *arg)
 {
     struct explain_call *c = arg;
-    struct radix_node *root = engine_root_of(e, c->owner.salted, &c->owner.salt);
+    struct radix_node *root = engine_root_of(e, &c->owner);
 
     c->cause = MISS_NEW;
     if (!root) return;
-    if (c->owner.salted) public_prefix_link(e, root, c->keys, c->n, clock_now_ns(clock_system()));
+    public_prefix_link(e, &c->owner, root, c->keys, c->n, clock_now_ns(clock_system()));
     c->m = radix_match(engine_cache(e)->tree, root, c->keys, c->n, clock_now_ns(clock_system()));
     c->cause = engine_miss_cause(e, root, c->keys, c->n, c->m.n_match, c->m.kind);
     c->n_lossy = engine_n_lossy(e, &c->m);
-    c->n_ram = ram_link_n_more(e, c->owner.salted, &c->owner.salt, c->keys, c->n, c->m.n_match);
+    c->n_ram = ram_link_n_more(e, &c->owner, c->keys, c->n, c->m.n_match);
     c->n_stored = radix_following(&c->m, c->stored, SHOWN_TOKENS);
     if (c->m.n_match == c->n) return;
     look_on_disk(e, c);
@@ -138,7 +137,7 @@ static size_t common(const char *a, size_t n_a, const char *b, size_t n_b)
 }
 
 static struct api_rendering rendering_of(const rd_engine *engine, const struct rd_request_options *o,
-                                         const struct answer_owner *owner)
+                                         const struct kv_space *owner)
 {
     return (struct api_rendering){.messages = o->messages_json, .tools = o->tools_json, .kwargs = o->kwargs_json,
                                   .end = o->prompt_end,
@@ -149,7 +148,7 @@ static struct api_rendering rendering_of(const rd_engine *engine, const struct r
  * the tools before them; the tools stand before every answer. */
 static bool in_tools(const rd_engine *engine, const struct rd_request_options *o, size_t at)
 {
-    struct answer_owner owner = api_owner(engine, o);
+    struct kv_space owner = api_space(engine, o);
     struct api_rendering r = rendering_of(engine, o, &owner);
     char *with = NULL, *without = NULL;
     size_t n = 0, n_without = 0, head, tail = 0;
@@ -174,7 +173,7 @@ static bool in_tools(const rd_engine *engine, const struct rd_request_options *o
 static bool reaches(const rd_engine *engine, const struct rd_request_options *o, const json_t *messages, size_t n_first,
                     const char *text, size_t n, size_t at)
 {
-    struct answer_owner owner = api_owner(engine, o);
+    struct kv_space owner = api_space(engine, o);
     struct api_rendering r = rendering_of(engine, o, &owner);
     json_t *first = json_array();
     char *json = NULL, *part = NULL;
@@ -227,7 +226,7 @@ static void spell(const rd_engine *engine, const struct rd_request_options *o, c
     struct buf unseen = {0};
 
     if (m && !engine->keep_volatile) (void)volatile_lines_leave_out(m, &unseen);
-    if (m && !engine->keep_volatile) spelling_memory_recall(engine->spellings, api_owner(engine, o), t, m, NULL);
+    if (m && !engine->keep_volatile) spelling_memory_recall(engine->spellings, api_space(engine, o), t, m, NULL);
     *messages = m ? json_dumps(m, JSON_COMPACT) : NULL;
     *tools = t ? json_dumps(t, JSON_COMPACT) : NULL;
     json_decref(m);
@@ -239,7 +238,7 @@ static void find_place(const rd_engine *engine, const struct rd_request_options 
                        uint32_t n_match, struct rd_cache_explanation *out)
 {
     struct rd_request_options o = *request;
-    struct answer_owner owner = api_owner(engine, &o);
+    struct kv_space owner = api_space(engine, &o);
     char *text = NULL, *messages = NULL, *tools = NULL;
     struct api_rendering r;
     size_t n = 0, at = 0;
@@ -258,7 +257,7 @@ static void find_place(const rd_engine *engine, const struct rd_request_options 
 rd_status rd_cache_explain(rd_engine *engine, const struct rd_request_options *o, struct rd_cache_explanation *out,
                            struct rd_error *err)
 {
-    struct explain_call call = {.engine = engine, .owner = api_owner(engine, o)};
+    struct explain_call call = {.engine = engine, .owner = api_space(engine, o)};
     int32_t *tokens = NULL;
     rd_status st;
 
@@ -297,12 +296,17 @@ rd_status rd_cache_explain(rd_engine *engine, const struct rd_request_options *o
 
 /* ---- clearing a part ---- */
 
-struct clear_call { struct answer_owner owner; const kv_key *keys; uint32_t n; uint64_t n_pages; };
+struct clear_call {
+    struct kv_space owner;
+    const kv_key *keys;
+    uint32_t n;
+    uint64_t n_pages;
+};
 
 static void clear_on_engine(struct engine *e, void *arg)
 {
     struct clear_call *c = arg;
-    struct radix_node *root = engine_root_of(e, c->owner.salted, &c->owner.salt);
+    struct radix_node *root = engine_root_of(e, &c->owner);
 
     ram_link_clear(e);                                      /* all of it: what is there has no order of texts */
     if (root) c->n_pages = radix_clear_path(engine_cache(e)->tree, root, c->keys, c->n);
@@ -311,7 +315,7 @@ static void clear_on_engine(struct engine *e, void *arg)
 rd_status rd_cache_clear_behind(rd_engine *engine, const struct rd_request_options *o, uint64_t *n_pages,
                                 uint64_t *n_disk, struct rd_error *err)
 {
-    struct clear_call call = {.owner = api_owner(engine, o)};
+    struct clear_call call = {.owner = api_space(engine, o)};
     int32_t *tokens = NULL;
     rd_status st;
 
@@ -321,8 +325,7 @@ rd_status rd_cache_clear_behind(rd_engine *engine, const struct rd_request_optio
     if (st != RD_OK) return st;
     call.keys = (const kv_key *)(const void *)tokens;
     st = engine_call(engine->engine, clear_on_engine, &call);
-    if (st == RD_OK)
-        *n_disk = store_link_prune(engine->engine, call.owner.salted ? &call.owner.salt : NULL, call.keys, call.n);
+    if (st == RD_OK) *n_disk = store_link_prune(engine->engine, &call.owner, call.keys, call.n);
     mem_free(tokens);
     *n_pages = call.n_pages;
     return st == RD_OK ? st : error_set(err, st, "%s", rd_status_text(st));

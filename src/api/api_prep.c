@@ -39,7 +39,7 @@ static rd_status begin_answer(const rd_engine *engine, const struct rd_request_o
 rd_status api_prompt_tokens(const rd_engine *engine, const struct rd_request_options *o, struct api_prompt_notes *notes,
                             int32_t **tokens, uint32_t *n, struct rd_error *err)
 {
-    struct answer_owner owner = api_owner(engine, o);
+    struct kv_space owner = api_space(engine, o);
     const bool replay = o->cache_prompt && o->replay && !engine->no_replay;
     struct api_rendering r = {.messages = o->messages_json, .tools = o->tools_json, .kwargs = o->kwargs_json,
                               .end = o->prompt_end, .owner = replay ? &owner : NULL, .notes = notes};
@@ -71,15 +71,14 @@ static uint64_t fair_hash(const char *key)
 static rd_status fill_params(const rd_engine *engine, const struct rd_request_options *o, struct request_params *p,
                              struct rd_error *err)
 {
-    struct answer_owner owner = api_owner(engine, o);
+    struct kv_space owner = api_space(engine, o);
 
     memset(p, 0, sizeof(*p));
     p->max_tokens = o->max_tokens;
     p->max_keys = engine->info.n_ctx;
     p->cached = o->cache_prompt && !o->prompt_logprobs;
     p->idle = o->idle;
-    p->salted = owner.salted;
-    p->salt = owner.salt;
+    p->space = owner;
     p->ignore_eos = o->ignore_eos;
     p->speculate = o->speculation;
     p->prompt_logprobs = o->prompt_logprobs;
@@ -203,7 +202,7 @@ static rd_status prepare(struct rd_request *r, struct rd_error *err)
         p.wake = api_request_wake;
         p.wake_arg = r;
         if (r->o.messages_json) fill_budget(r, thinks, &p.think);
-        if (p.cached && !r->o.idle) salt_ring_note(&r->engine->salts, r->o.fairness_key, api_owner(r->engine, &r->o));
+        if (p.cached && !r->o.idle) salt_ring_note(&r->engine->salts, r->o.fairness_key, api_space(r->engine, &r->o));
         if (p.cached) api_retain_fill(r->engine, &r->o, spelling_memory_tools(&r->spelled), tokens, n, &p);
         if (r->o.embed) api_embed_wish(r->engine, r->o.embed, n, &p.prefill, &p.cached);
         p.prefill.score_tokens = r->o.score_tokens;

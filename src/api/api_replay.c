@@ -5,11 +5,11 @@
 #include "base/mem.h"
 #include "base/sip_hash.h"
 
-struct answer_owner api_owner(const rd_engine *engine, const struct rd_request_options *o)
+struct kv_space api_space(const rd_engine *engine, const struct rd_request_options *o)
 {
-    struct answer_owner owner = {.salted = o->cache_salt != NULL};
+    struct kv_space owner = {0};
 
-    if (owner.salted) owner.salt = sip_hash128(engine->salt_key, o->cache_salt, strlen(o->cache_salt));
+    if (o->cache_salt) owner.salt = sip_hash128(engine->salt_key, o->cache_salt, strlen(o->cache_salt));
     return owner;
 }
 
@@ -171,7 +171,7 @@ static void warm_next_turn(struct rd_request *r)
 void api_answer_keep(struct rd_request *r)
 {
     const struct kv_seq *seq = &r->request->seq;
-    struct answer_owner owner = {r->request->p.salted, r->request->p.salt};
+    struct kv_space owner = r->request->p.space;
     struct api_answer *a = &r->output.answer;
     const struct api_kept kept = {
         .owner = owner, .ids = seq->keys, .n_prompt = seq->n_prompt, .n_ids = seq->n_keys, .spelled = &r->spelled,
@@ -183,7 +183,7 @@ void api_answer_keep(struct rd_request *r)
         seq->n_keys <= seq->n_prompt)
         return;
     if (a->calls && r->request->finish == REQUEST_STOP)      /* the client comes back with what the tools say */
-        (void)engine_hold_next(r->engine->engine, owner.salted, &owner.salt, seq->keys, seq->n_keys);
+        (void)engine_hold_next(r->engine->engine, &owner, seq->keys, seq->n_keys);
     if (a->reasoning.n && !a->calls && !a->failed && r->request->finish == REQUEST_STOP &&
         r->o.prompt_end != RD_PROMPT_CONTINUED)
         warm_next_turn(r);

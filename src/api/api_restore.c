@@ -15,7 +15,7 @@
 #define MAX_MESSAGES 4096u               /* of a conversation that is looked at */
 
 /* True: all picks stand behind their tokens, and *n_restored is how many there are. */
-static bool judge(const rd_engine *engine, struct answer_owner owner, const json_t *messages, struct answer_pick *picks,
+static bool judge(const rd_engine *engine, struct kv_space owner, const json_t *messages, struct answer_pick *picks,
                   const char *text, size_t n_text, uint32_t *n_restored)
 {
     int32_t *ids = NULL;
@@ -58,8 +58,8 @@ static json_t *copied(const json_t *messages)
     return copy;
 }
 
-rd_status api_render_restored(const rd_engine *engine, struct answer_owner owner, struct chat_input *in,
-                              json_t *messages, char **text, size_t *n, uint32_t *n_restored, struct rd_error *err)
+rd_status api_render_restored(const rd_engine *engine, struct kv_space owner, struct chat_input *in, json_t *messages,
+                              char **text, size_t *n, uint32_t *n_restored, struct rd_error *err)
 {
     size_t n_messages = json_array_size(messages);
     struct answer_pick *picks = n_messages <= MAX_MESSAGES ? mem_zalloc(n_messages + 1, sizeof(*picks)) : NULL;

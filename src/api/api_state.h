@@ -165,14 +165,14 @@ void api_output_hand_out(struct rd_request *r, struct rd_event *ev);
 void api_retain_fill(const rd_engine *engine, const struct rd_request_options *o, const char *tools,
                      const int32_t *tokens, uint32_t n, struct request_params *p);
 /* api_replay.c */
-struct answer_owner api_owner(const rd_engine *engine, const struct rd_request_options *o);
+struct kv_space api_space(const rd_engine *engine, const struct rd_request_options *o);
 void api_answer_add(struct api_answer *a, enum rd_delta_type type, const char *id, const char *s, size_t n);
 void api_answer_deinit(struct api_answer *a);
 /* Consumer, once the request has ended. */
 void api_answer_keep(struct rd_request *r);
 /* What answer_memory_keep() and the spellings get of an answer that ended by itself; ids: the prompt's and its own. */
 struct api_kept {
-    struct answer_owner owner;
+    struct kv_space owner;
     const uint32_t *ids;
     uint32_t n_prompt, n_ids, n_messages;
     const struct spelled *spelled;
@@ -208,7 +208,7 @@ void api_notes_deinit(const rd_engine *engine, struct api_prompt_notes *notes);
 struct api_rendering {
     const char *messages, *tools, *kwargs;
     enum rd_prompt_end end;
-    const struct answer_owner *owner;    /* whose spellings and answers are recalled; NULL: none, all as it was sent */
+    const struct kv_space *owner;        /* whose spellings and answers are recalled; NULL: none, all as it was sent */
     bool as_sent;                        /* answers are not put back */
     bool raw;                            /* keys are not sorted either */
     struct api_prompt_notes *notes;      /* NULL: the request is only looked at, and leaves no trace */
@@ -219,8 +219,8 @@ rd_status api_render(const rd_engine *engine, struct api_rendering *r, char **te
 rd_status api_render_messages(const rd_engine *engine, struct chat_input *in, json_t *messages, char **text, size_t *n,
                               struct rd_error *err);
 /* The same, with their answers as they were sampled where that is right. */
-rd_status api_render_restored(const rd_engine *engine, struct answer_owner owner, struct chat_input *in,
-                              json_t *messages, char **text, size_t *n, uint32_t *n_restored, struct rd_error *err);
+rd_status api_render_restored(const rd_engine *engine, struct kv_space owner, struct chat_input *in, json_t *messages,
+                              char **text, size_t *n, uint32_t *n_restored, struct rd_error *err);
 
 /* api_draft.c: after the weights and the size of the cache are known, before the engine is made. */
 rd_status api_draft_open(rd_engine *e, const char *path, uint32_t max_running, uint32_t page_tokens,

@@ -7,19 +7,14 @@ void salt_ring_deinit(struct salt_ring *r) { mutex_deinit(&r->lock); }
 
 static uint64_t tenant_of(const char *tenant) { return hash64_of(tenant, strlen(tenant)); }
 
-static bool is_same(struct answer_owner a, struct answer_owner b)
-{
-    return a.salted == b.salted && (!a.salted || hash128_equal(a.salt, b.salt));
-}
-
-void salt_ring_note(struct salt_ring *r, const char *tenant, struct answer_owner owner)
+void salt_ring_note(struct salt_ring *r, const char *tenant, struct kv_space owner)
 {
     uint64_t who = tenant ? tenant_of(tenant) : 0;
     uint32_t i = 0;
 
     if (!tenant) return;
     mutex_lock(&r->lock);
-    while (i < r->n && (r->items[i].tenant != who || !is_same(r->items[i].owner, owner))) i++;
+    while (i < r->n && (r->items[i].tenant != who || !kv_space_equal(&r->items[i].owner, &owner))) i++;
     if (i == r->n) {
         i = r->next++ % SALT_RING_SIZE;
         r->items[i].tenant = who;
@@ -29,7 +24,7 @@ void salt_ring_note(struct salt_ring *r, const char *tenant, struct answer_owner
     mutex_unlock(&r->lock);
 }
 
-uint32_t salt_ring_others(struct salt_ring *r, const char *tenant, struct answer_owner owner, struct answer_owner *list)
+uint32_t salt_ring_others(struct salt_ring *r, const char *tenant, struct kv_space owner, struct kv_space *list)
 {
     uint64_t who = tenant ? tenant_of(tenant) : 0;
     uint32_t n = 0;
@@ -37,7 +32,7 @@ uint32_t salt_ring_others(struct salt_ring *r, const char *tenant, struct answer
     if (!tenant) return 0;
     mutex_lock(&r->lock);
     for (uint32_t i = 0; i < r->n; i++)
-        if (r->items[i].tenant == who && !is_same(r->items[i].owner, owner)) list[n++] = r->items[i].owner;
+        if (r->items[i].tenant == who && !kv_space_equal(&r->items[i].owner, &owner)) list[n++] = r->items[i].owner;
     mutex_unlock(&r->lock);
     return n;
 }

@@ -13,7 +13,7 @@ enum spelling_kind { SPELLING_TOOLS, SPELLING_CALLS };
 struct kept_text { uint32_t refs; size_t n; struct hash128 hash; char s[]; };
 /* text NULL: spelled in two ways. */
 struct spelling {
-    struct answer_owner owner;
+    struct kv_space owner;
     uint32_t kind;
     struct hash128 said;
     struct kept_text *text;
@@ -87,13 +87,13 @@ void spelling_memory_destroy(struct spelling_memory *m)
 
 /* ---- keeping and finding; the lock is held ---- */
 
-static struct spelling *find(struct spelling_memory *m, const struct answer_owner *owner, enum spelling_kind kind,
+static struct spelling *find(struct spelling_memory *m, const struct kv_space *owner, enum spelling_kind kind,
                              struct hash128 said)
 {
     for (uint32_t i = *bucket_of(m, said); i > 0; i = m->ring[i - 1].next) {
         struct spelling *s = &m->ring[i - 1];
 
-        if (hash128_equal(s->said, said) && s->kind == kind && answer_owner_equal(&s->owner, owner)) return s;
+        if (hash128_equal(s->said, said) && s->kind == kind && kv_space_equal(&s->owner, owner)) return s;
     }
     return NULL;
 }
@@ -153,8 +153,8 @@ static void tell(memory_record_fn fn, void *arg, const struct spelling *s, bool 
 }
 
 /* The first spelling stays; of tools a second one makes that nobody's is known. held: the same text, or NULL. */
-static void keep(struct spelling_memory *m, const struct answer_owner *owner, enum spelling_kind kind,
-                 struct hash128 said, const char *text, size_t n, struct kept_text *held)
+static void keep(struct spelling_memory *m, const struct kv_space *owner, enum spelling_kind kind, struct hash128 said,
+                 const char *text, size_t n, struct kept_text *held)
 {
     struct spelling *old = find(m, owner, kind, said), s = {.owner = *owner, .kind = kind, .said = said};
     bool is_new = false;
@@ -202,7 +202,7 @@ bool spelling_memory_load(struct spelling_memory *m, const void *record, size_t 
 {
     const struct hash128 none = {0, 0};
     struct record_reader r;
-    struct answer_owner owner = {false, {0, 0}};
+    struct kv_space owner;
     struct spelling s = {.kind = 0}, *old;
     struct hash128 hash = none;
     const void *said, *digest, *text;
@@ -245,7 +245,7 @@ static char *spelled(const json_t *value, size_t *n)
 }
 
 /* What is kept, as JSON, if it is equal to value: a new reference. *known: something is, be it two spellings. */
-static json_t *recall(struct spelling_memory *m, const struct answer_owner *owner, enum spelling_kind kind,
+static json_t *recall(struct spelling_memory *m, const struct kv_space *owner, enum spelling_kind kind,
                       struct hash128 said, const json_t *value, bool *known)
 {
     const struct spelling *s;
@@ -267,7 +267,7 @@ static json_t *recall(struct spelling_memory *m, const struct answer_owner *owne
 }
 
 /* hold: takes a reference on the text, or NULL is given. */
-static void remember(struct spelling_memory *m, const struct answer_owner *owner, enum spelling_kind kind,
+static void remember(struct spelling_memory *m, const struct kv_space *owner, enum spelling_kind kind,
                      struct hash128 said, const json_t *value, struct kept_text **hold)
 {
     size_t n;
@@ -285,7 +285,7 @@ static void remember(struct spelling_memory *m, const struct answer_owner *owner
 }
 
 /* The tools of the longest conversation that this one goes on from. said[k]: with the first k of n messages. */
-static void recall_tools(struct spelling_memory *m, const struct answer_owner *owner, json_t *tools,
+static void recall_tools(struct spelling_memory *m, const struct kv_space *owner, json_t *tools,
                          const struct conversation *said, size_t n, size_t first_answer)
 {
     for (size_t k = n; k > 0; k--) {
@@ -332,8 +332,8 @@ static bool same_arguments(const json_t *a, const json_t *b)
     return same;
 }
 
-static void recall_calls(struct spelling_memory *m, const struct answer_owner *owner, json_t *message,
-                         struct hash128 said, bool keeps)
+static void recall_calls(struct spelling_memory *m, const struct kv_space *owner, json_t *message, struct hash128 said,
+                         bool keeps)
 {
     const json_t *calls = json_object_get(message, "tool_calls");
     json_t *sent = arguments_of(calls), *kept;
@@ -353,7 +353,7 @@ static void recall_calls(struct spelling_memory *m, const struct answer_owner *o
     json_decref(sent);
 }
 
-void spelling_memory_recall(struct spelling_memory *m, struct answer_owner owner, json_t *tools, json_t *messages,
+void spelling_memory_recall(struct spelling_memory *m, struct kv_space owner, json_t *tools, json_t *messages,
                             struct spelled *keep)
 {
     size_t n = json_array_size(messages), first_answer = n;
@@ -383,7 +383,7 @@ void spelling_memory_recall(struct spelling_memory *m, struct answer_owner owner
     mem_free(said);
 }
 
-void spelling_memory_answer(struct spelling_memory *m, struct answer_owner owner, const struct spelled *c,
+void spelling_memory_answer(struct spelling_memory *m, struct kv_space owner, const struct spelled *c,
                             const char *content, size_t n, const json_t *calls)
 {
     struct conversation after = conversation_add_answer(c->said, content, n, calls);

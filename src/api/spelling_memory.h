@@ -41,11 +41,11 @@ struct spelled { struct conversation said; struct kept_text *tools; };
 
 /* Tools, and the arguments of the calls in messages, get the spelling of their conversation, in place. tools: NULL for
  * none. keep: how the request is spelled now is remembered and given (spelling_memory_release); NULL: it is not. */
-void spelling_memory_recall(struct spelling_memory *m, struct answer_owner owner, json_t *tools, json_t *messages,
+void spelling_memory_recall(struct spelling_memory *m, struct kv_space owner, json_t *tools, json_t *messages,
                             struct spelled *keep);
 /* The answer to c was delivered: whoever goes on from it finds tools and calls as they were there. calls: as in struct
  * answer_parts. */
-void spelling_memory_answer(struct spelling_memory *m, struct answer_owner owner, const struct spelled *c,
+void spelling_memory_answer(struct spelling_memory *m, struct kv_space owner, const struct spelled *c,
                             const char *content, size_t n, const json_t *calls);
 /* Its tools as they were rendered, JSON text; NULL: none, or no memory. Until c is released. */
 const char *spelling_memory_tools(const struct spelled *c);

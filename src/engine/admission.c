@@ -154,19 +154,19 @@ static void count_admission(struct engine *e, struct request *r, uint64_t now)
     engine_give_place(e);
 }
 
-struct radix_node *engine_root_of(struct engine *e, bool salted, const struct hash128 *salt)
+struct radix_node *engine_root_of(struct engine *e, const struct kv_space *space)
 {
     struct radix_node *root = NULL;
+    size_t n = kv_space_name(space, e->space_name + e->o.namespace_bytes);
 
-    if (!salted) return e->root;
-    memcpy(e->salted_name + e->o.namespace_bytes, salt, sizeof(*salt));
-    (void)radix_namespace(e->cache.tree, e->salted_name, e->o.namespace_bytes + sizeof(*salt), &root);
+    if (n == 0) return e->root;
+    (void)radix_namespace(e->cache.tree, e->space_name, e->o.namespace_bytes + n, &root);
     return root;
 }
 
 struct radix_node *root_of(struct engine *e, const struct request *r)
 {
-    return engine_root_of(e, r->p.salted, &r->p.salt);
+    return engine_root_of(e, &r->p.space);
 }
 
 enum miss_cause engine_miss_cause(struct engine *e, const struct radix_node *root, const kv_key *keys, uint32_t n,
@@ -187,7 +187,7 @@ static bool admit_one(struct engine *e, struct request *r, uint64_t now)
     struct radix_node *root = r->p.cached && !r->p.prompt_logprobs ? root_of(e, r) : NULL;
     rd_status st;
 
-    if (root && r->p.salted) public_prefix_link(e, root, r->seq.keys, r->n_prompt, now);
+    if (root) public_prefix_link(e, &r->p.space, root, r->seq.keys, r->n_prompt, now);
     if (ram_link_wait(e, r, root, now) || store_link_wait(e, r, root, now)) return true;
     st = kv_seq_admit(&r->seq, root, now);
     if (st == RD_E_NOMEM && root) {

@@ -116,7 +116,7 @@ static struct kv_seq *shadow_of(struct draft_model *m, struct request *r)
         mem_free(s);
         return NULL;
     }
-    if (kv_seq_admit(s, r->p.cached && !r->p.salted ? m->root : NULL, d->shadow_ns) != RD_OK) {
+    if (kv_seq_admit(s, r->p.cached && kv_space_is_open(&r->p.space) ? m->root : NULL, d->shadow_ns) != RD_OK) {
         kv_seq_deinit(s);
         mem_free(s);
         return NULL;

@@ -72,10 +72,10 @@ rd_status engine_create(const struct engine_options *o, struct engine **out)
     random_init(&e->chunk_random, o->chunk_seed);
     e->live = mem_zalloc(e->max_live, sizeof(struct request *));
     e->logits = mem_map(e->logits_bytes);
-    e->salted_name = mem_alloc(o->namespace_bytes + sizeof(struct hash128), 1);
-    if (!e->live || !e->logits || !e->salted_name) goto fail;
-    if (o->namespace_bytes > 0) memcpy(e->salted_name, o->namespace_name, o->namespace_bytes);
-    e->o.namespace_name = e->salted_name;                   /* the caller's may be gone after this call */
+    e->space_name = mem_alloc(o->namespace_bytes + KV_SPACE_NAME_MAX, 1);
+    if (!e->live || !e->logits || !e->space_name) goto fail;
+    if (o->namespace_bytes > 0) memcpy(e->space_name, o->namespace_name, o->namespace_bytes);
+    e->o.namespace_name = e->space_name; /* the caller's may be gone after this call */
     if ((st = page_pool_create(o->n_pages, o->page_tokens, &e->pool)) != RD_OK) goto fail;
     if ((st = radix_create(e->pool, &e->cache.tree)) != RD_OK) goto fail;
     if ((st = radix_namespace(e->cache.tree, o->namespace_name, o->namespace_bytes, &e->root)) != RD_OK) goto fail;
@@ -131,7 +131,7 @@ void engine_destroy(struct engine *e)
     page_pool_destroy(e->pool);
     mem_unmap(e->logits, e->logits_bytes);
     public_prefix_destroy(e->public);
-    mem_free(e->salted_name);
+    mem_free(e->space_name);
     mem_free(e->tenants);
     if (e->zeros) mem_unmap(e->zeros, e->o.executor.page_bytes);
     mem_free(e->live);
@@ -277,24 +277,28 @@ rd_status engine_call(struct engine *e, void (*fn)(struct engine *e, void *arg),
 
 /* ---- holding a path for the next turn ---- */
 
-struct hold_task { struct engine_task task; bool salted; struct hash128 salt; uint32_t n; kv_key keys[]; };
+struct hold_task {
+    struct engine_task task;
+    struct kv_space space;
+    uint32_t n;
+    kv_key keys[];
+};
 
 static void hold_next(struct engine *e, void *arg)
 {
     struct hold_task *h = arg;
-    struct radix_node *root = engine_root_of(e, h->salted, &h->salt);
+    struct radix_node *root = engine_root_of(e, &h->space);
 
     if (root) radix_hold_next(e->cache.tree, root, h->keys, h->n);
 }
 
-rd_status engine_hold_next(struct engine *e, bool salted, const struct hash128 *salt, const kv_key *keys, uint32_t n)
+rd_status engine_hold_next(struct engine *e, const struct kv_space *space, const kv_key *keys, uint32_t n)
 {
     struct hold_task *h = mem_alloc(sizeof(*h) + (size_t)n * sizeof(*keys), 1);
     rd_status st;
 
     if (!h) return RD_E_NOMEM;
-    *h = (struct hold_task){
-        .task = {.fn = hold_next, .arg = h, .posted = true}, .salted = salted, .salt = *salt, .n = n};
+    *h = (struct hold_task){.task = {.fn = hold_next, .arg = h, .posted = true}, .space = *space, .n = n};
     memcpy(h->keys, keys, (size_t)n * sizeof(*keys));
     st = queue_push(e->tasks, &h->task);
     if (st == RD_OK) wake_ring(e->bell);

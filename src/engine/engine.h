@@ -87,7 +87,7 @@ void engine_kick(struct engine *e);
 rd_status engine_call(struct engine *e, void (*fn)(struct engine *e, void *arg), void *arg);
 /* Any thread: the path of keys[0..n) in a namespace is HELD, soon; copied. Does not wait. RD_E_NOMEM, RD_E_FULL,
  * RD_E_CLOSED: it is not. */
-rd_status engine_hold_next(struct engine *e, bool salted, const struct hash128 *salt, const kv_key *keys, uint32_t n);
+rd_status engine_hold_next(struct engine *e, const struct kv_space *space, const kv_key *keys, uint32_t n);
 /* Any thread. */
 void engine_get_stats(struct engine *e, struct engine_stats *out);
 /* Longest prompt that can ever run: tokens. Any thread. */
@@ -105,6 +105,6 @@ enum miss_cause engine_miss_cause(struct engine *e, const struct radix_node *roo
 /* Tokens of what a match found computed that lie in pages that were packed on disk (store_link.h). */
 uint32_t engine_n_lossy(struct engine *e, const struct radix_match *m);
 /* The namespace of a request with these parameters; NULL: no memory for it. */
-struct radix_node *engine_root_of(struct engine *e, bool salted, const struct hash128 *salt);
+struct radix_node *engine_root_of(struct engine *e, const struct kv_space *space);
 /* Every invariant: kv_check, the accounting equation, requests by state. */
 rd_status engine_check(struct engine *e, struct rd_error *err);

@@ -52,9 +52,9 @@ struct engine {
     struct kv_cache cache;
     uint64_t *tenants;                   /* [n_pages]: kv_isolate; NULL: off */
     void *zeros;                         /* [page_bytes], mapped: for executors whose pages are not at hand */
-    struct radix_node *root;             /* of requests without a salt */
+    struct radix_node *root;             /* of the open space */
     struct public_prefixes *public;      /* NULL: none */
-    uint8_t *salted_name;                /* [namespace_bytes + a salt] */
+    uint8_t *space_name;                 /* [namespace_bytes + KV_SPACE_NAME_MAX] */
     struct sampler_scratch *scratch;
     float *logits;                       /* [max_logits, n_vocab], mapped, touched as far as used */
     uint64_t logits_bytes;

@@ -60,17 +60,26 @@ rd_status public_prefix_add(struct engine *e, const kv_key *keys, uint32_t n)
     return RD_OK;
 }
 
-void public_prefix_link(struct engine *e, struct radix_node *root, const kv_key *keys, uint32_t n, uint64_t now)
+/* The root of the open space of the same adapter; NULL: no memory for it. */
+static struct radix_node *common_root(struct engine *e, const struct kv_space *space)
+{
+    struct kv_space open = kv_space_opened(space);
+
+    return engine_root_of(e, &open);
+}
+
+void public_prefix_link(struct engine *e, const struct kv_space *space, struct radix_node *root, const kv_key *keys,
+                        uint32_t n, uint64_t now)
 {
     struct radix *tree = e->cache.tree;
     uint32_t n_public = longest(e->public, keys, n, false);
     struct radix_match own, common;
-    struct radix_node *node;
+    struct radix_node *node, *from;
 
-    if (n_public == 0 || root == e->root) return;
+    if (n_public == 0 || kv_space_is_open(space) || !(from = common_root(e, space))) return;
     own = radix_match(tree, root, keys, n_public, now);
     if (own.n_match == n_public) return;                    /* it is there, or on its way */
-    common = radix_match(tree, e->root, keys, n_public, now);
+    common = radix_match(tree, from, keys, n_public, now);
     if (common.n_ready <= own.n_match) return;
     radix_path_pages(tree, common.node, common.n_ready, e->public->pages);
     (void)radix_insert_ready(tree, root, keys, common.n_ready, e->public->pages, now,
@@ -81,14 +90,16 @@ void public_prefix_publish(struct engine *e, struct request *r, uint64_t now)
 {
     uint32_t n_public;
     struct radix_match m;
-    struct radix_node *node;
+    struct radix_node *node, *to;
 
-    if (!e->public || r->published || !r->p.salted || !r->seq.cached || r->seq.n_computed < r->n_prompt) return;
+    if (!e->public || r->published || kv_space_is_open(&r->p.space) || !r->seq.cached ||
+        r->seq.n_computed < r->n_prompt)
+        return;
     r->published = true;
     n_public = longest(e->public, r->seq.keys, r->n_prompt, true);
-    if (n_public == 0) return;
-    m = radix_match(e->cache.tree, e->root, r->seq.keys, n_public, now);
+    if (n_public == 0 || !(to = common_root(e, &r->p.space))) return;
+    m = radix_match(e->cache.tree, to, r->seq.keys, n_public, now);
     if (m.n_match == n_public) return;
-    if (radix_insert_ready(e->cache.tree, e->root, r->seq.keys, n_public, r->seq.pages, now, &node) == RD_OK)
-        radix_retain(e->cache.tree, e->root, r->seq.keys, n_public, RADIX_DAY);
+    if (radix_insert_ready(e->cache.tree, to, r->seq.keys, n_public, r->seq.pages, now, &node) == RD_OK)
+        radix_retain(e->cache.tree, to, r->seq.keys, n_public, RADIX_DAY);
 }

@@ -63,17 +63,14 @@ void ram_link_chain(const struct ram_link *l, struct hash128 seed, const kv_key 
         digests[i] = next_digest(l, i ? digests[i - 1] : seed, keys + (size_t)i * l->page_tokens);
 }
 
-struct hash128 ram_link_seed(struct engine *e, bool salted, const struct hash128 *salt)
+struct hash128 ram_link_seed(struct engine *e, const struct kv_space *space)
 {
-    struct { struct hash128 salt; uint64_t is_salted; } name = {{0, 0}, salted};
-
-    if (salted) name.salt = *salt;
-    return sip_hash128(e->o.ram->key, &name, sizeof(name));
+    return sip_hash128(e->o.ram->key, space, sizeof(*space));
 }
 
 struct hash128 ram_link_seed_of(struct engine *e, struct request *r)
 {
-    if (!r->ram.has_seed) r->ram.seed = ram_link_seed(e, r->p.salted, &r->p.salt);
+    if (!r->ram.has_seed) r->ram.seed = ram_link_seed(e, &r->p.space);
     r->ram.has_seed = true;
     return r->ram.seed;
 }

@@ -24,6 +24,7 @@
 #include "base/hash.h"
 #include "engine/executor.h"
 #include "kv/kv_seq.h"
+#include "kv/kv_space.h"
 
 struct engine;
 struct request;
@@ -75,7 +76,7 @@ void ram_link_unname(struct ram_link *l, kv_page page);
 /* Empties the tier, also of what is on its way. */
 void ram_link_clear(struct engine *e);
 /* Of keys[0..n) in a namespace, how many tokens behind the first n_there come from the tier. */
-uint32_t ram_link_n_more(struct engine *e, bool salted, const struct hash128 *salt, const kv_key *keys, uint32_t n,
+uint32_t ram_link_n_more(struct engine *e, const struct kv_space *space, const kv_key *keys, uint32_t n,
                          uint32_t n_there);
 /* Pages that requests in the queue will still take beside those of their loads; pages on their way. */
 uint64_t ram_link_promised(const struct ram_link *l);

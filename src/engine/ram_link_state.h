@@ -60,7 +60,7 @@ struct ram_link {
 /* The digests of pages [0, n) of keys, from the namespace's seed on. */
 void ram_link_chain(const struct ram_link *l, struct hash128 seed, const kv_key *keys, uint32_t n,
                     struct hash128 *digests);
-struct hash128 ram_link_seed(struct engine *e, bool salted, const struct hash128 *salt);
+struct hash128 ram_link_seed(struct engine *e, const struct kv_space *space);
 struct hash128 ram_link_seed_of(struct engine *e, struct request *r);
 /* A page that came from the tier. */
 void ram_link_set_name(struct ram_link *l, kv_page page, struct hash128 digest, const uint32_t *tokens);

@@ -180,7 +180,7 @@ void ram_link_leave(struct engine *e, struct request *r)
     if (r->ram.load) part(e, r);
 }
 
-uint32_t ram_link_n_more(struct engine *e, bool salted, const struct hash128 *salt, const kv_key *keys, uint32_t n,
+uint32_t ram_link_n_more(struct engine *e, const struct kv_space *space, const kv_key *keys, uint32_t n,
                          uint32_t n_there)
 {
     struct ram_link *l = e->o.ram;
@@ -188,7 +188,7 @@ uint32_t ram_link_n_more(struct engine *e, bool salted, const struct hash128 *sa
 
     if (!l || n_there / l->page_tokens >= n_full) return 0;
     first = n_there / l->page_tokens;
-    ram_link_chain(l, ram_link_seed(e, salted, salt), keys, n_full, l->digests);
+    ram_link_chain(l, ram_link_seed(e, space), keys, n_full, l->digests);
     n_found = n_in_tier(l, keys, first, n_full);
     return n_found ? (first + n_found) * l->page_tokens - n_there : 0;
 }

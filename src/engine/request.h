@@ -12,7 +12,6 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include "base/hash.h"
 #include "base/thread.h"
 #include "engine/draft_index.h"
 #include "engine/ram_link.h"
@@ -20,6 +19,7 @@
 #include "engine/prefill_result.h"
 #include "engine/think_budget.h"
 #include "kv/kv_seq.h"
+#include "kv/kv_space.h"
 #include "radish/status.h"
 #include "sample/sampler.h"
 
@@ -71,8 +71,7 @@ struct request_params {
     struct think_budget think;           /* copied; n_forced 0: none */
     bool idle;               /* computed only when nothing else is to do: it comes last, and makes way */
     struct prefill_wish prefill;         /* copied */
-    bool salted;             /* it shares what is stored with requests of the same salt only */
-    struct hash128 salt;
+    struct kv_space space;               /* it shares what is stored with requests of the same namespace only */
     struct request_keep keep[REQUEST_N_KEEPS];  /* n_keys beyond what was computed: all of that */
     bool keep_match;         /* others will come with the part that it found stored: that is SHORT, too */
     uint64_t fair_key;

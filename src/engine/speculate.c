@@ -18,7 +18,11 @@
 #define REVIVE          0.004           /* of the way back to what others see, per step in which no draft was taken */
 
 /* What was written in one namespace. */
-struct history { struct draft_index *index; bool salted; struct hash128 salt; uint64_t last_use; };
+struct history {
+    struct draft_index *index;
+    struct kv_space space;
+    uint64_t last_use;
+};
 
 struct speculation {
     struct history histories[N_HISTORIES]; /* the one used longest ago makes room for a new namespace */
@@ -62,7 +66,7 @@ static struct draft_index *history_of(struct speculation *s, const struct reques
     for (uint32_t i = 0; i < N_HISTORIES; i++) {
         struct history *h = &s->histories[i];
 
-        if (!h->index || h->salted != r->p.salted || (h->salted && !hash128_equal(h->salt, r->p.salt))) continue;
+        if (!h->index || !kv_space_equal(&h->space, &r->p.space)) continue;
         h->last_use = ++s->n_uses;
         return h->index;
     }
@@ -80,7 +84,7 @@ static struct draft_index *make_history(struct speculation *s, const struct requ
         if (s->histories[i].last_use < oldest->last_use) oldest = &s->histories[i];
     if (draft_index_create(HISTORY_TOKENS, &index) != RD_OK) return NULL;
     draft_index_destroy(oldest->index);
-    *oldest = (struct history){index, r->p.salted, r->p.salt, ++s->n_uses};
+    *oldest = (struct history){index, r->p.space, ++s->n_uses};
     return index;
 }
 

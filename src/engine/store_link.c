@@ -365,20 +365,17 @@ uint64_t store_link_promised(const struct store_link *l) { return l ? l->n_promi
 uint32_t store_link_n_pages(const struct store_link *l) { return l ? (uint32_t)l->counts.n_loading : 0; }
 struct store_link_counts store_link_get_counts(const struct store_link *l) { return l->counts; }
 
-/* The name: everything that decides a page's bytes, then the salt (NULL: none), then the suffix. */
-static struct store_space *name_space(struct store_link *l, const void *base, size_t n, const struct hash128 *salt,
+/* The name: everything that decides a page's bytes, then the namespace, then the suffix. */
+static struct store_space *name_space(struct store_link *l, const void *base, size_t n, const struct kv_space *kv_space,
                                       const char *suffix, uint64_t page_bytes)
 {
     struct store_space *space = NULL;
     uint8_t name[LIMIT_STORE_NAME_BYTES];
     size_t n_suffix = strlen(suffix);
 
-    if (n + sizeof(*salt) + n_suffix > sizeof(name)) return NULL;
+    if (n + KV_SPACE_NAME_MAX + n_suffix > sizeof(name)) return NULL;
     if (n > 0) memcpy(name, base, n);
-    if (salt) {
-        memcpy(name + n, salt, sizeof(*salt));
-        n += sizeof(*salt);
-    }
+    n += kv_space_name(kv_space, name + n);
     memcpy(name + n, suffix, n_suffix);
     if (page_store_space(l->store, name, n + n_suffix, l->o.page_tokens, page_bytes, &space) != RD_OK) return NULL;
     return space;
@@ -387,11 +384,10 @@ static struct store_space *name_space(struct store_link *l, const void *base, si
 struct store_space *store_link_name_space(struct engine *e, const struct request_params *p, const char *suffix,
                                           uint64_t page_bytes)
 {
-    return name_space(e->o.store, e->o.namespace_name, e->o.namespace_bytes, p->salted ? &p->salt : NULL, suffix,
-                      page_bytes);
+    return name_space(e->o.store, e->o.namespace_name, e->o.namespace_bytes, &p->space, suffix, page_bytes);
 }
 
-uint32_t store_link_n_stored(struct engine *e, const char *name, uint64_t page_bytes, const struct hash128 *salt,
+uint32_t store_link_n_stored(struct engine *e, const char *name, uint64_t page_bytes, const struct kv_space *kv_space,
                              const kv_key *keys, uint32_t n, uint32_t from)
 {
     struct store_link *l = e->o.store;
@@ -400,7 +396,7 @@ uint32_t store_link_n_stored(struct engine *e, const char *name, uint64_t page_b
 
     if (!l) return from;
     P = l->o.page_tokens, first = i = from / P, n_full = u32_min(n / P, l->o.max_pages);
-    space = name_space(l, name ? name : e->o.namespace_name, name ? strlen(name) : e->o.namespace_bytes, salt, "",
+    space = name_space(l, name ? name : e->o.namespace_name, name ? strlen(name) : e->o.namespace_bytes, kv_space, "",
                        name ? page_bytes : l->o.page_bytes);
     if (!space || first >= n_full) return from;
     page_store_chain(l->store, space, keys, 0, first + 1, l->digests);
@@ -411,7 +407,7 @@ uint32_t store_link_n_stored(struct engine *e, const char *name, uint64_t page_b
     return i > first ? i * P : from;
 }
 
-uint64_t store_link_prune(struct engine *e, const struct hash128 *salt, const kv_key *keys, uint32_t n)
+uint64_t store_link_prune(struct engine *e, const struct kv_space *kv_space, const kv_key *keys, uint32_t n)
 {
     struct store_link *l = e->o.store;
     const void *base = e->o.namespace_name;
@@ -425,10 +421,10 @@ uint64_t store_link_prune(struct engine *e, const struct hash128 *salt, const kv
     memcpy(job->keys, keys, (size_t)n * sizeof(*keys));
     job->n = n;
     job->n_refs = 2;
-    job->spaces[0] = name_space(l, base, n_base, salt, "", l->o.page_bytes);
+    job->spaces[0] = name_space(l, base, n_base, kv_space, "", l->o.page_bytes);
     if (l->ends.state_bytes)
-        job->spaces[1] = name_space(l, base, n_base, salt, END_SUFFIX, l->o.page_bytes + l->ends.state_bytes);
-    if (l->o.lossy_from) job->spaces[2] = name_space(l, base, n_base, salt, PACKED_SUFFIX, l->o.packed_bytes);
+        job->spaces[1] = name_space(l, base, n_base, kv_space, END_SUFFIX, l->o.page_bytes + l->ends.state_bytes);
+    if (l->o.lossy_from) job->spaces[2] = name_space(l, base, n_base, kv_space, PACKED_SUFFIX, l->o.packed_bytes);
     if (!job->spaces[0]) {
         mem_free(job);
         return 0;

@@ -33,6 +33,7 @@
 #include "base/clock.h"
 #include "engine/executor.h"
 #include "kv/kv_seq.h"
+#include "kv/kv_space.h"
 #include "store/page_store.h"
 
 struct engine;
@@ -85,17 +86,17 @@ struct page_store *store_link_store(struct store_link *l);
 /* Empties the store and waits for that, for at most 10 s. Not from the engine thread. */
 void store_link_clear(struct store_link *l);
 
-/* Takes a text of a namespace (salt NULL: none) out of the store, as page_store_prune does, after what waits to be written;
- * waits for that, for at most 10 s. Returns the entries dropped by then. Not from the engine thread. */
-uint64_t store_link_prune(struct engine *e, const struct hash128 *salt, const kv_key *keys, uint32_t n);
+/* Takes a text of a namespace out of the store, as page_store_prune does, after what waits to be written; waits
+ * for that, for at most 10 s. Returns the entries dropped by then. Not from the engine thread. */
+uint64_t store_link_prune(struct engine *e, const struct kv_space *kv_space, const kv_key *keys, uint32_t n);
 
 /* True: r waits for a load now, in the queue. root: its namespace in the tree. */
 bool store_link_wait(struct engine *e, struct request *r, struct radix_node *root, uint64_t now);
 /* Attaches what was loaded; lets go of requests that have waited too long. */
 void store_link_collect(struct engine *e, uint64_t now);
-/* Up to which of the n keys the store has them, whoever has the first `from`: those, or more in whole pages. salt: NULL:
- * none. name: of a namespace of another engine, with pages of page_bytes; NULL: this one's. Nothing is loaded. */
-uint32_t store_link_n_stored(struct engine *e, const char *name, uint64_t page_bytes, const struct hash128 *salt,
+/* Up to which of the n keys the store has them, whoever has the first `from`: those, or more in whole pages. name: of a
+ * namespace of another engine, with pages of page_bytes; NULL: this one's. Nothing is loaded. */
+uint32_t store_link_n_stored(struct engine *e, const char *name, uint64_t page_bytes, const struct kv_space *kv_space,
                              const kv_key *keys, uint32_t n, uint32_t from);
 /* What is stored of r's namespace (its parameters alone are looked at) may be wrong: nothing is loaded or saved any more
  * until all of it was dropped; where it cannot be, this process does not look at it again. Engine thread; no load is under

@@ -12,7 +12,11 @@
 #define BLOCK_TOKENS 64u                 /* a request that comes waits no longer than for an idle prompt's chunk */
 #define SHOWN_TOKENS 16u                 /* on either side of a mismatch */
 
-struct verify_job { kv_key *keys; uint32_t n, n_done; bool salted; struct hash128 salt; };
+struct verify_job {
+    kv_key *keys;
+    uint32_t n, n_done;
+    struct kv_space space;
+};
 
 struct verifier {
     struct verify_counts counts;
@@ -81,7 +85,7 @@ struct verify_counts verifier_counts(const struct verifier *v)
 void verifier_note_hit(struct engine *e, const struct request *r)
 {
     struct verifier *v = e->verifier;
-    struct verify_job job = {.n = r->usage.n_cached, .salted = r->p.salted, .salt = r->p.salt};
+    struct verify_job job = {.n = r->usage.n_cached, .space = r->p.space};
 
     if (!v || !r->p.cached || store_link_is_lossy_at(e->o.store, job.n)) return;
     if (random_at_unit(v->seed, v->counts.n_hits++) >= e->o.verify_share) return;
@@ -125,8 +129,7 @@ static rd_status forward(struct engine *e, const struct verify_job *job, uint32_
     uint32_t P = e->o.page_tokens;
     rd_status st;
 
-    v->shell.p.salted = job->salted;
-    v->shell.p.salt = job->salt;
+    v->shell.p.space = job->space;
     v->shell.store = (struct request_store){0};
     v->shell.seq.keys = job->keys;
     v->shell.seq.n_keys = job->n;
@@ -181,17 +184,17 @@ static void put_tokens(const struct verify_job *job, uint32_t at, char *out, siz
 /* at: the first position that is not what it should be, of those that were looked at. */
 static void tell(const struct engine *e, const struct verify_job *job, uint32_t at, const char *what)
 {
-    char tokens[SHOWN_TOKENS * 2 * 16];
+    char tokens[SHOWN_TOKENS * 2 * 16], space[96];
     struct hash128 all = hash128_of(job->keys, job->n * sizeof(*job->keys));
 
     put_tokens(job, at, tokens, sizeof(tokens));
+    kv_space_print(&job->space, space, sizeof(space));
     log_error("THE CACHE IS WRONG (please report this): position %u of a hit of %u tokens, %s; radish %s, namespace "
-              "\"%.*s\", salt %016" PRIx64 "%016" PRIx64 ", pages of %u tokens; token ids from %u on: %s; XXH3 of all "
+              "\"%.*s\", %s, pages of %u tokens; token ids from %u on: %s; XXH3 of all "
               "token ids %016" PRIx64 "%016" PRIx64,
               at, job->n, what, RADISH_VERSION, (int)e->o.namespace_bytes,
-              e->o.namespace_bytes ? (const char *)e->o.namespace_name : "", job->salted ? job->salt.high : 0,
-              job->salted ? job->salt.low : 0, e->o.page_tokens, at < SHOWN_TOKENS ? 0 : at - SHOWN_TOKENS, tokens,
-              all.high, all.low);
+              e->o.namespace_bytes ? (const char *)e->o.namespace_name : "", space, e->o.page_tokens,
+              at < SHOWN_TOKENS ? 0 : at - SHOWN_TOKENS, tokens, all.high, all.low);
     for (uint32_t i = 0; i < job->n; i += SHOWN_TOKENS) {
         struct verify_job part = {.keys = job->keys + i, .n = u32_min(SHOWN_TOKENS, job->n - i)};
 
@@ -270,7 +273,7 @@ bool verifier_step(struct engine *e)
     if (!v || v->n_jobs == 0 || store_link_n_pages(e->o.store) + ram_link_n_moving(e->o.ram) > 0)
         return false;
     job = &v->jobs[v->head];
-    b.root = engine_root_of(e, job->salted, &job->salt);
+    b.root = engine_root_of(e, &job->space);
     if (b.root) m = radix_match(e->cache.tree, b.root, job->keys, job->n, clock_now_ns(e->o.clock));
     if (!b.root || m.n_ready < job->n) {
         v->counts.n_skipped++;

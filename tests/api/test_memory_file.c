@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "api/memory_file.h"
+#include "api/memory_record.h"
 #include "api/spelling_memory.h"
 #include "base/data_file.h"
 #include "base/file.h"
@@ -16,7 +17,7 @@
 static void *json_alloc(size_t n) { return mem_alloc(1, n); }
 __attribute__((constructor)) static void set_json_memory(void) { json_set_alloc_funcs(json_alloc, mem_free); }
 
-static const struct answer_owner nobody, somebody = {true, {7, 8}};
+static const struct kv_space nobody, somebody = {.salt = {7, 8}};
 
 /* A conversation of n messages: user, assistant, user, ... */
 static json_t *talk(uint32_t n)
@@ -29,7 +30,7 @@ static json_t *talk(uint32_t n)
 }
 
 /* What becomes of one tool in a request of n messages, as a text; "": it stays. */
-static const char *recalled_at(struct spelling_memory *m, struct answer_owner owner, const char *text, uint32_t n,
+static const char *recalled_at(struct spelling_memory *m, struct kv_space owner, const char *text, uint32_t n,
                                struct spelled *keep)
 {
     static char out[4096];
@@ -47,7 +48,7 @@ static const char *recalled_at(struct spelling_memory *m, struct answer_owner ow
 }
 
 /* The same of a request in mid conversation, which is kept. */
-static const char *recalled(struct spelling_memory *m, struct answer_owner owner, const char *text)
+static const char *recalled(struct spelling_memory *m, struct kv_space owner, const char *text)
 {
     struct spelled kept;
     const char *out = recalled_at(m, owner, text, 3, &kept);
@@ -353,6 +354,47 @@ static void copy_record(void *arg, const void *record, size_t n)
         mem_free(part);
     }
     copy->n += answer_memory_load(copy->to, record, n);
+}
+
+/* As versions before adapters wrote them, with an adapter, and of a version that knows more. */
+TEST(a_record_tells_whose_it_is)
+{
+    static const struct {
+        const char *bytes;
+        size_t n;
+        struct kv_space owner;
+    } old[] = {{"\5\0\0\0"
+                "\0\0\0\0"
+                "\0\0\0\0\0\0\0\0"
+                "\0\0\0\0\0\0\0\0",
+                24,
+                {{0, 0}, {0, 0}}},
+               {"\5\0\0\0"
+                "\1\0\0\0"
+                "\7\0\0\0\0\0\0\0"
+                "\10\0\0\0\0\0\0\0",
+                24,
+                {{7, 8}, {0, 0}}}};
+    static const struct kv_space owners[] = {{{0, 0}, {0, 0}}, {{7, 8}, {0, 0}}, {{0, 0}, {7, 8}}, {{7, 8}, {9, 1}}};
+    struct record_reader r;
+    struct kv_space owner;
+
+    for (size_t i = 0; i < 2; i++) {
+        CHECK_EQ(record_open(&r, old[i].bytes, old[i].n, &owner), RECORD_SPELLING);
+        CHECK(kv_space_equal(&owner, &old[i].owner) && r.left == 0);
+    }
+    for (size_t i = 0; i < 4; i++) {
+        struct buf b = {0};
+
+        record_begin(&b, RECORD_ANSWER, &owners[i]);
+        CHECK_EQ(record_open(&r, b.data, b.n, &owner), RECORD_ANSWER);
+        CHECK(kv_space_equal(&owner, &owners[i]) && r.left == 0);
+        if (i < 2) CHECK(b.n == old[i].n && memcmp(b.data + 4, old[i].bytes + 4, b.n - 4) == 0);
+        for (size_t cut = 0; cut < b.n; cut++) CHECK_EQ(record_open(&r, b.data, cut, &owner), 0);
+        b.data[4] |= 4;
+        CHECK_EQ(record_open(&r, b.data, b.n, &owner), 0);
+        buf_deinit(&b);
+    }
 }
 
 TEST(answers_are_there_after_a_restart)

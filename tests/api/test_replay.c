@@ -9,7 +9,7 @@
 #include "radish/radish.h"
 #include "test.h"
 
-static const struct answer_owner nobody;
+static const struct kv_space nobody;
 
 /* Bytes, and "ab", "abc", "<end>". */
 static struct tokenizer *tiny_tokenizer(int32_t *ab, int32_t *abc, int32_t *end)
@@ -27,7 +27,7 @@ static struct tokenizer *tiny_tokenizer(int32_t *ab, int32_t *abc, int32_t *end)
     return t;
 }
 
-static bool replays(struct answer_memory *m, struct answer_owner owner, const int32_t *sent, uint32_t n_sent,
+static bool replays(struct answer_memory *m, struct kv_space owner, const int32_t *sent, uint32_t n_sent,
                     const int32_t *want, uint32_t n_want)
 {
     int32_t *ids = (int32_t *)(void *)mem_memdup(sent, n_sent * sizeof(*sent));
@@ -47,7 +47,7 @@ TEST(sampled_tokens_take_the_place_of_others_with_the_same_bytes)
     struct answer_memory *m;
     int32_t ab, abc, end;
     struct tokenizer *t = tiny_tokenizer(&ab, &abc, &end);
-    const struct answer_owner other = {true, {1, 2}};
+    const struct kv_space other = {.salt = {1, 2}};
 
     CHECK_OK(answer_memory_create(t, 1 << 20, &m));
     const uint32_t kept[] = {1, 2, 3, 4, 'a', 'b', 'c', 'x', (uint32_t)ab};

@@ -80,8 +80,7 @@ static struct request *try_submit(struct rig *g, const int32_t *prompt, uint32_t
         .cached = !a.uncached, .max_tokens = a.max_tokens, .max_keys = 4096, .hold = a.hold, .fair_key = a.key};
     struct request *r = NULL;
 
-    p.salted = a.salt != 0;
-    p.salt.low = a.salt;
+    p.space = sim_space(a.salt);
     sampler_params_default(&p.sampling);
     p.sampling.temperature = 0;
     if (a.n_end_wakes) {
@@ -669,6 +668,28 @@ TEST(a_public_prompt_is_found_under_every_salt_and_nothing_behind_it)
     engine_clear_cache(g.e);
     CHECK_EQ(cached_with_salt(&g, other, N, 2), 0);
     CHECK_EQ(cached_with_salt(&g, prompt, N, 3), PUBLIC);
+    rig_close(&g);
+}
+
+TEST(another_adapter_shares_nothing_not_even_what_is_public)
+{
+    enum { PUBLIC = 37, N = 60 };
+    const uint64_t adapters[] = {0, SIM_ADAPTER, 2 * SIM_ADAPTER};
+    struct rig g;
+    int32_t prompt[N];
+
+    CHECK(rig_open(&g, 96, 16, 4, 16, 32));
+    make_prompt(prompt, N, 1);
+    g.x.public_tokens = PUBLIC;
+    CHECK_OK(public_prefix_add(g.e, (const kv_key *)prompt, PUBLIC));
+    for (uint32_t i = 0; i < 3; i++) { /* each computes it once, for its own salts alone */
+        CHECK_EQ(cached_with_salt(&g, prompt, N, adapters[i] + 1), 0);
+        CHECK_EQ(cached_with_salt(&g, prompt, N, adapters[i] + 2), PUBLIC);
+        CHECK_EQ(cached_with_salt(&g, prompt, N, adapters[i]), PUBLIC);
+        CHECK_EQ(cached_with_salt(&g, prompt, N, adapters[i]), N);
+        CHECK_EQ(engine_check(g.e, NULL), RD_OK);
+    }
+    CHECK_EQ(radix_counts(g.e->cache.tree).n_namespaces, 9);
     rig_close(&g);
 }
 

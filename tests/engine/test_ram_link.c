@@ -257,15 +257,16 @@ TEST(explaining_tells_what_host_memory_has)
 {
     struct rig g;
     kv_key keys[100];
-    struct hash128 salt = {0, 0};
+    struct kv_space open = {0}, salted = {.salt = {1, 0}}, adapted = {.adapter = {1, 0}};
 
     CHECK(rig_open(&g, 32, 200));
     for (uint64_t text = 1; text <= 8; text++) run(&g, text, 100, 0);
     for (uint32_t i = 0; i < 100; i++) keys[i] = 1 + (kv_key)(random_at(1, i) % (SIM_VOCAB - 1));
-    CHECK_EQ(ram_link_n_more(g.e, false, &salt, keys, 100, 0), 96);
-    CHECK_EQ(ram_link_n_more(g.e, false, &salt, keys, 100, 20), 76);
-    CHECK_EQ(ram_link_n_more(g.e, false, &salt, keys, 99, 96), 0);
-    CHECK_EQ(ram_link_n_more(g.e, true, &salt, keys, 100, 0), 0);
+    CHECK_EQ(ram_link_n_more(g.e, &open, keys, 100, 0), 96);
+    CHECK_EQ(ram_link_n_more(g.e, &open, keys, 100, 20), 76);
+    CHECK_EQ(ram_link_n_more(g.e, &open, keys, 99, 96), 0);
+    CHECK_EQ(ram_link_n_more(g.e, &salted, keys, 100, 0), 0);
+    CHECK_EQ(ram_link_n_more(g.e, &adapted, keys, 100, 0), 0);
     rig_close(&g);
 }
 

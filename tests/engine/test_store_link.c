@@ -558,6 +558,20 @@ TEST(clearing_empties_the_disk_too)
     rig_close(&g);
 }
 
+TEST(an_adapter_has_pages_of_its_own_on_disk)
+{
+    const uint64_t spaces[] = {0, 1, SIM_ADAPTER, SIM_ADAPTER + 1, 2 * SIM_ADAPTER};
+    struct rig g;
+
+    CHECK(rig_open(&g, 128));
+    for (uint32_t i = 0; i < 5; i++) CHECK_EQ(run(&g, 1, 100, spaces[i]).n_cached, 0);
+    rig_stop(&g);
+    CHECK(rig_start(&g));
+    for (uint32_t i = 0; i < 5; i++) CHECK_EQ(run(&g, 1, 100, spaces[i]).n_disk, 100);
+    CHECK_EQ(stats(&g).disk.n_damaged, 0);
+    rig_close(&g);
+}
+
 TEST(a_text_is_taken_out_of_the_disk)
 {
     for (int threads = 0; threads < 2; threads++) {
@@ -573,12 +587,13 @@ TEST(a_text_is_taken_out_of_the_disk)
         (void)run(&g, 1, 100, 0);
         (void)run(&g, 2, 100, 0);
         sim_prompt(prompt, 100, 1);
-        CHECK(store_link_prune(g.e, NULL, (const kv_key *)(const void *)prompt, 90) >= 12);
+        CHECK(store_link_prune(g.e, &(struct kv_space){0}, (const kv_key *)(const void *)prompt, 90) >= 12);
         rig_stop(&g);
         CHECK(rig_start(&g));
         CHECK_EQ(run(&g, 1, 100, 0).n_cached, 0);
         CHECK_EQ(run(&g, 2, 100, 0).n_disk, 100);
-        CHECK_EQ(store_link_prune(g.e, &(struct hash128){1, 2}, (const kv_key *)(const void *)prompt, 90), 0);
+        CHECK_EQ(store_link_prune(g.e, &(struct kv_space){.salt = {1, 2}}, (const kv_key *)(const void *)prompt, 90),
+                 0);
         CHECK_EQ(stats(&g).disk.n_damaged, 0);
         rig_close(&g);
     }

@@ -118,8 +118,8 @@ static kv_page page_of(struct rig *g, uint64_t text, uint32_t n, uint64_t salt, 
 {
     int32_t prompt[2048];
     kv_page pages[2048 / P + 1];
-    struct hash128 s = {.low = salt};
-    struct radix_node *root = engine_root_of(g->e, salt != 0, &s);
+    struct kv_space s = {.salt = {salt, 0}};
+    struct radix_node *root = engine_root_of(g->e, &s);
     struct radix_match m;
 
     sim_prompt(prompt, n, text);
@@ -244,7 +244,7 @@ TEST(what_was_computed_below_a_wrong_page_goes_with_it_and_what_is_beside_it_sta
 TEST(a_wrong_page_goes_from_every_namespace_that_shares_it)
 {
     struct rig g;
-    struct hash128 salt = {.low = 9};
+    struct kv_space salt = {.salt = {9, 0}};
     struct radix_node *other, *node, *held;
     struct radix_match m;
     kv_page pages[64];
@@ -258,7 +258,7 @@ TEST(a_wrong_page_goes_from_every_namespace_that_shares_it)
     sim_prompt(prompt, 100, 1);
     m = radix_match(g.e->cache.tree, g.e->root, (const kv_key *)prompt, 100, 1);
     radix_path_pages(g.e->cache.tree, m.node, 100, pages);
-    other = engine_root_of(g.e, true, &salt);
+    other = engine_root_of(g.e, &salt);
     CHECK_OK(radix_insert_ready(g.e->cache.tree, other, (const kv_key *)prompt, 100, pages, 1, &node));
     held = kv_hold(engine_cache(g.e), other, (const kv_key *)prompt, 60, 1, &n_held);
     CHECK_EQ(n_held, 60);

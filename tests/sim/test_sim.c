@@ -172,8 +172,8 @@ static void submit(struct world *w, struct tracked *t)
     p.speculate =
         random_below(&w->random, w->is_ahead ? 100 : 4) != 0 && !(w->is_ahead && random_below(&w->random, 50));
     p.idle = random_below(&w->random, 10) == 0;
-    p.salted = random_below(&w->random, 4) == 0;             /* the same texts in other namespaces */
-    if (p.salted) p.salt.low = 1 + random_below(&w->random, 3);
+    if (random_below(&w->random, 4) == 0) /* the same texts in other namespaces */
+        p.space = sim_space(random_below(&w->random, 2) * SIM_ADAPTER + 1 + random_below(&w->random, 3));
     for (uint32_t i = 0; i < REQUEST_N_KEEPS; i++)           /* prompts that are kept longer, in all classes */
         if (random_below(&w->random, 8) == 0)
             p.keep[i] = (struct request_keep){random_below(&w->random, 2 * t->n_prompt), i == 0   ? RADIX_SHORT
@@ -181,7 +181,7 @@ static void submit(struct world *w, struct tracked *t)
                                                                                                   : RADIX_DAY};
     p.keep_match = random_below(&w->random, 8) == 0;
     if (random_below(&w->random, 16) == 0)
-        (void)engine_hold_next(w->e, p.salted, &p.salt, (const kv_key *)t->prompt, t->n_prompt);
+        (void)engine_hold_next(w->e, &p.space, (const kv_key *)t->prompt, t->n_prompt);
     if (w->is_ahead && !t->greedy) p.ignore_eos = true;      /* ends are drawn all the same, and must not be */
     if (p.prompt_logprobs) p.cached = false;
     if (request_create(&p, engine_cache(w->e), SIM_VOCAB, t->prompt, t->n_prompt, &t->r, NULL) != RD_OK) {

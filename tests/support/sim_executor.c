@@ -79,10 +79,11 @@ static void run_sequence(struct sim_executor *x, const struct model_batch *b, ui
 {
     const struct seq_run *run = &b->runs[i];
     const struct kv_seq *seq = x->draft ? draft_model_run(x->draft, i) : &plan_of(x, b)->run_request[i]->seq;
-    uint64_t of_namespace = x->draft ? 0 : sim_begin(&plan_of(x, b)->run_request[i]->p), digest = 0;
+    const struct request_params *p = x->draft ? NULL : &plan_of(x, b)->run_request[i]->p;
+    uint64_t of_salt = p ? p->space.salt.low : 0, digest = p ? sim_adapter(p) : 0;
 
     for (uint32_t pos = 0; pos < run->pos0; pos++) {
-        if (pos == x->public_tokens) digest += of_namespace;
+        if (pos == x->public_tokens) digest += of_salt;
         digest = sim_digest(digest, seq->keys[pos]);
         x->n_wrong_rows += *row_at(x, run->block_table, pos) != digest && !is_behind_failure(x);
     }
@@ -90,7 +91,7 @@ static void run_sequence(struct sim_executor *x, const struct model_batch *b, ui
     for (uint32_t k = 0; k < run->n_rows; k++) {
         uint32_t row = run->row0 + k;
 
-        if (run->pos0 + k == x->public_tokens) digest += of_namespace;
+        if (run->pos0 + k == x->public_tokens) digest += of_salt;
         digest = sim_digest(digest, (uint32_t)(own ? *own : b->tokens[row]));
         x->rows[(size_t)b->row_page[row] * x->page_tokens + b->row_slot[row]] = fail ? random_u64(&x->random) : digest;
     }

@@ -23,7 +23,7 @@ struct sim_executor {
     uint64_t *rows;                      /* [n_pages * page_tokens] */
     struct engine *engine;               /* whose plan tells the tokens behind a block table */
     struct draft_model *draft;           /* instead: this is its executor */
-    uint32_t public_tokens;              /* so many rows at first are of no namespace */
+    uint32_t public_tokens;              /* so many rows at first are of no salt */
     uint32_t wrong_one_in;               /* 0: never; else so many rows have the logits of another text */
     bool chooses;                        /* set before sim_view: it chooses tokens itself, and steps can be begun */
     struct sim_late { /* steps begun, the one waited for first at first_late; results come at the end */
@@ -66,7 +66,20 @@ bool sim_init(struct sim_executor *x, uint32_t n_pages, uint32_t page_tokens, ui
 void sim_deinit(struct sim_executor *x);
 struct executor sim_view(struct sim_executor *x, uint32_t max_rows, uint32_t max_logits);
 /* The digest of no tokens: another one in every namespace, so that a page of another namespace is seen to be wrong. */
-static inline uint64_t sim_begin(const struct request_params *p) { return p->salted ? p->salt.low : 0; }
+#define SIM_ADAPTER 1000u
+static inline uint64_t sim_adapter(const struct request_params *p)
+{
+    return p->space.adapter.low * SIM_ADAPTER;
+}
+static inline uint64_t sim_begin(const struct request_params *p)
+{
+    return p->space.salt.low + sim_adapter(p);
+}
+/* A namespace by a number: adapter * SIM_ADAPTER + salt, which is what its digests begin with. */
+static inline struct kv_space sim_space(uint64_t n)
+{
+    return (struct kv_space){{n % SIM_ADAPTER, 0}, {n / SIM_ADAPTER, 0}};
+}
 uint64_t sim_digest(uint64_t before, uint32_t token);
 void sim_logits(uint64_t digest, float *logits);
 /* The greedy continuation of a digest; stops before the end token. Returns the number of tokens. */

@@ -24,9 +24,9 @@ void sim_prompt(int32_t *prompt, uint32_t n, uint64_t text)
 
 struct request_params sim_params(uint32_t max_tokens, uint64_t salt)
 {
-    struct request_params p = {.cached = true, .max_tokens = max_tokens, .max_keys = 2048, .salted = salt != 0};
+    struct request_params p = {.cached = true, .max_tokens = max_tokens, .max_keys = 2048};
 
-    p.salt.low = salt;
+    p.space = sim_space(salt);
     sampler_params_default(&p.sampling);
     p.sampling.temperature = 0;
     return p;
