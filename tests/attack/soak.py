@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
 """Soak: a server lives through very many requests of every kind, clients that hang up, errors and a disk cache. (F100)
 
-    tests/attack/soak.py [--requests N] [--clients C] [--model FILE] [--seed S]      make soak: 100,000
+    tests/attack/soak.py [--requests N] [--clients C] [--bodies N] [--model FILE] [--seed S]      make soak: 100,000, twice
 
-What the server is meant to keep within a bound (answers, responses with "store") would fill up for long after the
-warm-up: the bodies are a few hundred, sent again and again in another order each time, and responses are not stored.
+Once with a few hundred bodies, sent again and again in another order each time: what the server keeps within a bound is
+full soon, and the smallest growth shows. Once with --bodies 0: no body is ever sent twice, and there are kinds of which the
+server keeps something under a name of its own each time: stored responses and those that go on from them, tools, salts,
+prompt_cache_keys. What is bounded fills first (1,024 answers and as many responses, 4,096 spellings): half of the requests
+warm up.
 
 The tiny model of tests/golden answers within milliseconds. Every second: the accounting of pages adds up and the server
 has counted no error of it; anonymous memory (RssAnon + VmSwap) and descriptors are noted. At the end: memory has not
-grown by 1 % between the third and the last tenth of the requests (medians; the first two warm up), descriptors are what they
+grown by 1 % between the tenth behind the warm-up (the first two tenths; half where bodies differ) and the last one
+(medians), descriptors are what they
 were, every answer had the status that it should have, nothing is queued, running or locked. Prints its figures; exit 1
 where one of these does not hold.
 """
@@ -22,10 +26,12 @@ import sys
 import tempfile
 import threading
 import time
+from collections import deque
 from pathlib import Path
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "server"))
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/server"))
 from radish_server import TINY, Server  # noqa: E402
 
 WORDS = "a b c d e f g h the of and to in is it".split()
@@ -46,10 +52,39 @@ def chat(rnd, **more):
 
 
 KINDS = list(range(20))
+KINDS_THAT_STORE = [20, 20, 21, 21, 22, 23, 24]  # where no body is sent twice
+TOOL = {
+    "type": "function",
+    "function": {"name": "look", "parameters": {"type": "object", "properties": {"path": {"type": "string"}}}},
+}
 
 
-# (path, body, wanted status); None: GET
-def some_request(rnd):
+def stored(rnd, known):
+    """One that is stored, half of them behind one that was; known: ids that were answered lately."""
+    body = {"input": text(rnd, 6), "max_output_tokens": 16, "metadata": {"n": text(rnd, 3)}}
+    if known and rnd.random() < 0.5:
+        body["previous_response_id"] = rnd.choice(known)
+    return body
+
+
+def tool_turn(rnd, n):
+    """A conversation with a call in it, spelled as only this client does."""
+    call = {"id": "call_%d" % n, "type": "function", "function": {"name": "look", "arguments": '{"path": "%d"}' % n}}
+    tool = json.loads(json.dumps(TOOL))
+    tool["function"]["description"] = text(rnd, 8)
+    return {
+        "messages": [
+            {"role": "user", "content": text(rnd, 5)},
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": call["id"], "content": text(rnd, 9)},
+        ],
+        "tools": [tool],
+        "max_tokens": 8,
+    }
+
+
+# (path, body, wanted status); None: GET, or any status
+def some_request(rnd, known=()):
     kind = rnd.choice(KINDS)
     if kind < 5:
         return "/v1/chat/completions", chat(rnd), 200
@@ -77,6 +112,14 @@ def some_request(rnd):
         return "/v1/models", None, 200
     if kind == 18:
         return "/stats", None, 200
+    if kind in (20, 21):
+        return "/v1/responses", stored(rnd, known), None if known else 200  # the one before may be gone by now
+    if kind == 22:
+        return "/v1/chat/completions", tool_turn(rnd, rnd.randrange(1 << 40)), 200
+    if kind == 23:
+        return "/v1/chat/completions", chat(rnd, cache_salt=text(rnd, 12), prompt_cache_retention="24h"), 200
+    if kind == 24:
+        return "/v1/chat/completions", chat(rnd, prompt_cache_key=text(rnd, 12), n=2), 200
     return "/health", None, 200
 
 
@@ -95,7 +138,8 @@ class Client(threading.Thread):
                 self.connection = None
 
     def one(self):
-        path, body, wanted = some_request(random.Random(self.rnd.randrange(self.soak.n_bodies)))
+        rnd = random.Random(self.rnd.randrange(self.soak.n_bodies)) if self.soak.n_bodies else self.rnd
+        path, body, wanted = some_request(rnd, list(self.soak.known))
         if self.connection is None:
             self.connection = self.soak.server.connect(60)
         data = None if body is None else json.dumps(body).encode()
@@ -110,23 +154,30 @@ class Client(threading.Thread):
             self.soak.n_hung_up += 1
             return
         response = self.connection.getresponse()
-        response.read()
+        answer = response.read()
+        if path == "/v1/responses" and response.status == 200 and body.get("store", True):
+            self.soak.known.append(json.loads(answer)["id"])
         if response.will_close:
             self.connection.close()
             self.connection = None
         if response.status == 429:
             self.soak.n_429 += 1
         elif wanted is not None and response.status != wanted:
-            self.soak.fail("%s: status %d, wanted %d" % (path, response.status, wanted))
+            self.soak.fail("%s: status %d, wanted %d: %r" % (path, response.status, wanted, answer[:200]))
 
 
 class Soak:
     def __init__(self, args, folder):
         self.n, self.n_taken, self.n_hung_up, self.n_429 = args.requests, 0, 0, 0
         self.n_bodies = args.bodies
+        self.known = deque(maxlen=200)
+        self.warm = 0.2 if args.bodies else 0.5
         self.lock, self.failures = threading.Lock(), []
+        # the tiny model's context is too short for an explanation of tools: a template that knows them
+        template = () if args.bodies else ("--chat-template", str(ROOT / "tests/api/tools.jinja"))
         self.server = Server(
-            "--threads", "1", "--kv-tokens", "4096", "--cache-dir", folder, "--cache-disk", "8M", model=Path(args.model)
+            "--threads", "1", "--kv-tokens", "4096", "--cache-dir", folder, "--cache-disk", "8M", *template,
+            model=Path(args.model)
         )
         self.samples = []  # (requests so far, bytes, descriptors)
 
@@ -176,17 +227,18 @@ class Soak:
         def window(low, high):
             return [s for s in self.samples if low * self.n <= s[0] <= high * self.n] or self.samples[-1:]
 
-        early, late = window(0.2, 0.3), window(0.9, 1.0)
+        early, late = window(self.warm, self.warm + 0.1), window(0.9, 1.0)
         before, after = statistics.median(s[1] for s in early), statistics.median(s[1] for s in late)
         shown = self.samples[:: max(1, len(self.samples) // 12)]
         print("soak: MiB by requests: " + ", ".join("%d: %.1f" % (s[0], s[1] / 2**20) for s in shown))
         growth = 100.0 * (after - before) / before
         idle = len(os.listdir("/proc/%d/fd" % self.server.process.pid))
         print(
-            "soak: %d requests, %d hung up, %d got 429; %d samples; anonymous memory %.2f -> %.2f MiB (%+.2f %%); "
+            "soak: %d requests%s, %d hung up, %d got 429; %d samples; anonymous memory %.2f -> %.2f MiB (%+.2f %%); "
             "descriptors at most %d, then %d"
             % (
                 self.n,
+                "" if self.n_bodies else " of which no two are alike",
                 self.n_hung_up,
                 self.n_429,
                 len(self.samples),
@@ -209,9 +261,11 @@ def main():
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--model", default=str(TINY))
-    parser.add_argument("--bodies", type=int, default=400)
+    parser.add_argument("--bodies", type=int, default=400, help="so many that are sent again and again; 0: each is new")
     parser.add_argument("--kinds", help="numbers in some_request, with commas: to find what grows")
     args = parser.parse_args()
+    if args.bodies == 0:
+        KINDS.extend(KINDS_THAT_STORE)
     if args.kinds:
         KINDS[:] = [int(k) for k in args.kinds.split(",")]
     print("soak: seed %d" % args.seed, flush=True)

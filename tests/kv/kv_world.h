@@ -18,6 +18,7 @@ struct world {
     uint64_t *rows;                      /* [n_pages, P] */
     uint64_t now;
     struct random rng;
+    uint32_t n_zeroed;                   /* for kv_cache.zero_page of a test's own */
 };
 
 bool world_init(struct world *w, uint32_t n_pages, uint32_t page_tokens, bool constant_hash);

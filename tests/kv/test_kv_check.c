@@ -69,6 +69,9 @@ TEST(every_invariant_of_the_tree_is_checked)
     BREAK(leaf->on_lru, false, "on the LRU list, or not, wrongly");
     BREAK(leaf->class, (uint8_t)(leaf->class + 1), "of a wrong class");
     BREAK(w.root[0]->n_keys, 1, "not a root");
+    BREAK(w.root[0]->n_pages, 1, "not a root");
+    BREAK(w.root[0]->on_lru, true, "not a root");
+    BREAK(w.root[0]->parent, leaf, "not a root");
     BREAK(leaf->lru_prev, leaf, "LRU links are broken");
     BREAK(leaf->lru_next, leaf->lru_next ? NULL : other, "LRU l");
     BREAK(w.cache.tree->counts.n_nodes, 7, "counters say otherwise");
@@ -95,13 +98,15 @@ TEST(every_invariant_of_the_tree_is_checked)
     }
     page_pool_set_fill(pool, leaf->pages[leaf->n_pages - 1], 2);
     BREAK(leaf->pages[leaf->n_pages - 1], 31, "holds a free page");
+    CHECK(top->n_pages == 2);
+    BREAK(top->pages[0], 31, "holds a free page");
     CHECK(world_deinit(&w));
 }
 
 TEST(every_invariant_of_sequences_is_checked)
 {
     struct world w;
-    struct kv_seq owner, waiter;
+    struct kv_seq owner, waiter, other;
 
     CHECK(world_init(&w, 32, 4, false));
     CHECK(store(&w, first, 10));
@@ -113,6 +118,21 @@ TEST(every_invariant_of_sequences_is_checked)
     CHECK(owner.state == KV_SEQ_RUNNABLE && waiter.state == KV_SEQ_WAITING && owner.n_computed == 11);
 
     BREAK(owner.prev, &owner, "links are broken");
+    BREAK(waiter.prev, NULL, "live sequence 1 (state 0, 14 keys, computed 0, reserved 0, path 14, waits for 13): links");
+    BREAK(waiter.n_keys, 13, "path too long");
+    owner.keys[owner.n_keys++] = 77;
+    BREAK(owner.n_path, 15, "path too long");                    /* beyond its node, though it has so many keys */
+    owner.n_keys--;
+    BREAK(owner.keys[0], 99, "keys differ from its path");
+    BREAK(waiter.wait_until, 14, "waits for its last key");
+    BREAK(owner.n_pages_cap, owner.n_pages - 1, "counts out of range");
+    CHECK(!owner.node->first_child);
+    {
+        struct radix_node below = {.parent = owner.node, .keys = owner.keys, .n_keys = 2, .n_computed = 1, .start = 14};
+
+        below.locks = owner.node->locks;
+        BREAK(owner.node->first_child, &below, "computed below a pending node");
+    }
     BREAK(owner.live, false, "links are broken");
     BREAK(owner.state, KV_SEQ_DONE, "links are broken");
     BREAK(w.cache.live_tail, &owner, "is not the last");
@@ -129,6 +149,20 @@ TEST(every_invariant_of_sequences_is_checked)
     BREAK(waiter.wait_until, 11, "waits for what is there");
     BREAK(waiter.wait_until, 15, "waits for what is there, or for what nobody computes");
     BREAK(owner.state, KV_SEQ_POISONED, "waits while nothing runs");
+    BREAK(owner.state, KV_SEQ_POISONED, "live sequence 1 (state 0");
+    {
+        kv_page last = owner.pages[owner.n_pages - 1];
+        struct rd_error err;
+
+        page_pool_pin(w.pool, w.root[0]->first_child->pages[2]);   /* not the first page; and nothing runs: told first */
+        owner.state = KV_SEQ_POISONED;
+        CHECK_EQ(check(&w, &err), RD_E_INTERNAL);
+        CHECK(strstr(err.text, "page 2: ") && strstr(err.text, "counted"));
+        owner.state = KV_SEQ_RUNNABLE;
+        page_pool_unpin(w.pool, w.root[0]->first_child->pages[2]);
+        CHECK_EQ(last, 2);
+        CHECK_OK(check(&w, &err));
+    }
     {
         struct radix_node *node = owner.node;
         struct rd_error err;
@@ -144,10 +178,50 @@ TEST(every_invariant_of_sequences_is_checked)
         CHECK_OK(check(&w, &err));
     }
     BREAK(w.cache.live, &waiter, "its owner is gone");
+    CHECK_OK(kv_seq_init(&other, &w.cache, third, 12, 12));       /* splits: the owner has two pending nodes now */
+    CHECK_OK(kv_seq_admit(&other, w.root[0], ++w.now));
+    BREAK(w.cache.live, &waiter, "pending node at 10: its owner is gone");
+    kv_seq_finish(&other, false, ++w.now);
+    kv_seq_deinit(&other);
+    CHECK_OK(kv_seq_init(&other, &w.cache, second + 6, 3, 3));    /* right below the root */
+    CHECK_OK(kv_seq_admit(&other, w.root[0], ++w.now));
+    BREAK(waiter.next, NULL, "pending node at 0: its owner is gone");
+    kv_seq_finish(&other, false, ++w.now);
+    kv_seq_deinit(&other);
     kv_seq_finish(&waiter, false, ++w.now);
     kv_seq_finish(&owner, false, ++w.now);
     kv_seq_deinit(&waiter);
     kv_seq_deinit(&owner);
+    CHECK(world_deinit(&w));
+}
+
+/* A sequence without a path is no reason to look at nothing else, and the check keeps no memory. */
+TEST(what_is_behind_an_uncached_sequence_is_checked)
+{
+    struct world w;
+    struct kv_seq uncached, seq;
+    uint64_t n_alive;
+
+    CHECK(world_init(&w, 32, 4, false));
+    CHECK_OK(kv_seq_init(&uncached, &w.cache, first, 10, 10));
+    CHECK_OK(kv_seq_admit(&uncached, NULL, ++w.now));
+    CHECK_OK(kv_seq_init(&seq, &w.cache, first, 10, 10));
+    CHECK_OK(kv_seq_admit(&seq, w.root[0], ++w.now));
+    CHECK_OK(world_compute(&w, &seq, 6));
+    n_alive = mem_n_alive();
+    BREAK(seq.n_reserved, 7, "live sequence 1 (state 1, 10 keys, computed 6, reserved 7");
+    BREAK(seq.is_ahead, true, "rows left reserved");
+    CHECK_EQ(mem_n_alive(), n_alive);
+    mem_fail_after(0);
+    {
+        struct rd_error err;
+        CHECK_EQ(check(&w, &err), RD_E_NOMEM);
+    }
+    mem_fail_after(-1);
+    kv_seq_finish(&uncached, false, ++w.now);
+    kv_seq_finish(&seq, false, ++w.now);
+    kv_seq_deinit(&uncached);
+    kv_seq_deinit(&seq);
     CHECK(world_deinit(&w));
 }
 

@@ -3,6 +3,7 @@
  * The naive model of a sequence is its own list of keys: whatever the cache shares, copies, evicts or hands over,
  * every row that it reads must be the hash of exactly those keys.
  */
+#include "base/checked.h"
 #include "base/mem.h"
 #include "kv_world.h"
 #include "test.h"
@@ -287,9 +288,18 @@ static void run_world(uint32_t n_pages, uint32_t page_tokens, bool constant_hash
     CHECK_EQ(mem_n_alive(), n_alive);
 }
 
-#define N_OPS (test_is_long() ? 3000000u : 100000u)
-TEST(random_run_with_pages_of_4) { run_world(90, 4, false, N_OPS); }
-TEST(random_run_with_pages_of_1) { run_world(300, 1, false, N_OPS / 2); }
-TEST(random_run_with_pages_of_16) { run_world(40, 16, false, N_OPS); }
-TEST(random_run_with_a_tiny_pool) { run_world(19, 4, false, N_OPS); }
-TEST(random_run_with_a_constant_hash) { run_world(90, 4, true, N_OPS / 2); }
+/* RADISH_KV_OPS: so many (tools/mutate asks for fewer). */
+static uint32_t n_ops(void)
+{
+    const char *s = getenv("RADISH_KV_OPS");
+    uint64_t n;
+
+    if (s && parse_u64(s, strlen(s), &n) && n > 0 && n <= UINT32_MAX) return (uint32_t)n;
+    return test_is_long() ? 3000000u : 100000u;
+}
+
+TEST(random_run_with_pages_of_4) { run_world(90, 4, false, n_ops()); }
+TEST(random_run_with_pages_of_1) { run_world(300, 1, false, n_ops() / 2); }
+TEST(random_run_with_pages_of_16) { run_world(40, 16, false, n_ops()); }
+TEST(random_run_with_a_tiny_pool) { run_world(19, 4, false, n_ops()); }
+TEST(random_run_with_a_constant_hash) { run_world(90, 4, true, n_ops() / 2); }

@@ -180,6 +180,136 @@ TEST(the_least_recently_used_leaf_goes_first)
     CHECK(world_deinit(&w));
 }
 
+/* More leaves than eviction weighs against each other: what was matched is behind all that were not. */
+TEST(a_match_moves_a_leaf_to_the_recent_end)
+{
+    enum { N = 40 };
+    struct world w;
+
+    CHECK(world_init(&w, 64, 1, false));
+    for (kv_key k = 0; k < N; k++) CHECK(store(&w, w.root[0], KEYS(100 + k), 1));
+    for (kv_key k = 0; k < N / 2; k++) match(&w, KEYS(100 + k), 1);
+    match(&w, KEYS(100 + N / 2 - 1), 1);                        /* the last: stays there */
+    CHECK(world_ok(&w));
+    CHECK_EQ(radix_evict(w.cache.tree, N / 2), N / 2);
+    for (kv_key k = 0; k < N; k++) CHECK_EQ(match(&w, KEYS(100 + k), 1).n_match, k < N / 2);
+    CHECK(world_deinit(&w));
+}
+
+TEST(dropping_the_last_lock_counts_as_a_use)
+{
+    struct world w;
+    struct radix_node *leaf;
+
+    CHECK(world_init(&w, 16, 4, false));
+    CHECK(store(&w, w.root[0], KEYS(1, 2), 2));
+    CHECK(store(&w, w.root[0], KEYS(3, 4), 2));
+    leaf = match(&w, KEYS(1, 2), 2).node;
+    radix_lock(w.cache.tree, leaf);
+    match(&w, KEYS(3, 4), 2);
+    CHECK(radix_node_last_use(leaf) < w.now);
+    radix_unlock(w.cache.tree, leaf);
+    CHECK_EQ(radix_node_last_use(leaf), w.now);
+    CHECK(world_ok(&w) && world_deinit(&w));
+}
+
+/* Keys are compared in blocks: what lies before, behind or in another block never counts. P is 1, so that a node has as
+ * many pages as keys, which lie before them. */
+TEST(long_matches_end_at_the_first_key_that_differs)
+{
+    enum { N = 384 };
+    struct world w;
+    kv_key keys[2 * N], prompt[2 * N];
+    struct radix_node *node;
+    kv_page pages[2 * N];
+
+    CHECK(world_init(&w, 2 * N, 1, false));
+    for (uint32_t i = 0; i < 2 * N; i++) keys[i] = 10 * i + 5;
+    CHECK_OK(page_pool_take(w.pool, 2 * N, pages));
+    for (uint32_t i = 0; i < 2 * N; i++) page_pool_set_fill(w.pool, pages[i], 1);
+    CHECK_OK(radix_insert_ready(w.cache.tree, w.root[0], keys, N, pages, ++w.now, &node));
+    CHECK_OK(radix_insert_ready(w.cache.tree, w.root[0], keys, 2 * N, pages, ++w.now, &node));
+    for (uint32_t n = 1; n <= 2 * N; n++) {                     /* the prompt ends before its array does */
+        struct radix_match m = match(&w, keys, n);
+        CHECK_EQ(m.n_match, n);
+        CHECK_EQ(m.n_ready, n);
+        CHECK_EQ(m.n_in_node, n <= N ? n : n - N);
+    }
+    for (uint32_t at = 0; at < 2 * N; at++)                     /* by one, either way */
+        for (int by = -1; by <= 1; by += 2) {
+            memcpy(prompt, keys, sizeof(keys));
+            prompt[at] += (kv_key)by;
+            CHECK_EQ(match(&w, prompt, 2 * N).n_match, at);
+        }
+    /* the second block is what lies 128 places before the node's keys: their pages */
+    memcpy(prompt, keys, sizeof(keys));
+    memcpy(prompt + N + 128, node->pages + N - 128, 128 * sizeof(*prompt));
+    CHECK_EQ(match(&w, prompt, 2 * N).n_match, N + 128);
+    for (uint32_t i = 0; i < 2 * N; i++) page_pool_release(w.pool, pages[i]);
+    CHECK_EQ(radix_clear(w.cache.tree, NULL), 2 * N);
+    /* ... and 128 places before the prompt's: the keys above it */
+    for (uint32_t i = 0; i < 128; i++) keys[i] = keys[256 + i] = 7 * i + 1, keys[128 + i] = prompt[128 + i] = 9 * i + 2;
+    memcpy(prompt, keys, 128 * sizeof(*keys));
+    for (uint32_t i = 0; i < 128; i++) prompt[256 + i] = 5 * i + 4;
+    CHECK_OK(page_pool_take(w.pool, 384, pages));
+    for (uint32_t i = 0; i < 384; i++) page_pool_set_fill(w.pool, pages[i], 1);
+    CHECK_OK(radix_insert_ready(w.cache.tree, w.root[0], keys, 128, pages, ++w.now, &node));
+    CHECK_OK(radix_insert_ready(w.cache.tree, w.root[0], keys, 384, pages, ++w.now, &node));
+    CHECK_EQ(radix_node_start(node), 128);
+    CHECK_EQ(match(&w, prompt, 384).n_match, 256);
+    for (uint32_t i = 0; i < 384; i++) page_pool_release(w.pool, pages[i]);
+    CHECK(world_ok(&w) && world_deinit(&w));
+}
+
+TEST(nothing_ready_is_put_below_what_somebody_still_computes)
+{
+    struct world w;
+    struct radix_node *node;
+    struct kv_seq a;
+    kv_page pages[4];
+
+    CHECK(world_init(&w, 16, 4, false));
+    CHECK_OK(kv_seq_init(&a, &w.cache, KEYS(1, 2, 3, 4, 5, 6), 6, 8));
+    CHECK_OK(kv_seq_admit(&a, w.root[0], ++w.now));
+    CHECK_OK(world_compute(&w, &a, 3));
+    CHECK_OK(page_pool_take(w.pool, 2, pages));
+    for (uint32_t i = 0; i < 2; i++) page_pool_set_fill(w.pool, pages[i], 4);
+    CHECK_OK(radix_insert_ready(w.cache.tree, w.root[0], KEYS(1, 2, 3, 4, 5, 6, 7), 7, pages, ++w.now, &node));
+    CHECK_EQ(radix_counts(w.cache.tree).n_insert_failed, 1);
+    CHECK_EQ(radix_counts(w.cache.tree).n_keys, 6);
+    CHECK_OK(radix_insert_ready(w.cache.tree, w.root[0], KEYS(1, 2, 3, 9), 4, pages, ++w.now, &node));
+    CHECK_EQ(radix_counts(w.cache.tree).n_insert_failed, 1);    /* behind the computed part there is room */
+    CHECK_EQ(match(&w, KEYS(1, 2, 3, 9), 4).n_ready, 4);
+    for (uint32_t i = 0; i < 2; i++) page_pool_release(w.pool, pages[i]);
+    CHECK(world_ok(&w));
+    kv_seq_finish(&a, true, ++w.now);
+    kv_seq_deinit(&a);
+    CHECK(world_ok(&w) && world_deinit(&w));
+}
+
+static bool depth_is_true(void *arg, const struct radix_node *node, uint32_t depth)
+{
+    uint32_t *n_wrong = arg;
+
+    for (; node->parent; node = node->parent) depth--;
+    *n_wrong += depth != 0;
+    return true;
+}
+
+TEST(a_walk_tells_the_depth_of_every_node)
+{
+    struct world w;
+    uint32_t n_wrong = 0;
+
+    CHECK(world_init(&w, 64, 1, false));
+    for (kv_key a = 0; a < 3; a++)
+        for (kv_key b = 0; b < 3; b++)
+            for (kv_key c = 0; c < 2; c++) CHECK(store(&w, w.root[a == 2], KEYS(a, b, c), 3));
+    radix_walk(w.cache.tree, depth_is_true, &n_wrong);
+    CHECK_EQ(n_wrong, 0);
+    CHECK(world_deinit(&w));
+}
+
 TEST(a_parent_that_becomes_a_leaf_takes_its_place_by_its_own_use)
 {
     struct world w;
