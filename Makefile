@@ -4,7 +4,8 @@
 #     make check                 builds and runs all tests
 #     make crash                 cuts the power of the disk cache's folder and kills its writers; prints its figures
 #                                RADISH_LONG=1: 10,000,000 cuts
-#     make soak                  100,000 requests to a small server; prints its figures: tests/attack/soak.py
+#     make soak                  100,000 requests to a small server, and 100,000 of which no two are alike; prints its
+#                                figures: tests/attack/soak.py
 #     make coverage              lines and branches of src/kv, store, server that tests come to: tools/coverage
 #     make mutate                how many faults put into src/kv the tests notice (half an hour of a core): tools/mutate
 #     make sched                 explores schedules of what threads share, and finds faults put there; prints its figures
@@ -62,8 +63,9 @@ PYTHON = $$(tools/install-needs --tests | tail -n 1)
 soak:
 	cmake --preset release -DRADISH_TESTS=ON >/dev/null
 	cmake --build build --target radish >/dev/null
-	@python=$(PYTHON); $$python tests/attack/soak.py
-	@python=$(PYTHON); $$python tests/attack/damaged_folders.py
+	@python=$(PYTHON); failed=0; $$python tests/attack/soak.py || failed=1; \
+	$$python tests/attack/soak.py --bodies 0 || failed=1; \
+	$$python tests/attack/damaged_folders.py || failed=1; exit $$failed
 
 coverage:
 	@python=$(PYTHON); $$python tools/coverage --server --uncovered

@@ -5,9 +5,9 @@
 
 Once with a few hundred bodies, sent again and again in another order each time: what the server keeps within a bound is
 full soon, and the smallest growth shows. Once with --bodies 0: no body is ever sent twice, and there are kinds of which the
-server keeps something under a name of its own each time: stored responses and those that go on from them, tools, salts,
-prompt_cache_keys. What is bounded fills first (1,024 answers and as many responses, 4,096 spellings): half of the requests
-warm up.
+server keeps something under a name of its own each time: stored responses and those that go on from them, tools,
+prompt_cache_keys; and 300 salts, of which the disk cache keeps a name each, for good (LIMIT_STORE_SPACES). What is bounded
+fills first (1,024 answers and as many responses, 4,096 spellings): half of the requests warm up.
 
 The tiny model of tests/golden answers within milliseconds. Every second: the accounting of pages adds up and the server
 has counted no error of it; anonymous memory (RssAnon + VmSwap) and descriptors are noted. At the end: memory has not
@@ -117,7 +117,11 @@ def some_request(rnd, known=()):
     if kind == 22:
         return "/v1/chat/completions", tool_turn(rnd, rnd.randrange(1 << 40)), 200
     if kind == 23:
-        return "/v1/chat/completions", chat(rnd, cache_salt=text(rnd, 12), prompt_cache_retention="24h"), 200
+        return (
+            "/v1/chat/completions",
+            chat(rnd, cache_salt="salt %d" % rnd.randrange(300), prompt_cache_retention="24h"),
+            200,
+        )
     if kind == 24:
         return "/v1/chat/completions", chat(rnd, prompt_cache_key=text(rnd, 12), n=2), 200
     return "/health", None, 200
@@ -176,8 +180,16 @@ class Soak:
         # the tiny model's context is too short for an explanation of tools: a template that knows them
         template = () if args.bodies else ("--chat-template", str(ROOT / "tests/api/tools.jinja"))
         self.server = Server(
-            "--threads", "1", "--kv-tokens", "4096", "--cache-dir", folder, "--cache-disk", "8M", *template,
-            model=Path(args.model)
+            "--threads",
+            "1",
+            "--kv-tokens",
+            "4096",
+            "--cache-dir",
+            folder,
+            "--cache-disk",
+            "8M",
+            *template,
+            model=Path(args.model),
         )
         self.samples = []  # (requests so far, bytes, descriptors)
 

@@ -48,7 +48,7 @@ TEST(the_sum_of_a_prefix_is_that_of_the_header_in_any_order_of_its_parts)
     uint32_t keys[40];
     uint64_t sum = 0, power = base;
 
-    for (uint32_t i = 0; i < 40; i++) keys[i] = i * 2654435761u % 7;      /* 0 among them: a key like any other */
+    for (uint32_t i = 0; i < 40; i++) keys[i] = i * 2654435761u % 7; /* 0 among them: a key like any other */
     for (uint32_t n = 0; n <= 40; n++) {
         CHECK(ghosts_sum(keys, n, 0) == sum);
         for (uint32_t k = 0; k <= n; k++) CHECK(ghosts_sum(keys, k, 0) + ghosts_sum(keys + k, n - k, k) == sum);
@@ -79,16 +79,16 @@ TEST(what_was_dropped_is_known_with_its_cause_wherever_the_path_was_cut)
     CHECK(world_init(&w, 64, 4, false));
     tree = w.cache.tree;
     CHECK(store(&w, count_to(14), 14));
-    CHECK(store(&w, KEYS(1, 2, 3, 4, 5, 6, 70), 7));             /* splits: the lower part's sum begins behind key 6 */
+    CHECK(store(&w, KEYS(1, 2, 3, 4, 5, 6, 70), 7)); /* splits: the lower part's sum begins behind key 6 */
     CHECK_EQ(radix_cause(tree, w.root[0], count_to(14), 12), GHOST_NONE);
     (void)match(&w, KEYS(1, 2, 3, 4, 5, 6, 70), 7);
     w.now++;
-    (void)match(&w, KEYS(1, 2, 3, 4, 5, 6, 70), 7);              /* the long branch is older */
+    (void)match(&w, KEYS(1, 2, 3, 4, 5, 6, 70), 7); /* the long branch is older */
     CHECK_EQ(radix_evict(tree, 1), 1);
     CHECK_EQ(match(&w, count_to(14), 14).n_match, 12);
     CHECK_EQ(radix_cause(tree, w.root[0], count_to(14), 12), GHOST_EVICTED);
     CHECK_EQ(radix_cause(tree, w.root[0], count_to(14), 11), GHOST_NONE);
-    CHECK_EQ(radix_cause(tree, w.root[1], count_to(14), 12), GHOST_NONE);  /* another namespace's */
+    CHECK_EQ(radix_cause(tree, w.root[1], count_to(14), 12), GHOST_NONE); /* another namespace's */
     CHECK(radix_clear_path(tree, w.root[0], KEYS(1, 2, 3, 4, 5, 6, 70), 7) <= 1);
     CHECK_EQ(radix_cause(tree, w.root[0], KEYS(1, 2, 3, 4, 5, 6, 70), 6), GHOST_CLEARED);
     w.now += 10;
@@ -98,7 +98,7 @@ TEST(what_was_dropped_is_known_with_its_cause_wherever_the_path_was_cut)
     CHECK(radix_clear(tree, NULL) > 0);
     CHECK_EQ(radix_cause(tree, w.root[0], count_to(14), 0), GHOST_CLEARED);
     CHECK(store(&w, KEYS(2, 3), 2));
-    CHECK(store(&w, KEYS(2, 3, 4, 5), 4));                       /* a child below a node: its sum begins behind the node's */
+    CHECK(store(&w, KEYS(2, 3, 4, 5), 4)); /* a child below a node: its sum begins behind the node's */
     CHECK(radix_clear_path(tree, w.root[0], KEYS(2, 3, 4, 5), 4) <= 1);
     CHECK_EQ(radix_cause(tree, w.root[0], KEYS(2, 3, 4, 5), 2), GHOST_CLEARED);
     CHECK(world_ok(&w) && world_deinit(&w));
@@ -122,11 +122,11 @@ TEST(pages_on_loan_are_pending_until_their_own_loan_ends)
     CHECK(!c.prev && b.prev == &c && a.prev == &b);
     CHECK_EQ(page_pool_counts(w.pool).n_pending, 4);
     CHECK(world_ok(&w));
-    a.n = 1;                                                     /* a check that did not count each page would pass */
+    a.n = 1; /* a check that did not count each page would pass */
     CHECK_EQ(kv_check(&w.cache, &err), RD_E_INTERNAL);
     CHECK(strstr(err.text, "page 1: holders 1, writers 1, pins 0; counted 0, 0, 0"));
     a.n = 2;
-    kv_loan_end(&w.cache, &b);                                   /* from the middle */
+    kv_loan_end(&w.cache, &b); /* from the middle */
     CHECK(c.next == &a && a.prev == &c);
     CHECK_EQ(page_pool_counts(w.pool).n_pending, 3);
     CHECK_EQ(page_pool_n_free(w.pool), 5);
@@ -153,7 +153,7 @@ TEST(a_row_ahead_has_a_place_stays_through_the_commit_and_goes_back)
     CHECK_OK(kv_seq_reserve(&a, 0));
     CHECK_EQ(a.n_reserved, 0);
     CHECK_OK(kv_seq_reserve(&a, 3));
-    CHECK_EQ(kv_seq_pages_ahead(&a), 0);                         /* row 3 of the same page */
+    CHECK_EQ(kv_seq_pages_ahead(&a), 0); /* row 3 of the same page */
     CHECK_OK(kv_seq_reserve_ahead(&a));
     CHECK(a.is_ahead && a.n_reserved == 4 && a.n_pages == 1);
     CHECK_EQ(page_pool_fill(w.pool, a.pages[0]), 4);
@@ -163,7 +163,7 @@ TEST(a_row_ahead_has_a_place_stays_through_the_commit_and_goes_back)
     CHECK(world_ok(&w));
     kv_seq_push(&a, 40);
 
-    CHECK_EQ(kv_seq_pages_ahead(&a), 1);                         /* the next step's row begins a page */
+    CHECK_EQ(kv_seq_pages_ahead(&a), 1); /* the next step's row begins a page */
     CHECK_OK(page_pool_take(w.pool, 7, rest));
     CHECK_EQ(kv_seq_reserve_ahead(&a), RD_E_NO_PAGES);
     CHECK(a.n_reserved == 4 && a.n_pages == 1);
@@ -176,10 +176,10 @@ TEST(a_row_ahead_has_a_place_stays_through_the_commit_and_goes_back)
     kv_seq_commit_rows(&a, 1);
     CHECK(a.is_ahead && a.n_computed == 4 && a.n_reserved == 5);
     CHECK(world_ok(&w));
-    kv_seq_unreserve(&a);                                        /* the step after this one is not run */
+    kv_seq_unreserve(&a); /* the step after this one is not run */
     CHECK(!a.is_ahead && a.n_reserved == 4 && a.n_pages == 1);
     CHECK_EQ(page_pool_n_free(w.pool), 7);
-    CHECK_EQ(page_pool_fill(w.pool, a.pages[0]), 4);             /* a full page stays full */
+    CHECK_EQ(page_pool_fill(w.pool, a.pages[0]), 4); /* a full page stays full */
     CHECK(world_ok(&w));
 
     kv_seq_push(&a, 50);
@@ -187,7 +187,7 @@ TEST(a_row_ahead_has_a_place_stays_through_the_commit_and_goes_back)
     CHECK_OK(kv_seq_reserve_ahead(&a));
     kv_seq_push(&a, 51);
     world_write(&w, &a);
-    kv_seq_commit(&a);                                           /* both: nothing is ahead any more */
+    kv_seq_commit(&a); /* both: nothing is ahead any more */
     CHECK(!a.is_ahead && a.n_computed == 6);
     CHECK(world_ok(&w));
     CHECK_OK(kv_seq_reserve(&a, 1));
@@ -197,7 +197,7 @@ TEST(a_row_ahead_has_a_place_stays_through_the_commit_and_goes_back)
     CHECK(!a.is_ahead && !a.node && !a.live && a.state == KV_SEQ_DONE);
     CHECK(a.n_computed == 0 && a.n_reserved == 0 && a.n_pages == 0 && a.first_own_page == 0 && a.n_path == 0);
     CHECK(!a.prev && !a.next);
-    kv_seq_finish(&a, true, ++w.now);                            /* idempotent */
+    kv_seq_finish(&a, true, ++w.now); /* idempotent */
     kv_seq_deinit(&a);
     CHECK(!a.keys && !a.pages && !a.end_state);
     CHECK(world_ok(&w) && world_deinit(&w));
@@ -227,10 +227,10 @@ TEST(rows_given_back_leave_the_fill_at_the_last_computed_row)
     CHECK(store(&w, count_to(5), 5));
     CHECK_OK(start(&w, &a, KEYS(1, 2, 3, 4, 5, 60, 61), 7));
     CHECK_OK(start(&w, &b, KEYS(1, 2, 3, 4, 5, 70), 6));
-    CHECK_OK(kv_seq_reserve(&a, 1));                             /* row 1 of the shared page */
+    CHECK_OK(kv_seq_reserve(&a, 1)); /* row 1 of the shared page */
     world_write(&w, &a);
     kv_seq_commit(&a);
-    CHECK_OK(world_compute(&w, &b, 1));                          /* a copy */
+    CHECK_OK(world_compute(&w, &b, 1)); /* a copy */
     CHECK_OK(kv_seq_reserve(&b, 2));
     kv_seq_unreserve(&b);
     CHECK_EQ(page_pool_fill(w.pool, b.pages[1]), 2);
@@ -250,8 +250,8 @@ TEST(keys_are_taken_back_with_what_was_computed_for_them)
     CHECK_OK(start(&w, &a, count_to(5), 5));
     CHECK_OK(world_compute(&w, &a, 5));
     for (kv_key k = 0; k < 5; k++) kv_seq_push(&a, 100 + k);
-    CHECK_OK(world_compute(&w, &a, 4));                          /* drafts: 9 rows, 10 keys */
-    kv_seq_truncate(&a, 9);                                      /* the last has no row */
+    CHECK_OK(world_compute(&w, &a, 4)); /* drafts: 9 rows, 10 keys */
+    kv_seq_truncate(&a, 9);             /* the last has no row */
     CHECK(a.n_keys == 9 && a.n_computed == 9 && a.n_pages == 3);
     kv_seq_truncate(&a, 6);
     CHECK(a.n_keys == 6 && a.n_computed == 6 && a.n_reserved == 6 && a.n_pages == 2);
@@ -284,7 +284,7 @@ TEST(whoever_finds_its_own_page_appended_to_goes_on_in_a_copy)
     CHECK_EQ(kv_seq_pages_needed(&a, 1), 1);
     CHECK_OK(world_compute(&w, &a, 1));
     CHECK(a.pages[1] != shared && a.first_own_page == 0);
-    CHECK_EQ(page_pool_writers(w.pool, shared), 1);              /* b */
+    CHECK_EQ(page_pool_writers(w.pool, shared), 1); /* b */
     CHECK_EQ(w.cache.n_rows_copied, 2);
     CHECK(world_ok(&w) && world_can_read(&w, &a) && world_can_read(&w, &b));
     end(&w, &a, true);
@@ -324,13 +324,13 @@ TEST(a_sequence_that_is_admitted_again_begins_anew)
     kv_seq_keep_state(&a, "12345678");
     CHECK_EQ(a.end_state_at, 10);
     kv_seq_finish(&a, false, ++w.now);
-    CHECK_OK(kv_seq_admit(&a, NULL, ++w.now));                   /* uncached now */
+    CHECK_OK(kv_seq_admit(&a, NULL, ++w.now)); /* uncached now */
     CHECK(!a.cached && !a.root && !a.node && a.state == KV_SEQ_RUNNABLE);
     CHECK(a.n_match == 0 && a.match_kind == RADIX_MISS && a.n_ready_at_admit == 0 && a.n_hit == 0);
     CHECK(a.n_hit_in_flight == 0 && a.wait_until == 0 && a.n_path == 0 && a.end_state_at == 0 && a.n_computed == 0);
     CHECK_OK(world_compute(&w, &a, 10));
     CHECK(world_ok(&w));
-    end(&w, &a, true);                                           /* nothing to store under */
+    end(&w, &a, true); /* nothing to store under */
     CHECK(world_ok(&w) && world_deinit(&w));
 }
 
@@ -401,7 +401,7 @@ TEST(the_state_of_a_prompt_is_kept_and_taken_whole)
     CHECK_OK(start(&w, &a, count_to(6), 6));
     CHECK_OK(world_compute(&w, &a, 3));
     n_bytes = radix_counts(w.cache.tree).node_bytes;
-    kv_seq_keep_state(&a, state('x'));                           /* not the prompt's end: the node does not get it */
+    kv_seq_keep_state(&a, state('x')); /* not the prompt's end: the node does not get it */
     CHECK_EQ(a.end_state_at, 3);
     CHECK_OK(world_compute(&w, &a, 3));
     CHECK_EQ(state_at(&w, count_to(6), 6), '-');
@@ -409,16 +409,16 @@ TEST(the_state_of_a_prompt_is_kept_and_taken_whole)
     CHECK_EQ(a.end_state_at, 6);
     CHECK_EQ(state_at(&w, count_to(6), 6), 'p');
     CHECK_EQ(radix_counts(w.cache.tree).node_bytes, n_bytes + STATE);
-    kv_seq_keep_state(&a, state('q'));                           /* equal keys have equal states: the first stays */
+    kv_seq_keep_state(&a, state('q')); /* equal keys have equal states: the first stays */
     CHECK_EQ(state_at(&w, count_to(6), 6), 'p');
     CHECK_EQ(radix_counts(w.cache.tree).node_bytes, n_bytes + STATE);
-    CHECK(!kv_seq_take_whole(&a));                               /* it has computed rows of its own */
+    CHECK(!kv_seq_take_whole(&a)); /* it has computed rows of its own */
     CHECK(world_ok(&w));
 
     CHECK_OK(start(&w, &b, count_to(6), 6));
     CHECK_EQ(b.n_computed, 5);
     CHECK_OK(kv_seq_reserve(&b, 1));
-    CHECK(!kv_seq_take_whole(&b));                               /* its last row has a place already */
+    CHECK(!kv_seq_take_whole(&b)); /* its last row has a place already */
     CHECK_EQ(b.n_computed, 5);
     kv_seq_unreserve(&b);
     end(&w, &b, false);
@@ -428,19 +428,19 @@ TEST(the_state_of_a_prompt_is_kept_and_taken_whole)
     CHECK(b.n_computed == 6 && b.n_hit == 6 && b.n_pages == 2 && b.first_own_page == 2);
     CHECK(world_ok(&w) && world_can_read(&w, &b));
     kv_seq_push(&b, 70);
-    CHECK(!kv_seq_take_whole(&b));                               /* the node ends before its last key */
+    CHECK(!kv_seq_take_whole(&b)); /* the node ends before its last key */
     CHECK_EQ(b.n_computed, 6);
     CHECK_OK(world_compute(&w, &b, 1));
     end(&w, &b, true);
     end(&w, &a, true);
     CHECK_EQ(state_at(&w, KEYS(1, 2, 3, 4, 5, 6, 70), 7), '-');
 
-    CHECK_OK(start(&w, &b, KEYS(1, 2, 3), 3));                   /* the split-off beginning has no state */
+    CHECK_OK(start(&w, &b, KEYS(1, 2, 3), 3)); /* the split-off beginning has no state */
     CHECK(!kv_seq_take_whole(&b));
     CHECK_EQ(b.n_computed, 2);
     CHECK_EQ(b.n_hit, 2);
     end(&w, &b, false);
-    CHECK_EQ(state_at(&w, count_to(6), 6), 'p');                 /* the lower part kept it */
+    CHECK_EQ(state_at(&w, count_to(6), 6), 'p'); /* the lower part kept it */
     CHECK(world_ok(&w) && world_deinit(&w));
     CHECK_EQ(mem_n_alive(), n_alive);
 }
@@ -457,11 +457,11 @@ TEST(the_state_of_a_tail_is_kept_where_it_ends_there)
     kv_seq_push(&a, 70);
     CHECK_OK(world_compute(&w, &a, 1));
     kv_seq_keep_state(&a, state('t'));
-    CHECK_EQ(state_at(&w, count_to(6), 6), '-');                 /* the prompt's node is not at the end any more */
+    CHECK_EQ(state_at(&w, count_to(6), 6), '-'); /* the prompt's node is not at the end any more */
     end(&w, &a, true);
     CHECK_EQ(state_at(&w, KEYS(1, 2, 3, 4, 5, 6, 70), 7), 't');
 
-    CHECK_OK(start(&w, &a, count_to(6), 6));                     /* more was computed since: of which it is not */
+    CHECK_OK(start(&w, &a, count_to(6), 6)); /* more was computed since: of which it is not */
     CHECK_OK(world_compute(&w, &a, 1));
     kv_seq_push(&a, 80);
     CHECK_OK(world_compute(&w, &a, 1));
@@ -472,14 +472,14 @@ TEST(the_state_of_a_tail_is_kept_where_it_ends_there)
     CHECK_EQ(match(&w, KEYS(1, 2, 3, 4, 5, 6, 80, 81), 8).n_match, 8);
     CHECK_EQ(state_at(&w, KEYS(1, 2, 3, 4, 5, 6, 80, 81), 8), '-');
 
-    CHECK_OK(start(&w, &a, count_to(6), 6));                     /* the tail lies inside something longer */
+    CHECK_OK(start(&w, &a, count_to(6), 6)); /* the tail lies inside something longer */
     CHECK_OK(world_compute(&w, &a, 1));
     kv_seq_push(&a, 80);
     CHECK_OK(world_compute(&w, &a, 1));
     kv_seq_keep_state(&a, state('v'));
     end(&w, &a, true);
     CHECK_EQ(state_at(&w, KEYS(1, 2, 3, 4, 5, 6, 80, 81), 8), '-');
-    CHECK_EQ(radix_evict(w.cache.tree, 100), 3);                 /* the key goes, and its state with it */
+    CHECK_EQ(radix_evict(w.cache.tree, 100), 3); /* the key goes, and its state with it */
     CHECK(world_ok(&w) && world_deinit(&w));
 }
 
@@ -491,7 +491,7 @@ TEST(a_state_belongs_to_cached_sequences_of_a_cache_that_keeps_states)
     CHECK(world_init(&w, 32, 4, false));
     CHECK_OK(start(&w, &a, count_to(6), 6));
     CHECK_OK(world_compute(&w, &a, 6));
-    kv_seq_keep_state(&a, state('x'));                           /* no bytes are kept in this one */
+    kv_seq_keep_state(&a, state('x')); /* no bytes are kept in this one */
     CHECK_EQ(a.end_state_at, 0);
     CHECK(!a.end_state);
     end(&w, &a, true);
@@ -503,7 +503,7 @@ TEST(a_state_belongs_to_cached_sequences_of_a_cache_that_keeps_states)
     CHECK_EQ(a.end_state_at, 0);
     CHECK(!kv_seq_take_whole(&a));
     end(&w, &a, true);
-    CHECK_OK(start(&w, &a, count_to(6), 6));                     /* 5 of 6 are computed: not the node's last */
+    CHECK_OK(start(&w, &a, count_to(6), 6)); /* 5 of 6 are computed: not the node's last */
     kv_seq_keep_state(&a, state('y'));
     CHECK_EQ(state_at(&w, count_to(6), 6), '-');
     kv_seq_poison(&a);
@@ -511,7 +511,7 @@ TEST(a_state_belongs_to_cached_sequences_of_a_cache_that_keeps_states)
     CHECK_EQ(a.end_state_at, 5);
     end(&w, &a, false);
 
-    mem_fail_from(3);                                            /* no memory to split: its node ends behind its prompt */
+    mem_fail_from(3); /* no memory to split: its node ends behind its prompt */
     CHECK_OK(start(&w, &a, KEYS(1, 2, 3), 3));
     mem_fail_from(-1);
     CHECK(radix_node_end(a.node) == 6 && a.n_path == 3);
@@ -519,14 +519,14 @@ TEST(a_state_belongs_to_cached_sequences_of_a_cache_that_keeps_states)
     kv_seq_keep_state(&a, state('z'));
     CHECK_EQ(state_at(&w, count_to(6), 6), '-');
     CHECK(!kv_seq_take_whole(&a));
-    kv_seq_push(&a, 99);                                         /* differs from what the node has there */
+    kv_seq_push(&a, 99); /* differs from what the node has there */
     CHECK(world_ok(&w));
     end(&w, &a, false);
     mem_fail_after(3);
     CHECK_OK(start(&w, &a, count_to(6), 6));
     CHECK_OK(world_compute(&w, &a, 1));
     mem_fail_after(0);
-    kv_seq_keep_state(&a, state('n'));                           /* no memory: none is kept, nothing is counted */
+    kv_seq_keep_state(&a, state('n')); /* no memory: none is kept, nothing is counted */
     mem_fail_after(-1);
     CHECK_EQ(state_at(&w, count_to(6), 6), '-');
     end(&w, &a, false);
@@ -545,14 +545,14 @@ TEST(a_hold_without_memory_covers_less_or_locks_more)
     CHECK(world_init(&w, 16, 4, false));
     CHECK(store(&w, count_to(4), 4));
     CHECK_OK(start(&w, &a, count_to(12), 12));
-    held = kv_hold(&w.cache, w.root[0], count_to(12), 12, ++w.now, &n);  /* behind them nothing is computed yet */
+    held = kv_hold(&w.cache, w.root[0], count_to(12), 12, ++w.now, &n); /* behind them nothing is computed yet */
     CHECK(n == 4 && held == a.node->parent);
     kv_unhold(&w.cache, held);
     CHECK_OK(world_compute(&w, &a, 4));
     mem_fail_after(0);
     held = kv_hold(&w.cache, w.root[0], count_to(12), 12, ++w.now, &n);
     mem_fail_after(-1);
-    CHECK(n == 4 && held == a.node->parent);                     /* a pending node is never held: less */
+    CHECK(n == 4 && held == a.node->parent); /* a pending node is never held: less */
     CHECK_EQ(radix_node_locks(held), 2);
     kv_unhold(&w.cache, held);
     held = kv_hold(&w.cache, w.root[0], count_to(12), 12, ++w.now, &n);
@@ -563,7 +563,7 @@ TEST(a_hold_without_memory_covers_less_or_locks_more)
     held = kv_hold(&w.cache, w.root[0], count_to(12), 2, ++w.now, &n);
     mem_fail_after(-1);
     CHECK_EQ(n, 2);
-    CHECK_EQ(radix_node_n_keys(held), 4);                        /* all of a ready one: more */
+    CHECK_EQ(radix_node_n_keys(held), 4); /* all of a ready one: more */
     kv_unhold(&w.cache, held);
     CHECK(world_ok(&w));
     end(&w, &a, true);
@@ -591,8 +591,8 @@ TEST(poison_takes_only_pages_that_no_ready_node_holds_and_once)
 
     CHECK(world_init(&w, 16, 4, false));
     CHECK(store(&w, KEYS(50, 51, 52, 53, 54, 55, 56, 57), 8));
-    CHECK_OK(start(&w, &b, KEYS(50, 51, 52, 53, 54, 55, 56, 57), 8));   /* a hit, on another path */
-    CHECK_OK(start(&w, &a, KEYS(4, 12, 13, 14, 15, 16, 17, 18), 8));    /* keys that are page ids, too */
+    CHECK_OK(start(&w, &b, KEYS(50, 51, 52, 53, 54, 55, 56, 57), 8)); /* a hit, on another path */
+    CHECK_OK(start(&w, &a, KEYS(4, 12, 13, 14, 15, 16, 17, 18), 8));  /* keys that are page ids, too */
     CHECK_OK(world_compute(&w, &a, 8));
     kv_seq_push(&a, 90);
     CHECK_OK(kv_seq_reserve(&a, 1));
@@ -600,7 +600,7 @@ TEST(poison_takes_only_pages_that_no_ready_node_holds_and_once)
     kv_seq_poison(&a);
     CHECK_EQ(a.state, KV_SEQ_POISONED);
     CHECK(!a.node);
-    CHECK_EQ(page_pool_counts(w.pool).n_quarantined, 1);         /* the tail's page, not the prompt's two */
+    CHECK_EQ(page_pool_counts(w.pool).n_quarantined, 1); /* the tail's page, not the prompt's two */
     kv_seq_poison(&a);
     CHECK_EQ(page_pool_counts(w.pool).n_quarantined, 1);
     CHECK_EQ(b.state, KV_SEQ_RUNNABLE);
@@ -608,7 +608,7 @@ TEST(poison_takes_only_pages_that_no_ready_node_holds_and_once)
     kv_seq_poison(&a);
     CHECK_EQ(a.state, KV_SEQ_DONE);
     kv_seq_deinit(&a);
-    CHECK_OK(start(&w, &a, count_to(12), 12));                   /* a pending node: whoever is elsewhere goes on */
+    CHECK_OK(start(&w, &a, count_to(12), 12)); /* a pending node: whoever is elsewhere goes on */
     kv_seq_poison(&a);
     CHECK_EQ(b.state, KV_SEQ_RUNNABLE);
     end(&w, &a, false);
@@ -623,8 +623,8 @@ TEST(who_waits_no_further_than_what_stays_is_not_poisoned)
 
     CHECK(world_init(&w, 16, 4, false));
     CHECK(store(&w, count_to(4), 4));
-    CHECK_OK(start(&w, &a, count_to(12), 12));                   /* pending from 4 on */
-    CHECK_OK(start(&w, &b, count_to(5), 5));                     /* its hit ends where that begins */
+    CHECK_OK(start(&w, &a, count_to(12), 12)); /* pending from 4 on */
+    CHECK_OK(start(&w, &b, count_to(5), 5));   /* its hit ends where that begins */
     CHECK(b.state == KV_SEQ_RUNNABLE && b.n_hit == 4);
     kv_seq_poison(&a);
     CHECK(b.state == KV_SEQ_RUNNABLE);
@@ -651,19 +651,19 @@ TEST(a_page_is_zeroed_when_it_changes_its_tenant)
     kv_page pages[2] = {2, 3};
 
     CHECK(world_init(&w, 4, 4, false));
-    kv_isolate(&w.cache, w.root[0], pages, 2);                   /* no tenants: as they are */
+    kv_isolate(&w.cache, w.root[0], pages, 2); /* no tenants: as they are */
     CHECK_EQ(w.n_zeroed, 0);
     w.cache.tenants = tenants;
     w.cache.zero_page = count_zeroed;
     kv_isolate(&w.cache, w.root[0], pages, 2);
     CHECK_EQ(w.n_zeroed, 2);
     CHECK(tenants[2] == radix_root_id(w.root[0]) && tenants[3] == tenants[2] && tenants[0] == 0 && tenants[1] == 0);
-    kv_isolate(&w.cache, w.root[0], pages, 2);                   /* its own: stay */
+    kv_isolate(&w.cache, w.root[0], pages, 2); /* its own: stay */
     CHECK_EQ(w.n_zeroed, 2);
     kv_isolate(&w.cache, w.root[1], pages, 1);
     CHECK_EQ(w.n_zeroed, 3);
     CHECK(tenants[2] == radix_root_id(w.root[1]) && tenants[2] != tenants[3]);
-    kv_isolate(&w.cache, NULL, pages, 2);                        /* nobody's are zeroed always */
+    kv_isolate(&w.cache, NULL, pages, 2); /* nobody's are zeroed always */
     kv_isolate(&w.cache, NULL, pages, 2);
     CHECK_EQ(w.n_zeroed, 7);
     CHECK(tenants[2] == 0 && tenants[3] == 0);
@@ -707,11 +707,11 @@ TEST(a_namespace_has_a_hash_a_number_and_bytes_of_its_own)
     CHECK(radix_root_id(w.root[0]) == 1 && radix_root_id(w.root[1]) == 2);
     n_bytes = radix_counts(w.cache.tree).node_bytes;
     CHECK_OK(radix_namespace(w.cache.tree, "foobar", 6, &node));
-    CHECK(root_of(node)->hash == 0x85944171f73967e8ull);         /* FNV-1a's own vector */
+    CHECK(root_of(node)->hash == 0x85944171f73967e8ull); /* FNV-1a's own vector */
     CHECK(node->ghost_sum == 0x85944171f73967e8ull);
     CHECK(radix_counts(w.cache.tree).node_bytes == n_bytes + sizeof(struct radix_root) + 6);
     CHECK_EQ(radix_root_id(node), 3);
-    CHECK_OK(radix_namespace(w.cache.tree, "foobarx", 6, &again));      /* what is behind the name is none of it */
+    CHECK_OK(radix_namespace(w.cache.tree, "foobarx", 6, &again)); /* what is behind the name is none of it */
     CHECK(again == node);
     CHECK_OK(radix_namespace(w.cache.tree, "x", 1, &node));
     CHECK_OK(radix_namespace(w.cache.tree, "x", 1, &again));
@@ -719,7 +719,7 @@ TEST(a_namespace_has_a_hash_a_number_and_bytes_of_its_own)
     CHECK_OK(radix_namespace(w.cache.tree, "y", 1, &again));
     CHECK(again != node);
     CHECK(world_deinit(&w));
-    CHECK(world_init(&w, 8, 4, true));                           /* all in one bucket */
+    CHECK(world_init(&w, 8, 4, true)); /* all in one bucket */
     CHECK(w.cache.tree->roots[0] && w.cache.tree->roots[0]->next && !w.cache.tree->roots[0]->next->next);
     CHECK(world_deinit(&w));
 }
@@ -734,7 +734,7 @@ TEST(empty_namespaces_are_forgotten_and_nothing_else)
     uint32_t n;
 
     CHECK(world_init(&w, 64, 4, false));
-    CHECK(store(&w, KEYS(1, 2), 2));                             /* root 0 holds something, and the list of leaves a leaf */
+    CHECK(store(&w, KEYS(1, 2), 2)); /* root 0 holds something, and the list of leaves a leaf */
     held = kv_hold(&w.cache, w.root[1], KEYS(9), 1, ++w.now, &n);
     CHECK(held == w.root[1]);
     n_alive = mem_n_alive();
@@ -743,14 +743,14 @@ TEST(empty_namespaces_are_forgotten_and_nothing_else)
     CHECK_OK(radix_namespace(w.cache.tree, "wide", 4, &wide));
     CHECK_OK(page_pool_take(w.pool, 1, &page));
     page_pool_set_fill(w.pool, page, 4);
-    for (kv_key k = 0; k < 20; k++)                              /* its children get a table */
+    for (kv_key k = 0; k < 20; k++) /* its children get a table */
         CHECK_OK(radix_insert_ready(w.cache.tree, wide, &k, 1, &page, ++w.now, &node));
     page_pool_release(w.pool, page);
     CHECK(radix_clear(w.cache.tree, wide) <= 1);
     CHECK_EQ(radix_counts(w.cache.tree).n_namespaces, N + 3);
     CHECK_OK(radix_namespace(w.cache.tree, "kept", 4, &node));
     radix_drop_empty(w.cache.tree, node);
-    CHECK_EQ(radix_counts(w.cache.tree).n_namespaces, 3);        /* full, held, kept */
+    CHECK_EQ(radix_counts(w.cache.tree).n_namespaces, 3); /* full, held, kept */
     CHECK(world_ok(&w));
     radix_drop_empty(w.cache.tree, NULL);
     CHECK_EQ(radix_counts(w.cache.tree).n_namespaces, 2);
@@ -758,7 +758,7 @@ TEST(empty_namespaces_are_forgotten_and_nothing_else)
     CHECK_EQ(mem_n_alive(), n_alive);
     CHECK_EQ(match(&w, KEYS(1, 2), 2).n_match, 2);
     CHECK_OK(radix_namespace(w.cache.tree, "kept", 4, &node));
-    CHECK_EQ(radix_root_id(node), N + 5);                        /* a number is never given again */
+    CHECK_EQ(radix_root_id(node), N + 5); /* a number is never given again */
     kv_unhold(&w.cache, held);
     radix_drop_empty(w.cache.tree, w.root[0]);
     CHECK_EQ(radix_counts(w.cache.tree).n_namespaces, 1);
@@ -770,14 +770,14 @@ TEST(a_tree_and_a_pool_give_all_their_memory_back)
     struct world w;
     uint64_t n_alive = mem_n_alive();
 
-    for (uint32_t n = 1; n <= 64; n++) {                         /* of every size: a write behind an array would be seen */
+    for (uint32_t n = 1; n <= 64; n++) { /* of every size: a write behind an array would be seen */
         struct page_pool *pool = NULL;
         CHECK_OK(page_pool_create(n, 4, &pool));
         CHECK_OK(page_pool_check(pool, NULL));
         page_pool_destroy(pool);
     }
     CHECK(world_init(&w, 64, 4, false));
-    for (kv_key k = 0; k < 40; k++) CHECK(store(&w, &k, 1));     /* the root's table grows three times */
+    for (kv_key k = 0; k < 40; k++) CHECK(store(&w, &k, 1)); /* the root's table grows three times */
     CHECK_OK(kv_check(&w.cache, NULL));
     CHECK(world_deinit(&w));
     radix_destroy(NULL);
@@ -801,10 +801,10 @@ TEST(the_bytes_of_nodes_are_counted_exactly)
     CHECK(store(&w, count_to(10), 10));
     CHECK(radix_counts(w.cache.tree).node_bytes == before + bytes_of(1, 3, 10));
     CHECK_EQ(radix_node_last_use(match(&w, count_to(10), 10).node), w.now);
-    CHECK(store(&w, KEYS(1, 2, 3, 4, 5, 60), 6));                /* [1..5] pages 0, 1; [6..10] pages 1, 2; [60] page 1 */
+    CHECK(store(&w, KEYS(1, 2, 3, 4, 5, 60), 6)); /* [1..5] pages 0, 1; [6..10] pages 1, 2; [60] page 1 */
     CHECK(radix_counts(w.cache.tree).node_bytes == before + bytes_of(3, 5, 11));
     CHECK_EQ(match(&w, count_to(10), 10).node->pages[1], 2);
-    CHECK(radix_clear(w.cache.tree, NULL) == 4);                 /* 3 and a copy */
+    CHECK(radix_clear(w.cache.tree, NULL) == 4); /* 3 and a copy */
     CHECK(radix_counts(w.cache.tree).node_bytes == before);
     CHECK(world_ok(&w) && world_deinit(&w));
 }
@@ -825,10 +825,11 @@ TEST(many_children_get_a_table_that_is_at_most_half_full)
         CHECK_OK(radix_insert_ready(w.cache.tree, w.root[0], KEYS(7, k * 100), 2, &page, ++w.now, &node));
         CHECK_EQ(radix_node_last_use(node), w.now);
         CHECK_EQ(top->table_cap, k <= 4 ? 0 : k <= 8 ? 16 : k <= 16 ? 32 : k <= 32 ? 64 : 128);
-        CHECK(radix_counts(w.cache.tree).node_bytes == before + bytes_of(1 + k, 1 + k, 1 + k) + top->table_cap * sizeof(void *));
+        CHECK(radix_counts(w.cache.tree).node_bytes ==
+              before + bytes_of(1 + k, 1 + k, 1 + k) + top->table_cap * sizeof(void *));
     }
     page_pool_release(w.pool, page);
-    CHECK_EQ(radix_clear(w.cache.tree, w.root[0]), 1);           /* the node goes with its table */
+    CHECK_EQ(radix_clear(w.cache.tree, w.root[0]), 1); /* the node goes with its table */
     CHECK(radix_counts(w.cache.tree).node_bytes == before);
     CHECK(world_ok(&w) && world_deinit(&w));
     CHECK_EQ(mem_n_alive(), n_alive);
