@@ -52,6 +52,7 @@
 #define LIMIT_N_CHOICES          16u
 #define LIMIT_PROMPTS            2048u           /* prompts in one completion or embedding request */
 #define LIMIT_FIM_BYTES          (4u << 20)      /* text around a gap to fill: it is tokenised by an io thread */
+#define LIMIT_ITEM_REFERENCES    1024u           /* in the input of a response: each reads an answer */
 #define LIMIT_LABELS             1024u           /* of one classification */
 #define LIMIT_LABEL_TOKENS       4096u           /* in all of them */
 #define LIMIT_HEADER_BYTES       32768u

@@ -5,6 +5,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include "base/checked.h"
 
 #define MEM_ALIGN 64u
@@ -171,6 +174,21 @@ void mem_make_huge_page(void)
     mem_advise_huge(huge, MEM_HUGE_PAGE);
     *(volatile uint8_t *)huge = 0;
     munmap(p, 2 * MEM_HUGE_PAGE);
+}
+
+void mem_keep_little(void)
+{
+#ifdef __GLIBC__
+    mallopt(M_MMAP_THRESHOLD, (int)MEM_OWN_MAPPING);
+    mallopt(M_TRIM_THRESHOLD, (int)(16 * MEM_OWN_MAPPING));
+#endif
+}
+
+void mem_give_back(void)
+{
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
 }
 
 bool mem_grow(void **items, size_t *cap, size_t want, size_t size)

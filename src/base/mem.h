@@ -23,6 +23,14 @@ void mem_free(void *p);
 char *mem_strdup(const char *s);
 char *mem_memdup(const void *p, size_t n);
 
+/* From now on blocks of MEM_OWN_MAPPING bytes or more are mappings of their own, which the system has back as soon as they
+ * are freed, and grow without a copy. Without it the C library raises that border with every such block that is freed,
+ * and a process that once read a big request keeps its size. */
+#define MEM_OWN_MAPPING ((size_t)256 << 10)
+void mem_keep_little(void);
+/* Gives all free pages of the heap back to the system: milliseconds, during which others may wait for the heap. */
+void mem_give_back(void);
+
 /* Aligned to 64 bytes, zeroed, for tensors; MEM_HUGE_PAGE bytes or more lie in huge pages. Free with mem_free_aligned. */
 void *mem_alloc_aligned(size_t n_bytes);
 void mem_free_aligned(void *p);

@@ -19,6 +19,7 @@
 struct serve_flags {
     struct rd_options engine;
     const char *host, *api_key, *log_level, *log_format, *warm, *shared, *key_file, *pooling, *rerank;
+    uint64_t client_memory;
     uint32_t port, n_io_threads, sse_ping_s, send_timeout_s, drain_s;
     struct arg_texts allow_hosts;
     struct load_bar bar;
@@ -73,6 +74,13 @@ static const struct arg serve_args[] = {
      .min = 1,
      .max = 64,
      .help = "threads for HTTP; one is enough for hundreds of clients"},
+    {.flag = "--client-memory",
+     .kind = ARG_BYTES,
+     .value = "SIZE",
+     .at = offsetof(struct serve_flags, client_memory),
+     .fallback_text = "256M, or a sixteenth of memory",
+     .help = "for all that clients make the server hold (bodies, prompts, answers that wait, stored ones); beyond it: "
+             "429"},
     {.flag = "--sse-ping",
      .kind = ARG_U32,
      .value = "S",
@@ -279,6 +287,7 @@ static int run_serve(const struct command *self, int argc, char **argv)
     o.sse_ping_s = f.sse_ping_s;
     o.send_timeout_s = f.send_timeout_s;
     o.drain_s = f.drain_s;
+    o.client_memory_bytes = f.client_memory;
     o.api_key = f.api_key ? f.api_key : getenv("RADISH_API_KEY");
     if (o.api_key && !*o.api_key) o.api_key = NULL;
     if (f.key_file && !read_keys(f.key_file, &keys, &o, &err)) return cli_fail("--api-key-file: %s", err.text);

@@ -8,18 +8,24 @@
 #include "server/http_guard.h"
 #include <stdio.h>
 #include <string.h>
+#include "base/checked.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/random.h"
 #include "server/foreign.h"
 #include "server/gen_write.h"
+#include "server/offload.h"
 #include "server/prompt_prints.h"
 #include "server/request_body.h"
 
 #define WINDOW            32u            /* choices in the engine at once */
 #define EVENTS_PER_POLL   256u           /* of one choice; then others get a turn */
 #define SCRATCH_BYTES     (64u << 10)    /* memory that an io thread keeps for pieces of streams */
+#define OUTPUT_TIGHT      (16u << 10)    /* likewise, while memory is short */
+#define KEPT_STEP         (64u << 10)    /* what is kept of answers is charged in such steps */
+#define TEXT_COPIES       4u             /* of a prompt, for each choice: request, text, token ids */
+#define GIVE_BACK_BYTES   (8u << 20)     /* what held so much leaves holes in the heap */
 #define SECOND_NS         1000000000ull
 #define OUTPUT_PAUSE      (256u << 10)   /* bytes waiting for a slow reader (F43) */
 
@@ -33,6 +39,11 @@ static uint64_t now_ns(void)
 static size_t output_bytes(const struct generation *g)
 {
     return g->conn ? http_output_bytes(g->conn) : 0;
+}
+
+static size_t output_pause(const struct generation *g)
+{
+    return client_memory_tight(&g->io->server->memory) ? OUTPUT_TIGHT : OUTPUT_PAUSE;
 }
 
 /* Engine threads, and the io thread for itself. */
@@ -116,6 +127,8 @@ static void generation_destroy(struct generation *g)
         buf_deinit(&c->token_ids);
     }
     if (g->format->events) g->format->events->destroy(g->state);
+    if (g->memory.sum > GIVE_BACK_BYTES) offload_give_back(g->io->server->offload);
+    client_charge_clear(&g->memory);
     buf_deinit(&g->frame);
     leave_background(g);
     leave_wake_list(g);                                     /* no wake comes any more: every request was released */
@@ -487,6 +500,8 @@ static void take_event(struct generation *g, struct choice *c, const struct rd_e
     c->usage.n_ram = ev->usage.n_ram;
     c->usage.n_disk = ev->usage.n_disk;
     if (tells_progress(g) && c == &g->choices[0] && !c->computed) generation_put_progress(g, c, false, out);
+    if (!c->computed && ++g->n_computed == g->n_choices)
+        client_charge_force(&g->memory, CLIENT_REQUESTS, g->n_prompt_bytes * (1 + TEXT_COPIES / 2));
     c->computed = true;
     if (!c->opened) generation_put_open(g, c, out);
     if (ev->type == RD_EVENT_TOKEN) {
@@ -512,6 +527,21 @@ static void take_event(struct generation *g, struct choice *c, const struct rd_e
     if (g->streaming || g->format->events) generation_put_finish(g, c, out);
 }
 
+/* What c keeps until its answer is complete is charged before it gets much longer; twice, because the response is
+ * written from it. -1: there is no room. */
+static int charge_kept(struct generation *g, struct choice *c, struct api_error *e)
+{
+    size_t n = c->text.n + c->reasoning.n + c->calls.n + c->logprobs.n + c->lp_tokens.n + c->lp_top.n +
+               c->lp_offsets.n + c->prompt_logprobs.n + c->token_ids.n;
+
+    g->n_kept += n - c->n_kept;
+    c->n_kept = n;
+    if (g->n_kept < g->n_charged + KEPT_STEP) return 0;
+    if (client_charge_set(&g->memory, CLIENT_ANSWERS, 2 * (uint64_t)g->n_kept, e)) return -1;
+    g->n_charged = g->n_kept;
+    return 0;
+}
+
 /* false: g has ended. */
 static bool read_choice(struct generation *g, struct choice *c, struct buf *out)
 {
@@ -521,7 +551,7 @@ static bool read_choice(struct generation *g, struct choice *c, struct buf *out)
     for (uint32_t k = 0; k < EVENTS_PER_POLL && !c->ended; k++) {
         rd_status st;
 
-        if (output_bytes(g) + out->n > OUTPUT_PAUSE && g->conn) {
+        if (output_bytes(g) + out->n > output_pause(g) && g->conn) {
             g->paused = true;
             return true;
         }
@@ -542,6 +572,10 @@ static bool read_choice(struct generation *g, struct choice *c, struct buf *out)
             end_with_error(g, &e);
             return false;
         }
+        if (charge_kept(g, c, &e)) {
+            end_with_error(g, &e);
+            return false;
+        }
     }
     if (!c->ended) wake(g);
     return true;
@@ -552,7 +586,7 @@ void generation_poll(struct generation *g)
     struct buf *out = &g->io->events;                       /* g may be gone at the end */
     bool alive = true;
 
-    if (g->paused && output_bytes(g) > OUTPUT_PAUSE) return;
+    if (g->paused && output_bytes(g) > output_pause(g)) return;
     g->paused = false;
     if (g->p.stream && !g->streaming && !open_stream(g)) return;
     for (uint32_t i = 0; alive && !g->paused && i < g->n_submitted; i++)
@@ -637,7 +671,47 @@ void generation_tick_background(struct server_io *io, bool stop)
 
 static const struct conn_owner generation_owner = {on_gone, on_drained, on_tick, on_stop};
 
-void generation_start(struct http_conn *conn, const struct gen_format *format, struct gen_params *p, void *state)
+static size_t length_of(const char *s)
+{
+    return s ? strlen(s) : 0;
+}
+
+/* Of the texts and ids that become prompts. */
+static uint64_t prompt_bytes(const struct gen_params *p)
+{
+    uint64_t n = length_of(p->messages) + length_of(p->tools) + length_of(p->kwargs);
+
+    for (uint32_t i = 0; i < p->n_prompts; i++) n += p->prompts[i].n_text + 4 * (uint64_t)p->prompts[i].n_tokens;
+    return n;
+}
+
+/* To make tokens of them. */
+static uint64_t text_cost(const struct gen_params *p)
+{
+    uint64_t most = p->messages ? request_json_cost(p->messages, strlen(p->messages)) : 0;
+
+    if (p->tools) most += request_json_cost(p->tools, strlen(p->tools));
+    for (uint32_t i = 0; i < p->n_prompts; i++)
+        most = u64_max(most, request_text_cost(p->prompts[i].text, p->prompts[i].n_text));
+    return most;
+}
+
+/* What the requests take until they are gone: the parameters, and for each choice of a prompt what is made of it. The
+ * values of the body's JSON are made once more when the prompt is prepared. */
+static int charge_requests(struct http_conn *conn, struct generation *g, uint32_t n_choices, struct api_error *e)
+{
+    uint64_t n = prompt_bytes(&g->p), tree = conn->memory.parts[CLIENT_TREES];
+
+    tree = tree > 2 * n ? (tree - 2 * n) / 2 : 0;
+    g->n_prompt_bytes = n * (uint64_t)g->p.best_of;
+    client_charge_force(&conn->memory, CLIENT_TREES, 0);
+    client_charge_init(&g->memory, &conn->io->server->memory, conn->tenant);
+    n += TEXT_COPIES * n * (uint64_t)g->p.best_of + g->p.n_text_cost + tree + n_choices * sizeof(struct choice);
+    client_charge_force(&conn->memory, CLIENT_ANSWERS, 0);
+    return client_charge_set(&g->memory, CLIENT_REQUESTS, n, e);
+}
+
+static void begin(struct http_conn *conn, const struct gen_format *format, struct gen_params *p, void *state)
 {
     uint32_t n_choices = (p->chat ? 1 : p->n_prompts) * (uint32_t)p->best_of;
     struct generation *g = mem_zalloc(1, sizeof(*g));
@@ -645,12 +719,16 @@ void generation_start(struct http_conn *conn, const struct gen_format *format, s
     struct api_error e;
     uint64_t random[2];
 
-    if (g) g->choices = mem_zalloc(n_choices, sizeof(*g->choices));
+    api_error_from_status(&e, RD_E_NOMEM, NULL);
+    if (g) {
+        g->p = *p;
+        if (charge_requests(conn, g, n_choices, &e) == 0) g->choices = mem_zalloc(n_choices, sizeof(*g->choices));
+    }
     if (!g || !g->choices) {
+        if (g) client_charge_clear(&g->memory);
         mem_free(g);
         gen_params_deinit(p);
         if (format->events) format->events->destroy(state);
-        api_error_from_status(&e, RD_E_NOMEM, NULL);
         http_reply_error(conn, &e);
         return;
     }
@@ -659,7 +737,6 @@ void generation_start(struct http_conn *conn, const struct gen_format *format, s
     g->io = conn->io;
     g->format = format;
     g->state = state;
-    g->p = *p;
     g->leaves = format->background && !p->stream;
     g->p.stream = p->stream || format->background;
     memset(p, 0, sizeof(*p));
@@ -680,6 +757,16 @@ void generation_start(struct http_conn *conn, const struct gen_format *format, s
     tenant = server_tenant(g->io->server, g->tenant);
     if (tenant) atomic_fetch_add_explicit(&tenant->n_running, 1, memory_order_relaxed);
     submit_more(g);
+}
+
+void generation_start(struct http_conn *conn, const struct gen_format *format, struct gen_params *p, void *state)
+{
+    p->n_text_cost = text_cost(p);
+    if (conn->job) {
+        offload_keep_generation(conn, format, p, state);
+        return;
+    }
+    begin(conn, format, p, state);
 }
 
 void generation_route(struct http_conn *c, bool chat, const struct gen_format *format)

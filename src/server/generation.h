@@ -30,6 +30,7 @@ struct choice {
     bool sent_prompt_ids;
     uint32_t offset;                     /* completions: code points of text so far */
     double sum_logprob;
+    size_t n_kept;                       /* bytes of its buffers when they were last looked at */
     enum rd_finish finish;
     const char *stop_string;             /* a view into the request */
     int32_t stop_token;                  /* one of stop_token_ids that ended it, or -1 */
@@ -97,6 +98,10 @@ struct generation {
     uint64_t ping_ns;                    /* 0: none */
     uint32_t n_progress;                 /* return_progress: prompt tokens that were told as done */
     struct choice *choices;              /* [n_choices], prompts x best_of */
+    struct client_charge memory;         /* its prompts, and its answers while they are kept */
+    uint64_t n_prompt_bytes;             /* for all choices */
+    uint32_t n_computed;                 /* choices whose prompt was computed */
+    uint64_t n_kept, n_charged;          /* bytes of answers, and those of them that were charged */
 };
 
 /* What of a chat's options comes from its parameters: all that its prompt is made of, and how its answer is read. */

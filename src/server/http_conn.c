@@ -22,6 +22,7 @@
 #include "server/http_door.h"
 #include "server/http_guard.h"
 #include "server/http_pace.h"
+#include "server/offload.h"
 #include "server/routes.h"
 
 #define PIPELINE_BYTES    (64u << 10)
@@ -99,6 +100,7 @@ static void output(struct http_conn *c, const void *p, size_t n)
         return;
     }
     c->n_appended += n;
+    client_charge_force(&c->memory, CLIENT_UNREAD, http_output_bytes(c));
     /* libevent has asked for this, too, and does not say when it could not be had */
     if (bufferevent_enable(c->bev, EV_WRITE)) break_off(c);
 }
@@ -180,17 +182,54 @@ static void put_head(struct http_conn *c, struct buf *out, int status, const cha
     http_guard_headers(c, out);
 }
 
-void http_reply(struct http_conn *c, int status, const char *type, const char *extra, const struct buf *body)
+/* Its bytes, and what was charged for reading them. */
+static void forget_body(struct http_conn *c)
+{
+    buf_deinit(&c->body);
+    client_charge_force(&c->memory, CLIENT_BODIES, 0);
+    client_charge_force(&c->memory, CLIENT_TREES, 0);
+    client_charge_force(&c->memory, CLIENT_ANSWERS, 0);
+}
+
+static void free_answer(const void *data, size_t n, void *unused)
+{
+    (void)n;
+    (void)unused;
+    mem_free((void *)(uintptr_t)data);
+}
+
+/* As output(), without a copy where it is long: then the buffer is empty afterwards. */
+static void output_body(struct http_conn *c, struct buf *body)
+{
+    struct evbuffer *out = c->bev ? bufferevent_get_output(c->bev) : NULL;
+    size_t n = body->n;
+
+    if (!out || c->broken || n < OFFLOAD_BYTES || evbuffer_add_reference(out, body->data, n, free_answer, NULL)) {
+        output(c, body->data, n);
+        return;
+    }
+    memset(body, 0, sizeof(*body));
+    c->n_appended += n;
+    client_charge_force(&c->memory, CLIENT_UNREAD, http_output_bytes(c));
+    if (bufferevent_enable(c->bev, EV_WRITE)) break_off(c);
+}
+
+void http_reply(struct http_conn *c, int status, const char *type, const char *extra, struct buf *body)
 {
     struct buf out = {0};
     size_t n = body ? body->n : 0;
 
+    if (c->job) {
+        offload_keep_reply(c, status, type, extra, body);
+        return;
+    }
+    forget_body(c);
     put_head(c, &out, status, type, extra);
     if (status != 204) buf_printf(&out, "Content-Length: %zu\r\n", n);
     buf_puts(&out, "\r\n");
     if (out.failed) break_off(c);
     output(c, out.data, out.n);
-    if (n && c->head.method != HTTP_HEAD) output(c, body->data, n);
+    if (n && c->head.method != HTTP_HEAD) output_body(c, body);
     buf_deinit(&out);
     response_done(c);
 }
@@ -216,7 +255,7 @@ void http_reply_error(struct http_conn *c, const struct api_error *e)
     reply_error(c, e, e->http == 429 || e->http == 503 ? "Retry-After: 1\r\n" : "");
 }
 
-void http_reply_json(struct http_conn *c, const struct buf *body)
+void http_reply_json(struct http_conn *c, struct buf *body)
 {
     struct api_error e;
 
@@ -294,7 +333,7 @@ static void forget_request(struct http_conn *c)
     c->head_bytes = NULL;
     memset(&c->head, 0, sizeof(c->head));
     memset(&c->chunks, 0, sizeof(c->chunks));
-    buf_deinit(&c->body);
+    forget_body(c);
     buf_deinit(&c->ignored);
     c->route = NULL;
     c->cors_origin = NULL;
@@ -325,7 +364,7 @@ static void dispatch(struct http_conn *c)
     enter(c, CONN_BUSY);
     atomic_fetch_add_explicit(&c->io->server->n_busy, 1, memory_order_relaxed);
     if (c->bev && c->route->method == HTTP_GET && http_pace_hold(c)) return;
-    c->route->handle(c);
+    if (!offload_if(c, c->body.n)) c->route->handle(c);
 }
 
 static void after_head(struct http_conn *c)
@@ -341,6 +380,7 @@ static void after_head(struct http_conn *c)
         refuse(c, &e, extra, !has_body && (c->head.has_length || c->head.method != HTTP_POST));
         return;
     }
+    client_charge_owner(&c->memory, c->tenant);
     if (preflight) {
         if (has_body) c->closing = c->linger = true;
         http_reply(c, 204, NULL, "Allow: GET, HEAD, POST, DELETE, OPTIONS\r\n", NULL);
@@ -410,6 +450,7 @@ static bool read_body(struct http_conn *c, struct evbuffer *in)
 {
     size_t n = evbuffer_get_contiguous_space(in), n_used, n_data;
     const char *s, *data;
+    struct api_error e;
 
     if (evbuffer_get_length(in) == 0) return false;
     s = (const char *)evbuffer_pullup(in, (ev_ssize_t)n);
@@ -422,6 +463,10 @@ static bool read_body(struct http_conn *c, struct evbuffer *in)
     } else {
         data = s;
         n_used = n_data = n < c->head.length - c->n_in ? n : (size_t)(c->head.length - c->n_in);
+    }
+    if (client_charge_set(&c->memory, CLIENT_BODIES, c->body.n + n_data, &e)) {
+        refuse(c, &e, e.http == 429 ? "Retry-After: 1\r\n" : "", false);
+        return true;
     }
     buf_append(&c->body, data, n_data);
     c->n_in += n_used;
@@ -504,6 +549,7 @@ void http_conn_close(struct http_conn *c)
     mem_free(c->head_bytes);
     buf_deinit(&c->body);
     buf_deinit(&c->ignored);
+    client_charge_clear(&c->memory);
     mem_free(c);
 }
 
@@ -536,6 +582,7 @@ static void on_write(struct bufferevent *bev, void *arg)
     struct http_conn *c = arg;
 
     (void)bev;
+    client_charge_force(&c->memory, CLIENT_UNREAD, http_output_bytes(c));
     if (close_if_done(c)) return;
     if (c->owner && http_output_bytes(c) <= DRAINED_BYTES) c->owner->drained(c->owner_arg);
     else if (!c->reading) conn_process(c);
@@ -621,6 +668,7 @@ void http_conn_open(struct server_io *io, int fd)
         return;
     }
     c->io = io;
+    client_charge_init(&c->memory, &io->server->memory, NULL);
     mem_clear_failed();
     c->bev = bufferevent_socket_new(io->base, fd, BEV_OPT_CLOSE_ON_FREE);
     if (!c->bev) {

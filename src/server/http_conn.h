@@ -55,6 +55,8 @@ struct http_conn {
     struct http_head head;
     struct http_chunks chunks;
     struct buf body;
+    struct client_charge memory;                 /* the body, its JSON while it is read, what is unread */
+    struct offload_job *job;                     /* this is a worker's copy: offload.h */
     struct buf ignored;                          /* fields of the body that say nothing: for the response's head */
     char request_id[132];                        /* told; ours, or the client's own */
     char reason[160];                            /* why it was refused, for the log; "": it was not */
@@ -82,10 +84,11 @@ void http_conn_tick(struct http_conn *c);
 /* At the door: answers the request in c->head, which has no body and a route that replies at once. */
 void http_answer(struct http_conn *c);
 
-/* A whole response; extra: further header lines ("A: b\r\n") or "". HEAD requests get the head alone. */
-void http_reply(struct http_conn *c, int status, const char *type, const char *extra, const struct buf *body);
+/* A whole response; extra: further header lines ("A: b\r\n") or "". HEAD requests get the head alone. The
+ * body may be empty afterwards: a long one is given away. */
+void http_reply(struct http_conn *c, int status, const char *type, const char *extra, struct buf *body);
 /* The JSON in body, status 200; a failed body becomes 500. */
-void http_reply_json(struct http_conn *c, const struct buf *body);
+void http_reply_json(struct http_conn *c, struct buf *body);
 void http_reply_error(struct http_conn *c, const struct api_error *e);
 /* As X-Request-Id tells it. */
 const char *http_request_id(struct http_conn *c);

@@ -34,7 +34,7 @@ static bool is_huge(const char *digits, size_t n, bool negative)
 
 /* Behind the number that begins at s[i]. An integer beyond 64 bits becomes a real of as many characters, and of the
  * same value as far as a double tells: the parser would refuse it, and what only passes it on need not. */
-static size_t number_end(char *s, size_t n, size_t i)
+static size_t number_end(const char *s, size_t n, size_t i, char *writable)
 {
     bool negative = s[i] == '-';
     size_t first = i + negative, end = first;
@@ -42,15 +42,15 @@ static size_t number_end(char *s, size_t n, size_t i)
     while (end < n && s[end] >= '0' && s[end] <= '9') end++;
     if (end < n && (s[end] == '.' || s[end] == 'e' || s[end] == 'E')) {
         while (end < n && (strchr("+-.eE", s[end]) ? s[end] != 0 : s[end] >= '0' && s[end] <= '9')) end++;
-    } else if (end - first >= LONG_DIGITS && s[first] != '0' && is_huge(s + first, end - first, negative)) {
-        memcpy(s + end - DROPPED, "e2", DROPPED);
+    } else if (writable && end - first >= LONG_DIGITS && s[first] != '0' && is_huge(s + first, end - first, negative)) {
+        memcpy(writable + end - DROPPED, "e2", DROPPED);
     }
     return end > i ? end : i + 1;
 }
 
 /* One pass that knows strings, brackets and numbers only. false: deeper than the limit, or more values than that;
- * *at: where. */
-static bool measure(char *s, size_t n, struct json_size *size, size_t *at)
+ * *at: where. writable: s, where long integers may become reals; or NULL. */
+static bool measure(const char *s, size_t n, char *writable, struct json_size *size, size_t *at)
 {
     uint32_t depth = 0;
 
@@ -74,7 +74,7 @@ static bool measure(char *s, size_t n, struct json_size *size, size_t *at)
             size->n_tree += ELEMENT_BYTES;
         } else if (c == '-' || (c >= '0' && c <= '9')) {
             size->n_tree += NUMBER_BYTES;
-            i = number_end(s, n, i - 1);
+            i = number_end(s, n, i - 1, writable);
         }
         if (size->n_tree > LIMIT_JSON_TREE_BYTES) return false;
     }
@@ -144,7 +144,7 @@ int json_body_check(struct buf *body, struct json_size *size, struct api_error *
         api_error_set(e, 400, NULL, "the body holds a NUL byte");
         return broken(body, (size_t)(nul - body->data), e);
     }
-    if (measure(body->data, body->n, size, &at)) return 0;
+    if (measure(body->data, body->n, body->data, size, &at)) return 0;
     if (size->n_tree > LIMIT_JSON_TREE_BYTES)
         api_error_set(e, 400, NULL, "too many values: at most %u MiB of them, texts not counted",
                       LIMIT_JSON_TREE_BYTES >> 20);
@@ -204,4 +204,13 @@ char *json_text(const json_t *v, size_t flags)
     if (json_dump_callback(v, append_text, &text, flags) == 0) return buf_take(&text, NULL);
     buf_deinit(&text);
     return NULL;
+}
+
+size_t json_tree_bytes(const char *s, size_t n)
+{
+    struct json_size size = {0};
+    size_t at;
+
+    measure(s, n, NULL, &size, &at);
+    return size.n_tree;
 }

@@ -73,6 +73,7 @@ struct gen_params {
     int64_t thinking_tokens;             /* -1: no limit */
     struct prompt *prompts;              /* completions */
     uint32_t n_prompts;
+    uint64_t n_text_cost;                /* what it takes to make tokens of them: request_body.h */
     char *suffix;                        /* of every prompt, NULL: none */
     size_t n_suffix;
     char **stop;
@@ -137,6 +138,8 @@ struct json_size {
 int json_body_check(struct buf *body, struct json_size *size, struct api_error *e);
 int json_body_tree(const struct buf *body, json_t **out, struct api_error *e);
 int json_body_parse(struct buf *body, json_t **out, struct api_error *e);
+/* json_size.n_tree of a JSON text. */
+size_t json_tree_bytes(const char *s, size_t n);
 /* The string without the character NUL; NULL: something else. For names, types and roles, that are compared. */
 const char *json_plain(const json_t *v);
 /* json_dumps without its second copy of the text; mem_free. NULL: out of memory. */

@@ -6,6 +6,7 @@
 #include "base/limits.h"
 #include "base/mem.h"
 #include "base/thread.h"
+#include "server/params.h"
 
 #define ID_BYTES  RESPONSES_KEY_BYTES
 #define HEX_BYTES 24u                    /* of an id, after "resp_" */
@@ -14,6 +15,7 @@ struct responses_turn {
     struct responses_turn *parent;       /* retained */
     uint32_t n_holders;                  /* store->lock */
     size_t n_bytes;
+    size_t n_tree;                       /* for the values of both: json_tree_bytes */
     char *input;                         /* a JSON list; never changed */
     char *output;                        /* likewise, once its entry runs no more; NULL: nothing */
 };
@@ -33,6 +35,7 @@ struct responses_store {
     struct entry *buckets[LIMIT_STORED_RESPONSES];
     uint32_t n_entries;
     size_t n_bytes, n_bytes_most;
+    struct client_charge memory;
 };
 
 void responses_key(const char *tenant, const char *id, char key[RESPONSES_KEY_BYTES])
@@ -53,6 +56,13 @@ rd_status responses_store_create(size_t n_bytes_most, struct responses_store **o
     return RD_OK;
 }
 
+/* After a change. */
+static void unlock(struct responses_store *s)
+{
+    client_charge_force(&s->memory, CLIENT_STORED, s->n_bytes);
+    mutex_unlock(&s->lock);
+}
+
 static struct entry **bucket_of(struct responses_store *s, const char *id)
 {
     return &s->buckets[hash64_of(id, strlen(id)) % LIMIT_STORED_RESPONSES];
@@ -64,6 +74,11 @@ static struct entry *find(struct responses_store *s, const char *id)
 
     while (e && strcmp(e->id, id) != 0) e = e->next;
     return e;
+}
+
+static size_t entry_bytes(const struct entry *e)
+{
+    return sizeof(*e) + e->response.n + e->log.n;
 }
 
 static void link_newest(struct responses_store *s, struct entry *e)
@@ -103,11 +118,6 @@ static void release(struct responses_store *s, struct responses_turn *t)
     }
 }
 
-static size_t entry_bytes(const struct entry *e)
-{
-    return sizeof(*e) + e->response.n + e->log.n;
-}
-
 static void drop(struct responses_store *s, struct entry *e)
 {
     struct entry **at = bucket_of(s, e->id);
@@ -123,10 +133,17 @@ static void drop(struct responses_store *s, struct entry *e)
     mem_free(e);
 }
 
+void responses_store_charge_to(struct responses_store *s, struct client_memory *memory)
+{
+    client_charge_init(&s->memory, memory, NULL);
+    s->memory.is_store = true;
+}
+
 void responses_store_destroy(struct responses_store *s)
 {
     if (!s) return;
     while (s->newest) drop(s, s->newest);
+    client_charge_clear(&s->memory);
     mutex_deinit(&s->lock);
     mem_free(s);
 }
@@ -151,11 +168,25 @@ rd_status responses_store_turn(struct responses_store *s, const char *id, bool f
     return st;
 }
 
+size_t responses_store_size(struct responses_store *s, const char *id)
+{
+    const struct entry *e;
+    size_t n = 0;
+
+    mutex_lock(&s->lock);
+    e = id ? find(s, id) : NULL;
+    if (e) n = entry_bytes(e);
+    for (const struct responses_turn *t = e ? e->turn : NULL; t; t = t->parent) n += t->n_bytes;
+    if (!id) n = s->n_bytes;
+    mutex_unlock(&s->lock);
+    return n;
+}
+
 void responses_turn_release(struct responses_store *s, struct responses_turn *turn)
 {
     mutex_lock(&s->lock);
     release(s, turn);
-    mutex_unlock(&s->lock);
+    unlock(s);
 }
 
 /* Puts the elements of a JSON list before those of items. */
@@ -173,8 +204,15 @@ rd_status responses_turn_items(const struct responses_turn *turn, bool with_outp
 {
     json_t *backwards = json_array(), *list = json_array();
     bool ok = backwards && list;
+    size_t n_tree = 0;
 
     for (const struct responses_turn *t = turn; ok && t; t = t->parent) {
+        n_tree += t->n_tree;
+        if (n_tree > LIMIT_JSON_TREE_BYTES) {
+            json_decref(backwards);
+            json_decref(list);
+            return RD_E_LIMIT;
+        }
         if ((t != turn || with_output) && t->output) ok = prepend(t->output, backwards);
         ok = ok && prepend(t->input, backwards);
     }
@@ -187,6 +225,14 @@ rd_status responses_turn_items(const struct responses_turn *turn, bool with_outp
     }
     *items = list;
     return RD_OK;
+}
+
+uint64_t responses_turn_cost(const struct responses_turn *turn)
+{
+    uint64_t n = 0;
+
+    for (const struct responses_turn *t = turn; t; t = t->parent) n += 2 * (uint64_t)t->n_tree + 3 * (uint64_t)t->n_bytes;
+    return n;
 }
 
 rd_status responses_store_item(struct responses_store *s, const char *tenant, const char *item_id, json_t **item)
@@ -218,19 +264,52 @@ rd_status responses_store_item(struct responses_store *s, const char *tenant, co
     return st;
 }
 
-/* Drops what was not used for longest, but for keep, until n_bytes more, and n_entries, fit. */
+/* The tenant in a key of the store; "": none. */
+static const char *tenant_of(const struct entry *e)
+{
+    const char *at = strchr(e->id, '@');
+
+    return at ? at : "";
+}
+
+/* Does whoever keep belongs to hold more than half of the store? */
+static bool holds_most(const struct responses_store *s, const struct entry *keep)
+{
+    uint32_t n = 0;
+    size_t n_bytes = 0;
+
+    for (const struct entry *e = s->oldest; e; e = e->newer) {
+        if (strcmp(tenant_of(e), tenant_of(keep)) != 0) continue;
+        n++;
+        n_bytes += entry_bytes(e) + e->turn->n_bytes;
+    }
+    return n > LIMIT_STORED_RESPONSES / 2 || n_bytes > s->n_bytes_most / 2;
+}
+
+/* What goes next, so that keep has room: what was not used for longest; of keep's own tenant, where that holds most, so
+ * that nobody can drive out the others. NULL: all run. */
+static struct entry *find_victim(const struct responses_store *s, const struct entry *keep)
+{
+    bool own = holds_most(s, keep);
+    struct entry *first = NULL;
+
+    for (struct entry *e = s->oldest; e; e = e->newer) {
+        if (e->running || e == keep) continue;
+        if (!own || strcmp(tenant_of(e), tenant_of(keep)) == 0) return e;
+        if (!first) first = e;
+    }
+    return first;
+}
+
+/* Drops entries until n_bytes more, and n_entries, fit into the store and into what all clients may hold together. */
 static bool make_room(struct responses_store *s, const struct entry *keep, size_t n_bytes, uint32_t n_entries)
 {
-    struct entry *e = s->oldest;
+    while (s->n_entries + n_entries > LIMIT_STORED_RESPONSES || s->n_bytes + n_bytes > s->n_bytes_most ||
+           client_charge_set(&s->memory, CLIENT_STORED, s->n_bytes + n_bytes, NULL)) {
+        struct entry *e = find_victim(s, keep);
 
-    while (s->n_entries + n_entries > LIMIT_STORED_RESPONSES || s->n_bytes + n_bytes > s->n_bytes_most) {
-        struct entry *newer;
-
-        while (e && (e->running || e == keep)) e = e->newer;
         if (!e) return false;
-        newer = e->newer;
         drop(s, e);
-        e = newer;
     }
     return true;
 }
@@ -252,10 +331,11 @@ rd_status responses_store_begin(struct responses_store *s, const char *id, struc
     e->turn = t;
     t->n_holders = 1;
     t->n_bytes = sizeof(*t) + strlen(input);
+    t->n_tree = json_tree_bytes(input, strlen(input));
 
     mutex_lock(&s->lock);
     if (!make_room(s, e, entry_bytes(e) + t->n_bytes, 1)) {
-        mutex_unlock(&s->lock);
+        unlock(s);
         st = RD_E_LIMIT;
         goto fail;
     }
@@ -266,7 +346,7 @@ rd_status responses_store_begin(struct responses_store *s, const char *id, struc
     e->next = *bucket_of(s, id);
     *bucket_of(s, id) = e;
     link_newest(s, e);
-    mutex_unlock(&s->lock);
+    unlock(s);
     return RD_OK;
 
 fail:
@@ -314,7 +394,7 @@ rd_status responses_store_append(struct responses_store *s, const char *id, cons
     e = find(s, id);
     st = !e ? RD_E_NOT_FOUND : e->cancelled ? RD_E_CANCELLED : add_events(s, e, events);
     if (st == RD_OK && response) st = set_response(s, e, response);
-    mutex_unlock(&s->lock);
+    unlock(s);
     return st;
 }
 
@@ -331,6 +411,7 @@ static rd_status end_entry(struct responses_store *s, struct entry *e, const str
     }
     e->turn->output = copy;
     e->turn->n_bytes += strlen(output);
+    e->turn->n_tree += json_tree_bytes(output, strlen(output));
     s->n_bytes += strlen(output);
     e->running = false;
     return RD_OK;
@@ -347,7 +428,7 @@ rd_status responses_store_finish(struct responses_store *s, const char *id, cons
     st = e ? add_events(s, e, events) : RD_E_NOT_FOUND;
     if (st == RD_OK && e->running) st = end_entry(s, e, response, output);
     if (st == RD_OK) e->log_ended = true;
-    mutex_unlock(&s->lock);
+    unlock(s);
     return st;
 }
 
@@ -363,7 +444,7 @@ rd_status responses_store_cancel(struct responses_store *s, const char *id, cons
         e->running = false;
         e->cancelled = true;
     }
-    mutex_unlock(&s->lock);
+    unlock(s);
     return st;
 }
 
@@ -411,6 +492,6 @@ rd_status responses_store_remove(struct responses_store *s, const char *id)
     mutex_lock(&s->lock);
     e = find(s, id);
     if (e) drop(s, e);
-    mutex_unlock(&s->lock);
+    unlock(s);
     return e ? RD_OK : RD_E_NOT_FOUND;
 }

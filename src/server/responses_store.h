@@ -9,7 +9,7 @@
  * went on from it.
  *
  * Bounded by LIMIT_STORED_RESPONSES entries and a number of bytes: the least recently used is evicted, but not what
- * runs. In memory only.
+ * runs; and where one tenant holds more than half, its own go first. In memory only.
  * Thread  any thread (a lock inside).
  * Errors  RD_E_NOT_FOUND, RD_E_NOMEM; RD_E_LIMIT: no room beside what runs. On failure nothing has changed.
  */
@@ -17,6 +17,7 @@
 #include <jansson.h>
 #include "base/buf.h"
 #include "radish/status.h"
+#include "server/client_memory.h"
 
 struct responses_store;
 struct responses_turn;
@@ -26,15 +27,21 @@ struct responses_turn;
 void responses_key(const char *tenant, const char *id, char key[RESPONSES_KEY_BYTES]);
 
 rd_status responses_store_create(size_t n_bytes_most, struct responses_store **out);
+/* Before anything is kept: what is kept is charged to memory, and given up where others need it. */
+void responses_store_charge_to(struct responses_store *store, struct client_memory *memory);
 void responses_store_destroy(struct responses_store *store);
 
 /* The turn of id, retained. finished: RD_E_AGAIN while it runs. */
 rd_status responses_store_turn(struct responses_store *store, const char *id, bool finished,
                                struct responses_turn **out);
 void responses_turn_release(struct responses_store *store, struct responses_turn *turn);
+/* Bytes that the answer and all turns up to it take, 0: not found; of id NULL those of the whole store. */
+size_t responses_store_size(struct responses_store *store, const char *id);
 /* Every item from the first turn to this one, oldest first, as a new list. with_output false: without this turn's own
- * output. turn is retained by the caller; NULL: an empty list. */
+ * output. turn is retained by the caller; NULL: an empty list. RD_E_LIMIT: more values than one body may have. */
 rd_status responses_turn_items(const struct responses_turn *turn, bool with_output, json_t **items);
+/* Bytes that reading them takes, and making messages of them. */
+uint64_t responses_turn_cost(const struct responses_turn *turn);
 /* An item that some finished answer put out, by its id ("msg_" and the like, then that of the answer, then more); a new
  * reference. RD_E_NOT_FOUND: not ours, or gone. */
 rd_status responses_store_item(struct responses_store *store, const char *tenant, const char *item_id, json_t **item);

@@ -22,6 +22,7 @@
 #include "server/http_conn.h"
 #include "server/http_door.h"
 #include "server/http_pace.h"
+#include "server/offload.h"
 #include "server/responses_store.h"
 #include "server/prompt_prints.h"
 #include "server/server_state.h"
@@ -126,6 +127,7 @@ static void on_wake(evutil_socket_t fd, short what, void *arg)
     struct generation *g, *last;
     bool more = true;
 
+    offload_collect(io);
     mutex_lock(&io->wake_lock);
     last = io->wake_last;
     mutex_unlock(&io->wake_lock);
@@ -287,6 +289,7 @@ static void io_deinit(struct server_io *io)
     if (!io->server) return;
     while (io->conns) http_conn_close(io->conns);
     generation_tick_background(io, true);
+    offload_collect(io);
     buf_deinit(&io->frame);
     buf_deinit(&io->events);
     for (uint32_t i = 0; i < io->n_handed; i++) net_close(io->handed[i]);
@@ -369,6 +372,8 @@ static void take_options(struct server *s, const struct server_options *o, uint3
     if (s->max_conns < 2 * s->n_io) s->max_conns = 2 * s->n_io;
     s->loopback = is_loopback(s->o.host);
     s->started_ns = clock_now_ns(clock_system());
+    client_memory_init(&s->memory, o->client_memory_bytes);
+    mem_keep_little();
 }
 
 /* A process that was started by nohup ignores SIGHUP, and goes on doing so. */
@@ -450,9 +455,10 @@ rd_status server_run(const struct server_options *o,
     if (st != RD_OK) goto done;
     s->io = mem_zalloc(s->n_io, sizeof(*s->io));
     if (!s->io || responses_store_create(LIMIT_STORED_RESPONSES_BYTES, &s->responses) != RD_OK ||
-        prompt_prints_create(&s->prints) != RD_OK ||
+        prompt_prints_create(&s->prints) != RD_OK || offload_create(&s->offload) != RD_OK ||
         !(s->tenants = mem_zalloc((size_t)s->o.n_tenant_keys + 1, sizeof(*s->tenants))))
         st = error_set(err, RD_E_NOMEM, "out of memory for the server");
+    if (st == RD_OK) responses_store_charge_to(s->responses, &s->memory);
     for (uint32_t i = 0; i < s->n_io && st == RD_OK; i++) {
         st = io_init(s, &s->io[i]);
         if (st != RD_OK) error_set(err, st, "starting the server: %s", rd_status_text(st));
@@ -462,9 +468,11 @@ rd_status server_run(const struct server_options *o,
     if (s->o.on_listen) s->o.on_listen(s->o.on_listen_user, s->o.host, port);
     st = run_loops(s, max_guests, err);
 done:
+    offload_stop(s->offload);
     for (uint32_t i = 0; s->io && i < s->n_io; i++) io_deinit(&s->io[i]);
     http_door_destroy(s->door);
     net_close(s->fd);
+    offload_destroy(s->offload);
     responses_store_destroy(s->responses);
     prompt_prints_destroy(s->prints);
     mem_free(s->tenants);

@@ -22,6 +22,7 @@ struct server_options {
                                           * those of this machine and of private networks; "*": all; outlive server_run */
     uint32_t n_allow_hosts;
     uint64_t max_body_bytes;             /* 0 = LIMIT_BODY_BYTES */
+    uint64_t client_memory_bytes;        /* for all that clients make the server hold: client_memory.h; 0: as there */
     uint32_t sse_ping_s; /* streams that send nothing for so long send a comment; 0: never; default 5 */
     uint32_t send_timeout_s;             /* a client that takes nothing of what waits for it so long is cut; 0 = 30 */
     uint32_t drain_s; /* after SIGTERM running requests may end within this; then they are cancelled; 0 = 30 */

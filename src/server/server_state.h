@@ -9,11 +9,14 @@
 #include "base/buf.h"
 #include "base/thread.h"
 #include "server/deadline_clock.h"
+#include "server/client_memory.h"
 #include "server/server.h"
 
 struct http_conn;
 struct generation;
 struct http_door;
+struct offload;
+struct offload_job;
 struct responses_store;
 struct server;
 
@@ -49,6 +52,7 @@ struct server_io {
     struct generation *background;               /* those without a connection */
     struct mutex wake_lock;                      /* guards the list: generations with something to read */
     struct generation *wake_first, *wake_last;
+    struct offload_job *jobs_done, *jobs_done_last;  /* wake_lock; offload.h */
 };
 
 struct server {
@@ -63,6 +67,8 @@ struct server {
     struct responses_store *responses;           /* of /v1/responses */
     struct prompt_prints *prints;
     struct tenant_stats *tenants;                /* [o.n_tenant_keys] */
+    struct client_memory memory;                 /* of clients; atomics */
+    struct offload *offload;
     bool loopback;                               /* bound to this machine only: Host is checked */
     int fd;                                      /* listening */
     struct http_door *door;                      /* accepts; lives longer than the connections */

@@ -16,7 +16,8 @@ void route_apply_template(struct http_conn *c)
     int rc;
 
     gen_params_init(&p, true);
-    rc = request_body(c, FOR_TEMPLATE, &p, &in, &e);
+    rc = request_reserve_texts(c, &e);
+    if (rc == 0) rc = request_body(c, FOR_TEMPLATE, &p, &in, &e);
     if (rc == 0) rc = gen_params_rendering(in, &p, &e);
     if (rc == 0) {
         rd_status st =

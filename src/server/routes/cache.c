@@ -193,7 +193,7 @@ static int clear_behind(struct http_conn *c, uint64_t *n_pages, uint64_t *n_disk
     struct gen_params p;
     struct buf salt = {0};
     json_t *in = NULL;
-    int rc = json_body_parse(&c->body, &in, e);
+    int rc = request_reserve_texts(c, e) || request_json(c, &in, e) ? -1 : 0;
 
     gen_params_init(&p, false);
     if (rc == 0) {
@@ -214,7 +214,7 @@ void route_cache_explain(struct http_conn *c)
     struct buf body = {0};
     struct api_error e;
     json_t *in = NULL;
-    int rc = json_body_parse(&c->body, &in, &e);
+    int rc = request_reserve_texts(c, &e) || request_json(c, &in, &e) ? -1 : 0;
 
     gen_params_init(&p, false);
     if (rc == 0 && has(in, "response_id")) {
@@ -266,15 +266,16 @@ void route_cache_clear(struct http_conn *c)
     uint64_t n_pages = 0, n_disk = 0;
     struct api_error e;
     struct buf body = {0};
+    bool behind = c->body.n > 0;
 
-    if (c->body.n == 0 && refuse_tenant(c)) return;
-    if (c->body.n && clear_behind(c, &n_pages, &n_disk, &e)) {
+    if (!behind && refuse_tenant(c)) return;
+    if (behind && clear_behind(c, &n_pages, &n_disk, &e)) {
         http_reply_error(c, &e);
         return;
     }
-    if (c->body.n == 0) n_pages = rd_cache_clear(c->io->server->engine);
+    if (!behind) n_pages = rd_cache_clear(c->io->server->engine);
     buf_printf(&body, "{\"object\":\"cache.cleared\",\"pages\":%llu", (unsigned long long)n_pages);
-    if (c->body.n) buf_printf(&body, ",\"disk_entries\":%llu", (unsigned long long)n_disk);
+    if (behind) buf_printf(&body, ",\"disk_entries\":%llu", (unsigned long long)n_disk);
     buf_puts(&body, "}");
     http_reply_json(c, &body);
     buf_deinit(&body);

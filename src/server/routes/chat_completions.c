@@ -107,7 +107,8 @@ void route_chat_count(struct http_conn *c)
     json_t *body = NULL;
 
     gen_params_init(&p, true);
-    if (request_body(c, FOR_CHAT, &p, &body, &e) || gen_params_finish(body, &c->io->server->info, &p, &e))
+    if (request_reserve_texts(c, &e) || request_body(c, FOR_CHAT, &p, &body, &e) ||
+         gen_params_finish(body, &c->io->server->info, &p, &e))
         http_reply_error(c, &e);
     else prompt_count_reply(c, &p, "response.input_tokens");
     gen_params_deinit(&p);

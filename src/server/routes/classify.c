@@ -335,11 +335,16 @@ static int read_inputs(const rd_engine *engine, uint32_t n_ctx, const json_t *bo
 }
 
 /* Every input with every beginning of labels behind it. */
-static int cross(struct classify_state *s, const struct prompt *inputs, struct gen_params *p, struct api_error *e)
+static int cross(struct http_conn *c, struct classify_state *s, const struct prompt *inputs, struct gen_params *p, struct api_error *e)
 {
+    uint64_t n_bytes = 0;
+
     if ((uint64_t)s->n_inputs * s->n_nodes > LIMIT_PROMPTS)
         return api_error_set(e, 400, "labels", "labels: inputs times different beginnings of labels: at most %u",
                              LIMIT_PROMPTS);
+    for (uint32_t i = 0; i < s->n_inputs; i++)
+        n_bytes += (inputs[i].n_tokens + (uint64_t)LIMIT_LABELS) * s->n_nodes * sizeof(*inputs[i].tokens);
+    if (request_reserve(c, c->memory.parts[CLIENT_ANSWERS] + n_bytes, e)) return -1;
     s->scores = mem_zalloc((size_t)s->n_inputs * s->n_nodes, sizeof(*s->scores));
     p->prompts = mem_zalloc((size_t)s->n_inputs * s->n_nodes, sizeof(*p->prompts));
     if (!s->scores || !p->prompts) return foreign_no_memory(e);
@@ -379,7 +384,7 @@ static int read_body(struct http_conn *c, const json_t *body, struct classify_st
         p->prompts = NULL;
         p->n_prompts = 0;
         s->n_inputs = n;
-        rc = cross(s, inputs, p, e);
+        rc = cross(c, s, inputs, p, e);
     }
     for (uint32_t i = 0; i < n; i++) mem_free(inputs[i].tokens);
     mem_free(inputs);
@@ -393,8 +398,9 @@ void route_classify(struct http_conn *c)
     struct gen_params p = {0};
     json_t *body = NULL;
     struct api_error e;
-    int rc = s ? request_body(c, FOR_CLASSIFY, NULL, &body, &e) : foreign_no_memory(&e);
+    int rc = s ? request_reserve_texts(c, &e) : foreign_no_memory(&e);
 
+    if (rc == 0) rc = request_body(c, FOR_CLASSIFY, NULL, &body, &e);
     if (rc == 0) rc = read_body(c, body, s, &p, &e);
     json_decref(body);
     if (rc == 0) {

@@ -10,6 +10,7 @@
 #include "server/foreign.h"
 #include "server/generation.h"
 #include "server/json_out.h"
+#include "server/request_body.h"
 #include "server/routes.h"
 
 #define MARGIN_TOKENS 64u                /* marks and names beside the texts */
@@ -175,9 +176,9 @@ void route_infill(struct http_conn *c)
     struct gen_params p = {0};
     json_t *body = NULL;
     struct api_error e;
-    int rc = s ? json_body_parse(&c->body, &body, &e) : foreign_no_memory(&e);
+    int rc = s ? request_reserve_texts(c, &e) : foreign_no_memory(&e);
 
-    buf_deinit(&c->body);
+    if (rc == 0) rc = request_json(c, &body, &e);
     if (rc == 0) rc = read_body(body, &c->io->server->info, &p, &e);
     if (rc == 0) rc = make_prompt(c, body, &p, &e);
     json_decref(body);

@@ -267,8 +267,9 @@ static const struct gen_format messages_format = {.id_prefix = "msg", .events = 
 static int read_body(struct http_conn *c, bool count, struct gen_params *p, bool *caches, struct api_error *e)
 {
     json_t *body = NULL, *chat = NULL;
-    int rc = request_body(c, count ? FOR_COUNT : FOR_MESSAGES, NULL, &body, e);
+    int rc = count ? request_reserve_texts(c, e) : 0;
 
+    if (rc == 0) rc = request_body(c, count ? FOR_COUNT : FOR_MESSAGES, NULL, &body, e);
     if (rc == 0) rc = anthropic_to_chat(body, count, &chat, e);
     if (rc == 0 && gen_params_parse(chat, &c->io->server->info, true, p, e)) {
         anthropic_error(e);

@@ -9,10 +9,12 @@
 #include <string.h>
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/limits.h"
 #include "base/mem.h"
 #include "server/foreign.h"
 #include "server/generation.h"
 #include "server/json_out.h"
+#include "server/offload.h"
 #include "server/prompt_count.h"
 #include "server/prompt_prints.h"
 #include "server/request_body.h"
@@ -511,6 +513,7 @@ static int resolve_references(const struct responses_state *s, json_t *items, st
 {
     json_t *item, *found;
     char quoted[80];
+    uint32_t n = 0;
     size_t i;
 
     json_array_foreach(items, i, item) {
@@ -518,6 +521,8 @@ static int resolve_references(const struct responses_state *s, json_t *items, st
         rd_status st;
 
         if (strcmp(type, "item_reference") != 0) continue;
+        if (n++ == LIMIT_ITEM_REFERENCES)
+            return api_error_set(e, 400, "input", "input: at most %u references to items", LIMIT_ITEM_REFERENCES);
         id = json_plain(json_object_get(item, "id"));
         st = responses_store_item(s->store, s->tenant, id, &found);
         if (st == RD_E_NOT_FOUND)
@@ -529,8 +534,10 @@ static int resolve_references(const struct responses_state *s, json_t *items, st
 }
 
 /* What went before, with its own items after it. */
-static int gather_items(struct responses_state *s, const json_t *body, json_t *own, json_t **items, struct api_error *e)
+static int gather_items(struct http_conn *c, struct responses_state *s, const json_t *body, json_t *own, json_t **items,
+                        struct api_error *e)
 {
+    struct client_charge *memory = &c->memory;
     const char *id = json_plain(json_object_get(body, "previous_response_id"));
     rd_status st = RD_OK;
     char key[RESPONSES_KEY_BYTES], quoted[80];
@@ -548,14 +555,22 @@ static int gather_items(struct responses_state *s, const json_t *body, json_t *o
         e->code = "previous_response_not_found";
         return -1;
     }
+    if (client_charge_set(memory, CLIENT_TREES, memory->parts[CLIENT_TREES] + responses_turn_cost(s->parent), e))
+        return -1;
     if (resolve_references(s, own, e)) return -1;
-    if (responses_turn_items(s->parent, true, items) != RD_OK) return foreign_no_memory(e);
+    st = responses_turn_items(s->parent, true, items);
+    if (st == RD_E_LIMIT)
+        return api_error_set(e, 400, "previous_response_id",
+                             "previous_response_id: what went before has too many values: at most %u MiB of them",
+                             LIMIT_JSON_TREE_BYTES >> 20);
+    if (st != RD_OK) return foreign_no_memory(e);
     return json_array_extend(*items, own) ? foreign_no_memory(e) : 0;
 }
 
-static int read_request(const struct server *server, const json_t *body, struct responses_state *s,
-                        struct gen_params *p, struct api_error *e)
+static int read_request(struct http_conn *c, const json_t *body, struct responses_state *s, struct gen_params *p,
+                        struct api_error *e)
 {
+    const struct server *server = c->io->server;
     json_t *own = NULL, *items = NULL, *chat = NULL;
     int rc = responses_items(body, &own, e);
 
@@ -564,7 +579,7 @@ static int read_request(const struct server *server, const json_t *body, struct 
     if (rc == 0 && s->background && !s->keep)
         rc = api_error_set(e, 400, "background",
                            "background: the answer can only be had from the store, and store is false");
-    if (rc == 0) rc = gather_items(s, body, own, &items, e);
+    if (rc == 0) rc = gather_items(c, s, body, own, &items, e);
     if (rc == 0) rc = responses_to_chat(body, items, &chat, e);
     if (rc == 0 && gen_params_parse(chat, &server->info, true, p, e)) {
         responses_error(e);
@@ -592,7 +607,7 @@ int responses_chat(struct http_conn *c, const json_t *body, json_t **chat, struc
     s->store = c->io->server->responses;
     s->tenant = c->tenant;
     rc = responses_items(body, &own, e);
-    if (rc == 0) rc = gather_items(s, body, own, &items, e);
+    if (rc == 0) rc = gather_items(c, s, body, own, &items, e);
     if (rc == 0) rc = responses_to_chat(body, items, chat, e);
     json_decref(own);
     json_decref(items);
@@ -609,12 +624,12 @@ static int read_body(struct http_conn *c, struct responses_state *s, struct gen_
     s->store = c->io->server->responses;
     s->tenant = c->tenant;
     rc = request_body(c, FOR_RESPONSES, NULL, &body, e);
-    if (rc == 0) rc = read_request(c->io->server, body, s, p, e);
+    if (rc == 0) rc = read_request(c, body, s, p, e);
     json_decref(body);
     return rc;
 }
 
-void route_responses(struct http_conn *c)
+static void answer(struct http_conn *c)
 {
     struct responses_state *s = mem_zalloc(1, sizeof(*s));
     struct gen_params p = {0};
@@ -631,7 +646,23 @@ void route_responses(struct http_conn *c)
     http_reply_error(c, &e);
 }
 
-void route_responses_count(struct http_conn *c)
+/* What went before is read as well. */
+static bool is_long(struct http_conn *c)
+{
+    static const char *const names[] = {"previous_response_id", "item_reference"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (c->body.n && memmem(c->body.data, c->body.n, names[i], strlen(names[i])))
+            return offload_if(c, responses_store_size(c->io->server->responses, NULL));
+    return false;
+}
+
+void route_responses(struct http_conn *c)
+{
+    if (!is_long(c)) answer(c);
+}
+
+static void count(struct http_conn *c)
 {
     struct responses_state *s = mem_zalloc(1, sizeof(*s));
     struct gen_params p = {0};
@@ -640,11 +671,16 @@ void route_responses_count(struct http_conn *c)
     if (!s) {
         api_error_set(&e, 503, NULL, "out of memory");
         http_reply_error(c, &e);
-    } else if (read_body(c, s, &p, &e)) {
+    } else if (request_reserve_texts(c, &e) || read_body(c, s, &p, &e)) {
         http_reply_error(c, &e);
     } else {
         prompt_count_reply(c, &p, "response.input_tokens");
     }
     gen_params_deinit(&p);
     state_destroy(s);
+}
+
+void route_responses_count(struct http_conn *c)
+{
+    if (!is_long(c)) count(c);
 }

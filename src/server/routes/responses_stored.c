@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "server/json_out.h"
+#include "server/offload.h"
 #include "server/responses_follow.h"
 #include "server/responses_store.h"
 #include "server/routes.h"
@@ -180,12 +181,14 @@ void route_response(struct http_conn *c)
     int rc;
 
     split_path(c, &at);
+    rc = read_stream(c, &stream, &n_skip, &e);
+    if (!stream && offload_if(c, responses_store_size(store, at.key))) return;
     if (strcmp(at.rest, "/input_items") == 0) {
+        stream = false;
         rc = put_input_items(c, &at, &body, &e);
     } else if (*at.rest) {
         rc = no_endpoint(&e);
     } else {
-        rc = read_stream(c, &stream, &n_skip, &e);
         if (rc == 0) {
             st = stream ? responses_follow(c, at.key, n_skip) : responses_store_get(store, at.key, &body);
             if (st != RD_OK) rc = store_error(at.id, st, &e);
@@ -263,6 +266,7 @@ void route_response_cancel(struct http_conn *c)
     int rc;
 
     split_path(c, &at);
+    if (offload_if(c, responses_store_size(c->io->server->responses, at.key))) return;
     rc = strcmp(at.rest, "/cancel") == 0 ? cancel(c->io->server->responses, &at, &body, &e) : no_endpoint(&e);
     if (rc == 0) http_reply_json(c, &body);
     else http_reply_error(c, &e);

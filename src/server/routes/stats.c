@@ -167,7 +167,9 @@ void route_stats(struct http_conn *c)
         if (r->is_double) json_put_number(&body, *(const double *)(const void *)at);
         else buf_printf(&body, "%llu", (unsigned long long)*(const uint64_t *)(const void *)at);
     }
-    buf_puts(&body, "}}");
+    buf_puts(&body, "},\"client_memory\":");
+    client_memory_put(&c->io->server->memory, &body);
+    buf_puts(&body, "}");
     http_reply_json(c, &body);
     buf_deinit(&body);
 }

@@ -4,8 +4,12 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "server/json_out.h"
+#include "server/offload.h"
 #include "server/request_body.h"
 #include "server/routes.h"
+
+#define ID_BYTES    16u                  /* of an id, and where it is written */
+#define PIECE_BYTES 32u                  /* of {"id":12345,"piece":"word"}, with room for the buffer to grow */
 
 /* The text; the caller's (rd_free or mem_free: the library's heap is the same facade). */
 static int read_text(const rd_engine *engine, const json_t *body, struct gen_params *p, char **text, size_t *n,
@@ -78,8 +82,10 @@ void route_tokenize(struct http_conn *c)
     uint32_t n = 0;
     rd_status st;
 
+    if (offload_if(c, 8 * c->body.n)) return;               /* with pieces the answer is that much longer */
     gen_params_init(&p, true);
-    if (request_body(c, FOR_TOKENIZE, &p, &in, &e) || read_text(s->engine, in, &p, &text, &n_text, &e)) {
+    if (request_reserve_texts(c, &e) || request_body(c, FOR_TOKENIZE, &p, &in, &e) ||
+        read_text(s->engine, in, &p, &text, &n_text, &e)) {
         http_reply_error(c, &e);
         goto done;
     }
@@ -88,6 +94,11 @@ void route_tokenize(struct http_conn *c)
     st = rd_tokenize(s->engine, text, n_text, p.add_special, p.parse_special, &ids, &n, &err);
     if (st != RD_OK) {
         api_error_from_status(&e, st, err.text);
+        http_reply_error(c, &e);
+        goto done;
+    }
+    if (request_reserve(c, n * (uint64_t)(ID_BYTES + (p.with_pieces ? PIECE_BYTES : 0) + (p.with_strings ? PIECE_BYTES : 0)),
+                        &e)) {
         http_reply_error(c, &e);
         goto done;
     }
