@@ -7,7 +7,7 @@
 #define DEFAULT_BYTES (256ull << 20)
 #define LEAST_BYTES   (32ull << 20)
 #define RESERVE_SHARE 16u
-#define KEY_SHARE     3u                 /* times what stays free */
+#define KEY_SHARE     3u /* times what stays free */
 #define TIGHT_SHARE   8u
 
 static const char *const part_names[CLIENT_PARTS] = {"bodies", "trees", "requests", "answers", "unread", "stored"};
@@ -50,7 +50,7 @@ bool client_memory_tight(const struct client_memory *m)
 void client_charge_init(struct client_charge *c, struct client_memory *m, const char *tenant)
 {
     memset(c, 0, sizeof(*c));
-    c->memory = m->limit ? m : NULL;                        /* not initialised: nothing is counted */
+    c->memory = m->limit ? m : NULL; /* not initialised: nothing is counted */
     client_charge_owner(c, tenant);
 }
 
@@ -79,8 +79,8 @@ static void note_peak(struct client_memory *m, unsigned long long used)
 {
     unsigned long long peak = load(&m->peak);
 
-    while (used > peak && !atomic_compare_exchange_weak_explicit(&m->peak, &peak, used, memory_order_relaxed,
-                                                                memory_order_relaxed))
+    while (used > peak &&
+           !atomic_compare_exchange_weak_explicit(&m->peak, &peak, used, memory_order_relaxed, memory_order_relaxed))
         ;
 }
 
@@ -100,7 +100,7 @@ static int refuse(struct client_charge *c, uint64_t own, struct api_error *e)
 {
     const struct client_memory *m = c->memory;
 
-    if (!e) return -1;                                      /* who asks so gives way himself */
+    if (!e) return -1; /* who asks so gives way himself */
     add(&c->memory->n_refused, 1);
     if (!may_hold(&(struct client_charge){.memory = c->memory, .key = c->key, .is_store = true}, 2 * own, 0, 2 * own)) {
         api_error_set(e, 413, NULL, "the request takes %llu MiB of memory: more than its share of %llu MiB",

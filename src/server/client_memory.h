@@ -31,11 +31,17 @@
 #include <stdint.h>
 #include "server/errors.h"
 
-#define CLIENT_SMALL_BYTES (256u << 10)  /* a prompt of about 16 KiB */
-#define CLIENT_KEYS        64u           /* tenants' keys are told apart by so many values of a hash */
+#define CLIENT_SMALL_BYTES (256u << 10) /* a prompt of about 16 KiB */
+#define CLIENT_KEYS        64u          /* tenants' keys are told apart by so many values of a hash */
 
 enum client_part {
-    CLIENT_BODIES, CLIENT_TREES, CLIENT_REQUESTS, CLIENT_ANSWERS, CLIENT_UNREAD, CLIENT_STORED, CLIENT_PARTS
+    CLIENT_BODIES,
+    CLIENT_TREES,
+    CLIENT_REQUESTS,
+    CLIENT_ANSWERS,
+    CLIENT_UNREAD,
+    CLIENT_STORED,
+    CLIENT_PARTS
 };
 
 struct client_memory {
@@ -48,7 +54,7 @@ struct client_memory {
 struct client_charge {
     struct client_memory *memory;
     uint32_t key;
-    bool is_store;                       /* held to no share, because it gives back what others ask for */
+    bool is_store; /* held to no share, because it gives back what others ask for */
     uint64_t sum, parts[CLIENT_PARTS];
 };
 

@@ -8,30 +8,30 @@
 
 #define N_WORKERS   2u
 #define MAX_JOBS    256u
-#define BIG_BYTES   (1u << 20)           /* a body of so much leaves holes in the heap */
+#define BIG_BYTES   (1u << 20) /* a body of so much leaves holes in the heap */
 #define EXTRA_BYTES 256u
 
-static char give_back_mark;              /* an item of the queue that is no job */
+static char give_back_mark; /* an item of the queue that is no job */
 
 struct offload {
     struct queue *jobs;
-    atomic_bool giving_back;             /* the mark is in the queue */
+    atomic_bool giving_back; /* the mark is in the queue */
     struct thread workers[N_WORKERS];
 };
 
 enum outcome { NOTHING, REPLY, GENERATION };
 
 struct offload_job {
-    struct offload_job *next;            /* io->jobs_done, io->wake_lock */
-    struct http_conn *conn;              /* its io thread's; NULL: gone */
-    struct http_conn copy;               /* owns head_bytes, body, ignored, memory */
-    atomic_bool cancelled;               /* written by the io thread, relaxed: a worker that misses it works in vain */
+    struct offload_job *next; /* io->jobs_done, io->wake_lock */
+    struct http_conn *conn;   /* its io thread's; NULL: gone */
+    struct http_conn copy;    /* owns head_bytes, body, ignored, memory */
+    atomic_bool cancelled;    /* written by the io thread, relaxed: a worker that misses it works in vain */
     enum outcome outcome;
-    int status;                          /* of REPLY, and what follows */
+    int status; /* of REPLY, and what follows */
     const char *type;
     char extra[EXTRA_BYTES];
     struct buf body;
-    const struct gen_format *format;     /* of GENERATION, and what follows */
+    const struct gen_format *format; /* of GENERATION, and what follows */
     struct gen_params params;
     void *state;
 };
@@ -47,15 +47,14 @@ void offload_keep_reply(struct http_conn *copy, int status, const char *type, co
     job->type = type;
     snprintf(job->extra, sizeof(job->extra), "%s", extra);
     if (body) {
-        job->body = *body;                                  /* it may be long: no copy */
+        job->body = *body; /* it may be long: no copy */
         memset(body, 0, sizeof(*body));
     }
     client_charge_force(&copy->memory, CLIENT_TREES, 0);
     client_charge_force(&copy->memory, CLIENT_ANSWERS, job->body.n);
 }
 
-void offload_keep_generation(struct http_conn *copy, const struct gen_format *format, struct gen_params *p,
-                             void *state)
+void offload_keep_generation(struct http_conn *copy, const struct gen_format *format, struct gen_params *p, void *state)
 {
     struct offload_job *job = copy->job;
 
@@ -76,8 +75,10 @@ static void work(struct offload_job *job)
     if (is_big) offload_give_back(io->server->offload);
     mutex_lock(&io->wake_lock);
     job->next = NULL;
-    if (io->jobs_done_last) io->jobs_done_last->next = job;
-    else io->jobs_done = job;
+    if (io->jobs_done_last)
+        io->jobs_done_last->next = job;
+    else
+        io->jobs_done = job;
     io->jobs_done_last = job;
     mutex_unlock(&io->wake_lock);
     event_active(io->wake, EV_READ, 0);
@@ -229,7 +230,8 @@ static void carry_out(struct offload_job *job, struct http_conn *c)
         client_charge_clear(&job->copy.memory);
         generation_start(c, job->format, &job->params, job->state);
         return;
-    case NOTHING: break;
+    case NOTHING:
+        break;
     }
     api_error_set(&e, 503, NULL, "out of memory");
     http_reply_error(c, &e);

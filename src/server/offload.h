@@ -24,7 +24,7 @@
 #include "server/generation.h"
 #include "server/http_conn.h"
 
-#define OFFLOAD_BYTES (64u << 10)        /* of JSON or text: more leaves the io thread */
+#define OFFLOAD_BYTES (64u << 10) /* of JSON or text: more leaves the io thread */
 
 struct offload;
 

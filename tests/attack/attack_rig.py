@@ -4,6 +4,7 @@ An attack is a script of its own: `python tests/attack/NAME.py [--seconds N] [--
 all of them in their short form (test_attacks.py). They bind to loopback, bound their counts and their time, and end
 what they started.
 """
+
 import argparse
 import collections
 import contextlib
@@ -61,7 +62,19 @@ class Attack:
 
     def __init__(self, budget_mib, *flags, **options):
         self.budget_mib = budget_mib
-        self.server = Server("--threads", "1", "--kv-tokens", "4096", "--ctx", "64", "--client-memory", f"{budget_mib}M", *flags, model=TINY, **options)
+        self.server = Server(
+            "--threads",
+            "1",
+            "--kv-tokens",
+            "4096",
+            "--ctx",
+            "64",
+            "--client-memory",
+            f"{budget_mib}M",
+            *flags,
+            model=TINY,
+            **options,
+        )
         self.server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1})
         self.statuses, self.lock = collections.Counter(), threading.Lock()
         self.before_mib = anonymous_mib(self.server)
@@ -112,11 +125,20 @@ class Attack:
         m, stats = self.memory(), self.server.stats()
         health = sorted(watch.health_ms) or [0.0]
         figures = {
-            "statuses": dict(sorted(self.statuses.items(), key=str)), "budget_mib": self.budget_mib, "used_peak_mib": round(m["peak"] / 2**20, 1),
-            "rss_anon_grown_mib": round(watch.peak_mib - self.before_mib, 1), "rss_anon_left_mib": round(anonymous_mib(self.server) - self.before_mib, 1),
-            "health": {"asked": len(watch.health_ms), "median_ms": round(health[len(health) // 2], 1), "worst_ms": round(health[-1], 1),
-                       "not_200": dict(watch.unhealthy)},
-            "refused": m["refused"], "used_at_the_end": {p: m[p] for p in PARTS if m[p]}}
+            "statuses": dict(sorted(self.statuses.items(), key=str)),
+            "budget_mib": self.budget_mib,
+            "used_peak_mib": round(m["peak"] / 2**20, 1),
+            "rss_anon_grown_mib": round(watch.peak_mib - self.before_mib, 1),
+            "rss_anon_left_mib": round(anonymous_mib(self.server) - self.before_mib, 1),
+            "health": {
+                "asked": len(watch.health_ms),
+                "median_ms": round(health[len(health) // 2], 1),
+                "worst_ms": round(health[-1], 1),
+                "not_200": dict(watch.unhealthy),
+            },
+            "refused": m["refused"],
+            "used_at_the_end": {p: m[p] for p in PARTS if m[p]},
+        }
         print(json.dumps(figures))
         assert m["used"] == sum(m[p] for p in PARTS), m
         assert m["peak"] <= self.budget_mib * 2**20 + m["unread"], m

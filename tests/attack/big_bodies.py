@@ -1,4 +1,5 @@
 """Many bodies of many megabytes at once: some whole, some that stop in the middle, some whose answer nobody reads."""
+
 import json
 import socket
 import time
@@ -45,7 +46,7 @@ def attack(seconds, clients):
         if k > 0:
             kinds[k % len(kinds)]()
             return
-        while time.monotonic() < end:                       # a well-behaved one: never refused
+        while time.monotonic() < end:  # a well-behaved one: never refused
             status, answer = s.post("/v1/chat/completions", small)
             assert status == 200, answer
             time.sleep(0.02)

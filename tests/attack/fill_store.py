@@ -1,4 +1,5 @@
 """One tenant fills the store of responses with as much as it takes: another one's answers stay."""
+
 import json
 import random
 import time
@@ -13,12 +14,15 @@ def attack(seconds, clients, tmp):
     # only the server's own key may ask for what the rig looks at
     plain = a.server.request
     a.server.request = lambda method, path, body=None, headers=None, timeout=120: plain(
-        method, path, body, {"Authorization": "Bearer own"} | (headers or {}), timeout)
+        method, path, body, {"Authorization": "Bearer own"} | (headers or {}), timeout
+    )
     end = time.monotonic() + seconds
     victim, attacker = {"Authorization": "Bearer victim"}, {"Authorization": "Bearer attacker"}
 
     def make(headers, metadata):
-        status, answer = a.send("/v1/responses", json.dumps({"input": "a", "max_output_tokens": 1, "metadata": metadata}).encode(), headers)
+        status, answer = a.send(
+            "/v1/responses", json.dumps({"input": "a", "max_output_tokens": 1, "metadata": metadata}).encode(), headers
+        )
         return json.loads(answer)["id"] if status == 200 else None
 
     kept = [make(victim, {"a": "b" * 1000}) for _ in range(20)]
@@ -27,7 +31,10 @@ def attack(seconds, clients, tmp):
 
     def client(k):
         while time.monotonic() < end:
-            make(attacker, {"a": "c" * rng.choice((10, 1_000_000, 6_000_000))} if k % 4 else {f"{i}": {} for i in range(2000)})
+            make(
+                attacker,
+                {"a": "c" * rng.choice((10, 1_000_000, 6_000_000))} if k % 4 else {f"{i}": {} for i in range(2000)},
+            )
 
     try:
         with Watch(a.server) as w:

@@ -1,4 +1,5 @@
 """The attacks on memory in their short form; with RADISH_LONG=1 a minute each."""
+
 import os
 import sys
 from pathlib import Path

@@ -21,13 +21,13 @@ TEST(alone_a_charge_gets_half_and_the_next_finds_some)
     struct client_charge a, b, c;
     struct api_error e;
 
-    client_memory_init(&m, 256 * MIB);                      /* 16 of them reserved */
+    client_memory_init(&m, 256 * MIB); /* 16 of them reserved */
     client_charge_init(&a, &m, NULL);
     client_charge_init(&b, &m, "other");
     client_charge_init(&c, &m, "third");
     CHECK_EQ(client_charge_set(&a, CLIENT_BODIES, 120 * MIB, &e), 0);
     CHECK_EQ(client_charge_set(&a, CLIENT_BODIES, 121 * MIB, &e), -1);
-    CHECK_EQ(e.http, 413);                                  /* nor would an empty server have that much */
+    CHECK_EQ(e.http, 413); /* nor would an empty server have that much */
     CHECK_EQ(a.sum, 120 * MIB);
     CHECK_EQ(client_charge_set(&b, CLIENT_TREES, 61 * MIB, &e), -1);
     CHECK_EQ(e.http, 429);
@@ -51,7 +51,7 @@ TEST(many_charges_of_one_key_leave_a_quarter)
         client_charge_init(&mine[i], &m, "one");
         (void)client_charge_set(&mine[i], CLIENT_REQUESTS, MIB, NULL);
     }
-    CHECK_EQ(m.used, 180 * MIB);                            /* three quarters of 240 */
+    CHECK_EQ(m.used, 180 * MIB); /* three quarters of 240 */
     client_charge_init(&other, &m, "two");
     CHECK_EQ(client_charge_set(&other, CLIENT_REQUESTS, 25 * MIB, NULL), 0);
     client_charge_clear(&other);
@@ -68,7 +68,7 @@ TEST(small_requests_go_on_when_nothing_else_does)
     client_charge_init(&unread, &m, NULL);
     client_charge_init(&small, &m, NULL);
     client_charge_init(&big, &m, NULL);
-    client_charge_force(&unread, CLIENT_UNREAD, 61 * MIB);  /* nobody was asked */
+    client_charge_force(&unread, CLIENT_UNREAD, 61 * MIB); /* nobody was asked */
     CHECK(client_memory_tight(&m));
     CHECK_EQ(client_charge_set(&big, CLIENT_BODIES, MIB, NULL), -1);
     CHECK_EQ(client_charge_set(&small, CLIENT_BODIES, CLIENT_SMALL_BYTES, NULL), 0);
@@ -117,12 +117,20 @@ TEST(long_random_run_keeps_the_sums)
         uint64_t n = (r >> 16) % (1ull << (r >> 40) % 24), before = c->parts[part];
 
         switch ((r >> 48) % 8) {
-        case 0: client_charge_clear(c); break;
-        case 1: client_charge_owner(c, keys[(r >> 52) % 4]); break;
-        case 2: client_charge_move(&charges[(r >> 52) % 40], c, part); break;
+        case 0:
+            client_charge_clear(c);
+            break;
+        case 1:
+            client_charge_owner(c, keys[(r >> 52) % 4]);
+            break;
+        case 2:
+            client_charge_move(&charges[(r >> 52) % 40], c, part);
+            break;
         default:
-            if (client_charge_set(c, part, n, NULL)) CHECK_EQ(c->parts[part], before);
-            else CHECK_EQ(c->parts[part], n);
+            if (client_charge_set(c, part, n, NULL))
+                CHECK_EQ(c->parts[part], before);
+            else
+                CHECK_EQ(c->parts[part], n);
         }
         CHECK_EQ(sum_of_parts(&m), m.used);
         CHECK(m.used <= m.limit);

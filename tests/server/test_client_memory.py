@@ -1,11 +1,12 @@
 """One budget for what clients make the server hold (F91), big work beside the io threads, and small stacks (F96)."""
+
 import contextlib
 import json
 import socket
 import time
 
 import pytest
-from radish_server import TINY, words
+from radish_server import BUILD, TINY, words
 from test_bad_requests import CASES
 
 CHAT = "/v1/chat/completions"
@@ -53,7 +54,7 @@ def test_F91_bodies_that_wait_are_charged_and_refused_beyond_the_share(tight):
         with half_sent(tight, 7 << 20, 8 << 20) as third:
             status, answer = status_of(third)
         assert status == 429 and b"Retry-After" in answer and b"memory_full" in answer, answer
-        assert tight.ok(CHAT, SMALL)                        # small ones go on
+        assert tight.ok(CHAT, SMALL)  # small ones go on
         assert tight.get("/health")[0] == 200
         assert tight.stats()["client_memory"]["refused"] >= 1
         del waiting
@@ -63,15 +64,31 @@ def test_F91_bodies_that_wait_are_charged_and_refused_beyond_the_share(tight):
 def test_F91_a_request_that_no_share_holds_is_413(tight):
     status, answer = tight.post(CHAT, {"messages": [{"role": "user", "content": "a" * (12 << 20)}]})
     assert status == 413 and "share" in answer["error"]["message"], answer
-    status, answer = tight.post("/v1/messages", {"messages": [{"role": "user", "content": "a" * (12 << 20)}], "max_tokens": 1})
+    status, answer = tight.post(
+        "/v1/messages", {"messages": [{"role": "user", "content": "a" * (12 << 20)}], "max_tokens": 1}
+    )
     assert status == 413 and answer["error"]["type"] == "request_too_large", answer
 
 
 def test_F91_one_key_cannot_take_what_others_need(make_server, tmp_path):
     keys = tmp_path / "keys"
     keys.write_text("greedy\nmodest\n")
-    s = make_server("--threads", "1", "--kv-tokens", "4096", "--ctx", "64", "--client-memory", "64M", "--api-key", "own", "--api-key-file", str(keys),
-                    model=TINY, wait=False)
+    s = make_server(
+        "--threads",
+        "1",
+        "--kv-tokens",
+        "4096",
+        "--ctx",
+        "64",
+        "--client-memory",
+        "64M",
+        "--api-key",
+        "own",
+        "--api-key-file",
+        str(keys),
+        model=TINY,
+        wait=False,
+    )
     s.wait_until_health = lambda: s.request("GET", "/health")[0] == 200
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
@@ -84,13 +101,13 @@ def test_F91_one_key_cannot_take_what_others_need(make_server, tmp_path):
         for _ in range(40):
             c = open_ones.enter_context(socket.create_connection(("127.0.0.1", s.port), timeout=20))
             head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer greedy\r\nContent-Type: application/json\r\nContent-Length: 9000000\r\n\r\n"
-            with contextlib.suppress(OSError):              # refused ones are cut
+            with contextlib.suppress(OSError):  # refused ones are cut
                 c.sendall(head.encode() + b" " * 4_000_000)
         time.sleep(0.3)
         m = json.loads(s.request("GET", "/stats", headers=own)[2])["client_memory"]
         assert m["bodies"] > 30 << 20 and m["refused"] > 0, m
         status, _, answer = s.request("POST", CHAT, body, {"Authorization": "Bearer modest"})
-        assert status == 400 and b"context_length_exceeded" in answer, answer       # read, prepared, and too long
+        assert status == 400 and b"context_length_exceeded" in answer, answer  # read, prepared, and too long
     assert s.stop() == 0
 
 
@@ -117,8 +134,10 @@ def test_F91_the_process_lives_within_its_budget_and_a_limit_on_its_data(make_se
     sizes = (10_000, 300_000, 2_000_000, 8_000_000, 20_000_000)
     for unit in ("red blue ", "a", "\u65e5"):
         for n in sizes:
-            status, answer = s.post(CHAT, {"messages": [{"role": "user", "content": unit * (n // len(unit.encode()))}], "max_tokens": 1})
-            assert status in (200, 400, 413), answer        # the tiny model has one token for what it does not know
+            status, answer = s.post(
+                CHAT, {"messages": [{"role": "user", "content": unit * (n // len(unit.encode()))}], "max_tokens": 1}
+            )
+            assert status in (200, 400, 413), answer  # the tiny model has one token for what it does not know
     for unit in (b"{},", b"[],", b'"",', b"1,"):
         status, _, answer = s.request("POST", CHAT, b'{"messages":[' + unit * 4_000_000 + b"1]}")
         assert status in (400, 413), answer
@@ -129,8 +148,10 @@ def test_F91_the_process_lives_within_its_budget_and_a_limit_on_its_data(make_se
 
 # ---- beside the io threads ----
 
+
 def thread_cpu_s(server):
     """(of the io thread, which is the main one; of all)"""
+
     def of(path):
         with open(path) as f:
             fields = f.read().rsplit(") ", 1)[1].split()
@@ -140,12 +161,19 @@ def thread_cpu_s(server):
     return of(f"/proc/{pid}/task/{pid}/stat"), of(f"/proc/{pid}/stat")
 
 
-@pytest.mark.parametrize("path,body", [
-    ("/tokenize", {"content": words(200_000)}), ("/apply-template", {"messages": [{"role": "user", "content": words(100_000)}] * 3}),
-    ("/v1/cache/explain", {"prompt": words(200_000)}), ("/v1/messages/count_tokens", {"messages": [{"role": "user", "content": words(200_000)}]}),
-    (CHAT, {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}] * 30000}], "max_tokens": 1}),
-    ("/v1/responses", {"input": [{"role": "user", "content": "a"}] * 20000, "max_output_tokens": 1}),
-    ("/detokenize", {"tokens": [40, 41, 42] * 60_000})], ids=lambda v: v if isinstance(v, str) else "")
+@pytest.mark.parametrize(
+    "path,body",
+    [
+        ("/tokenize", {"content": words(200_000)}),
+        ("/apply-template", {"messages": [{"role": "user", "content": words(100_000)}] * 3}),
+        ("/v1/cache/explain", {"prompt": words(200_000)}),
+        ("/v1/messages/count_tokens", {"messages": [{"role": "user", "content": words(200_000)}]}),
+        (CHAT, {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}] * 30000}], "max_tokens": 1}),
+        ("/v1/responses", {"input": [{"role": "user", "content": "a"}] * 20000, "max_output_tokens": 1}),
+        ("/detokenize", {"tokens": [40, 41, 42] * 60_000}),
+    ],
+    ids=lambda v: v if isinstance(v, str) else "",
+)
 def test_big_work_leaves_the_io_thread(make_server, path, body):
     s = make_server("--threads", "1", "--kv-tokens", "4096", "--ctx", "64", model=TINY)
     data = json.dumps(body).encode()
@@ -162,7 +190,7 @@ def test_answers_keep_the_order_of_their_requests(tight):
     small = tight.post_bytes("/tokenize", json.dumps({"content": "a"}).encode(), ["Connection: close"])
     out = tight.raw(big + small)
     first, second = out.index(b'"count":'), out.rindex(b'"count":')
-    counts = [int(out[at + 8:].split(b",", 1)[0]) for at in (first, second)]
+    counts = [int(out[at + 8 :].split(b",", 1)[0]) for at in (first, second)]
     assert counts[0] > 1000 > counts[1], counts
 
 
@@ -187,8 +215,11 @@ def test_stopping_while_big_requests_are_read(make_server):
 
 # ---- small stacks ----
 
+
 def test_F96_every_thread_gets_by_with_256_KiB_of_stack(make_server):
     """The limit is that of the main thread, and the C library's default for all others."""
+    if BUILD.name in ("asan", "tsan", "msan"):
+        pytest.skip("a sanitizer's frames are several times as large")
     s = make_server("--threads", "2", "--kv-tokens", "8192", before=("prlimit", "--stack=262144"))
     for name, ((path, raw), status, _) in CASES.items():
         assert s.request("POST", path, raw)[0] == status, name
@@ -196,10 +227,16 @@ def test_F96_every_thread_gets_by_with_256_KiB_of_stack(make_server):
     nested = {"type": "object", "properties": {}}
     for _ in range(55):
         nested = {"type": "object", "properties": {"a": nested}}
-    for body in ({"messages": SMALL["messages"], "max_tokens": 1, "metadata": json.loads(deep)},
-                 {"messages": SMALL["messages"], "max_tokens": 1, "tools": [{"type": "function", "function": {"name": "f", "parameters": nested}}]},
-                 {"messages": [{"role": "user", "content": words(3000)}], "max_tokens": 8},
-                 {"messages": [{"role": "user", "content": "a" * 50_000}], "max_tokens": 1}):
+    for body in (
+        {"messages": SMALL["messages"], "max_tokens": 1, "metadata": json.loads(deep)},
+        {
+            "messages": SMALL["messages"],
+            "max_tokens": 1,
+            "tools": [{"type": "function", "function": {"name": "f", "parameters": nested}}],
+        },
+        {"messages": [{"role": "user", "content": words(3000)}], "max_tokens": 8},
+        {"messages": [{"role": "user", "content": "a" * 50_000}], "max_tokens": 1},
+    ):
         assert s.post(CHAT, body)[0] in (200, 400)
     for unit in ("a", "\u65e5", "((((", "\\\\", " \n", "0"):
         s.ok("/tokenize", {"content": unit * (50_000 // len(unit))})

@@ -6,7 +6,7 @@
 #include "server/request_body.h"
 #include "server/routes.h"
 
-#define TEXT_BYTES 32u                   /* three times the text of a token of two characters, if it is long */
+#define TEXT_BYTES 32u /* three times the text of a token of two characters, if it is long */
 
 void route_detokenize(struct http_conn *c)
 {
@@ -21,7 +21,7 @@ void route_detokenize(struct http_conn *c)
     struct gen_params p;
     int rc;
 
-    if (offload_if(c, 16 * c->body.n)) return;              /* a token is written in 2 bytes, and its text may be long */
+    if (offload_if(c, 16 * c->body.n)) return; /* a token is written in 2 bytes, and its text may be long */
     gen_params_init(&p, false);
     rc = request_reserve(c, TEXT_BYTES * (uint64_t)c->body.n, &e);
     if (rc == 0) rc = request_body(c, FOR_DETOKENIZE, &p, &in, &e);

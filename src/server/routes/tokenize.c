@@ -8,8 +8,8 @@
 #include "server/request_body.h"
 #include "server/routes.h"
 
-#define ID_BYTES    16u                  /* of an id, and where it is written */
-#define PIECE_BYTES 32u                  /* of {"id":12345,"piece":"word"}, with room for the buffer to grow */
+#define ID_BYTES    16u /* of an id, and where it is written */
+#define PIECE_BYTES 32u /* of {"id":12345,"piece":"word"}, with room for the buffer to grow */
 
 /* The text; the caller's (rd_free or mem_free: the library's heap is the same facade). */
 static int read_text(const rd_engine *engine, const json_t *body, struct gen_params *p, char **text, size_t *n,
@@ -82,7 +82,7 @@ void route_tokenize(struct http_conn *c)
     uint32_t n = 0;
     rd_status st;
 
-    if (offload_if(c, 8 * c->body.n)) return;               /* with pieces the answer is that much longer */
+    if (offload_if(c, 8 * c->body.n)) return; /* with pieces the answer is that much longer */
     gen_params_init(&p, true);
     if (request_reserve_texts(c, &e) || request_body(c, FOR_TOKENIZE, &p, &in, &e) ||
         read_text(s->engine, in, &p, &text, &n_text, &e)) {
@@ -97,8 +97,8 @@ void route_tokenize(struct http_conn *c)
         http_reply_error(c, &e);
         goto done;
     }
-    if (request_reserve(c, n * (uint64_t)(ID_BYTES + (p.with_pieces ? PIECE_BYTES : 0) + (p.with_strings ? PIECE_BYTES : 0)),
-                        &e)) {
+    if (request_reserve(
+            c, n * (uint64_t)(ID_BYTES + (p.with_pieces ? PIECE_BYTES : 0) + (p.with_strings ? PIECE_BYTES : 0)), &e)) {
         http_reply_error(c, &e);
         goto done;
     }
