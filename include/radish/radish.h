@@ -467,9 +467,24 @@ struct rd_stats {
     uint64_t verify_waiting, verify_verified, verify_tokens, verify_skipped, verify_mismatches;
     /* memory */
     uint64_t weight_bytes, packed_bytes, workspace_bytes, kv_bytes, rss_anon_bytes, rss_file_bytes;
+    uint64_t memory_used_bytes, memory_peak_bytes, memory_limit_bytes;      /* struct rd_memory */
     double uptime_s;
 };
 RD_API void rd_get_stats(rd_engine *engine, struct rd_stats *out);
+
+/* The memory that radish takes from the system in this process, all engines together: heap, KV cache and workspaces, which
+ * count whole from the moment they are reserved. Not in it: mapped model files, stacks, and the memory of a GPU. */
+struct rd_memory {
+    uint64_t used_bytes, peak_bytes;        /* now; the most since the start, or since rd_memory_reset_peak() */
+    uint64_t limit_bytes;                   /* 0: none */
+};
+RD_API void rd_memory_usage(struct rd_memory *out);
+RD_API void rd_memory_reset_peak(void);
+/* A hard limit: what would take more fails as it does when the system has no more (RD_E_NOMEM; a request is refused or
+ * ends with an error, an rd_open fails), and everything else goes on. Set it before rd_open. 0: none. RD_E_LIMIT, and
+ * nothing changed: more is in use now. */
+RD_API rd_status rd_memory_limit(uint64_t n_bytes, struct rd_error *err);
+
 /* Requests are queued or run; cheaper than all statistics. */
 RD_API bool rd_is_busy(rd_engine *engine);
 /* What the cache would do for a request, without running it. */

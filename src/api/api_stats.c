@@ -2,15 +2,41 @@
 #include <string.h>
 #include "api/api_state.h"
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/sysinfo.h"
+
+void rd_memory_usage(struct rd_memory *out)
+{
+    const struct mem_usage u = mem_usage();
+
+    *out = (struct rd_memory){u.n_bytes, u.peak_bytes, u.limit_bytes};
+}
+
+void rd_memory_reset_peak(void)
+{
+    mem_reset_peak();
+}
+
+rd_status rd_memory_limit(uint64_t n_bytes, struct rd_error *err)
+{
+    if (mem_set_limit(n_bytes)) return RD_OK;
+    return error_set(err, RD_E_LIMIT, "memory limit: %llu bytes, but %llu are in use", (unsigned long long)n_bytes,
+                     (unsigned long long)mem_usage().n_bytes);
+}
 
 void rd_get_stats(rd_engine *engine, struct rd_stats *out)
 {
     struct engine_stats s;
+    struct rd_memory memory;
 
     memset(out, 0, sizeof(*out));
     sysinfo_resident(&out->rss_anon_bytes, &out->rss_file_bytes);
+    rd_memory_usage(&memory);
+    out->memory_used_bytes = memory.used_bytes;
+    out->memory_peak_bytes = memory.peak_bytes;
+    out->memory_limit_bytes = memory.limit_bytes;
     out->uptime_s = (double)(clock_now_ns(clock_system()) - engine->opened_ns) / 1e9;
     if (!engine->engine) return;
     out->n_preparing = atomic_load(&engine->n_preparing);   /* before the engine's: see prepare_and_submit */

@@ -1,5 +1,6 @@
 /* base/mem.c - the C library's heap and mmap behind counters. */
 #include "base/mem.h"
+#include <malloc.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,9 @@ static _Atomic uint64_t n_allocs;                   /* attempts, failed ones inc
 static _Atomic uint64_t n_alive;
 static _Atomic uint64_t fail_at = MEM_NEVER;        /* this attempt fails */
 static _Atomic uint64_t fail_from = MEM_NEVER;      /* this one and all later ones fail */
+
+static _Atomic uint64_t held_bytes, peak_bytes;
+static _Atomic uint64_t limit_bytes = UINT64_MAX;
 
 static _Thread_local bool has_failed;               /* of the calling thread: libraries call without an argument */
 
@@ -38,16 +42,56 @@ static bool may_allocate(void)
     return false;
 }
 
+/* Charges n more bytes unless that goes beyond the limit. */
+static bool charge(uint64_t n)
+{
+    uint64_t held = atomic_load_explicit(&held_bytes, memory_order_relaxed), peak;
+
+    do {
+        uint64_t limit = atomic_load_explicit(&limit_bytes, memory_order_relaxed);
+        if (n > limit || held > limit - n) return false;
+    } while (!atomic_compare_exchange_weak_explicit(&held_bytes, &held, held + n, memory_order_relaxed,
+                                                    memory_order_relaxed));
+    peak = atomic_load_explicit(&peak_bytes, memory_order_relaxed);
+    while (held + n > peak && !atomic_compare_exchange_weak_explicit(&peak_bytes, &peak, held + n, memory_order_relaxed,
+                                                                     memory_order_relaxed)) {
+    }
+    return true;
+}
+
+static void discharge(uint64_t n)
+{
+    atomic_fetch_sub_explicit(&held_bytes, n, memory_order_relaxed);
+}
+
+/* A new block of the heap: counted, or given back because of the limit. It has not been touched yet. */
 static void *counted(void *p)
 {
+    if (p && !charge(malloc_usable_size(p))) {
+        free(p);
+        p = NULL;
+    }
     if (p) atomic_fetch_add_explicit(&n_alive, 1, memory_order_relaxed);
     else has_failed = true;
     return p;
 }
 
-static void uncount(void)
+/* A mapping of charged bytes; NULL: none was made. */
+static void *counted_map(void *p, size_t charged)
+{
+    if (!p) {
+        discharge(charged);
+        has_failed = true;
+        return NULL;
+    }
+    atomic_fetch_add_explicit(&n_alive, 1, memory_order_relaxed);
+    return p;
+}
+
+static void uncount(uint64_t n_bytes)
 {
     atomic_fetch_sub_explicit(&n_alive, 1, memory_order_relaxed);
+    discharge(n_bytes);
 }
 
 void *mem_zalloc(size_t n, size_t size)
@@ -68,19 +112,29 @@ void *mem_alloc(size_t n, size_t size)
 
 void *mem_realloc(void *p, size_t n, size_t size)
 {
-    size_t bytes;
+    size_t bytes, before, after;
+    uint64_t more;
+    void *q;
 
     if (!checked_mul(n, size, &bytes) || !may_allocate()) return NULL;
     if (!p) return counted(malloc(bytes ? bytes : 1));
-    p = realloc(p, bytes ? bytes : 1);
-    if (!p) has_failed = true;
-    return p;
+    before = malloc_usable_size(p);
+    more = bytes > before ? bytes - before : 0;
+    q = charge(more) ? realloc(p, bytes ? bytes : 1) : NULL;
+    if (!q) {
+        has_failed = true;
+        return NULL;
+    }
+    /* what the heap rounds up is charged late, so that a block that has moved need not move back */
+    after = malloc_usable_size(q);
+    atomic_fetch_add_explicit(&held_bytes, after - before - more, memory_order_relaxed);
+    return q;
 }
 
 void mem_free(void *p)
 {
     if (!p) return;
-    uncount();
+    uncount(malloc_usable_size(p));
     free(p);
 }
 
@@ -109,9 +163,10 @@ void *mem_alloc_aligned(size_t n_bytes)
     if (!checked_align(n_bytes ? n_bytes : 1, huge ? 4096 : MEM_ALIGN, &rounded) || !may_allocate()) return NULL;
     /* not aligned_alloc, whose size has to be a multiple of the alignment */
     if (posix_memalign(&p, huge ? MEM_HUGE_PAGE : MEM_ALIGN, rounded)) p = NULL;
+    p = counted(p);
     if (p && huge) mem_advise_huge(p, rounded);
     if (p) memset(p, 0, rounded);
-    return counted(p);
+    return p;
 }
 
 void mem_free_aligned(void *p)
@@ -142,13 +197,21 @@ static uint8_t *map_at_huge_page(size_t n_bytes)
     return p + head;
 }
 
+static bool map_size(size_t n_bytes, uint64_t *rounded)
+{
+    return checked_align(n_bytes ? n_bytes : 1, (uint64_t)sysconf(_SC_PAGESIZE), rounded);
+}
+
 void *mem_map(size_t n_bytes)
 {
     uint64_t rounded;
 
-    if (!checked_align(n_bytes ? n_bytes : 1, (uint64_t)sysconf(_SC_PAGESIZE), &rounded) || !may_allocate())
+    if (!map_size(n_bytes, &rounded) || !may_allocate()) return NULL;
+    if (!charge(rounded)) {
+        has_failed = true;
         return NULL;
-    return counted(rounded >= MEM_HUGE_PAGE ? map_at_huge_page(rounded) : map_anonymous(rounded));
+    }
+    return counted_map(rounded >= MEM_HUGE_PAGE ? map_at_huge_page(rounded) : map_anonymous(rounded), rounded);
 }
 
 void mem_advise_huge(const void *p, size_t n_bytes)
@@ -160,9 +223,12 @@ void mem_advise_huge(const void *p, size_t n_bytes)
 
 void mem_unmap(void *p, size_t n_bytes)
 {
+    uint64_t rounded = 0;
+
     if (!p) return;
-    uncount();
-    munmap(p, n_bytes ? n_bytes : 1);
+    map_size(n_bytes, &rounded);
+    uncount(rounded);
+    munmap(p, rounded);
 }
 
 void mem_make_huge_page(void)
@@ -204,6 +270,32 @@ bool mem_grow(void **items, size_t *cap, size_t want, size_t size)
     *items = p;
     *cap = new_cap;
     return true;
+}
+
+struct mem_usage mem_usage(void)
+{
+    struct mem_usage u;
+    uint64_t limit = atomic_load_explicit(&limit_bytes, memory_order_relaxed);
+
+    u.n_bytes = atomic_load_explicit(&held_bytes, memory_order_relaxed);
+    u.peak_bytes = atomic_load_explicit(&peak_bytes, memory_order_relaxed);
+    if (u.peak_bytes < u.n_bytes) u.peak_bytes = u.n_bytes;         /* a block that grew in place */
+    u.limit_bytes = limit == UINT64_MAX ? 0 : limit;
+    return u;
+}
+
+void mem_reset_peak(void)
+{
+    atomic_store_explicit(&peak_bytes, atomic_load_explicit(&held_bytes, memory_order_relaxed), memory_order_relaxed);
+}
+
+bool mem_set_limit(uint64_t n_bytes)
+{
+    uint64_t before = atomic_exchange_explicit(&limit_bytes, n_bytes ? n_bytes : UINT64_MAX, memory_order_relaxed);
+
+    if (!n_bytes || atomic_load_explicit(&held_bytes, memory_order_relaxed) <= n_bytes) return true;
+    atomic_store_explicit(&limit_bytes, before, memory_order_relaxed);
+    return false;
 }
 
 void mem_fail_after(int64_t i)

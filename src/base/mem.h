@@ -1,10 +1,10 @@
-/* base/mem.h - the one facade for memory: heap, big mappings, a count per owner, and a fail-the-Nth hook.
+/* base/mem.h - the one facade for memory: heap, big mappings, counts, a limit, and a fail-the-Nth hook.
  *
  * Nobody else calls malloc, calloc, realloc, free, mmap of anonymous memory. Libraries that take allocators
  * (jansson, libevent, pcre2) are given these.
  * Units   bytes.
  * Thread  any thread.
- * Errors  NULL when memory is out, when n * size overflows, or when the test hook says so.
+ * Errors  NULL when memory is out, beyond the limit, when n * size overflows, or when the test hook says so.
  */
 #pragma once
 #include <stdbool.h>
@@ -57,6 +57,19 @@ bool mem_grow(void **items, size_t *cap, size_t want, size_t size);
  * jansson calls a string that it has no memory for a syntax error. */
 void mem_clear_failed(void);
 bool mem_has_failed(void);
+
+/* ---- how much, and how much at most ----
+ * Bytes that are held by all of the above together: blocks as the heap rounds them, mappings from the moment they are
+ * reserved, touched or not. Mapped files, stacks, the memory of a GPU and what libraries without allocators of their own
+ * take are not among them. */
+struct mem_usage {
+    uint64_t n_bytes, peak_bytes; /* now; the most since the start, or since mem_reset_peak() */
+    uint64_t limit_bytes;         /* 0: none */
+};
+struct mem_usage mem_usage(void);
+void mem_reset_peak(void);
+/* From now on an allocation that would go beyond it fails. 0: none. false, and nothing changed: more is held now. */
+bool mem_set_limit(uint64_t n_bytes);
 
 /* ---- test hook and counts (all builds; some relaxed atomics per call) ---- */
 /* The i-th allocation from now (0 = the next one) fails once; negative switches the hook off. */

@@ -21,6 +21,7 @@ struct serve_flags {
     const char *host, *api_key, *log_level, *log_format, *warm, *shared, *key_file, *pooling, *rerank;
     uint64_t client_memory;
     uint32_t port, n_io_threads, sse_ping_s, send_timeout_s, drain_s;
+    uint64_t memory_limit;
     struct arg_texts allow_hosts;
     struct load_bar bar;
     uint64_t told_ns;                    /* of the progress line before */
@@ -120,6 +121,13 @@ static const struct arg serve_args[] = {
      .min = 1,
      .max = 86400,
      .help = "seconds that running requests have to end after SIGTERM or Ctrl-C"},
+    {.flag = "--memory-limit",
+     .kind = ARG_BYTES,
+     .value = "SIZE",
+     .at = offsetof(struct serve_flags, memory_limit),
+     .fallback_text = "none",
+     .help = "the most that this process takes from the system, the KV cache included (mapped model files and a GPU's "
+             "memory are not): beyond it requests fail, and the server goes on"},
     {.flag = "--pooling",
      .kind = ARG_TEXT,
      .value = "HOW",
@@ -270,6 +278,7 @@ static int run_serve(const struct command *self, int argc, char **argv)
         cli_fail("--api-key: the key is empty; leave the flag out if no key is wanted");
         return EXIT_USAGE;
     }
+    if (rd_memory_limit(f.memory_limit, &err) != RD_OK) return cli_fail("--memory-limit: %s", err.text);
     if (!cli_find_model(words[0], path) || !cli_find_draft(&f.engine, draft_path)) return EXIT_FAILED;
     f.engine.model = path;
     rd_set_log(level_of(f.log_level), NULL, NULL);

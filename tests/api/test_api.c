@@ -206,3 +206,35 @@ TEST(bad_requests_say_what_is_wrong)
     CHECK(strstr(err.text, "1000000"));
     rd_close(engine);
 }
+
+TEST(memory_is_counted_limited_and_given_back)
+{
+    struct rd_memory before, open, after;
+    struct rd_error err = {RD_OK, ""};
+    struct rd_options o;
+    rd_engine *engine = open_smollm2();
+
+    if (!engine) return;
+    rd_memory_usage(&open);
+    CHECK(open.used_bytes > 8192 * 1024 && open.peak_bytes >= open.used_bytes && open.limit_bytes == 0);
+    CHECK_EQ(rd_memory_limit(1 << 20, &err), RD_E_LIMIT);
+    CHECK(strstr(err.text, "1048576 bytes, but"));
+    rd_close(engine);
+    rd_memory_usage(&before);
+    CHECK(before.used_bytes < open.used_bytes / 4);
+    rd_memory_reset_peak();
+    rd_memory_usage(&after);
+    CHECK_EQ(after.peak_bytes, after.used_bytes);
+
+    CHECK_OK(rd_memory_limit(open.used_bytes / 2, NULL));
+    rd_options_default(&o);
+    o.model = test_model("smollm2");
+    o.kv_tokens = 8192;
+    CHECK_EQ(rd_open(&o, &engine, &err), RD_E_NOMEM);
+    rd_memory_usage(&after);
+    CHECK(after.used_bytes == before.used_bytes && after.peak_bytes <= open.used_bytes / 2 + (1 << 20));
+    CHECK_OK(rd_memory_limit(0, NULL));
+    engine = open_smollm2();
+    CHECK(engine);
+    rd_close(engine);
+}

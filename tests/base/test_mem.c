@@ -144,3 +144,65 @@ TEST(grow_keeps_items_and_leaves_all_unchanged_on_failure)
     CHECK(!mem_grow(&items, &cap, SIZE_MAX, 1));
     mem_free(items);
 }
+
+TEST(bytes_are_counted_given_back_and_the_peak_stays_until_it_is_reset)
+{
+    struct mem_usage before = mem_usage(), now;
+    const size_t map_bytes = (5u << 20) + 1;
+    char *a, *b, *c, *m;
+
+    mem_reset_peak();
+    a = mem_alloc(100000, 1);
+    b = mem_zalloc(10, 1000);
+    c = mem_alloc_aligned(70000);
+    m = mem_map(map_bytes);
+    CHECK(a && b && c && m);
+    now = mem_usage();
+    CHECK(now.n_bytes >= before.n_bytes + 180000 + map_bytes && now.n_bytes < before.n_bytes + 200000 + map_bytes + 4096);
+    CHECK_EQ(now.peak_bytes, now.n_bytes);
+    a = mem_realloc(a, 300000, 1);
+    CHECK(a && mem_usage().n_bytes >= now.n_bytes + 200000 && mem_usage().n_bytes < now.n_bytes + 210000);
+    a = mem_realloc(a, 10, 1);
+    CHECK(a && mem_usage().n_bytes < now.n_bytes - 90000);
+    CHECK(mem_usage().peak_bytes >= now.n_bytes + 200000);
+    mem_free(a);
+    mem_free(b);
+    mem_free_aligned(c);
+    mem_unmap(m, map_bytes);
+    CHECK_EQ(mem_usage().n_bytes, before.n_bytes);
+    CHECK(mem_usage().peak_bytes > before.n_bytes + map_bytes);
+    mem_reset_peak();
+    CHECK_EQ(mem_usage().peak_bytes, before.n_bytes);
+}
+
+TEST(beyond_the_limit_every_allocation_fails_and_changes_nothing)
+{
+    struct mem_usage before = mem_usage();
+    char *p = mem_alloc(1000, 1);
+
+    CHECK(p);
+    memset(p, 7, 1000);
+    CHECK(!mem_set_limit(mem_usage().n_bytes - 1));
+    CHECK_EQ(mem_usage().limit_bytes, 0);
+    CHECK(mem_set_limit(mem_usage().n_bytes + 100000));
+    CHECK_EQ(mem_usage().limit_bytes, mem_usage().n_bytes + 100000);
+    mem_clear_failed();
+    CHECK(!mem_alloc(200000, 1) && mem_has_failed());
+    CHECK(!mem_zalloc(2, 100000));
+    CHECK(!mem_alloc_aligned(200000));
+    mem_clear_failed();
+    CHECK(!mem_map(200000) && mem_has_failed());
+    CHECK(!mem_alloc(SIZE_MAX / 2, 1));
+    mem_clear_failed();
+    CHECK(!mem_realloc(p, 200000, 1) && mem_has_failed());
+    for (int i = 0; i < 1000; i++) CHECK_EQ(p[i], 7);
+    CHECK(mem_usage().peak_bytes <= mem_usage().limit_bytes || before.peak_bytes > mem_usage().limit_bytes);
+    p = mem_realloc(p, 50000, 1);
+    CHECK(p);
+    CHECK(mem_set_limit(0));
+    mem_free(p);
+    p = mem_alloc(200000, 1);
+    CHECK(p);
+    mem_free(p);
+    CHECK_EQ(mem_usage().n_bytes, before.n_bytes);
+}

@@ -114,6 +114,9 @@ static const struct stat_row {
     U64("memory", "kv_bytes", kv_bytes),
     U64("memory", "rss_anon_bytes", rss_anon_bytes),
     U64("memory", "rss_file_bytes", rss_file_bytes),
+    U64("memory", "used_bytes", memory_used_bytes),
+    U64("memory", "peak_bytes", memory_peak_bytes),
+    U64("memory", "limit_bytes", memory_limit_bytes),
 };
 
 static uint64_t counted(atomic_uint_fast64_t *n)
