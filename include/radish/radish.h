@@ -408,6 +408,20 @@ RD_API uint32_t rd_kv_length(const rd_kv *kv);
 RD_API void rd_kv_free(rd_kv **kv);
 /* Prefill only: logits [n_vocab] after the prompt, cached as usual. Blocking. */
 RD_API rd_status rd_classify(rd_engine *engine, const int32_t *tokens, uint32_t n, float *logits, struct rd_error *err);
+/* One prompt of rd_classify_batch, and what was found. */
+struct rd_classify_item {
+    const int32_t *tokens; /* the prompt; n >= 1 */
+    uint32_t n;
+    const int32_t *labels; /* tokens to choose from as what comes next; NULL: the caller wants logits alone */
+    uint32_t n_labels;
+    float *logprobs; /* [n_labels] of the labels, or NULL: not wanted */
+    float *logits;   /* [n_vocab] after the prompt, or NULL: not wanted */
+    uint32_t best;   /* out: index of the most likely label */
+    rd_status status;
+};
+/* Many prompts at once, as one batch: prefill only, cached as usual, a common beginning computed once. Blocking. The first
+ * error is returned, each item has its own, the others run on. */
+RD_API rd_status rd_classify_batch(rd_engine *engine, struct rd_classify_item *items, uint32_t n, struct rd_error *err);
 /* Log probability of every token given those before it: logprobs[0] = 0. n <= n_ctx. Not cached. Blocking. */
 RD_API rd_status rd_score(rd_engine *engine, const int32_t *tokens, uint32_t n, float *logprobs, struct rd_error *err);
 /* The vector of a text (rd_request_options.embed): out [rd_info.hidden], of length 1. Blocking. */

@@ -101,11 +101,9 @@ rd_status rd_generate_batch(rd_engine *engine, const struct rd_request_options *
 /* A request that has no text: made here, waited for here. */
 struct raw_job { struct request_params p; struct request *request; struct wake *bell; };
 
-static rd_status raw_run(rd_engine *engine, struct raw_job *job, const int32_t *tokens, uint32_t n,
-                         struct rd_error *err)
+static rd_status raw_check(const rd_engine *engine, const int32_t *tokens, uint32_t n, struct rd_error *err)
 {
     uint32_t n_max = engine->engine ? engine_max_prompt(engine->engine) + 1 : 0;
-    rd_status st;
 
     if (!engine->engine) return error_set(err, RD_E_UNSUPPORTED, "this handle has a tokenizer only, no model");
     if (n == 0) return error_set(err, RD_E_INVALID, "no tokens: at least 1 is needed");
@@ -114,7 +112,15 @@ static rd_status raw_run(rd_engine *engine, struct raw_job *job, const int32_t *
         if (tokens[i] < 0 || (uint32_t)tokens[i] >= engine->info.n_vocab)
             return error_set(err, RD_E_INVALID, "token %d is not in the vocabulary of %u", tokens[i],
                              engine->info.n_vocab);
-    if ((st = wake_create(&job->bell)) != RD_OK) return error_set(err, st, "out of memory");
+    return RD_OK;
+}
+
+/* Hands it to the engine, which rings job->bell. RD_E_FULL: later. */
+static rd_status raw_begin(rd_engine *engine, struct raw_job *job, const int32_t *tokens, uint32_t n,
+                           struct rd_error *err)
+{
+    rd_status st;
+
     job->p.max_tokens = 0;
     job->p.max_keys = engine->info.n_ctx;
     job->p.wake = ring;
@@ -124,15 +130,34 @@ static rd_status raw_run(rd_engine *engine, struct raw_job *job, const int32_t *
     if (st != RD_OK) return error_set(err, st, "%s", rd_status_text(st));
     st = request_create(&job->p, engine_cache(engine->engine), engine->info.n_vocab, tokens, n, &job->request, err);
     if (st == RD_OK) st = engine_submit(engine->engine, job->request);
-    if (st != RD_OK) {
-        engine_give_place(engine->engine);
-        return error_set(err, st, "%s", rd_status_text(st));
-    }
-    while (!atomic_load_explicit(&job->request->ended, memory_order_acquire))
-        wake_wait(job->bell, (uint64_t)WAIT_MS * 1000000);
-    if (job->request->status != RD_OK)
-        return error_set(err, job->request->status, "%s", rd_status_text(job->request->status));
-    return RD_OK;
+    if (st == RD_OK) return RD_OK;
+    engine_give_place(engine->engine);
+    return error_set(err, st, "%s", rd_status_text(st));
+}
+
+static bool raw_ended(const struct raw_job *job)
+{
+    return atomic_load_explicit(&job->request->ended, memory_order_acquire);
+}
+
+static rd_status raw_outcome(const struct raw_job *job, struct rd_error *err)
+{
+    rd_status st = job->request->status;
+
+    return st == RD_OK ? RD_OK : error_set(err, st, "%s", rd_status_text(st));
+}
+
+static rd_status raw_run(rd_engine *engine, struct raw_job *job, const int32_t *tokens, uint32_t n,
+                         struct rd_error *err)
+{
+    rd_status st = raw_check(engine, tokens, n, err);
+
+    if (st != RD_OK) return st;
+    if ((st = wake_create(&job->bell)) != RD_OK) return error_set(err, st, "out of memory");
+    st = raw_begin(engine, job, tokens, n, err);
+    if (st != RD_OK) return st;
+    while (!raw_ended(job)) wake_wait(job->bell, (uint64_t)WAIT_MS * 1000000);
+    return raw_outcome(job, err);
 }
 
 static void nothing(struct engine *e, void *arg)
@@ -141,10 +166,15 @@ static void nothing(struct engine *e, void *arg)
     (void)arg;
 }
 
+/* The engine rings after it has stored `ended`: once it has turned, the bell is ours alone. */
+static void let_engine_turn(rd_engine *engine)
+{
+    while (engine_call(engine->engine, nothing, NULL) == RD_E_FULL) thread_yield();
+}
+
 static void raw_end(rd_engine *engine, struct raw_job *job)
 {
-    /* The engine rings after it has stored `ended`: once it has turned, the bell is ours alone. */
-    while (job->request && engine_call(engine->engine, nothing, NULL) == RD_E_FULL) thread_yield();
+    if (job->request) let_engine_turn(engine);
     request_unref(job->request);
     wake_destroy(job->bell);
 }
@@ -155,6 +185,106 @@ rd_status rd_classify(rd_engine *engine, const int32_t *tokens, uint32_t n, floa
     rd_status st = raw_run(engine, &job, tokens, n, err);
 
     raw_end(engine, &job);
+    return st;
+}
+
+struct classify_run {
+    rd_engine *engine;
+    struct rd_classify_item *items;
+    struct raw_job *jobs;
+    struct wake *bell;
+    uint32_t n, n_begun, n_open;         /* begun: run, have ended, or cannot run; open: run */
+    uint32_t n_done;                     /* at the front, of which none runs */
+};
+
+/* Submits prompt after prompt until the queue is full. */
+static rd_status classify_begin(struct classify_run *run, struct rd_error *err)
+{
+    rd_engine *engine = run->engine;
+    rd_status first = RD_OK;
+
+    for (; run->n_begun < run->n; run->n_begun++) {
+        struct rd_classify_item *item = &run->items[run->n_begun];
+        struct raw_job *job = &run->jobs[run->n_begun];
+        struct rd_error *said = first == RD_OK ? err : NULL;
+
+        item->status = raw_check(engine, item->tokens, item->n, said);
+        for (uint32_t i = 0; item->status == RD_OK && i < item->n_labels; i++)
+            if (item->labels[i] < 0 || (uint32_t)item->labels[i] >= engine->info.n_vocab)
+                item->status = error_set(said, RD_E_INVALID, "label %d is not in the vocabulary of %u",
+                                         item->labels[i], engine->info.n_vocab);
+        if (item->status == RD_OK) {
+            job->bell = run->bell;
+            job->p.cached = true;
+            job->p.logits_out = item->logits;
+            job->p.prefill.score_tokens = item->labels;
+            job->p.prefill.n_scores = item->n_labels;
+            item->status = raw_begin(engine, job, item->tokens, item->n, said);
+            if (item->status == RD_E_FULL && run->n_open > 0) return first;
+            run->n_open += item->status == RD_OK;
+        }
+        if (item->status == RD_OK) continue;
+        if (first == RD_OK) first = item->status;
+        request_unref(job->request);                        /* never reached the engine */
+        job->request = NULL;
+    }
+    return first;
+}
+
+/* What an ended one found. */
+static rd_status classify_end(struct rd_classify_item *item, struct raw_job *job, struct rd_error *err)
+{
+    const struct prefill_result *found = &job->request->prefill;
+
+    item->status = raw_outcome(job, err);
+    for (uint32_t i = 0; item->status == RD_OK && i < item->n_labels; i++) {
+        if (item->logprobs) item->logprobs[i] = found->scores[i];
+        if (found->scores[i] > found->scores[item->best]) item->best = i;
+    }
+    return item->status;
+}
+
+/* Takes what has ended; returns the first error among it. */
+static rd_status classify_take(struct classify_run *run, struct rd_error *err)
+{
+    rd_status first = RD_OK;
+
+    while (run->n_done < run->n_begun && !run->jobs[run->n_done].request) run->n_done++;
+    for (uint32_t i = run->n_done; i < run->n_begun; i++) {
+        struct raw_job *job = &run->jobs[i];
+        rd_status st;
+
+        if (!job->request || !raw_ended(job)) continue;
+        st = classify_end(&run->items[i], job, first == RD_OK ? err : NULL);
+        if (first == RD_OK) first = st;
+        request_unref(job->request);
+        job->request = NULL;
+        run->n_open--;
+    }
+    return first;
+}
+
+rd_status rd_classify_batch(rd_engine *engine, struct rd_classify_item *items, uint32_t n, struct rd_error *err)
+{
+    struct classify_run run = {engine, items, mem_zalloc(n, sizeof(struct raw_job)), NULL, n, 0, 0, 0};
+    rd_status st = run.jobs ? wake_create(&run.bell) : RD_E_NOMEM;
+
+    if (st != RD_OK) {
+        mem_free(run.jobs);
+        return error_set(err, st, "out of memory");
+    }
+    for (uint32_t i = 0; i < n; i++) items[i].best = 0;
+    while (run.n_begun < n || run.n_open > 0) {
+        rd_status one = classify_begin(&run, st == RD_OK ? err : NULL);
+
+        if (st == RD_OK) st = one;
+        if (run.n_open > 0) wake_wait(run.bell, (uint64_t)WAIT_MS * 1000000);
+        one = classify_take(&run, st == RD_OK ? err : NULL);
+        if (st == RD_OK) st = one;
+    }
+    if (engine->engine) let_engine_turn(engine);
+    wake_destroy(run.bell);
+    mem_free(run.jobs);
     return st;
 }
 

@@ -662,3 +662,89 @@ TEST(an_idle_engine_uses_no_processor_time)
     CHECK(cpu_ms() - before < 30);
     rd_close(engine);
 }
+
+/* ---- many prompts ---- */
+
+enum { CLASSIFY_N = 60, CLASSIFY_LABELS = 5, CLASSIFY_SHARED = 20, CLASSIFY_MOST = 40 };
+static const int32_t classify_labels[CLASSIFY_LABELS] = {28, 30, 94, 65, 11};
+static int32_t classify_prompts[CLASSIFY_N][CLASSIFY_MOST];
+static float classify_logprobs[CLASSIFY_N][CLASSIFY_LABELS];
+
+/* More prompts than run and wait at once, their first tokens equal. */
+static void classify_fill(struct rd_classify_item *items)
+{
+    for (uint32_t i = 0; i < CLASSIFY_N; i++) {
+        for (uint32_t k = 0; k < CLASSIFY_MOST; k++)
+            classify_prompts[i][k] = (int32_t)((k * 37 + (k < CLASSIFY_SHARED ? 0 : i * 11)) % 94);
+        items[i] = (struct rd_classify_item){.tokens = classify_prompts[i],
+                                             .n = CLASSIFY_SHARED + 1 + i % 7,
+                                             .labels = classify_labels,
+                                             .n_labels = CLASSIFY_LABELS,
+                                             .logprobs = classify_logprobs[i],
+                                             .best = 99,
+                                             .status = RD_E_IO};
+    }
+}
+
+TEST(a_batch_of_prompts_is_classified_as_each_alone)
+{
+    struct rd_classify_item items[CLASSIFY_N];
+    float logits[N_VOCAB], alone[N_VOCAB];
+    struct rd_error err = {RD_OK, ""};
+    struct rd_stats s;
+    rd_engine *engine = open_tiny();
+
+    if (!engine) return;
+    classify_fill(items);
+    items[17].logits = logits;
+    CHECK_OK(rd_classify_batch(engine, items, CLASSIFY_N, &err));
+    rd_get_stats(engine, &s);
+    CHECK(s.prompt_tokens_computed < CLASSIFY_N * CLASSIFY_SHARED / 2);     /* the beginning once, not 60 times */
+    for (uint32_t i = 0; i < CLASSIFY_N; i++) {
+        uint32_t best = 0;
+
+        CHECK_OK(items[i].status);
+        CHECK_OK(rd_forward_cold(engine, classify_prompts[i], items[i].n, alone, &err));
+        for (uint32_t k = 0; k < CLASSIFY_LABELS; k++) {
+            CHECK(fabs(classify_logprobs[i][k] - log_softmax(alone, classify_labels[k])) < 1e-4);
+            if (classify_logprobs[i][k] > classify_logprobs[i][best]) best = k;
+        }
+        CHECK_EQ(items[i].best, best);
+        if (i == 17) CHECK_EQ(memcmp(logits, alone, sizeof(alone)), 0);
+    }
+
+    items[0].n = 0;                                         /* one that cannot be does not stop the others */
+    items[2].labels = (const int32_t[]){-1};
+    items[2].n_labels = 1;
+    classify_prompts[3][0] = N_VOCAB;
+    CHECK_EQ(rd_classify_batch(engine, items, 5, &err), RD_E_INVALID);
+    CHECK(strstr(err.text, "no tokens"));
+    CHECK(items[0].status == RD_E_INVALID && items[2].status == RD_E_INVALID && items[3].status == RD_E_INVALID);
+    CHECK(items[1].status == RD_OK && items[4].status == RD_OK);
+    CHECK_OK(rd_classify_batch(engine, items, 0, &err));
+    rd_close(engine);
+}
+
+TEST(a_batch_of_prompts_without_memory_fails_and_leaves_nothing)
+{
+    struct rd_classify_item items[CLASSIFY_N];
+    rd_engine *engine = open_tiny();
+    rd_status st = RD_E_NOMEM;
+    struct rd_stats s;
+
+    if (!engine) return;
+    classify_fill(items);
+    for (int64_t i = 0; st != RD_OK; i++) {
+        mem_fail_after(i);
+        st = rd_classify_batch(engine, items, 6, NULL);
+        mem_fail_after(-1);
+        CHECK(st == RD_OK || st == RD_E_NOMEM);
+        CHECK(i < 2000);
+        rd_get_stats(engine, &s);
+        CHECK(s.n_queued + s.n_waiting + s.n_prefill + s.n_decode == 0);
+    }
+    CHECK_OK(rd_classify_batch(engine, items, CLASSIFY_N, NULL));           /* every place in the queue is back */
+    rd_get_stats(engine, &s);
+    CHECK_EQ(s.accounting_errors, 0);
+    rd_close(engine);
+}

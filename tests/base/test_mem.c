@@ -192,7 +192,6 @@ TEST(beyond_the_limit_every_allocation_fails_and_changes_nothing)
     CHECK(!mem_alloc_aligned(200000));
     mem_clear_failed();
     CHECK(!mem_map(200000) && mem_has_failed());
-    CHECK(!mem_alloc(SIZE_MAX / 2, 1));
     mem_clear_failed();
     CHECK(!mem_realloc(p, 200000, 1) && mem_has_failed());
     for (int i = 0; i < 1000; i++) CHECK_EQ(p[i], 7);
