@@ -1,0 +1,202 @@
+/* text/grammar/grammar_impl.h - inside a compiled grammar and its vocabulary. Private to the module.
+ *
+ *     rules -> states -> edges (bytes) and calls (rules): the network, which does not change after the compile
+ *     sets: what Earley's algorithm knows at a place of a text, interned; made as texts are followed
+ *     matchers: stacks of sets
+ *
+ * Set OUTSIDE has no items: what began there is the text itself (or, for a mask of a state alone, whatever is outside of
+ * its rule). An item that began in its own set says SELF.
+ */
+#pragma once
+#include <stdatomic.h>
+#include "base/hash.h"
+#include "base/thread.h"
+#include "text/grammar/grammar.h"
+
+#define NONE    UINT32_MAX
+#define NEVER   UINT64_MAX /* a distance: there is no way */
+#define OUTSIDE 0u
+#define SELF    UINT32_MAX
+
+/* ---- vocabulary -------------------------------------------------------------------------------------------------- */
+
+/* The trie, in the order of a depth-first walk. ids: tokens in that order; those that end at node i are
+ * ids[nodes[i].first_id] .. ids[nodes[i + 1].first_id - 1]. Node 0 is the root; nodes[n_nodes] closes the lists. */
+struct trie_node {
+    uint32_t skip, first_id;
+    uint16_t depth;
+    uint8_t byte;
+};
+struct local_mask;
+struct grammar_vocab {
+    atomic_uint refs; /* any thread; the last one destroys */
+    uint32_t n_tokens, n_words, n_nodes, max_depth;
+    struct trie_node *nodes;
+    uint32_t *ids;
+    uint8_t *bytes;             /* of tokens as texts see them (special ones: 0xFF and id) */
+    uint64_t *offsets;          /* [n_tokens + 1] */
+    bool has_byte[256];         /* as a token of its own */
+    uint32_t weight[256];       /* nodes below the root's child of that byte */
+    struct mutex lock;          /* of what follows: masks of states, for all grammars */
+    struct local_mask **locals; /* [n_locals_cap], open addressing */
+    uint32_t n_locals, cap_locals;
+    uint64_t now;
+};
+
+/* What can follow in a state, whatever is outside of its rule. leaves: nodes of the trie where the rule can be over; what
+ * comes below them has to be asked of the outside. Never changed once made. */
+struct local_mask {
+    struct hash128 key;
+    atomic_uint refs; /* of the vocabulary and of sets' masks, any thread */
+    uint64_t used;    /* when last, under the lock */
+    uint64_t far;     /* the longest way to the rule's end after one of these tokens, in bytes */
+    uint32_t n_leaves;
+    uint32_t *leaves;
+    uint32_t bits[]; /* [n_words] */
+};
+
+/* ---- network ----------------------------------------------------------------------------------------------------- */
+
+struct net_edge {
+    uint32_t to;
+    uint8_t low, high;
+};
+struct net_call {
+    uint32_t rule, to;
+};
+struct network {
+    uint32_t n_rules, n_states, n_edges, n_calls;
+    uint32_t *edge_first, *call_first; /* [n_states + 1] */
+    struct net_edge *edges;            /* of a state: ascending */
+    struct net_call *calls;
+    uint8_t *accepts;
+    uint32_t *rule_of;
+    uint32_t *starts;       /* [n_rules + 1]: its states, the first is its start; rule 0 is the text */
+    uint64_t *dist;         /* bytes to the end of the rule, spelt with bytes that are tokens; NEVER */
+    struct hash128 *hashes; /* [n_rules]: the same for rules that mean the same in any grammar */
+    uint8_t class_of[256];  /* bytes that no edge tells apart */
+    uint32_t n_classes;
+};
+struct grammar_builder;
+/* grammar_network.c: from the builder's rules. vocab may be NULL. Fails in the builder. */
+bool network_make(struct network *n, struct grammar_builder *b, grammar_node root, const struct grammar_vocab *vocab);
+void network_deinit(struct network *n);
+/* grammar_distance.c: n->dist. has_byte: NULL: all. false: out of memory. */
+bool network_measure(struct network *n, const bool *has_byte);
+
+/* ---- sets -------------------------------------------------------------------------------------------------------- */
+
+struct item {
+    uint32_t state, origin;
+};
+struct waiting {
+    uint32_t rule, to, origin;
+}; /* an item that called: where it goes on when the rule is over */
+struct way {
+    uint32_t rule;
+    uint64_t up;
+}; /* from the end of a rule called here: bytes to the end of the text */
+struct set_mask;
+struct set {
+    uint64_t hash;
+    uint32_t chain;                      /* the next set of the same place in the table */
+    uint32_t n_kernel, n_outer, n_items; /* items: the kernel, what it completes, then predictions (SELF) */
+    uint32_t n_waiting, n_ways;
+    uint64_t dist;     /* bytes to the end of the text, NEVER */
+    uint32_t need;     /* tokens to the end; 0: not known yet */
+    uint64_t first[4]; /* bytes that can follow */
+    bool ends, marked; /* ends: what began OUTSIDE can be over here */
+    uint32_t *next;    /* [n_classes]: 0: not known yet; may be NULL */
+    struct set_mask *mask;
+    struct item *items;
+    struct waiting *waiting; /* by rule */
+    struct way *ways;        /* by rule */
+};
+
+/* The tokens that can follow a set: those of local masks, and others as ids or as bits. */
+struct set_mask {
+    size_t n_bytes;
+    uint64_t used;
+    uint64_t far; /* no token leads farther from the end, in bytes */
+    uint32_t n_locals, n_ids;
+    struct local_mask **locals;
+    uint32_t *ids, *bits;         /* bits NULL: the others are ids */
+    uint32_t *near_bits;          /* of tokens after which the end is at most near_need tokens away; NULL: not asked */
+    uint64_t near_low, near_high; /* the same for limits from low to high */
+};
+
+struct grammar_matcher {
+    struct grammar *g;
+    struct grammar_matcher *prev, *next; /* under g->lock */
+    uint32_t n_steps, cap_steps;
+    uint32_t steps[]; /* sets: [0] the start */
+};
+
+struct path_step {
+    uint32_t set;
+    uint8_t byte;
+}; /* of a shortest way */
+struct grammar {
+    atomic_uint refs;
+    struct grammar_vocab *vocab;
+    struct network net;
+    size_t space, n_bytes, sweep_at; /* bytes of sets and masks now; where they are swept next */
+    struct set **sets;
+    uint32_t n_sets, cap_sets, n_alive;
+    uint32_t *free_ids, n_free, cap_free;
+    uint32_t *table, cap_table;
+    uint32_t start;
+    uint64_t now; /* a count of masks, as time */
+    uint64_t n_hits, n_misses;
+    uint32_t n_masks;
+    uint32_t *bits, *walk; /* [n_words] of the answer; [max_depth + 1] sets on the way */
+    uint32_t n_walk;       /* of walk: held */
+    /* for making a set */
+    struct item *kernel;
+    size_t n_kernel, cap_kernel;
+    struct item *items;
+    size_t n_items, cap_items;
+    struct waiting *waiting;
+    size_t n_waiting, cap_waiting;
+    struct way *ways;
+    size_t n_ways, cap_ways;
+    uint32_t *seen;
+    size_t cap_seen; /* open addressing over items, NONE: free */
+    uint32_t *marks;
+    size_t n_marks, cap_marks; /* sets to look at, in a sweep */
+    uint32_t *leaves;
+    size_t n_leaves, cap_leaves;
+    struct path_step *path;
+    size_t cap_path;
+    struct mutex lock; /* of the list of matchers */
+    struct grammar_matcher *matchers;
+};
+
+/* grammar_sets.c. A set that is not held (by a matcher, by `walk`, as an origin) goes with the next sweep. */
+rd_status sets_start(struct grammar *g);
+void sets_deinit(struct grammar *g);
+/* NONE in *to: the byte cannot follow. */
+rd_status set_step(struct grammar *g, uint32_t from, uint8_t byte, uint32_t *to);
+/* The set of these items (g->kernel, in any order). */
+rd_status set_of_kernel(struct grammar *g, uint32_t *out);
+/* Into g->kernel: where the items of `origin` go on when the rule is over. */
+rd_status set_complete(struct grammar *g, uint32_t origin, uint32_t rule);
+/* Sweeps when there is too much. */
+void sets_sweep(struct grammar *g);
+static inline bool set_has_byte(const struct set *s, uint8_t byte)
+{
+    return s->first[byte >> 6] >> (byte & 63) & 1;
+}
+/* The next byte of a shortest way; -1: the text is at its end. The set has a way. */
+int set_short_byte(const struct grammar *g, const struct set *s);
+
+/* grammar_mask.c */
+rd_status set_mask_of(struct grammar *g, uint32_t id, uint64_t n_left); /* into g->bits */
+void set_mask_free(struct grammar *g, struct set *s);
+/* Tokens to the end of the text along a shortest way, at most: into s->need. */
+rd_status set_need(struct grammar *g, uint32_t id, uint32_t *need);
+
+/* grammar_vocab.c */
+struct local_mask *vocab_find(struct grammar_vocab *v, struct hash128 key); /* referenced; NULL: not there */
+void vocab_keep(struct grammar_vocab *v, struct local_mask *m);             /* when there is room for it */
+void local_mask_unref(struct local_mask *m);

@@ -1,0 +1,389 @@
+/* text/grammar/grammar_mask.c - which tokens can follow a set.
+ *
+ * A set that few bytes can follow is walked: down the trie with the sets that the bytes lead to. Of a set that many can
+ * follow, each item's state is looked at alone, with whatever is outside of its rule left open: what tokens within the
+ * rule can follow is the same in every grammar that has the rule, and found in the vocabulary's table. What is left are
+ * the places of the trie where the rule can be over; below them the walk goes on from where its caller waits.
+ */
+#include "text/grammar/grammar_impl.h"
+#include <string.h>
+#include "base/mem.h"
+
+#define NARROW_NODES 6000u /* of the trie below the first bytes: walked without a mask of states */
+#define ITEMS_MAX    32u   /* items beyond which a wide set is walked as one */
+#define NEED_EXACT   1024u /* bytes to the end beyond which they stand for tokens */
+#define NEED_NEVER   (UINT32_MAX - 1)
+
+/* A walk: bits of tokens are set, far is raised. */
+struct walk {
+    uint32_t *bits;
+    uint64_t far;
+    bool leaves; /* places where what began OUTSIDE ends go into g->leaves */
+    bool near;   /* only tokens after which the end is at most `limit` tokens away */
+    uint64_t limit, near_low, near_high;
+};
+
+static rd_status put_leaf(struct grammar *g, uint32_t node)
+{
+    if (!mem_grow((void **)&g->leaves, &g->cap_leaves, g->n_leaves + 1, sizeof(*g->leaves))) return RD_E_NOMEM;
+    g->leaves[g->n_leaves++] = node;
+    return RD_OK;
+}
+
+static rd_status take_near(struct grammar *g, uint32_t set, struct walk *w, bool *take)
+{
+    uint64_t far = g->sets[set]->dist;
+    uint32_t need;
+
+    if (far > w->limit) { /* in bytes; fewer tokens may do */
+        rd_status st = set_need(g, set, &need);
+
+        if (st != RD_OK) return st;
+        far = need;
+    }
+    *take = far <= w->limit;
+    if (*take && far > w->near_low) w->near_low = far;
+    if (!*take && far - 1 < w->near_high) w->near_high = far - 1;
+    return RD_OK;
+}
+
+/* The tokens that end at a node, after which the text stands at `set`. */
+static rd_status take_tokens(struct grammar *g, const struct trie_node *node, uint32_t set, struct walk *w)
+{
+    const struct set *s = g->sets[set];
+    bool take = s->dist != NEVER;
+    rd_status st = RD_OK;
+
+    if (take && w->near) st = take_near(g, set, w, &take);
+    if (!take) return st;
+    if (s->dist > w->far) w->far = s->dist;
+    for (uint32_t i = node[0].first_id; i < node[1].first_id; i++) {
+        uint32_t id = g->vocab->ids[i];
+
+        w->bits[id >> 5] |= 1u << (id & 31);
+    }
+    return RD_OK;
+}
+
+/* Down the trie below node `top`, where the text stands at `from`. */
+static rd_status walk_trie(struct grammar *g, uint32_t top, uint32_t from, struct walk *w)
+{
+    const struct trie_node *nodes = g->vocab->nodes;
+    uint32_t base = nodes[top].depth, end = nodes[top].skip;
+    rd_status st = RD_OK;
+
+    g->walk[0] = from;
+    for (uint32_t i = top + 1; st == RD_OK && i < end;) {
+        const struct trie_node *node = &nodes[i];
+        uint32_t depth = node->depth - base, parent = g->walk[depth - 1], to;
+        const struct set *s = g->sets[parent];
+
+        if (!set_has_byte(s, node->byte)) {
+            i = node->skip;
+            continue;
+        }
+        to = s->next ? s->next[g->net.class_of[node->byte]] : 0;
+        if (!to) {
+            g->n_walk = depth; /* what may be swept now is not on the way */
+            sets_sweep(g);
+            st = set_step(g, parent, node->byte, &to);
+            if (st != RD_OK) break;
+        }
+        g->walk[depth] = to;
+        if (node[1].first_id != node->first_id) st = take_tokens(g, node, to, w);
+        if (st == RD_OK && w->leaves && g->sets[to]->ends && node->skip > i + 1) st = put_leaf(g, i);
+        i++;
+    }
+    g->n_walk = 0;
+    return st;
+}
+
+/* ---- masks of states --------------------------------------------------------------------------------------------- */
+
+static uint32_t weight(const struct grammar *g, const struct set *s)
+{
+    uint32_t n = 0;
+
+    for (unsigned c = 0; c < 256; c++)
+        if (set_has_byte(s, (uint8_t)c)) n += g->vocab->weight[c];
+    return n;
+}
+
+static rd_status set_of_item(struct grammar *g, uint32_t state, uint32_t origin, uint32_t *out)
+{
+    if (!mem_grow((void **)&g->kernel, &g->cap_kernel, 1, sizeof(*g->kernel))) return RD_E_NOMEM;
+    g->kernel[0] = (struct item){state, origin};
+    g->n_kernel = 1;
+    return set_of_kernel(g, out);
+}
+
+static rd_status make_local(struct grammar *g, uint32_t set, struct hash128 key, struct local_mask **out)
+{
+    struct local_mask *m = mem_zalloc(1, sizeof(*m) + g->vocab->n_words * sizeof(*m->bits));
+    struct walk w = {.leaves = true};
+    rd_status st = m ? RD_OK : RD_E_NOMEM;
+
+    g->n_leaves = 0;
+    if (st == RD_OK) {
+        w.bits = m->bits;
+        m->key = key;
+        atomic_init(&m->refs, 1);
+        st = walk_trie(g, 0, set, &w);
+    }
+    if (st == RD_OK && g->n_leaves) {
+        m->leaves = (uint32_t *)mem_memdup(g->leaves, g->n_leaves * sizeof(*m->leaves));
+        if (!m->leaves) st = RD_E_NOMEM;
+        m->n_leaves = (uint32_t)g->n_leaves;
+    }
+    if (st != RD_OK) {
+        local_mask_unref(m);
+        return st;
+    }
+    m->far = w.far;
+    vocab_keep(g->vocab, m);
+    *out = m;
+    return RD_OK;
+}
+
+/* Of a state; set: that of it alone, with its rule begun OUTSIDE. */
+static rd_status local_of(struct grammar *g, uint32_t state, uint32_t set, struct local_mask **out)
+{
+    const struct network *n = &g->net;
+    uint32_t rule = n->rule_of[state];
+    uint64_t parts[3] = {n->hashes[rule].low, n->hashes[rule].high, state - n->starts[rule]};
+    struct hash128 key = hash128_of(parts, sizeof(parts));
+
+    *out = vocab_find(g->vocab, key);
+    return *out ? RD_OK : make_local(g, set, key, out);
+}
+
+/* ---- masks of sets ----------------------------------------------------------------------------------------------- */
+
+static void mask_destroy(struct set_mask *m)
+{
+    if (!m) return;
+    for (uint32_t i = 0; i < m->n_locals; i++) local_mask_unref(m->locals[i]);
+    mem_free(m->locals);
+    mem_free(m->ids);
+    mem_free(m->bits);
+    mem_free(m->near_bits);
+    mem_free(m);
+}
+
+void set_mask_free(struct grammar *g, struct set *s)
+{
+    if (!s->mask) return;
+    g->n_bytes -= s->mask->n_bytes;
+    g->n_masks--;
+    mask_destroy(s->mask);
+    s->mask = NULL;
+}
+
+/* What the walks found (g->bits), as ids when they are few. */
+static rd_status keep_bits(struct grammar *g, struct set_mask *m)
+{
+    uint32_t n = 0, words = g->vocab->n_words;
+
+    for (uint32_t i = 0; i < words; i++) n += (uint32_t)__builtin_popcount(g->bits[i]);
+    if (n > words / 2) {
+        m->bits = (uint32_t *)mem_memdup(g->bits, words * sizeof(*m->bits));
+        m->n_bytes += words * sizeof(*m->bits);
+        return m->bits ? RD_OK : RD_E_NOMEM;
+    }
+    m->ids = mem_alloc(n, sizeof(*m->ids));
+    if (!m->ids) return RD_E_NOMEM;
+    m->n_bytes += n * sizeof(*m->ids);
+    for (uint32_t i = 0; i < words; i++)
+        for (uint32_t left = g->bits[i]; left; left &= left - 1)
+            m->ids[m->n_ids++] = i * 32 + (uint32_t)__builtin_ctz(left);
+    return RD_OK;
+}
+
+/* An item of a wide set. */
+static rd_status add_item(struct grammar *g, struct item item, struct set_mask *m, struct walk *w)
+{
+    uint32_t alone, after;
+    uint64_t up = 0;
+    struct local_mask *local;
+    rd_status st = set_of_item(g, item.state, OUTSIDE, &alone);
+
+    if (st != RD_OK) return st;
+    if (weight(g, g->sets[alone]) < NARROW_NODES) {
+        st = set_of_item(g, item.state, item.origin, &alone);
+        return st == RD_OK ? walk_trie(g, 0, alone, w) : st;
+    }
+    st = local_of(g, item.state, alone, &local);
+    if (st != RD_OK) return st;
+    m->locals[m->n_locals++] = local;
+    m->n_bytes += sizeof(struct local_mask *);
+    st = set_complete(g, item.origin, g->net.rule_of[item.state]);
+    if (st == RD_OK && g->n_kernel) {
+        st = set_of_kernel(g, &after);
+        if (st == RD_OK) up = g->sets[after]->dist;
+        for (uint32_t i = 0; st == RD_OK && i < local->n_leaves; i++) st = walk_trie(g, local->leaves[i], after, w);
+    }
+    if (local->far + up > w->far) w->far = local->far + up;
+    return st;
+}
+
+static rd_status make_mask(struct grammar *g, uint32_t id)
+{
+    struct set *s = g->sets[id];
+    struct set_mask *m = mem_zalloc(1, sizeof(*m));
+    struct walk w = {.bits = g->bits};
+    rd_status st = m ? RD_OK : RD_E_NOMEM;
+
+    memset(g->bits, 0, g->vocab->n_words * sizeof(*g->bits));
+    if (st == RD_OK && (s->n_outer > ITEMS_MAX || weight(g, s) < NARROW_NODES)) {
+        st = walk_trie(g, 0, id, &w);
+    } else if (st == RD_OK) {
+        m->locals = mem_alloc(s->n_outer, sizeof(struct local_mask *));
+        if (!m->locals) st = RD_E_NOMEM;
+        for (uint32_t i = 0; st == RD_OK && i < s->n_outer; i++) st = add_item(g, s->items[i], m, &w);
+    }
+    if (st == RD_OK) st = keep_bits(g, m);
+    if (st != RD_OK) {
+        mask_destroy(m);
+        return st;
+    }
+    m->far = w.far;
+    m->n_bytes += sizeof(*m);
+    g->n_bytes += m->n_bytes;
+    g->n_masks++;
+    s->mask = m;
+    return RD_OK;
+}
+
+/* Into g->bits. */
+static void compose(const struct grammar *g, const struct set_mask *m)
+{
+    uint32_t words = g->vocab->n_words;
+
+    if (m->bits)
+        memcpy(g->bits, m->bits, words * sizeof(*g->bits));
+    else if (m->n_locals)
+        memcpy(g->bits, m->locals[0]->bits, words * sizeof(*g->bits));
+    else
+        memset(g->bits, 0, words * sizeof(*g->bits));
+    for (uint32_t k = m->bits ? 0 : 1; k < m->n_locals; k++)
+        for (uint32_t i = 0; i < words; i++) g->bits[i] |= m->locals[k]->bits[i];
+    for (uint32_t i = 0; i < m->n_ids; i++) g->bits[m->ids[i] >> 5] |= 1u << (m->ids[i] & 31);
+}
+
+/* Only tokens after which at most `limit` more are needed. */
+static rd_status compose_near(struct grammar *g, uint32_t id, uint64_t limit)
+{
+    struct set_mask *m = g->sets[id]->mask;
+    uint32_t words = g->vocab->n_words;
+    struct walk w = {.bits = g->bits, .near = true, .limit = limit, .near_high = NEVER};
+    rd_status st;
+
+    if (m->near_bits && limit >= m->near_low && limit <= m->near_high) {
+        memcpy(g->bits, m->near_bits, words * sizeof(*g->bits));
+        return RD_OK;
+    }
+    memset(g->bits, 0, words * sizeof(*g->bits));
+    st = walk_trie(g, 0, id, &w);
+    if (st != RD_OK) return st;
+    m = g->sets[id]->mask; /* a sweep may have taken it */
+    if (!m) return RD_OK;
+    if (!m->near_bits) {
+        m->near_bits = mem_alloc(words, sizeof(*m->near_bits));
+        if (!m->near_bits) return RD_OK; /* it is asked again then */
+        m->n_bytes += words * sizeof(*m->near_bits);
+        g->n_bytes += words * sizeof(*m->near_bits);
+    }
+    memcpy(m->near_bits, g->bits, words * sizeof(*g->bits));
+    m->near_low = w.near_low;
+    m->near_high = w.near_high;
+    return RD_OK;
+}
+
+rd_status set_mask_of(struct grammar *g, uint32_t id, uint64_t n_left)
+{
+    struct set *s = g->sets[id];
+    uint32_t need;
+    rd_status st = RD_OK;
+
+    g->now++;
+    if (s->mask)
+        g->n_hits++;
+    else {
+        g->n_misses++;
+        st = make_mask(g, id);
+    }
+    if (st != RD_OK) return st;
+    s->mask->used = g->now;
+    if (n_left == 0) n_left = 1;
+    if (s->mask->far <= n_left - 1) {
+        compose(g, s->mask);
+        return RD_OK;
+    }
+    st = set_need(g, id, &need);
+    if (st != RD_OK) return st;
+    return compose_near(g, id, (n_left > need ? n_left : need) - 1);
+}
+
+/* ---- tokens to the end ------------------------------------------------------------------------------------------- */
+
+static uint32_t child_of(const struct grammar_vocab *v, uint32_t node, uint8_t byte)
+{
+    uint32_t end = v->nodes[node].skip;
+
+    for (uint32_t i = node + 1; i < end; i = v->nodes[i].skip) {
+        if (v->nodes[i].byte == byte) return i;
+        if (v->nodes[i].byte > byte) break;
+    }
+    return 0;
+}
+
+/* The way from path[i], whose later steps are known: 1 and the best after a token that the way begins with. */
+static uint32_t best_token(const struct grammar *g, size_t i, size_t n)
+{
+    const struct grammar_vocab *v = g->vocab;
+    uint32_t best = NEED_NEVER, node = 0;
+
+    for (size_t k = i; k < n; k++) {
+        uint32_t after;
+
+        node = child_of(v, node, g->path[k].byte);
+        if (!node) break;
+        if (v->nodes[node].first_id == v->nodes[node + 1].first_id) continue;
+        after = g->sets[g->path[k + 1].set]->need - 1;
+        if (after < NEED_NEVER && after + 1 < best) best = after + 1;
+    }
+    return best;
+}
+
+/* The shortest way is one text, wherever one stands on it; of it the fewest tokens are counted from its end. The way is
+ * followed until as many steps are known as a token can be long. */
+rd_status set_need(struct grammar *g, uint32_t id, uint32_t *need)
+{
+    size_t n = 0;
+    uint32_t known = 0;
+
+    for (uint32_t at = id;; n++) {
+        struct set *s = g->sets[at];
+        int byte;
+        rd_status st;
+
+        if (!mem_grow((void **)&g->path, &g->cap_path, n + 1, sizeof(*g->path))) return RD_E_NOMEM;
+        if (!s->need && (s->dist == 0 || s->dist > NEED_EXACT))
+            s->need = s->dist < NEED_NEVER ? (uint32_t)s->dist + 1 : NEED_NEVER + 1;
+        known = s->need ? known + 1 : 0;
+        g->path[n].set = at;
+        if (s->dist == 0 || s->dist > NEED_EXACT || known > g->vocab->max_depth || (n == 0 && s->need)) break;
+        byte = set_short_byte(g, s);
+        if (byte < 0) {
+            s->need = NEED_NEVER + 1;
+            break;
+        }
+        g->path[n].byte = (uint8_t)byte;
+        st = set_step(g, at, (uint8_t)byte, &at);
+        if (st != RD_OK) return st;
+    }
+    for (size_t i = n; i--;)
+        if (!g->sets[g->path[i].set]->need) g->sets[g->path[i].set]->need = best_token(g, i, n) + 1;
+    *need = g->sets[id]->need - 1;
+    return RD_OK;
+}

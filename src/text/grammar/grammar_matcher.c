@@ -1,0 +1,230 @@
+/* text/grammar/grammar_matcher.c - grammars and matchers as the engine sees them. */
+#include <assert.h>
+#include <string.h>
+#include "base/error.h"
+#include "base/mem.h"
+#include "text/grammar/grammar_impl.h"
+#include "text/grammar/grammar_nodes.h"
+
+#define SPACE     ((size_t)32 << 20)
+#define STEPS_MAX (1u << 28)
+
+static void grammar_destroy(struct grammar *g)
+{
+    if (!g) return;
+    assert(!g->matchers);
+    sets_deinit(g);
+    network_deinit(&g->net);
+    mutex_deinit(&g->lock);
+    mem_free(g->bits);
+    mem_free(g->walk);
+    mem_free(g->leaves);
+    mem_free(g->path);
+    grammar_vocab_unref(g->vocab);
+    mem_free(g);
+}
+
+static rd_status make(struct grammar *g, struct grammar_builder *b, grammar_node root)
+{
+    if (!network_make(&g->net, b, root, g->vocab)) return b->err.status;
+    if (g->vocab) {
+        g->bits = mem_alloc((size_t)g->vocab->n_words, sizeof(*g->bits));
+        g->walk = mem_alloc((size_t)g->vocab->max_depth + 1, sizeof(*g->walk));
+        if (!g->bits || !g->walk) return RD_E_NOMEM;
+    }
+    return sets_start(g);
+}
+
+rd_status grammar_compile(struct grammar_builder *b, grammar_node root, struct grammar_vocab *vocab, size_t space,
+                          struct grammar **out, struct rd_error *err)
+{
+    struct grammar *g;
+    rd_status st;
+
+    if (grammar_status(b, err) != RD_OK) return b->err.status;
+    if (!root || root >= b->n_nodes) return error_set(err, RD_E_INVALID, "node %u of a grammar does not exist", root);
+    g = mem_zalloc(1, sizeof(*g));
+    if (!g) return error_set(err, RD_E_NOMEM, "out of memory for a grammar");
+    mutex_init(&g->lock);
+    atomic_init(&g->refs, 1);
+    g->vocab = vocab ? grammar_vocab_ref(vocab) : NULL;
+    g->space = space ? space : SPACE;
+    st = make(g, b, root);
+    if (st == RD_OK) {
+        *out = g;
+        return RD_OK;
+    }
+    grammar_destroy(g);
+    if (b->err.status == RD_E_NOMEM) b->err.status = RD_OK; /* of this compile: the builder is as it was */
+    if (st == RD_E_NOMEM) return error_set(err, RD_E_NOMEM, "out of memory for a grammar");
+    if (err) *err = b->err;
+    return st;
+}
+
+struct grammar *grammar_ref(struct grammar *g)
+{
+    atomic_fetch_add_explicit(&g->refs, 1, memory_order_relaxed);
+    return g;
+}
+
+void grammar_unref(struct grammar *g)
+{
+    /* Release and acquire: what other holders did is over when the last one frees. */
+    if (g && atomic_fetch_sub_explicit(&g->refs, 1, memory_order_acq_rel) == 1) grammar_destroy(g);
+}
+
+rd_status grammar_warm(struct grammar *g)
+{
+    return g->vocab ? set_mask_of(g, g->start, NEVER) : RD_OK;
+}
+
+struct grammar_counts grammar_counts(const struct grammar *g)
+{
+    return (struct grammar_counts){g->net.n_rules, g->net.n_states, g->n_alive, g->n_masks,
+                                   g->n_bytes,     g->n_hits,       g->n_misses};
+}
+
+/* ---- matchers ---------------------------------------------------------------------------------------------------- */
+
+rd_status grammar_matcher_create(struct grammar *g, uint32_t max_tokens, struct grammar_matcher **out)
+{
+    struct grammar_matcher *m;
+
+    if (max_tokens > STEPS_MAX) max_tokens = STEPS_MAX;
+    m = mem_alloc(1, sizeof(*m) + ((size_t)max_tokens + 1) * sizeof(*m->steps));
+    if (!m) return RD_E_NOMEM;
+    *m = (struct grammar_matcher){.g = grammar_ref(g), .cap_steps = max_tokens};
+    m->steps[0] = g->start;
+    mutex_lock(&g->lock);
+    m->next = g->matchers;
+    if (m->next) m->next->prev = m;
+    g->matchers = m;
+    mutex_unlock(&g->lock);
+    *out = m;
+    return RD_OK;
+}
+
+void grammar_matcher_destroy(struct grammar_matcher *m)
+{
+    if (!m) return;
+    mutex_lock(&m->g->lock);
+    if (m->prev)
+        m->prev->next = m->next;
+    else
+        m->g->matchers = m->next;
+    if (m->next) m->next->prev = m->prev;
+    mutex_unlock(&m->g->lock);
+    grammar_unref(m->g);
+    mem_free(m);
+}
+
+static const struct set *here(const struct grammar_matcher *m)
+{
+    return m->g->sets[m->steps[m->n_steps]];
+}
+
+static rd_status accept_bytes(struct grammar_matcher *m, const uint8_t *bytes, size_t n, bool is_token)
+{
+    uint32_t at = m->steps[m->n_steps];
+
+    if (m->n_steps == m->cap_steps) return RD_E_LIMIT;
+    sets_sweep(m->g);
+    for (size_t i = 0; i < n; i++) {
+        rd_status st = set_step(m->g, at, bytes[i], &at);
+
+        if (st != RD_OK) return st;
+        if (at == NONE) return RD_E_INVALID;
+    }
+    if (is_token && m->g->sets[at]->dist == NEVER) return RD_E_INVALID; /* no token would lead on: not in the mask */
+    m->steps[++m->n_steps] = at;
+    return RD_OK;
+}
+
+rd_status grammar_accept_bytes(struct grammar_matcher *m, const uint8_t *bytes, size_t n)
+{
+    return accept_bytes(m, bytes, n, false);
+}
+
+rd_status grammar_accept(struct grammar_matcher *m, int32_t token)
+{
+    const struct grammar_vocab *v = m->g->vocab;
+    uint64_t n;
+
+    if (!v || token < 0 || (uint32_t)token >= v->n_tokens) return RD_E_INVALID;
+    n = v->offsets[token + 1] - v->offsets[token];
+    return n ? accept_bytes(m, v->bytes + v->offsets[token], n, true) : RD_E_INVALID;
+}
+
+void grammar_rollback(struct grammar_matcher *m, uint32_t n)
+{
+    assert(n <= m->n_steps);
+    m->n_steps -= n <= m->n_steps ? n : m->n_steps;
+}
+
+static bool has_more(const struct set *s)
+{
+    return s->first[0] | s->first[1] | s->first[2] | s->first[3];
+}
+
+bool grammar_can_end(const struct grammar_matcher *m)
+{
+    return here(m)->ends;
+}
+bool grammar_must_end(const struct grammar_matcher *m)
+{
+    return here(m)->ends && !has_more(here(m));
+}
+
+rd_status grammar_mask(struct grammar_matcher *m, uint32_t n_left, const uint32_t **bits)
+{
+    rd_status st;
+
+    if (!m->g->vocab) return RD_E_INVALID;
+    sets_sweep(m->g);
+    st = set_mask_of(m->g, m->steps[m->n_steps], n_left == UINT32_MAX ? NEVER : n_left);
+    if (st == RD_OK) *bits = m->g->bits;
+    return st;
+}
+
+/* The one byte that can follow; -1: there are several, or the text can end. */
+static int only_byte(const struct set *s)
+{
+    int n = 0, byte = -1;
+
+    if (s->ends) return -1;
+    for (int i = 0; i < 4; i++) {
+        n += __builtin_popcountll(s->first[i]);
+        if (s->first[i]) byte = 64 * i + __builtin_ctzll(s->first[i]);
+    }
+    return n == 1 ? byte : -1;
+}
+
+uint32_t grammar_forced(struct grammar_matcher *m, uint8_t *bytes, uint32_t cap)
+{
+    uint32_t n = 0, at = m->steps[m->n_steps], whole = 0; /* whole: without a special token that is begun */
+    unsigned token = 0;
+
+    while (n < cap) {
+        int byte = only_byte(m->g->sets[at]);
+
+        if (byte < 0 || set_step(m->g, at, (uint8_t)byte, &at) != RD_OK) break;
+        if (token || byte == 0xFF) token = (token + 1) % 4;
+        bytes[n++] = (uint8_t)byte;
+        if (!token) whole = n;
+    }
+    return whole;
+}
+
+uint64_t grammar_shortest(struct grammar_matcher *m, uint8_t *bytes, uint32_t cap)
+{
+    uint32_t at = m->steps[m->n_steps];
+    uint64_t dist = here(m)->dist;
+
+    for (uint32_t n = 0; n < cap; n++) {
+        int byte = set_short_byte(m->g, m->g->sets[at]);
+
+        if (byte < 0 || set_step(m->g, at, (uint8_t)byte, &at) != RD_OK) break;
+        bytes[n] = (uint8_t)byte;
+    }
+    return dist;
+}

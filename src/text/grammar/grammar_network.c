@@ -1,0 +1,269 @@
+/* text/grammar/grammar_network.c - the automata of all rules put together as one network.
+ *
+ * A rule gets its automaton when it is first called. Then all lie side by side, with states numbered through, and what
+ * cannot reach an end is cut off: edges to such states, and calls of rules that never end.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "base/error.h"
+#include "base/mem.h"
+#include "text/grammar/grammar_impl.h"
+#include "text/grammar/grammar_rules.h"
+
+#define HASH_ROUNDS 64u /* calls of calls .. that a hash tells apart */
+
+struct assembly {
+    struct grammar_builder *b;
+    struct rule_facts *facts;
+    uint32_t cap_facts;
+    uint32_t *name, cap_name;            /* [n_rules of the builder]: rule of the network, NONE: not called yet */
+    uint32_t *rules, n_rules, cap_rules; /* back */
+    struct fa **fas;
+    uint32_t n_fas, cap_fas;
+};
+
+static uint32_t rule_of(struct assembly *a, uint32_t rule)
+{
+    if (a->name[rule] != NONE) return a->name[rule];
+    if (!grammar_room(a->b, (void **)&a->rules, &a->cap_rules, (uint64_t)a->n_rules + 1, sizeof(*a->rules))) return 0;
+    a->rules[a->n_rules] = rule;
+    return a->name[rule] = a->n_rules++;
+}
+
+/* An automaton per rule that is called, beginning with the first. */
+static bool make_automata(struct assembly *a, uint32_t start)
+{
+    struct grammar_builder *b = a->b;
+
+    if (!grammar_room(b, (void **)&a->name, &a->cap_name, b->n_rules, sizeof(*a->name))) return false;
+    memset(a->name, 0xFF, b->n_rules * sizeof(*a->name));
+    rule_of(a, start);
+    for (uint32_t i = 0; grammar_ok(b) && i < a->n_rules; i++) {
+        struct fa *f;
+
+        if (!grammar_room(b, (void **)&a->fas, &a->cap_fas, (uint64_t)i + 1, sizeof(*a->fas))) return false;
+        f = fa_of_rule(b, a->rules[i], a->facts);
+        if (!f) return false;
+        a->fas[a->n_fas++] = f;
+        for (uint32_t k = 0; k < f->n_edges; k++)
+            if (f->edges[k].rule != NONE) f->edges[k].rule = rule_of(a, f->edges[k].rule);
+    }
+    return grammar_ok(b);
+}
+
+void network_deinit(struct network *n)
+{
+    mem_free(n->edge_first);
+    mem_free(n->call_first);
+    mem_free(n->edges);
+    mem_free(n->calls);
+    mem_free(n->accepts);
+    mem_free(n->rule_of);
+    mem_free(n->starts);
+    mem_free(n->dist);
+    mem_free(n->hashes);
+    *n = (struct network){0};
+}
+
+static bool network_alloc(struct network *n, const struct assembly *a)
+{
+    size_t edges = 0;
+
+    n->n_rules = a->n_fas;
+    for (uint32_t i = 0; i < a->n_fas; i++) {
+        n->n_states += a->fas[i]->n_states;
+        edges += a->fas[i]->n_edges;
+    }
+    n->edge_first = mem_alloc((size_t)n->n_states + 1, sizeof(*n->edge_first));
+    n->call_first = mem_alloc((size_t)n->n_states + 1, sizeof(*n->call_first));
+    n->edges = mem_alloc(edges, sizeof(*n->edges));
+    n->calls = mem_alloc(edges, sizeof(*n->calls));
+    n->accepts = mem_alloc(n->n_states, 1);
+    n->rule_of = mem_alloc(n->n_states, sizeof(*n->rule_of));
+    n->starts = mem_alloc((size_t)n->n_rules + 1, sizeof(*n->starts));
+    n->dist = mem_alloc(n->n_states, sizeof(*n->dist));
+    n->hashes = mem_zalloc(n->n_rules, sizeof(*n->hashes));
+    return n->edge_first && n->call_first && n->edges && n->calls && n->accepts && n->rule_of && n->starts && n->dist &&
+           n->hashes;
+}
+
+static void fill(struct network *n, const struct assembly *a)
+{
+    uint32_t state = 0;
+
+    for (uint32_t i = 0; i < a->n_fas; i++) {
+        const struct fa *f = a->fas[i];
+        uint32_t base = n->starts[i] = state;
+
+        for (uint32_t s = 0; s < f->n_states; s++, state++) {
+            n->edge_first[state] = n->n_edges;
+            n->call_first[state] = n->n_calls;
+            n->accepts[state] = f->accepts[s];
+            n->rule_of[state] = i;
+            for (uint32_t k = f->first[s]; k < f->first[s + 1]; k++) {
+                const struct fa_edge *e = &f->edges[k];
+
+                if (e->rule == NONE)
+                    n->edges[n->n_edges++] = (struct net_edge){base + e->to, e->low, e->high};
+                else
+                    n->calls[n->n_calls++] = (struct net_call){e->rule, base + e->to};
+            }
+        }
+    }
+    n->starts[n->n_rules] = n->edge_first[state] = n->call_first[state] = 0;
+    n->starts[n->n_rules] = state;
+    n->edge_first[state] = n->n_edges;
+    n->call_first[state] = n->n_calls;
+}
+
+/* Takes edges away that lead to no end. dist: of all bytes. */
+static void trim(struct network *n)
+{
+    uint32_t n_edges = 0, n_calls = 0, edge = 0, call = 0;
+
+    for (uint32_t s = 0; s < n->n_states; s++) {
+        n->edge_first[s] = n_edges;
+        for (; edge < n->edge_first[s + 1]; edge++)
+            if (n->dist[n->edges[edge].to] != NEVER) n->edges[n_edges++] = n->edges[edge];
+        n->call_first[s] = n_calls;
+        for (; call < n->call_first[s + 1]; call++)
+            if (n->dist[n->calls[call].to] != NEVER && n->dist[n->starts[n->calls[call].rule]] != NEVER)
+                n->calls[n_calls++] = n->calls[call];
+    }
+    n->edge_first[n->n_states] = n->n_edges = n_edges;
+    n->call_first[n->n_states] = n->n_calls = n_calls;
+}
+
+static void classify(struct network *n)
+{
+    bool starts[257] = {true};
+
+    for (uint32_t i = 0; i < n->n_edges; i++) starts[n->edges[i].low] = starts[n->edges[i].high + 1] = true;
+    for (unsigned c = 0; c < 256; c++) {
+        n->n_classes += starts[c];
+        n->class_of[c] = (uint8_t)(n->n_classes - 1);
+    }
+}
+
+static struct hash128 hashed(struct hash128 h, uint64_t x, uint64_t y)
+{
+    uint64_t key[4] = {h.low, h.high, x, y};
+
+    return hash128_of(key, sizeof(key));
+}
+
+/* Of a rule's automaton, calls of rules without their names. */
+static struct hash128 hash_shape(const struct network *n, uint32_t rule)
+{
+    struct hash128 h = {0};
+    uint32_t start = n->starts[rule];
+
+    for (uint32_t s = start; s < n->starts[rule + 1]; s++) {
+        h = hashed(h, n->accepts[s], n->edge_first[s + 1] - n->edge_first[s]);
+        for (uint32_t k = n->edge_first[s]; k < n->edge_first[s + 1]; k++)
+            h = hashed(h, n->edges[k].to - start, (uint64_t)n->edges[k].low << 8 | n->edges[k].high);
+        for (uint32_t k = n->call_first[s]; k < n->call_first[s + 1]; k++)
+            h = hashed(h, n->calls[k].to - start, (uint64_t)(s - start) << 32 | (k - n->call_first[s]));
+    }
+    return h;
+}
+
+/* A rule's hash: its shape with the hashes of the rules that it calls. Round by round, so that rules which call each other
+ * are told apart as deep as there are rounds; as many as there are rules tell all apart. */
+static bool hash_rules(struct network *n)
+{
+    struct hash128 *shapes = mem_zalloc(n->n_rules, sizeof(*shapes)), *next = mem_zalloc(n->n_rules, sizeof(*next));
+    uint32_t rounds = n->n_rules < HASH_ROUNDS ? HASH_ROUNDS : n->n_rules;
+    bool changes = shapes && next, ok = changes;
+
+    for (uint32_t r = 0; ok && r < n->n_rules; r++) shapes[r] = hash_shape(n, r);
+    for (uint32_t round = 0; changes && round < rounds; round++) {
+        changes = false;
+        for (uint32_t r = 0; r < n->n_rules; r++) {
+            struct hash128 h = shapes[r];
+
+            for (uint32_t k = n->call_first[n->starts[r]]; k < n->call_first[n->starts[r + 1]]; k++)
+                h = hashed(h, n->hashes[n->calls[k].rule].low, n->hashes[n->calls[k].rule].high);
+            changes |= !hash128_equal(h, n->hashes[r]);
+            next[r] = h;
+        }
+        memcpy(n->hashes, next, n->n_rules * sizeof(*next));
+    }
+    mem_free(shapes);
+    mem_free(next);
+    return ok;
+}
+
+static void fail_without_text(struct grammar_builder *b, const struct assembly *a, const struct network *n)
+{
+    char name[128];
+
+    for (uint32_t r = n->n_rules; r--;) { /* the one called last is nearest to the cause */
+        const struct rule *rule = &b->rules[a->rules[r]];
+
+        if (n->dist[n->starts[r]] != NEVER) continue;
+        grammar_fail(b, RD_E_INVALID, "the rule %s is a language without any text",
+                     error_quote(name, sizeof(name), (const char *)b->bytes + rule->name, rule->n_name));
+        return;
+    }
+}
+
+/* Distances by bytes that are tokens, when some byte of the grammar is none. */
+static bool measure_spelt(struct network *n, struct grammar_builder *b, const bool *has_byte)
+{
+    int missing = -1;
+
+    for (uint32_t i = 0; i < n->n_edges; i++)
+        for (unsigned c = n->edges[i].low; c <= n->edges[i].high; c++)
+            if (!has_byte[c] && c != 0xFF) missing = (int)c;
+    if (missing < 0) return true;
+    if (!network_measure(n, has_byte)) {
+        grammar_fail(b, RD_E_NOMEM, "out of memory for a grammar");
+        return false;
+    }
+    if (n->dist[0] != NEVER) return true;
+    grammar_fail(b, RD_E_INVALID,
+                 "the vocabulary has no token for some bytes of the grammar (0x%02X is one): no text of it "
+                 "can be written",
+                 (unsigned)missing);
+    return false;
+}
+
+static bool assemble(struct network *n, struct assembly *a, const struct grammar_vocab *vocab)
+{
+    struct grammar_builder *b = a->b;
+
+    if (!network_alloc(n, a)) goto nomem;
+    fill(n, a);
+    if (!network_measure(n, NULL)) goto nomem;
+    if (n->dist[0] == NEVER) {
+        fail_without_text(b, a, n);
+        return false;
+    }
+    trim(n);
+    classify(n);
+    if (!hash_rules(n)) goto nomem;
+    return !vocab || measure_spelt(n, b, vocab->has_byte);
+
+nomem:
+    grammar_fail(b, RD_E_NOMEM, "out of memory for a grammar");
+    return false;
+}
+
+bool network_make(struct network *n, struct grammar_builder *b, grammar_node root, const struct grammar_vocab *vocab)
+{
+    struct assembly a = {.b = b};
+    grammar_node start;
+    bool ok;
+
+    if (!grammar_outline(b)) return false;
+    start = b->nodes[root].kind == NODE_RULE ? root : grammar_rule_with(b, root, "root");
+    ok = start && grammar_learn(b, b->nodes[start].a, vocab ? vocab->n_tokens : 0, &a.facts, &a.cap_facts) &&
+         make_automata(&a, b->nodes[start].a) && assemble(n, &a, vocab);
+    for (uint32_t i = 0; i < a.n_fas; i++) fa_destroy(a.fas[i]);
+    grammar_unroom(b, (void **)&a.facts, &a.cap_facts, sizeof(*a.facts));
+    grammar_unroom(b, (void **)&a.name, &a.cap_name, sizeof(*a.name));
+    grammar_unroom(b, (void **)&a.rules, &a.cap_rules, sizeof(*a.rules));
+    grammar_unroom(b, (void **)&a.fas, &a.cap_fas, sizeof(*a.fas));
+    return ok;
+}
