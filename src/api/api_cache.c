@@ -30,7 +30,7 @@ static void show(const struct tokenizer *t, const kv_key *keys, uint32_t n, char
     size_t n_raw = 0, at = 0;
 
     for (uint32_t i = 0; i < n; i++) {
-        struct text_span piece = tokenizer_piece(t, (int32_t)keys[i], true);
+        struct text_span piece = tokenizer_piece(t, key_token(keys[i]), true);
         size_t n_copy = piece.n < sizeof(raw) - n_raw ? piece.n : sizeof(raw) - n_raw;
 
         memcpy(raw + n_raw, piece.s, n_copy);
@@ -268,7 +268,7 @@ rd_status rd_cache_explain(rd_engine *engine, const struct rd_request_options *o
     st = api_prompt_tokens(engine, o, NULL, &tokens, &call.n, err);
     if (st != RD_OK) return st;
     call.n_others = salt_ring_others(&engine->salts, o->fairness_key, call.owner, call.others);
-    call.keys = (const kv_key *)(const void *)tokens;
+    call.keys = token_keys(tokens);
     st = engine_call(engine->engine, explain_on_engine, &call);
     if (st != RD_OK) {
         mem_free(tokens);
@@ -323,7 +323,7 @@ rd_status rd_cache_clear_behind(rd_engine *engine, const struct rd_request_optio
     if (!engine->engine) return error_set(err, RD_E_UNSUPPORTED, "this handle has a tokenizer only, no model");
     st = api_prompt_tokens(engine, o, NULL, &tokens, &call.n, err);
     if (st != RD_OK) return st;
-    call.keys = (const kv_key *)(const void *)tokens;
+    call.keys = token_keys(tokens);
     st = engine_call(engine->engine, clear_on_engine, &call);
     if (st == RD_OK) *n_disk = store_link_prune(engine->engine, &call.owner, call.keys, call.n);
     mem_free(tokens);
@@ -353,7 +353,7 @@ rd_status rd_share_prefix(rd_engine *engine, const struct rd_request_options *o,
     if (o->cache_salt) return error_set(err, RD_E_INVALID, "a public prompt has no cache_salt");
     st = api_prompt_tokens(engine, o, NULL, &tokens, &call.n, err);
     if (st != RD_OK) return st;
-    call.keys = (const kv_key *)(const void *)tokens;
+    call.keys = token_keys(tokens);
     if (call.n == 0) st = error_set(err, RD_E_INVALID, "the prompt is empty: at least 1 token is needed");
     if (st == RD_OK) st = engine_call(engine->engine, share_on_engine, &call);
     if (st == RD_OK) st = call.st;

@@ -334,7 +334,7 @@ static void hold_on_engine(struct engine *e, void *arg)
         c->kv->node = NULL;
         return;
     }
-    c->kv->node = kv_hold(engine_cache(e), engine_root(e), (const kv_key *)c->kv->tokens, c->kv->n,
+    c->kv->node = kv_hold(engine_cache(e), engine_root(e), token_keys(c->kv->tokens), c->kv->n,
                           clock_now_ns(clock_system()), &c->n_held);
 }
 

@@ -476,7 +476,7 @@ const int32_t *rd_request_prompt(const rd_request *r, uint32_t *n)
     *n = 0;
     if (atomic_load(&r->phase) != PHASE_RUNNING) return NULL;
     *n = r->request->n_prompt;
-    return (const int32_t *)r->request->seq.keys;
+    return key_tokens(r->request->seq.keys);
 }
 
 /* What the engine has left behind with the request's end; NULL before, or when it failed. */

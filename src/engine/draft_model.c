@@ -19,10 +19,6 @@ struct draft_model {
     float *logits;                       /* [max_running, n_vocab of the small model], mapped */
     uint64_t logits_bytes;
     struct model_batch batch;
-    int32_t *tokens;                     /* [max_rows] */
-    uint32_t *positions, *row_slot, *logit_rows;
-    kv_page *row_page;
-    struct seq_run *runs;                /* [max_running] */
     struct request **who;                /* [max_running] */
 };
 
@@ -43,28 +39,15 @@ rd_status draft_model_create(const struct draft_model_options *o, struct draft_m
     m->o = *o;
     m->logits_bytes = (uint64_t)n_runs * o->executor.n_vocab * sizeof(float);
     m->logits = mem_map(m->logits_bytes);
-    m->tokens = mem_zalloc(n_rows, sizeof(*m->tokens));
-    m->positions = mem_zalloc(n_rows, sizeof(*m->positions));
-    m->row_slot = mem_zalloc(n_rows, sizeof(*m->row_slot));
-    m->row_page = mem_zalloc(n_rows, sizeof(*m->row_page));
-    m->logit_rows = mem_zalloc(n_runs, sizeof(*m->logit_rows));
-    m->runs = mem_zalloc(n_runs, sizeof(*m->runs));
     m->who = mem_zalloc(n_runs, sizeof(struct request *));
-    if (!m->logits || !m->tokens || !m->positions || !m->row_slot || !m->row_page || !m->logit_rows || !m->runs ||
-        !m->who)
-        goto fail;
+    if (!m->logits || !m->who) goto fail;
+    if ((st = model_batch_init(&m->batch, (struct model_batch_room){n_rows, n_runs, n_runs, 0})) != RD_OK) goto fail;
     if ((st = page_pool_create(o->n_pages, o->page_tokens, &m->pool)) != RD_OK) goto fail;
     if ((st = radix_create(m->pool, &m->cache.tree)) != RD_OK) goto fail;
     if ((st = radix_namespace(m->cache.tree, "draft", 5, &m->root)) != RD_OK) goto fail;
     m->cache.pool = m->pool;
     m->cache.copy_rows = copy_rows;
     m->cache.copy_arg = m;
-    m->batch = (struct model_batch){.tokens = m->tokens,
-                                    .positions = m->positions,
-                                    .row_page = m->row_page,
-                                    .row_slot = m->row_slot,
-                                    .runs = m->runs,
-                                    .logit_rows = m->logit_rows};
     radix_hand_over(m->cache.tree);
     *out = m;
     return RD_OK;
@@ -80,12 +63,7 @@ void draft_model_destroy(struct draft_model *m)
     radix_destroy(m->cache.tree);
     page_pool_destroy(m->pool);
     mem_unmap(m->logits, m->logits_bytes);
-    mem_free(m->tokens);
-    mem_free(m->positions);
-    mem_free(m->row_slot);
-    mem_free(m->row_page);
-    mem_free(m->logit_rows);
-    mem_free(m->runs);
+    model_batch_deinit(&m->batch);
     mem_free(m->who);
     mem_free(m);
 }
@@ -151,20 +129,12 @@ static bool add_run(struct draft_model *m, struct request *r, uint32_t n, bool l
 {
     struct kv_seq *s = r->draft.shadow;
     struct model_batch *b = &m->batch;
-    uint32_t P = m->o.page_tokens;
 
     if (!find_pages(m, s, n)) return false;
-    m->runs[b->n_runs] = (struct seq_run){b->n_rows, n, s->n_computed, s->pages};
-    m->who[b->n_runs++] = r;
-    for (uint32_t i = 0; i < n; i++, b->n_rows++) {
-        uint32_t pos = s->n_computed + i;
-
-        m->tokens[b->n_rows] = (int32_t)s->keys[pos];
-        m->positions[b->n_rows] = pos;
-        m->row_page[b->n_rows] = s->pages[pos / P];
-        m->row_slot[b->n_rows] = pos % P;
-    }
-    if (logits) m->logit_rows[b->n_logits++] = b->n_rows - 1;
+    m->who[b->n_runs] = r;
+    model_batch_begin_run(b, s->n_computed, s->pages);
+    for (uint32_t i = 0; i < n; i++) model_batch_add_row(b, key_token(s->keys[s->n_computed + i]), m->o.page_tokens);
+    if (logits) model_batch_want_logits(b, b->n_rows - 1, NULL);
     return true;
 }
 
@@ -184,7 +154,7 @@ static bool forward(struct draft_model *m)
 
 static void begin_batch(struct draft_model *m)
 {
-    m->batch.n_rows = m->batch.n_runs = m->batch.n_logits = 0;
+    model_batch_clear(&m->batch);
 }
 
 bool draft_model_catch_up(struct draft_model *m, struct request *r, uint32_t *n_rows_left)

@@ -22,19 +22,13 @@ struct fair_slot { uint64_t key, last_tick; };
 /* One step's rows, made by plan.c; arrays are allocated once. */
 struct step_plan {
     struct model_batch batch;
-    int32_t *tokens;                     /* [max_rows] */
-    uint32_t *positions, *row_slot, *logit_rows, *hidden_rows;
     float *hidden;                       /* [PLAN_MAX_HIDDEN, n_state], mapped, touched as far as used */
     uint64_t hidden_bytes;
-    kv_page *row_page;
     float *states;                       /* [max_logits, n_state], mapped, as choices */
     uint64_t states_bytes;
     float *best;                         /* [max_logits, n_best]; a row's first NaN: not known */
     uint32_t n_best;
     struct row_choice *choices;          /* [max_logits] from the device, and which rows of logits stayed there */
-    struct row_draw *draws;
-    bool *unread;
-    struct seq_run *runs;                /* [max_live] */
     struct request **run_request;        /* [max_live]: whose run it is */
     uint32_t *run_logits, *run_hidden;   /* [max_live]: first logits row, first hidden row of the run */
     uint32_t *from;                      /* [max_logits] executor.begin's, of a step ahead */

@@ -17,18 +17,12 @@
 
 static rd_status make_plan(struct engine *e, struct step_plan *p)
 {
-    uint32_t n_rows = e->o.executor.max_rows, n_live = e->max_live;
+    struct model_batch_room room = {e->o.executor.max_rows, e->max_live, e->o.executor.max_logits, PLAN_MAX_HIDDEN};
+    uint32_t n_live = e->max_live;
 
-    p->tokens = mem_zalloc(n_rows, sizeof(*p->tokens));
-    p->positions = mem_zalloc(n_rows, sizeof(*p->positions));
-    p->row_slot = mem_zalloc(n_rows, sizeof(*p->row_slot));
-    p->row_page = mem_zalloc(n_rows, sizeof(*p->row_page));
-    p->logit_rows = mem_zalloc(e->o.executor.max_logits, sizeof(*p->logit_rows));
-    p->runs = mem_zalloc(n_live, sizeof(*p->runs));
     p->run_request = mem_zalloc(n_live, sizeof(struct request *));
     p->run_logits = mem_zalloc(n_live, sizeof(*p->run_logits));
     p->run_hidden = mem_zalloc(n_live, sizeof(*p->run_hidden));
-    p->hidden_rows = mem_zalloc(PLAN_MAX_HIDDEN, sizeof(*p->hidden_rows));
     p->hidden_bytes = (uint64_t)PLAN_MAX_HIDDEN * (e->o.executor.n_state + 1) * sizeof(float);
     p->hidden = mem_map(p->hidden_bytes);
     p->heads = mem_zalloc(e->o.executor.max_logits, sizeof(struct request *));
@@ -36,28 +30,16 @@ static rd_status make_plan(struct engine *e, struct step_plan *p)
     p->n_best = u32_ceil_div(e->o.executor.n_vocab, BEST_BLOCK);
     p->best = mem_zalloc(e->o.executor.gives_best ? e->o.executor.max_logits : 1, p->n_best * sizeof(*p->best));
     p->choices = mem_map(e->o.executor.max_logits * sizeof(*p->choices));
-    p->draws = mem_zalloc(e->o.executor.max_logits, sizeof(*p->draws));
-    p->unread = mem_zalloc(e->o.executor.max_logits, sizeof(*p->unread));
     p->from = mem_zalloc(e->o.executor.max_logits, sizeof(*p->from));
     p->states_bytes = ((uint64_t)e->o.executor.max_logits * e->o.executor.n_state + 1) * sizeof(*p->states);
     p->states = mem_map(p->states_bytes);
-    if (!p->tokens || !p->from || !p->positions || !p->row_slot || !p->row_page || !p->logit_rows || !p->runs ||
-        !p->run_request || !p->run_logits || !p->run_hidden || !p->hidden_rows || !p->hidden || !p->heads ||
-        !p->head_states || !p->states || !p->best || !p->choices || !p->draws || !p->unread)
+    if (!p->from || !p->run_request || !p->run_logits || !p->run_hidden || !p->hidden || !p->heads || !p->head_states ||
+        !p->states || !p->best || !p->choices || model_batch_init(&p->batch, room) != RD_OK)
         return RD_E_NOMEM;
-    p->batch = (struct model_batch){.tokens = p->tokens,
-                                    .positions = p->positions,
-                                    .row_page = p->row_page,
-                                    .row_slot = p->row_slot,
-                                    .runs = p->runs,
-                                    .logit_rows = p->logit_rows,
-                                    .hidden_rows = p->hidden_rows,
-                                    .hidden = p->hidden,
-                                    .states = e->o.executor.n_state ? p->states : NULL,
-                                    .best = e->o.executor.gives_best ? p->best : NULL,
-                                    .choices = e->o.executor.gives_choices ? p->choices : NULL,
-                                    .draws = p->draws,
-                                    .unread = e->o.executor.gives_choices ? p->unread : NULL};
+    p->batch.hidden = p->hidden;
+    p->batch.states = e->o.executor.n_state ? p->states : NULL;
+    p->batch.best = e->o.executor.gives_best ? p->best : NULL;
+    p->batch.choices = e->o.executor.gives_choices ? p->choices : NULL;
     if (e->o.executor.pin) {                                            /* mapped: pages of their own */
         e->o.executor.pin(e->o.executor.self, p->states, p->states_bytes, true);
         e->o.executor.pin(e->o.executor.self, p->choices, e->o.executor.max_logits * sizeof(*p->choices), true);
@@ -82,18 +64,10 @@ static void free_plan(struct engine *e, struct step_plan *p)
     }
     mem_free(p->best);
     if (p->choices) mem_unmap(p->choices, e->o.executor.max_logits * sizeof(*p->choices));
-    mem_free(p->draws);
-    mem_free(p->unread);
-    mem_free(p->tokens);
-    mem_free(p->positions);
-    mem_free(p->row_slot);
-    mem_free(p->row_page);
-    mem_free(p->logit_rows);
-    mem_free(p->runs);
+    model_batch_deinit(&p->batch);
     mem_free(p->run_request);
     mem_free(p->run_logits);
     mem_free(p->run_hidden);
-    mem_free(p->hidden_rows);
     mem_unmap(p->hidden, p->hidden_bytes);
     mem_free(p->heads);
     mem_free(p->head_states);
@@ -164,15 +138,6 @@ static bool find_pages(struct engine *e, struct request *r, uint32_t n, bool may
     }
 }
 
-/* The next row of logits is row's; d NULL: all of it is wanted, else no more than the token drawn like this. */
-static void add_logits(struct step_plan *p, uint32_t row, const struct row_draw *d)
-{
-    p->draws[p->batch.n_logits] = d ? *d : (struct row_draw){0};
-    p->draws[p->batch.n_logits].position = p->positions[row] + 1;
-    p->unread[p->batch.n_logits] = d && p->batch.choices;
-    p->logit_rows[p->batch.n_logits++] = row;
-}
-
 static void add_run(struct engine *e, struct request *r, uint32_t n)
 {
     struct step_plan *p = &e->plan;
@@ -183,28 +148,26 @@ static void add_run(struct engine *e, struct request *r, uint32_t n)
     bool is_plain = !r->p.logits_out && r->p.max_tokens > 0 &&
                     sampler_is_plain(r->sampler, &draw.temperature, &draw.min_p, &draw.seed);
 
-    p->runs[b->n_runs] = (struct seq_run){b->n_rows, n, pos0, seq->pages};
     p->run_request[b->n_runs] = r;
     p->run_logits[b->n_runs] = b->n_logits;
     p->run_hidden[b->n_runs] = b->n_hidden;
+    model_batch_begin_run(b, pos0, seq->pages);
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t row = b->n_rows + i, pos = pos0 + i;
+        uint32_t pos = pos0 + i;
+        kv_key key = pos < seq->n_keys ? seq->keys[pos] : r->draft.tokens[pos - seq->n_keys];
+        uint32_t row = model_batch_add_row(b, key_token(key), P);
 
-        p->tokens[row] = (int32_t)(pos < seq->n_keys ? seq->keys[pos] : r->draft.tokens[pos - seq->n_keys]);
-        p->positions[row] = pos;
-        p->row_page[row] = seq->pages[pos / P];
-        p->row_slot[row] = pos % P;
         if (pos % P == 0) {
-            store_link_note_computed(e->o.store, p->row_page[row]);
-            ram_link_unname(e->o.ram, p->row_page[row]);
+            store_link_note_computed(e->o.store, b->row_page[row]);
+            ram_link_unname(e->o.ram, b->row_page[row]);
         }
-        if (prefill_pools_at(&r->prefill, pos)) p->hidden_rows[b->n_hidden++] = row;
+        if (prefill_pools_at(&r->prefill, pos)) model_batch_want_hidden(b, row);
         if (prefill_pools(&r->prefill)) continue;
-        if (r->p.prompt_logprobs && pos < r->n_prompt) add_logits(p, row, NULL);
-        else if (pos + 1 >= seq->n_keys) add_logits(p, row, is_plain ? &draw : NULL);
+        if (r->p.prompt_logprobs && pos < r->n_prompt)
+            model_batch_want_logits(b, row, NULL);
+        else if (pos + 1 >= seq->n_keys)
+            model_batch_want_logits(b, row, is_plain ? &draw : NULL);
     }
-    b->n_rows += n;
-    b->n_runs++;
     r->in_batch = true;
     r->last_step = e->stats.n_steps;
 }
@@ -352,7 +315,7 @@ void plan_step(struct engine *e)
 {
     struct model_batch *b = &e->plan.batch;
 
-    b->n_rows = b->n_runs = b->n_logits = b->n_hidden = 0;
+    model_batch_clear(b);
     e->plan.n_decode = e->plan.n_heads = 0;
     for (uint32_t i = 0; i < e->n_live; i++) e->live[i]->in_batch = false;
     plan_heads(e);

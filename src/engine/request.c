@@ -84,6 +84,8 @@ rd_status request_create(const struct request_params *p, struct kv_cache *cache,
     assert(p->prefill.pool_to == 0 || (p->max_tokens == 0 && !p->prompt_logprobs && !p->logits_out));
     st = sampler_params_check(&p->sampling, n_vocab, err);
     if (st != RD_OK) return st;
+    for (uint32_t i = 0; i < n; i++) /* a negative one would be a key of an image's row */
+        if (tokens[i] < 0) return error_set(err, RD_E_INVALID, "token %d of the prompt is %d", i, tokens[i]);
     r = mem_zalloc(1, sizeof(*r));
     if (!r) return error_set(err, RD_E_NOMEM, "out of memory for a request");
     r->p = *p;
@@ -92,7 +94,7 @@ rd_status request_create(const struct request_params *p, struct kv_cache *cache,
     atomic_init(&r->refs, 1);
     max_keys = p->max_keys - n < p->max_tokens ? p->max_keys : n + p->max_tokens;
 
-    st = kv_seq_init(&r->seq, cache, (const kv_key *)tokens, n, max_keys);
+    st = kv_seq_init(&r->seq, cache, token_keys(tokens), n, max_keys);
     if (st != RD_OK) {
         mem_free(r);
         return error_set(err, st, "out of memory for a sequence of %u tokens", max_keys);

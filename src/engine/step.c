@@ -150,7 +150,7 @@ static rd_status keep_prompt_logprobs(struct engine *e, struct request *r, const
 
     for (uint32_t i = 0; i < run->n_rows && run->pos0 + i + 1 < r->n_prompt; i++) {
         uint32_t pos = run->pos0 + i + 1;
-        rd_status st = sampler_logprobs(e->scratch, logits + (size_t)i * n_vocab, n_vocab, (int32_t)r->seq.keys[pos],
+        rd_status st = sampler_logprobs(e->scratch, logits + (size_t)i * n_vocab, n_vocab, key_token(r->seq.keys[pos]),
                                         r->n_top_cap, &t);
 
         if (st != RD_OK) return st;
@@ -176,7 +176,7 @@ static rd_status take_choice(struct engine *e, const struct request *r, float *l
     uint32_t n_banned = request_n_banned_ends(r);
     rd_status st;
 
-    if (!e->plan.unread[row]) return RD_E_AGAIN;
+    if (!e->plan.batch.unread[row]) return RD_E_AGAIN;
     if (!isfinite(c->value)) return RD_E_MODEL_OUTPUT;
     for (uint32_t i = 0; i < n_banned; i++)
         if (r->ends[i] == c->token) {
@@ -237,7 +237,7 @@ static bool sample_next(struct engine *e, struct request *r, float *logits, uint
         request_end(e, r, REQUEST_LENGTH, RD_OK);           /* the last token has no KV yet and is not stored */
         return false;
     }
-    kv_seq_push(&r->seq, (kv_key)t.token);
+    kv_seq_push(&r->seq, token_key(t.token));
     return true;
 }
 
@@ -319,13 +319,13 @@ static const float *run_hidden(const struct engine *e, const struct step_plan *p
 static bool prefill_is_sound(const struct engine *e, const struct step_plan *p, uint32_t i)
 {
     const struct request *r = p->run_request[i];
-    const struct seq_run *run = &p->runs[i];
+    const struct seq_run *run = &p->batch.runs[i];
     uint32_t end = i + 1 < p->batch.n_runs ? p->run_logits[i + 1] : p->batch.n_logits;
 
     if (prefill_pools(&r->prefill))
         return prefill_is_finite(run_hidden(e, p, i), (uint64_t)n_run_hidden(p, i) * e->o.executor.n_state);
     if (run->pos0 + run->n_rows < r->seq.n_keys || (i < p->n_decode && r->n_generated > 0)) return true;
-    if (p->unread[end - 1]) return isfinite(p->choices[end - 1].value);
+    if (p->batch.unread[end - 1]) return isfinite(p->choices[end - 1].value);
     return sampler_check_logits(e->logits + (size_t)(end - 1) * e->o.executor.n_vocab, e->o.executor.n_vocab) == RD_OK;
 }
 
@@ -334,7 +334,7 @@ static void pool_run(struct engine *e, uint32_t i)
     struct step_plan *p = &e->plan;
     struct request *r = p->run_request[i];
 
-    prefill_pool(&r->prefill, p->runs[i].pos0, p->runs[i].n_rows, run_hidden(e, p, i));
+    prefill_pool(&r->prefill, p->batch.runs[i].pos0, p->batch.runs[i].n_rows, run_hidden(e, p, i));
     if (r->seq.n_computed < r->seq.n_keys) return;
     if (prefill_pools_at(&r->prefill, r->n_prompt - 1))
         kv_seq_keep_state(&r->seq, run_hidden(e, p, i) + (size_t)(n_run_hidden(p, i) - 1) * e->o.executor.n_state);
@@ -349,9 +349,9 @@ static bool finish_run(struct engine *e, uint32_t i, uint64_t now)
     struct request *r = p->run_request[i];
     float *logits = e->logits + (size_t)p->run_logits[i] * e->o.executor.n_vocab;
     uint32_t last = (i + 1 < p->batch.n_runs ? p->run_logits[i + 1] : p->batch.n_logits) - 1;
-    bool in_prompt = r->p.prompt_logprobs && p->runs[i].pos0 < r->n_prompt;
+    bool in_prompt = r->p.prompt_logprobs && p->batch.runs[i].pos0 < r->n_prompt;
     rd_status st = r->unsound  ? RD_E_MODEL_OUTPUT
-                   : in_prompt ? keep_prompt_logprobs(e, r, &p->runs[i], logits)
+                   : in_prompt ? keep_prompt_logprobs(e, r, &p->batch.runs[i], logits)
                                : RD_OK;
 
     if (st != RD_OK) {
@@ -381,11 +381,11 @@ static void finish_step(struct engine *e, uint64_t now)
             continue;
         }
         r->redo = false;
-        count_rows(e, r, &p->runs[i]);
+        count_rows(e, r, &p->batch.runs[i]);
         r->unsound = !prefill_is_sound(e, p, i);
         if (r->unsound) kv_seq_unreserve(&r->seq);
         else if (r->draft.n == 0)
-            kv_seq_commit_rows(&r->seq, p->runs[i].n_rows); /* all first: only now are they matchable as ready */
+            kv_seq_commit_rows(&r->seq, p->batch.runs[i].n_rows); /* all first: only now are they matchable as ready */
     }
     store_link_save_step(e);
     for (uint32_t i = 0; i < p->batch.n_runs; i++) {
@@ -424,7 +424,7 @@ static void run_heads(struct engine *e)
     for (uint32_t i = 0; i < p->n_heads; i++, logits += e->o.executor.n_vocab) {
         struct request *r = p->heads[i];
 
-        p->unread[row_of(e, logits)] = false;
+        p->batch.unread[row_of(e, logits)] = false;
         if (e->o.executor.gives_best) p->best[row_of(e, logits) * p->n_best] = NAN;
         count_rows(e, r, &(struct seq_run){.pos0 = r->n_prompt});
         if (st != RD_OK) request_end(e, r, REQUEST_ERROR, st);

@@ -28,7 +28,7 @@ bool step_ahead_can_begin(const struct engine *e)
         b->n_logits != b->n_rows || p->n_decode != b->n_runs)
         return false;
     for (uint32_t i = 0; i < b->n_rows; i++)
-        if (!p->unread[i] || p->run_request[i]->draft.n > 0) return false;
+        if (!p->batch.unread[i] || p->run_request[i]->draft.n > 0) return false;
     return true;
 }
 
@@ -72,24 +72,16 @@ static void add_row(struct engine *e, struct request *r, uint32_t from)
     uint32_t i = b->n_runs, pos = r->seq.n_reserved - 1, P = e->o.page_tokens;
     kv_page page = r->seq.pages[pos / P];
 
-    next->runs[i] = (struct seq_run){i, 1, pos, r->seq.pages};
+    model_batch_begin_run(b, pos, r->seq.pages);
+    model_batch_want_logits(b, model_batch_add_row(b, 0, P), &p->batch.draws[from]);
     next->run_request[i] = r;
     next->run_logits[i] = i;
     next->run_hidden[i] = 0;
     next->from[i] = from;
-    next->tokens[i] = 0;
-    next->positions[i] = pos;
-    next->row_page[i] = page;
-    next->row_slot[i] = pos % P;
-    next->logit_rows[i] = i;
-    next->draws[i] = p->draws[from];
-    next->draws[i].position = pos + 1;
-    next->unread[i] = true;
     if (pos % P == 0) {
         store_link_note_computed(e->o.store, page);
         ram_link_unname(e->o.ram, page);
     }
-    b->n_rows = b->n_logits = ++b->n_runs;
 }
 
 void step_ahead_begin(struct engine *e)
@@ -102,7 +94,7 @@ void step_ahead_begin(struct engine *e)
     if (!may_go_ahead(e, &n_pages)) return;
     if (n_pages > n_free) (void)engine_evict(e, n_pages - n_free);
     if (n_pages > page_pool_n_free(e->pool)) return;
-    b->n_rows = b->n_runs = b->n_logits = b->n_hidden = 0;
+    model_batch_clear(b);
     for (uint32_t i = 0; i < p->batch.n_runs; i++) {
         struct request *r = p->run_request[i];
 

@@ -126,31 +126,20 @@ static rd_status forward(struct engine *e, const struct verify_job *job, uint32_
 {
     struct verifier *v = e->verifier;
     struct step_plan *p = &e->plan;
-    uint32_t P = e->o.page_tokens;
     rd_status st;
 
     v->shell.p.space = job->space;
     v->shell.store = (struct request_store){0};
     v->shell.seq.keys = job->keys;
     v->shell.seq.n_keys = job->n;
-    p->runs[0] = (struct seq_run){0, n, pos, v->table};
+    model_batch_clear(&p->batch);
+    model_batch_begin_run(&p->batch, pos, v->table);
     p->run_request[0] = &v->shell;
     p->run_logits[0] = p->run_hidden[0] = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        p->tokens[i] = (int32_t)job->keys[pos + i];
-        p->positions[i] = pos + i;
-        p->row_page[i] = v->table[(pos + i) / P];
-        p->row_slot[i] = (pos + i) % P;
-    }
-    p->logit_rows[0] = n - 1;
-    p->draws[0] = (struct row_draw){0};
-    p->unread[0] = p->batch.choices != NULL;
-    p->batch.n_rows = n;
-    p->batch.n_runs = 1;
-    p->batch.n_logits = wants_state;
-    p->batch.n_hidden = 0;
+    for (uint32_t i = 0; i < n; i++) model_batch_add_row(&p->batch, key_token(job->keys[pos + i]), e->o.page_tokens);
+    if (wants_state) model_batch_want_logits(&p->batch, n - 1, &(struct row_draw){0});
     st = e->o.executor.forward(e->o.executor.self, &p->batch, e->logits);
-    p->batch.n_rows = p->batch.n_runs = p->batch.n_logits = 0;
+    model_batch_clear(&p->batch);
     if (st == RD_OK) return st;
     log_error("computing %u rows of a hit again failed: %s", n, rd_status_name(st));
     e->stats.device_errors++;

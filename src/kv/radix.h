@@ -30,10 +30,10 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "kv/ghosts.h"
+#include "kv/kv_key.h"
 #include "kv/page_pool.h"
 #include "radish/status.h"
 
-typedef uint32_t kv_key;
 struct radix;
 struct radix_node;
 struct kv_seq;

@@ -120,7 +120,7 @@ static struct qkv_args project(struct pass *p, uint32_t layer, const struct atte
         .k_norm = loaded(&w->k_norm),
         .k_bias = loaded(&w->bk),
         .norm_eps = c->norm_eps,
-        .positions = p->b->positions,
+        .positions = p->b->rope_positions ? p->b->rope_positions : p->b->positions,
         .inv_freq = kind->inv_freq->data,
         .n_rot = c->n_rot,
         .rope_mscale = kind->mscale,

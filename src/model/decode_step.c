@@ -13,12 +13,7 @@
 struct padded_step {
     uint32_t max_rows;
     kv_page padding;                        /* the page of padding rows */
-    int32_t *tokens;                        /* these [max_rows] */
-    uint32_t *positions, *row_slot, *logit_rows;
-    kv_page *row_page;
-    struct seq_run *runs;
-    struct row_draw *draws;
-    bool *unread;
+    struct model_batch rows;                /* whose arrays stay where they are */
     uint32_t *from;
 };
 
@@ -27,14 +22,7 @@ void padded_step_destroy(struct model *m)
     struct padded_step *p = m->ws.padded;
 
     if (!p) return;
-    mem_free(p->tokens);
-    mem_free(p->positions);
-    mem_free(p->row_slot);
-    mem_free(p->logit_rows);
-    mem_free(p->row_page);
-    mem_free(p->runs);
-    mem_free(p->draws);
-    mem_free(p->unread);
+    model_batch_deinit(&p->rows);
     mem_free(p->from);
     mem_free(p);
     m->ws.padded = NULL;
@@ -49,18 +37,10 @@ rd_status padded_step_create(struct model *m)
     p = m->ws.padded = mem_zalloc(1, sizeof(*p));
     if (!p) return RD_E_NOMEM;
     p->max_rows = n;
-    p->tokens = mem_zalloc(n, sizeof(*p->tokens));
-    p->positions = mem_zalloc(n, sizeof(*p->positions));
-    p->row_slot = mem_zalloc(n, sizeof(*p->row_slot));
-    p->logit_rows = mem_zalloc(n, sizeof(*p->logit_rows));
-    p->row_page = mem_zalloc(n, sizeof(*p->row_page));
-    p->runs = mem_zalloc(n, sizeof(*p->runs));
-    p->draws = mem_zalloc(n, sizeof(*p->draws));
-    p->unread = mem_zalloc(n, sizeof(*p->unread));
     p->from = mem_zalloc(n, sizeof(*p->from));
-    if (!p->draws || !p->unread || !p->from) return RD_E_NOMEM;
-    if (!p->tokens || !p->positions || !p->row_slot || !p->logit_rows || !p->row_page || !p->runs) return RD_E_NOMEM;
-    for (uint32_t i = 0; i < n; i++) p->logit_rows[i] = i;
+    if (!p->from) return RD_E_NOMEM;
+    if (model_batch_init(&p->rows, (struct model_batch_room){n, n, n, 0}) != RD_OK) return RD_E_NOMEM;
+    for (uint32_t i = 0; i < n; i++) p->rows.logit_rows[i] = i;
     return RD_OK;
 }
 
@@ -77,7 +57,7 @@ static uint32_t padded_rows(const struct padded_step *p, uint32_t n)
 /* Every sequence one row, whose logits are wanted, in order. */
 static bool is_decode(const struct model_batch *b)
 {
-    if (b->n_runs != b->n_rows || b->n_logits != b->n_rows || b->n_hidden > 0) return false;
+    if (b->n_runs != b->n_rows || b->n_logits != b->n_rows || b->n_hidden > 0 || b->rope_positions) return false;
     for (uint32_t i = 0; i < b->n_rows; i++)
         if (b->logit_rows[i] != i || b->runs[i].row0 != i || b->runs[i].n_rows != 1) return false;
     return true;
@@ -87,30 +67,23 @@ static bool is_decode(const struct model_batch *b)
 static struct model_batch fill_step(struct padded_step *p, const struct kv_storage *kv, const struct model_batch *b,
                                     uint32_t n)
 {
+    struct model_batch *s = &p->rows;
+
     p->padding = kv->n_pages;
     for (uint32_t i = 0; i < n; i++) {
         bool is_real = i < b->n_rows;
 
-        p->tokens[i] = is_real ? b->tokens[i] : 0;
-        p->positions[i] = is_real ? b->positions[i] : 0;
-        p->row_page[i] = is_real ? b->row_page[i] : p->padding;
-        p->row_slot[i] = is_real ? b->row_slot[i] : 0;
-        p->draws[i] = is_real && b->choices ? b->draws[i] : (struct row_draw){0};
-        p->unread[i] = !is_real || (b->unread && b->unread[i]);
-        p->runs[i] = is_real ? b->runs[i] : (struct seq_run){i, 0, 0, &p->padding};
+        s->tokens[i] = is_real ? b->tokens[i] : 0;
+        s->positions[i] = is_real ? b->positions[i] : 0;
+        s->row_page[i] = is_real ? b->row_page[i] : p->padding;
+        s->row_slot[i] = is_real ? b->row_slot[i] : 0;
+        s->draws[i] = is_real && b->choices ? b->draws[i] : (struct row_draw){0};
+        s->unread[i] = !is_real || (b->unread && b->unread[i]);
+        s->runs[i] = is_real ? b->runs[i] : (struct seq_run){i, 0, 0, &p->padding};
     }
-    return (struct model_batch){.n_rows = n,
-                                .tokens = p->tokens,
-                                .positions = p->positions,
-                                .row_page = p->row_page,
-                                .row_slot = p->row_slot,
-                                .n_runs = n,
-                                .runs = p->runs,
-                                .n_logits = n,
-                                .logit_rows = p->logit_rows,
-                                .choices = b->choices,
-                                .draws = p->draws,
-                                .unread = p->unread};
+    s->n_rows = s->n_runs = s->n_logits = n;
+    s->choices = b->choices;
+    return *s;
 }
 
 /* Steps of other kernels are other graphs: those that give logits, logits and choices, choices alone. */

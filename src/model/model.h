@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include "backend/backend.h"
 #include "format/model_file.h"
+#include "model/model_batch.h"
 #include "radish/status.h"
 
 struct model_config {
@@ -35,33 +36,6 @@ struct model_config {
     float rope_llama3_factor, rope_llama3_low, rope_llama3_high; uint32_t rope_n_ctx_orig;
     /* YaRN, when rope.scaling.type is yarn: factor 0 = none */
     float yarn_factor, yarn_beta_fast, yarn_beta_slow, yarn_mscale; uint32_t yarn_n_ctx_orig;
-};
-
-/* One step's rows. All arrays are the engine's, valid during the call. */
-struct model_batch {
-    uint32_t n_rows;
-    const int32_t *tokens;               /* [n_rows], each < n_vocab */
-    const uint32_t *positions;           /* [n_rows] */
-    const kv_page *row_page;             /* [n_rows] page and row in it that receive the row's K, V */
-    const uint32_t *row_slot;
-    uint32_t n_runs;
-    const struct seq_run *runs;
-    uint32_t n_logits;                   /* 0 .. max_logits */
-    const uint32_t *logit_rows;          /* [n_logits] rows whose logits are wanted */
-    float *states;                       /* out, [n_logits, hidden] host memory: what the head reads of each; or NULL */
-    uint32_t n_hidden;                   /* n_logits + n_hidden <= n_rows */
-    const uint32_t *hidden_rows;         /* [n_hidden] rows of which only that is wanted, no logits */
-    float *hidden;                       /* out, [n_hidden, hidden] host memory: theirs */
-    /* Where model_gives_choices: a token of every row of logits without its row crossing to the host. */
-    struct row_choice *choices;          /* out, [n_logits] host memory; or NULL */
-    const struct row_draw *draws;        /* [n_logits] how each is chosen; with choices */
-    const bool *unread; /* [n_logits]: logits of row i need not come, its choice does; NULL: all come */
-    /* Where model_gives_best: out, [n_logits, ceil(n_vocab / BEST_BLOCK)], see linear_args; or NULL. */
-    float *best;
-    /* Asked between layers; true: nobody wants the results any more, and the pass may end early, with RD_E_CANCELLED
-     * and the rows' K, V partly written. NULL: they are wanted. A device does not ask. */
-    bool (*is_moot)(void *arg);
-    void *moot_arg;
 };
 
 struct model;
@@ -110,7 +84,7 @@ const char *model_known_archs(void);
 /* The model file or the packed file was cut short, or its disk failed: every pass fails from then on. */
 bool model_is_broken(const struct model *m);
 /* logits: [n_logits, n_vocab] f32, host memory. The KV of all rows is written to kv. Waits for the device. RD_E_DEVICE,
- * then and ever after: model_is_broken. */
+ * then and ever after: model_is_broken. RD_E_UNSUPPORTED: embeds or spans, which no model computes yet. */
 rd_status model_forward(struct model *m, struct kv_storage *kv, const struct model_batch *b, float *logits);
 /* A pass in which every sequence has one row, all of them unread, that is not waited for. from[i]: the row of the pass
  * begun before whose choice is row i's token, read on the device; MODEL_OWN_TOKEN, or from NULL: tokens[i]. At most two

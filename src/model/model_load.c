@@ -452,7 +452,7 @@ bool model_is_broken(const struct model *m)
 
 rd_status model_forward(struct model *m, struct kv_storage *kv, const struct model_batch *b, float *logits)
 {
-    rd_status st = decode_step_forward(m, kv, b, logits);
+    rd_status st = b->embeds || b->spans ? RD_E_UNSUPPORTED : decode_step_forward(m, kv, b, logits);
 
     return model_is_broken(m) ? RD_E_DEVICE : st;
 }
@@ -464,7 +464,7 @@ bool model_can_begin(const struct model *m)
 
 rd_status model_begin(struct model *m, struct kv_storage *kv, const struct model_batch *b, const uint32_t *from)
 {
-    return decode_step_begin(m, kv, b, from);
+    return b->embeds || b->spans || b->rope_positions ? RD_E_UNSUPPORTED : decode_step_begin(m, kv, b, from);
 }
 
 rd_status model_end(struct model *m)

@@ -693,6 +693,24 @@ TEST(another_adapter_shares_nothing_not_even_what_is_public)
     rig_close(&g);
 }
 
+TEST(a_prompt_is_of_tokens)
+{
+    struct rig g;
+    struct rd_error err = {0};
+    struct request_params p = {.max_tokens = 1, .max_keys = 100};
+    struct request *r = NULL;
+    int32_t prompt[10];
+
+    CHECK(rig_open(&g, 64, 16, 4, 16, 32));
+    make_prompt(prompt, 10, 1);
+    prompt[7] = -5;
+    sampler_params_default(&p.sampling);
+    CHECK_EQ(request_create(&p, engine_cache(g.e), SIM_VOCAB, prompt, 10, &r, &err), RD_E_INVALID);
+    CHECK_STR(err.text, "token 7 of the prompt is -5");
+    CHECK(!key_is_token(KV_KEY_ROW) && key_is_token(KV_KEY_ROW - 1) && key_token(token_key(INT32_MAX)) == INT32_MAX);
+    rig_close(&g);
+}
+
 TEST(a_public_prompt_needs_memory_and_a_place_in_the_list)
 {
     struct rig g;

@@ -23,11 +23,9 @@ static rd_status rig_build(struct model_rig *r, const char *path, enum dtype kv_
 
     r->n_pages = u32_ceil_div(r->n_ctx, PAGE_TOKENS);
     r->table = mem_zalloc(r->n_pages, sizeof(*r->table));
-    r->row_page = mem_zalloc(r->max_rows, sizeof(*r->row_page));
-    r->row_slot = mem_zalloc(r->max_rows, sizeof(*r->row_slot));
-    r->positions = mem_zalloc(r->max_rows, sizeof(*r->positions));
-    r->logit_rows = mem_zalloc(r->max_rows, sizeof(*r->logit_rows));
-    if (!r->table || !r->row_page || !r->row_slot || !r->positions || !r->logit_rows) return RD_E_NOMEM;
+    if (!r->table) return RD_E_NOMEM;
+    st = model_batch_init(&r->batch, (struct model_batch_room){r->max_rows, 1, r->max_rows, 0});
+    if (st != RD_OK) return st;
     for (uint32_t i = 0; i < r->n_pages; i++) r->table[i] = r->n_pages - 1 - i;
     return test_backend_ops()->kv_create(r->be, &layout, r->n_pages, &r->kv);
 }
@@ -54,30 +52,29 @@ void rig_close(struct model_rig *r)
 {
     if (r->kv.base) test_backend_ops()->kv_destroy(r->be, &r->kv);
     mem_free(r->table);
-    mem_free(r->row_page);
-    mem_free(r->row_slot);
-    mem_free(r->positions);
-    mem_free(r->logit_rows);
+    model_batch_deinit(&r->batch);
     model_destroy(r->m);
     test_backend_ops()->destroy(r->be);
     model_file_close(r->g);
     memset(r, 0, sizeof(*r));
 }
 
+bool rig_fill(struct model_rig *r, const int32_t *tokens, uint32_t pos0, uint32_t n, uint32_t n_logits)
+{
+    if (n > r->max_rows || n_logits > n || pos0 + n > r->n_ctx) return false;
+    model_batch_clear(&r->batch);
+    model_batch_begin_run(&r->batch, pos0, r->table);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t row = model_batch_add_row(&r->batch, tokens[i], PAGE_TOKENS);
+
+        if (i >= n - n_logits) model_batch_want_logits(&r->batch, row, NULL);
+    }
+    return true;
+}
+
 rd_status rig_step(struct model_rig *r, const int32_t *tokens, uint32_t pos0, uint32_t n, uint32_t n_logits,
                    float *logits)
 {
-    const struct seq_run run = {0, n, pos0, r->table};
-    const struct model_batch b = {.n_rows = n, .tokens = tokens, .positions = r->positions, .row_page = r->row_page,
-                                  .row_slot = r->row_slot, .n_runs = 1, .runs = &run, .n_logits = n_logits,
-                                  .logit_rows = r->logit_rows};
-
-    if (n > r->max_rows || n_logits > n || pos0 + n > r->n_ctx) return RD_E_INVALID;
-    for (uint32_t i = 0; i < n; i++) {
-        r->positions[i] = pos0 + i;
-        r->row_page[i] = r->table[(pos0 + i) / PAGE_TOKENS];
-        r->row_slot[i] = (pos0 + i) % PAGE_TOKENS;
-    }
-    for (uint32_t i = 0; i < n_logits; i++) r->logit_rows[i] = n - n_logits + i;
-    return model_forward(r->m, &r->kv, &b, logits);
+    if (!rig_fill(r, tokens, pos0, n, n_logits)) return RD_E_INVALID;
+    return model_forward(r->m, &r->kv, &r->batch, logits);
 }

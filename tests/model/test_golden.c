@@ -228,7 +228,7 @@ TEST(a_row_does_not_see_its_neighbours_in_the_batch)
         kv_page pages[30];
         int32_t tokens[30];
         const kv_page short_table[2] = {0, 1}, long_table[2] = {3, 2};
-        const struct seq_run runs[2] = {{0, 13, 0, short_table}, {13, 17, 0, long_table}};
+        struct seq_run runs[2] = {{0, 13, 0, short_table}, {13, 17, 0, long_table}};
         struct model_batch b = {.n_rows = 30, .tokens = tokens, .positions = positions, .row_page = pages,
                                 .row_slot = slots, .n_runs = 2, .runs = runs, .n_logits = 2,
                                 .logit_rows = logit_rows};
@@ -268,9 +268,14 @@ static rd_status begin_sequence(struct model_rig *r, const struct reference *ref
     uint32_t positions[N_CONTEXT], slots[N_CONTEXT];
     kv_page pages[N_CONTEXT];
     const kv_page *table = r->table + s * (N_CONTEXT / 16);
-    const struct seq_run run = {0, n, 0, table};
-    const struct model_batch b = {.n_rows = n, .tokens = ref->tokens, .positions = positions, .row_page = pages,
-                                  .row_slot = slots, .n_runs = 1, .runs = &run};
+    struct seq_run run = {0, n, 0, table};
+    const struct model_batch b = {.n_rows = n,
+                                  .tokens = (int32_t *)ref->tokens,
+                                  .positions = positions,
+                                  .row_page = pages,
+                                  .row_slot = slots,
+                                  .n_runs = 1,
+                                  .runs = &run};
 
     for (uint32_t i = 0; i < n; i++) positions[i] = i, pages[i] = table[i / 16], slots[i] = i % 16;
     return model_forward(r->m, &r->kv, &b, NULL);
@@ -288,7 +293,7 @@ TEST(sequences_that_decode_together_have_the_bits_of_one_prefill)
         struct seq_run runs[N_SEQUENCES];
         struct row_choice choices[N_SEQUENCES];
         bool unread[N_SEQUENCES] = {false, true, false, true, true}, all[N_SEQUENCES] = {true, true, true, true, true};
-        const struct row_draw draws[N_SEQUENCES] = {{0}};
+        struct row_draw draws[N_SEQUENCES] = {{0}};
         struct model_batch b = {.n_rows = N_SEQUENCES, .tokens = tokens, .positions = positions, .row_page = pages,
                                 .row_slot = slots, .n_runs = N_SEQUENCES, .runs = runs, .n_logits = N_SEQUENCES,
                                 .logit_rows = rows};
@@ -338,6 +343,67 @@ static bool second_time(void *arg)
     return ++*(int *)arg == 2;
 }
 
+/* Rotated by other positions: twice as far apart is another text, a shift of all is nearly the same one. */
+TEST(positions_of_rope_are_apart_from_those_of_the_sequence)
+{
+    struct reference ref;
+    struct model_rig r;
+    uint32_t rope[N_CONTEXT];
+
+    CHECK(reference_read(models[0], &ref));
+    CHECK_OK(rig_open(&r, golden(models[0], "gguf"), DTYPE_F32, N_CONTEXT, N_CONTEXT, NULL, 2));
+    size_t bytes = ref.n_vocab * sizeof(float);
+    float *want = mem_zalloc(1, bytes), *got = mem_zalloc(1, bytes);
+
+    CHECK_OK(rig_step(&r, ref.tokens, 0, ref.n_tokens, 1, want));
+    r.batch.rope_positions = rope;
+    for (uint32_t factor = 1; factor < 3; factor++)
+        for (uint32_t shift = 0; shift < 8; shift += 7) {
+            double worst = 0;
+
+            for (uint32_t i = 0; i < ref.n_tokens; i++) rope[i] = factor * i + shift;
+            CHECK(rig_fill(&r, ref.tokens, 0, ref.n_tokens, 1));
+            CHECK_OK(model_forward(r.m, &r.kv, &r.batch, got));
+            for (uint32_t i = 0; i < ref.n_vocab; i++) worst = fmax(worst, fabs((double)(got[i] - want[i])));
+            if (factor == 1 && shift == 0)
+                CHECK(memcmp(got, want, bytes) == 0);
+            else if (factor == 1)
+                CHECK(worst > 0 && worst < 1e-3);
+            else
+                CHECK(worst > 1e-2);
+        }
+    mem_free(want);
+    mem_free(got);
+    rig_close(&r);
+    mem_free(ref.bytes);
+}
+
+TEST(what_no_model_computes_yet_is_refused)
+{
+    struct reference ref;
+    struct model_rig r;
+    const float embeds[1] = {0};
+    const uint32_t embed_of[N_CONTEXT] = {0};
+    const struct run_span spans[1] = {{0, 2}};
+
+    CHECK(reference_read(models[0], &ref));
+    CHECK_OK(rig_open(&r, golden(models[0], "gguf"), DTYPE_F32, N_CONTEXT, N_CONTEXT, NULL, 2));
+    float *logits = mem_zalloc(ref.n_vocab, sizeof(float));
+
+    CHECK(rig_fill(&r, ref.tokens, 0, 4, 1));
+    r.batch.spans = spans;
+    CHECK_EQ(model_forward(r.m, &r.kv, &r.batch, logits), RD_E_UNSUPPORTED);
+    r.batch.spans = NULL;
+    r.batch.embeds = embeds;
+    r.batch.embed_of = embed_of;
+    CHECK_EQ(model_forward(r.m, &r.kv, &r.batch, logits), RD_E_UNSUPPORTED);
+    r.batch.embeds = NULL;
+    CHECK_OK(model_forward(r.m, &r.kv, &r.batch, logits));
+    mem_free(logits);
+    rig_close(&r);
+    mem_free(ref.bytes);
+}
+
 TEST(a_pass_that_nobody_waits_for_ends_early_and_leaves_no_trace)
 {
     if (test_on_gpu()) {
@@ -353,10 +419,16 @@ TEST(a_pass_that_nobody_waits_for_ends_early_and_leaves_no_trace)
 
         CHECK(reference_read(models[i], &ref));
         CHECK_OK(rig_open(&r, golden(models[i], "gguf"), DTYPE_F16, N_CONTEXT, N_CONTEXT, NULL, 2));
-        const struct seq_run run = {0, ref.n_tokens, 0, r.table};
-        const struct model_batch b = {.n_rows = ref.n_tokens, .tokens = ref.tokens, .positions = positions,
-                                      .row_page = pages, .row_slot = slots, .n_runs = 1, .runs = &run,
-                                      .is_moot = second_time, .moot_arg = &n_asked};
+        struct seq_run run = {0, ref.n_tokens, 0, r.table};
+        const struct model_batch b = {.n_rows = ref.n_tokens,
+                                      .tokens = (int32_t *)ref.tokens,
+                                      .positions = positions,
+                                      .row_page = pages,
+                                      .row_slot = slots,
+                                      .n_runs = 1,
+                                      .runs = &run,
+                                      .is_moot = second_time,
+                                      .moot_arg = &n_asked};
         float *want = mem_zalloc(ref.n_vocab, sizeof(float)), *got = mem_zalloc(ref.n_vocab, sizeof(float));
 
         for (uint32_t p = 0; p < ref.n_tokens; p++) positions[p] = p, pages[p] = r.table[p / 16], slots[p] = p % 16;

@@ -113,10 +113,10 @@ static rd_status forward(struct model *m, struct backend *be, struct run *r)
 {
     const struct model_config *c = model_config(m);
     const struct kv_layout layout = {c->n_layers, c->n_kv_heads, c->head_dim, 16, DTYPE_F32, DTYPE_F32};
-    const int32_t tokens[N_TOKENS] = {1, 7, 3, 9, 4};
-    const uint32_t positions[N_TOKENS] = {0, 1, 2, 3, 4}, last = N_TOKENS - 1;
-    const kv_page pages[N_TOKENS] = {0};
-    const struct seq_run run = {0, N_TOKENS, 0, pages};
+    int32_t tokens[N_TOKENS] = {1, 7, 3, 9, 4};
+    uint32_t positions[N_TOKENS] = {0, 1, 2, 3, 4}, last = N_TOKENS - 1;
+    kv_page pages[N_TOKENS] = {0};
+    struct seq_run run = {0, N_TOKENS, 0, pages};
     const struct model_batch b = {.n_rows = N_TOKENS, .tokens = tokens, .positions = positions, .row_page = pages,
                                   .row_slot = positions, .n_runs = 1, .runs = &run, .n_logits = 1,
                                   .logit_rows = &last};

@@ -1,0 +1,74 @@
+/* model/model_batch.h - the rows of one pass: the one home of their arrays, and how a row is added.
+ *
+ *     runs     [ 0: rows 0 .. 2, positions 5 .. 7 ][ 1: row 3, position 90 ]       one sequence each
+ *     rows       0    1    2                          3
+ *     logits               0                          1                            rows whose logits are wanted
+ *
+ * What a pass reads is the batch's own memory, made by model_batch_init; what it writes (states, hidden, choices, best)
+ * is the caller's, who may have it pinned. A sequence's page table is borrowed until the pass is done.
+ *
+ * Rows from a buffer instead of the table (an image) and rows of a span that see each other both ways have their place
+ * here; no model computes them yet, and model_forward refuses a batch that has them (RD_E_UNSUPPORTED).
+ *
+ * Thread  whoever has the batch.  Errors  init RD_E_NOMEM. More rows, runs or logits than there is room for: asserts.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+#include "backend/backend.h"
+#include "radish/status.h"
+
+/* Rows at positions [from, to) of a run see each other both ways; all others what is before them. from == to: none. */
+struct run_span {
+    uint32_t from, to;
+};
+
+struct model_batch {
+    uint32_t n_rows;
+    int32_t *tokens;                /* [n_rows], each < n_vocab */
+    uint32_t *positions;            /* [n_rows] in its sequence: which keys it sees, and where its own go */
+    const uint32_t *rope_positions; /* [n_rows] what q and k are rotated by; NULL: positions. Borrowed */
+    kv_page *row_page;              /* [n_rows] page and row in it that receive the row's K, V */
+    uint32_t *row_slot;
+    const float *embeds;      /* [, hidden] rows that come from here, not from the table; NULL: none */
+    const uint32_t *embed_of; /* [n_rows] which; UINT32_MAX: the row has a token; with embeds */
+    uint32_t n_runs;
+    struct seq_run *runs;
+    const struct run_span *spans; /* [n_runs]; NULL: none. Borrowed */
+    uint32_t n_logits;            /* 0 .. max_logits */
+    uint32_t *logit_rows;         /* [n_logits] rows whose logits are wanted */
+    float *states;                /* out, [n_logits, hidden] host memory: what the head reads of each; or NULL */
+    uint32_t n_hidden;            /* n_logits + n_hidden <= n_rows */
+    uint32_t *hidden_rows;        /* [n_hidden] rows of which only that is wanted, no logits */
+    float *hidden;                /* out, [n_hidden, hidden] host memory: theirs */
+    /* Where model_gives_choices: a token of every row of logits without its row crossing to the host. */
+    struct row_choice *choices; /* out, [n_logits] host memory; or NULL */
+    struct row_draw *draws;     /* [n_logits] how each is chosen; with choices */
+    bool *unread;               /* [n_logits]: logits of row i need not come, its choice does; NULL: all come */
+    /* Where model_gives_best: out, [n_logits, ceil(n_vocab / BEST_BLOCK)], see linear_args; or NULL. */
+    float *best;
+    /* Asked between layers; true: nobody wants the results any more, and the pass may end early, with RD_E_CANCELLED
+     * and the rows' K, V partly written. NULL: they are wanted. A device does not ask. */
+    bool (*is_moot)(void *arg);
+    void *moot_arg;
+};
+
+/* The most of each in one pass. */
+struct model_batch_room {
+    uint32_t n_rows, n_runs, n_logits, n_hidden;
+};
+
+/* Empty, with room; everything that is out is NULL, and is set by the caller. On failure there is nothing to deinit. */
+rd_status model_batch_init(struct model_batch *b, struct model_batch_room room);
+/* Also of zeros. */
+void model_batch_deinit(struct model_batch *b);
+/* No rows, runs, wishes. */
+void model_batch_clear(struct model_batch *b);
+/* A sequence: the rows added next are its positions from pos0 on. table: its pages. */
+void model_batch_begin_run(struct model_batch *b, uint32_t pos0, const kv_page *table);
+/* The next position of the last run. Returns the row. */
+uint32_t model_batch_add_row(struct model_batch *b, int32_t token, uint32_t page_tokens);
+/* The next row of logits is row's; d NULL: all of it is wanted, else no more than the token drawn like this, where the
+ * batch has choices. */
+void model_batch_want_logits(struct model_batch *b, uint32_t row, const struct row_draw *d);
+void model_batch_want_hidden(struct model_batch *b, uint32_t row);
