@@ -36,7 +36,8 @@ static void try_config(const char *text, size_t n, struct hf_model *m)
     struct model_config c;
     struct rd_error err = {RD_OK, ""};
     json_t *config = json_loadb(text, n, JSON_ALLOW_NUL, NULL);
-    rd_status st = config ? hf_put_keys(config, "fuzz", model_hub_families(), &w, m, &err) : RD_E_FORMAT;
+    const struct hf_told told = {.qk_norms = n % 2 == 0, .qkv_biases = n % 3 == 0, .n_q_rows = n % 512};
+    rd_status st = config ? hf_put_keys(config, "fuzz", model_hub_families(), &told, &w, m, &err) : RD_E_FORMAT;
 
     expect(!config || st == RD_OK || err.text[0]);
     if (st == RD_OK) {

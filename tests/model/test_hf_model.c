@@ -66,6 +66,28 @@ TEST(a_directory_gives_the_logits_of_the_gguf_file_with_the_same_weights)
     }
 }
 
+TEST(weights_tell_what_a_config_and_a_missing_index_do_not)
+{
+    static float want[N_TOKENS * N_VOCAB], got[N_TOKENS * N_VOCAB];
+    const struct hub_options whole = {.n_shards = 3}, silent = {
+        .n_shards = 3, .config_extra = ", \"model_type\": null, \"head_dim\": null"};
+
+    for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
+        char dir[64], path[128];
+
+        CHECK(hub_make(golden(models[i]), &whole, dir));
+        CHECK(run(dir, want));
+        hub_remove(dir);
+        CHECK(hub_make(golden(models[i]), &silent, dir));
+        snprintf(path, sizeof(path), "%s/model.safetensors.index.json", dir);
+        CHECK(unlink(path) == 0);
+        CHECK(run(dir, got));
+        test_note("%s", models[i]);
+        CHECK(!memcmp(got, want, sizeof(want)));
+        hub_remove(dir);
+    }
+}
+
 TEST(mlx_groups_give_the_logits_of_what_they_stand_for)
 {
     static float want[N_TOKENS * N_VOCAB], got[N_TOKENS * N_VOCAB];
@@ -321,6 +343,18 @@ TEST(a_file_that_is_missing_short_or_elsewhere_is_refused_by_name)
     CHECK_EQ(refusal(dir, &err), RD_E_FORMAT);
     CHECK(strstr(err.text, "\"a\" is not in a file of this directory"));
     snprintf(path, sizeof(path), "%s/model.safetensors.index.json", dir);
+    unlink(path);
+    CHECK_OK(refusal(dir, &err));               /* the names of the two say that they are all */
+    CHECK(hub_write(dir, "model-00001-of-00003.safetensors", bytes, n));
+    CHECK_EQ(refusal(dir, &err), RD_E_FORMAT);
+    CHECK(strstr(err.text, "files of two models"));
+    snprintf(path, sizeof(path), "%s/model-00001-of-00003.safetensors", dir);
+    unlink(path);
+    snprintf(path, sizeof(path), "%s/%s", dir, second);
+    unlink(path);
+    CHECK_EQ(refusal(dir, &err), RD_E_NOT_FOUND);
+    CHECK(strstr(err.text, second));
+    snprintf(path, sizeof(path), "%s/model-00001-of-00002.safetensors", dir);
     unlink(path);
     CHECK_EQ(refusal(dir, &err), RD_E_NOT_FOUND);
     CHECK(strstr(err.text, "neither"));

@@ -1,4 +1,5 @@
-/* format/hub/hf_dir.c - opens a directory: config, text side, shards, tensors; in this order, cheap checks first. */
+/* format/hub/hf_dir.c - opens a directory: config, shards, text side, tensors; in this order, for the weights tell what
+ * config.json does not. */
 #include <stdio.h>
 #include <sys/stat.h>
 #include "base/arena.h"
@@ -79,13 +80,16 @@ static rd_status open_parts(struct model_file *g, const char *path, const struct
 {
     struct hf_dir *dir = g->own;
     struct gguf_writer w = {0};
+    struct hf_told told;
     char name[128];
     rd_status st;
 
     dir->path = path;
     model_name_of(path, name, sizeof(name));
     st = hf_read_json(dir, "config.json", LIMIT_CONFIG_BYTES, true, &dir->config, err);
-    if (st == RD_OK) st = hf_put_keys(dir->config, name, families, &w, &dir->model, err);
+    if (st == RD_OK) st = hf_open_shards(dir, err);
+    if (st == RD_OK) told = hf_look(&dir->table);
+    if (st == RD_OK) st = hf_put_keys(dir->config, name, families, &told, &w, &dir->model, err);
     if (st == RD_OK) st = hf_read_quantisation(dir, err);
     if (st == RD_OK) st = hf_open_text(dir, &w, err);
     if (st == RD_OK) st = make_head(dir, &w, err);
@@ -94,7 +98,6 @@ static rd_status open_parts(struct model_file *g, const char *path, const struct
     g->data = dir->head;
     g->n_bytes = dir->n_head;
     if ((st = gguf_parse(g, err)) != RD_OK || (st = digest_keys(g, dir, err)) != RD_OK) return st;
-    if ((st = hf_open_shards(dir, err)) != RD_OK) return st;
     g->n_bytes = 0;
     for (uint32_t i = 0; i < dir->n_shards; i++) g->n_bytes += dir->maps[i].n_bytes;
     return hf_add_tensors(g, err);

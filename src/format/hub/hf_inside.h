@@ -5,6 +5,7 @@
 #include "base/hash.h"
 #include "format/hub/fp8_matrix.h"
 #include "format/gguf/gguf_inside.h"
+#include "format/hub/hf_keys.h"
 #include "format/hub/hf_names.h"
 #include "format/hub/mlx_quant.h"
 
@@ -40,6 +41,8 @@ struct hf_dir {
 
 /* hf_shards.c: finds, maps and checks the shards: dir->table is complete and sorted. */
 rd_status hf_open_shards(struct hf_dir *dir, struct rd_error *err);
+/* What the first layer of the text model tells of its family. */
+struct hf_told hf_look(const struct st_table *table);
 /* hf_text.c: dir->text, and the chat template into the metadata. */
 rd_status hf_open_text(struct hf_dir *dir, struct gguf_writer *w, struct rd_error *err);
 /* hf_quant.c: what config.json says of quantised matrices. */

@@ -13,6 +13,7 @@
 struct reader {
     const json_t *text;                  /* the text model's object */
     const struct hub_family *f;
+    const struct hf_told *told;
     const char *arch;
     struct gguf_writer *w;
     uint32_t n_layers, hidden, n_heads, head_dim;
@@ -109,14 +110,28 @@ static void list_types(const struct hub_families *families, char *out, size_t n)
         at += (size_t)snprintf(out + at, n - at, "%s%s", i ? ", " : "", f->model_type);
 }
 
+/* The first family that has these weights; of those that are alike (llama, mistral) that of the earlier row. */
+static rd_status find_told(const json_t *config, const struct hub_families *families, struct reader *r)
+{
+    const bool in_text_config = json_is_object(get(config, "text_config"));
+
+    for (uint32_t i = 0; r->told->n_q_rows && (r->f = families->at(i, &r->arch)); i++)
+        if (r->f->qk_norms == r->told->qk_norms && r->f->qkv_biases == r->told->qkv_biases &&
+            r->f->post_norms == r->told->post_norms && r->f->in_text_config == in_text_config) {
+            log_warn("config.json has no \"model_type\": taken for %s by the names of its weights", r->f->model_type);
+            return RD_OK;
+        }
+    return error_set(r->err, RD_E_FORMAT, "config.json: \"model_type\" is missing, and the weights do not tell it");
+}
+
 static rd_status find_family(const json_t *config, const struct hub_families *families, struct reader *r)
 {
     const json_t *v = get(config, "model_type");
     const char *type = json_string_value(v);
     char quoted[QUOTED], known[256];
 
-    if (!type) return error_set(r->err, RD_E_FORMAT, "config.json: \"model_type\" is %s, expected a text",
-                                v ? "of another type" : "missing");
+    if (!v) return find_told(config, families, r);
+    if (!type) return error_set(r->err, RD_E_FORMAT, "config.json: \"model_type\" is of another type, expected a text");
     for (uint32_t i = 0; (r->f = families->at(i, &r->arch)); i++)
         if (!strcmp(r->f->model_type, type)) return RD_OK;
     list_types(families, known, sizeof(known));
@@ -141,6 +156,8 @@ static rd_status put_widths(struct reader *r)
     if ((st = get_u32(r->text, "num_key_value_heads", false, &n_kv_heads, r->err)) != RD_OK) return st;
     if (r->n_heads == 0) return error_set(r->err, RD_E_FORMAT, "config.json: \"num_attention_heads\" is 0");
     r->head_dim = r->f->head_dim ? r->f->head_dim : r->hidden / r->n_heads;
+    if (r->told->n_q_rows && r->told->n_q_rows % r->n_heads == 0 && r->told->n_q_rows / r->n_heads <= LIMIT_HEAD_DIM)
+        r->head_dim = (uint32_t)(r->told->n_q_rows / r->n_heads);
     if ((st = get_u32(r->text, "head_dim", false, &r->head_dim, r->err)) != RD_OK) return st;
     if ((st = get_u32(r->text, "max_position_embeddings", false, &r->n_ctx, r->err)) != RD_OK) return st;
     if ((st = get_f64(r->text, "rms_norm_eps", false, &eps, r->err)) != RD_OK) return st;
@@ -367,9 +384,9 @@ static rd_status put_scores(struct reader *r)
 }
 
 rd_status hf_put_keys(const json_t *config, const char *name, const struct hub_families *families,
-                      struct gguf_writer *w, struct hf_model *out, struct rd_error *err)
+                      const struct hf_told *told, struct gguf_writer *w, struct hf_model *out, struct rd_error *err)
 {
-    struct reader r = {.text = config, .w = w, .err = err};
+    struct reader r = {.text = config, .told = told, .w = w, .err = err};
     char key[128];
     rd_status st;
 

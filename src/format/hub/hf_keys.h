@@ -22,6 +22,13 @@ struct hf_model {
     uint32_t n_vocab;                    /* rows of the embedding; 0: not said */
 };
 
-/* name: general.name. config: the whole file. */
+/* What the weights tell where config.json is silent: of the first layer. */
+struct hf_told {
+    bool qk_norms, qkv_biases, post_norms;      /* as in struct hub_family */
+    uint64_t n_q_rows;                          /* of q_proj; 0: there is none */
+};
+
+/* name: general.name. config: the whole file. Without "model_type" the first family with these weights is taken;
+ * without "head_dim" q_proj's rows give it. */
 rd_status hf_put_keys(const json_t *config, const char *name, const struct hub_families *families,
-                      struct gguf_writer *w, struct hf_model *out, struct rd_error *err);
+                      const struct hf_told *told, struct gguf_writer *w, struct hf_model *out, struct rd_error *err);

@@ -1,5 +1,6 @@
 /* format/hub/hf_shards.c - the safetensors files of a directory: which, mapped, each checked as a whole. */
 #include <stdio.h>
+#include "base/cache_dir.h"
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/mem.h"
@@ -7,6 +8,7 @@
 
 #define SINGLE "model.safetensors"
 #define INDEX  "model.safetensors.index.json"
+#define SERIES_BYTES 64
 
 /* A plain name: nothing outside the directory. */
 static bool is_plain(const char *name, size_t n)
@@ -107,9 +109,53 @@ static rd_status check_index(const struct hf_dir *dir, const json_t *map, struct
     return RD_OK;
 }
 
-static rd_status open_all(struct hf_dir *dir, const json_t *map, struct rd_error *err)
+/* Without an index: model-00001-of-00003.safetensors and its like, as many as their names say. */
+struct series { uint32_t n; bool mixed; };
+
+static void series_name(char name[SERIES_BYTES], uint32_t i, uint32_t n)
 {
-    rd_status st = map ? list_shards(dir, map, err) : add_shard(dir, SINGLE, strlen(SINGLE), err);
+    snprintf(name, SERIES_BYTES, "model-%05u-of-%05u.safetensors", i, n);
+}
+
+static bool see_file(void *arg, const char *name)
+{
+    struct series *s = arg;
+    char wanted[SERIES_BYTES];
+    uint32_t i, n;
+
+    if (sscanf(name, "model-%5u-of-%5u.safetensors", &i, &n) != 2) return true;
+    series_name(wanted, i, n);
+    if (strcmp(name, wanted) != 0 || i == 0 || i > n) return true;
+    s->mixed |= s->n != 0 && s->n != n;
+    s->n = n;
+    return true;
+}
+
+static rd_status list_series(struct hf_dir *dir, struct rd_error *err)
+{
+    struct series s = {0, false};
+    char name[SERIES_BYTES];
+    rd_status st = cache_dir_list(dir->path, see_file, &s);
+
+    if (st != RD_OK) return error_set(err, st, "the directory cannot be read");
+    if (s.n == 0)
+        return error_set(err, RD_E_NOT_FOUND, "the directory has neither " SINGLE " nor " INDEX
+                         " nor model-00001-of-...safetensors");
+    if (s.mixed)
+        return error_set(err, RD_E_FORMAT, "the directory has no " INDEX ", and files of two models (one of %u files)",
+                         s.n);
+    for (uint32_t i = 1; st == RD_OK && i <= s.n; i++) {
+        series_name(name, i, s.n);
+        st = add_shard(dir, name, strlen(name), err);
+    }
+    return st;
+}
+
+static rd_status open_all(struct hf_dir *dir, const json_t *map, bool is_single, struct rd_error *err)
+{
+    rd_status st = map         ? list_shards(dir, map, err)
+                   : is_single ? add_shard(dir, SINGLE, strlen(SINGLE), err)
+                               : list_series(dir, err);
 
     for (uint32_t i = 0; st == RD_OK && i < dir->n_shards; i++) st = open_shard(dir, i, err);
     if (st == RD_OK) st = safetensors_sort(&dir->table, dir->names, err);
@@ -127,9 +173,35 @@ rd_status hf_open_shards(struct hf_dir *dir, struct rd_error *err)
     if (!dir->maps || !dir->names) return error_set(err, RD_E_NOMEM, "out of memory");
     st = hf_read_json(dir, INDEX, LIMIT_INDEX_BYTES, false, &index, err);
     if (st == RD_OK) st = hf_path(dir, SINGLE, path, sizeof(path), err);
-    if (st == RD_OK && !index && !file_exists(path))
-        st = error_set(err, RD_E_NOT_FOUND, "the directory has neither " SINGLE " nor " INDEX);
-    if (st == RD_OK) st = open_all(dir, index ? json_object_get(index, "weight_map") : NULL, err);
+    if (st == RD_OK && index && !json_object_get(index, "weight_map"))
+        st = error_set(err, RD_E_FORMAT, INDEX ": \"weight_map\" is missing or no object");
+    if (st == RD_OK) st = open_all(dir, index ? json_object_get(index, "weight_map") : NULL, file_exists(path), err);
     json_decref(index);
     return st;
+}
+
+/* The tensor of layer 0 of the text model, whatever stands before "layers.0." there. */
+static const struct st_tensor *in_first_layer(const struct st_table *table, const char *name)
+{
+    const size_t n_name = strlen(name);
+
+    for (size_t i = 0; i < table->n; i++) {
+        const struct st_tensor *t = &table->tensors[i];
+
+        if (t->n_name < n_name || strcmp(t->name + t->n_name - n_name, name) != 0) continue;
+        if (!strstr(t->name, "vision") && !strstr(t->name, "visual")) return t;
+    }
+    return NULL;
+}
+
+struct hf_told hf_look(const struct st_table *table)
+{
+    const struct st_tensor *q = in_first_layer(table, "layers.0.self_attn.q_proj.weight");
+
+    return (struct hf_told){
+        .qk_norms = in_first_layer(table, "layers.0.self_attn.q_norm.weight"),
+        .qkv_biases = in_first_layer(table, "layers.0.self_attn.q_proj.bias"),
+        .post_norms = in_first_layer(table, "layers.0.pre_feedforward_layernorm.weight"),
+        .n_q_rows = q && q->n_dims == 2 ? q->dims[0] : 0,
+    };
 }

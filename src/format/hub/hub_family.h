@@ -16,6 +16,7 @@ struct hub_family {
     bool in_text_config;                 /* the text model is a part: its keys are in text_config */
     bool half_split;                     /* the architecture interleaves, rows of wq and wk do not: ARCH.rope.half_split */
     bool norms_plus_one;                 /* norms are stored as w, and are (1 + w) */
+    bool qk_norms, qkv_biases;           /* q and k are normed per head; q, k, v have biases */
     bool post_norms;                     /* post_attention_layernorm is of attention's output; else it is the MLP's norm */
     uint32_t window, pattern;            /* local layers: every pattern-th is global; 0: the architecture has none */
     bool query_scalar;                   /* query_pre_attn_scalar is there; attention to later tokens may be */

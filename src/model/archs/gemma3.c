@@ -67,9 +67,9 @@ static rd_status forward(struct model *m, struct kv_storage *kv, const struct mo
 }
 
 #define HUB_GEMMA3                                                                                                     \
-    .act_key = "hidden_activation", .act = "gelu_pytorch_tanh", .n_heads = 8, .n_kv_heads = 4, .head_dim = 256,       \
-    .n_ctx = 131072, .theta = 1e6, .tied = true, .norms_plus_one = true, .post_norms = true, .window = 4096,           \
-    .pattern = 6, .query_scalar = true, .local_theta = true
+    .act_key = "hidden_activation", .act = "gelu_pytorch_tanh", .n_heads = 8, .n_kv_heads = 4, .head_dim = 256,        \
+    .n_ctx = 131072, .theta = 1e6, .tied = true, .norms_plus_one = true, .qk_norms = true, .post_norms = true,         \
+    .window = 4096, .pattern = 6, .query_scalar = true, .local_theta = true
 static const struct hub_family hub[] = {
     {.model_type = "gemma3_text", HUB_GEMMA3},
     {.model_type = "gemma3", HUB_GEMMA3, .in_text_config = true},
