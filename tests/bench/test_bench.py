@@ -165,7 +165,8 @@ def test_kv_types_asks_for_perplexity_and_tool_calls(peer, results):
 
 
 def test_report_fills_sections_and_keeps_the_rest(tmp_path):
-    doc = tmp_path / "performance.md"
+    doc, notes = tmp_path / "performance.md", tmp_path / "kernels.md"
+    notes.write_text((ROOT / "bench/notes/kernels.md").read_text())
     text = (ROOT / "docs/performance.md").read_text()
     doc.write_text(text.replace("# Performance\n", "# Performance\n\nkept words\n"))
     common = {
@@ -197,12 +198,13 @@ def test_report_fills_sections_and_keeps_the_rest(tmp_path):
     (tmp_path / "kernels.json").write_text(json.dumps({"bench": "kernels", "rows": [kernel], **common}))
     (tmp_path / "cpu-a.json").write_text(json.dumps({"bench": "cpu", "rows": [speed], **common}))
     (tmp_path / "cpu-b.json").write_text(json.dumps({"bench": "cpu", "rows": [dict(speed, model="another")], **common}))
-    run("report", "--results", tmp_path, "--doc", doc, "--no-plots")
-    written = doc.read_text()
-    for part in ("kept words", "linear Q4_1, 1 rows", "| smollm2 ", "| another ", "some CPU", "_Not measured yet._"):
-        assert part in written
-    run("report", "--results", tmp_path, "--doc", doc, "--no-plots")
-    assert doc.read_text() == written  # again: nothing piles up
+    run("report", "--results", tmp_path, "--doc", doc, "--notes", notes, "--no-plots")
+    written = doc.read_text(), notes.read_text()
+    for part in ("kept words", "| smollm2 ", "| another ", "some CPU", "_Not measured yet._"):
+        assert part in written[0]
+    assert "linear Q4_1, 1 rows" in written[1] and "_Not measured yet._" in written[1]
+    run("report", "--results", tmp_path, "--doc", doc, "--notes", notes, "--no-plots")
+    assert (doc.read_text(), notes.read_text()) == written  # again: nothing piles up
 
 
 def test_decode_disturbed_is_measured_with_new_prompts_and_without_drafts(monkeypatch):

@@ -163,7 +163,7 @@ static cudaError_t stream_launch(const struct linear_hopper *a, struct linear_jo
     return start_stream<128, false, false, true>(a, job, stream);
 }
 
-/* ---- which tile, up to 256 rows: measured on an H200 (docs/gpu.md, "Products of few rows") ---- */
+/* ---- which tile, up to 256 rows: measured on an H200 (bench/notes/gpu.md, "Products of few rows") ---- */
 
 /* Blocks that run at one time, one an SM, in clusters of 1 .. 8 (cudaOccupancyMaxActiveClusters of an H200). */
 static uint32_t places(uint32_t cluster)
