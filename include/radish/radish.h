@@ -5,10 +5,42 @@
  * and join and leave at any step. The text of a request depends on its tokens, parameters and seed alone (never on the
  * cache or the batch).
  *
- *     struct rd_options o;            rd_options_default(&o);  o.model = "model.gguf";
- *     rd_engine *engine;              rd_open(&o, &engine, &err);
- *     struct rd_request_options q;    rd_request_options_default(&q);  q.messages_json =
- * "[{\"role\":\"user\",\"content\":\"Hi\"}]"; rd_generate(engine, &q, on_event, user, &err); rd_close(engine);
+ * A whole program, which `cc hello.c $(pkg-config --cflags --libs radish)` builds:
+ *
+ *     #include <radish/radish.h>
+ *     #include <stdio.h>
+ *
+ *     static int on_event(void *user, uint32_t index, const struct rd_event *ev)
+ *     {
+ *         fwrite(ev->text, 1, ev->text_bytes, stdout);
+ *         return 0; // anything else stops the answer
+ *     }
+ *
+ *     int main(int argc, char **argv)
+ *     {
+ *         struct rd_error err = {RD_OK, ""};
+ *         struct rd_options o;
+ *         struct rd_request_options q;
+ *         rd_engine *engine;
+ *
+ *         rd_options_default(&o);
+ *         o.model = argc > 1 ? argv[1] : "model.gguf";
+ *         rd_request_options_default(&q);
+ *         q.messages_json = "[{\"role\": \"user\", \"content\": \"Hi\"}]";
+ *         if (rd_open(&o, &engine, &err) == RD_OK) {
+ *             rd_generate(engine, &q, on_event, NULL, &err);
+ *             rd_close(engine);
+ *         }
+ *         if (err.status != RD_OK) fprintf(stderr, "%s\n", err.text);
+ *         return err.status != RD_OK;
+ *     }
+ *
+ * That is all a simple program needs. The sections below, in their order: open and close; text (tokens, templates); requests
+ * (asynchronous ones, and at their end rd_generate and rd_generate_batch, which wait); the low level (logits, cache
+ * handles); statistics, memory and the cache; the log.
+ *
+ * Options begin with their size, which their _default function sets, so that a program that was built with another
+ * version's header is refused (RD_E_INVALID), not misread: fill them by that function, then change what you want.
  *
  * Strings are UTF-8. Times are milliseconds unless named otherwise, sizes bytes, lengths tokens.
  * Thread  any thread unless stated. One rd_request is polled by one thread at a time.
@@ -40,6 +72,7 @@ RD_API void rd_free(void *p);
 /* ---- open and close ---- */
 
 struct rd_options {
+    size_t size;                    /* of this struct, set by rd_options_default */
     const char *model;              /* a GGUF file */
     const char *model_id;           /* the name clients use; NULL: the file's name without .gguf */
     const char *device;             /* "auto" (NULL): the first GPU that can be used, else the CPU; "cpu"; "cuda",
@@ -77,7 +110,7 @@ struct rd_options {
     const char *store_kv; /* NULL: as they are; "q8_0": f16 keys and values of positions from store_kv_min on are
                                      * kept there as 8-bit integers: half the room, and answers that may differ */
     uint32_t store_kv_min;          /* 0 = 256 */
-    double cache_verify;            /* 0 .. 1: so many of the cache's hits are computed again while nothing else is to
+    double cache_verify;            /* 0 .. 1: this share of the cache's hits is computed again while nothing else is to
                                      * do, and compared byte by byte (docs/cache.md); 0: none */
     bool isolate;                   /* memory of keys and values is made zeros when it passes from one cache salt (API
                                      * key) to another */
@@ -129,12 +162,14 @@ RD_API void rd_get_info(const rd_engine *engine, struct rd_info *out);
 /* `radish convert`: a model (a GGUF file, or a directory as it comes from the hub) written as a GGUF file. The output
  * appears whole or not at all. type: "f16", "bf16", "q8_0", "q4_k_m" (NULL: f16). */
 struct rd_convert_options {
+    size_t size;                         /* of this struct, set by rd_convert_options_default */
     const char *type;
     const char *pre;                     /* name of the pre-tokenizer; NULL: found */
     uint32_t n_threads;                  /* 0: all cores */
     void (*progress)(void *user, double fraction);
     void *progress_user;
 };
+RD_API void rd_convert_options_default(struct rd_convert_options *o);
 RD_API rd_status rd_convert(const char *model, const char *out_path, const struct rd_convert_options *o,
                             struct rd_error *err);
 /* `radish inspect`: metadata, tensors, sizes, memory need, chat template of a GGUF file; *text is the caller's
@@ -412,7 +447,7 @@ RD_API rd_status rd_classify(rd_engine *engine, const int32_t *tokens, uint32_t 
 struct rd_classify_item {
     const int32_t *tokens; /* the prompt; n >= 1 */
     uint32_t n;
-    const int32_t *labels; /* tokens to choose from as what comes next; NULL: the caller wants logits alone */
+    const int32_t *labels; /* the tokens to choose from; NULL: the caller wants logits alone */
     uint32_t n_labels;
     float *logprobs; /* [n_labels] of the labels, or NULL: not wanted */
     float *logits;   /* [n_vocab] after the prompt, or NULL: not wanted */
@@ -527,12 +562,12 @@ RD_API uint64_t rd_cache_clear(rd_engine *engine);
 RD_API rd_status rd_cache_clear_behind(rd_engine *engine, const struct rd_request_options *o, uint64_t *n_pages,
                                        uint64_t *n_disk, struct rd_error *err);
 
-/* The disk cache in a folder, without a model, also while a process uses it (but for CLEAR). *json is the caller's
+/* The disk cache in a folder, without a model, even while a process uses it (CLEAR excepted). *json is the caller's
  * (rd_free):
  *     LIST     {"dir", "in_use", "bytes", "pages", "segments", "damaged", "entries": [{"id", "model" and "kv_type" (null:
  *              unknown), "pages", "tokens", "bytes", "segments", "age_s"}]}
- *     VERIFY   {"pages", "damaged", "dropped"}: every page is read and checked; damaged ones are dropped if nobody else
- *              writes there
+ *     VERIFY   {"pages", "damaged", "dropped"}: every page is read and checked; damaged ones are dropped unless another
+ *              process writes there
  *     CLEAR    {"entries", "bytes"}: of that model or entry (id), or (model NULL) everything
  * RD_E_NOT_FOUND: no such folder, no cache in it, nothing of that model. RD_E_AGAIN: CLEAR, and another process writes. */
 enum rd_cache_dir_job { RD_CACHE_DIR_LIST, RD_CACHE_DIR_VERIFY, RD_CACHE_DIR_CLEAR };

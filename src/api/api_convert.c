@@ -6,14 +6,25 @@
 #include "format/model_file.h"
 #include "model/model_convert.h"
 
+void rd_convert_options_default(struct rd_convert_options *o)
+{
+    *o = (struct rd_convert_options){.size = sizeof(*o)};
+}
+
 rd_status rd_convert(const char *model, const char *out_path, const struct rd_convert_options *o, struct rd_error *err)
 {
-    struct model_progress progress = {o->progress, o->progress_user};
-    struct convert_options co = {.pre = o->pre, .n_threads = o->n_threads, .progress = &progress};
-    const char *type = o->type ? o->type : "f16";
+    struct model_progress progress;
+    struct convert_options co;
+    const char *type;
     struct model_file *g = NULL;
     rd_status st;
 
+    if (o->size != sizeof(*o))
+        return error_set(err, RD_E_INVALID, "options of %zu bytes, expected %zu: fill them by rd_convert_options_default",
+                         o->size, sizeof(*o));
+    progress = (struct model_progress){o->progress, o->progress_user};
+    co = (struct convert_options){.pre = o->pre, .n_threads = o->n_threads, .progress = &progress};
+    type = o->type ? o->type : "f16";
     json_set_alloc_funcs(api_json_alloc, mem_free);
     if (!convert_type_find(type, &co.type))
         return error_set(err, RD_E_INVALID, "type \"%.32s\" is unknown; known: f16, bf16, q8_0, q4_k_m", type);

@@ -39,6 +39,7 @@ void rd_free(void *p)
 void rd_options_default(struct rd_options *o)
 {
     memset(o, 0, sizeof(*o));
+    o->size = sizeof(*o);
     o->cache_ram_bytes = RD_CACHE_RAM_AUTO;
 }
 
@@ -300,7 +301,7 @@ const char *rd_known_devices(void)
 
 rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *err)
 {
-    uint32_t max_running = or_default(o->max_running, DEFAULT_RUNNING);
+    uint32_t max_running;
     struct text_job job = {0};
     struct thread text_thread = {0};
     struct kv_layout types = {0};
@@ -311,6 +312,10 @@ rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *
 
     *out = NULL;
     if (err) *err = (struct rd_error){RD_OK, ""};
+    if (o->size != sizeof(*o))
+        return error_set(err, RD_E_INVALID, "options of %zu bytes, expected %zu: fill them by rd_options_default", o->size,
+                         sizeof(*o));
+    max_running = or_default(o->max_running, DEFAULT_RUNNING);
     if (max_running > 4096 || o->max_chunk > 65536)
         return error_set(err, RD_E_INVALID, "max_running: at most 4096; max_chunk: at most 65536");
     st = api_kv_type_parse(o->kv_type, &types, err); /* before anything is loaded */

@@ -1,6 +1,6 @@
 /* api/api_state.h - what stands behind the handles of radish/radish.h.
  *
- * Thread  rd_engine: read-only after open, but for its queues and atomics. rd_request: groups below.
+ * Thread  rd_engine: read-only after open, except its queues and atomics. rd_request: groups below.
  */
 #pragma once
 #include <stdatomic.h>

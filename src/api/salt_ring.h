@@ -1,5 +1,5 @@
 /* api/salt_ring.h - under which salts an API key has sent requests lately: for telling that a prompt is stored, but under
- * another salt, to the key alone that stored it. Requests without a key are nobody's: their salts may be different people's.
+ * another salt, to the key alone that stored it. Requests without a key have no owner: several may use their salts.
  *
  * Thread  any thread.
  */

@@ -13,7 +13,7 @@
  *     tools      under a request that was rendered, and under its answer. A request takes the spelling of the longest
  *                conversation that it begins with; one that is no longer than that, and has no answer in it, none: it
  *                begins a conversation, maybe another client's. Where two were spelled differently that said the same,
- *                nobody can tell which it goes on from, and it is rendered as it came.
+ *                there is no telling which it goes on from, and it is rendered as it came.
  *     arguments  of a call in the history: as they were first sent, or delivered.
  *
  * Owners never meet. The oldest go when the bytes or the entries exceed their limit.

@@ -2,8 +2,8 @@
  *
  * A file is written under a temporary name, which only its writer has locked, and renamed when it is complete: readers
  * see a whole file or none. Two writers of one name are fine: the later rename wins. Removing a file that others have
- * mapped leaves them their bytes. Files and folder are the user's alone (0600, 0700): one that belongs to somebody
- * else, or that others may write to, is refused, because its bytes are computed with.
+ * mapped leaves them their bytes. Files and folder are the user's alone (0600, 0700): one that belongs to
+ * another, or that others may write to, is refused, because its bytes are computed with.
  * Files are not synced but by cache_file_sync: what a power cut leaves behind is for the reader's checksums to find.
  *
  * Thread  any thread; a struct cache_file: its owner.

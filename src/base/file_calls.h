@@ -5,7 +5,7 @@
  * Each member does what the call of its name does, errno included. Every call goes through the fault hook of base/file.h
  * first, where the caller is; the table knows nothing of it. Maps are not here: who maps a file has the system's.
  *
- * Thread  any thread calls; file_calls_replace: while nobody else uses files.
+ * Thread  any thread calls; file_calls_replace: while no other thread uses files.
  */
 #pragma once
 #include <stddef.h>

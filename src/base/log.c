@@ -115,7 +115,7 @@ static void write_stderr(enum log_level level, const char *line)
     gmtime_r(&now, &tm);
     strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%SZ", &tm);
     if (n_dropped) {
-        snprintf(dropped, sizeof(dropped), "%u lines of the log were dropped: nobody read it", n_dropped);
+        snprintf(dropped, sizeof(dropped), "%u lines of the log were dropped: its reader was too slow", n_dropped);
         n_dropped = 0;
         put_line(stamp, names[LOG_WARN], dropped);
     }

@@ -10,7 +10,7 @@ typedef void (*log_fn)(void *arg, enum log_level level, const char *line);
 void log_set_level(enum log_level level);
 /* Lines on stderr are JSON: {"time":"2026-11-23T10:41:48Z","level":"info","message":".."}. */
 void log_set_json(bool on);
-/* NULL: stderr, with time stamps. Where nobody reads that (a pipe that is full, a terminal that is held), lines are
+/* NULL: stderr, with time stamps. Where that is not read (a pipe that is full, a terminal that is held), lines are
  * dropped and their number is told later: a server must not stop with its terminal. */
 void log_set_sink(log_fn fn, void *arg);
 void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -1,6 +1,6 @@
 /* base/mem.h - the one facade for memory: heap, big mappings, counts, a limit, and a fail-the-Nth hook.
  *
- * Nobody else calls malloc, calloc, realloc, free, mmap of anonymous memory. Libraries that take allocators
+ * No other code calls malloc, calloc, realloc, free, mmap of anonymous memory. Libraries that take allocators
  * (jansson, libevent, pcre2) are given these.
  * Units   bytes.
  * Thread  any thread.
@@ -76,7 +76,7 @@ bool mem_set_limit(uint64_t n_bytes);
 void mem_fail_after(int64_t i);
 /* The i-th and every later one fail. */
 void mem_fail_from(int64_t i);
-/* fails() is asked before each allocation, on its thread; true: that one fails. It must not allocate here. NULL: nobody is. */
+/* fails() is asked before each allocation, on its thread; true: that one fails. It must not allocate. NULL: none is. */
 void mem_set_fault(bool (*fails)(void));
 /* Allocations made since process start (the step loop's count must not move); blocks alive now (leak test). */
 uint64_t mem_n_allocs(void);

@@ -1,6 +1,6 @@
-/* base/sip_hash.h - SipHash-2-4 with 128 bits: digests that nobody can make two of a kind of without the key.
+/* base/sip_hash.h - SipHash-2-4 with 128 bits: digests of which no two can be made equal without the key.
  *
- * For names that depend on what a client sends (chains of token digests): somebody who does not know the key cannot find
+ * For names that depend on what a client sends (chains of token digests): an attacker without the key cannot find
  * two texts with one name. About 1 GB/s; the digests of base/hash.h are faster, and are for checks against damage.
  * The values are the same on every machine and may be stored in files.
  *

@@ -1,4 +1,4 @@
-/* base/thread.h - threads, locks, conditions, ownership checks. Nobody else includes pthread.h.
+/* base/thread.h - threads, locks, conditions, ownership checks. No other file includes pthread.h.
  *
  * Thread  any thread. struct thread_owner: binds to the first thread that calls in, later calls from another
  *         thread assert in debug builds (NDEBUG not set) and cost nothing in release builds.
@@ -18,7 +18,7 @@ rd_status thread_start(struct thread *t, const char *name, thread_fn fn, void *a
 /* Joins; harmless when never started or already joined. */
 void thread_join(struct thread *t);
 void thread_yield(void);
-/* The calling thread runs only when nobody else wants its core, from now on. */
+/* From now on the calling thread runs only when no other wants its core. */
 void thread_set_idle(void);
 /* Cores this process may use (affinity and cgroup quota respected), at least 1. */
 uint32_t thread_n_cores(void);

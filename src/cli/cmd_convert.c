@@ -47,7 +47,12 @@ static int run_convert(const struct command *self, int argc, char **argv)
     if (!f.force && file_exists(f.output)) return cli_fail("%s: there already; --force replaces it", f.output);
     load_bar_init(&bar, f.output, &bar_options);
     bar.verb = "writing";
-    o = (struct rd_convert_options){f.type, f.pre, f.n_threads, bar_options.progress, bar_options.progress_user};
+    rd_convert_options_default(&o);
+    o.type = f.type;
+    o.pre = f.pre;
+    o.n_threads = f.n_threads;
+    o.progress = bar_options.progress;
+    o.progress_user = bar_options.progress_user;
     st = rd_convert(path, f.output, &o, &err);
     load_bar_end(&bar);
     return st == RD_OK ? EXIT_DONE : cli_fail_at(words[0], st, &err);

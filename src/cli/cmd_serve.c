@@ -88,7 +88,7 @@ static const struct arg serve_args[] = {
      .at = offsetof(struct serve_flags, sse_ping_s),
      .fallback = "5",
      .max = 3600,
-     .help = "seconds of silence after which a stream sends a comment, so that nobody takes a long prefill for a dead "
+     .help = "seconds of silence after which a stream sends a comment, so that a long prefill is not taken for a dead "
              "server; 0: never"},
     {.flag = "--send-timeout",
      .kind = ARG_U32,
@@ -103,14 +103,14 @@ static const struct arg serve_args[] = {
      .value = "FILE",
      .at = offsetof(struct serve_flags, warm),
      .fallback_text = "none",
-     .help = "prompts to compute before anybody asks, while nothing else is to do: a JSON line each with messages (and "
+     .help = "prompts to compute in advance, while the engine is idle: a JSON line each with messages (and "
              "tools) or prompt"},
     {.flag = "--shared-prefix",
      .kind = ARG_TEXT,
      .value = "FILE",
      .at = offsetof(struct serve_flags, shared),
      .fallback_text = "none",
-     .help = "public prompts, lines as for --warm: computed before anybody asks, and found by requests that begin with "
+     .help = "public prompts, lines as for --warm: computed in advance, and found by requests that begin with "
              "them "
              "under every API key and cache_salt"},
     {.flag = "--drain",

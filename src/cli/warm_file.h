@@ -1,4 +1,4 @@
-/* cli/warm_file.h - the files of `radish serve --warm` and --shared-prefix: prompts that are computed before anybody asks.
+/* cli/warm_file.h - the files of `radish serve --warm` and --shared-prefix: prompts that are computed in advance.
  *
  * A line each, as JSON: the fields that make the prompt of a chat or completion request, others are ignored.
  *

@@ -2,7 +2,7 @@
  *
  * It has pages and a tree of its own, so that its prompts are shared and kept like the served model's. A sequence that
  * decodes gets a shadow: the same tokens under the small model. The shadow first catches up with the prompt, some rows
- * in every step, so that nobody waits for it; from then on it writes a few tokens ahead, greedily, before each step, and
+ * in every step, so that none waits for it; from then on it writes a few tokens ahead, greedily, before each step, and
  * takes back those that the served model did not say. Its sequences run as one batch.
  *
  * Errors  none reach a request: without memory, pages or device there are no drafts.

@@ -53,7 +53,7 @@ struct executor {
     /* RD_OK: done, and all before in that direction. RD_E_AGAIN: not yet; never with wait. Anything else, of move_begin
      * too: what they wrote must not be trusted, and nothing of them is under way. RD_E_DEVICE: see is_dead. */
     rd_status (*move_end)(void *self, bool out, uint64_t ticket, bool wait);
-    /* Whether the first n_rows rows of two pages differ, and where; NULL: nobody can tell. */
+    /* Whether the first n_rows rows of two pages differ, and where; NULL: it cannot tell. */
     bool (*differs)(void *self, kv_page a, kv_page b, uint32_t n_rows, struct page_difference *where);
     void (*close)(void *self);           /* executor_close; NULL: it is the caller's */
 };

@@ -4,7 +4,7 @@
  * open one of its adapter: kv/kv_space.h) has of the part in common: its own namespace holds them too, as nodes of its
  * own, and nothing is computed or copied. When such a request has computed all of a public prompt itself, the common
  * namespace gets it from there (all but the last few tokens: text that goes on may change these). Behind the public part
- * every namespace is alone: what somebody can find out by timing is whether a public prompt is stored.
+ * every namespace is alone: what timing can reveal is whether a public prompt is stored.
  *
  *     common:   root --[public prompt: pages p0 p1 p2]--[...]
  *     salted:   root --[public prompt: pages p0 p1 p2]--[its own: p3 (a copy of p2's first rows, or appended to p2) ...]

@@ -5,7 +5,7 @@
  *         --> takes pages, waits in the queue --copy beside the steps--> attached to the tree as ready, admitted
  *
  * NAMES. A page is known by a chain of digests, of its tokens and of the page before it, seeded by the namespace; keyed,
- * so that nobody can make up two texts with one name. The engine names every page when it is full (ram_link_name), so
+ * so that none can make up two texts with one name. The engine names every page when it is full (ram_link_name), so
  * that eviction needs no look at the tree. Full pages alone are kept; up to page_tokens - 1 tokens behind them, and the
  * hidden state at an end, are computed again, or come from disk where there is a disk cache: it is asked next.
  *

@@ -4,7 +4,7 @@
  *     request_create, fill params  ->  queue, sequence, sampler, ring  ->  request_pop, ended, results
  *
  * Two references: the engine's (until it has ended) and the consumer's. The engine pauses a request whose ring is full
- * (a slow reader costs nobody else anything).
+ * (a slow reader costs the others nothing).
  *
  * Thread  fields are grouped by owner below; everything that crosses is atomic and says why its order is enough.
  */
@@ -67,7 +67,7 @@ struct request_params {
     uint32_t n_end_tokens;
     const int32_t *stop_tokens;          /* copied; they end the text too, whatever ignore_eos says */
     uint32_t n_stop_tokens;
-    uint32_t min_tokens;                 /* before so many neither end nor stop tokens are drawn */
+    uint32_t min_tokens;                 /* until then neither end nor stop tokens are drawn */
     struct think_budget think;           /* copied; n_forced 0: none */
     bool idle;               /* computed only when nothing else is to do: it comes last, and makes way */
     struct prefill_wish prefill;         /* copied */

@@ -25,7 +25,7 @@ void speculation_destroy(struct speculation *s); /* NULL is fine */
 void speculation_plan(struct engine *e, uint32_t n_decoding, uint32_t n_free_rows);
 /* A step without prefill took so long. */
 void speculation_measure(struct engine *e, uint32_t n_rows, uint64_t ns);
-/* Of r's draft in this step so many tokens were right. */
+/* How many tokens of r's draft in this step were right. */
 void speculation_verified(struct engine *e, struct request *r, uint32_t n_right);
 /* What r has written is remembered for others of its namespace. */
 void speculation_remember(struct engine *e, struct request *r);

@@ -65,7 +65,7 @@ struct request_store {
     struct store_space *space;           /* NULL: not looked up yet */
     uint32_t n_saved;                    /* pages that are stored, or were handed over */
     struct store_space *end_space, *packed_space;   /* of ends, of packed pages; as space */
-    uint32_t end_at;                     /* the end after so many tokens was handed over */
+    uint32_t end_at;                     /* the end after this many tokens was handed over */
     struct hash128 last;                 /* digest of page n_saved - 1 */
 };
 
@@ -117,9 +117,9 @@ uint32_t store_link_n_lossy(const struct store_link *l, const kv_page *pages, ui
 bool store_link_is_lossy_at(const struct store_link *l, uint32_t n);
 /* Here and in the next, NULL: none. Pages that requests in the queue will still take beside their loans. */
 uint64_t store_link_promised(const struct store_link *l);
-/* Pages on loan: somebody will give them back, by the doorbell. */
+/* Pages on loan: they are given back, by the doorbell. */
 uint32_t store_link_n_pages(const struct store_link *l);
-/* After a commit, before anybody is ended: the batch's new pages. */
+/* After a commit, before any request is ended: the batch's new pages. */
 void store_link_save_step(struct engine *e);
 /* r ends or is preempted, its sequence still live: the rest of its pages, if they are kept. */
 void store_link_save_rest(struct engine *e, struct request *r);

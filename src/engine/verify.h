@@ -9,7 +9,7 @@
  *
  * A MISMATCH (there must be none) is counted and logged: namespace, position, tokens around it, the first byte that
  * differs. From that page on the path and everything below it is dropped, handles that hold it do not match it any more,
- * and everything of the namespace goes from the disk, since nobody can tell which of its pages were computed from the
+ * and everything of the namespace goes from the disk, as it is unknown which of its pages were computed from the
  * wrong one. Other namespaces that share the page (public prompts) lose it likewise, and then all of the disk cache goes.
  * No request is live then, so none is ended.
  *

@@ -4,7 +4,7 @@
  * The life of a sequence (docs/engine.md, "Requests"); everything happens between steps, on the engine thread:
  *
  *     admit    match, lock, insert the unmatched rest as ONE pending node owned by this sequence.
- *              -> WAITING for a position that somebody else computes, or RUNNABLE at n_computed.
+ *              -> WAITING for a position that another sequence computes, or RUNNABLE at n_computed.
  *     reserve  rows [n_computed, n_computed + n) get places: append in place | new page | copy on write.
  *     commit   the step succeeded: n_computed rises, owned pending nodes publish, waiters that are passed turn
  *              RUNNABLE.
@@ -55,7 +55,7 @@ struct kv_cache {
     uint64_t n_rows_copied, n_owner_handed_over, n_joined_in_flight; /* since creation */
 };
 
-/* Pages taken from the pool, with one holder each, that somebody fills outside of any step, to attach them with
+/* Pages taken from the pool, with one holder each, that are filled outside of any step, to attach them with
  * radix_insert_ready: pending until the loan ends. */
 struct kv_loan { struct kv_loan *prev, *next; const kv_page *pages; uint32_t n; };
 
@@ -131,7 +131,7 @@ void kv_seq_push(struct kv_seq *seq, kv_key token);
 /* Ends or suspends the sequence: see above. store: insert the computed tail (false for uncached and for output that
  * must not be kept). Keys stay, so that a preempted sequence can be admitted again. Idempotent. */
 void kv_seq_finish(struct kv_seq *seq, bool store, uint64_t now);
-/* After a failed step that wrote rows for this sequence. Its own pages are quarantined, but for those that a ready
+/* After a failed step that wrote rows for this sequence. Its own pages are quarantined, except those that a ready
  * node of the tree holds too: their ready rows are from earlier steps, and rows beyond them are never handed out
  * again. Idempotent. */
 void kv_seq_poison(struct kv_seq *seq);

@@ -16,7 +16,7 @@
  * node and on every ancestor. Leaves that are ready and unlocked are on an LRU list, ordered by last use; eviction
  * takes their tail pages first and cascades upwards: a parent that becomes a leaf takes its place by its own last
  * use. There is a list per class of node (enum radix_class), because some are worth keeping longer. Dropping a lock
- * counts as a use. Pending nodes are locked by sequences only; anybody else takes kv_hold, which locks ready nodes.
+ * counts as a use. Pending nodes are locked by sequences only; all others take kv_hold, which locks ready nodes.
  *
  * Sequences (kv/kv_seq.h) are the only users of the pending half of this interface; the engine sees kv_seq mostly.
  *
@@ -63,7 +63,7 @@ struct radix_match {
  *     PLAIN    -        -       everybody
  *     SHORT    5 min    1/8     radix_retain: cache_control, and prompt_cache_key's groups
  *     SHARED   5 min    1/8     prefixes that went on in RADIX_SHARED_FORKS ways or more
- *     HELD     5 min    1/4     radix_hold_next: until somebody goes on from there
+ *     HELD     5 min    1/4     radix_hold_next: until a sequence goes on from there
  *     LONG     1 h      1/8     radix_retain
  *     DAY      24 h     1/8     radix_retain: prompts of --warm and --shared-prefix, prompt_cache_retention */
 enum radix_class { RADIX_PLAIN, RADIX_SHORT, RADIX_SHARED, RADIX_HELD, RADIX_LONG, RADIX_DAY, RADIX_N_CLASSES };
@@ -74,7 +74,7 @@ struct radix_counts {
     uint64_t n_nodes, n_keys;                /* alive now, roots not counted */
     uint64_t node_bytes;                     /* heap for nodes and keys, charged to the budget */
     uint64_t n_pages_evicted, n_splits;      /* since creation */
-    uint64_t n_insert_failed;                /* no memory, or the place was below a part that somebody still computes */
+    uint64_t n_insert_failed;                /* no memory, or the place was below a part that is still being computed */
     uint64_t n_namespaces;
     uint64_t class_nodes[RADIX_N_CLASSES], class_keys[RADIX_N_CLASSES];      /* of n_nodes, n_keys */
 };
@@ -93,7 +93,7 @@ rd_status radix_namespace(struct radix *tree, const void *name, size_t n_bytes, 
 
 /* A number that no other namespace of this tree has or had; not 0. */
 uint64_t radix_root_id(const struct radix_node *root);
-/* Forgets namespaces that hold nothing and that nobody uses, but for keep. Their roots are gone. */
+/* Forgets namespaces that hold nothing and are not in use, except keep. Their roots are gone. */
 void radix_drop_empty(struct radix *tree, const struct radix_node *keep);
 
 /* Longest stored prefix of keys[0..n), pending nodes included. Touches last_use along the path only. now: any
@@ -122,7 +122,7 @@ const void *radix_node_state(const struct radix_node *node);
 /* The path of keys[0..n), as far as it is computed, is of this class from now on, or of the higher that it has: SHORT,
  * LONG or DAY. A node that goes on behind key n is split, so that no more is kept; without memory for that, less is. */
 void radix_retain(struct radix *tree, struct radix_node *root, const kv_key *keys, uint32_t n, enum radix_class class);
-/* A client is expected to go on from keys[0..n): their path is HELD until somebody does. */
+/* A client is expected to go on from keys[0..n): their path is HELD until one does. */
 void radix_hold_next(struct radix *tree, struct radix_node *root, const kv_key *keys, uint32_t n);
 
 /* Frees at least n_pages by dropping leaves, tail first: the least recently used by the clock of its class, and of the
@@ -130,7 +130,7 @@ void radix_hold_next(struct radix *tree, struct radix_node *root, const kv_key *
  * dearer). Returns the pages that became free (fewer when nothing is evictable). O(1) per page. */
 uint32_t radix_evict(struct radix *tree, uint32_t n_pages);
 /* Told of every page that radix_evict is about to free. True: it has retained the page, and will release it soon;
- * radix_evict counts it as freed. NULL: nobody is told. */
+ * radix_evict counts it as freed. NULL: not reported. */
 void radix_on_evict(struct radix *tree, bool (*keep)(void *arg, kv_page id), void *arg);
 /* Drops unlocked ready leaves not used since `before`, nor within the period of their class before now, at most
  * max_nodes of them; returns the pages that became free. */

@@ -53,7 +53,7 @@ struct radix {
     struct radix_root *roots[RADIX_N_BUCKETS];
     struct radix_lru { struct radix_node *head, *tail; } lru[RADIX_N_CLASSES]; /* head: least recently used */
     uint64_t n_roots_made;
-    uint32_t n_hidden;                               /* condemned nodes that somebody held: radix_condemn */
+    uint32_t n_hidden;                               /* condemned nodes that are still held: radix_condemn */
     uint64_t now;                                    /* the latest time that any caller named */
     struct ghosts ghosts;                            /* of what was dropped */
     bool (*keep)(void *arg, kv_page id);             /* radix_on_evict */

@@ -18,7 +18,7 @@ struct sampler {
     bool greedy, simple, edits; /* simple: temperature, top_k, top_p, min_p; edits: the row is not the model's */
     struct seen_token *seen;    /* [n_places] open addressing; NULL when no penalty is on */
     uint32_t n_places;          /* a power of two */
-    int32_t *history;           /* [cap_history] prompt and output, or NULL when nobody looks at it */
+    int32_t *history;           /* [cap_history] prompt and output, or NULL when it is not looked at */
     uint32_t n_history, n_prompt, cap_history;
     uint32_t *z;          /* [cap_history] for DRY, or NULL */
     uint64_t *break_ends; /* a bit per token: some of dry_break_words ends with it; or NULL */
@@ -37,7 +37,7 @@ struct sampler_scratch {
     int32_t *order;                      /* [n_vocab] */
     double *weights;                     /* [n_vocab] */
     uint32_t *marks;                     /* [n_vocab] all 0 between uses */
-    float most_gumbel[DRAW_N_LEADS];     /* of words that begin with so many ones and then a zero */
+    float most_gumbel[DRAW_N_LEADS];     /* of words that begin with this many ones and then a zero */
 };
 
 /* sampler_history.c: what was written so far. */

@@ -1,6 +1,6 @@
 /* sample/vocab_scan.h - passes over a whole row of logits, cut into blocks of 128 tokens, for the sampler.
  *
- * A vocabulary has up to 262,144 tokens, and most of them matter to nobody: the best of each block says where to look.
+ * A vocabulary has up to 262,144 tokens, and most of them do not matter: the best of each block says where to look.
  * The k-th largest of the blocks' best is a lower bound of the k-th largest logit, so the k best are found in a few
  * blocks. Sums of exponentials are kept per block, so that a draw computes the weights of one block again, not all.
  *

@@ -1,7 +1,7 @@
 /* server/embedding.h - texts to vectors, in the shapes of OpenAI and Ollama.
  *
  * Every input is a choice of one generation that generates nothing. Vectors have length 1; with `dimensions` their
- * first so many values, brought to length 1 again.
+ * first values, brought to length 1 again.
  * Thread  io thread that owns the connection.
  */
 #pragma once

@@ -5,7 +5,7 @@
  * the io thread; the engine's wake callback only puts it on the io thread's list. While more than 256 KiB wait for a
  * slow reader it does not read: the engine's ring fills and that request pauses.
  *
- * Thread  io thread that owns the connection, but for the wake.
+ * Thread  io thread that owns the connection, except the wake.
  */
 #pragma once
 #include "server/http_conn.h"
@@ -53,7 +53,7 @@ struct gen_events {
     void (*rename)(struct api_error *e); /* fields as the client knows them; may be NULL */
     /* The next two may be NULL. accept: the prompt was accepted and a stream is about to begin; nonzero: *e says why
      * not. keep: is given all that a stream writes, before it is sent, and called without (out empty) at every tick;
-     * false: nobody wants the rest. Then out ends with the stream's last words, and the request is cancelled. */
+     * false: the rest is not wanted. Then out ends with the stream's last words, and the request is cancelled. */
     int (*accept)(struct generation *g, struct api_error *e);
     bool (*keep)(struct generation *g, struct buf *out);
 };

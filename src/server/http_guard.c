@@ -145,7 +145,7 @@ static int check_origin(struct http_conn *c, struct api_error *e)
                              "(behind a proxy that sends another one: --allow-host NAME, or --api-key)");
     if (open && c->head.host && !named && !s->loopback && !http_host_is_private(c->head.host))
         return api_error_set(e, 403, NULL,
-                             "this server has no API key: the Host header must be an address, or a name that nobody else "
+                             "this server has no API key: the Host header must be an address, or a name no one else "
                              "can own (for others: --allow-host NAME, or --api-key)");
     if (!origin) return 0;
     if (open && !is_local_origin(origin) && !is_same_origin(origin, c->head.host))

@@ -6,7 +6,7 @@
 #include "server/http_conn.h"
 
 /* Whether a Host header (with or without a port) is one that a page of the internet cannot have: a name must be pointed
- * at this machine for that, and nobody can do so with IP addresses as they are written, localhost, names without a dot
+ * at this machine for that, which cannot be done with IP addresses as they are written, localhost, names without a dot
  * (a machine, a container), this machine's name, and those below .localhost, .local, .internal, .lan and .home.arpa,
  * which no one can register. For servers without a key that listen to more than this machine. */
 bool http_host_is_private(const char *host);

@@ -3,7 +3,7 @@
  * Pure functions on bytes: no socket, no allocation. What two parsers could read differently is refused (F41): bare CR
  * or LF, obs-fold, space before a colon, NUL, two Content-Lengths, Content-Length beside Transfer-Encoding, any
  * Transfer-Encoding but "chunked". libevent's evhttp accepts most of these, answers its errors in HTML and reads a
- * whole body before anybody may look at the head; therefore this parser over a plain bufferevent.
+ * whole body before the caller may look at the head; therefore this parser over a plain bufferevent.
  *
  * Thread  any thread. Source  RFC 9110, RFC 9112.
  */

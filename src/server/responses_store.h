@@ -4,7 +4,7 @@
  *     turn   input items, output items -> the turn that it went on from
  *
  * An answer that is being made is named by its id on both sides: who makes it hands over what was written and hears
- * whether it is still wanted; anybody else looks it up, reads its log or cancels it. A turn lives as long as an entry,
+ * whether it is still wanted; others look it up, reads its log or cancels it. A turn lives as long as an entry,
  * a later turn or a request refers to it, so that deleting or evicting an answer does not break the conversations that
  * went on from it.
  *

@@ -1,6 +1,6 @@
 /* server/server_state.h - the server's shared state and one io thread's.
  *
- * Thread  struct server: read-only once the threads run, but for its atomics. struct server_io: its io thread, but for
+ * Thread  struct server: read-only once the threads run, except its atomics. struct server_io: its io thread, except
  * the wake list, which engine threads fill under wake_lock, and what the door hands over.
  */
 #pragma once

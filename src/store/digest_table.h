@@ -1,7 +1,7 @@
 /* store/digest_table.h - where is the page with this digest? The index of the page store, in memory.
  *
  * An open table with linear probing; entries that go are closed up, so that nothing is left behind by many of them. The
- * digests are keyed (base/sip_hash.h), so nobody can make them collide. 24 bytes per slot, at most 3/4 full: a million
+ * digests are keyed (base/sip_hash.h), so none can make them collide. 24 bytes per slot, at most 3/4 full: a million
  * pages take 32 to 64 MiB.
  *
  * Thread  its owner (page_store.c: under the store's lock).

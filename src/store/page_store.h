@@ -29,7 +29,7 @@
  * used segment goes before a byte is written for which there is no room. A segment is used when a page of it is found,
  * read or written; the time survives restarts as the file's time of change.
  *
- * Thread  page_store_open, close: the owner, nobody else being in. put, flush, refresh, drop: one thread (the saver).
+ * Thread  page_store_open, close: the owner, alone. put, flush, refresh, drop: one thread (the saver).
  *         chain, find, has, read, get_counts: any thread, beside the saver; only read touches files. The lock inside is
  *         never held across a file call.
  * Errors  open: RD_E_IO, RD_E_INVALID (the folder cannot be used: serve without), RD_E_NOMEM. The others as said.
@@ -50,7 +50,7 @@ struct store_options {
     uint64_t cap_bytes;
     uint64_t segment_bytes;              /* of a file, about; 0: a 64th of the cap, at most 128 MiB */
     const struct clock *clock;
-    /* So many bytes of the disk stay free, but no more than 1/keep_free_part of its size (0: of any size): below that
+    /* This many bytes of the disk stay free, but no more than 1/keep_free_part of its size (0: of any size): below that
      * the files take no more room than they do, the least recently used goes for what is new. 0: it may fill up. */
     uint64_t keep_free_bytes, keep_free_part;
     const char *about; /* "MODEL\nKV TYPE", of what this process stores: for people; copied; or NULL */
@@ -72,7 +72,7 @@ rd_status page_store_open(const struct store_options *o, struct page_store **out
 /* Writes down what page_store_put left pending. NULL is fine. */
 void page_store_close(struct page_store *s);
 
-/* The namespace of that name (compared in full, at most LIMIT_STORE_NAME_BYTES), for pages of so many tokens and bytes.
+/* The namespace of that name (compared in full, at most LIMIT_STORE_NAME_BYTES), for pages of that size.
  * Any thread. RD_E_NOMEM, RD_E_LIMIT. */
 rd_status page_store_space(struct page_store *s, const void *name, size_t n, uint32_t page_tokens, uint64_t page_bytes,
                            struct store_space **out);

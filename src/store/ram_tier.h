@@ -2,7 +2,7 @@
  *
  * Slots of one page each, in chunks of memory that are taken and pinned as they are needed: by a thread of the tier, a
  * chunk ahead of use (pinning takes milliseconds, which no step must wait for), or at once where it has no thread.
- * A slot that somebody copies to or from is held: it is neither dropped nor given to others meanwhile.
+ * A slot that is copied to or from is held: it is neither dropped nor given to others meanwhile.
  *
  * The tier knows digests and bytes. What a digest stands for is its user's: engine/ram_link.h.
  *

@@ -49,7 +49,7 @@ struct segment_record {
     uint32_t tokens[];                   /* [n_tokens] */
 };
 
-/* A head for pages of so many tokens and bytes in a file of about segment_bytes; at least one slot. */
+/* A head for pages of that many tokens and bytes in a file of about segment_bytes; at least one slot. */
 struct segment_head segment_make_head(uint64_t id, struct sip_key key, struct hash128 space, uint32_t page_tokens,
                                       uint64_t page_bytes, uint64_t segment_bytes);
 /* Whole, of this version, of that id, its numbers consistent and within limits. */

@@ -6,7 +6,7 @@
  * Invariants (tests/text/test_output_random.c):
  *   - the texts of all CONTENT, REASONING and SOURCE events, in order, are exactly what was fed: nothing is lost or
  *     doubled. SOURCE is what belongs to a call or is a tag: its meaning is in the CALL events; most readers skip it.
- *   - the events do not depend on how the text was cut into pieces, but for the cuts of equal events that follow
+ *   - the events do not depend on how the text was cut into pieces, except for the cuts of equal events that follow
  *     each other.
  *   - a call is announced when its name is complete and is one of the tools; what turns out to be none before that is
  *     content. After that broken arguments are delivered as they are (CALL_END says complete = false).

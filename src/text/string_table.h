@@ -31,7 +31,7 @@ rd_status string_table_init(struct string_table *t, size_t n, size_t n_bytes);
 void string_table_deinit(struct string_table *t);
 /* Finds or adds. *id: the string's number; *is_new may be NULL. */
 rd_status string_table_add(struct string_table *t, const char *s, size_t n, uint32_t *id, bool *is_new);
-/* Adds a number for a string that nobody finds (an empty vocabulary entry). */
+/* Adds a number for a string that is never found (an empty vocabulary entry). */
 rd_status string_table_add_hidden(struct string_table *t, uint32_t *id);
 uint32_t string_table_find(const struct string_table *t, const char *s, size_t n);
 static inline const char *string_table_at(const struct string_table *t, uint32_t id, size_t *n)

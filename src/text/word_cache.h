@@ -4,7 +4,7 @@
  *
  *     slot: [turn:32 | n_ids:8 | n_key:8 in word 0] [key, 24 bytes, zero behind it] [8 ids]
  *
- * turn is odd while somebody writes; a reader looks at word 0 before and after, and takes what changed for a miss. Data
+ * turn is odd while a thread writes; a reader looks at word 0 before and after, and takes what changed for a miss. Data
  * words are stored with release and loaded with acquire: who sees a new one also sees the odd turn before it.
  * Thread  any thread.
  */

@@ -748,3 +748,21 @@ TEST(a_batch_of_prompts_without_memory_fails_and_leaves_nothing)
     CHECK_EQ(s.accounting_errors, 0);
     rd_close(engine);
 }
+
+TEST(options_of_another_size_are_refused)
+{
+    struct rd_options o = tiny_options(families[0]);
+    struct rd_convert_options c;
+    struct rd_error err = {RD_OK, ""};
+    rd_engine *engine = NULL;
+
+    o.size--;
+    CHECK_EQ(rd_open(&o, &engine, &err), RD_E_INVALID);
+    CHECK(!engine && strstr(err.text, "rd_options_default"));
+    o = (struct rd_options){.model = o.model};
+    CHECK_EQ(rd_open(&o, &engine, &err), RD_E_INVALID);
+    rd_convert_options_default(&c);
+    c.size += 8;
+    CHECK_EQ(rd_convert(o.model, "/nowhere/x.gguf", &c, &err), RD_E_INVALID);
+    CHECK(strstr(err.text, "rd_convert_options_default"));
+}

@@ -59,6 +59,16 @@ def test_the_example_runs_against_the_shared_and_the_static_library(root, prefix
     assert a == talks(tmp_path / "static", model)
 
 
+def test_the_program_in_the_header_builds_and_answers(root, flags, tmp_path, model):
+    header = (root / "include/radish/radish.h").read_text()
+    lines = header[header.index(" *     #include <radish/radish.h>") :].splitlines()
+    lines = lines[: lines.index(" *     }", [n for n, line in enumerate(lines) if "int main(" in line][0]) + 1]
+    source = tmp_path / "hello.c"
+    source.write_text("\n".join(line[7:] for line in lines) + "\n")
+    run("cc", "-Wall", "-Werror", *flags("--cflags"), source, "-o", tmp_path / "hello", *flags("--libs"))
+    assert len(run(tmp_path / "hello", model)) > 0
+
+
 def test_the_examples_build_with_their_own_cmake_project(root, prefix, flags, tmp_path):
     env = {**os.environ, "PKG_CONFIG_PATH": flags("--variable=pcfiledir")[0]}
     run("cmake", "-G", "Ninja", "-S", root / "examples", "-B", tmp_path, env=env)

@@ -131,7 +131,7 @@ static void open_ask_close(void)
 
 static void look_and_convert(void)
 {
-    struct rd_convert_options o = {.type = "q8_0", .n_threads = 1};
+    struct rd_convert_options o = {.size = sizeof(o), .type = "q8_0", .n_threads = 1};
     struct rd_error err = {RD_OK, ""};
     char path[128], *json = NULL;
 

@@ -1,4 +1,4 @@
-/* server/routes/classify.c - POST /classify, /v1/classify: how likely is each label as what comes next? Prefill only.
+/* server/routes/classify.c - POST /classify, /v1/classify: how likely is each label to come next? Prefill only.
  *
  * A label is a text, a token id, or a list of token ids. Its log probability is the sum over its tokens, each given the
  * input and the tokens before it; `probs` are those of the labels alone. Labels of one token cost one prefill for all;

@@ -1,5 +1,5 @@
 /* server/routes/landing.c - GET /: what this is and where things are, for a person with a browser; for programs the
- * words by which those of Ollama's know that somebody is there. */
+ * words by which those of Ollama's know that a server is there. */
 #include <string.h>
 #include "server/routes.h"
 
