@@ -16,6 +16,7 @@ COMMANDS = [
     "convert",
     "tokenize",
     "template",
+    "grammar",
     "doctor",
     "cache",
     "api",

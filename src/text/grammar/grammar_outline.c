@@ -109,6 +109,7 @@ static bool outline_loops(struct grammar_builder *b, grammar_node node)
         if (!end) continue;
         while (from > 0 && ends_wide(b, b->kids[at + from - 1], LOOK_DEPTH)) from--;
         if (m - from > PARTS_MAX - 1) from = m - (PARTS_MAX - 1);
+        if (from == 0 && i + 2 == n && !rest) continue; /* all of it: the rule would be this very sequence */
         memcpy(parts, b->kids + at + from, (m - from) * sizeof(*parts));
         parts[m - from] = end;
         rule = grammar_rule_with(b, grammar_seq(b, parts, m - from + 1), "loop");

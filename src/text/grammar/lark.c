@@ -1,0 +1,593 @@
+/* text/grammar/lark.c - Lark's grammars as llguidance reads them.
+ *
+ *     start: "SELECT " (NAME | "*") tail?        rules in small letters, terminals in capitals
+ *     NAME: /[a-z]+/                             /regular expressions/ over the whole terminal
+ *     %ignore /[ \t]+/                           may stand before, between and behind terminals of rules
+ *     %import common.INT -> NUMBER
+ *     args: %json { "type": "object" }           a JSON schema
+ *
+ * As a grammar: a terminal is no longest match, it is any of its texts.
+ */
+#include <stdio.h>
+#include <string.h>
+#include "base/buf.h"
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "text/grammar/grammar_languages.h"
+#include "text/grammar/node_list.h"
+#include "text/grammar/regex.h"
+#include "text/string_table.h"
+
+#define MAX_DEPTH 200u
+
+struct rule {
+    grammar_node node;
+    bool defined;
+    size_t used_at;
+};
+struct reader {
+    struct grammar_builder *b;
+    const char *text;
+    size_t n, at;
+    struct string_table names;
+    struct rule *rules;
+    size_t rules_cap;
+    struct node_list ignored;
+    grammar_node gap; /* what %ignore allows, any number of times; 0: nothing */
+    bool in_terminal, failed;
+};
+
+static void fail(struct reader *r, rd_status st, size_t at, const char *what)
+{
+    unsigned line = 1, column = 1;
+
+    for (size_t i = 0; i < at && i < r->n; i++, column++) {
+        if (r->text[i] != '\n') continue;
+        line++;
+        column = 0;
+    }
+    if (!r->failed) grammar_fail(r->b, st, "line %u, column %u: %s", line, column, what);
+    r->failed = true;
+}
+
+static void wrong(struct reader *r, const char *what)
+{
+    fail(r, RD_E_INVALID, r->at, what);
+}
+
+static char peek(const struct reader *r)
+{
+    return !r->failed && r->at < r->n ? r->text[r->at] : 0;
+}
+
+static bool pass(struct reader *r, const char *word)
+{
+    size_t n = strlen(word);
+
+    if (r->failed || r->n - r->at < n || memcmp(r->text + r->at, word, n) != 0) return false;
+    r->at += n;
+    return true;
+}
+
+static void skip_line(struct reader *r)
+{
+    while (r->at < r->n && r->text[r->at] != '\n') r->at++;
+}
+
+static void skip_blanks(struct reader *r)
+{
+    while (r->at < r->n) {
+        if (r->text[r->at] == ' ' || r->text[r->at] == '\t' || r->text[r->at] == '\r')
+            r->at++;
+        else if (r->text[r->at] == '#' || (r->text[r->at] == '/' && r->at + 1 < r->n && r->text[r->at + 1] == '/'))
+            skip_line(r);
+        else
+            return;
+    }
+}
+
+static void skip_lines(struct reader *r)
+{
+    for (skip_blanks(r); r->at < r->n && r->text[r->at] == '\n'; skip_blanks(r)) r->at++;
+}
+
+/* Blanks; line ends too where the alternatives go on behind them. */
+static void skip(struct reader *r, bool inside)
+{
+    struct reader ahead;
+
+    skip_blanks(r);
+    ahead = *r;
+    skip_lines(&ahead);
+    if (inside || peek(&ahead) == '|') r->at = ahead.at;
+}
+
+static size_t name_length(const struct reader *r)
+{
+    size_t n = 0;
+
+    for (; r->at + n < r->n; n++) {
+        char c = r->text[r->at + n];
+
+        if (!((c | 0x20) >= 'a' && (c | 0x20) <= 'z') && c != '_' && !(n && ((c >= '0' && c <= '9') || c == '-')))
+            break;
+    }
+    return n;
+}
+
+static bool is_terminal(const char *name)
+{
+    return (name[0] >= 'A' && name[0] <= 'Z') || (name[0] == '_' && name[1] >= 'A' && name[1] <= 'Z');
+}
+
+static struct rule *rule_of(struct reader *r, const char *name, size_t n)
+{
+    uint32_t id;
+    bool is_new;
+
+    if (r->failed) return NULL;
+    if (string_table_add(&r->names, name, n, &id, &is_new) != RD_OK ||
+        !mem_grow((void **)&r->rules, &r->rules_cap, id + 1, sizeof(*r->rules))) {
+        fail(r, RD_E_NOMEM, r->at, "out of memory");
+        return NULL;
+    }
+    if (is_new) r->rules[id] = (struct rule){.node = grammar_rule(r->b, name, n), .used_at = r->at};
+    return &r->rules[id];
+}
+
+/* A terminal within a rule may be followed by what is ignored. */
+static grammar_node terminal(struct reader *r, grammar_node node)
+{
+    return r->gap && !r->in_terminal ? grammar_pair(r->b, node, r->gap) : node;
+}
+
+/* --- literals ----------------------------------------------------------------------------------------------------- */
+
+/* "text", escapes taken back, into out. */
+static void quoted(struct reader *r, struct buf *out)
+{
+    static const char named[] = "nrtfvb\"\\/'", stand_for[] = "\n\r\t\f\v\b\"\\/'";
+
+    while (!r->failed && !pass(r, "\"")) {
+        const char *at;
+        char e;
+
+        if (r->at >= r->n || peek(r) == '\n') {
+            wrong(r, "a text without its closing quote");
+        } else if (!pass(r, "\\")) {
+            buf_putc(out, r->text[r->at++]);
+        } else if ((e = peek(r)) && (at = strchr(named, e))) {
+            buf_putc(out, stand_for[at - named]);
+            r->at++;
+        } else if (e == 'x' || e == 'u') {
+            char hex[5] = "", utf8[UTF8_MAX_BYTES];
+            unsigned c = 0;
+            size_t n = e == 'x' ? 2 : 4;
+            int used = 0;
+
+            if (r->n - r->at > n) memcpy(hex, r->text + r->at + 1, n);
+            if (sscanf(hex, "%4x%n", &c, &used) != 1 || (size_t)used != n) wrong(r, "wanted hexadecimal digits");
+            buf_append(out, utf8, (size_t)utf8_encode(c, utf8));
+            r->at += n + 1;
+        } else {
+            wrong(r, "an escape that radish does not know");
+        }
+    }
+    if (out->failed) fail(r, RD_E_NOMEM, r->at, "out of memory");
+    if (!r->failed && !utf8_valid(out->data ? out->data : "", out->n)) wrong(r, "not UTF-8");
+}
+
+static grammar_node any_case(struct reader *r, const char *s, size_t n)
+{
+    struct node_list row = {0};
+
+    for (size_t i = 0; i < n; i++) {
+        char c = s[i];
+        bool letter = (c | 0x20) >= 'a' && (c | 0x20) <= 'z';
+        struct grammar_range both[2] = {{(uint32_t)(c & ~0x20), (uint32_t)(c & ~0x20)},
+                                        {(uint32_t)(c | 0x20), (uint32_t)(c | 0x20)}};
+
+        node_list_add(r->b, &row, letter ? grammar_class(r->b, both, 2, false) : grammar_text(r->b, &c, 1));
+    }
+    return node_list_seq(r->b, &row);
+}
+
+static uint32_t only_char(struct reader *r, const struct buf *s)
+{
+    uint32_t c = 0;
+
+    if (s->n == 0 || utf8_decode(s->data, s->n, &c) != (int)s->n)
+        wrong(r, "a range goes from one character to another");
+    return c;
+}
+
+static grammar_node text_or_range(struct reader *r)
+{
+    struct buf s = {0}, to = {0};
+    grammar_node node = 0;
+
+    quoted(r, &s);
+    if (!r->failed && pass(r, "..")) {
+        struct grammar_range range = {only_char(r, &s), 0};
+
+        if (!pass(r, "\""))
+            wrong(r, "wanted \"a\"..\"z\"");
+        else
+            quoted(r, &to);
+        if (!r->failed) range.high = only_char(r, &to);
+        if (!r->failed && range.high < range.low) wrong(r, "a range that runs backwards");
+        if (!r->failed) node = grammar_class(r->b, &range, 1, false);
+    } else if (!r->failed && peek(r) == 'i') {
+        r->at++;
+        for (size_t i = 0; i < s.n; i++)
+            if ((unsigned char)s.data[i] >= 0x80) fail(r, RD_E_UNSUPPORTED, r->at, "any case of letters beyond ASCII");
+        node = any_case(r, s.data ? s.data : "", s.n);
+    } else {
+        node = grammar_text(r->b, s.data ? s.data : "", s.n);
+    }
+    buf_deinit(&s);
+    buf_deinit(&to);
+    return r->failed ? 0 : node;
+}
+
+static grammar_node regex(struct reader *r)
+{
+    size_t from = r->at, n, flags;
+    bool in_class = false;
+    char where[64];
+
+    while (r->at < r->n && r->text[r->at] != '\n' && (in_class || r->text[r->at] != '/')) {
+        if (r->text[r->at] == '\\')
+            r->at++;
+        else if (r->text[r->at] == '[')
+            in_class = true;
+        else if (r->text[r->at] == ']')
+            in_class = false;
+        r->at++;
+    }
+    if (r->at >= r->n || r->text[r->at] != '/') {
+        r->at = from;
+        wrong(r, "a regular expression without its closing /");
+        return 0;
+    }
+    n = r->at++ - from;
+    for (flags = 0; r->at + flags < r->n && r->text[r->at + flags] >= 'a' && r->text[r->at + flags] <= 'z';) flags++;
+    snprintf(where, sizeof(where), "at byte %zu: ", from);
+    r->at += flags;
+    return regex_node_flags(r->b, r->text + from, n, r->text + r->at - flags, flags, REGEX_WHOLE, where);
+}
+
+static grammar_node special_token(struct reader *r)
+{
+    unsigned id;
+    int used = 0;
+    char digits[24] = "";
+
+    memcpy(digits, r->text + r->at, r->n - r->at < 20 ? r->n - r->at : 20);
+    if (sscanf(digits, "<[%8u]>%n", &id, &used) == 1 && used && id < 1u << 24) {
+        r->at += (size_t)used;
+        return grammar_token(r->b, (int32_t)id);
+    }
+    fail(r, RD_E_UNSUPPORTED, r->at, "a token by its text: name it by its number, <[7]>");
+    return 0;
+}
+
+static grammar_node inline_schema(struct reader *r)
+{
+    struct schema_options o = {.spaces = JSON_SPACES_PLAIN};
+    json_error_t why = {.text = ""};
+    size_t depth = 0, end;
+    grammar_node node = 0;
+    bool in_text = false;
+    json_t *v;
+
+    skip(r, true);
+    for (end = r->at; end < r->n; end++) {
+        char c = r->text[end];
+
+        if (in_text && c == '\\')
+            end++;
+        else if (c == '"')
+            in_text = !in_text;
+        else if (!in_text && (c == '{' || c == '['))
+            depth++;
+        else if (!in_text && (c == '}' || c == ']') && --depth == 0)
+            break;
+    }
+    v = end < r->n ? json_loadb(r->text + r->at, end + 1 - r->at, JSON_ALLOW_NUL, &why) : NULL;
+    if (v) r->at = end + 1;
+    if (!v)
+        wrong(r, "%json: not a JSON schema");
+    else
+        node = grammar_from_schema(r->b, v, &o);
+    json_decref(v);
+    return node;
+}
+
+/* --- expressions -------------------------------------------------------------------------------------------------- */
+
+static grammar_node alternatives(struct reader *r, unsigned depth, bool inside);
+
+static grammar_node atom(struct reader *r, unsigned depth)
+{
+    size_t n = name_length(r), at = r->at;
+    grammar_node node;
+
+    if (n) {
+        const struct rule *rule = rule_of(r, r->text + at, n);
+
+        node = rule ? rule->node : 0;
+        r->at += n;
+        if (r->in_terminal && !is_terminal(r->text + at)) fail(r, RD_E_INVALID, at, "a rule within a terminal");
+        return is_terminal(r->text + at) ? terminal(r, node) : node;
+    }
+    if (pass(r, "\"")) return terminal(r, text_or_range(r));
+    if (pass(r, "/")) return terminal(r, regex(r));
+    if (pass(r, "%json")) return terminal(r, inline_schema(r));
+    if (peek(r) == '<') return terminal(r, special_token(r));
+    if (peek(r) == '(' || peek(r) == '[') {
+        bool optional = r->text[r->at++] == '[';
+
+        if (depth > MAX_DEPTH) wrong(r, "groups nested too deeply");
+        node = r->failed ? 0 : alternatives(r, depth + 1, true);
+        if (!pass(r, optional ? "]" : ")")) wrong(r, "a group that is not closed");
+        return optional && !r->failed ? grammar_maybe(r->b, node) : node;
+    }
+    if (strchr("~&%", peek(r)) && peek(r)) fail(r, RD_E_UNSUPPORTED, at, "an operator that radish does not know");
+    wrong(r, "wanted a name, a \"text\", a /regular expression/ or a (group)");
+    return 0;
+}
+
+static uint32_t number(struct reader *r)
+{
+    uint64_t v = 0;
+    size_t from = r->at;
+
+    for (; peek(r) >= '0' && peek(r) <= '9'; r->at++)
+        if (v < GRAMMAR_UNBOUNDED) v = v * 10 + (uint64_t)(peek(r) - '0');
+    if (r->at == from || v >= GRAMMAR_UNBOUNDED) wrong(r, "wanted a number of times");
+    return (uint32_t)v;
+}
+
+static grammar_node repeat(struct reader *r, grammar_node node)
+{
+    uint32_t min, max;
+    bool braces;
+
+    if (pass(r, "*")) return grammar_repeat(r->b, node, 0, GRAMMAR_UNBOUNDED);
+    if (pass(r, "+")) return grammar_repeat(r->b, node, 1, GRAMMAR_UNBOUNDED);
+    if (pass(r, "?")) return grammar_repeat(r->b, node, 0, 1);
+    braces = pass(r, "{");
+    if (!braces && !pass(r, "~")) return node;
+    skip_blanks(r);
+    min = peek(r) == ',' ? 0 : number(r);
+    max = min;
+    skip_blanks(r);
+    if (pass(r, braces ? "," : "..")) {
+        skip_blanks(r);
+        max = braces && peek(r) == '}' ? GRAMMAR_UNBOUNDED : number(r);
+        skip_blanks(r);
+    }
+    if (braces && !pass(r, "}")) wrong(r, "a count without its }");
+    if (max < min) wrong(r, "counts that run backwards");
+    return r->failed ? 0 : grammar_repeat(r->b, node, min, max);
+}
+
+static grammar_node alternatives(struct reader *r, unsigned depth, bool inside)
+{
+    struct node_list ways = {0};
+
+    do {
+        struct node_list row = {0};
+
+        skip(r, inside);
+        while (peek(r) && !strchr("|)]\n", peek(r)) &&
+               !(peek(r) == '-' && r->at + 1 < r->n && r->text[r->at + 1] == '>')) {
+            grammar_node node = atom(r, depth);
+
+            skip_blanks(r);
+            if (peek(r) && strchr("*+?~{", peek(r))) node = repeat(r, node);
+            if (peek(r) && strchr("*+?", peek(r))) wrong(r, "nothing to repeat");
+            node_list_add(r->b, &row, node);
+            skip(r, inside);
+        }
+        if (pass(r, "->")) { /* the name of an alternative: nothing to a grammar */
+            skip_blanks(r);
+            r->at += name_length(r);
+            skip(r, inside);
+        }
+        node_list_add(r->b, &ways, node_list_seq(r->b, &row));
+    } while (pass(r, "|"));
+    return node_list_alt(r->b, &ways);
+}
+
+/* --- statements --------------------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name, *regex;
+} common[] = {{"DIGIT", "[0-9]"},
+              {"HEXDIGIT", "[0-9a-fA-F]"},
+              {"INT", "[0-9]+"},
+              {"SIGNED_INT", "[+-]?[0-9]+"},
+              {"DECIMAL", "[0-9]+\\.[0-9]*|\\.[0-9]+"},
+              {"FLOAT", "[0-9]+(?:[eE][+-]?[0-9]+)|(?:[0-9]+\\.[0-9]*|\\.[0-9]+)(?:[eE][+-]?[0-9]+)?"},
+              {"SIGNED_FLOAT", "[+-]?(?:[0-9]+(?:[eE][+-]?[0-9]+)|(?:[0-9]+\\.[0-9]*|\\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"},
+              {"NUMBER", "(?:[0-9]+(?:\\.[0-9]*)?|\\.[0-9]+)(?:[eE][+-]?[0-9]+)?"},
+              {"SIGNED_NUMBER", "[+-]?(?:[0-9]+(?:\\.[0-9]*)?|\\.[0-9]+)(?:[eE][+-]?[0-9]+)?"},
+              {"ESCAPED_STRING", "\"(?:[^\"\\\\\\n]|\\\\[^\\n])*\""},
+              {"LCASE_LETTER", "[a-z]"},
+              {"UCASE_LETTER", "[A-Z]"},
+              {"LETTER", "[a-zA-Z]"},
+              {"WORD", "[a-zA-Z]+"},
+              {"CNAME", "[a-zA-Z_][a-zA-Z0-9_]*"},
+              {"WS_INLINE", "[ \\t]+"},
+              {"WS", "[ \\t\\f\\r\\n]+"},
+              {"CR", "\\r"},
+              {"LF", "\\n"},
+              {"NEWLINE", "(?:\\r?\\n)+"},
+              {"SH_COMMENT", "#[^\\n]*"},
+              {"CPP_COMMENT", "//[^\\n]*"},
+              {"C_COMMENT", "/\\*(?:[^*]|\\*+[^*/])*\\*+/"},
+              {"SQL_COMMENT", "--[^\\n]*"}};
+
+static void import_one(struct reader *r, const char *name, size_t n, const char *as, size_t n_as)
+{
+    for (size_t i = 0; i < sizeof(common) / sizeof(*common); i++) {
+        struct rule *rule;
+
+        if (strlen(common[i].name) != n || memcmp(common[i].name, name, n) != 0) continue;
+        if (!(rule = rule_of(r, as, n_as))) return;
+        if (rule->defined)
+            wrong(r, "a name that is defined already");
+        else
+            grammar_define(r->b, rule->node,
+                           regex_node(r->b, common[i].regex, strlen(common[i].regex), REGEX_WHOLE, ""));
+        rule->defined = true;
+        return;
+    }
+    fail(r, RD_E_UNSUPPORTED, r->at, "an import that radish does not know");
+}
+
+static void import(struct reader *r)
+{
+    skip_blanks(r);
+    if (!pass(r, "common")) {
+        fail(r, RD_E_UNSUPPORTED, r->at, "an import from other than common");
+        return;
+    }
+    skip_blanks(r);
+    if (pass(r, "(")) {
+        do {
+            const char *name;
+            size_t n;
+
+            skip_lines(r);
+            name = r->text + r->at;
+            n = name_length(r);
+            r->at += n;
+            import_one(r, name, n, name, n);
+            skip_lines(r);
+        } while (pass(r, ","));
+        if (!pass(r, ")")) wrong(r, "a list that is not closed");
+    } else if (pass(r, ".")) {
+        const char *name = r->text + r->at, *as = name;
+        size_t n = name_length(r), n_as = n;
+
+        r->at += n;
+        skip_blanks(r);
+        if (pass(r, "->")) {
+            skip_blanks(r);
+            as = r->text + r->at;
+            n_as = name_length(r);
+            r->at += n_as;
+        }
+        import_one(r, name, n, as, n_as);
+    } else {
+        wrong(r, "wanted common.NAME");
+    }
+}
+
+static void statement(struct reader *r, bool only_ignored)
+{
+    struct rule *rule;
+    grammar_node node, body;
+    const char *name;
+    size_t n;
+
+    if (peek(r) == '%') {
+        bool ignore = pass(r, "%ignore");
+
+        r->in_terminal = true;
+        if (ignore && only_ignored)
+            node_list_add(r->b, &r->ignored, alternatives(r, 0, false));
+        else if (ignore)
+            skip_line(r);
+        else if (!pass(r, "%import"))
+            fail(r, RD_E_UNSUPPORTED, r->at, "a directive other than %import and %ignore");
+        else if (!only_ignored)
+            import(r);
+        else
+            skip_line(r);
+        return;
+    }
+    if (only_ignored) {
+        skip_line(r);
+        return;
+    }
+    if (peek(r) == '?' || peek(r) == '!') r->at++;
+    name = r->text + r->at;
+    n = name_length(r);
+    if (n == 0) {
+        wrong(r, "wanted name: ...");
+        return;
+    }
+    rule = rule_of(r, name, n);
+    r->at += n;
+    if (peek(r) == '.') { /* a priority, for a lexer */
+        r->at++;
+        if (peek(r) == '-') r->at++;
+        number(r);
+    }
+    if (peek(r) == '[' || peek(r) == '{') fail(r, RD_E_UNSUPPORTED, r->at, "attributes or parameters of a rule");
+    skip_blanks(r);
+    if (!pass(r, ":")) wrong(r, "wanted name: ...");
+    if (!rule || r->failed) return;
+    if (rule->defined) wrong(r, "a name that is defined already");
+    rule->defined = true;
+    node = rule->node;
+    r->in_terminal = is_terminal(name);
+    body = alternatives(r, 0, false);
+    if (!r->failed) grammar_define(r->b, node, body);
+    if (peek(r) && peek(r) != '\n') wrong(r, "a group that was not opened");
+}
+
+static void read_all(struct reader *r, bool only_ignored)
+{
+    r->at = 0;
+    for (skip_lines(r); r->at < r->n && !r->failed && grammar_status(r->b, NULL) == RD_OK; skip_lines(r))
+        statement(r, only_ignored);
+}
+
+static grammar_node from_lark(struct grammar_builder *b, const char *text, size_t n)
+{
+    struct reader r = {.b = b, .text = text, .n = n};
+    grammar_node root = 0;
+    uint32_t id;
+
+    if (string_table_init(&r.names, 16, 256) != RD_OK) {
+        grammar_fail(b, RD_E_NOMEM, "out of memory");
+        return 0;
+    }
+    read_all(&r, true); /* what is ignored, before it is needed */
+    if (r.ignored.n) {
+        grammar_node rule = grammar_rule(b, "ignored", 7);
+
+        grammar_define(b, rule, grammar_repeat(b, node_list_alt(b, &r.ignored), 0, GRAMMAR_UNBOUNDED));
+        r.gap = rule;
+    }
+    if (!r.failed) read_all(&r, false);
+    for (id = 0; id < r.names.n && !r.failed; id++) {
+        char name_text[80], what[128];
+        size_t n_name;
+        const char *name = string_table_at(&r.names, id, &n_name);
+
+        if (r.rules[id].defined) continue;
+        snprintf(what, sizeof(what), "nothing is named %s", error_quote(name_text, sizeof(name_text), name, n_name));
+        fail(&r, RD_E_INVALID, r.rules[id].used_at, what);
+    }
+    id = string_table_find(&r.names, "start", 5);
+    if (id == STRING_NONE)
+        fail(&r, RD_E_INVALID, 0, "no rule is named start");
+    else
+        root = r.gap ? grammar_pair(b, r.gap, r.rules[id].node) : r.rules[id].node;
+    mem_free(r.ignored.v);
+    string_table_deinit(&r.names);
+    mem_free(r.rules);
+    return r.failed ? 0 : root;
+}
+
+grammar_node grammar_from_ebnf(struct grammar_builder *b, const char *text, size_t n)
+{
+    return n && memmem(text, n, "::=", 3) ? grammar_from_gbnf(b, text, n) : from_lark(b, text, n);
+}

@@ -1,0 +1,194 @@
+"""JSON schemas as grammars, against the jsonschema package: the public suite, random schemas, schemas of tools and APIs.
+
+What a grammar accepts must be valid; there is no exception. What it refuses although it is valid is counted by cause.
+"""
+
+import json
+import os
+from collections import Counter, defaultdict
+
+import jsonschema
+import pytest
+import schema_gen
+import schema_suite
+
+
+# Refused or accepted otherwise than the suite has it, and why.
+LONG = os.environ.get("RADISH_LONG") == "1"
+FORMATS_HOLD = "format"  # the suite takes format as an annotation by default; here it holds
+KNOWN_REFUSED = {
+    ("vocabulary", "schema that uses custom metaschema with with no validation vocabulary"),
+    ("dependentRequired", "dependencies with escaped characters"),  # the order of members that no schema orders
+}
+
+
+def dialect(draft, schema):
+    if draft == "draft7" and isinstance(schema, dict) and "$schema" not in schema:
+        return {"$schema": "http://json-schema.org/draft-07/schema#", **schema}
+    return schema
+
+
+def suite_results(ask, draft):
+    """{keyword: Counter of ok, unsound, refused, unsupported}, [what is unsound], [what is refused]."""
+    groups = list(schema_suite.cases(draft))
+    answers = ask([{"schema": dialect(draft, g[2]), "instances": [t["data"] for t in g[3]]} for g in groups])
+    counts, unsound, refused = defaultdict(Counter), [], []
+    for (keyword, group, schema, tests), answer in zip(groups, answers):
+        if "error" in answer:
+            empty = "without any text" in answer["error"]
+            right = empty and not any(t["valid"] for t in tests)
+            counts[keyword]["ok" if right else "unsupported"] += len(tests)
+            assert not empty or right, (group, answer)
+            continue
+        for test, accepted in zip(tests, answer["accept"]):
+            case = (keyword, group, test["description"])
+            if accepted == test["valid"]:
+                counts[keyword]["ok"] += 1
+            elif accepted:
+                counts[keyword]["unsound"] += 1
+                unsound.append(case)
+            else:
+                counts[keyword]["refused"] += 1
+                refused.append(case)
+    return counts, unsound, refused
+
+
+@pytest.mark.parametrize("draft", ["draft7", "draft2020-12"])
+def test_public_suite_nothing_invalid_is_accepted(ask, draft):
+    counts, unsound, refused = suite_results(ask, draft)
+    assert unsound == []
+    unexpected = [c for c in refused if c[0] != FORMATS_HOLD and c[:2] not in KNOWN_REFUSED]
+    assert unexpected == []
+    total = sum(counts.values(), Counter())
+    print(draft, dict(total))
+    assert total["ok"] >= {"draft7": 780, "draft2020-12": 1000}[draft]
+
+
+@pytest.mark.parametrize("draft", ["draft7", "draft2020-12"])
+def test_public_suite_formats_are_grammars_of_their_own(ask, draft):
+    groups = [
+        g
+        for g in schema_suite.formats(draft)
+        if not g[0].endswith(("regex", "uri-template", "unknown", "ecmascript-regex"))
+    ]
+    answers = ask([{"schema": dialect(draft, g[2]), "instances": [t["data"] for t in g[3]]} for g in groups])
+    for (keyword, group, schema, tests), answer in zip(groups, answers):
+        assert "error" not in answer, (keyword, group, answer)
+        for test, accepted in zip(tests, answer["accept"]):
+            assert test["valid"] or not accepted, (keyword, group, test)
+
+
+def compare(ask, cases):
+    """cases: [(schema, instances)]. Counts; nothing invalid may be accepted."""
+    lines, verdicts = [], []
+    for schema, instances in cases:
+        validator = jsonschema.Draft202012Validator(schema)
+        verdicts.append([validator.is_valid(v) for v in instances])
+        lines.append({"schema": schema, "instances": instances})
+    counts, refused, errors = Counter(), [], []
+    for line, verdict, answer in zip(lines, verdicts, ask(lines)):
+        if "error" in answer:
+            assert "without any text" not in answer["error"] or not any(verdict), (line, answer)
+            counts["unsupported"] += 1
+            errors.append((line["schema"], answer["error"]))
+            continue
+        for v, valid, accepted in zip(line["instances"], verdict, answer["accept"]):
+            assert valid or not accepted, "accepted, but invalid: %s of %s" % (
+                json.dumps(v),
+                json.dumps(line["schema"]),
+            )
+            counts["valid, accepted" if accepted else "valid, refused" if valid else "invalid, refused"] += 1
+            if valid and not accepted:
+                refused.append((line["schema"], v))
+    return counts, refused, errors
+
+
+@pytest.mark.parametrize("part", range(8 if LONG else 1))
+def test_random_schemas_and_values_agree_with_the_validator(ask, part):
+    cases = []
+    for i in range(4000 if LONG else 500):
+        rng = schema_gen.seeded(1_000_000 * part + i)
+        schema = schema_gen.schema(rng)
+        values = []
+        for _ in range(8):
+            values.append(schema_gen.make(rng, schema, schema))
+            values.append(schema_gen.mutated(rng, values[-1]))
+        cases.append((schema, values))
+    counts, refused, _ = compare(ask, cases)
+    print(dict(counts))
+    assert counts["valid, accepted"] > 2000 and counts["invalid, refused"] > 1000
+    assert counts["valid, refused"] <= counts["valid, accepted"] / 500, refused[:5]
+
+
+PREFIXES = [
+    (
+        {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"enum": ["x", "é"]}}, "required": ["a"]},
+        '{"a": 1, "b": "é"}',
+    ),
+    ({"type": "string", "pattern": '^"\\\\\\d+$'}, '"\\"\\\\123"'),
+    ({"type": "array", "items": {"type": "number"}, "minItems": 2}, "[1.5e3, -0.25]"),
+]
+
+
+@pytest.mark.parametrize("schema,text", PREFIXES)
+def test_a_text_is_whole_at_its_end_only(ask, schema, text):
+    texts = [text[:i] for i in range(len(text) + 1)]
+    (answer,) = ask([{"schema": schema, "texts": texts}])
+    assert answer["accept"] == [False] * len(text) + [True]
+
+
+def test_both_spellings_of_json_dumps_are_accepted(ask):
+    values = ['é\u2028\U0001f600\n\t"\\/\x7f\x01', {"grün": ["日本", None, 1e-07, 1e16, -0.0, 12345678901234567890]}]
+    texts = [json.dumps(v, ensure_ascii=e) for v in values for e in (True, False)]
+    assert ask([{"schema": True, "texts": texts}]) == [{"accept": [True] * 4}]
+    const = [
+        {"schema": {"const": v}, "texts": [json.dumps(v, ensure_ascii=e) for e in (True, False)]}
+        for v in ("é\U0001f600", {"ü": "ß"})
+    ]
+    assert ask(const) == [{"accept": [True, True]}] * 2
+
+
+def test_lone_surrogates_are_no_characters(ask):
+    texts = ['"\\ud800"', '"\\udc00"', '"\\ud83d\\ude00"', '"\\ud83dx"']
+    assert ask([{"schema": {"type": "string"}, "texts": texts}]) == [{"accept": [False, False, True, False]}]
+
+
+UNSUPPORTED = [
+    ({"type": "object", "properties": {"a": {"$dynamicRef": "#x"}}}, "#/properties/a/$dynamicRef"),
+    ({"items": {"uniqueItems": True}}, "#/items/uniqueItems"),
+    ({"$ref": "https://example.org/other.json"}, "#/$ref"),
+    ({"anyOf": [{"type": "string", "format": "marvel"}]}, "#/anyOf/0/format"),
+    ({"properties": {"p": {"pattern": "(?<=a)b"}}}, "#/properties/p/pattern"),
+    ({"$defs": {"x": {"maxLenght": 3}}, "items": {"$ref": "#/$defs/x"}}, "#/$defs/x/maxLenght"),
+    ({"type": "object", "minProperties": 3}, "#/minProperties"),
+    ({"not": {"format": "date"}}, "#/not/format"),
+]
+
+
+@pytest.mark.parametrize("schema,path", UNSUPPORTED)
+def test_what_is_not_supported_is_named_with_its_path(ask, schema, path):
+    (answer,) = ask([{"schema": schema, "instances": []}])
+    assert answer["error"].startswith(path + ":"), answer
+
+
+WRONG = [
+    {"type": "strnig"},
+    {"properties": 3},
+    {"required": "a"},
+    {"minLength": -1},
+    {"anyOf": []},
+    {"pattern": "("},
+    {"items": 3},
+    {"$ref": "#/nowhere"},
+    {"enum": 3},
+    {"maximum": "1"},
+    {"type": "integer", "multipleOf": 0},
+    [],
+    3,
+]
+
+
+@pytest.mark.parametrize("schema", WRONG, ids=json.dumps)
+def test_a_wrong_schema_is_an_error(ask, schema):
+    (answer,) = ask([{"schema": schema, "instances": []}])
+    assert answer["error"]
