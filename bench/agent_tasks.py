@@ -1,10 +1,16 @@
-"""The tasks of bench/agents, run inside its virtual environment: agent_tasks.py FRAMEWORK PORT TASKS [TRANSCRIPTS].
+"""The tasks of bench/agents, run inside its virtual environment.
 
-Prints a JSON line per task: {"task", "outcome", "seconds", "calls"}. outcome is "finished", or what was missing:
-"no report" (the third tool was never called), "wrong report", "no city", "no temperature" (a report without the tool
-that it needs), or the name of the exception that ended the framework. The third tool ends the run where the
+    agent_tasks.py FRAMEWORK FIRST COUNT TRANSCRIPTS|- NAME=PORT ...
+
+Plays the tasks FIRST .. FIRST + COUNT - 1, each of them against every server in turn (they change places from task to
+task), and prints a JSON line for each: {"server", "task", "outcome", "seconds", "calls"}. outcome is "finished", or what
+was missing: "no report" (the third tool was never called), "wrong report", "no city", "no temperature" (a report without
+the tool that it needs), or the name of the exception that ended the framework. The third tool ends the run where the
 framework has means for that (smolagents has a tool of its own, final_answer): a model of this size does not know when
 to stop.
+
+TASKS were written down before any of them was run, and are not changed after a look at what a model makes of them; TRIAL
+(task -1) is there to be looked at.
 """
 
 import asyncio
@@ -15,76 +21,95 @@ from pathlib import Path
 
 import httpx
 
-PEOPLE = [
-    "Anna",
-    "Ben",
-    "Clara",
-    "David",
-    "Elena",
-    "Felix",
-    "Grace",
-    "Hugo",
-    "Ines",
-    "Jonas",
-    "Karin",
-    "Leo",
-    "Mia",
-    "Noah",
-    "Olga",
-    "Paul",
-    "Rosa",
-    "Simon",
-    "Tina",
-    "Viktor",
+# who, where, how warm, the wording
+TASKS = [
+    ("Amelia", "Lisbon", 21, 0),
+    ("Bruno", "Warsaw", 4, 1),
+    ("Carmen", "Seville", 33, 2),
+    ("Dmitri", "Helsinki", 9, 3),
+    ("Esther", "Zurich", 14, 0),
+    ("Farid", "Cairo", 36, 1),
+    ("Greta", "Hamburg", 11, 2),
+    ("Hiroshi", "Osaka", 24, 3),
+    ("Ingrid", "Bergen", 7, 0),
+    ("Julian", "Toronto", 2, 1),
+    ("Kavita", "Mumbai", 31, 2),
+    ("Lorenzo", "Naples", 26, 3),
+    ("Marta", "Valencia", 28, 0),
+    ("Niels", "Aarhus", 8, 1),
+    ("Odette", "Lyon", 19, 2),
+    ("Pedro", "Santiago", 17, 3),
+    ("Quentin", "Brussels", 12, 0),
+    ("Renata", "Budapest", 22, 1),
+    ("Stefan", "Graz", 16, 2),
+    ("Tamara", "Belgrade", 27, 3),
 ]
-CITIES = ["Paris", "Berlin", "Rome", "Oslo", "Madrid", "Vienna", "Dublin", "Prague", "Athens", "Lisbon"]
+TRIAL = ("Walter", "Geneva", 13, 0)
+WORDINGS = [
+    "Find out in which city {} lives, get the temperature there, and report both.",
+    "I need a report of the temperature in the city where {} lives.",
+    "Where does {} live, and how warm is it there? Look both up, then report them.",
+    "Look up the city of {}, look up the temperature of that city, then send the report.",
+]
 SYSTEM = "You are a helpful assistant. Use the tools to do what the user asks, one step at a time."
 TURNS, TOKENS = 8, 160
-
-
-def city_of(person):
-    return CITIES[PEOPLE.index(person) % len(CITIES)]
-
-
-def degrees_in(city):
-    return 3 + 7 * CITIES.index(city) % 29
-
-
-def wish(person):
-    return "Find out in which city %s lives, then get the temperature of that city, then report it." % person
+TIMEOUT = 900  # of a request, in seconds
 
 
 class World:
-    """What the tools did."""
+    """A task and what the tools did in it."""
 
-    def __init__(self, person):
-        self.person, self.calls = person, []
+    def __init__(self, task):
+        self.person, self.city, self.degrees, wording = task
+        self.wish, self.calls = WORDINGS[wording].format(self.person), []
 
-    def find_city(self, person):
-        self.calls.append(["find_city", person])
-        known = [p for p in PEOPLE if p.lower() == str(person).strip().lower()]
-        return city_of(known[0]) if known else "unknown person"
+    def tools(self):
+        """The three tools, as plain functions."""
 
-    def get_temperature(self, city):
-        self.calls.append(["get_temperature", city])
-        known = [c for c in CITIES if c.lower() == str(city).strip().lower()]
-        return "%d degrees Celsius" % degrees_in(known[0]) if known else "unknown city"
+        def find_city(person: str) -> str:
+            """The city where a person lives.
 
-    def report(self, city, temperature):
-        self.calls.append(["report", city, temperature])
-        return "reported: everything is done"
+            Args:
+                person: the person's name
+            """
+            self.calls.append(["find_city", person])
+            return self.city if same(person, self.person) else "unknown person"
+
+        def get_temperature(city: str) -> str:
+            """The temperature of a city now.
+
+            Args:
+                city: the city's name
+            """
+            self.calls.append(["get_temperature", city])
+            return "%d degrees Celsius" % self.degrees if same(city, self.city) else "unknown city"
+
+        def report(city: str, temperature: str) -> str:
+            """Reports the temperature of a city. This is the last step.
+
+            Args:
+                city: the city's name
+                temperature: its temperature
+            """
+            self.calls.append(["report", city, temperature])
+            return "reported: everything is done"
+
+        return find_city, get_temperature, report
 
     def outcome(self):
-        city = city_of(self.person)
         told = [c for c in self.calls if c[0] == "report"]
         if not told:
             return "no report"
-        if not any(c[0] == "find_city" and str(c[1]).lower() == self.person.lower() for c in self.calls):
+        if not any(c[0] == "find_city" and same(c[1], self.person) for c in self.calls):
             return "no city"
-        if not any(c[0] == "get_temperature" and str(c[1]).lower() == city.lower() for c in self.calls):
+        if not any(c[0] == "get_temperature" and same(c[1], self.city) for c in self.calls):
             return "no temperature"
-        right = city.lower() in str(told[0][1]).lower() and str(degrees_in(city)) in str(told[0][2])
+        right = self.city.lower() in str(told[0][1]).lower() and str(self.degrees) in str(told[0][2])
         return "finished" if right else "wrong report"
+
+
+def same(said, name):
+    return str(said).strip().lower() == name.lower()
 
 
 class Transcript(httpx.AsyncHTTPTransport):
@@ -130,52 +155,23 @@ def openai_agents(base, model, world, file):
         base_url=base,
         api_key="-",
         max_retries=0,
-        http_client=httpx.AsyncClient(transport=Transcript(file), timeout=300),
+        http_client=httpx.AsyncClient(transport=Transcript(file), timeout=TIMEOUT),
     )
-
-    @agents.function_tool
-    def find_city(person: str) -> str:
-        """The city where a person lives."""
-        return world.find_city(person)
-
-    @agents.function_tool
-    def get_temperature(city: str) -> str:
-        """The temperature of a city now."""
-        return world.get_temperature(city)
-
-    @agents.function_tool
-    def report(city: str, temperature: str) -> str:
-        """Reports the temperature of a city. This is the last step."""
-        return world.report(city, temperature)
-
     agent = agents.Agent(
         name="assistant",
         instructions=SYSTEM,
-        tools=[find_city, get_temperature, report],
+        tools=[agents.function_tool(f) for f in world.tools()],
         model=agents.OpenAIChatCompletionsModel(model=model, openai_client=client),
         tool_use_behavior=agents.StopAtTools(stop_at_tool_names=["report"]),
         model_settings=agents.ModelSettings(temperature=0, max_tokens=TOKENS, parallel_tool_calls=False),
     )
-    return str(agents.Runner.run_sync(agent, wish(world.person), max_turns=TURNS).final_output)
+    return str(agents.Runner.run_sync(agent, world.wish, max_turns=TURNS).final_output)
 
 
 def langgraph(base, model, world, file):
     from langchain_core.tools import tool
     from langchain_openai import ChatOpenAI
     from langgraph.prebuilt import create_react_agent
-
-    def find_city(person: str) -> str:
-        """The city where a person lives."""
-        return world.find_city(person)
-
-    def get_temperature(city: str) -> str:
-        """The temperature of a city now."""
-        return world.get_temperature(city)
-
-    @tool(return_direct=True)
-    def report(city: str, temperature: str) -> str:
-        """Reports the temperature of a city. This is the last step."""
-        return world.report(city, temperature)
 
     chat = ChatOpenAI(
         model=model,
@@ -184,11 +180,11 @@ def langgraph(base, model, world, file):
         temperature=0,
         max_tokens=TOKENS,
         max_retries=0,
-        http_client=httpx.Client(transport=TranscriptSync(file), timeout=300),
+        http_client=httpx.Client(transport=TranscriptSync(file), timeout=TIMEOUT),
     )
-    tools = [find_city, get_temperature, report]
+    tools = [tool(parse_docstring=True, return_direct=f.__name__ == "report")(f) for f in world.tools()]
     agent = create_react_agent(chat.bind_tools(tools, parallel_tool_calls=False), tools, prompt=SYSTEM)
-    state = agent.invoke({"messages": [("user", wish(world.person))]}, {"recursion_limit": 2 * TURNS + 1})
+    state = agent.invoke({"messages": [("user", world.wish)]}, {"recursion_limit": 2 * TURNS + 1})
     return str(state["messages"][-1].content)
 
 
@@ -198,63 +194,21 @@ def pydantic_ai(base, model, world, file):
     from pydantic_ai.providers.openai import OpenAIProvider
 
     provider = OpenAIProvider(
-        base_url=base, api_key="-", http_client=httpx.AsyncClient(transport=Transcript(file), timeout=300)
+        base_url=base, api_key="-", http_client=httpx.AsyncClient(transport=Transcript(file), timeout=TIMEOUT)
     )
-
-    def report(city: str, temperature: str) -> str:
-        """Reports the temperature of a city. This is the last step."""
-        return world.report(city, temperature)
-
+    find_city, get_temperature, report = world.tools()
     agent = Agent(
         OpenAIChatModel(model, provider=provider),
         system_prompt=SYSTEM,
         output_type=[report, str],
+        tools=[find_city, get_temperature],
         model_settings={"temperature": 0.0, "max_tokens": TOKENS, "parallel_tool_calls": False},
     )
-
-    @agent.tool_plain
-    def find_city(person: str) -> str:
-        """The city where a person lives."""
-        return world.find_city(person)
-
-    @agent.tool_plain
-    def get_temperature(city: str) -> str:
-        """The temperature of a city now."""
-        return world.get_temperature(city)
-
-    return str(agent.run_sync(wish(world.person), usage_limits=UsageLimits(request_limit=TURNS)).output)
+    return str(agent.run_sync(world.wish, usage_limits=UsageLimits(request_limit=TURNS)).output)
 
 
 def smolagents(base, model, world, file):
     from smolagents import LogLevel, OpenAIServerModel, ToolCallingAgent, tool
-
-    @tool
-    def find_city(person: str) -> str:
-        """The city where a person lives.
-
-        Args:
-            person: the person's name
-        """
-        return world.find_city(person)
-
-    @tool
-    def get_temperature(city: str) -> str:
-        """The temperature of a city now.
-
-        Args:
-            city: the city's name
-        """
-        return world.get_temperature(city)
-
-    @tool
-    def report(city: str, temperature: str) -> str:
-        """Reports the temperature of a city. This is the last step.
-
-        Args:
-            city: the city's name
-            temperature: its temperature
-        """
-        return world.report(city, temperature)
 
     chat = OpenAIServerModel(
         model,
@@ -263,12 +217,12 @@ def smolagents(base, model, world, file):
         temperature=0,
         max_tokens=TOKENS,
         parallel_tool_calls=False,
-        client_kwargs={"max_retries": 0, "http_client": httpx.Client(transport=TranscriptSync(file), timeout=300)},
+        client_kwargs={"max_retries": 0, "http_client": httpx.Client(transport=TranscriptSync(file), timeout=TIMEOUT)},
     )
     agent = ToolCallingAgent(
-        tools=[find_city, get_temperature, report], model=chat, max_steps=TURNS, verbosity_level=LogLevel.OFF
+        tools=[tool(f) for f in world.tools()], model=chat, max_steps=TURNS, verbosity_level=LogLevel.OFF
     )
-    return str(agent.run(wish(world.person)))
+    return str(agent.run(world.wish))
 
 
 FRAMEWORKS = {
@@ -279,36 +233,37 @@ FRAMEWORKS = {
 }
 
 
+def play(framework, base, model, world, file):
+    """Outcome of one task; the end of its transcript is written here."""
+    error, final = None, ""
+    if file:
+        file.unlink(missing_ok=True)
+    asyncio.set_event_loop(asyncio.new_event_loop())
+    try:
+        final = FRAMEWORKS[framework](base, model, world, file)
+    except Exception as e:
+        error, final = type(e).__name__, str(e)
+    if file:
+        with open(file, "a") as f:
+            f.write("calls: %s\nfinal: %s %s\n" % (world.calls, error, final))
+    return error or world.outcome()
+
+
 def main():
-    framework, port, n = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    base = "http://127.0.0.1:%d/v1" % port
-    model = httpx.get(base + "/models").json()["data"][0]["id"]
-    folder = Path(sys.argv[4]) if len(sys.argv) > 4 else None
-    for i in range(n):
-        world, error, final = World(PEOPLE[i % len(PEOPLE)]), None, ""
-        file, begun = folder / ("%02d.txt" % i) if folder else None, time.monotonic()
-        if file:
-            file.unlink(missing_ok=True)
-        asyncio.set_event_loop(asyncio.new_event_loop())
-        try:
-            final = FRAMEWORKS[framework](base, model, world, file)
-        except Exception as e:
-            error = type(e).__name__
-            final = str(e)
-        if file:
-            with open(file, "a") as f:
-                f.write("calls: %s\nfinal: %s %s\n" % (world.calls, error, final))
-        print(
-            json.dumps(
-                {
-                    "task": i,
-                    "outcome": error or world.outcome(),
-                    "seconds": round(time.monotonic() - begun, 1),
-                    "calls": len(world.calls),
-                }
-            ),
-            flush=True,
-        )
+    framework, first, count, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+    servers = [(name, "http://127.0.0.1:%s/v1" % port) for name, _, port in (s.partition("=") for s in sys.argv[5:])]
+    model = {name: httpx.get(base + "/models", timeout=TIMEOUT).json()["data"][0]["id"] for name, base in servers}
+    for task in range(first, first + count):
+        for name, base in servers if task % 2 == 0 else servers[::-1]:
+            world, begun = World(TRIAL if task < 0 else TASKS[task]), time.monotonic()
+            file = None
+            if folder != "-":
+                file = Path(folder) / name / framework / ("%02d.txt" % task)
+                file.parent.mkdir(parents=True, exist_ok=True)
+            outcome = play(framework, base, model[name], world, file)
+            row = {"server": name, "task": task, "outcome": outcome}
+            row.update(seconds=round(time.monotonic() - begun, 1), calls=len(world.calls))
+            print(json.dumps(row), flush=True)
 
 
 if __name__ == "__main__":
