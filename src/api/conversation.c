@@ -2,6 +2,7 @@
 #include "api/conversation.h"
 #include <string.h>
 #include "base/buf.h"
+#include "base/json_write.h"
 
 static int append(const char *s, size_t n, void *to)
 {
@@ -11,7 +12,9 @@ static int append(const char *s, size_t n, void *to)
 
 static void put_value(struct buf *out, const json_t *v)
 {
-    if (v && json_dump_callback(v, append, out, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY) != 0) out->failed = true;
+    const size_t flags = JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY | JSON_WRITE_PLAIN;
+
+    if (v && json_dump_callback(v, append, out, flags) != 0) out->failed = true;
     buf_append(out, "\n", 2);                               /* the 0 byte: no JSON text has one */
 }
 

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/buf.h"
+#include "base/file.h"
+#include "base/json_number.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 
@@ -195,25 +197,22 @@ static json_t *read_number(struct reader *r)
 {
     bool real = false;
     size_t end = number_end(r, &real);
+    long long i = 0;
     json_t *v;
 
     if (end == 0) return wrong(r, "invalid token");
     buf_clear(&r->text);
     buf_append(&r->text, r->s + r->at, end - r->at); /* terminated */
     if (r->text.failed) return no_memory(r);
-    if (real || (r->flags & JSON_DECODE_INT_AS_REAL)) {
+    errno = 0;
+    if (!real) i = strtoll(r->text.data, NULL, 10);
+    real |= (r->flags & JSON_DECODE_INT_AS_REAL) || errno == ERANGE || (i == 0 && r->text.data[0] == '-');
+    if (real) {
         double d = to_double(r->text.data);
 
         if (isnan(d)) return no_memory(r);
-        if (isinf(d)) return fail(r, json_error_numeric_overflow, "real number overflow");
-        v = json_real(d);
+        v = json_number(r->text.data, r->text.n, d);
     } else {
-        long long i;
-
-        errno = 0;
-        i = strtoll(r->text.data, NULL, 10);
-        if (errno == ERANGE)
-            return fail(r, json_error_numeric_overflow, i < 0 ? "too big negative integer" : "too big integer");
         v = json_integer(i);
     }
     if (!v) return no_memory(r);
@@ -349,11 +348,24 @@ json_t *json_read_text(const char *s, size_t flags, json_error_t *why)
     return json_read(s, strlen(s), flags, why);
 }
 
+json_t *json_read_file(const char *path, size_t flags, json_error_t *why)
+{
+    const size_t max = (size_t)64 << 20;
+    char *data = NULL;
+    json_t *v = NULL;
+    size_t n;
+
+    if (file_read_all(path, max, &data, &n, NULL) == RD_OK) v = json_read(data, n, flags, why);
+    else if (why) *why = (json_error_t){.line = -1, .column = -1, .source = "<file>", .text = "not read"};
+    mem_free(data);
+    return v;
+}
+
 json_t *json_copy(json_t *v);            /* which jansson.h has declared by our name */
 
 json_t *json_copied(json_t *v)
 {
-    json_t *copy = json_copy(v);
+    json_t *copy = json_is_real(v) ? json_incref(v) : json_copy(v); /* jansson's copy would lack the text */
 
     if (json_array_size(copy) == json_array_size(v) && json_object_size(copy) == json_object_size(v)) return copy;
     json_decref(copy);

@@ -14,8 +14,8 @@
 #define STRING_BYTES  112u /* a name in its table, or a value's two blocks; and its bytes */
 #define NUMBER_BYTES  32u
 #define ELEMENT_BYTES 16u /* place of an element, with what the list grows by */
+#define TEXT_BYTES    16u /* more where a number keeps its text */
 #define LONG_DIGITS   19u /* integers of so many digits may not fit into 64 bits */
-#define DROPPED       2u  /* digits that make room for "e2" */
 
 /* Behind the string that begins at s[i], its quotes left out; n: it has no end. */
 static size_t string_end(const char *s, size_t n, size_t i)
@@ -24,33 +24,24 @@ static size_t string_end(const char *s, size_t n, size_t i)
     return i < n ? i : n;
 }
 
-/* Does the run of n digits (leading zeros are no JSON) lie beyond 64 bits? */
-static bool is_huge(const char *digits, size_t n, bool negative)
+/* Behind the number that begins at s[i]. */
+static size_t number_end(const char *s, size_t n, size_t i)
 {
-    const char *most = negative ? "9223372036854775808" : "9223372036854775807";
+    size_t end = i + 1;
 
-    return n > LONG_DIGITS || (n == LONG_DIGITS && memcmp(digits, most, n) > 0);
+    while (end < n && ((s[end] >= '0' && s[end] <= '9') || (s[end] && strchr("+-.eE", s[end])))) end++;
+    return end;
 }
 
-/* Behind the number that begins at s[i]. An integer beyond 64 bits becomes a real of as many characters, and of the
- * same value as far as a double tells: the parser would refuse it, and what only passes it on need not. */
-static size_t number_end(const char *s, size_t n, size_t i, char *writable)
+/* What it takes: a short integer, or a number with its text (base/json_number.h). */
+static size_t number_bytes(const char *s, size_t n)
 {
-    bool negative = s[i] == '-';
-    size_t first = i + negative, end = first;
-
-    while (end < n && s[end] >= '0' && s[end] <= '9') end++;
-    if (end < n && (s[end] == '.' || s[end] == 'e' || s[end] == 'E')) {
-        while (end < n && (strchr("+-.eE", s[end]) ? s[end] != 0 : s[end] >= '0' && s[end] <= '9')) end++;
-    } else if (writable && end - first >= LONG_DIGITS && s[first] != '0' && is_huge(s + first, end - first, negative)) {
-        memcpy(writable + end - DROPPED, "e2", DROPPED);
-    }
-    return end > i ? end : i + 1;
+    return n < LONG_DIGITS && strspn(s, "-0123456789") >= n ? NUMBER_BYTES : NUMBER_BYTES + TEXT_BYTES + n;
 }
 
 /* One pass that knows strings, brackets and numbers only. false: deeper than the limit, or more values than that;
- * *at: where. writable: s, where long integers may become reals; or NULL. */
-static bool measure(const char *s, size_t n, char *writable, struct json_size *size, size_t *at)
+ * *at: where. */
+static bool measure(const char *s, size_t n, struct json_size *size, size_t *at)
 {
     uint32_t depth = 0;
 
@@ -73,8 +64,8 @@ static bool measure(const char *s, size_t n, char *writable, struct json_size *s
         } else if (c == ',') {
             size->n_tree += ELEMENT_BYTES;
         } else if (c == '-' || (c >= '0' && c <= '9')) {
-            size->n_tree += NUMBER_BYTES;
-            i = number_end(s, n, i - 1, writable);
+            i = number_end(s, n, i - 1);
+            size->n_tree += number_bytes(s + *at, i - *at);
         }
         if (size->n_tree > LIMIT_JSON_TREE_BYTES) return false;
     }
@@ -144,7 +135,7 @@ int json_body_check(struct buf *body, struct json_size *size, struct api_error *
         api_error_set(e, 400, NULL, "the body holds a NUL byte");
         return broken(body, (size_t)(nul - body->data), e);
     }
-    if (measure(body->data, body->n, body->data, size, &at)) return 0;
+    if (measure(body->data, body->n, size, &at)) return 0;
     if (size->n_tree > LIMIT_JSON_TREE_BYTES)
         api_error_set(e, 400, NULL, "too many values: at most %u MiB of them, texts not counted",
                       LIMIT_JSON_TREE_BYTES >> 20);
@@ -211,6 +202,6 @@ size_t json_tree_bytes(const char *s, size_t n)
     struct json_size size = {0};
     size_t at;
 
-    measure(s, n, NULL, &size, &at);
+    measure(s, n, &size, &at);
     return size.n_tree;
 }

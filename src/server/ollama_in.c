@@ -40,7 +40,7 @@ static const struct { const char *name, *ours; double fallback; } options[] = {
 
 static json_t *number(double v)
 {
-    return v == (double)(json_int_t)v ? json_integer((json_int_t)v) : json_real(v);
+    return v >= -0x1p62 && v <= 0x1p62 && v == (double)(json_int_t)v ? json_integer((json_int_t)v) : json_real(v);
 }
 
 static int read_options(const json_t *body, json_t *to, struct api_error *e)

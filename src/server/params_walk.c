@@ -134,6 +134,7 @@ static int check(const struct param_spec *s, const char *name, const json_t *v, 
         double x = json_number_value(v);
 
         /* an integer beyond 64 bits is a real number here, and 2^63 as one is no less than a bound of 2^63 */
+        if (!isfinite(x)) return api_error_set(e, 400, name, "%s: a number beyond what a double holds", name);
         if (!(x >= s->min && x <= s->max) || (s->type == PARAM_INT && json_is_real(v) && x >= 0x1p63))
             return api_error_set(e, 400, name, "%s: must be within %.16g and %.16g", name, s->min, s->max);
     }

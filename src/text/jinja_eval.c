@@ -587,6 +587,7 @@ static rd_status eval_sign(struct jrun *r, const struct jnode *n, struct jval *o
 
     if (st != RD_OK) return st;
     if (v.kind == J_UNDEF) return jrun_undefined(r, v);
+    if (v.kind == J_BIG) return jrun_fail(r, "the integer is too large (64 bits)");
     if (!jval_is_number(v))
         return jrun_fail(r, "bad operand type for unary %s: '%s'", n->kind == N_NEG ? "-" : "+", jval_type_name(v));
     if (n->kind == N_NEG) return jinja_negate(r, v, out);

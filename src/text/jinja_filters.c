@@ -300,6 +300,7 @@ bool jinja_read_float(struct jrun *r, struct jstr *s, double *out)
 static rd_status f_int(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
 {
     int64_t base, v;
+    char digits[400];
     double f = NAN;
     rd_status st = jarg_int(r, c->v[1], "int", 10, &base);
 
@@ -314,11 +315,18 @@ static rd_status f_int(struct jrun *r, struct jval in, struct jcall *c, struct j
         *out = jval_int(jval_to_int(in));
     else if (in.kind == J_FLOAT)
         f = in.f;
+    else if (in.kind == J_BIG)
+        *out = in;
     else if (in.kind == J_STR && !jinja_read_float(r, in.s, &f))
         f = NAN;
-    if (isfinite(f) && fabs(f) >= 9.2e18) return jrun_fail(r, "the integer is too large (64 bits)");
-    if (isfinite(f)) *out = jval_int((int64_t)f);
-    return RD_OK;
+    if (isfinite(f) && fabs(f) >= 0x1p63) {
+        snprintf(digits, sizeof(digits), "%.0f", f);
+        st = jval_str(r, digits, strlen(digits), out);
+        out->kind = J_BIG;
+    } else if (isfinite(f)) {
+        *out = jval_int((int64_t)f);
+    }
+    return st;
 }
 
 static rd_status f_float(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
@@ -331,6 +339,8 @@ static rd_status f_float(struct jrun *r, struct jval in, struct jcall *c, struct
     *out = c->v[0].kind == J_MISSING ? jval_float(0) : c->v[0];
     if (jval_is_number(in))
         *out = jval_float(jval_to_float(in));
+    else if (in.kind == J_BIG && parse_f64(in.s->s, in.s->n, &f))
+        *out = jval_float(f);
     else if (in.kind == J_STR && jinja_read_float(r, in.s, &f))
         *out = jval_float(f);
     return RD_OK;

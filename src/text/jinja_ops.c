@@ -183,6 +183,8 @@ rd_status jinja_binary(struct jrun *r, enum jtoken_kind op, struct jval a, struc
     if (b.kind == J_UNDEF) return jrun_undefined(r, b);
     if (jval_is_int(a) && jval_is_int(b)) return int_op(r, op, jval_to_int(a), jval_to_int(b), out);
     if (jval_is_number(a) && jval_is_number(b)) return float_op(r, op, jval_to_float(a), jval_to_float(b), out);
+    if ((a.kind == J_BIG && (b.kind == J_BIG || jval_is_number(b))) || (b.kind == J_BIG && jval_is_number(a)))
+        return too_large(r);
     if (op == T_ADD && a.kind == b.kind && a.kind == J_STR) return concat(r, a, b, out);
     if (op == T_ADD && a.kind == b.kind && is_sequence(a)) return join_lists(r, a, b, out);
     if (op == T_MUL && is_sequence(a) && jval_is_int(b)) return repeat(r, a, jval_to_int(b), out);

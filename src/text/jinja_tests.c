@@ -27,12 +27,12 @@ static rd_status t_string(struct jrun *r, struct jval v, struct jcall *c, bool *
 }
 static rd_status t_number(struct jrun *r, struct jval v, struct jcall *c, bool *out)
 {
-    *out = jval_is_number(v);
+    *out = jval_is_number(v) || v.kind == J_BIG;
     return RD_OK;
 }
 static rd_status t_integer(struct jrun *r, struct jval v, struct jcall *c, bool *out)
 {
-    *out = v.kind == J_INT;
+    *out = v.kind == J_INT || v.kind == J_BIG;
     return RD_OK;
 }
 static rd_status t_float(struct jrun *r, struct jval v, struct jcall *c, bool *out)

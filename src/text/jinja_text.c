@@ -6,6 +6,7 @@
 #include <utf8proc.h>
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/json_number.h"
 #include "base/limits.h"
 #include "text/jinja_run.h"
 
@@ -200,6 +201,9 @@ static rd_status put_repr(struct jrun *r, struct buf *b, struct jval v)
     case J_FLOAT:
         put_double(b, v.f);
         return jrun_pay(r, 60);
+    case J_BIG:
+        buf_append(b, v.s->s, v.s->n);
+        return jrun_pay(r, v.s->n / 8);
     case J_STR:
         if (v.s->safe) buf_puts(b, "Markup(");
         put_str_repr(b, v.s);
@@ -295,7 +299,7 @@ static rd_status put_json_key(struct json_writer *w, struct jval key)
         put_json_str(w, key.s);
         return RD_OK;
     }
-    if (!jval_is_number(key) && key.kind != J_NONE)
+    if (!jval_is_number(key) && key.kind != J_BIG && key.kind != J_NONE)
         return jrun_fail(w->r, "keys must be str, int, float, bool or None, not %s", jval_type_name(key));
     buf_putc(w->b, '"');
     put_json(w, key);
@@ -376,6 +380,9 @@ static rd_status put_json(struct json_writer *w, struct jval v)
         else
             put_double(w->b, v.f);
         return jrun_pay(w->r, 60);
+    case J_BIG:
+        buf_append(w->b, v.s->s, v.s->n);
+        return jrun_pay(w->r, v.s->n / 4);
     case J_STR:
         put_json_str(w, v.s);
         break;
@@ -480,6 +487,24 @@ static rd_status object_from_json(struct jrun *r, const json_t *j, struct jval *
     return RD_OK;
 }
 
+/* As Python's json.loads(): an int of any size, a float that may be infinite. */
+static rd_status number_from_json(struct jrun *r, const json_t *j, struct jval *out)
+{
+    const char *text = json_number_text(j);
+    rd_status st = RD_OK;
+
+    if (!text || !json_number_is_whole(text)) {
+        *out = jval_float(json_real_value(j));
+    } else if (strspn(text, "-0") == strlen(text)) {
+        *out = jval_int(0); /* -0 */
+    } else {
+        r->fuel += strlen(text);
+        st = jval_str_view(r, text, strlen(text), out);
+        out->kind = J_BIG;
+    }
+    return st;
+}
+
 rd_status jval_from_json(struct jrun *r, const json_t *j, struct jval *out)
 {
     struct jval v;
@@ -500,7 +525,7 @@ rd_status jval_from_json(struct jrun *r, const json_t *j, struct jval *out)
         *out = jval_int(json_integer_value(j));
         break;
     case JSON_REAL:
-        *out = jval_float(json_real_value(j));
+        st = number_from_json(r, j, out);
         break;
     case JSON_STRING:
         r->fuel += json_string_length(j);

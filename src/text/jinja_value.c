@@ -1,6 +1,7 @@
 /* text/jinja_value.c - making, comparing and walking values. */
 #include "text/jinja_value.h"
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include "base/error.h"
 #include "text/jinja_run.h"
@@ -93,6 +94,7 @@ static rd_status hash_value(struct jrun *r, struct jval v, uint32_t *out)
 
     if (v.kind == J_FLOAT && v.f >= -9e18 && v.f <= 9e18 && v.f == floor(v.f)) v = jval_int((int64_t)v.f);
     switch (v.kind) {
+    case J_BIG:
     case J_STR:
         *out = jstr_hash(v.s);
         return jrun_pay(r, v.s->n / 32 + 1);
@@ -247,9 +249,10 @@ bool jval_truth(struct jval v)
 const char *jval_type_name(struct jval v)
 {
     static const char *const names[] = {"missing",   "Undefined", "NoneType", "bool",      "int",
-                                        "float",     "str",       "list",     "tuple",     "dict_view",
-                                        "generator", "dict",      "range",    "Namespace", "LoopContext",
-                                        "Macro",     "function",  "method",   "Cycler",    "Joiner"};
+                                        "float",     "int",       "str",      "list",      "tuple",
+                                        "dict_view", "generator", "dict",     "range",     "Namespace",
+                                        "LoopContext", "Macro",   "function", "method",    "Cycler",
+                                        "Joiner"};
 
     return names[v.kind];
 }
@@ -392,6 +395,40 @@ static rd_status equal_sets(struct jrun *r, const struct jlist *a, const struct 
     return st;
 }
 
+/* A number's digits before the point, as they are compared where one of two is J_BIG; buf: for those of a float. Only a
+ * float of 2^63 or more can be as large as a J_BIG, and is whole. */
+static struct jstr digits_of(struct jval v, char *buf, size_t cap)
+{
+    if (v.kind == J_BIG) return *v.s;
+    if (v.kind == J_FLOAT) snprintf(buf, cap, "%.0f", v.f);
+    else snprintf(buf, cap, "%lld", (long long)jval_to_int(v));
+    return (struct jstr){.s = buf, .n = strlen(buf)};
+}
+
+/* One of the two is J_BIG, the other a number or J_BIG. -1, 0, 1; 2: nan. */
+static int compare_big(struct jval a, struct jval b)
+{
+    char x[400], y[400];
+    struct jstr s, t;
+    bool minus, other;
+    int c;
+
+    if (a.kind == J_FLOAT && !isfinite(a.f)) return isnan(a.f) ? 2 : a.f > 0 ? 1 : -1;
+    if (b.kind == J_FLOAT && !isfinite(b.f)) return isnan(b.f) ? 2 : b.f > 0 ? -1 : 1;
+    s = digits_of(a, x, sizeof(x));
+    t = digits_of(b, y, sizeof(y));
+    minus = s.s[0] == '-';
+    other = t.s[0] == '-';
+    if (minus != other) return minus ? -1 : 1;
+    c = s.n == t.n ? memcmp(s.s, t.s, s.n) : s.n < t.n ? -1 : 1;
+    return c == 0 ? 0 : (c < 0) == minus ? 1 : -1;
+}
+
+static bool is_big_pair(struct jval a, struct jval b)
+{
+    return (a.kind == J_BIG && (b.kind == J_BIG || jval_is_number(b))) || (b.kind == J_BIG && jval_is_number(a));
+}
+
 rd_status jval_equal(struct jrun *r, struct jval a, struct jval b, bool *out)
 {
     rd_status st = jrun_pay(r, 1);
@@ -401,6 +438,8 @@ rd_status jval_equal(struct jrun *r, struct jval a, struct jval b, bool *out)
         *out = jval_to_int(a) == jval_to_int(b);
     } else if (jval_is_number(a) && jval_is_number(b)) {
         *out = jval_to_float(a) == jval_to_float(b);
+    } else if (is_big_pair(a, b)) {
+        *out = compare_big(a, b) == 0;
     } else if (a.kind != b.kind) {
         *out = false;
     } else if (a.kind == J_STR) {
@@ -438,6 +477,8 @@ rd_status jval_compare(struct jrun *r, struct jval a, struct jval b, const char 
     } else if (jval_is_number(a) && jval_is_number(b)) {
         double x = jval_to_float(a), y = jval_to_float(b);
         *out = isnan(x) || isnan(y) ? 2 : (x > y) - (x < y); /* 2: neither */
+    } else if (is_big_pair(a, b)) {
+        *out = compare_big(a, b);
     } else if (a.kind == J_STR && b.kind == J_STR) {
         size_t n = a.s->n < b.s->n ? a.s->n : b.s->n;
         int c = memcmp(a.s->s, b.s->s, n);

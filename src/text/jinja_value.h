@@ -26,6 +26,7 @@ enum jkind {
     J_BOOL,
     J_INT,
     J_FLOAT,
+    J_BIG, /* an int beyond 64 bits, in digits: it can be passed on and compared, not computed with */
     J_STR,
     J_LIST,
     J_TUPLE,
@@ -56,7 +57,7 @@ struct jval {
         bool b;
         int64_t i;
         double f;
-        struct jstr *s;
+        struct jstr *s; /* J_STR, J_BIG */
         struct jlist *list;
         struct jdict *dict; /* J_DICT, J_NAMESPACE */
         struct jrange *range;

@@ -49,6 +49,15 @@ static json_t *json(const char *text)
     return json_loads(text, JSON_DECODE_ANY, NULL);
 }
 
+static json_t *copied(const json_t *v)
+{
+    char *text = json_dumps(v, JSON_COMPACT);
+    json_t *copy = json(text);
+
+    mem_free(text);
+    return copy;
+}
+
 /* Keys in another order. */
 static json_t *shuffled(struct random *r, const json_t *v)
 {
@@ -61,7 +70,7 @@ static json_t *shuffled(struct random *r, const json_t *v)
         json_array_foreach(v, i, member) json_array_append_new(out, shuffled(r, member));
         return out;
     }
-    if (!json_is_object(v)) return json_deep_copy(v);
+    if (!json_is_object(v)) return json_incref((json_t *)(uintptr_t)v);
     json_object_foreach((json_t *)(uintptr_t)v, key, member) keys[n++] = key;
     for (i = n; i > 1; i--) {
         size_t k = random_below(r, i);
@@ -106,7 +115,7 @@ static void begin(struct world *w, struct client *c)
 /* The messages with the arguments of their calls spelled anew, as JSON text. */
 static char *send(struct world *w, const struct client *c)
 {
-    json_t *messages = json_deep_copy(c->messages), *message;
+    json_t *messages = copied(c->messages), *message;
     char *text;
     size_t i;
 

@@ -56,6 +56,32 @@ def test_lines_are_answered_one_by_one(radish):
     ]
 
 
+NUMBERS = ["9223372036854775808", "-9223372036854775809", "1" * 60, "-0", "1e400", "-1e400", "1E5", "0.10", "-0.0"]
+NUMBERS += ["0.10000000000000000000001", "1e22", "1e16", "123456789.0e-20", "4503599627370497"]
+
+
+def test_numbers_are_pythons(radish):
+    """Of any size, in tojson and as text; beyond 64 bits they are compared, not computed with."""
+    template = (
+        "{{ x | tojson }} {{ x }} {{ [x] }} {{ x is number }} {{ x is integer }} {{ x is float }} {{ x is string }} "
+        "{{ x == y }} {{ x > y }} {{ x < 1.5 }} {{ x == x | float }} {{ {x: 1} | tojson }} {{ x | int == x }} {{ not x }} "
+        "{{ x in [1, x] }} {{ x | string | length }}"
+    )
+    asked = [
+        b'{"template":%s,"context":{"x":%s,"y":9223372036854775809}}' % (json.dumps(template).encode(), n.encode())
+        for n in NUMBERS
+    ]
+    for n, got in zip(NUMBERS, lines(radish, *(a + b"\n" for a in asked)), strict=True):
+        x, y = json.loads(n), 9223372036854775809
+        finite = abs(x) != float("inf")
+        want = [json.dumps(x), x, [x], True, isinstance(x, int), isinstance(x, float), False, x == y, x > y, x < 1.5]
+        want += [x == float(x), json.dumps({x: 1}), finite and int(x) == x, not x, True, len(str(x))]
+        assert got == {"text": " ".join(map(str, want))}, n
+    for sum in ("x + 1", "-x", "x * x", "x % 7"):
+        (got,) = lines(radish, b'{"template":"{{ %s }}","context":{"x":9223372036854775808}}\n' % sum.encode())
+        assert "64 bits" in got["error"]
+
+
 def test_the_chat_template_flag_takes_a_file_or_a_listed_name(radish, model, tmp_path):
     wrong = radish("run", model, "hi", "--chat-template", "nope", "--max-tokens", "1")
     assert wrong.returncode == 1 and "no built-in chat template 'nope'" in wrong.err

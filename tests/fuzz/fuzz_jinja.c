@@ -9,9 +9,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    json_t *vars = json_pack("{s:[{s:s,s:s},{s:s,s:[{s:s}]}],s:n,s:b,s:i,s:f,s:s}", "messages", "role", "user",
+    json_t *vars = json_pack("{s:[{s:s,s:s},{s:s,s:[{s:s}]}],s:n,s:b,s:i,s:o,s:s}", "messages", "role", "user",
                              "content", "hi \xc5\xbc", "role", "assistant", "tool_calls", "name", "f", "tools",
-                             "add_generation_prompt", 1, "n", 7, "f", 2.5, "s", "a b\nc");
+                             "add_generation_prompt", 1, "n", 7, "f", json_real(2.5), "s", "a b\nc");
     struct jinja *t = NULL;
     char *text = NULL;
     size_t n;

@@ -230,7 +230,7 @@ TEST(qwen_xml)
     GIVES(OUTPUT_QWEN_XML, "<function=f><parameter=any>2</parameter><parameter=new>[]</parameter></function>",
           "b:f|a:{\"any\": \"2\", \"new\": \"[]\"}|e:");
     GIVES(OUTPUT_QWEN_XML, "<function=f><parameter=a>7.0</parameter><parameter=a>1e400</parameter></function>",
-          "b:f|a:{\"a\": 7.0, \"a\": \"1e400\"}|e:");
+          "b:f|a:{\"a\": 7.0, \"a\": 1e400}|e:");
     /* cut short */
     GIVES(OUTPUT_QWEN_XML, "<function=f><parameter=b>half", "b:f|a:{\"b\": \"half|e:!");
     GIVES(OUTPUT_QWEN_XML, "<function=f><parameter=a>1", "b:f|a:{\"a\": 1|e:!");
