@@ -7,13 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_EXPONENT_DIGITS 15u          /* a number with more of them has no other form than its text */
+#define MAX_EXPONENT_DIGITS 15u /* a number with more of them has no other form than its text */
 
 /* jansson's json_real_t, and more; its own functions look at the first two alone. */
 struct number {
     json_t json;
     double value;
-    char text[];                         /* "": computed */
+    char text[]; /* "": computed */
 };
 
 static json_t *make(const char *text, size_t n, double value)
@@ -67,8 +67,10 @@ static void put_computed(struct buf *out, double x)
     for (const char *c = text; *c; c++) {
         bool known = strchr("+-0123456789e", *c) != NULL;
 
-        if (known) buf_putc(out, *c);
-        else if (!point) buf_putc(out, '.');
+        if (known)
+            buf_putc(out, *c);
+        else if (!point)
+            buf_putc(out, '.');
         point |= !known || *c == 'e';
     }
     if (!point) buf_puts(out, ".0");
@@ -78,14 +80,17 @@ void json_number_put(struct buf *out, const json_t *v)
 {
     const char *text = json_number_text(v);
 
-    if (text) buf_puts(out, text);
-    else put_computed(out, json_real_value(v));
+    if (text)
+        buf_puts(out, text);
+    else
+        put_computed(out, json_real_value(v));
 }
 
 /* Of a JSON number. */
 static void put_plain(struct buf *out, const char *text)
 {
-    const char *exponent = strpbrk(text, "eE"), *point = strchr(text, '.'), *end = exponent ? exponent : text + strlen(text);
+    const char *exponent = strpbrk(text, "eE"), *point = strchr(text, '.'),
+               *end = exponent ? exponent : text + strlen(text);
     const char *digits = exponent ? exponent + 1 + strspn(exponent + 1, "+-") : "", *first, *last;
     int64_t e = 0;
 
@@ -104,8 +109,10 @@ static void put_plain(struct buf *out, const char *text)
     }
     for (const char *c = first; c < last; c++)
         if (c != point) buf_putc(out, *c);
-    if (!point) e += end - last;
-    else e += last <= point ? point - last : point + 1 - last;
+    if (!point)
+        e += end - last;
+    else
+        e += last <= point ? point - last : point + 1 - last;
     buf_printf(out, "e%lld", (long long)e);
 }
 

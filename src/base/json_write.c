@@ -8,13 +8,13 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 
-#define INDENT_MASK 31u                  /* of the flags: jansson's JSON_INDENT(n) is n */
-#define PIECE_BYTES 4096u                /* of text, at least, before it goes out */
+#define INDENT_MASK 31u   /* of the flags: jansson's JSON_INDENT(n) is n */
+#define PIECE_BYTES 4096u /* of text, at least, before it goes out */
 
 struct level {
     const json_t *v;
-    const char **keys;                   /* of an object whose keys are sorted: [n] */
-    void *next;                          /* of an object otherwise */
+    const char **keys; /* of an object whose keys are sorted: [n] */
+    void *next;        /* of an object otherwise */
     size_t i, n;
 };
 
@@ -22,8 +22,8 @@ struct writer {
     json_dump_callback_t put;
     void *arg;
     size_t flags;
-    struct buf text;                     /* what has not gone out */
-    struct level *open;                  /* [n_open] */
+    struct buf text;    /* what has not gone out */
+    struct level *open; /* [n_open] */
     size_t n_open, cap_open;
 };
 
@@ -62,15 +62,27 @@ static bool put_string(struct buf *out, const char *s, size_t n)
 static bool put_scalar(struct writer *w, const json_t *v)
 {
     switch (json_typeof(v)) {
-    case JSON_NULL: buf_puts(&w->text, "null"); return true;
-    case JSON_TRUE: buf_puts(&w->text, "true"); return true;
-    case JSON_FALSE: buf_puts(&w->text, "false"); return true;
-    case JSON_INTEGER: buf_printf(&w->text, "%lld", (long long)json_integer_value(v)); return true;
-    case JSON_STRING: return put_string(&w->text, json_string_value(v), json_string_length(v));
-    default: break;
+    case JSON_NULL:
+        buf_puts(&w->text, "null");
+        return true;
+    case JSON_TRUE:
+        buf_puts(&w->text, "true");
+        return true;
+    case JSON_FALSE:
+        buf_puts(&w->text, "false");
+        return true;
+    case JSON_INTEGER:
+        buf_printf(&w->text, "%lld", (long long)json_integer_value(v));
+        return true;
+    case JSON_STRING:
+        return put_string(&w->text, json_string_value(v), json_string_length(v));
+    default:
+        break;
     }
-    if (w->flags & JSON_WRITE_PLAIN) json_number_put_plain(&w->text, v);
-    else json_number_put(&w->text, v);
+    if (w->flags & JSON_WRITE_PLAIN)
+        json_number_put_plain(&w->text, v);
+    else
+        json_number_put(&w->text, v);
     return true;
 }
 
@@ -150,8 +162,10 @@ static bool go_on(struct writer *w)
     }
     if (l->i > 0) buf_putc(&w->text, ',');
     put_line(w, w->n_open, l->i > 0);
-    if (array) value = json_array_get(l->v, l->i);
-    else if (!put_name(w, l, &value)) return false;
+    if (array)
+        value = json_array_get(l->v, l->i);
+    else if (!put_name(w, l, &value))
+        return false;
     l->i++;
     return json_is_array(value) || json_is_object(value) ? open_level(w, value) : put_scalar(w, value);
 }

@@ -1,5 +1,5 @@
 /* tests/base/test_json_write.c - JSON texts beside jansson's own, and numbers as they were written. */
-#undef json_dumps                       /* jansson's own, to compare with */
+#undef json_dumps /* jansson's own, to compare with */
 #include <locale.h>
 #include <math.h>
 #include "base/json_number.h"
@@ -10,8 +10,10 @@
 #include "test.h"
 
 static const char *const documents[] = {
-    "{\"a\":[1,-2,3],\"b\":{\"c\":{},\"d\":[]},\"e\":\"\\u00e9\\ud83d\\ude00\\n\\\"\\/\\\\\\u0001\\u001f\\u007f\",\"\":null}",
-    "[true,false,null,\"\",\"a string that is longer than sixteen bytes\",[[[[]]]],{\"z\":{\"y\":{\"x\":[{}]}},\"a\":0}]",
+    "{\"a\":[1,-2,3],\"b\":{\"c\":{},\"d\":[]},\"e\":\"\\u00e9\\ud83d\\ude00\\n\\\"\\/"
+    "\\\\\\u0001\\u001f\\u007f\",\"\":null}",
+    "[true,false,null,\"\",\"a string that is longer than sixteen "
+    "bytes\",[[[[]]]],{\"z\":{\"y\":{\"x\":[{}]}},\"a\":0}]",
     "{\"b\":1,\"a\":2,\"ab\":3,\"A\":4,\"\\u00e9\":5}",
     "\"text\\u0000with NUL\"",
     "9223372036854775807",
@@ -134,9 +136,12 @@ static json_t *grow(struct random *r, int depth)
     char key[8];
 
     switch (random_below(r, depth > 0 ? 5 : 3)) {
-    case 0: return json_string(random_below(r, 2) ? "a\"\\\n" : "\xc3\xa9");
-    case 1: return json_integer((json_int_t)random_below(r, 1000) - 500);
-    case 2: return json_read_text(numbers[random_below(r, 7)], JSON_DECODE_ANY, NULL);
+    case 0:
+        return json_string(random_below(r, 2) ? "a\"\\\n" : "\xc3\xa9");
+    case 1:
+        return json_integer((json_int_t)random_below(r, 1000) - 500);
+    case 2:
+        return json_read_text(numbers[random_below(r, 7)], JSON_DECODE_ANY, NULL);
     case 3:
         v = json_array();
         for (uint64_t n = random_below(r, 4); n > 0; n--) json_array_append_new(v, grow(r, depth - 1));
