@@ -68,7 +68,7 @@ static rd_status ask(rd_engine *engine, struct conversation *c, const char *ques
 
     rd_request_options_default(&q);
     q.messages_json = c->json;
-    q.temperature = 0;
+    q.sampling.temperature = 0;
     q.max_tokens = 64;
     printf("> %s\n", question);
     st = rd_generate(engine, &q, on_event, &answer, err);

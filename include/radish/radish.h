@@ -50,6 +50,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "radish/sampling.h"
 #include "radish/status.h"
 
 #ifdef __cplusplus
@@ -221,9 +222,6 @@ RD_API rd_status rd_template_render(const char *source, size_t n_source, const c
 
 /* ---- requests ---- */
 
-struct rd_bias { int32_t token; float bias; };
-struct rd_text_bias { const char *text; float bias; };      /* for every token of the text */
-
 struct rd_request_options {
     /* the prompt: exactly one of messages_json, prompt, tokens */
     const char *messages_json;      /* JSON array; rendered through the chat template */
@@ -237,15 +235,7 @@ struct rd_request_options {
     bool truncate;                  /* a prompt that is longer than the context loses its end; false: RD_E_CONTEXT */
 
     uint32_t max_tokens;            /* 0: prefill only; RD_NO_LIMIT: until the context is full */
-    float temperature;              /* >= 0; 0 = greedy; default 1 */
-    int32_t top_k;                  /* <= 0: off */
-    float top_p, min_p;             /* 1, 0: off */
-    float repetition_penalty;       /* > 0, 1: off */
-    float presence_penalty, frequency_penalty;   /* -2 .. 2, 0: off */
-    const struct rd_bias *bias;
-    uint32_t n_bias;
-    uint64_t seed;
-    bool has_seed;                  /* false: a random seed */
+    struct rd_sampling sampling;    /* radish/sampling.h */
     const char *const *stop;        /* stop strings; not part of the output */
     uint32_t n_stop;
     bool ignore_eos;                /* end tokens are never drawn */
@@ -276,29 +266,6 @@ struct rd_request_options {
     const char *forced_tool;        /* parse_tools: the answer is a call of this tool ("": of any); NULL: as the model
                                      * likes. Its beginning is part of the prompt. */
 
-    /* more of sampling; where a number is off the others do not matter */
-    int32_t repeat_last_n;          /* the penalties see so many of the last tokens; 0: none; default -1: all */
-    float typical_p;                /* default 1: off (arXiv:2202.00666) */
-    float top_n_sigma;              /* default -1; <= 0: off (arXiv:2411.07641) */
-    float xtc_probability, xtc_threshold;       /* default 0: off, 0.1: the likeliest are left out now and then */
-    float dynatemp_range, dynatemp_exponent;    /* default 0: off, 1: temperature -+ range, by the entropy */
-    float dry_multiplier, dry_base; /* default 0: off, 1.75: a token that would lengthen a repetition loses
-                                     * multiplier * base ^ (length - dry_allowed_length) */
-    int32_t dry_allowed_length;     /* default 2 */
-    int32_t dry_last_n;             /* as repeat_last_n */
-    const char *const *dry_breakers;            /* no repetition reaches over them; NULL: "\n", ":", "\"", "*" */
-    uint32_t n_dry_breakers;
-    int32_t mirostat;               /* 0: off; 2 (arXiv:2007.14966) takes the place of all cuts */
-    float mirostat_tau, mirostat_eta;           /* default 5, 0.1 */
-    const char *samplers;           /* the order of the stages: names ("top_k;temperature") or letters ("kt"); NULL:
-                                     * penalties, dry, temperature, top_n_sigma, top_k, typ_p, top_p, min_p, xtc
-                                     * (edtskypmx). What is left out does nothing. */
-    const struct rd_text_bias *text_bias;
-    uint32_t n_text_bias;
-    const int32_t *allowed;         /* only these tokens are drawn; NULL: all */
-    uint32_t n_allowed;
-    const char *const *bad_words;   /* the last token of each, written as its tokens, never follows those before it */
-    uint32_t n_bad_words;
     const int32_t *stop_tokens;     /* they end the text as an end token does, ignore_eos or not */
     uint32_t n_stop_tokens;
     uint32_t min_tokens;            /* neither end tokens nor stop strings or tokens end the text before so many */
@@ -308,6 +275,8 @@ struct rd_request_options {
     const int32_t *score_tokens;    /* with max_tokens 0: how likely is each as the next (rd_request_scores) */
     uint32_t n_score_tokens;
 };
+/* All defaults, and the sizes. */
+RD_API void rd_sampling_default(struct rd_sampling *s);
 RD_API void rd_request_options_default(struct rd_request_options *o);
 
 enum rd_finish { RD_FINISH_STOP, RD_FINISH_LENGTH, RD_FINISH_CANCELLED, RD_FINISH_ERROR };

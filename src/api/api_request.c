@@ -15,23 +15,11 @@ void rd_request_options_default(struct rd_request_options *o)
 {
     *o = (struct rd_request_options){.prompt_end = RD_PROMPT_AUTO,
                                      .max_tokens = RD_NO_LIMIT,
-                                     .temperature = 1,
-                                     .top_p = 1,
-                                     .repetition_penalty = 1,
                                      .thinking_tokens = RD_NO_LIMIT,
-                                     .repeat_last_n = -1,
-                                     .typical_p = 1,
-                                     .top_n_sigma = -1,
-                                     .xtc_threshold = 0.1f,
-                                     .dynatemp_exponent = 1,
-                                     .dry_base = 1.75f,
-                                     .dry_allowed_length = 2,
-                                     .dry_last_n = -1,
-                                     .mirostat_tau = 5,
-                                     .mirostat_eta = 0.1f,
                                      .cache_prompt = true,
                                      .speculation = true,
                                      .replay = true};
+    rd_sampling_default(&o->sampling);
 }
 
 static rd_status check_options(const rd_engine *engine, const struct rd_request_options *o, struct rd_error *err)
@@ -86,12 +74,12 @@ static const void *copy_list(struct arena *a, const void *list, size_t bytes, bo
 
 static void copy_text_bias(struct arena *a, struct rd_request_options *c, bool *ok)
 {
-    struct rd_text_bias *copy = arena_alloc(a, c->n_text_bias, sizeof(*copy));
+    struct rd_text_bias *copy = arena_alloc(a, c->sampling.n_text_bias, sizeof(*copy));
 
     if (!copy) *ok = false;
-    for (uint32_t i = 0; copy && i < c->n_text_bias; i++)
-        copy[i] = (struct rd_text_bias){copy_text(a, c->text_bias[i].text, ok), c->text_bias[i].bias};
-    c->text_bias = copy;
+    for (uint32_t i = 0; copy && i < c->sampling.n_text_bias; i++)
+        copy[i] = (struct rd_text_bias){copy_text(a, c->sampling.text_bias[i].text, ok), c->sampling.text_bias[i].bias};
+    c->sampling.text_bias = copy;
 }
 
 static rd_status copy_options(struct rd_request *r, const struct rd_request_options *o)
@@ -107,19 +95,23 @@ static rd_status copy_options(struct rd_request *r, const struct rd_request_opti
     c->cache_salt = copy_text(&r->arena, o->cache_salt, &ok);
     c->forced_tool = copy_text(&r->arena, o->forced_tool, &ok);
     if (o->prompt) ok &= (c->prompt = arena_memdup(&r->arena, o->prompt, o->prompt_bytes)) != NULL;
-    c->samplers = copy_text(&r->arena, o->samplers, &ok);
+    c->sampling.samplers = copy_text(&r->arena, o->sampling.samplers, &ok);
     c->score_tokens = copy_list(&r->arena, o->n_score_tokens ? o->score_tokens : NULL,
                                 o->n_score_tokens * sizeof(*o->score_tokens), &ok);
     if (o->embed) c->max_tokens = 0;
     c->tokens = copy_list(&r->arena, o->tokens, o->n_tokens * sizeof(*o->tokens), &ok);
-    c->bias = copy_list(&r->arena, o->n_bias ? o->bias : NULL, o->n_bias * sizeof(*o->bias), &ok);
-    c->allowed = copy_list(&r->arena, o->allowed, o->n_allowed * sizeof(*o->allowed), &ok);
+    c->sampling.bias = copy_list(&r->arena, o->sampling.n_bias ? o->sampling.bias : NULL,
+                                 o->sampling.n_bias * sizeof(*o->sampling.bias), &ok);
+    c->sampling.allowed =
+        copy_list(&r->arena, o->sampling.allowed, o->sampling.n_allowed * sizeof(*o->sampling.allowed), &ok);
     c->stop_tokens = copy_list(&r->arena, o->n_stop_tokens ? o->stop_tokens : NULL,
                                o->n_stop_tokens * sizeof(*o->stop_tokens), &ok);
     c->stop = o->n_stop ? copy_texts(&r->arena, o->stop, o->n_stop, &ok) : NULL;
-    c->bad_words = o->n_bad_words ? copy_texts(&r->arena, o->bad_words, o->n_bad_words, &ok) : NULL;
-    if (o->dry_breakers) c->dry_breakers = copy_texts(&r->arena, o->dry_breakers, o->n_dry_breakers, &ok);
-    if (o->n_text_bias) copy_text_bias(&r->arena, c, &ok);
+    c->sampling.bad_words =
+        o->sampling.n_bad_words ? copy_texts(&r->arena, o->sampling.bad_words, o->sampling.n_bad_words, &ok) : NULL;
+    if (o->sampling.dry_breakers)
+        c->sampling.dry_breakers = copy_texts(&r->arena, o->sampling.dry_breakers, o->sampling.n_dry_breakers, &ok);
+    if (o->sampling.n_text_bias) copy_text_bias(&r->arena, c, &ok);
     return ok ? RD_OK : RD_E_NOMEM;
 }
 

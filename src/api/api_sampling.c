@@ -97,40 +97,31 @@ static rd_status fill_stages(const char *s, struct sampler_params *p, struct rd_
 
 /* ---- numbers and ids ---- */
 
+void rd_sampling_default(struct rd_sampling *s)
+{
+#define DEFAULT(kind, field, name, alias, fallback, least, most, text) .field = (RD_SAMPLING_##kind)(fallback),
+    *s = (struct rd_sampling){.size = sizeof(*s), RD_SAMPLING_NUMBERS(DEFAULT)};
+#undef DEFAULT
+}
+
 rd_status api_sampling_fill(const struct rd_request_options *o, struct sampler_params *p, struct rd_error *err)
 {
-    _Static_assert(sizeof(struct rd_bias) == sizeof(struct sampler_bias), "the public bias is the sampler's");
+    if (o->sampling.size != sizeof(o->sampling))
+        return error_set(err, RD_E_INVALID, "sampling.size: %zu, wanted %zu: rd_sampling_default sets it",
+                         o->sampling.size, sizeof(o->sampling));
     sampler_params_default(p);
-    p->temperature = o->temperature;
-    p->top_k = o->top_k;
-    p->top_p = o->top_p;
-    p->min_p = o->min_p;
-    p->repetition_penalty = o->repetition_penalty;
-    p->presence_penalty = o->presence_penalty;
-    p->frequency_penalty = o->frequency_penalty;
-    p->repeat_last_n = o->repeat_last_n;
-    p->typical_p = o->typical_p;
-    p->top_n_sigma = o->top_n_sigma;
-    p->xtc_probability = o->xtc_probability;
-    p->xtc_threshold = o->xtc_threshold;
-    p->dynatemp_range = o->dynatemp_range;
-    p->dynatemp_exponent = o->dynatemp_exponent;
-    p->dry_multiplier = o->dry_multiplier;
-    p->dry_base = o->dry_base;
-    p->dry_allowed_length = o->dry_allowed_length;
-    p->dry_last_n = o->dry_last_n;
-    p->mirostat = o->mirostat;
-    p->mirostat_tau = o->mirostat_tau;
-    p->mirostat_eta = o->mirostat_eta;
-    p->bias = (const struct sampler_bias *)(const void *)o->bias;
-    p->n_bias = o->n_bias;
-    p->allowed = o->allowed;
-    p->n_allowed = o->n_allowed;
+#define COPY(kind, field, name, alias, fallback, least, most, text) p->field = o->sampling.field;
+    RD_SAMPLING_NUMBERS(COPY)
+#undef COPY
+    p->bias = o->sampling.bias;
+    p->n_bias = o->sampling.n_bias;
+    p->allowed = o->sampling.allowed;
+    p->n_allowed = o->sampling.n_allowed;
     p->n_top_logprobs = o->n_top_logprobs;
     p->want_logprob = o->logprobs;
-    p->seed = o->seed;
-    if (!o->has_seed) random_os(&p->seed, sizeof(p->seed));
-    return fill_stages(o->samplers, p, err);
+    p->seed = o->sampling.seed;
+    if (!o->sampling.has_seed) random_os(&p->seed, sizeof(p->seed));
+    return fill_stages(o->sampling.samplers, p, err);
 }
 
 static rd_status check_words(const char *name, const char *const *words, uint32_t n, uint32_t most,
@@ -153,14 +144,16 @@ rd_status api_sampling_check(const rd_engine *engine, const struct rd_request_op
     rd_status st = api_sampling_fill(o, &p, err);
 
     if (st == RD_OK) st = sampler_params_check(&p, n_vocab, err);
-    if (st == RD_OK) st = check_words("bad_words", o->bad_words, o->n_bad_words, LIMIT_BAD_WORDS, err);
     if (st == RD_OK)
-        st = check_words("dry_sequence_breakers", o->dry_breakers, o->n_dry_breakers, LIMIT_DRY_BREAKERS, err);
+        st = check_words("bad_words", o->sampling.bad_words, o->sampling.n_bad_words, LIMIT_BAD_WORDS, err);
+    if (st == RD_OK)
+        st = check_words("dry_sequence_breakers", o->sampling.dry_breakers, o->sampling.n_dry_breakers,
+                         LIMIT_DRY_BREAKERS, err);
     if (st != RD_OK) return st;
-    if (o->n_text_bias > LIMIT_LOGIT_BIAS)
+    if (o->sampling.n_text_bias > LIMIT_LOGIT_BIAS)
         return error_set(err, RD_E_INVALID, "logit_bias: at most %u entries", LIMIT_LOGIT_BIAS);
-    for (uint32_t i = 0; i < o->n_text_bias; i++) {
-        const struct rd_text_bias *b = &o->text_bias[i];
+    for (uint32_t i = 0; i < o->sampling.n_text_bias; i++) {
+        const struct rd_text_bias *b = &o->sampling.text_bias[i];
 
         if ((st = check_words("logit_bias", &b->text, 1, 1, err)) != RD_OK) return st;
         if (!(b->bias >= -100 && b->bias <= 100))
@@ -237,7 +230,8 @@ static rd_status fill_bad_words(const rd_engine *engine, const struct rd_request
     struct gathered g = {0};
     rd_status st = RD_OK;
 
-    for (uint32_t i = 0; i < o->n_bad_words && st == RD_OK; i++) st = gather_bad_word(engine, o->bad_words[i], &g, err);
+    for (uint32_t i = 0; i < o->sampling.n_bad_words && st == RD_OK; i++)
+        st = gather_bad_word(engine, o->sampling.bad_words[i], &g, err);
     if (st == RD_OK) st = keep_gathered(a, &g, &p->bad_words);
     gathered_deinit(&g);
     return st;
@@ -247,12 +241,12 @@ static rd_status fill_text_bias(const rd_engine *engine, const struct rd_request
                                 struct sampler_params *p, struct rd_error *err)
 {
     struct rd_bias *all = arena_alloc(a, LIMIT_LOGIT_BIAS, sizeof(*all));
-    uint32_t n_all = o->n_bias;
+    uint32_t n_all = o->sampling.n_bias;
 
     if (!all) return RD_E_NOMEM;
-    if (n_all) memcpy(all, o->bias, n_all * sizeof(*all));
-    for (uint32_t i = 0; i < o->n_text_bias; i++) {
-        const struct rd_text_bias *b = &o->text_bias[i];
+    if (n_all) memcpy(all, o->sampling.bias, n_all * sizeof(*all));
+    for (uint32_t i = 0; i < o->sampling.n_text_bias; i++) {
+        const struct rd_text_bias *b = &o->sampling.text_bias[i];
         int32_t *ids = NULL;
         uint32_t n = 0;
         rd_status st = tokenizer_encode(engine->tokenizer, b->text, strlen(b->text), false, false, &ids, &n, err);
@@ -261,7 +255,7 @@ static rd_status fill_text_bias(const rd_engine *engine, const struct rd_request
         for (uint32_t k = 0; k < n && n_all < LIMIT_LOGIT_BIAS; k++) all[n_all++] = (struct rd_bias){ids[k], b->bias};
         mem_free(ids);
     }
-    p->bias = (const struct sampler_bias *)(const void *)all;
+    p->bias = all;
     p->n_bias = n_all;
     return RD_OK;
 }
@@ -307,8 +301,8 @@ static rd_status fill_breakers(const rd_engine *engine, const struct rd_request_
                                struct sampler_params *p, struct rd_error *err)
 {
     static const char *const usual[] = {"\n", ":", "\"", "*"};
-    const char *const *texts = o->dry_breakers ? o->dry_breakers : usual;
-    uint32_t n_vocab = engine->info.n_vocab, n = o->dry_breakers ? o->n_dry_breakers : 4;
+    const char *const *texts = o->sampling.dry_breakers ? o->sampling.dry_breakers : usual;
+    uint32_t n_vocab = engine->info.n_vocab, n = o->sampling.dry_breakers ? o->sampling.n_dry_breakers : 4;
     uint64_t *bits = arena_alloc(a, ((size_t)n_vocab + 63) / 64, sizeof(*bits));
     struct breaker *b = arena_alloc(a, 1, sizeof(*b));
     struct gathered g = {0};
@@ -331,9 +325,9 @@ rd_status api_sampling_texts(const rd_engine *engine, const struct rd_request_op
 {
     rd_status st = RD_OK;
 
-    if (o->n_bad_words) st = fill_bad_words(engine, o, a, p, err);
-    if (st == RD_OK && o->n_text_bias) st = fill_text_bias(engine, o, a, p, err);
-    if (st == RD_OK && o->dry_multiplier > 0) st = fill_breakers(engine, o, a, p, err);
+    if (o->sampling.n_bad_words) st = fill_bad_words(engine, o, a, p, err);
+    if (st == RD_OK && o->sampling.n_text_bias) st = fill_text_bias(engine, o, a, p, err);
+    if (st == RD_OK && o->sampling.dry_multiplier > 0) st = fill_breakers(engine, o, a, p, err);
     if (st != RD_OK && err && !err->text[0]) error_set(err, st, "%s", rd_status_text(st));
     return st;
 }

@@ -41,12 +41,15 @@ static const char *wanted(const struct arg *a, char *buf, size_t cap)
         snprintf(buf, cap, "one of %s", a->choices);
         return buf;
     case ARG_BYTES: return "a size in bytes such as 512M or 8G";
-    case ARG_U32: case ARG_U64:
+    case ARG_U32:
+    case ARG_U64:
+    case ARG_I32:
         if (a->max > 0) snprintf(buf, cap, "a whole number from %.0f to %.0f", a->min, a->max);
         else if (a->min > 0) snprintf(buf, cap, "a whole number, at least %.0f", a->min);
         else snprintf(buf, cap, "a whole number, 0 or more");
         return buf;
     case ARG_REAL:
+    case ARG_FLOAT:
         if (a->max > 0) snprintf(buf, cap, "a number from %g to %g", a->min, a->max);
         else snprintf(buf, cap, "a number, at least %g", a->min);
         return buf;
@@ -89,6 +92,18 @@ static bool store(const struct arg *a, const char *text, void *field)
         return true;
     case ARG_BYTES:
         return parse_bytes(text, (uint64_t *)field);
+    case ARG_I32:
+        if (text == a->fallback && *text == '-') {
+            *(int32_t *)field = -(int32_t)(text[1] - '0');
+            return true;
+        }
+        if (!parse_u64(text, strlen(text), &n) || n > INT32_MAX || !in_range(a, (double)n)) return false;
+        *(int32_t *)field = (int32_t)n;
+        return true;
+    case ARG_FLOAT:
+        if (!parse_f64(text, strlen(text), &real) || !in_range(a, real)) return false;
+        *(float *)field = (float)real;
+        return true;
     case ARG_REAL:
         if (!parse_f64(text, strlen(text), &real) || !in_range(a, real)) return false;
         *(double *)field = real;

@@ -26,13 +26,15 @@ enum {
 };
 
 enum arg_kind {
-    ARG_SWITCH,                     /* bool: true when given */
-    ARG_TEXT,                       /* const char *, a view of argv */
-    ARG_U32,                        /* uint32_t, decimal */
-    ARG_U64,                        /* uint64_t, decimal */
-    ARG_BYTES,                      /* uint64_t: "512", "64k", "8M", "1.5G" */
-    ARG_REAL,                       /* double, finite */
-    ARG_TEXTS                       /* struct arg_texts: the flag may be given again */
+    ARG_SWITCH, /* bool: true when given */
+    ARG_TEXT,   /* const char *, a view of argv */
+    ARG_U32,    /* uint32_t, decimal */
+    ARG_U64,    /* uint64_t, decimal */
+    ARG_BYTES,  /* uint64_t: "512", "64k", "8M", "1.5G" */
+    ARG_I32,    /* int32_t, 0 or more; a fallback may be negative */
+    ARG_REAL,   /* double, finite */
+    ARG_FLOAT,  /* float, finite */
+    ARG_TEXTS   /* struct arg_texts: the flag may be given again */
 };
 
 struct arg_texts { const char *items[LIMIT_STOP_STRINGS]; uint32_t n; };

@@ -15,16 +15,10 @@ extern const struct arg engine_args[];
 extern const struct arg schedule_args[];
 
 struct sample_flags {
-    uint32_t max_tokens, top_k;
-    double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
-    double typical_p, top_n_sigma, xtc_probability, xtc_threshold, dynatemp_range, dynatemp_exponent;
-    double dry_multiplier, dry_base, mirostat_tau, mirostat_eta;
-    uint32_t repeat_last_n, dry_allowed_length, dry_last_n, mirostat, min_tokens;
-    bool has_repeat_last_n, has_dry_last_n;
-    const char *samplers;
+    uint32_t max_tokens, min_tokens;
+    struct rd_sampling sampling; /* but for the lists, which are below */
     struct arg_texts dry_breakers, bad_words;
-    uint64_t seed;
-    bool has_seed, ignore_eos;
+    bool ignore_eos;
     struct arg_texts stop;
 };
 extern const struct arg sample_args[];

@@ -131,7 +131,7 @@ static struct rd_request_options uncached(const int32_t *tokens, uint32_t n_toke
     q.tokens = tokens;
     q.n_tokens = n_tokens;
     q.max_tokens = n_gen;
-    q.temperature = 0;
+    q.sampling.temperature = 0;
     q.ignore_eos = true;
     q.cache_prompt = false;
     q.speculation = false;               /* random tokens: the speed of the model, not of luck */

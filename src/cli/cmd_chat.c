@@ -119,7 +119,7 @@ static void turn(struct chat *chat, const char *text, size_t n)
 
     rd_request_options_default(&q);
     sample_flags_apply(&chat->f->sample, &q);
-    q.seed += chat->n_retries;
+    q.sampling.seed += chat->n_retries;
     buf_clear(&chat->said);
     memset(&usage, 0, sizeof(usage));
     if (transcript_add(&chat->talk, "user", text, n) && transcript_dump(&chat->talk, &chat->json)) {
@@ -247,7 +247,7 @@ static bool do_retry(struct chat *chat, const char *words)
     if (!transcript_undo(&chat->talk, &question) || question.failed) {
         say("There is no question yet.\n\n");
     } else {
-        if (chat->f->sample.temperature <= 0) say("(at temperature 0 the answer will be the same)\n");
+        if (chat->f->sample.sampling.temperature <= 0) say("(at temperature 0 the answer will be the same)\n");
         chat->n_retries++;
         turn(chat, question.data ? question.data : "", question.n);
     }

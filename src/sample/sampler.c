@@ -269,7 +269,7 @@ static void adjust(const struct sampler *s, struct sampler_scratch *x, const int
     float *logits = x->logits;
 
     for (uint32_t i = 0; i < p->n_bias; i++) {
-        const struct sampler_bias *b = &p->bias[i];
+        const struct rd_bias *b = &p->bias[i];
 
         logits[b->token] = b->bias <= BIAS_NEVER ? -INFINITY : logits[b->token] + b->bias;
     }

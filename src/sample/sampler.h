@@ -20,9 +20,8 @@
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
+#include "radish/sampling.h"
 #include "radish/status.h"
-
-struct sampler_bias { int32_t token; float bias; };     /* bias in logits; <= -100 never, as OpenAI */
 
 /* n sequences of tokens, one behind the other; ends[i]: where sequence i ends. */
 struct sampler_words { const int32_t *tokens; const uint32_t *ends; uint32_t n; };
@@ -33,27 +32,16 @@ enum sampler_stage {
 };
 #define SAMPLER_MAX_STAGES 16u
 
+/* The numbers of radish/sampling.h, and its lists as token ids. */
 struct sampler_params {
-    float temperature;          /* >= 0; 0 = greedy */
-    float dynatemp_range, dynatemp_exponent;            /* range > 0: temperature -+ range by the entropy */
-    int32_t top_k;              /* <= 0: all */
-    float top_p, min_p, typical_p;                      /* 1, 0, 1: off */
-    float top_n_sigma;          /* <= 0: off */
-    float xtc_probability, xtc_threshold;               /* probability 0, threshold above 0.5: off */
-    float repetition_penalty; /* 1: off; divides positive, multiplies negative logits of tokens in prompt and output */
-    float presence_penalty, frequency_penalty;          /* 0: off; over the output tokens */
-    int32_t repeat_last_n;      /* these penalties see so many of the last tokens; 0: none, negative: all */
-    float dry_multiplier, dry_base;                     /* 0, below 1: off */
-    int32_t dry_allowed_length, dry_last_n;             /* last_n: as repeat_last_n */
+    RD_SAMPLING_NUMBERS(RD_SAMPLING_MEMBER)
     const uint64_t *dry_breakers;                       /* a bit per token, or NULL; copied */
     struct sampler_words dry_break_words;               /* copied */
-    int32_t mirostat;           /* 0 or 2 */
-    float mirostat_tau, mirostat_eta;
     uint8_t stages[SAMPLER_MAX_STAGES];                 /* enum sampler_stage; with has_stages */
     uint32_t n_stages;
     bool has_stages;            /* false: the order of the enum */
     uint64_t seed;
-    const struct sampler_bias *bias;                    /* copied */
+    const struct rd_bias *bias; /* in logits; <= -100 never, as OpenAI; copied */
     uint32_t n_bias;
     const int32_t *allowed;     /* NULL: all; copied */
     uint32_t n_allowed;

@@ -3,50 +3,27 @@
 #include "base/limits.h"
 #include "sample/sampler.h"
 
+#define DEFAULT(kind, field, name, alias, fallback, least, most, text) .field = (RD_SAMPLING_##kind)(fallback),
+/* least and most as a float has them: 0.01 is in its own range. */
+#define CHECKED(kind, field, name, alias, fallback, least, most, text)                                                 \
+    {name, (double)p->field, (double)(RD_SAMPLING_##kind)(least), (double)(RD_SAMPLING_##kind)(most)},
+
 void sampler_params_default(struct sampler_params *p)
 {
-    *p = (struct sampler_params){.temperature = 1,
-                                 .dynatemp_exponent = 1,
-                                 .top_p = 1,
-                                 .typical_p = 1,
-                                 .top_n_sigma = -1,
-                                 .xtc_threshold = 0.1f,
-                                 .repetition_penalty = 1,
-                                 .repeat_last_n = -1,
-                                 .dry_base = 1.75f,
-                                 .dry_allowed_length = 2,
-                                 .dry_last_n = -1,
-                                 .mirostat_tau = 5,
-                                 .mirostat_eta = 0.1f};
+    *p = (struct sampler_params){RD_SAMPLING_NUMBERS(DEFAULT)};
 }
 
 static rd_status check_numbers(const struct sampler_params *p, struct rd_error *err)
 {
-    const struct { const char *name; float value, min, max; } numbers[] = {
-        {"temperature", p->temperature, 0, 100},
-        {"dynatemp_range", p->dynatemp_range, 0, 100},
-        {"dynatemp_exponent", p->dynatemp_exponent, 0, 100},
-        {"top_p", p->top_p, 0, 1},
-        {"min_p", p->min_p, 0, 1},
-        {"typical_p", p->typical_p, 0, 1},
-        {"top_n_sigma", p->top_n_sigma, -1, 100},
-        {"xtc_probability", p->xtc_probability, 0, 1},
-        {"xtc_threshold", p->xtc_threshold, 0, 1},
-        {"presence_penalty", p->presence_penalty, -2, 2},
-        {"frequency_penalty", p->frequency_penalty, -2, 2},
-        {"dry_multiplier", p->dry_multiplier, 0, 100},
-        {"dry_base", p->dry_base, 0, 100},
-        {"mirostat_tau", p->mirostat_tau, 0, 100},
-        {"mirostat_eta", p->mirostat_eta, 0, 1},
-    };
+    const struct {
+        const char *name;
+        double value, least, most;
+    } numbers[] = {RD_SAMPLING_NUMBERS(CHECKED)};
 
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
-        if (!(numbers[i].value >= numbers[i].min && numbers[i].value <= numbers[i].max))
-            return error_set(err, RD_E_INVALID, "%s: must be within %g and %g", numbers[i].name,
-                             (double)numbers[i].min, (double)numbers[i].max);
-    if (!(p->repetition_penalty > 0 && p->repetition_penalty <= 100))
-        return error_set(err, RD_E_INVALID, "repetition_penalty: must be above 0 and at most 100");
-    if (p->dry_allowed_length < 0) return error_set(err, RD_E_INVALID, "dry_allowed_length: must not be negative");
+        if (!(numbers[i].value >= numbers[i].least && numbers[i].value <= numbers[i].most))
+            return error_set(err, RD_E_INVALID, "%s: must be within %.9g and %.9g", numbers[i].name, numbers[i].least,
+                             numbers[i].most);
     if (p->mirostat != 0 && p->mirostat != 2) return error_set(err, RD_E_INVALID, "mirostat: must be 0 or 2");
     if (p->n_top_logprobs > LIMIT_TOP_LOGPROBS)
         return error_set(err, RD_E_INVALID, "top_logprobs: at most %u", LIMIT_TOP_LOGPROBS);

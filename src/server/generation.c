@@ -254,40 +254,20 @@ static void fill_sampling(const struct generation *g, uint32_t k, struct rd_requ
 {
     const struct gen_params *p = &g->p;
 
-    o->temperature = (float)p->temperature;
-    o->top_k = (int32_t)p->top_k;
-    o->top_p = (float)p->top_p;
-    o->min_p = (float)p->min_p;
-    o->repetition_penalty = (float)p->repetition_penalty;
-    o->presence_penalty = (float)p->presence_penalty;
-    o->frequency_penalty = (float)p->frequency_penalty;
-    o->repeat_last_n = (int32_t)p->repeat_last_n;
-    o->typical_p = (float)p->typical_p;
-    o->top_n_sigma = (float)p->top_n_sigma;
-    o->xtc_probability = (float)p->xtc_probability;
-    o->xtc_threshold = (float)p->xtc_threshold;
-    o->dynatemp_range = (float)p->dynatemp_range;
-    o->dynatemp_exponent = (float)p->dynatemp_exponent;
-    o->dry_multiplier = (float)p->dry_multiplier;
-    o->dry_base = (float)p->dry_base;
-    o->dry_allowed_length = (int32_t)p->dry_allowed_length;
-    o->dry_last_n = (int32_t)p->dry_last_n;
-    o->dry_breakers = (const char *const *)p->dry_breakers.items;
-    o->n_dry_breakers = p->dry_breakers.n;
-    o->mirostat = (int32_t)p->mirostat;
-    o->mirostat_tau = (float)p->mirostat_tau;
-    o->mirostat_eta = (float)p->mirostat_eta;
-    o->samplers = p->samplers;
-    o->bias = p->bias;
-    o->n_bias = p->n_bias;
-    o->text_bias = p->text_bias;
-    o->n_text_bias = p->n_text_bias;
-    o->allowed = p->allowed;
-    o->n_allowed = p->n_allowed;
-    o->bad_words = (const char *const *)p->bad_words.items;
-    o->n_bad_words = p->bad_words.n;
-    o->has_seed = p->has_seed;
-    o->seed = k == 0 ? (uint64_t)p->seed : random_at((uint64_t)p->seed, k);      /* choices of one request differ */
+    o->sampling = p->sampling;
+    o->sampling.dry_breakers = (const char *const *)p->dry_breakers.items;
+    o->sampling.n_dry_breakers = p->dry_breakers.n;
+    o->sampling.samplers = p->samplers;
+    o->sampling.bias = p->bias;
+    o->sampling.n_bias = p->n_bias;
+    o->sampling.text_bias = p->text_bias;
+    o->sampling.n_text_bias = p->n_text_bias;
+    o->sampling.allowed = p->allowed;
+    o->sampling.n_allowed = p->n_allowed;
+    o->sampling.bad_words = (const char *const *)p->bad_words.items;
+    o->sampling.n_bad_words = p->bad_words.n;
+    o->sampling.has_seed = p->has_seed;
+    o->sampling.seed = k == 0 ? (uint64_t)p->seed : random_at((uint64_t)p->seed, k); /* choices of one request differ */
 }
 
 void generation_chat_options(const struct gen_params *p, struct rd_request_options *o)

@@ -15,6 +15,9 @@
 /* What a row's value may be and where it goes. READ_LATER: it is checked here and read elsewhere. */
 #define NUMBER(field, low, high)  .type = PARAM_NUMBER, .offset = AT(field), .min = low, .max = high
 #define INTEGER(field, low, high) .type = PARAM_INT, .offset = AT(field), .min = low, .max = high
+#define SAMPLING(kind, field, name, other, fallback, low, high, text)                                                  \
+    {name,       FOR_GENERATION, #fallback,     text, .type = PARAM_##kind, .offset = AT(sampling.field),              \
+     .min = low, .max = high,    .alias = other},
 #define BOOL(field)               .type = PARAM_BOOL, .offset = AT(field)
 #define JSON(which, function)     .type = PARAM_CUSTOM, .kinds = which, .custom = function
 #define INTEGER_READ_LATER(low, high) .type = PARAM_INT, .min = low, .max = high
@@ -164,40 +167,9 @@ static const struct param_spec table[] = {
     {"background", FOR_RESPONSES, "false", "the answer is made without its client; needs store", BOOL_READ_LATER},
 
     /* ---- sampling ---- */
-    {"temperature", FOR_GENERATION, "1", "0: greedy", NUMBER(temperature, 0, 100)},
-    {"top_p", FOR_GENERATION, "1", "1: off", NUMBER(top_p, 0, 1)},
-    {"top_k", FOR_GENERATION, "0", "0 or -1: off", INTEGER(top_k, -1, INT_TOP)},
-    {"min_p", FOR_GENERATION, "0", "0: off", NUMBER(min_p, 0, 1)},
-    {"repetition_penalty", FOR_GENERATION, "1", "1: off", NUMBER(repetition_penalty, 0.01, 100),
-     .alias = "repeat_penalty"},
-    {"presence_penalty", FOR_GENERATION, "0", "0: off", NUMBER(presence_penalty, -2, 2)},
-    {"frequency_penalty", FOR_GENERATION, "0", "0: off", NUMBER(frequency_penalty, -2, 2)},
-    {"repeat_last_n", FOR_GENERATION, "-1", "the three penalties see so many of the last tokens; 0: none; -1: all",
-     INTEGER(repeat_last_n, -1, INT_TOP)},
-    {"typical_p", FOR_GENERATION, "1", "1: off", NUMBER(typical_p, 0, 1), .alias = "typ_p"},
-    {"top_n_sigma", FOR_GENERATION, "-1", "0 or below: off", NUMBER(top_n_sigma, -1, 100)},
-    {"xtc_probability", FOR_GENERATION, "0",
-     "0: off; how often all tokens above xtc_threshold but the least likely one are left out",
-     NUMBER(xtc_probability, 0, 1)},
-    {"xtc_threshold", FOR_GENERATION, "0.1", "above 0.5: off", NUMBER(xtc_threshold, 0, 1)},
-    {"dynatemp_range", FOR_GENERATION, "0",
-     "0: off; else the temperature goes from temperature - range to + range with the entropy",
-     NUMBER(dynatemp_range, 0, 100)},
-    {"dynatemp_exponent", FOR_GENERATION, "1", "of the entropy, of dynatemp_range", NUMBER(dynatemp_exponent, 0, 100)},
-    {"dry_multiplier", FOR_GENERATION, "0",
-     "0: off; a token that lengthens a repetition loses multiplier * base ^ (length - allowed_length)",
-     NUMBER(dry_multiplier, 0, 100)},
-    {"dry_base", FOR_GENERATION, "1.75", "below 1: off", NUMBER(dry_base, 0, 100)},
-    {"dry_allowed_length", FOR_GENERATION, "2", "repetitions up to so many tokens are free",
-     INTEGER(dry_allowed_length, 0, INT_TOP)},
-    {"dry_penalty_last_n", FOR_GENERATION, "-1",
-     "repetitions are looked for in so many of the last tokens; 0: off; -1: all", INTEGER(dry_last_n, -1, INT_TOP)},
-    {"dry_sequence_breakers", FOR_GENERATION, "[\"\\n\", \":\", \"\\\"\", \"*\"]",
-     "texts that no repetition reaches over", JSON(KIND_LIST, param_dry_breakers), .items = KIND_STRING,
-     .n_max = LIMIT_DRY_BREAKERS},
-    {"mirostat", FOR_GENERATION, "0", "0: off; 2: in place of all cuts", INTEGER(mirostat, 0, 2)},
-    {"mirostat_tau", FOR_GENERATION, "5", "surprise wanted, in bits", NUMBER(mirostat_tau, 0, 100)},
-    {"mirostat_eta", FOR_GENERATION, "0.1", "rate of learning", NUMBER(mirostat_eta, 0, 1)},
+    RD_SAMPLING_NUMBERS(SAMPLING){"dry_sequence_breakers", FOR_GENERATION, "[\"\\n\", \":\", \"\\\"\", \"*\"]",
+                                  "texts that no repetition reaches over", JSON(KIND_LIST, param_dry_breakers),
+                                  .items = KIND_STRING, .n_max = LIMIT_DRY_BREAKERS},
     {"samplers", FOR_GENERATION, "penalties, dry, temperature, top_n_sigma, top_k, typ_p, top_p, min_p, xtc",
      "the stages in their order: list of names, or their letters as a string (edtskypmx); the others do nothing",
      JSON(KIND_STRING | KIND_LIST, param_samplers), .items = KIND_STRING},
@@ -223,7 +195,8 @@ static const struct param_spec table[] = {
     {"prompt_cache_retention", FOR_BOTH | FOR_RESPONSES, "in_memory",
      "24h: prompt and answer are kept longer (cache.md)", JSON(KIND_STRING, param_cache_retention),
      .choices = "in_memory|in-memory|24h"},
-    {"prompt_cache_options", FOR_BOTH | FOR_RESPONSES, "none", "{ttl, comparison_response_id}", JSON(KIND_OBJECT, NULL)},
+    {"prompt_cache_options", FOR_BOTH | FOR_RESPONSES, "none", "{ttl, comparison_response_id}",
+     JSON(KIND_OBJECT, NULL)},
     {"prompt_cache_options.ttl", FOR_BOTH | FOR_RESPONSES, "none",
      "how long prompt and answer are worth keeping: \"30m\", \"24h\", or seconds",
      JSON(KIND_STRING | KIND_INT, param_cache_ttl)},
@@ -369,7 +342,7 @@ static int check_together(struct gen_params *p, struct api_error *e)
     if (!p->has_max_tokens) p->max_tokens = p->chat ? -1 : 16;
     if (p->max_tokens >= 0 && p->min_tokens > p->max_tokens)
         return api_error_set(e, 400, "min_tokens", "min_tokens: must not be above max_tokens");
-    if (p->mirostat == 1) return api_error_set(e, 400, "mirostat", "mirostat: must be 0 or 2");
+    if (p->sampling.mirostat == 1) return api_error_set(e, 400, "mirostat", "mirostat: must be 0 or 2");
     if (p->has_prompt_logprobs && p->stream)
         return api_error_set(e, 400, "prompt_logprobs", "prompt_logprobs: not with stream");
     if (p->best_of == 0) p->best_of = p->n;
@@ -387,16 +360,10 @@ void gen_params_init(struct gen_params *p, bool chat)
 {
     memset(p, 0, sizeof(*p));
     p->chat = chat;
-    p->temperature = p->top_p = p->repetition_penalty = 1;
+    rd_sampling_default(&p->sampling);
     p->n = 1;
     p->parallel_tool_calls = p->split_thinking = p->include_reasoning = true;
     p->thinking_tokens = -1;
-    p->typical_p = p->dynatemp_exponent = 1;
-    p->top_n_sigma = p->repeat_last_n = p->dry_last_n = -1;
-    p->xtc_threshold = p->mirostat_eta = 0.1;
-    p->dry_base = 1.75;
-    p->dry_allowed_length = 2;
-    p->mirostat_tau = 5;
     p->cache_prompt = p->speculation = p->replay = true;
     p->parse_special = p->special = true;
 }

@@ -34,10 +34,12 @@ enum endpoint_bits {
 };
 
 enum param_type {
-    PARAM_NUMBER,                        /* double */
-    PARAM_INT,                           /* int64_t; 3.0 is an integer */
-    PARAM_BOOL,                          /* bool */
-    PARAM_CUSTOM                         /* what `kinds` says; goes to custom, or is read elsewhere */
+    PARAM_NUMBER, /* double */
+    PARAM_REAL,
+    PARAM_WHOLE, /* float, int32_t: radish/sampling.h */
+    PARAM_INT,   /* int64_t; 3.0 is an integer */
+    PARAM_BOOL,  /* bool */
+    PARAM_CUSTOM /* what `kinds` says; goes to custom, or is read elsewhere */
 };
 
 /* The JSON that a CUSTOM row takes. */
@@ -57,8 +59,8 @@ struct text_list { char **items; uint32_t n; };      /* items NULL: not given */
 /* What bodies are read into, whatever the endpoint. */
 struct gen_params {
     bool chat;                           /* first: offset 0 is no field of a row */
-    double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
-    int64_t top_k, max_tokens, n, best_of, top_logprobs, seed;
+    struct rd_sampling sampling;         /* its numbers; what is a list or a text is below, and ours */
+    int64_t max_tokens, n, best_of, top_logprobs, seed;
     bool has_max_tokens, has_seed, stream, include_usage, ignore_eos, cache_prompt, replay, speculation, echo, logprobs;
     char *messages, *tools, *kwargs;     /* JSON text */
     enum rd_prompt_end prompt_end;
@@ -80,9 +82,7 @@ struct gen_params {
     uint32_t n_stop;
     struct rd_bias *bias;
     uint32_t n_bias;
-    double typical_p, top_n_sigma, xtc_probability, xtc_threshold, dynatemp_range, dynatemp_exponent;
-    double dry_multiplier, dry_base, mirostat_tau, mirostat_eta;
-    int64_t repeat_last_n, dry_allowed_length, dry_last_n, mirostat, min_tokens;
+    int64_t min_tokens;
     struct text_list dry_breakers, bad_words;
     char *samplers;
     struct rd_text_bias *text_bias;      /* its texts are ours */
@@ -102,7 +102,7 @@ struct param_spec {
     const char *help;
     enum param_type type;
     double min, max;                     /* of numbers */
-    size_t offset;                       /* into gen_params: double, int64_t or bool by type; 0: none */
+    size_t offset;                       /* into gen_params: by type; 0: none */
     size_t has_offset;                   /* of a bool that says it was given; 0: none */
     unsigned kinds;                      /* of PARAM_CUSTOM */
     int (*custom)(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);

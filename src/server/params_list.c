@@ -72,7 +72,11 @@ static void put_endpoints(const char *name, unsigned bits, struct buf *out)
 
 static void put_row(const struct param_spec *s, struct buf *out)
 {
-    static const unsigned plain[] = {[PARAM_NUMBER] = KIND_NUMBER, [PARAM_INT] = KIND_INT, [PARAM_BOOL] = KIND_BOOL};
+    static const unsigned plain[] = {[PARAM_NUMBER] = KIND_NUMBER,
+                                     [PARAM_INT] = KIND_INT,
+                                     [PARAM_REAL] = KIND_NUMBER,
+                                     [PARAM_WHOLE] = KIND_INT,
+                                     [PARAM_BOOL] = KIND_BOOL};
     unsigned kinds = s->type == PARAM_CUSTOM ? s->kinds : plain[s->type];
 
     buf_puts(out, "{\"name\":");

@@ -15,8 +15,12 @@
 static unsigned kinds_of(const struct param_spec *s)
 {
     switch (s->type) {
-    case PARAM_NUMBER: return KIND_NUMBER;
-    case PARAM_INT: return KIND_INT;
+    case PARAM_NUMBER:
+    case PARAM_REAL:
+        return KIND_NUMBER;
+    case PARAM_INT:
+    case PARAM_WHOLE:
+        return KIND_INT;
     case PARAM_BOOL: return KIND_BOOL;
     case PARAM_CUSTOM: break;
     }
@@ -154,6 +158,12 @@ static void store(const struct param_spec *s, const json_t *v, struct gen_params
     switch (s->type) {
     case PARAM_NUMBER: memcpy(at, &x, sizeof(x)); break;
     case PARAM_INT: memcpy(at, &i, sizeof(i)); break;
+    case PARAM_REAL:
+        memcpy(at, &(float){(float)x}, sizeof(float));
+        break;
+    case PARAM_WHOLE:
+        memcpy(at, &(int32_t){(int32_t)i}, sizeof(int32_t));
+        break;
     case PARAM_BOOL: memcpy(at, &b, sizeof(b)); break;
     case PARAM_CUSTOM: break;
     }

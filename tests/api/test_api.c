@@ -54,7 +54,7 @@ static struct rd_request_options greedy(const char *messages, uint32_t max_token
     rd_request_options_default(&q);
     q.messages_json = messages;
     q.max_tokens = max_tokens;
-    q.temperature = 0;
+    q.sampling.temperature = 0;
     return q;
 }
 
@@ -96,9 +96,9 @@ TEST(a_batch_gives_each_request_the_text_it_gets_alone)
         q[i] = greedy(NULL, 20);
         q[i].prompt = prompts[i];
         q[i].prompt_bytes = strlen(prompts[i]);
-        q[i].temperature = i % 2 ? 0.8f : 0;
-        q[i].seed = 7;
-        q[i].has_seed = true;
+        q[i].sampling.temperature = i % 2 ? 0.8f : 0;
+        q[i].sampling.seed = 7;
+        q[i].sampling.has_seed = true;
         q[i].cache_prompt = false;
         CHECK_OK(rd_generate(engine, &q[i], hear, &alone[i], NULL));
         q[i].cache_prompt = true;
@@ -192,7 +192,7 @@ TEST(bad_requests_say_what_is_wrong)
     static const int32_t bad[] = {1, 2, 1000000};
 
     if (!engine) return;
-    q.temperature = -1;
+    q.sampling.temperature = -1;
     CHECK_EQ(rd_generate(engine, &q, NULL, NULL, &err), RD_E_INVALID);
     CHECK(strstr(err.text, "temperature"));
     q = greedy("{\"not\": \"an array\"}", 4);

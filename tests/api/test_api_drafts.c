@@ -45,9 +45,9 @@ static void ask(rd_engine *engine, struct heard *out)
         q[i].prompt = prompts[i % 3];
         q[i].prompt_bytes = strlen(q[i].prompt);
         q[i].max_tokens = 60;
-        q[i].temperature = i < 3 ? 0 : 0.8f;
-        q[i].has_seed = true;
-        q[i].seed = 7;
+        q[i].sampling.temperature = i < 3 ? 0 : 0.8f;
+        q[i].sampling.has_seed = true;
+        q[i].sampling.seed = 7;
     }
     memset(out, 0, 9 * sizeof(*out));
     CHECK_OK(rd_generate_batch(engine, q, 6, hear, out, NULL));

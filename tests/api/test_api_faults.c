@@ -58,7 +58,7 @@ static struct rd_request_options ask(const char *prompt, uint32_t max_tokens)
     q.prompt = prompt;
     q.prompt_bytes = strlen(prompt);
     q.max_tokens = max_tokens;
-    q.temperature = 0;
+    q.sampling.temperature = 0;
     q.ignore_eos = true;
     return q;
 }
@@ -103,11 +103,11 @@ static rd_status open_generate_close(const char *model, struct rd_error *err)
     if (st != RD_OK) return engine ? RD_E_INTERNAL : st;
     q.stop = stop;
     q.n_stop = 1;
-    q.bias = &bias;
-    q.n_bias = 1;
+    q.sampling.bias = &bias;
+    q.sampling.n_bias = 1;
     q.logprobs = true;
     q.n_top_logprobs = 2;
-    q.presence_penalty = 0.5f;
+    q.sampling.presence_penalty = 0.5f;
     st = rd_generate(engine, &q, NULL, NULL, err);
     if (st == RD_OK)
         st = rd_apply_template(engine, "[{\"role\":\"user\",\"content\":\"hi\"}]", NULL, NULL, true, &text, &n, err);
@@ -253,13 +253,13 @@ TEST(every_bad_request_option_is_named)
     q.prompt = NULL, expect_bad_request(engine, &q, "prompt"), q = good;
     q.messages_json = "[]", expect_bad_request(engine, &q, "exactly one"), q = good;
     q.prompt_bytes = 0, expect_bad_request(engine, &q, "empty"), q = good;
-    q.temperature = -0.1f, expect_bad_request(engine, &q, "temperature"), q = good;
-    q.top_p = 1.5f, expect_bad_request(engine, &q, "top_p"), q = good;
-    q.min_p = NAN, expect_bad_request(engine, &q, "min_p"), q = good;
-    q.repetition_penalty = 0, expect_bad_request(engine, &q, "repetition_penalty"), q = good;
-    q.presence_penalty = 3, expect_bad_request(engine, &q, "presence_penalty"), q = good;
-    q.frequency_penalty = -3, expect_bad_request(engine, &q, "frequency_penalty"), q = good;
-    q.bias = &bias, q.n_bias = 1, expect_bad_request(engine, &q, "logit_bias");
+    q.sampling.temperature = -0.1f, expect_bad_request(engine, &q, "temperature"), q = good;
+    q.sampling.top_p = 1.5f, expect_bad_request(engine, &q, "top_p"), q = good;
+    q.sampling.min_p = NAN, expect_bad_request(engine, &q, "min_p"), q = good;
+    q.sampling.repetition_penalty = 0, expect_bad_request(engine, &q, "repetition_penalty"), q = good;
+    q.sampling.presence_penalty = 3, expect_bad_request(engine, &q, "presence_penalty"), q = good;
+    q.sampling.frequency_penalty = -3, expect_bad_request(engine, &q, "frequency_penalty"), q = good;
+    q.sampling.bias = &bias, q.sampling.n_bias = 1, expect_bad_request(engine, &q, "logit_bias");
     bias = (struct rd_bias){1, 101}, expect_bad_request(engine, &q, "logit_bias"), q = good;
     q.n_top_logprobs = 21, expect_bad_request(engine, &q, "top_logprobs"), q = good;
     q.stop = stops, q.n_stop = 65, expect_bad_request(engine, &q, "stop"), q = good;
@@ -377,8 +377,8 @@ TEST(stop_strings_cut_between_and_inside_utf_8_characters)
 
             if (n_bytes == 1 && (unsigned char)s[0] == 0xC3) bias.token = t;
         }
-        q.bias = &bias;
-        q.n_bias = 1;
+        q.sampling.bias = &bias;
+        q.sampling.n_bias = 1;
         CHECK_OK(rd_generate(engine, &q, hear, &h, NULL));
         CHECK_EQ(h.n, (size_t)(i == 0 ? 2 : 3) * 6);
         CHECK(memcmp(h.text, texts[i], strlen(texts[i])) == 0);
@@ -533,7 +533,7 @@ TEST(a_batch_larger_than_the_queue_runs_whole)
         snprintf(prompts[i], sizeof(prompts[i]), "the %d", i % 7);
         q[i] = ask(prompts[i], 5);
     }
-    q[3].temperature = -1;                                  /* one is refused; the others run on */
+    q[3].sampling.temperature = -1; /* one is refused; the others run on */
     CHECK_EQ(rd_generate_batch(engine, q, N, hear, h, NULL), RD_E_INVALID);
     for (int i = 0; i < N; i++) {
         CHECK_EQ(h[i].n_ends, i != 3);

@@ -27,7 +27,7 @@ static struct rd_request_options ask(void)
     rd_request_options_default(&q);
     q.messages_json = "[{\"role\":\"user\",\"content\":\"a\"}]";
     q.max_tokens = 12;
-    q.temperature = 0;
+    q.sampling.temperature = 0;
     q.ignore_eos = true;
     return q;
 }

@@ -39,9 +39,9 @@ static struct rd_request_options ask(uint32_t max_tokens, float temperature)
     q.prompt = "abcabcabc";
     q.prompt_bytes = strlen(q.prompt);
     q.max_tokens = max_tokens;
-    q.temperature = temperature;
-    q.has_seed = true;
-    q.seed = 5;
+    q.sampling.temperature = temperature;
+    q.sampling.has_seed = true;
+    q.sampling.seed = 5;
     q.ignore_eos = true;
     return q;
 }
@@ -91,14 +91,14 @@ TEST(words_are_banned_and_only_allowed_tokens_come)
     allowed[1] = token_of(engine, "b");
     allowed[2] = token_of(engine, "c");
     do generate(engine, &q, &h);                            /* 100 tokens of 96: an a comes in two of three texts */
-    while (!strchr(h.text, 'a') && ++q.seed < 25);
+    while (!strchr(h.text, 'a') && ++q.sampling.seed < 25);
     CHECK(strchr(h.text, 'a'));
-    q.bad_words = bad;
-    q.n_bad_words = 3;
+    q.sampling.bad_words = bad;
+    q.sampling.n_bad_words = 3;
     generate(engine, &q, &h);
     CHECK(!strchr(h.text, 'a') && !strstr(h.text, "bc"));
-    q.allowed = allowed;
-    q.n_allowed = 3;
+    q.sampling.allowed = allowed;
+    q.sampling.n_allowed = 3;
     generate(engine, &q, &h);
     CHECK_EQ(strspn(h.text, "bc"), 100);
     CHECK(!strstr(h.text, "bc"));
@@ -115,28 +115,28 @@ TEST(texts_are_biased_and_sequence_breakers_protect)
     struct heard h;
 
     if (!engine) return;
-    q.text_bias = never;
-    q.n_text_bias = 1;
-    q.temperature = 100;
+    q.sampling.text_bias = never;
+    q.sampling.n_text_bias = 1;
+    q.sampling.temperature = 100;
     generate(engine, &q, &h);
     CHECK(!strpbrk(h.text, "abc"));
-    q.n_text_bias = 2;
-    q.temperature = 1;
+    q.sampling.n_text_bias = 2;
+    q.sampling.temperature = 1;
     generate(engine, &q, &h);
     CHECK_EQ(strspn(h.text, "x"), 60);
     q = ask(1, 0);
     for (int i = 0; i < 3; i++) allowed[i] = token_of(engine, (const char *[]){"a", "b", "c"}[i]);
-    q.allowed = allowed;
-    q.n_allowed = 3;
-    q.dry_multiplier = 100;
+    q.sampling.allowed = allowed;
+    q.sampling.n_allowed = 3;
+    q.sampling.dry_multiplier = 100;
     generate(engine, &q, &h);
     CHECK(h.text[0] != 'a');                                /* abcabcabca would be a repetition of six */
-    q.dry_breakers = breakers;                              /* "ca": only "bc" lies behind it, and three are free */
-    q.n_dry_breakers = 2;
-    q.dry_allowed_length = 3;
+    q.sampling.dry_breakers = breakers;                     /* "ca": only "bc" lies behind it, and three are free */
+    q.sampling.n_dry_breakers = 2;
+    q.sampling.dry_allowed_length = 3;
     generate(engine, &q, &h);
     best = h.tokens[0];
-    q.dry_multiplier = 0;
+    q.sampling.dry_multiplier = 0;
     generate(engine, &q, &h);
     CHECK_EQ(h.tokens[0], best);
     rd_close(engine);
@@ -192,14 +192,14 @@ TEST(the_order_of_samplers_is_read_in_every_form)
     struct heard first, h;
 
     if (!engine) return;
-    q.top_k = 4;
-    q.top_p = 0.01f;                                        /* without effect: left out of every order */
+    q.sampling.top_k = 4;
+    q.sampling.top_p = 0.01f; /* without effect: left out of every order */
     for (size_t i = 0; i < 5; i++) {
-        q.samplers = equal[i];
+        q.sampling.samplers = equal[i];
         generate(engine, &q, i ? &h : &first);
         if (i) CHECK_STR(h.text, first.text);
     }
-    q.samplers = NULL;
+    q.sampling.samplers = NULL;
     generate(engine, &q, &h);
     CHECK(strcmp(h.text, first.text) != 0);
     rd_close(engine);
@@ -213,6 +213,23 @@ static void expect_bad(rd_engine *engine, const struct rd_request_options *q, co
     if (strncmp(err.text, named, strlen(named)) != 0) test_fail(__FILE__, __LINE__, "%s: %s", named, err.text);
 }
 
+/* Never filled by the library, or built for another version. */
+TEST(another_size_of_sampling_is_refused)
+{
+    rd_engine *engine = open_tiny();
+    struct rd_error err = {RD_OK, ""};
+    struct heard h[1];
+
+    for (int i = 0; i < 2; i++) {
+        struct rd_request_options q = ask(1, 0);
+
+        q.sampling.size = i ? sizeof(q.sampling) + 8 : 0;
+        CHECK_EQ(rd_generate(engine, &q, hear, h, &err), RD_E_INVALID);
+        CHECK(strncmp(err.text, "sampling.size: ", 15) == 0);
+    }
+    rd_close(engine);
+}
+
 TEST(every_bad_option_is_named)
 {
     static char long_word[300];
@@ -224,25 +241,28 @@ TEST(every_bad_option_is_named)
 
     if (!engine) return;
     memset(long_word, 'x', sizeof(long_word) - 1);
-    q.samplers = "kq", expect_bad(engine, &q, "samplers"), q = good;
-    q.samplers = "top_k;top_q", expect_bad(engine, &q, "samplers"), q = good;
-    q.samplers = "eeeeeeeeeeeeeeeee", expect_bad(engine, &q, "samplers"), q = good;
-    q.bad_words = words, q.n_bad_words = 2, expect_bad(engine, &q, "bad_words"), q = good;
-    q.bad_words = empty, q.n_bad_words = 1, expect_bad(engine, &q, "bad_words"), q = good;
-    q.dry_breakers = words, q.n_dry_breakers = 2, expect_bad(engine, &q, "dry_sequence_breakers"), q = good;
-    q.n_dry_breakers = 65, q.dry_breakers = words, expect_bad(engine, &q, "dry_sequence_breakers"), q = good;
-    q.text_bias = hot, q.n_text_bias = 1, expect_bad(engine, &q, "logit_bias"), q = good;
-    q.text_bias = none, q.n_text_bias = 1, expect_bad(engine, &q, "logit_bias"), q = good;
+    q.sampling.samplers = "kq", expect_bad(engine, &q, "samplers"), q = good;
+    q.sampling.samplers = "top_k;top_q", expect_bad(engine, &q, "samplers"), q = good;
+    q.sampling.samplers = "eeeeeeeeeeeeeeeee", expect_bad(engine, &q, "samplers"), q = good;
+    q.sampling.bad_words = words, q.sampling.n_bad_words = 2, expect_bad(engine, &q, "bad_words"), q = good;
+    q.sampling.bad_words = empty, q.sampling.n_bad_words = 1, expect_bad(engine, &q, "bad_words"), q = good;
+    q.sampling.dry_breakers = words, q.sampling.n_dry_breakers = 2, expect_bad(engine, &q, "dry_sequence_breakers"),
+    q = good;
+    q.sampling.n_dry_breakers = 65, q.sampling.dry_breakers = words, expect_bad(engine, &q, "dry_sequence_breakers"),
+    q = good;
+    q.sampling.text_bias = hot, q.sampling.n_text_bias = 1, expect_bad(engine, &q, "logit_bias"), q = good;
+    q.sampling.text_bias = none, q.sampling.n_text_bias = 1, expect_bad(engine, &q, "logit_bias"), q = good;
     for (int i = 0; i < 2; i++) {
-        q.allowed = &outside[i], q.n_allowed = 1, expect_bad(engine, &q, "allowed_token_ids"), q = good;
+        q.sampling.allowed = &outside[i], q.sampling.n_allowed = 1, expect_bad(engine, &q, "allowed_token_ids"),
+        q = good;
         q.stop_tokens = &outside[i], q.n_stop_tokens = 1, expect_bad(engine, &q, "stop_token_ids"), q = good;
     }
     q.min_tokens = 3, expect_bad(engine, &q, "min_tokens"), q = good;
-    q.mirostat = 1, expect_bad(engine, &q, "mirostat"), q = good;
-    q.allowed = &stop, q.n_allowed = 1, q.stop_tokens = &stop, q.n_stop_tokens = 1, q.min_tokens = 1;
+    q.sampling.mirostat = 1, expect_bad(engine, &q, "mirostat"), q = good;
+    q.sampling.allowed = &stop, q.sampling.n_allowed = 1, q.stop_tokens = &stop, q.n_stop_tokens = 1, q.min_tokens = 1;
     expect_bad(engine, &q, "allowed_token_ids: with"), q = good;
-    q.dry_allowed_length = -1, expect_bad(engine, &q, "dry_allowed_length"), q = good;
-    q.xtc_probability = NAN, expect_bad(engine, &q, "xtc_probability"), q = good;
+    q.sampling.dry_allowed_length = -1, expect_bad(engine, &q, "dry_allowed_length"), q = good;
+    q.sampling.xtc_probability = NAN, expect_bad(engine, &q, "xtc_probability"), q = good;
     CHECK_OK(rd_generate(engine, &q, NULL, NULL, NULL));
     rd_close(engine);
 }
@@ -256,12 +276,12 @@ TEST(every_failed_allocation_of_a_request_with_lists_is_a_clean_error)
     uint64_t alive = mem_n_alive(), before;
     uint32_t n_failed = 0;
 
-    q.bad_words = words, q.n_bad_words = 2;
-    q.dry_breakers = breakers, q.n_dry_breakers = 2, q.dry_multiplier = 1;
-    q.text_bias = text_bias, q.n_text_bias = 1;
-    q.allowed = ids, q.n_allowed = 12;
+    q.sampling.bad_words = words, q.sampling.n_bad_words = 2;
+    q.sampling.dry_breakers = breakers, q.sampling.n_dry_breakers = 2, q.sampling.dry_multiplier = 1;
+    q.sampling.text_bias = text_bias, q.sampling.n_text_bias = 1;
+    q.sampling.allowed = ids, q.sampling.n_allowed = 12;
     q.stop_tokens = &stop, q.n_stop_tokens = 1;
-    q.samplers = "edtkx";
+    q.sampling.samplers = "edtkx";
     q.prompt_logprobs = true;
     for (int64_t i = 0;; i++) {
         struct rd_error err = {RD_OK, ""};

@@ -229,9 +229,9 @@ TEST(the_next_turn_has_the_whole_answer_from_the_tree)
         rd_request_options_default(&q);
         q.messages_json = text;
         q.max_tokens = 80;
-        q.temperature = 1.6f;
-        q.seed = seed;
-        q.has_seed = true;
+        q.sampling.temperature = 1.6f;
+        q.sampling.seed = seed;
+        q.sampling.has_seed = true;
         CHECK_OK(rd_generate(engine, &q, hear, &first, NULL));
         mem_free(text);
         json_array_append_new(messages, json_pack("{s:s,s:s%}", "role", "assistant", "content", first.text, first.n));
@@ -289,7 +289,7 @@ TEST(an_answer_without_its_thinking_is_there_before_the_next_turn)
     CHECK(o.model = test_model("smollm2"));
     CHECK_OK(rd_open(&o, &engine, NULL));
     rd_request_options_default(&q);
-    q.temperature = 0;
+    q.sampling.temperature = 0;
     q.max_tokens = 60;
     q.thinking_tokens = 6;                                  /* then it is closed */
     q.parse_thinking = true;

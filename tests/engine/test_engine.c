@@ -986,7 +986,7 @@ static rd_status create_one(struct engine **e, struct request **r)
                                .kv_bytes = 1 << 20,
                                .namespace_name = "sim",
                                .namespace_bytes = 3};
-    struct sampler_bias bias = {1, 1};
+    struct rd_bias bias = {1, 1};
     struct request_params p = {.max_tokens = 4, .max_keys = 32, .prompt_logprobs = true};
     rd_status st = engine_create(&o, e);
 

@@ -72,10 +72,10 @@ static void check_prompt(const struct gen_params *p, struct api_error *e)
 
 static void check_numbers(const struct gen_params *p)
 {
-    expect(p->temperature >= 0 && p->temperature <= 100 && p->top_p >= 0 && p->top_p <= 1 && p->min_p >= 0 &&
-           p->min_p <= 1);
-    expect(p->repetition_penalty > 0 && isfinite(p->repetition_penalty));
-    expect(fabs(p->presence_penalty) <= 2 && fabs(p->frequency_penalty) <= 2);
+    expect(p->sampling.temperature >= 0 && p->sampling.temperature <= 100 && p->sampling.top_p >= 0 &&
+           p->sampling.top_p <= 1 && p->sampling.min_p >= 0 && p->sampling.min_p <= 1);
+    expect(p->sampling.repetition_penalty > 0 && isfinite(p->sampling.repetition_penalty));
+    expect(fabs(p->sampling.presence_penalty) <= 2 && fabs(p->sampling.frequency_penalty) <= 2);
     expect(p->n >= 1 && p->n <= LIMIT_N_CHOICES && p->best_of >= p->n && p->best_of <= LIMIT_N_CHOICES);
     expect(p->max_tokens >= -1 && p->max_tokens <= INT32_MAX && p->thinking_tokens >= -1);
     expect(p->top_logprobs >= 0 && p->top_logprobs <= LIMIT_TOP_LOGPROBS);

@@ -93,7 +93,7 @@ static void make_logits(struct random *r, float *logits)
     }
 }
 
-static void make_params(struct random *r, struct sampler_params *p, struct sampler_bias *bias)
+static void make_params(struct random *r, struct sampler_params *p, struct rd_bias *bias)
 {
     sampler_params_default(p);
     p->temperature = random_below(r, 5) == 0 ? 0 : (float)(0.1 + random_unit(r) * 2);
@@ -107,8 +107,8 @@ static void make_params(struct random *r, struct sampler_params *p, struct sampl
     p->bias = bias;
     p->n_bias = (uint32_t)random_below(r, 6);
     for (uint32_t i = 0; i < p->n_bias; i++)
-        bias[i] = (struct sampler_bias){(int32_t)(i * 31 + random_below(r, 31)),
-                                        random_below(r, 3) ? (float)(random_unit(r) * 20 - 10) : -100};
+        bias[i] = (struct rd_bias){(int32_t)(i * 31 + random_below(r, 31)),
+                                   random_below(r, 3) ? (float)(random_unit(r) * 20 - 10) : -100};
 }
 
 TEST(draws_are_those_of_the_plain_implementation)
@@ -122,7 +122,7 @@ TEST(draws_are_those_of_the_plain_implementation)
     CHECK_OK(sampler_scratch_create(N_VOCAB, &x));
     for (int round = 0; round < N_ROUNDS; round++) {
         float logits[N_VOCAB], best[VOCAB_N_BLOCKS(N_VOCAB)];
-        struct sampler_bias bias[6];
+        struct rd_bias bias[6];
         struct sampler_params p;
         struct sampler_result out;
         struct sampler *s = NULL;
@@ -258,7 +258,7 @@ TEST(greedy_takes_the_lowest_of_equal_ids)
 TEST(a_bias_of_100_decides_and_of_minus_100_forbids)
 {
     const float logits[4] = {9, 0, 0, 0};
-    struct sampler_bias bias[2] = {{2, 100}, {0, -100}};
+    struct rd_bias bias[2] = {{2, 100}, {0, -100}};
     struct sampler_params p;
     struct sampler_result out;
 
@@ -422,7 +422,7 @@ TEST(log_probabilities_are_of_the_raw_distribution)
 {
     struct random r;
     struct sampler_scratch *x = NULL;
-    struct sampler_bias bias = {3, 100};
+    struct rd_bias bias = {3, 100};
     struct sampler_params p;
     struct sampler *s = NULL;
 
@@ -513,7 +513,7 @@ TEST(every_parameter_out_of_range_is_named)
 
 TEST(every_bad_bias_and_count_is_named)
 {
-    struct sampler_bias bias = {0, 0};
+    struct rd_bias bias = {0, 0};
     struct sampler_params p;
     struct rd_error err = {RD_OK, ""};
     static const int32_t bad_tokens[] = {-1, (int32_t)N_VOCAB, INT32_MAX, INT32_MIN};
@@ -529,10 +529,10 @@ TEST(every_bad_bias_and_count_is_named)
     p.n_bias = 1;
     CHECK_OK(sampler_params_check(&p, N_VOCAB, &err));
     for (size_t i = 0; i < 4; i++) {
-        bias = (struct sampler_bias){bad_tokens[i], 0};
+        bias = (struct rd_bias){bad_tokens[i], 0};
         CHECK_EQ(sampler_params_check(&p, N_VOCAB, &err), RD_E_INVALID);
         CHECK(strstr(err.text, "logit_bias"));
-        bias = (struct sampler_bias){1, bad_values[i]};
+        bias = (struct rd_bias){1, bad_values[i]};
         CHECK_EQ(sampler_params_check(&p, N_VOCAB, &err), RD_E_INVALID);
         CHECK(strstr(err.text, "logit_bias"));
     }
@@ -543,7 +543,7 @@ TEST(every_bad_bias_and_count_is_named)
 
 static rd_status create_both(struct sampler_scratch **x, struct sampler **s)
 {
-    struct sampler_bias bias = {1, 2};
+    struct rd_bias bias = {1, 2};
     struct sampler_params p;
     rd_status st;
 

@@ -108,7 +108,7 @@ static void ask(rd_engine *engine)
     q.messages_json = "[{\"role\":\"user\",\"content\":\"a question that is as long as some pages of the cache, so "
                       "that they are stored\"}]";
     q.max_tokens = 8;
-    q.temperature = 0;
+    q.sampling.temperature = 0;
     q.ignore_eos = true;
     if (!check(rd_generate(engine, &q, hear, &h, &err), &err, "rd_generate")) return;
     figures.n_done++;

@@ -6,6 +6,7 @@
  * their beginning, and end when they are cancelled or deleted there.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "base/clock.h"
 #include "base/error.h"
@@ -481,6 +482,15 @@ static json_t *field_or(const json_t *body, const char *name, json_t *fallback)
     return json_incref(v);
 }
 
+/* 0.7, not what the nearest float is in decimals. */
+static double as_written(float x)
+{
+    char text[32];
+
+    snprintf(text, sizeof(text), "%.7g", (double)x);
+    return strtod(text, NULL);
+}
+
 static char *echo_of(const json_t *body, const struct gen_params *p, bool keep)
 {
     static const char *const as_sent[] = {"instructions", "max_output_tokens", "previous_response_id", "user",
@@ -493,10 +503,13 @@ static char *echo_of(const json_t *body, const struct gen_params *p, bool keep)
     for (size_t i = 0; ok && i < sizeof(as_sent) / sizeof(as_sent[0]); i++)
         ok = foreign_set(o, as_sent[i], field_or(body, as_sent[i], json_null()));
     ok = ok && foreign_set(o, "parallel_tool_calls", json_boolean(p->parallel_tool_calls)) &&
-         foreign_set(o, "reasoning", json_pack("{s:o, s:o}", "effort", field_or(reasoning, "effort", json_null()),
-                                               "summary", field_or(reasoning, "summary", json_null()))) &&
-         foreign_set(o, "store", json_boolean(keep)) && foreign_set(o, "temperature", json_real(p->temperature)) &&
-         foreign_set(o, "top_p", json_real(p->top_p)) && foreign_set(o, "top_logprobs", json_integer(0)) &&
+         foreign_set(o, "reasoning",
+                     json_pack("{s:o, s:o}", "effort", field_or(reasoning, "effort", json_null()), "summary",
+                               field_or(reasoning, "summary", json_null()))) &&
+         foreign_set(o, "store", json_boolean(keep)) &&
+         foreign_set(o, "temperature", json_real(as_written(p->sampling.temperature))) &&
+         foreign_set(o, "top_p", json_real(as_written(p->sampling.top_p))) &&
+         foreign_set(o, "top_logprobs", json_integer(0)) &&
          foreign_set(o, "text", field_or(body, "text", json_pack("{s:{s:s}}", "format", "type", "text"))) &&
          foreign_set(o, "tool_choice", field_or(body, "tool_choice", json_string("auto"))) &&
          foreign_set(o, "tools", field_or(body, "tools", json_array())) &&
