@@ -120,3 +120,23 @@ def test_a_row_of_faults_names_a_test_that_is_there(tmp_path, row, wanted):
     )
     code, out = check("check-faults", tmp_path)
     assert (code == 1 and wanted in out) if wanted else code == 0, out
+
+
+def test_a_circle_is_found(tmp_path):
+    tree(tmp_path, {})
+    assert check("include-graph", tmp_path)[1].endswith("0 circles, 0 files in the largest\n")
+    tree(
+        tmp_path,
+        {
+            "src/kv/a.h": '#include "kv/b.h"\n',
+            "src/kv/b.h": "",
+            "src/kv/b.c": '#include "kv/b.h"\n#include "kv/c.h"\n',
+            "src/kv/c.h": '/* #include "kv/none.h" */\n#include "kv/a.h"\n',
+            "src/kv/d.h": '#include "kv/a.h"\n',
+        },
+    )
+    code, out = check("include-graph", tmp_path)
+    assert code == 0 and out.startswith("circle of 4 files: src/kv/a src/kv/b src/kv/c\n"), out
+    for most, want in (("3", 1), ("4", 0)):
+        r = subprocess.run([ROOT / "tools/include-graph", "--most", most, tmp_path], capture_output=True, timeout=120)
+        assert r.returncode == want
