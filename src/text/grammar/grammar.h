@@ -61,7 +61,7 @@ bool grammar_must_end(const struct grammar_matcher *m);     /* and nothing can f
 /* The bits of tokens that can follow: [(n_tokens + 31) / 32], borrowed until the next call on any matcher of g. End
  * tokens are not among them: they may follow where grammar_can_end. n_left: so many tokens may come at most, this one
  * included (UINT32_MAX: any number); where the text could no longer be ended within them, only tokens on a shortest way
- * to an end are set. At least one bit is set unless grammar_must_end. */
+ * to an end are set. At least one bit is set unless the text can end here. */
 rd_status grammar_mask(struct grammar_matcher *m, uint32_t n_left, const uint32_t **bits);
 /* The bytes that must follow, whatever is chosen (ends included): at most cap; 0 where there is a choice. A special
  * token counts as its 4 bytes and is never cut. */

@@ -70,7 +70,7 @@ static uint32_t node_of(struct making *m, const struct list *l)
         !grammar_room(m->b, (void **)&m->first, &m->cap_first, m->n_nodes + 2, sizeof(*m->first)) ||
         !grammar_room(m->b, (void **)&m->edges, &m->cap_edges, (uint64_t)m->n_edges + l->n, sizeof(*m->edges)))
         return NONE - 1;
-    memcpy(m->edges + m->n_edges, l->edges, l->n * sizeof(*l->edges));
+    if (l->n) memcpy(m->edges + m->n_edges, l->edges, l->n * sizeof(*l->edges));
     m->n_edges += l->n;
     m->first[++m->n_nodes] = m->n_edges;
     return m->n_nodes - 1;

@@ -9,7 +9,7 @@
 #include <string.h>
 #include "base/mem.h"
 
-#define NARROW_NODES 6000u /* of the trie below the first bytes: walked without a mask of states */
+#define NARROW_SHARE 32u   /* of the trie, below the first bytes: walked without a mask of states */
 #define ITEMS_MAX    32u   /* items beyond which a wide set is walked as one */
 #define NEED_EXACT   1024u /* bytes to the end beyond which they stand for tokens */
 #define NEED_NEVER   (UINT32_MAX - 1)
@@ -100,13 +100,13 @@ static rd_status walk_trie(struct grammar *g, uint32_t top, uint32_t from, struc
 
 /* ---- masks of states --------------------------------------------------------------------------------------------- */
 
-static uint32_t weight(const struct grammar *g, const struct set *s)
+static bool is_narrow(const struct grammar *g, const struct set *s)
 {
     uint32_t n = 0;
 
     for (unsigned c = 0; c < 256; c++)
         if (set_has_byte(s, (uint8_t)c)) n += g->vocab->weight[c];
-    return n;
+    return n < g->vocab->n_nodes / NARROW_SHARE;
 }
 
 static rd_status set_of_item(struct grammar *g, uint32_t state, uint32_t origin, uint32_t *out)
@@ -208,7 +208,7 @@ static rd_status add_item(struct grammar *g, struct item item, struct set_mask *
     rd_status st = set_of_item(g, item.state, OUTSIDE, &alone);
 
     if (st != RD_OK) return st;
-    if (weight(g, g->sets[alone]) < NARROW_NODES) {
+    if (is_narrow(g, g->sets[alone])) {
         st = set_of_item(g, item.state, item.origin, &alone);
         return st == RD_OK ? walk_trie(g, 0, alone, w) : st;
     }
@@ -234,7 +234,7 @@ static rd_status make_mask(struct grammar *g, uint32_t id)
     rd_status st = m ? RD_OK : RD_E_NOMEM;
 
     memset(g->bits, 0, g->vocab->n_words * sizeof(*g->bits));
-    if (st == RD_OK && (s->n_outer > ITEMS_MAX || weight(g, s) < NARROW_NODES)) {
+    if (st == RD_OK && (s->n_outer > ITEMS_MAX || is_narrow(g, s))) {
         st = walk_trie(g, 0, id, &w);
     } else if (st == RD_OK) {
         m->locals = mem_alloc(s->n_outer, sizeof(struct local_mask *));

@@ -99,7 +99,7 @@ static bool outline_loops(struct grammar_builder *b, grammar_node node)
     uint32_t at = b->nodes[node].a, n = b->nodes[node].n, m = 0;
 
     for (uint32_t i = 0; i < n; i++) {
-        grammar_node kid = b->kids[at + i], rest = 0, end, rule, parts[PARTS_MAX];
+        grammar_node kid = b->kids[at + i], rest = 0, end, body, rule, parts[PARTS_MAX];
         uint32_t from = m;
 
         b->kids[at + m++] = kid;
@@ -112,7 +112,10 @@ static bool outline_loops(struct grammar_builder *b, grammar_node node)
         if (from == 0 && i + 2 == n && !rest) continue; /* all of it: the rule would be this very sequence */
         memcpy(parts, b->kids + at + from, (m - from) * sizeof(*parts));
         parts[m - from] = end;
-        rule = grammar_rule_with(b, grammar_seq(b, parts, m - from + 1), "loop");
+        body = grammar_seq(b, parts, m - from + 1);
+        if (!body) return false;
+        if (body == node) continue; /* it is nothing but a loop and its end */
+        rule = grammar_rule_with(b, body, "loop");
         if (!rule) return false;
         b->kids[at + from] = rule;
         m = from + 1;

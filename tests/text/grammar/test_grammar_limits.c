@@ -1,0 +1,204 @@
+/* tests/text/grammar/test_grammar_limits.c - grammars that grow: those that must be refused, soon and by name, and those
+ * that look so and are not.
+ */
+#include "base/clock.h"
+#include "base/mem.h"
+#include "test.h"
+#include "text/grammar/grammar.h"
+
+static struct grammar_builder *builder(void)
+{
+    struct grammar_builder *b = NULL;
+    struct grammar_limits l = grammar_limits_default;
+
+    l.max_ns = 0;
+    return grammar_builder_create(&l, &b) == RD_OK ? b : NULL;
+}
+
+static grammar_node letter(struct grammar_builder *b, char low, char high)
+{
+    return grammar_class(b, &(struct grammar_range){(uint32_t)low, (uint32_t)high}, 1, false);
+}
+
+static rd_status compile(struct grammar_builder *b, grammar_node root, struct grammar **g, const char *said)
+{
+    struct rd_error err = {0};
+    rd_status st = grammar_compile(b, root, NULL, 0, g, &err);
+
+    if (st != RD_OK && (!said || !strstr(err.text, said))) test_fail(__FILE__, __LINE__, "said: %s", err.text);
+    grammar_builder_destroy(b);
+    return st;
+}
+
+static bool accepts(struct grammar *g, const char *text, uint32_t times)
+{
+    struct grammar_matcher *m = NULL;
+    bool ok = grammar_matcher_create(g, times, &m) == RD_OK;
+
+    for (uint32_t i = 0; ok && i < times; i++)
+        ok = grammar_accept_bytes(m, (const uint8_t *)text, strlen(text)) == RD_OK;
+    ok = ok && grammar_can_end(m);
+    grammar_matcher_destroy(m);
+    return ok;
+}
+
+TEST(counts_up_to_a_billion_take_few_states)
+{
+    const uint32_t counts[] = {0, 1, 255, 256, 257, 511, 512, 513, 1000, 65535, 65536, 65537, 70000};
+
+    for (uint32_t i = 0; i < sizeof(counts) / sizeof(*counts); i++)
+        for (uint32_t k = i; k < sizeof(counts) / sizeof(*counts); k++) {
+            struct grammar_builder *b = builder();
+            struct grammar *g = NULL;
+
+            if (k != i && k != i + 1 && k + 1 < sizeof(counts) / sizeof(*counts)) continue;
+            CHECK_OK(compile(b, grammar_repeat(b, letter(b, 'a', 'z'), counts[i], counts[k]), &g, NULL));
+            for (uint32_t j = 0; j < sizeof(counts) / sizeof(*counts); j++)
+                CHECK_EQ(accepts(g, "x", counts[j]), j >= i && j <= k);
+            grammar_unref(g);
+        }
+    struct grammar_builder *b = builder();
+    struct grammar *g = NULL;
+
+    CHECK_OK(compile(b, grammar_repeat(b, letter(b, 'a', 'z'), 1000000, 1000000000), &g, NULL));
+    CHECK(grammar_counts(g).n_states < 20000);
+    grammar_unref(g);
+}
+
+TEST(recursion_on_any_side_is_followed_without_growing)
+{
+    for (uint32_t side = 0; side < 3; side++) {
+        struct grammar_builder *b = builder();
+        struct grammar *g = NULL;
+        grammar_node rule = grammar_rule(b, "r", 1), x = grammar_text(b, "x", 1),
+                     parts[2] = {side ? x : rule, side ? rule : x};
+        grammar_node alt[3] = {x, grammar_seq(b, parts, 2), rule};
+
+        grammar_define(b, rule, grammar_alt(b, alt, side == 2 ? 3 : 2));
+        CHECK_OK(compile(b, rule, &g, NULL));
+        CHECK(accepts(g, "x", 20000));
+        CHECK(!accepts(g, "y", 1));
+        CHECK(grammar_counts(g).n_sets < 20 || side == 2);
+        grammar_unref(g);
+    }
+}
+
+TEST(a_rule_of_itself_alone_is_refused_by_name)
+{
+    struct grammar_builder *b = builder();
+    struct grammar *g = NULL;
+    grammar_node rule = grammar_rule(b, "ouroboros", 9), other = grammar_rule(b, "missing", 7), parts[2] = {rule, rule};
+
+    grammar_define(b, rule, grammar_seq(b, parts, 2));
+    CHECK_EQ(compile(b, rule, &g, "ouroboros"), RD_E_INVALID);
+    b = builder();
+    other = grammar_rule(b, "missing", 7);
+    CHECK_EQ(compile(b, other, &g, "missing"), RD_E_INVALID);
+}
+
+/* (a|b)*a(a|b){n}: 2 ^ n states. */
+TEST(what_doubles_its_states_is_refused_soon)
+{
+    struct grammar_builder *b = NULL;
+    struct grammar *g = NULL;
+    uint64_t start = clock_now_ns(clock_system());
+    struct grammar_limits l = grammar_limits_default;
+    grammar_node parts[3], any;
+
+    l.max_ns = 300000000;
+    l.max_states = UINT32_MAX;
+    l.max_bytes = (size_t)1 << 40;
+    CHECK_OK(grammar_builder_create(&l, &b));
+    any = letter(b, 'a', 'b');
+    parts[0] = grammar_repeat(b, any, 0, GRAMMAR_UNBOUNDED);
+    parts[1] = grammar_text(b, "a", 1);
+    parts[2] = grammar_repeat(b, any, 60, 60);
+    CHECK_EQ(compile(b, grammar_seq(b, parts, 3), &g, "longer than"), RD_E_INVALID);
+    if (clock_now_ns(clock_system()) - start > 3000000000ull)
+        test_note("a limit of 0.3 s was kept in %.1f s", (double)(clock_now_ns(clock_system()) - start) / 1e9);
+    b = builder();
+    any = letter(b, 'a', 'b');
+    parts[0] = grammar_repeat(b, any, 0, GRAMMAR_UNBOUNDED);
+    parts[1] = grammar_text(b, "a", 1);
+    parts[2] = grammar_repeat(b, any, 60, 60);
+    CHECK_EQ(compile(b, grammar_seq(b, parts, 3), &g, "more than"), RD_E_INVALID);
+}
+
+TEST(a_graph_of_shared_nodes_is_no_tree)
+{
+    struct grammar_builder *b = builder();
+    struct grammar *g = NULL;
+    grammar_node node = grammar_text(b, "ab", 2);
+
+    for (uint32_t i = 0; i < 30; i++) {
+        grammar_node parts[2] = {grammar_repeat(b, node, 0, 2), grammar_repeat(b, node, 1, 2)};
+
+        node = grammar_alt(b, parts, 2);
+    }
+    CHECK_OK(compile(b, node, &g, NULL));
+    CHECK(accepts(g, "ab", 8) && !accepts(g, "abb", 1));
+    grammar_unref(g);
+}
+
+TEST(deep_trees_and_long_chains_of_rules_are_no_deep_recursion)
+{
+    struct grammar_builder *b = builder();
+    struct grammar *g = NULL;
+    grammar_node node = grammar_text(b, "x", 1), y = grammar_text(b, "y", 1), parts[2];
+
+    for (uint32_t i = 0; i < 4000; i++) {
+        parts[0] = node;
+        parts[1] = y;
+        node = i % 2 ? grammar_alt(b, parts, 2) : grammar_repeat(b, node, 1, i % 1000 ? 1 : 2);
+    }
+    compile(b, node, &g, NULL);
+    grammar_unref(g);
+    g = NULL;
+    b = builder();
+    node = grammar_text(b, "x", 1);
+    for (uint32_t i = 0; i < 5000; i++) {
+        grammar_node rule = grammar_rule(b, "r", 1);
+
+        grammar_define(b, rule, node);
+        parts[0] = grammar_text(b, "(", 1);
+        parts[1] = rule;
+        node = i % 2 ? rule : grammar_seq(b, parts, 2);
+    }
+    CHECK_OK(compile(b, node, &g, NULL));
+    grammar_unref(g);
+}
+
+TEST(ten_thousand_alternatives_are_fine)
+{
+    struct grammar_builder *b = builder();
+    struct grammar *g = NULL;
+    static grammar_node parts[10000];
+    char text[32];
+
+    for (uint32_t i = 0; i < 10000; i++) {
+        int n = snprintf(text, sizeof(text), "\"value-%u\"", i * 7919u);
+
+        parts[i] = grammar_text(b, text, (size_t)n);
+    }
+    CHECK_OK(compile(b, grammar_alt(b, parts, 10000), &g, NULL));
+    CHECK(accepts(g, "\"value-7919\"", 1));
+    CHECK(!accepts(g, "\"value-7918\"", 1));
+    grammar_unref(g);
+}
+
+TEST(products_of_recursive_rules_are_refused_and_others_are_not)
+{
+    struct grammar_builder *b = builder();
+    struct grammar *g = NULL;
+    grammar_node rule = grammar_rule(b, "r", 1), x = grammar_text(b, "x", 1), parts[2] = {x, rule}, alt[2];
+
+    CHECK_EQ(grammar_is_nothing(b, rule), -1);
+    alt[0] = x;
+    alt[1] = grammar_seq(b, parts, 2);
+    grammar_define(b, rule, grammar_alt(b, alt, 2));
+    CHECK_EQ(grammar_is_nothing(b, rule), -1);
+    CHECK_EQ(grammar_is_nothing(b, grammar_except(b, x, x)), 1);
+    CHECK_EQ(grammar_is_nothing(b, grammar_both(b, x, grammar_text(b, "y", 1))), 1);
+    CHECK_EQ(grammar_is_nothing(b, grammar_except(b, letter(b, 'a', 'x'), x)), 0);
+    CHECK_EQ(compile(b, grammar_both(b, rule, x), &g, "contain themselves"), RD_E_INVALID);
+}
