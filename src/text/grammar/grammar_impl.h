@@ -43,14 +43,15 @@ struct grammar_vocab {
     uint64_t now;
 };
 
+#define LEAF_DEEP 0x80000000u
 /* What can follow in a state, whatever is outside of its rule. leaves: nodes of the trie where the rule can be over; what
  * comes below them has to be asked of the outside. Never changed once made. */
 struct local_mask {
     struct hash128 key;
-    atomic_uint refs; /* of the vocabulary and of sets' masks, any thread */
-    uint64_t used;    /* when last, under the lock */
-    uint64_t far;     /* the longest way to the rule's end after one of these tokens, in bytes */
-    uint32_t n_leaves;
+    atomic_uint refs;  /* of the vocabulary and of sets' masks, any thread */
+    uint64_t used;     /* when last, under the lock */
+    uint64_t far;      /* the longest way to the rule's end after one of these tokens, in bytes */
+    uint32_t n_leaves; /* LEAF_DEEP: a place NETWORK_LOOK deep, below which nothing is known */
     uint32_t *leaves;
     uint32_t bits[]; /* [n_words] */
 };
@@ -64,6 +65,7 @@ struct net_edge {
 struct net_call {
     uint32_t rule, to;
 };
+#define NETWORK_LOOK 24u /* bytes */
 struct network {
     uint32_t n_rules, n_states, n_edges, n_calls;
     uint32_t *edge_first, *call_first; /* [n_states + 1] */
@@ -74,13 +76,20 @@ struct network {
     uint32_t *starts;       /* [n_rules + 1]: its states, the first is its start; rule 0 is the text */
     uint64_t *dist;         /* bytes to the end of the rule, spelt with bytes that are tokens; NEVER */
     struct hash128 *hashes; /* [n_rules]: the same for rules that mean the same in any grammar */
-    uint8_t class_of[256];  /* bytes that no edge tells apart */
+    /* keys: [n_states], the same for states that mean the same; of large rules for those that mean the same for
+     * NETWORK_LOOK bytes. far: [n_rules], from no place in a rule, or what it calls, is its end farther. */
+    struct hash128 *keys;
+    bool *is_large; /* [n_rules] */
+    uint64_t *far;
+    uint8_t class_of[256]; /* bytes that no edge tells apart */
     uint32_t n_classes;
 };
 struct grammar_builder;
 /* grammar_network.c: from the builder's rules. vocab may be NULL. Fails in the builder. */
 bool network_make(struct network *n, struct grammar_builder *b, grammar_node root, const struct grammar_vocab *vocab);
 void network_deinit(struct network *n);
+/* grammar_keys.c: keys, is_large, far, of hashes and distances. false: out of memory. */
+bool network_name(struct network *n);
 /* grammar_distance.c: n->dist. has_byte: NULL: all. false: out of memory. */
 bool network_measure(struct network *n, const bool *has_byte);
 
@@ -193,6 +202,7 @@ int set_short_byte(const struct grammar *g, const struct set *s);
 /* grammar_mask.c */
 rd_status set_mask_of(struct grammar *g, uint32_t id, uint64_t n_left); /* into g->bits */
 void set_mask_free(struct grammar *g, struct set *s);
+rd_status masks_warm(struct grammar *g); /* of states that many tokens can follow */
 /* Tokens to the end of the text along a shortest way, at most: into s->need. */
 rd_status set_need(struct grammar *g, uint32_t id, uint32_t *need);
 

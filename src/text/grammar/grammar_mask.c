@@ -9,8 +9,11 @@
 #include <string.h>
 #include "base/mem.h"
 
-#define NARROW_SHARE 32u   /* of the trie, below the first bytes: walked without a mask of states */
-#define ITEMS_MAX    32u   /* items beyond which a wide set is walked as one */
+#define NARROW_SHARE 32u /* of the trie, below the first bytes: walked without a mask of states */
+#define ITEMS_MAX    32u /* items beyond which a wide set is walked as one */
+#define WARM_RULES   256u
+#define WARM_STATES  24u
+#define WARM_MASKS   64u
 #define NEED_EXACT   1024u /* bytes to the end beyond which they stand for tokens */
 #define NEED_NEVER   (UINT32_MAX - 1)
 
@@ -18,8 +21,9 @@
 struct walk {
     uint32_t *bits;
     uint64_t far;
-    bool leaves; /* places where what began OUTSIDE ends go into g->leaves */
-    bool near;   /* only tokens after which the end is at most `limit` tokens away */
+    uint32_t deep; /* not 0: no deeper than this; such places go into g->leaves as well */
+    bool leaves;   /* places where what began OUTSIDE ends go into g->leaves */
+    bool near;     /* only tokens after which the end is at most `limit` tokens away */
     uint64_t limit, near_low, near_high;
 };
 
@@ -92,6 +96,11 @@ static rd_status walk_trie(struct grammar *g, uint32_t top, uint32_t from, struc
         g->walk[depth] = to;
         if (node[1].first_id != node->first_id) st = take_tokens(g, node, to, w);
         if (st == RD_OK && w->leaves && g->sets[to]->ends && node->skip > i + 1) st = put_leaf(g, i);
+        if (depth == w->deep && node->skip > i + 1) {
+            if (st == RD_OK) st = put_leaf(g, i | LEAF_DEEP);
+            i = node->skip;
+            continue;
+        }
         i++;
     }
     g->n_walk = 0;
@@ -117,16 +126,17 @@ static rd_status set_of_item(struct grammar *g, uint32_t state, uint32_t origin,
     return set_of_kernel(g, out);
 }
 
-static rd_status make_local(struct grammar *g, uint32_t set, struct hash128 key, struct local_mask **out)
+static rd_status make_local(struct grammar *g, uint32_t state, uint32_t set, struct local_mask **out)
 {
+    uint32_t rule = g->net.rule_of[state];
     struct local_mask *m = mem_zalloc(1, sizeof(*m) + g->vocab->n_words * sizeof(*m->bits));
-    struct walk w = {.leaves = true};
+    struct walk w = {.leaves = true, .deep = g->net.is_large[rule] ? NETWORK_LOOK : 0};
     rd_status st = m ? RD_OK : RD_E_NOMEM;
 
     g->n_leaves = 0;
     if (st == RD_OK) {
         w.bits = m->bits;
-        m->key = key;
+        m->key = g->net.keys[state];
         atomic_init(&m->refs, 1);
         st = walk_trie(g, 0, set, &w);
     }
@@ -139,7 +149,7 @@ static rd_status make_local(struct grammar *g, uint32_t set, struct hash128 key,
         local_mask_unref(m);
         return st;
     }
-    m->far = w.far;
+    m->far = g->net.is_large[rule] ? g->net.far[rule] : w.far;
     vocab_keep(g->vocab, m);
     *out = m;
     return RD_OK;
@@ -148,13 +158,20 @@ static rd_status make_local(struct grammar *g, uint32_t set, struct hash128 key,
 /* Of a state; set: that of it alone, with its rule begun OUTSIDE. */
 static rd_status local_of(struct grammar *g, uint32_t state, uint32_t set, struct local_mask **out)
 {
-    const struct network *n = &g->net;
-    uint32_t rule = n->rule_of[state];
-    uint64_t parts[3] = {n->hashes[rule].low, n->hashes[rule].high, state - n->starts[rule]};
-    struct hash128 key = hash128_of(parts, sizeof(parts));
+    *out = vocab_find(g->vocab, g->net.keys[state]);
+    return *out ? RD_OK : make_local(g, state, set, out);
+}
 
-    *out = vocab_find(g->vocab, key);
-    return *out ? RD_OK : make_local(g, set, key, out);
+/* Below a place at which a mask of a state stops: what is there is asked of the set itself. */
+static rd_status walk_deep(struct grammar *g, uint32_t node, uint32_t at, struct walk *w)
+{
+    const struct grammar_vocab *v = g->vocab;
+    const uint8_t *bytes = v->bytes + v->offsets[v->ids[v->nodes[node].first_id]];
+    rd_status st = RD_OK;
+
+    for (uint32_t i = 0; st == RD_OK && at != NONE && i < v->nodes[node].depth; i++)
+        st = set_step(g, at, bytes[i], &at);
+    return st == RD_OK && at != NONE ? walk_trie(g, node, at, w) : st;
 }
 
 /* ---- masks of sets ----------------------------------------------------------------------------------------------- */
@@ -199,8 +216,8 @@ static rd_status keep_bits(struct grammar *g, struct set_mask *m)
     return RD_OK;
 }
 
-/* An item of a wide set. */
-static rd_status add_item(struct grammar *g, struct item item, struct set_mask *m, struct walk *w)
+/* An item of a wide set, which is `id`. */
+static rd_status add_item(struct grammar *g, uint32_t id, struct item item, struct set_mask *m, struct walk *w)
 {
     uint32_t alone, after;
     uint64_t up = 0;
@@ -216,12 +233,15 @@ static rd_status add_item(struct grammar *g, struct item item, struct set_mask *
     if (st != RD_OK) return st;
     m->locals[m->n_locals++] = local;
     m->n_bytes += sizeof(struct local_mask *);
+    after = NONE;
     st = set_complete(g, item.origin, g->net.rule_of[item.state]);
-    if (st == RD_OK && g->n_kernel) {
-        st = set_of_kernel(g, &after);
-        if (st == RD_OK) up = g->sets[after]->dist;
-        for (uint32_t i = 0; st == RD_OK && i < local->n_leaves; i++) st = walk_trie(g, local->leaves[i], after, w);
-    }
+    if (st == RD_OK && g->n_kernel) st = set_of_kernel(g, &after);
+    if (st == RD_OK && after != NONE) up = g->sets[after]->dist;
+    for (uint32_t i = 0; st == RD_OK && i < local->n_leaves; i++)
+        if (!(local->leaves[i] & LEAF_DEEP) && after != NONE) st = walk_trie(g, local->leaves[i], after, w);
+    for (uint32_t i = 0; st == RD_OK && i < local->n_leaves; i++)
+        if (local->leaves[i] & LEAF_DEEP) st = walk_deep(g, local->leaves[i] & ~LEAF_DEEP, id, w);
+    if (up == NEVER || local->far == NEVER) up = NEVER - local->far;
     if (local->far + up > w->far) w->far = local->far + up;
     return st;
 }
@@ -234,12 +254,19 @@ static rd_status make_mask(struct grammar *g, uint32_t id)
     rd_status st = m ? RD_OK : RD_E_NOMEM;
 
     memset(g->bits, 0, g->vocab->n_words * sizeof(*g->bits));
-    if (st == RD_OK && (s->n_outer > ITEMS_MAX || is_narrow(g, s))) {
+    if (st == RD_OK && (s->n_items > ITEMS_MAX || is_narrow(g, s))) {
         st = walk_trie(g, 0, id, &w);
     } else if (st == RD_OK) {
-        m->locals = mem_alloc(s->n_outer, sizeof(struct local_mask *));
+        m->locals = mem_alloc(s->n_items, sizeof(struct local_mask *));
         if (!m->locals) st = RD_E_NOMEM;
-        for (uint32_t i = 0; st == RD_OK && i < s->n_outer; i++) st = add_item(g, s->items[i], m, &w);
+        for (uint32_t i = 0; st == RD_OK && i < s->n_items; i++) {
+            struct item item = s->items[i];
+
+            /* One that only calls: what it called is among the items. */
+            if (g->net.edge_first[item.state] == g->net.edge_first[item.state + 1]) continue;
+            if (item.origin == SELF) item.origin = id;
+            st = add_item(g, id, item, m, &w);
+        }
     }
     if (st == RD_OK) st = keep_bits(g, m);
     if (st != RD_OK) {
@@ -322,6 +349,33 @@ rd_status set_mask_of(struct grammar *g, uint32_t id, uint64_t n_left)
     st = set_need(g, id, &need);
     if (st != RD_OK) return st;
     return compose_near(g, id, (n_left > need ? n_left : need) - 1);
+}
+
+/* Of the first states of each rule, which are the nearest to its start: wide ones are what takes time when it is asked
+ * first. */
+rd_status masks_warm(struct grammar *g)
+{
+    const struct network *n = &g->net;
+    uint32_t n_made = 0;
+
+    for (uint32_t r = 0; r < n->n_rules && r < WARM_RULES; r++) {
+        uint32_t end = n->starts[r + 1], most = n->starts[r] + WARM_STATES;
+
+        for (uint32_t s = n->starts[r]; s < end && s < most && n_made < WARM_MASKS; s++) {
+            struct local_mask *m;
+            uint32_t alone;
+            rd_status st;
+
+            if (n->edge_first[s] == n->edge_first[s + 1]) continue;
+            st = set_of_item(g, s, OUTSIDE, &alone);
+            if (st == RD_OK && is_narrow(g, g->sets[alone])) continue;
+            if (st == RD_OK) st = local_of(g, s, alone, &m);
+            if (st != RD_OK) return st;
+            local_mask_unref(m);
+            n_made++;
+        }
+    }
+    return RD_OK;
 }
 
 /* ---- tokens to the end ------------------------------------------------------------------------------------------- */

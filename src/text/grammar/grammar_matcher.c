@@ -75,7 +75,11 @@ void grammar_unref(struct grammar *g)
 
 rd_status grammar_warm(struct grammar *g)
 {
-    return g->vocab ? set_mask_of(g, g->start, NEVER) : RD_OK;
+    rd_status st;
+
+    if (!g->vocab) return RD_OK;
+    st = masks_warm(g);
+    return st == RD_OK ? set_mask_of(g, g->start, NEVER) : st;
 }
 
 struct grammar_counts grammar_counts(const struct grammar *g)

@@ -62,6 +62,9 @@ void network_deinit(struct network *n)
     mem_free(n->starts);
     mem_free(n->dist);
     mem_free(n->hashes);
+    mem_free(n->keys);
+    mem_free(n->is_large);
+    mem_free(n->far);
     *n = (struct network){0};
 }
 
@@ -243,7 +246,9 @@ static bool assemble(struct network *n, struct assembly *a, const struct grammar
     trim(n);
     classify(n);
     if (!hash_rules(n)) goto nomem;
-    return !vocab || measure_spelt(n, b, vocab->has_byte);
+    if (vocab && !measure_spelt(n, b, vocab->has_byte)) return false;
+    if (vocab && !network_name(n)) goto nomem;
+    return true;
 
 nomem:
     grammar_fail(b, RD_E_NOMEM, "out of memory for a grammar");

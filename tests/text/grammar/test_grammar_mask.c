@@ -169,6 +169,50 @@ TEST(texts_end_within_the_tokens_that_are_left)
     }
 }
 
+/* Strings of bounded length have states by the hundred that share their masks, all but the last; tokens here are up to
+ * N_TOKENS long. */
+TEST(counted_strings_share_masks_and_end_where_they_must)
+{
+    static uint8_t text[N_TOKENS * N_TOKENS];
+    uint64_t offsets[N_TOKENS + 1];
+    struct grammar_vocab *v = NULL;
+    struct grammar_builder *b = NULL;
+    struct grammar *g = NULL;
+    struct grammar_matcher *m = NULL;
+    uint32_t copy[(N_TOKENS + 31) / 32];
+    grammar_node parts[3];
+    uint64_t at = 0;
+
+    for (uint32_t i = 0; i < N_TOKENS; i++) {
+        uint32_t size = i < 70 ? i : 1 + i % 3;
+
+        offsets[i] = at;
+        for (uint32_t k = 0; k < size; k++) text[at++] = (uint8_t)(i < 70 ? 'a' + (i + k) % 3 : 'x');
+        if (i >= 70)
+            text[at - 1] = i % 2 ? '"' : ',';
+        else if (i % 7 == 6)
+            text[at - 1 - i / 3] = '"';
+    }
+    offsets[N_TOKENS] = at;
+    CHECK_OK(grammar_vocab_create(N_TOKENS, text, offsets, NULL, &v));
+    CHECK_OK(grammar_builder_create(NULL, &b));
+    parts[0] = grammar_repeat(b, grammar_class(b, &(struct grammar_range){'a', 'z'}, 1, false), 2, 170);
+    parts[1] = grammar_text(b, "\"", 1);
+    parts[2] = grammar_repeat(b, grammar_seq(b, parts, 2), 0, GRAMMAR_UNBOUNDED);
+    CHECK_OK(grammar_compile(b, parts[2], v, 0, &g, NULL));
+    CHECK_OK(grammar_warm(g));
+    CHECK_OK(grammar_matcher_create(g, 1000, &m));
+    for (uint32_t i = 0; i < 400; i++) {
+        CHECK(mask_is_what_is_accepted(m, copy));
+        if (grammar_accept(m, 1 + (int32_t)(i % 3)) == RD_OK && i % 200 != 150) continue;
+        CHECK_OK(grammar_accept_bytes(m, (const uint8_t *)"\"", 1));
+    }
+    grammar_matcher_destroy(m);
+    grammar_unref(g);
+    grammar_builder_destroy(b);
+    grammar_vocab_unref(v);
+}
+
 /* What a rolled back matcher says is what one says that never went on. */
 static bool same_as_replayed(struct grammar *g, struct grammar_matcher *m, const int32_t *tokens, uint32_t n)
 {
