@@ -80,13 +80,19 @@ static uint32_t node_of(struct making *m, const struct list *l)
 static uint32_t block(struct making *m, uint32_t base, unsigned k)
 {
     struct list l = {0};
-    uint32_t step = 1u << (6 * (k - 1));
+    uint32_t step = 1u << (6 * (k - 1)), full = NONE; /* full: the node of parts that are in the class as a whole */
 
     for (uint32_t i = 0; i < 64 && grammar_ok(m->b); i++) {
-        uint32_t low = base + i * step;
+        uint32_t low = base + i * step, to = NONE;
+        int how = covered(m, low, low + step - 1);
 
-        if (covered(m, low, low + step - 1))
-            put_edge(&l, (uint8_t)(0x80 + i), (uint8_t)(0x80 + i), k == 1 ? NONE : block(m, low, k - 1));
+        if (!how) continue;
+        if (k > 1 && (how == 1 || full == NONE))
+            to = block(m, low, k - 1);
+        else if (k > 1)
+            to = full;
+        if (how == 2) full = to;
+        put_edge(&l, (uint8_t)(0x80 + i), (uint8_t)(0x80 + i), to);
     }
     return node_of(m, &l);
 }
