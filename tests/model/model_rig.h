@@ -14,7 +14,7 @@ struct model_rig {
     struct model *m;
     struct kv_storage kv;
     uint32_t n_ctx, max_rows, n_pages;
-    kv_page *table;    /* [n_pages] */
+    kv_page *table; /* [n_pages] */
     struct model_batch batch;
 };
 

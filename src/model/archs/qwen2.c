@@ -45,8 +45,14 @@ static rd_status forward(struct model *m, struct kv_storage *kv, const struct mo
 }
 
 static const struct hub_family hub[] = {
-    {.model_type = "qwen2", .act_key = "hidden_act", .act = "silu", .n_heads = 32, .n_kv_heads = 32, .n_ctx = 32768,
-     .theta = 1e4, .qkv_biases = true},
+    {.model_type = "qwen2",
+     .act_key = "hidden_act",
+     .act = "silu",
+     .n_heads = 32,
+     .n_kv_heads = 32,
+     .n_ctx = 32768,
+     .theta = 1e4,
+     .qkv_biases = true},
 };
 
 static const struct kv_loss kv_losses[] = {{64, 31, 3.7}, {128, 14000, 126}};

@@ -44,8 +44,15 @@ static rd_status forward(struct model *m, struct kv_storage *kv, const struct mo
 }
 
 static const struct hub_family hub[] = {
-    {.model_type = "qwen3", .act_key = "hidden_act", .act = "silu", .n_heads = 32, .n_kv_heads = 32, .head_dim = 128,
-     .n_ctx = 32768, .theta = 1e4, .qk_norms = true},
+    {.model_type = "qwen3",
+     .act_key = "hidden_act",
+     .act = "silu",
+     .n_heads = 32,
+     .n_kv_heads = 32,
+     .head_dim = 128,
+     .n_ctx = 32768,
+     .theta = 1e4,
+     .qk_norms = true},
 };
 
 const struct model_arch model_qwen3 = {
