@@ -6,6 +6,7 @@ What a grammar accepts must be valid; there is no exception. What it refuses alt
 import json
 import os
 from collections import Counter, defaultdict
+from pathlib import Path
 
 import jsonschema
 import pytest
@@ -14,6 +15,7 @@ import schema_suite
 
 
 # Refused or accepted otherwise than the suite has it, and why.
+HERE = Path(__file__).parent
 LONG = os.environ.get("RADISH_LONG") == "1"
 FORMATS_HOLD = "format"  # the suite takes format as an annotation by default; here it holds
 KNOWN_REFUSED = {
@@ -118,6 +120,30 @@ def test_random_schemas_and_values_agree_with_the_validator(ask, part):
     print(dict(counts))
     assert counts["valid, accepted"] > 2000 and counts["invalid, refused"] > 1000
     assert counts["valid, refused"] <= counts["valid, accepted"] / 500, refused[:5]
+
+
+def real_schemas():
+    return [json.loads(line) for line in (HERE / "real_schemas.jsonl").read_text().splitlines()]
+
+
+def test_schemas_of_tools_and_apis(ask):
+    cases = []
+    schemas = real_schemas()
+    assert len(schemas) >= 100
+    for i, schema in enumerate(schemas):
+        rng = schema_gen.seeded(i)
+        values = []
+        for _ in range(250 if LONG else 25):
+            values.append(schema_gen.make(rng, schema, schema))
+            values.append(schema_gen.mutated(rng, values[-1]))
+        cases.append((schema, values))
+    counts, refused, errors = compare(ask, cases)
+    print(dict(counts))
+    assert errors == []
+    checker = jsonschema.FormatChecker()
+    held = [r for r in refused if jsonschema.Draft202012Validator(r[0], format_checker=checker).is_valid(r[1])]
+    assert held == []
+    assert counts["valid, accepted"] > 20 * len(schemas)
 
 
 PREFIXES = [
