@@ -396,7 +396,7 @@ grammar_node grammar_from_gbnf(struct grammar_builder *b, const char *text, size
     id = string_table_find(&r.names, "root", 4);
     if (id == STRING_NONE)
         fail(&r, RD_E_INVALID, 0, "no rule is named root");
-    else
+    else if (!r.failed) /* without memory a name can be there and its rule not */
         root = r.rules[id].node;
     string_table_deinit(&r.names);
     mem_free(r.rules);

@@ -579,7 +579,7 @@ static grammar_node from_lark(struct grammar_builder *b, const char *text, size_
     id = string_table_find(&r.names, "start", 5);
     if (id == STRING_NONE)
         fail(&r, RD_E_INVALID, 0, "no rule is named start");
-    else
+    else if (!r.failed) /* without memory a name can be there and its rule not */
         root = r.gap ? grammar_pair(b, r.gap, r.rules[id].node) : r.rules[id].node;
     mem_free(r.ignored.v);
     string_table_deinit(&r.names);
