@@ -207,6 +207,7 @@ rd_status masks_warm(struct grammar *g); /* of states that many tokens can follo
 rd_status set_need(struct grammar *g, uint32_t id, uint32_t *need);
 
 /* grammar_vocab.c */
+bool vocab_is_special(const struct grammar_vocab *v, uint32_t token);
 struct local_mask *vocab_find(struct grammar_vocab *v, struct hash128 key); /* referenced; NULL: not there */
 void vocab_keep(struct grammar_vocab *v, struct local_mask *m);             /* when there is room for it */
 void local_mask_unref(struct local_mask *m);

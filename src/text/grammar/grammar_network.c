@@ -263,7 +263,7 @@ bool network_make(struct network *n, struct grammar_builder *b, grammar_node roo
 
     if (!grammar_outline(b)) return false;
     start = b->nodes[root].kind == NODE_RULE ? root : grammar_rule_with(b, root, "root");
-    ok = start && grammar_learn(b, b->nodes[start].a, vocab ? vocab->n_tokens : 0, &a.facts, &a.cap_facts) &&
+    ok = start && grammar_learn(b, b->nodes[start].a, vocab, &a.facts, &a.cap_facts) &&
          make_automata(&a, b->nodes[start].a) && assemble(n, &a, vocab);
     for (uint32_t i = 0; i < a.n_fas; i++) fa_destroy(a.fas[i]);
     grammar_unroom(b, (void **)&a.facts, &a.cap_facts, sizeof(*a.facts));

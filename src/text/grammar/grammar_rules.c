@@ -15,7 +15,8 @@ struct frame {
 struct learning {
     struct grammar_builder *b;
     struct rule_facts *facts;
-    uint32_t n_tokens, n_rules;
+    const struct grammar_vocab *vocab;
+    uint32_t n_rules;
     uint32_t *calls, n_calls, cap_calls; /* rules called by rule r: calls[first[r]] .. calls[first[r] + count[r] - 1] */
     uint32_t *pool, cap_pool;            /* first, count, index, low, stack, order: [n_rules] each */
     uint32_t *first, *count, *index, *low, *stack, *order;
@@ -82,8 +83,9 @@ static bool list_calls(struct learning *l, uint32_t rule)
     for (uint32_t i = 0; i < l->n_nodes; i++) {
         const struct node *n = &b->nodes[l->nodes[i]];
 
-        if (n->kind == NODE_TOKEN && l->n_tokens && n->a >= l->n_tokens) {
-            grammar_fail(b, RD_E_INVALID, "token %u: the vocabulary has %u", n->a, l->n_tokens);
+        if (n->kind == NODE_TOKEN && l->vocab && !vocab_is_special(l->vocab, n->a)) {
+            grammar_fail(b, RD_E_INVALID, "token %u is no special token of the vocabulary, which has %u tokens", n->a,
+                         l->vocab->n_tokens);
             return false;
         }
         if (n->kind == NODE_RULE && !push(b, &l->calls, &l->n_calls, &l->cap_calls, n->a)) return false;
@@ -269,10 +271,10 @@ static bool learn_rules(struct learning *l)
     return true;
 }
 
-bool grammar_learn(struct grammar_builder *b, uint32_t start, uint32_t n_tokens, struct rule_facts **facts,
-                   uint32_t *cap)
+bool grammar_learn(struct grammar_builder *b, uint32_t start, const struct grammar_vocab *vocab,
+                   struct rule_facts **facts, uint32_t *cap)
 {
-    struct learning l = {.b = b, .n_tokens = n_tokens, .n_rules = b->n_rules};
+    struct learning l = {.b = b, .vocab = vocab, .n_rules = b->n_rules};
     uint32_t n = b->n_rules;
     bool ok = grammar_room(b, (void **)facts, cap, n, sizeof(**facts)) &&
               grammar_room(b, (void **)&l.pool, &l.cap_pool, 6 * (uint64_t)n, sizeof(*l.pool)) &&

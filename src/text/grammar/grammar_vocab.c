@@ -158,6 +158,11 @@ void grammar_vocab_unref(struct grammar_vocab *v)
     mem_free(v);
 }
 
+bool vocab_is_special(const struct grammar_vocab *v, uint32_t token)
+{
+    return token < v->n_tokens && v->offsets[token] < v->offsets[token + 1] && v->bytes[v->offsets[token]] == 0xFF;
+}
+
 /* ---- masks of states --------------------------------------------------------------------------------------------- */
 
 void local_mask_unref(struct local_mask *m)

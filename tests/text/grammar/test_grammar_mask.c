@@ -346,6 +346,9 @@ TEST(special_tokens_come_only_where_they_are_named)
     g = NULL;
     CHECK_EQ(grammar_compile(b, grammar_token(b, N_TOKENS), v, 0, &g, NULL), RD_E_INVALID);
     grammar_builder_destroy(b);
+    CHECK_OK(grammar_builder_create(NULL, &b));
+    CHECK_EQ(grammar_compile(b, grammar_token(b, SPECIAL + 1), v, 0, &g, NULL), RD_E_INVALID); /* a plain one */
+    grammar_builder_destroy(b);
     grammar_vocab_unref(v);
 }
 
