@@ -50,6 +50,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "radish/grammar.h"
 #include "radish/sampling.h"
 #include "radish/status.h"
 
@@ -152,6 +153,7 @@ struct rd_info {
     bool has_chat_template;         /* the model's own; otherwise its family's format is used */
     char quantization[16];          /* of most of the weights, as the file says: "Q4_K_M"; "": it does not */
     bool thinks;                    /* the template knows thinking */
+    bool holds_calls;               /* forced and strict calls are held to their schemas: not Python's form of calls */
     enum rd_pooling pooling;        /* MEAN, FIRST or LAST: the file's, else LAST */
     bool is_reranker;               /* made to answer yes or no to a query and a document (Qwen3-Reranker's form) */
     /* Filling in the middle: [bos] fim_prefix TEXT fim_suffix TEXT fim_middle; repository and file names before that.
@@ -264,7 +266,16 @@ struct rd_request_options {
     uint32_t thinking_tokens;       /* longest thinking; then it is closed and the answer begins; default RD_NO_LIMIT.
                                      * Without effect on models whose template knows no thinking. */
     const char *forced_tool;        /* parse_tools: the answer is a call of this tool ("": of any); NULL: as the model
-                                     * likes. Its beginning is part of the prompt. */
+                                     * likes. Its arguments follow the tool's schema. */
+
+    /* The output is held to this form: whatever is generated is the beginning of a text of it, and ends as one unless
+     * max_tokens or a cancel come first. Thinking comes before it, free; calls of tools_json may take its place. Tools
+     * with "strict": true hold their calls to their schemas by themselves. docs/structured-output.md. */
+    enum rd_grammar_kind grammar_kind;
+    const char *grammar;
+    size_t grammar_bytes;
+    const char *grammar_name;       /* what error messages about it begin with; NULL: "grammar" */
+    bool jump_ahead;                /* default true: what the form leaves no choice about is not asked of the model */
 
     const int32_t *stop_tokens;     /* they end the text as an end token does, ignore_eos or not */
     uint32_t n_stop_tokens;
@@ -293,6 +304,7 @@ struct rd_usage {
     uint32_t n_generated;           /* the end token, when one was drawn, is not counted */
     uint32_t n_reasoning;           /* parse_thinking: of n_generated, those inside the thinking */
     uint32_t n_drafted, n_draft_accepted;   /* speculation: tokens drafted, and those of them that were right */
+    uint32_t n_forced;              /* of n_generated, those that a grammar left no choice about */
     uint32_t n_restored;            /* answers among the messages that were put back as the model had written them */
     double queue_ms, prompt_ms, predicted_ms, ttft_ms;
     int miss;                       /* enum rd_miss_cause */

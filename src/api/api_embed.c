@@ -76,6 +76,7 @@ void api_embed_init(rd_engine *e)
     find_fim(e);
     e->info.pooling = RD_POOL_LAST;
     e->info.thinks = e->style.think != NULL;
+    e->info.holds_calls = api_holds_calls(e);
     if (!e->gguf) return;
     find_quantization(e);
     snprintf(key, sizeof(key), "%s.pooling_type", e->info.arch);

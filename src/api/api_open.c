@@ -108,6 +108,7 @@ static void load_text(void *arg)
     if (job->st == RD_OK) job->st = api_texts_init(job->engine, &job->err);
     if (job->st == RD_OK) job->st = load_template(job->engine, job->o->chat_template_file, &job->err);
     if (job->st == RD_OK) job->st = api_style_init(job->engine, job->o->tool_parser, &job->err);
+    if (job->st == RD_OK) job->st = grammar_store_create(job->engine->tokenizer, &job->engine->grammars);
     job->ms = ms_since(began);
 }
 
@@ -402,6 +403,7 @@ void rd_close(rd_engine *e)
     executor_close(e->executor);
     chat_template_destroy(e->chat);
     api_style_deinit(&e->style);
+    grammar_store_destroy(e->grammars);
     token_memory_destroy(e->texts);
     salt_ring_deinit(&e->salts);
     api_memory_close(e);

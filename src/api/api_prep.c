@@ -29,7 +29,7 @@ static rd_status begin_answer(const rd_engine *engine, const struct rd_request_o
 
     buf_append(&out, *text, *n);
     if (think && output_prompt_thinks(think, *text, *n)) buf_printf(&out, "\n%s\n\n", think->close);
-    if (o->forced_tool)
+    if (api_begins_call(engine, o))
         tool_prompt_begin_call(engine->style.tools, chat_template_source(engine->chat), o->forced_tool, &out);
     mem_free(*text);
     *text = buf_take(&out, n);
@@ -52,7 +52,7 @@ rd_status api_prompt_tokens(const rd_engine *engine, const struct rd_request_opt
         return token_memory_encode(engine->texts, o->prompt, o->prompt_bytes, true, true, tokens, n, NULL, err);
     st = api_render(engine, &r, &text, &n_text, err);
     if (st != RD_OK) return st;
-    if (o->forced_tool || o->thinking_tokens == 0) st = begin_answer(engine, o, &text, &n_text, err);
+    if (api_begins_call(engine, o) || o->thinking_tokens == 0) st = begin_answer(engine, o, &text, &n_text, err);
     if (st == RD_OK) st = api_encode_chat(engine, text, n_text, tokens, n, err);
     if (st == RD_OK && replay) answer_memory_replay(engine->answers, owner, tokens, n);
     mem_free(text);
@@ -118,38 +118,41 @@ bool api_bounds_turn(const rd_engine *engine, int32_t token)
            (piece.n != strlen(think->close) || memcmp(piece.s, think->close, piece.n) != 0);
 }
 
-/* Does the prompt end inside a thinking block, opened by the template or by the message that is continued? */
-static bool prompt_thinks(const struct rd_request *r, const int32_t *tokens, uint32_t n)
+/* Does the prompt end inside a thinking block, opened by the template or by the message that is continued? Or may one
+ * follow, because the turn has had none? */
+static enum api_thinking prompt_thinks(const struct rd_request *r, const int32_t *tokens, uint32_t n)
 {
+    const struct think_tags *think = r->engine->style.think;
+    enum api_thinking thinks = API_THINKING_MAY;
     struct buf turn = {0};
     uint32_t first = n;
-    bool thinks;
 
-    if (!r->engine->style.think) return false;
+    if (!think) return API_THINKING_NONE;
     while (first > 0 && !api_bounds_turn(r->engine, tokens[first - 1])) first--;
     for (; first < n; first++) {
         struct text_span piece = tokenizer_piece(r->engine->tokenizer, tokens[first], true);
 
         buf_append(&turn, piece.s, piece.n);
     }
-    thinks = turn.n && output_turn_thinks(r->engine->style.think, turn.data, turn.n);
+    if (turn.n && output_turn_thinks(think, turn.data, turn.n)) thinks = API_THINKING_OPEN;
+    else if (turn.n && memmem(turn.data, turn.n, think->close, strlen(think->close))) thinks = API_THINKING_NONE;
     buf_deinit(&turn);
     return thinks;
 }
 
-static rd_status begin_output(struct rd_request *r, const int32_t *tokens, uint32_t n, bool *thinks,
+static rd_status begin_output(struct rd_request *r, const int32_t *tokens, uint32_t n, enum api_thinking *thinks,
                               struct rd_error *err)
 {
     struct buf head = {0};
 
     *thinks = prompt_thinks(r, tokens, n);
-    if (r->o.forced_tool) {
+    if (api_begins_call(r->engine, &r->o)) {
         tool_prompt_begin_call(r->engine->style.tools, chat_template_source(r->engine->chat), r->o.forced_tool, &head);
         r->output.head = head.failed ? NULL : arena_memdup(&r->arena, head.data, head.n);
         buf_deinit(&head);
         if (!r->output.head) return error_set(err, RD_E_NOMEM, "out of memory for a request");
     }
-    return api_output_init(r, *thinks, err);
+    return api_output_init(r, *thinks == API_THINKING_OPEN, err);
 }
 
 static void fill_budget(const struct rd_request *r, bool thinks, struct think_budget *b)
@@ -181,10 +184,10 @@ static rd_status keep_left_out(struct rd_request *r, const struct buf *left_out,
 
 static rd_status prepare(struct rd_request *r, struct rd_error *err)
 {
-    struct request_params p;
+    struct request_params p = {0};
     int32_t *tokens = NULL;
     uint32_t n = 0;
-    bool thinks = false;
+    enum api_thinking thinks = API_THINKING_NONE;
     struct api_prompt_notes notes = {.n_messages = 0};
     rd_status st = api_prompt_tokens(r->engine, &r->o, &notes, &tokens, &n, err);
 
@@ -201,7 +204,7 @@ static rd_status prepare(struct rd_request *r, struct rd_error *err)
         st = fill_params(r->engine, &r->o, &p, err);
         p.wake = api_request_wake;
         p.wake_arg = r;
-        if (r->o.messages_json) fill_budget(r, thinks, &p.think);
+        if (r->o.messages_json) fill_budget(r, thinks == API_THINKING_OPEN, &p.think);
         if (p.cached && !r->o.idle) salt_ring_note(&r->engine->salts, r->o.fairness_key, api_space(r->engine, &r->o));
         if (p.cached) api_retain_fill(r->engine, &r->o, spelling_memory_tools(&r->spelled), tokens, n, &p);
         if (r->o.embed) api_embed_wish(r->engine, r->o.embed, n, &p.prefill, &p.cached);
@@ -209,9 +212,11 @@ static rd_status prepare(struct rd_request *r, struct rd_error *err)
         p.prefill.n_scores = r->o.n_score_tokens;
     }
     if (st == RD_OK) st = api_sampling_texts(r->engine, &r->o, &r->arena, &p.sampling, err);
+    if (st == RD_OK) st = api_form_fill(r->engine, &r->o, thinks, &p.constraint, err);
     if (st == RD_OK) {
         st = request_create(&p, engine_cache(r->engine->engine), r->engine->info.n_vocab, tokens, n, &r->request, err);
     }
+    grammar_unref(p.constraint.grammar);                    /* the request has its own reference */
     mem_free(tokens);
     if (st == RD_OK) r->request->id = atomic_fetch_add_explicit(&r->engine->next_id, 1, memory_order_relaxed);
     return st;

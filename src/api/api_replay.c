@@ -176,7 +176,7 @@ void api_answer_keep(struct rd_request *r)
     const struct api_kept kept = {
         .owner = owner, .ids = seq->keys, .n_prompt = seq->n_prompt, .n_ids = seq->n_keys, .spelled = &r->spelled,
         .n_messages = r->o.prompt_end == RD_PROMPT_CONTINUED ? 0 : r->n_messages,
-        .whole = a->calls && !a->failed && !a->content.failed && !a->reasoning.failed && !r->o.forced_tool &&
+        .whole = a->calls && !a->failed && !a->content.failed && !a->reasoning.failed && !api_begins_call(r->engine, &r->o) &&
                  r->request->finish == REQUEST_STOP && r->stop_hit < 0};
 
     if (!r->o.messages_json || !r->request->p.cached || r->request->finish == REQUEST_ERROR ||

@@ -16,6 +16,7 @@ void rd_request_options_default(struct rd_request_options *o)
     *o = (struct rd_request_options){.prompt_end = RD_PROMPT_AUTO,
                                      .max_tokens = RD_NO_LIMIT,
                                      .thinking_tokens = RD_NO_LIMIT,
+                                     .jump_ahead = true,
                                      .cache_prompt = true,
                                      .speculation = true,
                                      .replay = true};
@@ -94,6 +95,8 @@ static rd_status copy_options(struct rd_request *r, const struct rd_request_opti
     c->fairness_key = copy_text(&r->arena, o->fairness_key, &ok);
     c->cache_salt = copy_text(&r->arena, o->cache_salt, &ok);
     c->forced_tool = copy_text(&r->arena, o->forced_tool, &ok);
+    c->grammar_name = copy_text(&r->arena, o->grammar_name, &ok);
+    if (o->grammar) ok &= (c->grammar = arena_memdup(&r->arena, o->grammar, o->grammar_bytes)) != NULL;
     if (o->prompt) ok &= (c->prompt = arena_memdup(&r->arena, o->prompt, o->prompt_bytes)) != NULL;
     c->sampling.samplers = copy_text(&r->arena, o->sampling.samplers, &ok);
     c->score_tokens = copy_list(&r->arena, o->n_score_tokens ? o->score_tokens : NULL,
@@ -244,6 +247,7 @@ static void fill_usage(const struct rd_request *r, struct rd_usage *u)
     u->n_lossy = s->n_lossy;
     u->n_drafted = s->n_drafted;
     u->n_draft_accepted = s->n_draft_accepted;
+    u->n_forced = s->n_forced;
     u->n_generated = api_output_is_cut(r) ? r->n_tokens_out : s->n_generated;
     u->n_reasoning = r->output.n_reasoning;
     u->left_out = r->left_out;

@@ -46,6 +46,7 @@ static uint32_t head_tokens(const rd_engine *engine, const struct rd_request_opt
     if (tools) head.tools_json = tools;
     head.prompt_end = RD_PROMPT_CLOSED;
     head.forced_tool = NULL;
+    head.grammar_kind = RD_GRAMMAR_NONE;
     head.thinking_tokens = RD_NO_LIMIT;
     if (messages && api_prompt_tokens(engine, &head, NULL, &other, &n_other, NULL) == RD_OK)
         while (n_same < n && n_same < n_other && tokens[n_same] == other[n_same]) n_same++;

@@ -5,6 +5,7 @@
 #pragma once
 #include <stdatomic.h>
 #include "api/answer_memory.h"
+#include "api/grammar_store.h"
 #include "api/memory_file.h"
 #include "api/spelling_memory.h"
 #include "api/salt_ring.h"
@@ -63,6 +64,7 @@ struct rd_engine {
     struct token_memory *texts;          /* prompts that were tokenised last; locks itself */
     struct chat_template *chat;
     struct api_style style;
+    struct grammar_store *grammars;      /* locks itself */
     struct answer_memory *answers;       /* NULL: none are kept */
     struct spelling_memory *spellings;   /* NULL with answers */
     struct memory_file *memory;          /* of both; NULL: they end with the process */
@@ -142,6 +144,17 @@ rd_status api_sampling_check(const rd_engine *engine, const struct rd_request_op
 /* Prep worker: bad words, sequence breakers and biases of texts, as tokens in the arena. */
 rd_status api_sampling_texts(const rd_engine *engine, const struct rd_request_options *o, struct arena *a,
                              struct sampler_params *p, struct rd_error *err);
+/* api_form.c. Whether thinking may come first: the prompt has opened it, it may be opened, or neither. */
+enum api_thinking { API_THINKING_NONE, API_THINKING_MAY, API_THINKING_OPEN };
+/* Prep worker: the grammar that the output is held to, compiled or known; p->grammar is a reference for the caller, NULL:
+ * the output is free. RD_E_INVALID, RD_E_UNSUPPORTED: what is wrong with it. */
+rd_status api_form_fill(rd_engine *engine, const struct rd_request_options *o, enum api_thinking thinking,
+                        struct constraint_params *p, struct rd_error *err);
+/* Calls can be held to a grammar: it knows their form, and the vocabulary has every character by itself. Once the style is
+ * known; then it is info.holds_calls. */
+bool api_holds_calls(const rd_engine *engine);
+/* A forced call is begun in the prompt, because no grammar can hold it. */
+bool api_begins_call(const rd_engine *engine, const struct rd_request_options *o);
 /* api_embed.c: pooling, rank and the tokens for filling in the middle, off the file; after the tokenizer is there. */
 void api_embed_init(rd_engine *engine);
 /* What of a prompt of n tokens is pooled; *cached: a cached prefix may be used. */

@@ -1,6 +1,9 @@
 /* cli/cmd_run.c - `radish run`: one prompt in, streamed text out. */
 #include <stdio.h>
 #include <string.h>
+#include "base/file.h"
+#include "base/limits.h"
+#include "base/mem.h"
 #include "cli/cli_flags.h"
 #include "cli/cli_model.h"
 #include "cli/cli_stream.h"
@@ -9,8 +12,8 @@
 struct run_flags {
     struct rd_options engine;
     struct sample_flags sample;
-    const char *system;
-    bool raw, verbose;
+    const char *system, *schema, *grammar, *regex;
+    bool raw, verbose, json;
 };
 
 static const struct arg run_args[] = {{.flag = "--raw",
@@ -23,6 +26,28 @@ static const struct arg run_args[] = {{.flag = "--raw",
                                        .at = offsetof(struct run_flags, system),
                                        .fallback_text = "none",
                                        .help = "system message before the prompt"},
+                                      {.flag = "--json",
+                                       .kind = ARG_SWITCH,
+                                       .at = offsetof(struct run_flags, json),
+                                       .help = "the answer is a JSON object"},
+                                      {.flag = "--json-schema",
+                                       .kind = ARG_TEXT,
+                                       .value = "FILE|JSON",
+                                       .at = offsetof(struct run_flags, schema),
+                                       .fallback_text = "none",
+                                       .help = "the answer is JSON that this schema accepts"},
+                                      {.flag = "--grammar",
+                                       .kind = ARG_TEXT,
+                                       .value = "FILE",
+                                       .at = offsetof(struct run_flags, grammar),
+                                       .fallback_text = "none",
+                                       .help = "the answer follows this grammar: GBNF, or by the name's end Lark or EBNF"},
+                                      {.flag = "--regex",
+                                       .kind = ARG_TEXT,
+                                       .value = "TEXT",
+                                       .at = offsetof(struct run_flags, regex),
+                                       .fallback_text = "none",
+                                       .help = "the whole answer matches this regular expression"},
                                       {.flag = "--verbose",
                                        .letter = 'v',
                                        .kind = ARG_SWITCH,
@@ -61,6 +86,42 @@ static void make_request(const struct run_flags *f, const struct buf *prompt, st
     q->messages_json = messages->data;
 }
 
+static bool ends_with(const char *s, const char *end)
+{
+    size_t n = strlen(s), n_end = strlen(end);
+
+    return n >= n_end && strcmp(s + n - n_end, end) == 0;
+}
+
+/* The form of the answer; *file holds what was read. false: it was told why. */
+static bool take_form(const struct run_flags *f, char **file, struct rd_request_options *q)
+{
+    const char *path = f->schema ? f->schema : f->grammar;
+    struct rd_error err = {RD_OK, ""};
+    size_t n = 0;
+
+    *file = NULL;
+    if ((f->json + !!f->schema + !!f->grammar + !!f->regex) > 1) {
+        cli_fail("--json, --json-schema, --grammar and --regex exclude each other");
+        return false;
+    }
+    if (f->json) q->grammar_kind = RD_GRAMMAR_JSON_OBJECT;
+    if (f->regex) q->grammar_kind = RD_GRAMMAR_REGEX;
+    if (f->schema) q->grammar_kind = RD_GRAMMAR_JSON_SCHEMA;
+    if (f->grammar)
+        q->grammar_kind = ends_with(path, ".lark") || ends_with(path, ".ebnf") ? RD_GRAMMAR_EBNF : RD_GRAMMAR_GBNF;
+    q->grammar = f->regex ? f->regex : f->schema && f->schema[strspn(f->schema, " \n\t")] == '{' ? f->schema : NULL;
+    if (q->grammar) q->grammar_bytes = strlen(q->grammar);
+    if (q->grammar || !path) return true;
+    if (file_read_all(path, LIMIT_BODY_BYTES, file, &n, &err) != RD_OK) {
+        cli_fail("%s", err.text);
+        return false;
+    }
+    q->grammar = *file;
+    q->grammar_bytes = n;
+    return true;
+}
+
 static void say_end(enum stream_end end, const struct rd_usage *usage)
 {
     if (end == STREAM_CUT)
@@ -77,7 +138,7 @@ static int run_run(const struct command *self, int argc, char **argv)
     uint32_t n_words;
     struct buf prompt, messages;
     struct rd_request_options q;
-    char path[CLI_PATH_BYTES];
+    char path[CLI_PATH_BYTES], *form = NULL;
     struct rd_usage usage;
     enum stream_end end;
     rd_engine *engine = NULL;
@@ -95,6 +156,8 @@ static int run_run(const struct command *self, int argc, char **argv)
     make_request(&f, &prompt, &messages, &q);
     if (messages.failed) {
         cli_fail("the prompt does not fit into memory");
+    } else if (!take_form(&f, &form, &q)) {
+        /* it was told */
     } else if ((engine = cli_open(&f.engine, words[0]))) {
         stream_catch_interrupt();
         st = stream_request(engine, &q, NULL, &usage, &end);
@@ -106,6 +169,7 @@ static int run_run(const struct command *self, int argc, char **argv)
     rd_close(engine);
     buf_deinit(&messages);
     buf_deinit(&prompt);
+    mem_free(form);
     if (st == RD_E_CANCELLED) return EXIT_INTERRUPTED;
     return st == RD_OK ? EXIT_DONE : EXIT_FAILED;
 }
@@ -121,6 +185,7 @@ const struct command cmd_run = {
              "for a wrong command line, 130 after Ctrl-C.",
     .examples = "  radish run smollm2 \"What is the capital of Japan?\"\n"
                 "  radish run gemma3-270m --raw --temperature 0 --max-tokens 40 \"The capital of France is\"\n"
+                "  radish run qwen2.5-coder-0.5b --regex \"(yes|no)\" \"Is water wet?\"\n"
                 "  git diff | radish run qwen2.5-coder-1.5b \"Write a commit message for this diff:\" -v\n",
     .groups = run_groups,
     .min_words = 1,

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "base/thread.h"
+#include "engine/constraint.h"
 #include "engine/draft_index.h"
 #include "engine/ram_link.h"
 #include "engine/store_link.h"
@@ -40,6 +41,7 @@ struct request_draft {
     struct draft_index *own;             /* of this request's keys, made when it first decodes */
     uint32_t n_indexed;
     uint32_t n, class_now;               /* tokens drafted for the running step */
+    bool is_certain;                     /* they are what a grammar forces */
     kv_key tokens[DRAFT_MAX];
     float right[DRAFT_CLASSES];          /* share of drafted tokens that were right */
     bool failed;                         /* no memory for the index */
@@ -49,7 +51,7 @@ struct request_draft {
 };
 
 struct request_usage {
-    uint32_t n_prompt, n_cached, n_joined, n_ram, n_disk, n_lossy, n_generated, n_drafted, n_draft_accepted;
+    uint32_t n_prompt, n_cached, n_joined, n_ram, n_disk, n_lossy, n_generated, n_drafted, n_draft_accepted, n_forced;
     uint64_t submitted_ns, admitted_ns, first_token_ns, ended_ns;   /* clock; 0 = never */
     enum miss_cause miss;
 };
@@ -69,6 +71,7 @@ struct request_params {
     uint32_t n_stop_tokens;
     uint32_t min_tokens;                 /* until then neither end nor stop tokens are drawn */
     struct think_budget think;           /* copied; n_forced 0: none */
+    struct constraint_params constraint; /* the grammar is retained; what it points to lives as long as the engine */
     bool idle;               /* computed only when nothing else is to do: it comes last, and makes way */
     struct prefill_wish prefill;         /* copied */
     struct kv_space space;               /* it shares what is stored with requests of the same namespace only */
@@ -90,6 +93,7 @@ struct request {
     enum request_state state;
     struct kv_seq seq;
     struct sampler *sampler;
+    struct constraint constraint;
     uint32_t n_generated;
     int32_t *ends;                       /* [n_end_tokens + n_stop_tokens]: both */
     uint32_t prompt_high;                /* prompt rows computed or matched so far, for counting each once */

@@ -191,10 +191,15 @@ static double expected(double right, uint32_t k)
 
 /* ---- drafts ---- */
 
+static bool may_run_ahead(const struct request *r)
+{
+    return !request_ring_full(r) && r->seq.state == KV_SEQ_RUNNABLE && r->n_generated > 0 &&
+           r->seq.n_keys - r->seq.n_computed == 1;
+}
+
 static bool may_draft(const struct request *r)
 {
-    return r->p.speculate && !request_ring_full(r) && r->seq.state == KV_SEQ_RUNNABLE && r->n_generated > 0 &&
-           r->seq.n_keys - r->seq.n_computed == 1;
+    return r->p.speculate && may_run_ahead(r);
 }
 
 /* Brings the request's own index up to its keys. False: no memory, then it has no drafts. */
@@ -220,6 +225,9 @@ static uint32_t most_tokens(const struct request *r)
     return u32_min(n, request_ring_room(r) - 1);
 }
 
+/* What the step is expected to give and cost so far, while drafts are handed out. */
+struct outlook { uint32_t n_rows, n_free_rows; double n_tokens, extra_ns; };
+
 /* The longest agreement wins; the request's own text where both agree as far. */
 static void find_draft(struct engine *e, struct request *r)
 {
@@ -238,11 +246,27 @@ static void find_draft(struct engine *e, struct request *r)
             agreed = agreed2;
         }
     }
+    d->n = constraint_agree(&r->constraint, d->tokens, d->n);
     d->class_now = class_of(agreed);
 }
 
-/* What the step is expected to give and cost so far, while drafts are handed out. */
-struct outlook { uint32_t n_rows, n_free_rows; double n_tokens, extra_ns; };
+/* What a grammar forces is computed all at once: only the rows count. True: there is something. */
+static bool take_certain(struct request *r, struct outlook *o)
+{
+    struct request_draft *d = &r->draft;
+    const int32_t *tokens;
+    uint32_t n = constraint_ahead(&r->constraint, &tokens);
+
+    d->is_certain = false;
+    if (n == 0 || !may_run_ahead(r)) return false;
+    d->n = u32_min(u32_min(n, most_tokens(r)), o->n_free_rows);
+    for (uint32_t i = 0; i < d->n; i++) d->tokens[i] = (kv_key)tokens[i];
+    d->is_certain = true;
+    o->n_rows += d->n;
+    o->n_free_rows -= d->n;
+    o->n_tokens += d->n;
+    return true;
+}
 
 /* How many of at most n tokens of a class of drafts to take; writing one takes token_ns. */
 static uint32_t best_length(const struct engine *e, const struct outlook *now, double right, uint32_t n,
@@ -291,7 +315,7 @@ static void ask_model(struct engine *e, struct outlook *o)
         struct request_draft *d = &r->draft;
 
         d->n_wanted = 0;
-        if (d->n > 0 || !may_draft(r) || !draft_model_catch_up(m, r, &n_rows_left)) continue;
+        if (d->n > 0 || d->is_certain || !may_draft(r) || !draft_model_catch_up(m, r, &n_rows_left)) continue;
         if (!d->own) memcpy(d->right, e->speculation->right, sizeof(d->right));
         d->class_now = CLASS_MODEL;
         d->n_wanted = choose_length(e, d, o, u32_min(most_tokens(r), MODEL_MOST), token_ns / (n + 1));
@@ -308,7 +332,7 @@ void speculation_plan(struct engine *e, uint32_t n_decoding, uint32_t n_free_row
         struct request *r = e->live[i];
 
         r->draft.n = 0;
-        if (!e->speculation || !may_draft(r) || !index_own(e, r)) continue;
+        if (take_certain(r, &o) || !e->speculation || !may_draft(r) || !index_own(e, r)) continue;
         find_draft(e, r);
         if (r->draft.n > 0) r->draft.n = choose_length(e, &r->draft, &o, r->draft.n, 0);
     }

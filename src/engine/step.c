@@ -169,20 +169,19 @@ static size_t row_of(const struct engine *e, const float *logits)
 
 /* Where the row of logits stayed on the device: the token chosen there. RD_E_AGAIN: the row is here (by now), sample
  * from it. */
-static rd_status take_choice(struct engine *e, const struct request *r, float *logits, struct sampler_result *out)
+static rd_status take_choice(struct engine *e, const struct sampler_bounds *bounds, float *logits,
+                             struct sampler_result *out)
 {
     size_t row = row_of(e, logits);
     const struct row_choice *c = &e->plan.choices[row];
-    uint32_t n_banned = request_n_banned_ends(r);
     rd_status st;
 
     if (!e->plan.batch.unread[row]) return RD_E_AGAIN;
     if (!isfinite(c->value)) return RD_E_MODEL_OUTPUT;
-    for (uint32_t i = 0; i < n_banned; i++)
-        if (r->ends[i] == c->token) {
-            st = e->o.executor.read_logits(e->o.executor.self, (uint32_t)row, logits);
-            return st == RD_OK ? RD_E_AGAIN : st;
-        }
+    if (!sampler_may_draw(bounds, c->token)) {
+        st = e->o.executor.read_logits(e->o.executor.self, (uint32_t)row, logits);
+        return st == RD_OK ? RD_E_AGAIN : st;
+    }
     *out = (struct sampler_result){.token = c->token};
     return RD_OK;
 }
@@ -194,6 +193,26 @@ static void know_best(struct engine *e, const float *logits)
     bool known = e->o.executor.gives_best && !isnan(best[0]);
 
     sampler_scratch_know(e->scratch, logits, known ? best : NULL);
+}
+
+/* A row of logits to one token: the one that a grammar forces, the device's choice, or a draw. */
+static rd_status choose_token(struct engine *e, struct request *r, float *logits, struct sampler_result *out)
+{
+    struct sampler_bounds bounds = {.banned = r->ends, .n_banned = request_n_banned_ends(r)};
+    uint32_t n_left = u32_min(r->p.max_tokens - r->n_generated, r->seq.n_keys_cap - r->seq.n_keys + 1);
+    rd_status st = constraint_bound(&r->constraint, n_left, r->ends, r->p.n_end_tokens + r->p.n_stop_tokens, &bounds);
+    int32_t forced;
+
+    if (st != RD_OK) return st;
+    if (constraint_forced(&r->constraint, &forced)) {
+        r->usage.n_forced++;
+        return sampler_take(r->sampler, e->scratch, logits, &bounds, forced, out);
+    }
+    know_best(e, logits);
+    st = take_choice(e, &bounds, logits, out);
+    if (st == RD_E_AGAIN) st = sampler_sample(r->sampler, e->scratch, logits, &bounds, r->seq.n_keys, out);
+    sampler_scratch_know(e->scratch, NULL, NULL);
+    return st;
 }
 
 /* The logits after the last known token: one more token, of which the caller tells the reader, or the end. False: r has
@@ -212,11 +231,11 @@ static bool sample_next(struct engine *e, struct request *r, float *logits, uint
         request_end(e, r, st == RD_OK ? REQUEST_LENGTH : REQUEST_ERROR, st);
         return false;
     }
-    know_best(e, logits);
-    st = take_choice(e, r, logits, &t);
-    if (st == RD_E_AGAIN)
-        st = sampler_sample(r->sampler, e->scratch, logits, r->ends, request_n_banned_ends(r), r->seq.n_keys, &t);
-    sampler_scratch_know(e->scratch, NULL, NULL);
+    if (constraint_has_ended(&r->constraint)) {             /* before its first token */
+        request_end(e, r, REQUEST_STOP, RD_OK);
+        return false;
+    }
+    st = choose_token(e, r, logits, &t);
     if (st != RD_OK) {
         request_end(e, r, REQUEST_ERROR, st);
         return false;
@@ -233,6 +252,12 @@ static bool sample_next(struct engine *e, struct request *r, float *logits, uint
     r->n_generated++;
     e->stats.generated++;
     sampler_accept(r->sampler, t.token, false);
+    st = constraint_accept(&r->constraint, t.token);
+    if (st != RD_OK || constraint_has_ended(&r->constraint)) {
+        if (st == RD_OK && r->seq.n_keys < r->seq.n_keys_cap) kv_seq_push(&r->seq, (kv_key)t.token);
+        request_end(e, r, st == RD_OK ? REQUEST_STOP : REQUEST_ERROR, st);
+        return false;
+    }
     if (r->n_generated >= r->p.max_tokens || r->seq.n_keys >= r->seq.n_keys_cap) {
         request_end(e, r, REQUEST_LENGTH, RD_OK);           /* the last token has no KV yet and is not stored */
         return false;
@@ -259,18 +284,18 @@ static bool sample_drafted(struct engine *e, struct request *r, float *logits, u
     bool live;
 
     request_ref(r);
-    r->usage.n_drafted += r->draft.n;
+    if (!r->draft.is_certain) r->usage.n_drafted += r->draft.n;
     kv_seq_commit_rows(&r->seq, 1);
     keep_state(e, r, logits);
     while (sample_next(e, r, logits, now) && n_right < r->draft.n &&
            r->seq.keys[r->seq.n_keys - 1] == r->draft.tokens[n_right]) {
         n_right++;
-        r->usage.n_draft_accepted++;                        /* now: whoever sees the end reads it */
+        if (!r->draft.is_certain) r->usage.n_draft_accepted++;      /* now: whoever sees the end reads it */
         logits += e->o.executor.n_vocab;
         kv_seq_commit_rows(&r->seq, 1);
         keep_state(e, r, logits);
     }
-    speculation_verified(e, r, n_right);
+    if (!r->draft.is_certain) speculation_verified(e, r, n_right);
     live = r->state == REQUEST_LIVE;
     if (live) kv_seq_unreserve(&r->seq);
     request_unref(r);

@@ -262,8 +262,42 @@ rd_status sampler_score(struct sampler_scratch *scratch, const float *logits, ui
     return RD_OK;
 }
 
+static bool is_one_of(const int32_t *tokens, uint32_t n, int32_t token)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (tokens[i] == token) return true;
+    return false;
+}
+
+bool sampler_may_draw(const struct sampler_bounds *b, int32_t token)
+{
+    if (is_one_of(b->banned, b->n_banned, token)) return false;
+    if (!b->mask || (b->mask[(uint32_t)token / 32] >> ((uint32_t)token % 32) & 1)) return true;
+    return is_one_of(b->also, b->n_also, token);
+}
+
+static bool is_token(const struct sampler *s, int32_t token)
+{
+    return token >= 0 && (uint32_t)token < s->n_vocab;
+}
+
+/* What the mask has no bit for is impossible. Words without any bit are the most, and cost a store each. */
+static void apply_mask(struct sampler_scratch *x, const struct sampler_bounds *bounds, uint32_t n)
+{
+    float *logits = x->logits;
+
+    for (uint32_t i = 0; i < bounds->n_also; i++) x->weights[i] = (double)logits[bounds->also[i]];
+    for (uint32_t begin = 0; begin < n; begin += 32) {
+        uint32_t word = bounds->mask[begin / 32], end = u32_min(begin + 32, n);
+
+        if (word == UINT32_MAX) continue;
+        for (uint32_t i = begin; i < end; i++, word >>= 1) logits[i] = word & 1 ? logits[i] : -INFINITY;
+    }
+    for (uint32_t i = 0; i < bounds->n_also; i++) logits[bounds->also[i]] = (float)x->weights[i];
+}
+
 /* What holds before every stage, on a copy. */
-static void adjust(const struct sampler *s, struct sampler_scratch *x, const int32_t *banned, uint32_t n_banned)
+static void adjust(const struct sampler *s, struct sampler_scratch *x, const struct sampler_bounds *bounds)
 {
     const struct sampler_params *p = &s->p;
     float *logits = x->logits;
@@ -279,8 +313,9 @@ static void adjust(const struct sampler *s, struct sampler_scratch *x, const int
         for (uint32_t i = 0; i < p->n_allowed; i++) logits[p->allowed[i]] = (float)x->weights[i];
     }
     if (p->bad_words.n) sampler_ban_words(s, logits);
-    for (uint32_t i = 0; i < n_banned; i++)
-        if (banned[i] >= 0 && (uint32_t)banned[i] < s->n_vocab) logits[banned[i]] = -INFINITY;
+    if (bounds->mask) apply_mask(x, bounds, s->n_vocab);
+    for (uint32_t i = 0; i < bounds->n_banned; i++)
+        if (is_token(s, bounds->banned[i])) logits[bounds->banned[i]] = -INFINITY;
 }
 
 /* The penalties that lead the stages; all of them when nothing else counts. */
@@ -509,18 +544,17 @@ static int32_t draw(const struct sampler *s, struct sampler_scratch *x, const fl
     return 0;
 }
 
-static bool is_one_of(const int32_t *tokens, uint32_t n, int32_t token)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (tokens[i] == token) return true;
-    return false;
-}
-
-static rd_status with_logprobs(const struct sampler *s, struct sampler_scratch *scratch, const float *logits,
-                               struct sampler_result *out)
+/* Under a mask of the masked row, which x->logits is where the token was not found without a copy. */
+static rd_status with_logprobs(const struct sampler *s, struct sampler_scratch *x, const float *logits,
+                               const struct sampler_bounds *bounds, struct sampler_result *out)
 {
     if (!s->p.want_logprob) return RD_OK;
-    return sampler_logprobs(scratch, logits, s->n_vocab, out->token, s->p.n_top_logprobs, out);
+    if (bounds->mask) {
+        memcpy(x->logits, logits, s->n_vocab * sizeof(float));
+        apply_mask(x, bounds, s->n_vocab);
+        logits = x->logits;
+    }
+    return sampler_logprobs(x, logits, s->n_vocab, out->token, s->p.n_top_logprobs, out);
 }
 
 bool sampler_is_plain(const struct sampler *s, float *temperature, float *min_p, uint64_t *seed)
@@ -534,31 +568,37 @@ bool sampler_is_plain(const struct sampler *s, float *temperature, float *min_p,
     return s->greedy || (is_plain_draw(s) && p->temperature > 0);
 }
 
-rd_status sampler_sample(struct sampler *s, struct sampler_scratch *scratch, const float *logits, const int32_t *banned,
-                         uint32_t n_banned, uint64_t position, struct sampler_result *out)
+/* Nothing edits the row, and what is drawn of it is mostly within the bounds: then no copy is needed. Where a mask or
+ * banned tokens change what the others weigh, it is. */
+static bool draws_from_row(const struct sampler *s, const struct sampler_bounds *bounds)
 {
+    if (s->edits) return false;
+    return s->greedy || is_plain_draw(s) || (s->simple && bounds->n_banned == 0 && !bounds->mask);
+}
+
+rd_status sampler_sample(struct sampler *s, struct sampler_scratch *scratch, const float *logits,
+                         const struct sampler_bounds *bounds, uint64_t position, struct sampler_result *out)
+{
+    static const struct sampler_bounds none;
     float max;
     uint32_t stage;
     double unit;
 
     assert(s->n_vocab <= scratch->n_vocab);
+    bounds = bounds ? bounds : &none;
     out->n_top = 0;
     out->logprob = 0;
     if (scan(scratch, logits, s->n_vocab, &max) != RD_OK) return RD_E_MODEL_OUTPUT;
     unit = random_at_unit(s->p.seed, position);
-    if (s->greedy && !s->edits) {
-        out->token = index_of(scratch, logits, max);
-        if (!is_one_of(banned, n_banned, out->token)) return with_logprobs(s, scratch, logits, out); /* no copy */
-    }
-    if (s->simple && !s->greedy && !s->edits && (n_banned == 0 || is_plain_draw(s))) { /* nor here */
-        out->token = draw(s, scratch, logits, max, position);
-        if (!is_one_of(banned, n_banned, out->token)) return with_logprobs(s, scratch, logits, out);
+    if (draws_from_row(s, bounds)) {
+        out->token = s->greedy ? index_of(scratch, logits, max) : draw(s, scratch, logits, max, position);
+        if (sampler_may_draw(bounds, out->token)) return with_logprobs(s, scratch, logits, bounds, out);
     }
     memcpy(scratch->logits, logits, s->n_vocab * sizeof(float));
-    adjust(s, scratch, banned, n_banned);
+    adjust(s, scratch, bounds);
     stage = lead(s, scratch);
     if (scan(scratch, scratch->logits, s->n_vocab, &max) != RD_OK) /* everything was banned */
-        return s->p.allowed || s->p.bad_words.n ? RD_E_INVALID : RD_E_MODEL_OUTPUT;
+        return s->p.allowed || s->p.bad_words.n || bounds->mask ? RD_E_INVALID : RD_E_MODEL_OUTPUT;
     if (s->greedy)
         out->token = index_of(scratch, scratch->logits, max);
     else if (s->simple)
@@ -567,5 +607,12 @@ rd_status sampler_sample(struct sampler *s, struct sampler_scratch *scratch, con
         out->token = sampler_mirostat(s, scratch, unit);
     else
         out->token = sampler_chain(s, scratch, stage, unit, random_at_unit(s->p.seed ^ XTC_KEY, position));
-    return with_logprobs(s, scratch, logits, out);
+    return with_logprobs(s, scratch, logits, bounds, out);
+}
+
+rd_status sampler_take(struct sampler *s, struct sampler_scratch *scratch, const float *logits,
+                       const struct sampler_bounds *bounds, int32_t token, struct sampler_result *out)
+{
+    *out = (struct sampler_result){.token = token};
+    return with_logprobs(s, scratch, logits, bounds, out);
 }

@@ -5,7 +5,8 @@
  *     typical_p, top_p, min_p, xtc;  and one draw.
  * Temperature 0 is greedy: the best after the penalties; nothing is cut. A stage that is left out of `stages` does
  * nothing. Mirostat 2 takes the place of all stages but penalties, dry and temperature. Log probabilities are of the
- * raw model distribution (log softmax of the logits before all of this), as OpenAI and vLLM do.
+ * raw model distribution (log softmax of the logits before all of this), as OpenAI and vLLM do; under a grammar's mask, of
+ * that distribution over what the mask lets through.
  *
  * Exact: the outcome is a pure function of (logits bytes, parameters, token history, seed, position). Where temperature
  * and min_p are all there is, the draw is base/draw.h's, which a device makes with the same bits; else, which is always
@@ -77,10 +78,23 @@ void sampler_destroy(struct sampler *s);
 void sampler_accept(struct sampler *s, int32_t token, bool is_prompt);
 /* RD_E_MODEL_OUTPUT: NaN or +inf among them, or nothing but -inf. */
 rd_status sampler_check_logits(const float *logits, uint32_t n_vocab);
-/* logits: [n_vocab], read only. banned: tokens never to be drawn now (ignore_eos: the end tokens), may be NULL.
- * position: of the new token. RD_E_INVALID: allowed tokens and bad words leave nothing to draw. */
-rd_status sampler_sample(struct sampler *s, struct sampler_scratch *scratch, const float *logits, const int32_t *banned,
-                         uint32_t n_banned, uint64_t position, struct sampler_result *out);
+/* What may be drawn now, beside what the parameters say for all positions. */
+struct sampler_bounds {
+    const int32_t *banned;      /* never: end tokens that must not come yet */
+    uint32_t n_banned;
+    const uint32_t *mask;       /* a bit per token (a grammar's), or NULL: all */
+    const int32_t *also;        /* with a mask: these too, unless banned (end tokens) */
+    uint32_t n_also;
+};
+bool sampler_may_draw(const struct sampler_bounds *b, int32_t token);
+/* logits: [n_vocab], read only. bounds: NULL: none. position: of the new
+ * token. Under a mask the log probabilities are of the distribution
+ * over what it lets through. RD_E_INVALID: allowed tokens, bad words and mask leave nothing to draw. */
+rd_status sampler_sample(struct sampler *s, struct sampler_scratch *scratch, const float *logits,
+                         const struct sampler_bounds *bounds, uint64_t position, struct sampler_result *out);
+/* The same without a draw: the token is given. Its log probability where one is wanted. */
+rd_status sampler_take(struct sampler *s, struct sampler_scratch *scratch, const float *logits,
+                       const struct sampler_bounds *bounds, int32_t token, struct sampler_result *out);
 /* Whether the outcome is a token of the row as it is, unless that token is banned: the lowest id among the largest
  * (*temperature 0), or the draw of base/draw.h. */
 bool sampler_is_plain(const struct sampler *s, float *temperature, float *min_p, uint64_t *seed);

@@ -78,6 +78,7 @@ static void put_timings(const struct rd_usage *u, struct buf *out)
     if (u->n_disk) buf_printf(out, ",\"cache_disk_n\":%u", u->n_disk);
     if (u->n_lossy) buf_printf(out, ",\"cache_lossy_n\":%u", u->n_lossy);
     if (u->n_joined) buf_printf(out, ",\"cache_joined_n\":%u", u->n_joined);
+    if (u->n_forced) buf_printf(out, ",\"forced_n\":%u", u->n_forced);
     if (u->n_drafted) buf_printf(out, ",\"draft_n\":%u,\"draft_n_accepted\":%u", u->n_drafted, u->n_draft_accepted);
     buf_printf(out, ",\"restored_n\":%u", u->n_restored);
     buf_printf(out, ",\"cache_miss\":\"%s\"", rd_miss_cause_name((enum rd_miss_cause)u->miss));

@@ -298,6 +298,11 @@ static void fill_options(struct generation *g, struct choice *c, uint32_t k, str
         o->tokens = prompt->tokens;
         o->n_tokens = prompt->n_tokens;
     }
+    o->grammar_kind = p->grammar_kind;
+    o->grammar = p->grammar;
+    o->grammar_bytes = p->n_grammar;
+    o->grammar_name = p->grammar_name;
+    o->jump_ahead = p->jump_ahead;
     o->max_tokens = p->max_tokens < 0 ? RD_NO_LIMIT : (uint32_t)p->max_tokens;
     fill_sampling(g, k, o);
     o->stop = (const char *const *)p->stop;

@@ -116,11 +116,11 @@ static void look_at_items(struct odd_search *s, const json_t *body)
     }
 }
 
-void odd_fields(const json_t *body, unsigned endpoint, struct buf *out)
+void odd_fields(const json_t *body, unsigned endpoint, bool holds_calls, struct buf *out)
 {
     struct odd_search s = {.ids = json_object(), .out = out};
 
-    look_at_tools(&s, json_object_get(body, "tools"));
+    if (!holds_calls) look_at_tools(&s, json_object_get(body, "tools"));
     if (endpoint & (FOR_RENDERING | FOR_OLLAMA_CHAT)) look_at_messages(&s, json_object_get(body, "messages"));
     if (endpoint & FOR_RESPONSES) look_at_items(&s, body);
     if (s.n > MAX_TOLD) buf_printf(out, ", and %u more", s.n - MAX_TOLD);

@@ -155,10 +155,25 @@ static const struct param_spec table[] = {
      "log probabilities of the prompt's tokens, with alternatives; computes the whole prompt; not with stream",
      INTEGER(prompt_logprobs, 0, LIMIT_TOP_LOGPROBS), .has_offset = AT(has_prompt_logprobs)},
     {"return_token_ids", FOR_BOTH, "false", "token_ids of each choice, and prompt_token_ids", BOOL(return_token_ids)},
-    {"response_format", FOR_BOTH, "{\"type\":\"text\"}", "only type text", JSON(KIND_OBJECT, param_response_format)},
-    {"grammar", FOR_GENERATION, "none", "400 unless empty: the output cannot be held to a form yet",
-     JSON(KIND_STRING | KIND_LIST | KIND_OBJECT, param_constraint), .items = KIND_STRING,
-     .alias = "json_schema structured_outputs guided_json guided_regex guided_choice guided_grammar regex ebnf"},
+    {"response_format", FOR_BOTH, "{\"type\":\"text\"}",
+     "{type: text, json_object, json_schema (with json_schema.schema), structural_tag, regex, grammar or choice}: the "
+     "output is of this form, see docs/structured-output.md; one form per request",
+     JSON(KIND_OBJECT, param_response_format)},
+    {"json_schema", FOR_GENERATION, "none", "the output is JSON that this schema accepts",
+     JSON(KIND_OBJECT | KIND_STRING, param_form)},
+    {"guided_json", FOR_GENERATION, "none", "as json_schema", JSON(KIND_OBJECT | KIND_STRING, param_form)},
+    {"regex", FOR_GENERATION, "none", "the whole output matches it", JSON(KIND_STRING, param_form)},
+    {"guided_regex", FOR_GENERATION, "none", "as regex", JSON(KIND_STRING, param_form)},
+    {"choice", FOR_GENERATION, "none", "the output is one of these", JSON(KIND_LIST, param_form), .items = KIND_STRING},
+    {"guided_choice", FOR_GENERATION, "none", "as choice", JSON(KIND_LIST, param_form), .items = KIND_STRING},
+    {"grammar", FOR_GENERATION, "none", "a grammar in llama.cpp's GBNF", JSON(KIND_STRING, param_form)},
+    {"ebnf", FOR_GENERATION, "none", "a grammar in XGrammar's EBNF or in Lark's syntax", JSON(KIND_STRING, param_form)},
+    {"guided_grammar", FOR_GENERATION, "none", "as ebnf", JSON(KIND_STRING, param_form)},
+    {"structural_tag", FOR_GENERATION, "none", "XGrammar's structural tags", JSON(KIND_OBJECT | KIND_STRING, param_form)},
+    {"structured_outputs", FOR_GENERATION, "none", "{json, regex, choice, grammar, json_object, structural_tag}: one of them",
+     JSON(KIND_OBJECT, param_structured_outputs)},
+    {"jump_ahead", FOR_GENERATION, "true", "false: what a form leaves no choice about is asked of the model, too",
+     BOOL(jump_ahead)},
 
     {"text", FOR_RESPONSES, "{\"format\":{\"type\":\"text\"}}", "{format, verbosity}", JSON(KIND_OBJECT, NULL)},
     {"text.format", FOR_RESPONSES, "{\"type\":\"text\"}", "as response_format", JSON(KIND_OBJECT, NULL)},
@@ -364,7 +379,7 @@ void gen_params_init(struct gen_params *p, bool chat)
     p->n = 1;
     p->parallel_tool_calls = p->split_thinking = p->include_reasoning = true;
     p->thinking_tokens = -1;
-    p->cache_prompt = p->speculation = p->replay = true;
+    p->cache_prompt = p->speculation = p->replay = p->jump_ahead = true;
     p->parse_special = p->special = true;
 }
 
@@ -412,6 +427,7 @@ void gen_params_deinit(struct gen_params *p)
     mem_free(p->tools);
     mem_free(p->kwargs);
     mem_free(p->forced_tool);
+    mem_free(p->grammar);
     mem_free(p->cache_salt);
     mem_free(p->cache_key);
     mem_free(p->compare_id);

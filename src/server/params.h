@@ -69,6 +69,11 @@ struct gen_params {
     bool diagnoses;                      /* Anthropic: diagnostics were asked for */
     int64_t keep_head_s, keep_prompt_s, keep_all_s;  /* as rd_request_options has them */
     char *forced_tool;                   /* tool_choice: a name, "" for any, or NULL */
+    enum rd_grammar_kind grammar_kind;   /* what the output is held to */
+    char *grammar;
+    size_t n_grammar;
+    const char *grammar_name;            /* the field; a constant */
+    bool jump_ahead;
     bool parallel_tool_calls, split_thinking, include_reasoning;
     enum { THINKING_DEFAULT, THINKING_ON, THINKING_OFF } thinking;
     const char *effort;                  /* reasoning_effort or NULL; a constant */

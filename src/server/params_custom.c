@@ -135,29 +135,6 @@ int param_seed(const char *name, const json_t *v, struct gen_params *p, struct a
     return 0;
 }
 
-int param_constraint(const char *name, const json_t *v, struct gen_params *p, struct api_error *e)
-{
-    const char *key;
-    json_t *member;
-    bool empty = json_string_length(v) == 0 && json_array_size(v) == 0;
-
-    (void)p;
-    json_object_foreach((json_t *)(uintptr_t)v, key, member)
-        if (!json_is_null(member)) empty = false;
-    if (empty) return 0;
-    return api_error_set(e, 400, name, "%s: constrained output is not supported yet", name);
-}
-
-int param_response_format(const char *name, const json_t *v, struct gen_params *p, struct api_error *e)
-{
-    const char *type = json_plain(json_object_get(v, "type"));
-
-    if (!type) return api_error_set(e, 400, name, "%s: an object with a type wanted", name);
-    if (strcmp(type, "text") == 0) return 0;
-    return api_error_set(e, 400, name, "%s: only type \"text\" works here; constrained output is not supported yet",
-                         name);
-}
-
 int param_suffix(const char *name, const json_t *v, struct gen_params *p, struct api_error *e)
 {
     if (!json_is_string(v)) return api_error_set(e, 400, name, "%s: a string wanted", name);

@@ -10,7 +10,9 @@ int param_logit_bias(const char *name, const json_t *v, struct gen_params *p, st
 int param_cache_salt(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
 int param_seed(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
 /* What would hold the output to a form, which we cannot: ignoring it would answer with what the client must not get. */
-int param_constraint(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
+/* params_form.c: one form per request, under any of its names. */
+int param_form(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
+int param_structured_outputs(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
 int param_response_format(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
 /* params_sampling.c */
 int param_samplers(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);

@@ -161,7 +161,7 @@ static int read_choice(const json_t *choice, const json_t *functions, const char
     if (text && (strcmp(text, "required") == 0 || strcmp(text, "any") == 0)) {
         if (json_array_size(functions) == 0)
             return api_error_set(e, 400, "tool_choice", "tool_choice: a call is required, and there are no functions");
-        *forced = json_array_size(functions) == 1 ? tool_name(json_array_get(functions, 0)) : "";
+        *forced = "";
         return 0;
     }
     name = json_plain(json_object_get(json_is_object(f) ? f : choice, "name"));

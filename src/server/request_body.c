@@ -90,7 +90,7 @@ int request_body(struct http_conn *c, unsigned endpoint, struct gen_params *p, j
         json_decref(body);
         return -1;
     }
-    odd_fields(body, endpoint, &c->ignored);
+    odd_fields(body, endpoint, c->io->server->info.holds_calls, &c->ignored);
     *out = body;
     return 0;
 }

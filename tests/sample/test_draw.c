@@ -68,7 +68,7 @@ TEST(the_host_draws_what_the_plain_loop_draws)
                 n_banned_hit++;
             }
         }
-        st = sampler_sample(s, x, row, banned, n_banned, position, &out);
+        st = sampler_sample(s, x, row, &(struct sampler_bounds){.banned = banned, .n_banned = n_banned}, position, &out);
         sampler_destroy(s);
         n_broken += st != RD_OK;
         n_drawn += st == RD_OK;
@@ -106,7 +106,7 @@ TEST(long_rows_are_drawn_from_as_short_ones)
         for (uint32_t i = 0; i < N; i++)
             row[i] = (float)(random_unit(&r) + random_unit(&r) + random_unit(&r) - 1.5) * (float)(k % 30);
         CHECK_OK(sampler_create(&p, N, 8, &s));
-        CHECK_OK(sampler_sample(s, x, row, NULL, 0, k * 3, &out));
+        CHECK_OK(sampler_sample(s, x, row, NULL, k * 3, &out));
         CHECK_EQ(out.token, draw_reference(row, N, p.temperature, p.min_p, p.seed, k * 3));
         sampler_destroy(s);
     }

@@ -144,7 +144,7 @@ TEST(draws_are_those_of_the_plain_implementation)
             for (uint32_t b = 0; b < VOCAB_N_BLOCKS(N_VOCAB); b++) best[b] = -INFINITY;
             for (uint32_t i = 0; i < N_VOCAB; i++) best[i / VOCAB_BLOCK] = fmaxf(best[i / VOCAB_BLOCK], logits[i]);
             sampler_scratch_know(x, logits, step % 2 ? best : NULL);
-            CHECK_OK(sampler_sample(s, x, logits, NULL, 0, step, &out));
+            CHECK_OK(sampler_sample(s, x, logits, NULL, step, &out));
             n_draws++;
             if (want < 0) n_close++;
             else CHECK_EQ(out.token, want);
@@ -216,7 +216,7 @@ TEST(thousands_of_candidates_are_drawn_as_if_all_were_sorted)
             for (uint32_t i = 0; i < n; i++) row[i] = roundf(row[i] * 2);
         CHECK_OK(sampler_create(&p, n, 8, &s));
         want = naive_many(&p, row, c, n, (uint64_t)round);
-        CHECK_OK(sampler_sample(s, x, row, NULL, 0, (uint64_t)round, &out));
+        CHECK_OK(sampler_sample(s, x, row, NULL, (uint64_t)round, &out));
         if (want < 0) n_close++;
         else CHECK_EQ(out.token, want);
         sampler_destroy(s);
@@ -233,7 +233,7 @@ static rd_status sample_once(const struct sampler_params *p, const float *logits
     rd_status st;
 
     if (sampler_scratch_create(n, &x) != RD_OK || sampler_create(p, n, 8, &s) != RD_OK) return RD_E_NOMEM;
-    st = sampler_sample(s, x, logits, banned, n_banned, position, out);
+    st = sampler_sample(s, x, logits, &(struct sampler_bounds){.banned = banned, .n_banned = n_banned}, position, out);
     sampler_destroy(s);
     sampler_scratch_destroy(x);
     return st;
@@ -294,6 +294,63 @@ TEST(banned_tokens_are_never_drawn)
     CHECK_EQ(sample_once(&p, logits, 4, all, 4, 0, &out), RD_E_MODEL_OUTPUT);
 }
 
+/* As a row in which what is masked out is impossible: for every way of drawing, with end tokens beside the mask. */
+TEST(a_mask_is_a_row_without_the_others)
+{
+    struct sampler_scratch *x = NULL;
+    struct random r;
+
+    random_init(&r, test_seed());
+    CHECK_OK(sampler_scratch_create(N_VOCAB, &x));
+    for (uint32_t round = 0; round < 600; round++) {
+        float logits[N_VOCAB], masked[N_VOCAB];
+        uint32_t mask[(N_VOCAB + 31) / 32] = {0};
+        const int32_t also[2] = {(int32_t)random_below(&r, N_VOCAB), (int32_t)random_below(&r, N_VOCAB)};
+        const int32_t banned = (int32_t)random_below(&r, N_VOCAB);
+        const struct sampler_bounds bounds = {.banned = &banned,
+                                              .n_banned = round % 3 == 0,
+                                              .mask = mask,
+                                              .also = also,
+                                              .n_also = (uint32_t)random_below(&r, 3)};
+        struct sampler_params p;
+        struct rd_bias bias[16];
+        struct sampler *s = NULL;
+        struct sampler_result a, b;
+
+        make_logits(&r, logits);
+        make_params(&r, &p, bias);
+        p.want_logprob = true;
+        p.n_top_logprobs = 5;
+        if (round % 2) p.min_p = 0; /* under min_p a plain draw that the mask lets through stands: sampler.h */
+        for (uint32_t n = 1 + (uint32_t)random_below(&r, 40); n > 0; n--) {
+            uint32_t t = (uint32_t)random_below(&r, N_VOCAB);
+
+            if ((int32_t)t != banned) mask[t / 32] |= 1u << t % 32;
+        }
+        for (int32_t t = 0; t < (int32_t)N_VOCAB; t++) {
+            bool may = mask[t / 32] >> t % 32 & 1;
+
+            for (uint32_t k = 0; k < bounds.n_also; k++) may |= also[k] == t;
+            may &= !(bounds.n_banned && t == banned);
+            CHECK_EQ(sampler_may_draw(&bounds, t), may);
+            masked[t] = may ? logits[t] : -INFINITY;
+        }
+        CHECK_OK(sampler_create(&p, N_VOCAB, 8, &s));
+        if (sampler_sample(s, x, masked, NULL, round, &b) != RD_OK) {       /* nothing was left */
+            CHECK(sampler_sample(s, x, logits, &bounds, round, &a) != RD_OK);
+        } else {
+            CHECK_OK(sampler_sample(s, x, logits, &bounds, round, &a));
+            CHECK(sampler_may_draw(&bounds, a.token));
+            if (p.min_p <= 0) CHECK_EQ(a.token, b.token);
+            if (p.min_p <= 0 && !bounds.n_banned) CHECK(fabsf(a.logprob - b.logprob) < 1e-5f);
+            for (uint32_t k = 0; k < a.n_top; k++)
+                CHECK(a.top[k].token == banned || sampler_may_draw(&bounds, a.top[k].token));
+        }
+        sampler_destroy(s);
+    }
+    sampler_scratch_destroy(x);
+}
+
 TEST(the_same_seed_and_position_give_the_same_token)
 {
     float logits[N_VOCAB];
@@ -335,7 +392,7 @@ static void check_distribution(struct sampler_params *p, const float *logits, co
     for (uint64_t i = 0; i < N; i++) {
         struct sampler_result out;
 
-        CHECK_OK(sampler_sample(s, x, logits, NULL, 0, i, &out));
+        CHECK_OK(sampler_sample(s, x, logits, NULL, i, &out));
         counts[out.token]++;
     }
     for (int i = 0; i < 8; i++) {
@@ -405,14 +462,14 @@ TEST(what_is_known_of_a_row_is_believed_until_it_is_forgotten)
     p.temperature = 0;
     CHECK_OK(sampler_create(&p, 4, 0, &s));
     sampler_scratch_know(x, logits, &bad);
-    CHECK_EQ(sampler_sample(s, x, logits, NULL, 0, 0, &out), RD_E_MODEL_OUTPUT);
+    CHECK_EQ(sampler_sample(s, x, logits, NULL, 0, &out), RD_E_MODEL_OUTPUT);
     sampler_scratch_know(x, logits, &three);
-    CHECK_OK(sampler_sample(s, x, logits, NULL, 0, 0, &out));
+    CHECK_OK(sampler_sample(s, x, logits, NULL, 0, &out));
     CHECK_EQ(out.token, 2);
     sampler_scratch_know(x, logits + 1, &bad);              /* of another row */
-    CHECK_OK(sampler_sample(s, x, logits, NULL, 0, 0, &out));
+    CHECK_OK(sampler_sample(s, x, logits, NULL, 0, &out));
     sampler_scratch_know(x, NULL, NULL);
-    CHECK_OK(sampler_sample(s, x, logits, NULL, 0, 0, &out));
+    CHECK_OK(sampler_sample(s, x, logits, NULL, 0, &out));
     CHECK_EQ(out.token, 2);
     sampler_destroy(s);
     sampler_scratch_destroy(x);
@@ -448,7 +505,7 @@ TEST(log_probabilities_are_of_the_raw_distribution)
             c[i] = (struct naive){logits[i], (int32_t)i};
         }
         qsort(c, N_VOCAB, sizeof(c[0]), by_value);
-        CHECK_OK(sampler_sample(s, x, logits, NULL, 0, 0, &out));
+        CHECK_OK(sampler_sample(s, x, logits, NULL, 0, &out));
         CHECK_EQ(out.token, 3);
         CHECK(fabs(out.logprob - (0.5 - log(sum))) < 1e-5);
         CHECK_EQ(out.n_top, LIMIT_TOP_LOGPROBS);
@@ -600,7 +657,7 @@ TEST(sampling_and_accepting_allocate_nothing)
         struct sampler_result out;
 
         make_logits(&r, logits);
-        CHECK_OK(sampler_sample(s, x, logits, NULL, 0, i, &out));
+        CHECK_OK(sampler_sample(s, x, logits, NULL, i, &out));
         CHECK_OK(sampler_logprobs(x, logits, N_VOCAB, out.token, 5, &out));
         sampler_accept(s, out.token, false);
     }

@@ -449,7 +449,7 @@ TEST(draws_are_those_of_the_plain_implementation)
 
             make_logits(&r, logits);
             want = naive_sample(&m, logits, step);
-            CHECK_OK(sampler_sample(s, x, logits, NULL, 0, step, &out));
+            CHECK_OK(sampler_sample(s, x, logits, NULL, step, &out));
             n_draws++;
             if (want < 0) n_close++;
             else CHECK_EQ(out.token, want);
@@ -476,7 +476,7 @@ static int32_t sample_one(const struct sampler_params *p, const int32_t *prompt,
     if (sampler_scratch_create(n, &x) != RD_OK || sampler_create(p, n, 64, &s) != RD_OK) return RD_E_NOMEM;
     for (uint32_t i = 0; i < n_prompt; i++) sampler_accept(s, prompt[i], true);
     for (uint32_t i = 0; i < n_out; i++) sampler_accept(s, out[i], false);
-    st = sampler_sample(s, x, logits, NULL, 0, position, &result);
+    st = sampler_sample(s, x, logits, NULL, position, &result);
     sampler_destroy(s);
     sampler_scratch_destroy(x);
     return st == RD_OK ? result.token : (int32_t)st;
@@ -585,7 +585,7 @@ TEST(mirostat_keeps_to_its_surprise)
         struct sampler_result out;
 
         for (uint32_t t = 0; t < N_VOCAB; t++) logits[t] = (float)random_unit(&r) * 3;
-        CHECK_OK(sampler_sample(s, x, logits, NULL, 0, i, &out));
+        CHECK_OK(sampler_sample(s, x, logits, NULL, i, &out));
         sampler_accept(s, out.token, false);
         if (i >= 200) sum += -(double)out.logprob / log(2);
     }
@@ -616,9 +616,9 @@ TEST(sampling_twice_without_accepting_changes_nothing)
 
             make_logits(&r, logits);
             make_logits(&r, other);
-            if (random_below(&r, 2)) sampler_sample(s[1], x, other, NULL, 0, i, &b);       /* a draft thrown away */
-            CHECK_OK(sampler_sample(s[0], x, logits, NULL, 0, i, &a));
-            CHECK_OK(sampler_sample(s[1], x, logits, NULL, 0, i, &b));
+            if (random_below(&r, 2)) sampler_sample(s[1], x, other, NULL, i, &b);       /* a draft thrown away */
+            CHECK_OK(sampler_sample(s[0], x, logits, NULL, i, &a));
+            CHECK_OK(sampler_sample(s[1], x, logits, NULL, i, &b));
             CHECK_EQ(a.token, b.token);
             for (int k = 0; k < 2; k++) sampler_accept(s[k], a.token, false);
         }
@@ -654,7 +654,7 @@ TEST(extreme_values_draw_a_token)
 
             for (uint32_t t = 0; t < N_VOCAB; t++) logits[t] = values[random_below(&r, 10)];
             logits[5] = 1;
-            st = sampler_sample(s, x, logits, NULL, 0, i, &out);
+            st = sampler_sample(s, x, logits, NULL, i, &out);
             CHECK(st == RD_OK || st == RD_E_MODEL_OUTPUT);                  /* a penalty may overflow to infinity */
             if (st != RD_OK) break;
             CHECK(out.token >= 0 && out.token < (int32_t)N_VOCAB && logits[out.token] > -INFINITY);

@@ -64,7 +64,7 @@ static void check_cut(FILE *f, struct sampler_scratch *x)
     for (uint64_t i = 0; i < N_DRAWS; i++) {
         struct sampler_result out;
 
-        CHECK_OK(sampler_sample(s, x, logits, NULL, 0, i, &out));
+        CHECK_OK(sampler_sample(s, x, logits, NULL, i, &out));
         n_drawn += !drawn[out.token];
         drawn[out.token] = true;
     }
@@ -95,7 +95,7 @@ static void check_dry(FILE *f, struct sampler_scratch *x)
     p.dry_break_words = (struct sampler_words){pairs, ends, n_pairs / 2};
     CHECK_OK(sampler_create(&p, N, 64, &s));
     for (uint32_t i = 0; i < n_history; i++) sampler_accept(s, history[i], true);
-    CHECK_OK(sampler_sample(s, x, logits, NULL, 0, 0, &out));
+    CHECK_OK(sampler_sample(s, x, logits, NULL, 0, &out));
     CHECK_EQ(out.token, want);
     sampler_destroy(s);
 }

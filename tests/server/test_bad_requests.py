@@ -101,7 +101,7 @@ CASES = {
     "logprobs 21 in completions": (text(logprobs=21), 400, "logprobs"),
     "tools an object": (chat(tools={}), 400, "tools"),
     "kwargs a list": (chat(chat_template_kwargs=[]), 400, "chat_template_kwargs"),
-    "response_format json": (chat(response_format={"type": "json_object"}), 400, "response_format"),
+    "response_format xml": (chat(response_format={"type": "xml"}), 400, "response_format"),
     "no prompt": ((TEXT, b"{}"), 400, "prompt"),
     "empty prompt": (text(prompt=""), 400, "prompt"),
     "empty prompt list": (text(prompt=[]), 400, "prompt"),

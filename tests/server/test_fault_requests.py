@@ -186,9 +186,34 @@ def test_F26_broken_utf8_is_refused_and_names_its_field(tiny):
         assert "UTF-8" in error["message"]
 
 
-def test_F29_what_no_grammar_is_made_of_yet_is_refused(tiny):
-    for value in ({"type": "json_object"}, {"type": "json_schema", "json_schema": {"schema": {"$ref": "#"}}}):
-        refused(tiny, CHAT, {"messages": [USER], "response_format": value}, "response_format")
+def test_F29_bombs_of_grammars_are_refused_within_a_second(tiny):
+    twice = [{"$ref": f"#/$defs/a{i}"} for i in range(60)]
+    deep = {f"a{i + 1}": {"allOf": [twice[i], twice[i]]} for i in range(59)} | {"a0": {"minLength": 1}}
+    wide = {f"a{i + 1}": {"anyOf": [twice[i], {"items": twice[i]}]} for i in range(59)} | {"a0": {"type": "string"}}
+    bombs = [
+        ("json_schema", {"$defs": deep, "$ref": "#/$defs/a59"}),
+        ("json_schema", {"$defs": wide, "$ref": "#/$defs/a59"}),
+        ("json_schema", {"enum": [str(i) * 9 for i in range(10_000)]}),
+        ("response_format", {"type": "json_schema", "json_schema": {"schema": {"$ref": "#"}}}),
+        ("json_schema", {"type": "array", "minItems": 10**9, "items": {"type": "string"}}),
+        ("json_schema", {"type": "string", "pattern": "(a{1,1000}){1,1000}(b|a)*a.{20}"}),
+        ("regex", "(((a{1,100}){1,100}){1,100}){1,100}"),
+        ("regex", "(a|b)*a(a|b){25}"),
+        ("regex", "(" * 5000 + "a" + ")" * 5000),
+        ("regex", "a{0,1000000000}b" * 20),
+        ("grammar", "root ::= root"),
+        ("grammar", "root ::= " + " ".join("(" * 5000 + '"a"' + ")" * 5000)),
+        ("grammar", 'root ::= ("a"? "b"? "c"?){0,1000000000}'),
+    ]
+    for name, value in bombs:
+        began = time.monotonic()
+        status, _, answer = tiny.request("POST", CHAT, {"messages": [USER], "max_tokens": 4, name: value})
+        took = time.monotonic() - began
+        assert status in (200, 400), (name, str(value)[:60], answer[:300])
+        if status == 400:
+            assert json.loads(answer)["error"]["param"] == name, answer
+        assert took < 20, (name, str(value)[:60], took)  # its own limit is a second of a quiet machine
+    tiny.ok(CHAT, {"messages": [USER], "max_tokens": 4})
 
 
 def test_F08_a_model_file_that_is_cut_under_a_running_server_ends_it_for_the_supervisor(make_server, tmp_path):

@@ -27,7 +27,9 @@ def result(i):
     return {"role": "tool", "tool_call_id": f"call_{i}", "content": "1"}
 
 
-def test_a_strict_function_is_told(server):
+def test_a_strict_function_is_told_where_it_cannot_be_held(make_server, server):
+    """Where calls are Python; in all other forms they are held to their schemas, and nothing is told."""
+    held, server = server, make_server("--threads", "1", "--kv-tokens", "8192", "--tool-parser", "pythonic")
     f = {"name": "f", "parameters": SCHEMA, "strict": True}
     body = SHORT | {"messages": ASK, "tools": [{"type": "function", "function": f}]}
     assert ignored(server, CHAT, body) == "tools.function.strict"
@@ -51,6 +53,7 @@ def test_a_strict_function_is_told(server):
         )
         == "tools.strict"
     )
+    assert ignored(held, CHAT, body) is None
     body["tools"][0]["function"] = f | {"strict": False}
     assert ignored(server, CHAT, body) is None
 

@@ -1,0 +1,340 @@
+/* api/grammar_store.c - forms to grammars, and a short list of those used last. */
+#include "api/grammar_store.h"
+#include <jansson.h>
+#include <string.h>
+#include "base/buf.h"
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/thread.h"
+#include "text/tool_grammar.h"
+
+#define N_KEPT     32u
+#define SPACE      (48u << 20) /* sets and masks of one grammar */
+#define COMPILE_NS 1000000000ull
+
+static const struct grammar_limits limits = {100000, 1000000, 64u << 20, COMPILE_NS};
+static const struct schema_options plain = {JSON_SPACES_PLAIN};
+
+/* By the form's whole text: a digest could be made to meet another's. */
+struct kept_grammar {
+    char *key;
+    size_t n_key;
+    struct grammar *grammar;
+    uint64_t last_use;
+};
+
+struct grammar_store {
+    const struct tokenizer *tokenizer;
+    uint32_t n_vocab;
+    struct mutex lock;           /* guards all below */
+    struct grammar_vocab *vocab; /* made for the first form */
+    struct kept_grammar kept[N_KEPT];
+    uint64_t n_uses, n_compiled, n_found;
+};
+
+static void drop(struct kept_grammar *k)
+{
+    grammar_unref(k->grammar);
+    mem_free(k->key);
+    *k = (struct kept_grammar){0};
+}
+
+bool output_form_binds(const struct output_form *f)
+{
+    return f->kind != RD_GRAMMAR_NONE || f->forced_tool || f->strict_tools;
+}
+
+rd_status grammar_store_create(const struct tokenizer *t, struct grammar_store **out)
+{
+    struct grammar_store *s = mem_zalloc(1, sizeof(*s));
+
+    if (!s) return RD_E_NOMEM;
+    s->tokenizer = t;
+    s->n_vocab = tokenizer_n_tokens(t);
+    mutex_init(&s->lock);
+    *out = s;
+    return RD_OK;
+}
+
+void grammar_store_destroy(struct grammar_store *s)
+{
+    if (!s) return;
+    for (uint32_t i = 0; i < N_KEPT; i++) drop(&s->kept[i]);
+    grammar_vocab_unref(s->vocab);
+    mem_free(s);
+}
+
+/* ---- the vocabulary ---- */
+
+static rd_status make_vocab(const struct grammar_store *s, struct grammar_vocab **out)
+{
+    uint64_t *offsets = mem_zalloc((size_t)s->n_vocab + 1, sizeof(*offsets));
+    bool *special = mem_zalloc(s->n_vocab, sizeof(*special));
+    struct buf bytes = {0};
+    rd_status st = RD_E_NOMEM;
+
+    if (!offsets || !special) goto done;
+    for (uint32_t i = 0; i < s->n_vocab; i++) {
+        enum token_type type = tokenizer_type(s->tokenizer, (int32_t)i);
+        struct text_span piece = {"", 0};
+
+        special[i] = type == TOKEN_CONTROL;
+        if (type == TOKEN_NORMAL || type == TOKEN_USER_DEFINED || type == TOKEN_BYTE)
+            piece = tokenizer_piece(s->tokenizer, (int32_t)i, false);
+        buf_append(&bytes, piece.s, piece.n);
+        offsets[i + 1] = bytes.n;
+    }
+    if (!bytes.failed)
+        st = grammar_vocab_create(s->n_vocab, (const uint8_t *)(bytes.data ? bytes.data : ""), offsets, special, out);
+done:
+    mem_free(offsets);
+    mem_free(special);
+    buf_deinit(&bytes);
+    return st;
+}
+
+/* A reference for the caller. */
+static rd_status vocab_of(struct grammar_store *s, struct grammar_vocab **out)
+{
+    rd_status st = RD_OK;
+
+    mutex_lock(&s->lock);
+    if (!s->vocab) st = make_vocab(s, &s->vocab);
+    if (st == RD_OK) *out = grammar_vocab_ref(s->vocab);
+    mutex_unlock(&s->lock);
+    return st;
+}
+
+static int32_t token_of(void *arg, const char *text, size_t n)
+{
+    const struct grammar_store *s = arg;
+    int32_t id = tokenizer_find(s->tokenizer, text, n);
+
+    return id >= 0 && tokenizer_type(s->tokenizer, id) == TOKEN_CONTROL ? id : -1;
+}
+
+/* ---- a form's node ---- */
+
+/* JSON that is a form's text. */
+static json_t *read_json(struct grammar_builder *b, const char *name, const char *text, size_t n)
+{
+    json_error_t e;
+    json_t *v = json_loadb(text, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
+
+    if (!v) grammar_fail(b, RD_E_INVALID, "%s: line %d, column %d: %s", name, e.line, e.column, e.text);
+    return v;
+}
+
+grammar_node output_form_node(struct grammar_builder *b, enum rd_grammar_kind kind, const char *text, size_t n)
+{
+    json_t *v = NULL;
+    grammar_node node = 0;
+
+    switch (kind) {
+    case RD_GRAMMAR_JSON_OBJECT:
+        return grammar_json_object(b, &plain);
+    case RD_GRAMMAR_REGEX:
+        return grammar_from_regex(b, text, n, false);
+    case RD_GRAMMAR_GBNF:
+        return grammar_from_gbnf(b, text, n);
+    case RD_GRAMMAR_EBNF:
+        return grammar_from_ebnf(b, text, n);
+    case RD_GRAMMAR_JSON_SCHEMA:
+        v = read_json(b, "json_schema", text, n);
+        if (v) node = grammar_from_schema(b, v, &plain);
+        break;
+    case RD_GRAMMAR_CHOICE:
+        v = read_json(b, "choice", text, n);
+        if (v) node = grammar_from_choice(b, v);
+        break;
+    case RD_GRAMMAR_TAGS:
+        v = read_json(b, "structural_tag", text, n);
+        if (v) node = grammar_from_tags(b, v, &plain, NULL);
+        break;
+    default:
+        grammar_fail(b, RD_E_INVALID, "no such kind of grammar");
+        break;
+    }
+    json_decref(v);
+    return node;
+}
+
+/* Line ends that models write between thinking and answer. */
+static grammar_node behind_thinking(struct grammar_builder *b, grammar_node node)
+{
+    const grammar_node lines[] = {grammar_repeat(b, grammar_text(b, "\n", 1), 0, 2), node};
+
+    return grammar_seq(b, lines, 2);
+}
+
+static grammar_node form_node(struct grammar_store *s, struct grammar_builder *b, const struct output_form *f)
+{
+    struct tag_tokens tokens = {token_of, s};
+    struct tool_grammar g = {f->style, f->template_source, NULL, f->forced_tool, f->single, &tokens};
+    grammar_node content = 0, calls = 0, node;
+    json_t *tools = NULL;
+
+    if (f->kind != RD_GRAMMAR_NONE && !f->forced_tool) content = output_form_node(b, f->kind, f->text, f->n_text);
+    if (f->tools && (f->forced_tool || f->strict_tools || content)) {
+        g.tools = tools = read_json(b, "tools", f->tools, strlen(f->tools));
+        if (tools && tool_grammar_knows(f->style))
+            calls = f->forced_tool || content ? tool_grammar_calls(b, &g) : tool_grammar_free(b, &g);
+    }
+    node = content ? content : calls;
+    if (content && calls) {
+        const grammar_node ways[] = {content, calls};
+
+        node = grammar_alt(b, ways, 2);
+    }
+    json_decref(tools);
+    return f->thinks ? behind_thinking(b, node) : node;
+}
+
+/* ---- what was compiled ---- */
+
+/* NULL: no memory. */
+static char *key_of(const struct output_form *f, size_t *n)
+{
+    struct buf all = {0};
+
+    buf_printf(&all, "%d %d %d %d %d %zu ", (int)f->kind, (int)f->style, f->strict_tools, f->single, f->thinks,
+               f->n_text);
+    if (f->kind != RD_GRAMMAR_NONE) buf_append(&all, f->text, f->n_text);
+    buf_printf(&all, "|%s|", f->forced_tool ? f->forced_tool : "\n");
+    if (f->tools) buf_puts(&all, f->tools);
+    return buf_take(&all, n);
+}
+
+/* A reference, or NULL. */
+static struct grammar *find(struct grammar_store *s, const char *key, size_t n)
+{
+    struct grammar *found = NULL;
+
+    mutex_lock(&s->lock);
+    for (uint32_t i = 0; i < N_KEPT && !found; i++) {
+        struct kept_grammar *k = &s->kept[i];
+
+        if (!k->grammar || k->n_key != n || memcmp(k->key, key, n) != 0) continue;
+        k->last_use = ++s->n_uses;
+        s->n_found++;
+        found = grammar_ref(k->grammar);
+    }
+    mutex_unlock(&s->lock);
+    return found;
+}
+
+/* Keeps another reference, and the key, in place of the one used longest ago. */
+static void keep(struct grammar_store *s, char *key, size_t n, struct grammar *g)
+{
+    struct kept_grammar *oldest = &s->kept[0];
+
+    mutex_lock(&s->lock);
+    for (uint32_t i = 1; i < N_KEPT; i++)
+        if (s->kept[i].last_use < oldest->last_use) oldest = &s->kept[i];
+    drop(oldest);
+    *oldest = (struct kept_grammar){key, n, grammar_ref(g), ++s->n_uses};
+    s->n_compiled++;
+    mutex_unlock(&s->lock);
+}
+
+static rd_status compile(struct grammar_store *s, const struct output_form *f, struct grammar **out,
+                         struct rd_error *err)
+{
+    struct grammar_builder *b = NULL;
+    struct grammar_vocab *vocab = NULL;
+    rd_status st = vocab_of(s, &vocab);
+
+    if (st == RD_OK) st = grammar_builder_create(&limits, &b);
+    if (st != RD_OK) error_set(err, st, "out of memory for a grammar");
+    if (st == RD_OK) st = grammar_compile(b, form_node(s, b, f), vocab, SPACE, out, err);
+    if (st == RD_OK) {
+        st = grammar_warm(*out);
+        if (st != RD_OK) {
+            grammar_unref(*out);
+            error_set(err, st, "%s for the masks of a grammar", rd_status_text(st));
+        }
+    }
+    grammar_builder_destroy(b);
+    grammar_vocab_unref(vocab);
+    return st;
+}
+
+rd_status grammar_store_get(struct grammar_store *s, const struct output_form *f, struct grammar **out,
+                            struct rd_error *err)
+{
+    size_t n = 0;
+    char *key = key_of(f, &n);
+    rd_status st;
+
+    if (!key) return error_set(err, RD_E_NOMEM, "out of memory for a grammar");
+    *out = find(s, key, n);
+    if (*out) {
+        mem_free(key);
+        return RD_OK;
+    }
+    st = compile(s, f, out, err);
+    if (st == RD_OK)
+        keep(s, key, n, *out);
+    else
+        mem_free(key);
+    return st;
+}
+
+struct grammar_store_counts grammar_store_counts(struct grammar_store *s)
+{
+    struct grammar_store_counts c = {0};
+
+    mutex_lock(&s->lock);
+    c.n_compiled = s->n_compiled;
+    c.n_found = s->n_found;
+    for (uint32_t i = 0; i < N_KEPT; i++) c.n_kept += s->kept[i].grammar != NULL;
+    mutex_unlock(&s->lock);
+    return c;
+}
+
+/* ---- what a grammar forces, as tokens ---- */
+
+/* Up to a tag that the vocabulary has as a token of its own: some models write the token, others its letters, and what
+ * they wrote decides what they write next. That is left to them, but at the beginning, where it is the template's. */
+static uint32_t encode(const struct grammar_store *s, const char *text, size_t n, bool first, int32_t **ids)
+{
+    uint32_t n_ids = 0, i = 0;
+
+    *ids = NULL;
+    if (tokenizer_encode(s->tokenizer, text, n, false, false, ids, &n_ids, NULL) != RD_OK) return 0;
+    if (first && n_ids > 0) i++;
+    while (i < n_ids && tokenizer_type(s->tokenizer, (*ids)[i]) != TOKEN_USER_DEFINED) i++;
+    return i;
+}
+
+/* How the text may go on: a token is sure when none of these changes it. */
+static const char *const continuations[] = {"a", "A", "0", " ", "\"", "\n", ",", "/", "_", "}", "\xc3\xa9"};
+
+uint32_t grammar_store_tokenise(void *arg, const uint8_t *bytes, uint32_t n, struct constraint_place place,
+                                int32_t *tokens, uint32_t cap)
+{
+    const struct grammar_store *s = arg;
+    char text[512];
+    int32_t *ids = NULL;
+    uint32_t n_sure;
+
+    if (n > sizeof(text) - 4) return 0;
+    memcpy(text, bytes, n);
+    n_sure = encode(s, text, n, place.first, &ids);
+    for (size_t i = 0; !place.whole && n_sure > 0 && i < sizeof(continuations) / sizeof(continuations[0]); i++) {
+        size_t n_more = strlen(continuations[i]);
+        int32_t *other = NULL;
+        uint32_t n_other, same = 0;
+
+        memcpy(text + n, continuations[i], n_more);
+        n_other = encode(s, text, n + n_more, place.first, &other);
+        while (same < n_sure && same < n_other && ids[same] == other[same]) same++;
+        n_sure = same;
+        mem_free(other);
+    }
+    n_sure = u32_min(n_sure, cap);
+    if (n_sure) memcpy(tokens, ids, n_sure * sizeof(*tokens));
+    mem_free(ids);
+    return n_sure;
+}

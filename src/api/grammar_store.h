@@ -1,0 +1,48 @@
+/* api/grammar_store.h - the grammars of an engine: compiled once per form and vocabulary, shared by requests.
+ *
+ * A form is what a request asks its output to be (radish.h: grammar, strict and forced tools), put together here: content
+ * in that form, or calls in the model's own tool format, behind white space where thinking may come first. The form's
+ * whole text is the key; the ones used last are kept, with every mask that was computed for them.
+ *
+ * Thread  any (locks itself); compiling happens outside of the lock, on the caller's thread.
+ * Errors  RD_E_INVALID, RD_E_UNSUPPORTED: what is wrong with the form; RD_E_NOMEM.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include "engine/constraint.h"
+#include "radish/grammar.h"
+#include "text/grammar/grammar.h"
+#include "text/output_style.h"
+#include "text/tokenizer.h"
+
+struct output_form {
+    enum rd_grammar_kind kind;
+    const char *text;                    /* of kind */
+    size_t n_text;
+    const char *tools;                   /* JSON array; NULL: no calls */
+    const char *forced_tool;             /* "": a call of any tool, a name: of that; NULL: as the model likes */
+    bool strict_tools;                   /* calls follow their schemas also where none is forced */
+    bool single;                         /* one call at most */
+    bool thinks;                         /* thinking may come before */
+    enum output_style style;
+    const char *template_source;
+};
+
+/* The form says anything: there is a grammar to compile. */
+bool output_form_binds(const struct output_form *f);
+
+struct grammar_store;
+/* The tokenizer outlives the store. */
+rd_status grammar_store_create(const struct tokenizer *t, struct grammar_store **out);
+void grammar_store_destroy(struct grammar_store *s);        /* NULL is fine */
+/* *out: a reference for the caller. */
+rd_status grammar_store_get(struct grammar_store *s, const struct output_form *f, struct grammar **out,
+                            struct rd_error *err);
+struct grammar_store_counts { uint64_t n_compiled, n_found; uint32_t n_kept; size_t bytes; };
+struct grammar_store_counts grammar_store_counts(struct grammar_store *s);
+/* constraint_tokenise (engine/constraint.h); arg: the store. */
+uint32_t grammar_store_tokenise(void *arg, const uint8_t *bytes, uint32_t n, struct constraint_place place,
+                                int32_t *tokens, uint32_t cap);
+/* A node of a form by itself, for those who compile without a model. */
+grammar_node output_form_node(struct grammar_builder *b, enum rd_grammar_kind kind, const char *text, size_t n);

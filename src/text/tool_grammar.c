@@ -1,0 +1,272 @@
+/* text/tool_grammar.c - see the header: markers around names and arguments, style by style. */
+#include "text/tool_grammar.h"
+#include <string.h>
+#include "base/checked.h"
+
+#define MAX_PROPERTIES 512u
+
+static const struct schema_options plain = {JSON_SPACES_PLAIN};
+
+bool tool_grammar_knows(enum output_style style)
+{
+    return style != OUTPUT_NO_CALLS && style != OUTPUT_PYTHONIC;
+}
+
+static const json_t *function_of(const json_t *tool)
+{
+    const json_t *f = json_object_get(tool, "function");
+
+    return json_is_object(f) ? f : tool;
+}
+
+static bool is_strict(const json_t *tool)
+{
+    return json_is_true(json_object_get(tool, "strict")) || json_is_true(json_object_get(function_of(tool), "strict"));
+}
+
+bool tool_grammar_is_strict(const json_t *tools)
+{
+    const json_t *tool;
+    size_t i;
+
+    json_array_foreach(tools, i, tool) if (is_strict(tool)) return true;
+    return false;
+}
+
+static grammar_node text(struct grammar_builder *b, const char *s)
+{
+    return grammar_text(b, s, strlen(s));
+}
+
+/* A marker: the special token of this text, where the vocabulary has one. */
+static grammar_node marker(struct grammar_builder *b, const struct tool_grammar *g, const char *s)
+{
+    int32_t token = g->tokens ? g->tokens->token_of(g->tokens->arg, s, strlen(s)) : -1;
+
+    return token >= 0 ? grammar_token(b, token) : text(b, s);
+}
+
+static grammar_node seq3(struct grammar_builder *b, grammar_node x, grammar_node y, grammar_node z)
+{
+    const grammar_node parts[] = {x, y, z};
+
+    return grammar_seq(b, parts, 3);
+}
+
+static grammar_node optional(struct grammar_builder *b, grammar_node x)
+{
+    return grammar_repeat(b, x, 0, 1);
+}
+
+/* Any text in which `end` does not stand. */
+static grammar_node text_without(struct grammar_builder *b, const char *end)
+{
+    grammar_node any = grammar_repeat(b, grammar_class(b, NULL, 0, true), 0, GRAMMAR_UNBOUNDED);
+
+    return grammar_except(b, any, seq3(b, any, text(b, end), any));
+}
+
+/* ---- arguments ---- */
+
+static const json_t *schema_of(const json_t *f)
+{
+    const json_t *schema = json_object_get(f, "parameters");
+
+    return schema ? schema : json_object_get(f, "input_schema");
+}
+
+/* Whether the schema can be a grammar, without harm to the builder that is at work. */
+static bool is_known(const json_t *schema)
+{
+    struct grammar_builder *probe = NULL;
+    bool known = false;
+
+    if (grammar_builder_create(&grammar_limits_default, &probe) != RD_OK) return false;
+    if (grammar_from_schema(probe, schema, &plain)) known = grammar_status(probe, NULL) == RD_OK;
+    grammar_builder_destroy(probe);
+    return known;
+}
+
+static grammar_node arguments(struct grammar_builder *b, const json_t *tool)
+{
+    const json_t *schema = schema_of(function_of(tool));
+
+    if (!json_is_object(schema) || json_object_size(schema) == 0) return grammar_json_object(b, &plain);
+    if (!is_strict(tool) && !is_known(schema)) return grammar_json_object(b, &plain);
+    return grammar_from_schema(b, schema, &plain);
+}
+
+/* ---- one call of a tool, by style ---- */
+
+/* The name as JSON. */
+static grammar_node quoted(struct grammar_builder *b, const json_t *name)
+{
+    json_t *schema = json_pack("{s:O}", "const", name);
+    grammar_node n = 0;
+
+    if (schema) n = grammar_from_schema(b, schema, &plain);
+    else grammar_fail(b, RD_E_NOMEM, "out of memory");
+    json_decref(schema);
+    return n;
+}
+
+static grammar_node json_call(struct grammar_builder *b, const json_t *tool, const char *key)
+{
+    const grammar_node parts[] = {text(b, "{\"name\": "),
+                                  quoted(b, json_object_get(function_of(tool), "name")),
+                                  text(b, ", \""),
+                                  text(b, key),
+                                  text(b, "\": "),
+                                  arguments(b, tool),
+                                  text(b, "}")};
+
+    return grammar_seq(b, parts, sizeof(parts) / sizeof(parts[0]));
+}
+
+static bool is_text(const json_t *schema)
+{
+    const json_t *type = json_object_get(schema, "type");
+
+    return !type || (json_is_string(type) && strcmp(json_string_value(type), "string") == 0);
+}
+
+static grammar_node xml_value(struct grammar_builder *b, const json_t *schema, bool strict)
+{
+    const json_t *choices = json_object_get(schema, "enum");
+
+    if (is_text(schema)) return choices ? grammar_from_choice(b, choices) : text_without(b, "</parameter>");
+    return strict || is_known(schema) ? grammar_from_schema(b, schema, &plain) : grammar_json_value(b, &plain);
+}
+
+static bool is_required(const json_t *schema, const char *key)
+{
+    const json_t *name;
+    size_t i;
+
+    json_array_foreach(json_object_get(schema, "required"), i,
+                       name) if (json_is_string(name) && strcmp(json_string_value(name), key) == 0) return true;
+    return false;
+}
+
+static grammar_node xml_call(struct grammar_builder *b, const json_t *tool)
+{
+    const json_t *f = function_of(tool), *schema = schema_of(f), *property;
+    grammar_node parts[MAX_PROPERTIES + 2];
+    uint32_t n = 0;
+    const char *key;
+
+    parts[n++] = seq3(b, text(b, "<function="), text(b, json_string_value(json_object_get(f, "name"))), text(b, ">\n"));
+    json_object_foreach((json_t *)(uintptr_t)json_object_get(schema, "properties"), key, property)
+    {
+        grammar_node open = seq3(b, text(b, "<parameter="), text(b, key), text(b, ">\n"));
+        grammar_node whole = seq3(b, open, xml_value(b, property, is_strict(tool)), text(b, "\n</parameter>\n"));
+
+        if (n == MAX_PROPERTIES + 1) {
+            grammar_fail(b, RD_E_INVALID, "tools: more than %u properties", MAX_PROPERTIES);
+            return 0;
+        }
+        parts[n++] = is_required(schema, key) ? whole : optional(b, whole);
+    }
+    parts[n++] = text(b, "</function>");
+    return grammar_seq(b, parts, n);
+}
+
+static grammar_node one_call(struct grammar_builder *b, const struct tool_grammar *g, const json_t *tool)
+{
+    const char *name = json_string_value(json_object_get(function_of(tool), "name"));
+
+    switch (g->style) {
+    case OUTPUT_QWEN_XML:
+        return xml_call(b, tool);
+    case OUTPUT_LLAMA_JSON:
+        return json_call(b, tool, "parameters");
+    case OUTPUT_MISTRAL:
+        if (!strstr(g->template_source, "[ARGS]")) return json_call(b, tool, "arguments");
+        return seq3(b, text(b, name), marker(b, g, "[ARGS]"), arguments(b, tool));
+    case OUTPUT_DEEPSEEK:
+        if (!strstr(g->template_source, "```json"))
+            return seq3(b, text(b, name), marker(b, g, "<｜tool▁sep｜>"), arguments(b, tool));
+        return seq3(b, seq3(b, text(b, "function"), marker(b, g, "<｜tool▁sep｜>"), text(b, name)),
+                    text(b, "\n```json\n"), seq3(b, arguments(b, tool), text(b, "\n```"), grammar_empty(b)));
+    default:
+        return json_call(b, tool, "arguments");
+    }
+}
+
+static grammar_node any_call(struct grammar_builder *b, const struct tool_grammar *g)
+{
+    grammar_node tools = grammar_nothing(b);
+    const json_t *tool;
+    size_t i;
+
+    json_array_foreach(g->tools, i, tool)
+    {
+        const char *name = json_string_value(json_object_get(function_of(tool), "name"));
+        grammar_node pair[2] = {tools, 0};
+
+        if (!name || (g->name && *g->name && strcmp(name, g->name) != 0)) continue;
+        pair[1] = one_call(b, g, tool);
+        tools = grammar_alt(b, pair, 2);
+    }
+    return tools;
+}
+
+/* ---- what stands around calls ---- */
+
+/* first, or first and again whatever times. */
+static grammar_node several(struct grammar_builder *b, const struct tool_grammar *g, grammar_node first,
+                            grammar_node again)
+{
+    const grammar_node parts[] = {first, grammar_repeat(b, again, 0, GRAMMAR_UNBOUNDED)};
+
+    return g->single ? first : grammar_seq(b, parts, 2);
+}
+
+grammar_node tool_grammar_calls(struct grammar_builder *b, const struct tool_grammar *g)
+{
+    grammar_node call = any_call(b, g), whole;
+
+    switch (g->style) {
+    case OUTPUT_LLAMA_JSON:
+        return call;
+    case OUTPUT_MISTRAL:
+        if (strstr(g->template_source, "[ARGS]")) {
+            const grammar_node pair[] = {marker(b, g, "[TOOL_CALLS]"), call};
+
+            whole = grammar_seq(b, pair, 2);
+            return several(b, g, whole, whole);
+        }
+        call = several(b, g, call, seq3(b, text(b, ", "), call, grammar_empty(b)));
+        return seq3(b, marker(b, g, "[TOOL_CALLS]"), text(b, "["), seq3(b, call, text(b, "]"), grammar_empty(b)));
+    case OUTPUT_DEEPSEEK:
+        whole = seq3(b, marker(b, g, "<｜tool▁call▁begin｜>"), call, marker(b, g, "<｜tool▁call▁end｜>"));
+        whole = several(b, g, whole, seq3(b, optional(b, text(b, "\n")), whole, grammar_empty(b)));
+        return seq3(b, marker(b, g, "<｜tool▁calls▁begin｜>"), whole, marker(b, g, "<｜tool▁calls▁end｜>"));
+    default:
+        whole = seq3(b, seq3(b, marker(b, g, "<tool_call>"), text(b, "\n"), call), text(b, "\n"),
+                     marker(b, g, "</tool_call>"));
+        return several(b, g, whole, seq3(b, text(b, "\n"), whole, grammar_empty(b)));
+    }
+}
+
+grammar_node tool_grammar_free(struct grammar_builder *b, const struct tool_grammar *g)
+{
+    struct tool_grammar all = *g;
+    grammar_node calls;
+    const char *begin;
+
+    all.name = NULL;
+    calls = tool_grammar_calls(b, &all);
+    if (g->style == OUTPUT_LLAMA_JSON) { /* a call is the whole answer, and begins with its brace */
+        const struct grammar_range brace = {'{', '{'};
+        grammar_node any = grammar_repeat(b, grammar_class(b, NULL, 0, true), 0, GRAMMAR_UNBOUNDED);
+        const grammar_node ways[] = {calls, seq3(b, grammar_class(b, &brace, 1, true), any, grammar_empty(b)),
+                                     grammar_empty(b)};
+
+        return grammar_alt(b, ways, 3);
+    }
+    begin = g->style == OUTPUT_MISTRAL    ? "[TOOL_CALLS]"
+            : g->style == OUTPUT_DEEPSEEK ? "<｜tool▁calls▁begin｜>"
+                                          : "<tool_call>";
+    return seq3(b, text_without(b, begin), optional(b, calls), grammar_empty(b));
+}
