@@ -41,7 +41,7 @@ static void once(void *arg)
                                .head_dim = HEAD_DIM, .q = r->q, .q_stride = WIDTH, .out = r->out, .out_stride = WIDTH,
                                .scale = 0.125f, .n_runs = 1, .runs = &r->seq, .kv = &r->kv};
 
-    if (backend_cpu_ops.attention(r->be, &a) != RD_OK) abort();
+    if (backend_cpu_ops.op.attention(r->be, &a) != RD_OK) abort();
     r->layer = (r->layer + 1) % N_LAYERS;
 }
 
@@ -68,7 +68,7 @@ static void measure(struct bench *b, struct run *r, enum dtype type, const struc
 
     r->be = bench_backend(b, isa);
     if (!table || !r->be) goto out;
-    if (backend_cpu_ops.kv_create(r->be, &layout, n_pages, &r->kv) != RD_OK) goto out;
+    if (backend_cpu_ops.pages.create(r->be, &layout, n_pages, &r->kv) != RD_OK) goto out;
     for (uint32_t i = 0; i < n_pages; i++) table[i] = n_pages - 1 - i;
     fill(r, n_pages);
     r->seq = (struct seq_run){0, s->n_rows, s->pos0, table};
@@ -84,9 +84,9 @@ static void measure(struct bench *b, struct run *r, enum dtype type, const struc
         snprintf(row.kernel, sizeof(row.kernel), "attention %s, %s", dtype_name(type), s->name);
         bench_print(b, &row);
     }
-    backend_cpu_ops.kv_destroy(r->be, &r->kv);
+    backend_cpu_ops.pages.destroy(r->be, &r->kv);
 out:
-    if (r->be) backend_cpu_ops.destroy(r->be);
+    if (r->be) backend_cpu_ops.life.destroy(r->be);
     mem_free(table);
 }
 

@@ -101,7 +101,7 @@ struct backend *bench_backend(const struct bench *b, enum cpu_isa isa)
     struct backend *be = NULL;
     struct rd_error err = {0};
 
-    return backend_cpu_ops.create(&o, &be, &err) == RD_OK ? be : NULL;
+    return backend_cpu_ops.life.create(&o, &be, &err) == RD_OK ? be : NULL;
 }
 
 enum unit bench_unit(enum cpu_isa isa, bool is_int8, uint32_t n_rows)

@@ -58,7 +58,7 @@ static void multiply(struct backend *be, const struct weight *w, const float *x,
 {
     struct linear_args a = {.n_rows = n_rows, .x = x, .x_stride = N_IN, .n_outs = 1, .outs = {{w, NULL, out, N_OUT}}};
 
-    if (backend_cpu_ops.linear(be, &a) != RD_OK) abort();
+    if (backend_cpu_ops.op.linear(be, &a) != RD_OK) abort();
 }
 
 static void once(void *arg)
@@ -75,14 +75,14 @@ static bool load(struct run *r, const struct host_tensor *t, uint32_t n)
 
     r->at = 0;
     for (r->n_copies = 0; r->n_copies < n; r->n_copies++)
-        if (backend_cpu_ops.weight_load(r->be, t, WEIGHT_MATRIX, &r->w[r->n_copies], &err) != RD_OK) return false;
+        if (backend_cpu_ops.weights.load(r->be, t, WEIGHT_MATRIX, &r->w[r->n_copies], &err) != RD_OK) return false;
     return true;
 }
 
 static void unload(struct run *r)
 {
-    for (uint32_t i = 0; i < r->n_copies; i++) backend_cpu_ops.weight_unload(r->be, &r->w[i]);
-    backend_cpu_ops.destroy(r->be);
+    for (uint32_t i = 0; i < r->n_copies; i++) backend_cpu_ops.weights.unload(r->be, &r->w[i]);
+    backend_cpu_ops.life.destroy(r->be);
 }
 
 static void measure(struct bench *b, struct run *r, const struct host_tensor *t, enum cpu_isa isa, const float *want)

@@ -19,21 +19,21 @@ static void norm_once(void *arg)
     struct residual_norm_args a = {
         .n_rows = N_ROWS, .width = HIDDEN, .x = r->a, .norm = &r->norm, .eps = 1e-6f, .out = r->out};
 
-    if (backend_cpu_ops.residual_norm(r->be, &a) != RD_OK) abort();
+    if (backend_cpu_ops.op.residual_norm(r->be, &a) != RD_OK) abort();
 }
 
 static void silu_once(void *arg)
 {
     struct run *r = arg;
 
-    if (backend_cpu_ops.glu(r->be, ACT_SILU, N_ROWS, FFN, r->a, r->b, r->out) != RD_OK) abort();
+    if (backend_cpu_ops.op.glu(r->be, ACT_SILU, N_ROWS, FFN, r->a, r->b, r->out) != RD_OK) abort();
 }
 
 static void gelu_once(void *arg)
 {
     struct run *r = arg;
 
-    if (backend_cpu_ops.glu(r->be, ACT_GELU_TANH, N_ROWS, FFN, r->a, r->b, r->out) != RD_OK) abort();
+    if (backend_cpu_ops.op.glu(r->be, ACT_GELU_TANH, N_ROWS, FFN, r->a, r->b, r->out) != RD_OK) abort();
 }
 
 static const struct { const char *name; bench_fn *fn; uint64_t n, n_moved; } ops[] = {
@@ -54,7 +54,7 @@ static void measure(struct bench *b, struct run *r, size_t op, enum cpu_isa isa)
         snprintf(row.kernel, sizeof(row.kernel), "rows: %s, %d rows", ops[op].name, N_ROWS);
         bench_print(b, &row);
     }
-    backend_cpu_ops.destroy(r->be);
+    backend_cpu_ops.life.destroy(r->be);
 }
 
 void bench_rows(struct bench *b)

@@ -10,9 +10,9 @@
  * sums are made of the same operations, fma where the reference says fmaf, in the same order).
  *
  * Ops are asynchronous on devices; sync() waits and reports device errors. Arguments are checked by assert: shapes were
- * checked when the model was loaded. A NULL entry is unsupported; loading a model that needs it fails by name.
- * Thread  one backend belongs to one engine thread (create, weight_load, weights_done: the loading thread, before).
- * Errors  RD_E_DEVICE from ops and sync; RD_E_NOMEM from alloc, weight_load, weights_done, kv_create.
+ * checked when the model was loaded. Loading a model that needs an entry which is NULL fails by name.
+ * Thread  one backend belongs to one engine thread (life, weights: the loading thread, before).
+ * Errors  RD_E_DEVICE from ops and sync; RD_E_NOMEM from alloc, pages.create, and what loads weights.
  */
 #pragma once
 #include <stdbool.h>
@@ -32,8 +32,8 @@ struct backend_options {
     bool no_graphs;                      /* every op is launched by itself (for comparison) */
 };
 
-/* A tensor as it lies in the file. data stays while the model lives for WEIGHT_EMBED, else during weight_load(): a tied
- * head is loaded with its embedding's data. stays: until weights_done, at least; the weight may be used after that. */
+/* A tensor as it lies in the file. data stays while the model lives for WEIGHT_EMBED, else during weights.load: a tied
+ * head is loaded with its embedding's data. stays: until weights.done, at least; the weight may be used after that. */
 struct host_tensor {
     const char *name;                    /* for errors */
     enum dtype dtype;
@@ -48,7 +48,7 @@ enum weight_role {
     WEIGHT_VECTOR                        /* norms, biases, factors: converted to f32 */
 };
 
-/* A weight in the backend's own form. Filled by weight_load; copied freely, unloaded once. */
+/* A weight in the backend's own form. Filled by weights.load; copied freely, unloaded once. */
 struct weight {
     enum dtype dtype;                    /* as in the file */
     enum weight_role role;
@@ -195,94 +195,113 @@ struct device_traits {
     bool gives_best;                     /* linear knows what to do with best */
 };
 
+/* Beside the ops: steps that are waited for later, recorded steps, pages that move meanwhile. */
+struct backend_async {
+    /* Right after sync or mark. *out says what follows: the step's ops (PLAIN); the same, then graph_end, which runs
+     * what was recorded (RECORD: no copy from or to the host in between); or nothing, they run already (REPLAYED). */
+    rd_status (*graph_begin)(struct backend *be, const struct graph_step *s, enum graph_action *out);
+    rd_status (*graph_end)(struct backend *be);
+    /* The end of a step that is waited for later; at most two marks are set. wait_mark: for the one set first. While
+     * one is set, arrays in host memory that a graph step is given may change, except for results. can_mark: whether this
+     * backend, as it was opened, can. */
+    bool (*can_mark)(const struct backend *be);
+    rd_status (*mark)(struct backend *be);
+    rd_status (*wait_mark)(struct backend *be);
+    /* n pages to host memory (out) or from it, beside the ops: in order among those of one direction, and not waited for
+     * by sync. What goes out was written by ops that were waited for; what comes in is written after the ops given so
+     * far. *ticket names them; both sides stay until move_end says RD_OK, for them and all before. RD_E_AGAIN: not yet
+     * (never with wait). Anything else, of either: their bytes are lost, and nothing of them is under way; RD_E_DEVICE:
+     * the device is. */
+    rd_status (*move_begin)(struct backend *be, const struct kv_storage *kv, bool out, uint32_t n, const kv_page *ids,
+                            void *const *host, uint64_t *ticket);
+    rd_status (*move_end)(struct backend *be, bool out, uint64_t ticket, bool wait);
+};
+
+/* The table: five groups, and asynchrony apart. What is marked (optional) may be NULL; compose.h says what is done then. */
 struct backend_ops {
     const char *name;                    /* "cpu", "cuda" */
     struct device_traits traits;
     uint32_t fuse_rows; /* batches of up to so many rows may come with norm, add_to and first; 0: none */
-    rd_status (*create)(const struct backend_options *o, struct backend **out, struct rd_error *err);
-    void (*destroy)(struct backend *be); /* NULL is fine */
-    /* The device failed, and every op from now on gives RD_E_DEVICE. NULL: it cannot. */
-    bool (*is_dead)(const struct backend *be);
-    /* "avx512, 2 threads" into buf, for logs and /stats */
-    void (*describe)(const struct backend *be, char *buf, size_t n);
 
-    /* weight_load takes matrices of this type of DTYPE_HUB_LIST, and multiplies with them faster than with what they would
-     * be opened to. NULL: takes none of them. */
-    bool (*weight_takes)(const struct backend *be, enum dtype t);
-    /* Loads and repacks (in parallel). How long the host tensor's bytes stay: struct host_tensor. */
-    rd_status (*weight_load)(struct backend *be, const struct host_tensor *t, enum weight_role role, struct weight *out,
-                             struct rd_error *err);
-    /* Waits until what weight_load was given (host_tensor.stays) has been read and may be used. After an error of
-     * weight_load, too: the bytes are read until then. NULL: weight_load waits. */
-    rd_status (*weights_done)(struct backend *be, struct rd_error *err);
-    void (*weight_unload)(struct backend *be, struct weight *w);
-    /* A WEIGHT_MATRIX from its packing: the n_bytes at data that weight_load made of the same tensor before, maybe in
-     * another process; `format` is that weight's. They are read-only, 64-byte aligned, and stay until weight_unload,
-     * which leaves them alone: out->bytes is 0. RD_E_FORMAT: that is not this tensor's packing. t->data is not read.
-     * NULL: packings of this backend cannot be kept. */
-    rd_status (*weight_adopt)(struct backend *be, const struct host_tensor *t, uint32_t format, const void *data,
-                              uint64_t n_bytes, struct weight *out);
-    uint64_t (*free_bytes)(struct backend *be);  /* memory that alloc and kv_create can still give; NULL: the host's */
-    rd_status (*alloc)(struct backend *be, uint64_t n_bytes, void **out);   /* activations; 64-byte aligned */
-    void (*free)(struct backend *be, void *p, uint64_t n_bytes);
-    rd_status (*kv_create)(struct backend *be, const struct kv_layout *layout, uint32_t n_pages,
-                           struct kv_storage *out);
-    void (*kv_destroy)(struct backend *be, struct kv_storage *kv);
-    /* Rows 0 .. n_rows-1 of every layer, K and V, from page `from` to page `to`. */
-    rd_status (*kv_copy_rows)(struct backend *be, struct kv_storage *kv, kv_page to, kv_page from, uint32_t n_rows);
+    struct backend_life {
+        rd_status (*create)(const struct backend_options *o, struct backend **out, struct rd_error *err);
+        void (*destroy)(struct backend *be); /* NULL is fine */
+        /* (optional) The device failed, and every op from now on gives RD_E_DEVICE. */
+        bool (*is_dead)(const struct backend *be);
+        /* "avx512, 2 threads" into buf, for logs and /stats */
+        void (*describe)(const struct backend *be, char *buf, size_t n);
+    } life;
 
-    /* out[r] = scale * row tokens[r] of w, f32 [n_rows, w->n_in]; tokens checked by the caller. */
-    rd_status (*embed)(struct backend *be, const struct weight *w, uint32_t n_rows, const int32_t *tokens, float scale,
-                       float *out);
-    rd_status (*residual_norm)(struct backend *be, const struct residual_norm_args *a);
-    rd_status (*linear)(struct backend *be, const struct linear_args *a);
-    rd_status (*qkv_rope_write)(struct backend *be, const struct qkv_args *a);
-    rd_status (*attention)(struct backend *be, const struct attention_args *a);
-    /* out[r, i] = act(gate[r, i]) * up[r, i]; contiguous [n_rows, width]; out may be gate. gelu tanh form,
-     * arXiv:1606.08415. */
-    rd_status (*glu)(struct backend *be, enum activation act, uint32_t n_rows, uint32_t width, const float *gate,
-                     const float *up, float *out);
-    /* linear and glu in one; NULL: the two are called. */
-    rd_status (*linear_glu)(struct backend *be, const struct linear_glu_args *a);
-    /* out[i] = x[rows[i]], [n, width] */
-    rd_status (*gather)(struct backend *be, uint32_t n, uint32_t width, const float *x, const uint32_t *rows,
-                        float *out);
-    /* x = cap * tanh(x / cap), in place, n values */
-    rd_status (*softcap)(struct backend *be, float *x, uint64_t n, float cap);
-    /* choices[r] of n_rows rows of n_vocab logits; both in backend memory; draws [n_rows] host memory. NULL where the
-     * host reads logits itself. */
-    rd_status (*choose)(struct backend *be, uint32_t n_rows, uint32_t n_vocab, const float *logits,
-                        const struct row_draw *draws, struct row_choice *choices);
-    /* linear of one matrix, without its output, and choose of that: the same choices. draws: of temperature 0, or
-     * draw_is_local (base/draw.h). RD_E_UNSUPPORTED: not here, call those two. NULL: nowhere. */
-    rd_status (*linear_choose)(struct backend *be, const struct linear_args *a, const struct row_draw *draws,
-                               struct row_choice *choices);
-    /* Right after sync or mark. *out says what follows: the step's ops (PLAIN); the same, then graph_end, which runs
-     * what was recorded (RECORD: no copy from or to the host in between); or nothing, they run already (REPLAYED).
-     * NULL: none. */
-    rd_status (*graph_begin)(struct backend *be, const struct graph_step *s, enum graph_action *out);
-    rd_status (*graph_end)(struct backend *be);
-    /* Host memory that copies shall read or write fast, until it is unpinned (on = false). Any thread. NULL: no
-     * difference. */
-    void (*pin)(struct backend *be, void *p, uint64_t n_bytes, bool on);
-    /* In order with the ops around it; either side may be host memory, valid until the next sync. Arrays in host memory
-     * that other ops are given (tokens, positions, runs ..) stay and keep their contents until the next sync, too. */
-    rd_status (*copy)(struct backend *be, void *to, const void *from, uint64_t n_bytes);
-    rd_status (*sync)(struct backend *be);
-    /* The end of a step that is waited for later; at most two marks are set. wait_mark: for the one set first. While
-     * one is set, arrays in host memory that a graph step is given may change, but for results. NULL, or not can_mark:
-     * none. */
-    bool (*can_mark)(const struct backend *be);
-    rd_status (*mark)(struct backend *be);
-    rd_status (*wait_mark)(struct backend *be);
-    /* n pieces of n_bytes from device memory to host memory (out) or back, beside the ops: in order among those of one
-     * direction, and not waited for by sync. What goes out was written by ops that were waited for; what comes in is
-     * written after the ops given so far. *ticket names them; both sides stay until
-     * move_end says RD_OK, for them and all before. RD_E_AGAIN: not yet (never with wait). Anything else, of either:
-     * their bytes are lost, and nothing of them is under way; RD_E_DEVICE: the device is. NULL: host memory is all. */
-    rd_status (*move_begin)(struct backend *be, bool out, uint32_t n, void *const *device, void *const *host,
-                            uint64_t n_bytes, uint64_t *ticket);
-    rd_status (*move_end)(struct backend *be, bool out, uint64_t ticket, bool wait);
+    struct backend_memory {
+        /* (optional) What alloc and pages.create can still give; NULL: it is the host's memory. */
+        uint64_t (*free_bytes)(struct backend *be);
+        rd_status (*alloc)(struct backend *be, uint64_t n_bytes, void **out);   /* activations; 64-byte aligned */
+        void (*free)(struct backend *be, void *p, uint64_t n_bytes);
+        /* In order with the ops around it; either side may be host memory, valid until the next sync. Arrays in host
+         * memory that other ops are given (tokens, positions, runs ..) stay and keep their contents until then, too. */
+        rd_status (*copy)(struct backend *be, void *to, const void *from, uint64_t n_bytes);
+        rd_status (*sync)(struct backend *be);
+        /* (optional) Host memory that copies shall read or write fast, until it is unpinned (on = false). Any thread. */
+        void (*pin)(struct backend *be, void *p, uint64_t n_bytes, bool on);
+    } memory;
+
+    struct backend_weights {
+        /* (optional) load takes matrices of this type of DTYPE_HUB_LIST, and multiplies with them faster than with what
+         * they would be opened to. */
+        bool (*takes)(const struct backend *be, enum dtype t);
+        /* Loads and repacks (in parallel). How long the host tensor's bytes stay: struct host_tensor. */
+        rd_status (*load)(struct backend *be, const struct host_tensor *t, enum weight_role role, struct weight *out,
+                          struct rd_error *err);
+        /* (optional) Waits until what load was given (host_tensor.stays) has been read and may be used. After an error of
+         * load, too: the bytes are read until then. NULL: load waits. */
+        rd_status (*done)(struct backend *be, struct rd_error *err);
+        void (*unload)(struct backend *be, struct weight *w);
+        /* (optional) A WEIGHT_MATRIX from its packing: the n_bytes at data that load made of the same tensor before,
+         * maybe in another process; `format` is that weight's. They are read-only, 64-byte aligned, and stay until
+         * unload, which leaves them alone: out->bytes is 0. RD_E_FORMAT: that is not this tensor's packing. t->data is
+         * not read. NULL: packings of this backend cannot be kept. */
+        rd_status (*adopt)(struct backend *be, const struct host_tensor *t, uint32_t format, const void *data,
+                           uint64_t n_bytes, struct weight *out);
+    } weights;
+
+    struct backend_pages {
+        rd_status (*create)(struct backend *be, const struct kv_layout *layout, uint32_t n_pages,
+                            struct kv_storage *out);
+        void (*destroy)(struct backend *be, struct kv_storage *kv);
+        /* Rows 0 .. n_rows-1 of every layer, K and V, from page `from` to page `to`. */
+        rd_status (*copy_rows)(struct backend *be, struct kv_storage *kv, kv_page to, kv_page from, uint32_t n_rows);
+    } pages;
+
+    struct backend_op {
+        /* out[r] = scale * row tokens[r] of w, f32 [n_rows, w->n_in]; tokens checked by the caller. */
+        rd_status (*embed)(struct backend *be, const struct weight *w, uint32_t n_rows, const int32_t *tokens,
+                           float scale, float *out);
+        rd_status (*residual_norm)(struct backend *be, const struct residual_norm_args *a);
+        rd_status (*linear)(struct backend *be, const struct linear_args *a);
+        rd_status (*qkv_rope_write)(struct backend *be, const struct qkv_args *a);
+        rd_status (*attention)(struct backend *be, const struct attention_args *a);
+        /* out[r, i] = act(gate[r, i]) * up[r, i]; contiguous [n_rows, width]; out may be gate. gelu tanh form,
+         * arXiv:1606.08415. */
+        rd_status (*glu)(struct backend *be, enum activation act, uint32_t n_rows, uint32_t width, const float *gate,
+                         const float *up, float *out);
+        /* (optional) linear and glu in one. */
+        rd_status (*linear_glu)(struct backend *be, const struct linear_glu_args *a);
+        /* out[i] = x[rows[i]], [n, width] */
+        rd_status (*gather)(struct backend *be, uint32_t n, uint32_t width, const float *x, const uint32_t *rows,
+                            float *out);
+        /* (optional: only models with soft caps need it) x = cap * tanh(x / cap), in place, n values */
+        rd_status (*softcap)(struct backend *be, float *x, uint64_t n, float cap);
+        /* (optional) choices[r] of n_rows rows of n_vocab logits; both in backend memory; draws [n_rows] host memory.
+         * NULL: the host reads logits and chooses. */
+        rd_status (*choose)(struct backend *be, uint32_t n_rows, uint32_t n_vocab, const float *logits,
+                            const struct row_draw *draws, struct row_choice *choices);
+        /* (optional) linear of one matrix, without its output, and choose of that: the same choices. draws: of
+         * temperature 0, or draw_is_local (base/draw.h). RD_E_UNSUPPORTED: not here, call those two. */
+        rd_status (*linear_choose)(struct backend *be, const struct linear_args *a, const struct row_draw *draws,
+                                   struct row_choice *choices);
+    } op;
+
+    const struct backend_async *async;   /* (optional) */
 };
 
 /* The one that every build has (tests, tools); others: backend_registry.h. */

@@ -89,7 +89,7 @@ static rd_status open_entry(const struct backend_entry *e, const struct backend_
                          "device %s: this radish was built without %s; build one with `cmake --preset %s && cmake "
                          "--build --preset %s` (needs %s)",
                          e->name, e->about->title, e->name, e->name, e->about->needs);
-    st = e->ops->create(o, out, err);
+    st = e->ops->life.create(o, out, err);
     if (st == RD_OK) *ops = e->ops;
     return st;
 }

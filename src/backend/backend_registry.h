@@ -7,8 +7,8 @@
 
 struct backend_entry {
     const char *name;
-    bool has_numbers;                    /* NAME:N is a device, too */
-    const struct backend_ops *ops;       /* NULL: not in this build */
+    bool has_numbers;              /* NAME:N is a device, too */
+    const struct backend_ops *ops; /* NULL: not in this build */
     const struct backend_about *about;
 };
 

@@ -13,23 +13,23 @@
 struct probed_device {
     char name[128];
     uint64_t memory_bytes;
-    char capability[32];                /* "9.0"; "": there is no such number */
-    bool is_fit;                        /* new enough */
+    char capability[32]; /* "9.0"; "": there is no such number */
+    bool is_fit;         /* new enough */
 };
 struct device_probe {
-    bool has_driver;                    /* a driver was found, and could be opened */
-    uint32_t driver_version;            /* of CUDA: 13000 is 13.0 at most; 0: unknown */
-    char trouble[256];                  /* why there is no usable driver or device; "" otherwise */
+    bool has_driver;         /* a driver was found, and could be opened */
+    uint32_t driver_version; /* of CUDA: 13000 is 13.0 at most; 0: unknown */
+    char trouble[256];       /* why there is no usable driver or device; "" otherwise */
     uint32_t n_devices;
     struct probed_device devices[PROBE_MAX_DEVICES];
-    bool is_usable;                     /* the first device, by a build that has the backend */
-    const char *why;                    /* a sentence, either way */
+    bool is_usable;  /* the first device, by a build that has the backend */
+    const char *why; /* a sentence, either way */
 };
 
 struct backend_about {
-    const char *title;                  /* "CUDA" */
-    const char *version;                /* of what it is built with: "CUDA 13.0" */
-    const char *needs;                  /* to build it: "nvcc 13" */
-    const char *least;                  /* of a device that is not fit: "8.0 or newer is needed" */
+    const char *title;   /* "CUDA" */
+    const char *version; /* of what it is built with: "CUDA 13.0" */
+    const char *needs;   /* to build it: "nvcc 13" */
+    const char *least;   /* of a device that is not fit: "8.0 or newer is needed" */
     void (*probe)(struct device_probe *out);
 };

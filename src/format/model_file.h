@@ -22,31 +22,45 @@
 #include "tensor/dtype.h"
 
 enum meta_type {
-    META_U8, META_I8, META_U16, META_I16, META_U32, META_I32, META_F32, META_BOOL, META_STRING, META_ARRAY,
-    META_U64, META_I64, META_F64
+    META_U8,
+    META_I8,
+    META_U16,
+    META_I16,
+    META_U32,
+    META_I32,
+    META_F32,
+    META_BOOL,
+    META_STRING,
+    META_ARRAY,
+    META_U64,
+    META_I64,
+    META_F64
 };
 
-struct model_str { const char *s; size_t n; };   /* not terminated; may hold any bytes */
+struct model_str {
+    const char *s;
+    size_t n;
+}; /* not terminated; may hold any bytes */
 
 struct model_meta {
     struct model_str key;
-    enum meta_type type, array_type;            /* array_type when type == META_ARRAY (arrays of arrays are refused) */
-    uint64_t n;                                 /* array elements */
-    const uint8_t *data;                        /* value bytes (arrays of strings: the first string's length field) */
+    enum meta_type type, array_type; /* array_type when type == META_ARRAY (arrays of arrays are refused) */
+    uint64_t n;                      /* array elements */
+    const uint8_t *data;             /* value bytes (arrays of strings: the first string's length field) */
 };
 
 struct model_tensor {
     struct model_str name;
     enum dtype dtype;
-    uint32_t n_dims;                            /* 1 .. 4 */
-    uint64_t dims[4];                           /* dims[0] is the contiguous one; unused are 1 */
-    const uint8_t *data;                        /* NULL: model_tensor_open() makes them */
+    uint32_t n_dims;     /* 1 .. 4 */
+    uint64_t dims[4];    /* dims[0] is the contiguous one; unused are 1 */
+    const uint8_t *data; /* NULL: model_tensor_open() makes them */
     uint64_t n_bytes;
-    uint64_t offset;                            /* from the start of its file */
-    const char *source;                         /* "SHARD: NAME" of a model that is a directory; else NULL */
-    const struct tensor_recipe *recipe;         /* how the bytes are made; NULL: they are data */
-    enum dtype hub_dtype;                       /* n_hub_bytes > 0: of DTYPE_HUB_LIST, the same weights without the */
-    uint64_t n_hub_bytes;                       /* rounding of dtype, in fewer bytes (model_tensor_open_as()) */
+    uint64_t offset;                    /* from the start of its file */
+    const char *source;                 /* "SHARD: NAME" of a model that is a directory; else NULL */
+    const struct tensor_recipe *recipe; /* how the bytes are made; NULL: they are data */
+    enum dtype hub_dtype;               /* n_hub_bytes > 0: of DTYPE_HUB_LIST, the same weights without the */
+    uint64_t n_hub_bytes;               /* rounding of dtype, in fewer bytes (model_tensor_open_as()) */
 };
 
 struct file_map;
@@ -72,19 +86,22 @@ bool model_file_broken(const struct model_file *g);
 rd_status model_file_guard(const struct model_file *g, rd_status (*fn)(void *arg), void *arg, struct rd_error *err);
 
 /* A tensor's bytes. Those of a directory may be made at that moment: freed by model_tensor_close(). RD_E_NOMEM. */
-struct tensor_bytes { const void *data; void *owned; };
+struct tensor_bytes {
+    const void *data;
+    void *owned;
+};
 rd_status model_tensor_open(const struct model_tensor *t, struct tensor_bytes *out, struct rd_error *err);
 /* as: dtype, or hub_dtype where there is one. RD_E_FORMAT: weights that are no numbers (e4m3). */
 rd_status model_tensor_open_as(const struct model_tensor *t, enum dtype as, struct tensor_bytes *out,
-                              struct rd_error *err);
+                               struct rd_error *err);
 void model_tensor_close(struct tensor_bytes *b);
 
 /* The tokenizer of a directory, which is not metadata; NULL of a GGUF file. */
 #define MODEL_TEXT_ENDS 32u
 struct model_text {
-    const char *json, *config;                  /* tokenizer.json, tokenizer_config.json; NULL: absent */
+    const char *json, *config; /* tokenizer.json, tokenizer_config.json; NULL: absent */
     size_t n_json, n_config;
-    int32_t ends[MODEL_TEXT_ENDS];              /* "eos_token_id" of generation_config.json and config.json */
+    int32_t ends[MODEL_TEXT_ENDS]; /* "eos_token_id" of generation_config.json and config.json */
     uint32_t n_ends;
 };
 const struct model_text *model_file_text(const struct model_file *g);
@@ -93,12 +110,12 @@ const struct model_text *model_file_text(const struct model_file *g);
  * last part, cut to cap. */
 void model_name_of(const char *path, char *name, size_t cap);
 
-uint32_t model_file_version(const struct model_file *g);      /* of the metadata's encoding: GGUF's */
+uint32_t model_file_version(const struct model_file *g); /* of the metadata's encoding: GGUF's */
 /* Of a directory its shards together, of a split model all files. */
 uint64_t model_file_bytes(const struct model_file *g);
 uint64_t model_file_n_meta(const struct model_file *g);
 const struct model_meta *model_file_meta(const struct model_file *g, uint64_t i);
-const struct model_meta *model_file_find(const struct model_file *g, const char *key);       /* NULL: absent */
+const struct model_meta *model_file_find(const struct model_file *g, const char *key); /* NULL: absent */
 uint64_t model_file_n_tensors(const struct model_file *g);
 const struct model_tensor *model_file_tensor(const struct model_file *g, uint64_t i);
 const struct model_tensor *model_file_find_tensor(const struct model_file *g, const char *name);
@@ -106,15 +123,18 @@ const struct model_tensor *model_file_find_tensor(const struct model_file *g, co
 /* Typed reads. RD_E_NOT_FOUND when absent (err untouched, *out untouched), RD_E_FORMAT when the type or range is wrong.
  * Any integer type is accepted where the value fits; f64 takes integers too. */
 rd_status model_file_u64(const struct model_file *g, const char *key, uint64_t min, uint64_t max, uint64_t *out,
-                       struct rd_error *err);
-rd_status model_file_f64(const struct model_file *g, const char *key, double *out, struct rd_error *err);   /* finite */
+                         struct rd_error *err);
+rd_status model_file_f64(const struct model_file *g, const char *key, double *out, struct rd_error *err); /* finite */
 rd_status model_file_bool(const struct model_file *g, const char *key, bool *out, struct rd_error *err);
 rd_status model_file_str(const struct model_file *g, const char *key, struct model_str *out, struct rd_error *err);
 /* Array elements by index; the caller checks type and n first (u64: integers, sign-extended, and bools; f64: any
  * number). Strings have no index: walk them (an array of another type has none). */
 uint64_t meta_u64_at(const struct model_meta *kv, uint64_t i);
 double meta_f64_at(const struct model_meta *kv, uint64_t i);
-struct meta_strings { const uint8_t *p; uint64_t left; };
+struct meta_strings {
+    const uint8_t *p;
+    uint64_t left;
+};
 void meta_strings_of(const struct model_meta *kv, struct meta_strings *it);
 bool meta_next_string(struct meta_strings *it, struct model_str *out);
 

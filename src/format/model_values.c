@@ -4,10 +4,13 @@
 #include "base/error.h"
 #include "format/model_file_inside.h"
 
-static const struct { const char *name; uint32_t bytes; } types[] = {
-    [META_U8] = {"u8", 1},         [META_I8] = {"i8", 1},       [META_U16] = {"u16", 2},  [META_I16] = {"i16", 2},
-    [META_U32] = {"u32", 4},       [META_I32] = {"i32", 4},     [META_F32] = {"f32", 4},  [META_BOOL] = {"bool", 1},
-    [META_STRING] = {"string", 0}, [META_ARRAY] = {"array", 0}, [META_U64] = {"u64", 8},  [META_I64] = {"i64", 8},
+static const struct {
+    const char *name;
+    uint32_t bytes;
+} types[] = {
+    [META_U8] = {"u8", 1},         [META_I8] = {"i8", 1},       [META_U16] = {"u16", 2}, [META_I16] = {"i16", 2},
+    [META_U32] = {"u32", 4},       [META_I32] = {"i32", 4},     [META_F32] = {"f32", 4}, [META_BOOL] = {"bool", 1},
+    [META_STRING] = {"string", 0}, [META_ARRAY] = {"array", 0}, [META_U64] = {"u64", 8}, [META_I64] = {"i64", 8},
     [META_F64] = {"f64", 8},
 };
 
@@ -30,7 +33,7 @@ static bool integer_at(enum meta_type type, const uint8_t *p, uint64_t *v, bool 
 
     if (n == 0 || type == META_F32 || type == META_F64 || type == META_BOOL) return false;
     *v = 0;
-    memcpy(v, p, n);                                        /* little endian, here and in the file */
+    memcpy(v, p, n); /* little endian, here and in the file */
     *negative = is_signed && (*v >> (8 * n - 1) & 1);
     if (*negative && n < 8) *v |= UINT64_MAX << (8 * n);
     return true;
@@ -65,7 +68,7 @@ static rd_status wrong_type(const struct model_meta *kv, const char *key, const 
 }
 
 rd_status model_file_u64(const struct model_file *g, const char *key, uint64_t min, uint64_t max, uint64_t *out,
-                       struct rd_error *err)
+                         struct rd_error *err)
 {
     const struct model_meta *kv = model_file_find(g, key);
     bool negative;

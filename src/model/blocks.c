@@ -10,6 +10,7 @@
 #include "model/blocks.h"
 #include <assert.h>
 #include <string.h>
+#include "backend/compose.h"
 #include "base/checked.h"
 #include "base/draw.h"
 #include "base/mem.h"
@@ -42,7 +43,7 @@ struct pass pass_begin(struct model *m, struct kv_storage *kv, const struct mode
     assert(b->n_hidden <= b->n_rows - b->n_logits);
     assert(kv->layout.n_layers == m->config.n_layers && kv->layout.n_kv_heads == m->config.n_kv_heads);
     assert(kv->layout.head_dim == m->config.head_dim);
-    p.st = m->ops->embed(m->be, &m->outer.embed, b->n_rows, b->tokens, m->config.embed_scale, p.x);
+    p.st = m->ops->op.embed(m->be, &m->outer.embed, b->n_rows, b->tokens, m->config.embed_scale, p.x);
     return p;
 }
 
@@ -83,7 +84,7 @@ void pass_norm(struct pass *p, const struct weight *post_norm, const struct weig
     if (p->st != RD_OK || p->n_rows == 0) return;
     p->norm = norm_args(p, post_norm, norm);
     p->has_norm = !p->has_delta && may_fuse(p);
-    if (!p->has_norm) p->st = p->m->ops->residual_norm(p->m->be, &p->norm);
+    if (!p->has_norm) p->st = p->m->ops->op.residual_norm(p->m->be, &p->norm);
 }
 
 /* q, k, v of all rows, and what is to be done with them: k and v go to the cache, q stays. */
@@ -103,7 +104,7 @@ static struct qkv_args project(struct pass *p, uint32_t layer, const struct atte
         .norm = p->has_norm ? &p->norm : NULL,
     };
 
-    if (p->st == RD_OK) p->st = m->ops->linear(m->be, &qkv);
+    if (p->st == RD_OK) p->st = m->ops->op.linear(m->be, &qkv);
     return (struct qkv_args){
         .n_rows = p->n_rows,
         .layer = layer,
@@ -163,8 +164,8 @@ static void keep_wanted_rows(struct pass *p)
     if (n == 0) return;
     for (uint32_t i = 0; i < n; i++)
         m->ws.runs_last[i] = (struct seq_run){i, 1, b->positions[rows[i]], run_of_row(b, rows[i])->block_table};
-    p->st = m->ops->gather(m->be, n, m->config.hidden, m->ws.x, rows, m->ws.x_last);
-    if (p->st == RD_OK) p->st = m->ops->gather(m->be, n, q_width(&m->config), m->ws.q, rows, m->ws.q_last);
+    p->st = m->ops->op.gather(m->be, n, m->config.hidden, m->ws.x, rows, m->ws.x_last);
+    if (p->st == RD_OK) p->st = m->ops->op.gather(m->be, n, q_width(&m->config), m->ws.q, rows, m->ws.q_last);
     p->x = m->ws.x_last;
     p->q = m->ws.q_last;
     p->runs = m->ws.runs_last;
@@ -178,7 +179,7 @@ void pass_attention(struct pass *p, uint32_t layer, const struct attention_kind 
     const struct qkv_args qkv = project(p, layer, kind);
     const bool is_last = layer == c->n_layers - 1, fuses = !is_last && p->n_rows <= m->ops->fuse_rows;
 
-    if (p->st == RD_OK && !fuses) p->st = m->ops->qkv_rope_write(m->be, &qkv);
+    if (p->st == RD_OK && !fuses) p->st = m->ops->op.qkv_rope_write(m->be, &qkv);
     if (p->st == RD_OK && is_last) keep_wanted_rows(p);
     if (p->st != RD_OK || p->n_rows == 0) return;
 
@@ -212,8 +213,8 @@ void pass_attention(struct pass *p, uint32_t layer, const struct attention_kind 
         .add_to = added_to(p),
     };
 
-    p->st = m->ops->attention(m->be, &a);
-    if (p->st == RD_OK) p->st = m->ops->linear(m->be, &out);
+    p->st = m->ops->op.attention(m->be, &a);
+    if (p->st == RD_OK) p->st = m->ops->op.linear(m->be, &out);
 }
 
 void pass_mlp(struct pass *p, uint32_t layer)
@@ -221,14 +222,6 @@ void pass_mlp(struct pass *p, uint32_t layer)
     struct model *m = p->m;
     const struct model_config *c = &m->config;
     const struct layer *w = &m->layers[layer];
-    struct linear_args in = {
-        .n_rows = p->n_rows,
-        .x = m->ws.norm,
-        .x_stride = c->hidden,
-        .n_outs = 2,
-        .outs = {{&w->gate, NULL, m->ws.gate, c->ffn}, {&w->up, NULL, m->ws.up, c->ffn}},
-        .norm = p->has_norm ? &p->norm : NULL,
-    };
     struct linear_args out = {
         .n_rows = p->n_rows,
         .x = m->ws.gate,
@@ -242,13 +235,8 @@ void pass_mlp(struct pass *p, uint32_t layer)
 
     if (p->st != RD_OK || p->n_rows == 0) return;
     out.add_to = added_to(p);
-    if (m->ops->linear_glu) {
-        p->st = m->ops->linear_glu(m->be, &both);
-    } else {
-        p->st = m->ops->linear(m->be, &in);
-        if (p->st == RD_OK) p->st = m->ops->glu(m->be, c->act, p->n_rows, c->ffn, m->ws.gate, m->ws.up, m->ws.gate);
-    }
-    if (p->st == RD_OK) p->st = m->ops->linear(m->be, &out);
+    p->st = backend_linear_glu(m->ops, m->be, &both);
+    if (p->st == RD_OK) p->st = m->ops->op.linear(m->be, &out);
 }
 
 static struct linear_args head_args(const struct model *m, uint32_t first, uint32_t n, float *out)
@@ -271,15 +259,15 @@ static rd_status head_logits(struct model *m, uint32_t first, uint32_t n, float 
     rd_status st;
 
     head.best = best;
-    st = m->ops->linear(m->be, &head);
+    st = m->ops->op.linear(m->be, &head);
     if (st == RD_OK && c->final_softcap > 0)
-        st = m->ops->softcap(m->be, out, (uint64_t)n * c->n_vocab, c->final_softcap);
+        st = m->ops->op.softcap(m->be, out, (uint64_t)n * c->n_vocab, c->final_softcap);
     return st;
 }
 
 bool pass_only_chooses(const struct model *m, const struct model_batch *b)
 {
-    if (!m->ops->linear_choose || !m->ws.choices || !b->choices || !b->unread || m->config.final_softcap > 0)
+    if (!m->ops->op.linear_choose || !m->ws.choices || !b->choices || !b->unread || m->config.final_softcap > 0)
         return false;
     for (uint32_t i = 0; i < b->n_logits; i++) {
         const struct row_draw *d = &b->draws[i];
@@ -295,11 +283,11 @@ static rd_status head(struct model *m, const struct model_batch *b, float *logit
     struct linear_args a = head_args(m, 0, b->n_logits, NULL);
     rd_status st = RD_E_UNSUPPORTED;
 
-    if (pass_only_chooses(m, b)) st = m->ops->linear_choose(m->be, &a, b->draws, m->ws.choices);
+    if (pass_only_chooses(m, b)) st = m->ops->op.linear_choose(m->be, &a, b->draws, m->ws.choices);
     if (st != RD_E_UNSUPPORTED) return st;
     st = head_logits(m, 0, b->n_logits, logits, b->best);
     if (st != RD_OK || !b->choices || !m->ws.choices) return st;
-    return m->ops->choose(m->be, b->n_logits, m->config.n_vocab, m->ws.logits, b->draws, m->ws.choices);
+    return m->ops->op.choose(m->be, b->n_logits, m->config.n_vocab, m->ws.logits, b->draws, m->ws.choices);
 }
 
 /* Rows of logits from the device, neighbours together; unread NULL: all n. */
@@ -312,7 +300,7 @@ static rd_status copy_logits(struct model *m, uint32_t n, const bool *unread, fl
     for (uint32_t i = 0, end; i < n && st == RD_OK; i = end + 1) {
         for (end = i; end < n && !(unread && unread[end]);) end++; /* row end is unread, or there is none */
         if (end > i)
-            st = m->ops->copy(m->be, logits + i * width, m->ws.logits + i * width, (end - i) * width * sizeof(float));
+            st = m->ops->memory.copy(m->be, logits + i * width, m->ws.logits + i * width, (end - i) * width * sizeof(float));
     }
     return st;
 }
@@ -322,13 +310,13 @@ rd_status pass_send(struct model *m, const struct model_batch *b, float *logits)
     const uint64_t row_bytes = m->config.hidden * sizeof(float);
     rd_status st = RD_OK;
 
-    if (b->states && b->n_logits > 0) st = m->ops->copy(m->be, b->states, m->ws.norm, b->n_logits * row_bytes);
+    if (b->states && b->n_logits > 0) st = m->ops->memory.copy(m->be, b->states, m->ws.norm, b->n_logits * row_bytes);
     if (st == RD_OK && b->n_hidden > 0)
-        st = m->ops->copy(m->be, b->hidden, m->ws.norm + (size_t)b->n_logits * m->config.hidden,
+        st = m->ops->memory.copy(m->be, b->hidden, m->ws.norm + (size_t)b->n_logits * m->config.hidden,
                           b->n_hidden * row_bytes);
     if (st == RD_OK) st = copy_logits(m, b->n_logits, b->choices ? b->unread : NULL, logits);
     if (st == RD_OK && b->choices && m->ws.choices && b->n_logits > 0)
-        st = m->ops->copy(m->be, b->choices, m->ws.choices, b->n_logits * sizeof(*b->choices));
+        st = m->ops->memory.copy(m->be, b->choices, m->ws.choices, b->n_logits * sizeof(*b->choices));
     return st;
 }
 
@@ -336,7 +324,7 @@ rd_status pass_deliver(struct model *m, const struct model_batch *b, float *logi
 {
     rd_status st = pass_send(m, b, logits);
 
-    return st != RD_OK ? st : m->ops->sync(m->be);
+    return st != RD_OK ? st : m->ops->memory.sync(m->be);
 }
 
 rd_status pass_logits(struct pass *p, const struct weight *post_norm, float *logits)
@@ -345,7 +333,7 @@ rd_status pass_logits(struct pass *p, const struct weight *post_norm, float *log
     const struct model_batch *b = p->b;
 
     p->norm = norm_args(p, post_norm, &m->outer.output_norm);
-    if (p->st == RD_OK && p->n_rows > 0) p->st = m->ops->residual_norm(m->be, &p->norm);
+    if (p->st == RD_OK && p->n_rows > 0) p->st = m->ops->op.residual_norm(m->be, &p->norm);
     if (p->st == RD_OK && b->n_logits > 0) p->st = head(m, b, logits);
     return p->st != RD_OK || m->is_launching ? p->st : pass_deliver(m, b, logits);
 }
@@ -356,7 +344,7 @@ static rd_status read_head(struct model *m, uint32_t first, uint32_t n, float *l
     rd_status st = head_logits(m, first, n, logits, NULL);
 
     if (st == RD_OK) st = copy_logits(m, n, NULL, logits);
-    return st != RD_OK ? st : m->ops->sync(m->be);
+    return st != RD_OK ? st : m->ops->memory.sync(m->be);
 }
 
 rd_status pass_head(struct model *m, uint32_t n, const float *const *states, float *logits)
@@ -366,7 +354,7 @@ rd_status pass_head(struct model *m, uint32_t n, const float *const *states, flo
 
     assert(n >= 1 && n <= m->max_logits && n <= m->max_rows);
     for (uint32_t i = 0; i < n && st == RD_OK; i++)
-        st = m->ops->copy(m->be, m->ws.norm + (size_t)i * width, states[i], width * sizeof(float));
+        st = m->ops->memory.copy(m->be, m->ws.norm + (size_t)i * width, states[i], width * sizeof(float));
     return st != RD_OK ? st : read_head(m, 0, n, logits);
 }
 
@@ -421,18 +409,18 @@ rd_status workspace_init(struct model *m)
     ws->rows_last = mem_zalloc(m->max_rows, sizeof(*ws->rows_last));
     if (!ws->runs_last || !ws->rows_last) return RD_E_NOMEM;
     if (!place(&n_bytes, m->max_logits, sizeof(struct row_choice) / sizeof(float), &at_choices)) return RD_E_NOMEM;
-    st = m->ops->alloc(m->be, n_bytes, &ws->memory);
+    st = m->ops->memory.alloc(m->be, n_bytes, &ws->memory);
     if (st != RD_OK) return st;
     ws->n_bytes = n_bytes;
     for (size_t i = 0; i < n_parts; i++) *parts[i].out = (float *)((char *)ws->memory + parts[i].at);
-    if (m->ops->choose) ws->choices = (struct row_choice *)(void *)((char *)ws->memory + at_choices);
+    if (m->ops->op.choose) ws->choices = (struct row_choice *)(void *)((char *)ws->memory + at_choices);
     return padded_step_create(m);
 }
 
 void workspace_deinit(struct model *m)
 {
     padded_step_destroy(m);
-    if (m->ws.memory) m->ops->free(m->be, m->ws.memory, m->ws.n_bytes);
+    if (m->ws.memory) m->ops->memory.free(m->be, m->ws.memory, m->ws.n_bytes);
     mem_free(m->ws.runs_last);
     mem_free(m->ws.rows_last);
     memset(&m->ws, 0, sizeof(m->ws));

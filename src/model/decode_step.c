@@ -33,7 +33,7 @@ rd_status padded_step_create(struct model *m)
     struct padded_step *p;
     uint32_t n = u32_min(m->max_rows, m->max_logits);
 
-    if (!m->ops->graph_begin) return RD_OK;
+    if (!m->ops->async) return RD_OK;
     p = m->ws.padded = mem_zalloc(1, sizeof(*p));
     if (!p) return RD_E_NOMEM;
     p->max_rows = n;
@@ -108,13 +108,13 @@ static rd_status launch(struct model *m, struct kv_storage *kv, const struct mod
         g.from = p->from;
         g.choices = m->ws.choices;
     }
-    st = m->ops->graph_begin(m->be, &g, &action);
+    st = m->ops->async->graph_begin(m->be, &g, &action);
     if (st != RD_OK || action == GRAPH_REPLAYED) return st;
     m->is_launching = true;
     st = m->arch->forward(m, kv, &step, NULL);
     m->is_launching = false;
     if (action == GRAPH_RECORD) {
-        rd_status end = m->ops->graph_end(m->be);
+        rd_status end = m->ops->async->graph_end(m->be);
 
         if (st == RD_OK) st = end;
     }
@@ -129,7 +129,7 @@ rd_status decode_step_begin(struct model *m, struct kv_storage *kv, const struct
     assert(n > 0 && is_decode(b) && b->choices);
     st = launch(m, kv, b, n, from);
     if (st == RD_OK) st = pass_send(m, b, NULL);
-    return st == RD_OK ? m->ops->mark(m->be) : st;
+    return st == RD_OK ? m->ops->async->mark(m->be) : st;
 }
 
 rd_status decode_step_forward(struct model *m, struct kv_storage *kv, const struct model_batch *b, float *logits)

@@ -16,8 +16,8 @@ static void key_name(const struct model_config *c, const char *suffix, char *key
     (void)n;
 }
 
-rd_status config_u32_optional(const struct model_file *g, const struct model_config *c, const char *suffix, uint32_t min,
-                              uint32_t max, uint32_t *out, struct rd_error *err)
+rd_status config_u32_optional(const struct model_file *g, const struct model_config *c, const char *suffix,
+                              uint32_t min, uint32_t max, uint32_t *out, struct rd_error *err)
 {
     char key[128];
     uint64_t value;
@@ -29,8 +29,8 @@ rd_status config_u32_optional(const struct model_file *g, const struct model_con
     return st == RD_E_NOT_FOUND ? RD_OK : st;
 }
 
-rd_status config_u32(const struct model_file *g, const struct model_config *c, const char *suffix, uint32_t min, uint32_t max,
-                     uint32_t *out, struct rd_error *err)
+rd_status config_u32(const struct model_file *g, const struct model_config *c, const char *suffix, uint32_t min,
+                     uint32_t max, uint32_t *out, struct rd_error *err)
 {
     char key[128];
 
@@ -56,8 +56,8 @@ rd_status config_f32_optional(const struct model_file *g, const struct model_con
     return RD_OK;
 }
 
-rd_status config_f32(const struct model_file *g, const struct model_config *c, const char *suffix, double min, double max,
-                     float *out, struct rd_error *err)
+rd_status config_f32(const struct model_file *g, const struct model_config *c, const char *suffix, double min,
+                     double max, float *out, struct rd_error *err)
 {
     char key[128];
 

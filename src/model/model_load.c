@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include "backend/compose.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/mem.h"
@@ -183,24 +184,24 @@ static rd_status check_ops(const struct backend_ops *ops, const struct model_con
         const char *name;
         bool there;
     } needed[] = {
-        {"weight_load", ops->weight_load != NULL},
-        {"weight_unload", ops->weight_unload != NULL},
-        {"alloc", ops->alloc != NULL},
-        {"free", ops->free != NULL},
-        {"embed", ops->embed != NULL},
-        {"residual_norm", ops->residual_norm != NULL},
-        {"linear", ops->linear != NULL},
-        {"qkv_rope_write", ops->qkv_rope_write != NULL},
-        {"attention", ops->attention != NULL},
-        {"glu", ops->glu != NULL},
-        {"gather", ops->gather != NULL},
-        {"softcap", ops->softcap != NULL || c->final_softcap <= 0},
-        {"sync", ops->sync != NULL},
+        {"weights.load", ops->weights.load != NULL},
+        {"weights.unload", ops->weights.unload != NULL},
+        {"memory.alloc", ops->memory.alloc != NULL},
+        {"memory.free", ops->memory.free != NULL},
+        {"op.embed", ops->op.embed != NULL},
+        {"op.residual_norm", ops->op.residual_norm != NULL},
+        {"op.linear", ops->op.linear != NULL},
+        {"op.qkv_rope_write", ops->op.qkv_rope_write != NULL},
+        {"op.attention", ops->op.attention != NULL},
+        {"op.glu", ops->op.glu != NULL},
+        {"op.gather", ops->op.gather != NULL},
+        {"op.softcap", ops->op.softcap != NULL || c->final_softcap <= 0},
+        {"memory.sync", ops->memory.sync != NULL},
     };
 
     for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++)
         if (!needed[i].there)
-            return error_set(err, RD_E_UNSUPPORTED, "architecture %s needs the op %s, which backend %s does not have",
+            return error_set(err, RD_E_UNSUPPORTED, "architecture %s needs %s, which backend %s does not have",
                              c->arch, needed[i].name, ops->name);
     return RD_OK;
 }
@@ -215,7 +216,7 @@ struct load_state {
 /* As what the backend gets it: always the same for one tensor. */
 static enum dtype loaded_as(const struct model *m, const struct model_tensor *t)
 {
-    return t->n_hub_bytes > 0 && m->ops->weight_takes && m->ops->weight_takes(m->be, t->hub_dtype) ? t->hub_dtype
+    return t->n_hub_bytes > 0 && m->ops->weights.takes && m->ops->weights.takes(m->be, t->hub_dtype) ? t->hub_dtype
                                                                                                    : t->dtype;
 }
 
@@ -234,7 +235,7 @@ static rd_status load_weight(struct load_state *s, const struct tensor_place *p,
     else if (n_packed == 0) st = model_tensor_open_as(t, host.dtype, &bytes, err);
     host.data = bytes.data;
     host.stays = role == WEIGHT_EMBED || !bytes.owned;
-    if (n_packed == 0 && st == RD_OK) st = m->ops->weight_load(m->be, &host, role, out, err);
+    if (n_packed == 0 && st == RD_OK) st = m->ops->weights.load(m->be, &host, role, out, err);
     if (role == WEIGHT_EMBED && st == RD_OK) {              /* the weight refers to them */
         m->embed = bytes;
         m->weight_bytes += !bytes.owned ? 0 : host.dtype == t->dtype ? t->n_bytes : t->n_hub_bytes;
@@ -276,7 +277,7 @@ static rd_status load_frequencies(struct model *m, const float *values, const ch
                                   struct rd_error *err)
 {
     struct host_tensor host = {label, DTYPE_F32, 1, m->config.n_rot / 2, values, true};
-    rd_status st = m->ops->weight_load(m->be, &host, WEIGHT_VECTOR, out, err);
+    rd_status st = m->ops->weights.load(m->be, &host, WEIGHT_VECTOR, out, err);
 
     if (st == RD_OK) m->weight_bytes += out->bytes;
     return st;
@@ -350,9 +351,9 @@ static rd_status load_all(struct model *m, struct load_state *load, struct rd_er
 /* Nobody reads the file's bytes afterwards, whatever became of it. */
 static rd_status load_and_wait(struct model *m, struct load_state *load, struct rd_error *err)
 {
-    rd_status st = load_all(m, load, err), done = RD_OK;
+    rd_status st = load_all(m, load, err), done;
 
-    if (m->ops->weights_done) done = m->ops->weights_done(m->be, st == RD_OK ? err : NULL);
+    done = backend_weights_done(m->ops, m->be, st == RD_OK ? err : NULL);
     return st == RD_OK ? done : st;
 }
 
@@ -369,7 +370,7 @@ rd_status model_load_packed(const struct model_source *s, struct model **out, st
     m->g = s->g;
     m->max_rows = s->max_rows;
     m->max_logits = u32_min(s->max_rows, s->max_logits);
-    if (s->ops->graph_begin) { /* padding rows have room, too */
+    if (s->ops->async) { /* padding rows have room, too */
         m->max_rows = u32_ceil_div(m->max_rows, MODEL_PAD_ROWS) * MODEL_PAD_ROWS;
         m->max_logits = u32_ceil_div(m->max_logits, MODEL_PAD_ROWS) * MODEL_PAD_ROWS;
     }
@@ -399,7 +400,7 @@ rd_status model_load(const struct model_file *g, const struct backend_ops *ops, 
 
 static void unload(struct model *m, struct weight *w)
 {
-    if (w->data) m->ops->weight_unload(m->be, w);
+    if (w->data) m->ops->weights.unload(m->be, w);
 }
 
 void model_destroy(struct model *m)
@@ -459,7 +460,7 @@ rd_status model_forward(struct model *m, struct kv_storage *kv, const struct mod
 
 bool model_can_begin(const struct model *m)
 {
-    return m->ws.choices && m->ws.padded && m->ops->mark && m->ops->can_mark(m->be);
+    return m->ws.choices && m->ws.padded && m->ops->async && m->ops->async->can_mark(m->be);
 }
 
 rd_status model_begin(struct model *m, struct kv_storage *kv, const struct model_batch *b, const uint32_t *from)
@@ -469,7 +470,7 @@ rd_status model_begin(struct model *m, struct kv_storage *kv, const struct model
 
 rd_status model_end(struct model *m)
 {
-    rd_status st = m->ops->wait_mark(m->be);
+    rd_status st = m->ops->async->wait_mark(m->be);
 
     return model_is_broken(m) ? RD_E_DEVICE : st;
 }

@@ -49,7 +49,7 @@ static rd_status add_sample(const struct backend_ops *ops, struct backend *be, e
     struct host_tensor host = {"sample", t, SAMPLE_OUT, SAMPLE_IN, bytes, false};
     struct { uint32_t dtype, format; int64_t status; uint64_t n_bytes; struct hash128 before, data; } all;
     struct weight w = {0};
-    rd_status st = ops->weight_load(be, &host, WEIGHT_MATRIX, &w, NULL);
+    rd_status st = ops->weights.load(be, &host, WEIGHT_MATRIX, &w, NULL);
 
     if (st == RD_E_NOMEM) return st;
     memset(&all, 0, sizeof(all));
@@ -60,7 +60,7 @@ static rd_status add_sample(const struct backend_ops *ops, struct backend *be, e
         all.format = w.format;
         all.n_bytes = w.bytes;
         all.data = hash128_of(w.data, (size_t)w.bytes);
-        ops->weight_unload(be, &w);
+        ops->weights.unload(be, &w);
     }
     *digest = hash128_of(&all, sizeof(all));
     return RD_OK;
@@ -97,7 +97,7 @@ rd_status packed_weights_create(const struct packed_options *o, const struct mod
     rd_status st;
 
     *out = NULL;
-    if (!ops->weight_adopt || model_file_n_maps(g) == 0) return RD_OK;
+    if (!ops->weights.adopt || model_file_n_maps(g) == 0) return RD_OK;
     p = mem_zalloc(1, sizeof(*p));
     if (!p) return error_set(err, RD_E_NOMEM, "model: out of memory");
     p->o = *o;
@@ -129,7 +129,7 @@ uint64_t packed_weights_take(struct packed_weights *p, const struct host_tensor 
     if (packed->name_hash != hash64_of(t->name, strlen(t->name)) || packed->dtype != (uint32_t)t->dtype ||
         packed->n_out != t->n_out || packed->n_in != t->n_in)
         return 0;
-    if (p->ops->weight_adopt(p->be, t, packed->format, packed_data(p->file, packed), packed->n_bytes, w) != RD_OK)
+    if (p->ops->weights.adopt(p->be, t, packed->format, packed_data(p->file, packed), packed->n_bytes, w) != RD_OK)
         return 0;
     return packed->n_bytes;
 }

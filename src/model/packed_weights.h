@@ -19,8 +19,9 @@
 struct packed_weights;
 
 /* *out is NULL when the backend cannot adopt weights. */
-rd_status packed_weights_create(const struct packed_options *o, const struct model_file *g, const struct backend_ops *ops,
-                                struct backend *be, struct packed_weights **out, struct rd_error *err);
+rd_status packed_weights_create(const struct packed_options *o, const struct model_file *g,
+                                const struct backend_ops *ops, struct backend *be, struct packed_weights **out,
+                                struct rd_error *err);
 /* The matrix's bytes in the file, *w referring to them; 0: load it. */
 uint64_t packed_weights_take(struct packed_weights *p, const struct host_tensor *t, struct weight *w);
 void packed_weights_note(struct packed_weights *p, const struct host_tensor *t, const struct weight *w);

@@ -11,6 +11,7 @@
 #include "text/tokenizer.h"
 
 /* pre_override: the value of --pre, or NULL to use the file's. */
-rd_status vocab_load(const struct model_file *g, const char *pre_override, struct tokenizer **out, struct rd_error *err);
+rd_status vocab_load(const struct model_file *g, const char *pre_override, struct tokenizer **out,
+                     struct rd_error *err);
 /* RD_E_NOT_FOUND: the file has none (or it is not a string). *out is a view into the file. */
 rd_status vocab_chat_template(const struct model_file *g, struct model_str *out);

@@ -144,11 +144,11 @@ static void check_model(const char *name, struct kv_types kv, bool all_splits)
         struct backend *probe = NULL;
 
         if (other[i].isa && test_on_gpu()) continue;
-        if (other[i].isa && test_backend_ops()->create(&bo, &probe, &err) == RD_E_UNSUPPORTED) {
+        if (other[i].isa && test_backend_ops()->life.create(&bo, &probe, &err) == RD_E_UNSUPPORTED) {
             test_note("this processor has no %s: not tested here", other[i].isa);
             continue;
         }
-        if (probe) test_backend_ops()->destroy(probe);
+        if (probe) test_backend_ops()->life.destroy(probe);
         if (other[i].isa && strcmp(other[i].isa, "ref") == 0 && !(test_is_long() && strcmp(name, "smollm2") == 0))
             continue; /* minutes */
         if (other[i].isa && is_large && !test_is_long()) continue;      /* test_isa has every weight type on each */

@@ -14,7 +14,7 @@ static rd_status rig_build(struct model_rig *r, const char *path, enum dtype kv_
 {
     rd_status st = model_file_open(path, model_hub_families(), &r->g, err);
 
-    if (st == RD_OK) st = test_backend_ops()->create(options, &r->be, err);
+    if (st == RD_OK) st = test_backend_ops()->life.create(options, &r->be, err);
     if (st == RD_OK) st = model_load(r->g, test_backend_ops(), r->be, r->max_rows, r->max_rows, NULL, &r->m, err);
     if (st != RD_OK) return st;
 
@@ -27,7 +27,7 @@ static rd_status rig_build(struct model_rig *r, const char *path, enum dtype kv_
     st = model_batch_init(&r->batch, (struct model_batch_room){r->max_rows, 1, r->max_rows, 0});
     if (st != RD_OK) return st;
     for (uint32_t i = 0; i < r->n_pages; i++) r->table[i] = r->n_pages - 1 - i;
-    return test_backend_ops()->kv_create(r->be, &layout, r->n_pages, &r->kv);
+    return test_backend_ops()->pages.create(r->be, &layout, r->n_pages, &r->kv);
 }
 
 rd_status rig_open(struct model_rig *r, const char *path, enum dtype kv_dtype, uint32_t n_ctx, uint32_t max_rows,
@@ -50,11 +50,11 @@ rd_status rig_open(struct model_rig *r, const char *path, enum dtype kv_dtype, u
 
 void rig_close(struct model_rig *r)
 {
-    if (r->kv.base) test_backend_ops()->kv_destroy(r->be, &r->kv);
+    if (r->kv.base) test_backend_ops()->pages.destroy(r->be, &r->kv);
     mem_free(r->table);
     model_batch_deinit(&r->batch);
     model_destroy(r->m);
-    test_backend_ops()->destroy(r->be);
+    test_backend_ops()->life.destroy(r->be);
     model_file_close(r->g);
     memset(r, 0, sizeof(*r));
 }

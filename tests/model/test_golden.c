@@ -149,9 +149,9 @@ TEST(logits_have_the_same_bits_on_every_instruction_set)
     for (size_t v = 0; v < sizeof(isas) / sizeof(isas[0]); v++) {
         const struct backend_options options = {1, isas[v], 0, false};
         struct backend *be = NULL;
-        rd_status st = backend_cpu_ops.create(&options, &be, NULL);
+        rd_status st = backend_cpu_ops.life.create(&options, &be, NULL);
 
-        backend_cpu_ops.destroy(be);
+        backend_cpu_ops.life.destroy(be);
         if (st == RD_E_UNSUPPORTED) {
             test_note("this CPU has no %s: not compared", isas[v]);
             continue;
@@ -179,9 +179,9 @@ static bool same_pages(struct model_rig *a, struct model_rig *b)
     const struct backend_ops *ops = test_backend_ops();
     size_t n = a->n_pages * a->kv.page_bytes;
     char *pages[2] = {mem_alloc(n, 1), mem_alloc(n, 1)};
-    bool same = pages[0] && pages[1] && ops->copy(a->be, pages[0], a->kv.base, n) == RD_OK &&
-                ops->copy(b->be, pages[1], b->kv.base, n) == RD_OK && ops->sync(a->be) == RD_OK &&
-                ops->sync(b->be) == RD_OK && memcmp(pages[0], pages[1], n) == 0;
+    bool same = pages[0] && pages[1] && ops->memory.copy(a->be, pages[0], a->kv.base, n) == RD_OK &&
+                ops->memory.copy(b->be, pages[1], b->kv.base, n) == RD_OK && ops->memory.sync(a->be) == RD_OK &&
+                ops->memory.sync(b->be) == RD_OK && memcmp(pages[0], pages[1], n) == 0;
 
     mem_free(pages[0]);
     mem_free(pages[1]);

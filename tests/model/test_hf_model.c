@@ -168,13 +168,13 @@ static rd_status refusal(const char *dir, struct rd_error *err)
     struct backend *be = NULL;
     struct model *m = NULL;
     struct model_file *g = NULL;
-    rd_status st = backend_cpu_ops.create(&options, &be, err);
+    rd_status st = backend_cpu_ops.life.create(&options, &be, err);
 
     *err = (struct rd_error){RD_OK, ""};
     if (st == RD_OK) st = model_file_open(dir, model_hub_families(), &g, err);
     if (st == RD_OK) st = model_load(g, &backend_cpu_ops, be, 8, 8, NULL, &m, err);
     model_destroy(m);
-    backend_cpu_ops.destroy(be);
+    backend_cpu_ops.life.destroy(be);
     model_file_close(g);
     return st;
 }
@@ -404,11 +404,11 @@ TEST(a_shard_cut_while_its_model_is_loaded_fails_that)
     CHECK(hub_make(golden("qwen3/tiny-qwen3-tied"), &o, dir));
     snprintf(path, sizeof(path), "%s/model.safetensors", dir);
     CHECK_OK(model_file_open(dir, model_hub_families(), &g, &err));
-    CHECK_OK(ops->create(&one, &be, &err));
+    CHECK_OK(ops->life.create(&one, &be, &err));
     CHECK_EQ(model_load(g, ops, be, 4, 4, &cut, &m, &err), RD_E_IO);
     CHECK(model_file_broken(g) && m == NULL);
     CHECK(strstr(err.text, "changed while it was being loaded"));
-    ops->destroy(be);
+    ops->life.destroy(be);
     model_file_close(g);
     hub_remove(dir);
 }

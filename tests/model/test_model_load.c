@@ -15,7 +15,7 @@ static struct backend *one_thread(void)
     const struct backend_options options = {1, NULL, 0, false};
     struct backend *be = NULL;
 
-    return backend_cpu_ops.create(&options, &be, NULL) == RD_OK ? be : NULL;
+    return backend_cpu_ops.life.create(&options, &be, NULL) == RD_OK ? be : NULL;
 }
 
 /* Loads an edited copy of g and drops it; RD_E_INTERNAL when the copy cannot be made. */
@@ -72,7 +72,7 @@ TEST(a_missing_tensor_is_refused_by_layer_field_and_name)
         }
         model_file_close(g);
     }
-    backend_cpu_ops.destroy(be);
+    backend_cpu_ops.life.destroy(be);
 }
 
 TEST(every_tensor_of_another_shape_is_refused)
@@ -99,7 +99,7 @@ TEST(every_tensor_of_another_shape_is_refused)
         }
         model_file_close(g);
     }
-    backend_cpu_ops.destroy(be);
+    backend_cpu_ops.life.destroy(be);
 }
 
 TEST(errors_say_what_was_found_and_what_was_wanted)
@@ -132,7 +132,7 @@ TEST(errors_say_what_was_found_and_what_was_wanted)
              RD_E_FORMAT);
     CHECK_STR(err.text, "layer 3 attn_norm (blk.3.attn_norm.weight): tensor is missing");
     model_file_close(g);
-    backend_cpu_ops.destroy(be);
+    backend_cpu_ops.life.destroy(be);
 }
 
 TEST(left_over_names_are_refused_however_they_are_spelt)
@@ -155,7 +155,7 @@ TEST(left_over_names_are_refused_however_they_are_spelt)
         CHECK_EQ(load_with(g, be, (struct gguf_edit){EDIT_RENAME_TENSOR, "output.weight", 0, 0, names[i], {0}}, &err),
                  RD_E_UNSUPPORTED);
     model_file_close(g);
-    backend_cpu_ops.destroy(be);
+    backend_cpu_ops.life.destroy(be);
 }
 
 TEST(rope_divisors_must_be_positive)
@@ -177,7 +177,7 @@ TEST(rope_divisors_must_be_positive)
     model_file_close(copy);
     buf_deinit(&bytes);
     model_file_close(g);
-    backend_cpu_ops.destroy(be);
+    backend_cpu_ops.life.destroy(be);
 }
 
 TEST(a_backend_without_an_op_is_refused_by_the_ops_name)
@@ -188,35 +188,35 @@ TEST(a_backend_without_an_op_is_refused_by_the_ops_name)
     struct model *m = NULL;
 
     CHECK_OK(gguf_open(test_path("gemma2/tiny-gemma2.gguf"), &g, &err));
-#define CHECK_WITHOUT(op)                                                                                              \
+#define CHECK_WITHOUT(group, entry)                                                                                       \
     do {                                                                                                               \
         struct backend_ops ops = backend_cpu_ops;                                                                      \
-        ops.op = NULL;                                                                                                 \
+        ops.group.entry = NULL;                                                                                                \
         CHECK_EQ(model_load(g, &ops, be, 4, 4, NULL, &m, &err), RD_E_UNSUPPORTED);                                     \
-        CHECK_STR(err.text, "architecture gemma2 needs the op " #op ", which backend cpu does not have");              \
+        CHECK_STR(err.text, "architecture gemma2 needs " #group "." #entry ", which backend cpu does not have");              \
     } while (0)
-    CHECK_WITHOUT(weight_load);
-    CHECK_WITHOUT(weight_unload);
-    CHECK_WITHOUT(alloc);
-    CHECK_WITHOUT(free);
-    CHECK_WITHOUT(embed);
-    CHECK_WITHOUT(residual_norm);
-    CHECK_WITHOUT(linear);
-    CHECK_WITHOUT(qkv_rope_write);
-    CHECK_WITHOUT(attention);
-    CHECK_WITHOUT(glu);
-    CHECK_WITHOUT(gather);
-    CHECK_WITHOUT(softcap);
-    CHECK_WITHOUT(sync);
+    CHECK_WITHOUT(weights, load);
+    CHECK_WITHOUT(weights, unload);
+    CHECK_WITHOUT(memory, alloc);
+    CHECK_WITHOUT(memory, free);
+    CHECK_WITHOUT(op, embed);
+    CHECK_WITHOUT(op, residual_norm);
+    CHECK_WITHOUT(op, linear);
+    CHECK_WITHOUT(op, qkv_rope_write);
+    CHECK_WITHOUT(op, attention);
+    CHECK_WITHOUT(op, glu);
+    CHECK_WITHOUT(op, gather);
+    CHECK_WITHOUT(op, softcap);
+    CHECK_WITHOUT(memory, sync);
     model_file_close(g);
 
     struct backend_ops ops = backend_cpu_ops; /* a model without soft caps does not need the op */
-    ops.softcap = NULL;
+    ops.op.softcap = NULL;
     CHECK_OK(gguf_open(test_path(files[0]), &g, &err));
     CHECK_OK(model_load(g, &ops, be, 4, 4, NULL, &m, &err));
     model_destroy(m);
     model_file_close(g);
-    backend_cpu_ops.destroy(be);
+    backend_cpu_ops.life.destroy(be);
 }
 
 TEST(running_out_of_memory_at_any_point_leaks_nothing)
@@ -242,7 +242,7 @@ TEST(running_out_of_memory_at_any_point_leaks_nothing)
             CHECK_EQ(mem_n_alive(), alive);
         }
         model_file_close(g);
-        backend_cpu_ops.destroy(be);
+        backend_cpu_ops.life.destroy(be);
     }
 }
 
@@ -281,5 +281,5 @@ TEST(progress_rises_to_one_and_bytes_are_counted)
         model_file_close(g);
     }
     model_destroy(NULL);
-    backend_cpu_ops.destroy(be);
+    backend_cpu_ops.life.destroy(be);
 }

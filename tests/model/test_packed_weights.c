@@ -127,10 +127,10 @@ static rd_status forward(struct model *m, struct backend *be, struct run *r)
     mem_free(r->logits);
     r->logits = mem_zalloc(c->n_vocab, sizeof(float));
     if (!r->logits) return RD_E_NOMEM;
-    st = backend_cpu_ops.kv_create(be, &layout, 1, &kv);
+    st = backend_cpu_ops.pages.create(be, &layout, 1, &kv);
     if (st != RD_OK) return st;
     st = model_forward(m, &kv, &b, r->logits);
-    backend_cpu_ops.kv_destroy(be, &kv);
+    backend_cpu_ops.pages.destroy(be, &kv);
     return st;
 }
 
@@ -147,7 +147,7 @@ static rd_status open_model(const char *path, const struct packed_options *o, st
     struct model_source s = {.ops = &backend_cpu_ops, .max_rows = N_TOKENS, .max_logits = 1, .packed = o};
     rd_status st = model_file_open(path, model_hub_families(), &out->g, NULL);
 
-    if (st == RD_OK) st = backend_cpu_ops.create(&bo, &out->be, NULL);
+    if (st == RD_OK) st = backend_cpu_ops.life.create(&bo, &out->be, NULL);
     s.g = out->g;
     s.be = out->be;
     if (st == RD_OK) st = model_load_packed(&s, &out->m, NULL);
@@ -157,7 +157,7 @@ static rd_status open_model(const char *path, const struct packed_options *o, st
 static void close_model(struct opened *x)
 {
     model_destroy(x->m);
-    if (x->be) backend_cpu_ops.destroy(x->be);
+    if (x->be) backend_cpu_ops.life.destroy(x->be);
     model_file_close(x->g);
     *x = (struct opened){0};
 }

@@ -12,7 +12,7 @@ static inline struct backend *op_backend(enum cpu_isa isa, uint32_t n_threads)
     struct backend_options o = {n_threads, cpu_isa_name(isa), 0, false};
     struct backend *be = NULL;
     struct rd_error err;
-    rd_status st = backend_cpu_ops.create(&o, &be, &err);
+    rd_status st = backend_cpu_ops.life.create(&o, &be, &err);
 
     if (st != RD_OK) test_note("backend %s: %s", cpu_isa_name(isa), err.text);
     return st == RD_OK ? be : NULL;

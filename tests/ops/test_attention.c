@@ -53,7 +53,7 @@ static bool cache_init(struct cache *cache, struct backend *be, const struct att
     struct kv_storage *kv = &cache->kv;
 
     cache->table = mem_zalloc(n, sizeof(*cache->table));
-    if (!cache->table || backend_cpu_ops.kv_create(be, &layout, n, kv) != RD_OK) return false;
+    if (!cache->table || backend_cpu_ops.pages.create(be, &layout, n, kv) != RD_OK) return false;
     memset(kv->base, 0xff, (size_t)(kv->page_bytes * n));
     for (uint32_t i = 0; i < n; i++) cache->table[i] = i;
     for (uint32_t i = n - 1; i > 0; i--) {
@@ -82,7 +82,7 @@ static bool cache_init(struct cache *cache, struct backend *be, const struct att
 
 static void cache_deinit(struct cache *cache, struct backend *be)
 {
-    backend_cpu_ops.kv_destroy(be, &cache->kv);
+    backend_cpu_ops.pages.destroy(be, &cache->kv);
     mem_free(cache->table);
 }
 
@@ -107,7 +107,7 @@ static rd_status attend(struct backend *be, const struct attn_case *c, const str
         .kv = &cache->kv,
     };
 
-    return backend_cpu_ops.attention(be, &a);
+    return backend_cpu_ops.op.attention(be, &a);
 }
 
 /* Largest error of out against double precision over the cached (rounded) keys and values; values are about 1. */
@@ -199,7 +199,7 @@ static void check_variant(const struct attn_case *c, const struct fixture *f, co
                   c->n_rows, c->pos0);
         break;
     }
-    backend_cpu_ops.destroy(be);
+    backend_cpu_ops.life.destroy(be);
 }
 
 static double check_case(const struct attn_case *c, uint32_t page_tokens, struct random *r)
@@ -227,7 +227,7 @@ static double check_case(const struct attn_case *c, uint32_t page_tokens, struct
             check_variant(c, &f, &cache, page_tokens, (enum cpu_isa)isa, threads[t], r);
     }
     cache_deinit(&base, ref), cache_deinit(&cache, ref);
-    backend_cpu_ops.destroy(ref);
+    backend_cpu_ops.life.destroy(ref);
     fixture_deinit(&f);
     return error;
 }
@@ -340,7 +340,7 @@ static bool biased(enum dtype keys, const struct weight *bias, enum cpu_isa isa,
     random_init(&r, 5);
     q = op_floats(&r, N * HEADS * DIM, 1), k = op_floats(&r, N * KV_HEADS * DIM, 1);
     v = op_floats(&r, N * KV_HEADS * DIM, 1);
-    if (!be || !q || !k || !v || backend_cpu_ops.kv_create(be, &layout, 3, &kv) != RD_OK) return false;
+    if (!be || !q || !k || !v || backend_cpu_ops.pages.create(be, &layout, 3, &kv) != RD_OK) return false;
     for (uint32_t i = 0; i < DIM / 2; i++) inv_freq[i] = powf(10000.0f, -2.0f * (float)i / DIM);
     for (uint32_t i = 0; i < N; i++) {
         positions[i] = i, slots[i] = i % 16, row_pages[i] = pages[i / 16];
@@ -357,9 +357,9 @@ static bool biased(enum dtype keys, const struct weight *bias, enum cpu_isa isa,
                                .q = q, .q_stride = HEADS * DIM, .out = out, .out_stride = HEADS * DIM, .k_bias = bias,
                                .layout = ROPE_HALF_SPLIT, .n_rot = DIM, .scale = 0.125f, .n_runs = 1, .runs = &run,
                                .kv = &kv};
-    ok = backend_cpu_ops.qkv_rope_write(be, &w) == RD_OK && backend_cpu_ops.attention(be, &a) == RD_OK;
-    backend_cpu_ops.kv_destroy(be, &kv);
-    backend_cpu_ops.destroy(be);
+    ok = backend_cpu_ops.op.qkv_rope_write(be, &w) == RD_OK && backend_cpu_ops.op.attention(be, &a) == RD_OK;
+    backend_cpu_ops.pages.destroy(be, &kv);
+    backend_cpu_ops.life.destroy(be);
     mem_free_aligned(q), mem_free_aligned(k), mem_free_aligned(v);
     return ok;
 }
@@ -409,7 +409,7 @@ TEST(a_batch_of_strangers_changes_nothing)
     }
     q = op_floats(&r, (uint64_t)n_rows * stride, 0), out = op_floats(&r, (uint64_t)n_rows * stride, 0);
     CHECK(q && out);
-    CHECK_OK(backend_cpu_ops.kv_create(be, &cache[0].kv.layout, 400, &kv));
+    CHECK_OK(backend_cpu_ops.pages.create(be, &cache[0].kv.layout, 400, &kv));
     for (uint32_t i = 0, page = 0; i < N; i++) {                 /* all caches into one storage */
         uint32_t n = (f[i].n_ctx + 31) / 32;
 
@@ -445,13 +445,13 @@ TEST(a_batch_of_strangers_changes_nothing)
         .runs = runs,
         .kv = &kv,
     };
-    CHECK_OK(backend_cpu_ops.attention(be, &a));
+    CHECK_OK(backend_cpu_ops.op.attention(be, &a));
     for (uint32_t i = 0; i < N; i++)
         for (uint32_t j = 0; j < c[i].n_rows; j++)
             CHECK(op_same(out + (size_t)(runs[i].row0 + j) * stride, f[i].want + (size_t)j * f[i].out_stride, stride));
     for (uint32_t i = 0; i < N; i++) cache_deinit(&cache[i], be), fixture_deinit(&f[i]);
-    backend_cpu_ops.kv_destroy(be, &kv);
-    backend_cpu_ops.destroy(be);
+    backend_cpu_ops.pages.destroy(be, &kv);
+    backend_cpu_ops.life.destroy(be);
     mem_free_aligned(q), mem_free_aligned(out);
 }
 
@@ -473,7 +473,7 @@ TEST(attention_allocates_nothing)
     CHECK_EQ(mem_n_allocs(), n);
     cache_deinit(&cache, be);
     fixture_deinit(&f);
-    backend_cpu_ops.destroy(be);
+    backend_cpu_ops.life.destroy(be);
 }
 
 TEST(more_runs_than_ever_before_need_memory_and_say_so)
@@ -499,7 +499,7 @@ TEST(more_runs_than_ever_before_need_memory_and_say_so)
     CHECK(op_same(f.want, f.got, (uint64_t)N * f.out_stride));
     cache_deinit(&cache, be);
     fixture_deinit(&f);
-    backend_cpu_ops.destroy(be);
+    backend_cpu_ops.life.destroy(be);
 }
 
 TEST(what_does_not_fit_the_split_buffer_runs_whole_with_the_same_bits)
@@ -516,12 +516,12 @@ TEST(what_does_not_fit_the_split_buffer_runs_whole_with_the_same_bits)
 
     if (IS_EMULATED) {
         test_skip("an emulated processor would take a minute; how pieces are cut is the same on all");
-        backend_cpu_ops.destroy(one), backend_cpu_ops.destroy(two);
+        backend_cpu_ops.life.destroy(one), backend_cpu_ops.life.destroy(two);
         return;
     }
     random_init(&r, test_seed());
     CHECK(one && two && fixture_init(&f, &c, &r));
-    CHECK_OK(backend_cpu_ops.kv_create(one, &layout, 8, &cache.kv));
+    CHECK_OK(backend_cpu_ops.pages.create(one, &layout, 8, &cache.kv));
     kv = cache.kv.base;
     for (uint64_t i = 0; i < cache.kv.page_bytes * 8 / sizeof(*kv); i++) kv[i] = op_normal(&r);
     cache.table = mem_zalloc(3301 * 4, sizeof(*cache.table));
@@ -537,6 +537,6 @@ TEST(what_does_not_fit_the_split_buffer_runs_whole_with_the_same_bits)
     CHECK(op_same(f.want, f.got, f.out_stride));
     cache_deinit(&cache, one);
     fixture_deinit(&f);
-    backend_cpu_ops.destroy(one);
-    backend_cpu_ops.destroy(two);
+    backend_cpu_ops.life.destroy(one);
+    backend_cpu_ops.life.destroy(two);
 }

@@ -62,7 +62,7 @@ static void check_shape(const struct shape *s, enum cpu_isa isa, uint32_t n_thre
     struct kv_storage kv;
 
     CHECK(be);
-    CHECK_OK(backend_cpu_ops.kv_create(be, &layout, N_PAGES, &kv));
+    CHECK_OK(backend_cpu_ops.pages.create(be, &layout, N_PAGES, &kv));
     fill_pages(&kv, r);
     for (int round = 0; round < N_ROUNDS; round++) {
         n_runs = make_runs(runs, tables, s->page_tokens, r, &n_rows);
@@ -74,18 +74,18 @@ static void check_shape(const struct shape *s, enum cpu_isa isa, uint32_t n_thre
                                    .window = s->window, .n_runs = n_runs, .runs = runs, .kv = &kv};
 
         CHECK(q && together && alone);
-        CHECK_OK(backend_cpu_ops.attention(be, &a));
+        CHECK_OK(backend_cpu_ops.op.attention(be, &a));
         a.out = alone;
         a.n_runs = 1;
         for (uint32_t i = 0; i < n_runs; i++) {
             a.runs = &runs[i];
-            CHECK_OK(backend_cpu_ops.attention(be, &a));
+            CHECK_OK(backend_cpu_ops.op.attention(be, &a));
         }
         CHECK(op_same(together, alone, (uint64_t)n_rows * stride));
         mem_free_aligned(q), mem_free_aligned(together), mem_free_aligned(alone);
     }
-    backend_cpu_ops.kv_destroy(be, &kv);
-    backend_cpu_ops.destroy(be);
+    backend_cpu_ops.pages.destroy(be, &kv);
+    backend_cpu_ops.life.destroy(be);
 }
 
 TEST(runs_that_share_pages_have_the_bits_of_each_alone)
@@ -117,7 +117,7 @@ TEST(equal_runs_and_drafts_share_everything_before_them)
 
     random_init(&r, test_seed());
     CHECK(be);
-    CHECK_OK(backend_cpu_ops.kv_create(be, &layout, N_PAGES, &kv));
+    CHECK_OK(backend_cpu_ops.pages.create(be, &layout, N_PAGES, &kv));
     fill_pages(&kv, &r);
     for (uint32_t k = 0; k < MAX_PAGES; k++) table[k] = k;
     for (uint32_t i = 0; i < N; i++) runs[i] = (struct seq_run){i, 1, POS + i, table};      /* one table, rows in a row */
@@ -127,11 +127,11 @@ TEST(equal_runs_and_drafts_share_everything_before_them)
                                .q_stride = stride, .out = apart, .out_stride = stride, .scale = 0.125f, .n_runs = N,
                                .runs = runs, .kv = &kv};
 
-    CHECK_OK(backend_cpu_ops.attention(be, &a));
+    CHECK_OK(backend_cpu_ops.op.attention(be, &a));
     a.out = whole, a.n_runs = 1, a.runs = &one;
-    CHECK_OK(backend_cpu_ops.attention(be, &a));
+    CHECK_OK(backend_cpu_ops.op.attention(be, &a));
     CHECK(op_same(apart, whole, N * stride));
     mem_free_aligned(q), mem_free_aligned(apart), mem_free_aligned(whole);
-    backend_cpu_ops.kv_destroy(be, &kv);
-    backend_cpu_ops.destroy(be);
+    backend_cpu_ops.pages.destroy(be, &kv);
+    backend_cpu_ops.life.destroy(be);
 }

@@ -31,7 +31,7 @@ TEST(auto_takes_what_the_probes_say)
     CHECK_EQ(probes[0].n_devices, 1);
     CHECK_OK(backend_open(NULL, &o, &ops, &be, &err));
     CHECK(ops == choice->ops);
-    ops->destroy(be);
+    ops->life.destroy(be);
 }
 
 TEST(a_device_is_refused_by_what_is_missing)

@@ -29,25 +29,25 @@ static bool open_sides(struct side *gpu, struct side *cpu)
 
     *gpu = (struct side){&backend_cuda_ops, NULL};
     *cpu = (struct side){&backend_cpu_ops, NULL};
-    if (gpu->ops->create(&o, &gpu->be, &err) != RD_OK) {
+    if (gpu->ops->life.create(&o, &gpu->be, &err) != RD_OK) {
         test_skip("%s", err.text);
         return false;
     }
-    return cpu->ops->create(&o, &cpu->be, &err) == RD_OK;
+    return cpu->ops->life.create(&o, &cpu->be, &err) == RD_OK;
 }
 
 static void close_sides(struct side *gpu, struct side *cpu)
 {
-    gpu->ops->destroy(gpu->be);
-    cpu->ops->destroy(cpu->be);
+    gpu->ops->life.destroy(gpu->be);
+    cpu->ops->life.destroy(cpu->be);
 }
 
 static float *to_side(struct side *s, const float *x, uint64_t n)
 {
     void *p = NULL;
 
-    if (s->ops->alloc(s->be, n * sizeof(*x), &p) != RD_OK || s->ops->copy(s->be, p, x, n * sizeof(*x)) != RD_OK ||
-        s->ops->sync(s->be) != RD_OK)
+    if (s->ops->memory.alloc(s->be, n * sizeof(*x), &p) != RD_OK || s->ops->memory.copy(s->be, p, x, n * sizeof(*x)) != RD_OK ||
+        s->ops->memory.sync(s->be) != RD_OK)
         test_fail(__FILE__, __LINE__, "no memory for %llu floats", (unsigned long long)n);
     return p;
 }
@@ -55,9 +55,9 @@ static float *to_side(struct side *s, const float *x, uint64_t n)
 /* Reads and frees. */
 static void from_side(struct side *s, float *x, uint64_t n, float *out)
 {
-    if (s->ops->copy(s->be, out, x, n * sizeof(*x)) != RD_OK || s->ops->sync(s->be) != RD_OK)
+    if (s->ops->memory.copy(s->be, out, x, n * sizeof(*x)) != RD_OK || s->ops->memory.sync(s->be) != RD_OK)
         test_fail(__FILE__, __LINE__, "reading failed");
-    s->ops->free(s->be, x, n * sizeof(*x));
+    s->ops->memory.free(s->be, x, n * sizeof(*x));
 }
 
 static float *normal(struct random *r, uint64_t n, float scale)
@@ -152,10 +152,10 @@ static rd_status gpu_linear(struct side *gpu, const struct weight *w, const stru
     float *gx = to_side(gpu, x, (uint64_t)n_rows * w->n_in), *gout = to_side(gpu, out, n);
     struct linear_args a = {
         .n_rows = n_rows, .x = gx, .x_stride = w->n_in, .n_outs = 1, .outs = {{w, bias, gout, w->n_out}}};
-    rd_status st = gpu->ops->linear(gpu->be, &a);
+    rd_status st = gpu->ops->op.linear(gpu->be, &a);
 
     from_side(gpu, gout, n, out);
-    gpu->ops->free(gpu->be, gx, (uint64_t)n_rows * w->n_in * sizeof(float));
+    gpu->ops->memory.free(gpu->be, gx, (uint64_t)n_rows * w->n_in * sizeof(float));
     return st;
 }
 
@@ -181,8 +181,8 @@ static void check_linear(struct side *gpu, struct random *rng, enum dtype t, uin
                 sum += (double)x[(size_t)r * n_in + k] * (double)values[(size_t)o * n_in + k];
             want[(size_t)r * n_out + o] = (float)sum;
         }
-    CHECK_OK(gpu->ops->weight_load(gpu->be, &host, WEIGHT_MATRIX, &w, NULL));
-    CHECK_OK(gpu->ops->weight_load(gpu->be, &host_bias, WEIGHT_VECTOR, &b, NULL));
+    CHECK_OK(gpu->ops->weights.load(gpu->be, &host, WEIGHT_MATRIX, &w, NULL));
+    CHECK_OK(gpu->ops->weights.load(gpu->be, &host_bias, WEIGHT_VECTOR, &b, NULL));
     CHECK_OK(gpu_linear(gpu, &w, &b, x, n_rows, got));
     double error = distance(got, want, (uint64_t)n_rows * n_out);
 
@@ -195,8 +195,8 @@ static void check_linear(struct side *gpu, struct random *rng, enum dtype t, uin
             test_fail(__FILE__, __LINE__, "%s [%u, %u]: rows %u .. %u have other bits than among %u", dtype_name(t),
                       n_out, n_in, r, r + n - 1, n_rows);
     }
-    gpu->ops->weight_unload(gpu->be, &w);
-    gpu->ops->weight_unload(gpu->be, &b);
+    gpu->ops->weights.unload(gpu->be, &w);
+    gpu->ops->weights.unload(gpu->be, &b);
     mem_free(data), mem_free(values), mem_free(x), mem_free(bias), mem_free(want), mem_free(got), mem_free(alone);
 }
 
@@ -274,27 +274,27 @@ TEST(cuda_weights_that_are_loaded_together_are_those_loaded_one_by_one)
         struct host_tensor t = {"w", shapes[i].t, shapes[i].n_out, shapes[i].n_in, data[i], true};
         struct host_tensor v = {"bias", DTYPE_F32, 1, shapes[i].n_out, b, true};
 
-        CHECK_OK(gpu.ops->weight_load(gpu.be, &t, WEIGHT_MATRIX, &w[i], NULL));
-        CHECK_OK(gpu.ops->weight_load(gpu.be, &v, WEIGHT_VECTOR, &bias[i], NULL));
+        CHECK_OK(gpu.ops->weights.load(gpu.be, &t, WEIGHT_MATRIX, &w[i], NULL));
+        CHECK_OK(gpu.ops->weights.load(gpu.be, &v, WEIGHT_VECTOR, &bias[i], NULL));
     }
-    CHECK_OK(gpu.ops->weights_done(gpu.be, NULL));
-    CHECK_OK(gpu.ops->weights_done(gpu.be, NULL));          /* nothing is left */
+    CHECK_OK(gpu.ops->weights.done(gpu.be, NULL));
+    CHECK_OK(gpu.ops->weights.done(gpu.be, NULL));          /* nothing is left */
     large = as_bf16(data[LARGE], 320 * 512);
     for (uint32_t i = 0; i < N; i++) {
         struct host_tensor t = {"w", shapes[i].t, shapes[i].n_out, shapes[i].n_in, data[i], false};
 
         if (i == LARGE) t.dtype = DTYPE_BF16, t.data = large;
         CHECK_OK(gpu_linear(&gpu, &w[i], &bias[i], x, ROWS, got));
-        CHECK_OK(gpu.ops->weight_load(gpu.be, &t, WEIGHT_MATRIX, &one, NULL));
+        CHECK_OK(gpu.ops->weights.load(gpu.be, &t, WEIGHT_MATRIX, &one, NULL));
         CHECK_OK(gpu_linear(&gpu, &one, &bias[i], x, ROWS, alone));
         CHECK(distance(got, alone, (uint64_t)ROWS * t.n_out) == 0);
         CHECK_EQ(memcmp(got, alone, (size_t)ROWS * t.n_out * sizeof(float)), 0);
         CHECK_OK(gpu_linear(&gpu, &one, NULL, x, ROWS, alone));
         if (i != LARGE)                                     /* the bias is there */
             CHECK(memcmp(got, alone, (size_t)ROWS * t.n_out * sizeof(float)) != 0);
-        gpu.ops->weight_unload(gpu.be, &one);
-        gpu.ops->weight_unload(gpu.be, &w[i]);
-        gpu.ops->weight_unload(gpu.be, &bias[i]);
+        gpu.ops->weights.unload(gpu.be, &one);
+        gpu.ops->weights.unload(gpu.be, &w[i]);
+        gpu.ops->weights.unload(gpu.be, &bias[i]);
         mem_free(data[i]);
     }
     mem_free(large), mem_free(x), mem_free(b);
@@ -312,12 +312,12 @@ static void norm_on(struct side *s, uint32_t n_rows, uint32_t width, const float
     float *dx = to_side(s, x, n), *dd = to_side(s, delta, n), *dout = to_side(s, x, n);
     struct residual_norm_args a = {n_rows, width, dx, dd, &w, &w, 1e-5f, dout};
 
-    CHECK_OK(s->ops->weight_load(s->be, &host, WEIGHT_VECTOR, &w, NULL));
-    CHECK_OK(s->ops->residual_norm(s->be, &a));
+    CHECK_OK(s->ops->weights.load(s->be, &host, WEIGHT_VECTOR, &w, NULL));
+    CHECK_OK(s->ops->op.residual_norm(s->be, &a));
     from_side(s, dx, n, x_out);
     from_side(s, dout, n, out);
-    s->ops->free(s->be, dd, n * sizeof(float));
-    s->ops->weight_unload(s->be, &w);
+    s->ops->memory.free(s->be, dd, n * sizeof(float));
+    s->ops->weights.unload(s->be, &w);
 }
 
 TEST(cuda_norm_glu_and_softcap_agree_with_the_cpu)
@@ -342,8 +342,8 @@ TEST(cuda_norm_glu_and_softcap_agree_with_the_cpu)
         for (int i = 0; i < 2; i++) {
             float *gate = to_side(sides[i], x, N), *up = to_side(sides[i], delta, N);
 
-            CHECK_OK(sides[i]->ops->glu(sides[i]->be, (enum activation)act, ROWS, WIDTH, gate, up, gate));
-            CHECK_OK(sides[i]->ops->softcap(sides[i]->be, up, N, 2.0f));
+            CHECK_OK(sides[i]->ops->op.glu(sides[i]->be, (enum activation)act, ROWS, WIDTH, gate, up, gate));
+            CHECK_OK(sides[i]->ops->op.softcap(sides[i]->be, up, N, 2.0f));
             from_side(sides[i], gate, N, out[i]);
             from_side(sides[i], up, N, x_out[i]);
         }
@@ -376,12 +376,12 @@ TEST(cuda_embed_and_gather_give_the_rows_of_the_cpu)
             struct weight w = {0};
             float *d = to_side(s, out[i], N * WIDTH), *p = to_side(s, out[i], 3 * WIDTH);
 
-            CHECK_OK(s->ops->weight_load(s->be, &host, WEIGHT_EMBED, &w, NULL));
-            CHECK_OK(s->ops->embed(s->be, &w, N, tokens, 1.5f, d));
-            CHECK_OK(s->ops->gather(s->be, 3, WIDTH, d, rows, p));
+            CHECK_OK(s->ops->weights.load(s->be, &host, WEIGHT_EMBED, &w, NULL));
+            CHECK_OK(s->ops->op.embed(s->be, &w, N, tokens, 1.5f, d));
+            CHECK_OK(s->ops->op.gather(s->be, 3, WIDTH, d, rows, p));
             from_side(s, d, N * WIDTH, out[i]);
             from_side(s, p, 3 * WIDTH, picked[i]);
-            s->ops->weight_unload(s->be, &w);
+            s->ops->weights.unload(s->be, &w);
         }
         if (!(distance(out[1], out[0], N * WIDTH) < 4e-3))
             test_fail(__FILE__, __LINE__, "%s: %.2e", dtype_name(types[t]), distance(out[1], out[0], N * WIDTH));
@@ -423,11 +423,11 @@ static void attend(struct side *s, const struct attn_case *c, const float *q, co
     for (uint32_t i = 0; i < c->n_rot / 2; i++) inv_freq[i] = powf(10000.0f, -2.0f * (float)i / (float)c->n_rot);
     for (uint32_t i = 0; i < c->head_dim; i++) norm[i] = 0.5f + (float)(i % 7) * 0.2f;
     for (uint32_t i = 0; i < n_pages; i++) table[i] = n_pages - 1 - i;
-    CHECK_OK(s->ops->weight_load(s->be, &host, WEIGHT_VECTOR, &freq, NULL));
-    CHECK_OK(s->ops->weight_load(s->be, &host_norm, WEIGHT_VECTOR, &q_norm, NULL));
+    CHECK_OK(s->ops->weights.load(s->be, &host, WEIGHT_VECTOR, &freq, NULL));
+    CHECK_OK(s->ops->weights.load(s->be, &host_norm, WEIGHT_VECTOR, &q_norm, NULL));
     for (uint32_t i = 0; i < kw; i++) bias[i] = i % 9 == 0 ? 40.0f : 0.5f;   /* quantised keys are balanced by it */
-    CHECK_OK(s->ops->weight_load(s->be, &host_bias, WEIGHT_VECTOR, &k_bias, NULL));
-    CHECK_OK(s->ops->kv_create(s->be, &layout, n_pages, &kv));
+    CHECK_OK(s->ops->weights.load(s->be, &host_bias, WEIGHT_VECTOR, &k_bias, NULL));
+    CHECK_OK(s->ops->pages.create(s->be, &layout, n_pages, &kv));
     float *dq = to_side(s, q, nq), *dout = to_side(s, q, nq), *dk = to_side(s, k, nk), *dv = to_side(s, v, nk);
     for (uint32_t pos = 0, n; pos < c->n_ctx; pos += n) {
         uint32_t positions[2048], slots[2048];
@@ -484,18 +484,18 @@ static void attend(struct side *s, const struct attn_case *c, const float *q, co
                                    .runs = &run,
                                    .kv = &kv};
 
-        CHECK_OK(s->ops->qkv_rope_write(s->be, &write));
-        CHECK_OK(s->ops->attention(s->be, &a));
-        CHECK_OK(s->ops->sync(s->be)); /* the arrays of the next chunk lie where this one's do */
+        CHECK_OK(s->ops->op.qkv_rope_write(s->be, &write));
+        CHECK_OK(s->ops->op.attention(s->be, &a));
+        CHECK_OK(s->ops->memory.sync(s->be)); /* the arrays of the next chunk lie where this one's do */
     }
     from_side(s, dq, nq, q_out);
     from_side(s, dout, nq, out);
-    s->ops->free(s->be, dk, nk * sizeof(float));
-    s->ops->free(s->be, dv, nk * sizeof(float));
-    s->ops->kv_destroy(s->be, &kv);
-    s->ops->weight_unload(s->be, &freq);
-    s->ops->weight_unload(s->be, &q_norm);
-    s->ops->weight_unload(s->be, &k_bias);
+    s->ops->memory.free(s->be, dk, nk * sizeof(float));
+    s->ops->memory.free(s->be, dv, nk * sizeof(float));
+    s->ops->pages.destroy(s->be, &kv);
+    s->ops->weights.unload(s->be, &freq);
+    s->ops->weights.unload(s->be, &q_norm);
+    s->ops->weights.unload(s->be, &k_bias);
     mem_free(table);
 }
 
@@ -598,14 +598,15 @@ TEST(cuda_attention_of_an_older_gpu_is_right_and_exact_too) { on_older_gpu(check
 
 enum { MOVED = 8, MOVED_BYTES = 2 << 20 };
 
-static void move_all(struct side *gpu, bool out, uint32_t n, void *const *device, void *const *host, rd_status want)
+static void move_all(struct side *gpu, const struct kv_storage *kv, bool out, uint32_t n, const kv_page *ids,
+                     void *const *host, rd_status want)
 {
     uint64_t ticket = 0;
-    rd_status st = gpu->ops->move_begin(gpu->be, out, n, device, host, MOVED_BYTES, &ticket);
+    rd_status st = gpu->ops->async->move_begin(gpu->be, kv, out, n, ids, host, &ticket);
 
-    if (st == RD_OK) st = gpu->ops->move_end(gpu->be, out, ticket, true);
+    if (st == RD_OK) st = gpu->ops->async->move_end(gpu->be, out, ticket, true);
     CHECK_EQ(st, want);
-    CHECK(!gpu->ops->is_dead(gpu->be));
+    CHECK(!gpu->ops->life.is_dead(gpu->be));
 }
 
 /* Two halves of one mapping, pinned by themselves: a copy over the border is refused by the driver. */
@@ -613,23 +614,25 @@ TEST(a_copy_of_pages_that_fails_leaves_the_device_alive)
 {
     const uint64_t n_all = (uint64_t)MOVED * MOVED_BYTES;
     struct side gpu, cpu;
-    void *host[MOVED], *device[MOVED], *memory = NULL;
+    struct kv_storage kv = {.n_pages = MOVED, .page_bytes = MOVED_BYTES};
+    kv_page ids[MOVED];
+    void *host[MOVED];
     char *bytes;
 
     if (!open_sides(&gpu, &cpu)) return;
     bytes = mem_map(n_all);
     CHECK(bytes != NULL);
-    CHECK_OK(gpu.ops->alloc(gpu.be, n_all, &memory));
+    CHECK_OK(gpu.ops->memory.alloc(gpu.be, n_all, &kv.base));
     for (uint32_t i = 0; i < MOVED; i++) {
         host[i] = bytes + (uint64_t)i * MOVED_BYTES;
-        device[i] = (char *)memory + (uint64_t)i * MOVED_BYTES;
+        ids[i] = i;
     }
     for (uint64_t i = 0; i < n_all; i++) bytes[i] = (char)(i * 2654435761u >> 24);
-    gpu.ops->pin(gpu.be, bytes, n_all / 2, true);
-    gpu.ops->pin(gpu.be, bytes + n_all / 2, n_all / 2, true);
-    move_all(&gpu, false, MOVED, device, host, RD_OK);      /* joined, but not over the border */
+    gpu.ops->memory.pin(gpu.be, bytes, n_all / 2, true);
+    gpu.ops->memory.pin(gpu.be, bytes + n_all / 2, n_all / 2, true);
+    move_all(&gpu, &kv, false, MOVED, ids, host, RD_OK);      /* joined, but not over the border */
     memset(bytes, 0, n_all);
-    move_all(&gpu, true, MOVED, device, host, RD_OK);
+    move_all(&gpu, &kv, true, MOVED, ids, host, RD_OK);
     for (uint64_t i = 0; i < n_all; i++)
         if (bytes[i] != (char)(i * 2654435761u >> 24)) {
             test_fail(__FILE__, __LINE__, "byte %llu", (unsigned long long)i);
@@ -637,14 +640,14 @@ TEST(a_copy_of_pages_that_fails_leaves_the_device_alive)
         }
     host[0] = bytes + n_all / 2 - MOVED_BYTES / 2;          /* a page that lies across it */
     for (int round = 0; round < 3; round++) {
-        move_all(&gpu, round & 1, 1, device, host, RD_E_IO);
-        move_all(&gpu, round & 1, MOVED - 1, device + 1, host + 1, RD_OK);
+        move_all(&gpu, &kv, round & 1, 1, ids, host, RD_E_IO);
+        move_all(&gpu, &kv, round & 1, MOVED - 1, ids + 1, host + 1, RD_OK);
     }
-    gpu.ops->pin(gpu.be, bytes, n_all / 2, false);
-    gpu.ops->pin(gpu.be, bytes + n_all / 2, n_all / 2, false);
+    gpu.ops->memory.pin(gpu.be, bytes, n_all / 2, false);
+    gpu.ops->memory.pin(gpu.be, bytes + n_all / 2, n_all / 2, false);
     mem_unmap(bytes, n_all);
-    gpu.ops->free(gpu.be, memory, n_all);
-    CHECK_OK(gpu.ops->sync(gpu.be));
+    gpu.ops->memory.free(gpu.be, kv.base, n_all);
+    CHECK_OK(gpu.ops->memory.sync(gpu.be));
     close_sides(&gpu, &cpu);
 }
 
@@ -658,12 +661,12 @@ static void choose_on(struct side *gpu, const float *logits, uint32_t n_rows, co
     float *x = to_side(gpu, logits, (uint64_t)n_rows * CHOICE_VOCAB);
     void *p = NULL;
 
-    CHECK_OK(gpu->ops->alloc(gpu->be, n_rows * sizeof(*out), &p));
-    CHECK_OK(gpu->ops->choose(gpu->be, n_rows, CHOICE_VOCAB, x, draws, p));
-    CHECK_OK(gpu->ops->copy(gpu->be, out, p, n_rows * sizeof(*out)));
-    CHECK_OK(gpu->ops->sync(gpu->be));
-    gpu->ops->free(gpu->be, p, n_rows * sizeof(*out));
-    gpu->ops->free(gpu->be, x, (uint64_t)n_rows * CHOICE_VOCAB * sizeof(float));
+    CHECK_OK(gpu->ops->memory.alloc(gpu->be, n_rows * sizeof(*out), &p));
+    CHECK_OK(gpu->ops->op.choose(gpu->be, n_rows, CHOICE_VOCAB, x, draws, p));
+    CHECK_OK(gpu->ops->memory.copy(gpu->be, out, p, n_rows * sizeof(*out)));
+    CHECK_OK(gpu->ops->memory.sync(gpu->be));
+    gpu->ops->memory.free(gpu->be, p, n_rows * sizeof(*out));
+    gpu->ops->memory.free(gpu->be, x, (uint64_t)n_rows * CHOICE_VOCAB * sizeof(float));
 }
 
 TEST(cuda_chooses_the_lowest_of_the_best_and_says_what_is_no_number)
@@ -804,26 +807,26 @@ static void check_head_of(struct side *gpu, struct random *rng, enum dtype t, ui
         if (r % 40 == 39) x[(size_t)r * n_in + r % n_in] = r % 80 == 39 ? NAN : INFINITY;
     }
     draws[1].temperature = DRAW_LOCAL_TEMPERATURE;
-    CHECK_OK(gpu->ops->weight_load(gpu->be, &host, WEIGHT_MATRIX, &w, NULL));
-    CHECK_OK(gpu->ops->alloc(gpu->be, MOST * sizeof(*one), &choices));
+    CHECK_OK(gpu->ops->weights.load(gpu->be, &host, WEIGHT_MATRIX, &w, NULL));
+    CHECK_OK(gpu->ops->memory.alloc(gpu->be, MOST * sizeof(*one), &choices));
     for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
         const uint32_t n = counts[i], first = n < 100 ? (uint32_t)random_below(rng, MOST - n + 1) : 0;
         float *gx = to_side(gpu, x + (size_t)first * n_in, (uint64_t)n * n_in), *out = NULL;
         struct linear_args a = {.n_rows = n, .x = gx, .x_stride = n_in, .n_outs = 1, .outs = {{&w, NULL, NULL, n_out}}};
-        rd_status st = gpu->ops->linear_choose(gpu->be, &a, draws + first, choices);
+        rd_status st = gpu->ops->op.linear_choose(gpu->be, &a, draws + first, choices);
 
         CHECK(st == RD_OK || st == RD_E_UNSUPPORTED);
         if (st == RD_OK) {
             n_one++;
-            CHECK_OK(gpu->ops->copy(gpu->be, one, choices, n * sizeof(*one)));
-            CHECK_OK(gpu->ops->sync(gpu->be));
-            CHECK_OK(gpu->ops->alloc(gpu->be, (uint64_t)n * n_out * sizeof(float), (void **)&out));
+            CHECK_OK(gpu->ops->memory.copy(gpu->be, one, choices, n * sizeof(*one)));
+            CHECK_OK(gpu->ops->memory.sync(gpu->be));
+            CHECK_OK(gpu->ops->memory.alloc(gpu->be, (uint64_t)n * n_out * sizeof(float), (void **)&out));
             a.outs[0].out = out;
-            CHECK_OK(gpu->ops->linear(gpu->be, &a));
-            CHECK_OK(gpu->ops->choose(gpu->be, n, n_out, out, draws + first, choices));
-            CHECK_OK(gpu->ops->copy(gpu->be, two, choices, n * sizeof(*two)));
-            CHECK_OK(gpu->ops->sync(gpu->be));
-            gpu->ops->free(gpu->be, out, (uint64_t)n * n_out * sizeof(float));
+            CHECK_OK(gpu->ops->op.linear(gpu->be, &a));
+            CHECK_OK(gpu->ops->op.choose(gpu->be, n, n_out, out, draws + first, choices));
+            CHECK_OK(gpu->ops->memory.copy(gpu->be, two, choices, n * sizeof(*two)));
+            CHECK_OK(gpu->ops->memory.sync(gpu->be));
+            gpu->ops->memory.free(gpu->be, out, (uint64_t)n * n_out * sizeof(float));
         }
         for (uint32_t r = 0; st == RD_OK && r < n; r++)
             if (one[r].token != two[r].token || memcmp(&one[r].value, &two[r].value, sizeof(float)) != 0) {
@@ -832,12 +835,12 @@ static void check_head_of(struct side *gpu, struct random *rng, enum dtype t, ui
                           (double)one[r].value, two[r].token, (double)two[r].value);
                 break;
             }
-        gpu->ops->free(gpu->be, gx, (uint64_t)n * n_in * sizeof(float));
+        gpu->ops->memory.free(gpu->be, gx, (uint64_t)n * n_in * sizeof(float));
     }
     test_note("head %s [%u, %u]: %u of %zu counts of rows in one", dtype_name(t), n_out, n_in, n_one,
               sizeof(counts) / sizeof(counts[0]));
-    gpu->ops->free(gpu->be, choices, MOST * sizeof(*one));
-    gpu->ops->weight_unload(gpu->be, &w);
+    gpu->ops->memory.free(gpu->be, choices, MOST * sizeof(*one));
+    gpu->ops->weights.unload(gpu->be, &w);
     mem_free(data), mem_free(x), mem_free(draws), mem_free(two), mem_free(one);
 }
 
@@ -866,15 +869,15 @@ TEST(cuda_memory_that_is_not_there_is_said_and_harms_nothing)
     void *p = NULL;
 
     if (!open_sides(&gpu, &cpu)) return;
-    CHECK_EQ(gpu.ops->alloc(gpu.be, 1ull << 46, &p), RD_E_NOMEM);
-    CHECK_OK(gpu.ops->weight_load(gpu.be, &small, WEIGHT_MATRIX, &w, NULL));
-    CHECK_EQ(gpu.ops->weight_load(gpu.be, &large, WEIGHT_MATRIX, &none, &err), RD_E_NOMEM);
+    CHECK_EQ(gpu.ops->memory.alloc(gpu.be, 1ull << 46, &p), RD_E_NOMEM);
+    CHECK_OK(gpu.ops->weights.load(gpu.be, &small, WEIGHT_MATRIX, &w, NULL));
+    CHECK_EQ(gpu.ops->weights.load(gpu.be, &large, WEIGHT_MATRIX, &none, &err), RD_E_NOMEM);
     CHECK(strstr(err.text, "large: no room on the GPU") && !none.data);
-    CHECK_OK(gpu.ops->weights_done(gpu.be, NULL));
-    gpu.ops->weight_unload(gpu.be, &w);
-    CHECK_OK(gpu.ops->alloc(gpu.be, 1 << 20, &p));
-    CHECK_OK(gpu.ops->sync(gpu.be));
-    gpu.ops->free(gpu.be, p, 1 << 20);
+    CHECK_OK(gpu.ops->weights.done(gpu.be, NULL));
+    gpu.ops->weights.unload(gpu.be, &w);
+    CHECK_OK(gpu.ops->memory.alloc(gpu.be, 1 << 20, &p));
+    CHECK_OK(gpu.ops->memory.sync(gpu.be));
+    gpu.ops->memory.free(gpu.be, p, 1 << 20);
     close_sides(&gpu, &cpu);
 }
 

@@ -146,14 +146,14 @@ static void check_shape(struct backend *be, struct random *r, const struct shape
     struct kv_storage kv = {0};
     void *q_device = NULL, *out_device = NULL;
 
-    CHECK_OK(ops->kv_create(be, &layout, N_PAGES, &kv));
+    CHECK_OK(ops->pages.create(be, &layout, N_PAGES, &kv));
     uint64_t n_numbers = N_PAGES * kv.page_bytes / 2;
     uint16_t *numbers = mem_zalloc(n_numbers, 2);           /* halves of 2^-8 .. 2, or bf16 of 2^-64 .. 2 */
     CHECK(numbers);
     for (uint64_t i = 0; i < n_numbers; i++)
         numbers[i] = (uint16_t)((0x1C00 + random_below(r, 0x2400)) | random_below(r, 2) << 15);
-    CHECK_OK(ops->copy(be, kv.base, numbers, n_numbers * 2));
-    CHECK_OK(ops->sync(be));
+    CHECK_OK(ops->memory.copy(be, kv.base, numbers, n_numbers * 2));
+    CHECK_OK(ops->memory.sync(be));
     CHECK(shared);
     make_runs(r, N_RUNS, s->page_tokens, made, tables);
     for (uint32_t i = 0; i < N_RUNS; i++) {                 /* most of them long and alike: too little is not shared */
@@ -171,9 +171,9 @@ static void check_shape(struct backend *be, struct random *r, const struct shape
     float *q = random_floats(r, n_padded), *together = mem_zalloc(n, sizeof(float)),
           *alone = mem_zalloc(n, sizeof(float));
     CHECK(q && together && alone);
-    CHECK_OK(ops->alloc(be, n_padded * sizeof(float), &q_device));
-    CHECK_OK(ops->alloc(be, n_padded * sizeof(float), &out_device));
-    CHECK_OK(ops->copy(be, q_device, q, n_padded * sizeof(float)));
+    CHECK_OK(ops->memory.alloc(be, n_padded * sizeof(float), &q_device));
+    CHECK_OK(ops->memory.alloc(be, n_padded * sizeof(float), &out_device));
+    CHECK_OK(ops->memory.copy(be, q_device, q, n_padded * sizeof(float)));
     struct attention_args a = {.n_rows = n_rows + N_PADDING,
                                .n_heads = s->n_heads,
                                .n_kv_heads = s->n_kv_heads,
@@ -188,21 +188,21 @@ static void check_shape(struct backend *be, struct random *r, const struct shape
                                .n_runs = N_RUNS + N_PADDING,
                                .runs = runs,
                                .kv = &kv};
-    CHECK_OK(ops->attention(be, &a));
-    CHECK_OK(ops->copy(be, together, out_device, n * sizeof(float)));
-    CHECK_OK(ops->sync(be));
+    CHECK_OK(ops->op.attention(be, &a));
+    CHECK_OK(ops->memory.copy(be, together, out_device, n * sizeof(float)));
+    CHECK_OK(ops->memory.sync(be));
     a.n_rows = n_rows;
     a.n_runs = 1;
     for (uint32_t i = 0; i < N_RUNS; i++) {
         a.runs = &runs[i];
-        CHECK_OK(ops->attention(be, &a));
+        CHECK_OK(ops->op.attention(be, &a));
     }
-    CHECK_OK(ops->copy(be, alone, out_device, n * sizeof(float)));
-    CHECK_OK(ops->sync(be));
+    CHECK_OK(ops->memory.copy(be, alone, out_device, n * sizeof(float)));
+    CHECK_OK(ops->memory.sync(be));
     CHECK(memcmp(together, alone, n * sizeof(float)) == 0);
-    ops->free(be, q_device, n_padded * sizeof(float));
-    ops->free(be, out_device, n_padded * sizeof(float));
-    ops->kv_destroy(be, &kv);
+    ops->memory.free(be, q_device, n_padded * sizeof(float));
+    ops->memory.free(be, out_device, n_padded * sizeof(float));
+    ops->pages.destroy(be, &kv);
     mem_free(numbers), mem_free(q), mem_free(together), mem_free(alone);
 }
 
@@ -218,12 +218,12 @@ TEST(cuda_rows_that_begin_with_the_same_pages_have_their_bits_alone_beside_paddi
     struct random r;
 
     random_init(&r, test_seed());
-    if (backend_cuda_ops.create(&o, &be, &err) != RD_OK) {
+    if (backend_cuda_ops.life.create(&o, &be, &err) != RD_OK) {
         test_skip("%s", err.text);
         return;
     }
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) check_shape(be, &r, &shapes[i]);
-    backend_cuda_ops.destroy(be);
+    backend_cuda_ops.life.destroy(be);
 }
 
 #else

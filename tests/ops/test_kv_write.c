@@ -84,7 +84,7 @@ static rd_status write_rows(struct backend *be, const struct write_case *c, cons
         .layout = c->layout, .row_page = in->pages + first, .row_slot = in->slots + first, .kv = kv,
     };
 
-    return backend_cpu_ops.qkv_rope_write(be, &a);
+    return backend_cpu_ops.op.qkv_rope_write(be, &a);
 }
 
 static void naive_head(const struct write_case *c, const float *x, const float *norm, const float *inv_freq,
@@ -191,8 +191,8 @@ static void check_case(const struct write_case *c, struct random *r)
     nq = (size_t)N_ROWS * in.q_stride, nk = (size_t)N_ROWS * in.k_stride;
     want_q = op_copy(in.q, nq), q = op_copy(in.q, nq), k = op_copy(in.k, nk);
     CHECK(want_q && q && k);
-    CHECK_OK(backend_cpu_ops.kv_create(ref, &layout, N_PAGES, &want_kv));
-    CHECK_OK(backend_cpu_ops.kv_create(ref, &layout, N_PAGES, &kv));
+    CHECK_OK(backend_cpu_ops.pages.create(ref, &layout, N_PAGES, &want_kv));
+    CHECK_OK(backend_cpu_ops.pages.create(ref, &layout, N_PAGES, &kv));
     kv_bytes = (size_t)(kv.page_bytes * N_PAGES);
     for (uint32_t i = 0; i < N_ROWS; i++) CHECK_OK(write_rows(ref, c, &in, want_q, k, &want_kv, i, 1));
     check_against_double(c, &in, want_q, &want_kv);
@@ -209,12 +209,12 @@ static void check_case(const struct write_case *c, struct random *r)
             CHECK_OK(write_rows(be, c, &in, q, k, &kv, cut, N_ROWS - cut));
             CHECK(op_same(q, want_q, nq));                  /* the gaps between rows are untouched, too */
             CHECK(memcmp(kv.base, want_kv.base, kv_bytes) == 0);
-            backend_cpu_ops.destroy(be);
+            backend_cpu_ops.life.destroy(be);
         }
     }
-    backend_cpu_ops.kv_destroy(ref, &kv);
-    backend_cpu_ops.kv_destroy(ref, &want_kv);
-    backend_cpu_ops.destroy(ref);
+    backend_cpu_ops.pages.destroy(ref, &kv);
+    backend_cpu_ops.pages.destroy(ref, &want_kv);
+    backend_cpu_ops.life.destroy(ref);
     inputs_deinit(&in);
     mem_free_aligned(want_q), mem_free_aligned(q), mem_free_aligned(k);
 }
@@ -235,10 +235,10 @@ TEST(a_page_copy_takes_the_first_rows_of_every_layer_and_head)
     uint8_t *from, *to;
 
     CHECK(be);
-    CHECK_OK(backend_cpu_ops.kv_create(be, &layout, 4, &kv));
+    CHECK_OK(backend_cpu_ops.pages.create(be, &layout, 4, &kv));
     from = (uint8_t *)kv.base + kv.page_bytes, to = (uint8_t *)kv.base + 3 * kv.page_bytes;
     for (uint64_t i = 0; i < kv.page_bytes; i++) from[i] = (uint8_t)(i * 7 + i / 256), to[i] = 0xee;
-    CHECK_OK(backend_cpu_ops.kv_copy_rows(be, &kv, 3, 1, 5));
+    CHECK_OK(backend_cpu_ops.pages.copy_rows(be, &kv, 3, 1, 5));
     for (uint32_t layer = 0; layer < 3; layer++)
         for (uint32_t which = 0; which < 2; which++)
             for (uint32_t head = 0; head < 2; head++) {
@@ -247,9 +247,9 @@ TEST(a_page_copy_takes_the_first_rows_of_every_layer_and_head)
                 CHECK(memcmp(to + at, from + at, 5 * n) == 0);
                 for (uint64_t i = 5 * n; i < 8 * n; i++) CHECK_EQ(to[at + i], 0xee);
             }
-    backend_cpu_ops.kv_destroy(be, &kv);
-    backend_cpu_ops.kv_destroy(be, &kv);
-    backend_cpu_ops.destroy(be);
+    backend_cpu_ops.pages.destroy(be, &kv);
+    backend_cpu_ops.pages.destroy(be, &kv);
+    backend_cpu_ops.life.destroy(be);
 }
 
 TEST(quantised_types_hold_more_tokens_in_the_same_bytes)
@@ -276,6 +276,6 @@ TEST(storage_too_large_to_count_is_out_of_memory)
     struct kv_storage kv;
 
     CHECK(be);
-    CHECK_EQ(backend_cpu_ops.kv_create(be, &layout, UINT32_MAX, &kv), RD_E_NOMEM);
-    backend_cpu_ops.destroy(be);
+    CHECK_EQ(backend_cpu_ops.pages.create(be, &layout, UINT32_MAX, &kv), RD_E_NOMEM);
+    backend_cpu_ops.life.destroy(be);
 }

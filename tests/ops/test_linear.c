@@ -96,7 +96,7 @@ static struct backend *backend_new(enum cpu_isa isa, uint32_t n_threads)
     struct backend *be = NULL;
     struct rd_error err = {0};
 
-    if (backend_cpu_ops.create(&o, &be, &err) != RD_OK) {
+    if (backend_cpu_ops.life.create(&o, &be, &err) != RD_OK) {
         fprintf(stderr, "no backend: %s\n", err.text);
         abort();
     }
@@ -111,7 +111,7 @@ static rd_status run(struct backend *be, const struct fixture *f, const struct w
         .n_rows = n_rows, .x = f->x + (size_t)row0 * f->x_stride, .x_stride = f->x_stride, .n_outs = 1};
 
     a.outs[0] = (struct linear_out){w, bias ? &b : NULL, out, f->out_stride};
-    return backend_cpu_ops.linear(be, &a);
+    return backend_cpu_ops.op.linear(be, &a);
 }
 
 /* Rows row0.. of got against the reference's, bit by bit; the space between rows must be untouched. */
@@ -143,7 +143,7 @@ static void check_variant(const struct fixture *f, const float *want, enum cpu_i
 {
     struct backend *be = backend_new(isa, n_threads);
     struct weight w = {0};
-    rd_status st = backend_cpu_ops.weight_load(be, &f->t, WEIGHT_MATRIX, &w, NULL);
+    rd_status st = backend_cpu_ops.weights.load(be, &f->t, WEIGHT_MATRIX, &w, NULL);
     bool equal = true;
 
     for (uint32_t n = 1; st == RD_OK && equal && n <= f->n_rows; n += every_size ? 1 : n < 9 ? 2 : 20) {
@@ -158,8 +158,8 @@ static void check_variant(const struct fixture *f, const float *want, enum cpu_i
         }
         mem_free(out);
     }
-    if (w.data) backend_cpu_ops.weight_unload(be, &w);
-    backend_cpu_ops.destroy(be);
+    if (w.data) backend_cpu_ops.weights.unload(be, &w);
+    backend_cpu_ops.life.destroy(be);
     CHECK_OK(st);
 }
 
@@ -169,10 +169,10 @@ static float *reference(const struct fixture *f)
     struct weight w = {0};
     float *out = out_new(f);
 
-    if (backend_cpu_ops.weight_load(be, &f->t, WEIGHT_MATRIX, &w, NULL) != RD_OK) abort();
+    if (backend_cpu_ops.weights.load(be, &f->t, WEIGHT_MATRIX, &w, NULL) != RD_OK) abort();
     if (run(be, f, &w, 0, f->n_rows, true, out) != RD_OK) abort();
-    backend_cpu_ops.weight_unload(be, &w);
-    backend_cpu_ops.destroy(be);
+    backend_cpu_ops.weights.unload(be, &w);
+    backend_cpu_ops.life.destroy(be);
     return out;
 }
 
@@ -334,7 +334,7 @@ TEST(three_outputs_of_different_types_equal_three_calls)
     for (int i = 0; i < 3; i++) {
         fixture_init(&f[i], &rng, mix[i], widths[i], 512, 21);
         if (i) memcpy(f[i].x, f[0].x, sizeof(float) * 21 * f[0].x_stride);
-        CHECK_OK(backend_cpu_ops.weight_load(be, &f[i].t, WEIGHT_MATRIX, &w[i], NULL));
+        CHECK_OK(backend_cpu_ops.weights.load(be, &f[i].t, WEIGHT_MATRIX, &w[i], NULL));
         alone[i] = out_new(&f[i]);
         together[i] = out_new(&f[i]);
         CHECK_OK(run(be, &f[i], &w[i], 0, 21, false, alone[i]));
@@ -342,15 +342,15 @@ TEST(three_outputs_of_different_types_equal_three_calls)
     }
     a.x = f[0].x;
     a.x_stride = f[0].x_stride;
-    CHECK_OK(backend_cpu_ops.linear(be, &a));
+    CHECK_OK(backend_cpu_ops.op.linear(be, &a));
     for (int i = 0; i < 3; i++) {
         CHECK(rows_equal(&f[i], alone[i], together[i], 0, 21));
-        backend_cpu_ops.weight_unload(be, &w[i]);
+        backend_cpu_ops.weights.unload(be, &w[i]);
         mem_free(alone[i]);
         mem_free(together[i]);
         fixture_deinit(&f[i]);
     }
-    backend_cpu_ops.destroy(be);
+    backend_cpu_ops.life.destroy(be);
 }
 
 static float most_of(const float *x, uint32_t n)
@@ -381,18 +381,18 @@ TEST(the_best_of_every_block_of_outputs_comes_with_them)
             float *out = out_new(&f), *best = mem_alloc((size_t)rows * n_blocks, sizeof(*best));
             struct linear_args a = {.n_rows = rows, .x = f.x, .x_stride = f.x_stride, .n_outs = 1, .best = best};
 
-            CHECK_OK(backend_cpu_ops.weight_load(be, &f.t, WEIGHT_MATRIX, &w, NULL));
+            CHECK_OK(backend_cpu_ops.weights.load(be, &f.t, WEIGHT_MATRIX, &w, NULL));
             a.outs[0] = (struct linear_out){&w, NULL, out, f.out_stride};
             CHECK(best != NULL);
-            CHECK_OK(backend_cpu_ops.linear(be, &a));
+            CHECK_OK(backend_cpu_ops.op.linear(be, &a));
             for (uint32_t r = 0; r < rows; r++)
                 for (uint32_t b = 0; b < n_blocks; b++) {
                     uint32_t n = f.t.n_out - b * BEST_BLOCK < BEST_BLOCK ? f.t.n_out - b * BEST_BLOCK : BEST_BLOCK;
 
                     CHECK(best[r * n_blocks + b] == most_of(out + (size_t)r * f.out_stride + b * BEST_BLOCK, n));
                 }
-            backend_cpu_ops.weight_unload(be, &w);
-            backend_cpu_ops.destroy(be);
+            backend_cpu_ops.weights.unload(be, &w);
+            backend_cpu_ops.life.destroy(be);
             mem_free(best);
             mem_free(out);
         }
@@ -419,7 +419,7 @@ TEST(a_row_with_nan_or_infinity_is_nan_in_every_variant_and_touches_no_other_row
             struct weight w = {0};
             float *out = out_new(&f);
 
-            CHECK_OK(backend_cpu_ops.weight_load(be, &f.t, WEIGHT_MATRIX, &w, NULL));
+            CHECK_OK(backend_cpu_ops.weights.load(be, &f.t, WEIGHT_MATRIX, &w, NULL));
             CHECK_OK(run(be, &f, &w, 0, 20, true, out));
             CHECK(rows_equal(&f, want, out, 0, 2));
             CHECK(rows_equal(&f, want, out + (size_t)5 * f.out_stride, 5, 15));
@@ -428,8 +428,8 @@ TEST(a_row_with_nan_or_infinity_is_nan_in_every_variant_and_touches_no_other_row
                 CHECK(isnan(out[(size_t)3 * f.out_stride + o]));
                 CHECK(isfinite(out[(size_t)4 * f.out_stride + o]));
             }
-            backend_cpu_ops.weight_unload(be, &w);
-            backend_cpu_ops.destroy(be);
+            backend_cpu_ops.weights.unload(be, &w);
+            backend_cpu_ops.life.destroy(be);
             mem_free(out);
         }
         mem_free(want);
@@ -454,10 +454,10 @@ TEST(weights_of_random_bytes_with_nan_and_infinite_scales_do_not_crash)
             struct weight w = {0};
             float *out = out_new(&f);
 
-            CHECK_OK(backend_cpu_ops.weight_load(be, &f.t, WEIGHT_MATRIX, &w, NULL));
+            CHECK_OK(backend_cpu_ops.weights.load(be, &f.t, WEIGHT_MATRIX, &w, NULL));
             CHECK_OK(run(be, &f, &w, 0, 19, true, out));
-            backend_cpu_ops.weight_unload(be, &w);
-            backend_cpu_ops.destroy(be);
+            backend_cpu_ops.weights.unload(be, &w);
+            backend_cpu_ops.life.destroy(be);
             mem_free(out);
         }
         fixture_deinit(&f);
@@ -477,13 +477,13 @@ TEST(packed_weights_take_at_most_a_few_percent_more_than_the_file)
 
         fixture_init(&f, &rng, types[i], 64, 1024, 1);
         CHECK(dtype_row_bytes(types[i], 1024, &row_bytes));
-        CHECK_OK(backend_cpu_ops.weight_load(be, &f.t, WEIGHT_MATRIX, &w, NULL));
+        CHECK_OK(backend_cpu_ops.weights.load(be, &f.t, WEIGHT_MATRIX, &w, NULL));
         CHECK(w.bytes >= 64 * row_bytes && w.bytes * 100 <= 64 * row_bytes * 105);
-        backend_cpu_ops.weight_unload(be, &w);
+        backend_cpu_ops.weights.unload(be, &w);
         CHECK(!w.data);
         fixture_deinit(&f);
     }
-    backend_cpu_ops.destroy(be);
+    backend_cpu_ops.life.destroy(be);
 }
 
 TEST(after_the_biggest_batch_nothing_is_allocated)
@@ -498,13 +498,13 @@ TEST(after_the_biggest_batch_nothing_is_allocated)
     random_init(&rng, test_seed());
     fixture_init(&f, &rng, DTYPE_Q8_0, 40, 96, 30);
     out = out_new(&f);
-    CHECK_OK(backend_cpu_ops.weight_load(be, &f.t, WEIGHT_MATRIX, &w, NULL));
+    CHECK_OK(backend_cpu_ops.weights.load(be, &f.t, WEIGHT_MATRIX, &w, NULL));
     CHECK_OK(run(be, &f, &w, 0, 30, true, out));
     n_allocs = mem_n_allocs();
     for (uint32_t n = 1; n <= 30; n++) CHECK_OK(run(be, &f, &w, 0, n, true, out));
     CHECK_EQ(mem_n_allocs(), n_allocs);
-    backend_cpu_ops.weight_unload(be, &w);
-    backend_cpu_ops.destroy(be);
+    backend_cpu_ops.weights.unload(be, &w);
+    backend_cpu_ops.life.destroy(be);
     mem_free(out);
     fixture_deinit(&f);
 }
@@ -527,17 +527,17 @@ TEST(without_memory_nothing_leaks_and_the_next_try_works)
 
         CHECK(i < 20);
         mem_fail_after(i);
-        st = backend_cpu_ops.weight_load(be, &f.t, WEIGHT_MATRIX, &w, NULL);
+        st = backend_cpu_ops.weights.load(be, &f.t, WEIGHT_MATRIX, &w, NULL);
         if (st == RD_OK) {
             st = run(be, &f, &w, 0, 3, true, out);
-            backend_cpu_ops.weight_unload(be, &w);
+            backend_cpu_ops.weights.unload(be, &w);
         }
         mem_fail_after(-1);
         CHECK(st == RD_OK || st == RD_E_NOMEM);
         if (st != RD_OK) CHECK_EQ(mem_n_alive(), alive);
     }
     CHECK_EQ(mem_n_alive(), alive + 1);                                     /* the activations' scratch */
-    backend_cpu_ops.destroy(be);
+    backend_cpu_ops.life.destroy(be);
     mem_free(out);
     fixture_deinit(&f);
 }
@@ -550,10 +550,10 @@ TEST(odd_shapes_are_refused_by_name)
     uint8_t data[512] = {0};
     struct host_tensor ragged = {"blk.0.attn_q.weight", DTYPE_Q4_K, 1, 96, data, false};
 
-    CHECK_EQ(backend_cpu_ops.weight_load(be, &ragged, WEIGHT_MATRIX, &w, &err), RD_E_FORMAT);
+    CHECK_EQ(backend_cpu_ops.weights.load(be, &ragged, WEIGHT_MATRIX, &w, &err), RD_E_FORMAT);
     CHECK(strstr(err.text, "blk.0.attn_q.weight"));
     CHECK(!w.data);
-    backend_cpu_ops.destroy(be);
+    backend_cpu_ops.life.destroy(be);
 }
 
 #ifdef NDEBUG
@@ -593,15 +593,15 @@ TEST(speed_is_noted)
             fixture_init(&f, &rng, types[i], 4096, 2048, 128);
             out = out_new(&f);
             t0 = clock_now_ns(clock_system());
-            CHECK_OK(backend_cpu_ops.weight_load(be, &f.t, WEIGHT_MATRIX, &w, NULL));
+            CHECK_OK(backend_cpu_ops.weights.load(be, &f.t, WEIGHT_MATRIX, &w, NULL));
             load = (double)(clock_now_ns(clock_system()) - t0) * 1e-9;
             one = best_seconds(be, &f, &w, 1, out);
             many = best_seconds(be, &f, &w, 128, out);
             test_note("%-6s %-4s 2 threads, 4096 x 2048: load %.2f GB/s, 1 row %.1f GB/s, 128 rows %.0f GOP/s",
                       cpu_isa_name(be->isa), dtype_name(types[i]), (double)w.bytes / load * 1e-9,
                       (double)w.bytes / one * 1e-9, 2.0 * 4096 * 2048 * 128 / many * 1e-9);
-            backend_cpu_ops.weight_unload(be, &w);
-            backend_cpu_ops.destroy(be);
+            backend_cpu_ops.weights.unload(be, &w);
+            backend_cpu_ops.life.destroy(be);
             mem_free(out);
             fixture_deinit(&f);
         }

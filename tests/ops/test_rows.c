@@ -232,7 +232,7 @@ static void check_norm(uint32_t width, uint32_t n_rows, bool post_norm, struct r
         struct residual_norm_args a = {1,       width, want_x + at, delta + at, post_norm ? &w_dn : NULL,
                                        &w_norm, 1e-5f, want + at};
 
-        CHECK_OK(backend_cpu_ops.residual_norm(ref, &a));
+        CHECK_OK(backend_cpu_ops.op.residual_norm(ref, &a));
         CHECK(naive_norm_error(x0 + at, delta + at, post_norm ? dn : NULL, norm, width, 1e-5f, want_x + at, want + at) <
               2e-6);
     }
@@ -243,12 +243,12 @@ static void check_norm(uint32_t width, uint32_t n_rows, bool post_norm, struct r
 
             CHECK(be);
             memcpy(x, x0, n * sizeof(*x));
-            CHECK_OK(backend_cpu_ops.residual_norm(be, &a));
+            CHECK_OK(backend_cpu_ops.op.residual_norm(be, &a));
             CHECK(op_same(x, want_x, n) && op_same(out, want, n));
-            backend_cpu_ops.destroy(be);
+            backend_cpu_ops.life.destroy(be);
         }
     }
-    backend_cpu_ops.destroy(ref);
+    backend_cpu_ops.life.destroy(ref);
     mem_free_aligned(x0), mem_free_aligned(delta), mem_free_aligned(dn), mem_free_aligned(norm);
     mem_free_aligned(want_x), mem_free_aligned(want), mem_free_aligned(x), mem_free_aligned(out);
 }
@@ -275,12 +275,12 @@ TEST(residual_norm_parts_may_be_absent)
 
     CHECK(be);
     for (int i = 0; i < 20; i++) x[i] = keep[i] = (float)i - 7, norm[i] = 1;
-    CHECK_OK(backend_cpu_ops.residual_norm(be, &a));
+    CHECK_OK(backend_cpu_ops.op.residual_norm(be, &a));
     CHECK(op_same(x, keep, 20));
     a = (struct residual_norm_args){1, 20, x, keep, NULL, NULL, 1e-6f, NULL};
-    CHECK_OK(backend_cpu_ops.residual_norm(be, &a));
+    CHECK_OK(backend_cpu_ops.op.residual_norm(be, &a));
     for (int i = 0; i < 20; i++) CHECK(x[i] == 2 * keep[i]);
-    backend_cpu_ops.destroy(be);
+    backend_cpu_ops.life.destroy(be);
 }
 
 TEST(glu_softcap_gather_and_embed_do_not_depend_on_threads_or_batch)
@@ -298,7 +298,7 @@ TEST(glu_softcap_gather_and_embed_do_not_depend_on_threads_or_batch)
     want = op_floats(&r, ROWS * WIDTH, 1), got = op_floats(&r, ROWS * WIDTH, 1);
     CHECK(one && gate && up && table && want && got);
     for (int i = 0; i < ROWS; i++) tokens[i] = (int32_t)random_below(&r, VOCAB);
-    CHECK_OK(backend_cpu_ops.weight_load(one, &(struct host_tensor){"embed", DTYPE_F32, VOCAB, WIDTH, table, false},
+    CHECK_OK(backend_cpu_ops.weights.load(one, &(struct host_tensor){"embed", DTYPE_F32, VOCAB, WIDTH, table, false},
                                          WEIGHT_EMBED, &w, NULL));
     CHECK(w.data == table && w.bytes == 0);
     for (int isa = 0; isa <= (int)cpu_isa_best(); isa++) {
@@ -307,25 +307,25 @@ TEST(glu_softcap_gather_and_embed_do_not_depend_on_threads_or_batch)
         CHECK(be);
         for (int act = 0; act < 2; act++) {
             for (int i = 0; i < ROWS; i++)
-                CHECK_OK(backend_cpu_ops.glu(one, (enum activation)act, 1, WIDTH, gate + i * WIDTH, up + i * WIDTH,
+                CHECK_OK(backend_cpu_ops.op.glu(one, (enum activation)act, 1, WIDTH, gate + i * WIDTH, up + i * WIDTH,
                                              want + i * WIDTH));
             memcpy(got, gate, ROWS * WIDTH * sizeof(*got));
-            CHECK_OK(backend_cpu_ops.glu(be, (enum activation)act, ROWS, WIDTH, got, up, got));
+            CHECK_OK(backend_cpu_ops.op.glu(be, (enum activation)act, ROWS, WIDTH, got, up, got));
             CHECK(op_same(want, got, ROWS * WIDTH));
         }
         memcpy(want, gate, ROWS * WIDTH * sizeof(*got)), memcpy(got, gate, ROWS * WIDTH * sizeof(*got));
-        for (int i = 0; i < ROWS; i++) CHECK_OK(backend_cpu_ops.softcap(one, want + i * WIDTH, WIDTH, 30.0f));
-        CHECK_OK(backend_cpu_ops.softcap(be, got, ROWS * WIDTH, 30.0f));
+        for (int i = 0; i < ROWS; i++) CHECK_OK(backend_cpu_ops.op.softcap(one, want + i * WIDTH, WIDTH, 30.0f));
+        CHECK_OK(backend_cpu_ops.op.softcap(be, got, ROWS * WIDTH, 30.0f));
         CHECK(op_same(want, got, ROWS * WIDTH));
-        CHECK_OK(backend_cpu_ops.embed(be, &w, ROWS, tokens, 1.5f, got));
+        CHECK_OK(backend_cpu_ops.op.embed(be, &w, ROWS, tokens, 1.5f, got));
         for (int i = 0; i < ROWS * WIDTH; i++) CHECK(got[i] == table[tokens[i / WIDTH] * WIDTH + i % WIDTH] * 1.5f);
-        CHECK_OK(backend_cpu_ops.gather(be, 3, WIDTH, gate, pick, got));
+        CHECK_OK(backend_cpu_ops.op.gather(be, 3, WIDTH, gate, pick, got));
         for (int i = 0; i < 3; i++) CHECK(op_same(got + i * WIDTH, gate + pick[i] * WIDTH, WIDTH));
-        CHECK_OK(backend_cpu_ops.sync(be));
-        backend_cpu_ops.destroy(be);
+        CHECK_OK(backend_cpu_ops.memory.sync(be));
+        backend_cpu_ops.life.destroy(be);
     }
-    backend_cpu_ops.weight_unload(one, &w);
-    backend_cpu_ops.destroy(one);
+    backend_cpu_ops.weights.unload(one, &w);
+    backend_cpu_ops.life.destroy(one);
     mem_free_aligned(gate), mem_free_aligned(up), mem_free_aligned(table), mem_free_aligned(want),
         mem_free_aligned(got);
 }
@@ -337,13 +337,13 @@ TEST(vectors_become_floats)
     struct weight w;
 
     CHECK(be);
-    CHECK_OK(backend_cpu_ops.weight_load(be, &(struct host_tensor){"v", DTYPE_F16, 1, 5, h, false}, WEIGHT_VECTOR, &w,
+    CHECK_OK(backend_cpu_ops.weights.load(be, &(struct host_tensor){"v", DTYPE_F16, 1, 5, h, false}, WEIGHT_VECTOR, &w,
                                          NULL));
     CHECK_EQ(w.bytes, 20);
     for (int i = 0; i < 5; i++) CHECK(((const float *)w.data)[i] == half_to_float(h[i]));
-    backend_cpu_ops.weight_unload(be, &w);
-    backend_cpu_ops.weight_unload(be, &w);
-    backend_cpu_ops.destroy(be);
+    backend_cpu_ops.weights.unload(be, &w);
+    backend_cpu_ops.weights.unload(be, &w);
+    backend_cpu_ops.life.destroy(be);
 }
 
 TEST(create_says_what_is_wrong_and_leaks_nothing)
@@ -355,24 +355,24 @@ TEST(create_says_what_is_wrong_and_leaks_nothing)
     rd_status st = RD_E_NOMEM;
     char text[64];
 
-    CHECK_EQ(backend_cpu_ops.create(&o, &be, &err), RD_E_UNSUPPORTED);
+    CHECK_EQ(backend_cpu_ops.life.create(&o, &be, &err), RD_E_UNSUPPORTED);
     CHECK(strstr(err.text, "sse9") && strstr(err.text, cpu_isa_name(cpu_isa_best())));
     o = (struct backend_options){65, NULL, 0, false};
-    CHECK_EQ(backend_cpu_ops.create(&o, &be, &err), RD_E_INVALID);
+    CHECK_EQ(backend_cpu_ops.life.create(&o, &be, &err), RD_E_INVALID);
     CHECK(strstr(err.text, "65"));
     o.n_threads = 2;
     for (int64_t i = 0; st == RD_E_NOMEM && i < 100; i++) {
         be = NULL;
         mem_fail_after(i);
-        st = backend_cpu_ops.create(&o, &be, &err);
+        st = backend_cpu_ops.life.create(&o, &be, &err);
         mem_fail_after(-1);
         CHECK((st == RD_OK) == (be != NULL));
         if (st != RD_OK) CHECK_EQ(mem_n_alive(), alive);
     }
     CHECK_OK(st);
-    backend_cpu_ops.describe(be, text, sizeof(text));
+    backend_cpu_ops.life.describe(be, text, sizeof(text));
     CHECK(strstr(text, ", 2 threads"));
-    backend_cpu_ops.destroy(be);
-    backend_cpu_ops.destroy(NULL);
+    backend_cpu_ops.life.destroy(be);
+    backend_cpu_ops.life.destroy(NULL);
     CHECK_EQ(mem_n_alive(), alive);
 }

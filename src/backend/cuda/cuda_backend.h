@@ -110,8 +110,8 @@ rd_status cuda_wait_mark(struct backend *be);
 void cuda_graphs_free(struct backend *be);
 
 /* cuda_move.c */
-rd_status cuda_move_begin(struct backend *be, bool out, uint32_t n, void *const *device, void *const *host,
-                          uint64_t n_bytes, uint64_t *ticket);
+rd_status cuda_move_begin(struct backend *be, const struct kv_storage *kv, bool out, uint32_t n, const kv_page *ids,
+                          void *const *host, uint64_t *ticket);
 rd_status cuda_move_end(struct backend *be, bool out, uint64_t ticket, bool wait);
 void cuda_lanes_free(struct backend *be);
 

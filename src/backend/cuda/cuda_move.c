@@ -10,6 +10,8 @@
 #include "base/checked.h"
 #include "base/log.h"
 
+#define MOST_PAGES 64u                   /* in one call of copy_runs: their addresses lie on the stack */
+
 static void close_lane(struct cuda_lane *lane)
 {
     for (uint32_t i = 0; i < CUDA_LANE_EVENTS; i++)
@@ -54,11 +56,14 @@ static rd_status check_copy(struct backend *be, struct cuda_lane *lane, cudaErro
     return RD_E_IO;
 }
 
-static cudaError_t copy_runs(struct backend *be, struct cuda_lane *lane, bool out, uint32_t n, void *const *device,
-                             void *const *host, uint64_t n_bytes)
+static cudaError_t copy_runs(struct backend *be, struct cuda_lane *lane, const struct kv_storage *kv, bool out,
+                             uint32_t n, const kv_page *ids, void *const *host)
 {
+    const uint64_t n_bytes = kv->page_bytes;
+    void *device[MOST_PAGES];
     cudaError_t error = cudaSuccess;
 
+    for (uint32_t i = 0; i < n; i++) device[i] = (char *)kv->base + ids[i] * n_bytes;
     for (uint32_t i = 0, k; i < n && error == cudaSuccess; i += k) {
         k = pin_map_run(&be->pins, n - i, device + i, host + i, n_bytes);
         error = cudaMemcpyAsync(out ? host[i] : device[i], out ? device[i] : host[i], (size_t)(k * n_bytes),
@@ -67,8 +72,8 @@ static cudaError_t copy_runs(struct backend *be, struct cuda_lane *lane, bool ou
     return error;
 }
 
-rd_status cuda_move_begin(struct backend *be, bool out, uint32_t n, void *const *device, void *const *host,
-                          uint64_t n_bytes, uint64_t *ticket)
+rd_status cuda_move_begin(struct backend *be, const struct kv_storage *kv, bool out, uint32_t n, const kv_page *ids,
+                          void *const *host, uint64_t *ticket)
 {
     struct cuda_lane *lane = &be->lanes[out];
     cudaError_t error = cudaSuccess;
@@ -83,7 +88,8 @@ rd_status cuda_move_begin(struct backend *be, bool out, uint32_t n, void *const 
     }
     if (error == cudaSuccess && !out) error = cudaEventRecord(lane->order, (cudaStream_t)be->l.stream);
     if (error == cudaSuccess && !out) error = cudaStreamWaitEvent(lane->stream, lane->order, 0);
-    if (error == cudaSuccess) error = copy_runs(be, lane, out, n, device, host, n_bytes);
+    for (uint32_t at = 0; at < n && error == cudaSuccess; at += MOST_PAGES)
+        error = copy_runs(be, lane, kv, out, u32_min(n - at, MOST_PAGES), ids + at, host + at);
     if (error == cudaSuccess) error = cudaEventRecord(done, lane->stream);
     if (error != cudaSuccess) return check_copy(be, lane, error);
     *ticket = ++lane->n_begun;

@@ -1,10 +1,8 @@
 /* engine/executors/model_executor.c - forwards the engine's batch to the model, and page copies to the backend. */
 #include "engine/executors/model_executor.h"
 #include <string.h>
-#include "base/checked.h"
+#include "backend/compose.h"
 #include "base/log.h"
-
-#define MOVE_PAGES 64u                   /* in one call of the backend */
 
 rd_status model_executor_init(struct model_executor *x, const struct backend_ops *ops, struct backend *backend,
                               struct model *model, const struct kv_layout *layout, uint32_t n_pages)
@@ -13,12 +11,12 @@ rd_status model_executor_init(struct model_executor *x, const struct backend_ops
     x->ops = ops;
     x->backend = backend;
     x->model = model;
-    return ops->kv_create(backend, layout, n_pages, &x->kv);
+    return ops->pages.create(backend, layout, n_pages, &x->kv);
 }
 
 void model_executor_deinit(struct model_executor *x)
 {
-    if (x->kv.base) x->ops->kv_destroy(x->backend, &x->kv);
+    if (x->kv.base) x->ops->pages.destroy(x->backend, &x->kv);
     x->kv.base = NULL;
 }
 
@@ -69,66 +67,35 @@ static void *page(void *self, kv_page id)
 {
     struct model_executor *x = self;
 
-    return (uint8_t *)x->kv.base + id * x->kv.page_bytes;
+    return backend_page(x->ops, &x->kv, id);
 }
 
 static rd_status page_out(void *self, kv_page id, void *to)
 {
     struct model_executor *x = self;
-    void *from = page(x, id);
-    uint64_t ticket;
-    rd_status st;
 
-    if (x->ops->move_begin) {                               /* beside a step that may be under way */
-        st = x->ops->move_begin(x->backend, true, 1, &from, &to, x->kv.page_bytes, &ticket);
-        return st == RD_OK ? x->ops->move_end(x->backend, true, ticket, true) : st;
-    }
-    st = x->ops->copy(x->backend, to, from, x->kv.page_bytes);
-    return st == RD_OK ? x->ops->sync(x->backend) : st;
+    return backend_page_out(x->ops, x->backend, &x->kv, id, to);
 }
 
 static rd_status page_in(void *self, kv_page id, const void *from)
 {
     struct model_executor *x = self;
-    void *to = page(x, id), *host = (void *)(uintptr_t)from;
-    uint64_t ticket;
-    rd_status st;
 
-    if (x->ops->move_begin) {                               /* where a copy that fails is no step that fails */
-        st = x->ops->move_begin(x->backend, false, 1, &to, &host, x->kv.page_bytes, &ticket);
-        return st == RD_OK ? x->ops->move_end(x->backend, false, ticket, true) : st;
-    }
-    st = x->ops->copy(x->backend, to, from, x->kv.page_bytes);
-    return st == RD_OK ? x->ops->sync(x->backend) : st;
+    return backend_page_in(x->ops, x->backend, &x->kv, id, from);
 }
 
-/* On a CPU pages are host memory: a copy, done when it begins. */
 static rd_status move_begin(void *self, bool out, uint32_t n, const kv_page *ids, void *const *host, uint64_t *ticket)
 {
     struct model_executor *x = self;
-    void *pages[MOVE_PAGES];
-    rd_status st = RD_OK;
 
-    *ticket = 0;
-    for (uint32_t at = 0, n_now; at < n && st == RD_OK; at += n_now) {
-        n_now = u32_min(n - at, MOVE_PAGES);
-        for (uint32_t i = 0; i < n_now; i++) {
-            pages[i] = page(self, ids[at + i]);
-            if (!x->ops->move_begin)
-                memcpy(out ? host[at + i] : pages[i], out ? pages[i] : host[at + i], x->kv.page_bytes);
-        }
-        if (x->ops->move_begin)
-            st = x->ops->move_begin(x->backend, out, n_now, pages, host + at, x->kv.page_bytes, ticket);
-        if (st != RD_OK && at > 0) (void)x->ops->move_end(x->backend, out, *ticket, true);  /* those before */
-    }
-    return st;
+    return backend_move_begin(x->ops, x->backend, &x->kv, out, n, ids, host, ticket);
 }
 
 static rd_status move_end(void *self, bool out, uint64_t ticket, bool wait)
 {
     struct model_executor *x = self;
 
-    return x->ops->move_end ? x->ops->move_end(x->backend, out, ticket, wait) : RD_OK;
+    return backend_move_end(x->ops, x->backend, out, ticket, wait);
 }
 
 static bool is_dead(void *self)
@@ -139,21 +106,21 @@ static bool is_dead(void *self)
         log_error("the model's file, or its packed copy, was cut short or its disk failed while it was in use");
         return true;
     }
-    return x->ops->is_dead && x->ops->is_dead(x->backend);
+    return backend_is_dead(x->ops, x->backend);
 }
 
 static void pin(void *self, void *p, uint64_t n_bytes, bool on)
 {
     struct model_executor *x = self;
 
-    if (x->ops->pin) x->ops->pin(x->backend, p, n_bytes, on);
+    x->ops->memory.pin(x->backend, p, n_bytes, on);
 }
 
 static void copy_rows(void *self, kv_page to, kv_page from, uint32_t n_rows)
 {
     struct model_executor *x = self;
 
-    if (x->ops->kv_copy_rows(x->backend, &x->kv, to, from, n_rows) != RD_OK) x->n_copy_failed++;
+    if (x->ops->pages.copy_rows(x->backend, &x->kv, to, from, n_rows) != RD_OK) x->n_copy_failed++;
 }
 
 static bool differs(void *self, kv_page a, kv_page b, uint32_t n_rows, struct page_difference *where)
@@ -195,7 +162,7 @@ struct executor model_executor_view(struct model_executor *x, uint32_t max_rows,
                              .begin = model_can_begin(x->model) ? begin : NULL,
                              .end = end,
                              .is_dead = is_dead,
-                             .pin = x->ops->pin ? pin : NULL,
+                             .pin = x->ops->memory.pin ? pin : NULL,
                              .copy_rows = copy_rows,
                              .page = x->ops->traits.shares_memory ? page : NULL,
                              .move_begin = move_begin,

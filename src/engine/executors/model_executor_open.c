@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "backend/backend_registry.h"
+#include "backend/compose.h"
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -14,7 +15,6 @@
 #include "format/packed_file.h"
 
 #define KV_MIN_BYTES     (256ull << 20)
-#define KV_MAX_BYTES     (8ull << 30)
 #define CHUNK_SLOW       1024u /* as far as the engine's target time allows */
 #define CHUNK_FAST       2048u
 #define PACKED_MAX_BYTES (16ull << 30)
@@ -46,7 +46,7 @@ static void close_model(void *self)
 
     model_executor_deinit(&m->x);
     model_destroy(m->x.model);
-    if (m->x.backend && m->owns_backend) m->x.ops->destroy(m->x.backend);
+    if (m->x.backend && m->owns_backend) m->x.ops->life.destroy(m->x.backend);
     mem_free(m->packed_dir);
     mem_free(m);
 }
@@ -66,7 +66,7 @@ static rd_status open_device(struct open_model *m, const struct executor_options
     }
     if (st != RD_OK) return st;
     t->device = m->x.ops->traits;
-    m->x.ops->describe(m->x.backend, t->about, sizeof(t->about));
+    m->x.ops->life.describe(m->x.backend, t->about, sizeof(t->about));
     snprintf(t->computes, sizeof(t->computes), "%s", t->device.same_everywhere ? m->x.ops->name : t->about);
     return RD_OK;
 }
@@ -109,10 +109,10 @@ static rd_status load_weights(struct open_model *m, const struct executor_option
 /* A device's memory is the cache's, except what the driver and a later kernel may want. */
 static uint64_t default_kv_bytes(const struct open_model *m)
 {
-    uint64_t left = m->x.ops->free_bytes ? m->x.ops->free_bytes(m->x.backend) : 0;
+    uint64_t left = backend_free_bytes(m->x.ops, m->x.backend);
 
-    if (m->x.ops->free_bytes) return left / 100 * 92 > KV_MIN_BYTES ? left / 100 * 92 : left;
-    return u64_min(KV_MAX_BYTES, u64_max(KV_MIN_BYTES, sysinfo_memory() / 5));
+    if (m->x.ops->traits.shares_memory) return left;
+    return left / 100 * 92 > KV_MIN_BYTES ? left / 100 * 92 : left;
 }
 
 /* Pages for the budget; at least one page more than one token needs. */

@@ -68,9 +68,21 @@ static rd_status forward(struct model *m, struct kv_storage *kv, const struct mo
 }
 
 static const struct hub_family hub[] = {
-    {.model_type = "gemma2", .act_key = "hidden_activation", .act = "gelu_pytorch_tanh", .n_heads = 8, .n_kv_heads = 4,
-     .head_dim = 256, .n_ctx = 8192, .theta = 1e4, .tied = true, .norms_plus_one = true, .post_norms = true,
-     .window = 4096, .pattern = 2, .query_scalar = true, .softcaps = true},
+    {.model_type = "gemma2",
+     .act_key = "hidden_activation",
+     .act = "gelu_pytorch_tanh",
+     .n_heads = 8,
+     .n_kv_heads = 4,
+     .head_dim = 256,
+     .n_ctx = 8192,
+     .theta = 1e4,
+     .tied = true,
+     .norms_plus_one = true,
+     .post_norms = true,
+     .window = 4096,
+     .pattern = 2,
+     .query_scalar = true,
+     .softcaps = true},
 };
 
 const struct model_arch model_gemma2 = {

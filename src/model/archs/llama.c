@@ -46,10 +46,22 @@ static rd_status forward(struct model *m, struct kv_storage *kv, const struct mo
 }
 
 static const struct hub_family hub[] = {
-    {.model_type = "llama", .act_key = "hidden_act", .act = "silu", .n_heads = 32, .n_ctx = 2048, .theta = 1e4,
+    {.model_type = "llama",
+     .act_key = "hidden_act",
+     .act = "silu",
+     .n_heads = 32,
+     .n_ctx = 2048,
+     .theta = 1e4,
      .half_split = true},
-    {.model_type = "mistral", .act_key = "hidden_act", .act = "silu", .n_heads = 32, .n_kv_heads = 8, .n_ctx = 131072,
-     .theta = 1e4, .half_split = true, .window_is_on = true},
+    {.model_type = "mistral",
+     .act_key = "hidden_act",
+     .act = "silu",
+     .n_heads = 32,
+     .n_kv_heads = 8,
+     .n_ctx = 131072,
+     .theta = 1e4,
+     .half_split = true,
+     .window_is_on = true},
 };
 
 static const struct kv_loss kv_losses[] = {{64, 3.3, 0.4}};
