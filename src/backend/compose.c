@@ -67,7 +67,7 @@ rd_status backend_move_begin(const struct backend_ops *ops, struct backend *be, 
 
 rd_status backend_move_end(const struct backend_ops *ops, struct backend *be, bool out, uint64_t ticket, bool wait)
 {
-    if (!ops->async || !ops->async->move_begin) return RD_OK;   /* done when it began */
+    if (!ops->async || !ops->async->move_begin) return RD_OK; /* done when it began */
     return ops->async->move_end(be, out, ticket, wait);
 }
 
