@@ -1,6 +1,7 @@
 /* api/answer_memory.c - two short lists, newest first: sequences of tokens, and answers with calls. */
 #include "api/answer_memory.h"
 #include <string.h>
+#include "api/conversation.h"
 #include "api/memory_record.h"
 #include "base/checked.h"
 #include "base/limits.h"
@@ -292,22 +293,6 @@ bool answer_memory_load(struct answer_memory *m, const void *record, size_t n)
 
 /* ---- restore ---- */
 
-/* Two JSON texts, or a text and a value, of one meaning. */
-static bool same_arguments(const char *kept, const json_t *sent)
-{
-    const char *text = json_string_value(sent);
-    json_t *a, *b;
-    bool same;
-
-    if (text && strcmp(kept, text) == 0) return true;
-    a = json_loads(kept, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
-    b = text ? json_loads(text, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL) : json_incref((json_t *)(uintptr_t)sent);
-    same = a && b && json_equal(a, b);
-    json_decref(a);
-    json_decref(b);
-    return same;
-}
-
 static bool same_calls(const json_t *kept, const json_t *sent)
 {
     if (json_array_size(kept) != json_array_size(sent)) return false;
@@ -316,7 +301,7 @@ static bool same_calls(const json_t *kept, const json_t *sent)
         const char *name = json_string_value(json_object_get(function, "name"));
 
         if (!name || strcmp(name, json_string_value(json_object_get(k, "name"))) != 0) return false;
-        if (!same_arguments(json_string_value(json_object_get(k, "arguments")), json_object_get(function, "arguments")))
+        if (!conversation_same_arguments(json_object_get(k, "arguments"), json_object_get(function, "arguments")))
             return false;
     }
     return true;

@@ -39,6 +39,28 @@ struct conversation conversation_begin(const json_t *tools)
     return digest((struct conversation){{0, 0}, false}, &text);
 }
 
+static json_t *value_of(const json_t *arguments)
+{
+    if (!json_is_string(arguments)) return json_incref((json_t *)(uintptr_t)arguments);
+    return json_loadb(json_string_value(arguments), json_string_length(arguments), JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+}
+
+bool conversation_same_arguments(const json_t *a, const json_t *b)
+{
+    json_t *x, *y;
+    bool same;
+
+    if (json_is_string(a) && json_is_string(b) && json_string_length(a) == json_string_length(b) &&
+        memcmp(json_string_value(a), json_string_value(b), json_string_length(a)) == 0)
+        return true;
+    x = value_of(a);
+    y = value_of(b);
+    same = json_equal(x, y);
+    json_decref(x);
+    json_decref(y);
+    return same;
+}
+
 /* Arguments: an object, or a text that spells one. */
 static void put_arguments(struct buf *out, const json_t *arguments)
 {

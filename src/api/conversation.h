@@ -22,3 +22,6 @@ struct conversation conversation_add(struct conversation before, const json_t *m
 /* An assistant message as it was delivered: calls as in answer_memory.h, or NULL. */
 struct conversation conversation_add_answer(struct conversation before, const char *content, size_t n,
                                             const json_t *calls);
+/* Are two calls' arguments one to JSON? Each is a value, or a text that spells one; a text that
+ * spells none equals itself alone. */
+bool conversation_same_arguments(const json_t *a, const json_t *b);

@@ -315,23 +315,6 @@ static json_t *arguments_of(const json_t *calls)
     return list;
 }
 
-static json_t *value_of(const json_t *arguments)
-{
-    if (!json_is_string(arguments)) return json_incref((json_t *)(uintptr_t)arguments);
-    return json_loadb(json_string_value(arguments), json_string_length(arguments), JSON_ALLOW_NUL, NULL);
-}
-
-/* Equal as JSON, each an object or a text that spells it. */
-static bool same_arguments(const json_t *a, const json_t *b)
-{
-    json_t *x = value_of(a), *y = value_of(b);
-    bool same = x && y && json_equal(x, y);
-
-    json_decref(x);
-    json_decref(y);
-    return same;
-}
-
 static void recall_calls(struct spelling_memory *m, const struct kv_space *owner, json_t *message, struct hash128 said,
                          bool keeps)
 {
@@ -345,7 +328,7 @@ static void recall_calls(struct spelling_memory *m, const struct kv_space *owner
         json_t *function = json_object_get(json_array_get(calls, i), "function"), *first = json_array_get(kept, i);
 
         if (json_is_object(function) && json_is_string(first) == json_is_string(json_object_get(function, "arguments")) &&
-            same_arguments(first, json_object_get(function, "arguments")))
+            conversation_same_arguments(first, json_object_get(function, "arguments")))
             (void)json_object_set(function, "arguments", first);
     }
     if (!known && keeps) remember(m, owner, SPELLING_CALLS, said, sent, NULL);
