@@ -56,15 +56,18 @@ void memory_file_again(struct memory_file *f, const void *record, size_t n)
     frame(&f->anew, record, n);
 }
 
-static rd_status replace_file(struct memory_file *f)
+/* for_good: not even a power cut brings the old one back. */
+static rd_status replace_file(struct memory_file *f, bool for_good)
 {
     struct cache_file file = {-1, NULL};
     struct rd_error err = {RD_OK, ""};
     rd_status st = cache_file_create(f->dir, f->anew.n, &file, &err);
 
     if (st == RD_OK) st = cache_file_write(&file, 0, f->anew.data, f->anew.n, &err);
+    if (st == RD_OK && for_good) st = cache_file_sync(&file, &err);
     if (st == RD_OK) st = cache_file_commit(&file, f->dir, f->name, &err);
     cache_file_abandon(&file);
+    if (st == RD_OK && for_good) st = data_file_sync_dir(f->dir);
     data_file_close(&f->file);
     if (st == RD_OK) st = data_file_open(f->dir, f->name, DATA_FILE_WRITE, &f->file);
     return st;
@@ -76,7 +79,7 @@ static void write_anew(struct memory_file *f, bool empty)
 
     buf_append(&f->anew, &head, sizeof(head));
     if (!empty) f->owner.dump(f->owner.arg, f);
-    if (f->anew.failed || replace_file(f) != RD_OK) give_up(f, "cannot write it anew");
+    if (f->anew.failed || replace_file(f, empty) != RD_OK) give_up(f, "cannot write it anew");
     f->end = f->anew.n;
     buf_deinit(&f->anew);
 }

@@ -5,9 +5,9 @@
  *
  * Without it a restarted server would have the pages of a conversation, but not the spelling that finds them. The file
  * is read when it is opened; a thread of the lowest priority appends, and writes the file anew from memory when it has
- * outgrown max_bytes. Nothing is synced: what a crash leaves ends at the first record that is not whole, and is cut
- * there. Losing the file costs time, never an answer. One process writes a file (it has the lock NAME.lock); others
- * only read it.
+ * outgrown max_bytes. Only a clear is synced: what a crash leaves ends at the first record that is not whole, and is
+ * cut there. Losing the file costs time, never an answer. One process writes a file (it has the lock NAME.lock);
+ * others only read it.
  *
  * Thread  open, close: the loading thread; put: any thread, never blocks (a full queue drops the record).
  * Errors  RD_E_NOMEM, RD_E_INTERNAL (no thread). What goes wrong with the file is logged once, and nothing is written

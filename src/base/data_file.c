@@ -176,6 +176,17 @@ rd_status data_file_remove(const char *dir, const char *name)
     return file_calls->unlink(path) ? from_errno() : RD_OK;
 }
 
+rd_status data_file_sync_dir(const char *dir)
+{
+    int fd = file_call_fails() ? -1 : file_calls->open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    rd_status st = RD_OK;
+
+    if (fd < 0) return from_errno();
+    if (file_call_fails() || (file_calls->fsync(fd) && errno != EINVAL)) st = RD_E_IO;
+    file_calls->close(fd);
+    return st;
+}
+
 rd_status data_file_lock(const char *dir, const char *name, struct data_file *out)
 {
     rd_status st = open_with(dir, name, O_RDWR | O_CREAT, out);

@@ -1,7 +1,8 @@
 /* base/data_file.h - files of our own that are read and written at offsets, in a folder that is the user's alone.
  *
  * Files are made 0600 whatever the umask; symbolic links are not followed, and a file that belongs to another user or
- * that others may write to is refused (base/cache_dir.h makes the folder so). Nothing is synced but by data_file_sync.
+ * that others may write to is refused (base/cache_dir.h makes the folder so). Nothing is synced but by data_file_sync,
+ * data_file_sync_dir.
  * Every call goes through the fault hook of base/file.h.
  *
  * Thread  any thread; reads and writes of one file at different places may run beside each other.
@@ -42,6 +43,8 @@ rd_status data_file_is_at(const struct data_file *f, const char *dir, const char
 rd_status data_file_used(const struct data_file *f, int64_t *used_s);
 rd_status data_file_set_used(const char *dir, const char *name, int64_t used_s);
 rd_status data_file_remove(const char *dir, const char *name);
+/* The folder's names are on the disk, where the file system can do that: what was removed stays removed. */
+rd_status data_file_sync_dir(const char *dir);
 /* Opens or makes a file and takes its lock, which goes with the file or the process. RD_E_AGAIN: another holds it. */
 rd_status data_file_lock(const char *dir, const char *name, struct data_file *out);
 

@@ -45,6 +45,7 @@ static const struct file_calls system_calls = {
     .pread = pread,
     .pwrite = pwrite,
     .fdatasync = fdatasync,
+    .fsync = fsync,
     .ftruncate = ftruncate,
     .fallocate = fallocate,
     .flock = flock,

@@ -20,6 +20,7 @@ struct file_calls {
     ssize_t (*pread)(int fd, void *p, size_t n, off_t at);
     ssize_t (*pwrite)(int fd, const void *p, size_t n, off_t at);
     int (*fdatasync)(int fd);
+    int (*fsync)(int fd); /* of a folder: its names */
     int (*ftruncate)(int fd, off_t n);
     int (*fallocate)(int fd, int mode, off_t at, off_t n);
     int (*flock)(int fd, int how);

@@ -555,16 +555,43 @@ void page_store_get_counts(struct page_store *s, struct store_counts *out)
 
 /* ---- dropping ---- */
 
-rd_status page_store_drop(struct page_store *s, struct store_space *space)
+/* Without it a power cut might bring back what was dropped. */
+static rd_status sync_names(struct page_store *s)
+{
+    char reason[128];
+    rd_status st = data_file_sync_dir(s->dir);
+
+    if (st == RD_OK || st == RD_E_NOT_FOUND) return RD_OK;
+    log_warn("disk cache: the folder cannot be synced (%s)", data_file_reason(reason, sizeof(reason)));
+    mutex_lock(&s->lock);
+    s->counts.n_remove_errors++;
+    mutex_unlock(&s->lock);
+    return RD_E_IO;
+}
+
+/* space NULL: whatever there is. */
+static rd_status drop_all_of(struct page_store *s, const struct hash128 *space)
 {
     rd_status st = RD_OK;
+    bool any = false;
 
     if (s->lock_file.fd < 0) return RD_E_AGAIN;
     for (uint32_t i = 0; i < s->n_segments; i++) {
-        if (!s->segments[i] || (space && !hash128_equal(s->segments[i]->head.space, space->seed))) continue;
+        if (!s->segments[i] || (space && !hash128_equal(s->segments[i]->head.space, *space))) continue;
+        any = true;
         if (store_drop_segment(s, i) != RD_OK) st = RD_E_IO;
     }
-    return st;
+    return any && sync_names(s) != RD_OK ? RD_E_IO : st;
+}
+
+rd_status page_store_drop(struct page_store *s, struct store_space *space)
+{
+    return drop_all_of(s, space ? &space->seed : NULL);
+}
+
+rd_status page_store_drop_listed(struct page_store *s, struct hash128 space)
+{
+    return drop_all_of(s, &space);
 }
 
 void page_store_forsake(struct page_store *s, struct store_space *space)

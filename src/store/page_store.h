@@ -101,7 +101,8 @@ uint32_t page_store_read(struct page_store *s, struct store_space *space, const 
 /* A reader looks at the folder again; it becomes the writer if there is none any more. A writer whose folder was removed
  * makes it again, or reads what another process has made of it meanwhile. */
 void page_store_refresh(struct page_store *s);
-/* Drops everything of a namespace, or (NULL) all there is; by the writer only. RD_E_IO: some of it is still there. */
+/* Drops everything of a namespace, or (NULL) all there is; by the writer only. RD_OK: not even a power cut brings it
+ * back. RD_E_IO: some of it is still there, or might be again. */
 rd_status page_store_drop(struct page_store *s, struct store_space *space);
 /* This process finds nothing of that namespace (NULL: of those it has named so far) any more, nor what it puts there
  * from now on after its end. Any thread. */

@@ -72,14 +72,3 @@ uint32_t page_store_list(struct page_store *s, struct store_space_info *list, ui
     qsort(list, n, sizeof(*list), latest_first);
     return n;
 }
-
-rd_status page_store_drop_listed(struct page_store *s, struct hash128 space)
-{
-    rd_status st = RD_OK;
-
-    if (s->lock_file.fd < 0) return RD_E_AGAIN;
-    for (uint32_t i = 0; i < s->n_segments; i++)
-        if (s->segments[i] && hash128_equal(s->segments[i]->head.space, space) && store_drop_segment(s, i) != RD_OK)
-            st = RD_E_IO;
-    return st;
-}

@@ -154,6 +154,29 @@ TEST(a_file_that_cannot_be_removed_is_counted_and_said_once)
     mem_disk_destroy(disk);
 }
 
+/* What was dropped is found no more, and that a power cut might bring it back is told. */
+TEST(a_folder_that_cannot_be_synced_after_a_drop_is_told)
+{
+    for (int64_t call = 1; call <= 2; call++) {             /* behind the removal: the folder is opened, and synced */
+        struct store_rig g;
+        uint32_t a[RIG_P];
+
+        rig_init(&g, PAGE, 1 << 20, 9000);
+        rig_text(1, a, 1);
+        CHECK(rig_open(&g));
+        CHECK_OK(rig_put(&g, g.space, "a", a, 1));
+        CHECK_OK(page_store_flush(g.s));
+        file_fail_after(call);
+        CHECK_EQ(page_store_drop(g.s, NULL), RD_E_IO);
+        file_fail_after(-1);
+        CHECK_EQ(rig_counts(&g).n_remove_errors, 1);
+        CHECK_EQ(rig_counts(&g).n_segments, 0);
+        CHECK_OK(page_store_drop(g.s, NULL));
+        rig_close(&g);
+        rig_deinit(&g);
+    }
+}
+
 /* A clock that is set back or on by hours changes the order in which segments go, and nothing else. (F79) */
 TEST(a_wall_clock_that_jumps_costs_no_page_that_has_room)
 {

@@ -258,6 +258,39 @@ static void cuts(uint64_t page_bytes, uint64_t cap, uint64_t segment_bytes, bool
     clock_fake_destroy(p.g.clock);
 }
 
+/* What was dropped is dropped, wherever the power fails from then on: the folder's names are synced. */
+TEST(a_drop_outlives_a_power_cut)
+{
+    struct power p = {.evicts = false};
+    uint64_t n_names = 0;
+    size_t flushed, dropped;
+
+    random_init(&p.r, test_seed());
+    rig_on_disk(&p.g, 600, 4 << 20, 12000);
+    p.disk = mem_disk_create();
+    p.left = mem_disk_create();
+    mem_disk_use(p.disk);
+    mem_disk_record(p.disk);
+    CHECK(rig_open(&p.g));
+    for (uint32_t k = 0; k < N_TEXTS; k++) CHECK(put(&p, k, N_PAGES));
+    CHECK_OK(page_store_flush(p.g.s));
+    flushed = mem_disk_log_length(p.disk);
+    CHECK_OK(page_store_drop(p.g.s, NULL));
+    dropped = mem_disk_log_length(p.disk);
+    for (uint32_t i = 0; i < 100 * MEM_CUT_KINDS; i++) {
+        mem_disk_cut(p.disk, flushed, (enum mem_cut)(i % MEM_CUT_KINDS), &p.r, p.left);
+        n_names += mem_disk_bytes(p.left, ".pages") > 0;
+        mem_disk_cut(p.disk, dropped, (enum mem_cut)(i % MEM_CUT_KINDS), &p.r, p.left);
+        CHECK_EQ(mem_disk_bytes(p.left, ".pages"), 0);
+    }
+    CHECK(n_names > 0);                                     /* there was something to come back */
+    rig_close(&p.g);
+    mem_disk_use(NULL);
+    mem_disk_destroy(p.disk);
+    mem_disk_destroy(p.left);
+    clock_fake_destroy(p.g.clock);
+}
+
 TEST(small_pages_with_room) { cuts(600, 4 << 20, 12000, false, n_cuts_wanted() / 2); }
 TEST(pages_over_several_blocks) { cuts(5000, 4 << 20, 40000, false, n_cuts_wanted() / 4); }
 TEST(a_store_that_evicts) { cuts(600, 40000, 9000, true, n_cuts_wanted() / 4); }

@@ -21,7 +21,7 @@ struct inode { uint8_t *data; size_t n, cap; int64_t mtime_s; };
 struct name { char text[NAME_BYTES]; uint32_t inode; };
 struct names { struct name all[MAX_NAMES]; uint32_t n; };
 
-enum op_kind { OP_WRITE, OP_SIZE, OP_ZERO, OP_SYNC, OP_NAME, OP_RENAME, OP_UNLINK };
+enum op_kind { OP_WRITE, OP_SIZE, OP_ZERO, OP_SYNC, OP_SYNC_NAMES, OP_NAME, OP_RENAME, OP_UNLINK };
 struct op {
     enum op_kind kind;
     uint32_t inode;
@@ -155,6 +155,7 @@ static int disk_open(const char *path, int flags, mode_t mode)
     uint32_t slot = 0, inode;
 
     (void)mode;
+    if (flags & O_DIRECTORY) return FOLDER_FD;
     if (!name && !(flags & O_CREAT)) return fail(ENOENT);
     if (name && (flags & O_EXCL)) return fail(EEXIST);
     while (slot < MAX_OPEN && current->open[slot].is_open) slot++;
@@ -181,6 +182,7 @@ static int disk_openat(int dir, const char *name, int flags)
 
 static int disk_close(int fd)
 {
+    if (fd == FOLDER_FD) return 0;
     if (inode_of(fd) == NO_FILE) return fail(EBADF);
     current->open[fd - FIRST_FD].is_open = false;
     return 0;
@@ -221,6 +223,13 @@ static int disk_fdatasync(int fd)
 
     if (i == NO_FILE) return fail(EBADF);
     note(current, OP_SYNC, i);
+    return 0;
+}
+
+static int disk_fsync(int fd)
+{
+    if (fd != FOLDER_FD) return disk_fdatasync(fd);
+    note(current, OP_SYNC_NAMES, NO_FILE);
     return 0;
 }
 
@@ -405,6 +414,7 @@ static const struct file_calls disk_calls = {
     .pread = disk_pread,
     .pwrite = disk_pwrite,
     .fdatasync = disk_fdatasync,
+    .fsync = disk_fsync,
     .ftruncate = disk_ftruncate,
     .fallocate = disk_fallocate,
     .flock = disk_flock,
@@ -614,20 +624,22 @@ static void apply_name(struct names *names, const struct op *op)
     }
 }
 
-/* Names that are on the disk: a journal that a sync writes out up to there keeps their order, or each by itself. */
+/* Names that are on the disk: those before a sync of the folder; of the rest a journal that a sync writes out up to there
+ * keeps their order, or each by itself. */
 static void cut_names(const struct mem_disk *d, size_t n, enum mem_cut kind, struct random *r, struct names *out)
 {
     bool journal = random_below(r, 2), all = kind == MEM_CUT_KEPT || kind == MEM_CUT_NAMES_FIRST;
-    size_t last_sync = 0, n_ordered = 0;
+    size_t last_sync = 0, n_ordered = 0, n_synced = 0;
     uint32_t kept_of_8 = (uint32_t)random_below(r, 9);
 
     for (size_t i = 0; i < n; i++)
         if (d->log[i].kind == OP_SYNC) last_sync = i;
+        else if (d->log[i].kind == OP_SYNC_NAMES) last_sync = n_synced = i;
     if (journal) n_ordered = last_sync + random_below(r, n - last_sync + 1);
     *out = d->base_names;
     for (size_t i = 0; i < n; i++) {
         if (d->log[i].kind < OP_NAME) continue;
-        if (all || (journal ? i < n_ordered : random_below(r, 8) < kept_of_8)) apply_name(out, &d->log[i]);
+        if (all || i < n_synced || (journal ? i < n_ordered : random_below(r, 8) < kept_of_8)) apply_name(out, &d->log[i]);
     }
 }
 
