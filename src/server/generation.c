@@ -27,6 +27,8 @@
 #define TEXT_COPIES       4u             /* of a prompt, for each choice: request, text, token ids */
 #define GIVE_BACK_BYTES   (8u << 20)     /* what held so much leaves holes in the heap */
 #define SECOND_NS         1000000000ull
+#define CACHE_HEADER      "X-Radish-Cache"
+#define CACHE_HEADER_BYTES 128u
 #define OUTPUT_PAUSE      (256u << 10)   /* bytes waiting for a slow reader (F43) */
 
 static const struct conn_owner generation_owner;
@@ -170,14 +172,25 @@ static void log_end(const struct generation *g, int status)
 
 /* ---- the ways to end; g is gone afterwards ---- */
 
-/* The last bytes of a stream. */
-static void finish_stream(struct http_conn *conn, struct buf *out)
+/* What the cache did, for whoever does not look into the body: in the head, or behind a stream, whose head leaves before
+ * that is known. */
+static void put_cache_header(const struct generation *g, char header[CACHE_HEADER_BYTES])
+{
+    struct rd_usage u;
+
+    generation_usage(g, &u);
+    snprintf(header, CACHE_HEADER_BYTES, CACHE_HEADER ": prompt=%u; cached=%u; cause=%s\r\n", u.n_prompt, u.n_cached,
+             rd_miss_cause_name((enum rd_miss_cause)g->choices[0].usage.miss));
+}
+
+/* The last bytes of a stream, and the fields behind it. */
+static void finish_stream(struct http_conn *conn, struct buf *out, const char *trailers)
 {
     if (conn && out->failed) {
         http_stream_break(conn);
     } else if (conn) {
         http_stream_write(conn, out->data, out->n);
-        http_stream_end(conn);
+        http_stream_end_with(conn, trailers);
     }
     buf_deinit(out);
 }
@@ -196,7 +209,7 @@ static void end_with_error(struct generation *g, struct api_error *e)
         if (g->format->events && g->format->events->keep) g->format->events->keep(g, &out);
     }
     generation_destroy(g);
-    if (streaming) finish_stream(conn, &out);
+    if (streaming) finish_stream(conn, &out, "");
     else http_reply_error(conn, e);
 }
 
@@ -204,32 +217,24 @@ static void end_stream(struct generation *g)
 {
     struct http_conn *conn = g->conn;
     struct buf out = {0};
+    char trailer[CACHE_HEADER_BYTES];
 
     generation_put_end(g, &out);
     log_end(g, 200);
+    put_cache_header(g, trailer);
     generation_destroy(g);
-    finish_stream(conn, &out);
-}
-
-/* What the cache did, for whoever does not look into the body. A stream's head leaves before that is known. */
-static void put_cache_header(const struct generation *g, char *header, size_t size)
-{
-    struct rd_usage u;
-
-    generation_usage(g, &u);
-    snprintf(header, size, "X-Radish-Cache: prompt=%u; cached=%u; cause=%s\r\n", u.n_prompt, u.n_cached,
-             rd_miss_cause_name((enum rd_miss_cause)g->choices[0].usage.miss));
+    finish_stream(conn, &out, trailer);
 }
 
 static void end_whole(struct generation *g)
 {
     struct http_conn *conn = g->conn;
     struct buf out = {0};
-    char header[128];
+    char header[CACHE_HEADER_BYTES];
 
     generation_put_whole(g, &out);
     log_end(g, 200);
-    put_cache_header(g, header, sizeof(header));
+    put_cache_header(g, header);
     generation_destroy(g);
     if (out.failed) http_reply_json(conn, &out);            /* which says so */
     else http_reply(conn, 200, "application/json", header, &out);
@@ -372,7 +377,7 @@ static bool write_stream(struct generation *g, struct buf *out)
 
         log_end(g, 499);
         generation_destroy(g);
-        finish_stream(conn, out);
+        finish_stream(conn, out, "");
         return false;
     }
     if (g->conn && out->n && !out->failed) {
@@ -407,7 +412,7 @@ static bool begin_stream(struct generation *g)
         return false;
     }
     if (leaves) enter_background(g);
-    else http_stream_start(g->conn, is_lines(g) ? "application/x-ndjson" : "text/event-stream");
+    else http_stream_start_with(g->conn, is_lines(g) ? "application/x-ndjson" : "text/event-stream", CACHE_HEADER);
     if (!events) generation_make_frame(g);
     g->streaming = true;
     g->sent_ns = now_ns();

@@ -267,7 +267,12 @@ void http_reply_json(struct http_conn *c, struct buf *body)
     http_reply_error(c, &e);
 }
 
-void http_stream_start(struct http_conn *c, const char *type)
+static bool takes_trailers(const struct http_conn *c)
+{
+    return c->chunked_out && c->head.takes_trailers;
+}
+
+void http_stream_start_with(struct http_conn *c, const char *type, const char *trailers)
 {
     struct buf out = {0};
 
@@ -275,10 +280,16 @@ void http_stream_start(struct http_conn *c, const char *type)
     c->chunked_out = !c->head.http_1_0;
     if (!c->chunked_out) c->head.keep_alive = false;
     put_head(c, &out, 200, type, "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n");
+    if (takes_trailers(c) && *trailers) buf_printf(&out, "Trailer: %s\r\n", trailers);
     buf_puts(&out, c->chunked_out ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n");
     if (out.failed) break_off(c);
     output(c, out.data, out.n);
     buf_deinit(&out);
+}
+
+void http_stream_start(struct http_conn *c, const char *type)
+{
+    http_stream_start_with(c, type, "");
 }
 
 /* "1f4\r\n" */
@@ -311,11 +322,18 @@ void http_stream_write(struct http_conn *c, const char *s, size_t n)
     if (out->failed || out->cap > SCRATCH_BYTES) buf_deinit(out);
 }
 
-void http_stream_end(struct http_conn *c)
+void http_stream_end_with(struct http_conn *c, const char *trailers)
 {
-    if (c->chunked_out) output(c, "0\r\n\r\n", 5);      /* nothing where a piece was lost */
+    if (c->chunked_out) output(c, "0\r\n", 3);           /* nothing where a piece was lost */
+    if (takes_trailers(c)) output(c, trailers, strlen(trailers));
+    if (c->chunked_out) output(c, "\r\n", 2);
     c->streaming = false;
     response_done(c);
+}
+
+void http_stream_end(struct http_conn *c)
+{
+    http_stream_end_with(c, "");
 }
 
 void http_stream_break(struct http_conn *c)

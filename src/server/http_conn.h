@@ -98,8 +98,13 @@ void http_peer(const struct http_conn *c, char *out, size_t size);
 /* A stream: head, pieces, end. type: "text/event-stream", ... A piece goes to the socket at once where that takes it:
  * going through the event loop costs several times what the piece itself does. */
 void http_stream_start(struct http_conn *c, const char *type);
+/* As it, and names the fields that http_stream_end_with sends behind the stream. They go out only to clients that take
+ * them ("TE: trailers") in pieces: others never see them. */
+void http_stream_start_with(struct http_conn *c, const char *type, const char *trailers);
 void http_stream_write(struct http_conn *c, const char *s, size_t n);
 void http_stream_end(struct http_conn *c);
+/* trailers: field lines ("A: b\r\n") that the stream's head has named. */
+void http_stream_end_with(struct http_conn *c, const char *trailers);
 /* A piece could not be written: the connection ends, without the stream's end. */
 void http_stream_break(struct http_conn *c);
 size_t http_output_bytes(const struct http_conn *c);

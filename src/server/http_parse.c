@@ -179,6 +179,8 @@ static int use_header(const struct http_header *h, struct http_head *out, const 
     } else if (strcmp(h->name, "expect") == 0) {
         if (strcasecmp(h->value, "100-continue") != 0) return fail(417, "Expect: only 100-continue is understood", why);
         out->expect_continue = !out->http_1_0;
+    } else if (strcmp(h->name, "te") == 0) {
+        if (has_element(h->value, "trailers")) out->takes_trailers = true;
     } else if (strcmp(h->name, "host") == 0 && !out->host) {
         out->host = h->value;
     }

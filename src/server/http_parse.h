@@ -25,7 +25,8 @@ struct http_head {
     char *path;                          /* percent-decoded, without the query; begins with '/' (or is "*") */
     const char *query;                   /* "" when there is none */
     const char *host;                    /* NULL: HTTP/1.0 without Host */
-    bool http_1_0, keep_alive, chunked, has_length, expect_continue;
+    bool http_1_0, keep_alive, chunked, has_length, expect_continue,
+        takes_trailers;                  /* TE: trailers */
     uint64_t length;                     /* has_length: the body's bytes */
     uint32_t n_headers;
     struct http_header headers[HTTP_MAX_HEADERS];

@@ -224,6 +224,36 @@ def test_every_body_is_explained(server):
         assert server.post(EXPLAIN, bad)[0] in (400, 404), bad
 
 
+STREAMS = [
+    (CHAT, {"messages": ASK, "max_tokens": 2}),
+    ("/v1/completions", {"prompt": "Hi there, all of you", "max_tokens": 2}),
+    (RESPONSES, {"input": "Hi there, all of you", "max_output_tokens": 2}),
+    (MESSAGES, {"messages": ASK, "max_tokens": 2}),
+    ("/api/chat", {"messages": ASK, "options": {"num_predict": 2}}),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), STREAMS, ids=[path for path, _ in STREAMS])
+def test_a_stream_tells_behind_it_what_the_cache_did(server, path, body):
+    """The trailer of a stream says what the header of the same answer as a whole does, and only to who takes trailers."""
+    raw = json.dumps(body | {"stream": True}).encode()
+
+    def stream(*headers, version=b"1.1"):
+        request = server.post_bytes(path, raw, [*headers, "Connection: close"])
+        head, _, rest = server.raw(request.replace(b"HTTP/1.1", b"HTTP/" + version, 1)).partition(b"\r\n\r\n")
+        return head.lower(), rest
+
+    server.ok(path, body | {"stream": False})  # from now on all of it is stored
+    whole = server.request("POST", path, body | {"stream": False})[1]["x-radish-cache"]
+    head, rest = stream("TE: gzip, trailers")
+    assert b"trailer: x-radish-cache" in head
+    assert rest.endswith(b"\r\n0\r\nX-Radish-Cache: " + whole.encode() + b"\r\n\r\n"), rest[-200:]
+    for headers, version in (((), b"1.1"), (("TE: gzip",), b"1.1"), (("TE: trailers",), b"1.0")):
+        head, rest = stream(*headers, version=version)
+        assert b"trailer" not in head and b"X-Radish-Cache" not in rest
+        assert rest.endswith(b"\r\n0\r\n\r\n") == (version == b"1.1")
+
+
 def test_an_answer_is_explained_after_the_fact(server, make_server, tmp_path):
     server.request("DELETE", "/v1/cache")
     status, headers, body = server.request("POST", CHAT, SHORT | {"messages": ASK})
