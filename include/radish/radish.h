@@ -479,6 +479,7 @@ struct rd_stats {
     uint64_t kept_plain, kept_short, kept_shared, kept_held, kept_long,
         kept_day; /* of tree_keys, by how long they are kept */
     uint64_t n_steps, n_steps_ahead /* begun while the one before ran */, step_rows, device_errors, accounting_errors;
+    uint64_t n_steps_after_cancel;  /* the most steps that any request took part in after it was cancelled: 1 at most */
     bool device_dead; /* the device, or the model's file, failed for good: every request ends with RD_E_DEVICE */
     double step_ms_last, prefill_tok_s, decode_tok_s;       /* of the latest steps, smoothed */
     /* the disk cache (zeros without one), see docs/disk-cache.md; prompt_tokens_disk is part of prompt_tokens_cached */

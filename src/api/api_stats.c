@@ -66,6 +66,7 @@ void rd_get_stats(rd_engine *engine, struct rd_stats *out)
     out->tree_insert_failed = s.insert_failed, out->rows_copied = s.rows_copied;
     out->n_steps = s.n_steps, out->n_steps_ahead = s.n_steps_ahead, out->step_rows = s.step_rows;
     out->device_errors = s.device_errors, out->accounting_errors = s.accounting_errors;
+    out->n_steps_after_cancel = s.steps_after_cancel;
     out->device_dead = s.device_dead != 0;
     out->step_ms_last = (double)s.step_ns_last / 1e6;
     api_store_stats(&s, out);

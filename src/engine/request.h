@@ -103,7 +103,7 @@ struct request {
     bool redo;                           /* its last row is computed once more: step_ahead.c */
     bool unsound;                        /* the running step gave it logits that are no numbers */
     struct request *prev, *next;         /* queue */
-    uint64_t queued_ns, last_step;
+    uint64_t queued_ns, last_step, n_late_steps;   /* late: begun after it was cancelled */
     struct request_draft draft;
     struct request_store store;
     struct request_ram ram;

@@ -585,11 +585,23 @@ static void drop_step(struct engine *e)
         if (p->run_request[i]) kv_seq_unreserve(&p->run_request[i]->seq);
 }
 
+/* Who was cancelled since reap has rows in one step more. */
+static void count_late(struct engine *e)
+{
+    for (uint32_t i = 0; i < e->plan.batch.n_runs; i++) {
+        struct request *r = e->plan.run_request[i];
+
+        if (!r || atomic_load_explicit(&r->cancel, memory_order_relaxed) != CANCEL_GONE) continue;
+        if (++r->n_late_steps > e->stats.steps_after_cancel) e->stats.steps_after_cancel = r->n_late_steps;
+    }
+}
+
 static void step(struct engine *e, uint64_t begin)
 {
     uint64_t n_generated = e->stats.generated;
     rd_status st;
 
+    count_late(e);
     engine_publish_stats(e); /* a step can take long: who runs in it is seen now */
     e->plan.batch.is_moot = e->plan.n_prefill_rows > 0 ? is_moot : NULL;
     e->plan.batch.moot_arg = e;

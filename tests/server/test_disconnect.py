@@ -21,7 +21,13 @@ def small():
     s = Server("--threads", "1", "--kv-tokens", "16384", "--max-running", "2", "--drain", "1")
     yield s
     assert s.stats()["engine"]["accounting_errors"] == 0
+    assert_no_late_steps(s)
     assert s.stop() == 0
+
+
+def assert_no_late_steps(server):
+    """F44, counted by the engine: who is cancelled has rows in one step more at most, the one that was being begun."""
+    assert server.stats()["engine"]["steps_after_cancel"] <= 1
 
 
 def leave(s, how):
@@ -64,6 +70,7 @@ def test_leaving_frees_everything(small, phase, how, stream):
         leave(s, how)
     gone_within(small, before, len(sockets), 30)
     small.wait_idle()
+    assert_no_late_steps(small)
     for s in sockets:
         s.close()
 

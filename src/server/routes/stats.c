@@ -66,6 +66,7 @@ static const struct stat_row {
     U64("engine", "steps", n_steps),
     U64("engine", "steps_ahead", n_steps_ahead),
     U64("engine", "step_rows", step_rows),
+    U64("engine", "steps_after_cancel", n_steps_after_cancel),
     U64("engine", "device_errors", device_errors),
     U64("engine", "accounting_errors", accounting_errors),
     F64("engine", "step_ms_last", step_ms_last),
