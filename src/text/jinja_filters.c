@@ -276,6 +276,7 @@ bool jinja_read_float(struct jrun *r, struct jstr *s, double *out)
     bool negative;
 
     if (jinja_strip(r, s, NULL, 3, &v) != RD_OK || !plain_digits(v.s, text, sizeof(text), &n)) return false;
+    text[n] = 0;                         /* for strspn below; plain_digits leaves room */
     negative = t[0] == '-';
     i = t[0] == '-' || t[0] == '+';
     if ((n - i == 3 && !strncasecmp(t + i, "inf", 3)) || (n - i == 8 && !strncasecmp(t + i, "infinity", 8))) {
