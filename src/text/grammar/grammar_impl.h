@@ -13,10 +13,11 @@
 #include "base/thread.h"
 #include "text/grammar/grammar.h"
 
-#define NONE    UINT32_MAX
-#define NEVER   UINT64_MAX /* a distance: there is no way */
-#define OUTSIDE 0u
-#define SELF    UINT32_MAX
+#define NONE      UINT32_MAX
+#define NEVER     UINT64_MAX /* a distance: there is no way */
+#define OUTSIDE   0u
+#define SELF      UINT32_MAX
+#define SETS_WORK (2ull << 20)
 
 /* ---- vocabulary -------------------------------------------------------------------------------------------------- */
 
@@ -165,6 +166,7 @@ struct grammar {
     size_t n_kernel, cap_kernel;
     struct item *items;
     size_t n_items, cap_items;
+    uint64_t work_left; /* items that may still be looked at: RD_E_LIMIT then, see grammar.h */
     struct waiting *waiting;
     size_t n_waiting, cap_waiting;
     struct way *ways;

@@ -8,6 +8,7 @@
 
 #define SPACE     ((size_t)32 << 20)
 #define STEPS_MAX (1u << 28)
+#define WARM_WORK (32ull << 20)
 
 static void grammar_destroy(struct grammar *g)
 {
@@ -49,6 +50,7 @@ rd_status grammar_compile(struct grammar_builder *b, grammar_node root, struct g
     atomic_init(&g->refs, 1);
     g->vocab = vocab ? grammar_vocab_ref(vocab) : NULL;
     g->space = space ? space : SPACE;
+    g->work_left = WARM_WORK;
     st = make(g, b, root);
     if (st == RD_OK) {
         *out = g;
@@ -57,6 +59,7 @@ rd_status grammar_compile(struct grammar_builder *b, grammar_node root, struct g
     grammar_destroy(g);
     if (b->err.status == RD_E_NOMEM) b->err.status = RD_OK; /* of this compile: the builder is as it was */
     if (st == RD_E_NOMEM) return error_set(err, RD_E_NOMEM, "out of memory for a grammar");
+    if (st == RD_E_LIMIT) return error_set(err, RD_E_INVALID, "the grammar is too ambiguous to be followed");
     if (err) *err = b->err;
     return st;
 }
@@ -78,6 +81,7 @@ rd_status grammar_warm(struct grammar *g)
     rd_status st;
 
     if (!g->vocab) return RD_OK;
+    g->work_left = WARM_WORK;
     st = masks_warm(g);
     return st == RD_OK ? set_mask_of(g, g->start, NEVER) : st;
 }

@@ -55,6 +55,8 @@ static rd_status put_item(struct grammar *g, struct item item)
 {
     size_t h;
 
+    if (g->work_left == 0) return RD_E_LIMIT;
+    g->work_left--;
     if (g->n_items * 2 >= g->cap_seen && seen_grow(g) != RD_OK) return RD_E_NOMEM;
     for (h = item_hash(item); g->seen[h & (g->cap_seen - 1)] != NONE; h++) {
         struct item other = g->items[g->seen[h & (g->cap_seen - 1)]];
@@ -491,6 +493,7 @@ static void forget_next(struct grammar *g, struct set *s)
 
 void sets_sweep(struct grammar *g)
 {
+    g->work_left = SETS_WORK;
     if (g->n_bytes <= g->sweep_at) return;
     /* No memory for the list of marks: the next call tries again. */
     if (!mem_grow((void **)&g->marks, &g->cap_marks, g->n_sets, sizeof(*g->marks))) return;

@@ -202,3 +202,36 @@ TEST(products_of_recursive_rules_are_refused_and_others_are_not)
     CHECK_EQ(grammar_is_nothing(b, grammar_except(b, letter(b, 'a', 'x'), x)), 0);
     CHECK_EQ(compile(b, grammar_both(b, rule, x), &g, "contain themselves"), RD_E_INVALID);
 }
+
+/* A hundred levels of two ways each: whoever sends such a grammar gets an end of his own request, soon. */
+TEST(what_is_too_ambiguous_to_follow_is_given_up)
+{
+    struct grammar_builder *b = builder();
+    struct grammar *g = NULL;
+    struct grammar_matcher *m = NULL;
+    grammar_node node = letter(b, 'x', 'x');
+    uint32_t n_limits = 0;
+
+    for (uint32_t i = 0; i < 100; i++) {
+        grammar_node rule = grammar_rule(b, "level", 5);
+        const grammar_node ways[] = {grammar_repeat(b, node, 0, 2), grammar_repeat(b, node, 1, 2)};
+
+        grammar_define(b, rule, grammar_alt(b, ways, 2));
+        node = rule;
+    }
+    CHECK_OK(compile(b, node, &g, NULL));
+    CHECK_OK(grammar_matcher_create(g, 400, &m));
+    for (uint32_t i = 0; i < 400; i++) {
+        rd_status st = grammar_accept_bytes(m, (const uint8_t *)"x", 1);
+
+        CHECK(st == RD_OK || st == RD_E_LIMIT);
+        n_limits += st == RD_E_LIMIT;
+        if (st == RD_E_LIMIT) break;
+        CHECK(grammar_can_end(m));
+    }
+    printf("too ambiguous: %u limit%s\n", n_limits, n_limits == 1 ? "" : "s");
+    grammar_rollback(m, 1);
+    CHECK(grammar_can_end(m));
+    grammar_matcher_destroy(m);
+    grammar_unref(g);
+}
