@@ -126,7 +126,7 @@ def test_list_shows_files_and_directories(radish, tmp_path):
         {"name": "b", "format": "gguf", "bytes": 1048576},
     ]
     r = radish("inspect", "a-hub", env=env)
-    assert r.returncode == 1 and "model_type" in r.err
+    assert r.returncode == 1 and "model.safetensors" in r.err
 
 
 def test_list_shows_a_split_model_once(radish, tmp_path):

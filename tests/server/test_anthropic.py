@@ -359,7 +359,7 @@ def test_tools_round_trip(coder):
     )
     assert answer.content[0].type == "text" and answer.content[0].text
     cut = coder.messages.create(
-        model="", max_tokens=3, tools=[WEATHER], tool_choice={"type": "any"}, messages=ASK, extra_body=GREEDY
+        model="", max_tokens=12, tools=[WEATHER], tool_choice={"type": "any"}, messages=ASK, extra_body=GREEDY
     )
     assert cut.stop_reason == "max_tokens" and cut.content[-1].type == "tool_use"
 

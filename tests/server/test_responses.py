@@ -390,7 +390,7 @@ def test_tools_round_trip(coder):
         and kept.output_text == sent.output_text
         and kept.usage.input_tokens == sent.usage.input_tokens
     )
-    cut = coder.responses.create(input=ASK, tool_choice="required", **ask | {"max_output_tokens": 3})
+    cut = coder.responses.create(input=ASK, tool_choice="required", **ask | {"max_output_tokens": 12})
     assert (
         cut.status == "incomplete" and cut.output[-1].type == "function_call" and cut.output[-1].status == "incomplete"
     )
