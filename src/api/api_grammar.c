@@ -1,71 +1,26 @@
 /* api/api_grammar.c - grammars by themselves (radish/grammar.h): compiled without a model, matched, explained. */
 #include "radish/grammar.h"
-#include <jansson.h>
 #include <string.h>
+#include "api/form_node.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/mem.h"
 #include "text/grammar/grammar.h"
-#include "text/grammar/grammar_languages.h"
-
-#define COMPILE_MAX_NS 900000000ull /* a form that takes longer is refused: docs/faults.md, F29 */
 
 struct rd_grammar {
     struct grammar *compiled;
     double compile_ms;
 };
 
-/* What is written as JSON, parsed; NULL: err says why. */
-static json_t *read_json(const char *text, size_t n, struct rd_error *err)
-{
-    json_error_t why = {.text = ""};
-    json_t *v = json_loadb(text, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, &why);
-
-    if (v) return v;
-    if (json_error_code(&why) == json_error_out_of_memory)
-        error_set(err, RD_E_NOMEM, "out of memory");
-    else
-        error_set(err, RD_E_INVALID, "not JSON: %.200s, line %d, column %d", why.text, why.line, why.column);
-    return NULL;
-}
-
-static grammar_node node_of(struct grammar_builder *b, enum rd_grammar_kind kind, const char *text, size_t n,
-                            const json_t *v)
-{
-    struct schema_options o = {.spaces = JSON_SPACES_PLAIN};
-
-    switch (kind) {
-    case RD_GRAMMAR_JSON_SCHEMA:
-        return grammar_from_schema(b, v, &o);
-    case RD_GRAMMAR_JSON_OBJECT:
-        return grammar_json_object(b, &o);
-    case RD_GRAMMAR_REGEX:
-        return grammar_from_regex(b, text, n, false);
-    case RD_GRAMMAR_CHOICE:
-        return grammar_from_choice(b, v);
-    case RD_GRAMMAR_GBNF:
-        return grammar_from_gbnf(b, text, n);
-    case RD_GRAMMAR_EBNF:
-        return grammar_from_ebnf(b, text, n);
-    case RD_GRAMMAR_TAGS:
-        return grammar_from_tags(b, v, &o, NULL);
-    default:
-        return grammar_repeat(b, grammar_class(b, NULL, 0, true), 0, GRAMMAR_UNBOUNDED);
-    }
-}
-
-static rd_status compile(enum rd_grammar_kind kind, const char *text, size_t n, const json_t *v, struct grammar **out,
+static rd_status compile(enum rd_grammar_kind kind, const char *text, size_t n, struct grammar **out,
                          struct rd_error *err)
 {
-    struct grammar_limits limits = grammar_limits_default;
     struct grammar_builder *b = NULL;
-    rd_status st;
+    rd_status st = grammar_builder_create(&form_limits, &b);
 
-    limits.max_ns = COMPILE_MAX_NS;
-    st = grammar_builder_create(&limits, &b);
     if (st != RD_OK) return error_set(err, st, "%s", rd_status_text(st));
-    st = grammar_compile(b, node_of(b, kind, text, n, v), NULL, 0, out, err);
+    st = grammar_compile(b, form_node(b, kind, text, n), NULL, 0, out, err);
     grammar_builder_destroy(b);
     return st;
 }
@@ -73,10 +28,8 @@ static rd_status compile(enum rd_grammar_kind kind, const char *text, size_t n, 
 rd_status rd_grammar_compile(enum rd_grammar_kind kind, const char *text, size_t n, rd_grammar **out,
                              struct rd_error *err)
 {
-    bool is_json = kind == RD_GRAMMAR_JSON_SCHEMA || kind == RD_GRAMMAR_CHOICE || kind == RD_GRAMMAR_TAGS;
     uint64_t start = clock_now_ns(clock_system());
     rd_grammar *g;
-    json_t *v = NULL;
     rd_status st;
 
     if (!out || (unsigned)kind >= RD_GRAMMAR_N_KINDS || (!text && n))
@@ -84,12 +37,7 @@ rd_status rd_grammar_compile(enum rd_grammar_kind kind, const char *text, size_t
     if (n > LIMIT_BODY_BYTES) return error_set(err, RD_E_LIMIT, "a grammar of more than %u bytes", LIMIT_BODY_BYTES);
     g = mem_zalloc(1, sizeof(*g));
     if (!g) return error_set(err, RD_E_NOMEM, "out of memory");
-    if (is_json && !(v = read_json(text, n, err))) {
-        st = err ? err->status : RD_E_INVALID;
-    } else {
-        st = compile(kind, text ? text : "", n, v, &g->compiled, err);
-    }
-    json_decref(v);
+    st = compile(kind, text ? text : "", n, &g->compiled, err);
     if (st != RD_OK) {
         mem_free(g);
         return st;

@@ -1,20 +1,17 @@
 /* api/grammar_store.c - forms to grammars, and a short list of those used last. */
 #include "api/grammar_store.h"
-#include <jansson.h>
 #include <string.h>
+#include "api/form_node.h"
 #include "base/buf.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/thread.h"
+#include "text/grammar/node_list.h"
 #include "text/tool_grammar.h"
 
-#define N_KEPT     32u
-#define SPACE      (48u << 20) /* sets and masks of one grammar */
-#define COMPILE_NS 1000000000ull
-
-static const struct grammar_limits limits = {100000, 1000000, 64u << 20, COMPILE_NS};
-static const struct schema_options plain = {JSON_SPACES_PLAIN};
+#define N_KEPT 32u
+#define SPACE  (48u << 20) /* sets and masks of one grammar */
 
 /* By the form's whole text: a digest could be made to meet another's. */
 struct kept_grammar {
@@ -30,7 +27,7 @@ struct grammar_store {
     struct mutex lock;           /* guards all below */
     struct grammar_vocab *vocab; /* made for the first form */
     struct kept_grammar kept[N_KEPT];
-    uint64_t n_uses, n_compiled, n_found;
+    uint64_t n_uses;
 };
 
 static void drop(struct kept_grammar *k)
@@ -116,77 +113,27 @@ static int32_t token_of(void *arg, const char *text, size_t n)
 
 /* ---- a form's node ---- */
 
-/* JSON that is a form's text. */
-static json_t *read_json(struct grammar_builder *b, const char *name, const char *text, size_t n)
-{
-    json_error_t e;
-    json_t *v = json_loadb(text, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
-
-    if (!v) grammar_fail(b, RD_E_INVALID, "%s: line %d, column %d: %s", name, e.line, e.column, e.text);
-    return v;
-}
-
-grammar_node output_form_node(struct grammar_builder *b, enum rd_grammar_kind kind, const char *text, size_t n)
-{
-    json_t *v = NULL;
-    grammar_node node = 0;
-
-    switch (kind) {
-    case RD_GRAMMAR_JSON_OBJECT:
-        return grammar_json_object(b, &plain);
-    case RD_GRAMMAR_REGEX:
-        return grammar_from_regex(b, text, n, false);
-    case RD_GRAMMAR_GBNF:
-        return grammar_from_gbnf(b, text, n);
-    case RD_GRAMMAR_EBNF:
-        return grammar_from_ebnf(b, text, n);
-    case RD_GRAMMAR_JSON_SCHEMA:
-        v = read_json(b, "json_schema", text, n);
-        if (v) node = grammar_from_schema(b, v, &plain);
-        break;
-    case RD_GRAMMAR_CHOICE:
-        v = read_json(b, "choice", text, n);
-        if (v) node = grammar_from_choice(b, v);
-        break;
-    case RD_GRAMMAR_TAGS:
-        v = read_json(b, "structural_tag", text, n);
-        if (v) node = grammar_from_tags(b, v, &plain, NULL);
-        break;
-    default:
-        grammar_fail(b, RD_E_INVALID, "no such kind of grammar");
-        break;
-    }
-    json_decref(v);
-    return node;
-}
-
 /* Line ends that models write between thinking and answer. */
 static grammar_node behind_thinking(struct grammar_builder *b, grammar_node node)
 {
-    const grammar_node lines[] = {grammar_repeat(b, grammar_text(b, "\n", 1), 0, 2), node};
-
-    return grammar_seq(b, lines, 2);
+    return grammar_pair(b, grammar_repeat(b, grammar_word(b, "\n"), 0, 2), node);
 }
 
-static grammar_node form_node(struct grammar_store *s, struct grammar_builder *b, const struct output_form *f)
+static grammar_node output_node(struct grammar_store *s, struct grammar_builder *b, const struct output_form *f)
 {
     struct tag_tokens tokens = {token_of, s};
     struct tool_grammar g = {f->style, f->template_source, NULL, f->forced_tool, f->single, &tokens};
     grammar_node content = 0, calls = 0, node;
     json_t *tools = NULL;
 
-    if (f->kind != RD_GRAMMAR_NONE && !f->forced_tool) content = output_form_node(b, f->kind, f->text, f->n_text);
+    if (f->kind != RD_GRAMMAR_NONE && !f->forced_tool) content = form_node(b, f->kind, f->text, f->n_text);
     if (f->tools && (f->forced_tool || f->strict_tools || content)) {
-        g.tools = tools = read_json(b, "tools", f->tools, strlen(f->tools));
+        g.tools = tools = form_json(b, f->tools, strlen(f->tools));
         if (tools && tool_grammar_knows(f->style))
             calls = f->forced_tool || content ? tool_grammar_calls(b, &g) : tool_grammar_free(b, &g);
     }
     node = content ? content : calls;
-    if (content && calls) {
-        const grammar_node ways[] = {content, calls};
-
-        node = grammar_alt(b, ways, 2);
-    }
+    if (content && calls) node = grammar_either(b, content, calls);
     json_decref(tools);
     return f->thinks ? behind_thinking(b, node) : node;
 }
@@ -217,7 +164,6 @@ static struct grammar *find(struct grammar_store *s, const char *key, size_t n)
 
         if (!k->grammar || k->n_key != n || memcmp(k->key, key, n) != 0) continue;
         k->last_use = ++s->n_uses;
-        s->n_found++;
         found = grammar_ref(k->grammar);
     }
     mutex_unlock(&s->lock);
@@ -234,7 +180,6 @@ static void keep(struct grammar_store *s, char *key, size_t n, struct grammar *g
         if (s->kept[i].last_use < oldest->last_use) oldest = &s->kept[i];
     drop(oldest);
     *oldest = (struct kept_grammar){key, n, grammar_ref(g), ++s->n_uses};
-    s->n_compiled++;
     mutex_unlock(&s->lock);
 }
 
@@ -245,9 +190,9 @@ static rd_status compile(struct grammar_store *s, const struct output_form *f, s
     struct grammar_vocab *vocab = NULL;
     rd_status st = vocab_of(s, &vocab);
 
-    if (st == RD_OK) st = grammar_builder_create(&limits, &b);
+    if (st == RD_OK) st = grammar_builder_create(&form_limits, &b);
     if (st != RD_OK) error_set(err, st, "out of memory for a grammar");
-    if (st == RD_OK) st = grammar_compile(b, form_node(s, b, f), vocab, SPACE, out, err);
+    if (st == RD_OK) st = grammar_compile(b, output_node(s, b, f), vocab, SPACE, out, err);
     if (st == RD_OK) {
         st = grammar_warm(*out);
         if (st != RD_OK) {
@@ -279,18 +224,6 @@ rd_status grammar_store_get(struct grammar_store *s, const struct output_form *f
     else
         mem_free(key);
     return st;
-}
-
-struct grammar_store_counts grammar_store_counts(struct grammar_store *s)
-{
-    struct grammar_store_counts c = {0};
-
-    mutex_lock(&s->lock);
-    c.n_compiled = s->n_compiled;
-    c.n_found = s->n_found;
-    for (uint32_t i = 0; i < N_KEPT; i++) c.n_kept += s->kept[i].grammar != NULL;
-    mutex_unlock(&s->lock);
-    return c;
 }
 
 /* ---- what a grammar forces, as tokens ---- */

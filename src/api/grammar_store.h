@@ -18,13 +18,13 @@
 
 struct output_form {
     enum rd_grammar_kind kind;
-    const char *text;                    /* of kind */
+    const char *text; /* of kind */
     size_t n_text;
-    const char *tools;                   /* JSON array; NULL: no calls */
-    const char *forced_tool;             /* "": a call of any tool, a name: of that; NULL: as the model likes */
-    bool strict_tools;                   /* calls follow their schemas also where none is forced */
-    bool single;                         /* one call at most */
-    bool thinks;                         /* thinking may come before */
+    const char *tools;       /* JSON array; NULL: no calls */
+    const char *forced_tool; /* "": a call of any tool, a name: of that; NULL: as the model likes */
+    bool strict_tools;       /* calls follow their schemas also where none is forced */
+    bool single;             /* one call at most */
+    bool thinks;             /* thinking may come before */
     enum output_style style;
     const char *template_source;
 };
@@ -35,14 +35,10 @@ bool output_form_binds(const struct output_form *f);
 struct grammar_store;
 /* The tokenizer outlives the store. */
 rd_status grammar_store_create(const struct tokenizer *t, struct grammar_store **out);
-void grammar_store_destroy(struct grammar_store *s);        /* NULL is fine */
+void grammar_store_destroy(struct grammar_store *s); /* NULL is fine */
 /* *out: a reference for the caller. */
 rd_status grammar_store_get(struct grammar_store *s, const struct output_form *f, struct grammar **out,
                             struct rd_error *err);
-struct grammar_store_counts { uint64_t n_compiled, n_found; uint32_t n_kept; size_t bytes; };
-struct grammar_store_counts grammar_store_counts(struct grammar_store *s);
 /* constraint_tokenise (engine/constraint.h); arg: the store. */
 uint32_t grammar_store_tokenise(void *arg, const uint8_t *bytes, uint32_t n, struct constraint_place place,
                                 int32_t *tokens, uint32_t cap);
-/* A node of a form by itself, for those who compile without a model. */
-grammar_node output_form_node(struct grammar_builder *b, enum rd_grammar_kind kind, const char *text, size_t n);

@@ -80,7 +80,6 @@ rd_status constraint_bound(struct constraint *c, uint32_t n_left, const int32_t 
         b->n_banned = n_ends;
         return RD_OK;
     }
-    if (c->state == CONSTRAINT_ACTIVE && !c->has_begun) look_ahead(c, true);
     st = grammar_mask(c->matcher, n_left, &b->mask);
     if (st != RD_OK) return st;
     if (c->state == CONSTRAINT_BEGIN) {
@@ -93,8 +92,9 @@ rd_status constraint_bound(struct constraint *c, uint32_t n_left, const int32_t 
     return RD_OK;
 }
 
-bool constraint_forced(const struct constraint *c, int32_t *token)
+bool constraint_forced(struct constraint *c, int32_t *token)
 {
+    if (c->state == CONSTRAINT_ACTIVE && !c->has_begun) look_ahead(c, true);
     if (c->state == CONSTRAINT_OPENING)
         *token = c->p.open[c->n_matched];
     else if (c->at < c->n_forced)
@@ -148,16 +148,12 @@ rd_status constraint_accept(struct constraint *c, int32_t token)
     case CONSTRAINT_NONE:
         return RD_OK;
     case CONSTRAINT_BEGIN:
-        if (token == c->p.open[0]) {
-            c->n_matched = 1;
-            c->state = CONSTRAINT_OPENING;
-            if (c->n_matched < c->p.n_open) return RD_OK;
-            c->n_matched = 0;
-            c->state = CONSTRAINT_THINKING;
-            return RD_OK;
+        if (token != c->p.open[0]) {
+            c->state = CONSTRAINT_ACTIVE;
+            return accept_active(c, token);
         }
-        c->state = CONSTRAINT_ACTIVE;
-        return accept_active(c, token);
+        c->state = CONSTRAINT_OPENING;
+        /* fall through */
     case CONSTRAINT_OPENING:
         if (++c->n_matched < c->p.n_open) return RD_OK;
         c->n_matched = 0;

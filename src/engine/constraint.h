@@ -22,18 +22,20 @@
 enum constraint_state { CONSTRAINT_NONE, CONSTRAINT_BEGIN, CONSTRAINT_OPENING, CONSTRAINT_THINKING, CONSTRAINT_ACTIVE };
 
 /* Where text that must come stands: first: the output begins with it; whole: nothing comes behind it. */
-struct constraint_place { bool first, whole; };
+struct constraint_place {
+    bool first, whole;
+};
 /* Its tokens in tokens[cap]: those that no continuation would change. Returns how many; 0: none is sure. */
 typedef uint32_t (*constraint_tokenise)(void *arg, const uint8_t *bytes, uint32_t n, struct constraint_place place,
                                         int32_t *tokens, uint32_t cap);
 
 struct constraint_params {
-    struct grammar *grammar;             /* NULL: none */
+    struct grammar *grammar; /* NULL: none */
     /* Tags of thinking in tokens, borrowed for as long as the engine lives; n 0: the model does not think. */
     const int32_t *open, *close;
     uint32_t n_open, n_close;
-    bool thinks;                         /* the prompt ended inside thinking */
-    constraint_tokenise tokenise;        /* NULL: nothing is appended without asking the model */
+    bool thinks;                  /* the prompt ended inside thinking */
+    constraint_tokenise tokenise; /* NULL: nothing is appended without asking the model */
     void *arg;
 };
 
@@ -41,10 +43,10 @@ struct constraint {
     struct constraint_params p;
     enum constraint_state state;
     struct grammar_matcher *matcher;
-    uint32_t n_matched;                  /* of the tag that is looked for */
+    uint32_t n_matched; /* of the tag that is looked for */
     int32_t forced[CONSTRAINT_MAX_FORCED];
-    uint32_t n_forced, at;               /* the next is forced[at] */
-    bool has_begun;                      /* what is forced was looked for once */
+    uint32_t n_forced, at; /* the next is forced[at] */
+    bool has_begun;        /* what is forced was looked for once */
 };
 
 /* Retains the grammar. max_tokens: of the output. With no grammar: state NONE, all below does nothing. */
@@ -56,7 +58,7 @@ void constraint_deinit(struct constraint *c);
 rd_status constraint_bound(struct constraint *c, uint32_t n_left, const int32_t *ends, uint32_t n_ends,
                            struct sampler_bounds *b);
 /* The next token, where there is no choice. */
-bool constraint_forced(const struct constraint *c, int32_t *token);
+bool constraint_forced(struct constraint *c, int32_t *token);
 /* The tokens that come next for certain: 0 where there is a choice. */
 uint32_t constraint_ahead(const struct constraint *c, const int32_t **tokens);
 /* How many of the n tokens of a draft may follow each other. */

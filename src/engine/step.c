@@ -200,11 +200,14 @@ static rd_status choose_token(struct engine *e, struct request *r, float *logits
 {
     struct sampler_bounds bounds = {.banned = r->ends, .n_banned = request_n_banned_ends(r)};
     uint32_t n_left = u32_min(r->p.max_tokens - r->n_generated, r->seq.n_keys_cap - r->seq.n_keys + 1);
-    rd_status st = constraint_bound(&r->constraint, n_left, r->ends, r->p.n_end_tokens + r->p.n_stop_tokens, &bounds);
     int32_t forced;
+    bool is_forced = constraint_forced(&r->constraint, &forced);
+    rd_status st = RD_OK;
 
+    if (!is_forced || r->p.sampling.want_logprob) /* a mask is work, which nobody needs for a token that is given */
+        st = constraint_bound(&r->constraint, n_left, r->ends, r->p.n_end_tokens + r->p.n_stop_tokens, &bounds);
     if (st != RD_OK) return st;
-    if (constraint_forced(&r->constraint, &forced)) {
+    if (is_forced) {
         r->usage.n_forced++;
         return sampler_take(r->sampler, e->scratch, logits, &bounds, forced, out);
     }

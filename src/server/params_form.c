@@ -1,12 +1,8 @@
 /* server/params_form.c - what an output is held to, under all the names that clients have for it. */
 #include <string.h>
 #include "base/mem.h"
+#include "server/foreign.h"
 #include "server/params_custom.h"
-
-static int no_memory(struct api_error *e)
-{
-    return api_error_set(e, 503, NULL, "out of memory");
-}
 
 /* Every field that is a form by itself. */
 static const struct {
@@ -50,7 +46,7 @@ static int set_form(const char *name, enum rd_grammar_kind kind, const json_t *v
         p->grammar = json_text(v, JSON_COMPACT | JSON_ENCODE_ANY);
         p->n_grammar = p->grammar ? strlen(p->grammar) : 0;
     }
-    if (!p->grammar) return no_memory(e);
+    if (!p->grammar) return foreign_no_memory(e);
     p->grammar_name = constant_of(name);
     p->grammar_kind = kind;
     return 0;

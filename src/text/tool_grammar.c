@@ -1,7 +1,7 @@
 /* text/tool_grammar.c - see the header: markers around names and arguments, style by style. */
 #include "text/tool_grammar.h"
 #include <string.h>
-#include "base/checked.h"
+#include "text/grammar/node_list.h"
 
 #define MAX_PROPERTIES 512u
 
@@ -33,29 +33,12 @@ bool tool_grammar_is_strict(const json_t *tools)
     return false;
 }
 
-static grammar_node text(struct grammar_builder *b, const char *s)
-{
-    return grammar_text(b, s, strlen(s));
-}
-
 /* A marker: the special token of this text, where the vocabulary has one. */
 static grammar_node marker(struct grammar_builder *b, const struct tool_grammar *g, const char *s)
 {
     int32_t token = g->tokens ? g->tokens->token_of(g->tokens->arg, s, strlen(s)) : -1;
 
-    return token >= 0 ? grammar_token(b, token) : text(b, s);
-}
-
-static grammar_node seq3(struct grammar_builder *b, grammar_node x, grammar_node y, grammar_node z)
-{
-    const grammar_node parts[] = {x, y, z};
-
-    return grammar_seq(b, parts, 3);
-}
-
-static grammar_node optional(struct grammar_builder *b, grammar_node x)
-{
-    return grammar_repeat(b, x, 0, 1);
+    return token >= 0 ? grammar_token(b, token) : grammar_word(b, s);
 }
 
 /* Any text in which `end` does not stand. */
@@ -63,7 +46,7 @@ static grammar_node text_without(struct grammar_builder *b, const char *end)
 {
     grammar_node any = grammar_repeat(b, grammar_class(b, NULL, 0, true), 0, GRAMMAR_UNBOUNDED);
 
-    return grammar_except(b, any, seq3(b, any, text(b, end), any));
+    return grammar_except(b, any, grammar_three(b, any, grammar_word(b, end), any));
 }
 
 /* ---- arguments ---- */
@@ -104,21 +87,23 @@ static grammar_node quoted(struct grammar_builder *b, const json_t *name)
     json_t *schema = json_pack("{s:O}", "const", name);
     grammar_node n = 0;
 
-    if (schema) n = grammar_from_schema(b, schema, &plain);
-    else grammar_fail(b, RD_E_NOMEM, "out of memory");
+    if (schema)
+        n = grammar_from_schema(b, schema, &plain);
+    else
+        grammar_fail(b, RD_E_NOMEM, "out of memory");
     json_decref(schema);
     return n;
 }
 
 static grammar_node json_call(struct grammar_builder *b, const json_t *tool, const char *key)
 {
-    const grammar_node parts[] = {text(b, "{\"name\": "),
+    const grammar_node parts[] = {grammar_word(b, "{\"name\": "),
                                   quoted(b, json_object_get(function_of(tool), "name")),
-                                  text(b, ", \""),
-                                  text(b, key),
-                                  text(b, "\": "),
+                                  grammar_word(b, ", \""),
+                                  grammar_word(b, key),
+                                  grammar_word(b, "\": "),
                                   arguments(b, tool),
-                                  text(b, "}")};
+                                  grammar_word(b, "}")};
 
     return grammar_seq(b, parts, sizeof(parts) / sizeof(parts[0]));
 }
@@ -155,19 +140,22 @@ static grammar_node xml_call(struct grammar_builder *b, const json_t *tool)
     uint32_t n = 0;
     const char *key;
 
-    parts[n++] = seq3(b, text(b, "<function="), text(b, json_string_value(json_object_get(f, "name"))), text(b, ">\n"));
+    parts[n++] = grammar_three(b, grammar_word(b, "<function="),
+                               grammar_word(b, json_string_value(json_object_get(f, "name"))), grammar_word(b, ">\n"));
     json_object_foreach((json_t *)(uintptr_t)json_object_get(schema, "properties"), key, property)
     {
-        grammar_node open = seq3(b, text(b, "<parameter="), text(b, key), text(b, ">\n"));
-        grammar_node whole = seq3(b, open, xml_value(b, property, is_strict(tool)), text(b, "\n</parameter>\n"));
+        grammar_node open =
+            grammar_three(b, grammar_word(b, "<parameter="), grammar_word(b, key), grammar_word(b, ">\n"));
+        grammar_node whole =
+            grammar_three(b, open, xml_value(b, property, is_strict(tool)), grammar_word(b, "\n</parameter>\n"));
 
         if (n == MAX_PROPERTIES + 1) {
             grammar_fail(b, RD_E_INVALID, "tools: more than %u properties", MAX_PROPERTIES);
             return 0;
         }
-        parts[n++] = is_required(schema, key) ? whole : optional(b, whole);
+        parts[n++] = is_required(schema, key) ? whole : grammar_maybe(b, whole);
     }
-    parts[n++] = text(b, "</function>");
+    parts[n++] = grammar_word(b, "</function>");
     return grammar_seq(b, parts, n);
 }
 
@@ -182,12 +170,13 @@ static grammar_node one_call(struct grammar_builder *b, const struct tool_gramma
         return json_call(b, tool, "parameters");
     case OUTPUT_MISTRAL:
         if (!strstr(g->template_source, "[ARGS]")) return json_call(b, tool, "arguments");
-        return seq3(b, text(b, name), marker(b, g, "[ARGS]"), arguments(b, tool));
+        return grammar_three(b, grammar_word(b, name), marker(b, g, "[ARGS]"), arguments(b, tool));
     case OUTPUT_DEEPSEEK:
         if (!strstr(g->template_source, "```json"))
-            return seq3(b, text(b, name), marker(b, g, "<｜tool▁sep｜>"), arguments(b, tool));
-        return seq3(b, seq3(b, text(b, "function"), marker(b, g, "<｜tool▁sep｜>"), text(b, name)),
-                    text(b, "\n```json\n"), seq3(b, arguments(b, tool), text(b, "\n```"), grammar_empty(b)));
+            return grammar_three(b, grammar_word(b, name), marker(b, g, "<｜tool▁sep｜>"), arguments(b, tool));
+        return grammar_three(
+            b, grammar_three(b, grammar_word(b, "function"), marker(b, g, "<｜tool▁sep｜>"), grammar_word(b, name)),
+            grammar_word(b, "\n```json\n"), grammar_pair(b, arguments(b, tool), grammar_word(b, "\n```")));
     default:
         return json_call(b, tool, "arguments");
     }
@@ -202,11 +191,9 @@ static grammar_node any_call(struct grammar_builder *b, const struct tool_gramma
     json_array_foreach(g->tools, i, tool)
     {
         const char *name = json_string_value(json_object_get(function_of(tool), "name"));
-        grammar_node pair[2] = {tools, 0};
 
         if (!name || (g->name && *g->name && strcmp(name, g->name) != 0)) continue;
-        pair[1] = one_call(b, g, tool);
-        tools = grammar_alt(b, pair, 2);
+        tools = grammar_either(b, tools, one_call(b, g, tool));
     }
     return tools;
 }
@@ -217,9 +204,7 @@ static grammar_node any_call(struct grammar_builder *b, const struct tool_gramma
 static grammar_node several(struct grammar_builder *b, const struct tool_grammar *g, grammar_node first,
                             grammar_node again)
 {
-    const grammar_node parts[] = {first, grammar_repeat(b, again, 0, GRAMMAR_UNBOUNDED)};
-
-    return g->single ? first : grammar_seq(b, parts, 2);
+    return g->single ? first : grammar_pair(b, first, grammar_repeat(b, again, 0, GRAMMAR_UNBOUNDED));
 }
 
 grammar_node tool_grammar_calls(struct grammar_builder *b, const struct tool_grammar *g)
@@ -231,21 +216,20 @@ grammar_node tool_grammar_calls(struct grammar_builder *b, const struct tool_gra
         return call;
     case OUTPUT_MISTRAL:
         if (strstr(g->template_source, "[ARGS]")) {
-            const grammar_node pair[] = {marker(b, g, "[TOOL_CALLS]"), call};
-
-            whole = grammar_seq(b, pair, 2);
+            whole = grammar_pair(b, marker(b, g, "[TOOL_CALLS]"), call);
             return several(b, g, whole, whole);
         }
-        call = several(b, g, call, seq3(b, text(b, ", "), call, grammar_empty(b)));
-        return seq3(b, marker(b, g, "[TOOL_CALLS]"), text(b, "["), seq3(b, call, text(b, "]"), grammar_empty(b)));
+        call = several(b, g, call, grammar_pair(b, grammar_word(b, ", "), call));
+        return grammar_pair(b, marker(b, g, "[TOOL_CALLS]"),
+                            grammar_three(b, grammar_word(b, "["), call, grammar_word(b, "]")));
     case OUTPUT_DEEPSEEK:
-        whole = seq3(b, marker(b, g, "<｜tool▁call▁begin｜>"), call, marker(b, g, "<｜tool▁call▁end｜>"));
-        whole = several(b, g, whole, seq3(b, optional(b, text(b, "\n")), whole, grammar_empty(b)));
-        return seq3(b, marker(b, g, "<｜tool▁calls▁begin｜>"), whole, marker(b, g, "<｜tool▁calls▁end｜>"));
+        whole = grammar_three(b, marker(b, g, "<｜tool▁call▁begin｜>"), call, marker(b, g, "<｜tool▁call▁end｜>"));
+        whole = several(b, g, whole, grammar_pair(b, grammar_maybe(b, grammar_word(b, "\n")), whole));
+        return grammar_three(b, marker(b, g, "<｜tool▁calls▁begin｜>"), whole, marker(b, g, "<｜tool▁calls▁end｜>"));
     default:
-        whole = seq3(b, seq3(b, marker(b, g, "<tool_call>"), text(b, "\n"), call), text(b, "\n"),
-                     marker(b, g, "</tool_call>"));
-        return several(b, g, whole, seq3(b, text(b, "\n"), whole, grammar_empty(b)));
+        whole = grammar_three(b, grammar_three(b, marker(b, g, "<tool_call>"), grammar_word(b, "\n"), call),
+                              grammar_word(b, "\n"), marker(b, g, "</tool_call>"));
+        return several(b, g, whole, grammar_pair(b, grammar_word(b, "\n"), whole));
     }
 }
 
@@ -260,13 +244,12 @@ grammar_node tool_grammar_free(struct grammar_builder *b, const struct tool_gram
     if (g->style == OUTPUT_LLAMA_JSON) { /* a call is the whole answer, and begins with its brace */
         const struct grammar_range brace = {'{', '{'};
         grammar_node any = grammar_repeat(b, grammar_class(b, NULL, 0, true), 0, GRAMMAR_UNBOUNDED);
-        const grammar_node ways[] = {calls, seq3(b, grammar_class(b, &brace, 1, true), any, grammar_empty(b)),
-                                     grammar_empty(b)};
+        const grammar_node ways[] = {calls, grammar_pair(b, grammar_class(b, &brace, 1, true), any), grammar_empty(b)};
 
         return grammar_alt(b, ways, 3);
     }
     begin = g->style == OUTPUT_MISTRAL    ? "[TOOL_CALLS]"
             : g->style == OUTPUT_DEEPSEEK ? "<｜tool▁calls▁begin｜>"
                                           : "<tool_call>";
-    return seq3(b, text_without(b, begin), optional(b, calls), grammar_empty(b));
+    return grammar_pair(b, text_without(b, begin), grammar_maybe(b, calls));
 }

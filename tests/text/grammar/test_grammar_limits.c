@@ -48,10 +48,10 @@ TEST(counts_up_to_a_billion_take_few_states)
 
     for (uint32_t i = 0; i < sizeof(counts) / sizeof(*counts); i++)
         for (uint32_t k = i; k < sizeof(counts) / sizeof(*counts); k++) {
+            if (k != i && k != i + 1 && k + 1 < sizeof(counts) / sizeof(*counts)) continue;
             struct grammar_builder *b = builder();
             struct grammar *g = NULL;
 
-            if (k != i && k != i + 1 && k + 1 < sizeof(counts) / sizeof(*counts)) continue;
             CHECK_OK(compile(b, grammar_repeat(b, letter(b, 'a', 'z'), counts[i], counts[k]), &g, NULL));
             for (uint32_t j = 0; j < sizeof(counts) / sizeof(*counts); j++)
                 CHECK_EQ(accepts(g, "x", counts[j]), j >= i && j <= k);
