@@ -18,14 +18,14 @@
 #include "base/mem.h"
 #include "base/net.h"
 #include "base/sysinfo.h"
-#include "server/generation.h"
-#include "server/http_conn.h"
-#include "server/http_door.h"
-#include "server/http_pace.h"
-#include "server/offload.h"
-#include "server/responses_store.h"
-#include "server/prompt_prints.h"
-#include "server/server_state.h"
+#include "server/dialects/generation.h"
+#include "server/http/http_conn.h"
+#include "server/http/http_door.h"
+#include "server/http/http_pace.h"
+#include "server/http/offload.h"
+#include "server/dialects/responses_store.h"
+#include "server/dialects/prompt_prints.h"
+#include "server/dialects/server_state.h"
 
 #define BACKLOG        1024
 #define MAX_IO_THREADS 64u

@@ -4,7 +4,7 @@
  * The first byte chooses: a head, or a chunked body fed in pieces of that size. */
 #include <stdlib.h>
 #include <string.h>
-#include "server/http_parse.h"
+#include "server/http/http_parse.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

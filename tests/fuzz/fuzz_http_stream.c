@@ -13,10 +13,10 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/random.h"
-#include "server/http_conn.h"
-#include "server/http_pace.h"
-#include "server/prompt_prints.h"
-#include "server/responses_store.h"
+#include "server/http/http_conn.h"
+#include "server/http/http_pace.h"
+#include "server/dialects/prompt_prints.h"
+#include "server/dialects/responses_store.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -9,8 +9,8 @@
 #include "base/limits.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "server/foreign.h"
-#include "server/params.h"
+#include "server/dialects/foreign.h"
+#include "server/params/params.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

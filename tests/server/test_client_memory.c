@@ -1,5 +1,5 @@
 /* tests/server/test_client_memory.c - who may have how much of one budget, and that its parts are its sum. */
-#include "server/client_memory.h"
+#include "server/http/client_memory.h"
 #include <stdlib.h>
 #include <string.h>
 #include "base/random.h"

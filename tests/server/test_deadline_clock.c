@@ -1,5 +1,5 @@
 /* tests/server/test_deadline_clock.c - F98: time in which the process did not run is nobody's delay. */
-#include "server/deadline_clock.h"
+#include "server/http/deadline_clock.h"
 #include "test.h"
 
 #define SECOND_NS 1000000000ull

@@ -1,4 +1,4 @@
-"""The door (src/server/http_door.h): /health is answered whatever other clients hold, and whatever the io threads do."""
+"""The door (src/server/http/http_door.h): /health is answered whatever other clients hold, and whatever the io threads do."""
 
 import contextlib
 import ctypes

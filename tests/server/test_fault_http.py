@@ -3,7 +3,7 @@
 Also: F41 test_http.py and tests/fuzz/fuzz_http.c; F44 test_disconnect.py; F45 test_half_open.py;
 F46 test_door.py; F48 test_http_limits.py; F49 test_http_guard.c; F90 test_conn_memory.py; F52 radish_server.py looks at every error of the whole suite.
 
-What libevent decides is in src/server/http_conn.h.
+What libevent decides is in src/server/http/http_conn.h.
 """
 
 import concurrent.futures

@@ -1,5 +1,5 @@
 /* tests/server/test_http_guard.c - F49: comparing keys tells nothing; F51: which names in a Host header are private. */
-#include "server/http_guard.h"
+#include "server/http/http_guard.h"
 #include <math.h>
 #include <signal.h>
 #include <sys/mman.h>

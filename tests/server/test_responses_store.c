@@ -1,5 +1,5 @@
 /* tests/server/test_responses_store.c - answers that run, end, are cancelled and evicted. */
-#include "server/responses_store.h"
+#include "server/dialects/responses_store.h"
 #include <stdio.h>
 #include <string.h>
 #include "base/limits.h"

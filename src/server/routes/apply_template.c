@@ -1,8 +1,8 @@
 /* server/routes/apply_template.c - POST /apply-template: what a chat completion says of its prompt -> {prompt}. */
 #include "base/mem.h"
-#include "server/json_out.h"
-#include "server/request_body.h"
-#include "server/routes.h"
+#include "server/params/json_out.h"
+#include "server/dialects/request_body.h"
+#include "server/routes/routes.h"
 
 void route_apply_template(struct http_conn *c)
 {

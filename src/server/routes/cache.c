@@ -10,14 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
-#include "server/foreign.h"
-#include "server/generation.h"
-#include "server/http_guard.h"
-#include "server/json_out.h"
-#include "server/ollama.h"
-#include "server/prompt_prints.h"
-#include "server/request_body.h"
-#include "server/routes.h"
+#include "server/dialects/foreign.h"
+#include "server/dialects/generation.h"
+#include "server/http/http_guard.h"
+#include "server/params/json_out.h"
+#include "server/dialects/ollama.h"
+#include "server/dialects/prompt_prints.h"
+#include "server/dialects/request_body.h"
+#include "server/routes/routes.h"
 
 #define LIST_NODES 200u                  /* at most, unless ?limit= says fewer or more, */
 #define LIST_NODES_TOP 10000u            /* up to here */

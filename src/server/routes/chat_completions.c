@@ -1,9 +1,9 @@
 /* server/routes/chat_completions.c - POST /v1/chat/completions; .../input_tokens counts a prompt, as llama-server. */
-#include "server/generation.h"
-#include "server/json_out.h"
-#include "server/prompt_count.h"
-#include "server/request_body.h"
-#include "server/routes.h"
+#include "server/dialects/generation.h"
+#include "server/params/json_out.h"
+#include "server/dialects/prompt_count.h"
+#include "server/dialects/request_body.h"
+#include "server/routes/routes.h"
 
 static void put_logprobs(const struct generation *g, const struct choice *c, struct buf *out)
 {

@@ -9,11 +9,11 @@
 #include "base/checked.h"
 #include "base/limits.h"
 #include "base/mem.h"
-#include "server/foreign.h"
-#include "server/generation.h"
-#include "server/json_out.h"
-#include "server/request_body.h"
-#include "server/routes.h"
+#include "server/dialects/foreign.h"
+#include "server/dialects/generation.h"
+#include "server/params/json_out.h"
+#include "server/dialects/request_body.h"
+#include "server/routes/routes.h"
 
 struct label { int32_t *ids; uint32_t n; uint32_t *nodes, *slots; };     /* token k: score slots[k] of node nodes[k] */
 

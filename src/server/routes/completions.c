@@ -1,11 +1,11 @@
 /* server/routes/completions.c - POST /v1/completions: prompts as text or token ids, echo, logprobs as four lists. */
 #include <string.h>
 #include "base/utf8.h"
-#include "server/fim.h"
-#include "server/generation.h"
-#include "server/json_out.h"
-#include "server/request_body.h"
-#include "server/routes.h"
+#include "server/dialects/fim.h"
+#include "server/dialects/generation.h"
+#include "server/params/json_out.h"
+#include "server/dialects/request_body.h"
+#include "server/routes/routes.h"
 
 /* A token as a JSON string. One that holds part of a UTF-8 sequence is written "bytes:\xe2\x80", so that keys stay
  * distinct. */

@@ -1,10 +1,10 @@
 /* server/routes/detokenize.c - POST /detokenize: {tokens} -> the text as both `content` (llama-server) and `prompt`
  * (vLLM). */
 #include "base/mem.h"
-#include "server/json_out.h"
-#include "server/offload.h"
-#include "server/request_body.h"
-#include "server/routes.h"
+#include "server/params/json_out.h"
+#include "server/http/offload.h"
+#include "server/dialects/request_body.h"
+#include "server/routes/routes.h"
 
 #define TEXT_BYTES 32u /* three times the text of a token of two characters, if it is long */
 

@@ -1,7 +1,7 @@
 /* server/routes/embeddings.c - POST /v1/embeddings: {input, encoding_format, dimensions} -> a vector per input. */
-#include "server/embedding.h"
-#include "server/request_body.h"
-#include "server/routes.h"
+#include "server/dialects/embedding.h"
+#include "server/dialects/request_body.h"
+#include "server/routes/routes.h"
 
 void route_embeddings(struct http_conn *c)
 {

@@ -1,6 +1,6 @@
 /* server/routes/health.c - GET /health: 503 while loading and while shutting down, else 200.
  * Runs at the door (http_door.h), and on io threads for clients that ask other things on the same connection. */
-#include "server/routes.h"
+#include "server/routes/routes.h"
 
 void route_health(struct http_conn *c)
 {

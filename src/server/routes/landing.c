@@ -1,7 +1,7 @@
 /* server/routes/landing.c - GET /: what this is and where things are, for a person with a browser; for programs the
  * words by which those of Ollama's know that a server is there. */
 #include <string.h>
-#include "server/routes.h"
+#include "server/routes/routes.h"
 
 static const char page[] =
     "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\">"

@@ -7,14 +7,14 @@
 #include <jansson.h>
 #include <string.h>
 #include "base/mem.h"
-#include "server/foreign.h"
-#include "server/generation.h"
-#include "server/json_out.h"
-#include "server/params_retention.h"
-#include "server/prompt_count.h"
-#include "server/prompt_prints.h"
-#include "server/request_body.h"
-#include "server/routes.h"
+#include "server/dialects/foreign.h"
+#include "server/dialects/generation.h"
+#include "server/params/json_out.h"
+#include "server/params/params_retention.h"
+#include "server/dialects/prompt_count.h"
+#include "server/dialects/prompt_prints.h"
+#include "server/dialects/request_body.h"
+#include "server/routes/routes.h"
 
 enum block { BLOCK_NONE, BLOCK_TEXT, BLOCK_THINKING, BLOCK_TOOL };
 

@@ -5,9 +5,9 @@
  */
 #include <string.h>
 #include "base/error.h"
-#include "server/json_out.h"
-#include "server/params.h"
-#include "server/routes.h"
+#include "server/params/json_out.h"
+#include "server/params/params.h"
+#include "server/routes/routes.h"
 
 static void put_id(const char *before, const struct rd_info *m, struct buf *out)
 {

@@ -7,13 +7,13 @@
 #include <string.h>
 #include "base/clock.h"
 #include "base/mem.h"
-#include "server/fim.h"
-#include "server/foreign.h"
-#include "server/generation.h"
-#include "server/json_out.h"
-#include "server/ollama.h"
-#include "server/request_body.h"
-#include "server/routes.h"
+#include "server/dialects/fim.h"
+#include "server/dialects/foreign.h"
+#include "server/dialects/generation.h"
+#include "server/params/json_out.h"
+#include "server/dialects/ollama.h"
+#include "server/dialects/request_body.h"
+#include "server/routes/routes.h"
 
 struct ollama_state {
     bool generate;                       /* /api/generate: "response" instead of a message */

@@ -4,11 +4,11 @@
 #include <string.h>
 #include "base/clock.h"
 #include "base/hash.h"
-#include "server/embedding.h"
-#include "server/json_out.h"
-#include "server/ollama.h"
-#include "server/request_body.h"
-#include "server/routes.h"
+#include "server/dialects/embedding.h"
+#include "server/params/json_out.h"
+#include "server/dialects/ollama.h"
+#include "server/dialects/request_body.h"
+#include "server/routes/routes.h"
 
 #define API_VERSION "0.13.0"             /* of Ollama's API, which clients compare with what they need */
 #define NEVER_S     (INT64_C(1) << 33)   /* the model is not unloaded: year 2242 */

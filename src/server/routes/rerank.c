@@ -10,11 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
-#include "server/embedding.h"
-#include "server/foreign.h"
-#include "server/json_out.h"
-#include "server/request_body.h"
-#include "server/routes.h"
+#include "server/dialects/embedding.h"
+#include "server/dialects/foreign.h"
+#include "server/params/json_out.h"
+#include "server/dialects/request_body.h"
+#include "server/routes/routes.h"
 
 #define DEFAULT_TASK "Given a web search query, retrieve relevant passages that answer the query"
 

@@ -5,11 +5,11 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/mem.h"
-#include "server/json_out.h"
-#include "server/offload.h"
-#include "server/responses_follow.h"
-#include "server/responses_store.h"
-#include "server/routes.h"
+#include "server/params/json_out.h"
+#include "server/http/offload.h"
+#include "server/dialects/responses_follow.h"
+#include "server/dialects/responses_store.h"
+#include "server/routes/routes.h"
 
 #define ITEMS_DEFAULT 20u
 #define ITEMS_MOST    100u

@@ -2,8 +2,8 @@
  * sees its own numbers alone: what others do, and when, is theirs. */
 #include <stddef.h>
 #include <string.h>
-#include "server/json_out.h"
-#include "server/routes.h"
+#include "server/params/json_out.h"
+#include "server/routes/routes.h"
 
 #define U64(group, name, field) {group, name, offsetof(struct rd_stats, field), false}
 #define F64(group, name, field) {group, name, offsetof(struct rd_stats, field), true}

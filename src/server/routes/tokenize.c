@@ -3,10 +3,10 @@
  */
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "server/json_out.h"
-#include "server/offload.h"
-#include "server/request_body.h"
-#include "server/routes.h"
+#include "server/params/json_out.h"
+#include "server/http/offload.h"
+#include "server/dialects/request_body.h"
+#include "server/routes/routes.h"
 
 #define ID_BYTES    16u /* of an id, and where it is written */
 #define PIECE_BYTES 32u /* of {"id":12345,"piece":"word"}, with room for the buffer to grow */

@@ -1,0 +1,460 @@
+/* server/dialects/gen_write.c - shapes of API.md 1.1 and 1.2 that chat and text completions share. */
+#include "server/dialects/gen_write.h"
+#include <string.h>
+#include "base/clock.h"
+#include "base/mem.h"
+#include "server/params/json_out.h"
+#include "server/dialects/prompt_prints.h"
+
+void generation_usage(const struct generation *g, struct rd_usage *u)
+{
+    memset(u, 0, sizeof(*u));
+    for (uint32_t i = 0; i < g->n_choices; i++) {
+        const struct rd_usage *c = &g->choices[i].usage;
+
+        u->n_generated += c->n_generated;
+        u->n_reasoning += c->n_reasoning;
+        if (i % (uint32_t)g->p.best_of) continue;
+        u->n_prompt += c->n_prompt;
+        u->n_cached += c->n_cached;
+    }
+}
+
+static void put_usage(const struct generation *g, struct buf *out)
+{
+    struct rd_usage u;
+
+    generation_usage(g, &u);
+    buf_printf(out,
+               "{\"prompt_tokens\":%u,\"completion_tokens\":%u,\"total_tokens\":%u,\"prompt_tokens_details\":{\"cached_"
+               "tokens\":%u},\"completion_tokens_details\":{\"reasoning_tokens\":%u}}",
+               u.n_prompt, u.n_generated, u.n_prompt + u.n_generated, u.n_cached, u.n_reasoning);
+}
+
+/* Of the first choice: the others find what it stored. */
+static void put_diagnostics(const struct generation *g, struct buf *out)
+{
+    struct server *s = g->io->server;
+
+    prompt_prints_put_openai(s->prints, g->tenant, &g->p, &g->choices[0].usage, s->info.page_tokens, out);
+}
+
+static double ratio(double a, double b)
+{
+    return b > 0 ? a / b : 0;
+}
+
+/* Lines of the system prompt that the model did not get. */
+static void put_left_out(const char *lines, struct buf *out)
+{
+    bool first = true;
+
+    if (!lines) return;
+    buf_puts(out, ",\"left_out\":[");
+    for (const char *end; (end = strchr(lines, '\n')); lines = end + 1, first = false) {
+        buf_puts(out, first ? "\"" : ",\"");
+        buf_put_json(out, lines, (size_t)(end - lines));
+        buf_putc(out, '"');
+    }
+    buf_putc(out, ']');
+}
+
+/* llama-server's object, of cache_n those that were read from disk or computed by another request meanwhile, and
+ * left_out. */
+static void put_timings(const struct rd_usage *u, struct buf *out)
+{
+    uint32_t n = u->n_prompt - u->n_cached;
+
+    buf_printf(out, "{\"cache_n\":%u,\"prompt_n\":%u", u->n_cached, n);
+    json_put_field(out, "prompt_ms", u->prompt_ms);
+    json_put_field(out, "prompt_per_token_ms", ratio(u->prompt_ms, n));
+    json_put_field(out, "prompt_per_second", ratio(n * 1e3, u->prompt_ms));
+    buf_printf(out, ",\"predicted_n\":%u", u->n_generated);
+    json_put_field(out, "predicted_ms", u->predicted_ms);
+    json_put_field(out, "predicted_per_token_ms", ratio(u->predicted_ms, u->n_generated));
+    json_put_field(out, "predicted_per_second", ratio(u->n_generated * 1e3, u->predicted_ms));
+    json_put_field(out, "queue_ms", u->queue_ms);
+    if (u->n_ram) buf_printf(out, ",\"cache_ram_n\":%u", u->n_ram);
+    if (u->n_disk) buf_printf(out, ",\"cache_disk_n\":%u", u->n_disk);
+    if (u->n_lossy) buf_printf(out, ",\"cache_lossy_n\":%u", u->n_lossy);
+    if (u->n_joined) buf_printf(out, ",\"cache_joined_n\":%u", u->n_joined);
+    if (u->n_forced) buf_printf(out, ",\"forced_n\":%u", u->n_forced);
+    if (u->n_drafted) buf_printf(out, ",\"draft_n\":%u,\"draft_n_accepted\":%u", u->n_drafted, u->n_draft_accepted);
+    buf_printf(out, ",\"restored_n\":%u", u->n_restored);
+    buf_printf(out, ",\"cache_miss\":\"%s\"", rd_miss_cause_name((enum rd_miss_cause)u->miss));
+    put_left_out(u->left_out, out);
+    buf_puts(out, "}");
+}
+
+static void put_frame(const struct generation *g, const char *object, struct buf *out)
+{
+    const char *model = g->io->server->info.model_id;
+
+    buf_printf(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", g->id, object,
+               (long long)g->created_s);
+    json_put_string(out, model, strlen(model));
+    buf_printf(out, ",\"system_fingerprint\":\"radish-%s\",\"choices\":[", rd_version());
+}
+
+void generation_make_frame(struct generation *g)
+{
+    buf_puts(&g->frame, "data: ");
+    put_frame(g, g->format->chunk_object, &g->frame);
+    buf_puts(&g->frame, "{\"index\":");
+}
+
+/* Once per token: copies, no formatting. */
+static void begin_chunk(const struct generation *g, const struct choice *c, struct buf *out)
+{
+    if (g->frame.failed) out->failed = true;
+    buf_append(out, g->frame.data, g->frame.n);
+    if (c->index < 10) buf_putc(out, (char)('0' + c->index));
+    else buf_printf(out, "%u", c->index);
+    buf_putc(out, ',');
+}
+
+/* ,"prompt_token_ids":[..] once; chat has it beside its choices, completions in each. */
+static void put_prompt_ids(const struct generation *g, struct choice *c, bool beside, struct buf *out)
+{
+    uint32_t n;
+    const int32_t *ids;
+
+    if (!g->p.return_token_ids || c->sent_prompt_ids || beside != g->p.chat) return;
+    c->sent_prompt_ids = true;
+    ids = rd_request_prompt(c->request, &n);
+    buf_puts(out, ",\"prompt_token_ids\":[");
+    for (uint32_t i = 0; i < n; i++) buf_printf(out, "%s%d", i ? "," : "", ids[i]);
+    buf_putc(out, ']');
+}
+
+static void put_token_ids(const struct generation *g, struct choice *c, struct buf *out)
+{
+    if (!g->p.return_token_ids) return;
+    buf_puts(out, ",\"token_ids\":[");
+    if (c->token_ids.n) buf_append(out, c->token_ids.data, c->token_ids.n);
+    buf_putc(out, ']');
+    buf_clear(&c->token_ids);
+    put_prompt_ids(g, c, false, out);
+}
+
+static void end_chunk(const struct generation *g, struct choice *c, struct buf *out)
+{
+    put_token_ids(g, c, out);
+    buf_puts(out, "}]");
+    put_prompt_ids(g, c, true, out);
+    if (g->p.include_usage) buf_puts(out, ",\"usage\":null");
+}
+
+/* {"token":..,"logprob":..,"bytes":[..], without its closing brace; with_id: "id" before them. */
+static void put_token(const struct generation *g, int32_t token, float logprob, bool with_id, struct buf *out)
+{
+    size_t n = 0;
+    const char *s = rd_token_bytes(g->io->server->engine, token, &n);
+
+    buf_putc(out, '{');
+    if (with_id) buf_printf(out, "\"id\":%d,", token);
+    buf_puts(out, "\"token\":");
+    json_put_string(out, s, n);
+    json_put_field(out, "logprob", (double)logprob);
+    buf_puts(out, ",\"bytes\":[");
+    for (size_t i = 0; i < n; i++) buf_printf(out, "%s%u", i ? "," : "", (unsigned)(unsigned char)s[i]);
+    buf_puts(out, "]");
+}
+
+static void collect(struct generation *g, struct choice *c, const struct rd_event *ev, bool with_id)
+{
+    struct buf *out = &c->logprobs;
+
+    if (!ev) return;                                        /* there is no echo */
+    if (out->n) buf_putc(out, ',');
+    put_token(g, ev->token, ev->logprob, with_id, out);
+    buf_puts(out, ",\"top_logprobs\":[");
+    for (uint32_t i = 0; i < ev->n_top && i < (uint32_t)g->p.top_logprobs; i++) {
+        if (i) buf_putc(out, ',');
+        put_token(g, ev->top[i].token, ev->top[i].logprob, with_id, out);
+        buf_putc(out, '}');
+    }
+    buf_puts(out, "]}");
+}
+
+void generation_collect_tokens(struct generation *g, struct choice *c, const struct rd_event *ev)
+{
+    collect(g, c, ev, false);
+}
+
+void generation_collect_ids(struct generation *g, struct choice *c, const struct rd_event *ev)
+{
+    collect(g, c, ev, true);
+}
+
+void generation_put_collected(const struct generation *g, struct choice *c, const char *name, struct buf *out)
+{
+    if (!g->p.logprobs || (g->streaming && c->logprobs.n == 0)) return;
+    buf_printf(out, ",\"%s\":[", name);
+    buf_append(out, c->logprobs.data, c->logprobs.n);
+    buf_puts(out, "]");
+    buf_clear(&c->logprobs);
+}
+
+/* The lists of log probabilities went out with a chunk. */
+static void clear_logprobs(struct choice *c)
+{
+    buf_clear(&c->logprobs);
+    buf_clear(&c->lp_tokens);
+    buf_clear(&c->lp_top);
+    buf_clear(&c->lp_offsets);
+}
+
+void generation_put_open(struct generation *g, struct choice *c, struct buf *out)
+{
+    struct buf open = {0};
+
+    c->opened = true;
+    if (g->format->events) {
+        if (g->streaming) g->format->events->open(g, c, out);
+        return;
+    }
+    if (!g->streaming) {
+        if (g->p.echo) generation_put_prompt(g, c, &c->text);
+        if (g->p.echo && g->p.logprobs) g->format->collect(g, c, NULL);
+        return;
+    }
+    if (g->format->put_open(g, c, &open)) {
+        begin_chunk(g, c, out);
+        buf_append(out, open.data, open.n);
+        end_chunk(g, c, out);
+        buf_puts(out, "}\n\n");
+        clear_logprobs(c);
+    }
+    if (open.failed) out->failed = true;
+    buf_deinit(&open);
+}
+
+void generation_keep_delta(struct choice *c, const struct rd_delta *d)
+{
+    switch (d->type) {
+    case RD_DELTA_CONTENT: buf_append(&c->text, d->text, d->text_bytes); break;
+    case RD_DELTA_REASONING: buf_append(&c->reasoning, d->text, d->text_bytes); break;
+    case RD_DELTA_CALL_BEGIN:
+        buf_printf(&c->calls, "%s{\"id\":\"%s\",\"type\":\"function\",\"function\":{\"name\":", d->index ? "," : "",
+                   d->id);
+        json_put_string(&c->calls, d->text, d->text_bytes);
+        buf_puts(&c->calls, ",\"arguments\":\"");
+        break;
+    case RD_DELTA_CALL_ARGUMENTS: buf_put_json(&c->calls, d->text, d->text_bytes); break;
+    case RD_DELTA_CALL_END: buf_puts(&c->calls, "\"}}"); break;
+    }
+}
+
+void generation_put_delta(struct generation *g, struct choice *c, const struct rd_delta *d, struct buf *out)
+{
+    begin_chunk(g, c, out);
+    g->format->put_delta(g, c, d, out);
+    end_chunk(g, c, out);
+    buf_puts(out, "}\n\n");
+    clear_logprobs(c);
+}
+
+void generation_put_progress(struct generation *g, struct choice *c, bool begins, struct buf *out)
+{
+    static const struct rd_delta nothing = {.type = RD_DELTA_CONTENT, .text = "", .id = ""};
+    struct rd_progress p;
+
+    rd_request_progress(c->request, &p);
+    if (begins) p.n_done = p.n_cached = 0;
+    else if (p.n_done == 0) p.n_done = p.n_cached = c->usage.n_cached;          /* all of it was there */
+    g->n_progress = p.n_done;
+    begin_chunk(g, c, out);
+    g->format->put_delta(g, c, &nothing, out);
+    end_chunk(g, c, out);
+    buf_printf(out, ",\"prompt_progress\":{\"total\":%u,\"cache\":%u,\"processed\":%u,\"time_ms\":%llu}}\n\n",
+               p.n_prompt, p.n_cached, p.n_done,
+               (unsigned long long)((clock_now_ns(clock_system()) - g->begun_ns) / 1000000));
+}
+
+void generation_put_finish(struct generation *g, struct choice *c, struct buf *out)
+{
+    if (g->format->events) {
+        g->format->events->finish(g, c, out);
+        return;
+    }
+    begin_chunk(g, c, out);
+    g->format->put_finish(g, c, out);
+    end_chunk(g, c, out);
+    put_diagnostics(g, out);
+    buf_puts(out, ",\"timings\":");
+    put_timings(&c->usage, out);
+    buf_puts(out, "}\n\n");
+}
+
+void generation_put_end(struct generation *g, struct buf *out)
+{
+    if (g->format->events) return;
+    if (g->p.include_usage) {
+        buf_puts(out, "data: ");
+        put_frame(g, g->format->chunk_object, out);
+        buf_puts(out, "],\"usage\":");
+        put_usage(g, out);
+        buf_puts(out, "}\n\n");
+    }
+    buf_puts(out, "data: [DONE]\n\n");
+}
+
+void generation_put_error(struct generation *g, const struct api_error *e, struct buf *out)
+{
+    if (g->format->events) {
+        g->format->events->error(g, e, out);
+        return;
+    }
+    buf_puts(out, "data: ");
+    api_error_json(e, out);
+    buf_puts(out, "\n\ndata: [DONE]\n\n");
+}
+
+const char *generation_finish_text(const struct choice *c)
+{
+    if (c->finish == RD_FINISH_LENGTH) return "length";
+    return c->n_calls ? "tool_calls" : "stop";
+}
+
+void generation_put_stop_reason(const struct choice *c, struct buf *out)
+{
+    buf_puts(out, "\"stop_reason\":");
+    if (c->stop_string) json_put_string(out, c->stop_string, strlen(c->stop_string));
+    else if (c->stop_token >= 0) buf_printf(out, "%d", c->stop_token);
+    else buf_puts(out, "null");
+}
+
+void generation_put_prompt(struct generation *g, const struct choice *c, struct buf *out)
+{
+    const struct prompt *prompt = &g->p.prompts[c->prompt_index];
+    char *text = NULL;
+    size_t n = 0;
+
+    if (prompt->text) {
+        buf_append(out, prompt->text, prompt->n_text);
+        return;
+    }
+    if (rd_detokenize(g->io->server->engine, prompt->tokens, prompt->n_tokens, true, &text, &n, NULL) == RD_OK)
+        buf_append(out, text, n);
+    else out->failed = true;
+    rd_free(text);
+}
+
+uint32_t generation_n_top(const struct generation *g)
+{
+    int64_t of_prompt = g->p.has_prompt_logprobs ? g->p.prompt_logprobs : 0;
+
+    return (uint32_t)(g->p.top_logprobs > of_prompt ? g->p.top_logprobs : of_prompt);
+}
+
+static void put_ranked(const struct generation *g, const struct rd_logprob *t, uint32_t rank, struct buf *out)
+{
+    size_t n = 0;
+    const char *s = rd_token_bytes(g->io->server->engine, t->token, &n);
+
+    buf_printf(out, "\"%d\":{\"logprob\":", t->token);
+    json_put_number(out, (double)t->logprob);
+    buf_printf(out, ",\"rank\":%u,\"decoded_token\":", rank);
+    json_put_string(out, s, n);
+    buf_putc(out, '}');
+}
+
+void generation_keep_prompt_logprobs(const struct generation *g, struct choice *c)
+{
+    uint32_t n, n_ranks, stride = generation_n_top(g), n_top = (uint32_t)g->p.prompt_logprobs;
+    const struct rd_logprob *top, *own = rd_request_prompt_logprobs(c->request, &top, &n);
+    const uint32_t *ranks = rd_request_prompt_ranks(c->request, &n_ranks);
+    struct buf *out = &c->prompt_logprobs;
+
+    if (!own || !ranks) return;
+    buf_puts(out, "[null");
+    for (uint32_t i = 1; i < n; i++) {
+        buf_puts(out, ",{");
+        put_ranked(g, &own[i], ranks[i], out);
+        for (uint32_t k = 0; k < n_top; k++) {
+            const struct rd_logprob *t = &top[(size_t)i * stride + k];
+
+            if (t->token == own[i].token) continue;
+            buf_putc(out, ',');
+            put_ranked(g, t, k + 1, out);
+        }
+        buf_putc(out, '}');
+    }
+    buf_putc(out, ']');
+}
+
+void generation_put_prompt_logprobs(const struct generation *g, const struct choice *c, struct buf *out)
+{
+    uint32_t first = c->prompt_index * (uint32_t)g->p.best_of;
+
+    for (uint32_t i = first; g->p.has_prompt_logprobs && i < first + (uint32_t)g->p.best_of; i++) {
+        const struct buf *list = &g->choices[i].prompt_logprobs;
+
+        if (!list->n) continue;
+        buf_puts(out, ",\"prompt_logprobs\":");
+        buf_append(out, list->data, list->n);
+        return;
+    }
+}
+
+/* Mean log probability per token: higher is better. */
+static double score(const struct choice *c)
+{
+    return ratio(c->sum_logprob, c->usage.n_generated);
+}
+
+/* Of each prompt's best_of choices the n best move to the front, in the order of their scores. */
+static void choose_best(struct generation *g)
+{
+    uint32_t per = (uint32_t)g->p.best_of;
+
+    if (g->p.best_of == g->p.n) return;
+    for (uint32_t first = 0; first < g->n_choices; first += per) {
+        struct rd_usage prompt_usage = g->choices[first].usage;
+
+        for (uint32_t i = 0; i < (uint32_t)g->p.n; i++) {
+            uint32_t best = first + i;
+            struct choice swap;
+
+            for (uint32_t k = best + 1; k < first + per; k++)
+                if (score(&g->choices[k]) > score(&g->choices[best])) best = k;
+            swap = g->choices[first + i];
+            g->choices[first + i] = g->choices[best];
+            g->choices[best] = swap;
+            g->choices[first + i].index = first / per * (uint32_t)g->p.n + i;
+        }
+        g->choices[first].usage.n_cached = prompt_usage.n_cached; /* usage tells what the first to run found */
+    }
+}
+
+void generation_put_whole(struct generation *g, struct buf *out)
+{
+    bool first = true;
+
+    if (g->format->events) {
+        g->format->events->whole(g, &g->choices[0], out);
+        return;
+    }
+    choose_best(g);
+    put_frame(g, g->format->object, out);
+    for (uint32_t i = 0; i < g->n_choices; i++) {
+        struct choice *c = &g->choices[i];
+
+        if (i % (uint32_t)g->p.best_of >= (uint32_t)g->p.n) continue;
+        buf_printf(out, "%s{\"index\":%u,", first ? "" : ",", c->index);
+        g->format->put_whole(g, c, out);
+        put_token_ids(g, c, out);
+        buf_puts(out, "}");
+        first = false;
+    }
+    buf_putc(out, ']');
+    put_prompt_ids(g, &g->choices[0], true, out);
+    if (g->p.chat) generation_put_prompt_logprobs(g, &g->choices[0], out);
+    buf_puts(out, ",\"usage\":");
+    put_usage(g, out);
+    put_diagnostics(g, out);
+    buf_puts(out, ",\"timings\":");
+    put_timings(&g->choices[0].usage, out);
+    buf_puts(out, "}");
+}

@@ -1,0 +1,21 @@
+/* server/dialects/request_body.h - the body of a connection's request, checked against the table of parameters.
+ * Thread  io thread that owns the connection, or a worker with its copy (offload.h). */
+#pragma once
+#include "server/http/http_conn.h"
+#include "server/params/params.h"
+
+/* Parses the body, whose bytes are freed. Its tree is charged (client_memory.h) until the request is answered or its
+ * generation begins. */
+int request_json(struct http_conn *c, json_t **out, struct api_error *e);
+/* What it takes to make tokens of a text, or of the strings in a JSON, names left out, which a template may put one
+ * behind the other: most of it for the longest stretch without a blank, which a tokenizer works on as a whole. Measured:
+ * 5 to 12 bytes for each of prose, 37 to 46 for each of "aaaa...". */
+uint64_t request_text_cost(const char *s, size_t n);
+uint64_t request_json_cost(const char *s, size_t n);
+/* For handlers that make tokens of the body's texts, or write much: charged until the request is answered. */
+int request_reserve(struct http_conn *c, uint64_t n_bytes, struct api_error *e);
+int request_reserve_texts(struct http_conn *c, struct api_error *e);
+/* Parses the body and walks the endpoint's rows (params_read); p as there. The body's bytes are freed. Fields that
+ * no row names, and those of odd_fields.h, go into the header X-Radish-Ignored-Fields of the response, whatever that is. *out is the caller's, NULL
+ * on failure. */
+int request_body(struct http_conn *c, unsigned endpoint, struct gen_params *p, json_t **out, struct api_error *e);

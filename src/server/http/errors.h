@@ -1,0 +1,31 @@
+/* server/http/errors.h - what a client is told when something fails: HTTP status and the OpenAI error object
+ *     {"error":{"message","type","param","code"}}
+ * Messages are ours or name what the client sent; never addresses, paths of this machine or other prompts (F52).
+ * Thread  any thread.
+ */
+#pragma once
+#include "base/buf.h"
+#include "radish/status.h"
+
+struct api_error {
+    int http;                            /* 400 .. 503 */
+    const char *type, *code;             /* code NULL: null, or the HTTP status for 503 (llama-server's form) */
+    char param[64];                      /* "": null */
+    char message[640];
+};
+
+/* Fills *e; type and code by the HTTP status unless set afterwards. Returns -1, for `return api_error_set(...)`. */
+int api_error_set(struct api_error *e, int http, const char *param, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/* From the library: RD_E_INVALID 400, RD_E_CONTEXT 400 context_length_exceeded, RD_E_FULL 429, RD_E_DEVICE and
+ * RD_E_CLOSED 503 ... */
+void api_error_from_status(struct api_error *e, rd_status st, const char *message);
+/* Appends {"error":{...}}. */
+void api_error_json(const struct api_error *e, struct buf *out);
+/* Anthropic's shape, {"type":"error","error":{"type","message"}}, and the status that its clients expect. */
+void api_error_json_anthropic(const struct api_error *e, struct buf *out);
+int api_error_status_anthropic(const struct api_error *e);
+/* Ollama's: {"error":"text"}. */
+void api_error_json_ollama(const struct api_error *e, struct buf *out);
+/* "Not Found" */
+const char *http_status_text(int status);
