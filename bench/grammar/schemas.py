@@ -1,0 +1,148 @@
+"""Schemas, and instances of them: the project's own of tools and APIs, the public suite's, and those that packages carry.
+
+own     tests/grammar/real_schemas.jsonl
+draft7, draft2020-12    the JSON-Schema-Test-Suite (tests/grammar/schema_suite.py), with its own instances
+ocpp    messages of the Open Charge Point Protocol, which the package `ocpp` carries
+apis    parameters and answers of public APIs: the models of `openai`, `anthropic` and `mcp`, as pydantic writes them
+"""
+
+import importlib
+import inspect
+import json
+import pkgutil
+import random
+import sys
+import warnings
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/grammar"))
+import schema_gen  # noqa: E402
+import schema_suite  # noqa: E402
+
+SOURCES = ("own", "draft7", "draft2020-12", "ocpp", "apis")
+
+
+def dialect(draft, schema):
+    if draft == "draft7" and isinstance(schema, dict) and "$schema" not in schema:
+        return {"$schema": "http://json-schema.org/draft-07/schema#", **schema}
+    return schema
+
+
+def own():
+    for i, line in enumerate((ROOT / "tests/grammar/real_schemas.jsonl").read_text().splitlines()):
+        schema = json.loads(line)
+        yield "own/%d %s" % (i, schema.get("title", "")), schema, None
+
+
+def suite(draft):
+    for keyword, group, schema, tests in schema_suite.cases(draft):
+        yield "%s/%s/%s" % (draft, keyword, group), dialect(draft, schema), [t["data"] for t in tests]
+
+
+def ocpp():
+    folder = Path(importlib.import_module("ocpp").__file__).parent
+    for path in sorted(folder.rglob("schemas/*.json")):
+        schema = json.loads(path.read_text(encoding="utf-8-sig"))
+        schema.pop("$id", None), schema.pop("id", None)
+        yield "ocpp/%s" % path.relative_to(folder), schema, None
+
+
+def apis():
+    import pydantic
+
+    seen = set()
+    for package in ("openai.types", "anthropic.types", "mcp.types"):
+        module = importlib.import_module(package)
+        names = [package]
+        if hasattr(module, "__path__"):
+            names += sorted(m.name for m in pkgutil.walk_packages(module.__path__, package + "."))
+        for name in names:
+            try:
+                members = vars(importlib.import_module(name))
+            except Exception:
+                continue
+            for key in sorted(members):
+                cls = members[key]
+                if not (inspect.isclass(cls) and issubclass(cls, pydantic.BaseModel) and cls.__module__ == name):
+                    continue
+                try:
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore")
+                        schema = cls.model_json_schema()
+                except Exception:
+                    continue
+                text = json.dumps(schema)
+                if text not in seen and schema.get("properties"):
+                    seen.add(text)
+                    yield "apis/%s.%s" % (name, key), schema, None
+
+
+def load(sources):
+    """[(name, schema, instances or None)]"""
+    out = []
+    for source in sources:
+        out += suite(source) if source.startswith("draft") else globals()[source]()
+    return out
+
+
+def ordered(schema, root, v, depth=0):
+    """v with its members in the order in which the schema names them, as far as one look tells."""
+    if depth > 60:
+        return v
+    if isinstance(v, list):
+        return [ordered(schema, root, x, depth + 1) for x in v]
+    if not isinstance(v, dict):
+        return int(v) if isinstance(v, float) and v.is_integer() and abs(v) < 2**53 else v
+    rank = ranks(root)
+    names = sorted(v, key=lambda n: rank.get(n, len(rank)))
+    return {n: ordered(schema, root, v[n], depth + 1) for n in names}
+
+
+def ranks(schema):
+    """{name: where the schema first has it}; cached by the schema's identity while it lives."""
+    out = {}
+
+    def walk(s):
+        if isinstance(s, dict):
+            if isinstance(s.get("properties"), dict):
+                for n in s["properties"]:
+                    out.setdefault(n, len(out))
+            for word in ("const", "enum"):
+                given(s.get(word))
+            if isinstance(s.get("required"), list) and "properties" not in s:
+                for n in s["required"]:
+                    if isinstance(n, str):
+                        out.setdefault(n, len(out))
+            for x in s.values():
+                walk(x)
+        elif isinstance(s, list):
+            for x in s:
+                walk(x)
+
+    def given(v):
+        if isinstance(v, dict):
+            for n, x in v.items():
+                out.setdefault(n, len(out))
+                given(x)
+        elif isinstance(v, list):
+            for x in v:
+                given(x)
+
+    walk(schema)
+    return out
+
+
+def text_of(v):
+    return json.dumps(v, ensure_ascii=False)
+
+
+def made(schema, seed, n):
+    """n values likely to be valid, and n changed a little."""
+    rng = random.Random(seed)
+    good, changed = [], []
+    for _ in range(n):
+        v = schema_gen.make(rng, schema, schema)
+        good.append(v)
+        changed.append(schema_gen.mutated(rng, v))
+    return good, changed
