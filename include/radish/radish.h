@@ -114,6 +114,8 @@ struct rd_options {
     uint32_t store_kv_min;          /* 0 = 256 */
     double cache_verify;            /* 0 .. 1: this share of the cache's hits is computed again while nothing else is to
                                      * do, and compared byte by byte (docs/cache.md); 0: none */
+    uint64_t grammar_bytes;         /* compiled grammars with their masks, all together; 0 = 512 MiB, or a sixteenth of
+                                     * memory where that is less */
     bool isolate;                   /* memory of keys and values is made zeros when it passes from one cache salt (API
                                      * key) to another */
     bool no_normalise;              /* lines of system prompts that are new in every request (a billing header, request
@@ -496,6 +498,7 @@ struct rd_stats {
     /* hits computed again (rd_options.cache_verify): drawn and waiting now; compared whole, and their tokens; given up
      * (evicted meanwhile); found wrong, which must never be */
     uint64_t verify_waiting, verify_verified, verify_tokens, verify_skipped, verify_mismatches;
+    uint64_t n_grammars, grammar_bytes, grammar_limit_bytes;  /* compiled and kept or in use; rd_options.grammar_bytes */
     /* memory */
     uint64_t weight_bytes, packed_bytes, workspace_bytes, kv_bytes, rss_anon_bytes, rss_file_bytes;
     uint64_t memory_used_bytes, memory_peak_bytes, memory_limit_bytes;      /* struct rd_memory */

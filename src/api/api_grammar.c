@@ -20,7 +20,7 @@ static rd_status compile(enum rd_grammar_kind kind, const char *text, size_t n, 
     rd_status st = grammar_builder_create(&form_limits, &b);
 
     if (st != RD_OK) return error_set(err, st, "%s", rd_status_text(st));
-    st = grammar_compile(b, form_node(b, kind, text, n), NULL, 0, out, err);
+    st = grammar_compile(b, form_node(b, kind, text, n, NULL), NULL, 0, out, err);
     grammar_builder_destroy(b);
     return st;
 }

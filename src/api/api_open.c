@@ -108,7 +108,8 @@ static void load_text(void *arg)
     if (job->st == RD_OK) job->st = api_texts_init(job->engine, &job->err);
     if (job->st == RD_OK) job->st = load_template(job->engine, job->o->chat_template_file, &job->err);
     if (job->st == RD_OK) job->st = api_style_init(job->engine, job->o->tool_parser, &job->err);
-    if (job->st == RD_OK) job->st = grammar_store_create(job->engine->tokenizer, &job->engine->grammars);
+    if (job->st == RD_OK)
+        job->st = grammar_store_create(job->engine->tokenizer, job->o->grammar_bytes, &job->engine->grammars);
     job->ms = ms_since(began);
 }
 

@@ -30,6 +30,7 @@ void rd_get_stats(rd_engine *engine, struct rd_stats *out)
 {
     struct engine_stats s;
     struct rd_memory memory;
+    struct grammar_store_counts grammars;
 
     memset(out, 0, sizeof(*out));
     sysinfo_resident(&out->rss_anon_bytes, &out->rss_file_bytes);
@@ -38,6 +39,10 @@ void rd_get_stats(rd_engine *engine, struct rd_stats *out)
     out->memory_peak_bytes = memory.peak_bytes;
     out->memory_limit_bytes = memory.limit_bytes;
     out->uptime_s = (double)(clock_now_ns(clock_system()) - engine->opened_ns) / 1e9;
+    grammars = grammar_store_counts(engine->grammars);
+    out->n_grammars = grammars.n_grammars;
+    out->grammar_bytes = grammars.used;
+    out->grammar_limit_bytes = grammars.limit;
     if (!engine->engine) return;
     out->n_preparing = atomic_load(&engine->n_preparing);   /* before the engine's: see prepare_and_submit */
     engine_get_stats(engine->engine, &s);

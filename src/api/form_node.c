@@ -1,6 +1,5 @@
 /* api/form_node.c - kind by kind. */
 #include "api/form_node.h"
-#include "text/grammar/grammar_languages.h"
 
 const struct grammar_limits form_limits = {100000, 1000000, 64u << 20, 900000000ull};
 
@@ -18,14 +17,15 @@ json_t *form_json(struct grammar_builder *b, const char *text, size_t n)
 }
 
 static grammar_node json_node(struct grammar_builder *b, enum rd_grammar_kind kind, const json_t *v,
-                              const struct schema_options *o)
+                              const struct schema_options *o, const struct tag_tokens *tokens)
 {
     if (kind == RD_GRAMMAR_JSON_SCHEMA) return grammar_from_schema(b, v, o);
     if (kind == RD_GRAMMAR_CHOICE) return grammar_from_choice(b, v);
-    return grammar_from_tags(b, v, o, NULL);
+    return grammar_from_tags(b, v, o, tokens);
 }
 
-grammar_node form_node(struct grammar_builder *b, enum rd_grammar_kind kind, const char *text, size_t n)
+grammar_node form_node(struct grammar_builder *b, enum rd_grammar_kind kind, const char *text, size_t n,
+                       const struct tag_tokens *tokens)
 {
     static const struct schema_options plain = {JSON_SPACES_PLAIN};
     grammar_node node = 0;
@@ -44,7 +44,7 @@ grammar_node form_node(struct grammar_builder *b, enum rd_grammar_kind kind, con
     case RD_GRAMMAR_CHOICE:
     case RD_GRAMMAR_TAGS:
         v = form_json(b, text, n);
-        if (v) node = json_node(b, kind, v, &plain);
+        if (v) node = json_node(b, kind, v, &plain, tokens);
         json_decref(v);
         return node;
     default:

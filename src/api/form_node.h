@@ -6,12 +6,13 @@
 #pragma once
 #include <jansson.h>
 #include "radish/grammar.h"
-#include "text/grammar/grammar_build.h"
+#include "text/grammar/grammar_languages.h"
 
 /* What a form may take to compile: docs/faults.md, F29. */
 extern const struct grammar_limits form_limits;
 
-/* RD_GRAMMAR_NONE: any text. */
-grammar_node form_node(struct grammar_builder *b, enum rd_grammar_kind kind, const char *text, size_t n);
+/* RD_GRAMMAR_NONE: any text. tokens: which texts of structural tags are special tokens of the model; NULL: none. */
+grammar_node form_node(struct grammar_builder *b, enum rd_grammar_kind kind, const char *text, size_t n,
+                       const struct tag_tokens *tokens);
 /* JSON that is the text of a form, or its tools; NULL: the builder has failed. */
 json_t *form_json(struct grammar_builder *b, const char *text, size_t n);

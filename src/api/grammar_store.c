@@ -1,40 +1,54 @@
-/* api/grammar_store.c - forms to grammars, and a short list of those used last. */
+/* api/grammar_store.c - forms to grammars: one list of all that are kept or in use, and one budget for them. */
 #include "api/grammar_store.h"
 #include <string.h>
 #include "api/form_node.h"
 #include "base/buf.h"
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/mem.h"
+#include "base/sysinfo.h"
 #include "base/thread.h"
 #include "text/grammar/node_list.h"
 #include "text/tool_grammar.h"
 
-#define N_KEPT 32u
-#define SPACE  (48u << 20) /* sets and masks of one grammar */
+#define SPACE         (16u << 20)  /* the most for sets and masks of one grammar */
+#define PROMISED      (512u << 10) /* what each has in any case, or PROMISE_SHARE of a small budget */
+#define PROMISE_SHARE 64u
+#define DEFAULT_BYTES (512ull << 20)
+#define LEAST_BYTES   (64ull << 20)
+#define FULL_SHARE    4u /* so much of the budget is kept free of grammars that nobody uses */
 
 /* By the form's whole text: a digest could be made to meet another's. */
 struct kept_grammar {
+    struct kept_grammar *next; /* the one used last is first */
+    uint64_t hash;
     char *key;
     size_t n_key;
     struct grammar *grammar;
-    uint64_t last_use;
 };
 
 struct grammar_store {
     const struct tokenizer *tokenizer;
     uint32_t n_vocab;
+    struct grammar_budget budget;
     struct mutex lock;           /* guards all below */
     struct grammar_vocab *vocab; /* made for the first form */
-    struct kept_grammar kept[N_KEPT];
-    uint64_t n_uses;
+    struct kept_grammar *kept;   /* all grammars there are */
 };
 
-static void drop(struct kept_grammar *k)
+static size_t entry_bytes(const struct kept_grammar *k)
 {
+    return sizeof(*k) + k->n_key;
+}
+
+static void drop(struct grammar_store *s, struct kept_grammar *k)
+{
+    if (!k) return;
     grammar_unref(k->grammar);
+    grammar_budget_give(&s->budget, entry_bytes(k));
     mem_free(k->key);
-    *k = (struct kept_grammar){0};
+    mem_free(k);
 }
 
 bool output_form_binds(const struct output_form *f)
@@ -42,13 +56,15 @@ bool output_form_binds(const struct output_form *f)
     return f->kind != RD_GRAMMAR_NONE || f->forced_tool || f->strict_tools;
 }
 
-rd_status grammar_store_create(const struct tokenizer *t, struct grammar_store **out)
+rd_status grammar_store_create(const struct tokenizer *t, uint64_t limit, struct grammar_store **out)
 {
     struct grammar_store *s = mem_zalloc(1, sizeof(*s));
+    uint64_t share = sysinfo_memory() / 16;
 
     if (!s) return RD_E_NOMEM;
     s->tokenizer = t;
     s->n_vocab = tokenizer_n_tokens(t);
+    s->budget.limit = limit ? limit : u64_max(LEAST_BYTES, u64_min(share, DEFAULT_BYTES));
     mutex_init(&s->lock);
     *out = s;
     return RD_OK;
@@ -57,7 +73,13 @@ rd_status grammar_store_create(const struct tokenizer *t, struct grammar_store *
 void grammar_store_destroy(struct grammar_store *s)
 {
     if (!s) return;
-    for (uint32_t i = 0; i < N_KEPT; i++) drop(&s->kept[i]);
+    while (s->kept) {
+        struct kept_grammar *k = s->kept;
+
+        s->kept = k->next;
+        drop(s, k);
+    }
+    mutex_deinit(&s->lock);
     grammar_vocab_unref(s->vocab);
     mem_free(s);
 }
@@ -126,7 +148,7 @@ static grammar_node output_node(struct grammar_store *s, struct grammar_builder 
     grammar_node content = 0, calls = 0, node;
     json_t *tools = NULL;
 
-    if (f->kind != RD_GRAMMAR_NONE && !f->forced_tool) content = form_node(b, f->kind, f->text, f->n_text);
+    if (f->kind != RD_GRAMMAR_NONE && !f->forced_tool) content = form_node(b, f->kind, f->text, f->n_text, &tokens);
     if (f->tools && (f->forced_tool || f->strict_tools || content)) {
         g.tools = tools = form_json(b, f->tools, strlen(f->tools));
         if (tools && tool_grammar_knows(f->style))
@@ -153,34 +175,71 @@ static char *key_of(const struct output_form *f, size_t *n)
     return buf_take(&all, n);
 }
 
-/* A reference, or NULL. */
-static struct grammar *find(struct grammar_store *s, const char *key, size_t n)
+/* A reference, or NULL. Locked. */
+static struct grammar *find(struct grammar_store *s, const struct kept_grammar *wanted)
 {
-    struct grammar *found = NULL;
+    for (struct kept_grammar **at = &s->kept; *at; at = &(*at)->next) {
+        struct kept_grammar *k = *at;
 
-    mutex_lock(&s->lock);
-    for (uint32_t i = 0; i < N_KEPT && !found; i++) {
-        struct kept_grammar *k = &s->kept[i];
-
-        if (!k->grammar || k->n_key != n || memcmp(k->key, key, n) != 0) continue;
-        k->last_use = ++s->n_uses;
-        found = grammar_ref(k->grammar);
+        if (k->hash != wanted->hash || k->n_key != wanted->n_key || memcmp(k->key, wanted->key, k->n_key) != 0)
+            continue;
+        *at = k->next;
+        k->next = s->kept;
+        s->kept = k;
+        return grammar_ref(k->grammar);
     }
-    mutex_unlock(&s->lock);
-    return found;
+    return NULL;
 }
 
-/* Keeps another reference, and the key, in place of the one used longest ago. */
-static void keep(struct grammar_store *s, char *key, size_t n, struct grammar *g)
+static struct grammar *find_locked(struct grammar_store *s, const struct kept_grammar *wanted)
 {
-    struct kept_grammar *oldest = &s->kept[0];
+    struct grammar *g;
 
     mutex_lock(&s->lock);
-    for (uint32_t i = 1; i < N_KEPT; i++)
-        if (s->kept[i].last_use < oldest->last_use) oldest = &s->kept[i];
-    drop(oldest);
-    *oldest = (struct kept_grammar){key, n, grammar_ref(g), ++s->n_uses};
+    g = find(s, wanted);
     mutex_unlock(&s->lock);
+    return g;
+}
+
+/* Of those that nobody uses, the one that was used longest ago goes. References are given here alone, under the lock: one
+ * that is not shared now stays so. */
+static bool evict_one(struct grammar_store *s)
+{
+    struct kept_grammar **last = NULL, *k;
+
+    mutex_lock(&s->lock);
+    for (struct kept_grammar **at = &s->kept; *at; at = &(*at)->next)
+        if (!grammar_is_shared((*at)->grammar)) last = at;
+    k = last ? *last : NULL;
+    if (k) *last = k->next;
+    mutex_unlock(&s->lock);
+    drop(s, k); /* out of the lock: much is freed */
+    return k != NULL;
+}
+
+/* Until so much more would leave room for those in use to grow. */
+static void make_room(struct grammar_store *s, uint64_t n)
+{
+    uint64_t most = s->budget.limit - s->budget.limit / FULL_SHARE;
+
+    while (atomic_load_explicit(&s->budget.used, memory_order_relaxed) + n > most && evict_one(s)) continue;
+}
+
+static rd_status charge(struct grammar_store *s, struct grammar *g, struct rd_error *err)
+{
+    uint64_t promised = u64_min(PROMISED, s->budget.limit / PROMISE_SHARE);
+    rd_status st;
+
+    make_room(s, promised);
+    do st = grammar_charge(g, &s->budget, promised);
+    while (st == RD_E_FULL && evict_one(s));
+    if (st == RD_E_LIMIT)
+        return error_set(err, RD_E_LIMIT, "the grammar takes more memory than one may: %llu MiB",
+                         (unsigned long long)(s->budget.limit / GRAMMAR_BUDGET_SHARE >> 20));
+    if (st == RD_E_FULL)
+        return error_set(err, RD_E_FULL, "the grammars in use take all of their memory, %llu MiB: try again later",
+                         (unsigned long long)(s->budget.limit >> 20));
+    return st;
 }
 
 static rd_status compile(struct grammar_store *s, const struct output_form *f, struct grammar **out,
@@ -193,37 +252,90 @@ static rd_status compile(struct grammar_store *s, const struct output_form *f, s
     if (st == RD_OK) st = grammar_builder_create(&form_limits, &b);
     if (st != RD_OK) error_set(err, st, "out of memory for a grammar");
     if (st == RD_OK) st = grammar_compile(b, output_node(s, b, f), vocab, SPACE, out, err);
-    if (st == RD_OK) {
-        st = grammar_warm(*out);
-        if (st != RD_OK) {
-            grammar_unref(*out);
-            error_set(err, st, "%s for the masks of a grammar", rd_status_text(st));
-        }
-    }
     grammar_builder_destroy(b);
     grammar_vocab_unref(vocab);
     return st;
 }
 
+/* Compiled, charged and warm; nobody else has it yet. */
+static rd_status make(struct grammar_store *s, const struct output_form *f, struct grammar **out, struct rd_error *err)
+{
+    struct grammar *g = NULL;
+    rd_status st = compile(s, f, &g, err);
+
+    if (st != RD_OK) return st;
+    st = charge(s, g, err);
+    if (st == RD_OK) {
+        st = grammar_warm(g);
+        if (st != RD_OK) error_set(err, st, "%s for the masks of a grammar", rd_status_text(st));
+    }
+    if (st == RD_OK)
+        *out = g;
+    else
+        grammar_unref(g);
+    return st;
+}
+
+/* Among all, unless another thread has put the same form there meanwhile: then *g is that one. Takes k. */
+static rd_status keep(struct grammar_store *s, struct kept_grammar *k, struct grammar **g, struct rd_error *err)
+{
+    struct grammar *other;
+
+    while (!grammar_budget_take(&s->budget, entry_bytes(k)))
+        if (!evict_one(s)) {
+            grammar_unref(*g);
+            *g = NULL;
+            mem_free(k->key);
+            mem_free(k);
+            return error_set(err, RD_E_FULL, "the grammars in use take all of their memory: try again later");
+        }
+    k->grammar = *g;
+    mutex_lock(&s->lock);
+    other = find(s, k);
+    if (!other) {
+        grammar_ref(*g);
+        k->next = s->kept;
+        s->kept = k;
+    }
+    mutex_unlock(&s->lock);
+    if (other) {
+        drop(s, k);
+        *g = other;
+    }
+    return RD_OK;
+}
+
 rd_status grammar_store_get(struct grammar_store *s, const struct output_form *f, struct grammar **out,
                             struct rd_error *err)
 {
-    size_t n = 0;
-    char *key = key_of(f, &n);
-    rd_status st;
+    struct kept_grammar *k = mem_zalloc(1, sizeof(*k));
+    rd_status st = RD_OK;
 
-    if (!key) return error_set(err, RD_E_NOMEM, "out of memory for a grammar");
-    *out = find(s, key, n);
-    if (*out) {
-        mem_free(key);
-        return RD_OK;
+    if (k) k->key = key_of(f, &k->n_key);
+    if (!k || !k->key) {
+        mem_free(k);
+        return error_set(err, RD_E_NOMEM, "out of memory for a grammar");
     }
-    st = compile(s, f, out, err);
-    if (st == RD_OK)
-        keep(s, key, n, *out);
-    else
-        mem_free(key);
+    k->hash = hash64_of(k->key, k->n_key);
+    *out = find_locked(s, k);
+    if (!*out) {
+        st = make(s, f, out, err);
+        if (st == RD_OK) return keep(s, k, out, err);
+    }
+    mem_free(k->key);
+    mem_free(k);
     return st;
+}
+
+struct grammar_store_counts grammar_store_counts(struct grammar_store *s)
+{
+    struct grammar_store_counts c = {.limit = s->budget.limit,
+                                     .used = atomic_load_explicit(&s->budget.used, memory_order_relaxed)};
+
+    mutex_lock(&s->lock);
+    for (const struct kept_grammar *k = s->kept; k; k = k->next) c.n_grammars++;
+    mutex_unlock(&s->lock);
+    return c;
 }
 
 /* ---- what a grammar forces, as tokens ---- */

@@ -2,10 +2,15 @@
  *
  * A form is what a request asks its output to be (radish.h: grammar, strict and forced tools), put together here: content
  * in that form, or calls in the model's own tool format, behind white space where thinking may come first. The form's
- * whole text is the key; the ones used last are kept, with every mask that was computed for them.
+ * whole text is the key. All grammars that are alive are in the store's list, with every mask that was computed for them;
+ * those that nobody uses go when others need their memory, the one used longest ago first.
  *
+ * Memory  automata, sets, masks and keys of all together stay within a budget. A grammar that finds no room beside those
+ *         in use is RD_E_FULL (HTTP: 429), one that is bigger than an eighth of the budget RD_E_LIMIT. Not in it: the
+ *         vocabulary's trie and the masks of states that grammars share (at most 64 MiB), and what compiling takes for a
+ *         moment (form_limits, once per preparing thread).
  * Thread  any (locks itself); compiling happens outside of the lock, on the caller's thread.
- * Errors  RD_E_INVALID, RD_E_UNSUPPORTED: what is wrong with the form; RD_E_NOMEM.
+ * Errors  RD_E_INVALID, RD_E_UNSUPPORTED: what is wrong with the form; RD_E_FULL, RD_E_LIMIT; RD_E_NOMEM.
  */
 #pragma once
 #include <stdbool.h>
@@ -33,12 +38,16 @@ struct output_form {
 bool output_form_binds(const struct output_form *f);
 
 struct grammar_store;
-/* The tokenizer outlives the store. */
-rd_status grammar_store_create(const struct tokenizer *t, struct grammar_store **out);
-void grammar_store_destroy(struct grammar_store *s); /* NULL is fine */
+/* The tokenizer outlives the store. limit: bytes; 0: 512 MiB, or a sixteenth of this machine's memory where that is less;
+ * at least 64 MiB. */
+rd_status grammar_store_create(const struct tokenizer *t, uint64_t limit, struct grammar_store **out);
+/* Nobody uses its grammars any more. NULL is fine. */
+void grammar_store_destroy(struct grammar_store *s);
 /* *out: a reference for the caller. */
 rd_status grammar_store_get(struct grammar_store *s, const struct output_form *f, struct grammar **out,
                             struct rd_error *err);
 /* constraint_tokenise (engine/constraint.h); arg: the store. */
 uint32_t grammar_store_tokenise(void *arg, const uint8_t *bytes, uint32_t n, struct constraint_place place,
                                 int32_t *tokens, uint32_t cap);
+struct grammar_store_counts { uint64_t limit, used; uint32_t n_grammars; };
+struct grammar_store_counts grammar_store_counts(struct grammar_store *s);

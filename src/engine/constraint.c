@@ -8,13 +8,13 @@
 #define SPECIAL_BYTE  0xffu /* begins a special token in a grammar's bytes: grammar_build.h */
 #define SPECIAL_BYTES 4u
 
-rd_status constraint_init(struct constraint *c, const struct constraint_params *p, uint32_t max_tokens)
+rd_status constraint_init(struct constraint *c, const struct constraint_params *p)
 {
     memset(c, 0, sizeof(*c));
     if (!p->grammar) return RD_OK;
     c->p = *p;
     c->state = p->thinks ? CONSTRAINT_THINKING : p->n_open ? CONSTRAINT_BEGIN : CONSTRAINT_ACTIVE;
-    if (grammar_matcher_create(p->grammar, max_tokens, &c->matcher) == RD_OK) return RD_OK;
+    if (grammar_matcher_create(p->grammar, CONSTRAINT_MAX_FORCED, &c->matcher) == RD_OK) return RD_OK;
     c->state = CONSTRAINT_NONE;
     return RD_E_NOMEM;
 }

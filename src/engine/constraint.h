@@ -49,8 +49,8 @@ struct constraint {
     bool has_begun;        /* what is forced was looked for once */
 };
 
-/* Retains the grammar. max_tokens: of the output. With no grammar: state NONE, all below does nothing. */
-rd_status constraint_init(struct constraint *c, const struct constraint_params *p, uint32_t max_tokens);
+/* Retains the grammar. With no grammar: state NONE, all below does nothing. */
+rd_status constraint_init(struct constraint *c, const struct constraint_params *p);
 void constraint_deinit(struct constraint *c);
 
 /* What may come next is put into b, whose banned tokens are ends[n_banned] already. n_left: tokens that may come, this
@@ -61,7 +61,7 @@ rd_status constraint_bound(struct constraint *c, uint32_t n_left, const int32_t 
 bool constraint_forced(struct constraint *c, int32_t *token);
 /* The tokens that come next for certain: 0 where there is a choice. */
 uint32_t constraint_ahead(const struct constraint *c, const int32_t **tokens);
-/* How many of the n tokens of a draft may follow each other. */
+/* How many of the n tokens of a draft, at most CONSTRAINT_MAX_FORCED, may follow each other. */
 uint32_t constraint_agree(struct constraint *c, const uint32_t *keys, uint32_t n);
 /* A token came. RD_E_INVALID: the grammar does not let it follow. */
 rd_status constraint_accept(struct constraint *c, int32_t token);

@@ -102,7 +102,7 @@ rd_status request_create(const struct request_params *p, struct kv_cache *cache,
     }
     r->seq.user = r;
     st = sampler_create(&p->sampling, n_vocab, max_keys, &r->sampler);
-    if (st == RD_OK) st = constraint_init(&r->constraint, &p->constraint, u32_min(p->max_tokens, max_keys));
+    if (st == RD_OK) st = constraint_init(&r->constraint, &p->constraint);
     if (st == RD_OK) st = make_buffers(r);
     if (st == RD_OK) st = join_ends(r);
     if (st == RD_OK) st = prefill_result_init(&r->prefill, &p->prefill);

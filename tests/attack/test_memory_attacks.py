@@ -7,6 +7,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import big_bodies  # noqa: E402
 import fill_store  # noqa: E402
+import grammar_flood  # noqa: E402
 import key_flood  # noqa: E402
 import tree_bomb  # noqa: E402
 
@@ -23,6 +24,10 @@ def test_F20_tree_bomb():
 
 def test_F91_big_bodies():
     big_bodies.attack(SECONDS, CLIENTS)
+
+
+def test_F91_grammar_flood():
+    grammar_flood.attack(SECONDS, CLIENTS)
 
 
 def test_F91_fill_store(tmp_path):

@@ -14,16 +14,19 @@
  * tokens are decided; that part is computed once per state and vocabulary (and shared by equal automata of other
  * grammars), the others (those that leave the rule) are walked when a set's mask is first asked for.
  *
- * Memory  sets and masks of a grammar are bounded (grammar_space); beyond it the least used masks go first.
+ * Memory  sets and masks of a grammar take at most `space`: beyond it what no text stands on goes, then masks. Where all
+ *         grammars share a budget, each has what it was promised and gets more while there is some. A text that alone
+ *         needs more than its share of a grammar's space (deep nesting, ambiguity) is RD_E_LIMIT, for its own request.
  * Thread  what follows a text (accept, mask ..) is called by one thread at a time for all matchers of a grammar: the
  *         engine's. compile, vocabulary, references: any thread; matcher_create and matcher_destroy: any thread, also
  *         while another follows a text of the same grammar.
- * Work    one accept or mask looks at 2 M items at most (tens of milliseconds), warming at 32 M: a grammar that is ambiguous
- *         beyond that is RD_E_LIMIT there, for its own request.
+ * Work    one accept looks at 2 M items at most (tens of milliseconds), a mask at 4 M, warming at 32 M: one that is ambiguous
+ *         beyond that, or has more than 65,536 items in one set, is RD_E_LIMIT there, for its own request.
  * Errors  RD_E_INVALID: a limit (named), an undefined rule, a language without any text. RD_E_NOMEM: nothing changed.
  * Source  Earley, CACM 13(2), 1970; persistent stacks and context-independent tokens: XGrammar, arXiv:2411.15100.
  */
 #pragma once
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include "text/grammar/grammar_build.h"
@@ -43,6 +46,20 @@ rd_status grammar_compile(struct grammar_builder *b, grammar_node root, struct g
                           struct grammar **out, struct rd_error *err);
 struct grammar *grammar_ref(struct grammar *g);
 void grammar_unref(struct grammar *g);
+/* Somebody else has a reference too. False stays false while nobody who has one shares it. */
+bool grammar_is_shared(const struct grammar *g);
+
+/* Bytes that grammars share; outlives them. Any thread. */
+struct grammar_budget {
+    uint64_t limit;
+    atomic_ullong used; /* a count: nothing is published through it */
+};
+#define GRAMMAR_BUDGET_SHARE 8u /* the part of it that one grammar may be promised */
+bool grammar_budget_take(struct grammar_budget *b, uint64_t n);
+void grammar_budget_give(struct grammar_budget *b, uint64_t n);
+/* Once, before it is warmed: its automata, and `least` for sets and masks, are taken from the budget; more is when it is
+ * needed, up to the grammar's space. RD_E_FULL: there is too little now, nothing changed. RD_E_LIMIT: it is too big. */
+rd_status grammar_charge(struct grammar *g, struct grammar_budget *budget, size_t least);
 /* Computes what first tokens will need (masks of states and of the first set); any thread, before the first matcher. */
 rd_status grammar_warm(struct grammar *g);
 struct grammar_counts { uint32_t n_rules, n_states, n_sets, n_masks; size_t bytes; uint64_t n_mask_hits, n_mask_misses; };
@@ -50,8 +67,9 @@ struct grammar_counts grammar_counts(const struct grammar *g);
 
 /* --- following a text --------------------------------------------------------------------------------------------- */
 struct grammar_matcher;
-/* max_tokens: of the text; what can be rolled back. Retains g. Nothing below allocates but sets and masks of g. */
-rd_status grammar_matcher_create(struct grammar *g, uint32_t max_tokens, struct grammar_matcher **out);
+/* n_back: the most steps that are rolled back; the text may be of any length. Retains g. Nothing below allocates anything
+ * else than sets and masks of g. */
+rd_status grammar_matcher_create(struct grammar *g, uint32_t n_back, struct grammar_matcher **out);
 void grammar_matcher_destroy(struct grammar_matcher *m);
 /* RD_E_INVALID: the text cannot go on so (nothing changed). Both count as one step of rollback. */
 rd_status grammar_accept(struct grammar_matcher *m, int32_t token);

@@ -19,6 +19,10 @@
 #define SELF      UINT32_MAX
 #define SETS_WORK (2ull << 20)
 
+/* Of one set: a grammar that needs more is too ambiguous to be followed. */
+#define SET_ITEMS   (1u << 16)
+#define SET_WAITING (1u << 18)
+
 /* ---- vocabulary -------------------------------------------------------------------------------------------------- */
 
 /* The trie, in the order of a depth-first walk. ids: tokens in that order; those that end at node i are
@@ -41,6 +45,7 @@ struct grammar_vocab {
     struct mutex lock;          /* of what follows: masks of states, for all grammars */
     struct local_mask **locals; /* [n_locals_cap], open addressing */
     uint32_t n_locals, cap_locals;
+    size_t local_bytes; /* of those in the table */
     uint64_t now;
 };
 
@@ -68,7 +73,7 @@ struct net_call {
 };
 #define NETWORK_LOOK 24u /* bytes */
 struct network {
-    uint32_t n_rules, n_states, n_edges, n_calls;
+    uint32_t n_rules, n_states, n_edges, n_calls, cap_edges;
     uint32_t *edge_first, *call_first; /* [n_states + 1] */
     struct net_edge *edges;            /* of a state: ascending */
     struct net_call *calls;
@@ -89,6 +94,7 @@ struct grammar_builder;
 /* grammar_network.c: from the builder's rules. vocab may be NULL. Fails in the builder. */
 bool network_make(struct network *n, struct grammar_builder *b, grammar_node root, const struct grammar_vocab *vocab);
 void network_deinit(struct network *n);
+size_t network_bytes(const struct network *n);
 /* grammar_keys.c: keys, is_large, far, of hashes and distances. false: out of memory. */
 bool network_name(struct network *n);
 /* grammar_distance.c: n->dist. has_byte: NULL: all. false: out of memory. */
@@ -123,6 +129,12 @@ struct set {
     struct way *ways;        /* by rule */
 };
 
+/* A local mask that masks of sets of one grammar use: counted once, and one reference to it. */
+struct held_local {
+    struct local_mask *m;
+    uint32_t n_uses;
+};
+
 /* The tokens that can follow a set: those of local masks, and others as ids or as bits. */
 struct set_mask {
     size_t n_bytes;
@@ -138,8 +150,10 @@ struct set_mask {
 struct grammar_matcher {
     struct grammar *g;
     struct grammar_matcher *prev, *next; /* under g->lock */
-    uint32_t n_steps, cap_steps;
-    uint32_t steps[]; /* sets: [0] the start */
+    bool is_over;                        /* it alone holds more than its share of what there is (grammar_memory.c) */
+    uint32_t at, n_back;                 /* of steps: where the text stands; so many lie behind it, at most cap - 1 */
+    uint32_t cap;
+    uint32_t steps[]; /* a ring of sets */
 };
 
 struct path_step {
@@ -150,7 +164,13 @@ struct grammar {
     atomic_uint refs;
     struct grammar_vocab *vocab;
     struct network net;
-    size_t space, n_bytes, sweep_at; /* bytes of sets and masks now; where they are swept next */
+    /* Sets and masks take n_bytes; `granted` were given for them, at most `space`; they are swept at sweep_at. */
+    size_t space, n_bytes, granted, sweep_at;
+    struct grammar_budget *budget; /* NULL: none, all of space is granted */
+    size_t least, fixed;           /* taken of it: what is granted at any time; of the network */
+    struct grammar_matcher *asker; /* whose text is followed now; NULL: nobody's, it is warmed */
+    struct held_local *held;
+    size_t n_held, cap_held;
     struct set **sets;
     uint32_t n_sets, cap_sets, n_alive;
     uint32_t *free_ids, n_free, cap_free;
@@ -192,14 +212,24 @@ rd_status set_step(struct grammar *g, uint32_t from, uint8_t byte, uint32_t *to)
 rd_status set_of_kernel(struct grammar *g, uint32_t *out);
 /* Into g->kernel: where the items of `origin` go on when the rule is over. */
 rd_status set_complete(struct grammar *g, uint32_t origin, uint32_t rule);
-/* Sweeps when there is too much. */
-void sets_sweep(struct grammar *g);
 static inline bool set_has_byte(const struct set *s, uint8_t byte)
 {
     return s->first[byte >> 6] >> (byte & 63) & 1;
 }
 /* The next byte of a shortest way; -1: the text is at its end. The set has a way. */
 int set_short_byte(const struct grammar *g, const struct set *s);
+
+/* grammar_memory.c */
+size_t set_bytes(const struct grammar *g, const struct set *s);
+void set_free(struct grammar *g, uint32_t id);
+/* Before more is made: asks the budget, or sweeps. RD_E_LIMIT: the text that is followed holds more than it may. */
+rd_status sets_room(struct grammar *g);
+void scratch_free(struct grammar *g);
+/* Frees what an operation left that is large. */
+void scratch_trim(struct grammar *g);
+/* The caller's reference is the grammar's now; RD_E_NOMEM: it is gone. */
+rd_status local_hold(struct grammar *g, struct local_mask *m);
+void local_release(struct grammar *g, const struct local_mask *m);
 
 /* grammar_mask.c */
 rd_status set_mask_of(struct grammar *g, uint32_t id, uint64_t n_left); /* into g->bits */
@@ -213,3 +243,4 @@ bool vocab_is_special(const struct grammar_vocab *v, uint32_t token);
 struct local_mask *vocab_find(struct grammar_vocab *v, struct hash128 key); /* referenced; NULL: not there */
 void vocab_keep(struct grammar_vocab *v, struct local_mask *m);             /* when there is room for it */
 void local_mask_unref(struct local_mask *m);
+size_t local_mask_bytes(const struct grammar_vocab *v, const struct local_mask *m);

@@ -89,8 +89,8 @@ static rd_status walk_trie(struct grammar *g, uint32_t top, uint32_t from, struc
         to = s->next ? s->next[g->net.class_of[node->byte]] : 0;
         if (!to) {
             g->n_walk = depth; /* what may be swept now is not on the way */
-            sets_sweep(g);
-            st = set_step(g, parent, node->byte, &to);
+            st = sets_room(g);
+            if (st == RD_OK) st = set_step(g, parent, node->byte, &to);
             if (st != RD_OK) break;
         }
         g->walk[depth] = to;
@@ -176,10 +176,10 @@ static rd_status walk_deep(struct grammar *g, uint32_t node, uint32_t at, struct
 
 /* ---- masks of sets ----------------------------------------------------------------------------------------------- */
 
-static void mask_destroy(struct set_mask *m)
+static void mask_destroy(struct grammar *g, struct set_mask *m)
 {
     if (!m) return;
-    for (uint32_t i = 0; i < m->n_locals; i++) local_mask_unref(m->locals[i]);
+    for (uint32_t i = 0; i < m->n_locals; i++) local_release(g, m->locals[i]);
     mem_free(m->locals);
     mem_free(m->ids);
     mem_free(m->bits);
@@ -192,7 +192,7 @@ void set_mask_free(struct grammar *g, struct set *s)
     if (!s->mask) return;
     g->n_bytes -= s->mask->n_bytes;
     g->n_masks--;
-    mask_destroy(s->mask);
+    mask_destroy(g, s->mask);
     s->mask = NULL;
 }
 
@@ -230,6 +230,7 @@ static rd_status add_item(struct grammar *g, uint32_t id, struct item item, stru
         return st == RD_OK ? walk_trie(g, 0, alone, w) : st;
     }
     st = local_of(g, item.state, alone, &local);
+    if (st == RD_OK) st = local_hold(g, local);
     if (st != RD_OK) return st;
     m->locals[m->n_locals++] = local;
     m->n_bytes += sizeof(struct local_mask *);
@@ -270,7 +271,7 @@ static rd_status make_mask(struct grammar *g, uint32_t id)
     }
     if (st == RD_OK) st = keep_bits(g, m);
     if (st != RD_OK) {
-        mask_destroy(m);
+        mask_destroy(g, m);
         return st;
     }
     m->far = w.far;

@@ -7,20 +7,20 @@
 #include "text/grammar/grammar_nodes.h"
 
 #define SPACE     ((size_t)32 << 20)
-#define STEPS_MAX (1u << 28)
+#define BACK_MAX  (1u << 20)
 #define WARM_WORK (32ull << 20)
+#define MASK_WORK (4ull << 20)
 
 static void grammar_destroy(struct grammar *g)
 {
     if (!g) return;
     assert(!g->matchers);
+    if (g->budget) grammar_budget_give(g->budget, g->fixed + g->granted);
     sets_deinit(g);
     network_deinit(&g->net);
     mutex_deinit(&g->lock);
     mem_free(g->bits);
     mem_free(g->walk);
-    mem_free(g->leaves);
-    mem_free(g->path);
     grammar_vocab_unref(g->vocab);
     mem_free(g);
 }
@@ -64,6 +64,12 @@ rd_status grammar_compile(struct grammar_builder *b, grammar_node root, struct g
     return st;
 }
 
+bool grammar_is_shared(const struct grammar *g)
+{
+    /* Acquire: what the others did is over when they are gone. */
+    return atomic_load_explicit(&g->refs, memory_order_acquire) != 1;
+}
+
 struct grammar *grammar_ref(struct grammar *g)
 {
     atomic_fetch_add_explicit(&g->refs, 1, memory_order_relaxed);
@@ -76,14 +82,43 @@ void grammar_unref(struct grammar *g)
     if (g && atomic_fetch_sub_explicit(&g->refs, 1, memory_order_acq_rel) == 1) grammar_destroy(g);
 }
 
+rd_status grammar_charge(struct grammar *g, struct grammar_budget *budget, size_t least)
+{
+    assert(!g->budget && !g->matchers);
+    g->least = least < g->space ? least : g->space;
+    g->fixed = sizeof(*g) + network_bytes(&g->net);
+    if (g->vocab) g->fixed += (g->vocab->n_words + g->vocab->max_depth + 1) * sizeof(uint32_t);
+    if (g->fixed + g->least > budget->limit / GRAMMAR_BUDGET_SHARE) return RD_E_LIMIT;
+    if (!grammar_budget_take(budget, g->fixed + g->least)) return RD_E_FULL;
+    g->budget = budget;
+    g->granted = g->sweep_at = g->least;
+    return RD_OK;
+}
+
+/* Work and memory of one call begin. */
+static rd_status begin(struct grammar *g, struct grammar_matcher *m, uint64_t work)
+{
+    g->work_left = work;
+    g->asker = m;
+    return sets_room(g);
+}
+
+static rd_status ended(struct grammar *g, rd_status st)
+{
+    scratch_trim(g);
+    g->asker = NULL;
+    return st;
+}
+
 rd_status grammar_warm(struct grammar *g)
 {
     rd_status st;
 
     if (!g->vocab) return RD_OK;
-    g->work_left = WARM_WORK;
-    st = masks_warm(g);
-    return st == RD_OK ? set_mask_of(g, g->start, NEVER) : st;
+    st = begin(g, NULL, WARM_WORK);
+    if (st == RD_OK) st = masks_warm(g);
+    if (st == RD_OK) st = set_mask_of(g, g->start, NEVER);
+    return ended(g, st);
 }
 
 struct grammar_counts grammar_counts(const struct grammar *g)
@@ -94,14 +129,14 @@ struct grammar_counts grammar_counts(const struct grammar *g)
 
 /* ---- matchers ---------------------------------------------------------------------------------------------------- */
 
-rd_status grammar_matcher_create(struct grammar *g, uint32_t max_tokens, struct grammar_matcher **out)
+rd_status grammar_matcher_create(struct grammar *g, uint32_t n_back, struct grammar_matcher **out)
 {
     struct grammar_matcher *m;
 
-    if (max_tokens > STEPS_MAX) max_tokens = STEPS_MAX;
-    m = mem_alloc(1, sizeof(*m) + ((size_t)max_tokens + 1) * sizeof(*m->steps));
+    if (n_back > BACK_MAX) n_back = BACK_MAX;
+    m = mem_alloc(1, sizeof(*m) + ((size_t)n_back + 1) * sizeof(*m->steps));
     if (!m) return RD_E_NOMEM;
-    *m = (struct grammar_matcher){.g = grammar_ref(g), .cap_steps = max_tokens};
+    *m = (struct grammar_matcher){.g = grammar_ref(g), .cap = n_back + 1};
     m->steps[0] = g->start;
     mutex_lock(&g->lock);
     m->next = g->matchers;
@@ -128,15 +163,13 @@ void grammar_matcher_destroy(struct grammar_matcher *m)
 
 static const struct set *here(const struct grammar_matcher *m)
 {
-    return m->g->sets[m->steps[m->n_steps]];
+    return m->g->sets[m->steps[m->at]];
 }
 
-static rd_status accept_bytes(struct grammar_matcher *m, const uint8_t *bytes, size_t n, bool is_token)
+static rd_status follow(struct grammar_matcher *m, const uint8_t *bytes, size_t n, bool is_token)
 {
-    uint32_t at = m->steps[m->n_steps];
+    uint32_t at = m->steps[m->at];
 
-    if (m->n_steps == m->cap_steps) return RD_E_LIMIT;
-    sets_sweep(m->g);
     for (size_t i = 0; i < n; i++) {
         rd_status st = set_step(m->g, at, bytes[i], &at);
 
@@ -144,8 +177,18 @@ static rd_status accept_bytes(struct grammar_matcher *m, const uint8_t *bytes, s
         if (at == NONE) return RD_E_INVALID;
     }
     if (is_token && m->g->sets[at]->dist == NEVER) return RD_E_INVALID; /* no token would lead on: not in the mask */
-    m->steps[++m->n_steps] = at;
+    m->at = (m->at + 1) % m->cap;
+    m->steps[m->at] = at;
+    if (m->n_back + 1 < m->cap) m->n_back++;
     return RD_OK;
+}
+
+static rd_status accept_bytes(struct grammar_matcher *m, const uint8_t *bytes, size_t n, bool is_token)
+{
+    rd_status st = begin(m->g, m, SETS_WORK);
+
+    if (st == RD_OK) st = follow(m, bytes, n, is_token);
+    return ended(m->g, st);
 }
 
 rd_status grammar_accept_bytes(struct grammar_matcher *m, const uint8_t *bytes, size_t n)
@@ -165,8 +208,10 @@ rd_status grammar_accept(struct grammar_matcher *m, int32_t token)
 
 void grammar_rollback(struct grammar_matcher *m, uint32_t n)
 {
-    assert(n <= m->n_steps);
-    m->n_steps -= n <= m->n_steps ? n : m->n_steps;
+    assert(n <= m->n_back);
+    if (n > m->n_back) n = m->n_back;
+    m->at = (m->at + m->cap - n) % m->cap;
+    m->n_back -= n;
 }
 
 static bool has_more(const struct set *s)
@@ -188,10 +233,10 @@ rd_status grammar_mask(struct grammar_matcher *m, uint32_t n_left, const uint32_
     rd_status st;
 
     if (!m->g->vocab) return RD_E_INVALID;
-    sets_sweep(m->g);
-    st = set_mask_of(m->g, m->steps[m->n_steps], n_left == UINT32_MAX ? NEVER : n_left);
+    st = begin(m->g, m, MASK_WORK);
+    if (st == RD_OK) st = set_mask_of(m->g, m->steps[m->at], n_left == UINT32_MAX ? NEVER : n_left);
     if (st == RD_OK) *bits = m->g->bits;
-    return st;
+    return ended(m->g, st);
 }
 
 /* The one byte that can follow; -1: there are several, or the text can end. */
@@ -209,9 +254,10 @@ static int only_byte(const struct set *s)
 
 uint32_t grammar_forced(struct grammar_matcher *m, uint8_t *bytes, uint32_t cap)
 {
-    uint32_t n = 0, at = m->steps[m->n_steps], whole = 0; /* whole: without a special token that is begun */
+    uint32_t n = 0, at = m->steps[m->at], whole = 0; /* whole: without a special token that is begun */
     unsigned token = 0;
 
+    if (begin(m->g, m, SETS_WORK) != RD_OK) return 0;
     while (n < cap) {
         int byte = only_byte(m->g->sets[at]);
 
@@ -220,14 +266,16 @@ uint32_t grammar_forced(struct grammar_matcher *m, uint8_t *bytes, uint32_t cap)
         bytes[n++] = (uint8_t)byte;
         if (!token) whole = n;
     }
+    ended(m->g, RD_OK);
     return whole;
 }
 
 uint64_t grammar_shortest(struct grammar_matcher *m, uint8_t *bytes, uint32_t cap)
 {
-    uint32_t at = m->steps[m->n_steps];
+    uint32_t at = m->steps[m->at];
     uint64_t dist = here(m)->dist;
 
+    m->g->work_left = SETS_WORK;
     for (uint32_t n = 0; n < cap; n++) {
         int byte = set_short_byte(m->g, m->g->sets[at]);
 

@@ -68,6 +68,15 @@ void network_deinit(struct network *n)
     *n = (struct network){0};
 }
 
+size_t network_bytes(const struct network *n)
+{
+    size_t state = sizeof(*n->edge_first) + sizeof(*n->call_first) + sizeof(*n->accepts) + sizeof(*n->rule_of) +
+                   sizeof(*n->dist) + (n->keys ? sizeof(*n->keys) : 0);
+    size_t rule = sizeof(*n->starts) + sizeof(*n->hashes) + sizeof(*n->is_large) + sizeof(*n->far);
+
+    return n->n_states * state + n->n_rules * rule + (size_t)n->cap_edges * (sizeof(*n->edges) + sizeof(*n->calls));
+}
+
 static bool network_alloc(struct network *n, const struct assembly *a)
 {
     size_t edges = 0;
@@ -79,6 +88,7 @@ static bool network_alloc(struct network *n, const struct assembly *a)
     }
     n->edge_first = mem_alloc((size_t)n->n_states + 1, sizeof(*n->edge_first));
     n->call_first = mem_alloc((size_t)n->n_states + 1, sizeof(*n->call_first));
+    n->cap_edges = (uint32_t)edges;
     n->edges = mem_alloc(edges, sizeof(*n->edges));
     n->calls = mem_alloc(edges, sizeof(*n->calls));
     n->accepts = mem_alloc(n->n_states, 1);

@@ -3,10 +3,6 @@
  * A set is known by its kernel: the items that the last byte made, sorted. From them follow the items that go on where a
  * rule is over, and the starts of the rules that are called. Calls of rules that have the empty text have an empty edge
  * beside them (grammar_nfa.c), so no rule has to be over in the set in which it began.
- *
- * Sets are swept when they take more than the grammar's space: those that no matcher holds, that no walk stands on and in
- * which nothing of these began. What remains decides when the next sweep comes, so that texts which need more than the
- * space do not sweep at every byte.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -55,7 +51,7 @@ static rd_status put_item(struct grammar *g, struct item item)
 {
     size_t h;
 
-    if (g->work_left == 0) return RD_E_LIMIT;
+    if (g->work_left == 0 || g->n_items >= SET_ITEMS) return RD_E_LIMIT;
     g->work_left--;
     if (g->n_items * 2 >= g->cap_seen && seen_grow(g) != RD_OK) return RD_E_NOMEM;
     for (h = item_hash(item); g->seen[h & (g->cap_seen - 1)] != NONE; h++) {
@@ -139,6 +135,7 @@ static rd_status put_calls(struct grammar *g, struct item item)
     const struct network *n = &g->net;
     uint32_t from = n->call_first[item.state], end = n->call_first[item.state + 1];
 
+    if (g->n_waiting + (end - from) > SET_WAITING) return RD_E_LIMIT;
     for (uint32_t k = from; k < end; k++) {
         if (g->n_waiting == g->cap_waiting &&
             !mem_grow((void **)&g->waiting, &g->cap_waiting, g->n_waiting + 1, sizeof(*g->waiting)))
@@ -246,12 +243,6 @@ static rd_status measure_ways(struct grammar *g)
 }
 
 /* ---- interning --------------------------------------------------------------------------------------------------- */
-
-static size_t set_bytes(const struct grammar *g, const struct set *s)
-{
-    return sizeof(*s) + s->n_items * sizeof(*s->items) + s->n_waiting * sizeof(*s->waiting) +
-           s->n_ways * sizeof(*s->ways) + (s->next ? g->net.n_classes * sizeof(*s->next) : 0);
-}
 
 static int by_item(const void *x, const void *y)
 {
@@ -442,84 +433,7 @@ int set_short_byte(const struct grammar *g, const struct set *s)
     return best;
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------------------ */
-
-static void mark(struct grammar *g, uint32_t id)
-{
-    if (id == OUTSIDE || id == NONE || g->sets[id]->marked) return;
-    g->sets[id]->marked = true;
-    g->marks[g->n_marks++] = id; /* a stack; there is room for all */
-}
-
-static void mark_held(struct grammar *g)
-{
-    const struct grammar_matcher *m;
-
-    g->n_marks = 0;
-    mark(g, g->start);
-    for (uint32_t i = 0; i < g->n_walk; i++) mark(g, g->walk[i]);
-    mutex_lock(&g->lock);
-    for (m = g->matchers; m; m = m->next)
-        for (uint32_t i = 0; i <= m->n_steps; i++) mark(g, m->steps[i]);
-    mutex_unlock(&g->lock);
-    while (g->n_marks) {
-        const struct set *s = g->sets[g->marks[--g->n_marks]];
-
-        for (uint32_t i = 0; i < s->n_items; i++)
-            if (s->items[i].origin != SELF) mark(g, s->items[i].origin);
-        for (uint32_t i = 0; i < s->n_waiting; i++)
-            if (s->waiting[i].origin != SELF) mark(g, s->waiting[i].origin);
-    }
-}
-
-static void free_set(struct grammar *g, uint32_t id)
-{
-    struct set *s = g->sets[id];
-
-    g->n_bytes -= set_bytes(g, s);
-    set_mask_free(g, s);
-    mem_free(s->next);
-    mem_free(s);
-    g->sets[id] = NULL;
-    g->n_alive--;
-}
-
-/* What is known of the sets that stay, but of sets that go, is forgotten. */
-static void forget_next(struct grammar *g, struct set *s)
-{
-    for (uint32_t c = 0; s->next && c < g->net.n_classes; c++)
-        if (s->next[c] && !g->sets[s->next[c]]->marked) s->next[c] = 0;
-}
-
-void sets_sweep(struct grammar *g)
-{
-    g->work_left = SETS_WORK;
-    if (g->n_bytes <= g->sweep_at) return;
-    /* No memory for the list of marks: the next call tries again. */
-    if (!mem_grow((void **)&g->marks, &g->cap_marks, g->n_sets, sizeof(*g->marks))) return;
-    mark_held(g);
-    for (uint32_t i = 1; i < g->n_sets; i++)
-        if (g->sets[i] && g->sets[i]->marked) forget_next(g, g->sets[i]);
-    memset(g->table, 0, g->cap_table * sizeof(*g->table));
-    for (uint32_t i = 1; i < g->n_sets; i++) {
-        struct set *s = g->sets[i];
-
-        if (!s) continue;
-        if (!s->marked) {
-            free_set(g, i);
-            g->free_ids[g->n_free++] = i;
-            continue;
-        }
-        s->marked = false;
-        if (s->mask && g->now - s->mask->used > g->n_alive) set_mask_free(g, s);
-        s->chain = g->table[s->hash & (g->cap_table - 1)];
-        g->table[s->hash & (g->cap_table - 1)] = i;
-    }
-    for (uint32_t i = 1; g->n_bytes > g->space / 2 && i < g->n_sets;
-         i++) /* still much: masks, which can be made again */
-        if (g->sets[i]) set_mask_free(g, g->sets[i]);
-    g->sweep_at = g->n_bytes * 2 > g->space ? g->n_bytes * 2 : g->space;
-}
+/* ---- life ------------------------------------------------------------------------------------------------------- */
 
 rd_status sets_start(struct grammar *g)
 {
@@ -528,7 +442,7 @@ rd_status sets_start(struct grammar *g)
     if (!g->sets || !g->free_ids) return RD_E_NOMEM;
     g->cap_sets = g->cap_free = 16;
     g->n_sets = 1; /* OUTSIDE */
-    g->sweep_at = g->space;
+    g->granted = g->sweep_at = g->space;
     g->n_kernel = 0;
     if (put_kernel(g, g->net.starts[0], OUTSIDE) != RD_OK) return RD_E_NOMEM;
     return set_of_kernel(g, &g->start);
@@ -537,14 +451,11 @@ rd_status sets_start(struct grammar *g)
 void sets_deinit(struct grammar *g)
 {
     for (uint32_t i = 1; i < g->n_sets; i++)
-        if (g->sets[i]) free_set(g, i);
+        if (g->sets[i]) set_free(g, i);
     mem_free(g->sets);
     mem_free(g->free_ids);
     mem_free(g->table);
-    mem_free(g->kernel);
-    mem_free(g->items);
-    mem_free(g->waiting);
-    mem_free(g->ways);
-    mem_free(g->seen);
     mem_free(g->marks);
+    scratch_free(g);
+    mem_free(g->held);
 }

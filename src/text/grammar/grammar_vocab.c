@@ -8,7 +8,8 @@
 #include "base/mem.h"
 #include "text/grammar/grammar_impl.h"
 
-#define LOCALS_MAX  1024u /* masks of states: about 19 KiB each for 150,000 tokens */
+#define LOCALS_MAX  1024u /* masks of states: about 19 KiB each for 150,000 tokens, with leaves up to 2 MiB */
+#define LOCAL_BYTES ((size_t)64 << 20)
 #define DEPTH_MAX   4096u /* of the trie; longer tokens are never followed */
 #define SPECIAL_MAX 0xFFFFFFu
 
@@ -194,39 +195,58 @@ struct local_mask *vocab_find(struct grammar_vocab *v, struct hash128 key)
     return m;
 }
 
-/* Half of the masks go: those not used for longest. Their places are made anew. */
+size_t local_mask_bytes(const struct grammar_vocab *v, const struct local_mask *m)
+{
+    return sizeof(*m) + v->n_words * sizeof(*m->bits) + m->n_leaves * sizeof(*m->leaves);
+}
+
+static int by_use(const void *x, const void *y)
+{
+    const struct local_mask *const *a = x, *const *b = y;
+
+    return (*a)->used > (*b)->used ? -1 : (*a)->used < (*b)->used;
+}
+
+/* Half of the masks go, by number and by bytes: those not used for longest. Places are made anew. */
 static void forget_old(struct grammar_vocab *v)
 {
-    uint64_t limit = v->now > LOCALS_MAX / 2 ? v->now - LOCALS_MAX / 2 : 0;
-    struct local_mask *kept[LOCALS_MAX];
+    struct local_mask *all[LOCALS_MAX];
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < v->cap_locals; i++) {
-        struct local_mask *m = v->locals[i];
-
+        if (v->locals[i]) all[n++] = v->locals[i];
         v->locals[i] = NULL;
-        if (!m) continue;
-        if (m->used > limit && n < LOCALS_MAX - 1)
-            kept[n++] = m;
-        else
-            local_mask_unref(m);
     }
-    v->n_locals = n;
-    for (uint32_t i = 0; i < n; i++) v->locals[place_of(v, kept[i]->key)] = kept[i];
+    qsort(all, n, sizeof(struct local_mask *), by_use);
+    v->n_locals = 0;
+    v->local_bytes = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        size_t bytes = local_mask_bytes(v, all[i]);
+
+        if (i >= LOCALS_MAX / 2 || v->local_bytes + bytes > LOCAL_BYTES / 2) {
+            local_mask_unref(all[i]);
+            continue;
+        }
+        v->locals[place_of(v, all[i]->key)] = all[i];
+        v->local_bytes += bytes;
+        v->n_locals++;
+    }
 }
 
 void vocab_keep(struct grammar_vocab *v, struct local_mask *m)
 {
+    size_t bytes = local_mask_bytes(v, m);
     uint32_t at;
 
     mutex_lock(&v->lock);
-    if (v->n_locals >= LOCALS_MAX) forget_old(v);
+    if (v->n_locals >= LOCALS_MAX || v->local_bytes + bytes > LOCAL_BYTES) forget_old(v);
     at = place_of(v, m->key);
     if (!v->locals[at]) {
         atomic_fetch_add_explicit(&m->refs, 1, memory_order_relaxed);
         m->used = ++v->now;
         v->locals[at] = m;
         v->n_locals++;
+        v->local_bytes += bytes;
     }
     mutex_unlock(&v->lock);
 }

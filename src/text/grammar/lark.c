@@ -297,7 +297,9 @@ static grammar_node inline_schema(struct reader *r)
     }
     v = end < r->n ? json_loadb(r->text + r->at, end + 1 - r->at, JSON_ALLOW_NUL, &why) : NULL;
     if (v) r->at = end + 1;
-    if (!v)
+    if (!v && end < r->n && json_error_code(&why) == json_error_out_of_memory)
+        fail(r, RD_E_NOMEM, r->at, "out of memory");
+    else if (!v)
         wrong(r, "%json: not a JSON schema");
     else
         node = grammar_from_schema(r->b, v, &o);
