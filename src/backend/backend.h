@@ -9,6 +9,9 @@
  * cut into chunks. On a CPU all instruction-set variants also give the reference's bits (integer dots are exact, float
  * sums are made of the same operations, fma where the reference says fmaf, in the same order).
  *
+ * `once` in an op's arguments says that its output is read by one op, which follows: a backend may hold the op back and do
+ * both at once, and the output itself need not be written. It gives the bits that the two ops give.
+ *
  * Ops are asynchronous on devices; sync() waits and reports device errors. Arguments are checked by assert: shapes were
  * checked when the model was loaded. Loading a model that needs an entry which is NULL fails by name.
  * Thread  one backend belongs to one engine thread (life, weights: the loading thread, before).
@@ -69,11 +72,8 @@ struct linear_args {
     /* Where the backend gives_best and n_outs is 1: [n_rows, ceil(n_out / BEST_BLOCK)] the largest of each BEST_BLOCK
      * outputs, +inf where one of them is NaN or +inf; or NULL. */
     float *best;
-    /* Where n_rows <= fuse_rows, else NULL. norm: x is what residual_norm makes of it (norm->out is x), now; whether x is
-     * written is the backend's affair. add_to: outs[0], the only one, is added to add_to [n_rows, n_out]; its out is
-     * scratch. */
-    const struct residual_norm_args *norm;
-    float *add_to;
+    /* outs[0], the only one, is read as delta by the residual_norm that follows, and by nothing else. */
+    bool once;
 };
 #define BEST_BLOCK 128u
 
@@ -88,6 +88,7 @@ struct residual_norm_args {
     const struct weight *delta_norm, *norm;
     float eps;
     float *out;
+    bool once;                           /* out is read by the op that follows, and by nothing else */
 };
 
 enum rope_layout { ROPE_INTERLEAVED, ROPE_HALF_SPLIT };  /* pairs (2i, 2i+1), or (i, i + n_rot/2) */
@@ -113,6 +114,7 @@ struct qkv_args {
     const kv_page *row_page;             /* [n_rows] where this row's k, v go */
     const uint32_t *row_slot;            /* [n_rows] row in that page */
     struct kv_storage *kv;
+    bool once;                           /* q is read by attention of the same rows, which follows, and by nothing else */
 };
 
 /* One sequence's rows in a batch: rows row0 .. row0+n_rows-1 are its positions pos0 .. pos0+n_rows-1. */
@@ -139,9 +141,6 @@ struct attention_args {
     uint32_t n_runs;
     const struct seq_run *runs;
     const struct kv_storage *kv;
-    /* Where n_rows <= fuse_rows, else NULL: qkv_rope_write of the same rows, now; what q holds after is the backend's
-     * affair. */
-    const struct qkv_args *first;
 };
 
 enum activation { ACT_SILU, ACT_GELU_TANH };
@@ -155,7 +154,6 @@ struct linear_glu_args {
     const struct weight *gate, *up;
     enum activation act;
     float *gate_out, *up_out, *out;
-    const struct residual_norm_args *norm;   /* as in linear_args */
 };
 
 /* A step in which n_rows sequences have one row each: what a graph of launches may be recorded of. The arrays' contents
@@ -221,7 +219,6 @@ struct backend_async {
 struct backend_ops {
     const char *name;                    /* "cpu", "cuda" */
     struct device_traits traits;
-    uint32_t fuse_rows; /* batches of up to so many rows may come with norm, add_to and first; 0: none */
 
     struct backend_life {
         rd_status (*create)(const struct backend_options *o, struct backend **out, struct rd_error *err);

@@ -47,25 +47,11 @@ struct pass pass_begin(struct model *m, struct kv_storage *kv, const struct mode
     return p;
 }
 
-/* Whether products of this pass add to x themselves: where nothing comes between them and the sum. */
-static bool may_fuse(const struct pass *p)
-{
-    return p->n_rows <= p->m->ops->fuse_rows && !loaded(&p->m->layers[0].post_attn_norm);
-}
-
-/* delta to x: by the product that makes it, or by the next norm. */
-static float *added_to(struct pass *p)
-{
-    p->has_delta = !may_fuse(p);
-    return p->has_delta ? NULL : p->x;
-}
-
-static struct residual_norm_args norm_args(const struct pass *p, const struct weight *post_norm,
-                                           const struct weight *norm)
+/* once: the state is read by the block that follows alone. */
+static rd_status add_and_norm(const struct pass *p, const struct weight *post_norm, const struct weight *norm, bool once)
 {
     struct model *m = p->m;
-
-    return (struct residual_norm_args){
+    const struct residual_norm_args a = {
         .n_rows = p->n_rows,
         .width = m->config.hidden,
         .x = p->x,
@@ -74,7 +60,10 @@ static struct residual_norm_args norm_args(const struct pass *p, const struct we
         .norm = norm,
         .eps = m->config.norm_eps,
         .out = m->ws.norm,
+        .once = once,
     };
+
+    return m->ops->op.residual_norm(m->be, &a);
 }
 
 void pass_norm(struct pass *p, const struct weight *post_norm, const struct weight *norm)
@@ -82,9 +71,7 @@ void pass_norm(struct pass *p, const struct weight *post_norm, const struct weig
     if (p->st == RD_OK && p->b->is_moot && p->m->ops->traits.interruptible && p->b->is_moot(p->b->moot_arg))
         p->st = RD_E_CANCELLED;
     if (p->st != RD_OK || p->n_rows == 0) return;
-    p->norm = norm_args(p, post_norm, norm);
-    p->has_norm = !p->has_delta && may_fuse(p);
-    if (!p->has_norm) p->st = p->m->ops->op.residual_norm(p->m->be, &p->norm);
+    p->st = add_and_norm(p, post_norm, norm, true);
 }
 
 /* q, k, v of all rows, and what is to be done with them: k and v go to the cache, q stays. */
@@ -101,7 +88,6 @@ static struct qkv_args project(struct pass *p, uint32_t layer, const struct atte
         .outs = {{&w->wq, loaded(&w->bq), m->ws.q, q_width(c)},
                  {&w->wk, loaded(&w->bk), m->ws.k, kv_width(c)},
                  {&w->wv, loaded(&w->bv), m->ws.v, kv_width(c)}},
-        .norm = p->has_norm ? &p->norm : NULL,
     };
 
     if (p->st == RD_OK) p->st = m->ops->op.linear(m->be, &qkv);
@@ -129,6 +115,7 @@ static struct qkv_args project(struct pass *p, uint32_t layer, const struct atte
         .row_page = p->b->row_page,
         .row_slot = p->b->row_slot,
         .kv = p->kv,
+        .once = layer != c->n_layers - 1,
     };
 }
 
@@ -177,10 +164,9 @@ void pass_attention(struct pass *p, uint32_t layer, const struct attention_kind 
     struct model *m = p->m;
     const struct model_config *c = &m->config;
     const struct qkv_args qkv = project(p, layer, kind);
-    const bool is_last = layer == c->n_layers - 1, fuses = !is_last && p->n_rows <= m->ops->fuse_rows;
 
-    if (p->st == RD_OK && !fuses) p->st = m->ops->op.qkv_rope_write(m->be, &qkv);
-    if (p->st == RD_OK && is_last) keep_wanted_rows(p);
+    if (p->st == RD_OK) p->st = m->ops->op.qkv_rope_write(m->be, &qkv);
+    if (p->st == RD_OK && layer == c->n_layers - 1) keep_wanted_rows(p);
     if (p->st != RD_OK || p->n_rows == 0) return;
 
     struct attention_args a = {
@@ -202,7 +188,6 @@ void pass_attention(struct pass *p, uint32_t layer, const struct attention_kind 
         .n_runs = p->n_runs,
         .runs = p->runs,
         .kv = p->kv,
-        .first = fuses ? &qkv : NULL,
     };
     struct linear_args out = {
         .n_rows = p->n_rows,
@@ -210,9 +195,10 @@ void pass_attention(struct pass *p, uint32_t layer, const struct attention_kind 
         .x_stride = q_width(c),
         .n_outs = 1,
         .outs = {{&m->layers[layer].wo, NULL, m->ws.delta, c->hidden}},
-        .add_to = added_to(p),
+        .once = true,
     };
 
+    p->has_delta = true;
     p->st = m->ops->op.attention(m->be, &a);
     if (p->st == RD_OK) p->st = m->ops->op.linear(m->be, &out);
 }
@@ -228,13 +214,13 @@ void pass_mlp(struct pass *p, uint32_t layer)
         .x_stride = c->ffn,
         .n_outs = 1,
         .outs = {{&w->down, NULL, m->ws.delta, c->hidden}},
+        .once = true,
     };
-
     struct linear_glu_args both = {p->n_rows, m->ws.norm, c->hidden, &w->gate, &w->up, c->act,
-                                   m->ws.gate, m->ws.up, m->ws.gate, p->has_norm ? &p->norm : NULL};
+                                   m->ws.gate, m->ws.up, m->ws.gate};
 
     if (p->st != RD_OK || p->n_rows == 0) return;
-    out.add_to = added_to(p);
+    p->has_delta = true;
     p->st = backend_linear_glu(m->ops, m->be, &both);
     if (p->st == RD_OK) p->st = m->ops->op.linear(m->be, &out);
 }
@@ -332,8 +318,7 @@ rd_status pass_logits(struct pass *p, const struct weight *post_norm, float *log
     struct model *m = p->m;
     const struct model_batch *b = p->b;
 
-    p->norm = norm_args(p, post_norm, &m->outer.output_norm);
-    if (p->st == RD_OK && p->n_rows > 0) p->st = m->ops->op.residual_norm(m->be, &p->norm);
+    if (p->st == RD_OK && p->n_rows > 0) p->st = add_and_norm(p, post_norm, &m->outer.output_norm, false);
     if (p->st == RD_OK && b->n_logits > 0) p->st = head(m, b, logits);
     return p->st != RD_OK || m->is_launching ? p->st : pass_deliver(m, b, logits);
 }

@@ -28,9 +28,7 @@ struct pass {
     float *x, *q;    /* of those rows */
     uint32_t n_runs;
     const struct seq_run *runs; /* of those rows */
-    bool has_delta;
-    bool has_norm; /* the block that follows is to compute `norm` with its first product */
-    struct residual_norm_args norm;
+    bool has_delta;             /* the block before left one */
 };
 
 /* What one layer's attention needs to know beyond the weights. */

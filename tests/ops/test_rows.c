@@ -230,7 +230,7 @@ static void check_norm(uint32_t width, uint32_t n_rows, bool post_norm, struct r
     for (uint32_t i = 0; i < n_rows; i++) {
         uint64_t at = (uint64_t)i * width;
         struct residual_norm_args a = {1,       width, want_x + at, delta + at, post_norm ? &w_dn : NULL,
-                                       &w_norm, 1e-5f, want + at};
+                                       &w_norm, 1e-5f, want + at, false};
 
         CHECK_OK(backend_cpu_ops.op.residual_norm(ref, &a));
         CHECK(naive_norm_error(x0 + at, delta + at, post_norm ? dn : NULL, norm, width, 1e-5f, want_x + at, want + at) <
@@ -239,7 +239,7 @@ static void check_norm(uint32_t width, uint32_t n_rows, bool post_norm, struct r
     for (int isa = 0; isa <= (int)cpu_isa_best(); isa++) {
         for (int t = 0; t < 3; t++) {
             struct backend *be = op_backend((enum cpu_isa)isa, threads[t]);
-            struct residual_norm_args a = {n_rows, width, x, delta, post_norm ? &w_dn : NULL, &w_norm, 1e-5f, out};
+            struct residual_norm_args a = {n_rows, width, x, delta, post_norm ? &w_dn : NULL, &w_norm, 1e-5f, out, false};
 
             CHECK(be);
             memcpy(x, x0, n * sizeof(*x));
@@ -271,13 +271,13 @@ TEST(residual_norm_parts_may_be_absent)
     float x[20], out[20], norm[20], keep[20];
     struct weight w = op_vector(norm, 20);
     struct backend *be = op_backend(cpu_isa_best(), 1);
-    struct residual_norm_args a = {1, 20, x, NULL, NULL, &w, 1e-6f, out};
+    struct residual_norm_args a = {1, 20, x, NULL, NULL, &w, 1e-6f, out, false};
 
     CHECK(be);
     for (int i = 0; i < 20; i++) x[i] = keep[i] = (float)i - 7, norm[i] = 1;
     CHECK_OK(backend_cpu_ops.op.residual_norm(be, &a));
     CHECK(op_same(x, keep, 20));
-    a = (struct residual_norm_args){1, 20, x, keep, NULL, NULL, 1e-6f, NULL};
+    a = (struct residual_norm_args){1, 20, x, keep, NULL, NULL, 1e-6f, NULL, false};
     CHECK_OK(backend_cpu_ops.op.residual_norm(be, &a));
     for (int i = 0; i < 20; i++) CHECK(x[i] == 2 * keep[i]);
     backend_cpu_ops.life.destroy(be);

@@ -162,7 +162,8 @@ static rd_status cuda_sync(struct backend *be)
 {
     rd_status st;
 
-    if (be->is_dead) return RD_E_DEVICE;
+    st = cuda_let_go(be);
+    if (st != RD_OK) return st;
     be->n_sent = 0;
     be->n_meta = 0;
     cuda_timing_end(be);
@@ -183,7 +184,6 @@ static const struct backend_async async = {
 
 const struct backend_ops backend_cuda_ops = {
     .name = "cuda",
-    .fuse_rows = 256,
     .life = {.create = cuda_create, .destroy = cuda_destroy, .is_dead = cuda_is_dead, .describe = cuda_describe},
     .memory = {.free_bytes = cuda_free_bytes,
                .alloc = cuda_alloc,

@@ -8,7 +8,11 @@
  *   metadata      host arrays that ops are given (tokens, positions, block tables ..) go through one pinned buffer to
  *                 the same place of one device buffer; an array that several ops of a step share is sent once. The
  *                 buffer is empty again after sync. While weights are loaded the buffers are their stages.
- * Nothing is allocated after model_load and kv_create.
+ * Nothing is allocated after model_load and pages.create.
+ *
+ * Fusion  an op whose output is read `once` is held back (struct cuda_held). residual_norm then linear or linear_glu of its
+ *         output, linear then the residual_norm that adds it, qkv_rope_write then attention: one kernel, the same bits.
+ *         Whatever else follows launches it first.
  *
  * Errors  the first error of the device is logged with its name; from then on every op and sync gives RD_E_DEVICE: a
  *         CUDA context does not recover from a failed kernel. Memory that is refused at load is RD_E_NOMEM and harms
@@ -63,6 +67,17 @@ struct cuda_lane {
     uint64_t n_begun, n_done;           /* tickets; of the first n_done it is known */
 };
 
+/* The op held back, until the next shows whether one kernel does both; its arguments are a copy. */
+struct cuda_held {
+    enum cuda_held_op { CUDA_HELD_NONE, CUDA_HELD_NORM, CUDA_HELD_LINEAR, CUDA_HELD_QKV } op;
+    union {
+        struct residual_norm_args norm;     /* without delta */
+        struct linear_args linear;          /* one matrix, no bias */
+        struct qkv_args qkv;
+    };
+};
+#define CUDA_HELD_ROWS 256u                 /* larger batches are not held: the kernels that do both are for few rows */
+
 struct backend {
     struct cuda_launch l;
     int device;
@@ -72,6 +87,7 @@ struct backend {
     struct cuda_region *regions;
     size_t n_regions, cap_regions;
     struct cuda_weight *weights;
+    struct cuda_held held;
     /* metadata */
     char *meta_hosts[2], *meta_host;    /* graph steps take them in turn: the one before may not be sent yet */
     char *meta_device;
@@ -140,6 +156,8 @@ bool cuda_is_loading(const struct backend *be);
 void cuda_loader_free(struct backend *be);
 
 /* cuda_ops.c */
+/* Launches what is held back; before all that is not an op of that file, too. */
+rd_status cuda_let_go(struct backend *be);
 /* Finds what runs share, for what lies at `memory` of be->meta_host; out: its place on the device, or none. */
 struct cuda_shared cuda_share_runs(struct backend *be, const struct cuda_run *runs, uint32_t n_runs,
                                    const uint32_t *tables, const struct kv_layout *layout, void *memory);

@@ -85,8 +85,10 @@ bool cuda_can_mark(const struct backend *be) { return !be->no_graphs; }
 
 rd_status cuda_mark(struct backend *be)
 {
+    rd_status st = cuda_let_go(be);
+
     cuda_timing_end(be);
-    return cuda_check(be, (int)cudaEventRecord(be->marks[be->n_begun++ % CUDA_MARKS], stream_of(be)), "mark");
+    return st != RD_OK ? st : cuda_check(be, (int)cudaEventRecord(be->marks[be->n_begun++ % CUDA_MARKS], stream_of(be)), "mark");
 }
 
 rd_status cuda_wait_mark(struct backend *be)
@@ -181,7 +183,8 @@ rd_status cuda_graph_begin(struct backend *be, const struct graph_step *s, enum 
     rd_status st;
 
     *out = GRAPH_PLAIN;
-    if (be->is_dead) return RD_E_DEVICE;
+    st = cuda_let_go(be);
+    if (st != RD_OK) return st;
     if (be->no_graphs) return RD_OK;
     for (uint32_t i = 0; i < s->n_rows; i++)
         while (end <= s->runs[i].pos0) end *= 2;
@@ -206,6 +209,7 @@ rd_status cuda_graph_end(struct backend *be)
 {
     struct cuda_graph *g = &be->graphs[be->recording];
     cudaGraph_t graph = NULL;
+    rd_status held = cuda_let_go(be);
     cudaError_t error = cudaStreamEndCapture(stream_of(be), &graph);
 
     if (error == cudaSuccess) error = cudaGraphInstantiate(&g->exec, graph, 0);
@@ -213,5 +217,5 @@ rd_status cuda_graph_end(struct backend *be)
     if (error == cudaSuccess) error = cudaGraphLaunch(g->exec, stream_of(be));
     log_debug("graph of %u rows%s, positions below %u: %s", g->n_rows, g->shares ? " that share pages" : "", g->end,
               cudaGetErrorString(error));
-    return cuda_check(be, (int)error, "graph");
+    return held != RD_OK ? held : cuda_check(be, (int)error, "graph");
 }

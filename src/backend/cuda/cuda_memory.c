@@ -56,6 +56,7 @@ rd_status cuda_alloc(struct backend *be, uint64_t n_bytes, void **out)
 void cuda_free(struct backend *be, void *p, uint64_t n_bytes)
 {
     (void)n_bytes;
+    be->held.op = CUDA_HELD_NONE;                   /* of a pass that failed: nothing reads what it would write */
     for (size_t i = 0; i < be->n_regions; i++)
         if (be->regions[i].base == p) {
             be->regions[i] = be->regions[--be->n_regions];
@@ -79,8 +80,9 @@ uint16_t *cuda_shadow(const struct backend *be, const float *x)
 rd_status cuda_copy(struct backend *be, void *to, const void *from, uint64_t n_bytes)
 {
     uint16_t *shadow = cuda_shadow(be, to);
-    rd_status st = cuda_check(be, cuda_copy_out(&be->l, to, from, n_bytes), "copy");
+    rd_status st = cuda_let_go(be);
 
+    if (st == RD_OK) st = cuda_check(be, cuda_copy_out(&be->l, to, from, n_bytes), "copy");
     if (st != RD_OK || !shadow) return st;
     return cuda_check(be, cuda_to_bf16(&be->l, n_bytes / sizeof(float), to, shadow), "copy");
 }

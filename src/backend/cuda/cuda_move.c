@@ -79,7 +79,7 @@ rd_status cuda_move_begin(struct backend *be, const struct kv_storage *kv, bool 
     cudaError_t error = cudaSuccess;
     cudaEvent_t done;
 
-    if (be->is_dead) return RD_E_DEVICE;
+    if (cuda_let_go(be) != RD_OK) return RD_E_DEVICE;
     if (!lane->stream) error = open_lane(lane);
     done = lane->done[lane->n_begun % CUDA_LANE_EVENTS];
     if (error == cudaSuccess && lane->n_begun - lane->n_done == CUDA_LANE_EVENTS) {

@@ -1,4 +1,4 @@
-/* backend/cuda/cuda_ops.c - the ops: host arrays to the device, then one launch function each. */
+/* backend/cuda/cuda_ops.c - the ops: host arrays to the device, then one launch function each, or one for two ops. */
 #include <assert.h>
 #include <string.h>
 #include "backend/cuda/cuda_backend.h"
@@ -146,60 +146,140 @@ static struct cuda_kv layer_kv(const struct kv_storage *kv, uint32_t layer)
     };
 }
 
-/* ---- ops ---- */
+/* ---- launches of what may be held back ---- */
 
-rd_status cuda_op_embed(struct backend *be, const struct weight *w, uint32_t n_rows, const int32_t *tokens, float scale,
-                        float *out)
-{
-    const void *ids = NULL;
-    rd_status st = send(be, tokens, n_rows * sizeof(*tokens), &ids);
-
-    assert(w->role == WEIGHT_EMBED);
-    if (st != RD_OK) return st;
-    return cuda_check(be, cuda_embed(&be->l, matrix_of(w), n_rows, ids, scale, out), "embed");
-}
-
-rd_status cuda_op_residual_norm(struct backend *be, const struct residual_norm_args *a)
+static rd_status launch_norm(struct backend *be, const struct residual_norm_args *a)
 {
     struct cuda_norm_args n = {a->n_rows, a->width, a->x, a->delta, vector_of(a->delta_norm), vector_of(a->norm),
                                a->eps, a->out, a->norm ? cuda_shadow(be, a->out) : NULL};
 
-    assert(!a->norm || a->norm->n_in == a->width);
-    assert(!a->delta_norm || a->delta_norm->n_in == a->width);
-    if (be->is_dead) return RD_E_DEVICE;
     return cuda_check(be, cuda_residual_norm(&be->l, &n), "residual_norm");
 }
 
 /* norm as an argument of a product: x += delta is no part of that. */
-static struct cuda_input_norm input_norm(const struct residual_norm_args *a, const float *x)
+static struct cuda_input_norm input_norm(const struct residual_norm_args *a)
 {
-    if (!a) return (struct cuda_input_norm){NULL, NULL, 0};
-    assert(!a->delta && a->norm && a->out == x);
-    return (struct cuda_input_norm){a->x, vector_of(a->norm), a->eps};
+    return a ? (struct cuda_input_norm){a->x, vector_of(a->norm), a->eps} : (struct cuda_input_norm){NULL, NULL, 0};
 }
 
-static struct cuda_linear_args linear_args_of(const struct backend *be, const struct linear_args *a)
+static struct cuda_linear_args linear_args_of(const struct backend *be, const struct linear_args *a,
+                                              const struct residual_norm_args *norm, float *add_to)
 {
     struct cuda_linear_args args = {a->n_rows, cuda_shadow(be, a->x), a->x_stride, a->n_outs, {{0}},
-                                    input_norm(a->norm, a->x), a->add_to, NULL};
+                                    input_norm(norm), add_to, NULL};
 
-    assert(args.x16 && (!a->add_to || (a->n_outs == 1 && a->outs[0].out_stride == a->outs[0].w->n_out)));
+    assert(args.x16);
     for (uint32_t i = 0; i < a->n_outs; i++)
         args.outs[i] = (struct cuda_linear_out){matrix_of(a->outs[i].w), vector_of(a->outs[i].bias), a->outs[i].out,
                                                 a->outs[i].out_stride};
     return args;
 }
 
+/* norm: x is its output; or NULL. add_to: what the product is added to, instead of written; or NULL. */
+static rd_status launch_linear(struct backend *be, const struct linear_args *a, const struct residual_norm_args *norm,
+                               float *add_to)
+{
+    struct cuda_linear_args args = linear_args_of(be, a, norm, add_to);
+
+    return cuda_check(be, cuda_linear(&be->l, &args), "linear");
+}
+
+static rd_status launch_qkv(struct backend *be, const struct qkv_args *a);
+
+rd_status cuda_let_go(struct backend *be)
+{
+    const struct cuda_held held = be->held;
+
+    be->held.op = CUDA_HELD_NONE;
+    if (be->is_dead) return RD_E_DEVICE;
+    switch (held.op) {
+    case CUDA_HELD_NORM: return launch_norm(be, &held.norm);
+    case CUDA_HELD_LINEAR: return launch_linear(be, &held.linear, NULL, NULL);
+    case CUDA_HELD_QKV: return launch_qkv(be, &held.qkv);
+    case CUDA_HELD_NONE: break;
+    }
+    return RD_OK;
+}
+
+/* The norm that is held back, if x is its output of these rows: in *norm, and not held any more. Else what is held is
+ * launched. */
+static rd_status take_norm(struct backend *be, const float *x, uint32_t n_rows, uint32_t x_stride,
+                           struct residual_norm_args *norm, bool *taken)
+{
+    const struct residual_norm_args *held = &be->held.norm;
+
+    *taken = be->held.op == CUDA_HELD_NORM && held->out == x && held->n_rows == n_rows && held->width == x_stride;
+    if (!*taken) return cuda_let_go(be);
+    *norm = *held;
+    be->held.op = CUDA_HELD_NONE;
+    return be->is_dead ? RD_E_DEVICE : RD_OK;
+}
+
+/* ---- ops ---- */
+
+rd_status cuda_op_embed(struct backend *be, const struct weight *w, uint32_t n_rows, const int32_t *tokens, float scale,
+                        float *out)
+{
+    const void *ids = NULL;
+    rd_status st = cuda_let_go(be);
+
+    if (st == RD_OK) st = send(be, tokens, n_rows * sizeof(*tokens), &ids);
+    assert(w->role == WEIGHT_EMBED);
+    if (st != RD_OK) return st;
+    return cuda_check(be, cuda_embed(&be->l, matrix_of(w), n_rows, ids, scale, out), "embed");
+}
+
+/* Whether the product that is held back is the delta that a adds. */
+static bool adds_held(const struct backend *be, const struct residual_norm_args *a)
+{
+    const struct linear_out *out = &be->held.linear.outs[0];
+
+    return be->held.op == CUDA_HELD_LINEAR && a->delta == out->out && !a->delta_norm &&
+           a->n_rows == be->held.linear.n_rows && a->width == out->w->n_out;
+}
+
+rd_status cuda_op_residual_norm(struct backend *be, const struct residual_norm_args *a)
+{
+    struct residual_norm_args n = *a;
+    rd_status st;
+
+    assert(!a->norm || a->norm->n_in == a->width);
+    assert(!a->delta_norm || a->delta_norm->n_in == a->width);
+    if (adds_held(be, a)) {
+        be->held.op = CUDA_HELD_NONE;
+        n.delta = NULL;
+        st = be->is_dead ? RD_E_DEVICE : launch_linear(be, &be->held.linear, NULL, a->x);
+    } else {
+        st = cuda_let_go(be);
+    }
+    if (st != RD_OK || (!n.delta && !n.norm)) return st;
+    if (!n.once || n.delta || n.n_rows > CUDA_HELD_ROWS) return launch_norm(be, &n);
+    be->held.norm = n;
+    be->held.op = CUDA_HELD_NORM;
+    return RD_OK;
+}
+
 rd_status cuda_op_linear(struct backend *be, const struct linear_args *a)
 {
-    struct cuda_linear_args args = linear_args_of(be, a);
+    struct residual_norm_args norm;
+    bool has_norm;
+    rd_status st = take_norm(be, a->x, a->n_rows, a->x_stride, &norm, &has_norm);
 
-    if (be->is_dead) return RD_E_DEVICE;
-    return cuda_check(be, cuda_linear(&be->l, &args), "linear");
+    if (st != RD_OK) return st;
+    if (!a->once || has_norm || a->n_rows > CUDA_HELD_ROWS || a->outs[0].bias ||
+        a->outs[0].out_stride != a->outs[0].w->n_out)
+        return launch_linear(be, a, has_norm ? &norm : NULL, NULL);
+    assert(a->n_outs == 1);
+    be->held.linear = *a;
+    be->held.op = CUDA_HELD_LINEAR;
+    return RD_OK;
 }
 
 rd_status cuda_op_linear_glu(struct backend *be, const struct linear_glu_args *a)
 {
+    struct residual_norm_args norm;
+    bool has_norm;
+    rd_status st = take_norm(be, a->x, a->n_rows, a->x_stride, &norm, &has_norm);
     struct cuda_linear_glu_args args = {
         .n_rows = a->n_rows,
         .x16 = cuda_shadow(be, a->x),
@@ -210,12 +290,11 @@ rd_status cuda_op_linear_glu(struct backend *be, const struct linear_glu_args *a
         .out16 = cuda_shadow(be, a->out),
         .scratch_gate = a->gate_out,
         .scratch_up = a->up_out,
-        .norm = input_norm(a->norm, a->x),
+        .norm = input_norm(has_norm ? &norm : NULL),
     };
 
     assert(args.x16 && args.out16);
-    if (be->is_dead) return RD_E_DEVICE;
-    return cuda_check(be, cuda_linear_glu(&be->l, &args), "linear_glu");
+    return st != RD_OK ? st : cuda_check(be, cuda_linear_glu(&be->l, &args), "linear_glu");
 }
 
 static rd_status qkv_args_of(struct backend *be, const struct qkv_args *a, struct cuda_qkv_args *out)
@@ -254,7 +333,7 @@ static rd_status qkv_args_of(struct backend *be, const struct qkv_args *a, struc
     return RD_OK;
 }
 
-rd_status cuda_op_qkv_rope_write(struct backend *be, const struct qkv_args *a)
+static rd_status launch_qkv(struct backend *be, const struct qkv_args *a)
 {
     struct cuda_qkv_args args;
     rd_status st = qkv_args_of(be, a, &args);
@@ -262,16 +341,30 @@ rd_status cuda_op_qkv_rope_write(struct backend *be, const struct qkv_args *a)
     return st != RD_OK ? st : cuda_check(be, cuda_qkv_rope_write(&be->l, &args), "qkv_rope_write");
 }
 
+rd_status cuda_op_qkv_rope_write(struct backend *be, const struct qkv_args *a)
+{
+    rd_status st = cuda_let_go(be);
+
+    if (st != RD_OK || !a->once || a->n_rows > CUDA_HELD_ROWS) return st != RD_OK ? st : launch_qkv(be, a);
+    be->held.qkv = *a;
+    be->held.op = CUDA_HELD_QKV;
+    return RD_OK;
+}
+
 rd_status cuda_op_attention(struct backend *be, const struct attention_args *a)
 {
     struct cuda_sent runs;
     struct cuda_attention_args args;
     struct cuda_qkv_args first;
-    rd_status st;
+    const struct qkv_args *qkv = &be->held.qkv;
+    const bool has_first = be->held.op == CUDA_HELD_QKV && qkv->q == a->q && qkv->n_rows == a->n_rows &&
+                           qkv->layer == a->layer && qkv->kv == a->kv && a->n_runs > 0;
+    rd_status st = has_first ? RD_OK : cuda_let_go(be);
 
-    if (a->n_runs == 0) return RD_OK;
+    be->held.op = CUDA_HELD_NONE;
+    if (st != RD_OK || a->n_runs == 0) return st;
     st = send_runs(be, a->runs, a->n_runs, &a->kv->layout, &runs);
-    if (st == RD_OK && a->first) st = qkv_args_of(be, a->first, &first);
+    if (st == RD_OK && has_first) st = qkv_args_of(be, qkv, &first);
     if (st != RD_OK) return st;
     args = (struct cuda_attention_args){
         .n_rows = a->n_rows,
@@ -294,13 +387,15 @@ rd_status cuda_op_attention(struct backend *be, const struct attention_args *a)
         .shared = runs.shared,
         .kv = layer_kv(a->kv, a->layer),
     };
-    return cuda_check(be, cuda_attention(&be->l, &args, a->first ? &first : NULL), "attention");
+    return cuda_check(be, cuda_attention(&be->l, &args, has_first ? &first : NULL), "attention");
 }
 
 rd_status cuda_op_glu(struct backend *be, enum activation act, uint32_t n_rows, uint32_t width, const float *gate,
                       const float *up, float *out)
 {
-    if (be->is_dead) return RD_E_DEVICE;
+    rd_status st = cuda_let_go(be);
+
+    if (st != RD_OK) return st;
     return cuda_check(be, cuda_glu(&be->l, act == ACT_SILU ? CUDA_SILU : CUDA_GELU_TANH, (uint64_t)n_rows * width, gate,
                                    up, out, cuda_shadow(be, out)), "glu");
 }
@@ -309,15 +404,18 @@ rd_status cuda_op_gather(struct backend *be, uint32_t n, uint32_t width, const f
                          float *out)
 {
     const void *ids = NULL;
-    rd_status st = send(be, rows, n * sizeof(*rows), &ids);
+    rd_status st = cuda_let_go(be);
 
+    if (st == RD_OK) st = send(be, rows, n * sizeof(*rows), &ids);
     if (st != RD_OK) return st;
     return cuda_check(be, cuda_gather(&be->l, n, width, x, ids, out), "gather");
 }
 
 rd_status cuda_op_softcap(struct backend *be, float *x, uint64_t n, float cap)
 {
-    if (be->is_dead) return RD_E_DEVICE;
+    rd_status st = cuda_let_go(be);
+
+    if (st != RD_OK) return st;
     return cuda_check(be, cuda_softcap(&be->l, x, n, cap), "softcap");
 }
 
@@ -325,8 +423,9 @@ rd_status cuda_op_choose(struct backend *be, uint32_t n_rows, uint32_t n_vocab, 
                          const struct row_draw *draws, struct row_choice *choices)
 {
     const void *sent = NULL;
-    rd_status st = send(be, draws, n_rows * sizeof(*draws), &sent);
+    rd_status st = cuda_let_go(be);
 
+    if (st == RD_OK) st = send(be, draws, n_rows * sizeof(*draws), &sent);
     assert(draws);
     _Static_assert(sizeof(struct row_choice) == sizeof(struct cuda_choice), "the same in both headers");
     _Static_assert(sizeof(struct row_draw) == sizeof(struct cuda_draw), "the same in both headers");
@@ -338,11 +437,12 @@ rd_status cuda_op_choose(struct backend *be, uint32_t n_rows, uint32_t n_vocab, 
 rd_status cuda_op_linear_choose(struct backend *be, const struct linear_args *a, const struct row_draw *draws,
                                 struct row_choice *choices)
 {
-    struct cuda_linear_args args = linear_args_of(be, a);
+    struct cuda_linear_args args = linear_args_of(be, a, NULL, NULL);
     const void *sent = NULL;
-    rd_status st = send(be, draws, a->n_rows * sizeof(*draws), &sent);
+    rd_status st = cuda_let_go(be);
     int error;
 
+    if (st == RD_OK) st = send(be, draws, a->n_rows * sizeof(*draws), &sent);
     assert(draws && a->n_outs == 1);
     if (st != RD_OK) return st;
     error = cuda_linear_choose(&be->l, &args, sent, (struct cuda_choice *)choices);
@@ -355,7 +455,9 @@ rd_status cuda_op_kv_copy_rows(struct backend *be, struct kv_storage *kv, kv_pag
                                     kv->layout.page_tokens, (uint32_t)kv->row_bytes[0], (uint32_t)kv->row_bytes[1],
                                     to, from, n_rows};
 
+    rd_status st = cuda_let_go(be);
+
     assert(to < kv->n_pages && from < kv->n_pages && to != from && n_rows <= kv->layout.page_tokens);
-    if (be->is_dead) return RD_E_DEVICE;
+    if (st != RD_OK) return st;
     return cuda_check(be, cuda_copy_rows(&be->l, &a), "kv_copy_rows");
 }
