@@ -23,6 +23,7 @@ rd_status grammar_builder_create(const struct grammar_limits *l, struct grammar_
     struct grammar_builder *b = mem_zalloc(1, sizeof(*b));
 
     if (!b) return RD_E_NOMEM;
+    mem_clear_failed();
     b->limits = l ? *l : grammar_limits_default;
     if (b->limits.max_ns) b->deadline_ns = clock_now_ns(clock_system()) + b->limits.max_ns;
     b->n_nodes = 1;

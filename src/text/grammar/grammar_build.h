@@ -31,6 +31,8 @@ struct grammar_limits {
 };
 extern const struct grammar_limits grammar_limits_default;   /* 100,000 nodes, 1 M states, 64 MiB, 5 s */
 
+/* From create to compile on one thread: when any of its allocations fails meanwhile, jansson's included, which does not tell
+ * all, the compile is RD_E_NOMEM, whatever else it led to. */
 struct grammar_builder;
 rd_status grammar_builder_create(const struct grammar_limits *l, struct grammar_builder **out);
 void grammar_builder_destroy(struct grammar_builder *b);     /* NULL is fine */

@@ -58,7 +58,7 @@ static uint32_t node_of(struct making *m, const struct list *l)
 {
     for (uint32_t i = 1; i < m->n_nodes; i++)
         if (m->first[i + 1] - m->first[i] == l->n) {
-            const struct dag_edge *e = m->edges + m->first[i];
+            const struct dag_edge *e = l->n ? m->edges + m->first[i] : NULL;
             uint32_t k = 0;
 
             while (k < l->n && e[k].to == l->edges[k].to && e[k].low == l->edges[k].low &&

@@ -59,7 +59,7 @@ static rd_status take_tokens(struct grammar *g, const struct trie_node *node, ui
     rd_status st = RD_OK;
 
     if (take && w->near) st = take_near(g, set, w, &take);
-    if (!take) return st;
+    if (st != RD_OK || !take) return st;
     if (s->dist > w->far) w->far = s->dist;
     for (uint32_t i = node[0].first_id; i < node[1].first_id; i++) {
         uint32_t id = g->vocab->ids[i];

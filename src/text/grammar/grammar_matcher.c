@@ -42,6 +42,10 @@ rd_status grammar_compile(struct grammar_builder *b, grammar_node root, struct g
     struct grammar *g;
     rd_status st;
 
+    if (mem_has_failed() && b->err.status != RD_E_NOMEM) {
+        b->err.status = RD_OK; /* what failed first may be but a consequence */
+        grammar_fail(b, RD_E_NOMEM, "out of memory for a grammar");
+    }
     if (grammar_status(b, err) != RD_OK) return b->err.status;
     if (!root || root >= b->n_nodes) return error_set(err, RD_E_INVALID, "node %u of a grammar does not exist", root);
     g = mem_zalloc(1, sizeof(*g));
@@ -58,6 +62,7 @@ rd_status grammar_compile(struct grammar_builder *b, grammar_node root, struct g
     }
     grammar_destroy(g);
     if (b->err.status == RD_E_NOMEM) b->err.status = RD_OK; /* of this compile: the builder is as it was */
+    if (st == RD_E_NOMEM) mem_clear_failed();
     if (st == RD_E_NOMEM) return error_set(err, RD_E_NOMEM, "out of memory for a grammar");
     if (st == RD_E_LIMIT) return error_set(err, RD_E_INVALID, "the grammar is too ambiguous to be followed");
     if (err) *err = b->err;

@@ -60,19 +60,32 @@ static grammar_node frame(struct reader *r, const char *s, size_t n)
     return node_list_seq(r->b, &row);
 }
 
-/* Any text in which none of the strings stands. */
-static grammar_node text_without(struct reader *r, const json_t *strings)
+/* A string, or a list of them. */
+static size_t n_strings(const json_t *v)
 {
+    return json_is_string(v) ? 1 : json_array_size(v);
+}
+
+static const json_t *string_at(const json_t *v, size_t i)
+{
+    return json_is_string(v) ? v : json_array_get(v, i);
+}
+
+/* Any text in which none of the strings of three lists stands; a list may be NULL. */
+static grammar_node text_without(struct reader *r, const json_t *some, const json_t *others, const json_t *more)
+{
+    const json_t *const lists[] = {some, others, more};
     struct node_list met = {0};
 
-    for (size_t i = 0; i < json_array_size(strings); i++) {
-        const json_t *s = json_array_get(strings, i);
+    for (int k = 0; k < 3; k++)
+        for (size_t i = 0; i < n_strings(lists[k]); i++) {
+            const json_t *s = string_at(lists[k], i);
+            size_t n = json_string_length(s);
 
-        if (json_string_length(s) == 0) continue;
-        node_list_add(r->b, &met,
-                      grammar_three(r->b, any_text(r), grammar_text(r->b, json_string_value(s), json_string_length(s)),
-                                    any_text(r)));
-    }
+            if (n == 0) continue;
+            node_list_add(r->b, &met,
+                          grammar_three(r->b, any_text(r), grammar_text(r->b, json_string_value(s), n), any_text(r)));
+        }
     return met.n ? grammar_except(r->b, any_text(r), node_list_alt(r->b, &met)) : any_text(r);
 }
 
@@ -91,26 +104,15 @@ static const json_t *strings_of(struct reader *r, const json_t *f, const char *k
     return v;
 }
 
-/* Its end: a string, or a list of them; *owned is the caller's. */
-static const json_t *ends_of(const json_t *tag, json_t **owned)
-{
-    json_t *end = json_object_get(tag, "end");
-
-    *owned = json_is_string(end) ? json_pack("[O]", end) : json_incref(end);
-    return *owned;
-}
-
 static grammar_node tag_node(struct reader *r, const json_t *tag, const char *path, unsigned depth)
 {
-    const json_t *begin = json_object_get(tag, "begin"), *content = json_object_get(tag, "content"), *ends;
+    const json_t *begin = json_object_get(tag, "begin"), *content = json_object_get(tag, "content");
+    const json_t *ends = json_object_get(tag, "end");
     struct node_list closing = {0};
     char at[200];
-    json_t *owned;
     grammar_node inner;
 
-    if (!json_is_string(begin) || !json_object_get(tag, "end"))
-        return fail(r, RD_E_INVALID, path, "a tag has begin, content and end");
-    ends = ends_of(tag, &owned);
+    if (!json_is_string(begin) || !ends) return fail(r, RD_E_INVALID, path, "a tag has begin, content and end");
     if (content) {
         snprintf(at, sizeof(at), "%s/content", path);
         inner = format_node(r, content, ends, at, depth + 1);
@@ -120,16 +122,15 @@ static grammar_node tag_node(struct reader *r, const json_t *tag, const char *pa
         inner = schema ? grammar_from_schema(r->b, schema, r->o)
                        : fail(r, RD_E_INVALID, path, "a tag without content or schema");
     }
-    for (size_t i = 0; i < json_array_size(ends); i++) {
-        const json_t *end = json_array_get(ends, i);
+    for (size_t i = 0; i < n_strings(ends); i++) {
+        const json_t *end = string_at(ends, i);
 
         if (!json_is_string(end))
             fail(r, RD_E_INVALID, path, "end: wanted strings");
         else
             node_list_add(r->b, &closing, frame(r, json_string_value(end), json_string_length(end)));
     }
-    if (!closing.n) fail(r, RD_E_INVALID, path, "end: wanted a string");
-    json_decref(owned);
+    if (n_strings(ends) == 0) fail(r, RD_E_INVALID, path, "end: wanted a string");
     return grammar_three(r->b, frame(r, json_string_value(begin), json_string_length(begin)), inner,
                          node_list_alt(r->b, &closing));
 }
@@ -168,18 +169,10 @@ static grammar_node triggered(struct reader *r, const json_t *tags, const json_t
     const json_t *triggers = strings_of(r, f, "triggers", path), *excludes = json_object_get(f, "excludes");
     bool one = json_is_true(json_object_get(f, "at_least_one")),
          stop = json_is_true(json_object_get(f, "stop_after_first"));
-    json_t *never = json_array();
     grammar_node text, tag, more;
 
-    if (r->failed || !never) {
-        json_decref(never);
-        return 0;
-    }
-    json_array_extend(never, (json_t *)triggers);
-    if (ends) json_array_extend(never, (json_t *)ends);
-    if (json_is_array(excludes)) json_array_extend(never, (json_t *)excludes);
-    text = text_without(r, never);
-    json_decref(never);
+    if (r->failed) return 0;
+    text = text_without(r, triggers, ends, excludes);
     tag = tag_nodes(r, tags, triggers, path, depth);
     if (r->failed) return 0;
     if (stop) {
@@ -268,16 +261,7 @@ static grammar_node format_node(struct reader *r, const json_t *f, const json_t 
         if (!json_is_string(v)) return fail(r, RD_E_INVALID, path, "grammar: wanted a string");
         return grammar_from_ebnf(r->b, json_string_value(v), json_string_length(v));
     }
-    if (strcmp(type, "any_text") == 0) {
-        json_t *never = json_array();
-        grammar_node node;
-
-        if (ends && never) json_array_extend(never, (json_t *)ends);
-        if (json_is_array(v = json_object_get(f, "excludes")) && never) json_array_extend(never, (json_t *)v);
-        node = text_without(r, never);
-        json_decref(never);
-        return node;
-    }
+    if (strcmp(type, "any_text") == 0) return text_without(r, ends, json_object_get(f, "excludes"), NULL);
     if (strcmp(type, "sequence") == 0) return elements(r, f, ends, path, depth, true);
     if (strcmp(type, "or") == 0) return elements(r, f, ends, path, depth, false);
     if (strcmp(type, "tag") == 0) return tag_node(r, f, path, depth);
