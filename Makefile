@@ -13,13 +13,14 @@
 #                                sample of them, RADISH_LONG=1: all; prints its figures
 #     make fuzz SECONDS=60       each fuzz target that long under libFuzzer (clang); figures to bench/results/fuzz.json
 #     make msan                  parsers and what else is instrumented as a whole under the memory sanitizer (clang)
+#     make clients               libraries that ask for objects (openai, instructor, langchain, ..) against a radish server
 #     make server-asan           tests/server with the program built with sanitizers (server-tsan: for threads)
 PREFIX ?= /usr/local
 SECONDS ?= 60
 PYTHON ?= $(shell tools/install-needs --tests | tail -n 1)
 
 .PHONY: all install check clean crash sched soak coverage mutate
-.PHONY: torture fuzz msan server-asan server-tsan
+.PHONY: torture fuzz msan server-asan server-tsan clients
 all:
 	cmake --preset release -DRADISH_TESTS=OFF
 	cmake --build build
@@ -66,6 +67,11 @@ soak:
 	@python=$(PYTHON); failed=0; $$python tests/attack/soak.py || failed=1; \
 	$$python tests/attack/soak.py --bodies 0 || failed=1; \
 	$$python tests/attack/damaged_folders.py || failed=1; exit $$failed
+
+clients:
+	cmake --preset release -DRADISH_TESTS=OFF >/dev/null
+	cmake --build build --target radish >/dev/null
+	@$$(tools/install-needs --tests | tail -n 1) tests/clients/run
 
 coverage:
 	@python=$(PYTHON); $$python tools/coverage --server --uncovered

@@ -127,6 +127,21 @@ static rd_status match_value(rd_grammar *g, const json_t *schema, const json_t *
     return st;
 }
 
+/* Texts only: whether each could be the beginning of one that is accepted. */
+static rd_status match_beginnings(rd_grammar *g, const json_t *list, struct buf *out)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *v = json_array_get(list, i);
+        bool accepts = false;
+        size_t n = json_string_length(v), n_good = 0;
+        rd_status st = rd_grammar_match(g, json_string_value(v) ? json_string_value(v) : "", n, &accepts, &n_good);
+
+        if (st != RD_OK) return st;
+        buf_printf(out, "%s%s", i ? ", " : "", n_good == n ? "true" : "false");
+    }
+    return out->failed ? RD_E_NOMEM : RD_OK;
+}
+
 static rd_status match_all(rd_grammar *g, const json_t *schema, const json_t *list, bool are_texts, struct buf *out)
 {
     for (size_t i = 0; i < json_array_size(list); i++) {
@@ -151,7 +166,7 @@ static void answer_match(void *user, const json_t *line)
     const json_t *kind_name = json_object_get(line, "kind"), *list = texts ? texts : json_object_get(line, "instances");
     enum rd_grammar_kind kind = RD_GRAMMAR_JSON_SCHEMA;
     struct rd_error err = {RD_OK, ""};
-    struct buf source = {0}, out = {0};
+    struct buf source = {0}, out = {0}, begins = {0};
     rd_grammar *g = NULL;
     rd_status st;
 
@@ -172,11 +187,15 @@ static void answer_match(void *user, const json_t *line)
     st = source.failed ? RD_E_NOMEM : rd_grammar_compile(kind, source.data ? source.data : "", source.n, &g, &err);
     buf_deinit(&source);
     if (st == RD_OK) st = match_all(g, schema, list, texts != NULL, &out);
+    if (st == RD_OK && texts) st = match_beginnings(g, list, &begins);
     if (st != RD_OK)
         cli_answer_error(*err.text ? err.text : rd_status_text(st));
+    else if (texts)
+        printf("{\"accept\": [%s], \"begins\": [%s]}\n", out.data ? out.data : "", begins.data ? begins.data : "");
     else
         printf("{\"accept\": [%s]}\n", out.data ? out.data : "");
     buf_deinit(&out);
+    buf_deinit(&begins);
     rd_grammar_free(g);
 }
 
@@ -207,7 +226,8 @@ const struct command cmd_grammar = {
         "such as\n"
         "{\"schema\": {\"type\": \"integer\"}, \"instances\": [1, \"a\"]}\n"
         "and answers each with one line: {\"accept\": [true, false]} or {\"error\": \"...\"}. A member \"texts\" in "
-        "place of \"instances\" holds texts as a model would write them; \"kind\": \"regex\" (and so on) takes "
+        "place of \"instances\" holds texts as a model would write them, and \"begins\" of the answer says of each "
+        "whether it could be the beginning of one; \"kind\": \"regex\" (and so on) takes "
         "\"schema\" as such a text.",
     .examples = "  radish grammar check person.json\n"
                 "  radish grammar check --kind gbnf list.txt\n"

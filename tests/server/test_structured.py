@@ -7,6 +7,7 @@ import re
 import jsonschema
 import pytest
 from anthropic import Anthropic
+from ollama import Client
 from openai import BadRequestError, OpenAI
 from pydantic import BaseModel
 
@@ -211,3 +212,144 @@ def test_log_probabilities_are_of_what_may_come(server):
     a = ask(server, choice=["x", "y"], logprobs=True, top_logprobs=5, max_tokens=8)
     first = a["choices"][0]["logprobs"]["content"][0]
     assert 0.99 < sum(2.718281828 ** t["logprob"] for t in first["top_logprobs"]) < 1.01
+
+
+# A call as SGLang's and XGrammar's users write it, in the older shape and the newer one.
+BEGIN, END = "<function=get_weather>", "</function>"
+OLD_TAG = {
+    "type": "structural_tag",
+    "structures": [{"begin": BEGIN, "schema": TOOLS[0]["function"]["parameters"], "end": END}],
+    "triggers": ["<function="],
+}
+CONTENT = {"type": "json_schema", "json_schema": TOOLS[0]["function"]["parameters"]}
+NEW_TAG = {
+    "type": "structural_tag",
+    "format": {
+        "type": "triggered_tags",
+        "triggers": ["<function="],
+        "tags": [{"begin": BEGIN, "content": CONTENT, "end": END}],
+        "at_least_one": True,
+        "stop_after_first": True,
+    },
+}
+SEQUENCE = {
+    "type": "structural_tag",
+    "format": {
+        "type": "sequence",
+        "elements": [
+            {"type": "const_string", "value": "Weather: "},
+            {"type": "tag", "begin": BEGIN, "content": CONTENT, "end": END},
+            {
+                "type": "or",
+                "elements": [{"type": "regex", "pattern": " (ok|no)"}, {"type": "const_string", "value": "."}],
+            },
+        ],
+    },
+}
+
+
+def the_call_in(text):
+    before, _, rest = text.partition(BEGIN)
+    inside, end, after = rest.partition(END)
+    assert end and "<function=" not in before, text
+    jsonschema.validate(json.loads(inside), TOOLS[0]["function"]["parameters"])
+    return before, after
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        lambda tag: {"response_format": tag},
+        lambda tag: {"structured_outputs": {"structural_tag": json.dumps(tag)}},
+        lambda tag: {"structured_outputs": {"structural_tag": tag}},
+        lambda tag: {"structural_tag": json.dumps(tag)},
+    ],
+    ids=["response_format", "vllm, a text", "vllm", "sglang"],
+)
+def test_structural_tags_hold_what_is_inside(server, fields):
+    for seed in range(3):
+        a = ask(server, **fields(NEW_TAG), seed=seed)
+        assert a["choices"][0]["finish_reason"] == "stop", a
+        assert the_call_in(text_of(a)) == ("", "")
+        a = ask(server, **fields(SEQUENCE), seed=seed)
+        before, after = the_call_in(text_of(a))
+        assert before == "Weather: " and after in (" ok", " no", ".")
+
+
+def test_the_older_tag_leaves_text_free_until_its_trigger(server):
+    plain = {"messages": [{"role": "user", "content": "Count to five."}], "max_tokens": 24, "temperature": 0}
+    free = text_of(server.ok("/v1/chat/completions", plain))
+    assert text_of(server.ok("/v1/chat/completions", plain | {"response_format": OLD_TAG})) == free
+    # A trigger that the prompt made likely: behind it there is no way but the tag.
+    prompt = (
+        "".join('Call: <function=get_weather>{"city": "%s", "unit": "C"}</function>\n' % c for c in "abc") + "Call:"
+    )
+    found = 0
+    for seed in range(4):
+        body = {"prompt": prompt, "max_tokens": 60, "temperature": 0.5, "seed": seed, "structural_tag": OLD_TAG}
+        text = server.ok("/v1/completions", body)["choices"][0]["text"]
+        assert text.count("<function=") == text.count(BEGIN)
+        for inside in re.findall(f"{BEGIN}(.*?){END}", text):
+            jsonschema.validate(json.loads(inside), TOOLS[0]["function"]["parameters"])
+            found += 1
+    assert found
+
+
+def test_wrong_tags_are_told(server):
+    for tag, what in [
+        ({"type": "structural_tag"}, "structures"),
+        (NEW_TAG | {"format": {"type": "nope"}}, "nope"),
+        (OLD_TAG | {"triggers": ["<x"]}, "begins with none of the triggers"),
+        (OLD_TAG | {"triggers": []}, "triggers"),
+    ]:
+        body = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 4, "response_format": tag}
+        status, answer = server.post("/v1/chat/completions", body)
+        assert status == 400 and what in answer["error"]["message"], answer
+
+
+def test_ollama_holds_its_format(server):
+    client = Client(host=f"http://127.0.0.1:{server.port}")
+    options = {"num_predict": 120, "temperature": 1.0}
+    for seed in range(3):
+        chat = client.chat(
+            model="smollm2",
+            messages=[{"role": "user", "content": "Tell me about Ada."}],
+            format=PERSON,
+            options=options | {"seed": seed},
+        )
+        assert chat.done_reason == "stop"
+        jsonschema.validate(json.loads(chat.message.content), PERSON)
+        parts = client.generate(
+            model="smollm2", prompt="Ada", format=PERSON, options=options | {"seed": seed}, stream=True
+        )
+        jsonschema.validate(json.loads("".join(p.response for p in parts)), PERSON)
+        any_json = client.chat(
+            model="smollm2",
+            messages=[{"role": "user", "content": "A JSON object with one member"}],
+            format="json",
+            options=options | {"seed": seed},
+        )
+        if any_json.done_reason == "stop":
+            assert isinstance(json.loads(any_json.message.content), dict)
+        else:
+            assert any_json.message.content.lstrip().startswith("{")
+
+
+def test_anthropic_holds_its_format(server):
+    client = Anthropic(base_url=f"http://127.0.0.1:{server.port}", api_key="x")
+    m = client.messages.create(
+        model="smollm2",
+        max_tokens=120,
+        messages=[{"role": "user", "content": "Tell me about Ada."}],
+        output_config={"format": {"type": "json_schema", "schema": PERSON}},
+    )
+    jsonschema.validate(json.loads(m.content[0].text), PERSON)
+
+
+def test_one_form_in_two_fields_is_one_form(server):
+    """guidance's client of vLLM sends its grammar under the old name and the new one."""
+    lark = 'start: "yes" | "no"'
+    a = ask(server, guided_grammar=lark, structured_outputs={"grammar": lark}, guided_decoding_backend="guidance")
+    assert text_of(a) in ("yes", "no")
+    body = {"messages": [{"role": "user", "content": "x"}], "guided_grammar": lark, "guided_regex": "a"}
+    assert server.post("/v1/chat/completions", body)[0] == 400

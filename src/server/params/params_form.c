@@ -33,23 +33,34 @@ static const char *constant_of(const char *name)
     return NULL;
 }
 
-/* A string as it is, all else as its JSON. A request has one form. */
+/* A string as it is, all else as its JSON. A request has one form; a client that speaks to servers of several ages gives
+ * the same one in two fields (guidance: guided_grammar and structured_outputs). */
 static int set_form(const char *name, enum rd_grammar_kind kind, const json_t *v, struct gen_params *p,
                     struct api_error *e)
 {
-    if (p->grammar_kind != RD_GRAMMAR_NONE)
-        return api_error_set(e, 400, name, "%s: the output has a form already, from another field", name);
+    char *text;
+    size_t n;
+    bool same;
+
     if (json_is_string(v)) {
-        p->n_grammar = json_string_length(v);
-        p->grammar = mem_memdup(json_string_value(v), p->n_grammar + 1);
+        n = json_string_length(v);
+        text = mem_memdup(json_string_value(v), n + 1);
     } else {
-        p->grammar = json_text(v, JSON_COMPACT | JSON_ENCODE_ANY);
-        p->n_grammar = p->grammar ? strlen(p->grammar) : 0;
+        text = json_text(v, JSON_COMPACT | JSON_ENCODE_ANY);
+        n = text ? strlen(text) : 0;
     }
-    if (!p->grammar) return foreign_no_memory(e);
-    p->grammar_name = constant_of(name);
-    p->grammar_kind = kind;
-    return 0;
+    if (!text) return foreign_no_memory(e);
+    if (p->grammar_kind == RD_GRAMMAR_NONE) {
+        p->grammar = text;
+        p->n_grammar = n;
+        p->grammar_name = constant_of(name);
+        p->grammar_kind = kind;
+        return 0;
+    }
+    same = kind == p->grammar_kind && n == p->n_grammar && memcmp(text, p->grammar, n) == 0;
+    mem_free(text);
+    if (same) return 0;
+    return api_error_set(e, 400, name, "%s: the output has a form already, from another field", name);
 }
 
 static bool is_empty(const json_t *v)

@@ -15,6 +15,7 @@
  * Thread  as the builder.
  */
 #pragma once
+#include "base/buf.h"
 #include "text/grammar/grammar_languages.h"
 #include "text/grammar/json_forms.h"
 #include "text/grammar/node_list.h"
@@ -163,8 +164,11 @@ grammar_node schema_object(struct schema_state *s, const struct conj *leaf);
 /* What the value of a member of that name, or the element at that index, must satisfy: added to c. false: no value can. */
 bool schema_member(struct schema_state *s, const struct conj *leaf, const char *name, size_t n, struct conj *c);
 bool schema_element(struct schema_state *s, const struct conj *leaf, size_t index, struct conj *c);
-/* A regular expression for a format of strings; NULL: unknown. *limits: no such format constrains strings ("int32"). */
-const char *schema_format(const char *name, bool *no_string);
+/* A format of strings (schema_format.c): a regular expression, appended to `regex`; or a note, such as "int32", that does
+ * not say which strings they are. max: the longest that is allowed. *longest: of the expression's texts, where it is
+ * known to be at most max; otherwise unchanged. */
+enum format_kind { FORMAT_UNKNOWN, FORMAT_REGEX, FORMAT_NOTE };
+enum format_kind schema_format(const char *name, uint32_t max, struct buf *regex, uint32_t *longest);
 
 /* A count (minLength ..): at most UINT32_MAX - 1; false: there is none. Fails if it is no count. */
 bool schema_count(struct schema_state *s, const json_t *schema, const char *keyword, uint32_t *out);

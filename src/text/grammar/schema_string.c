@@ -4,74 +4,10 @@
 #include "text/grammar/regex.h"
 #include "text/grammar/schema_state.h"
 
-#define YEAR "[1-9][0-9]{3}"
-#define LEAP "(?:[1-9][0-9](?:0[48]|[2468][048]|[13579][26])|(?:[2468][048]|[13579][26])00)"
-#define DATE                                                                                                           \
-    "(?:" YEAR "-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|"              \
-    "02-(?:0[1-9]|1[0-9]|2[0-8]))|" LEAP "-02-29)"
-#define CLOCK "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,9})?"
-#define TIME  CLOCK "(?:Z|[-+](?:[01][0-9]|2[0-3]):[0-5][0-9])"
-#define LABEL "[a-zA-Z0-9](?:-?[a-zA-Z0-9]){0,24}"
-#define HOST  LABEL "(?:\\." LABEL "){0,4}" /* 249 characters at most; no "--", which punycode has */
-#define BYTE  "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
-#define IPV4  BYTE "(?:\\." BYTE "){3}"
-#define H16   "[0-9a-fA-F]{1,4}"
-#define LS32  "(?:" H16 ":" H16 "|" IPV4 ")"
-#define IPV6                                                                                                           \
-    "(?:(?:" H16 ":){6}" LS32 "|::(?:" H16 ":){5}" LS32 "|(?:" H16 ")?::(?:" H16 ":){4}" LS32 "|(?:(?:" H16            \
-    ":){0,1}" H16 ")?::(?:" H16 ":){3}" LS32 "|(?:(?:" H16 ":){0,2}" H16 ")?::(?:" H16 ":){2}" LS32 "|(?:(?:" H16      \
-    ":){0,3}" H16 ")?::" H16 ":" LS32 "|(?:(?:" H16 ":){0,4}" H16 ")?::" LS32 "|(?:(?:" H16 ":){0,5}" H16 ")?::" H16   \
-    "|(?:(?:" H16 ":){0,6}" H16 ")?::)"
-#define PCHAR "(?:[a-zA-Z0-9._~!$&'()*+,;=:@-]|%[0-9a-fA-F]{2})"
-#define QUERY "(?:" PCHAR "|[/?])*"
-#define AUTH  "(?:(?:[a-zA-Z0-9._~!$&'()*+,;=-]|%[0-9a-fA-F]{2})*@)?(?:" HOST "|\\[" IPV6 "\\])(?::[0-9]{1,5})?"
-#define URI                                                                                                            \
-    "[a-zA-Z][a-zA-Z0-9+.-]*:(?://" AUTH "(?:/" PCHAR "*)*|/?" PCHAR "+(?:/" PCHAR "*)*)(?:\\?" QUERY ")?(?:#" QUERY   \
-    ")?"
-#define REFER                                                                                                          \
-    "(?:" URI "|(?:/" PCHAR "+|(?:[a-zA-Z0-9._~!$&'()*+,;=@-]|%[0-9a-fA-F]{2})+|/)?(?:/" PCHAR "*)*(?:\\?" QUERY       \
-    ")?(?:#" QUERY ")?)"
-#define POINT  "(?:/(?:[^/~\\x00-\\x1f]|~[01])*)*"
-#define ATOM   "[a-zA-Z0-9!#$%&'*+/=?^_`{|}~-]+"
-#define D_TIME "T(?:[0-9]{1,6}H(?:[0-9]{1,6}M(?:[0-9]{1,6}S)?)?|[0-9]{1,6}M(?:[0-9]{1,6}S)?|[0-9]{1,6}S)"
-#define D_DATE "(?:[0-9]{1,6}D|[0-9]{1,6}M(?:[0-9]{1,6}D)?|[0-9]{1,4}Y(?:[0-9]{1,6}M(?:[0-9]{1,6}D)?)?)"
-
-const char *schema_format(const char *name, bool *no_string)
-{
-    static const struct {
-        const char *name, *regex;
-    } known[] = {{"date", DATE},
-                 {"time", TIME},
-                 {"date-time", DATE "T" TIME},
-                 {"email", ATOM "(?:\\." ATOM ")*@" HOST},
-                 {"idn-email", ATOM "(?:\\." ATOM ")*@" HOST},
-                 {"hostname", HOST},
-                 {"idn-hostname", HOST},
-                 {"ipv4", IPV4},
-                 {"ipv6", IPV6},
-                 {"uuid", "[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"},
-                 {"uri", URI},
-                 {"iri", URI},
-                 {"url", "https?://" HOST "(?::[0-9]{1,5})?(?:/" PCHAR "*)*(?:\\?" QUERY ")?(?:#" QUERY ")?"},
-                 {"uri-reference", REFER},
-                 {"iri-reference", REFER},
-                 {"duration", "P(?:" D_DATE "(?:" D_TIME ")?|" D_TIME "|[0-9]{1,6}W)"},
-                 {"json-pointer", POINT},
-                 {"relative-json-pointer", "(?:0|[1-9][0-9]{0,8})(?:#|" POINT ")"},
-                 {"byte", "(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"}};
-    static const char *const of_others[] = {"int32",   "int64",    "uint32", "uint64",   "float",      "double",
-                                            "decimal", "password", "binary", "textarea", "color-text", NULL};
-
-    *no_string = false;
-    for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
-        if (strcmp(name, known[i].name) == 0) return known[i].regex;
-    for (size_t i = 0; of_others[i]; i++) *no_string |= strcmp(name, of_others[i]) == 0;
-    return NULL;
-}
-
 struct wanted {
     struct schema_state *s;
     uint32_t min, max;
+    uint32_t longest;  /* text's, in characters; GRAMMAR_UNBOUNDED: not known */
     grammar_node text; /* 0: any characters so far; canonical and regular */
 };
 
@@ -104,19 +40,29 @@ static grammar_node pattern_of(struct schema_state *s, const json_t *schema, con
 
 static void take_format(struct wanted *w, const json_t *schema, const json_t *format)
 {
-    const char *name = json_string_value(format), *regex;
+    const char *name = json_string_value(format);
     unsigned types = schema_own_types(w->s, schema);
-    bool no_string;
+    struct buf regex = {0};
 
     if (!name) {
         schema_fail(w->s, schema, "format", RD_E_INVALID, "wanted a string");
         return;
     }
-    regex = schema_format(name, &no_string);
-    if (regex)
-        narrow(w, regex_node(w->s->b, regex, strlen(regex), REGEX_WHOLE | REGEX_JSON, "format: "));
-    else if (!no_string && (types & TYPE_STRING))
-        schema_fail(w->s, schema, "format", RD_E_UNSUPPORTED, "a format that radish does not know: %.60s", name);
+    switch (schema_format(name, w->max, &regex, &w->longest)) {
+    case FORMAT_REGEX:
+        if (regex.failed)
+            grammar_fail(w->s->b, RD_E_NOMEM, "out of memory");
+        else
+            narrow(w, regex_node(w->s->b, regex.data, regex.n, REGEX_WHOLE | REGEX_JSON, "format: "));
+        break;
+    case FORMAT_UNKNOWN:
+        if (types & TYPE_STRING)
+            schema_fail(w->s, schema, "format", RD_E_UNSUPPORTED, "a format that radish does not know: %.60s", name);
+        break;
+    case FORMAT_NOTE:
+        break;
+    }
+    buf_deinit(&regex);
 }
 
 static void take_schema(struct wanted *w, const json_t *schema)
@@ -124,10 +70,7 @@ static void take_schema(struct wanted *w, const json_t *schema)
     struct schema_state *s = w->s;
     const json_t *v, *values = json_object_get(schema, SCHEMA_EXCEPT);
     struct node_list others = {0};
-    uint32_t n;
 
-    if (schema_count(s, schema, "minLength", &n) && n > w->min) w->min = n;
-    if (schema_count(s, schema, "maxLength", &n) && n < w->max) w->max = n;
     if ((v = json_object_get(schema, "pattern"))) narrow(w, pattern_of(s, schema, "pattern", v));
     if ((v = json_object_get(schema, "format"))) take_format(w, schema, v);
     if ((v = json_object_get(schema, SCHEMA_NO_MATCH)))
@@ -141,11 +84,21 @@ static void take_schema(struct wanted *w, const json_t *schema)
     if (others.n) except(w, node_list_alt(s->b, &others));
 }
 
+static void take_lengths(struct wanted *w, const json_t *schema)
+{
+    uint32_t n;
+
+    if (schema_count(w->s, schema, "minLength", &n) && n > w->min) w->min = n;
+    if (schema_count(w->s, schema, "maxLength", &n) && n < w->max) w->max = n;
+}
+
 /* The inside of the leaf's strings; canonical: also where nothing needs it. */
 static grammar_node inside(struct schema_state *s, const struct conj *leaf, bool canonical)
 {
-    struct wanted w = {.s = s, .max = GRAMMAR_UNBOUNDED};
+    struct wanted w = {.s = s, .max = GRAMMAR_UNBOUNDED, .longest = GRAMMAR_UNBOUNDED};
 
+    for (size_t i = 0; i < leaf->n; i++) /* before formats, which are written to fit */
+        if (schema_keywords(&leaf->v[i])) take_lengths(&w, schema_keywords(&leaf->v[i]));
     for (size_t i = 0; i < leaf->n; i++) {
         const json_t *schema = schema_keywords(&leaf->v[i]);
 
@@ -155,6 +108,7 @@ static grammar_node inside(struct schema_state *s, const struct conj *leaf, bool
     if (!w.text)
         return canonical ? any_plain(s, w.min, w.max)
                          : grammar_repeat(s->b, json_form_free_char(&s->forms), w.min, w.max);
+    if (w.longest <= w.max) w.max = GRAMMAR_UNBOUNDED;
     if (w.min > 0 || w.max != GRAMMAR_UNBOUNDED) narrow(&w, any_plain(s, w.min, w.max));
     return w.text;
 }
