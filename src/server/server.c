@@ -1,4 +1,4 @@
-/* server/server.c - the io threads, loading, signals, draining.
+/* server/server.c - the whole: HTTP layer and service, loading, signals, draining.
  *
  * io[0] runs on the caller's thread and takes the signals. The door (http_door.h) accepts, answers /health, and hands
  * all others to the io threads, which keep them. Phases go one way: LOADING -> READY -> DRAINING (running requests end, new ones get 503) ->
@@ -18,27 +18,38 @@
 #include "base/mem.h"
 #include "base/net.h"
 #include "base/sysinfo.h"
-#include "server/dialects/generation.h"
-#include "server/http/http_conn.h"
-#include "server/http/http_door.h"
-#include "server/http/http_pace.h"
-#include "server/http/offload.h"
-#include "server/dialects/responses_store.h"
 #include "server/dialects/prompt_prints.h"
+#include "server/dialects/responses_store.h"
 #include "server/dialects/server_state.h"
+#include "server/http/http_door.h"
+#include "server/http/http_io.h"
+#include "server/http/offload.h"
+#include "server/routes/routes.h"
 
 #define BACKLOG        1024
 #define MAX_IO_THREADS 64u
-#define TICK_US        (DEADLINE_TICK_NS / 1000)
-#define IDLE_NS        250000000ull      /* of a connection that makes room for another, */
-#define HALF_HEAD_NS   1000000000ull     /* or since it began its head */
-#define TAKE_TURN      64u
 #define N_SIGNALS      5
 #define DEFAULT_PING_S 5u
 #define DEFAULT_SEND_S 30u
 #define DEFAULT_DRAIN_S 30u
 #define FLUSH_NS       2000000000ull     /* after cancelling: for output buffers to leave */
 #define EXIT_AT_ONCE   130
+
+/* What only runs and ends a server. The threads see its service's part (server_state.h) and the HTTP layer's in that. */
+struct run {
+    struct server server;                        /* first */
+    struct server_options o;
+    rd_status (*load)(void *user, rd_engine **out, struct rd_error *err);
+    void *load_user;
+    struct thread load_thread;
+    rd_status load_status;                       /* written by the load thread before it stores loaded */
+    struct rd_error load_err;
+    atomic_bool loaded;                          /* the load thread is through (release); io[0] reads (acquire) */
+    int fd;                                      /* listening */
+    struct http_door *door;                      /* accepts; lives longer than the connections */
+    uint64_t started_ns, drain_deadline_ns;
+    bool device_dead;                            /* io[0]: the reason for stopping */
+};
 
 /* server_stop() has no object to act on: it is called from signal handlers. Only counts; the tick of io[0] reads it. */
 static atomic_uint stop_requests;
@@ -59,131 +70,18 @@ void server_stop(void)
     atomic_fetch_add_explicit(&stop_requests, 1, memory_order_relaxed);
 }
 
-/* ---- what the door hands over ---- */
-
-bool server_io_take(struct server_io *io, int fd)
+static void set_phase(struct run *s, enum http_phase phase)
 {
-    bool room;
-
-    mutex_lock(&io->hand_lock);
-    room = atomic_load_explicit(&io->n_conns, memory_order_relaxed) < io->max_conns && io->n_handed < io->max_conns;
-    if (room) {
-        io->handed[io->n_handed++] = fd;
-        atomic_fetch_add_explicit(&io->n_conns, 1, memory_order_relaxed);
-    }
-    mutex_unlock(&io->hand_lock);
-    if (room) event_active(io->taking, EV_READ, 0);
-    return room;
-}
-
-void server_io_ask_room(struct server_io *io)
-{
-    if (!atomic_exchange(&io->room_wanted, true)) event_active(io->taking, EV_READ, 0);
-}
-
-/* Lets the connection go that has been idle the longest: between requests, or silent since it came. Not one that may
- * only just have come: its request may be on the way. Else the one whose head was begun the longest ago. */
-static void make_room(struct server_io *io)
-{
-    uint64_t now = server_io_now(io), idle_ns = now - IDLE_NS, head_ns = now - HALF_HEAD_NS;
-    struct http_conn *idle = NULL, *head = NULL;
-
-    for (struct http_conn *c = io->conns; c; c = c->next) {
-        if (http_output_bytes(c) > 0) continue;
-        if (c->state == CONN_IDLE && c->since_ns < (idle ? idle->since_ns : idle_ns)) idle = c;
-        if (c->state == CONN_HEAD && c->since_ns < (head ? head->since_ns : head_ns)) head = c;
-    }
-    if (idle) http_conn_close(idle);
-    else if (head) http_conn_refuse_late(head);
-}
-
-static void on_take(evutil_socket_t unused, short what, void *arg)
-{
-    struct server_io *io = arg;
-    int fds[TAKE_TURN];
-    uint32_t n;
-    bool more;
-
-    mutex_lock(&io->hand_lock);
-    n = io->n_handed < TAKE_TURN ? io->n_handed : TAKE_TURN;
-    memcpy(fds, io->handed, n * sizeof(*fds));
-    io->n_handed -= n;
-    memmove(io->handed, io->handed + n, io->n_handed * sizeof(*fds));
-    more = io->n_handed > 0;
-    mutex_unlock(&io->hand_lock);
-    for (uint32_t i = 0; i < n; i++) http_conn_open(io, fds[i]);
-    if (atomic_exchange(&io->room_wanted, false) &&
-        atomic_load_explicit(&io->n_conns, memory_order_relaxed) >= io->max_conns)
-        make_room(io);
-    if (more) event_active(io->taking, EV_READ, 0);
-}
-
-/* ---- an io thread ---- */
-
-/* Takes generations from the list one by one: polling one may free any of them. */
-static void on_wake(evutil_socket_t fd, short what, void *arg)
-{
-    struct server_io *io = arg;
-    struct generation *g, *last;
-    bool more = true;
-
-    offload_collect(io);
-    mutex_lock(&io->wake_lock);
-    last = io->wake_last;
-    mutex_unlock(&io->wake_lock);
-    while (more) { /* those queued again meanwhile wait for the next turn of the loop */
-        mutex_lock(&io->wake_lock);
-        g = io->wake_first;
-        if (g) {
-            io->wake_first = g->wake_next;
-            if (!io->wake_first) io->wake_last = NULL;
-            g->queued = false;
-        }
-        more = g && g != last && io->wake_first;
-        if (g == last && io->wake_first) event_active(io->wake, EV_READ, 0);
-        mutex_unlock(&io->wake_lock);
-        if (g) generation_poll(g);
-    }
-}
-
-uint64_t server_io_now(struct server_io *io)
-{
-    return deadline_now(&io->clock, clock_now_ns(clock_system()));
-}
-
-static void tick_connections(struct server_io *io)
-{
-    bool cancel = server_phase(io->server) == SERVER_CANCELLING && !io->cancelled;
-
-    for (struct http_conn *c = io->conns, *next; c; c = next) {
-        next = c->next;
-        if (cancel && c->owner) c->owner->stop(c->owner_arg);
-        http_conn_tick(c);
-    }
-    generation_tick_background(io, cancel);
-    if (cancel) io->cancelled = true;
-}
-
-static uint32_t output_pending(const struct server_io *io)
-{
-    uint32_t n = 0;
-
-    for (const struct http_conn *c = io->conns; c; c = c->next) n += http_output_bytes(c) > 0;
-    return n;
-}
-
-static void set_phase(struct server *s, enum server_phase phase)
-{
-    atomic_store_explicit(&s->phase, phase, memory_order_release);
+    atomic_store_explicit(&s->server.http.phase, phase, memory_order_release);
 }
 
 /* A device that failed for good: the requests that run have failed, no other can do better (FAULTS.md, F93). */
-static void watch_device(struct server *s)
+static void watch_device(struct run *s)
 {
     struct rd_stats stats;
 
     if (s->device_dead) return;
-    rd_get_stats(s->engine, &stats);
+    rd_get_stats(s->server.engine, &stats);
     if (!stats.device_dead) return;
     log_error("no request can be computed any more: the server stops, so that a supervisor can start it again");
     s->device_dead = true;
@@ -191,10 +89,10 @@ static void watch_device(struct server *s)
 }
 
 /* io[0]: the phases of the end. */
-static void tick_server(struct server *s)
+static void tick_server(struct run *s)
 {
-    uint64_t now = server_io_now(&s->io[0]);
-    bool idle = atomic_load_explicit(&s->n_busy, memory_order_relaxed) == 0;
+    uint64_t now = http_io_now(&s->server.http.io[0]);
+    bool idle = atomic_load_explicit(&s->server.http.n_busy, memory_order_relaxed) == 0;
     unsigned stops = atomic_load_explicit(&stop_requests, memory_order_relaxed);
 
     if (!atomic_load_explicit(&s->loaded, memory_order_acquire)) {
@@ -202,42 +100,38 @@ static void tick_server(struct server *s)
         log_info("stopped while loading");                  /* all files are written so that they may be cut anywhere */
         _exit(0);
     }
-    switch (server_phase(s)) {
-    case SERVER_LOADING:                                    /* loading failed */
-        atomic_store(&s->end, true);
+    switch (http_phase(&s->server.http)) {
+    case HTTP_LOADING:                                    /* loading failed */
+        atomic_store(&s->server.http.end, true);
         break;
-    case SERVER_READY:
+    case HTTP_READY:
         watch_device(s);
         if (!stops) break;
         log_info("stopping: running requests may end within %u s", s->o.drain_s);
         s->drain_deadline_ns = now + (uint64_t)s->o.drain_s * 1000000000u;
-        set_phase(s, SERVER_DRAINING);
+        set_phase(s, HTTP_DRAINING);
         break;
-    case SERVER_DRAINING:
+    case HTTP_DRAINING:
         if (!idle && now < s->drain_deadline_ns) break;
         s->drain_deadline_ns = now + FLUSH_NS;
-        set_phase(s, SERVER_CANCELLING);
+        set_phase(s, HTTP_CANCELLING);
         break;
-    case SERVER_CANCELLING:
-        if ((s->io[0].cancelled && idle && output_pending(&s->io[0]) == 0) || now > s->drain_deadline_ns)
-            atomic_store(&s->end, true);
+    case HTTP_CANCELLING:
+        if ((s->server.http.io[0].cancelled && idle && http_io_output_pending(&s->server.http.io[0]) == 0) || now > s->drain_deadline_ns)
+            atomic_store(&s->server.http.end, true);
         break;
     }
     if (stops > 1) _exit(EXIT_AT_ONCE);
 }
 
-static void on_tick(evutil_socket_t fd, short what, void *arg)
+static void on_tick(struct http_io *io)
 {
-    struct server_io *io = arg;
-
-    if (io == io->server->io) tick_server(io->server);
-    tick_connections(io);
-    if (atomic_load(&io->server->end)) event_base_loopbreak(io->base);
+    tick_server((struct run *)server_of_io(io));
 }
 
 static void on_signal(evutil_socket_t number, short what, void *arg)
 {
-    struct server *s = arg;
+    struct run *s = arg;
 
     /* of a terminal that is closed two may come, from the kernel and from the shell */
     if (number != SIGHUP || atomic_load_explicit(&stop_requests, memory_order_relaxed) == 0) server_stop();
@@ -247,16 +141,16 @@ static void on_signal(evutil_socket_t number, short what, void *arg)
 /* SIGUSR1. */
 static void on_statistics(evutil_socket_t number, short what, void *arg)
 {
-    struct server *s = arg;
+    struct run *s = arg;
     struct rd_stats r = {0};
     uint32_t n_conns = 0;
 
-    for (uint32_t i = 0; i < s->n_io; i++) n_conns += atomic_load_explicit(&s->io[i].n_conns, memory_order_relaxed);
-    if (server_phase(s) != SERVER_LOADING && s->engine) rd_get_stats(s->engine, &r);
+    for (uint32_t i = 0; i < s->server.http.n_io; i++) n_conns += atomic_load_explicit(&s->server.http.io[i].n_conns, memory_order_relaxed);
+    if (http_phase(&s->server.http) != HTTP_LOADING && s->server.engine) rd_get_stats(s->server.engine, &r);
     log_info("statistics: %u connections, %u being answered; requests: %llu prefill, %llu decode, %llu wait, %llu taken, "
              "%llu cancelled, %llu failed; tokens: %llu computed, %llu cached, %llu generated; pages: %llu of %llu free; "
              "%.0f MiB",
-             n_conns, atomic_load_explicit(&s->n_busy, memory_order_relaxed), (unsigned long long)r.n_prefill,
+             n_conns, atomic_load_explicit(&s->server.http.n_busy, memory_order_relaxed), (unsigned long long)r.n_prefill,
              (unsigned long long)r.n_decode, (unsigned long long)(r.n_queued + r.n_waiting + r.n_preparing),
              (unsigned long long)r.n_submitted, (unsigned long long)r.n_cancelled, (unsigned long long)r.n_failed,
              (unsigned long long)r.prompt_tokens_computed, (unsigned long long)r.prompt_tokens_cached,
@@ -264,74 +158,21 @@ static void on_statistics(evutil_socket_t number, short what, void *arg)
              (double)r.rss_anon_bytes / (1 << 20));
 }
 
-static rd_status io_init(struct server *s, struct server_io *io)
-{
-    struct timeval tick = {0, TICK_US};
-
-    io->server = s;
-    io->max_conns = s->max_conns / s->n_io;
-    mutex_init(&io->wake_lock);
-    mutex_init(&io->hand_lock);
-    mem_clear_failed();
-    io->base = event_base_new();
-    io->handed = mem_zalloc(io->max_conns, sizeof(*io->handed));
-    if (!io->base || !io->handed) return RD_E_NOMEM;
-    io->wake = event_new(io->base, -1, 0, on_wake, io);
-    io->tick = event_new(io->base, -1, EV_PERSIST, on_tick, io);
-    if (http_pace_init(io) != RD_OK) return RD_E_NOMEM;
-    io->taking = event_new(io->base, -1, 0, on_take, io);
-    if (!io->wake || !io->tick || !io->taking || event_add(io->tick, &tick)) return RD_E_NOMEM;
-    return mem_has_failed() ? RD_E_NOMEM : RD_OK;
-}
-
-static void io_deinit(struct server_io *io)
-{
-    if (!io->server) return;
-    while (io->conns) http_conn_close(io->conns);
-    generation_tick_background(io, true);
-    offload_collect(io);
-    buf_deinit(&io->frame);
-    buf_deinit(&io->events);
-    for (uint32_t i = 0; i < io->n_handed; i++) net_close(io->handed[i]);
-    if (io->taking) event_free(io->taking);
-    if (io->wake) event_free(io->wake);
-    if (io->tick) event_free(io->tick);
-    http_pace_deinit(io);
-    if (io->base) event_base_free(io->base);
-    mutex_deinit(&io->wake_lock);
-    mutex_deinit(&io->hand_lock);
-    mem_free(io->handed);
-}
-
-static void io_main(void *arg)
-{
-    struct server_io *io = arg;
-
-    event_base_dispatch(io->base);
-}
-
 /* ---- the whole ---- */
 
 static void load_main(void *arg)
 {
-    struct server *s = arg;
+    struct run *s = arg;
 
-    s->load_status = s->load(s->load_user, &s->engine, &s->load_err);
+    s->load_status = s->load(s->load_user, &s->server.engine, &s->load_err);
     if (s->load_status == RD_OK) {
-        rd_get_info(s->engine, &s->info);
-        set_phase(s, SERVER_READY);
-        log_info("ready: %s, %.1f s after the start", s->info.model_id,
+        rd_get_info(s->server.engine, &s->server.info);
+        set_phase(s, HTTP_READY);
+        log_info("ready: %s, %.1f s after the start", s->server.info.model_id,
                  (double)(clock_now_ns(clock_system()) - s->started_ns) / 1e9);
     }
     atomic_store_explicit(&s->loaded, true, memory_order_release);
-    event_active(s->io[0].tick, EV_TIMEOUT, 0);
-}
-
-struct tenant_stats *server_tenant(const struct server *s, const char *key)
-{
-    for (uint32_t i = 0; key && i < s->o.n_tenant_keys; i++)
-        if (s->o.tenant_keys[i] == key) return &s->tenants[i];
-    return NULL;
+    event_active(s->server.http.io[0].tick, EV_TIMEOUT, 0);
 }
 
 static bool is_loopback(const char *host)
@@ -358,21 +199,34 @@ static uint32_t max_connections(uint32_t *max_guests)
 }
 
 /* max_guests: the door's. */
-static void take_options(struct server *s, const struct server_options *o, uint32_t *max_guests)
+static void take_options(struct run *s, const struct server_options *o, uint32_t *max_guests)
 {
     s->o = *o;
     if (!s->o.host) s->o.host = "127.0.0.1";
     if (!s->o.max_body_bytes) s->o.max_body_bytes = LIMIT_BODY_BYTES;
     if (!s->o.drain_s) s->o.drain_s = DEFAULT_DRAIN_S;
     if (s->o.api_key && !*s->o.api_key) s->o.api_key = NULL;
-    s->n_io = o->n_io_threads ? o->n_io_threads : 1;
-    if (s->n_io > MAX_IO_THREADS) s->n_io = MAX_IO_THREADS;
+    s->server.http.n_io = o->n_io_threads ? o->n_io_threads : 1;
+    if (s->server.http.n_io > MAX_IO_THREADS) s->server.http.n_io = MAX_IO_THREADS;
     if (!s->o.send_timeout_s) s->o.send_timeout_s = DEFAULT_SEND_S;
-    s->max_conns = max_connections(max_guests);
-    if (s->max_conns < 2 * s->n_io) s->max_conns = 2 * s->n_io;
-    s->loopback = is_loopback(s->o.host);
+    s->server.http.max_conns = max_connections(max_guests);
+    if (s->server.http.max_conns < 2 * s->server.http.n_io) s->server.http.max_conns = 2 * s->server.http.n_io;
+    s->server.http.loopback = is_loopback(s->o.host);
+    s->server.http.service = &route_service;
+    s->server.http.service_arg = &s->server;
+    s->server.http.o = (struct http_options){.api_key = s->o.api_key,
+                                             .tenant_keys = s->o.tenant_keys,
+                                             .n_tenant_keys = s->o.n_tenant_keys,
+                                             .allow_hosts = s->o.allow_hosts,
+                                             .n_allow_hosts = s->o.n_allow_hosts,
+                                             .max_body_bytes = s->o.max_body_bytes,
+                                             .send_timeout_s = s->o.send_timeout_s};
+    s->server.sse_ping_s = s->o.sse_ping_s;
+    s->server.pooling = s->o.pooling;
+    s->server.rank_by_embedding = s->o.rank_by_embedding;
+    s->server.rank_by_answer = s->o.rank_by_answer;
     s->started_ns = clock_now_ns(clock_system());
-    client_memory_init(&s->memory, o->client_memory_bytes);
+    client_memory_init(&s->server.http.memory, o->client_memory_bytes);
     mem_keep_little();
 }
 
@@ -395,15 +249,15 @@ static void ignore_signals(void)
 }
 
 /* Everybody who reaches the port may use the machine. */
-static void warn_of_openness(const struct server *s)
+static void warn_of_openness(const struct run *s)
 {
-    if (s->loopback || s->o.api_key || s->o.n_tenant_keys) return;
+    if (s->server.http.loopback || s->o.api_key || s->o.n_tenant_keys) return;
     log_warn("listening on %s without an API key: whoever reaches this machine can use the model and see what it is "
              "asked; set --api-key or RADISH_API_KEY, or listen on 127.0.0.1",
              s->o.host);
 }
 
-static rd_status run_loops(struct server *s, uint32_t max_guests, struct rd_error *err)
+static rd_status run_loops(struct run *s, uint32_t max_guests, struct rd_error *err)
 {
     static const int numbers[N_SIGNALS] = {SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1};
     struct event *signals[N_SIGNALS] = {NULL};
@@ -411,18 +265,18 @@ static rd_status run_loops(struct server *s, uint32_t max_guests, struct rd_erro
 
     for (int i = 0; i < N_SIGNALS; i++) {
         if (numbers[i] == SIGHUP && is_ignored(SIGHUP)) continue;
-        signals[i] = evsignal_new(s->io[0].base, numbers[i], numbers[i] == SIGUSR1 ? on_statistics : on_signal, s);
+        signals[i] = evsignal_new(s->server.http.io[0].base, numbers[i], numbers[i] == SIGUSR1 ? on_statistics : on_signal, s);
         if (!signals[i] || event_add(signals[i], NULL)) goto done;
     }
     st = thread_start(&s->load_thread, "radish-load", load_main, s);
-    for (uint32_t i = 1; i < s->n_io && st == RD_OK; i++)
-        st = thread_start(&s->io[i].thread, "radish-io", io_main, &s->io[i]);
-    if (st == RD_OK) st = http_door_start(s, s->fd, max_guests, &s->door);
-    if (st == RD_OK) event_base_dispatch(s->io[0].base);
+    for (uint32_t i = 1; i < s->server.http.n_io && st == RD_OK; i++)
+        st = thread_start(&s->server.http.io[i].thread, "radish-io", http_io_main, &s->server.http.io[i]);
+    if (st == RD_OK) st = http_door_start(&s->server.http, s->fd, max_guests, &s->door);
+    if (st == RD_OK) event_base_dispatch(s->server.http.io[0].base);
 done:
-    atomic_store(&s->end, true);
+    atomic_store(&s->server.http.end, true);
     http_door_stop(s->door);
-    for (uint32_t i = 1; i < s->n_io; i++) thread_join(&s->io[i].thread);
+    for (uint32_t i = 1; i < s->server.http.n_io; i++) thread_join(&s->server.http.io[i].thread);
     thread_join(&s->load_thread);
     for (int i = 0; i < N_SIGNALS; i++)
         if (signals[i]) event_free(signals[i]);
@@ -436,7 +290,7 @@ rd_status server_run(const struct server_options *o,
                      rd_status (*load)(void *user, rd_engine **out, struct rd_error *err), void *user,
                      struct rd_error *err)
 {
-    struct server *s;
+    struct run *s;
     uint32_t max_guests;
     uint16_t port = 0;
     rd_status st;
@@ -453,31 +307,37 @@ rd_status server_run(const struct server_options *o,
     take_options(s, o, &max_guests);
     st = net_listen(s->o.host, s->o.port, BACKLOG, &s->fd, &port, err);
     if (st != RD_OK) goto done;
-    s->io = mem_zalloc(s->n_io, sizeof(*s->io));
-    if (!s->io || responses_store_create(LIMIT_STORED_RESPONSES_BYTES, &s->responses) != RD_OK ||
-        prompt_prints_create(&s->prints) != RD_OK || offload_create(&s->offload) != RD_OK ||
-        !(s->tenants = mem_zalloc((size_t)s->o.n_tenant_keys + 1, sizeof(*s->tenants))))
+    s->server.http.io = mem_zalloc(s->server.http.n_io, sizeof(*s->server.http.io));
+    if (!s->server.http.io || responses_store_create(LIMIT_STORED_RESPONSES_BYTES, &s->server.responses) != RD_OK ||
+        prompt_prints_create(&s->server.prints) != RD_OK || offload_create(&s->server.http.offload) != RD_OK ||
+        !(s->server.tenants = mem_zalloc((size_t)s->o.n_tenant_keys + 1, sizeof(*s->server.tenants))))
         st = error_set(err, RD_E_NOMEM, "out of memory for the server");
-    if (st == RD_OK) responses_store_charge_to(s->responses, &s->memory);
-    for (uint32_t i = 0; i < s->n_io && st == RD_OK; i++) {
-        st = io_init(s, &s->io[i]);
+    if (st == RD_OK) responses_store_charge_to(s->server.responses, &s->server.http.memory);
+    for (uint32_t i = 0; i < s->server.http.n_io && st == RD_OK; i++) {
+        st = http_io_init(&s->server.http, &s->server.http.io[i]);
         if (st != RD_OK) error_set(err, st, "starting the server: %s", rd_status_text(st));
     }
     if (st != RD_OK) goto done;
+    s->server.http.io[0].on_tick = on_tick;
     warn_of_openness(s);
     if (s->o.on_listen) s->o.on_listen(s->o.on_listen_user, s->o.host, port);
     st = run_loops(s, max_guests, err);
 done:
-    offload_stop(s->offload);
-    for (uint32_t i = 0; s->io && i < s->n_io; i++) io_deinit(&s->io[i]);
+    offload_stop(s->server.http.offload);
+    for (uint32_t i = 0; s->server.http.io && i < s->server.http.n_io; i++) http_io_deinit(&s->server.http.io[i]);
     http_door_destroy(s->door);
     net_close(s->fd);
-    offload_destroy(s->offload);
-    responses_store_destroy(s->responses);
-    prompt_prints_destroy(s->prints);
-    mem_free(s->tenants);
-    rd_close(s->engine);
-    mem_free(s->io);
+    offload_destroy(s->server.http.offload);
+    responses_store_destroy(s->server.responses);
+    prompt_prints_destroy(s->server.prints);
+    mem_free(s->server.tenants);
+    rd_close(s->server.engine);
+    mem_free(s->server.http.io);
     mem_free(s);
     return st;
+}
+
+void server_list_parameters(struct buf *out)
+{
+    route_list_parameters(out);
 }

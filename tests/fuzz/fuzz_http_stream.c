@@ -13,10 +13,11 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/random.h"
-#include "server/http/http_conn.h"
-#include "server/http/http_pace.h"
 #include "server/dialects/prompt_prints.h"
 #include "server/dialects/responses_store.h"
+#include "server/http/http_conn.h"
+#include "server/http/http_pace.h"
+#include "server/routes/routes.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
@@ -25,7 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 #define TURNS      64 /* of the loop, for what is left to do */
 
 static struct server server;
-static struct server_io io;
+static struct http_io io;
 static char *out;
 
 static void expect(bool fact)
@@ -43,19 +44,20 @@ static void begin(void)
     if (out) return;
     log_set_sink(ignore, NULL);
     out = malloc(OUT_BYTES + 1);
-    server_options_default(&server.o);
-    server.o.max_body_bytes = 1 << 16;
-    server.n_io = 1;
-    server.max_conns = io.max_conns = 16;
-    server.io = &io;
-    server.loopback = true;
-    server.fd = -1;
+    server.http = (struct http_server){.service = &route_service,
+                                       .service_arg = &server,
+                                       .o = {.max_body_bytes = 1 << 16, .send_timeout_s = 30},
+                                       .n_io = 1,
+                                       .max_conns = 16,
+                                       .io = &io,
+                                       .loopback = true};
+    io.max_conns = 16;
     expect(out && rd_open_tokenizer(VOCABULARY, NULL, &server.engine, NULL) == RD_OK);
     rd_get_info(server.engine, &server.info);
     expect(responses_store_create(1 << 16, &server.responses) == RD_OK &&
            prompt_prints_create(&server.prints) == RD_OK);
-    atomic_store(&server.phase, SERVER_READY);
-    io.server = &server;
+    atomic_store(&server.http.phase, HTTP_READY);
+    io.server = &server.http;
     mutex_init(&io.wake_lock);
     io.base = event_base_new();
     expect(io.base && http_pace_init(&io) == RD_OK);
@@ -157,8 +159,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     close(fds[1]);
     event_base_loop(io.base, EVLOOP_NONBLOCK);
     buf_deinit(&io.frame);
-    buf_deinit(&io.events);
-    expect(atomic_load(&io.n_conns) == 0 && atomic_load(&server.n_busy) == 0);
+    buf_deinit(&io.scratch);
+    expect(atomic_load(&io.n_conns) == 0 && atomic_load(&server.http.n_busy) == 0);
     if (mem_n_alive() > alive + 64) abort(); /* a few blocks stay: event maps, vocabularies' caches */
     return 0;
 }

@@ -9,6 +9,7 @@
 #include "base/limits.h"
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "server/dialects/dialect.h"
 #include "server/dialects/foreign.h"
 #include "server/params/params.h"
 
@@ -38,8 +39,8 @@ static void check_error(const struct api_error *e)
         struct buf out = {0};
         json_t *v;
 
-        if (i) api_error_json_anthropic(e, &out);
-        else api_error_json(e, &out);
+        if (i) dialect_anthropic.put_error(e, &out);
+        else dialect_openai.put_error(e, &out);
         v = json_loadb(out.data, out.n, JSON_REJECT_DUPLICATES, NULL);
         expect(json_string_length(json_object_get(json_object_get(v, "error"), "message")) > 0);
         json_decref(v);

@@ -82,7 +82,7 @@ static void put_list(const float *v, uint32_t n, struct buf *out)
 static void embedding_options(struct generation *g, struct choice *c, struct rd_request_options *o)
 {
     const struct embedding_state *s = g->state;
-    enum rd_pooling pooling = g->io->server->o.pooling;
+    enum rd_pooling pooling = g->server->pooling;
 
     (void)c;
     o->embed = pooling == RD_POOL_NONE ? RD_POOL_MODEL : pooling;
@@ -111,7 +111,7 @@ static void embedding_finish(struct generation *g, struct choice *c, struct buf 
 
 static void put_openai(struct generation *g, const struct rd_usage *u, struct buf *out)
 {
-    const char *model = g->io->server->info.model_id;
+    const char *model = g->server->info.model_id;
 
     buf_puts(out, "{\"object\":\"list\",\"data\":[");
     for (uint32_t i = 0; i < g->n_choices; i++) {
@@ -129,7 +129,7 @@ static void put_openai(struct generation *g, const struct rd_usage *u, struct bu
 static void embedding_whole(struct generation *g, struct choice *c, struct buf *out)
 {
     const struct embedding_state *s = g->state;
-    const char *model = g->io->server->info.model_id;
+    const char *model = g->server->info.model_id;
     uint64_t ns = clock_now_ns(clock_system()) - g->begun_ns;
     struct rd_usage u = {0};
 
@@ -207,7 +207,7 @@ void embedding_start(struct http_conn *c, const json_t *body, const char *input,
 
     if (rc == 0) {
         s->shape = shape;
-        rc = read_body(body, input, &c->io->server->info, s, &p, &e);
+        rc = read_body(body, input, &server_of(c)->info, s, &p, &e);
     }
     if (rc == 0) {
         generation_start(c, &embedding_format, &p, s);

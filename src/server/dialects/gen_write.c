@@ -3,6 +3,7 @@
 #include <string.h>
 #include "base/clock.h"
 #include "base/mem.h"
+#include "server/dialects/dialect.h"
 #include "server/params/json_out.h"
 #include "server/dialects/prompt_prints.h"
 
@@ -34,7 +35,7 @@ static void put_usage(const struct generation *g, struct buf *out)
 /* Of the first choice: the others find what it stored. */
 static void put_diagnostics(const struct generation *g, struct buf *out)
 {
-    struct server *s = g->io->server;
+    struct server *s = g->server;
 
     prompt_prints_put_openai(s->prints, g->tenant, &g->p, &g->choices[0].usage, s->info.page_tokens, out);
 }
@@ -88,7 +89,7 @@ static void put_timings(const struct rd_usage *u, struct buf *out)
 
 static void put_frame(const struct generation *g, const char *object, struct buf *out)
 {
-    const char *model = g->io->server->info.model_id;
+    const char *model = g->server->info.model_id;
 
     buf_printf(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", g->id, object,
                (long long)g->created_s);
@@ -149,7 +150,7 @@ static void end_chunk(const struct generation *g, struct choice *c, struct buf *
 static void put_token(const struct generation *g, int32_t token, float logprob, bool with_id, struct buf *out)
 {
     size_t n = 0;
-    const char *s = rd_token_bytes(g->io->server->engine, token, &n);
+    const char *s = rd_token_bytes(g->server->engine, token, &n);
 
     buf_putc(out, '{');
     if (with_id) buf_printf(out, "\"id\":%d,", token);
@@ -307,7 +308,7 @@ void generation_put_error(struct generation *g, const struct api_error *e, struc
         return;
     }
     buf_puts(out, "data: ");
-    api_error_json(e, out);
+    dialect_openai.put_error(e, out);
     buf_puts(out, "\n\ndata: [DONE]\n\n");
 }
 
@@ -335,7 +336,7 @@ void generation_put_prompt(struct generation *g, const struct choice *c, struct 
         buf_append(out, prompt->text, prompt->n_text);
         return;
     }
-    if (rd_detokenize(g->io->server->engine, prompt->tokens, prompt->n_tokens, true, &text, &n, NULL) == RD_OK)
+    if (rd_detokenize(g->server->engine, prompt->tokens, prompt->n_tokens, true, &text, &n, NULL) == RD_OK)
         buf_append(out, text, n);
     else out->failed = true;
     rd_free(text);
@@ -351,7 +352,7 @@ uint32_t generation_n_top(const struct generation *g)
 static void put_ranked(const struct generation *g, const struct rd_logprob *t, uint32_t rank, struct buf *out)
 {
     size_t n = 0;
-    const char *s = rd_token_bytes(g->io->server->engine, t->token, &n);
+    const char *s = rd_token_bytes(g->server->engine, t->token, &n);
 
     buf_printf(out, "\"%d\":{\"logprob\":", t->token);
     json_put_number(out, (double)t->logprob);

@@ -15,6 +15,7 @@
 #include "base/random.h"
 #include "server/dialects/foreign.h"
 #include "server/dialects/gen_write.h"
+#include "server/http/http_io.h"
 #include "server/http/offload.h"
 #include "server/dialects/prompt_prints.h"
 #include "server/dialects/request_body.h"
@@ -31,7 +32,7 @@
 #define CACHE_HEADER_BYTES 128u
 #define OUTPUT_PAUSE      (256u << 10)   /* bytes waiting for a slow reader (F43) */
 
-static const struct conn_owner generation_owner;
+static const struct conn_owner generation_owner, background_owner;
 
 static uint64_t now_ns(void)
 {
@@ -52,62 +53,20 @@ static size_t output_pause(const struct generation *g)
 static void wake(void *user)
 {
     struct generation *g = user;
-    struct server_io *io = g->io;
-    bool first = false;
 
-    mutex_lock(&io->wake_lock);
-    if (!g->queued) {
-        g->queued = true;
-        g->wake_next = NULL;
-        first = io->wake_first == NULL;
-        if (first) io->wake_first = g;
-        else io->wake_last->wake_next = g;
-        io->wake_last = g;
-    }
-    mutex_unlock(&io->wake_lock);
-    if (first) event_active(io->wake, EV_READ, 0);
-}
-
-static void leave_wake_list(struct generation *g)
-{
-    struct server_io *io = g->io;
-    struct generation *last = NULL;
-
-    mutex_lock(&io->wake_lock);
-    for (struct generation **at = &io->wake_first; g->queued && *at; at = &(*at)->wake_next) {
-        if (*at == g) {
-            *at = g->wake_next;
-            if (io->wake_last == g) io->wake_last = last;
-            g->queued = false;
-            break;
-        }
-        last = *at;
-    }
-    mutex_unlock(&io->wake_lock);
+    http_io_wake(g->io, &g->task);
 }
 
 /* Goes on without its connection. */
 static void enter_background(struct generation *g)
 {
-    struct server_io *io = g->io;
-
     g->conn = NULL;
-    g->next = io->background;
-    if (g->next) g->next->prev = g;
-    io->background = g;
-    atomic_fetch_add_explicit(&io->server->n_busy, 1, memory_order_relaxed);
+    g->background.owner = &background_owner;
+    g->background.owner_arg = g;
+    http_io_enter_background(g->io, &g->background);
     if (!g->paused) return;
     g->paused = false;
     wake(g);
-}
-
-static void leave_background(struct generation *g)
-{
-    if (g->prev) g->prev->next = g->next;
-    else if (g->io->background == g) g->io->background = g->next;
-    else return;
-    if (g->next) g->next->prev = g->prev;
-    atomic_fetch_sub_explicit(&g->io->server->n_busy, 1, memory_order_relaxed);
 }
 
 /* Cancels what runs; nothing of g is referenced from elsewhere afterwards. */
@@ -132,8 +91,8 @@ static void generation_destroy(struct generation *g)
     if (g->memory.sum > GIVE_BACK_BYTES) offload_give_back(g->io->server->offload);
     client_charge_clear(&g->memory);
     buf_deinit(&g->frame);
-    leave_background(g);
-    leave_wake_list(g);                                     /* no wake comes any more: every request was released */
+    http_io_leave_background(g->io, &g->background);
+    http_io_forget(g->io, &g->task);                                /* no wake comes any more: every request was released */
     mem_free(g->choices);
     gen_params_deinit(&g->p);
     mem_free(g);
@@ -141,7 +100,7 @@ static void generation_destroy(struct generation *g)
 
 static void count_tenant(const struct generation *g, int status, const struct rd_usage *u)
 {
-    struct tenant_stats *t = server_tenant(g->io->server, g->tenant);
+    struct tenant_stats *t = server_tenant(g->server, g->tenant);
 
     if (!t) return;
     atomic_fetch_sub_explicit(&t->n_running, 1, memory_order_relaxed);
@@ -346,7 +305,7 @@ static bool submit_more(struct generation *g)
         http_tenant_salt(g->conn, g->p.cache_salt, &salt);
         o.cache_salt = salt.data;
         o.fairness_key = g->conn->tenant;
-        st = salt.failed ? RD_E_NOMEM : rd_submit(g->io->server->engine, &o, wake, g, &c->request, &err);
+        st = salt.failed ? RD_E_NOMEM : rd_submit(g->server->engine, &o, wake, g, &c->request, &err);
         buf_deinit(&salt);
         if (st == RD_E_FULL && g->n_submitted > 0) return true;             /* the tick tries again */
         if (st != RD_OK) {
@@ -509,9 +468,7 @@ static void take_event(struct generation *g, struct choice *c, const struct rd_e
     c->stop_token = named_stop_token(g, ev->stop_token);
     c->usage = ev->usage;
     if (g->n_ended == 0 && c->usage.n_prompt > 0) {
-        struct server *s = g->io->server;
-
-        prompt_prints_keep(s->prints, g->tenant, g->id, &g->p, &c->usage);
+        prompt_prints_keep(g->server->prints, g->tenant, g->id, &g->p, &c->usage);
     }
     g->n_ended++;
     if (g->streaming || g->format->events) generation_put_finish(g, c, out);
@@ -571,9 +528,10 @@ static bool read_choice(struct generation *g, struct choice *c, struct buf *out)
     return true;
 }
 
-void generation_poll(struct generation *g)
+/* Reads what came. g may be gone afterwards. */
+static void poll_events(struct generation *g)
 {
-    struct buf *out = &g->io->events;                       /* g may be gone at the end */
+    struct buf *out = &g->io->scratch;                      /* g may be gone at the end */
     bool alive = true;
 
     if (g->paused && output_bytes(g) > output_pause(g)) return;
@@ -597,7 +555,7 @@ static void on_drained(void *arg)
 {
     struct generation *g = arg;
 
-    if (g->paused) generation_poll(g);
+    if (g->paused) poll_events(g);
 }
 
 /* false: g has ended. */
@@ -627,7 +585,7 @@ static void on_tick(void *arg, uint64_t now)
     struct generation *g = arg;
 
     if (g->p.stream && !g->streaming) { /* a request that only waits its turn wakes nobody: look by ourselves */
-        generation_poll(g);
+        poll_events(g);
         return;
     }
     if (g->streaming && !still_wanted(g)) return;
@@ -650,16 +608,19 @@ static void on_stop(void *arg)
     end_with_error(arg, &e);
 }
 
-void generation_tick_background(struct server_io *io, bool stop)
+static void on_background_tick(void *arg, uint64_t now)
 {
-    for (struct generation *g = io->background, *next; g; g = next) {
-        next = g->next;
-        if (stop) on_stop(g);
-        else still_wanted(g);
-    }
+    (void)now;
+    still_wanted(arg);
+}
+
+static void on_task(struct http_task *task)
+{
+    poll_events((struct generation *)task);
 }
 
 static const struct conn_owner generation_owner = {on_gone, on_drained, on_tick, on_stop};
+static const struct conn_owner background_owner = {.tick = on_background_tick, .stop = on_stop};
 
 static size_t length_of(const char *s)
 {
@@ -725,6 +686,8 @@ static void begin(struct http_conn *conn, const struct gen_format *format, struc
     g->conn = conn;
     g->tenant = conn->tenant;
     g->io = conn->io;
+    g->server = server_of(conn);
+    g->task.run = on_task;
     g->format = format;
     g->state = state;
     g->leaves = format->background && !p->stream;
@@ -733,7 +696,7 @@ static void begin(struct http_conn *conn, const struct gen_format *format, struc
     g->n_choices = n_choices;
     g->begun_ns = now_ns();
     g->ping_ns =
-        (g->p.has_ping ? g->p.ping_s > 0 ? (uint64_t)g->p.ping_s : 0 : g->io->server->o.sse_ping_s) * SECOND_NS;
+        (g->p.has_ping ? g->p.ping_s > 0 ? (uint64_t)g->p.ping_s : 0 : g->server->sse_ping_s) * SECOND_NS;
     g->created_s = clock_wall_s(clock_system());
     random_os(random, sizeof(random));
     snprintf(g->id, sizeof(g->id), "%s%s%016llx%08llx", format->id_prefix, format->events ? "_" : "-",
@@ -744,36 +707,47 @@ static void begin(struct http_conn *conn, const struct gen_format *format, struc
     }
     conn->owner = &generation_owner;
     conn->owner_arg = g;
-    tenant = server_tenant(g->io->server, g->tenant);
+    tenant = server_tenant(g->server, g->tenant);
     if (tenant) atomic_fetch_add_explicit(&tenant->n_running, 1, memory_order_relaxed);
     submit_more(g);
 }
 
-void generation_start(struct http_conn *conn, const struct gen_format *format, struct gen_params *p, void *state)
+/* Of a worker, until the io thread begins it. */
+struct kept { const struct gen_format *format; struct gen_params p; void *state; };
+
+static void drop_kept(void *arg)
 {
-    p->n_text_cost = text_cost(p);
-    if (conn->job) {
-        offload_keep_generation(conn, format, p, state);
-        return;
-    }
-    begin(conn, format, p, state);
+    struct kept *k = arg;
+
+    if (k->format->events) k->format->events->destroy(k->state);
+    gen_params_deinit(&k->p);
+    mem_free(k);
 }
 
-void generation_route(struct http_conn *c, bool chat, const struct gen_format *format)
+static void begin_kept(struct http_conn *conn, void *arg)
 {
-    struct gen_params p;
-    struct api_error e;
-    json_t *body = NULL;
-    int rc;
+    struct kept *k = arg;
 
-    gen_params_init(&p, chat);
-    rc = request_body(c, chat ? FOR_CHAT : FOR_TEXT, &p, &body, &e);
-    if (rc == 0) rc = gen_params_finish(body, &c->io->server->info, &p, &e);
-    json_decref(body);
-    if (rc == 0) {
-        generation_start(c, format, &p, NULL);
-        return;
+    begin(conn, k->format, &k->p, k->state);
+    mem_free(k);
+}
+
+void generation_start(struct http_conn *conn, const struct gen_format *format, struct gen_params *p, void *state)
+{
+    struct kept *k = conn->job ? mem_zalloc(1, sizeof(*k)) : NULL;
+    struct api_error e;
+
+    p->n_text_cost = text_cost(p);
+    if (!conn->job) {
+        begin(conn, format, p, state);
+    } else if (k) {
+        *k = (struct kept){format, *p, state};
+        memset(p, 0, sizeof(*p));
+        offload_keep(conn, begin_kept, drop_kept, k);
+    } else {
+        api_error_from_status(&e, RD_E_NOMEM, NULL);
+        gen_params_deinit(p);
+        if (format->events) format->events->destroy(state);
+        http_reply_error(conn, &e);
     }
-    gen_params_deinit(&p);
-    http_reply_error(c, &e);
 }

@@ -8,6 +8,7 @@
  * Thread  io thread that owns the connection, except the wake.
  */
 #pragma once
+#include "server/dialects/server_state.h"
 #include "server/http/http_conn.h"
 #include "server/params/params.h"
 
@@ -79,12 +80,12 @@ struct gen_format {
 };
 
 struct generation {
-    struct generation *wake_next;        /* io->wake_lock */
-    bool queued;                         /* io->wake_lock */
+    struct http_task task;               /* first: something to read */
+    struct http_background background;
     const char *tenant;                  /* the connection's, which lives as long as the server */
-    struct http_conn *conn;              /* NULL: in the background, on io's list */
-    struct generation *prev, *next;      /* there */
-    struct server_io *io;
+    struct http_conn *conn;              /* NULL: in the background */
+    struct http_io *io;
+    struct server *server;
     const struct gen_format *format;
     struct gen_params p;
     void *state;                         /* of format->events */
@@ -106,15 +107,9 @@ struct generation {
 
 /* What of a chat's options comes from its parameters: all that its prompt is made of, and how its answer is read. */
 void generation_chat_options(const struct gen_params *p, struct rd_request_options *o);
-/* Parses the connection's body and starts, or answers with what is wrong. */
-void generation_route(struct http_conn *c, bool chat, const struct gen_format *format);
-/* The same for a body that was translated to p. Takes p's contents, and state (format->events->destroy), in any case;
+/* Starts with the parameters of a body. Takes p's contents, and state (format->events->destroy), in any case;
  * answers on failure. */
 void generation_start(struct http_conn *c, const struct gen_format *format, struct gen_params *p, void *state);
-/* Those of an io thread without a connection: a tick, or their end. */
-void generation_tick_background(struct server_io *io, bool stop);
-/* Reads what came; called by the io thread for those on its wake list. May free g. */
-void generation_poll(struct generation *g);
 
 /* For the formats. "stop", "length" or "tool_calls". */
 const char *generation_finish_text(const struct choice *c);

@@ -1,6 +1,7 @@
 /* server/dialects/request_body.c - JSON, the table, and what the table does not know. */
 #include "server/dialects/request_body.h"
 #include <stdbool.h>
+#include "server/dialects/server_state.h"
 #include "server/params/odd_fields.h"
 
 int request_json(struct http_conn *c, json_t **out, struct api_error *e)
@@ -90,7 +91,7 @@ int request_body(struct http_conn *c, unsigned endpoint, struct gen_params *p, j
         json_decref(body);
         return -1;
     }
-    odd_fields(body, endpoint, c->io->server->info.holds_calls, &c->ignored);
+    odd_fields(body, endpoint, server_of(c)->info.holds_calls, &c->ignored);
     *out = body;
     return 0;
 }

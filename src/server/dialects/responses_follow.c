@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "server/dialects/responses_store.h"
+#include "server/dialects/server_state.h"
 
 #define LOOK_US      20000
 #define PIECE_BYTES  (64u << 10)
@@ -53,7 +54,7 @@ static size_t pass_over(struct follower *f, const struct buf *b)
 
 static void send_new(struct follower *f)
 {
-    struct responses_store *store = f->conn->io->server->responses;
+    struct responses_store *store = server_of(f->conn)->responses;
     struct buf piece = {0};
     bool ended = false;
     size_t n_skip, before;
@@ -94,7 +95,7 @@ static void on_drained(void *arg)
 static void on_tick(void *arg, uint64_t now)
 {
     struct follower *f = arg;
-    uint64_t ping_ns = f->conn->io->server->o.sse_ping_s * SECOND_NS;
+    uint64_t ping_ns = server_of(f->conn)->sse_ping_s * SECOND_NS;
 
     if (!ping_ns || now < f->sent_ns || now - f->sent_ns < ping_ns || http_output_bytes(f->conn) > 0) return;
     http_stream_write(f->conn, ": ping\n\n", 8);
@@ -118,7 +119,7 @@ rd_status responses_follow(struct http_conn *c, const char *id, uint64_t n_skip)
 
     if (!f) return st;
     snprintf(f->id, sizeof(f->id), "%s", id);
-    st = responses_store_log(c->io->server->responses, f->id, &f->at, 0, &none, &ended);
+    st = responses_store_log(server_of(c)->responses, f->id, &f->at, 0, &none, &ended);
     if (st != RD_OK) goto fail;
     st = RD_E_NOMEM;
     f->look = event_new(c->io->base, -1, EV_PERSIST, on_look, f);

@@ -3,7 +3,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include "server/params/json_out.h"
 
 static const struct http_status {
     int status;
@@ -87,49 +86,4 @@ void api_error_from_status(struct api_error *e, rd_status st, const char *messag
     e->code = code;
     if (http == 400) param_from_message(e);
     if (st == RD_E_CONTEXT || st == RD_E_TEMPLATE) snprintf(e->param, sizeof(e->param), "messages");
-}
-
-void api_error_json(const struct api_error *e, struct buf *out)
-{
-    buf_puts(out, "{\"error\":{\"message\":");
-    json_put_string(out, e->message, strlen(e->message));
-    buf_puts(out, ",\"type\":");
-    json_put_string(out, e->type, strlen(e->type));
-    buf_puts(out, ",\"param\":");
-    if (e->param[0]) json_put_string(out, e->param, strlen(e->param));
-    else buf_puts(out, "null");
-    buf_puts(out, ",\"code\":");
-    if (e->code) json_put_string(out, e->code, strlen(e->code));
-    else if (e->http == 503) buf_puts(out, "503");
-    else buf_puts(out, "null");
-    buf_puts(out, "}}");
-}
-
-int api_error_status_anthropic(const struct api_error *e)
-{
-    return e->http == 503 ? 529 : e->http;
-}
-
-void api_error_json_anthropic(const struct api_error *e, struct buf *out)
-{
-    static const struct { int http; const char *type; } types[] = {
-        {401, "authentication_error"}, {403, "permission_error"},     {404, "not_found_error"},
-        {413, "request_too_large"},    {429, "rate_limit_error"},     {500, "api_error"},
-        {501, "api_error"},            {503, "overloaded_error"}};
-    const char *type = "invalid_request_error";
-
-    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
-        if (types[i].http == e->http) type = types[i].type;
-    buf_printf(out, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":\"", type);
-    /* the words by which its clients know that they should compact */
-    if (e->code && strcmp(e->code, "context_length_exceeded") == 0) buf_puts(out, "prompt is too long: ");
-    buf_put_json(out, e->message, strlen(e->message));
-    buf_puts(out, "\"}}");
-}
-
-void api_error_json_ollama(const struct api_error *e, struct buf *out)
-{
-    buf_puts(out, "{\"error\":");
-    json_put_string(out, e->message, strlen(e->message));
-    buf_puts(out, "}");
 }

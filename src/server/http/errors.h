@@ -1,5 +1,5 @@
-/* server/http/errors.h - what a client is told when something fails: HTTP status and the OpenAI error object
- *     {"error":{"message","type","param","code"}}
+/* server/http/errors.h - what a client is told when something fails, before it is written in the words of its API
+ * (http_service.put_error).
  * Messages are ours or name what the client sent; never addresses, paths of this machine or other prompts (F52).
  * Thread  any thread.
  */
@@ -20,12 +20,5 @@ int api_error_set(struct api_error *e, int http, const char *param, const char *
 /* From the library: RD_E_INVALID 400, RD_E_CONTEXT 400 context_length_exceeded, RD_E_FULL 429, RD_E_DEVICE and
  * RD_E_CLOSED 503 ... */
 void api_error_from_status(struct api_error *e, rd_status st, const char *message);
-/* Appends {"error":{...}}. */
-void api_error_json(const struct api_error *e, struct buf *out);
-/* Anthropic's shape, {"type":"error","error":{"type","message"}}, and the status that its clients expect. */
-void api_error_json_anthropic(const struct api_error *e, struct buf *out);
-int api_error_status_anthropic(const struct api_error *e);
-/* Ollama's: {"error":"text"}. */
-void api_error_json_ollama(const struct api_error *e, struct buf *out);
 /* "Not Found" */
 const char *http_status_text(int status);

@@ -19,15 +19,13 @@
 #include "base/mem.h"
 #include "base/net.h"
 #include "base/random.h"
-#include "server/http/http_door.h"
 #include "server/http/http_guard.h"
 #include "server/http/http_pace.h"
-#include "server/http/offload.h"
-#include "server/routes/routes.h"
 
 #define PIPELINE_BYTES    (64u << 10)
 #define SCRATCH_BYTES     (64u << 10)
 #define DRAINED_BYTES     (64u << 10)
+#define COPIED_BYTES      (64u << 10)    /* an answer that is longer is given away, not copied */
 #define OUTPUT_BYTES      DRAINED_BYTES  /* waiting answers, beyond which no further request is begun: on_write goes on */
 #define TURN_REQUESTS     16u            /* of one connection; then others get a turn */
 #define DROPPED_BYTES     (4 * LIMIT_BODY_BYTES) /* read after a refusal, so that the client gets to see it */
@@ -43,7 +41,7 @@
 
 static uint64_t now_ns(const struct http_conn *c)
 {
-    return server_io_now(c->io);
+    return http_io_now(c->io);
 }
 
 static void enter(struct http_conn *c, enum conn_state state)
@@ -126,7 +124,7 @@ static void log_request(struct http_conn *c)
 {
     const char *method = c->head.method_text ? c->head.method_text : "-", *path = c->head.path ? c->head.path : "-";
     double ms = c->request_ns ? (double)(now_ns(c) - c->request_ns) / 1e6 : 0;
-    bool quiet = c->status < 400 || strcmp(path, "/health") == 0 || strcmp(path, "/v1/health") == 0;
+    bool quiet = c->status < 400 || c->target.at_door;
     char peer[64];
 
     http_peer(c, peer, sizeof(peer));
@@ -170,7 +168,7 @@ const char *http_request_id(struct http_conn *c)
 
 static void put_head(struct http_conn *c, struct buf *out, int status, const char *type, const char *extra)
 {
-    bool keep = c->head.keep_alive && !c->closing && server_phase(c->io->server) <= SERVER_READY;
+    bool keep = c->head.keep_alive && !c->closing && http_phase(c->io->server) <= HTTP_READY;
 
     c->status = status;
     c->head.keep_alive = keep;
@@ -204,7 +202,7 @@ static void output_body(struct http_conn *c, struct buf *body)
     struct evbuffer *out = c->bev ? bufferevent_get_output(c->bev) : NULL;
     size_t n = body->n;
 
-    if (!out || c->broken || n < OFFLOAD_BYTES || evbuffer_add_reference(out, body->data, n, free_answer, NULL)) {
+    if (!out || c->broken || n < COPIED_BYTES || evbuffer_add_reference(out, body->data, n, free_answer, NULL)) {
         output(c, body->data, n);
         return;
     }
@@ -220,7 +218,7 @@ void http_reply(struct http_conn *c, int status, const char *type, const char *e
     size_t n = body ? body->n : 0;
 
     if (c->job) {
-        offload_keep_reply(c, status, type, extra, body);
+        c->keep_reply(c, status, type, extra, body);
         return;
     }
     forget_body(c);
@@ -234,19 +232,15 @@ void http_reply(struct http_conn *c, int status, const char *type, const char *e
     response_done(c);
 }
 
-/* In the shape of the API that was asked. */
+/* In the words of the API that was asked. */
 static void reply_error(struct http_conn *c, const struct api_error *e, const char *extra)
 {
-    bool anthropic = c->head.path && strncmp(c->head.path, "/v1/messages", 12) == 0;
-    bool ollama = c->head.path && strncmp(c->head.path, "/api/", 5) == 0;
     struct buf body = {0};
+    int status;
 
     snprintf(c->reason, sizeof(c->reason), "%.159s", e->message);
-
-    if (anthropic) api_error_json_anthropic(e, &body);
-    else if (ollama) api_error_json_ollama(e, &body);
-    else api_error_json(e, &body);
-    http_reply(c, anthropic ? api_error_status_anthropic(e) : e->http, "application/json", extra, &body);
+    status = c->io->server->service->put_error(c, e, &body);
+    http_reply(c, status, "application/json", extra, &body);
     buf_deinit(&body);
 }
 
@@ -353,7 +347,7 @@ static void forget_request(struct http_conn *c)
     memset(&c->chunks, 0, sizeof(c->chunks));
     forget_body(c);
     buf_deinit(&c->ignored);
-    c->route = NULL;
+    memset(&c->target, 0, sizeof(c->target));
     c->cors_origin = NULL;
     c->n_scanned = 0;
     c->status = 0;
@@ -381,8 +375,8 @@ static void dispatch(struct http_conn *c)
 {
     enter(c, CONN_BUSY);
     atomic_fetch_add_explicit(&c->io->server->n_busy, 1, memory_order_relaxed);
-    if (c->bev && c->route->method == HTTP_GET && http_pace_hold(c)) return;
-    if (!offload_if(c, c->body.n)) c->route->handle(c);
+    if (c->bev && c->target.is_quick && http_pace_hold(c)) return;
+    http_serve(c);
 }
 
 static void after_head(struct http_conn *c)
@@ -547,15 +541,15 @@ static void conn_process(struct http_conn *c)
 
 /* ---- life ---- */
 
-static void count_out(struct server_io *io)
+static void count_out(struct http_io *io)
 {
     atomic_fetch_sub_explicit(&io->n_conns, 1, memory_order_relaxed);
-    if (atomic_load(&io->server->door_waits)) http_door_poke(io->server->door);
+    if (atomic_load(&io->server->door_waits)) net_wake(io->server->door_wake);
 }
 
 void http_conn_close(struct http_conn *c)
 {
-    struct server_io *io = c->io;
+    struct http_io *io = c->io;
 
     if (c->owner) c->owner->gone(c->owner_arg);
     if (c->state == CONN_BUSY) atomic_fetch_sub_explicit(&io->server->n_busy, 1, memory_order_relaxed);
@@ -646,7 +640,7 @@ void http_conn_tick(struct http_conn *c)
         return;
     }
     switch (c->state) {
-    case CONN_IDLE: late = age > IDLE_DEADLINE_NS || server_phase(c->io->server) > SERVER_READY; break;
+    case CONN_IDLE: late = age > IDLE_DEADLINE_NS || http_phase(c->io->server) > HTTP_READY; break;
     case CONN_LINGER: late = age > LINGER_NS || (age > LINGER_QUIET_NS && now > c->input_ns + LINGER_QUIET_NS); break;
     case CONN_HEAD:
         if (age > HEAD_DEADLINE_NS) refuse_status(c, 408, "the head of the request did not come in time");
@@ -675,7 +669,7 @@ void http_conn_refuse_late(struct http_conn *c)
     http_conn_close(c);
 }
 
-void http_conn_open(struct server_io *io, int fd)
+void http_conn_open(struct http_io *io, int fd)
 {
     struct http_conn *c = mem_zalloc(1, sizeof(*c));
 

@@ -8,8 +8,8 @@
 #include "base/mem.h"
 #include "base/net.h"
 #include "server/http/http_conn.h"
+#include "server/http/http_io.h"
 #include "server/http/http_pace.h"
-#include "server/routes/routes.h"
 
 #define PEEK_BYTES     4096u
 #define ANSWER_BYTES   4096u             /* kept for answers, so that they need no memory */
@@ -27,8 +27,8 @@ struct guest {
 };
 
 struct http_door {
-    struct server *server;
-    struct server_io io;                 /* no thread of libevent: what a connection's functions want to know */
+    struct http_server *server;
+    struct http_io io;                   /* no thread of libevent: what a connection's functions want to know */
     struct thread thread;
     int fd, wake;
     uint64_t closed_until_ns;            /* no accepting before */
@@ -50,8 +50,8 @@ static void dismiss(struct guest *g)
 /* false: all are full. Then they are asked to make room, and poke us. */
 static bool give_away(struct http_door *d, struct guest *g)
 {
-    struct server *s = d->server;
-    struct server_io *to = NULL;
+    struct http_server *s = d->server;
+    struct http_io *to = NULL;
     uint32_t least = UINT32_MAX;
 
     for (uint32_t i = 0; i < s->n_io; i++) {
@@ -62,12 +62,12 @@ static bool give_away(struct http_door *d, struct guest *g)
             to = &s->io[i];
         }
     }
-    if (to && server_io_take(to, g->fd)) {
+    if (to && http_io_take(to, g->fd)) {
         *g = (struct guest){.fd = -1};
         return true;
     }
     atomic_store(&s->door_waits, true);
-    for (uint32_t i = 0; i < s->n_io; i++) server_io_ask_room(&s->io[i]);
+    for (uint32_t i = 0; i < s->n_io; i++) http_io_ask_room(&s->io[i]);
     return false;
 }
 
@@ -114,16 +114,15 @@ static void turn_away(struct http_door *d, struct guest *g)
 static bool is_ours(struct http_door *d, size_t n)
 {
     struct http_head *head = &d->conn.head;
-    const struct route *route;
+    struct http_target *target = &d->conn.target;
     const char *unused;
 
     begin_answer(d);
     if (n < 6 || (memcmp(d->bytes, "GET /", 5) != 0 && memcmp(d->bytes, "HEAD /", 6) != 0)) return false;
     if (http_find_head_end(d->bytes, n, 0) != (int64_t)n) return false;
     if (http_parse_head(d->bytes, n, head, &unused) || head->chunked || head->length > 0) return false;
-    route_tidy(head->path);
-    route = route_find(head->method, head->path, &unused);
-    return route && route_at_door(route);
+    d->server->service->on_head(head->method, head->path, target);
+    return target->route && target->at_door;
 }
 
 static void serve(struct http_door *d, struct guest *g, uint64_t now)
@@ -258,12 +257,12 @@ static void door_main(void *arg)
 {
     struct http_door *d = arg;
     struct pollfd p[2 + LIMIT_DOOR_GUESTS];
-    uint64_t now = server_io_now(&d->io);
+    uint64_t now = http_io_now(&d->io);
 
     while (!atomic_load(&d->server->end)) {
         int timeout = prepare(d, p, now), n = poll(p, 2 + d->max_guests, timeout);
 
-        now = server_io_now(&d->io);
+        now = http_io_now(&d->io);
         if (n > 0 && p[0].revents) net_wake_clear(d->wake);
         d->turn = (d->turn + 1) % d->max_guests;
         for (uint32_t k = 0; k < d->max_guests; k++) {
@@ -278,7 +277,7 @@ static void door_main(void *arg)
     }
 }
 
-rd_status http_door_start(struct server *s, int fd, uint32_t max_guests, struct http_door **out)
+rd_status http_door_start(struct http_server *s, int fd, uint32_t max_guests, struct http_door **out)
 {
     static const char room[ANSWER_BYTES];
     struct http_door *d = mem_zalloc(1, sizeof(*d));
@@ -293,6 +292,7 @@ rd_status http_door_start(struct server *s, int fd, uint32_t max_guests, struct 
     d->wake = -1;
     if (d->answer.failed) goto fail;
     st = net_wake_open(&d->wake);
+    s->door_wake = d->wake;
     if (st == RD_OK) st = thread_start(&d->thread, "radish-door", door_main, d);
     if (st != RD_OK) goto fail;
     *out = d;
@@ -301,11 +301,6 @@ rd_status http_door_start(struct server *s, int fd, uint32_t max_guests, struct 
 fail:
     http_door_destroy(d);
     return st;
-}
-
-void http_door_poke(struct http_door *door)
-{
-    net_wake(door->wake);
 }
 
 void http_door_stop(struct http_door *door)

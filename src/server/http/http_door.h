@@ -17,11 +17,11 @@
  * while; so a probe gets in behind any number of clients that hold heads back. A full io thread is asked to make room:
  * idle connections end, and heads that were begun more than a second ago.
  *
- * Thread  its own; http_door_poke: any thread.
+ * Thread  its own; http_server.door_wake: any thread.
  * Errors  RD_E_NOMEM, RD_E_IO from start.
  */
 #pragma once
-#include "server/dialects/server_state.h"
+#include "server/http/http_state.h"
 
 #define DOOR_SILENT_NS 1000000000ull    /* sends nothing */
 #define DOOR_YOUNG_NS  5000000ull
@@ -31,9 +31,8 @@
 struct http_door;
 
 /* fd: the listening socket, which stays the caller's. The io threads are initialised. */
-rd_status http_door_start(struct server *s, int fd, uint32_t max_guests, struct http_door **out);
-/* After s->end is set: joins the thread and closes what it has. It can still be poked. NULL is fine. */
+rd_status http_door_start(struct http_server *s, int fd, uint32_t max_guests, struct http_door **out);
+/* After s->end is set: joins the thread and closes what it has. It can still be poked (net_wake(s->door_wake): a place
+ * has become free). NULL is fine. */
 void http_door_stop(struct http_door *door);
 void http_door_destroy(struct http_door *door);
-/* A place has become free. */
-void http_door_poke(struct http_door *door);

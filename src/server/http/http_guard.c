@@ -4,7 +4,6 @@
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
-#include "server/routes/routes.h"
 
 #define MAX_HOST 256u
 
@@ -103,7 +102,7 @@ static bool key_equal(const char *sent, const char *key)
 /* Every key is looked at: the time does not tell which one it was. */
 static bool key_ok(struct http_conn *c)
 {
-    const struct server_options *o = &c->io->server->o;
+    const struct http_options *o = &c->io->server->o;
     const char *bearer = http_header(&c->head, "authorization"), *sent = http_header(&c->head, "x-api-key");
     bool ok;
 
@@ -134,7 +133,7 @@ static bool is_same_origin(const char *origin, const char *host)
  * that alone: no browser adds it by itself. Such pages may then read their answers. */
 static int check_origin(struct http_conn *c, struct api_error *e)
 {
-    const struct server *s = c->io->server;
+    const struct http_server *s = c->io->server;
     const char *origin = http_header(&c->head, "origin");
     bool open = !s->o.api_key && s->o.n_tenant_keys == 0;
     bool named = c->head.host && http_host_in(c->head.host, s->o.allow_hosts, s->o.n_allow_hosts);
@@ -173,17 +172,17 @@ static int check_content_type(const struct http_conn *c, struct api_error *e)
                          "Content-Type: application/json wanted (curl: -H 'Content-Type: application/json')");
 }
 
-static int check_phase(enum server_phase phase, struct api_error *e)
+static int check_phase(enum http_phase phase, struct api_error *e)
 {
-    if (phase == SERVER_READY) return 0;
-    return api_error_set(e, 503, NULL, phase == SERVER_LOADING ? "Loading model" : "The server is shutting down");
+    if (phase == HTTP_READY) return 0;
+    return api_error_set(e, 503, NULL, phase == HTTP_LOADING ? "Loading model" : "The server is shutting down");
 }
 
 int http_guard(struct http_conn *c, bool *preflight, const char **extra, struct api_error *e)
 {
-    const struct server *s = c->io->server;
+    const struct http_server *s = c->io->server;
+    const struct http_target *t = &c->target;
     uint64_t limit = s->o.max_body_bytes;
-    const char *allow;
 
     *extra = "";
     *preflight = false;
@@ -192,23 +191,20 @@ int http_guard(struct http_conn *c, bool *preflight, const char **extra, struct 
         *preflight = true;
         return 0;
     }
-    route_tidy(c->head.path);
-    c->route = route_find(c->head.method, c->head.path, &allow);
-    if (!(c->route && c->route->is_public) && !key_ok(c)) {
+    s->service->on_head(c->head.method, c->head.path, &c->target);
+    if (!(t->route && t->is_public) && !key_ok(c)) {
         *extra = "WWW-Authenticate: Bearer\r\n";
         api_error_set(e, 401, NULL, "wrong or missing API key: send Authorization: Bearer KEY or x-api-key: KEY");
         e->code = "invalid_api_key";
         return -1;
     }
-    if (!c->route && allow) {
-        *extra = allow[0] == 'P'    ? "Allow: POST, OPTIONS\r\n"
-                 : strchr(allow, 'D') && strchr(allow, 'L') ? "Allow: GET, HEAD, POST, DELETE, OPTIONS\r\n"
-                                    : "Allow: GET, HEAD, OPTIONS\r\n";
-        return api_error_set(e, 405, NULL, "this path takes: %s", allow);
+    if (!t->route && t->allow) {
+        *extra = t->allow_line;
+        return api_error_set(e, 405, NULL, "this path takes: %s", t->allow);
     }
-    if (!c->route) return api_error_set(e, 404, NULL, "no such endpoint; a browser shows them at /");
-    if (!c->route->while_loading && check_phase(server_phase(s), e)) return -1;
-    if (c->route->max_body && c->route->max_body < limit) limit = c->route->max_body;
+    if (!t->route) return api_error_set(e, 404, NULL, "no such endpoint; a browser shows them at /");
+    if (!t->while_loading && check_phase(http_phase(s), e)) return -1;
+    if (t->max_body && t->max_body < limit) limit = t->max_body;
     if (c->head.has_length && c->head.length > limit)
         return api_error_set(e, 413, NULL, "the body has %llu bytes, at most %llu are taken",
                              (unsigned long long)c->head.length, (unsigned long long)limit);

@@ -1,9 +1,9 @@
 /* server/http/http_guard.h - who may call: Host and Origin against DNS rebinding and foreign pages (F51), the API key (F49),
- * the route and method, the content type. Decided from the head alone, before a body is read. Thread  io thread that
+ * the path and method, the content type. Decided from the head alone, before a body is read. Thread  io thread that
  * owns the connection.
  */
 #pragma once
-#include "server/http/http_conn.h"
+#include "server/http/http_state.h"
 
 /* Whether a Host header (with or without a port) is one that a page of the internet cannot have: a name must be pointed
  * at this machine for that, which cannot be done with IP addresses as they are written, localhost, names without a dot
@@ -17,7 +17,7 @@ bool http_secret_equal(const char *sent, size_t n_sent, const char *key, size_t 
 
 /* Who may share what is stored: the salt of the connection's tenant and the request's own. Nothing: salt stays empty. */
 void http_tenant_salt(const struct http_conn *c, const char *cache_salt, struct buf *salt);
-/* 0: c->route is set (or the request was a preflight: *preflight). -1: *e says what to answer; *extra are header lines
+/* 0: c->target.route is set (or the request was a preflight: *preflight). -1: *e says what to answer; *extra are header lines
  * for it. */
 int http_guard(struct http_conn *c, bool *preflight, const char **extra, struct api_error *e);
 /* The header lines that go with every response of this connection's request: CORS. Appends to out. */

@@ -1,12 +1,10 @@
 /* server/http/http_pace.c - see the header. */
 #include "server/http/http_pace.h"
 #include "base/clock.h"
-#include "server/http/http_conn.h"
-#include "server/routes/routes.h"
 
 static void unlink_held(struct http_conn *c)
 {
-    struct server_io *io = c->io;
+    struct http_io *io = c->io;
 
     *(c->held_prev ? &c->held_prev->held_next : &io->held_first) = c->held_next;
     *(c->held_next ? &c->held_next->held_prev : &io->held_last) = c->held_prev;
@@ -19,7 +17,7 @@ static void answer(void *arg)
     struct http_conn *c = arg;
 
     unlink_held(c);
-    c->route->handle(c);
+    http_serve(c);
 }
 
 static void on_gone(void *arg) { unlink_held(arg); }
@@ -29,20 +27,20 @@ static void on_tick(void *arg, uint64_t now_ns) { (void)arg, (void)now_ns; }
 static const struct conn_owner held = {on_gone, on_drained, on_tick, answer};
 
 /* Begins a window when the last one is over. */
-static void look_at_clock(struct server_io *io)
+static void look_at_clock(struct http_io *io)
 {
     uint64_t now = clock_now_ns(clock_system());
 
     if (now - io->pace_ns < PACE_MS * 1000000ull) return;
     io->pace_ns = now;
     io->n_paced = 0;
-    io->pace = server_phase(io->server) == SERVER_READY && rd_is_busy(io->server->engine);    /* the phase first */
+    io->pace = http_phase(io->server) == HTTP_READY && io->server->service->is_busy(io->server->service_arg);
 }
 
 static void on_due(evutil_socket_t fd, short what, void *arg)
 {
     const struct timeval window = {0, PACE_MS * 1000};
-    struct server_io *io = arg;
+    struct http_io *io = arg;
 
     (void)fd, (void)what;
     look_at_clock(io);
@@ -54,7 +52,7 @@ static void on_due(evutil_socket_t fd, short what, void *arg)
     while (io->held_first) answer(io->held_first);          /* nobody would call us again */
 }
 
-bool http_pace_take(struct server_io *io)
+bool http_pace_take(struct http_io *io)
 {
     look_at_clock(io);
     if (io->pace && io->n_paced >= PACE_ANSWERS) return false;
@@ -65,7 +63,7 @@ bool http_pace_take(struct server_io *io)
 bool http_pace_hold(struct http_conn *c)
 {
     const struct timeval window = {0, PACE_MS * 1000};
-    struct server_io *io = c->io;
+    struct http_io *io = c->io;
 
     look_at_clock(io);
     if (!io->pace || (io->n_paced < PACE_ANSWERS && !io->held_first)) {
@@ -81,13 +79,13 @@ bool http_pace_hold(struct http_conn *c)
     return true;
 }
 
-rd_status http_pace_init(struct server_io *io)
+rd_status http_pace_init(struct http_io *io)
 {
     io->pace_due = evtimer_new(io->base, on_due, io);
     return io->pace_due ? RD_OK : RD_E_NOMEM;
 }
 
-void http_pace_deinit(struct server_io *io)
+void http_pace_deinit(struct http_io *io)
 {
     if (io->pace_due) event_free(io->pace_due);
     io->pace_due = NULL;

@@ -8,17 +8,15 @@
  */
 #pragma once
 #include <stdbool.h>
-#include "server/dialects/server_state.h"
+#include "server/http/http_state.h"
 
 #define PACE_MS      10u
 #define PACE_ANSWERS 10u                /* per PACE_MS: 1,000 a second */
 
-struct http_conn;
-
 /* The request of c is complete and would be answered at once. True: it is answered later, from here. */
 bool http_pace_hold(struct http_conn *c);
-/* One of the window's answers is given now; false: it has none left. Any thread with a server_io of its own. */
-bool http_pace_take(struct server_io *io);
+/* One of the window's answers is given now; false: it has none left. Any thread with an http_io of its own. */
+bool http_pace_take(struct http_io *io);
 /* The io thread's own part. */
-rd_status http_pace_init(struct server_io *io);
-void http_pace_deinit(struct server_io *io);
+rd_status http_pace_init(struct http_io *io);
+void http_pace_deinit(struct http_io *io);

@@ -4,7 +4,8 @@
 #include <string.h>
 #include "base/mem.h"
 #include "base/queue.h"
-#include "server/routes/routes.h"
+#include "server/http/http_conn.h"
+#include "server/http/http_io.h"
 
 #define N_WORKERS   2u
 #define MAX_JOBS    256u
@@ -19,10 +20,10 @@ struct offload {
     struct thread workers[N_WORKERS];
 };
 
-enum outcome { NOTHING, REPLY, GENERATION };
+enum outcome { NOTHING, REPLY, KEPT };
 
 struct offload_job {
-    struct offload_job *next; /* io->jobs_done, io->wake_lock */
+    struct http_task task; /* once done */
     struct http_conn *conn;   /* its io thread's; NULL: gone */
     struct http_conn copy;    /* owns head_bytes, body, ignored, memory */
     atomic_bool cancelled;    /* written by the io thread, relaxed: a worker that misses it works in vain */
@@ -31,14 +32,14 @@ struct offload_job {
     const char *type;
     char extra[EXTRA_BYTES];
     struct buf body;
-    const struct gen_format *format; /* of GENERATION, and what follows */
-    struct gen_params params;
-    void *state;
+    void (*go_on)(struct http_conn *c, void *arg); /* of KEPT, and what follows */
+    void (*drop)(void *arg);
+    void *arg;
 };
 
 /* ---- on a worker ---- */
 
-void offload_keep_reply(struct http_conn *copy, int status, const char *type, const char *extra, struct buf *body)
+static void keep_reply(struct http_conn *copy, int status, const char *type, const char *extra, struct buf *body)
 {
     struct offload_job *job = copy->job;
 
@@ -54,34 +55,26 @@ void offload_keep_reply(struct http_conn *copy, int status, const char *type, co
     client_charge_force(&copy->memory, CLIENT_ANSWERS, job->body.n);
 }
 
-void offload_keep_generation(struct http_conn *copy, const struct gen_format *format, struct gen_params *p, void *state)
+void offload_keep(struct http_conn *copy, void (*go_on)(struct http_conn *c, void *arg), void (*drop)(void *arg),
+                  void *arg)
 {
     struct offload_job *job = copy->job;
 
-    job->outcome = GENERATION;
-    job->format = format;
-    job->params = *p;
-    job->state = state;
-    memset(p, 0, sizeof(*p));
+    job->outcome = KEPT;
+    job->go_on = go_on;
+    job->drop = drop;
+    job->arg = arg;
 }
 
 static void work(struct offload_job *job)
 {
-    struct server_io *io = job->copy.io;
+    struct http_io *io = job->copy.io;
     bool is_big = job->copy.body.n > BIG_BYTES;
 
-    if (!atomic_load_explicit(&job->cancelled, memory_order_relaxed)) job->copy.route->handle(&job->copy);
+    if (!atomic_load_explicit(&job->cancelled, memory_order_relaxed)) http_serve(&job->copy);
     buf_deinit(&job->copy.body);
     if (is_big) offload_give_back(io->server->offload);
-    mutex_lock(&io->wake_lock);
-    job->next = NULL;
-    if (io->jobs_done_last)
-        io->jobs_done_last->next = job;
-    else
-        io->jobs_done = job;
-    io->jobs_done_last = job;
-    mutex_unlock(&io->wake_lock);
-    event_active(io->wake, EV_READ, 0);
+    http_io_wake(io, &job->task);
 }
 
 static void worker_main(void *arg)
@@ -109,10 +102,7 @@ void offload_give_back(struct offload *o)
 
 static void job_destroy(struct offload_job *job)
 {
-    if (job->outcome == GENERATION) {
-        if (job->format->events) job->format->events->destroy(job->state);
-        gen_params_deinit(&job->params);
-    }
+    if (job->outcome == KEPT) job->drop(job->arg);
     mem_free(job->copy.head_bytes);
     buf_deinit(&job->copy.body);
     buf_deinit(&job->copy.ignored);
@@ -153,6 +143,8 @@ static void on_stop(void *arg)
     http_reply_error(c, &e);
 }
 
+static void on_done(struct http_task *task);
+
 static const struct conn_owner job_owner = {on_gone, on_drained, on_tick, on_stop};
 
 /* What the copy takes with it. c keeps its head, whose bytes live as long as the job. */
@@ -162,7 +154,7 @@ static void make_copy(struct offload_job *job, struct http_conn *c)
 
     copy->io = c->io;
     copy->state = CONN_BUSY;
-    copy->route = c->route;
+    copy->target = c->target;
     copy->tenant = c->tenant;
     copy->head = c->head;
     copy->head_bytes = c->head_bytes;
@@ -170,10 +162,12 @@ static void make_copy(struct offload_job *job, struct http_conn *c)
     copy->request_ns = c->request_ns;
     memcpy(copy->request_id, c->request_id, sizeof(c->request_id));
     copy->job = job;
+    copy->keep_reply = keep_reply;
     client_charge_init(&copy->memory, &c->io->server->memory, c->tenant);
     client_charge_move(&copy->memory, &c->memory, CLIENT_BODIES);
     c->head_bytes = NULL;
     memset(&c->body, 0, sizeof(c->body));
+    job->task.run = on_done;
     job->conn = c;
     c->owner = &job_owner;
     c->owner_arg = job;
@@ -224,11 +218,11 @@ static void carry_out(struct offload_job *job, struct http_conn *c)
         client_charge_clear(&job->copy.memory);
         http_reply(c, job->status, job->type, job->extra, &job->body);
         return;
-    case GENERATION:
+    case KEPT:
         job->outcome = NOTHING;
         client_charge_move(&c->memory, &job->copy.memory, CLIENT_TREES);
         client_charge_clear(&job->copy.memory);
-        generation_start(c, job->format, &job->params, job->state);
+        job->go_on(c, job->arg);
         return;
     case NOTHING:
         break;
@@ -237,19 +231,13 @@ static void carry_out(struct offload_job *job, struct http_conn *c)
     http_reply_error(c, &e);
 }
 
-void offload_collect(struct server_io *io)
+/* A job is done. */
+static void on_done(struct http_task *task)
 {
-    struct offload_job *job, *next;
+    struct offload_job *job = (struct offload_job *)task;
 
-    mutex_lock(&io->wake_lock);
-    job = io->jobs_done;
-    io->jobs_done = io->jobs_done_last = NULL;
-    mutex_unlock(&io->wake_lock);
-    for (; job; job = next) {
-        next = job->next;
-        if (job->conn) carry_out(job, job->conn);
-        job_destroy(job);
-    }
+    if (job->conn) carry_out(job, job->conn);
+    job_destroy(job);
 }
 
 /* ---- the whole ---- */

@@ -19,7 +19,7 @@
 #include "radish/radish.h"
 #include "server/http/errors.h"
 
-/* The name and path of each bit are in params_list.c. */
+/* The name of each bit is in params_list.c, its path in a row of routes/route_list.h. */
 enum endpoint_bits {
     FOR_CHAT = 1, FOR_TEXT = 2, FOR_MESSAGES = 4, FOR_COUNT = 8, FOR_RESPONSES = 16, FOR_TOKENIZE = 32,
     FOR_DETOKENIZE = 64, FOR_TEMPLATE = 128, FOR_EMBEDDINGS = 256, FOR_RERANK = 512, FOR_CLASSIFY = 1024,
@@ -122,6 +122,11 @@ struct param_spec {
 /* Every row, in the order in which they are read: of two names for one field the later wins. */
 const struct param_spec *param_table(size_t *n);
 
+/* An endpoint with parameters. */
+struct param_endpoint { unsigned bit; const char *method, *path; };
+/* The table as JSON; of endpoints with the same bit the first tells its path. */
+void params_list(const struct param_endpoint *endpoints, size_t n, struct buf *out);
+
 /* Walks the endpoint's rows: checks the body and, where p is not NULL, fills it (after gen_params_init). */
 int params_read(const json_t *body, unsigned endpoint, struct gen_params *p, struct api_error *e);
 /* Appends the names of the fields that the endpoint has no row for, "a, b": bounded, and safe in a header. */
@@ -160,6 +165,10 @@ void gen_params_deinit(struct gen_params *p);
 void text_list_deinit(struct text_list *list);
 /* Of gen_params_finish: what a template needs (messages, prompt_end, tools, kwargs). */
 int gen_params_rendering(const json_t *body, struct gen_params *p, struct api_error *e);
+
+/* The marks in a body as the client wrote it (chat completions, or Messages): on the whole, on system, tools, messages
+ * and what they list. True: there are some. */
+bool params_cache_marks(const json_t *body, struct gen_params *p);
 
 /* NAME or, as Ollama's clients call it, NAME:latest. */
 bool param_is_model(const char *name, const struct rd_info *info);

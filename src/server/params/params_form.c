@@ -1,7 +1,6 @@
 /* server/params/params_form.c - what an output is held to, under all the names that clients have for it. */
 #include <string.h>
 #include "base/mem.h"
-#include "server/dialects/foreign.h"
 #include "server/params/params_custom.h"
 
 /* Every field that is a form by itself. */
@@ -49,7 +48,7 @@ static int set_form(const char *name, enum rd_grammar_kind kind, const json_t *v
         text = json_text(v, JSON_COMPACT | JSON_ENCODE_ANY);
         n = text ? strlen(text) : 0;
     }
-    if (!text) return foreign_no_memory(e);
+    if (!text) return api_error_set(e, 503, NULL, "out of memory");
     if (p->grammar_kind == RD_GRAMMAR_NONE) {
         p->grammar = text;
         p->n_grammar = n;

@@ -2,26 +2,25 @@
 #include <string.h>
 #include "server/params/json_out.h"
 #include "server/params/params.h"
-#include "server/server.h"
 
-static const struct endpoint_name { unsigned bit; const char *name, *method, *path; } endpoints[] = {
-    {FOR_CHAT, "chat", "POST", "/v1/chat/completions"},
-    {FOR_TEXT, "completions", "POST", "/v1/completions"},
-    {FOR_MESSAGES, "messages", "POST", "/v1/messages"},
-    {FOR_COUNT, "count_tokens", "POST", "/v1/messages/count_tokens"},
-    {FOR_RESPONSES, "responses", "POST", "/v1/responses"},
-    {FOR_TOKENIZE, "tokenize", "POST", "/tokenize"},
-    {FOR_DETOKENIZE, "detokenize", "POST", "/detokenize"},
-    {FOR_TEMPLATE, "apply-template", "POST", "/apply-template"},
-    {FOR_EMBEDDINGS, "embeddings", "POST", "/v1/embeddings"},
-    {FOR_RERANK, "rerank", "POST", "/v1/rerank"},
-    {FOR_CLASSIFY, "classify", "POST", "/classify"},
-    {FOR_OLLAMA_CHAT, "ollama_chat", "POST", "/api/chat"},
-    {FOR_OLLAMA_GENERATE, "ollama_generate", "POST", "/api/generate"},
-    {FOR_OLLAMA_EMBED, "ollama_embed", "POST", "/api/embed"},
-    {FOR_OLLAMA_SHOW, "ollama_show", "POST", "/api/show"},
+static const struct endpoint_name { unsigned bit; const char *name; } endpoint_names[] = {
+    {FOR_CHAT, "chat"},
+    {FOR_TEXT, "completions"},
+    {FOR_MESSAGES, "messages"},
+    {FOR_COUNT, "count_tokens"},
+    {FOR_RESPONSES, "responses"},
+    {FOR_TOKENIZE, "tokenize"},
+    {FOR_DETOKENIZE, "detokenize"},
+    {FOR_TEMPLATE, "apply-template"},
+    {FOR_EMBEDDINGS, "embeddings"},
+    {FOR_RERANK, "rerank"},
+    {FOR_CLASSIFY, "classify"},
+    {FOR_OLLAMA_CHAT, "ollama_chat"},
+    {FOR_OLLAMA_GENERATE, "ollama_generate"},
+    {FOR_OLLAMA_EMBED, "ollama_embed"},
+    {FOR_OLLAMA_SHOW, "ollama_show"},
 };
-#define N_ENDPOINTS (sizeof(endpoints) / sizeof(endpoints[0]))
+#define N_ENDPOINTS (sizeof(endpoint_names) / sizeof(endpoint_names[0]))
 
 static const char *const kind_names[] = {"number", "integer", "bool", "string", "list", "object", "null"};
 
@@ -63,8 +62,8 @@ static void put_endpoints(const char *name, unsigned bits, struct buf *out)
 
     buf_printf(out, ",\"%s\":[", name);
     for (size_t i = 0; i < N_ENDPOINTS; i++) {
-        if (!(bits & endpoints[i].bit)) continue;
-        buf_printf(out, "%s\"%s\"", first ? "" : ",", endpoints[i].name);
+        if (!(bits & endpoint_names[i].bit)) continue;
+        buf_printf(out, "%s\"%s\"", first ? "" : ",", endpoint_names[i].name);
         first = false;
     }
     buf_putc(out, ']');
@@ -97,17 +96,31 @@ static void put_row(const struct param_spec *s, struct buf *out)
     buf_putc(out, '}');
 }
 
-void server_list_parameters(struct buf *out)
+/* NULL: no endpoint has these parameters. */
+static const struct param_endpoint *endpoint_of(unsigned bit, const struct param_endpoint *endpoints, size_t n)
 {
-    size_t n;
-    const struct param_spec *rows = param_table(&n);
+    for (size_t i = 0; i < n; i++)
+        if (endpoints[i].bit == bit) return &endpoints[i];
+    return NULL;
+}
+
+void params_list(const struct param_endpoint *endpoints, size_t n, struct buf *out)
+{
+    size_t n_rows;
+    const struct param_spec *rows = param_table(&n_rows);
+    bool first = true;
 
     buf_puts(out, "{\"endpoints\":[");
-    for (size_t i = 0; i < N_ENDPOINTS; i++)
-        buf_printf(out, "%s\n{\"name\":\"%s\",\"method\":\"%s\",\"path\":\"%s\"}", i ? "," : "", endpoints[i].name,
-                   endpoints[i].method, endpoints[i].path);
+    for (size_t i = 0; i < N_ENDPOINTS; i++) {
+        const struct param_endpoint *at = endpoint_of(endpoint_names[i].bit, endpoints, n);
+
+        if (!at) continue;
+        buf_printf(out, "%s\n{\"name\":\"%s\",\"method\":\"%s\",\"path\":\"%s\"}", first ? "" : ",",
+                   endpoint_names[i].name, at->method, at->path);
+        first = false;
+    }
     buf_puts(out, "],\n\"parameters\":[");
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n_rows; i++) {
         buf_puts(out, i ? ",\n" : "\n");
         put_row(&rows[i], out);
     }

@@ -16,7 +16,3 @@ int param_cache_ttl(const char *name, const json_t *v, struct gen_params *p, str
 
 /* diagnostics of a body of Messages. */
 int params_diagnostics(const json_t *body, struct gen_params *p, struct api_error *e);
-
-/* The marks in a body as the client wrote it (chat completions, or Messages): on the whole, on system, tools, messages
- * and what they list. True: there are some. */
-bool params_cache_marks(const json_t *body, struct gen_params *p);

@@ -17,11 +17,11 @@ void route_apply_template(struct http_conn *c)
 
     gen_params_init(&p, true);
     rc = request_reserve_texts(c, &e);
-    if (rc == 0) rc = request_body(c, FOR_TEMPLATE, &p, &in, &e);
+    if (rc == 0) rc = request_body(c, route_of(c)->params, &p, &in, &e);
     if (rc == 0) rc = gen_params_rendering(in, &p, &e);
     if (rc == 0) {
         rd_status st =
-            rd_apply_template(c->io->server->engine, p.messages, p.tools, p.kwargs, p.prompt_end, &text, &n, &err);
+            rd_apply_template(server_of(c)->engine, p.messages, p.tools, p.kwargs, p.prompt_end, &text, &n, &err);
 
         if (st != RD_OK) {
             api_error_from_status(&e, st, err.text);

@@ -89,7 +89,7 @@ static int read_responses(struct http_conn *c, const json_t *in, struct gen_para
     int rc = params_read(in, FOR_RESPONSES, NULL, e);
 
     if (rc == 0) rc = responses_chat(c, in, &chat, e);
-    if (rc == 0 && gen_params_parse(chat, &c->io->server->info, true, p, e)) {
+    if (rc == 0 && gen_params_parse(chat, &server_of(c)->info, true, p, e)) {
         responses_error(e);
         rc = -1;
     }
@@ -117,7 +117,7 @@ static int read_ollama(const struct rd_info *info, const json_t *in, struct gen_
 
 static int read_any(struct http_conn *c, const json_t *in, struct gen_params *p, struct api_error *e)
 {
-    const struct rd_info *info = &c->io->server->info;
+    const struct rd_info *info = &server_of(c)->info;
 
     if (has(in, "input")) return read_responses(c, in, p, e);
     if (is_anthropic(in)) return read_anthropic(info, in, p, e);
@@ -132,7 +132,7 @@ static int explain_answer(struct http_conn *c, const json_t *id, struct buf *out
     const char *text = json_plain(id);
     struct cache_record r;
 
-    if (!text || !prompt_prints_find(c->io->server->prints, c->tenant, text, &r))
+    if (!text || !prompt_prints_find(server_of(c)->prints, c->tenant, text, &r))
         return api_error_set(e, 404, "response_id", "response_id: there is no such answer among the latest");
     buf_puts(out, "{\"object\":\"cache.explanation\",\"response_id\":");
     json_put_string(out, text, strlen(text));
@@ -180,7 +180,7 @@ static int explain(struct http_conn *c, const json_t *in, struct gen_params *p, 
     struct buf salt = {0};
     int rc = read_prompt(c, in, p, &salt, &o, e);
 
-    if (rc == 0) rc = told(rd_cache_explain(c->io->server->engine, &o, out, &err), &err, e);
+    if (rc == 0) rc = told(rd_cache_explain(server_of(c)->engine, &o, out, &err), &err, e);
     buf_deinit(&salt);
     return rc;
 }
@@ -200,7 +200,7 @@ static int clear_behind(struct http_conn *c, uint64_t *n_pages, uint64_t *n_disk
         gen_params_deinit(&p);
         rc = read_prompt(c, in, &p, &salt, &o, e);
     }
-    if (rc == 0) rc = told(rd_cache_clear_behind(c->io->server->engine, &o, n_pages, n_disk, &err), &err, e);
+    if (rc == 0) rc = told(rd_cache_clear_behind(server_of(c)->engine, &o, n_pages, n_disk, &err), &err, e);
     gen_params_deinit(&p);
     buf_deinit(&salt);
     json_decref(in);
@@ -253,7 +253,7 @@ void route_cache_list(struct http_conn *c)
     char *list;
 
     if (refuse_tenant(c)) return;
-    list = rd_cache_list(c->io->server->engine, n > LIST_NODES_TOP ? LIST_NODES_TOP : (uint32_t)n);
+    list = rd_cache_list(server_of(c)->engine, n > LIST_NODES_TOP ? LIST_NODES_TOP : (uint32_t)n);
     if (list) buf_puts(&body, list);
     else body.failed = true;
     http_reply_json(c, &body);
@@ -273,7 +273,7 @@ void route_cache_clear(struct http_conn *c)
         http_reply_error(c, &e);
         return;
     }
-    if (!behind) n_pages = rd_cache_clear(c->io->server->engine);
+    if (!behind) n_pages = rd_cache_clear(server_of(c)->engine);
     buf_printf(&body, "{\"object\":\"cache.cleared\",\"pages\":%llu", (unsigned long long)n_pages);
     if (behind) buf_printf(&body, ",\"disk_entries\":%llu", (unsigned long long)n_disk);
     buf_puts(&body, "}");

@@ -97,7 +97,21 @@ static const struct gen_format chat_format = {.id_prefix = "chatcmpl",
 
 void route_chat_completions(struct http_conn *c)
 {
-    generation_route(c, true, &chat_format);
+    struct gen_params p;
+    struct api_error e;
+    json_t *body = NULL;
+    int rc;
+
+    gen_params_init(&p, true);
+    rc = request_body(c, route_of(c)->params, &p, &body, &e);
+    if (rc == 0) rc = gen_params_finish(body, &server_of(c)->info, &p, &e);
+    json_decref(body);
+    if (rc == 0) {
+        generation_start(c, &chat_format, &p, NULL);
+        return;
+    }
+    gen_params_deinit(&p);
+    http_reply_error(c, &e);
 }
 
 void route_chat_count(struct http_conn *c)
@@ -107,8 +121,8 @@ void route_chat_count(struct http_conn *c)
     json_t *body = NULL;
 
     gen_params_init(&p, true);
-    if (request_reserve_texts(c, &e) || request_body(c, FOR_CHAT, &p, &body, &e) ||
-         gen_params_finish(body, &c->io->server->info, &p, &e))
+    if (request_reserve_texts(c, &e) || request_body(c, route_of(c)->params, &p, &body, &e) ||
+         gen_params_finish(body, &server_of(c)->info, &p, &e))
         http_reply_error(c, &e);
     else prompt_count_reply(c, &p, "response.input_tokens");
     gen_params_deinit(&p);

@@ -131,7 +131,7 @@ static void put_input(const struct classify_state *s, uint32_t input, struct buf
 static void classify_whole(struct generation *g, struct choice *c, struct buf *out)
 {
     const struct classify_state *s = g->state;
-    const char *model = g->io->server->info.model_id;
+    const char *model = g->server->info.model_id;
     uint32_t n_prompt = 0;
 
     (void)c;
@@ -365,7 +365,7 @@ static int cross(struct http_conn *c, struct classify_state *s, const struct pro
 static int read_body(struct http_conn *c, const json_t *body, struct classify_state *s, struct gen_params *p,
                      struct api_error *e)
 {
-    const struct server *server = c->io->server;
+    const struct server *server = server_of(c);
     struct prompt *inputs = NULL;
     uint32_t n = 0;
     json_t *no_prompt = NULL;
@@ -400,7 +400,7 @@ void route_classify(struct http_conn *c)
     struct api_error e;
     int rc = s ? request_reserve_texts(c, &e) : foreign_no_memory(&e);
 
-    if (rc == 0) rc = request_body(c, FOR_CLASSIFY, NULL, &body, &e);
+    if (rc == 0) rc = request_body(c, route_of(c)->params, NULL, &body, &e);
     if (rc == 0) rc = read_body(c, body, s, &p, &e);
     json_decref(body);
     if (rc == 0) {

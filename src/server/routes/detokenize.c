@@ -2,11 +2,16 @@
  * (vLLM). */
 #include "base/mem.h"
 #include "server/params/json_out.h"
-#include "server/http/offload.h"
 #include "server/dialects/request_body.h"
 #include "server/routes/routes.h"
 
 #define TEXT_BYTES 32u /* three times the text of a token of two characters, if it is long */
+
+/* A token is written in 2 bytes, and its text may be long. */
+size_t weigh_detokenize(const struct http_conn *c)
+{
+    return 16 * c->body.n;
+}
 
 void route_detokenize(struct http_conn *c)
 {
@@ -21,13 +26,12 @@ void route_detokenize(struct http_conn *c)
     struct gen_params p;
     int rc;
 
-    if (offload_if(c, 16 * c->body.n)) return; /* a token is written in 2 bytes, and its text may be long */
     gen_params_init(&p, false);
     rc = request_reserve(c, TEXT_BYTES * (uint64_t)c->body.n, &e);
-    if (rc == 0) rc = request_body(c, FOR_DETOKENIZE, &p, &in, &e);
+    if (rc == 0) rc = request_body(c, route_of(c)->params, &p, &in, &e);
     if (rc == 0) rc = param_tokens("tokens", json_object_get(in, "tokens"), &ids, &n, &e);
     if (rc == 0) {
-        rd_status st = rd_detokenize(c->io->server->engine, ids, n, p.special, &text, &n_text, &err);
+        rd_status st = rd_detokenize(server_of(c)->engine, ids, n, p.special, &text, &n_text, &err);
 
         if (st != RD_OK) {
             api_error_from_status(&e, st, err.text);

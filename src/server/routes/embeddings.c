@@ -7,7 +7,7 @@ void route_embeddings(struct http_conn *c)
 {
     json_t *body = NULL;
     struct api_error e;
-    int rc = request_body(c, FOR_EMBEDDINGS, NULL, &body, &e);
+    int rc = request_body(c, route_of(c)->params, NULL, &body, &e);
 
     if (rc == 0) embedding_start(c, body, "input", EMBEDDING_OPENAI);
     else http_reply_error(c, &e);

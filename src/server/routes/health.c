@@ -4,12 +4,12 @@
 
 void route_health(struct http_conn *c)
 {
-    enum server_phase phase = server_phase(c->io->server);
+    enum http_phase phase = http_phase(c->io->server);
     struct buf body = {0};
     struct api_error e;
 
-    if (phase != SERVER_READY) {
-        api_error_set(&e, 503, NULL, phase == SERVER_LOADING ? "Loading model" : "The server is shutting down");
+    if (phase != HTTP_READY) {
+        api_error_set(&e, 503, NULL, phase == HTTP_LOADING ? "Loading model" : "The server is shutting down");
         http_reply_error(c, &e);
         return;
     }

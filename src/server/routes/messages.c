@@ -66,7 +66,7 @@ static void put_stop(const struct choice *c, bool ended, struct buf *out)
 
 static void put_message_head(const struct generation *g, struct buf *out)
 {
-    const char *model = g->io->server->info.model_id;
+    const char *model = g->server->info.model_id;
 
     buf_printf(out, "{\"id\":\"%s\",\"type\":\"message\",\"role\":\"assistant\",\"model\":", g->id);
     json_put_string(out, model, strlen(model));
@@ -75,7 +75,7 @@ static void put_message_head(const struct generation *g, struct buf *out)
 
 static void put_diagnostics(const struct generation *g, const struct rd_usage *u, struct buf *out)
 {
-    struct server *s = g->io->server;
+    struct server *s = g->server;
 
     prompt_prints_put_anthropic(s->prints, g->tenant, &g->p, u, s->info.page_tokens, out);
 }
@@ -249,7 +249,7 @@ static void messages_error(struct generation *g, const struct api_error *e, stru
 {
     (void)g;
     buf_puts(out, "event: error\ndata: ");
-    api_error_json_anthropic(e, out);
+    dialect_anthropic.put_error(e, out);
     buf_puts(out, "\n\n");
 }
 
@@ -269,9 +269,9 @@ static int read_body(struct http_conn *c, bool count, struct gen_params *p, bool
     json_t *body = NULL, *chat = NULL;
     int rc = count ? request_reserve_texts(c, e) : 0;
 
-    if (rc == 0) rc = request_body(c, count ? FOR_COUNT : FOR_MESSAGES, NULL, &body, e);
+    if (rc == 0) rc = request_body(c, route_of(c)->params, NULL, &body, e);
     if (rc == 0) rc = anthropic_to_chat(body, count, &chat, e);
-    if (rc == 0 && gen_params_parse(chat, &c->io->server->info, true, p, e)) {
+    if (rc == 0 && gen_params_parse(chat, &server_of(c)->info, true, p, e)) {
         anthropic_error(e);
         rc = -1;
     }

@@ -43,10 +43,10 @@ void route_models(struct http_conn *c)
     struct buf body = {0};
 
     buf_puts(&body, "{\"object\":\"list\",\"data\":[");
-    put_model(&c->io->server->info, &body);
+    put_model(&server_of(c)->info, &body);
     /* Codex wants this list, of entries that would replace its own instructions for the model: empty it is content */
-    put_id("],\"models\":[],\"has_more\":false,\"first_id\":", &c->io->server->info, &body);
-    put_id(",\"last_id\":", &c->io->server->info, &body);
+    put_id("],\"models\":[],\"has_more\":false,\"first_id\":", &server_of(c)->info, &body);
+    put_id(",\"last_id\":", &server_of(c)->info, &body);
     buf_puts(&body, "}");
     http_reply_json(c, &body);
     buf_deinit(&body);
@@ -54,7 +54,7 @@ void route_models(struct http_conn *c)
 
 void route_model(struct http_conn *c)
 {
-    const struct rd_info *m = &c->io->server->info;
+    const struct rd_info *m = &server_of(c)->info;
     struct buf body = {0};
     struct api_error e;
     char quoted[160];
@@ -82,7 +82,7 @@ static void put_token(const rd_engine *engine, const char *name, int32_t id, str
 
 void route_props(struct http_conn *c)
 {
-    const struct server *s = c->io->server;
+    const struct server *s = server_of(c);
     const struct rd_info *m = &s->info;
     struct buf body = {0};
 

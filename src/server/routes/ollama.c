@@ -72,7 +72,7 @@ static void put_piece(const struct ollama_state *s, struct fim_text text, struct
 static void stream_piece(const struct generation *g, struct fim_text text, struct fim_text thinking,
                          struct fim_text calls, struct buf *out)
 {
-    begin_line(g->io->server->info.model_id, out);
+    begin_line(g->server->info.model_id, out);
     put_piece(g->state, text, thinking, calls, out);
     generation_put_collected(g, &g->choices[0], "logprobs", out);
     buf_puts(out, ",\"done\":false}\n");
@@ -151,7 +151,7 @@ static void put_last(const struct generation *g, const struct choice *c, struct 
     const struct rd_usage *u = &c->usage;
     uint64_t total = clock_now_ns(clock_system()) - g->begun_ns;
 
-    begin_line(g->io->server->info.model_id, out);
+    begin_line(g->server->info.model_id, out);
     put_piece(s, (struct fim_text){s->text.data, s->text.n}, (struct fim_text){s->thinking.data, s->thinking.n},
               (struct fim_text){s->calls.data, s->calls.n}, out);
     generation_put_collected(g, &g->choices[0], "logprobs", out);
@@ -186,7 +186,7 @@ static void ollama_whole(struct generation *g, struct choice *c, struct buf *out
 static void ollama_stream_error(struct generation *g, const struct api_error *e, struct buf *out)
 {
     (void)g;
-    api_error_json_ollama(e, out);
+    dialect_ollama.put_error(e, out);
     buf_putc(out, '\n');
 }
 
@@ -207,7 +207,7 @@ static void reply_loaded(struct http_conn *c, const struct ollama_task *task, bo
 {
     struct buf out = {0};
 
-    begin_line(c->io->server->info.model_id, &out);
+    begin_line(server_of(c)->info.model_id, &out);
     buf_puts(&out, generate ? ",\"response\":\"\"" : ",\"message\":{\"role\":\"assistant\",\"content\":\"\"}");
     buf_printf(&out, ",\"done\":true,\"done_reason\":\"load\"}\n");
     http_reply_json(c, &out);
@@ -221,22 +221,22 @@ static int read_params(struct http_conn *c, const json_t *body, const struct oll
     struct fim_parts parts = {.before = {json_string_value(prompt), json_string_length(prompt)},
                               .after = {task->suffix, task->n_suffix}};
 
-    if (gen_params_parse(task->body, &c->io->server->info, task->chat, p, e)) {
+    if (gen_params_parse(task->body, &server_of(c)->info, task->chat, p, e)) {
         ollama_error(e);
         return -1;
     }
-    return task->suffix ? fim_prompt(c->io->server->engine, &parts, "suffix", &p->prompts[0], e) : 0;
+    return task->suffix ? fim_prompt(server_of(c)->engine, &parts, "suffix", &p->prompts[0], e) : 0;
 }
 
 static void run(struct http_conn *c, bool generate)
 {
-    const struct rd_info *info = &c->io->server->info;
+    const struct rd_info *info = &server_of(c)->info;
     struct ollama_task task = {0};
     struct ollama_state *s = NULL;
     struct gen_params p = {0};
     json_t *body = NULL;
     struct api_error e;
-    int rc = request_body(c, generate ? FOR_OLLAMA_GENERATE : FOR_OLLAMA_CHAT, NULL, &body, &e);
+    int rc = request_body(c, route_of(c)->params, NULL, &body, &e);
 
     if (rc == 0) rc = generate ? ollama_generate_task(body, info, &task, &e) : ollama_chat_task(body, info, &task, &e);
     if (rc == 0 && !task.body) {

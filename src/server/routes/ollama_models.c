@@ -76,7 +76,7 @@ void route_ollama_tags(struct http_conn *c)
     struct buf out = {0};
 
     buf_puts(&out, "{\"models\":[");
-    ollama_put_model(&c->io->server->info, &out);
+    ollama_put_model(&server_of(c)->info, &out);
     buf_puts(&out, "}]}");
     http_reply_json(c, &out);
     buf_deinit(&out);
@@ -84,7 +84,7 @@ void route_ollama_tags(struct http_conn *c)
 
 void route_ollama_ps(struct http_conn *c)
 {
-    const struct rd_info *m = &c->io->server->info;
+    const struct rd_info *m = &server_of(c)->info;
     struct buf out = {0};
 
     buf_puts(&out, "{\"models\":[");
@@ -116,12 +116,12 @@ static void put_show(const struct rd_info *m, struct buf *out)
 
 void route_ollama_show(struct http_conn *c)
 {
-    const struct rd_info *m = &c->io->server->info;
+    const struct rd_info *m = &server_of(c)->info;
     struct buf out = {0};
     json_t *body = NULL;
     struct api_error e;
 
-    if (request_body(c, FOR_OLLAMA_SHOW, NULL, &body, &e) || ollama_check_model(body, m, &e)) {
+    if (request_body(c, route_of(c)->params, NULL, &body, &e) || ollama_check_model(body, m, &e)) {
         http_reply_error(c, &e);
     } else {
         put_show(m, &out);
@@ -149,10 +149,10 @@ void route_ollama_pull(struct http_conn *c)
 
     if (json_body_parse(&c->body, &body, &e)) {
         http_reply_error(c, &e);
-    } else if (ollama_check_model(body, &c->io->server->info, &e)) {
+    } else if (ollama_check_model(body, &server_of(c)->info, &e)) {
         api_error_set(&e, 501, "model",
                       "this server has the model '%s' and loads no others: start it with the one you want",
-                      c->io->server->info.model_id);
+                      server_of(c)->info.model_id);
         http_reply_error(c, &e);
     } else {
         buf_puts(&out, "{\"status\":\"success\"}\n");
@@ -167,17 +167,17 @@ void route_ollama_refuse(struct http_conn *c)
     struct api_error e;
 
     api_error_set(&e, 501, NULL, "%s: this server has the model '%s' and neither makes, copies, sends nor deletes models",
-                  c->head.path, c->io->server->info.model_id);
+                  c->head.path, server_of(c)->info.model_id);
     http_reply_error(c, &e);
 }
 
 /* field: of the inputs. */
 static void embed(struct http_conn *c, const char *field, enum embedding_shape shape)
 {
-    const struct rd_info *info = &c->io->server->info;
+    const struct rd_info *info = &server_of(c)->info;
     json_t *body = NULL;
     struct api_error e;
-    int rc = shape == EMBEDDING_OLLAMA ? request_body(c, FOR_OLLAMA_EMBED, NULL, &body, &e)
+    int rc = shape == EMBEDDING_OLLAMA ? request_body(c, route_of(c)->params, NULL, &body, &e)
                                        : json_body_parse(&c->body, &body, &e);
 
     if (rc == 0) rc = ollama_check_model(body, info, &e);

@@ -22,6 +22,7 @@ struct ranked { uint32_t index; double score; };
 
 struct rerank_state {
     bool by_answer, return_documents;
+    char version;                        /* of the API: '1' or '2' */
     uint32_t n_documents, top_n, hidden;
     json_t *documents;                   /* as the client sent them */
     int32_t answers[2];                  /* yes, no */
@@ -45,7 +46,7 @@ static void state_destroy(void *state)
 static void rerank_options(struct generation *g, struct choice *c, struct rd_request_options *o)
 {
     struct rerank_state *s = g->state;
-    enum rd_pooling pooling = g->io->server->o.pooling;
+    enum rd_pooling pooling = g->server->pooling;
 
     (void)c;
     if (s->by_answer) {
@@ -113,7 +114,7 @@ static const json_t *document_text(const json_t *document)
 static void rerank_whole(struct generation *g, struct choice *c, struct buf *out)
 {
     struct rerank_state *s = g->state;
-    const char *model = g->io->server->info.model_id;
+    const char *model = g->server->info.model_id;
     uint32_t n_prompt = 0, n_cached = 0;
 
     (void)c;
@@ -141,7 +142,7 @@ static void rerank_whole(struct generation *g, struct choice *c, struct buf *out
                "],\"usage\":{\"prompt_tokens\":%u,\"total_tokens\":%u,\"prompt_tokens_details\":{\"cached_tokens\":%u}},"
                "\"meta\":{\"api_version\":{\"version\":\"%c\"},\"billed_units\":{\"search_units\":1},\"tokens\":{\"input_tokens\":"
                "%u}}}",
-               n_prompt, n_prompt, n_cached, g->conn && strncmp(g->conn->head.path, "/v2/", 4) == 0 ? '2' : '1', n_prompt);
+               n_prompt, n_prompt, n_cached, s->version, n_prompt);
 }
 
 static const struct gen_events rerank_events = {.options = rerank_options,
@@ -252,12 +253,12 @@ static int find_answers(const rd_engine *engine, struct rerank_state *s, struct 
 static int read_body(struct http_conn *c, const json_t *body, struct rerank_state *s, struct gen_params *p,
                      struct api_error *e)
 {
-    const struct server *server = c->io->server;
+    const struct server *server = server_of(c);
     const json_t *query = json_object_get(body, "query");
     json_t *prompts;
 
     if (param_check_model(body, &server->info, e) || read_fields(body, s, e)) return -1;
-    s->by_answer = server->o.rank_by_answer || (server->info.is_reranker && !server->o.rank_by_embedding);
+    s->by_answer = server->rank_by_answer || (server->info.is_reranker && !server->rank_by_embedding);
     s->hidden = server->info.hidden;
     s->ranked = mem_zalloc(s->n_documents, sizeof(*s->ranked));
     if (!s->by_answer) s->vectors = mem_zalloc((size_t)s->n_documents + 1, s->hidden * sizeof(*s->vectors));
@@ -267,14 +268,16 @@ static int read_body(struct http_conn *c, const json_t *body, struct rerank_stat
     return prompts ? embedding_params(&server->info, "documents", prompts, p, e) : foreign_no_memory(e);
 }
 
-void route_rerank(struct http_conn *c)
+/* version: of the API, which the answer names. */
+static void run(struct http_conn *c, char version)
 {
     struct rerank_state *s = mem_zalloc(1, sizeof(*s));
     struct gen_params p = {0};
     json_t *body = NULL;
     struct api_error e;
-    int rc = s ? request_body(c, FOR_RERANK, NULL, &body, &e) : foreign_no_memory(&e);
+    int rc = s ? request_body(c, route_of(c)->params, NULL, &body, &e) : foreign_no_memory(&e);
 
+    if (rc == 0) s->version = version;
     if (rc == 0) rc = read_body(c, body, s, &p, &e);
     json_decref(body);
     if (rc == 0) {
@@ -284,4 +287,14 @@ void route_rerank(struct http_conn *c)
     gen_params_deinit(&p);
     state_destroy(s);
     http_reply_error(c, &e);
+}
+
+void route_rerank(struct http_conn *c)
+{
+    run(c, '1');
+}
+
+void route_rerank_v2(struct http_conn *c)
+{
+    run(c, '2');
 }

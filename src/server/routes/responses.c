@@ -15,7 +15,6 @@
 #include "server/dialects/foreign.h"
 #include "server/dialects/generation.h"
 #include "server/params/json_out.h"
-#include "server/http/offload.h"
 #include "server/dialects/prompt_count.h"
 #include "server/dialects/prompt_prints.h"
 #include "server/dialects/request_body.h"
@@ -79,7 +78,7 @@ static void put_response(const struct generation *g, const char *status, const s
                          const struct api_error *error, struct buf *out)
 {
     const struct responses_state *s = g->state;
-    const char *model = g->io->server->info.model_id;
+    const char *model = g->server->info.model_id;
     bool cut = strcmp(status, "incomplete") == 0;
 
     buf_printf(out, "{\"id\":\"%s\",\"object\":\"response\",\"created_at\":%lld,\"completed_at\":", g->id,
@@ -102,7 +101,7 @@ static void put_response(const struct generation *g, const char *status, const s
     if (u) put_usage(g, u, out);
     else buf_puts(out, "null");
     if (u) {
-        struct server *server = g->io->server;
+        struct server *server = g->server;
 
         prompt_prints_put_openai(server->prints, g->tenant, &g->p, u, server->info.page_tokens, out);
     }
@@ -583,7 +582,7 @@ static int gather_items(struct http_conn *c, struct responses_state *s, const js
 static int read_request(struct http_conn *c, const json_t *body, struct responses_state *s, struct gen_params *p,
                         struct api_error *e)
 {
-    const struct server *server = c->io->server;
+    const struct server *server = server_of(c);
     json_t *own = NULL, *items = NULL, *chat = NULL;
     int rc = responses_items(body, &own, e);
 
@@ -617,7 +616,7 @@ int responses_chat(struct http_conn *c, const json_t *body, json_t **chat, struc
 
     *chat = NULL;
     if (!s) return foreign_no_memory(e);
-    s->store = c->io->server->responses;
+    s->store = server_of(c)->responses;
     s->tenant = c->tenant;
     rc = responses_items(body, &own, e);
     if (rc == 0) rc = gather_items(c, s, body, own, &items, e);
@@ -634,15 +633,15 @@ static int read_body(struct http_conn *c, struct responses_state *s, struct gen_
     json_t *body = NULL;
     int rc;
 
-    s->store = c->io->server->responses;
+    s->store = server_of(c)->responses;
     s->tenant = c->tenant;
-    rc = request_body(c, FOR_RESPONSES, NULL, &body, e);
+    rc = request_body(c, route_of(c)->params, NULL, &body, e);
     if (rc == 0) rc = read_request(c, body, s, p, e);
     json_decref(body);
     return rc;
 }
 
-static void answer(struct http_conn *c)
+void route_responses(struct http_conn *c)
 {
     struct responses_state *s = mem_zalloc(1, sizeof(*s));
     struct gen_params p = {0};
@@ -660,22 +659,18 @@ static void answer(struct http_conn *c)
 }
 
 /* What went before is read as well. */
-static bool is_long(struct http_conn *c)
+size_t weigh_conversation(const struct http_conn *c)
 {
     static const char *const names[] = {"previous_response_id", "item_reference"};
+    size_t stored = 0;
 
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && !stored; i++)
         if (c->body.n && memmem(c->body.data, c->body.n, names[i], strlen(names[i])))
-            return offload_if(c, responses_store_size(c->io->server->responses, NULL));
-    return false;
+            stored = responses_store_size(server_of(c)->responses, NULL);
+    return stored > c->body.n ? stored : c->body.n;
 }
 
-void route_responses(struct http_conn *c)
-{
-    if (!is_long(c)) answer(c);
-}
-
-static void count(struct http_conn *c)
+void route_responses_count(struct http_conn *c)
 {
     struct responses_state *s = mem_zalloc(1, sizeof(*s));
     struct gen_params p = {0};
@@ -691,9 +686,4 @@ static void count(struct http_conn *c)
     }
     gen_params_deinit(&p);
     state_destroy(s);
-}
-
-void route_responses_count(struct http_conn *c)
-{
-    if (!is_long(c)) count(c);
 }

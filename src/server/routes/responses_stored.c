@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "server/params/json_out.h"
-#include "server/http/offload.h"
 #include "server/dialects/responses_follow.h"
 #include "server/dialects/responses_store.h"
 #include "server/routes/routes.h"
@@ -135,7 +134,7 @@ static bool put_page(const json_t *items, bool ascending, size_t limit, const ch
 
 static int put_input_items(struct http_conn *c, const struct stored *at, struct buf *out, struct api_error *e)
 {
-    struct responses_store *store = c->io->server->responses;
+    struct responses_store *store = server_of(c)->responses;
     struct responses_turn *turn = NULL;
     json_t *items = NULL;
     char after[80];
@@ -169,9 +168,21 @@ static int read_stream(const struct http_conn *c, bool *stream, uint64_t *n_skip
     return 0;
 }
 
+size_t weigh_stored(const struct http_conn *c)
+{
+    struct api_error e;
+    struct stored at;
+    uint64_t n_skip;
+    bool stream = false;
+
+    split_path(c, &at);
+    (void)read_stream(c, &stream, &n_skip, &e);
+    return stream ? 0 : responses_store_size(server_of(c)->responses, at.key);
+}
+
 void route_response(struct http_conn *c)
 {
-    struct responses_store *store = c->io->server->responses;
+    struct responses_store *store = server_of(c)->responses;
     struct buf body = {0};
     struct api_error e;
     struct stored at;
@@ -182,7 +193,6 @@ void route_response(struct http_conn *c)
 
     split_path(c, &at);
     rc = read_stream(c, &stream, &n_skip, &e);
-    if (!stream && offload_if(c, responses_store_size(store, at.key))) return;
     if (strcmp(at.rest, "/input_items") == 0) {
         stream = false;
         rc = put_input_items(c, &at, &body, &e);
@@ -207,7 +217,7 @@ void route_response_delete(struct http_conn *c)
     rd_status st;
 
     split_path(c, &at);
-    st = *at.rest ? RD_E_NOT_FOUND : responses_store_remove(c->io->server->responses, at.key);
+    st = *at.rest ? RD_E_NOT_FOUND : responses_store_remove(server_of(c)->responses, at.key);
     if (st == RD_OK) {
         buf_printf(&body, "{\"id\":\"%s\",\"object\":\"response\",\"deleted\":true}", at.id);
         http_reply_json(c, &body);
@@ -266,8 +276,7 @@ void route_response_cancel(struct http_conn *c)
     int rc;
 
     split_path(c, &at);
-    if (offload_if(c, responses_store_size(c->io->server->responses, at.key))) return;
-    rc = strcmp(at.rest, "/cancel") == 0 ? cancel(c->io->server->responses, &at, &body, &e) : no_endpoint(&e);
+    rc = strcmp(at.rest, "/cancel") == 0 ? cancel(server_of(c)->responses, &at, &body, &e) : no_endpoint(&e);
     if (rc == 0) http_reply_json(c, &body);
     else http_reply_error(c, &e);
     buf_deinit(&body);

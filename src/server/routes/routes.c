@@ -1,69 +1,30 @@
-/* server/routes/routes.c - method, path, handler, body limit, who may call. */
+/* server/routes/routes.c - the rows, and the service made of them. */
 #include "server/routes/routes.h"
 #include <string.h>
+#include "server/http/offload.h"
 
-#define TEXT_BODY_BYTES (4u << 20)       /* endpoints that work on the io thread itself */
+#define TEXT (4u << 20)                  /* bodies of endpoints that work on texts alone */
 
 static const struct route routes[] = {
-    /* method     path                     handler                 max_body         public  while loading */
-    {HTTP_GET,  "/",                     route_landing,          0,               true,   true},
-    {HTTP_GET,  "/health",               route_health,           0,               true,   true},
-    {HTTP_GET,  "/v1/health",            route_health,           0,               true,   true},
-    {HTTP_GET,  "/v1/models",            route_models,           0,               false,  false},
-    {HTTP_GET,  "/v1/models/",           route_model,            0,               false,  false},
-    {HTTP_POST, "/v1/chat/completions",  route_chat_completions, 0,               false,  false},
-    {HTTP_POST, "/v1/chat/completions/input_tokens", route_chat_count, TEXT_BODY_BYTES, false, false},
-    {HTTP_POST, "/v1/completions",       route_completions,      0,               false,  false},
-    {HTTP_POST, "/v1/messages",          route_messages,         0,               false,  false},
-    {HTTP_POST, "/v1/messages/count_tokens", route_count_tokens, TEXT_BODY_BYTES, false,  false},
-    {HTTP_POST, "/v1/responses",         route_responses,        0,               false,  false},
-    {HTTP_POST, "/v1/responses/input_tokens", route_responses_count, TEXT_BODY_BYTES, false, false},
-    {HTTP_GET,  "/v1/responses/",        route_response,         0,               false,  false},
-    {HTTP_DELETE, "/v1/responses/",      route_response_delete,  TEXT_BODY_BYTES, false,  false},
-    {HTTP_POST, "/v1/responses/",        route_response_cancel,  TEXT_BODY_BYTES, false,  false},
-    {HTTP_POST, "/v1/embeddings",        route_embeddings,       0,               false,  false},
-    {HTTP_POST, "/embeddings",           route_embeddings,       0,               false,  false},
-    {HTTP_POST, "/tokenize",             route_tokenize,         TEXT_BODY_BYTES, false,  false},
-    {HTTP_POST, "/detokenize",           route_detokenize,       TEXT_BODY_BYTES, false,  false},
-    {HTTP_POST, "/apply-template",       route_apply_template,   TEXT_BODY_BYTES, false,  false},
-    {HTTP_POST, "/v1/cache/explain",     route_cache_explain,    TEXT_BODY_BYTES, false,  false},
-    {HTTP_GET,  "/v1/cache",             route_cache_list,       0,               false,  false},
-    {HTTP_DELETE, "/v1/cache",           route_cache_clear,      TEXT_BODY_BYTES, false,  false},
-    {HTTP_POST, "/v1/rerank",            route_rerank,           0,               false,  false},
-    {HTTP_POST, "/v2/rerank",            route_rerank,           0,               false,  false},
-    {HTTP_POST, "/rerank",               route_rerank,           0,               false,  false},
-    {HTTP_POST, "/v1/classify",          route_classify,         TEXT_BODY_BYTES, false,  false},
-    {HTTP_POST, "/classify",             route_classify,         TEXT_BODY_BYTES, false,  false},
-    {HTTP_POST, "/infill",               route_infill,           0,               false,  false},
-    /* base URLs without /v1, which llama-server takes too */
-    {HTTP_GET,  "/models",               route_models,           0,               false,  false},
-    {HTTP_GET,  "/models/",              route_model,            0,               false,  false},
-    {HTTP_POST, "/chat/completions",     route_chat_completions, 0,               false,  false},
-    {HTTP_POST, "/chat/completions/input_tokens", route_chat_count, TEXT_BODY_BYTES, false, false},
-    {HTTP_POST, "/completions",          route_completions,      0,               false,  false},
-    {HTTP_POST, "/responses",            route_responses,        0,               false,  false},
-    {HTTP_POST, "/responses/input_tokens", route_responses_count, TEXT_BODY_BYTES, false,  false},
-    {HTTP_GET,  "/responses/",           route_response,         0,               false,  false},
-    {HTTP_DELETE, "/responses/",         route_response_delete,  TEXT_BODY_BYTES, false,  false},
-    {HTTP_POST, "/responses/",           route_response_cancel,  TEXT_BODY_BYTES, false,  false},
-    {HTTP_GET,  "/props",                route_props,            0,               false,  false},
-    {HTTP_POST, "/api/chat",             route_ollama_chat,      0,               false,  false},
-    {HTTP_POST, "/api/generate",         route_ollama_generate,  0,               false,  false},
-    {HTTP_POST, "/api/embed",            route_ollama_embed,     0,               false,  false},
-    {HTTP_POST, "/api/embeddings",       route_ollama_embeddings, 0,              false,  false},
-    {HTTP_GET,  "/api/tags",             route_ollama_tags,      0,               false,  false},
-    {HTTP_GET,  "/api/ps",               route_ollama_ps,        0,               false,  false},
-    {HTTP_POST, "/api/show",             route_ollama_show,      TEXT_BODY_BYTES, false,  false},
-    {HTTP_GET,  "/api/version",          route_ollama_version,   0,               true,   true},
-    {HTTP_POST, "/api/pull",             route_ollama_pull,      TEXT_BODY_BYTES, false,  false},
-    {HTTP_POST, "/api/push",             route_ollama_refuse,    TEXT_BODY_BYTES, false,  false},
-    {HTTP_POST, "/api/create",           route_ollama_refuse,    TEXT_BODY_BYTES, false,  false},
-    {HTTP_POST, "/api/copy",             route_ollama_refuse,    TEXT_BODY_BYTES, false,  false},
-    {HTTP_DELETE, "/api/delete",         route_ollama_refuse,    TEXT_BODY_BYTES, false,  false},
-    {HTTP_GET,  "/stats",                route_stats,            0,               false,  false},
+#define ROUTE(method, path, name, dialect, params, most, size, who, title)                                             \
+    {HTTP_##method, #method, path, route_##name, &dialect_##dialect, params, most, weigh_##size, who, title},
+#include "server/routes/route_list.h"
+#undef ROUTE
 };
+#define N_ROUTES (sizeof(routes) / sizeof(routes[0]))
 
-void route_tidy(char *path)
+/* What is not the path of any row belongs to an API all the same. */
+static const struct { const char *prefix; const struct dialect *dialect; } families[] = {
+    {"/v1/messages", &dialect_anthropic}, {"/api/", &dialect_ollama}};
+
+const struct route *route_table(size_t *n)
+{
+    *n = N_ROUTES;
+    return routes;
+}
+
+/* The path as clients mean it whose base URL ends in "/", or has a "/v1" more than their library wants. In place. */
+static void tidy(char *path)
 {
     size_t n = strlen(path);
 
@@ -82,26 +43,93 @@ static bool path_matches(const struct route *r, const char *path)
     return strcmp(path, r->path) == 0;
 }
 
-const struct route *route_find(enum http_method method, const char *path, const char **allow)
+/* Of a path with no row of this method. */
+static void tell_methods(const struct route *r, struct http_target *t)
 {
-    *allow = NULL;
-    for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
+    static const char many[] = "GET, HEAD, POST, DELETE, OPTIONS";      /* paths with several methods have them all */
+
+    if (t->allow) {
+        t->allow = many;
+        t->allow_line = "Allow: GET, HEAD, POST, DELETE, OPTIONS\r\n";
+    } else if (r->method == HTTP_GET) {
+        t->allow = "GET, HEAD, OPTIONS";
+        t->allow_line = "Allow: GET, HEAD, OPTIONS\r\n";
+    } else {
+        t->allow = "POST, OPTIONS";
+        t->allow_line = "Allow: POST, OPTIONS\r\n";
+    }
+}
+
+static void on_head(enum http_method method, char *path, struct http_target *t)
+{
+    memset(t, 0, sizeof(*t));
+    tidy(path);
+    for (size_t i = 0; i < N_ROUTES; i++) {
         const struct route *r = &routes[i];
 
         if (!path_matches(r, path)) continue;
-        if (r->method == method || (r->method == HTTP_GET && method == HTTP_HEAD)) return r;
-        if (*allow) *allow = "GET, HEAD, POST, DELETE, OPTIONS";        /* paths with several methods have them all */
-        else *allow = r->method == HTTP_GET ? "GET, HEAD, OPTIONS" : "POST, OPTIONS";
+        if (r->method != method && !(r->method == HTTP_GET && method == HTTP_HEAD)) {
+            tell_methods(r, t);
+            continue;
+        }
+        *t = (struct http_target){.route = r,
+                                  .max_body = r->max_body,
+                                  .is_public = r->who != WITH_KEY,
+                                  .while_loading = r->who != WITH_KEY,
+                                  .is_quick = r->method == HTTP_GET,
+                                  .at_door = r->who == AT_DOOR};
+        return;
     }
-    return NULL;
 }
 
-bool route_at_door(const struct route *route)
+static void on_request(struct http_conn *c)
 {
-    return route->handle == route_health;
+    const struct route *r = route_of(c);
+
+    if (!c->job && offload_if(c, r->weigh(c))) return;
+    r->handle(c);
 }
+
+static int put_error(const struct http_conn *c, const struct api_error *e, struct buf *out)
+{
+    const struct dialect *d = c->target.route ? route_of(c)->dialect : &dialect_openai;
+
+    for (size_t i = 0; i < sizeof(families) / sizeof(families[0]) && !c->target.route && c->head.path; i++)
+        if (strncmp(c->head.path, families[i].prefix, strlen(families[i].prefix)) == 0) d = families[i].dialect;
+    d->put_error(e, out);
+    return d->status(e);
+}
+
+static bool is_busy(void *arg)
+{
+    const struct server *s = arg;
+
+    return rd_is_busy(s->engine);
+}
+
+const struct http_service route_service = {on_head, on_request, put_error, is_busy};
 
 const char *route_rest(const struct http_conn *c)
 {
-    return c->head.path + strlen(c->route->path);
+    return c->head.path + strlen(route_of(c)->path);
+}
+
+void route_list_parameters(struct buf *out)
+{
+    struct param_endpoint endpoints[N_ROUTES];
+
+    for (size_t i = 0; i < N_ROUTES; i++)
+        endpoints[i] = (struct param_endpoint){routes[i].params, routes[i].method_name, routes[i].path};
+    params_list(endpoints, N_ROUTES, out);
+}
+
+size_t weigh_light(const struct http_conn *c)
+{
+    (void)c;
+    return 0;
+}
+
+size_t weigh_body(const struct http_conn *c)
+{
+    return c->body.n;
 }

@@ -147,7 +147,7 @@ static void reply_tenant(struct http_conn *c, struct tenant_stats *t)
 
 void route_stats(struct http_conn *c)
 {
-    struct tenant_stats *tenant = server_tenant(c->io->server, c->tenant);
+    struct tenant_stats *tenant = server_tenant(server_of(c), c->tenant);
     const char *group = NULL;
     struct buf body = {0};
     struct rd_stats s;
@@ -157,8 +157,8 @@ void route_stats(struct http_conn *c)
         reply_tenant(c, tenant);
         return;
     }
-    rd_get_stats(c->io->server->engine, &s);
-    rd_get_info(c->io->server->engine, &info);
+    rd_get_stats(server_of(c)->engine, &s);
+    rd_get_info(server_of(c)->engine, &info);
     buf_puts(&body, "{\"uptime_s\":");
     json_put_number(&body, s.uptime_s);
     buf_printf(&body, ",\"kv\":{\"type\":\"%s\",\"tokens\":%llu,\"bytes_per_token\":%llu}", info.kv_type,

@@ -4,7 +4,6 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "server/params/json_out.h"
-#include "server/http/offload.h"
 #include "server/dialects/request_body.h"
 #include "server/routes/routes.h"
 
@@ -68,9 +67,15 @@ static void put_answer(const struct server *s, const struct gen_params *p, const
     buf_puts(out, p->with_strings ? "]}" : "}");
 }
 
+/* With pieces the answer is that much longer. */
+size_t weigh_tokenize(const struct http_conn *c)
+{
+    return 8 * c->body.n;
+}
+
 void route_tokenize(struct http_conn *c)
 {
-    const struct server *s = c->io->server;
+    const struct server *s = server_of(c);
     struct rd_error err = {RD_OK, ""};
     struct gen_params p;
     struct buf body = {0};
@@ -82,9 +87,8 @@ void route_tokenize(struct http_conn *c)
     uint32_t n = 0;
     rd_status st;
 
-    if (offload_if(c, 8 * c->body.n)) return; /* with pieces the answer is that much longer */
     gen_params_init(&p, true);
-    if (request_reserve_texts(c, &e) || request_body(c, FOR_TOKENIZE, &p, &in, &e) ||
+    if (request_reserve_texts(c, &e) || request_body(c, route_of(c)->params, &p, &in, &e) ||
         read_text(s->engine, in, &p, &text, &n_text, &e)) {
         http_reply_error(c, &e);
         goto done;
