@@ -15,12 +15,17 @@ static void put_openai(const struct api_error *e, struct buf *out)
     buf_puts(out, ",\"type\":");
     json_put_string(out, e->type, strlen(e->type));
     buf_puts(out, ",\"param\":");
-    if (e->param[0]) json_put_string(out, e->param, strlen(e->param));
-    else buf_puts(out, "null");
+    if (e->param[0])
+        json_put_string(out, e->param, strlen(e->param));
+    else
+        buf_puts(out, "null");
     buf_puts(out, ",\"code\":");
-    if (e->code) json_put_string(out, e->code, strlen(e->code));
-    else if (e->http == 503) buf_puts(out, "503");
-    else buf_puts(out, "null");
+    if (e->code)
+        json_put_string(out, e->code, strlen(e->code));
+    else if (e->http == 503)
+        buf_puts(out, "503");
+    else
+        buf_puts(out, "null");
     buf_puts(out, "}}");
 }
 
@@ -31,10 +36,12 @@ static int status_anthropic(const struct api_error *e)
 
 static void put_anthropic(const struct api_error *e, struct buf *out)
 {
-    static const struct { int http; const char *type; } types[] = {
-        {401, "authentication_error"}, {403, "permission_error"},     {404, "not_found_error"},
-        {413, "request_too_large"},    {429, "rate_limit_error"},     {500, "api_error"},
-        {501, "api_error"},            {503, "overloaded_error"}};
+    static const struct {
+        int http;
+        const char *type;
+    } types[] = {
+        {401, "authentication_error"}, {403, "permission_error"}, {404, "not_found_error"}, {413, "request_too_large"},
+        {429, "rate_limit_error"},     {500, "api_error"},        {501, "api_error"},       {503, "overloaded_error"}};
     const char *type = "invalid_request_error";
 
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)

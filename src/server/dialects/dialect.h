@@ -11,7 +11,7 @@
 
 struct dialect {
     const char *name;
-    int (*status)(const struct api_error *e);            /* that its clients expect */
+    int (*status)(const struct api_error *e); /* that its clients expect */
     void (*put_error)(const struct api_error *e, struct buf *out);
 };
 

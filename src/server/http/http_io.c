@@ -7,8 +7,8 @@
 #include "server/http/http_pace.h"
 
 #define TICK_US      (DEADLINE_TICK_NS / 1000)
-#define IDLE_NS      250000000ull        /* of a connection that makes room for another, */
-#define HALF_HEAD_NS 1000000000ull       /* or since it began its head */
+#define IDLE_NS      250000000ull  /* of a connection that makes room for another, */
+#define HALF_HEAD_NS 1000000000ull /* or since it began its head */
 #define TAKE_TURN    64u
 
 /* ---- what the door hands over ---- */
@@ -45,8 +45,10 @@ static void make_room(struct http_io *io)
         if (c->state == CONN_IDLE && c->since_ns < (idle ? idle->since_ns : idle_ns)) idle = c;
         if (c->state == CONN_HEAD && c->since_ns < (head ? head->since_ns : head_ns)) head = c;
     }
-    if (idle) http_conn_close(idle);
-    else if (head) http_conn_refuse_late(head);
+    if (idle)
+        http_conn_close(idle);
+    else if (head)
+        http_conn_refuse_late(head);
 }
 
 static void on_take(evutil_socket_t unused, short what, void *arg)
@@ -81,8 +83,10 @@ void http_io_wake(struct http_io *io, struct http_task *task)
         task->queued = true;
         task->next = NULL;
         first = io->wake_first == NULL;
-        if (first) io->wake_first = task;
-        else io->wake_last->next = task;
+        if (first)
+            io->wake_first = task;
+        else
+            io->wake_last->next = task;
         io->wake_last = task;
     }
     mutex_unlock(&io->wake_lock);
@@ -164,8 +168,10 @@ void http_io_leave_background(struct http_io *io, struct http_background *b)
 {
     if (!b->listed) return;
     b->listed = false;
-    if (b->prev) b->prev->next = b->next;
-    else io->background = b->next;
+    if (b->prev)
+        b->prev->next = b->next;
+    else
+        io->background = b->next;
     if (b->next) b->next->prev = b->prev;
     atomic_fetch_sub_explicit(&io->server->n_busy, 1, memory_order_relaxed);
 }
@@ -174,8 +180,10 @@ static void tick_background(struct http_io *io, bool stop)
 {
     for (struct http_background *b = io->background, *next; b; b = next) {
         next = b->next;
-        if (stop) b->owner->stop(b->owner_arg);
-        else b->owner->tick(b->owner_arg, clock_now_ns(clock_system()));
+        if (stop)
+            b->owner->stop(b->owner_arg);
+        else
+            b->owner->tick(b->owner_arg, clock_now_ns(clock_system()));
     }
 }
 

@@ -34,14 +34,14 @@ struct offload_job;
 
 /* What is at the path of a request. */
 struct http_target {
-    const void *route;                   /* the service's own; NULL: nothing is */
-    const char *allow;                   /* then: the methods for 405, "GET, HEAD, OPTIONS"; NULL: 404 */
-    const char *allow_line;              /* the same as a header line */
-    uint64_t max_body;                   /* bytes; 0: the server's limit */
-    bool is_public;                      /* no API key needed */
-    bool while_loading;                  /* answered before the server is ready, too */
-    bool is_quick;                       /* answered at once from what is there: may wait its turn (http_pace.h) */
-    bool at_door;                        /* any thread may answer it, and it is asked over and over: http_door.h */
+    const void *route;      /* the service's own; NULL: nothing is */
+    const char *allow;      /* then: the methods for 405, "GET, HEAD, OPTIONS"; NULL: 404 */
+    const char *allow_line; /* the same as a header line */
+    uint64_t max_body;      /* bytes; 0: the server's limit */
+    bool is_public;         /* no API key needed */
+    bool while_loading;     /* answered before the server is ready, too */
+    bool is_quick;          /* answered at once from what is there: may wait its turn (http_pace.h) */
+    bool at_door;           /* any thread may answer it, and it is asked over and over: http_door.h */
 };
 
 struct http_service {
@@ -60,7 +60,7 @@ struct http_service {
 
 enum http_phase { HTTP_LOADING, HTTP_READY, HTTP_DRAINING, HTTP_CANCELLING };
 
-struct http_options {                    /* of server.h, whose words they are */
+struct http_options { /* of server.h, whose words they are */
     const char *api_key;
     const char *const *tenant_keys;
     uint32_t n_tenant_keys;
@@ -75,16 +75,16 @@ struct http_server {
     struct http_options o;
     const struct http_service *service;
     void *service_arg;
-    struct client_memory memory;         /* of clients; atomics */
+    struct client_memory memory; /* of clients; atomics */
     struct offload *offload;
-    bool loopback;                       /* bound to this machine only: Host is checked */
-    int door_wake;                       /* pokes the door: net_wake() */
-    atomic_bool door_waits;              /* it has clients for whom there is no room: poke it when there is */
-    atomic_int phase; /* enum http_phase; release by the load thread and io[0], acquire by io threads */
-    atomic_uint n_busy; /* connections being answered; relaxed, io[0] polls it while draining */
-    atomic_bool end;                     /* leave the loops; relaxed flag, polled each tick */
-    uint32_t n_io, max_conns;            /* connections of all io threads together */
-    struct http_io *io;                  /* [n_io] */
+    bool loopback;            /* bound to this machine only: Host is checked */
+    int door_wake;            /* pokes the door: net_wake() */
+    atomic_bool door_waits;   /* it has clients for whom there is no room: poke it when there is */
+    atomic_int phase;         /* enum http_phase; release by the load thread and io[0], acquire by io threads */
+    atomic_uint n_busy;       /* connections being answered; relaxed, io[0] polls it while draining */
+    atomic_bool end;          /* leave the loops; relaxed flag, polled each tick */
+    uint32_t n_io, max_conns; /* connections of all io threads together */
+    struct http_io *io;       /* [n_io] */
 };
 
 static inline enum http_phase http_phase(const struct http_server *s)
@@ -104,9 +104,9 @@ struct http_task {
 /* Who answers later. After gone() the owner must not touch the connection. */
 struct conn_owner {
     void (*gone)(void *arg);
-    void (*drained)(void *arg);          /* the output fell below 64 KiB */
+    void (*drained)(void *arg); /* the output fell below 64 KiB */
     void (*tick)(void *arg, uint64_t now_ns);
-    void (*stop)(void *arg);             /* the server ends: answer or cut the stream now */
+    void (*stop)(void *arg); /* the server ends: answer or cut the stream now */
 };
 
 /* Goes on without a connection: http_io_enter_background(). Only the owner's tick and stop are called. */
@@ -126,22 +126,22 @@ struct http_io {
     struct http_conn *conns;             /* doubly linked */
     atomic_uint n_conns;                 /* the door counts up, this thread down; relaxed */
     uint32_t max_conns;
-    struct event *taking;                /* active: handed is not empty, or room is wanted */
+    struct event *taking; /* active: handed is not empty, or room is wanted */
     struct mutex hand_lock;
-    int *handed;                         /* [max_conns] sockets on their way from the door; hand_lock */
+    int *handed; /* [max_conns] sockets on their way from the door; hand_lock */
     uint32_t n_handed;
-    atomic_bool room_wanted;             /* set by the door, cleared by this thread */
-    struct buf frame;                    /* a piece of a stream on its way out */
-    struct buf scratch;                  /* of whoever runs on this thread, until it returns */
+    atomic_bool room_wanted;                  /* set by the door, cleared by this thread */
+    struct buf frame;                         /* a piece of a stream on its way out */
+    struct buf scratch;                       /* of whoever runs on this thread, until it returns */
     struct http_conn *held_first, *held_last; /* quick answers that wait: http_pace.h */
     struct event *pace_due;
-    uint64_t pace_ns;                    /* when the window began */
-    uint32_t n_paced;                    /* answers in it */
-    bool pace;                           /* the service is busy */
-    bool cancelled;                      /* owners were told to stop */
-    struct deadline_clock clock;         /* http_io_now */
-    struct http_background *background;  /* those without a connection */
-    struct mutex wake_lock;              /* guards the list of tasks */
+    uint64_t pace_ns;                   /* when the window began */
+    uint32_t n_paced;                   /* answers in it */
+    bool pace;                          /* the service is busy */
+    bool cancelled;                     /* owners were told to stop */
+    struct deadline_clock clock;        /* http_io_now */
+    struct http_background *background; /* those without a connection */
+    struct mutex wake_lock;             /* guards the list of tasks */
     struct http_task *wake_first, *wake_last;
 };
 
@@ -158,37 +158,37 @@ enum conn_state { CONN_IDLE, CONN_HEAD, CONN_BODY, CONN_BUSY, CONN_FLUSH, CONN_L
 struct http_conn {
     struct http_conn *prev, *next;
     struct http_io *io;
-    struct bufferevent *bev;             /* NULL at the door: its answers go to reply */
+    struct bufferevent *bev; /* NULL at the door: its answers go to reply */
     struct buf *reply;
     enum conn_state state;
-    uint64_t since_ns;                   /* when the state (HEAD: its first byte) began */
-    uint64_t input_ns;                   /* when bytes last came */
-    uint64_t n_in;                       /* body bytes read in this state */
-    uint64_t n_dropped;                  /* bytes read after the last request */
-    uint64_t body_due_ns;                /* BODY: when it has fallen too far behind; each byte moves it on */
-    size_t n_scanned;                    /* bytes of the head that were looked at */
+    uint64_t since_ns;    /* when the state (HEAD: its first byte) began */
+    uint64_t input_ns;    /* when bytes last came */
+    uint64_t n_in;        /* body bytes read in this state */
+    uint64_t n_dropped;   /* bytes read after the last request */
+    uint64_t body_due_ns; /* BODY: when it has fallen too far behind; each byte moves it on */
+    size_t n_scanned;     /* bytes of the head that were looked at */
     bool processing, closing, linger,
-        eof; /* closing: no request after this one; linger: the client may still be sending */
-    bool broken;                         /* bytes were lost, no more go out: it ends when the output is empty */
-    bool reading;                        /* libevent reads for us */
+        eof;      /* closing: no request after this one; linger: the client may still be sending */
+    bool broken;  /* bytes were lost, no more go out: it ends when the output is empty */
+    bool reading; /* libevent reads for us */
     bool streaming, chunked_out;
-    char *head_bytes;                    /* what head points into */
+    char *head_bytes; /* what head points into */
     struct http_head head;
     struct http_chunks chunks;
     struct buf body;
-    struct client_charge memory;         /* the body, its JSON while it is read, what is unread */
-    struct offload_job *job;             /* this is a worker's copy: offload.h */
+    struct client_charge memory; /* the body, its JSON while it is read, what is unread */
+    struct offload_job *job;     /* this is a worker's copy: offload.h */
     /* then: http_reply() is this, for the io thread to carry out */
     void (*keep_reply)(struct http_conn *copy, int status, const char *type, const char *extra, struct buf *body);
-    struct buf ignored;                  /* fields of the body that say nothing: for the response's head */
-    char request_id[132];                /* told; ours, or the client's own */
-    char reason[160];                    /* why it was refused, for the log; "": it was not */
+    struct buf ignored;   /* fields of the body that say nothing: for the response's head */
+    char request_id[132]; /* told; ours, or the client's own */
+    char reason[160];     /* why it was refused, for the log; "": it was not */
     uint64_t max_body;
     struct http_target target;
-    const char *tenant;                  /* the tenant key that was sent, or NULL */
-    const char *cors_origin;             /* to echo; NULL: no CORS headers */
-    int status;                          /* sent */
-    uint64_t request_ns;                 /* when the head was complete */
+    const char *tenant;                      /* the tenant key that was sent, or NULL */
+    const char *cors_origin;                 /* to echo; NULL: no CORS headers */
+    int status;                              /* sent */
+    uint64_t request_ns;                     /* when the head was complete */
     struct http_conn *held_prev, *held_next; /* http_pace.h */
     const struct conn_owner *owner;
     void *owner_arg;

@@ -23,10 +23,10 @@ struct offload {
 enum outcome { NOTHING, REPLY, KEPT };
 
 struct offload_job {
-    struct http_task task; /* once done */
-    struct http_conn *conn;   /* its io thread's; NULL: gone */
-    struct http_conn copy;    /* owns head_bytes, body, ignored, memory */
-    atomic_bool cancelled;    /* written by the io thread, relaxed: a worker that misses it works in vain */
+    struct http_task task;  /* once done */
+    struct http_conn *conn; /* its io thread's; NULL: gone */
+    struct http_conn copy;  /* owns head_bytes, body, ignored, memory */
+    atomic_bool cancelled;  /* written by the io thread, relaxed: a worker that misses it works in vain */
     enum outcome outcome;
     int status; /* of REPLY, and what follows */
     const char *type;

@@ -6,8 +6,8 @@
 
 #define AT(field)  offsetof(struct gen_params, field)
 #define INT_TOP    2147483647.0
-#define SEED_TOP   9223372036854775808.0 /* 2^63: every 64-bit integer */
-#define FOR_OPENAI (FOR_TEMPLATES | FOR_RESPONSES)     /* what their templates share */
+#define SEED_TOP   9223372036854775808.0           /* 2^63: every 64-bit integer */
+#define FOR_OPENAI (FOR_TEMPLATES | FOR_RESPONSES) /* what their templates share */
 #define EFFORTS    "none|minimal|low|medium|high|xhigh|max"
 
 /* What a row's value may be and where it goes. READ_LATER: it is checked here and read elsewhere. */
@@ -16,12 +16,13 @@
 #define SAMPLING(kind, field, name, other, fallback, low, high, text)                                                  \
     {name,       FOR_GENERATION, #fallback,     text, .type = PARAM_##kind, .offset = AT(sampling.field),              \
      .min = low, .max = high,    .alias = other},
-#define BOOL(field)               .type = PARAM_BOOL, .offset = AT(field)
-#define JSON(which, function)     .type = PARAM_CUSTOM, .kinds = which, .custom = function
+#define BOOL(field)                   .type = PARAM_BOOL, .offset = AT(field)
+#define JSON(which, function)         .type = PARAM_CUSTOM, .kinds = which, .custom = function
 #define INTEGER_READ_LATER(low, high) .type = PARAM_INT, .min = low, .max = high
 #define NUMBER_READ_LATER(low, high)  .type = PARAM_NUMBER, .min = low, .max = high
-#define BOOL_READ_LATER           .type = PARAM_BOOL
+#define BOOL_READ_LATER               .type = PARAM_BOOL
 
+/* clang-format off */
 static const struct param_spec table[] = {
     /* name, endpoints, default, meaning, what it may be and where it goes; then by name: struct param_spec */
     {"model", FOR_ANY & ~FOR_DETOKENIZE, "the loaded model", "another name: 404 model_not_found",
@@ -343,6 +344,7 @@ static const struct param_spec table[] = {
      "an earlier answer: diagnostics says why less was found stored than that prompt left (cache.md)",
      JSON(KIND_STRING, NULL)},
 };
+/* clang-format on */
 
 const struct param_spec *param_table(size_t *n)
 {

@@ -54,8 +54,10 @@ void route_landing(struct http_conn *c)
     for (size_t i = 0; i < n; i++)
         if (*rows[i].title) put_line(rows, n, i, &body);
     buf_puts(&body, "</ul></html>\n");
-    if (body.failed) http_reply_json(c, &body);              /* which says so */
-    else http_reply(c, 200, "text/html; charset=utf-8",
-               "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'\r\n", &body);
+    if (body.failed)
+        http_reply_json(c, &body); /* which says so */
+    else
+        http_reply(c, 200, "text/html; charset=utf-8",
+                   "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'\r\n", &body);
     buf_deinit(&body);
 }

@@ -20,11 +20,11 @@ struct route {
     const char *method_name, *path;      /* a path that ends in '/' (but "/" itself) also takes one further segment */
     void (*handle)(struct http_conn *c); /* answers, or leaves an owner on the connection */
     const struct dialect *dialect;
-    unsigned params;                     /* enum endpoint_bits, or 0 */
-    uint64_t max_body;                   /* bytes; 0: the server's limit */
-    size_t (*weigh)(const struct http_conn *c);  /* bytes of input and of what is made of it: many leave the io thread */
+    unsigned params;                            /* enum endpoint_bits, or 0 */
+    uint64_t max_body;                          /* bytes; 0: the server's limit */
+    size_t (*weigh)(const struct http_conn *c); /* bytes of input and of what is made of it: many leave the io thread */
     enum route_who who;
-    const char *title;                   /* "": it is not shown */
+    const char *title; /* "": it is not shown */
 };
 
 extern const struct http_service route_service;
