@@ -89,14 +89,6 @@ static void embedding_options(struct generation *g, struct choice *c, struct rd_
     o->truncate = s->truncate;
 }
 
-static void embedding_delta(struct generation *g, struct choice *c, const struct rd_delta *d, struct buf *out)
-{
-    (void)g;
-    (void)c;
-    (void)d;
-    (void)out;
-}
-
 /* The choice's vector becomes text now, and the request goes: a thousand of them would be many. */
 static void embedding_finish(struct generation *g, struct choice *c, struct buf *out)
 {
@@ -126,8 +118,9 @@ static void put_openai(struct generation *g, const struct rd_usage *u, struct bu
         u->n_prompt, u->n_prompt, u->n_cached);
 }
 
-static void embedding_whole(struct generation *g, struct choice *c, struct buf *out)
+static void embedding_whole(struct generation *g, struct buf *out)
 {
+    struct choice *c = &g->choices[0];
     const struct embedding_state *s = g->state;
     const char *model = g->server->info.model_id;
     uint64_t ns = clock_now_ns(clock_system()) - g->begun_ns;
@@ -157,12 +150,11 @@ static void embedding_whole(struct generation *g, struct choice *c, struct buf *
     }
 }
 
-static const struct gen_events embedding_events = {.options = embedding_options,
-                                                   .delta = embedding_delta,
-                                                   .finish = embedding_finish,
-                                                   .whole = embedding_whole,
-                                                   .destroy = state_destroy};
-static const struct gen_format embedding_format = {.id_prefix = "embd", .events = &embedding_events};
+static const struct response_shape embedding_shape = {.id_prefix = "embd_",
+                                               .options = embedding_options,
+                                               .finish = embedding_finish,
+                                               .whole = embedding_whole,
+                                               .destroy = state_destroy};
 
 /* ---- in ---- */
 
@@ -210,7 +202,7 @@ void embedding_start(struct http_conn *c, const json_t *body, const char *input,
         rc = read_body(body, input, &server_of(c)->info, s, &p, &e);
     }
     if (rc == 0) {
-        generation_start(c, &embedding_format, &p, s);
+        generation_start(c, &embedding_shape, &p, s);
         return;
     }
     gen_params_deinit(&p);

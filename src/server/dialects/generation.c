@@ -14,7 +14,6 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "server/dialects/foreign.h"
-#include "server/dialects/gen_write.h"
 #include "server/http/http_io.h"
 #include "server/http/offload.h"
 #include "server/dialects/prompt_prints.h"
@@ -69,6 +68,27 @@ static void enter_background(struct generation *g)
     wake(g);
 }
 
+void generation_usage(const struct generation *g, struct rd_usage *u)
+{
+    memset(u, 0, sizeof(*u));
+    for (uint32_t i = 0; i < g->n_choices; i++) {
+        const struct rd_usage *c = &g->choices[i].usage;
+
+        u->n_generated += c->n_generated;
+        u->n_reasoning += c->n_reasoning;
+        if (i % (uint32_t)g->p.best_of) continue;
+        u->n_prompt += c->n_prompt;
+        u->n_cached += c->n_cached;
+    }
+}
+
+uint32_t generation_n_top(const struct generation *g)
+{
+    int64_t of_prompt = g->p.has_prompt_logprobs ? g->p.prompt_logprobs : 0;
+
+    return (uint32_t)(g->p.top_logprobs > of_prompt ? g->p.top_logprobs : of_prompt);
+}
+
 /* Cancels what runs; nothing of g is referenced from elsewhere afterwards. */
 static void generation_destroy(struct generation *g)
 {
@@ -87,7 +107,7 @@ static void generation_destroy(struct generation *g)
         buf_deinit(&c->prompt_logprobs);
         buf_deinit(&c->token_ids);
     }
-    if (g->format->events) g->format->events->destroy(g->state);
+    if (g->shape->destroy) g->shape->destroy(g->state);
     if (g->memory.sum > GIVE_BACK_BYTES) offload_give_back(g->io->server->offload);
     client_charge_clear(&g->memory);
     buf_deinit(&g->frame);
@@ -162,10 +182,10 @@ static void end_with_error(struct generation *g, struct api_error *e)
 
     log_end(g, e->http);
     if (!g->p.chat) foreign_rename(e, "messages", "prompt");
-    if (g->format->events && g->format->events->rename) g->format->events->rename(e);
+    if (g->shape->rename) g->shape->rename(e);
     if (streaming) {
-        generation_put_error(g, e, &out);
-        if (g->format->events && g->format->events->keep) g->format->events->keep(g, &out);
+        g->shape->error(g, e, &out);
+        if (g->shape->keep) g->shape->keep(g, &out);
     }
     generation_destroy(g);
     if (streaming) finish_stream(conn, &out, "");
@@ -178,7 +198,7 @@ static void end_stream(struct generation *g)
     struct buf out = {0};
     char trailer[CACHE_HEADER_BYTES];
 
-    generation_put_end(g, &out);
+    if (g->shape->end) g->shape->end(g, &out);
     log_end(g, 200);
     put_cache_header(g, trailer);
     generation_destroy(g);
@@ -191,7 +211,7 @@ static void end_whole(struct generation *g)
     struct buf out = {0};
     char header[CACHE_HEADER_BYTES];
 
-    generation_put_whole(g, &out);
+    g->shape->whole(g, &out);
     log_end(g, 200);
     put_cache_header(g, header);
     generation_destroy(g);
@@ -204,7 +224,7 @@ static void on_gone(void *arg)
 {
     struct generation *g = arg;
 
-    if (g->format->background && g->streaming) {
+    if (g->shape->background && g->streaming) {
         enter_background(g);
         return;
     }
@@ -286,7 +306,7 @@ static void fill_options(struct generation *g, struct choice *c, uint32_t k, str
     o->logprobs = p->logprobs || p->best_of > p->n;
     o->n_top_logprobs = generation_n_top(g);
     o->prompt_logprobs = (p->echo && p->logprobs) || (p->has_prompt_logprobs && k == 0);
-    if (g->format->events && g->format->events->options) g->format->events->options(g, c, o);
+    if (g->shape->options) g->shape->options(g, c, o);
 }
 
 /* false: g has ended with an error. */
@@ -323,7 +343,6 @@ static bool submit_more(struct generation *g)
 /* false: nobody wants the rest, and g has ended. */
 static bool write_stream(struct generation *g, struct buf *out)
 {
-    const struct gen_events *events = g->format->events;
     struct api_error e;
 
     if (g->streaming && out->failed) {                      /* a stream that lacks a piece is not gone on with */
@@ -331,7 +350,7 @@ static bool write_stream(struct generation *g, struct buf *out)
         end_with_error(g, &e);
         return false;
     }
-    if (g->streaming && events && events->keep && !events->keep(g, out)) {
+    if (g->streaming && g->shape->keep && !g->shape->keep(g, out)) {
         struct http_conn *conn = g->conn;
 
         log_end(g, 499);
@@ -347,38 +366,37 @@ static bool write_stream(struct generation *g, struct buf *out)
     return true;
 }
 
-static bool is_lines(const struct generation *g)
-{
-    return g->format->events && g->format->events->is_lines;
-}
-
 static bool tells_progress(const struct generation *g)
 {
-    return g->p.return_progress && g->streaming && !g->format->events;
+    return g->p.return_progress && g->streaming && g->shape->progress;
 }
 
-/* The head of a stream, and its first chunks; or a reply, and the stream without its client. false: g has ended. */
+static void begin_choice(struct generation *g, struct choice *c, struct buf *out)
+{
+    c->opened = true;
+    if (g->shape->begin) g->shape->begin(g, c, out);
+}
+
+/* The head of a stream, and its first pieces; or a reply, and the stream without its client. false: g has ended. */
 static bool begin_stream(struct generation *g)
 {
     struct http_conn *conn = g->conn;
-    const struct gen_events *events = g->format->events;
     struct buf out = {0}, reply = {0};
     struct api_error e;
     bool leaves = g->leaves, alive;
 
-    if (events && events->accept && events->accept(g, &e)) {
+    if (g->shape->accept && g->shape->accept(g, &e)) {
         end_with_error(g, &e);
         return false;
     }
     if (leaves) enter_background(g);
-    else http_stream_start_with(g->conn, is_lines(g) ? "application/x-ndjson" : "text/event-stream", CACHE_HEADER);
-    if (!events) generation_make_frame(g);
+    else http_stream_start_with(g->conn, g->shape->media, CACHE_HEADER);
     g->streaming = true;
     g->sent_ns = now_ns();
-    for (uint32_t i = 0; i < g->n_submitted && g->format->opens_at_start; i++)
-        generation_put_open(g, &g->choices[i], &out);
-    if (tells_progress(g)) generation_put_progress(g, &g->choices[0], true, &out);
-    if (leaves) generation_put_whole(g, &reply);
+    for (uint32_t i = 0; i < g->n_submitted && g->shape->begins_at_once; i++)
+        begin_choice(g, &g->choices[i], &out);
+    if (tells_progress(g)) g->shape->progress(g, &g->choices[0], true, &out);
+    if (leaves) g->shape->whole(g, &reply);
     alive = write_stream(g, &out);
     if (leaves) http_reply_json(conn, &reply);
     buf_deinit(&out);
@@ -411,21 +429,17 @@ static bool open_stream(struct generation *g)
     return begin_stream(g);
 }
 
-/* Content, thinking and calls of an event: kept until the end, or chunks of the stream. */
+/* Content, thinking and calls of an event. */
 static void take_deltas(struct generation *g, struct choice *c, const struct rd_event *ev, struct buf *out)
 {
-    static const struct rd_delta nothing = {.type = RD_DELTA_CONTENT, .text = "", .id = ""};
-
     for (uint32_t i = 0; i < ev->n_deltas; i++) {
         const struct rd_delta *d = &ev->deltas[i];
 
         if (d->type == RD_DELTA_CALL_BEGIN) c->n_calls++;
         if (d->type == RD_DELTA_REASONING && !g->p.include_reasoning) continue;
-        if (g->format->events) g->format->events->delta(g, c, d, out);
-        else if (!g->streaming) generation_keep_delta(c, d);
-        else if (d->type != RD_DELTA_CALL_END) generation_put_delta(g, c, d, out);
+        if (g->shape->delta) g->shape->delta(g, c, d, out);
     }
-    if (g->streaming && c->logprobs.n && !g->format->events) generation_put_delta(g, c, &nothing, out);
+    if (g->shape->flush) g->shape->flush(g, c, out);
 }
 
 /* An end token of the model is nobody's business; one that the client named is. */
@@ -442,26 +456,25 @@ static void take_event(struct generation *g, struct choice *c, const struct rd_e
     if (ev->type == RD_EVENT_STARTED) {
         c->started = true;
         c->usage = ev->usage;
-        if (g->streaming && g->format->opens_at_start) generation_put_open(g, c, out);
+        if (g->streaming && g->shape->begins_at_once) begin_choice(g, c, out);
         return;
     }
     c->usage.n_cached = ev->usage.n_cached;
     c->usage.n_ram = ev->usage.n_ram;
     c->usage.n_disk = ev->usage.n_disk;
-    if (tells_progress(g) && c == &g->choices[0] && !c->computed) generation_put_progress(g, c, false, out);
+    if (tells_progress(g) && c == &g->choices[0] && !c->computed) g->shape->progress(g, c, false, out);
     if (!c->computed && ++g->n_computed == g->n_choices)
         client_charge_force(&g->memory, CLIENT_REQUESTS, g->n_prompt_bytes * (1 + TEXT_COPIES / 2));
     c->computed = true;
-    if (!c->opened) generation_put_open(g, c, out);
+    if (!c->opened) begin_choice(g, c, out);
     if (ev->type == RD_EVENT_TOKEN) {
         c->usage.n_generated++;
         c->sum_logprob += (double)ev->logprob;
         if (g->p.return_token_ids) buf_printf(&c->token_ids, "%s%d", c->token_ids.n ? "," : "", ev->token);
-        if (g->p.logprobs && g->format->collect) g->format->collect(g, c, ev);
+        if (g->p.logprobs && g->shape->collect) g->shape->collect(g, c, ev);
     }
     take_deltas(g, c, ev, out);
     if (ev->type != RD_EVENT_DONE) return;
-    if (g->p.has_prompt_logprobs) generation_keep_prompt_logprobs(g, c);
     c->ended = true;
     c->finish = ev->finish;
     c->stop_string = ev->stop_string;
@@ -471,7 +484,7 @@ static void take_event(struct generation *g, struct choice *c, const struct rd_e
         prompt_prints_keep(g->server->prints, g->tenant, g->id, &g->p, &c->usage);
     }
     g->n_ended++;
-    if (g->streaming || g->format->events) generation_put_finish(g, c, out);
+    g->shape->finish(g, c, out);
 }
 
 /* What c keeps until its answer is complete is charged before it gets much longer; twice, because the response is
@@ -575,7 +588,7 @@ static void tell_progress(struct generation *g)
 
     rd_request_progress(g->choices[0].request, &p);
     if (p.n_done <= g->n_progress) return;
-    generation_put_progress(g, &g->choices[0], false, &out);
+    g->shape->progress(g, &g->choices[0], false, &out);
     write_stream(g, &out);
     buf_deinit(&out);
 }
@@ -590,9 +603,9 @@ static void on_tick(void *arg, uint64_t now)
     }
     if (g->streaming && !still_wanted(g)) return;
     if (tells_progress(g) && !g->choices[0].computed) tell_progress(g);
-    if (g->streaming && !is_lines(g) && g->ping_ns && now > g->sent_ns && now - g->sent_ns > g->ping_ns &&
+    if (g->streaming && g->shape->ping && g->ping_ns && now > g->sent_ns && now - g->sent_ns > g->ping_ns &&
         http_output_bytes(g->conn) == 0) {
-        const char *ping = g->format->events && g->choices[0].opened ? g->format->events->ping : ": ping\n\n";
+        const char *ping = g->choices[0].opened ? g->shape->ping : ": ping\n\n";
 
         http_stream_write(g->conn, ping, strlen(ping));
         g->sent_ns = now;
@@ -662,7 +675,7 @@ static int charge_requests(struct http_conn *conn, struct generation *g, uint32_
     return client_charge_set(&g->memory, CLIENT_REQUESTS, n, e);
 }
 
-static void begin(struct http_conn *conn, const struct gen_format *format, struct gen_params *p, void *state)
+static void begin(struct http_conn *conn, const struct response_shape *shape, struct gen_params *p, void *state)
 {
     uint32_t n_choices = (p->chat ? 1 : p->n_prompts) * (uint32_t)p->best_of;
     struct generation *g = mem_zalloc(1, sizeof(*g));
@@ -679,7 +692,7 @@ static void begin(struct http_conn *conn, const struct gen_format *format, struc
         if (g) client_charge_clear(&g->memory);
         mem_free(g);
         gen_params_deinit(p);
-        if (format->events) format->events->destroy(state);
+        if (shape->destroy) shape->destroy(state);
         http_reply_error(conn, &e);
         return;
     }
@@ -688,10 +701,10 @@ static void begin(struct http_conn *conn, const struct gen_format *format, struc
     g->io = conn->io;
     g->server = server_of(conn);
     g->task.run = on_task;
-    g->format = format;
+    g->shape = shape;
     g->state = state;
-    g->leaves = format->background && !p->stream;
-    g->p.stream = p->stream || format->background;
+    g->leaves = shape->background && !p->stream;
+    g->p.stream = p->stream || shape->background;
     memset(p, 0, sizeof(*p));
     g->n_choices = n_choices;
     g->begun_ns = now_ns();
@@ -699,8 +712,7 @@ static void begin(struct http_conn *conn, const struct gen_format *format, struc
         (g->p.has_ping ? g->p.ping_s > 0 ? (uint64_t)g->p.ping_s : 0 : g->server->sse_ping_s) * SECOND_NS;
     g->created_s = clock_wall_s(clock_system());
     random_os(random, sizeof(random));
-    snprintf(g->id, sizeof(g->id), "%s%s%016llx%08llx", format->id_prefix, format->events ? "_" : "-",
-             (unsigned long long)random[0], (unsigned long long)(random[1] >> 32));
+    snprintf(g->id, sizeof(g->id), "%s%016llx%08llx", shape->id_prefix, (unsigned long long)random[0], (unsigned long long)(random[1] >> 32));
     for (uint32_t i = 0; i < n_choices; i++) {
         g->choices[i].prompt_index = i / (uint32_t)g->p.best_of;
         g->choices[i].index = i / (uint32_t)g->p.best_of * (uint32_t)g->p.n + i % (uint32_t)g->p.best_of;
@@ -713,13 +725,13 @@ static void begin(struct http_conn *conn, const struct gen_format *format, struc
 }
 
 /* Of a worker, until the io thread begins it. */
-struct kept { const struct gen_format *format; struct gen_params p; void *state; };
+struct kept { const struct response_shape *shape; struct gen_params p; void *state; };
 
 static void drop_kept(void *arg)
 {
     struct kept *k = arg;
 
-    if (k->format->events) k->format->events->destroy(k->state);
+    if (k->shape->destroy) k->shape->destroy(k->state);
     gen_params_deinit(&k->p);
     mem_free(k);
 }
@@ -728,26 +740,26 @@ static void begin_kept(struct http_conn *conn, void *arg)
 {
     struct kept *k = arg;
 
-    begin(conn, k->format, &k->p, k->state);
+    begin(conn, k->shape, &k->p, k->state);
     mem_free(k);
 }
 
-void generation_start(struct http_conn *conn, const struct gen_format *format, struct gen_params *p, void *state)
+void generation_start(struct http_conn *conn, const struct response_shape *shape, struct gen_params *p, void *state)
 {
     struct kept *k = conn->job ? mem_zalloc(1, sizeof(*k)) : NULL;
     struct api_error e;
 
     p->n_text_cost = text_cost(p);
     if (!conn->job) {
-        begin(conn, format, p, state);
+        begin(conn, shape, p, state);
     } else if (k) {
-        *k = (struct kept){format, *p, state};
+        *k = (struct kept){shape, *p, state};
         memset(p, 0, sizeof(*p));
         offload_keep(conn, begin_kept, drop_kept, k);
     } else {
         api_error_from_status(&e, RD_E_NOMEM, NULL);
         gen_params_deinit(p);
-        if (format->events) format->events->destroy(state);
+        if (shape->destroy) shape->destroy(state);
         http_reply_error(conn, &e);
     }
 }

@@ -13,7 +13,7 @@
 #include "server/params/params.h"
 
 struct generation;
-struct api_error;
+struct chunk_form;
 
 /* A choice: one request of the engine and what came of it. */
 struct choice {
@@ -38,45 +38,43 @@ struct choice {
     struct rd_usage usage;
 };
 
-/* An API whose stream is not made of chunks (of one choice then): named events, a response of its own. Where
- * g->streaming is false nothing is written to out before whole(), which gets the first choice. */
-struct gen_events {
-    /* The last word on what is asked of the engine for c; NULL: as the parameters say. */
-    void (*options)(struct generation *g, struct choice *c, struct rd_request_options *o);
-    void (*open)(struct generation *g, struct choice *c, struct buf *out);   /* streaming; c's prompt usage is known */
-    void (*delta)(struct generation *g, struct choice *c, const struct rd_delta *d, struct buf *out);
-    void (*finish)(struct generation *g, struct choice *c, struct buf *out); /* c's finish and usage are known */
-    void (*whole)(struct generation *g, struct choice *c, struct buf *out);  /* not streaming: the response */
-    void (*error)(struct generation *g, const struct api_error *e, struct buf *out);   /* the end of a stream */
-    const char *ping;                    /* once open; before that a comment is sent */
-    bool is_lines;                       /* the stream is lines of JSON, application/x-ndjson: no pings */
-    void (*destroy)(void *state);        /* of g->state; NULL is fine */
-    void (*rename)(struct api_error *e); /* fields as the client knows them; may be NULL */
-    /* The next two may be NULL. accept: the prompt was accepted and a stream is about to begin; nonzero: *e says why
-     * not. keep: is given all that a stream writes, before it is sent, and called without (out empty) at every tick;
-     * false: the rest is not wanted. Then out ends with the stream's last words, and the request is cancelled. */
-    int (*accept)(struct generation *g, struct api_error *e);
-    bool (*keep)(struct generation *g, struct buf *out);
-};
-
-/* How a choice's pieces are written. Each function appends members of the choice object, no braces around, no comma
- * before. */
-struct gen_format {
-    const char *id_prefix, *object, *chunk_object;
-    const struct gen_events *events;     /* not NULL: only id_prefix, opens_at_start and collect are used beside it */
+/* The shape of a response: how what a generation tells becomes JSON, as a stream or whole. In the order in which they are
+ * called; those that may be NULL say what is done without them. What a choice's pieces become is appended to out, whose
+ * sticky `failed` ends the request. */
+struct response_shape {
+    const char *id_prefix;               /* "msg_": the id is this and 24 digits */
+    const char *media;                   /* of a stream */
+    const char *ping;                    /* a silent stream says, once a choice was begun; NULL: nothing at any time */
+    const struct chunk_form *chunks;     /* for the functions of chunks.h; NULL: it is none of theirs */
     bool background; /* once accepted it outlives its connection, and is a stream: to keep(), and to a client that wants
                         one. Other clients get whole() when it is accepted */
-    bool opens_at_start; /* the first chunk leaves as soon as the prompt is accepted (role); else before the first token
-                          */
-    /* Adds a token, or the prompt (ev NULL), to the choice's lists of log probabilities. Beside events it may be NULL:
-     * then there are none; else its events write and clear them. */
+    bool begins_at_once; /* streams: begin() as soon as the prompt is accepted; else before the first token */
+    /* The last word on what is asked of the engine for c; NULL: as the parameters say. */
+    void (*options)(struct generation *g, struct choice *c, struct rd_request_options *o);
+    /* The prompt was accepted and a stream is about to begin; nonzero: *e says why not. May be NULL. */
+    int (*accept)(struct generation *g, struct api_error *e);
+    /* return_progress, in a stream: how much of the prompt is computed; begins: nothing is yet. NULL: it is not told. */
+    void (*progress)(struct generation *g, struct choice *c, bool begins, struct buf *out);
+    /* Before c's first piece; its prompt's usage is known. May be NULL. */
+    void (*begin)(struct generation *g, struct choice *c, struct buf *out);
+    /* With logprobs: adds a token, or the prompt (ev NULL), to c's lists. NULL: there are none. */
     void (*collect)(struct generation *g, struct choice *c, const struct rd_event *ev);
-    /* The first chunk; false: there is none. */
-    bool (*put_open)(struct generation *g, struct choice *c, struct buf *out);
-    void (*put_delta)(struct generation *g, struct choice *c, const struct rd_delta *d, struct buf *out);
-    void (*put_finish)(struct generation *g, struct choice *c, struct buf *out);
-    /* The whole choice of a response that is no stream. */
-    void (*put_whole)(struct generation *g, struct choice *c, struct buf *out);
+    /* Text, reasoning, a call's beginning, arguments and end. Not streaming it is kept until whole(). May be NULL. */
+    void (*delta)(struct generation *g, struct choice *c, const struct rd_delta *d, struct buf *out);
+    /* The deltas of an event are all told, what was collected with them may not be. May be NULL. */
+    void (*flush)(struct generation *g, struct choice *c, struct buf *out);
+    /* c's finish and usage are known. */
+    void (*finish)(struct generation *g, struct choice *c, struct buf *out);
+    /* All choices are finished: the end of a stream, or the response. end may be NULL. */
+    void (*end)(struct generation *g, struct buf *out);
+    void (*whole)(struct generation *g, struct buf *out);
+    /* Instead of what is left of a stream. NULL: it has none. */
+    void (*error)(struct generation *g, const struct api_error *e, struct buf *out);
+    /* Is given all that a stream writes, before it is sent, and called without (out empty) at every tick; false: the
+     * rest is not wanted. Then out ends with the stream's last words, and the request is cancelled. May be NULL. */
+    bool (*keep)(struct generation *g, struct buf *out);
+    void (*rename)(struct api_error *e); /* fields as the client knows them; may be NULL */
+    void (*destroy)(void *state);        /* of g->state, which may be NULL; NULL: there is none */
 };
 
 struct generation {
@@ -86,9 +84,9 @@ struct generation {
     struct http_conn *conn;              /* NULL: in the background */
     struct http_io *io;
     struct server *server;
-    const struct gen_format *format;
+    const struct response_shape *shape;
     struct gen_params p;
-    void *state;                         /* of format->events */
+    void *state;                         /* the shape's */
     char id[48];
     struct buf frame;                    /* streaming: what each chunk begins with, up to its choice's index */
     int64_t created_s;
@@ -107,23 +105,11 @@ struct generation {
 
 /* What of a chat's options comes from its parameters: all that its prompt is made of, and how its answer is read. */
 void generation_chat_options(const struct gen_params *p, struct rd_request_options *o);
-/* Starts with the parameters of a body. Takes p's contents, and state (format->events->destroy), in any case;
+/* Starts with the parameters of a body. Takes p's contents, and state (shape->destroy), in any case;
  * answers on failure. */
-void generation_start(struct http_conn *c, const struct gen_format *format, struct gen_params *p, void *state);
+void generation_start(struct http_conn *c, const struct response_shape *shape, struct gen_params *p, void *state);
 
-/* For the formats. "stop", "length" or "tool_calls". */
-const char *generation_finish_text(const struct choice *c);
-/* "stop_reason":"the stop string", the stop token, or null */
-void generation_put_stop_reason(const struct choice *c, struct buf *out);
-/* gen_format.collect as chat completions have it: {"token":..,"logprob":..,"bytes":[..],"top_logprobs":[..]} each; the
- * second with "id" first. */
-void generation_collect_tokens(struct generation *g, struct choice *c, const struct rd_event *ev);
-void generation_collect_ids(struct generation *g, struct choice *c, const struct rd_event *ev);
-/* ,"name":[..] of what was collected since it was last written; nothing when it was not asked for. */
-void generation_put_collected(const struct generation *g, struct choice *c, const char *name, struct buf *out);
-/* vLLM's list for the prompt of a choice, with a comma before; nothing when it was not asked for. */
-void generation_put_prompt_logprobs(const struct generation *g, const struct choice *c, struct buf *out);
+/* Sums over the choices that have ended: the prompt once per prompt, the generated tokens of all. */
+void generation_usage(const struct generation *g, struct rd_usage *u);
 /* Alternatives per token that the request was made with: the stride of its prompt's. */
 uint32_t generation_n_top(const struct generation *g);
-/* The prompt as text, for echo; appended to out. */
-void generation_put_prompt(struct generation *g, const struct choice *c, struct buf *out);

@@ -58,14 +58,6 @@ static void classify_options(struct generation *g, struct choice *c, struct rd_r
     o->n_score_tokens = node->n_next;
 }
 
-static void classify_delta(struct generation *g, struct choice *c, const struct rd_delta *d, struct buf *out)
-{
-    (void)g;
-    (void)c;
-    (void)d;
-    (void)out;
-}
-
 static void classify_finish(struct generation *g, struct choice *c, struct buf *out)
 {
     struct classify_state *s = g->state;
@@ -128,8 +120,9 @@ static void put_input(const struct classify_state *s, uint32_t input, struct buf
     buf_printf(out, "],\"num_classes\":%u}", s->n_labels);
 }
 
-static void classify_whole(struct generation *g, struct choice *c, struct buf *out)
+static void classify_whole(struct generation *g, struct buf *out)
 {
+    struct choice *c = &g->choices[0];
     const struct classify_state *s = g->state;
     const char *model = g->server->info.model_id;
     uint32_t n_prompt = 0;
@@ -152,12 +145,11 @@ static void classify_whole(struct generation *g, struct choice *c, struct buf *o
                n_prompt);
 }
 
-static const struct gen_events classify_events = {.options = classify_options,
-                                                  .delta = classify_delta,
-                                                  .finish = classify_finish,
-                                                  .whole = classify_whole,
-                                                  .destroy = state_destroy};
-static const struct gen_format classify_format = {.id_prefix = "classify", .events = &classify_events};
+static const struct response_shape classify_shape = {.id_prefix = "classify_",
+                                               .options = classify_options,
+                                               .finish = classify_finish,
+                                               .whole = classify_whole,
+                                               .destroy = state_destroy};
 
 /* ---- labels ---- */
 
@@ -404,7 +396,7 @@ void route_classify(struct http_conn *c)
     if (rc == 0) rc = read_body(c, body, s, &p, &e);
     json_decref(body);
     if (rc == 0) {
-        generation_start(c, &classify_format, &p, s);
+        generation_start(c, &classify_shape, &p, s);
         return;
     }
     gen_params_deinit(&p);

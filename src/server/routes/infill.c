@@ -2,116 +2,15 @@
  *
  * {input_prefix, input_suffix, input_extra: [{filename, text}], prompt (the beginning of the answer), ...}; the fields of
  * /v1/completions work too. What is too long for the context is cut: the front of the prefix, the end of the suffix.
- * The answer is llama-server's: {content, stop, ...}, streamed as data lines of it.
  */
-#include <string.h>
 #include "base/mem.h"
 #include "server/dialects/fim.h"
 #include "server/dialects/foreign.h"
-#include "server/dialects/generation.h"
-#include "server/params/json_out.h"
 #include "server/dialects/request_body.h"
+#include "server/dialects/shapes.h"
 #include "server/routes/routes.h"
 
 #define MARGIN_TOKENS 64u                /* marks and names beside the texts */
-
-struct infill_state { struct buf text; };
-
-static void state_destroy(void *state)
-{
-    struct infill_state *s = state;
-
-    if (!s) return;
-    buf_deinit(&s->text);
-    mem_free(s);
-}
-
-static void put_content(const char *s, size_t n, bool stop, const struct choice *c, struct buf *out)
-{
-    buf_puts(out, "{\"index\":0,\"content\":");
-    json_put_string(out, n ? s : "", n);
-    buf_printf(out, ",\"tokens\":[],\"id_slot\":-1,\"stop\":%s,\"tokens_predicted\":%u,\"tokens_evaluated\":%u",
-               stop ? "true" : "false", c->usage.n_generated, c->usage.n_prompt);
-}
-
-static void put_last(const struct generation *g, struct choice *c, const struct buf *text, struct buf *out)
-{
-    const char *model = g->server->info.model_id;
-    const struct rd_usage *u = &c->usage;
-
-    put_content(text->data, text->n, true, c, out);
-    buf_puts(out, ",\"model\":");
-    json_put_string(out, model, strlen(model));
-    buf_printf(out, ",\"stop_type\":\"%s\",\"stopping_word\":",
-               c->finish == RD_FINISH_LENGTH ? "limit" : c->stop_string ? "word" : "eos");
-    json_put_string(out, c->stop_string ? c->stop_string : "", c->stop_string ? strlen(c->stop_string) : 0);
-    buf_printf(out, ",\"truncated\":false,\"tokens_cached\":%u,\"timings\":{\"cache_n\":%u,\"prompt_n\":%u", u->n_cached,
-               u->n_cached, u->n_prompt - u->n_cached);
-    json_put_field(out, "prompt_ms", u->prompt_ms);
-    buf_printf(out, ",\"predicted_n\":%u", u->n_generated);
-    json_put_field(out, "predicted_ms", u->predicted_ms);
-    buf_puts(out, "}");
-    generation_put_collected(g, c, "completion_probabilities", out);
-    buf_puts(out, "}");
-}
-
-static void infill_open(struct generation *g, struct choice *c, struct buf *out)
-{
-    (void)g;
-    (void)c;
-    (void)out;
-}
-
-static void infill_delta(struct generation *g, struct choice *c, const struct rd_delta *d, struct buf *out)
-{
-    struct infill_state *s = g->state;
-
-    if (d->text_bytes == 0) return;
-    if (!g->streaming) {
-        buf_append(&s->text, d->text, d->text_bytes);
-        if (s->text.failed) out->failed = true;
-        return;
-    }
-    buf_puts(out, "data: ");
-    put_content(d->text, d->text_bytes, false, c, out);
-    generation_put_collected(g, c, "completion_probabilities", out);
-    buf_puts(out, "}\n\n");
-}
-
-static void infill_finish(struct generation *g, struct choice *c, struct buf *out)
-{
-    const struct infill_state *s = g->state;
-
-    if (!g->streaming) return;
-    buf_puts(out, "data: ");
-    put_last(g, c, &s->text, out);
-    buf_puts(out, "\n\n");
-}
-
-static void infill_whole(struct generation *g, struct choice *c, struct buf *out)
-{
-    const struct infill_state *s = g->state;
-
-    put_last(g, c, &s->text, out);
-}
-
-static void infill_error(struct generation *g, const struct api_error *e, struct buf *out)
-{
-    (void)g;
-    buf_puts(out, "data: ");
-    dialect_openai.put_error(e, out);
-    buf_puts(out, "\n\n");
-}
-
-static const struct gen_events infill_events = {.open = infill_open,
-                                                .delta = infill_delta,
-                                                .finish = infill_finish,
-                                                .whole = infill_whole,
-                                                .error = infill_error,
-                                                .ping = ": ping\n\n",
-                                                .destroy = state_destroy};
-static const struct gen_format infill_format = {
-    .id_prefix = "infill", .events = &infill_events, .collect = generation_collect_ids};
 
 /* What only this endpoint has; the rest is checked as in /v1/completions. */
 static int check_parts(const json_t *body, struct api_error *e)
@@ -183,10 +82,10 @@ void route_infill(struct http_conn *c)
     if (rc == 0) rc = make_prompt(c, body, &p, &e);
     json_decref(body);
     if (rc == 0) {
-        generation_start(c, &infill_format, &p, s);
+        generation_start(c, &infill_shape, &p, s);
         return;
     }
     gen_params_deinit(&p);
-    state_destroy(s);
+    infill_state_destroy(s);
     http_reply_error(c, &e);
 }

@@ -57,14 +57,6 @@ static void rerank_options(struct generation *g, struct choice *c, struct rd_req
     }
 }
 
-static void rerank_delta(struct generation *g, struct choice *c, const struct rd_delta *d, struct buf *out)
-{
-    (void)g;
-    (void)c;
-    (void)d;
-    (void)out;
-}
-
 static void rerank_finish(struct generation *g, struct choice *c, struct buf *out)
 {
     struct rerank_state *s = g->state;
@@ -111,8 +103,9 @@ static const json_t *document_text(const json_t *document)
     return json_is_object(document) ? json_object_get(document, "text") : document;
 }
 
-static void rerank_whole(struct generation *g, struct choice *c, struct buf *out)
+static void rerank_whole(struct generation *g, struct buf *out)
 {
+    struct choice *c = &g->choices[0];
     struct rerank_state *s = g->state;
     const char *model = g->server->info.model_id;
     uint32_t n_prompt = 0, n_cached = 0;
@@ -145,12 +138,11 @@ static void rerank_whole(struct generation *g, struct choice *c, struct buf *out
                n_prompt, n_prompt, n_cached, s->version, n_prompt);
 }
 
-static const struct gen_events rerank_events = {.options = rerank_options,
-                                                .delta = rerank_delta,
-                                                .finish = rerank_finish,
-                                                .whole = rerank_whole,
-                                                .destroy = state_destroy};
-static const struct gen_format rerank_format = {.id_prefix = "rerank", .events = &rerank_events};
+static const struct response_shape rerank_shape = {.id_prefix = "rerank_",
+                                               .options = rerank_options,
+                                               .finish = rerank_finish,
+                                               .whole = rerank_whole,
+                                               .destroy = state_destroy};
 
 /* ---- in ---- */
 
@@ -281,7 +273,7 @@ static void run(struct http_conn *c, char version)
     if (rc == 0) rc = read_body(c, body, s, &p, &e);
     json_decref(body);
     if (rc == 0) {
-        generation_start(c, &rerank_format, &p, s);
+        generation_start(c, &rerank_shape, &p, s);
         return;
     }
     gen_params_deinit(&p);

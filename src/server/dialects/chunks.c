@@ -1,25 +1,12 @@
-/* server/dialects/gen_write.c - shapes of API.md 1.1 and 1.2 that chat and text completions share. */
-#include "server/dialects/gen_write.h"
+/* server/dialects/chunks.c - the frame, the choices in it, usage and timings. */
+#include "server/dialects/chunks.h"
 #include <string.h>
 #include "base/clock.h"
 #include "base/mem.h"
+#include "server/dialects/answer_parts.h"
 #include "server/dialects/dialect.h"
 #include "server/params/json_out.h"
 #include "server/dialects/prompt_prints.h"
-
-void generation_usage(const struct generation *g, struct rd_usage *u)
-{
-    memset(u, 0, sizeof(*u));
-    for (uint32_t i = 0; i < g->n_choices; i++) {
-        const struct rd_usage *c = &g->choices[i].usage;
-
-        u->n_generated += c->n_generated;
-        u->n_reasoning += c->n_reasoning;
-        if (i % (uint32_t)g->p.best_of) continue;
-        u->n_prompt += c->n_prompt;
-        u->n_cached += c->n_cached;
-    }
-}
 
 static void put_usage(const struct generation *g, struct buf *out)
 {
@@ -97,11 +84,13 @@ static void put_frame(const struct generation *g, const char *object, struct buf
     buf_printf(out, ",\"system_fingerprint\":\"radish-%s\",\"choices\":[", rd_version());
 }
 
-void generation_make_frame(struct generation *g)
+int chunks_accept(struct generation *g, struct api_error *e)
 {
+    (void)e; /* without memory the first chunk fails */
     buf_puts(&g->frame, "data: ");
-    put_frame(g, g->format->chunk_object, &g->frame);
+    put_frame(g, g->shape->chunks->chunk_object, &g->frame);
     buf_puts(&g->frame, "{\"index\":");
+    return 0;
 }
 
 /* Once per token: copies, no formatting. */
@@ -109,8 +98,10 @@ static void begin_chunk(const struct generation *g, const struct choice *c, stru
 {
     if (g->frame.failed) out->failed = true;
     buf_append(out, g->frame.data, g->frame.n);
-    if (c->index < 10) buf_putc(out, (char)('0' + c->index));
-    else buf_printf(out, "%u", c->index);
+    if (c->index < 10)
+        buf_putc(out, (char)('0' + c->index));
+    else
+        buf_printf(out, "%u", c->index);
     buf_putc(out, ',');
 }
 
@@ -146,57 +137,6 @@ static void end_chunk(const struct generation *g, struct choice *c, struct buf *
     if (g->p.include_usage) buf_puts(out, ",\"usage\":null");
 }
 
-/* {"token":..,"logprob":..,"bytes":[..], without its closing brace; with_id: "id" before them. */
-static void put_token(const struct generation *g, int32_t token, float logprob, bool with_id, struct buf *out)
-{
-    size_t n = 0;
-    const char *s = rd_token_bytes(g->server->engine, token, &n);
-
-    buf_putc(out, '{');
-    if (with_id) buf_printf(out, "\"id\":%d,", token);
-    buf_puts(out, "\"token\":");
-    json_put_string(out, s, n);
-    json_put_field(out, "logprob", (double)logprob);
-    buf_puts(out, ",\"bytes\":[");
-    for (size_t i = 0; i < n; i++) buf_printf(out, "%s%u", i ? "," : "", (unsigned)(unsigned char)s[i]);
-    buf_puts(out, "]");
-}
-
-static void collect(struct generation *g, struct choice *c, const struct rd_event *ev, bool with_id)
-{
-    struct buf *out = &c->logprobs;
-
-    if (!ev) return;                                        /* there is no echo */
-    if (out->n) buf_putc(out, ',');
-    put_token(g, ev->token, ev->logprob, with_id, out);
-    buf_puts(out, ",\"top_logprobs\":[");
-    for (uint32_t i = 0; i < ev->n_top && i < (uint32_t)g->p.top_logprobs; i++) {
-        if (i) buf_putc(out, ',');
-        put_token(g, ev->top[i].token, ev->top[i].logprob, with_id, out);
-        buf_putc(out, '}');
-    }
-    buf_puts(out, "]}");
-}
-
-void generation_collect_tokens(struct generation *g, struct choice *c, const struct rd_event *ev)
-{
-    collect(g, c, ev, false);
-}
-
-void generation_collect_ids(struct generation *g, struct choice *c, const struct rd_event *ev)
-{
-    collect(g, c, ev, true);
-}
-
-void generation_put_collected(const struct generation *g, struct choice *c, const char *name, struct buf *out)
-{
-    if (!g->p.logprobs || (g->streaming && c->logprobs.n == 0)) return;
-    buf_printf(out, ",\"%s\":[", name);
-    buf_append(out, c->logprobs.data, c->logprobs.n);
-    buf_puts(out, "]");
-    buf_clear(&c->logprobs);
-}
-
 /* The lists of log probabilities went out with a chunk. */
 static void clear_logprobs(struct choice *c)
 {
@@ -206,21 +146,16 @@ static void clear_logprobs(struct choice *c)
     buf_clear(&c->lp_offsets);
 }
 
-void generation_put_open(struct generation *g, struct choice *c, struct buf *out)
+void chunks_begin(struct generation *g, struct choice *c, struct buf *out)
 {
     struct buf open = {0};
 
-    c->opened = true;
-    if (g->format->events) {
-        if (g->streaming) g->format->events->open(g, c, out);
-        return;
-    }
     if (!g->streaming) {
-        if (g->p.echo) generation_put_prompt(g, c, &c->text);
-        if (g->p.echo && g->p.logprobs) g->format->collect(g, c, NULL);
+        if (g->p.echo) answer_put_prompt(g, c, &c->text);
+        if (g->p.echo && g->p.logprobs) g->shape->collect(g, c, NULL);
         return;
     }
-    if (g->format->put_open(g, c, &open)) {
+    if (g->shape->chunks->put_open(g, c, &open)) {
         begin_chunk(g, c, out);
         buf_append(out, open.data, open.n);
         end_chunk(g, c, out);
@@ -231,56 +166,76 @@ void generation_put_open(struct generation *g, struct choice *c, struct buf *out
     buf_deinit(&open);
 }
 
-void generation_keep_delta(struct choice *c, const struct rd_delta *d)
+static void keep_delta(struct choice *c, const struct rd_delta *d)
 {
     switch (d->type) {
-    case RD_DELTA_CONTENT: buf_append(&c->text, d->text, d->text_bytes); break;
-    case RD_DELTA_REASONING: buf_append(&c->reasoning, d->text, d->text_bytes); break;
+    case RD_DELTA_CONTENT:
+        buf_append(&c->text, d->text, d->text_bytes);
+        break;
+    case RD_DELTA_REASONING:
+        buf_append(&c->reasoning, d->text, d->text_bytes);
+        break;
     case RD_DELTA_CALL_BEGIN:
         buf_printf(&c->calls, "%s{\"id\":\"%s\",\"type\":\"function\",\"function\":{\"name\":", d->index ? "," : "",
                    d->id);
         json_put_string(&c->calls, d->text, d->text_bytes);
         buf_puts(&c->calls, ",\"arguments\":\"");
         break;
-    case RD_DELTA_CALL_ARGUMENTS: buf_put_json(&c->calls, d->text, d->text_bytes); break;
-    case RD_DELTA_CALL_END: buf_puts(&c->calls, "\"}}"); break;
+    case RD_DELTA_CALL_ARGUMENTS:
+        buf_put_json(&c->calls, d->text, d->text_bytes);
+        break;
+    case RD_DELTA_CALL_END:
+        buf_puts(&c->calls, "\"}}");
+        break;
     }
 }
 
-void generation_put_delta(struct generation *g, struct choice *c, const struct rd_delta *d, struct buf *out)
+void chunks_delta(struct generation *g, struct choice *c, const struct rd_delta *d, struct buf *out)
 {
+    if (!g->streaming) {
+        keep_delta(c, d);
+        return;
+    }
+    if (d->type == RD_DELTA_CALL_END) return;
     begin_chunk(g, c, out);
-    g->format->put_delta(g, c, d, out);
+    g->shape->chunks->put_delta(g, c, d, out);
     end_chunk(g, c, out);
     buf_puts(out, "}\n\n");
     clear_logprobs(c);
 }
 
-void generation_put_progress(struct generation *g, struct choice *c, bool begins, struct buf *out)
+void chunks_flush(struct generation *g, struct choice *c, struct buf *out)
+{
+    static const struct rd_delta nothing = {.type = RD_DELTA_CONTENT, .text = "", .id = ""};
+
+    if (g->streaming && c->logprobs.n) chunks_delta(g, c, &nothing, out);
+}
+
+void chunks_progress(struct generation *g, struct choice *c, bool begins, struct buf *out)
 {
     static const struct rd_delta nothing = {.type = RD_DELTA_CONTENT, .text = "", .id = ""};
     struct rd_progress p;
 
     rd_request_progress(c->request, &p);
-    if (begins) p.n_done = p.n_cached = 0;
-    else if (p.n_done == 0) p.n_done = p.n_cached = c->usage.n_cached;          /* all of it was there */
+    if (begins)
+        p.n_done = p.n_cached = 0;
+    else if (p.n_done == 0)
+        p.n_done = p.n_cached = c->usage.n_cached; /* all of it was there */
     g->n_progress = p.n_done;
     begin_chunk(g, c, out);
-    g->format->put_delta(g, c, &nothing, out);
+    g->shape->chunks->put_delta(g, c, &nothing, out);
     end_chunk(g, c, out);
     buf_printf(out, ",\"prompt_progress\":{\"total\":%u,\"cache\":%u,\"processed\":%u,\"time_ms\":%llu}}\n\n",
                p.n_prompt, p.n_cached, p.n_done,
                (unsigned long long)((clock_now_ns(clock_system()) - g->begun_ns) / 1000000));
 }
 
-void generation_put_finish(struct generation *g, struct choice *c, struct buf *out)
+void chunks_finish(struct generation *g, struct choice *c, struct buf *out)
 {
-    if (g->format->events) {
-        g->format->events->finish(g, c, out);
-        return;
-    }
+    if (g->p.has_prompt_logprobs) answer_keep_prompt_logprobs(g, c);
+    if (!g->streaming) return;
     begin_chunk(g, c, out);
-    g->format->put_finish(g, c, out);
+    g->shape->chunks->put_finish(g, c, out);
     end_chunk(g, c, out);
     put_diagnostics(g, out);
     buf_puts(out, ",\"timings\":");
@@ -288,12 +243,11 @@ void generation_put_finish(struct generation *g, struct choice *c, struct buf *o
     buf_puts(out, "}\n\n");
 }
 
-void generation_put_end(struct generation *g, struct buf *out)
+void chunks_end(struct generation *g, struct buf *out)
 {
-    if (g->format->events) return;
     if (g->p.include_usage) {
         buf_puts(out, "data: ");
-        put_frame(g, g->format->chunk_object, out);
+        put_frame(g, g->shape->chunks->chunk_object, out);
         buf_puts(out, "],\"usage\":");
         put_usage(g, out);
         buf_puts(out, "}\n\n");
@@ -301,102 +255,12 @@ void generation_put_end(struct generation *g, struct buf *out)
     buf_puts(out, "data: [DONE]\n\n");
 }
 
-void generation_put_error(struct generation *g, const struct api_error *e, struct buf *out)
+void chunks_error(struct generation *g, const struct api_error *e, struct buf *out)
 {
-    if (g->format->events) {
-        g->format->events->error(g, e, out);
-        return;
-    }
+    (void)g;
     buf_puts(out, "data: ");
     dialect_openai.put_error(e, out);
     buf_puts(out, "\n\ndata: [DONE]\n\n");
-}
-
-const char *generation_finish_text(const struct choice *c)
-{
-    if (c->finish == RD_FINISH_LENGTH) return "length";
-    return c->n_calls ? "tool_calls" : "stop";
-}
-
-void generation_put_stop_reason(const struct choice *c, struct buf *out)
-{
-    buf_puts(out, "\"stop_reason\":");
-    if (c->stop_string) json_put_string(out, c->stop_string, strlen(c->stop_string));
-    else if (c->stop_token >= 0) buf_printf(out, "%d", c->stop_token);
-    else buf_puts(out, "null");
-}
-
-void generation_put_prompt(struct generation *g, const struct choice *c, struct buf *out)
-{
-    const struct prompt *prompt = &g->p.prompts[c->prompt_index];
-    char *text = NULL;
-    size_t n = 0;
-
-    if (prompt->text) {
-        buf_append(out, prompt->text, prompt->n_text);
-        return;
-    }
-    if (rd_detokenize(g->server->engine, prompt->tokens, prompt->n_tokens, true, &text, &n, NULL) == RD_OK)
-        buf_append(out, text, n);
-    else out->failed = true;
-    rd_free(text);
-}
-
-uint32_t generation_n_top(const struct generation *g)
-{
-    int64_t of_prompt = g->p.has_prompt_logprobs ? g->p.prompt_logprobs : 0;
-
-    return (uint32_t)(g->p.top_logprobs > of_prompt ? g->p.top_logprobs : of_prompt);
-}
-
-static void put_ranked(const struct generation *g, const struct rd_logprob *t, uint32_t rank, struct buf *out)
-{
-    size_t n = 0;
-    const char *s = rd_token_bytes(g->server->engine, t->token, &n);
-
-    buf_printf(out, "\"%d\":{\"logprob\":", t->token);
-    json_put_number(out, (double)t->logprob);
-    buf_printf(out, ",\"rank\":%u,\"decoded_token\":", rank);
-    json_put_string(out, s, n);
-    buf_putc(out, '}');
-}
-
-void generation_keep_prompt_logprobs(const struct generation *g, struct choice *c)
-{
-    uint32_t n, n_ranks, stride = generation_n_top(g), n_top = (uint32_t)g->p.prompt_logprobs;
-    const struct rd_logprob *top, *own = rd_request_prompt_logprobs(c->request, &top, &n);
-    const uint32_t *ranks = rd_request_prompt_ranks(c->request, &n_ranks);
-    struct buf *out = &c->prompt_logprobs;
-
-    if (!own || !ranks) return;
-    buf_puts(out, "[null");
-    for (uint32_t i = 1; i < n; i++) {
-        buf_puts(out, ",{");
-        put_ranked(g, &own[i], ranks[i], out);
-        for (uint32_t k = 0; k < n_top; k++) {
-            const struct rd_logprob *t = &top[(size_t)i * stride + k];
-
-            if (t->token == own[i].token) continue;
-            buf_putc(out, ',');
-            put_ranked(g, t, k + 1, out);
-        }
-        buf_putc(out, '}');
-    }
-    buf_putc(out, ']');
-}
-
-void generation_put_prompt_logprobs(const struct generation *g, const struct choice *c, struct buf *out)
-{
-    uint32_t first = c->prompt_index * (uint32_t)g->p.best_of;
-
-    for (uint32_t i = first; g->p.has_prompt_logprobs && i < first + (uint32_t)g->p.best_of; i++) {
-        const struct buf *list = &g->choices[i].prompt_logprobs;
-
-        if (!list->n) continue;
-        buf_puts(out, ",\"prompt_logprobs\":");
-        buf_append(out, list->data, list->n);
-        return;
-    }
 }
 
 /* Mean log probability per token: higher is better. */
@@ -429,29 +293,25 @@ static void choose_best(struct generation *g)
     }
 }
 
-void generation_put_whole(struct generation *g, struct buf *out)
+void chunks_whole(struct generation *g, struct buf *out)
 {
     bool first = true;
 
-    if (g->format->events) {
-        g->format->events->whole(g, &g->choices[0], out);
-        return;
-    }
     choose_best(g);
-    put_frame(g, g->format->object, out);
+    put_frame(g, g->shape->chunks->object, out);
     for (uint32_t i = 0; i < g->n_choices; i++) {
         struct choice *c = &g->choices[i];
 
         if (i % (uint32_t)g->p.best_of >= (uint32_t)g->p.n) continue;
         buf_printf(out, "%s{\"index\":%u,", first ? "" : ",", c->index);
-        g->format->put_whole(g, c, out);
+        g->shape->chunks->put_whole(g, c, out);
         put_token_ids(g, c, out);
         buf_puts(out, "}");
         first = false;
     }
     buf_putc(out, ']');
     put_prompt_ids(g, &g->choices[0], true, out);
-    if (g->p.chat) generation_put_prompt_logprobs(g, &g->choices[0], out);
+    if (g->p.chat) answer_put_prompt_logprobs(g, &g->choices[0], out);
     buf_puts(out, ",\"usage\":");
     put_usage(g, out);
     put_diagnostics(g, out);

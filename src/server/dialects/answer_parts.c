@@ -1,0 +1,139 @@
+/* server/dialects/answer_parts.c - see the header. */
+#include "server/dialects/answer_parts.h"
+#include <string.h>
+#include "server/params/json_out.h"
+
+/* {"token":..,"logprob":..,"bytes":[..], without its closing brace; with_id: "id" before them. */
+static void put_token(const struct generation *g, int32_t token, float logprob, bool with_id, struct buf *out)
+{
+    size_t n = 0;
+    const char *s = rd_token_bytes(g->server->engine, token, &n);
+
+    buf_putc(out, '{');
+    if (with_id) buf_printf(out, "\"id\":%d,", token);
+    buf_puts(out, "\"token\":");
+    json_put_string(out, s, n);
+    json_put_field(out, "logprob", (double)logprob);
+    buf_puts(out, ",\"bytes\":[");
+    for (size_t i = 0; i < n; i++) buf_printf(out, "%s%u", i ? "," : "", (unsigned)(unsigned char)s[i]);
+    buf_puts(out, "]");
+}
+
+static void collect(struct generation *g, struct choice *c, const struct rd_event *ev, bool with_id)
+{
+    struct buf *out = &c->logprobs;
+
+    if (!ev) return; /* there is no echo */
+    if (out->n) buf_putc(out, ',');
+    put_token(g, ev->token, ev->logprob, with_id, out);
+    buf_puts(out, ",\"top_logprobs\":[");
+    for (uint32_t i = 0; i < ev->n_top && i < (uint32_t)g->p.top_logprobs; i++) {
+        if (i) buf_putc(out, ',');
+        put_token(g, ev->top[i].token, ev->top[i].logprob, with_id, out);
+        buf_putc(out, '}');
+    }
+    buf_puts(out, "]}");
+}
+
+void answer_collect_tokens(struct generation *g, struct choice *c, const struct rd_event *ev)
+{
+    collect(g, c, ev, false);
+}
+
+void answer_collect_ids(struct generation *g, struct choice *c, const struct rd_event *ev)
+{
+    collect(g, c, ev, true);
+}
+
+void answer_put_collected(const struct generation *g, struct choice *c, const char *name, struct buf *out)
+{
+    if (!g->p.logprobs || (g->streaming && c->logprobs.n == 0)) return;
+    buf_printf(out, ",\"%s\":[", name);
+    buf_append(out, c->logprobs.data, c->logprobs.n);
+    buf_puts(out, "]");
+    buf_clear(&c->logprobs);
+}
+
+const char *answer_finish_text(const struct choice *c)
+{
+    if (c->finish == RD_FINISH_LENGTH) return "length";
+    return c->n_calls ? "tool_calls" : "stop";
+}
+
+void answer_put_stop_reason(const struct choice *c, struct buf *out)
+{
+    buf_puts(out, "\"stop_reason\":");
+    if (c->stop_string)
+        json_put_string(out, c->stop_string, strlen(c->stop_string));
+    else if (c->stop_token >= 0)
+        buf_printf(out, "%d", c->stop_token);
+    else
+        buf_puts(out, "null");
+}
+
+void answer_put_prompt(struct generation *g, const struct choice *c, struct buf *out)
+{
+    const struct prompt *prompt = &g->p.prompts[c->prompt_index];
+    char *text = NULL;
+    size_t n = 0;
+
+    if (prompt->text) {
+        buf_append(out, prompt->text, prompt->n_text);
+        return;
+    }
+    if (rd_detokenize(g->server->engine, prompt->tokens, prompt->n_tokens, true, &text, &n, NULL) == RD_OK)
+        buf_append(out, text, n);
+    else
+        out->failed = true;
+    rd_free(text);
+}
+
+static void put_ranked(const struct generation *g, const struct rd_logprob *t, uint32_t rank, struct buf *out)
+{
+    size_t n = 0;
+    const char *s = rd_token_bytes(g->server->engine, t->token, &n);
+
+    buf_printf(out, "\"%d\":{\"logprob\":", t->token);
+    json_put_number(out, (double)t->logprob);
+    buf_printf(out, ",\"rank\":%u,\"decoded_token\":", rank);
+    json_put_string(out, s, n);
+    buf_putc(out, '}');
+}
+
+void answer_keep_prompt_logprobs(const struct generation *g, struct choice *c)
+{
+    uint32_t n, n_ranks, stride = generation_n_top(g), n_top = (uint32_t)g->p.prompt_logprobs;
+    const struct rd_logprob *top, *own = rd_request_prompt_logprobs(c->request, &top, &n);
+    const uint32_t *ranks = rd_request_prompt_ranks(c->request, &n_ranks);
+    struct buf *out = &c->prompt_logprobs;
+
+    if (!own || !ranks) return;
+    buf_puts(out, "[null");
+    for (uint32_t i = 1; i < n; i++) {
+        buf_puts(out, ",{");
+        put_ranked(g, &own[i], ranks[i], out);
+        for (uint32_t k = 0; k < n_top; k++) {
+            const struct rd_logprob *t = &top[(size_t)i * stride + k];
+
+            if (t->token == own[i].token) continue;
+            buf_putc(out, ',');
+            put_ranked(g, t, k + 1, out);
+        }
+        buf_putc(out, '}');
+    }
+    buf_putc(out, ']');
+}
+
+void answer_put_prompt_logprobs(const struct generation *g, const struct choice *c, struct buf *out)
+{
+    uint32_t first = c->prompt_index * (uint32_t)g->p.best_of;
+
+    for (uint32_t i = first; g->p.has_prompt_logprobs && i < first + (uint32_t)g->p.best_of; i++) {
+        const struct buf *list = &g->choices[i].prompt_logprobs;
+
+        if (!list->n) continue;
+        buf_puts(out, ",\"prompt_logprobs\":");
+        buf_append(out, list->data, list->n);
+        return;
+    }
+}
