@@ -15,7 +15,37 @@ TAG = {
 }
 THINK = {"type": "tag", "begin": "<think>", "content": {"type": "any_text"}, "end": "</think>"}
 SEQUENCE = {"type": "sequence", "elements": [THINK, {"type": "json_schema", "json_schema": {"type": "boolean"}}]}
+# As guidance writes them for vLLM: select, gen with a stop text or a stop expression, substring, json.
+GUIDED = """%llguidance {"no_forcing": true}
+
+start: "It is " a ": " b c SUBSTRING d
+a[capture]: A
+A: "good"
+     | "bad"
+b[capture, max_tokens=20, stop="\\n"]: B
+B: /(?s:.*)/
+c[capture="c", temperature=0.3, suffix=/x+y/]: /[a-z]*/
+SUBSTRING: %regex {
+  "substring_chunks": ["a", " ", "bc"]
+}
+d[capture, max_tokens=100]: %json {
+  "type": "integer"
+}
+"""
 CASES = [
+    (
+        "ebnf",
+        GUIDED,
+        ["It is bad: free text\naxxya bc7", "It is good: \nxy12"],
+        ["It is bad: free\ntext\nxy1", "It is bad: a\nxyxy1", "It is bad: a\nxyac1", "It is bad: a\nxy"],
+    ),
+    (
+        "ebnf",
+        'start: %regex {"substring_words": "one two"}',
+        ["one two", "two", "", "one "],
+        ["onetwo", "two one", "on"],
+    ),
+    ("ebnf", 'start: %regex {"substring_chars": "añb"}', ["añ", "ñb", "", "b"], ["ab", "ba"]),
     ("gbnf", GBNF, ["a,bc", '"xy"'], ['"wxyz"', ",a", "a,"]),
     ("gbnf", SUM, ["1+2", "(1-x)+3"], ["(1", "1+"]),
     ("gbnf", 'root ::= root root | "a"', ["a" * 30], ["", "ab"]),
@@ -109,6 +139,11 @@ REFUSED = [
     ("gbnf", 'root ::= "a" | (', "line 1, column 17"),
     ("ebnf", 'start: "a" & "b"', "operator"),
     ("ebnf", "start: x\n%import python.NAME", "import"),
+    ("ebnf", 'start[lazy]: "a"', "line 1, column 7: an attribute"),
+    ("ebnf", 'start[stop=x]: "a"', "an attribute"),
+    ("ebnf", 'start[capture: "a"', "without their ]"),
+    ("ebnf", 'start: %regex {"substring": "a"}', "only substring_chunks"),
+    ("ebnf", "%llguidance {", "not a JSON object"),
     ("choice", [], "at least one string"),
     ("structural_tag", {"format": {"type": "qwen_xml_parameter"}}, "#/format/type"),
     ("structural_tag", {**TAG, "triggers": ["<other"]}, "begins with none of the triggers"),

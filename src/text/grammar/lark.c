@@ -5,8 +5,12 @@
  *     %ignore /[ \t]+/                           may stand before, between and behind terminals of rules
  *     %import common.INT -> NUMBER
  *     args: %json { "type": "object" }           a JSON schema
+ *     part: %regex { "substring_words": "a b" }  words in a row of a text
+ *     line[capture, stop="!"]: /[a-z!]+/         a rule with attributes; what is captured says nothing to a grammar
+ *     %llguidance { }                            options of that library: nothing to a grammar
  *
- * As a grammar: a terminal is no longest match, it is any of its texts.
+ * A rule's max_tokens and temperature are of tokens, not of text: they are not held. As a grammar: a terminal is no
+ * longest match, it is any of its texts.
  */
 #include <stdio.h>
 #include <string.h>
@@ -21,7 +25,7 @@
 
 #define MAX_DEPTH 200u
 
-struct rule {
+                          struct rule {
     grammar_node node;
     bool defined;
     size_t used_at;
@@ -273,12 +277,11 @@ static grammar_node special_token(struct reader *r)
     return 0;
 }
 
-static grammar_node inline_schema(struct reader *r)
+/* The JSON object or list that comes next; the caller's. NULL: failed. */
+static json_t *inline_json(struct reader *r, const char *what)
 {
-    struct schema_options o = {.spaces = JSON_SPACES_PLAIN};
     json_error_t why = {.text = ""};
     size_t depth = 0, end;
-    grammar_node node = 0;
     bool in_text = false;
     json_t *v;
 
@@ -296,13 +299,72 @@ static grammar_node inline_schema(struct reader *r)
             break;
     }
     v = end < r->n ? json_loadb(r->text + r->at, end + 1 - r->at, JSON_ALLOW_NUL, &why) : NULL;
-    if (v) r->at = end + 1;
-    if (!v && end < r->n && json_error_code(&why) == json_error_out_of_memory)
+    if (v)
+        r->at = end + 1;
+    else if (end < r->n && json_error_code(&why) == json_error_out_of_memory)
         fail(r, RD_E_NOMEM, r->at, "out of memory");
-    else if (!v)
-        wrong(r, "%json: not a JSON schema");
     else
-        node = grammar_from_schema(r->b, v, &o);
+        wrong(r, what);
+    return v;
+}
+
+static grammar_node inline_schema(struct reader *r)
+{
+    struct schema_options o = {.spaces = JSON_SPACES_PLAIN};
+    json_t *v = inline_json(r, "%json: not a JSON schema");
+    grammar_node node = v ? grammar_from_schema(r->b, v, &o) : 0;
+
+    json_decref(v);
+    return node;
+}
+
+/* How long the piece at the beginning of s is: a word, what stands between two words, or a character. */
+static size_t piece_length(const char *s, size_t n, bool words)
+{
+    uint32_t c;
+    size_t i = 0;
+    int used = n ? utf8_decode(s, n, &c) : 0;
+
+    if (!words || used <= 0) return used > 0 ? (size_t)used : n;
+    while (i < n && strchr(" \t\r\n", s[i]) == NULL) i++;
+    return i ? i : 1;
+}
+
+/* Pieces in a row, from any to any, or none: of each the rest behind it, which may be left off anywhere. */
+static grammar_node pieces_in_a_row(struct reader *r, const grammar_node *pieces, size_t n)
+{
+    struct node_list ways = {0};
+    grammar_node rest = grammar_empty(r->b);
+
+    for (size_t i = n; i-- > 0;) {
+        rest = grammar_maybe(r->b, grammar_pair(r->b, pieces[i], rest));
+        node_list_add(r->b, &ways, rest);
+    }
+    return n ? node_list_alt(r->b, &ways) : rest;
+}
+
+static grammar_node substring(struct reader *r)
+{
+    json_t *v = inline_json(r, "%regex: not JSON"), *chunks = json_object_get(v, "substring_chunks"), *text;
+    struct node_list pieces = {0};
+    bool words = (text = json_object_get(v, "substring_words")) != NULL;
+    grammar_node node = 0;
+
+    if (!text) text = json_object_get(v, "substring_chars");
+    for (size_t i = 0; i < json_array_size(chunks); i++) {
+        const json_t *c = json_array_get(chunks, i);
+
+        if (!json_is_string(c)) wrong(r, "%regex: substring_chunks: wanted strings");
+        node_list_add(r->b, &pieces, grammar_text(r->b, json_string_value(c), json_string_length(c)));
+    }
+    for (size_t at = 0, n; !r->failed && json_is_string(text) && at < json_string_length(text); at += n) {
+        n = piece_length(json_string_value(text) + at, json_string_length(text) - at, words);
+        node_list_add(r->b, &pieces, grammar_text(r->b, json_string_value(text) + at, n));
+    }
+    if (v && !json_is_array(chunks) && !json_is_string(text))
+        fail(r, RD_E_UNSUPPORTED, r->at, "%regex: only substring_chunks, substring_words and substring_chars");
+    if (!r->failed) node = pieces_in_a_row(r, pieces.v, pieces.n);
+    mem_free(pieces.v);
     json_decref(v);
     return node;
 }
@@ -326,6 +388,7 @@ static grammar_node atom(struct reader *r, unsigned depth)
     }
     if (pass(r, "\"")) return terminal(r, text_or_range(r));
     if (pass(r, "/")) return terminal(r, regex(r));
+    if (pass(r, "%regex")) return terminal(r, substring(r));
     if (pass(r, "%json")) return terminal(r, inline_schema(r));
     if (peek(r) == '<') return terminal(r, special_token(r));
     if (peek(r) == '(' || peek(r) == '[') {
@@ -490,10 +553,65 @@ static void import(struct reader *r)
     }
 }
 
+static grammar_node any_text(struct reader *r)
+{
+    return grammar_repeat(r->b, grammar_class(r->b, NULL, 0, true), 0, GRAMMAR_UNBOUNDED);
+}
+
+/* [capture, max_tokens=20, stop="\n"]: 0 or what the rule's text ends with, and holds nowhere else (llguidance calls it
+ * stop where it is not of the captured text, suffix where it is: one to a grammar). */
+static grammar_node attributes(struct reader *r)
+{
+    static const char *const of_captures[] = {"capture", "stop_capture"}, *const of_tokens[] = {"max_tokens",
+                                                                                                "temperature"};
+    grammar_node stop = 0;
+
+    do {
+        size_t from, n;
+        const char *name;
+        bool known = false, valued;
+
+        skip_blanks(r);
+        from = r->at;
+        name = r->text + from;
+        n = name_length(r);
+        r->at += n;
+        skip_blanks(r);
+        valued = pass(r, "=");
+        skip_blanks(r);
+        for (size_t i = 0; i < 2; i++) {
+            if (n == strlen(of_captures[i]) && memcmp(name, of_captures[i], n) == 0) {
+                struct buf ignored = {0};
+
+                known = true;
+                if (valued && pass(r, "\"")) quoted(r, &ignored);
+                buf_deinit(&ignored);
+            }
+            if (n == strlen(of_tokens[i]) && memcmp(name, of_tokens[i], n) == 0) {
+                known = valued;
+                while (peek(r) == '.' || (peek(r) >= '0' && peek(r) <= '9')) r->at++;
+            }
+        }
+        if ((n == 4 && memcmp(name, "stop", n) == 0) || (n == 6 && memcmp(name, "suffix", n) == 0)) {
+            known = valued;
+            if (pass(r, "\""))
+                stop = text_or_range(r);
+            else if (pass(r, "/"))
+                stop = regex(r);
+            else
+                known = false;
+        }
+        if (!known) fail(r, RD_E_UNSUPPORTED, from, "an attribute of a rule that radish does not know");
+        skip_blanks(r);
+    } while (pass(r, ","));
+    if (!pass(r, "]")) wrong(r, "attributes without their ]");
+    return stop;
+}
+
 static void statement(struct reader *r, bool only_ignored)
 {
     struct rule *rule;
-    grammar_node node, body;
+    grammar_node node, body, stop = 0;
     const char *name;
     size_t n;
 
@@ -505,8 +623,10 @@ static void statement(struct reader *r, bool only_ignored)
             node_list_add(r->b, &r->ignored, alternatives(r, 0, false));
         else if (ignore)
             skip_line(r);
+        else if (pass(r, "%llguidance"))
+            json_decref(inline_json(r, "%llguidance: not a JSON object"));
         else if (!pass(r, "%import"))
-            fail(r, RD_E_UNSUPPORTED, r->at, "a directive other than %import and %ignore");
+            fail(r, RD_E_UNSUPPORTED, r->at, "a directive other than %import, %ignore and %llguidance");
         else if (!only_ignored)
             import(r);
         else
@@ -531,7 +651,8 @@ static void statement(struct reader *r, bool only_ignored)
         if (peek(r) == '-') r->at++;
         number(r);
     }
-    if (peek(r) == '[' || peek(r) == '{') fail(r, RD_E_UNSUPPORTED, r->at, "attributes or parameters of a rule");
+    if (pass(r, "[")) stop = attributes(r);
+    if (peek(r) == '{') fail(r, RD_E_UNSUPPORTED, r->at, "parameters of a rule");
     skip_blanks(r);
     if (!pass(r, ":")) wrong(r, "wanted name: ...");
     if (!rule || r->failed) return;
@@ -540,6 +661,11 @@ static void statement(struct reader *r, bool only_ignored)
     node = rule->node;
     r->in_terminal = is_terminal(name);
     body = alternatives(r, 0, false);
+    if (stop && !r->failed) {
+        grammar_node met = grammar_pair(r->b, any_text(r), grammar_pair(r->b, stop, any_text(r)));
+
+        body = grammar_pair(r->b, grammar_except(r->b, body, met), stop);
+    }
     if (!r->failed) grammar_define(r->b, node, body);
     if (peek(r) && peek(r) != '\n') wrong(r, "a group that was not opened");
 }
