@@ -10,9 +10,11 @@ import ctypes as c
 import importlib
 import json
 import os
+import signal
 import struct
 import subprocess
 import sys
+import time
 import types
 import venv
 from pathlib import Path
@@ -141,6 +143,9 @@ class Radish:
             raise Refused(self.why.value.decode(errors="replace"))
         return c.c_void_p(g)
 
+    def ends_in(self, schema, seconds):
+        return True
+
     def free(self, g):
         self.lib.bench_grammar_free(g)
 
@@ -191,11 +196,34 @@ class XGrammar:
 
     def compile(self, schema):
         try:
-            return self.compiler.compile_json_schema(
-                schema.decode(), any_whitespace=False, separators=tuple(ADD), strict_mode=False
-            )
+            return self.made(schema)
         except Exception as e:
             raise Refused(str(e)) from None
+
+    def made(self, schema):
+        return self.compiler.compile_json_schema(
+            schema.decode(), any_whitespace=False, separators=tuple(ADD), strict_mode=False
+        )
+
+    def ends_in(self, schema, seconds):
+        """Whether compiling ends in time and without a crash: tried in a child, for some schemas take it minutes."""
+        child = os.fork()
+        if not child:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            try:
+                self.made(schema)
+            except Exception:
+                pass
+            os._exit(0)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            done, status = os.waitpid(child, os.WNOHANG)
+            if done:
+                return status == 0
+            time.sleep(0.002)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        return False
 
     def free(self, g):
         pass
@@ -236,6 +264,9 @@ class LLGuidance:
 
     def version(self):
         return version("llguidance")
+
+    def ends_in(self, schema, seconds):
+        return True
 
     def compile(self, schema):
         options = {"whitespace_flexible": False, "item_separator": ADD[0], "key_separator": ADD[1]}

@@ -18,6 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/grammar"))
 import schema_gen  # noqa: E402
+import schema_order  # noqa: E402
 import schema_suite  # noqa: E402
 
 SOURCES = ("own", "draft7", "draft2020-12", "ocpp", "apis")
@@ -84,57 +85,6 @@ def load(sources):
     for source in sources:
         out += suite(source) if source.startswith("draft") else globals()[source]()
     return out
-
-
-def ordered(schema, root, v, depth=0):
-    """v with its members in the order in which the schema names them, as far as one look tells."""
-    if depth > 60:
-        return v
-    if isinstance(v, list):
-        return [ordered(schema, root, x, depth + 1) for x in v]
-    if not isinstance(v, dict):
-        return int(v) if isinstance(v, float) and v.is_integer() and abs(v) < 2**53 else v
-    rank = ranks(root)
-    names = sorted(v, key=lambda n: rank.get(n, len(rank)))
-    return {n: ordered(schema, root, v[n], depth + 1) for n in names}
-
-
-def ranks(schema):
-    """{name: where the schema first has it}; cached by the schema's identity while it lives."""
-    out = {}
-
-    def walk(s):
-        if isinstance(s, dict):
-            if isinstance(s.get("properties"), dict):
-                for n in s["properties"]:
-                    out.setdefault(n, len(out))
-            for word in ("const", "enum"):
-                given(s.get(word))
-            if isinstance(s.get("required"), list) and "properties" not in s:
-                for n in s["required"]:
-                    if isinstance(n, str):
-                        out.setdefault(n, len(out))
-            for x in s.values():
-                walk(x)
-        elif isinstance(s, list):
-            for x in s:
-                walk(x)
-
-    def given(v):
-        if isinstance(v, dict):
-            for n, x in v.items():
-                out.setdefault(n, len(out))
-                given(x)
-        elif isinstance(v, list):
-            for x in v:
-                given(x)
-
-    walk(schema)
-    return out
-
-
-def text_of(v):
-    return json.dumps(v, ensure_ascii=False)
 
 
 def made(schema, seed, n):

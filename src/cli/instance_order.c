@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/json_number.h"
+#include "text/grammar/char_set.h"
 
 #define MAX_DEPTH 200
 
@@ -105,9 +107,16 @@ static json_t *ordered(const json_t *ranks, const json_t *v, int depth)
     return out;
 }
 
-static void put_real(double v, struct buf *out)
+static void put_real(const json_t *number, struct buf *out)
 {
+    const char *written = json_number_text(number);
+    double v = json_real_value(number);
     char text[40];
+
+    if (written && json_number_is_whole(written)) { /* beyond 64 bits */
+        buf_puts(out, written);
+        return;
+    }
 
     for (int digits = 15; digits <= 17; digits++) {
         snprintf(text, sizeof(text), "%.*g", digits, v);
@@ -115,6 +124,19 @@ static void put_real(double v, struct buf *out)
     }
     buf_puts(out, text);
     if (!strpbrk(text, ".en")) buf_puts(out, ".0");
+}
+
+static void put_string(const char *s, size_t n, struct buf *out)
+{
+    char escaped[8];
+
+    buf_putc(out, '"');
+    for (size_t i = 0; i < n; i++) {
+        int k = (unsigned char)s[i] < 0x80 ? json_escaped_char((unsigned char)s[i], escaped) : 0;
+
+        buf_append(out, k ? escaped : s + i, k ? (size_t)k : 1);
+    }
+    buf_putc(out, '"');
 }
 
 static int append(const char *s, size_t n, void *to)
@@ -130,16 +152,15 @@ static void put(const json_t *v, struct buf *out, int depth)
     if (depth > MAX_DEPTH) {
         out->failed = true;
     } else if (json_is_real(v)) {
-        put_real(json_real_value(v), out);
+        put_real(v, out);
+    } else if (json_is_string(v)) {
+        put_string(json_string_value(v), json_string_length(v), out);
     } else if (json_is_object(v)) {
         buf_putc(out, '{');
         for (void *i = json_object_iter((json_t *)v); i; i = json_object_iter_next((json_t *)v, i)) {
-            json_t *key = json_string(json_object_iter_key(i));
-
             if (!first) buf_puts(out, ", ");
             first = false;
-            out->failed |= !key || json_dump_callback(key, append, out, JSON_ENCODE_ANY) != 0;
-            json_decref(key);
+            put_string(json_object_iter_key(i), json_object_iter_key_len(i), out);
             buf_puts(out, ": ");
             put(json_object_iter_value(i), out, depth + 1);
         }

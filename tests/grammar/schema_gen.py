@@ -5,6 +5,8 @@ import json
 import random
 import string
 
+import text_gen
+
 WORDS = ["id", "name", "kind", "tags", "größe", "x y", 'a"b', "count", "nested", "z"]
 TEXTS = [
     "",
@@ -39,7 +41,9 @@ def number(rng):
 
 
 def scalar(rng):
-    return rng.choice([None, True, False, number(rng), rng.choice(TEXTS)])
+    return rng.choice(
+        [None, True, False, number(rng), rng.choice(TEXTS), text_gen.any_text(rng), text_gen.any_number(rng)]
+    )
 
 
 def value(rng, depth=0):
@@ -223,10 +227,12 @@ def of_type(rng, s, kind, root, depth):
         return a_number(rng, s, kind)
     if kind == "string":
         if "format" in s and s["format"] in FORMATS:
-            return rng.choice(FORMATS[s["format"]])
+            return rng.choice(FORMATS[s["format"]]) if rng.random() < 0.2 else text_gen.of_format(rng, s["format"])
         low, high = s.get("minLength", 0), s.get("maxLength", s.get("minLength", 0) + 8)
         if "pattern" in s:
             return example_of(rng, s["pattern"])
+        if rng.random() < 0.8:
+            return text_gen.any_text(rng, low, s.get("maxLength"))
         text = rng.choice(TEXTS)
         while len(text) < low:
             text += rng.choice(string.ascii_letters + 'é"\\/\n ')
@@ -277,6 +283,8 @@ EXAMPLES = {"^x": ["x", "x-y", "xyz"], "^[a-z]+$": ["abc", "id"], "\\d": ["a1", 
 
 
 def example_of(rng, pattern):
+    if rng.random() < 0.7:
+        return text_gen.of_pattern(rng, pattern)
     if pattern in PATTERNS:
         return rng.choice(PATTERNS[pattern])
     return rng.choice(EXAMPLES.get(pattern, TEXTS))

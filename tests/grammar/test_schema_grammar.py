@@ -225,6 +225,33 @@ def test_addresses_of_any_length(ask, name):
         assert answer["accept"] == [True] * len(good) + [False] * (len(bad) + 2), n
 
 
+BIG = 81826593152189936116  # a double would make ..939712 of it
+NUMBERS = [
+    ({"enum": [BIG]}, [str(BIG)], ["81826593152189939712", "8.182659315218994e+19"]),
+    ({"type": "integer", "minimum": BIG}, [str(BIG), "81826593152189939712"], [str(BIG - 1)]),
+    ({"type": "integer", "maximum": BIG}, [str(BIG)], [str(BIG + 1), "81826593152189939712"]),
+    ({"const": -0.0}, ["0", "-0.0"], ["1"]),
+    ({"const": 1e16}, ["1e+16", "10000000000000000"], ["1"]),
+    (
+        {"type": "number", "not": {"type": "integer"}},
+        ["1000000.5", "4642096.97236378", "22.302748592762114", "0.125", "-99999999999999.5"],
+        ["1.0", "22.000000000000001", "21.999999999999999", "0.0", "7"],
+    ),
+]
+
+
+@pytest.mark.parametrize("schema,good,bad", NUMBERS, ids=lambda x: json.dumps(x)[:30])
+def test_numbers_that_a_double_cannot_tell(ask, schema, good, bad):
+    (answer,) = ask([{"schema": schema, "texts": good + bad}])
+    assert answer == {"accept": [True] * len(good) + [False] * len(bad)}
+
+
+def test_the_years_of_the_first_thousand_are_dates(ask):
+    texts = ['"0509-10-09"', '"0004-02-29"', '"0001-01-01"', '"0000-01-01"', '"0100-02-29"', '"0003-02-29"']
+    (answer,) = ask([{"schema": {"type": "string", "format": "date"}, "texts": texts}])
+    assert answer == {"accept": [True] * 3 + [False] * 3}
+
+
 UNSUPPORTED = [
     ({"type": "object", "properties": {"a": {"$dynamicRef": "#x"}}}, "#/properties/a/$dynamicRef"),
     ({"items": {"uniqueItems": True}}, "#/items/uniqueItems"),

@@ -7,18 +7,23 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "base/json_number.h"
 #include "text/grammar/json_forms.h"
 #include "text/grammar/node_list.h"
 
 bool decimal_from(const json_t *number, struct decimal *out)
 {
     char text[1200];
+    const char *written = json_number_text(number); /* of a real that was read */
     const char *point, *end, *start = text;
     size_t n_whole, n_fraction;
 
     memset(out, 0, sizeof(*out));
     if (json_is_integer(number)) {
         snprintf(text, sizeof(text), "%lld", (long long)json_integer_value(number));
+    } else if (written && json_real_value(number) != 0 && json_number_is_whole(written)) { /* beyond 64 bits */
+        if (strlen(written) >= sizeof(text)) return false;
+        memcpy(text, written, strlen(written) + 1);
     } else {
         char shortest[40];
         double v = json_real_value(number);

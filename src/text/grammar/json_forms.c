@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/buf.h"
+#include "base/json_number.h"
 #include "base/utf8.h"
 #include "text/grammar/char_set.h"
 #include "text/grammar/node_list.h"
@@ -156,11 +157,31 @@ grammar_node json_form_number(struct json_forms *f)
     return f->made[NUMBER];
 }
 
+#define FRACTION_DIGITS 15
+
+/* What no double rounds to an integer: up to 15 digits, the last not 0, or more of which those behind the point within the
+ * first 15 are neither all 0 nor all 9. */
 grammar_node json_form_fraction(struct json_forms *f)
 {
-    if (!f->made[FRACTION]) {
-        f->made[FRACTION] = named(f, "fraction", regex(f, "-?(?:0|[1-9][0-9]{0,5})\\.[0-9]{0,8}[1-9]"));
+    grammar_node ways[2 * FRACTION_DIGITS] = {0};
+    char text[64];
+
+    if (f->made[FRACTION]) return f->made[FRACTION];
+    for (int n = 0; n < FRACTION_DIGITS - 1; n++) { /* 1 + n digits before the point, at most `left` behind it */
+        const int left = FRACTION_DIGITS - 1 - n;
+        grammar_node whole;
+
+        snprintf(text, sizeof(text), n ? "-?[1-9][0-9]{%d}\\." : "-?[0-9]\\.", n);
+        whole = regex(f, text);
+        snprintf(text, sizeof(text), "[0-9]{0,%d}[1-9]", left - 1);
+        ways[2 * n] = grammar_pair(f->b, whole, regex(f, text));
+        snprintf(text, sizeof(text), "0{%d}|9{%d}", left, left);
+        ways[2 * n + 1] = regex(f, text);
+        snprintf(text, sizeof(text), "[0-9]{%d}", left);
+        ways[2 * n + 1] =
+            grammar_three(f->b, whole, grammar_except(f->b, regex(f, text), ways[2 * n + 1]), regex(f, "[0-9]{0,16}"));
     }
+    f->made[FRACTION] = named(f, "fraction", grammar_alt(f->b, ways, 2 * (FRACTION_DIGITS - 1)));
     return f->made[FRACTION];
 }
 
@@ -280,14 +301,17 @@ void json_real_text(double v, char out[40])
     snprintf(out, 40, "%.*f", precision - 1 - exponent > 0 ? precision - 1 - exponent : 1, v);
 }
 
-static grammar_node real_node(struct json_forms *f, double v)
+static grammar_node real_node(struct json_forms *f, const json_t *number)
 {
+    const char *written = json_number_text(number);
+    double v = json_real_value(number);
     char text[40], whole[40];
 
+    if (written && v != 0 && json_number_is_whole(written)) return grammar_word(f->b, written); /* beyond 64 bits */
     if (!isfinite(v)) return grammar_nothing(f->b);
     json_real_text(v, text);
-    if (v != floor(v) || fabs(v) >= 1e15) return grammar_word(f->b, text);
-    snprintf(whole, sizeof(whole), "%.0f", v);
+    if (v != floor(v) || fabs(v) >= 1e22) return grammar_word(f->b, text);
+    snprintf(whole, sizeof(whole), "%.0f", v == 0 ? 0 : v); /* -0.0 is the number 0 */
     return grammar_either(f->b, grammar_word(f->b, text), grammar_word(f->b, whole));
 }
 
@@ -302,7 +326,7 @@ static grammar_node simple_node(struct json_forms *f, const json_t *v)
         snprintf(text, sizeof(text), "%lld", (long long)json_integer_value(v));
         return grammar_word(f->b, text);
     case JSON_REAL:
-        return real_node(f, json_real_value(v));
+        return real_node(f, v);
     case JSON_TRUE:
         return grammar_word(f->b, "true");
     case JSON_FALSE:
