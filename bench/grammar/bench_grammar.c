@@ -50,7 +50,7 @@ struct grammar *bench_compile(struct grammar_vocab *v, const char *schema, size_
     struct rd_error err = {RD_OK, ""};
     rd_status st = grammar_builder_create(&form_limits, &b);
 
-    if (st == RD_OK) st = grammar_compile(b, form_node(b, RD_GRAMMAR_JSON_SCHEMA, schema, n), v, SPACE, &g, &err);
+    if (st == RD_OK) st = grammar_compile(b, form_node(b, RD_GRAMMAR_JSON_SCHEMA, schema, n, NULL), v, SPACE, &g, &err);
     if (st == RD_OK) st = grammar_warm(g);
     if (st != RD_OK) {
         snprintf(why, n_why, "%s", *err.text ? err.text : rd_status_text(st));

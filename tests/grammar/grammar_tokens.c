@@ -170,7 +170,8 @@ static struct grammar *compile(struct run *r, const json_t *schema, struct rd_er
 
     json_dump_callback(schema, append, &text, JSON_ENCODE_ANY);
     if (st == RD_OK)
-        st = grammar_compile(b, form_node(b, RD_GRAMMAR_JSON_SCHEMA, text.data, text.n), r->vocab, SPACE, &g, err);
+        st =
+            grammar_compile(b, form_node(b, RD_GRAMMAR_JSON_SCHEMA, text.data, text.n, NULL), r->vocab, SPACE, &g, err);
     if (st == RD_OK) st = grammar_warm(g);
     if (st != RD_OK) {
         if (!*err->text) error_set(err, st, "%s", rd_status_text(st));

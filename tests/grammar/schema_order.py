@@ -65,6 +65,10 @@ def ordered(root, schemas, v, validator):
         for s in here:
             for name in s.get(word) or []:
                 rank.setdefault(name, len(rank))
+    for s in here:
+        for needed in (s.get("dependentRequired") or {}).values():
+            for name in needed:
+                rank.setdefault(name, len(rank))
     names = sorted(v, key=lambda n: rank.get(n, len(rank)))
     return {n: ordered(root, list(below_member(here, n)), v[n], validator) for n in names}
 
