@@ -243,13 +243,13 @@ NUMBERS = [
 @pytest.mark.parametrize("schema,good,bad", NUMBERS, ids=lambda x: json.dumps(x)[:30])
 def test_numbers_that_a_double_cannot_tell(ask, schema, good, bad):
     (answer,) = ask([{"schema": schema, "texts": good + bad}])
-    assert answer == {"accept": [True] * len(good) + [False] * len(bad)}
+    assert answer["accept"] == [True] * len(good) + [False] * len(bad)
 
 
 def test_the_years_of_the_first_thousand_are_dates(ask):
     texts = ['"0509-10-09"', '"0004-02-29"', '"0001-01-01"', '"0000-01-01"', '"0100-02-29"', '"0003-02-29"']
     (answer,) = ask([{"schema": {"type": "string", "format": "date"}, "texts": texts}])
-    assert answer == {"accept": [True] * 3 + [False] * 3}
+    assert answer["accept"] == [True] * 3 + [False] * 3
 
 
 UNSUPPORTED = [
