@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/json_number.h"
-#include "text/grammar/char_set.h"
 
 #define MAX_DEPTH 200
 
@@ -126,15 +125,21 @@ static void put_real(const json_t *number, struct buf *out)
     if (!strpbrk(text, ".en")) buf_puts(out, ".0");
 }
 
+/* As json.dumps: what must be escaped in its one way, else as it stands. */
 static void put_string(const char *s, size_t n, struct buf *out)
 {
-    char escaped[8];
+    static const char named[] = "\b\t\n\f\r\"\\", letters[] = "btnfr\"\\";
 
     buf_putc(out, '"');
     for (size_t i = 0; i < n; i++) {
-        int k = (unsigned char)s[i] < 0x80 ? json_escaped_char((unsigned char)s[i], escaped) : 0;
+        const char *at = s[i] ? strchr(named, s[i]) : NULL;
 
-        buf_append(out, k ? escaped : s + i, k ? (size_t)k : 1);
+        if (at)
+            buf_printf(out, "\\%c", letters[at - named]);
+        else if ((unsigned char)s[i] < 0x20)
+            buf_printf(out, "\\u%04x", (unsigned)s[i]);
+        else
+            buf_putc(out, s[i]);
     }
     buf_putc(out, '"');
 }
