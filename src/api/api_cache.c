@@ -8,7 +8,8 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "engine/public_prefix.h"
-#include "engine/store_link.h"
+#include "engine/tiers/ram_link.h"
+#include "engine/tiers/store_link.h"
 #include "text/volatile_lines.h"
 
 #define LEAST_OTHER_TOKENS 16u           /* so many more tokens under another salt are worth telling */

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "engine/draft/draft_model.h"
 #include "format/model_file.h"
 #include "model/vocab.h"
 

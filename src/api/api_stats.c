@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/sysinfo.h"
+#include "engine/tiers/store_link.h"
 
 void rd_memory_usage(struct rd_memory *out)
 {

@@ -13,7 +13,9 @@
 #include "base/key_file.h"
 #include "base/log.h"
 #include "base/sysinfo.h"
-#include "engine/page_codec.h"
+#include "engine/tiers/page_codec.h"
+#include "engine/tiers/ram_link.h"
+#include "engine/tiers/store_link.h"
 #include "format/packed_file.h"
 #include "store/page_store.h"
 

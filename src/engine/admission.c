@@ -9,6 +9,7 @@
 #include <string.h>
 #include "base/checked.h"
 #include "engine/engine_state.h"
+#include "engine/listener.h"
 
 void queue_put(struct engine *e, struct request *r, bool at_head)
 {
@@ -99,7 +100,7 @@ static uint32_t pages_to_come(const struct kv_seq *seq, uint32_t page_tokens)
 
 uint64_t admission_promised(const struct engine *e)
 {
-    uint64_t n = store_link_promised(e->o.store) + ram_link_promised(e->o.ram);
+    uint64_t n = engine_promised(e);
 
     for (uint32_t i = 0; i < e->n_live; i++) {
         const struct kv_seq *seq = &e->live[i]->seq;
@@ -187,8 +188,8 @@ static bool admit_one(struct engine *e, struct request *r, uint64_t now)
     struct radix_node *root = r->p.cached && !r->p.prompt_logprobs ? root_of(e, r) : NULL;
     rd_status st;
 
-    if (root) public_prefix_link(e, &r->p.space, root, r->seq.keys, r->n_prompt, now);
-    if (ram_link_wait(e, r, root, now) || store_link_wait(e, r, root, now)) return true;
+    if (root) ENGINE_TELL(matching, (e, r, root, now));
+    if (engine_waits(e, r, root, now)) return true;
     st = kv_seq_admit(&r->seq, root, now);
     if (st == RD_E_NOMEM && root) {
         e->stats.insert_failed++;
@@ -200,7 +201,7 @@ static bool admit_one(struct engine *e, struct request *r, uint64_t now)
     }
     if (!fits(e, &r->seq)) {
         kv_seq_finish(&r->seq, false, now);
-        if (e->n_live > 0 || store_link_n_pages(e->o.store) + ram_link_n_moving(e->o.ram) > 0) return false;
+        if (e->n_live > 0 || engine_n_out(e) > 0) return false;
         if (r->p.idle) {                                 /* not worth anything that is stored */
             request_end(e, r, REQUEST_ERROR, RD_E_NO_PAGES);
             return true;
@@ -211,9 +212,9 @@ static bool admit_one(struct engine *e, struct request *r, uint64_t now)
         return true;
     }
     queue_remove(e, r);
-    r->ram.n_named = 0;                                     /* other pages than before it was preempted */
     r->state = REQUEST_LIVE;
     e->live[e->n_live++] = r;
+    ENGINE_TELL(admitted, (e, r));
     fair_touch(e, r->p.fair_key);
     count_admission(e, r, now);
     return true;

@@ -6,7 +6,7 @@
  *
  * Tokens come from the grammar's mask; end tokens only where the text is whole. Where the grammar leaves no choice, its
  * bytes are appended as the tokenizer would write them, without asking the model: they are the draft of the next step
- * that is certain to be right (speculate.h), many at a time. The outcome depends on the sequence alone.
+ * that is certain to be right (speculate.c), many at a time. The outcome depends on the sequence alone.
  *
  * Owns    matcher and queue; the grammar is the request's reference.
  * Thread  create and destroy any thread, the rest the engine's. Errors  RD_E_NOMEM.

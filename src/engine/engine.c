@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "engine/engine_state.h"
+#include "engine/listener.h"
 
 #define WAITERS_PER_RUNNING 4u           /* live sequences that only wait for others cost a slot, but no rows */
 #define N_TASKS 256u
@@ -25,8 +26,7 @@ static void copy_rows(void *arg, kv_page to, kv_page from, uint32_t n_rows)
     struct engine *e = arg;
 
     e->o.executor.copy_rows(e->o.executor.self, to, from, n_rows);
-    store_link_note_copied(e->o.store, to, from);
-    ram_link_unname(e->o.ram, to);
+    ENGINE_TELL(page_copied, (e, to, from));
 }
 
 static void zero_page(void *arg, kv_page id)
@@ -55,7 +55,7 @@ static void hand_over(struct engine *e)
 {
     thread_owner_release(&e->owner);
     radix_hand_over(e->cache.tree);
-    if (e->o.draft_model) draft_model_hand_over(e->o.draft_model);
+    ENGINE_TELL(hand_over, (e));
 }
 
 rd_status engine_create(const struct engine_options *o, struct engine **out)
@@ -86,14 +86,10 @@ rd_status engine_create(const struct engine_options *o, struct engine **out)
     e->cache.state_bytes = o->executor.n_state * (uint32_t)sizeof(float);
     if ((st = sampler_scratch_create(o->executor.n_vocab, &e->scratch)) != RD_OK) goto fail;
     if ((st = plan_create(e)) != RD_OK) goto fail;
-    if ((st = speculation_create(e, &e->speculation)) != RD_OK) goto fail;
-    if ((st = verifier_create(e, &e->verifier)) != RD_OK) goto fail;
     if ((st = queue_create((size_t)o->max_queue + e->max_live, &e->inbox)) != RD_OK) goto fail;
     if ((st = queue_create(N_TASKS, &e->tasks)) != RD_OK) goto fail;
     if ((st = wake_create(&e->bell)) != RD_OK) goto fail;
-    if (o->store && (st = store_link_begin(o->store, e->bell, o->n_pages, e->cache.state_bytes)) != RD_OK) goto fail;
-    if ((st = ram_link_begin(e)) != RD_OK) goto fail;
-    store_link_pin(o->store, &o->executor, true);
+    if ((st = engine_begin_all(e)) != RD_OK) goto fail;
     engine_publish_stats(e);
     hand_over(e);
     *out = e;
@@ -118,19 +114,15 @@ void engine_destroy(struct engine *e)
 {
     if (!e) return;
     engine_stop(e);
-    store_link_let_go(e);
-    ram_link_let_go(e);
+    ENGINE_TELL(let_go, (e));
     queue_destroy(e->inbox);
     queue_destroy(e->tasks);
     wake_destroy(e->bell);
     plan_destroy(e);
-    speculation_destroy(e->speculation);
-    verifier_destroy(e->verifier);
     sampler_scratch_destroy(e->scratch);
     radix_destroy(e->cache.tree);
     page_pool_destroy(e->pool);
     mem_unmap(e->logits, e->logits_bytes);
-    public_prefix_destroy(e->public);
     mem_free(e->space_name);
     mem_free(e->tenants);
     if (e->zeros) mem_unmap(e->zeros, e->o.executor.page_bytes);
@@ -309,10 +301,17 @@ rd_status engine_hold_next(struct engine *e, const struct kv_space *space, const
 struct kv_cache *engine_cache(struct engine *e) { return &e->cache; }
 struct radix_node *engine_root(struct engine *e) { return e->root; }
 
+uint32_t engine_evict(struct engine *e, uint32_t n_pages)
+{
+    uint32_t n = radix_evict(e->cache.tree, n_pages);
+
+    ENGINE_TELL(evicted, (e));
+    return n;
+}
+
 uint64_t engine_clear_cache(struct engine *e)
 {
-    speculation_forget(e);
-    ram_link_clear(e);
+    ENGINE_TELL(cleared, (e));
     return radix_clear(e->cache.tree, NULL);
 }
 
@@ -325,23 +324,9 @@ uint32_t engine_n_lossy(struct engine *e, const struct radix_match *m)
     if (!pages) return 0;
     while (radix_node_start(node) >= m->n_ready && radix_node_parent(node)) node = radix_node_parent(node);
     radix_path_pages(e->cache.tree, node, m->n_ready, pages);
-    n = store_link_n_lossy(e->o.store, pages, m->n_ready);
+    n = engine_n_lossy_of(e, pages, m->n_ready);
     mem_free(pages);
     return n;
-}
-
-static void gather_store(struct engine *e, struct engine_stats *s)
-{
-    struct store_link_counts c = store_link_get_counts(e->o.store);
-
-    s->disk_loads = c.n_loads;
-    s->disk_loads_late = c.n_loads_late;
-    s->disk_declined = c.n_declined;
-    s->disk_pages_loaded = c.n_pages_loaded;
-    s->disk_staged = c.n_staged;
-    s->disk_unsaved = c.n_unsaved;
-    s->pages_loading = c.n_loading;
-    page_store_get_counts(store_link_store(e->o.store), &s->disk);
 }
 
 static void gather_stats(struct engine *e)
@@ -371,9 +356,7 @@ static void gather_stats(struct engine *e)
     s->tree_bytes = t.node_bytes;
     s->rows_copied = e->cache.n_rows_copied;
     memcpy(s->class_keys, t.class_keys, sizeof(s->class_keys));
-    if (e->o.store) gather_store(e, s);
-    if (e->o.ram) s->ram = ram_link_get_counts(e->o.ram);
-    s->verify = verifier_counts(e->verifier);
+    ENGINE_TELL(gather, (e, s));
     s->prefill_milli_tok_s = e->prefill_rate;
     s->decode_milli_tok_s = e->decode_rate;
 }
@@ -412,7 +395,7 @@ rd_status engine_check(struct engine *e, struct rd_error *err)
     uint32_t n = 0, n_ready_to_run = 0;
     rd_status st = kv_check(&e->cache, err);
 
-    if (st == RD_OK && e->o.draft_model) st = draft_model_check(e->o.draft_model, err);
+    if (st == RD_OK) st = engine_check_all(e, err);
     if (st != RD_OK) return st;
     if (c.n_free + c.n_ready + c.n_locked + c.n_pending + c.n_quarantined != c.n_total)
         return error_set(err, RD_E_INTERNAL, "page states do not add up to %u", c.n_total);

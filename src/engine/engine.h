@@ -13,15 +13,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "base/clock.h"
-#include "engine/draft_model.h"
 #include "engine/executor.h"
-#include "engine/ram_link.h"
 #include "engine/request.h"
-#include "engine/store_link.h"
-#include "engine/verify.h"
 #include "kv/kv_seq.h"
+#include "store/page_store.h"
 
+struct draft_model;
 struct engine;
+struct ram_link;
+struct store_link;
 
 struct engine_options {
     struct executor executor;            /* borrowed; outlives the engine */
@@ -39,9 +39,17 @@ struct engine_options {
     struct store_link *store;            /* borrowed; pages on disk; or NULL. The executor has pages */
     struct ram_link *ram;                /* borrowed; pages in host memory; or NULL. The executor moves pages */
     bool isolate;                        /* pages are made zeros when they change namespaces */
-    double verify_share;                 /* 0 .. 1: of hits that are computed again while idle, see verify.h */
+    double verify_share;                 /* 0 .. 1: of hits that are computed again while idle, see verify.c */
     uint64_t verify_seed;
     uint64_t chunk_seed;                 /* tests: not 0 = prefill chunks and drafts of random length */
+};
+
+/* Hits that were computed again: verify.c. */
+struct verify_counts {
+    uint64_t n_hits, n_waiting;    /* hits seen; drawn ones that wait now */
+    uint64_t n_verified, n_tokens; /* hits that were compared whole; tokens compared */
+    uint64_t n_skipped;            /* drawn, but evicted meanwhile, or too many waited, or no room */
+    uint64_t n_mismatches;
 };
 
 /* Counters and gauges, published after every step (a consistent snapshot). */
@@ -100,6 +108,8 @@ bool engine_step(struct engine *e);
 struct kv_cache *engine_cache(struct engine *e);
 struct radix_node *engine_root(struct engine *e);
 uint64_t engine_clear_cache(struct engine *e);
+/* Evicts as radix_evict; what it returns is free. */
+uint32_t engine_evict(struct engine *e, uint32_t n_pages);
 /* Why a match of n keys, of that kind, ended at n_match. */
 enum miss_cause engine_miss_cause(struct engine *e, const struct radix_node *root, const kv_key *keys, uint32_t n,
                                   uint32_t n_match, enum radix_match_kind kind);

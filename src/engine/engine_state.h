@@ -6,8 +6,6 @@
 #include "base/random.h"
 #include "base/thread.h"
 #include "engine/engine.h"
-#include "engine/public_prefix.h"
-#include "engine/speculate.h"
 #include "sample/vocab_scan.h"
 
 _Static_assert(BEST_BLOCK == VOCAB_BLOCK, "what the model tells of a row is what the sampler wants");
@@ -18,6 +16,10 @@ _Static_assert(BEST_BLOCK == VOCAB_BLOCK, "what the model tells of a row is what
 
 /* Round robin between API keys: when each key was served last. */
 struct fair_slot { uint64_t key, last_tick; };
+
+struct public_prefixes;
+struct speculation;
+struct verifier;
 
 /* One step's rows, made by plan.c; arrays are allocated once. */
 struct step_plan {
@@ -114,8 +116,6 @@ bool step_ahead_can_begin(const struct engine *e);
 void step_ahead_begin(struct engine *e);
 /* The step under way becomes plan's. */
 void step_ahead_take(struct engine *e);
-/* r ends or is preempted: its row in the step under way counts for nothing. */
-void step_ahead_forget(struct engine *e, const struct request *r);
 /* Run i's choice cannot be, and its logits are gone: its row is computed again by a later step. */
 bool step_ahead_redo(struct engine *e, uint32_t i);
 /* Waits for the step under way, whose rows count for nothing. */

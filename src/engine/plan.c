@@ -9,6 +9,7 @@
 #include "base/checked.h"
 #include "base/mem.h"
 #include "engine/engine_state.h"
+#include "engine/listener.h"
 
 #define IDLE_CHUNK 64u                   /* rows: a request that arrives waits no longer for an idle one */
 #define MIN_CHUNK 32u                    /* rows: at least this much progress per step while others decode */
@@ -128,8 +129,7 @@ static bool find_pages(struct engine *e, struct request *r, uint32_t n, bool may
         victim = find_victim(e);
         assert(victim);                                                 /* r itself is one */
         if (victim == r && e->plan.batch.n_runs == 0 && e->n_live == 1) {
-            if (store_link_n_pages(e->o.store) + ram_link_n_moving(e->o.ram) > 0)
-                request_preempt(e, r);                                  /* on loan: they come back */
+            if (engine_n_out(e) > 0) request_preempt(e, r);             /* they come back */
             else start_over(e, r);
             return false;
         }
@@ -157,10 +157,7 @@ static void add_run(struct engine *e, struct request *r, uint32_t n)
         kv_key key = pos < seq->n_keys ? seq->keys[pos] : r->draft.tokens[pos - seq->n_keys];
         uint32_t row = model_batch_add_row(b, key_token(key), P);
 
-        if (pos % P == 0) {
-            store_link_note_computed(e->o.store, b->row_page[row]);
-            ram_link_unname(e->o.ram, b->row_page[row]);
-        }
+        if (pos % P == 0) ENGINE_TELL(page_begun, (e, b->row_page[row]));
         if (prefill_pools_at(&r->prefill, pos)) model_batch_want_hidden(b, row);
         if (prefill_pools(&r->prefill)) continue;
         if (r->p.prompt_logprobs && pos < r->n_prompt)
@@ -248,7 +245,7 @@ static void plan_decodes(struct engine *e)
 
     n_rows = u32_min(n_logits > 1 && prefill_waits(e) ? n_logits - 1 : n_logits, e->o.executor.max_rows);
     n_most = u32_min(u32_min(e->o.max_running, n_rows), n_decoding(e));
-    speculation_plan(e, n_most, n_rows - n_most);
+    ENGINE_TELL(propose, (e, n_most, n_rows - n_most));
     while (p->n_decode < n_most && (r = next_decode(e))) {
         if (!reserve_draft(e, r, n_rows - p->batch.n_rows - (n_most - p->n_decode - 1))) {
             r->draft.n = 0;

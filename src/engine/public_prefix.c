@@ -5,6 +5,7 @@
 #include "base/limits.h"
 #include "base/mem.h"
 #include "engine/engine_state.h"
+#include "engine/listener.h"
 
 #define END_TOKENS 4u                     /* at the end of a text, that depend on how it goes on */
 
@@ -15,11 +16,14 @@ struct public_prefixes {
     kv_page *pages;                      /* [pages of the longest] */
 };
 
-void public_prefix_destroy(struct public_prefixes *p)
+static void let_go(struct engine *e)
 {
+    struct public_prefixes *p = e->public;
+
     for (uint32_t i = 0; p && i < p->n; i++) mem_free(p->list[i].keys);
     if (p) mem_free(p->pages);
     mem_free(p);
+    e->public = NULL;
 }
 
 /* The most tokens that keys have in common with the beginning of a public prompt. whole: of one that it is all of, but
@@ -86,7 +90,8 @@ void public_prefix_link(struct engine *e, const struct kv_space *space, struct r
                              &node); /* without memory: computed */
 }
 
-void public_prefix_publish(struct engine *e, struct request *r, uint64_t now)
+/* The public part that r has computed is stored for everybody. */
+static void publish(struct engine *e, struct request *r, uint64_t now)
 {
     uint32_t n_public;
     struct radix_match m;
@@ -103,3 +108,18 @@ void public_prefix_publish(struct engine *e, struct request *r, uint64_t now)
     if (radix_insert_ready(e->cache.tree, to, r->seq.keys, n_public, r->seq.pages, now, &node) == RD_OK)
         radix_retain(e->cache.tree, to, r->seq.keys, n_public, RADIX_DAY);
 }
+
+static void publish_all(struct engine *e, uint64_t now)
+{
+    const struct step_plan *p = &e->plan;
+
+    for (uint32_t i = 0; i < p->batch.n_runs; i++)
+        if (p->run_request[i]) publish(e, p->run_request[i], now);
+}
+
+static void link(struct engine *e, const struct request *r, struct radix_node *root, uint64_t now)
+{
+    public_prefix_link(e, &r->p.space, root, r->seq.keys, r->n_prompt, now);
+}
+
+const struct engine_listener listens_public_prefix = {.let_go = let_go, .matching = link, .committed = publish_all};

@@ -21,9 +21,6 @@ struct public_prefixes;
 
 /* keys are copied; one that is there already is not added again. */
 rd_status public_prefix_add(struct engine *e, const kv_key *keys, uint32_t n);
-void public_prefix_destroy(struct public_prefixes *p);
 /* Before a match of keys[0..n) below root, that of space: links what is public of them. */
 void public_prefix_link(struct engine *e, const struct kv_space *space, struct radix_node *root, const kv_key *keys,
                         uint32_t n, uint64_t now);
-/* After a commit of r: the public part that it has computed is stored for everybody. */
-void public_prefix_publish(struct engine *e, struct request *r, uint64_t now);

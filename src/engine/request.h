@@ -15,10 +15,9 @@
 #include "base/thread.h"
 #include "engine/constraint.h"
 #include "engine/draft_index.h"
-#include "engine/ram_link.h"
-#include "engine/store_link.h"
 #include "engine/prefill_result.h"
 #include "engine/think_budget.h"
+#include "engine/tier.h"
 #include "kv/kv_seq.h"
 #include "kv/kv_space.h"
 #include "radish/status.h"
@@ -34,7 +33,7 @@ enum request_cancel { CANCEL_NONE, CANCEL_GONE, CANCEL_SATISFIED };
 
 struct token_out { int32_t token; float logprob; uint32_t n_top; };
 
-/* What may come next: see speculate.h. Engine thread. */
+/* What may come next: see speculate.c. Engine thread. */
 #define DRAFT_MAX     31u
 #define DRAFT_CLASSES 5u                 /* by how many tokens agreed; the last: from the draft model */
 struct request_draft {

@@ -4,6 +4,7 @@
 #include "base/checked.h"
 #include "base/log.h"
 #include "engine/engine_state.h"
+#include "engine/listener.h"
 
 #define HOUSEKEEPING_NS 1000000000ull    /* TTL and the accounting equation: once a second */
 #define MIN_MEASURED_ROWS 16u            /* smaller prefills say little about the speed */
@@ -43,38 +44,16 @@ static rd_status hold_path(struct engine *e, struct request *r, uint64_t now)
     return RD_E_NOMEM;
 }
 
-/* What the request asked to be kept longer; its keys are in the tree by now. */
-static void retain(struct engine *e, struct request *r, uint32_t n_matched)
-{
-    struct radix_node *root = root_of(e, r);
-
-    for (uint32_t i = 0; root && i < REQUEST_N_KEEPS; i++) {
-        const struct request_keep *k = &r->p.keep[i];
-
-        if (k->class != RADIX_PLAIN)
-            radix_retain(e->cache.tree, root, r->seq.keys, u32_min(k->n_keys, r->seq.n_keys), k->class);
-    }
-    if (root && r->p.keep_match && n_matched > 0)
-        radix_retain(e->cache.tree, root, r->seq.keys, n_matched, RADIX_SHORT);
-}
-
 void request_end(struct engine *e, struct request *r, enum request_finish finish, rd_status st)
 {
     uint64_t now = clock_now_ns(e->o.clock);
     bool keep = r->p.cached && r->seq.cached && finish != REQUEST_ERROR;
 
-    if (keep) speculation_remember(e, r);
-    if (keep && r->state == REQUEST_LIVE) {
-        store_link_save_rest(e, r);
-        ram_link_name(e, r);
-    }
-    store_link_leave(e, r);
-    ram_link_leave(e, r);
-    step_ahead_forget(e, r);
-    draft_model_leave(r);
+    ENGINE_TELL(ending, (e, r, keep));
+    ENGINE_TELL(left, (e, r));
     if (r->state == REQUEST_LIVE) {
         kv_seq_finish(&r->seq, keep, now);
-        if (keep) retain(e, r, r->seq.n_match);
+        if (keep) ENGINE_TELL(kept, (e, r));
         live_remove(e, r);
         if (r->p.hold && finish == REQUEST_LENGTH) st = hold_path(e, r, now);
         if (st != RD_OK && finish == REQUEST_LENGTH) finish = REQUEST_ERROR;
@@ -98,11 +77,9 @@ void request_end(struct engine *e, struct request *r, enum request_finish finish
 
 void request_preempt(struct engine *e, struct request *r)
 {
-    store_link_save_rest(e, r);
-    ram_link_name(e, r);
-    step_ahead_forget(e, r);
+    ENGINE_TELL(preempting, (e, r));
+    ENGINE_TELL(left, (e, r));
     kv_seq_finish(&r->seq, r->p.cached && r->seq.cached, clock_now_ns(e->o.clock));
-    draft_model_leave(r);
     live_remove(e, r);
     queue_put(e, r, true);
     e->blocked = true;                                      /* it did not fit: wait until something else is released */
@@ -276,7 +253,7 @@ static void keep_state(struct engine *e, struct request *r, const float *logits)
 
     if (e->o.executor.n_state == 0) return;
     kv_seq_keep_state(&r->seq, state);
-    if (r->seq.n_computed == r->n_prompt) store_link_save_end(e, r, state);
+    if (r->seq.n_computed == r->n_prompt) ENGINE_TELL(at_end, (e, r, state));
 }
 
 /* Row by row as if each were a step of its own: the token sampled from it either is what the next row was computed for,
@@ -298,7 +275,7 @@ static bool sample_drafted(struct engine *e, struct request *r, float *logits, u
         kv_seq_commit_rows(&r->seq, 1);
         keep_state(e, r, logits);
     }
-    if (!r->draft.is_certain) speculation_verified(e, r, n_right);
+    if (!r->draft.is_certain) ENGINE_TELL(verified, (e, r, n_right));
     live = r->state == REQUEST_LIVE;
     if (live) kv_seq_unreserve(&r->seq);
     request_unref(r);
@@ -323,12 +300,7 @@ static void count_rows(struct engine *e, struct request *r, const struct seq_run
     e->stats.prompt_cached += r->usage.n_cached;
     r->usage.n_joined = u32_min(r->seq.n_hit_in_flight, r->usage.n_cached);
     e->stats.prompt_joined += r->usage.n_joined;
-    r->usage.n_ram = u32_min(r->ram.to, r->usage.n_cached) - u32_min(r->ram.from, r->usage.n_cached);
-    e->stats.prompt_ram += r->usage.n_ram;
-    r->usage.n_disk = u32_min(r->store.to, r->usage.n_cached) - u32_min(r->store.from, r->usage.n_cached);
-    e->stats.prompt_disk += r->usage.n_disk;
-    r->usage.n_lossy = store_link_n_lossy(e->o.store, r->seq.pages, r->usage.n_cached);
-    if (r->usage.n_cached > 0) verifier_note_hit(e, r);
+    ENGINE_TELL(prompt_known, (e, r));
 }
 
 static uint32_t n_run_hidden(const struct step_plan *p, uint32_t i)
@@ -415,12 +387,7 @@ static void finish_step(struct engine *e, uint64_t now)
         else if (r->draft.n == 0)
             kv_seq_commit_rows(&r->seq, p->batch.runs[i].n_rows); /* all first: only now are they matchable as ready */
     }
-    store_link_save_step(e);
-    for (uint32_t i = 0; i < p->batch.n_runs; i++) {
-        if (!p->run_request[i]) continue;
-        ram_link_name(e, p->run_request[i]);
-        public_prefix_publish(e, p->run_request[i], now);
-    }
+    ENGINE_TELL(committed, (e, now));
     for (uint32_t i = 0; i < p->batch.n_runs; i++)
         if (p->run_request[i] && !finish_run(e, i, now)) p->run_request[i] = NULL;      /* it may be gone */
     /* All at once: readers that are woken one by one cost the step a switch of threads each. */
@@ -519,7 +486,7 @@ static void measure(struct engine *e, uint64_t ns)
     e->stats.step_ns_last = ns;
     if (p->n_prefill_rows >= MIN_MEASURED_ROWS) measure_prefill(e, now, ns);
     if (p->n_decode == 0 && p->n_prefill_rows >= LARGE_PREFILL) smooth(&e->prompt_rate, now, 2);
-    if (p->n_prefill_rows == 0) speculation_measure(e, p->n_decode_rows, ns);
+    if (p->n_prefill_rows == 0) ENGINE_TELL(stepped, (e, p->n_decode_rows, ns));
 }
 
 static void housekeeping(struct engine *e, uint64_t now)
@@ -530,7 +497,7 @@ static void housekeeping(struct engine *e, uint64_t now)
     e->housekeeping_ns = now;
     if (e->o.ttl_ns && now > e->o.ttl_ns) {
         radix_expire(e->cache.tree, now - e->o.ttl_ns, now, EXPIRE_NODES);
-        if (e->o.draft_model) draft_model_expire(e->o.draft_model, now - e->o.ttl_ns, now);
+        ENGINE_TELL(expire, (e, now - e->o.ttl_ns, now));
     }
     radix_drop_empty(e->cache.tree, e->root);
     while (radix_counts(e->cache.tree).node_bytes > e->o.kv_bytes / 8 && engine_evict(e, EXPIRE_NODES) > 0) {
@@ -628,12 +595,11 @@ static void step(struct engine *e, uint64_t begin)
 bool engine_step(struct engine *e)
 {
     uint64_t begin = e->step_end_ns;                        /* of a step under way; else now */
-    bool has_verified = false;
+    bool was_idle = false;
 
     thread_owner_check(&e->owner);
     drain_inbox(e);
-    store_link_collect(e, clock_now_ns(e->o.clock));
-    ram_link_collect(e, clock_now_ns(e->o.clock));
+    ENGINE_TELL(collect, (e, clock_now_ns(e->o.clock)));
     reap(e);
     admission_run(e);
     pool_kept_states(e);
@@ -644,11 +610,11 @@ bool engine_step(struct engine *e)
         if (e->plan.n_heads > 0) run_heads(e);
         begin = clock_now_ns(e->o.clock);
     }
-    ram_link_make_room(e);
+    ENGINE_TELL(before_step, (e));
     if (e->plan.batch.n_rows > 0) step(e, begin);
-    else if (e->plan.n_heads == 0 && e->n_live == 0 && e->n_queue == 0) has_verified = verifier_step(e);
+    else if (e->plan.n_heads == 0 && e->n_live == 0 && e->n_queue == 0) was_idle = engine_idles(e);
     housekeeping(e, begin);
     engine_publish_stats(e);
-    return e->plan.batch.n_rows + e->plan.n_heads > 0 || has_verified || ram_link_n_moving(e->o.ram) > 0 ||
-           (e->n_live == 0 && e->n_queue > e->n_loading && !store_link_n_pages(e->o.store)); /* one starts over */
+    return e->plan.batch.n_rows + e->plan.n_heads > 0 || was_idle || engine_must_turn(e) ||
+           (e->n_live == 0 && e->n_queue > e->n_loading && engine_n_out(e) == 0); /* one starts over */
 }

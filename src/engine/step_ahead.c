@@ -16,6 +16,7 @@
 #include <assert.h>
 #include "base/checked.h"
 #include "engine/engine_state.h"
+#include "engine/listener.h"
 
 #define DRAFTING_RUNS 16u                /* so few sequences gain more from drafts than from steps ahead */
 
@@ -79,10 +80,7 @@ static void add_row(struct engine *e, struct request *r, uint32_t from)
     next->run_logits[i] = i;
     next->run_hidden[i] = 0;
     next->from[i] = from;
-    if (pos % P == 0) {
-        store_link_note_computed(e->o.store, page);
-        ram_link_unname(e->o.ram, page);
-    }
+    if (pos % P == 0) ENGINE_TELL(page_begun, (e, page));
 }
 
 void step_ahead_begin(struct engine *e)
@@ -125,7 +123,8 @@ void step_ahead_take(struct engine *e)
         if (e->plan.run_request[i]) e->plan.run_request[i]->last_step = e->stats.n_steps;
 }
 
-void step_ahead_forget(struct engine *e, const struct request *r)
+/* r ends or is preempted: its row in the step under way counts for nothing. */
+static void forget(struct engine *e, struct request *r)
 {
     if (!e->has_next || !r->seq.is_ahead) return;
     for (uint32_t i = 0; i < e->next.batch.n_runs; i++)
@@ -141,7 +140,7 @@ bool step_ahead_redo(struct engine *e, uint32_t i)
     if (!e->has_next || n_banned == 0) return false;
     while (k < n_banned && r->ends[k] != token) k++;
     if (k == n_banned) return false;
-    step_ahead_forget(e, r);
+    forget(e, r);
     kv_seq_unreserve(&r->seq);
     r->redo = true;
     return true;
@@ -155,3 +154,5 @@ void step_ahead_drop(struct engine *e)
     (void)e->o.executor.end(e->o.executor.self);
     e->has_next = false;
 }
+
+const struct engine_listener listens_ahead = {.left = forget};

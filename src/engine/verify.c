@@ -1,5 +1,21 @@
-/* engine/verify.c - hits computed again, block by block, and compared. */
-#include "engine/verify.h"
+/* engine/verify.c - the cache proves itself: a share of its hits is computed again while nothing else is to do, and the
+ * bytes are compared.
+ *
+ * A hit (prompt tokens that were not computed, from memory or from disk) is drawn by a counter-based random. While no
+ * request is queued or live, its tokens are computed block by block, as a prefill would, into pages of its own, and each
+ * page is compared with the tree's; then the hidden state kept at its end. A block reads the tree's pages before it: they
+ * were compared already, so that each block needs a few pages only, and a request that comes waits for one block at most;
+ * the rest is done when the engine is idle again. What was evicted meanwhile is skipped.
+ *
+ * A MISMATCH (there must be none) is counted and logged: namespace, position, tokens around it, the first byte that
+ * differs. From that page on the path and everything below it is dropped, handles that hold it do not match it any more,
+ * and everything of the namespace goes from the disk, as it is unknown which of its pages were computed from the
+ * wrong one. Other namespaces that share the page (public prompts) lose it likewise, and then all of the disk cache goes.
+ * No request is live then, so none is ended.
+ *
+ * Thread  engine thread only.
+ * Errors  create: RD_E_NOMEM. Nothing here fails a request.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,6 +23,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "engine/engine_state.h"
+#include "engine/listener.h"
 
 #define MAX_WAITING  32u                 /* hits; their tokens are copies */
 #define BLOCK_TOKENS 64u                 /* a request that comes waits no longer than for an idle prompt's chunk */
@@ -32,12 +49,11 @@ struct verifier {
 /* One block of a hit: positions [from, to) of a path that is locked meanwhile. */
 struct verify_block { struct radix_node *root, *node; uint32_t from, to, n_pages; bool at_end; };
 
-rd_status verifier_create(const struct engine *e, struct verifier **out)
+static rd_status begin(struct engine *e)
 {
     uint32_t P = e->o.page_tokens;
     struct verifier *v;
 
-    *out = NULL;
     if (!(e->o.verify_share > 0) || !e->o.executor.differs) return RD_OK;
     v = mem_zalloc(1, sizeof(*v));
     if (!v) return RD_E_NOMEM;
@@ -46,12 +62,8 @@ rd_status verifier_create(const struct engine *e, struct verifier **out)
     v->kept = mem_alloc(e->o.n_ctx / P + 2, sizeof(*v->kept));
     v->table = mem_alloc(e->o.n_ctx / P + 2, sizeof(*v->table));
     v->own = mem_alloc(v->block / P, sizeof(*v->own));
-    if (!v->kept || !v->table || !v->own) {
-        verifier_destroy(v);
-        return RD_E_NOMEM;
-    }
-    *out = v;
-    return RD_OK;
+    e->verifier = v;
+    return v->kept && v->table && v->own ? RD_OK : RD_E_NOMEM;
 }
 
 static void drop_head(struct verifier *v)
@@ -62,32 +74,33 @@ static void drop_head(struct verifier *v)
     v->n_jobs--;
 }
 
-void verifier_destroy(struct verifier *v)
+static void let_go(struct engine *e)
 {
+    struct verifier *v = e->verifier;
+
     if (!v) return;
     while (v->n_jobs > 0) drop_head(v);
     mem_free(v->kept);
     mem_free(v->table);
     mem_free(v->own);
     mem_free(v);
+    e->verifier = NULL;
 }
 
-struct verify_counts verifier_counts(const struct verifier *v)
+static void gather(const struct engine *e, struct engine_stats *s)
 {
-    struct verify_counts c = {0};
-
-    if (!v) return c;
-    c = v->counts;
-    c.n_waiting = v->n_jobs;
-    return c;
+    if (!e->verifier) return;
+    s->verify = e->verifier->counts;
+    s->verify.n_waiting = e->verifier->n_jobs;
 }
 
-void verifier_note_hit(struct engine *e, const struct request *r)
+/* The first r->usage.n_cached tokens of r's prompt were a hit. */
+static void note_hit(struct engine *e, struct request *r)
 {
     struct verifier *v = e->verifier;
     struct verify_job job = {.n = r->usage.n_cached, .space = r->p.space};
 
-    if (!v || !r->p.cached || store_link_is_lossy_at(e->o.store, job.n)) return;
+    if (!v || job.n == 0 || !r->p.cached || engine_may_differ(e, job.n)) return;
     if (random_at_unit(v->seed, v->counts.n_hits++) >= e->o.verify_share) return;
     if (v->n_jobs < MAX_WAITING) job.keys = (kv_key *)(void *)mem_memdup(r->seq.keys, job.n * sizeof(*job.keys));
     if (job.keys) v->jobs[(v->head + v->n_jobs++) % MAX_WAITING] = job;
@@ -223,9 +236,8 @@ static void condemn(struct engine *e, const struct verify_block *b, uint32_t fro
     e->verifier->counts.n_mismatches++;
     page_pool_retain(e->pool, page);                        /* so that it is no other's before all have let go */
     radix_condemn(e->cache.tree, b->node, from);
-    ram_link_clear(e);
-    if (radix_condemn_page(e->cache.tree, page) > 0) store_link_condemn_all(e);     /* others share it */
-    else store_link_condemn(e, &e->verifier->shell);
+    if (radix_condemn_page(e->cache.tree, page) > 0) ENGINE_TELL(condemned, (e, NULL)); /* others share it */
+    else ENGINE_TELL(condemned, (e, &e->verifier->shell));
     page_pool_release(e->pool, page);
 }
 
@@ -252,15 +264,15 @@ static bool verify(struct engine *e, const struct verify_job *job, struct verify
     return done;
 }
 
-bool verifier_step(struct engine *e)
+/* Computes and compares one block. False: nothing to do. */
+static bool step(struct engine *e)
 {
     struct verifier *v = e->verifier;
     struct verify_job *job;
     struct verify_block b = {0};
     struct radix_match m;
 
-    if (!v || v->n_jobs == 0 || store_link_n_pages(e->o.store) + ram_link_n_moving(e->o.ram) > 0)
-        return false;
+    if (!v || v->n_jobs == 0 || engine_n_out(e) > 0) return false;
     job = &v->jobs[v->head];
     b.root = engine_root_of(e, &job->space);
     if (b.root) m = radix_match(e->cache.tree, b.root, job->keys, job->n, clock_now_ns(e->o.clock));
@@ -285,3 +297,6 @@ bool verifier_step(struct engine *e)
     drop_head(v);
     return true;
 }
+
+const struct engine_listener listens_verifier = {
+    .begin = begin, .let_go = let_go, .gather = gather, .prompt_known = note_hit, .idle = step};

@@ -4,7 +4,7 @@
  * chunk ahead of use (pinning takes milliseconds, which no step must wait for), or at once where it has no thread.
  * A slot that is copied to or from is held: it is neither dropped nor given to others meanwhile.
  *
- * The tier knows digests and bytes. What a digest stands for is its user's: engine/ram_link.h.
+ * The tier knows digests and bytes. What a digest stands for is its user's: engine/tiers/ram_link.h.
  *
  * Thread  create, destroy: the owner. grow: the tier's own thread. Everything else: one thread (the engine's).
  * Errors  create: RD_E_NOMEM. take: RAM_NO_SLOT.

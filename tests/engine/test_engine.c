@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "engine/engine_state.h"
+#include "engine/public_prefix.h"
 #include "sim_executor.h"
 #include "test.h"
 

@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "engine/tiers/ram_link.h"
 #include "exact_rig.h"
 #include "model/model.h"
 

@@ -1,5 +1,5 @@
 /* tests/engine/test_page_codec.c - f16 pages as 8-bit integers: how near they come back, and what does not fit. */
-#include "engine/page_codec.h"
+#include "engine/tiers/page_codec.h"
 #include <math.h>
 #include <stdlib.h>
 #include "base/random.h"

@@ -1,7 +1,7 @@
 /* tests/engine/test_ram_link.c - pages of a device leave for host memory and come back, over the simulated model, whose
  * copies take as long as the test says. tests/sim mixes this with everything else at random. */
 #include "base/mem.h"
-#include "engine/ram_link_state.h"
+#include "engine/tiers/ram_link_state.h"
 #include "sim_rig.h"
 
 #define P 8u

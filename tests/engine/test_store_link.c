@@ -4,7 +4,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "engine/store_link_state.h"
+#include "engine/tiers/store_link_state.h"
 #include "sim_rig.h"
 #include "sim_store.h"
 

@@ -2,7 +2,7 @@
  * counted. Over the simulated model: a row of a page is a digest, and a wrong one is made by hand. */
 #include "base/log.h"
 #include "base/mem.h"
-#include "engine/store_link_state.h"
+#include "engine/tiers/store_link_state.h"
 #include "sim_rig.h"
 #include "sim_store.h"
 

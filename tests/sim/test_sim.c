@@ -8,6 +8,8 @@
  */
 #include "base/file.h"
 #include "base/log.h"
+#include "engine/draft/draft_model.h"
+#include "engine/tiers/ram_link.h"
 #include "sim_executor.h"
 #include "sim_store.h"
 #include "test.h"

@@ -1,4 +1,5 @@
 /* tests/support/sim_executor.c - see the header. */
+#include "engine/draft/draft_model.h"
 #include "sim_executor.h"
 #include <math.h>
 #include <stdlib.h>

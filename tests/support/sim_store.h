@@ -1,7 +1,7 @@
 /* tests/support/sim_store.h - a page store in a folder of its own, linked to an engine, without threads: it works when
  * told to, so that a run can be repeated. */
 #pragma once
-#include "engine/store_link.h"
+#include "engine/tiers/store_link.h"
 
 struct sim_store {
     char dir[96];

@@ -11,7 +11,7 @@
 #include "base/sysinfo.h"
 #include "base/thread.h"
 #include "engine/executors/model_executor.h"
-#include "engine/speculate.h"
+#include "engine/request.h"
 #include "format/packed_file.h"
 
 #define KV_MIN_BYTES     (256ull << 20)

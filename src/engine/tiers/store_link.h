@@ -1,4 +1,4 @@
-/* engine/store_link.h - between the engine and the page store: pages are saved as they fill, and loaded while a request
+/* engine/tiers/store_link.h - between the engine and the page store: pages are saved as they fill, and loaded while a request
  * waits.
  *
  *     engine thread                                saver thread                   loader thread
@@ -29,18 +29,13 @@
  * Errors  nothing here fails a request; without memory, room or disk it computes.
  */
 #pragma once
-#include <stdatomic.h>
 #include "base/clock.h"
-#include "engine/executor.h"
-#include "kv/kv_seq.h"
+#include "kv/radix.h"
 #include "kv/kv_space.h"
 #include "store/page_store.h"
 
 struct engine;
-struct request;
-struct wake;
 struct store_link;
-struct load_job;
 
 struct store_link_options {
     struct page_store *store;            /* becomes the link's, also when create fails */
@@ -56,29 +51,8 @@ struct store_link_options {
     bool threads;                        /* false: nothing happens but in store_link_work (tests) */
 };
 
-/* What a request knows of the store; zeros at first. Engine thread. */
-struct request_store {
-    struct load_job *job;                /* it waits in the queue for this load */
-    uint64_t deadline_ns;
-    uint32_t n_tries;                    /* loads that it waited for */
-    uint32_t from, to;                   /* prompt tokens that loads brought */
-    struct store_space *space;           /* NULL: not looked up yet */
-    uint32_t n_saved;                    /* pages that are stored, or were handed over */
-    struct store_space *end_space, *packed_space;   /* of ends, of packed pages; as space */
-    uint32_t end_at;                     /* the end after this many tokens was handed over */
-    struct hash128 last;                 /* digest of page n_saved - 1 */
-};
-
-struct store_link_counts {
-    uint64_t n_loads, n_loads_late, n_pages_loaded, n_declined;     /* declined: computing was quicker */
-    uint64_t n_staged, n_unsaved;        /* pages copied; given up for want of staging room */
-    uint64_t n_loading;                  /* pages on loan now */
-};
-
 rd_status store_link_create(const struct store_link_options *o, struct store_link **out);
 /* Writes what is staged (for at most 5 s), closes the store. The engine is gone, or has let go. NULL is fine. */
-/* The staging area is pinned for the executor's copies, or not any more. */
-void store_link_pin(struct store_link *l, const struct executor *x, bool on);
 void store_link_destroy(struct store_link *l);
 /* Without threads: saves and loads everything that is queued. */
 void store_link_work(struct store_link *l);
@@ -90,43 +64,9 @@ void store_link_clear(struct store_link *l);
  * for that, for at most 10 s. Returns the entries dropped by then. Not from the engine thread. */
 uint64_t store_link_prune(struct engine *e, const struct kv_space *kv_space, const kv_key *keys, uint32_t n);
 
-/* True: r waits for a load now, in the queue. root: its namespace in the tree. */
-bool store_link_wait(struct engine *e, struct request *r, struct radix_node *root, uint64_t now);
-/* Attaches what was loaded; lets go of requests that have waited too long. */
-void store_link_collect(struct engine *e, uint64_t now);
 /* Up to which of the n keys the store has them, whoever has the first `from`: those, or more in whole pages. name: of a
  * namespace of another engine, with pages of page_bytes; NULL: this one's. Nothing is loaded. */
 uint32_t store_link_n_stored(struct engine *e, const char *name, uint64_t page_bytes, const struct kv_space *kv_space,
                              const kv_key *keys, uint32_t n, uint32_t from);
-/* What is stored of r's namespace (its parameters alone are looked at) may be wrong: nothing is loaded or saved any more
- * until all of it was dropped; where it cannot be, this process does not look at it again. Engine thread; no load is under
- * way, no request is live. */
-void store_link_condemn(struct engine *e, struct request *r);
-/* The same for all namespaces. */
-void store_link_condemn_all(struct engine *e);
-/* The engine begins: bell is rung when a load is done. state_bytes: of a hidden state that can be kept, or 0. */
-rd_status store_link_begin(struct store_link *l, struct wake *bell, uint32_t n_pages, uint32_t state_bytes);
-/* It ends, or never began. */
-void store_link_end(struct store_link *l);
-/* Here and in the next three, NULL: none. Rows of this page are computed from its first one on: it is exact again. */
-void store_link_note_computed(struct store_link *l, kv_page page);
-void store_link_note_copied(struct store_link *l, kv_page to, kv_page from);
-/* Tokens of the first n of a block table that are in pages which were packed. */
+/* Tokens of the first n of a block table that are in pages which were packed. NULL: none. */
 uint32_t store_link_n_lossy(const struct store_link *l, const kv_page *pages, uint32_t n);
-/* What is computed again from position n on may differ from what is stored, and rightly so. */
-bool store_link_is_lossy_at(const struct store_link *l, uint32_t n);
-/* Here and in the next, NULL: none. Pages that requests in the queue will still take beside their loans. */
-uint64_t store_link_promised(const struct store_link *l);
-/* Pages on loan: they are given back, by the doorbell. */
-uint32_t store_link_n_pages(const struct store_link *l);
-/* After a commit, before any request is ended: the batch's new pages. */
-void store_link_save_step(struct engine *e);
-/* r ends or is preempted, its sequence still live: the rest of its pages, if they are kept. */
-void store_link_save_rest(struct engine *e, struct request *r);
-/* The last computed row of r has this hidden state, and a prompt or an answer ends there (store_end.h). */
-void store_link_save_end(struct engine *e, struct request *r, const void *state);
-/* r ends while it is queued. */
-void store_link_leave(struct engine *e, struct request *r);
-/* The engine ends: waits for loads, gives all pages back. */
-void store_link_let_go(struct engine *e);
-struct store_link_counts store_link_get_counts(const struct store_link *l);   /* engine thread */

@@ -1,8 +1,7 @@
-/* engine/store_save.c - full pages are copied off the engine's hands, then written. */
+/* engine/tiers/store_save.c - full pages are copied off the engine's hands, then written. */
 #include <string.h>
 #include "base/checked.h"
-#include "engine/engine_state.h"
-#include "engine/store_link_state.h"
+#include "engine/tiers/store_end.h"
 
 /* ---- engine thread ---- */
 
@@ -100,11 +99,12 @@ static void save(struct engine *e, struct request *r, uint32_t n_most)
     }
 }
 
-void store_link_save_step(struct engine *e)
+void store_save_step(struct engine *e, uint64_t now)
 {
     uint64_t begin = e->o.store ? e->o.store->counts.n_staged : 0;
     uint32_t most = e->o.executor.page ? UINT32_MAX : SAVE_DEVICE_PAGES_PER_STEP, n;
 
+    (void)now;
     if (!e->o.store) return;
     for (uint32_t i = 0; i < e->plan.batch.n_runs; i++) {
         n = (uint32_t)(e->o.store->counts.n_staged - begin);
@@ -113,7 +113,7 @@ void store_link_save_step(struct engine *e)
     }
 }
 
-void store_link_save_rest(struct engine *e, struct request *r)
+void store_save_rest(struct engine *e, struct request *r)
 {
     struct store_link *l = e->o.store;
     uint32_t n_full;
@@ -121,7 +121,7 @@ void store_link_save_rest(struct engine *e, struct request *r)
     if (!l) return;
     save(e, r, l->n_jobs);
     if (r->seq.end_state_at > 0 && r->seq.end_state_at == r->seq.n_computed)
-        store_link_save_end(e, r, r->seq.end_state);
+        store_end_save(e, r, r->seq.end_state);
     n_full = r->seq.n_computed / l->o.page_tokens;
     if (r->seq.cached && atomic_load_explicit(&l->is_writable, memory_order_relaxed) && r->store.n_saved < n_full)
         l->counts.n_unsaved += n_full - r->store.n_saved;

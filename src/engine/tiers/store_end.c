@@ -1,9 +1,8 @@
-/* engine/store_end.c - ends are staged, written, found and read. */
-#include "engine/store_end.h"
+/* engine/tiers/store_end.c - ends are staged, written, found and read. */
+#include "engine/tiers/store_end.h"
 #include <string.h>
 #include "base/checked.h"
 #include "base/mem.h"
-#include "engine/engine_state.h"
 
 #define MIN_STAGED 2u
 #define MAX_STAGED 64u
@@ -89,7 +88,7 @@ static void free_job(struct store_link *l, struct save_job *job)
     l->ends.free_jobs = job;
 }
 
-void store_link_save_end(struct engine *e, struct request *r, const void *state)
+void store_end_save(struct engine *e, struct request *r, const void *state)
 {
     struct store_link *l = e->o.store;
     uint32_t n = r->seq.n_computed, P = e->o.page_tokens, t = n % P;

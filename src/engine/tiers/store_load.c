@@ -1,10 +1,10 @@
-/* engine/store_load.c - a request's prompt goes on in the store: pages on loan, read, attached to the tree. */
+/* engine/tiers/store_load.c - a request's prompt goes on in the store: pages on loan, read, attached to the tree. */
 #include <assert.h>
 #include <string.h>
 #include "base/checked.h"
 #include "base/mem.h"
-#include "engine/engine_state.h"
-#include "engine/store_end.h"
+#include "engine/listener.h"
+#include "engine/tiers/store_end.h"
 
 /* ---- deciding ---- */
 
@@ -193,7 +193,7 @@ static void part(struct engine *e, struct request *r)
     e->n_loading--;
 }
 
-bool store_link_wait(struct engine *e, struct request *r, struct radix_node *root, uint64_t now)
+bool store_load_wait(struct engine *e, struct request *r, struct radix_node *root, uint64_t now)
 {
     struct store_link *l = e->o.store;
     struct load_job *job;
@@ -208,7 +208,7 @@ bool store_link_wait(struct engine *e, struct request *r, struct radix_node *roo
     return true;
 }
 
-void store_link_leave(struct engine *e, struct request *r)
+void store_load_leave(struct engine *e, struct request *r)
 {
     if (r->store.job) part(e, r);
 }
@@ -296,7 +296,7 @@ static void attach(struct engine *e, struct load_job *job, uint64_t now)
     n = n_keys_read(l, job);
     for (uint32_t i = job->first; i < job->first + job->n_taken; i++) {
         if (i < job->first + job->n_read) page_pool_set_fill(e->pool, job->pages[i], l->o.page_tokens);
-        ram_link_unname(e->o.ram, job->pages[i]);
+        ENGINE_TELL(page_begun, (e, job->pages[i]));
         if (l->is_lossy) l->is_lossy[job->pages[i]] = i < job->first + job->n && store_link_packs(l, i);
     }
     if (job->end_read && job->end->t > 0) page_pool_set_fill(e->pool, job->pages[job->first + job->n], job->end->t);
@@ -338,7 +338,7 @@ static void finish_job(struct engine *e, struct load_job *job, uint64_t now)
     e->blocked = false;
 }
 
-void store_link_collect(struct engine *e, uint64_t now)
+void store_load_collect(struct engine *e, uint64_t now)
 {
     struct store_link *l = e->o.store;
     struct load_job *done;
@@ -361,7 +361,7 @@ void store_link_collect(struct engine *e, uint64_t now)
     }
 }
 
-void store_link_let_go(struct engine *e)
+void store_load_finish(struct engine *e)
 {
     struct store_link *l = e->o.store;
 
@@ -370,8 +370,6 @@ void store_link_let_go(struct engine *e)
     while (l->n_in_flight > 0) {
         if (!l->o.threads) store_link_work(l);
         else clock_sleep_ns(1000000);
-        store_link_collect(e, clock_now_ns(e->o.clock));
+        store_load_collect(e, clock_now_ns(e->o.clock));
     }
-    store_link_end(l);
-    store_link_pin(l, &e->o.executor, false);
 }

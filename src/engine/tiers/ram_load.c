@@ -1,9 +1,10 @@
-/* engine/ram_load.c - a request's prompt goes on in host memory: pages on loan, copied, attached to the tree. */
+/* engine/tiers/ram_load.c - a request's prompt goes on in host memory: pages on loan, copied, attached to the tree. */
 #include <assert.h>
 #include <string.h>
 #include "base/checked.h"
 #include "base/mem.h"
-#include "engine/ram_link_state.h"
+#include "engine/listener.h"
+#include "engine/tiers/ram_link_state.h"
 
 /* What the prompt has in the tree and, behind that, in the tier: pages [first, first + n). */
 struct ram_look { struct radix_match match; uint32_t first, n; };
@@ -162,7 +163,7 @@ static void part(struct engine *e, struct request *r)
     e->n_loading--;
 }
 
-bool ram_link_wait(struct engine *e, struct request *r, struct radix_node *root, uint64_t now)
+bool ram_load_wait(struct engine *e, struct request *r, struct radix_node *root, uint64_t now)
 {
     struct ram_load *load;
     struct ram_look k;
@@ -175,7 +176,7 @@ bool ram_link_wait(struct engine *e, struct request *r, struct radix_node *root,
     return true;
 }
 
-void ram_link_leave(struct engine *e, struct request *r)
+void ram_load_leave(struct engine *e, struct request *r)
 {
     if (r->ram.load) part(e, r);
 }
@@ -203,8 +204,8 @@ static void attach(struct engine *e, struct ram_load *load, bool came, uint64_t 
 
     for (uint32_t i = load->first; came && i < load->first + load->n; i++) {
         page_pool_set_fill(e->pool, load->pages[i], P);
+        ENGINE_TELL(page_begun, (e, load->pages[i])); /* what is lossy never goes to the tier */
         ram_link_set_name(l, load->pages[i], load->digests[i], load->tokens + (size_t)i * P);
-        store_link_note_computed(e->o.store, load->pages[i]);       /* what is lossy never goes to the tier */
     }
     release_slots(l, load);
     for (uint32_t i = 0; came && i < load->n; i++)          /* so that the end of the chain goes first */

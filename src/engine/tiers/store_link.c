@@ -1,10 +1,10 @@
-/* engine/store_link.c - creation, the saver and the loader, emptying the store. */
-#include "engine/store_link.h"
+/* engine/tiers/store_link.c - creation, the saver and the loader, emptying the store. */
+#include "engine/tiers/store_link.h"
 #include <string.h>
 #include "base/checked.h"
 #include "base/mem.h"
-#include "engine/engine_state.h"
-#include "engine/store_end.h"
+#include "engine/listener.h"
+#include "engine/tiers/store_end.h"
 
 #define MIN_STAGED 4u
 #define MAX_STAGED 4096u
@@ -198,11 +198,6 @@ rd_status store_link_create(const struct store_link_options *o, struct store_lin
     return RD_OK;
 }
 
-void store_link_pin(struct store_link *l, const struct executor *x, bool on)
-{
-    if (l && x->pin) x->pin(x->self, l->staging, l->n_jobs * l->o.page_bytes, on);
-}
-
 void store_link_destroy(struct store_link *l)
 {
     if (!l) return;
@@ -281,11 +276,25 @@ static void forget_staged(struct store_link *l)
     store_end_forget(l);
 }
 
-void store_link_condemn(struct engine *e, struct request *r)
+static void condemn_all(struct store_link *l)
+{
+    mutex_lock(&l->lock);
+    forget_staged(l);
+    l->all_condemned = true;
+    atomic_store_explicit(&l->is_condemned, true, memory_order_relaxed);
+    cond_signal(&l->save_bell);
+    mutex_unlock(&l->lock);
+}
+
+/* What is stored of r's namespace (its parameters alone are looked at), or of all, may be wrong: nothing is loaded or
+ * saved any more until all of it was dropped; where it cannot be, this process does not look at it again. No load is
+ * under way, no request is live. */
+static void condemn(struct engine *e, struct request *r)
 {
     struct store_link *l = e->o.store;
-    struct store_space *space = l ? store_link_space(e, r) : NULL, *ends, *packed;
+    struct store_space *space = l && r ? store_link_space(e, r) : NULL, *ends, *packed;
 
+    if (l && !r) condemn_all(l);
     if (!space) return;
     ends = l->ends.state_bytes
                ? store_link_name_space(e, &r->p, END_SUFFIX, l->o.page_bytes + l->ends.state_bytes)
@@ -302,19 +311,6 @@ void store_link_condemn(struct engine *e, struct request *r)
     mutex_unlock(&l->lock);
 }
 
-void store_link_condemn_all(struct engine *e)
-{
-    struct store_link *l = e->o.store;
-
-    if (!l) return;
-    mutex_lock(&l->lock);
-    forget_staged(l);
-    l->all_condemned = true;
-    atomic_store_explicit(&l->is_condemned, true, memory_order_relaxed);
-    cond_signal(&l->save_bell);
-    mutex_unlock(&l->lock);
-}
-
 static void set_bell(struct store_link *l, struct wake *bell)
 {
     mutex_lock(&l->lock);
@@ -322,28 +318,49 @@ static void set_bell(struct store_link *l, struct wake *bell)
     mutex_unlock(&l->lock);
 }
 
-rd_status store_link_begin(struct store_link *l, struct wake *bell, uint32_t n_pages, uint32_t state_bytes)
+/* The staging area is pinned for the executor's copies, or not any more. */
+static void pin(struct engine *e, bool on)
 {
-    store_end_init(l, state_bytes);                         /* before the threads can be told of any */
+    const struct executor *x = &e->o.executor;
+    struct store_link *l = e->o.store;
+
+    if (x->pin) x->pin(x->self, l->staging, l->n_jobs * l->o.page_bytes, on);
+}
+
+static rd_status begin(struct engine *e)
+{
+    struct store_link *l = e->o.store;
+
+    if (!l) return RD_OK;
+    store_end_init(l, e->cache.state_bytes);                /* before the threads can be told of any */
     if (l->o.lossy_from > 0) {
         l->packing = mem_alloc(l->o.packed_bytes, 1);
         l->unpacking = mem_alloc(l->o.packed_bytes, 1);
-        l->is_lossy = mem_zalloc(n_pages, 1);
+        l->is_lossy = mem_zalloc(e->o.n_pages, 1);
         if (!l->packing || !l->unpacking || !l->is_lossy) return RD_E_NOMEM;
     }
-    set_bell(l, bell);
+    set_bell(l, e->bell);
+    pin(e, true);
     return RD_OK;
 }
 
-void store_link_end(struct store_link *l) { set_bell(l, NULL); }
-
-void store_link_note_computed(struct store_link *l, kv_page page)
+static void let_go(struct engine *e)
 {
-    if (l && l->is_lossy) l->is_lossy[page] = false;
+    if (!e->o.store) return;
+    store_load_finish(e);
+    set_bell(e->o.store, NULL);
+    pin(e, false);
 }
 
-void store_link_note_copied(struct store_link *l, kv_page to, kv_page from)
+static void note_begun(struct engine *e, kv_page page)
 {
+    if (e->o.store && e->o.store->is_lossy) e->o.store->is_lossy[page] = false; /* it is exact again */
+}
+
+static void note_copied(struct engine *e, kv_page to, kv_page from)
+{
+    struct store_link *l = e->o.store;
+
     if (l && l->is_lossy) l->is_lossy[to] = l->is_lossy[from];
 }
 
@@ -355,15 +372,6 @@ uint32_t store_link_n_lossy(const struct store_link *l, const kv_page *pages, ui
         if (l->is_lossy[pages[at / l->o.page_tokens]]) n_lossy += u32_min(l->o.page_tokens, n - at);
     return n_lossy;
 }
-
-bool store_link_is_lossy_at(const struct store_link *l, uint32_t n)
-{
-    return l && l->o.lossy_from > 0 && n > l->o.lossy_from;
-}
-
-uint64_t store_link_promised(const struct store_link *l) { return l ? l->n_promised : 0; }
-uint32_t store_link_n_pages(const struct store_link *l) { return l ? (uint32_t)l->counts.n_loading : 0; }
-struct store_link_counts store_link_get_counts(const struct store_link *l) { return l->counts; }
 
 /* The name: everything that decides a page's bytes, then the namespace, then the suffix. */
 static struct store_space *name_space(struct store_link *l, const void *base, size_t n, const struct kv_space *kv_space,
@@ -456,3 +464,67 @@ struct store_space *store_link_packed_space(struct engine *e, struct request *r)
         r->store.packed_space = store_link_name_space(e, &r->p, PACKED_SUFFIX, e->o.store->o.packed_bytes);
     return r->store.packed_space;
 }
+
+/* ---- what the engine tells ---- */
+
+static void save_last(struct engine *e, struct request *r, bool is_kept)
+{
+    if (is_kept && r->state == REQUEST_LIVE) store_save_rest(e, r);
+}
+
+static void tell_usage(struct engine *e, struct request *r)
+{
+    r->usage.n_disk = u32_min(r->store.to, r->usage.n_cached) - u32_min(r->store.from, r->usage.n_cached);
+    e->stats.prompt_disk += r->usage.n_disk;
+    r->usage.n_lossy = store_link_n_lossy(e->o.store, r->seq.pages, r->usage.n_cached);
+}
+
+static uint32_t n_lossy(const struct engine *e, const kv_page *pages, uint32_t n)
+{
+    return store_link_n_lossy(e->o.store, pages, n);
+}
+
+static bool may_differ(const struct engine *e, uint32_t n)
+{
+    return e->o.store && e->o.store->o.lossy_from > 0 && n > e->o.store->o.lossy_from;
+}
+
+static uint64_t promised(const struct engine *e) { return e->o.store ? e->o.store->n_promised : 0; }
+static uint32_t n_loading(const struct engine *e) { return e->o.store ? (uint32_t)e->o.store->counts.n_loading : 0; }
+
+static void gather(const struct engine *e, struct engine_stats *s)
+{
+    const struct store_link_counts *c;
+
+    if (!e->o.store) return;
+    c = &e->o.store->counts;
+    s->disk_loads = c->n_loads;
+    s->disk_loads_late = c->n_loads_late;
+    s->disk_declined = c->n_declined;
+    s->disk_pages_loaded = c->n_pages_loaded;
+    s->disk_staged = c->n_staged;
+    s->disk_unsaved = c->n_unsaved;
+    s->pages_loading = c->n_loading;
+    page_store_get_counts(e->o.store->store, &s->disk);
+}
+
+const struct engine_listener listens_store = {
+    .begin = begin,
+    .let_go = let_go,
+    .gather = gather,
+    .collect = store_load_collect,
+    .wait = store_load_wait,
+    .committed = store_save_step,
+    .prompt_known = tell_usage,
+    .at_end = store_end_save,
+    .preempting = store_save_rest,
+    .ending = save_last,
+    .left = store_load_leave,
+    .page_begun = note_begun,
+    .page_copied = note_copied,
+    .condemned = condemn,
+    .promised = promised,
+    .n_out = n_loading,
+    .n_lossy = n_lossy,
+    .may_differ = may_differ,
+};

@@ -1,4 +1,4 @@
-/* engine/draft_model.h - a smaller model that guesses what the served one will say (--draft MODEL).
+/* engine/draft/draft_model.h - a smaller model that guesses what the served one will say (--draft MODEL).
  *
  * It has pages and a tree of its own, so that its prompts are shared and kept like the served model's. A sequence that
  * decodes gets a shadow: the same tokens under the small model. The shadow first catches up with the prompt, some rows

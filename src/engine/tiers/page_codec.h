@@ -1,4 +1,4 @@
-/* engine/page_codec.h - f16 pages as 8-bit integers and back, for tiers that are allowed to lose (--store-kv q8_0).
+/* engine/tiers/page_codec.h - f16 pages as 8-bit integers and back, for tiers that are allowed to lose (--store-kv q8_0).
  *
  *     keys, one head   [head_dim] f16 factors, [page_tokens, head_dim] int8       a factor per channel of the page
  *     values           as Q8_0: per row, blocks of 32: f16 factor, 32 int8

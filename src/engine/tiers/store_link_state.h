@@ -1,10 +1,11 @@
-/* engine/store_link_state.h - inside of the link: shared by store_link.c (threads), store_load.c and store_save.c. */
+/* engine/tiers/store_link_state.h - inside of the link: shared by store_link.c (threads), store_load.c and store_save.c. */
 #pragma once
+#include <stdatomic.h>
 #include "base/limits.h"
 #include "base/queue.h"
 #include "base/thread.h"
-#include "engine/request.h"
-#include "engine/store_link.h"
+#include "engine/engine_state.h"
+#include "engine/tiers/store_link.h"
 
 #define LOAD_MAX_JOBS      8u
 #define LOAD_MAX_TRIES     4u
@@ -73,6 +74,12 @@ struct load_job {
     uint64_t took_ns;
 };
 
+struct store_link_counts {
+    uint64_t n_loads, n_loads_late, n_pages_loaded, n_declined;     /* declined: computing was quicker */
+    uint64_t n_staged, n_unsaved;        /* pages copied; given up for want of staging room */
+    uint64_t n_loading;                  /* pages on loan now */
+};
+
 struct store_link {
     struct store_link_options o;
     struct page_store *store;
@@ -110,10 +117,24 @@ struct store_link {
 
 /* A page's bytes to host memory. Engine thread. */
 rd_status store_page_out(struct engine *e, kv_page id, void *to);
-/* store_save.c: saver thread, or store_link_work. False: nothing was queued. */
+/* store_save.c */
+/* Saver thread, or store_link_work. False: nothing was queued. */
 bool store_save_one(struct store_link *l);
-/* store_load.c: loader thread, or store_link_work. */
+/* After a commit, before any request is ended: the batch's new pages. */
+void store_save_step(struct engine *e, uint64_t now);
+/* r ends or is preempted, its sequence still live: the rest of its pages, if they are kept. */
+void store_save_rest(struct engine *e, struct request *r);
+/* store_load.c */
+/* Loader thread, or store_link_work. */
 bool store_load_one(struct store_link *l);
+/* True: r waits for a load now, in the queue. root: its namespace in the tree. */
+bool store_load_wait(struct engine *e, struct request *r, struct radix_node *root, uint64_t now);
+/* Attaches what was loaded; lets go of requests that have waited too long. */
+void store_load_collect(struct engine *e, uint64_t now);
+/* r ends while it is queued. */
+void store_load_leave(struct engine *e, struct request *r);
+/* Waits for loads: all pages are given back. */
+void store_load_finish(struct engine *e);
 /* A namespace of the store, that of these parameters with a suffix; NULL: there is none to be had. Engine thread. */
 struct store_space *store_link_name_space(struct engine *e, const struct request_params *p, const char *suffix,
                                           uint64_t page_bytes);

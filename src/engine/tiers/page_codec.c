@@ -1,5 +1,5 @@
-/* engine/page_codec.c - see the header. */
-#include "engine/page_codec.h"
+/* engine/tiers/page_codec.c - see the header. */
+#include "engine/tiers/page_codec.h"
 #include <math.h>
 #include <string.h>
 #include "tensor/dtype.h"

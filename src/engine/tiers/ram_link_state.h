@@ -1,8 +1,8 @@
-/* engine/ram_link_state.h - inside of the link: shared by ram_link.c (names, leaving) and ram_load.c (coming back). */
+/* engine/tiers/ram_link_state.h - inside of the link: shared by ram_link.c (names, leaving) and ram_load.c (coming back). */
 #pragma once
 #include "base/sip_hash.h"
 #include "engine/engine_state.h"
-#include "engine/ram_link.h"
+#include "engine/tiers/ram_link.h"
 #include "store/ram_tier.h"
 
 #define RAM_LEAVE_BATCHES 16u
@@ -66,5 +66,10 @@ struct hash128 ram_link_seed_of(struct engine *e, struct request *r);
 void ram_link_set_name(struct ram_link *l, kv_page page, struct hash128 digest, const uint32_t *tokens);
 /* Waits until what is leaving has left. */
 void ram_link_finish_leaving(struct engine *e);
-/* ram_load.c: attaches loads that are done; wait: all of them. */
+/* ram_load.c */
+/* True: r waits for a load now, in the queue. root: its namespace in the tree. */
+bool ram_load_wait(struct engine *e, struct request *r, struct radix_node *root, uint64_t now);
+/* r ends while it is queued. */
+void ram_load_leave(struct engine *e, struct request *r);
+/* Attaches loads that are done; wait: all of them. */
 void ram_load_collect(struct engine *e, uint64_t now, bool wait);

@@ -1,5 +1,5 @@
-/* engine/draft_model.c - see the header. */
-#include "engine/draft_model.h"
+/* engine/draft/draft_model.c - see the header. */
+#include "engine/draft/draft_model.h"
 #include <string.h>
 #include "base/checked.h"
 #include "base/log.h"

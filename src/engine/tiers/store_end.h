@@ -1,4 +1,4 @@
-/* engine/store_end.h - where a prompt or an answer ended: its last, partial page and the hidden state behind it, so that
+/* engine/tiers/store_end.h - where a prompt or an answer ended: its last, partial page and the hidden state behind it, so that
  * the same text computes nothing after a restart either.
  *
  * An end after n tokens, t = n % page_tokens, is an entry of the page store as pages are, in a namespace of its own (the
@@ -13,7 +13,7 @@
  * Inside of the link: store_link_state.h.  Thread  as said.
  */
 #pragma once
-#include "engine/store_link_state.h"
+#include "engine/tiers/store_link_state.h"
 
 #define END_SUFFIX "|end"
 #define KV_NO_KEY UINT32_MAX
@@ -21,6 +21,8 @@
 /* Engine thread, at creation of the engine. Without memory no ends are kept. */
 void store_end_init(struct store_link *l, uint32_t state_bytes);
 void store_end_deinit(struct store_link *l);
+/* Engine thread. The last computed row of r has this hidden state, and a prompt or an answer ends there. */
+void store_end_save(struct engine *e, struct request *r, const void *state);
 /* Engine thread. The longest stored end that goes on behind the n full pages of keys[0 .. n_keys) whose digests are
  * l->digests, reaching beyond n_least tokens. */
 bool store_end_find(struct engine *e, struct request *r, uint32_t n, uint32_t n_least, struct store_end *out);

@@ -1,11 +1,13 @@
-/* engine/ram_link.c - names of pages, and pages that leave the device. */
-#include "engine/ram_link.h"
+/* engine/tiers/ram_link.c - names of pages, and pages that leave the device. */
+#include "engine/tiers/ram_link.h"
 #include <assert.h>
 #include <string.h>
 #include "base/checked.h"
 #include "base/limits.h"
 #include "base/mem.h"
-#include "engine/ram_link_state.h"
+#include "engine/listener.h"
+#include "engine/tiers/ram_link_state.h"
+#include "engine/tiers/store_link.h"
 
 #define ROOM_SHARE     8u                /* of all pages at most this part is kept free by leaving ahead */
 #define ROOM_PER_STEP  64u /* pages that begin to leave ahead in one step: 3 ms of the bus for an 8B model */
@@ -81,7 +83,8 @@ void ram_link_set_name(struct ram_link *l, kv_page page, struct hash128 digest, 
     memcpy(l->tokens + (size_t)page * l->page_tokens, tokens, l->page_tokens * sizeof(*tokens));
 }
 
-void ram_link_name(struct engine *e, struct request *r)
+/* r's pages that are full get names. */
+static void name_pages(struct engine *e, struct request *r)
 {
     struct ram_link *l = e->o.ram;
     uint32_t n_full = e->o.ram ? r->seq.n_computed / l->page_tokens : 0;
@@ -96,9 +99,33 @@ void ram_link_name(struct engine *e, struct request *r)
     }
 }
 
-void ram_link_unname(struct ram_link *l, kv_page page)
+static void name_all(struct engine *e, uint64_t now)
 {
-    if (l) l->names[page].is_valid = false;
+    (void)now;
+    for (uint32_t i = 0; e->o.ram && i < e->plan.batch.n_runs; i++)
+        if (e->plan.run_request[i]) name_pages(e, e->plan.run_request[i]);
+}
+
+static void name_last(struct engine *e, struct request *r, bool is_kept)
+{
+    if (is_kept && r->state == REQUEST_LIVE) name_pages(e, r);
+}
+
+static void begin_anew(struct engine *e, struct request *r)
+{
+    (void)e;
+    r->ram.n_named = 0; /* other pages than before it was preempted */
+}
+
+static void unname(struct engine *e, kv_page page)
+{
+    if (e->o.ram) e->o.ram->names[page].is_valid = false;
+}
+
+static void unname_copy(struct engine *e, kv_page to, kv_page from)
+{
+    (void)from;
+    unname(e, to);
 }
 
 /* ---- leaving ---- */
@@ -175,19 +202,13 @@ void ram_link_finish_leaving(struct engine *e)
 {
     struct ram_link *l = e->o.ram;
 
+    if (!l) return;
     begin_leaving(l);
     while (l->n_leaving > 0) finish_oldest(l, true);
 }
 
-uint32_t engine_evict(struct engine *e, uint32_t n_pages)
-{
-    uint32_t n = radix_evict(e->cache.tree, n_pages);
-
-    if (e->o.ram) ram_link_finish_leaving(e);
-    return n;
-}
-
-void ram_link_make_room(struct engine *e)
+/* Pages for the next steps leave while this one runs. */
+static void make_room(struct engine *e)
 {
     struct ram_link *l = e->o.ram;
     uint32_t want, have;
@@ -201,7 +222,8 @@ void ram_link_make_room(struct engine *e)
     begin_leaving(l);
 }
 
-void ram_link_collect(struct engine *e, uint64_t now)
+/* Pages that have left are free, loads that are done are attached; where nothing runs, waits for both. */
+static void collect(struct engine *e, uint64_t now)
 {
     struct ram_link *l = e->o.ram;
     bool wait = e->n_live == 0;
@@ -221,7 +243,7 @@ void ram_link_clear(struct engine *e)
 
 /* ---- the engine ---- */
 
-rd_status ram_link_begin(struct engine *e)
+static rd_status begin(struct engine *e)
 {
     struct ram_link *l = e->o.ram;
 
@@ -239,7 +261,7 @@ rd_status ram_link_begin(struct engine *e)
     return RD_OK;
 }
 
-void ram_link_let_go(struct engine *e)
+static void let_go(struct engine *e)
 {
     struct ram_link *l = e->o.ram;
 
@@ -253,20 +275,58 @@ void ram_link_let_go(struct engine *e)
     l->tokens = NULL;
 }
 
-uint64_t ram_link_promised(const struct ram_link *l) { return l ? l->n_promised : 0; }
+static uint64_t promised(const struct engine *e) { return e->o.ram ? e->o.ram->n_promised : 0; }
 
-uint32_t ram_link_n_moving(const struct ram_link *l)
+static uint32_t n_moving(const struct engine *e)
 {
-    return l ? (uint32_t)(l->counts.n_loading + l->counts.n_leaving) : 0;
+    return e->o.ram ? (uint32_t)(e->o.ram->counts.n_loading + e->o.ram->counts.n_leaving) : 0;
 }
 
-struct ram_link_counts ram_link_get_counts(const struct ram_link *l)
-{
-    struct ram_tier_counts t = ram_tier_get_counts(l->tier);
-    struct ram_link_counts c = l->counts;
+static bool is_moving(const struct engine *e) { return n_moving(e) > 0; }
 
-    c.n_pages = t.n_pages;
-    c.n_slots = t.n_slots;
-    c.n_dropped = t.n_dropped;
-    return c;
+static void condemn(struct engine *e, struct request *r)
+{
+    (void)r; /* what is there has no order of namespaces */
+    ram_link_clear(e);
 }
+
+static void tell_usage(struct engine *e, struct request *r)
+{
+    r->usage.n_ram = u32_min(r->ram.to, r->usage.n_cached) - u32_min(r->ram.from, r->usage.n_cached);
+    e->stats.prompt_ram += r->usage.n_ram;
+}
+
+static void gather(const struct engine *e, struct engine_stats *s)
+{
+    struct ram_tier_counts t;
+
+    if (!e->o.ram) return;
+    t = ram_tier_get_counts(e->o.ram->tier);
+    s->ram = e->o.ram->counts;
+    s->ram.n_pages = t.n_pages;
+    s->ram.n_slots = t.n_slots;
+    s->ram.n_dropped = t.n_dropped;
+}
+
+const struct engine_listener listens_ram = {
+    .begin = begin,
+    .let_go = let_go,
+    .gather = gather,
+    .collect = collect,
+    .before_step = make_room,
+    .wait = ram_load_wait,
+    .admitted = begin_anew,
+    .committed = name_all,
+    .prompt_known = tell_usage,
+    .preempting = name_pages,
+    .ending = name_last,
+    .left = ram_load_leave,
+    .page_begun = unname,
+    .page_copied = unname_copy,
+    .evicted = ram_link_finish_leaving,
+    .cleared = ram_link_clear,
+    .condemned = condemn,
+    .promised = promised,
+    .n_out = n_moving,
+    .must_turn = is_moving,
+};
