@@ -1,0 +1,158 @@
+"""Calls that must come: tool_choice required and named, strict functions and others, several tools with nested schemas, in
+chat completions, Responses and Messages, at temperature 1. Every one parses, and follows its schema. Where several calls
+are allowed, max_tokens may come behind the last of them: what is there is whole then.
+
+    RADISH_LONG=1 python -m pytest -s tests/server/test_forced_calls.py        1,000 with each of two models
+"""
+
+import json
+import os
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import jsonschema
+import pytest
+from radish_server import Server
+
+LONG = os.environ.get("RADISH_LONG") == "1"
+RUNS = 1000 if LONG else 36
+MODELS = ("smollm2", "qwen2.5-coder-0.5b") if LONG else ("smollm2",)
+AT_A_TIME = 16
+TOKENS = 160
+
+
+def closed(properties, required=None, **more):
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties) if required is None else required,
+        "additionalProperties": False,
+        **more,
+    }
+
+
+PLACE = closed({"city": {"type": "string", "maxLength": 24}, "zip": {"anyOf": [{"type": "string"}, {"type": "null"}]}})
+SCHEMAS = {
+    "book_hotel": closed(
+        {
+            "guest": closed({"name": {"type": "string", "maxLength": 24}, "age": {"type": "integer", "minimum": 18}}),
+            "where": {"$ref": "#/$defs/place"},
+            "from": {"type": "string", "format": "date"},
+            "rooms": {
+                "type": "array",
+                "items": closed(
+                    {"beds": {"type": "integer", "minimum": 1, "maximum": 3}, "kind": {"enum": ["a", "b"]}}
+                ),
+                "minItems": 1,
+                "maxItems": 2,
+            },
+        },
+        **{"$defs": {"place": PLACE}},
+    ),
+    "search": closed(
+        {"query": {"type": "string", "minLength": 1, "maxLength": 40}, "limit": {"type": "integer"}}, ["query"]
+    ),
+    "set_lights": closed(
+        {
+            "lights": {
+                "type": "array",
+                "items": {
+                    "anyOf": [closed({"room": {"enum": ["hall", "bath"]}, "on": {"type": "boolean"}}), {"const": "all"}]
+                },
+                "maxItems": 3,
+            },
+            "level": {"type": "number", "minimum": 0, "maximum": 1},
+        }
+    ),
+    "done": closed({}),
+}
+QUESTIONS = ["Book a room in Rome for Ada.", "Find the news.", "Lights on in the hall!", "Are you done?", "Hello."]
+
+
+def function(name, strict):
+    return {
+        "name": name,
+        "description": "To " + name,
+        "parameters": SCHEMAS[name],
+        **({"strict": True} if strict else {}),
+    }
+
+
+def chat(server, i, question, named, strict, one):
+    choice = {"type": "function", "function": {"name": named}} if named else "required"
+    body = {
+        "messages": [{"role": "user", "content": question}],
+        "tools": [{"type": "function", "function": function(n, strict)} for n in SCHEMAS],
+        "tool_choice": choice,
+        "parallel_tool_calls": not one,
+        "max_tokens": TOKENS,
+        "temperature": 1.0,
+        "seed": i,
+    }
+    choice = server.ok("/v1/chat/completions", body)["choices"][0]
+    assert choice["finish_reason"] == "tool_calls" or not one and choice["finish_reason"] == "length", choice
+    calls = [c["function"] for c in choice["message"]["tool_calls"]]
+    return [(c["name"], json.loads(c["arguments"])) for c in calls]
+
+
+def responses(server, i, question, named, strict, one):
+    body = {
+        "input": question,
+        "tools": [{"type": "function", **function(n, strict)} for n in SCHEMAS],
+        "tool_choice": {"type": "function", "name": named} if named else "required",
+        "parallel_tool_calls": not one,
+        "max_output_tokens": TOKENS,
+        "temperature": 1.0,
+        "seed": i,
+    }
+    answer = server.ok("/v1/responses", body)
+    assert answer["status"] == "completed" or not one and answer["status"] == "incomplete", answer
+    return [(o["name"], json.loads(o["arguments"])) for o in answer["output"] if o["type"] == "function_call"]
+
+
+def messages(server, i, question, named, strict, one):
+    body = {
+        "messages": [{"role": "user", "content": question}],
+        "tools": [{"name": n, "description": "To " + n, "input_schema": SCHEMAS[n]} for n in SCHEMAS],
+        "tool_choice": {"type": "tool", "name": named} if named else {"type": "any"},
+        "max_tokens": TOKENS,
+        "temperature": 1.0,
+        "seed": i,
+    }
+    body["tool_choice"]["disable_parallel_tool_use"] = one
+    answer = server.ok("/v1/messages", body)
+    assert answer["stop_reason"] == "tool_use" or not one and answer["stop_reason"] == "max_tokens", answer
+    return [(b["name"], b["input"]) for b in answer["content"] if b["type"] == "tool_use"]
+
+
+def run_one(server, i):
+    """None, or what was wrong."""
+    names = list(SCHEMAS)
+    ways = (chat, responses, messages)
+    way, named, strict, one = ways[i % 3], names[i // 3 % 4] if i // 12 % 2 else None, i // 24 % 2 == 1, i % 5 != 0
+    case = (i, way.__name__, named or "required", "strict" if strict else "", "one" if one else "several")
+    try:
+        calls = way(server, i, QUESTIONS[i % len(QUESTIONS)], named, strict, one)
+        assert calls and (len(calls) == 1 or not one), calls
+        for name, arguments in calls:
+            assert named in (None, name), calls
+            jsonschema.Draft202012Validator(SCHEMAS[name]).validate(arguments)
+        return case, [name for name, _ in calls], None
+    except Exception as e:
+        return case, [], "%s: %s" % (type(e).__name__, str(e)[:600])
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_forced_call_parses(model):
+    server = Server("--threads", "2", "--kv-tokens", "65536", "--ctx", "4096", model=model)
+    try:
+        with ThreadPoolExecutor(AT_A_TIME) as pool:
+            done = list(pool.map(lambda i: run_one(server, i), range(RUNS)))
+        assert server.stats()["engine"]["accounting_errors"] == 0
+    finally:
+        server.stop()
+    wrong = [(case, why) for case, _, why in done if why]
+    called = Counter(name for _, names, _ in done for name in names)
+    print("%s: %d of %d runs parse and follow their schemas; %s" % (model, RUNS - len(wrong), RUNS, dict(called)))
+    assert not wrong, "%d wrong: %s" % (len(wrong), json.dumps(wrong[:12], indent=1))
+    assert set(called) == set(SCHEMAS)
