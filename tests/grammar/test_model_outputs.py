@@ -90,7 +90,8 @@ def test_outputs_of_models_are_valid(ask, chosen, model):
             "seed": i,
             "max_tokens": TOKENS,
         }
-        return server.post("/v1/chat/completions", body)
+        status, _, answer = server.request("POST", "/v1/chat/completions", body, timeout=900)
+        return status, json.loads(answer)
 
     try:
         with ThreadPoolExecutor(AT_A_TIME) as pool:

@@ -3,6 +3,7 @@ all clients; what comes out is checked by others (json, re, jsonschema)."""
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import jsonschema
 import pytest
@@ -353,3 +354,82 @@ def test_one_form_in_two_fields_is_one_form(server):
     assert text_of(a) in ("yes", "no")
     body = {"messages": [{"role": "user", "content": "x"}], "guided_grammar": lark, "guided_regex": "a"}
     assert server.post("/v1/chat/completions", body)[0] == 400
+
+
+# Exactness: what is drawn depends on the request alone.
+WORDS = ["Ada", "a tree", "the sea", "Rome", "a dog", "music"]
+
+
+def person_body(i, temperature, **more):
+    body = {
+        "messages": [{"role": "user", "content": f"JSON about {WORDS[i]}."}],
+        "max_tokens": 90,
+        "temperature": temperature,
+        "seed": i,
+        "response_format": schema_format(PERSON),
+    }
+    return body | more
+
+
+@pytest.mark.parametrize("temperature", [0, 1.0])
+def test_the_same_text_alone_cached_drafted_and_in_company(server, temperature):
+    cold = {"cache_prompt": False, "speculation": False}
+    alone = [text_of(server.ok("/v1/chat/completions", person_body(i, temperature, **cold))) for i in range(6)]
+
+    def both(i):
+        if i % 2:  # free text beside it, in the same batch
+            free = {"prompt": f"{WORDS[i // 2]} is", "max_tokens": 60, "temperature": 1.0, "seed": i}
+            return server.ok("/v1/completions", free)
+        return server.ok("/v1/chat/completions", person_body(i // 2, temperature))
+
+    with ThreadPoolExecutor(12) as pool:
+        together = list(pool.map(both, range(12)))[::2]
+    assert [text_of(a) for a in together] == alone
+    again = [server.ok("/v1/chat/completions", person_body(i, temperature)) for i in range(6)]
+    assert [text_of(a) for a in again] == alone
+    assert all(a["usage"]["prompt_tokens_details"]["cached_tokens"] > 0 for a in again)
+
+
+def test_drafts_respect_a_form_and_gain_from_it(server):
+    """An answer that was given before is drafted from the tree; where the form differs by then, the draft is cut to it."""
+    body = person_body(0, 0, messages=[{"role": "user", "content": "JSON about drafts."}])
+    plain = server.ok("/v1/chat/completions", body | {"speculation": False})
+    assert "draft_n" not in plain["timings"]
+    drafted = server.ok("/v1/chat/completions", body)
+    assert text_of(drafted) == text_of(plain)
+    # Tokens that no draft or jump gave cost a step each: most of them came by drafts.
+    accepted = drafted["timings"]["draft_n_accepted"]
+    chosen = drafted["usage"]["completion_tokens"] - drafted["timings"]["forced_n"]
+    assert accepted > chosen / 3, drafted["timings"]
+    other = {
+        **PERSON,
+        "properties": {**PERSON["properties"], "age": {"type": "integer", "minimum": 200, "maximum": 210}},
+    }
+    cut = server.ok("/v1/chat/completions", body | {"response_format": schema_format(other)})
+    jsonschema.validate(json.loads(text_of(cut)), other)
+    alone = server.ok("/v1/chat/completions", body | {"response_format": schema_format(other), "speculation": False})
+    assert text_of(alone) == text_of(cut)
+
+
+def test_jumping_ahead_changes_nothing_where_the_model_spells_alike(server):
+    """At temperature 0, with jumps and asking for each token: where the model's own tokens are the tokenizer's, one text."""
+    alike = jumped = 0
+    forms = [
+        r"\d{4}-\d\d-\d\d",
+        r"[a-z]{3,8}, [a-z]{3,8}, [a-z]{3,8}!",
+        r"\d{1,3}(,\d{3}){3}",
+        r"(red|blue) and (red|blue)",
+        r"\(\d{3}\) \d{3}-\d{4}",
+    ]
+    for i, form in enumerate(forms):
+        body = person_body(i, 0, response_format={"type": "text"}, regex=form)
+        asked = server.ok("/v1/chat/completions", body | {"jump_ahead": False, "logprobs": True})
+        spelt = [t["token"] for t in asked["choices"][0]["logprobs"]["content"]]
+        pieces = server.ok("/tokenize", {"content": text_of(asked), "with_pieces": True})["tokens"]
+        if spelt != [p["piece"] for p in pieces]:
+            continue
+        alike += 1
+        ahead = server.ok("/v1/chat/completions", body)
+        assert text_of(ahead) == text_of(asked)
+        jumped += ahead["timings"].get("forced_n", 0)
+    assert alike >= 2 and jumped >= 2, (alike, jumped)
