@@ -252,6 +252,16 @@ def test_the_years_of_the_first_thousand_are_dates(ask):
     assert answer["accept"] == [True] * 3 + [False] * 3
 
 
+TRUE_TWICE = {"oneOf": [{"enum": [True]}, {"enum": [True]}]}
+NEEDY = {"type": "object", "dependentRequired": {"a": []}}
+
+
+@pytest.mark.parametrize("schema", [TRUE_TWICE, {"oneOf": [NEEDY, TRUE_TWICE]}, {"oneOf": [TRUE_TWICE, NEEDY]}])
+def test_a_value_of_two_ways_is_of_no_one_of_them(ask, schema):
+    (answer,) = ask([{"schema": {"properties": {"p": schema}}, "texts": ['{"p": true}', "{}"]}])
+    assert answer["accept"] == [False, True]
+
+
 UNSUPPORTED = [
     ({"type": "object", "properties": {"a": {"$dynamicRef": "#x"}}}, "#/properties/a/$dynamicRef"),
     ({"items": {"uniqueItems": True}}, "#/items/uniqueItems"),

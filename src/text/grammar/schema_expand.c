@@ -95,6 +95,9 @@ static const char *const silent_words[] = {"$schema",
                                            "$defs",
                                            "definitions",
                                            "$comment",
+                                           "comment",
+                                           "javaType",
+                                           "tsType",
                                            "$vocabulary",
                                            "title",
                                            "description",
@@ -189,7 +192,8 @@ static const json_t *schemas_of(struct schema_state *s, const json_t *schema, co
     return json_array_size(v) ? v : NULL;
 }
 
-/* Whether two ways of a oneOf can both hold beside the rest of the branch. */
+/* Whether two ways of a oneOf can both hold beside the rest of the branch. That oneOf itself is not asked again (its item
+ * stays handled): no value would pass it. */
 static bool can_both(struct schema_state *s, const struct branch *b, const json_t *one, const json_t *other)
 {
     struct conj both;
@@ -240,7 +244,7 @@ static void take_negated(struct schema_state *s, struct branch *b, struct item *
 {
     const json_t *ways = NULL;
 
-    item->handled = HANDLED_REST;
+    item->handled |= HANDLED_REST;
     if (!lists_values(&b->c)) ways = schema_negations(s, item->schema); /* else each value is checked against it */
     if (ways && json_array_size(ways) > 1) return;
     item->handled |= HANDLED_ANY;
@@ -266,7 +270,7 @@ static void take_item(struct schema_state *s, struct branch *b)
         return;
     }
     v = json_object_get(schema, "$ref");
-    item->handled = (uint16_t)(HANDLED_REST | (v ? HANDLED_REF : 0) | (v && s->draft7 ? HANDLED_HIDDEN : 0));
+    item->handled |= (uint16_t)(HANDLED_REST | (v ? HANDLED_REF : 0) | (v && s->draft7 ? HANDLED_HIDDEN : 0));
     if (v) {
         const json_t *target = json_is_string(v) ? schema_resolve(s, schema, json_string_value(v)) : NULL;
 
