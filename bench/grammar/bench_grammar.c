@@ -12,7 +12,7 @@
 #include "api/form_node.h"
 #include "text/grammar/grammar.h"
 
-#define SPACE  ((size_t)32 << 20)
+#define SPACE  ((size_t)16 << 20)
 #define SHARED __attribute__((visibility("default")))
 
 SHARED struct grammar_vocab *bench_vocab(uint32_t n_tokens, const uint8_t *bytes, const uint64_t *offsets,
