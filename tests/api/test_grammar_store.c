@@ -20,7 +20,8 @@ static struct tokenizer *tokens(void)
     return tokenizer_create(&vocab.spec, &t, &err) == RD_OK ? t : NULL;
 }
 
-/* A choice of two texts of so many bytes: about 80 bytes of grammar for each. */
+/* A choice of two texts of so many bytes: about 80 bytes of grammar for each. Small ones: they are compiled within a limit
+ * of time, by slow builds too. */
 static rd_status get(struct grammar_store *s, unsigned i, unsigned n, struct grammar **g, struct rd_error *err)
 {
     char *text = mem_alloc(2 * (size_t)n + 64, 1);
@@ -59,7 +60,7 @@ TEST(one_form_is_compiled_once_and_shared)
 
 TEST(grammars_in_use_are_never_more_than_the_budget_and_others_go_for_them)
 {
-    enum { N = 300 };
+    enum { N = 120 };
     struct tokenizer *t = tokens();
     struct grammar_store *s = NULL;
     struct grammar *held[N] = {0}, *g;
@@ -67,32 +68,32 @@ TEST(grammars_in_use_are_never_more_than_the_budget_and_others_go_for_them)
     uint64_t before = mem_usage().n_bytes;
     uint32_t n_ok = 0, n_full = 0;
 
-    CHECK_OK(grammar_store_create(t, 64 * MIB, &s));
+    CHECK_OK(grammar_store_create(t, 8 * MIB, &s));
     for (unsigned i = 0; i < N; i++) { /* all of them in use */
-        rd_status st = get(s, i, 6000, &held[i], &err);
+        rd_status st = get(s, i, 600, &held[i], &err);
 
         CHECK(st == RD_OK || st == RD_E_FULL);
         n_ok += st == RD_OK;
         n_full += st == RD_E_FULL;
-        CHECK(grammar_store_counts(s).used <= 64 * MIB);
-        CHECK(mem_usage().n_bytes - before < 80 * MIB);
+        CHECK(grammar_store_counts(s).used <= 8 * MIB);
+        CHECK(mem_usage().n_bytes - before < 20 * MIB);
     }
     CHECK(n_ok > 20 && n_full > 20);
     CHECK(strstr(err.text, "try again later"));
     CHECK_EQ(grammar_store_counts(s).n_grammars, n_ok);
-    CHECK_EQ(get(s, N, 6000, &g, NULL), RD_E_FULL);
-    CHECK_OK(get(s, 0, 6000, &g, NULL)); /* a known one costs nothing */
+    CHECK_EQ(get(s, N, 600, &g, NULL), RD_E_FULL);
+    CHECK_OK(get(s, 0, 600, &g, NULL)); /* a known one costs nothing */
     grammar_unref(g);
     for (unsigned i = 1; i < N; i++) { /* all but the first are left, and go */
         grammar_unref(held[i]);
         held[i] = NULL;
     }
     for (unsigned i = 0; i < 100; i++) {
-        CHECK_OK(get(s, N + i, 6000, &g, NULL));
-        CHECK(grammar_store_counts(s).used <= 64 * MIB);
+        CHECK_OK(get(s, N + i, 600, &g, NULL));
+        CHECK(grammar_store_counts(s).used <= 8 * MIB);
         grammar_unref(g);
     }
-    CHECK_OK(get(s, 0, 6000, &g, NULL));
+    CHECK_OK(get(s, 0, 600, &g, NULL));
     CHECK(g == held[0]); /* which was used all the time */
     grammar_unref(g);
     grammar_unref(held[0]);
@@ -108,13 +109,13 @@ TEST(the_one_used_longest_ago_goes_first)
     struct grammar *g, *first;
     uint32_t n = 0, most = 0;
 
-    CHECK_OK(grammar_store_create(t, 64 * MIB, &s));
-    CHECK_OK(get(s, 0, 6000, &first, NULL));
+    CHECK_OK(grammar_store_create(t, 8 * MIB, &s));
+    CHECK_OK(get(s, 0, 600, &first, NULL));
     grammar_unref(first);
     for (unsigned i = 1; i < 200; i++) {
-        CHECK_OK(get(s, i, 6000, &g, NULL));
+        CHECK_OK(get(s, i, 600, &g, NULL));
         grammar_unref(g);
-        CHECK_OK(get(s, 0, 6000, &g, NULL)); /* used again and again: the same */
+        CHECK_OK(get(s, 0, 600, &g, NULL)); /* used again and again: the same */
         CHECK(g == first);
         grammar_unref(g);
         n = grammar_store_counts(s).n_grammars;
@@ -133,7 +134,7 @@ TEST(one_that_is_too_big_says_so)
     struct rd_error err = {0};
 
     CHECK_OK(grammar_store_create(t, 8 * MIB, &s));
-    CHECK_EQ(get(s, 1, 40000, &g, &err), RD_E_LIMIT);
+    CHECK_EQ(get(s, 1, 14000, &g, &err), RD_E_LIMIT);
     CHECK(strstr(err.text, "1 MiB"));
     CHECK_OK(get(s, 1, 400, &g, &err));
     grammar_unref(g);
@@ -218,7 +219,7 @@ static void ask(void *arg)
 
     for (unsigned i = 0; i < 60; i++) {
         struct grammar *g = NULL;
-        rd_status st = get(a->s, a->from + i % 20, 3000, &g, NULL);
+        rd_status st = get(a->s, a->from + i % 20, 300, &g, NULL);
 
         if (st != RD_OK && st != RD_E_FULL) a->n_bad++;
         if (st == RD_OK) grammar_unref(g);
@@ -232,14 +233,14 @@ TEST(many_threads_ask_at_once)
     struct thread threads[3];
     struct asker askers[3];
 
-    CHECK_OK(grammar_store_create(t, 16 * MIB, &s));
+    CHECK_OK(grammar_store_create(t, 2 * MIB, &s));
     for (unsigned i = 0; i < 3; i++) {
         askers[i] = (struct asker){s, i * 10, 0};
         CHECK_OK(thread_start(&threads[i], "asker", ask, &askers[i]));
     }
     for (unsigned i = 0; i < 3; i++) thread_join(&threads[i]);
     for (unsigned i = 0; i < 3; i++) CHECK_EQ(askers[i].n_bad, 0);
-    CHECK(grammar_store_counts(s).used <= 16 * MIB);
+    CHECK(grammar_store_counts(s).used <= 2 * MIB);
     grammar_store_destroy(s);
     tokenizer_destroy(t);
 }

@@ -20,8 +20,8 @@
  * Thread  what follows a text (accept, mask ..) is called by one thread at a time for all matchers of a grammar: the
  *         engine's. compile, vocabulary, references: any thread; matcher_create and matcher_destroy: any thread, also
  *         while another follows a text of the same grammar.
- * Work    one accept looks at 2 M items at most (tens of milliseconds), a mask at 4 M, warming at 32 M: one that is ambiguous
- *         beyond that, or has more than 65,536 items in one set, is RD_E_LIMIT there, for its own request.
+ * Work    one accept looks at 256 Ki items at most (some milliseconds), a mask at 2 Mi, warming at 32 Mi: a grammar that is
+ *         ambiguous beyond that, or has more than 65,536 items in one set, is RD_E_LIMIT there, for its own request.
  * Errors  RD_E_INVALID: a limit (named), an undefined rule, a language without any text. RD_E_NOMEM: nothing changed.
  * Source  Earley, CACM 13(2), 1970; persistent stacks and context-independent tokens: XGrammar, arXiv:2411.15100.
  */

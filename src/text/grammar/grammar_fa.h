@@ -63,6 +63,9 @@ struct rule_facts {
 struct fa *fa_of_rule(struct grammar_builder *b, uint32_t rule, const struct rule_facts *facts);
 /* Of a regular node (grammar_is_regular), kept by the builder; rules are put in place of their calls. */
 const struct fa *fa_of_node(struct grammar_builder *b, grammar_node node);
+/* Of a repeat of some bytes, and such with what ends it (grammar_counted.c). NULL: it is no such node, or the builder has
+ * failed. */
+struct fa *fa_counted(struct grammar_builder *b, grammar_node node);
 /* grammar_both and grammar_except. */
 struct fa *fa_both(struct grammar_builder *b, const struct fa *x, const struct fa *y);
 struct fa *fa_except(struct grammar_builder *b, const struct fa *x, const struct fa *y);

@@ -17,7 +17,7 @@
 #define NEVER     UINT64_MAX /* a distance: there is no way */
 #define OUTSIDE   0u
 #define SELF      UINT32_MAX
-#define SETS_WORK (2ull << 20)
+#define SETS_WORK (256ull << 10)
 
 /* Of one set: a grammar that needs more is too ambiguous to be followed. */
 #define SET_ITEMS   (1u << 16)
@@ -46,6 +46,7 @@ struct grammar_vocab {
     struct local_mask **locals; /* [n_locals_cap], open addressing */
     uint32_t n_locals, cap_locals;
     size_t local_bytes; /* of those in the table */
+    uint64_t secret[4]; /* of keys: drawn for each vocabulary */
     uint64_t now;
 };
 
@@ -89,6 +90,7 @@ struct network {
     uint64_t *far;
     uint8_t class_of[256]; /* bytes that no edge tells apart */
     uint32_t n_classes;
+    uint64_t secret[4]; /* the vocabulary's */
 };
 struct grammar_builder;
 /* grammar_network.c: from the builder's rules. vocab may be NULL. Fails in the builder. */

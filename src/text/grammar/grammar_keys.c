@@ -11,43 +11,54 @@
 #define LARGE      64u /* states */
 #define CALL_DEPTH 6u
 
-static struct hash128 mixed(struct hash128 h, uint64_t x)
+static uint64_t folded(uint64_t a, uint64_t b)
 {
-    h.low = (h.low ^ x) * 0x9E3779B97F4A7C15ull;
-    h.low ^= h.low >> 29;
-    h.high = (h.high + x) * 0xC2B2AE3D27D4EB4Full;
-    h.high ^= h.high >> 31;
-    return h;
+    __extension__ unsigned __int128 p = (unsigned __int128)a * b;
+
+    return (uint64_t)p ^ (uint64_t)(p >> 64);
+}
+
+/* Both halves take all of x and label, each with numbers of its own that nobody outside knows: a grammar cannot be made so
+ * that its states get the names of another's. */
+static struct hash128 mixed(const struct network *n, struct hash128 h, struct hash128 x, uint64_t label)
+{
+    const uint64_t *s = n->secret;
+
+    return (struct hash128){.low = folded(h.low + x.low + s[0], (label ^ x.high ^ s[1]) + h.high),
+                            .high = folded(h.high + x.high + s[2], (label ^ x.low ^ s[3]) + h.low)};
 }
 
 static struct hash128 next_key(const struct network *n, uint32_t s, const struct hash128 *keys)
 {
-    struct hash128 h = mixed((struct hash128){1, 2}, n->accepts[s] + 2u * (n->dist[s] == NEVER));
+    struct hash128 h = {n->accepts[s], n->dist[s] == NEVER};
 
     for (uint32_t k = n->edge_first[s]; k < n->edge_first[s + 1]; k++) {
         const struct net_edge *e = &n->edges[k];
 
-        h = mixed(h, (uint64_t)e->low << 8 | e->high);
-        h = mixed(mixed(h, keys[e->to].low), keys[e->to].high);
+        h = mixed(n, h, keys[e->to], (uint64_t)e->low << 8 | e->high);
     }
     for (uint32_t k = n->call_first[s]; k < n->call_first[s + 1]; k++) {
         const struct net_call *c = &n->calls[k];
 
-        h = mixed(mixed(h, n->hashes[c->rule].low), n->hashes[c->rule].high);
-        h = mixed(mixed(h, keys[c->to].low), keys[c->to].high);
+        h = mixed(n, mixed(n, h, n->hashes[c->rule], 1u << 16), keys[c->to], 2u << 16);
     }
     return h;
 }
 
-static void name_large(struct network *n, uint32_t rule, struct hash128 *next)
+/* Rounds are even: the last one writes where the keys lie. */
+static void name_large(struct network *n, uint32_t rule, struct hash128 *other)
 {
     uint32_t start = n->starts[rule], end = n->starts[rule + 1];
 
+    _Static_assert(NETWORK_LOOK % 2 == 0, "keys end where they began");
     for (uint32_t s = start; s < end; s++)
-        n->keys[s] = mixed((struct hash128){3, NETWORK_LOOK}, n->accepts[s] + 2u * (n->dist[s] == NEVER));
+        n->keys[s] =
+            mixed(n, (struct hash128){3, NETWORK_LOOK}, (struct hash128){n->accepts[s], n->dist[s] == NEVER}, 3u << 16);
     for (uint32_t round = 0; round < NETWORK_LOOK; round++) {
-        for (uint32_t s = start; s < end; s++) next[s] = next_key(n, s, n->keys);
-        memcpy(n->keys + start, next + start, (end - start) * sizeof(*next));
+        const struct hash128 *from = round % 2 ? other : n->keys;
+        struct hash128 *to = round % 2 ? n->keys : other;
+
+        for (uint32_t s = start; s < end; s++) to[s] = next_key(n, s, from);
     }
 }
 
@@ -88,8 +99,7 @@ bool network_name(struct network *n)
             continue;
         }
         for (uint32_t s = n->starts[r]; s < n->starts[r + 1]; s++)
-            n->keys[s] =
-                mixed(mixed(mixed((struct hash128){5, 6}, n->hashes[r].low), n->hashes[r].high), s - n->starts[r]);
+            n->keys[s] = mixed(n, (struct hash128){5, s - n->starts[r]}, n->hashes[r], 4u << 16);
     }
     mem_free(next);
     return true;

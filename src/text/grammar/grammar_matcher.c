@@ -9,7 +9,7 @@
 #define SPACE     ((size_t)32 << 20)
 #define BACK_MAX  (1u << 20)
 #define WARM_WORK (32ull << 20)
-#define MASK_WORK (4ull << 20)
+#define MASK_WORK (2ull << 20)
 
 static void grammar_destroy(struct grammar *g)
 {

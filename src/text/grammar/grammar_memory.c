@@ -12,9 +12,10 @@
 #include "text/grammar/grammar_impl.h"
 
 #define GRANT         ((size_t)256 << 10)
-#define RESERVE_SHARE 8u                 /* of the budget: not for those that grow */
-#define HELD_BYTES    ((size_t)64 << 10) /* a text may hold in any case: JSON that is nested about 150 deep */
-#define SCRATCH_BYTES ((size_t)64 << 10) /* of one list, kept from call to call */
+#define RESERVE_SHARE 8u                  /* of the budget: not for those that grow */
+#define HELD_BYTES    ((size_t)256 << 10) /* a text may hold in any case: JSON that is nested about 600 deep */
+#define SLACK_BYTES   ((size_t)16 << 10)  /* between sweeps: what a walk needs again is not made anew all the time */
+#define SCRATCH_BYTES ((size_t)64 << 10)  /* of one list, kept from call to call */
 
 /* ---- the budget -------------------------------------------------------------------------------------------------- */
 
@@ -200,7 +201,7 @@ rd_status sets_room(struct grammar *g)
     too_much = !grant(g, g->n_bytes);
     if (too_much) find_those_over(g);
     give(g);
-    g->sweep_at = g->n_bytes + g->n_bytes / 4 + 1024;
+    g->sweep_at = g->n_bytes + (g->n_bytes / 4 > SLACK_BYTES ? g->n_bytes / 4 : SLACK_BYTES);
     if (g->sweep_at < g->granted) g->sweep_at = g->granted;
     return answer(g, too_much);
 }

@@ -168,7 +168,7 @@ static struct hash128 hashed(struct hash128 h, uint64_t x, uint64_t y)
 /* Of a rule's automaton, calls of rules without their names. */
 static struct hash128 hash_shape(const struct network *n, uint32_t rule)
 {
-    struct hash128 h = {0};
+    struct hash128 h = {n->secret[0], n->secret[1]};
     uint32_t start = n->starts[rule];
 
     for (uint32_t s = start; s < n->starts[rule + 1]; s++) {
@@ -271,6 +271,7 @@ bool network_make(struct network *n, struct grammar_builder *b, grammar_node roo
     grammar_node start;
     bool ok;
 
+    if (vocab) memcpy(n->secret, vocab->secret, sizeof(n->secret));
     if (!grammar_outline(b)) return false;
     start = b->nodes[root].kind == NODE_RULE ? root : grammar_rule_with(b, root, "root");
     ok = start && grammar_learn(b, b->nodes[start].a, vocab, &a.facts, &a.cap_facts) &&

@@ -230,8 +230,9 @@ static void build(struct building *g, grammar_node node, uint32_t from, uint32_t
 static struct fa *built(struct building *g, grammar_node node)
 {
     struct grammar_builder *b = g->n.b;
-    struct fa *f = NULL;
+    struct fa *f = fa_counted(b, node);
 
+    if (f || !grammar_ok(b)) return f;
     new_state(g);
     new_state(g);
     if (grammar_ok(b)) build(g, node, 0, 1);

@@ -93,6 +93,40 @@ static grammar_node terminator(struct grammar_builder *b, grammar_node node, gra
     return *rest ? first : 0;
 }
 
+/* One way through a large count, chunks and a rest, with the end: rest and end as a rule. 0: it is no such way, or the
+ * builder failed. */
+static grammar_node way_with_end(struct grammar_builder *b, grammar_node way, grammar_node end)
+{
+    struct node n = b->nodes[way];
+    grammar_node parts[PARTS_MAX], last[2] = {way, end};
+    uint32_t n_before = 0;
+
+    if (n.kind == NODE_SEQ) {
+        if (n.n > PARTS_MAX - 1) return 0;
+        n_before = n.n - 1;
+        memcpy(parts, b->kids + n.a, n_before * sizeof(*parts));
+        last[0] = b->kids[n.a + n_before];
+    }
+    if (b->nodes[last[0]].kind != NODE_REPEAT || b->nodes[last[0]].max < WIDE_COUNT) return 0;
+    parts[n_before] = grammar_rule_with(b, grammar_seq(b, last, 2), "loop");
+    return parts[n_before] ? grammar_seq(b, parts, n_before + 1) : 0;
+}
+
+/* A count above what one automaton holds is two ways (grammar_build.c): fewer chunks than it has and less than a chunk, or
+ * all of them and the rest. Both with the end behind them; 0: it is no such count, or the builder failed. */
+static grammar_node count_with_end(struct grammar_builder *b, grammar_node count, grammar_node end)
+{
+    struct node n = b->nodes[count];
+    grammar_node ways[2];
+
+    if (n.kind != NODE_ALT || n.n != 2) return 0;
+    for (uint32_t i = 0; i < 2; i++) {
+        ways[i] = way_with_end(b, b->kids[n.a + i], end);
+        if (!ways[i]) return 0;
+    }
+    return grammar_alt(b, ways, 2);
+}
+
 /* Of the kids of a sequence: each run of loops with its end becomes a rule. */
 static bool outline_loops(struct grammar_builder *b, grammar_node node)
 {
@@ -111,8 +145,15 @@ static bool outline_loops(struct grammar_builder *b, grammar_node node)
         if (m - from > PARTS_MAX - 1) from = m - (PARTS_MAX - 1);
         if (from == 0 && i + 2 == n && !rest) continue; /* all of it: the rule would be this very sequence */
         memcpy(parts, b->kids + at + from, (m - from) * sizeof(*parts));
-        parts[m - from] = end;
-        body = grammar_seq(b, parts, m - from + 1);
+        parts[m - from] = count_with_end(b, parts[m - from - 1], end);
+        if (!grammar_ok(b)) return false;
+        if (parts[m - from]) {
+            parts[m - from - 1] = parts[m - from];
+            body = grammar_seq(b, parts, m - from);
+        } else {
+            parts[m - from] = end;
+            body = grammar_seq(b, parts, m - from + 1);
+        }
         if (!body) return false;
         if (body == node) continue; /* it is nothing but a loop and its end */
         rule = grammar_rule_with(b, body, "loop");

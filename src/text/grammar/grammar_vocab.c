@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
+#include "base/random.h"
 #include "text/grammar/grammar_impl.h"
 
 #define LOCALS_MAX  1024u /* masks of states: about 19 KiB each for 150,000 tokens, with leaves up to 2 MiB */
@@ -127,6 +128,7 @@ rd_status grammar_vocab_create(uint32_t n_tokens, const uint8_t *bytes, const ui
     if (!v) return RD_E_NOMEM;
     mutex_init(&v->lock);
     atomic_init(&v->refs, 1);
+    random_os(v->secret, sizeof(v->secret));
     v->n_tokens = n_tokens;
     v->n_words = (n_tokens + 31) / 32;
     v->cap_locals = 2 * LOCALS_MAX;

@@ -203,6 +203,68 @@ TEST(products_of_recursive_rules_are_refused_and_others_are_not)
     CHECK_EQ(compile(b, grammar_both(b, rule, x), &g, "contain themselves"), RD_E_INVALID);
 }
 
+/* "x..x" with so many characters, each of one, two or three bytes. */
+static bool counted_text(struct grammar *g, uint32_t n)
+{
+    static const char *const chars[] = {"x", "\\n", "\xc3\xa9", "y", "\xe2\x82\xac"};
+    struct grammar_matcher *m = NULL;
+    bool ok = grammar_matcher_create(g, 1, &m) == RD_OK && grammar_accept_bytes(m, (const uint8_t *)"\"", 1) == RD_OK;
+
+    for (uint32_t i = 0; ok && i < n; i++) {
+        const char *c = chars[(i * 7 + n) % 5];
+
+        ok = grammar_accept_bytes(m, (const uint8_t *)c, strlen(c)) == RD_OK;
+    }
+    ok = ok && grammar_accept_bytes(m, (const uint8_t *)"\";", 2) == RD_OK && grammar_must_end(m);
+    grammar_matcher_destroy(m);
+    return ok;
+}
+
+TEST(counts_are_exact_where_they_are_put_together)
+{
+    static const uint32_t counts[][2] = {{0, 3},
+                                         {0, 4},
+                                         {2, 4},
+                                         {4, 4},
+                                         {0, 255},
+                                         {0, 256},
+                                         {256, 256},
+                                         {0, 257},
+                                         {1, 258},
+                                         {257, 257},
+                                         {255, 511},
+                                         {0, 511},
+                                         {0, 512},
+                                         {0, 513},
+                                         {300, 700},
+                                         {0, 1000},
+                                         {512, 513},
+                                         {5, GRAMMAR_UNBOUNDED},
+                                         {300, GRAMMAR_UNBOUNDED}};
+
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+        struct grammar_builder *b = builder();
+        uint32_t min = counts[i][0], max = counts[i][1];
+        const struct grammar_range plain[] = {{'a', 'z'}, {0x80, 0x10FFFF}};
+        const grammar_node chars[] = {grammar_class(b, plain, 2, false), grammar_text(b, "\\n", 2)};
+        const grammar_node parts[] = {grammar_text(b, "\"", 1), grammar_repeat(b, grammar_alt(b, chars, 2), min, max),
+                                      grammar_text(b, "\";", 2)};
+        struct grammar *g = NULL;
+
+        CHECK_OK(compile(b, grammar_seq(b, parts, 3), &g, NULL));
+        if (min) CHECK(!counted_text(g, min - 1));
+        CHECK(counted_text(g, min));
+        CHECK(counted_text(g, min + 1) == (min < max));
+        for (uint32_t n = 254; n < 260; n++) CHECK(counted_text(g, n) == (n >= min && n <= max));
+        for (uint32_t n = 510; n < 515; n++) CHECK(counted_text(g, n) == (n >= min && n <= max));
+        if (max != GRAMMAR_UNBOUNDED) {
+            CHECK(counted_text(g, max));
+            CHECK(!counted_text(g, max + 1));
+        }
+        grammar_unref(g);
+    }
+}
+
 /* A hundred levels of two ways each: whoever sends such a grammar gets an end of his own request, soon. */
 TEST(what_is_too_ambiguous_to_follow_is_given_up)
 {
