@@ -759,3 +759,100 @@ def test_errors_in_their_shape(server):
     done = c.responses.create(model="", input="x", max_output_tokens=1)
     with pytest.raises(openai.BadRequestError, match="complete"):
         c.responses.cancel(done.id)
+
+
+LOGPROBS = ["message.output_text.logprobs"]
+
+
+def logprobs_of(response):
+    return [t for item in response["output"] if item["type"] == "message" for t in item["content"][0]["logprobs"]]
+
+
+def test_logprobs_are_those_of_chat_completions(server):
+    ask = {"input": "Count to ten.", "max_output_tokens": 24, **GREEDY}
+    chat = {
+        "messages": [{"role": "user", "content": "Count to ten."}],
+        "max_tokens": 24,
+        "logprobs": True,
+        "top_logprobs": 2,
+        **GREEDY,
+    }
+    wanted = server.ok("/v1/chat/completions", chat)["choices"][0]["logprobs"]["content"]
+    whole = server.ok(RESPONSES, ask | {"include": LOGPROBS, "top_logprobs": 2})
+    assert whole["top_logprobs"] == 2
+    got = logprobs_of(whole)
+    text = whole["output"][0]["content"][0]["text"]
+    assert got == wanted[: len(got)] and len(got) >= 20 and all(len(t["top_logprobs"]) == 2 for t in got)
+    assert b"".join(bytes(t["bytes"]) for t in got).decode() == text
+    # streamed: the pieces' are those of the whole, and no others
+    status, _, raw = server.request("POST", RESPONSES, ask | {"include": LOGPROBS, "stream": True})
+    events = frames(raw)
+    pieces = [t for e in events if e["type"] == "response.output_text.delta" for t in e["logprobs"]]
+    done = next(e for e in events if e["type"] == "response.output_text.done")
+    final = next(e for e in events if e["type"] == "response.completed" or e["type"] == "response.incomplete")
+    assert pieces == done["logprobs"] == logprobs_of(final["response"])
+    assert [t["logprob"] for t in pieces] == [t["logprob"] for t in got] and pieces[0]["top_logprobs"] == []
+    # not asked for: none
+    assert logprobs_of(server.ok(RESPONSES, ask)) == []
+    assert server.post(RESPONSES, ask | {"top_logprobs": 21})[0] == 400
+
+
+def test_logprobs_are_of_the_message_alone(thinker):
+    r = thinker.responses.create(
+        model="",
+        input="What is 17 + 25?",
+        max_output_tokens=40,
+        include=LOGPROBS,
+        reasoning={"effort": "high"},
+        extra_body=GREEDY | {"thinking_budget": 5},
+    ).to_dict()
+    assert [item["type"] for item in r["output"]] == ["reasoning", "message"]
+    part = r["output"][1]["content"][0]
+    told = b"".join(bytes(t["bytes"]) for t in part["logprobs"]).decode()
+    assert len(part["logprobs"]) > 5 and told.strip() == part["text"].strip()
+
+
+def test_truncation_drops_the_oldest_turns(make_server):
+    s = make_server("--kv-tokens", "1024")
+    longest = 1024 - 16 - 1
+
+    def count(body):
+        return s.ok(RESPONSES + "/input_tokens", body)["input_tokens"]
+
+    turns = []
+    for i in range(40):
+        turns += [
+            {"role": "user", "content": f"Turn {i}: the number of the day is {i * 7919}. Say it back to me, please."},
+            {"role": "assistant", "content": f"It is {i * 7919}."},
+        ]
+    ask = {"instructions": "You repeat numbers.", "max_output_tokens": 40, **GREEDY}
+    last = {"role": "user", "content": "Which number was the last one?"}
+    status, refused = s.post(RESPONSES, ask | {"input": [*turns, last]})
+    assert status == 400 and refused["error"]["code"] == "context_length_exceeded"
+    auto = ask | {"truncation": "auto"}
+    answer = s.ok(RESPONSES, auto | {"input": [*turns, last]})
+    assert answer["truncation"] == "auto"
+    # as few turns went as leave room for the answer, and the instructions stayed
+    used = answer["usage"]["input_tokens"]
+    kept = next(k for k in range(1, 41) if count(ask | {"input": [*turns[-2 * k :], last]}) >= used)
+    whole = ask | {"input": [*turns[-2 * kept :], last]}
+    assert count(whole) == used <= longest - 40 < count(ask | {"input": [*turns[-2 * kept - 2 :], last]})
+    assert 3 < kept < 40 and s.ok(RESPONSES, whole)["output"][0]["content"] == answer["output"][0]["content"]
+    assert count(auto | {"input": [*turns, last]}) == used
+    # what was left out is still in the store, and is left out again
+    again = s.ok(RESPONSES, auto | {"input": "And before?", "previous_response_id": answer["id"]})
+    assert again["usage"]["input_tokens"] <= longest - 40
+    assert s.post(RESPONSES, ask | {"input": "And before?", "previous_response_id": answer["id"]})[0] == 400
+    # what fits stays whole
+    short = {"input": [*turns[:4], last]}
+    assert count(auto | short) == count(ask | short)
+    # not even the last turn
+    huge = {"role": "user", "content": "word " * 2000}
+    status, refused = s.post(RESPONSES, auto | {"input": [*turns, huge]})
+    assert status == 400 and refused["error"]["code"] == "context_length_exceeded"
+    # a turn goes with its calls and their results
+    call = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"}
+    result = {"type": "function_call_output", "call_id": "c1", "output": "7 " * 300}
+    agent = [turns[0], call, result, *turns[2:], last]
+    assert s.ok(RESPONSES, auto | {"input": agent})["usage"]["input_tokens"] == used
+    assert s.post(RESPONSES, ask | {"truncation": "some"} | short)[0] == 400

@@ -366,6 +366,21 @@ static int translate_format(const json_t *body, json_t *chat, struct api_error *
     return foreign_set(chat, "response_format", ours) ? 0 : foreign_no_memory(e);
 }
 
+/* include names them, or there shall be alternatives. */
+static int translate_logprobs(const json_t *body, json_t *chat, struct api_error *e)
+{
+    const json_t *list = json_object_get(body, "include"), *item;
+    json_t *n_top = json_object_get(body, "top_logprobs");
+    bool asked = json_integer_value(n_top) > 0;
+    size_t i;
+
+    json_array_foreach(list, i, item)
+        asked = asked || strcmp(json_string_value(item), "message.output_text.logprobs") == 0;
+    if (!asked) return 0;
+    if (!foreign_set(chat, "logprobs", json_true())) return foreign_no_memory(e);
+    return json_is_integer(n_top) && json_object_set(chat, "top_logprobs", n_top) ? foreign_no_memory(e) : 0;
+}
+
 int responses_to_chat(const json_t *body, const json_t *items, json_t **chat, struct api_error *e)
 {
     static const char *const absent[] = {"conversation", "prompt"};
@@ -385,7 +400,7 @@ int responses_to_chat(const json_t *body, const json_t *items, json_t **chat, st
         !foreign_set(*chat, "add_generation_prompt", json_true()))
         foreign_no_memory(e);
     else if (translate_items(body, items, *chat, e) == 0 && translate_tools(body, *chat, e) == 0 &&
-             translate_format(body, *chat, e) == 0)
+             translate_format(body, *chat, e) == 0 && translate_logprobs(body, *chat, e) == 0)
         return 0;
     json_decref(*chat);
     *chat = NULL;

@@ -9,6 +9,7 @@
 #include <string.h>
 #include "base/clock.h"
 #include "base/mem.h"
+#include "server/dialects/answer_parts.h"
 #include "server/dialects/foreign.h"
 #include "server/dialects/prompt_prints.h"
 #include "server/dialects/shapes.h"
@@ -111,12 +112,24 @@ static void put_place(const struct responses_state *s, struct buf *out)
                s->open == ITEM_CALL ? "" : ",\"content_index\":0");
 }
 
+/* ,"logprobs":[..]: list NULL: none. */
+static void put_logprobs(const struct buf *list, struct buf *out)
+{
+    buf_puts(out, ",\"logprobs\":[");
+    if (list && list->n) buf_append(out, list->data, list->n);
+    buf_putc(out, ']');
+}
+
 static void put_part(const struct responses_state *s, bool filled, struct buf *out)
 {
     buf_puts(out, s->open == ITEM_REASONING ? "{\"type\":\"reasoning_text\",\"text\":"
                                             : "{\"type\":\"output_text\",\"text\":");
     json_put_string(out, filled && s->text.n ? s->text.data : "", filled ? s->text.n : 0);
-    buf_puts(out, s->open == ITEM_REASONING ? "}" : ",\"annotations\":[],\"logprobs\":[]}");
+    if (s->open == ITEM_MESSAGE) {
+        buf_puts(out, ",\"annotations\":[]");
+        put_logprobs(filled ? s->logprobs : NULL, out);
+    }
+    buf_putc(out, '}');
 }
 
 /* The open item, empty or with what it holds. */
@@ -170,11 +183,11 @@ static void put_text_done(struct responses_state *s, struct buf *out)
     }
     buf_puts(out, s->open == ITEM_CALL ? ",\"arguments\":" : ",\"text\":");
     json_put_string(out, s->text.n ? s->text.data : "", s->text.n);
-    if (s->open == ITEM_MESSAGE) buf_puts(out, ",\"logprobs\":[]");
+    if (s->open == ITEM_MESSAGE) put_logprobs(s->logprobs, out);
     end_event(out);
 }
 
-static void put_text_delta(struct responses_state *s, const struct rd_delta *d, struct buf *out)
+static void put_text_delta(struct responses_state *s, const struct choice *c, const struct rd_delta *d, struct buf *out)
 {
     begin_event(s,
                 s->open == ITEM_CALL        ? "response.function_call_arguments.delta"
@@ -184,7 +197,7 @@ static void put_text_delta(struct responses_state *s, const struct rd_delta *d, 
     put_place(s, out);
     buf_puts(out, ",\"delta\":");
     json_put_string(out, d->text, d->text_bytes);
-    if (s->open == ITEM_MESSAGE) buf_puts(out, ",\"logprobs\":[]");
+    if (s->open == ITEM_MESSAGE) put_logprobs(&c->logprobs, out);
     end_event(out);
 }
 
@@ -228,10 +241,50 @@ static void open_item(const struct generation *g, struct responses_state *s, enu
     put_part_event(s, "response.content_part.added", false, out);
 }
 
-static void add_text(const struct generation *g, struct responses_state *s, const struct rd_delta *d, struct buf *out)
+/* What was collected with the text is the item's; of thinking and calls it is not told. */
+static void add_text(const struct generation *g, struct responses_state *s, struct choice *c, const struct rd_delta *d,
+                     struct buf *out)
 {
     buf_append(&s->text, d->text, d->text_bytes);
-    if (g->streaming) put_text_delta(s, d, out);
+    if (g->streaming) put_text_delta(s, c, d, out);
+    if (s->open == ITEM_MESSAGE && c->logprobs.n) {
+        if (c->lp_tokens.n) buf_putc(&c->lp_tokens, ',');
+        buf_append(&c->lp_tokens, c->logprobs.data, c->logprobs.n);
+        if (c->lp_tokens.failed) out->failed = true;
+    }
+    buf_clear(&c->logprobs);
+    s->n_pending = 0;
+}
+
+static void responses_collect(struct generation *g, struct choice *c, const struct rd_event *ev)
+{
+    struct responses_state *s = g->state;
+    uint32_t i = s->n_pending++ % RESPONSES_PENDING;
+
+    s->pending[i].at = c->logprobs.n;
+    (void)rd_token_bytes(g->server->engine, ev->token, &s->pending[i].n_bytes);
+    answer_collect_tokens(g, c, ev);
+}
+
+/* A message behind something else begins with d: of the tokens since the last text those are its own that d is made of,
+ * not the mark that ended what was before. */
+static void begin_message(struct generation *g, struct choice *c, const struct rd_delta *d, struct buf *out)
+{
+    struct responses_state *s = g->state;
+    bool is_first = s->n_items == 0;
+    size_t at = c->logprobs.n, n_bytes = 0;
+
+    open_item(g, s, ITEM_MESSAGE, NULL, out);
+    buf_clear(&c->lp_tokens);
+    s->logprobs = &c->lp_tokens;
+    if (is_first || !at) return;
+    for (uint32_t k = 1; k <= s->n_pending && k <= RESPONSES_PENDING && n_bytes < d->text_bytes; k++) {
+        at = s->pending[(s->n_pending - k) % RESPONSES_PENDING].at;
+        n_bytes += s->pending[(s->n_pending - k) % RESPONSES_PENDING].n_bytes;
+    }
+    at += at < c->logprobs.n && c->logprobs.data[at] == ',';
+    memmove(c->logprobs.data, c->logprobs.data + at, c->logprobs.n - at);
+    c->logprobs.n -= at;
 }
 
 static bool out_of_memory(const struct responses_state *s)
@@ -316,23 +369,22 @@ static void responses_delta(struct generation *g, struct choice *c, const struct
 {
     struct responses_state *s = g->state;
 
-    (void)c;
     leave_queue(g, out);
     if (d->text_bytes == 0 && d->type != RD_DELTA_CALL_BEGIN && d->type != RD_DELTA_CALL_END) return;
     switch (d->type) {
     case RD_DELTA_CONTENT:
-        if (s->open != ITEM_MESSAGE) open_item(g, s, ITEM_MESSAGE, NULL, out);
-        add_text(g, s, d, out);
+        if (s->open != ITEM_MESSAGE) begin_message(g, c, d, out);
+        add_text(g, s, c, d, out);
         break;
     case RD_DELTA_REASONING:
         if (s->open != ITEM_REASONING) open_item(g, s, ITEM_REASONING, NULL, out);
-        add_text(g, s, d, out);
+        add_text(g, s, c, d, out);
         break;
     case RD_DELTA_CALL_BEGIN:
         open_item(g, s, ITEM_CALL, d, out);
         break;
     case RD_DELTA_CALL_ARGUMENTS:
-        add_text(g, s, d, out);
+        add_text(g, s, c, d, out);
         break;
     case RD_DELTA_CALL_END:
         if (is_object(&s->text)) close_item(g, s, "completed", out);
@@ -399,7 +451,7 @@ static void responses_finish(struct generation *g, struct choice *c, struct buf 
     const char *status = c->finish == RD_FINISH_LENGTH ? "incomplete" : "completed";
 
     leave_queue(g, out);
-    if (s->n_items == 0) open_item(g, s, ITEM_MESSAGE, NULL, out);
+    if (s->n_items == 0) begin_message(g, c, NULL, out);
     close_item(g, s, status, out);
     put_response(g, status, &c->usage, NULL, &s->final);
     if (out_of_memory(s)) {
@@ -436,8 +488,8 @@ static void responses_failed(struct generation *g, const struct api_error *e, st
 
 #define RESPONSES                                                                                                      \
     .id_prefix = "resp_", .media = "text/event-stream", .ping = ": ping\n\n", .begins_at_once = true,                  \
-    .accept = responses_accept, .begin = responses_begin, .delta = responses_delta, .finish = responses_finish,        \
-    .whole = responses_whole, .error = responses_failed, .keep = responses_keep, .rename = responses_error,            \
-    .destroy = responses_state_destroy
+    .accept = responses_accept, .collect = responses_collect, .begin = responses_begin, .delta = responses_delta,      \
+    .finish = responses_finish, .whole = responses_whole, .error = responses_failed, .keep = responses_keep,           \
+    .rename = responses_error, .destroy = responses_state_destroy
 const struct response_shape responses_shape = {RESPONSES};
 const struct response_shape responses_background_shape = {RESPONSES, .background = true};

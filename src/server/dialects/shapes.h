@@ -24,6 +24,8 @@ void messages_state_destroy(void *state);
 /* OpenAI's responses; those of the background are made without a client. */
 extern const struct response_shape responses_shape, responses_background_shape;
 enum item { ITEM_NONE, ITEM_MESSAGE, ITEM_REASONING, ITEM_CALL };
+#define RESPONSES_PENDING 8u /* tokens whose text may be held back at once */
+
 struct responses_state {
     struct responses_store *store;
     struct responses_turn *parent; /* retained; NULL: the conversation begins here */
@@ -38,11 +40,16 @@ struct responses_state {
     uint32_t sequence, n_items;    /* events sent; items begun */
     enum item open;
     char item_id[64];
-    struct buf output; /* items that are done, comma separated */
-    struct buf text;   /* of the open item */
-    struct buf call;   /* ITEM_CALL: "call_id":..,"name":.. */
-    struct buf name;   /* ITEM_CALL: the name as a JSON string */
-    struct buf final;  /* the response, once finished */
+    struct buf output;          /* items that are done, comma separated */
+    struct buf text;            /* of the open item */
+    const struct buf *logprobs; /* ITEM_MESSAGE: of its tokens, JSON elements; NULL: none yet */
+    uint32_t n_pending;         /* tokens collected since, the last RESPONSES_PENDING of them here */
+    struct {
+        size_t at, n_bytes;
+    } pending[RESPONSES_PENDING]; /* in choice.logprobs; bytes of its text */
+    struct buf call;              /* ITEM_CALL: "call_id":..,"name":.. */
+    struct buf name;              /* ITEM_CALL: the name as a JSON string */
+    struct buf final;             /* the response, once finished */
 };
 void responses_state_destroy(void *state);
 

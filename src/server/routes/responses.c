@@ -10,7 +10,11 @@
 #include "server/dialects/request_body.h"
 #include "server/dialects/responses_store.h"
 #include "server/dialects/shapes.h"
+#include "server/dialects/truncate.h"
+#include "server/http/offload.h"
 #include "server/routes/routes.h"
+
+#define TRUNCATED_BYTES 2048u            /* a body that may have turns to lose */
 
 /* A field as the client sent it, or the default. */
 static json_t *field_or(const json_t *body, const char *name, json_t *fallback)
@@ -49,11 +53,11 @@ static char *echo_of(const json_t *body, const struct gen_params *p, bool keep)
          foreign_set(o, "store", json_boolean(keep)) &&
          foreign_set(o, "temperature", json_real(as_written(p->sampling.temperature))) &&
          foreign_set(o, "top_p", json_real(as_written(p->sampling.top_p))) &&
-         foreign_set(o, "top_logprobs", json_integer(0)) &&
+         foreign_set(o, "top_logprobs", json_integer(p->top_logprobs)) &&
          foreign_set(o, "text", field_or(body, "text", json_pack("{s:{s:s}}", "format", "type", "text"))) &&
          foreign_set(o, "tool_choice", field_or(body, "tool_choice", json_string("auto"))) &&
          foreign_set(o, "tools", field_or(body, "tools", json_array())) &&
-         foreign_set(o, "truncation", json_string("disabled")) &&
+         foreign_set(o, "truncation", field_or(body, "truncation", json_string("disabled"))) &&
          foreign_set(o, "service_tier", json_string("default")) &&
          foreign_set(o, "metadata", field_or(body, "metadata", json_object()));
     text = ok ? json_dumps(o, JSON_COMPACT) : NULL;
@@ -120,6 +124,13 @@ static int gather_items(struct http_conn *c, struct responses_state *s, const js
     return json_array_extend(*items, own) ? foreign_no_memory(e) : 0;
 }
 
+static bool truncates(const json_t *body)
+{
+    const char *text = json_plain(json_object_get(body, "truncation"));
+
+    return text && strcmp(text, "auto") == 0;
+}
+
 static int read_request(struct http_conn *c, const json_t *body, struct responses_state *s, struct gen_params *p,
                         struct api_error *e)
 {
@@ -134,6 +145,10 @@ static int read_request(struct http_conn *c, const json_t *body, struct response
                            "background: the answer can only be had from the store, and store is false");
     if (rc == 0) rc = gather_items(c, s, body, own, &items, e);
     if (rc == 0) rc = responses_to_chat(body, items, &chat, e);
+    if (rc == 0 && truncates(body) && chat_truncate(c, chat, e)) {
+        responses_error(e);
+        rc = -1;
+    }
     if (rc == 0 && gen_params_parse(chat, &server->info, true, p, e)) {
         responses_error(e);
         rc = -1;
@@ -162,6 +177,11 @@ int responses_chat(struct http_conn *c, const json_t *body, json_t **chat, struc
     rc = responses_items(body, &own, e);
     if (rc == 0) rc = gather_items(c, s, body, own, &items, e);
     if (rc == 0) rc = responses_to_chat(body, items, chat, e);
+    if (rc == 0 && truncates(body) && chat_truncate(c, *chat, e)) {
+        json_decref(*chat);
+        *chat = NULL;
+        rc = -1;
+    }
     json_decref(own);
     json_decref(items);
     responses_state_destroy(s);
@@ -199,16 +219,19 @@ void route_responses(struct http_conn *c)
     http_reply_error(c, &e);
 }
 
-/* What went before is read as well. */
+static bool names(const struct http_conn *c, const char *name)
+{
+    return c->body.n && memmem(c->body.data, c->body.n, name, strlen(name));
+}
+
+/* What went before is read as well; and to truncate, tokens are made. */
 size_t weigh_conversation(const struct http_conn *c)
 {
-    static const char *const names[] = {"previous_response_id", "item_reference"};
-    size_t stored = 0;
+    bool goes_on = names(c, "previous_response_id") || names(c, "item_reference");
+    size_t stored = goes_on ? responses_store_size(server_of(c)->responses, NULL) : 0;
 
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && !stored; i++)
-        if (c->body.n && memmem(c->body.data, c->body.n, names[i], strlen(names[i])))
-            stored = responses_store_size(server_of(c)->responses, NULL);
-    return stored > c->body.n ? stored : c->body.n;
+    if (c->body.n > TRUNCATED_BYTES && names(c, "truncation")) stored += OFFLOAD_BYTES;
+    return stored + c->body.n;
 }
 
 void route_responses_count(struct http_conn *c)
