@@ -18,6 +18,7 @@ SCHEMAS = [
     {"type": "array", "items": {"type": "number", "minimum": 0, "exclusiveMaximum": 9.5}, "minItems": 1, "maxItems": 3},
     {"type": "string", "pattern": "^[a-z]{2,4}-\\d+$", "minLength": 4},
     {"type": "string", "format": "date-time"},
+    {"type": "string", "format": "uri", "minLength": 1, "maxLength": 80},
     {"enum": [1, "a", None, {"b": [True]}, 2.5]},
     {"const": {"x": "\u00e9"}},
     {"anyOf": [{"type": "string"}, {"type": "null"}], "default": 1},
@@ -57,6 +58,8 @@ RULES = [
     (1, b'start: "a" B (c | "x"~2..3)+\nB: /[0-9]+/i\nc: %json {"type": "integer"}\n%import common.WORD\n'),
     (1, b'?start: expr\nexpr: expr "+" term | term\nterm: NUMBER\n%import common.NUMBER\n%ignore " "\n'),
     (1, b'start: <[7]> "x" start | "y"\n'),
+    (1, b'%llguidance {}\nstart: a[0]\na[capture="c", stop=/x+/, max_tokens=9]: /[a-z]*/\n'),
+    (1, b'start[suffix="!"]: b\nb: %regex {"substring_words": "a bc d"} | %regex {"substring_chunks": ["a", "b"]}\n'),
     (2, b'["yes", "no", "\\u00e9", ""]'),
     (
         3,

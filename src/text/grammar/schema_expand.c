@@ -207,13 +207,24 @@ static bool can_both(struct schema_state *s, const struct branch *b, const json_
     return !empty;
 }
 
+/* true: the time is over, and failed. */
+static bool is_late(struct schema_state *s)
+{
+    if (clock_now_ns(clock_system()) <= s->deadline_ns) return false;
+    schema_fail(s, NULL, NULL, RD_E_INVALID, "its alternatives take longer than %u ms",
+                (unsigned)(SCHEMA_MAX_NS / 1000000));
+    return true;
+}
+
 /* Splits a branch by the ways of anyOf or oneOf; the last way comes to lie deepest in the stack. */
 static void split(struct expansion *x, const struct branch *b, const json_t *ways, bool one)
 {
     for (size_t i = json_array_size(ways); i-- > 0 && !x->s->failed;) {
         const json_t *way = json_array_get(ways, i);
-        struct branch *to = push(x, b);
+        struct branch *to;
 
+        if (one && !x->s->probing && is_late(x->s)) return; /* each way meets all others */
+        to = push(x, b);
         if (!to) return;
         conj_add(x->s, &to->c, way, false);
         for (size_t k = 0; one && k < json_array_size(ways) && !x->s->failed && !to->c.dead; k++) {
@@ -324,9 +335,8 @@ static bool is_too_much(struct schema_state *s, struct expansion *x)
                clock_now_ns(clock_system()) > s->deadline_ns;
     if (++s->n_branches > SCHEMA_MAX_BRANCHES)
         schema_fail(s, NULL, NULL, RD_E_INVALID, "more than %u ways through its alternatives", SCHEMA_MAX_BRANCHES);
-    else if (clock_now_ns(clock_system()) > s->deadline_ns)
-        schema_fail(s, NULL, NULL, RD_E_INVALID, "its alternatives take longer than %u ms",
-                    (unsigned)(SCHEMA_MAX_NS / 1000000));
+    else
+        is_late(s);
     return s->failed;
 }
 
