@@ -147,7 +147,7 @@ def test_shape(server):
         "text": ask["text"],
         "prompt_cache_key": "k",
         "reasoning": {"effort": None, "summary": None},
-        "truncation": "disabled",
+        "truncation": "auto",
     }
     assert {k: r[k] for k in echoed} == echoed
     u = r["usage"]
