@@ -21,7 +21,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FIRST = ["xgrammar"]  # without what it names
-PACKAGES = ["apache-tvm-ffi", "pydantic", "numpy", "typing-extensions", "llguidance", "jsonschema", "ocpp", "openai"]
+PACKAGES = [
+    "apache-tvm-ffi",
+    "pydantic",
+    "numpy",
+    "typing-extensions",
+    "llguidance",
+    "jsonschema[format]",
+    "ocpp",
+    "openai",
+]
 PACKAGES += ["anthropic", "mcp"]  # their schemas
 ADD = [", ", ": "]
 
