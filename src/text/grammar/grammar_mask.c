@@ -11,9 +11,11 @@
 
 #define NARROW_SHARE 32u /* of the trie, below the first bytes: walked without a mask of states */
 #define ITEMS_MAX    32u /* items beyond which a wide set is walked as one */
+#define BASE_SHARE   3u  /* of the trie: walked again at most, where a state is nearly like another */
 #define WARM_RULES   256u
 #define WARM_STATES  24u
 #define WARM_MASKS   64u
+#define WARM_LOOPS   4u
 #define NEED_EXACT   1024u /* bytes to the end beyond which they stand for tokens */
 #define NEED_NEVER   (UINT32_MAX - 1)
 
@@ -21,9 +23,10 @@
 struct walk {
     uint32_t *bits;
     uint64_t far;
-    uint32_t deep; /* not 0: no deeper than this; such places go into g->leaves as well */
-    bool leaves;   /* places where what began OUTSIDE ends go into g->leaves */
-    bool near;     /* only tokens after which the end is at most `limit` tokens away */
+    uint32_t deep;  /* not 0: no deeper than this; such places go into g->leaves as well */
+    bool leaves;    /* places where what began OUTSIDE ends go into g->leaves */
+    uint32_t state; /* of a mask of a state */
+    bool near;      /* only tokens after which the end is at most `limit` tokens away */
     uint64_t limit, near_low, near_high;
 };
 
@@ -126,19 +129,115 @@ static rd_status set_of_item(struct grammar *g, uint32_t state, uint32_t origin,
     return set_of_kernel(g, out);
 }
 
-static rd_status make_local(struct grammar *g, uint32_t state, uint32_t set, struct local_mask **out)
+/* Bytes of which two states without calls lead to different ones: weight of these in the trie, differs[] true. */
+static uint32_t differences(const struct grammar *g, uint32_t x, uint32_t y, bool *differs)
+{
+    const struct network *n = &g->net;
+    uint32_t to[2][256], weight = 0;
+
+    memset(to, 0xFF, sizeof(to));
+    for (uint32_t i = 0; i < 2; i++)
+        for (uint32_t k = n->edge_first[i ? y : x]; k < n->edge_first[(i ? y : x) + 1]; k++)
+            for (unsigned c = n->edges[k].low; c <= n->edges[k].high; c++) to[i][c] = n->edges[k].to;
+    for (unsigned c = 0; c < 256; c++) {
+        differs[c] = to[0][c] != to[1][c];
+        if (differs[c]) weight += g->vocab->weight[c];
+    }
+    return weight;
+}
+
+/* The state to which most of the trie leads: the names that an object knows lead, letter by letter, to that of any other
+ * name. NONE: it is no help. */
+static uint32_t base_of(const struct grammar *g, uint32_t state, bool *differs)
+{
+    const struct network *n = &g->net;
+    uint32_t best = NONE, most = 0;
+
+    if (n->call_first[state] < n->call_first[state + 1]) return NONE;
+    for (uint32_t k = n->edge_first[state]; k < n->edge_first[state + 1]; k++) {
+        uint32_t weight = 0;
+
+        for (unsigned c = n->edges[k].low; c <= n->edges[k].high; c++) weight += g->vocab->weight[c];
+        if (weight > most) best = n->edges[k].to;
+        if (weight > most) most = weight;
+    }
+    if (best == NONE || best == state || n->call_first[best] < n->call_first[best + 1]) return NONE;
+    return differences(g, state, best, differs) < g->vocab->n_nodes / BASE_SHARE ? best : NONE;
+}
+
+/* What is below the first bytes that differ is walked, the rest is as in the base's mask. m->bits, g->leaves. */
+static rd_status walk_apart(struct grammar *g, uint32_t set, const struct local_mask *base, const bool *differs,
+                            struct walk *w)
+{
+    const struct grammar_vocab *v = g->vocab;
+    const struct trie_node *nodes = v->nodes;
+    rd_status st = RD_OK;
+
+    memcpy(w->bits, base->bits, v->n_words * sizeof(*w->bits));
+    w->far = base->far;
+    if (w->deep) w->deep--; /* counted from below the first byte */
+    for (uint32_t i = 0; st == RD_OK && i < base->n_leaves; i++) {
+        const uint8_t *first = v->bytes + v->offsets[v->ids[nodes[base->leaves[i] & ~LEAF_DEEP].first_id]];
+
+        if (!differs[*first]) st = put_leaf(g, base->leaves[i]);
+    }
+    for (uint32_t c = 1; st == RD_OK && c < v->n_nodes; c = nodes[c].skip) {
+        uint32_t to = NONE;
+
+        if (!differs[nodes[c].byte]) continue;
+        for (uint32_t i = nodes[c].first_id; i < nodes[nodes[c].skip].first_id; i++)
+            w->bits[v->ids[i] >> 5] &= ~(1u << (v->ids[i] & 31));
+        g->walk[0] = set;
+        g->n_walk = 1;
+        st = sets_room(g);
+        g->n_walk = 0;
+        if (st == RD_OK) st = set_step(g, set, nodes[c].byte, &to);
+        if (st != RD_OK || to == NONE) continue;
+        if (nodes[c + 1].first_id != nodes[c].first_id) st = take_tokens(g, &nodes[c], to, w);
+        if (st == RD_OK && g->sets[to]->ends && nodes[c].skip > c + 1) st = put_leaf(g, c);
+        /* The set is needed again: it is made anew if it goes meanwhile. */
+        if (st == RD_OK) st = walk_trie(g, c, to, w);
+        if (st == RD_OK) st = set_of_item(g, w->state, OUTSIDE, &set);
+    }
+    return st;
+}
+
+static rd_status local_of(struct grammar *g, uint32_t state, struct local_mask **out);
+
+/* The walk of a state alone, by way of a state that is nearly the same where there is one (which has none itself: no
+ * recursion beyond it). */
+static rd_status walk_local(struct grammar *g, uint32_t state, struct walk *w)
+{
+    bool differs[256];
+    uint32_t from = base_of(g, state, differs), set;
+    struct local_mask *base = NULL;
+    rd_status st = RD_OK;
+
+    if (from != NONE) {
+        bool unused[256];
+
+        base = vocab_find(g->vocab, g->net.keys[from]);
+        if (!base && base_of(g, from, unused) == NONE) st = local_of(g, from, &base);
+    }
+    g->n_leaves = 0;
+    if (st == RD_OK) st = set_of_item(g, state, OUTSIDE, &set);
+    if (st == RD_OK) st = base ? walk_apart(g, set, base, differs, w) : walk_trie(g, 0, set, w);
+    local_mask_unref(base);
+    return st;
+}
+
+static rd_status make_local(struct grammar *g, uint32_t state, struct local_mask **out)
 {
     uint32_t rule = g->net.rule_of[state];
     struct local_mask *m = mem_zalloc(1, sizeof(*m) + g->vocab->n_words * sizeof(*m->bits));
-    struct walk w = {.leaves = true, .deep = g->net.is_large[rule] ? NETWORK_LOOK : 0};
+    struct walk w = {.leaves = true, .deep = g->net.is_large[rule] ? NETWORK_LOOK : 0, .state = state};
     rd_status st = m ? RD_OK : RD_E_NOMEM;
 
-    g->n_leaves = 0;
     if (st == RD_OK) {
         w.bits = m->bits;
         m->key = g->net.keys[state];
         atomic_init(&m->refs, 1);
-        st = walk_trie(g, 0, set, &w);
+        st = walk_local(g, state, &w);
     }
     if (st == RD_OK && g->n_leaves) {
         m->leaves = (uint32_t *)mem_memdup(g->leaves, g->n_leaves * sizeof(*m->leaves));
@@ -155,11 +254,11 @@ static rd_status make_local(struct grammar *g, uint32_t state, uint32_t set, str
     return RD_OK;
 }
 
-/* Of a state; set: that of it alone, with its rule begun OUTSIDE. */
-static rd_status local_of(struct grammar *g, uint32_t state, uint32_t set, struct local_mask **out)
+/* Of a state alone, with its rule begun OUTSIDE. */
+static rd_status local_of(struct grammar *g, uint32_t state, struct local_mask **out)
 {
     *out = vocab_find(g->vocab, g->net.keys[state]);
-    return *out ? RD_OK : make_local(g, state, set, out);
+    return *out ? RD_OK : make_local(g, state, out);
 }
 
 /* Below a place at which a mask of a state stops: what is there is asked of the set itself. */
@@ -229,7 +328,7 @@ static rd_status add_item(struct grammar *g, uint32_t id, struct item item, stru
         st = set_of_item(g, item.state, item.origin, &alone);
         return st == RD_OK ? walk_trie(g, 0, alone, w) : st;
     }
-    st = local_of(g, item.state, alone, &local);
+    st = local_of(g, item.state, &local);
     if (st == RD_OK) st = local_hold(g, local);
     if (st != RD_OK) return st;
     m->locals[m->n_locals++] = local;
@@ -352,25 +451,40 @@ rd_status set_mask_of(struct grammar *g, uint32_t id, uint64_t n_left)
     return compose_near(g, id, (n_left > need ? n_left : need) - 1);
 }
 
-/* Of the first states of each rule, which are the nearest to its start: wide ones are what takes time when it is asked
- * first. */
+/* Many bytes lead from the state to itself: others are walked by way of it. */
+static bool is_loop(const struct grammar *g, uint32_t state)
+{
+    const struct network *n = &g->net;
+    uint32_t weight = 0;
+
+    for (uint32_t k = n->edge_first[state]; k < n->edge_first[state + 1]; k++)
+        if (n->edges[k].to == state)
+            for (unsigned c = n->edges[k].low; c <= n->edges[k].high; c++) weight += g->vocab->weight[c];
+    return weight > g->vocab->n_nodes / 2;
+}
+
+/* Of the first states of each rule, which are the nearest to its start, and some loops behind them: wide ones are what takes
+ * time when it is asked first. */
 rd_status masks_warm(struct grammar *g)
 {
     const struct network *n = &g->net;
-    uint32_t n_made = 0;
+    uint32_t n_made = 0, n_loops = 0;
 
     for (uint32_t r = 0; r < n->n_rules && r < WARM_RULES; r++) {
         uint32_t end = n->starts[r + 1], most = n->starts[r] + WARM_STATES;
 
-        for (uint32_t s = n->starts[r]; s < end && s < most && n_made < WARM_MASKS; s++) {
+        for (uint32_t s = n->starts[r]; s < end && n_made < WARM_MASKS; s++) {
             struct local_mask *m;
             uint32_t alone;
             rd_status st;
 
             if (n->edge_first[s] == n->edge_first[s + 1]) continue;
+            if (s >= most && n_loops >= WARM_LOOPS) break;
+            if (s >= most && !is_loop(g, s)) continue;
+            n_loops += s >= most;
             st = set_of_item(g, s, OUTSIDE, &alone);
             if (st == RD_OK && is_narrow(g, g->sets[alone])) continue;
-            if (st == RD_OK) st = local_of(g, s, alone, &m);
+            if (st == RD_OK) st = local_of(g, s, &m);
             if (st != RD_OK) return st;
             local_mask_unref(m);
             n_made++;

@@ -213,6 +213,62 @@ TEST(counted_strings_share_masks_and_end_where_they_must)
     grammar_vocab_unref(v);
 }
 
+/* Any name but those known: each letter of a known one is a state that differs from that of any other name by one byte. */
+TEST(states_that_are_nearly_alike_have_masks_of_their_own)
+{
+    static const char *const known[] = {"code", "colour", "message", "m", "mess"};
+    static const char *const pieces[] = {"co",  "cod",  "code",   "code\"", "de",  "de\"",  "m\"",
+                                         "me",  "mess", "mess\"", "x\"",    "age", "our\"", "lour",
+                                         "\":", "\"}",  "e\": 1", "s\"",    "xyz", "zz\"x"};
+    static uint8_t text[4096];
+    uint64_t offsets[N_TOKENS + 1];
+    struct grammar_vocab *v = NULL;
+    struct grammar_builder *b = NULL;
+    struct grammar *g = NULL;
+    struct grammar_matcher *m = NULL;
+    uint32_t copy[(N_TOKENS + 31) / 32], n_pieces = sizeof(pieces) / sizeof(pieces[0]);
+    grammar_node names[5], parts[3];
+    uint64_t at = 0;
+
+    for (uint32_t i = 0; i < N_TOKENS; i++) {
+        uint32_t size = i < 26 ? 1 : i < 52 ? 2 : 3;
+
+        offsets[i] = at;
+        if (i == N_TOKENS - 1) {
+            text[at++] = '"';
+        } else if (i >= 60 && i - 60 < n_pieces) {
+            memcpy(text + at, pieces[i - 60], strlen(pieces[i - 60]));
+            at += strlen(pieces[i - 60]);
+        } else {
+            for (uint32_t k = 0; k < size; k++) text[at++] = (uint8_t)('a' + (i * (k + 1) + k) % 26);
+        }
+    }
+    offsets[N_TOKENS] = at;
+    CHECK_OK(grammar_vocab_create(N_TOKENS, text, offsets, NULL, &v));
+    CHECK_OK(grammar_builder_create(NULL, &b));
+    for (uint32_t i = 0; i < 5; i++) names[i] = grammar_text(b, known[i], strlen(known[i]));
+    parts[0] = grammar_except(
+        b, grammar_repeat(b, grammar_class(b, &(struct grammar_range){'a', 'z'}, 1, false), 0, GRAMMAR_UNBOUNDED),
+        grammar_alt(b, names, 5));
+    parts[1] = grammar_text(b, "\"", 1);
+    parts[2] = grammar_repeat(b, grammar_seq(b, parts, 2), 0, GRAMMAR_UNBOUNDED);
+    CHECK_OK(grammar_compile(b, parts[2], v, 0, &g, NULL));
+    CHECK_OK(grammar_matcher_create(g, 100, &m));
+    for (uint32_t i = 0; i < 5; i++) {
+        for (uint32_t k = 0; k < strlen(known[i]); k++) {
+            CHECK(mask_is_what_is_accepted(m, copy));
+            CHECK_OK(grammar_accept_bytes(m, (const uint8_t *)known[i] + k, 1));
+        }
+        CHECK(mask_is_what_is_accepted(m, copy));
+        CHECK_EQ(grammar_accept_bytes(m, (const uint8_t *)"\"", 1), RD_E_INVALID);
+        CHECK_OK(grammar_accept_bytes(m, (const uint8_t *)"y\"", 2));
+    }
+    grammar_matcher_destroy(m);
+    grammar_unref(g);
+    grammar_builder_destroy(b);
+    grammar_vocab_unref(v);
+}
+
 /* What a rolled back matcher says is what one says that never went on. */
 static bool same_as_replayed(struct grammar *g, struct grammar_matcher *m, const int32_t *tokens, uint32_t n)
 {
