@@ -220,6 +220,21 @@ def test_echo_and_logprobs(server):
     )
 
 
+def test_tokens_that_are_no_whole_characters_are_kept_apart(server):
+    prompt = "na\u00efve \u4e2d\U0001f642 x"
+    ask = {"prompt": prompt, "echo": True, "logprobs": 5, "max_tokens": 0}
+    lp = server.ok(TEXT, ask)["choices"][0]["logprobs"]
+
+    def bytes_of(token):
+        return bytes.fromhex(token[6:].replace("\\x", "")) if token.startswith("bytes:") else token.encode()
+
+    assert b"".join(map(bytes_of, lp["tokens"])) == prompt.encode()
+    assert sum(t.startswith("bytes:\\x") for t in lp["tokens"]) >= 2
+    # as JSON objects have them: tokens that looked the same would be one
+    assert all(len(top) in (5, 6) and token in top for token, top in zip(lp["tokens"][1:], lp["top_logprobs"][1:]))
+    assert all("\ufffd" not in t for top in lp["top_logprobs"][1:] for t in top)
+
+
 def test_chat_logprobs(server):
     ask = {"messages": HI, "max_tokens": 4, "temperature": 0, "logprobs": True, "top_logprobs": 3}
     r = server.ok(CHAT, ask)
