@@ -97,9 +97,13 @@ rd_status rd_grammar_example(rd_grammar *g, char **text, size_t *n)
         st = RD_E_LIMIT;
     else if (!(*text = mem_zalloc(length + 1, 1)))
         st = RD_E_NOMEM;
-    else if (length)
-        grammar_shortest(m, (uint8_t *)*text, (uint32_t)length);
-    if (n) *n = (size_t)length;
+    else if (grammar_shortest(m, (uint8_t *)*text, (uint32_t)length) != length)
+        st = RD_E_LIMIT;
+    if (st != RD_OK) {
+        mem_free(*text);
+        *text = NULL;
+    }
+    if (n) *n = st == RD_OK ? (size_t)length : 0;
     grammar_matcher_destroy(m);
     return st;
 }

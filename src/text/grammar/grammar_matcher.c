@@ -281,10 +281,10 @@ uint64_t grammar_shortest(struct grammar_matcher *m, uint8_t *bytes, uint32_t ca
     uint64_t dist = here(m)->dist;
 
     m->g->work_left = SETS_WORK;
-    for (uint32_t n = 0; n < cap; n++) {
+    for (uint32_t n = 0; n < cap && n < dist; n++) {
         int byte = set_short_byte(m->g, m->g->sets[at]);
 
-        if (byte < 0 || set_step(m->g, at, (uint8_t)byte, &at) != RD_OK) break;
+        if (byte < 0 || set_step(m->g, at, (uint8_t)byte, &at) != RD_OK) return NEVER;
         bytes[n] = (uint8_t)byte;
     }
     return dist;

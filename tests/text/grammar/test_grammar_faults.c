@@ -172,26 +172,6 @@ static rd_status follow(struct grammar_matcher *m, const struct life *seen, stru
             rd_status st = mask(m, k ? 3 + STEPS - i : UINT32_MAX, &bits, &failed);
 
             if (st != RD_OK) return st;
-            if (seen && memcmp(bits, seen->masks[i][k], sizeof(seen->masks[i][k]))) {
-                int d = -1;
-                for (int t = 0; t < (int)N_TOKENS; t++) {
-                    int x = bits[t / 32] >> (t % 32) & 1, y = seen->masks[i][k][t / 32] >> (t % 32) & 1;
-                    if (x != y) {
-                        d = t;
-                    }
-                }
-                uint8_t tx[64];
-                mem_fail_after(-1);
-                uint64_t here = grammar_shortest(m, tx, 64);
-                const uint32_t *b2;
-                grammar_mask(m, 3 + STEPS - i, &b2);
-                int again = b2[d / 32] >> (d % 32) & 1;
-                grammar_accept(m, d);
-                uint64_t l = grammar_shortest(m, tx, 64);
-                fprintf(stderr, "%s tok %d nleft %u here %d dist after %d again %d failed %d text %.*s\n", point, d,
-                        3 + STEPS - i, (int)here, (int)l, again, failed, (int)l, tx);
-                grammar_rollback(m, 1);
-            }
             if (seen)
                 expect(!memcmp(bits, seen->masks[i][k], sizeof(seen->masks[i][k])),
                        k ? "another mask near the end" : "another mask", i);
