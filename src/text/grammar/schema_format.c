@@ -149,7 +149,7 @@ static void write_rest(struct buf *out, const char *other, uint32_t room)
 #define SCHEME      "[a-zA-Z][a-zA-Z0-9+.-]{0,10}:"
 #define SCHEME_ROOM 12u
 #define FITS_FROM   64u   /* characters: shorter ones are few enough to be counted */
-#define FITS_TO     4096u /* longer ones are not written */
+#define FITS_TO     1024u /* longer ones are not written: every character costs a state */
 
 #define OTHER_PATH "/?(?:" FIRST_CHAR "|:)" /* mailto:.., urn:.. */
 
