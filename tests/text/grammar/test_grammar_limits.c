@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "test.h"
 #include "text/grammar/grammar.h"
+#include "text/grammar/grammar_languages.h"
 
 static struct grammar_builder *builder(void)
 {
@@ -301,18 +302,14 @@ TEST(what_is_too_ambiguous_to_follow_is_given_up)
 /* Its bytes are all written, or it has no length: what lay in the caller's memory is no text. */
 TEST(a_shortest_text_that_cannot_be_followed_is_none)
 {
+    const char *rules = "root ::= (\"x\" | y){265}\ny ::= [^q\"]* . \"A\"?\n";
     struct grammar_builder *b = builder();
     struct grammar *g = NULL;
     struct grammar_matcher *m = NULL;
-    grammar_node any = grammar_class(b, NULL, 0, true);
-    const grammar_node two[] = {grammar_repeat(b, any, 0, GRAMMAR_UNBOUNDED), any};
-    grammar_node y = grammar_rule(b, "y", 1);
-    const grammar_node ways[] = {grammar_text(b, "x", 1), y};
     uint8_t text[512];
     uint64_t n;
 
-    grammar_define(b, y, grammar_seq(b, two, 2));
-    CHECK_OK(compile(b, grammar_repeat(b, grammar_alt(b, ways, 2), 265, 265), &g, NULL));
+    CHECK_OK(compile(b, grammar_from_gbnf(b, rules, strlen(rules)), &g, NULL));
     CHECK_OK(grammar_matcher_create(g, 400, &m));
     CHECK_EQ(grammar_shortest(m, text, 0), 265);
     memset(text, 0xff, sizeof(text));
