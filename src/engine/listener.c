@@ -1,5 +1,6 @@
 /* engine/listener.c - who listens, in which order; and the questions. */
 #include "engine/listener.h"
+#include <stddef.h>
 
 /* Host memory before the disk: a request asks the quicker tier first. The tiers before those who end sequences of their
  * own. Retention last: what it keeps must be in the tree. */

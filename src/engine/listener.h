@@ -10,7 +10,14 @@
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
-#include "engine/engine.h"
+#include "kv/page_pool.h"
+#include "radish/status.h"
+
+struct engine;
+struct engine_stats;
+struct radix_node;
+struct rd_error;
+struct request;
 
 struct engine_listener {
     /* ---- the engine's life ---- */
