@@ -25,7 +25,7 @@
 
 #define MAX_DEPTH 200u
 
-                          struct rule {
+struct rule {
     grammar_node node;
     bool defined;
     size_t used_at;
