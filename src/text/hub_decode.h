@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include "base/buf.h"
 #include "radish/status.h"
-#include "text/tokenizer.h"
+#include "text/text_span.h"
 
 struct hub_decoder;
 rd_status hub_decoder_create(const json_t *config, struct hub_decoder **out, struct rd_error *err);

@@ -12,33 +12,8 @@
 #pragma once
 #include "base/buf.h"
 #include "base/limits.h"
+#include "text/output_openers.h"
 #include "text/output_parser.h"
-
-#define DEEPSEEK_CALLS     "<｜tool▁calls▁begin｜>"
-#define DEEPSEEK_CALLS_END "<｜tool▁calls▁end｜>"
-#define DEEPSEEK_CALL      "<｜tool▁call▁begin｜>"
-#define DEEPSEEK_CALL_END  "<｜tool▁call▁end｜>"
-#define DEEPSEEK_SEP       "<｜tool▁sep｜>"
-
-enum output_head {
-    HEAD_TAG,                            /* JSON, a list of it, or <function= */
-    HEAD_JSON,
-    HEAD_XML,                            /* after <function= */
-    HEAD_PY_LIST,
-    HEAD_PY_CODE,
-    HEAD_MISTRAL,
-    HEAD_DEEPSEEK,
-    HEAD_DEEPSEEK_CALL
-};
-
-enum output_place { ANYWHERE, AT_LINE, AT_START };     /* AT_LINE: behind a line's end; AT_START: before any content */
-
-struct output_opener {
-    const char *text;                    /* a bracket at its end is read again: it is part of the call */
-    enum output_head head;
-    enum output_place place;
-    bool strict;                         /* the opener alone says little: no call without arguments, or with an id */
-};
 
 enum output_step { STEP_MORE, STEP_ON, STEP_FAIL, STEP_DONE };
 enum output_match { MATCH_NO, MATCH_PART, MATCH_FULL };
@@ -89,15 +64,6 @@ struct output_parser {
     struct buf text, source, value;      /* not delivered yet; value: a parameter being read */
     enum output_event_type text_type;
 };
-
-static inline bool output_is_space(char c)
-{
-    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
-}
-
-/* output_style.c */
-const struct output_opener *output_style_openers(enum output_style style);
-const char *const *output_style_tails(enum output_style style);
 
 /* output_parser.c: for the machines */
 size_t output_n_held(const struct output_parser *p);

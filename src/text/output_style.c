@@ -1,7 +1,7 @@
 /* text/output_style.c - marks in a template that tell a style; the strings of each style. */
 #include "text/output_style.h"
 #include <string.h>
-#include "text/output_impl.h"
+#include "text/output_openers.h"
 
 /* The first row whose marks are all in the template wins. */
 static const struct {

@@ -18,6 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "radish/status.h"
+#include "text/text_span.h"
 
 enum token_type {
     TOKEN_NORMAL = 1,
@@ -29,8 +30,6 @@ enum token_type {
 };
 enum tokenizer_model { TOKENIZER_BPE, TOKENIZER_SPM };   /* tokenizer.ggml.model: "gpt2", "llama" (and Gemma's) */
 #define TOKEN_NONE (-1)
-
-struct text_span { const char *s; size_t n; };
 
 /* All borrowed for the call of tokenizer_create(); copied there. */
 struct tokenizer_spec {

@@ -8,7 +8,7 @@
 #pragma once
 #include "backend/cuda/draw_token.cuh"
 #include "backend/cuda/hopper_ptx.cuh"
-#include "backend/cuda/linear_hopper.h"
+#include "backend/cuda/linear_epilogue.h"
 
 static __device__ __forceinline__ struct tile_best better_tile(const struct tile_best &a, const struct tile_best &b)
 {

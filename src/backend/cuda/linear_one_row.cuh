@@ -11,7 +11,7 @@
 #pragma once
 #include "backend/cuda/cuda_device.cuh"
 #include "backend/cuda/hopper_ptx.cuh"
-#include "backend/cuda/linear_hopper.h"
+#include "backend/cuda/linear_epilogue.h"
 
 enum { ONE_ROW_WIDTH = 4096, ONE_ROW_PAD = 128, ONE_ROW_VECTORS = ONE_ROW_WIDTH / 512 };
 

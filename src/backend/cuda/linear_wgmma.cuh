@@ -31,7 +31,7 @@
 #include "backend/cuda/cuda_device.cuh"
 #include "backend/cuda/hopper_ptx.cuh"
 #include "backend/cuda/linear_choose.cuh"
-#include "backend/cuda/linear_hopper.h"
+#include "backend/cuda/linear_epilogue.h"
 #include "backend/cuda/linear_one_row.cuh"
 #include "backend/cuda/wgmma_bf16.cuh"
 

@@ -19,17 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "radish/status.h"
-
-typedef uint32_t grammar_node;           /* 0: none, of a builder that failed */
-#define GRAMMAR_UNBOUNDED UINT32_MAX
-
-struct grammar_limits {
-    uint32_t max_nodes;                  /* of the builder */
-    uint32_t max_states;                 /* of all automata, before and after they are made deterministic */
-    size_t   max_bytes;                  /* memory of the builder and of what is compiled */
-    uint64_t max_ns;                     /* from create to the end of compile; 0: no limit */
-};
-extern const struct grammar_limits grammar_limits_default;   /* 100,000 nodes, 1 M states, 64 MiB, 5 s */
+#include "text/grammar/grammar_limits.h"
 
 /* From create to compile on one thread: when any of its allocations fails meanwhile, jansson's included, which does not tell
  * all, the compile is RD_E_NOMEM, whatever else it led to. */
@@ -39,8 +29,6 @@ void grammar_builder_destroy(struct grammar_builder *b);     /* NULL is fine */
 /* The first failure, with its text; RD_OK: none. A language above fails the builder with a text of its own. */
 rd_status grammar_status(const struct grammar_builder *b, struct rd_error *err);
 void grammar_fail(struct grammar_builder *b, rd_status st, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-
-struct grammar_range { uint32_t low, high; };                /* code points, both included */
 
 grammar_node grammar_empty(struct grammar_builder *b);       /* the empty text */
 grammar_node grammar_nothing(struct grammar_builder *b);     /* no text at all */

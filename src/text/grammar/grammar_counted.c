@@ -10,6 +10,7 @@
  */
 #include <string.h>
 #include "base/mem.h"
+#include "text/grammar/grammar_build.h"
 #include "text/grammar/grammar_fa.h"
 
 #define LEAST_COPIES 4u

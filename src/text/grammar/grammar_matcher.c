@@ -3,6 +3,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/mem.h"
+#include "text/grammar/grammar_build.h"
 #include "text/grammar/grammar_impl.h"
 #include "text/grammar/grammar_nodes.h"
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
+#include "text/grammar/grammar_build.h"
 #include "text/grammar/grammar_fa.h"
 
 struct cut {

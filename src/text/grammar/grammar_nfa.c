@@ -8,6 +8,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/mem.h"
+#include "text/grammar/grammar_build.h"
 #include "text/grammar/grammar_fa.h"
 
 #define INLINES_MAX 64u /* rules within rules */

@@ -6,7 +6,9 @@
  * is deeper than NODE_DEPTH (deeper ones are cut by a rule of their own): recursion over a tree is bounded.
  */
 #pragma once
-#include "text/grammar/grammar_build.h"
+#include <stdbool.h>
+#include "radish/status.h"
+#include "text/grammar/grammar_limits.h"
 
 #define NODE_DEPTH 128u /* of a tree of nodes */
 #define NONE       UINT32_MAX
