@@ -38,7 +38,7 @@ static void once(void *arg)
 {
     struct run *r = arg;
     struct attention_args a = {.n_rows = r->seq.n_rows, .layer = r->layer, .n_heads = N_HEADS, .n_kv_heads = N_KV_HEADS,
-                               .head_dim = HEAD_DIM, .q = r->q, .q_stride = WIDTH, .out = r->out, .out_stride = WIDTH,
+                               .head_dim = HEAD_DIM, .q = span_of_host(r->q), .q_stride = WIDTH, .out = span_of_host(r->out), .out_stride = WIDTH,
                                .scale = 0.125f, .n_runs = 1, .runs = &r->seq, .kv = &r->kv};
 
     if (backend_cpu_ops.op.attention(r->be, &a) != RD_OK) abort();

@@ -56,7 +56,8 @@ static void fill(enum dtype type, uint8_t *data, uint64_t n_blocks, struct rando
 
 static void multiply(struct backend *be, const struct weight *w, const float *x, uint32_t n_rows, float *out)
 {
-    struct linear_args a = {.n_rows = n_rows, .x = x, .x_stride = N_IN, .n_outs = 1, .outs = {{w, NULL, out, N_OUT}}};
+    struct linear_args a = {.n_rows = n_rows, .x = span_of_host(x), .x_stride = N_IN, .n_outs = 1,
+                            .outs = {{w, NULL, span_of_host(out), N_OUT}}};
 
     if (backend_cpu_ops.op.linear(be, &a) != RD_OK) abort();
 }

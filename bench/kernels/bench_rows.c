@@ -17,7 +17,7 @@ static void norm_once(void *arg)
 {
     struct run *r = arg;
     struct residual_norm_args a = {
-        .n_rows = N_ROWS, .width = HIDDEN, .x = r->a, .norm = &r->norm, .eps = 1e-6f, .out = r->out};
+        .n_rows = N_ROWS, .width = HIDDEN, .x = span_of_host(r->a), .norm = &r->norm, .eps = 1e-6f, .out = span_of_host(r->out)};
 
     if (backend_cpu_ops.op.residual_norm(r->be, &a) != RD_OK) abort();
 }
@@ -26,14 +26,16 @@ static void silu_once(void *arg)
 {
     struct run *r = arg;
 
-    if (backend_cpu_ops.op.glu(r->be, ACT_SILU, N_ROWS, FFN, r->a, r->b, r->out) != RD_OK) abort();
+    if (backend_cpu_ops.op.glu(r->be, ACT_SILU, N_ROWS, FFN, span_of_host(r->a), span_of_host(r->b),
+                               span_of_host(r->out)) != RD_OK) abort();
 }
 
 static void gelu_once(void *arg)
 {
     struct run *r = arg;
 
-    if (backend_cpu_ops.op.glu(r->be, ACT_GELU_TANH, N_ROWS, FFN, r->a, r->b, r->out) != RD_OK) abort();
+    if (backend_cpu_ops.op.glu(r->be, ACT_GELU_TANH, N_ROWS, FFN, span_of_host(r->a), span_of_host(r->b),
+                               span_of_host(r->out)) != RD_OK) abort();
 }
 
 static const struct { const char *name; bench_fn *fn; uint64_t n, n_moved; } ops[] = {

@@ -1,6 +1,6 @@
 /* backend/backend.h - the table of fused operations that a model's forward pass is made of.
  *
- * A model (src/model/NAME.c) calls these on flat views; a backend runs them (CPU thread pool), launches them (CUDA) or
+ * A model (src/model/NAME.c) calls these on flat views (span.h); a backend runs them (CPU thread pool), launches them (CUDA) or
  * records them. All float activations are f32 row-major [n_rows, width] in backend memory; rows are tokens of any
  * number of sequences.
  *
@@ -22,6 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "backend/kv_storage.h"
+#include "backend/span.h"
 #include "kv/page_pool.h"
 #include "radish/status.h"
 #include "tensor/dtype.h"
@@ -62,32 +63,31 @@ struct weight {
 };
 
 /* out[r, o] = sum_i x[r, i] * w[o, i] (+ bias[o]), for up to 3 matrices that share x (q, k, v; gate, up). */
-struct linear_out { const struct weight *w; const struct weight *bias; float *out; uint32_t out_stride; };
+struct linear_out { const struct weight *w; const struct weight *bias; struct span out; uint32_t out_stride; };
 struct linear_args {
     uint32_t n_rows;
-    const float *x;                      /* [n_rows, x_stride], first n_in used */
+    struct span x;                       /* [n_rows, x_stride], first n_in used */
     uint32_t x_stride;
     uint32_t n_outs;
     struct linear_out outs[3];
     /* Where the backend gives_best and n_outs is 1: [n_rows, ceil(n_out / BEST_BLOCK)] the largest of each BEST_BLOCK
-     * outputs, +inf where one of them is NaN or +inf; or NULL. */
-    float *best;
+     * outputs, +inf where one of them is NaN or +inf; or nowhere. */
+    struct span best;
     /* outs[0], the only one, is read as delta by the residual_norm that follows, and by nothing else. */
     bool once;
 };
 #define BEST_BLOCK 128u
 
 /* x += delta', out = rmsnorm(x) * norm. delta' = delta, or rmsnorm(delta) * delta_norm when delta_norm is given
- * (Gemma's post norms). delta NULL: x unchanged. norm NULL: no out. x, delta, out: [n_rows, width], contiguous; out may
+ * (Gemma's post norms). delta nowhere: x unchanged. norm NULL: no out. x, delta, out: [n_rows, width], contiguous; out may
  * not overlap x or delta. rmsnorm(v) = v / sqrt(mean(v^2) + eps), arXiv:1910.07467; the sum of squares in 16
  * interleaved partial sums, then pairwise. */
 struct residual_norm_args {
     uint32_t n_rows, width;
-    float *x;
-    const float *delta;
+    struct span x, delta;
     const struct weight *delta_norm, *norm;
     float eps;
-    float *out;
+    struct span out;
     bool once;                           /* out is read by the op that follows, and by nothing else */
 };
 
@@ -98,16 +98,16 @@ enum rope_layout { ROPE_INTERLEAVED, ROPE_HALF_SPLIT };  /* pairs (2i, 2i+1), or
 struct qkv_args {
     uint32_t n_rows, layer;
     uint32_t n_heads, n_kv_heads, head_dim;
-    float *q; uint32_t q_stride;         /* [n_rows, n_heads * head_dim] */
-    float *k; uint32_t k_stride;         /* [n_rows, n_kv_heads * head_dim]; used as scratch */
-    const float *v; uint32_t v_stride;
+    struct span q; uint32_t q_stride;    /* [n_rows, n_heads * head_dim] */
+    struct span k; uint32_t k_stride;    /* [n_rows, n_kv_heads * head_dim]; used as scratch */
+    struct span v; uint32_t v_stride;
     const struct weight *q_norm, *k_norm;/* [head_dim] or NULL */
     const struct weight *k_bias; /* [n_kv_heads * head_dim] that k has in it, or NULL: quantised keys are balanced
                                     by it, and attention must be told the same */
     float norm_eps;
     const uint32_t *positions;           /* [n_rows] */
-    const float
-        *inv_freq; /* [n_rot / 2], f32, scaling already applied; cos and sin of the f32 product pos * inv_freq */
+    const struct weight *inv_freq;       /* vector [n_rot / 2], scaling already applied; cos and sin of the f32 product
+                                            pos * inv_freq */
     uint32_t n_rot;                      /* even, <= head_dim */
     float rope_mscale;                   /* multiplies cos and sin; 1 normally (YaRN) */
     enum rope_layout layout;
@@ -131,8 +131,8 @@ struct seq_run {
 struct attention_args {
     uint32_t n_rows, layer;
     uint32_t n_heads, n_kv_heads, head_dim;
-    const float *q; uint32_t q_stride;
-    float *out; uint32_t out_stride;
+    struct span q; uint32_t q_stride;
+    struct span out; uint32_t out_stride;
     const struct weight *k_bias;         /* k_bias, layout and n_rot as qkv_rope_write had them */
     enum rope_layout layout;
     uint32_t n_rot;
@@ -149,11 +149,11 @@ enum activation { ACT_SILU, ACT_GELU_TANH };
  * gate_out and up_out [n_rows, width] hold nothing of use afterwards, out what linear reads. */
 struct linear_glu_args {
     uint32_t n_rows;
-    const float *x;
+    struct span x;
     uint32_t x_stride;
     const struct weight *gate, *up;
     enum activation act;
-    float *gate_out, *up_out, *out;
+    struct span gate_out, up_out, out;
 };
 
 /* A step in which n_rows sequences have one row each: what a graph of launches may be recorded of. The arrays' contents
@@ -171,9 +171,9 @@ struct graph_step {
     const struct seq_run *runs;          /* [n_rows], row i is run i */
     const struct row_draw *draws;        /* [n_rows] for choose, or NULL */
     const struct kv_storage *kv;
-    /* Not NULL: row i's token is choices[from[i]] (device memory, as choose left it) unless from[i] is GRAPH_OWN_TOKEN. */
+    /* Not NULL: row i's token is choices[from[i]] (as choose left it) unless from[i] is GRAPH_OWN_TOKEN. */
     const uint32_t *from;                /* [n_rows] */
-    const struct row_choice *choices;
+    struct span choices;
 };
 #define GRAPH_OWN_TOKEN UINT32_MAX
 enum graph_action { GRAPH_PLAIN, GRAPH_RECORD, GRAPH_REPLAYED };
@@ -232,11 +232,12 @@ struct backend_ops {
     struct backend_memory {
         /* (optional) What alloc and pages.create can still give; NULL: it is the host's memory. */
         uint64_t (*free_bytes)(struct backend *be);
-        rd_status (*alloc)(struct backend *be, uint64_t n_bytes, void **out);   /* activations; 64-byte aligned */
-        void (*free)(struct backend *be, void *p, uint64_t n_bytes);
-        /* In order with the ops around it; either side may be host memory, valid until the next sync. Arrays in host
-         * memory that other ops are given (tokens, positions, runs ..) stay and keep their contents until then, too. */
-        rd_status (*copy)(struct backend *be, void *to, const void *from, uint64_t n_bytes);
+        rd_status (*alloc)(struct backend *be, uint64_t n_bytes, struct buffer **out); /* activations; 64-byte aligned */
+        void (*free)(struct backend *be, struct buffer *b); /* NULL is fine */
+        /* To and from host memory, which is valid until the next sync, in order with the ops around it. Arrays in host
+         * memory that ops are given (tokens, positions, runs ..) stay and keep their contents until then, too. */
+        rd_status (*read)(struct backend *be, void *to, struct span from, uint64_t n_bytes);
+        rd_status (*write)(struct backend *be, struct span to, const void *from, uint64_t n_bytes);
         rd_status (*sync)(struct backend *be);
         /* (optional) Host memory that copies shall read or write fast, until it is unpinned (on = false). Any thread. */
         void (*pin)(struct backend *be, void *p, uint64_t n_bytes, bool on);
@@ -267,35 +268,38 @@ struct backend_ops {
         void (*destroy)(struct backend *be, struct kv_storage *kv);
         /* Rows 0 .. n_rows-1 of every layer, K and V, from page `from` to page `to`. */
         rd_status (*copy_rows)(struct backend *be, struct kv_storage *kv, kv_page to, kv_page from, uint32_t n_rows);
+        /* A page to host memory and from it, as memory.read and write. */
+        rd_status (*read)(struct backend *be, const struct kv_storage *kv, void *to, kv_page from);
+        rd_status (*write)(struct backend *be, const struct kv_storage *kv, kv_page to, const void *from);
     } pages;
 
     struct backend_op {
         /* out[r] = scale * row tokens[r] of w, f32 [n_rows, w->n_in]; tokens checked by the caller. */
         rd_status (*embed)(struct backend *be, const struct weight *w, uint32_t n_rows, const int32_t *tokens,
-                           float scale, float *out);
+                           float scale, struct span out);
         rd_status (*residual_norm)(struct backend *be, const struct residual_norm_args *a);
         rd_status (*linear)(struct backend *be, const struct linear_args *a);
         rd_status (*qkv_rope_write)(struct backend *be, const struct qkv_args *a);
         rd_status (*attention)(struct backend *be, const struct attention_args *a);
         /* out[r, i] = act(gate[r, i]) * up[r, i]; contiguous [n_rows, width]; out may be gate. gelu tanh form,
          * arXiv:1606.08415. */
-        rd_status (*glu)(struct backend *be, enum activation act, uint32_t n_rows, uint32_t width, const float *gate,
-                         const float *up, float *out);
+        rd_status (*glu)(struct backend *be, enum activation act, uint32_t n_rows, uint32_t width, struct span gate,
+                         struct span up, struct span out);
         /* (optional) linear and glu in one. */
         rd_status (*linear_glu)(struct backend *be, const struct linear_glu_args *a);
         /* out[i] = x[rows[i]], [n, width] */
-        rd_status (*gather)(struct backend *be, uint32_t n, uint32_t width, const float *x, const uint32_t *rows,
-                            float *out);
+        rd_status (*gather)(struct backend *be, uint32_t n, uint32_t width, struct span x, const uint32_t *rows,
+                            struct span out);
         /* (optional: only models with soft caps need it) x = cap * tanh(x / cap), in place, n values */
-        rd_status (*softcap)(struct backend *be, float *x, uint64_t n, float cap);
-        /* (optional) choices[r] of n_rows rows of n_vocab logits; both in backend memory; draws [n_rows] host memory.
+        rd_status (*softcap)(struct backend *be, struct span x, uint64_t n, float cap);
+        /* (optional) choices[r] (struct row_choice) of n_rows rows of n_vocab logits; draws [n_rows] host memory.
          * NULL: the host reads logits and chooses. */
-        rd_status (*choose)(struct backend *be, uint32_t n_rows, uint32_t n_vocab, const float *logits,
-                            const struct row_draw *draws, struct row_choice *choices);
+        rd_status (*choose)(struct backend *be, uint32_t n_rows, uint32_t n_vocab, struct span logits,
+                            const struct row_draw *draws, struct span choices);
         /* (optional) linear of one matrix, without its output, and choose of that: the same choices. draws: of
          * temperature 0, or draw_is_local (base/draw.h). RD_E_UNSUPPORTED: not here, call those two. */
         rd_status (*linear_choose)(struct backend *be, const struct linear_args *a, const struct row_draw *draws,
-                                   struct row_choice *choices);
+                                   struct span choices);
     } op;
 
     const struct backend_async *async;   /* (optional) */

@@ -40,14 +40,9 @@ rd_status backend_linear_glu(const struct backend_ops *ops, struct backend *be, 
     return st == RD_OK ? ops->op.glu(be, a->act, a->n_rows, width, a->gate_out, a->up_out, a->out) : st;
 }
 
-static void *page_at(const struct kv_storage *kv, kv_page id)
-{
-    return (uint8_t *)kv->base + id * kv->page_bytes;
-}
-
 void *backend_page(const struct backend_ops *ops, const struct kv_storage *kv, kv_page id)
 {
-    return ops->traits.shares_memory ? page_at(kv, id) : NULL;
+    return ops->traits.shares_memory ? (uint8_t *)kv->base + id * kv->page_bytes : NULL;
 }
 
 rd_status backend_move_begin(const struct backend_ops *ops, struct backend *be, const struct kv_storage *kv, bool out,
@@ -57,11 +52,8 @@ rd_status backend_move_begin(const struct backend_ops *ops, struct backend *be, 
 
     if (ops->async && ops->async->move_begin) return ops->async->move_begin(be, kv, out, n, ids, host, ticket);
     *ticket = 0;
-    for (uint32_t i = 0; i < n && st == RD_OK; i++) {
-        void *page = page_at(kv, ids[i]);
-
-        st = ops->memory.copy(be, out ? host[i] : page, out ? page : host[i], kv->page_bytes);
-    }
+    for (uint32_t i = 0; i < n && st == RD_OK; i++)
+        st = out ? ops->pages.read(be, kv, host[i], ids[i]) : ops->pages.write(be, kv, ids[i], host[i]);
     return st == RD_OK && !ops->traits.shares_memory ? ops->memory.sync(be) : st;
 }
 

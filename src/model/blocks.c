@@ -55,7 +55,7 @@ static rd_status add_and_norm(const struct pass *p, const struct weight *post_no
         .n_rows = p->n_rows,
         .width = m->config.hidden,
         .x = p->x,
-        .delta = p->has_delta ? m->ws.delta : NULL,
+        .delta = p->has_delta ? m->ws.delta : span_none(),
         .delta_norm = p->has_delta ? post_norm : NULL,
         .norm = norm,
         .eps = m->config.norm_eps,
@@ -108,7 +108,7 @@ static struct qkv_args project(struct pass *p, uint32_t layer, const struct atte
         .k_bias = loaded(&w->bk),
         .norm_eps = c->norm_eps,
         .positions = p->b->rope_positions ? p->b->rope_positions : p->b->positions,
-        .inv_freq = kind->inv_freq->data,
+        .inv_freq = kind->inv_freq,
         .n_rot = c->n_rot,
         .rope_mscale = kind->mscale,
         .layout = c->rope_layout,
@@ -225,11 +225,11 @@ void pass_mlp(struct pass *p, uint32_t layer)
     if (p->st == RD_OK) p->st = m->ops->op.linear(m->be, &out);
 }
 
-static struct linear_args head_args(const struct model *m, uint32_t first, uint32_t n, float *out)
+static struct linear_args head_args(const struct model *m, uint32_t first, uint32_t n, struct span out)
 {
     return (struct linear_args){
         .n_rows = n,
-        .x = m->ws.norm + (size_t)first * m->config.hidden,
+        .x = span_add(m->ws.norm, (uint64_t)first * m->config.hidden),
         .x_stride = m->config.hidden,
         .n_outs = 1,
         .outs = {{&m->outer.output, NULL, out, m->config.n_vocab}},
@@ -240,11 +240,11 @@ static struct linear_args head_args(const struct model *m, uint32_t first, uint3
 static rd_status head_logits(struct model *m, uint32_t first, uint32_t n, float *logits, float *best)
 {
     const struct model_config *c = &m->config;
-    float *out = m->ws.logits ? m->ws.logits : logits;
+    struct span out = span_is_none(m->ws.logits) ? span_of_host(logits) : m->ws.logits;
     struct linear_args head = head_args(m, first, n, out);
     rd_status st;
 
-    head.best = best;
+    head.best = span_of_host(best);
     st = m->ops->op.linear(m->be, &head);
     if (st == RD_OK && c->final_softcap > 0)
         st = m->ops->op.softcap(m->be, out, (uint64_t)n * c->n_vocab, c->final_softcap);
@@ -253,7 +253,7 @@ static rd_status head_logits(struct model *m, uint32_t first, uint32_t n, float 
 
 bool pass_only_chooses(const struct model *m, const struct model_batch *b)
 {
-    if (!m->ops->op.linear_choose || !m->ws.choices || !b->choices || !b->unread || m->config.final_softcap > 0)
+    if (!m->ops->op.linear_choose || span_is_none(m->ws.choices) || !b->choices || !b->unread || m->config.final_softcap > 0)
         return false;
     for (uint32_t i = 0; i < b->n_logits; i++) {
         const struct row_draw *d = &b->draws[i];
@@ -266,13 +266,13 @@ bool pass_only_chooses(const struct model *m, const struct model_batch *b)
 /* What is wanted of the rows: choices alone, or logits and choices. */
 static rd_status head(struct model *m, const struct model_batch *b, float *logits)
 {
-    struct linear_args a = head_args(m, 0, b->n_logits, NULL);
+    struct linear_args a = head_args(m, 0, b->n_logits, span_none());
     rd_status st = RD_E_UNSUPPORTED;
 
     if (pass_only_chooses(m, b)) st = m->ops->op.linear_choose(m->be, &a, b->draws, m->ws.choices);
     if (st != RD_E_UNSUPPORTED) return st;
     st = head_logits(m, 0, b->n_logits, logits, b->best);
-    if (st != RD_OK || !b->choices || !m->ws.choices) return st;
+    if (st != RD_OK || !b->choices || span_is_none(m->ws.choices)) return st;
     return m->ops->op.choose(m->be, b->n_logits, m->config.n_vocab, m->ws.logits, b->draws, m->ws.choices);
 }
 
@@ -282,11 +282,12 @@ static rd_status copy_logits(struct model *m, uint32_t n, const bool *unread, fl
     uint64_t width = m->config.n_vocab;
     rd_status st = RD_OK;
 
-    if (!m->ws.logits) return RD_OK;
+    if (span_is_none(m->ws.logits)) return RD_OK;
     for (uint32_t i = 0, end; i < n && st == RD_OK; i = end + 1) {
         for (end = i; end < n && !(unread && unread[end]);) end++; /* row end is unread, or there is none */
         if (end > i)
-            st = m->ops->memory.copy(m->be, logits + i * width, m->ws.logits + i * width, (end - i) * width * sizeof(float));
+            st = m->ops->memory.read(m->be, logits + i * width, span_add(m->ws.logits, i * width),
+                                     (end - i) * width * sizeof(float));
     }
     return st;
 }
@@ -296,13 +297,13 @@ rd_status pass_send(struct model *m, const struct model_batch *b, float *logits)
     const uint64_t row_bytes = m->config.hidden * sizeof(float);
     rd_status st = RD_OK;
 
-    if (b->states && b->n_logits > 0) st = m->ops->memory.copy(m->be, b->states, m->ws.norm, b->n_logits * row_bytes);
+    if (b->states && b->n_logits > 0) st = m->ops->memory.read(m->be, b->states, m->ws.norm, b->n_logits * row_bytes);
     if (st == RD_OK && b->n_hidden > 0)
-        st = m->ops->memory.copy(m->be, b->hidden, m->ws.norm + (size_t)b->n_logits * m->config.hidden,
-                          b->n_hidden * row_bytes);
+        st = m->ops->memory.read(m->be, b->hidden, span_add(m->ws.norm, (uint64_t)b->n_logits * m->config.hidden),
+                                 b->n_hidden * row_bytes);
     if (st == RD_OK) st = copy_logits(m, b->n_logits, b->choices ? b->unread : NULL, logits);
-    if (st == RD_OK && b->choices && m->ws.choices && b->n_logits > 0)
-        st = m->ops->memory.copy(m->be, b->choices, m->ws.choices, b->n_logits * sizeof(*b->choices));
+    if (st == RD_OK && b->choices && !span_is_none(m->ws.choices) && b->n_logits > 0)
+        st = m->ops->memory.read(m->be, b->choices, m->ws.choices, b->n_logits * sizeof(*b->choices));
     return st;
 }
 
@@ -339,7 +340,7 @@ rd_status pass_head(struct model *m, uint32_t n, const float *const *states, flo
 
     assert(n >= 1 && n <= m->max_logits && n <= m->max_rows);
     for (uint32_t i = 0; i < n && st == RD_OK; i++)
-        st = m->ops->memory.copy(m->be, m->ws.norm + (size_t)i * width, states[i], width * sizeof(float));
+        st = m->ops->memory.write(m->be, span_add(m->ws.norm, (uint64_t)i * width), states[i], width * sizeof(float));
     return st != RD_OK ? st : read_head(m, 0, n, logits);
 }
 
@@ -373,7 +374,7 @@ rd_status workspace_init(struct model *m)
     const struct model_config *c = &m->config;
     struct workspace *ws = &m->ws;
     struct {
-        float **out;
+        struct span *out;
         uint32_t rows, width;
         uint64_t at;
     } parts[] = {
@@ -397,15 +398,15 @@ rd_status workspace_init(struct model *m)
     st = m->ops->memory.alloc(m->be, n_bytes, &ws->memory);
     if (st != RD_OK) return st;
     ws->n_bytes = n_bytes;
-    for (size_t i = 0; i < n_parts; i++) *parts[i].out = (float *)((char *)ws->memory + parts[i].at);
-    if (m->ops->op.choose) ws->choices = (struct row_choice *)(void *)((char *)ws->memory + at_choices);
+    for (size_t i = 0; i < n_parts; i++) *parts[i].out = span_of(ws->memory, parts[i].at);
+    if (m->ops->op.choose) ws->choices = span_of(ws->memory, at_choices);
     return padded_step_create(m);
 }
 
 void workspace_deinit(struct model *m)
 {
     padded_step_destroy(m);
-    if (m->ws.memory) m->ops->memory.free(m->be, m->ws.memory, m->ws.n_bytes);
+    if (m->ws.memory) m->ops->memory.free(m->be, m->ws.memory);
     mem_free(m->ws.runs_last);
     mem_free(m->ws.rows_last);
     memset(&m->ws, 0, sizeof(m->ws));

@@ -25,7 +25,7 @@ struct pass {
     const struct model_batch *b;
     rd_status st;
     uint32_t n_rows; /* rows still computed; 0 when nothing more is wanted */
-    float *x, *q;    /* of those rows */
+    struct span x, q; /* of those rows */
     uint32_t n_runs;
     const struct seq_run *runs; /* of those rows */
     bool has_delta;             /* the block before left one */

@@ -100,7 +100,7 @@ static rd_status launch(struct model *m, struct kv_storage *kv, const struct mod
     struct model_batch step = fill_step(p, kv, b, n);
     enum graph_action action = GRAPH_PLAIN;
     struct graph_step g = {graph_owner(m, &step), n, step.tokens, step.positions,
-                           step.row_page, step.row_slot, step.runs, b->choices ? step.draws : NULL, kv, NULL, NULL};
+                           step.row_page, step.row_slot, step.runs, b->choices ? step.draws : NULL, kv, NULL, span_none()};
     rd_status st;
 
     if (from) {

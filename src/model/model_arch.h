@@ -67,15 +67,15 @@ struct kv_loss { uint32_t head_dim; double q4_0, f8_e4m3; };
 
 /* Activations, allocated once for max_rows rows; blocks.c says who uses which. */
 struct workspace {
-    void *memory;
+    struct buffer *memory;
     uint64_t n_bytes;
-    float *x, *norm, *delta;   /* [max_rows, hidden] */
-    float *q, *attn;           /* [max_rows, n_heads * head_dim] */
-    float *k, *v;              /* [max_rows, n_kv_heads * head_dim] */
-    float *gate, *up;          /* [max_rows, ffn] */
-    float *logits;             /* [max_logits, n_vocab] on a device; NULL where the caller's memory is written */
-    struct row_choice *choices; /* [max_logits] beside them */
-    float *x_last, *q_last;    /* the same as x, q for the rows that somebody wants: last layer */
+    struct span x, norm, delta; /* [max_rows, hidden] */
+    struct span q, attn;       /* [max_rows, n_heads * head_dim] */
+    struct span k, v;          /* [max_rows, n_kv_heads * head_dim] */
+    struct span gate, up;      /* [max_rows, ffn] */
+    struct span logits;        /* [max_logits, n_vocab] on a device; nowhere: the caller's memory is written */
+    struct span choices;       /* [max_logits] struct row_choice; nowhere: the backend does not choose */
+    struct span x_last, q_last; /* the same as x, q for the rows that somebody wants: last layer */
     struct seq_run *runs_last; /* [max_rows], host memory */
     uint32_t *rows_last;       /* [max_rows], host memory: which rows those are */
     struct padded_step *padded; /* decode_step.c; NULL: the backend records nothing */

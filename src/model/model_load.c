@@ -188,6 +188,8 @@ static rd_status check_ops(const struct backend_ops *ops, const struct model_con
         {"weights.unload", ops->weights.unload != NULL},
         {"memory.alloc", ops->memory.alloc != NULL},
         {"memory.free", ops->memory.free != NULL},
+        {"memory.read", ops->memory.read != NULL},
+        {"memory.write", ops->memory.write != NULL},
         {"op.embed", ops->op.embed != NULL},
         {"op.residual_norm", ops->op.residual_norm != NULL},
         {"op.linear", ops->op.linear != NULL},
@@ -460,7 +462,7 @@ rd_status model_forward(struct model *m, struct kv_storage *kv, const struct mod
 
 bool model_can_begin(const struct model *m)
 {
-    return m->ws.choices && m->ws.padded && m->ops->async && m->ops->async->can_mark(m->be);
+    return !span_is_none(m->ws.choices) && m->ws.padded && m->ops->async && m->ops->async->can_mark(m->be);
 }
 
 rd_status model_begin(struct model *m, struct kv_storage *kv, const struct model_batch *b, const uint32_t *from)
@@ -477,7 +479,7 @@ rd_status model_end(struct model *m)
 
 bool model_gives_choices(const struct model *m)
 {
-    return m->ws.choices != NULL;
+    return !span_is_none(m->ws.choices);
 }
 
 bool model_gives_best(const struct model *m)
@@ -487,7 +489,7 @@ bool model_gives_best(const struct model *m)
 
 rd_status model_read_logits(struct model *m, uint32_t row, float *logits)
 {
-    assert(m->ws.logits && row < m->max_logits);
+    assert(!span_is_none(m->ws.logits) && row < m->max_logits);
     return pass_read_logits(m, row, logits);
 }
 

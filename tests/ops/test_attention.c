@@ -95,9 +95,9 @@ static rd_status attend(struct backend *be, const struct attn_case *c, const str
         .n_heads = c->n_heads,
         .n_kv_heads = c->n_kv_heads,
         .head_dim = c->head_dim,
-        .q = f->q,
+        .q = span_of_host(f->q),
         .q_stride = f->q_stride,
-        .out = out,
+        .out = span_of_host(out),
         .out_stride = f->out_stride,
         .scale = 1.0f / sqrtf((float)c->head_dim),
         .softcap = c->softcap,
@@ -348,15 +348,16 @@ static bool biased(enum dtype keys, const struct weight *bias, enum cpu_isa isa,
         for (uint32_t j = 0; j < HEADS * DIM; j++)                   /* as in real models, they mean little to q */
             if (((const float *)bias->data)[j / (2 * DIM) * DIM + j % (DIM / 2)] != 0) q[i * HEADS * DIM + j] *= 0.01f;
     }
-    struct qkv_args w = {.n_rows = N, .layer = LAYER, .n_heads = HEADS, .n_kv_heads = KV_HEADS, .head_dim = DIM, .q = q,
-                         .q_stride = HEADS * DIM, .k = k, .k_stride = KV_HEADS * DIM, .v = v,
-                         .v_stride = KV_HEADS * DIM, .k_bias = bias, .positions = positions, .inv_freq = inv_freq,
-                         .n_rot = DIM, .rope_mscale = 1, .layout = ROPE_HALF_SPLIT, .row_page = row_pages,
-                         .row_slot = slots, .kv = &kv};
+    struct weight freqs = {.role = WEIGHT_VECTOR, .n_out = 1, .n_in = DIM / 2, .data = inv_freq};
+    struct qkv_args w = {.n_rows = N, .layer = LAYER, .n_heads = HEADS, .n_kv_heads = KV_HEADS, .head_dim = DIM,
+                         .q = span_of_host(q), .q_stride = HEADS * DIM, .k = span_of_host(k), .k_stride = KV_HEADS * DIM,
+                         .v = span_of_host(v), .v_stride = KV_HEADS * DIM, .k_bias = bias, .positions = positions,
+                         .inv_freq = &freqs, .n_rot = DIM, .rope_mscale = 1, .layout = ROPE_HALF_SPLIT,
+                         .row_page = row_pages, .row_slot = slots, .kv = &kv};
     struct attention_args a = {.n_rows = N, .layer = LAYER, .n_heads = HEADS, .n_kv_heads = KV_HEADS, .head_dim = DIM,
-                               .q = q, .q_stride = HEADS * DIM, .out = out, .out_stride = HEADS * DIM, .k_bias = bias,
-                               .layout = ROPE_HALF_SPLIT, .n_rot = DIM, .scale = 0.125f, .n_runs = 1, .runs = &run,
-                               .kv = &kv};
+                               .q = span_of_host(q), .q_stride = HEADS * DIM, .out = span_of_host(out),
+                               .out_stride = HEADS * DIM, .k_bias = bias, .layout = ROPE_HALF_SPLIT, .n_rot = DIM,
+                               .scale = 0.125f, .n_runs = 1, .runs = &run, .kv = &kv};
     ok = backend_cpu_ops.op.qkv_rope_write(be, &w) == RD_OK && backend_cpu_ops.op.attention(be, &a) == RD_OK;
     backend_cpu_ops.pages.destroy(be, &kv);
     backend_cpu_ops.life.destroy(be);
@@ -436,9 +437,9 @@ TEST(a_batch_of_strangers_changes_nothing)
         .n_heads = HEADS,
         .n_kv_heads = KV_HEADS,
         .head_dim = DIM,
-        .q = q,
+        .q = span_of_host(q),
         .q_stride = stride,
-        .out = out,
+        .out = span_of_host(out),
         .out_stride = stride,
         .scale = 1.0f / sqrtf(DIM),
         .n_runs = N,

@@ -69,13 +69,13 @@ static void check_shape(const struct shape *s, enum cpu_isa isa, uint32_t n_thre
         float *q = op_floats(r, (uint64_t)n_rows * stride, 1), *together = op_floats(r, (uint64_t)n_rows * stride, 0);
         float *alone = op_floats(r, (uint64_t)n_rows * stride, 0);
         struct attention_args a = {.n_rows = n_rows, .n_heads = s->n_heads, .n_kv_heads = s->n_kv_heads,
-                                   .head_dim = s->head_dim, .q = q, .q_stride = stride, .out = together,
-                                   .out_stride = stride, .scale = 1.0f / sqrtf((float)s->head_dim), .softcap = s->softcap,
+                                   .head_dim = s->head_dim, .q = span_of_host(q), .q_stride = stride,
+                                   .out = span_of_host(together), .out_stride = stride, .scale = 1.0f / sqrtf((float)s->head_dim), .softcap = s->softcap,
                                    .window = s->window, .n_runs = n_runs, .runs = runs, .kv = &kv};
 
         CHECK(q && together && alone);
         CHECK_OK(backend_cpu_ops.op.attention(be, &a));
-        a.out = alone;
+        a.out = span_of_host(alone);
         a.n_runs = 1;
         for (uint32_t i = 0; i < n_runs; i++) {
             a.runs = &runs[i];
@@ -123,12 +123,12 @@ TEST(equal_runs_and_drafts_share_everything_before_them)
     for (uint32_t i = 0; i < N; i++) runs[i] = (struct seq_run){i, 1, POS + i, table};      /* one table, rows in a row */
     float *q = op_floats(&r, N * stride, 1), *apart = op_floats(&r, N * stride, 0), *whole = op_floats(&r, N * stride, 0);
     const struct seq_run one = {0, N, POS, table};
-    struct attention_args a = {.n_rows = N, .n_heads = s.n_heads, .n_kv_heads = s.n_kv_heads, .head_dim = s.head_dim, .q = q,
-                               .q_stride = stride, .out = apart, .out_stride = stride, .scale = 0.125f, .n_runs = N,
+    struct attention_args a = {.n_rows = N, .n_heads = s.n_heads, .n_kv_heads = s.n_kv_heads, .head_dim = s.head_dim,
+                               .q = span_of_host(q), .q_stride = stride, .out = span_of_host(apart), .out_stride = stride, .scale = 0.125f, .n_runs = N,
                                .runs = runs, .kv = &kv};
 
     CHECK_OK(backend_cpu_ops.op.attention(be, &a));
-    a.out = whole, a.n_runs = 1, a.runs = &one;
+    a.out = span_of_host(whole), a.n_runs = 1, a.runs = &one;
     CHECK_OK(backend_cpu_ops.op.attention(be, &a));
     CHECK(op_same(apart, whole, N * stride));
     mem_free_aligned(q), mem_free_aligned(apart), mem_free_aligned(whole);

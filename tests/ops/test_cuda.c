@@ -42,22 +42,30 @@ static void close_sides(struct side *gpu, struct side *cpu)
     cpu->ops->life.destroy(cpu->be);
 }
 
-static float *to_side(struct side *s, const float *x, uint64_t n)
+static struct span room_on(struct side *s, uint64_t n_bytes)
 {
-    void *p = NULL;
+    struct buffer *b = NULL;
 
-    if (s->ops->memory.alloc(s->be, n * sizeof(*x), &p) != RD_OK || s->ops->memory.copy(s->be, p, x, n * sizeof(*x)) != RD_OK ||
-        s->ops->memory.sync(s->be) != RD_OK)
-        test_fail(__FILE__, __LINE__, "no memory for %llu floats", (unsigned long long)n);
+    if (s->ops->memory.alloc(s->be, n_bytes, &b) != RD_OK)
+        test_fail(__FILE__, __LINE__, "no memory for %llu bytes", (unsigned long long)n_bytes);
+    return span_of(b, 0);
+}
+
+static struct span to_side(struct side *s, const float *x, uint64_t n)
+{
+    struct span p = room_on(s, n * sizeof(*x));
+
+    if (s->ops->memory.write(s->be, p, x, n * sizeof(*x)) != RD_OK || s->ops->memory.sync(s->be) != RD_OK)
+        test_fail(__FILE__, __LINE__, "writing failed");
     return p;
 }
 
 /* Reads and frees. */
-static void from_side(struct side *s, float *x, uint64_t n, float *out)
+static void from_side(struct side *s, struct span x, uint64_t n, float *out)
 {
-    if (s->ops->memory.copy(s->be, out, x, n * sizeof(*x)) != RD_OK || s->ops->memory.sync(s->be) != RD_OK)
+    if (s->ops->memory.read(s->be, out, x, n * sizeof(*out)) != RD_OK || s->ops->memory.sync(s->be) != RD_OK)
         test_fail(__FILE__, __LINE__, "reading failed");
-    s->ops->memory.free(s->be, x, n * sizeof(*x));
+    s->ops->memory.free(s->be, x.buffer);
 }
 
 static float *normal(struct random *r, uint64_t n, float scale)
@@ -149,13 +157,13 @@ static rd_status gpu_linear(struct side *gpu, const struct weight *w, const stru
                             uint32_t n_rows, float *out)
 {
     uint64_t n = (uint64_t)n_rows * w->n_out;
-    float *gx = to_side(gpu, x, (uint64_t)n_rows * w->n_in), *gout = to_side(gpu, out, n);
+    struct span gx = to_side(gpu, x, (uint64_t)n_rows * w->n_in), gout = to_side(gpu, out, n);
     struct linear_args a = {
         .n_rows = n_rows, .x = gx, .x_stride = w->n_in, .n_outs = 1, .outs = {{w, bias, gout, w->n_out}}};
     rd_status st = gpu->ops->op.linear(gpu->be, &a);
 
     from_side(gpu, gout, n, out);
-    gpu->ops->memory.free(gpu->be, gx, (uint64_t)n_rows * w->n_in * sizeof(float));
+    gpu->ops->memory.free(gpu->be, gx.buffer);
     return st;
 }
 
@@ -309,14 +317,14 @@ static void norm_on(struct side *s, uint32_t n_rows, uint32_t width, const float
     uint64_t n = (uint64_t)n_rows * width;
     struct host_tensor host = {"norm", DTYPE_F32, 1, width, weights, false};
     struct weight w = {0};
-    float *dx = to_side(s, x, n), *dd = to_side(s, delta, n), *dout = to_side(s, x, n);
+    struct span dx = to_side(s, x, n), dd = to_side(s, delta, n), dout = to_side(s, x, n);
     struct residual_norm_args a = {n_rows, width, dx, dd, &w, &w, 1e-5f, dout, false};
 
     CHECK_OK(s->ops->weights.load(s->be, &host, WEIGHT_VECTOR, &w, NULL));
     CHECK_OK(s->ops->op.residual_norm(s->be, &a));
     from_side(s, dx, n, x_out);
     from_side(s, dout, n, out);
-    s->ops->memory.free(s->be, dd, n * sizeof(float));
+    s->ops->memory.free(s->be, dd.buffer);
     s->ops->weights.unload(s->be, &w);
 }
 
@@ -340,7 +348,7 @@ TEST(cuda_norm_glu_and_softcap_agree_with_the_cpu)
     CHECK(memcmp(out[0], out[1] + 3 * WIDTH, WIDTH * sizeof(float)) == 0);
     for (int act = 0; act < 2; act++) {
         for (int i = 0; i < 2; i++) {
-            float *gate = to_side(sides[i], x, N), *up = to_side(sides[i], delta, N);
+            struct span gate = to_side(sides[i], x, N), up = to_side(sides[i], delta, N);
 
             CHECK_OK(sides[i]->ops->op.glu(sides[i]->be, (enum activation)act, ROWS, WIDTH, gate, up, gate));
             CHECK_OK(sides[i]->ops->op.softcap(sides[i]->be, up, N, 2.0f));
@@ -374,7 +382,7 @@ TEST(cuda_embed_and_gather_give_the_rows_of_the_cpu)
         for (int i = 0; i < 2; i++) {
             struct side *s = sides[i];
             struct weight w = {0};
-            float *d = to_side(s, out[i], N * WIDTH), *p = to_side(s, out[i], 3 * WIDTH);
+            struct span d = to_side(s, out[i], N * WIDTH), p = to_side(s, out[i], 3 * WIDTH);
 
             CHECK_OK(s->ops->weights.load(s->be, &host, WEIGHT_EMBED, &w, NULL));
             CHECK_OK(s->ops->op.embed(s->be, &w, N, tokens, 1.5f, d));
@@ -429,7 +437,7 @@ static void attend(struct side *s, const struct attn_case *c, bool once, const f
     for (uint32_t i = 0; i < kw; i++) bias[i] = i % 9 == 0 ? 40.0f : 0.5f;   /* quantised keys are balanced by it */
     CHECK_OK(s->ops->weights.load(s->be, &host_bias, WEIGHT_VECTOR, &k_bias, NULL));
     CHECK_OK(s->ops->pages.create(s->be, &layout, n_pages, &kv));
-    float *dq = to_side(s, q, nq), *dout = to_side(s, q, nq), *dk = to_side(s, k, nk), *dv = to_side(s, v, nk);
+    struct span dq = to_side(s, q, nq), dout = to_side(s, q, nq), dk = to_side(s, k, nk), dv = to_side(s, v, nk);
     for (uint32_t pos = 0, n; pos < c->n_ctx; pos += n) {
         uint32_t positions[2048], slots[2048];
         kv_page pages[2048];
@@ -442,7 +450,7 @@ static void attend(struct side *s, const struct attn_case *c, bool once, const f
             slots[i] = (pos + i) % c->page_tokens;
         }
         struct seq_run run = {0, n, pos, table};
-        float *q_rows = dq + (size_t)pos * qw;
+        struct span q_rows = span_add(dq, (uint64_t)pos * qw);
         struct qkv_args write = {.n_rows = n,
                                  .layer = LAYER,
                                  .n_heads = c->n_heads,
@@ -450,16 +458,16 @@ static void attend(struct side *s, const struct attn_case *c, bool once, const f
                                  .head_dim = c->head_dim,
                                  .q = q_rows,
                                  .q_stride = qw,
-                                 .k = dk + (size_t)pos * kw,
+                                 .k = span_add(dk, (uint64_t)pos * kw),
                                  .k_stride = kw,
-                                 .v = dv + (size_t)pos * kw,
+                                 .v = span_add(dv, (uint64_t)pos * kw),
                                  .v_stride = kw,
                                  .q_norm = &q_norm,
                                  .k_norm = &q_norm,
                                  .k_bias = &k_bias,
                                  .norm_eps = 1e-6f,
                                  .positions = positions,
-                                 .inv_freq = freq.data,
+                                 .inv_freq = &freq,
                                  .n_rot = c->n_rot,
                                  .rope_mscale = 1.1f,
                                  .layout = c->layout,
@@ -474,7 +482,7 @@ static void attend(struct side *s, const struct attn_case *c, bool once, const f
                                    .head_dim = c->head_dim,
                                    .q = q_rows,
                                    .q_stride = qw,
-                                   .out = dout + (size_t)pos * qw,
+                                   .out = span_add(dout, (uint64_t)pos * qw),
                                    .out_stride = qw,
                                    .k_bias = &k_bias,
                                    .layout = c->layout,
@@ -492,8 +500,8 @@ static void attend(struct side *s, const struct attn_case *c, bool once, const f
     }
     from_side(s, dq, nq, q_out);
     from_side(s, dout, nq, out);
-    s->ops->memory.free(s->be, dk, nk * sizeof(float));
-    s->ops->memory.free(s->be, dv, nk * sizeof(float));
+    s->ops->memory.free(s->be, dk.buffer);
+    s->ops->memory.free(s->be, dv.buffer);
     s->ops->pages.destroy(s->be, &kv);
     s->ops->weights.unload(s->be, &freq);
     s->ops->weights.unload(s->be, &q_norm);
@@ -601,6 +609,7 @@ TEST(cuda_attention_of_an_older_gpu_is_right_and_exact_too) { on_older_gpu(check
 /* ---- pages to and from host memory ---- */
 
 enum { MOVED = 8, MOVED_BYTES = 2 << 20 };
+static const struct kv_layout moved_layout = {8, 8, 128, 64, DTYPE_F16, DTYPE_F16}; /* pages of MOVED_BYTES */
 
 static void move_all(struct side *gpu, const struct kv_storage *kv, bool out, uint32_t n, const kv_page *ids,
                      void *const *host, rd_status want)
@@ -618,7 +627,7 @@ TEST(a_copy_of_pages_that_fails_leaves_the_device_alive)
 {
     const uint64_t n_all = (uint64_t)MOVED * MOVED_BYTES;
     struct side gpu, cpu;
-    struct kv_storage kv = {.n_pages = MOVED, .page_bytes = MOVED_BYTES};
+    struct kv_storage kv = {0};
     kv_page ids[MOVED];
     void *host[MOVED];
     char *bytes;
@@ -626,7 +635,8 @@ TEST(a_copy_of_pages_that_fails_leaves_the_device_alive)
     if (!open_sides(&gpu, &cpu)) return;
     bytes = mem_map(n_all);
     CHECK(bytes != NULL);
-    CHECK_OK(gpu.ops->memory.alloc(gpu.be, n_all, &kv.base));
+    CHECK_OK(gpu.ops->pages.create(gpu.be, &moved_layout, MOVED, &kv));
+    CHECK_EQ(kv.page_bytes, MOVED_BYTES);
     for (uint32_t i = 0; i < MOVED; i++) {
         host[i] = bytes + (uint64_t)i * MOVED_BYTES;
         ids[i] = i;
@@ -650,8 +660,8 @@ TEST(a_copy_of_pages_that_fails_leaves_the_device_alive)
     gpu.ops->memory.pin(gpu.be, bytes, n_all / 2, false);
     gpu.ops->memory.pin(gpu.be, bytes + n_all / 2, n_all / 2, false);
     mem_unmap(bytes, n_all);
-    gpu.ops->memory.free(gpu.be, kv.base, n_all);
     CHECK_OK(gpu.ops->memory.sync(gpu.be));
+    gpu.ops->pages.destroy(gpu.be, &kv);
     close_sides(&gpu, &cpu);
 }
 
@@ -662,15 +672,13 @@ enum { CHOICE_ROWS = 512, CHOICE_VOCAB = 9001 };
 static void choose_on(struct side *gpu, const float *logits, uint32_t n_rows, const struct row_draw *draws,
                       struct row_choice *out)
 {
-    float *x = to_side(gpu, logits, (uint64_t)n_rows * CHOICE_VOCAB);
-    void *p = NULL;
+    struct span x = to_side(gpu, logits, (uint64_t)n_rows * CHOICE_VOCAB), p = room_on(gpu, n_rows * sizeof(*out));
 
-    CHECK_OK(gpu->ops->memory.alloc(gpu->be, n_rows * sizeof(*out), &p));
     CHECK_OK(gpu->ops->op.choose(gpu->be, n_rows, CHOICE_VOCAB, x, draws, p));
-    CHECK_OK(gpu->ops->memory.copy(gpu->be, out, p, n_rows * sizeof(*out)));
+    CHECK_OK(gpu->ops->memory.read(gpu->be, out, p, n_rows * sizeof(*out)));
     CHECK_OK(gpu->ops->memory.sync(gpu->be));
-    gpu->ops->memory.free(gpu->be, p, n_rows * sizeof(*out));
-    gpu->ops->memory.free(gpu->be, x, (uint64_t)n_rows * CHOICE_VOCAB * sizeof(float));
+    gpu->ops->memory.free(gpu->be, p.buffer);
+    gpu->ops->memory.free(gpu->be, x.buffer);
 }
 
 TEST(cuda_chooses_the_lowest_of_the_best_and_says_what_is_no_number)
@@ -801,7 +809,7 @@ static void check_head_of(struct side *gpu, struct random *rng, enum dtype t, ui
     struct row_draw *draws = mem_zalloc(MOST, sizeof(*draws));
     struct row_choice *two = mem_zalloc(MOST, sizeof(*two)), *one = mem_zalloc(MOST, sizeof(*one));
     struct weight w = {0};
-    void *choices = NULL;
+    struct span choices;
     uint32_t n_one = 0;
 
     for (uint32_t o = 70; o < n_out; o += 61)                  /* ties, within tiles and among them */
@@ -812,25 +820,26 @@ static void check_head_of(struct side *gpu, struct random *rng, enum dtype t, ui
     }
     draws[1].temperature = DRAW_LOCAL_TEMPERATURE;
     CHECK_OK(gpu->ops->weights.load(gpu->be, &host, WEIGHT_MATRIX, &w, NULL));
-    CHECK_OK(gpu->ops->memory.alloc(gpu->be, MOST * sizeof(*one), &choices));
+    choices = room_on(gpu, MOST * sizeof(*one));
     for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
         const uint32_t n = counts[i], first = n < 100 ? (uint32_t)random_below(rng, MOST - n + 1) : 0;
-        float *gx = to_side(gpu, x + (size_t)first * n_in, (uint64_t)n * n_in), *out = NULL;
-        struct linear_args a = {.n_rows = n, .x = gx, .x_stride = n_in, .n_outs = 1, .outs = {{&w, NULL, NULL, n_out}}};
+        struct span gx = to_side(gpu, x + (size_t)first * n_in, (uint64_t)n * n_in), out;
+        struct linear_args a = {.n_rows = n, .x = gx, .x_stride = n_in, .n_outs = 1, 
+                                .outs = {{&w, NULL, span_none(), n_out}}};
         rd_status st = gpu->ops->op.linear_choose(gpu->be, &a, draws + first, choices);
 
         CHECK(st == RD_OK || st == RD_E_UNSUPPORTED);
         if (st == RD_OK) {
             n_one++;
-            CHECK_OK(gpu->ops->memory.copy(gpu->be, one, choices, n * sizeof(*one)));
+            CHECK_OK(gpu->ops->memory.read(gpu->be, one, choices, n * sizeof(*one)));
             CHECK_OK(gpu->ops->memory.sync(gpu->be));
-            CHECK_OK(gpu->ops->memory.alloc(gpu->be, (uint64_t)n * n_out * sizeof(float), (void **)&out));
+            out = room_on(gpu, (uint64_t)n * n_out * sizeof(float));
             a.outs[0].out = out;
             CHECK_OK(gpu->ops->op.linear(gpu->be, &a));
             CHECK_OK(gpu->ops->op.choose(gpu->be, n, n_out, out, draws + first, choices));
-            CHECK_OK(gpu->ops->memory.copy(gpu->be, two, choices, n * sizeof(*two)));
+            CHECK_OK(gpu->ops->memory.read(gpu->be, two, choices, n * sizeof(*two)));
             CHECK_OK(gpu->ops->memory.sync(gpu->be));
-            gpu->ops->memory.free(gpu->be, out, (uint64_t)n * n_out * sizeof(float));
+            gpu->ops->memory.free(gpu->be, out.buffer);
         }
         for (uint32_t r = 0; st == RD_OK && r < n; r++)
             if (one[r].token != two[r].token || memcmp(&one[r].value, &two[r].value, sizeof(float)) != 0) {
@@ -839,11 +848,11 @@ static void check_head_of(struct side *gpu, struct random *rng, enum dtype t, ui
                           (double)one[r].value, two[r].token, (double)two[r].value);
                 break;
             }
-        gpu->ops->memory.free(gpu->be, gx, (uint64_t)n * n_in * sizeof(float));
+        gpu->ops->memory.free(gpu->be, gx.buffer);
     }
     test_note("head %s [%u, %u]: %u of %zu counts of rows in one", dtype_name(t), n_out, n_in, n_one,
               sizeof(counts) / sizeof(counts[0]));
-    gpu->ops->memory.free(gpu->be, choices, MOST * sizeof(*one));
+    gpu->ops->memory.free(gpu->be, choices.buffer);
     gpu->ops->weights.unload(gpu->be, &w);
     mem_free(data), mem_free(x), mem_free(draws), mem_free(two), mem_free(one);
 }
@@ -870,7 +879,7 @@ TEST(cuda_memory_that_is_not_there_is_said_and_harms_nothing)
     struct weight w = {0}, none = {0};
     struct rd_error err = {RD_OK, ""};
     struct side gpu, cpu;
-    void *p = NULL;
+    struct buffer *p = NULL;
 
     if (!open_sides(&gpu, &cpu)) return;
     CHECK_EQ(gpu.ops->memory.alloc(gpu.be, 1ull << 46, &p), RD_E_NOMEM);
@@ -881,7 +890,7 @@ TEST(cuda_memory_that_is_not_there_is_said_and_harms_nothing)
     gpu.ops->weights.unload(gpu.be, &w);
     CHECK_OK(gpu.ops->memory.alloc(gpu.be, 1 << 20, &p));
     CHECK_OK(gpu.ops->memory.sync(gpu.be));
-    gpu.ops->memory.free(gpu.be, p, 1 << 20);
+    gpu.ops->memory.free(gpu.be, p);
     close_sides(&gpu, &cpu);
 }
 

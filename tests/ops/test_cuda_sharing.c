@@ -144,7 +144,7 @@ static void check_shape(struct backend *be, struct random *r, const struct shape
     uint32_t width = s->n_heads * s->head_dim, n_rows;
     void *shared = mem_zalloc(1, cuda_sharing_bytes(N_RUNS));
     struct kv_storage kv = {0};
-    void *q_device = NULL, *out_device = NULL;
+    struct buffer *q_device = NULL, *out_device = NULL;
 
     CHECK_OK(ops->pages.create(be, &layout, N_PAGES, &kv));
     uint64_t n_numbers = N_PAGES * kv.page_bytes / 2;
@@ -152,7 +152,8 @@ static void check_shape(struct backend *be, struct random *r, const struct shape
     CHECK(numbers);
     for (uint64_t i = 0; i < n_numbers; i++)
         numbers[i] = (uint16_t)((0x1C00 + random_below(r, 0x2400)) | random_below(r, 2) << 15);
-    CHECK_OK(ops->memory.copy(be, kv.base, numbers, n_numbers * 2));
+    for (kv_page id = 0; id < N_PAGES; id++)
+        CHECK_OK(ops->pages.write(be, &kv, id, (const char *)numbers + id * kv.page_bytes));
     CHECK_OK(ops->memory.sync(be));
     CHECK(shared);
     make_runs(r, N_RUNS, s->page_tokens, made, tables);
@@ -173,14 +174,14 @@ static void check_shape(struct backend *be, struct random *r, const struct shape
     CHECK(q && together && alone);
     CHECK_OK(ops->memory.alloc(be, n_padded * sizeof(float), &q_device));
     CHECK_OK(ops->memory.alloc(be, n_padded * sizeof(float), &out_device));
-    CHECK_OK(ops->memory.copy(be, q_device, q, n_padded * sizeof(float)));
+    CHECK_OK(ops->memory.write(be, span_of(q_device, 0), q, n_padded * sizeof(float)));
     struct attention_args a = {.n_rows = n_rows + N_PADDING,
                                .n_heads = s->n_heads,
                                .n_kv_heads = s->n_kv_heads,
                                .head_dim = s->head_dim,
-                               .q = q_device,
+                               .q = span_of(q_device, 0),
                                .q_stride = width,
-                               .out = out_device,
+                               .out = span_of(out_device, 0),
                                .out_stride = width,
                                .scale = 1.0f / sqrtf((float)s->head_dim),
                                .softcap = s->softcap,
@@ -189,7 +190,7 @@ static void check_shape(struct backend *be, struct random *r, const struct shape
                                .runs = runs,
                                .kv = &kv};
     CHECK_OK(ops->op.attention(be, &a));
-    CHECK_OK(ops->memory.copy(be, together, out_device, n * sizeof(float)));
+    CHECK_OK(ops->memory.read(be, together, span_of(out_device, 0), n * sizeof(float)));
     CHECK_OK(ops->memory.sync(be));
     a.n_rows = n_rows;
     a.n_runs = 1;
@@ -197,11 +198,11 @@ static void check_shape(struct backend *be, struct random *r, const struct shape
         a.runs = &runs[i];
         CHECK_OK(ops->op.attention(be, &a));
     }
-    CHECK_OK(ops->memory.copy(be, alone, out_device, n * sizeof(float)));
+    CHECK_OK(ops->memory.read(be, alone, span_of(out_device, 0), n * sizeof(float)));
     CHECK_OK(ops->memory.sync(be));
     CHECK(memcmp(together, alone, n * sizeof(float)) == 0);
-    ops->memory.free(be, q_device, n_padded * sizeof(float));
-    ops->memory.free(be, out_device, n_padded * sizeof(float));
+    ops->memory.free(be, q_device);
+    ops->memory.free(be, out_device);
     ops->pages.destroy(be, &kv);
     mem_free(numbers), mem_free(q), mem_free(together), mem_free(alone);
 }

@@ -74,13 +74,14 @@ static void inputs_deinit(struct inputs *in)
 static rd_status write_rows(struct backend *be, const struct write_case *c, const struct inputs *in, float *q, float *k,
                             struct kv_storage *kv, uint32_t first, uint32_t n)
 {
+    const struct weight freqs = {.role = WEIGHT_VECTOR, .n_out = 1, .n_in = c->n_rot / 2, .data = in->inv_freq};
     struct qkv_args a = {
         .n_rows = n, .layer = LAYER, .n_heads = c->n_heads, .n_kv_heads = c->n_kv_heads, .head_dim = c->head_dim,
-        .q = q + (size_t)first * in->q_stride, .q_stride = in->q_stride,
-        .k = k + (size_t)first * in->k_stride, .k_stride = in->k_stride,
-        .v = in->v + (size_t)first * in->v_stride, .v_stride = in->v_stride,
+        .q = span_of_host(q + (size_t)first * in->q_stride), .q_stride = in->q_stride,
+        .k = span_of_host(k + (size_t)first * in->k_stride), .k_stride = in->k_stride,
+        .v = span_of_host(in->v + (size_t)first * in->v_stride), .v_stride = in->v_stride,
         .q_norm = c->norms ? &in->w_q : NULL, .k_norm = c->norms ? &in->w_k : NULL, .norm_eps = 1e-6f,
-        .positions = in->positions + first, .inv_freq = in->inv_freq, .n_rot = c->n_rot, .rope_mscale = c->mscale,
+        .positions = in->positions + first, .inv_freq = &freqs, .n_rot = c->n_rot, .rope_mscale = c->mscale,
         .layout = c->layout, .row_page = in->pages + first, .row_slot = in->slots + first, .kv = kv,
     };
 

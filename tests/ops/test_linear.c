@@ -108,9 +108,9 @@ static rd_status run(struct backend *be, const struct fixture *f, const struct w
 {
     struct weight b = {.dtype = DTYPE_F32, .role = WEIGHT_VECTOR, .n_out = 1, .n_in = w->n_out, .data = f->bias};
     struct linear_args a = {
-        .n_rows = n_rows, .x = f->x + (size_t)row0 * f->x_stride, .x_stride = f->x_stride, .n_outs = 1};
+        .n_rows = n_rows, .x = span_of_host(f->x + (size_t)row0 * f->x_stride), .x_stride = f->x_stride, .n_outs = 1};
 
-    a.outs[0] = (struct linear_out){w, bias ? &b : NULL, out, f->out_stride};
+    a.outs[0] = (struct linear_out){w, bias ? &b : NULL, span_of_host(out), f->out_stride};
     return backend_cpu_ops.op.linear(be, &a);
 }
 
@@ -338,9 +338,9 @@ TEST(three_outputs_of_different_types_equal_three_calls)
         alone[i] = out_new(&f[i]);
         together[i] = out_new(&f[i]);
         CHECK_OK(run(be, &f[i], &w[i], 0, 21, false, alone[i]));
-        a.outs[i] = (struct linear_out){&w[i], NULL, together[i], f[i].out_stride};
+        a.outs[i] = (struct linear_out){&w[i], NULL, span_of_host(together[i]), f[i].out_stride};
     }
-    a.x = f[0].x;
+    a.x = span_of_host(f[0].x);
     a.x_stride = f[0].x_stride;
     CHECK_OK(backend_cpu_ops.op.linear(be, &a));
     for (int i = 0; i < 3; i++) {
@@ -379,10 +379,11 @@ TEST(the_best_of_every_block_of_outputs_comes_with_them)
             struct backend *be = backend_new((enum cpu_isa)isa, isa % 3 + 1);
             struct weight w = {0};
             float *out = out_new(&f), *best = mem_alloc((size_t)rows * n_blocks, sizeof(*best));
-            struct linear_args a = {.n_rows = rows, .x = f.x, .x_stride = f.x_stride, .n_outs = 1, .best = best};
+            struct linear_args a = {.n_rows = rows, .x = span_of_host(f.x), .x_stride = f.x_stride, .n_outs = 1,
+                                    .best = span_of_host(best)};
 
             CHECK_OK(backend_cpu_ops.weights.load(be, &f.t, WEIGHT_MATRIX, &w, NULL));
-            a.outs[0] = (struct linear_out){&w, NULL, out, f.out_stride};
+            a.outs[0] = (struct linear_out){&w, NULL, span_of_host(out), f.out_stride};
             CHECK(best != NULL);
             CHECK_OK(backend_cpu_ops.op.linear(be, &a));
             for (uint32_t r = 0; r < rows; r++)

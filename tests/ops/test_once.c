@@ -14,7 +14,7 @@ struct layer_weights {
     struct weight norm, q, o, gate, up, down;
 };
 struct buffers {
-    float *x, *norm, *delta, *q, *gate, *up, *out;
+    struct span x, norm, delta, q, gate, up, out;
 };
 struct result {
     float x[MOST_ROWS * WIDTH], norm[MOST_ROWS * WIDTH], out[MOST_ROWS * WIDTH];
@@ -43,12 +43,12 @@ static void interrupt(const struct backend_entry *e, struct backend *be, enum ho
     float one = 0;
 
     if (how != INTERRUPTED) return;
-    CHECK_OK(e->ops->memory.copy(be, &one, b->x, sizeof(one)));
+    CHECK_OK(e->ops->memory.read(be, &one, b->x, sizeof(one)));
     CHECK_OK(e->ops->memory.sync(be));
 }
 
-static void product(const struct backend_entry *e, struct backend *be, const struct weight *w, const float *x,
-                    uint32_t n_rows, float *out, bool once)
+static void product(const struct backend_entry *e, struct backend *be, const struct weight *w, struct span x,
+                    uint32_t n_rows, struct span out, bool once)
 {
     const struct linear_args a = {
         .n_rows = n_rows, .x = x, .x_stride = w->n_in, .n_outs = 1, .outs = {{w, NULL, out, w->n_out}}, .once = once};
@@ -62,7 +62,7 @@ static void add_and_norm(const struct backend_entry *e, struct backend *be, cons
     const struct residual_norm_args a = {.n_rows = n_rows,
                                          .width = WIDTH,
                                          .x = b->x,
-                                         .delta = has_delta ? b->delta : NULL,
+                                         .delta = has_delta ? b->delta : span_none(),
                                          .norm = &w->norm,
                                          .eps = 1e-6f,
                                          .out = b->norm,
@@ -79,7 +79,7 @@ static void run(const struct backend_entry *e, struct backend *be, const struct 
     const uint64_t n_bytes = (uint64_t)n_rows * WIDTH * sizeof(float);
     const bool once = how != APART;
 
-    CHECK_OK(e->ops->memory.copy(be, b->x, x0, n_bytes));
+    CHECK_OK(e->ops->memory.write(be, b->x, x0, n_bytes));
     for (int layer = 0; layer < 2; layer++) {
         add_and_norm(e, be, w, b, n_rows, layer > 0, once);
         interrupt(e, be, how, b);
@@ -95,9 +95,9 @@ static void run(const struct backend_entry *e, struct backend *be, const struct 
     }
     add_and_norm(e, be, w, b, n_rows, true, false);
     product(e, be, &w->q, b->norm, n_rows, b->out, false);
-    CHECK_OK(e->ops->memory.copy(be, out->x, b->x, n_bytes));
-    CHECK_OK(e->ops->memory.copy(be, out->norm, b->norm, n_bytes));
-    CHECK_OK(e->ops->memory.copy(be, out->out, b->out, n_bytes));
+    CHECK_OK(e->ops->memory.read(be, out->x, b->x, n_bytes));
+    CHECK_OK(e->ops->memory.read(be, out->norm, b->norm, n_bytes));
+    CHECK_OK(e->ops->memory.read(be, out->out, b->out, n_bytes));
     CHECK_OK(e->ops->memory.sync(be));
 }
 
@@ -117,7 +117,8 @@ static void check_type(const struct backend_entry *e, struct backend *be, struct
     struct weight *all[] = {&w.norm, &w.q, &w.o, &w.gate, &w.up, &w.down};
     const uint64_t n_bytes = (uint64_t)MOST_ROWS * FFN * sizeof(float);
     struct buffers b;
-    float **parts[] = {&b.x, &b.norm, &b.delta, &b.q, &b.gate, &b.up, &b.out};
+    struct buffer *memory[7];
+    struct span *parts[] = {&b.x, &b.norm, &b.delta, &b.q, &b.gate, &b.up, &b.out};
 
     load(e, be, r, DTYPE_F32, 1, WIDTH, &w.norm);
     load(e, be, r, t, WIDTH, WIDTH, &w.q);
@@ -125,8 +126,10 @@ static void check_type(const struct backend_entry *e, struct backend *be, struct
     load(e, be, r, t, FFN, WIDTH, &w.gate);
     load(e, be, r, t, FFN, WIDTH, &w.up);
     load(e, be, r, t, WIDTH, FFN, &w.down);
-    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
-        CHECK_OK(e->ops->memory.alloc(be, n_bytes, (void **)parts[i]));
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        CHECK_OK(e->ops->memory.alloc(be, n_bytes, &memory[i]));
+        *parts[i] = span_of(memory[i], 0);
+    }
     for (size_t i = 0; i < MOST_ROWS * WIDTH; i++) x0[i] = (float)random_unit(r) * 2 - 1;
     for (size_t i = 0; i < (IS_EMULATED ? 2 : sizeof(rows) / sizeof(rows[0])); i++) { /* more rows take minutes there */
         run(e, be, &w, &b, x0, rows[i], APART, &apart);
@@ -135,7 +138,7 @@ static void check_type(const struct backend_entry *e, struct backend *be, struct
         if (!same(&apart, &once, rows[i]) || !same(&apart, &interrupted, rows[i]))
             test_fail(__FILE__, __LINE__, "%s, %s, %u rows: other bits than apart", e->name, dtype_name(t), rows[i]);
     }
-    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) e->ops->memory.free(be, *parts[i], n_bytes);
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) e->ops->memory.free(be, memory[i]);
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) e->ops->weights.unload(be, all[i]);
 }
 

@@ -229,8 +229,8 @@ static void check_norm(uint32_t width, uint32_t n_rows, bool post_norm, struct r
     CHECK(x0 && delta && dn && norm && want_x && want && x && out && ref);
     for (uint32_t i = 0; i < n_rows; i++) {
         uint64_t at = (uint64_t)i * width;
-        struct residual_norm_args a = {1,       width, want_x + at, delta + at, post_norm ? &w_dn : NULL,
-                                       &w_norm, 1e-5f, want + at, false};
+        struct residual_norm_args a = {1, width, span_of_host(want_x + at), span_of_host(delta + at),
+                                       post_norm ? &w_dn : NULL, &w_norm, 1e-5f, span_of_host(want + at), false};
 
         CHECK_OK(backend_cpu_ops.op.residual_norm(ref, &a));
         CHECK(naive_norm_error(x0 + at, delta + at, post_norm ? dn : NULL, norm, width, 1e-5f, want_x + at, want + at) <
@@ -239,7 +239,8 @@ static void check_norm(uint32_t width, uint32_t n_rows, bool post_norm, struct r
     for (int isa = 0; isa <= (int)cpu_isa_best(); isa++) {
         for (int t = 0; t < 3; t++) {
             struct backend *be = op_backend((enum cpu_isa)isa, threads[t]);
-            struct residual_norm_args a = {n_rows, width, x, delta, post_norm ? &w_dn : NULL, &w_norm, 1e-5f, out, false};
+            struct residual_norm_args a = {n_rows, width, span_of_host(x), span_of_host(delta),
+                                           post_norm ? &w_dn : NULL, &w_norm, 1e-5f, span_of_host(out), false};
 
             CHECK(be);
             memcpy(x, x0, n * sizeof(*x));
@@ -271,13 +272,13 @@ TEST(residual_norm_parts_may_be_absent)
     float x[20], out[20], norm[20], keep[20];
     struct weight w = op_vector(norm, 20);
     struct backend *be = op_backend(cpu_isa_best(), 1);
-    struct residual_norm_args a = {1, 20, x, NULL, NULL, &w, 1e-6f, out, false};
+    struct residual_norm_args a = {1, 20, span_of_host(x), span_none(), NULL, &w, 1e-6f, span_of_host(out), false};
 
     CHECK(be);
     for (int i = 0; i < 20; i++) x[i] = keep[i] = (float)i - 7, norm[i] = 1;
     CHECK_OK(backend_cpu_ops.op.residual_norm(be, &a));
     CHECK(op_same(x, keep, 20));
-    a = (struct residual_norm_args){1, 20, x, keep, NULL, NULL, 1e-6f, NULL, false};
+    a = (struct residual_norm_args){1, 20, span_of_host(x), span_of_host(keep), NULL, NULL, 1e-6f, span_none(), false};
     CHECK_OK(backend_cpu_ops.op.residual_norm(be, &a));
     for (int i = 0; i < 20; i++) CHECK(x[i] == 2 * keep[i]);
     backend_cpu_ops.life.destroy(be);
@@ -307,19 +308,19 @@ TEST(glu_softcap_gather_and_embed_do_not_depend_on_threads_or_batch)
         CHECK(be);
         for (int act = 0; act < 2; act++) {
             for (int i = 0; i < ROWS; i++)
-                CHECK_OK(backend_cpu_ops.op.glu(one, (enum activation)act, 1, WIDTH, gate + i * WIDTH, up + i * WIDTH,
-                                             want + i * WIDTH));
+                CHECK_OK(backend_cpu_ops.op.glu(one, (enum activation)act, 1, WIDTH, span_of_host(gate + i * WIDTH),
+                                                span_of_host(up + i * WIDTH), span_of_host(want + i * WIDTH)));
             memcpy(got, gate, ROWS * WIDTH * sizeof(*got));
-            CHECK_OK(backend_cpu_ops.op.glu(be, (enum activation)act, ROWS, WIDTH, got, up, got));
+            CHECK_OK(backend_cpu_ops.op.glu(be, (enum activation)act, ROWS, WIDTH, span_of_host(got), span_of_host(up), span_of_host(got)));
             CHECK(op_same(want, got, ROWS * WIDTH));
         }
         memcpy(want, gate, ROWS * WIDTH * sizeof(*got)), memcpy(got, gate, ROWS * WIDTH * sizeof(*got));
-        for (int i = 0; i < ROWS; i++) CHECK_OK(backend_cpu_ops.op.softcap(one, want + i * WIDTH, WIDTH, 30.0f));
-        CHECK_OK(backend_cpu_ops.op.softcap(be, got, ROWS * WIDTH, 30.0f));
+        for (int i = 0; i < ROWS; i++) CHECK_OK(backend_cpu_ops.op.softcap(one, span_of_host(want + i * WIDTH), WIDTH, 30.0f));
+        CHECK_OK(backend_cpu_ops.op.softcap(be, span_of_host(got), ROWS * WIDTH, 30.0f));
         CHECK(op_same(want, got, ROWS * WIDTH));
-        CHECK_OK(backend_cpu_ops.op.embed(be, &w, ROWS, tokens, 1.5f, got));
+        CHECK_OK(backend_cpu_ops.op.embed(be, &w, ROWS, tokens, 1.5f, span_of_host(got)));
         for (int i = 0; i < ROWS * WIDTH; i++) CHECK(got[i] == table[tokens[i / WIDTH] * WIDTH + i % WIDTH] * 1.5f);
-        CHECK_OK(backend_cpu_ops.op.gather(be, 3, WIDTH, gate, pick, got));
+        CHECK_OK(backend_cpu_ops.op.gather(be, 3, WIDTH, span_of_host(gate), pick, span_of_host(got)));
         for (int i = 0; i < 3; i++) CHECK(op_same(got + i * WIDTH, gate + pick[i] * WIDTH, WIDTH));
         CHECK_OK(backend_cpu_ops.memory.sync(be));
         backend_cpu_ops.life.destroy(be);

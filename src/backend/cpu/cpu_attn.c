@@ -83,14 +83,14 @@ static const float *kv_head_bias(const struct weight *bias, uint32_t kv_head, ui
 static void qkv_row(const struct qkv_job *job, uint32_t row, struct attn_scratch *scratch)
 {
     const struct qkv_args *a = job->a;
-    float *q = a->q + (size_t)row * a->q_stride, *k = a->k + (size_t)row * a->k_stride;
-    const float *v = a->v + (size_t)row * a->v_stride;
+    float *q = cpu_at(a->q) + (size_t)row * a->q_stride, *k = cpu_at(a->k) + (size_t)row * a->k_stride;
+    const float *v = cpu_at(a->v) + (size_t)row * a->v_stride, *inv_freq = a->inv_freq->data;
     const struct kv_layout *l = &a->kv->layout;
     uint8_t *page = (uint8_t *)a->kv->base + a->row_page[row] * a->kv->page_bytes;
     uint64_t at_k = a->row_slot[row] * a->kv->row_bytes[0], at_v = a->row_slot[row] * a->kv->row_bytes[1];
 
     for (uint32_t i = 0; i < a->n_rot / 2; i++) {
-        float angle = (float)a->positions[row] * a->inv_freq[i];
+        float angle = (float)a->positions[row] * inv_freq[i];
 
         sincosf(angle, &scratch->sines[i], &scratch->cosines[i]);
         scratch->cosines[i] *= a->rope_mscale;
@@ -173,7 +173,7 @@ void attn_load_queries(const struct attn_job *job, const struct attn_tile *t, st
         kv_balance(kv_head_bias(a->k_bias, t->kv_head, a->head_dim), a->head_dim, a->layout, a->n_rot, false,
                    scratch->rows);
     for (uint32_t r = 0; r < t->n_rows; r++) {
-        const float *x = a->q + (size_t)attn_tile_row(t, r).row * a->q_stride + (size_t)t->head * a->head_dim;
+        const float *x = cpu_at(a->q) + (size_t)attn_tile_row(t, r).row * a->q_stride + (size_t)t->head * a->head_dim;
 
         for (uint32_t h = 0; h < t->n_heads; h++, q += job->dim, x += a->head_dim) {
             for (uint32_t i = 0; i < a->head_dim; i++) q[i] = x[i] * job->query_scale;
@@ -325,7 +325,7 @@ void attn_finish(const struct attn_job *job, const struct attn_tile *t, struct a
     const struct attention_args *a = job->a;
 
     for (uint32_t r = 0; r < t->n_rows; r++) {
-        float *out = a->out + (size_t)attn_tile_row(t, r).row * a->out_stride + (size_t)t->head * a->head_dim;
+        float *out = cpu_at(a->out) + (size_t)attn_tile_row(t, r).row * a->out_stride + (size_t)t->head * a->head_dim;
 
         for (uint32_t h = 0; h < t->n_heads; h++, out += a->head_dim, sums.acc += job->dim, sums.l += ATTN_LANES)
             job->kernels->finish(sums.acc, sums.l, out, a->head_dim);

@@ -74,20 +74,26 @@ static rd_status cpu_sync(struct backend *be)
 /* ---- memory ---- */
 
 /* Mapped: only what batches touch becomes memory, and few are as large as the largest. */
-static rd_status cpu_alloc(struct backend *be, uint64_t n_bytes, void **out)
+static rd_status cpu_alloc(struct backend *be, uint64_t n_bytes, struct buffer **out)
 {
-    void *p = n_bytes <= SIZE_MAX ? mem_map((size_t)n_bytes) : NULL;
+    struct buffer *b = mem_alloc(1, sizeof(*b));
 
     (void)be;
-    if (!p) return RD_E_NOMEM;
-    *out = p;
+    if (!b) return RD_E_NOMEM;
+    *b = (struct buffer){n_bytes <= SIZE_MAX ? mem_map((size_t)n_bytes) : NULL, (size_t)n_bytes};
+    if (!b->base) {
+        mem_free(b);
+        return RD_E_NOMEM;
+    }
+    *out = b;
     return RD_OK;
 }
 
-static void cpu_free(struct backend *be, void *p, uint64_t n_bytes)
+static void cpu_free(struct backend *be, struct buffer *b)
 {
     (void)be;
-    mem_unmap(p, (size_t)n_bytes);
+    if (b) mem_unmap(b->base, b->n_bytes);
+    mem_free(b);
 }
 
 static rd_status cpu_weight_load(struct backend *be, const struct host_tensor *t, enum weight_role role,
@@ -152,20 +158,47 @@ static void cpu_kv_destroy(struct backend *be, struct kv_storage *kv)
     memset(kv, 0, sizeof(*kv));
 }
 
-static rd_status cpu_copy(struct backend *be, void *to, const void *from, uint64_t n_bytes)
+static rd_status cpu_read(struct backend *be, void *to, struct span from, uint64_t n_bytes)
 {
     (void)be;
-    memcpy(to, from, n_bytes);
+    memcpy(to, cpu_at(from), n_bytes);
+    return RD_OK;
+}
+
+static rd_status cpu_write(struct backend *be, struct span to, const void *from, uint64_t n_bytes)
+{
+    (void)be;
+    memcpy(cpu_at(to), from, n_bytes);
+    return RD_OK;
+}
+
+static void *page_at(const struct kv_storage *kv, kv_page id)
+{
+    assert(id < kv->n_pages);
+    return (uint8_t *)kv->base + id * kv->page_bytes;
+}
+
+static rd_status cpu_kv_read(struct backend *be, const struct kv_storage *kv, void *to, kv_page from)
+{
+    (void)be;
+    memcpy(to, page_at(kv, from), kv->page_bytes);
+    return RD_OK;
+}
+
+static rd_status cpu_kv_write(struct backend *be, const struct kv_storage *kv, kv_page to, const void *from)
+{
+    (void)be;
+    memcpy(page_at(kv, to), from, kv->page_bytes);
     return RD_OK;
 }
 
 static rd_status cpu_kv_copy_rows(struct backend *be, struct kv_storage *kv, kv_page to, kv_page from, uint32_t n_rows)
 {
-    uint8_t *dst = (uint8_t *)kv->base + to * kv->page_bytes;
-    const uint8_t *src = (const uint8_t *)kv->base + from * kv->page_bytes;
+    uint8_t *dst = page_at(kv, to);
+    const uint8_t *src = page_at(kv, from);
 
     (void)be;
-    assert(to < kv->n_pages && from < kv->n_pages && to != from && n_rows <= kv->layout.page_tokens);
+    assert(to != from && n_rows <= kv->layout.page_tokens);
     for (uint32_t i = 0; i < 2 * kv->layout.n_layers; i++) {
         uint64_t row_bytes = kv->row_bytes[i % 2], head_bytes = row_bytes * kv->layout.page_tokens;
 
@@ -216,9 +249,9 @@ static void embed_row(const struct row_job *job, uint64_t row)
 }
 
 static rd_status cpu_embed(struct backend *be, const struct weight *w, uint32_t n_rows, const int32_t *tokens,
-                           float scale, float *out)
+                           float scale, struct span out)
 {
-    struct embed_args a = {w, tokens, scale, out};
+    struct embed_args a = {w, tokens, scale, cpu_at(out)};
 
     assert(w->role == WEIGHT_EMBED);
     run_rows(be, embed_row, &a, n_rows, w->n_in);
@@ -235,16 +268,16 @@ static void residual_norm_row(const struct row_job *job, uint64_t row)
     const struct residual_norm_args *a = job->args;
     const struct cpu_row_kernels *rows = job->be->rows;
     uint64_t at = row * a->width;
-    float *x = a->x + at;
+    float *x = cpu_at(a->x) + at;
 
-    if (a->delta && a->delta_norm) {
-        const float *delta = a->delta + at;
+    if (!span_is_none(a->delta) && a->delta_norm) {
+        const float *delta = cpu_at(a->delta) + at;
 
         rows->add_scaled(x, delta, inverse_rms(rows, delta, a->width, a->eps), a->delta_norm->data, a->width);
-    } else if (a->delta) {
-        rows->add(x, a->delta + at, a->width);
+    } else if (!span_is_none(a->delta)) {
+        rows->add(x, cpu_at(a->delta) + at, a->width);
     }
-    if (a->norm) rows->scale(x, inverse_rms(rows, x, a->width, a->eps), a->norm->data, a->out + at, a->width);
+    if (a->norm) rows->scale(x, inverse_rms(rows, x, a->width, a->eps), a->norm->data, cpu_at(a->out) + at, a->width);
 }
 
 static rd_status cpu_residual_norm(struct backend *be, const struct residual_norm_args *a)
@@ -269,10 +302,10 @@ static void glu_piece(const struct row_job *job, uint64_t piece)
     job->be->rows->glu(a->act, a->gate + at, a->up + at, a->out + at, (uint32_t)u64_min(PIECE, a->n - at));
 }
 
-static rd_status cpu_glu(struct backend *be, enum activation act, uint32_t n_rows, uint32_t width, const float *gate,
-                         const float *up, float *out)
+static rd_status cpu_glu(struct backend *be, enum activation act, uint32_t n_rows, uint32_t width, struct span gate,
+                         struct span up, struct span out)
 {
-    struct glu_args a = {act, (uint64_t)n_rows * width, gate, up, out};
+    struct glu_args a = {act, (uint64_t)n_rows * width, cpu_at(gate), cpu_at(up), cpu_at(out)};
 
     run_rows(be, glu_piece, &a, (a.n + PIECE - 1) / PIECE, 2 * PIECE); /* exp costs more than a load: count double */
     return RD_OK;
@@ -286,20 +319,23 @@ static void softcap_piece(const struct row_job *job, uint64_t piece)
     job->be->rows->softcap(a->x + at, a->cap, (uint32_t)u64_min(PIECE, a->n - at));
 }
 
-static rd_status cpu_softcap(struct backend *be, float *x, uint64_t n, float cap)
+static rd_status cpu_softcap(struct backend *be, struct span x, uint64_t n, float cap)
 {
-    struct softcap_args a = {n, x, cap};
+    struct softcap_args a = {n, cpu_at(x), cap};
 
     run_rows(be, softcap_piece, &a, (n + PIECE - 1) / PIECE, 2 * PIECE);
     return RD_OK;
 }
 
-static rd_status cpu_gather(struct backend *be, uint32_t n, uint32_t width, const float *x, const uint32_t *rows,
-                            float *out)
+static rd_status cpu_gather(struct backend *be, uint32_t n, uint32_t width, struct span x, const uint32_t *rows,
+                            struct span out)
 {
+    const float *from = cpu_at(x);
+    float *to = cpu_at(out);
+
     (void)be;
     for (uint32_t i = 0; i < n; i++)
-        memcpy(out + (uint64_t)i * width, x + (uint64_t)rows[i] * width, width * sizeof(*out));
+        memcpy(to + (uint64_t)i * width, from + (uint64_t)rows[i] * width, width * sizeof(*to));
     return RD_OK;
 }
 
@@ -311,9 +347,13 @@ const struct backend_ops backend_cpu_ops = {
                .same_everywhere = true,
                .gives_best = true},
     .life = {.create = cpu_create, .destroy = cpu_destroy, .describe = cpu_describe},
-    .memory = {.alloc = cpu_alloc, .free = cpu_free, .copy = cpu_copy, .sync = cpu_sync},
+    .memory = {.alloc = cpu_alloc, .free = cpu_free, .read = cpu_read, .write = cpu_write, .sync = cpu_sync},
     .weights = {.load = cpu_weight_load, .unload = cpu_weight_unload, .adopt = cpu_adopt_matrix},
-    .pages = {.create = cpu_kv_create, .destroy = cpu_kv_destroy, .copy_rows = cpu_kv_copy_rows},
+    .pages = {.create = cpu_kv_create,
+              .destroy = cpu_kv_destroy,
+              .copy_rows = cpu_kv_copy_rows,
+              .read = cpu_kv_read,
+              .write = cpu_kv_write},
     .op = {.embed = cpu_embed,
            .residual_norm = cpu_residual_norm,
            .linear = cpu_linear,

@@ -39,6 +39,13 @@ struct cpu_kernels {                     /* of an instruction set */
 };
 extern const struct cpu_kernels cpu_kernels[CPU_N_ISA];
 
+struct buffer { void *base; size_t n_bytes; };
+/* The floats of a span. */
+static inline float *cpu_at(struct span s)
+{
+    return (float *)((s.buffer ? (uintptr_t)s.buffer->base : 0) + (uintptr_t)s.at);
+}
+
 struct backend {                         /* the CPU's */
     const struct backend_ops *ops;
     struct cpu_pool *pool;

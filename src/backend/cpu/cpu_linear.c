@@ -108,7 +108,7 @@ static void quantise_row(void *arg, uint32_t row, uint32_t thread)
     const struct linear_job *j = arg;
     const struct linear_acts *f = j->quantised;
 
-    f->kernels->quantise(j->args->x + (uint64_t)row * j->args->x_stride, j->n_in, f->acts + row * f->row_bytes);
+    f->kernels->quantise(cpu_at(j->args->x) + (uint64_t)row * j->args->x_stride, j->n_in, f->acts + row * f->row_bytes);
 }
 
 /* A part of the k of 16 rows. */
@@ -120,7 +120,7 @@ static void quantise_16_rows(void *arg, uint32_t piece, uint32_t thread)
     const uint32_t unit = n_units * part / f->n_parts, n = n_units * (part + 1) / f->n_parts - unit;
     uint64_t row = (uint64_t)group * 16;
 
-    f->panels->quantise16(j->args->x + row * j->args->x_stride + unit * f->panels->act_k, j->args->x_stride,
+    f->panels->quantise16(cpu_at(j->args->x) + row * j->args->x_stride + unit * f->panels->act_k, j->args->x_stride,
                           u32_min(16, j->args->n_rows - (uint32_t)row), n * f->panels->act_k,
                           f->acts + group * f->row_bytes + (uint64_t)unit * f->panels->act_bytes);
 }
@@ -164,7 +164,7 @@ static void run_tile(const struct linear_job *j, const struct linear_out *o, uin
         .n_rows = n_rows,
         .n_out = u32_min(LINEAR_TILE, o->w->n_out - out0),
         .ask_l2 = j->ask_l2,
-        .out = o->out + (uint64_t)row0 * o->out_stride + out0,
+        .out = cpu_at(o->out) + (uint64_t)row0 * o->out_stride + out0,
         .out_stride = o->out_stride,
         .bias = o->bias ? (const float *)o->bias->data + out0 : NULL,
     };
@@ -173,7 +173,7 @@ static void run_tile(const struct linear_job *j, const struct linear_out *o, uin
         t.x = f->acts + row0 * f->row_bytes;
         t.x_stride = j->n_in / f->kernels->act_k;
     } else {
-        t.x = j->args->x + (uint64_t)row0 * j->args->x_stride;
+        t.x = cpu_at(j->args->x) + (uint64_t)row0 * j->args->x_stride;
         t.x_stride = j->args->x_stride;
     }
     f->kernels->tile(o->w->dtype)(&t);
@@ -182,7 +182,7 @@ static void run_tile(const struct linear_job *j, const struct linear_out *o, uin
 /* Panels of up to 16 rows do; else it is looked for afterwards. */
 static bool panel_finds_best(const struct linear_job *j, uint32_t n_rows)
 {
-    return j->args->best && n_rows <= 16;
+    return !span_is_none(j->args->best) && n_rows <= 16;
 }
 
 static void run_panel(const struct linear_job *j, const struct linear_out *o, uint32_t tile, uint32_t n_tiles,
@@ -202,10 +202,10 @@ static void run_panel(const struct linear_job *j, const struct linear_out *o, ui
         .n_rows = n_rows,
         .n_out = u32_min(n_tiles * LINEAR_TILE, o->w->n_out - out0),
         .x = f->acts + row0 / 16 * f->row_bytes,
-        .out = o->out + (uint64_t)row0 * o->out_stride + out0,
+        .out = cpu_at(o->out) + (uint64_t)row0 * o->out_stride + out0,
         .out_stride = o->out_stride,
         .bias = o->bias ? (const float *)o->bias->data + out0 : NULL,
-        .best = panel_finds_best(j, n_rows) ? j->args->best + (uint64_t)row0 * n_blocks + tile / BEST_TILES : NULL,
+        .best = panel_finds_best(j, n_rows) ? cpu_at(j->args->best) + (uint64_t)row0 * n_blocks + tile / BEST_TILES : NULL,
         .best_stride = n_blocks,
         .scratch = f->scratch ? f->scratch + (size_t)thread * f->panels->scratch_bytes : NULL,
     };
@@ -221,8 +221,8 @@ static void find_best(const struct linear_job *j, uint32_t tile, uint32_t end, u
 
     for (uint32_t r = row0; r < row0 + n_rows; r++)
         for (uint32_t b = tile / BEST_TILES; b * BEST_TILES < end; b++)
-            j->args->best[(uint64_t)r * n_blocks + b] =
-                j->rows->best(o->out + (uint64_t)r * o->out_stride + b * BEST_BLOCK,
+            cpu_at(j->args->best)[(uint64_t)r * n_blocks + b] =
+                j->rows->best(cpu_at(o->out) + (uint64_t)r * o->out_stride + b * BEST_BLOCK,
                               u32_min(BEST_BLOCK, o->w->n_out - b * BEST_BLOCK));
 }
 
@@ -248,7 +248,7 @@ static void run_piece(void *arg, uint32_t piece, uint32_t thread)
             for (uint32_t i = 0; i < n; i++) run_tile(j, &j->args->outs[o], in_out + i, row0, n_rows);
         tile += n;
     }
-    if (j->args->best && !(is_panel && panel_finds_best(j, n_rows)))
+    if (!span_is_none(j->args->best) && !(is_panel && panel_finds_best(j, n_rows)))
         find_best(j, piece % j->n_pieces * j->piece_tiles, end, row0, n_rows);
 }
 
@@ -279,7 +279,7 @@ static void cut(struct linear_job *j)
     }
     j->chunk_rows = u32_max(8, u32_min(CHUNK_ROWS, (uint32_t)(CHUNK_BYTES / row_bytes) / 8 * 8));
     j->piece_tiles = u32_max(1, u32_min(PIECE_TILES, j->n_tiles_all / (j->n_threads * PIECES_PER_THREAD)));
-    if (j->args->best) j->piece_tiles = BEST_TILES;
+    if (!span_is_none(j->args->best)) j->piece_tiles = BEST_TILES;
     j->n_pieces = u32_ceil_div(j->n_tiles_all, j->piece_tiles);
     if (!panels) return;
     if (j->args->n_rows > 16) {         /* panels then take two tiles at a time; one alone reads all activations */
@@ -297,7 +297,7 @@ rd_status cpu_linear(struct backend *be, const struct linear_args *a)
     struct linear_job j = {
         .args = a, .rows = be->rows, .ask_l2 = be->ask_l2, .n_threads = cpu_pool_n_threads(be->pool)};
 
-    assert(a->n_outs >= 1 && a->n_outs <= 3 && (a->n_outs == 1 || !a->best));
+    assert(a->n_outs >= 1 && a->n_outs <= 3 && (a->n_outs == 1 || span_is_none(a->best)));
     if (a->n_rows == 0) return RD_OK;
     j.n_in = a->outs[0].w->n_in;
     for (uint32_t i = 0; i < a->n_outs; i++) {

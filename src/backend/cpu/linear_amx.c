@@ -208,13 +208,13 @@ INLINE void prefetch_ahead(struct blocks_ahead *s, int bits)
     s->scales += s->scale_bytes;
 }
 
-struct span {                            /* a tile's weights of SPAN_BLOCKS blocks, opened */
+struct open_span {                       /* a tile's weights of SPAN_BLOCKS blocks, opened */
     _Alignas(64) uint8_t q[SPAN_BLOCKS][8][64];
     float d[SPAN_BLOCKS][16], m[SPAN_BLOCKS][16];
 };
 
-INLINE void open_span(const uint8_t *tile, uint32_t n_blocks_all, uint32_t from, uint32_t n_blocks, struct span *span,
-                      int bits, int offset_shift, int kind)
+INLINE void open_blocks(const uint8_t *tile, uint32_t n_blocks_all, uint32_t from, uint32_t n_blocks,
+                        struct open_span *span, int bits, int offset_shift, int kind)
 {
     const uint32_t unit_bytes = LINEAR_SCALE_BYTES(kind);
     const uint8_t *scales = tile + (uint64_t)n_blocks_all * (uint32_t)bits * 64 + from * unit_bytes;
@@ -233,7 +233,7 @@ INLINE void open_span(const uint8_t *tile, uint32_t n_blocks_all, uint32_t from,
 /* ---- rows ---- */
 
 /* One block's floats of n_rows rows. */
-INLINE void block_floats(const struct span *span, uint32_t i, const struct linear_act16 *a, int32_t (*sums)[16],
+INLINE void block_floats(const struct open_span *span, uint32_t i, const struct linear_act16 *a, int32_t (*sums)[16],
                          int n_rows, int kind, __m512 *acc)
 {
     const __m512 d = _mm512_load_ps(span->d[i]), m = _mm512_load_ps(span->m[i]);
@@ -249,7 +249,7 @@ INLINE void block_floats(const struct span *span, uint32_t i, const struct linea
 
 /* A span times up to 16 rows: continues the sums that lie in out unless it is the first. */
 struct span_rows {
-    const struct span *span;
+    const struct open_span *span;
     const struct linear_act16 *x;        /* of the span's first block */
     uint32_t n_blocks, n_rows;
     bool first, last;
@@ -298,7 +298,7 @@ typedef void rows_fn(const struct span_rows *s);
 /* An opened tile from some block on. */
 struct opened { const uint8_t *q; const float *d, *m; };
 
-INLINE struct opened opened_at(const struct span *span, uint32_t i)
+INLINE struct opened opened_at(const struct open_span *span, uint32_t i)
 {
     return (struct opened){span->q[i][0], span->d[i], span->m[i]};
 }
@@ -340,7 +340,7 @@ INLINE void pair_floats(const struct linear_act16 *x, const struct opened w[2], 
 /* Two spans times up to 16 rows; s: the first one's, all of whose outputs are used. */
 struct pair_rows {
     struct span_rows s;
-    const struct span *second;
+    const struct open_span *second;
     __mmask16 second_outs;
 };
 
@@ -398,7 +398,7 @@ INLINE __mmask16 outs_of(const struct linear_panel *p, uint32_t o)
 }
 
 /* 16 rows from row on times an opened tile: outputs o .. o + 15, blocks from .. from + n - 1. */
-INLINE struct span_rows rows_of(const struct linear_panel *p, const struct span *span, uint32_t from, uint32_t n,
+INLINE struct span_rows rows_of(const struct linear_panel *p, const struct open_span *span, uint32_t from, uint32_t n,
                                 uint32_t o, uint32_t row)
 {
     const uint32_t n_blocks = p->n_in / LINEAR_BLOCK;
@@ -462,7 +462,7 @@ INLINE void run_panel(const struct linear_panel *p, int bits, int offset_shift, 
     const uint32_t block_bytes = (uint32_t)bits * 64;
     const uint64_t quant_bytes = (uint64_t)n_blocks * block_bytes;
     const uint32_t scale_bytes = (uint32_t)((p->tile_bytes - quant_bytes) / n_blocks);
-    struct span spans[PANEL_TILES];
+    struct open_span spans[PANEL_TILES];
     struct tiles_best best;
 
     tiles_configure(&config);
@@ -478,7 +478,7 @@ INLINE void run_panel(const struct linear_panel *p, int bits, int offset_shift, 
             const bool last = from + n == n_blocks;
             const struct stream next = {last ? next_tiles : tile, last ? 0 : from + n, n_blocks, n_open, p->tile_bytes};
             for (uint32_t i = 0; i < n_open; i++)
-                open_span(tile + i * p->tile_bytes, n_blocks, from, n, &spans[i], bits, offset_shift, kind);
+                open_blocks(tile + i * p->tile_bytes, n_blocks, from, n, &spans[i], bits, offset_shift, kind);
             for (uint32_t row = 0; row < p->n_rows; row += 16) {
                 uint32_t i = 0;
 

@@ -32,7 +32,6 @@ static void cuda_destroy(struct backend *be)
     for (int i = 0; i < 2; i++)
         if (be->meta_hosts[i]) cudaFreeHost(be->meta_hosts[i]);
     if (be->l.stream) cudaStreamDestroy((cudaStream_t)be->l.stream);
-    mem_free(be->regions);
     mem_free(be);
 }
 
@@ -188,14 +187,19 @@ const struct backend_ops backend_cuda_ops = {
     .memory = {.free_bytes = cuda_free_bytes,
                .alloc = cuda_alloc,
                .free = cuda_free,
-               .copy = cuda_copy,
+               .read = cuda_read,
+               .write = cuda_write,
                .sync = cuda_sync,
                .pin = cuda_pin},
     .weights = {.takes = cuda_weight_takes,
                 .load = cuda_weight_load,
                 .done = cuda_weights_done,
                 .unload = cuda_weight_unload},
-    .pages = {.create = cuda_kv_create, .destroy = cuda_kv_destroy, .copy_rows = cuda_op_kv_copy_rows},
+    .pages = {.create = cuda_kv_create,
+              .destroy = cuda_kv_destroy,
+              .copy_rows = cuda_op_kv_copy_rows,
+              .read = cuda_kv_read,
+              .write = cuda_kv_write},
     .op = {.embed = cuda_op_embed,
            .residual_norm = cuda_op_residual_norm,
            .linear = cuda_op_linear,

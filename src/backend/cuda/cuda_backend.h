@@ -1,7 +1,7 @@
 /* backend/cuda/cuda_backend.h - the CUDA backend: one device, one stream, all work in order.
  *
  * Memory
- *   activations   alloc gives f32 memory with a shadow: bf16 for float i of an allocation lies at shadow[i]. Ops whose
+ *   activations   a buffer is f32 memory with a shadow: bf16 for float i of it lies at shadow[i]. Ops whose
  *                 output a matrix product reads write both (norm, attention, glu, copy from the host).
  *   weights       struct weight.data of a matrix or embedding is a struct cuda_weight; of a vector, f32 device memory.
  *                 One tensor of the file is kept once, however often it is loaded (tied heads).
@@ -35,7 +35,16 @@ struct cuda_weight {
     struct cuda_matrix m;
 };
 
-struct cuda_region { char *base; uint64_t n_bytes; uint16_t *shadow; };
+struct buffer { char *base; uint64_t n_bytes; uint16_t *shadow; };
+/* Where a span is on the device, and its shadow; NULL: nowhere. */
+static inline void *cuda_at(struct span s)
+{
+    return s.buffer ? s.buffer->base + s.at : NULL;
+}
+static inline uint16_t *cuda_shadow(struct span s)
+{
+    return s.buffer ? s.buffer->shadow + s.at / sizeof(float) : NULL;
+}
 
 /* A host array that is on the device until the next sync. */
 struct cuda_sent {
@@ -84,8 +93,6 @@ struct backend {
     char name[256];
     uint64_t memory_bytes;
     bool is_dead;
-    struct cuda_region *regions;
-    size_t n_regions, cap_regions;
     struct cuda_weight *weights;
     struct cuda_held held;
     /* metadata */
@@ -133,16 +140,17 @@ void cuda_lanes_free(struct backend *be);
 
 /* cuda_memory.c */
 uint64_t cuda_free_bytes(struct backend *be);
-rd_status cuda_alloc(struct backend *be, uint64_t n_bytes, void **out);
-void cuda_free(struct backend *be, void *p, uint64_t n_bytes);
+rd_status cuda_alloc(struct backend *be, uint64_t n_bytes, struct buffer **out);
+void cuda_free(struct backend *be, struct buffer *b);
 /* cudaMalloc; a refusal is RD_E_NOMEM and leaves no error behind. */
 rd_status cuda_device_alloc(struct backend *be, uint64_t n_bytes, void **out);
 rd_status cuda_kv_create(struct backend *be, const struct kv_layout *layout, uint32_t n_pages, struct kv_storage *out);
 void cuda_kv_destroy(struct backend *be, struct kv_storage *kv);
-rd_status cuda_copy(struct backend *be, void *to, const void *from, uint64_t n_bytes);
+rd_status cuda_read(struct backend *be, void *to, struct span from, uint64_t n_bytes);
+rd_status cuda_write(struct backend *be, struct span to, const void *from, uint64_t n_bytes);
+rd_status cuda_kv_read(struct backend *be, const struct kv_storage *kv, void *to, kv_page from);
+rd_status cuda_kv_write(struct backend *be, const struct kv_storage *kv, kv_page to, const void *from);
 void cuda_pin(struct backend *be, void *p, uint64_t n_bytes, bool on);
-/* Of a float in memory of cuda_alloc; NULL for other memory. */
-uint16_t *cuda_shadow(const struct backend *be, const float *x);
 
 /* cuda_weights.c */
 bool cuda_weight_takes(const struct backend *be, enum dtype t);
@@ -162,19 +170,19 @@ rd_status cuda_let_go(struct backend *be);
 struct cuda_shared cuda_share_runs(struct backend *be, const struct cuda_run *runs, uint32_t n_runs,
                                    const uint32_t *tables, const struct kv_layout *layout, void *memory);
 rd_status cuda_op_embed(struct backend *be, const struct weight *w, uint32_t n_rows, const int32_t *tokens, float scale,
-                        float *out);
+                        struct span out);
 rd_status cuda_op_residual_norm(struct backend *be, const struct residual_norm_args *a);
 rd_status cuda_op_linear(struct backend *be, const struct linear_args *a);
 rd_status cuda_op_linear_glu(struct backend *be, const struct linear_glu_args *a);
 rd_status cuda_op_qkv_rope_write(struct backend *be, const struct qkv_args *a);
 rd_status cuda_op_attention(struct backend *be, const struct attention_args *a);
-rd_status cuda_op_glu(struct backend *be, enum activation act, uint32_t n_rows, uint32_t width, const float *gate,
-                      const float *up, float *out);
-rd_status cuda_op_gather(struct backend *be, uint32_t n, uint32_t width, const float *x, const uint32_t *rows,
-                         float *out);
-rd_status cuda_op_softcap(struct backend *be, float *x, uint64_t n, float cap);
-rd_status cuda_op_choose(struct backend *be, uint32_t n_rows, uint32_t n_vocab, const float *logits,
-                         const struct row_draw *draws, struct row_choice *choices);
+rd_status cuda_op_glu(struct backend *be, enum activation act, uint32_t n_rows, uint32_t width, struct span gate,
+                      struct span up, struct span out);
+rd_status cuda_op_gather(struct backend *be, uint32_t n, uint32_t width, struct span x, const uint32_t *rows,
+                         struct span out);
+rd_status cuda_op_softcap(struct backend *be, struct span x, uint64_t n, float cap);
+rd_status cuda_op_choose(struct backend *be, uint32_t n_rows, uint32_t n_vocab, struct span logits,
+                         const struct row_draw *draws, struct span choices);
 rd_status cuda_op_linear_choose(struct backend *be, const struct linear_args *a, const struct row_draw *draws,
-                                struct row_choice *choices);
+                                struct span choices);
 rd_status cuda_op_kv_copy_rows(struct backend *be, struct kv_storage *kv, kv_page to, kv_page from, uint32_t n_rows);

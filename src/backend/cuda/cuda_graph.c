@@ -192,7 +192,7 @@ rd_status cuda_graph_begin(struct backend *be, const struct graph_step *s, enum 
         return s->from ? cuda_check(be, (int)cudaErrorInvalidValue, "metadata") : RD_OK;
     g = find_graph(be, s, end, shares, &is_new);
     st = cuda_check(be, cuda_begin_step(&be->l, be->n_meta, be->meta_host, be->meta_device, s->n_rows, from,
-                                        (const struct cuda_choice *)s->choices), "metadata");
+                                        cuda_at(s->choices)), "metadata");
     if (st != RD_OK || is_new || !g) return st;
     if (g->exec) {
         *out = GRAPH_REPLAYED;

@@ -33,58 +33,65 @@ uint64_t cuda_free_bytes(struct backend *be)
 
 /* ---- activations ---- */
 
-rd_status cuda_alloc(struct backend *be, uint64_t n_bytes, void **out)
+rd_status cuda_alloc(struct backend *be, uint64_t n_bytes, struct buffer **out)
 {
     uint64_t all;
+    struct buffer *b;
     void *p = NULL;
     rd_status st;
 
     if (!checked_align(n_bytes, 256, &n_bytes) || !checked_add(n_bytes, n_bytes / 2, &all)) return RD_E_NOMEM;
-    if (!mem_grow((void **)&be->regions, &be->cap_regions, be->n_regions + 1, sizeof(*be->regions))) return RD_E_NOMEM;
+    b = mem_alloc(1, sizeof(*b));
+    if (!b) return RD_E_NOMEM;
     st = cuda_device_alloc(be, all, &p);
-    if (st != RD_OK) return st;
+    if (st != RD_OK) goto fail;
     st = cuda_check(be, (int)cudaMemsetAsync(p, 0, (size_t)all, stream_of(be)), "alloc");
-    if (st != RD_OK) {
-        cudaFree(p);
-        return st;
-    }
-    be->regions[be->n_regions++] = (struct cuda_region){p, n_bytes, (uint16_t *)((char *)p + n_bytes)};
-    *out = p;
+    if (st != RD_OK) goto fail;
+    *b = (struct buffer){p, n_bytes, (uint16_t *)((char *)p + n_bytes)};
+    *out = b;
     return RD_OK;
+
+fail:
+    if (p) cudaFree(p);
+    mem_free(b);
+    return st;
 }
 
-void cuda_free(struct backend *be, void *p, uint64_t n_bytes)
+void cuda_free(struct backend *be, struct buffer *b)
 {
-    (void)n_bytes;
     be->held.op = CUDA_HELD_NONE;                   /* of a pass that failed: nothing reads what it would write */
-    for (size_t i = 0; i < be->n_regions; i++)
-        if (be->regions[i].base == p) {
-            be->regions[i] = be->regions[--be->n_regions];
-            cudaFree(p);
-            return;
-        }
-    assert(!p);
+    if (b) cudaFree(b->base);
+    mem_free(b);
 }
 
-uint16_t *cuda_shadow(const struct backend *be, const float *x)
+static rd_status copy(struct backend *be, void *to, const void *from, uint64_t n_bytes)
 {
-    for (size_t i = 0; i < be->n_regions; i++) {
-        const struct cuda_region *r = &be->regions[i];
-        uint64_t at = (uint64_t)((uintptr_t)x - (uintptr_t)r->base); /* wraps to a large number before the region */
-
-        if (at < r->n_bytes) return r->shadow + at / sizeof(float);
-    }
-    return NULL;
-}
-
-rd_status cuda_copy(struct backend *be, void *to, const void *from, uint64_t n_bytes)
-{
-    uint16_t *shadow = cuda_shadow(be, to);
     rd_status st = cuda_let_go(be);
 
-    if (st == RD_OK) st = cuda_check(be, cuda_copy_out(&be->l, to, from, n_bytes), "copy");
-    if (st != RD_OK || !shadow) return st;
-    return cuda_check(be, cuda_to_bf16(&be->l, n_bytes / sizeof(float), to, shadow), "copy");
+    return st != RD_OK ? st : cuda_check(be, cuda_copy_out(&be->l, to, from, n_bytes), "copy");
+}
+
+rd_status cuda_read(struct backend *be, void *to, struct span from, uint64_t n_bytes)
+{
+    return copy(be, to, cuda_at(from), n_bytes);
+}
+
+rd_status cuda_write(struct backend *be, struct span to, const void *from, uint64_t n_bytes)
+{
+    rd_status st = copy(be, cuda_at(to), from, n_bytes);
+
+    if (st != RD_OK) return st;
+    return cuda_check(be, cuda_to_bf16(&be->l, n_bytes / sizeof(float), cuda_at(to), cuda_shadow(to)), "copy");
+}
+
+rd_status cuda_kv_read(struct backend *be, const struct kv_storage *kv, void *to, kv_page from)
+{
+    return copy(be, to, (const char *)kv->base + from * kv->page_bytes, kv->page_bytes);
+}
+
+rd_status cuda_kv_write(struct backend *be, const struct kv_storage *kv, kv_page to, const void *from)
+{
+    return copy(be, (char *)kv->base + to * kv->page_bytes, from, kv->page_bytes);
 }
 
 void cuda_pin(struct backend *be, void *p, uint64_t n_bytes, bool on)

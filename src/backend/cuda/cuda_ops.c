@@ -150,8 +150,8 @@ static struct cuda_kv layer_kv(const struct kv_storage *kv, uint32_t layer)
 
 static rd_status launch_norm(struct backend *be, const struct residual_norm_args *a)
 {
-    struct cuda_norm_args n = {a->n_rows, a->width, a->x, a->delta, vector_of(a->delta_norm), vector_of(a->norm),
-                               a->eps, a->out, a->norm ? cuda_shadow(be, a->out) : NULL};
+    struct cuda_norm_args n = {a->n_rows, a->width, cuda_at(a->x), cuda_at(a->delta), vector_of(a->delta_norm),
+                               vector_of(a->norm), a->eps, cuda_at(a->out), a->norm ? cuda_shadow(a->out) : NULL};
 
     return cuda_check(be, cuda_residual_norm(&be->l, &n), "residual_norm");
 }
@@ -159,18 +159,17 @@ static rd_status launch_norm(struct backend *be, const struct residual_norm_args
 /* norm as an argument of a product: x += delta is no part of that. */
 static struct cuda_input_norm input_norm(const struct residual_norm_args *a)
 {
-    return a ? (struct cuda_input_norm){a->x, vector_of(a->norm), a->eps} : (struct cuda_input_norm){NULL, NULL, 0};
+    return a ? (struct cuda_input_norm){cuda_at(a->x), vector_of(a->norm), a->eps} : (struct cuda_input_norm){NULL, NULL, 0};
 }
 
-static struct cuda_linear_args linear_args_of(const struct backend *be, const struct linear_args *a,
-                                              const struct residual_norm_args *norm, float *add_to)
+static struct cuda_linear_args linear_args_of(const struct linear_args *a, const struct residual_norm_args *norm, float *add_to)
 {
-    struct cuda_linear_args args = {a->n_rows, cuda_shadow(be, a->x), a->x_stride, a->n_outs, {{0}},
+    struct cuda_linear_args args = {a->n_rows, cuda_shadow(a->x), a->x_stride, a->n_outs, {{0}},
                                     input_norm(norm), add_to, NULL};
 
     assert(args.x16);
     for (uint32_t i = 0; i < a->n_outs; i++)
-        args.outs[i] = (struct cuda_linear_out){matrix_of(a->outs[i].w), vector_of(a->outs[i].bias), a->outs[i].out,
+        args.outs[i] = (struct cuda_linear_out){matrix_of(a->outs[i].w), vector_of(a->outs[i].bias), cuda_at(a->outs[i].out),
                                                 a->outs[i].out_stride};
     return args;
 }
@@ -179,7 +178,7 @@ static struct cuda_linear_args linear_args_of(const struct backend *be, const st
 static rd_status launch_linear(struct backend *be, const struct linear_args *a, const struct residual_norm_args *norm,
                                float *add_to)
 {
-    struct cuda_linear_args args = linear_args_of(be, a, norm, add_to);
+    struct cuda_linear_args args = linear_args_of(a, norm, add_to);
 
     return cuda_check(be, cuda_linear(&be->l, &args), "linear");
 }
@@ -203,12 +202,12 @@ rd_status cuda_let_go(struct backend *be)
 
 /* The norm that is held back, if x is its output of these rows: in *norm, and not held any more. Else what is held is
  * launched. */
-static rd_status take_norm(struct backend *be, const float *x, uint32_t n_rows, uint32_t x_stride,
+static rd_status take_norm(struct backend *be, struct span x, uint32_t n_rows, uint32_t x_stride,
                            struct residual_norm_args *norm, bool *taken)
 {
     const struct residual_norm_args *held = &be->held.norm;
 
-    *taken = be->held.op == CUDA_HELD_NORM && held->out == x && held->n_rows == n_rows && held->width == x_stride;
+    *taken = be->held.op == CUDA_HELD_NORM && span_equal(held->out, x) && held->n_rows == n_rows && held->width == x_stride;
     if (!*taken) return cuda_let_go(be);
     *norm = *held;
     be->held.op = CUDA_HELD_NONE;
@@ -218,7 +217,7 @@ static rd_status take_norm(struct backend *be, const float *x, uint32_t n_rows, 
 /* ---- ops ---- */
 
 rd_status cuda_op_embed(struct backend *be, const struct weight *w, uint32_t n_rows, const int32_t *tokens, float scale,
-                        float *out)
+                        struct span out)
 {
     const void *ids = NULL;
     rd_status st = cuda_let_go(be);
@@ -226,7 +225,7 @@ rd_status cuda_op_embed(struct backend *be, const struct weight *w, uint32_t n_r
     if (st == RD_OK) st = send(be, tokens, n_rows * sizeof(*tokens), &ids);
     assert(w->role == WEIGHT_EMBED);
     if (st != RD_OK) return st;
-    return cuda_check(be, cuda_embed(&be->l, matrix_of(w), n_rows, ids, scale, out), "embed");
+    return cuda_check(be, cuda_embed(&be->l, matrix_of(w), n_rows, ids, scale, cuda_at(out)), "embed");
 }
 
 /* Whether the product that is held back is the delta that a adds. */
@@ -234,7 +233,7 @@ static bool adds_held(const struct backend *be, const struct residual_norm_args 
 {
     const struct linear_out *out = &be->held.linear.outs[0];
 
-    return be->held.op == CUDA_HELD_LINEAR && a->delta == out->out && !a->delta_norm &&
+    return be->held.op == CUDA_HELD_LINEAR && span_equal(a->delta, out->out) && !a->delta_norm &&
            a->n_rows == be->held.linear.n_rows && a->width == out->w->n_out;
 }
 
@@ -247,13 +246,13 @@ rd_status cuda_op_residual_norm(struct backend *be, const struct residual_norm_a
     assert(!a->delta_norm || a->delta_norm->n_in == a->width);
     if (adds_held(be, a)) {
         be->held.op = CUDA_HELD_NONE;
-        n.delta = NULL;
-        st = be->is_dead ? RD_E_DEVICE : launch_linear(be, &be->held.linear, NULL, a->x);
+        n.delta = span_none();
+        st = be->is_dead ? RD_E_DEVICE : launch_linear(be, &be->held.linear, NULL, cuda_at(a->x));
     } else {
         st = cuda_let_go(be);
     }
-    if (st != RD_OK || (!n.delta && !n.norm)) return st;
-    if (!n.once || n.delta || n.n_rows > CUDA_HELD_ROWS) return launch_norm(be, &n);
+    if (st != RD_OK || (span_is_none(n.delta) && !n.norm)) return st;
+    if (!n.once || !span_is_none(n.delta) || n.n_rows > CUDA_HELD_ROWS) return launch_norm(be, &n);
     be->held.norm = n;
     be->held.op = CUDA_HELD_NORM;
     return RD_OK;
@@ -282,14 +281,14 @@ rd_status cuda_op_linear_glu(struct backend *be, const struct linear_glu_args *a
     rd_status st = take_norm(be, a->x, a->n_rows, a->x_stride, &norm, &has_norm);
     struct cuda_linear_glu_args args = {
         .n_rows = a->n_rows,
-        .x16 = cuda_shadow(be, a->x),
+        .x16 = cuda_shadow(a->x),
         .x_stride = a->x_stride,
         .gate = matrix_of(a->gate),
         .up = matrix_of(a->up),
         .act = a->act == ACT_SILU ? CUDA_SILU : CUDA_GELU_TANH,
-        .out16 = cuda_shadow(be, a->out),
-        .scratch_gate = a->gate_out,
-        .scratch_up = a->up_out,
+        .out16 = cuda_shadow(a->out),
+        .scratch_gate = cuda_at(a->gate_out),
+        .scratch_up = cuda_at(a->up_out),
         .norm = input_norm(has_norm ? &norm : NULL),
     };
 
@@ -311,18 +310,18 @@ static rd_status qkv_args_of(struct backend *be, const struct qkv_args *a, struc
         .n_heads = a->n_heads,
         .n_kv_heads = a->n_kv_heads,
         .head_dim = a->head_dim,
-        .q = a->q,
+        .q = cuda_at(a->q),
         .q_stride = a->q_stride,
-        .k = a->k,
+        .k = cuda_at(a->k),
         .k_stride = a->k_stride,
-        .v = a->v,
+        .v = cuda_at(a->v),
         .v_stride = a->v_stride,
         .q_norm = vector_of(a->q_norm),
         .k_norm = vector_of(a->k_norm),
         .k_bias = vector_of(a->k_bias),
         .norm_eps = a->norm_eps,
         .positions = positions,
-        .inv_freq = a->inv_freq,
+        .inv_freq = vector_of(a->inv_freq),
         .n_rot = a->n_rot,
         .mscale = a->rope_mscale,
         .half_split = a->layout == ROPE_HALF_SPLIT,
@@ -357,7 +356,7 @@ rd_status cuda_op_attention(struct backend *be, const struct attention_args *a)
     struct cuda_attention_args args;
     struct cuda_qkv_args first;
     const struct qkv_args *qkv = &be->held.qkv;
-    const bool has_first = be->held.op == CUDA_HELD_QKV && qkv->q == a->q && qkv->n_rows == a->n_rows &&
+    const bool has_first = be->held.op == CUDA_HELD_QKV && span_equal(qkv->q, a->q) && qkv->n_rows == a->n_rows &&
                            qkv->layer == a->layer && qkv->kv == a->kv && a->n_runs > 0;
     rd_status st = has_first ? RD_OK : cuda_let_go(be);
 
@@ -371,10 +370,10 @@ rd_status cuda_op_attention(struct backend *be, const struct attention_args *a)
         .n_heads = a->n_heads,
         .n_kv_heads = a->n_kv_heads,
         .head_dim = a->head_dim,
-        .q = a->q,
+        .q = cuda_at(a->q),
         .q_stride = a->q_stride,
-        .out = a->out,
-        .out16 = cuda_shadow(be, a->out),
+        .out = cuda_at(a->out),
+        .out16 = cuda_shadow(a->out),
         .out_stride = a->out_stride,
         .scale = a->scale,
         .softcap = a->softcap,
@@ -390,37 +389,37 @@ rd_status cuda_op_attention(struct backend *be, const struct attention_args *a)
     return cuda_check(be, cuda_attention(&be->l, &args, has_first ? &first : NULL), "attention");
 }
 
-rd_status cuda_op_glu(struct backend *be, enum activation act, uint32_t n_rows, uint32_t width, const float *gate,
-                      const float *up, float *out)
+rd_status cuda_op_glu(struct backend *be, enum activation act, uint32_t n_rows, uint32_t width, struct span gate,
+                      struct span up, struct span out)
 {
     rd_status st = cuda_let_go(be);
 
     if (st != RD_OK) return st;
-    return cuda_check(be, cuda_glu(&be->l, act == ACT_SILU ? CUDA_SILU : CUDA_GELU_TANH, (uint64_t)n_rows * width, gate,
-                                   up, out, cuda_shadow(be, out)), "glu");
+    return cuda_check(be, cuda_glu(&be->l, act == ACT_SILU ? CUDA_SILU : CUDA_GELU_TANH, (uint64_t)n_rows * width,
+                                   cuda_at(gate), cuda_at(up), cuda_at(out), cuda_shadow(out)), "glu");
 }
 
-rd_status cuda_op_gather(struct backend *be, uint32_t n, uint32_t width, const float *x, const uint32_t *rows,
-                         float *out)
+rd_status cuda_op_gather(struct backend *be, uint32_t n, uint32_t width, struct span x, const uint32_t *rows,
+                         struct span out)
 {
     const void *ids = NULL;
     rd_status st = cuda_let_go(be);
 
     if (st == RD_OK) st = send(be, rows, n * sizeof(*rows), &ids);
     if (st != RD_OK) return st;
-    return cuda_check(be, cuda_gather(&be->l, n, width, x, ids, out), "gather");
+    return cuda_check(be, cuda_gather(&be->l, n, width, cuda_at(x), ids, cuda_at(out)), "gather");
 }
 
-rd_status cuda_op_softcap(struct backend *be, float *x, uint64_t n, float cap)
+rd_status cuda_op_softcap(struct backend *be, struct span x, uint64_t n, float cap)
 {
     rd_status st = cuda_let_go(be);
 
     if (st != RD_OK) return st;
-    return cuda_check(be, cuda_softcap(&be->l, x, n, cap), "softcap");
+    return cuda_check(be, cuda_softcap(&be->l, cuda_at(x), n, cap), "softcap");
 }
 
-rd_status cuda_op_choose(struct backend *be, uint32_t n_rows, uint32_t n_vocab, const float *logits,
-                         const struct row_draw *draws, struct row_choice *choices)
+rd_status cuda_op_choose(struct backend *be, uint32_t n_rows, uint32_t n_vocab, struct span logits,
+                         const struct row_draw *draws, struct span choices)
 {
     const void *sent = NULL;
     rd_status st = cuda_let_go(be);
@@ -430,14 +429,13 @@ rd_status cuda_op_choose(struct backend *be, uint32_t n_rows, uint32_t n_vocab, 
     _Static_assert(sizeof(struct row_choice) == sizeof(struct cuda_choice), "the same in both headers");
     _Static_assert(sizeof(struct row_draw) == sizeof(struct cuda_draw), "the same in both headers");
     if (st != RD_OK) return st;
-    return cuda_check(be, cuda_choose(&be->l, n_rows, n_vocab, logits, n_vocab, sent, (struct cuda_choice *)choices),
-                      "choose");
+    return cuda_check(be, cuda_choose(&be->l, n_rows, n_vocab, cuda_at(logits), n_vocab, sent, cuda_at(choices)), "choose");
 }
 
 rd_status cuda_op_linear_choose(struct backend *be, const struct linear_args *a, const struct row_draw *draws,
-                                struct row_choice *choices)
+                                struct span choices)
 {
-    struct cuda_linear_args args = linear_args_of(be, a, NULL, NULL);
+    struct cuda_linear_args args = linear_args_of(a, NULL, NULL);
     const void *sent = NULL;
     rd_status st = cuda_let_go(be);
     int error;
@@ -445,7 +443,7 @@ rd_status cuda_op_linear_choose(struct backend *be, const struct linear_args *a,
     if (st == RD_OK) st = send(be, draws, a->n_rows * sizeof(*draws), &sent);
     assert(draws && a->n_outs == 1);
     if (st != RD_OK) return st;
-    error = cuda_linear_choose(&be->l, &args, sent, (struct cuda_choice *)choices);
+    error = cuda_linear_choose(&be->l, &args, sent, cuda_at(choices));
     return error == (int)cudaErrorNotSupported ? RD_E_UNSUPPORTED : cuda_check(be, error, "linear_choose");
 }
 
