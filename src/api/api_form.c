@@ -39,7 +39,7 @@ bool api_begins_call(const rd_engine *engine, const struct rd_request_options *o
     return o->forced_tool && !engine->info.holds_calls;
 }
 
-static struct output_form form_of(const rd_engine *engine, const struct rd_request_options *o)
+static struct output_form form_of(const rd_engine *engine, const struct rd_request_options *o, bool taught)
 {
     const bool knows = o->messages_json && o->parse_tools && engine->info.holds_calls;
 
@@ -50,15 +50,18 @@ static struct output_form form_of(const rd_engine *engine, const struct rd_reque
                                 .forced_tool = knows ? o->forced_tool : NULL,
                                 .strict_tools = knows && wants_strict(o->tools_json),
                                 .single = o->single_call || (knows && o->forced_tool && *o->forced_tool),
+                                .taught = knows && o->forced_tool && taught,
+                                .stop = o->stop,
+                                .n_stop = o->n_stop,
                                 .style = engine->style.tools,
                                 .template_source = chat_template_source(engine->chat)};
 }
 
-rd_status api_form_fill(rd_engine *engine, const struct rd_request_options *o, enum api_thinking thinking,
+rd_status api_form_fill(rd_engine *engine, const struct rd_request_options *o, enum api_thinking thinking, bool taught,
                         struct constraint_params *p, struct rd_error *err)
 {
     const struct api_style *s = &engine->style;
-    struct output_form f = form_of(engine, o);
+    struct output_form f = form_of(engine, o, taught);
     struct rd_error why = {RD_OK, ""};
     rd_status st;
 

@@ -3,7 +3,8 @@
  *     token -> UTF-8 whole -> output parser -> content -> stop strings -> deltas of the event
  *                                           -> thinking, calls -------->
  *
- * Stop strings cut the content only: a call's JSON or the thinking cannot be torn by one.
+ * Stop strings cut the content only: a call's JSON or the thinking cannot be torn by one, not even where the call is
+ * content, too.
  */
 #include <string.h>
 #include "api/api_state.h"
@@ -89,6 +90,7 @@ static void begin_call(struct rd_request *r, const struct output_event *ev)
 static void on_output(void *user, const struct output_event *ev)
 {
     struct rd_request *r = user;
+    struct api_output *out = &r->output;
 
     if (api_output_is_cut(r) || ev->type == OUTPUT_SOURCE) return;
     if (ev->type == OUTPUT_CONTENT) {
@@ -97,13 +99,17 @@ static void on_output(void *user, const struct output_event *ev)
     }
     flush_content(r);
     switch (ev->type) {
+    case OUTPUT_CALL_TEXT:
+        out->answer.shown = true;
+        put_delta(r, RD_DELTA_CONTENT, 0, ev->text, ev->n);
+        break;
     case OUTPUT_REASONING: put_delta(r, RD_DELTA_REASONING, 0, ev->text, ev->n); break;
     case OUTPUT_CALL_BEGIN: begin_call(r, ev); break;
     case OUTPUT_CALL_ARGS: put_delta(r, RD_DELTA_CALL_ARGUMENTS, ev->index, ev->text, ev->n); break;
     default:
         put_delta(r, RD_DELTA_CALL_END, ev->index, "", 0);
-        if (!r->output.failed) r->output.deltas[r->output.n_deltas - 1].complete = ev->complete;
-        r->output.satisfied = r->o.single_call;
+        if (!out->failed) out->deltas[out->n_deltas - 1].complete = ev->complete;
+        out->satisfied = r->o.single_call;
         break;
     }
 }
@@ -112,7 +118,11 @@ rd_status api_output_init(struct rd_request *r, bool thinks, struct rd_error *er
 {
     const struct api_style *style = &r->engine->style;
     struct api_output *out = &r->output;
-    struct output_options o = {.in_thinking = thinks, .forced = r->o.forced_tool != NULL, .sink = on_output, .user = r};
+    struct output_options o = {.in_thinking = thinks,
+                               .forced = r->o.forced_tool != NULL,
+                               .keep_bare = r->taught,
+                               .sink = on_output,
+                               .user = r};
     rd_status st;
 
     if (r->o.parse_tools && r->o.tools_json) {

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "text/taught_calls.h"
 #include "text/tool_prompt.h"
 
 static rd_status copy_tokens(const rd_engine *engine, const int32_t *from, uint32_t n_from, int32_t **tokens,
@@ -146,6 +147,7 @@ static rd_status begin_output(struct rd_request *r, const int32_t *tokens, uint3
     struct buf head = {0};
 
     *thinks = prompt_thinks(r, tokens, n);
+    r->taught = r->o.parse_tools && r->o.tools_json && taught_calls(r->engine->style.tools, r->o.messages_json);
     if (api_begins_call(r->engine, &r->o)) {
         tool_prompt_begin_call(r->engine->style.tools, chat_template_source(r->engine->chat), r->o.forced_tool, &head);
         r->output.head = head.failed ? NULL : arena_memdup(&r->arena, head.data, head.n);
@@ -212,7 +214,7 @@ static rd_status prepare(struct rd_request *r, struct rd_error *err)
         p.prefill.n_scores = r->o.n_score_tokens;
     }
     if (st == RD_OK) st = api_sampling_texts(r->engine, &r->o, &r->arena, &p.sampling, err);
-    if (st == RD_OK) st = api_form_fill(r->engine, &r->o, thinks, &p.constraint, err);
+    if (st == RD_OK) st = api_form_fill(r->engine, &r->o, thinks, r->taught, &p.constraint, err);
     if (st == RD_OK) {
         st = request_create(&p, engine_cache(r->engine->engine), r->engine->info.n_vocab, tokens, n, &r->request, err);
     }

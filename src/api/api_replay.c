@@ -71,7 +71,7 @@ static bool is_all_delivered(const char *raw, size_t n_raw, const struct api_ans
     bool is_more = false;
 
     buf_append(&rest, raw, n_raw);
-    for (size_t i = 0; !rest.failed && i < json_array_size(a->calls); i++) {
+    for (size_t i = 0; !rest.failed && !a->shown && i < json_array_size(a->calls); i++) { /* shown: in the content */
         const json_t *call = json_array_get(a->calls, i);
         const char *parts[] = {json_string_value(json_object_get(call, "arguments")),
                                json_string_value(json_object_get(call, "name"))};

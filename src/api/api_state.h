@@ -40,7 +40,12 @@ struct api_style {
 };
 
 /* What the client got so far; see api_replay.c. */
-struct api_answer { struct buf content, reasoning, arguments; json_t *calls; bool failed; };
+struct api_answer {
+    struct buf content, reasoning, arguments;
+    json_t *calls;
+    bool shown;                          /* calls are in the content, too */
+    bool failed;
+};
 
 /* The output of a request, split; see api_output.c. */
 struct api_output {
@@ -115,6 +120,7 @@ struct rd_request {
     struct api_output output;
     struct buf text;                     /* text of the event that was handed out last */
     const char *left_out;                /* see struct rd_usage; arena; written by the prep worker */
+    bool taught;                         /* likewise: its instructions show calls as text (text/taught_calls.h) */
     struct spelled spelled;              /* likewise: what the answer is kept under */
     uint32_t n_messages, n_restored;     /* likewise */
     int stop_hit;                        /* index of the stop string found, or -1 */
@@ -147,8 +153,9 @@ rd_status api_sampling_texts(const rd_engine *engine, const struct rd_request_op
 /* api_form.c. Whether thinking may come first: the prompt has opened it, it may be opened, or neither. */
 enum api_thinking { API_THINKING_NONE, API_THINKING_MAY, API_THINKING_OPEN };
 /* Prep worker: the grammar that the output is held to, compiled or known; p->grammar is a reference for the caller, NULL:
- * the output is free. RD_E_INVALID, RD_E_UNSUPPORTED: what is wrong with it. */
-rd_status api_form_fill(rd_engine *engine, const struct rd_request_options *o, enum api_thinking thinking,
+ * the output is free. taught: a forced call may come as the instructions show it, behind some text. RD_E_INVALID,
+ * RD_E_UNSUPPORTED: what is wrong with it. */
+rd_status api_form_fill(rd_engine *engine, const struct rd_request_options *o, enum api_thinking thinking, bool taught,
                         struct constraint_params *p, struct rd_error *err);
 /* Calls can be held to a grammar: it knows their form, and the vocabulary has every character by itself. Once the style is
  * known; then it is info.holds_calls. */

@@ -152,7 +152,9 @@ static grammar_node output_node(struct grammar_store *s, struct grammar_builder 
     if (f->tools && (f->forced_tool || f->strict_tools || content)) {
         g.tools = tools = form_json(b, f->tools, strlen(f->tools));
         if (tools && tool_grammar_knows(f->style))
-            calls = f->forced_tool || content ? tool_grammar_calls(b, &g) : tool_grammar_free(b, &g);
+            calls = f->taught                   ? tool_grammar_taught(b, &g, f->stop, f->n_stop)
+                    : f->forced_tool || content ? tool_grammar_calls(b, &g)
+                                                : tool_grammar_free(b, &g);
     }
     node = content ? content : calls;
     if (content && calls) node = grammar_either(b, content, calls);
@@ -167,10 +169,11 @@ static char *key_of(const struct output_form *f, size_t *n)
 {
     struct buf all = {0};
 
-    buf_printf(&all, "%d %d %d %d %d %zu ", (int)f->kind, (int)f->style, f->strict_tools, f->single, f->thinks,
-               f->n_text);
+    buf_printf(&all, "%d %d %d %d %d %d %u %zu ", (int)f->kind, (int)f->style, f->strict_tools, f->single, f->thinks,
+               f->taught, f->taught ? f->n_stop : 0, f->n_text);
     if (f->kind != RD_GRAMMAR_NONE) buf_append(&all, f->text, f->n_text);
     buf_printf(&all, "|%s|", f->forced_tool ? f->forced_tool : "\n");
+    for (uint32_t i = 0; f->taught && i < f->n_stop; i++) buf_printf(&all, "%zu %s|", strlen(f->stop[i]), f->stop[i]);
     if (f->tools) buf_puts(&all, f->tools);
     return buf_take(&all, n);
 }

@@ -30,6 +30,9 @@ struct output_form {
     bool strict_tools;       /* calls follow their schemas also where none is forced */
     bool single;             /* one call at most */
     bool thinks;             /* thinking may come before */
+    bool taught;             /* a forced call may come without tags, behind some text in which no stop string stands */
+    const char *const *stop; /* n_stop of them */
+    uint32_t n_stop;
     enum output_style style;
     const char *template_source;
 };

@@ -52,6 +52,7 @@ struct output_parser {
     struct output_options o;
     enum output_state state;
     bool at_end, content_begun, announced, strict, fence, leading[256];
+    bool keep;                           /* the call's text is wanted, too: there are no tags around it */
     struct buf held, special;            /* bytes, and for each: of a control token */
     size_t from;                         /* held before this was released */
     size_t cur, opener_n;                /* relative to from */
@@ -72,7 +73,7 @@ enum output_match output_match(const struct output_parser *p, size_t at, const c
 void output_args(struct output_parser *p, const char *s, size_t n);
 /* A tool's name in p->name: known? */
 bool output_name_known(const struct output_parser *p);
-/* CALL_BEGIN with p->name. */
+/* CALL_BEGIN with p->name; before it, CALL_TEXT of what was read where that is kept. */
 void output_announce(struct output_parser *p);
 /* Starts a machine: the next byte it reads is at cur. */
 void output_begin(struct output_parser *p, enum output_head head, size_t opener_n, size_t cur);

@@ -207,7 +207,7 @@ static enum output_step name_ends(struct output_parser *p)
     if (!output_name_known(p)) return STEP_FAIL;
     c->has_name = true;
     c->at = J_AFTER;
-    if (p->o.forced) announce(p);
+    if (p->o.forced && !p->keep) announce(p);
     return STEP_ON;
 }
 
@@ -313,8 +313,10 @@ static enum output_step object_step(struct output_parser *p)
     if (c->at == J_ARGS) {
         s = output_args_step(p);
         if (s == STEP_ON && c->has_name && !p->announced &&
-            p->cur - c->args_from > (p->strict ? HOLD_BARE : HOLD_TAGGED))
+            p->cur - c->args_from > (p->strict ? HOLD_BARE : HOLD_TAGGED)) {
+            p->keep = false;
             announce(p);
+        }
         if (s != STEP_DONE) return s;
         c->args_to = p->cur;
         c->args_done = true;

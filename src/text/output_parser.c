@@ -80,6 +80,26 @@ static void release_source(struct output_parser *p, size_t n)
     p->from += n;
 }
 
+/* Of a call, where its text is kept: at once, the bytes stay held. Control tokens are source. */
+static void put_call_text(struct output_parser *p, size_t n)
+{
+    const char *s = output_held(p), *special = p->special.data + p->from;
+
+    for (size_t i = 0, end; i < n; i = end) {
+        for (end = i + 1; end < n && special[end] == special[i];) end++;
+        if (special[i]) put_source(p, s + i, end - i);
+        else put_text(p, OUTPUT_CALL_TEXT, s + i, end - i);
+    }
+}
+
+/* What stands around calls. */
+static void release_around(struct output_parser *p, size_t n)
+{
+    if (p->keep) put_call_text(p, n);
+    else put_source(p, output_held(p), n);
+    p->from += n;
+}
+
 /* As content or thinking; control tokens in it are source. */
 static void release_text(struct output_parser *p, size_t n, enum output_event_type type)
 {
@@ -124,6 +144,7 @@ static void enter_opener(struct output_parser *p, const struct output_opener *o,
 
     p->strict = o->strict;
     p->fence = memcmp(o->text, "```", n < 3 ? n : 3) == 0;
+    p->keep = p->o.keep_bare && o->place == AT_LINE;
     p->container = 0;
     output_begin(p, o->head, w + n, w + n - (o->text[n - 1] == '{' || o->text[n - 1] == '['));
 }
@@ -225,6 +246,7 @@ bool output_name_known(const struct output_parser *p)
 void output_announce(struct output_parser *p)
 {
     p->announced = true;
+    if (p->keep) put_call_text(p, p->cur);
     p->n_calls++;
     put_event(p, OUTPUT_CALL_BEGIN, p->name, p->n_name, false);
 }
@@ -248,7 +270,8 @@ static void end_call(struct output_parser *p)
 {
     if (p->call.scan.kind == SCAN_SCALAR && !p->call.args_done) output_args_scalar_end(p, &p->call.scan);
     if (p->head == HEAD_XML && !p->call.args_done) output_xml_cut(p);
-    release_source(p, p->cur);
+    if (p->keep) p->from += p->cur;                         /* told when it was announced */
+    else release_source(p, p->cur);
     p->cur = 0;
     put_event(p, OUTPUT_CALL_END, "", 0, p->call.args_done);
     p->state = IN_TAIL;
@@ -320,7 +343,7 @@ static bool follow_up(struct output_parser *p, size_t w)
     char c = output_held(p)[w];
 
     if ((p->container == '[' || p->container == 'p') && c == ']') {
-        release_source(p, w + 1);
+        release_around(p, w + 1);
         p->container = 0;
     } else if (p->container == '[' && c == ',') {
         output_begin(p, HEAD_JSON, w + 1, w + 1);
@@ -351,13 +374,13 @@ static bool tail_step(struct output_parser *p)
     if (w == n) return false;
     if (p->call.doubled && output_held(p)[w] == '}') { /* the second of {{..}} */
         p->call.doubled = false;
-        release_source(p, w + 1);
+        release_around(p, w + 1);
         return true;
     }
     n_tail = tail_length(p, w, &part);
     if (n_tail) {
         if (output_held(p)[w] == '`') p->fence = false, p->container = 0;
-        release_source(p, w + n_tail);
+        release_around(p, w + n_tail);
         return true;
     }
     if (part) return false;

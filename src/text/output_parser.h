@@ -4,8 +4,8 @@
  *      REASONING "hm"          CONTENT "Let me look."    CALL_BEGIN 0 "f", CALL_ARGS 0 "{"a": 1}", CALL_END 0
  *
  * Invariants (tests/text/test_output_random.c):
- *   - the texts of all CONTENT, REASONING and SOURCE events, in order, are exactly what was fed: nothing is lost or
- *     doubled. SOURCE is what belongs to a call or is a tag: its meaning is in the CALL events; most readers skip it.
+ *   - the texts of all CONTENT, REASONING, SOURCE and CALL_TEXT events, in order, are exactly what was fed: nothing is lost
+ *     or doubled. SOURCE is what belongs to a call or is a tag: its meaning is in the CALL events; most readers skip it.
  *   - the events do not depend on how the text was cut into pieces, except for the cuts of equal events that follow
  *     each other.
  *   - a call is announced when its name is complete and is one of the tools; what turns out to be none before that is
@@ -15,6 +15,8 @@
  *     4 KiB without; what stands behind longer arguments is SOURCE. Forced calls do not wait, their further members are
  *     SOURCE. Braces may be doubled.
  *   - at most LIMIT_TOOL_HEAD_BYTES are held back, usually the length of a tag.
+ *   - with keep_bare, calls without tags (bare or in a fence) are also content: such a call waits for its end, forced or
+ *     not, and its text comes as CALL_TEXT before it. Beyond 4 KiB of arguments it is as without keep_bare.
  * White space around tags and calls is SOURCE; content is otherwise delivered byte by byte.
  *
  * Arguments are pieces of JSON text: as the model wrote it, or converted (XML, Python) with types from the schema.
@@ -32,7 +34,8 @@ enum output_event_type {
     OUTPUT_CALL_BEGIN,                   /* text: the name */
     OUTPUT_CALL_ARGS,                    /* text: the next piece of the arguments */
     OUTPUT_CALL_END,
-    OUTPUT_SOURCE
+    OUTPUT_SOURCE,
+    OUTPUT_CALL_TEXT                     /* keep_bare: what was written of a call without tags, before its CALL_BEGIN */
 };
 
 struct output_event {
@@ -49,6 +52,7 @@ struct output_options {
     const struct think_tags *think;      /* NULL: no thinking */
     bool in_thinking;                    /* the prompt ended inside a thinking block */
     bool forced;                         /* a call is wanted: see above */
+    bool keep_bare;                      /* calls without tags stay in the content: see above */
     const json_t *tools; /* array as OpenAI's (or of flat functions), borrowed; NULL: any name is a tool */
     output_sink sink;
     void *user;

@@ -70,13 +70,18 @@ static bool is_known(const json_t *schema)
     return known;
 }
 
-static grammar_node arguments(struct grammar_builder *b, const json_t *tool)
+static grammar_node arguments_as(struct grammar_builder *b, const json_t *tool, const struct schema_options *o)
 {
     const json_t *schema = schema_of(function_of(tool));
 
-    if (!json_is_object(schema) || json_object_size(schema) == 0) return grammar_json_object(b, &plain);
-    if (!is_strict(tool) && !is_known(schema)) return grammar_json_object(b, &plain);
-    return grammar_from_schema(b, schema, &plain);
+    if (!json_is_object(schema) || json_object_size(schema) == 0) return grammar_json_object(b, o);
+    if (!is_strict(tool) && !is_known(schema)) return grammar_json_object(b, o);
+    return grammar_from_schema(b, schema, o);
+}
+
+static grammar_node arguments(struct grammar_builder *b, const json_t *tool)
+{
+    return arguments_as(b, tool, &plain);
 }
 
 /* ---- one call of a tool, by style ---- */
@@ -182,6 +187,13 @@ static grammar_node one_call(struct grammar_builder *b, const struct tool_gramma
     }
 }
 
+static bool is_wanted(const struct tool_grammar *g, const json_t *tool)
+{
+    const char *name = json_string_value(json_object_get(function_of(tool), "name"));
+
+    return name && (!g->name || !*g->name || strcmp(name, g->name) == 0);
+}
+
 static grammar_node any_call(struct grammar_builder *b, const struct tool_grammar *g)
 {
     grammar_node tools = grammar_nothing(b);
@@ -190,10 +202,7 @@ static grammar_node any_call(struct grammar_builder *b, const struct tool_gramma
 
     json_array_foreach(g->tools, i, tool)
     {
-        const char *name = json_string_value(json_object_get(function_of(tool), "name"));
-
-        if (!name || (g->name && *g->name && strcmp(name, g->name) != 0)) continue;
-        tools = grammar_either(b, tools, one_call(b, g, tool));
+        if (is_wanted(g, tool)) tools = grammar_either(b, tools, one_call(b, g, tool));
     }
     return tools;
 }
@@ -231,6 +240,74 @@ grammar_node tool_grammar_calls(struct grammar_builder *b, const struct tool_gra
                               grammar_word(b, "\n"), marker(b, g, "</tool_call>"));
         return several(b, g, whole, grammar_pair(b, grammar_word(b, "\n"), whole));
     }
+}
+
+/* ---- calls as the prompt shows them ---- */
+
+#define LEAD_MAX  200u                   /* characters before a call */
+#define STOPS_MAX 8u                     /* stop strings that are kept out of them, */
+#define STOP_MAX  64u                    /* and bytes of each */
+
+static const struct schema_options loose = {JSON_SPACES_ANY};
+
+static grammar_node gap(struct grammar_builder *b)
+{
+    const struct grammar_range blanks[] = {{' ', ' '}, {'\n', '\n'}};
+
+    return grammar_repeat(b, grammar_class(b, blanks, 2, false), 0, 12);
+}
+
+/* {"name": "f", "arguments": {..}}, laid out as the model likes. */
+static grammar_node bare_call(struct grammar_builder *b, const json_t *tool)
+{
+    const grammar_node parts[] = {grammar_word(b, "{"),
+                                  gap(b),
+                                  grammar_word(b, "\"name\":"),
+                                  gap(b),
+                                  quoted(b, json_object_get(function_of(tool), "name")),
+                                  grammar_word(b, ","),
+                                  gap(b),
+                                  grammar_word(b, "\"arguments\":"),
+                                  gap(b),
+                                  arguments_as(b, tool, &loose),
+                                  gap(b),
+                                  grammar_word(b, "}")};
+
+    return grammar_seq(b, parts, sizeof(parts) / sizeof(parts[0]));
+}
+
+/* Nothing in it may begin a call: neither a tag nor a fence nor a brace. */
+static grammar_node lead(struct grammar_builder *b, const char *const *stop, uint32_t n_stop)
+{
+    const struct grammar_range openers[] = {{'<', '<'}, {'`', '`'}, {'{', '{'}};
+    grammar_node any = grammar_repeat(b, grammar_class(b, NULL, 0, true), 0, GRAMMAR_UNBOUNDED);
+    grammar_node text = grammar_repeat(b, grammar_class(b, openers, 3, true), 0, LEAD_MAX);
+
+    for (uint32_t i = 0; i < n_stop; i++)
+        text = grammar_except(b, text, grammar_three(b, any, grammar_word(b, stop[i]), any));
+    return text;
+}
+
+static bool stops_are_few(const char *const *stop, uint32_t n_stop)
+{
+    for (uint32_t i = 0; i < n_stop; i++)
+        if (strlen(stop[i]) > STOP_MAX) return false;
+    return n_stop <= STOPS_MAX;
+}
+
+grammar_node tool_grammar_taught(struct grammar_builder *b, const struct tool_grammar *g, const char *const *stop,
+                                 uint32_t n_stop)
+{
+    grammar_node calls = tool_grammar_calls(b, g), bare = grammar_nothing(b), text, begin;
+    const json_t *tool;
+    size_t i;
+
+    if (g->style != OUTPUT_HERMES || !stops_are_few(stop, n_stop)) return calls;
+    json_array_foreach(g->tools, i, tool) if (is_wanted(g, tool)) bare = grammar_either(b, bare, bare_call(b, tool));
+    bare = several(b, g, bare, grammar_three(b, grammar_word(b, "\n"), gap(b), bare));
+    text = lead(b, stop, n_stop);
+    begin = grammar_maybe(b, grammar_pair(b, text, grammar_word(b, "\n")));
+    return grammar_either(b, grammar_pair(b, text, calls), grammar_pair(b, begin, bare));
 }
 
 grammar_node tool_grammar_free(struct grammar_builder *b, const struct tool_grammar *g)

@@ -26,6 +26,11 @@ struct tool_grammar {
 bool tool_grammar_knows(enum output_style style);
 /* One call or several. */
 grammar_node tool_grammar_calls(struct grammar_builder *b, const struct tool_grammar *g);
+/* The same where the prompt shows calls as text (text/taught_calls.h): some text first in which no stop string stands, and
+ * then the calls, as above or, on a line of their own, without tags. Where that is not known (another style, many stop
+ * strings or long ones): the calls. */
+grammar_node tool_grammar_taught(struct grammar_builder *b, const struct tool_grammar *g, const char *const *stop,
+                                 uint32_t n_stop);
 /* Text, and calls wherever the model begins one. */
 grammar_node tool_grammar_free(struct grammar_builder *b, const struct tool_grammar *g);
 /* A function among the tools has "strict": true. */

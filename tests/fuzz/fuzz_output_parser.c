@@ -16,7 +16,8 @@ static void on_event(void *user, const struct output_event *ev)
 {
     struct seen *s = user;
 
-    if (ev->type == OUTPUT_CONTENT || ev->type == OUTPUT_REASONING || ev->type == OUTPUT_SOURCE)
+    if (ev->type == OUTPUT_CONTENT || ev->type == OUTPUT_REASONING || ev->type == OUTPUT_SOURCE ||
+        ev->type == OUTPUT_CALL_TEXT)
         buf_append(&s->raw, ev->text, ev->n);
     if (ev->type == OUTPUT_SOURCE) return;
     if (s->last != (int)ev->type || ev->type == OUTPUT_CALL_BEGIN || ev->type == OUTPUT_CALL_END) {

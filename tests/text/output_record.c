@@ -33,11 +33,12 @@ static void check_order(struct record *r, const struct output_event *ev)
 
 void record_event(void *user, const struct output_event *ev)
 {
-    static const char kinds[] = "crbaes";
+    static const char kinds[] = "crbaest";
     struct record *r = user;
 
     check_order(r, ev);
-    if (ev->type == OUTPUT_CONTENT || ev->type == OUTPUT_REASONING || ev->type == OUTPUT_SOURCE) {
+    if (ev->type == OUTPUT_CONTENT || ev->type == OUTPUT_REASONING || ev->type == OUTPUT_SOURCE ||
+        ev->type == OUTPUT_CALL_TEXT) {
         r->wrong |= ev->n > sizeof(r->raw) - r->n_raw - 1;
         if (!r->wrong) memcpy(r->raw + r->n_raw, ev->text, ev->n), r->n_raw += ev->n;
         r->raw[r->n_raw] = 0;

@@ -3,7 +3,7 @@
 #include "text/output_parser.h"
 
 /* Each piece as "kind:text|", neighbours of one kind joined: c content, r reasoning, b name, a arguments, e end (with
- * "!" when incomplete). raw: content, reasoning and source in order. */
+ * "!" when incomplete), t a call's text. raw: content, reasoning, texts of calls and source in order. */
 struct record {
     char events[1 << 16], raw[1 << 16];
     size_t n_events, n_raw;

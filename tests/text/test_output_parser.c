@@ -179,6 +179,47 @@ TEST(a_forced_call_is_one_whatever_stands_beside)
     json_decref(tools);
 }
 
+static void check_kept(bool forced, const char *text, const char *wanted)
+{
+    static struct record r;
+    json_t *tools = record_tools();
+    struct output_options o = {.style = OUTPUT_HERMES, .tools = tools, .forced = forced, .keep_bare = true};
+
+    CHECK_OK(record_run(&o, text, strlen(text), NULL, &r));
+    CHECK(!r.wrong);
+    CHECK_STR(r.events, wanted);
+    CHECK_STR(r.raw, text);
+    json_decref(tools);
+}
+
+TEST(a_call_without_tags_stays_in_the_content_where_that_is_wanted)
+{
+    static char text[8192], wanted[8192];
+    size_t n;
+
+    for (int forced = 0; forced < 2; forced++) {
+        check_kept(forced, "Action:\n{\n  \"name\": \"f\",\n  \"arguments\": {\"a\": 1}\n}\n",
+                   "c:Action:|t:\n{\n  \"name\": \"f\",\n  \"arguments\": {\"a\": 1}\n}|b:f|a:{\"a\": 1}|e:");
+        check_kept(forced, "{\"arguments\": {}, \"name\": \"f\"}", "t:{\"arguments\": {}, \"name\": \"f\"}|b:f|a:{}|e:");
+        check_kept(forced, "```json\n{\"name\": \"f\", \"arguments\": {}}\n```\nok",
+                   "t:```json\n{\"name\": \"f\", \"arguments\": {}}|b:f|a:{}|e:|t:\n```|c:\nok");
+        check_kept(forced, "{\"name\": \"f\", \"arguments\": {}}\n{\"name\": \"f\", \"arguments\": {\"a\": 2}}",
+                   "t:{\"name\": \"f\", \"arguments\": {}}|b:f|a:{}|e:|t:\n{\"name\": \"f\", \"arguments\": {\"a\": 2}}|b:f|a:"
+                   "{\"a\": 2}|e:");
+        check_kept(forced, "{\"name\": \"f\", \"arguments\": {\"a\": 1", /* cut */
+                   "t:{\"name\": \"f\", \"arguments\": {\"a\": 1|b:f|a:{\"a\": 1|e:!");
+        check_kept(forced, "{\"name\": \"nobody\", \"arguments\": {}}", "c:{\"name\": \"nobody\", \"arguments\": {}}");
+        /* what stands between tags is not text */
+        check_kept(forced, "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>", "b:f|a:{}|e:");
+    }
+    /* a long one is not kept: it must not wait for its end */
+    n = (size_t)sprintf(text, "{\"name\": \"f\", \"arguments\": {\"b\": \"");
+    memset(text + n, 'x', 5000);
+    strcpy(text + n + 5000, "\"}}");
+    snprintf(wanted, sizeof(wanted), "b:f|a:{\"b\": \"%.5000s\"}|e:", text + n);
+    check_kept(true, text, wanted);
+}
+
 /* The call is announced after `wanted` bytes of its text, if n_args bytes of arguments come. */
 static void check_announced(const char *opener, size_t n_args, bool forced, size_t wanted)
 {

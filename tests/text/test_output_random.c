@@ -142,6 +142,7 @@ TEST(random_text_is_delivered_once_however_it_is_cut)
                                    .think = below(&r, 3) ? &tags : NULL,
                                    .in_thinking = below(&r, 4) == 0,
                                    .forced = below(&r, 4) == 0,
+                                   .keep_bare = below(&r, 3) == 0,
                                    .tools = below(&r, 4) ? tools : NULL};
         size_t n = make_text(&r, text);
         uint32_t every = 1 + below(&r, 6);
