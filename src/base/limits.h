@@ -49,6 +49,11 @@
 #define LIMIT_DRY_BREAKERS       64u
 #define LIMIT_WORD_BYTES         256u            /* a bad word, a sequence breaker, a biased text */
 #define LIMIT_SALT_BYTES         256u
+#define LIMIT_CACHE_NAME_CHARS   128u            /* bytes of a cache_name */
+#define LIMIT_CACHE_NAMES        4096u           /* a quarter of them for one tenant, as of: */
+#define LIMIT_CACHE_NAME_BYTES   (64u << 20)     /* tokens of their texts */
+#define LIMIT_CACHE_ENDS         64u             /* texts of a name that are told apart */
+#define LIMIT_SAVED_NAMES        64u             /* of one tenant */
 #define LIMIT_N_CHOICES          16u
 #define LIMIT_PROMPTS            2048u           /* prompts in one completion or embedding request */
 #define LIMIT_FIM_BYTES          (4u << 20)      /* text around a gap to fill: it is tokenised by an io thread */

@@ -17,6 +17,7 @@ _Static_assert(BEST_BLOCK == VOCAB_BLOCK, "what the model tells of a row is what
 /* Round robin between API keys: when each key was served last. */
 struct fair_slot { uint64_t key, last_tick; };
 
+struct cache_names;
 struct public_prefixes;
 struct speculation;
 struct verifier;
@@ -49,6 +50,7 @@ struct engine {
     uint64_t *tenants;                   /* [n_pages]: kv_isolate; NULL: off */
     void *zeros;                         /* [page_bytes], mapped: for executors whose pages are not at hand */
     struct radix_node *root;             /* of the open space */
+    struct cache_names *names;           /* names/cache_names.h */
     struct public_prefixes *public;      /* NULL: none */
     uint8_t *space_name;                 /* [namespace_bytes + KV_SPACE_NAME_MAX] */
     struct sampler_scratch *scratch;

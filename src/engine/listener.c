@@ -3,10 +3,10 @@
 #include <stddef.h>
 
 /* Host memory before the disk: a request asks the quicker tier first. The tiers before those who end sequences of their
- * own. Retention last: what it keeps must be in the tree. */
+ * own. Retention and names last: what they keep must be in the tree. */
 const struct engine_listener *const engine_listeners[] = {
-    &listens_ram,      &listens_store,         &listens_ahead,     &listens_speculation,
-    &listens_verifier, &listens_public_prefix, &listens_retention, NULL,
+    &listens_ram,       &listens_store, &listens_ahead, &listens_speculation, &listens_verifier, &listens_public_prefix,
+    &listens_retention, &listens_names, NULL,
 };
 
 rd_status engine_begin_all(struct engine *e)

@@ -107,6 +107,7 @@ static void publish(struct engine *e, struct request *r, uint64_t now)
     if (m.n_match == n_public) return;
     if (radix_insert_ready(e->cache.tree, to, r->seq.keys, n_public, r->seq.pages, now, &node) == RD_OK)
         radix_retain(e->cache.tree, to, r->seq.keys, n_public, RADIX_DAY);
+    radix_claim(e->cache.tree, to, r->seq.keys, n_public, &(struct radix_claim){.who = RADIX_COMMON});
 }
 
 static void publish_all(struct engine *e, uint64_t now)

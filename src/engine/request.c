@@ -31,6 +31,7 @@ static void request_destroy(struct request *r)
     mem_free(r->prompt_ranks);
     prefill_result_deinit(&r->prefill);
     mem_free(r->ends);
+    mem_free(r->name);
     mem_free(r);
 }
 
@@ -105,6 +106,8 @@ rd_status request_create(const struct request_params *p, struct kv_cache *cache,
     if (st == RD_OK) st = constraint_init(&r->constraint, &p->constraint);
     if (st == RD_OK) st = make_buffers(r);
     if (st == RD_OK) st = join_ends(r);
+    if (st == RD_OK && p->name && !(r->name = mem_strdup(p->name))) st = RD_E_NOMEM;
+    r->p.name = NULL;
     if (st == RD_OK) st = prefill_result_init(&r->prefill, &p->prefill);
     if (st != RD_OK) {
         request_destroy(r);

@@ -77,6 +77,7 @@ struct request_params {
     struct request_keep keep[REQUEST_N_KEEPS];  /* n_keys beyond what was computed: all of that */
     bool keep_match;         /* others will come with the part that it found stored: that is SHORT, too */
     uint64_t fair_key;
+    const char *name;        /* copied; or NULL: what it computes is a named cache's (names/cache_names.h) */
     float *logits_out;       /* [n_vocab] of the prompt's last token, or NULL; the consumer's until it has ended */
     void (*wake)(void *arg); /* after tokens or the end were published; any cost is the engine's: must be quick */
     void *wake_arg;
@@ -106,6 +107,9 @@ struct request {
     struct request_draft draft;
     struct request_store store;
     struct request_ram ram;
+    char *name;                /* own copy; NULL: none */
+    struct cache_named *named; /* NULL: not admitted yet, or none */
+    uint32_t n_at_end;         /* keys that were computed when it ended */
 
     /* how far the prompt is: the engine writes, anyone reads; relaxed, each tells its own truth */
     atomic_uint prompt_seen, prompt_computed;   /* rows computed or matched; of those, computed */

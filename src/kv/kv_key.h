@@ -13,6 +13,7 @@
 
 typedef uint32_t kv_key;
 
+#define KV_NO_KEY  UINT32_MAX  /* of no text: what fills a page behind an end */
 #define KV_KEY_ROW 0x80000000u /* set: a row of an image */
 
 static inline bool key_is_token(kv_key key)

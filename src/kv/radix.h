@@ -125,6 +125,30 @@ void radix_retain(struct radix *tree, struct radix_node *root, const kv_key *key
 /* A client is expected to go on from keys[0..n): their path is HELD until one does. */
 void radix_hold_next(struct radix *tree, struct radix_node *root, const kv_key *keys, uint32_t n);
 
+/* Whose keys[0..n) are, as far as they are computed: who's alone (a number from 1 on), or everybody's (RADIX_COMMON).
+ * The path is split at n and at n_common, up to which it is common whoever has it. What two use, or one with a claim and
+ * one without, is common from then on, and so is all above it; what nobody has claimed yet belongs to the first who does.
+ * shared (may be NULL): told that the first n keys were another's alone, and are no more.
+ *
+ *     A with the keys a b c d:   root --[a b c d]            A's
+ *     B with the keys a b x:     root --[a b]--+--[c d]      common; A's
+ *                                              +--[x]        B's */
+#define RADIX_COMMON UINT64_MAX
+struct radix_claim {
+    uint64_t who;
+    uint32_t n_common;
+    void (*shared)(void *arg, uint64_t was, const kv_key *keys, uint32_t n);
+    void *arg;
+};
+void radix_claim(struct radix *tree, struct radix_node *root, const kv_key *keys, uint32_t n,
+                 const struct radix_claim *c);
+/* Drops what is unlocked and who's alone of the path of keys[0..n), and of what goes on from there. Returns the pages that
+ * became free. */
+uint32_t radix_drop_claim(struct radix *tree, struct radix_node *root, const kv_key *keys, uint32_t n, uint64_t who);
+/* How many of keys[0..n) are common, as the tree knows: up to where who's own begins. *n_stored: how many are stored. */
+uint32_t radix_n_common(struct radix *tree, struct radix_node *root, const kv_key *keys, uint32_t n, uint64_t who,
+                        uint32_t *n_stored);
+
 /* Frees at least n_pages by dropping leaves, tail first: the least recently used by the clock of its class, and of the
  * few oldest plain ones that whose age is largest for what its last tokens cost to compute (attention makes deep ones
  * dearer). Returns the pages that became free (fewer when nothing is evictable). O(1) per page. */
@@ -162,6 +186,8 @@ void radix_walk(const struct radix *tree, bool (*fn)(void *arg, const struct rad
                 void *arg);
 
 uint64_t radix_node_last_use(const struct radix_node *node);
+/* 0: nobody's yet; RADIX_COMMON; else of radix_claim. */
+uint64_t radix_node_claim(const struct radix_node *node);
 enum radix_class radix_node_class(const struct radix_node *node);
 /* Keys that are stored behind the end of a match: the rest of its node, or of the child used last. Their number. */
 uint32_t radix_following(const struct radix_match *m, kv_key *keys, uint32_t n_max);

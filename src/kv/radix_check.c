@@ -59,6 +59,8 @@ static bool check_children(struct check *c, const struct radix_node *node)
         if (radix_child_find(c->tree, node, child->keys[0]) != child) return fail(c, child, "first key finds another");
         if (child->last_use > node->last_use) return fail(c, child, "used later than its parent");
         if (!radix_node_is_ready(node) && child->n_computed > 0) return fail(c, child, "computed below a pending node");
+        if (node->parent && child->claim != 0 && node->claim != RADIX_COMMON && node->claim != child->claim)
+            return fail(c, child, "claimed, but not its parent");
         n_locks += child->locks;
         prev = child;
     }

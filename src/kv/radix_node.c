@@ -270,6 +270,7 @@ rd_status radix_split(struct radix *tree, struct radix_node *node, uint32_t offs
     upper->locks = node->locks;
     upper->last_use = node->last_use;
     radix_retain_split(tree, upper, node);
+    upper->claim = node->claim;
     upper->ghost_sum = node->ghost_sum;
     node->ghost_sum += ghosts_sum(upper->keys, offset, upper->start);
     upper->n_computed = u32_min(node->n_computed, offset);
@@ -372,14 +373,15 @@ uint32_t radix_leaf_take_page(struct radix *tree, struct radix_node *leaf)
 }
 
 /* Post-order below one root: an inner node is a leaf by the time it is reached if all below it went. */
-static uint32_t clear_below(struct radix *tree, struct radix_node *root)
+uint32_t radix_clear_below(struct radix *tree, struct radix_node *root, uint64_t claim)
 {
     struct radix_node *node = first_leaf(root);
     uint32_t n_freed = 0;
 
     while (node != root) {
         struct radix_node *next = node->next_sibling ? first_leaf(node->next_sibling) : node->parent;
-        if (radix_node_is_evictable(node)) n_freed += radix_leaf_remove(tree, node, GHOST_CLEARED);
+        if (radix_node_is_evictable(node) && (claim == 0 || node->claim == claim))
+            n_freed += radix_leaf_remove(tree, node, GHOST_CLEARED);
         node = next;
     }
     return n_freed;
@@ -390,9 +392,9 @@ uint32_t radix_clear(struct radix *tree, struct radix_node *root)
     uint32_t n_freed = 0;
 
     thread_owner_check(&tree->owner);
-    if (root) return clear_below(tree, root);
+    if (root) return radix_clear_below(tree, root, 0);
     for (uint32_t i = 0; i < RADIX_N_BUCKETS; i++)
-        for (struct radix_root *r = tree->roots[i]; r; r = r->next) n_freed += clear_below(tree, &r->node);
+        for (struct radix_root *r = tree->roots[i]; r; r = r->next) n_freed += radix_clear_below(tree, &r->node, 0);
     return n_freed;
 }
 
@@ -413,7 +415,7 @@ void radix_condemn(struct radix *tree, struct radix_node *node, uint32_t n)
     thread_owner_check(&tree->owner);
     while (node->start > n) node = node->parent;
     if (n > node->start) (void)radix_split(tree, node, n - node->start, &upper); /* no memory: all of the node goes */
-    (void)clear_below(tree, node);
+    (void)radix_clear_below(tree, node, 0);
     if (radix_node_is_evictable(node)) (void)radix_leaf_remove(tree, node, GHOST_CLEARED);
     else hide(tree, node);
 }
@@ -461,10 +463,10 @@ uint32_t radix_clear_path(struct radix *tree, struct radix_node *root, const kv_
 
     if (m.n_match < n || !node->parent || !radix_node_is_ready(node)) return 0;
     if (m.n_in_node < node->n_keys && radix_split(tree, node, m.n_in_node, &upper) == RD_OK) {
-        n_freed = clear_below(tree, upper);
+        n_freed = radix_clear_below(tree, upper, 0);
         node = upper;
     } else {
-        n_freed = clear_below(tree, node);
+        n_freed = radix_clear_below(tree, node, 0);
     }
     return n_freed + (radix_node_is_evictable(node) ? radix_leaf_remove(tree, node, GHOST_CLEARED) : 0);
 }

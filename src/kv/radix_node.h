@@ -26,6 +26,7 @@ struct radix_node {
     uint8_t class, mark, n_forks; /* enum radix_class, what was asked for; children ever, at most 255 */
     struct kv_seq *owner;                            /* pending: who computes it; else NULL */
     uint64_t last_use;
+    uint64_t claim;                                  /* who computed or used it alone: radix_claim.c */
     uint64_t ghost_sum;                              /* of root and all keys before this node: ghosts.h */
     uint32_t start, n_keys, n_computed, n_pages, locks;
     size_t n_bytes;                                  /* of struct and buffer */
@@ -98,6 +99,10 @@ void radix_retain_continued(struct radix *tree, struct radix_node *parent);
 /* upper, which is new, is kept as node, whose upper part it becomes. */
 void radix_retain_split(struct radix *tree, struct radix_node *upper, const struct radix_node *node);
 
+/* The node that ends at key n, or where the computed part of the path ends before that; split there if need be, and
+ * without memory for that the one before. NULL: none. */
+struct radix_node *radix_node_at(struct radix *tree, struct radix_node *root, const kv_key *keys, uint32_t n);
+
 /* Raises n_computed to n and holds the pages that cover it: table is a whole block table, page k of it covers k * P
  * ... The page at the old end is replaced when the table has another one there; that one is returned (KV_NO_PAGE:
  * none). */
@@ -122,5 +127,7 @@ void radix_prune(struct radix *tree, struct radix_node *node, uint32_t keep);
 
 /* Unlinks one unlocked ready leaf and frees it; returns the pages that became free. */
 uint32_t radix_leaf_remove(struct radix *tree, struct radix_node *leaf, enum ghost_cause cause);
+/* Removes what can go below node, of one claim alone or (0) whatever it is, children first; the pages that became free. */
+uint32_t radix_clear_below(struct radix *tree, struct radix_node *node, uint64_t claim);
 /* Takes the last page of such a leaf, and the keys that it covers; returns 1 when the page became free, else 0. */
 uint32_t radix_leaf_take_page(struct radix *tree, struct radix_node *leaf);

@@ -128,8 +128,7 @@ void radix_retain_split(struct radix *tree, struct radix_node *upper, const stru
     update_class(tree, upper);
 }
 
-/* The node that ends at key n, or where the computed part of the path ends before that; NULL: none. */
-static struct radix_node *node_of(struct radix *tree, struct radix_node *root, const kv_key *keys, uint32_t n)
+struct radix_node *radix_node_at(struct radix *tree, struct radix_node *root, const kv_key *keys, uint32_t n)
 {
     struct radix_match m = radix_match(tree, root, keys, n, tree->now);
     struct radix_node *node = m.node, *upper;
@@ -150,7 +149,7 @@ void radix_retain(struct radix *tree, struct radix_node *root, const kv_key *key
 
     thread_owner_check(&tree->owner);
     assert(class == RADIX_SHORT || class == RADIX_LONG || class == RADIX_DAY);
-    for (node = node_of(tree, root, keys, n); node && node->parent && node->mark < class; node = node->parent) {
+    for (node = radix_node_at(tree, root, keys, n); node && node->parent && node->mark < class; node = node->parent) {
         node->mark = (uint8_t)class;
         update_class(tree, node);
     }
@@ -161,7 +160,7 @@ void radix_hold_next(struct radix *tree, struct radix_node *root, const kv_key *
     struct radix_node *node;
 
     thread_owner_check(&tree->owner);
-    node = node_of(tree, root, keys, n);
+    node = radix_node_at(tree, root, keys, n);
     if (!node || node->n_children > 0) return;              /* somebody goes on already */
     for (; node->parent; node = node->parent) {             /* another chat may have taken back the hold further up */
         node->held = true;

@@ -113,6 +113,17 @@ void page_store_forsake(struct page_store *s, struct store_space *space);
  * it is still on the disk; RD_E_NOMEM: nothing happened. */
 rd_status page_store_prune(struct page_store *s, struct store_space *const *spaces, uint32_t n_spaces,
                            const uint32_t *tokens, uint32_t n, uint64_t *n_dropped);
+/* Texts whose owner lets go of them: of tokens[0 .. n), what lies behind the first n_keep and is followed by nothing but
+ * these texts themselves. spaces[0] has their pages, spaces[1] (or NULL) their ends, as engine/tiers/store_end.h writes
+ * them; the others are chained to the pages. By the saver. Errors as of page_store_prune. */
+struct store_text {
+    const uint32_t *tokens;
+    uint32_t n, n_keep;
+};
+rd_status page_store_release(struct page_store *s, struct store_space *const *spaces, uint32_t n_spaces,
+                             const struct store_text *texts, uint32_t n_texts, uint64_t *n_dropped);
+/* A flush after which not even a power cut takes back what was put. By the saver. */
+rd_status page_store_sync(struct page_store *s);
 /* Reads every page and checks it; damaged ones are dropped as by page_store_read. */
 void page_store_verify(struct page_store *s, uint64_t *n_good, uint64_t *n_bad);
 /* What there is of each namespace, by use, the latest first: at most n_max of them; returns how many. */

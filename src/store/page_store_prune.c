@@ -4,6 +4,8 @@
  *            \
  *             q2 - q3                    stays, and p0 and p1 with it
  *
+ * Texts that are let go of (page_store_release) lose as much, but nothing that somebody else stored behind them.
+ *
  * The index knows pages by digest alone, so the records of the namespaces are read once (150 bytes a page). An entry is
  * gone when its record is zeros; its bytes are given back to the file system where that can be done.
  */
@@ -11,6 +13,7 @@
 #include "base/checked.h"
 #include "base/limits.h"
 #include "base/mem.h"
+#include "kv/kv_key.h"
 #include "store/page_store_state.h"
 
 #define RECORDS_PER_READ 256u
@@ -31,6 +34,7 @@ struct pruning {
     size_t cap;
     uint64_t n;
     struct digest_table dropped;
+    struct digest_table own, stays; /* page_store_release: of its texts; of those, what others need */
 };
 
 /* ---- what there is ---- */
@@ -228,5 +232,104 @@ rd_status page_store_prune(struct page_store *s, struct store_space *const *spac
     digest_table_deinit(&p.dropped);
     mem_free(p.entries);
     mem_free(digests);
+    return st;
+}
+
+/* ---- texts that are let go of ---- */
+
+static rd_status note(struct digest_table *t, struct hash128 digest)
+{
+    return digest_table_find(t, digest) ? RD_OK : digest_table_insert(t, (struct digest_place){digest, 0, 0});
+}
+
+/* The ends behind `n_before` whole pages of a text that the store has, and that lie behind its first n_least tokens. */
+static rd_status note_ends(struct pruning *p, const struct store_text *x, const struct hash128 *digests,
+                           uint32_t n_before, uint32_t n_least, struct digest_table *to)
+{
+    uint32_t P = p->spaces[0]->page_tokens, tokens[2 * LIMIT_STORE_PAGE_TOKENS], i = n_before ? 1 : 0;
+    const uint32_t *from = x->tokens + (size_t)n_before * P;
+    rd_status st = RD_OK;
+
+    if (p->n_spaces < 2 || !p->spaces[1]) return RD_OK;
+    for (uint32_t k = 0; k < P; k++) tokens[i * P + k] = KV_NO_KEY;
+    for (uint32_t t = 0; t < P && n_before * P + t <= x->n && st == RD_OK; t++) {
+        struct hash128 pair[2] = {n_before ? digests[n_before - 1] : (struct hash128){0, 0}, {0, 0}};
+
+        if (t > 0) tokens[i * P + t - 1] = from[t - 1];
+        if (n_before * P + t <= n_least) continue;
+        page_store_chain(p->s, p->spaces[1], tokens, i, i + 1, pair);
+        if (page_store_has(p->s, pair[i])) st = note(to, pair[i]);
+    }
+    return st;
+}
+
+/* digests: of x's whole pages. What of it may go. */
+static rd_status note_text(struct pruning *p, const struct store_text *x, const struct hash128 *digests,
+                           uint32_t n_full)
+{
+    uint32_t first = x->n_keep / p->spaces[0]->page_tokens;
+    rd_status st = RD_OK;
+
+    for (uint32_t i = first; i < n_full && st == RD_OK; i++) st = note(&p->own, digests[i]);
+    for (uint32_t i = first; i <= n_full && st == RD_OK; i++) st = note_ends(p, x, digests, i, x->n_keep, &p->own);
+    return st;
+}
+
+/* Of x, what others go on from: up to the last page that is followed by something that is nobody's of the texts. */
+static rd_status note_stays(struct pruning *p, const struct digest_table *followed, const struct store_text *x,
+                            const struct hash128 *digests, uint32_t n_full)
+{
+    uint32_t first = x->n_keep / p->spaces[0]->page_tokens, n = n_full;
+    rd_status st = RD_OK;
+
+    while (n > first && !digest_table_find(followed, digests[n - 1])) n--;
+    for (uint32_t i = first; i < n && st == RD_OK; i++) {
+        st = note(&p->stays, digests[i]);
+        if (st == RD_OK) st = note_ends(p, x, digests, i, x->n_keep, &p->stays);
+    }
+    return st;
+}
+
+static rd_status each_text(struct pruning *p, const struct store_text *texts, uint32_t n_texts,
+                           const struct digest_table *followed)
+{
+    rd_status st = RD_OK;
+
+    for (uint32_t i = 0; i < n_texts && st == RD_OK; i++) {
+        uint32_t n_full = texts[i].n / p->spaces[0]->page_tokens;
+        struct hash128 *digests = mem_alloc((size_t)n_full + 1, sizeof(*digests));
+
+        st = digests ? RD_OK : RD_E_NOMEM;
+        if (st == RD_OK) page_store_chain(p->s, p->spaces[0], texts[i].tokens, 0, n_full, digests);
+        if (st == RD_OK)
+            st = followed ? note_stays(p, followed, &texts[i], digests, n_full)
+                          : note_text(p, &texts[i], digests, n_full);
+        mem_free(digests);
+    }
+    return st;
+}
+
+rd_status page_store_release(struct page_store *s, struct store_space *const *spaces, uint32_t n_spaces,
+                             const struct store_text *texts, uint32_t n_texts, uint64_t *n_dropped)
+{
+    struct pruning p = {.s = s, .spaces = spaces, .n_spaces = n_spaces};
+    struct digest_table followed = {0};
+    rd_status st = s->lock_file.fd < 0 ? RD_E_AGAIN : page_store_flush(s);
+
+    *n_dropped = 0;
+    if (st == RD_OK) st = each_text(&p, texts, n_texts, NULL);
+    if (st == RD_OK && p.own.n > 0) st = collect(&p);
+    for (uint64_t i = 0; i < p.n && st == RD_OK; i++)
+        if (digest_table_find(&p.own, p.entries[i].before) && !digest_table_find(&p.own, p.entries[i].digest))
+            st = note(&followed, p.entries[i].before);
+    if (st == RD_OK && followed.n > 0) st = each_text(&p, texts, n_texts, &followed);
+    for (uint64_t i = 0; i < p.n; i++)
+        p.entries[i].dropped =
+            digest_table_find(&p.own, p.entries[i].digest) && !digest_table_find(&p.stays, p.entries[i].digest);
+    if (st == RD_OK) st = erase_all(&p, n_dropped);
+    digest_table_deinit(&followed);
+    digest_table_deinit(&p.own);
+    digest_table_deinit(&p.stays);
+    mem_free(p.entries);
     return st;
 }

@@ -376,3 +376,22 @@ fail:
     mutex_unlock(&s->lock);
     return st;
 }
+
+rd_status page_store_sync(struct page_store *s)
+{
+    rd_status st = page_store_flush(s), worst = s->lock_file.fd < 0 ? RD_E_AGAIN : RD_OK;
+    char name[SEGMENT_NAME_BYTES];
+
+    for (uint32_t place = 0; st == RD_OK && worst == RD_OK && place < s->n_segments; place++) {
+        const struct store_segment *seg = s->segments[place];
+        struct data_file f = DATA_FILE_CLOSED;
+
+        if (!seg) continue;
+        segment_name(seg->head.id, name);
+        st = data_file_open(s->dir, name, DATA_FILE_WRITE, &f);
+        if (st == RD_OK) st = data_file_sync(&f);
+        data_file_close(&f);
+    }
+    if (st == RD_OK && worst == RD_OK) st = data_file_sync_dir(s->dir);
+    return worst == RD_OK ? st : worst;
+}

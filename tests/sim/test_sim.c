@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "engine/draft/draft_model.h"
+#include "engine/names/cache_names.h"
 #include "engine/tiers/ram_link.h"
 #include "sim_executor.h"
 #include "sim_store.h"
@@ -39,6 +40,7 @@ struct world {
     int32_t history[16][MAX_PROMPT];     /* texts that later prompts begin with */
     uint32_t n_history[16];
     int32_t end_token;
+    uint64_t n_drops, n_dropped_keys, n_saves, n_listed;
     uint64_t n_submitted, n_full, n_refused, n_ended, n_done, n_cancelled, n_device, n_other, n_verified, n_wrong_text,
         n_steps;
 };
@@ -51,6 +53,9 @@ struct sim_setup {
     uint32_t ram_pages, ram_fault_one_in;
     bool ahead;                          /* steps ahead, on a device that chooses tokens */
 };
+
+#define N_NAMES 6u
+static const char *const names[N_NAMES] = {"a", "agent-1", "agent-2", "b", "a longer name", "\xc3\xa9"};
 
 static bool draft_open(struct world *w, const struct sim_setup *s)
 {
@@ -171,6 +176,7 @@ static void submit(struct world *w, struct tracked *t)
     p.n_end_tokens = 1;
     p.prompt_logprobs = random_below(&w->random, 50) == 0;
     p.fair_key = random_below(&w->random, 3);
+    if (random_below(&w->random, 3) == 0) p.name = names[random_below(&w->random, N_NAMES)];
     p.speculate =
         random_below(&w->random, w->is_ahead ? 100 : 4) != 0 && !(w->is_ahead && random_below(&w->random, 50));
     p.idle = random_below(&w->random, 10) == 0;
@@ -253,6 +259,93 @@ static void read_some(struct world *w, struct tracked *t)
     t->r = NULL;
 }
 
+/* Keys of the tree by who has them alone: so many claims at most are told apart. */
+#define MAX_CLAIMS 512u
+struct by_claim {
+    uint64_t claim[MAX_CLAIMS], n_keys[MAX_CLAIMS];
+    uint32_t n;
+};
+
+static bool count_claim(void *arg, const struct radix_node *node, uint32_t depth)
+{
+    struct by_claim *c = arg;
+    uint32_t i = 0;
+
+    if (depth == 0) return true;
+    while (i < c->n && c->claim[i] != radix_node_claim(node)) i++;
+    if (i == MAX_CLAIMS) return false;
+    if (i == c->n) c->claim[c->n++] = radix_node_claim(node), c->n_keys[i] = 0;
+    c->n_keys[i] += radix_node_n_keys(node);
+    return true;
+}
+
+static uint64_t n_of(const struct by_claim *c, uint64_t claim)
+{
+    for (uint32_t i = 0; i < c->n; i++)
+        if (c->claim[i] == claim) return c->n_keys[i];
+    return 0;
+}
+
+static void ignore_name(void *arg, const struct cache_name_info *info)
+{
+    struct world *w = arg;
+
+    w->n_listed += info->n_own <= info->n_tokens;
+}
+
+/* A name is dropped: of its own keys some go, of everybody else's none. */
+static bool drop_name(struct world *w, const struct kv_space *space, const char *name)
+{
+    static struct by_claim before, after;
+    uint32_t n_changed = 0;
+    uint64_t n_pages;
+
+    before.n = after.n = 0;
+    radix_walk(engine_cache(w->e)->tree, count_claim, &before);
+    if (cache_names_drop(w->e, space, name, NULL, &n_pages) != RD_OK) return true;
+    radix_walk(engine_cache(w->e)->tree, count_claim, &after);
+    w->n_drops++;
+    if (before.n == MAX_CLAIMS) return true;
+    for (uint32_t i = 0; i < before.n; i++) {
+        uint64_t left = n_of(&after, before.claim[i]);
+
+        if (left == before.n_keys[i]) continue;
+        n_changed++;
+        w->n_dropped_keys += before.n_keys[i] - left;
+        if (left > before.n_keys[i] || before.claim[i] == 0 || before.claim[i] == RADIX_COMMON) n_changed = 2;
+    }
+    if (n_changed > 1)
+        test_fail(__FILE__, __LINE__, "step %llu: a drop took what others use", (unsigned long long)w->n_steps);
+    return n_changed <= 1;
+}
+
+static bool use_names(struct world *w)
+{
+    struct kv_space space = {0};
+    const char *name = names[random_below(&w->random, N_NAMES)];
+    uint32_t n_left;
+
+    if (random_below(&w->random, 4) == 0)
+        space = sim_space(random_below(&w->random, 2) * SIM_ADAPTER + 1 + random_below(&w->random, 3));
+    switch (random_below(&w->random, 400)) {
+    case 0:
+    case 1:
+    case 2:
+    case 3:
+        return drop_name(w, &space, name);
+    case 4:
+        w->n_saves += cache_names_save(w->e, &space, name, NULL, &n_left) == RD_OK;
+        return true;
+    case 5:
+        return cache_names_list(w->e, &space, ignore_name, w) == RD_OK;
+    case 6:
+        if (random_below(&w->random, 20) == 0) cache_names_clear(w->e);
+        return true;
+    default:
+        return true;
+    }
+}
+
 /* One turn of the world; false when an invariant broke. */
 static bool turn(struct world *w, bool arrivals)
 {
@@ -264,6 +357,7 @@ static bool turn(struct world *w, bool arrivals)
     engine_step(w->e);
     if (w->store.link && random_below(&w->random, 4) == 0) store_link_work(w->store.link);
     w->n_steps++;
+    if (!use_names(w)) return false;
     clock_fake_advance(w->clock, 1000000 + random_below(&w->random, 50000000));
     if (engine_check(w->e, &err) != RD_OK) {
         test_fail(__FILE__, __LINE__, "step %llu: %s", (unsigned long long)w->n_steps, err.text);
@@ -324,6 +418,9 @@ static void simulate(const struct sim_setup *s, uint64_t n_requests)
     CHECK(stats.verify.n_verified > 0 || n_requests < 1000);
     test_note("verified: %llu hits, %llu tokens; %llu skipped", (unsigned long long)stats.verify.n_verified,
               (unsigned long long)stats.verify.n_tokens, (unsigned long long)stats.verify.n_skipped);
+    test_note("%llu names dropped with %llu keys of their own, %llu saved, %llu listed", (unsigned long long)w.n_drops,
+              (unsigned long long)w.n_dropped_keys, (unsigned long long)w.n_saves, (unsigned long long)w.n_listed);
+    CHECK((w.n_drops > 0 && w.n_dropped_keys > 0 && w.n_listed > 0) || n_requests < 2000);
     CHECK(s->ahead || (stats.draft_accepted > 0 && stats.draft_accepted < stats.drafted));
     CHECK((w.x.n_begun_ahead > 0) == s->ahead);
     if (s->ahead) test_note("%llu of %llu steps began while the one before ran",

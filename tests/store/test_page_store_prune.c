@@ -183,3 +183,106 @@ TEST(a_failed_write_or_allocation_leaves_the_rest_whole)
         rig_deinit(&g);
     }
 }
+
+/* ---- texts that are let go of ---- */
+
+static uint64_t release(struct store_rig *g, struct store_space *ends, const struct store_text *texts, uint32_t n)
+{
+    struct store_space *spaces[2] = {g->space, ends};
+    uint64_t n_dropped = 0;
+
+    return page_store_release(g->s, spaces, 2, texts, n, &n_dropped) == RD_OK ? n_dropped : UINT64_MAX;
+}
+
+TEST(a_text_that_is_let_go_of_leaves_what_others_stored)
+{
+    struct store_rig g;
+    uint32_t one[8 * RIG_P], two[8 * RIG_P];
+
+    rig_init(&g, PAGE, 1 << 20, 1 << 13);
+    CHECK(rig_open(&g));
+    rig_text(4, one, 8);
+    rig_text(5, two, 8); /* the same first half */
+    put(&g, one, 8);
+    put(&g, two, 8);
+    CHECK_EQ(release(&g, NULL, &(struct store_text){one, 6 * RIG_P, 0}, 1), 0); /* its page 6 goes on from there */
+    check_has(&g, one, 8, 8);
+    CHECK_EQ(release(&g, NULL, &(struct store_text){one, 8 * RIG_P + 1, 6 * RIG_P + 1}, 1), 2); /* 6, 7: its own */
+    check_has(&g, one, 8, 6);
+    CHECK_EQ(release(&g, NULL, &(struct store_text){one, 8 * RIG_P, 0}, 1), 2); /* 4, 5 */
+    check_has(&g, one, 8, 4);
+    check_has(&g, two, 8, 8);
+    put(&g, one, 8);
+    CHECK_EQ(release(&g, NULL, (struct store_text[]){{one, 8 * RIG_P, 0}, {two, 8 * RIG_P, 0}}, 2),
+             12); /* both at once */
+    check_has(&g, two, 8, 0);
+    CHECK_EQ(rig_counts(&g).n_pages, 0);
+    CHECK_EQ(release(&g, NULL, &(struct store_text){one, 3, 0}, 1), 0);
+    rig_deinit(&g);
+}
+
+/* An end as engine/tiers/store_end.c puts it: t tokens behind n pages. */
+static void put_end(struct store_rig *g, struct store_space *ends, const uint32_t *tokens, uint32_t n, uint32_t t)
+{
+    uint32_t page_tokens[2 * RIG_P], i = n ? 1 : 0;
+    struct hash128 chain[9], pair[2];
+    uint8_t page[PAGE] = {0};
+
+    page_store_chain(g->s, g->space, tokens, 0, n, chain);
+    if (n) pair[0] = chain[n - 1];
+    for (uint32_t k = 0; k < RIG_P; k++) page_tokens[i * RIG_P + k] = k < t ? tokens[n * RIG_P + k] : UINT32_MAX;
+    page_store_chain(g->s, ends, page_tokens, i, i + 1, pair);
+    CHECK_OK(page_store_put(g->s, ends, pair, i, page_tokens + (size_t)i * RIG_P, page));
+}
+
+TEST(its_own_ends_go_with_it)
+{
+    struct store_rig g;
+    struct store_space *ends;
+    uint32_t one[8 * RIG_P], other[8 * RIG_P];
+
+    rig_init(&g, PAGE, 1 << 20, 1 << 16);
+    CHECK(rig_open(&g));
+    CHECK_OK(page_store_space(g.s, "a|end", 5, RIG_P, PAGE, &ends));
+    rig_text(4, one, 8);
+    memcpy(other, one, sizeof(other));
+    other[5 * RIG_P]++;
+    put(&g, one, 8);
+    put_end(&g, ends, one, 0, 3);
+    put_end(&g, ends, one, 3, 2); /* of turns before */
+    put_end(&g, ends, one, 7, 0);
+    put_end(&g, ends, one, 8, 0);
+    CHECK_EQ(release(&g, ends, &(struct store_text){one, 8 * RIG_P, 2 * RIG_P}, 1), 9); /* pages 2 .. 7, three ends */
+    check_has(&g, one, 8, 2);
+    put(&g, one, 8);
+    put_end(&g, ends, one, 3, 2);
+    put_end(&g, ends, other, 5, 1); /* another's, behind page 4 */
+    put_end(&g, ends, one, 7, 0);
+    CHECK_EQ(release(&g, ends, &(struct store_text){one, 8 * RIG_P, 0}, 1), 4); /* pages 5, 6, 7, and the end */
+    check_has(&g, one, 8, 5);
+    rig_deinit(&g);
+}
+
+TEST(letting_go_fails_whole_where_memory_does)
+{
+    struct store_rig g;
+    uint32_t one[8 * RIG_P];
+    const struct store_text text = {one, 8 * RIG_P, 0};
+    uint64_t n_dropped = 0;
+    rd_status st = RD_E_NOMEM;
+
+    rig_init(&g, PAGE, 1 << 20, 1 << 16);
+    CHECK(rig_open(&g));
+    rig_text(4, one, 8);
+    put(&g, one, 8);
+    CHECK_OK(page_store_flush(g.s));
+    for (int64_t i = 0; st == RD_E_NOMEM; i++) {
+        CHECK_EQ(rig_get(&g, g.space, "a", one, 8), 8);
+        mem_fail_after(i);
+        st = page_store_release(g.s, &g.space, 1, &text, 1, &n_dropped);
+        mem_fail_after(-1);
+    }
+    CHECK_OK(st);
+    CHECK_EQ(n_dropped, 8);
+    rig_deinit(&g);
+}

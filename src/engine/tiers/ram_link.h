@@ -39,3 +39,5 @@ void ram_link_clear(struct engine *e);
 /* Of keys[0..n) in a namespace, how many tokens behind the first n_there come from the tier. */
 uint32_t ram_link_n_more(struct engine *e, const struct kv_space *space, const kv_key *keys, uint32_t n,
                          uint32_t n_there);
+/* Pages of keys[0..n) behind the first n_keep tokens are dropped from the tier, where no copy of them is under way. */
+void ram_link_drop(struct engine *e, const struct kv_space *space, const kv_key *keys, uint32_t n, uint32_t n_keep);

@@ -194,6 +194,20 @@ uint32_t ram_link_n_more(struct engine *e, const struct kv_space *space, const k
     return n_found ? (first + n_found) * l->page_tokens - n_there : 0;
 }
 
+void ram_link_drop(struct engine *e, const struct kv_space *space, const kv_key *keys, uint32_t n, uint32_t n_keep)
+{
+    struct ram_link *l = e->o.ram;
+    uint32_t n_full = l ? u32_min(n / l->page_tokens, l->max_pages) : 0;
+
+    if (n_full == 0) return;
+    ram_link_chain(l, ram_link_seed(e, space), keys, n_full, l->digests);
+    for (uint32_t i = n_keep / l->page_tokens; i < n_full; i++) {
+        uint32_t slot = ram_tier_find(l->tier, l->digests[i], keys + (size_t)i * l->page_tokens);
+
+        if (slot != RAM_NO_SLOT && !ram_tier_is_held(l->tier, slot)) ram_tier_drop(l->tier, slot);
+    }
+}
+
 /* ---- attaching ---- */
 
 static void attach(struct engine *e, struct ram_load *load, bool came, uint64_t now)

@@ -47,7 +47,7 @@ static struct store_space *space_of(struct engine *e, struct request *r)
     struct store_link *l = e->o.store;
 
     if (!r->store.end_space)
-        r->store.end_space = store_link_name_space(e, &r->p, END_SUFFIX, l->o.page_bytes + l->ends.state_bytes);
+        r->store.end_space = store_link_name_space(e, &r->p.space, END_SUFFIX, l->o.page_bytes + l->ends.state_bytes);
     return r->store.end_space;
 }
 

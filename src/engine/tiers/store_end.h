@@ -16,7 +16,6 @@
 #include "engine/tiers/store_link_state.h"
 
 #define END_SUFFIX "|end"
-#define KV_NO_KEY UINT32_MAX
 
 /* Engine thread, at creation of the engine. Without memory no ends are kept. */
 void store_end_init(struct store_link *l, uint32_t state_bytes);

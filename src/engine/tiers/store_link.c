@@ -51,29 +51,40 @@ static void clear_now(struct store_link *l)
 }
 
 /* Under the lock. */
-static void unref_prune(struct prune_job *job)
+static void unref_job(struct saver_job *job)
 {
     if (--job->n_refs == 0) mem_free(job);
 }
 
-/* What somebody wants to be taken out, once all that was queued before is written. */
-static void prune_now(struct store_link *l)
+static void do_job(struct store_link *l, struct saver_job *job)
+{
+    if (job->work == SAVER_PRUNE)
+        job->st =
+            page_store_prune(l->store, job->spaces, N_CONDEMNED, job->texts->tokens, job->texts->n, &job->n_dropped);
+    else if (job->work == SAVER_RELEASE)
+        job->st = page_store_release(l->store, job->spaces, N_CONDEMNED, job->texts, job->n_texts, &job->n_dropped);
+    else
+        job->st = page_store_sync(l->store);
+}
+
+/* What others want to be done, once all that was queued before is written. */
+static void work_now(struct store_link *l)
 {
     for (;;) {
-        struct prune_job *job;
+        struct saver_job *job;
 
         mutex_lock(&l->lock);
-        job = l->prunes;
-        if (job) l->prunes = job->next;
+        job = l->work;
+        if (job) l->work = job->next;
         mutex_unlock(&l->lock);
         if (!job) return;
         while (store_save_one(l)) {
         }
         store_end_write(l, true);
-        (void)page_store_prune(l->store, job->spaces, N_CONDEMNED, job->keys, job->n, &job->n_dropped);
+        do_job(l, job);
         mutex_lock(&l->lock);
         job->done = true;
-        unref_prune(job);
+        unref_job(job);
         cond_broadcast(&l->saver_idle);
         mutex_unlock(&l->lock);
     }
@@ -102,7 +113,7 @@ static void drop_condemned(struct store_link *l)
 /* Something is to do at once; under the lock. */
 static bool is_called(const struct store_link *l)
 {
-    return l->save_head || l->closing || l->clear_wanted || l->prunes || l->condemned[0] || l->all_condemned;
+    return l->save_head || l->closing || l->clear_wanted || l->work || l->condemned[0] || l->all_condemned;
 }
 
 /* What to do while nothing is queued: flush, look at the folder, empty it. True: the link closes. */
@@ -126,7 +137,7 @@ static bool saver_rest(struct store_link *l)
     clear = l->clear_wanted;
     mutex_unlock(&l->lock);
     drop_condemned(l);
-    prune_now(l);
+    work_now(l);
     if (clear) clear_now(l);
     return closing;
 }
@@ -208,11 +219,11 @@ void store_link_destroy(struct store_link *l)
     mutex_unlock(&l->lock);
     thread_join(&l->loader);
     thread_join(&l->saver);
-    while (l->prunes) {
-        struct prune_job *job = l->prunes;
+    while (l->work) {
+        struct saver_job *job = l->work;
 
-        l->prunes = job->next;
-        unref_prune(job);
+        l->work = job->next;
+        unref_job(job);
     }
     page_store_close(l->store);
     cond_deinit(&l->save_bell);
@@ -235,7 +246,7 @@ void store_link_work(struct store_link *l)
     bool clear;
 
     drop_condemned(l);
-    prune_now(l);
+    work_now(l);
     while (store_load_one(l)) {
     }
     while (store_save_one(l)) {
@@ -297,7 +308,7 @@ static void condemn(struct engine *e, struct request *r)
     if (l && !r) condemn_all(l);
     if (!space) return;
     ends = l->ends.state_bytes
-               ? store_link_name_space(e, &r->p, END_SUFFIX, l->o.page_bytes + l->ends.state_bytes)
+               ? store_link_name_space(e, &r->p.space, END_SUFFIX, l->o.page_bytes + l->ends.state_bytes)
                : NULL;
     packed = l->o.lossy_from ? store_link_packed_space(e, r) : NULL;
     mutex_lock(&l->lock);
@@ -389,10 +400,10 @@ static struct store_space *name_space(struct store_link *l, const void *base, si
     return space;
 }
 
-struct store_space *store_link_name_space(struct engine *e, const struct request_params *p, const char *suffix,
+struct store_space *store_link_name_space(struct engine *e, const struct kv_space *kv_space, const char *suffix,
                                           uint64_t page_bytes)
 {
-    return name_space(e->o.store, e->o.namespace_name, e->o.namespace_bytes, &p->space, suffix, page_bytes);
+    return name_space(e->o.store, e->o.namespace_name, e->o.namespace_bytes, kv_space, suffix, page_bytes);
 }
 
 uint32_t store_link_n_stored(struct engine *e, const char *name, uint64_t page_bytes, const struct kv_space *kv_space,
@@ -415,53 +426,119 @@ uint32_t store_link_n_stored(struct engine *e, const char *name, uint64_t page_b
     return i > first ? i * P : from;
 }
 
-uint64_t store_link_prune(struct engine *e, const struct kv_space *kv_space, const kv_key *keys, uint32_t n)
+/* A job with copies of the texts; NULL: no memory, or no namespace to be had. */
+static struct saver_job *make_job(struct engine *e, enum saver_work work, const struct kv_space *kv_space,
+                                  const struct store_text *texts, uint32_t n_texts)
 {
     struct store_link *l = e->o.store;
     const void *base = e->o.namespace_name;
-    size_t n_base = e->o.namespace_bytes;
-    struct prune_job *job;
-    uint64_t n_dropped;
+    size_t n_base = e->o.namespace_bytes, n_tokens = 0;
+    struct saver_job *job;
+    uint32_t *tokens;
 
-    if (!l || n / l->o.page_tokens > l->o.max_pages) return 0;
-    job = mem_zalloc(1, sizeof(*job) + (size_t)n * sizeof(*keys));
-    if (!job) return 0;
-    memcpy(job->keys, keys, (size_t)n * sizeof(*keys));
-    job->n = n;
+    for (uint32_t i = 0; i < n_texts; i++) n_tokens += texts[i].n;
+    job = mem_zalloc(1, sizeof(*job) + n_texts * sizeof(*texts) + n_tokens * sizeof(*tokens));
+    if (!job) return NULL;
+    job->work = work;
     job->n_refs = 2;
+    job->texts = (struct store_text *)(void *)(job + 1);
+    job->n_texts = n_texts;
+    tokens = (uint32_t *)(void *)(job->texts + n_texts);
+    for (uint32_t i = 0; i < n_texts; i++) {
+        job->texts[i] = (struct store_text){tokens, texts[i].n, texts[i].n_keep};
+        memcpy(tokens, texts[i].tokens, texts[i].n * sizeof(*tokens));
+        tokens += texts[i].n;
+    }
+    if (work == SAVER_SYNC) return job;
     job->spaces[0] = name_space(l, base, n_base, kv_space, "", l->o.page_bytes);
     if (l->ends.state_bytes)
         job->spaces[1] = name_space(l, base, n_base, kv_space, END_SUFFIX, l->o.page_bytes + l->ends.state_bytes);
     if (l->o.lossy_from) job->spaces[2] = name_space(l, base, n_base, kv_space, PACKED_SUFFIX, l->o.packed_bytes);
-    if (!job->spaces[0]) {
-        mem_free(job);
-        return 0;
-    }
+    if (job->spaces[0]) return job;
+    mem_free(job);
+    return NULL;
+}
+
+static void push_work(struct store_link *l, struct saver_job *job)
+{
+    struct saver_job **at = &l->work;
+
     mutex_lock(&l->lock);
-    job->next = l->prunes;
-    l->prunes = job;
+    while (*at) at = &(*at)->next;
+    *at = job;
     cond_signal(&l->save_bell);
+    mutex_unlock(&l->lock);
+}
+
+/* Queues the job and waits for it; RD_E_AGAIN: it is not done yet. */
+static rd_status do_and_wait(struct store_link *l, struct saver_job *job, uint64_t *n_dropped)
+{
+    rd_status st;
+
+    push_work(l, job);
+    if (!l->o.threads) work_now(l);
+    mutex_lock(&l->lock);
     for (uint32_t i = 0; !job->done && l->o.threads && i < CLEAR_NS / 100000000; i++)
         cond_wait_ns(&l->saver_idle, &l->lock, 100000000);
+    st = job->done ? job->st : RD_E_AGAIN;
+    *n_dropped = job->done ? job->n_dropped : 0;
+    unref_job(job);
     mutex_unlock(&l->lock);
-    if (!l->o.threads) prune_now(l);
-    mutex_lock(&l->lock);
-    n_dropped = job->done ? job->n_dropped : 0;
-    unref_prune(job);
-    mutex_unlock(&l->lock);
+    return st;
+}
+
+uint64_t store_link_prune(struct engine *e, const struct kv_space *kv_space, const kv_key *keys, uint32_t n)
+{
+    struct store_link *l = e->o.store;
+    const struct store_text text = {keys, n, 0};
+    struct saver_job *job =
+        l && n / l->o.page_tokens <= l->o.max_pages ? make_job(e, SAVER_PRUNE, kv_space, &text, 1) : NULL;
+    uint64_t n_dropped = 0;
+
+    if (job) (void)do_and_wait(l, job, &n_dropped);
     return n_dropped;
+}
+
+void store_link_release(struct engine *e, const struct kv_space *kv_space, const struct store_text *texts, uint32_t n)
+{
+    struct saver_job *job = e->o.store && n > 0 ? make_job(e, SAVER_RELEASE, kv_space, texts, n) : NULL;
+
+    if (!job) return; /* the store's own order drops it some day */
+    job->n_refs = 1;
+    push_work(e->o.store, job);
+}
+
+rd_status store_link_sync(struct engine *e)
+{
+    struct saver_job *job = e->o.store ? make_job(e, SAVER_SYNC, NULL, NULL, 0) : NULL;
+    uint64_t n_dropped;
+
+    if (!e->o.store) return RD_E_UNSUPPORTED;
+    return job ? do_and_wait(e->o.store, job, &n_dropped) : RD_E_NOMEM;
+}
+
+uint32_t store_link_touch(struct engine *e, const struct kv_space *kv_space, const kv_key *keys, uint32_t n)
+{
+    struct store_link *l = e->o.store;
+    uint32_t n_full = l ? u32_min(n / l->o.page_tokens, l->o.max_pages) : 0;
+    struct store_space *space =
+        n_full ? name_space(l, e->o.namespace_name, e->o.namespace_bytes, kv_space, "", l->o.page_bytes) : NULL;
+
+    if (!space) return 0;
+    page_store_chain(l->store, space, keys, 0, n_full, l->digests);
+    return page_store_find(l->store, l->digests, n_full) * l->o.page_tokens;
 }
 
 struct store_space *store_link_space(struct engine *e, struct request *r)
 {
-    if (!r->store.space) r->store.space = store_link_name_space(e, &r->p, "", e->o.store->o.page_bytes);
+    if (!r->store.space) r->store.space = store_link_name_space(e, &r->p.space, "", e->o.store->o.page_bytes);
     return r->store.space;
 }
 
 struct store_space *store_link_packed_space(struct engine *e, struct request *r)
 {
     if (!r->store.packed_space)
-        r->store.packed_space = store_link_name_space(e, &r->p, PACKED_SUFFIX, e->o.store->o.packed_bytes);
+        r->store.packed_space = store_link_name_space(e, &r->p.space, PACKED_SUFFIX, e->o.store->o.packed_bytes);
     return r->store.packed_space;
 }
 

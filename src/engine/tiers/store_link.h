@@ -64,6 +64,19 @@ void store_link_clear(struct store_link *l);
  * for that, for at most 10 s. Returns the entries dropped by then. Not from the engine thread. */
 uint64_t store_link_prune(struct engine *e, const struct kv_space *kv_space, const kv_key *keys, uint32_t n);
 
+/* The saver lets go of these texts of a namespace, as page_store_release does, after what waits to be written. Copied; does
+ * not wait. Without memory they stay until the store wants their room. Engine thread. */
+void store_link_release(struct engine *e, const struct kv_space *kv_space, const struct store_text *texts, uint32_t n);
+/* Whole pages of a path that the tree holds and the store does not have are copied to be written; returns how many found
+ * no room among those that wait (again, after store_link_sync). pages: their block table. Engine thread. */
+uint32_t store_link_save_path(struct engine *e, const struct kv_space *kv_space, const kv_key *keys,
+                              const kv_page *pages, uint32_t n);
+/* Writes what waits, and syncs it: not even a power cut takes it back. Waits for that, for at most 10 s (RD_E_AGAIN).
+ * RD_E_UNSUPPORTED: there is no store. Not from the engine thread. */
+rd_status store_link_sync(struct engine *e);
+/* Counts as a use of what the store has of them: how many tokens, from the first on. Engine thread. */
+uint32_t store_link_touch(struct engine *e, const struct kv_space *kv_space, const kv_key *keys, uint32_t n);
+
 /* Up to which of the n keys the store has them, whoever has the first `from`: those, or more in whole pages. name: of a
  * namespace of another engine, with pages of page_bytes; NULL: this one's. Nothing is loaded. */
 uint32_t store_link_n_stored(struct engine *e, const char *name, uint64_t page_bytes, const struct kv_space *kv_space,

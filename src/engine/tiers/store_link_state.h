@@ -16,14 +16,19 @@
 #define SAVE_DEVICE_PAGES_PER_STEP 8u    /* in all, where a copy crosses the bus while the device waits */
 #define SAVE_PAGES_PER_STEP 32u          /* copies per step and request: some milliseconds at most */
 
-/* A text to be taken out; two hold it, its caller and the saver. */
-struct prune_job {
-    struct prune_job *next;
+enum saver_work { SAVER_PRUNE, SAVER_RELEASE, SAVER_SYNC };
+
+/* What the saver does beside saving, once all that was queued before is written. The saver holds it, and who waits. */
+struct saver_job {
+    struct saver_job *next;
+    enum saver_work work;
     struct store_space *spaces[N_CONDEMNED];
     uint64_t n_dropped;
-    uint32_t n_refs, n;                  /* n_refs: under the link's lock */
+    rd_status st;
+    uint32_t n_refs;                     /* under the link's lock */
     bool done;
-    kv_key keys[];
+    struct store_text *texts; /* [n_texts], in this block, with their tokens; PRUNE: one */
+    uint32_t n_texts;
 };
 
 /* A copy of one page on its way to the disk. */
@@ -91,7 +96,7 @@ struct store_link {
     struct load_job *load_head, *load_tail, *done_head;
     struct wake *engine_bell;            /* NULL: none */
     bool closing, clear_wanted, saver_busy, all_condemned;
-    struct prune_job *prunes;
+    struct saver_job *work;                     /* the first to be done is the first */
     struct store_space *condemned[N_CONDEMNED]; /* pages, ends, packed pages to be dropped; [0] NULL: none */
     struct end_staging ends;
 
@@ -135,8 +140,8 @@ void store_load_collect(struct engine *e, uint64_t now);
 void store_load_leave(struct engine *e, struct request *r);
 /* Waits for loads: all pages are given back. */
 void store_load_finish(struct engine *e);
-/* A namespace of the store, that of these parameters with a suffix; NULL: there is none to be had. Engine thread. */
-struct store_space *store_link_name_space(struct engine *e, const struct request_params *p, const char *suffix,
+/* A namespace of the store, with a suffix; NULL: there is none to be had. Engine thread. */
+struct store_space *store_link_name_space(struct engine *e, const struct kv_space *kv_space, const char *suffix,
                                           uint64_t page_bytes);
 /* That of r's pages that are packed. Engine thread. */
 struct store_space *store_link_packed_space(struct engine *e, struct request *r);

@@ -52,26 +52,36 @@ static struct hash128 next_digest(struct store_link *l, const struct request *r,
     return pair[1];
 }
 
-/* False: no staging room. */
-static bool stage(struct engine *e, struct request *r, uint32_t i, struct hash128 digest)
+/* Page i of a chain, of the keys and in the namespace where it is stored. False: no staging room. */
+static bool stage_page(struct engine *e, struct store_space *space, kv_page page, uint32_t i, const kv_key *keys,
+                       const struct hash128 *before, const struct hash128 *digest)
 {
     struct store_link *l = e->o.store;
-    struct save_job *job = store_link_packs(l, i) && !store_link_packed_space(e, r) ? NULL : take_job(l);
+    struct save_job *job = space ? take_job(l) : NULL;
 
     if (!job) return false;
-    if (store_page_out(e, r->seq.pages[i], job->bytes) != RD_OK) { /* the device failed: the next step will say so */
+    if (store_page_out(e, page, job->bytes) != RD_OK) { /* the device failed: the next step will say so */
         put_back(l, job);
         return false;
     }
     job->is_packed = store_link_packs(l, i);
-    job->space = job->is_packed ? store_link_packed_space(e, r) : r->store.space;
+    job->space = space;
     job->is_first = i == 0;
-    job->digests[0] = r->store.last;
-    job->digests[1] = digest;
-    memcpy(job->tokens, r->seq.keys + (size_t)i * l->o.page_tokens, l->o.page_tokens * sizeof(*job->tokens));
+    job->digests[0] = *before;
+    job->digests[1] = *digest;
+    memcpy(job->tokens, keys, l->o.page_tokens * sizeof(*job->tokens));
     push_job(l, job);
     l->counts.n_staged++;
     return true;
+}
+
+static bool stage(struct engine *e, struct request *r, uint32_t i, struct hash128 digest)
+{
+    struct store_link *l = e->o.store;
+    struct store_space *space = store_link_packs(l, i) ? store_link_packed_space(e, r) : r->store.space;
+
+    return stage_page(e, space, r->seq.pages[i], i, r->seq.keys + (size_t)i * l->o.page_tokens, &r->store.last,
+                      &digest);
 }
 
 bool store_link_keeps(struct engine *e, const struct request *r)
@@ -97,6 +107,26 @@ static void save(struct engine *e, struct request *r, uint32_t n_most)
         }
         r->store.last = digest;
     }
+}
+
+uint32_t store_link_save_path(struct engine *e, const struct kv_space *kv_space, const kv_key *keys,
+                              const kv_page *pages, uint32_t n)
+{
+    struct store_link *l = e->o.store;
+    uint32_t n_full = l ? u32_min(n / l->o.page_tokens, l->o.max_pages) : 0, n_left = 0;
+    struct store_space *space = n_full ? store_link_name_space(e, kv_space, "", l->o.page_bytes) : NULL, *packed = NULL;
+
+    if (!space || atomic_load_explicit(&l->is_condemned, memory_order_relaxed)) return n_full;
+    if (l->o.lossy_from > 0) packed = store_link_name_space(e, kv_space, PACKED_SUFFIX, l->o.packed_bytes);
+    page_store_chain(l->store, space, keys, 0, n_full, l->digests);
+    for (uint32_t i = 0; i < n_full; i++) {
+        struct hash128 before = i > 0 ? l->digests[i - 1] : (struct hash128){0, 0};
+
+        if (page_store_find(l->store, &l->digests[i], 1) == 1) continue;
+        n_left += n_left > 0 || !stage_page(e, store_link_packs(l, i) ? packed : space, pages[i], i,
+                                            keys + (size_t)i * l->o.page_tokens, &before, &l->digests[i]);
+    }
+    return n_left;
 }
 
 void store_save_step(struct engine *e, uint64_t now)
