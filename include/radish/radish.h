@@ -80,6 +80,7 @@ struct rd_options {
     const char *device;             /* "auto" (NULL): the first GPU that can be used, else the CPU; "cpu"; "cuda",
                                      * "cuda:1": RD_E_UNSUPPORTED says what is missing */
     bool no_graphs;                 /* cuda: every kernel is launched by itself (same output, slower) */
+    bool no_warm_up;                /* cuda: the first steps of a kind are recorded when they come, not while idle */
     uint32_t n_threads;             /* CPU threads for computing; 0 = all cores of this process */
     uint32_t n_ctx; /* longest sequence in tokens; 0 = the model's own, at most what the KV budget holds */
     uint64_t kv_bytes;              /* KV budget; 0 = 20 % of memory within 256 MiB .. 8 GiB */

@@ -200,6 +200,7 @@ static rd_status open_executor(rd_engine *e, const struct rd_options *o, const s
                                         .isa = o->isa,
                                         .n_threads = o->n_threads,
                                         .no_graphs = o->no_graphs,
+                                        .no_warm_up = o->no_warm_up,
                                         .max_running = or_default(o->max_running, DEFAULT_RUNNING),
                                         .max_chunk = o->max_chunk,
                                         .page_tokens = or_default(o->page_tokens, DEFAULT_PAGE_TOKENS),

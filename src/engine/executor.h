@@ -36,6 +36,9 @@ struct executor {
      * states are there. What is given to the device in between (copies of rows, pages) comes after both. NULL: no such. */
     rd_status (*begin)(void *self, const struct model_batch *batch, const uint32_t *from);
     rd_status (*end)(void *self);
+    /* A piece of what makes later steps start sooner, while nothing is to be computed; false: nothing is left to do. NULL: no
+     * such. */
+    bool (*warm_up)(void *self);
     /* After RD_E_DEVICE: whether it is for good; NULL: it is not. */
     bool (*is_dead)(void *self);
     /* Memory that results go to, until it is unpinned (on = false); NULL: it makes no difference. */
@@ -65,7 +68,7 @@ struct executor_options {
     const struct executor *beside;       /* NULL; or an open one, which outlives this: on the same device */
     const char *device, *isa;            /* as in rd_options, these too: */
     uint32_t n_threads;
-    bool no_graphs;
+    bool no_graphs, no_warm_up;
     uint32_t max_running, max_chunk;     /* max_chunk 0: what suits the device */
     uint32_t max_logits;                 /* 0: as many as memory suits, at least max_running */
     uint32_t page_tokens;                /* a power of two */

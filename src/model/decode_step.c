@@ -3,18 +3,36 @@
  * Recorded graphs have few numbers of rows: 1, 2, 4, then multiples of 8, above 64 of 16, above 128 of 32. A step
  * between them is filled up with padding rows: token 0 at position 0, with the page beyond the pool to itself, and a run
  * of no rows, so that nothing is attended for it. Rows do not depend on each other, so that the bits stay the same.
+ *
+ * Warming up: while nobody waits, graphs are recorded of steps that are padding but for one row, which reads and writes
+ * the padding's page, at the last position that its length allows. All of them use the one workspace and the same places
+ * of the metadata, so that many cost little memory.
  */
 #include <assert.h>
 #include <string.h>
+#include "backend/compose.h"
 #include "base/checked.h"
+#include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "model/blocks.h"
+
+#define WARM_UP_MOST 192u                   /* graphs: others are left room for */
+#define WARM_UP_SPARE (512ull << 20)        /* device memory that stays free */
+#define LEAST_LENGTH 512u
 
 struct padded_step {
     uint32_t max_rows;
     kv_page padding;                        /* the page of padding rows */
     struct model_batch rows;                /* whose arrays stay where they are */
     uint32_t *from;
+    struct warm_up {
+        bool begun;
+        uint32_t n_rows, length;            /* of the next; n_rows 0: none is left */
+        uint32_t n_done;
+        uint64_t ns;
+        kv_page *table;                     /* the padding's page all the way */
+    } warm;
 };
 
 void padded_step_destroy(struct model *m)
@@ -24,6 +42,7 @@ void padded_step_destroy(struct model *m)
     if (!p) return;
     model_batch_deinit(&p->rows);
     mem_free(p->from);
+    mem_free(p->warm.table);
     mem_free(p);
     m->ws.padded = NULL;
 }
@@ -140,4 +159,85 @@ rd_status decode_step_forward(struct model *m, struct kv_storage *kv, const stru
     if (n == 0) return m->arch->forward(m, kv, b, logits);
     st = launch(m, kv, b, n, NULL);
     return st == RD_OK ? pass_deliver(m, b, logits) : st;
+}
+
+/* ---- warming up ---- */
+
+/* The number of rows before n. */
+static uint32_t fewer_rows(const struct padded_step *p, uint32_t n)
+{
+    uint32_t fewer = n - 1;
+
+    while (fewer > 0 && padded_rows(p, fewer) == n) fewer--;
+    return fewer > 0 ? padded_rows(p, fewer) : 0;
+}
+
+/* Tokens that a sequence can have at most: as the model was trained, as the pages hold. */
+static uint32_t longest(const struct model *m, const struct kv_storage *kv)
+{
+    return (uint32_t)u64_min(m->config.n_ctx_train, (uint64_t)kv->n_pages * kv->layout.page_tokens);
+}
+
+static void begin_warm_up(struct model *m, const struct kv_storage *kv)
+{
+    struct padded_step *p = m->ws.padded;
+    uint32_t n = longest(m, kv) / kv->layout.page_tokens + 1;
+
+    p->warm = (struct warm_up){.begun = true, .length = LEAST_LENGTH, .table = mem_alloc(n, sizeof(kv_page))};
+    if (!p->warm.table) return;
+    for (uint32_t i = 0; i < n; i++) p->warm.table[i] = kv->n_pages;
+    p->warm.n_rows = padded_rows(p, p->max_rows);
+}
+
+/* The next length of these rows, as far as the pages could hold that many sequences of half of it; else fewer rows. */
+static void next_warm_up(struct model *m, const struct kv_storage *kv)
+{
+    struct warm_up *w = &m->ws.padded->warm;
+    uint64_t n_tokens = (uint64_t)kv->n_pages * kv->layout.page_tokens;
+
+    w->length *= 2;
+    if (w->length / 2 < longest(m, kv) && (uint64_t)w->n_rows * w->length / 2 <= n_tokens) return;
+    w->length = LEAST_LENGTH;
+    w->n_rows = fewer_rows(m->ws.padded, w->n_rows);
+}
+
+/* Twice: the first time loads the kernels, the second is recorded. */
+static rd_status warm_up_one(struct model *m, struct kv_storage *kv)
+{
+    struct padded_step *p = m->ws.padded;
+    const struct warm_up *w = &p->warm;
+    uint32_t position = u32_min(w->length, longest(m, kv)) - 1, logit_row = 0, slot = 0;
+    kv_page page = kv->n_pages;
+    int32_t token = 0;
+    bool unread = true;
+    struct row_draw draw = {0};
+    struct row_choice choice;
+    struct seq_run run = {0, 1, position, w->table};
+    struct model_batch b = {.n_rows = 1, .tokens = &token, .positions = &position, .row_page = &page, .row_slot = &slot,
+                            .n_runs = 1, .runs = &run, .n_logits = 1, .logit_rows = &logit_row, .choices = &choice,
+                            .draws = &draw, .unread = &unread};
+    rd_status st = launch(m, kv, &b, w->n_rows, NULL);
+
+    if (st == RD_OK) st = m->ops->memory.sync(m->be);
+    if (st == RD_OK) st = launch(m, kv, &b, w->n_rows, NULL);
+    return st == RD_OK ? m->ops->memory.sync(m->be) : st;
+}
+
+bool decode_step_warm_up(struct model *m, struct kv_storage *kv)
+{
+    struct warm_up *w = &m->ws.padded->warm;
+    uint64_t begin = clock_now_ns(clock_system());
+
+    if (!w->begun) begin_warm_up(m, kv);
+    if (w->n_rows == 0) return false;
+    if (w->n_done == WARM_UP_MOST || backend_free_bytes(m->ops, m->be) < WARM_UP_SPARE || warm_up_one(m, kv) != RD_OK) {
+        w->n_rows = 0;
+    } else {
+        w->n_done++;
+        next_warm_up(m, kv);
+    }
+    w->ns += clock_now_ns(clock_system()) - begin;
+    if (w->n_rows == 0)
+        log_info("warmed up: %u kinds of decode steps recorded in %.1f s", w->n_done, (double)w->ns * 1e-9);
+    return w->n_rows > 0;
 }

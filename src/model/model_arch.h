@@ -106,6 +106,8 @@ rd_status padded_step_create(struct model *m);
 void padded_step_destroy(struct model *m);
 /* model_begin's. */
 rd_status decode_step_begin(struct model *m, struct kv_storage *kv, const struct model_batch *b, const uint32_t *from);
+/* model_warm_up's. */
+bool decode_step_warm_up(struct model *m, struct kv_storage *kv);
 rd_status decode_step_forward(struct model *m, struct kv_storage *kv, const struct model_batch *b, float *logits);
 
 /* ---- registry.c ---- */

@@ -283,10 +283,11 @@ static rd_status begin_sequence(struct model_rig *r, const struct reference *ref
     return model_forward(r->m, &r->kv, &b, NULL);
 }
 
-/* On a GPU the steps after the second are a graph with padding rows. */
-TEST(sequences_that_decode_together_have_the_bits_of_one_prefill)
+/* On a GPU the steps after the second are a graph with padding rows; warm: the first ones, too. */
+static void check_decode(bool warm)
 {
     for (size_t i = 0; i < N_MODELS; i++) {
+        uint32_t n_warm = 0;
         struct reference ref;
         struct model_rig r;
         uint32_t positions[N_SEQUENCES], slots[N_SEQUENCES], rows[N_SEQUENCES];
@@ -306,7 +307,10 @@ TEST(sequences_that_decode_together_have_the_bits_of_one_prefill)
         float *want = mem_zalloc(ref.n_tokens * row, sizeof(float)),
               *got = mem_zalloc(N_SEQUENCES * row, sizeof(float));
 
+        while (warm && model_warm_up(r.m, &r.kv)) n_warm++;
+        CHECK(!warm || (n_warm > 0) == test_on_gpu());
         CHECK_OK(rig_step(&r, ref.tokens, 0, ref.n_tokens, ref.n_tokens, want));
+        if (warm) while (model_warm_up(r.m, &r.kv)) test_fail(__FILE__, __LINE__, "something was left to warm up");
         for (uint32_t s = 0; s < N_SEQUENCES; s++) CHECK_OK(begin_sequence(&r, &ref, s, 2 + 3 * s));
         for (uint32_t step = 0; step < N_STEPS; step++) {
             for (uint32_t s = 0; s < N_SEQUENCES; s++) {
@@ -337,6 +341,16 @@ TEST(sequences_that_decode_together_have_the_bits_of_one_prefill)
         mem_free(ref.bytes);
         rig_close(&r);
     }
+}
+
+TEST(sequences_that_decode_together_have_the_bits_of_one_prefill)
+{
+    check_decode(false);
+}
+
+TEST(what_was_recorded_beforehand_has_the_bits_of_one_prefill)
+{
+    check_decode(true);
 }
 
 /* Says that nobody waits any more when it is asked for the second time. */

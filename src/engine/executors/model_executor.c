@@ -51,6 +51,13 @@ static rd_status end(void *self)
     return st;
 }
 
+static bool warm_up(void *self)
+{
+    struct model_executor *x = self;
+
+    return model_warm_up(x->model, &x->kv);
+}
+
 static rd_status head(void *self, uint32_t n, const float *const *states, float *logits)
 {
     struct model_executor *x = self;
@@ -161,6 +168,7 @@ struct executor model_executor_view(struct model_executor *x, uint32_t max_rows,
                              .read_logits = read_logits,
                              .begin = model_can_begin(x->model) ? begin : NULL,
                              .end = end,
+                             .warm_up = model_can_begin(x->model) ? warm_up : NULL,
                              .is_dead = is_dead,
                              .pin = x->ops->memory.pin ? pin : NULL,
                              .copy_rows = copy_rows,

@@ -167,6 +167,7 @@ rd_status executor_open(const struct executor_options *o, struct executor **out,
     if (st != RD_OK) goto fail;
     m->face = model_executor_view(&m->x, max_rows, max_logits);
     m->face.close = close_model;
+    if (o->no_warm_up) m->face.warm_up = NULL;
     *out = &m->face;
     return RD_OK;
 
