@@ -376,6 +376,7 @@ static int run_bench(const struct command *self, int argc, char **argv)
     memset(&figures, 0, sizeof(figures));
     memset(&b, 0, sizeof(b));
     rd_options_default(&f.engine);
+    f.engine.no_warm_up = true;                     /* every measurement has a round before it that does not count */
     rc = args_parse(self, argc, argv, &f, words, &n_words);
     if (rc != ARGS_GO) return rc;
     if (!parse_list("--prompt", f.prompt, 0, LIMIT_CONTEXT, &figures.prefill) ||

@@ -149,13 +149,26 @@ static void run_tasks(struct engine *e)
     }
 }
 
+#define WARM_UP_AFTER_NS 10000000ull        /* so that requests that follow each other closely do not meet it */
+
+/* Waits for something to do. As long as there is something to warm up, that is done in between, a piece at a time. */
+static void wait_for_work(struct engine *e, bool *is_warm)
+{
+    const struct executor *x = &e->o.executor;
+
+    *is_warm |= !x->warm_up;
+    if (*is_warm) wake_wait(e->bell, 1000000000ull);        /* once a second for TTL and accounting */
+    else if (!wake_wait(e->bell, WARM_UP_AFTER_NS)) *is_warm = !x->warm_up(x->self);
+}
+
 static void engine_main(void *arg)
 {
     struct engine *e = arg;
+    bool is_warm = false;
 
     while (!atomic_load_explicit(&e->closed, memory_order_relaxed)) {
         run_tasks(e);
-        if (!engine_step(e)) wake_wait(e->bell, 1000000000ull);   /* once a second for TTL and accounting */
+        if (!engine_step(e)) wait_for_work(e, &is_warm);
     }
     end_everything(e);
     run_tasks(e);

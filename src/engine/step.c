@@ -592,11 +592,6 @@ static void step(struct engine *e, uint64_t begin)
         smooth(&e->decode_rate, rate_of(e->stats.generated - n_generated, e->step_end_ns - begin), 8);
 }
 
-static bool warm_up(struct engine *e)
-{
-    return e->o.executor.warm_up && e->o.executor.warm_up(e->o.executor.self);
-}
-
 bool engine_step(struct engine *e)
 {
     uint64_t begin = e->step_end_ns;                        /* of a step under way; else now */
@@ -617,7 +612,7 @@ bool engine_step(struct engine *e)
     }
     ENGINE_TELL(before_step, (e));
     if (e->plan.batch.n_rows > 0) step(e, begin);
-    else if (e->plan.n_heads == 0 && e->n_live == 0 && e->n_queue == 0) was_idle = warm_up(e) || engine_idles(e);
+    else if (e->plan.n_heads == 0 && e->n_live == 0 && e->n_queue == 0) was_idle = engine_idles(e);
     housekeeping(e, begin);
     engine_publish_stats(e);
     return e->plan.batch.n_rows + e->plan.n_heads > 0 || was_idle || engine_must_turn(e) ||

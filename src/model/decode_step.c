@@ -27,7 +27,7 @@ struct padded_step {
     struct model_batch rows;                /* whose arrays stay where they are */
     uint32_t *from;
     struct warm_up {
-        bool begun;
+        bool begun, loaded;                 /* loaded: the next ran once, which loads its kernels; now it is recorded */
         uint32_t n_rows, length;            /* of the next; n_rows 0: none is left */
         uint32_t n_done;
         uint64_t ns;
@@ -201,8 +201,7 @@ static void next_warm_up(struct model *m, const struct kv_storage *kv)
     w->n_rows = fewer_rows(m->ws.padded, w->n_rows);
 }
 
-/* Twice: the first time loads the kernels, the second is recorded. */
-static rd_status warm_up_one(struct model *m, struct kv_storage *kv)
+static rd_status warm_up_step(struct model *m, struct kv_storage *kv)
 {
     struct padded_step *p = m->ws.padded;
     const struct warm_up *w = &p->warm;
@@ -218,8 +217,6 @@ static rd_status warm_up_one(struct model *m, struct kv_storage *kv)
                             .draws = &draw, .unread = &unread};
     rd_status st = launch(m, kv, &b, w->n_rows, NULL);
 
-    if (st == RD_OK) st = m->ops->memory.sync(m->be);
-    if (st == RD_OK) st = launch(m, kv, &b, w->n_rows, NULL);
     return st == RD_OK ? m->ops->memory.sync(m->be) : st;
 }
 
@@ -230,9 +227,12 @@ bool decode_step_warm_up(struct model *m, struct kv_storage *kv)
 
     if (!w->begun) begin_warm_up(m, kv);
     if (w->n_rows == 0) return false;
-    if (w->n_done == WARM_UP_MOST || backend_free_bytes(m->ops, m->be) < WARM_UP_SPARE || warm_up_one(m, kv) != RD_OK) {
+    if (w->n_done == WARM_UP_MOST || backend_free_bytes(m->ops, m->be) < WARM_UP_SPARE || warm_up_step(m, kv) != RD_OK) {
         w->n_rows = 0;
+    } else if (!w->loaded) {
+        w->loaded = true;
     } else {
+        w->loaded = false;
         w->n_done++;
         next_warm_up(m, kv);
     }

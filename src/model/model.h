@@ -94,8 +94,8 @@ rd_status model_forward(struct model *m, struct kv_storage *kv, const struct mod
 bool model_can_begin(const struct model *m);
 rd_status model_begin(struct model *m, struct kv_storage *kv, const struct model_batch *b, const uint32_t *from);
 rd_status model_end(struct model *m);
-/* Records one of the decode steps' graphs that nothing has asked for yet, so that no request waits for that: most rows first,
- * all lengths that kv could hold for them. Nothing may be under way. false: there is none left, or none is recorded here. */
+/* A step's time of work on the decode steps' graphs, so that no request waits for them to be made: most rows first, all
+ * lengths that kv could hold for them. Nothing may be under way. false: none is left, or none is recorded here. */
 bool model_warm_up(struct model *m, struct kv_storage *kv);
 /* Whether choices and unread above do anything: on a device. */
 bool model_gives_choices(const struct model *m);
