@@ -254,6 +254,8 @@ struct rd_request_options {
     bool idle;                      /* computed only when nothing else is to do; makes way for everything else */
     const char *cache_salt;         /* NULL: what is stored is shared with every request without one; else only with
                                      * requests of the same salt */
+    const char *cache_name;         /* what it computes belongs to this named cache (rd_cache_names), within its salt; 1 to
+                                     * 128 bytes without control characters; NULL: to none */
     /* How long, unused, parts of this request are worth more than what else is stored: about 5 minutes (1 .. 300), an
      * hour (.. 3600) or a day (more); 0: no more than others. Weights within the budget, never pins: docs/cache.md. */
     uint32_t keep_head_s;           /* the tools and the system messages that come first */
@@ -547,6 +549,30 @@ RD_API uint64_t rd_cache_clear(rd_engine *engine);
  * freed in memory, *n_disk: entries of the disk cache. Errors as rd_prompt_tokens. */
 RD_API rd_status rd_cache_clear_behind(rd_engine *engine, const struct rd_request_options *o, uint64_t *n_pages,
                                        uint64_t *n_disk, struct rd_error *err);
+
+/* Named caches: what the requests with a cache_name computed, as one thing, among those of a cache_salt (NULL: none): see
+ * docs/cache.md. A name is there from its first request on; the least recently used are forgotten where there are too
+ * many of them, never a saved one. */
+struct rd_cache_name {
+    uint32_t n_texts, n_running;            /* texts that are told apart; requests that run */
+    uint64_t n_tokens, n_own_tokens;        /* in memory; of those, nobody else's */
+    uint64_t n_disk_tokens, own_bytes;      /* on disk, in whole pages; keys and values of n_own_tokens */
+    double age_s;                           /* since its last use */
+    bool is_saved;
+};
+/* {"object":"list","data":[{"cache_name","texts","running","tokens","own_tokens","own_bytes","disk_tokens","saved",
+ * "age_s"}]}, the one used last first. Caller's (rd_free); NULL: out of memory. */
+RD_API char *rd_cache_names(rd_engine *engine, const char *cache_salt);
+/* All of it is on disk when this returns, and outlives a power cut; the name outlives a restart, and what it has counts as
+ * used, in memory for a day after its last use, on disk for good. RD_E_NOT_FOUND. RD_E_UNSUPPORTED: there is no disk cache.
+ * RD_E_LIMIT: 64 names of a fairness_key are saved, or what is saved would take more than a quarter of the disk cache.
+ * RD_E_AGAIN, RD_E_IO: the disk cache cannot be written. May take seconds. */
+RD_API rd_status rd_cache_save_name(rd_engine *engine, const char *cache_salt, const char *name,
+                                    struct rd_cache_name *out, struct rd_error *err);
+/* What is the name's alone goes, from memory and disk, and the name is forgotten; *was: what it had. Requests of it that run
+ * go on, and what they leave is dropped when they end. *n_pages: pages that are free now. RD_E_NOT_FOUND. */
+RD_API rd_status rd_cache_drop_name(rd_engine *engine, const char *cache_salt, const char *name,
+                                    struct rd_cache_name *was, uint64_t *n_pages, struct rd_error *err);
 
 /* The disk cache in a folder, without a model, even while a process uses it (CLEAR excepted). *json is the caller's
  * (rd_free):

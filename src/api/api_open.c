@@ -349,6 +349,7 @@ rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *
     }
     st = make_engine(e, o, err);
     if (st == RD_OK) st = start_threads(e, err);
+    if (st == RD_OK && e->store) api_names_open(e, o->cache_dir);
     if (st != RD_OK) goto fail;
     e->info.load_ms = ms_since(e->opened_ns);
     log_debug("load: file %.1f ms, device %.1f ms; beside that and weights: vocabulary and template %.1f ms; weights "
@@ -398,6 +399,7 @@ void rd_close(rd_engine *e)
     if (!e) return;
     if (e->prep) queue_close(e->prep);
     for (uint32_t i = 0; i < API_N_PREP; i++) thread_join(&e->prep_threads[i]);
+    api_names_close(e);
     engine_destroy(e->engine);
     api_store_close(e);
     api_draft_close(e);

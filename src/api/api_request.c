@@ -45,6 +45,7 @@ static rd_status check_options(const rd_engine *engine, const struct rd_request_
         if (n == 0 || n > LIMIT_STOP_BYTES)
             return error_set(err, RD_E_INVALID, "stop: each string must have 1 to %u bytes", LIMIT_STOP_BYTES);
     }
+    if (o->cache_name && api_name_check(o->cache_name, err) != RD_OK) return RD_E_INVALID;
     return api_sampling_check(engine, o, err);
 }
 
@@ -94,6 +95,7 @@ static rd_status copy_options(struct rd_request *r, const struct rd_request_opti
     c->kwargs_json = copy_text(&r->arena, o->kwargs_json, &ok);
     c->fairness_key = copy_text(&r->arena, o->fairness_key, &ok);
     c->cache_salt = copy_text(&r->arena, o->cache_salt, &ok);
+    c->cache_name = copy_text(&r->arena, o->cache_name, &ok);
     c->forced_tool = copy_text(&r->arena, o->forced_tool, &ok);
     c->grammar_name = copy_text(&r->arena, o->grammar_name, &ok);
     if (o->grammar) ok &= (c->grammar = arena_memdup(&r->arena, o->grammar, o->grammar_bytes)) != NULL;

@@ -72,6 +72,7 @@ struct rd_engine {
     struct grammar_store *grammars;      /* locks itself */
     struct answer_memory *answers;       /* NULL: none are kept */
     struct spelling_memory *spellings;   /* NULL with answers */
+    struct memory_file *names;           /* saved named caches; NULL: they end with the process */
     struct memory_file *memory;          /* of both; NULL: they end with the process */
     struct salt_ring salts;
     struct sip_key salt_key;             /* of this process */
@@ -204,6 +205,11 @@ rd_status api_memory_init(rd_engine *e);
 void api_memory_open(rd_engine *e, const char *dir, struct hash128 model);
 void api_memory_clear(rd_engine *e);
 void api_memory_close(rd_engine *e);                     /* once nothing is prepared or kept any more */
+/* api_names.c: open with the engine's thread; close before the engine goes. */
+void api_names_open(rd_engine *e, const char *dir);
+void api_names_clear(rd_engine *e);
+void api_names_close(rd_engine *e);
+rd_status api_name_check(const char *name, struct rd_error *err);
 /* api_request.c */
 void api_request_fail(struct rd_request *r, rd_status st, const char *message);
 /* Tells whoever waits or asked for a wake; any thread with a reference. */

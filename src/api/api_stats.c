@@ -112,6 +112,7 @@ uint64_t rd_cache_clear(rd_engine *engine)
 
     if (engine->store) store_link_clear(engine->store);     /* first: what is in the tree meanwhile goes below */
     if (engine->engine) engine_call(engine->engine, clear_on_engine, &call);
+    if (engine->engine) api_names_clear(engine);
     api_memory_clear(engine);
     return call.n_pages;
 }

@@ -19,7 +19,7 @@
 
 struct file_head { uint64_t magic, version; };
 struct record_head { uint32_t magic, n; uint64_t hash; };
-struct queued { size_t n; bool clears; uint8_t data[]; };
+struct queued { size_t n; bool clears, syncs; uint8_t data[]; };
 
 struct memory_file {
     char *dir;
@@ -31,6 +31,10 @@ struct memory_file {
     struct data_file lock, file;         /* the thread's, once it runs; closed: not the writer, or failed */
     uint64_t end;                        /* of the file */
     struct buf anew;                     /* while it is written anew */
+    struct mutex lock_synced;            /* guards the rest */
+    struct cond synced;
+    uint64_t n_syncs, n_synced;          /* wanted; done */
+    rd_status sync_st;                   /* of the last one */
 };
 
 static void frame(struct buf *b, const void *record, size_t n)
@@ -96,6 +100,18 @@ static void append(struct memory_file *f, const struct queued *q)
     buf_deinit(&record);
 }
 
+static void sync_now(struct memory_file *f)
+{
+    rd_status st = f->file.fd < 0 ? RD_E_IO : data_file_sync(&f->file);
+
+    if (st == RD_OK) st = data_file_sync_dir(f->dir);
+    mutex_lock(&f->lock_synced);
+    f->n_synced++;
+    f->sync_st = st;
+    cond_broadcast(&f->synced);
+    mutex_unlock(&f->lock_synced);
+}
+
 static void writer_main(void *arg)
 {
     struct memory_file *f = arg;
@@ -103,7 +119,8 @@ static void writer_main(void *arg)
 
     thread_set_idle();
     while ((q = queue_pop(f->queue))) {
-        if (f->file.fd >= 0 && q->clears) write_anew(f, true);
+        if (q->syncs) sync_now(f);
+        else if (f->file.fd >= 0 && q->clears) write_anew(f, true);
         else if (f->file.fd >= 0 && f->end + q->n > f->max_bytes) write_anew(f, false);     /* the record is in memory */
         else if (f->file.fd >= 0) append(f, q);
         mem_free(q);
@@ -117,6 +134,7 @@ static void push(struct memory_file *f, const void *record, size_t n, bool clear
     if (!q) return;
     q->n = n;
     q->clears = clears;
+    q->syncs = false;
     if (n) memcpy(q->data, record, n);
     if (queue_push(f->queue, q) != RD_OK) mem_free(q);
 }
@@ -124,6 +142,24 @@ static void push(struct memory_file *f, const void *record, size_t n, bool clear
 void memory_file_put(struct memory_file *f, const void *record, size_t n)
 {
     push(f, record, n, false);
+}
+
+rd_status memory_file_sync(struct memory_file *f)
+{
+    struct queued *q = f ? mem_zalloc(1, sizeof(*q)) : NULL;
+    rd_status st;
+    uint64_t n;
+
+    if (!q) return f ? RD_E_NOMEM : RD_E_IO;
+    q->syncs = true;
+    mutex_lock(&f->lock_synced);
+    st = queue_push(f->queue, q);
+    if (st == RD_OK) n = ++f->n_syncs;
+    while (st == RD_OK && f->n_synced < n) cond_wait(&f->synced, &f->lock_synced);
+    if (st == RD_OK) st = f->sync_st;
+    else mem_free(q);
+    mutex_unlock(&f->lock_synced);
+    return st;
 }
 
 void memory_file_clear(struct memory_file *f)
@@ -186,6 +222,8 @@ rd_status memory_file_open(const char *dir, const char *name, uint64_t max_bytes
 
     *out = NULL;
     if (!f) return RD_E_NOMEM;
+    mutex_init(&f->lock_synced);
+    cond_init(&f->synced);
     f->max_bytes = max_bytes;
     f->owner = *owner;
     f->lock = f->file = DATA_FILE_CLOSED;
@@ -213,6 +251,8 @@ void memory_file_close(struct memory_file *f)
     queue_destroy(f->queue);
     data_file_close(&f->file);
     data_file_close(&f->lock);
+    cond_deinit(&f->synced);
+    mutex_deinit(&f->lock_synced);
     mem_free(f->dir);
     mem_free(f);
 }

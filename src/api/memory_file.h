@@ -5,7 +5,7 @@
  *
  * Without it a restarted server would have the pages of a conversation, but not the spelling that finds them. The file
  * is read when it is opened; a thread of the lowest priority appends, and writes the file anew from memory when it has
- * outgrown max_bytes. Only a clear is synced: what a crash leaves ends at the first record that is not whole, and is
+ * outgrown max_bytes. A clear is synced, and what a sync waits for: what a crash leaves ends at the first record that is not whole, and is
  * cut there. Losing the file costs time, never an answer. One process writes a file (it has the lock NAME.lock);
  * others only read it.
  *
@@ -35,5 +35,8 @@ void memory_file_close(struct memory_file *f);
 void memory_file_put(struct memory_file *f, const void *record, size_t n);
 /* For dump alone: a record of the new file. */
 void memory_file_again(struct memory_file *f, const void *record, size_t n);
+/* What was put before is on the disk when this returns: not even a power cut takes it back. Waits for that. f NULL, or
+ * what failed before: RD_E_IO. */
+rd_status memory_file_sync(struct memory_file *f);
 /* Nothing that was put before is found again. */
 void memory_file_clear(struct memory_file *f);

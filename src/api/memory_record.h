@@ -12,7 +12,8 @@
 #include "base/buf.h"
 
 /* 2 and 3 were answers and spellings that did not know what they stood behind. */
-enum memory_record_kind { RECORD_SEQUENCE = 1, RECORD_ANSWER = 4, RECORD_SPELLING };
+enum memory_record_kind { RECORD_SEQUENCE = 1, RECORD_ANSWER = 4, RECORD_SPELLING, RECORD_NAME_END,
+                          RECORD_NAME_DROPPED };
 
 /* Flags of an owner; a record with others is of a version to come, and is passed over. */
 #define OWNER_HAS_SALT    1u

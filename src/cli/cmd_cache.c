@@ -16,7 +16,7 @@
 #define TEXT_SHOWN  60
 
 struct cache_flags {
-    const char *url, *dir, *key, *subtree, *model;
+    const char *url, *dir, *key, *subtree, *model, *salt;
     bool all, json;
     uint32_t limit;
 };
@@ -41,6 +41,12 @@ static const struct arg what_args[] = {
      .min = 1,
      .max = 10000,
      .help = "list, of a server: nodes to show at most"},
+    {.flag = "--salt",
+     .kind = ARG_TEXT,
+     .value = "SALT",
+     .at = offsetof(struct cache_flags, salt),
+     .fallback_text = "none",
+     .help = "names, save, drop: of this cache_salt"},
     {.flag = "--subtree",
      .kind = ARG_TEXT,
      .value = "FILE",
@@ -180,6 +186,24 @@ static void print_group(const json_t *v, const char *title, const char *group)
     puts(first ? "-" : "");
 }
 
+static void print_names(const json_t *v)
+{
+    const json_t *list = json_object_get(v, "data"), *name;
+    char size[32], age[32];
+    size_t i;
+
+    json_array_foreach(list, i, name) {
+        put_excerpt(text(name, "cache_name", ""));
+        printf("  %lld tokens, %lld of them its own (%s), %lld on disk, %lld texts, used %s ago%s%s\n",
+               number(name, NULL, "tokens"), number(name, NULL, "own_tokens"),
+               size_text(number(name, NULL, "own_bytes"), size), number(name, NULL, "disk_tokens"),
+               number(name, NULL, "texts"), age_text(json_number_value(json_object_get(name, "age_s")), age),
+               json_is_true(json_object_get(name, "saved")) ? ", saved" : "",
+               number(name, NULL, "running") ? ", in use" : "");
+    }
+    if (json_array_size(list) == 0) puts("There are no named caches.");
+}
+
 static void print_stats(const json_t *v)
 {
     char used[32], all[32];
@@ -262,6 +286,36 @@ static bool read_body(const char *file, struct buf *body)
     return !body->failed;
 }
 
+static bool is_about_names(const char *action)
+{
+    return strcmp(action, "names") == 0 || strcmp(action, "save") == 0 || strcmp(action, "drop") == 0;
+}
+
+/* names, save NAME, drop NAME. */
+static int of_names(const struct cache_flags *f, const char *action, const char *name)
+{
+    json_t *body = json_object(), *v = NULL;
+    char path[64], *sent = NULL;
+    int rc;
+
+    if (f->salt) json_object_set_new(body, "cache_salt", json_string(f->salt));
+    if (name) json_object_set_new(body, "cache_name", json_string(name));
+    sent = json_dumps(body, JSON_COMPACT);
+    json_decref(body);
+    if (!sent) return cli_fail("out of memory, or a name that is no UTF-8");
+    snprintf(path, sizeof(path), "/v1/cache/names%s%s", name ? "/" : "", name ? action : "");
+    rc = ask(f, "POST", path, sent, &v);
+    if (rc == 0 && !f->json && !name) print_names(v);
+    else if (rc == 0 && !f->json && strcmp(action, "save") == 0)
+        printf("%lld tokens are on disk, and stay there.\n", number(v, NULL, "disk_tokens"));
+    else if (rc == 0 && !f->json)
+        printf("%lld tokens of its own are gone, %lld pages are free again%s.\n", number(v, NULL, "own_tokens"),
+               number(v, NULL, "pages"), number(v, NULL, "running") ? "; what runs goes when it has ended" : "");
+    mem_free(sent);
+    json_decref(v);
+    return rc;
+}
+
 static int of_server(const struct cache_flags *f, const char *action, const char *file)
 {
     char path[64];
@@ -269,6 +323,7 @@ static int of_server(const struct cache_flags *f, const char *action, const char
     json_t *v = NULL;
     int rc = EXIT_DONE;
 
+    if (is_about_names(action)) return of_names(f, action, file);
     if (strcmp(action, "list") == 0) {
         snprintf(path, sizeof(path), "/v1/cache?limit=%u", f->limit);
         rc = ask(f, "GET", path, NULL, &v);
@@ -331,22 +386,26 @@ static int wrong(const char *what)
 
 static int check(const struct cache_flags *f, const char *action, uint32_t n_words)
 {
-    static const char *const actions[] = {"list", "stats", "explain", "clear", "verify"};
+    static const char *const actions[] = {"list", "stats", "explain", "clear", "verify", "names", "save", "drop"};
     bool is_clear = strcmp(action, "clear") == 0, is_explain = strcmp(action, "explain") == 0;
+    bool is_name = is_about_names(action), is_one = is_name && strcmp(action, "names") != 0;
     const char *near = args_nearest(action, actions, sizeof(actions) / sizeof(*actions));
     char message[256];
     size_t i = 0;
 
     while (i < sizeof(actions) / sizeof(*actions) && strcmp(actions[i], action) != 0) i++;
     if (i == sizeof(actions) / sizeof(*actions)) {
-        snprintf(message, sizeof(message), "unknown action %.60s: wanted list, stats, explain, clear or verify%s%s%s",
-                 action, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+        snprintf(message, sizeof(message), "unknown action %.60s: wanted list, stats, explain, clear, verify, names, save or drop%s%s%s", action,
+                 near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
         return wrong(message);
     }
     if (f->dir && f->url) return wrong("--url and --cache-dir exclude each other");
-    if (is_explain != (n_words == 2))
+    if (is_one && n_words != 2) return wrong("save and drop want the NAME of a named cache");
+    if (is_name && f->dir) return wrong("names are asked of a running server");
+    if (f->salt && !is_name) return wrong("--salt goes with names, save and drop");
+    if (!is_one && is_explain != (n_words == 2))
         return wrong(is_explain ? "explain wants a FILE with a request's body (-: standard input)"
-                                : "only explain takes a FILE");
+                                : "only explain takes a FILE, save and drop a NAME");
     if (is_explain && f->dir) return wrong("explain asks a running server: a folder knows no tokenizer");
     if (strcmp(action, "verify") == 0 && f->url)
         return wrong("verify reads a folder (--cache-dir); a running server verifies with --cache-verify");
@@ -383,16 +442,18 @@ const struct command cmd_cache = {
     .name = "cache",
     .section = "Look inside",
     .summary = "what the cache holds, why a request misses; clear and verify it",
-    .words = "ACTION [FILE]",
+    .words = "ACTION [FILE | NAME]",
     .about = "ACTION is list (what is stored), stats (hits, misses, sizes), explain (what would be found of the "
              "request in FILE, a "
-             "JSON body of a chat or completion, and where it parts from what is stored), clear, or verify (every page "
+             "JSON body of a chat or completion, and where it parts from what is stored), clear, verify (every page "
              "on disk is "
-             "read and checked; exit status 1 when one is damaged). They ask a running server, or with --cache-dir "
+             "read and checked; exit status 1 when one is damaged), names (the named caches), save NAME (on disk, for "
+             "later starts), or drop NAME (what nobody else uses of it). They ask a running server, or with --cache-dir "
              "look at a "
              "folder, also while no server runs.",
     .examples = "  radish cache stats\n"
                 "  radish cache explain request.json --url http://127.0.0.1:9000\n"
+                "  radish cache save agent-7\n"
                 "  radish cache list --cache-dir ~/.cache/radish/kv\n"
                 "  radish cache clear --cache-dir ~/.cache/radish/kv --model smollm2\n",
     .groups = cache_groups,

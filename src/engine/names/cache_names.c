@@ -409,6 +409,13 @@ rd_status cache_names_drop(struct engine *e, const struct kv_space *space, const
     return RD_OK;
 }
 
+void cache_names_forget(struct engine *e, const struct kv_space *space, const char *name)
+{
+    uint32_t i = find(e->names, space, name);
+
+    if (i < e->names->n && may_leave(e->names, 1)) take_out(e->names, i);
+}
+
 void cache_names_clear(struct engine *e)
 {
     struct cache_names *x = e->names;

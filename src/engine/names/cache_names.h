@@ -52,7 +52,8 @@ rd_status cache_names_drop(struct engine *e, const struct kv_space *space, const
  * again. RD_E_LIMIT: too many, or too large. RD_E_UNSUPPORTED: there is no disk cache. */
 rd_status cache_names_save(struct engine *e, const struct kv_space *space, const char *name,
                            struct cache_name_info *info, uint32_t *n_left);
-/* Every name goes, what they computed stays. */
+/* The name goes, or every name; what they computed stays. */
+void cache_names_forget(struct engine *e, const struct kv_space *space, const char *name);
 void cache_names_clear(struct engine *e);
 
 /* For those who keep saved names over a restart. end: a text of a saved name, new or grown. */

@@ -16,6 +16,7 @@ static const struct http_status {
     {404, "Not Found", "not_found_error"},
     {405, "Method Not Allowed", "invalid_request_error"},
     {408, "Request Timeout", "invalid_request_error"},
+    {409, "Conflict", "invalid_request_error"},
     {411, "Length Required", "invalid_request_error"},
     {413, "Content Too Large", "invalid_request_error"},
     {414, "URI Too Long", "invalid_request_error"},

@@ -82,6 +82,7 @@ void gen_params_deinit(struct gen_params *p)
     mem_free(p->grammar);
     mem_free(p->cache_salt);
     mem_free(p->cache_key);
+    mem_free(p->cache_name);
     mem_free(p->compare_id);
     memset(p, 0, sizeof(*p));
 }

@@ -30,7 +30,8 @@ enum endpoint_bits {
     FOR_TEMPLATES = FOR_CHAT | FOR_TEMPLATE | FOR_TOKENIZE | FOR_CLASSIFY,   /* what renders OpenAI's messages */
     FOR_RENDERING = FOR_TEMPLATES | FOR_CHATS | FOR_COUNT,               /* what renders a template */
     FOR_OLLAMA = FOR_OLLAMA_CHAT | FOR_OLLAMA_GENERATE,
-    FOR_ANY = 32767
+    FOR_CACHE_NAMES = 32768, FOR_CACHE_NAME = 65536,      /* list; save and drop */
+    FOR_ANY = 131071
 };
 
 enum param_type {
@@ -64,7 +65,7 @@ struct gen_params {
     bool has_max_tokens, has_seed, stream, include_usage, ignore_eos, cache_prompt, replay, speculation, echo, logprobs;
     char *messages, *tools, *kwargs;     /* JSON text */
     enum rd_prompt_end prompt_end;
-    char *cache_salt, *cache_key;        /* or NULL */
+    char *cache_salt, *cache_key, *cache_name;   /* or NULL */
     char *compare_id;                    /* of the answer to compare with: prompt_prints.h; or NULL */
     bool diagnoses;                      /* Anthropic: diagnostics were asked for */
     int64_t keep_head_s, keep_prompt_s, keep_all_s;  /* as rd_request_options has them */

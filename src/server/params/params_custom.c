@@ -125,6 +125,20 @@ int param_cache_salt(const char *name, const json_t *v, struct gen_params *p, st
     return p->cache_salt ? 0 : api_error_set(e, 503, NULL, "out of memory");
 }
 
+int param_cache_name(const char *name, const json_t *v, struct gen_params *p, struct api_error *e)
+{
+    const char *s = json_string_value(v);
+    size_t n = json_string_length(v), i = 0;
+
+    while (i < n && (unsigned char)s[i] >= 0x20 && s[i] != 0x7F) i++;
+    if (n == 0 || n > LIMIT_CACHE_NAME_CHARS || i < n)
+        return api_error_set(e, 400, name, "%s: 1 to %u bytes wanted, without control characters", name,
+                             LIMIT_CACHE_NAME_CHARS);
+    mem_free(p->cache_name);
+    p->cache_name = mem_strdup(s);
+    return p->cache_name ? 0 : api_error_set(e, 503, NULL, "out of memory");
+}
+
 /* After the row has stored it. -1 is what llama-server's and vLLM's clients send for a random one. */
 int param_seed(const char *name, const json_t *v, struct gen_params *p, struct api_error *e)
 {

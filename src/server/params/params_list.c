@@ -12,6 +12,8 @@ static const struct endpoint_name { unsigned bit; const char *name; } endpoint_n
     {FOR_TOKENIZE, "tokenize"},
     {FOR_DETOKENIZE, "detokenize"},
     {FOR_TEMPLATE, "apply-template"},
+    {FOR_CACHE_NAMES, "cache_names"},
+    {FOR_CACHE_NAME, "cache_name"},
     {FOR_EMBEDDINGS, "embeddings"},
     {FOR_RERANK, "rerank"},
     {FOR_CLASSIFY, "classify"},

@@ -200,9 +200,12 @@ static const struct param_spec table[] = {
 
     /* ---- the engine ---- */
     {"cache_prompt", FOR_GENERATION, "true", "false: neither uses nor fills the cache", BOOL(cache_prompt)},
-    {"cache_salt", FOR_GENERATION, "none",
+    {"cache_salt", FOR_GENERATION | FOR_CACHE_NAMES | FOR_CACHE_NAME, "none",
      "what is stored is shared with requests of the same salt only; 1 to 256 bytes",
      JSON(KIND_STRING, param_cache_salt)},
+    {"cache_name", FOR_GENERATION | FOR_CACHE_NAME, "none",
+     "what it computes belongs to this named cache, which can be listed, saved and dropped (cache.md); 1 to 128 bytes",
+     JSON(KIND_STRING, param_cache_name), .required = FOR_CACHE_NAME},
     {"prompt_cache_key", FOR_BOTH | FOR_RESPONSES, "none",
      "others will come with the same beginning: what of the prompt is stored already is kept longer",
      JSON(KIND_STRING, param_cache_key)},
