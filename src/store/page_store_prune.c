@@ -49,14 +49,16 @@ static bool is_of(const struct pruning *p, struct hash128 space)
 static rd_status add_record(struct pruning *p, uint32_t place, uint32_t slot, const struct segment_record *r)
 {
     void *entries = p->entries;
+    bool begins;
 
     if (!mem_grow(&entries, &p->cap, p->n + 1, sizeof(*p->entries))) return RD_E_NOMEM;
     p->entries = entries;
+    begins = p->n_tail == 0 || memcmp(r->tokens, p->tail, p->n_tail * sizeof(*p->tail)) == 0;
     p->entries[p->n++] = (struct entry){.digest = r->digest,
                                         .before = r->before,
                                         .place = place,
                                         .slot = slot,
-                                        .begins = memcmp(r->tokens, p->tail, p->n_tail * sizeof(*p->tail)) == 0};
+                                        .begins = begins};
     return RD_OK;
 }
 

@@ -254,6 +254,7 @@ TEST(its_own_ends_go_with_it)
     put_end(&g, ends, one, 8, 0);
     CHECK_EQ(release(&g, ends, &(struct store_text){one, 8 * RIG_P, 2 * RIG_P}, 1), 9); /* pages 2 .. 7, three ends */
     check_has(&g, one, 8, 2);
+    CHECK_OK(page_store_space(g.s, "a|end", 5, RIG_P, PAGE, &ends));
     put(&g, one, 8);
     put_end(&g, ends, one, 3, 2);
     put_end(&g, ends, other, 5, 1); /* another's, behind page 4 */

@@ -1,4 +1,4 @@
-/* server/routes/cache_names.c - GET and POST /v1/cache/names, POST /v1/cache/names/save and /drop: named caches.
+/* server/routes/named_caches.c - GET and POST /v1/cache/names, POST /v1/cache/names/save and /drop: named caches.
  *
  * Each tenant has names of its own, and each cache_salt; POST lists those of a salt. Saving waits for the disk, so it is
  * never done by an io thread.
