@@ -88,5 +88,5 @@
 #define LIMIT_STORE_PAGE_BYTES   (1ull << 30)
 #define LIMIT_STORE_NAME_BYTES   4096u
 #define LIMIT_STORE_TABLE_BYTES  (64ull << 20)   /* records of one segment */
-#define LIMIT_STORE_SPACES       100000u         /* namespaces that one process has used */
+#define LIMIT_STORE_SPACES       100000u         /* namespaces held at once, by requests and copies under way */
 #define LIMIT_STORE_SEGMENTS     1000000u

@@ -30,7 +30,7 @@ struct request_store {
     uint64_t deadline_ns;
     uint32_t n_tries;                             /* loads that it waited for */
     uint32_t from, to;                            /* prompt tokens that loads brought */
-    struct store_space *space;                    /* NULL: not looked up yet */
+    struct store_space *space;                    /* held; NULL: not looked up yet */
     uint32_t n_saved;                             /* pages that are stored, or were handed over */
     struct store_space *end_space, *packed_space; /* of ends, of packed pages; as space */
     uint32_t end_at;                              /* the end after this many tokens was handed over */

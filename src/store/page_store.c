@@ -1,4 +1,4 @@
-/* store/page_store.c - opening a folder, namespaces, finding pages, the least recently used. */
+/* store/page_store.c - opening a folder, finding pages, the least recently used. */
 #include "store/page_store.h"
 #include <stdlib.h>
 #include <string.h>
@@ -122,19 +122,12 @@ void store_condemn_segment(struct page_store *s, uint32_t place)
 
 /* ---- the key ---- */
 
-static void seed_space(const struct page_store *s, struct store_space *space)
-{
-    space->seed = sip_hash128(s->key, space->name, space->n_name);
-    space->seed.low += space->n_forsaken;
-}
-
 static void set_key(struct page_store *s, struct sip_key key)
 {
     mutex_lock(&s->lock);
     s->key = key;
     s->has_key = true;
-    for (uint32_t i = 0; i < STORE_SPACE_BUCKETS; i++)
-        for (struct store_space *space = s->spaces[i]; space; space = space->next) seed_space(s, space);
+    store_seed_spaces(s);
     mutex_unlock(&s->lock);
 }
 
@@ -339,11 +332,7 @@ void page_store_close(struct page_store *s)
     if (!s) return;
     if (s->lock_file.fd >= 0) (void)page_store_flush(s);
     store_writer_reset(s);
-    for (uint32_t i = 0; i < STORE_SPACE_BUCKETS; i++)
-        for (struct store_space *space = s->spaces[i], *next; space; space = next) {
-            next = space->next;
-            mem_free(space);
-        }
+    store_free_spaces(s);
     for (uint32_t i = 0; i < s->n_segments; i++) mem_free(s->segments[i]);
     mem_free(s->segments);
     digest_table_deinit(&s->table);
@@ -452,74 +441,7 @@ void page_store_refresh(struct page_store *s)
     mem_free(l.ids);
 }
 
-/* ---- namespaces and chains ---- */
-
-static struct store_space **space_bucket(struct page_store *s, const void *name, size_t n)
-{
-    return &s->spaces[hash64_of(name, n) % STORE_SPACE_BUCKETS];
-}
-
-/* name: the full one. Under the lock. */
-static rd_status find_or_make_space(struct page_store *s, const void *name, size_t n, uint32_t page_tokens,
-                                    uint64_t page_bytes, struct store_space **out)
-{
-    struct store_space **bucket = space_bucket(s, name, n), *space = *bucket;
-
-    while (space && (space->n_name != n || memcmp(space->name, name, n))) space = space->next;
-    if (!space) {
-        if (s->n_spaces >= LIMIT_STORE_SPACES) return RD_E_LIMIT;
-        space = mem_zalloc(1, sizeof(*space) + n);
-        if (!space) return RD_E_NOMEM;
-        space->page_tokens = page_tokens;
-        space->page_bytes = page_bytes;
-        space->n_name = n;
-        memcpy(space->name, name, n);
-        seed_space(s, space);
-        space->next = *bucket;
-        *bucket = space;
-        s->n_spaces++;
-    }
-    *out = space;
-    return RD_OK;
-}
-
-rd_status page_store_space(struct page_store *s, const void *name, size_t n, uint32_t page_tokens, uint64_t page_bytes,
-                           struct store_space **out)
-{
-    uint8_t full[LIMIT_STORE_NAME_BYTES + 12];
-    rd_status st;
-
-    if (n > LIMIT_STORE_NAME_BYTES || page_tokens == 0 || page_tokens > LIMIT_STORE_PAGE_TOKENS || page_bytes == 0 ||
-        page_bytes > LIMIT_STORE_PAGE_BYTES)
-        return RD_E_LIMIT;
-    memcpy(full, &page_tokens, 4);                          /* the shape of the pages belongs to the name */
-    memcpy(full + 4, &page_bytes, 8);
-    memcpy(full + 12, name, n);
-    mutex_lock(&s->lock);
-    st = find_or_make_space(s, full, n + 12, page_tokens, page_bytes, out);
-    mutex_unlock(&s->lock);
-    return st;
-}
-
-void page_store_chain(struct page_store *s, const struct store_space *space, const uint32_t *tokens, uint32_t first,
-                      uint32_t n, struct hash128 *digests)
-{
-    uint8_t link[sizeof(struct hash128) + LIMIT_STORE_PAGE_TOKENS * sizeof(uint32_t)];
-    size_t n_bytes = space->page_tokens * sizeof(uint32_t);
-    struct hash128 before;
-    struct sip_key key;
-
-    mutex_lock(&s->lock);
-    before = space->seed;
-    key = s->key;
-    mutex_unlock(&s->lock);
-    for (uint32_t i = first; i < n; i++) {
-        if (i > 0) before = digests[i - 1];
-        memcpy(link, &before, sizeof(before));
-        memcpy(link + sizeof(before), tokens + (size_t)i * space->page_tokens, n_bytes);
-        digests[i] = sip_hash128(key, link, sizeof(before) + n_bytes);
-    }
-}
+/* ---- finding ---- */
 
 uint32_t page_store_find(struct page_store *s, const struct hash128 *digests, uint32_t n)
 {
@@ -592,16 +514,4 @@ rd_status page_store_drop(struct page_store *s, struct store_space *space)
 rd_status page_store_drop_listed(struct page_store *s, struct hash128 space)
 {
     return drop_all_of(s, &space);
-}
-
-void page_store_forsake(struct page_store *s, struct store_space *space)
-{
-    mutex_lock(&s->lock);
-    for (uint32_t i = 0; i < STORE_SPACE_BUCKETS; i++)
-        for (struct store_space *at = s->spaces[i]; at; at = at->next) {
-            if (space && at != space) continue;
-            at->n_forsaken++;
-            seed_space(s, at);
-        }
-    mutex_unlock(&s->lock);
 }

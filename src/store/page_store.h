@@ -43,7 +43,7 @@
 #include "radish/status.h"
 
 struct page_store;
-struct store_space;                      /* a namespace of the store; lives as long as the store */
+struct store_space;                      /* a namespace of the store; lives as long as somebody holds it, or the store */
 
 struct store_options {
     const char *dir;                     /* made if missing, 0700 */
@@ -53,6 +53,7 @@ struct store_options {
     /* This many bytes of the disk stay free, but no more than 1/keep_free_part of its size (0: of any size): below that
      * the files take no more room than they do, the least recently used goes for what is new. 0: it may fill up. */
     uint64_t keep_free_bytes, keep_free_part;
+    uint32_t max_spaces;                 /* namespaces held at once; 0: LIMIT_STORE_SPACES */
     const char *about; /* "MODEL\nKV TYPE", of what this process stores: for people; copied; or NULL */
 };
 
@@ -72,10 +73,14 @@ rd_status page_store_open(const struct store_options *o, struct page_store **out
 /* Writes down what page_store_put left pending. NULL is fine. */
 void page_store_close(struct page_store *s);
 
-/* The namespace of that name (compared in full, at most LIMIT_STORE_NAME_BYTES), for pages of that size.
- * Any thread. RD_E_NOMEM, RD_E_LIMIT. */
+/* The namespace of that name (compared in full, at most LIMIT_STORE_NAME_BYTES), for pages of that size, and one holder
+ * more: the caller, until it releases it. One that nobody holds may be forgotten, which drops no page: they are found
+ * again by the name. Any thread. RD_E_NOMEM; RD_E_LIMIT: the name, the sizes, or too many namespaces are held. */
 rd_status page_store_space(struct page_store *s, const void *name, size_t n, uint32_t page_tokens, uint64_t page_bytes,
                            struct store_space **out);
+/* One more holder; returns space. One less. Any thread; NULL is fine. What is held at page_store_close ends with it. */
+struct store_space *page_store_ref(struct page_store *s, struct store_space *space);
+void page_store_unref(struct page_store *s, struct store_space *space);
 
 /* digests[first .. n) of the pages of tokens[0 .. n * page_tokens); digests[0 .. first) are known. */
 void page_store_chain(struct page_store *s, const struct store_space *space, const uint32_t *tokens, uint32_t first,
@@ -104,8 +109,8 @@ void page_store_refresh(struct page_store *s);
 /* Drops everything of a namespace, or (NULL) all there is; by the writer only. RD_OK: not even a power cut brings it
  * back. RD_E_IO: some of it is still there, or might be again. */
 rd_status page_store_drop(struct page_store *s, struct store_space *space);
-/* This process finds nothing of that namespace (NULL: of those it has named so far) any more, nor what it puts there
- * from now on after its end. Any thread. */
+/* This process finds nothing that was stored so far of that namespace (NULL: of any) any more, nor what it puts there from
+ * now on after its end. The caller holds the namespace. Any thread. */
 void page_store_forsake(struct page_store *s, struct store_space *space);
 /* Takes a text out: everything that goes on behind tokens[0 .. n), and of its own pages those that nothing else goes on
  * from, unless its whole pages are not all there. spaces[0] has the text's pages; the others (each may be NULL) are

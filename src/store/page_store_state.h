@@ -1,5 +1,6 @@
 /* store/page_store_state.h - inside of the page store: shared by page_store.c (opening, finding, dropping),
- * page_store_put.c (the writer), page_store_get.c (reading pages) and page_store_prune.c (taking a text out). */
+ * page_store_space.c (namespaces), page_store_put.c (the writer), page_store_get.c (reading pages) and page_store_prune.c
+ * (taking a text out). */
 #pragma once
 #include "base/thread.h"
 #include "store/digest_table.h"
@@ -11,6 +12,7 @@
 #define STORE_FLUSH_BYTES   (32ull << 20)    /* pending at most */
 #define STORE_MAX_STRAYS 64u             /* as many, and nothing is written until they can be removed */
 #define STORE_SPACE_BUCKETS 1024u
+#define STORE_IDLE_SPACES 256u           /* kept although nobody holds them */
 #define STORE_ROOM_NS 1000000000ull      /* the disk's room is asked for so often */
 #define STORE_FIRST_PAUSE_S 10u
 #define STORE_LONGEST_PAUSE_S 300u
@@ -27,8 +29,9 @@ struct store_segment {
 
 struct store_space {
     struct store_space *next;
+    struct store_space *idle_before, *idle_next;    /* while nobody holds it: those let go before and after it */
     struct hash128 seed;
-    uint32_t page_tokens;
+    uint32_t page_tokens, n_holders;
     uint64_t page_bytes, n_forsaken;
     size_t n_name;
     uint8_t name[];
@@ -47,7 +50,9 @@ struct page_store {
     size_t cap_segments;
     uint32_t n_segments;
     struct store_space *spaces[STORE_SPACE_BUCKETS];
-    uint32_t n_spaces;
+    uint32_t n_spaces, n_idle;
+    struct store_space *idle_first, *idle_last;     /* nobody's, in the order in which they were let go */
+    uint64_t n_forsaken;                 /* how often all of them were */
     struct store_counts counts;
 
     /* the writer's: saver thread */
@@ -77,6 +82,10 @@ void store_condemn_segment(struct page_store *s, uint32_t place);
 void store_remove_file(struct page_store *s, uint64_t id);
 /* Removes the strays. RD_E_IO: some are still there; nothing may be written, for the cap's sake. */
 rd_status store_sweep(struct page_store *s);
+
+/* page_store_space.c. Under the lock: the seeds anew, of another key; at the end: all of them. */
+void store_seed_spaces(struct page_store *s);
+void store_free_spaces(struct page_store *s);
 
 /* page_store_put.c, saver thread. */
 void store_writer_reset(struct page_store *s);      /* forgets the current segment and what is pending in it */

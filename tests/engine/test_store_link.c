@@ -236,6 +236,29 @@ TEST(another_salt_finds_nothing)
     rig_close(&g);
 }
 
+/* F20: a client makes up a salt with each request. */
+TEST(salts_that_nobody_uses_any_more_take_no_place_from_others)
+{
+    enum { MOST = 8, N_SALTS = 40 };
+    struct rig g = {.n_pages = 64};
+    uint64_t n_alive = 0;
+
+    log_set_sink(ignore_line, NULL);
+    g.clock = clock_fake_create(1000000000, clock_wall_s(clock_system()));
+    CHECK(sim_store_init(&g.store));
+    g.store.max_spaces = MOST;
+    CHECK(rig_start(&g));
+    for (uint64_t salt = 1; salt <= N_SALTS; salt++) {
+        CHECK_EQ(run(&g, salt, 30, salt).n_cached, 0);
+        if (salt == N_SALTS / 2) n_alive = mem_n_alive();
+    }
+    CHECK(mem_n_alive() < n_alive + 10 * N_SALTS);          /* pages and segments, that the store is asked to keep */
+    rig_stop(&g);
+    CHECK(rig_start(&g));
+    for (uint64_t salt = 1; salt <= N_SALTS; salt++) CHECK_EQ(run(&g, salt, 30, salt).n_disk, 30);
+    rig_close(&g);
+}
+
 TEST(what_was_evicted_comes_back_behind_what_is_left)
 {
     struct rig g;

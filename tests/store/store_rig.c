@@ -38,7 +38,8 @@ void rig_deinit(struct store_rig *g)
 bool rig_open(struct store_rig *g)
 {
     struct store_options o = {.dir = g->dir, .cap_bytes = g->cap_bytes, .segment_bytes = g->segment_bytes,
-                              .clock = g->clock, .keep_free_bytes = g->keep_free_bytes, .about = "a model\nf16\n"};
+                              .clock = g->clock, .keep_free_bytes = g->keep_free_bytes,
+                              .max_spaces = g->max_spaces, .about = "a model\nf16\n"};
     struct rd_error err = {RD_OK, ""};
 
     if (page_store_open(&o, &g->s, &err) != RD_OK) return false;

@@ -18,6 +18,7 @@ struct store_rig {
     struct store_space *space;
     uint64_t page_bytes, cap_bytes, segment_bytes;
     uint64_t keep_free_bytes;            /* 0 */
+    uint32_t max_spaces;                 /* 0: the limit */
 };
 
 /* A fresh folder; nothing opened. The log is silent from here on. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/limits.h"
 #include "store_rig.h"
 
 #define PAGE 1000u
@@ -100,6 +101,101 @@ TEST(namespaces_and_shapes_never_meet)
     CHECK_OK(page_store_drop(g.s, NULL));
     CHECK_EQ(rig_dir_bytes(&g), 0);
     CHECK_EQ(page_store_space(g.s, "a", 1, RIG_P, 0, &b), RD_E_LIMIT);
+    rig_deinit(&g);
+}
+
+/* Namespaces cost nothing once nobody holds them, however many there were, and those that are held stay as they are. */
+TEST(namespaces_come_and_go_beyond_their_limit)
+{
+    enum { N = 3 * LIMIT_STORE_SPACES / 2 };
+    struct store_rig g;
+    struct store_space *held, *again;
+    uint32_t tokens[4 * RIG_P];
+    uint64_t n_alive = 0;
+    char name[32];
+
+    rig_init(&g, PAGE, 1 << 20, 1 << 16);
+    CHECK(rig_open(&g));
+    rig_text(1, tokens, 4);
+    CHECK_OK(page_store_space(g.s, "held", 4, RIG_P, PAGE, &held));
+    for (uint32_t i = 0; i < N; i++) {
+        struct store_space *space;
+
+        snprintf(name, sizeof(name), "salt %u", i);
+        CHECK_OK(page_store_space(g.s, name, strlen(name), RIG_P, PAGE, &space));
+        if (i % 25000 == 0) CHECK_OK(rig_put(&g, space, name, tokens, 4));
+        page_store_unref(g.s, space);
+        if (i == 1000) n_alive = mem_n_alive();
+    }
+    CHECK_OK(page_store_flush(g.s));
+    CHECK(mem_n_alive() <= n_alive + 10);                   /* segments */
+    for (uint32_t i = 0; i < N; i += 25000) {
+        struct store_space *space;
+
+        snprintf(name, sizeof(name), "salt %u", i);
+        CHECK_OK(page_store_space(g.s, name, strlen(name), RIG_P, PAGE, &space));
+        CHECK_EQ(rig_get(&g, space, name, tokens, 4), 4);   /* forgotten, and found again by its name */
+        page_store_unref(g.s, space);
+    }
+    CHECK_OK(page_store_space(g.s, "held", 4, RIG_P, PAGE, &again));
+    CHECK(again == held);
+    rig_deinit(&g);
+}
+
+TEST(too_many_namespaces_held_at_once_are_refused_until_one_is_let_go)
+{
+    struct store_rig g;
+    struct store_space *spaces[9], *more;
+    char name = 'b';
+
+    rig_init(&g, PAGE, 1 << 20, 1 << 16);
+    g.max_spaces = 10;                                      /* that of the rig is one */
+    CHECK(rig_open(&g));
+    for (uint32_t i = 0; i < 9; i++, name++) CHECK_OK(page_store_space(g.s, &name, 1, RIG_P, PAGE, &spaces[i]));
+    CHECK_EQ(page_store_space(g.s, "more", 4, RIG_P, PAGE, &more), RD_E_LIMIT);
+    CHECK(page_store_ref(g.s, spaces[4]) == spaces[4]);
+    page_store_unref(g.s, spaces[4]);                     /* it has another holder */
+    CHECK_EQ(page_store_space(g.s, "more", 4, RIG_P, PAGE, &more), RD_E_LIMIT);
+    page_store_unref(g.s, spaces[4]);
+    CHECK_OK(page_store_space(g.s, "more", 4, RIG_P, PAGE, &more));
+    CHECK_EQ(page_store_space(g.s, "f", 1, RIG_P, PAGE, &more), RD_E_LIMIT);    /* spaces[4] is forgotten */
+    page_store_unref(g.s, NULL);
+    CHECK(!page_store_ref(g.s, NULL));
+    rig_deinit(&g);
+}
+
+/* What was forsaken does not come back because its namespace was forgotten. */
+TEST(what_was_forsaken_is_never_found_again)
+{
+    struct store_rig g;
+    struct store_space *space;
+    uint32_t tokens[4 * RIG_P];
+    char name[32];
+
+    rig_init(&g, PAGE, 1 << 20, 1 << 16);
+    CHECK(rig_open(&g));
+    rig_text(1, tokens, 4);
+    CHECK_OK(page_store_space(g.s, "b", 1, RIG_P, PAGE, &space));
+    CHECK_OK(rig_put(&g, g.space, "a", tokens, 4));
+    CHECK_OK(rig_put(&g, space, "b", tokens, 4));
+    CHECK_OK(page_store_flush(g.s));
+    page_store_forsake(g.s, space);
+    page_store_unref(g.s, space);
+    for (uint32_t round = 0; round < 2; round++) {          /* one of them, then all */
+        for (uint32_t i = 0; i < 1000; i++) {
+            snprintf(name, sizeof(name), "salt %u", i);
+            CHECK_OK(page_store_space(g.s, name, strlen(name), RIG_P, PAGE, &space));
+            page_store_unref(g.s, space);
+        }
+        CHECK_OK(page_store_space(g.s, "b", 1, RIG_P, PAGE, &space));
+        CHECK_EQ(rig_get(&g, space, "b", tokens, 4), 0);
+        page_store_unref(g.s, space);
+        CHECK_EQ(rig_get(&g, g.space, "a", tokens, 4), round ? 0 : 4);
+        page_store_forsake(g.s, NULL);
+    }
+    CHECK_OK(rig_put(&g, g.space, "a", tokens, 4));
+    CHECK_OK(page_store_flush(g.s));
+    CHECK_EQ(rig_get(&g, g.space, "a", tokens, 4), 4);
     rig_deinit(&g);
 }
 

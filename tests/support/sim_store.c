@@ -30,7 +30,7 @@ static void unpack(const void *codec, const void *in, void *page)
 bool sim_store_open(struct sim_store *s, uint32_t page_tokens, uint64_t page_bytes, uint64_t cap_bytes,
                     const struct clock *clock, bool threads)
 {
-    struct store_options o = {.dir = s->dir, .cap_bytes = cap_bytes, .clock = clock};
+    struct store_options o = {.dir = s->dir, .cap_bytes = cap_bytes, .clock = clock, .max_spaces = s->max_spaces};
     struct store_link_options lo = {.clock = clock,
                                     .page_tokens = page_tokens,
                                     .max_pages = MAX_PAGES,

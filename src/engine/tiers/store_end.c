@@ -82,8 +82,11 @@ bool store_end_find(struct engine *e, struct request *r, uint32_t n, uint32_t n_
     }
 }
 
+/* Under the lock. */
 static void free_job(struct store_link *l, struct save_job *job)
 {
+    page_store_unref(l->store, job->space);
+    job->space = NULL;
     job->next = l->ends.free_jobs;
     l->ends.free_jobs = job;
 }
@@ -106,7 +109,7 @@ void store_end_save(struct engine *e, struct request *r, const void *state)
     if (job) l->ends.free_jobs = job->next;
     mutex_unlock(&l->lock);
     if (!job) return;
-    job->space = space;
+    job->space = page_store_ref(l->store, space);
     job->is_first = end.is_first;
     memcpy(job->digests, end.digests, sizeof(job->digests));
     memcpy(job->tokens, end.tokens, P * sizeof(*job->tokens));

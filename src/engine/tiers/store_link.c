@@ -51,9 +51,11 @@ static void clear_now(struct store_link *l)
 }
 
 /* Under the lock. */
-static void unref_job(struct saver_job *job)
+static void unref_job(struct store_link *l, struct saver_job *job)
 {
-    if (--job->n_refs == 0) mem_free(job);
+    if (--job->n_refs > 0) return;
+    for (uint32_t i = 0; i < N_CONDEMNED; i++) page_store_unref(l->store, job->spaces[i]);
+    mem_free(job);
 }
 
 static void do_job(struct store_link *l, struct saver_job *job)
@@ -84,12 +86,13 @@ static void work_now(struct store_link *l)
         do_job(l, job);
         mutex_lock(&l->lock);
         job->done = true;
-        unref_job(job);
+        unref_job(l, job);
         cond_broadcast(&l->saver_idle);
         mutex_unlock(&l->lock);
     }
 }
 
+/* Takes what is condemned, so that what the engine condemns meanwhile is not taken for dropped. */
 static void drop_condemned(struct store_link *l)
 {
     struct store_space *space[N_CONDEMNED];
@@ -97,16 +100,19 @@ static void drop_condemned(struct store_link *l)
 
     mutex_lock(&l->lock);
     memcpy(space, l->condemned, sizeof(space));
+    memset(l->condemned, 0, sizeof(l->condemned));
     all = l->all_condemned;
+    l->all_condemned = false;
     mutex_unlock(&l->lock);
     if (!space[0] && !all) return;
     if (all && page_store_drop(l->store, NULL) != RD_OK) page_store_forsake(l->store, NULL);
-    for (uint32_t i = 0; i < N_CONDEMNED; i++)
+    for (uint32_t i = 0; i < N_CONDEMNED; i++) {
         if (!all && space[i] && page_store_drop(l->store, space[i]) != RD_OK) page_store_forsake(l->store, space[i]);
+        page_store_unref(l->store, space[i]);
+    }
     mutex_lock(&l->lock);
-    memset(l->condemned, 0, sizeof(l->condemned));
-    l->all_condemned = false;
-    atomic_store_explicit(&l->is_condemned, false, memory_order_relaxed);
+    if (!l->condemned[0] && !l->all_condemned)
+        atomic_store_explicit(&l->is_condemned, false, memory_order_relaxed);
     mutex_unlock(&l->lock);
 }
 
@@ -223,7 +229,7 @@ void store_link_destroy(struct store_link *l)
         struct saver_job *job = l->work;
 
         l->work = job->next;
-        unref_job(job);
+        unref_job(l, job);
     }
     page_store_close(l->store);
     cond_deinit(&l->save_bell);
@@ -280,8 +286,7 @@ static void forget_staged(struct store_link *l)
         struct save_job *job = l->save_head;
 
         l->save_head = job->next;
-        job->next = l->free_jobs;
-        l->free_jobs = job;
+        store_save_free(l, job);
     }
     l->save_tail = NULL;
     store_end_forget(l);
@@ -303,17 +308,21 @@ static void condemn_all(struct store_link *l)
 static void condemn(struct engine *e, struct request *r)
 {
     struct store_link *l = e->o.store;
-    struct store_space *space = l && r ? store_link_space(e, r) : NULL, *ends, *packed;
+    struct store_space *space, *ends = NULL, *packed = NULL;
 
-    if (l && !r) condemn_all(l);
-    if (!space) return;
-    ends = l->ends.state_bytes
-               ? store_link_name_space(e, &r->p.space, END_SUFFIX, l->o.page_bytes + l->ends.state_bytes)
-               : NULL;
-    packed = l->o.lossy_from ? store_link_packed_space(e, r) : NULL;
+    if (!l) return;
+    space = r ? store_link_name_space(e, &r->p.space, "", l->o.page_bytes) : NULL;
+    if (!space) {
+        condemn_all(l);
+        return;
+    }
+    if (l->ends.state_bytes)
+        ends = store_link_name_space(e, &r->p.space, END_SUFFIX, l->o.page_bytes + l->ends.state_bytes);
+    if (l->o.lossy_from) packed = store_link_name_space(e, &r->p.space, PACKED_SUFFIX, l->o.packed_bytes);
     mutex_lock(&l->lock);
     forget_staged(l);
     if (l->condemned[0] && l->condemned[0] != space) l->all_condemned = true;
+    for (uint32_t i = 0; i < N_CONDEMNED; i++) page_store_unref(l->store, l->condemned[i]);
     l->condemned[0] = space;
     l->condemned[1] = ends;
     l->condemned[2] = packed;
@@ -417,12 +426,16 @@ uint32_t store_link_n_stored(struct engine *e, const char *name, uint64_t page_b
     P = l->o.page_tokens, first = i = from / P, n_full = u32_min(n / P, l->o.max_pages);
     space = name_space(l, name ? name : e->o.namespace_name, name ? strlen(name) : e->o.namespace_bytes, kv_space, "",
                        name ? page_bytes : l->o.page_bytes);
-    if (!space || first >= n_full) return from;
+    if (!space || first >= n_full) {
+        page_store_unref(l->store, space);
+        return from;
+    }
     page_store_chain(l->store, space, keys, 0, first + 1, l->digests);
     while (page_store_has(l->store, l->digests[i])) {
         if (++i == n_full) break;
         page_store_chain(l->store, space, keys, i, i + 1, l->digests);
     }
+    page_store_unref(l->store, space);
     return i > first ? i * P : from;
 }
 
@@ -455,7 +468,10 @@ static struct saver_job *make_job(struct engine *e, enum saver_work work, const 
         job->spaces[1] = name_space(l, base, n_base, kv_space, END_SUFFIX, l->o.page_bytes + l->ends.state_bytes);
     if (l->o.lossy_from) job->spaces[2] = name_space(l, base, n_base, kv_space, PACKED_SUFFIX, l->o.packed_bytes);
     if (job->spaces[0]) return job;
-    mem_free(job);
+    mutex_lock(&l->lock);
+    job->n_refs = 1;
+    unref_job(l, job);
+    mutex_unlock(&l->lock);
     return NULL;
 }
 
@@ -482,7 +498,7 @@ static rd_status do_and_wait(struct store_link *l, struct saver_job *job, uint64
         cond_wait_ns(&l->saver_idle, &l->lock, 100000000);
     st = job->done ? job->st : RD_E_AGAIN;
     *n_dropped = job->done ? job->n_dropped : 0;
-    unref_job(job);
+    unref_job(l, job);
     mutex_unlock(&l->lock);
     return st;
 }
@@ -526,6 +542,7 @@ uint32_t store_link_touch(struct engine *e, const struct kv_space *kv_space, con
 
     if (!space) return 0;
     page_store_chain(l->store, space, keys, 0, n_full, l->digests);
+    page_store_unref(l->store, space);
     return page_store_find(l->store, l->digests, n_full) * l->o.page_tokens;
 }
 
@@ -540,6 +557,16 @@ struct store_space *store_link_packed_space(struct engine *e, struct request *r)
     if (!r->store.packed_space)
         r->store.packed_space = store_link_name_space(e, &r->p.space, PACKED_SUFFIX, e->o.store->o.packed_bytes);
     return r->store.packed_space;
+}
+
+void store_link_unref_spaces(struct engine *e, struct request *r)
+{
+    struct page_store *s = e->o.store->store;
+
+    page_store_unref(s, r->store.space);
+    page_store_unref(s, r->store.end_space);
+    page_store_unref(s, r->store.packed_space);
+    r->store.space = r->store.end_space = r->store.packed_space = NULL;
 }
 
 /* ---- what the engine tells ---- */

@@ -22,7 +22,7 @@ enum saver_work { SAVER_PRUNE, SAVER_RELEASE, SAVER_SYNC };
 struct saver_job {
     struct saver_job *next;
     enum saver_work work;
-    struct store_space *spaces[N_CONDEMNED];
+    struct store_space *spaces[N_CONDEMNED];    /* held, as in all that follows */
     uint64_t n_dropped;
     rd_status st;
     uint32_t n_refs;                     /* under the link's lock */
@@ -123,6 +123,8 @@ struct store_link {
 /* A page's bytes to host memory. Engine thread. */
 rd_status store_page_out(struct engine *e, kv_page id, void *to);
 /* store_save.c */
+/* A copy is not wanted any more, or never was made: lets go of its namespace. Under the lock. */
+void store_save_free(struct store_link *l, struct save_job *job);
 /* Saver thread, or store_link_work. False: nothing was queued. */
 bool store_save_one(struct store_link *l);
 /* After a commit, before any request is ended: the batch's new pages. */
@@ -140,10 +142,10 @@ void store_load_collect(struct engine *e, uint64_t now);
 void store_load_leave(struct engine *e, struct request *r);
 /* Waits for loads: all pages are given back. */
 void store_load_finish(struct engine *e);
-/* A namespace of the store, with a suffix; NULL: there is none to be had. Engine thread. */
+/* A namespace of the store, with a suffix: the caller holds it; NULL: there is none to be had. Engine thread. */
 struct store_space *store_link_name_space(struct engine *e, const struct kv_space *kv_space, const char *suffix,
                                           uint64_t page_bytes);
-/* That of r's pages that are packed. Engine thread. */
+/* That of r's pages that are packed; as store_link_space. */
 struct store_space *store_link_packed_space(struct engine *e, struct request *r);
 /* Page i of a chain is stored packed. */
 static inline bool store_link_packs(const struct store_link *l, uint32_t i)
@@ -152,5 +154,7 @@ static inline bool store_link_packs(const struct store_link *l, uint32_t i)
 }
 /* What r computes is kept, and can be written now. Engine thread. */
 bool store_link_keeps(struct engine *e, const struct request *r);
-/* The store's namespace of r; NULL: there is none to be had. Engine thread. */
+/* The store's namespace of r, which r holds until it leaves; NULL: there is none to be had. Engine thread. */
 struct store_space *store_link_space(struct engine *e, struct request *r);
+/* r lets go of its namespaces. */
+void store_link_unref_spaces(struct engine *e, struct request *r);

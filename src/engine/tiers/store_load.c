@@ -75,9 +75,12 @@ static struct load_job *find_job(const struct store_link *l, const struct look *
 
 /* ---- jobs ---- */
 
-static void free_job(struct load_job *job)
+static void free_job(struct store_link *l, struct load_job *job)
 {
     if (!job) return;
+    page_store_unref(l->store, job->space);
+    page_store_unref(l->store, job->packed_space);
+    page_store_unref(l->store, job->end ? job->end->space : NULL);
     mem_free(job->tokens);
     mem_free(job->digests);
     mem_free(job->pages);
@@ -88,15 +91,15 @@ static void free_job(struct load_job *job)
     mem_free(job);
 }
 
-static struct load_job *make_job(const struct store_link *l, const struct request *r, const struct look *k)
+static struct load_job *make_job(struct store_link *l, const struct request *r, const struct look *k)
 {
     struct load_job *job = mem_zalloc(1, sizeof(*job));
     size_t n_all = (size_t)k->first + k->n;
     uint32_t n_end = k->has_end ? k->end.t : 0;
 
     if (!job) return NULL;
-    job->space = k->space;
-    job->packed_space = l->o.lossy_from ? r->store.packed_space : NULL;
+    job->space = page_store_ref(l->store, k->space);
+    if (l->o.lossy_from) job->packed_space = page_store_ref(l->store, r->store.packed_space);
     job->first = k->first;
     job->n = k->n;
     job->n_taken = k->n + (n_end > 0);
@@ -107,12 +110,13 @@ static struct load_job *make_job(const struct store_link *l, const struct reques
     job->bytes = mem_zalloc((size_t)k->n + 1, sizeof(*job->bytes));
     if (k->has_end) {
         job->end = (struct store_end *)(void *)mem_memdup(&k->end, sizeof(k->end));
+        if (job->end) (void)page_store_ref(l->store, job->end->space);
         job->end_bytes = mem_alloc(l->o.page_bytes + l->ends.state_bytes, 1);
     }
     if (job->digests) memcpy(job->digests, l->digests, n_all * sizeof(*job->digests));
     if (job->tokens && job->digests && job->pages && job->bytes && (!k->has_end || (job->end && job->end_bytes)))
         return job;
-    free_job(job);
+    free_job(l, job);
     return NULL;
 }
 
@@ -162,7 +166,7 @@ static struct load_job *begin_load(struct engine *e, const struct request *r, st
         return job;
     }
     kv_unhold(&e->cache, job->hold);
-    free_job(job);
+    free_job(l, job);
     return NULL;
 }
 
@@ -211,6 +215,7 @@ bool store_load_wait(struct engine *e, struct request *r, struct radix_node *roo
 void store_load_leave(struct engine *e, struct request *r)
 {
     if (r->store.job) part(e, r);
+    if (e->o.store) store_link_unref_spaces(e, r);
 }
 
 /* ---- the loader's half ---- */
@@ -334,7 +339,7 @@ static void finish_job(struct engine *e, struct load_job *job, uint64_t now)
     assert(job->n_requests == 0);
     while (l->in_flight[i] != job) i++;
     l->in_flight[i] = l->in_flight[--l->n_in_flight];
-    free_job(job);
+    free_job(l, job);
     e->blocked = false;
 }
 

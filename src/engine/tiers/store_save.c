@@ -26,11 +26,18 @@ static void push_job(struct store_link *l, struct save_job *job)
     mutex_unlock(&l->lock);
 }
 
+void store_save_free(struct store_link *l, struct save_job *job)
+{
+    page_store_unref(l->store, job->space);
+    job->space = NULL;
+    job->next = l->free_jobs;
+    l->free_jobs = job;
+}
+
 static void put_back(struct store_link *l, struct save_job *job)
 {
     mutex_lock(&l->lock);
-    job->next = l->free_jobs;
-    l->free_jobs = job;
+    store_save_free(l, job);
     mutex_unlock(&l->lock);
 }
 
@@ -65,7 +72,7 @@ static bool stage_page(struct engine *e, struct store_space *space, kv_page page
         return false;
     }
     job->is_packed = store_link_packs(l, i);
-    job->space = space;
+    job->space = page_store_ref(l->store, space);
     job->is_first = i == 0;
     job->digests[0] = *before;
     job->digests[1] = *digest;
@@ -114,9 +121,11 @@ uint32_t store_link_save_path(struct engine *e, const struct kv_space *kv_space,
 {
     struct store_link *l = e->o.store;
     uint32_t n_full = l ? u32_min(n / l->o.page_tokens, l->o.max_pages) : 0, n_left = 0;
-    struct store_space *space = n_full ? store_link_name_space(e, kv_space, "", l->o.page_bytes) : NULL, *packed = NULL;
+    struct store_space *space, *packed = NULL;
 
-    if (!space || atomic_load_explicit(&l->is_condemned, memory_order_relaxed)) return n_full;
+    if (n_full == 0 || atomic_load_explicit(&l->is_condemned, memory_order_relaxed)) return n_full;
+    space = store_link_name_space(e, kv_space, "", l->o.page_bytes);
+    if (!space) return n_full;
     if (l->o.lossy_from > 0) packed = store_link_name_space(e, kv_space, PACKED_SUFFIX, l->o.packed_bytes);
     page_store_chain(l->store, space, keys, 0, n_full, l->digests);
     for (uint32_t i = 0; i < n_full; i++) {
@@ -126,6 +135,8 @@ uint32_t store_link_save_path(struct engine *e, const struct kv_space *kv_space,
         n_left += n_left > 0 || !stage_page(e, store_link_packs(l, i) ? packed : space, pages[i], i,
                                             keys + (size_t)i * l->o.page_tokens, &before, &l->digests[i]);
     }
+    page_store_unref(l->store, space);
+    page_store_unref(l->store, packed);
     return n_left;
 }
 
@@ -175,9 +186,6 @@ bool store_save_one(struct store_link *l)
     /* what is not stored was counted by the store */
     (void)page_store_put(l->store, job->space, job->is_first ? &job->digests[1] : job->digests, !job->is_first,
                          job->tokens, job->is_packed ? l->packing : job->bytes);
-    mutex_lock(&l->lock);
-    job->next = l->free_jobs;
-    l->free_jobs = job;
-    mutex_unlock(&l->lock);
+    put_back(l, job);
     return true;
 }
