@@ -5,6 +5,8 @@
 #include "base/limits.h"
 #include "base/log.h"
 
+#define CLEAR_NS 10000000000ull          /* as store_link_clear */
+
 static void load(void *arg, const void *record, size_t n)
 {
     rd_engine *e = arg;
@@ -55,6 +57,7 @@ void api_memory_clear(rd_engine *e)
     if (e->answers) answer_memory_clear(e->answers);
     if (e->spellings) spelling_memory_clear(e->spellings);
     memory_file_clear(e->memory);
+    memory_file_settle(e->memory, CLEAR_NS);
 }
 
 void api_memory_close(rd_engine *e)

@@ -1,4 +1,4 @@
-/* api/memory_file.c - a queue, a thread that appends, and the file written anew when it is full of old things. */
+/* api/memory_file.c - a queue, a thread that appends, and the file written anew when it is full of old things or cleared. */
 #include "api/memory_file.h"
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +19,7 @@
 
 struct file_head { uint64_t magic, version; };
 struct record_head { uint32_t magic, n; uint64_t hash; };
-struct queued { size_t n; bool clears, syncs; uint8_t data[]; };
+struct queued { size_t n; uint64_t n_clears; bool syncs; uint8_t data[]; };     /* n_clears: how often it was cleared before */
 
 struct memory_file {
     char *dir;
@@ -28,12 +28,15 @@ struct memory_file {
     struct memory_file_owner owner;
     struct queue *queue;
     struct thread thread;
+    struct queued *knock;                /* wakes the thread; holds no record */
+
     struct data_file lock, file;         /* the thread's, once it runs; closed: not the writer, or failed */
     uint64_t end;                        /* of the file */
     struct buf anew;                     /* while it is written anew */
-    struct mutex lock_synced;            /* guards the rest */
-    struct cond synced;
-    uint64_t n_syncs, n_synced;          /* wanted; done */
+
+    struct mutex lock_done;              /* guards the rest */
+    struct cond done;
+    uint64_t n_clears, n_cleared, n_syncs, n_synced;    /* wanted since opening; done */
     rd_status sync_st;                   /* of the last one */
 };
 
@@ -105,11 +108,45 @@ static void sync_now(struct memory_file *f)
     rd_status st = f->file.fd < 0 ? RD_E_IO : data_file_sync(&f->file);
 
     if (st == RD_OK) st = data_file_sync_dir(f->dir);
-    mutex_lock(&f->lock_synced);
+    mutex_lock(&f->lock_done);
     f->n_synced++;
     f->sync_st = st;
-    cond_broadcast(&f->synced);
-    mutex_unlock(&f->lock_synced);
+    cond_broadcast(&f->done);
+    mutex_unlock(&f->lock_done);
+}
+
+static uint64_t n_clears(struct memory_file *f)
+{
+    uint64_t n;
+
+    mutex_lock(&f->lock_done);
+    n = f->n_clears;
+    mutex_unlock(&f->lock_done);
+    return n;
+}
+
+/* Also of a file that is given up: what it holds would be read at the next start. */
+static void empty_file(struct memory_file *f)
+{
+    char reason[96];
+
+    if (f->file.fd >= 0) write_anew(f, true);
+    if (f->file.fd >= 0) return;
+    if (data_file_remove(f->dir, f->name) != RD_OK || data_file_sync_dir(f->dir) != RD_OK)
+        log_warn("what was answered cannot be removed from the disk: %s", data_file_reason(reason, sizeof(reason)));
+}
+
+/* If it was asked for since it was last done. */
+static void clear_now(struct memory_file *f)
+{
+    uint64_t n = n_clears(f);
+
+    if (n == f->n_cleared) return;                          /* this thread alone writes it */
+    empty_file(f);
+    mutex_lock(&f->lock_done);
+    f->n_cleared = n;
+    cond_broadcast(&f->done);
+    mutex_unlock(&f->lock_done);
 }
 
 static void writer_main(void *arg)
@@ -119,29 +156,39 @@ static void writer_main(void *arg)
 
     thread_set_idle();
     while ((q = queue_pop(f->queue))) {
-        if (q->syncs) sync_now(f);
-        else if (f->file.fd >= 0 && q->clears) write_anew(f, true);
-        else if (f->file.fd >= 0 && f->end + q->n > f->max_bytes) write_anew(f, false);     /* the record is in memory */
-        else if (f->file.fd >= 0) append(f, q);
+        clear_now(f);
+        if (q == f->knock) continue;
+        if (q->syncs) {
+            sync_now(f);
+        } else if (f->file.fd >= 0 && q->n_clears == f->n_cleared) {
+            if (f->end + q->n > f->max_bytes) write_anew(f, false);         /* the record is in memory */
+            else append(f, q);
+        }
         mem_free(q);
     }
+    clear_now(f);
 }
 
-static void push(struct memory_file *f, const void *record, size_t n, bool clears)
+void memory_file_put(struct memory_file *f, const void *record, size_t n)
 {
     struct queued *q = f ? mem_alloc(1, sizeof(*q) + n) : NULL;
 
     if (!q) return;
     q->n = n;
-    q->clears = clears;
+    q->n_clears = n_clears(f);
     q->syncs = false;
     if (n) memcpy(q->data, record, n);
     if (queue_push(f->queue, q) != RD_OK) mem_free(q);
 }
 
-void memory_file_put(struct memory_file *f, const void *record, size_t n)
+/* The thread looks at the count after whatever it takes from the queue: a full one wakes it as well as our knock. */
+void memory_file_clear(struct memory_file *f)
 {
-    push(f, record, n, false);
+    if (!f) return;
+    mutex_lock(&f->lock_done);
+    f->n_clears++;
+    mutex_unlock(&f->lock_done);
+    (void)queue_push(f->queue, f->knock);
 }
 
 rd_status memory_file_sync(struct memory_file *f)
@@ -152,19 +199,25 @@ rd_status memory_file_sync(struct memory_file *f)
 
     if (!q) return f ? RD_E_NOMEM : RD_E_IO;
     q->syncs = true;
-    mutex_lock(&f->lock_synced);
+    mutex_lock(&f->lock_done);
     st = queue_push(f->queue, q);
     if (st == RD_OK) n = ++f->n_syncs;
-    while (st == RD_OK && f->n_synced < n) cond_wait(&f->synced, &f->lock_synced);
+    while (st == RD_OK && f->n_synced < n) cond_wait(&f->done, &f->lock_done);
     if (st == RD_OK) st = f->sync_st;
     else mem_free(q);
-    mutex_unlock(&f->lock_synced);
+    mutex_unlock(&f->lock_done);
     return st;
 }
 
-void memory_file_clear(struct memory_file *f)
+void memory_file_settle(struct memory_file *f, uint64_t timeout_ns)
 {
-    push(f, NULL, 0, true);
+    const uint64_t tick = 100000000;
+
+    if (!f) return;
+    mutex_lock(&f->lock_done);
+    for (uint64_t i = 0; f->n_cleared != f->n_clears && i <= timeout_ns / tick; i++)
+        cond_wait_ns(&f->done, &f->lock_done, tick);
+    mutex_unlock(&f->lock_done);
 }
 
 /* ---- opening ---- */
@@ -222,14 +275,15 @@ rd_status memory_file_open(const char *dir, const char *name, uint64_t max_bytes
 
     *out = NULL;
     if (!f) return RD_E_NOMEM;
-    mutex_init(&f->lock_synced);
-    cond_init(&f->synced);
     f->max_bytes = max_bytes;
     f->owner = *owner;
     f->lock = f->file = DATA_FILE_CLOSED;
     snprintf(f->name, sizeof(f->name), "%s", name);
+    mutex_init(&f->lock_done);
+    cond_init(&f->done);
     f->dir = mem_strdup(dir);
-    st = f->dir ? queue_create(QUEUE_RECORDS, &f->queue) : RD_E_NOMEM;
+    f->knock = mem_zalloc(1, sizeof(*f->knock));
+    st = f->dir && f->knock ? queue_create(QUEUE_RECORDS, &f->queue) : RD_E_NOMEM;
     if (st == RD_OK) {
         read_file(f);
         open_for_writing(f);
@@ -247,12 +301,14 @@ void memory_file_close(struct memory_file *f)
     if (!f) return;
     if (f->queue) queue_close(f->queue);
     thread_join(&f->thread);
-    while (f->queue && (q = queue_try_pop(f->queue))) mem_free(q);
+    while (f->queue && (q = queue_try_pop(f->queue)))
+        if (q != f->knock) mem_free(q);
     queue_destroy(f->queue);
+    mem_free(f->knock);
     data_file_close(&f->file);
     data_file_close(&f->lock);
-    cond_deinit(&f->synced);
-    mutex_deinit(&f->lock_synced);
+    cond_deinit(&f->done);
+    mutex_deinit(&f->lock_done);
     mem_free(f->dir);
     mem_free(f);
 }

@@ -9,6 +9,7 @@
 #include "base/data_file.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "base/random.h"
 #include "test.h"
 #include "text/tiny_vocab.h"
@@ -336,6 +337,87 @@ TEST(failing_files_and_memory_cost_nothing_but_the_file)
         mem_fail_after(-1);
         stop(&w);
     }
+    CHECK_EQ(mem_n_alive(), alive);
+    remove_dir(&w);
+}
+
+/* While its thread is busy with the file, more comes than the queue takes, and behind all of it a clear. */
+struct busy { struct world w; bool is_open; uint32_t n_dumps; };
+
+static void load_none(void *arg, const void *record, size_t n)
+{
+    (void)arg, (void)record, (void)n;
+}
+
+static void dump_and_clear(void *arg, struct memory_file *f)
+{
+    struct busy *b = arg;
+
+    memory_file_again(f, "{\"old\":1}", 9);
+    if (!b->is_open || b->n_dumps++ > 0) return;            /* the file's own beginning is written before it has a thread */
+    for (uint32_t i = 0; i < 1000; i++) memory_file_put(f, "{\"old\":1}", 9);
+    memory_file_clear(f);
+}
+
+TEST(a_clear_is_never_lost_however_full_the_queue_is)
+{
+    struct busy b = {.n_dumps = 0};
+    const struct memory_file_owner owner = {&b, load_none, dump_and_clear};
+    struct memory_file *f = NULL;
+    rd_status st;
+    char *data = NULL, path[128];
+    size_t n = 0;
+
+    new_dir(&b.w);
+    CHECK_OK(memory_file_open(b.w.dir, "answers", 8, &owner, &f));
+    b.is_open = true;
+    memory_file_put(f, "{\"new\":1}", 9);                 /* more than eight bytes: the file is written anew */
+    while ((st = memory_file_sync(f)) == RD_E_FULL) thread_yield();
+    CHECK_OK(st);
+    memory_file_close(f);
+    CHECK(b.n_dumps > 0);
+    snprintf(path, sizeof(path), "%s/answers", b.w.dir);
+    CHECK_OK(file_read_all(path, 1 << 20, &data, &n, NULL));
+    CHECK_EQ(n, 16);                                        /* its head */
+    mem_free(data);
+    remove_dir(&b.w);
+}
+
+TEST(what_comes_behind_a_clear_is_kept_and_no_failure_keeps_what_came_before)
+{
+    struct world w;
+    uint64_t alive = mem_n_alive();
+
+    new_dir(&w);
+    CHECK(start(&w, 1 << 20));
+    recalled(w.m, nobody, "{\"b\":1,\"a\":2}");
+    memory_file_clear(w.f);
+    recalled(w.m, nobody, "{\"d\":1,\"c\":2}");
+    memory_file_clear(NULL);
+    memory_file_settle(NULL, 1);
+    stop(&w);
+    CHECK(start(&w, 1 << 20));
+    CHECK_EQ(w.n_loaded, 1);
+    for (int i = 0; i < 12; i++) {                          /* the file cannot be written: it is removed */
+        stop(&w);
+        CHECK(start(&w, 1 << 20));
+        recalled(w.m, nobody, "{\"f\":1,\"e\":2}");
+        file_fail_after(i);
+        memory_file_clear(w.f);
+        memory_file_settle(w.f, 10000000000ull);
+        file_fail_after(-1);
+        stop(&w);
+        CHECK(start(&w, 1 << 20));
+        if (w.n_loaded > 0) test_note("a file call that fails once, number %d: %u records stay", i, w.n_loaded);
+    }
+    mem_fail_after(0);                                      /* a clear asks for no memory */
+    memory_file_clear(w.f);
+    mem_fail_after(-1);
+    memory_file_settle(w.f, 10000000000ull);
+    stop(&w);
+    CHECK(start(&w, 1 << 20));
+    CHECK_EQ(w.n_loaded, 0);
+    stop(&w);
     CHECK_EQ(mem_n_alive(), alive);
     remove_dir(&w);
 }
