@@ -63,6 +63,7 @@ typedef struct rd_request rd_request;
 typedef struct rd_kv rd_kv;
 
 #define RD_NO_LIMIT UINT32_MAX
+#define RD_KEEP_HEAD UINT32_MAX
 
 /* "0.1.0" */
 RD_API const char *rd_version(void);
@@ -123,6 +124,7 @@ struct rd_options {
                                      * ids) reach the model too; by default they are left out, see docs/api.md */
     bool sort_keys;                 /* tools and arguments are rendered with sorted keys: for clients that shuffle them */
     bool no_replay;                 /* no message is rendered as it was sampled or first spelled; see docs/cache.md */
+    bool context_shift;             /* of requests that say nothing else: rd_request_options.context_shift */
     void (*progress)(void *user, double fraction);   /* 0 .. 1 while loading; may be NULL */
     void *progress_user;
 };
@@ -237,6 +239,13 @@ struct rd_request_options {
     size_t prompt_bytes;
     const int32_t *tokens;
     uint32_t n_tokens;
+    /* 1: where prompt and answer reach the end of the context the older half of the tokens behind the first n_keep is
+     * dropped and the rest computed as a new prompt, and the answer goes on: with another text than a longer context would
+     * give. A prompt that is too long is cut likewise. Then RD_NO_LIMIT means as many tokens as the context has. -1: it ends
+     * there; 0: as rd_options.context_shift says. */
+    int context_shift;
+    uint32_t n_keep;                /* default RD_KEEP_HEAD: tools and first system messages; of a text or tokens, the first
+                                     * token. At most half of the context */
     bool truncate;                  /* a prompt that is longer than the context loses its end; false: RD_E_CONTEXT */
 
     uint32_t max_tokens;            /* 0: prefill only; RD_NO_LIMIT: until the context is full */
@@ -310,6 +319,7 @@ struct rd_usage {
     uint32_t n_reasoning;           /* parse_thinking: of n_generated, those inside the thinking */
     uint32_t n_drafted, n_draft_accepted;   /* speculation: tokens drafted, and those of them that were right */
     uint32_t n_forced;              /* of n_generated, those that a grammar left no choice about */
+    uint32_t n_shifts, n_dropped;   /* context_shift: how often the context was full; tokens dropped, of the prompt, too */
     uint32_t n_restored;            /* answers among the messages that were put back as the model had written them */
     double queue_ms, prompt_ms, predicted_ms, ttft_ms;
     int miss;                       /* enum rd_miss_cause */

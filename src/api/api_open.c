@@ -327,6 +327,7 @@ rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *
     if (st != RD_OK) goto fail;
     e->keep_volatile = o->no_normalise;
     e->no_replay = o->no_replay;
+    e->context_shift = o->context_shift;
     e->sort_keys = o->sort_keys;
     fill_names(e, o);
     st = fill_model_info(e, o, &types, err);

@@ -185,6 +185,27 @@ static rd_status keep_left_out(struct rd_request *r, const struct buf *left_out,
     return RD_OK;
 }
 
+rd_status api_request_params(struct rd_request *r, const int32_t *tokens, uint32_t n, int thinks, struct request_params *p,
+                             struct rd_error *err)
+{
+    rd_status st = fill_params(r->engine, &r->o, p, err);
+
+    if (st != RD_OK) return st;
+    p->wake = api_request_wake;
+    p->wake_arg = r;
+    p->goes_on = r->shift.is_on;
+    if (r->shift.is_on) p->max_tokens = r->shift.n_wanted;
+    if (r->o.messages_json) fill_budget(r, thinks == API_THINKING_OPEN, &p->think);
+    if (p->cached && !r->o.idle) salt_ring_note(&r->engine->salts, r->o.fairness_key, api_space(r->engine, &r->o));
+    if (p->cached) api_retain_fill(r->engine, &r->o, spelling_memory_tools(&r->spelled), tokens, n, p);
+    if (r->o.embed) api_embed_wish(r->engine, r->o.embed, n, &p->prefill, &p->cached);
+    p->prefill.score_tokens = r->o.score_tokens;
+    p->prefill.n_scores = r->o.n_score_tokens;
+    st = api_sampling_texts(r->engine, &r->o, &r->arena, &p->sampling, err);
+    if (st != RD_OK) return st;
+    return api_form_fill(r->engine, &r->o, (enum api_thinking)thinks, r->taught, &p->constraint, err);
+}
+
 static rd_status prepare(struct rd_request *r, struct rd_error *err)
 {
     struct request_params p = {0};
@@ -201,21 +222,11 @@ static rd_status prepare(struct rd_request *r, struct rd_error *err)
     r->n_restored = notes.n_restored;
     api_notes_deinit(r->engine, &notes);
 
+    if (st == RD_OK && api_shift_is_on(r->engine, &r->o)) api_shift_begin(r, tokens, &n);
     if (st == RD_OK) st = check_length(r->engine, &r->o, &n, err);
     if (st == RD_OK && r->o.messages_json) st = begin_output(r, tokens, n, &thinks, err);
-    if (st == RD_OK) {
-        st = fill_params(r->engine, &r->o, &p, err);
-        p.wake = api_request_wake;
-        p.wake_arg = r;
-        if (r->o.messages_json) fill_budget(r, thinks == API_THINKING_OPEN, &p.think);
-        if (p.cached && !r->o.idle) salt_ring_note(&r->engine->salts, r->o.fairness_key, api_space(r->engine, &r->o));
-        if (p.cached) api_retain_fill(r->engine, &r->o, spelling_memory_tools(&r->spelled), tokens, n, &p);
-        if (r->o.embed) api_embed_wish(r->engine, r->o.embed, n, &p.prefill, &p.cached);
-        p.prefill.score_tokens = r->o.score_tokens;
-        p.prefill.n_scores = r->o.n_score_tokens;
-    }
-    if (st == RD_OK) st = api_sampling_texts(r->engine, &r->o, &r->arena, &p.sampling, err);
-    if (st == RD_OK) st = api_form_fill(r->engine, &r->o, thinks, r->taught, &p.constraint, err);
+    r->shift.thinks = thinks;
+    if (st == RD_OK) st = api_request_params(r, tokens, n, thinks, &p, err);
     if (st == RD_OK) {
         st = request_create(&p, engine_cache(r->engine->engine), r->engine->info.n_vocab, tokens, n, &r->request, err);
     }

@@ -179,6 +179,7 @@ void api_answer_keep(struct rd_request *r)
         .whole = a->calls && !a->failed && !a->content.failed && !a->reasoning.failed && !api_begins_call(r->engine, &r->o) &&
                  r->request->finish == REQUEST_STOP && r->stop_hit < 0};
 
+    if (r->shift.n_dropped > 0) return;                     /* its tokens are those of no conversation */
     if (!r->o.messages_json || !r->request->p.cached || r->request->finish == REQUEST_ERROR ||
         seq->n_keys <= seq->n_prompt)
         return;

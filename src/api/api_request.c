@@ -16,6 +16,7 @@ void rd_request_options_default(struct rd_request_options *o)
     *o = (struct rd_request_options){.prompt_end = RD_PROMPT_AUTO,
                                      .max_tokens = RD_NO_LIMIT,
                                      .thinking_tokens = RD_NO_LIMIT,
+                                     .n_keep = RD_KEEP_HEAD,
                                      .jump_ahead = true,
                                      .cache_prompt = true,
                                      .speculation = true,
@@ -131,6 +132,7 @@ static rd_status make_stops(struct rd_request *r)
 static void request_free(struct rd_request *r)
 {
     request_unref(r->request);
+    api_shift_deinit(r);
     stop_matcher_destroy(r->stops);
     api_output_deinit(&r->output);
     buf_deinit(&r->text);
@@ -222,6 +224,7 @@ void api_request_wake(void *request)
     /* The engine calls once more after it has stored `ended`: that call gives the engine's reference back. */
     bool last = atomic_load_explicit(&r->request->ended, memory_order_relaxed);
 
+    if (last) atomic_store(&r->shift.last_wake, true);      /* behind this r->request is not looked at */
     api_request_ring(r);
     if (last) api_request_unref(r);
 }
@@ -236,28 +239,30 @@ void api_request_fail(struct rd_request *r, rd_status st, const char *message)
 
 static void fill_usage(const struct rd_request *r, struct rd_usage *u)
 {
-    const struct request_usage *s = &r->request->usage;
+    const struct request_usage *s = &api_shift_first(r)->usage, *l = &r->request->usage, *sum = &r->shift.sum;
     uint64_t first = s->first_token_ns ? s->first_token_ns : s->ended_ns;
 
     memset(u, 0, sizeof(*u));
-    u->n_prompt = r->request->n_prompt;
+    u->n_prompt = api_shift_first(r)->n_prompt;
+    u->n_shifts = r->shift.n_shifts;
+    u->n_dropped = r->shift.n_dropped;
     u->n_cached = s->n_cached;
     u->n_joined = s->n_joined;
     u->miss = (int)s->miss;
     u->n_ram = s->n_ram;
     u->n_disk = s->n_disk;
     u->n_lossy = s->n_lossy;
-    u->n_drafted = s->n_drafted;
-    u->n_draft_accepted = s->n_draft_accepted;
-    u->n_forced = s->n_forced;
-    u->n_generated = api_output_is_cut(r) ? r->n_tokens_out : s->n_generated;
+    u->n_drafted = sum->n_drafted + l->n_drafted;
+    u->n_draft_accepted = sum->n_draft_accepted + l->n_draft_accepted;
+    u->n_forced = sum->n_forced + l->n_forced;
+    u->n_generated = api_output_is_cut(r) ? r->n_tokens_out : sum->n_generated + l->n_generated;
     u->n_reasoning = r->output.n_reasoning;
     u->left_out = r->left_out;
     u->n_restored = r->n_restored;
     if (!s->admitted_ns) return;
     u->queue_ms = (double)(s->admitted_ns - s->submitted_ns) / 1e6;
     u->prompt_ms = (double)(first - s->admitted_ns) / 1e6;
-    u->predicted_ms = (double)(s->ended_ns - first) / 1e6;
+    u->predicted_ms = (double)(l->ended_ns - first) / 1e6;
     u->ttft_ms = (double)(first - s->submitted_ns) / 1e6;
 }
 
@@ -338,6 +343,7 @@ static void token_event(struct rd_request *r, const struct token_out *t, struct 
     bool thought = r->output.parser && output_parser_thinks(r->output.parser);
 
     r->n_tokens_out++;
+    r->shift.last_token = t->token;
     if (is_visible(r, t->token)) feed_special(r, t->token);
     else feed_piece(r, tokenizer_piece(r->engine->tokenizer, t->token, false));
     if (thought || (r->output.parser && output_parser_thinks(r->output.parser))) r->output.n_reasoning++;
@@ -345,10 +351,10 @@ static void token_event(struct rd_request *r, const struct token_out *t, struct 
     ev->token = t->token;
     ev->logprob = t->logprob;
     ev->n_top = t->n_top;
-    ev->usage.n_prompt = r->request->n_prompt;              /* both stand once the prompt is computed */
-    ev->usage.n_cached = r->request->usage.n_cached;
-    ev->usage.n_ram = r->request->usage.n_ram;
-    ev->usage.n_disk = r->request->usage.n_disk;
+    ev->usage.n_prompt = api_shift_first(r)->n_prompt;      /* all stand once the prompt is computed */
+    ev->usage.n_cached = api_shift_first(r)->usage.n_cached;
+    ev->usage.n_ram = api_shift_first(r)->usage.n_ram;
+    ev->usage.n_disk = api_shift_first(r)->usage.n_disk;
     if (!api_output_is_cut(r)) return;
     request_cancel(r->request, CANCEL_SATISFIED);
     engine_kick(r->engine->engine);
@@ -387,7 +393,10 @@ static rd_status next_event(struct rd_request *r, struct rd_event *ev)
         token_event(r, &t, ev);
         return RD_OK;
     }
-    return ended ? ended_event(r, ev) : RD_E_AGAIN;
+    if (!ended) return RD_E_AGAIN;
+    if (!api_shift_is_due(r)) return ended_event(r, ev);
+    if (!atomic_load(&r->shift.last_wake)) return RD_E_AGAIN;       /* it rings once more */
+    return api_shift_go_on(r) == RD_OK ? RD_E_AGAIN : ended_event(r, ev);
 }
 
 rd_status rd_request_next(rd_request *r, struct rd_event *ev)
@@ -443,7 +452,9 @@ void rd_request_cancel(rd_request *r)
 {
     atomic_store(&r->cancelled, true);
     if (atomic_load(&r->phase) != PHASE_RUNNING) return;
+    mutex_lock(&r->lock);                                   /* api_shift.c may put another one there */
     request_cancel(r->request, CANCEL_GONE);
+    mutex_unlock(&r->lock);
     engine_kick(r->engine->engine);
 }
 
@@ -473,8 +484,8 @@ const int32_t *rd_request_prompt(const rd_request *r, uint32_t *n)
 {
     *n = 0;
     if (atomic_load(&r->phase) != PHASE_RUNNING) return NULL;
-    *n = r->request->n_prompt;
-    return key_tokens(r->request->seq.keys);
+    *n = api_shift_first(r)->n_prompt;
+    return key_tokens(api_shift_first(r)->seq.keys);
 }
 
 /* What the engine has left behind with the request's end; NULL before, or when it failed. */
@@ -507,16 +518,16 @@ const struct rd_logprob *rd_request_prompt_logprobs(const rd_request *r, const s
                    "the public log probability is the sampler's");
     *n = 0;
     *top = NULL;
-    if (atomic_load(&r->phase) != PHASE_RUNNING || !r->request->prompt_logprobs) return NULL;
-    *n = r->request->n_prompt;
-    *top = (const struct rd_logprob *)r->request->prompt_top;
-    return (const struct rd_logprob *)r->request->prompt_logprobs;
+    if (atomic_load(&r->phase) != PHASE_RUNNING || !api_shift_first(r)->prompt_logprobs) return NULL;
+    *n = api_shift_first(r)->n_prompt;
+    *top = (const struct rd_logprob *)api_shift_first(r)->prompt_top;
+    return (const struct rd_logprob *)api_shift_first(r)->prompt_logprobs;
 }
 
 const uint32_t *rd_request_prompt_ranks(const rd_request *r, uint32_t *n)
 {
     *n = 0;
-    if (atomic_load(&r->phase) != PHASE_RUNNING || !r->request->prompt_ranks) return NULL;
-    *n = r->request->n_prompt;
-    return r->request->prompt_ranks;
+    if (atomic_load(&r->phase) != PHASE_RUNNING || !api_shift_first(r)->prompt_ranks) return NULL;
+    *n = api_shift_first(r)->n_prompt;
+    return api_shift_first(r)->prompt_ranks;
 }

@@ -17,8 +17,9 @@ static bool is_system(const json_t *message)
     return role && (strcmp(role, "system") == 0 || strcmp(role, "developer") == 0);
 }
 
-/* The messages that come first and are the system's, and a short one of a user; NULL: none, or out of memory. */
-static char *head_messages(const char *messages_json)
+/* The messages that come first and are the system's, and a short one of a user; NULL: neither those nor tools, or out of
+ * memory. */
+static char *head_messages(const char *messages_json, bool has_tools)
 {
     json_t *messages = json_loads(messages_json, JSON_ALLOW_NUL, NULL), *head = json_array();
     char *text = NULL;
@@ -26,7 +27,7 @@ static char *head_messages(const char *messages_json)
 
     while (n < json_array_size(messages) && is_system(json_array_get(messages, n)))
         json_array_append(head, json_array_get(messages, n++));
-    if (n > 0 && json_array_append_new(head, json_pack("{s:s, s:s}", "role", "user", "content", ".")) == 0)
+    if ((n > 0 || has_tools) && json_array_append_new(head, json_pack("{s:s, s:s}", "role", "user", "content", ".")) == 0)
         text = json_dumps(head, JSON_COMPACT);
     json_decref(messages);
     json_decref(head);
@@ -38,7 +39,7 @@ static uint32_t head_tokens(const rd_engine *engine, const struct rd_request_opt
                             const int32_t *tokens, uint32_t n)
 {
     struct rd_request_options head = *o;
-    char *messages = head_messages(o->messages_json);
+    char *messages = head_messages(o->messages_json, tools || o->tools_json);
     int32_t *other = NULL;
     uint32_t n_other = 0, n_same = 0;
 
@@ -53,6 +54,11 @@ static uint32_t head_tokens(const rd_engine *engine, const struct rd_request_opt
     mem_free(messages);
     mem_free(other);
     return n_same;
+}
+
+uint32_t api_head_tokens(const rd_engine *engine, const struct rd_request_options *o, const int32_t *tokens, uint32_t n)
+{
+    return head_tokens(engine, o, NULL, tokens, n);
 }
 
 void api_retain_fill(const rd_engine *engine, const struct rd_request_options *o, const char *tools,

@@ -79,6 +79,7 @@ struct rd_engine {
     bool keep_volatile;                  /* volatile lines are rendered too */
     bool no_replay;                      /* nothing is put back as it was sampled */
     bool sort_keys;                      /* of tools and arguments */
+    bool context_shift;                  /* of requests that do not say */
     atomic_bool left_out_logged;         /* it is told once; relaxed would do */
     struct executor *executor;           /* NULL: a tokenizer without weights */
     struct executor_traits traits;       /* of it */
@@ -94,6 +95,21 @@ struct rd_engine {
     atomic_ullong n_rejected, n_preparing;      /* for rd_get_stats; n_rejected relaxed */
 };
 
+/* A request whose context goes on when it is full: see api_shift.c. */
+struct api_shift {
+    bool is_on;
+    uint32_t n_keep, n_wanted;           /* tokens of the beginning that stay; tokens to generate in all */
+    int thinks;                          /* enum api_thinking, at the beginning */
+    atomic_bool last_wake;               /* of the running part: the engine stores it before its last ring */
+    /* consumer */
+    int32_t last_token;                  /* that came */
+    int32_t *generated;                  /* by the parts that ended */
+    size_t cap_generated;
+    uint32_t n_generated, n_shifts, n_dropped;
+    struct request *first;               /* the first part; NULL: it is the only one */
+    struct request_usage sum;            /* of the parts that ended */
+};
+
 enum request_phase { PHASE_PREPARING, PHASE_RUNNING, PHASE_FAILED };
 
 struct rd_request {
@@ -102,7 +118,8 @@ struct rd_request {
     struct arena arena;
 
     /* the prep worker writes, then stores phase (release); the consumer reads after loading it (acquire) */
-    struct request *request;             /* NULL unless RUNNING */
+    struct request *request;             /* NULL unless RUNNING; with shift the consumer puts the next part there */
+    struct api_shift shift;
     rd_status fail_status;
     char fail_message[512];
     atomic_int phase;
@@ -205,6 +222,22 @@ rd_status api_memory_init(rd_engine *e);
 void api_memory_open(rd_engine *e, const char *dir, struct hash128 model);
 void api_memory_clear(rd_engine *e);
 void api_memory_close(rd_engine *e);                     /* once nothing is prepared or kept any more */
+/* api_shift.c */
+bool api_shift_is_on(const rd_engine *engine, const struct rd_request_options *o);
+/* Prep worker: what is kept; a prompt that is too long is cut. */
+void api_shift_begin(struct rd_request *r, int32_t *tokens, uint32_t *n);
+/* Consumer, once the running part has ended and all its tokens were taken: the answer would go on. */
+bool api_shift_is_due(const struct rd_request *r);
+/* Consumer: the next part runs. On failure nothing has changed: the request ends as it did. */
+rd_status api_shift_go_on(struct rd_request *r);
+const struct request *api_shift_first(const struct rd_request *r);
+void api_shift_deinit(struct rd_request *r);
+/* api_prep.c: the parameters of a part with this prompt, thinks as it was for the first; p->constraint.grammar is the
+ * caller's reference, also when this fails. */
+rd_status api_request_params(struct rd_request *r, const int32_t *tokens, uint32_t n, int thinks, struct request_params *p,
+                             struct rd_error *err);
+/* api_retain.c: tokens of the prompt that its tools and first system messages make. */
+uint32_t api_head_tokens(const rd_engine *engine, const struct rd_request_options *o, const int32_t *tokens, uint32_t n);
 /* api_names.c: open with the engine's thread; close before the engine goes. */
 void api_names_open(rd_engine *e, const char *dir);
 void api_names_clear(rd_engine *e);

@@ -114,6 +114,11 @@ const struct arg engine_args[] = {
      ENGINE(sort_keys),
      .help = "render tools and the arguments of calls with their keys sorted: clients that send them in another order "
              "each time then share prompts. The model sees the sorted order"},
+    {.flag = "--context-shift",
+     .kind = ARG_SWITCH,
+     ENGINE(context_shift),
+     .help = "where prompt and answer reach the end of the context, drop the older half of what stands behind the system "
+             "prompt and go on: another text than a longer context would give; requests may say otherwise"},
     {.flag = "--no-replay",
      .kind = ARG_SWITCH,
      ENGINE(no_replay),

@@ -214,6 +214,11 @@ rd_status engine_take_place(struct engine *e)
     return RD_OK;
 }
 
+void engine_keep_place(struct engine *e)
+{
+    atomic_fetch_add_explicit(&e->n_places, 1, memory_order_relaxed);
+}
+
 void engine_give_place(struct engine *e)
 {
     atomic_fetch_sub_explicit(&e->n_places, 1, memory_order_relaxed);

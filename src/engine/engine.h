@@ -86,6 +86,8 @@ void engine_stop(struct engine *e);
  * never comes. */
 rd_status engine_take_place(struct engine *e);
 void engine_give_place(struct engine *e);
+/* One for a request that goes on from one that has run: there always is. */
+void engine_keep_place(struct engine *e);
 /* Places taken now, of how many. */
 uint32_t engine_n_places(const struct engine *e, uint32_t *n_max);
 /* Any thread. The caller holds a place, which passes to the request; the engine takes a reference of its own. */

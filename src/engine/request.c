@@ -113,6 +113,15 @@ rd_status request_create(const struct request_params *p, struct kv_cache *cache,
         request_destroy(r);
         return error_set(err, st, "out of memory for a request");
     }
+    for (uint32_t i = 0; i < p->n_primed && st == RD_OK; i++) {
+        st = constraint_accept(&r->constraint, p->primed[i]);
+        (void)think_budget_next(&r->p.think, p->primed[i]);
+    }
+    if (st != RD_OK) {
+        request_destroy(r);
+        return error_set(err, st, "what was generated is not of the form");
+    }
+    r->p.primed = NULL;
     for (uint32_t i = 0; i < n; i++) sampler_accept(r->sampler, tokens[i], true);
     forget_lists(&r->p.sampling);
     r->p.prefill.score_tokens = NULL;       /* r->prefill has its copy */

@@ -77,6 +77,9 @@ struct request_params {
     struct request_keep keep[REQUEST_N_KEEPS];  /* n_keys beyond what was computed: all of that */
     bool keep_match;         /* others will come with the part that it found stored: that is SHORT, too */
     uint64_t fair_key;
+    bool goes_on;            /* where it reaches max_keys another request goes on: a grammar need not be whole by then */
+    const int32_t *primed;   /* borrowed by request_create: what was generated before the prompt's end, for the grammar and */
+    uint32_t n_primed;       /* the budget of thinking */
     const char *name;        /* copied; or NULL: what it computes is a named cache's (names/cache_names.h) */
     float *logits_out;       /* [n_vocab] of the prompt's last token, or NULL; the consumer's until it has ended */
     void (*wake)(void *arg); /* after tokens or the end were published; any cost is the engine's: must be quick */

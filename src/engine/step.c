@@ -176,7 +176,8 @@ static void know_best(struct engine *e, const float *logits)
 static rd_status choose_token(struct engine *e, struct request *r, float *logits, struct sampler_result *out)
 {
     struct sampler_bounds bounds = {.banned = r->ends, .n_banned = request_n_banned_ends(r)};
-    uint32_t n_left = u32_min(r->p.max_tokens - r->n_generated, r->seq.n_keys_cap - r->seq.n_keys + 1);
+    uint32_t n_room = r->p.goes_on ? UINT32_MAX : r->seq.n_keys_cap - r->seq.n_keys + 1;
+    uint32_t n_left = u32_min(r->p.max_tokens - r->n_generated, n_room);
     int32_t forced;
     bool is_forced = constraint_forced(&r->constraint, &forced);
     rd_status st = RD_OK;

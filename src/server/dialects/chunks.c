@@ -68,6 +68,7 @@ static void put_timings(const struct rd_usage *u, struct buf *out)
     if (u->n_joined) buf_printf(out, ",\"cache_joined_n\":%u", u->n_joined);
     if (u->n_forced) buf_printf(out, ",\"forced_n\":%u", u->n_forced);
     if (u->n_drafted) buf_printf(out, ",\"draft_n\":%u,\"draft_n_accepted\":%u", u->n_drafted, u->n_draft_accepted);
+    if (u->n_dropped) buf_printf(out, ",\"context_shifts\":%u,\"dropped_n\":%u", u->n_shifts, u->n_dropped);
     buf_printf(out, ",\"restored_n\":%u", u->n_restored);
     buf_printf(out, ",\"cache_miss\":\"%s\"", rd_miss_cause_name((enum rd_miss_cause)u->miss));
     put_left_out(u->left_out, out);

@@ -303,6 +303,8 @@ static void fill_options(struct generation *g, struct choice *c, uint32_t k, str
     o->keep_prompt_s = (uint32_t)p->keep_prompt_s;
     o->keep_all_s = (uint32_t)p->keep_all_s;
     o->keep_found = p->cache_key != NULL;
+    o->context_shift = !p->has_context_shift ? 0 : p->context_shift ? 1 : -1;
+    o->n_keep = p->n_keep < 0 ? RD_KEEP_HEAD : (uint32_t)p->n_keep;
     o->logprobs = p->logprobs || p->best_of > p->n;
     o->n_top_logprobs = generation_n_top(g);
     o->prompt_logprobs = (p->echo && p->logprobs) || (p->has_prompt_logprobs && k == 0);

@@ -106,7 +106,7 @@ static int read_logprobs(const json_t *body, bool chat, json_t *to, struct api_e
 /* Everything that both share; *to is a new body. */
 static int read_common(const json_t *body, const struct rd_info *info, json_t **to, struct api_error *e)
 {
-    static const char *const same[] = {"cache_prompt", "replay", "speculation", "cache_salt", "cache_name"};
+    static const char *const same[] = {"cache_prompt", "replay", "speculation", "cache_salt", "cache_name", "context_shift", "n_keep"};
     bool stream = true, ok;
 
     *to = NULL;

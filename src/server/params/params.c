@@ -30,7 +30,7 @@ void gen_params_init(struct gen_params *p, bool chat)
     rd_sampling_default(&p->sampling);
     p->n = 1;
     p->parallel_tool_calls = p->split_thinking = p->include_reasoning = true;
-    p->thinking_tokens = -1;
+    p->thinking_tokens = p->n_keep = -1;
     p->cache_prompt = p->speculation = p->replay = p->jump_ahead = true;
     p->parse_special = p->special = true;
 }

@@ -61,8 +61,9 @@ struct text_list { char **items; uint32_t n; };      /* items NULL: not given */
 struct gen_params {
     bool chat;                           /* first: offset 0 is no field of a row */
     struct rd_sampling sampling;         /* its numbers; what is a list or a text is below, and ours */
-    int64_t max_tokens, n, best_of, top_logprobs, seed;
+    int64_t max_tokens, n, best_of, top_logprobs, seed, n_keep;
     bool has_max_tokens, has_seed, stream, include_usage, ignore_eos, cache_prompt, replay, speculation, echo, logprobs;
+    bool context_shift, has_context_shift;
     char *messages, *tools, *kwargs;     /* JSON text */
     enum rd_prompt_end prompt_end;
     char *cache_salt, *cache_key, *cache_name;   /* or NULL */

@@ -125,6 +125,16 @@ int param_cache_salt(const char *name, const json_t *v, struct gen_params *p, st
     return p->cache_salt ? 0 : api_error_set(e, 503, NULL, "out of memory");
 }
 
+/* After the row has stored it: false is not what nothing is, where the server shifts. */
+int param_context_shift(const char *name, const json_t *v, struct gen_params *p, struct api_error *e)
+{
+    (void)name;
+    (void)v;
+    (void)e;
+    p->has_context_shift = true;
+    return 0;
+}
+
 int param_cache_name(const char *name, const json_t *v, struct gen_params *p, struct api_error *e)
 {
     const char *s = json_string_value(v);

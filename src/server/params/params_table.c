@@ -203,6 +203,12 @@ static const struct param_spec table[] = {
     {"cache_salt", FOR_GENERATION | FOR_CACHE_NAMES | FOR_CACHE_NAME, "none",
      "what is stored is shared with requests of the same salt only; 1 to 256 bytes",
      JSON(KIND_STRING, param_cache_salt)},
+    {"context_shift", FOR_GENERATION, "as --context-shift says",
+     "true: where prompt and answer reach the end of the context the older half of what stands behind n_keep tokens is "
+     "dropped, and the answer goes on; not exact (api.md)",
+     BOOL(context_shift), .custom = param_context_shift},
+    {"n_keep", FOR_GENERATION, "-1", "context_shift: tokens of the beginning that stay; -1: tools and system prompt",
+     INTEGER(n_keep, -1, LIMIT_CONTEXT)},
     {"cache_name", FOR_GENERATION | FOR_CACHE_NAME, "none",
      "what it computes belongs to this named cache, which can be listed, saved and dropped (cache.md); 1 to 128 bytes",
      JSON(KIND_STRING, param_cache_name), .required = FOR_CACHE_NAME},
