@@ -27,7 +27,8 @@ static char *head_messages(const char *messages_json, bool has_tools)
 
     while (n < json_array_size(messages) && is_system(json_array_get(messages, n)))
         json_array_append(head, json_array_get(messages, n++));
-    if ((n > 0 || has_tools) && json_array_append_new(head, json_pack("{s:s, s:s}", "role", "user", "content", ".")) == 0)
+    if ((n > 0 || has_tools) &&
+        json_array_append_new(head, json_pack("{s:s, s:s}", "role", "user", "content", ".")) == 0)
         text = json_dumps(head, JSON_COMPACT);
     json_decref(messages);
     json_decref(head);
