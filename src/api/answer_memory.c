@@ -1,5 +1,6 @@
 /* api/answer_memory.c - two short lists, newest first: sequences of tokens, and answers with calls. */
 #include "api/answer_memory.h"
+#include <stdlib.h>
 #include <string.h>
 #include "api/conversation.h"
 #include "api/memory_record.h"
@@ -10,6 +11,7 @@
 
 #define MAX_SEQUENCES 128u
 #define MAX_ANSWERS   1024u
+#define MAX_CALLS     256u                   /* of an answer that is kept */
 
 struct kept_sequence {
     struct kv_space owner;
@@ -20,6 +22,7 @@ struct kept_answer {
     char *raw, *content, *reasoning;
     size_t n_raw, n_thinking;
     json_t *calls;
+    uint64_t *ids;                       /* [calls] hashes of their ids */
     uint32_t n_messages, n_prefix;
     struct hash128 prefix;               /* of the first n_prefix ids */
     uint64_t serial;                     /* rises from one to the next, from 1 on */
@@ -56,6 +59,7 @@ static void free_answer(struct kept_answer *a)
     mem_free(a->raw);
     mem_free(a->content);
     mem_free(a->reasoning);
+    mem_free(a->ids);
     json_decref(a->calls);
 }
 
@@ -126,6 +130,21 @@ static struct kept_sequence copy_sequence(struct kv_space owner, const void *ids
     return (struct kept_sequence){owner, (uint32_t *)mem_memdup(ids, n * sizeof(uint32_t)), n};
 }
 
+static const char *id_of(const json_t *calls, size_t i)
+{
+    return json_string_value(json_object_get(json_array_get(calls, i), "id"));
+}
+
+/* Hashes of the calls' ids; returns how many have one. */
+static uint32_t hash_ids(const json_t *calls, uint64_t *out)
+{
+    uint32_t n = 0;
+
+    for (size_t i = 0; i < json_array_size(calls); i++)
+        if (id_of(calls, i)) out[n++] = hash64_of(id_of(calls, i), strlen(id_of(calls, i)));
+    return n;
+}
+
 /* raw is NULL when there is no memory. */
 static struct kept_answer copy_answer(struct kv_space owner, const struct answer_parts *parts, struct hash128 prefix)
 {
@@ -136,8 +155,10 @@ static struct kept_answer copy_answer(struct kv_space owner, const struct answer
     a.content = mem_strdup(parts->content);
     a.reasoning = mem_strdup(parts->reasoning);
     a.calls = json_incref(parts->calls);
+    a.ids = mem_zalloc(json_array_size(parts->calls), sizeof(*a.ids));
     a.n_bytes = sizeof(a) + 4 * parts->n_raw;               /* the calls are about as long again */
-    if (a.raw && a.content && a.reasoning) return a;
+    if (a.ids) (void)hash_ids(a.calls, a.ids);
+    if (a.raw && a.content && a.reasoning && a.ids) return a;
     free_answer(&a);
     return (struct kept_answer){.raw = NULL};
 }
@@ -149,7 +170,9 @@ static bool sequence_fits(const struct answer_memory *m, uint32_t n)
 
 static bool answer_fits(const struct answer_memory *m, const struct answer_parts *parts)
 {
-    return json_array_size(parts->calls) > 0 && parts->n_raw > 0 && parts->n_raw < m->max_bytes / 64;
+    const size_t n = json_array_size(parts->calls);
+
+    return n > 0 && n <= MAX_CALLS && parts->n_raw > 0 && parts->n_raw < m->max_bytes / 64;
 }
 
 static void tell_sequence(memory_record_fn fn, void *arg, const struct kept_sequence *s)
@@ -323,11 +346,6 @@ static bool same_text(const char *a, const char *b)
     return x.n == y.n && memcmp(x.s, y.s, x.n) == 0;
 }
 
-static const char *id_of(const json_t *calls, size_t i)
-{
-    return json_string_value(json_object_get(json_array_get(calls, i), "id"));
-}
-
 /* A message's text: a string, or its one text part. NULL: nothing, or more. */
 static const char *content_of(const json_t *message)
 {
@@ -340,12 +358,21 @@ static const char *content_of(const json_t *message)
     return json_string_value(content);
 }
 
-/* One of the ids that were given to a's calls. */
-static bool has_id(const struct kept_answer *a, const json_t *calls)
+/* The ids of calls that were sent, as hashes in order: a client may send many, and many answers are kept. */
+struct sent_ids { uint32_t n; uint64_t hashes[MAX_CALLS]; };
+
+static int in_order(const void *a, const void *b)
 {
-    for (size_t i = 0; i < json_array_size(calls); i++)
-        for (size_t k = 0; id_of(calls, i) && k < json_array_size(a->calls); k++)
-            if (strcmp(id_of(calls, i), id_of(a->calls, k)) == 0) return true;
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+/* One of the ids that were given to a's calls. */
+static bool has_id(const struct kept_answer *a, const struct sent_ids *sent)
+{
+    for (size_t k = 0; k < json_array_size(a->calls); k++)
+        if (bsearch(&a->ids[k], sent->hashes, sent->n, sizeof(*sent->hashes), in_order)) return true;
     return false;
 }
 
@@ -367,18 +394,22 @@ struct answer_pick answer_memory_pick(struct answer_memory *m, struct kv_space o
     const json_t *message = json_array_get(messages, i), *calls = json_object_get(message, "tool_calls");
     const char *role = json_string_value(json_object_get(message, "role"));
     struct answer_pick pick = {.serial = 0};
+    struct sent_ids sent;
     bool known = false;
 
-    if (!role || strcmp(role, "assistant") != 0 || !json_array_size(calls)) return pick;
+    if (!role || strcmp(role, "assistant") != 0 || !json_array_size(calls) || json_array_size(calls) > MAX_CALLS)
+        return pick;                                        /* more than any kept answer has */
+    sent.n = hash_ids(calls, sent.hashes);
+    qsort(sent.hashes, sent.n, sizeof(*sent.hashes), in_order);
     mutex_lock(&m->lock);
     for (uint32_t k = 0; k < m->n_answers && !known; k++)
-        known = kv_space_equal(&m->answers[k].owner, &owner) && has_id(&m->answers[k], calls);
+        known = kv_space_equal(&m->answers[k].owner, &owner) && has_id(&m->answers[k], &sent);
     for (uint32_t k = m->n_answers; k > 0 && !pick.serial; k--) {
         const struct kept_answer *a = &m->answers[k - 1];
         const struct answer_pick p = {a->serial, a->n_prefix, a->prefix};
 
         if (a->serial <= after || a->n_messages != i || !kv_space_equal(&a->owner, &owner)) continue;
-        if (known && !has_id(a, calls)) continue;
+        if (known && !has_id(a, &sent)) continue;
         if (is_answer(a, message, known) && (!ids || answer_pick_fits(&p, ids, n_ids))) pick = p;
     }
     mutex_unlock(&m->lock);
