@@ -5,7 +5,7 @@
 #include "base/queue.h"
 #include "base/thread.h"
 #include "engine/engine_state.h"
-#include "engine/tiers/store_link.h"
+#include "engine/tiers/store_link_options.h"
 
 #define LOAD_MAX_JOBS      8u
 #define LOAD_MAX_TRIES     4u

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "engine/listener.h"
 #include "engine/tiers/store_end.h"
+#include "engine/tiers/store_link.h"
 
 /* ---- deciding ---- */
 

@@ -2,6 +2,7 @@
 #include <string.h>
 #include "base/checked.h"
 #include "engine/tiers/store_end.h"
+#include "engine/tiers/store_link.h"
 
 /* ---- engine thread ---- */
 
