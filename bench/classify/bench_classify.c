@@ -1,4 +1,5 @@
-/* bench/classify/bench_classify.c - prompts per second, prefill only: one after another and as one batch.
+/* bench/classify/bench_classify.c - prompts per second, prefill only: one after another, as one batch, and as one batch
+ * that also gives the logits of all tokens.
  *
  *     cmake -B build/bench -DCMAKE_BUILD_TYPE=Release -DRADISH_BENCH=ON -DRADISH_TESTS=OFF
  *     cmake --build build/bench --target bench_classify
@@ -78,17 +79,24 @@ static struct rd_classify_item *make_items(uint32_t n, uint32_t n_tokens, uint32
     return items;
 }
 
+/* all NULL: none. */
+static void want_logits(struct rd_classify_item *items, uint32_t n, float *all, uint32_t n_vocab)
+{
+    for (uint32_t i = 0; i < n; i++) items[i].logits = all ? all + (size_t)i * n_vocab : NULL;
+}
+
 int main(int argc, char **argv)
 {
     const uint32_t n = argc > 2 ? (uint32_t)atoi(argv[2]) : 64, n_tokens = argc > 3 ? (uint32_t)atoi(argv[3]) : 128;
     const uint32_t n_shared = argc > 4 ? (uint32_t)atoi(argv[4]) : 96,
                    n_rounds = argc > 5 ? (uint32_t)atoi(argv[5]) : 3;
-    double alone[MAX_ROUNDS], together[MAX_ROUNDS];
+    double alone[MAX_ROUNDS], together[MAX_ROUNDS], logits[MAX_ROUNDS];
     struct rd_classify_item *items;
     struct rd_error err = {RD_OK, ""};
     struct rd_options o;
     struct rd_info info;
     rd_engine *engine;
+    float *all;
 
     if (argc < 2 || n == 0 || n_tokens == 0 || n_shared > n_tokens || n_rounds == 0 || n_rounds > MAX_ROUNDS) {
         fprintf(stderr, "usage: bench_classify MODEL.gguf [PROMPTS [TOKENS [SHARED [ROUNDS]]]]\n");
@@ -103,13 +111,22 @@ int main(int argc, char **argv)
     }
     rd_get_info(engine, &info);
     items = make_items(n, n_tokens, n_shared, info.n_vocab);
+    all = calloc((size_t)n * info.n_vocab, sizeof(*all));
+    if (!all) return 1;
     for (uint32_t i = 0; i < n_rounds; i++) {
+        want_logits(items, n, NULL, 0);
         alone[i] = run_once(engine, items, n, 1);
         together[i] = run_once(engine, items, n, n);
-        if (alone[i] < 0 || together[i] < 0) return 1;
+        want_logits(items, n, all, info.n_vocab);
+        logits[i] = run_once(engine, items, n, n);
+        if (alone[i] < 0 || together[i] < 0 || logits[i] < 0) return 1;
     }
-    printf("%s, %u prompts of %u tokens, the first %u shared, %u rounds: one by one %.1f prompts/s, as a batch %.1f\n",
-           info.model_id, n, n_tokens, n_shared, n_rounds, n / median(alone, n_rounds), n / median(together, n_rounds));
+    printf(
+        "%s, %u prompts of %u tokens, the first %u shared, %u rounds: one by one %.1f prompts/s, as a batch %.1f, with "
+        "all logits %.1f\n",
+        info.model_id, n, n_tokens, n_shared, n_rounds, n / median(alone, n_rounds), n / median(together, n_rounds),
+        n / median(logits, n_rounds));
+    free(all);
     rd_close(engine);
     free((void *)(uintptr_t)items[0].tokens);
     free(items);
