@@ -35,7 +35,7 @@
  *         return err.status != RD_OK;
  *     }
  *
- * That is all a simple program needs. The sections below, in their order: open and close; text (tokens, templates); requests
+ * That is all a simple program needs. The sections below, in their order: open and close; text (tokens, templates); conversations; requests
  * (asynchronous ones, and at their end rd_generate and rd_generate_batch, which wait); the low level (logits, cache
  * handles); statistics, memory and the cache; the log.
  *
@@ -61,6 +61,7 @@ extern "C" {
 typedef struct rd_engine rd_engine;
 typedef struct rd_request rd_request;
 typedef struct rd_kv rd_kv;
+typedef struct rd_chat rd_chat;
 
 #define RD_NO_LIMIT UINT32_MAX
 #define RD_KEEP_HEAD UINT32_MAX
@@ -227,10 +228,51 @@ RD_API const char *rd_chat_template_names(void);
 RD_API rd_status rd_template_render(const char *source, size_t n_source, const char *context_json, size_t n_context,
                                     int64_t now_s, char **text, size_t *n_bytes, struct rd_error *err);
 
+/* ---- conversations ---- */
+
+/* Messages, tools and template variables, grown message by message and asked again and again: rd_request_options.chat.
+ * Messages are OpenAI's, in every form that messages_json takes; each is checked as JSON when it is added, and as a message
+ * when it is rendered. What an answer said is added from its events, with its calls and their ids, so that the next request
+ * finds it as it was sampled (docs/cache.md, "Replay").
+ *
+ *     rd_chat_new(NULL, tools, NULL, &chat, &err);
+ *     rd_chat_say(chat, "user", "What is a radish?", 17, &err);
+ *     q.chat = chat, q.parse_tools = q.parse_thinking = true;
+ *     rd_generate(engine, &q, on_event, chat, &err);        // on_event calls rd_chat_hear(chat, ev, NULL)
+ *     rd_chat_say(chat, "user", "And a turnip?", 13, &err);
+ *     rd_generate(engine, &q, on_event, chat, &err);        // only the new message is computed
+ *
+ * Thread  one at a time; not while rd_submit reads it. Requests copy what they need.
+ * Errors  RD_E_INVALID, RD_E_LIMIT (65,536 messages), RD_E_NOMEM: the conversation is what it was. */
+/* Each JSON as rd_request_options has it, or NULL. */
+RD_API rd_status rd_chat_new(const char *messages_json, const char *tools_json, const char *kwargs_json, rd_chat **out,
+                             struct rd_error *err);
+/* NULL is fine. */
+RD_API void rd_chat_free(rd_chat *chat);
+RD_API rd_status rd_chat_say(rd_chat *chat, const char *role, const char *text, size_t n_bytes, struct rd_error *err);
+/* What a tool said to a call of the last answer (rd_delta.id). */
+RD_API rd_status rd_chat_result(rd_chat *chat, const char *call_id, const char *text, size_t n_bytes,
+                                struct rd_error *err);
+/* A message as JSON: with parts, names, calls. */
+RD_API rd_status rd_chat_add(rd_chat *chat, const char *message_json, struct rd_error *err);
+struct rd_event;
+/* Every event of one request, in order: with DONE its answer is the last message; with ERROR nothing is added. Calls that
+ * were cut are left out. */
+RD_API rd_status rd_chat_hear(rd_chat *chat, const struct rd_event *ev, struct rd_error *err);
+/* Messages; and without those from number n_messages on. */
+RD_API uint32_t rd_chat_length(const rd_chat *chat);
+RD_API rd_status rd_chat_cut(rd_chat *chat, uint32_t n_messages, struct rd_error *err);
+/* The messages as JSON, to be kept: the caller's (rd_free). NULL: out of memory. */
+RD_API char *rd_chat_json(const rd_chat *chat);
+/* As rd_apply_template. */
+RD_API rd_status rd_chat_render(const rd_engine *engine, const rd_chat *chat, enum rd_prompt_end end, char **prompt,
+                                size_t *n_bytes, struct rd_error *err);
+
 /* ---- requests ---- */
 
 struct rd_request_options {
-    /* the prompt: exactly one of messages_json, prompt, tokens */
+    /* the prompt: exactly one of chat, messages_json, prompt, tokens */
+    const rd_chat *chat;            /* in place of messages_json, tools_json and kwargs_json */
     const char *messages_json;      /* JSON array; rendered through the chat template */
     const char *tools_json;         /* JSON array or NULL */
     const char *kwargs_json;        /* JSON object or NULL: chat_template_kwargs */

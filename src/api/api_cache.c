@@ -255,9 +255,10 @@ static void find_place(const rd_engine *engine, const struct rd_request_options 
     mem_free(text);
 }
 
-rd_status rd_cache_explain(rd_engine *engine, const struct rd_request_options *o, struct rd_cache_explanation *out,
+rd_status rd_cache_explain(rd_engine *engine, const struct rd_request_options *options, struct rd_cache_explanation *out,
                            struct rd_error *err)
 {
+    const struct rd_request_options own = api_options(options), *o = &own;
     struct explain_call call = {.engine = engine, .owner = api_space(engine, o)};
     int32_t *tokens = NULL;
     rd_status st;
@@ -313,9 +314,10 @@ static void clear_on_engine(struct engine *e, void *arg)
     if (root) c->n_pages = radix_clear_path(engine_cache(e)->tree, root, c->keys, c->n);
 }
 
-rd_status rd_cache_clear_behind(rd_engine *engine, const struct rd_request_options *o, uint64_t *n_pages,
+rd_status rd_cache_clear_behind(rd_engine *engine, const struct rd_request_options *options, uint64_t *n_pages,
                                 uint64_t *n_disk, struct rd_error *err)
 {
+    const struct rd_request_options own = api_options(options), *o = &own;
     struct clear_call call = {.owner = api_space(engine, o)};
     int32_t *tokens = NULL;
     rd_status st;
@@ -343,8 +345,9 @@ static void share_on_engine(struct engine *e, void *arg)
     c->st = public_prefix_add(e, c->keys, c->n);
 }
 
-rd_status rd_share_prefix(rd_engine *engine, const struct rd_request_options *o, struct rd_error *err)
+rd_status rd_share_prefix(rd_engine *engine, const struct rd_request_options *options, struct rd_error *err)
 {
+    const struct rd_request_options own = api_options(options), *o = &own;
     struct share_call call = {.st = RD_OK};
     struct rd_request_options warm = *o;
     int32_t *tokens = NULL;

@@ -27,8 +27,9 @@ void rd_request_options_default(struct rd_request_options *o)
 static rd_status check_options(const rd_engine *engine, const struct rd_request_options *o, struct rd_error *err)
 {
     if (!engine->engine) return error_set(err, RD_E_UNSUPPORTED, "this handle has a tokenizer only, no model");
-    if (!!o->messages_json + !!o->prompt + !!o->tokens != 1)
-        return error_set(err, RD_E_INVALID, "exactly one of messages_json, prompt and tokens must be given");
+    if (!!o->chat + !!o->messages_json + !!o->prompt + !!o->tokens != 1)
+        return error_set(err, RD_E_INVALID, "exactly one of chat, messages_json, prompt and tokens must be given");
+    if (o->chat) return error_set(err, RD_E_INVALID, "chat: it has tools and variables of its own");
     if (o->embed > RD_POOL_LAST) return error_set(err, RD_E_INVALID, "embed: %d is no pooling", (int)o->embed);
     if (o->embed && (o->prompt_logprobs || o->n_score_tokens))
         return error_set(err, RD_E_INVALID, "embed: not together with prompt_logprobs or score_tokens");
@@ -148,9 +149,10 @@ void api_request_unref(struct rd_request *r)
     if (atomic_fetch_sub_explicit(&r->refs, 1, memory_order_acq_rel) == 1) request_free(r);
 }
 
-rd_status rd_submit(rd_engine *engine, const struct rd_request_options *o, void (*wake)(void *user), void *wake_user,
-                    rd_request **out, struct rd_error *err)
+rd_status rd_submit(rd_engine *engine, const struct rd_request_options *options, void (*wake)(void *user),
+                    void *wake_user, rd_request **out, struct rd_error *err)
 {
+    const struct rd_request_options own = api_options(options), *o = &own;
     struct rd_request *r;
     rd_status st;
 

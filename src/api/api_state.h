@@ -222,6 +222,10 @@ rd_status api_memory_init(rd_engine *e);
 void api_memory_open(rd_engine *e, const char *dir, struct hash128 model);
 void api_memory_clear(rd_engine *e);
 void api_memory_close(rd_engine *e);                     /* once nothing is prepared or kept any more */
+/* api_chat.c: with what chat says in place of it; chat stays where it is given beside others. */
+struct rd_request_options api_options(const struct rd_request_options *o);
+/* api_text.c: a JSON text of a given kind; *out NULL when text is NULL. */
+rd_status api_parse_json(const char *text, const char *what, bool array, json_t **out, struct rd_error *err);
 /* api_shift.c */
 bool api_shift_is_on(const rd_engine *engine, const struct rd_request_options *o);
 /* Prep worker: what is kept; a prompt that is too long is cut. */

@@ -60,8 +60,7 @@ void *api_json_alloc(size_t n)
     return mem_alloc(1, n);
 }
 
-/* A JSON text of a given kind, or NULL when text is NULL. */
-static rd_status parse_json(const char *text, const char *what, bool array, json_t **out, struct rd_error *err)
+rd_status api_parse_json(const char *text, const char *what, bool array, json_t **out, struct rd_error *err)
 {
     json_error_t json_err;
 
@@ -119,9 +118,9 @@ rd_status api_render(const rd_engine *engine, struct api_rendering *r, char **te
     struct chat_input in;
     rd_status st;
 
-    if ((st = parse_json(r->messages, "messages", true, &m, err)) != RD_OK) goto done;
-    if ((st = parse_json(r->tools, "tools", true, &t, err)) != RD_OK) goto done;
-    if ((st = parse_json(r->kwargs, "chat_template_kwargs", false, &k, err)) != RD_OK) goto done;
+    if ((st = api_parse_json(r->messages, "messages", true, &m, err)) != RD_OK) goto done;
+    if ((st = api_parse_json(r->tools, "tools", true, &t, err)) != RD_OK) goto done;
+    if ((st = api_parse_json(r->kwargs, "chat_template_kwargs", false, &k, err)) != RD_OK) goto done;
     if (!engine->keep_volatile && (st = volatile_lines_leave_out(m, r->notes ? &r->notes->left_out : &unseen)) != RD_OK) {
         error_set(err, st, "out of memory");
         goto done;
@@ -171,7 +170,9 @@ rd_status rd_apply_template(const rd_engine *engine, const char *messages_json, 
 rd_status rd_prompt_tokens(const rd_engine *engine, const struct rd_request_options *o, int32_t **tokens,
                            uint32_t *n_tokens, struct rd_error *err)
 {
-    return api_prompt_tokens(engine, o, NULL, tokens, n_tokens, err);
+    const struct rd_request_options own = api_options(o);
+
+    return api_prompt_tokens(engine, &own, NULL, tokens, n_tokens, err);
 }
 
 const char *rd_chat_template_names(void)
