@@ -53,7 +53,7 @@ def written(server, n_pages):
 
 def verified(server, n_hits):
     """Waits until so many hits were computed again and compared."""
-    for _ in range(500):
+    for _ in range(2400):
         verify = server.stats()["verify"]
         if verify["verified"] >= n_hits:
             break
