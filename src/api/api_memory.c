@@ -5,7 +5,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 
-#define CLEAR_NS 10000000000ull          /* as store_link_clear */
+#define CLEAR_NS 10000000000ull /* as store_link_clear */
 
 static void load(void *arg, const void *record, size_t n)
 {

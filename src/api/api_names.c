@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "api/api_state.h"
-#include "api/memory_record.h"
+#include "memory/memory_record.h"
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/error.h"

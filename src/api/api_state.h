@@ -4,11 +4,11 @@
  */
 #pragma once
 #include <stdatomic.h>
-#include "api/answer_memory.h"
+#include "memory/answer_memory.h"
 #include "api/grammar_store.h"
-#include "api/memory_file.h"
-#include "api/spelling_memory.h"
-#include "api/salt_ring.h"
+#include "memory/memory_file.h"
+#include "memory/spelling_memory.h"
+#include "memory/salt_ring.h"
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/queue.h"

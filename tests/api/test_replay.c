@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "api/answer_memory.h"
+#include "memory/answer_memory.h"
 #include "base/mem.h"
 #include "base/random.h"
 #include "text/tiny_vocab.h"

@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "api/answer_memory.h"
+#include "memory/answer_memory.h"
 #include "api/api_state.h"
-#include "api/memory_file.h"
-#include "api/spelling_memory.h"
+#include "memory/memory_file.h"
+#include "memory/spelling_memory.h"
 #include "base/buf.h"
 #include "base/hash.h"
 #include "base/log.h"

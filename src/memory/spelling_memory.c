@@ -1,7 +1,7 @@
-/* api/spelling_memory.c - a ring of keys, the oldest first, which share the texts they stand for. */
-#include "api/spelling_memory.h"
+/* memory/spelling_memory.c - a ring of keys, the oldest first, which share the texts they stand for. */
+#include "memory/spelling_memory.h"
 #include <string.h>
-#include "api/memory_record.h"
+#include "memory/memory_record.h"
 #include "base/mem.h"
 #include "base/thread.h"
 

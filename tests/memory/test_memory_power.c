@@ -1,4 +1,4 @@
-/* tests/api/test_memory_power.c - the power fails while answers, spellings and secret keys are written: what is read
+/* tests/memory/test_memory_power.c - the power fails while answers, spellings and secret keys are written: what is read
  * afterwards was written once, byte for byte, or is not there; the file can be written again. (F111)
  *
  * As tests/store/test_store_power.c: a disk in memory that keeps a log, cut behind each of its entries.
@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include "api/memory_file.h"
+#include "memory/memory_file.h"
 #include "base/data_file.h"
 #include "base/key_file.h"
 #include "base/log.h"

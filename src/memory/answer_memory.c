@@ -1,9 +1,9 @@
-/* api/answer_memory.c - two short lists, newest first: sequences of tokens, and answers with calls. */
-#include "api/answer_memory.h"
+/* memory/answer_memory.c - two short lists, newest first: sequences of tokens, and answers with calls. */
+#include "memory/answer_memory.h"
 #include <stdlib.h>
 #include <string.h>
-#include "api/conversation.h"
-#include "api/memory_record.h"
+#include "memory/conversation.h"
+#include "memory/memory_record.h"
 #include "base/checked.h"
 #include "base/limits.h"
 #include "base/mem.h"

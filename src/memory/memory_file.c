@@ -1,5 +1,5 @@
-/* api/memory_file.c - a queue, a thread that appends, and the file written anew when it is full of old things or cleared. */
-#include "api/memory_file.h"
+/* memory/memory_file.c - a queue, a thread that appends, and the file written anew when it is full of old things or cleared. */
+#include "memory/memory_file.h"
 #include <stdio.h>
 #include <string.h>
 #include "base/buf.h"

@@ -1,4 +1,4 @@
-/* api/spelling_memory.h - JSON that comes back with its keys in another order is rendered as its own conversation had it.
+/* memory/spelling_memory.h - JSON that comes back with its keys in another order is rendered as its own conversation had it.
  *
  * Many clients build tools and arguments from hash tables: every request of one conversation spells the same value
  * anew, and a template writes it into the prompt as it came. Everything behind the first difference would be computed
@@ -7,7 +7,7 @@
  *     {"name": "look", "strict": true}     first turn: the prompt has this spelling
  *     {"strict": true, "name": "look"}     next turn, equal as JSON: rendered like the first
  *
- * A spelling is kept under what the conversation had said by then (api/conversation.h), and recalled only for a request
+ * A spelling is kept under what the conversation had said by then (memory/conversation.h), and recalled only for a request
  * that continues it:
  *
  *     tools      under a request that was rendered, and under its answer. A request takes the spelling of the longest
@@ -21,8 +21,8 @@
  */
 #pragma once
 #include <jansson.h>
-#include "api/answer_memory.h"
-#include "api/conversation.h"
+#include "memory/answer_memory.h"
+#include "memory/conversation.h"
 
 struct spelling_memory;
 

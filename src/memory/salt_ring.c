@@ -1,5 +1,5 @@
-/* api/salt_ring.c - see the header. */
-#include "api/salt_ring.h"
+/* memory/salt_ring.c - see the header. */
+#include "memory/salt_ring.h"
 #include <string.h>
 
 void salt_ring_init(struct salt_ring *r) { mutex_init(&r->lock); }

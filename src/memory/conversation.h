@@ -1,4 +1,4 @@
-/* api/conversation.h - what a conversation says, whatever its JSON looks like: one digest for tools and messages.
+/* memory/conversation.h - what a conversation says, whatever its JSON looks like: one digest for tools and messages.
  *
  * Two requests have one digest after k messages when their tools are equal as JSON and their first k messages say the
  * same: keys in any order, a call's arguments as an object or as a text of any spelling. Of an assistant message its

@@ -1,10 +1,10 @@
-/* api/salt_ring.h - under which salts an API key has sent requests lately: for telling that a prompt is stored, but under
+/* memory/salt_ring.h - under which salts an API key has sent requests lately: for telling that a prompt is stored, but under
  * another salt, to the key alone that stored it. Requests without a key have no owner: several may use their salts.
  *
  * Thread  any thread.
  */
 #pragma once
-#include "api/answer_memory.h"
+#include "memory/answer_memory.h"
 #include "base/thread.h"
 
 #define SALT_RING_SIZE 64u

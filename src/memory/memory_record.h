@@ -1,4 +1,4 @@
-/* api/memory_record.h - the fields of a record of answer_memory or spelling_memory: a kind, then numbers and strings.
+/* memory/memory_record.h - the fields of a record of answer_memory or spelling_memory: a kind, then numbers and strings.
  *
  *     u32 kind, owner: u32 flags, the salt (zeros: none), with OWNER_HAS_ADAPTER the adapter;
  *     then what the kind has: u32, or u32 n and n bytes
@@ -8,7 +8,7 @@
  */
 #pragma once
 #include <string.h>
-#include "api/answer_memory.h"
+#include "memory/answer_memory.h"
 #include "base/buf.h"
 
 /* 2 and 3 were answers and spellings that did not know what they stood behind. */

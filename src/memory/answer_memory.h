@@ -1,4 +1,4 @@
-/* api/answer_memory.h - what this process answered lately, so that it comes back to the model as it was sampled.
+/* memory/answer_memory.h - what this process answered lately, so that it comes back to the model as it was sampled.
  *
  * A client sends an answer back as text, or as tool calls that its JSON library wrote anew. Tokenised again that is
  * often not what was sampled, and everything behind the first difference would be computed again:

@@ -1,11 +1,11 @@
-/* tests/api/test_memory_file.c - first spellings, and what of answers and spellings is there after a restart. */
+/* tests/memory/test_memory_file.c - first spellings, and what of answers and spellings is there after a restart. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "api/memory_file.h"
-#include "api/memory_record.h"
-#include "api/spelling_memory.h"
+#include "memory/memory_file.h"
+#include "memory/memory_record.h"
+#include "memory/spelling_memory.h"
 #include "base/data_file.h"
 #include "base/file.h"
 #include "base/mem.h"

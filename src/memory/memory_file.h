@@ -1,4 +1,4 @@
-/* api/memory_file.h - what answers and spellings were kept, over a restart: one file beside the stored pages.
+/* memory/memory_file.h - what answers and spellings were kept, over a restart: one file beside the stored pages.
  *
  *     file    16 bytes: magic, version; then records, appended as they come:
  *             u32 magic, u32 n, u64 hash of the n bytes behind it; n bytes

@@ -1,5 +1,5 @@
-/* api/conversation.c - each message as one canonical text, digested behind the digest so far. */
-#include "api/conversation.h"
+/* memory/conversation.c - each message as one canonical text, digested behind the digest so far. */
+#include "memory/conversation.h"
 #include <string.h>
 #include "base/buf.h"
 #include "base/json_write.h"
