@@ -166,6 +166,8 @@ struct name_call {
     struct buf out;
     uint64_t now;
     uint32_t n;
+    struct cache_names_cursor cursor;
+    bool more;
     rd_status st;
 };
 
@@ -242,7 +244,8 @@ static void list_on_engine(struct engine *e, void *arg)
 {
     struct name_call *c = arg;
 
-    if (cache_names_list(e, &c->space, list_name, c) != RD_OK) c->out.failed = true;
+    if (!c->cursor.ids) c->st = cache_names_begin(e, &c->space, &c->cursor);
+    c->more = c->st == RD_OK && cache_names_next(e, &c->cursor, list_name, c);
 }
 
 char *rd_cache_names(rd_engine *engine, const char *cache_salt)
@@ -251,7 +254,11 @@ char *rd_cache_names(rd_engine *engine, const char *cache_salt)
 
     if (begin(engine, cache_salt, NULL, &c, NULL) != RD_OK) return NULL;
     buf_puts(&c.out, "{\"object\":\"list\",\"data\":[");
-    if (engine_call(engine->engine, list_on_engine, &c) != RD_OK) c.out.failed = true;
+    do {
+        if (engine_call(engine->engine, list_on_engine, &c) != RD_OK) c.st = RD_E_CLOSED;
+    } while (c.st == RD_OK && c.more);
+    if (c.st != RD_OK) c.out.failed = true;
+    cache_names_end(&c.cursor);
     buf_puts(&c.out, "]}");
     return buf_take(&c.out, NULL);
 }

@@ -16,6 +16,8 @@
 #define SAVED_SHARE  4u   /* of the disk's budget, for all that is saved */
 #define TENANT_SLOTS 256u /* tenants are told apart by so many remainders */
 #define TOUCH_NS     1000000000ull
+#define SAME_BLOCK   128u
+#define LIST_TOKENS  262144u /* of texts that are looked at between two steps */
 
 struct name_end {
     kv_key *keys;
@@ -74,11 +76,22 @@ static struct cache_named *by_id(const struct cache_names *x, uint64_t id)
     return NULL;
 }
 
+/* Blocks by memcmp, then one by one in the block that differs. */
+static uint32_t n_same(const kv_key *a, const kv_key *b, uint32_t n)
+{
+    uint32_t i = 0;
+
+    while (n - i >= SAME_BLOCK && memcmp(a + i, b + i, SAME_BLOCK * sizeof(*a)) == 0) i += SAME_BLOCK;
+    while (i < n && a[i] == b[i]) i++;
+    return i;
+}
+
 static void forget_end(struct cache_names *x, struct cache_named *c, uint32_t i)
 {
     x->n_bytes -= bytes_of(c->ends[i].n);
     mem_free(c->ends[i].keys);
-    c->ends[i] = c->ends[--c->n_ends];
+    c->n_ends--;
+    memmove(c->ends + i, c->ends + i + 1, (c->n_ends - i) * sizeof(*c->ends));
 }
 
 static void free_named(struct cache_names *x, struct cache_named *c)
@@ -172,19 +185,18 @@ static struct cache_named *make(struct cache_names *x, const struct kv_space *sp
     return c;
 }
 
-static uint32_t n_same(const kv_key *a, const kv_key *b, uint32_t n)
+static bool is_before(const kv_key *a, uint32_t n_a, const kv_key *b, uint32_t n_b)
 {
-    uint32_t i = 0;
+    uint32_t n = u32_min(n_a, n_b), same = n_same(a, b, n);
 
-    while (i < n && a[i] == b[i]) i++;
-    return i;
+    return same < n ? a[same] < b[same] : n_a < n_b;
 }
 
 /* keys[0..n) become an end, in place of those that they go on from. NULL: they are not, for want of room. */
 static struct name_end *add_end(struct cache_names *x, struct cache_named *c, const kv_key *keys, uint32_t n,
                                 uint64_t now)
 {
-    uint32_t n_common = 0, oldest = 0;
+    uint32_t n_common = 0, oldest = 0, at = 0;
     void *ends = c->ends;
     kv_key *copy;
 
@@ -210,9 +222,12 @@ static struct name_end *add_end(struct cache_names *x, struct cache_named *c, co
     c->ends = ends;
     copy = (kv_key *)(void *)mem_memdup(keys, n * sizeof(*keys));
     if (!copy) return NULL;
+    while (at < c->n_ends && is_before(c->ends[at].keys, c->ends[at].n, copy, n)) at++;
+    memmove(c->ends + at + 1, c->ends + at, (c->n_ends - at) * sizeof(*c->ends));
     x->n_bytes += bytes_of(n);
-    c->ends[c->n_ends] = (struct name_end){copy, n, n_common, now};
-    return &c->ends[c->n_ends++];
+    c->ends[at] = (struct name_end){copy, n, n_common, now};
+    c->n_ends++;
+    return &c->ends[at];
 }
 
 /* ---- what requests tell ---- */
@@ -382,8 +397,7 @@ static void describe(struct engine *e, struct cache_named *c, struct cache_name_
         const struct name_end *end = &c->ends[i];
         uint32_t n_before = 0, n_stored = 0, n_disk, n_own;
 
-        for (uint32_t k = 0; k < i; k++) /* what it has in common with one before is told already */
-            n_before = u32_max(n_before, n_same(end->keys, c->ends[k].keys, u32_min(end->n, c->ends[k].n)));
+        if (i > 0) n_before = n_same(end->keys, end[-1].keys, u32_min(end->n, end[-1].n)); /* was told with that one */
         n_own = root ? radix_n_common(e->cache.tree, root, end->keys, end->n, c->id, &n_stored) : 0;
         n_own = u32_max(u32_max(n_own, end->n_common), n_before);
         n_disk = store_link_n_stored(e, NULL, 0, &c->space, end->keys, end->n, 0);
@@ -433,24 +447,57 @@ static int used_last(const void *a, const void *b)
     return (*x)->last_use < (*y)->last_use ? 1 : (*x)->last_use > (*y)->last_use ? -1 : strcmp((*x)->name, (*y)->name);
 }
 
-rd_status cache_names_list(struct engine *e, const struct kv_space *space,
-                           void (*fn)(void *arg, const struct cache_name_info *info), void *arg)
+rd_status cache_names_begin(struct engine *e, const struct kv_space *space, struct cache_names_cursor *cursor)
 {
     struct cache_names *x = e->names;
     struct cache_named **own = mem_alloc((size_t)x->n + 1, sizeof(*own));
-    struct cache_name_info info;
-    uint32_t n = 0;
 
-    if (!own) return RD_E_NOMEM;
-    for (uint32_t i = 0; i < x->n; i++)
-        if (kv_space_equal(&x->list[i]->space, space)) own[n++] = x->list[i];
-    qsort(own, n, sizeof(*own), used_last);
-    for (uint32_t i = 0; i < n; i++) {
-        describe(e, own[i], &info);
-        fn(arg, &info);
+    *cursor = (struct cache_names_cursor){.ids = mem_alloc((size_t)x->n + 1, sizeof(*cursor->ids))};
+    if (!own || !cursor->ids) {
+        mem_free(own);
+        cache_names_end(cursor);
+        return RD_E_NOMEM;
     }
+    for (uint32_t i = 0; i < x->n; i++)
+        if (kv_space_equal(&x->list[i]->space, space)) own[cursor->n++] = x->list[i];
+    qsort(own, cursor->n, sizeof(*own), used_last);
+    for (uint32_t i = 0; i < cursor->n; i++) cursor->ids[i] = own[i]->id;
     mem_free(own);
     return RD_OK;
+}
+
+bool cache_names_next(struct engine *e, struct cache_names_cursor *cursor,
+                      void (*fn)(void *arg, const struct cache_name_info *info), void *arg)
+{
+    uint64_t n_tokens = 0;
+
+    while (cursor->at < cursor->n && n_tokens < LIST_TOKENS) {
+        struct cache_named *c = by_id(e->names, cursor->ids[cursor->at++]);
+        struct cache_name_info info;
+
+        if (!c) continue; /* it went meanwhile */
+        describe(e, c, &info);
+        for (uint32_t i = 0; i < c->n_ends; i++) n_tokens += c->ends[i].n;
+        fn(arg, &info);
+    }
+    return cursor->at < cursor->n;
+}
+
+void cache_names_end(struct cache_names_cursor *cursor)
+{
+    mem_free(cursor->ids);
+    *cursor = (struct cache_names_cursor){.ids = NULL};
+}
+
+rd_status cache_names_list(struct engine *e, const struct kv_space *space,
+                           void (*fn)(void *arg, const struct cache_name_info *info), void *arg)
+{
+    struct cache_names_cursor cursor;
+    rd_status st = cache_names_begin(e, space, &cursor);
+
+    while (st == RD_OK && cache_names_next(e, &cursor, fn, arg)) {}
+    cache_names_end(&cursor);
+    return st;
 }
 
 static uint64_t n_whole_pages(const struct engine *e, const struct cache_named *c)
@@ -601,6 +648,8 @@ static rd_status check_named(const struct engine *e, const struct cache_named *c
         if (c->ends[i].n_common > c->ends[i].n || c->ends[i].n == 0)
             return error_set(err, RD_E_INTERNAL, "an end of %u tokens has %u in common with others", c->ends[i].n,
                              c->ends[i].n_common);
+        if (i > 0 && !is_before(c->ends[i - 1].keys, c->ends[i - 1].n, c->ends[i].keys, c->ends[i].n))
+            return error_set(err, RD_E_INTERNAL, "the ends of a name are not in order");
         *n_bytes += bytes_of(c->ends[i].n);
     }
     return RD_OK;

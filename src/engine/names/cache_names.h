@@ -42,7 +42,18 @@ struct cache_name_info {
     bool is_saved;
 };
 
-/* Every name of the space, the one used last first. RD_E_NOMEM. */
+/* Names of a space, the one used last first, in pieces: a tenant's texts may be millions of tokens, and each piece is
+ * looked at between two steps.  begin -> next until false -> end */
+struct cache_names_cursor {
+    uint64_t *ids;
+    uint32_t n, at;
+};
+rd_status cache_names_begin(struct engine *e, const struct kv_space *space, struct cache_names_cursor *cursor);
+/* True: there are more. */
+bool cache_names_next(struct engine *e, struct cache_names_cursor *cursor,
+                      void (*fn)(void *arg, const struct cache_name_info *info), void *arg);
+void cache_names_end(struct cache_names_cursor *cursor); /* any thread, any number of times */
+/* All of them at once. RD_E_NOMEM. */
 rd_status cache_names_list(struct engine *e, const struct kv_space *space,
                            void (*fn)(void *arg, const struct cache_name_info *info), void *arg);
 /* info (may be NULL) says what it was before. */
