@@ -335,7 +335,7 @@ struct rd_request_options {
 
     const int32_t *stop_tokens;     /* they end the text as an end token does, ignore_eos or not */
     uint32_t n_stop_tokens;
-    uint32_t min_tokens;            /* neither end tokens nor stop strings or tokens end the text before so many */
+    uint32_t min_tokens;            /* neither end tokens nor stop strings or tokens end the text before this many */
     bool include_stop;              /* the stop string, or the stop token's text, is part of the output */
 
     enum rd_pooling embed;          /* not NONE: the prompt's vector (rd_request_embedding); implies max_tokens 0 */

@@ -16,7 +16,7 @@ extern const struct arg schedule_args[];
 
 struct sample_flags {
     uint32_t max_tokens, min_tokens;
-    struct rd_sampling sampling; /* but for the lists, which are below */
+    struct rd_sampling sampling; /* except for the lists, which are below */
     struct arg_texts dry_breakers, bad_words;
     bool ignore_eos;
     struct arg_texts stop;

@@ -43,7 +43,7 @@ struct engine_listener {
     void (*committed)(struct engine *e, uint64_t now);         /* the rows of the plan's runs */
     void (*prompt_known)(struct engine *e, struct request *r); /* computed or matched whole; usage.n_cached is set */
     void (*at_end)(struct engine *e, struct request *r, const void *state);  /* the state of its last computed row */
-    void (*verified)(struct engine *e, struct request *r, uint32_t n_right); /* so many tokens of its draft */
+    void (*verified)(struct engine *e, struct request *r, uint32_t n_right); /* this many tokens of its draft */
     void (*preempting)(struct engine *e, struct request *r);                 /* its sequence still is there */
     /* Likewise, where it was live; is_kept: its keys stay. */
     void (*ending)(struct engine *e, struct request *r, bool is_kept);

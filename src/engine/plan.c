@@ -14,7 +14,7 @@
 #define IDLE_CHUNK 64u                   /* rows: a request that arrives waits no longer for an idle one */
 #define MIN_CHUNK 32u                    /* rows: at least this much progress per step while others decode */
 #define MIN_CHUNK_ALONE 256u             /* rows: and while none do, when weights are read too often below it */
-#define EVEN_ROWS 32u                    /* a prompt's chunks are about equal: multiples of this, but for the last */
+#define EVEN_ROWS 32u                    /* a prompt's chunks are about equal: multiples of this, except for the last */
 
 static rd_status make_plan(struct engine *e, struct step_plan *p)
 {

@@ -470,7 +470,7 @@ static void smooth(uint64_t *rate, uint64_t now, uint32_t parts)
 }
 
 /* Rows of prompts in the time of their step, decodes beside them included: what plan.c fits into its target. A step
- * much shorter than that is one of few rows, and only shows that at least so many are possible. */
+ * much shorter than that is one of few rows, and only shows that at least this many are possible. */
 static void measure_prefill(struct engine *e, uint64_t now, uint64_t ns)
 {
     if (now > e->prefill_rate) smooth(&e->prefill_rate, now, 2);

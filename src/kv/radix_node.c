@@ -5,7 +5,7 @@
 #include "base/checked.h"
 #include "base/mem.h"
 
-#define INLINE_CHILDREN 4u /* so many siblings are walked; more get a table */
+#define INLINE_CHILDREN 4u /* this many siblings are walked; more get a table */
 
 /* ---- struct and buffer ---- */
 

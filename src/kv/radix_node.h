@@ -89,7 +89,7 @@ void radix_lru_append(struct radix *tree, struct radix_node *node);
 void radix_lru_remove(struct radix *tree, struct radix_node *node);
 /* A parent that became a leaf: at its place by last use, as far as that is found in a few steps. */
 void radix_lru_insert_by_use(struct radix *tree, struct radix_node *node);
-/* The node with its keys comes (1) or goes (-1), in its class, too; so many keys more or fewer. */
+/* The node with its keys comes (1) or goes (-1), in its class, too; this many keys more or fewer. */
 void radix_count_node(struct radix *tree, const struct radix_node *node, int sign);
 void radix_count_keys(struct radix *tree, const struct radix_node *node, int64_t n);
 /* By mark, shared and held. */
@@ -122,7 +122,7 @@ void radix_unlock_until(struct radix *tree, struct radix_node *node, struct radi
 
 /* Removes everything below node, and node's keys from number keep on; keep 0 removes node itself. What goes is
  * unlocked
- * (descendants; node itself when keep is 0) and, but for node, has nothing computed. */
+ * (descendants; node itself when keep is 0) and, except for node, has nothing computed. */
 void radix_prune(struct radix *tree, struct radix_node *node, uint32_t keep);
 
 /* Unlinks one unlocked ready leaf and frees it; returns the pages that became free. */

@@ -74,7 +74,7 @@ void radix_lru_remove(struct radix *tree, struct radix_node *node)
 
 /* The last use of a parent is never older than that of the child that just went. A busy shared prefix belongs near the
  * recent end, a private chain near the old one, so both ends are tried for a few steps; in between it stays LRU_WALK
- * places from the recent end: kept rather too long than too short, and in O(1). A list is thus sorted but for such
+ * places from the recent end: kept rather too long than too short, and in O(1). A list is thus sorted except for such
  * parents. */
 void radix_lru_insert_by_use(struct radix *tree, struct radix_node *node)
 {

@@ -4,7 +4,7 @@
  * between them is filled up with padding rows: token 0 at position 0, with the page beyond the pool to itself, and a run
  * of no rows, so that nothing is attended for it. Rows do not depend on each other, so that the bits stay the same.
  *
- * Warming up: while nobody waits, graphs are recorded of steps that are padding but for one row, which reads and writes
+ * Warming up: while nobody waits, graphs are recorded of steps that are padding except for one row, which reads and writes
  * the padding's page, at the last position that its length allows. All of them use the one workspace and the same places
  * of the metadata, so that many cost little memory.
  */

@@ -3,7 +3,7 @@
  * An architecture is one file, archs/NAME.c, that exports a struct model_arch; arch_list.h lists them. The loader reads the
  * config, checks every tensor's name, type and shape against the architecture's table, and loads the weights.
  *
- * Thread  load: any one thread; then read-only, but for the workspace, which the engine thread owns.
+ * Thread  load: any one thread; then read-only, except for the workspace, which the engine thread owns.
  * Errors  RD_E_FORMAT "layer 3 wq (blk.3.attn_q.weight): shape [4096,512], expected [4096,1024]"; RD_E_UNSUPPORTED
  *         names the architecture, scaling, backend op or left-over tensor.
  */
@@ -55,7 +55,7 @@ struct model_source {
     struct backend *be;
     uint32_t max_rows, max_logits;
     const struct model_progress *progress;
-    const struct packed_options *packed; /* copied, but for dir, which must outlive the model */
+    const struct packed_options *packed; /* copied, except for dir, which must outlive the model */
 };
 rd_status model_load_packed(const struct model_source *s, struct model **out, struct rd_error *err);
 /* Waits for a packed file that is being written, MODEL_SAVE_WAIT_NS at most. */

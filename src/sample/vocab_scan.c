@@ -4,7 +4,7 @@
 #include "base/checked.h"
 #include "sample/vocab_scan_body.h"
 
-#define GROWTH 8u                        /* so many times more candidates when those at hand were not enough */
+#define GROWTH 8u                        /* this many times more candidates when those at hand were not enough */
 
 const struct vocab_kernels vocab_kernels_base = {scan_best, scan_sums, scan_weights, scan_words};
 

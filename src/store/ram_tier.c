@@ -42,7 +42,7 @@ struct ram_tier {
     struct mutex lock;                   /* guards what follows, and pinning */
     struct cond bell;
     uint32_t n_wanted;
-    uint32_t n_urgent;                   /* so many chunks without a rest */
+    uint32_t n_urgent;                   /* this many chunks without a rest */
     bool closing;
     void (*pin)(void *arg, void *p, uint64_t n_bytes, bool on);
     void *pin_arg;

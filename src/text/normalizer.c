@@ -203,7 +203,7 @@ static bool nmt_blanks(uint32_t cp)
            cp == 0x2028 || cp == 0x2029 || cp == 0x2581 || cp == 0xfeff || cp == 0xfffd;
 }
 
-/* BERT's control characters: category C but for unassigned and newer format characters, and tab and line ends. */
+/* BERT's control characters: category C except for unassigned and newer format characters, and tab and line ends. */
 static bool bert_drops(uint32_t cp)
 {
     if (cp == 0 || cp == 0xfffd) return true;

@@ -201,7 +201,7 @@ static size_t symbol_at(const struct merge_work *w, size_t at, uint32_t start)
     return at;
 }
 
-/* Takes the window's results, but for a margin unless it is the last; *next: where that margin begins. false: out of
+/* Takes the window's results, except for a margin unless it is the last; *next: where that margin begins. false: out of
  * memory. */
 static bool keep_results(struct merge_work *w, size_t from, bool last, size_t *next)
 {

@@ -16,7 +16,7 @@
 
 #define ATTN_TILE_FLOATS      (32u * LIMIT_HEAD_DIM) /* of a tile's queries, and of its sums: fewer pairs of long heads */
 #define ATTN_LEAST_PAIRS  24u                   /* fewer would convert keys and values too often */
-#define ATTN_MANY_PAIRS   24u                   /* so many compute long enough to ask for the next block meanwhile */
+#define ATTN_MANY_PAIRS   24u                   /* this many compute long enough to ask for the next block meanwhile */
 #define ATTN_TILES_PER_THREAD 4u                /* wanted: less is not shared evenly */
 
 struct attn_scratch {                           /* one thread's */

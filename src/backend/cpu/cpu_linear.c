@@ -252,7 +252,7 @@ static void run_piece(void *arg, uint32_t piece, uint32_t thread)
         find_best(j, piece % j->n_pieces * j->piece_tiles, end, row0, n_rows);
 }
 
-/* Which families the matrices are of, and their kernels for so many rows. */
+/* Which families the matrices are of, and their kernels for this many rows. */
 static void families_init(const struct backend *be, struct linear_job *j)
 {
     j->family[BLOCK_TYPES].kernels = be->lin;

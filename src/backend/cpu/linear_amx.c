@@ -32,7 +32,7 @@
 #include "backend/cpu/linear_v512.h"
 
 #define SPAN_BLOCKS 32u                  /* 16 KiB of quants and up to 4 KiB of scales: half of an L1 cache */
-#define PANEL_X_BYTES (1u << 20)         /* activations that stay in the L2 cache; with more of them, so many tiles */
+#define PANEL_X_BYTES (1u << 20)         /* activations that stay in the L2 cache; with more of them, this many tiles */
 #define PANEL_TILES 8u                   /* are opened together: 160 KiB */
 #define QUANTISE_AHEAD 96u               /* floats: 16 rows are more streams than prefetchers follow */
 #define PANEL_MIN_ROWS 9u               /* 8 rows are one pass of AVX-512, whose opened quants stay in registers */

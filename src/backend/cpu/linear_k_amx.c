@@ -3,7 +3,7 @@
  * Sums          as linear_kernels.h. scale * (quant - offset) is a number of up to 13 bits (Q6_K: -4,064 .. 4,096; Q4_K:
  *               0 .. 945), opened as two planes of bytes: of Q3_K and Q6_K 128 * high + low, 0 <= low < 128, signed; of
  *               Q4_K and Q5_K 8 * high + low, quant times the upper and the lower half of the scale, unsigned. A tile
- *               product sums each over the whole unit, and so many times H, plus L, is the exact sum. Q2_K (0 .. 45) is
+ *               product sums each over the whole unit, and that many times H, plus L, is the exact sum. Q2_K (0 .. 45) is
  *               one plane. The sum of min * sum(q) over 16 parts is one tdpbf16ps: sum(q) = 64 * high + low, met by
  *               64 * min and min; each is an integer of at most 8 bits, so a bf16, and their sum stays below 2^24:
  *               exact in float, in any order.

@@ -2,7 +2,7 @@
  *
  * A tile is read as two streams, quants and scales, which jump at every tile's end: the processor's own prefetchers
  * lose them there and at each 4 KiB. So quants are asked for PREFETCH_BYTES ahead, over the tile's end into the next
- * tile (the next piece of memory, but for the matrix's last), and scales one tile ahead. Asking beyond a mapping does
+ * tile (the next piece of memory, except for the matrix's last), and scales one tile ahead. Asking beyond a mapping does
  * nothing. Measured with the weights in huge pages on Intel, 2 threads, decode: Qwen2.5-Coder-0.5B 47 -> 56, SmolLM2
  * 234 -> 343 tok/s; 1 and 2 KiB ahead gave 52 and 55, 304 and 308.
  *

@@ -1,4 +1,4 @@
-/* backend/cpu/row_kernels.h - what one row of floats needs, per instruction set. Elementwise but for sum_squares; n
+/* backend/cpu/row_kernels.h - what one row of floats needs, per instruction set. Elementwise except for sum_squares; n
  * is any length, nothing needs alignment, in and out may be equal where out is written elementwise.
  *
  * Bound: memory (L1/L2); a few operations per float. Scalar definitions: cpu_math.h, ref/rows_ref.c.

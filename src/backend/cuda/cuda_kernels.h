@@ -1,7 +1,7 @@
 /* backend/cuda/cuda_kernels.h - every kernel behind the CUDA backend, as launch functions with plain types.
  *
  * The backend (cuda_backend.c and its neighbours) is C and knows no CUDA types beyond handles; the .cu files export the
- * functions below. All pointers are device memory but for the argument structs themselves, which are read before the
+ * functions below. All pointers are device memory except for the argument structs themselves, which are read before the
  * call returns. A launch is asynchronous in l->stream and returns a cudaError_t as int: 0 is success.
  *
  * EXACTNESS  an output row's bits depend on that row's inputs and on shapes and dtypes alone: not on n_rows, the row's

@@ -3,7 +3,7 @@
  *     file --load_ring.h--> pinned stages --copies' stream--> device's stages --convert_rows, ops' stream--> weight
  *
  * A tensor is cut at whole rows, so that every piece can be converted alone. Events order a stage's users; the copy
- * engine never waits for a kernel but for one that is N_ON_DEVICE pieces behind. The stages are the metadata's buffers,
+ * engine never waits for a kernel except for one that is N_ON_DEVICE pieces behind. The stages are the metadata's buffers,
  * which nobody else needs before a model stands: pinning others would take longer than filling them.
  * Vectors are made into f32 by the host, in a stage of their own.
  *

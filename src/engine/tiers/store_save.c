@@ -98,7 +98,7 @@ bool store_link_keeps(struct engine *e, const struct request *r)
            !atomic_load_explicit(&e->o.store->is_condemned, memory_order_relaxed);
 }
 
-/* Hands over r's full pages that the store does not have; at most so many copies. */
+/* Hands over r's full pages that the store does not have; at most this many copies. */
 static void save(struct engine *e, struct request *r, uint32_t n_most)
 {
     struct store_link *l = e->o.store;

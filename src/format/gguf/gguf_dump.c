@@ -59,7 +59,7 @@ static struct model_meta as_array(const struct model_meta *kv)
     return a;
 }
 
-/* Element i of an array of numbers or bools; the same in text and JSON, but for numbers that JSON does not have. */
+/* Element i of an array of numbers or bools; the same in text and JSON, except for numbers that JSON does not have. */
 static void put_number(struct buf *out, const struct model_meta *array, uint64_t i, bool json)
 {
     double f;

@@ -5,7 +5,7 @@
  *         n = rmsnorm(x) * attn_norm                              arXiv:1910.07467
  *         q, k, v = wq n, wk n, wv n                          (+ biases where the file has them)
  *         q, k = rope(q), rope(k), pairs (2i, 2i+1)           arXiv:2104.09864; files hold wq, wk permuted for this,
- *                                                             but for those of the hub: pairs (i, i + n_rot/2)
+ *                                                             except those of the hub: pairs (i, i + n_rot/2)
  *         x = x + wo softmax(q k^T / sqrt(head_dim)) v        grouped KV heads, arXiv:2305.13245
  *         n = rmsnorm(x) * ffn_norm
  *         x = x + down(silu(gate n) * (up n))                 SwiGLU, arXiv:2002.05202

@@ -27,7 +27,7 @@ static bool add_token(struct token_list *to, int32_t id)
     return id < 0 || add_tokens(to, &id, 1);
 }
 
-/* keep: so many at most; from_end: the last of them, else the first. */
+/* keep: this many at most; from_end: the last of them, else the first. */
 static rd_status add_text(const rd_engine *engine, struct fim_text text, uint32_t keep, bool from_end,
                           struct token_list *to)
 {

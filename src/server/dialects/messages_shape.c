@@ -23,7 +23,7 @@ void messages_state_destroy(void *state)
     mem_free(s);
 }
 
-/* Everything computed is also kept. What clients marked for the cache counts as written to it, but for the last token,
+/* Everything computed is also kept. What clients marked for the cache counts as written to it, except for the last token,
  * which is computed anew each time; without marks it is plain input. */
 static void put_usage(const struct messages_state *s, const struct rd_usage *u, struct buf *out)
 {

@@ -105,7 +105,7 @@ static void put_response_event(struct generation *g, const char *type, const str
     if (response->failed) out->failed = true;
 }
 
-/* ,"item_id":..,"output_index":.. and, but for calls, "content_index":0 */
+/* ,"item_id":..,"output_index":.. and, except for calls, "content_index":0 */
 static void put_place(const struct responses_state *s, struct buf *out)
 {
     buf_printf(out, ",\"item_id\":\"%s\",\"output_index\":%u%s", s->item_id, s->n_items - 1,

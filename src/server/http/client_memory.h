@@ -32,7 +32,7 @@
 #include "server/http/errors.h"
 
 #define CLIENT_SMALL_BYTES (256u << 10) /* a prompt of about 16 KiB */
-#define CLIENT_KEYS        64u          /* tenants' keys are told apart by so many values of a hash */
+#define CLIENT_KEYS        64u          /* tenants' keys are told apart by this many values of a hash */
 
 enum client_part {
     CLIENT_BODIES,

@@ -88,7 +88,7 @@ static void begin_answer(struct http_door *d)
     buf_clear(&d->answer);
 }
 
-/* The socket is empty but for what it has just said, so there is room for so little. false: it is not to be kept. */
+/* The socket is empty except for what it has just said, so there is room for so little. false: it is not to be kept. */
 static bool send_answer(struct http_door *d, struct guest *g)
 {
     bool sent = !d->conn.broken && net_send_small(g->fd, d->answer.data, d->answer.n);

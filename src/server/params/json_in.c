@@ -15,7 +15,7 @@
 #define NUMBER_BYTES  32u
 #define ELEMENT_BYTES 16u /* place of an element, with what the list grows by */
 #define TEXT_BYTES    16u /* more where a number keeps its text */
-#define LONG_DIGITS   19u /* integers of so many digits may not fit into 64 bits */
+#define LONG_DIGITS   19u /* integers of this many digits may not fit into 64 bits */
 
 /* Behind the string that begins at s[i], its quotes left out; n: it has no end. */
 static size_t string_end(const char *s, size_t n, size_t i)
