@@ -31,7 +31,18 @@ struct trie_node {
     uint32_t skip, first_id;
     uint16_t depth;
     uint8_t byte;
+    uint8_t plain; /* PLAIN_.., from before the node's byte to the ends of its subtree */
 };
+#define PLAIN_CHARS  0x3Fu /* the longest text of the subtree, in characters; PLAIN_CHARS: not all of it is plain text */
+#define PLAIN_MOST   62u   /* stands for more, too */
+#define PLAIN_BREAK  0x40u /* the byte is no plain text itself */
+#define PLAIN_LONG   0x80u /* a token of the subtree has more than NETWORK_LOOK bytes */
+#define PLAIN_ANY    255u  /* of states: any number of characters; else below PLAIN_MOST */
+#define PLAIN_SLICES 16u
+static inline bool trie_is_plain(const struct trie_node *node)
+{
+    return (node->plain & PLAIN_CHARS) != PLAIN_CHARS;
+}
 struct local_mask;
 struct grammar_vocab {
     atomic_uint refs; /* any thread; the last one destroys */
@@ -42,6 +53,9 @@ struct grammar_vocab {
     uint64_t *offsets;          /* [n_tokens + 1] */
     bool has_byte[256];         /* as a token of its own */
     uint32_t weight[256];       /* nodes below the root's child of that byte */
+    /* Plain text (grammar_plain.c), about 330 KB and 1.3 MB for 150,000 tokens: a mask per greatest number of characters
+     * (tokens of at most NETWORK_LOOK bytes; the last: all), and from a node on the next one that is not plain. */
+    uint32_t *slices, *next_dirty; /* [PLAIN_SLICES + 1][n_words], [n_nodes + 1] */
     struct mutex lock;          /* of what follows: masks of states, for all grammars */
     struct local_mask **locals; /* [n_locals_cap], open addressing */
     uint32_t n_locals, cap_locals;
@@ -87,6 +101,7 @@ struct network {
      * NETWORK_LOOK bytes. far: [n_rules], from no place in a rule, or what it calls, is its end farther. */
     struct hash128 *keys;
     bool *is_large; /* [n_rules] */
+    uint8_t *plain; /* [n_states] characters of plain text, whichever, that can follow within the rule */
     uint64_t *far;
     uint8_t class_of[256]; /* bytes that no edge tells apart */
     uint32_t n_classes;
@@ -99,6 +114,10 @@ void network_deinit(struct network *n);
 size_t network_bytes(const struct network *n);
 /* grammar_keys.c: keys, is_large, far, of hashes and distances. false: out of memory. */
 bool network_name(struct network *n);
+/* grammar_plain.c: n->plain, of distances. false: out of memory. */
+bool network_find_plain(struct network *n);
+/* From no place that plain text leads to from the state is the end of its rule farther. */
+uint64_t network_plain_far(const struct network *n, uint32_t state);
 /* grammar_distance.c: n->dist. has_byte: NULL: all. false: out of memory. */
 bool network_measure(struct network *n, const bool *has_byte);
 
@@ -124,6 +143,7 @@ struct set {
     uint32_t need;     /* tokens to the end; 0: not known yet */
     uint64_t first[4]; /* bytes that can follow */
     bool ends, marked; /* ends: what began OUTSIDE can be over here */
+    uint8_t plain;     /* characters of plain text, whichever, that can follow, and then the text can be ended */
     uint32_t *next;    /* [n_classes]: 0: not known yet; may be NULL */
     struct set_mask *mask;
     struct item *items;
@@ -182,6 +202,7 @@ struct grammar {
     uint64_t n_hits, n_misses;
     uint32_t n_masks;
     uint32_t *bits, *walk; /* [n_words] of the answer; [max_depth + 1] sets on the way */
+    uint16_t *n_chars;     /* [max_depth + 1] characters up to there */
     uint32_t n_walk;       /* of walk: held */
     /* for making a set */
     struct item *kernel;
@@ -218,6 +239,8 @@ static inline bool set_has_byte(const struct set *s, uint8_t byte)
 {
     return s->first[byte >> 6] >> (byte & 63) & 1;
 }
+/* From no place that plain text leads to is the end of the text farther, in bytes. The set's `plain` is not 0. */
+uint64_t set_plain_far(const struct grammar *g, const struct set *s);
 /* The next byte of a shortest way; -1: the text is at its end. The set has a way. */
 int set_short_byte(const struct grammar *g, const struct set *s);
 
@@ -239,6 +262,9 @@ void set_mask_free(struct grammar *g, struct set *s);
 rd_status masks_warm(struct grammar *g); /* of states that many tokens can follow */
 /* Tokens to the end of the text along a shortest way, at most: into s->need. */
 rd_status set_need(struct grammar *g, uint32_t id, uint32_t *need);
+
+/* grammar_plain.c: what the trie's nodes know of plain text, slices, next_dirty. false: out of memory. */
+bool vocab_find_plain(struct grammar_vocab *v);
 
 /* grammar_vocab.c */
 bool vocab_is_special(const struct grammar_vocab *v, uint32_t token);

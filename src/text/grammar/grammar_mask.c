@@ -28,6 +28,7 @@ struct walk {
     uint32_t state; /* of a mask of a state */
     bool near;      /* only tokens after which the end is at most `limit` tokens away */
     uint64_t limit, near_low, near_high;
+    const struct set *far_of; /* far is as high as plain text behind this set asks */
 };
 
 static rd_status put_leaf(struct grammar *g, uint32_t node)
@@ -72,31 +73,102 @@ static rd_status take_tokens(struct grammar *g, const struct trie_node *node, ui
     return RD_OK;
 }
 
-/* Down the trie below node `top`, where the text stands at `from`. */
+/* ---- plain text (grammar_plain.c) -------------------------------------------------------------------------------- */
+
+/* Characters of plain text that can follow a set, whichever they are, and nothing else has to be known of them: no item
+ * of the set is over on the way. 0: it is walked. */
+static uint32_t plain_room(const struct set *s, const struct walk *w)
+{
+    if (!s->plain || w->near || (w->leaves && s->n_items > 1)) return 0;
+    return w->deep && s->plain == PLAIN_ANY ? PLAIN_MOST - 1 : s->plain;
+}
+
+/* A subtree whose texts all can follow where there is that much room. */
+static bool is_within(const struct trie_node *node, uint32_t room, const struct walk *w)
+{
+    uint32_t n = node->plain & PLAIN_CHARS;
+
+    if (n == PLAIN_CHARS || n > room || (w->deep && (node->plain & PLAIN_LONG))) return false;
+    return (node->byte & 0xC0) != 0x80; /* the trie and the set agree that a character begins here */
+}
+
+static void raise_far(const struct grammar *g, const struct set *s, struct walk *w)
+{
+    uint64_t far;
+
+    if (w->far_of == s) return;
+    w->far_of = s;
+    far = set_plain_far(g, s);
+    if (far > w->far) w->far = far;
+}
+
+static void take_subtree(const struct grammar_vocab *v, uint32_t node, uint32_t *bits)
+{
+    for (uint32_t k = v->nodes[node].first_id; k < v->nodes[v->nodes[node].skip].first_id; k++)
+        bits[v->ids[k] >> 5] |= 1u << (v->ids[k] & 31);
+}
+
+/* Tokens that are plain text as a whole, from the root. Returns the number of characters up to which all were taken;
+ * PLAIN_ANY: without any limit. */
+static uint32_t take_slice(const struct grammar *g, const struct set *s, struct walk *w)
+{
+    const struct grammar_vocab *v = g->vocab;
+    uint32_t room = plain_room(s, w), slice = room < PLAIN_SLICES ? room : PLAIN_SLICES;
+    const uint32_t *bits;
+
+    if (!room) return 0;
+    raise_far(g, s, w);
+    bits = v->slices + (size_t)(room == PLAIN_ANY ? PLAIN_SLICES : slice - 1) * v->n_words;
+    for (uint32_t i = 0; i < v->n_words; i++) w->bits[i] |= bits[i];
+    return room == PLAIN_ANY ? PLAIN_ANY : slice;
+}
+
+/* Down the trie below node `top`, where the text stands at `from`. `taken`: as take_slice says; inside: behind this node
+ * the path is plain text from the root again. */
 static rd_status walk_trie(struct grammar *g, uint32_t top, uint32_t from, struct walk *w)
 {
     const struct trie_node *nodes = g->vocab->nodes;
-    uint32_t base = nodes[top].depth, end = nodes[top].skip;
+    uint32_t base = nodes[top].depth, end = nodes[top].skip, inside = top ? end : 0;
+    uint32_t taken = top ? 0 : take_slice(g, g->sets[from], w);
     rd_status st = RD_OK;
 
+    if (!taken) inside = end;
     g->walk[0] = from;
+    g->n_chars[0] = 0;
     for (uint32_t i = top + 1; st == RD_OK && i < end;) {
         const struct trie_node *node = &nodes[i];
-        uint32_t depth = node->depth - base, parent = g->walk[depth - 1], to;
+        uint32_t depth = node->depth - base, parent = g->walk[depth - 1], to, room;
         const struct set *s = g->sets[parent];
 
+        if (taken == PLAIN_ANY && i >= inside && trie_is_plain(node)) {
+            i = g->vocab->next_dirty[i];
+            continue;
+        }
         if (!set_has_byte(s, node->byte)) {
+            i = node->skip;
+            continue;
+        }
+        room = plain_room(s, w);
+        if (room && is_within(node, room, w)) {
+            if (i < inside || (node->plain & PLAIN_LONG) ||
+                g->n_chars[depth - 1] + (node->plain & PLAIN_CHARS) > taken) {
+                raise_far(g, s, w);
+                take_subtree(g->vocab, i, w->bits);
+            }
             i = node->skip;
             continue;
         }
         to = s->next ? s->next[g->net.class_of[node->byte]] : 0;
         if (!to) {
             g->n_walk = depth; /* what may be swept now is not on the way */
+            w->far_of = NULL;
             st = sets_room(g);
             if (st == RD_OK) st = set_step(g, parent, node->byte, &to);
             if (st != RD_OK) break;
         }
         g->walk[depth] = to;
+        g->n_chars[depth] = (uint16_t)(g->n_chars[depth - 1] + ((node->byte & 0xC0) != 0x80));
+        if (i >= inside && (node->plain & PLAIN_BREAK)) inside = node->skip;
         if (node[1].first_id != node->first_id) st = take_tokens(g, node, to, w);
         if (st == RD_OK && w->leaves && g->sets[to]->ends && node->skip > i + 1) st = put_leaf(g, i);
         if (depth == w->deep && node->skip > i + 1) {
@@ -107,6 +179,7 @@ static rd_status walk_trie(struct grammar *g, uint32_t top, uint32_t from, struc
         i++;
     }
     g->n_walk = 0;
+    w->far_of = NULL;
     return st;
 }
 
@@ -209,7 +282,7 @@ static rd_status local_of(struct grammar *g, uint32_t state, struct local_mask *
 static rd_status walk_local(struct grammar *g, uint32_t state, struct walk *w)
 {
     bool differs[256];
-    uint32_t from = base_of(g, state, differs), set;
+    uint32_t from = g->net.plain[state] ? NONE : base_of(g, state, differs), set;
     struct local_mask *base = NULL;
     rd_status st = RD_OK;
 
@@ -265,9 +338,20 @@ static rd_status local_of(struct grammar *g, uint32_t state, struct local_mask *
 static rd_status walk_deep(struct grammar *g, uint32_t node, uint32_t at, struct walk *w)
 {
     const struct grammar_vocab *v = g->vocab;
-    const uint8_t *bytes = v->bytes + v->offsets[v->ids[v->nodes[node].first_id]];
+    uint32_t first = v->ids[v->nodes[node].first_id], room = plain_room(g->sets[at], w), n_chars = 0;
+    const uint8_t *bytes = v->bytes + v->offsets[first];
+    const uint32_t *all = v->slices + (size_t)PLAIN_SLICES * v->n_words;
     rd_status st = RD_OK;
 
+    if (room && trie_is_plain(&v->nodes[node]) && (all[first >> 5] >> (first & 31) & 1)) {
+        for (uint32_t i = 0; room != PLAIN_ANY && i < v->nodes[node].depth; i++) n_chars += (bytes[i] & 0xC0) != 0x80;
+        if (n_chars + (v->nodes[node].plain & PLAIN_CHARS) <= room) {
+            raise_far(g, g->sets[at], w);
+            take_subtree(v, node, w->bits);
+            return RD_OK;
+        }
+    }
+    w->far_of = NULL; /* sets may go */
     for (uint32_t i = 0; st == RD_OK && at != NONE && i < v->nodes[node].depth; i++)
         st = set_step(g, at, bytes[i], &at);
     return st == RD_OK && at != NONE ? walk_trie(g, node, at, w) : st;

@@ -22,6 +22,7 @@ static void grammar_destroy(struct grammar *g)
     mutex_deinit(&g->lock);
     mem_free(g->bits);
     mem_free(g->walk);
+    mem_free(g->n_chars);
     grammar_vocab_unref(g->vocab);
     mem_free(g);
 }
@@ -32,7 +33,8 @@ static rd_status make(struct grammar *g, struct grammar_builder *b, grammar_node
     if (g->vocab) {
         g->bits = mem_alloc((size_t)g->vocab->n_words, sizeof(*g->bits));
         g->walk = mem_alloc((size_t)g->vocab->max_depth + 1, sizeof(*g->walk));
-        if (!g->bits || !g->walk) return RD_E_NOMEM;
+        g->n_chars = mem_alloc((size_t)g->vocab->max_depth + 1, sizeof(*g->n_chars));
+        if (!g->bits || !g->walk || !g->n_chars) return RD_E_NOMEM;
     }
     return sets_start(g);
 }
@@ -93,7 +95,9 @@ rd_status grammar_charge(struct grammar *g, struct grammar_budget *budget, size_
     assert(!g->budget && !g->matchers);
     g->least = least < g->space ? least : g->space;
     g->fixed = sizeof(*g) + network_bytes(&g->net);
-    if (g->vocab) g->fixed += (g->vocab->n_words + g->vocab->max_depth + 1) * sizeof(uint32_t);
+    if (g->vocab)
+        g->fixed += g->vocab->n_words * sizeof(*g->bits) +
+                    ((size_t)g->vocab->max_depth + 1) * (sizeof(*g->walk) + sizeof(*g->n_chars));
     if (g->fixed + g->least > budget->limit / GRAMMAR_BUDGET_SHARE) return RD_E_LIMIT;
     if (!grammar_budget_take(budget, g->fixed + g->least)) return RD_E_FULL;
     g->budget = budget;

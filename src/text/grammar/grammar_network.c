@@ -64,6 +64,7 @@ void network_deinit(struct network *n)
     mem_free(n->hashes);
     mem_free(n->keys);
     mem_free(n->is_large);
+    mem_free(n->plain);
     mem_free(n->far);
     *n = (struct network){0};
 }
@@ -71,7 +72,7 @@ void network_deinit(struct network *n)
 size_t network_bytes(const struct network *n)
 {
     size_t state = sizeof(*n->edge_first) + sizeof(*n->call_first) + sizeof(*n->accepts) + sizeof(*n->rule_of) +
-                   sizeof(*n->dist) + (n->keys ? sizeof(*n->keys) : 0);
+                   sizeof(*n->dist) + (n->keys ? sizeof(*n->keys) + sizeof(*n->plain) : 0);
     size_t rule = sizeof(*n->starts) + sizeof(*n->hashes) + sizeof(*n->is_large) + sizeof(*n->far);
 
     return n->n_states * state + n->n_rules * rule + (size_t)n->cap_edges * (sizeof(*n->edges) + sizeof(*n->calls));
@@ -257,7 +258,7 @@ static bool assemble(struct network *n, struct assembly *a, const struct grammar
     classify(n);
     if (!hash_rules(n)) goto nomem;
     if (vocab && !measure_spelt(n, b, vocab->has_byte)) return false;
-    if (vocab && !network_name(n)) goto nomem;
+    if (vocab && (!network_name(n) || !network_find_plain(n))) goto nomem;
     return true;
 
 nomem:

@@ -310,6 +310,35 @@ static void find_first(const struct grammar *g, struct set *s)
             for (unsigned c = n->edges[k].low; c <= n->edges[k].high; c++) s->first[c >> 6] |= 1ull << (c & 63);
 }
 
+/* From the end of an item's rule to the end of the text, of an item of this set. */
+static uint64_t way_up_from(const struct grammar *g, const struct set *s, struct item item)
+{
+    if (item.origin == SELF) return way_up(s->ways, s->n_ways, g->net.rule_of[item.state]);
+    return way_after(g, item.state, item.origin);
+}
+
+/* Of one item that has the most. */
+static void find_plain(const struct grammar *g, struct set *s)
+{
+    const uint8_t *plain = g->net.plain;
+
+    for (uint32_t i = 0; plain && i < s->n_items; i++)
+        if (plain[s->items[i].state] > s->plain && way_up_from(g, s, s->items[i]) != NEVER)
+            s->plain = plain[s->items[i].state];
+}
+
+uint64_t set_plain_far(const struct grammar *g, const struct set *s)
+{
+    for (uint32_t i = 0; i < s->n_items; i++) {
+        uint64_t up;
+
+        if (g->net.plain[s->items[i].state] != s->plain) continue;
+        up = way_up_from(g, s, s->items[i]);
+        if (up != NEVER) return added(network_plain_far(&g->net, s->items[i].state), up);
+    }
+    return NEVER;
+}
+
 /* The set of what was closed; its parts lie behind it. */
 static rd_status make_set(struct grammar *g, uint64_t hash, size_t outer, bool ends, uint32_t *out)
 {
@@ -341,6 +370,7 @@ static rd_status make_set(struct grammar *g, uint64_t hash, size_t outer, bool e
         if (d < s->dist) s->dist = d;
     }
     find_first(g, s);
+    find_plain(g, s);
     if (id == g->n_sets)
         g->n_sets++;
     else
@@ -417,8 +447,8 @@ int set_short_byte(const struct grammar *g, const struct set *s)
 
     if (s->dist == 0 || s->dist == NEVER) return -1;
     for (uint32_t i = 0; i < s->n_items; i++) {
-        uint32_t state = s->items[i].state, origin = s->items[i].origin;
-        uint64_t up = origin == SELF ? way_up(s->ways, s->n_ways, n->rule_of[state]) : way_after(g, state, origin);
+        uint32_t state = s->items[i].state;
+        uint64_t up = way_up_from(g, s, s->items[i]);
 
         if (added(n->dist[state], up) != s->dist) continue;
         for (uint32_t k = n->edge_first[state]; k < n->edge_first[state + 1]; k++) {

@@ -83,7 +83,7 @@ static void make_nodes(struct grammar_vocab *v, const struct sorted *sorted, uin
         for (; depth > keep; depth--) v->nodes[open[depth]].skip = v->n_nodes;
         for (; depth < sorted[i].n; depth++) {
             open[depth + 1] = v->n_nodes;
-            v->nodes[v->n_nodes++] = (struct trie_node){0, i, (uint16_t)(depth + 1), sorted[i].bytes[depth]};
+            v->nodes[v->n_nodes++] = (struct trie_node){0, i, (uint16_t)(depth + 1), sorted[i].bytes[depth], 0};
         }
         v->ids[i] = sorted[i].id;
         if (depth > v->max_depth) v->max_depth = (uint32_t)depth;
@@ -133,7 +133,7 @@ rd_status grammar_vocab_create(uint32_t n_tokens, const uint8_t *bytes, const ui
     v->n_words = (n_tokens + 31) / 32;
     v->cap_locals = 2 * LOCALS_MAX;
     v->locals = mem_zalloc(v->cap_locals, sizeof(struct local_mask *));
-    if (!v->locals || !copy_bytes(v, bytes, offsets, special) || !make_trie(v)) {
+    if (!v->locals || !copy_bytes(v, bytes, offsets, special) || !make_trie(v) || !vocab_find_plain(v)) {
         grammar_vocab_unref(v);
         return RD_E_NOMEM;
     }
@@ -153,6 +153,8 @@ void grammar_vocab_unref(struct grammar_vocab *v)
     if (!v || atomic_fetch_sub_explicit(&v->refs, 1, memory_order_acq_rel) != 1) return;
     for (uint32_t i = 0; v->locals && i < v->cap_locals; i++) local_mask_unref(v->locals[i]);
     mutex_deinit(&v->lock);
+    mem_free(v->slices);
+    mem_free(v->next_dirty);
     mem_free(v->locals);
     mem_free(v->nodes);
     mem_free(v->ids);
