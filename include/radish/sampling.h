@@ -27,7 +27,7 @@ extern "C" {
     X(REAL, presence_penalty, "presence_penalty", NULL, 0, -2, 2, "0: off")                                            \
     X(REAL, frequency_penalty, "frequency_penalty", NULL, 0, -2, 2, "0: off")                                          \
     X(WHOLE, repeat_last_n, "repeat_last_n", NULL, -1, -1, 2147483647,                                                 \
-      "the three penalties see this many of the last tokens; 0: none; -1: all")                                          \
+      "the three penalties see this many of the last tokens; 0: none; -1: all")                                        \
     X(REAL, typical_p, "typical_p", "typ_p", 1, 0, 1, "1: off")                                                        \
     X(REAL, top_n_sigma, "top_n_sigma", NULL, -1, -1, 100, "0 or below: off")                                          \
     X(REAL, xtc_probability, "xtc_probability", NULL, 0, 0, 1,                                                         \
@@ -40,9 +40,9 @@ extern "C" {
       "0: off; a token that lengthens a repetition loses multiplier * base ^ (length - allowed_length)")               \
     X(REAL, dry_base, "dry_base", NULL, 1.75, 0, 100, "below 1: off")                                                  \
     X(WHOLE, dry_allowed_length, "dry_allowed_length", NULL, 2, 0, 2147483647,                                         \
-      "repetitions up to this many tokens are free")                                                                     \
+      "repetitions up to this many tokens are free")                                                                   \
     X(WHOLE, dry_last_n, "dry_penalty_last_n", NULL, -1, -1, 2147483647,                                               \
-      "repetitions are looked for in this many of the last tokens; 0: off; -1: all")                                     \
+      "repetitions are looked for in this many of the last tokens; 0: off; -1: all")                                   \
     X(WHOLE, mirostat, "mirostat", NULL, 0, 0, 2, "0: off; 2: in place of all cuts")                                   \
     X(REAL, mirostat_tau, "mirostat_tau", NULL, 5, 0, 100, "surprise wanted, in bits")                                 \
     X(REAL, mirostat_eta, "mirostat_eta", NULL, 0.1, 0, 1, "rate of learning")

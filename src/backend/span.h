@@ -12,13 +12,31 @@
 #include <stdint.h>
 
 struct buffer;
-struct span { struct buffer *buffer; uint64_t at; };
+struct span {
+    struct buffer *buffer;
+    uint64_t at;
+};
 
-static inline struct span span_of(struct buffer *b, uint64_t at) { return (struct span){b, at}; }
-static inline struct span span_of_host(const void *p) { return (struct span){NULL, (uintptr_t)p}; }
-static inline struct span span_none(void) { return (struct span){NULL, 0}; }
-static inline bool span_is_none(struct span s) { return !s.buffer && s.at == 0; }
-static inline bool span_equal(struct span a, struct span b) { return a.buffer == b.buffer && a.at == b.at; }
+static inline struct span span_of(struct buffer *b, uint64_t at)
+{
+    return (struct span){b, at};
+}
+static inline struct span span_of_host(const void *p)
+{
+    return (struct span){NULL, (uintptr_t)p};
+}
+static inline struct span span_none(void)
+{
+    return (struct span){NULL, 0};
+}
+static inline bool span_is_none(struct span s)
+{
+    return !s.buffer && s.at == 0;
+}
+static inline bool span_equal(struct span a, struct span b)
+{
+    return a.buffer == b.buffer && a.at == b.at;
+}
 /* n floats behind s. */
 static inline struct span span_add(struct span s, uint64_t n)
 {

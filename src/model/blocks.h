@@ -24,7 +24,7 @@ struct pass {
     struct kv_storage *kv;
     const struct model_batch *b;
     rd_status st;
-    uint32_t n_rows; /* rows still computed; 0 when nothing more is wanted */
+    uint32_t n_rows;  /* rows still computed; 0 when nothing more is wanted */
     struct span x, q; /* of those rows */
     uint32_t n_runs;
     const struct seq_run *runs; /* of those rows */

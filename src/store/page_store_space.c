@@ -107,7 +107,7 @@ rd_status page_store_space(struct page_store *s, const void *name, size_t n, uin
     if (n > LIMIT_STORE_NAME_BYTES || page_tokens == 0 || page_tokens > LIMIT_STORE_PAGE_TOKENS || page_bytes == 0 ||
         page_bytes > LIMIT_STORE_PAGE_BYTES)
         return RD_E_LIMIT;
-    memcpy(full, &page_tokens, 4);                          /* the shape of the pages belongs to the name */
+    memcpy(full, &page_tokens, 4); /* the shape of the pages belongs to the name */
     memcpy(full + 4, &page_bytes, 8);
     memcpy(full + 12, name, n);
     mutex_lock(&s->lock);

@@ -12,9 +12,9 @@
 #define DEEPSEEK_SEP       "<｜tool▁sep｜>"
 
 enum output_head {
-    HEAD_TAG,                            /* JSON, a list of it, or <function= */
+    HEAD_TAG, /* JSON, a list of it, or <function= */
     HEAD_JSON,
-    HEAD_XML,                            /* after <function= */
+    HEAD_XML, /* after <function= */
     HEAD_PY_LIST,
     HEAD_PY_CODE,
     HEAD_MISTRAL,
@@ -22,13 +22,13 @@ enum output_head {
     HEAD_DEEPSEEK_CALL
 };
 
-enum output_place { ANYWHERE, AT_LINE, AT_START };     /* AT_LINE: behind a line's end; AT_START: before any content */
+enum output_place { ANYWHERE, AT_LINE, AT_START }; /* AT_LINE: behind a line's end; AT_START: before any content */
 
 struct output_opener {
-    const char *text;                    /* a bracket at its end is read again: it is part of the call */
+    const char *text; /* a bracket at its end is read again: it is part of the call */
     enum output_head head;
     enum output_place place;
-    bool strict;                         /* the opener alone says little: no call without arguments, or with an id */
+    bool strict; /* the opener alone says little: no call without arguments, or with an id */
 };
 
 /* The list of a style's openers, ended by one without a text; and of its closing tags, ended by NULL. */

@@ -2,4 +2,7 @@
 #pragma once
 #include <stddef.h>
 
-struct text_span { const char *s; size_t n; };
+struct text_span {
+    const char *s;
+    size_t n;
+};

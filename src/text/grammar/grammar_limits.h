@@ -5,14 +5,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef uint32_t grammar_node;           /* 0: none, of a builder that failed */
+typedef uint32_t grammar_node; /* 0: none, of a builder that failed */
 #define GRAMMAR_UNBOUNDED UINT32_MAX
 
 struct grammar_limits {
-    uint32_t max_nodes;                  /* of the builder */
-    uint32_t max_states;                 /* of all automata, before and after they are made deterministic */
-    size_t   max_bytes;                  /* memory of the builder and of what is compiled */
-    uint64_t max_ns;                     /* from create to the end of compile; 0: no limit */
+    uint32_t max_nodes;  /* of the builder */
+    uint32_t max_states; /* of all automata, before and after they are made deterministic */
+    size_t max_bytes;    /* memory of the builder and of what is compiled */
+    uint64_t max_ns;     /* from create to the end of compile; 0: no limit */
 };
-extern const struct grammar_limits grammar_limits_default;   /* 100,000 nodes, 1 M states, 64 MiB, 5 s */
-struct grammar_range { uint32_t low, high; };                /* code points, both included */
+extern const struct grammar_limits grammar_limits_default; /* 100,000 nodes, 1 M states, 64 MiB, 5 s */
+struct grammar_range {
+    uint32_t low, high;
+}; /* code points, both included */
