@@ -49,15 +49,15 @@ struct grammar_vocab {
     uint32_t n_tokens, n_words, n_nodes, max_depth;
     struct trie_node *nodes;
     uint32_t *ids;
-    uint8_t *bytes;             /* of tokens as texts see them (special ones: 0xFF and id) */
-    uint64_t *offsets;          /* [n_tokens + 1] */
-    bool has_byte[256];         /* as a token of its own */
-    uint32_t weight[256];       /* nodes below the root's child of that byte */
+    uint8_t *bytes;       /* of tokens as texts see them (special ones: 0xFF and id) */
+    uint64_t *offsets;    /* [n_tokens + 1] */
+    bool has_byte[256];   /* as a token of its own */
+    uint32_t weight[256]; /* nodes below the root's child of that byte */
     /* Plain text (grammar_plain.c), about 330 KB and 1.3 MB for 150,000 tokens: a mask per greatest number of characters
      * (tokens of at most NETWORK_LOOK bytes; the last: all), and from a node on the next one that is not plain. */
     uint32_t *slices, *next_dirty; /* [PLAIN_SLICES + 1][n_words], [n_nodes + 1] */
-    struct mutex lock;          /* of what follows: masks of states, for all grammars */
-    struct local_mask **locals; /* [n_locals_cap], open addressing */
+    struct mutex lock;             /* of what follows: masks of states, for all grammars */
+    struct local_mask **locals;    /* [n_locals_cap], open addressing */
     uint32_t n_locals, cap_locals;
     size_t local_bytes; /* of those in the table */
     uint64_t secret[4]; /* of keys: drawn for each vocabulary */
