@@ -3,6 +3,9 @@
  *     token -> UTF-8 whole -> output parser -> content -> stop strings -> deltas of the event
  *                                           -> thinking, calls -------->
  *
+ * Where one call is wanted, the answer ends with that call's closing tag, whatever the engine has made behind it by then:
+ * what is kept of it must not depend on time. The request is let go with the next token, when the tag is in the cache.
+ *
  * Stop strings cut the content only: a call's JSON or the thinking cannot be torn by one, not even where the call is
  * content, too.
  */
@@ -11,6 +14,8 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/random.h"
+
+#define TAIL_PIECES 16u                      /* of text: a closing tag does not come later */
 
 bool api_output_is_cut(const struct rd_request *r)
 {
@@ -93,6 +98,10 @@ static void on_output(void *user, const struct output_event *ev)
     struct api_output *out = &r->output;
 
     if (api_output_is_cut(r) || ev->type == OUTPUT_SOURCE) return;
+    if (out->has_call && !(ev->type == OUTPUT_CALL_TEXT && output_parser_awaits_tail(out->parser))) {
+        out->has_all = true;
+        return;
+    }
     if (ev->type == OUTPUT_CONTENT) {
         put_content(r, ev->text, ev->n);
         return;
@@ -109,7 +118,7 @@ static void on_output(void *user, const struct output_event *ev)
     default:
         put_delta(r, RD_DELTA_CALL_END, ev->index, "", 0);
         if (!out->failed) out->deltas[out->n_deltas - 1].complete = ev->complete;
-        out->satisfied = r->o.single_call;
+        out->has_call = r->o.single_call;
         break;
     }
 }
@@ -163,6 +172,7 @@ void api_output_feed(struct rd_request *r, const char *s, size_t n, bool special
     if (out->parser) feed_head(out);
     if (!out->parser) put_content(r, s, n);
     else if (output_parser_feed(out->parser, s, n, special) != RD_OK) out->failed = true;
+    if (out->has_call && (!output_parser_awaits_tail(out->parser) || ++out->n_tail > TAIL_PIECES)) out->has_all = true;
 }
 
 void api_output_finish(struct rd_request *r)

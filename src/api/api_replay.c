@@ -2,6 +2,7 @@
 #include <ctype.h>
 #include <string.h>
 #include "api/api_state.h"
+#include "base/checked.h"
 #include "base/mem.h"
 #include "base/sip_hash.h"
 
@@ -173,8 +174,10 @@ void api_answer_keep(struct rd_request *r)
     const struct kv_seq *seq = &r->request->seq;
     struct kv_space owner = r->request->p.space;
     struct api_answer *a = &r->output.answer;
+    /* behind its one call the engine may have made more, or not */
+    const uint32_t n_ids = r->output.has_all ? u32_min(seq->n_keys, seq->n_prompt + r->n_tokens_out) : seq->n_keys;
     const struct api_kept kept = {
-        .owner = owner, .ids = seq->keys, .n_prompt = seq->n_prompt, .n_ids = seq->n_keys, .spelled = &r->spelled,
+        .owner = owner, .ids = seq->keys, .n_prompt = seq->n_prompt, .n_ids = n_ids, .spelled = &r->spelled,
         .n_messages = r->o.prompt_end == RD_PROMPT_CONTINUED ? 0 : r->n_messages,
         .whole = a->calls && !a->failed && !a->content.failed && !a->reasoning.failed && !api_begins_call(r->engine, &r->o) &&
                  r->request->finish == REQUEST_STOP && r->stop_hit < 0};

@@ -332,12 +332,21 @@ static rd_status ended_event(struct rd_request *r, struct rd_event *ev)
         ev->status = RD_OK;
         ev->stop_string = r->stop_hit >= 0 ? r->o.stop[r->stop_hit] : NULL;
         ev->stop_token = -1;
+    } else if (r->output.has_call && q->finish == REQUEST_LENGTH) { /* for its closing tag there was no room: all the same */
+        ev->finish = RD_FINISH_STOP;
     } else if (q->finish == REQUEST_ERROR) {
         ev->type = RD_EVENT_ERROR;
         ev->message = q->status == RD_E_INVALID ? nothing_left : rd_status_text(q->status);
     }
     fill_usage(r, &ev->usage);
     return RD_OK;
+}
+
+/* Nothing more is wanted of it. */
+static void let_go(struct rd_request *r)
+{
+    request_cancel(r->request, CANCEL_SATISFIED);
+    engine_kick(r->engine->engine);
 }
 
 static void token_event(struct rd_request *r, const struct token_out *t, struct rd_event *ev)
@@ -357,9 +366,7 @@ static void token_event(struct rd_request *r, const struct token_out *t, struct 
     ev->usage.n_cached = api_shift_first(r)->usage.n_cached;
     ev->usage.n_ram = api_shift_first(r)->usage.n_ram;
     ev->usage.n_disk = api_shift_first(r)->usage.n_disk;
-    if (!api_output_is_cut(r)) return;
-    request_cancel(r->request, CANCEL_SATISFIED);
-    engine_kick(r->engine->engine);
+    if (api_output_is_cut(r)) let_go(r);
 }
 
 static rd_status next_event(struct rd_request *r, struct rd_event *ev)
@@ -391,6 +398,11 @@ static rd_status next_event(struct rd_request *r, struct rd_event *ev)
     while (request_pop(r->request, &t, top, &was_full)) {
         if (was_full) engine_kick(r->engine->engine);
         if (api_output_is_cut(r)) continue;                 /* made after the end: nothing of it leaves */
+        if (r->output.has_all) {
+            r->output.satisfied = true;
+            let_go(r);
+            continue;
+        }
         for (uint32_t i = 0; i < t.n_top; i++) ev->top[i] = (struct rd_logprob){top[i].token, top[i].logprob};
         token_event(r, &t, ev);
         return RD_OK;

@@ -58,7 +58,10 @@ struct api_output {
     const char *head;                    /* a call that the prompt began: the parser sees it first. arena, or NULL */
     struct api_answer answer;
     uint32_t n_reasoning;
-    bool satisfied;                      /* single_call: the call is there */
+    bool has_call;                       /* single_call: the call is there, perhaps without its closing tag */
+    uint32_t n_tail;                     /* pieces of text since then */
+    bool has_all;                        /* with its closing tag */
+    bool satisfied;                      /* and a token came behind it: nothing more is wanted */
     bool failed;
 };
 

@@ -51,7 +51,7 @@ struct output_call {
 struct output_parser {
     struct output_options o;
     enum output_state state;
-    bool at_end, content_begun, announced, strict, fence, leading[256];
+    bool at_end, content_begun, announced, strict, fence, tagged, closed, leading[256];
     bool keep;                           /* the call's text is wanted, too: there are no tags around it */
     struct buf held, special;            /* bytes, and for each: of a control token */
     size_t from;                         /* held before this was released */

@@ -145,6 +145,8 @@ static void enter_opener(struct output_parser *p, const struct output_opener *o,
     p->strict = o->strict;
     p->fence = memcmp(o->text, "```", n < 3 ? n : 3) == 0;
     p->keep = p->o.keep_bare && o->place == AT_LINE;
+    p->tagged = o->place == ANYWHERE && *output_style_tails(p->o.style);
+    p->closed = false;
     p->container = 0;
     output_begin(p, o->head, w + n, w + n - (o->text[n - 1] == '{' || o->text[n - 1] == '['));
 }
@@ -380,6 +382,7 @@ static bool tail_step(struct output_parser *p)
     n_tail = tail_length(p, w, &part);
     if (n_tail) {
         if (output_held(p)[w] == '`') p->fence = false, p->container = 0;
+        p->closed = true;
         release_around(p, w + n_tail);
         return true;
     }
@@ -467,6 +470,11 @@ rd_status output_parser_finish(struct output_parser *p)
 {
     p->at_end = true;
     return run(p);
+}
+
+bool output_parser_awaits_tail(const struct output_parser *p)
+{
+    return p->state == IN_TAIL && p->tagged && !p->closed;
 }
 
 bool output_parser_thinks(const struct output_parser *p)

@@ -66,5 +66,7 @@ void output_parser_destroy(struct output_parser *p);
 rd_status output_parser_feed(struct output_parser *p, const char *s, size_t n, bool special);
 /* The end of the text: whatever is held back is decided. */
 rd_status output_parser_finish(struct output_parser *p);
+/* A call that a tag opened has ended, and its closing tag has not come yet: the call's text is not whole without it. */
+bool output_parser_awaits_tail(const struct output_parser *p);
 /* Inside a thinking block, after what was fed. */
 bool output_parser_thinks(const struct output_parser *p);

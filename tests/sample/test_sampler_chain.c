@@ -196,13 +196,13 @@ static void naive_top_n_sigma(struct naive *m)
 
 static void naive_typical(struct naive *m)
 {
-    double p[N_VOCAB], h = entropy_of(m);
+    double p[N_VOCAB], h = entropy_of(m), sum = 0;
 
     if (m->p->typical_p >= 1) return;
     probs(m, p);
+    for (uint32_t i = 0; i < m->n; i++) sum += exp((m->c[i].logit - most(m)) / m->scale);
     for (uint32_t i = 0; i < m->n; i++) {
-        m->c[i].key = -fabs((most(m) - m->c[i].logit) / m->scale - log(prob(m, 0)) -
-                            (most(m) - m->c[0].logit) / m->scale - h);
+        m->c[i].key = -fabs((most(m) - m->c[i].logit) / m->scale + log(sum) - h);
         for (uint32_t k = 0; k < i; k++)
             m->close |= m->c[i].logit != m->c[k].logit && fabs(m->c[i].key - m->c[k].key) < 1e-6 * (1 - m->c[i].key);
         for (uint32_t k = 0; k < i; k++)

@@ -122,15 +122,19 @@ class Client:
         appends, before = self.next_turn(), self.last
         body = {"messages": self.messages, "tools": TOOLS, "max_tokens": 48, "temperature": 0.7, "seed": i}
         body |= {"logit_bias": {str(self.end): 4}, "return_token_ids": True}
-        if self.rng.random() < 0.1:
+        if self.rng.random() < 0.2:
             body["tool_choice"] = "required"
+        if self.rng.random() < 0.5:
+            body["parallel_tool_calls"] = False
         r = self.server.ok("/v1/chat/completions", body)
         choice = r["choices"][0]
         self.last = {
             "prompt": r["prompt_token_ids"],
             "answer": choice["token_ids"],
             "message": choice["message"],
-            "whole": choice["finish_reason"] in ("stop", "tool_calls") and "tool_choice" not in body,
+            "whole": choice["finish_reason"] in ("stop", "tool_calls"),
+            # where the end is forced, the token before it was never computed
+            "uncomputed": "tool_choice" in body,
         }
         self.turns.append((self.last["prompt"], self.last["answer"]))
         if appends and before["whole"]:
@@ -138,7 +142,7 @@ class Client:
             cached = r["usage"]["prompt_tokens_details"]["cached_tokens"]
             self.grown += 1
             self.n_anew += self.is_anew
-            self.found += cached >= len(held) and self.last["prompt"][: len(held)] == held
+            self.found += cached >= len(held) - before["uncomputed"] and self.last["prompt"][: len(held)] == held
 
     def run(self, is_enough):
         try:
