@@ -176,6 +176,7 @@ struct graph_step {
     struct span choices;
 };
 #define GRAPH_OWN_TOKEN UINT32_MAX
+#define GRAPH_LEAST_END 512u                /* steps differ by the power of two, from this one on, that all positions are below */
 enum graph_action { GRAPH_PLAIN, GRAPH_RECORD, GRAPH_REPLAYED };
 
 /* A token of a row of logits and its logit, NaN if the row holds NaN or +inf. temperature 0: the lowest id among the

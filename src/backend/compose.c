@@ -42,7 +42,7 @@ rd_status backend_linear_glu(const struct backend_ops *ops, struct backend *be, 
 
 void *backend_page(const struct backend_ops *ops, const struct kv_storage *kv, kv_page id)
 {
-    return ops->traits.shares_memory ? (uint8_t *)kv->base + id * kv->page_bytes : NULL;
+    return ops->traits.shares_memory ? kv_page_at(kv, id) : NULL;
 }
 
 rd_status backend_move_begin(const struct backend_ops *ops, struct backend *be, const struct kv_storage *kv, bool out,

@@ -46,6 +46,11 @@ static inline uint64_t kv_page_bytes(const struct kv_layout *l)
 {
     return (kv_row_bytes(l, 0) + kv_row_bytes(l, 1)) * l->page_tokens * l->n_kv_heads * l->n_layers;
 }
+/* Where page `id` begins. */
+static inline uint8_t *kv_page_at(const struct kv_storage *s, kv_page id)
+{
+    return (uint8_t *)s->base + id * s->page_bytes;
+}
 /* Byte offset in a page of K (which = 0) or V (1) of a layer and kv head, row 0. */
 static inline uint64_t kv_head_offset(const struct kv_storage *s, uint32_t layer, uint32_t which, uint32_t kv_head)
 {

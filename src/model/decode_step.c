@@ -19,7 +19,6 @@
 
 #define WARM_UP_MOST 192u                   /* graphs: others are left room for */
 #define WARM_UP_SPARE (512ull << 20)        /* device memory that stays free */
-#define LEAST_LENGTH 512u
 
 struct padded_step {
     uint32_t max_rows;
@@ -183,7 +182,7 @@ static void begin_warm_up(struct model *m, const struct kv_storage *kv)
     struct padded_step *p = m->ws.padded;
     uint32_t n = longest(m, kv) / kv->layout.page_tokens + 1;
 
-    p->warm = (struct warm_up){.begun = true, .length = LEAST_LENGTH, .table = mem_alloc(n, sizeof(kv_page))};
+    p->warm = (struct warm_up){.begun = true, .length = GRAPH_LEAST_END, .table = mem_alloc(n, sizeof(kv_page))};
     if (!p->warm.table) return;
     for (uint32_t i = 0; i < n; i++) p->warm.table[i] = kv->n_pages;
     p->warm.n_rows = padded_rows(p, p->max_rows);
@@ -197,7 +196,7 @@ static void next_warm_up(struct model *m, const struct kv_storage *kv)
 
     w->length *= 2;
     if (w->length / 2 < longest(m, kv) && (uint64_t)w->n_rows * w->length / 2 <= n_tokens) return;
-    w->length = LEAST_LENGTH;
+    w->length = GRAPH_LEAST_END;
     w->n_rows = fewer_rows(m->ws.padded, w->n_rows);
 }
 

@@ -26,22 +26,15 @@ def memory_mib(server, line):
         return next(int(row.split()[1]) / 1024 for row in f if row.startswith(line))
 
 
-def cpu_s(server):
-    """Of all threads."""
-    with open(f"/proc/{server.process.pid}/stat") as f:
-        fields = f.read().rsplit(") ", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / 100
-
-
-def cost(server, path, body, status, rounds=3):
+def cost(server, path, body, status, rounds=5):
     """Seconds of the processor for the cheapest of some such requests."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     times = []
     for _ in range(rounds):
-        before = cpu_s(server)
+        before = server.cpu_s()
         got, _, answer = server.request("POST", path, data)
         assert got == status, answer[:300]
-        times.append(cpu_s(server) - before)
+        times.append(server.cpu_s() - before)
     return min(times)
 
 
@@ -243,7 +236,7 @@ def test_F21_a_field_that_no_row_names_costs_no_more_than_one_inside_a_field(tin
     fields = {f"field_{i}": 1 for i in range(60000)}
     base = {"messages": [{"role": "user"}]}
     outside, inside = cost(tiny, CHAT, base | fields, 400), cost(tiny, CHAT, base | {"metadata": fields}, 400)
-    assert outside < 4 * inside + 0.03, (outside, inside)
+    assert outside < 6 * inside, (outside, inside)
 
 
 def test_F21_unknown_fields_are_told_and_counted(tiny):
@@ -272,7 +265,7 @@ def test_F21_a_list_of_allowed_tools_takes_linear_time(tiny):
         )
 
     few, many = choose(10), choose(1000)
-    assert many < 4 * few + 0.1, (few, many)
+    assert many < 4 * few, (few, many)
 
 
 def test_F21_many_blocks_of_thinking_take_linear_time(tiny):
@@ -286,7 +279,7 @@ def test_F21_many_blocks_of_thinking_take_linear_time(tiny):
         )
 
     few, many = think(6000), think(60000)
-    assert many < 20 * few + 0.1, (few, many)
+    assert many < 40 * few, (few, many)  # of ten times as many; each with each would be a hundred
 
 
 # ---- memory ----

@@ -174,7 +174,7 @@ def test_nobody_there():
     start = time.monotonic()
     with pytest.raises(openai.APIConnectionError):
         client_of(port, max_retries=1).models.list()
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 60
 
 
 def test_async_streams_beside_each_other_are_their_plain_answers(server):

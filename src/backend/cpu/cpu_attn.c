@@ -86,7 +86,7 @@ static void qkv_row(const struct qkv_job *job, uint32_t row, struct attn_scratch
     float *q = cpu_at(a->q) + (size_t)row * a->q_stride, *k = cpu_at(a->k) + (size_t)row * a->k_stride;
     const float *v = cpu_at(a->v) + (size_t)row * a->v_stride, *inv_freq = a->inv_freq->data;
     const struct kv_layout *l = &a->kv->layout;
-    uint8_t *page = (uint8_t *)a->kv->base + a->row_page[row] * a->kv->page_bytes;
+    uint8_t *page = kv_page_at(a->kv, a->row_page[row]);
     uint64_t at_k = a->row_slot[row] * a->kv->row_bytes[0], at_v = a->row_slot[row] * a->kv->row_bytes[1];
 
     for (uint32_t i = 0; i < a->n_rot / 2; i++) {
@@ -193,7 +193,7 @@ static const uint8_t *stored_rows(const struct attn_job *job, const struct attn_
     uint32_t page_tokens = kv->layout.page_tokens, slot = pos % page_tokens;
 
     *n = u32_min(page_tokens - slot, end - pos);
-    return (const uint8_t *)kv->base + t->run->block_table[pos / page_tokens] * kv->page_bytes
+    return kv_page_at(kv, t->run->block_table[pos / page_tokens])
            + kv_head_offset(kv, job->a->layer, which, t->kv_head) + slot * kv->row_bytes[which];
 }
 

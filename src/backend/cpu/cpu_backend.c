@@ -172,33 +172,29 @@ static rd_status cpu_write(struct backend *be, struct span to, const void *from,
     return RD_OK;
 }
 
-static void *page_at(const struct kv_storage *kv, kv_page id)
-{
-    assert(id < kv->n_pages);
-    return (uint8_t *)kv->base + id * kv->page_bytes;
-}
-
 static rd_status cpu_kv_read(struct backend *be, const struct kv_storage *kv, void *to, kv_page from)
 {
     (void)be;
-    memcpy(to, page_at(kv, from), kv->page_bytes);
+    assert(from < kv->n_pages);
+    memcpy(to, kv_page_at(kv, from), kv->page_bytes);
     return RD_OK;
 }
 
 static rd_status cpu_kv_write(struct backend *be, const struct kv_storage *kv, kv_page to, const void *from)
 {
     (void)be;
-    memcpy(page_at(kv, to), from, kv->page_bytes);
+    assert(to < kv->n_pages);
+    memcpy(kv_page_at(kv, to), from, kv->page_bytes);
     return RD_OK;
 }
 
 static rd_status cpu_kv_copy_rows(struct backend *be, struct kv_storage *kv, kv_page to, kv_page from, uint32_t n_rows)
 {
-    uint8_t *dst = page_at(kv, to);
-    const uint8_t *src = page_at(kv, from);
+    uint8_t *dst = kv_page_at(kv, to);
+    const uint8_t *src = kv_page_at(kv, from);
 
     (void)be;
-    assert(to != from && n_rows <= kv->layout.page_tokens);
+    assert(to < kv->n_pages && from < kv->n_pages && to != from && n_rows <= kv->layout.page_tokens);
     for (uint32_t i = 0; i < 2 * kv->layout.n_layers; i++) {
         uint64_t row_bytes = kv->row_bytes[i % 2], head_bytes = row_bytes * kv->layout.page_tokens;
 

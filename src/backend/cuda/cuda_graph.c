@@ -19,8 +19,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-#define LEAST_END  512u
-
 static cudaStream_t stream_of(const struct backend *be)
 {
     return (cudaStream_t)be->l.stream;
@@ -176,7 +174,7 @@ static struct cuda_graph *find_graph(struct backend *be, const struct graph_step
 
 rd_status cuda_graph_begin(struct backend *be, const struct graph_step *s, enum graph_action *out)
 {
-    uint32_t end = LEAST_END;
+    uint32_t end = GRAPH_LEAST_END;
     const uint32_t *from;
     struct cuda_graph *g;
     bool is_new, shares;

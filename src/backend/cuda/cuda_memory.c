@@ -86,12 +86,12 @@ rd_status cuda_write(struct backend *be, struct span to, const void *from, uint6
 
 rd_status cuda_kv_read(struct backend *be, const struct kv_storage *kv, void *to, kv_page from)
 {
-    return copy(be, to, (const char *)kv->base + from * kv->page_bytes, kv->page_bytes);
+    return copy(be, to, kv_page_at(kv, from), kv->page_bytes);
 }
 
 rd_status cuda_kv_write(struct backend *be, const struct kv_storage *kv, kv_page to, const void *from)
 {
-    return copy(be, (char *)kv->base + to * kv->page_bytes, from, kv->page_bytes);
+    return copy(be, kv_page_at(kv, to), from, kv->page_bytes);
 }
 
 void cuda_pin(struct backend *be, void *p, uint64_t n_bytes, bool on)
