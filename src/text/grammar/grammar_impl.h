@@ -33,12 +33,13 @@ struct trie_node {
     uint8_t byte;
     uint8_t plain; /* PLAIN_.., from before the node's byte to the ends of its subtree */
 };
+#define NETWORK_LOOK 24u   /* bytes: so deep is known what can follow in a state */
 #define PLAIN_CHARS  0x3Fu /* the longest text of the subtree, in characters; PLAIN_CHARS: not all of it is plain text */
 #define PLAIN_MOST   62u   /* stands for more, too */
 #define PLAIN_BREAK  0x40u /* the byte is no plain text itself */
 #define PLAIN_LONG   0x80u /* a token of the subtree has more than NETWORK_LOOK bytes */
 #define PLAIN_ANY    255u  /* of states: any number of characters; else below PLAIN_MOST */
-#define PLAIN_SLICES 16u
+#define PLAIN_SLICES NETWORK_LOOK
 static inline bool trie_is_plain(const struct trie_node *node)
 {
     return (node->plain & PLAIN_CHARS) != PLAIN_CHARS;
@@ -53,8 +54,8 @@ struct grammar_vocab {
     uint64_t *offsets;    /* [n_tokens + 1] */
     bool has_byte[256];   /* as a token of its own */
     uint32_t weight[256]; /* nodes below the root's child of that byte */
-    /* Plain text (grammar_plain.c), about 330 KB and 1.3 MB for 150,000 tokens: a mask per greatest number of characters
-     * (tokens of at most NETWORK_LOOK bytes; the last: all), and from a node on the next one that is not plain. */
+    /* Plain text (grammar_plain.c), about 480 KB and 1.3 MB for 150,000 tokens: a mask per greatest number of characters
+     * (tokens of at most NETWORK_LOOK bytes; the last: all), and from a node on the next one that is not plain or is long. */
     uint32_t *slices, *next_dirty; /* [PLAIN_SLICES + 1][n_words], [n_nodes + 1] */
     struct mutex lock;             /* of what follows: masks of states, for all grammars */
     struct local_mask **locals;    /* [n_locals_cap], open addressing */
@@ -71,7 +72,7 @@ struct local_mask {
     struct hash128 key;
     atomic_uint refs;  /* of the vocabulary and of sets' masks, any thread */
     uint64_t used;     /* when last, under the lock */
-    uint64_t far;      /* the longest way to the rule's end after one of these tokens, in bytes */
+    uint64_t rise;     /* after none of these tokens is the rule's end more bytes farther than from the state; NEVER */
     uint32_t n_leaves; /* LEAF_DEEP: a place NETWORK_LOOK deep, below which nothing is known */
     uint32_t *leaves;
     uint32_t bits[]; /* [n_words] */
@@ -86,7 +87,6 @@ struct net_edge {
 struct net_call {
     uint32_t rule, to;
 };
-#define NETWORK_LOOK 24u /* bytes */
 struct network {
     uint32_t n_rules, n_states, n_edges, n_calls, cap_edges;
     uint32_t *edge_first, *call_first; /* [n_states + 1] */
@@ -98,11 +98,11 @@ struct network {
     uint64_t *dist;         /* bytes to the end of the rule, spelt with bytes that are tokens; NEVER */
     struct hash128 *hashes; /* [n_rules]: the same for rules that mean the same in any grammar */
     /* keys: [n_states], the same for states that mean the same; of large rules for those that mean the same for
-     * NETWORK_LOOK bytes. far: [n_rules], from no place in a rule, or what it calls, is its end farther. */
+     * NETWORK_LOOK bytes, from which the end comes nearer and goes farther by the same bytes, too. */
     struct hash128 *keys;
-    bool *is_large; /* [n_rules] */
-    uint8_t *plain; /* [n_states] characters of plain text, whichever, that can follow within the rule */
-    uint64_t *far;
+    bool *is_large;        /* [n_rules] */
+    uint8_t *plain;        /* [n_states] characters of plain text, whichever, that can follow within the rule */
+    uint64_t *plain_far;   /* [n_states] from no place that plain text leads to from there is the rule's end farther */
     uint8_t class_of[256]; /* bytes that no edge tells apart */
     uint32_t n_classes;
     uint64_t secret[4]; /* the vocabulary's */
@@ -112,14 +112,17 @@ struct grammar_builder;
 bool network_make(struct network *n, struct grammar_builder *b, grammar_node root, const struct grammar_vocab *vocab);
 void network_deinit(struct network *n);
 size_t network_bytes(const struct network *n);
-/* grammar_keys.c: keys, is_large, far, of hashes and distances. false: out of memory. */
+/* grammar_keys.c: keys, is_large, of hashes and distances. false: out of memory. */
 bool network_name(struct network *n);
-/* grammar_plain.c: n->plain, of distances. false: out of memory. */
+/* grammar_plain.c: n->plain, n->plain_far, of distances. false: out of memory. */
 bool network_find_plain(struct network *n);
-/* From no place that plain text leads to from the state is the end of its rule farther. */
-uint64_t network_plain_far(const struct network *n, uint32_t state);
 /* grammar_distance.c: n->dist. has_byte: NULL: all. false: out of memory. */
 bool network_measure(struct network *n, const bool *has_byte);
+
+static inline uint64_t dist_sum(uint64_t a, uint64_t b)
+{
+    return a == NEVER || b == NEVER || a + b < a ? NEVER : a + b;
+}
 
 /* ---- sets -------------------------------------------------------------------------------------------------------- */
 

@@ -2,18 +2,22 @@
  *
  * Of a small rule: the rule's hash and the state's place. Of a large one, which counts (a string of at most 1,000
  * characters has about 9,000 states), states that cannot be told apart by NETWORK_LOOK bytes share a name: all but the
- * last few characters of such a string. Round by round, a state's key is made of those of the states that it leads to.
+ * last few characters of such a string. Round by round, a state's key is made of those of the states that it leads to,
+ * each with what leads there: a sum of products, which no order of the edges and no wait for the one before holds up.
+ *
+ * Source  NH, the sum of products of UMAC: Black, Halevi, Krawczyk, Krovetz, Rogaway, CRYPTO 1999.
  */
 #include <string.h>
 #include "base/mem.h"
 #include "text/grammar/grammar_impl.h"
 
-#define LARGE      64u /* states */
-#define CALL_DEPTH 6u
+#define LARGE 64u /* states */
+
+__extension__ typedef unsigned __int128 uint128;
 
 static uint64_t folded(uint64_t a, uint64_t b)
 {
-    __extension__ unsigned __int128 p = (unsigned __int128)a * b;
+    uint128 p = (uint128)a * b;
 
     return (uint64_t)p ^ (uint64_t)(p >> 64);
 }
@@ -28,79 +32,98 @@ static struct hash128 mixed(const struct network *n, struct hash128 h, struct ha
                             .high = folded(h.high + x.high + s[2], (label ^ x.low ^ s[3]) + h.low)};
 }
 
-static struct hash128 next_key(const struct network *n, uint32_t s, const struct hash128 *keys)
+/* An edge or a call of a large rule: where it leads, and numbers for what it reads and by how much the rule's end is farther
+ * behind it. */
+struct arc {
+    uint32_t to;
+    uint64_t label[3];
+};
+struct naming {
+    struct network *n;
+    struct arc *arcs;
+    size_t n_arcs, cap_arcs;
+    struct hash128 *other; /* [n_states] */
+};
+
+static bool put_arc(struct naming *w, uint32_t from, uint32_t to, struct hash128 what, uint64_t kind)
 {
-    struct hash128 h = {n->accepts[s], n->dist[s] == NEVER};
+    const struct network *n = w->n;
+    bool never = n->dist[from] == NEVER || n->dist[to] == NEVER;
+    struct hash128 rise = {never ? NEVER : n->dist[to] - n->dist[from], kind};
+    struct hash128 label = mixed(n, mixed(n, rise, what, 1u << 16), rise, 2u << 16);
 
-    for (uint32_t k = n->edge_first[s]; k < n->edge_first[s + 1]; k++) {
-        const struct net_edge *e = &n->edges[k];
+    if (!mem_grow((void **)&w->arcs, &w->cap_arcs, w->n_arcs + 1, sizeof(*w->arcs))) return false;
+    w->arcs[w->n_arcs++] =
+        (struct arc){to, {label.low, label.high, folded(label.low ^ n->secret[1], label.high ^ n->secret[3])}};
+    return true;
+}
 
-        h = mixed(n, h, keys[e->to], (uint64_t)e->low << 8 | e->high);
-    }
-    for (uint32_t k = n->call_first[s]; k < n->call_first[s + 1]; k++) {
-        const struct net_call *c = &n->calls[k];
+/* Of a state: edges, then calls. */
+static bool put_arcs(struct naming *w, uint32_t s)
+{
+    const struct network *n = w->n;
+    bool ok = true;
 
-        h = mixed(n, mixed(n, h, n->hashes[c->rule], 1u << 16), keys[c->to], 2u << 16);
-    }
-    return h;
+    for (uint32_t k = n->edge_first[s]; ok && k < n->edge_first[s + 1]; k++)
+        ok = put_arc(w, s, n->edges[k].to, (struct hash128){n->edges[k].low, n->edges[k].high}, 0);
+    for (uint32_t k = n->call_first[s]; ok && k < n->call_first[s + 1]; k++)
+        ok = put_arc(w, s, n->calls[k].to, n->hashes[n->calls[k].rule], 1);
+    return ok;
 }
 
 /* Rounds are even: the last one writes where the keys lie. */
-static void name_large(struct network *n, uint32_t rule, struct hash128 *other)
+static bool name_large(struct naming *w, uint32_t rule)
 {
+    struct network *n = w->n;
     uint32_t start = n->starts[rule], end = n->starts[rule + 1];
 
     _Static_assert(NETWORK_LOOK % 2 == 0, "keys end where they began");
-    for (uint32_t s = start; s < end; s++)
+    w->n_arcs = 0;
+    for (uint32_t s = start; s < end; s++) {
         n->keys[s] =
             mixed(n, (struct hash128){3, NETWORK_LOOK}, (struct hash128){n->accepts[s], n->dist[s] == NEVER}, 3u << 16);
-    for (uint32_t round = 0; round < NETWORK_LOOK; round++) {
-        const struct hash128 *from = round % 2 ? other : n->keys;
-        struct hash128 *to = round % 2 ? n->keys : other;
-
-        for (uint32_t s = start; s < end; s++) to[s] = next_key(n, s, from);
+        if (!put_arcs(w, s)) return false;
     }
-}
+    for (uint32_t round = 0; round < NETWORK_LOOK; round++) {
+        const struct hash128 *from = round % 2 ? w->other : n->keys;
+        struct hash128 *to = round % 2 ? n->keys : w->other;
+        const struct arc *arc = w->arcs;
 
-/* Of all rules: from no place within the rule, or within what it calls, is its end farther. NEVER where calls are nested
- * deeper than CALL_DEPTH. */
-static void measure_far(struct network *n)
-{
-    for (uint32_t round = 0; round <= CALL_DEPTH; round++)
-        for (uint32_t r = n->n_rules; r--;) {
-            uint64_t far = 0, called = 0;
+        for (uint32_t s = start; s < end; s++) {
+            uint32_t n_arcs = n->edge_first[s + 1] - n->edge_first[s] + n->call_first[s + 1] - n->call_first[s];
+            uint128 low = (uint128)n->accepts[s] << 1 | (n->dist[s] == NEVER), high = low;
 
-            for (uint32_t s = n->starts[r]; s < n->starts[r + 1]; s++)
-                if (n->dist[s] != NEVER && n->dist[s] > far) far = n->dist[s];
-            for (uint32_t k = n->call_first[n->starts[r]]; k < n->call_first[n->starts[r + 1]]; k++)
-                if (n->far[n->calls[k].rule] > called) called = n->far[n->calls[k].rule];
-            far = called == NEVER ? NEVER : far + called;
-            if (round == CALL_DEPTH && far != n->far[r]) far = NEVER;
-            n->far[r] = far;
+            for (const struct arc *stop = arc + n_arcs; arc < stop; arc++) {
+                struct hash128 x = from[arc->to];
+
+                low += (uint128)(x.low + arc->label[0]) * (x.high + arc->label[1]);
+                high += (uint128)(x.low + arc->label[1]) * (x.high + arc->label[2]);
+            }
+            to[s] = mixed(n, (struct hash128){(uint64_t)low, (uint64_t)high},
+                          (struct hash128){(uint64_t)(low >> 64), (uint64_t)(high >> 64)}, n_arcs);
         }
+    }
+    return true;
 }
 
 bool network_name(struct network *n)
 {
-    struct hash128 *next = mem_alloc(n->n_states, sizeof(*next));
+    struct naming w = {.n = n, .other = mem_alloc(n->n_states, sizeof(*w.other))};
+    bool ok;
 
     n->keys = mem_alloc(n->n_states, sizeof(*n->keys));
     n->is_large = mem_zalloc(n->n_rules, sizeof(*n->is_large));
-    n->far = mem_zalloc(n->n_rules, sizeof(*n->far));
-    if (!next || !n->keys || !n->is_large || !n->far) {
-        mem_free(next);
-        return false;
-    }
-    measure_far(n);
-    for (uint32_t r = 0; r < n->n_rules; r++) {
+    ok = w.other && n->keys && n->is_large;
+    for (uint32_t r = 0; ok && r < n->n_rules; r++) {
         n->is_large[r] = n->starts[r + 1] - n->starts[r] > LARGE;
         if (n->is_large[r]) {
-            name_large(n, r, next);
+            ok = name_large(&w, r);
             continue;
         }
         for (uint32_t s = n->starts[r]; s < n->starts[r + 1]; s++)
             n->keys[s] = mixed(n, (struct hash128){5, s - n->starts[r]}, n->hashes[r], 4u << 16);
     }
-    mem_free(next);
-    return true;
+    mem_free(w.other);
+    mem_free(w.arcs);
+    return ok;
 }

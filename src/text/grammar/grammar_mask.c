@@ -140,7 +140,7 @@ static rd_status walk_trie(struct grammar *g, uint32_t top, uint32_t from, struc
         uint32_t depth = node->depth - base, parent = g->walk[depth - 1], to, room;
         const struct set *s = g->sets[parent];
 
-        if (taken == PLAIN_ANY && i >= inside && trie_is_plain(node)) {
+        if (taken >= PLAIN_SLICES && i >= inside && g->vocab->next_dirty[i] > i) {
             i = g->vocab->next_dirty[i];
             continue;
         }
@@ -238,16 +238,16 @@ static uint32_t base_of(const struct grammar *g, uint32_t state, bool *differs)
     return differences(g, state, best, differs) < g->vocab->n_nodes / BASE_SHARE ? best : NONE;
 }
 
-/* What is below the first bytes that differ is walked, the rest is as in the base's mask. m->bits, g->leaves. */
-static rd_status walk_apart(struct grammar *g, uint32_t set, const struct local_mask *base, const bool *differs,
-                            struct walk *w)
+/* What is below the first bytes that differ is walked, the rest is as in the base's mask. far: of that. m->bits, g->leaves. */
+static rd_status walk_apart(struct grammar *g, uint32_t set, const struct local_mask *base, uint64_t far,
+                            const bool *differs, struct walk *w)
 {
     const struct grammar_vocab *v = g->vocab;
     const struct trie_node *nodes = v->nodes;
     rd_status st = RD_OK;
 
     memcpy(w->bits, base->bits, v->n_words * sizeof(*w->bits));
-    w->far = base->far;
+    w->far = far;
     if (w->deep) w->deep--; /* counted from below the first byte */
     for (uint32_t i = 0; st == RD_OK && i < base->n_leaves; i++) {
         const uint8_t *first = v->bytes + v->offsets[v->ids[nodes[base->leaves[i] & ~LEAF_DEEP].first_id]];
@@ -275,6 +275,12 @@ static rd_status walk_apart(struct grammar *g, uint32_t set, const struct local_
     return st;
 }
 
+/* From no place that a token of the state's mask leads to is the end farther; up: from the end of its rule on. */
+static uint64_t far_behind(const struct grammar *g, uint32_t state, const struct local_mask *m, uint64_t up)
+{
+    return dist_sum(dist_sum(g->net.dist[state], m->rise), up);
+}
+
 static rd_status local_of(struct grammar *g, uint32_t state, struct local_mask **out);
 
 /* The walk of a state alone, by way of a state that is nearly the same where there is one (which has none itself: no
@@ -294,7 +300,8 @@ static rd_status walk_local(struct grammar *g, uint32_t state, struct walk *w)
     }
     g->n_leaves = 0;
     if (st == RD_OK) st = set_of_item(g, state, OUTSIDE, &set);
-    if (st == RD_OK) st = base ? walk_apart(g, set, base, differs, w) : walk_trie(g, 0, set, w);
+    if (st == RD_OK && base) st = walk_apart(g, set, base, far_behind(g, from, base, 0), differs, w);
+    if (st == RD_OK && !base) st = walk_trie(g, 0, set, w);
     local_mask_unref(base);
     return st;
 }
@@ -321,7 +328,8 @@ static rd_status make_local(struct grammar *g, uint32_t state, struct local_mask
         local_mask_unref(m);
         return st;
     }
-    m->far = g->net.is_large[rule] ? g->net.far[rule] : w.far;
+    m->rise = w.far > g->net.dist[state] ? w.far - g->net.dist[state] : 0;
+    if (w.far == NEVER) m->rise = NEVER;
     vocab_keep(g->vocab, m);
     *out = m;
     return RD_OK;
@@ -425,8 +433,8 @@ static rd_status add_item(struct grammar *g, uint32_t id, struct item item, stru
         if (!(local->leaves[i] & LEAF_DEEP) && after != NONE) st = walk_trie(g, local->leaves[i], after, w);
     for (uint32_t i = 0; st == RD_OK && i < local->n_leaves; i++)
         if (local->leaves[i] & LEAF_DEEP) st = walk_deep(g, local->leaves[i] & ~LEAF_DEEP, id, w);
-    if (up == NEVER || local->far == NEVER) up = NEVER - local->far;
-    if (local->far + up > w->far) w->far = local->far + up;
+    up = far_behind(g, item.state, local, up);
+    if (up > w->far) w->far = up;
     return st;
 }
 

@@ -15,9 +15,9 @@
 #include "base/mem.h"
 #include "text/grammar/grammar_impl.h"
 
-#define ROUNDS   8u /* over the states of a network, until numbers stay */
-#define PARTS    4u /* ranges of the bytes after a first one that a state may tell apart */
-#define SEEN_MAX 64u
+#define PARTS       4u    /* ranges of the bytes after a first one that a state may tell apart */
+#define STEPS_MAX   256u  /* that characters may lead to from one state */
+#define FAR_BUCKETS 4096u /* distances that are told apart, in bytes */
 
 /* Places in a character: WHOLE is between two. After E0, ED, F0 and F4 the next byte has a range of its own. */
 enum { WHOLE, MORE_1, MORE_2, MORE_3, AFTER_E0, AFTER_ED, AFTER_F0, AFTER_F4, NOT_PLAIN };
@@ -103,7 +103,11 @@ static void mark_up(struct grammar_vocab *v)
         up->plain |= node->plain & PLAIN_LONG;
     }
     v->next_dirty[v->n_nodes] = v->n_nodes;
-    for (uint32_t i = v->n_nodes; i--;) v->next_dirty[i] = trie_is_plain(&v->nodes[i]) ? v->next_dirty[i + 1] : i;
+    for (uint32_t i = v->n_nodes; i--;) {
+        bool skips = trie_is_plain(&v->nodes[i]) && !(v->nodes[i].plain & PLAIN_LONG);
+
+        v->next_dirty[i] = skips ? v->next_dirty[i + 1] : i;
+    }
 }
 
 bool vocab_find_plain(struct grammar_vocab *v)
@@ -128,78 +132,108 @@ static bool is_inside(const struct network *n, uint32_t state)
     return !n->accepts[state] && n->call_first[state] == n->call_first[state + 1] && n->dist[state] != NEVER;
 }
 
-/* Characters up to the one that leads to the state, and those that can follow there. */
-static uint8_t with_one_more(const struct network *n, uint32_t state)
+/* Where characters lead from a state; a range of characters to one state is one step. */
+struct steps {
+    struct network *n;
+    uint32_t *from, *to; /* [n_steps] */
+    size_t n_steps, cap_from, cap_to;
+    bool ok;
+};
+
+static void put_step(struct steps *all, uint32_t from, uint32_t to)
 {
-    if (!is_inside(n, state)) return 0;
-    return n->plain[state] == PLAIN_ANY ? PLAIN_ANY : (uint8_t)(n->plain[state] + 1);
+    size_t i = all->n_steps;
+
+    if (i && all->from[i - 1] == from && all->to[i - 1] == to) return;
+    if (!mem_grow((void **)&all->from, &all->cap_from, i + 1, sizeof(*all->from)) ||
+        !mem_grow((void **)&all->to, &all->cap_to, i + 1, sizeof(*all->to))) {
+        all->ok = false;
+        return;
+    }
+    all->from[i] = from;
+    all->to[i] = to;
+    all->n_steps++;
 }
 
-static uint8_t least_after(const struct network *n, uint32_t state, struct part want);
+static bool step_after(struct steps *all, uint32_t from, uint32_t state, struct part want);
 
-/* The least that can follow along bytes of `want` and what is wanted after them; 0: one of them is missing. *k: an edge, no
- * farther than the first that matters. */
-static uint8_t least_of(const struct network *n, uint32_t state, uint32_t *k, struct part want)
+/* Along all bytes of `want` and what is wanted after them; false: one of them is missing, or is not followed inside. *k: an
+ * edge, no farther than the first that matters. */
+static bool step_along(struct steps *all, uint32_t from, uint32_t state, uint32_t *k, struct part want)
 {
+    const struct network *n = all->n;
     uint32_t end = n->edge_first[state + 1], low = want.low, n_parts = 0;
-    uint8_t least = PLAIN_ANY;
 
     while (*k < end && n->edges[*k].high < low) ++*k;
-    for (; low <= want.high; n_parts++) {
+    for (; all->ok && low <= want.high; n_parts++) {
         const struct net_edge *e = &n->edges[*k];
-        uint8_t rest;
 
-        if (*k == end || e->low > low || (want.low >= 0x80 && n_parts == PARTS)) return 0;
-        rest = want.next == WHOLE ? with_one_more(n, e->to) : least_after(n, e->to, later_bytes[want.next]);
-        if (rest < least) least = rest;
-        if (!least) return 0;
+        if (*k == end || e->low > low || (want.low >= 0x80 && n_parts == PARTS)) return false;
+        if (want.next == WHOLE)
+            put_step(all, from, e->to);
+        else if (!step_after(all, from, e->to, later_bytes[want.next]))
+            return false;
         low = e->high + 1u;
         if (low <= want.high) ++*k;
     }
-    return least;
+    return true;
 }
 
-static uint8_t least_after(const struct network *n, uint32_t state, struct part want)
+/* Recursion: as deep as a character has bytes. */
+static bool step_after(struct steps *all, uint32_t from, uint32_t state, struct part want)
 {
-    uint32_t k = n->edge_first[state];
+    uint32_t k = all->n->edge_first[state];
 
-    return is_inside(n, state) ? least_of(n, state, &k, want) : 0;
+    return is_inside(all->n, state) && step_along(all, from, state, &k, want);
 }
 
-/* Characters of any plain text that can follow: one and the least of what can follow then. */
-static uint8_t plain_of(const struct network *n, uint32_t state)
+/* All plain characters from a state; false: one is missing, or there are too many ways, and no step is kept. */
+static bool step_from(struct steps *all, uint32_t state)
 {
-    uint32_t k = n->edge_first[state];
-    uint8_t least = PLAIN_ANY;
+    size_t n_before = all->n_steps;
+    uint32_t k = all->n->edge_first[state];
+    bool can = is_inside(all->n, state);
 
-    if (!is_inside(n, state)) return 0;
-    for (size_t i = 0; i < N_FIRST && least; i++) {
-        uint8_t of = least_of(n, state, &k, first_bytes[i]);
-
-        if (of < least) least = of;
-    }
-    return least == PLAIN_ANY || least < PLAIN_MOST ? least : PLAIN_MOST - 1;
+    for (size_t i = 0; i < N_FIRST && can; i++)
+        can = step_along(all, state, state, &k, first_bytes[i]) && all->n_steps - n_before <= STEPS_MAX;
+    if (!can) all->n_steps = n_before;
+    return can;
 }
 
-/* From above: numbers only fall. Where they do not come to rest soon, nothing is known. */
-bool network_find_plain(struct network *n)
+/* Edges by where they lead: those to state s are list[first[s]] .. list[first[s + 1] - 1]. first: [n_states + 1], zeroed. */
+static void by_target(uint32_t n_states, const uint32_t *to, size_t n_edges, uint32_t *list, uint32_t *first)
 {
-    bool changes = true;
+    for (size_t i = 0; i < n_edges; i++) first[to[i]]++;
+    for (uint32_t s = 0; s < n_states; s++) first[s + 1] += first[s];
+    for (size_t i = n_edges; i--;) list[--first[to[i]]] = (uint32_t)i;
+}
 
-    n->plain = mem_alloc(n->n_states, sizeof(*n->plain));
-    if (!n->plain) return false;
-    memset(n->plain, PLAIN_ANY, n->n_states);
-    for (uint32_t round = 0; changes && round < ROUNDS; round++) {
-        changes = false;
-        for (uint32_t s = n->n_states; s--;) {
-            uint8_t of = n->plain[s] ? plain_of(n, s) : 0;
+/* Characters that can follow: nowhere more than one more than after the next one, whichever it is. So numbers spread backwards
+ * from the states where some character is missing, in the order of their size. queue: [n_states]. */
+static bool count_plain(struct network *n, const struct steps *all, uint32_t *queue)
+{
+    uint32_t *first = mem_zalloc((size_t)n->n_states + 1, sizeof(*first)), n_queue = 0;
+    uint32_t *list = mem_alloc(all->n_steps + 1, sizeof(*list));
+    bool ok = first && list;
 
-            changes |= of != n->plain[s];
-            n->plain[s] = of;
+    if (ok) by_target(n->n_states, all->to, all->n_steps, list, first);
+    for (uint32_t pass = 0; ok && pass < 2; pass++) /* outside: before those inside where no character is sure */
+        for (uint32_t s = 0; s < n->n_states; s++)
+            if (n->plain[s] == 0 && is_inside(n, s) == (pass == 1)) queue[n_queue++] = s;
+    for (uint32_t i = 0; ok && i < n_queue; i++) {
+        uint32_t s = queue[i], most = is_inside(n, s) ? n->plain[s] + 1u : 0;
+
+        for (uint32_t k = first[s]; k < first[s + 1]; k++) {
+            uint32_t from = all->from[list[k]];
+
+            if (n->plain[from] != PLAIN_ANY) continue;
+            n->plain[from] = (uint8_t)(most < PLAIN_MOST ? most : PLAIN_MOST - 1);
+            queue[n_queue++] = from;
         }
     }
-    if (changes) memset(n->plain, 0, n->n_states);
-    return true;
+    mem_free(first);
+    mem_free(list);
+    return ok;
 }
 
 static bool may_be_plain(const struct net_edge *e)
@@ -207,25 +241,89 @@ static bool may_be_plain(const struct net_edge *e)
     return e->high >= 0x20 && !(e->low == e->high && (e->low == '"' || e->low == '\\'));
 }
 
-uint64_t network_plain_far(const struct network *n, uint32_t state)
+static uint32_t far_bucket(uint64_t dist)
 {
-    uint32_t rule = n->rule_of[state], start = n->starts[rule], todo[SEEN_MAX], n_todo = 0;
-    uint64_t seen, far = 0;
+    return dist < FAR_BUCKETS - 1 ? (uint32_t)dist : FAR_BUCKETS - 1;
+}
 
-    if (n->starts[rule + 1] - start > SEEN_MAX) return n->far[rule];
-    seen = 1ull << (state - start);
-    todo[n_todo++] = state;
-    while (n_todo) {
-        uint32_t s = todo[--n_todo];
+/* States by distance, ascending; those of FAR_BUCKETS - 1 and more in no order behind the others. Returns how many have one. */
+static uint32_t by_distance(const struct network *n, uint32_t *out)
+{
+    uint32_t count[FAR_BUCKETS + 1] = {0};
 
-        if (n->dist[s] != NEVER && n->dist[s] > far) far = n->dist[s];
-        for (uint32_t k = n->edge_first[s]; k < n->edge_first[s + 1]; k++) {
-            uint64_t bit = 1ull << (n->edges[k].to - start);
+    for (uint32_t s = 0; s < n->n_states; s++)
+        if (n->dist[s] != NEVER) count[far_bucket(n->dist[s]) + 1]++;
+    for (uint32_t i = 0; i < FAR_BUCKETS; i++) count[i + 1] += count[i];
+    for (uint32_t s = 0; s < n->n_states; s++)
+        if (n->dist[s] != NEVER) out[count[far_bucket(n->dist[s])]++] = s;
+    return count[FAR_BUCKETS - 1];
+}
 
-            if ((seen & bit) || !may_be_plain(&n->edges[k])) continue;
-            seen |= bit;
-            todo[n_todo++] = n->edges[k].to;
+/* The farthest state first: backwards from there, all that are not known yet. queue: [n_states]; sorted: too. */
+static bool find_far(struct network *n, uint32_t *queue, uint32_t *sorted)
+{
+    uint32_t *first = mem_zalloc((size_t)n->n_states + 1, sizeof(*first)), *to = NULL, *from = NULL, *list = NULL;
+    uint32_t n_sorted = by_distance(n, sorted), n_edges = 0;
+    uint64_t most = 0;
+    bool ok;
+
+    to = mem_alloc((size_t)n->n_edges + 1, sizeof(*to));
+    from = mem_alloc((size_t)n->n_edges + 1, sizeof(*from));
+    list = mem_alloc((size_t)n->n_edges + 1, sizeof(*list));
+    ok = first && to && from && list;
+    for (uint32_t s = 0; ok && s < n->n_states; s++)
+        for (uint32_t k = n->edge_first[s]; k < n->edge_first[s + 1]; k++)
+            if (may_be_plain(&n->edges[k])) {
+                to[n_edges] = n->edges[k].to;
+                from[n_edges++] = s;
+            }
+    if (ok) by_target(n->n_states, to, n_edges, list, first);
+    for (uint32_t i = 0; ok && i < n_sorted; i++)
+        if (n->dist[sorted[i]] > most) most = n->dist[sorted[i]];
+    for (uint32_t s = 0; s < n->n_states; s++) n->plain_far[s] = NEVER;
+    for (uint32_t i = n_sorted; ok && i--;) {
+        uint32_t n_queue = 0, s = sorted[i];
+        uint64_t far = n->dist[s] < FAR_BUCKETS - 1 ? n->dist[s] : most;
+
+        if (n->plain_far[s] != NEVER) continue;
+        n->plain_far[s] = far;
+        queue[n_queue++] = s;
+        while (n_queue) {
+            uint32_t at = queue[--n_queue];
+
+            for (uint32_t k = first[at]; k < first[at + 1]; k++) {
+                uint32_t before = from[list[k]];
+
+                if (n->plain_far[before] != NEVER) continue;
+                n->plain_far[before] = far;
+                queue[n_queue++] = before;
+            }
         }
     }
-    return far;
+    mem_free(first);
+    mem_free(to);
+    mem_free(from);
+    mem_free(list);
+    return ok;
+}
+
+bool network_find_plain(struct network *n)
+{
+    struct steps all = {.n = n, .ok = true};
+    uint32_t *queue = mem_alloc(n->n_states, sizeof(*queue)), *sorted = mem_alloc(n->n_states, sizeof(*sorted));
+    bool ok;
+
+    n->plain = mem_alloc(n->n_states, sizeof(*n->plain));
+    n->plain_far = mem_alloc(n->n_states, sizeof(*n->plain_far));
+    ok = queue && sorted && n->plain && n->plain_far;
+    for (uint32_t s = 0; ok && s < n->n_states; s++) {
+        n->plain[s] = step_from(&all, s) ? PLAIN_ANY : 0;
+        ok = all.ok;
+    }
+    ok = ok && count_plain(n, &all, queue) && find_far(n, queue, sorted);
+    mem_free(all.from);
+    mem_free(all.to);
+    mem_free(queue);
+    mem_free(sorted);
+    return ok;
 }

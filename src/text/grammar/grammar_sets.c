@@ -178,11 +178,6 @@ static rd_status close_items(struct grammar *g, size_t *outer, bool *ends)
 
 /* ---- distances --------------------------------------------------------------------------------------------------- */
 
-static uint64_t added(uint64_t a, uint64_t b)
-{
-    return a == NEVER || b == NEVER || a + b < a ? NEVER : a + b;
-}
-
 static uint64_t way_up(const struct way *ways, size_t n, uint32_t rule)
 {
     size_t low = 0, high = n;
@@ -232,7 +227,7 @@ static rd_status measure_ways(struct grammar *g)
                 w->origin == SELF ? way_up(g->ways, g->n_ways, n->rule_of[w->to]) : way_after(g, w->to, w->origin);
 
             while (g->ways[k].rule != w->rule) k++;
-            up = added(n->dist[w->to], up);
+            up = dist_sum(n->dist[w->to], up);
             if (up < g->ways[k].up) {
                 g->ways[k].up = up;
                 changes = true;
@@ -334,7 +329,7 @@ uint64_t set_plain_far(const struct grammar *g, const struct set *s)
 
         if (g->net.plain[s->items[i].state] != s->plain) continue;
         up = way_up_from(g, s, s->items[i]);
-        if (up != NEVER) return added(network_plain_far(&g->net, s->items[i].state), up);
+        if (up != NEVER) return dist_sum(g->net.plain_far[s->items[i].state], up);
     }
     return NEVER;
 }
@@ -365,7 +360,7 @@ static rd_status make_set(struct grammar *g, uint64_t hash, size_t outer, bool e
     if (items) memcpy(s->items, g->items, items);
     if (waiting) memcpy(s->waiting, g->waiting, waiting);
     for (uint32_t i = 0; i < s->n_outer; i++) {
-        uint64_t d = added(g->net.dist[s->items[i].state], way_after(g, s->items[i].state, s->items[i].origin));
+        uint64_t d = dist_sum(g->net.dist[s->items[i].state], way_after(g, s->items[i].state, s->items[i].origin));
 
         if (d < s->dist) s->dist = d;
     }
@@ -450,7 +445,7 @@ int set_short_byte(const struct grammar *g, const struct set *s)
         uint32_t state = s->items[i].state;
         uint64_t up = way_up_from(g, s, s->items[i]);
 
-        if (added(n->dist[state], up) != s->dist) continue;
+        if (dist_sum(n->dist[state], up) != s->dist) continue;
         for (uint32_t k = n->edge_first[state]; k < n->edge_first[state + 1]; k++) {
             const struct net_edge *e = &n->edges[k];
             unsigned c = e->low;
