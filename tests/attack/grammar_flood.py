@@ -38,7 +38,7 @@ def attack(seconds, clients):
             assert g["used_bytes"] <= g["limit_bytes"] == GRAMMARS_MIB << 20, g
             peak[0] = max(peak[0], g["used_bytes"])
 
-    try:
+    with a:
         with Watch(a.server) as w:
             a.beside(max(clients, 60), client)
         assert a.statuses[200] > 10 and a.statuses[429] > 10, a.statuses
@@ -49,8 +49,6 @@ def attack(seconds, clients):
         figures["rss_anon_mib"] = round(anonymous_mib(a.server), 1)
         print(json.dumps(figures))
         return figures
-    finally:
-        a.close()
 
 
 if __name__ == "__main__":

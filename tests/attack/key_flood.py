@@ -3,7 +3,7 @@
 import json
 import time
 
-from attack_rig import Attack, Watch, main
+from attack_rig import Attack, main
 
 USER = [{"role": "user", "content": "a"}]
 
@@ -31,14 +31,8 @@ def attack(seconds, clients):
         while time.monotonic() < end:
             a.send("/v1/chat/completions", bodies[k % len(bodies)])
 
-    try:
-        with Watch(a.server) as w:
-            a.beside(clients, client)
-        figures = a.finish(w)
-        assert set(figures["statuses"]) <= {200, 400, 413, 429, "cut"}, figures
-        return figures
-    finally:
-        a.close()
+    with a:
+        return a.watched(clients, client)
 
 
 if __name__ == "__main__":
