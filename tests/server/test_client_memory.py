@@ -6,7 +6,7 @@ import socket
 import time
 
 import pytest
-from radish_server import BUILD, TINY, words
+from radish_server import SANITIZED, TINY, words
 from test_bad_requests import CASES
 
 CHAT = "/v1/chat/completions"
@@ -218,7 +218,7 @@ def test_stopping_while_big_requests_are_read(make_server):
 
 def test_F96_every_thread_gets_by_with_256_KiB_of_stack(make_server):
     """The limit is that of the main thread, and the C library's default for all others."""
-    if BUILD.name in ("asan", "tsan", "msan"):
+    if SANITIZED:
         pytest.skip("a sanitizer's frames are several times as large")
     s = make_server("--threads", "2", "--kv-tokens", "8192", before=("prlimit", "--stack=262144"))
     for name, ((path, raw), status, _) in CASES.items():

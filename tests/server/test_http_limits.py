@@ -8,7 +8,7 @@ import threading
 import time
 
 import pytest
-from radish_server import TINY, Server
+from radish_server import SANITIZED, TINY, Server
 
 TEXT = "/v1/completions"
 MODELS = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -71,7 +71,10 @@ def test_a_client_that_pipelines_and_never_reads_costs_little_and_is_dropped(tin
     for s in clients:
         s.close()
     assert len(cut) == 8, (cut, taken)
-    assert most - before < 8 * 1024, (most - before, taken)  # a MiB each; the answers of one turn, and its input
+    assert SANITIZED or most - before < 8 * 1024, (
+        most - before,
+        taken,
+    )  # a MiB each; the answers of one turn, and its input
 
 
 def test_pipelined_requests_are_answered_in_order_however_slowly_they_are_read(tiny):
