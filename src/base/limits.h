@@ -32,6 +32,11 @@
 #define LIMIT_SEARCHED_TOKEN_BYTES 1024u        /* one added or unigram token: looked for at every place of a text */
 #define LIMIT_TOKENIZER_BYTES    (256u << 20)    /* tokenizer.json */
 
+/* hubs of models */
+#define LIMIT_HUB_ANSWER_BYTES   (64u << 20)     /* one page of a hub's API */
+#define LIMIT_HUB_PAGES          200u            /* of one list */
+#define LIMIT_HUB_FILES          20000u          /* of one model */
+
 /* requests */
 #define LIMIT_BODY_BYTES         (32u << 20)
 #define LIMIT_JSON_DEPTH         128u

@@ -97,6 +97,17 @@ static size_t name_models(const char *folder, const char *wanted, struct buf *na
     return n;
 }
 
+/* Another name of a model (radish pull --name) is a link to its file: the parts of a split one lie beside that. */
+static void follow_name(char path[CLI_PATH_BYTES])
+{
+    char target[CLI_PATH_BYTES];
+    ssize_t n = readlink(path, target, sizeof(target) - 1);
+
+    if (n <= 0 || target[0] != '/') return;
+    target[n] = 0;
+    memcpy(path, target, (size_t)n + 1);
+}
+
 bool cli_find_model(const char *model, char path[CLI_PATH_BYTES])
 {
     char folder[CLI_PATH_BYTES / 2];
@@ -112,10 +123,11 @@ bool cli_find_model(const char *model, char path[CLI_PATH_BYTES])
     }
     cli_model_folder(folder, sizeof(folder));
     snprintf(path, CLI_PATH_BYTES, "%s/%s.gguf", folder, model);
-    if (file_exists(path)) return true;
-    path[strlen(path) - strlen(".gguf")] = 0; /* a directory */
-    if (file_exists(path)) return true;
-
+    if (!file_exists(path)) path[strlen(path) - strlen(".gguf")] = 0; /* a directory */
+    if (file_exists(path)) {
+        follow_name(path);
+        return true;
+    }
     buf_init(&names);
     cli_fail("no model \"%s\": it is neither a file nor in %s", model, folder);
     if (name_models(folder, model, &names))

@@ -11,6 +11,7 @@ COMMANDS = [
     "chat",
     "serve",
     "fetch",
+    "pull",
     "list",
     "inspect",
     "convert",
