@@ -37,7 +37,8 @@ RD_API rd_status rd_grammar_compile(enum rd_grammar_kind kind, const char *text,
 RD_API void rd_grammar_free(rd_grammar *g);                  /* NULL is fine */
 /* Whether the text is one of the grammar's; *n_good (may be NULL): bytes that could be the beginning of one. */
 RD_API rd_status rd_grammar_match(rd_grammar *g, const char *text, size_t n, bool *accepts, size_t *n_good);
-/* A shortest text; the caller's (rd_free). RD_E_LIMIT: too long, or too ambiguous to be followed to its end. */
+/* A shortest text; the caller's (rd_free). RD_E_LIMIT: too long, or too ambiguous to be followed to its end, or it takes as
+ * long as a grammar may take to compile. */
 RD_API rd_status rd_grammar_example(rd_grammar *g, char **text, size_t *n);
 struct rd_grammar_info { unsigned n_rules, n_states; size_t bytes; double compile_ms; };
 RD_API void rd_grammar_get_info(const rd_grammar *g, struct rd_grammar_info *out);

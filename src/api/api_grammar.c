@@ -85,6 +85,7 @@ rd_status rd_grammar_match(rd_grammar *g, const char *text, size_t n, bool *acce
 rd_status rd_grammar_example(rd_grammar *g, char **text, size_t *n)
 {
     struct grammar_matcher *m = NULL;
+    struct clock_limit time;
     uint64_t length = 0;
     rd_status st;
 
@@ -92,12 +93,13 @@ rd_status rd_grammar_example(rd_grammar *g, char **text, size_t *n)
     *text = NULL;
     st = grammar_matcher_create(g->compiled, 1, &m);
     if (st != RD_OK) return st;
-    length = grammar_shortest(m, NULL, 0);
+    clock_limit_begin(&time, clock_system(), form_limits.max_ns, form_limits.max_wall_ns);
+    length = grammar_shortest(m, NULL, 0, NULL);
     if (length > LIMIT_TEXT_BYTES)
         st = RD_E_LIMIT;
     else if (!(*text = mem_zalloc(length + 1, 1)))
         st = RD_E_NOMEM;
-    else if (grammar_shortest(m, (uint8_t *)*text, (uint32_t)length) != length)
+    else if (grammar_shortest(m, (uint8_t *)*text, (uint32_t)length, &time) != length)
         st = RD_E_LIMIT;
     if (st != RD_OK) {
         mem_free(*text);

@@ -73,8 +73,9 @@ static int explain(const char *path, enum rd_grammar_kind kind, rd_grammar *g)
     printf("  rules     %u\n  states    %u\n  memory    %zu bytes\n  compiled  in %.2f ms\n", info.n_rules,
            info.n_states, info.bytes, info.compile_ms);
     if (st == RD_OK) printf("  example   %.*s\n", (int)(n < 4096 ? n : 4096), example);
+    if (st == RD_E_LIMIT) printf("  example   none: even a shortest text is long, or takes long to find\n");
     rd_free(example);
-    return st == RD_OK ? EXIT_DONE : cli_fail_at(path, st, NULL);
+    return st == RD_OK || st == RD_E_LIMIT ? EXIT_DONE : cli_fail("%s: %s", path, rd_status_text(st));
 }
 
 static int check(const struct grammar_flags *f, const char *path)

@@ -58,13 +58,14 @@ static const json_t *schema_of(const json_t *f)
     return schema ? schema : json_object_get(f, "input_schema");
 }
 
-/* Whether the schema can be a grammar, without harm to the builder that is at work. */
-static bool is_known(const json_t *schema)
+/* Whether the schema can be a grammar, without harm to the builder that is at work, and within its time. */
+static bool is_known(struct grammar_builder *b, const json_t *schema)
 {
+    const struct grammar_limits left = grammar_limits_left(b);
     struct grammar_builder *probe = NULL;
     bool known = false;
 
-    if (grammar_builder_create(&grammar_limits_default, &probe) != RD_OK) return false;
+    if (!grammar_has_time(b) || grammar_builder_create(&left, &probe) != RD_OK) return false;
     if (grammar_from_schema(probe, schema, &plain)) known = grammar_status(probe, NULL) == RD_OK;
     grammar_builder_destroy(probe);
     return known;
@@ -75,7 +76,7 @@ static grammar_node arguments_as(struct grammar_builder *b, const json_t *tool, 
     const json_t *schema = schema_of(function_of(tool));
 
     if (!json_is_object(schema) || json_object_size(schema) == 0) return grammar_json_object(b, o);
-    if (!is_strict(tool) && !is_known(schema)) return grammar_json_object(b, o);
+    if (!is_strict(tool) && !is_known(b, schema)) return grammar_json_object(b, o);
     return grammar_from_schema(b, schema, o);
 }
 
@@ -125,7 +126,7 @@ static grammar_node xml_value(struct grammar_builder *b, const json_t *schema, b
     const json_t *choices = json_object_get(schema, "enum");
 
     if (is_text(schema)) return choices ? grammar_from_choice(b, choices) : text_without(b, "</parameter>");
-    return strict || is_known(schema) ? grammar_from_schema(b, schema, &plain) : grammar_json_value(b, &plain);
+    return strict || is_known(b, schema) ? grammar_from_schema(b, schema, &plain) : grammar_json_value(b, &plain);
 }
 
 static bool is_required(const json_t *schema, const char *key)

@@ -66,6 +66,50 @@ TEST(the_system_clock_goes_forward)
     CHECK(clock_wall_s(clock_system()) > 1700000000);
 }
 
+TEST(a_limit_of_time_is_of_the_thread_and_of_all)
+{
+    struct clock *c = clock_fake_create(500, 1000);
+    struct clock_limit none = {0}, l;
+    uint64_t thread_ns = 7, ns = 7;
+
+    CHECK(c);
+    CHECK_EQ(clock_limit_look(&none), CLOCK_GOES_ON);
+    clock_limit_left(&none, &thread_ns, &ns);
+    CHECK(thread_ns == 0 && ns == 0);
+
+    clock_limit_begin(&l, c, 100, 1000);
+    clock_fake_advance(c, 900);                         /* others had the core */
+    CHECK_EQ(clock_limit_look(&l), CLOCK_GOES_ON);
+    clock_limit_left(&l, &thread_ns, &ns);
+    CHECK(thread_ns == 100 && ns == 100);
+    clock_fake_step(c, 0, 60);
+    CHECK_EQ(clock_limit_look(&l), CLOCK_GOES_ON);
+    CHECK_EQ(clock_limit_look(&l), CLOCK_WORKED_OUT);
+
+    clock_fake_step(c, 0, 0);
+    clock_limit_begin(&l, c, 100, 1000);
+    clock_fake_step(c, 600, 0);
+    CHECK_EQ(clock_limit_look(&l), CLOCK_GOES_ON);
+    CHECK_EQ(clock_limit_look(&l), CLOCK_RAN_OUT);
+    clock_limit_left(&l, &thread_ns, &ns);
+    CHECK(thread_ns == 100 && ns == 1);                 /* over is not "no limit" */
+
+    clock_limit_begin(&l, c, 0, 0);
+    clock_fake_advance(c, UINT64_MAX / 4);
+    CHECK_EQ(clock_limit_look(&l), CLOCK_GOES_ON);
+    clock_fake_destroy(c);
+}
+
+TEST(time_that_a_thread_sleeps_is_not_its_own)
+{
+    const struct clock *c = clock_system();
+    uint64_t own = clock_thread_ns(c), now = clock_now_ns(c);
+
+    clock_sleep_ns(50000000);
+    CHECK(clock_now_ns(c) - now >= 50000000);
+    CHECK(clock_thread_ns(c) - own < clock_now_ns(c) - now);
+}
+
 TEST(a_fake_clock_stands_still_until_told)
 {
     struct clock *c = clock_fake_create(500, 1000);

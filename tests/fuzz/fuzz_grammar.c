@@ -143,7 +143,7 @@ static void follow(struct grammar_matcher *m, const uint8_t *data, size_t n)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-    const struct grammar_limits limits = {2000, 20000, (size_t)8 << 20, 200000000};
+    const struct grammar_limits limits = {2000, 20000, (size_t)8 << 20, 200000000, 0, NULL};
     uint64_t alive = mem_n_alive();
     struct program p = {0};
     struct grammar_vocab *v;

@@ -80,7 +80,7 @@ static inline void language_run(const uint8_t *data, size_t size,
                                 grammar_node (*node)(struct grammar_builder *b, const char *text, size_t n),
                                 void (*check)(const uint8_t *text, size_t n))
 {
-    const struct grammar_limits limits = {5000, 50000, (size_t)16 << 20, 200000000};
+    const struct grammar_limits limits = {5000, 50000, (size_t)16 << 20, 200000000, 0, NULL};
     const uint8_t *zero = size ? memchr(data, 0, size) : NULL;
     size_t n = zero ? (size_t)(zero - data) : size;
     uint64_t alive = mem_n_alive();
@@ -99,7 +99,7 @@ static inline void language_run(const uint8_t *data, size_t size,
         uint64_t length;
 
         expect(grammar_matcher_create(g, LANGUAGE_STEPS, &m) == RD_OK);
-        length = grammar_shortest(m, text, sizeof(text));
+        length = grammar_shortest(m, text, sizeof(text), NULL);
         if (length <= sizeof(text)) {
             expect(grammar_accept_bytes(m, text, length) == RD_OK && grammar_can_end(m));
             grammar_rollback(m, 1);

@@ -23,6 +23,12 @@ def conditions(n):
     return {"type": "object", "allOf": [{"if": t, "then": {"required": ["v%d" % i]}} for i, t in enumerate(test)]}
 
 
+def chain(n, first=""):
+    """Rules that contain themselves, each called by the one before."""
+    rules = "\n".join('r%d ::= r%d "x" | "(" r%d ")"' % (i, i + 1, i) for i in range(n))
+    return 'root ::= "(" a ")"\na ::= "q" | %s r0 "z"\n%s\nr%d ::= "b"\ne ::= "z"{30000}\n' % (first, rules, n)
+
+
 BOMBS = {
     "nested 100,000 deep": '{"schema":' + '{"items":' * 100000 + "true" + "}" * 100000 + ',"instances":[1]}',
     "nested 1,000 deep": '{"schema":' + '{"items":' * 1000 + "true" + "}" * 1000 + ',"instances":[1]}',
@@ -54,5 +60,14 @@ BOMBS = {
         {"type": "object", "properties": {"p%d" % i: {"type": "string"} for i in range(2000)}}
     ),
     "patterns of names": schema({"patternProperties": {"^(a|b)*a(a|b){12}%d$" % i: {} for i in range(5)}}),
+    "10,000 rules that contain themselves": text("gbnf", chain(10000)),
+    "10,000 ways out, each through another": text(
+        "gbnf", chain(10000, "".join("r%d e | " % (i * 4231 % 10000) for i in range(1, 10000)))
+    ),
+    "10,000 rules in one circle": text(
+        "gbnf",
+        "root ::= r0\n"
+        + "\n".join('r%d ::= "a" r%d | "b" r%d | "c"' % (i, (i + 1) % 10000, i * 7919 % 10000) for i in range(10000)),
+    ),
     "unbalanced": text("regex", ")" * 1000),
 }

@@ -19,6 +19,26 @@ def limited():
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
 
 
+@pytest.mark.parametrize(
+    "grammar, example",
+    [
+        ('root ::= "a"{3}', "aaa"),
+        ('root ::= (a | b){20000}\na ::= "x" | a? "x"\nb ::= "x" | "x" b?', "none: even a shortest text is long"),
+        (
+            "\n".join("r%d ::= r%d r%d" % (i, i + 1, i + 1) for i in range(40)) + '\nr40 ::= "b"\nroot ::= r0 "c"',
+            "none",
+        ),
+    ],
+)
+def test_a_form_without_a_short_text_is_a_form(grammar, example, tmp_path):
+    (tmp_path / "x.gbnf").write_text(grammar + "\n")
+    r = subprocess.run(
+        [BUILD / "radish", "grammar", "check", tmp_path / "x.gbnf"], capture_output=True, text=True, timeout=SECONDS
+    )
+    assert r.returncode == 0, (r.returncode, r.stderr)
+    assert "  example   " + example in r.stdout
+
+
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_is_answered(name):
     start = time.monotonic()

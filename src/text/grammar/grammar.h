@@ -86,6 +86,6 @@ rd_status grammar_mask(struct grammar_matcher *m, uint32_t n_left, const uint32_
 /* The bytes that must follow, whatever is chosen (ends included): at most cap; 0 where there is a choice. A special
  * token counts as its 4 bytes and is never cut. */
 uint32_t grammar_forced(struct grammar_matcher *m, uint8_t *bytes, uint32_t cap);
-/* A shortest text to an end, cut at cap; its whole length. UINT64_MAX: no memory for it, or too ambiguous to be
- * followed so far; then what bytes hold is of no use. */
-uint64_t grammar_shortest(struct grammar_matcher *m, uint8_t *bytes, uint32_t cap);
+/* A shortest text to an end, cut at cap; its whole length. UINT64_MAX: too ambiguous to be followed so far, or not within
+ * the grammar's space and the time (NULL: any); then what bytes hold is of no use. */
+uint64_t grammar_shortest(struct grammar_matcher *m, uint8_t *bytes, uint32_t cap, const struct clock_limit *time);

@@ -16,7 +16,7 @@
 #define CHUNK          256u /* counts above it are made of rules, each of so many of the one below */
 #define MAX_CODE       0x10FFFFu
 
-const struct grammar_limits grammar_limits_default = {100000, 1000000, (size_t)64 << 20, 5000000000ull};
+const struct grammar_limits grammar_limits_default = {100000, 1000000, (size_t)64 << 20, 5000000000ull, 0, NULL};
 
 rd_status grammar_builder_create(const struct grammar_limits *l, struct grammar_builder **out)
 {
@@ -25,7 +25,8 @@ rd_status grammar_builder_create(const struct grammar_limits *l, struct grammar_
     if (!b) return RD_E_NOMEM;
     mem_clear_failed();
     b->limits = l ? *l : grammar_limits_default;
-    if (b->limits.max_ns) b->deadline_ns = clock_now_ns(clock_system()) + b->limits.max_ns;
+    if (!b->limits.clock) b->limits.clock = clock_system();
+    clock_limit_begin(&b->time, b->limits.clock, b->limits.max_ns, b->limits.max_wall_ns);
     b->n_nodes = 1;
     *out = b;
     return RD_OK;
@@ -101,12 +102,30 @@ void grammar_unroom(struct grammar_builder *b, void **items, uint32_t *cap, size
     *cap = 0;
 }
 
+bool grammar_has_time(struct grammar_builder *b)
+{
+    enum clock_end end = grammar_ok(b) ? clock_limit_look(&b->time) : CLOCK_GOES_ON;
+
+    if (end == CLOCK_WORKED_OUT)
+        grammar_fail(b, RD_E_INVALID, "the grammar takes longer than %.2g s to compile",
+                     (double)b->limits.max_ns / 1e9);
+    if (end == CLOCK_RAN_OUT)
+        grammar_fail(b, RD_E_FULL, "the machine is too busy to compile the grammar within %.2g s: try again later",
+                     (double)b->limits.max_wall_ns / 1e9);
+    return grammar_ok(b);
+}
+
+struct grammar_limits grammar_limits_left(const struct grammar_builder *b)
+{
+    struct grammar_limits l = b->limits;
+
+    clock_limit_left(&b->time, &l.max_ns, &l.max_wall_ns);
+    return l;
+}
+
 bool grammar_tick(struct grammar_builder *b)
 {
-    if (!grammar_ok(b)) return false;
-    if (++b->n_ticks % TICKS_PER_LOOK || !b->deadline_ns || clock_now_ns(clock_system()) <= b->deadline_ns) return true;
-    grammar_fail(b, RD_E_INVALID, "the grammar takes longer than %.1f s to compile", (double)b->limits.max_ns / 1e9);
-    return false;
+    return ++b->n_ticks % TICKS_PER_LOOK ? grammar_ok(b) : grammar_has_time(b);
 }
 
 bool grammar_count_states(struct grammar_builder *b, uint32_t n)

@@ -26,6 +26,11 @@
 struct grammar_builder;
 rd_status grammar_builder_create(const struct grammar_limits *l, struct grammar_builder **out);
 void grammar_builder_destroy(struct grammar_builder *b);     /* NULL is fine */
+/* Looks at the clock: false when the time of the limits is over, or something else has failed. For those that work long
+ * without asking for nodes. */
+bool grammar_has_time(struct grammar_builder *b);
+/* The limits for another builder within the work of this one: the time is what is left. */
+struct grammar_limits grammar_limits_left(const struct grammar_builder *b);
 /* The first failure, with its text; RD_OK: none. A language above fails the builder with a text of its own. */
 rd_status grammar_status(const struct grammar_builder *b, struct rd_error *err);
 void grammar_fail(struct grammar_builder *b, rd_status st, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

@@ -7,10 +7,11 @@
 #include "text/grammar/grammar_impl.h"
 #include "text/grammar/grammar_nodes.h"
 
-#define SPACE     ((size_t)32 << 20)
-#define BACK_MAX  (1u << 20)
-#define WARM_WORK (32ull << 20)
-#define MASK_WORK (2ull << 20)
+#define SPACE          ((size_t)32 << 20)
+#define BACK_MAX       (1u << 20)
+#define WARM_WORK      (32ull << 20)
+#define MASK_WORK      (2ull << 20)
+#define BYTES_PER_LOOK 16u /* at the clock */
 
 static void grammar_destroy(struct grammar *g)
 {
@@ -280,17 +281,29 @@ uint32_t grammar_forced(struct grammar_matcher *m, uint8_t *bytes, uint32_t cap)
     return whole;
 }
 
-uint64_t grammar_shortest(struct grammar_matcher *m, uint8_t *bytes, uint32_t cap)
+/* The first of dist bytes from a set on. Every place is another set, and none is swept away on the way. */
+static bool spell_shortest(struct grammar *g, uint32_t at, uint8_t *bytes, uint64_t n, const struct clock_limit *time)
 {
-    uint32_t at = m->steps[m->at];
-    uint64_t dist = here(m)->dist;
+    const size_t most = g->n_bytes + g->space;
 
-    m->g->work_left = SETS_WORK;
-    for (uint32_t n = 0; n < cap && n < dist; n++) {
-        int byte = set_short_byte(m->g, m->g->sets[at]);
+    for (uint64_t i = 0; i < n; i++) {
+        int byte = set_short_byte(g, g->sets[at]);
 
-        if (byte < 0 || set_step(m->g, at, (uint8_t)byte, &at) != RD_OK) return NEVER;
-        bytes[n] = (uint8_t)byte;
+        if (g->n_bytes > most) return false;
+        if (time && i % BYTES_PER_LOOK == 0 && clock_limit_look(time) != CLOCK_GOES_ON) return false;
+        if (byte < 0 || set_step(g, at, (uint8_t)byte, &at) != RD_OK) return false;
+        bytes[i] = (uint8_t)byte;
     }
-    return dist;
+    return true;
+}
+
+uint64_t grammar_shortest(struct grammar_matcher *m, uint8_t *bytes, uint32_t cap, const struct clock_limit *time)
+{
+    const uint64_t dist = here(m)->dist, n = dist < cap ? dist : cap;
+    bool ok;
+
+    if (n == 0) return dist;
+    ok = begin(m->g, m, SETS_WORK) == RD_OK && spell_shortest(m->g, m->steps[m->at], bytes, n, time);
+    ended(m->g, RD_OK);
+    return ok ? dist : NEVER;
 }

@@ -10,7 +10,7 @@
 #include "text/grammar/grammar_impl.h"
 #include "text/grammar/grammar_rules.h"
 
-#define HASH_ROUNDS 64u /* calls of calls .. that a hash tells apart */
+#define HASH_ROUNDS 64u /* calls of calls .. that a hash tells apart, where no more rules call each other in a circle */
 
 struct assembly {
     struct grammar_builder *b;
@@ -182,29 +182,110 @@ static struct hash128 hash_shape(const struct network *n, uint32_t rule)
     return h;
 }
 
-/* A rule's hash: its shape with the hashes of the rules that it calls. Round by round, so that rules which call each other
- * are told apart as deep as there are rounds; as many as there are rules tell all apart. */
-static bool hash_rules(struct network *n)
+/* A rule's hash: its shape with the hashes of the rules that it calls. Those are known before, but for rules that call each
+ * other in a circle: they are told apart round by round, one call deeper in each. As many rounds as there are of them tell
+ * all apart, and no more do when a round has told none apart. */
+struct hashing {
+    struct network *n;
+    struct grammar_builder *b;
+    struct place {
+        uint32_t component, rule;
+    } * order; /* what is called comes first */
+    struct hash128 *shapes, *next;
+};
+
+static int by_component(const void *x, const void *y)
 {
-    struct hash128 *shapes = mem_zalloc(n->n_rules, sizeof(*shapes)), *next = mem_zalloc(n->n_rules, sizeof(*next));
-    uint32_t rounds = n->n_rules < HASH_ROUNDS ? HASH_ROUNDS : n->n_rules;
-    bool changes = shapes && next, ok = changes;
+    const struct place *a = x, *b = y;
 
-    for (uint32_t r = 0; ok && r < n->n_rules; r++) shapes[r] = hash_shape(n, r);
-    for (uint32_t round = 0; changes && round < rounds; round++) {
-        changes = false;
-        for (uint32_t r = 0; r < n->n_rules; r++) {
-            struct hash128 h = shapes[r];
+    if (a->component != b->component) return a->component < b->component ? -1 : 1;
+    return a->rule < b->rule ? -1 : a->rule > b->rule;
+}
 
-            for (uint32_t k = n->call_first[n->starts[r]]; k < n->call_first[n->starts[r + 1]]; k++)
-                h = hashed(h, n->hashes[n->calls[k].rule].low, n->hashes[n->calls[k].rule].high);
-            changes |= !hash128_equal(h, n->hashes[r]);
-            next[r] = h;
-        }
-        memcpy(n->hashes, next, n->n_rules * sizeof(*next));
+static int by_hash(const void *x, const void *y)
+{
+    const struct hash128 *a = x, *b = y;
+
+    if (a->low != b->low) return a->low < b->low ? -1 : 1;
+    return a->high < b->high ? -1 : a->high > b->high;
+}
+
+static struct hash128 hash_calls(const struct network *n, uint32_t rule, struct hash128 h)
+{
+    for (uint32_t k = n->call_first[n->starts[rule]]; k < n->call_first[n->starts[rule + 1]]; k++)
+        h = hashed(h, n->hashes[n->calls[k].rule].low, n->hashes[n->calls[k].rule].high);
+    return h;
+}
+
+/* The rules of one component, once more. false: the time is over. */
+static bool hash_round(struct hashing *h, const struct place *of, uint32_t n_of)
+{
+    for (uint32_t i = 0; i < n_of; i++) {
+        if (!grammar_tick(h->b)) return false;
+        h->next[i] = hash_calls(h->n, of[i].rule, h->shapes[of[i].rule]);
     }
-    mem_free(shapes);
-    mem_free(next);
+    for (uint32_t i = 0; i < n_of; i++) h->n->hashes[of[i].rule] = h->next[i];
+    return true;
+}
+
+/* How many hashes there are in next, which becomes sorted. */
+static uint32_t count_distinct(struct hashing *h, uint32_t n_of)
+{
+    uint32_t n = 0;
+
+    qsort(h->next, n_of, sizeof(*h->next), by_hash);
+    for (uint32_t i = 0; i < n_of; i++) n += i == 0 || !hash128_equal(h->next[i - 1], h->next[i]);
+    return n;
+}
+
+static bool hash_circle(struct hashing *h, const struct place *of, uint32_t n_of)
+{
+    uint32_t rounds = n_of < HASH_ROUNDS ? HASH_ROUNDS : n_of, n_distinct = 0;
+
+    for (uint32_t round = 0; round < rounds; round++) {
+        uint32_t before = n_distinct;
+
+        if (!hash_round(h, of, n_of)) return false;
+        if (round + 2 < HASH_ROUNDS) continue; /* so many in any case: in all grammars that have these rules */
+        n_distinct = count_distinct(h, n_of);
+        if (round + 1 >= HASH_ROUNDS && n_distinct == before) break;
+    }
+    return true;
+}
+
+static bool hash_all(struct hashing *h, const struct assembly *a)
+{
+    const uint32_t n = h->n->n_rules;
+
+    for (uint32_t r = 0; r < n; r++) {
+        if (!grammar_tick(h->b)) return false;
+        h->shapes[r] = hash_shape(h->n, r);
+        h->order[r] = (struct place){a->facts[a->rules[r]].component, r};
+    }
+    qsort(h->order, n, sizeof(*h->order), by_component);
+    for (uint32_t at = 0, end; at < n; at = end) {
+        for (end = at + 1; end < n && h->order[end].component == h->order[at].component;) end++;
+        if (a->facts[a->rules[h->order[at].rule]].recursive ? !hash_circle(h, h->order + at, end - at)
+                                                            : !hash_round(h, h->order + at, end - at))
+            return false;
+    }
+    return true;
+}
+
+static bool hash_rules(struct network *n, const struct assembly *a)
+{
+    struct hashing h = {.n = n, .b = a->b};
+    bool ok;
+
+    h.order = mem_alloc(n->n_rules, sizeof(*h.order));
+    h.shapes = mem_alloc(n->n_rules, sizeof(*h.shapes));
+    h.next = mem_alloc(n->n_rules, sizeof(*h.next));
+    ok = h.order && h.shapes && h.next;
+    if (!ok) grammar_fail(a->b, RD_E_NOMEM, "out of memory for a grammar");
+    ok = ok && hash_all(&h, a);
+    mem_free(h.order);
+    mem_free(h.shapes);
+    mem_free(h.next);
     return ok;
 }
 
@@ -256,7 +337,7 @@ static bool assemble(struct network *n, struct assembly *a, const struct grammar
     }
     trim(n);
     classify(n);
-    if (!hash_rules(n)) goto nomem;
+    if (!hash_rules(n, a)) return false;
     if (vocab && !measure_spelt(n, b, vocab->has_byte)) return false;
     if (vocab && (!network_name(n) || !network_find_plain(n))) goto nomem;
     return true;

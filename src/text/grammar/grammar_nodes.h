@@ -53,8 +53,8 @@ struct fa;
 
 struct grammar_builder {
     struct grammar_limits limits;
-    struct rd_error err;  /* status RD_OK: none */
-    uint64_t deadline_ns; /* 0: none */
+    struct rd_error err; /* status RD_OK: none */
+    struct clock_limit time;
     uint32_t n_ticks;
     size_t n_bytes;    /* counted against max_bytes */
     uint32_t n_states; /* counted against max_states */

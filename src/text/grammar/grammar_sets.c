@@ -203,11 +203,47 @@ static uint64_t way_after(const struct grammar *g, uint32_t state, uint32_t orig
     return way_up(s->ways, s->n_ways, g->net.rule_of[state]);
 }
 
+/* Its rule's way up becomes shorter by one of those that wait for it. */
+static bool shorten(struct grammar *g, const struct waiting *w, struct way *way)
+{
+    uint64_t up =
+        w->origin == SELF ? way_up(g->ways, g->n_ways, g->net.rule_of[w->to]) : way_after(g, w->to, w->origin);
+
+    up = dist_sum(g->net.dist[w->to], up);
+    if (up >= way->up) return false;
+    way->up = up;
+    return true;
+}
+
+static bool shorten_forwards(struct grammar *g)
+{
+    struct way *way = g->ways;
+    bool changes = false;
+
+    for (size_t i = 0; i < g->n_waiting; i++) {
+        while (way->rule != g->waiting[i].rule) way++;
+        changes |= shorten(g, &g->waiting[i], way);
+    }
+    return changes;
+}
+
+static bool shorten_backwards(struct grammar *g)
+{
+    struct way *way = g->ways + g->n_ways - 1;
+    bool changes = false;
+
+    for (size_t i = g->n_waiting; i--;) {
+        while (way->rule != g->waiting[i].rule) way--;
+        changes |= shorten(g, &g->waiting[i], way);
+    }
+    return changes;
+}
+
 /* From the ends of the rules that are called here. Rules that called others in this very set get theirs from each other:
- * again until nothing becomes shorter. */
+ * again, to and fro, until nothing becomes shorter. Mostly that is twice; more is work, as there are grammars that take as
+ * many times as they have rules. */
 static rd_status measure_ways(struct grammar *g)
 {
-    const struct network *n = &g->net;
     bool changes = true;
 
     g->n_ways = 0;
@@ -217,22 +253,12 @@ static rd_status measure_ways(struct grammar *g)
             return RD_E_NOMEM;
         g->ways[g->n_ways++] = (struct way){g->waiting[i].rule, NEVER};
     }
-    while (changes) {
-        size_t k = 0;
+    for (uint64_t times = 0; changes; times++) {
+        const uint64_t work = times < 3 ? 0 : g->n_waiting;
 
-        changes = false;
-        for (size_t i = 0; i < g->n_waiting; i++) {
-            const struct waiting *w = &g->waiting[i];
-            uint64_t up =
-                w->origin == SELF ? way_up(g->ways, g->n_ways, n->rule_of[w->to]) : way_after(g, w->to, w->origin);
-
-            while (g->ways[k].rule != w->rule) k++;
-            up = dist_sum(n->dist[w->to], up);
-            if (up < g->ways[k].up) {
-                g->ways[k].up = up;
-                changes = true;
-            }
-        }
+        if (work > g->work_left) return RD_E_LIMIT;
+        g->work_left -= work;
+        changes = times % 2 ? shorten_backwards(g) : shorten_forwards(g);
     }
     return RD_OK;
 }

@@ -5,7 +5,6 @@
  * and those that are evidently empty go at once, so that a chain of conditions on one member costs its length.
  */
 #include <string.h>
-#include "base/clock.h"
 #include "base/mem.h"
 #include "text/grammar/schema_state.h"
 
@@ -207,13 +206,11 @@ static bool can_both(struct schema_state *s, const struct branch *b, const json_
     return !empty;
 }
 
-/* true: the time is over, and failed. */
+/* true: the time is over, or something else has failed. */
 static bool is_late(struct schema_state *s)
 {
-    if (clock_now_ns(clock_system()) <= s->deadline_ns) return false;
-    schema_fail(s, NULL, NULL, RD_E_INVALID, "its alternatives take longer than %u ms",
-                (unsigned)(SCHEMA_MAX_NS / 1000000));
-    return true;
+    s->failed |= !grammar_has_time(s->b);
+    return s->failed;
 }
 
 /* Splits a branch by the ways of anyOf or oneOf; the last way comes to lie deepest in the stack. */
@@ -330,9 +327,7 @@ static bool split_next(struct expansion *x, struct branch *b)
 static bool is_too_much(struct schema_state *s, struct expansion *x)
 {
     x->n_seen++;
-    if (s->probing)
-        return x->n_seen > MAX_PROBES || ++s->n_probes > SCHEMA_MAX_PROBES ||
-               clock_now_ns(clock_system()) > s->deadline_ns;
+    if (s->probing) return x->n_seen > MAX_PROBES || ++s->n_probes > SCHEMA_MAX_PROBES || is_late(s);
     if (++s->n_branches > SCHEMA_MAX_BRANCHES)
         schema_fail(s, NULL, NULL, RD_E_INVALID, "more than %u ways through its alternatives", SCHEMA_MAX_BRANCHES);
     else

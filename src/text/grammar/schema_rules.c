@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/clock.h"
 #include "base/mem.h"
 #include "text/grammar/schema_state.h"
 
@@ -245,7 +244,6 @@ grammar_node grammar_from_schema(struct grammar_builder *b, const json_t *schema
     struct schema_state s = {.b = b, .root = schema, .draft7 = is_draft7(schema)};
     grammar_node root = 0;
 
-    s.deadline_ns = clock_now_ns(clock_system()) + SCHEMA_MAX_NS;
     if (!schema_is_one(schema)) {
         grammar_fail(b, RD_E_INVALID, "#: a schema is an object, true or false");
         return 0;

@@ -30,7 +30,7 @@ static uint8_t next_byte(struct naive *n, struct grammar_matcher *m)
 {
     static const uint8_t bytes[] = "abc\xC3\xA9\xAA\xE6\x97\xA5\xF0\x9F\x98\x80";
     uint8_t byte;
-    uint64_t left = naive_draw(n, 3) == 0 ? grammar_shortest(m, &byte, 1) : 0;
+    uint64_t left = naive_draw(n, 3) == 0 ? grammar_shortest(m, &byte, 1, NULL) : 0;
 
     if (left > 0 && left != UINT64_MAX) return byte;
     return bytes[naive_draw(n, naive_draw(n, 3) ? 3 : sizeof(bytes) - 1)];
@@ -40,7 +40,7 @@ static uint8_t next_byte(struct naive *n, struct grammar_matcher *m)
 static bool check_shortest(struct naive *n, struct grammar_matcher *m, uint8_t *text, uint32_t n_text)
 {
     uint8_t rest[NAIVE_TEXT];
-    uint64_t left = grammar_shortest(m, rest, NAIVE_TEXT);
+    uint64_t left = grammar_shortest(m, rest, NAIVE_TEXT, NULL);
 
     if (left > NAIVE_TEXT - n_text) return true;
     memcpy(text + n_text, rest, left);

@@ -1,6 +1,8 @@
 /* tests/text/grammar/test_grammar_limits.c - grammars that grow: those that must be refused, soon and by name, and those
  * that look so and are not.
  */
+#include <jansson.h>
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "test.h"
@@ -123,6 +125,149 @@ TEST(what_doubles_its_states_is_refused_soon)
     parts[1] = grammar_text(b, "a", 1);
     parts[2] = grammar_repeat(b, any, 60, 60);
     CHECK_EQ(compile(b, grammar_seq(b, parts, 3), &g, "more than"), RD_E_INVALID);
+}
+
+/* (a|b)*a(a|b){60}, by a clock that only looks at it move. */
+static rd_status compile_by(struct clock *c, uint64_t max_ns, uint64_t max_wall_ns, struct rd_error *err)
+{
+    struct grammar_limits l = {UINT32_MAX, UINT32_MAX, (size_t)1 << 40, max_ns, max_wall_ns, c};
+    struct grammar_builder *b = NULL;
+    struct grammar *g = NULL;
+    grammar_node parts[3], any;
+    rd_status st = grammar_builder_create(&l, &b);
+
+    if (st != RD_OK) return st;
+    any = letter(b, 'a', 'b');
+    parts[0] = grammar_repeat(b, any, 0, GRAMMAR_UNBOUNDED);
+    parts[1] = grammar_text(b, "a", 1);
+    parts[2] = grammar_repeat(b, any, 60, 60);
+    st = grammar_compile(b, grammar_seq(b, parts, 3), NULL, 0, &g, err);
+    grammar_builder_destroy(b);
+    grammar_unref(g);
+    return st;
+}
+
+TEST(the_threads_own_time_refuses_and_a_busy_machine_asks_to_come_again)
+{
+    struct clock *c = clock_fake_create(0, 0);
+    struct rd_error err = {0};
+
+    CHECK(c);
+    clock_fake_step(c, 1000,
+                    1000000); /* the thread works, hardly any time passes: it can only be its own that is over */
+    CHECK_EQ(compile_by(c, 900000000, 30000000000, &err), RD_E_INVALID);
+    CHECK(strstr(err.text, "takes longer than 0.9 s"));
+    clock_fake_step(c, 100000000, 0); /* time passes and the thread does not get on */
+    CHECK_EQ(compile_by(c, 900000000, 30000000000, &err), RD_E_FULL);
+    CHECK(strstr(err.text, "too busy") && strstr(err.text, "30 s") && strstr(err.text, "try again later"));
+    clock_fake_destroy(c);
+}
+
+static rd_status schema_by(struct clock *c, const json_t *schema, struct rd_error *err)
+{
+    static const struct schema_options o = {JSON_SPACES_PLAIN};
+    struct grammar_limits l = {100000, 1000000, (size_t)64 << 20, 900000000, 30000000000, c};
+    struct grammar_builder *b = NULL;
+    rd_status st = grammar_builder_create(&l, &b);
+
+    if (st != RD_OK) return st;
+    grammar_from_schema(b, schema, &o);
+    st = grammar_status(b, err);
+    grammar_builder_destroy(b);
+    return st;
+}
+
+/* Ways through alternatives are looked at one by one: each of 30 ms here. */
+TEST(a_schemas_alternatives_count_as_time_of_its_grammar)
+{
+    struct clock *c = clock_fake_create(0, 0);
+    json_t *schema = json_object(), *ways = json_array();
+    struct rd_error err = {0};
+
+    CHECK(c && schema && ways);
+    for (int i = 0; i < 40; i++) json_array_append_new(ways, json_pack("{s:i}", "minLength", i));
+    json_object_set_new(schema, "anyOf", ways);
+    CHECK_OK(schema_by(c, schema, &err));
+    clock_fake_step(c, 1000000000, 0); /* 40 s, none of them the thread's */
+    CHECK_EQ(schema_by(c, schema, &err), RD_E_FULL);
+    clock_fake_step(c, 0, 30000000);
+    CHECK_EQ(schema_by(c, schema, &err), RD_E_INVALID);
+    CHECK(strstr(err.text, "takes longer than"));
+    json_decref(schema);
+    clock_fake_destroy(c);
+}
+
+static rd_status gbnf(const char *text, struct grammar **g, struct rd_error *err)
+{
+    struct grammar_builder *b = builder();
+    rd_status st = grammar_compile(b, grammar_from_gbnf(b, text, strlen(text)), NULL, 0, g, err);
+
+    grammar_builder_destroy(b);
+    return st;
+}
+
+/* Rules that contain themselves, each called by the one before: 14,000 rules took 14,000 rounds of all of them to tell apart.
+ * Counted in looks at a clock, which do not depend on the machine. */
+TEST(rules_are_told_apart_in_time_that_grows_as_they_do)
+{
+    struct buf text = {0};
+    struct clock *c = clock_fake_create(0, 0);
+    uint64_t took[2] = {0};
+
+    CHECK(c);
+    clock_fake_step(c, 0, 1);
+    for (uint32_t i = 0; i < 2; i++) {
+        const uint32_t n = 500u << (2 * i);
+        struct grammar_limits l = {1u << 20, 1u << 24, (size_t)1 << 30, 1ull << 60, 0, c};
+        struct grammar_builder *b = NULL;
+        struct grammar *g = NULL;
+        struct rd_error err = {0};
+        uint64_t start;
+
+        buf_clear(&text);
+        buf_puts(&text, "root ::= r0\n");
+        for (uint32_t r = 0; r < n; r++) buf_printf(&text, "r%u ::= r%u \"x\" | \"(\" r%u \")\"\n", r, r + 1, r);
+        buf_printf(&text, "r%u ::= \"b\"\n", n);
+        CHECK(!text.failed);
+        CHECK_OK(grammar_builder_create(&l, &b));
+        start = clock_thread_ns(c);
+        CHECK_OK(grammar_compile(b, grammar_from_gbnf(b, text.data, text.n), NULL, 0, &g, &err));
+        took[i] = clock_thread_ns(c) - start;
+        grammar_builder_destroy(b);
+        grammar_unref(g);
+    }
+    CHECK(took[0] > 1);
+    CHECK(took[1] <= 5 * took[0]); /* 16 times, were it by squares */
+    buf_deinit(&text);
+    clock_fake_destroy(c);
+}
+
+/* The cheapest way out of each of n rules is through the one before, which stands behind it: a byte would take seconds. */
+TEST(ways_out_that_hang_on_each_other_are_found_or_given_up)
+{
+    struct buf text = {0};
+    struct grammar *g = NULL;
+    struct grammar_matcher *m = NULL;
+    struct rd_error err = {0};
+
+    for (uint32_t shuffled = 0; shuffled < 2; shuffled++) {
+        const uint32_t n = 6000, step = shuffled ? 2531 : n - 1; /* no common divisor with n: each comes once */
+        rd_status st;
+
+        buf_clear(&text);
+        buf_puts(&text, "root ::= \"(\" a \")\"\na ::= \"q\" | r0 \"z\"");
+        for (uint32_t i = 1, r = step; i < n; i++, r = (r + step) % n) buf_printf(&text, " | r%u e", r);
+        for (uint32_t r = 0; r < n; r++) buf_printf(&text, "\nr%u ::= r%u \"x\" | \"(\" r%u \")\"", r, r + 1, r);
+        buf_printf(&text, "\nr%u ::= \"b\"\ne ::= \"z\"{30000}\n", n);
+        CHECK(!text.failed);
+        CHECK_OK(gbnf(text.data, &g, &err));
+        CHECK_OK(grammar_matcher_create(g, 4, &m));
+        st = grammar_accept_bytes(m, (const uint8_t *)"(", 1);
+        CHECK_EQ(st, shuffled ? RD_E_LIMIT : RD_OK);
+        grammar_matcher_destroy(m);
+        grammar_unref(g);
+    }
+    buf_deinit(&text);
 }
 
 TEST(a_graph_of_shared_nodes_is_no_tree)
@@ -311,10 +456,47 @@ TEST(a_shortest_text_that_cannot_be_followed_is_none)
 
     CHECK_OK(compile(b, grammar_from_gbnf(b, rules, strlen(rules)), &g, NULL));
     CHECK_OK(grammar_matcher_create(g, 400, &m));
-    CHECK_EQ(grammar_shortest(m, text, 0), 265);
+    CHECK_EQ(grammar_shortest(m, text, 0, NULL), 265);
     memset(text, 0xff, sizeof(text));
-    n = grammar_shortest(m, text, sizeof(text));
+    n = grammar_shortest(m, text, sizeof(text), NULL);
     CHECK(n == UINT64_MAX || (n == 265 && !memchr(text, 0xff, 265)));
     grammar_matcher_destroy(m);
     grammar_unref(g);
+}
+
+TEST(a_shortest_text_keeps_to_its_time_and_space)
+{
+    struct clock *c = clock_fake_create(0, 0);
+    struct clock_limit time;
+    struct grammar_builder *b;
+    struct grammar *g = NULL;
+    struct grammar_matcher *m = NULL;
+    struct rd_error err = {0};
+    uint8_t *text = mem_zalloc(90000, 1);
+    size_t before;
+
+    CHECK(c && text);
+    CHECK_OK(gbnf("root ::= [a-z]{5000}", &g, &err));
+    CHECK_OK(grammar_matcher_create(g, 1, &m));
+    clock_limit_begin(&time, c, 1000, 0);
+    CHECK_EQ(grammar_shortest(m, text, 90000, &time), 5000);
+    clock_fake_step(c, 0, 100); /* a look takes 100 ns: ten of them */
+    clock_limit_begin(&time, c, 1000, 0);
+    CHECK_EQ(grammar_shortest(m, text, 90000, &time), UINT64_MAX);
+    CHECK_EQ(grammar_shortest(m, text, 90000, NULL), 5000);
+    grammar_matcher_destroy(m);
+    grammar_unref(g);
+
+    b = builder();
+    CHECK_OK(grammar_compile(b, grammar_repeat(b, letter(b, 'a', 'z'), 5000, 5000), NULL, 64 << 10, &g, &err));
+    grammar_builder_destroy(b);
+    CHECK_OK(grammar_matcher_create(g, 1, &m));
+    before = mem_usage().n_bytes;
+    CHECK_EQ(grammar_shortest(m, text, 0, NULL), 5000);
+    CHECK_EQ(grammar_shortest(m, text, 90000, NULL), UINT64_MAX);
+    CHECK(mem_usage().n_bytes - before < 256 << 10);
+    grammar_matcher_destroy(m);
+    grammar_unref(g);
+    mem_free(text);
+    clock_fake_destroy(c);
 }

@@ -129,7 +129,7 @@ static bool ends_in_time(struct naive *n, struct grammar *g, uint32_t n_left)
     struct grammar_matcher *m = NULL;
     const uint32_t *bits;
     bool ok = grammar_matcher_create(g, 400, &m) == RD_OK;
-    uint64_t most = ok ? grammar_shortest(m, NULL, 0) : 0;
+    uint64_t most = ok ? grammar_shortest(m, NULL, 0, NULL) : 0;
     uint32_t k = 0;
 
     for (; ok && k < 400; k++) {

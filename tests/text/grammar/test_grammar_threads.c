@@ -291,7 +291,7 @@ struct outcome {
 
 static void throw_one(const struct bomb *bomb, struct outcome *out)
 {
-    const struct grammar_limits limits = {100000, 1000000, (size_t)64 << 20, 900000000};
+    const struct grammar_limits limits = {100000, 1000000, (size_t)64 << 20, 900000000, 0, NULL};
     uint64_t began = clock_now_ns(clock_system());
     struct grammar_builder *b = NULL;
     struct grammar *g = NULL;
@@ -310,7 +310,7 @@ static void throw_one(const struct bomb *bomb, struct outcome *out)
         uint8_t bytes[64];
 
         st = grammar_mask(m, 100, &bits);
-        if (st == RD_OK) grammar_shortest(m, bytes, sizeof(bytes));
+        if (st == RD_OK) grammar_shortest(m, bytes, sizeof(bytes), NULL);
     }
     out->n_ok += st == RD_OK;
     out->n_refused += st == RD_E_INVALID || st == RD_E_UNSUPPORTED || st == RD_E_LIMIT;
