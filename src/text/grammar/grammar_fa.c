@@ -164,6 +164,17 @@ static uint32_t target_of(struct subsets *s)
     return s->before_set;
 }
 
+/* The first one from `at` on; 256: none. */
+static uint32_t next_cut(const uint64_t *cuts, uint32_t at)
+{
+    for (uint32_t i = at >> 6; i < 4; i++) {
+        uint64_t bits = i == at >> 6 ? cuts[i] & (~0ull << (at & 63)) : cuts[i];
+
+        if (bits) return i * 64 + (uint32_t)__builtin_ctzll(bits);
+    }
+    return 256;
+}
+
 static bool follow_bytes(struct subsets *s, uint32_t i)
 {
     const struct nfa *n = s->n;
@@ -179,7 +190,7 @@ static bool follow_bytes(struct subsets *s, uint32_t i)
     for (uint32_t low = 0, high; low < 256; low = high + 1) {
         uint32_t to;
 
-        for (high = low; high < 255 && !(cuts[(high + 1) >> 6] >> ((high + 1) & 63) & 1);) high++;
+        high = next_cut(cuts, low + 1) - 1;
         s->targets.n = 0;
         for (uint32_t k = 0; k < s->edges.n; k++) {
             const struct nfa_edge *e = &n->edges[s->edges.at[k]];

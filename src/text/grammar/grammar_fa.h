@@ -2,8 +2,7 @@
  * one, made deterministic and minimal; products of two. Private to the module.
  *
  * All memory counts against the builder's limits; a failure is kept in the builder (NULL or false here).
- * Source  subsets: Rabin and Scott, 1959; minimal: Valmari and Lehtinen, "Efficient minimization of DFAs with partial
- *         transition functions", STACS 2008.
+ * Source  subsets: Rabin and Scott, 1959; minimal: see grammar_minimal.c.
  */
 #pragma once
 #include "text/grammar/grammar_nodes.h"
@@ -23,7 +22,8 @@ struct fa {
 void fa_destroy(struct fa *f);
 bool fa_is_nothing(const struct fa *f);
 
-/* Edges in any order, over states 0 .. n_states - 1 (0 is the start), deterministic, to a minimal automaton. */
+/* Edges over states 0 .. n_states - 1 (0 is the start), deterministic, to a minimal automaton: state by state, those of bytes
+ * ascending, then calls by rule. */
 struct raw_edge {
     uint32_t from, to, rule;
     uint8_t low, high;

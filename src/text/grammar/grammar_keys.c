@@ -32,8 +32,8 @@ static struct hash128 mixed(const struct network *n, struct hash128 h, struct ha
                             .high = folded(h.high + x.high + s[2], (label ^ x.low ^ s[3]) + h.low)};
 }
 
-/* An edge or a call of a large rule: where it leads, and numbers for what it reads and by how much the rule's end is farther
- * behind it. */
+/* All edges and calls from one state of a large rule to another: where they lead, and the sum of numbers for what each reads
+ * and by how much the rule's end is farther behind it. */
 struct arc {
     uint32_t to;
     uint64_t label[3];
@@ -41,8 +41,9 @@ struct arc {
 struct naming {
     struct network *n;
     struct arc *arcs;
-    size_t n_arcs, cap_arcs;
-    struct hash128 *other; /* [n_states] */
+    size_t n_arcs, cap_arcs, first_arc; /* first_arc: of the state whose arcs are put */
+    uint32_t *n_of;                     /* [n_states] arcs */
+    struct hash128 *other;              /* [n_states] */
 };
 
 static bool put_arc(struct naming *w, uint32_t from, uint32_t to, struct hash128 what, uint64_t kind)
@@ -52,9 +53,17 @@ static bool put_arc(struct naming *w, uint32_t from, uint32_t to, struct hash128
     struct hash128 rise = {never ? NEVER : n->dist[to] - n->dist[from], kind};
     struct hash128 label = mixed(n, mixed(n, rise, what, 1u << 16), rise, 2u << 16);
 
+    uint64_t third = folded(label.low ^ n->secret[1], label.high ^ n->secret[3]);
+
+    for (size_t i = w->n_arcs; i-- > w->first_arc;)
+        if (w->arcs[i].to == to) {
+            w->arcs[i].label[0] += label.low;
+            w->arcs[i].label[1] += label.high;
+            w->arcs[i].label[2] += third;
+            return true;
+        }
     if (!mem_grow((void **)&w->arcs, &w->cap_arcs, w->n_arcs + 1, sizeof(*w->arcs))) return false;
-    w->arcs[w->n_arcs++] =
-        (struct arc){to, {label.low, label.high, folded(label.low ^ n->secret[1], label.high ^ n->secret[3])}};
+    w->arcs[w->n_arcs++] = (struct arc){to, {label.low, label.high, third}};
     return true;
 }
 
@@ -64,10 +73,12 @@ static bool put_arcs(struct naming *w, uint32_t s)
     const struct network *n = w->n;
     bool ok = true;
 
+    w->first_arc = w->n_arcs;
     for (uint32_t k = n->edge_first[s]; ok && k < n->edge_first[s + 1]; k++)
         ok = put_arc(w, s, n->edges[k].to, (struct hash128){n->edges[k].low, n->edges[k].high}, 0);
     for (uint32_t k = n->call_first[s]; ok && k < n->call_first[s + 1]; k++)
         ok = put_arc(w, s, n->calls[k].to, n->hashes[n->calls[k].rule], 1);
+    w->n_of[s] = (uint32_t)(w->n_arcs - w->first_arc);
     return ok;
 }
 
@@ -90,17 +101,16 @@ static bool name_large(struct naming *w, uint32_t rule)
         const struct arc *arc = w->arcs;
 
         for (uint32_t s = start; s < end; s++) {
-            uint32_t n_arcs = n->edge_first[s + 1] - n->edge_first[s] + n->call_first[s + 1] - n->call_first[s];
             uint128 low = (uint128)n->accepts[s] << 1 | (n->dist[s] == NEVER), high = low;
 
-            for (const struct arc *stop = arc + n_arcs; arc < stop; arc++) {
+            for (const struct arc *stop = arc + w->n_of[s]; arc < stop; arc++) {
                 struct hash128 x = from[arc->to];
 
                 low += (uint128)(x.low + arc->label[0]) * (x.high + arc->label[1]);
                 high += (uint128)(x.low + arc->label[1]) * (x.high + arc->label[2]);
             }
             to[s] = mixed(n, (struct hash128){(uint64_t)low, (uint64_t)high},
-                          (struct hash128){(uint64_t)(low >> 64), (uint64_t)(high >> 64)}, n_arcs);
+                          (struct hash128){(uint64_t)(low >> 64), (uint64_t)(high >> 64)}, w->n_of[s]);
         }
     }
     return true;
@@ -108,12 +118,14 @@ static bool name_large(struct naming *w, uint32_t rule)
 
 bool network_name(struct network *n)
 {
-    struct naming w = {.n = n, .other = mem_alloc(n->n_states, sizeof(*w.other))};
+    struct naming w = {.n = n};
     bool ok;
 
+    w.n_of = mem_alloc(n->n_states, sizeof(*w.n_of));
+    w.other = mem_alloc(n->n_states, sizeof(*w.other));
     n->keys = mem_alloc(n->n_states, sizeof(*n->keys));
     n->is_large = mem_zalloc(n->n_rules, sizeof(*n->is_large));
-    ok = w.other && n->keys && n->is_large;
+    ok = w.n_of && w.other && n->keys && n->is_large;
     for (uint32_t r = 0; ok && r < n->n_rules; r++) {
         n->is_large[r] = n->starts[r + 1] - n->starts[r] > LARGE;
         if (n->is_large[r]) {
@@ -123,6 +135,7 @@ bool network_name(struct network *n)
         for (uint32_t s = n->starts[r]; s < n->starts[r + 1]; s++)
             n->keys[s] = mixed(n, (struct hash128){5, s - n->starts[r]}, n->hashes[r], 4u << 16);
     }
+    mem_free(w.n_of);
     mem_free(w.other);
     mem_free(w.arcs);
     return ok;

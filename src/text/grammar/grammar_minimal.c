@@ -1,40 +1,99 @@
 /* text/grammar/grammar_minimal.c - a deterministic automaton made minimal: dead states go, equal ones become one.
  *
- * States lie in blocks and edges in cords, and both are split until they are stable. To split is to mark some elements:
- * each block with marked and others falls apart, and its smaller half gets a new number, so an element moves log n times.
- * Edges of ranges are first cut into classes of bytes that no edge tells apart. Source: see grammar_fa.h.
+ * States lie in blocks, at first two: ends and others. A state that leads to one which has changed its block is looked at
+ * again: those of its block that do not lead to the same blocks by the same bytes and rules go into blocks of their own. The
+ * most of them stay, so a state changes its block log n times at most, and what counts is edges, not bytes: ranges are never
+ * cut into what others tell apart, but neighbours that lead to one block are one way.
+ *
+ *     block 7:  s  -a..f-> 3, -g..z-> 3, call -> 5        s  -a..z-> 3, call -> 5      stays
+ *               t  -a..z-> 3, call -> 5                   t  the same                  stays
+ *               u  -a..y-> 3, -z-> 4, call -> 5           u  another                   block 8; what leads to u is looked at
+ *
+ * Source  the larger part keeps its place: Hopcroft, 1971; by what states lead to: Valmari and Franceschinis, "Simple O(m log n)
+ *         time Markov chain lumping", TACAS 2010.
  */
-#include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
 #include "text/grammar/grammar_build.h"
 #include "text/grammar/grammar_fa.h"
 
-struct cut {
-    uint32_t from, to, label;
-}; /* label: class of bytes, or LABEL_CALL | rule */
-
-/* Elements 0 .. n - 1 in sets: those of set s are elements[first[s]] .. elements[past[s] - 1], marked ones first. */
-struct partition {
-    uint32_t n_sets, *elements, *place, *set_of, *first, *past;
+/* Elements are states; those of block i are elements[first[i]] .. elements[past[i] - 1], the marked ones first. */
+struct blocks {
+    uint32_t n, *elements, *place, *block_of, *first, *past, *marks;
 };
-
+/* States of a block that lead to the same blocks as one of them does. */
+struct group {
+    uint64_t hash;
+    uint32_t state, n, at;
+};
 struct minimal {
     struct grammar_builder *b;
     const struct raw_fa *raw;
-    uint32_t n_states;           /* alive ones */
-    uint32_t *name, cap_name;    /* [raw->n_states]: among the alive ones, NONE: dead */
-    uint8_t low[256], high[256]; /* of classes of bytes */
-    uint16_t class_of[256];
-    uint32_t n_classes;
-    struct cut *cuts;
-    uint32_t n_cuts, cap_cuts;
-    struct partition blocks, cords;
-    uint32_t *pool, cap_pool, n_used; /* what the partitions and the lists below lie in */
-    uint32_t *marks, *touched, n_touched;
-    uint32_t *into, *into_first;   /* edges by the state that they lead to */
-    uint32_t *after, *after_first; /* and by the state that they leave */
+    uint32_t n_alive;
+    uint32_t *pool, cap_pool, n_used; /* what all that is no list of its own lies in */
+    uint32_t *edge_first;             /* [n_states + 1]: edges of a state */
+    uint32_t *into, *into_first;      /* states by the one that they lead to */
+    uint8_t *alive;                   /* from which an end can be reached */
+    uint32_t cap_alive;
+    struct blocks blocks;
+    uint32_t *todo, n_todo; /* blocks with marked states */
+    struct group *groups;
+    uint32_t n_groups, cap_groups, cap_table;
+    uint32_t *table, *group_of, *sorted; /* table: of groups, NONE: free; others [n_states]: of what is marked */
 };
+
+/* A way from a state: a range of bytes, or a rule, to a block. */
+struct way {
+    uint32_t rule, low, high, to;
+};
+struct cursor {
+    const struct raw_edge *at, *end;
+};
+
+static struct cursor ways_of(const struct minimal *m, uint32_t s)
+{
+    return (struct cursor){m->raw->edges + m->edge_first[s], m->raw->edges + m->edge_first[s + 1]};
+}
+
+static bool next_way(const struct minimal *m, struct cursor *c, struct way *out)
+{
+    while (c->at < c->end && !m->alive[c->at->to]) c->at++;
+    if (c->at == c->end) return false;
+    *out = (struct way){c->at->rule, c->at->low, c->at->high, m->blocks.block_of[c->at->to]};
+    for (c->at++; c->at < c->end && c->at->rule == NONE && out->rule == NONE && c->at->low == out->high + 1; c->at++) {
+        if (!m->alive[c->at->to] || m->blocks.block_of[c->at->to] != out->to) break;
+        out->high = c->at->high;
+    }
+    return true;
+}
+
+static uint64_t hash_ways(const struct minimal *m, uint32_t s)
+{
+    struct cursor c = ways_of(m, s);
+    struct way w;
+    uint64_t h = 0;
+
+    while (next_way(m, &c, &w)) {
+        h += (uint64_t)w.to << 32 ^ (w.rule == NONE ? w.low << 8 | w.high : w.rule | 1u << 31);
+        h *= 0x9E3779B97F4A7C15u; /* 2^64 over the golden ratio */
+        h ^= h >> 29;
+    }
+    return h;
+}
+
+static bool same_ways(const struct minimal *m, uint32_t s, uint32_t t)
+{
+    struct cursor c = ways_of(m, s), d = ways_of(m, t);
+    struct way x, y;
+
+    for (;;) {
+        bool more = next_way(m, &c, &x);
+
+        if (more != next_way(m, &d, &y)) return false;
+        if (!more) return true;
+        if (x.rule != y.rule || x.low != y.low || x.high != y.high || x.to != y.to) return false;
+    }
+}
 
 static uint32_t *lay(struct minimal *m, uint64_t n)
 {
@@ -47,274 +106,236 @@ static uint32_t *lay(struct minimal *m, uint64_t n)
 /* Makes room at once, so that nothing moves. */
 static bool lay_all(struct minimal *m)
 {
-    uint64_t n = m->n_states, c = m->n_cuts, more = (n > c ? n : c) + 2;
-    uint64_t all = 5 * (n + 1) + 5 * (c + 1) + 2 * more + 2 * c + 2 * (n + 1) + 16;
+    uint64_t n = m->raw->n_states, table = 16, all;
 
-    if (!grammar_room(m->b, (void **)&m->pool, &m->cap_pool, all, sizeof(*m->pool))) return false;
+    while (table < 2 * n + 2) table *= 2;
+    all = 11 * (n + 1) + m->raw->n_edges + table;
+    if (!grammar_room(m->b, (void **)&m->pool, &m->cap_pool, all, sizeof(*m->pool)) ||
+        !grammar_room(m->b, (void **)&m->alive, &m->cap_alive, n, sizeof(*m->alive)) ||
+        !grammar_room(m->b, (void **)&m->groups, &m->cap_groups, n + 1, sizeof(*m->groups)))
+        return false;
     memset(m->pool, 0, all * sizeof(*m->pool));
-    struct partition *parts[2] = {&m->blocks, &m->cords};
-    for (unsigned i = 0; i < 2; i++) {
-        uint64_t k = (i ? c : n) + 1;
-
-        parts[i]->elements = lay(m, k);
-        parts[i]->place = lay(m, k);
-        parts[i]->set_of = lay(m, k);
-        parts[i]->first = lay(m, k);
-        parts[i]->past = lay(m, k);
-    }
-    m->marks = lay(m, more);
-    m->touched = lay(m, more);
-    m->into = lay(m, c);
-    m->after = lay(m, c);
+    m->edge_first = lay(m, n + 1);
     m->into_first = lay(m, n + 1);
-    m->after_first = lay(m, n + 1);
+    m->into = lay(m, m->raw->n_edges);
+    m->blocks =
+        (struct blocks){0, lay(m, n + 1), lay(m, n + 1), lay(m, n + 1), lay(m, n + 1), lay(m, n + 1), lay(m, n + 1)};
+    m->todo = lay(m, n + 1);
+    m->group_of = lay(m, n + 1);
+    m->sorted = lay(m, n + 1);
+    m->table = lay(m, table);
     return true;
 }
 
-static void mark(struct minimal *m, struct partition *p, uint32_t e)
+/* edge_first, into, into_first. */
+static void index_edges(struct minimal *m)
 {
-    uint32_t s = p->set_of[e], i = p->place[e], j = p->first[s] + m->marks[s];
+    const struct raw_fa *r = m->raw;
+
+    for (uint32_t i = 0; i < r->n_edges; i++) {
+        m->edge_first[r->edges[i].from + 1]++;
+        m->into_first[r->edges[i].to]++;
+    }
+    for (uint32_t s = 0; s < r->n_states; s++) {
+        m->edge_first[s + 1] += m->edge_first[s];
+        m->into_first[s + 1] += m->into_first[s];
+    }
+    for (uint32_t i = r->n_edges; i--;) m->into[--m->into_first[r->edges[i].to]] = r->edges[i].from;
+}
+
+/* States from which an end can be reached, the start always. */
+static void find_alive(struct minimal *m)
+{
+    const struct raw_fa *r = m->raw;
+    uint32_t n = 0, *stack = m->sorted;
+
+    for (uint32_t s = 0; s < r->n_states; s++) {
+        m->alive[s] = r->accepts[s];
+        if (r->accepts[s]) stack[n++] = s;
+    }
+    while (n) {
+        uint32_t s = stack[--n];
+
+        for (uint32_t i = m->into_first[s]; i < m->into_first[s + 1]; i++)
+            if (!m->alive[m->into[i]]) {
+                m->alive[m->into[i]] = 1;
+                stack[n++] = m->into[i];
+            }
+    }
+    m->alive[0] = 1;
+}
+
+/* It is to be looked at. */
+static void mark(struct minimal *m, uint32_t s)
+{
+    struct blocks *b = &m->blocks;
+    uint32_t block = b->block_of[s], i = b->place[s], j = b->first[block] + b->marks[block];
 
     if (i < j) return; /* is marked */
-    p->elements[i] = p->elements[j];
-    p->place[p->elements[i]] = i;
-    p->elements[j] = e;
-    p->place[e] = j;
-    if (!m->marks[s]++) m->touched[m->n_touched++] = s;
+    b->elements[i] = b->elements[j];
+    b->place[b->elements[i]] = i;
+    b->elements[j] = s;
+    b->place[s] = j;
+    if (!b->marks[block]++) m->todo[m->n_todo++] = block;
 }
 
-static void split(struct minimal *m, struct partition *p)
-{
-    while (m->n_touched) {
-        uint32_t s = m->touched[--m->n_touched], j = p->first[s] + m->marks[s], z = p->n_sets;
-
-        if (j == p->past[s]) {
-            m->marks[s] = 0;
-            continue;
-        }
-        if (m->marks[s] <= p->past[s] - j) { /* the marked ones are fewer: they move */
-            p->first[z] = p->first[s];
-            p->past[z] = p->first[s] = j;
-        } else {
-            p->past[z] = p->past[s];
-            p->first[z] = p->past[s] = j;
-        }
-        for (uint32_t i = p->first[z]; i < p->past[z]; i++) p->set_of[p->elements[i]] = z;
-        m->marks[s] = m->marks[z] = 0;
-        p->n_sets++;
-    }
-}
-
-/* Edges by one of their ends: those of state s are list[first[s]] .. list[first[s + 1] - 1]. */
-static void by_state(const struct minimal *m, bool to, uint32_t *list, uint32_t *first)
-{
-    for (uint32_t i = 0; i < m->n_cuts; i++) first[to ? m->cuts[i].to : m->cuts[i].from]++;
-    for (uint32_t s = 0; s < m->n_states; s++) first[s + 1] += first[s];
-    for (uint32_t i = m->n_cuts; i--;) list[--first[to ? m->cuts[i].to : m->cuts[i].from]] = i;
-}
-
-/* Names the states from which an end can be reached, the start always. */
-static bool name_alive(struct minimal *m)
-{
-    const struct raw_fa *r = m->raw;
-    uint32_t *first = NULL, cap_first = 0, *stack = NULL, cap_stack = 0, *list = NULL, cap_list = 0, n = 0;
-    bool ok = grammar_room(m->b, (void **)&m->name, &m->cap_name, r->n_states, sizeof(*m->name)) &&
-              grammar_room(m->b, (void **)&first, &cap_first, (uint64_t)r->n_states + 1, sizeof(*first)) &&
-              grammar_room(m->b, (void **)&stack, &cap_stack, r->n_states, sizeof(*stack)) &&
-              grammar_room(m->b, (void **)&list, &cap_list, (uint64_t)r->n_edges + 1, sizeof(*list));
-
-    if (ok) {
-        memset(first, 0, (r->n_states + 1) * sizeof(*first));
-        for (uint32_t i = 0; i < r->n_edges; i++) first[r->edges[i].to]++;
-        for (uint32_t s = 0; s < r->n_states; s++) first[s + 1] += first[s];
-        for (uint32_t i = r->n_edges; i--;) list[--first[r->edges[i].to]] = r->edges[i].from;
-        for (uint32_t s = 0; s < r->n_states; s++) {
-            m->name[s] = r->accepts[s] ? 0 : NONE;
-            if (r->accepts[s]) stack[n++] = s;
-        }
-        while (n) {
-            uint32_t s = stack[--n];
-
-            for (uint32_t i = first[s]; i < first[s + 1]; i++)
-                if (m->name[list[i]] == NONE) {
-                    m->name[list[i]] = 0;
-                    stack[n++] = list[i];
-                }
-        }
-        m->name[0] = 0;
-        for (uint32_t s = 0; s < r->n_states; s++)
-            if (m->name[s] != NONE) m->name[s] = m->n_states++;
-    }
-    grammar_unroom(m->b, (void **)&first, &cap_first, sizeof(*first));
-    grammar_unroom(m->b, (void **)&stack, &cap_stack, sizeof(*stack));
-    grammar_unroom(m->b, (void **)&list, &cap_list, sizeof(*list));
-    return ok;
-}
-
-static bool is_alive(const struct minimal *m, const struct raw_edge *e)
-{
-    return m->name[e->from] != NONE && m->name[e->to] != NONE;
-}
-
-static int by_label(const void *x, const void *y)
-{
-    const struct cut *a = x, *b = y;
-
-    return a->label < b->label ? -1 : a->label > b->label;
-}
-
-/* Classes of bytes, and the edges in pieces of one class, by label. */
-static bool cut_edges(struct minimal *m)
-{
-    const struct raw_fa *r = m->raw;
-    bool starts[257] = {true};
-
-    for (uint32_t i = 0; i < r->n_edges; i++)
-        if (r->edges[i].rule == NONE) starts[r->edges[i].low] = starts[r->edges[i].high + 1] = true;
-    for (unsigned c = 0; c < 256; c++) {
-        if (starts[c]) m->low[m->n_classes++] = (uint8_t)c;
-        m->high[m->n_classes - 1] = (uint8_t)c;
-        m->class_of[c] = (uint16_t)(m->n_classes - 1);
-    }
-    for (uint32_t i = 0; i < r->n_edges; i++) {
-        const struct raw_edge *e = &r->edges[i];
-        bool is_call = e->rule != NONE;
-        uint32_t at = is_call ? LABEL_CALL | e->rule : m->class_of[e->low], end = is_call ? at : m->class_of[e->high];
-
-        if (!is_alive(m, e)) continue;
-        if (!grammar_tick(m->b) ||
-            !grammar_room(m->b, (void **)&m->cuts, &m->cap_cuts, (uint64_t)m->n_cuts + end - at + 1, sizeof(*m->cuts)))
-            return false;
-        for (uint32_t label = at;; label++) {
-            m->cuts[m->n_cuts++] = (struct cut){m->name[e->from], m->name[e->to], label};
-            if (label == end) break;
-        }
-    }
-    if (m->n_cuts) qsort(m->cuts, m->n_cuts, sizeof(*m->cuts), by_label);
-    return true;
-}
-
-/* First blocks: ends and others. First cords: edges of one label. */
+/* Ends and others, all to be looked at. */
 static void begin(struct minimal *m)
 {
-    struct partition *b = &m->blocks, *c = &m->cords;
+    struct blocks *b = &m->blocks;
 
-    for (uint32_t i = 0; i < m->n_states; i++) b->elements[i] = b->place[i] = i;
-    b->n_sets = 1;
-    b->past[0] = m->n_states;
-    for (uint32_t s = 0; s < m->raw->n_states; s++)
-        if (m->name[s] != NONE && m->raw->accepts[s]) mark(m, b, m->name[s]);
-    split(m, b);
-    for (uint32_t i = 0; i < m->n_cuts; i++) {
-        if (!i || m->cuts[i].label != m->cuts[i - 1].label) c->first[c->n_sets++] = i;
-        c->elements[i] = c->place[i] = i;
-        c->set_of[i] = c->n_sets - 1;
-        c->past[c->n_sets - 1] = i + 1;
+    for (unsigned ends = 0; ends < 2; ends++) {
+        uint32_t first = m->n_alive;
+
+        for (uint32_t s = 0; s < m->raw->n_states; s++) {
+            if (!m->alive[s] || (m->raw->accepts[s] != 0) != ends) continue;
+            b->elements[m->n_alive] = s;
+            b->place[s] = m->n_alive++;
+            b->block_of[s] = b->n;
+        }
+        if (m->n_alive == first) continue;
+        b->first[b->n] = first;
+        b->past[b->n] = m->n_alive;
+        b->marks[b->n] = m->n_alive - first;
+        m->todo[m->n_todo++] = b->n++;
     }
-    by_state(m, true, m->into, m->into_first);
-    by_state(m, false, m->after, m->after_first);
 }
 
-static bool refine(struct minimal *m)
+/* The group of states that lead where s does, made when there is none. */
+static uint32_t group_of(struct minimal *m, uint32_t s)
 {
-    struct partition *b = &m->blocks, *c = &m->cords;
-    uint32_t block = 1; /* each but one block has to split the cords */
+    uint64_t hash = hash_ways(m, s);
+    uint32_t h = (uint32_t)(hash >> 7), i;
 
-    for (uint32_t cord = 0; cord < c->n_sets; cord++) {
-        for (uint32_t i = c->first[cord]; i < c->past[cord]; i++) mark(m, b, m->cuts[c->elements[i]].from);
-        split(m, b);
-        for (; block < b->n_sets; block++) {
-            for (uint32_t i = b->first[block]; i < b->past[block]; i++)
-                for (uint32_t k = m->into_first[b->elements[i]]; k < m->into_first[b->elements[i] + 1]; k++)
-                    mark(m, c, m->into[k]);
-            split(m, c);
-        }
+    for (; (i = m->table[h & (m->cap_table - 1)]) != NONE; h++)
+        if (m->groups[i].hash == hash && same_ways(m, m->groups[i].state, s)) return i;
+    m->table[h & (m->cap_table - 1)] = m->n_groups;
+    m->groups[m->n_groups] = (struct group){.hash = hash, .state = s};
+    return m->n_groups++;
+}
+
+/* Into groups: the first is that of states that are not marked, when there are any. */
+static bool find_groups(struct minimal *m, uint32_t block)
+{
+    struct blocks *b = &m->blocks;
+    uint32_t first = b->first[block], n = b->marks[block], others = b->past[block] - first - n;
+
+    for (m->cap_table = 16; m->cap_table < 2 * n + 2;) m->cap_table *= 2;
+    memset(m->table, 0xFF, m->cap_table * sizeof(*m->table));
+    m->n_groups = 0;
+    if (others) m->groups[group_of(m, b->elements[first + n])].n = others;
+    for (uint32_t i = 0; i < n; i++) {
+        m->group_of[i] = group_of(m, b->elements[first + i]);
+        m->groups[m->group_of[i]].n++;
         if (!grammar_tick(m->b)) return false;
     }
     return true;
 }
 
-static int by_symbol(const void *x, const void *y)
+/* The marked states in the order of their groups, from the last group to the first: next to the others are those like them. */
+static void sort_marked(struct minimal *m, uint32_t block)
 {
-    const struct fa_edge *a = x, *b = y;
+    struct blocks *b = &m->blocks;
+    uint32_t first = b->first[block], n = b->marks[block], at = 0, others = b->past[block] - first - n;
 
-    if ((a->rule == NONE) != (b->rule == NONE)) return a->rule == NONE ? -1 : 1;
-    if (a->rule != b->rule) return a->rule < b->rule ? -1 : 1;
-    return a->low < b->low ? -1 : a->low > b->low;
+    for (uint32_t g = m->n_groups; g--;) {
+        m->groups[g].at = at;
+        at += m->groups[g].n - (g == 0 ? others : 0);
+    }
+    for (uint32_t i = 0; i < n; i++) m->sorted[m->groups[m->group_of[i]].at++] = b->elements[first + i];
+    for (uint32_t i = 0; i < n; i++) {
+        b->elements[first + i] = m->sorted[i];
+        b->place[m->sorted[i]] = first + i;
+    }
 }
 
-/* The edges of a block, in order, neighbours joined; targets are blocks still. */
-static uint32_t put_edges(const struct minimal *m, uint32_t block, struct fa_edge *out)
+/* Gives all groups but the largest a block of their own, and marks what leads to these. */
+static void part(struct minimal *m, uint32_t block)
 {
-    const struct partition *b = &m->blocks;
-    uint32_t state = b->elements[b->first[block]], n = 0, k = 0;
+    struct blocks *b = &m->blocks;
+    uint32_t largest = 0, at = b->first[block], n_moved = 0, *moved = m->sorted;
 
-    for (uint32_t i = m->after_first[state]; i < m->after_first[state + 1]; i++) {
-        const struct cut *c = &m->cuts[m->after[i]];
-        bool is_call = c->label & LABEL_CALL;
+    for (uint32_t g = 1; g < m->n_groups; g++)
+        if (m->groups[g].n > m->groups[largest].n) largest = g;
+    for (uint32_t g = m->n_groups; g--; at += m->groups[g].n) {
+        uint32_t to = g == largest ? block : b->n++;
 
-        out[n++] = (struct fa_edge){b->set_of[c->to], is_call ? c->label & ~LABEL_CALL : NONE,
-                                    is_call ? 0 : m->low[c->label], is_call ? 0 : m->high[c->label]};
+        b->first[to] = at;
+        b->past[to] = at + m->groups[g].n;
+        for (uint32_t i = at; g != largest && i < b->past[to]; i++) {
+            b->block_of[b->elements[i]] = to;
+            moved[n_moved++] = b->elements[i];
+        }
     }
-    if (!n) return 0;
-    qsort(out, n, sizeof(*out), by_symbol);
-    for (uint32_t i = 1; i < n; i++) {
-        if (out[i].rule == NONE && out[k].to == out[i].to && out[k].high + 1 == out[i].low)
-            out[k].high = out[i].high;
-        else
-            out[++k] = out[i];
+    for (uint32_t i = 0; i < n_moved; i++)
+        for (uint32_t k = m->into_first[moved[i]]; k < m->into_first[moved[i] + 1]; k++)
+            if (m->alive[m->into[k]]) mark(m, m->into[k]);
+}
+
+static bool refine(struct minimal *m)
+{
+    while (m->n_todo) {
+        uint32_t block = m->todo[--m->n_todo];
+
+        if (m->blocks.past[block] - m->blocks.first[block] > 1) {
+            if (!find_groups(m, block)) return false;
+            sort_marked(m, block);
+        } else {
+            m->n_groups = 0;
+        }
+        m->blocks.marks[block] = 0;
+        if (m->n_groups > 1) part(m, block);
     }
-    return k + 1;
+    return true;
+}
+
+/* The ways of a block, in order; targets are blocks still. */
+static uint32_t put_ways(const struct minimal *m, uint32_t block, struct fa_edge *out)
+{
+    struct cursor c = ways_of(m, m->blocks.elements[m->blocks.first[block]]);
+    struct way w;
+    uint32_t n = 0;
+
+    while (next_way(m, &c, &w)) out[n++] = (struct fa_edge){w.to, w.rule, (uint8_t)w.low, (uint8_t)w.high};
+    return n;
 }
 
 /* Blocks in the order of a walk from the start's: equal automata become the same arrays. */
 static struct fa *give(struct minimal *m)
 {
-    const struct partition *b = &m->blocks;
+    const struct blocks *b = &m->blocks;
     struct fa *f = mem_zalloc(1, sizeof(*f));
-    uint32_t *order = NULL, *place = NULL, cap_order = 0, cap_place = 0, n_seen = 1;
+    uint32_t *order = m->sorted, *name = m->group_of, n_seen = 1; /* name: of blocks in the result */
 
-    if (f) f->edges = mem_alloc(m->n_cuts, sizeof(*f->edges));
-    if (f) f->first = mem_alloc((size_t)b->n_sets + 1, sizeof(*f->first));
-    if (f) f->accepts = mem_zalloc(b->n_sets, 1);
+    if (f) f->edges = mem_alloc(m->raw->n_edges, sizeof(*f->edges));
+    if (f) f->first = mem_alloc((size_t)b->n + 1, sizeof(*f->first));
+    if (f) f->accepts = mem_zalloc(b->n, 1);
     if (!f || !f->edges || !f->first || !f->accepts) {
         grammar_fail(m->b, RD_E_NOMEM, "out of memory for a grammar");
-        goto fail;
+        fa_destroy(f);
+        return NULL;
     }
-    if (!grammar_room(m->b, (void **)&order, &cap_order, b->n_sets, sizeof(*order)) ||
-        !grammar_room(m->b, (void **)&place, &cap_place, b->n_sets, sizeof(*place)))
-        goto fail;
-    memset(place, 0xFF, b->n_sets * sizeof(*place));
-    order[0] = b->set_of[0];
-    place[order[0]] = 0;
+    memset(name, 0xFF, b->n * sizeof(*name));
+    order[0] = b->block_of[0];
+    name[order[0]] = 0;
     f->first[0] = 0;
     for (uint32_t i = 0; i < n_seen; i++) {
-        uint32_t n = put_edges(m, order[i], f->edges + f->n_edges);
+        uint32_t n = put_ways(m, order[i], f->edges + f->n_edges);
 
         for (uint32_t k = f->n_edges; k < f->n_edges + n; k++) {
             uint32_t block = f->edges[k].to;
 
-            if (place[block] == NONE) {
-                place[block] = n_seen;
+            if (name[block] == NONE) {
+                name[block] = n_seen;
                 order[n_seen++] = block;
             }
-            f->edges[k].to = place[block];
+            f->edges[k].to = name[block];
         }
+        f->accepts[i] = m->raw->accepts[b->elements[b->first[order[i]]]];
         f->n_edges += n;
         f->first[i + 1] = f->n_edges;
     }
     f->n_states = n_seen;
-    for (uint32_t s = 0; s < m->raw->n_states; s++)
-        if (m->name[s] != NONE && m->raw->accepts[s] && place[b->set_of[m->name[s]]] != NONE)
-            f->accepts[place[b->set_of[m->name[s]]]] = 1;
-    goto done;
-
-fail:
-    fa_destroy(f);
-    f = NULL;
-done:
-    grammar_unroom(m->b, (void **)&order, &cap_order, sizeof(*order));
-    grammar_unroom(m->b, (void **)&place, &cap_place, sizeof(*place));
     return f;
 }
 
@@ -323,12 +344,14 @@ struct fa *fa_minimal(struct grammar_builder *b, const struct raw_fa *r)
     struct minimal m = {.b = b, .raw = r};
     struct fa *f = NULL;
 
-    if (name_alive(&m) && cut_edges(&m) && lay_all(&m)) {
+    if (lay_all(&m)) {
+        index_edges(&m);
+        find_alive(&m);
         begin(&m);
         if (refine(&m)) f = give(&m);
     }
-    grammar_unroom(b, (void **)&m.name, &m.cap_name, sizeof(*m.name));
-    grammar_unroom(b, (void **)&m.cuts, &m.cap_cuts, sizeof(*m.cuts));
     grammar_unroom(b, (void **)&m.pool, &m.cap_pool, sizeof(*m.pool));
+    grammar_unroom(b, (void **)&m.alive, &m.cap_alive, sizeof(*m.alive));
+    grammar_unroom(b, (void **)&m.groups, &m.cap_groups, sizeof(*m.groups));
     return f;
 }

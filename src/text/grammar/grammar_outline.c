@@ -112,6 +112,21 @@ static grammar_node way_with_end(struct grammar_builder *b, grammar_node way, gr
     return parts[n_before] ? grammar_seq(b, parts, n_before + 1) : 0;
 }
 
+/* Calls of chunks, each exactly so many times: what a count that is a multiple of a chunk ends with. */
+static bool is_whole_chunks(const struct grammar_builder *b, grammar_node way)
+{
+    const struct node *n = &b->nodes[way];
+    uint32_t n_parts = n->kind == NODE_SEQ ? n->n : 1;
+
+    for (uint32_t i = 0; i < n_parts; i++) {
+        const struct node *part = n->kind == NODE_SEQ ? &b->nodes[b->kids[n->a + i]] : n;
+
+        if (part->kind == NODE_REPEAT && part->min == part->max) part = &b->nodes[part->a];
+        if (part->kind != NODE_RULE) return false;
+    }
+    return true;
+}
+
 /* A count above what one automaton holds is two ways (grammar_build.c): fewer chunks than it has and less than a chunk, or
  * all of them and the rest. Both with the end behind them; 0: it is no such count, or the builder failed. */
 static grammar_node count_with_end(struct grammar_builder *b, grammar_node count, grammar_node end)
@@ -121,7 +136,9 @@ static grammar_node count_with_end(struct grammar_builder *b, grammar_node count
 
     if (n.kind != NODE_ALT || n.n != 2) return 0;
     for (uint32_t i = 0; i < 2; i++) {
-        ways[i] = way_with_end(b, b->kids[n.a + i], end);
+        grammar_node way = b->kids[n.a + i], whole[2] = {way, end};
+
+        ways[i] = is_whole_chunks(b, way) ? grammar_seq(b, whole, 2) : way_with_end(b, way, end);
         if (!ways[i]) return 0;
     }
     return grammar_alt(b, ways, 2);

@@ -412,6 +412,40 @@ TEST(counts_are_exact_where_they_are_put_together)
 }
 
 /* A hundred levels of two ways each: whoever sends such a grammar gets an end of his own request, soon. */
+/* Whether the states of a JSON string of up to max characters, with those that are made on the way, are at most n. */
+static bool string_takes(uint32_t max, uint32_t n)
+{
+    struct grammar_limits l = grammar_limits_default;
+    struct grammar_builder *b = NULL;
+    struct grammar *g = NULL;
+    struct rd_error err;
+    bool fits;
+
+    l.max_ns = 0;
+    l.max_states = n;
+    if (grammar_builder_create(&l, &b) != RD_OK) return false;
+    const struct grammar_range plain[] = {{' ', '!'}, {'#', '['}, {']', 0x10FFFF}};
+    const grammar_node escape[] = {grammar_text(b, "\\", 1), letter(b, 'a', 'z')};
+    const grammar_node chars[] = {grammar_class(b, plain, 3, false), grammar_seq(b, escape, 2)};
+    const grammar_node parts[] = {grammar_text(b, "[\"", 2), grammar_repeat(b, grammar_alt(b, chars, 2), 0, max),
+                                  grammar_text(b, "\", 1]", 5)};
+
+    fits = grammar_compile(b, grammar_seq(b, parts, 3), NULL, 0, &g, &err) == RD_OK;
+    grammar_unref(g);
+    grammar_builder_destroy(b);
+    return fits;
+}
+
+TEST(a_count_that_is_a_multiple_of_a_chunk_takes_no_more_states)
+{
+    for (uint32_t max = 512; max <= 4096; max *= 2) {
+        uint32_t n = 1000;
+
+        while (!string_takes(max - 1, n)) n += n / 16;
+        CHECK(string_takes(max, n + n / 4));
+    }
+}
+
 TEST(what_is_too_ambiguous_to_follow_is_given_up)
 {
     struct grammar_builder *b = builder();
