@@ -51,6 +51,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "radish/grammar.h"
+#include "radish/inspect.h"
 #include "radish/sampling.h"
 #include "radish/status.h"
 
@@ -523,10 +524,16 @@ RD_API const char *rd_miss_cause_name(enum rd_miss_cause cause);
 struct rd_stats {
     /* requests by state now; ended since the start by outcome */
     uint64_t n_preparing, n_queued, n_waiting, n_prefill, n_decode;
+    uint64_t n_loading;             /* of n_queued: their beginning is read from disk or host memory */
+    uint64_t n_paused;              /* of those that are not queued: their reader is slow */
     uint64_t n_submitted, n_stop, n_length, n_cancelled, n_failed, n_rejected, n_preempted;
+    uint64_t cancelled_in[RD_N_PHASES];     /* where they were; those in PREPARING are not part of n_cancelled */
+    uint64_t n_corrupted;           /* of n_failed: the model gave logits that are no numbers */
     /* tokens since the start: prompt = computed + cached (each admission) */
     uint64_t prompt_tokens_computed, prompt_tokens_cached, prompt_tokens_joined, tokens_generated, tokens_recomputed;
-    uint64_t tokens_drafted, tokens_draft_accepted;         /* speculation */
+    uint64_t prompt_tokens_device;  /* of prompt_tokens_cached: not joined, and not brought from host memory or disk */
+    uint64_t n_drafts, tokens_drafted, tokens_draft_accepted;       /* speculation */
+    uint64_t longest_tokens;        /* the longest sequence that ended, its prompt included */
     uint64_t matches[RD_N_MATCH_KINDS];
     uint64_t misses[RD_N_MISS_CAUSES];                      /* admitted requests by what was not stored of them */
     /* pages: total = free + ready + locked + pending + quarantined */
@@ -536,6 +543,8 @@ struct rd_stats {
     uint64_t kept_plain, kept_short, kept_shared, kept_held, kept_long,
         kept_day; /* of tree_keys, by how long they are kept */
     uint64_t n_steps, n_steps_ahead /* begun while the one before ran */, step_rows, device_errors, accounting_errors;
+    uint64_t step_runs;             /* sequences, of all steps; step_rows: tokens */
+    double plan_ms, forward_ms, sample_ms, output_ms;       /* where the time of all steps went */
     uint64_t n_steps_after_cancel;  /* the most steps that any request took part in after it was cancelled: 1 at most */
     bool device_dead; /* the device, or the model's file, failed for good: every request ends with RD_E_DEVICE */
     double step_ms_last, prefill_tok_s, decode_tok_s;       /* of the latest steps, smoothed */

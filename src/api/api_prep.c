@@ -194,6 +194,7 @@ rd_status api_request_params(struct rd_request *r, const int32_t *tokens, uint32
     p->wake = api_request_wake;
     p->wake_arg = r;
     p->goes_on = r->shift.is_on;
+    p->asked_ns = r->asked_ns;
     if (r->shift.is_on) p->max_tokens = r->shift.n_wanted;
     if (r->o.messages_json) fill_budget(r, thinks == API_THINKING_OPEN, &p->think);
     if (p->cached && !r->o.idle) salt_ring_note(&r->engine->salts, r->o.fairness_key, api_space(r->engine, &r->o));
@@ -246,6 +247,7 @@ static void prepare_and_submit(struct rd_request *r)
     if (!atomic_load(&r->cancelled)) st = prepare(r, &err);
     else error_set(&err, st, "%s", rd_status_text(st));
     if (st != RD_OK) {
+        atomic_fetch_add_explicit(&engine->n_cancelled_preparing, st == RD_E_CANCELLED, memory_order_relaxed);
         atomic_fetch_sub(&engine->n_preparing, 1);
         engine_give_place(engine->engine);
         api_request_fail(r, st, err.text[0] ? err.text : rd_status_text(st));

@@ -4,6 +4,7 @@
  */
 #include <string.h>
 #include "api/api_state.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/mem.h"
@@ -176,6 +177,7 @@ rd_status rd_submit(rd_engine *engine, const struct rd_request_options *options,
     r->wake = wake;
     r->wake_user = wake_user;
     r->stop_hit = -1;
+    r->asked_ns = clock_now_ns(clock_system());
     atomic_init(&r->refs, 1);
     token_decoder_init(&r->decoder, engine->tokenizer, false);
     st = copy_options(r, o);

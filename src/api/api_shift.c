@@ -136,6 +136,7 @@ rd_status api_shift_go_on(struct rd_request *r)
         st = api_request_params(r, tokens, n, s->thinks, &p, NULL);
     }
     if (st == RD_OK) {
+        p.continues = true;
         p.max_tokens = s->n_wanted - s->n_generated;
         p.min_tokens -= u32_min(p.min_tokens, s->n_generated);
         p.sampling.seed = random_at(p.sampling.seed, s->n_shifts + 1); /* positions come again, draws must not */

@@ -95,7 +95,8 @@ struct rd_engine {
     struct queue *prep;                  /* rd_request, each with a reference */
     struct thread prep_threads[API_N_PREP];
     atomic_ullong next_id;               /* relaxed: only unique */
-    atomic_ullong n_rejected, n_preparing;      /* for rd_get_stats; n_rejected relaxed */
+    atomic_ullong n_preparing;                  /* for rd_get_stats, as are, relaxed: */
+    atomic_ullong n_rejected, n_cancelled_preparing;
 };
 
 /* A request whose context goes on when it is full: see api_shift.c. */
@@ -119,6 +120,7 @@ struct rd_request {
     rd_engine *engine;
     struct rd_request_options o;         /* pointers into arena; read-only after rd_submit */
     struct arena arena;
+    uint64_t asked_ns;                   /* when rd_submit was called */
 
     /* the prep worker writes, then stores phase (release); the consumer reads after loading it (acquire) */
     struct request *request;             /* NULL unless RUNNING; with shift the consumer puts the next part there */

@@ -51,6 +51,12 @@ void rd_get_stats(rd_engine *engine, struct rd_stats *out)
     out->n_queued = s.n_queued, out->n_waiting = s.n_waiting, out->n_prefill = s.n_prefill, out->n_decode = s.n_decode;
     out->n_submitted = s.n_submitted, out->n_stop = s.n_stop, out->n_length = s.n_length;
     out->n_cancelled = s.n_cancelled, out->n_failed = s.n_failed, out->n_preempted = s.n_preempted;
+    out->n_loading = s.n_loading, out->n_paused = s.n_paused, out->n_corrupted = s.n_corrupted;
+    memcpy(out->cancelled_in, s.n_cancelled_in, sizeof(out->cancelled_in));
+    out->cancelled_in[RD_PHASE_PREPARING] = atomic_load_explicit(&engine->n_cancelled_preparing, memory_order_relaxed);
+    out->prompt_tokens_device = s.prompt_device, out->n_drafts = s.drafts, out->longest_tokens = s.keys_max;
+    out->plan_ms = (double)s.plan_ns / 1e6, out->forward_ms = (double)s.forward_ns / 1e6;
+    out->sample_ms = (double)s.sample_ns / 1e6, out->output_ms = (double)s.output_ns / 1e6;
     out->prompt_tokens_computed = s.prompt_computed, out->prompt_tokens_cached = s.prompt_cached;
     out->prompt_tokens_joined = s.prompt_joined, out->tokens_generated = s.generated,
     out->tokens_recomputed = s.recomputed;
@@ -71,6 +77,7 @@ void rd_get_stats(rd_engine *engine, struct rd_stats *out)
     out->kept_long = s.class_keys[RADIX_LONG], out->kept_day = s.class_keys[RADIX_DAY];
     out->tree_insert_failed = s.insert_failed, out->rows_copied = s.rows_copied;
     out->n_steps = s.n_steps, out->n_steps_ahead = s.n_steps_ahead, out->step_rows = s.step_rows;
+    out->step_runs = s.step_runs;
     out->device_errors = s.device_errors, out->accounting_errors = s.accounting_errors;
     out->n_steps_after_cancel = s.steps_after_cancel;
     out->device_dead = s.device_dead != 0;
@@ -88,6 +95,12 @@ void rd_get_stats(rd_engine *engine, struct rd_stats *out)
     out->weight_bytes = engine->info.weight_bytes, out->packed_bytes = engine->info.packed_bytes,
     out->workspace_bytes = engine->info.workspace_bytes,
     out->kv_bytes = engine->info.kv_bytes;
+}
+
+void rd_get_histogram(const rd_engine *engine, enum rd_histogram_id id, struct rd_histogram *out)
+{
+    *out = (struct rd_histogram){0};
+    if (engine->engine) engine_get_histogram(engine->engine, id, out);
 }
 
 bool rd_is_busy(rd_engine *engine)

@@ -70,6 +70,7 @@ rd_status engine_create(const struct engine_options *o, struct engine **out)
     e->max_live = o->max_running * WAITERS_PER_RUNNING;
     e->logits_bytes = (uint64_t)o->executor.max_logits * o->executor.n_vocab * sizeof(float);
     random_init(&e->chunk_random, o->chunk_seed);
+    meter_init(&e->meter);
     e->live = mem_zalloc(e->max_live, sizeof(struct request *));
     e->logits = mem_map(e->logits_bytes);
     e->space_name = mem_alloc(o->namespace_bytes + KV_SPACE_NAME_MAX, 1);
@@ -354,13 +355,15 @@ static void gather_stats(struct engine *e)
     struct engine_stats *s = &e->stats;
 
     s->n_queued = e->n_queue;
-    s->n_waiting = s->n_prefill = s->n_decode = 0;
+    s->n_loading = e->n_loading;
+    s->n_waiting = s->n_prefill = s->n_decode = s->n_paused = 0;
     for (uint32_t i = 0; i < e->n_live; i++) {
         const struct request *r = e->live[i];
 
         if (r->seq.state == KV_SEQ_WAITING) s->n_waiting++;
         else if (r->n_generated > 0) s->n_decode++;
         else s->n_prefill++;
+        s->n_paused += request_ring_full(r);
     }
     s->pages_total = c.n_total;
     s->pages_free = c.n_free;
@@ -390,6 +393,11 @@ void engine_publish_stats(struct engine *e)
     for (size_t i = 0; i < ENGINE_STATS_WORDS; i++)
         atomic_store_explicit(&e->stats_words[i], words[i], memory_order_seq_cst);
     atomic_store_explicit(&e->stats_version, v + 2, memory_order_seq_cst);
+}
+
+void engine_get_histogram(const struct engine *e, enum rd_histogram_id id, struct rd_histogram *out)
+{
+    meter_read(&e->meter, id, out);
 }
 
 void engine_get_stats(struct engine *e, struct engine_stats *out)

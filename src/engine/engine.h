@@ -16,6 +16,7 @@
 #include "engine/executor.h"
 #include "engine/request.h"
 #include "kv/kv_seq.h"
+#include "radish/inspect.h"
 #include "store/page_store.h"
 
 struct draft_model;
@@ -55,15 +56,20 @@ struct verify_counts {
 /* Counters and gauges, published after every step (a consistent snapshot). */
 struct engine_stats {
     uint64_t n_queued, n_waiting, n_prefill, n_decode;
+    uint64_t n_loading, n_paused;        /* of those queued: other tiers read for them; of those live: a slow reader's */
     uint64_t n_submitted, n_stop, n_length, n_cancelled, n_failed, n_preempted;
+    uint64_t n_cancelled_in[RD_N_PHASES], n_corrupted; /* corrupted: of those failed, by logits that are no numbers */
     uint64_t prompt_computed, prompt_cached, prompt_joined, generated, recomputed;
-    uint64_t drafted, draft_accepted;
+    uint64_t prompt_device;              /* of prompt_cached: neither joined nor brought by a tier */
+    uint64_t drafts, drafted, draft_accepted;
+    uint64_t keys_max;                   /* the longest sequence that ended */
     uint64_t matches[RADIX_N_KINDS];
     uint64_t misses[MISS_N_CAUSES];
     uint64_t pages_total, pages_free, pages_ready, pages_locked, pages_pending, pages_quarantined, pages_evicted;
     uint64_t tree_nodes, tree_keys, tree_bytes, insert_failed, rows_copied;
     uint64_t class_keys[RADIX_N_CLASSES];
-    uint64_t n_steps, n_steps_ahead, step_rows, step_ns_last, device_errors, accounting_errors;
+    uint64_t plan_ns, forward_ns, sample_ns, output_ns; /* of all steps, in this order; forward: waiting for the device */
+    uint64_t n_steps, n_steps_ahead, step_runs, step_rows, step_ns_last, device_errors, accounting_errors;
     uint64_t steps_after_cancel;         /* the most that one request had rows in after it was cancelled: 1 at most */
     uint64_t device_dead;                /* 1: every further step will fail */
     uint64_t prefill_milli_tok_s, decode_milli_tok_s;
@@ -99,6 +105,8 @@ rd_status engine_call(struct engine *e, void (*fn)(struct engine *e, void *arg),
 /* Any thread: the path of keys[0..n) in a namespace is HELD, soon; copied. Does not wait. RD_E_NOMEM, RD_E_FULL,
  * RD_E_CLOSED: it is not. */
 rd_status engine_hold_next(struct engine *e, const struct kv_space *space, const kv_key *keys, uint32_t n);
+/* Any thread. */
+void engine_get_histogram(const struct engine *e, enum rd_histogram_id id, struct rd_histogram *out);
 /* Any thread. */
 void engine_get_stats(struct engine *e, struct engine_stats *out);
 /* Longest prompt that can ever run: tokens. Any thread. */

@@ -6,6 +6,7 @@
 #include "base/random.h"
 #include "base/thread.h"
 #include "engine/engine.h"
+#include "engine/meter.h"
 #include "sample/vocab_scan.h"
 
 _Static_assert(BEST_BLOCK == VOCAB_BLOCK, "what the model tells of a row is what the sampler wants");
@@ -75,6 +76,7 @@ struct engine {
     uint64_t housekeeping_ns, prefill_rate, decode_rate;    /* last time; smoothed, milli-tokens per second */
     uint64_t prompt_rate;                /* of the last large steps of prompts alone, likewise; 0: none yet */
     struct engine_stats stats;           /* the engine thread's copy */
+    struct meter meter;                  /* the engine thread adds, any thread reads */
 
     /* shared */
     struct queue *inbox, *tasks;         /* requests; struct engine_task */
@@ -124,6 +126,8 @@ bool step_ahead_redo(struct engine *e, uint32_t i);
 void step_ahead_drop(struct engine *e);
 
 /* step.c */
+/* Of one that has not ended. */
+enum rd_phase request_phase(const struct request *r);
 /* How many of r->ends must not be drawn now. */
 uint32_t request_n_banned_ends(const struct request *r);
 /* Ends a queued or live request: usage, sequence, results, wake. */

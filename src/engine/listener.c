@@ -3,10 +3,11 @@
 #include <stddef.h>
 
 /* Host memory before the disk: a request asks the quicker tier first. The tiers before those who end sequences of their
- * own. Retention and names last: what they keep must be in the tree. */
+ * own. Retention and names behind them: what they keep must be in the tree. The meter last: what others know of a
+ * request is in its usage by then. */
 const struct engine_listener *const engine_listeners[] = {
-    &listens_ram,       &listens_store, &listens_ahead, &listens_speculation, &listens_verifier, &listens_public_prefix,
-    &listens_retention, &listens_names, NULL,
+    &listens_ram,           &listens_store,     &listens_ahead, &listens_speculation, &listens_verifier,
+    &listens_public_prefix, &listens_retention, &listens_names, &listens_meter,       NULL,
 };
 
 rd_status engine_begin_all(struct engine *e)

@@ -43,12 +43,15 @@ struct engine_listener {
     void (*committed)(struct engine *e, uint64_t now);         /* the rows of the plan's runs */
     void (*prompt_known)(struct engine *e, struct request *r); /* computed or matched whole; usage.n_cached is set */
     void (*at_end)(struct engine *e, struct request *r, const void *state);  /* the state of its last computed row */
+    void (*sampled)(struct engine *e, struct request *r, uint64_t now);      /* a token, which its reader can have */
     void (*verified)(struct engine *e, struct request *r, uint32_t n_right); /* this many tokens of its draft */
     void (*preempting)(struct engine *e, struct request *r);                 /* its sequence still is there */
     /* Likewise, where it was live; is_kept: its keys stay. */
     void (*ending)(struct engine *e, struct request *r, bool is_kept);
     void (*left)(struct engine *e, struct request *r); /* behind both, and from the queue: lets go of it */
     void (*kept)(struct engine *e, struct request *r); /* it has ended, and its keys are in the tree */
+    /* finish, status and usage are what they will be; its reader does not know yet. */
+    void (*ended)(struct engine *e, struct request *r);
 
     /* ---- pages and what is stored ---- */
     void (*page_begun)(struct engine *e, kv_page page);              /* rows are computed from its first one on */
@@ -66,7 +69,7 @@ struct engine_listener {
 };
 
 extern const struct engine_listener listens_ram, listens_store, listens_ahead, listens_speculation, listens_verifier,
-    listens_public_prefix, listens_retention, listens_names;
+    listens_public_prefix, listens_retention, listens_names, listens_meter;
 
 /* In order, with a NULL behind the last. */
 extern const struct engine_listener *const engine_listeners[];

@@ -77,6 +77,8 @@ struct request_params {
     struct request_keep keep[REQUEST_N_KEEPS];  /* n_keys beyond what was computed: all of that */
     bool keep_match;         /* others will come with the part that it found stored: that is SHORT, too */
     uint64_t fair_key;
+    bool continues;          /* it goes on from such a one: nobody asked for it at any time */
+    uint64_t asked_ns;       /* when the client did, by the engine's clock; 0: when it was submitted */
     bool goes_on;            /* where it reaches max_keys another request goes on: a grammar need not be whole by then */
     const int32_t *primed;   /* borrowed by request_create: what was generated before the prompt's end, for the grammar and */
     uint32_t n_primed;       /* the budget of thinking */
@@ -106,6 +108,7 @@ struct request {
     bool redo;                           /* its last row is computed once more: step_ahead.c */
     bool unsound;                        /* the running step gave it logits that are no numbers */
     struct request *prev, *next;         /* queue */
+    uint64_t last_token_ns;                        /* 0: none yet */
     uint64_t queued_ns, last_step, n_late_steps;   /* late: begun after it was cancelled */
     struct request_draft draft;
     struct request_store store;

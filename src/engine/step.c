@@ -20,8 +20,17 @@ static void live_remove(struct engine *e, struct request *r)
     e->blocked = false;                                     /* what it held may let the next one in */
 }
 
-static void count_end(struct engine *e, enum request_finish finish)
+enum rd_phase request_phase(const struct request *r)
 {
+    if (r->state != REQUEST_LIVE) return r->store.job || r->ram.load ? RD_PHASE_LOADING : RD_PHASE_QUEUED;
+    if (r->seq.state == KV_SEQ_WAITING) return RD_PHASE_WAITING;
+    return r->n_generated > 0 ? RD_PHASE_DECODE : RD_PHASE_PREFILL;
+}
+
+static void count_end(struct engine *e, const struct request *r, enum request_finish finish, rd_status st)
+{
+    e->stats.keys_max = u64_max(e->stats.keys_max, r->seq.n_keys);
+    e->stats.n_corrupted += st == RD_E_MODEL_OUTPUT;
     switch (finish) {
     case REQUEST_STOP: e->stats.n_stop++; break;
     case REQUEST_LENGTH: e->stats.n_length++; break;
@@ -49,6 +58,7 @@ void request_end(struct engine *e, struct request *r, enum request_finish finish
     uint64_t now = clock_now_ns(e->o.clock);
     bool keep = r->p.cached && r->seq.cached && finish != REQUEST_ERROR;
 
+    e->stats.n_cancelled_in[request_phase(r)] += finish == REQUEST_CANCELLED;
     ENGINE_TELL(ending, (e, r, keep));
     ENGINE_TELL(left, (e, r));
     if (r->state == REQUEST_LIVE) {
@@ -62,13 +72,14 @@ void request_end(struct engine *e, struct request *r, enum request_finish finish
         e->blocked = false;                                 /* it may be the one that did not fit */
         if (!r->admitted_before) engine_give_place(e);
     }
-    count_end(e, finish);
+    count_end(e, r, finish, st);
     r->state = REQUEST_ENDED;
     r->finish = finish;
     r->status = st;
     r->usage.n_prompt = r->n_prompt;
     r->usage.n_generated = r->n_generated;
     r->usage.ended_ns = now;
+    ENGINE_TELL(ended, (e, r));
     engine_publish_stats(e); /* before the consumer can know: what it reads then includes this request */
     atomic_store_explicit(&r->ended, true, memory_order_release);
     if (r->p.wake) r->p.wake(r->p.wake_arg);
@@ -232,6 +243,7 @@ static bool sample_next(struct engine *e, struct request *r, float *logits, uint
     request_push(r, &t);                                    /* plan.c runs nobody whose ring is full */
     r->n_generated++;
     e->stats.generated++;
+    ENGINE_TELL(sampled, (e, r, now));
     sampler_accept(r->sampler, t.token, false);
     st = constraint_accept(&r->constraint, t.token);
     if (st != RD_OK || constraint_has_ended(&r->constraint)) {
@@ -372,6 +384,7 @@ static bool finish_run(struct engine *e, uint32_t i, uint64_t now)
 static void finish_step(struct engine *e, uint64_t now)
 {
     struct step_plan *p = &e->plan;
+    uint64_t sampled_ns;
 
     for (uint32_t i = 0; i < p->batch.n_runs; i++) {
         struct request *r = p->run_request[i];
@@ -391,12 +404,15 @@ static void finish_step(struct engine *e, uint64_t now)
     ENGINE_TELL(committed, (e, now));
     for (uint32_t i = 0; i < p->batch.n_runs; i++)
         if (p->run_request[i] && !finish_run(e, i, now)) p->run_request[i] = NULL;      /* it may be gone */
+    sampled_ns = clock_now_ns(e->o.clock);
+    e->stats.sample_ns += sampled_ns - now;
     /* All at once: readers that are woken one by one cost the step a switch of threads each. */
     for (uint32_t i = 0; i < p->batch.n_runs; i++) {
         struct request *r = p->run_request[i];
 
         if (r && r->p.wake) r->p.wake(r->p.wake_arg);
     }
+    e->stats.output_ns += clock_now_ns(e->o.clock) - sampled_ns;
 }
 
 static void note_device_error(struct engine *e)
@@ -483,6 +499,7 @@ static void measure(struct engine *e, uint64_t ns)
     uint64_t now = rate_of(p->n_prefill_rows, ns);
 
     e->stats.n_steps++;
+    e->stats.step_runs += p->batch.n_runs;
     e->stats.step_rows += p->batch.n_rows;
     e->stats.step_ns_last = ns;
     if (p->n_prefill_rows >= MIN_MEASURED_ROWS) measure_prefill(e, now, ns);
@@ -567,11 +584,13 @@ static void count_late(struct engine *e)
     }
 }
 
-static void step(struct engine *e, uint64_t begin)
+/* turn_ns: when the turn began; begin: its step, which may have been given to the device by the turn before. */
+static void step(struct engine *e, uint64_t turn_ns, uint64_t begin)
 {
-    uint64_t n_generated = e->stats.generated;
+    uint64_t n_generated = e->stats.generated, run_ns = clock_now_ns(e->o.clock);
     rd_status st;
 
+    e->stats.plan_ns += run_ns - turn_ns;
     count_late(e);
     engine_publish_stats(e); /* a step can take long: who runs in it is seen now */
     e->plan.batch.is_moot = e->plan.n_prefill_rows > 0 ? is_moot : NULL;
@@ -579,6 +598,7 @@ static void step(struct engine *e, uint64_t begin)
     st = run_step(e);
     e->plan.batch.is_moot = NULL;
     e->step_end_ns = clock_now_ns(e->o.clock);
+    e->stats.forward_ns += e->step_end_ns - run_ns;
     if (st == RD_E_CANCELLED) {
         drop_step(e);
         return;
@@ -595,6 +615,7 @@ static void step(struct engine *e, uint64_t begin)
 
 bool engine_step(struct engine *e)
 {
+    uint64_t turn_ns = clock_now_ns(e->o.clock);
     uint64_t begin = e->step_end_ns;                        /* of a step under way; else now */
     bool was_idle = false;
 
@@ -612,7 +633,7 @@ bool engine_step(struct engine *e)
         begin = clock_now_ns(e->o.clock);
     }
     ENGINE_TELL(before_step, (e));
-    if (e->plan.batch.n_rows > 0) step(e, begin);
+    if (e->plan.batch.n_rows > 0) step(e, turn_ns, begin);
     else if (e->plan.n_heads == 0 && e->n_live == 0 && e->n_queue == 0) was_idle = engine_idles(e);
     housekeeping(e, begin);
     engine_publish_stats(e);

@@ -44,6 +44,16 @@ def gone_within(server, before, n, seconds):
     server.wait_until(lambda: server.stats()["requests"]["cancelled"] >= before + n, seconds)
 
 
+def assert_counted(server, before, phase, n):
+    """Each is counted once, where it was: the last in phase (a prompt may be done when its client is found gone)."""
+    now = server.stats()["cancelled"]
+    more = {k: now[k] - before[k] for k in now}
+    assert sum(more.values()) == n, more
+    where = ("prefill", "decode") if phase == "prefill" else (phase,)
+    assert sum(more[k] for k in where) >= 1, more
+    assert sum(now.values()) == server.stats()["requests"]["cancelled"] + now["preparing"]
+
+
 @pytest.mark.parametrize("stream", [False, True], ids=["plain", "stream"])
 @pytest.mark.parametrize("how", ["close", "reset", "half-close"])
 @pytest.mark.parametrize("phase", ["prefill", "decode", "queued"])
@@ -56,6 +66,7 @@ def test_leaving_frees_everything(small, phase, how, stream):
         "stream": stream,
     }
     before = small.stats()["requests"]["cancelled"]
+    at = small.stats()["cancelled"]
     sockets = []
     if phase == "queued":  # requests prepared at one time may pass each other: two run first
         sockets = [small.open_request(TEXT, long | {"prompt": token_ids(6, seed=seed + i)}) for i in range(2)]
@@ -71,6 +82,7 @@ def test_leaving_frees_everything(small, phase, how, stream):
     gone_within(small, before, len(sockets), 30)
     small.wait_idle()
     assert_no_late_steps(small)
+    assert_counted(small, at, phase, len(sockets))
     for s in sockets:
         s.close()
 
@@ -82,8 +94,10 @@ def test_leaving_while_waiting_for_a_pending_prefix(small):
     small.wait_until(lambda: small.stats()["requests"]["prefill"] == 1)
     second = small.open_request(TEXT, ask)
     small.wait_until(lambda: small.stats()["requests"]["waiting"] == 1)
+    at = small.stats()["cancelled"]["waiting"]
     second.close()
     gone_within(small, before, 1, 30)
+    assert small.stats()["cancelled"]["waiting"] == at + 1
     assert b"HTTP/1.1 200" in first.recv(65536)
     first.close()
     small.wait_idle()

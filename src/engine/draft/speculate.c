@@ -176,6 +176,7 @@ static void note_verified(struct engine *e, struct request *r, uint32_t n_right)
 {
     struct request_draft *d = &r->draft;
 
+    e->stats.drafts += d->n > 0;
     e->stats.drafted += d->n;
     e->stats.draft_accepted += n_right;
     for (uint32_t i = 0; i < u32_min(n_right + 1, d->n); i++) {

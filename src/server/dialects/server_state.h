@@ -16,6 +16,11 @@ struct tenant_stats {
     atomic_uint_fast64_t n_running, n_done, n_failed, n_cancelled, n_prompt, n_cached, n_generated;
 };
 
+static inline uint64_t tenant_count(const atomic_uint_fast64_t *n)
+{
+    return atomic_load_explicit(n, memory_order_relaxed);
+}
+
 struct server {
     struct http_server http;             /* its service_arg is this */
     rd_engine *engine;                   /* written by the load thread before the phase; NULL until READY */

@@ -24,6 +24,7 @@ ROUTE(GET,    "/v1/models/",                      model,             openai,    
 ROUTE(GET,    "/health",                          health,            openai,    0,                   0,    light, AT_DOOR, "200 when it is ready")
 ROUTE(GET,    "/v1/health",                       health,            openai,    0,                   0,    light, AT_DOOR, "")
 ROUTE(GET,    "/stats",                           stats,             openai,    0,                   0,    light, WITH_KEY, "requests, tokens, cache, memory, speed")
+ROUTE(GET,    "/metrics",                         metrics,           openai,    0,                   0,    light, WITH_KEY, "the same for Prometheus, and histograms")
 ROUTE(GET,    "/v1/cache",                        cache_list,        openai,    0,                   0,    light, WITH_KEY, "what is stored, why a prompt missed")
 ROUTE(POST,   "/v1/cache/explain",                cache_explain,     openai,    0,                   TEXT, body,  WITH_KEY, "what is stored, why a prompt missed")
 ROUTE(DELETE, "/v1/cache",                        cache_clear,       openai,    0,                   TEXT, light, WITH_KEY, "what is stored, why a prompt missed")

@@ -15,9 +15,11 @@ static const struct stat_row {
 } rows[] = {
     U64("requests", "preparing", n_preparing),
     U64("requests", "queued", n_queued),
+    U64("requests", "loading", n_loading),
     U64("requests", "waiting", n_waiting),
     U64("requests", "prefill", n_prefill),
     U64("requests", "decode", n_decode),
+    U64("requests", "paused", n_paused),
     U64("requests", "submitted", n_submitted),
     U64("requests", "stop", n_stop),
     U64("requests", "length", n_length),
@@ -30,6 +32,13 @@ static const struct stat_row {
     U64("tokens", "prompt_joined", prompt_tokens_joined),
     U64("tokens", "generated", tokens_generated),
     U64("tokens", "recomputed", tokens_recomputed),
+    U64("tokens", "prompt_device", prompt_tokens_device),
+    U64("cancelled", "preparing", cancelled_in[RD_PHASE_PREPARING]),
+    U64("cancelled", "queued", cancelled_in[RD_PHASE_QUEUED]),
+    U64("cancelled", "loading", cancelled_in[RD_PHASE_LOADING]),
+    U64("cancelled", "waiting", cancelled_in[RD_PHASE_WAITING]),
+    U64("cancelled", "prefill", cancelled_in[RD_PHASE_PREFILL]),
+    U64("cancelled", "decode", cancelled_in[RD_PHASE_DECODE]),
     U64("speculation", "drafted", tokens_drafted),
     U64("speculation", "accepted", tokens_draft_accepted),
     U64("matches", "miss", matches[RD_MATCH_MISS]),
@@ -69,6 +78,10 @@ static const struct stat_row {
     U64("engine", "steps_after_cancel", n_steps_after_cancel),
     U64("engine", "device_errors", device_errors),
     U64("engine", "accounting_errors", accounting_errors),
+    F64("engine", "plan_ms", plan_ms),
+    F64("engine", "forward_ms", forward_ms),
+    F64("engine", "sample_ms", sample_ms),
+    F64("engine", "output_ms", output_ms),
     F64("engine", "step_ms_last", step_ms_last),
     F64("speed", "prefill_tok_s", prefill_tok_s),
     F64("speed", "decode_tok_s", decode_tok_s),
@@ -123,24 +136,19 @@ static const struct stat_row {
     U64("memory", "limit_bytes", memory_limit_bytes),
 };
 
-static uint64_t counted(atomic_uint_fast64_t *n)
-{
-    return atomic_load_explicit(n, memory_order_relaxed);
-}
-
 static void reply_tenant(struct http_conn *c, struct tenant_stats *t)
 {
-    uint64_t n_prompt = counted(&t->n_prompt), n_cached = counted(&t->n_cached);
+    uint64_t n_prompt = tenant_count(&t->n_prompt), n_cached = tenant_count(&t->n_cached);
     struct buf body = {0};
 
     buf_printf(&body,
                "{\"tenant\":true,\"requests\":{\"running\":%llu,\"done\":%llu,\"failed\":%llu,\"cancelled\":%llu},"
                "\"tokens\":{\"prompt\":%llu,\"prompt_cached\":%llu,\"prompt_computed\":%llu,\"generated\":%llu}}",
-               (unsigned long long)counted(&t->n_running), (unsigned long long)counted(&t->n_done),
-               (unsigned long long)counted(&t->n_failed), (unsigned long long)counted(&t->n_cancelled),
+               (unsigned long long)tenant_count(&t->n_running), (unsigned long long)tenant_count(&t->n_done),
+               (unsigned long long)tenant_count(&t->n_failed), (unsigned long long)tenant_count(&t->n_cancelled),
                (unsigned long long)n_prompt, (unsigned long long)n_cached,
                (unsigned long long)(n_prompt > n_cached ? n_prompt - n_cached : 0),
-               (unsigned long long)counted(&t->n_generated));
+               (unsigned long long)tenant_count(&t->n_generated));
     http_reply_json(c, &body);
     buf_deinit(&body);
 }

@@ -1,0 +1,186 @@
+/* tests/engine/test_meter.c - what the histograms say of a request, over the simulated model and a clock set by hand. */
+#include "engine/engine_state.h"
+#include "sim_rig.h"
+
+#define MS 1000000ull
+
+struct rig {
+    struct sim_executor x;
+    struct engine *e;
+    struct clock *clock;
+};
+
+static bool rig_open(struct rig *g)
+{
+    struct engine_options o;
+
+    memset(g, 0, sizeof(*g));
+    g->clock = clock_fake_create(1000000000, 1);
+    if (!sim_init(&g->x, 256, 4, test_seed())) return false;
+    o = sim_options(sim_view(&g->x, 64, 8), g->clock, 256, 4);
+    if (engine_create(&o, &g->e) != RD_OK) return false;
+    g->x.engine = g->e;
+    return true;
+}
+
+static void rig_close(struct rig *g)
+{
+    engine_destroy(g->e);
+    CHECK_EQ(g->x.n_wrong_rows, 0);
+    sim_deinit(&g->x);
+    clock_fake_destroy(g->clock);
+}
+
+static struct request *submit(struct rig *g, uint32_t max_tokens, uint32_t n_prompt, uint64_t text)
+{
+    struct request_params p = sim_params(max_tokens, 0);
+    int32_t prompt[64];
+
+    p.ignore_eos = true;
+    sim_prompt(prompt, n_prompt, text);
+    return sim_submit(g->e, &p, prompt, n_prompt);
+}
+
+static void wait_ms(struct rig *g, uint64_t ms)
+{
+    clock_fake_advance(g->clock, ms * MS);
+}
+
+static struct rd_histogram of(const struct rig *g, enum rd_histogram_id id)
+{
+    struct rd_histogram h;
+
+    engine_get_histogram(g->e, id, &h);
+    return h;
+}
+
+static bool is_about(double a, double b)
+{
+    return a > b * 0.999999 && a < b * 1.000001;
+}
+
+TEST(times_are_those_of_the_clock)
+{
+    struct rig g;
+    struct request *r;
+
+    CHECK(rig_open(&g));
+    r = submit(&g, 3, 20, 1);
+    wait_ms(&g, 30); /* queued */
+    sim_step(g.e);   /* admitted, and its first token */
+    wait_ms(&g, 2);
+    sim_step(g.e);
+    wait_ms(&g, 5);
+    sim_step(g.e);
+    CHECK(atomic_load(&r->ended));
+    CHECK(is_about(of(&g, RD_HIST_QUEUE).sum, 0.030));
+    CHECK(is_about(of(&g, RD_HIST_TTFT).sum, 0.030));
+    CHECK_EQ(of(&g, RD_HIST_TTFT).count, 1);
+    CHECK_EQ(of(&g, RD_HIST_INTER_TOKEN).count, 2);
+    CHECK(is_about(of(&g, RD_HIST_INTER_TOKEN).sum, 0.007));
+    CHECK(is_about(of(&g, RD_HIST_DECODE).sum, 0.007));
+    CHECK(is_about(of(&g, RD_HIST_PER_TOKEN).sum, 0.0035));
+    CHECK(is_about(of(&g, RD_HIST_DECODE_SPEED).sum, 285.714));
+    CHECK(is_about(of(&g, RD_HIST_RUN).sum, 0.007));
+    CHECK(is_about(of(&g, RD_HIST_E2E).sum, 0.037));
+    CHECK_EQ((uint64_t)of(&g, RD_HIST_PROMPT_TOKENS).sum, 20);
+    CHECK_EQ((uint64_t)of(&g, RD_HIST_COMPUTED_TOKENS).sum, 20);
+    CHECK_EQ((uint64_t)of(&g, RD_HIST_GENERATED_TOKENS).sum, 3);
+    CHECK_EQ((uint64_t)of(&g, RD_HIST_STEP_ROWS).sum, 22);
+    CHECK_EQ(of(&g, RD_HIST_STEP_ROWS).count, 3);
+    request_unref(r);
+    rig_close(&g);
+}
+
+TEST(the_clients_own_time_counts_from_its_call)
+{
+    struct request_params p = sim_params(1, 0);
+    struct rig g;
+    struct request *r;
+    int32_t prompt[8];
+
+    CHECK(rig_open(&g));
+    p.asked_ns = clock_now_ns(g.clock);
+    wait_ms(&g, 4); /* it is prepared */
+    sim_prompt(prompt, 8, 1);
+    r = sim_submit(g.e, &p, prompt, 8);
+    wait_ms(&g, 10);
+    sim_step(g.e);
+    CHECK(is_about(of(&g, RD_HIST_PREPARE).sum, 0.004));
+    CHECK(is_about(of(&g, RD_HIST_QUEUE).sum, 0.010));
+    CHECK(is_about(of(&g, RD_HIST_TTFT).sum, 0.014));
+    CHECK(is_about(of(&g, RD_HIST_E2E).sum, 0.014));
+    request_unref(r);
+    rig_close(&g);
+}
+
+/* Cached tokens are those that were not computed; a prefix in the tree came from the device. */
+TEST(a_hit_is_told_by_where_it_was)
+{
+    struct rig g;
+    struct request *r;
+    struct engine_stats s;
+
+    CHECK(rig_open(&g));
+    for (uint32_t i = 0; i < 2; i++) {
+        r = submit(&g, 2, 21, 9);
+        while (!atomic_load(&r->ended)) sim_step(g.e);
+        request_unref(r);
+    }
+    engine_get_stats(g.e, &s);
+    CHECK_EQ((uint64_t)of(&g, RD_HIST_PROMPT_TOKENS).sum, 42);
+    CHECK_EQ(s.prompt_cached + s.prompt_computed, 42);
+    CHECK_EQ((uint64_t)of(&g, RD_HIST_COMPUTED_TOKENS).sum, s.prompt_computed);
+    CHECK(s.prompt_cached >= 20);
+    CHECK_EQ(s.prompt_device, s.prompt_cached);
+    rig_close(&g);
+}
+
+TEST(a_cancelled_request_is_told_by_where_it_was_and_has_no_duration)
+{
+    struct engine_stats s;
+    struct rig g;
+    struct request *decode, *queued;
+
+    CHECK(rig_open(&g));
+    decode = submit(&g, 50, 20, 1);
+    sim_step(g.e);
+    queued = submit(&g, 50, 20, 2);
+    request_cancel(queued, CANCEL_GONE);
+    request_cancel(decode, CANCEL_GONE);
+    sim_step(g.e);
+    engine_get_stats(g.e, &s);
+    CHECK_EQ(s.n_cancelled, 2);
+    CHECK_EQ(s.n_cancelled_in[RD_PHASE_DECODE], 1);
+    CHECK_EQ(s.n_cancelled_in[RD_PHASE_QUEUED], 1);
+    CHECK_EQ(of(&g, RD_HIST_E2E).count, 0);
+    CHECK_EQ(of(&g, RD_HIST_GENERATED_TOKENS).count, 0);
+    CHECK_EQ(of(&g, RD_HIST_TTFT).count, 1);
+    request_unref(decode);
+    request_unref(queued);
+    rig_close(&g);
+}
+
+/* What waits by intent would tell of nobody's patience. */
+TEST(idle_requests_and_continuations_have_tokens_and_no_times)
+{
+    struct rig g;
+    int32_t prompt[20];
+
+    CHECK(rig_open(&g));
+    for (uint32_t i = 0; i < 2; i++) {
+        struct request_params p = sim_params(2, 0);
+        struct request *r;
+
+        p.idle = i == 0;
+        p.continues = i == 1;
+        sim_prompt(prompt, 20, 70 + i);
+        r = sim_submit(g.e, &p, prompt, 20);
+        wait_ms(&g, 1000);
+        while (!atomic_load(&r->ended)) sim_step(g.e);
+        request_unref(r);
+    }
+    CHECK_EQ(of(&g, RD_HIST_TTFT).count + of(&g, RD_HIST_QUEUE).count + of(&g, RD_HIST_E2E).count, 0);
+    CHECK_EQ(of(&g, RD_HIST_PROMPT_TOKENS).count, 2);
+    rig_close(&g);
+}
