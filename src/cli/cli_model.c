@@ -10,9 +10,11 @@
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/mem.h"
+#include "base/sysinfo.h"
 #include "base/utf8.h"
 #include "cli/args.h"
 #include "cli/model_list.h"
+#include "hub/hub_pull.h"
 
 enum {
     BAR_CELLS = 30,
@@ -88,7 +90,7 @@ static size_t name_models(const char *folder, const char *wanted, struct buf *na
     struct model_entry *list;
     size_t n;
 
-    if (!model_list(folder, &list, &n)) return 0;
+    if (!model_list_all(folder, &list, &n)) return 0;
     for (size_t i = 0; i < n && i < MAX_LISTED; i++) known[i] = list[i].name;
     near = args_nearest(wanted, known, n < MAX_LISTED ? n : MAX_LISTED);
     if (near) fprintf(stderr, "Did you mean %s?\n", near);
@@ -108,15 +110,35 @@ static void follow_name(char path[CLI_PATH_BYTES])
     memcpy(path, target, (size_t)n + 1);
 }
 
+/* ORG/NAME.. in the cache of the hub. */
+static bool find_pulled(const char *model, const struct hub_ref *ref, char path[CLI_PATH_BYTES])
+{
+    struct rd_error err = {RD_OK, ""};
+    size_t n = strlen(ref->file);
+    rd_status st = hub_find_pulled(ref, sysinfo_memory(), path, &err);
+
+    if (st == RD_OK) return true;
+    if (st == RD_E_NOT_FOUND) {
+        cli_fail("%s: no such file, nor is it in the cache of the hub", model);
+        if (strncmp(err.text, "there is no ", 12) == 0) fprintf(stderr, "Of this model %s\n", err.text);
+    } else {
+        cli_fail_at(model, st, &err);
+    }
+    if (n < 5 || strcmp(ref->file + n - 5, ".gguf") != 0) fprintf(stderr, "Get it with:  radish pull %s\n", model);
+    return false;
+}
+
 bool cli_find_model(const char *model, char path[CLI_PATH_BYTES])
 {
     char folder[CLI_PATH_BYTES / 2];
+    struct hub_ref ref;
     struct buf names;
     size_t n = strlen(model);
 
     if (n >= CLI_PATH_BYTES / 4) return cli_fail("the model's name has %zu bytes: that is no file", n), false;
     snprintf(path, CLI_PATH_BYTES, "%s", model);
     if (file_exists(path)) return true;
+    if (hub_ref_is(model) && hub_ref_parse(model, &ref, NULL) == RD_OK) return find_pulled(model, &ref, path);
     if (strchr(model, '/') || (n > 5 && strcmp(model + n - 5, ".gguf") == 0)) {
         cli_fail("%s: no such file", model);
         return false;

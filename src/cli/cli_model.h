@@ -1,7 +1,7 @@
 /* cli/cli_model.h - from what stands on the command line to an open model, with a progress bar on the way.
  *
  * MODEL is a GGUF file, a directory of the hub, or a name: NAME.gguf, or a directory NAME, in $RADISH_MODELS, else in
- * ~/.cache/radish/models (radish fetch puts it there).
+ * ~/.cache/radish/models (radish fetch puts it there); or ORG/NAME[:QUANT|/FILE], in the cache of the hub (radish pull).
  * Thread  main thread (the bar: the thread that loads).
  * Errors  messages on stderr.
  */

@@ -281,6 +281,7 @@ static int run_serve(const struct command *self, int argc, char **argv)
     if (rd_memory_limit(f.memory_limit, &err) != RD_OK) return cli_fail("--memory-limit: %s", err.text);
     if (!cli_find_model(words[0], path) || !cli_find_draft(&f.engine, draft_path)) return EXIT_FAILED;
     f.engine.model = path;
+    if (!f.engine.model_id && !file_exists(words[0])) f.engine.model_id = words[0]; /* the name that it was called by */
     rd_set_log(level_of(f.log_level), NULL, NULL);
     log_set_json(strcmp(f.log_format, "json") == 0);
     load_bar_init(&f.bar, words[0], &f.engine);

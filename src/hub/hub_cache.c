@@ -1,11 +1,11 @@
 /* hub/hub_cache.c - see hub_cache.h. */
 #include "hub/hub_cache.h"
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/error.h"
@@ -109,6 +109,26 @@ rd_status hub_open_root(const char *root, bool make, int *fd, struct rd_error *e
     return *fd < 0 ? hub_file_error(root, "cannot be opened", err) : RD_OK;
 }
 
+/* A model's folder; when it will be written to, so that hub_repo_remove stays away. */
+static rd_status open_in_use(int root, const char *name, bool make, int *fd, struct rd_error *err)
+{
+    struct stat s;
+    rd_status st;
+    bool has_lock;
+
+    for (int tries = 0; tries < 100; tries++) {
+        st = hub_open_folder(root, name, make, fd, err);
+        if (st != RD_OK || !make) return st;
+        has_lock = !file_call_fails() && !flock(*fd, LOCK_SH);
+        if (has_lock && !fstat(*fd, &s) && s.st_nlink) return RD_OK; /* it was not removed while we waited */
+        if (!has_lock && errno != EINTR) st = hub_file_error(name, "cannot be locked", err);
+        close(*fd);
+        *fd = -1;
+        if (st != RD_OK) return st;
+    }
+    return error_set(err, RD_E_IO, "%s: cannot be locked", name);
+}
+
 rd_status hub_repo_open(const char *repo, bool make, struct hub_repo *out, struct rd_error *err)
 {
     char root[LIMIT_PATH_BYTES / 4], name[HUB_REPO_BYTES + 16];
@@ -121,7 +141,7 @@ rd_status hub_repo_open(const char *repo, bool make, struct hub_repo *out, struc
     snprintf(name, sizeof(name), "models--%.*s--%s", (int)(slash - repo), repo, slash + 1);
     snprintf(out->path, sizeof(out->path), "%s/%s", root, name);
     st = hub_open_root(root, make, &out->root, err);
-    if (st == RD_OK) st = hub_open_folder(out->root, name, make, &out->fd, err);
+    if (st == RD_OK) st = open_in_use(out->root, name, make, &out->fd, err);
     if (st != RD_OK) hub_repo_close(out);
     return st;
 }
@@ -277,81 +297,6 @@ rd_status hub_repo_link(const struct hub_repo *r, const char *commit, const char
     return st;
 }
 
-/* ---- the files of a snapshot ---- */
-
-struct found {
-    char path[HUB_FILE_BYTES];
-    uint64_t n_bytes;
-};
-struct walk {
-    struct found *files;
-    size_t n, cap;
-    bool failed;
-};
-
-static void walk_folder(struct walk *w, int fd, const char *above, int depth);
-
-static void walk_entry(struct walk *w, int dir, const char *above, const char *name, int depth)
-{
-    struct found f = {.n_bytes = UINT64_MAX};
-    struct stat s;
-    int below;
-
-    if (snprintf(f.path, sizeof(f.path), "%s%s%s", above, *above ? "/" : "", name) >= (int)sizeof(f.path)) return;
-    if (!strcmp(name, ".") || !strcmp(name, "..") || !hub_path_is_safe(f.path) || w->n >= LIMIT_HUB_FILES) return;
-    if (fstatat(dir, name, &s, AT_SYMLINK_NOFOLLOW)) return;
-    if (S_ISDIR(s.st_mode)) {
-        if (depth < MAX_DEPTH && open_one(dir, name, false, &below, NULL) == RD_OK)
-            walk_folder(w, below, f.path, depth + 1);
-        return;
-    }
-    if (!fstatat(dir, name, &s, 0)) {
-        if (!S_ISREG(s.st_mode)) return;
-        f.n_bytes = (uint64_t)s.st_size;
-    }
-    w->failed |= !mem_grow((void **)&w->files, &w->cap, w->n + 1, sizeof(f));
-    if (!w->failed) w->files[w->n++] = f;
-}
-
-/* Closes fd. */
-static void walk_folder(struct walk *w, int fd, const char *above, int depth)
-{
-    DIR *dir = fdopendir(fd);
-    struct dirent *entry;
-
-    if (!dir) {
-        close(fd);
-        return;
-    }
-    while (!w->failed && (entry = readdir(dir))) walk_entry(w, dirfd(dir), above, entry->d_name, depth);
-    closedir(dir);
-}
-
-static int by_path(const void *a, const void *b)
-{
-    return strcmp(((const struct found *)a)->path, ((const struct found *)b)->path);
-}
-
-rd_status hub_repo_files(const struct hub_repo *r, const char *commit,
-                         bool (*fn)(void *arg, const char *path, uint64_t n), void *arg, struct rd_error *err)
-{
-    struct walk w = {NULL, 0, 0, false};
-    char folder[64];
-    rd_status st;
-    int fd;
-
-    if (!hub_commit_is_safe(commit)) return error_set(err, RD_E_INVALID, "no commit");
-    snprintf(folder, sizeof(folder), "snapshots/%s", commit);
-    st = hub_open_folder(r->fd, folder, false, &fd, err);
-    if (st != RD_OK) return st;
-    walk_folder(&w, fd, "", 0);
-    if (w.n) qsort(w.files, w.n, sizeof(*w.files), by_path);
-    for (size_t i = 0; i < w.n && !w.failed; i++)
-        if (!fn(arg, w.files[i].path, w.files[i].n_bytes)) break;
-    mem_free(w.files);
-    return w.failed ? error_set(err, RD_E_NOMEM, "out of memory") : RD_OK;
-}
-
 rd_status hub_repo_path(const struct hub_repo *r, const char *commit, const char *path, char out[LIMIT_PATH_BYTES],
                         struct rd_error *err)
 {
@@ -359,4 +304,26 @@ rd_status hub_repo_path(const struct hub_repo *r, const char *commit, const char
 
     if (n > 0 && (unsigned)n < LIMIT_PATH_BYTES) return RD_OK;
     return error_set(err, RD_E_INVALID, "the path has more than %u bytes", LIMIT_PATH_BYTES - 1);
+}
+
+bool hub_whose_path(const char *path, char repo[HUB_REPO_BYTES], char commit[HUB_COMMIT_BYTES],
+                    char file[HUB_FILE_BYTES])
+{
+    const char *at = strstr(path, "/models--"), *between, *end;
+
+    if (!at) return false;
+    at += strlen("/models--");
+    between = strstr(at, "--");
+    end = strstr(at, "/snapshots/");
+    if (!between || !end || between > end) return false;
+    if (snprintf(repo, HUB_REPO_BYTES, "%.*s/%.*s", (int)(between - at), at, (int)(end - between - 2), between + 2) >=
+        HUB_REPO_BYTES)
+        return false;
+    end += strlen("/snapshots/");
+    snprintf(commit, HUB_COMMIT_BYTES, "%.40s", end);
+    if (!hub_commit_is_safe(commit) || !hub_ref_is(repo)) return false;
+    end += strlen(commit);
+    if (*end && *end != '/') return false;
+    snprintf(file, HUB_FILE_BYTES, "%s", *end ? end + 1 : "");
+    return !*file || hub_path_is_safe(file);
 }

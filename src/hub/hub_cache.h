@@ -30,7 +30,8 @@ struct hub_repo {
 
 rd_status hub_cache_root(char root[LIMIT_PATH_BYTES / 4], struct rd_error *err);
 
-/* repo: "org/name", checked by hub_ref_parse. make: with its folders, those above included. */
+/* repo: "org/name", checked by hub_ref_parse. make: with its folders, those above included; nothing of it is removed until
+ * it is closed (a removal that is running is waited for). */
 rd_status hub_repo_open(const char *repo, bool make, struct hub_repo *out, struct rd_error *err);
 void hub_repo_close(struct hub_repo *r);
 
@@ -44,13 +45,13 @@ bool hub_repo_has_blob(const struct hub_repo *r, const char *digest, uint64_t n_
 /* Gives a blob a file's name in a commit's snapshot. What stood there before is replaced at once. */
 rd_status hub_repo_link(const struct hub_repo *r, const char *commit, const char *path, const char *digest,
                         struct rd_error *err);
-/* The files of a snapshot, sorted: fn is given the path inside it and the size of what it stands for, UINT64_MAX: its blob
- * is gone. fn returns false to stop. */
-rd_status hub_repo_files(const struct hub_repo *r, const char *commit,
-                         bool (*fn)(void *arg, const char *path, uint64_t n), void *arg, struct rd_error *err);
 /* ROOT/models--org--name/snapshots/COMMIT/PATH; path "": the snapshot. RD_E_INVALID: too long. */
 rd_status hub_repo_path(const struct hub_repo *r, const char *commit, const char *path, char out[LIMIT_PATH_BYTES],
                         struct rd_error *err);
+
+/* Which model's file a path is, by its form ".../models--ORG--NAME/snapshots/COMMIT[/FILE]"; file "": the snapshot. */
+bool hub_whose_path(const char *path, char repo[HUB_REPO_BYTES], char commit[HUB_COMMIT_BYTES],
+                    char file[HUB_FILE_BYTES]);
 
 /* Opens (make: and makes) folder `name` below dir; name may hold slashes. Links are refused. */
 rd_status hub_open_folder(int dir, const char *name, bool make, int *fd, struct rd_error *err);

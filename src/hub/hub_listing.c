@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/json_read.h"
 #include "base/mem.h"
+#include "hub/hub_contents.h"
 #include "hub/hub_variants.h"
 
 void hub_listing_deinit(struct hub_listing *m)
@@ -167,26 +168,15 @@ rd_status hub_listing_ask(struct hub_http *http, const char *endpoint, const str
 
 /* ---- what is there ---- */
 
-struct reading {
-    struct hub_listing *m;
-    struct rd_error *err;
-    rd_status st;
-};
-
-static bool take_there(void *arg, const char *path, uint64_t n)
-{
-    struct reading *r = arg;
-
-    if (n != UINT64_MAX) r->st = add_file(r->m, path, n, "", r->err);
-    return r->st == RD_OK;
-}
-
 rd_status hub_listing_read(const struct hub_repo *r, const char *commit, struct hub_listing *out, struct rd_error *err)
 {
-    struct reading reading = {out, err, RD_OK};
-    rd_status st = hub_repo_files(r, commit, take_there, &reading, err);
+    struct hub_entry *files;
+    size_t n;
+    rd_status st = hub_repo_files(r, commit, &files, &n, err);
 
-    if (st == RD_OK) st = reading.st;
+    for (size_t i = 0; i < n && st == RD_OK; i++)
+        if (files[i].n_bytes != UINT64_MAX) st = add_file(out, files[i].path, files[i].n_bytes, files[i].digest, err);
+    mem_free(files);
     if (st == RD_OK) st = finish(out, err);
     snprintf(out->commit, sizeof(out->commit), "%s", commit);
     return st;

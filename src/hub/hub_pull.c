@@ -91,6 +91,7 @@ rd_status hub_find_pulled(const struct hub_ref *ref, uint64_t n_memory, char pat
         st = hub_repo_commit(&r, ref->revision, commit, err);
         if (st == RD_OK) st = hub_listing_read(&r, commit, &m, err);
         if (st == RD_OK) st = hub_listing_choose(&m, ref, n_memory, &first, &why, err);
+        if (st == RD_E_LIMIT) st = hub_listing_choose(&m, ref, UINT64_MAX, &first, &why, err); /* it was wanted */
         if (st == RD_OK) st = hub_repo_path(&r, commit, first == UINT32_MAX ? "" : m.files[first].path, path, err);
     }
     hub_repo_close(&r);

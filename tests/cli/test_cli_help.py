@@ -13,6 +13,8 @@ COMMANDS = [
     "fetch",
     "pull",
     "list",
+    "show",
+    "rm",
     "inspect",
     "convert",
     "tokenize",
@@ -52,7 +54,7 @@ def test_each_flag_with_a_value_says_its_default(radish, command):
     rows = re.findall(r"^  (?:-\w, )?(--[a-z-]+) [A-Z]+\b(.*(?:\n {26}.*)*)", text, re.M)
     for flag, rest in rows:
         assert flag in WITHOUT_DEFAULT or re.search(r"\[[^\]]+\]", rest), flag
-    assert command in ("list", "inspect", "doctor", "api", "help", "version") or rows
+    assert command in ("list", "show", "rm", "inspect", "doctor", "api", "help", "version") or rows
 
 
 def test_no_command_is_a_usage_error(radish):

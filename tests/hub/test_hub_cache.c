@@ -4,7 +4,8 @@
 #include <unistd.h>
 #include "base/file.h"
 #include "base/mem.h"
-#include "hub/hub_cache.h"
+#include "hub/hub_contents.h"
+#include "hub/hub_remove.h"
 #include "test.h"
 
 #define COMMIT "0123456789abcdef0123456789abcdef01234567"
@@ -25,17 +26,19 @@ static void remove_cache(const char *root)
     if (system(command)) test_note("%s stays", root);
 }
 
-struct seen {
-    char text[256];
-};
-
-static bool note(void *arg, const char *path, uint64_t n)
+/* "deep/file 5 89abcdef..": what is in the snapshot. */
+static rd_status read_back(const struct hub_repo *r, char text[256])
 {
-    struct seen *s = arg;
-    size_t k = strlen(s->text);
+    struct hub_entry *list;
+    size_t n, k = 0;
+    rd_status st = hub_repo_files(r, COMMIT, &list, &n, NULL);
 
-    snprintf(s->text + k, sizeof(s->text) - k, "%s %lld;", path, (long long)n);
-    return true;
+    text[0] = 0;
+    for (size_t i = 0; i < n && st == RD_OK; i++)
+        k += (size_t)snprintf(text + k, 256 - k, "%.40s %lld %.8s;", list[i].path, (long long)list[i].n_bytes,
+                              list[i].digest);
+    mem_free(list);
+    return st;
 }
 
 /* All that a pull does to the cache. */
@@ -63,7 +66,7 @@ static rd_status fill(struct rd_error *err)
 
 TEST(what_is_put_in_is_found)
 {
-    struct seen seen = {""};
+    char text[256];
     struct hub_repo r;
     char root[64], path[LIMIT_PATH_BYTES], commit[HUB_COMMIT_BYTES];
 
@@ -73,8 +76,8 @@ TEST(what_is_put_in_is_found)
     CHECK_OK(fill(NULL)); /* again: the same */
     CHECK_OK(hub_repo_open("org/name", false, &r, NULL));
     CHECK(hub_repo_has_blob(&r, DIGEST, 5) && !hub_repo_has_blob(&r, DIGEST, 6));
-    CHECK_OK(hub_repo_files(&r, COMMIT, note, &seen, NULL));
-    CHECK_STR(seen.text, "deep/file 5;");
+    CHECK_OK(read_back(&r, text));
+    CHECK_STR(text, "deep/file 5 89abcdef;");
     CHECK_OK(hub_repo_path(&r, COMMIT, "deep/file", path, NULL));
     CHECK(file_exists(path));
     CHECK_EQ(hub_repo_commit(&r, "main", commit, NULL), RD_E_NOT_FOUND);
@@ -129,7 +132,7 @@ TEST(every_file_call_may_fail)
 
 TEST(every_allocation_may_fail)
 {
-    struct seen seen;
+    char text[256];
     struct hub_repo r;
     rd_status st = RD_E_NOMEM;
     uint64_t before;
@@ -139,16 +142,15 @@ TEST(every_allocation_may_fail)
     CHECK_OK(fill(NULL));
     before = mem_n_alive();
     for (int64_t i = 0; st != RD_OK; i++) {
-        seen.text[0] = 0;
         CHECK_OK(hub_repo_open("org/name", false, &r, NULL));
         mem_fail_after(i);
-        st = hub_repo_files(&r, COMMIT, note, &seen, NULL);
+        st = read_back(&r, text);
         mem_fail_after(-1);
         hub_repo_close(&r);
         CHECK(st == RD_OK || st == RD_E_NOMEM);
         CHECK_EQ(mem_n_alive(), before);
     }
-    CHECK_STR(seen.text, "deep/file 5;");
+    CHECK_STR(text, "deep/file 5 89abcdef;");
     remove_cache(root);
 }
 
@@ -170,4 +172,73 @@ TEST(where_the_cache_is)
     setenv("HF_HOME", "~/x", 1);
     CHECK_OK(hub_cache_root(root, NULL));
     CHECK_STR(root, "/e/x/hub");
+}
+
+static bool is_any(void *arg, const char *path)
+{
+    (void)arg, (void)path;
+    return true;
+}
+
+TEST(a_removal_with_a_fault_says_so_and_the_next_one_ends_it)
+{
+    rd_status st = RD_E_IO;
+    uint64_t n;
+
+    for (int64_t i = 0; st != RD_OK; i++) {
+        struct rd_error err = {RD_OK, ""};
+        struct hub_repo_name *list;
+        char root[64];
+        size_t n_list;
+
+        CHECK(i < 200);
+        new_cache(root);
+        CHECK_OK(fill(NULL));
+        file_fail_after(i);
+        st = hub_repo_remove("org/name", COMMIT, is_any, NULL, false, &n, &err);
+        file_fail_after(-1);
+        CHECK(st == RD_OK || err.text[0]);
+        if (st == RD_OK) CHECK_EQ(n, 5 + 40); /* the blob, and the reference */
+        if (st != RD_OK && hub_cache_repos(&list, &n_list, NULL) == RD_OK) {
+            if (n_list) CHECK_OK(hub_repo_remove_all("org/name", false, &n, &err));
+            mem_free(list);
+        }
+        CHECK_OK(hub_cache_repos(&list, &n_list, NULL));
+        CHECK_EQ(n_list, 0);
+        mem_free(list);
+        remove_cache(root);
+    }
+}
+
+TEST(what_is_in_use_is_not_removed)
+{
+    struct hub_repo r;
+    char root[64];
+    uint64_t n;
+
+    new_cache(root);
+    CHECK_OK(fill(NULL));
+    CHECK_OK(hub_repo_open("org/name", true, &r, NULL));
+    CHECK_EQ(hub_repo_remove_all("org/name", false, &n, NULL), RD_E_AGAIN);
+    CHECK_EQ(hub_repo_remove("org/name", COMMIT, is_any, NULL, false, &n, NULL), RD_E_AGAIN);
+    hub_repo_close(&r);
+    CHECK_OK(hub_repo_remove_all("org/name", true, &n, NULL));
+    CHECK_OK(hub_repo_remove_all("org/name", false, &n, NULL));
+    CHECK_EQ(hub_repo_remove_all("org/name", false, &n, NULL), RD_E_NOT_FOUND);
+    remove_cache(root);
+}
+
+TEST(whose_path_it_is)
+{
+    char repo[HUB_REPO_BYTES], commit[HUB_COMMIT_BYTES], file[HUB_FILE_BYTES];
+
+    CHECK(hub_whose_path("/a/hub/models--org--na-me/snapshots/" COMMIT "/d/f.gguf", repo, commit, file));
+    CHECK_STR(repo, "org/na-me");
+    CHECK_STR(commit, COMMIT);
+    CHECK_STR(file, "d/f.gguf");
+    CHECK(hub_whose_path("/models--org--name/snapshots/" COMMIT, repo, commit, file) && !*file);
+    CHECK(!hub_whose_path("/models--org--name/snapshots/" COMMIT "x", repo, commit, file));
+    CHECK(!hub_whose_path("/models--org/snapshots/" COMMIT, repo, commit, file));
+    CHECK(!hub_whose_path("/models--org--name/snapshots/main/f", repo, commit, file));
+    CHECK(!hub_whose_path("/home/x/f.gguf", repo, commit, file));
 }
