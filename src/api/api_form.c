@@ -57,17 +57,19 @@ static struct output_form form_of(const rd_engine *engine, const struct rd_reque
                                 .template_source = chat_template_source(engine->chat)};
 }
 
-rd_status api_form_fill(rd_engine *engine, const struct rd_request_options *o, enum api_thinking thinking, bool taught,
-                        struct constraint_params *p, struct rd_error *err)
+rd_status api_form_fill(struct rd_request *r, enum api_thinking thinking, bool quickly, struct constraint_params *p,
+                        struct rd_error *err)
 {
+    rd_engine *engine = r->engine;
+    const struct rd_request_options *o = &r->o;
     const struct api_style *s = &engine->style;
-    struct output_form f = form_of(engine, o, taught);
+    struct output_form f = form_of(engine, o, r->taught);
     struct rd_error why = {RD_OK, ""};
     rd_status st;
 
     if (!output_form_binds(&f) || o->max_tokens == 0) return RD_OK;
     f.thinks = thinking != API_THINKING_NONE;
-    st = grammar_store_get(engine->grammars, &f, &p->grammar, &why);
+    st = grammar_store_get(engine->grammars, &f, quickly, &p->grammar, &why);
     if (st != RD_OK)
         return error_set(err, st, "%s: %s", f.kind == RD_GRAMMAR_NONE || f.forced_tool ? "tools"
                                             : o->grammar_name                      ? o->grammar_name

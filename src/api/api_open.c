@@ -291,7 +291,11 @@ static rd_status start_threads(rd_engine *e, struct rd_error *err)
 {
     rd_status st = queue_create(PREP_QUEUE, &e->prep);
 
-    if (st == RD_OK) st = engine_start(e->engine);
+    if (st == RD_OK) {
+        turns_init(&e->slow);
+        st = engine_start(e->engine);
+    }
+    if (st == RD_OK) st = thread_start(&e->slow_thread, "forms", api_slow_main, e);
     for (uint32_t i = 0; st == RD_OK && i < API_N_PREP; i++)
         st = thread_start(&e->prep_threads[i], "prep", api_prep_main, e);
     return st == RD_OK ? st : error_set(err, st, "cannot start threads: %s", rd_status_text(st));
@@ -400,6 +404,9 @@ void rd_close(rd_engine *e)
     if (!e) return;
     if (e->prep) queue_close(e->prep);
     for (uint32_t i = 0; i < API_N_PREP; i++) thread_join(&e->prep_threads[i]);
+    if (e->prep) turns_close(&e->slow);
+    thread_join(&e->slow_thread);
+    if (e->prep) turns_deinit(&e->slow);
     api_names_close(e);
     engine_destroy(e->engine);
     api_store_close(e);

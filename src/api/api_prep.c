@@ -1,4 +1,12 @@
-/* api/api_prep.c - the prep workers: chat template -> text -> token ids -> engine. */
+/* api/api_prep.c - the prep workers: chat template -> text -> token ids -> form -> engine.
+ *
+ *     rd_submit -> queue -> prep worker: text, tokens, form ---------------------> engine
+ *                                                   \ takes long                  ^
+ *                                                    +-> turns -> the slow thread -+
+ *
+ * A form that is not compiled in some milliseconds is left to one thread that has only time that nobody else wants: whoever
+ * sends such forms neither holds up what others have to prepare nor takes the cores that compute.
+ */
 #include <string.h>
 #include "api/api_state.h"
 #include "base/checked.h"
@@ -7,6 +15,8 @@
 #include "base/mem.h"
 #include "text/taught_calls.h"
 #include "text/tool_prompt.h"
+
+#define MAX_SLOW 32u                     /* of one tenant that wait: they keep places of the queue meanwhile */
 
 static rd_status copy_tokens(const rd_engine *engine, const int32_t *from, uint32_t n_from, int32_t **tokens,
                              uint32_t *n, struct rd_error *err)
@@ -202,14 +212,12 @@ rd_status api_request_params(struct rd_request *r, const int32_t *tokens, uint32
     if (r->o.embed) api_embed_wish(r->engine, r->o.embed, n, &p->prefill, &p->cached);
     p->prefill.score_tokens = r->o.score_tokens;
     p->prefill.n_scores = r->o.n_score_tokens;
-    st = api_sampling_texts(r->engine, &r->o, &r->arena, &p->sampling, err);
-    if (st != RD_OK) return st;
-    return api_form_fill(r->engine, &r->o, (enum api_thinking)thinks, r->taught, &p->constraint, err);
+    return api_sampling_texts(r->engine, &r->o, &r->arena, &p->sampling, err);
 }
 
+/* All but the form, into r->ready. */
 static rd_status prepare(struct rd_request *r, struct rd_error *err)
 {
-    struct request_params p = {0};
     int32_t *tokens = NULL;
     uint32_t n = 0;
     enum api_thinking thinks = API_THINKING_NONE;
@@ -226,35 +234,49 @@ static rd_status prepare(struct rd_request *r, struct rd_error *err)
     if (st == RD_OK && api_shift_is_on(r->engine, &r->o)) api_shift_begin(r, tokens, &n);
     if (st == RD_OK) st = check_length(r->engine, &r->o, &n, err);
     if (st == RD_OK && r->o.messages_json) st = begin_output(r, tokens, n, &thinks, err);
-    r->shift.thinks = thinks;
-    if (st == RD_OK) st = api_request_params(r, tokens, n, thinks, &p, err);
-    if (st == RD_OK) {
-        st = request_create(&p, engine_cache(r->engine->engine), r->engine->info.n_vocab, tokens, n, &r->request, err);
-    }
-    grammar_unref(p.constraint.grammar);                    /* the request has its own reference */
-    mem_free(tokens);
+    r->shift.thinks = r->ready.thinks = thinks;
+    r->ready.tokens = tokens;
+    r->ready.n_tokens = n;
+    if (st == RD_OK) st = api_request_params(r, tokens, n, thinks, &r->ready.params, err);
+    return st;
+}
+
+/* RD_E_AGAIN, quickly only: nothing has changed. */
+static rd_status make_request(struct rd_request *r, bool quickly, struct rd_error *err)
+{
+    struct request_params *p = &r->ready.params;
+    rd_status st = api_form_fill(r, (enum api_thinking)r->ready.thinks, quickly, &p->constraint, err);
+
+    if (st == RD_OK)
+        st = request_create(p, engine_cache(r->engine->engine), r->engine->info.n_vocab, r->ready.tokens,
+                            r->ready.n_tokens, &r->request, err);
+    grammar_unref(p->constraint.grammar);                   /* the request has its own reference */
+    p->constraint.grammar = NULL;
     if (st == RD_OK) r->request->id = atomic_fetch_add_explicit(&r->engine->next_id, 1, memory_order_relaxed);
     return st;
 }
 
-static void prepare_and_submit(struct rd_request *r)
+static void free_ready(struct rd_request *r)
+{
+    mem_free(r->ready.tokens);
+    r->ready.tokens = NULL;
+}
+
+static void fail(struct rd_request *r, rd_status st, const char *text)
+{
+    free_ready(r);
+    engine_give_place(r->engine->engine);
+    api_request_fail(r, st, text);
+    api_request_unref(r);
+}
+
+static void submit(struct rd_request *r)
 {
     rd_engine *engine = r->engine;
-    struct rd_error err = {RD_OK, ""};
-    rd_status st = RD_E_CANCELLED;
-    struct request *request;
+    struct request *request = r->request;
+    rd_status st;
 
-    if (!atomic_load(&r->cancelled)) st = prepare(r, &err);
-    else error_set(&err, st, "%s", rd_status_text(st));
-    if (st != RD_OK) {
-        atomic_fetch_add_explicit(&engine->n_cancelled_preparing, st == RD_E_CANCELLED, memory_order_relaxed);
-        atomic_fetch_sub(&engine->n_preparing, 1);
-        engine_give_place(engine->engine);
-        api_request_fail(r, st, err.text[0] ? err.text : rd_status_text(st));
-        api_request_unref(r);
-        return;
-    }
-    request = r->request;
+    free_ready(r);
     request_ref(request); /* once it runs, the consumer may drop everything at any time */
     atomic_store(&r->phase, PHASE_RUNNING);
     if (atomic_load(&r->cancelled)) request_cancel(request, CANCEL_GONE);
@@ -262,10 +284,34 @@ static void prepare_and_submit(struct rd_request *r)
     st = engine_submit(engine->engine, request); /* our reference on r is the engine's now, until the last wake */
     atomic_fetch_sub(&engine->n_preparing, 1);   /* only now: at any time it is counted here or there */
     request_unref(request);
-    if (st == RD_OK) return;
-    engine_give_place(engine->engine);
-    api_request_fail(r, st, rd_status_text(st));
-    api_request_unref(r);
+    if (st != RD_OK) fail(r, st, rd_status_text(st));
+}
+
+/* A prepared request gets its form and goes to the engine. false: it takes long, and has nothing yet. */
+static bool finish(struct rd_request *r, bool quickly, rd_status st, struct rd_error *err)
+{
+    if (st == RD_OK && atomic_load(&r->cancelled)) st = error_set(err, RD_E_CANCELLED, "%s", rd_status_text(RD_E_CANCELLED));
+    if (st == RD_OK) st = make_request(r, quickly, err);
+    if (quickly && st == RD_E_AGAIN) return false;
+    if (st == RD_OK) {
+        submit(r);
+        return true;
+    }
+    atomic_fetch_add_explicit(&r->engine->n_cancelled_preparing, st == RD_E_CANCELLED, memory_order_relaxed);
+    atomic_fetch_sub(&r->engine->n_preparing, 1);
+    fail(r, st, err->text[0] ? err->text : rd_status_text(st));
+    return true;
+}
+
+static void prepare_and_submit(struct rd_request *r)
+{
+    struct rd_error err = {RD_OK, ""};
+    rd_status st = atomic_load(&r->cancelled) ? RD_E_CANCELLED : prepare(r, &err);
+
+    if (finish(r, true, st, &err)) return;
+    if (turns_push(&r->engine->slow, &r->ready.turn, fair_hash(r->o.fairness_key), MAX_SLOW)) return;
+    error_set(&err, RD_E_FULL, "%u forms that take long to compile are waiting already: try again later", MAX_SLOW);
+    finish(r, false, err.status, &err);
 }
 
 void api_prep_main(void *arg)
@@ -274,4 +320,18 @@ void api_prep_main(void *arg)
     struct rd_request *r;
 
     while ((r = queue_pop(engine->prep))) prepare_and_submit(r);
+}
+
+void api_slow_main(void *arg)
+{
+    rd_engine *engine = arg;
+    struct turn *turn;
+
+    thread_set_idle();
+    while ((turn = turns_pop(&engine->slow))) {
+        struct rd_request *r = (struct rd_request *)((char *)turn - offsetof(struct rd_request, ready.turn));
+        struct rd_error err = {RD_OK, ""};
+
+        finish(r, false, turns_are_closed(&engine->slow) ? RD_E_CLOSED : RD_OK, &err);
+    }
 }

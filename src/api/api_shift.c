@@ -135,6 +135,7 @@ rd_status api_shift_go_on(struct rd_request *r)
         drop_behind(tokens, &n, s->n_keep, n_drop);
         st = api_request_params(r, tokens, n, s->thinks, &p, NULL);
     }
+    if (st == RD_OK) st = api_form_fill(r, (enum api_thinking)s->thinks, false, &p.constraint, NULL); /* it is known */
     if (st == RD_OK) {
         p.continues = true;
         p.max_tokens = s->n_wanted - s->n_generated;

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include "memory/answer_memory.h"
 #include "api/grammar_store.h"
+#include "api/turns.h"
 #include "memory/memory_file.h"
 #include "memory/spelling_memory.h"
 #include "memory/salt_ring.h"
@@ -94,6 +95,8 @@ struct rd_engine {
     uint64_t opened_ns;
     struct queue *prep;                  /* rd_request, each with a reference */
     struct thread prep_threads[API_N_PREP];
+    struct turns slow;                   /* requests whose form takes long, each with a reference: by turn */
+    struct thread slow_thread;           /* compiles them, when no other wants its core */
     atomic_ullong next_id;               /* relaxed: only unique */
     atomic_ullong n_preparing;                  /* for rd_get_stats, as are, relaxed: */
     atomic_ullong n_rejected, n_cancelled_preparing;
@@ -137,6 +140,14 @@ struct rd_request {
     void *wake_user;
     bool rung;
 
+    struct {                             /* prep worker, then perhaps the slow one: all but the form is there */
+        struct request_params params;
+        int32_t *tokens;
+        uint32_t n_tokens;
+        int thinks;                      /* enum api_thinking */
+        struct turn turn;
+    } ready;
+
     /* consumer */
     struct token_decoder decoder;
     struct stop_matcher *stops;
@@ -160,6 +171,7 @@ struct rd_kv {
 
 /* api_prep.c */
 void api_prep_main(void *arg);           /* rd_engine */
+void api_slow_main(void *arg);           /* likewise: forms that take long */
 struct api_prompt_notes;
 /* Renders and tokenizes; *tokens is mem_free'd by the caller. notes: as of struct api_rendering. */
 rd_status api_prompt_tokens(const rd_engine *engine, const struct rd_request_options *o, struct api_prompt_notes *notes,
@@ -175,11 +187,10 @@ rd_status api_sampling_texts(const rd_engine *engine, const struct rd_request_op
                              struct sampler_params *p, struct rd_error *err);
 /* api_form.c. Whether thinking may come first: the prompt has opened it, it may be opened, or neither. */
 enum api_thinking { API_THINKING_NONE, API_THINKING_MAY, API_THINKING_OPEN };
-/* Prep worker: the grammar that the output is held to, compiled or known; p->grammar is a reference for the caller, NULL:
- * the output is free. taught: a forced call may come as the instructions show it, behind some text. RD_E_INVALID,
- * RD_E_UNSUPPORTED: what is wrong with it. */
-rd_status api_form_fill(rd_engine *engine, const struct rd_request_options *o, enum api_thinking thinking, bool taught,
-                        struct constraint_params *p, struct rd_error *err);
+/* The grammar that the output is held to, compiled or known; p->grammar is a reference for the caller, NULL: the output is
+ * free. Prep worker: quickly, RD_E_AGAIN: it takes long. RD_E_INVALID, RD_E_UNSUPPORTED: what is wrong with it. */
+rd_status api_form_fill(struct rd_request *r, enum api_thinking thinking, bool quickly, struct constraint_params *p,
+                        struct rd_error *err);
 /* Calls can be held to a grammar: it knows their form, and the vocabulary has every character by itself. Once the style is
  * known; then it is info.holds_calls. */
 bool api_holds_calls(const rd_engine *engine);
@@ -241,8 +252,7 @@ bool api_shift_is_due(const struct rd_request *r);
 rd_status api_shift_go_on(struct rd_request *r);
 const struct request *api_shift_first(const struct rd_request *r);
 void api_shift_deinit(struct rd_request *r);
-/* api_prep.c: the parameters of a part with this prompt, thinks as it was for the first; p->constraint.grammar is the
- * caller's reference, also when this fails. */
+/* api_prep.c: the parameters of a part with this prompt, but for its form; thinks as it was for the first. */
 rd_status api_request_params(struct rd_request *r, const int32_t *tokens, uint32_t n, int thinks, struct request_params *p,
                              struct rd_error *err);
 /* api_retain.c: tokens of the prompt that its tools and first system messages make. */

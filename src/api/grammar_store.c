@@ -17,7 +17,8 @@
 #define PROMISE_SHARE 64u
 #define DEFAULT_BYTES (512ull << 20)
 #define LEAST_BYTES   (64ull << 20)
-#define FULL_SHARE    4u /* so much of the budget is kept free of grammars that nobody uses */
+#define QUICK_NS      10000000ull /* of the thread's own time, for what is compiled quickly */
+#define FULL_SHARE    4u          /* so much of the budget is kept free of grammars that nobody uses */
 
 /* By the form's whole text: a digest could be made to meet another's. */
 struct kept_grammar {
@@ -31,6 +32,7 @@ struct kept_grammar {
 struct grammar_store {
     const struct tokenizer *tokenizer;
     uint32_t n_vocab;
+    const struct clock *clock; /* NULL: the machine's */
     struct grammar_budget budget;
     struct mutex lock;           /* guards all below */
     struct grammar_vocab *vocab; /* made for the first form */
@@ -245,31 +247,38 @@ static rd_status charge(struct grammar_store *s, struct grammar *g, struct rd_er
     return st;
 }
 
-static rd_status compile(struct grammar_store *s, const struct output_form *f, struct grammar **out,
+static rd_status compile(struct grammar_store *s, const struct output_form *f, bool quickly, struct grammar **out,
                          struct rd_error *err)
 {
+    struct grammar_limits limits = form_limits;
     struct grammar_builder *b = NULL;
     struct grammar_vocab *vocab = NULL;
     rd_status st = vocab_of(s, &vocab);
 
-    if (st == RD_OK) st = grammar_builder_create(&form_limits, &b);
+    limits.clock = s->clock;
+    if (quickly) limits.max_ns = QUICK_NS;
+    if (st == RD_OK) st = grammar_builder_create(&limits, &b);
     if (st != RD_OK) error_set(err, st, "out of memory for a grammar");
-    if (st == RD_OK) st = grammar_compile(b, output_node(s, b, f), vocab, SPACE, out, err);
+    if (st == RD_OK) {
+        st = grammar_compile(b, output_node(s, b, f), vocab, SPACE, out, err);
+        if (st != RD_OK && quickly && grammar_worked_out(b)) st = RD_E_AGAIN;
+    }
     grammar_builder_destroy(b);
     grammar_vocab_unref(vocab);
     return st;
 }
 
 /* Compiled, charged and warm; nobody else has it yet. */
-static rd_status make(struct grammar_store *s, const struct output_form *f, struct grammar **out, struct rd_error *err)
+static rd_status make(struct grammar_store *s, const struct output_form *f, bool quickly, struct grammar **out,
+                      struct rd_error *err)
 {
     struct grammar *g = NULL;
-    rd_status st = compile(s, f, &g, err);
+    rd_status st = compile(s, f, quickly, &g, err);
 
     if (st != RD_OK) return st;
     st = charge(s, g, err);
     if (st == RD_OK) {
-        st = grammar_warm(g);
+        st = quickly ? grammar_warm_quickly(g) : grammar_warm(g);
         if (st != RD_OK) error_set(err, st, "%s for the masks of a grammar", rd_status_text(st));
     }
     if (st == RD_OK)
@@ -308,7 +317,12 @@ static rd_status keep(struct grammar_store *s, struct kept_grammar *k, struct gr
     return RD_OK;
 }
 
-rd_status grammar_store_get(struct grammar_store *s, const struct output_form *f, struct grammar **out,
+void grammar_store_set_clock(struct grammar_store *s, const struct clock *c)
+{
+    s->clock = c;
+}
+
+rd_status grammar_store_get(struct grammar_store *s, const struct output_form *f, bool quickly, struct grammar **out,
                             struct rd_error *err)
 {
     struct kept_grammar *k = mem_zalloc(1, sizeof(*k));
@@ -322,7 +336,7 @@ rd_status grammar_store_get(struct grammar_store *s, const struct output_form *f
     k->hash = hash64_of(k->key, k->n_key);
     *out = find_locked(s, k);
     if (!*out) {
-        st = make(s, f, out, err);
+        st = make(s, f, quickly, out, err);
         if (st == RD_OK) return keep(s, k, out, err);
     }
     mem_free(k->key);

@@ -8,7 +8,7 @@
  * Memory  automata, sets, masks and keys of all together stay within a budget. A grammar that finds no room beside those
  *         in use is RD_E_FULL (HTTP: 429), one that is bigger than an eighth of the budget RD_E_LIMIT. Not in it: the
  *         vocabulary's trie and the masks of states that grammars share (at most 64 MiB), and what compiling takes for a
- *         moment (form_limits, once per preparing thread).
+ *         moment (form_limits, once per thread that compiles).
  * Thread  any (locks itself); compiling happens outside of the lock, on the caller's thread.
  * Errors  RD_E_INVALID, RD_E_UNSUPPORTED: what is wrong with the form; RD_E_FULL, RD_E_LIMIT; RD_E_NOMEM.
  */
@@ -46,9 +46,12 @@ struct grammar_store;
 rd_status grammar_store_create(const struct tokenizer *t, uint64_t limit, struct grammar_store **out);
 /* Nobody uses its grammars any more. NULL is fine. */
 void grammar_store_destroy(struct grammar_store *s);
-/* *out: a reference for the caller. */
-rd_status grammar_store_get(struct grammar_store *s, const struct output_form *f, struct grammar **out,
+/* *out: a reference for the caller. quickly: what is not known and takes more than some milliseconds is RD_E_AGAIN, and the
+ * caller asks once more, not quickly, where nobody waits for his thread. */
+rd_status grammar_store_get(struct grammar_store *s, const struct output_form *f, bool quickly, struct grammar **out,
                             struct rd_error *err);
+/* Compiling is timed by another clock: for tests, before anything is compiled. */
+void grammar_store_set_clock(struct grammar_store *s, const struct clock *c);
 /* constraint_tokenise (engine/constraint.h); arg: the store. */
 uint32_t grammar_store_tokenise(void *arg, const uint8_t *bytes, uint32_t n, struct constraint_place place,
                                 int32_t *tokens, uint32_t cap);

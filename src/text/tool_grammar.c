@@ -67,6 +67,7 @@ static bool is_known(struct grammar_builder *b, const json_t *schema)
 
     if (!grammar_has_time(b) || grammar_builder_create(&left, &probe) != RD_OK) return false;
     if (grammar_from_schema(probe, schema, &plain)) known = grammar_status(probe, NULL) == RD_OK;
+    if (grammar_worked_out(probe)) grammar_has_time(b); /* nor has b: what is known does not depend on the time */
     grammar_builder_destroy(probe);
     return known;
 }

@@ -2,6 +2,7 @@
  */
 #include <stdio.h>
 #include "api/grammar_store.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/thread.h"
 #include "test.h"
@@ -34,7 +35,7 @@ static rd_status get(struct grammar_store *s, unsigned i, unsigned n, struct gra
     for (unsigned k = 0; k < n; k++) text[at++] = (char)('A' + (i * 3 + k * k) % 26);
     at += sprintf(text + at, "\"]");
     f.n_text = (size_t)at;
-    st = grammar_store_get(s, &f, g, err);
+    st = grammar_store_get(s, &f, false, g, err);
     mem_free(text);
     return st;
 }
@@ -56,6 +57,42 @@ TEST(one_form_is_compiled_once_and_shared)
     grammar_unref(c);
     grammar_store_destroy(s);
     tokenizer_destroy(t);
+}
+
+/* By a clock on which every look at the thread's time takes 1 ms, or 200 ms: a form is looked at some ten times. */
+TEST(what_takes_long_is_left_for_later_and_nothing_is_kept)
+{
+    static const char schema[] = "{\"anyOf\": [{\"minLength\": 1}, {\"minLength\": 2}, {\"minLength\": 3}, "
+                                 "{\"minLength\": 4}, {\"minLength\": 5}, {\"minLength\": 6}, {\"minLength\": 7}, "
+                                 "{\"minLength\": 8}, {\"minLength\": 9}, {\"minLength\": 10}, {\"minLength\": 11}, "
+                                 "{\"minLength\": 12}, {\"minLength\": 13}, {\"minLength\": 14}]}";
+    const struct output_form f = {.kind = RD_GRAMMAR_JSON_SCHEMA, .text = schema, .n_text = sizeof(schema) - 1};
+    struct clock *c = clock_fake_create(0, 0);
+    struct tokenizer *t = tokens();
+    struct grammar_store *s = NULL;
+    struct grammar *g = NULL, *again = NULL;
+    struct rd_error err = {0};
+
+    CHECK(c);
+    CHECK_OK(grammar_store_create(t, 0, &s));
+    grammar_store_set_clock(s, c);
+    clock_fake_step(c, 0, 1000000);
+    CHECK_EQ(grammar_store_get(s, &f, true, &g, &err), RD_E_AGAIN);
+    CHECK(!g);
+    CHECK_EQ(grammar_store_counts(s).n_grammars, 0);
+    CHECK_EQ(grammar_store_counts(s).used, 0);
+    clock_fake_step(c, 0, 200000000);
+    CHECK_EQ(grammar_store_get(s, &f, true, &g, &err), RD_E_AGAIN);
+    CHECK_EQ(grammar_store_get(s, &f, false, &g, &err), RD_E_INVALID); /* it has 0.9 s */
+    clock_fake_step(c, 0, 1000000);
+    CHECK_OK(grammar_store_get(s, &f, false, &g, &err));
+    CHECK_OK(grammar_store_get(s, &f, true, &again, &err)); /* it is known now */
+    CHECK(g == again);
+    grammar_unref(g);
+    grammar_unref(again);
+    grammar_store_destroy(s);
+    tokenizer_destroy(t);
+    clock_fake_destroy(c);
 }
 
 TEST(grammars_in_use_are_never_more_than_the_budget_and_others_go_for_them)
@@ -154,7 +191,7 @@ TEST(a_text_that_is_nested_beyond_its_share_ends_alone)
     uint32_t depth = 0;
 
     CHECK_OK(grammar_store_create(t, 64 * MIB, &s));
-    CHECK_OK(grammar_store_get(s, &any, &g, NULL));
+    CHECK_OK(grammar_store_get(s, &any, false, &g, NULL));
     CHECK_OK(grammar_matcher_create(g, 8, &deep));
     CHECK_OK(grammar_matcher_create(g, 8, &flat));
     CHECK_OK(grammar_accept_bytes(flat, (const uint8_t *)"[", 1));
@@ -194,7 +231,7 @@ TEST(a_tag_that_is_a_special_token_is_that_token)
     id = tiny_vocab_add(&vocab, "<call>", TOKEN_CONTROL, 0);
     CHECK_OK(tokenizer_create(&vocab.spec, &t, &err));
     CHECK_OK(grammar_store_create(t, 0, &s));
-    CHECK_OK(grammar_store_get(s, &f, &g, &err));
+    CHECK_OK(grammar_store_get(s, &f, false, &g, &err));
     CHECK_OK(grammar_matcher_create(g, 8, &m));
     CHECK_OK(grammar_mask(m, UINT32_MAX, &bits));
     for (int32_t i = 0; i <= id; i++) CHECK_EQ(bits[i / 32] >> (i % 32) & 1, i == id);
@@ -261,7 +298,7 @@ TEST(any_allocation_may_fail_and_nothing_is_lost)
             const struct output_form f = {
                 .kind = RD_GRAMMAR_JSON_SCHEMA, .text = "{\"enum\": [1, \"a\"]}", .n_text = 18};
 
-            st = grammar_store_get(s, &f, &g, NULL);
+            st = grammar_store_get(s, &f, false, &g, NULL);
             if (st == RD_OK) grammar_unref(g);
             if (st != RD_OK) CHECK_EQ(grammar_store_counts(s).used, 0);
         }

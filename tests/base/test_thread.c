@@ -1,5 +1,6 @@
 /* tests/base/test_thread.c - threads, conditions, queues and doorbells; clean under the thread sanitizer. */
 #include "base/thread.h"
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include "base/clock.h"
@@ -55,6 +56,23 @@ TEST(signals_for_the_process_are_blocked_in_threads)
     CHECK(!sigismember(&mask, SIGBUS) && !sigismember(&mask, SIGSEGV));
     pthread_sigmask(SIG_SETMASK, NULL, &own);
     CHECK(!sigismember(&own, SIGTERM));                 /* ours is as it was */
+}
+
+static void become_idle(void *policy)
+{
+    thread_set_idle();
+    *(int *)policy = sched_getscheduler(0);
+}
+
+TEST(an_idle_thread_is_idle_alone)
+{
+    struct thread t = {0};
+    int own = sched_getscheduler(0), policy = -1;
+
+    CHECK_OK(thread_start(&t, "idle", become_idle, &policy));
+    thread_join(&t);
+    CHECK(policy == SCHED_IDLE || policy == own);       /* refused: as it was */
+    CHECK_EQ(sched_getscheduler(0), own);
 }
 
 TEST(a_thread_that_cannot_start_leaks_nothing)

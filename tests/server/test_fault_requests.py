@@ -5,6 +5,7 @@ tests/fuzz/fuzz_utf8.c, tests/text/test_stop.c and test_openai.py; F30 is tests/
 tests/fuzz/fuzz_output_parser.c.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -214,6 +215,58 @@ def test_F29_bombs_of_grammars_are_refused_within_a_second(tiny):
             assert json.loads(answer)["error"]["param"] == name, answer
         assert took < 20, (name, str(value)[:60], took)  # its own limit is a second of a quiet machine
     tiny.ok(CHAT, {"messages": [USER], "max_tokens": 4})
+
+
+def slow_form(i):
+    """Some tenths of a second of compiling; then it is refused by its states or bytes."""
+    return {"regex": "(a|b)*a(a|b){%d}c" % (40 + i)}
+
+
+@contextlib.contextmanager
+def sent(server, forms):
+    """Connections on which requests with these forms were sent; what is not answered by the end is hung up."""
+    with contextlib.ExitStack() as held:
+        clients = [held.enter_context(contextlib.closing(server.connect())) for _ in forms]
+        for c, form in zip(clients, forms):
+            body = {"messages": [USER], "max_tokens": 1, **form}
+            c.request("POST", CHAT, json.dumps(body), {"Content-Type": "application/json"})
+        yield clients
+
+
+def until_prepared(server):
+    while server.stats()["requests"]["preparing"] > 0:
+        time.sleep(0.001)
+
+
+def test_F29_who_sends_slow_forms_waits_for_himself(tiny):
+    """A request without a form comes through while ten forms are compiled, one after the other."""
+    with sent(tiny, [slow_form(i) for i in range(10)]):
+        while tiny.stats()["requests"]["preparing"] < 8:
+            time.sleep(0.001)
+        tiny.ok(CHAT, {"messages": [USER], "max_tokens": 1})
+        assert tiny.stats()["requests"]["preparing"] > 2
+    until_prepared(tiny)
+
+
+def test_F29_slow_forms_are_compiled_by_a_thread_that_nobody_waits_for(tiny):
+    policies = {}
+    for task in os.listdir(f"/proc/{tiny.process.pid}/task"):
+        stat = open(f"/proc/{tiny.process.pid}/task/{task}/stat").read()
+        name, rest = stat[stat.index("(") + 1 : stat.rindex(")")], stat[stat.rindex(")") + 2 :].split()
+        policies[name] = int(rest[38])  # field 41 of proc(5)
+    assert policies["forms"] == os.SCHED_IDLE
+    assert policies["prep"] == os.SCHED_OTHER
+
+
+def test_F29_more_slow_forms_than_may_wait_are_asked_to_come_again(tiny):
+    """32 of a tenant wait. Those whose clients hang up are not compiled."""
+    with sent(tiny, [slow_form(100 + i) for i in range(48)]) as clients:
+        answer = clients[-1].getresponse()
+        assert answer.status == 429, answer.read()
+        assert "try again later" in json.loads(answer.read())["error"]["message"]
+        assert tiny.stats()["requests"]["preparing"] > 8
+    until_prepared(tiny)
+    tiny.ok(CHAT, {"messages": [USER], "max_tokens": 1})
 
 
 def test_F08_a_model_file_that_is_cut_under_a_running_server_ends_it_for_the_supervisor(make_server, tmp_path):

@@ -20,7 +20,7 @@
  * Thread  what follows a text (accept, mask ..) is called by one thread at a time for all matchers of a grammar: the
  *         engine's. compile, vocabulary, references: any thread; matcher_create and matcher_destroy: any thread, also
  *         while another follows a text of the same grammar.
- * Work    one accept looks at 256 Ki items at most (some milliseconds), a mask at 2 Mi, warming at 32 Mi: a grammar that is
+ * Work    one accept looks at 256 Ki items at most (some milliseconds), a mask at 2 Mi, warming at 32 Mi (1 Mi quickly): a grammar that is
  *         ambiguous beyond that, or has more than 65,536 items in one set, is RD_E_LIMIT there, for its own request.
  * Errors  RD_E_INVALID: a limit (named), an undefined rule, a language without any text. RD_E_NOMEM: nothing changed.
  * Source  Earley, CACM 13(2), 1970; persistent stacks and context-independent tokens: XGrammar, arXiv:2411.15100.
@@ -62,6 +62,8 @@ void grammar_budget_give(struct grammar_budget *b, uint64_t n);
 rd_status grammar_charge(struct grammar *g, struct grammar_budget *budget, size_t least);
 /* Computes what first tokens will need (masks of states and of the first set); any thread, before the first matcher. */
 rd_status grammar_warm(struct grammar *g);
+/* As much of it as takes some milliseconds. RD_E_AGAIN: there is more to do. */
+rd_status grammar_warm_quickly(struct grammar *g);
 struct grammar_counts { uint32_t n_rules, n_states, n_sets, n_masks; size_t bytes; uint64_t n_mask_hits, n_mask_misses; };
 struct grammar_counts grammar_counts(const struct grammar *g);
 

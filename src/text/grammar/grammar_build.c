@@ -106,6 +106,7 @@ bool grammar_has_time(struct grammar_builder *b)
 {
     enum clock_end end = grammar_ok(b) ? clock_limit_look(&b->time) : CLOCK_GOES_ON;
 
+    b->worked_out |= end == CLOCK_WORKED_OUT;
     if (end == CLOCK_WORKED_OUT)
         grammar_fail(b, RD_E_INVALID, "the grammar takes longer than %.2g s to compile",
                      (double)b->limits.max_ns / 1e9);
@@ -113,6 +114,11 @@ bool grammar_has_time(struct grammar_builder *b)
         grammar_fail(b, RD_E_FULL, "the machine is too busy to compile the grammar within %.2g s: try again later",
                      (double)b->limits.max_wall_ns / 1e9);
     return grammar_ok(b);
+}
+
+bool grammar_worked_out(const struct grammar_builder *b)
+{
+    return b->worked_out;
 }
 
 struct grammar_limits grammar_limits_left(const struct grammar_builder *b)

@@ -29,6 +29,8 @@ void grammar_builder_destroy(struct grammar_builder *b);     /* NULL is fine */
 /* Looks at the clock: false when the time of the limits is over, or something else has failed. For those that work long
  * without asking for nodes. */
 bool grammar_has_time(struct grammar_builder *b);
+/* It failed because the thread's own time was over: with more it may not. */
+bool grammar_worked_out(const struct grammar_builder *b);
 /* The limits for another builder within the work of this one: the time is what is left. */
 struct grammar_limits grammar_limits_left(const struct grammar_builder *b);
 /* The first failure, with its text; RD_OK: none. A language above fails the builder with a text of its own. */

@@ -11,6 +11,7 @@
 #define BACK_MAX       (1u << 20)
 #define WARM_WORK      (32ull << 20)
 #define MASK_WORK      (2ull << 20)
+#define QUICK_WORK     (1ull << 20)
 #define BYTES_PER_LOOK 16u /* at the clock */
 
 static void grammar_destroy(struct grammar *g)
@@ -121,15 +122,27 @@ static rd_status ended(struct grammar *g, rd_status st)
     return st;
 }
 
-rd_status grammar_warm(struct grammar *g)
+static rd_status warm(struct grammar *g, uint64_t work)
 {
     rd_status st;
 
     if (!g->vocab) return RD_OK;
-    st = begin(g, NULL, WARM_WORK);
+    st = begin(g, NULL, work);
     if (st == RD_OK) st = masks_warm(g);
     if (st == RD_OK) st = set_mask_of(g, g->start, NEVER);
     return ended(g, st);
+}
+
+rd_status grammar_warm(struct grammar *g)
+{
+    return warm(g, WARM_WORK);
+}
+
+rd_status grammar_warm_quickly(struct grammar *g)
+{
+    rd_status st = warm(g, QUICK_WORK);
+
+    return st == RD_E_LIMIT ? RD_E_AGAIN : st;
 }
 
 struct grammar_counts grammar_counts(const struct grammar *g)

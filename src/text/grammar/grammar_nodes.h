@@ -55,6 +55,7 @@ struct grammar_builder {
     struct grammar_limits limits;
     struct rd_error err; /* status RD_OK: none */
     struct clock_limit time;
+    bool worked_out; /* and that is the failure */
     uint32_t n_ticks;
     size_t n_bytes;    /* counted against max_bytes */
     uint32_t n_states; /* counted against max_states */
