@@ -1,12 +1,13 @@
-/* radish/inspect.h - how long requests take, as histograms of a running engine.
+/* radish/inspect.h - how single requests fare in a running engine: as histograms of all, and one by one.
  *
- * rd_get_stats (radish.h) tells what is going on as sums and gauges; this how single requests fared. The step loop counts
- * into memory of its own: nothing is locked, and reading costs it nothing.
+ * rd_get_stats (radish.h) tells what is going on as sums and gauges. The step loop writes into memory of its own: nothing
+ * is locked, and reading costs it nothing.
  *
  * Thread  any.
- * Errors  none.
+ * Errors  rd_cancel_request alone.
  */
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 #include "radish/status.h"
 
@@ -70,6 +71,37 @@ struct rd_histogram {
 };
 /* Since the engine was opened. */
 RD_API void rd_get_histogram(const struct rd_engine *engine, enum rd_histogram_id id, struct rd_histogram *out);
+
+/* One request: as it is now, or was when it ended. Tokens of the prompt: n_prompt = n_computed + n_cached once it is known
+ * whole; before that n_done of them are known. Times in ms; 0: it has not come so far. */
+#define RD_RECORD_LABEL 40
+struct rd_record {
+    uint64_t number;             /* of those that ended: 0, 1, 2 .. */
+    uint64_t id;                 /* for rd_cancel_request; unique */
+    uint64_t asked_ns, at_ns;    /* engine's clock: the call; the end, or now */
+    char label[RD_RECORD_LABEL]; /* rd_request_options.label, cut; or "" */
+    int32_t phase;               /* enum rd_phase: where it is, or was when it ended */
+    int32_t finish, status;      /* enum rd_finish, rd_status; of those that ended */
+    int32_t match, miss;         /* RD_MATCH_ ..., enum rd_miss_cause; once it left the queue */
+    uint32_t n_match;            /* tokens that the match found */
+    uint32_t n_prompt, n_done, n_computed, n_cached, n_joined, n_ram, n_disk;
+    uint32_t n_generated, n_drafted, n_draft_accepted, n_preempted;
+    bool ended, is_idle, continues; /* of rd_warm; a later part of one whose context was shifted */
+    double age_s;                   /* since the call; of those that ended: since the end */
+    double prepare_ms, queue_ms, ttft_ms, prefill_ms, decode_ms, total_ms;
+    double prefill_tok_s, decode_tok_s; /* computed tokens over prefill_ms; tokens behind the first over their time */
+    double gap_p50_ms, gap_p99_ms;      /* between tokens, within 5 % */
+};
+/* Those that ended since *from (0: the first), the latest 256 of them at most, oldest first; *from: what to ask with next
+ * (beyond the last: how many there were).
+ * Returns how many are in out. */
+RD_API uint32_t rd_ended_requests(const struct rd_engine *engine, uint64_t *from, struct rd_record *out,
+                                  uint32_t n_max);
+/* Those that are in the batch, then those in the queue: the first 64, as they were a quarter of a second ago at most. */
+RD_API uint32_t rd_running_requests(const struct rd_engine *engine, struct rd_record *out, uint32_t n_max);
+/* Cancels it within one step, whoever it belongs to: its client is told RD_E_CANCELLED. RD_E_NOT_FOUND: it is not there
+ * any more. Waits for the step that runs. */
+RD_API rd_status rd_cancel_request(struct rd_engine *engine, uint64_t id);
 
 #ifdef __cplusplus
 }

@@ -314,6 +314,7 @@ struct rd_request_options {
     uint32_t keep_prompt_s;         /* the prompt */
     uint32_t keep_all_s;            /* the prompt and its answer */
     bool keep_found;                /* the part of the prompt that is stored already: others will come with it */
+    const char *label;              /* what rd_ended_requests calls it; NULL: nothing */
     const char *fairness_key;       /* requests queue round robin between keys; NULL: one common key */
 
     /* messages_json only: what the output is split into (rd_event.deltas) */

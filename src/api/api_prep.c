@@ -100,6 +100,7 @@ static rd_status fill_params(const rd_engine *engine, const struct rd_request_op
     p->min_tokens = o->min_tokens;
     p->keep_match = o->keep_found;
     p->name = o->cache_name;
+    p->label = o->label;
     p->fair_key = fair_hash(o->fairness_key);
     return api_sampling_fill(o, &p->sampling, err);
 }

@@ -98,6 +98,7 @@ static rd_status copy_options(struct rd_request *r, const struct rd_request_opti
     c->kwargs_json = copy_text(&r->arena, o->kwargs_json, &ok);
     c->fairness_key = copy_text(&r->arena, o->fairness_key, &ok);
     c->cache_salt = copy_text(&r->arena, o->cache_salt, &ok);
+    c->label = copy_text(&r->arena, o->label, &ok);
     c->cache_name = copy_text(&r->arena, o->cache_name, &ok);
     c->forced_tool = copy_text(&r->arena, o->forced_tool, &ok);
     c->grammar_name = copy_text(&r->arena, o->grammar_name, &ok);

@@ -144,6 +144,7 @@ rd_status api_shift_go_on(struct rd_request *r)
         p.primed = s->generated;
         p.n_primed = s->n_generated;
         st = request_create(&p, engine_cache(r->engine->engine), r->engine->info.n_vocab, tokens, n, &next, NULL);
+        if (st == RD_OK) next->id = r->request->id; /* to those who look at it, it is the same */
     }
     grammar_unref(p.constraint.grammar);
     mem_free(tokens);

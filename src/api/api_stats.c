@@ -103,6 +103,21 @@ void rd_get_histogram(const rd_engine *engine, enum rd_histogram_id id, struct r
     if (engine->engine) engine_get_histogram(engine->engine, id, out);
 }
 
+uint32_t rd_ended_requests(const rd_engine *engine, uint64_t *from, struct rd_record *out, uint32_t n_max)
+{
+    return engine->engine ? engine_ended_requests(engine->engine, from, out, n_max) : 0;
+}
+
+uint32_t rd_running_requests(const rd_engine *engine, struct rd_record *out, uint32_t n_max)
+{
+    return engine->engine ? engine_running_requests(engine->engine, out, n_max) : 0;
+}
+
+rd_status rd_cancel_request(rd_engine *engine, uint64_t id)
+{
+    return engine->engine ? engine_cancel_request(engine->engine, id) : RD_E_NOT_FOUND;
+}
+
 bool rd_is_busy(rd_engine *engine)
 {
     struct engine_stats s;

@@ -147,6 +147,8 @@ static void count_admission(struct engine *e, struct request *r, uint64_t now)
     if (r->admitted_before) return;
     r->admitted_before = true;
     r->usage.admitted_ns = now;
+    r->usage.match = r->seq.match_kind;
+    r->usage.n_match = r->seq.n_match;
     if (r->p.cached) e->stats.matches[r->seq.match_kind]++;
     if (r->seq.cached)
         r->usage.miss = engine_miss_cause(e, r->seq.root, r->seq.keys, r->seq.n_keys, r->seq.n_match,

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/seq_words.h"
 #include "engine/engine_state.h"
 #include "engine/listener.h"
 
@@ -384,15 +385,8 @@ static void gather_stats(struct engine *e)
 
 void engine_publish_stats(struct engine *e)
 {
-    unsigned v = atomic_load_explicit(&e->stats_version, memory_order_relaxed);
-    uint64_t words[ENGINE_STATS_WORDS];
-
     gather_stats(e);
-    memcpy(words, &e->stats, sizeof(words));
-    atomic_store_explicit(&e->stats_version, v + 1, memory_order_seq_cst);
-    for (size_t i = 0; i < ENGINE_STATS_WORDS; i++)
-        atomic_store_explicit(&e->stats_words[i], words[i], memory_order_seq_cst);
-    atomic_store_explicit(&e->stats_version, v + 2, memory_order_seq_cst);
+    seq_words_write(&e->stats_version, e->stats_words, &e->stats, ENGINE_STATS_WORDS);
 }
 
 void engine_get_histogram(const struct engine *e, enum rd_histogram_id id, struct rd_histogram *out)
@@ -402,16 +396,8 @@ void engine_get_histogram(const struct engine *e, enum rd_histogram_id id, struc
 
 void engine_get_stats(struct engine *e, struct engine_stats *out)
 {
-    uint64_t words[ENGINE_STATS_WORDS];
-    unsigned before, after;
-
-    do {
-        before = atomic_load_explicit(&e->stats_version, memory_order_seq_cst);
-        for (size_t i = 0; i < ENGINE_STATS_WORDS; i++)
-            words[i] = atomic_load_explicit(&e->stats_words[i], memory_order_seq_cst);
-        after = atomic_load_explicit(&e->stats_version, memory_order_seq_cst);
-    } while ((before & 1) || before != after);
-    memcpy(out, words, sizeof(words));
+    while (!seq_words_read(&e->stats_version, e->stats_words, out, ENGINE_STATS_WORDS)) {
+    }
     out->n_queued += atomic_load(&e->n_handed) - out->n_submitted; /* what the engine has not looked at waits, too */
 }
 

@@ -105,6 +105,10 @@ rd_status engine_call(struct engine *e, void (*fn)(struct engine *e, void *arg),
 /* Any thread: the path of keys[0..n) in a namespace is HELD, soon; copied. Does not wait. RD_E_NOMEM, RD_E_FULL,
  * RD_E_CLOSED: it is not. */
 rd_status engine_hold_next(struct engine *e, const struct kv_space *space, const kv_key *keys, uint32_t n);
+/* Any thread: rd_ended_requests, rd_running_requests, rd_cancel_request. */
+uint32_t engine_ended_requests(const struct engine *e, uint64_t *from, struct rd_record *out, uint32_t n_max);
+uint32_t engine_running_requests(const struct engine *e, struct rd_record *out, uint32_t n_max);
+rd_status engine_cancel_request(struct engine *e, uint64_t id);
 /* Any thread. */
 void engine_get_histogram(const struct engine *e, enum rd_histogram_id id, struct rd_histogram *out);
 /* Any thread. */

@@ -7,6 +7,7 @@
 #include "base/thread.h"
 #include "engine/engine.h"
 #include "engine/meter.h"
+#include "engine/records.h"
 #include "sample/vocab_scan.h"
 
 _Static_assert(BEST_BLOCK == VOCAB_BLOCK, "what the model tells of a row is what the sampler wants");
@@ -76,7 +77,8 @@ struct engine {
     uint64_t housekeeping_ns, prefill_rate, decode_rate;    /* last time; smoothed, milli-tokens per second */
     uint64_t prompt_rate;                /* of the last large steps of prompts alone, likewise; 0: none yet */
     struct engine_stats stats;           /* the engine thread's copy */
-    struct meter meter;                  /* the engine thread adds, any thread reads */
+    struct meter meter;                  /* the engine thread adds, any thread reads; likewise: */
+    struct records records;
 
     /* shared */
     struct queue *inbox, *tasks;         /* requests; struct engine_task */
@@ -124,6 +126,10 @@ void step_ahead_take(struct engine *e);
 bool step_ahead_redo(struct engine *e, uint32_t i);
 /* Waits for the step under way, whose rows count for nothing. */
 void step_ahead_drop(struct engine *e);
+
+/* metering.c */
+/* Lists those that are there now where that is due; nothing is left listed that is gone once nothing runs. */
+void metering_list(struct engine *e, uint64_t now);
 
 /* step.c */
 /* Of one that has not ended. */

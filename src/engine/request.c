@@ -1,6 +1,7 @@
 /* engine/request.c - creation, reference count and token ring of a request. */
 #include "engine/request.h"
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 #include "base/checked.h"
 #include "base/error.h"
@@ -91,6 +92,8 @@ rd_status request_create(const struct request_params *p, struct kv_cache *cache,
     r = mem_zalloc(1, sizeof(*r));
     if (!r) return error_set(err, RD_E_NOMEM, "out of memory for a request");
     r->p = *p;
+    if (p->label) snprintf(r->label, sizeof(r->label), "%s", p->label);
+    r->p.label = NULL;
     r->n_prompt = n;
     r->stop_token = -1;
     atomic_init(&r->refs, 1);

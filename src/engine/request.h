@@ -15,11 +15,13 @@
 #include "base/thread.h"
 #include "engine/constraint.h"
 #include "engine/draft_index.h"
+#include "engine/gaps.h"
 #include "engine/prefill_result.h"
 #include "engine/think_budget.h"
 #include "engine/tier.h"
 #include "kv/kv_seq.h"
 #include "kv/kv_space.h"
+#include "radish/inspect.h"
 #include "radish/status.h"
 #include "sample/sampler.h"
 
@@ -53,6 +55,8 @@ struct request_usage {
     uint32_t n_prompt, n_cached, n_joined, n_ram, n_disk, n_lossy, n_generated, n_drafted, n_draft_accepted, n_forced;
     uint64_t submitted_ns, admitted_ns, first_token_ns, ended_ns;   /* clock; 0 = never */
     enum miss_cause miss;
+    enum radix_match_kind match;         /* of its first admission, as miss */
+    uint32_t n_match, n_preempted;
 };
 
 /* What of a request's keys is worth keeping longer, from the first key on: radix_retain. */
@@ -82,6 +86,7 @@ struct request_params {
     bool goes_on;            /* where it reaches max_keys another request goes on: a grammar need not be whole by then */
     const int32_t *primed;   /* borrowed by request_create: what was generated before the prompt's end, for the grammar and */
     uint32_t n_primed;       /* the budget of thinking */
+    const char *label;       /* copied, cut; or NULL */
     const char *name;        /* copied; or NULL: what it computes is a named cache's (names/cache_names.h) */
     float *logits_out;       /* [n_vocab] of the prompt's last token, or NULL; the consumer's until it has ended */
     void (*wake)(void *arg); /* after tokens or the end were published; any cost is the engine's: must be quick */
@@ -91,6 +96,7 @@ struct request_params {
 struct request {
     /* written by the creator, read-only after engine_submit */
     uint64_t id;
+    char label[RD_RECORD_LABEL];
     struct request_params p;
     uint32_t n_prompt, ring_cap, n_top_cap;
 
@@ -108,7 +114,9 @@ struct request {
     bool redo;                           /* its last row is computed once more: step_ahead.c */
     bool unsound;                        /* the running step gave it logits that are no numbers */
     struct request *prev, *next;         /* queue */
-    uint64_t last_token_ns;                        /* 0: none yet */
+    uint64_t last_token_ns, prompt_known_ns;       /* 0: not yet */
+    struct gaps gaps;
+    enum rd_phase ended_in;                        /* where it was */
     uint64_t queued_ns, last_step, n_late_steps;   /* late: begun after it was cancelled */
     struct request_draft draft;
     struct request_store store;

@@ -58,7 +58,8 @@ void request_end(struct engine *e, struct request *r, enum request_finish finish
     uint64_t now = clock_now_ns(e->o.clock);
     bool keep = r->p.cached && r->seq.cached && finish != REQUEST_ERROR;
 
-    e->stats.n_cancelled_in[request_phase(r)] += finish == REQUEST_CANCELLED;
+    r->ended_in = request_phase(r);
+    e->stats.n_cancelled_in[r->ended_in] += finish == REQUEST_CANCELLED;
     ENGINE_TELL(ending, (e, r, keep));
     ENGINE_TELL(left, (e, r));
     if (r->state == REQUEST_LIVE) {
@@ -95,6 +96,7 @@ void request_preempt(struct engine *e, struct request *r)
     queue_put(e, r, true);
     e->blocked = true;                                      /* it did not fit: wait until something else is released */
     e->stats.n_preempted++;
+    r->usage.n_preempted++;
 }
 
 /* Cancelled requests, queued and live, and those whose ground a device error took away. */
@@ -636,6 +638,7 @@ bool engine_step(struct engine *e)
     if (e->plan.batch.n_rows > 0) step(e, turn_ns, begin);
     else if (e->plan.n_heads == 0 && e->n_live == 0 && e->n_queue == 0) was_idle = engine_idles(e);
     housekeeping(e, begin);
+    metering_list(e, begin);
     engine_publish_stats(e);
     return e->plan.batch.n_rows + e->plan.n_heads > 0 || was_idle || engine_must_turn(e) ||
            (e->n_live == 0 && e->n_queue > e->n_loading && engine_n_out(e) == 0); /* one starts over */

@@ -24,6 +24,7 @@
 #include "server/http/http_door.h"
 #include "server/http/http_io.h"
 #include "server/http/offload.h"
+#include "server/monitor/monitor.h"
 #include "server/routes/routes.h"
 
 #define BACKLOG        1024
@@ -106,6 +107,7 @@ static void tick_server(struct run *s)
         break;
     case HTTP_READY:
         watch_device(s);
+        monitor_tick(s->server.monitor, s->server.engine, clock_now_ns(clock_system()), clock_wall_s(clock_system()));
         if (!stops) break;
         log_info("stopping: running requests may end within %u s", s->o.drain_s);
         s->drain_deadline_ns = now + (uint64_t)s->o.drain_s * 1000000000u;
@@ -309,7 +311,7 @@ rd_status server_run(const struct server_options *o,
     if (st != RD_OK) goto done;
     s->server.http.io = mem_zalloc(s->server.http.n_io, sizeof(*s->server.http.io));
     if (!s->server.http.io || responses_store_create(LIMIT_STORED_RESPONSES_BYTES, &s->server.responses) != RD_OK ||
-        prompt_prints_create(&s->server.prints) != RD_OK || offload_create(&s->server.http.offload) != RD_OK ||
+        prompt_prints_create(&s->server.prints) != RD_OK || monitor_create(&s->server.monitor) != RD_OK || offload_create(&s->server.http.offload) != RD_OK ||
         !(s->server.tenants = mem_zalloc((size_t)s->o.n_tenant_keys + 1, sizeof(*s->server.tenants))))
         st = error_set(err, RD_E_NOMEM, "out of memory for the server");
     if (st == RD_OK) responses_store_charge_to(s->server.responses, &s->server.http.memory);
@@ -330,6 +332,7 @@ done:
     offload_destroy(s->server.http.offload);
     responses_store_destroy(s->server.responses);
     prompt_prints_destroy(s->server.prints);
+    monitor_destroy(s->server.monitor);
     mem_free(s->server.tenants);
     rd_close(s->server.engine);
     mem_free(s->server.http.io);

@@ -328,6 +328,7 @@ static bool submit_more(struct generation *g)
         o.cache_salt = salt.data;
         o.fairness_key = g->conn->tenant;
         o.cache_name = g->p.cache_name;
+        o.label = g->id;
         st = salt.failed ? RD_E_NOMEM : rd_submit(g->server->engine, &o, wake, g, &c->request, &err);
         buf_deinit(&salt);
         if (st == RD_E_FULL && g->n_submitted > 0) return true;             /* the tick tries again */

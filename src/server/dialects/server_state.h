@@ -9,6 +9,7 @@
 #include "server/http/http_state.h"
 
 struct responses_store;
+struct monitor;
 struct prompt_prints;
 
 /* What one tenant key did: its own /stats. Any io thread adds, relaxed: sums of independent counters. */
@@ -27,6 +28,7 @@ struct server {
     struct rd_info info;                 /* likewise */
     struct responses_store *responses;   /* of /v1/responses */
     struct prompt_prints *prints;
+    struct monitor *monitor;             /* what GET /v1/monitor tells */
     struct tenant_stats *tenants;        /* [http.o.n_tenant_keys] */
     uint32_t sse_ping_s;                 /* of server.h, as are the next */
     enum rd_pooling pooling;
