@@ -102,6 +102,7 @@ struct network {
     struct hash128 *keys;
     bool *is_large;        /* [n_rules] */
     uint8_t *plain;        /* [n_states] characters of plain text, whichever, that can follow within the rule */
+    uint8_t *plain_most;   /* [n_states] and no more of them can follow, whichever; PLAIN_MOST, PLAIN_ANY: not known */
     uint64_t *plain_far;   /* [n_states] from no place that plain text leads to from there is the rule's end farther */
     uint8_t class_of[256]; /* bytes that no edge tells apart */
     uint32_t n_classes;
@@ -114,7 +115,7 @@ void network_deinit(struct network *n);
 size_t network_bytes(const struct network *n);
 /* grammar_keys.c: keys, is_large, of hashes and distances. false: out of memory. */
 bool network_name(struct network *n);
-/* grammar_plain.c: n->plain, n->plain_far, of distances. false: out of memory. */
+/* grammar_plain.c: n->plain, n->plain_most, n->plain_far, of distances. false: out of memory. */
 bool network_find_plain(struct network *n);
 /* grammar_distance.c: n->dist. has_byte: NULL: all. false: out of memory. */
 bool network_measure(struct network *n, const bool *has_byte);
@@ -147,6 +148,7 @@ struct set {
     uint64_t first[4]; /* bytes that can follow */
     bool ends, marked; /* ends: what began OUTSIDE can be over here */
     uint8_t plain;     /* characters of plain text, whichever, that can follow, and then the text can be ended */
+    bool plain_ends;   /* no more of them can follow */
     uint32_t *next;    /* [n_classes]: 0: not known yet; may be NULL */
     struct set_mask *mask;
     struct item *items;

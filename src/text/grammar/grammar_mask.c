@@ -109,7 +109,7 @@ static void take_subtree(const struct grammar_vocab *v, uint32_t node, uint32_t 
 }
 
 /* Tokens that are plain text as a whole, from the root. Returns the number of characters up to which all were taken;
- * PLAIN_ANY: without any limit. */
+ * PLAIN_ANY: all that can follow. */
 static uint32_t take_slice(const struct grammar *g, const struct set *s, struct walk *w)
 {
     const struct grammar_vocab *v = g->vocab;
@@ -120,7 +120,7 @@ static uint32_t take_slice(const struct grammar *g, const struct set *s, struct 
     raise_far(g, s, w);
     bits = v->slices + (size_t)(room == PLAIN_ANY ? PLAIN_SLICES : slice - 1) * v->n_words;
     for (uint32_t i = 0; i < v->n_words; i++) w->bits[i] |= bits[i];
-    return room == PLAIN_ANY ? PLAIN_ANY : slice;
+    return room == PLAIN_ANY || (s->plain_ends && room <= slice) ? PLAIN_ANY : slice;
 }
 
 /* Down the trie below node `top`, where the text stands at `from`. `taken`: as take_slice says; inside: behind this node

@@ -65,14 +65,16 @@ void network_deinit(struct network *n)
     mem_free(n->keys);
     mem_free(n->is_large);
     mem_free(n->plain);
+    mem_free(n->plain_most);
     mem_free(n->plain_far);
     *n = (struct network){0};
 }
 
 size_t network_bytes(const struct network *n)
 {
-    size_t state = sizeof(*n->edge_first) + sizeof(*n->call_first) + sizeof(*n->accepts) + sizeof(*n->rule_of) +
-                   sizeof(*n->dist) + (n->keys ? sizeof(*n->keys) + sizeof(*n->plain) + sizeof(*n->plain_far) : 0);
+    size_t state =
+        sizeof(*n->edge_first) + sizeof(*n->call_first) + sizeof(*n->accepts) + sizeof(*n->rule_of) + sizeof(*n->dist) +
+        (n->keys ? sizeof(*n->keys) + sizeof(*n->plain) + sizeof(*n->plain_most) + sizeof(*n->plain_far) : 0);
     size_t rule = sizeof(*n->starts) + sizeof(*n->hashes) + sizeof(*n->is_large);
 
     return n->n_states * state + n->n_rules * rule + (size_t)n->cap_edges * (sizeof(*n->edges) + sizeof(*n->calls));

@@ -259,29 +259,52 @@ static uint32_t by_distance(const struct network *n, uint32_t *out)
     return count[FAR_BUCKETS - 1];
 }
 
-/* The farthest state first: backwards from there, all that are not known yet. queue: [n_states]; sorted: too. */
-static bool find_far(struct network *n, uint32_t *queue, uint32_t *sorted)
-{
-    uint32_t *first = mem_zalloc((size_t)n->n_states + 1, sizeof(*first)), *to = NULL, *from = NULL, *list = NULL;
-    uint32_t n_sorted = by_distance(n, sorted), n_edges = 0;
-    uint64_t most = 0;
-    bool ok;
+/* Edges that plain text may go along, by where they lead: to state s edge list[first[s]] .. list[first[s + 1] - 1]. */
+struct ways {
+    uint32_t *first, *from, *to, *list, n_edges;
+    uint8_t *begins; /* with a character */
+};
 
-    to = mem_alloc((size_t)n->n_edges + 1, sizeof(*to));
-    from = mem_alloc((size_t)n->n_edges + 1, sizeof(*from));
-    list = mem_alloc((size_t)n->n_edges + 1, sizeof(*list));
-    ok = first && to && from && list;
-    for (uint32_t s = 0; ok && s < n->n_states; s++)
-        for (uint32_t k = n->edge_first[s]; k < n->edge_first[s + 1]; k++)
-            if (may_be_plain(&n->edges[k])) {
-                to[n_edges] = n->edges[k].to;
-                from[n_edges++] = s;
-            }
-    if (ok) by_target(n->n_states, to, n_edges, list, first);
-    for (uint32_t i = 0; ok && i < n_sorted; i++)
+static void ways_deinit(struct ways *w)
+{
+    mem_free(w->first);
+    mem_free(w->from);
+    mem_free(w->to);
+    mem_free(w->list);
+    mem_free(w->begins);
+}
+
+static bool ways_init(struct ways *w, const struct network *n)
+{
+    w->first = mem_zalloc((size_t)n->n_states + 1, sizeof(*w->first));
+    w->from = mem_alloc((size_t)n->n_edges + 1, sizeof(*w->from));
+    w->to = mem_alloc((size_t)n->n_edges + 1, sizeof(*w->to));
+    w->list = mem_alloc((size_t)n->n_edges + 1, sizeof(*w->list));
+    w->begins = mem_alloc((size_t)n->n_edges + 1, 1);
+    if (!w->first || !w->from || !w->to || !w->list || !w->begins) return false;
+    for (uint32_t s = 0; s < n->n_states; s++)
+        for (uint32_t k = n->edge_first[s]; k < n->edge_first[s + 1]; k++) {
+            const struct net_edge *e = &n->edges[k];
+
+            if (!may_be_plain(e)) continue;
+            w->begins[w->n_edges] = e->low < 0x80 || e->high >= 0xC0;
+            w->to[w->n_edges] = e->to;
+            w->from[w->n_edges++] = s;
+        }
+    by_target(n->n_states, w->to, w->n_edges, w->list, w->first);
+    return true;
+}
+
+/* The farthest state first: backwards from there, all that are not known yet. queue, sorted: [n_states]. */
+static void find_far(struct network *n, const struct ways *w, uint32_t *queue, uint32_t *sorted)
+{
+    uint32_t n_sorted = by_distance(n, sorted);
+    uint64_t most = 0;
+
+    for (uint32_t i = 0; i < n_sorted; i++)
         if (n->dist[sorted[i]] > most) most = n->dist[sorted[i]];
     for (uint32_t s = 0; s < n->n_states; s++) n->plain_far[s] = NEVER;
-    for (uint32_t i = n_sorted; ok && i--;) {
+    for (uint32_t i = n_sorted; i--;) {
         uint32_t n_queue = 0, s = sorted[i];
         uint64_t far = n->dist[s] < FAR_BUCKETS - 1 ? n->dist[s] : most;
 
@@ -291,8 +314,8 @@ static bool find_far(struct network *n, uint32_t *queue, uint32_t *sorted)
         while (n_queue) {
             uint32_t at = queue[--n_queue];
 
-            for (uint32_t k = first[at]; k < first[at + 1]; k++) {
-                uint32_t before = from[list[k]];
+            for (uint32_t k = w->first[at]; k < w->first[at + 1]; k++) {
+                uint32_t before = w->from[w->list[k]];
 
                 if (n->plain_far[before] != NEVER) continue;
                 n->plain_far[before] = far;
@@ -300,30 +323,53 @@ static bool find_far(struct network *n, uint32_t *queue, uint32_t *sorted)
             }
         }
     }
-    mem_free(first);
-    mem_free(to);
-    mem_free(from);
-    mem_free(list);
-    return ok;
+}
+
+/* The most characters that can follow, whichever they are: of states from which all ways end, each after those that it leads
+ * to. queue, left: [n_states]. */
+static void count_most(struct network *n, const struct ways *w, uint32_t *queue, uint32_t *left)
+{
+    uint32_t n_queue = 0;
+
+    memset(n->plain_most, 0, n->n_states);
+    memset(left, 0, n->n_states * sizeof(*left));
+    for (uint32_t i = 0; i < w->n_edges; i++) left[w->from[i]]++;
+    for (uint32_t s = 0; s < n->n_states; s++)
+        if (!left[s] && is_inside(n, s)) queue[n_queue++] = s;
+    for (uint32_t i = 0; i < n_queue; i++)
+        for (uint32_t k = w->first[queue[i]]; k < w->first[queue[i] + 1]; k++) {
+            uint32_t edge = w->list[k], from = w->from[edge], more = n->plain_most[queue[i]] + w->begins[edge];
+
+            if (more > PLAIN_MOST) more = PLAIN_MOST;
+            if (more > n->plain_most[from]) n->plain_most[from] = (uint8_t)more;
+            if (!--left[from] && is_inside(n, from)) queue[n_queue++] = from;
+        }
+    for (uint32_t s = 0; s < n->n_states; s++)
+        if (left[s] || !is_inside(n, s)) n->plain_most[s] = PLAIN_ANY;
 }
 
 bool network_find_plain(struct network *n)
 {
     struct steps all = {.n = n, .ok = true};
-    uint32_t *queue = mem_alloc(n->n_states, sizeof(*queue)), *sorted = mem_alloc(n->n_states, sizeof(*sorted));
+    struct ways w = {0};
+    uint32_t *queue = mem_alloc(n->n_states, sizeof(*queue)), *other = mem_alloc(n->n_states, sizeof(*other));
     bool ok;
 
     n->plain = mem_alloc(n->n_states, sizeof(*n->plain));
+    n->plain_most = mem_alloc(n->n_states, sizeof(*n->plain_most));
     n->plain_far = mem_alloc(n->n_states, sizeof(*n->plain_far));
-    ok = queue && sorted && n->plain && n->plain_far;
+    ok = queue && other && n->plain && n->plain_most && n->plain_far && ways_init(&w, n);
     for (uint32_t s = 0; ok && s < n->n_states; s++) {
         n->plain[s] = step_from(&all, s) ? PLAIN_ANY : 0;
         ok = all.ok;
     }
-    ok = ok && count_plain(n, &all, queue) && find_far(n, queue, sorted);
+    ok = ok && count_plain(n, &all, queue);
+    if (ok) find_far(n, &w, queue, other);
+    if (ok) count_most(n, &w, queue, other);
+    ways_deinit(&w);
     mem_free(all.from);
     mem_free(all.to);
     mem_free(queue);
-    mem_free(sorted);
+    mem_free(other);
     return ok;
 }

@@ -346,6 +346,9 @@ static void find_plain(const struct grammar *g, struct set *s)
     for (uint32_t i = 0; plain && i < s->n_items; i++)
         if (plain[s->items[i].state] > s->plain && way_up_from(g, s, s->items[i]) != NEVER)
             s->plain = plain[s->items[i].state];
+    s->plain_ends = s->plain != 0 && s->plain < PLAIN_MOST;
+    for (uint32_t i = 0; s->plain_ends && i < s->n_items; i++)
+        s->plain_ends = g->net.plain_most[s->items[i].state] <= s->plain;
 }
 
 uint64_t set_plain_far(const struct grammar *g, const struct set *s)
