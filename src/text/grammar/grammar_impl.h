@@ -120,6 +120,24 @@ bool network_find_plain(struct network *n);
 /* grammar_distance.c: n->dist. has_byte: NULL: all. false: out of memory. */
 bool network_measure(struct network *n, const bool *has_byte);
 
+/* Names of rules and states: sums and products with numbers of the vocabulary's that nobody outside knows, so a grammar cannot
+ * be made whose states get the names of another's. */
+__extension__ typedef unsigned __int128 uint128;
+static inline uint64_t name_folded(uint64_t a, uint64_t b)
+{
+    uint128 p = (uint128)a * b;
+
+    return (uint64_t)p ^ (uint64_t)(p >> 64);
+}
+/* Both halves take all of x and label. */
+static inline struct hash128 name_mixed(const struct network *n, struct hash128 h, struct hash128 x, uint64_t label)
+{
+    const uint64_t *s = n->secret;
+
+    return (struct hash128){.low = name_folded(h.low + x.low + s[0], (label ^ x.high ^ s[1]) + h.high),
+                            .high = name_folded(h.high + x.high + s[2], (label ^ x.low ^ s[3]) + h.low)};
+}
+
 static inline uint64_t dist_sum(uint64_t a, uint64_t b)
 {
     return a == NEVER || b == NEVER || a + b < a ? NEVER : a + b;

@@ -1,8 +1,9 @@
 /* text/grammar/grammar_keys.c - names for states, by which masks are found that are known already.
  *
- * Of a small rule: the rule's hash and the state's place. Of a large one, which counts (a string of at most 1,000
+ * Of most rules: the rule's hash and the state's place. Of a large one that counts (a string of at most 1,000
  * characters has about 9,000 states), states that cannot be told apart by NETWORK_LOOK bytes share a name: all but the
- * last few characters of such a string. Round by round, a state's key is made of those of the states that it leads to,
+ * last few characters of such a string. The states of a large object are hardly ever alike, and it would take longer to
+ * see that than all the rest of naming. Round by round, a state's key is made of those of the states that it leads to,
  * each with what leads there: a sum of products, which no order of the edges and no wait for the one before holds up.
  *
  * Source  NH, the sum of products of UMAC: Black, Halevi, Krawczyk, Krovetz, Rogaway, CRYPTO 1999.
@@ -11,26 +12,8 @@
 #include "base/mem.h"
 #include "text/grammar/grammar_impl.h"
 
-#define LARGE 64u /* states */
-
-__extension__ typedef unsigned __int128 uint128;
-
-static uint64_t folded(uint64_t a, uint64_t b)
-{
-    uint128 p = (uint128)a * b;
-
-    return (uint64_t)p ^ (uint64_t)(p >> 64);
-}
-
-/* Both halves take all of x and label, each with numbers of its own that nobody outside knows: a grammar cannot be made so
- * that its states get the names of another's. */
-static struct hash128 mixed(const struct network *n, struct hash128 h, struct hash128 x, uint64_t label)
-{
-    const uint64_t *s = n->secret;
-
-    return (struct hash128){.low = folded(h.low + x.low + s[0], (label ^ x.high ^ s[1]) + h.high),
-                            .high = folded(h.high + x.high + s[2], (label ^ x.low ^ s[3]) + h.low)};
-}
+#define LARGE      64u /* states */
+#define CALL_SHARE 8u  /* states per call: a rule that counts what it calls has fewer, an object more */
 
 /* All edges and calls from one state of a large rule to another: where they lead, and the sum of numbers for what each reads
  * and by how much the rule's end is farther behind it. */
@@ -51,9 +34,9 @@ static bool put_arc(struct naming *w, uint32_t from, uint32_t to, struct hash128
     const struct network *n = w->n;
     bool never = n->dist[from] == NEVER || n->dist[to] == NEVER;
     struct hash128 rise = {never ? NEVER : n->dist[to] - n->dist[from], kind};
-    struct hash128 label = mixed(n, mixed(n, rise, what, 1u << 16), rise, 2u << 16);
+    struct hash128 label = name_mixed(n, name_mixed(n, rise, what, 1u << 16), rise, 2u << 16);
 
-    uint64_t third = folded(label.low ^ n->secret[1], label.high ^ n->secret[3]);
+    uint64_t third = name_folded(label.low ^ n->secret[1], label.high ^ n->secret[3]);
 
     for (size_t i = w->n_arcs; i-- > w->first_arc;)
         if (w->arcs[i].to == to) {
@@ -91,8 +74,8 @@ static bool name_large(struct naming *w, uint32_t rule)
     _Static_assert(NETWORK_LOOK % 2 == 0, "keys end where they began");
     w->n_arcs = 0;
     for (uint32_t s = start; s < end; s++) {
-        n->keys[s] =
-            mixed(n, (struct hash128){3, NETWORK_LOOK}, (struct hash128){n->accepts[s], n->dist[s] == NEVER}, 3u << 16);
+        n->keys[s] = name_mixed(n, (struct hash128){3, NETWORK_LOOK},
+                                (struct hash128){n->accepts[s], n->dist[s] == NEVER}, 3u << 16);
         if (!put_arcs(w, s)) return false;
     }
     for (uint32_t round = 0; round < NETWORK_LOOK; round++) {
@@ -109,11 +92,19 @@ static bool name_large(struct naming *w, uint32_t rule)
                 low += (uint128)(x.low + arc->label[0]) * (x.high + arc->label[1]);
                 high += (uint128)(x.low + arc->label[1]) * (x.high + arc->label[2]);
             }
-            to[s] = mixed(n, (struct hash128){(uint64_t)low, (uint64_t)high},
-                          (struct hash128){(uint64_t)(low >> 64), (uint64_t)(high >> 64)}, w->n_of[s]);
+            to[s] = name_mixed(n, (struct hash128){(uint64_t)low, (uint64_t)high},
+                               (struct hash128){(uint64_t)(low >> 64), (uint64_t)(high >> 64)}, w->n_of[s]);
         }
     }
     return true;
+}
+
+/* Whether it is large by counting: bytes alone, or calls. */
+static bool does_count(const struct network *n, uint32_t rule)
+{
+    uint32_t start = n->starts[rule], end = n->starts[rule + 1], n_calls = n->call_first[end] - n->call_first[start];
+
+    return end - start > LARGE && (!n_calls || (uint64_t)n_calls * CALL_SHARE >= end - start);
 }
 
 bool network_name(struct network *n)
@@ -127,13 +118,13 @@ bool network_name(struct network *n)
     n->is_large = mem_zalloc(n->n_rules, sizeof(*n->is_large));
     ok = w.n_of && w.other && n->keys && n->is_large;
     for (uint32_t r = 0; ok && r < n->n_rules; r++) {
-        n->is_large[r] = n->starts[r + 1] - n->starts[r] > LARGE;
+        n->is_large[r] = does_count(n, r);
         if (n->is_large[r]) {
             ok = name_large(&w, r);
             continue;
         }
         for (uint32_t s = n->starts[r]; s < n->starts[r + 1]; s++)
-            n->keys[s] = mixed(n, (struct hash128){5, s - n->starts[r]}, n->hashes[r], 4u << 16);
+            n->keys[s] = name_mixed(n, (struct hash128){5, s - n->starts[r]}, n->hashes[r], 4u << 16);
     }
     mem_free(w.n_of);
     mem_free(w.other);

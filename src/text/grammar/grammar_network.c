@@ -175,11 +175,16 @@ static struct hash128 hash_shape(const struct network *n, uint32_t rule)
     uint32_t start = n->starts[rule];
 
     for (uint32_t s = start; s < n->starts[rule + 1]; s++) {
-        h = hashed(h, n->accepts[s], n->edge_first[s + 1] - n->edge_first[s]);
-        for (uint32_t k = n->edge_first[s]; k < n->edge_first[s + 1]; k++)
-            h = hashed(h, n->edges[k].to - start, (uint64_t)n->edges[k].low << 8 | n->edges[k].high);
+        struct hash128 sizes = {n->edge_first[s + 1] - n->edge_first[s], n->call_first[s + 1] - n->call_first[s]};
+
+        h = name_mixed(n, h, sizes, n->accepts[s]);
+        for (uint32_t k = n->edge_first[s]; k < n->edge_first[s + 1]; k++) {
+            struct hash128 edge = {n->edges[k].to - start, (uint64_t)n->edges[k].low << 8 | n->edges[k].high};
+
+            h = name_mixed(n, h, edge, 2);
+        }
         for (uint32_t k = n->call_first[s]; k < n->call_first[s + 1]; k++)
-            h = hashed(h, n->calls[k].to - start, (uint64_t)(s - start) << 32 | (k - n->call_first[s]));
+            h = name_mixed(n, h, (struct hash128){n->calls[k].to - start, 0}, 3);
     }
     return h;
 }
