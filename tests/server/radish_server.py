@@ -12,7 +12,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("RADISH_BUILD", ROOT / "build"))
-SANITIZED = BUILD.name in ("asan", "tsan", "msan")  # what such a build takes of memory and stack is not the program's
+# What such a build takes of memory and stack is not the program's.
+SANITIZED = BUILD.name.endswith(("asan", "tsan", "msan"))
 os.environ["RADISH_CACHE"] = ""  # no disk cache but where a test asks for one
 JSON = {"Content-Type": "application/json"}
 TINY = ROOT / "tests/golden/llama/tiny-llama.gguf"  # 96 tokens, a context of 256, answers of noise within milliseconds
