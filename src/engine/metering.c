@@ -59,10 +59,12 @@ static void prompt_known(struct engine *e, struct request *r)
 
 static void sampled(struct engine *e, struct request *r, uint64_t now)
 {
-    if (r->last_token_ns)
+    if (r->last_token_ns) {
         add(e, RD_HIST_INTER_TOKEN, now - r->last_token_ns);
-    else if (is_awaited(r))
+        gaps_add(&r->gaps, now - r->last_token_ns);
+    } else if (is_awaited(r)) {
         add(e, RD_HIST_TTFT, now - asked_ns(r));
+    }
     r->last_token_ns = now;
 }
 

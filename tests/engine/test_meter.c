@@ -61,6 +61,8 @@ static bool is_about(double a, double b)
 
 TEST(times_are_those_of_the_clock)
 {
+    struct rd_record record;
+    uint64_t from = 0;
     struct rig g;
     struct request *r;
 
@@ -83,6 +85,10 @@ TEST(times_are_those_of_the_clock)
     CHECK(is_about(of(&g, RD_HIST_DECODE_SPEED).sum, 285.714));
     CHECK(is_about(of(&g, RD_HIST_RUN).sum, 0.007));
     CHECK(is_about(of(&g, RD_HIST_E2E).sum, 0.037));
+    CHECK_EQ(engine_ended_requests(g.e, &from, &record, 1), 1);
+    CHECK(is_about(record.queue_ms, 30) && is_about(record.ttft_ms, 30) && is_about(record.total_ms, 37));
+    CHECK(is_about(record.decode_ms, 7) && is_about(record.decode_tok_s, 2e3 / 7));
+    CHECK(record.gap_p50_ms > 1.9 && record.gap_p50_ms < 2.1 && record.gap_p99_ms > 4.7 && record.gap_p99_ms < 5.3);
     CHECK_EQ((uint64_t)of(&g, RD_HIST_PROMPT_TOKENS).sum, 20);
     CHECK_EQ((uint64_t)of(&g, RD_HIST_COMPUTED_TOKENS).sum, 20);
     CHECK_EQ((uint64_t)of(&g, RD_HIST_GENERATED_TOKENS).sum, 3);

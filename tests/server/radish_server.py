@@ -42,9 +42,9 @@ def free_port():
 
 
 class Server:
-    def __init__(self, *flags, wait=True, model="smollm2", log=subprocess.DEVNULL, before=(), env=None):
+    def __init__(self, *flags, wait=True, model="smollm2", log=subprocess.DEVNULL, before=(), env=None, port=None):
         """before: words of a command that starts it (prlimit ...). log: a file for its log."""
-        self.port = free_port()
+        self.port = port or free_port()
         self.process = subprocess.Popen(
             [*before, BUILD / "radish", "serve", model_path(model), "--port", str(self.port), *flags],
             stdout=subprocess.DEVNULL,
