@@ -1,7 +1,9 @@
 /* text/tool_grammar.c - see the header: markers around names and arguments, style by style. */
 #include "text/tool_grammar.h"
+#include <stdio.h>
 #include <string.h>
 #include "text/grammar/node_list.h"
+#include "text/output_openers.h"
 
 #define MAX_PROPERTIES 512u
 
@@ -122,11 +124,34 @@ static bool is_text(const json_t *schema)
     return !type || (json_is_string(type) && strcmp(json_string_value(type), "string") == 0);
 }
 
+static uint32_t count_of(const json_t *schema, const char *keyword, uint32_t otherwise)
+{
+    const json_int_t n = json_integer_value(json_object_get(schema, keyword));
+
+    if (!json_is_integer(json_object_get(schema, keyword)) || n < 0) return otherwise;
+    return n < GRAMMAR_UNBOUNDED ? (uint32_t)n : GRAMMAR_UNBOUNDED - 1;
+}
+
+/* A string as it stands between tags, without quotes. */
+static grammar_node xml_text(struct grammar_builder *b, const json_t *schema)
+{
+    const json_t *value = json_object_get(schema, "const"), *pattern = json_object_get(schema, "pattern");
+    const uint32_t min = count_of(schema, "minLength", 0), max = count_of(schema, "maxLength", GRAMMAR_UNBOUNDED);
+    grammar_node text = text_without(b, "</parameter>");
+
+    if (json_object_get(schema, "enum")) return grammar_from_choice(b, json_object_get(schema, "enum"));
+    if (json_is_string(value)) return grammar_text(b, json_string_value(value), json_string_length(value));
+    if (json_is_string(pattern))
+        text = grammar_both(b, text,
+                            grammar_from_regex(b, json_string_value(pattern), json_string_length(pattern), true));
+    if (min || max != GRAMMAR_UNBOUNDED)
+        text = grammar_both(b, text, grammar_repeat(b, grammar_class(b, NULL, 0, true), min, max));
+    return text;
+}
+
 static grammar_node xml_value(struct grammar_builder *b, const json_t *schema, bool strict)
 {
-    const json_t *choices = json_object_get(schema, "enum");
-
-    if (is_text(schema)) return choices ? grammar_from_choice(b, choices) : text_without(b, "</parameter>");
+    if (is_text(schema)) return xml_text(b, schema);
     return strict || is_known(b, schema) ? grammar_from_schema(b, schema, &plain) : grammar_json_value(b, &plain);
 }
 
@@ -312,23 +337,183 @@ grammar_node tool_grammar_taught(struct grammar_builder *b, const struct tool_gr
     return grammar_either(b, grammar_pair(b, text, calls), grammar_pair(b, begin, bare));
 }
 
+/* ---- calls where the model begins one ---- */
+
+static grammar_node any_text(struct grammar_builder *b)
+{
+    return grammar_repeat(b, grammar_class(b, NULL, 0, true), 0, GRAMMAR_UNBOUNDED);
+}
+
+static grammar_node spaces(struct grammar_builder *b)
+{
+    const struct grammar_range blanks[] = {{'\t', '\n'}, {'\r', '\r'}, {' ', ' '}};
+
+    return grammar_repeat(b, grammar_class(b, blanks, 3, false), 0, GRAMMAR_UNBOUNDED);
+}
+
+/* "key": or "other":, and space behind it. */
+static grammar_node key(struct grammar_builder *b, const char *one, const char *other, grammar_node space)
+{
+    const grammar_node name = grammar_either(b, grammar_word(b, one), grammar_word(b, other));
+    const grammar_node parts[] = {grammar_word(b, "\""), name, grammar_word(b, "\""), space, grammar_word(b, ":"), space};
+
+    return grammar_seq(b, parts, sizeof(parts) / sizeof(parts[0]));
+}
+
+/* "type": "function", which may stand before the name. */
+static grammar_node type_member(struct grammar_builder *b, grammar_node space)
+{
+    const grammar_node parts[] = {key(b, "type", "type", space), grammar_word(b, "\"function\""), space,
+                                  grammar_word(b, ","), space};
+
+    return grammar_seq(b, parts, sizeof(parts) / sizeof(parts[0]));
+}
+
+static grammar_node braced(struct grammar_builder *b, const char *open, grammar_node inside, const char *close)
+{
+    const grammar_node parts[] = {grammar_word(b, open), gap(b), inside, gap(b), grammar_word(b, close)};
+
+    return grammar_seq(b, parts, sizeof(parts) / sizeof(parts[0]));
+}
+
+/* The call as an object, in all the ways that output_json.c reads: members in any order and under all their names, in a
+ * member "function" or not, either pair of braces doubled. */
+static grammar_node loose_call(struct grammar_builder *b, const json_t *tool)
+{
+    const grammar_node object = arguments_as(b, tool, &loose);
+    const grammar_node name = grammar_pair(b, key(b, "name", "function", gap(b)),
+                                           quoted(b, json_object_get(function_of(tool), "name")));
+    const grammar_node arguments =
+        grammar_pair(b, key(b, "arguments", "parameters", gap(b)),
+                     grammar_either(b, object, grammar_three(b, grammar_word(b, "{"), object, grammar_word(b, "}"))));
+    const grammar_node comma = grammar_three(b, gap(b), grammar_word(b, ","), gap(b));
+    const grammar_node members =
+        grammar_either(b, grammar_three(b, name, comma, arguments), grammar_three(b, arguments, comma, name));
+    const grammar_node nested = grammar_pair(b, key(b, "function", "function", gap(b)), braced(b, "{", members, "}"));
+    const grammar_node inside =
+        grammar_pair(b, grammar_maybe(b, type_member(b, gap(b))), grammar_either(b, members, nested));
+
+    return grammar_either(b, braced(b, "{", inside, "}"), braced(b, "{{", inside, "}}"));
+}
+
+/* Calls as they stand behind a line's end: bare, or in a fence. */
+static grammar_node line_calls(struct grammar_builder *b, const struct tool_grammar *g)
+{
+    grammar_node call = grammar_nothing(b), calls, list, fenced, close;
+    const json_t *tool;
+    size_t i;
+
+    json_array_foreach(g->tools, i, tool) if (is_wanted(g, tool)) call = grammar_either(b, call, loose_call(b, tool));
+    calls = several(b, g, call, grammar_three(b, grammar_word(b, "\n"), gap(b), call));
+    list = several(b, g, call, grammar_three(b, gap(b), grammar_word(b, ","), grammar_pair(b, gap(b), call)));
+    close = grammar_maybe(b, grammar_pair(b, gap(b), grammar_word(b, "```")));
+    fenced = grammar_either(b,
+                            grammar_three(b, grammar_word(b, "```json"), gap(b),
+                                          grammar_either(b, calls, braced(b, "[", list, "]"))),
+                            grammar_three(b, grammar_word(b, "```\n"), gap(b), calls));
+    return grammar_either(b, calls, grammar_pair(b, fenced, close));
+}
+
+static grammar_node names(struct grammar_builder *b, const struct tool_grammar *g)
+{
+    grammar_node all = grammar_nothing(b);
+    const json_t *tool;
+    size_t i;
+
+    json_array_foreach(g->tools, i, tool)
+    {
+        const char *name = json_string_value(json_object_get(function_of(tool), "name"));
+
+        if (name) all = grammar_either(b, all, grammar_word(b, name));
+    }
+    return all;
+}
+
+/* What an object begins with that is read as a call: the name of a tool, or arguments. */
+static grammar_node call_head(struct grammar_builder *b, const struct tool_grammar *g)
+{
+    const grammar_node space = spaces(b);
+    const grammar_node name = grammar_three(b, key(b, "name", "function", space), grammar_word(b, "\""),
+                                            grammar_pair(b, names(b, g), grammar_word(b, "\"")));
+    const grammar_node nest =
+        grammar_three(b, key(b, "function", "function", space), grammar_word(b, "{"), space);
+    const grammar_node parts[] = {grammar_word(b, "{"),
+                                  grammar_maybe(b, grammar_word(b, "{")),
+                                  space,
+                                  grammar_repeat(b, type_member(b, space), 0, GRAMMAR_UNBOUNDED),
+                                  grammar_maybe(b, nest),
+                                  grammar_either(b, name, key(b, "arguments", "parameters", space))};
+
+    return grammar_seq(b, parts, sizeof(parts) / sizeof(parts[0]));
+}
+
+/* [name( as Python has it. */
+static grammar_node python_head(struct grammar_builder *b, const struct tool_grammar *g)
+{
+    const grammar_node parts[] = {grammar_word(b, "["), spaces(b), names(b, g), spaces(b), grammar_word(b, "(")};
+
+    return grammar_seq(b, parts, sizeof(parts) / sizeof(parts[0]));
+}
+
+static bool has_opener(enum output_style style, enum output_head head, enum output_place place)
+{
+    const struct output_opener *o = output_style_openers(style);
+
+    while (o->text && (o->head != head || o->place != place)) o++;
+    return o->text != NULL;
+}
+
+/* Where openers may stand that are none in the middle of a line. */
+static grammar_node line_begin(struct grammar_builder *b)
+{
+    return grammar_either(b, spaces(b), grammar_three(b, any_text(b), grammar_word(b, "\n"), spaces(b)));
+}
+
+/* Text in which the parser of outputs finds no call. */
+static grammar_node text_without_calls(struct grammar_builder *b, const struct tool_grammar *g)
+{
+    grammar_node any = any_text(b), bad = grammar_nothing(b), fence;
+
+    for (const struct output_opener *o = output_style_openers(g->style); o->text; o++)
+        if (o->place == ANYWHERE) bad = grammar_either(b, bad, grammar_pair(b, any, grammar_word(b, o->text)));
+    if (has_opener(g->style, HEAD_JSON, AT_LINE)) {
+        fence = grammar_three(b, grammar_word(b, "```json"), spaces(b),
+                              grammar_maybe(b, grammar_pair(b, grammar_word(b, "["), spaces(b))));
+        bad = grammar_either(b, bad, grammar_three(b, line_begin(b), grammar_maybe(b, fence), call_head(b, g)));
+    }
+    if (has_opener(g->style, HEAD_PY_LIST, AT_START))
+        bad = grammar_either(b, bad, grammar_pair(b, spaces(b), python_head(b, g)));
+    return grammar_except(b, any, grammar_pair(b, bad, any));
+}
+
+/* Between the tags of any name that the parser knows. */
+static grammar_node tagged_calls(struct grammar_builder *b, const struct tool_grammar *g)
+{
+    grammar_node call = any_call(b, g), whole = grammar_nothing(b);
+
+    if (has_opener(g->style, HEAD_XML, ANYWHERE)) whole = call;
+    for (const struct output_opener *o = output_style_openers(g->style); o->text; o++) {
+        char close[32];
+
+        if (o->head != HEAD_TAG) continue;
+        snprintf(close, sizeof(close), "</%s", o->text + 1);
+        whole = grammar_either(b, whole,
+                               grammar_three(b, marker(b, g, o->text), grammar_three(b, grammar_word(b, "\n"), call, grammar_word(b, "\n")), marker(b, g, close)));
+    }
+    return several(b, g, whole, grammar_pair(b, grammar_word(b, "\n"), whole));
+}
+
 grammar_node tool_grammar_free(struct grammar_builder *b, const struct tool_grammar *g)
 {
     struct tool_grammar all = *g;
-    grammar_node calls;
-    const char *begin;
+    grammar_node text, ways;
 
     all.name = NULL;
-    calls = tool_grammar_calls(b, &all);
-    if (g->style == OUTPUT_LLAMA_JSON) { /* a call is the whole answer, and begins with its brace */
-        const struct grammar_range brace = {'{', '{'};
-        grammar_node any = grammar_repeat(b, grammar_class(b, NULL, 0, true), 0, GRAMMAR_UNBOUNDED);
-        const grammar_node ways[] = {calls, grammar_pair(b, grammar_class(b, &brace, 1, true), any), grammar_empty(b)};
-
-        return grammar_alt(b, ways, 3);
-    }
-    begin = g->style == OUTPUT_MISTRAL    ? "[TOOL_CALLS]"
-            : g->style == OUTPUT_DEEPSEEK ? "<｜tool▁calls▁begin｜>"
-                                          : "<tool_call>";
-    return grammar_pair(b, text_without(b, begin), grammar_maybe(b, calls));
+    text = text_without_calls(b, &all);
+    ways = grammar_pair(b, text, grammar_maybe(b, has_opener(g->style, HEAD_TAG, ANYWHERE)
+                                                      ? tagged_calls(b, &all)
+                                                      : tool_grammar_calls(b, &all)));
+    if (has_opener(g->style, HEAD_JSON, AT_LINE))
+        ways = grammar_either(b, ways, grammar_pair(b, grammar_both(b, text, line_begin(b)), line_calls(b, &all)));
+    return ways;
 }

@@ -31,7 +31,8 @@ grammar_node tool_grammar_calls(struct grammar_builder *b, const struct tool_gra
  * strings or long ones): the calls. */
 grammar_node tool_grammar_taught(struct grammar_builder *b, const struct tool_grammar *g, const char *const *stop,
                                  uint32_t n_stop);
-/* Text, and calls wherever the model begins one. */
+/* Text, and calls wherever the model begins one, in every form that the parser of outputs (output_parser.h) would find:
+ * whatever it finds follows its schema. Nothing comes behind calls. name: not looked at. */
 grammar_node tool_grammar_free(struct grammar_builder *b, const struct tool_grammar *g);
 /* A function among the tools has "strict": true. */
 bool tool_grammar_is_strict(const json_t *tools);
