@@ -164,6 +164,21 @@ def test_the_document_names_what_is_told_and_nothing_else(make_server, tmp_path)
     assert set(written) == set(told)
 
 
+def test_the_dashboard_asks_for_what_there_is(tiny):
+    told = shape(tiny.request("GET", "/metrics")[2].decode())
+    board = json.loads((ROOT / "docs/grafana.json").read_text())
+    asked = [t["expr"] for p in board["panels"] for t in p["targets"]]
+    assert len(asked) > 20
+    for expr in asked:
+        for name in re.findall(r"radish_[a-z_]+", expr):
+            family = name.removesuffix("_bucket")
+            kind, labels, _ = told[family]
+            assert (kind == "histogram") == (family != name), name
+            assert ("rate(" in expr) == (kind != "gauge") or "_total" in name and "sum(" in expr, expr
+        for label in re.findall(r"sum by \(([a-z]+)\)", expr):
+            assert label == "le" or label in labels, expr
+
+
 def test_a_key_sees_its_own_numbers_alone(make_server, tmp_path):
     keys = tmp_path / "keys"
     keys.write_text("alice-key\nbob-key\n")

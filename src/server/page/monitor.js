@@ -132,6 +132,7 @@
     draw(svg, "text", { x: W, y: H + 4, "text-anchor": "end" }, "now");
     const below = p.map(() => 0);
     chart.series.forEach(([, , colour], i) => {
+      if (chart.stack && p.every((d) => !d.values[i])) return; /* a line of its colour would lie on the one below */
       if (chart.stack) {
         let parts = [], run = null;
         p.forEach((d, k) => {
