@@ -56,9 +56,10 @@ struct subsets {
     uint32_t *first, cap_first;
     uint32_t *table, cap_table;
     uint32_t *stamps, cap_stamps, stamp; /* per state of the NFA */
-    struct list targets, before, closed, stack;
-    uint32_t before_set;      /* of `before` */
-    struct list edges, calls; /* of the subset that is followed: indices of edges */
+    struct list targets, before[2], closed, stack;
+    uint32_t before_set[2]; /* of `before`: the last two target lists of this subset */
+    struct list edges,
+        calls; /* of the subset that is followed: labels and targets of bytes, in pairs; indices of calls */
     struct raw_fa raw;
 };
 
@@ -149,19 +150,34 @@ static uint32_t subset_of(struct subsets *s)
     return i;
 }
 
-/* The subset that the targets close to; the last one again when the targets are the same (bytes side by side). */
+/* Nothing is known of what the targets of a subset close to. */
+static void forget_targets(struct subsets *s)
+{
+    s->before_set[0] = s->before_set[1] = NONE;
+}
+
+/* The subset that the targets close to. The last two lists of targets are remembered: bytes side by side, and between those
+ * that have a way of their own all others. */
 static uint32_t target_of(struct subsets *s)
 {
-    struct list swap;
+    for (unsigned i = 0; i < 2; i++)
+        if (s->before_set[i] != NONE && s->before[i].n == s->targets.n &&
+            !memcmp(s->before[i].at, s->targets.at, s->targets.n * sizeof(*s->targets.at))) {
+            struct list list = s->before[i];
+            uint32_t set = s->before_set[i];
 
-    if (s->before_set != NONE && s->before.n == s->targets.n &&
-        !memcmp(s->before.at, s->targets.at, s->targets.n * sizeof(*s->targets.at)))
-        return s->before_set;
-    s->before_set = close_targets(s) ? subset_of(s) : NONE;
-    swap = s->before;
-    s->before = s->targets;
-    s->targets = swap;
-    return s->before_set;
+            s->before[i] = s->before[0];
+            s->before_set[i] = s->before_set[0];
+            s->before[0] = list;
+            return s->before_set[0] = set;
+        }
+    struct list unused = s->before[1];
+    s->before[1] = s->before[0];
+    s->before_set[1] = s->before_set[0];
+    s->before_set[0] = close_targets(s) ? subset_of(s) : NONE;
+    s->before[0] = s->targets;
+    s->targets = unused;
+    return s->before_set[0];
 }
 
 /* The first one from `at` on; 256: none. */
@@ -177,25 +193,24 @@ static uint32_t next_cut(const uint64_t *cuts, uint32_t at)
 
 static bool follow_bytes(struct subsets *s, uint32_t i)
 {
-    const struct nfa *n = s->n;
     uint64_t cuts[5] = {1}; /* a bit per byte where an edge begins, or ended before it */
 
-    for (uint32_t k = 0; k < s->edges.n; k++) {
-        uint32_t label = n->edges[s->edges.at[k]].label, low = label & 0xFF, end = (label >> 8 & 0xFF) + 1;
+    for (uint32_t k = 0; k < s->edges.n; k += 2) {
+        uint32_t label = s->edges.at[k], low = label & 0xFF, end = (label >> 8 & 0xFF) + 1;
 
         cuts[low >> 6] |= 1ull << (low & 63);
         cuts[end >> 6] |= 1ull << (end & 63);
     }
-    s->before_set = NONE;
+    forget_targets(s);
     for (uint32_t low = 0, high; low < 256; low = high + 1) {
         uint32_t to;
 
         high = next_cut(cuts, low + 1) - 1;
         s->targets.n = 0;
-        for (uint32_t k = 0; k < s->edges.n; k++) {
-            const struct nfa_edge *e = &n->edges[s->edges.at[k]];
+        for (uint32_t k = 0; k < s->edges.n; k += 2) {
+            uint32_t label = s->edges.at[k];
 
-            if ((e->label & 0xFF) <= low && (e->label >> 8 & 0xFF) >= low && !push(s->b, &s->targets, e->to))
+            if ((label & 0xFF) <= low && (label >> 8 & 0xFF) >= low && !push(s->b, &s->targets, s->edges.at[k + 1]))
                 return false;
         }
         if (!s->targets.n) continue;
@@ -221,7 +236,7 @@ static bool follow_calls(struct subsets *s, uint32_t i)
         uint32_t to;
 
         s->targets.n = 0;
-        s->before_set = NONE;
+        forget_targets(s);
         for (uint32_t j = 0; j < s->calls.n; j++) {
             const struct nfa_edge *e = &n->edges[s->calls.at[j]];
 
@@ -244,7 +259,9 @@ static bool follow(struct subsets *s, uint32_t i)
             uint32_t label = n->edges[e].label;
 
             if (label == LABEL_EMPTY) continue;
-            if (!push(s->b, label & LABEL_CALL ? &s->calls : &s->edges, e)) return false;
+            if (label & LABEL_CALL ? !push(s->b, &s->calls, e)
+                                   : !push(s->b, &s->edges, label) || !push(s->b, &s->edges, n->edges[e].to))
+                return false;
         }
     return follow_bytes(s, i) && follow_calls(s, i);
 }
@@ -271,7 +288,8 @@ struct fa *fa_of_nfa(const struct nfa *n)
     grammar_unroom(b, (void **)&s.table, &s.cap_table, sizeof(*s.table));
     grammar_unroom(b, (void **)&s.stamps, &s.cap_stamps, sizeof(*s.stamps));
     unlist(b, &s.targets);
-    unlist(b, &s.before);
+    unlist(b, &s.before[0]);
+    unlist(b, &s.before[1]);
     unlist(b, &s.closed);
     unlist(b, &s.stack);
     unlist(b, &s.edges);

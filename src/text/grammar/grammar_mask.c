@@ -387,12 +387,29 @@ void set_mask_free(struct grammar *g, struct set *s)
     s->mask = NULL;
 }
 
+/* The next word that has bits, from word `at` on; n: there is none. Nearly all are empty, and looked at 16 at a time. */
+static uint32_t next_word(const uint32_t *bits, uint32_t at, uint32_t n)
+{
+    for (; at < n; at++) {
+        uint32_t some = 0;
+
+        if (bits[at]) return at;
+        for (; at % 16 == 0 && at + 16 <= n; at += 16) {
+            for (uint32_t i = 0; i < 16; i++) some |= bits[at + i];
+            if (some) break;
+        }
+        if (at < n && bits[at]) return at;
+    }
+    return n;
+}
+
 /* What the walks found (g->bits), as ids when they are few. */
 static rd_status keep_bits(struct grammar *g, struct set_mask *m)
 {
     uint32_t n = 0, words = g->vocab->n_words;
 
-    for (uint32_t i = 0; i < words; i++) n += (uint32_t)__builtin_popcount(g->bits[i]);
+    for (uint32_t i = 0; n <= words / 2 && (i = next_word(g->bits, i, words)) < words; i++)
+        n += (uint32_t)__builtin_popcount(g->bits[i]);
     if (n > words / 2) {
         m->bits = (uint32_t *)mem_memdup(g->bits, words * sizeof(*m->bits));
         m->n_bytes += words * sizeof(*m->bits);
@@ -401,7 +418,7 @@ static rd_status keep_bits(struct grammar *g, struct set_mask *m)
     m->ids = mem_alloc(n, sizeof(*m->ids));
     if (!m->ids) return RD_E_NOMEM;
     m->n_bytes += n * sizeof(*m->ids);
-    for (uint32_t i = 0; i < words; i++)
+    for (uint32_t i = 0; (i = next_word(g->bits, i, words)) < words; i++)
         for (uint32_t left = g->bits[i]; left; left &= left - 1)
             m->ids[m->n_ids++] = i * 32 + (uint32_t)__builtin_ctz(left);
     return RD_OK;
