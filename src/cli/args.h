@@ -72,7 +72,7 @@ struct command {
     int (*run)(const struct command *self, int argc, char **argv);
 };
 
-enum { ARGS_MAX_WORDS = 4 };
+enum { ARGS_MAX_WORDS = 64 };
 
 /* Fills *out (zeroed by the caller) and words. ARGS_GO, or the status to exit with: 0 after --help, 2 after a
  * message. */

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -11,6 +12,7 @@
 #include "cli/cli_flags.h"
 #include "cli/cli_model.h"
 #include "cli/commands.h"
+#include "cli/model_list.h"
 #include "cli/warm_file.h"
 #include "server/server.h"
 
@@ -23,6 +25,9 @@ struct serve_flags {
     uint32_t port, n_io_threads, sse_ping_s, send_timeout_s, drain_s;
     uint64_t memory_limit;
     struct arg_texts allow_hosts;
+    uint32_t idle_unload_s, swap_wait_s;
+    char **paths, **ids;                 /* [n_models] each its own; ids: as clients name them */
+    size_t n_models, cap_paths, cap_ids;
     struct load_bar bar;
     uint64_t told_ns;                    /* of the progress line before */
 };
@@ -67,6 +72,22 @@ static const struct arg serve_args[] = {
      .at = offsetof(struct serve_flags, engine) + offsetof(struct rd_options, model_id),
      .fallback_text = "the file's name without .gguf",
      .help = "the name that clients use"},
+    {.flag = "--idle-unload",
+     .kind = ARG_U32,
+     .value = "S",
+     .at = offsetof(struct serve_flags, idle_unload_s),
+     .fallback = "0",
+     .max = 31536000,
+     .help = "seconds without a request after which the model's memory is given back; the next request loads it again, or "
+             "another; 0: never"},
+    {.flag = "--swap-wait",
+     .kind = ARG_U32,
+     .value = "S",
+     .at = offsetof(struct serve_flags, swap_wait_s),
+     .fallback = "120",
+     .min = 1,
+     .max = 86400,
+     .help = "of several models: seconds that a request waits for its own to be loaded, then 503"},
     {.flag = "--io-threads",
      .kind = ARG_U32,
      .value = "N",
@@ -179,17 +200,22 @@ static void log_progress(void *user, double fraction)
 }
 
 /* On the server's loading thread. */
-static rd_status load(void *user, rd_engine **out, struct rd_error *err)
+static rd_status load(void *user, uint32_t model, rd_engine **out, struct rd_error *err)
 {
     struct serve_flags *f = user;
     struct rd_error why = {RD_OK, ""};
+    const char *packed_dir = f->engine.packed_dir, *cache_dir = f->engine.cache_dir;
     char packed[CLI_PATH_BYTES], kv[CLI_PATH_BYTES];
     rd_status st;
 
+    if (f->n_models > 1) f->engine.model_id = f->bar.model = f->ids[model];
+    f->engine.model = f->paths[model];
+    f->told_ns = 0;
     cli_packed_dir(&f->engine, packed);
     cli_cache_dir(&f->engine, kv);
     st = rd_open(&f->engine, out, &why);
-    f->engine.packed_dir = f->engine.cache_dir = NULL;
+    f->engine.packed_dir = packed_dir;
+    f->engine.cache_dir = cache_dir;
     load_bar_end(&f->bar);
     if (st != RD_OK) return error_set(err, st, "%s: %s", f->bar.model, *why.text ? why.text : rd_status_text(st));
     if (f->shared) st = warm_file(*out, f->shared, true, err);
@@ -198,6 +224,17 @@ static rd_status load(void *user, rd_engine **out, struct rd_error *err)
         rd_close(*out);
         *out = NULL;
     }
+    return st;
+}
+
+/* Before another model is closed for this one: most of what can be wrong with a file shows without its weights. */
+static rd_status check(void *user, uint32_t model, struct rd_error *err)
+{
+    const struct serve_flags *f = user;
+    char *text = NULL;
+    rd_status st = rd_inspect(f->paths[model], true, &text, err);
+
+    rd_free(text);
     return st;
 }
 
@@ -258,13 +295,91 @@ static enum rd_pooling pooling_of(const char *name)
     return RD_POOL_MODEL;
 }
 
+/* ---- which models ---- */
+
+static bool add_model(struct serve_flags *f, const char *id, const char *path)
+{
+    size_t n = strlen(id);
+    char *own_id, *own_path;
+
+    if (n > 5 && strcmp(id + n - 5, ".gguf") == 0) n -= 5;
+    for (size_t i = 0; i < f->n_models; i++)
+        if (strlen(f->ids[i]) == n && memcmp(f->ids[i], id, n) == 0)
+            return cli_fail("two models are called %.*s: clients could not tell them apart", (int)n, id), false;
+    if (n >= sizeof(((struct rd_info *)0)->model_id)) return cli_fail("%s: the name is too long", id), false;
+    own_id = mem_memdup(id, n);
+    own_path = mem_strdup(path);
+    if (own_id && own_path && mem_grow((void **)&f->ids, &f->cap_ids, f->n_models + 1, sizeof(*f->ids)) &&
+        mem_grow((void **)&f->paths, &f->cap_paths, f->n_models + 1, sizeof(*f->paths))) {
+        f->ids[f->n_models] = own_id;
+        f->paths[f->n_models++] = own_path;
+        return true;
+    }
+    mem_free(own_id);
+    mem_free(own_path);
+    cli_fail("out of memory");
+    return false;
+}
+
+static void forget_models(struct serve_flags *f)
+{
+    for (size_t i = 0; i < f->n_models; i++) {
+        mem_free(f->ids[i]);
+        mem_free(f->paths[i]);
+    }
+    mem_free(f->ids);
+    mem_free(f->paths);
+}
+
+/* Of a folder of models every one. */
+static bool add_folder(struct serve_flags *f, const char *folder)
+{
+    struct model_entry *list;
+    size_t n;
+    bool ok = true;
+
+    if (!model_list(folder, &list, &n)) return cli_fail("out of memory"), false;
+    if (n == 0) ok = (cli_fail("%s: a folder without models", folder), false);
+    for (size_t i = 0; i < n && ok; i++) ok = add_model(f, list[i].name, list[i].path);
+    mem_free(list);
+    return ok;
+}
+
+static bool is_folder_of_models(const char *path)
+{
+    char config[CLI_PATH_BYTES];
+    struct stat s;
+
+    snprintf(config, sizeof(config), "%.4000s/config.json", path);
+    return stat(path, &s) == 0 && S_ISDIR(s.st_mode) && !file_exists(config);
+}
+
+static bool find_models(struct serve_flags *f, const char *const *words, uint32_t n_words)
+{
+    char path[CLI_PATH_BYTES];
+
+    for (uint32_t i = 0; i < n_words; i++) {
+        const char *slash = strrchr(words[i], '/');
+
+        if (is_folder_of_models(words[i])) {
+            if (!add_folder(f, words[i])) return false;
+            continue;
+        }
+        if (!cli_find_model(words[i], path)) return false;
+        if (!add_model(f, slash && file_exists(words[i]) ? slash + 1 : words[i], path)) return false;
+    }
+    if (f->n_models > 1 && (f->engine.model_id || f->engine.draft_model))
+        return cli_fail("--model-id and --draft-model are for a server with one model"), false;
+    return true;
+}
+
 static int run_serve(const struct command *self, int argc, char **argv)
 {
     struct serve_flags f;
     struct server_options o;
     struct rd_error err = {RD_OK, ""};
     const char *words[ARGS_MAX_WORDS];
-    char path[CLI_PATH_BYTES], draft_path[CLI_PATH_BYTES];
+    char draft_path[CLI_PATH_BYTES];
     static struct key_list keys;
     uint32_t n_words;
     rd_status st;
@@ -279,12 +394,14 @@ static int run_serve(const struct command *self, int argc, char **argv)
         return EXIT_USAGE;
     }
     if (rd_memory_limit(f.memory_limit, &err) != RD_OK) return cli_fail("--memory-limit: %s", err.text);
-    if (!cli_find_model(words[0], path) || !cli_find_draft(&f.engine, draft_path)) return EXIT_FAILED;
-    f.engine.model = path;
+    if (!find_models(&f, words, n_words) || !cli_find_draft(&f.engine, draft_path)) {
+        forget_models(&f);
+        return EXIT_FAILED;
+    }
     if (!f.engine.model_id && !file_exists(words[0])) f.engine.model_id = words[0]; /* the name that it was called by */
     rd_set_log(level_of(f.log_level), NULL, NULL);
     log_set_json(strcmp(f.log_format, "json") == 0);
-    load_bar_init(&f.bar, words[0], &f.engine);
+    load_bar_init(&f.bar, f.n_models > 1 ? f.ids[0] : words[0], &f.engine);
     if (!f.engine.progress) {
         f.engine.progress = log_progress;
         f.engine.progress_user = &f;
@@ -306,11 +423,17 @@ static int run_serve(const struct command *self, int argc, char **argv)
     o.pooling = pooling_of(f.pooling);
     o.rank_by_embedding = strcmp(f.rerank, "embedding") == 0;
     o.rank_by_answer = strcmp(f.rerank, "yes-no") == 0;
+    o.model_ids = f.n_models > 1 ? (const char *const *)f.ids : NULL;
+    o.n_models = (uint32_t)f.n_models;
+    o.idle_unload_s = f.idle_unload_s;
+    o.swap_wait_s = f.swap_wait_s;
+    o.check = check;
     o.on_listen = on_listen;
     o.on_listen_user = &f;
     st = server_run(&o, load, &f, &err);
     load_bar_end(&f.bar);
     mem_free(keys.text);
+    forget_models(&f);
     if (st == RD_E_DEVICE && *err.text) fprintf(stderr, "radish serve: %s\n", err.text);
     if (st == RD_E_DEVICE) return EXIT_DEVICE;
     if (st != RD_OK) return cli_fail("%s", *err.text ? err.text : rd_status_text(st));
@@ -319,13 +442,15 @@ static int run_serve(const struct command *self, int argc, char **argv)
 
 const struct command cmd_serve = {
     .name = "serve", .section = "Talk to a model",
-    .summary = "OpenAI-compatible server on 127.0.0.1:8000", .words = "MODEL",
-    .about = "GET /health answers 503 while the model loads, then 200. Ctrl-C, SIGTERM, SIGQUIT or a closed terminal: no "
-             "new requests, running ones may end, then out; a second time, or while the model loads: out at once. SIGUSR1 "
-             "logs a line of statistics; SIGUSR2 and SIGALRM are ignored. Exit status 70: the GPU, or the model's file, "
-             "failed; start again.",
+    .summary = "OpenAI-compatible server on 127.0.0.1:8000", .words = "MODEL [MODEL ..]",
+    .about = "Of several models, or a folder of them, the first is loaded; a request that names another has it loaded in "
+             "its place, when those that run have ended. GET /health answers 503 while the first one loads, then 200. "
+             "Ctrl-C, SIGTERM, SIGQUIT or a closed terminal: no new requests, running ones may end, then out; a second "
+             "time, or while the model loads: out at once. SIGUSR1 logs a line of statistics; SIGUSR2 and SIGALRM are "
+             "ignored. Exit status 70: the GPU, or the model's file, failed; start again.",
     .examples = "  radish serve smollm2\n"
                 "  radish serve qwen2.5-coder-1.5b --port 9000 --kv-bytes 4G --ctx 32768\n"
+                "  radish serve smollm2 org/name:Q4_K_M --idle-unload 600\n"
                 "  RADISH_API_KEY=secret radish serve model.gguf --host 0.0.0.0\n",
-    .groups = serve_groups, .min_words = 1, .max_words = 1, .run = run_serve,
+    .groups = serve_groups, .min_words = 1, .max_words = ARGS_MAX_WORDS, .run = run_serve,
 };

@@ -25,6 +25,7 @@
 #include "server/http/http_io.h"
 #include "server/http/offload.h"
 #include "server/monitor/monitor.h"
+#include "server/routes/model_gate.h"
 #include "server/routes/routes.h"
 
 #define BACKLOG        1024
@@ -33,6 +34,7 @@
 #define DEFAULT_PING_S 5u
 #define DEFAULT_SEND_S 30u
 #define DEFAULT_DRAIN_S 30u
+#define DEFAULT_SWAP_WAIT_S 120u
 #define FLUSH_NS       2000000000ull     /* after cancelling: for output buffers to leave */
 #define EXIT_AT_ONCE   130
 
@@ -40,7 +42,7 @@
 struct run {
     struct server server;                        /* first */
     struct server_options o;
-    rd_status (*load)(void *user, rd_engine **out, struct rd_error *err);
+    rd_status (*load)(void *user, uint32_t model, rd_engine **out, struct rd_error *err);
     void *load_user;
     struct thread load_thread;
     rd_status load_status;                       /* written by the load thread before it stores loaded */
@@ -49,6 +51,7 @@ struct run {
     int fd;                                      /* listening */
     struct http_door *door;                      /* accepts; lives longer than the connections */
     uint64_t started_ns, drain_deadline_ns;
+    uint64_t n_loads_seen;                       /* io[0]: when the monitor last looked */
     bool device_dead;                            /* io[0]: the reason for stopping */
 };
 
@@ -79,14 +82,29 @@ static void set_phase(struct run *s, enum http_phase phase)
 /* A device that failed for good: the requests that run have failed, no other can do better (FAULTS.md, F93). */
 static void watch_device(struct run *s)
 {
+    rd_engine *engine = s->device_dead ? NULL : model_gate_hold(s->server.gate, &s->server);
     struct rd_stats stats;
 
-    if (s->device_dead) return;
-    rd_get_stats(s->server.engine, &stats);
+    if (!engine) return;
+    rd_get_stats(engine, &stats);
+    model_gate_release(s->server.gate);
     if (!stats.device_dead) return;
     log_error("no request can be computed any more: the server stops, so that a supervisor can start it again");
     s->device_dead = true;
     server_stop();
+}
+
+/* For the monitor: from the engine that is there now; another one's numbers begin anew. */
+static void sample(struct run *s)
+{
+    uint64_t now_ns = clock_now_ns(clock_system()), n_loads = model_gate_loads(s->server.gate);
+    rd_engine *engine = model_gate_hold(s->server.gate, &s->server);
+
+    if (n_loads != s->n_loads_seen || !engine) monitor_tick(s->server.monitor, NULL, now_ns, clock_wall_s(clock_system()));
+    s->n_loads_seen = n_loads;
+    if (!engine) return;
+    monitor_tick(s->server.monitor, engine, now_ns, clock_wall_s(clock_system()));
+    model_gate_release(s->server.gate);
 }
 
 /* io[0]: the phases of the end. */
@@ -107,7 +125,7 @@ static void tick_server(struct run *s)
         break;
     case HTTP_READY:
         watch_device(s);
-        monitor_tick(s->server.monitor, s->server.engine, clock_now_ns(clock_system()), clock_wall_s(clock_system()));
+        sample(s);
         if (!stops) break;
         log_info("stopping: running requests may end within %u s", s->o.drain_s);
         s->drain_deadline_ns = now + (uint64_t)s->o.drain_s * 1000000000u;
@@ -145,10 +163,14 @@ static void on_statistics(evutil_socket_t number, short what, void *arg)
 {
     struct run *s = arg;
     struct rd_stats r = {0};
+    rd_engine *engine;
     uint32_t n_conns = 0;
 
     for (uint32_t i = 0; i < s->server.http.n_io; i++) n_conns += atomic_load_explicit(&s->server.http.io[i].n_conns, memory_order_relaxed);
-    if (http_phase(&s->server.http) != HTTP_LOADING && s->server.engine) rd_get_stats(s->server.engine, &r);
+    if (http_phase(&s->server.http) != HTTP_LOADING && (engine = model_gate_hold(s->server.gate, &s->server))) {
+        rd_get_stats(engine, &r);
+        model_gate_release(s->server.gate);
+    }
     log_info("statistics: %u connections, %u being answered; requests: %llu prefill, %llu decode, %llu wait, %llu taken, "
              "%llu cancelled, %llu failed; tokens: %llu computed, %llu cached, %llu generated; pages: %llu of %llu free; "
              "%.0f MiB",
@@ -162,19 +184,43 @@ static void on_statistics(evutil_socket_t number, short what, void *arg)
 
 /* ---- the whole ---- */
 
+static rd_status always(void *user, uint32_t model, struct rd_error *err)
+{
+    (void)user, (void)model, (void)err;
+    return RD_OK;
+}
+
 static void load_main(void *arg)
 {
     struct run *s = arg;
 
-    s->load_status = s->load(s->load_user, &s->server.engine, &s->load_err);
+    s->load_status = s->load(s->load_user, 0, &s->server.engine, &s->load_err);
     if (s->load_status == RD_OK) {
         rd_get_info(s->server.engine, &s->server.info);
+        if (s->server.gate) model_gate_open(s->server.gate);
         set_phase(s, HTTP_READY);
         log_info("ready: %s, %.1f s after the start", s->server.info.model_id,
                  (double)(clock_now_ns(clock_system()) - s->started_ns) / 1e9);
     }
     atomic_store_explicit(&s->loaded, true, memory_order_release);
     event_active(s->server.http.io[0].tick, EV_TIMEOUT, 0);
+    if (s->server.gate && s->load_status == RD_OK) model_gate_run(s->server.gate);
+}
+
+/* Several models, or one that may rest. */
+static rd_status make_gate(struct run *s)
+{
+    static const char *const unnamed[] = {""};
+    struct model_gate_options o = {.ids = s->o.model_ids ? s->o.model_ids : unnamed,
+                                   .n_models = s->o.model_ids ? s->o.n_models : 1,
+                                   .idle_unload_s = s->o.idle_unload_s,
+                                   .wait_s = s->o.swap_wait_s ? s->o.swap_wait_s : DEFAULT_SWAP_WAIT_S,
+                                   .check = s->o.check ? s->o.check : always,
+                                   .load = s->load,
+                                   .user = s->load_user};
+
+    if (o.n_models < 2 && !o.idle_unload_s) return RD_OK;
+    return model_gate_create(&s->server, &o, &s->server.gate);
 }
 
 static bool is_loopback(const char *host)
@@ -279,6 +325,11 @@ done:
     atomic_store(&s->server.http.end, true);
     http_door_stop(s->door);
     for (uint32_t i = 1; i < s->server.http.n_io; i++) thread_join(&s->server.http.io[i].thread);
+    if (model_gate_is_swapping(s->server.gate)) {
+        log_info("stopped while a model was loaded");       /* all files are written so that they may be cut anywhere */
+        _exit(0);
+    }
+    model_gate_stop(s->server.gate);
     thread_join(&s->load_thread);
     for (int i = 0; i < N_SIGNALS; i++)
         if (signals[i]) event_free(signals[i]);
@@ -289,7 +340,7 @@ done:
 }
 
 rd_status server_run(const struct server_options *o,
-                     rd_status (*load)(void *user, rd_engine **out, struct rd_error *err), void *user,
+                     rd_status (*load)(void *user, uint32_t model, rd_engine **out, struct rd_error *err), void *user,
                      struct rd_error *err)
 {
     struct run *s;
@@ -319,6 +370,7 @@ rd_status server_run(const struct server_options *o,
         st = http_io_init(&s->server.http, &s->server.http.io[i]);
         if (st != RD_OK) error_set(err, st, "starting the server: %s", rd_status_text(st));
     }
+    if (st == RD_OK && (st = make_gate(s)) != RD_OK) error_set(err, st, "out of memory for the server");
     if (st != RD_OK) goto done;
     s->server.http.io[0].on_tick = on_tick;
     warn_of_openness(s);
@@ -334,6 +386,7 @@ done:
     prompt_prints_destroy(s->server.prints);
     monitor_destroy(s->server.monitor);
     mem_free(s->server.tenants);
+    model_gate_destroy(s->server.gate);
     rd_close(s->server.engine);
     mem_free(s->server.http.io);
     mem_free(s);

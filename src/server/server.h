@@ -1,6 +1,6 @@
 /* server/server.h - the HTTP server: OpenAI-compatible endpoints over radish/radish.h, on libevent.
  *
- * Sees include/radish/ and base/ only. routes.c is the table of endpoints; routes/NAME.c one file per endpoint.
+ * Sees include/radish/, base/ and hub/ only. routes.c is the table of endpoints; routes/NAME.c one file per endpoint.
  * Thread  server_run belongs to the calling thread and starts n_io_threads io threads; each connection belongs to one
  * of them. Errors  RD_E_IO when the address cannot be bound: the text says which port and what to do.
  */
@@ -28,18 +28,25 @@ struct server_options {
     uint32_t drain_s; /* after SIGTERM running requests may end within this; then they are cancelled; 0 = 30 */
     enum rd_pooling pooling;             /* of embeddings; NONE: as the model's file says */
     bool rank_by_embedding, rank_by_answer;      /* /v1/rerank; neither: as the model is made for */
+    const char *const *model_ids;        /* [n_models] of load(): which clients name; outlive server_run. NULL: one model,
+                                          * which names itself */
+    uint32_t n_models;
+    uint32_t idle_unload_s;              /* a model that nobody used for so long is closed until it is asked for; 0: never */
+    uint32_t swap_wait_s;                /* that a request waits for its model; 0 = 120 */
+    /* Whether load could succeed, without its cost; asked before another model is closed for it. NULL: it could. */
+    rd_status (*check)(void *user, uint32_t model, struct rd_error *err);
     /* called once the socket listens (the real port); may be NULL */
     void (*on_listen)(void *user, const char *host, uint16_t port);
     void *on_listen_user;
 };
 
 void server_options_default(struct server_options *o);
-/* The listening socket is opened first, and /health answers 503 "Loading model" while load(user, &engine, err) runs on
- * another thread; then requests are served until SIGTERM, SIGINT, SIGQUIT, SIGHUP (unless it is ignored) or server_stop().
+/* The listening socket is opened first, and /health answers 503 "Loading model" while load(user, 0, &engine, err) runs on
+ * another thread; with several models it is called again, there, when a request names another (model_gate.h). Then requests are served until SIGTERM, SIGINT, SIGQUIT, SIGHUP (unless it is ignored) or server_stop().
  * The engine that load gave is closed at the end. While load runs, and at the second such signal, the process ends at
  * once: exit status 0 and 130. SIGUSR1 logs a line of statistics; SIGUSR2, SIGALRM, SIGPIPE and SIGXFSZ are ignored. */
 rd_status server_run(const struct server_options *o,
-                     rd_status (*load)(void *user, rd_engine **out, struct rd_error *err), void *user,
+                     rd_status (*load)(void *user, uint32_t model, rd_engine **out, struct rd_error *err), void *user,
                      struct rd_error *err);
 /* The parameters of every endpoint as JSON, {"endpoints":[..],"parameters":[..]}: the table that checks requests. */
 void server_list_parameters(struct buf *out);

@@ -8,6 +8,7 @@
 #include "radish/radish.h"
 #include "server/http/http_state.h"
 
+struct model_gate;
 struct responses_store;
 struct monitor;
 struct prompt_prints;
@@ -26,6 +27,7 @@ struct server {
     struct http_server http;             /* its service_arg is this */
     rd_engine *engine;                   /* written by the load thread before the phase; NULL until READY */
     struct rd_info info;                 /* likewise */
+    struct model_gate *gate;             /* then requests that have passed it may use both; NULL: they stay as they are */
     struct responses_store *responses;   /* of /v1/responses */
     struct prompt_prints *prints;
     struct monitor *monitor;             /* what GET /v1/monitor tells */

@@ -446,6 +446,11 @@ void monitor_tick(struct monitor *m, rd_engine *engine, uint64_t now_ns, int64_t
 {
     struct row row;
 
+    if (!engine) {
+        m->second.is_set = m->minute.is_set = false;
+        m->next_ended = 0;
+        return;
+    }
     if (m->second.is_set && now_ns - m->second.at_ns < SECOND_NS) return;
     look(engine, now_ns, &m->now);
     if (m->second.is_set) {

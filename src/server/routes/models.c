@@ -3,10 +3,12 @@
  * A model has the fields of OpenAI's, vLLM's and llama-server's list, and those of Anthropic's (type, display_name,
  * created_at), whose path is the same.
  */
+#include <stdio.h>
 #include <string.h>
 #include "base/error.h"
 #include "server/params/json_out.h"
 #include "server/params/params.h"
+#include "server/routes/model_gate.h"
 #include "server/routes/routes.h"
 
 static void put_id(const char *before, const struct rd_info *m, struct buf *out)
@@ -38,15 +40,51 @@ static void put_model(const struct rd_info *m, struct buf *out)
     buf_printf(out, ",\"max_input_tokens\":%u,\"max_tokens\":%u}", m->n_ctx, m->n_ctx);
 }
 
+/* One of several, in the list, or the one that is looked for. */
+struct model_out {
+    struct buf *body;
+    const char *id;                      /* NULL: all */
+    size_t n;
+};
+
+/* A model that was never loaded has only its name; llama-server's router tells states the same way. */
+static void put_one(void *arg, const char *id, enum gate_state state, const struct rd_info *info)
+{
+    struct model_out *out = arg;
+    struct rd_info bare = {.model_id = ""};
+
+    snprintf(bare.model_id, sizeof(bare.model_id), "%s", id);
+    if (out->id && !param_is_model(out->id, &bare)) return;
+    buf_puts(out->body, out->n++ ? "," : "");
+    if (info) {
+        put_model(info, out->body);
+        out->body->n -= out->body->n > 0; /* its last brace */
+    } else {
+        put_id("{\"id\":", &bare, out->body);
+        buf_puts(out->body, ",\"object\":\"model\",\"created\":0,\"owned_by\":\"radish\",\"type\":\"model\"");
+        put_id(",\"display_name\":", &bare, out->body);
+    }
+    buf_printf(out->body, ",\"status\":{\"value\":\"%s\"}}", gate_state_name(state));
+}
+
 void route_models(struct http_conn *c)
 {
+    struct server *s = server_of(c);
     struct buf body = {0};
+    struct model_out out = {.body = &body};
 
     buf_puts(&body, "{\"object\":\"list\",\"data\":[");
-    put_model(&server_of(c)->info, &body);
+    if (s->gate) {
+        model_gate_list(s->gate, put_one, &out);
+        buf_puts(&body, "],\"models\":[],\"has_more\":false}");
+        http_reply_json(c, &body);
+        buf_deinit(&body);
+        return;
+    }
+    put_model(&s->info, &body);
     /* Codex wants this list, of entries that would replace its own instructions for the model: empty it is content */
-    put_id("],\"models\":[],\"has_more\":false,\"first_id\":", &server_of(c)->info, &body);
-    put_id(",\"last_id\":", &server_of(c)->info, &body);
+    put_id("],\"models\":[],\"has_more\":false,\"first_id\":", &s->info, &body);
+    put_id(",\"last_id\":", &s->info, &body);
     buf_puts(&body, "}");
     http_reply_json(c, &body);
     buf_deinit(&body);
@@ -54,20 +92,23 @@ void route_models(struct http_conn *c)
 
 void route_model(struct http_conn *c)
 {
-    const struct rd_info *m = &server_of(c)->info;
+    struct server *s = server_of(c);
     struct buf body = {0};
+    struct model_out out = {.body = &body, .id = route_rest(c)};
     struct api_error e;
     char quoted[160];
 
-    if (!param_is_model(route_rest(c), m)) {
-        error_quote(quoted, sizeof(quoted), route_rest(c), strlen(route_rest(c)));
-        api_error_set(&e, 404, "model", "The model `%s` does not exist; this server has `%s`", quoted, m->model_id);
+    if (s->gate) model_gate_list(s->gate, put_one, &out);
+    else if (param_is_model(out.id, &s->info)) put_model(&s->info, &body);
+    if (body.n || body.failed) {
+        http_reply_json(c, &body);
+    } else {
+        error_quote(quoted, sizeof(quoted), out.id, strlen(out.id));
+        if (s->gate) api_error_set(&e, 404, "model", "The model `%s` does not exist; GET /v1/models lists those here", quoted);
+        else api_error_set(&e, 404, "model", "The model `%s` does not exist; this server has `%s`", quoted, s->info.model_id);
         e.code = "model_not_found";
         http_reply_error(c, &e);
-        return;
     }
-    put_model(m, &body);
-    http_reply_json(c, &body);
     buf_deinit(&body);
 }
 

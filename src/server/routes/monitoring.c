@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "server/http/http_io.h"
+#include "server/routes/model_gate.h"
 #include "server/routes/routes.h"
 
 #define SECONDS_DEFAULT 600u
@@ -95,6 +96,7 @@ struct reader {
 static void reader_free(struct reader *r)
 {
     monitor_leave(r->monitor);
+    model_gate_watch(server_of(r->conn)->gate, false);
     mem_free(r);
 }
 
@@ -155,6 +157,7 @@ void route_monitor_events(struct http_conn *c)
     }
     *r = (struct reader){c, server_of(c)->monitor, 0};
     monitor_join(r->monitor);
+    model_gate_watch(server_of(c)->gate, true);
     c->owner = &reader_owner;
     c->owner_arg = r;
     http_stream_start(c, "text/event-stream");

@@ -2,6 +2,7 @@
 #include "server/routes/routes.h"
 #include <string.h>
 #include "server/http/offload.h"
+#include "server/routes/model_gate.h"
 
 #define TEXT (4u << 20)                  /* bodies of endpoints that work on texts alone */
 
@@ -74,20 +75,28 @@ static void on_head(enum http_method method, char *path, struct http_target *t)
         }
         *t = (struct http_target){.route = r,
                                   .max_body = r->max_body,
-                                  .is_public = r->who != WITH_KEY,
-                                  .while_loading = r->who != WITH_KEY,
+                                  .is_public = r->who == FOR_ALL || r->who == AT_DOOR,
+                                  .while_loading = r->who == FOR_ALL || r->who == AT_DOOR,
                                   .is_quick = r->method == HTTP_GET,
                                   .at_door = r->who == AT_DOOR};
         return;
     }
 }
 
-static void on_request(struct http_conn *c)
+static void serve(struct http_conn *c)
 {
     const struct route *r = route_of(c);
 
     if (!c->job && offload_if(c, r->weigh(c))) return;
     r->handle(c);
+}
+
+static void on_request(struct http_conn *c)
+{
+    struct model_gate *gate = server_of(c)->gate;
+
+    if (gate && route_of(c)->who == WITH_KEY) model_gate_pass(gate, c, serve);
+    else serve(c);
 }
 
 static int put_error(const struct http_conn *c, const struct api_error *e, struct buf *out)
@@ -102,9 +111,12 @@ static int put_error(const struct http_conn *c, const struct api_error *e, struc
 
 static bool is_busy(void *arg)
 {
-    const struct server *s = arg;
+    struct server *s = arg;
+    rd_engine *engine = model_gate_hold(s->gate, s);
+    bool is = engine && rd_is_busy(engine);
 
-    return rd_is_busy(s->engine);
+    if (engine) model_gate_release(s->gate);
+    return is;
 }
 
 const struct http_service route_service = {on_head, on_request, put_error, is_busy};

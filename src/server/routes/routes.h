@@ -13,7 +13,7 @@
 #include "server/http/http_conn.h"
 #include "server/params/params.h"
 
-enum route_who { WITH_KEY, FOR_ALL, AT_DOOR };
+enum route_who { WITH_KEY, NO_MODEL, FOR_ALL, AT_DOOR };
 
 struct route {
     enum http_method method;             /* HTTP_GET also serves HEAD */
