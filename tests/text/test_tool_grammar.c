@@ -225,8 +225,7 @@ TEST(the_forms_that_models_write_are_held_and_text_stays_free)
         "{\"arguments\": {\"n\": 7}, \"name\": \"look\"}",
         "I look.\n{\"name\": \"look\", \"arguments\": {\"n\": 7}}",
         "I look.\n\n```json\n{\"name\": \"look\", \"arguments\": {\"n\": 7}}\n```",
-        "```json\n[{\"name\": \"look\", \"arguments\": {\"n\": 7}}, {\"name\": \"go\", \"arguments\": {\"n\": "
-        "7}}]\n```",
+        "```json\n[{\"name\": \"look\", \"arguments\": {\"n\": 7}}, {\"name\": \"go\", \"arguments\": {\"n\":7}}]\n```",
         "{\"name\": \"look\", \"arguments\": {\"n\": 7}}\n{\"name\": \"go\", \"arguments\": {\"n\": 7}}",
         "<tool_call>\n{\"name\": \"look\", \"arguments\": {\"n\": 7}}\n</tool_call>",
         "Well: <tools>\n{\"name\": \"look\", \"arguments\": {\"n\": 7}}\n</tools>",

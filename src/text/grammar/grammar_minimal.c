@@ -52,6 +52,7 @@ struct cursor {
 
 static struct cursor ways_of(const struct minimal *m, uint32_t s)
 {
+    if (!m->raw->edges) return (struct cursor){NULL, NULL}; /* there are none */
     return (struct cursor){m->raw->edges + m->edge_first[s], m->raw->edges + m->edge_first[s + 1]};
 }
 
