@@ -10,6 +10,7 @@ import collections
 import contextlib
 import http.client
 import json
+import multiprocessing
 import sys
 import threading
 import time
@@ -30,17 +31,18 @@ def anonymous_mib(server):
     return (int(rows["RssAnon"].split()[0]) + int(rows.get("VmSwap", "0").split()[0])) / 1024
 
 
-class Watch(threading.Thread):
-    """Asks for /health and looks at the memory until it is stopped."""
+class Watch:
+    """Asks for /health and looks at the memory until it is stopped: in a process of its own, as bodies of megabytes that
+    the clients' threads make and write hold Python's lock for longer than an answer takes."""
 
     def __init__(self, server, period_s=0.02):
-        super().__init__(daemon=True)
-        self.server, self.period_s, self.stopping = server, period_s, threading.Event()
+        self.server, self.period_s = server, period_s
         self.peak_mib, self.health_ms, self.unhealthy = anonymous_mib(server), [], collections.Counter()
 
-    def run(self):
-        while not self.stopping.wait(self.period_s):
-            self.peak_mib = max(self.peak_mib, anonymous_mib(self.server))
+    def run(self, ending):
+        while not ending.poll(self.period_s):
+            with contextlib.suppress(OSError, KeyError):  # a server that has ended is found by what comes after
+                self.peak_mib = max(self.peak_mib, anonymous_mib(self.server))
             start = time.monotonic()
             try:
                 status = self.server.get("/health")[0]
@@ -49,14 +51,20 @@ class Watch(threading.Thread):
             self.health_ms.append((time.monotonic() - start) * 1000)
             if status != 200:
                 self.unhealthy[status] += 1
+        ending.send((self.peak_mib, self.health_ms, self.unhealthy))
 
     def __enter__(self):
-        self.start()
+        forked = multiprocessing.get_context("fork")  # nothing else runs here yet
+        self.ending, there = forked.Pipe()
+        self.process = forked.Process(target=self.run, args=(there,), daemon=True)
+        self.process.start()
+        there.close()
         return self
 
     def __exit__(self, *_):
-        self.stopping.set()
-        self.join()
+        self.ending.send("end")
+        self.peak_mib, self.health_ms, self.unhealthy = self.ending.recv()
+        self.process.join()
 
 
 class Attack:
