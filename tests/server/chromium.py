@@ -1,6 +1,7 @@
 """A page in headless Chromium, spoken to over a pipe (the DevTools protocol; no package is needed)."""
 
 import base64
+import fcntl
 import json
 import os
 import select
@@ -33,12 +34,12 @@ class Page:
         self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         to_it, self.out = os.pipe()
         self.into, from_it = os.pipe()
+        far = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10) for fd in (to_it, from_it)]  # neither is in the other's way
 
         def as_3_and_4():
-            os.dup2(os.dup(to_it), 3)
-            os.dup2(os.dup(from_it), 4)
+            os.dup2(far[0], 3)
+            os.dup2(far[1], 4)
 
-        a, b = os.dup(to_it), os.dup(from_it)  # neither is 3 or 4 then, as dup2 would have it closed at exec
         self.process = subprocess.Popen(
             [program(), *FLAGS, f"--user-data-dir={self.folder.name}", "about:blank"],
             preexec_fn=as_3_and_4,
@@ -46,7 +47,7 @@ class Page:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        for fd in (to_it, from_it, a, b):
+        for fd in (to_it, from_it, *far):
             os.close(fd)
         self.buffer, self.n, self.problems, self.urls = b"", 0, [], []
         self.session = None
