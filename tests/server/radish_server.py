@@ -12,6 +12,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("RADISH_BUILD", ROOT / "build"))
+PATIENCE_S = (
+    600  # for an answer: a bound on hanging, no promise; a busy machine with sanitizers takes minutes for a full queue
+)
 # What such a build takes of memory and stack is not the program's.
 SANITIZED = BUILD.name.endswith(("asan", "tsan", "msan"))
 os.environ["RADISH_CACHE"] = ""  # no disk cache but where a test asks for one
@@ -71,10 +74,10 @@ class Server:
             self.process.kill()
             raise
 
-    def connect(self, timeout=120):
+    def connect(self, timeout=PATIENCE_S):
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
 
-    def request(self, method, path, body=None, headers=None, timeout=120):
+    def request(self, method, path, body=None, headers=None, timeout=PATIENCE_S):
         """(status, headers in lower case, body bytes)"""
         with contextlib.closing(self.connect(timeout)) as c:
             if body is not None and not isinstance(body, bytes):
@@ -149,7 +152,7 @@ class Server:
         """Seconds of the processor that all its threads have had, exact to the nanosecond: /proc counts ticks of 10 ms."""
         return time.clock_gettime(~self.process.pid << 3 | 2)  # the kernel's clock id of another process
 
-    def wait_until(self, what, seconds=20):
+    def wait_until(self, what, seconds=60):
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if what():
@@ -157,7 +160,7 @@ class Server:
             time.sleep(0.02)
         raise AssertionError(f"not within {seconds} s: {self.stats()}")
 
-    def wait_idle(self, seconds=20):
+    def wait_idle(self, seconds=60):
         self.wait_until(lambda: self.active() == 0, seconds)
         pages = self.stats()["pages"]
         assert pages["locked"] == 0 and pages["pending"] == 0, pages
