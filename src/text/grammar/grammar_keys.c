@@ -86,7 +86,7 @@ static bool name_large(struct naming *w, uint32_t rule)
         for (uint32_t s = start; s < end; s++) {
             uint128 low = (uint128)n->accepts[s] << 1 | (n->dist[s] == NEVER), high = low;
 
-            for (const struct arc *stop = arc + w->n_of[s]; arc < stop; arc++) {
+            for (uint32_t k = 0; k < w->n_of[s]; k++, arc++) { /* there may be none at all, and no array */
                 struct hash128 x = from[arc->to];
 
                 low += (uint128)(x.low + arc->label[0]) * (x.high + arc->label[1]);
