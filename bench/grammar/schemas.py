@@ -80,10 +80,13 @@ def apis():
 
 
 def load(sources):
-    """[(name, schema, instances or None)]"""
+    """[(name, schema, instances or None)]; "apis:100" is a hundred of them, spread over all."""
     out = []
     for source in sources:
-        out += suite(source) if source.startswith("draft") else globals()[source]()
+        source, _, n = source.partition(":")
+        found = list(suite(source) if source.startswith("draft") else globals()[source]())
+        n = min(int(n or len(found)), len(found))
+        out += [found[i * len(found) // n] for i in range(n)]
     return out
 
 
