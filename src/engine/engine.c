@@ -323,10 +323,11 @@ struct radix_node *engine_root(struct engine *e) { return e->root; }
 
 uint32_t engine_evict(struct engine *e, uint32_t n_pages)
 {
-    uint32_t n = radix_evict(e->cache.tree, n_pages);
+    uint32_t n_free = page_pool_n_free(e->pool), n = radix_evict(e->cache.tree, n_pages);
 
-    ENGINE_TELL(evicted, (e));
-    return n;
+    ENGINE_TELL(evicted, (e)); /* what left before is free now, too, when there was nothing more to evict */
+    n_free = page_pool_n_free(e->pool) - u32_min(n_free, page_pool_n_free(e->pool));
+    return u32_max(n, n_free);
 }
 
 uint64_t engine_clear_cache(struct engine *e)

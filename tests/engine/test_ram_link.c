@@ -242,6 +242,22 @@ TEST(copies_that_fail_are_misses_and_the_device_lives)
     rig_close(&g);                                          /* every page that was read had its text's rows */
 }
 
+TEST(pages_that_are_leaving_are_room_where_nothing_more_can_leave)
+{
+    struct rig g;
+    struct kv_cache *cache;
+
+    CHECK(rig_open(&g, 32, 200));
+    cache = engine_cache(g.e);
+    run(&g, 1, 100, 0);
+    CHECK_EQ(page_pool_n_free(cache->pool), 32 - 13);
+    radix_evict(cache->tree, 32);                           /* as ahead of need: whole pages are on their way */
+    CHECK_EQ(page_pool_n_free(cache->pool), 32 - 12);
+    CHECK_EQ(engine_evict(g.e, 4), 12);                     /* 0 would end a request that has all pages to itself */
+    CHECK_EQ(page_pool_n_free(cache->pool), 32);
+    rig_close(&g);
+}
+
 TEST(clearing_the_cache_clears_host_memory)
 {
     struct rig g;
