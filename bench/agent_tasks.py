@@ -19,7 +19,10 @@ import sys
 import time
 from pathlib import Path
 
-import httpx
+try:
+    import httpx2 as httpx  # what openai's clients are made of, where they need it
+except ImportError:
+    import httpx
 
 # who, where, how warm, the wording
 TASKS = [
