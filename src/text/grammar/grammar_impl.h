@@ -97,10 +97,10 @@ struct network {
     uint32_t *starts;       /* [n_rules + 1]: its states, the first is its start; rule 0 is the text */
     uint64_t *dist;         /* bytes to the end of the rule, spelt with bytes that are tokens; NEVER */
     struct hash128 *hashes; /* [n_rules]: the same for rules that mean the same in any grammar */
-    /* keys: [n_states], the same for states that mean the same; of large rules for those that mean the same for
+    /* keys: [n_states], the same for states that mean the same; of rules that count for those that mean the same for
      * NETWORK_LOOK bytes, from which the end comes nearer and goes farther by the same bytes, too. */
     struct hash128 *keys;
-    bool *is_large;        /* [n_rules] */
+    bool *counts;          /* [n_rules] has many states that mean nearly the same */
     uint8_t *plain;        /* [n_states] characters of plain text, whichever, that can follow within the rule */
     uint8_t *plain_most;   /* [n_states] and no more of them can follow, whichever; PLAIN_MOST, PLAIN_ANY: not known */
     uint64_t *plain_far;   /* [n_states] from no place that plain text leads to from there is the rule's end farther */
@@ -113,7 +113,7 @@ struct grammar_builder;
 bool network_make(struct network *n, struct grammar_builder *b, grammar_node root, const struct grammar_vocab *vocab);
 void network_deinit(struct network *n);
 size_t network_bytes(const struct network *n);
-/* grammar_keys.c: keys, is_large, of hashes and distances. false: out of memory. */
+/* grammar_keys.c: keys, counts, of hashes and distances. false: out of memory. */
 bool network_name(struct network *n);
 /* grammar_plain.c: n->plain, n->plain_most, n->plain_far, of distances. false: out of memory. */
 bool network_find_plain(struct network *n);

@@ -35,7 +35,6 @@ static bool put_arc(struct naming *w, uint32_t from, uint32_t to, struct hash128
     bool never = n->dist[from] == NEVER || n->dist[to] == NEVER;
     struct hash128 rise = {never ? NEVER : n->dist[to] - n->dist[from], kind};
     struct hash128 label = name_mixed(n, name_mixed(n, rise, what, 1u << 16), rise, 2u << 16);
-
     uint64_t third = name_folded(label.low ^ n->secret[1], label.high ^ n->secret[3]);
 
     for (size_t i = w->n_arcs; i-- > w->first_arc;)
@@ -115,11 +114,11 @@ bool network_name(struct network *n)
     w.n_of = mem_alloc(n->n_states, sizeof(*w.n_of));
     w.other = mem_alloc(n->n_states, sizeof(*w.other));
     n->keys = mem_alloc(n->n_states, sizeof(*n->keys));
-    n->is_large = mem_zalloc(n->n_rules, sizeof(*n->is_large));
-    ok = w.n_of && w.other && n->keys && n->is_large;
+    n->counts = mem_zalloc(n->n_rules, sizeof(*n->counts));
+    ok = w.n_of && w.other && n->keys && n->counts;
     for (uint32_t r = 0; ok && r < n->n_rules; r++) {
-        n->is_large[r] = does_count(n, r);
-        if (n->is_large[r]) {
+        n->counts[r] = does_count(n, r);
+        if (n->counts[r]) {
             ok = name_large(&w, r);
             continue;
         }

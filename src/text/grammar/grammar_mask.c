@@ -310,7 +310,7 @@ static rd_status make_local(struct grammar *g, uint32_t state, struct local_mask
 {
     uint32_t rule = g->net.rule_of[state];
     struct local_mask *m = mem_zalloc(1, sizeof(*m) + g->vocab->n_words * sizeof(*m->bits));
-    struct walk w = {.leaves = true, .deep = g->net.is_large[rule] ? NETWORK_LOOK : 0, .state = state};
+    struct walk w = {.leaves = true, .deep = g->net.counts[rule] ? NETWORK_LOOK : 0, .state = state};
     rd_status st = m ? RD_OK : RD_E_NOMEM;
 
     if (st == RD_OK) {
@@ -390,17 +390,13 @@ void set_mask_free(struct grammar *g, struct set *s)
 /* The next word that has bits, from word `at` on; n: there is none. Nearly all are empty, and looked at 16 at a time. */
 static uint32_t next_word(const uint32_t *bits, uint32_t at, uint32_t n)
 {
-    for (; at < n; at++) {
-        uint32_t some = 0;
+    while (at < n && !bits[at]) {
+        uint32_t some = 0, n_next = at % 16 == 0 && at + 16 <= n ? 16 : 1;
 
-        if (bits[at]) return at;
-        for (; at % 16 == 0 && at + 16 <= n; at += 16) {
-            for (uint32_t i = 0; i < 16; i++) some |= bits[at + i];
-            if (some) break;
-        }
-        if (at < n && bits[at]) return at;
+        for (uint32_t i = 0; i < n_next; i++) some |= bits[at + i];
+        at += some ? 1 : n_next;
     }
-    return n;
+    return at;
 }
 
 /* What the walks found (g->bits), as ids when they are few. */

@@ -63,7 +63,7 @@ void network_deinit(struct network *n)
     mem_free(n->dist);
     mem_free(n->hashes);
     mem_free(n->keys);
-    mem_free(n->is_large);
+    mem_free(n->counts);
     mem_free(n->plain);
     mem_free(n->plain_most);
     mem_free(n->plain_far);
@@ -75,7 +75,7 @@ size_t network_bytes(const struct network *n)
     size_t state =
         sizeof(*n->edge_first) + sizeof(*n->call_first) + sizeof(*n->accepts) + sizeof(*n->rule_of) + sizeof(*n->dist) +
         (n->keys ? sizeof(*n->keys) + sizeof(*n->plain) + sizeof(*n->plain_most) + sizeof(*n->plain_far) : 0);
-    size_t rule = sizeof(*n->starts) + sizeof(*n->hashes) + sizeof(*n->is_large);
+    size_t rule = sizeof(*n->starts) + sizeof(*n->hashes) + sizeof(*n->counts);
 
     return n->n_states * state + n->n_rules * rule + (size_t)n->cap_edges * (sizeof(*n->edges) + sizeof(*n->calls));
 }
@@ -161,13 +161,6 @@ static void classify(struct network *n)
     }
 }
 
-static struct hash128 hashed(struct hash128 h, uint64_t x, uint64_t y)
-{
-    uint64_t key[4] = {h.low, h.high, x, y};
-
-    return hash128_of(key, sizeof(key));
-}
-
 /* Of a rule's automaton, calls of rules without their names. */
 static struct hash128 hash_shape(const struct network *n, uint32_t rule)
 {
@@ -220,7 +213,7 @@ static int by_hash(const void *x, const void *y)
 static struct hash128 hash_calls(const struct network *n, uint32_t rule, struct hash128 h)
 {
     for (uint32_t k = n->call_first[n->starts[rule]]; k < n->call_first[n->starts[rule + 1]]; k++)
-        h = hashed(h, n->hashes[n->calls[k].rule].low, n->hashes[n->calls[k].rule].high);
+        h = name_mixed(n, h, n->hashes[n->calls[k].rule], 4);
     return h;
 }
 
