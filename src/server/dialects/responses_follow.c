@@ -87,11 +87,6 @@ static void on_gone(void *arg)
     follower_destroy(arg);
 }
 
-static void on_drained(void *arg)
-{
-    (void)arg;                           /* the next look comes soon */
-}
-
 static void on_tick(void *arg, uint64_t now)
 {
     struct follower *f = arg;
@@ -107,7 +102,7 @@ static void on_stop(void *arg)
     follower_end(arg);
 }
 
-static const struct conn_owner follower_owner = {on_gone, on_drained, on_tick, on_stop};
+static const struct conn_owner follower_owner = {on_gone, NULL, on_tick, on_stop};
 
 rd_status responses_follow(struct http_conn *c, const char *id, uint64_t n_skip)
 {

@@ -596,8 +596,11 @@ static void on_write(struct bufferevent *bev, void *arg)
     (void)bev;
     client_charge_force(&c->memory, CLIENT_UNREAD, http_output_bytes(c));
     if (close_if_done(c)) return;
-    if (c->owner && http_output_bytes(c) <= DRAINED_BYTES) c->owner->drained(c->owner_arg);
-    else if (!c->reading) conn_process(c);
+    if (c->owner && http_output_bytes(c) <= DRAINED_BYTES) {
+        if (c->owner->drained) c->owner->drained(c->owner_arg);
+    } else if (!c->reading) {
+        conn_process(c);
+    }
     close_if_done(c);
 }
 

@@ -21,10 +21,9 @@ static void answer(void *arg)
 }
 
 static void on_gone(void *arg) { unlink_held(arg); }
-static void on_drained(void *arg) { (void)arg; }
 static void on_tick(void *arg, uint64_t now_ns) { (void)arg, (void)now_ns; }
 
-static const struct conn_owner held = {on_gone, on_drained, on_tick, answer};
+static const struct conn_owner held = {on_gone, NULL, on_tick, answer};
 
 /* Begins a window when the last one is over. */
 static void look_at_clock(struct http_io *io)

@@ -104,7 +104,7 @@ struct http_task {
 /* Who answers later. After gone() the owner must not touch the connection. */
 struct conn_owner {
     void (*gone)(void *arg);
-    void (*drained)(void *arg); /* the output fell below 64 KiB */
+    void (*drained)(void *arg); /* the output fell below 64 KiB; NULL: it does not matter */
     void (*tick)(void *arg, uint64_t now_ns);
     void (*stop)(void *arg); /* the server ends: answer or cut the stream now */
 };

@@ -120,11 +120,6 @@ static void on_gone(void *arg)
     atomic_store_explicit(&job->cancelled, true, memory_order_relaxed);
 }
 
-static void on_drained(void *arg)
-{
-    (void)arg;
-}
-
 static void on_tick(void *arg, uint64_t now)
 {
     (void)arg;
@@ -145,7 +140,7 @@ static void on_stop(void *arg)
 
 static void on_done(struct http_task *task);
 
-static const struct conn_owner job_owner = {on_gone, on_drained, on_tick, on_stop};
+static const struct conn_owner job_owner = {on_gone, NULL, on_tick, on_stop};
 
 /* What the copy takes with it. c keeps its head, whose bytes live as long as the job. */
 static void make_copy(struct offload_job *job, struct http_conn *c)

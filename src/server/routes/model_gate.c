@@ -194,11 +194,6 @@ static void on_gone(void *arg)
     mem_free(p);
 }
 
-static void on_drained(void *arg)
-{
-    (void)arg;
-}
-
 /* Ends the wait, with an error. */
 static void refuse_parked(struct parked *p, int http, const char *what)
 {
@@ -232,7 +227,7 @@ static void on_stop(void *arg)
     refuse_parked(arg, 503, "is not loaded, and the server is shutting down");
 }
 
-static const struct conn_owner parked_owner = {on_gone, on_drained, on_tick, on_stop};
+static const struct conn_owner parked_owner = {on_gone, NULL, on_tick, on_stop};
 
 static void go_on(struct http_task *task)
 {

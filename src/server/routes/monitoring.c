@@ -105,11 +105,6 @@ static void on_gone(void *arg)
     reader_free(arg);
 }
 
-static void on_drained(void *arg)
-{
-    (void)arg;
-}
-
 static void on_stop(void *arg)
 {
     struct reader *r = arg;
@@ -135,7 +130,7 @@ static void on_tick(void *arg, uint64_t now_ns)
     buf_deinit(&event);
 }
 
-static const struct conn_owner reader_owner = {on_gone, on_drained, on_tick, on_stop};
+static const struct conn_owner reader_owner = {on_gone, NULL, on_tick, on_stop};
 
 void route_monitor_events(struct http_conn *c)
 {
