@@ -35,6 +35,15 @@ struct metric {
 #define METRIC_VALUE(name, labels, fn, help) {name, labels, help, METRIC_GAUGE, 0, fn, 0},
 #define METRIC_SPREAD(name, id, help)        {name, "", help, METRIC_HISTOGRAM, 0, NULL, id},
 
+/* What is told under several names: prompt tokens, computed and cached; requests that wait for room, and for nothing that is
+ * loaded; seconds of loading the model, and of loads from host memory; tokens per second of the latest steps. metrics.c */
+double metric_prompt_tokens(const struct metric_view *v);
+double metric_queued_for_room(const struct metric_view *v);
+double metric_load_s(const struct metric_view *v);
+double metric_ram_load_s(const struct metric_view *v);
+double metric_prefill_speed(const struct metric_view *v);
+double metric_decode_speed(const struct metric_view *v);
+
 /* One server's names. by_model, by_engine: every sample has the label model_name, engine. */
 struct metric_list {
     const struct metric *rows;

@@ -4,7 +4,7 @@
 #include "server/params/prom_out.h"
 #include "server/routes/metric_rows.h"
 
-static double ms_of_load(const struct metric_view *v)
+double metric_load_s(const struct metric_view *v)
 {
     return v->info.load_ms / 1e3;
 }
@@ -28,15 +28,15 @@ static double output_s(const struct metric_view *v)
 {
     return v->s.output_ms / 1e3;
 }
-static double ram_load_s(const struct metric_view *v)
+double metric_ram_load_s(const struct metric_view *v)
 {
     return v->s.ram_load_ms / 1e3;
 }
-static double prefill_speed(const struct metric_view *v)
+double metric_prefill_speed(const struct metric_view *v)
 {
     return v->s.prefill_tok_s;
 }
-static double decode_speed(const struct metric_view *v)
+double metric_decode_speed(const struct metric_view *v)
 {
     return v->s.decode_tok_s;
 }
@@ -49,12 +49,12 @@ static double kv_tokens(const struct metric_view *v)
     return (double)v->info.kv_tokens;
 }
 
-static double prompt_tokens(const struct metric_view *v)
+double metric_prompt_tokens(const struct metric_view *v)
 {
     return (double)(v->s.prompt_tokens_computed + v->s.prompt_tokens_cached);
 }
 
-static double queued_for_room(const struct metric_view *v)
+double metric_queued_for_room(const struct metric_view *v)
 {
     return v->s.n_queued > v->s.n_loading ? (double)(v->s.n_queued - v->s.n_loading) : 0;
 }
@@ -88,11 +88,11 @@ static double connections(const struct metric_view *v)
 /* clang-format off */
 static const struct metric rows[] = {
     METRIC_VALUE("radish_uptime_seconds", "", uptime, "Since the engine was opened")
-    METRIC_VALUE("radish_load_seconds", "", ms_of_load, "What loading the model took")
+    METRIC_VALUE("radish_load_seconds", "", metric_load_s, "What loading the model took")
     METRIC_VALUE("radish_http_connections", "", connections, "Open connections")
 
     METRIC_NOW("radish_requests", "state=\"preparing\"", n_preparing, "Requests now, by what they do or wait for")
-    METRIC_VALUE("radish_requests", "state=\"queued\"", queued_for_room, "")
+    METRIC_VALUE("radish_requests", "state=\"queued\"", metric_queued_for_room, "")
     METRIC_NOW("radish_requests", "state=\"loading\"", n_loading, "")
     METRIC_NOW("radish_requests", "state=\"waiting\"", n_waiting, "")
     METRIC_NOW("radish_requests", "state=\"prefill\"", n_prefill, "")
@@ -113,7 +113,7 @@ static const struct metric rows[] = {
     METRIC_COUNT("radish_requests_corrupted_total", "", n_corrupted, "Requests that failed because the model gave logits that are no numbers")
     METRIC_COUNT("radish_preemptions_total", "", n_preempted, "Times that a request made way for others, and was continued later")
 
-    METRIC_SUM("radish_prompt_tokens_total", "", prompt_tokens, "Prompt tokens: computed and cached together")
+    METRIC_SUM("radish_prompt_tokens_total", "", metric_prompt_tokens, "Prompt tokens: computed and cached together")
     METRIC_COUNT("radish_prompt_tokens_computed_total", "", prompt_tokens_computed, "Prompt tokens that were computed")
     METRIC_COUNT("radish_prompt_tokens_cached_total", "", prompt_tokens_cached, "Prompt tokens that were not computed, counted once their prompt is known whole")
     METRIC_COUNT("radish_cached_tokens_total", "source=\"device\"", prompt_tokens_device, "Cached prompt tokens, by where they were")
@@ -167,8 +167,8 @@ static const struct metric rows[] = {
     METRIC_SUM("radish_step_seconds_total", "part=\"forward\"", forward_s, "")
     METRIC_SUM("radish_step_seconds_total", "part=\"sample\"", sample_s, "")
     METRIC_SUM("radish_step_seconds_total", "part=\"output\"", output_s, "")
-    METRIC_VALUE("radish_prefill_tokens_per_second", "", prefill_speed, "Of the latest large steps, smoothed")
-    METRIC_VALUE("radish_decode_tokens_per_second", "", decode_speed, "Of the latest decode steps, all sequences together, smoothed")
+    METRIC_VALUE("radish_prefill_tokens_per_second", "", metric_prefill_speed, "Of the latest large steps, smoothed")
+    METRIC_VALUE("radish_decode_tokens_per_second", "", metric_decode_speed, "Of the latest decode steps, all sequences together, smoothed")
     METRIC_NOW("radish_steps_after_cancel", "", n_steps_after_cancel, "The most steps that a request took part in after it was cancelled")
     METRIC_COUNT("radish_device_errors_total", "", device_errors, "Steps that the device failed")
     METRIC_VALUE("radish_device_dead", "", device_dead, "1: the device failed for good")
@@ -181,7 +181,7 @@ static const struct metric rows[] = {
     METRIC_COUNT("radish_ram_pages_loaded_total", "", ram_pages_loaded, "Pages that were copied back")
     METRIC_COUNT("radish_ram_pages_dropped_total", "", ram_pages_dropped, "Pages that were given up there")
     METRIC_COUNT("radish_ram_loads_total", "", ram_loads, "Loads for requests")
-    METRIC_SUM("radish_ram_load_seconds_total", "", ram_load_s, "What they took")
+    METRIC_SUM("radish_ram_load_seconds_total", "", metric_ram_load_s, "What they took")
     METRIC_COUNT("radish_ram_copy_errors_total", "", ram_copy_errors, "Copies that failed")
     METRIC_NOW("radish_disk_pages", "", disk_pages, "Pages on disk")
     METRIC_NOW("radish_disk_bytes", "", disk_bytes, "Their bytes")

@@ -23,7 +23,7 @@ static double queued(const struct metric_view *v)
 }
 static double waits_for_room(const struct metric_view *v)
 {
-    return queued(v) - (double)v->s.n_loading;
+    return (double)v->s.n_preparing + metric_queued_for_room(v);
 }
 
 /* What is stored and held by nobody gives way to whoever needs the page: it is as good as free. */
@@ -90,16 +90,6 @@ static double ram_bytes_loaded(const struct metric_view *v)
 {
     return ram_bytes(v, v->s.ram_pages_loaded);
 }
-static double ram_load_s(const struct metric_view *v)
-{
-    return v->s.ram_load_ms / 1e3;
-}
-
-static double prompt_tokens(const struct metric_view *v)
-{
-    return (double)(v->s.prompt_tokens_computed + v->s.prompt_tokens_cached);
-}
-
 static double brought_tokens(const struct metric_view *v)
 {
     return (double)(v->s.prompt_tokens_ram + v->s.prompt_tokens_disk);
@@ -112,7 +102,7 @@ static double local_hits(const struct metric_view *v)
 
 static double hit_rate(const struct metric_view *v)
 {
-    return over((double)v->s.prompt_tokens_cached, prompt_tokens(v));
+    return over((double)v->s.prompt_tokens_cached, metric_prompt_tokens(v));
 }
 static double requests_ended(const struct metric_view *v)
 {
@@ -133,18 +123,6 @@ static double accept_length(const struct metric_view *v)
 static double decode_speed(const struct metric_view *v)
 {
     return v->s.n_decode ? v->s.decode_tok_s : 0;
-}
-static double prefill_speed_latest(const struct metric_view *v)
-{
-    return v->s.prefill_tok_s;
-}
-static double decode_speed_latest(const struct metric_view *v)
-{
-    return v->s.decode_tok_s;
-}
-static double load_s(const struct metric_view *v)
-{
-    return v->info.load_ms / 1e3;
 }
 static double prefill_s(const struct metric_view *v)
 {
@@ -167,10 +145,10 @@ static const struct metric vllm[] = {
     METRIC_NOW("vllm:num_requests_waiting_by_reason", "reason=\"deferred\"", n_loading, "")
     METRIC_VALUE("vllm:kv_cache_usage_perc", "", usage, "Pages that running requests hold; 1: all")
     METRIC_VALUE("vllm:gpu_cache_usage_perc", "", usage, "The same under its old name")
-    METRIC_SUM("vllm:prefix_cache_queries_total", "", prompt_tokens, "Prompt tokens that were looked up")
+    METRIC_SUM("vllm:prefix_cache_queries_total", "", metric_prompt_tokens, "Prompt tokens that were looked up")
     METRIC_COUNT("vllm:prefix_cache_hits_total", "", prompt_tokens_cached, "Those of them that were not computed")
     METRIC_COUNT("vllm:num_preemptions_total", "", n_preempted, "Preemptions")
-    METRIC_SUM("vllm:prompt_tokens_total", "", prompt_tokens, "Prompt tokens")
+    METRIC_SUM("vllm:prompt_tokens_total", "", metric_prompt_tokens, "Prompt tokens")
     METRIC_COUNT("vllm:prompt_tokens_by_source_total", "source=\"local_compute\"", prompt_tokens_computed, "Prompt tokens by where they came from")
     METRIC_SUM("vllm:prompt_tokens_by_source_total", "source=\"local_cache_hit\"", local_hits, "")
     METRIC_SUM("vllm:prompt_tokens_by_source_total", "source=\"external_kv_transfer\"", brought_tokens, "")
@@ -187,7 +165,7 @@ static const struct metric vllm[] = {
     METRIC_COUNT("vllm:spec_decode_num_accepted_tokens_total", "", tokens_draft_accepted, "Those of them that were right")
     METRIC_SUM("vllm:kv_offload_total_bytes_total", "transfer_type=\"GPU_to_CPU\"", ram_bytes_saved, "Bytes that went to host memory and back")
     METRIC_SUM("vllm:kv_offload_total_bytes_total", "transfer_type=\"CPU_to_GPU\"", ram_bytes_loaded, "")
-    METRIC_SUM("vllm:kv_offload_total_time_total", "transfer_type=\"CPU_to_GPU\"", ram_load_s, "Seconds that loads from host memory took")
+    METRIC_SUM("vllm:kv_offload_total_time_total", "transfer_type=\"CPU_to_GPU\"", metric_ram_load_s, "Seconds that loads from host memory took")
     METRIC_SPREAD("vllm:time_to_first_token_seconds", RD_HIST_TTFT, "Time to the first token")
     METRIC_SPREAD("vllm:inter_token_latency_seconds", RD_HIST_INTER_TOKEN, "Time between tokens")
     METRIC_SPREAD("vllm:request_time_per_output_token_seconds", RD_HIST_PER_TOKEN, "Decode time per token of a request")
@@ -206,7 +184,7 @@ static const struct metric vllm[] = {
 };
 
 static const struct metric sglang[] = {
-    METRIC_SUM("sglang:prompt_tokens_total", "", prompt_tokens, "Prompt tokens")
+    METRIC_SUM("sglang:prompt_tokens_total", "", metric_prompt_tokens, "Prompt tokens")
     METRIC_COUNT("sglang:generation_tokens_total", "", tokens_generated, "Generated tokens")
     METRIC_SUM("sglang:cached_tokens_total", "cache_source=\"device\"", local_hits, "Cached prompt tokens by where they were")
     METRIC_COUNT("sglang:cached_tokens_total", "cache_source=\"host\"", prompt_tokens_ram, "")
@@ -240,16 +218,16 @@ static const struct metric sglang[] = {
     METRIC_COUNT("sglang:realtime_tokens_total", "mode=\"prefill_compute\"", prompt_tokens_computed, "Tokens by what was done")
     METRIC_COUNT("sglang:realtime_tokens_total", "mode=\"prefill_cache\"", prompt_tokens_cached, "")
     METRIC_COUNT("sglang:realtime_tokens_total", "mode=\"decode\"", tokens_generated, "")
-    METRIC_VALUE("sglang:engine_startup_time", "", load_s, "Seconds that loading took")
+    METRIC_VALUE("sglang:engine_startup_time", "", metric_load_s, "Seconds that loading took")
 };
 
 static const struct metric llama_server[] = {
     METRIC_COUNT("llamacpp:prompt_tokens_total", "", prompt_tokens_computed, "Prompt tokens that were computed")
     METRIC_SUM("llamacpp:prompt_seconds_total", "", prefill_s, "Time of prompts")
-    METRIC_VALUE("llamacpp:prompt_tokens_seconds", "", prefill_speed_latest, "Prompt tokens per second")
+    METRIC_VALUE("llamacpp:prompt_tokens_seconds", "", metric_prefill_speed, "Prompt tokens per second")
     METRIC_COUNT("llamacpp:tokens_predicted_total", "", tokens_generated, "Generated tokens")
     METRIC_SUM("llamacpp:tokens_predicted_seconds_total", "", decode_s, "Time of answers")
-    METRIC_VALUE("llamacpp:predicted_tokens_seconds", "", decode_speed_latest, "Generated tokens per second")
+    METRIC_VALUE("llamacpp:predicted_tokens_seconds", "", metric_decode_speed, "Generated tokens per second")
     METRIC_VALUE("llamacpp:requests_processing", "", running, "Requests in the batch")
     METRIC_VALUE("llamacpp:requests_deferred", "", queued, "Requests that wait")
     METRIC_NOW("llamacpp:n_tokens_max", "", longest_tokens, "The longest sequence that ended")
