@@ -120,7 +120,7 @@ static bool find_pulled(const char *model, const struct hub_ref *ref, char path[
     if (st == RD_OK) return true;
     if (st == RD_E_NOT_FOUND) {
         cli_fail("%s: no such file, nor is it in the cache of the hub", model);
-        if (strncmp(err.text, "there is no ", 12) == 0) fprintf(stderr, "Of this model %s\n", err.text);
+        if (hub_lacks_part(&err)) fprintf(stderr, "Of this model %s\n", err.text);
     } else {
         cli_fail_at(model, st, &err);
     }

@@ -90,7 +90,7 @@ static int remove_pulled(const char *word, const struct hub_ref *ref, bool is_dr
     rd_status st =
         is_part ? remove_part(ref, is_dry, &n_bytes, &err) : hub_repo_remove_all(ref->repo, is_dry, &n_bytes, &err);
 
-    if (st == RD_E_NOT_FOUND && strncmp(err.text, "there is no ", 12))
+    if (st == RD_E_NOT_FOUND && !hub_lacks_part(&err))
         return cli_fail("%s is not in the cache of the hub (radish list)", word);
     if (st != RD_OK) return cli_fail_at(word, st, &err);
     tell(is_dry, word, n_bytes);

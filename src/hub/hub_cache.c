@@ -27,37 +27,46 @@ rd_status hub_file_error(const char *name, const char *what, struct rd_error *er
     return error_set(err, st, "%s: %s: %s", quoted, what, strerror_r(e, reason, sizeof(reason)));
 }
 
-static const char *set_variable(const char *name)
+const char *hub_variable(const char *name)
 {
     const char *value = getenv(name);
 
     return value && *value ? value : NULL;
 }
 
-rd_status hub_cache_root(char root[LIMIT_PATH_BYTES / 4], struct rd_error *err)
+/* A variable's path and what is below it; "~" is the home. false: too long. */
+static bool put_path(const char *value, const char *folder, const char *below, char *out, size_t cap)
+{
+    const char *home = hub_variable("HOME"), *slash = *below ? "/" : "";
+    bool is_in_home = home && value[0] == '~' && (!value[1] || value[1] == '/');
+    int n =
+        snprintf(out, cap, "%s%s%s%s%s", is_in_home ? home : "", is_in_home ? value + 1 : value, folder, slash, below);
+
+    return n > 0 && (unsigned)n < cap;
+}
+
+rd_status hub_home_path(const char *const *own, const char *below, char *out, size_t cap, struct rd_error *err)
 {
     static const struct {
-        const char *name, *below;
-    } places[] = {{"HF_HUB_CACHE", ""},
-                  {"HUGGINGFACE_HUB_CACHE", ""},
-                  {"HF_HOME", "/hub"},
-                  {"XDG_CACHE_HOME", "/huggingface/hub"},
-                  {"HOME", "/.cache/huggingface/hub"}};
-    const char *home = set_variable("HOME"), *value;
+        const char *name, *folder;
+    } homes[] = {{"HF_HOME", ""}, {"XDG_CACHE_HOME", "/huggingface"}, {"HOME", "/.cache/huggingface"}};
+    const char *name = NULL, *folder = "";
 
-    for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++) {
-        bool is_in_home;
-        int n;
+    for (; *own && !name; own++)
+        if (hub_variable(*own)) name = *own;
+    if (name) below = "";
+    for (size_t i = 0; i < sizeof(homes) / sizeof(*homes) && !name; i++)
+        if (hub_variable(homes[i].name)) name = homes[i].name, folder = homes[i].folder;
+    if (!name) return error_set(err, RD_E_INVALID, "neither HF_HOME nor HOME is set: where is the cache of models?");
+    if (put_path(hub_variable(name), folder, below, out, cap)) return RD_OK;
+    return error_set(err, RD_E_INVALID, "$%s is too long for a path", name);
+}
 
-        value = set_variable(places[i].name);
-        if (!value) continue;
-        is_in_home = home && value[0] == '~' && (!value[1] || value[1] == '/');
-        n = snprintf(root, LIMIT_PATH_BYTES / 4, "%s%s%s", is_in_home ? home : "", is_in_home ? value + 1 : value,
-                     places[i].below);
-        if (n > 0 && (unsigned)n < LIMIT_PATH_BYTES / 4) return RD_OK;
-        return error_set(err, RD_E_INVALID, "$%s is too long for a path", places[i].name);
-    }
-    return error_set(err, RD_E_INVALID, "neither HF_HOME nor HOME is set: where is the cache of models?");
+rd_status hub_cache_root(char root[LIMIT_PATH_BYTES / 4], struct rd_error *err)
+{
+    static const char *const own[] = {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", NULL};
+
+    return hub_home_path(own, "hub", root, LIMIT_PATH_BYTES / 4, err);
 }
 
 /* One folder, without a slash. */

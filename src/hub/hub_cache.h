@@ -28,6 +28,11 @@ struct hub_repo {
     char path[LIMIT_PATH_BYTES / 2];
 };
 
+/* NULL: not set, or empty. */
+const char *hub_variable(const char *name);
+/* Where the hub's programs keep something: at the first of `own` (NULL ends them) that is set, else at `below` in their home:
+ * $HF_HOME, $XDG_CACHE_HOME/huggingface, ~/.cache/huggingface. */
+rd_status hub_home_path(const char *const *own, const char *below, char *out, size_t cap, struct rd_error *err);
 rd_status hub_cache_root(char root[LIMIT_PATH_BYTES / 4], struct rd_error *err);
 
 /* repo: "org/name", checked by hub_ref_parse. make: with its folders, those above included; nothing of it is removed until

@@ -48,6 +48,8 @@ void hub_listing_deinit(struct hub_listing *m);
  * the folder. why: a sentence. */
 rd_status hub_listing_choose(struct hub_listing *m, const struct hub_ref *ref, uint64_t n_memory, uint32_t *first,
                              struct buf *why, struct rd_error *err);
+/* Of an RD_E_NOT_FOUND: the model is there, and has not what was named; err says what it has. */
+bool hub_lacks_part(const struct rd_error *err);
 /* What a model of n_bytes needs to run: itself, and room for a context. */
 uint64_t hub_memory_for(uint64_t n_bytes);
 /* The quantisation that a file's name ends in, upper case; "": none. */

@@ -2,7 +2,6 @@
 #include "hub/hub_pull.h"
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
@@ -10,34 +9,19 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "hub/hub_cache.h"
 
 /* ---- settings ---- */
-
-static const char *set_variable(const char *name)
-{
-    const char *value = getenv(name);
-
-    return value && *value ? value : NULL;
-}
 
 /* What `hf auth login` wrote; false: nothing usable. */
 static bool read_token_file(char *token, size_t cap)
 {
-    const char *set = set_variable("HF_TOKEN_PATH"), *home = set_variable("HF_HOME"), *base = NULL;
+    static const char *const own[] = {"HF_TOKEN_PATH", NULL};
     char path[LIMIT_PATH_BYTES], *data;
     size_t n;
     bool ok;
 
-    if (set)
-        snprintf(path, sizeof(path), "%s", set);
-    else if (home)
-        snprintf(path, sizeof(path), "%s/token", home);
-    else if ((base = set_variable("XDG_CACHE_HOME")))
-        snprintf(path, sizeof(path), "%s/huggingface/token", base);
-    else if ((base = set_variable("HOME")))
-        snprintf(path, sizeof(path), "%s/.cache/huggingface/token", base);
-    else
-        return false;
+    if (hub_home_path(own, "token", path, sizeof(path), NULL) != RD_OK) return false;
     if (file_read_all(path, 65536, &data, &n, NULL) != RD_OK) return false;
     while (n && strchr(" \r\n\t", data[n - 1])) data[--n] = 0;
     ok = n && n < cap;
@@ -48,7 +32,7 @@ static bool read_token_file(char *token, size_t cap)
 
 static bool is_true(const char *name)
 {
-    const char *value = set_variable(name);
+    const char *value = hub_variable(name);
 
     return value &&
            (!strcmp(value, "1") || !strcasecmp(value, "true") || !strcasecmp(value, "yes") || !strcasecmp(value, "on"));
@@ -56,12 +40,12 @@ static bool is_true(const char *name)
 
 rd_status hub_settings_read(struct hub_settings *out, struct rd_error *err)
 {
-    const char *endpoint = set_variable("HF_ENDPOINT"), *token = set_variable("HF_TOKEN");
+    const char *endpoint = hub_variable("HF_ENDPOINT"), *token = hub_variable("HF_TOKEN");
     size_t n;
 
     *out = (struct hub_settings){.is_offline = is_true("HF_HUB_OFFLINE") || is_true("TRANSFORMERS_OFFLINE")};
     if (!endpoint) endpoint = "https://huggingface.co";
-    if (!token) token = set_variable("HUGGING_FACE_HUB_TOKEN");
+    if (!token) token = hub_variable("HUGGING_FACE_HUB_TOKEN");
     if (strlen(endpoint) >= sizeof(out->endpoint) ||
         (strncasecmp(endpoint, "https://", 8) && strncasecmp(endpoint, "http://", 7)))
         return error_set(err, RD_E_INVALID, "HF_ENDPOINT is no URL of a hub, which looks like https://huggingface.co");

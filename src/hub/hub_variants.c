@@ -195,12 +195,19 @@ static void put_variants(struct buf *out, const struct hub_listing *m, const str
     }
 }
 
+#define THERE_IS_NO "there is no "
+
+bool hub_lacks_part(const struct rd_error *err)
+{
+    return !strncmp(err->text, THERE_IS_NO, sizeof(THERE_IS_NO) - 1);
+}
+
 static rd_status not_there(const struct hub_listing *m, const char *what, struct rd_error *err)
 {
     struct buf list = {.limit = 0};
 
     put_variants(&list, m, NULL);
-    error_set(err, RD_E_NOT_FOUND, "there is no %.100s; there is: %.350s", what, list.n ? list.data : "no GGUF file");
+    error_set(err, RD_E_NOT_FOUND, THERE_IS_NO "%.100s; there is: %.350s", what, list.n ? list.data : "no GGUF file");
     buf_deinit(&list);
     return RD_E_NOT_FOUND;
 }
