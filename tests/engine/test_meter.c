@@ -4,34 +4,7 @@
 
 #define MS 1000000ull
 
-struct rig {
-    struct sim_executor x;
-    struct engine *e;
-    struct clock *clock;
-};
-
-static bool rig_open(struct rig *g)
-{
-    struct engine_options o;
-
-    memset(g, 0, sizeof(*g));
-    g->clock = clock_fake_create(1000000000, 1);
-    if (!sim_init(&g->x, 256, 4, test_seed())) return false;
-    o = sim_options(sim_view(&g->x, 64, 8), g->clock, 256, 4);
-    if (engine_create(&o, &g->e) != RD_OK) return false;
-    g->x.engine = g->e;
-    return true;
-}
-
-static void rig_close(struct rig *g)
-{
-    engine_destroy(g->e);
-    CHECK_EQ(g->x.n_wrong_rows, 0);
-    sim_deinit(&g->x);
-    clock_fake_destroy(g->clock);
-}
-
-static struct request *submit(struct rig *g, uint32_t max_tokens, uint32_t n_prompt, uint64_t text)
+static struct request *submit(struct sim_rig *g, uint32_t max_tokens, uint32_t n_prompt, uint64_t text)
 {
     struct request_params p = sim_params(max_tokens, 0);
     int32_t prompt[64];
@@ -41,12 +14,12 @@ static struct request *submit(struct rig *g, uint32_t max_tokens, uint32_t n_pro
     return sim_submit(g->e, &p, prompt, n_prompt);
 }
 
-static void wait_ms(struct rig *g, uint64_t ms)
+static void wait_ms(struct sim_rig *g, uint64_t ms)
 {
     clock_fake_advance(g->clock, ms * MS);
 }
 
-static struct rd_histogram of(const struct rig *g, enum rd_histogram_id id)
+static struct rd_histogram of(const struct sim_rig *g, enum rd_histogram_id id)
 {
     struct rd_histogram h;
 
@@ -63,10 +36,10 @@ TEST(times_are_those_of_the_clock)
 {
     struct rd_record record;
     uint64_t from = 0;
-    struct rig g;
+    struct sim_rig g;
     struct request *r;
 
-    CHECK(rig_open(&g));
+    CHECK(sim_rig_open(&g));
     r = submit(&g, 3, 20, 1);
     wait_ms(&g, 30); /* queued */
     sim_step(g.e);   /* admitted, and its first token */
@@ -95,17 +68,17 @@ TEST(times_are_those_of_the_clock)
     CHECK_EQ((uint64_t)of(&g, RD_HIST_STEP_ROWS).sum, 22);
     CHECK_EQ(of(&g, RD_HIST_STEP_ROWS).count, 3);
     request_unref(r);
-    rig_close(&g);
+    sim_rig_close(&g);
 }
 
 TEST(the_clients_own_time_counts_from_its_call)
 {
     struct request_params p = sim_params(1, 0);
-    struct rig g;
+    struct sim_rig g;
     struct request *r;
     int32_t prompt[8];
 
-    CHECK(rig_open(&g));
+    CHECK(sim_rig_open(&g));
     p.asked_ns = clock_now_ns(g.clock);
     wait_ms(&g, 4); /* it is prepared */
     sim_prompt(prompt, 8, 1);
@@ -117,17 +90,17 @@ TEST(the_clients_own_time_counts_from_its_call)
     CHECK(is_about(of(&g, RD_HIST_TTFT).sum, 0.014));
     CHECK(is_about(of(&g, RD_HIST_E2E).sum, 0.014));
     request_unref(r);
-    rig_close(&g);
+    sim_rig_close(&g);
 }
 
 /* Cached tokens are those that were not computed; a prefix in the tree came from the device. */
 TEST(a_hit_is_told_by_where_it_was)
 {
-    struct rig g;
+    struct sim_rig g;
     struct request *r;
     struct engine_stats s;
 
-    CHECK(rig_open(&g));
+    CHECK(sim_rig_open(&g));
     for (uint32_t i = 0; i < 2; i++) {
         r = submit(&g, 2, 21, 9);
         while (!atomic_load(&r->ended)) sim_step(g.e);
@@ -139,16 +112,16 @@ TEST(a_hit_is_told_by_where_it_was)
     CHECK_EQ((uint64_t)of(&g, RD_HIST_COMPUTED_TOKENS).sum, s.prompt_computed);
     CHECK(s.prompt_cached >= 20);
     CHECK_EQ(s.prompt_device, s.prompt_cached);
-    rig_close(&g);
+    sim_rig_close(&g);
 }
 
 TEST(a_cancelled_request_is_told_by_where_it_was_and_has_no_duration)
 {
     struct engine_stats s;
-    struct rig g;
+    struct sim_rig g;
     struct request *decode, *queued;
 
-    CHECK(rig_open(&g));
+    CHECK(sim_rig_open(&g));
     decode = submit(&g, 50, 20, 1);
     sim_step(g.e);
     queued = submit(&g, 50, 20, 2);
@@ -164,16 +137,16 @@ TEST(a_cancelled_request_is_told_by_where_it_was_and_has_no_duration)
     CHECK_EQ(of(&g, RD_HIST_TTFT).count, 1);
     request_unref(decode);
     request_unref(queued);
-    rig_close(&g);
+    sim_rig_close(&g);
 }
 
 /* What waits by intent would tell of nobody's patience. */
 TEST(idle_requests_and_continuations_have_tokens_and_no_times)
 {
-    struct rig g;
+    struct sim_rig g;
     int32_t prompt[20];
 
-    CHECK(rig_open(&g));
+    CHECK(sim_rig_open(&g));
     for (uint32_t i = 0; i < 2; i++) {
         struct request_params p = sim_params(2, 0);
         struct request *r;
@@ -188,5 +161,5 @@ TEST(idle_requests_and_continuations_have_tokens_and_no_times)
     }
     CHECK_EQ(of(&g, RD_HIST_TTFT).count + of(&g, RD_HIST_QUEUE).count + of(&g, RD_HIST_E2E).count, 0);
     CHECK_EQ(of(&g, RD_HIST_PROMPT_TOKENS).count, 2);
-    rig_close(&g);
+    sim_rig_close(&g);
 }

@@ -6,34 +6,7 @@
 #include "engine/engine_state.h"
 #include "sim_rig.h"
 
-struct rig {
-    struct sim_executor x;
-    struct engine *e;
-    struct clock *clock;
-};
-
-static bool rig_open(struct rig *g)
-{
-    struct engine_options o;
-
-    memset(g, 0, sizeof(*g));
-    g->clock = clock_fake_create(1000000000, 1);
-    if (!sim_init(&g->x, 256, 4, test_seed())) return false;
-    o = sim_options(sim_view(&g->x, 64, 8), g->clock, 256, 4);
-    if (engine_create(&o, &g->e) != RD_OK) return false;
-    g->x.engine = g->e;
-    return true;
-}
-
-static void rig_close(struct rig *g)
-{
-    engine_destroy(g->e);
-    CHECK_EQ(g->x.n_wrong_rows, 0);
-    sim_deinit(&g->x);
-    clock_fake_destroy(g->clock);
-}
-
-static struct request *submit(struct rig *g, uint32_t max_tokens, uint64_t id)
+static struct request *submit(struct sim_rig *g, uint32_t max_tokens, uint64_t id)
 {
     struct request_params p = sim_params(max_tokens, 0);
     struct request *r;
@@ -52,9 +25,9 @@ TEST(the_last_that_ended_are_kept_in_order)
     static struct rd_record out[RECORDS_ENDED + 10];
     const uint32_t n = RECORDS_ENDED + 40;
     uint64_t from = 0;
-    struct rig g;
+    struct sim_rig g;
 
-    CHECK(rig_open(&g));
+    CHECK(sim_rig_open(&g));
     for (uint32_t i = 0; i < n; i++) {
         struct request *r = submit(&g, 1, i);
 
@@ -76,16 +49,16 @@ TEST(the_last_that_ended_are_kept_in_order)
     from = UINT64_MAX;
     CHECK_EQ(engine_ended_requests(g.e, &from, out, 2), 0);
     CHECK_EQ(from, n);
-    rig_close(&g);
+    sim_rig_close(&g);
 }
 
 TEST(those_that_are_there_are_listed_until_they_are_not)
 {
     struct rd_record out[4];
     struct request *r[2];
-    struct rig g;
+    struct sim_rig g;
 
-    CHECK(rig_open(&g));
+    CHECK(sim_rig_open(&g));
     CHECK_EQ(engine_running_requests(g.e, out, 4), 0);
     for (uint32_t i = 0; i < 2; i++) r[i] = submit(&g, 40, 10 + i);
     sim_step(g.e);
@@ -103,15 +76,15 @@ TEST(those_that_are_there_are_listed_until_they_are_not)
     sim_step(g.e);
     CHECK_EQ(engine_running_requests(g.e, out, 4), 0);
     for (uint32_t i = 0; i < 2; i++) request_unref(r[i]);
-    rig_close(&g);
+    sim_rig_close(&g);
 }
 
 TEST(one_is_cancelled_by_its_id_and_no_other)
 {
     struct request *r[3];
-    struct rig g;
+    struct sim_rig g;
 
-    CHECK(rig_open(&g));
+    CHECK(sim_rig_open(&g));
     for (uint32_t i = 0; i < 3; i++) r[i] = submit(&g, 40, 20 + i);
     CHECK_EQ(engine_cancel_request(g.e, 21), RD_E_NOT_FOUND); /* the engine has not looked at it yet */
     sim_step(g.e);
@@ -131,7 +104,7 @@ TEST(one_is_cancelled_by_its_id_and_no_other)
         }
         request_unref(r[i]);
     }
-    rig_close(&g);
+    sim_rig_close(&g);
 }
 
 static int by_size(const void *a, const void *b)

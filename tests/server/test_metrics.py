@@ -179,13 +179,8 @@ def test_the_dashboard_asks_for_what_there_is(tiny):
             assert label == "le" or label in labels, expr
 
 
-def test_a_key_sees_its_own_numbers_alone(make_server, tmp_path):
-    keys = tmp_path / "keys"
-    keys.write_text("alice-key\nbob-key\n")
-    s = make_server(
-        "--api-key", "own-key", "--api-key-file", str(keys), "--threads", "1", "--kv-tokens", "1024", model=TINY
-    )
-    alice, bob, own = ({"Authorization": f"Bearer {k}-key"} for k in ("alice", "bob", "own"))
+def test_a_key_sees_its_own_numbers_alone(tenants):
+    s, alice, bob, own = tenants
     for _ in range(2):
         assert s.post("/v1/completions", {"prompt": [5, 6, 7], "max_tokens": 2, "ignore_eos": True}, alice)[0] == 200
     assert s.request("GET", "/metrics")[0] == 401

@@ -6,18 +6,9 @@ import socket
 import time
 
 import pytest
-from radish_server import TINY, Server, token_ids
+from radish_server import TINY, token_ids
 
 TEXT = "/v1/completions"
-
-
-@pytest.fixture(scope="module")
-def small():
-    """Two may run, the rest queues; a request of thousands of tokens takes as long as a test wants."""
-    s = Server("--threads", "1", "--kv-tokens", "16384", "--max-running", "2")
-    yield s
-    assert s.stats()["engine"]["accounting_errors"] == 0
-    assert s.stop() == 0
 
 
 @pytest.fixture

@@ -14,14 +14,6 @@ TEXT = "/v1/completions"
 PICTURES = os.environ.get("RADISH_PICTURES")  # a folder: what the pages look like goes there
 
 
-@pytest.fixture(scope="module")
-def small():
-    s = Server("--threads", "1", "--kv-tokens", "16384", "--max-running", "2")
-    yield s
-    assert s.stats()["engine"]["accounting_errors"] == 0
-    assert s.stop() == 0
-
-
 @pytest.fixture
 def page():
     with chromium.Page() as p:

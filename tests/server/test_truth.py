@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from radish_server import TINY, Server
+from radish_server import TINY
 
 CHAT, RESPONSES, MESSAGES, EXPLAIN = "/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/cache/explain"
 SCHEMA = {"type": "object", "properties": {}}
@@ -288,13 +288,8 @@ def test_an_answer_is_explained_after_the_fact(server, make_server, tmp_path):
 # ---- tenants, and the log ----
 
 
-def test_tenants_see_their_own_numbers(make_server, tmp_path):
-    keys = tmp_path / "keys"
-    keys.write_text("alice-key\nbob-key\n")
-    s = make_server(
-        "--api-key", "own-key", "--api-key-file", str(keys), "--threads", "1", "--kv-tokens", "1024", model=TINY
-    )
-    alice, bob, own = ({"Authorization": f"Bearer {k}-key"} for k in ("alice", "bob", "own"))
+def test_tenants_see_their_own_numbers(tenants):
+    s, alice, bob, own = tenants
     for _ in range(2):
         assert s.post("/v1/completions", {"prompt": [5, 6, 7], "max_tokens": 2, "ignore_eos": True}, alice)[0] == 200
     assert s.post("/v1/completions", {"prompt": [5] * 999, "max_tokens": 2}, alice)[0] == 400

@@ -17,6 +17,27 @@ struct engine_options sim_options(struct executor executor, struct clock *clock,
                                    .namespace_bytes = 3};
 }
 
+bool sim_rig_open(struct sim_rig *g)
+{
+    struct engine_options o;
+
+    memset(g, 0, sizeof(*g));
+    g->clock = clock_fake_create(1000000000, 1);
+    if (!sim_init(&g->x, 256, 4, test_seed())) return false;
+    o = sim_options(sim_view(&g->x, 64, 8), g->clock, 256, 4);
+    if (engine_create(&o, &g->e) != RD_OK) return false;
+    g->x.engine = g->e;
+    return true;
+}
+
+void sim_rig_close(struct sim_rig *g)
+{
+    engine_destroy(g->e);
+    CHECK_EQ(g->x.n_wrong_rows, 0);
+    sim_deinit(&g->x);
+    clock_fake_destroy(g->clock);
+}
+
 void sim_prompt(int32_t *prompt, uint32_t n, uint64_t text)
 {
     for (uint32_t i = 0; i < n; i++) prompt[i] = 1 + (int32_t)(random_at(text, i) % (SIM_VOCAB - 1));
