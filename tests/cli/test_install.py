@@ -1,7 +1,9 @@
 """radish as a library, as another project sees it: install, pkg-config, the example, C++."""
 
 import os
+import re
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +40,47 @@ def test_the_tree_has_program_libraries_headers_and_pkg_config_file(prefix):
     names = {str(p.relative_to(prefix)).split("/")[-1] for p in prefix.rglob("*") if not p.is_dir()}
     assert {"radish", "libradish.a", "libradish.so", "libradish.so.0", "radish.h", "status.h", "radish.pc"} <= names
     assert run(prefix / "bin/radish", "--version").startswith("radish ")
+
+
+def version(root):
+    """As the one place that has it says."""
+    return re.search(r"^project\(radish VERSION ([0-9.]+)", (root / "CMakeLists.txt").read_text(), re.M)[1]
+
+
+def test_the_version_is_the_same_wherever_it_is_read(root, prefix, flags, tmp_path):
+    wanted = version(root)
+    assert run(prefix / "bin/radish", "--version").split()[1] == wanted
+    assert flags("--modversion") == [wanted]
+    (tmp_path / "v.c").write_text(
+        "#include <radish/radish.h>\n#include <stdio.h>\nint main(void)\n{\n    puts(rd_version());\n}\n"
+    )
+    run("cc", *flags("--cflags"), tmp_path / "v.c", "-o", tmp_path / "v", *flags("--libs"))
+    assert run(tmp_path / "v").strip() == wanted
+
+
+def test_the_library_has_its_links_and_no_file_knows_where_it_was_built(root, prefix, flags):
+    libdir = Path(flags("--variable=libdir")[0]).resolve()
+    assert os.readlink(libdir / "libradish.so") == "libradish.so.0"
+    assert os.readlink(libdir / "libradish.so.0") == "libradish.so." + version(root)
+    for path in (prefix / "bin/radish", libdir / "libradish.so"):
+        dynamic = run("readelf", "-d", path)
+        assert "RPATH" not in dynamic and "RUNPATH" not in dynamic, dynamic
+    assert "Library soname: [libradish.so.0]" in dynamic
+
+
+def test_the_documents_come_along_and_their_links_lead_somewhere(prefix):
+    doc = prefix / "share/doc/radish"
+    assert (doc / "LICENSE").is_file() and (doc / "examples/chat.c").is_file()
+    linked = set(re.findall(r"\]\((docs/[^)#]+)", (doc / "README.md").read_text()))
+    assert len(linked) > 10 and [name for name in linked if not (doc / name).is_file()] == []
+
+
+def test_below_usr_programs_get_no_rpath(build, tmp_path):
+    env = {**os.environ, "DESTDIR": str(tmp_path)}
+    run("cmake", "--install", build, "--prefix", "/usr", "--component", "libradish-dev", env=env)
+    pc = next(tmp_path.rglob("radish.pc"))
+    assert "rpath" not in pc.read_text()
+    assert not (tmp_path / "usr/bin").exists()  # a component has what is its own
 
 
 def talks(program, model, env=None):
