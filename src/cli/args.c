@@ -220,6 +220,11 @@ static void put_wrapped(FILE *out, const char *text, int indent, int column)
     fputc('\n', out);
 }
 
+void args_put_wrapped(FILE *out, const char *text)
+{
+    put_wrapped(out, text, 0, 0);
+}
+
 static void put_arg(FILE *out, const struct arg *a)
 {
     char text[1024];

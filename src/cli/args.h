@@ -49,6 +49,7 @@ struct arg {
     const char *fallback;           /* parsed before the command line; NULL: the field stays zero */
     const char *fallback_text;      /* what --help says instead of fallback: "all cores" */
     const char *choices;            /* ARG_TEXT: "f16|bf16|f32"; NULL: any text */
+    const char *known;              /* ARG_TEXT without choices: values that a shell offers; others are taken too */
     double min, max;                /* numbers; max 0: what the type holds */
     const char *help;
     const char *(*help_end)(void);  /* what is known at run time, after help; or NULL */
@@ -67,6 +68,7 @@ struct command {
     const char *about;              /* a paragraph; may be NULL */
     const char *examples;           /* lines; may be NULL */
     const struct arg_group *groups; /* ended by a group without args; NULL: no flags */
+    const char *first_words;        /* "list|stats": what the first word may be; NULL: words says what kind it is */
     uint32_t min_words, max_words;
     /* argv[0] is the command's name; gives an exit status */
     int (*run)(const struct command *self, int argc, char **argv);
@@ -79,5 +81,7 @@ enum { ARGS_MAX_WORDS = 64 };
 int args_parse(const struct command *c, int argc, char **argv, void *out, const char *words[ARGS_MAX_WORDS],
                uint32_t *n_words);
 void args_help(const struct command *c, FILE *out);
+/* A paragraph, as --help wraps it, and the end of its line. */
+void args_put_wrapped(FILE *out, const char *text);
 /* The nearest of names[0..n) when it is at most two edits away from s; else NULL. */
 const char *args_nearest(const char *s, const char *const *names, size_t n);

@@ -16,6 +16,7 @@ const struct arg engine_args[] = {
      .value = "NAME",
      ENGINE(device),
      .fallback_text = "auto",
+     .known = "auto|cpu|cuda",
      .help = "what computes, auto being a GPU if there is one and this build can use it: ",
      .help_end = rd_known_devices},
     {.flag = "--no-cuda-graphs",
@@ -51,6 +52,7 @@ const struct arg engine_args[] = {
      .value = "TYPE",
      ENGINE(kv_type),
      .fallback = "f16",
+     .known = "f16|bf16|f32|q8_0|f8_e4m3|q4_0|q8_0/q4_0",
      .help = "how keys and values are stored: f16, bf16, f32, q8_0, f8_e4m3 or q4_0; q8_0/q4_0: keys and values"},
     {.flag = "--kv-force",
      .kind = ARG_SWITCH,
@@ -75,6 +77,7 @@ const struct arg engine_args[] = {
      .value = "NAME",
      ENGINE(pre),
      .fallback_text = "the file's",
+     .known = "gpt-2|smollm|llama-bpe|qwen2|deepseek-r1-qwen|gpt-4o|tekken|deepseek-v3",
      .help = "pre-tokenizer: gpt-2, smollm, llama-bpe, qwen2, deepseek-r1-qwen, gpt-4o, tekken, "
              "deepseek-v3"},
     {.flag = "--tool-parser",
@@ -82,6 +85,7 @@ const struct arg engine_args[] = {
      .value = "NAME",
      ENGINE(tool_parser),
      .fallback_text = "by the chat template",
+     .known = "hermes|qwen3_coder|llama3_json|pythonic|gemma|mistral|deepseek|none",
      .help = "how the model writes tool calls: hermes, qwen3_coder, llama3_json, pythonic, gemma, mistral, deepseek "
              "or none"},
     {.flag = "--chat-template",
@@ -89,6 +93,7 @@ const struct arg engine_args[] = {
      .value = "FILE",
      ENGINE(chat_template_file),
      .fallback_text = "the model's",
+     .known = "chatml|qwen|llama2|llama3|llama4|gemma|mistral|mistral-tekken|deepseek|phi3|phi4|zephyr|granite|falcon3|command-r|openchat|vicuna|alpaca",
      .help = "a Jinja file, or a built-in format by name: chatml, qwen, llama2, llama3, llama4, gemma, mistral, "
              "mistral-tekken, deepseek, phi3, phi4, zephyr, granite, falcon3, command-r, openchat, vicuna, alpaca"},
     {.flag = "--packed-dir",

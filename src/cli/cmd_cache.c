@@ -457,6 +457,7 @@ const struct command cmd_cache = {
                 "  radish cache list --cache-dir ~/.cache/radish/kv\n"
                 "  radish cache clear --cache-dir ~/.cache/radish/kv --model smollm2\n",
     .groups = cache_groups,
+    .first_words = "list|stats|explain|clear|verify|names|save|drop",
     .min_words = 1,
     .max_words = 2,
     .run = run_cache,

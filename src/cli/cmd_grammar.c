@@ -234,6 +234,7 @@ const struct command cmd_grammar = {
                 "  radish grammar check --kind gbnf list.txt\n"
                 "  radish grammar match --jsonl < lines.jsonl\n",
     .groups = grammar_groups,
+    .first_words = "check|match",
     .min_words = 1,
     .max_words = 2,
     .run = run_grammar,

@@ -1,7 +1,11 @@
-/* cli/cmd_help.c - `radish help [COMMAND]`, `radish --help`, `radish version`. */
+/* cli/cmd_help.c - `radish help [COMMAND]`, `radish --help`, `radish version`, the man pages. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include "cli/cli_facts.h"
+#include "cli/cli_model.h"
 #include "cli/commands.h"
+#include "cli/man_page.h"
 #include "radish/radish.h"
 
 enum { MAX_COMMANDS = 64 };
@@ -11,26 +15,22 @@ void help_overview(FILE *out)
     const char *section = "";
 
     fprintf(out,
-            "radish %s: runs language models and computes every common prefix once\n\n"
+            "radish %s: %s\n\n"
             "Usage: radish COMMAND [ARGUMENTS] [FLAGS]\n",
-            rd_version());
+            rd_version(), fact_tagline);
     for (const struct command *const *c = all_commands; *c; c++) {
         if (strcmp((*c)->section, section) != 0) fprintf(out, "\n%s\n", (*c)->section);
         section = (*c)->section;
         fprintf(out, "  %-12s%s\n", (*c)->name, (*c)->summary);
     }
+    fprintf(out, "\nExamples\n%s\n", fact_examples);
+    args_put_wrapped(out, fact_model);
     fprintf(
         out,
-        "\nExamples\n"
-        "  radish run smollm2 \"What is the capital of Japan?\"\n"
-        "  git diff | radish run qwen2.5-coder-1.5b --system \"Write a commit message for this diff.\"\n"
-        "  radish serve smollm2 --port 8000\n"
-        "  radish bench smollm2 --threads 4 --batch 1,4,16\n"
-        "\nMODEL is a GGUF file, a directory of the Hugging Face hub, or a name that `radish fetch` fetched\n"
-        "(found in $RADISH_MODELS, else ~/.cache/radish/models).\n"
-        "radish COMMAND --help shows each flag with its unit and default.\n"
-        "Exit status: 0; 1 when the work failed; 2 for a wrong command line; 70 when a server's device or model file\n"
-        "failed for good; 130 after Ctrl-C.\n");
+        "radish COMMAND --help shows each flag with its unit and default; man radish-COMMAND, too.\n\nExit status\n");
+    for (const struct exit_row *row = exit_rows; row->text; row++)
+        fprintf(out, "  %-6d%s%s%s\n", row->status, row->command ? row->command : "", row->command ? ": " : "",
+                row->text);
 }
 
 int help_unknown_command(const char *name)
@@ -46,14 +46,53 @@ int help_unknown_command(const char *name)
     return EXIT_USAGE;
 }
 
+struct help_flags {
+    const char *man;
+};
+
+static const struct arg help_args[] = {{.flag = "--man",
+                                        .kind = ARG_TEXT,
+                                        .value = "DIR",
+                                        .at = offsetof(struct help_flags, man),
+                                        .fallback_text = "none",
+                                        .help = "writes the man pages of all commands into this folder"},
+                                       {0}};
+static const struct arg_group help_groups[] = {{"Man pages", help_args, 0}, {NULL, NULL, 0}};
+
+/* radish.1, or with a command radish-NAME.1. */
+static bool write_page(const char *dir, const struct command *c)
+{
+    char path[CLI_PATH_BYTES];
+    FILE *out;
+    bool ok;
+
+    snprintf(path, sizeof(path), "%s/radish%s%s.1", dir, c ? "-" : "", c ? c->name : "");
+    out = fopen(path, "w");
+    if (out && c) man_page(c, out);
+    if (out && !c) man_page_overview(out);
+    ok = out && !ferror(out);
+    if (out) ok = fclose(out) == 0 && ok;
+    if (!ok) cli_fail("%s cannot be written: %s", path, strerror(errno));
+    return ok;
+}
+
+static int write_pages(const char *dir)
+{
+    bool ok = write_page(dir, NULL);
+
+    for (const struct command *const *c = all_commands; *c && ok; c++) ok = write_page(dir, *c);
+    return ok ? EXIT_DONE : EXIT_FAILED;
+}
+
 static int run_help(const struct command *self, int argc, char **argv)
 {
+    struct help_flags f = {NULL};
     const char *words[ARGS_MAX_WORDS];
     uint32_t n_words;
-    char none = 0;
-    int rc = args_parse(self, argc, argv, &none, words, &n_words);
+    int rc = args_parse(self, argc, argv, &f, words, &n_words);
 
     if (rc != ARGS_GO) return rc;
+    if (f.man) return write_pages(f.man);
     if (n_words == 0) {
         help_overview(stdout);
         return EXIT_DONE;
@@ -83,6 +122,7 @@ const struct command cmd_help = {
     .section = "About",
     .summary = "this overview, or the flags of a command",
     .words = "[COMMAND]",
+    .groups = help_groups,
     .max_words = 1,
     .run = run_help,
 };

@@ -26,6 +26,7 @@ COMMANDS = [
     "bench",
     "perplexity",
     "help",
+    "completion",
     "version",
 ]
 WITHOUT_DEFAULT = {"--stop"}  # a list that starts empty
@@ -34,7 +35,7 @@ WITHOUT_DEFAULT = {"--stop"}  # a list that starts empty
 def test_the_overview_names_every_command(radish):
     r = radish("--help")
     assert r.returncode == 0 and r.err == ""
-    assert re.findall(r"^  (\w+) {2,}\S", r.out, re.M) == COMMANDS
+    assert re.findall(r"^  ([a-z]+) {2,}\S", r.out, re.M) == COMMANDS
     assert "Examples" in r.out
 
 
@@ -54,7 +55,43 @@ def test_each_flag_with_a_value_says_its_default(radish, command):
     rows = re.findall(r"^  (?:-\w, )?(--[a-z-]+) [A-Z]+\b(.*(?:\n {26}.*)*)", text, re.M)
     for flag, rest in rows:
         assert flag in WITHOUT_DEFAULT or re.search(r"\[[^\]]+\]", rest), flag
-    assert command in ("list", "show", "rm", "inspect", "doctor", "api", "help", "version") or rows
+    assert command in ("list", "show", "rm", "inspect", "doctor", "api", "completion", "version") or rows
+
+
+def test_statuses_and_variables_are_told_alike(radish, root, build):
+    """--help, the man page and docs/cli.md."""
+    page = (root / "docs/cli.md").read_text()
+    overview = radish("--help").out
+    statuses = re.findall(r"^  (\d+) +(?:(\w+): )?(.*)$", overview[overview.index("Exit status") :], re.M)
+    assert [s[0] for s in statuses] == ["0", "1", "2", "70", "130"]
+    for status, command, text in statuses:
+        assert re.search(r"^\| %s +\| %s" % (status, re.escape((command and "`%s`: " % command) + text)), page, re.M), (
+            text
+        )
+    source = (build / "man/radish.1").read_text()
+    variables = re.findall(r"^\.TP\n\.B ([A-Z_]+)$", source, re.M)
+    assert "RADISH_MODELS" in variables and "HF_TOKEN" in variables
+    assert re.findall(r"^\| `([A-Z_]+)`", page, re.M) == variables
+    read = set(
+        re.findall(
+            r'(?:getenv|hub_variable)\("(RADISH_\w+)"\)', "".join(p.read_text() for p in (root / "src/cli").glob("*.c"))
+        )
+    )
+    assert read <= set(variables)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_values_that_a_shell_offers_stand_in_the_help(radish, command):
+    for flag in ("--device", "--kv-type", "--pre", "--tool-parser", "--chat-template"):
+        rows = re.findall(r"^  (?:-\w, )?%s [A-Z]+(.*(?:\n {26}.*)*)" % flag, radish(command, "--help").out, re.M)
+        if not rows:
+            continue
+        offered = [
+            line.split("\t")[0] for line in radish("completion", "--words", "--", command, flag, "").out.splitlines()
+        ]
+        offered = [value for value in offered if not value.startswith(":")]
+        for value in offered:
+            assert value in re.sub(r"\s+", " ", rows[0]), (flag, value)
 
 
 def test_no_command_is_a_usage_error(radish):

@@ -83,6 +83,14 @@ def test_below_usr_programs_get_no_rpath(build, tmp_path):
     assert not (tmp_path / "usr/bin").exists()  # a component has what is its own
 
 
+def test_man_pages_and_completion_lie_where_programs_look(prefix, build):
+    pages = {p.name for p in (prefix / "share/man/man1").iterdir()}
+    assert pages == set(os.listdir(build / "man")) and "radish-serve.1" in pages
+    for name in ("bash-completion/completions/radish", "zsh/site-functions/_radish",
+                 "fish/vendor_completions.d/radish.fish"):  # fmt: skip
+        assert "completion --words --" in (prefix / "share" / name).read_text()
+
+
 def talks(program, model, env=None):
     out = run(program, model, "My name is Ada.", "What is my name?", env=env)
     cached = [int(line.split(",")[1].split()[0]) for line in out.splitlines() if "from the cache" in line]
