@@ -50,12 +50,21 @@ class Page:
         for fd in (to_it, from_it, *far):
             os.close(fd)
         self.buffer, self.n, self.problems, self.urls = b"", 0, [], []
-        self.session = None
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self.session = self.context = None
+        self.fresh(width, height)
+
+    def fresh(self, width=1280, height=900):
+        """A page that shares nothing with the one before: as another browser, in a tenth of the time."""
+        old, self.session = self.context, None
+        if old:
+            self.call("Target.disposeBrowserContext", browserContextId=old)
+        self.context = self.call("Target.createBrowserContext")["browserContextId"]
+        target = self.call("Target.createTarget", url="about:blank", browserContextId=self.context)["targetId"]
         self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(domain + ".enable")
         self.size(width, height)
+        self.problems, self.urls = [], []
 
     def __enter__(self):
         return self
@@ -110,6 +119,10 @@ class Page:
 
     def open(self, url):
         self.call("Page.navigate", url=url)
+
+    def reload(self):
+        self.run("window.is_old = true; location.reload()")
+        self.until("!window.is_old && document.readyState === 'complete'")
 
     def run(self, script):
         """The value of an expression in the page."""

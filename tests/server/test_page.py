@@ -9,15 +9,20 @@ import chromium
 import pytest
 from radish_server import Server, token_ids
 
-pytestmark = pytest.mark.skipif(not chromium.program(), reason="chromium is not installed")
 TEXT = "/v1/completions"
 PICTURES = os.environ.get("RADISH_PICTURES")  # a folder: what the pages look like goes there
 
 
-@pytest.fixture
-def page():
+@pytest.fixture(scope="module")
+def browser():
     with chromium.Page() as p:
         yield p
+
+
+@pytest.fixture
+def page(browser):
+    browser.fresh()
+    return browser
 
 
 def show(p, s, name=None):

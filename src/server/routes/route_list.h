@@ -16,6 +16,7 @@
  */
 /* clang-format off */
 ROUTE(GET,    "/",                                landing,           openai,    0,                   0,    light, FOR_ALL, "")
+ROUTE(GET,    "/chat",                            playground,        openai,    0,                   0,    light, FOR_ALL, "a page to talk with the model")
 ROUTE(POST,   "/v1/chat/completions",             chat_completions,  openai,    FOR_CHAT,            0,    body,  WITH_KEY, "text, streamed or not")
 ROUTE(POST,   "/v1/completions",                  completions,       openai,    FOR_TEXT,            0,    body,  WITH_KEY, "text, streamed or not")
 ROUTE(POST,   "/v1/responses",                    responses,         openai,    FOR_RESPONSES,       0,    conversation, WITH_KEY, "text, streamed or not")
