@@ -568,6 +568,8 @@ struct rd_stats {
     uint64_t weight_bytes, packed_bytes, workspace_bytes, kv_bytes, rss_anon_bytes, rss_file_bytes;
     uint64_t memory_used_bytes, memory_peak_bytes, memory_limit_bytes;      /* struct rd_memory */
     double uptime_s;
+    uint64_t n_turns;               /* of the engine's loop: one a second at least, but for a long step */
+    uint64_t n_beats;               /* signs of getting on within steps: on a CPU while prompts are computed */
 };
 RD_API void rd_get_stats(rd_engine *engine, struct rd_stats *out);
 

@@ -81,6 +81,7 @@ void rd_get_stats(rd_engine *engine, struct rd_stats *out)
     out->device_errors = s.device_errors, out->accounting_errors = s.accounting_errors;
     out->n_steps_after_cancel = s.steps_after_cancel;
     out->device_dead = s.device_dead != 0;
+    out->n_turns = s.n_turns, out->n_beats = s.n_beats;
     out->step_ms_last = (double)s.step_ns_last / 1e6;
     api_store_stats(&s, out);
     out->prompt_tokens_ram = s.prompt_ram, out->ram_pages = s.ram.n_pages, out->ram_cap_pages = s.ram.n_slots;

@@ -80,6 +80,7 @@
 /* server */
 #define LIMIT_API_KEYS           4096u
 #define LIMIT_PUBLIC_PREFIXES    256u            /* prompts of --shared-prefix */
+#define LIMIT_LISTENERS          16u             /* addresses that one server listens on */
 #define LIMIT_CONNECTIONS        4096u           /* and what the process may open, less: */
 #define LIMIT_RESERVED_FILES     32u             /* kept for models, caches, logs (F46), and: */
 #define LIMIT_DOOR_GUESTS        64u             /* at the door: new clients, and those that ask /health */

@@ -2,12 +2,18 @@
 #include "base/net.h"
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
+#include <sys/un.h>
 #include <unistd.h>
 #include "base/error.h"
 
@@ -24,6 +30,7 @@ union address {
     struct sockaddr any;
     struct sockaddr_in v4;
     struct sockaddr_in6 v6;
+    struct sockaddr_un un;
 };
 
 static bool parse_address(const char *host, uint16_t port, union address *a, socklen_t *n)
@@ -77,6 +84,144 @@ fail:
     net_close(s);
     return RD_E_IO;
 }
+
+/* ---- UNIX sockets ---- */
+
+/* Of two that replace one file the second would take it from the first: one at a time. -1: the folder cannot be locked, and
+ * what is done in it will tell why. */
+static int lock_folder(const char *path)
+{
+    char folder[sizeof(((struct sockaddr_un *)0)->sun_path)];
+    const char *slash = strrchr(path, '/');
+    size_t n = slash ? (size_t)(slash - path) : 0;
+    int fd;
+
+    memcpy(folder, path, n);
+    memcpy(folder + n, slash ? "/" : ".", 2);
+    fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0 && flock(fd, LOCK_EX)) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+/* A socket's file, to which nobody listens. */
+static bool is_left_over(const union address *a, socklen_t n)
+{
+    struct stat s;
+    int fd;
+    bool refused;
+
+    if (lstat(a->un.sun_path, &s) || !S_ISSOCK(s.st_mode)) return false;
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) return false;
+    refused = connect(fd, &a->any, n) && errno == ECONNREFUSED;
+    close(fd);
+    return refused;
+}
+
+/* false: the path is empty, or too long for a socket. */
+static bool unix_address(const char *path, union address *a, socklen_t *n)
+{
+    size_t length = strlen(path);
+
+    memset(a, 0, sizeof(*a));
+    a->un.sun_family = AF_UNIX;
+    if (length == 0 || length >= sizeof(a->un.sun_path) - 2) return false;
+    memcpy(a->un.sun_path, path, length);
+    *n = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length + 1);
+    return true;
+}
+
+rd_status net_listen_unix(const char *path, unsigned mode, int backlog, int *fd, struct rd_error *err)
+{
+    char quoted[160];
+    union address a;
+    socklen_t n;
+    const char *what = "socket";
+    int s, folder;
+
+    error_quote(quoted, sizeof(quoted), path, strlen(path));
+    if (!unix_address(path, &a, &n))
+        return error_set(err, RD_E_INVALID, "socket %s: wanted a path of 1 to %zu bytes", quoted, sizeof(a.un.sun_path) - 3);
+    folder = lock_folder(path);
+    s = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (s < 0) goto fail;
+    if (is_left_over(&a, n)) unlink(path);
+    what = "mode";
+    if (fchmod(s, mode)) goto fail;                 /* the file begins with no more than this, whatever the umask, */
+    what = "bind";
+    if (bind(s, &a.any, n)) goto fail;
+    what = "mode";
+    if (chmod(path, mode)) goto fail_bound;         /* and gets what the umask took from it */
+    what = "listen";
+    if (listen(s, backlog)) goto fail_bound;
+    net_close(folder);
+    *fd = s;
+    return RD_OK;
+
+fail_bound:
+    error_set(err, RD_E_IO, "listening on socket %s: %s: %s", quoted, what, strerror(errno));
+    unlink(path);
+    net_close(s);
+    net_close(folder);
+    return RD_E_IO;
+fail:
+    if (errno == EADDRINUSE)
+        error_set(err, RD_E_IO, "listening on socket %s: it is in use, or another file has that name", quoted);
+    else
+        error_set(err, RD_E_IO, "listening on socket %s: %s: %s", quoted, what, strerror(errno));
+    net_close(s);
+    net_close(folder);
+    return RD_E_IO;
+}
+
+void net_remove_unix(const char *path)
+{
+    union address a;
+    socklen_t n;
+    int folder;
+
+    if (!unix_address(path, &a, &n)) return;
+    folder = lock_folder(path);
+    if (is_left_over(&a, n)) unlink(path);
+    net_close(folder);
+}
+
+rd_status net_adopt(int fd, char *host, size_t size, uint16_t *port, bool *local, struct rd_error *err)
+{
+    union address a;
+    socklen_t n = sizeof(a), n_value = sizeof(int);
+    char text[INET6_ADDRSTRLEN] = "";
+    int type = 0, listens = 0, flags = fcntl(fd, F_GETFL);
+
+    memset(&a, 0, sizeof(a));
+    if (flags < 0 || getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &n_value) || type != SOCK_STREAM ||
+        getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &n_value) || !listens || getsockname(fd, &a.any, &n))
+        return error_set(err, RD_E_INVALID, "descriptor %d was passed to listen on, but is not a stream socket that listens", fd);
+    if (fcntl(fd, F_SETFL, flags | O_NONBLOCK)) return error_set(err, RD_E_IO, "descriptor %d: %s", fd, strerror(errno));
+    *port = 0;
+    *local = true;
+    if (a.any.sa_family == AF_INET) {
+        inet_ntop(AF_INET, &a.v4.sin_addr, text, sizeof(text));
+        snprintf(host, size, "%s", text);
+        *port = ntohs(a.v4.sin_port);
+        *local = ntohl(a.v4.sin_addr.s_addr) >> 24 == 127;
+    } else if (a.any.sa_family == AF_INET6) {
+        inet_ntop(AF_INET6, &a.v6.sin6_addr, text, sizeof(text));
+        snprintf(host, size, "%s", text);
+        *port = ntohs(a.v6.sin6_port);
+        *local = IN6_IS_ADDR_LOOPBACK(&a.v6.sin6_addr);
+    } else if (a.any.sa_family == AF_UNIX) {
+        snprintf(host, size, "unix:%.*s", (int)sizeof(a.un.sun_path), a.un.sun_path);
+    } else {
+        return error_set(err, RD_E_INVALID, "descriptor %d was passed to listen on: neither IP nor a UNIX socket", fd);
+    }
+    return RD_OK;
+}
+
+/* ---- a simple client ---- */
 
 rd_status net_connect(const char *host, uint16_t port, uint32_t timeout_ms, int *fd, struct rd_error *err)
 {

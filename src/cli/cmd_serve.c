@@ -9,6 +9,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/supervisor.h"
 #include "cli/cli_flags.h"
 #include "cli/cli_model.h"
 #include "cli/commands.h"
@@ -17,6 +18,7 @@
 #include "server/server.h"
 
 #define PROGRESS_NS 2000000000ull        /* between two lines of progress */
+#define LOADING_MORE_US 120000000u       /* that a service manager waits for the next one, or for the end of loading */
 
 struct serve_flags {
     struct rd_options engine;
@@ -24,7 +26,10 @@ struct serve_flags {
     uint64_t client_memory;
     uint32_t port, n_io_threads, sse_ping_s, send_timeout_s, drain_s;
     uint64_t memory_limit;
-    struct arg_texts allow_hosts;
+    struct arg_texts allow_hosts, listen;
+    bool has_host, has_port;
+    const char *socket_mode;
+    uint32_t stall_s;
     uint32_t idle_unload_s, swap_wait_s;
     char **paths, **ids;                 /* [n_models] each its own; ids: as clients name them */
     size_t n_models, cap_paths, cap_ids;
@@ -37,6 +42,7 @@ static const struct arg serve_args[] = {
      .kind = ARG_TEXT,
      .value = "ADDRESS",
      .at = offsetof(struct serve_flags, host),
+     .given_at = offsetof(struct serve_flags, has_host),
      .fallback = "127.0.0.1",
      .help = "numeric address to listen on, or localhost; 0.0.0.0 lets other machines in: set --api-key then"},
     {.flag = "--port",
@@ -44,9 +50,23 @@ static const struct arg serve_args[] = {
      .kind = ARG_U32,
      .value = "N",
      .at = offsetof(struct serve_flags, port),
+     .given_at = offsetof(struct serve_flags, has_port),
      .fallback = "8000",
      .max = 65535,
      .help = "TCP port; 0: any free one, printed"},
+    {.flag = "--listen",
+     .kind = ARG_TEXTS,
+     .value = "ADDRESS",
+     .at = offsetof(struct serve_flags, listen),
+     .fallback_text = "--host and --port",
+     .help = "where to listen instead: ADDRESS:PORT, [V6]:PORT, or unix:PATH for a socket in the file system; may be given "
+             "again. Sockets that systemd passes are listened to without a flag"},
+    {.flag = "--socket-mode",
+     .kind = ARG_TEXT,
+     .value = "MODE",
+     .at = offsetof(struct serve_flags, socket_mode),
+     .fallback = "600",
+     .help = "permissions of the files of unix:PATH, in octal: who may write may ask"},
     {.flag = "--api-key",
      .kind = ARG_TEXT,
      .value = "KEY",
@@ -142,6 +162,14 @@ static const struct arg serve_args[] = {
      .min = 1,
      .max = 86400,
      .help = "seconds that running requests have to end after SIGTERM or Ctrl-C"},
+    {.flag = "--stall",
+     .kind = ARG_U32,
+     .value = "S",
+     .at = offsetof(struct serve_flags, stall_s),
+     .fallback = "120",
+     .max = 86400,
+     .help = "seconds without any progress, with requests to be computed, after which /health says unhealthy and a systemd "
+             "watchdog is told nothing more; 0: never"},
     {.flag = "--memory-limit",
      .kind = ARG_BYTES,
      .value = "SIZE",
@@ -197,6 +225,7 @@ static void log_progress(void *user, double fraction)
     if (now - f->told_ns < PROGRESS_NS || fraction >= 1) return;
     f->told_ns = now;
     log_info("loading %s: %.0f %%", f->bar.model, fraction * 100);
+    supervisor_notify("EXTEND_TIMEOUT_USEC=%u\nSTATUS=loading: %.0f %%", LOADING_MORE_US, fraction * 100);
 }
 
 /* On the server's loading thread. */
@@ -243,7 +272,8 @@ static void on_listen(void *user, const char *host, uint16_t port)
     const struct serve_flags *f = user;
     const char *open = strchr(host, ':') ? "[" : "", *close = *open ? "]" : "";
 
-    printf("radish serves %s at http://%s%s%s:%u/v1\n", f->bar.model, open, host, close, port);
+    if (strncmp(host, "unix:", 5) == 0) printf("radish serves %s at %s\n", f->bar.model, host);
+    else printf("radish serves %s at http://%s%s%s:%u/v1\n", f->bar.model, open, host, close, port);
     fflush(stdout);
 }
 
@@ -293,6 +323,17 @@ static enum rd_pooling pooling_of(const char *name)
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
         if (strcmp(known[i].name, name) == 0) return known[i].pooling;
     return RD_POOL_MODEL;
+}
+
+/* "660" */
+static bool mode_of(const char *text, uint32_t *mode)
+{
+    *mode = 0;
+    for (const char *at = text; *at; at++) {
+        if (*at < '0' || *at > '7' || at - text == 4) return false;
+        *mode = *mode * 8 + (uint32_t)(*at - '0');
+    }
+    return *text && *mode <= 0777;
 }
 
 /* ---- which models ---- */
@@ -381,7 +422,8 @@ static int run_serve(const struct command *self, int argc, char **argv)
     const char *words[ARGS_MAX_WORDS];
     char draft_path[CLI_PATH_BYTES];
     static struct key_list keys;
-    uint32_t n_words;
+    int passed[LIMIT_LISTENERS];
+    uint32_t n_words, n_passed = supervisor_listeners(passed);
     rd_status st;
     int rc;
 
@@ -391,6 +433,11 @@ static int run_serve(const struct command *self, int argc, char **argv)
     if (rc != ARGS_GO) return rc;
     if (f.api_key && !*f.api_key) {             /* --api-key "$UNSET" must not mean: for everybody */
         cli_fail("--api-key: the key is empty; leave the flag out if no key is wanted");
+        return EXIT_USAGE;
+    }
+    server_options_default(&o);
+    if (!mode_of(f.socket_mode, &o.socket_mode)) {
+        cli_fail("--socket-mode: got \"%s\", wanted an octal number from 0 to 777", f.socket_mode);
         return EXIT_USAGE;
     }
     if (rd_memory_limit(f.memory_limit, &err) != RD_OK) return cli_fail("--memory-limit: %s", err.text);
@@ -407,9 +454,13 @@ static int run_serve(const struct command *self, int argc, char **argv)
         f.engine.progress_user = &f;
     }
 
-    server_options_default(&o);
-    o.host = f.host;
+    o.host = f.has_host || f.has_port || (f.listen.n == 0 && n_passed == 0) ? f.host : NULL;
     o.port = (uint16_t)f.port;
+    o.listen = f.listen.items;
+    o.n_listen = f.listen.n;
+    o.passed_fds = passed;
+    o.n_passed_fds = n_passed;
+    o.stall_s = f.stall_s;
     o.n_io_threads = f.n_io_threads;
     o.sse_ping_s = f.sse_ping_s;
     o.send_timeout_s = f.send_timeout_s;

@@ -399,6 +399,8 @@ void engine_get_stats(struct engine *e, struct engine_stats *out)
 {
     while (!seq_words_read(&e->stats_version, e->stats_words, out, ENGINE_STATS_WORDS)) {
     }
+    out->n_turns = atomic_load_explicit(&e->n_turns, memory_order_relaxed);
+    out->n_beats = atomic_load_explicit(&e->n_beats, memory_order_relaxed);
     out->n_queued += atomic_load(&e->n_handed) - out->n_submitted; /* what the engine has not looked at waits, too */
 }
 

@@ -88,6 +88,8 @@ struct engine {
     atomic_bool closed;   /* one writer (stop), readers: submit and the loop; relaxed, the bell orders the rest */
     struct thread thread;
     bool started;
+    atomic_ullong n_turns, n_beats; /* turns of the loop; layers of passes that look whether they are moot: the engine thread
+                                     * writes, others see whether it gets on; relaxed */
     atomic_uint stats_version;           /* sequence lock over stats_words: odd while the engine writes */
     _Atomic uint64_t stats_words[ENGINE_STATS_WORDS];
 };

@@ -559,8 +559,9 @@ static rd_status run_step(struct engine *e)
 /* Everybody who was admitted has hung up: nobody waits for what the step computes, now or for its pages. */
 static bool is_moot(void *arg)
 {
-    const struct engine *e = arg;
+    struct engine *e = arg;
 
+    atomic_fetch_add_explicit(&e->n_beats, 1, memory_order_relaxed);
     for (uint32_t i = 0; i < e->n_live; i++)
         if (atomic_load_explicit(&e->live[i]->cancel, memory_order_relaxed) != CANCEL_GONE) return false;
     return true;
@@ -622,6 +623,7 @@ bool engine_step(struct engine *e)
     bool was_idle = false;
 
     thread_owner_check(&e->owner);
+    atomic_fetch_add_explicit(&e->n_turns, 1, memory_order_relaxed);
     drain_inbox(e);
     ENGINE_TELL(collect, (e, clock_now_ns(e->o.clock)));
     reap(e);

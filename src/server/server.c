@@ -5,9 +5,10 @@
  * CANCELLING (their owners were told to stop; what is in the output buffers leaves) -> end.
  */
 #include "server/server.h"
-#include <arpa/inet.h>
 #include <event2/thread.h>
 #include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -17,6 +18,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/net.h"
+#include "base/supervisor.h"
 #include "base/sysinfo.h"
 #include "server/dialects/prompt_prints.h"
 #include "server/dialects/responses_store.h"
@@ -24,19 +26,25 @@
 #include "server/http/http_door.h"
 #include "server/http/http_io.h"
 #include "server/http/offload.h"
+#include "server/listeners.h"
 #include "server/monitor/monitor.h"
+#include "server/monitor/progress.h"
 #include "server/routes/model_gate.h"
 #include "server/routes/routes.h"
 
 #define BACKLOG        1024
 #define MAX_IO_THREADS 64u
-#define N_SIGNALS      5
+#define N_ENDING       3
 #define DEFAULT_PING_S 5u
 #define DEFAULT_SEND_S 30u
 #define DEFAULT_DRAIN_S 30u
 #define DEFAULT_SWAP_WAIT_S 120u
 #define FLUSH_NS       2000000000ull     /* after cancelling: for output buffers to leave */
 #define EXIT_AT_ONCE   130
+#define EXIT_STUCK     70                        /* as for a device that failed: start again */
+#define DEFAULT_STALL_S 120u
+#define STUCK_S        12u                       /* at the end, once all were cancelled: without a sign of life */
+#define STUCK_LOOK_NS  20000000ull
 
 /* What only runs and ends a server. The threads see its service's part (server_state.h) and the HTTP layer's in that. */
 struct run {
@@ -48,15 +56,21 @@ struct run {
     rd_status load_status;                       /* written by the load thread before it stores loaded */
     struct rd_error load_err;
     atomic_bool loaded;                          /* the load thread is through (release); io[0] reads (acquire) */
-    int fd;                                      /* listening */
+    struct listeners listeners;
     struct http_door *door;                      /* accepts; lives longer than the connections */
     uint64_t started_ns, drain_deadline_ns;
     uint64_t n_loads_seen;                       /* io[0]: when the monitor last looked */
     bool device_dead;                            /* io[0]: the reason for stopping */
+    struct sigaction before[N_ENDING];           /* has_signals: what they did before server_run */
+    bool has_signals;
+    int wake;                                    /* stop_wake */
+    struct progress progress;                    /* io[0] looks */
+    uint64_t watchdog_ns, petted_ns;             /* how often a service manager wants to be told that we get on; 0: never */
 };
 
 /* server_stop() has no object to act on: it is called from signal handlers. Only counts; the tick of io[0] reads it. */
 static atomic_uint stop_requests;
+static atomic_int stop_wake;             /* of the loop of io[0]; relaxed: set before the signals are ours */
 
 void server_options_default(struct server_options *o)
 {
@@ -66,6 +80,8 @@ void server_options_default(struct server_options *o)
                                  .max_body_bytes = LIMIT_BODY_BYTES,
                                  .sse_ping_s = DEFAULT_PING_S,
                                  .send_timeout_s = DEFAULT_SEND_S,
+                                 .socket_mode = 0600,
+                                 .stall_s = DEFAULT_STALL_S,
                                  .drain_s = DEFAULT_DRAIN_S};
 }
 
@@ -77,6 +93,21 @@ void server_stop(void)
 static void set_phase(struct run *s, enum http_phase phase)
 {
     atomic_store_explicit(&s->server.http.phase, phase, memory_order_release);
+}
+
+/* To a service manager: a line for a person. */
+static void tell_status(const char *state, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void tell_status(const char *state, const char *format, ...)
+{
+    char line[256];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(line, sizeof(line), format, args);
+    va_end(args);
+    for (char *at = line; *at; at++)
+        if ((unsigned char)*at < ' ') *at = '?';                 /* of a model's name: it would begin another message */
+    supervisor_notify("%sSTATUS=%s", state, line);
 }
 
 /* A device that failed for good: the requests that run have failed, no other can do better (FAULTS.md, F93). */
@@ -94,6 +125,34 @@ static void watch_device(struct run *s)
     server_stop();
 }
 
+/* Whether the engine gets on; its watchdog hears of us only then. */
+static void watch_progress(struct run *s, uint64_t now)
+{
+    rd_engine *engine = model_gate_hold(s->server.gate, &s->server);
+    unsigned before = progress_stalled_s(&s->progress), after;
+    struct rd_stats stats;
+
+    if (engine) {
+        rd_get_stats(engine, &stats);
+        model_gate_release(s->server.gate);
+        progress_look(&s->progress, &stats, now);
+    } else {
+        progress_forget(&s->progress);
+    }
+    after = progress_stalled_s(&s->progress);
+    if (after && !before) {
+        log_error("the engine has not got on for %u s: /health says so", after);
+        tell_status("", "stuck: the engine has not got on for %u s", after);
+    }
+    if (before && !after) {
+        log_warn("the engine gets on again");
+        tell_status("", "serving %s", s->server.info.model_id);
+    }
+    if (!s->watchdog_ns || after || now - s->petted_ns < s->watchdog_ns / 3) return;
+    s->petted_ns = now;
+    supervisor_notify("WATCHDOG=1");
+}
+
 /* For the monitor: from the engine that is there now; another one's numbers begin anew. */
 static void sample(struct run *s)
 {
@@ -105,6 +164,22 @@ static void sample(struct run *s)
     if (!engine) return;
     monitor_tick(s->server.monitor, engine, now_ns, clock_wall_s(clock_system()));
     model_gate_release(s->server.gate);
+}
+
+static void on_alarm(int number)
+{
+    static const char text[] = "radish serve: the engine is stuck: stopped without it\n";
+    ssize_t n = write(STDERR_FILENO, text, sizeof(text) - 1);
+
+    (void)number, (void)n;
+    _exit(EXIT_STUCK);
+}
+
+/* All were cancelled: everybody ends within a step, and nothing must wait for one who does not. */
+static void set_alarm(void)
+{
+    signal(SIGALRM, on_alarm);
+    alarm(STUCK_S);
 }
 
 /* io[0]: the phases of the end. */
@@ -119,6 +194,7 @@ static void tick_server(struct run *s)
         log_info("stopped while loading");                  /* all files are written so that they may be cut anywhere */
         _exit(0);
     }
+    if (http_phase(&s->server.http) != HTTP_LOADING) watch_progress(s, now);
     switch (http_phase(&s->server.http)) {
     case HTTP_LOADING:                                    /* loading failed */
         atomic_store(&s->server.http.end, true);
@@ -128,12 +204,14 @@ static void tick_server(struct run *s)
         sample(s);
         if (!stops) break;
         log_info("stopping: running requests may end within %u s", s->o.drain_s);
+        tell_status("STOPPING=1\n", "draining: running requests may end within %u s", s->o.drain_s);
         s->drain_deadline_ns = now + (uint64_t)s->o.drain_s * 1000000000u;
         set_phase(s, HTTP_DRAINING);
         break;
     case HTTP_DRAINING:
         if (!idle && now < s->drain_deadline_ns) break;
         s->drain_deadline_ns = now + FLUSH_NS;
+        set_alarm();
         set_phase(s, HTTP_CANCELLING);
         break;
     case HTTP_CANCELLING:
@@ -149,12 +227,20 @@ static void on_tick(struct http_io *io)
     tick_server((struct run *)server_of_io(io));
 }
 
-static void on_signal(evutil_socket_t number, short what, void *arg)
+static void on_stop(evutil_socket_t fd, short what, void *arg)
+{
+    (void)what;
+    net_wake_clear(fd);
+    tick_server(arg);
+}
+
+/* Of a terminal that is closed two may come, from the kernel and from the shell. */
+static void on_hangup(evutil_socket_t number, short what, void *arg)
 {
     struct run *s = arg;
 
-    /* of a terminal that is closed two may come, from the kernel and from the shell */
-    if (number != SIGHUP || atomic_load_explicit(&stop_requests, memory_order_relaxed) == 0) server_stop();
+    (void)number, (void)what;
+    if (atomic_load_explicit(&stop_requests, memory_order_relaxed) == 0) server_stop();
     tick_server(s);
 }
 
@@ -201,6 +287,7 @@ static void load_main(void *arg)
         set_phase(s, HTTP_READY);
         log_info("ready: %s, %.1f s after the start", s->server.info.model_id,
                  (double)(clock_now_ns(clock_system()) - s->started_ns) / 1e9);
+        tell_status("READY=1\n", "serving %s", s->server.info.model_id);
     }
     atomic_store_explicit(&s->loaded, true, memory_order_release);
     event_active(s->server.http.io[0].tick, EV_TIMEOUT, 0);
@@ -223,14 +310,6 @@ static rd_status make_gate(struct run *s)
     return model_gate_create(&s->server, &o, &s->server.gate);
 }
 
-static bool is_loopback(const char *host)
-{
-    struct in6_addr v6;
-
-    return strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 ||
-           (inet_pton(AF_INET6, host, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6));
-}
-
 static void *event_alloc(size_t n) { return mem_alloc(n, 1); }
 static void *event_realloc(void *p, size_t n) { return mem_realloc(p, n, 1); }
 
@@ -250,7 +329,6 @@ static uint32_t max_connections(uint32_t *max_guests)
 static void take_options(struct run *s, const struct server_options *o, uint32_t *max_guests)
 {
     s->o = *o;
-    if (!s->o.host) s->o.host = "127.0.0.1";
     if (!s->o.max_body_bytes) s->o.max_body_bytes = LIMIT_BODY_BYTES;
     if (!s->o.drain_s) s->o.drain_s = DEFAULT_DRAIN_S;
     if (s->o.api_key && !*s->o.api_key) s->o.api_key = NULL;
@@ -259,7 +337,11 @@ static void take_options(struct run *s, const struct server_options *o, uint32_t
     if (!s->o.send_timeout_s) s->o.send_timeout_s = DEFAULT_SEND_S;
     s->server.http.max_conns = max_connections(max_guests);
     if (s->server.http.max_conns < 2 * s->server.http.n_io) s->server.http.max_conns = 2 * s->server.http.n_io;
-    s->server.http.loopback = is_loopback(s->o.host);
+    s->server.http.stall_ns = (uint64_t)s->o.stall_s * 1000000000u;
+    s->progress.stall_ns = s->server.http.stall_ns;
+    s->progress.send_ns = (uint64_t)s->o.send_timeout_s * 1000000000u;
+    s->server.progress = &s->progress;
+    s->watchdog_ns = supervisor_watchdog_ns();
     s->server.http.service = &route_service;
     s->server.http.service_arg = &s->server;
     s->server.http.o = (struct http_options){.api_key = s->o.api_key,
@@ -300,39 +382,88 @@ static void ignore_signals(void)
 static void warn_of_openness(const struct run *s)
 {
     if (s->server.http.loopback || s->o.api_key || s->o.n_tenant_keys) return;
-    log_warn("listening on %s without an API key: whoever reaches this machine can use the model and see what it is "
-             "asked; set --api-key or RADISH_API_KEY, or listen on 127.0.0.1",
-             s->o.host);
+    log_warn("listening beyond this machine without an API key: whoever reaches it can use the model and see what it is "
+             "asked; set --api-key or RADISH_API_KEY, or listen on 127.0.0.1");
+}
+
+/* Those that end it, each on its own: a thread of ours that is stuck, the loop's included, must not keep the second one from
+ * its effect. */
+static const int ending[N_ENDING] = {SIGTERM, SIGINT, SIGQUIT};
+
+static void on_ending(int number)
+{
+    (void)number;
+    if (atomic_fetch_add_explicit(&stop_requests, 1, memory_order_relaxed) > 0) _exit(EXIT_AT_ONCE);
+    net_wake(atomic_load_explicit(&stop_wake, memory_order_relaxed));
+}
+
+static void take_signals(struct run *s)
+{
+    struct sigaction leave = {.sa_handler = on_ending, .sa_flags = SA_RESTART};
+
+    atomic_store_explicit(&stop_wake, s->wake, memory_order_relaxed);
+    for (int i = 0; i < N_ENDING; i++) sigaction(ending[i], &leave, &s->before[i]);
+    s->has_signals = true;
+}
+
+static void give_back_signals(struct run *s)
+{
+    for (int i = 0; i < N_ENDING && s->has_signals; i++) sigaction(ending[i], &s->before[i], NULL);
+}
+
+/* Everybody was cancelled, and the alarm is set. What comes next waits for the engine without end, and may take long for a
+ * reason, caches that are written to disk: once it has no work, or shows a sign of life. */
+static void wait_for_engine(struct run *s)
+{
+    uint64_t n_signs = 0;
+
+    for (bool first = true;; first = false) {
+        rd_engine *engine = model_gate_hold(s->server.gate, &s->server);
+        struct rd_stats now;
+
+        if (!engine) break;
+        rd_get_stats(engine, &now);
+        model_gate_release(s->server.gate);
+        if (now.n_queued + now.n_waiting + now.n_prefill + now.n_decode == 0) break;
+        if (!first && now.n_turns + now.n_beats != n_signs) break;
+        n_signs = now.n_turns + now.n_beats;
+        clock_sleep_ns(STUCK_LOOK_NS);
+    }
+    alarm(0);
+    signal(SIGALRM, SIG_IGN);
 }
 
 static rd_status run_loops(struct run *s, uint32_t max_guests, struct rd_error *err)
 {
-    static const int numbers[N_SIGNALS] = {SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1};
-    struct event *signals[N_SIGNALS] = {NULL};
+    struct event_base *base = s->server.http.io[0].base;
+    struct event *hup = NULL, *usr1 = evsignal_new(base, SIGUSR1, on_statistics, s), *stop = NULL;
     rd_status st = RD_E_NOMEM;
 
-    for (int i = 0; i < N_SIGNALS; i++) {
-        if (numbers[i] == SIGHUP && is_ignored(SIGHUP)) continue;
-        signals[i] = evsignal_new(s->server.http.io[0].base, numbers[i], numbers[i] == SIGUSR1 ? on_statistics : on_signal, s);
-        if (!signals[i] || event_add(signals[i], NULL)) goto done;
-    }
+    if (!is_ignored(SIGHUP)) hup = evsignal_new(base, SIGHUP, on_hangup, s);
+    if (!usr1 || event_add(usr1, NULL) || (!is_ignored(SIGHUP) && (!hup || event_add(hup, NULL)))) goto done;
+    if (net_wake_open(&s->wake) != RD_OK || !(stop = event_new(base, s->wake, EV_READ | EV_PERSIST, on_stop, s)) ||
+        event_add(stop, NULL))
+        goto done;
+    take_signals(s);
     st = thread_start(&s->load_thread, "radish-load", load_main, s);
     for (uint32_t i = 1; i < s->server.http.n_io && st == RD_OK; i++)
         st = thread_start(&s->server.http.io[i].thread, "radish-io", http_io_main, &s->server.http.io[i]);
-    if (st == RD_OK) st = http_door_start(&s->server.http, s->fd, max_guests, &s->door);
+    if (st == RD_OK) st = http_door_start(&s->server.http, s->listeners.fds, s->listeners.n, max_guests, &s->door);
     if (st == RD_OK) event_base_dispatch(s->server.http.io[0].base);
 done:
     atomic_store(&s->server.http.end, true);
+    if (usr1) event_free(usr1);
+    if (hup) event_free(hup);
+    if (stop) event_free(stop);
     http_door_stop(s->door);
     for (uint32_t i = 1; i < s->server.http.n_io; i++) thread_join(&s->server.http.io[i].thread);
     if (model_gate_is_swapping(s->server.gate)) {
         log_info("stopped while a model was loaded");       /* all files are written so that they may be cut anywhere */
         _exit(0);
     }
+    wait_for_engine(s);
     model_gate_stop(s->server.gate);
     thread_join(&s->load_thread);
-    for (int i = 0; i < N_SIGNALS; i++)
-        if (signals[i]) event_free(signals[i]);
     if (st != RD_OK) return error_set(err, st, "starting the server: %s", rd_status_text(st));
     if (s->device_dead) return error_set(err, RD_E_DEVICE, "the device failed");
     if (s->load_status == RD_OK) return RD_OK;
@@ -345,7 +476,6 @@ rd_status server_run(const struct server_options *o,
 {
     struct run *s;
     uint32_t max_guests;
-    uint16_t port = 0;
     rd_status st;
 
     event_set_mem_functions(event_alloc, event_realloc, mem_free);
@@ -354,12 +484,13 @@ rd_status server_run(const struct server_options *o,
     atomic_store(&stop_requests, 0);
     s = mem_zalloc(1, sizeof(*s));
     if (!s) return error_set(err, RD_E_NOMEM, "out of memory for the server");
-    s->fd = -1;
+    s->wake = -1;
     s->load = load;
     s->load_user = user;
     take_options(s, o, &max_guests);
-    st = net_listen(s->o.host, s->o.port, BACKLOG, &s->fd, &port, err);
+    st = listeners_open(&s->o, BACKLOG, &s->listeners, err);
     if (st != RD_OK) goto done;
+    s->server.http.loopback = s->listeners.all_local;
     s->server.http.io = mem_zalloc(s->server.http.n_io, sizeof(*s->server.http.io));
     if (!s->server.http.io || responses_store_create(LIMIT_STORED_RESPONSES_BYTES, &s->server.responses) != RD_OK ||
         prompt_prints_create(&s->server.prints) != RD_OK || monitor_create(&s->server.monitor) != RD_OK || offload_create(&s->server.http.offload) != RD_OK ||
@@ -374,13 +505,14 @@ rd_status server_run(const struct server_options *o,
     if (st != RD_OK) goto done;
     s->server.http.io[0].on_tick = on_tick;
     warn_of_openness(s);
-    if (s->o.on_listen) s->o.on_listen(s->o.on_listen_user, s->o.host, port);
+    for (uint32_t i = 0; i < s->listeners.n && s->o.on_listen; i++)
+        s->o.on_listen(s->o.on_listen_user, s->listeners.at[i].host, s->listeners.at[i].port);
     st = run_loops(s, max_guests, err);
 done:
     offload_stop(s->server.http.offload);
     for (uint32_t i = 0; s->server.http.io && i < s->server.http.n_io; i++) http_io_deinit(&s->server.http.io[i]);
     http_door_destroy(s->door);
-    net_close(s->fd);
+    listeners_close(&s->listeners);
     offload_destroy(s->server.http.offload);
     responses_store_destroy(s->server.responses);
     prompt_prints_destroy(s->server.prints);
@@ -388,6 +520,8 @@ done:
     mem_free(s->server.tenants);
     model_gate_destroy(s->server.gate);
     rd_close(s->server.engine);
+    give_back_signals(s);
+    net_close(s->wake);
     mem_free(s->server.http.io);
     mem_free(s);
     return st;

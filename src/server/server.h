@@ -11,8 +11,14 @@
 #include "radish/radish.h"
 
 struct server_options {
-    const char *host;                    /* numeric address or "localhost"; default 127.0.0.1 */
+    const char *host;                    /* numeric address or "localhost"; default 127.0.0.1. NULL: the next two only */
     uint16_t port;                       /* 0: any free port (printed) */
+    const char *const *listen;           /* [n_listen] further: "ADDRESS:PORT", "[V6]:PORT", "unix:PATH" */
+    uint32_t n_listen;
+    const int *passed_fds;               /* [n_passed_fds] that listen already: base/supervisor.h; closed at the end */
+    uint32_t n_passed_fds;
+    uint32_t socket_mode;                /* permissions of the paths' files; default 0600 */
+    uint32_t stall_s;                    /* without progress after which the server is unhealthy; 0: never; default 120 */
     uint32_t n_io_threads;               /* 0 = 1 */
     const char *api_key;                 /* NULL: none asked for */
     const char *const *tenant_keys;      /* [n_tenant_keys] further keys; requests under one of them share the cache with
@@ -35,7 +41,7 @@ struct server_options {
     uint32_t swap_wait_s;                /* that a request waits for its model; 0 = 120 */
     /* Whether load could succeed, without its cost; asked before another model is closed for it. NULL: it could. */
     rd_status (*check)(void *user, uint32_t model, struct rd_error *err);
-    /* called once the socket listens (the real port); may be NULL */
+    /* called for each socket once all listen (the real port; "unix:PATH", 0); may be NULL */
     void (*on_listen)(void *user, const char *host, uint16_t port);
     void *on_listen_user;
 };

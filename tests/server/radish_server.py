@@ -45,14 +45,25 @@ def free_port():
 
 
 class Server:
-    def __init__(self, *flags, wait=True, model="smollm2", log=subprocess.DEVNULL, before=(), env=None, port=None):
-        """before: words of a command that starts it (prlimit ...). log: a file for its log."""
-        self.port = port or free_port()
+    def __init__(
+        self, *flags, wait=True, model="smollm2", log=subprocess.DEVNULL, before=(), env=None, port=None, fds=()
+    ):
+        """before: words of a command that starts it (prlimit ...). log: a file for its log. port: 0 for no --port; the
+        caller sets it. fds: descriptors that it inherits. model None: said elsewhere."""
+        self.port = free_port() if port is None else port
         self.process = subprocess.Popen(
-            [*before, BUILD / "radish", "serve", model_path(model), "--port", str(self.port), *flags],
+            [
+                *before,
+                BUILD / "radish",
+                "serve",
+                *([] if model is None else [model_path(model)]),
+                *(["--port", str(self.port)] if self.port else []),
+                *flags,
+            ],
             stdout=subprocess.DEVNULL,
             stderr=log,
             env=os.environ | (env or {}),
+            pass_fds=fds,
         )
         if wait:
             self.wait_ready()

@@ -11,6 +11,7 @@
 struct model_gate;
 struct responses_store;
 struct monitor;
+struct progress;
 struct prompt_prints;
 
 /* What one tenant key did: its own /stats. Any io thread adds, relaxed: sums of independent counters. */
@@ -31,6 +32,7 @@ struct server {
     struct responses_store *responses;   /* of /v1/responses */
     struct prompt_prints *prints;
     struct monitor *monitor;             /* what GET /v1/monitor tells */
+    const struct progress *progress;     /* whether the engine gets on */
     struct tenant_stats *tenants;        /* [http.o.n_tenant_keys] */
     uint32_t sse_ping_s;                 /* of server.h, as are the next */
     enum rd_pooling pooling;

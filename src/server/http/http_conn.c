@@ -113,7 +113,16 @@ void http_peer(const struct http_conn *c, char *out, size_t size)
     struct sockaddr_storage address;
     socklen_t n = sizeof(address);
     char host[NI_MAXHOST] = "?", port[NI_MAXSERV] = "?";
+    struct ucred who;
+    socklen_t n_who = sizeof(who);
+    int fd = c->bev ? bufferevent_getfd(c->bev) : -1;
 
+    if (fd >= 0 && getpeername(fd, (struct sockaddr *)&address, &n) == 0 && address.ss_family == AF_UNIX) {
+        if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n_who)) snprintf(out, size, "unix");
+        else snprintf(out, size, "unix:uid %u", (unsigned)who.uid);
+        return;
+    }
+    n = sizeof(address);
     if (c->bev && getpeername(bufferevent_getfd(c->bev), (struct sockaddr *)&address, &n) == 0)
         (void)getnameinfo((struct sockaddr *)&address, n, host, sizeof(host), port, sizeof(port),
                           NI_NUMERICHOST | NI_NUMERICSERV);

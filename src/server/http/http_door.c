@@ -26,11 +26,19 @@ struct guest {
     uint64_t since_ns;                   /* when the state began, or the last request was answered */
 };
 
+/* Of an io thread's loop: how far it was when it was last seen to have turned. */
+struct seen_loop {
+    uint64_t n_ticks, at_ns;
+};
+
 struct http_door {
     struct http_server *server;
     struct http_io io;                   /* no thread of libevent: what a connection's functions want to know */
     struct thread thread;
-    int fd, wake;
+    const int *fds;                      /* [n_fds] */
+    uint32_t n_fds;
+    struct seen_loop *loops;             /* [server->n_io] */
+    int wake;
     uint64_t closed_until_ns;            /* no accepting before */
     uint32_t max_guests, turn;           /* turn: who is served first */
     struct guest guests[LIMIT_DOOR_GUESTS];
@@ -186,7 +194,7 @@ static struct guest *find_place(struct http_door *d, uint64_t now)
     return g;
 }
 
-static void let_in(struct http_door *d, uint64_t now)
+static void let_in(struct http_door *d, int listener, uint64_t now)
 {
     for (uint32_t i = 0; i < ACCEPT_TURN; i++) {
         struct guest *g = find_place(d, now);
@@ -197,7 +205,7 @@ static void let_in(struct http_door *d, uint64_t now)
             d->closed_until_ns = now + DOOR_YOUNG_NS;
             return;
         }
-        fd = net_accept(d->fd, &no_files);
+        fd = net_accept(listener, &no_files);
         if (fd < 0) {
             if (no_files) d->closed_until_ns = now + NO_FILES_NS;
             return;
@@ -232,22 +240,46 @@ static void look_at_deadlines(struct http_door *d, uint64_t now)
     atomic_store(&d->server->door_waits, waits);
 }
 
+/* ---- the io threads' loops ---- */
+
+static void look_at_loops(struct http_door *d, uint64_t now)
+{
+    uint64_t longest = 0;
+
+    for (uint32_t i = 0; i < d->server->n_io; i++) {
+        struct seen_loop *seen = &d->loops[i];
+        uint64_t n = atomic_load_explicit(&d->server->io[i].n_ticks, memory_order_relaxed);
+
+        if (n != seen->n_ticks || !seen->at_ns) *seen = (struct seen_loop){n, now};
+        longest = u64_max(longest, now - seen->at_ns);
+    }
+    if (longest < d->server->stall_ns || !d->server->stall_ns) longest = 0;
+    atomic_store_explicit(&d->server->stuck_s, (unsigned)(longest / (1000 * MS_NS)), memory_order_relaxed);
+}
+
 /* ---- the loop ---- */
 
-/* p[0]: the wake-up, p[1]: the listening socket, p[2 + i]: guest i. Returns the milliseconds to wait at most. */
+/* p[0]: the wake-up, p[1 + i]: listening socket i, guests_of(d, p)[i]: guest i. Returns the milliseconds to wait at most. */
+static struct pollfd *guests_of(const struct http_door *d, struct pollfd *p)
+{
+    return p + 1 + d->n_fds;
+}
+
 static int prepare(struct http_door *d, struct pollfd *p, uint64_t now)
 {
+    struct pollfd *of = guests_of(d, p);
     uint64_t wait = DEADLINE_TICK_NS;
 
     p[0] = (struct pollfd){.fd = d->wake, .events = POLLIN};
-    p[1] = (struct pollfd){.fd = now < d->closed_until_ns ? -1 : d->fd, .events = POLLIN};
+    for (uint32_t i = 0; i < d->n_fds; i++)
+        p[1 + i] = (struct pollfd){.fd = now < d->closed_until_ns ? -1 : d->fds[i], .events = POLLIN};
     if (now < d->closed_until_ns) wait = u64_min(wait, d->closed_until_ns - now);
     for (uint32_t i = 0; i < d->max_guests; i++) {
         const struct guest *g = &d->guests[i];
 
-        p[2 + i] = (struct pollfd){.fd = g->fd, .events = g->state == GUEST_WAITS ? POLLRDHUP : POLLIN};
+        of[i] = (struct pollfd){.fd = g->fd, .events = g->state == GUEST_WAITS ? POLLRDHUP : POLLIN};
         if (!g->held) continue;
-        p[2 + i].fd = -1;
+        of[i].fd = -1;
         wait = u64_min(wait, PACE_MS * MS_NS);
     }
     return (int)((wait + MS_NS - 1) / MS_NS);
@@ -256,11 +288,11 @@ static int prepare(struct http_door *d, struct pollfd *p, uint64_t now)
 static void door_main(void *arg)
 {
     struct http_door *d = arg;
-    struct pollfd p[2 + LIMIT_DOOR_GUESTS];
+    struct pollfd p[1 + LIMIT_LISTENERS + LIMIT_DOOR_GUESTS], *of = guests_of(d, p);
     uint64_t now = http_io_now(&d->io);
 
     while (!atomic_load(&d->server->end)) {
-        int timeout = prepare(d, p, now), n = poll(p, 2 + d->max_guests, timeout);
+        int timeout = prepare(d, p, now), n = poll(p, 1 + d->n_fds + d->max_guests, timeout);
 
         now = http_io_now(&d->io);
         if (n > 0 && p[0].revents) net_wake_clear(d->wake);
@@ -269,15 +301,18 @@ static void door_main(void *arg)
             uint32_t i = (d->turn + k) % d->max_guests;
             struct guest *g = &d->guests[i];
 
-            if (g->held || (n > 0 && p[2 + i].fd >= 0 && p[2 + i].revents && g->state != GUEST_WAITS)) serve(d, g, now);
-            else if (n > 0 && p[2 + i].fd >= 0 && p[2 + i].revents) dismiss(g);
+            if (g->held || (n > 0 && of[i].fd >= 0 && of[i].revents && g->state != GUEST_WAITS)) serve(d, g, now);
+            else if (n > 0 && of[i].fd >= 0 && of[i].revents) dismiss(g);
         }
-        if (n > 0 && p[1].fd >= 0 && p[1].revents) let_in(d, now);
+        for (uint32_t i = 0; i < d->n_fds && n > 0; i++)
+            if (p[1 + i].fd >= 0 && p[1 + i].revents) let_in(d, d->fds[i], now);
         look_at_deadlines(d, now);
+        look_at_loops(d, now);
     }
 }
 
-rd_status http_door_start(struct http_server *s, int fd, uint32_t max_guests, struct http_door **out)
+rd_status http_door_start(struct http_server *s, const int *fds, uint32_t n_fds, uint32_t max_guests,
+                          struct http_door **out)
 {
     static const char room[ANSWER_BYTES];
     struct http_door *d = mem_zalloc(1, sizeof(*d));
@@ -285,12 +320,14 @@ rd_status http_door_start(struct http_server *s, int fd, uint32_t max_guests, st
 
     if (!d) return st;
     d->server = d->io.server = s;
-    d->fd = fd;
+    d->fds = fds;
+    d->n_fds = n_fds < LIMIT_LISTENERS ? n_fds : LIMIT_LISTENERS;
     d->max_guests = max_guests < LIMIT_DOOR_GUESTS ? max_guests : LIMIT_DOOR_GUESTS;
     for (uint32_t i = 0; i < LIMIT_DOOR_GUESTS; i++) d->guests[i].fd = -1;
     buf_append(&d->answer, room, sizeof(room));
     d->wake = -1;
-    if (d->answer.failed) goto fail;
+    d->loops = mem_zalloc(s->n_io, sizeof(*d->loops));
+    if (d->answer.failed || !d->loops) goto fail;
     st = net_wake_open(&d->wake);
     s->door_wake = d->wake;
     if (st == RD_OK) st = thread_start(&d->thread, "radish-door", door_main, d);
@@ -317,5 +354,6 @@ void http_door_destroy(struct http_door *door)
     http_door_stop(door);
     net_close(door->wake);
     buf_deinit(&door->answer);
+    mem_free(door->loops);
     mem_free(door);
 }

@@ -17,6 +17,8 @@
  * while; so a probe gets in behind any number of clients that hold heads back. A full io thread is asked to make room:
  * idle connections end, and heads that were begun more than a second ago.
  *
+ * It also sees whether the loops of the io threads turn: http_server.stuck_s.
+ *
  * Thread  its own; http_server.door_wake: any thread.
  * Errors  RD_E_NOMEM, RD_E_IO from start.
  */
@@ -30,8 +32,9 @@
 
 struct http_door;
 
-/* fd: the listening socket, which stays the caller's. The io threads are initialised. */
-rd_status http_door_start(struct http_server *s, int fd, uint32_t max_guests, struct http_door **out);
+/* fds: [n_fds] listening sockets, which stay the caller's. The io threads are initialised. */
+rd_status http_door_start(struct http_server *s, const int *fds, uint32_t n_fds, uint32_t max_guests,
+                          struct http_door **out);
 /* After s->end is set: joins the thread and closes what it has. It can still be poked (net_wake(s->door_wake): a place
  * has become free). NULL is fine. */
 void http_door_stop(struct http_door *door);

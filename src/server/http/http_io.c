@@ -215,6 +215,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     struct http_io *io = arg;
 
     (void)fd, (void)what;
+    atomic_fetch_add_explicit(&io->n_ticks, 1, memory_order_relaxed);
     if (io->on_tick) io->on_tick(io);
     tick_connections(io);
     if (atomic_load(&io->server->end)) event_base_loopbreak(io->base);

@@ -78,6 +78,8 @@ struct http_server {
     struct client_memory memory; /* of clients; atomics */
     struct offload *offload;
     bool loopback;            /* bound to this machine only: Host is checked */
+    uint64_t stall_ns;        /* that a loop may stand still: http_door.h; 0: for ever */
+    atomic_uint stuck_s;      /* for how long one of them has, beyond that; the door writes, relaxed */
     int door_wake;            /* pokes the door: net_wake() */
     atomic_bool door_waits;   /* it has clients for whom there is no room: poke it when there is */
     atomic_int phase;         /* enum http_phase; release by the load thread and io[0], acquire by io threads */
@@ -121,6 +123,7 @@ struct http_io {
     struct http_server *server;
     struct event_base *base;
     struct event *wake, *tick;
+    atomic_ullong n_ticks;               /* this thread writes, the door looks; relaxed */
     void (*on_tick)(struct http_io *io); /* of the server as a whole; NULL: another thread's task */
     struct thread thread;                /* unused in io[0]: server_run's caller */
     struct http_conn *conns;             /* doubly linked */

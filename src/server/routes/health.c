@@ -1,19 +1,50 @@
-/* server/routes/health.c - GET /health: 503 while loading and while shutting down, else 200.
+/* server/routes/health.c - GET /health: 200 when requests are answered; 503 while loading, while draining, and when the engine,
+ * or a loop of the server's, does not get on, with the reason.
  * Runs at the door (http_door.h), and on io threads for clients that ask other things on the same connection. */
+#include <stdio.h>
+#include <string.h>
+#include "server/monitor/progress.h"
 #include "server/routes/routes.h"
+
+/* The error of this API, and the state as one word: {"status":"loading","error":{..}}. */
+static void refuse(struct http_conn *c, const char *status, const struct api_error *e)
+{
+    struct buf body = {0}, error = {0};
+    int code;
+
+    snprintf(c->reason, sizeof(c->reason), "%.159s", e->message);
+    code = c->io->server->service->put_error(c, e, &error);
+    buf_printf(&body, "{\"status\":\"%s\",", status);
+    if (error.n > 1) buf_append(&body, error.data + 1, error.n - 1);
+    http_reply(c, code, "application/json", "Retry-After: 1\r\n", &body);
+    buf_deinit(&body);
+    buf_deinit(&error);
+}
 
 void route_health(struct http_conn *c)
 {
-    enum http_phase phase = http_phase(c->io->server);
+    const struct http_server *http = c->io->server;
+    enum http_phase phase = http_phase(http);
+    unsigned stalled_s = progress_stalled_s(server_of(c)->progress);
+    unsigned stuck_s = atomic_load_explicit(&http->stuck_s, memory_order_relaxed);
     struct buf body = {0};
     struct api_error e;
 
-    if (phase != HTTP_READY) {
-        api_error_set(&e, 503, NULL, phase == HTTP_LOADING ? "Loading model" : "The server is shutting down");
-        http_reply_error(c, &e);
-        return;
+    if (phase == HTTP_LOADING) {
+        api_error_set(&e, 503, NULL, "Loading model");
+        refuse(c, "loading", &e);
+    } else if (phase != HTTP_READY) {
+        api_error_set(&e, 503, NULL, "The server is shutting down");
+        refuse(c, "draining", &e);
+    } else if (stuck_s) {
+        api_error_set(&e, 503, NULL, "a thread of the server has been stuck for %u s", stuck_s);
+        refuse(c, "unhealthy", &e);
+    } else if (stalled_s) {
+        api_error_set(&e, 503, NULL, "the engine has not got on for %u s", stalled_s);
+        refuse(c, "unhealthy", &e);
+    } else {
+        buf_puts(&body, "{\"status\":\"ok\"}");
+        http_reply_json(c, &body);
+        buf_deinit(&body);
     }
-    buf_puts(&body, "{\"status\":\"ok\"}");
-    http_reply_json(c, &body);
-    buf_deinit(&body);
 }
