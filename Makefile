@@ -1,6 +1,7 @@
 # For those who type make; CMake does the work (CMakePresets.json).
 #     make                       builds into build/
 #     make install PREFIX=DIR    program, libradish.so and .a, headers, pkg-config file; default /usr/local; DESTDIR is respected
+#     make deb                   Debian packages into build/deb/: radish, libradish0, libradish-dev (docs/install.md)
 #     make check                 builds and runs all tests
 #     make crash                 cuts the power of the disk cache's folder and kills its writers; prints its figures
 #                                RADISH_LONG=1: 10,000,000 cuts
@@ -19,7 +20,7 @@ PREFIX ?= /usr/local
 SECONDS ?= 60
 PYTHON ?= $(shell tools/install-needs --tests | tail -n 1)
 
-.PHONY: all install check clean crash sched soak coverage mutate
+.PHONY: all install deb check clean crash sched soak coverage mutate
 .PHONY: torture fuzz msan server-asan server-tsan clients
 all:
 	cmake --preset release -DRADISH_TESTS=OFF
@@ -29,6 +30,10 @@ install: all
 	cmake --install build --prefix $(PREFIX)
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ] && command -v ldconfig >/dev/null; then ldconfig; fi
 	@echo "Programs find libradish.so through pkg-config (its --libs carry the path), or ldconfig, or LD_LIBRARY_PATH."
+
+deb: all
+	cpack --config build/CPackConfig.cmake -B build/deb
+	@rm -rf build/deb/_CPack_Packages
 
 check:
 	./check
