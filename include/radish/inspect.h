@@ -55,11 +55,13 @@ enum rd_phase { RD_PHASES(RD_PHASE_ENUM) RD_N_PHASES };
       "Computed prompt tokens over prefill time, where there were 16 at least")                                        \
     X(RD_HIST_DECODE_SPEED, "request_decode_tokens_per_second", RD_UNIT_PER_SECOND,                                    \
       "Tokens behind the first over decode time")                                                                      \
-    X(RD_HIST_STEP_ROWS, "step_rows", RD_UNIT_ROWS, "Tokens of all requests that one step computed")
+    X(RD_HIST_STEP_ROWS, "step_rows", RD_UNIT_ROWS, "Tokens of all requests that one step computed")                   \
+    X(RD_HIST_EVICTED_AGE, "evicted_age_seconds", RD_UNIT_AGE,                                                         \
+      "Pages that were given up for others, by how long they had not been used")
 #define RD_HISTOGRAM_ENUM(id, name, unit, help) id,
 enum rd_histogram_id { RD_HISTOGRAMS(RD_HISTOGRAM_ENUM) RD_N_HISTOGRAMS };
 #undef RD_HISTOGRAM_ENUM
-enum rd_unit { RD_UNIT_SECONDS, RD_UNIT_TOKENS, RD_UNIT_PER_SECOND, RD_UNIT_ROWS };
+enum rd_unit { RD_UNIT_SECONDS, RD_UNIT_TOKENS, RD_UNIT_PER_SECOND, RD_UNIT_ROWS, RD_UNIT_AGE };
 
 #define RD_HISTOGRAM_BOUNDS 24
 struct rd_histogram {

@@ -522,6 +522,7 @@ enum rd_miss_cause {
 /* "none", "new", "different", "evicted", "expired", "cleared", "salt", "kv_type", "new_end" */
 RD_API const char *rd_miss_cause_name(enum rd_miss_cause cause);
 
+#define RD_N_DEPTHS 6
 struct rd_stats {
     /* requests by state now; ended since the start by outcome */
     uint64_t n_preparing, n_queued, n_waiting, n_prefill, n_decode;
@@ -543,6 +544,11 @@ struct rd_stats {
     uint64_t tree_nodes, tree_keys, tree_bytes, tree_insert_failed, rows_copied;
     uint64_t kept_plain, kept_short, kept_shared, kept_held, kept_long,
         kept_day; /* of tree_keys, by how long they are kept */
+    /* Of tree_nodes and tree_keys, by where a node ends: up to 256 tokens from the beginning, 1 Ki, 4 Ki, 16 Ki, 64 Ki,
+     * beyond. */
+    uint64_t depth_nodes[RD_N_DEPTHS], depth_tokens[RD_N_DEPTHS];
+    /* What left the tree since the start: for others, by age (cache_ttl_s), or because it was cleared. */
+    uint64_t bytes_evicted, tokens_evicted, pages_expired, tokens_expired, pages_cleared, tokens_cleared;
     uint64_t n_steps, n_steps_ahead /* begun while the one before ran */, step_rows, device_errors, accounting_errors;
     uint64_t step_runs;             /* sequences, of all steps; step_rows: tokens */
     double plan_ms, forward_ms, sample_ms, output_ms;       /* where the time of all steps went */
@@ -603,9 +609,14 @@ struct rd_cache_explanation {
 /* Any thread; nothing is computed or stored. Errors as rd_prompt_tokens. */
 RD_API rd_status rd_cache_explain(rd_engine *engine, const struct rd_request_options *o,
                                   struct rd_cache_explanation *out, struct rd_error *err);
-/* The stored tree as JSON: {"nodes":[{"depth","start","tokens","computed","locks","age_s","text"}],"more":bool}, parents
- * first, at most n_max nodes; text: the begin of a node's own. Caller's (rd_free); NULL: out of memory. */
+/* The stored tree as JSON: {"nodes":[{"depth","start","tokens","computed","locks","bytes","hits","images","created",
+ * "last_use","age_s","kept","text"}],"more":bool}, parents first, at most n_max nodes. bytes: of the KV pages that its
+ * parent does not hold, too; hits: prompts that were found to begin with it; images: rows of images among its tokens;
+ * created, last_use: seconds since 1970; age_s: since the last use; kept: as what (docs/cache.md); text: the begin of a
+ * node's own. Caller's (rd_free); NULL: out of memory. */
 RD_API char *rd_cache_list(rd_engine *engine, uint32_t n_max);
+/* The same of what requests with this cache_salt (NULL: none) share. */
+RD_API char *rd_cache_list_of(rd_engine *engine, const char *cache_salt, uint32_t n_max);
 /* Drops everything unlocked from the cache, and all of the disk cache; returns the pages freed in memory. */
 RD_API uint64_t rd_cache_clear(rd_engine *engine);
 

@@ -31,6 +31,7 @@ static void show(const struct tokenizer *t, const kv_key *keys, uint32_t n, char
     size_t n_raw = 0, at = 0;
 
     for (uint32_t i = 0; i < n; i++) {
+        if (!key_is_token(keys[i])) continue;
         struct text_span piece = tokenizer_piece(t, key_token(keys[i]), true);
         size_t n_copy = piece.n < sizeof(raw) - n_raw ? piece.n : sizeof(raw) - n_raw;
 
@@ -370,10 +371,41 @@ rd_status rd_share_prefix(rd_engine *engine, const struct rd_request_options *op
 
 /* ---- list ---- */
 
-struct list_call { rd_engine *engine; struct buf out; uint32_t n, n_max; uint64_t now; bool more; };
+struct list_call {
+    rd_engine *engine;
+    const struct kv_space *space; /* NULL: all */
+    struct buf out;
+    uint32_t n, n_max;
+    uint64_t now;
+    int64_t wall_s;
+    bool more;
+};
+
+/* Runs of rows of images that begin in it. */
+static uint32_t n_images(const struct radix_node *node)
+{
+    const struct radix_node *parent = radix_node_parent(node);
+    const kv_key *keys = radix_node_keys(node);
+    uint32_t n_before = radix_node_n_keys(parent), n = 0;
+    bool in_image = n_before > 0 && !key_is_token(radix_node_keys(parent)[n_before - 1]);
+
+    for (uint32_t i = 0; i < radix_node_n_keys(node); i++) {
+        bool is_row = !key_is_token(keys[i]) && keys[i] != KV_NO_KEY;
+
+        n += is_row && !in_image;
+        in_image = is_row;
+    }
+    return n;
+}
+
+static long long wall_time(const struct list_call *c, uint64_t ns)
+{
+    return (long long)(c->wall_s - (int64_t)((c->now - u64_min(c->now, ns)) / 1000000000u));
+}
 
 static bool list_node(void *arg, const struct radix_node *node, uint32_t depth)
 {
+    static const char *const classes[RADIX_N_CLASSES] = {"plain", "short", "shared", "held", "long", "day"};
     struct list_call *c = arg;
     uint32_t n = radix_node_n_keys(node);
     char text[256];
@@ -384,10 +416,13 @@ static bool list_node(void *arg, const struct radix_node *node, uint32_t depth)
         return false;
     }
     show(c->engine->tokenizer, radix_node_keys(node), n < SHOWN_TOKENS ? n : SHOWN_TOKENS, text, sizeof(text));
-    buf_printf(&c->out,
-               "%s{\"depth\":%u,\"start\":%u,\"tokens\":%u,\"computed\":%u,\"locks\":%u,\"age_s\":%.1f,\"text\":\"",
-               c->n ? "," : "", depth, radix_node_start(node), n, radix_node_n_computed(node), radix_node_locks(node),
+    buf_printf(&c->out, "%s{\"depth\":%u,\"start\":%u,\"tokens\":%u,\"computed\":%u,\"locks\":%u", c->n ? "," : "", depth,
+               radix_node_start(node), n, radix_node_n_computed(node), radix_node_locks(node));
+    buf_printf(&c->out, ",\"bytes\":%llu,\"hits\":%u,\"images\":%u,\"created\":%lld,\"last_use\":%lld,\"age_s\":%.1f",
+               (unsigned long long)radix_node_own_pages(node) * c->engine->executor->page_bytes, radix_node_hits(node),
+               n_images(node), wall_time(c, radix_node_created(node)), wall_time(c, radix_node_last_use(node)),
                (double)(c->now - u64_min(c->now, radix_node_last_use(node))) / 1e9);
+    buf_printf(&c->out, ",\"kept\":\"%s\",\"text\":\"", classes[radix_node_class(node)]);
     buf_put_json(&c->out, text, strlen(text));
     buf_puts(&c->out, "\"}");
     c->n++;
@@ -396,15 +431,41 @@ static bool list_node(void *arg, const struct radix_node *node, uint32_t depth)
 
 static void list_on_engine(struct engine *e, void *arg)
 {
-    radix_walk(engine_cache(e)->tree, list_node, arg);
+    struct list_call *c = arg;
+    const struct radix_node *root = c->space ? engine_root_of(e, c->space) : NULL;
+
+    if (!c->space)
+        radix_walk(engine_cache(e)->tree, list_node, c);
+    else if (root)
+        radix_walk_below(root, list_node, c);
 }
 
-char *rd_cache_list(rd_engine *engine, uint32_t n_max)
+static char *list(rd_engine *engine, const struct kv_space *space, uint32_t n_max)
 {
-    struct list_call c = {.engine = engine, .n_max = n_max, .now = clock_now_ns(clock_system())};
+    struct list_call c = {.engine = engine,
+                          .space = space,
+                          .n_max = n_max,
+                          .now = clock_now_ns(clock_system()),
+                          .wall_s = clock_wall_s(clock_system())};
 
     buf_puts(&c.out, "{\"nodes\":[");
     if (engine->engine) engine_call(engine->engine, list_on_engine, &c);
     buf_printf(&c.out, "],\"more\":%s}", c.more ? "true" : "false");
     return buf_take(&c.out, NULL);
+}
+
+char *rd_cache_list(rd_engine *engine, uint32_t n_max)
+{
+    return list(engine, NULL, n_max);
+}
+
+char *rd_cache_list_of(rd_engine *engine, const char *cache_salt, uint32_t n_max)
+{
+    struct rd_request_options o;
+    struct kv_space space;
+
+    rd_request_options_default(&o);
+    o.cache_salt = cache_salt;
+    space = api_space(engine, &o);
+    return list(engine, &space, n_max);
 }

@@ -75,6 +75,13 @@ void rd_get_stats(rd_engine *engine, struct rd_stats *out)
     out->kept_plain = s.class_keys[RADIX_PLAIN], out->kept_short = s.class_keys[RADIX_SHORT];
     out->kept_shared = s.class_keys[RADIX_SHARED], out->kept_held = s.class_keys[RADIX_HELD];
     out->kept_long = s.class_keys[RADIX_LONG], out->kept_day = s.class_keys[RADIX_DAY];
+    _Static_assert(RD_N_DEPTHS == RADIX_N_DEPTHS, "depths are the tree's");
+    memcpy(out->depth_nodes, s.depth_nodes, sizeof(out->depth_nodes));
+    memcpy(out->depth_tokens, s.depth_keys, sizeof(out->depth_tokens));
+    out->bytes_evicted = s.pages_evicted * engine->info.page_tokens * engine->info.kv_bytes_per_token;
+    out->tokens_evicted = s.keys_gone[GHOST_EVICTED];
+    out->pages_expired = s.pages_gone[GHOST_EXPIRED], out->tokens_expired = s.keys_gone[GHOST_EXPIRED];
+    out->pages_cleared = s.pages_gone[GHOST_CLEARED], out->tokens_cleared = s.keys_gone[GHOST_CLEARED];
     out->tree_insert_failed = s.insert_failed, out->rows_copied = s.rows_copied;
     out->n_steps = s.n_steps, out->n_steps_ahead = s.n_steps_ahead, out->step_rows = s.step_rows;
     out->step_runs = s.step_runs;

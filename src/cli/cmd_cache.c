@@ -140,8 +140,8 @@ static void print_nodes(const json_t *v)
     size_t i;
 
     json_array_foreach(nodes, i, node) {
-        printf("%*s%lld tokens from %lld, used %s ago%s  ", 2 * ((int)number(node, NULL, "depth") - 1), "",
-               number(node, NULL, "tokens"), number(node, NULL, "start"),
+        printf("%*s%lld tokens from %lld, %lld hits, used %s ago%s  ", 2 * ((int)number(node, NULL, "depth") - 1), "",
+               number(node, NULL, "tokens"), number(node, NULL, "start"), number(node, NULL, "hits"),
                age_text(json_number_value(json_object_get(node, "age_s")), age),
                number(node, NULL, "locks") ? ", in use" : "");
         put_excerpt(text(node, "text", ""));

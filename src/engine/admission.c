@@ -149,6 +149,7 @@ static void count_admission(struct engine *e, struct request *r, uint64_t now)
     r->usage.admitted_ns = now;
     r->usage.match = r->seq.match_kind;
     r->usage.n_match = r->seq.n_match;
+    if (r->seq.cached) radix_count_hit(e->cache.tree, r->seq.node, r->seq.n_hit);
     if (r->p.cached) e->stats.matches[r->seq.match_kind]++;
     if (r->seq.cached)
         r->usage.miss = engine_miss_cause(e, r->seq.root, r->seq.keys, r->seq.n_keys, r->seq.n_match,

@@ -81,6 +81,7 @@ rd_status engine_create(const struct engine_options *o, struct engine **out)
     if ((st = page_pool_create(o->n_pages, o->page_tokens, &e->pool)) != RD_OK) goto fail;
     if ((st = radix_create(e->pool, &e->cache.tree)) != RD_OK) goto fail;
     if ((st = radix_namespace(e->cache.tree, o->namespace_name, o->namespace_bytes, &e->root)) != RD_OK) goto fail;
+    radix_measure_evictions(e->cache.tree, &e->meter.of[RD_HIST_EVICTED_AGE], o->clock);
     e->cache.pool = e->pool;
     e->cache.copy_rows = copy_rows;
     e->cache.copy_arg = e;
@@ -379,6 +380,10 @@ static void gather_stats(struct engine *e)
     s->tree_bytes = t.node_bytes;
     s->rows_copied = e->cache.n_rows_copied;
     memcpy(s->class_keys, t.class_keys, sizeof(s->class_keys));
+    memcpy(s->depth_nodes, t.depth_nodes, sizeof(s->depth_nodes));
+    memcpy(s->depth_keys, t.depth_keys, sizeof(s->depth_keys));
+    memcpy(s->pages_gone, t.pages_gone, sizeof(s->pages_gone));
+    memcpy(s->keys_gone, t.keys_gone, sizeof(s->keys_gone));
     ENGINE_TELL(gather, (e, s));
     s->prefill_milli_tok_s = e->prefill_rate;
     s->decode_milli_tok_s = e->decode_rate;

@@ -68,6 +68,8 @@ struct engine_stats {
     uint64_t pages_total, pages_free, pages_ready, pages_locked, pages_pending, pages_quarantined, pages_evicted;
     uint64_t tree_nodes, tree_keys, tree_bytes, insert_failed, rows_copied;
     uint64_t class_keys[RADIX_N_CLASSES];
+    uint64_t depth_nodes[RADIX_N_DEPTHS], depth_keys[RADIX_N_DEPTHS];
+    uint64_t pages_gone[GHOST_N_CAUSES], keys_gone[GHOST_N_CAUSES];
     uint64_t plan_ns, forward_ns, sample_ns, output_ns; /* of all steps, in this order; forward: waiting for the device */
     uint64_t n_steps, n_steps_ahead, step_runs, step_rows, step_ns_last, device_errors, accounting_errors;
     uint64_t steps_after_cancel;         /* the most that one request had rows in after it was cancelled: 1 at most */

@@ -17,6 +17,10 @@ static const struct histogram_bounds tokens = {19,
 static const struct histogram_bounds per_second = {
     20, {100,     200,     500,      1 * K,    2 * K,    5 * K,     10 * K,    20 * K,    50 * K,     100 * K,
          200 * K, 500 * K, 1000 * K, 2000 * K, 5000 * K, 10000 * K, 20000 * K, 50000 * K, 100000 * K, 200000 * K}};
+/* From a pool that is too small for what runs to a text of last week. */
+static const struct histogram_bounds age = {
+    22, {MS(1),  MS(10), MS(100), S(1),    S(2),    S(5),    S(10),    S(20),    S(30),    S(60),     S(120),
+         S(300), S(600), S(1200), S(1800), S(3600), S(7200), S(14400), S(28800), S(86400), S(259200), S(604800)}};
 static const struct histogram_bounds rows = {15,
                                              {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384}};
 
@@ -24,10 +28,8 @@ static const struct {
     const struct histogram_bounds *bounds;
     double scale;
 } units[] = {
-    [RD_UNIT_SECONDS] = {&seconds, 1e-9},
-    [RD_UNIT_TOKENS] = {&tokens, 1},
-    [RD_UNIT_PER_SECOND] = {&per_second, 1e-3},
-    [RD_UNIT_ROWS] = {&rows, 1},
+    [RD_UNIT_SECONDS] = {&seconds, 1e-9}, [RD_UNIT_TOKENS] = {&tokens, 1}, [RD_UNIT_PER_SECOND] = {&per_second, 1e-3},
+    [RD_UNIT_ROWS] = {&rows, 1},          [RD_UNIT_AGE] = {&age, 1e-9},
 };
 #define UNIT_OF(id, name, unit, help) [id] = unit,
 static const enum rd_unit unit_of[] = {RD_HISTOGRAMS(UNIT_OF)};

@@ -238,6 +238,24 @@ void radix_path_pages(const struct radix *tree, const struct radix_node *node, u
 }
 
 uint64_t radix_node_last_use(const struct radix_node *node) { return node->last_use; }
+uint64_t radix_node_created(const struct radix_node *node) { return node->created; }
+uint32_t radix_node_hits(const struct radix_node *node) { return node->n_hits; }
+
+uint32_t radix_node_own_pages(const struct radix_node *node)
+{
+    const struct radix_node *parent = node->parent;
+    bool shares = node->n_pages > 0 && parent && parent->n_pages > 0 &&
+                  node->pages[0] == parent->pages[parent->n_pages - 1];
+
+    return node->n_pages - shares;
+}
+
+void radix_count_hit(struct radix *tree, struct radix_node *node, uint32_t n)
+{
+    thread_owner_check(&tree->owner);
+    while (node->parent && node->start >= n) node = node->parent;
+    for (; node->parent; node = node->parent) node->n_hits += node->n_hits < UINT32_MAX;
+}
 
 uint32_t radix_following(const struct radix_match *m, kv_key *keys, uint32_t n_max)
 {

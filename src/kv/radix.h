@@ -29,6 +29,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "base/clock.h"
+#include "base/histogram.h"
 #include "kv/ghosts.h"
 #include "kv/kv_key.h"
 #include "kv/page_pool.h"
@@ -70,6 +72,10 @@ enum radix_class { RADIX_PLAIN, RADIX_SHORT, RADIX_SHARED, RADIX_HELD, RADIX_LON
 #define RADIX_SHARED_FORKS 3u
 uint64_t radix_class_period_ns(enum radix_class class);
 
+/* Nodes by where they end: up to 256 keys from the root, 1 Ki, 4 Ki, 16 Ki, 64 Ki, beyond. */
+#define RADIX_N_DEPTHS 6u
+uint32_t radix_depth_of(uint32_t end);       /* 0 .. RADIX_N_DEPTHS - 1 */
+
 struct radix_counts {
     uint64_t n_nodes, n_keys;                /* alive now, roots not counted */
     uint64_t node_bytes;                     /* heap for nodes and keys, charged to the budget */
@@ -77,6 +83,8 @@ struct radix_counts {
     uint64_t n_insert_failed;                /* no memory, or the place was below a part that is still being computed */
     uint64_t n_namespaces;
     uint64_t class_nodes[RADIX_N_CLASSES], class_keys[RADIX_N_CLASSES];      /* of n_nodes, n_keys */
+    uint64_t depth_nodes[RADIX_N_DEPTHS], depth_keys[RADIX_N_DEPTHS];        /* likewise */
+    uint64_t pages_gone[GHOST_N_CAUSES], keys_gone[GHOST_N_CAUSES];          /* since creation, by why */
 };
 
 /* pool is borrowed and outlives the tree. */
@@ -156,6 +164,8 @@ uint32_t radix_evict(struct radix *tree, uint32_t n_pages);
 /* Told of every page that radix_evict is about to free. True: it has retained the page, and will release it soon;
  * radix_evict counts it as freed. NULL: not reported. */
 void radix_on_evict(struct radix *tree, bool (*keep)(void *arg, kv_page id), void *arg);
+/* age is told of every page that radix_evict frees: the ns by clock since its node was used. Both are borrowed. */
+void radix_measure_evictions(struct radix *tree, struct histogram *age, const struct clock *clock);
 /* Drops unlocked ready leaves not used since `before`, nor within the period of their class before now, at most
  * max_nodes of them; returns the pages that became free. */
 uint32_t radix_expire(struct radix *tree, uint64_t before, uint64_t now, uint32_t max_nodes);
@@ -185,7 +195,20 @@ struct radix_node *radix_node_parent(const struct radix_node *node);
 void radix_walk(const struct radix *tree, bool (*fn)(void *arg, const struct radix_node *node, uint32_t depth),
                 void *arg);
 
+/* The same of one namespace; false: fn said so. */
+bool radix_walk_below(const struct radix_node *root,
+                      bool (*fn)(void *arg, const struct radix_node *node, uint32_t depth), void *arg);
+
 uint64_t radix_node_last_use(const struct radix_node *node);
+/* When its keys came into the tree; both parts of a node that is split were there since then. */
+uint64_t radix_node_created(const struct radix_node *node);
+/* How often a prompt was found to begin with it, as radix_count_hit was told; both parts of a node that is split were. */
+uint32_t radix_node_hits(const struct radix_node *node);
+/* Pages that it holds and its parent does not: over all nodes, every page of a namespace once. */
+uint32_t radix_node_own_pages(const struct radix_node *node);
+/* A prompt begins with the path to node, whose first n keys from the root it found: that part of it is hit. n == 0: no
+ * part is. */
+void radix_count_hit(struct radix *tree, struct radix_node *node, uint32_t n);
 /* 0: nobody's yet; RADIX_COMMON; else of radix_claim. */
 uint64_t radix_node_claim(const struct radix_node *node);
 enum radix_class radix_node_class(const struct radix_node *node);

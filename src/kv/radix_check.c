@@ -11,24 +11,31 @@ const kv_key *radix_node_keys(const struct radix_node *node) { return node->keys
 struct radix_node *radix_node_parent(const struct radix_node *node) { return node->parent; }
 struct radix_counts radix_counts(const struct radix *tree) { return tree->counts; }
 
+bool radix_walk_below(const struct radix_node *root,
+                      bool (*fn)(void *arg, const struct radix_node *node, uint32_t depth), void *arg)
+{
+    const struct radix_node *node = root;
+    uint32_t depth = 0;
+
+    while (node) {
+        if (!fn(arg, node, depth)) return false;
+        if (node->first_child) {
+            node = node->first_child;
+            depth++;
+            continue;
+        }
+        for (; node != root && !node->next_sibling; node = node->parent) depth--;
+        node = node == root ? NULL : node->next_sibling;
+    }
+    return true;
+}
+
 void radix_walk(const struct radix *tree, bool (*fn)(void *arg, const struct radix_node *node, uint32_t depth),
                 void *arg)
 {
     for (uint32_t i = 0; i < RADIX_N_BUCKETS; i++)
-        for (const struct radix_root *r = tree->roots[i]; r; r = r->next) {
-            const struct radix_node *node = &r->node;
-            uint32_t depth = 0;
-            while (node) {
-                if (!fn(arg, node, depth)) return;
-                if (node->first_child) {
-                    node = node->first_child;
-                    depth++;
-                    continue;
-                }
-                for (; node != &r->node && !node->next_sibling; node = node->parent) depth--;
-                node = node == &r->node ? NULL : node->next_sibling;
-            }
-        }
+        for (const struct radix_root *r = tree->roots[i]; r; r = r->next)
+            if (!radix_walk_below(&r->node, fn, arg)) return;
 }
 
 struct check {
@@ -36,7 +43,7 @@ struct check {
     struct rd_error *err;
     rd_status st;
     uint64_t n_nodes, n_keys, n_bytes, n_roots, class_lru[RADIX_N_CLASSES], class_nodes[RADIX_N_CLASSES],
-        class_keys[RADIX_N_CLASSES];
+        class_keys[RADIX_N_CLASSES], depth_nodes[RADIX_N_DEPTHS], depth_keys[RADIX_N_DEPTHS];
 };
 
 static bool fail(struct check *c, const struct radix_node *node, const char *what)
@@ -50,7 +57,7 @@ static bool fail(struct check *c, const struct radix_node *node, const char *wha
 static bool check_children(struct check *c, const struct radix_node *node)
 {
     const struct radix_node *prev = NULL;
-    uint64_t n_locks = 0;
+    uint64_t n_locks = 0, n_hits = 0;
     uint32_t n = 0;
 
     for (const struct radix_node *child = node->first_child; child; child = child->next_sibling, n++) {
@@ -58,14 +65,18 @@ static bool check_children(struct check *c, const struct radix_node *node)
         if (child->start != radix_node_end(node)) return fail(c, child, "does not start where its parent ends");
         if (radix_child_find(c->tree, node, child->keys[0]) != child) return fail(c, child, "first key finds another");
         if (child->last_use > node->last_use) return fail(c, child, "used later than its parent");
+        if (node->parent && child->created < node->created) return fail(c, child, "created before its parent");
         if (!radix_node_is_ready(node) && child->n_computed > 0) return fail(c, child, "computed below a pending node");
         if (node->parent && child->claim != 0 && node->claim != RADIX_COMMON && node->claim != child->claim)
             return fail(c, child, "claimed, but not its parent");
         n_locks += child->locks;
+        n_hits += child->n_hits;
         prev = child;
     }
     if (n != node->n_children) return fail(c, node, "wrong number of children");
     if (n_locks > node->locks) return fail(c, node, "fewer locks than its children");
+    if (node->parent && n_hits > node->n_hits && node->n_hits < UINT32_MAX)
+        return fail(c, node, "fewer hits than its children");
     return true;
 }
 
@@ -102,6 +113,9 @@ static bool check_node(void *arg, const struct radix_node *node, uint32_t depth)
     c->class_lru[node->class] += node->on_lru;
     c->class_nodes[node->class]++;
     c->class_keys[node->class] += node->n_keys;
+    c->depth_nodes[radix_depth_of(radix_node_end(node))]++;
+    c->depth_keys[radix_depth_of(radix_node_end(node))] += node->n_keys;
+    if (node->created > node->last_use) return fail(c, node, "used before it was created");
     if (node->class != radix_class_of(node)) return fail(c, node, "of a wrong class");
     if (node->n_keys == 0 || node->n_computed > node->n_keys) return fail(c, node, "wrong number of keys");
     if ((node->owner == NULL) != radix_node_is_ready(node)) return fail(c, node, "pending and owner do not agree");
@@ -138,6 +152,10 @@ rd_status radix_check(const struct radix *tree, struct rd_error *err)
                              (unsigned long long)c.class_keys[i], (unsigned long long)tree->counts.class_keys[i]);
     }
     if (c.st != RD_OK) return c.st;
+    for (uint32_t i = 0; i < RADIX_N_DEPTHS; i++)
+        if (c.depth_keys[i] != tree->counts.depth_keys[i] || c.depth_nodes[i] != tree->counts.depth_nodes[i])
+            return error_set(err, RD_E_INTERNAL, "depth %u has %llu keys, %llu counted", i,
+                             (unsigned long long)c.depth_keys[i], (unsigned long long)tree->counts.depth_keys[i]);
     if (c.n_nodes != tree->counts.n_nodes || c.n_keys != tree->counts.n_keys || c.n_bytes != tree->counts.node_bytes ||
         c.n_roots != tree->counts.n_namespaces)
         return error_set(err, RD_E_INTERNAL, "tree has %llu nodes, %llu keys, %llu bytes; counters say otherwise",

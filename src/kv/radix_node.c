@@ -33,7 +33,7 @@ struct radix_node *radix_node_alloc(struct radix *tree, uint32_t start, const kv
     lay_out(node, run, n_pages, n_keys);
     node->start = start;
     node->n_keys = n_keys;
-    node->last_use = tree->now;
+    node->last_use = node->created = tree->now;
     memcpy(node->keys, keys, (size_t)n_keys * sizeof(kv_key));
     tree->counts.node_bytes += node->n_bytes;
     radix_count_node(tree, node, 1);
@@ -269,6 +269,8 @@ rd_status radix_split(struct radix *tree, struct radix_node *node, uint32_t offs
 
     upper->locks = node->locks;
     upper->last_use = node->last_use;
+    upper->created = node->created;
+    upper->n_hits = node->n_hits;
     radix_retain_split(tree, upper, node);
     upper->claim = node->claim;
     upper->ghost_sum = node->ghost_sum;
@@ -330,8 +332,9 @@ void radix_prune(struct radix *tree, struct radix_node *node, uint32_t keep)
         return;
     }
     assert(keep <= node->n_keys);
-    radix_count_keys(tree, node, -(int64_t)(node->n_keys - keep));
+    radix_count_node(tree, node, -1);
     node->n_keys = keep;
+    radix_count_node(tree, node, 1);
     if (!radix_node_is_ready(node)) return;
     node->owner = NULL;
     radix_lru_append(tree, node);
@@ -342,6 +345,7 @@ void radix_prune(struct radix *tree, struct radix_node *node, uint32_t keep)
 /* The leaf's keys from number keep on go. */
 static void leave_ghost(struct radix *tree, const struct radix_node *leaf, uint32_t keep, enum ghost_cause cause)
 {
+    tree->counts.keys_gone[cause] += leaf->n_keys - keep;
     ghosts_note(&tree->ghosts, leaf->ghost_sum + ghosts_sum(leaf->keys, keep + 1, leaf->start), cause);
 }
 
@@ -353,6 +357,7 @@ uint32_t radix_leaf_remove(struct radix *tree, struct radix_node *leaf, enum gho
     leave_ghost(tree, leaf, 0, cause);
     radix_lru_remove(tree, leaf);
     n_freed = drop_pages_beyond(tree, leaf, 0);
+    tree->counts.pages_gone[cause] += n_freed;
     radix_child_unlink(tree, leaf);
     radix_node_free(tree, leaf);
     return n_freed;
@@ -361,15 +366,18 @@ uint32_t radix_leaf_remove(struct radix *tree, struct radix_node *leaf, enum gho
 /* Takes the leaf's last page; the keys that it covered go with it. */
 uint32_t radix_leaf_take_page(struct radix *tree, struct radix_node *leaf)
 {
-    uint32_t boundary = (radix_node_end(leaf) - 1) / tree->page_tokens * tree->page_tokens, n;
+    uint32_t boundary = (radix_node_end(leaf) - 1) / tree->page_tokens * tree->page_tokens, n, n_freed;
 
     if (boundary <= leaf->start) return radix_leaf_remove(tree, leaf, GHOST_EVICTED);
     n = boundary - leaf->start;
     leave_ghost(tree, leaf, n, GHOST_EVICTED);
     drop_state(tree, leaf);
-    radix_count_keys(tree, leaf, -(int64_t)(leaf->n_keys - n));
+    radix_count_node(tree, leaf, -1);
     leaf->n_keys = leaf->n_computed = n;
-    return drop_pages_beyond(tree, leaf, n);
+    radix_count_node(tree, leaf, 1);
+    n_freed = drop_pages_beyond(tree, leaf, n);
+    tree->counts.pages_gone[GHOST_EVICTED] += n_freed;
+    return n_freed;
 }
 
 /* Post-order below one root: an inner node is a leaf by the time it is reached if all below it went. */

@@ -24,8 +24,9 @@ struct radix_node {
     struct radix_node *lru_prev, *lru_next;
     bool on_lru, shared, held;                       /* shared, held: with every ancestor; radix_retain.c */
     uint8_t class, mark, n_forks; /* enum radix_class, what was asked for; children ever, at most 255 */
+    uint32_t n_hits;                                 /* at most UINT32_MAX; not less than its children's together */
     struct kv_seq *owner;                            /* pending: who computes it; else NULL */
-    uint64_t last_use;
+    uint64_t last_use, created;                      /* created: not later, and not before the parent's */
     uint64_t claim;                                  /* who computed or used it alone: radix_claim.c */
     uint64_t ghost_sum;                              /* of root and all keys before this node: ghosts.h */
     uint32_t start, n_keys, n_computed, n_pages, locks;
@@ -60,6 +61,8 @@ struct radix {
     bool (*keep)(void *arg, kv_page id);             /* radix_on_evict */
     void *keep_arg;
     bool is_evicting;
+    struct histogram *evicted_age;                   /* radix_measure_evictions; NULL: nobody wants to know */
+    const struct clock *clock;
     struct radix_counts counts;
 };
 
@@ -89,7 +92,8 @@ void radix_lru_append(struct radix *tree, struct radix_node *node);
 void radix_lru_remove(struct radix *tree, struct radix_node *node);
 /* A parent that became a leaf: at its place by last use, as far as that is found in a few steps. */
 void radix_lru_insert_by_use(struct radix *tree, struct radix_node *node);
-/* The node with its keys comes (1) or goes (-1), in its class, too; this many keys more or fewer. */
+/* The node with its keys comes (1) or goes (-1), in its class and depth, too; this many keys more or fewer, while its end
+ * stays where it is. */
 void radix_count_node(struct radix *tree, const struct radix_node *node, int sign);
 void radix_count_keys(struct radix *tree, const struct radix_node *node, int64_t n);
 /* By mark, shared and held. */

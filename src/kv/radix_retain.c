@@ -27,16 +27,26 @@ enum radix_class radix_class_of(const struct radix_node *node)
     return node->mark > class ? (enum radix_class)node->mark : class;
 }
 
+uint32_t radix_depth_of(uint32_t end)
+{
+    uint32_t depth = 0;
+
+    for (uint64_t top = 256; end > top && depth < RADIX_N_DEPTHS - 1; top *= 4) depth++;
+    return depth;
+}
+
 void radix_count_keys(struct radix *tree, const struct radix_node *node, int64_t n)
 {
     tree->counts.n_keys += (uint64_t)n;
     tree->counts.class_keys[node->class] += (uint64_t)n;
+    tree->counts.depth_keys[radix_depth_of(radix_node_end(node))] += (uint64_t)n;
 }
 
 void radix_count_node(struct radix *tree, const struct radix_node *node, int sign)
 {
     tree->counts.n_nodes += (uint64_t)(int64_t)sign;
     tree->counts.class_nodes[node->class] += (uint64_t)(int64_t)sign;
+    tree->counts.depth_nodes[radix_depth_of(radix_node_end(node))] += (uint64_t)(int64_t)sign;
     radix_count_keys(tree, node, sign * (int64_t)node->n_keys);
 }
 
@@ -220,14 +230,27 @@ static struct radix_node *victim(const struct radix *tree)
     return best && best->class == RADIX_PLAIN ? cheapest(tree, best) : best;
 }
 
+static void note_age(struct radix *tree, uint64_t now, uint64_t last_use, uint32_t n_pages)
+{
+    for (; tree->evicted_age && n_pages > 0; n_pages--)
+        histogram_add(tree->evicted_age, now > last_use ? now - last_use : 0);
+}
+
 uint32_t radix_evict(struct radix *tree, uint32_t n_pages)
 {
+    uint64_t now = tree->evicted_age ? clock_now_ns(tree->clock) : 0;
     struct radix_node *leaf;
     uint32_t n_freed = 0;
 
     thread_owner_check(&tree->owner);
     tree->is_evicting = true;
-    while (n_freed < n_pages && (leaf = victim(tree))) n_freed += radix_leaf_take_page(tree, leaf);
+    while (n_freed < n_pages && (leaf = victim(tree))) {
+        uint64_t last_use = leaf->last_use;
+        uint32_t n = radix_leaf_take_page(tree, leaf);
+
+        note_age(tree, now, last_use, n);
+        n_freed += n;
+    }
     tree->is_evicting = false;
     tree->counts.n_pages_evicted += n_freed;
     return n_freed;
@@ -237,6 +260,12 @@ void radix_on_evict(struct radix *tree, bool (*keep)(void *arg, kv_page id), voi
 {
     tree->keep = keep;
     tree->keep_arg = arg;
+}
+
+void radix_measure_evictions(struct radix *tree, struct histogram *age, const struct clock *clock)
+{
+    tree->evicted_age = age;
+    tree->clock = clock;
 }
 
 uint32_t radix_expire(struct radix *tree, uint64_t before, uint64_t now, uint32_t max_nodes)

@@ -67,6 +67,9 @@ TEST(every_invariant_of_the_tree_is_checked)
     BREAK(leaf->n_keys, 0, "wrong number of keys");
     BREAK(leaf->owner, &seq, "pending and owner do not agree");
     BREAK(leaf->on_lru, false, "on the LRU list, or not, wrongly");
+    BREAK(leaf->created, top->created - 1, "created before its parent");
+    BREAK(leaf->created, leaf->last_use + 1, "used before it was created");
+    BREAK(leaf->n_hits, top->n_hits + 1, "fewer hits than its children");
     BREAK(leaf->class, (uint8_t)(leaf->class + 1), "of a wrong class");
     BREAK(w.root[0]->n_keys, 1, "not a root");
     BREAK(w.root[0]->n_pages, 1, "not a root");
@@ -79,6 +82,8 @@ TEST(every_invariant_of_the_tree_is_checked)
     BREAK(w.cache.tree->counts.node_bytes, 1, "counters say otherwise");
     BREAK(w.cache.tree->counts.n_namespaces, 7, "counters say otherwise");
     BREAK(w.cache.tree->counts.class_keys[leaf->class], 1, "counted");
+    BREAK(w.cache.tree->counts.depth_keys[0], 1, "depth 0 has");
+    BREAK(w.cache.tree->counts.depth_nodes[0], 1, "depth 0 has");
     BREAK(leaf->locks, 1, "fewer locks than its children");
     /* a child that is locked below one that is: its own page is not pinned */
     top->locks++, w.root[0]->locks++;
@@ -131,6 +136,7 @@ TEST(every_invariant_of_sequences_is_checked)
         struct radix_node below = {.parent = owner.node, .keys = owner.keys, .n_keys = 2, .n_computed = 1, .start = 14};
 
         below.locks = owner.node->locks;
+        below.created = owner.node->created;
         BREAK(owner.node->first_child, &below, "computed below a pending node");
     }
     BREAK(owner.live, false, "links are broken");

@@ -1,9 +1,11 @@
 """The cache explains itself: what it would do for a request, what it holds, why a request missed."""
 
 import json
+import re
+import time
 
 import pytest
-from radish_server import Server
+from radish_server import TINY, Server
 
 CHAT, TEXT, EXPLAIN = "/v1/chat/completions", "/v1/completions", "/v1/cache/explain"
 TOOL = {
@@ -80,6 +82,79 @@ def test_the_list_of_what_is_stored(small):
     assert nodes["more"] is False and nodes["nodes"][0]["text"].startswith("Listed") and nodes["nodes"][0]["depth"] == 1
     assert sum(n["tokens"] for n in nodes["nodes"]) == small.stats()["tree"]["keys"]
     assert len(small.get("/v1/cache?limit=1")[1]["nodes"]) == 1
+
+
+def test_what_is_told_of_an_entry(small):
+    small.request("DELETE", "/v1/cache")
+    begin = int(time.time())
+    prompt = [1000 + i for i in range(100)]
+    small.ok(TEXT, {"prompt": prompt, "max_tokens": 1})
+    small.ok(TEXT, {"prompt": [*prompt[:60], *range(3000, 3040)], "max_tokens": 1})
+    small.ok(TEXT, {"prompt": [*prompt[:60], *range(4000, 4010)], "max_tokens": 1})
+    nodes = small.get("/v1/cache")[1]["nodes"]
+    assert [(n["start"], n["hits"]) for n in nodes if n["start"] < 60] == [(0, 2)]
+    assert sorted(n["tokens"] for n in nodes if n["start"] == 60) == [10, 40, 40]
+    assert {n["hits"] for n in nodes if n["start"] == 60} == {0}
+    stats = small.stats()
+    page = stats["kv"]["bytes_per_token"] * stats["pages"]["tokens_per_page"]
+    assert sum(n["bytes"] for n in nodes) == page * (stats["pages"]["total"] - stats["pages"]["free"])
+    for n in nodes:
+        assert begin - 1 <= n["created"] <= n["last_use"] <= time.time() + 1 and n["images"] == 0
+        assert n["kept"] in ("plain", "shared")
+    assert sum(d["nodes"] for d in stats["depths"].values()) == len(nodes)
+    assert stats["depths"]["256"]["tokens"] == stats["tree"]["keys"]
+
+
+def test_what_had_to_go_is_counted(small):
+    before = small.stats()
+    for i in range(4):
+        small.ok(TEXT, {"prompt": [1000 + i, *range(2000, 2600)], "max_tokens": 1})
+    small.wait_until(lambda: small.stats()["budgets"]["kv"]["above"])
+    s = small.stats()
+    gone = s["pages"]["evicted"] - before["pages"]["evicted"]
+    page = s["kv"]["bytes_per_token"] * s["pages"]["tokens_per_page"]
+    assert gone > 0 and s["tree"]["bytes_evicted"] - before["tree"]["bytes_evicted"] == gone * page
+    assert s["tree"]["tokens_evicted"] > before["tree"]["tokens_evicted"]
+    text = small.request("GET", "/metrics")[2].decode()
+    ages = int(re.search(r"radish_evicted_age_seconds_count (\d+)", text)[1])
+    assert ages == s["pages"]["evicted"] and 'radish_budget_warning{budget="kv"} 1' in text
+    assert "kv" in small.get("/v1/monitor")[1]["totals"]["above"]
+    used = s["budgets"]["kv"]
+    assert used["limit"] == s["pages"]["total"] and used["used"] > 0.8 * used["limit"]
+    cleared = s["pages"]["cleared"]
+    n = json.loads(small.request("DELETE", "/v1/cache")[2])["pages"]
+    assert n > 0 and small.stats()["pages"]["cleared"] == cleared + n
+    small.wait_until(lambda: not small.stats()["budgets"]["kv"]["above"])
+
+
+def test_the_log_tells_once_that_a_budget_is_nearly_used_up(make_server, tmp_path):
+    with (tmp_path / "log").open("wb") as log:
+        s = make_server("--threads", "1", "--kv-tokens", "1024", model=TINY, log=log)
+    for i in range(20):
+        s.ok(TEXT, {"prompt": [5 + i, *(6 + k % 80 for k in range(200))], "max_tokens": 1})
+    s.wait_until(lambda: s.stats()["budgets"]["kv"]["above"])
+    told = [line for line in (tmp_path / "log").read_text().splitlines() if "KV pages that hold anything" in line]
+    assert len(told) == 1 and "--kv-bytes" in told[0]
+
+
+def test_a_tenant_sees_its_own_entries(tenants):
+    s, alice, bob, own = tenants
+    for who, token in ((alice, 5), (bob, 6)):
+        status, _ = s.post(TEXT, {"prompt": [token] * 40, "max_tokens": 2, "ignore_eos": True}, who)
+        assert status == 200
+
+    def listed(who):
+        status, answer = s.get("/v1/cache", who)
+        assert status == 200
+        return answer["nodes"]
+
+    assert len(listed(own)) == len(listed(alice)) + len(listed(bob))
+    assert sum(n["tokens"] for n in listed(alice)) == 41
+    assert [n["text"] for n in listed(alice)] != [n["text"] for n in listed(bob)]
+    s.post(TEXT, {"prompt": [5] * 40, "max_tokens": 2, "ignore_eos": True}, bob)
+    assert {n["hits"] for n in listed(alice)} == {0}  # nothing tells what another one asks
+    assert s.request("GET", "/v1/cache")[0] == 401
+    assert s.request("DELETE", "/v1/cache", headers=alice)[0] == 403
 
 
 def test_another_salt_is_told_to_its_own_key_alone(make_server, tmp_path):

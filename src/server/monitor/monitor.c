@@ -7,6 +7,7 @@
 #include "base/checked.h"
 #include "base/mem.h"
 #include "base/thread.h"
+#include "server/monitor/pressure.h"
 #include "server/params/json_out.h"
 
 #define N_SECONDS    3600u
@@ -75,10 +76,19 @@ static const struct column {
     {"ram_pages", "pages", NOW, STAT(ram_pages), 0},
     {"disk_bytes", "bytes", NOW, STAT(disk_bytes), 0},
     {"evicted", "pages/s", RATE, STAT(pages_evicted), 0},
+    {"evicted_bytes", "bytes/s", RATE, STAT(bytes_evicted), 0},
+    {"evicted_age_p50", "s", P50, 0, RD_HIST_EVICTED_AGE},
+    {"expired", "pages/s", RATE, STAT(pages_expired), 0},
     {"disk_written", "bytes/s", RATE, STAT(disk_bytes_written), 0},
     {"disk_read", "bytes/s", RATE, STAT(disk_bytes_read), 0},
     {"tree_nodes", "nodes", NOW, STAT(tree_nodes), 0},
     {"tree_tokens", "tokens", NOW, STAT(tree_keys), 0},
+    {"depth_256", "nodes", NOW, STAT(depth_nodes[0]), 0},
+    {"depth_1k", "nodes", NOW, STAT(depth_nodes[1]), 0},
+    {"depth_4k", "nodes", NOW, STAT(depth_nodes[2]), 0},
+    {"depth_16k", "nodes", NOW, STAT(depth_nodes[3]), 0},
+    {"depth_64k", "nodes", NOW, STAT(depth_nodes[4]), 0},
+    {"depth_more", "nodes", NOW, STAT(depth_nodes[5]), 0},
     {"rss_anon", "bytes", NOW, STAT(rss_anon_bytes), 0},
     {"memory_used", "bytes", NOW, STAT(memory_used_bytes), 0},
 };
@@ -109,6 +119,7 @@ struct monitor {
     struct buf event;
     uint64_t n_events;
     atomic_uint n_readers; /* relaxed: an event more or less */
+    struct pressure pressure;
     /* io[0] */
     struct seen second, minute, now;
     uint64_t next_ended; /* rd_ended_requests: what the next event begins with */
@@ -309,8 +320,18 @@ static void put_records(const struct rd_record *d, uint32_t n, struct buf *out)
     buf_putc(out, ']');
 }
 
+static void put_pressure(const struct pressure *p, struct buf *out)
+{
+    unsigned n = 0;
+
+    buf_puts(out, ",\"above\":[");
+    for (unsigned i = 0; i < N_BUDGETS; i++)
+        if (pressure_is_above(p, i)) buf_printf(out, "%s\"%s\"", n++ ? "," : "", budget_name(i));
+    buf_putc(out, ']');
+}
+
 /* Since the start, and limits. */
-static void put_totals(const struct rd_stats *s, struct buf *out)
+static void put_totals(const struct monitor *m, const struct rd_stats *s, struct buf *out)
 {
     const struct {
         const char *name;
@@ -332,6 +353,7 @@ static void put_totals(const struct rd_stats *s, struct buf *out)
         {"disk", s->prompt_tokens_disk},
         {"generated", s->tokens_generated},
         {"evicted", s->pages_evicted},
+        {"evicted_bytes", s->bytes_evicted},
         {"pages", s->pages_total},
         {"page_tokens", s->page_tokens},
         {"ram_cap_pages", s->ram_cap_pages},
@@ -345,6 +367,7 @@ static void put_totals(const struct rd_stats *s, struct buf *out)
     for (size_t i = 0; i < sizeof(totals) / sizeof(totals[0]); i++)
         buf_printf(out, ",\"%s\":%llu", totals[i].name, (unsigned long long)totals[i].value);
     json_put_field(out, "prefill_tok_s", s->prefill_tok_s);
+    put_pressure(&m->pressure, out);
     buf_putc(out, '}');
 }
 
@@ -411,7 +434,7 @@ void monitor_put(struct monitor *m, rd_engine *engine, uint32_t n_seconds, uint3
     buf_puts(out, ",\"recent\":");
     put_records(records, rd_ended_requests(engine, &from, records, N_RECENT), out);
     buf_puts(out, ",\"totals\":");
-    put_totals(&s, out);
+    put_totals(m, &s, out);
     buf_putc(out, '}');
     mem_free(records);
 }
@@ -432,7 +455,7 @@ static void write_event(struct monitor *m, rd_engine *engine, const struct row *
     buf_puts(&out, ",\"recent\":");
     put_records(m->records, n, &out);
     buf_puts(&out, ",\"totals\":");
-    put_totals(&m->now.s, &out);
+    put_totals(m, &m->now.s, &out);
     buf_puts(&out, "}\n\n");
     mutex_lock(&m->lock);
     old = m->event;
@@ -449,10 +472,12 @@ void monitor_tick(struct monitor *m, rd_engine *engine, uint64_t now_ns, int64_t
     if (!engine) {
         m->second.is_set = m->minute.is_set = false;
         m->next_ended = 0;
+        pressure_look(&m->pressure, NULL);
         return;
     }
     if (m->second.is_set && now_ns - m->second.at_ns < SECOND_NS) return;
     look(engine, now_ns, &m->now);
+    pressure_look(&m->pressure, &m->now.s);
     if (m->second.is_set) {
         fill_row(&row, &m->second, &m->now);
         row.wall_s = wall_s;
@@ -472,6 +497,11 @@ void monitor_tick(struct monitor *m, rd_engine *engine, uint64_t now_ns, int64_t
     }
     if (!m->minute.is_set || now_ns - m->minute.at_ns >= PER_MINUTE * SECOND_NS) m->minute = m->now;
     m->second = m->now;
+}
+
+const struct pressure *monitor_pressure(const struct monitor *m)
+{
+    return &m->pressure;
 }
 
 void monitor_join(struct monitor *m)

@@ -16,6 +16,7 @@
 #include "radish/radish.h"
 
 struct monitor;
+struct pressure;
 
 rd_status monitor_create(struct monitor **out);
 void monitor_destroy(struct monitor *m); /* NULL is fine */
@@ -25,6 +26,9 @@ void monitor_destroy(struct monitor *m); /* NULL is fine */
 void monitor_tick(struct monitor *m, rd_engine *engine, uint64_t now_ns, int64_t wall_s);
 /* {"columns":[..],"seconds":{..},"minutes":{..},"running":[..],"recent":[..],"totals":{..}}: at most so many of each. */
 void monitor_put(struct monitor *m, rd_engine *engine, uint32_t n_seconds, uint32_t n_minutes, struct buf *out);
+
+/* Which budgets were nearly used up a second ago. */
+const struct pressure *monitor_pressure(const struct monitor *m);
 
 /* A reader of events comes and goes: events are made while there are any. */
 void monitor_join(struct monitor *m);

@@ -314,9 +314,10 @@
   function paint_pressure() {
     const held = now("pages_locked") + now("pages_pending"), share = data.totals.pages ? held / data.totals.pages : 0;
     const lost = mean("evicted", 60);
-    $("pressure").hidden = !(share > 0.8);
+    const above = (data.totals.above || []).includes("kv_in_use");
+    $("pressure").hidden = !above;
     const text = `Running requests hold ${Math.round(share * 100)} % of the KV memory${lost > 0 ? `, and ${si(lost)} stored pages a second give way` : ""}: more --kv-bytes or fewer requests at once would help.`;
-    if (share > 0.8 && $("pressure").textContent.slice(0, 30) !== text.slice(0, 30)) $("pressure").textContent = text;
+    if (above && $("pressure").textContent.slice(0, 30) !== text.slice(0, 30)) $("pressure").textContent = text;
   }
   let painting = false;
   function paint() {

@@ -234,7 +234,7 @@ void route_cache_explain(struct http_conn *c)
     json_decref(in);
 }
 
-/* What is stored is shown to, and dropped by, who holds the server's own key alone. */
+/* All that is stored is dropped by who holds the server's own key alone. A tenant is shown its own: of no cache_salt. */
 static bool refuse_tenant(struct http_conn *c)
 {
     struct api_error e;
@@ -250,14 +250,19 @@ void route_cache_list(struct http_conn *c)
     const char *limit = c->head.query ? strstr(c->head.query, "limit=") : NULL;
     unsigned long n = limit ? strtoul(limit + 6, NULL, 10) : LIST_NODES;
     struct buf body = {0};
-    char *list;
+    struct buf salt = {0};
+    uint32_t n_max = n > LIST_NODES_TOP ? LIST_NODES_TOP : (uint32_t)n;
+    char *list = NULL;
 
-    if (refuse_tenant(c)) return;
-    list = rd_cache_list(server_of(c)->engine, n > LIST_NODES_TOP ? LIST_NODES_TOP : (uint32_t)n);
+    http_tenant_salt(c, NULL, &salt);
+    if (!salt.failed)
+        list = c->tenant ? rd_cache_list_of(server_of(c)->engine, salt.data, n_max)
+                         : rd_cache_list(server_of(c)->engine, n_max);
     if (list) buf_puts(&body, list);
     else body.failed = true;
     http_reply_json(c, &body);
     rd_free(list);
+    buf_deinit(&salt);
     buf_deinit(&body);
 }
 

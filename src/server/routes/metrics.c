@@ -1,6 +1,8 @@
 /* server/routes/metrics.c - GET /metrics for Prometheus: sums, gauges and histograms under radish's names and under those
  * of other servers; a key of --api-key-file sees its own numbers alone. */
 #include <stdio.h>
+#include "server/monitor/monitor.h"
+#include "server/monitor/pressure.h"
 #include "server/params/prom_out.h"
 #include "server/routes/metric_rows.h"
 
@@ -73,6 +75,32 @@ static double client_refused(const struct metric_view *v)
 {
     return (double)atomic_load_explicit(&v->server->http.memory.n_refused, memory_order_relaxed);
 }
+
+static double budget_ratio(const struct metric_view *v, enum budget b)
+{
+    struct budget_use uses[N_BUDGETS];
+
+    budget_uses(&v->s, uses);
+    return uses[b].limit ? (double)uses[b].used / (double)uses[b].limit : 0;
+}
+
+#define BUDGET_VALUES(id, name, what)                                                                                  \
+    static double ratio_of_##id(const struct metric_view *v)                                                           \
+    {                                                                                                                  \
+        return budget_ratio(v, id);                                                                                    \
+    }                                                                                                                  \
+    static double warning_of_##id(const struct metric_view *v)                                                         \
+    {                                                                                                                  \
+        return pressure_is_above(monitor_pressure(v->server->monitor), id);                                            \
+    }
+BUDGETS(BUDGET_VALUES)
+#undef BUDGET_VALUES
+#define BUDGET_RATIO(id, name, what)                                                                                   \
+    METRIC_VALUE("radish_budget_used_ratio", "budget=\"" name "\"", ratio_of_##id,                                     \
+                 id == BUDGET_KV ? "Used of each budget of memory, from 0 to 1; 0: it has no limit" : "")
+#define BUDGET_WARNING(id, name, what)                                                                                 \
+    METRIC_VALUE("radish_budget_warning", "budget=\"" name "\"", warning_of_##id,                                      \
+                 id == BUDGET_KV ? "1: it went above 80 %, and has not been below 70 % since" : "")
 
 static double connections(const struct metric_view *v)
 {
@@ -147,7 +175,27 @@ static const struct metric rows[] = {
     METRIC_NOW("radish_page_tokens", "", page_tokens, "Tokens of a page")
     METRIC_VALUE("radish_kv_capacity_tokens", "", kv_tokens, "Tokens that fit into all pages")
     METRIC_COUNT("radish_pages_evicted_total", "", pages_evicted, "Pages that were given up for others")
+    METRIC_COUNT("radish_evicted_bytes_total", "", bytes_evicted, "Their bytes")
+    METRIC_COUNT("radish_pages_dropped_total", "cause=\"expired\"", pages_expired, "Pages that were dropped though nothing needed them: not used for --cache-ttl, or cleared")
+    METRIC_COUNT("radish_pages_dropped_total", "cause=\"cleared\"", pages_cleared, "")
+    METRIC_COUNT("radish_tokens_dropped_total", "cause=\"evicted\"", tokens_evicted, "Tokens that are not stored any more, by why")
+    METRIC_COUNT("radish_tokens_dropped_total", "cause=\"expired\"", tokens_expired, "")
+    METRIC_COUNT("radish_tokens_dropped_total", "cause=\"cleared\"", tokens_cleared, "")
+    BUDGETS(BUDGET_RATIO)
+    BUDGETS(BUDGET_WARNING)
     METRIC_NOW("radish_tree_nodes", "", tree_nodes, "Nodes of the radix tree")
+    METRIC_NOW("radish_tree_depth_nodes", "depth=\"256\"", depth_nodes[0], "Nodes by where they end: up to so many tokens from the beginning")
+    METRIC_NOW("radish_tree_depth_nodes", "depth=\"1k\"", depth_nodes[1], "")
+    METRIC_NOW("radish_tree_depth_nodes", "depth=\"4k\"", depth_nodes[2], "")
+    METRIC_NOW("radish_tree_depth_nodes", "depth=\"16k\"", depth_nodes[3], "")
+    METRIC_NOW("radish_tree_depth_nodes", "depth=\"64k\"", depth_nodes[4], "")
+    METRIC_NOW("radish_tree_depth_nodes", "depth=\"more\"", depth_nodes[5], "")
+    METRIC_NOW("radish_tree_depth_tokens", "depth=\"256\"", depth_tokens[0], "Their tokens")
+    METRIC_NOW("radish_tree_depth_tokens", "depth=\"1k\"", depth_tokens[1], "")
+    METRIC_NOW("radish_tree_depth_tokens", "depth=\"4k\"", depth_tokens[2], "")
+    METRIC_NOW("radish_tree_depth_tokens", "depth=\"16k\"", depth_tokens[3], "")
+    METRIC_NOW("radish_tree_depth_tokens", "depth=\"64k\"", depth_tokens[4], "")
+    METRIC_NOW("radish_tree_depth_tokens", "depth=\"more\"", depth_tokens[5], "")
     METRIC_NOW("radish_tree_tokens", "", tree_keys, "Tokens that are stored in it")
     METRIC_NOW("radish_tree_bytes", "", tree_bytes, "Memory of the tree itself")
     METRIC_NOW("radish_tree_kept_tokens", "class=\"plain\"", kept_plain, "Stored tokens by how long they are worth keeping")

@@ -2,6 +2,8 @@
  * sees its own numbers alone: what others do, and when, is theirs. */
 #include <stddef.h>
 #include <string.h>
+#include "server/monitor/monitor.h"
+#include "server/monitor/pressure.h"
 #include "server/params/json_out.h"
 #include "server/routes/routes.h"
 
@@ -60,6 +62,8 @@ static const struct stat_row {
     U64("pages", "pending", pages_pending),
     U64("pages", "quarantined", pages_quarantined),
     U64("pages", "evicted", pages_evicted),
+    U64("pages", "expired", pages_expired),
+    U64("pages", "cleared", pages_cleared),
     U64("pages", "tokens_per_page", page_tokens),
     U64("tree", "nodes", tree_nodes),
     U64("tree", "keys", tree_keys),
@@ -70,6 +74,10 @@ static const struct stat_row {
     U64("tree", "kept_held", kept_held),
     U64("tree", "kept_long", kept_long),
     U64("tree", "kept_day", kept_day),
+    U64("tree", "tokens_evicted", tokens_evicted),
+    U64("tree", "bytes_evicted", bytes_evicted),
+    U64("tree", "tokens_expired", tokens_expired),
+    U64("tree", "tokens_cleared", tokens_cleared),
     U64("tree", "insert_failed", tree_insert_failed),
     U64("tree", "rows_copied", rows_copied),
     U64("engine", "steps", n_steps),
@@ -136,6 +144,29 @@ static const struct stat_row {
     U64("memory", "limit_bytes", memory_limit_bytes),
 };
 
+/* {"256":{"nodes":..,"tokens":..},"1k":..,"more":..}: by where a node ends */
+static void put_depths(const struct rd_stats *s, struct buf *out)
+{
+    static const char *const names[RD_N_DEPTHS] = {"256", "1k", "4k", "16k", "64k", "more"};
+
+    for (unsigned i = 0; i < RD_N_DEPTHS; i++)
+        buf_printf(out, "%s\"%s\":{\"nodes\":%llu,\"tokens\":%llu}", i ? "," : "{", names[i],
+                   (unsigned long long)s->depth_nodes[i], (unsigned long long)s->depth_tokens[i]);
+    buf_putc(out, '}');
+}
+
+static void put_budgets(const struct server *server, const struct rd_stats *s, struct buf *out)
+{
+    struct budget_use uses[N_BUDGETS];
+
+    budget_uses(s, uses);
+    for (unsigned i = 0; i < N_BUDGETS; i++)
+        buf_printf(out, "%s\"%s\":{\"used\":%llu,\"limit\":%llu,\"above\":%s}", i ? "," : "{", budget_name(i),
+                   (unsigned long long)uses[i].used, (unsigned long long)uses[i].limit,
+                   pressure_is_above(monitor_pressure(server->monitor), i) ? "true" : "false");
+    buf_putc(out, '}');
+}
+
 static void reply_tenant(struct http_conn *c, struct tenant_stats *t)
 {
     uint64_t n_prompt = tenant_count(&t->n_prompt), n_cached = tenant_count(&t->n_cached);
@@ -184,6 +215,10 @@ void route_stats(struct http_conn *c)
     }
     buf_puts(&body, "},\"client_memory\":");
     client_memory_put(&c->io->server->memory, &body);
+    buf_puts(&body, ",\"depths\":");
+    put_depths(&s, &body);
+    buf_puts(&body, ",\"budgets\":");
+    put_budgets(server_of(c), &s, &body);
     buf_puts(&body, "}");
     http_reply_json(c, &body);
     buf_deinit(&body);
