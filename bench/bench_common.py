@@ -14,6 +14,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -53,13 +54,14 @@ def options(doc, **defaults):
     p.add_argument("--no-peer", action="store_true", help="radish alone")
     p.add_argument(
         "--isa",
-        choices=("native", "avx2"),
+        choices=("native", "avx2", "avx512", "amx"),
         default="native",
-        help="avx2: both programs with AVX2 and no more (radish by --cpu-isa avx2, the peer by its build)",
+        help="both programs with this and no more (radish by --cpu-isa, the peer by its build); default: what is here",
     )
-    p.add_argument("--cpu-isa", help="passed to radish; default: avx2 with --isa avx2, else none")
+    p.add_argument("--cpu-isa", help="passed to radish; default: what --isa names")
     p.add_argument("--threads", type=int, default=min(len(os.sched_getaffinity(0)), defaults.get("threads", 64)))
     p.add_argument("--rounds", type=int, default=defaults.get("rounds", 3))
+    p.add_argument("--limit", type=float, metavar="S", help="begin no round that would not end within S seconds")
     p.add_argument("--quick", action="store_true", help="few points, one round: does it run, and roughly where is it")
     p.add_argument("--out", type=Path, help="result file (JSON)")
     p.add_argument(
@@ -113,7 +115,38 @@ def machine_text(m):
     )
 
 
+def isa_flags(a):
+    """What radish gets to compute with the instructions that --isa and --cpu-isa name."""
+    isa = a.cpu_isa or (a.isa if a.isa != "native" else None)
+    return ["--cpu-isa", isa] if isa else []
+
+
+class Rounds:
+    """for r in Rounds(a): the numbers of rounds, as many as --rounds and --limit allow, but one at least."""
+
+    def __init__(self, a):
+        self.wanted, self.limit, self.done = a.rounds, a.limit, 0
+        self.begin, self.next_s = time.monotonic(), None
+
+    def expect(self, seconds):
+        """How long the next round takes, where that is not as long as the one before."""
+        self.next_s = seconds
+
+    def __iter__(self):
+        while self.done < self.wanted:
+            start, self.next_s = time.monotonic(), None
+            yield self.done
+            self.done += 1
+            end = time.monotonic()
+            next_s = self.next_s if self.next_s is not None else end - start
+            if self.limit and end - self.begin + next_s > self.limit and self.done < self.wanted:
+                say("%d of %d rounds: the next would take %.0f s", self.done, self.wanted, next_s)
+                return
+
+
 def radish_version(build):
+    if (build / "commit").is_file():  # made elsewhere, by bench/pack
+        return "radish %s" % (build / "commit").read_text().strip()
     commit = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
     dirty = subprocess.run(
         ["git", "-C", str(ROOT), "status", "--porcelain", "-uno", "src", "include"], capture_output=True, text=True

@@ -1,7 +1,10 @@
 """llama.cpp as a peer: built outside the tree from the source package of llama-cpp-python, once per instruction set.
 
     folder/src            the package's llama.cpp
-    folder/build-native   its programs for this machine       folder/build-avx2   the same with AVX2 and no more
+    folder/build-native   its programs for this machine
+    folder/build-avx2     the same with AVX2 and no more
+    folder/build-avx512   with AVX-512 as Zen 4 and Ice Lake have it      (these three are made on any machine,
+    folder/build-amx      for Xeons from Sapphire Rapids on                for others: bench/pack)
     folder/build-cuda     for Hopper GPUs (bench/gpu/build_peer)
     folder/*.log          what pip and cmake said
 
@@ -30,12 +33,17 @@ CMAKE = [
     "-DLLAMA_USE_PREBUILT_UI=OFF",
     "-DLLAMA_OPENSSL=OFF",
     "-DLLAMA_CURL=OFF",
+    "-DCMAKE_BUILD_RPATH=$ORIGIN/..",  # where bench/pack lays the compiler's libraries
+    "-DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags",
     "-DCMAKE_CXX_FLAGS=-include %s" % (HERE / "peer_amx.h"),
 ]
 AVX2 = ["-DGGML_NATIVE=OFF", "-DGGML_AVX2=ON", "-DGGML_FMA=ON", "-DGGML_F16C=ON", "-DGGML_BMI2=ON"]
+AVX512 = [*AVX2, *("-DGGML_AVX512%s=ON" % part for part in ("", "_VBMI", "_VNNI", "_BF16"))]
 ISA = {
     "native": ["-DGGML_NATIVE=ON"],
     "avx2": AVX2,
+    "avx512": AVX512,
+    "amx": [*AVX512, "-DGGML_AMX_TILE=ON", "-DGGML_AMX_INT8=ON", "-DGGML_AMX_BF16=ON"],
     "cuda": [
         *AVX2,
         "-DGGML_CUDA=ON",
@@ -99,7 +107,7 @@ def _programs_in(folder, wanted):
 
 
 def find_or_build(folder=None, isa="native", version=None, jobs=None, wanted=PROGRAMS):
-    """The folder with the peer's programs, built if need be. isa: native or avx2."""
+    """The folder with the peer's programs, built if need be. isa: a key of ISA."""
     folder = Path(folder or FOLDER).resolve()
     ready = _programs_in(folder, wanted) if isa == "native" else None
     ready = ready or _programs_in(folder / ("build-" + isa), wanted)

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import bench_http
+from bench_common import isa_flags
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -119,7 +120,6 @@ def offers(program, command, flag):
 
 def radish_serve(a, model, port, *flags):
     program = a.build / "radish"
-    isa = a.cpu_isa or ("avx2" if a.isa == "avx2" else None)
     return Server(
         "radish",
         [
@@ -132,7 +132,7 @@ def radish_serve(a, model, port, *flags):
             a.threads,
             "--log-level",
             "warn",
-            *(["--cpu-isa", isa] if isa else []),
+            *isa_flags(a),
             *flags,
         ],
         port,

@@ -1,11 +1,12 @@
 /* bench/health_flood.c - asks one server for /health over keep-alive connections as fast as it answers.
  *
- *     health_flood PORT CONNECTIONS SECONDS
+ *     health_flood PORT CONNECTIONS SECONDS [PER_SECOND]
  *
- * Each connection sends its next request when the answer to the last one is complete. One thread, epoll. Prints one
+ * Each connection sends its next request when the answer to the last one is complete; with PER_SECOND not before its
+ * turn, so that all of them together ask no more often than that. One thread, epoll. Prints one
  * line of JSON: answers of all connections, the fewest and most of one, answers other than 200, connections that the
  * server closed between two answers (opened again) and within one (lost), requests per second, and the seconds of CPU
- * that this program took itself. Compiled by bench/serve.
+ * that this program took itself. Compiled by bench/serve and bench/pack.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -28,12 +29,15 @@ static const char request[] = "GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnec
 struct connection {
     int fd;
     size_t n;                           /* bytes of the answer so far */
+    double next_s;                      /* with a rate: when it asks again */
+    int waits;                          /* its last answer is complete */
     unsigned long answers;
     char answer[MAX_ANSWER];
 };
 static struct connection connections[MAX_CONNECTIONS];
 static unsigned long not_ok, reopened, lost;
 static int server_port;
+static double between_s;                /* two requests of one connection; 0: at once */
 
 static double now_s(void)
 {
@@ -104,7 +108,23 @@ static void on_readable(struct connection *c, int epoll)
     if (strncmp(c->answer, "HTTP/1.1 200", 12) != 0) not_ok++;
     c->answers++;
     c->n = 0;
-    if (!send_request(c)) reopen(c, epoll);
+    if (between_s > 0) c->waits = 1;
+    else if (!send_request(c)) reopen(c, epoll);
+}
+
+/* Those whose turn it is ask again. */
+static void send_due(int n, int epoll)
+{
+    double now = now_s();
+
+    for (int i = 0; i < n; i++) {
+        struct connection *c = &connections[i];
+
+        if (!c->waits || c->next_s > now) continue;
+        c->waits = 0;
+        c->next_s += between_s;
+        if (!send_request(c)) reopen(c, epoll);
+    }
 }
 
 static void report(int n_connections, double seconds)
@@ -128,12 +148,12 @@ static void report(int n_connections, double seconds)
 
 int main(int argc, char **argv)
 {
-    int n = argc == 4 ? atoi(argv[2]) : 0, epoll = epoll_create1(EPOLL_CLOEXEC);
-    double seconds = argc == 4 ? atof(argv[3]) : 0, start;
+    int is_whole = argc == 4 || argc == 5, n = is_whole ? atoi(argv[2]) : 0, epoll = epoll_create1(EPOLL_CLOEXEC);
+    double seconds = is_whole ? atof(argv[3]) : 0, per_s = argc == 5 ? atof(argv[4]) : 0, start;
 
-    server_port = argc == 4 ? atoi(argv[1]) : 0;
+    server_port = is_whole ? atoi(argv[1]) : 0;
     if (server_port <= 0 || server_port > 65535 || n <= 0 || n > MAX_CONNECTIONS || !(seconds > 0) || epoll < 0) {
-        fprintf(stderr, "health_flood PORT CONNECTIONS SECONDS\n");
+        fprintf(stderr, "health_flood PORT CONNECTIONS SECONDS [PER_SECOND]\n");
         return 2;
     }
     for (int i = 0; i < n; i++) {
@@ -143,13 +163,18 @@ int main(int argc, char **argv)
         }
     }
     start = now_s();
-    for (int i = 0; i < n; i++)
-        if (!send_request(&connections[i])) reopen(&connections[i], epoll);
+    between_s = per_s > 0 ? n / per_s : 0;
+    for (int i = 0; i < n; i++) {
+        connections[i].waits = 1;
+        connections[i].next_s = start + i * between_s / n;
+    }
+    if (per_s <= 0) send_due(n, epoll);
     while (now_s() - start < seconds) {
         struct epoll_event got[64];
-        int n_got = epoll_wait(epoll, got, 64, 50);
+        int n_got = epoll_wait(epoll, got, 64, per_s > 0 ? 1 : 50);
 
         for (int i = 0; i < n_got; i++) on_readable(got[i].data.ptr, epoll);
+        if (per_s > 0) send_due(n, epoll);
     }
     report(n, now_s() - start);
     return 0;

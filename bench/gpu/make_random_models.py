@@ -159,13 +159,13 @@ def fill_sample(plan, data, path):
 
 
 def fill(header_dir, out_dir, name):
-    import numpy as np
-
     plan = json.loads((Path(header_dir) / (name + ".json")).read_text())
     header = lzma.decompress((Path(header_dir) / (name + ".hdr.xz")).read_bytes())
     if isinstance(plan, dict):
         fill_sample(plan, header, Path(out_dir) / (name + ".gguf"))
         return
+    import numpy as np
+
     block = random_block(np, split(name)[1])
     unit = TYPES[split(name)[1]][2]
     with open(Path(out_dir) / (name + ".gguf"), "wb") as f:
