@@ -1,16 +1,16 @@
 """The tasks of bench/agents, run inside its virtual environment.
 
-    agent_tasks.py FRAMEWORK FIRST COUNT TRANSCRIPTS|- NAME=PORT ...
+    agent_tasks.py FRAMEWORK SET FIRST COUNT TRANSCRIPTS|- NAME=PORT ...
 
-Plays the tasks FIRST .. FIRST + COUNT - 1, each of them against every server in turn (they change places from task to
+Plays the tasks FIRST .. FIRST + COUNT - 1 of a set (tasks, trials), each of them against every server in turn (they change places from task to
 task), and prints a JSON line for each: {"server", "task", "outcome", "seconds", "calls"}. outcome is "finished", or what
 was missing: "no report" (the third tool was never called), "wrong report", "no city", "no temperature" (a report without
 the tool that it needs), or the name of the exception that ended the framework. The third tool ends the run where the
 framework has means for that (smolagents has a tool of its own, final_answer): a model of this size does not know when
 to stop.
 
-TASKS were written down before any of them was run, and are not changed after a look at what a model makes of them; TRIAL
-(task -1) is there to be looked at.
+TASKS were written down before any of them was run, and are not changed after a look at what a model makes of them. TRIALS
+are others of the same kind, to be looked at while something is changed.
 """
 
 import asyncio
@@ -47,7 +47,29 @@ TASKS = [
     ("Stefan", "Graz", 16, 2),
     ("Tamara", "Belgrade", 27, 3),
 ]
-TRIAL = ("Walter", "Geneva", 13, 0)
+TRIALS = [
+    ("Walter", "Geneva", 13, 0),
+    ("Agnes", "Dublin", 15, 1),
+    ("Boris", "Sofia", 29, 2),
+    ("Chiara", "Palermo", 34, 3),
+    ("Daniel", "Montreal", 3, 0),
+    ("Elena", "Bucharest", 25, 1),
+    ("Felix", "Leipzig", 10, 2),
+    ("Gloria", "Bogota", 18, 3),
+    ("Henrik", "Oslo", 5, 0),
+    ("Irina", "Riga", 6, 1),
+    ("Jonas", "Vilnius", 12, 2),
+    ("Katrin", "Basel", 20, 3),
+    ("Lukas", "Prague", 23, 0),
+    ("Miriam", "Haifa", 32, 1),
+    ("Nadia", "Tunis", 35, 2),
+    ("Oscar", "Malmo", 1, 3),
+    ("Paula", "Porto", 22, 0),
+    ("Rafael", "Granada", 30, 1),
+    ("Sophie", "Lille", 13, 2),
+    ("Tomas", "Krakow", 8, 3),
+]
+SETS = {"tasks": TASKS, "trials": TRIALS}
 WORDINGS = [
     "Find out in which city {} lives, get the temperature there, and report both.",
     "I need a report of the temperature in the city where {} lives.",
@@ -253,12 +275,12 @@ def play(framework, base, model, world, file):
 
 
 def main():
-    framework, first, count, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-    servers = [(name, "http://127.0.0.1:%s/v1" % port) for name, _, port in (s.partition("=") for s in sys.argv[5:])]
+    framework, tasks, first, count, folder = *sys.argv[1:3], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]
+    servers = [(name, "http://127.0.0.1:%s/v1" % port) for name, _, port in (s.partition("=") for s in sys.argv[6:])]
     model = {name: httpx.get(base + "/models", timeout=TIMEOUT).json()["data"][0]["id"] for name, base in servers}
     for task in range(first, first + count):
         for name, base in servers if task % 2 == 0 else servers[::-1]:
-            world, begun = World(TRIAL if task < 0 else TASKS[task]), time.monotonic()
+            world, begun = World(SETS[tasks][task]), time.monotonic()
             file = None
             if folder != "-":
                 file = Path(folder) / name / framework / ("%02d.txt" % task)

@@ -327,6 +327,37 @@ TEST(a_parent_that_becomes_a_leaf_takes_its_place_by_its_own_use)
     CHECK(world_deinit(&w));
 }
 
+/* Places of the list that are looked through from either end (radix_retain.c). */
+#define WALK 16u
+
+/* [1] becomes a leaf again, used after n_old others and before n_new: how many of those stand behind it then. */
+static uint32_t place_of_a_parent(uint32_t n_old, uint32_t n_new)
+{
+    struct world w;
+    struct radix_node *parent;
+    uint32_t n_behind = 0;
+
+    if (!world_init(&w, 128, 1, false)) return UINT32_MAX;
+    (void)(store(&w, w.root[0], KEYS(1, 2), 2) && store(&w, w.root[0], KEYS(1, 3), 2));
+    for (kv_key k = 0; k < n_old; k++) (void)store(&w, w.root[0], KEYS(1000 + k), 1);
+    parent = match(&w, KEYS(1), 1).node;
+    for (kv_key k = 0; k < n_new; k++) (void)store(&w, w.root[0], KEYS(2000 + k), 1);
+    if (radix_evict(w.cache.tree, 2) != 2) return UINT32_MAX;    /* [2] and [3], the oldest */
+    for (struct radix_node *node = parent->lru_next; node; node = node->lru_next) n_behind++;
+    if (!parent->on_lru || !world_ok(&w) || !world_deinit(&w)) return UINT32_MAX;
+    return n_behind;
+}
+
+TEST(a_parent_that_becomes_a_leaf_is_put_near_the_end_that_it_belongs_to)
+{
+    for (uint32_t n = 0; n <= WALK; n++) {
+        CHECK_EQ(place_of_a_parent(n, 3 * WALK), 3 * WALK);      /* a private chain: among the old ones */
+        CHECK_EQ(place_of_a_parent(3 * WALK, n), n);             /* a busy prefix: among the recent ones */
+    }
+    CHECK_EQ(place_of_a_parent(WALK + 1, WALK + 1), WALK);       /* in between it is kept a little too long */
+    CHECK_EQ(place_of_a_parent(3 * WALK, 3 * WALK), WALK);
+}
+
 TEST(a_part_is_cleared_with_what_goes_on_from_it)
 {
     struct world w;

@@ -142,6 +142,71 @@ TEST(no_class_keeps_more_than_its_share)
     CHECK(world_deinit(&w));
 }
 
+/* One text of so many keys of a class beside 2,560 keys that come after it, in a pool of 1,024. */
+static bool outlives_a_flood(enum radix_class class, uint32_t n)
+{
+    struct world w;
+    kv_key keys[256];
+    bool stays;
+
+    if (!world_init(&w, 64, PAGE, false)) return false;
+    w.now = 100000 * SECOND;                                 /* longer ago than any class lasts */
+    fill(keys, n, 1);
+    ask(&w, keys, n);
+    if (class == RADIX_HELD)
+        radix_hold_next(w.cache.tree, w.root[0], keys, n);
+    else
+        radix_retain(w.cache.tree, w.root[0], keys, n, class);
+    flood(&w, 40, 64);
+    stays = stored(&w, keys, n) == n;
+    return world_ok(&w) && world_deinit(&w) && stays;
+}
+
+TEST(a_class_keeps_exactly_its_share)
+{
+    const enum radix_class an_eighth[] = {RADIX_SHORT, RADIX_LONG, RADIX_DAY};
+
+    for (uint32_t i = 0; i < 3; i++) {                       /* and a page that each node counts */
+        CHECK(outlives_a_flood(an_eighth[i], 128 - PAGE));
+        CHECK(!outlives_a_flood(an_eighth[i], 128 - PAGE + 1));
+    }
+    CHECK(outlives_a_flood(RADIX_HELD, 256 - PAGE));
+    CHECK(!outlives_a_flood(RADIX_HELD, 256 - PAGE + 1));
+}
+
+/* Two texts, the one of a class: does it lose its last page first when the other one was used so much later? */
+static bool goes_first(enum radix_class class, uint64_t later_ns)
+{
+    struct world w;
+    kv_key kept[64], plain[64];
+    bool first;
+
+    if (!world_init(&w, 64, PAGE, false)) return false;
+    fill(kept, 64, 1), fill(plain, 64, 2);
+    w.now = 100000 * SECOND;
+    ask(&w, plain, 64), ask(&w, kept, 64);
+    if (class == RADIX_HELD)
+        radix_hold_next(w.cache.tree, w.root[0], kept, 64);
+    else
+        radix_retain(w.cache.tree, w.root[0], kept, 64, class);
+    w.now += later_ns;
+    first = stored(&w, plain, 64) == 64 && radix_evict(w.cache.tree, 1) == 1 && stored(&w, plain, 64) == 64;
+    return world_ok(&w) && world_deinit(&w) && first;
+}
+
+TEST(a_class_counts_for_exactly_its_time)
+{
+    const struct { enum radix_class class; uint64_t s; } all[] = {
+        {RADIX_SHORT, 300}, {RADIX_HELD, 300}, {RADIX_LONG, 3600}, {RADIX_DAY, 86400}};
+
+    for (uint32_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        CHECK(!goes_first(all[i].class, all[i].s * SECOND - 1));
+        CHECK(goes_first(all[i].class, all[i].s * SECOND));
+        CHECK_EQ(radix_class_period_ns(all[i].class), all[i].s * SECOND);
+    }
+    CHECK_EQ(radix_class_period_ns(RADIX_SHARED), 300 * SECOND);
+}
+
 TEST(where_everything_is_marked_the_least_recently_used_goes_as_ever)
 {
     enum { N = 40, PAGES = 64 };
@@ -209,6 +274,58 @@ TEST(a_chat_is_held_while_a_tool_runs_and_no_longer)
     CHECK(world_deinit(&w));
 }
 
+TEST(both_parts_of_what_is_kept_are_kept_when_it_is_split)
+{
+    struct world w;
+    kv_key held[64], marked[64], shared[64];
+
+    CHECK(world_init(&w, 128, PAGE, false));
+    fill(held, 64, 1), fill(marked, 64, 2), fill(shared, 64, 3);
+    ask(&w, held, 64), ask(&w, marked, 64);
+    radix_hold_next(w.cache.tree, w.root[0], held, 64);
+    radix_retain(w.cache.tree, w.root[0], held, 32, RADIX_SHORT);         /* a hold is worth more */
+    radix_retain(w.cache.tree, w.root[0], marked, 64, RADIX_LONG);
+    fill(marked + 32, 32, 4);
+    ask(&w, marked, 64);
+    for (uint32_t i = 0; i < 3; i++) {
+        fill(shared + 32, 32, 10 + i);
+        ask(&w, shared, 64);
+    }
+    fill(shared + 16, 48, 20);
+    ask(&w, shared, 64);
+    CHECK_EQ(n_in_class(&w, RADIX_HELD), 64);
+    CHECK_EQ(n_in_class(&w, RADIX_LONG), 64);
+    CHECK_EQ(n_in_class(&w, RADIX_SHARED), 32);
+    CHECK_EQ(radix_counts(w.cache.tree).n_splits, 4);
+    CHECK(world_ok(&w));
+    CHECK(world_deinit(&w));
+}
+
+/* top is held again by another chat, and between it and the chat that goes on lies a part that is not. */
+TEST(a_chat_that_goes_on_lets_go_of_no_hold_above_a_part_that_had_none)
+{
+    struct world w;
+    kv_key chat[80], fork[64], other[64];
+
+    CHECK(world_init(&w, 64, PAGE, false));
+    fill(chat, 80, 1);
+    memcpy(fork, chat, sizeof(fork)), fill(fork + 32, 32, 2);
+    memcpy(other, chat, sizeof(other)), fill(other + 16, 48, 3);
+    ask(&w, chat, 64);
+    radix_hold_next(w.cache.tree, w.root[0], chat, 64);
+    ask(&w, fork, 64);                                       /* takes back the hold of what it goes on from */
+    CHECK_EQ(radix_node_class(node_at(&w, chat, 32)), RADIX_PLAIN);
+    CHECK_EQ(radix_node_class(node_at(&w, chat, 64)), RADIX_HELD);
+    ask(&w, other, 64);
+    radix_hold_next(w.cache.tree, w.root[0], other, 64);
+    CHECK_EQ(radix_node_class(node_at(&w, chat, 32)), RADIX_PLAIN);
+    ask(&w, chat, 80);
+    CHECK_EQ(radix_node_class(node_at(&w, chat, 64)), RADIX_PLAIN);
+    CHECK_EQ(radix_node_class(node_at(&w, chat, 16)), RADIX_HELD);
+    CHECK(world_ok(&w));
+    CHECK(world_deinit(&w));
+}
+
 TEST(classes_with_a_long_time_outlive_the_ttl)
 {
     struct world w;
@@ -271,6 +388,24 @@ TEST(a_prefix_that_many_go_on_from_is_shared_with_all_above_it)
     CHECK(world_deinit(&w));
 }
 
+TEST(a_prefix_of_one_page_is_shared_and_a_shorter_one_is_not)
+{
+    for (uint32_t n = PAGE - 1; n <= PAGE; n++) {
+        struct world w;
+        kv_key keys[48];
+
+        CHECK(world_init(&w, 64, PAGE, false));
+        fill(keys, 48, 1);
+        for (uint32_t i = 0; i < 3; i++) {
+            fill(keys + n, 48 - n, 10 + i);
+            ask(&w, keys, 48);
+        }
+        CHECK_EQ(n_in_class(&w, RADIX_SHARED), n < PAGE ? 0 : PAGE);
+        CHECK(world_ok(&w));
+        CHECK(world_deinit(&w));
+    }
+}
+
 TEST(without_memory_less_is_kept_and_nothing_breaks)
 {
     struct world w;
@@ -300,8 +435,12 @@ TEST(of_leaves_of_about_one_age_the_dearest_goes_last)
     ask(&w, flat, 32);                                       /* a second younger */
     w.now += 100 * SECOND;
     stored(&w, (const kv_key[]){9}, 1);                      /* tells the tree the time */
-    radix_evict(w.cache.tree, 1);
-    CHECK_EQ(radix_counts(w.cache.tree).n_keys, 2048 + 16);
+    CHECK_EQ(radix_evict(w.cache.tree, 1), 1);
+    CHECK_EQ(stored(&w, deep, 2048), 2048);
+    CHECK_EQ(stored(&w, flat, 32), 16);                      /* both are used at this moment now */
+    CHECK_EQ(radix_evict(w.cache.tree, 1), 1);
+    CHECK_EQ(stored(&w, deep, 2048), 2048);
+    CHECK_EQ(stored(&w, flat, 32), 0);
     CHECK(world_ok(&w));
     CHECK(world_deinit(&w));
 }
