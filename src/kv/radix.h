@@ -175,7 +175,7 @@ uint32_t radix_clear(struct radix *tree, struct radix_node *root);
 /* The block table of the first n computed positions on node's path: pages[k] covers k * page_tokens ... */
 void radix_path_pages(const struct radix *tree, const struct radix_node *node, uint32_t n, kv_page *pages);
 /* What is stored of node's path from position n on, and everything below, is never matched again: it is dropped; what
- * somebody holds stays until then under a key that no text has. n lies on the path. No sequence is live. */
+ * somebody holds stays until then under a key that no text has. n lies on the path, before its end. No sequence is live. */
 void radix_condemn(struct radix *tree, struct radix_node *node, uint32_t n);
 /* The same for every path of any namespace that holds this page, from its first position on: public prompts share pages.
  * The caller holds the page. Returns how many paths were cut. */
