@@ -89,10 +89,11 @@ TEST(what_goes_on_from_it_goes_too_unless_it_is_in_use)
     claim(&w, a, 120, A);
     held = radix_match(w.cache.tree, w.root[0], a, 50, w.now).node;
     radix_lock(w.cache.tree, held);
-    CHECK(radix_drop_claim(w.cache.tree, w.root[0], a, 50, A) > 0);
+    CHECK_EQ(radix_drop_claim(w.cache.tree, w.root[0], a, 50, A), 4); /* of 8 pages; the locked part ends in the fourth */
     CHECK_EQ(stored(&w, a, 120), 50); /* locked, and no further */
+    CHECK_EQ(radix_drop_claim(w.cache.tree, w.root[0], a, 50, A), 0);
     radix_unlock(w.cache.tree, held);
-    CHECK(radix_drop_claim(w.cache.tree, w.root[0], a, 50, A) > 0);
+    CHECK_EQ(radix_drop_claim(w.cache.tree, w.root[0], a, 50, A), 4);
     CHECK_EQ(stored(&w, a, 120), 0);
     CHECK(world_ok(&w));
     CHECK(world_deinit(&w));
@@ -107,6 +108,8 @@ TEST(a_beginning_that_is_said_to_be_common_stays)
     CHECK(world_init(&w, 64, PAGE, false));
     fill(a, 0, 100, 1);
     store(&w, a, 100);
+    radix_claim(w.cache.tree, w.root[0], a, 100, &(struct radix_claim){.who = A, .n_common = 1});
+    CHECK_EQ(n_common(&w, a, 100, A), 1);
     radix_claim(w.cache.tree, w.root[0], a, 100, &(struct radix_claim){.who = A, .n_common = 37});
     CHECK_EQ(n_common(&w, a, 100, A), 37);
     CHECK(radix_drop_claim(w.cache.tree, w.root[0], a, 100, A) > 0);

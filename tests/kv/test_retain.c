@@ -194,6 +194,26 @@ static bool goes_first(enum radix_class class, uint64_t later_ns)
     return world_ok(&w) && world_deinit(&w) && first;
 }
 
+/* What a text costs to compute again decides among plain ones alone. */
+TEST(of_what_is_kept_the_least_recently_used_goes_first_whatever_it_cost)
+{
+    struct world w;
+    kv_key deep[2048], flat[32];
+
+    CHECK(world_init(&w, 256, PAGE, false));
+    fill(deep, 2048, 1), fill(flat, 32, 2);
+    ask(&w, deep, 2048);
+    radix_retain(w.cache.tree, w.root[0], deep, 2048, RADIX_SHORT);
+    ask(&w, flat, 32);
+    radix_retain(w.cache.tree, w.root[0], flat, 32, RADIX_SHORT);
+    w.now += 100 * SECOND;
+    stored(&w, (const kv_key[]){9}, 1);                      /* tells the tree the time */
+    CHECK_EQ(radix_evict(w.cache.tree, 1), 1);
+    CHECK_EQ(stored(&w, flat, 32), 32);
+    CHECK(world_ok(&w));
+    CHECK(world_deinit(&w));
+}
+
 TEST(a_class_counts_for_exactly_its_time)
 {
     const struct { enum radix_class class; uint64_t s; } all[] = {
