@@ -89,7 +89,8 @@ TEST(what_goes_on_from_it_goes_too_unless_it_is_in_use)
     claim(&w, a, 120, A);
     held = radix_match(w.cache.tree, w.root[0], a, 50, w.now).node;
     radix_lock(w.cache.tree, held);
-    CHECK_EQ(radix_drop_claim(w.cache.tree, w.root[0], a, 50, A), 4); /* of 8 pages; the locked part ends in the fourth */
+    CHECK_EQ(radix_drop_claim(w.cache.tree, w.root[0], a, 50, A),
+             4);                      /* of 8 pages; the locked part ends in the fourth */
     CHECK_EQ(stored(&w, a, 120), 50); /* locked, and no further */
     CHECK_EQ(radix_drop_claim(w.cache.tree, w.root[0], a, 50, A), 0);
     radix_unlock(w.cache.tree, held);

@@ -32,7 +32,7 @@ TEST(what_is_condemned_goes_with_everything_below_and_what_is_before_stays)
         store(&w, fork_at_6, 8);
         radix_condemn(w.cache.tree, match(&w, text, 12).node, at);
         CHECK_EQ(match(&w, text, 12).n_match, at);
-        CHECK_EQ(match(&w, fork_at_6, 8).n_match, at < 6 ? at : 8);       /* the other branch only where it goes on from it */
+        CHECK_EQ(match(&w, fork_at_6, 8).n_match, at < 6 ? at : 8); /* the other branch only where it goes on from it */
         CHECK_EQ(radix_counts(w.cache.tree).n_keys, at < 6 ? at : at + 2);
         CHECK(world_ok(&w) && world_tree_reads(&w));
         CHECK(world_deinit(&w));
@@ -80,7 +80,7 @@ TEST(a_page_is_condemned_on_every_path_that_holds_it)
         store(&w, fork_at_6, 8);
         radix_path_pages(w.cache.tree, match(&w, text, 12).node, 12, pages);
         CHECK_OK(radix_insert_ready(w.cache.tree, w.root[1], text, 12, pages, ++w.now, &node));
-        if (k == 1) radix_lock(w.cache.tree, node);          /* is hidden, and not found again and again */
+        if (k == 1) radix_lock(w.cache.tree, node); /* is hidden, and not found again and again */
         page_pool_retain(w.pool, pages[k]);
         CHECK_EQ(radix_condemn_page(w.cache.tree, pages[k]), 2);
         CHECK_EQ(radix_condemn_page(w.cache.tree, pages[k]), 0);
