@@ -3,8 +3,9 @@
 #include <stdarg.h>
 #include <string.h>
 #include "base/checked.h"
+#include "cli/settings.h"
 
-enum { HELP_COLUMN = 26, HELP_WIDTH = 100, MAX_NAMES = 64, MAX_NAME = 32 };
+enum { HELP_COLUMN = 26, HELP_WIDTH = 100, MAX_NAMES = 160, MAX_NAME = 32 };
 
 static int usage_error(const struct command *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static int usage_error(const struct command *c, const char *format, ...)
@@ -31,8 +32,7 @@ static bool is_choice(const char *choices, const char *value)
     return false;
 }
 
-/* What a value of this row has to be, for messages. */
-static const char *wanted(const struct arg *a, char *buf, size_t cap)
+const char *arg_wanted(const struct arg *a, char *buf, size_t cap)
 {
     switch (a->kind) {
     case ARG_SWITCH: return "no value";
@@ -62,8 +62,7 @@ static bool in_range(const struct arg *a, double v)
     return v >= a->min && (a->max <= 0 || v <= a->max);
 }
 
-/* false: the text is not what the row wants; the field is unchanged then. */
-static bool store(const struct arg *a, const char *text, void *field)
+bool arg_store(const struct arg *a, const char *text, void *field)
 {
     uint64_t n = 0;
     double real = 0;
@@ -112,14 +111,10 @@ static bool store(const struct arg *a, const char *text, void *field)
     return false;
 }
 
-#define FOR_EACH_ARG(c, group, row) \
-    for (const struct arg_group *group = (c)->groups; group && group->args; group++) \
-        for (const struct arg *row = group->args; row->flag; row++)
-
 static void store_fallbacks(const struct command *c, char *out)
 {
     FOR_EACH_ARG(c, group, a)
-        if (a->fallback) store(a, a->fallback, out + group->at + a->at);
+        if (a->fallback) arg_store(a, a->fallback, out + group->at + a->at);
 }
 
 static const struct arg *find_flag(const struct command *c, const char *flag, size_t n, size_t *base)
@@ -157,14 +152,40 @@ static int unknown_flag(const struct command *c, const char *flag, size_t n)
     return usage_error(c, "unknown flag %s", name);
 }
 
+/* What others than the command line say; the line is looked through for --config first. */
+static int read_settings(const struct command *c, int argc, char **argv, struct settings *s, void *out)
+{
+    struct rd_error err = {RD_OK, ""};
+    const char *path = NULL;
+
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return ARGS_GO;  /* helps with a file that is wrong */
+        if (strcmp(argv[i], "--config") == 0 && i + 1 < argc) path = argv[++i];
+        else if (strncmp(argv[i], "--config=", 9) == 0) path = argv[i] + 9;
+    }
+    if (settings_read(c, path, s, out, &err) == RD_OK) return ARGS_GO;
+    return usage_error(c, "%s", err.text);
+}
+
+/* --switch=false, where a file may say otherwise. */
+static bool store_switch(const char *text, bool *field)
+{
+    if (strcmp(text, "true") != 0 && strcmp(text, "false") != 0) return false;
+    *field = *text == 't';
+    return true;
+}
+
 int args_parse(const struct command *c, int argc, char **argv, void *out, const char *words[ARGS_MAX_WORDS],
                uint32_t *n_words)
 {
-    bool flags_end = false;
+    struct settings *settings = c->settings_at ? (struct settings *)((char *)out + c->settings_at) : NULL;
+    bool flags_end = false, only_asks = false;
     char call[MAX_NAME * 2];
+    int rc;
 
     *n_words = 0;
     store_fallbacks(c, out);
+    if (settings && (rc = read_settings(c, argc, argv, settings, out)) != ARGS_GO) return rc;
     for (int i = 1; i < argc; i++) {
         const char *s = argv[i], *text;
         size_t n = strcspn(s, "="), base = 0;
@@ -185,16 +206,23 @@ int args_parse(const struct command *c, int argc, char **argv, void *out, const 
         a = find_flag(c, s, n, &base);
         if (!a) return unknown_flag(c, s, n);
         text = s[n] ? s + n + 1 : NULL;
+        only_asks = only_asks || (settings && strcmp(a->flag, "--print-config") == 0);
+        if (settings) settings_from_line(c, settings, a, (char *)out + base + a->at);
+        if (a->kind == ARG_SWITCH && text && settings && store_switch(text, (bool *)((char *)out + base + a->at))) continue;
         if (a->kind == ARG_SWITCH && text) return usage_error(c, "%s takes no value, got \"%s\"", a->flag, text);
         if (a->kind != ARG_SWITCH && !text) {
-            if (i + 1 == argc) return usage_error(c, "%s wants %s", a->flag, wanted(a, want, sizeof(want)));
+            if (i + 1 == argc) return usage_error(c, "%s wants %s", a->flag, arg_wanted(a, want, sizeof(want)));
             text = argv[++i];
         }
-        if (!store(a, text, (char *)out + base + a->at))
-            return usage_error(c, "%s: got \"%s\", wanted %s", a->flag, text, wanted(a, want, sizeof(want)));
+        if (!arg_store(a, text, (char *)out + base + a->at))
+            return usage_error(c, "%s: got \"%s\", wanted %s", a->flag, text, arg_wanted(a, want, sizeof(want)));
         if (a->given_at) *(bool *)((char *)out + base + a->given_at) = true;
     }
-    if (*n_words < c->min_words)
+    for (uint32_t i = 0; settings && settings->words && i < settings->words->n && (i > 0 || *n_words == 0); i++) {
+        if (*n_words == c->max_words) return usage_error(c, "%s:%u: too many values", settings->path, settings->words->line);
+        words[(*n_words)++] = settings->file.values[settings->words->at + i].text;
+    }
+    if (*n_words < c->min_words && !only_asks)
         return usage_error(c, "something is missing; wanted: %s [FLAGS]", call_of(c, call, sizeof(call)));
     return ARGS_GO;
 }

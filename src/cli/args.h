@@ -51,6 +51,7 @@ struct arg {
     const char *choices;            /* ARG_TEXT: "f16|bf16|f32"; NULL: any text */
     const char *known;              /* ARG_TEXT without choices: values that a shell offers; others are taken too */
     double min, max;                /* numbers; max 0: what the type holds */
+    bool is_secret;                 /* its value is never printed */
     const char *help;
     const char *(*help_end)(void);  /* what is known at run time, after help; or NULL */
 };
@@ -70,16 +71,25 @@ struct command {
     const struct arg_group *groups; /* ended by a group without args; NULL: no flags */
     const char *first_words;        /* "list|stats": what the first word may be; NULL: words says what kind it is */
     uint32_t min_words, max_words;
+    size_t settings_at;             /* where its struct settings (settings.h) lies in its own; 0: the command line is all */
     /* argv[0] is the command's name; gives an exit status */
     int (*run)(const struct command *self, int argc, char **argv);
 };
 
 enum { ARGS_MAX_WORDS = 64 };
 
+#define FOR_EACH_ARG(c, group, row) \
+    for (const struct arg_group *group = (c)->groups; group && group->args; group++) \
+        for (const struct arg *row = group->args; row->flag; row++)
+
 /* Fills *out (zeroed by the caller) and words. ARGS_GO, or the status to exit with: 0 after --help, 2 after a
  * message. */
 int args_parse(const struct command *c, int argc, char **argv, void *out, const char *words[ARGS_MAX_WORDS],
                uint32_t *n_words);
+/* false: the text is not what the row wants; the field is unchanged then. */
+bool arg_store(const struct arg *a, const char *text, void *field);
+/* What a value of this row has to be, for messages. */
+const char *arg_wanted(const struct arg *a, char *buf, size_t cap);
 void args_help(const struct command *c, FILE *out);
 /* A paragraph, as --help wraps it, and the end of its line. */
 void args_put_wrapped(FILE *out, const char *text);

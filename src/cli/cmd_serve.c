@@ -14,6 +14,7 @@
 #include "cli/cli_model.h"
 #include "cli/commands.h"
 #include "cli/model_list.h"
+#include "cli/settings.h"
 #include "cli/warm_file.h"
 #include "server/server.h"
 
@@ -22,6 +23,9 @@
 
 struct serve_flags {
     struct rd_options engine;
+    struct settings settings;
+    const char *config;
+    bool print_config;
     const char *host, *api_key, *log_level, *log_format, *warm, *shared, *key_file, *pooling, *rerank;
     uint64_t client_memory;
     uint32_t port, n_io_threads, sse_ping_s, send_timeout_s, drain_s;
@@ -38,6 +42,17 @@ struct serve_flags {
 };
 
 static const struct arg serve_args[] = {
+    {.flag = "--config",
+     .kind = ARG_TEXT,
+     .value = "FILE",
+     .at = offsetof(struct serve_flags, config),
+     .fallback_text = "$RADISH_CONFIG, else ~/.config/radish/radish.toml, else /etc/radish/radish.toml, where they are",
+     .help = "key = value lines: each flag without its dashes, and models = [..]. Flags win over $RADISH_FLAG variables "
+             "(RADISH_KV_BYTES), these over the file"},
+    {.flag = "--print-config",
+     .kind = ARG_SWITCH,
+     .at = offsetof(struct serve_flags, print_config),
+     .help = "print every value and where it comes from, as such a file (without keys), and end"},
     {.flag = "--host",
      .kind = ARG_TEXT,
      .value = "ADDRESS",
@@ -68,6 +83,7 @@ static const struct arg serve_args[] = {
      .fallback = "600",
      .help = "permissions of the files of unix:PATH, in octal: who may write may ask"},
     {.flag = "--api-key",
+     .is_secret = true,
      .kind = ARG_TEXT,
      .value = "KEY",
      .at = offsetof(struct serve_flags, api_key),
@@ -414,9 +430,9 @@ static bool find_models(struct serve_flags *f, const char *const *words, uint32_
     return true;
 }
 
-static int run_serve(const struct command *self, int argc, char **argv)
+/* f: zeroed. */
+static int serve(const struct command *self, int argc, char **argv, struct serve_flags *f)
 {
-    struct serve_flags f;
     struct server_options o;
     struct rd_error err = {RD_OK, ""};
     const char *words[ARGS_MAX_WORDS];
@@ -427,68 +443,81 @@ static int run_serve(const struct command *self, int argc, char **argv)
     rd_status st;
     int rc;
 
-    memset(&f, 0, sizeof(f));
-    rd_options_default(&f.engine);
-    rc = args_parse(self, argc, argv, &f, words, &n_words);
+    rd_options_default(&f->engine);
+    rc = args_parse(self, argc, argv, f, words, &n_words);
     if (rc != ARGS_GO) return rc;
-    if (f.api_key && !*f.api_key) {             /* --api-key "$UNSET" must not mean: for everybody */
+    if (f->print_config) {
+        settings_print(self, &f->settings, f, words, n_words, stdout);
+        return EXIT_DONE;
+    }
+    if (f->api_key && !*f->api_key) {             /* --api-key "$UNSET" must not mean: for everybody */
         cli_fail("--api-key: the key is empty; leave the flag out if no key is wanted");
         return EXIT_USAGE;
     }
     server_options_default(&o);
-    if (!mode_of(f.socket_mode, &o.socket_mode)) {
-        cli_fail("--socket-mode: got \"%s\", wanted an octal number from 0 to 777", f.socket_mode);
+    if (!mode_of(f->socket_mode, &o.socket_mode)) {
+        cli_fail("--socket-mode: got \"%s\", wanted an octal number from 0 to 777", f->socket_mode);
         return EXIT_USAGE;
     }
-    if (rd_memory_limit(f.memory_limit, &err) != RD_OK) return cli_fail("--memory-limit: %s", err.text);
-    if (!find_models(&f, words, n_words) || !cli_find_draft(&f.engine, draft_path)) {
-        forget_models(&f);
+    if (rd_memory_limit(f->memory_limit, &err) != RD_OK) return cli_fail("--memory-limit: %s", err.text);
+    if (!find_models(f, words, n_words) || !cli_find_draft(&f->engine, draft_path)) {
+        forget_models(f);
         return EXIT_FAILED;
     }
-    if (!f.engine.model_id && !file_exists(words[0])) f.engine.model_id = words[0]; /* the name that it was called by */
-    rd_set_log(level_of(f.log_level), NULL, NULL);
-    log_set_json(strcmp(f.log_format, "json") == 0);
-    load_bar_init(&f.bar, f.n_models > 1 ? f.ids[0] : words[0], &f.engine);
-    if (!f.engine.progress) {
-        f.engine.progress = log_progress;
-        f.engine.progress_user = &f;
+    if (!f->engine.model_id && !file_exists(words[0])) f->engine.model_id = words[0]; /* the name that it was called by */
+    rd_set_log(level_of(f->log_level), NULL, NULL);
+    log_set_json(strcmp(f->log_format, "json") == 0);
+    load_bar_init(&f->bar, f->n_models > 1 ? f->ids[0] : words[0], &f->engine);
+    if (!f->engine.progress) {
+        f->engine.progress = log_progress;
+        f->engine.progress_user = f;
     }
 
-    o.host = f.has_host || f.has_port || (f.listen.n == 0 && n_passed == 0) ? f.host : NULL;
-    o.port = (uint16_t)f.port;
-    o.listen = f.listen.items;
-    o.n_listen = f.listen.n;
+    o.host = f->has_host || f->has_port || (f->listen.n == 0 && n_passed == 0) ? f->host : NULL;
+    o.port = (uint16_t)f->port;
+    o.listen = f->listen.items;
+    o.n_listen = f->listen.n;
     o.passed_fds = passed;
     o.n_passed_fds = n_passed;
-    o.stall_s = f.stall_s;
-    o.n_io_threads = f.n_io_threads;
-    o.sse_ping_s = f.sse_ping_s;
-    o.send_timeout_s = f.send_timeout_s;
-    o.drain_s = f.drain_s;
-    o.client_memory_bytes = f.client_memory;
-    o.api_key = f.api_key ? f.api_key : getenv("RADISH_API_KEY");
-    if (o.api_key && !*o.api_key) o.api_key = NULL;
-    if (f.key_file && !read_keys(f.key_file, &keys, &o, &err)) return cli_fail("--api-key-file: %s", err.text);
-    o.allow_hosts = f.allow_hosts.items;
-    o.n_allow_hosts = f.allow_hosts.n;
-    o.pooling = pooling_of(f.pooling);
-    o.rank_by_embedding = strcmp(f.rerank, "embedding") == 0;
-    o.rank_by_answer = strcmp(f.rerank, "yes-no") == 0;
-    o.model_ids = f.n_models > 1 ? (const char *const *)f.ids : NULL;
-    o.n_models = (uint32_t)f.n_models;
-    o.idle_unload_s = f.idle_unload_s;
-    o.swap_wait_s = f.swap_wait_s;
+    o.stall_s = f->stall_s;
+    o.n_io_threads = f->n_io_threads;
+    o.sse_ping_s = f->sse_ping_s;
+    o.send_timeout_s = f->send_timeout_s;
+    o.drain_s = f->drain_s;
+    o.client_memory_bytes = f->client_memory;
+    o.api_key = f->api_key;
+    if (f->key_file && !read_keys(f->key_file, &keys, &o, &err)) return cli_fail("--api-key-file: %s", err.text);
+    o.allow_hosts = f->allow_hosts.items;
+    o.n_allow_hosts = f->allow_hosts.n;
+    o.pooling = pooling_of(f->pooling);
+    o.rank_by_embedding = strcmp(f->rerank, "embedding") == 0;
+    o.rank_by_answer = strcmp(f->rerank, "yes-no") == 0;
+    o.model_ids = f->n_models > 1 ? (const char *const *)f->ids : NULL;
+    o.n_models = (uint32_t)f->n_models;
+    o.idle_unload_s = f->idle_unload_s;
+    o.swap_wait_s = f->swap_wait_s;
     o.check = check;
     o.on_listen = on_listen;
-    o.on_listen_user = &f;
-    st = server_run(&o, load, &f, &err);
-    load_bar_end(&f.bar);
+    o.on_listen_user = f;
+    st = server_run(&o, load, f, &err);
+    load_bar_end(&f->bar);
     mem_free(keys.text);
-    forget_models(&f);
+    forget_models(f);
     if (st == RD_E_DEVICE && *err.text) fprintf(stderr, "radish serve: %s\n", err.text);
     if (st == RD_E_DEVICE) return EXIT_DEVICE;
     if (st != RD_OK) return cli_fail("%s", *err.text ? err.text : rd_status_text(st));
     return EXIT_DONE;
+}
+
+static int run_serve(const struct command *self, int argc, char **argv)
+{
+    struct serve_flags f;
+    int rc;
+
+    memset(&f, 0, sizeof(f));
+    rc = serve(self, argc, argv, &f);
+    settings_free(&f.settings);
+    return rc;
 }
 
 const struct command cmd_serve = {
@@ -503,5 +532,6 @@ const struct command cmd_serve = {
                 "  radish serve qwen2.5-coder-1.5b --port 9000 --kv-bytes 4G --ctx 32768\n"
                 "  radish serve smollm2 org/name:Q4_K_M --idle-unload 600\n"
                 "  RADISH_API_KEY=secret radish serve model.gguf --host 0.0.0.0\n",
-    .groups = serve_groups, .min_words = 1, .max_words = ARGS_MAX_WORDS, .run = run_serve,
+    .groups = serve_groups, .min_words = 1, .max_words = ARGS_MAX_WORDS,
+    .settings_at = offsetof(struct serve_flags, settings), .run = run_serve,
 };

@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("RADISH_BUILD") or ROOT / "build")
 os.environ["RADISH_CACHE"] = ""  # no disk cache
+os.environ["RADISH_CONFIG"] = ""  # nor what this machine's servers are set to
 MODELS = Path(os.environ.get("RADISH_MODELS") or Path.home() / ".cache/radish/models")
 
 

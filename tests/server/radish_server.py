@@ -18,6 +18,7 @@ PATIENCE_S = (
 # What such a build takes of memory and stack is not the program's.
 SANITIZED = BUILD.name.endswith(("asan", "tsan", "msan"))
 os.environ["RADISH_CACHE"] = ""  # no disk cache but where a test asks for one
+os.environ["RADISH_CONFIG"] = ""  # nor what this machine's servers are set to
 JSON = {"Content-Type": "application/json"}
 TINY = ROOT / "tests/golden/llama/tiny-llama.gguf"  # 96 tokens, a context of 256, answers of noise within milliseconds
 

@@ -1,5 +1,6 @@
 """systemd, played by the test: it passes sockets (LISTEN_FDS), reads what is notified, sets a watchdog."""
 
+import configparser
 import contextlib
 import http.client
 import os
@@ -10,7 +11,7 @@ import subprocess
 import time
 
 import pytest
-from radish_server import ROOT, TINY
+from radish_server import BUILD, ROOT, TINY
 
 TEXT = "/v1/completions"
 SMALL = ("--threads", "1", "--kv-tokens", "8192")
@@ -299,3 +300,37 @@ def test_addresses_that_are_none_are_refused(make_server, flags, tmp_path):
         s = make_server(*SMALL, *flags, model=TINY, wait=False, log=log)
         assert s.process.wait(30) in (1, 2)
     assert (tmp_path / "log").read_text().startswith("radish")
+
+
+# ---- the files ----
+
+
+def unit(path):
+    parser = configparser.RawConfigParser(strict=False, comment_prefixes="#")
+    parser.optionxform = str
+    parser.read(path)
+    return parser
+
+
+def test_the_units_are_ones_that_systemd_takes(tmp_path):
+    """Installed to a folder, so that the program's path is a real one; without the file that it asks for."""
+    subprocess.run(["cmake", "--install", BUILD, "--prefix", tmp_path], check=True, capture_output=True)
+    units = tmp_path / "lib/systemd/system"
+    start = unit(units / "radish.service")["Service"]["ExecStart"].split()
+    assert start[0] == str(tmp_path / "bin/radish") and os.access(start[0], os.X_OK)
+    flags = subprocess.run([start[0], start[1], "--help"], capture_output=True, text=True, check=True).stdout
+    assert all(word in flags for word in start[2:] if word.startswith("--"))
+    r = subprocess.run(
+        [
+            "systemd-analyze",
+            "verify",
+            "--man=no",
+            "--recursive-errors=no",
+            units / "radish.service",
+            units / "radish.socket",
+        ],
+        capture_output=True,
+        text=True,
+    )
+    told = [line for line in r.stderr.splitlines() if "radish" in line and "man " not in line and "Command" not in line]
+    assert r.returncode == 0 and told == [], r.stderr
