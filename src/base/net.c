@@ -232,7 +232,7 @@ rd_status net_connect(const char *host, uint16_t port, uint32_t timeout_ms, int 
     int s;
 
     error_quote(quoted, sizeof(quoted), host, strlen(host));
-    if (!parse_address(host, port, &a, &n))
+    if (strncmp(host, "unix:", 5) == 0 ? !unix_address(host + 5, &a, &n) : !parse_address(host, port, &a, &n))
         return error_set(err, RD_E_INVALID, "address %s: wanted a numeric IPv4 or IPv6 address or localhost", quoted);
     s = socket(a.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (s < 0 || setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)) ||

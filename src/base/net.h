@@ -19,8 +19,8 @@ void net_remove_unix(const char *path);
  * from now on. host: the numeric address, or "unix:PATH" with port 0; *local: only
  * this machine reaches it. */
 rd_status net_adopt(int fd, char *host, size_t size, uint16_t *port, bool *local, struct rd_error *err);
-/* A connected TCP socket for a simple client: blocking, reads and writes give up after timeout_ms. host: as above. The
- * error says what went wrong, and where. */
+/* A connected socket for a simple client: blocking, reads and writes give up after timeout_ms. host: as above, or
+ * "unix:PATH". The error says what went wrong, and where. */
 rd_status net_connect(const char *host, uint16_t port, uint32_t timeout_ms, int *fd, struct rd_error *err);
 /* RD_E_IO: closed, broken, or nothing moved for that long. */
 rd_status net_send_all(int fd, const void *p, size_t n);

@@ -251,7 +251,7 @@ static int ask(const struct cache_flags *f, const char *method, const char *path
     int status = 0, rc = EXIT_DONE;
 
     *v = NULL;
-    if (http_ask(url, method, path, key && *key ? key : NULL, body, &status, &answer, &err) != RD_OK) {
+    if (http_ask(url, 0, method, path, key && *key ? key : NULL, body, &status, &answer, &err) != RD_OK) {
         buf_deinit(&answer);
         return cli_fail("%s%s", err.text, f->url ? "" : "; --url names another server, --cache-dir a folder on disk");
     }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -14,6 +15,7 @@
 #include "cli/cli_model.h"
 #include "cli/commands.h"
 #include "cli/model_list.h"
+#include "cli/run_dir.h"
 #include "cli/settings.h"
 #include "cli/warm_file.h"
 #include "server/server.h"
@@ -39,6 +41,8 @@ struct serve_flags {
     size_t n_models, cap_paths, cap_ids;
     struct load_bar bar;
     uint64_t told_ns;                    /* of the progress line before */
+    struct run_entry entry;              /* what radish ps sees */
+    int entry_fd;
 };
 
 static const struct arg serve_args[] = {
@@ -283,11 +287,34 @@ static rd_status check(void *user, uint32_t model, struct rd_error *err)
     return st;
 }
 
+/* For radish ps and stop, once, at the first of its addresses; a server that they cannot see serves as well. */
+static void register_server(struct serve_flags *f, const char *host, uint16_t port)
+{
+    const char *open = strchr(host, ':') ? "[" : "", *close = *open ? "]" : "", *path = host + 5;
+    struct rd_error err = {RD_OK, ""};
+    char folder[sizeof(f->entry.address)];
+    size_t n = 0;
+
+    if (f->entry.address[0]) return;
+    if (strncmp(host, "unix:", 5) != 0)
+        snprintf(f->entry.address, sizeof(f->entry.address), "http://%s%s%s:%u", open, host, close, port);
+    else if (*path != '/' && getcwd(folder, sizeof(folder)))
+        snprintf(f->entry.address, sizeof(f->entry.address), "unix:%.120s/%.120s", folder, path);
+    else
+        snprintf(f->entry.address, sizeof(f->entry.address), "%s", host);
+    for (size_t i = 0; i < f->n_models && n + strlen(f->ids[i]) + 2 < sizeof(f->entry.models); i++)
+        n += (size_t)snprintf(f->entry.models + n, sizeof(f->entry.models) - n, "%s%s", n ? "\n" : "",
+                              f->n_models == 1 && f->engine.model_id ? f->engine.model_id : f->ids[i]);
+    if (run_dir_enter(&f->entry, &f->entry_fd, &err) != RD_OK)
+        log_warn("radish ps and stop will not find this server: %s", err.text);
+}
+
 static void on_listen(void *user, const char *host, uint16_t port)
 {
-    const struct serve_flags *f = user;
+    struct serve_flags *f = user;
     const char *open = strchr(host, ':') ? "[" : "", *close = *open ? "]" : "";
 
+    register_server(f, host, port);
     if (strncmp(host, "unix:", 5) == 0) printf("radish serves %s at %s\n", f->bar.model, host);
     else printf("radish serves %s at http://%s%s%s:%u/v1\n", f->bar.model, open, host, close, port);
     fflush(stdout);
@@ -499,7 +526,9 @@ static int serve(const struct command *self, int argc, char **argv, struct serve
     o.check = check;
     o.on_listen = on_listen;
     o.on_listen_user = f;
+    f->entry_fd = -1;
     st = server_run(&o, load, f, &err);
+    run_dir_leave(&f->entry, f->entry_fd);
     load_bar_end(&f->bar);
     mem_free(keys.text);
     forget_models(f);

@@ -1,10 +1,12 @@
 /* cli/completion.c - see completion.h. */
 #include "cli/completion.h"
+#include <stdio.h>
 #include <string.h>
 #include "base/mem.h"
 #include "cli/cli_model.h"
 #include "cli/commands.h"
 #include "cli/model_list.h"
+#include "cli/run_dir.h"
 
 struct asked {
     const char *typed;  /* the word that is being typed, or the value's part of it */
@@ -58,11 +60,29 @@ static void offer_commands(const struct asked *a)
         offer(a, (*c)->name, strlen((*c)->name), (*c)->summary);
 }
 
+static void offer_servers(const struct asked *a)
+{
+    struct run_entry *list;
+    size_t n;
+
+    if (run_dir_list(&list, &n, NULL) != RD_OK) return;
+    for (size_t i = 0; i < n; i++) {
+        char pid[16], meaning[RUN_ADDRESS_BYTES + 128];
+        int n_pid = snprintf(pid, sizeof(pid), "%d", (int)list[i].pid);
+
+        snprintf(meaning, sizeof(meaning), "%.*s at %s", (int)strcspn(list[i].models, "\n\t"), list[i].models,
+                 list[i].address);
+        offer(a, pid, (size_t)n_pid, meaning);
+    }
+    mem_free(list);
+}
+
 /* What a value or word of this name can be: "MODEL", "FILE|JSON". */
 static void offer_kind(const struct asked *a, const char *kind)
 {
     if (starts_with(kind, "MODEL")) offer_models(a);
     if (starts_with(kind, "COMMAND")) offer_commands(a);
+    if (starts_with(kind, "SERVER")) offer_servers(a);
     if (starts_with(kind, "MODEL") || starts_with(kind, "FILE")) buf_puts(a->out, ":files\n");
     if (starts_with(kind, "DIR")) buf_puts(a->out, ":folders\n");
 }

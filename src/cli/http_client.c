@@ -20,6 +20,10 @@ static rd_status parse_url(const char *url, struct address *a, struct rd_error *
     char *rest = NULL;
     long port = DEFAULT_PORT;
 
+    if (strncmp(url, "unix:", 5) == 0 && strlen(url) < sizeof(a->host)) {
+        strcpy(a->host, url);
+        return RD_OK;
+    }
     if (!at) return error_set(err, RD_E_INVALID, "wanted http://HOST:PORT, for example http://127.0.0.1:8000");
     if (is_v6) at++;
     end = at + strcspn(at, is_v6 ? "]" : ":/");
@@ -74,8 +78,8 @@ static rd_status receive(int fd, int *status, struct buf *answer, struct rd_erro
     return st == RD_OK ? st : error_set(err, st, "the answer broke off: %s", rd_status_text(st));
 }
 
-rd_status http_ask(const char *url, const char *method, const char *path, const char *key, const char *body, int *status,
-                   struct buf *answer, struct rd_error *err)
+rd_status http_ask(const char *url, uint32_t timeout_ms, const char *method, const char *path, const char *key,
+                   const char *body, int *status, struct buf *answer, struct rd_error *err)
 {
     struct rd_error why = {RD_OK, ""};
     struct address a = {"", 0};
@@ -83,14 +87,15 @@ rd_status http_ask(const char *url, const char *method, const char *path, const 
     int fd = -1;
     rd_status st = parse_url(url, &a, &why);
 
-    buf_printf(&out, "%s %s HTTP/1.1\r\nHost: %s%s%s:%u\r\nConnection: close\r\n", method, path,
-               strchr(a.host, ':') ? "[" : "", a.host, strchr(a.host, ':') ? "]" : "", a.port);
+    buf_printf(&out, "%s %s HTTP/1.1\r\nConnection: close\r\n", method, path);
+    if (strncmp(a.host, "unix:", 5) == 0) buf_puts(&out, "Host: localhost\r\n");
+    else buf_printf(&out, "Host: %s%s%s:%u\r\n", strchr(a.host, ':') ? "[" : "", a.host, strchr(a.host, ':') ? "]" : "", a.port);
     if (key) buf_printf(&out, "Authorization: Bearer %s\r\n", key);
     if (body) buf_printf(&out, "Content-Type: application/json\r\nContent-Length: %zu\r\n", strlen(body));
     buf_puts(&out, "\r\n");
     if (body) buf_puts(&out, body);
     if (st == RD_OK && out.failed) st = error_set(&why, RD_E_NOMEM, "out of memory");
-    if (st == RD_OK) st = net_connect(a.host, a.port, TIMEOUT_MS, &fd, &why);
+    if (st == RD_OK) st = net_connect(a.host, a.port, timeout_ms ? timeout_ms : TIMEOUT_MS, &fd, &why);
     if (st == RD_OK && net_send_all(fd, out.data, out.n) != RD_OK) st = error_set(&why, RD_E_IO, "the connection broke");
     if (st == RD_OK) st = receive(fd, status, answer, &why);
     if (fd >= 0) net_close(fd);

@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "radish/status.h"
 
-/* url: "http://host[:port]", of which the port defaults to 8000. key: a bearer token, or NULL. body: JSON, or NULL. */
-rd_status http_ask(const char *url, const char *method, const char *path, const char *key, const char *body, int *status,
-                   struct buf *answer, struct rd_error *err);
+/* url: "http://host[:port]", of which the port defaults to 8000, or "unix:PATH". timeout_ms: to connect, and of
+ * silence; 0: a minute. key: a bearer token, or NULL. body: JSON, or NULL. */
+rd_status http_ask(const char *url, uint32_t timeout_ms, const char *method, const char *path, const char *key,
+                   const char *body, int *status, struct buf *answer, struct rd_error *err);

@@ -10,6 +10,8 @@ COMMANDS = [
     "run",
     "chat",
     "serve",
+    "ps",
+    "stop",
     "fetch",
     "pull",
     "list",
