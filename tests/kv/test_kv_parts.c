@@ -265,6 +265,27 @@ TEST(keys_are_taken_back_with_what_was_computed_for_them)
     CHECK(world_ok(&w) && world_tree_reads(&w) && world_deinit(&w));
 }
 
+/* The device failed in a step whose next one was planned already. */
+TEST(what_was_poisoned_with_a_row_ahead_begins_anew_without_it)
+{
+    struct world w;
+    struct kv_seq a;
+
+    CHECK(world_init(&w, 8, 4, false));
+    CHECK_OK(start(&w, &a, count_to(6), 6));
+    CHECK_OK(kv_seq_reserve(&a, 6));
+    CHECK_OK(kv_seq_reserve_ahead(&a));
+    kv_seq_poison(&a);
+    kv_seq_finish(&a, true, ++w.now);
+    CHECK_EQ(page_pool_n_free(w.pool), 8);
+    CHECK_OK(kv_seq_admit(&a, w.root[0], ++w.now));
+    CHECK(!a.is_ahead && world_ok(&w));
+    CHECK_OK(world_compute(&w, &a, 6));
+    CHECK(world_ok(&w));
+    end(&w, &a, true);
+    CHECK(world_ok(&w) && world_tree_reads(&w) && world_deinit(&w));
+}
+
 /* Another sequence appends to the page in which ours ends: ours goes on in a copy and lets go of the page. */
 TEST(whoever_finds_its_own_page_appended_to_goes_on_in_a_copy)
 {
