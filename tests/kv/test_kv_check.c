@@ -84,6 +84,11 @@ TEST(every_invariant_of_the_tree_is_checked)
     BREAK(w.cache.tree->counts.class_keys[leaf->class], 1, "counted");
     BREAK(w.cache.tree->counts.depth_keys[0], 1, "depth 0 has");
     BREAK(w.cache.tree->counts.depth_nodes[0], 1, "depth 0 has");
+    BREAK(w.cache.tree->counts.class_keys[RADIX_DAY], 1, "counted"); /* the last of each list */
+    BREAK(w.cache.tree->counts.class_nodes[RADIX_DAY], 1, "counted");
+    BREAK(w.cache.tree->lru[RADIX_DAY].head, w.cache.tree->lru[leaf->class].head, "LRU links are broken");
+    BREAK(w.cache.tree->counts.depth_nodes[RADIX_N_DEPTHS - 1], 1, "counted");
+    BREAK(w.cache.tree->counts.depth_keys[RADIX_N_DEPTHS - 1], 1, "counted");
     BREAK(leaf->locks, 1, "fewer locks than its children");
     /* a child that is locked below one that is: its own page is not pinned */
     top->locks++, w.root[0]->locks++;

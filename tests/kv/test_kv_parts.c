@@ -265,6 +265,33 @@ TEST(keys_are_taken_back_with_what_was_computed_for_them)
     CHECK(world_ok(&w) && world_tree_reads(&w) && world_deinit(&w));
 }
 
+/* b's prompt ends inside a's, without memory to cut there; when another one cuts, b's node begins where its path ends. */
+TEST(an_heir_that_was_left_below_its_path_goes_on_at_its_end)
+{
+    struct world w;
+    struct kv_seq a, b, c;
+
+    CHECK(world_init(&w, 16, 4, false));
+    CHECK_OK(start(&w, &a, count_to(10), 10));
+    CHECK_OK(world_compute(&w, &a, 3));
+    CHECK_OK(kv_seq_init(&b, &w.cache, count_to(6), 6, 8));
+    mem_fail_after(0);
+    CHECK_OK(kv_seq_admit(&b, w.root[0], ++w.now));
+    mem_fail_after(-1);
+    CHECK_OK(start(&w, &c, KEYS(1, 2, 3, 4, 5, 6, 90), 7));
+    CHECK_EQ(radix_counts(w.cache.tree).n_splits, 1);
+    CHECK(b.node->start == 6 && b.n_path == 6);
+    end(&w, &a, true);
+    CHECK(world_ok(&w));
+    CHECK(b.state == KV_SEQ_RUNNABLE && b.n_computed == 3 && c.state == KV_SEQ_WAITING);
+    CHECK_OK(world_compute(&w, &b, 3));
+    CHECK(c.state == KV_SEQ_RUNNABLE);
+    CHECK_OK(world_compute(&w, &c, 1));
+    end(&w, &b, true);
+    end(&w, &c, true);
+    CHECK(world_ok(&w) && world_tree_reads(&w) && world_deinit(&w));
+}
+
 /* The device failed in a step whose next one was planned already. */
 TEST(what_was_poisoned_with_a_row_ahead_begins_anew_without_it)
 {

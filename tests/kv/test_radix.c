@@ -383,6 +383,76 @@ TEST(a_part_is_cleared_with_what_goes_on_from_it)
     CHECK(world_deinit(&w));
 }
 
+TEST(nothing_is_cleared_for_no_keys_or_behind_what_is_still_computed)
+{
+    struct world w;
+    struct kv_seq seq;
+
+    CHECK(world_init(&w, 32, 2, false));
+    CHECK(store(&w, w.root[0], KEYS(1, 2, 3, 4), 4));
+    CHECK_EQ(radix_clear_path(w.cache.tree, w.root[0], KEYS(1), 0), 0);
+    CHECK_EQ(match(&w, KEYS(1, 2, 3, 4), 4).n_match, 4);
+    CHECK_OK(kv_seq_init(&seq, &w.cache, KEYS(7, 8, 9, 10), 4, 4));
+    CHECK_OK(kv_seq_admit(&seq, w.root[0], ++w.now));
+    CHECK_OK(world_compute(&w, &seq, 2));
+    CHECK_EQ(radix_clear_path(w.cache.tree, w.root[0], KEYS(7, 8), 2), 0);
+    CHECK_EQ(match(&w, KEYS(7, 8, 9, 10), 4).n_match, 4);
+    CHECK_EQ(radix_counts(w.cache.tree).n_splits, 0);
+    kv_seq_finish(&seq, true, ++w.now);
+    kv_seq_deinit(&seq);
+    CHECK(world_ok(&w));
+    CHECK(world_deinit(&w));
+}
+
+struct kept {
+    struct page_pool *pool;
+    kv_page pages[4];
+    uint32_t n_told, n;
+};
+
+/* Keeps every second page. */
+static bool keep_some(void *arg, kv_page id)
+{
+    struct kept *k = arg;
+
+    if (k->n_told++ % 2) return false;
+    page_pool_retain(k->pool, id);
+    k->pages[k->n++] = id;
+    return true;
+}
+
+TEST(pages_that_are_kept_when_they_are_evicted_count_as_freed)
+{
+    struct world w;
+    struct kept k = {0};
+    struct radix_node *node;
+    kv_page pages[3];
+
+    CHECK(world_init(&w, 8, 4, false));
+    k.pool = w.pool;
+    CHECK(store(&w, w.root[0], KEYS(1, 2, 3, 4, 5, 6, 7, 8, 9), 9));
+    radix_on_evict(w.cache.tree, keep_some, &k);
+    CHECK_EQ(radix_evict(w.cache.tree, 2), 2);
+    CHECK_EQ(k.n_told, 2);
+    CHECK_EQ(k.n, 1);
+    CHECK_EQ(page_pool_n_free(w.pool), 6);                      /* one of the two */
+    page_pool_release(w.pool, k.pages[0]);
+    CHECK_EQ(page_pool_n_free(w.pool), 7);
+    CHECK_EQ(radix_clear(w.cache.tree, NULL), 1);
+    CHECK_EQ(k.n_told, 2);                                      /* what is dropped by a wish is not told */
+
+    /* a page that another text holds as well is not freed, so nobody is asked */
+    CHECK(store(&w, w.root[0], KEYS(1, 2, 3, 4), 4));
+    radix_path_pages(w.cache.tree, match(&w, KEYS(1, 2, 3, 4), 4).node, 4, pages);
+    CHECK_OK(radix_insert_ready(w.cache.tree, w.root[1], KEYS(1, 2, 3, 4), 4, pages, ++w.now, &node));
+    CHECK_EQ(radix_evict(w.cache.tree, 2), 1);
+    CHECK_EQ(k.n_told, 3);
+    CHECK_EQ(radix_counts(w.cache.tree).n_keys, 0);
+    for (uint32_t i = 1; i < k.n; i++) page_pool_release(w.pool, k.pages[i]);
+    CHECK(world_ok(&w));
+    CHECK(world_deinit(&w));
+}
+
 TEST(expiry_drops_only_what_was_not_used_since)
 {
     struct world w;
