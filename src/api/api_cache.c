@@ -10,7 +10,7 @@
 #include "engine/public_prefix.h"
 #include "engine/tiers/ram_link.h"
 #include "engine/tiers/store_link.h"
-#include "text/volatile_lines.h"
+#include "text/chat/volatile_lines.h"
 
 #define LEAST_OTHER_TOKENS 16u           /* so many more tokens under another salt are worth telling */
 #define SHOWN_TOKENS 12u                 /* of either side of a difference, and of a node */

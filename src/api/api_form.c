@@ -3,7 +3,7 @@
 #include "api/api_state.h"
 #include "api/grammar_store.h"
 #include "base/error.h"
-#include "text/tool_grammar.h"
+#include "text/output/tool_grammar.h"
 
 /* Some function wants its schema kept to. Mostly the text tells that none does. */
 static bool wants_strict(const char *tools_json)

@@ -13,8 +13,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "text/taught_calls.h"
-#include "text/tool_prompt.h"
+#include "text/output/taught_calls.h"
+#include "text/output/tool_prompt.h"
 
 #define MAX_SLOW 32u                     /* of one tenant that wait: they keep places of the queue meanwhile */
 

@@ -9,7 +9,7 @@
 #include "api/api_state.h"
 #include "base/error.h"
 #include "base/mem.h"
-#include "text/tool_prompt.h"
+#include "text/output/tool_prompt.h"
 
 #define MAX_ROUNDS   32u                 /* then nothing more is put back: it is rendered as it was sent */
 #define MAX_MESSAGES 4096u               /* of a conversation that is looked at */

@@ -19,11 +19,11 @@
 #include "engine/executor.h"
 #include "format/model_file.h"
 #include "radish/radish.h"
-#include "text/chat_template.h"
-#include "text/output_parser.h"
-#include "text/stop.h"
-#include "text/token_memory.h"
-#include "text/tokenizer.h"
+#include "text/chat/chat_template.h"
+#include "text/output/output_parser.h"
+#include "text/tokenizer/stop.h"
+#include "text/tokenizer/token_memory.h"
+#include "text/tokenizer/tokenizer.h"
 
 #define API_N_PREP 2u
 
@@ -154,7 +154,7 @@ struct rd_request {
     struct api_output output;
     struct buf text;                     /* text of the event that was handed out last */
     const char *left_out;                /* see struct rd_usage; arena; written by the prep worker */
-    bool taught;                         /* likewise: its instructions show calls as text (text/taught_calls.h) */
+    bool taught;                         /* likewise: its instructions show calls as text (text/output/taught_calls.h) */
     struct spelled spelled;              /* likewise: what the answer is kept under */
     uint32_t n_messages, n_restored;     /* likewise */
     int stop_hit;                        /* index of the stop string found, or -1 */
@@ -278,7 +278,7 @@ rd_status api_encode_chat(const rd_engine *engine, const char *text, size_t n, i
                           struct rd_error *err);
 /* What preparing a request found out beside its prompt. Zeroed; deinit any number of times. */
 struct api_prompt_notes {
-    struct buf left_out;                 /* volatile lines that were not rendered (text/volatile_lines.h) */
+    struct buf left_out;                 /* volatile lines that were not rendered (text/chat/volatile_lines.h) */
     struct spelled spelled;              /* what was said, and how its tools are spelled */
     uint32_t n_messages, n_restored;     /* messages of the request; answers put back as they were sampled */
 };

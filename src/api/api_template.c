@@ -3,7 +3,7 @@
 #include "api/api_state.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "text/jinja.h"
+#include "text/jinja/jinja.h"
 
 rd_status rd_template_render(const char *source, size_t n_source, const char *context_json, size_t n_context,
                              int64_t now_s, char **text, size_t *n_bytes, struct rd_error *err)

@@ -7,9 +7,9 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "base/utf8.h"
-#include "text/chat_builtins.h"
-#include "text/tool_prompt.h"
-#include "text/volatile_lines.h"
+#include "text/chat/chat_builtins.h"
+#include "text/output/tool_prompt.h"
+#include "text/chat/volatile_lines.h"
 
 rd_status rd_tokenize(const rd_engine *engine, const char *text, size_t n_bytes, bool add_special, bool parse_special,
                       int32_t **tokens, uint32_t *n_tokens, struct rd_error *err)

@@ -10,7 +10,7 @@
 #include "base/sysinfo.h"
 #include "base/thread.h"
 #include "text/grammar/node_list.h"
-#include "text/tool_grammar.h"
+#include "text/output/tool_grammar.h"
 
 #define SPACE         (16u << 20)  /* the most for sets and masks of one grammar */
 #define PROMISED      (512u << 10) /* what each has in any case, or PROMISE_SHARE of a small budget */

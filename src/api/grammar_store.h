@@ -18,8 +18,8 @@
 #include "engine/constraint.h"
 #include "radish/grammar.h"
 #include "text/grammar/grammar.h"
-#include "text/output_style.h"
-#include "text/tokenizer.h"
+#include "text/output/output_style.h"
+#include "text/tokenizer/tokenizer.h"
 
 struct output_form {
     enum rd_grammar_kind kind;

@@ -28,7 +28,7 @@
 #include <stdint.h>
 #include "base/hash.h"
 #include "kv/kv_space.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 struct answer_memory;
 

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "model/vocab.h"
-#include "text/tokenizer_export.h"
+#include "text/tokenizer/tokenizer_export.h"
 
 /* Ids that no token has get a name and the type of what is never used. */
 static void add_tokens(const struct tokenizer *t, struct gguf_writer *w, int32_t *types)

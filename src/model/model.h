@@ -73,7 +73,7 @@ rd_status model_check_kv_types(const struct model_config *c, enum dtype keys, st
 uint64_t model_weight_bytes(const struct model *m);
 uint64_t model_packed_bytes(const struct model *m);
 uint64_t model_workspace_bytes(const struct model *m);
-/* The built-in chat format (text/chat_builtins.h) of an architecture's files without a template; NULL: unknown here, or its
+/* The built-in chat format (text/chat/chat_builtins.h) of an architecture's files without a template; NULL: unknown here, or its
  * vocabulary tells. */
 const char *model_chat_format(const char *arch);
 /* For model_file_open: every architecture's rows. */

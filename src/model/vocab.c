@@ -6,7 +6,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "text/pretokenize.h"
+#include "text/tokenizer/pretokenize.h"
 
 /* The arrays that a spec borrows while the tokenizer is built. */
 struct vocab_arrays {

@@ -8,7 +8,7 @@
 #pragma once
 #include "format/model_file.h"
 #include "radish/status.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 /* pre_override: the value of --pre, or NULL to use the file's. */
 rd_status vocab_load(const struct model_file *g, const char *pre_override, struct tokenizer **out,

@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "base/mem.h"
-#include "text/jinja.h"
+#include "text/jinja/jinja.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

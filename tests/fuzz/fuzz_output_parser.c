@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/buf.h"
-#include "text/output_parser.h"
+#include "text/output/output_parser.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -10,8 +10,8 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "text/stop.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/stop.h"
+#include "text/tokenizer/tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

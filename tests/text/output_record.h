@@ -1,6 +1,6 @@
 /* tests/text/output_record.h - collects what an output parser delivers, in a form that two runs can be compared by. */
 #pragma once
-#include "text/output_parser.h"
+#include "text/output/output_parser.h"
 
 /* Each piece as "kind:text|", neighbours of one kind joined: c content, r reasoning, b name, a arguments, e end (with
  * "!" when incomplete), t a call's text. raw: content, reasoning, texts of calls and source in order. */

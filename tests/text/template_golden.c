@@ -3,7 +3,7 @@
 #include <string.h>
 #include "base/mem.h"
 #include "test.h"
-#include "text/chat_template.h"
+#include "text/chat/chat_template.h"
 
 static bool same(const struct chat_template *t, json_t *conversation, json_t *expected, char *why, size_t cap)
 {

@@ -3,8 +3,8 @@
 #include <jansson.h>
 #include "base/mem.h"
 #include "test.h"
-#include "text/chat_messages.h"
-#include "text/chat_template.h"
+#include "text/chat/chat_messages.h"
+#include "text/chat/chat_template.h"
 
 /* Writes whatever it gets; knows every role but developer. */
 #define PLAIN                                                                                                          \

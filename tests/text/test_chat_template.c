@@ -1,11 +1,11 @@
 /* tests/text/test_chat_template.c - the templates of real models against jinja2, and the built-in ones. */
-#include "text/chat_template.h"
+#include "text/chat/chat_template.h"
 #include <jansson.h>
 #include "base/file.h"
 #include "base/mem.h"
 #include "template_golden.h"
 #include "test.h"
-#include "text/chat_builtins.h"
+#include "text/chat/chat_builtins.h"
 
 #define CONVERSATIONS "tests/golden/templates/conversations.json"
 

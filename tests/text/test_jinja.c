@@ -4,7 +4,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "test.h"
-#include "text/jinja.h"
+#include "text/jinja/jinja.h"
 
 static rd_status render(const char *source, size_t n, const json_t *vars, char **text, size_t *n_text,
                         struct rd_error *err)

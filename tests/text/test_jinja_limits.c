@@ -2,7 +2,7 @@
 #include "base/mem.h"
 #include "base/limits.h"
 #include "test.h"
-#include "text/jinja.h"
+#include "text/jinja/jinja.h"
 
 static rd_status run(const char *source, size_t n, struct rd_error *err)
 {

@@ -1,5 +1,5 @@
 /* tests/text/test_output_parser.c - what each family writes, and what the parser makes of it. */
-#include "text/output_parser.h"
+#include "text/output/output_parser.h"
 #include <string.h>
 #include "base/limits.h"
 #include "base/mem.h"

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "base/utf8.h"
-#include "text/pretokenize.h"
+#include "text/tokenizer/pretokenize.h"
 
 #define MAX_CUTS 65536
 

@@ -1,6 +1,6 @@
 /* tests/text/test_stop.c - stop strings: against a naive search after every byte (F28), limits, memory running
  * out. */
-#include "text/stop.h"
+#include "text/tokenizer/stop.h"
 #include "test.h"
 #include "base/limits.h"
 #include "base/mem.h"

@@ -1,7 +1,7 @@
 /* tests/text/test_taught_calls.c - which instructions show calls as text. */
 #include <string.h>
 #include "test.h"
-#include "text/taught_calls.h"
+#include "text/output/taught_calls.h"
 
 #define SYSTEM(text) "[{\"role\":\"user\",\"content\":\"Hi\"},{\"role\":\"system\",\"content\":\"" text "\"}]"
 #define CALL         "{\\n  \\\"name\\\": \\\"some_tool\\\",\\n  \\\"arguments\\\": {\\\"x\\\": 1}\\n}"

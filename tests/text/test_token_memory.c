@@ -1,5 +1,5 @@
 /* tests/text/test_token_memory.c - conversations that grow beside each other have the ids of their whole texts. */
-#include "text/token_memory.h"
+#include "text/tokenizer/token_memory.h"
 #include "test.h"
 #include "tiny_vocab.h"
 #include "base/buf.h"

@@ -1,6 +1,6 @@
 /* tests/text/test_tokenizer.c - merging against naive models, special tokens, hostile vocabularies and texts, streaming
  * decode. */
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 #include <sys/resource.h>
 #include "test.h"
 #include "base/limits.h"

@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "base/utf8.h"
-#include "text/token_history.h"
+#include "text/tokenizer/token_history.h"
 #include "tiny_vocab.h"
 
 /* A byte-level BPE with the pre-tokenizer of Qwen 2, or one over characters; %s: normalizer. */

@@ -1,14 +1,14 @@
 /* tests/text/test_tool_grammar.c - texts that may hold calls, and what the parser of outputs finds in them: each call that
  * it finds follows its schema, whichever of its forms the model has begun.
  */
-#include "text/tool_grammar.h"
+#include "text/output/tool_grammar.h"
 #include <jansson.h>
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/random.h"
 #include "test.h"
 #include "text/grammar/grammar.h"
-#include "text/output_parser.h"
+#include "text/output/output_parser.h"
 
 /* Two functions, with one value of arguments each. */
 static const char tools_text[] =

@@ -1,5 +1,5 @@
 /* tests/text/test_tool_prompt.c - tools in a prompt whose template knows none. */
-#include "text/tool_prompt.h"
+#include "text/output/tool_prompt.h"
 #include <stdlib.h>
 #include <string.h>
 #include "test.h"

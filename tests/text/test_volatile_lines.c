@@ -1,5 +1,5 @@
 /* tests/text/test_volatile_lines.c - which lines of a system prompt are left out, and that nothing else is. */
-#include "text/volatile_lines.h"
+#include "text/chat/volatile_lines.h"
 #include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"

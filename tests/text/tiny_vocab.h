@@ -6,7 +6,7 @@
 #pragma once
 #include <stdio.h>
 #include <string.h>
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 #define TINY_MAX 1024
 
