@@ -49,15 +49,15 @@ def ocpp():
         yield "ocpp/%s" % path.relative_to(folder), schema, None
 
 
-def apis(packages=("openai", "anthropic", "mcp")):
+def apis():
     import pydantic
 
     seen = set()
-    for package in packages:
-        module = importlib.import_module(package + ".types")
-        names = [module.__name__]
+    for package in ("openai.types", "anthropic.types", "mcp.types"):
+        module = importlib.import_module(package)
+        names = [package]
         if hasattr(module, "__path__"):
-            names += sorted(m.name for m in pkgutil.walk_packages(module.__path__, module.__name__ + "."))
+            names += sorted(m.name for m in pkgutil.walk_packages(module.__path__, package + "."))
         for name in names:
             try:
                 members = vars(importlib.import_module(name))

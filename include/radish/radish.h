@@ -127,6 +127,8 @@ struct rd_options {
     bool sort_keys;                 /* tools and arguments are rendered with sorted keys: for clients that shuffle them */
     bool no_replay;                 /* no message is rendered as it was sampled or first spelled; see docs/cache.md */
     bool context_shift;             /* of requests that say nothing else: rd_request_options.context_shift */
+    const char *thinking;           /* "on", "off": of conversations whose kwargs_json says nothing about it (enable_thinking,
+                                     * thinking); NULL: as the template does. RD_E_INVALID: another word */
     void (*progress)(void *user, double fraction);   /* 0 .. 1 while loading; may be NULL */
     void *progress_user;
 };

@@ -325,6 +325,8 @@ rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *
     max_running = or_default(o->max_running, DEFAULT_RUNNING);
     if (max_running > 4096 || o->max_chunk > 65536)
         return error_set(err, RD_E_INVALID, "max_running: at most 4096; max_chunk: at most 65536");
+    if (o->thinking && strcmp(o->thinking, "on") != 0 && strcmp(o->thinking, "off") != 0)
+        return error_set(err, RD_E_INVALID, "thinking: on or off is wanted");
     st = api_kv_type_parse(o->kv_type, &types, err); /* before anything is loaded */
     if (st != RD_OK) return st;
     st = open_file(o->model, &e, err);
@@ -333,6 +335,8 @@ rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *
     e->no_replay = o->no_replay;
     e->context_shift = o->context_shift;
     e->sort_keys = o->sort_keys;
+    e->sets_thinking = o->thinking;
+    e->thinks_unasked = o->thinking && strcmp(o->thinking, "on") == 0;
     fill_names(e, o);
     st = fill_model_info(e, o, &types, err);
     if (st != RD_OK) goto fail;

@@ -63,7 +63,8 @@ rd_status api_prompt_tokens(const rd_engine *engine, const struct rd_request_opt
         return token_memory_encode(engine->texts, o->prompt, o->prompt_bytes, true, true, tokens, n, NULL, err);
     st = api_render(engine, &r, &text, &n_text, err);
     if (st != RD_OK) return st;
-    if (api_begins_call(engine, o) || o->thinking_tokens == 0) st = begin_answer(engine, o, &text, &n_text, err);
+    if (api_begins_call(engine, o) || o->thinking_tokens == 0 || r.ends_thinking)
+        st = begin_answer(engine, o, &text, &n_text, err);
     if (st == RD_OK) st = api_encode_chat(engine, text, n_text, tokens, n, err);
     if (st == RD_OK && replay) answer_memory_replay(engine->answers, owner, tokens, n);
     mem_free(text);

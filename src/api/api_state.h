@@ -83,6 +83,7 @@ struct rd_engine {
     bool keep_volatile;                  /* volatile lines are rendered too */
     bool no_replay;                      /* nothing is put back as it was sampled */
     bool sort_keys;                      /* of tools and arguments */
+    bool sets_thinking, thinks_unasked;  /* rd_options.thinking: whether it says so, and what */
     bool context_shift;                  /* of requests that do not say */
     atomic_bool left_out_logged;         /* it is told once; relaxed would do */
     struct executor *executor;           /* NULL: a tokenizer without weights */
@@ -290,6 +291,7 @@ struct api_rendering {
     bool as_sent;                        /* answers are not put back */
     bool raw;                            /* keys are not sorted either */
     struct api_prompt_notes *notes;      /* NULL: the request is only looked at, and leaves no trace */
+    bool ends_thinking;                  /* set by api_render: rd_options.thinking turned it off */
 };
 rd_status api_render(const rd_engine *engine, struct api_rendering *r, char **text, size_t *n, struct rd_error *err);
 /* api_restore.c: chat_template_prompt() of these messages, which are changed where tools that the template knows nothing of

@@ -110,6 +110,21 @@ static void sort_keys(json_t *tools, json_t *messages)
     }
 }
 
+/* rd_options.thinking, where a conversation says nothing about it: under both names that templates have for it. */
+static rd_status default_thinking(const rd_engine *engine, struct api_rendering *r, json_t **kwargs)
+{
+    static const char *const names[] = {"enable_thinking", "thinking"};
+
+    if (!engine->sets_thinking) return RD_OK;
+    for (size_t i = 0; i < 2; i++)
+        if (json_object_get(*kwargs, names[i])) return RD_OK;
+    if (!*kwargs) *kwargs = json_object();
+    for (size_t i = 0; i < 2; i++)
+        if (json_object_set_new(*kwargs, names[i], json_boolean(engine->thinks_unasked))) return RD_E_NOMEM;
+    r->ends_thinking = !engine->thinks_unasked;
+    return RD_OK;
+}
+
 rd_status api_render(const rd_engine *engine, struct api_rendering *r, char **text, size_t *n, struct rd_error *err)
 {
     static const enum chat_end ends[] = {CHAT_END_NONE, CHAT_END_AUTO, CHAT_END_GENERATION, CHAT_END_CONTINUE};
@@ -121,6 +136,10 @@ rd_status api_render(const rd_engine *engine, struct api_rendering *r, char **te
     if ((st = api_parse_json(r->messages, "messages", true, &m, err)) != RD_OK) goto done;
     if ((st = api_parse_json(r->tools, "tools", true, &t, err)) != RD_OK) goto done;
     if ((st = api_parse_json(r->kwargs, "chat_template_kwargs", false, &k, err)) != RD_OK) goto done;
+    if ((st = default_thinking(engine, r, &k)) != RD_OK) {
+        error_set(err, st, "out of memory");
+        goto done;
+    }
     if (!engine->keep_volatile && (st = volatile_lines_leave_out(m, r->notes ? &r->notes->left_out : &unseen)) != RD_OK) {
         error_set(err, st, "out of memory");
         goto done;

@@ -96,6 +96,13 @@ const struct arg engine_args[] = {
      .known = "chatml|qwen|llama2|llama3|llama4|gemma|mistral|mistral-tekken|deepseek|phi3|phi4|zephyr|granite|falcon3|command-r|openchat|vicuna|alpaca",
      .help = "a Jinja file, or a built-in format by name: chatml, qwen, llama2, llama3, llama4, gemma, mistral, "
              "mistral-tekken, deepseek, phi3, phi4, zephyr, granite, falcon3, command-r, openchat, vicuna, alpaca"},
+    {.flag = "--thinking",
+     .kind = ARG_TEXT,
+     .value = "HOW",
+     ENGINE(thinking),
+     .choices = "on|off",
+     .fallback_text = "as the chat template does",
+     .help = "of conversations that say nothing about it: on or off, for models that can"},
     {.flag = "--packed-dir",
      .kind = ARG_TEXT,
      .value = "DIR",

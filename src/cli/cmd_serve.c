@@ -15,7 +15,9 @@
 #include "cli/cli_model.h"
 #include "cli/commands.h"
 #include "cli/model_list.h"
+#include "cli/next_load.h"
 #include "cli/run_dir.h"
+#include "cli/serve_downloads.h"
 #include "cli/settings.h"
 #include "cli/warm_file.h"
 #include "server/server.h"
@@ -39,6 +41,8 @@ struct serve_flags {
     uint32_t idle_unload_s, swap_wait_s;
     char **paths, **ids;                 /* [n_models] each its own; ids: as clients name them */
     size_t n_models, cap_paths, cap_ids;
+    struct next_load *next;
+    struct serve_downloads *downloads;
     struct load_bar bar;
     uint64_t told_ns;                    /* of the progress line before */
     struct run_entry entry;              /* what radish ps sees */
@@ -248,6 +252,19 @@ static void log_progress(void *user, double fraction)
     supervisor_notify("EXTEND_TIMEOUT_USEC=%u\nSTATUS=loading: %.0f %%", LOADING_MORE_US, fraction * 100);
 }
 
+/* With the settings that hold now; those that no model can be loaded with are given up. */
+static rd_status open_engine(struct serve_flags *f, rd_engine **out, struct rd_error *why)
+{
+    rd_status st;
+
+    do {
+        next_load_begin(f->next, &f->engine);
+        why->text[0] = 0;
+        st = rd_open(&f->engine, out, why);
+    } while (next_load_end(f->next, st, why));
+    return st;
+}
+
 /* On the server's loading thread. */
 static rd_status load(void *user, uint32_t model, rd_engine **out, struct rd_error *err)
 {
@@ -262,7 +279,7 @@ static rd_status load(void *user, uint32_t model, rd_engine **out, struct rd_err
     f->told_ns = 0;
     cli_packed_dir(&f->engine, packed);
     cli_cache_dir(&f->engine, kv);
-    st = rd_open(&f->engine, out, &why);
+    st = open_engine(f, out, &why);
     f->engine.packed_dir = packed_dir;
     f->engine.cache_dir = cache_dir;
     load_bar_end(&f->bar);
@@ -523,6 +540,10 @@ static int serve(const struct command *self, int argc, char **argv, struct serve
     o.n_models = (uint32_t)f->n_models;
     o.idle_unload_s = f->idle_unload_s;
     o.swap_wait_s = f->swap_wait_s;
+    if (next_load_create(self, &f->engine, &f->next) != RD_OK || serve_downloads_create(&f->downloads) != RD_OK)
+        return cli_fail("out of memory");
+    o.settings = next_load_seam(f->next);
+    o.downloads = serve_downloads_seam(f->downloads);
     o.check = check;
     o.on_listen = on_listen;
     o.on_listen_user = f;
@@ -530,6 +551,8 @@ static int serve(const struct command *self, int argc, char **argv, struct serve
     st = server_run(&o, load, f, &err);
     run_dir_leave(&f->entry, f->entry_fd);
     load_bar_end(&f->bar);
+    serve_downloads_destroy(f->downloads);
+    next_load_destroy(f->next);
     mem_free(keys.text);
     forget_models(f);
     if (st == RD_E_DEVICE && *err.text) fprintf(stderr, "radish serve: %s\n", err.text);

@@ -53,7 +53,7 @@ bool hub_http_is_built(void)
 }
 
 /* The library's own state stays until the process ends, as it wants. */
-static bool start_library(void)
+bool hub_http_start(void)
 {
     static bool is_started;
 
@@ -68,12 +68,7 @@ rd_status hub_http_create(const struct hub_http_options *o, struct hub_http **ou
     struct hub_http *h = mem_zalloc(1, sizeof(*h));
     size_t n = o->token ? strlen(o->token) : 0;
 
-    if (!h) goto fail;
-    if (!start_library()) {
-        hub_http_destroy(h);
-        return error_set(err, RD_E_UNSUPPORTED,
-                         "libcurl.so.4 cannot be used, which downloads (Debian: apt-get install libcurl4)");
-    }
+    if (!h || !hub_http_start()) goto fail;
     h->o = *o;
     if (n) {
         if (strpbrk(o->token, "\r\n")) {

@@ -28,6 +28,8 @@ struct hub_http_options {
     void *user;
 };
 
+/* Makes the library ready; create does it, too. Before threads create their own, or under a lock of theirs. */
+bool hub_http_start(void);
 rd_status hub_http_create(const struct hub_http_options *o, struct hub_http **out, struct rd_error *err);
 /* NULL is fine. */
 void hub_http_destroy(struct hub_http *h);

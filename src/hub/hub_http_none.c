@@ -14,6 +14,11 @@ bool hub_http_is_built(void)
     return false;
 }
 
+bool hub_http_start(void)
+{
+    return true;
+}
+
 rd_status hub_http_create(const struct hub_http_options *o, struct hub_http **out, struct rd_error *err)
 {
     (void)o;

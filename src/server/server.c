@@ -294,7 +294,7 @@ static void load_main(void *arg)
     if (s->server.gate && s->load_status == RD_OK) model_gate_run(s->server.gate);
 }
 
-/* Several models, or one that may rest. */
+/* Several models, or one that may rest, or be loaded again with other settings. */
 static rd_status make_gate(struct run *s)
 {
     static const char *const unnamed[] = {""};
@@ -306,7 +306,7 @@ static rd_status make_gate(struct run *s)
                                    .load = s->load,
                                    .user = s->load_user};
 
-    if (o.n_models < 2 && !o.idle_unload_s) return RD_OK;
+    if (o.n_models < 2 && !o.idle_unload_s && !s->server.settings) return RD_OK;
     return model_gate_create(&s->server, &o, &s->server.gate);
 }
 
@@ -351,6 +351,8 @@ static void take_options(struct run *s, const struct server_options *o, uint32_t
                                              .n_allow_hosts = s->o.n_allow_hosts,
                                              .max_body_bytes = s->o.max_body_bytes,
                                              .send_timeout_s = s->o.send_timeout_s};
+    s->server.settings = s->o.settings.set ? &s->o.settings : NULL;
+    s->server.downloads = s->o.downloads.start ? &s->o.downloads : NULL;
     s->server.sse_ping_s = s->o.sse_ping_s;
     s->server.pooling = s->o.pooling;
     s->server.rank_by_embedding = s->o.rank_by_embedding;

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include "base/buf.h"
 #include "radish/radish.h"
+#include "server/dialects/server_seams.h"
 
 struct server_options {
     const char *host;                    /* numeric address or "localhost"; default 127.0.0.1. NULL: the next two only */
@@ -41,6 +42,8 @@ struct server_options {
     uint32_t swap_wait_s;                /* that a request waits for its model; 0 = 120 */
     /* Whether load could succeed, without its cost; asked before another model is closed for it. NULL: it could. */
     rd_status (*check)(void *user, uint32_t model, struct rd_error *err);
+    struct server_settings settings;     /* set NULL: nothing can be changed */
+    struct server_downloads downloads;   /* start NULL: there are none */
     /* called for each socket once all listen (the real port; "unix:PATH", 0); may be NULL */
     void (*on_listen)(void *user, const char *host, uint16_t port);
     void *on_listen_user;

@@ -159,6 +159,8 @@ class HubServer:
         if self.token and h.headers.get("Authorization") != "Bearer " + self.token:
             return h.send(401, {"X-Error-Message": "Invalid credentials", "X-Error-Code": "GatedRepo"})
         parts = path.strip("/").split("/")
+        if parts == ["api", "models"]:
+            return self.search(h)
         if parts[:2] == ["api", "models"]:
             return self.api(h, "/".join(parts[2:4]), parts[4:])
         if parts[2:3] == ["resolve"]:
@@ -195,6 +197,21 @@ class HubServer:
             next_page = "%s%s?recursive=true&cursor=%d" % (self.url, h.path.split("?")[0], at + self.page)
             headers["Link"] = '<%s>; rel="next"' % next_page
         self.json(h, entries[at : at + self.page], headers)
+
+    def search(self, h):
+        fault = self.fault("api/search")
+        if fault and fault[0] == "stall":
+            return self.stopped.wait(fault[1][1])
+        if fault:
+            return h.send(*fault[1])
+        query = urllib.parse.parse_qs(urllib.parse.urlsplit(h.path).query)
+        words = query.get("search", [""])[0].lower()
+        found = [
+            {"id": repo, "downloads": 10 + i, "likes": i, "gated": False, "tags": ["gguf"] if "GGUF" in repo else []}
+            for i, repo in enumerate(self.repos)
+            if words in repo.lower()
+        ]
+        self.json(h, self.edit(found)[: int(query["limit"][0])])
 
     def json(self, h, value, headers=None):
         h.send(200, {"Content-Type": "application/json", **(headers or {})}, json.dumps(value).encode())

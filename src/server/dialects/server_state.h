@@ -6,6 +6,7 @@
 #pragma once
 #include <stdatomic.h>
 #include "radish/radish.h"
+#include "server/dialects/server_seams.h"
 #include "server/http/http_state.h"
 
 struct model_gate;
@@ -33,6 +34,8 @@ struct server {
     struct prompt_prints *prints;
     struct monitor *monitor;             /* what GET /v1/monitor tells */
     const struct progress *progress;     /* whether the engine gets on */
+    const struct server_settings *settings;      /* of server.h; NULL: nothing can be changed */
+    const struct server_downloads *downloads;    /* likewise; NULL: there are none */
     struct tenant_stats *tenants;        /* [http.o.n_tenant_keys] */
     uint32_t sse_ping_s;                 /* of server.h, as are the next */
     enum rd_pooling pooling;

@@ -129,6 +129,14 @@ static bool is_same_origin(const char *origin, const char *host)
     return n && host && strcasecmp(origin + n, host) == 0;
 }
 
+bool http_from_elsewhere(const struct http_conn *c)
+{
+    const char *origin = http_header(&c->head, "origin"), *site = http_header(&c->head, "sec-fetch-site");
+
+    if (origin && !is_same_origin(origin, c->head.host)) return true;
+    return site && strcmp(site, "same-origin") != 0 && strcmp(site, "none") != 0;
+}
+
 /* With a key pages of elsewhere, and names that point here (a proxy's, or a page's that rebinds its own), are let in by
  * that alone: no browser adds it by itself. Such pages may then read their answers. */
 static int check_origin(struct http_conn *c, struct api_error *e)

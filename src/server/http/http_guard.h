@@ -15,6 +15,9 @@ bool http_host_in(const char *host, const char *const *allowed, uint32_t n);
 /* Takes as long whichever bytes differ: all of sent are looked at, and as many of key. Not secret: both lengths. */
 bool http_secret_equal(const char *sent, size_t n_sent, const char *key, size_t n_key);
 
+/* A page of another origin sent it, with or without a key: what changes the server itself is not for those. */
+bool http_from_elsewhere(const struct http_conn *c);
+
 /* Who may share what is stored: the salt of the connection's tenant and the request's own. Nothing: salt stays empty. */
 void http_tenant_salt(const struct http_conn *c, const char *cache_salt, struct buf *salt);
 /* 0: c->target.route is set (or the request was a preflight: *preflight). -1: *e says what to answer; *extra are header lines

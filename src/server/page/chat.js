@@ -16,23 +16,9 @@
     ["repetition_penalty", "Repetition penalty", { min: 0.01, max: 100, step: "any" }], ["presence_penalty", "Presence penalty", { min: -2, max: 2, step: "any" }],
     ["thinking", "Thinking", { choices: [["", "as the model does"], ["on", "on"], ["off", "off"]] }],
   ];
-  let key = sessionStorage.getItem("radish-key") || "", models = [], chat = null, running = null, pictures = [], gone = null;
+  const { make, action, whole, count, time, headers } = Page;
+  let models = [], chat = null, running = null, pictures = [], gone = null;
 
-  function make(name, props = {}, ...children) {
-    const e = document.createElement(name);
-    Object.assign(e, props);
-    e.append(...children);
-    return e;
-  }
-  const action = (text, does, label) => {
-    const b = make("button", { type: "button" }, text);
-    b.dataset.does = does;
-    if (label) b.setAttribute("aria-label", label);
-    return b;
-  };
-  const whole = (n) => Number(n || 0).toLocaleString("en");
-  const time = (s) => (s < 0.0995 ? Math.round(s * 1e3) + " ms" : s < 120 ? +s.toPrecision(2) + " s" : Math.round(s / 60) + " min");
-  const count = (n, what) => whole(n) + " " + what + (n === 1 ? "" : "s");
   const new_id = () => Date.now().toString(36) + Math.random().toString(36).slice(2, 8);
   function say(state, text) {
     if ($("state").textContent !== text) $("state").textContent = text;
@@ -205,7 +191,6 @@
 
   /* ---- asking ---- */
 
-  const headers = () => (key ? { Authorization: "Bearer " + key } : {});
   /* What went wrong, in plain words. */
   function explain(status, e, answer) {
     const said = e && e.message ? String(e.message) : "", code = e && e.code;
@@ -636,7 +621,7 @@
   async function load_models() {
     const answer = await fetch("v1/models", { headers: headers(), cache: "no-store" });
     if (answer.status === 401) {
-      ask_key(key ? "This key is not one of the server's." : "");
+      ask_key(Page.get_key() ? "This key is not one of the server's." : "");
       return;
     }
     const m = await answer.json();
@@ -661,8 +646,7 @@
   }
   $("login").addEventListener("submit", (e) => {
     e.preventDefault();
-    key = $("key").value.trim();
-    sessionStorage.setItem("radish-key", key);
+    Page.set_key($("key").value.trim());
     connect();
   });
   $("model").addEventListener("change", () => {
@@ -695,6 +679,7 @@
     if (running) save(running.chat);
   });
 
+  Dialogs(() => load_models().catch(() => null));
   make_options();
   show_chat(new_chat());
   connect();

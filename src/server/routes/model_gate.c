@@ -11,6 +11,7 @@
 
 #define POLL_NS    2000000ull /* while running requests end */
 #define TICK_NS    100000000ull
+#define REST_NS    60000000000ull /* nothing is due: a signal wakes the keeper */
 #define SECOND_NS  1000000000ull
 #define NAME_BYTES 1600u
 
@@ -48,7 +49,7 @@ struct model_gate {
     struct cond changed;
     struct gate_model *models; /* [o.n_models] */
     uint32_t current;          /* the loaded one, or the last that was */
-    bool loaded, closing, swapping, stopping;
+    bool loaded, closing, swapping, stopping, reloading;
     struct parked *first, *last;
     uint32_t n_parked, n_working, n_probed; /* n_working: handlers on workers */
     uint32_t n_watching;
@@ -307,7 +308,8 @@ static void pass_worker(struct model_gate *g, struct http_conn *c, void (*serve)
 void model_gate_pass(struct model_gate *g, struct http_conn *c, void (*serve)(struct http_conn *c))
 {
     char name[NAME_BYTES];
-    bool has_name = c->body.n && model_in_body(c->body.data, c->body.n, name, sizeof(name)), passes, rests;
+    bool chooses = g->o.n_models > 1 || g->o.idle_unload_s; /* else the handler says what it thinks of a name */
+    bool has_name = chooses && c->body.n && model_in_body(c->body.data, c->body.n, name, sizeof(name)), passes, rests;
     uint32_t model = has_name ? find_model(g, name) : 0;
     struct parked *p;
     struct api_error e;
@@ -501,6 +503,16 @@ static void rest(struct model_gate *g, uint64_t *used_ns)
     g->closing = false;
 }
 
+/* Lock held, released meanwhile: the same model again, by the settings that hold now. */
+static void reload(struct model_gate *g)
+{
+    g->closing = g->loaded;
+    if (g->loaded && !drain(g)) return;
+    if (g->loaded) swap(g, g->current);
+    g->reloading = false;
+    open_gate(g);
+}
+
 void model_gate_open(struct model_gate *g)
 {
     mutex_lock(&g->lock);
@@ -509,6 +521,24 @@ void model_gate_open(struct model_gate *g)
     g->models[0].state = GATE_LOADED;
     if (!*g->models[0].id) g->models[0].id = g->models[0].info.model_id; /* the only one names itself */
     mutex_unlock(&g->lock);
+}
+
+void model_gate_reload(struct model_gate *g)
+{
+    mutex_lock(&g->lock);
+    g->reloading |= g->loaded;
+    cond_signal(&g->changed);
+    mutex_unlock(&g->lock);
+}
+
+bool model_gate_is_reloading(struct model_gate *g)
+{
+    bool is;
+
+    mutex_lock(&g->lock);
+    is = g->reloading;
+    mutex_unlock(&g->lock);
+    return is;
 }
 
 bool model_gate_is_swapping(struct model_gate *g)
@@ -528,14 +558,17 @@ void model_gate_run(struct model_gate *g)
 
     mutex_lock(&g->lock);
     while (!g->stopping) {
-        if (g->first) {
+        if (g->reloading) {
+            reload(g);
+            used_ns = clock_now_ns(clock_system());
+        } else if (g->first) {
             serve_first(g);
             used_ns = clock_now_ns(clock_system());
         } else {
             rest(g, &used_ns);
         }
-        if (!g->stopping && (!g->first || g->closing))
-            (void)cond_wait_ns(&g->changed, &g->lock, g->closing ? POLL_NS : TICK_NS);
+        if (!g->stopping && ((!g->first && !g->reloading) || g->closing))
+            (void)cond_wait_ns(&g->changed, &g->lock, g->closing ? POLL_NS : g->o.idle_unload_s ? TICK_NS : REST_NS);
     }
     mutex_unlock(&g->lock);
 }

@@ -14,7 +14,7 @@
  * others from theirs. A parked request whose client leaves is forgotten, and one that has waited for wait_s gets 503.
  * With idle_unload_s a model that nobody used for so long is closed; the next request loads it, or another.
  *
- * With one model and no idle_unload_s there is no gate: nothing here runs.
+ * With one model, no idle_unload_s and no settings that may change there is no gate: nothing here runs.
  *
  * Thread  model_gate_pass: the thread on_request runs on. model_gate_run: the keeper. The others: any thread.
  */
@@ -46,6 +46,11 @@ void model_gate_open(struct model_gate *g);
 /* Then: swaps and unloads until model_gate_stop(). */
 void model_gate_run(struct model_gate *g);
 void model_gate_stop(struct model_gate *g);
+/* Any thread: the loaded model is closed and loaded again, when the requests that run have ended; those that come wait. Where
+ * none is loaded the next load is all that is needed. */
+void model_gate_reload(struct model_gate *g);
+/* It was asked for and is not done. */
+bool model_gate_is_reloading(struct model_gate *g);
 /* A model is being closed or loaded now: the keeper cannot stop. NULL: false. */
 bool model_gate_is_swapping(struct model_gate *g);
 

@@ -37,7 +37,8 @@ static void put_model(const struct rd_info *m, struct buf *out)
     put_id("},\"type\":\"model\",\"lifecycle\":\"active\",\"display_name\":", m, out);
     buf_puts(out, ",\"created_at\":");
     json_put_time(out, m->created_s);
-    buf_printf(out, ",\"max_input_tokens\":%u,\"max_tokens\":%u}", m->n_ctx, m->n_ctx);
+    buf_printf(out, ",\"max_input_tokens\":%u,\"max_tokens\":%u,\"capabilities\":[\"completion\"%s]}", m->n_ctx, m->n_ctx,
+               m->thinks ? ",\"thinking\"" : "");
 }
 
 /* One of several, in the list, or the one that is looked for. */
@@ -45,6 +46,7 @@ struct model_out {
     struct buf *body;
     const char *id;                      /* NULL: all */
     size_t n;
+    char first[256], last[256];
 };
 
 /* A model that was never loaded has only its name; llama-server's router tells states the same way. */
@@ -56,6 +58,8 @@ static void put_one(void *arg, const char *id, enum gate_state state, const stru
     snprintf(bare.model_id, sizeof(bare.model_id), "%s", id);
     if (out->id && !param_is_model(out->id, &bare)) return;
     buf_puts(out->body, out->n++ ? "," : "");
+    if (out->n == 1) snprintf(out->first, sizeof(out->first), "%s", bare.model_id);
+    snprintf(out->last, sizeof(out->last), "%s", bare.model_id);
     if (info) {
         put_model(info, out->body);
         out->body->n -= out->body->n > 0; /* its last brace */
@@ -76,7 +80,11 @@ void route_models(struct http_conn *c)
     buf_puts(&body, "{\"object\":\"list\",\"data\":[");
     if (s->gate) {
         model_gate_list(s->gate, put_one, &out);
-        buf_puts(&body, "],\"models\":[],\"has_more\":false}");
+        buf_puts(&body, "],\"models\":[],\"has_more\":false,\"first_id\":");
+        json_put_string(&body, out.first, strlen(out.first));
+        buf_puts(&body, ",\"last_id\":");
+        json_put_string(&body, out.last, strlen(out.last));
+        buf_puts(&body, "}");
         http_reply_json(c, &body);
         buf_deinit(&body);
         return;

@@ -8,7 +8,8 @@
 #include "server/http/http_conn.h"
 
 extern const char page_page_css[], page_monitor_html[], page_monitor_css[], page_monitor_js[];
-extern const char page_chat_html[], page_chat_css[], page_chat_js[], page_markdown_js[];
+extern const char page_page_js[], page_chat_html[], page_chat_css[], page_chat_js[], page_dialogs_js[],
+    page_markdown_js[];
 
 struct page {
     const char *html;      /* @NONCE@, @CSS@, @JS@ and @ENDPOINTS@ stand for what follows */

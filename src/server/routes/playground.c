@@ -2,7 +2,8 @@
 #include "server/routes/page.h"
 #include "server/routes/routes.h"
 
-static const struct page chat_page = {page_chat_html, {page_page_css, page_chat_css}, {page_markdown_js, page_chat_js}};
+static const struct page chat_page = {
+    page_chat_html, {page_page_css, page_chat_css}, {page_page_js, page_markdown_js, page_dialogs_js, page_chat_js}};
 
 void route_playground(struct http_conn *c)
 {

@@ -1,6 +1,7 @@
 /* server/routes/routes.c - the rows, and the service made of them. */
 #include "server/routes/routes.h"
 #include <string.h>
+#include "server/http/http_guard.h"
 #include "server/http/offload.h"
 #include "server/routes/model_gate.h"
 
@@ -124,6 +125,19 @@ const struct http_service route_service = {on_head, on_request, put_error, is_bu
 const char *route_rest(const struct http_conn *c)
 {
     return c->head.path + strlen(route_of(c)->path);
+}
+
+bool route_for_owner(struct http_conn *c, const char *what)
+{
+    struct api_error e;
+
+    if (!c->tenant && !http_from_elsewhere(c)) return true;
+    if (c->tenant)
+        api_error_set(&e, 403, NULL, "%s for whoever runs the server: only its own key (--api-key) may do this", what);
+    else
+        api_error_set(&e, 403, NULL, "%s not for pages of other origins", what);
+    http_reply_error(c, &e);
+    return false;
 }
 
 void route_list_parameters(struct buf *out)

@@ -50,6 +50,10 @@ size_t weigh_detokenize(const struct http_conn *c);
 size_t weigh_stored(const struct http_conn *c);
 size_t weigh_conversation(const struct http_conn *c);
 
+/* Whether the request comes from whoever runs the server: not under a tenant's key, nor from a page of another origin. Else
+ * it is answered. what: "the settings are". */
+bool route_for_owner(struct http_conn *c, const char *what);
+
 /* A body of /v1/responses, with what went before it, as one of chat completions: the caller's. -1: *e says why not. */
 int responses_chat(struct http_conn *c, const json_t *body, json_t **chat, struct api_error *e);
 

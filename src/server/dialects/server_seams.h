@@ -1,0 +1,34 @@
+/* server/dialects/server_seams.h - what the server is given by whoever starts it, and does not know itself: settings of the next
+ * load, and downloads.
+ */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+#include "base/buf.h"
+#include "radish/status.h"
+
+struct server_setting {
+    const char *name, *text; /* text NULL: as it was at the start */
+};
+
+/* What may be changed while the server runs, kept and checked by whoever loads models: load() takes it. Any thread. */
+struct server_settings {
+    void *user;
+    /* Appends members of a JSON object: settings, failure, needs_restart (docs/playground.md). */
+    void (*put)(void *user, struct buf *out);
+    /* All of them or none. RD_E_INVALID: *at is the one that cannot be, err says what it wants. */
+    rd_status (*set)(void *user, const struct server_setting *list, size_t n, size_t *at, struct rd_error *err);
+};
+
+/* Models of a hub, looked for and fetched by whoever knows hubs. Any thread. Errors are for the client: RD_E_INVALID (no such
+ * name), RD_E_NOT_FOUND, RD_E_FULL, RD_E_UNSUPPORTED (offline, or built without), RD_E_IO (what the hub says). */
+struct server_downloads {
+    void *user;
+    /* These wait for the hub; they append members of a JSON object. */
+    rd_status (*search)(void *user, const char *words, struct buf *out, struct rd_error *err);
+    rd_status (*look)(void *user, const char *model, struct buf *out, struct rd_error *err);
+    /* These do not. start: *id names it in the list. cancel: RD_E_NOT_FOUND. */
+    rd_status (*start)(void *user, const char *model, uint64_t *id, struct rd_error *err);
+    rd_status (*cancel)(void *user, uint64_t id);
+    void (*list)(void *user, struct buf *out);
+};

@@ -1,0 +1,168 @@
+"""The chat page's dialogs in headless Chromium: settings of the next load, and downloads from a hub on this machine."""
+
+import json
+import os
+from pathlib import Path
+
+import chromium
+import pytest
+from hub_rig import MODEL, REPO, Hub, stall
+from radish_server import TINY
+from test_chat import is_clean, show
+from test_page import CONTRAST
+
+PICTURES = os.environ.get("RADISH_PICTURES")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium.Page() as p:
+        yield p
+
+
+@pytest.fixture
+def page(browser):
+    browser.fresh()
+    return browser
+
+
+@pytest.fixture
+def hub(make_server, tmp_path):
+    h = Hub(make_server, tmp_path)
+    yield h
+    h.hub.close()
+
+
+def press(p, selector):
+    p.run(f"document.querySelector({json.dumps(selector)}).click()")
+
+
+def put(p, name, value):
+    p.run(f"document.querySelector('#s-{name}').value = {json.dumps(value)}")
+
+
+def open_settings(p):
+    press(p, "#settings-button")
+    p.until("document.querySelectorAll('#fields .field').length > 5")
+
+
+def told(p, which="settings"):
+    return p.run(f"document.querySelector('#{which}-told').textContent")
+
+
+def test_settings_are_read_set_and_loaded(page, make_server):
+    s = make_server("--threads", "1", "--kv-tokens", "1024", model=TINY)
+    show(page, s)
+    open_settings(page)
+    assert page.run("document.querySelector('#s-kv-tokens').value") == "1024"
+    assert page.run("document.activeElement.id") == "s-ctx"
+    assert page.run("document.querySelector('#s-thinking').tagName") == "SELECT"
+    assert "--port" in page.run("document.querySelector('#fixed').textContent")
+    put(page, "ctx", "128")
+    put(page, "kv-type", "bf16")
+    press(page, "#settings-form button")
+    page.until("document.querySelector('#settings-told').textContent.includes('next load on')")
+    assert "--ctx from default" in told(page) and "to 128" in told(page)
+    assert page.run("document.querySelector('#keep-flags').textContent") == "--ctx 128 --kv-type bf16"
+    assert s.get("/v1/models")[1]["data"][0]["max_model_len"] == 256
+    press(page, "#settings-load")
+    page.until("document.querySelector('#settings-told').textContent.includes('loaded again')")
+    assert s.get("/v1/models")[1]["data"][0]["max_model_len"] == 128
+    put(page, "ctx", "-1")
+    press(page, "#settings-load")
+    assert "--ctx:" in told(page) and page.run("document.activeElement.id") == "s-ctx"
+    put(page, "ctx", "64")
+    put(page, "kv-type", "q9")
+    press(page, "#settings-load")
+    page.until("document.querySelector('#settings-told').textContent.includes('wanted f16')")
+    assert page.run("document.activeElement.id") == "s-kv-type"
+    put(page, "kv-type", "q8_0")  # a load that fails: what was there before is back
+    press(page, "#settings-load")
+    page.until("document.querySelector('#settings-told').textContent.includes('The last load could not have them')")
+    assert s.get("/v1/models")[1]["data"][0]["max_model_len"] == 128
+    press(page, "#settings-start")
+    assert page.run("document.querySelector('#s-ctx').value") == ""
+    page.key("Escape", 27)
+    assert not page.run("document.querySelector('#settings').open")
+    is_clean(page, s, "400")
+
+
+def test_only_who_runs_the_server_sees_them(page, make_server, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("alice-key\n")
+    s = make_server(
+        "--api-key", "own", "--api-key-file", str(keys), "--threads", "1", "--kv-tokens", "1024", model=TINY
+    )
+    page.open(f"http://127.0.0.1:{s.port}/chat")
+    page.until("document.readyState === 'complete' && !document.querySelector('#login').hidden")
+    page.run("document.querySelector('#key').value = 'alice-key'; document.querySelector('#login').requestSubmit()")
+    page.until("document.querySelector('#state').textContent === 'Ready'")
+    press(page, "#settings-button")
+    page.until("document.querySelector('#settings-told').textContent.includes('only its own key')")
+    page.key("Escape", 27)
+    press(page, "#models-button")
+    page.until("document.querySelector('#hub-told').textContent.includes('only its own key')")
+    is_clean(page, s, "401", "403")
+
+
+def test_a_model_is_found_and_fetched_with_progress(page, hub):
+    hub.hub.faults["tiny-Q4_K_M.gguf"] = [stall(100000, 60)]
+    show(page, hub.server)
+    press(page, "#models-button")
+    page.run("document.querySelector('#words').value = 'tiny'; document.querySelector('#hub-form').requestSubmit()")
+    page.until("document.querySelectorAll('#found > li').length === 1")
+    assert "GGUF" in page.run("document.querySelector('#found').textContent") and hub.hub.url in told(page, "hub")
+    press(page, "#found [data-does=look]")
+    page.until("document.querySelectorAll('#found ul li').length === 2")
+    assert "best that fits" in page.run("document.querySelector('#found ul').textContent")
+    press(page, f"#found li[data-model='{REPO}:Q4_K_M'] button")
+    page.until(
+        "document.querySelector('#downloads progress') && document.querySelector('#downloads progress').value === 100000"
+    )
+    assert page.run("document.querySelector('#downloads progress').max") == len(MODEL)
+    if PICTURES:
+        page.picture(Path(PICTURES) / "models.png")
+    press(page, "#downloads [data-does=cancel]")
+    page.until("document.querySelector('#downloads').textContent.includes('cancelled')")
+    press(page, "#downloads [data-does=start]")
+    page.until(f"document.querySelector('#downloads').textContent.includes('radish serve {REPO}:Q4_K_M')")
+    assert hub.blob().read_bytes() == MODEL
+    is_clean(page, hub.server)
+
+
+def test_what_a_hub_says_is_text(page, hub):
+    hub.hub.faults["api/search"] = [("status", (503, {"X-Error-Message": "<img src=x onerror=pwned=1>"}))]
+    show(page, hub.server)
+    press(page, "#models-button")
+    page.run("document.querySelector('#words').value = '<b>x</b>'; document.querySelector('#hub-form').requestSubmit()")
+    page.until("document.querySelector('#hub-told').className.includes('wrong')")
+    hub.hub.close()
+    page.run("document.querySelector('#hub-form').requestSubmit()")
+    page.until("document.querySelector('#hub-told').textContent.includes('hub')")
+    assert page.run("document.querySelectorAll('dialog img, dialog b b').length") == 0
+    is_clean(page, hub.server, "503")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280])
+def test_they_fit_and_can_be_read(page, hub, scheme, width):
+    page.size(width, 900)
+    page.colours(scheme)
+    show(page, hub.server)
+    open_settings(page)
+    fits = "document.querySelector('dialog[open]').scrollWidth <= document.querySelector('dialog[open]').clientWidth"
+    assert page.run(fits) and page.run("document.documentElement.scrollWidth") <= width
+    assert page.run(CONTRAST) >= 4.5
+    assert page.run("[...document.querySelectorAll('#fields input, #fields select')].every(e => e.labels.length === 1)")
+    if PICTURES:
+        page.picture(Path(PICTURES) / f"settings-{scheme}-{width}.png")
+    page.key("Escape", 27)
+    press(page, "#models-button")
+    page.run("document.querySelector('#words').value = 'tiny'; document.querySelector('#hub-form').requestSubmit()")
+    page.until("document.querySelectorAll('#found > li').length === 1")
+    press(page, "#found [data-does=look]")
+    page.until("document.querySelectorAll('#found ul li').length === 2")
+    assert page.run(fits) and page.run(CONTRAST) >= 4.5
+    if PICTURES:
+        page.picture(Path(PICTURES) / f"models-{scheme}-{width}.png")
+    is_clean(page, hub.server)
