@@ -182,6 +182,16 @@ def test_a_conversation_is_streamed_counted_and_kept(page, server):
     page.run("document.querySelector('#chats button').click()")
     assert articles(page)[:2] == first and len(articles(page)) == 4
     assert page.run("document.querySelector('#system').value") == "You are terse."
+    # an answer that was cut is gone on with
+    cut = articles(page)[3][1]
+    assert "Ended at the most tokens" in last(page, "textContent")
+    click(page, "go-on")
+    idle(page)
+    assert (
+        len(articles(page)) == 4
+        and articles(page)[3][1].startswith(cut.strip())
+        and len(articles(page)[3][1]) > len(cut)
+    )
     # the same question, the same seed: the same answer, as another version
     click(page, "again", 1)
     idle(page)

@@ -131,6 +131,7 @@
     }
     foot.append(action("Copy", "copy-text", "Copy this message"), action("Edit", "edit", "Edit this message"));
     if (node.role === "assistant") foot.append(action("Again", "again", "Generate this answer again"));
+    if (node.is_cut && node.text && !node.children.length) foot.append(action("Go on", "go-on", "Let the model go on with this answer"));
     else if (!node.children.length) foot.append(action("Answer", "again", "Generate an answer to this message"));
   }
   /* The article of a message, with what the painting of its stream needs. */
@@ -148,6 +149,7 @@
       article.setAttribute("aria-busy", "true");
       running.view = view;
     }
+    if (node.is_cut && !node.problem && !busy) article.append(make("p", { className: "note" }, node.stopped ? "Stopped." : "Ended at the most tokens, or at the end of the context."));
     if (node.problem && !busy) {
       const problem = make("p", { className: "problem" }, node.problem, " ", action("Try again", "again"));
       problem.setAttribute("role", "alert");
@@ -208,10 +210,11 @@
   const UNREACHED = "The server cannot be reached. Does it still run, and does this machine have a network?";
   const CUT = "The connection broke off before the answer had ended. What came is kept.";
 
+  /* What is asked for the answer `node`: its text so far, if there is any, is gone on with. */
   function body_of(c, node) {
     const messages = [], body = { model: $("model").value || undefined, messages, stream: true, stream_options: { include_usage: true } };
     if (c.system.trim()) messages.push({ role: "system", content: c.system });
-    for (let at = parent_of(c, node); at !== c.root; at = parent_of(c, at)) {
+    for (let at = node; at !== c.root; at = parent_of(c, at)) {
       if (at.role === "assistant" && !at.text) continue;
       const parts = at.images.map((url) => ({ type: "image_url", image_url: { url } }));
       messages.splice(c.system.trim() ? 1 : 0, 0, { role: at.role, content: parts.length ? [{ type: "text", text: at.text }, ...parts] : at.text });
@@ -305,9 +308,10 @@
     }
   }
 
-  async function ask(c, user) {
+  async function ask(c, user, old = null) {
     if (running) return;
-    const node = add_node(c, user, { role: "assistant", model: $("model").value, thinking: "", stats: {} });
+    const node = old || add_node(c, user, { role: "assistant", model: $("model").value, thinking: "", stats: {} });
+    Object.assign(node, { stats: {}, stopped: false, is_cut: false, problem: "" });
     const r = { chat: c, node, abort: new AbortController(), begun_ms: performance.now(), first_ms: 0, last_ms: 0, n_chunks: 0, finish: "", timer: 0, pause_ms: PAINT_MS, saved_ms: performance.now(), view: null };
     running = r;
     c.model = $("model").value;
@@ -343,9 +347,9 @@
     const { chat: c, node } = r, stay = chat === c && is_at_end();
     clearTimeout(r.timer);
     running = null;
-    if (r.finish === "length" && !problem) problem = "Ended at the most tokens, or at the end of the context.";
     if (node.stopped && !node.text && !node.thinking) problem = "Stopped before the first token.";
     node.problem = problem;
+    node.is_cut = r.finish === "length" || !!node.stopped || !!problem;
     if (gone !== c) save(c);
     if (chat === c) {
       const old = find_article(node);
@@ -359,7 +363,7 @@
     }
     paint_buttons();
     paint_list();
-    say(problem && r.finish !== "length" ? "lost" : "live", problem || (node.stopped ? "Stopped" : `Done: ${count(node.stats.generated, "token")}`));
+    say(problem ? "lost" : "live", problem || (node.stopped ? "Stopped" : `Done: ${count(node.stats.generated, "token")}`));
   }
 
   /* ---- what the buttons do ---- */
@@ -441,6 +445,7 @@
     else if (does === "edit") edit(node, article);
     else if (does === "cancel-edit") paint_log();
     else if (does === "again") again(node);
+    else if (does === "go-on") ask(chat, parent_of(chat, node), node);
     else if (does === "before") turn(node, -1);
     else if (does === "after") turn(node, 1);
   });
