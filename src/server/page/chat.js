@@ -131,8 +131,8 @@
     }
     foot.append(action("Copy", "copy-text", "Copy this message"), action("Edit", "edit", "Edit this message"));
     if (node.role === "assistant") foot.append(action("Again", "again", "Generate this answer again"));
-    if (node.is_cut && node.text && !node.children.length) foot.append(action("Go on", "go-on", "Let the model go on with this answer"));
     else if (!node.children.length) foot.append(action("Answer", "again", "Generate an answer to this message"));
+    if (node.is_cut && node.text && !node.children.length) foot.append(action("Go on", "go-on", "Let the model go on with this answer"));
   }
   /* The article of a message, with what the painting of its stream needs. */
   function article_of(node) {
