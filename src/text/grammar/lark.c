@@ -15,71 +15,28 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/buf.h"
-#include "base/error.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "text/grammar/grammar_languages.h"
 #include "text/grammar/node_list.h"
 #include "text/grammar/regex.h"
-#include "text/string_table.h"
+#include "text/grammar/rule_reader.h"
 
 #define MAX_DEPTH 200u
 
-struct rule {
-    grammar_node node;
-    bool defined;
-    size_t used_at;
-};
-struct reader {
-    struct grammar_builder *b;
-    const char *text;
-    size_t n, at;
-    struct string_table names;
-    struct rule *rules;
-    size_t rules_cap;
+struct lark {
+    struct rule_reader r;
     struct node_list ignored;
     grammar_node gap; /* what %ignore allows, any number of times; 0: nothing */
-    bool in_terminal, failed;
+    bool in_terminal;
 };
 
-static void fail(struct reader *r, rd_status st, size_t at, const char *what)
-{
-    unsigned line = 1, column = 1;
-
-    for (size_t i = 0; i < at && i < r->n; i++, column++) {
-        if (r->text[i] != '\n') continue;
-        line++;
-        column = 0;
-    }
-    if (!r->failed) grammar_fail(r->b, st, "line %u, column %u: %s", line, column, what);
-    r->failed = true;
-}
-
-static void wrong(struct reader *r, const char *what)
-{
-    fail(r, RD_E_INVALID, r->at, what);
-}
-
-static char peek(const struct reader *r)
-{
-    return !r->failed && r->at < r->n ? r->text[r->at] : 0;
-}
-
-static bool pass(struct reader *r, const char *word)
-{
-    size_t n = strlen(word);
-
-    if (r->failed || r->n - r->at < n || memcmp(r->text + r->at, word, n) != 0) return false;
-    r->at += n;
-    return true;
-}
-
-static void skip_line(struct reader *r)
+static void skip_line(struct rule_reader *r)
 {
     while (r->at < r->n && r->text[r->at] != '\n') r->at++;
 }
 
-static void skip_blanks(struct reader *r)
+static void skip_blanks(struct rule_reader *r)
 {
     while (r->at < r->n) {
         if (r->text[r->at] == ' ' || r->text[r->at] == '\t' || r->text[r->at] == '\r')
@@ -91,23 +48,23 @@ static void skip_blanks(struct reader *r)
     }
 }
 
-static void skip_lines(struct reader *r)
+static void skip_lines(struct rule_reader *r)
 {
     for (skip_blanks(r); r->at < r->n && r->text[r->at] == '\n'; skip_blanks(r)) r->at++;
 }
 
 /* Blanks; line ends too where the alternatives go on behind them. */
-static void skip(struct reader *r, bool inside)
+static void skip(struct rule_reader *r, bool inside)
 {
-    struct reader ahead;
+    struct rule_reader ahead;
 
     skip_blanks(r);
     ahead = *r;
     skip_lines(&ahead);
-    if (inside || peek(&ahead) == '|') r->at = ahead.at;
+    if (inside || reader_peek(&ahead) == '|') r->at = ahead.at;
 }
 
-static size_t name_length(const struct reader *r)
+static size_t name_length(const struct rule_reader *r)
 {
     size_t n = 0;
 
@@ -125,64 +82,44 @@ static bool is_terminal(const char *name)
     return (name[0] >= 'A' && name[0] <= 'Z') || (name[0] == '_' && name[1] >= 'A' && name[1] <= 'Z');
 }
 
-static struct rule *rule_of(struct reader *r, const char *name, size_t n)
-{
-    uint32_t id;
-    bool is_new;
-
-    if (r->failed) return NULL;
-    if (string_table_add(&r->names, name, n, &id, &is_new) != RD_OK ||
-        !mem_grow((void **)&r->rules, &r->rules_cap, id + 1, sizeof(*r->rules))) {
-        fail(r, RD_E_NOMEM, r->at, "out of memory");
-        return NULL;
-    }
-    if (is_new) r->rules[id] = (struct rule){.node = grammar_rule(r->b, name, n), .used_at = r->at};
-    return &r->rules[id];
-}
-
 /* A terminal within a rule may be followed by what is ignored. */
-static grammar_node terminal(struct reader *r, grammar_node node)
+static grammar_node terminal(struct lark *l, grammar_node node)
 {
-    return r->gap && !r->in_terminal ? grammar_pair(r->b, node, r->gap) : node;
+    return l->gap && !l->in_terminal ? grammar_pair(l->r.b, node, l->gap) : node;
 }
 
 /* --- literals ----------------------------------------------------------------------------------------------------- */
 
 /* "text", escapes taken back, into out. */
-static void quoted(struct reader *r, struct buf *out)
+static void quoted(struct rule_reader *r, struct buf *out)
 {
     static const char named[] = "nrtfvb\"\\/'", stand_for[] = "\n\r\t\f\v\b\"\\/'";
 
-    while (!r->failed && !pass(r, "\"")) {
+    while (!r->failed && !reader_pass(r, "\"")) {
         const char *at;
         char e;
 
-        if (r->at >= r->n || peek(r) == '\n') {
-            wrong(r, "a text without its closing quote");
-        } else if (!pass(r, "\\")) {
+        if (r->at >= r->n || reader_peek(r) == '\n') {
+            reader_wrong(r, "a text without its closing quote");
+        } else if (!reader_pass(r, "\\")) {
             buf_putc(out, r->text[r->at++]);
-        } else if ((e = peek(r)) && (at = strchr(named, e))) {
+        } else if ((e = reader_peek(r)) && (at = strchr(named, e))) {
             buf_putc(out, stand_for[at - named]);
             r->at++;
         } else if (e == 'x' || e == 'u') {
-            char hex[5] = "", utf8[UTF8_MAX_BYTES];
-            unsigned c = 0;
-            size_t n = e == 'x' ? 2 : 4;
-            int used = 0;
+            char utf8[UTF8_MAX_BYTES];
 
-            if (r->n - r->at > n) memcpy(hex, r->text + r->at + 1, n);
-            if (sscanf(hex, "%4x%n", &c, &used) != 1 || (size_t)used != n) wrong(r, "wanted hexadecimal digits");
-            buf_append(out, utf8, (size_t)utf8_encode(c, utf8));
-            r->at += n + 1;
+            r->at++;
+            buf_append(out, utf8, (size_t)utf8_encode(reader_hex(r, e == 'x' ? 2 : 4), utf8));
         } else {
-            wrong(r, "an escape that radish does not know");
+            reader_wrong(r, "an escape that radish does not know");
         }
     }
-    if (out->failed) fail(r, RD_E_NOMEM, r->at, "out of memory");
-    if (!r->failed && !utf8_valid(out->data ? out->data : "", out->n)) wrong(r, "not UTF-8");
+    if (out->failed) reader_fail(r, RD_E_NOMEM, r->at, "out of memory");
+    if (!r->failed && !utf8_valid(out->data ? out->data : "", out->n)) reader_wrong(r, "not UTF-8");
 }
 
-static grammar_node any_case(struct reader *r, const char *s, size_t n)
+static grammar_node any_case(struct rule_reader *r, const char *s, size_t n)
 {
     struct node_list row = {0};
 
@@ -197,35 +134,36 @@ static grammar_node any_case(struct reader *r, const char *s, size_t n)
     return node_list_seq(r->b, &row);
 }
 
-static uint32_t only_char(struct reader *r, const struct buf *s)
+static uint32_t only_char(struct rule_reader *r, const struct buf *s)
 {
     uint32_t c = 0;
 
     if (s->n == 0 || utf8_decode(s->data, s->n, &c) != (int)s->n)
-        wrong(r, "a range goes from one character to another");
+        reader_wrong(r, "a range goes from one character to another");
     return c;
 }
 
-static grammar_node text_or_range(struct reader *r)
+static grammar_node text_or_range(struct rule_reader *r)
 {
     struct buf s = {0}, to = {0};
     grammar_node node = 0;
 
     quoted(r, &s);
-    if (!r->failed && pass(r, "..")) {
+    if (!r->failed && reader_pass(r, "..")) {
         struct grammar_range range = {only_char(r, &s), 0};
 
-        if (!pass(r, "\""))
-            wrong(r, "wanted \"a\"..\"z\"");
+        if (!reader_pass(r, "\""))
+            reader_wrong(r, "wanted \"a\"..\"z\"");
         else
             quoted(r, &to);
         if (!r->failed) range.high = only_char(r, &to);
-        if (!r->failed && range.high < range.low) wrong(r, "a range that runs backwards");
+        if (!r->failed && range.high < range.low) reader_wrong(r, "a range that runs backwards");
         if (!r->failed) node = grammar_class(r->b, &range, 1, false);
-    } else if (!r->failed && peek(r) == 'i') {
+    } else if (!r->failed && reader_peek(r) == 'i') {
         r->at++;
         for (size_t i = 0; i < s.n; i++)
-            if ((unsigned char)s.data[i] >= 0x80) fail(r, RD_E_UNSUPPORTED, r->at, "any case of letters beyond ASCII");
+            if ((unsigned char)s.data[i] >= 0x80)
+                reader_fail(r, RD_E_UNSUPPORTED, r->at, "any case of letters beyond ASCII");
         node = any_case(r, s.data ? s.data : "", s.n);
     } else {
         node = grammar_text(r->b, s.data ? s.data : "", s.n);
@@ -235,7 +173,7 @@ static grammar_node text_or_range(struct reader *r)
     return r->failed ? 0 : node;
 }
 
-static grammar_node regex(struct reader *r)
+static grammar_node regex(struct rule_reader *r)
 {
     size_t from = r->at, n, flags;
     bool in_class = false;
@@ -252,7 +190,7 @@ static grammar_node regex(struct reader *r)
     }
     if (r->at >= r->n || r->text[r->at] != '/') {
         r->at = from;
-        wrong(r, "a regular expression without its closing /");
+        reader_wrong(r, "a regular expression without its closing /");
         return 0;
     }
     n = r->at++ - from;
@@ -262,7 +200,7 @@ static grammar_node regex(struct reader *r)
     return regex_node_flags(r->b, r->text + from, n, r->text + r->at - flags, flags, REGEX_WHOLE, where);
 }
 
-static grammar_node special_token(struct reader *r)
+static grammar_node special_token(struct rule_reader *r)
 {
     unsigned id;
     int used = 0;
@@ -273,12 +211,12 @@ static grammar_node special_token(struct reader *r)
         r->at += (size_t)used;
         return grammar_token(r->b, (int32_t)id);
     }
-    fail(r, RD_E_UNSUPPORTED, r->at, "a token by its text: name it by its number, <[7]>");
+    reader_fail(r, RD_E_UNSUPPORTED, r->at, "a token by its text: name it by its number, <[7]>");
     return 0;
 }
 
 /* The JSON object or list that comes next; the caller's. NULL: failed. */
-static json_t *inline_json(struct reader *r, const char *what)
+static json_t *inline_json(struct rule_reader *r, const char *what)
 {
     json_error_t why = {.text = ""};
     size_t depth = 0, end;
@@ -302,13 +240,13 @@ static json_t *inline_json(struct reader *r, const char *what)
     if (v)
         r->at = end + 1;
     else if (end < r->n && json_error_code(&why) == json_error_out_of_memory)
-        fail(r, RD_E_NOMEM, r->at, "out of memory");
+        reader_fail(r, RD_E_NOMEM, r->at, "out of memory");
     else
-        wrong(r, what);
+        reader_wrong(r, what);
     return v;
 }
 
-static grammar_node inline_schema(struct reader *r)
+static grammar_node inline_schema(struct rule_reader *r)
 {
     struct schema_options o = {.spaces = JSON_SPACES_PLAIN};
     json_t *v = inline_json(r, "%json: not a JSON schema");
@@ -331,7 +269,7 @@ static size_t piece_length(const char *s, size_t n, bool words)
 }
 
 /* Pieces in a row, from any to any, or none: of each the rest behind it, which may be left off anywhere. */
-static grammar_node pieces_in_a_row(struct reader *r, const grammar_node *pieces, size_t n)
+static grammar_node pieces_in_a_row(struct rule_reader *r, const grammar_node *pieces, size_t n)
 {
     struct node_list ways = {0};
     grammar_node rest = grammar_empty(r->b);
@@ -343,7 +281,7 @@ static grammar_node pieces_in_a_row(struct reader *r, const grammar_node *pieces
     return n ? node_list_alt(r->b, &ways) : rest;
 }
 
-static grammar_node substring(struct reader *r)
+static grammar_node substring(struct rule_reader *r)
 {
     json_t *v = inline_json(r, "%regex: not JSON"), *chunks = json_object_get(v, "substring_chunks"), *text;
     struct node_list pieces = {0};
@@ -354,7 +292,7 @@ static grammar_node substring(struct reader *r)
     for (size_t i = 0; i < json_array_size(chunks); i++) {
         const json_t *c = json_array_get(chunks, i);
 
-        if (!json_is_string(c)) wrong(r, "%regex: substring_chunks: wanted strings");
+        if (!json_is_string(c)) reader_wrong(r, "%regex: substring_chunks: wanted strings");
         node_list_add(r->b, &pieces, grammar_text(r->b, json_string_value(c), json_string_length(c)));
     }
     for (size_t at = 0, n; !r->failed && json_is_string(text) && at < json_string_length(text); at += n) {
@@ -362,7 +300,7 @@ static grammar_node substring(struct reader *r)
         node_list_add(r->b, &pieces, grammar_text(r->b, json_string_value(text) + at, n));
     }
     if (v && !json_is_array(chunks) && !json_is_string(text))
-        fail(r, RD_E_UNSUPPORTED, r->at, "%regex: only substring_chunks, substring_words and substring_chars");
+        reader_fail(r, RD_E_UNSUPPORTED, r->at, "%regex: only substring_chunks, substring_words and substring_chars");
     if (!r->failed) node = pieces_in_a_row(r, pieces.v, pieces.n);
     mem_free(pieces.v);
     json_decref(v);
@@ -371,99 +309,91 @@ static grammar_node substring(struct reader *r)
 
 /* --- expressions -------------------------------------------------------------------------------------------------- */
 
-static grammar_node alternatives(struct reader *r, unsigned depth, bool inside);
+static grammar_node alternatives(struct lark *l, unsigned depth, bool inside);
 
-static grammar_node atom(struct reader *r, unsigned depth)
+static grammar_node atom(struct lark *l, unsigned depth)
 {
+    struct rule_reader *r = &l->r;
     size_t n = name_length(r), at = r->at;
     grammar_node node;
 
     if (n) {
-        const struct rule *rule = rule_of(r, r->text + at, n);
+        const struct named_rule *rule = reader_rule(r, r->text + at, n);
 
         node = rule ? rule->node : 0;
         r->at += n;
-        if (r->in_terminal && !is_terminal(r->text + at)) fail(r, RD_E_INVALID, at, "a rule within a terminal");
-        return is_terminal(r->text + at) ? terminal(r, node) : node;
+        if (l->in_terminal && !is_terminal(r->text + at)) reader_fail(r, RD_E_INVALID, at, "a rule within a terminal");
+        return is_terminal(r->text + at) ? terminal(l, node) : node;
     }
-    if (pass(r, "\"")) return terminal(r, text_or_range(r));
-    if (pass(r, "/")) return terminal(r, regex(r));
-    if (pass(r, "%regex")) return terminal(r, substring(r));
-    if (pass(r, "%json")) return terminal(r, inline_schema(r));
-    if (peek(r) == '<') return terminal(r, special_token(r));
-    if (peek(r) == '(' || peek(r) == '[') {
+    if (reader_pass(r, "\"")) return terminal(l, text_or_range(r));
+    if (reader_pass(r, "/")) return terminal(l, regex(r));
+    if (reader_pass(r, "%regex")) return terminal(l, substring(r));
+    if (reader_pass(r, "%json")) return terminal(l, inline_schema(r));
+    if (reader_peek(r) == '<') return terminal(l, special_token(r));
+    if (reader_peek(r) == '(' || reader_peek(r) == '[') {
         bool optional = r->text[r->at++] == '[';
 
-        if (depth > MAX_DEPTH) wrong(r, "groups nested too deeply");
-        node = r->failed ? 0 : alternatives(r, depth + 1, true);
-        if (!pass(r, optional ? "]" : ")")) wrong(r, "a group that is not closed");
+        if (depth > MAX_DEPTH) reader_wrong(r, "groups nested too deeply");
+        node = r->failed ? 0 : alternatives(l, depth + 1, true);
+        if (!reader_pass(r, optional ? "]" : ")")) reader_wrong(r, "a group that is not closed");
         return optional && !r->failed ? grammar_maybe(r->b, node) : node;
     }
-    if (strchr("~&%", peek(r)) && peek(r)) fail(r, RD_E_UNSUPPORTED, at, "an operator that radish does not know");
-    wrong(r, "wanted a name, a \"text\", a /regular expression/ or a (group)");
+    if (strchr("~&%", reader_peek(r)) && reader_peek(r))
+        reader_fail(r, RD_E_UNSUPPORTED, at, "an operator that radish does not know");
+    reader_wrong(r, "wanted a name, a \"text\", a /regular expression/ or a (group)");
     return 0;
 }
 
-static uint32_t number(struct reader *r)
-{
-    uint64_t v = 0;
-    size_t from = r->at;
-
-    for (; peek(r) >= '0' && peek(r) <= '9'; r->at++)
-        if (v < GRAMMAR_UNBOUNDED) v = v * 10 + (uint64_t)(peek(r) - '0');
-    if (r->at == from || v >= GRAMMAR_UNBOUNDED) wrong(r, "wanted a number of times");
-    return (uint32_t)v;
-}
-
-static grammar_node repeat(struct reader *r, grammar_node node)
+static grammar_node repeat(struct rule_reader *r, grammar_node node)
 {
     uint32_t min, max;
     bool braces;
 
-    if (pass(r, "*")) return grammar_repeat(r->b, node, 0, GRAMMAR_UNBOUNDED);
-    if (pass(r, "+")) return grammar_repeat(r->b, node, 1, GRAMMAR_UNBOUNDED);
-    if (pass(r, "?")) return grammar_repeat(r->b, node, 0, 1);
-    braces = pass(r, "{");
-    if (!braces && !pass(r, "~")) return node;
+    if (reader_pass(r, "*")) return grammar_repeat(r->b, node, 0, GRAMMAR_UNBOUNDED);
+    if (reader_pass(r, "+")) return grammar_repeat(r->b, node, 1, GRAMMAR_UNBOUNDED);
+    if (reader_pass(r, "?")) return grammar_repeat(r->b, node, 0, 1);
+    braces = reader_pass(r, "{");
+    if (!braces && !reader_pass(r, "~")) return node;
     skip_blanks(r);
-    min = peek(r) == ',' ? 0 : number(r);
+    min = reader_peek(r) == ',' ? 0 : reader_number(r);
     max = min;
     skip_blanks(r);
-    if (pass(r, braces ? "," : "..")) {
+    if (reader_pass(r, braces ? "," : "..")) {
         skip_blanks(r);
-        max = braces && peek(r) == '}' ? GRAMMAR_UNBOUNDED : number(r);
+        max = braces && reader_peek(r) == '}' ? GRAMMAR_UNBOUNDED : reader_number(r);
         skip_blanks(r);
     }
-    if (braces && !pass(r, "}")) wrong(r, "a count without its }");
-    if (max < min) wrong(r, "counts that run backwards");
+    if (braces && !reader_pass(r, "}")) reader_wrong(r, "a count without its }");
+    if (max < min) reader_wrong(r, "counts that run backwards");
     return r->failed ? 0 : grammar_repeat(r->b, node, min, max);
 }
 
-static grammar_node alternatives(struct reader *r, unsigned depth, bool inside)
+static grammar_node alternatives(struct lark *l, unsigned depth, bool inside)
 {
+    struct rule_reader *r = &l->r;
     struct node_list ways = {0};
 
     do {
         struct node_list row = {0};
 
         skip(r, inside);
-        while (peek(r) && !strchr("|)]\n", peek(r)) &&
-               !(peek(r) == '-' && r->at + 1 < r->n && r->text[r->at + 1] == '>')) {
-            grammar_node node = atom(r, depth);
+        while (reader_peek(r) && !strchr("|)]\n", reader_peek(r)) &&
+               !(reader_peek(r) == '-' && r->at + 1 < r->n && r->text[r->at + 1] == '>')) {
+            grammar_node node = atom(l, depth);
 
             skip_blanks(r);
-            if (peek(r) && strchr("*+?~{", peek(r))) node = repeat(r, node);
-            if (peek(r) && strchr("*+?", peek(r))) wrong(r, "nothing to repeat");
+            if (reader_peek(r) && strchr("*+?~{", reader_peek(r))) node = repeat(r, node);
+            if (reader_peek(r) && strchr("*+?", reader_peek(r))) reader_wrong(r, "nothing to repeat");
             node_list_add(r->b, &row, node);
             skip(r, inside);
         }
-        if (pass(r, "->")) { /* the name of an alternative: nothing to a grammar */
+        if (reader_pass(r, "->")) { /* the name of an alternative: nothing to a grammar */
             skip_blanks(r);
             r->at += name_length(r);
             skip(r, inside);
         }
         node_list_add(r->b, &ways, node_list_seq(r->b, &row));
-    } while (pass(r, "|"));
+    } while (reader_pass(r, "|"));
     return node_list_alt(r->b, &ways);
 }
 
@@ -496,33 +426,29 @@ static const struct {
               {"C_COMMENT", "/\\*(?:[^*]|\\*+[^*/])*\\*+/"},
               {"SQL_COMMENT", "--[^\\n]*"}};
 
-static void import_one(struct reader *r, const char *name, size_t n, const char *as, size_t n_as)
+static void import_one(struct rule_reader *r, const char *name, size_t n, const char *as, size_t n_as)
 {
     for (size_t i = 0; i < sizeof(common) / sizeof(*common); i++) {
-        struct rule *rule;
+        grammar_node node;
 
         if (strlen(common[i].name) != n || memcmp(common[i].name, name, n) != 0) continue;
-        if (!(rule = rule_of(r, as, n_as))) return;
-        if (rule->defined)
-            wrong(r, "a name that is defined already");
-        else
-            grammar_define(r->b, rule->node,
-                           regex_node(r->b, common[i].regex, strlen(common[i].regex), REGEX_WHOLE, ""));
-        rule->defined = true;
+        node = reader_define(r, as, n_as);
+        if (!r->failed)
+            grammar_define(r->b, node, regex_node(r->b, common[i].regex, strlen(common[i].regex), REGEX_WHOLE, ""));
         return;
     }
-    fail(r, RD_E_UNSUPPORTED, r->at, "an import that radish does not know");
+    reader_fail(r, RD_E_UNSUPPORTED, r->at, "an import that radish does not know");
 }
 
-static void import(struct reader *r)
+static void import(struct rule_reader *r)
 {
     skip_blanks(r);
-    if (!pass(r, "common")) {
-        fail(r, RD_E_UNSUPPORTED, r->at, "an import from other than common");
+    if (!reader_pass(r, "common")) {
+        reader_fail(r, RD_E_UNSUPPORTED, r->at, "an import from other than common");
         return;
     }
     skip_blanks(r);
-    if (pass(r, "(")) {
+    if (reader_pass(r, "(")) {
         do {
             const char *name;
             size_t n;
@@ -533,15 +459,15 @@ static void import(struct reader *r)
             r->at += n;
             import_one(r, name, n, name, n);
             skip_lines(r);
-        } while (pass(r, ","));
-        if (!pass(r, ")")) wrong(r, "a list that is not closed");
-    } else if (pass(r, ".")) {
+        } while (reader_pass(r, ","));
+        if (!reader_pass(r, ")")) reader_wrong(r, "a list that is not closed");
+    } else if (reader_pass(r, ".")) {
         const char *name = r->text + r->at, *as = name;
         size_t n = name_length(r), n_as = n;
 
         r->at += n;
         skip_blanks(r);
-        if (pass(r, "->")) {
+        if (reader_pass(r, "->")) {
             skip_blanks(r);
             as = r->text + r->at;
             n_as = name_length(r);
@@ -549,18 +475,18 @@ static void import(struct reader *r)
         }
         import_one(r, name, n, as, n_as);
     } else {
-        wrong(r, "wanted common.NAME");
+        reader_wrong(r, "wanted common.NAME");
     }
 }
 
-static grammar_node any_text(struct reader *r)
+static grammar_node any_text(struct rule_reader *r)
 {
     return grammar_repeat(r->b, grammar_class(r->b, NULL, 0, true), 0, GRAMMAR_UNBOUNDED);
 }
 
 /* [capture, max_tokens=20, stop="\n"]: 0 or what the rule's text ends with, and holds nowhere else (llguidance calls it
  * stop where it is not of the captured text, suffix where it is: one to a grammar). */
-static grammar_node attributes(struct reader *r)
+static grammar_node attributes(struct rule_reader *r)
 {
     static const char *const of_captures[] = {"capture", "stop_capture"}, *const of_tokens[] = {"max_tokens",
                                                                                                 "temperature"};
@@ -577,56 +503,56 @@ static grammar_node attributes(struct reader *r)
         n = name_length(r);
         r->at += n;
         skip_blanks(r);
-        valued = pass(r, "=");
+        valued = reader_pass(r, "=");
         skip_blanks(r);
         for (size_t i = 0; i < 2; i++) {
             if (n == strlen(of_captures[i]) && memcmp(name, of_captures[i], n) == 0) {
                 struct buf ignored = {0};
 
                 known = true;
-                if (valued && pass(r, "\"")) quoted(r, &ignored);
+                if (valued && reader_pass(r, "\"")) quoted(r, &ignored);
                 buf_deinit(&ignored);
             }
             if (n == strlen(of_tokens[i]) && memcmp(name, of_tokens[i], n) == 0) {
                 known = valued;
-                while (peek(r) == '.' || (peek(r) >= '0' && peek(r) <= '9')) r->at++;
+                while (reader_peek(r) == '.' || (reader_peek(r) >= '0' && reader_peek(r) <= '9')) r->at++;
             }
         }
         if ((n == 4 && memcmp(name, "stop", n) == 0) || (n == 6 && memcmp(name, "suffix", n) == 0)) {
             known = valued;
-            if (pass(r, "\""))
+            if (reader_pass(r, "\""))
                 stop = text_or_range(r);
-            else if (pass(r, "/"))
+            else if (reader_pass(r, "/"))
                 stop = regex(r);
             else
                 known = false;
         }
-        if (!known) fail(r, RD_E_UNSUPPORTED, from, "an attribute of a rule that radish does not know");
+        if (!known) reader_fail(r, RD_E_UNSUPPORTED, from, "an attribute of a rule that radish does not know");
         skip_blanks(r);
-    } while (pass(r, ","));
-    if (!pass(r, "]")) wrong(r, "attributes without their ]");
+    } while (reader_pass(r, ","));
+    if (!reader_pass(r, "]")) reader_wrong(r, "attributes without their ]");
     return stop;
 }
 
-static void statement(struct reader *r, bool only_ignored)
+static void statement(struct lark *l, bool only_ignored)
 {
-    struct rule *rule;
+    struct rule_reader *r = &l->r;
     grammar_node node, body, stop = 0;
     const char *name;
     size_t n;
 
-    if (peek(r) == '%') {
-        bool ignore = pass(r, "%ignore");
+    if (reader_peek(r) == '%') {
+        bool ignore = reader_pass(r, "%ignore");
 
-        r->in_terminal = true;
+        l->in_terminal = true;
         if (ignore && only_ignored)
-            node_list_add(r->b, &r->ignored, alternatives(r, 0, false));
+            node_list_add(r->b, &l->ignored, alternatives(l, 0, false));
         else if (ignore)
             skip_line(r);
-        else if (pass(r, "%llguidance"))
+        else if (reader_pass(r, "%llguidance"))
             json_decref(inline_json(r, "%llguidance: not a JSON object"));
-        else if (!pass(r, "%import"))
-            fail(r, RD_E_UNSUPPORTED, r->at, "a directive other than %import, %ignore and %llguidance");
+        else if (!reader_pass(r, "%import"))
+            reader_fail(r, RD_E_UNSUPPORTED, r->at, "a directive other than %import, %ignore and %llguidance");
         else if (!only_ignored)
             import(r);
         else
@@ -637,82 +563,62 @@ static void statement(struct reader *r, bool only_ignored)
         skip_line(r);
         return;
     }
-    if (peek(r) == '?' || peek(r) == '!') r->at++;
+    if (reader_peek(r) == '?' || reader_peek(r) == '!') r->at++;
     name = r->text + r->at;
     n = name_length(r);
     if (n == 0) {
-        wrong(r, "wanted name: ...");
+        reader_wrong(r, "wanted name: ...");
         return;
     }
-    rule = rule_of(r, name, n);
     r->at += n;
-    if (peek(r) == '.') { /* a priority, for a lexer */
+    if (reader_peek(r) == '.') { /* a priority, for a lexer */
         r->at++;
-        if (peek(r) == '-') r->at++;
-        number(r);
+        if (reader_peek(r) == '-') r->at++;
+        reader_number(r);
     }
-    if (pass(r, "[")) stop = attributes(r);
-    if (peek(r) == '{') fail(r, RD_E_UNSUPPORTED, r->at, "parameters of a rule");
+    if (reader_pass(r, "[")) stop = attributes(r);
+    if (reader_peek(r) == '{') reader_fail(r, RD_E_UNSUPPORTED, r->at, "parameters of a rule");
     skip_blanks(r);
-    if (!pass(r, ":")) wrong(r, "wanted name: ...");
-    if (!rule || r->failed) return;
-    if (rule->defined) wrong(r, "a name that is defined already");
-    rule->defined = true;
-    node = rule->node;
-    r->in_terminal = is_terminal(name);
-    body = alternatives(r, 0, false);
+    if (!reader_pass(r, ":")) reader_wrong(r, "wanted name: ...");
+    node = reader_define(r, name, n);
+    if (r->failed) return;
+    l->in_terminal = is_terminal(name);
+    body = alternatives(l, 0, false);
     if (stop && !r->failed) {
         grammar_node met = grammar_pair(r->b, any_text(r), grammar_pair(r->b, stop, any_text(r)));
 
         body = grammar_pair(r->b, grammar_except(r->b, body, met), stop);
     }
     if (!r->failed) grammar_define(r->b, node, body);
-    if (peek(r) && peek(r) != '\n') wrong(r, "a group that was not opened");
+    if (reader_peek(r) && reader_peek(r) != '\n') reader_wrong(r, "a group that was not opened");
 }
 
-static void read_all(struct reader *r, bool only_ignored)
+static void read_all(struct lark *l, bool only_ignored)
 {
+    struct rule_reader *r = &l->r;
+
     r->at = 0;
     for (skip_lines(r); r->at < r->n && !r->failed && grammar_status(r->b, NULL) == RD_OK; skip_lines(r))
-        statement(r, only_ignored);
+        statement(l, only_ignored);
 }
 
 static grammar_node from_lark(struct grammar_builder *b, const char *text, size_t n)
 {
-    struct reader r = {.b = b, .text = text, .n = n};
-    grammar_node root = 0;
-    uint32_t id;
+    struct lark l = {.gap = 0};
+    grammar_node root;
 
-    if (string_table_init(&r.names, 16, 256) != RD_OK) {
-        grammar_fail(b, RD_E_NOMEM, "out of memory");
-        return 0;
-    }
-    read_all(&r, true); /* what is ignored, before it is needed */
-    if (r.ignored.n) {
+    if (!reader_init(&l.r, b, text, n)) return 0;
+    read_all(&l, true); /* what is ignored, before it is needed */
+    if (l.ignored.n) {
         grammar_node rule = grammar_rule(b, "ignored", 7);
 
-        grammar_define(b, rule, grammar_repeat(b, node_list_alt(b, &r.ignored), 0, GRAMMAR_UNBOUNDED));
-        r.gap = rule;
+        grammar_define(b, rule, grammar_repeat(b, node_list_alt(b, &l.ignored), 0, GRAMMAR_UNBOUNDED));
+        l.gap = rule;
     }
-    if (!r.failed) read_all(&r, false);
-    for (id = 0; id < r.names.n && !r.failed; id++) {
-        char name_text[80], what[128];
-        size_t n_name;
-        const char *name = string_table_at(&r.names, id, &n_name);
-
-        if (r.rules[id].defined) continue;
-        snprintf(what, sizeof(what), "nothing is named %s", error_quote(name_text, sizeof(name_text), name, n_name));
-        fail(&r, RD_E_INVALID, r.rules[id].used_at, what);
-    }
-    id = string_table_find(&r.names, "start", 5);
-    if (id == STRING_NONE)
-        fail(&r, RD_E_INVALID, 0, "no rule is named start");
-    else if (!r.failed) /* without memory a name can be there and its rule not */
-        root = r.gap ? grammar_pair(b, r.gap, r.rules[id].node) : r.rules[id].node;
-    mem_free(r.ignored.v);
-    string_table_deinit(&r.names);
-    mem_free(r.rules);
-    return r.failed ? 0 : root;
+    if (!l.r.failed) read_all(&l, false);
+    root = reader_finish(&l.r, "start");
+    mem_free(l.ignored.v);
+    return l.gap && !l.r.failed ? grammar_pair(b, l.gap, root) : root;
 }
 
 grammar_node grammar_from_ebnf(struct grammar_builder *b, const char *text, size_t n)
