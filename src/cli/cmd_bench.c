@@ -8,19 +8,24 @@
  *             time when all run, which is from the last sequence's first token to the first sequence's last
  * Each figure is the median of --reps runs, after one run that is thrown away (of a prefill, its first 512 tokens).
  */
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/random.h"
 #include "base/thread.h"
+#include "cli/bench_plot.h"
 #include "cli/cli_flags.h"
 #include "cli/cli_model.h"
 #include "cli/commands.h"
+#include "cli/text_wrap.h"
 
 enum { MAX_POINTS = 16, MAX_REPS = 101, BATCH_PROMPT = 16, MAX_BATCH = 256, WARM_UP_TOKENS = 512, MOST_TIMES = 16 };
 
@@ -29,7 +34,8 @@ struct bench_flags {
     uint32_t n_gen, n_reps;
     const char *prompt, *depth, *batch;
     uint64_t seed;
-    bool shared, json;
+    bool shared, json, plot;
+    const char *svg;
 };
 
 static const struct arg bench_args[] = {
@@ -82,6 +88,16 @@ static const struct arg bench_args[] = {
      .at = offsetof(struct bench_flags, seed),
      .fallback = "1",
      .help = "of the random prompt tokens"},
+    {.flag = "--plot",
+     .kind = ARG_SWITCH,
+     .at = offsetof(struct bench_flags, plot),
+     .help = "bars instead of a table"},
+    {.flag = "--svg",
+     .kind = ARG_TEXT,
+     .value = "FILE",
+     .at = offsetof(struct bench_flags, svg),
+     .fallback_text = "none",
+     .help = "draws the figures into this file, too"},
     {.flag = "--json",
      .kind = ARG_SWITCH,
      .at = offsetof(struct bench_flags, json),
@@ -334,14 +350,49 @@ static void print_json(const struct bench *b, const struct bench_flags *f, const
     buf_deinit(&out);
 }
 
-static void print_table(const struct bench *b, const struct bench_flags *f, const struct figures *r)
-{
-    char name[64];
+enum { MAX_ROWS = MAX_POINTS * (MAX_POINTS + 2) };
 
+/* The figures one by one, in the order in which they were measured. */
+static size_t make_rows(const struct bench *b, const struct figures *r, struct bench_row rows[MAX_ROWS])
+{
+    size_t n = 0;
+
+    for (uint32_t i = 0; i < r->prefill.n; i++) {
+        if (r->prefill.at[i] == 0) continue;
+        rows[n] = (struct bench_row){.group = "prefill", .tok_s = r->prefill.tok_s[i]};
+        snprintf(rows[n++].label, sizeof(rows->label), "%u tokens", r->prefill.at[i]);
+    }
+    for (uint32_t i = 0; i < r->decode.n; i++) {
+        rows[n] = (struct bench_row){.group = "decode", .tok_s = r->decode.tok_s[i]};
+        snprintf(rows[n++].label, sizeof(rows->label), "after %u tokens", r->decode.at[i]);
+    }
+    for (uint32_t k = 0; k < r->decode.n; k++)
+        for (uint32_t i = 0; i < r->batched.n; i++) {
+            int used;
+
+            rows[n] = (struct bench_row){.group = "decode, several at once", .tok_s = r->batched_tok_s[k][i]};
+            used = snprintf(rows[n].label, sizeof(rows->label), "%u sequences", r->batched.at[i]);
+            if (r->decode.at[k])
+                snprintf(rows[n].label + used, sizeof(rows->label) - (size_t)used, " after %s%u", b->shared ? "the same " : "",
+                         r->decode.at[k]);
+            n++;
+        }
+    return n;
+}
+
+static void print_head(const struct bench *b, const struct bench_flags *f)
+{
     printf("%s, %s, loaded in %.0f ms (weights %.0f ms", b->info.model_id, b->info.backend, b->info.load_ms,
            b->info.weights_ms);
     if (b->info.packed_bytes == 0) printf(", %.1f GB/s", (double)b->info.tensor_bytes / b->info.weights_ms / 1e6);
     printf("), medians of %u\n", f->n_reps);
+}
+
+static void print_table(const struct bench *b, const struct bench_flags *f, const struct figures *r)
+{
+    char name[64];
+
+    print_head(b, f);
     for (uint32_t i = 0; i < r->prefill.n; i++) {
         snprintf(name, sizeof(name), "prefill, %u tokens", r->prefill.at[i]);
         if (r->prefill.at[i] > 0) printf("  %-30s %10.2f tok/s\n", name, r->prefill.tok_s[i]);
@@ -359,6 +410,62 @@ static void print_table(const struct bench *b, const struct bench_flags *f, cons
                          r->decode.at[k]);
             printf("  %-30s %10.2f tok/s\n", name, r->batched_tok_s[k][i]);
         }
+}
+
+static bool print_plot(const struct bench *b, const struct bench_flags *f, const struct bench_row *rows, size_t n)
+{
+    uint32_t columns = text_wrap_columns(STDOUT_FILENO);
+    struct buf out = {.limit = 0};
+    bool ok;
+
+    print_head(b, f);
+    bench_plot_text(rows, n, columns ? columns : 80, &out);
+    ok = !out.failed;
+    if (ok) fputs(out.data ? out.data : "", stdout);
+    buf_deinit(&out);
+    return ok;
+}
+
+static int write_svg(const struct bench *b, const struct bench_flags *f, const struct bench_row *rows, size_t n,
+                     uint32_t n_threads)
+{
+    struct rd_error err = {RD_OK, ""};
+    struct buf out = {.limit = 0};
+    char subtitle[256];
+    rd_status st;
+
+    snprintf(subtitle, sizeof(subtitle), "%.80s, %u threads, radish %s, medians of %u; tokens per second", b->info.backend, n_threads,
+             rd_version(), f->n_reps);
+    bench_plot_svg(b->info.model_id, subtitle, rows, n, &out);
+    st = out.failed ? error_set(&err, RD_E_NOMEM, "out of memory") : file_write_all(f->svg, out.data, out.n, &err);
+    buf_deinit(&out);
+    return st == RD_OK ? EXIT_DONE : cli_fail_at(f->svg, st, &err);
+}
+
+/* Makes the file, or leaves what is in it. */
+static bool can_write(const char *path)
+{
+    FILE *file = fopen(path, "a");
+
+    if (file) return fclose(file) == 0;
+    cli_fail("%s cannot be written: %s", path, strerror(errno));
+    return false;
+}
+
+/* All that was asked for. */
+static int show(const struct bench *b, const struct bench_flags *f, const struct figures *figures, uint32_t n_threads)
+{
+    struct bench_row *rows = mem_zalloc(MAX_ROWS, sizeof(*rows));
+    size_t n = rows ? make_rows(b, figures, rows) : 0;
+    int rc = EXIT_DONE;
+
+    if (!rows) rc = cli_fail("out of memory");
+    else if (f->json) print_json(b, f, figures, n_threads);
+    else if (!f->plot) print_table(b, f, figures);
+    else if (!print_plot(b, f, rows, n)) rc = cli_fail("out of memory");
+    if (rc == EXIT_DONE && f->svg) rc = write_svg(b, f, rows, n, n_threads);
+    mem_free(rows);
+    return rc;
 }
 
 static int run_bench(const struct command *self, int argc, char **argv)
@@ -386,6 +493,7 @@ static int run_bench(const struct command *self, int argc, char **argv)
     for (uint32_t i = 0; i < figures.batched.n; i++)                /* a batched figure is of all sequences at once */
         f.engine.max_running = u32_max(f.engine.max_running, figures.batched.at[i]);
     f.engine.no_disk_cache = true;                                  /* what is measured is computed */
+    if (f.svg && !can_write(f.svg)) return EXIT_FAILED;             /* said before minutes of measuring */
     rd_set_log(RD_LOG_WARN, NULL, NULL);
     b.engine = cli_open(&f.engine, words[0]);
     if (!b.engine) return EXIT_FAILED;
@@ -396,10 +504,9 @@ static int run_bench(const struct command *self, int argc, char **argv)
     n_threads = f.engine.n_threads ? f.engine.n_threads : thread_n_physical_cores();
     st = measure(&b, &f, &figures, &err);
     if (st != RD_OK) rc = cli_fail("%s", *err.text ? err.text : rd_status_text(st));
-    else if (f.json) print_json(&b, &f, &figures, n_threads);
-    else print_table(&b, &f, &figures);
+    else rc = show(&b, &f, &figures, n_threads);
     rd_close(b.engine);
-    return st == RD_OK ? EXIT_DONE : rc;
+    return rc;
 }
 
 const struct command cmd_bench = {
@@ -413,7 +520,8 @@ const struct command cmd_bench = {
              "its own (--shared: the same for all) and one more, or after 16 tokens where that is 0. All figures in "
              "tokens per second.",
     .examples = "  radish bench smollm2 --threads 2\n"
-                "  radish bench smollm2 --prompt 512,2048 --depth 0,2048 --gen 64 --batch 1,4,16 --json\n",
+                "  radish bench smollm2 --prompt 512,2048 --depth 0,2048 --gen 64 --batch 1,4,16 --json\n"
+                "  radish bench smollm2 --prompt 0 --depth 0,1024,4096 --plot --svg depth.svg\n",
     .groups = bench_groups,
     .min_words = 1,
     .max_words = 1,

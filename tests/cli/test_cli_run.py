@@ -10,6 +10,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from xml.etree import ElementTree
 
 import pytest
 
@@ -276,6 +277,27 @@ def test_bench_measures_what_was_asked(radish, model):
     assert all(b["tok_s"] > 0 and b["shared"] is False for b in d["batched"])
     table = radish("bench", model, "--prompt", 0, "--gen", 8, "--reps", 1, "--batch", 3, "--depth", 300, "--shared").out
     assert "decode, 3 sequences after the same 300" in table
+
+
+def test_bench_draws_what_it_measured(radish, model, tmp_path):
+    svg = tmp_path / "bench.svg"
+    r = radish("bench", model, "--prompt", "16,32", "--gen", 4, "--reps", 1, "--batch", 2, "--plot", "--svg", svg)
+    assert r.returncode == 0, r.err
+    groups = re.findall(r"^(prefill|decode.*)$", r.out, re.M)
+    assert groups == ["prefill", "decode", "decode, several at once"]
+    bars = re.findall(r"^  (\S.*?) +(█+[▏▎▍▌▋▊▉]?) ([\d.]+) tok/s$", r.out, re.M)
+    assert [b[0] for b in bars] == ["16 tokens", "32 tokens", "after 0 tokens", "2 sequences"]
+    picture = ElementTree.fromstring(svg.read_text())
+    words = [t.text for t in picture.iter("{http://www.w3.org/2000/svg}text")]
+    widths = [
+        float(e.get("width")) for e in picture.iter("{http://www.w3.org/2000/svg}rect") if e.get("class") == "bar"
+    ]
+    assert "%s tok/s" % bars[0][2] in words and "32 tokens" in words and len(widths) == 4
+    assert max(widths[:2]) == widths[2] == widths[3]  # each group fills its scale
+    a, b = float(bars[0][2]), float(bars[1][2])
+    assert abs(widths[0] / widths[1] - a / b) < 0.02 * max(1, a / b)
+    r = radish("bench", model, "--prompt", 16, "--gen", 4, "--reps", 1, "--svg", tmp_path / "none/x.svg")
+    assert r.returncode == 1 and "none/x.svg cannot be written: No such file or directory" in r.err and r.out == ""
 
 
 def test_bench_says_when_the_sequences_never_ran_at_once(radish, model):
