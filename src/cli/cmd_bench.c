@@ -371,7 +371,8 @@ static size_t make_rows(const struct bench *b, const struct figures *r, struct b
             int used;
 
             rows[n] = (struct bench_row){.group = "decode, several at once", .tok_s = r->batched_tok_s[k][i]};
-            used = snprintf(rows[n].label, sizeof(rows->label), "%u sequences", r->batched.at[i]);
+            used = snprintf(rows[n].label, sizeof(rows->label), "%u sequence%s", r->batched.at[i],
+                            r->batched.at[i] == 1 ? "" : "s");
             if (r->decode.at[k])
                 snprintf(rows[n].label + used, sizeof(rows->label) - (size_t)used, " after %s%u", b->shared ? "the same " : "",
                          r->decode.at[k]);
@@ -426,15 +427,14 @@ static bool print_plot(const struct bench *b, const struct bench_flags *f, const
     return ok;
 }
 
-static int write_svg(const struct bench *b, const struct bench_flags *f, const struct bench_row *rows, size_t n,
-                     uint32_t n_threads)
+static int write_svg(const struct bench *b, const struct bench_flags *f, const struct bench_row *rows, size_t n)
 {
     struct rd_error err = {RD_OK, ""};
     struct buf out = {.limit = 0};
     char subtitle[256];
     rd_status st;
 
-    snprintf(subtitle, sizeof(subtitle), "%.80s, %u threads, radish %s, medians of %u; tokens per second", b->info.backend, n_threads,
+    snprintf(subtitle, sizeof(subtitle), "%.120s, radish %s, medians of %u; tokens per second", b->info.backend,
              rd_version(), f->n_reps);
     bench_plot_svg(b->info.model_id, subtitle, rows, n, &out);
     st = out.failed ? error_set(&err, RD_E_NOMEM, "out of memory") : file_write_all(f->svg, out.data, out.n, &err);
@@ -463,7 +463,7 @@ static int show(const struct bench *b, const struct bench_flags *f, const struct
     else if (f->json) print_json(b, f, figures, n_threads);
     else if (!f->plot) print_table(b, f, figures);
     else if (!print_plot(b, f, rows, n)) rc = cli_fail("out of memory");
-    if (rc == EXIT_DONE && f->svg) rc = write_svg(b, f, rows, n, n_threads);
+    if (rc == EXIT_DONE && f->svg) rc = write_svg(b, f, rows, n);
     mem_free(rows);
     return rc;
 }

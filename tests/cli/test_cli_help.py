@@ -258,3 +258,21 @@ def test_what_is_not_built_is_no_flag(radish, flag):
     """F94, F95, F99: several GPUs, workers, several models."""
     r = radish("serve", "any", flag, "2")
     assert r.returncode == 2 and b"unknown flag " + flag.encode() in r.stderr
+
+
+def test_doctor_tells_what_is_wrong_and_what_to_do(radish, tmp_path):
+    (tmp_path / "run").symlink_to(tmp_path)
+    env = {"RADISH_MODELS": str(tmp_path), "RADISH_PACKED": "/dev/null/x", "RADISH_CACHE": "", "RADISH_RUN_DIR": str(tmp_path / "run"), "HF_HUB_CACHE": str(tmp_path / "hub")}  # fmt: skip
+    r = radish("doctor", "--json", env=env)
+    findings = {f["id"]: f for f in json.loads(r.out)["findings"]}
+    assert r.returncode == 0 and {"packed-folder", "run-folder", "no-models"} <= set(findings)
+    assert findings["packed-folder"]["fault"] and "/dev/null/x: Not a directory" in findings["packed-folder"]["what"]
+    assert "RADISH_PACKED" in findings["packed-folder"]["remedy"] and not findings["no-models"]["fault"]
+    text = radish("doctor", env=env).out
+    for f in findings.values():
+        assert "%s%s\n" % ("FAULT: " if f["fault"] else "", f["what"]) in text and "-> %s\n" % f["remedy"] in text
+    (tmp_path / "a.gguf").write_bytes(b"GGUF")
+    env |= {"RADISH_PACKED": str(tmp_path), "RADISH_RUN_DIR": str(tmp_path / "none")}
+    rest = {f["id"] for f in json.loads(radish("doctor", "--json", env=env).out)["findings"]}
+    assert not rest & {"packed-folder", "run-folder", "no-models"}
+    assert not (tmp_path / "none").exists()  # it looked, and wrote nothing
