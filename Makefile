@@ -2,6 +2,7 @@
 #     make                       builds into build/
 #     make install PREFIX=DIR    program, libradish.so and .a, headers, pkg-config file; default /usr/local; DESTDIR is respected
 #     make deb                   Debian packages into build/deb/: radish, libradish0, libradish-dev (docs/install.md)
+#     make static                one file that wants glibc alone: build/static/radish
 #     make check                 builds and runs all tests
 #     make crash                 cuts the power of the disk cache's folder and kills its writers; prints its figures
 #                                RADISH_LONG=1: 10,000,000 cuts
@@ -20,7 +21,7 @@ PREFIX ?= /usr/local
 SECONDS ?= 60
 PYTHON ?= $(shell tools/install-needs --tests | tail -n 1)
 
-.PHONY: all install deb check clean crash sched soak coverage mutate
+.PHONY: all install deb static check clean crash sched soak coverage mutate
 .PHONY: torture fuzz msan server-asan server-tsan clients
 all:
 	cmake --preset release -DRADISH_TESTS=OFF
@@ -34,6 +35,10 @@ install: all
 deb: all
 	cpack --config build/CPackConfig.cmake -B build/deb
 	@rm -rf build/deb/_CPack_Packages
+
+static:
+	cmake --preset static
+	cmake --build --preset static
 
 check:
 	./check

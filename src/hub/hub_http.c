@@ -68,7 +68,12 @@ rd_status hub_http_create(const struct hub_http_options *o, struct hub_http **ou
     struct hub_http *h = mem_zalloc(1, sizeof(*h));
     size_t n = o->token ? strlen(o->token) : 0;
 
-    if (!h || !hub_http_start()) goto fail;
+    if (!h) goto fail;
+    if (!hub_http_start()) {
+        hub_http_destroy(h);
+        return error_set(err, RD_E_UNSUPPORTED,
+                         "libcurl.so.4 cannot be used, which downloads (Debian: apt-get install libcurl4)");
+    }
     h->o = *o;
     if (n) {
         if (strpbrk(o->token, "\r\n")) {
