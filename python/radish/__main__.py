@@ -1,0 +1,5 @@
+"""python -m radish is the program."""
+
+from radish._program import main
+
+main()
