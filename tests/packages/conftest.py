@@ -45,3 +45,10 @@ def debs(tmp_path_factory):
             for deb in (folder / "work").glob("*.deb"):
                 deb.rename(folder / deb.name)
     return {deb.name.split("_")[0]: deb for deb in sorted(folder.glob("*.deb"))}
+
+
+@pytest.fixture(scope="session")
+def model():
+    path = Path(os.environ.get("RADISH_MODELS") or Path.home() / ".cache/radish/models", "smollm2.gguf")
+    assert path.is_file(), f"{path} is missing: tools/fetch-model smollm2"
+    return path

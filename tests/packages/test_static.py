@@ -33,13 +33,6 @@ def program(root):
     return root / "build/static/radish"
 
 
-@pytest.fixture(scope="module")
-def model():
-    path = Path(os.environ.get("RADISH_MODELS") or Path.home() / ".cache/radish/models", "smollm2.gguf")
-    assert path.is_file(), f"{path} is missing: tools/fetch-model smollm2"
-    return path
-
-
 @pytest.fixture
 def cell(program, model, tmp_path):
     """A root with the program, the model and the three files of glibc. Returns the words that lead into it."""

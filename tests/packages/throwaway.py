@@ -4,13 +4,12 @@
         m("apt-get install -y ./*.deb")             # bash -e, in m.folder, with a home of its own; returns what it printed
 
 The root of this machine under an overlay in memory, in a mount and a process namespace of its own: what was started ends, and
-what was written is gone, with the block. That wants root (or sudo) and mounts. A container that may not mount takes the machine
-itself, which is what such a container is for, unless the packages are on it; they are purged at the end.
+what was written is gone, with the block; with net=True it has a network of its own, which is itself alone. That wants root (or sudo)
+that may mount; in a container: CAP_SYS_ADMIN.
 """
 
 import contextlib
 import os
-import shutil
 import subprocess
 import tempfile
 import time
@@ -30,8 +29,9 @@ mount -t tmpfs -o mode=1777 tmpfs "$1/root/tmp"
 mkdir -p "$1/root/tmp/here/home"
 shift
 while [ $# -gt 0 ]; do cp "$1" "$root/tmp/here/"; shift; done
+[ -z "$net" ] || ip link set lo up
 echo ready
-exec sleep infinity
+exec cat >/dev/null
 """
 
 
@@ -47,10 +47,10 @@ def run(words, **kw):
 
 
 class Machine:
-    """enter: the words that lead to the place where commands run."""
+    """enter: the words that lead to the place where commands run; network: those that lead to its network alone."""
 
-    def __init__(self, enter, folder):
-        self.enter, self.folder = enter, folder
+    def __init__(self, enter, folder, network=()):
+        self.enter, self.folder, self.network = enter, folder, network
 
     def words(self, script, env=None):
         """What Popen takes to run a script there, with what programs may want of a user's environment."""
@@ -69,25 +69,28 @@ class Machine:
 
 
 @contextlib.contextmanager
-def overlay(files):
+def machine(files, net=False):
+    namespaces = ["--mount", "--pid"] + ["--net"] * net
     with tempfile.TemporaryDirectory() as mount:
         holder = subprocess.Popen(
-            [*SUDO, "unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"]
-            + ["env", f"root={mount}/root", "bash", "-c", HOLD, "hold", mount, *map(str, files)],
+            [*SUDO, "unshare", *namespaces, "--fork", "--kill-child", "--propagation", "private"]
+            + ["env", f"root={mount}/root", f"net={'own' * net}", "bash", "-c", HOLD, "hold", mount, *map(str, files)],
+            stdin=subprocess.PIPE,  # it stays until this is closed, by whatever end of ours
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
         try:
             if holder.stdout.readline() != "ready\n":
-                raise Failed("no mounts here: " + holder.communicate()[1])
-            inside = next(p for p in descendants(holder.pid) if comm(p) == "sleep")
-            try:
-                yield Machine([*SUDO, "nsenter", "-t", str(inside), "-m", "-p", "chroot", f"{mount}/root"], "/tmp/here")
-            finally:
-                run([*SUDO, "kill", "-KILL", inside])  # the first process of its namespace: all others go with it
+                raise Failed(
+                    "mounts are not permitted here (root? in a container, CAP_SYS_ADMIN?): " + holder.communicate()[1]
+                )
+            inside = next(p for p in descendants(holder.pid) if comm(p) == "cat")
+            nsenter = [*SUDO, "nsenter", "-t", str(inside)]
+            network = [*nsenter, "-n"] if net else []
+            yield Machine([*(network or nsenter), "-m", "-p", "chroot", f"{mount}/root"], "/tmp/here", network)
         finally:
-            holder.communicate()
+            holder.communicate()  # the first process of its namespace ends: all others go with it
 
 
 def comm(pid):
@@ -95,38 +98,13 @@ def comm(pid):
 
 
 def descendants(pid):
-    """Of that process, itself included; waits until the last of them sleeps."""
+    """Of that process, itself included; waits until the last of them holds."""
     for _ in range(100):
         found = [pid]
         for p in found:
             with contextlib.suppress(OSError):
                 found += map(int, Path(f"/proc/{p}/task/{p}/children").read_text().split())
-        if any(comm(p) == "sleep" for p in found):
+        if any(comm(p) == "cat" for p in found):
             return found
         time.sleep(0.02)
     raise Failed("the holder of the mounts is not there")
-
-
-@contextlib.contextmanager
-def itself(files):
-    have = subprocess.run(["dpkg-query", "-W", *PACKAGES], capture_output=True, text=True).stdout
-    assert not have.strip(), f"installed on this machine, which would be purged: {have}"
-    with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o755)
-        Path(folder, "home").mkdir()
-        for file in files:
-            shutil.copy(file, folder)
-        try:
-            yield Machine(SUDO, folder)
-        finally:
-            subprocess.run([*SUDO, "apt-get", "purge", "-y", *PACKAGES], capture_output=True)
-
-
-def may_mount():
-    words = [*SUDO, "unshare", "--mount", "--pid", "--fork", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
-    return subprocess.run(words, capture_output=True).returncode == 0
-
-
-def machine(files):
-    kind = os.environ.get("RADISH_THROWAWAY") or ("overlay" if may_mount() else "itself")
-    return {"overlay": overlay, "itself": itself}[kind](files)
