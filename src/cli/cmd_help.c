@@ -59,17 +59,17 @@ static const struct arg help_args[] = {{.flag = "--man",
                                        {0}};
 static const struct arg_group help_groups[] = {{"Man pages", help_args, 0}, {NULL, NULL, 0}};
 
-/* radish.1, or with a command radish-NAME.1. */
-static bool write_page(const char *dir, const struct command *c)
+/* With c its page, else what put writes. */
+static bool write_page(const char *dir, const char *name, const struct command *c, void (*put)(FILE *out))
 {
     char path[CLI_PATH_BYTES];
     FILE *out;
     bool ok;
 
-    snprintf(path, sizeof(path), "%s/radish%s%s.1", dir, c ? "-" : "", c ? c->name : "");
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
     out = fopen(path, "w");
     if (out && c) man_page(c, out);
-    if (out && !c) man_page_overview(out);
+    if (out && !c) put(out);
     ok = out && !ferror(out);
     if (out) ok = fclose(out) == 0 && ok;
     if (!ok) cli_fail("%s cannot be written: %s", path, strerror(errno));
@@ -78,9 +78,14 @@ static bool write_page(const char *dir, const struct command *c)
 
 static int write_pages(const char *dir)
 {
-    bool ok = write_page(dir, NULL);
+    bool ok =
+        write_page(dir, "radish.1", NULL, man_page_overview) && write_page(dir, "radish.toml.5", NULL, man_page_config);
+    char name[64];
 
-    for (const struct command *const *c = all_commands; *c && ok; c++) ok = write_page(dir, *c);
+    for (const struct command *const *c = all_commands; *c && ok; c++) {
+        snprintf(name, sizeof(name), "radish-%s.1", (*c)->name);
+        ok = write_page(dir, name, *c, NULL);
+    }
     return ok ? EXIT_DONE : EXIT_FAILED;
 }
 

@@ -82,7 +82,7 @@ static void put_words(FILE *out, const char *words)
     if (is_name) fputs("\\fR", out);
 }
 
-static void put_head(FILE *out, const char *name, const char *summary)
+static void put_head(FILE *out, const char *name, int section, const char *summary)
 {
     char title[64];
     size_t n = 0;
@@ -91,7 +91,7 @@ static void put_head(FILE *out, const char *name, const char *summary)
     title[n] = 0;
     fprintf(out, ".\\\" Made by radish help --man from the tables of its command line.\n.TH ");
     for (size_t i = 0; i < n; i++) put_char(out, title[i]);
-    fprintf(out, " 1 %s \"radish %s\" \"radish manual\"\n.SH NAME\n", RADISH_DATE, rd_version());
+    fprintf(out, " %d %s \"radish %s\" \"radish manual\"\n.SH NAME\n", section, RADISH_DATE, rd_version());
     put_text(out, name);
     fputs(" \\- ", out);
     put_text(out, summary);
@@ -123,20 +123,11 @@ static void put_examples(FILE *out, const char *examples)
     fputs(".EE\n", out);
 }
 
-static void put_arg(FILE *out, const struct arg *a)
+/* What a row's value means, and its default. */
+static void put_meaning(FILE *out, const struct arg *a)
 {
     const char *fallback = a->fallback_text ? a->fallback_text : a->fallback;
 
-    fputs(".TP\n", out);
-    if (a->letter) fprintf(out, "\\fB\\-%c\\fR, ", a->letter);
-    fputs("\\fB", out);
-    for (const char *p = a->flag; *p; p++) put_char(out, *p);
-    fputs("\\fR", out);
-    if (a->value) {
-        fputc(' ', out);
-        put_words(out, a->value);
-    }
-    fputc('\n', out);
     put_text(out, a->help);
     if (a->help_end) {
         fputc('\n', out);
@@ -148,6 +139,40 @@ static void put_arg(FILE *out, const struct arg *a)
         fputc(']', out);
     }
     fputc('\n', out);
+}
+
+static void put_arg(FILE *out, const struct arg *a)
+{
+    fputs(".TP\n", out);
+    if (a->letter) fprintf(out, "\\fB\\-%c\\fR, ", a->letter);
+    fputs("\\fB", out);
+    for (const char *p = a->flag; *p; p++) put_char(out, *p);
+    fputs("\\fR", out);
+    if (a->value) {
+        fputc(' ', out);
+        put_words(out, a->value);
+    }
+    fputc('\n', out);
+    put_meaning(out, a);
+}
+
+/* The row as a key of the configuration file. */
+static void put_key(FILE *out, const struct arg *a)
+{
+    bool is_number = a->kind != ARG_TEXT && a->kind != ARG_TEXTS && a->kind != ARG_BYTES;
+
+    if (strcmp(a->flag, "--config") == 0 || strcmp(a->flag, "--print-config") == 0) return;
+    fputs(".TP\n\\fB", out);
+    for (const char *p = a->flag + 2; *p; p++) put_char(out, *p);
+    fputs("\\fR = ", out);
+    if (a->kind == ARG_SWITCH) fputs("true | false", out);
+    if (a->kind == ARG_TEXTS) fputc('[', out);
+    if (a->value && !is_number) fputc('"', out);
+    if (a->value) put_words(out, a->value);
+    if (a->value && !is_number) fputc('"', out);
+    if (a->kind == ARG_TEXTS) fputs(", ..]", out);
+    fputc('\n', out);
+    put_meaning(out, a);
 }
 
 static void put_options(FILE *out, const struct command *c)
@@ -176,7 +201,7 @@ void man_page(const struct command *c, FILE *out)
     char name[48];
 
     snprintf(name, sizeof(name), "radish-%s", c->name);
-    put_head(out, name, c->summary);
+    put_head(out, name, 1, c->summary);
     fprintf(out, "\\fBradish %s\\fR ", c->name);
     if (c->words) {
         put_words(out, c->words);
@@ -198,7 +223,7 @@ void man_page_overview(FILE *out)
     const char *section = "", *other = NULL;
     char name[48];
 
-    put_head(out, "radish", fact_tagline);
+    put_head(out, "radish", 1, fact_tagline);
     fputs("\\fBradish\\fR \\fICOMMAND\\fR [\\fIARGUMENTS\\fR] [\\fIFLAGS\\fR]\n.SH DESCRIPTION\n", out);
     put_text(out, fact_model);
     fputs("\n.PP\n\\fBradish\\fR \\fICOMMAND\\fR \\fB\\-\\-help\\fR shows each flag with its unit and default.\n.SH "
@@ -228,4 +253,30 @@ void man_page_overview(FILE *out)
         other = name;
     }
     if (other) put_reference(out, other, true);
+}
+
+void man_page_config(FILE *out)
+{
+    const char *title = "";
+
+    put_head(out, "radish.toml", 5, "what radish serve is set to");
+    put_text(out, "~/.config/radish/radish.toml, else /etc/radish/radish.toml");
+    fputs("\n.SH DESCRIPTION\n", out);
+    put_text(
+        out,
+        "Lines of key = value, and comments behind #. Each flag of radish serve is a key without its dashes; a list "
+        "may "
+        "hold several values, a switch is true or false. models = [\"NAME\", ..] stands for the words of the command "
+        "line. A variable RADISH_KEY (RADISH_KV_BYTES for kv-bytes) wins over the file, and a flag over both.");
+    fputs("\n.PP\n\\fBradish serve \\-\\-print\\-config\\fR shows every value and where it comes from.\n.SH KEYS\n",
+          out);
+    fputs("Defaults stand in [brackets].\n", out);
+    for (const struct arg_group *group = cmd_serve.groups; group && group->args; group++) {
+        if (strcmp(group->title, title) != 0) fprintf(out, ".SS %s\n", group->title);
+        title = group->title;
+        for (const struct arg *a = group->args; a->flag; a++) put_key(out, a);
+    }
+    put_examples(out, "  models = [\"smollm2\"]\n  port = 9000\n  kv-bytes = \"4G\"\n  no-speculation = true\n");
+    fputs(".SH SEE ALSO\n", out);
+    put_reference(out, "radish-serve", true);
 }

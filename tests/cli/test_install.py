@@ -85,7 +85,8 @@ def test_below_usr_programs_get_no_rpath(build, tmp_path):
 
 def test_man_pages_and_completion_lie_where_programs_look(prefix, build):
     pages = {p.name for p in (prefix / "share/man/man1").iterdir()}
-    assert pages == set(os.listdir(build / "man")) and "radish-serve.1" in pages
+    pages |= {p.name for p in (prefix / "share/man/man5").iterdir()}
+    assert pages == set(os.listdir(build / "man")) and {"radish-serve.1", "radish.toml.5"} <= pages
     for name in ("bash-completion/completions/radish", "zsh/site-functions/_radish",
                  "fish/vendor_completions.d/radish.fish"):  # fmt: skip
         assert "completion --words --" in (prefix / "share" / name).read_text()

@@ -27,7 +27,7 @@ def read(page):
 
 
 def test_there_is_a_page_for_each_command(radish, pages, build):
-    wanted = sorted(["radish.1", *("radish-%s.1" % c for c in commands(radish))])
+    wanted = sorted(["radish.1", "radish.toml.5", *("radish-%s.1" % c for c in commands(radish))])
     assert sorted(os.listdir(pages)) == wanted == sorted(os.listdir(build / "man"))
     for name in wanted:
         assert (pages / name).read_bytes() == (build / "man" / name).read_bytes(), "%s is not the program's" % name
@@ -58,6 +58,15 @@ def test_a_page_tells_each_flag_with_its_words(radish, pages):
             if flag == "--help":
                 continue
             assert flag in text and re.sub(r"\s+", " ", words).strip() in text, (command, flag)
+
+
+def test_the_configuration_file_has_a_page_with_every_key(radish, pages):
+    text = read(pages / "radish.toml.5").replace("‐", "-").replace("−", "-")
+    keys = re.findall(r"^ +([a-z-]+) = ", text[text.index("KEYS") : text.index("EXAMPLES")], re.M)
+    flags = re.findall(r"^  (?:-\w, )?--([a-z-]+)", radish("serve", "--help").out, re.M)
+    assert keys == [flag for flag in flags if flag not in ("config", "print-config", "help")]
+    assert re.search(r'^ +kv-bytes = "SIZE"', text, re.M) and re.search(r"^ +port = N\b", text, re.M)
+    assert re.search(r"^ +isolate = true \| false", text, re.M) and re.search(r'^ +listen = \["', text, re.M)
 
 
 def test_a_folder_that_cannot_be_written_is_named(radish, tmp_path):
