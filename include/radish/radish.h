@@ -274,6 +274,7 @@ RD_API rd_status rd_chat_render(const rd_engine *engine, const rd_chat *chat, en
 /* ---- requests ---- */
 
 struct rd_request_options {
+    size_t size;                    /* of this struct, set by rd_request_options_default */
     /* the prompt: exactly one of chat, messages_json, prompt, tokens */
     const rd_chat *chat;            /* in place of messages_json, tools_json and kwargs_json */
     const char *messages_json;      /* JSON array; rendered through the chat template */

@@ -259,13 +259,16 @@ static void find_place(const rd_engine *engine, const struct rd_request_options 
 rd_status rd_cache_explain(rd_engine *engine, const struct rd_request_options *options, struct rd_cache_explanation *out,
                            struct rd_error *err)
 {
-    const struct rd_request_options own = api_options(options), *o = &own;
-    struct explain_call call = {.engine = engine, .owner = api_space(engine, o)};
+    struct rd_request_options own, *o = &own;
+    struct explain_call call = {.engine = engine};
     int32_t *tokens = NULL;
     rd_status st;
 
     memset(out, 0, sizeof(*out));
     out->part = "";
+    st = api_options(options, &own, err);
+    if (st != RD_OK) return st;
+    call.owner = api_space(engine, o);
     out->message = -1;
     if (!engine->engine) return error_set(err, RD_E_UNSUPPORTED, "this handle has a tokenizer only, no model");
     st = api_prompt_tokens(engine, o, NULL, &tokens, &call.n, err);
@@ -318,12 +321,15 @@ static void clear_on_engine(struct engine *e, void *arg)
 rd_status rd_cache_clear_behind(rd_engine *engine, const struct rd_request_options *options, uint64_t *n_pages,
                                 uint64_t *n_disk, struct rd_error *err)
 {
-    const struct rd_request_options own = api_options(options), *o = &own;
-    struct clear_call call = {.owner = api_space(engine, o)};
+    struct rd_request_options own, *o = &own;
+    struct clear_call call = {0};
     int32_t *tokens = NULL;
     rd_status st;
 
     *n_pages = *n_disk = 0;
+    st = api_options(options, &own, err);
+    if (st != RD_OK) return st;
+    call.owner = api_space(engine, o);
     if (!engine->engine) return error_set(err, RD_E_UNSUPPORTED, "this handle has a tokenizer only, no model");
     st = api_prompt_tokens(engine, o, NULL, &tokens, &call.n, err);
     if (st != RD_OK) return st;
@@ -348,12 +354,13 @@ static void share_on_engine(struct engine *e, void *arg)
 
 rd_status rd_share_prefix(rd_engine *engine, const struct rd_request_options *options, struct rd_error *err)
 {
-    const struct rd_request_options own = api_options(options), *o = &own;
+    struct rd_request_options own, warm, *o = &own;
     struct share_call call = {.st = RD_OK};
-    struct rd_request_options warm = *o;
     int32_t *tokens = NULL;
-    rd_status st;
+    rd_status st = api_options(options, &own, err);
 
+    if (st != RD_OK) return st;
+    warm = own;
     if (!engine->engine) return error_set(err, RD_E_UNSUPPORTED, "this handle has a tokenizer only, no model");
     if (o->cache_salt) return error_set(err, RD_E_INVALID, "a public prompt has no cache_salt");
     st = api_prompt_tokens(engine, o, NULL, &tokens, &call.n, err);

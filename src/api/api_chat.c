@@ -308,14 +308,16 @@ rd_status rd_chat_render(const rd_engine *engine, const rd_chat *c, enum rd_prom
     return rd_apply_template(engine, c->whole.data, c->tools, c->kwargs, end, prompt, n_bytes, err);
 }
 
-struct rd_request_options api_options(const struct rd_request_options *o)
+rd_status api_options(const struct rd_request_options *o, struct rd_request_options *own, struct rd_error *err)
 {
-    struct rd_request_options own = *o;
-
-    if (!o->chat || o->messages_json || o->tools_json || o->kwargs_json) return own;
-    own.chat = NULL;
-    own.messages_json = o->chat->whole.data;
-    own.tools_json = o->chat->tools;
-    own.kwargs_json = o->chat->kwargs;
-    return own;
+    if (o->size != sizeof(*o))
+        return error_set(err, RD_E_INVALID, "options of %zu bytes, expected %zu: fill them by rd_request_options_default",
+                         o->size, sizeof(*o));
+    *own = *o;
+    if (!o->chat || o->messages_json || o->tools_json || o->kwargs_json) return RD_OK;
+    own->chat = NULL;
+    own->messages_json = o->chat->whole.data;
+    own->tools_json = o->chat->tools;
+    own->kwargs_json = o->chat->kwargs;
+    return RD_OK;
 }

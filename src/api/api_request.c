@@ -14,7 +14,8 @@
 
 void rd_request_options_default(struct rd_request_options *o)
 {
-    *o = (struct rd_request_options){.prompt_end = RD_PROMPT_AUTO,
+    *o = (struct rd_request_options){.size = sizeof(*o),
+                                     .prompt_end = RD_PROMPT_AUTO,
                                      .max_tokens = RD_NO_LIMIT,
                                      .thinking_tokens = RD_NO_LIMIT,
                                      .n_keep = RD_KEEP_HEAD,
@@ -154,12 +155,13 @@ void api_request_unref(struct rd_request *r)
 rd_status rd_submit(rd_engine *engine, const struct rd_request_options *options, void (*wake)(void *user),
                     void *wake_user, rd_request **out, struct rd_error *err)
 {
-    const struct rd_request_options own = api_options(options), *o = &own;
+    struct rd_request_options own, *o = &own;
     struct rd_request *r;
     rd_status st;
 
     *out = NULL;
-    st = check_options(engine, o, err);
+    st = api_options(options, &own, err);
+    if (st == RD_OK) st = check_options(engine, o, err);
     if (st != RD_OK) return st;
     st = engine_take_place(engine->engine);
     if (st != RD_OK) {

@@ -240,7 +240,7 @@ void api_memory_open(rd_engine *e, const char *dir, struct hash128 model);
 void api_memory_clear(rd_engine *e);
 void api_memory_close(rd_engine *e);                     /* once nothing is prepared or kept any more */
 /* api_chat.c: with what chat says in place of it; chat stays where it is given beside others. */
-struct rd_request_options api_options(const struct rd_request_options *o);
+rd_status api_options(const struct rd_request_options *o, struct rd_request_options *own, struct rd_error *err);
 /* api_text.c: a JSON text of a given kind; *out NULL when text is NULL. */
 rd_status api_parse_json(const char *text, const char *what, bool array, json_t **out, struct rd_error *err);
 /* api_shift.c */

@@ -189,8 +189,10 @@ rd_status rd_apply_template(const rd_engine *engine, const char *messages_json, 
 rd_status rd_prompt_tokens(const rd_engine *engine, const struct rd_request_options *o, int32_t **tokens,
                            uint32_t *n_tokens, struct rd_error *err)
 {
-    const struct rd_request_options own = api_options(o);
+    struct rd_request_options own;
+    rd_status st = api_options(o, &own, err);
 
+    if (st != RD_OK) return st;
     return api_prompt_tokens(engine, &own, NULL, tokens, n_tokens, err);
 }
 

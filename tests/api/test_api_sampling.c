@@ -230,6 +230,31 @@ TEST(another_size_of_sampling_is_refused)
     rd_close(engine);
 }
 
+TEST(another_size_of_options_is_refused_by_every_call)
+{
+    rd_engine *engine = open_tiny();
+    struct rd_cache_explanation found;
+    struct rd_error err = {RD_OK, ""};
+    struct heard h[1];
+
+    if (!engine) return;
+    for (int i = 0; i < 2; i++) {
+        struct rd_request_options q = ask(1, 0);
+        uint64_t n_pages, n_disk;
+        int32_t *tokens = NULL;
+        uint32_t n;
+
+        q.size = i ? sizeof(q) + 8 : 0;
+        CHECK_EQ(rd_generate(engine, &q, hear, h, &err), RD_E_INVALID);
+        CHECK(strstr(err.text, "rd_request_options_default"));
+        CHECK_EQ(rd_prompt_tokens(engine, &q, &tokens, &n, NULL), RD_E_INVALID);
+        CHECK_EQ(rd_cache_explain(engine, &q, &found, NULL), RD_E_INVALID);
+        CHECK_EQ(rd_cache_clear_behind(engine, &q, &n_pages, &n_disk, NULL), RD_E_INVALID);
+        CHECK_EQ(rd_share_prefix(engine, &q, NULL), RD_E_INVALID);
+    }
+    rd_close(engine);
+}
+
 TEST(every_bad_option_is_named)
 {
     static char long_word[300];
