@@ -13,8 +13,6 @@
 #include "base/mem.h"
 #include "base/random.h"
 
-enum { MAX_DEPTH = 32 };
-
 rd_status hub_file_error(const char *name, const char *what, struct rd_error *err)
 {
     int e = errno;
@@ -250,11 +248,11 @@ bool hub_repo_has_blob(const struct hub_repo *r, const char *digest, uint64_t n_
 }
 
 /* "a/b/c" -> "../../" for what lies in a/b. */
-static void climb(const char *path, char up[3 * MAX_DEPTH + 1])
+static void climb(const char *path, char up[3 * HUB_DEPTH + 1])
 {
     size_t n = 0;
 
-    for (; *path && n < 3 * MAX_DEPTH; path++)
+    for (; *path && n < 3 * HUB_DEPTH; path++)
         if (*path == '/') memcpy(up + n, "../", 3), n += 3;
     up[n] = 0;
 }
@@ -288,7 +286,7 @@ rd_status hub_make_link(int dir, const char *name, const char *target, struct rd
 rd_status hub_repo_link(const struct hub_repo *r, const char *commit, const char *path, const char *digest,
                         struct rd_error *err)
 {
-    char folder[HUB_FILE_BYTES + 64], up[3 * MAX_DEPTH + 1], target[3 * MAX_DEPTH + 96];
+    char folder[HUB_FILE_BYTES + 64], up[3 * HUB_DEPTH + 1], target[3 * HUB_DEPTH + 96];
     const char *slash = strrchr(path, '/');
     rd_status st;
     int dir;

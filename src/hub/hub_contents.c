@@ -12,8 +12,6 @@
 #include "base/file.h"
 #include "base/mem.h"
 
-enum { MAX_DEPTH = 32 };
-
 void hub_each_name(int fd, bool (*fn)(void *arg, int dir, const char *name), void *arg)
 {
     DIR *dir = fdopendir(fd);
@@ -50,7 +48,7 @@ static void walk_below(struct walk *w, int dir, const char *name, const char *pa
     char above[HUB_FILE_BYTES];
     int fd;
 
-    if (w->depth >= MAX_DEPTH || hub_open_folder(dir, name, false, &fd, NULL) != RD_OK) return;
+    if (w->depth >= HUB_DEPTH || hub_open_folder(dir, name, false, &fd, NULL) != RD_OK) return;
     memcpy(above, w->above, sizeof(above));
     snprintf(w->above, sizeof(w->above), "%s", path);
     w->depth++;

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/utf8.h"
 
-enum { PART_BYTES = 96, MAX_DEPTH = 32 }; /* as the hub's own limit on names */
+enum { PART_BYTES = 96 }; /* as the hub's own limit on names */
 
 static bool is_name_byte(char c)
 {
@@ -66,7 +66,7 @@ bool hub_path_is_safe(const char *path)
             if (c < 0x20 || c == 0x7f || c == '\\' || ++n_part > 255) return false;
             continue;
         }
-        if (!n_part || ++depth > MAX_DEPTH) return false;
+        if (!n_part || ++depth > HUB_DEPTH) return false;
         if (path[i - 1] == '.' && (n_part == 1 || (n_part == 2 && path[i - 2] == '.'))) return false;
         n_part = 0;
     }

@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "hub/hub_contents.h"
 
-enum { MAX_DEPTH = 40 };
+enum { MAX_DEPTH = HUB_DEPTH + 8 }; /* the cache's own folders above a repository's */
 
 /* ---- whole folders ---- */
 
