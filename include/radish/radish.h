@@ -577,7 +577,7 @@ struct rd_stats {
     uint64_t weight_bytes, packed_bytes, workspace_bytes, kv_bytes, rss_anon_bytes, rss_file_bytes;
     uint64_t memory_used_bytes, memory_peak_bytes, memory_limit_bytes;      /* struct rd_memory */
     double uptime_s;
-    uint64_t n_turns;               /* of the engine's loop: one a second at least, but for a long step */
+    uint64_t n_turns;               /* of the engine's loop: at least one a second, unless a step is long */
     uint64_t n_beats;               /* signs of getting on within steps: on a CPU while prompts are computed */
 };
 RD_API void rd_get_stats(rd_engine *engine, struct rd_stats *out);
@@ -615,7 +615,7 @@ RD_API rd_status rd_cache_explain(rd_engine *engine, const struct rd_request_opt
 /* The stored tree as JSON: {"nodes":[{"depth","start","tokens","computed","locks","bytes","hits","images","created",
  * "last_use","age_s","kept","text"}],"more":bool}, parents first, at most n_max nodes. bytes: of the KV pages that its
  * parent does not hold, too; hits: prompts that were found to begin with it; images: rows of images among its tokens;
- * created, last_use: seconds since 1970; age_s: since the last use; kept: as what (docs/cache.md); text: the begin of a
+ * created, last_use: seconds since 1970; age_s: since the last use; kept: as what (docs/cache.md); text: the beginning of a
  * node's own. Caller's (rd_free); NULL: out of memory. */
 RD_API char *rd_cache_list(rd_engine *engine, uint32_t n_max);
 /* The same of what requests with this cache_salt (NULL: none) share. */
@@ -633,7 +633,7 @@ RD_API rd_status rd_cache_clear_behind(rd_engine *engine, const struct rd_reques
  * many of them, never a saved one. */
 struct rd_cache_name {
     uint32_t n_texts, n_running;            /* texts that are told apart; requests that run */
-    uint64_t n_tokens, n_own_tokens;        /* in memory; of those, nobody else's */
+    uint64_t n_tokens, n_own_tokens;        /* in memory; of those, this name's alone */
     uint64_t n_disk_tokens, own_bytes;      /* on disk, in whole pages; keys and values of n_own_tokens */
     double age_s;                           /* since its last use */
     bool is_saved;

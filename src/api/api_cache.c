@@ -12,7 +12,7 @@
 #include "engine/tiers/store_link.h"
 #include "text/chat/volatile_lines.h"
 
-#define LEAST_OTHER_TOKENS 16u           /* so many more tokens under another salt are worth telling */
+#define LEAST_OTHER_TOKENS 16u           /* this many more tokens under another salt are worth telling */
 #define SHOWN_TOKENS 12u                 /* of either side of a difference, and of a node */
 
 const char *rd_miss_cause_name(enum rd_miss_cause cause)

@@ -253,7 +253,7 @@ bool api_shift_is_due(const struct rd_request *r);
 rd_status api_shift_go_on(struct rd_request *r);
 const struct request *api_shift_first(const struct rd_request *r);
 void api_shift_deinit(struct rd_request *r);
-/* api_prep.c: the parameters of a part with this prompt, but for its form; thinks as it was for the first. */
+/* api_prep.c: the parameters of a part with this prompt, without its form; thinks as it was for the first. */
 rd_status api_request_params(struct rd_request *r, const int32_t *tokens, uint32_t n, int thinks, struct request_params *p,
                              struct rd_error *err);
 /* api_retain.c: tokens of the prompt that its tools and first system messages make. */

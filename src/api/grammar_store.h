@@ -3,7 +3,7 @@
  * A form is what a request asks its output to be (radish.h: grammar, strict and forced tools), put together here: content
  * in that form, or calls in the model's own tool format, behind white space where thinking may come first. The form's
  * whole text is the key. All grammars that are alive are in the store's list, with every mask that was computed for them;
- * those that nobody uses go when others need their memory, the one used longest ago first.
+ * those not in use go when others need their memory, the one used longest ago first.
  *
  * Memory  automata, sets, masks and keys of all together stay within a budget. A grammar that finds no room beside those
  *         in use is RD_E_FULL (HTTP: 429), one that is bigger than an eighth of the budget RD_E_LIMIT. Not in it: the
@@ -44,7 +44,7 @@ struct grammar_store;
 /* The tokenizer outlives the store. limit: bytes; 0: 512 MiB, or a sixteenth of this machine's memory where that is less;
  * at least 64 MiB. */
 rd_status grammar_store_create(const struct tokenizer *t, uint64_t limit, struct grammar_store **out);
-/* Nobody uses its grammars any more. NULL is fine. */
+/* Its grammars must not be in use any more. NULL is fine. */
 void grammar_store_destroy(struct grammar_store *s);
 /* *out: a reference for the caller. quickly: what is not known and takes more than some milliseconds is RD_E_AGAIN, and the
  * caller asks once more, not quickly, where nobody waits for his thread. */

@@ -3,7 +3,7 @@
  *     waiting:   a1 a2 a3 b1 c1      taken: a1 b1 c1 a2 a3
  *
  * Each has a round: the first of an owner that has nothing waiting is in the running one, his next ones are one round later
- * each. So nobody waits for more than one thing of each other owner, however many of them there are.
+ * each. So an owner waits for at most one thing of each other owner, however many of them there are.
  *
  * Owns    nothing: what waits is the caller's, and holds its own link.
  * Thread  any (locks itself). Errors  none.

@@ -125,7 +125,7 @@ rd_status cache_file_create(const char *dir, uint64_t n_bytes, struct cache_file
         mem_free(f.path);
         return st;
     }
-    /* The lock says that the writer lives. Somebody who tidies up may hold it for a moment: then the file is theirs. */
+    /* The lock says that the writer lives. One who tidies up may hold it for a moment: then the file is theirs. */
     if (file_call_fails() || file_calls->flock(f.fd, LOCK_EX | LOCK_NB)) st = fail_with(err, "lock", name);
     else if (take_room(f.fd, n_bytes)) st = fail_with(err, "reserve", name);
     if (st != RD_OK) {

@@ -4,7 +4,7 @@
  * that jansson writes, reals apart (tests/base/test_json_write.c compares the two); of its flags there are
  * JSON_INDENT(n), JSON_COMPACT, JSON_SORT_KEYS and JSON_ENCODE_ANY.
  *
- * Thread  any thread; nobody changes the tree meanwhile.
+ * Thread  any thread; the tree must not change meanwhile.
  * Errors  NULL, -1, false: no JSON (a string that is no UTF-8, a scalar without JSON_ENCODE_ANY), or out of memory.
  */
 #pragma once

@@ -11,11 +11,11 @@
  * "localhost". port 0: any free. */
 rd_status net_listen(const char *host, uint16_t port, int backlog, int *fd, uint16_t *bound_port, struct rd_error *err);
 /* A listening UNIX stream socket, likewise, whose file has these permissions from the first moment. The file of a socket
- * to which nobody listens any more is replaced; a socket that is listened to, or a file of another kind, is RD_E_IO. */
+ * that has no listener any more is replaced; a socket that is listened to, or a file of another kind, is RD_E_IO. */
 rd_status net_listen_unix(const char *path, unsigned mode, int backlog, int *fd, struct rd_error *err);
-/* Removes the file of a socket to which nobody listens any more; leaves everything else. */
+/* Removes the file of a socket that has no listener any more; leaves everything else. */
 void net_remove_unix(const char *path);
-/* A socket that somebody else opened (a service manager): it must listen, and take streams, or it is RD_E_INVALID. Non-blocking
+/* A socket that another program opened (a service manager): it must listen, and take streams, or it is RD_E_INVALID. Non-blocking
  * from now on. host: the numeric address, or "unix:PATH" with port 0; *local: only
  * this machine reaches it. */
 rd_status net_adopt(int fd, char *host, size_t size, uint16_t *port, bool *local, struct rd_error *err);

@@ -1,6 +1,6 @@
 /* base/sha.h - SHA-256 and SHA-1 of bytes as they come: what model hubs name files by.
  *
- * For equality with a digest that somebody published. SHA-1 is what git names small files by; it tells damage, not malice.
+ * For equality with a published digest. SHA-1 is what git names small files by; it tells damage, not malice.
  * Thread  the owner of the struct.
  * Source  FIPS 180-4.
  */

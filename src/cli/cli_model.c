@@ -275,7 +275,7 @@ bool cli_read_text(const char *word, const char *what, struct buf *text)
     return ok;
 }
 
-/* A pipe, a file or a socket: somebody gave it. A terminal or /dev/null gives nothing. */
+/* A pipe, a file or a socket: it was given on purpose. A terminal or /dev/null gives nothing. */
 static bool input_is_given(void)
 {
     struct stat s;

@@ -7,7 +7,7 @@
 #include "base/limits.h"
 #include "base/mem.h"
 
-#define DAY_S 86400u                     /* what somebody wrote into a file is worth keeping */
+#define DAY_S 86400u                     /* what was written into a file is worth keeping */
 
 /* A field of the line as JSON text (free), or NULL. */
 static char *dump(const json_t *line, const char *name)

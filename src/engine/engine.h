@@ -74,7 +74,7 @@ struct engine_stats {
     uint64_t n_steps, n_steps_ahead, step_runs, step_rows, step_ns_last, device_errors, accounting_errors;
     uint64_t steps_after_cancel;         /* the most that one request had rows in after it was cancelled: 1 at most */
     uint64_t device_dead;                /* 1: every further step will fail */
-    uint64_t n_turns;                    /* of the engine's loop: one a second at least, but for a long step */
+    uint64_t n_turns;                    /* of the engine's loop: at least one a second, unless a step is long */
     uint64_t n_beats;                    /* signs of getting on within steps: on a CPU while prompts are computed */
     uint64_t prefill_milli_tok_s, decode_milli_tok_s;
     uint64_t prompt_disk, pages_loading; /* of prompt_cached: brought by loads */

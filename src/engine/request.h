@@ -81,7 +81,7 @@ struct request_params {
     struct request_keep keep[REQUEST_N_KEEPS];  /* n_keys beyond what was computed: all of that */
     bool keep_match;         /* others will come with the part that it found stored: that is SHORT, too */
     uint64_t fair_key;
-    bool continues;          /* it goes on from such a one: nobody asked for it at any time */
+    bool continues;          /* it goes on from such a one: no client asked for it by itself */
     uint64_t asked_ns;       /* when the client did, by the engine's clock; 0: when it was submitted */
     bool goes_on;            /* where it reaches max_keys another request goes on: a grammar need not be whole by then */
     const int32_t *primed;   /* borrowed by request_create: what was generated before the prompt's end, for the grammar and */

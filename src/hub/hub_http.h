@@ -49,7 +49,7 @@ struct hub_sink {
     /* How many bytes are there; the rest is asked for. */
     uint64_t (*have)(void *arg);
     /* Before the first byte of an attempt: it goes on at `from`, else `from` is 0 and what was there is void. n_total:
-     * UINT64_MAX when nobody said. */
+     * UINT64_MAX: unknown. */
     rd_status (*begin)(void *arg, uint64_t from, uint64_t n_total, struct rd_error *err);
     rd_status (*put)(void *arg, const void *data, size_t n, struct rd_error *err);
 };

@@ -1,4 +1,4 @@
-/* kv/kv_loan.c - pages that somebody fills outside of any step. */
+/* kv/kv_loan.c - pages that are filled outside of any step. */
 #include "kv/kv_seq.h"
 
 void kv_loan_begin(struct kv_cache *cache, struct kv_loan *loan, const kv_page *pages, uint32_t n)

@@ -121,7 +121,7 @@ rd_status kv_seq_admit(struct kv_seq *seq, struct radix_node *root, uint64_t now
 
 /* ---- places for rows ---- */
 
-/* The end lies inside a page in which somebody else has appended already. */
+/* The end lies inside a page in which another sequence has appended already. */
 static bool needs_copy(const struct kv_seq *seq)
 {
     uint32_t P = page_tokens_of(seq), row = seq->n_computed % P;

@@ -135,7 +135,7 @@ void radix_hold_next(struct radix *tree, struct radix_node *root, const kv_key *
 
 /* Whose keys[0..n) are, as far as they are computed: who's alone (a number from 1 on), or everybody's (RADIX_COMMON).
  * The path is split at n and at n_common, up to which it is common whoever has it. What two use, or one with a claim and
- * one without, is common from then on, and so is all above it; what nobody has claimed yet belongs to the first who does.
+ * one without, is common from then on, and so is all above it; what is not claimed yet belongs to the first who does.
  * shared (may be NULL): told that the first n keys were another's alone, and are no more.
  *
  *     A with the keys a b c d:   root --[a b c d]            A's
@@ -175,7 +175,7 @@ uint32_t radix_clear(struct radix *tree, struct radix_node *root);
 /* The block table of the first n computed positions on node's path: pages[k] covers k * page_tokens ... */
 void radix_path_pages(const struct radix *tree, const struct radix_node *node, uint32_t n, kv_page *pages);
 /* What is stored of node's path from position n on, and everything below, is never matched again: it is dropped; what
- * somebody holds stays until then under a key that no text has. n lies on the path, before its end. No sequence is live. */
+ * is held stays until then under a key that no text has. n lies on the path, before its end. No sequence is live. */
 void radix_condemn(struct radix *tree, struct radix_node *node, uint32_t n);
 /* The same for every path of any namespace that holds this page, from its first position on: public prompts share pages.
  * The caller holds the page. Returns how many paths were cut. */
@@ -209,7 +209,7 @@ uint32_t radix_node_own_pages(const struct radix_node *node);
 /* A prompt begins with the path to node, whose first n keys from the root it found: that part of it is hit. n == 0: no
  * part is. */
 void radix_count_hit(struct radix *tree, struct radix_node *node, uint32_t n);
-/* 0: nobody's yet; RADIX_COMMON; else of radix_claim. */
+/* 0: not claimed yet; RADIX_COMMON; else of radix_claim. */
 uint64_t radix_node_claim(const struct radix_node *node);
 enum radix_class radix_node_class(const struct radix_node *node);
 /* Keys that are stored behind the end of a match: the rest of its node, or of the child used last. Their number. */

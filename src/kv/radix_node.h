@@ -61,7 +61,7 @@ struct radix {
     bool (*keep)(void *arg, kv_page id);             /* radix_on_evict */
     void *keep_arg;
     bool is_evicting;
-    struct histogram *evicted_age;                   /* radix_measure_evictions; NULL: nobody wants to know */
+    struct histogram *evicted_age;                   /* radix_measure_evictions; NULL: not measured */
     const struct clock *clock;
     struct radix_counts counts;
 };

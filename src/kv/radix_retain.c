@@ -171,7 +171,7 @@ void radix_hold_next(struct radix *tree, struct radix_node *root, const kv_key *
 
     thread_owner_check(&tree->owner);
     node = radix_node_at(tree, root, keys, n);
-    if (!node || node->n_children > 0) return;              /* somebody goes on already */
+    if (!node || node->n_children > 0) return;              /* another text goes on there already */
     for (; node->parent; node = node->parent) {             /* another chat may have taken back the hold further up */
         node->held = true;
         update_class(tree, node);

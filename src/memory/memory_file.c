@@ -261,7 +261,7 @@ static void open_for_writing(struct memory_file *f)
     uint64_t n = 0;
 
     snprintf(lock, sizeof(lock), "%s.lock", f->name);
-    if (data_file_lock(f->dir, lock, &f->lock) != RD_OK) return;        /* somebody else writes */
+    if (data_file_lock(f->dir, lock, &f->lock) != RD_OK) return;        /* another process writes */
     if (f->end == 0 || data_file_open(f->dir, f->name, DATA_FILE_WRITE, &f->file) != RD_OK) write_anew(f, false);
     else if (data_file_size(&f->file, &n) != RD_OK || (n > f->end && data_file_truncate(&f->file, f->end) != RD_OK))
         give_up(f, "cannot cut a damaged end");

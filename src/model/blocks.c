@@ -119,7 +119,7 @@ static struct qkv_args project(struct pass *p, uint32_t layer, const struct atte
     };
 }
 
-/* The rows that somebody wants, logits first; true: all of them, in their order. */
+/* The rows that are wanted, logits first; true: all of them, in their order. */
 static bool list_wanted_rows(const struct model_batch *b, uint32_t *rows)
 {
     uint32_t n = 0;

@@ -75,7 +75,7 @@ struct workspace {
     struct span gate, up;      /* [max_rows, ffn] */
     struct span logits;        /* [max_logits, n_vocab] on a device; nowhere: the caller's memory is written */
     struct span choices;       /* [max_logits] struct row_choice; nowhere: the backend does not choose */
-    struct span x_last, q_last; /* the same as x, q for the rows that somebody wants: last layer */
+    struct span x_last, q_last; /* the same as x, q for the rows that are wanted: last layer */
     struct seq_run *runs_last; /* [max_rows], host memory */
     uint32_t *rows_last;       /* [max_rows], host memory: which rows those are */
     struct padded_step *padded; /* decode_step.c; NULL: the backend records nothing */

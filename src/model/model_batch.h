@@ -47,7 +47,7 @@ struct model_batch {
     bool *unread;               /* [n_logits]: logits of row i need not come, its choice does; NULL: all come */
     /* Where model_gives_best: out, [n_logits, ceil(n_vocab / BEST_BLOCK)], see linear_args; or NULL. */
     float *best;
-    /* Asked between layers; true: nobody wants the results any more, and the pass may end early, with RD_E_CANCELLED
+    /* Asked between layers; true: the results are not wanted any more, and the pass may end early, with RD_E_CANCELLED
      * and the rows' K, V partly written. NULL: they are wanted. A device does not ask. */
     bool (*is_moot)(void *arg);
     void *moot_arg;

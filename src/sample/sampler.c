@@ -415,7 +415,7 @@ static void fill_bins(const struct sampler *s, struct sampler_scratch *x, const 
     }
 }
 
-/* A bin's candidates, best first, in x->order and x->weights: so many that their sum reaches `most`. */
+/* A bin's candidates, best first, in x->order and x->weights: as many as it takes for their sum to reach `most`. */
 static uint32_t open_bin(const struct sampler *s, struct sampler_scratch *x, const float *row, const struct bins *b,
                          uint32_t bin, double most, double *sum)
 {

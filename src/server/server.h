@@ -38,7 +38,7 @@ struct server_options {
     const char *const *model_ids;        /* [n_models] of load(): which clients name; outlive server_run. NULL: one model,
                                           * which names itself */
     uint32_t n_models;
-    uint32_t idle_unload_s;              /* a model that nobody used for so long is closed until it is asked for; 0: never */
+    uint32_t idle_unload_s;              /* a model unused for that long is closed until it is asked for; 0: never */
     uint32_t swap_wait_s;                /* that a request waits for its model; 0 = 120 */
     /* Whether load could succeed, without its cost; asked before another model is closed for it. NULL: it could. */
     rd_status (*check)(void *user, uint32_t model, struct rd_error *err);

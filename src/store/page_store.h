@@ -43,7 +43,7 @@
 #include "radish/status.h"
 
 struct page_store;
-struct store_space;                      /* a namespace of the store; lives as long as somebody holds it, or the store */
+struct store_space;                      /* a namespace of the store; lives as long as it is held, or the store lives */
 
 struct store_options {
     const char *dir;                     /* made if missing, 0700 */
@@ -74,7 +74,7 @@ rd_status page_store_open(const struct store_options *o, struct page_store **out
 void page_store_close(struct page_store *s);
 
 /* The namespace of that name (compared in full, at most LIMIT_STORE_NAME_BYTES), for pages of that size, and one holder
- * more: the caller, until it releases it. One that nobody holds may be forgotten, which drops no page: they are found
+ * more: the caller, until it releases it. One that is not held may be forgotten, which drops no page: they are found
  * again by the name. Any thread. RD_E_NOMEM; RD_E_LIMIT: the name, the sizes, or too many namespaces are held. */
 rd_status page_store_space(struct page_store *s, const void *name, size_t n, uint32_t page_tokens, uint64_t page_bytes,
                            struct store_space **out);

@@ -4,7 +4,7 @@
  *            \
  *             q2 - q3                    stays, and p0 and p1 with it
  *
- * Texts that are let go of (page_store_release) lose as much, but nothing that somebody else stored behind them.
+ * Texts that are let go of (page_store_release) lose as much, but nothing that others stored behind them.
  *
  * The index knows pages by digest alone, so the records of the namespaces are read once (150 bytes a page). An entry is
  * gone when its record is zeros; its bytes are given back to the file system where that can be done.

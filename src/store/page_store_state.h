@@ -12,7 +12,7 @@
 #define STORE_FLUSH_BYTES   (32ull << 20)    /* pending at most */
 #define STORE_MAX_STRAYS 64u             /* as many, and nothing is written until they can be removed */
 #define STORE_SPACE_BUCKETS 1024u
-#define STORE_IDLE_SPACES 256u           /* kept although nobody holds them */
+#define STORE_IDLE_SPACES 256u           /* kept although they are not held */
 #define STORE_ROOM_NS 1000000000ull      /* the disk's room is asked for so often */
 #define STORE_FIRST_PAUSE_S 10u
 #define STORE_LONGEST_PAUSE_S 300u
@@ -29,7 +29,7 @@ struct store_segment {
 
 struct store_space {
     struct store_space *next;
-    struct store_space *idle_before, *idle_next;    /* while nobody holds it: those let go before and after it */
+    struct store_space *idle_before, *idle_next;    /* while it is not held: those let go before and after it */
     struct hash128 seed;
     uint32_t page_tokens, n_holders;
     uint64_t page_bytes, n_forsaken;
@@ -51,7 +51,7 @@ struct page_store {
     uint32_t n_segments;
     struct store_space *spaces[STORE_SPACE_BUCKETS];
     uint32_t n_spaces, n_idle;
-    struct store_space *idle_first, *idle_last;     /* nobody's, in the order in which they were let go */
+    struct store_space *idle_first, *idle_last;     /* not held, in the order in which they were let go */
     uint64_t n_forsaken;                 /* how often all of them were */
     struct store_counts counts;
 

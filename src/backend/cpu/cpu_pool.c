@@ -14,7 +14,7 @@
  *     worker:  takes tiles, counts them -> spin ~50 us : sleep until the generation changes
  *
  * The caller sleeps rather than yields: when it waits that long, the worker with the last tile has lost its core to
- * somebody else, and only a core that is idle takes it over from there.
+ * another thread, and only a core that is idle takes it over from there.
  * No wake-up is lost: a worker counts itself as asleep, then looks at the generation again, under the mutex; the caller
  * writes the generation, then looks at the count (both sequentially consistent), and signals under the mutex. So it is
  * the other way round, with caller_asleep and n_done.

@@ -7,7 +7,7 @@
  *     shares  |      block 0         |      block 1         |      block 2 ..
  *
  * A pair of run and head that a cut divides is merged by the block that finishes it; blocks take their divided pairs
- * first, so that this waits for nobody. Segments that a run shares with others (attention_prefix.cu) are no part of the
+ * first, so that this waits for no other block. Segments that a run shares with others (attention_prefix.cu) are no part of the
  * list. Every warp finds its block's place by itself, from the runs in device memory.
  */
 #pragma once

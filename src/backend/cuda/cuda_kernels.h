@@ -157,7 +157,7 @@ struct cuda_shared_head { uint32_t n_groups, n_members, longest, unused; };    /
 struct cuda_shared_run { uint32_t n_segments, member; };    /* of 128 keys each, 0: takes no part; of the run's first row */
 struct cuda_group { uint32_t table, first_member, n_members, n_segments; };
 struct cuda_shared {
-    const struct cuda_shared_head *head;    /* NULL: nobody shares */
+    const struct cuda_shared_head *head;    /* NULL: none is shared */
     const struct cuda_shared_run *runs;     /* [n_runs] */
     const struct cuda_group *groups;        /* [n_groups] */
     const uint32_t *rows;                   /* [n_members] */

@@ -14,7 +14,7 @@
 
 #define TENANT_PART  4u   /* of names and their tokens, for one tenant */
 #define SAVED_SHARE  4u   /* of the disk's budget, for all that is saved */
-#define TENANT_SLOTS 256u /* tenants are told apart by so many remainders */
+#define TENANT_SLOTS 256u /* tenants are told apart by this many remainders */
 #define TOUCH_NS     1000000000ull
 #define SAME_BLOCK   128u
 #define LIST_TOKENS  262144u /* of texts that are looked at between two steps */
@@ -144,7 +144,7 @@ static uint32_t least_used(const struct cache_names *x, const struct cache_named
     return best;
 }
 
-/* Room for one name more, or for so many bytes of tokens; false: nothing can go for it. */
+/* Room for one more name, or for that many bytes of tokens; false: nothing can go for it. */
 static bool make_room(struct cache_names *x, const struct cache_named *keep, uint64_t tenant, uint32_t n_names,
                       uint64_t n_bytes)
 {

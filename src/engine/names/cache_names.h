@@ -36,7 +36,7 @@ struct engine;
 struct cache_name_info {
     const char *name;
     uint32_t n_ends, n_running; /* texts; requests that run */
-    uint64_t n_tokens, n_own;   /* in the tree; of those, nobody else's */
+    uint64_t n_tokens, n_own;   /* in the tree; of those, this name's alone */
     uint64_t n_disk;            /* on disk, whole pages */
     uint64_t last_use_ns;
     bool is_saved;

@@ -11,14 +11,14 @@
  * or as a 413 where it would not fit into an empty server either. What has come into being anyway (an answer that its
  * client does not read) is counted without asking: then others are refused.
  *
- * Nobody gets everything. Let `free` be what would be left of the budget, a sixteenth of it reserved:
+ * No client gets everything. Let `free` be what would be left of the budget, a sixteenth of it reserved:
  *     a charge may hold as much as would still be free              (alone half of the budget, two a third each, ...)
  *     all charges of one key three times that                       (alone three quarters)
  * so that whoever comes next finds some. Charges within CLIENT_SMALL_BYTES may also take the reserve, and are not held
  * to shares: small requests go on while big ones are refused. Source of the rule: dynamic thresholds for buffers that
  * are shared, Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998.
  *
- * The sum of the parts is what is used, at any time at which nobody changes a charge.
+ * The sum of the parts is what is used, whenever no charge is being changed.
  *
  * Units   bytes.
  * Thread  struct client_memory: any thread (atomics, relaxed: they are counts, nothing is published through them).

@@ -20,7 +20,7 @@ void http_io_ask_room(struct http_io *io);
 
 /* Any thread: the task is run on the io thread, once for any number of wakes before that. */
 void http_io_wake(struct http_io *io, struct http_task *task);
-/* io thread: it is on no list afterwards, if nobody wakes it any more. */
+/* io thread: it is on no list afterwards, if nothing wakes it any more. */
 void http_io_forget(struct http_io *io, struct http_task *task);
 
 /* io thread: b goes on without a connection, and is counted as being answered; leave: no matter if it never did. */

@@ -24,7 +24,7 @@ void monitor_destroy(struct monitor *m); /* NULL is fine */
 /* now_ns: a clock that never goes backwards; wall_s: seconds since 1970. engine NULL: there is none, and the next one is
  * another, whose counters begin anew. */
 void monitor_tick(struct monitor *m, rd_engine *engine, uint64_t now_ns, int64_t wall_s);
-/* {"columns":[..],"seconds":{..},"minutes":{..},"running":[..],"recent":[..],"totals":{..}}: at most so many of each. */
+/* {"columns":[..],"seconds":{..},"minutes":{..},"running":[..],"recent":[..],"totals":{..}}: at most this many of each. */
 void monitor_put(struct monitor *m, rd_engine *engine, uint32_t n_seconds, uint32_t n_minutes, struct buf *out);
 
 /* Which budgets were nearly used up a second ago. */

@@ -184,7 +184,7 @@ static const struct metric rows[] = {
     BUDGETS(BUDGET_RATIO)
     BUDGETS(BUDGET_WARNING)
     METRIC_NOW("radish_tree_nodes", "", tree_nodes, "Nodes of the radix tree")
-    METRIC_NOW("radish_tree_depth_nodes", "depth=\"256\"", depth_nodes[0], "Nodes by where they end: up to so many tokens from the beginning")
+    METRIC_NOW("radish_tree_depth_nodes", "depth=\"256\"", depth_nodes[0], "Nodes by where they end: up to this many tokens from the beginning")
     METRIC_NOW("radish_tree_depth_nodes", "depth=\"1k\"", depth_nodes[1], "")
     METRIC_NOW("radish_tree_depth_nodes", "depth=\"4k\"", depth_nodes[2], "")
     METRIC_NOW("radish_tree_depth_nodes", "depth=\"16k\"", depth_nodes[3], "")

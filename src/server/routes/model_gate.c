@@ -497,7 +497,7 @@ static void rest(struct model_gate *g, uint64_t *used_ns)
     if (!g->o.idle_unload_s || now - *used_ns < g->o.idle_unload_s * SECOND_NS) return;
     g->closing = true; /* whoever comes now is parked, and loads it again */
     if (drain(g)) {
-        log_info("%s is unloaded: nobody used it for %u s", g->models[g->current].id, g->o.idle_unload_s);
+        log_info("%s is unloaded: not used for %u s", g->models[g->current].id, g->o.idle_unload_s);
         unload(g);
     }
     g->closing = false;

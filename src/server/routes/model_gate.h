@@ -1,6 +1,6 @@
 /* server/routes/model_gate.h - several models behind one server, of which one is loaded at a time.
  *
- *     request --> names the loaded model, nobody waits for another -->  its handler
+ *     request --> names the loaded model, no request waits for another -->  its handler
  *            \-> names another, or others wait: it is parked, in order of arrival
  *
  *     keeper (the thread that loaded the first model):
@@ -12,7 +12,7 @@
  *
  * So no request is lost or cancelled by a swap, none sees a model change under it, and who asks for one model cannot keep
  * others from theirs. A parked request whose client leaves is forgotten, and one that has waited for wait_s gets 503.
- * With idle_unload_s a model that nobody used for so long is closed; the next request loads it, or another.
+ * With idle_unload_s a model that was not used for that long is closed; the next request loads it, or another.
  *
  * With one model, no idle_unload_s and no settings that may change there is no gate: nothing here runs.
  *

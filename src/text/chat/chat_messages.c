@@ -333,7 +333,7 @@ static rd_status prepend(const json_t *a, json_t *b, const char *between, struct
     return bad ? no_memory(err) : RD_OK;
 }
 
-/* System message i goes into the user message behind it; where there is none it becomes one itself. */
+/* System message i goes into the user message behind it; if there is none, it becomes one itself. */
 static rd_status fold_system(json_t *list, size_t i, struct rd_error *err)
 {
     json_t *m = json_array_get(list, i), *next = json_array_get(list, i + 1);

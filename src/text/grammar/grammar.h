@@ -46,7 +46,7 @@ rd_status grammar_compile(struct grammar_builder *b, grammar_node root, struct g
                           struct grammar **out, struct rd_error *err);
 struct grammar *grammar_ref(struct grammar *g);
 void grammar_unref(struct grammar *g);
-/* Somebody else has a reference too. False stays false while nobody who has one shares it. */
+/* There is another reference. False stays false until the one who has it shares it. */
 bool grammar_is_shared(const struct grammar *g);
 
 /* Bytes that grammars share; outlives them. Any thread. */
@@ -81,7 +81,7 @@ void grammar_rollback(struct grammar_matcher *m, uint32_t n);
 bool grammar_can_end(const struct grammar_matcher *m);      /* the text is whole */
 bool grammar_must_end(const struct grammar_matcher *m);     /* and nothing can follow */
 /* The bits of tokens that can follow: [(n_tokens + 31) / 32], borrowed until the next call on any matcher of g. End
- * tokens are not among them: they may follow where grammar_can_end. n_left: so many tokens may come at most, this one
+ * tokens are not among them: they may follow where grammar_can_end. n_left: how many tokens may come at most, this one
  * included (UINT32_MAX: any number); where the text could no longer be ended within them, only tokens on a shortest way
  * to an end are set. At least one bit is set unless the text can end here. */
 rd_status grammar_mask(struct grammar_matcher *m, uint32_t n_left, const uint32_t **bits);

@@ -13,7 +13,7 @@
 #include "text/grammar/grammar_nodes.h"
 
 #define TICKS_PER_LOOK 256u /* at the clock */
-#define CHUNK          256u /* counts above it are made of rules, each of so many of the one below */
+#define CHUNK          256u /* counts above it are made of rules, each of this many of the one below */
 #define MAX_CODE       0x10FFFFu
 
 const struct grammar_limits grammar_limits_default = {100000, 1000000, (size_t)64 << 20, 5000000000ull, 0, NULL};

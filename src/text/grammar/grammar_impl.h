@@ -120,7 +120,7 @@ bool network_find_plain(struct network *n);
 /* grammar_distance.c: n->dist. has_byte: NULL: all. false: out of memory. */
 bool network_measure(struct network *n, const bool *has_byte);
 
-/* Names of rules and states: sums and products with numbers of the vocabulary's that nobody outside knows, so a grammar cannot
+/* Names of rules and states: sums and products with numbers of the vocabulary's that no outsider knows, so a grammar cannot
  * be made whose states get the names of another's. */
 __extension__ typedef unsigned __int128 uint128;
 static inline uint64_t name_folded(uint64_t a, uint64_t b)
@@ -196,7 +196,7 @@ struct grammar_matcher {
     struct grammar *g;
     struct grammar_matcher *prev, *next; /* under g->lock */
     bool is_over;                        /* it alone holds more than its share of what there is (grammar_memory.c) */
-    uint32_t at, n_back;                 /* of steps: where the text stands; so many lie behind it, at most cap - 1 */
+    uint32_t at, n_back;                 /* of steps: where the text stands; how many lie behind it, at most cap - 1 */
     uint32_t cap;
     uint32_t steps[]; /* a ring of sets */
 };
@@ -213,7 +213,7 @@ struct grammar {
     size_t space, n_bytes, granted, sweep_at;
     struct grammar_budget *budget; /* NULL: none, all of space is granted */
     size_t least, fixed;           /* taken of it: what is granted at any time; of the network */
-    struct grammar_matcher *asker; /* whose text is followed now; NULL: nobody's, it is warmed */
+    struct grammar_matcher *asker; /* whose text is followed now; NULL: no matcher's, it is warmed */
     struct held_local *held;
     size_t n_held, cap_held;
     struct set **sets;

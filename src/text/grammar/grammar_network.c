@@ -182,7 +182,7 @@ static struct hash128 hash_shape(const struct network *n, uint32_t rule)
     return h;
 }
 
-/* A rule's hash: its shape with the hashes of the rules that it calls. Those are known before, but for rules that call each
+/* A rule's hash: its shape with the hashes of the rules that it calls. Those are known before, except for rules that call each
  * other in a circle: they are told apart round by round, one call deeper in each. As many rounds as there are of them tell
  * all apart, and no more do when a round has told none apart. */
 struct hashing {
@@ -246,7 +246,7 @@ static bool hash_circle(struct hashing *h, const struct place *of, uint32_t n_of
         uint32_t before = n_distinct;
 
         if (!hash_round(h, of, n_of)) return false;
-        if (round + 2 < HASH_ROUNDS) continue; /* so many in any case: in all grammars that have these rules */
+        if (round + 2 < HASH_ROUNDS) continue; /* at least this many: in all grammars that have these rules */
         n_distinct = count_distinct(h, n_of);
         if (round + 1 >= HASH_ROUNDS && n_distinct == before) break;
     }

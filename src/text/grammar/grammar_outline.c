@@ -112,7 +112,7 @@ static grammar_node way_with_end(struct grammar_builder *b, grammar_node way, gr
     return parts[n_before] ? grammar_seq(b, parts, n_before + 1) : 0;
 }
 
-/* Calls of chunks, each exactly so many times: what a count that is a multiple of a chunk ends with. */
+/* Calls of chunks, each exactly that many times: what a count that is a multiple of a chunk ends with. */
 static bool is_whole_chunks(const struct grammar_builder *b, grammar_node way)
 {
     const struct node *n = &b->nodes[way];
@@ -191,7 +191,7 @@ static uint32_t sum(uint64_t v)
     return v > UINT32_MAX / 2 ? UINT32_MAX / 2 : (uint32_t)v;
 }
 
-/* About so many states. costs: of nodes before it. */
+/* About how many states. costs: of nodes before it. */
 static uint32_t cost(const struct grammar_builder *b, const struct node *n, const uint32_t *costs, uint32_t n_costs)
 {
     uint64_t v = 1, kid;

@@ -154,7 +154,7 @@ static int by_rule(const void *x, const void *y)
     return a->origin < b->origin ? -1 : a->origin > b->origin;
 }
 
-/* All items from the kernel's. outer: so many are no predictions. */
+/* All items from the kernel's. outer: how many are no predictions. */
 static rd_status close_items(struct grammar *g, size_t *outer, bool *ends)
 {
     const struct network *n = &g->net;
