@@ -12,7 +12,7 @@ static rd_engine *open_smollm2(void)
     o.model = test_model("smollm2");
     o.kv_tokens = 8192;
     if (!o.model) {
-        test_fail(__FILE__, __LINE__, "the model smollm2 is missing: tools/fetch-model smollm2");
+        test_skip("smollm2 has not been fetched (tools/fetch-model smollm2)");
         return NULL;
     }
     rd_set_log(RD_LOG_ERROR, NULL, NULL);

@@ -17,7 +17,7 @@ static rd_engine *open_model(uint32_t max_chunk)
     o.kv_tokens = 1024;
     o.max_chunk = max_chunk;
     if (!o.model) {
-        test_fail(__FILE__, __LINE__, "the model smollm2 is missing: tools/fetch-model smollm2");
+        test_skip("smollm2 has not been fetched (tools/fetch-model smollm2)");
         return NULL;
     }
     rd_set_log(RD_LOG_ERROR, NULL, NULL);

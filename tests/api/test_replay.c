@@ -216,7 +216,11 @@ TEST(the_next_turn_has_the_whole_answer_from_the_tree)
 
     rd_options_default(&o);
     o.kv_tokens = 8192;
-    CHECK(o.model = test_model("smollm2"));
+    o.model = test_model("smollm2");
+    if (!o.model) {
+        test_skip("smollm2 has not been fetched (tools/fetch-model smollm2)");
+        return;
+    }
     CHECK_OK(rd_open(&o, &engine, NULL));
     for (uint64_t seed = 1; seed <= 6; seed++) {
         struct rd_request_options q;
@@ -286,7 +290,13 @@ TEST(an_answer_without_its_thinking_is_there_before_the_next_turn)
     rd_options_default(&o);
     o.kv_tokens = 4096;
     o.chat_template_file = path;
-    CHECK(o.model = test_model("smollm2"));
+    o.model = test_model("smollm2");
+    if (!o.model) {
+        test_skip("smollm2 has not been fetched (tools/fetch-model smollm2)");
+        json_decref(messages);
+        unlink(path);
+        return;
+    }
     CHECK_OK(rd_open(&o, &engine, NULL));
     rd_request_options_default(&q);
     q.sampling.temperature = 0;
