@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 
-#define EXIT_SKIPPED 77                 /* SKIP_RETURN_CODE of tests/CMakeLists.txt */
+#define EXIT_SKIPPED 77 /* SKIP_RETURN_CODE of tests/CMakeLists.txt */
 
 static struct test_case *first, **last = &first;
 static const char *current = "";
@@ -109,10 +109,9 @@ static enum outcome run_one(const struct test_case *t)
     current_failed = current_skipped = false;
     t->fn();
     outcome = current_failed ? FAILED : current_skipped ? SKIPPED : PASSED;
-    mem_fail_after(-1);                 /* a failed CHECK returns before the test switches its hooks off */
+    mem_fail_after(-1); /* a failed CHECK returns before the test switches its hooks off */
     file_fail_after(-1);
-    printf("%s %s (%.2f s)\n", words[outcome], t->name,
-           (double)(clock_now_ns(clock_system()) - start) * 1e-9);
+    printf("%s %s (%.2f s)\n", words[outcome], t->name, (double)(clock_now_ns(clock_system()) - start) * 1e-9);
     fflush(stdout);
     return outcome;
 }
@@ -131,7 +130,7 @@ int main(int argc, char **argv)
 
     if (!given || !parse_u64(given, strlen(given), &seed)) {
         random_os(&seed, sizeof(seed));
-        seed >>= 16;                    /* short enough to type */
+        seed >>= 16; /* short enough to type */
     }
     for (const struct test_case *t = first; t; t = t->next) {
         if (!is_wanted(t, argc, argv)) continue;

@@ -10,7 +10,13 @@
 enum { TILE = 1 << 20, HUGE = 2 << 20 };
 typedef uint64_t lane64 __attribute__((vector_size(64)));
 
-struct reader { const uint8_t *data; struct cpu_pool *pool; uint32_t n_tiles; double best_gb_s; uint64_t sums[1024]; };
+struct reader {
+    const uint8_t *data;
+    struct cpu_pool *pool;
+    uint32_t n_tiles;
+    double best_gb_s;
+    uint64_t sums[1024];
+};
 
 static void read_tile(void *arg, uint32_t tile, uint32_t thread)
 {

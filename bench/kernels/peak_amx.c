@@ -4,7 +4,7 @@
 #include <string.h>
 #include "bench_kernels.h"
 
-struct tile_config {                     /* Intel SDM volume 1, section 18.3: palette 1 */
+struct tile_config { /* Intel SDM volume 1, section 18.3: palette 1 */
     uint8_t palette, start_row, reserved[14];
     uint16_t row_bytes[16];
     uint8_t n_rows[16];
@@ -21,7 +21,9 @@ static void tiles_begin(void)
     __asm__ volatile("ldtilecfg %0" : : "m"(c) : "memory");
     __asm__ volatile("tilezero %%tmm0\n tilezero %%tmm1\n tilezero %%tmm2\n tilezero %%tmm3\n tilezero %%tmm4\n"
                      "tilezero %%tmm5\n tileloadd (%0,%1,1), %%tmm6\n tileloadd (%0,%1,1), %%tmm7"
-                     : : "r"(zeros), "r"((long)64) : "memory");
+                     :
+                     : "r"(zeros), "r"((long)64)
+                     : "memory");
 }
 
 static void tiles_end(void)

@@ -32,7 +32,7 @@ static double int8_rounds(uint64_t n)
 #pragma GCC unroll 10
         for (int i = 0; i < 10; i++) {
             __m256i p = _mm256_maddubs_epi16(a, x);
-            __asm__ volatile("" : "+x"(p));             /* nor the same for every sum */
+            __asm__ volatile("" : "+x"(p)); /* nor the same for every sum */
             s[i] = _mm256_add_epi32(s[i], _mm256_madd_epi16(p, ones));
         }
     }

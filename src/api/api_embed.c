@@ -30,7 +30,9 @@ static int32_t find_token(const rd_engine *e, const char *const keys[2], const c
 
 static void find_fim(rd_engine *e)
 {
-    static const struct { const char *keys[2], *names[6]; } tokens[] = {
+    static const struct {
+        const char *keys[2], *names[6];
+    } tokens[] = {
         {{"fim_pre", "prefix"}, {"<|fim_prefix|>", "<fim_prefix>", "<fim-prefix>", "<PRE>", "\u2581<PRE>", NULL}},
         {{"fim_suf", "suffix"}, {"<|fim_suffix|>", "<fim_suffix>", "<fim-suffix>", "<SUF>", "\u2581<SUF>", NULL}},
         {{"fim_mid", "middle"}, {"<|fim_middle|>", "<fim_middle>", "<fim-middle>", "<MID>", "\u2581<MID>", NULL}},
@@ -55,9 +57,10 @@ static bool name_says_rerank(const char *name)
 /* general.file_type is llama.cpp's number of the recipe; a directory has the type of its layers' matrices. */
 static void find_quantization(rd_engine *e)
 {
-    const struct model_tensor *t = model_file_text(e->gguf) ? model_file_find_tensor(e->gguf, "blk.0.ffn_up.weight") : NULL;
+    const struct model_tensor *t =
+        model_file_text(e->gguf) ? model_file_find_tensor(e->gguf, "blk.0.ffn_up.weight") : NULL;
     static const char *const names[] = {
-        [0] = "F32",     [1] = "F16",     [2] = "Q4_0",    [3] = "Q4_1",    [7] = "Q8_0",   [8] = "Q5_0",
+        [0] = "F32",     [1] = "F16",     [2] = "Q4_0",    [3] = "Q4_1",    [7] = "Q8_0",    [8] = "Q5_0",
         [9] = "Q5_1",    [10] = "Q2_K",   [11] = "Q3_K_S", [12] = "Q3_K_M", [13] = "Q3_K_L", [14] = "Q4_K_S",
         [15] = "Q4_K_M", [16] = "Q5_K_S", [17] = "Q5_K_M", [18] = "Q6_K",   [32] = "BF16"};
     uint64_t type;
@@ -94,5 +97,5 @@ void api_embed_wish(const rd_engine *engine, enum rd_pooling pooling, uint32_t n
     wish->hidden = engine->info.hidden;
     wish->pool_from = pooling == RD_POOL_LAST ? n - 1 : 0;
     wish->pool_to = pooling == RD_POOL_FIRST ? 1 : n;
-    if (pooling != RD_POOL_LAST) *cached = false;           /* a cached prefix has no hidden states */
+    if (pooling != RD_POOL_LAST) *cached = false; /* a cached prefix has no hidden states */
 }

@@ -71,9 +71,10 @@ rd_status api_form_fill(struct rd_request *r, enum api_thinking thinking, bool q
     f.thinks = thinking != API_THINKING_NONE;
     st = grammar_store_get(engine->grammars, &f, quickly, &p->grammar, &why);
     if (st != RD_OK)
-        return error_set(err, st, "%s: %s", f.kind == RD_GRAMMAR_NONE || f.forced_tool ? "tools"
-                                            : o->grammar_name                      ? o->grammar_name
-                                                                                   : "grammar",
+        return error_set(err, st, "%s: %s",
+                         f.kind == RD_GRAMMAR_NONE || f.forced_tool ? "tools"
+                         : o->grammar_name                          ? o->grammar_name
+                                                                    : "grammar",
                          why.text);
     if (thinking != API_THINKING_NONE) {
         p->open = s->open;

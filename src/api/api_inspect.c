@@ -8,7 +8,7 @@
 #include "model/vocab.h"
 
 #define INSPECT_CONTEXTS 3
-enum { N_TYPES = DTYPE_F8_E4M3 + 1 };      /* the largest number of an enum dtype, and one */
+enum { N_TYPES = DTYPE_F8_E4M3 + 1 }; /* the largest number of an enum dtype, and one */
 
 /* Would this build run it? As far as the file tells: architecture, tensors and their types, tokenizer. */
 static rd_status check_runs(const struct model_file *g, const char *path, struct rd_error *why)

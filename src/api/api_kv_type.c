@@ -21,8 +21,10 @@ void api_kv_type_name(const struct kv_layout *l, char *out, size_t n)
 
     put_name(l->dtype_k, k, sizeof(k));
     put_name(l->dtype_v, v, sizeof(v));
-    if (l->dtype_k == l->dtype_v) snprintf(out, n, "%s", k);
-    else snprintf(out, n, "%s/%s", k, v);
+    if (l->dtype_k == l->dtype_v)
+        snprintf(out, n, "%s", k);
+    else
+        snprintf(out, n, "%s/%s", k, v);
 }
 
 static rd_status parse_one(const char *name, size_t n, enum dtype *out, struct rd_error *err)
@@ -74,4 +76,7 @@ bool api_kv_type_other(const struct kv_layout *l, uint32_t i, struct kv_layout *
            kv_type_fits(out->dtype_v, l->head_dim);
 }
 
-uint32_t api_kv_type_n_others(void) { return N_KNOWN * N_KNOWN; }
+uint32_t api_kv_type_n_others(void)
+{
+    return N_KNOWN * N_KNOWN;
+}

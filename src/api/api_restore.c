@@ -11,8 +11,8 @@
 #include "base/mem.h"
 #include "text/output/tool_prompt.h"
 
-#define MAX_ROUNDS   32u                 /* then nothing more is put back: it is rendered as it was sent */
-#define MAX_MESSAGES 4096u               /* of a conversation that is looked at */
+#define MAX_ROUNDS   32u   /* then nothing more is put back: it is rendered as it was sent */
+#define MAX_MESSAGES 4096u /* of a conversation that is looked at */
 
 /* True: all picks stand behind their tokens, and *n_restored is how many there are. */
 static bool judge(const rd_engine *engine, struct kv_space owner, const json_t *messages, struct answer_pick *picks,
@@ -26,7 +26,7 @@ static bool judge(const rd_engine *engine, struct kv_space owner, const json_t *
     if (stands) answer_memory_replay(engine->answers, owner, &ids, &n);
     for (size_t i = 0; i < json_array_size(messages); i++) {
         if (!picks[i].serial) continue;
-        if (!ids) picks[i].serial = 0;                      /* no memory for them */
+        if (!ids) picks[i].serial = 0; /* no memory for them */
         if (!picks[i].serial) continue;
         stands = answer_pick_fits(&picks[i], ids, n);
         if (!stands) {
@@ -74,7 +74,7 @@ rd_status api_render_restored(const rd_engine *engine, struct kv_space owner, st
         json_t *restored = answer_memory_restore(engine->answers, messages, picks);
         rd_status st = RD_E_NOT_FOUND;
 
-        if (restored && !chat_template_has_tools(engine->chat)) {       /* explaining changes what another round wants */
+        if (restored && !chat_template_has_tools(engine->chat)) { /* explaining changes what another round wants */
             json_t *own = copied(restored);
 
             json_decref(restored);
@@ -82,7 +82,7 @@ rd_status api_render_restored(const rd_engine *engine, struct kv_space owner, st
         }
         if (restored) st = api_render_messages(engine, in, restored, text, n, err);
         json_decref(restored);
-        if (st != RD_OK) break;                             /* none is left, or a template wants calls as calls */
+        if (st != RD_OK) break; /* none is left, or a template wants calls as calls */
         done = judge(engine, owner, messages, picks, *text, *n, n_restored);
         if (!done) mem_free(*text);
         if (!done) *text = NULL;

@@ -45,7 +45,7 @@ void rd_get_stats(rd_engine *engine, struct rd_stats *out)
     out->grammar_bytes = grammars.used;
     out->grammar_limit_bytes = grammars.limit;
     if (!engine->engine) return;
-    out->n_preparing = atomic_load(&engine->n_preparing);   /* before the engine's: see prepare_and_submit */
+    out->n_preparing = atomic_load(&engine->n_preparing); /* before the engine's: see prepare_and_submit */
     engine_get_stats(engine->engine, &s);
     out->n_rejected = atomic_load_explicit(&engine->n_rejected, memory_order_relaxed);
     out->n_queued = s.n_queued, out->n_waiting = s.n_waiting, out->n_prefill = s.n_prefill, out->n_decode = s.n_decode;
@@ -101,8 +101,7 @@ void rd_get_stats(rd_engine *engine, struct rd_stats *out)
     out->prefill_tok_s = (double)s.prefill_milli_tok_s / 1e3;
     out->decode_tok_s = (double)s.decode_milli_tok_s / 1e3;
     out->weight_bytes = engine->info.weight_bytes, out->packed_bytes = engine->info.packed_bytes,
-    out->workspace_bytes = engine->info.workspace_bytes,
-    out->kv_bytes = engine->info.kv_bytes;
+    out->workspace_bytes = engine->info.workspace_bytes, out->kv_bytes = engine->info.kv_bytes;
 }
 
 void rd_get_histogram(const rd_engine *engine, enum rd_histogram_id id, struct rd_histogram *out)
@@ -135,7 +134,9 @@ bool rd_is_busy(rd_engine *engine)
     return s.n_queued + s.n_waiting + s.n_prefill + s.n_decode > 0;
 }
 
-struct clear_call { uint64_t n_pages; };
+struct clear_call {
+    uint64_t n_pages;
+};
 
 static void clear_on_engine(struct engine *e, void *arg)
 {
@@ -146,7 +147,7 @@ uint64_t rd_cache_clear(rd_engine *engine)
 {
     struct clear_call call = {0};
 
-    if (engine->store) store_link_clear(engine->store);     /* first: what is in the tree meanwhile goes below */
+    if (engine->store) store_link_clear(engine->store); /* first: what is in the tree meanwhile goes below */
     if (engine->engine) engine_call(engine->engine, clear_on_engine, &call);
     if (engine->engine) api_names_clear(engine);
     api_memory_clear(engine);

@@ -80,8 +80,7 @@ static rd_status find_visible(rd_engine *e)
     while (output_style_marker(s->tools, n_markers)) n_markers++;
     s->visible = mem_alloc((size_t)n_markers + 2, sizeof(*s->visible));
     if (!s->visible) return RD_E_NOMEM;
-    for (uint32_t i = 0; i < n_markers; i++)
-        see_marker(e, output_style_marker(s->tools, i), s->visible, &s->n_visible);
+    for (uint32_t i = 0; i < n_markers; i++) see_marker(e, output_style_marker(s->tools, i), s->visible, &s->n_visible);
     if (!s->think) return RD_OK;
     see_marker(e, s->think->open, s->visible, &s->n_visible);
     see_marker(e, s->think->close, s->visible, &s->n_visible);

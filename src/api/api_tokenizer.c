@@ -9,8 +9,8 @@
 #include "base/limits.h"
 #include "base/mem.h"
 
-#define NAME   "tokenizer.json"
-#define CONFIG "tokenizer_config.json"
+#define NAME     "tokenizer.json"
+#define CONFIG   "tokenizer_config.json"
 #define TEMPLATE "chat_template.jinja"
 
 static bool ends_with(const char *s, const char *end)

@@ -55,5 +55,8 @@ void grammar_store_set_clock(struct grammar_store *s, const struct clock *c);
 /* constraint_tokenise (engine/constraint.h); arg: the store. */
 uint32_t grammar_store_tokenise(void *arg, const uint8_t *bytes, uint32_t n, struct constraint_place place,
                                 int32_t *tokens, uint32_t cap);
-struct grammar_store_counts { uint64_t limit, used; uint32_t n_grammars; };
+struct grammar_store_counts {
+    uint64_t limit, used;
+    uint32_t n_grammars;
+};
 struct grammar_store_counts grammar_store_counts(struct grammar_store *s);

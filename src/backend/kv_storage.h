@@ -14,23 +14,23 @@
 
 struct kv_layout {
     uint32_t n_layers, n_kv_heads, head_dim, page_tokens;
-    enum dtype dtype_k, dtype_v;         /* each DTYPE_F16 (default), BF16, F32, Q8_0, Q4_0, F8_E4M3; kv_type_fits */
+    enum dtype dtype_k, dtype_v; /* each DTYPE_F16 (default), BF16, F32, Q8_0, Q4_0, F8_E4M3; kv_type_fits */
 };
 
 struct kv_storage {
     struct kv_layout layout;
     uint32_t n_pages;
-    uint64_t row_bytes[2];               /* one token, one head: K, V */
+    uint64_t row_bytes[2]; /* one token, one head: K, V */
     uint64_t page_bytes;
-    void *base;                          /* backend memory, n_pages * page_bytes, touched lazily on a CPU */
+    void *base; /* backend memory, n_pages * page_bytes, touched lazily on a CPU */
 };
 
 /* Whether a head is whole blocks of the type, and the type one that keys and values can have. */
 static inline bool kv_type_fits(enum dtype t, uint32_t head_dim)
 {
     return (t == DTYPE_F16 || t == DTYPE_BF16 || t == DTYPE_F32 || t == DTYPE_Q8_0 || t == DTYPE_Q4_0 ||
-            t == DTYPE_F8_E4M3)
-           && head_dim % dtype_block_weights(t) == 0;
+            t == DTYPE_F8_E4M3) &&
+           head_dim % dtype_block_weights(t) == 0;
 }
 /* Bytes of one token's K or V of one head. */
 static inline uint64_t kv_type_row_bytes(enum dtype t, uint32_t head_dim)

@@ -23,12 +23,12 @@
 struct load_ring;
 
 struct load_target {
-    int (*send)(void *arg, uint32_t stage, uint64_t n_bytes);   /* the stage is filled; it must return soon */
-    int (*wait)(void *arg, uint32_t stage);                     /* returns when what was sent of it has been read */
+    int (*send)(void *arg, uint32_t stage, uint64_t n_bytes); /* the stage is filled; it must return soon */
+    int (*wait)(void *arg, uint32_t stage);                   /* returns when what was sent of it has been read */
     void *arg;
 };
 
-#ifndef LOAD_SLICE_BYTES                 /* tests/sched has small ones */
+#ifndef LOAD_SLICE_BYTES /* tests/sched has small ones */
 #define LOAD_SLICE_BYTES (1u << 20)
 #endif
 

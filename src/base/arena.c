@@ -11,7 +11,7 @@
 
 struct arena_block {
     struct arena_block *next;
-    size_t n_used, n_bytes;             /* of data */
+    size_t n_used, n_bytes; /* of data */
     _Alignas(ARENA_ALIGN) unsigned char data[];
 };
 

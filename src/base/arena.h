@@ -9,8 +9,8 @@
 struct arena_block;
 struct arena {
     struct arena_block *blocks;
-    size_t n_bytes, limit;               /* n_bytes: handed out; limit 0 = none */
-    bool out_of_limit;                   /* the last NULL was the limit, not the machine */
+    size_t n_bytes, limit; /* n_bytes: handed out; limit 0 = none */
+    bool out_of_limit;     /* the last NULL was the limit, not the machine */
 };
 
 void arena_init(struct arena *a, size_t limit);
@@ -18,4 +18,4 @@ void arena_init(struct arena *a, size_t limit);
 void arena_deinit(struct arena *a);
 /* Zeroed, aligned to 16. */
 void *arena_alloc(struct arena *a, size_t n, size_t size);
-char *arena_memdup(struct arena *a, const void *p, size_t n);      /* a 0 byte beyond n */
+char *arena_memdup(struct arena *a, const void *p, size_t n); /* a 0 byte beyond n */

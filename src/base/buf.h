@@ -8,15 +8,15 @@
 #include <stdint.h>
 
 struct buf {
-    char *data;                          /* always terminated with a 0 byte when not NULL */
+    char *data; /* always terminated with a 0 byte when not NULL */
     size_t n, cap;
-    size_t limit;                        /* 0 = none; beyond it: failed */
+    size_t limit; /* 0 = none; beyond it: failed */
     bool failed;
 };
 
-void buf_init(struct buf *b);            /* or zero it */
-void buf_deinit(struct buf *b);          /* frees, and forgets `failed`; can be used again */
-void buf_clear(struct buf *b);           /* keeps the memory, and `failed` */
+void buf_init(struct buf *b);   /* or zero it */
+void buf_deinit(struct buf *b); /* frees, and forgets `failed`; can be used again */
+void buf_clear(struct buf *b);  /* keeps the memory, and `failed` */
 void buf_append(struct buf *b, const void *p, size_t n);
 void buf_puts(struct buf *b, const char *s);
 void buf_putc(struct buf *b, char c);

@@ -20,7 +20,10 @@ rd_status cache_dir_make(const char *dir, struct rd_error *err);
 rd_status cache_dir_map(const char *dir, const char *name, struct file_map *out, struct rd_error *err);
 
 /* A new file of n_bytes zeros, its room taken on disk where the system can say so before. */
-struct cache_file { int fd; char *path; };
+struct cache_file {
+    int fd;
+    char *path;
+};
 rd_status cache_file_create(const char *dir, uint64_t n_bytes, struct cache_file *out, struct rd_error *err);
 rd_status cache_file_write(struct cache_file *f, uint64_t offset, const void *data, size_t n, struct rd_error *err);
 /* What was written is on the disk. For small files whose loss costs more than time. */

@@ -54,7 +54,7 @@ static bool is_decimal(const char *s, size_t n)
 
 bool parse_f64(const char *s, size_t n, double *out)
 {
-    char copy[512];                     /* longer numbers are nobody's honest input */
+    char copy[512]; /* longer numbers are nobody's honest input */
     locale_t c_locale;
     double v;
 

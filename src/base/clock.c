@@ -10,13 +10,13 @@
 
 struct clock {
     bool fake;
-    _Atomic uint64_t elapsed_ns;        /* fake: since creation. The owner writes, any thread reads; relaxed, as a
+    _Atomic uint64_t elapsed_ns;              /* fake: since creation. The owner writes, any thread reads; relaxed, as a
                                          * time orders nothing */
-    _Atomic uint64_t worked_ns;         /* fake: of threads, all alike; likewise */
+    _Atomic uint64_t worked_ns;               /* fake: of threads, all alike; likewise */
     _Atomic uint64_t step_ns, step_thread_ns; /* likewise */
     uint64_t start_ns;
     int64_t start_wall_s;
-    _Atomic int64_t jumped_s;           /* of the wall clock alone; likewise */
+    _Atomic int64_t jumped_s; /* of the wall clock alone; likewise */
 };
 
 static const struct clock system_clock;

@@ -49,8 +49,10 @@ static rd_status open_with(const char *dir, const char *name, int flags, struct 
     fd = file_calls->open(path, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0600);
     if (fd < 0) return from_errno();
     st = check_rights(fd);
-    if (st == RD_OK) out->fd = fd;
-    else file_calls->close(fd);
+    if (st == RD_OK)
+        out->fd = fd;
+    else
+        file_calls->close(fd);
     return st;
 }
 

@@ -15,13 +15,15 @@
 #include <stdint.h>
 #include "radish/status.h"
 
-struct data_file { int fd; };            /* fd < 0: closed */
+struct data_file {
+    int fd;
+}; /* fd < 0: closed */
 #define DATA_FILE_CLOSED ((struct data_file){-1})
 
 enum data_file_mode {
     DATA_FILE_READ,
-    DATA_FILE_WRITE,                     /* must be there */
-    DATA_FILE_NEW                        /* must not be there */
+    DATA_FILE_WRITE, /* must be there */
+    DATA_FILE_NEW    /* must not be there */
 };
 
 rd_status data_file_open(const char *dir, const char *name, enum data_file_mode mode, struct data_file *out);

@@ -22,7 +22,7 @@ rd_status error_set(struct rd_error *err, rd_status st, const char *format, ...)
 const char *error_quote(char *buf, size_t cap, const char *s, size_t n)
 {
     static const char hex[] = "0123456789abcdef";
-    size_t used = 0, safe = 0;          /* safe: where "..." and the terminator still fit behind */
+    size_t used = 0, safe = 0; /* safe: where "..." and the terminator still fit behind */
 
     if (cap == 0) return buf;
     for (size_t i = 0; i < n; i++) {

@@ -11,7 +11,12 @@
 
 /* A whole regular file mapped read-only and shared. A file that shrinks while mapped raises SIGBUS on touch:
  * file_map_guard() turns that into a failed load (F08). */
-struct file_map { const uint8_t *data; uint64_t n_bytes; int fd; unsigned watch; };
+struct file_map {
+    const uint8_t *data;
+    uint64_t n_bytes;
+    int fd;
+    unsigned watch;
+};
 
 /* FIFOs, devices, sockets and directories are refused (F18); symbolic links are followed. An empty file: n_bytes 0,
  * data NULL. */
@@ -41,7 +46,10 @@ void file_populate(const void *bytes, uint64_t n_bytes);
  * with every write and cannot be set back. settled: at the call, the file had not changed for settle_ns; before that, a
  * write may leave no trace in time stamps of the system's granularity. A writer that has the file mapped since before
  * can change bytes unseen until the system next writes them to disk. */
-struct file_identity { uint64_t device, inode, n_bytes; int64_t mtime_ns, ctime_ns; };
+struct file_identity {
+    uint64_t device, inode, n_bytes;
+    int64_t mtime_ns, ctime_ns;
+};
 rd_status file_map_identity(const struct file_map *map, uint64_t settle_ns, struct file_identity *out, bool *settled);
 
 /* The whole file, terminated with a 0 byte beyond n; mem_free it. max: RD_E_LIMIT beyond. */

@@ -12,8 +12,8 @@
 
 struct file_out {
     char path[LIMIT_PATH_BYTES], temporary[LIMIT_PATH_BYTES];
-    int fd;                              /* < 0: not open; zeroed it must not be used */
-    uint64_t n_bytes;                    /* written so far */
+    int fd;           /* < 0: not open; zeroed it must not be used */
+    uint64_t n_bytes; /* written so far */
 };
 
 /* Refuses a path that is there and no regular file. */

@@ -1,6 +1,6 @@
 /* base/hash.c - XXH3 from xxhash.h. */
 #include "base/hash.h"
-#define XXH_INLINE_ALL                      /* the header alone: a cross build has no library */
+#define XXH_INLINE_ALL /* the header alone: a cross build has no library */
 #include <xxhash.h>
 
 struct hash128 hash128_of(const void *data, size_t n)

@@ -10,7 +10,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct hash128 { uint64_t low, high; };
+struct hash128 {
+    uint64_t low, high;
+};
 
 struct hash128 hash128_of(const void *data, size_t n);
 uint64_t hash64_of(const void *data, size_t n);

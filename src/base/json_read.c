@@ -1,6 +1,6 @@
 /* base/json_read.c - one pass; the arrays and objects that are open lie on a stack of our own. */
 #include "base/json_read.h"
-#undef json_copy                         /* jansson's own */
+#undef json_copy /* jansson's own */
 #include <errno.h>
 #include <locale.h>
 #include <math.h>
@@ -41,7 +41,7 @@ static json_t *fail(struct reader *r, enum json_error_code code, const char *wha
     }
     why->position = at < INT32_MAX ? (int)at + 1 : INT32_MAX;
     while (shown > 0 && !utf8_valid(r->s + at, shown)) shown--;
-    for (size_t i = 0; i < shown; i++)                      /* the text is not terminated */
+    for (size_t i = 0; i < shown; i++) /* the text is not terminated */
         if (strchr("\r\n", r->s[at + i])) shown = i;
     snprintf(why->text, sizeof(why->text) - 1, shown ? "%s near '%.*s'" : "%s near end of file", what, (int)shown,
              r->s + at);
@@ -355,13 +355,15 @@ json_t *json_read_file(const char *path, size_t flags, json_error_t *why)
     json_t *v = NULL;
     size_t n;
 
-    if (file_read_all(path, max, &data, &n, NULL) == RD_OK) v = json_read(data, n, flags, why);
-    else if (why) *why = (json_error_t){.line = -1, .column = -1, .source = "<file>", .text = "not read"};
+    if (file_read_all(path, max, &data, &n, NULL) == RD_OK)
+        v = json_read(data, n, flags, why);
+    else if (why)
+        *why = (json_error_t){.line = -1, .column = -1, .source = "<file>", .text = "not read"};
     mem_free(data);
     return v;
 }
 
-json_t *json_copy(json_t *v);            /* which jansson.h has declared by our name */
+json_t *json_copy(json_t *v); /* which jansson.h has declared by our name */
 
 json_t *json_copied(json_t *v)
 {

@@ -6,7 +6,11 @@
 
 #define MAGIC 0x79656b2068736964ull
 
-struct contents { uint64_t magic; struct sip_key key; struct hash128 check; };
+struct contents {
+    uint64_t magic;
+    struct sip_key key;
+    struct hash128 check;
+};
 
 static struct hash128 check_of(const struct contents *c)
 {

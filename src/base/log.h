@@ -15,6 +15,6 @@ void log_set_json(bool on);
 void log_set_sink(log_fn fn, void *arg);
 void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 #define log_error(...) log_line(LOG_ERROR, __VA_ARGS__)
-#define log_warn(...) log_line(LOG_WARN, __VA_ARGS__)
-#define log_info(...) log_line(LOG_INFO, __VA_ARGS__)
+#define log_warn(...)  log_line(LOG_WARN, __VA_ARGS__)
+#define log_info(...)  log_line(LOG_INFO, __VA_ARGS__)
 #define log_debug(...) log_line(LOG_DEBUG, __VA_ARGS__)

@@ -10,8 +10,8 @@
 
 struct queue {
     struct mutex lock;
-    struct cond filled;                 /* an item came, or the queue was closed */
-    void **items;                       /* [capacity] */
+    struct cond filled; /* an item came, or the queue was closed */
+    void **items;       /* [capacity] */
     size_t capacity, head, n;
     bool closed;
 };
@@ -48,7 +48,7 @@ rd_status queue_push(struct queue *q, void *item)
 {
     rd_status st = RD_OK;
 
-    assert(item);                       /* NULL means empty to the one who pops */
+    assert(item); /* NULL means empty to the one who pops */
     mutex_lock(&q->lock);
     if (q->closed) {
         st = RD_E_CLOSED;
@@ -86,7 +86,7 @@ void *queue_try_pop(struct queue *q)
 void *queue_pop(struct queue *q)
 {
     mutex_lock(&q->lock);
-    while (q->n == 0 && !q->closed) cond_wait(&q->filled, &q->lock);    /* queue_close() ends every wait */
+    while (q->n == 0 && !q->closed) cond_wait(&q->filled, &q->lock); /* queue_close() ends every wait */
     void *item = take_oldest(q);
     mutex_unlock(&q->lock);
     return item;

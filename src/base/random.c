@@ -56,7 +56,7 @@ uint64_t random_u64(struct random *r)
 
 uint64_t random_below(struct random *r, uint64_t n)
 {
-    uint64_t surplus = (0 - n) % n, v;  /* 2^64 mod n: the lowest values that would make some results likelier */
+    uint64_t surplus = (0 - n) % n, v; /* 2^64 mod n: the lowest values that would make some results likelier */
 
     do v = random_u64(r);
     while (v < surplus);
@@ -83,7 +83,7 @@ void random_os(void *out, size_t n_bytes)
     }
     if (n_bytes == 0) return;
 
-    struct random r;                    /* a kernel without getrandom: unlike in other processes, and that is all */
+    struct random r; /* a kernel without getrandom: unlike in other processes, and that is all */
     random_init(&r, clock_now_ns(clock_system()) ^ (uint64_t)clock_wall_s(clock_system()) << 32 ^ (uintptr_t)&r);
     for (size_t i = 0; i < n_bytes; i++) p[i] = (unsigned char)(random_u64(&r) >> 56);
 }

@@ -14,7 +14,9 @@ uint64_t random_at(uint64_t seed, uint64_t counter);
 /* [0, 1) with 53 bits. */
 double random_at_unit(uint64_t seed, uint64_t counter);
 
-struct random { uint64_t s[4]; };
+struct random {
+    uint64_t s[4];
+};
 void random_init(struct random *r, uint64_t seed);
 uint64_t random_u64(struct random *r);
 /* Uniform in 0 .. n-1, unbiased; n >= 1. */

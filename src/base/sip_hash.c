@@ -2,9 +2,14 @@
 #include "base/sip_hash.h"
 #include <string.h>
 
-struct state { uint64_t v0, v1, v2, v3; };
+struct state {
+    uint64_t v0, v1, v2, v3;
+};
 
-static uint64_t rotate(uint64_t x, unsigned n) { return x << n | x >> (64 - n); }
+static uint64_t rotate(uint64_t x, unsigned n)
+{
+    return x << n | x >> (64 - n);
+}
 
 static uint64_t little_endian(const uint8_t *p, size_t n)
 {

@@ -11,6 +11,8 @@
 #pragma once
 #include "base/hash.h"
 
-struct sip_key { uint64_t k0, k1; };
+struct sip_key {
+    uint64_t k0, k1;
+};
 
 struct hash128 sip_hash128(struct sip_key key, const void *data, size_t n);

@@ -47,7 +47,7 @@ static uint64_t least_limit(const char *tree, const char *group, size_t n, const
         snprintf(path, sizeof(path), "%s%.*s/%s", tree, (int)n, group, file);
         least = u64_min(least, read_limit(path));
         if (n == 0) return least;
-        while (n > 0 && group[--n] != '/') { }
+        while (n > 0 && group[--n] != '/') {}
     }
 }
 
@@ -57,7 +57,7 @@ static bool has_word(const char *list, size_t n, const char *word)
     size_t n_word = strlen(word);
 
     for (size_t i = 0, end; i < n; i = end + 1) {
-        for (end = i; end < n && list[end] != ','; end++) { }
+        for (end = i; end < n && list[end] != ','; end++) {}
         if (end - i == n_word && memcmp(list + i, word, n_word) == 0) return true;
     }
     return false;
@@ -123,7 +123,7 @@ uint64_t sysinfo_open_files(void)
 {
     struct rlimit limit;
 
-    if (getrlimit(RLIMIT_NOFILE, &limit)) return 1024;      /* what every system gives */
+    if (getrlimit(RLIMIT_NOFILE, &limit)) return 1024; /* what every system gives */
     if (limit.rlim_cur < limit.rlim_max) {
         struct rlimit raised = {limit.rlim_max, limit.rlim_max};
 

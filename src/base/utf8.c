@@ -7,7 +7,7 @@ static int lead_info(unsigned char lead, unsigned char *low, unsigned char *high
     *low = 0x80;
     *high = 0xBF;
     if (lead < 0x80) return 1;
-    if (lead < 0xC2) return 0;          /* a continuation byte, or an overlong form of ASCII */
+    if (lead < 0xC2) return 0; /* a continuation byte, or an overlong form of ASCII */
     if (lead < 0xE0) return 2;
     if (lead < 0xF0) {
         if (lead == 0xE0) *low = 0xA0;  /* overlong below */
@@ -15,8 +15,8 @@ static int lead_info(unsigned char lead, unsigned char *low, unsigned char *high
         return 3;
     }
     if (lead > 0xF4) return 0;
-    if (lead == 0xF0) *low = 0x90;      /* overlong below */
-    if (lead == 0xF4) *high = 0x8F;     /* U+10FFFF is the last */
+    if (lead == 0xF0) *low = 0x90;  /* overlong below */
+    if (lead == 0xF4) *high = 0x8F; /* U+10FFFF is the last */
     return 4;
 }
 
@@ -102,7 +102,7 @@ size_t utf8_unfinished_tail(const char *s, size_t n)
         const unsigned char *b = (const unsigned char *)s + n - back;
         int length;
 
-        if (b[0] >= 0x80 && b[0] < 0xC0) continue;      /* a continuation byte: its lead is further left */
+        if (b[0] >= 0x80 && b[0] < 0xC0) continue; /* a continuation byte: its lead is further left */
         return (size_t)match(b, back, &length) == back && (size_t)length > back ? back : 0;
     }
     return 0;

@@ -52,7 +52,7 @@ int cli_answer_lines(void (*answer)(void *user, const json_t *line), void *user)
         }
         if (line.n || line.failed) {
             answer_line(&line, answer, user);
-            fflush(stdout);                                 /* whoever asks may wait for each answer */
+            fflush(stdout); /* whoever asks may wait for each answer */
         }
         if (line.failed) {
             buf_deinit(&line);

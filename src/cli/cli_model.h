@@ -24,7 +24,11 @@ bool cli_find_model(const char *model, char path[CLI_PATH_BYTES]);
 /* Replaces o->draft_model, when given, by the path found for it. */
 bool cli_find_draft(struct rd_options *o, char path[CLI_PATH_BYTES]);
 
-struct load_bar { const char *model; int shown; const char *verb; };    /* shown: percent on the screen; -1: no bar */
+struct load_bar {
+    const char *model;
+    int shown;
+    const char *verb;
+}; /* shown: percent on the screen; -1: no bar */
 /* Installs a progress bar on stderr, when that is a terminal, into o. bar lives as long as the loading. */
 void load_bar_init(struct load_bar *bar, const char *model, struct rd_options *o);
 /* Takes the bar off the screen. */

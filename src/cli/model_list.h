@@ -14,11 +14,11 @@
 enum { MODEL_NAME_BYTES = 1536 };
 
 struct model_entry {
-    char name[MODEL_NAME_BYTES];         /* as commands take it */
-    char path[LIMIT_PATH_BYTES];         /* its first file, or its directory */
-    char target[LIMIT_PATH_BYTES];       /* of a link; "": it is none */
-    bool is_dir, is_pulled;              /* is_pulled: in the cache of the hub */
-    uint64_t n_bytes;                    /* of the file and its other parts, or of the directory's *.safetensors */
+    char name[MODEL_NAME_BYTES];   /* as commands take it */
+    char path[LIMIT_PATH_BYTES];   /* its first file, or its directory */
+    char target[LIMIT_PATH_BYTES]; /* of a link; "": it is none */
+    bool is_dir, is_pulled;        /* is_pulled: in the cache of the hub */
+    uint64_t n_bytes;              /* of the file and its other parts, or of the directory's *.safetensors */
 };
 
 /* Those in a folder, sorted by name. *list is the caller's (mem_free); a folder that is not there has none. false: out of

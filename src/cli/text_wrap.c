@@ -151,7 +151,7 @@ void text_wrap_put(struct text_wrap *w, const char *text, size_t n)
         uint32_t cp, ahead;
         int step = utf8_decode(text + i, n - i, &cp);
 
-        if (w->width && !w->in_fence && w->n_word == 0 && w->column > 0) {  /* seen now, it need not be taken back */
+        if (w->width && !w->in_fence && w->n_word == 0 && w->column > 0) { /* seen now, it need not be taken back */
             ahead = columns_ahead(w, text + i, n - i);
             if (ahead <= w->width && w->column + ahead > w->width) new_line(w, true);
         }

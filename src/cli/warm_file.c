@@ -7,7 +7,7 @@
 #include "base/limits.h"
 #include "base/mem.h"
 
-#define DAY_S 86400u                     /* what was written into a file is worth keeping */
+#define DAY_S 86400u /* what was written into a file is worth keeping */
 
 /* A field of the line as JSON text (free), or NULL. */
 static char *dump(const json_t *line, const char *name)
@@ -34,9 +34,12 @@ static rd_status warm_line(rd_engine *engine, bool shared, const char *s, size_t
     o.prompt_end = RD_PROMPT_CLOSED;
     o.keep_prompt_s = DAY_S;
     o.cache_salt = json_string_value(json_object_get(line, "cache_salt"));
-    if (!json_is_object(line)) st = error_set(err, RD_E_FORMAT, "not a JSON object");
-    else if (!messages == !o.prompt) st = error_set(err, RD_E_FORMAT, "one of messages and prompt is needed");
-    else st = shared ? rd_share_prefix(engine, &o, err) : rd_warm(engine, &o, err);
+    if (!json_is_object(line))
+        st = error_set(err, RD_E_FORMAT, "not a JSON object");
+    else if (!messages == !o.prompt)
+        st = error_set(err, RD_E_FORMAT, "one of messages and prompt is needed");
+    else
+        st = shared ? rd_share_prefix(engine, &o, err) : rd_warm(engine, &o, err);
     mem_free(messages);
     mem_free(tools);
     mem_free(kwargs);

@@ -15,8 +15,8 @@
 #include "kv/radix.h"
 #include "radish/status.h"
 
-#define DRAFT_MIN_MATCH 3u              /* tokens that must agree */
-#define DRAFT_MAX_MATCH 32u             /* more agreement than this is not counted */
+#define DRAFT_MIN_MATCH 3u  /* tokens that must agree */
+#define DRAFT_MAX_MATCH 32u /* more agreement than this is not counted */
 
 struct draft_index;
 

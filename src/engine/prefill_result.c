@@ -40,7 +40,7 @@ void prefill_pool(struct prefill_result *p, uint32_t pos0, uint32_t n_rows, cons
 {
     for (uint32_t pos = pos0; pos < pos0 + n_rows; pos++) {
         if (!prefill_pools_at(p, pos)) continue;
-        if (pos == p->pool_from + p->n_pooled) {            /* computed anew after a preemption: the same values */
+        if (pos == p->pool_from + p->n_pooled) { /* computed anew after a preemption: the same values */
             for (uint32_t k = 0; k < p->hidden; k++) p->sum[k] += (double)rows[k];
             p->n_pooled++;
         }
@@ -54,7 +54,7 @@ void prefill_pool_end(struct prefill_result *p)
 
     assert(p->n_pooled == p->pool_to - p->pool_from);
     for (uint32_t k = 0; k < p->hidden; k++) square += p->sum[k] * p->sum[k];
-    scale = square > 0 ? 1 / sqrt(square) : 0;              /* the length takes the mean's divisor with it */
+    scale = square > 0 ? 1 / sqrt(square) : 0; /* the length takes the mean's divisor with it */
     for (uint32_t k = 0; k < p->hidden; k++) p->embedding[k] = (float)(p->sum[k] * scale);
 }
 

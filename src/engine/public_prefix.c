@@ -7,13 +7,16 @@
 #include "engine/engine_state.h"
 #include "engine/listener.h"
 
-#define END_TOKENS 4u                     /* at the end of a text, that depend on how it goes on */
+#define END_TOKENS 4u /* at the end of a text, that depend on how it goes on */
 
-struct prefix { kv_key *keys; uint32_t n; };
+struct prefix {
+    kv_key *keys;
+    uint32_t n;
+};
 struct public_prefixes {
     uint32_t n, n_longest;
     struct prefix list[LIMIT_PUBLIC_PREFIXES];
-    kv_page *pages;                      /* [pages of the longest] */
+    kv_page *pages; /* [pages of the longest] */
 };
 
 static void let_go(struct engine *e)
@@ -82,7 +85,7 @@ void public_prefix_link(struct engine *e, const struct kv_space *space, struct r
 
     if (n_public == 0 || kv_space_is_open(space) || !(from = common_root(e, space))) return;
     own = radix_match(tree, root, keys, n_public, now);
-    if (own.n_match == n_public) return;                    /* it is there, or on its way */
+    if (own.n_match == n_public) return; /* it is there, or on its way */
     common = radix_match(tree, from, keys, n_public, now);
     if (common.n_ready <= own.n_match) return;
     radix_path_pages(tree, common.node, common.n_ready, e->public->pages);

@@ -127,7 +127,7 @@ rd_status request_create(const struct request_params *p, struct kv_cache *cache,
     r->p.primed = NULL;
     for (uint32_t i = 0; i < n; i++) sampler_accept(r->sampler, tokens[i], true);
     forget_lists(&r->p.sampling);
-    r->p.prefill.score_tokens = NULL;       /* r->prefill has its copy */
+    r->p.prefill.score_tokens = NULL; /* r->prefill has its copy */
     *out = r;
     return RD_OK;
 }

@@ -18,7 +18,7 @@
 #include "engine/engine_state.h"
 #include "engine/listener.h"
 
-#define DRAFTING_RUNS 16u                /* so few sequences gain more from drafts than from steps ahead */
+#define DRAFTING_RUNS 16u /* so few sequences gain more from drafts than from steps ahead */
 
 bool step_ahead_can_begin(const struct engine *e)
 {
@@ -42,8 +42,8 @@ static bool ends_by_length(const struct request *r)
 static bool goes_on_blindly(const struct engine *e, const struct request *r)
 {
     return atomic_load_explicit(&r->cancel, memory_order_relaxed) == CANCEL_NONE && r->p.think.n_forced == 0 &&
-           r->constraint.state == CONSTRAINT_NONE &&
-           !r->redo && request_ring_room(r) >= 2 && r->seq.state == KV_SEQ_RUNNABLE &&
+           r->constraint.state == CONSTRAINT_NONE && !r->redo && request_ring_room(r) >= 2 &&
+           r->seq.state == KV_SEQ_RUNNABLE &&
            !(e->speculation && r->p.speculate && e->plan.batch.n_runs <= DRAFTING_RUNS);
 }
 

@@ -4,8 +4,10 @@
 /* True when token ends the tag. */
 static bool follow(struct think_budget *b, const int32_t *tag, uint32_t n, int32_t token)
 {
-    if (b->n_matched < n && token == tag[b->n_matched]) b->n_matched++;
-    else b->n_matched = n && token == tag[0];
+    if (b->n_matched < n && token == tag[b->n_matched])
+        b->n_matched++;
+    else
+        b->n_matched = n && token == tag[0];
     if (n == 0 || b->n_matched < n) return false;
     b->n_matched = 0;
     return true;
@@ -24,7 +26,7 @@ int32_t think_budget_next(struct think_budget *b, int32_t sampled)
             b->n_thought = 0;
             return sampled;
         }
-        if (b->n_matched > 0 || b->n_thought++ < b->limit) return sampled;      /* a closing tag has begun by itself */
+        if (b->n_matched > 0 || b->n_thought++ < b->limit) return sampled; /* a closing tag has begun by itself */
     }
     sampled = b->forced[b->at++];
     if (b->at == b->n_forced) {

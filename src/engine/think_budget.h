@@ -11,13 +11,13 @@
 
 struct think_budget {
     /* given; the arrays are borrowed and live as long as the engine */
-    const int32_t *open, *close;         /* how the tags begin, in tokens */
-    const int32_t *forced;               /* what ends the thinking: text around the closing tag */
-    uint32_t n_open, n_close, n_forced;  /* n_forced 0: no budget */
-    uint32_t limit;                      /* tokens */
-    bool thinks;                         /* now: the prompt ended inside */
+    const int32_t *open, *close;        /* how the tags begin, in tokens */
+    const int32_t *forced;              /* what ends the thinking: text around the closing tag */
+    uint32_t n_open, n_close, n_forced; /* n_forced 0: no budget */
+    uint32_t limit;                     /* tokens */
+    bool thinks;                        /* now: the prompt ended inside */
     /* state */
-    uint32_t n_thought, n_matched, at;   /* at: the next of forced, 0: not forcing */
+    uint32_t n_thought, n_matched, at; /* at: the next of forced, 0: not forcing */
 };
 
 /* The token that takes the place of the sampled one; mostly it itself. */

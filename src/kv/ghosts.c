@@ -1,7 +1,7 @@
 /* kv/ghosts.c - see the header. A table of single places: a newer ghost takes the place of an older one. */
 #include "kv/ghosts.h"
 
-#define BASE 0x9E3779B97F4A7C15ull       /* odd: powers never vanish */
+#define BASE 0x9E3779B97F4A7C15ull /* odd: powers never vanish */
 
 static uint64_t power(uint32_t n)
 {
@@ -20,7 +20,10 @@ uint64_t ghosts_sum(const uint32_t *keys, uint32_t n, uint32_t start)
     return sum;
 }
 
-static uint32_t place(uint64_t hash) { return (uint32_t)((hash ^ (hash >> 31)) * 0xBF58476D1CE4E5B9ull >> 40) % N_GHOSTS; }
+static uint32_t place(uint64_t hash)
+{
+    return (uint32_t)((hash ^ (hash >> 31)) * 0xBF58476D1CE4E5B9ull >> 40) % N_GHOSTS;
+}
 
 void ghosts_note(struct ghosts *g, uint64_t hash, enum ghost_cause cause)
 {

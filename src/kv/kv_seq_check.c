@@ -15,10 +15,10 @@ static bool fail(struct check *c, const struct kv_seq *seq, const char *what)
 {
     uint32_t place = 0;
     for (const struct kv_seq *at = c->cache->live; at && at != seq; at = at->next) place++;
-    c->st = error_set(c->err, RD_E_INTERNAL,
-                      "live sequence %u (state %d, %u keys, computed %u, reserved %u, path %u, waits for %u): %s",
-                      place, (int)seq->state, seq->n_keys, seq->n_computed, seq->n_reserved, seq->n_path,
-                      seq->wait_until, what);
+    c->st =
+        error_set(c->err, RD_E_INTERNAL,
+                  "live sequence %u (state %d, %u keys, computed %u, reserved %u, path %u, waits for %u): %s", place,
+                  (int)seq->state, seq->n_keys, seq->n_computed, seq->n_reserved, seq->n_path, seq->wait_until, what);
     return false;
 }
 

@@ -27,7 +27,9 @@ typedef uint32_t kv_page; /* 0 .. n_pages-1: an id, never a pointer or an offset
 #define KV_NO_PAGE UINT32_MAX
 struct page_pool;
 
-struct page_counts { uint32_t n_total, n_free, n_ready, n_locked, n_pending, n_quarantined; };
+struct page_counts {
+    uint32_t n_total, n_free, n_ready, n_locked, n_pending, n_quarantined;
+};
 
 /* On success *out is the caller's, freed by page_pool_destroy(). n_pages >= 1; page_tokens a power of two. */
 rd_status page_pool_create(uint32_t n_pages, uint32_t page_tokens, struct page_pool **out);

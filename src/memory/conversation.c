@@ -15,7 +15,7 @@ static void put_value(struct buf *out, const json_t *v)
     const size_t flags = JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY | JSON_WRITE_PLAIN;
 
     if (v && json_dump_callback(v, append, out, flags) != 0) out->failed = true;
-    buf_append(out, "\n", 2);                               /* the 0 byte: no JSON text has one */
+    buf_append(out, "\n", 2); /* the 0 byte: no JSON text has one */
 }
 
 static struct conversation digest(struct conversation before, struct buf *text)
@@ -42,7 +42,8 @@ struct conversation conversation_begin(const json_t *tools)
 static json_t *value_of(const json_t *arguments)
 {
     if (!json_is_string(arguments)) return json_incref((json_t *)(uintptr_t)arguments);
-    return json_loadb(json_string_value(arguments), json_string_length(arguments), JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+    return json_loadb(json_string_value(arguments), json_string_length(arguments), JSON_DECODE_ANY | JSON_ALLOW_NUL,
+                      NULL);
 }
 
 bool conversation_same_arguments(const json_t *a, const json_t *b)

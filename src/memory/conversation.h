@@ -14,7 +14,10 @@
 #include <stdbool.h>
 #include "base/hash.h"
 
-struct conversation { struct hash128 said; bool failed; };
+struct conversation {
+    struct hash128 said;
+    bool failed;
+};
 
 /* tools: an array or NULL. */
 struct conversation conversation_begin(const json_t *tools);

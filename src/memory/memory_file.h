@@ -24,8 +24,8 @@ struct memory_file;
 
 struct memory_file_owner {
     void *arg;
-    void (*load)(void *arg, const void *record, size_t n);   /* a record of the file, when it is opened */
-    void (*dump)(void *arg, struct memory_file *f);          /* puts again what is to stay: memory_file_again */
+    void (*load)(void *arg, const void *record, size_t n); /* a record of the file, when it is opened */
+    void (*dump)(void *arg, struct memory_file *f);        /* puts again what is to stay: memory_file_again */
 };
 
 rd_status memory_file_open(const char *dir, const char *name, uint64_t max_bytes, const struct memory_file_owner *owner,

@@ -10,7 +10,7 @@
 #define SALT_RING_SIZE 64u
 
 struct salt_ring {
-    struct mutex lock;                   /* guards the rest */
+    struct mutex lock; /* guards the rest */
     struct {
         uint64_t tenant;
         struct kv_space owner;

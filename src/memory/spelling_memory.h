@@ -27,7 +27,7 @@
 struct spelling_memory;
 
 rd_status spelling_memory_create(size_t max_bytes, struct spelling_memory **out);
-void spelling_memory_destroy(struct spelling_memory *m);    /* NULL is fine */
+void spelling_memory_destroy(struct spelling_memory *m); /* NULL is fine */
 void spelling_memory_clear(struct spelling_memory *m);
 /* What is kept from now on is told to fn, as a record that spelling_memory_load takes. */
 void spelling_memory_tell(struct spelling_memory *m, memory_record_fn fn, void *arg);
@@ -37,7 +37,10 @@ void spelling_memory_dump(struct spelling_memory *m, memory_record_fn fn, void *
 
 /* A request as it was rendered: what its conversation says, and the spelling of its tools (a reference, or NULL). */
 struct kept_text;
-struct spelled { struct conversation said; struct kept_text *tools; };
+struct spelled {
+    struct conversation said;
+    struct kept_text *tools;
+};
 
 /* Tools, and the arguments of the calls in messages, get the spelling of their conversation, in place. tools: NULL for
  * none. keep: how the request is spelled now is remembered and given (spelling_memory_release); NULL: it is not. */

@@ -24,11 +24,10 @@ rd_status model_check_kv_types(const struct model_config *c, enum dtype keys, st
 
         if (c->head_dim != loss->head_dim) continue;
         if (percent <= MOST_PERCENT) return RD_OK;
-        return error_set(
-            err, RD_E_INVALID,
-            "%s keys change the perplexity of %s with heads of %u by %.0f %%: take q8_0 or q8_0/%s, or "
-            "force it (--kv-force)",
-            name, c->arch, c->head_dim, percent, name);
+        return error_set(err, RD_E_INVALID,
+                         "%s keys change the perplexity of %s with heads of %u by %.0f %%: take q8_0 or q8_0/%s, or "
+                         "force it (--kv-force)",
+                         name, c->arch, c->head_dim, percent, name);
     }
     log_warn("%s keys are not measured for %s with heads of %u: q8_0/%s is safe everywhere (docs/kv-types.md)", name,
              c->arch, c->head_dim, name);

@@ -22,11 +22,12 @@ enum convert_type { CONVERT_F16, CONVERT_BF16, CONVERT_Q8_0, CONVERT_Q4_K_M, CON
 
 struct convert_options {
     enum convert_type type;
-    const char *pre;                     /* name of the pre-tokenizer, or NULL: found */
-    uint32_t n_threads;                  /* 0: all cores */
+    const char *pre;    /* name of the pre-tokenizer, or NULL: found */
+    uint32_t n_threads; /* 0: all cores */
     const struct model_progress *progress;
 };
 
 /* "q4_k_m" and so on. false: unknown. */
 bool convert_type_find(const char *name, enum convert_type *out);
-rd_status model_convert(const struct model_file *g, const char *path, const struct convert_options *o, struct rd_error *err);
+rd_status model_convert(const struct model_file *g, const char *path, const struct convert_options *o,
+                        struct rd_error *err);

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "sample/sampler_parts.h"
 
-#define MOST_PENALTY 1e30                /* of DRY: its power overflows soon, and -inf would mean banned */
+#define MOST_PENALTY 1e30 /* of DRY: its power overflows soon, and -inf would mean banned */
 
 static bool has_penalty(const struct sampler_params *p)
 {
@@ -78,7 +78,7 @@ void sampler_remember(struct sampler *s, int32_t token, bool is_prompt)
         t->token = token;
         t->n++;
         if (!is_prompt) t->n_out++;
-        if (window && s->n_history >= window) {             /* the oldest leaves the window */
+        if (window && s->n_history >= window) { /* the oldest leaves the window */
             uint32_t oldest = s->n_history - window;
 
             t = place_of(s, s->history[oldest]);
@@ -99,8 +99,10 @@ void sampler_penalties(const struct sampler *s, float *logits)
         const struct seen_token *t = &s->seen[i];
 
         if (t->token < 0 || t->n == 0) continue;
-        if (logits[t->token] > 0) logits[t->token] /= p->repetition_penalty;
-        else logits[t->token] *= p->repetition_penalty;
+        if (logits[t->token] > 0)
+            logits[t->token] /= p->repetition_penalty;
+        else
+            logits[t->token] *= p->repetition_penalty;
         if (t->n_out) logits[t->token] -= p->presence_penalty + p->frequency_penalty * (float)t->n_out;
     }
 }
@@ -144,7 +146,7 @@ static uint32_t since_breaker(const struct sampler *s, const int32_t *h, uint32_
  * function: linear). */
 static void match_backwards(const int32_t *h, uint32_t n, uint32_t *z)
 {
-    uint32_t left = 0, right = 0;        /* the match that reaches farthest: [left, right) */
+    uint32_t left = 0, right = 0; /* the match that reaches farthest: [left, right) */
 
     z[0] = n;
     for (uint32_t k = 1; k < n; k++) {

@@ -3,7 +3,7 @@
 #include <assert.h>
 #include "base/mem.h"
 
-#define EMPTY UINT32_MAX
+#define EMPTY        UINT32_MAX
 #define FIRST_PLACES 256u
 
 void digest_table_deinit(struct digest_table *t)
@@ -17,7 +17,8 @@ static uint64_t seek(const struct digest_table *t, struct hash128 digest)
 {
     uint64_t i = digest.low & (t->n_places - 1);
 
-    while (t->places[i].segment != EMPTY && !hash128_equal(t->places[i].digest, digest)) i = (i + 1) & (t->n_places - 1);
+    while (t->places[i].segment != EMPTY && !hash128_equal(t->places[i].digest, digest))
+        i = (i + 1) & (t->n_places - 1);
     return i;
 }
 
@@ -68,7 +69,7 @@ static void close_up(struct digest_table *t, uint64_t i)
     for (uint64_t k = (i + 1) & mask; t->places[k].segment != EMPTY; k = (k + 1) & mask) {
         uint64_t home = t->places[k].digest.low & mask;
 
-        if (((k - home) & mask) < ((k - i) & mask)) continue;       /* its home lies behind the gap */
+        if (((k - home) & mask) < ((k - i) & mask)) continue; /* its home lies behind the gap */
         t->places[i] = t->places[k];
         i = k;
     }

@@ -12,8 +12,14 @@
 #include "base/hash.h"
 #include "radish/status.h"
 
-struct digest_place { struct hash128 digest; uint32_t segment, slot; };    /* segment UINT32_MAX: empty */
-struct digest_table { struct digest_place *places; uint64_t n_places, n; }; /* n_places: 0 or a power of two */
+struct digest_place {
+    struct hash128 digest;
+    uint32_t segment, slot;
+}; /* segment UINT32_MAX: empty */
+struct digest_table {
+    struct digest_place *places;
+    uint64_t n_places, n;
+}; /* n_places: 0 or a power of two */
 
 void digest_table_deinit(struct digest_table *t);
 /* NULL: not there. Valid until the next change. */

@@ -18,13 +18,15 @@
 struct ram_tier;
 
 struct ram_tier_options {
-    uint64_t n_bytes, page_bytes;        /* at least one page */
+    uint64_t n_bytes, page_bytes; /* at least one page */
     uint32_t page_tokens;
     bool thread;
 };
 
 /* n_slots: that can be; n_pages: that are there. */
-struct ram_tier_counts { uint64_t n_slots, n_pages, n_put, n_dropped; };
+struct ram_tier_counts {
+    uint64_t n_slots, n_pages, n_put, n_dropped;
+};
 
 rd_status ram_tier_create(const struct ram_tier_options *o, struct ram_tier **out);
 /* Nothing is held any more. NULL is fine. */

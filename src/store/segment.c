@@ -7,8 +7,8 @@
 #include "base/checked.h"
 #include "base/limits.h"
 
-#define MAGIC "radishKV"
-#define SUFFIX ".pages"
+#define MAGIC      "radishKV"
+#define SUFFIX     ".pages"
 #define SLOT_ALIGN 64u
 
 static struct hash128 head_check(const struct segment_head *h)

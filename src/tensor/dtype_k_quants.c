@@ -121,7 +121,7 @@ void q6_k_to_float(const uint8_t *src, float *dst, uint64_t n_blocks)
         float d = dtype_half_at(src + 208);
 
         for (int group = 0; group < 16; group++, dst += 16) {
-            int quarter = group % 8 / 2;                    /* which 32 of the 128 weights */
+            int quarter = group % 8 / 2; /* which 32 of the 128 weights */
             const uint8_t *low = ql + group / 8 * 64 + quarter % 2 * 32 + group % 2 * 16;
             const uint8_t *high = qh + group / 8 * 32 + group % 2 * 16;
             float dl = d * (float)(int8_t)scales[group];

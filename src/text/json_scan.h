@@ -11,7 +11,11 @@
 #pragma once
 #include "base/buf.h"
 
-struct json_scan { const char *s; size_t n, at; bool failed; };
+struct json_scan {
+    const char *s;
+    size_t n, at;
+    bool failed;
+};
 
 /* Past white space: the next byte, or 0 at the end. */
 char json_scan_peek(struct json_scan *sc);

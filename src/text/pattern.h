@@ -22,7 +22,12 @@ void pattern_destroy(struct pattern *p);
 /* The expression as the file has it, or NULL for a string. */
 const char *pattern_regex(const struct pattern *p, size_t *n);
 
-struct pattern_run { const struct pattern *p; const char *s; size_t n, at; void *data, *limits; };
+struct pattern_run {
+    const struct pattern *p;
+    const char *s;
+    size_t n, at;
+    void *data, *limits;
+};
 rd_status pattern_begin(struct pattern_run *run, const struct pattern *p, const char *s, size_t n);
 /* The next match from left to right, not overlapping; may be empty. *found false: none is left. s is well-formed. */
 rd_status pattern_next(struct pattern_run *run, bool *found, size_t *start, size_t *end);

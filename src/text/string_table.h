@@ -15,13 +15,15 @@
 
 #define STRING_NONE UINT32_MAX
 
-struct string_slot { uint32_t id, tag; };       /* id STRING_NONE: free; tag: upper half of the hash */
+struct string_slot {
+    uint32_t id, tag;
+}; /* id STRING_NONE: free; tag: upper half of the hash */
 struct string_table {
     char *bytes;
     size_t n_bytes, bytes_cap;
-    uint32_t *ends;                             /* [n]: string i is bytes[ends[i-1] .. ends[i]) */
+    uint32_t *ends; /* [n]: string i is bytes[ends[i-1] .. ends[i]) */
     size_t n, ends_cap;
-    struct string_slot *slots;                  /* [n_slots], a power of two, at most 5/8 full */
+    struct string_slot *slots; /* [n_slots], a power of two, at most 5/8 full */
     size_t n_slots;
     uint64_t seed;
 };

@@ -154,7 +154,7 @@ TEST(a_stop_string_cuts_exactly_and_frees_everything)
     memset(&h, 0, sizeof(h));
     CHECK_OK(rd_generate(engine, &q, hear, &whole, NULL));
     CHECK(whole.n > 20);
-    memcpy(stop, whole.text + 11, 5);                       /* five bytes of the answer, wherever its tokens end */
+    memcpy(stop, whole.text + 11, 5); /* five bytes of the answer, wherever its tokens end */
     q.stop = stops;
     q.n_stop = 1;
     CHECK_OK(rd_generate(engine, &q, hear, &h, NULL));

@@ -2,7 +2,11 @@
 #include "radish/radish.h"
 #include "test.h"
 
-struct heard { char text[16384]; size_t n; struct rd_usage usage; };
+struct heard {
+    char text[16384];
+    size_t n;
+    struct rd_usage usage;
+};
 
 static int hear(void *user, uint32_t index, const struct rd_event *ev)
 {

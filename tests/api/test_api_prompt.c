@@ -9,7 +9,7 @@
 
 static void put_message(struct buf *messages, struct random *r, bool user)
 {
-    messages->n -= messages->n > 1;                                     /* the bracket */
+    messages->n -= messages->n > 1; /* the bracket */
     buf_printf(messages, "%s{\"role\":\"%s\",\"content\":\"", messages->n > 1 ? "," : "", user ? "user" : "assistant");
     for (uint64_t n = random_below(r, 300); n > 0; n--) buf_putc(messages, " abcdefghijklmnop,."[random_below(r, 19)]);
     buf_puts(messages, "\"}]");
@@ -37,7 +37,11 @@ static bool alike(const rd_engine *e, const char *messages)
     return good;
 }
 
-struct talker { const rd_engine *e; uint64_t seed; bool good; };
+struct talker {
+    const rd_engine *e;
+    uint64_t seed;
+    bool good;
+};
 
 static void talk(void *arg)
 {

@@ -90,7 +90,7 @@ TEST(words_are_banned_and_only_allowed_tokens_come)
     allowed[0] = token_of(engine, "a");
     allowed[1] = token_of(engine, "b");
     allowed[2] = token_of(engine, "c");
-    do generate(engine, &q, &h);                            /* 100 tokens of 96: an a comes in two of three texts */
+    do generate(engine, &q, &h); /* 100 tokens of 96: an a comes in two of three texts */
     while (!strchr(h.text, 'a') && ++q.sampling.seed < 25);
     CHECK(strchr(h.text, 'a'));
     q.sampling.bad_words = bad;
@@ -130,8 +130,8 @@ TEST(texts_are_biased_and_sequence_breakers_protect)
     q.sampling.n_allowed = 3;
     q.sampling.dry_multiplier = 100;
     generate(engine, &q, &h);
-    CHECK(h.text[0] != 'a');                                /* abcabcabca would be a repetition of six */
-    q.sampling.dry_breakers = breakers;                     /* "ca": only "bc" lies behind it, and three are free */
+    CHECK(h.text[0] != 'a');            /* abcabcabca would be a repetition of six */
+    q.sampling.dry_breakers = breakers; /* "ca": only "bc" lies behind it, and three are free */
     q.sampling.n_dry_breakers = 2;
     q.sampling.dry_allowed_length = 3;
     generate(engine, &q, &h);

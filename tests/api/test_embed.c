@@ -3,7 +3,7 @@
 #include "radish/radish.h"
 #include "test.h"
 
-#define N_PROMPT 48u
+#define N_PROMPT   48u
 #define MAX_HIDDEN 4096u
 
 static rd_engine *open_model(uint32_t max_chunk)
@@ -51,7 +51,7 @@ TEST(a_vector_has_the_same_bytes_with_every_cached_prefix_and_chunk_size)
             CHECK_OK(rd_embed(engine, tokens, N_PROMPT, pooling, v, NULL));
             if (pass == 0) memcpy(cold[pooling], v, sizeof(v));
             CHECK(memcmp(cold[pooling], v, info.hidden * sizeof(*v)) == 0);
-            CHECK_OK(rd_embed(engine, tokens, N_PROMPT, pooling, v, NULL));         /* stored whole */
+            CHECK_OK(rd_embed(engine, tokens, N_PROMPT, pooling, v, NULL)); /* stored whole */
             CHECK(memcmp(cold[pooling], v, info.hidden * sizeof(*v)) == 0);
             for (uint32_t i = 0; i < info.hidden; i++) square += (double)v[i] * (double)v[i];
             CHECK(fabs(square - 1) < 1e-5);
@@ -75,8 +75,7 @@ static rd_request *run(rd_engine *engine, const struct rd_request_options *q, st
 
     if (rd_submit(engine, q, NULL, NULL, &r, NULL) != RD_OK) return NULL;
     do {
-        while (rd_request_wait(r, 1000, last) == RD_E_AGAIN) {
-        }
+        while (rd_request_wait(r, 1000, last) == RD_E_AGAIN) {}
     } while (last->type != RD_EVENT_DONE && last->type != RD_EVENT_ERROR);
     return r;
 }

@@ -7,7 +7,10 @@
 TEST(allocations_are_zeroed_aligned_and_do_not_overlap)
 {
     enum { N = 3000 };
-    static struct { unsigned char *p; size_t n; } items[N];
+    static struct {
+        unsigned char *p;
+        size_t n;
+    } items[N];
     struct arena a;
     struct random r;
     uint64_t alive = mem_n_alive();
@@ -24,10 +27,10 @@ TEST(allocations_are_zeroed_aligned_and_do_not_overlap)
     }
     for (int i = 0; i < N; i++)
         for (size_t k = 0; k < items[i].n; k++) CHECK_EQ(items[i].p[k], i & 255);
-    CHECK(mem_n_alive() - alive < 700);         /* blocks are shared by the small ones */
+    CHECK(mem_n_alive() - alive < 700); /* blocks are shared by the small ones */
     arena_deinit(&a);
     CHECK_EQ(mem_n_alive(), alive);
-    CHECK(arena_alloc(&a, 1, 1));               /* it can be used again */
+    CHECK(arena_alloc(&a, 1, 1)); /* it can be used again */
     arena_deinit(&a);
 }
 
@@ -50,7 +53,7 @@ TEST(the_limit_is_told_apart_from_the_machine)
     CHECK(arena_alloc(&a, 1, 48));
     CHECK(!arena_alloc(&a, 1, 17));
     CHECK(a.out_of_limit);
-    CHECK(arena_alloc(&a, 1, 16));              /* what still fits still works */
+    CHECK(arena_alloc(&a, 1, 16)); /* what still fits still works */
     CHECK(!a.out_of_limit);
     CHECK_EQ(a.n_bytes, 64);
     arena_deinit(&a);

@@ -27,7 +27,7 @@ TEST(pieces_come_together_and_stay_terminated)
     CHECK_EQ(n, 5);
     CHECK(!b.data && b.n == 0 && b.cap == 0);
     mem_free(p);
-    p = buf_take(&b, NULL);                     /* empty is a text too */
+    p = buf_take(&b, NULL); /* empty is a text too */
     CHECK_STR(p, "");
     mem_free(p);
     buf_deinit(&b);
@@ -83,7 +83,11 @@ TEST(json_bodies_are_escaped_and_well_formed)
     CHECK(json_is("", 0, ""));
     CHECK(json_is("plain \xC3\xA9 \xF0\x9F\x98\x80", 13, "plain \xC3\xA9 \xF0\x9F\x98\x80"));
     CHECK(json_is("\"\\\n\r\t\x01\0\x7f", 8, "\\\"\\\\\\n\\r\\t\\u0001\\u0000\\u007f"));
-    CHECK(json_is("a\xFF" "b", 3, "a\xEF\xBF\xBD" "b"));
+    CHECK(json_is("a\xFF"
+                  "b",
+                  3,
+                  "a\xEF\xBF\xBD"
+                  "b"));
     CHECK(json_is("\xE2\x82", 2, "\xEF\xBF\xBD"));
     CHECK(json_is("\xED\xA0\x80", 3, "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD"));
 }

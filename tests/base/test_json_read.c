@@ -1,5 +1,5 @@
 /* tests/base/test_json_read.c - the reader of JSON beside jansson's own, and without memory. */
-#undef json_loadb                       /* jansson's own, to compare with */
+#undef json_loadb /* jansson's own, to compare with */
 #undef json_equal
 #include "base/json_read.h"
 #include "base/mem.h"

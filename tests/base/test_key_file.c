@@ -33,9 +33,9 @@ TEST(what_is_not_whole_is_no_key)
     close(fd);
     CHECK(n > 0 && n < (ssize_t)sizeof(whole));
     for (ssize_t size = 0; size < n; size++) {
-        write_bytes(path, bytes, (size_t)size);                /* zeros, as an unsynced file has them */
+        write_bytes(path, bytes, (size_t)size); /* zeros, as an unsynced file has them */
         CHECK(!key_file_read(dir, "k", &got));
-        write_bytes(path, whole, (size_t)size);                /* cut */
+        write_bytes(path, whole, (size_t)size); /* cut */
         CHECK(!key_file_read(dir, "k", &got));
     }
     write_bytes(path, bytes, (size_t)n);
@@ -67,5 +67,5 @@ TEST(a_key_that_cannot_be_written_leaves_the_old_one)
     }
     snprintf(path, sizeof(path), "%s/k", dir);
     unlink(path);
-    CHECK_EQ(rmdir(dir), 0);                                    /* and no temporary */
+    CHECK_EQ(rmdir(dir), 0); /* and no temporary */
 }

@@ -69,7 +69,7 @@ TEST(a_log_that_nobody_reads_stops_nobody)
     while ((n = write(ends[1], bytes, 4096)) > 0) n_full += n;
     CHECK_EQ(fcntl(ends[1], F_SETFL, 0), 0);
     dup2(ends[1], STDERR_FILENO);
-    alarm(30);                                              /* what waits is ended */
+    alarm(30); /* what waits is ended */
     for (int i = 0; i < 1000; i++) log_info("unread");
     for (at = 0; at < n_full; at += n) n = read(ends[0], bytes, sizeof(bytes));
     log_info("read again");

@@ -57,7 +57,7 @@ TEST(realloc_keeps_the_bytes_and_the_count)
     CHECK_EQ(mem_n_alive(), alive + 1);
     mem_fail_after(0);
     CHECK(!mem_realloc(p, 1, 200000));
-    CHECK_STR(p, "radish");             /* the old block is untouched */
+    CHECK_STR(p, "radish"); /* the old block is untouched */
     mem_free(p);
     CHECK_EQ(mem_n_alive(), alive);
 }
@@ -109,7 +109,7 @@ TEST(aligned_blocks_are_zeroed_and_aligned_to_64)
 
 TEST(a_map_is_zero_and_touched_lazily)
 {
-    size_t n = (size_t)8 << 30;         /* more than many machines have: only touched pages count */
+    size_t n = (size_t)8 << 30; /* more than many machines have: only touched pages count */
     unsigned char *p = mem_map(n);
 
     CHECK(p);
@@ -158,7 +158,8 @@ TEST(bytes_are_counted_given_back_and_the_peak_stays_until_it_is_reset)
     m = mem_map(map_bytes);
     CHECK(a && b && c && m);
     now = mem_usage();
-    CHECK(now.n_bytes >= before.n_bytes + 180000 + map_bytes && now.n_bytes < before.n_bytes + 200000 + map_bytes + 4096);
+    CHECK(now.n_bytes >= before.n_bytes + 180000 + map_bytes &&
+          now.n_bytes < before.n_bytes + 200000 + map_bytes + 4096);
     CHECK_EQ(now.peak_bytes, now.n_bytes);
     a = mem_realloc(a, 300000, 1);
     CHECK(a && mem_usage().n_bytes >= now.n_bytes + 200000 && mem_usage().n_bytes < now.n_bytes + 210000);

@@ -86,7 +86,7 @@ TEST(below_stays_below_and_is_even)
 
     random_init(&r, test_seed());
     for (int i = 0; i < 70000; i++) counts[random_below(&r, 7)]++;
-    for (int i = 0; i < 7; i++) CHECK(counts[i] > 9400 && counts[i] < 10600);       /* six sigma */
+    for (int i = 0; i < 7; i++) CHECK(counts[i] > 9400 && counts[i] < 10600); /* six sigma */
     for (int i = 0; i < 1000; i++) {
         CHECK_EQ(random_below(&r, 1), 0);
         CHECK(random_below(&r, (UINT64_MAX / 2) + 2) <= UINT64_MAX / 2 + 1);

@@ -39,7 +39,7 @@ TEST(the_least_limit_of_the_own_group_and_those_above_counts)
     CHECK_EQ(sysinfo_group_memory("9:name=systemd:/docker/1", root), UINT64_MAX);
     CHECK_EQ(sysinfo_group_memory("", root), UINT64_MAX);
     CHECK_EQ(sysinfo_group_memory(":\n::\n0::\n\n4:memory\n", root), UINT64_MAX);
-    put("", "memory.max", "500");                   /* a container that sees its own group as the root */
+    put("", "memory.max", "500"); /* a container that sees its own group as the root */
     CHECK_EQ(sysinfo_group_memory("0::/", root), 500);
     CHECK(sysinfo_memory() > 0);
     snprintf(command, sizeof(command), "rm -r '%s'", root);

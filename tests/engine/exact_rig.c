@@ -14,7 +14,8 @@ bool rig_open_sized(struct rig *g, const char *model, struct kv_types kv, uint32
     memset(g, 0, sizeof(*g));
     if (gguf_open(test_model(model), &g->gguf, &err) != RD_OK ||
         test_backend_ops()->life.create(&bo, &g->backend, &err) != RD_OK ||
-        model_load(g->gguf, test_backend_ops(), g->backend, size.max_rows, size.max_running, NULL, &g->model, &err) != RD_OK) {
+        model_load(g->gguf, test_backend_ops(), g->backend, size.max_rows, size.max_running, NULL, &g->model, &err) !=
+            RD_OK) {
         test_fail(__FILE__, __LINE__, "%s: %s", model, err.text);
         return false;
     }

@@ -8,7 +8,10 @@
 
 static const struct kv_layout layout = {3, 2, 64, 16, DTYPE_F16, DTYPE_F16};
 
-static bool is_key(uint64_t i) { return i / (16 * 64) % 4 < 2; }
+static bool is_key(uint64_t i)
+{
+    return i / (16 * 64) % 4 < 2;
+}
 
 TEST(values_come_back_within_half_a_step_and_large_channels_of_keys_cost_the_others_nothing)
 {
@@ -21,7 +24,7 @@ TEST(values_come_back_within_half_a_step_and_large_channels_of_keys_cost_the_oth
     for (uint64_t i = 0; i < n; i++) {
         float x = (float)random_unit(&r) * 2 - 1;
 
-        page[i] = float_to_half(is_key(i) && i % 64 == 7 ? 150 + x : x);      /* a bias */
+        page[i] = float_to_half(is_key(i) && i % 64 == 7 ? 150 + x : x); /* a bias */
     }
     CHECK(page_codec_fits(&layout));
     CHECK(packed * 100 < n * 2 * 55);
@@ -47,8 +50,8 @@ TEST(zeros_stay_zeros_and_what_is_no_number_stays_none)
     uint16_t *page = calloc(n, 2), *back = malloc(n * 2);
     uint8_t *bytes = malloc(page_codec_bytes(&layout));
 
-    page[3] = 0x7c00;                                       /* infinity, in a channel of keys */
-    page[2 * 16 * 64 + 5] = 0x7e01;                         /* NaN, in a block of values */
+    page[3] = 0x7c00;               /* infinity, in a channel of keys */
+    page[2 * 16 * 64 + 5] = 0x7e01; /* NaN, in a block of values */
     page_codec_pack(&layout, page, bytes);
     page_codec_unpack(&layout, bytes, back);
     CHECK(isnan(half_to_float(back[3])));

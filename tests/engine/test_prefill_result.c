@@ -49,7 +49,7 @@ TEST(random_chunks_with_rows_computed_again_give_the_bytes_of_one_pass)
                 if (prefill_pools_at(&p, i)) memcpy(some + (size_t)n_some++ * WIDTH, rows[i], sizeof(rows[i]));
             prefill_pool(&p, pos, n, some);
             pos += n;
-            if (pos < N && random_below(&r, 4) == 0) pos = (uint32_t)random_below(&r, pos);      /* preempted */
+            if (pos < N && random_below(&r, 4) == 0) pos = (uint32_t)random_below(&r, pos); /* preempted */
         }
         prefill_pool_end(&p);
         CHECK(memcmp(p.embedding, want, sizeof(want)) == 0);

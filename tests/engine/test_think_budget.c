@@ -6,8 +6,14 @@ static const int32_t open_tag[] = {100}, close_tag[] = {101, 102}, forced[] = {7
 
 static struct think_budget budget(uint32_t limit, bool thinks)
 {
-    return (struct think_budget){.open = open_tag, .close = close_tag, .forced = forced, .n_open = 1, .n_close = 2,
-                                 .n_forced = 4, .limit = limit, .thinks = thinks};
+    return (struct think_budget){.open = open_tag,
+                                 .close = close_tag,
+                                 .forced = forced,
+                                 .n_open = 1,
+                                 .n_close = 2,
+                                 .n_forced = 4,
+                                 .limit = limit,
+                                 .thinks = thinks};
 }
 
 /* Feeds 1, 2, 3 .. but for what tokens says; the result as text. */

@@ -66,7 +66,7 @@ TEST(statistics_are_whole_across_the_end_of_their_version)
         CHECK_EQ(s.n_length + s.n_stop, k + 1);
         CHECK_EQ(s.n_queued, 0);
     }
-    CHECK(atomic_load(&e->stats_version) < 1000);           /* it did run over */
+    CHECK(atomic_load(&e->stats_version) < 1000); /* it did run over */
     engine_destroy(e);
     sim_deinit(&x);
     clock_fake_destroy(clock);

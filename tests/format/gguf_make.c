@@ -140,9 +140,9 @@ void gguf_make_sample(struct gguf_sample *s, uint32_t version)
     put_arrays(s);
     gguf_put_kv_u32(b, "general.alignment", 32);
     s->at_alignment = b->n - 4;
-    put_sample_tensor(s, 0, "f32", 2, (uint64_t[]){4, 2}, DTYPE_F32, 0);                /* 32 bytes */
-    put_sample_tensor(s, 1, "q4", 2, (uint64_t[]){64, 3}, DTYPE_Q4_0, 32);              /* 108 bytes */
-    put_sample_tensor(s, 2, "half", 1, (uint64_t[]){5}, DTYPE_F16, 160);                /* 10 bytes, the file ends */
+    put_sample_tensor(s, 0, "f32", 2, (uint64_t[]){4, 2}, DTYPE_F32, 0);   /* 32 bytes */
+    put_sample_tensor(s, 1, "q4", 2, (uint64_t[]){64, 3}, DTYPE_Q4_0, 32); /* 108 bytes */
+    put_sample_tensor(s, 2, "half", 1, (uint64_t[]){5}, DTYPE_F16, 160);   /* 10 bytes, the file ends */
     gguf_put_padding(b, 32);
     s->n_header = b->n;
     for (uint32_t i = 0; i < 170; i++) buf_putc(b, (char)i);

@@ -174,7 +174,7 @@ TEST(arrays_give_their_elements)
     CHECK_EQ(meta_u64_at(kv, 2), 12);
     CHECK(meta_f64_at(kv, 2) == 12);
     meta_strings_of(kv, &it);
-    CHECK(!meta_next_string(&it, &str));                    /* not an array of strings: none */
+    CHECK(!meta_next_string(&it, &str)); /* not an array of strings: none */
     kv = model_file_find(g, "test.f32s");
     CHECK(kv && meta_f64_at(kv, 0) == 1.5 && meta_f64_at(kv, 1) == -2);
     kv = model_file_find(g, "test.bools");

@@ -78,9 +78,10 @@ TEST(the_first_file_has_the_tensors_of_all)
     CHECK_OK(gguf_open(part_path(1, N_PARTS), &g, &err));
     CHECK_EQ(model_file_n_tensors(g), 2 * N_PARTS);
     CHECK_EQ(model_file_n_maps(g), N_PARTS);
-    CHECK_EQ(model_file_bytes(g), model_file_map_at(g, 0)->n_bytes + model_file_map_at(g, 1)->n_bytes + model_file_map_at(g, 2)->n_bytes);
+    CHECK_EQ(model_file_bytes(g),
+             model_file_map_at(g, 0)->n_bytes + model_file_map_at(g, 1)->n_bytes + model_file_map_at(g, 2)->n_bytes);
     CHECK_OK(model_file_str(g, "k", &s, &err));
-    CHECK(s.n == 2 && !memcmp(s.s, "a1", 2));                   /* metadata is the first file's */
+    CHECK(s.n == 2 && !memcmp(s.s, "a1", 2)); /* metadata is the first file's */
     for (int no = 1; no <= N_PARTS; no++) {
         char name[16];
         snprintf(name, sizeof(name), "b%d", no);
@@ -90,7 +91,7 @@ TEST(the_first_file_has_the_tensors_of_all)
         CHECK_EQ(t->data[4095], no * 10 + 1);
     }
     CHECK(model_file_unchanged(g) && !model_file_broken(g));
-    CHECK_EQ(truncate(part_path(3, N_PARTS), 100), 0);          /* F08, of any of them */
+    CHECK_EQ(truncate(part_path(3, N_PARTS), 100), 0); /* F08, of any of them */
     CHECK(!model_file_unchanged(g));
     model_file_close(g);
     remove_parts();
@@ -115,7 +116,7 @@ TEST(what_does_not_belong_together_is_refused_by_name)
     check_refusal(RD_E_FORMAT, "the 3 files have 6 tensors, split.tensors.count says 7");
     write_part(1, 0, 4, 6, NULL);
     check_refusal(RD_E_INVALID, "is part 1 of 4 of a split model; the others are found by its name, which must end "
-                                    "in -00001-of-00004.gguf");
+                                "in -00001-of-00004.gguf");
     write_part(1, 0, 4000000, 6, NULL);
     check_refusal(RD_E_FORMAT, "metadata \"split.count\": 4000000, expected 0 .. 200");
     write_part(1, 0, N_PARTS, 6, NULL);
@@ -133,7 +134,7 @@ TEST(a_single_file_may_say_so)
     struct model_file *g = NULL;
     struct rd_error err;
 
-    for (uint32_t count = 0; count <= 1; count++) {             /* what gguf-split --merge leaves is 0 */
+    for (uint32_t count = 0; count <= 1; count++) { /* what gguf-split --merge leaves is 0 */
         write_part(1, 0, count, 2, NULL);
         CHECK_OK(gguf_open(part_path(1, N_PARTS), &g, &err));
         CHECK_EQ(model_file_n_tensors(g), 2);

@@ -7,8 +7,8 @@
 #include "base/random.h"
 #include "test.h"
 
-#define ROWS 3u
-#define N_IN 256u
+#define ROWS       3u
+#define N_IN       256u
 #define MAX_GROUPS (ROWS * N_IN / 32)
 
 struct sample {
@@ -47,7 +47,7 @@ static void make_sample(struct random *r, uint32_t bits, uint32_t group, enum st
         for (uint32_t i = 0; i < N_IN; i++) {
             uint32_t q = (uint32_t)random_below(r, 1u << bits), g = (row * N_IN + i) / group;
 
-            for (uint32_t b = 0; b < bits; b++) {           /* a little-endian stream of bits */
+            for (uint32_t b = 0; b < bits; b++) { /* a little-endian stream of bits */
                 uint32_t at = i * bits + b;
 
                 s->weight[row * N_IN * bits / 8 + at / 8] |= (uint8_t)((q >> b & 1) << (at % 8));
@@ -65,7 +65,7 @@ static void check_rows(const struct sample *s, enum dtype t)
     CHECK(dtype_row_bytes(t, N_IN, &row_bytes));
     rows = mem_alloc(ROWS, row_bytes);
     CHECK(rows);
-    mlx_open_rows(&s->m, t, 0, 1, rows);                    /* in two parts */
+    mlx_open_rows(&s->m, t, 0, 1, rows); /* in two parts */
     mlx_open_rows(&s->m, t, 1, ROWS - 1, rows + row_bytes);
     for (uint32_t row = 0; row < ROWS; row++) {
         dtype_to_float(t, rows + row * row_bytes, back, N_IN);

@@ -71,7 +71,10 @@ TEST(a_file_gives_its_tensors_by_name)
 
 TEST(what_does_not_add_up_is_refused_with_what_was_found)
 {
-    static const struct { const char *header; size_t n_data; const char *said;
+    static const struct {
+        const char *header;
+        size_t n_data;
+        const char *said;
     } rows[] = {
         {"{" A "}", 23, "data_offsets [0, 24], but the data has 23 bytes"},
         {"{" A "}", 25, "the tensors end at byte"},

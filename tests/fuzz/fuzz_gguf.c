@@ -10,7 +10,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-static volatile double sink;            /* keeps the reads of elements alive */
+static volatile double sink; /* keeps the reads of elements alive */
 
 /* Aborts, so that the fuzzer keeps the input. */
 static void expect(bool fact)
@@ -42,8 +42,10 @@ static void check_array(const struct model_meta *kv, const uint8_t *data, size_t
         return;
     }
     for (uint64_t i = 0; i < kv->n; i++) {
-        if (kv->array_type == META_F32 || kv->array_type == META_F64) sum += meta_f64_at(kv, i);
-        else sum += (double)meta_u64_at(kv, i);
+        if (kv->array_type == META_F32 || kv->array_type == META_F64)
+            sum += meta_f64_at(kv, i);
+        else
+            sum += (double)meta_u64_at(kv, i);
     }
     sink = sum;
 }

@@ -33,13 +33,15 @@ static void try_head(const uint8_t *data, size_t n)
     end = http_find_head_end(head, n, 0);
     for (size_t seen = 0, have = 1; have <= n && in_steps == 0; seen = have++)
         in_steps = http_find_head_end(head, have, seen);
-    if (in_steps != end) abort();                           /* the same, however the bytes arrive */
+    if (in_steps != end) abort(); /* the same, however the bytes arrive */
     if (end > 0) {
         memset(&h, 0, sizeof(h));
         head[end] = 0;
         status = http_parse_head(head, (size_t)end, &h, &why);
-        if (status == 0) check_head(&h);
-        else if (status < 400 || status > 505 || !why[0]) abort();
+        if (status == 0)
+            check_head(&h);
+        else if (status < 400 || status > 505 || !why[0])
+            abort();
     }
     free(head);
 }

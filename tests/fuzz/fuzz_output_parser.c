@@ -10,7 +10,10 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-struct seen { struct buf raw, events; int last; };
+struct seen {
+    struct buf raw, events;
+    int last;
+};
 
 static void on_event(void *user, const struct output_event *ev)
 {

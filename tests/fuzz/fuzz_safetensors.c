@@ -43,7 +43,7 @@ static void try_config(const char *text, size_t n, struct hf_model *m)
     if (st == RD_OK) {
         gguf_write_header(&w, 0, &head);
         expect(gguf_open_bytes((const uint8_t *)head.data, head.n, &g, &err) == RD_OK);
-        expect(model_read_config(g, &c, &err) != RD_OK && err.text[0]);     /* no embedding at least */
+        expect(model_read_config(g, &c, &err) != RD_OK && err.text[0]); /* no embedding at least */
     } else {
         *m = (struct hf_model){.family = any_family()};
     }

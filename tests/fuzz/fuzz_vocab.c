@@ -12,7 +12,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-#define PIECES 64u                       /* tokens whose pieces are looked at */
+#define PIECES 64u /* tokens whose pieces are looked at */
 
 /* Aborts, so that the fuzzer keeps the input. */
 static void expect(bool fact)
@@ -64,7 +64,7 @@ static void check_tokenizer(const struct tokenizer *t, const uint8_t *data, size
 
     for (uint32_t i = 0; i < n_ends; i++) expect(ends[i] >= 0 && (uint32_t)ends[i] < tokenizer_n_tokens(t));
     check_text(t, text, sizeof(text) - 1);
-    check_text(t, (const char *)data + (n > 400 ? n - 400 : 0), n > 400 ? 400 : n);     /* the vocabulary's own bytes */
+    check_text(t, (const char *)data + (n > 400 ? n - 400 : 0), n > 400 ? 400 : n); /* the vocabulary's own bytes */
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)

@@ -53,8 +53,10 @@ int main(int argc, char **argv)
     while ((entry = readdir(folder)) != NULL) {
         if (entry->d_name[0] == '.') continue;
         snprintf(path, sizeof(path), "%s/%s", argv[1], entry->d_name);
-        if (replay(path)) n++;
-        else ok = false;
+        if (replay(path))
+            n++;
+        else
+            ok = false;
     }
     closedir(folder);
     printf("%u inputs replayed\n", n);

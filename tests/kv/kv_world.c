@@ -111,7 +111,10 @@ static const struct radix_node *root_of(const struct radix_node *node)
     return node;
 }
 
-struct read_all { const struct world *w; bool ok; };
+struct read_all {
+    const struct world *w;
+    bool ok;
+};
 
 static bool read_node(void *arg, const struct radix_node *node, uint32_t depth)
 {
@@ -141,7 +144,11 @@ bool world_tree_reads(const struct world *w)
     return r.ok;
 }
 
-struct naive { const struct radix_node *root; const kv_key *keys; uint32_t n, best; };
+struct naive {
+    const struct radix_node *root;
+    const kv_key *keys;
+    uint32_t n, best;
+};
 
 static bool naive_node(void *arg, const struct radix_node *node, uint32_t depth)
 {

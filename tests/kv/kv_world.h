@@ -13,12 +13,12 @@
 struct world {
     struct page_pool *pool;
     struct kv_cache cache;
-    struct radix_node *root[2];          /* two namespaces, whose rows differ */
+    struct radix_node *root[2]; /* two namespaces, whose rows differ */
     uint32_t P, n_pages;
-    uint64_t *rows;                      /* [n_pages, P] */
+    uint64_t *rows; /* [n_pages, P] */
     uint64_t now;
     struct random rng;
-    uint32_t n_zeroed;                   /* for kv_cache.zero_page of a test's own */
+    uint32_t n_zeroed; /* for kv_cache.zero_page of a test's own */
 };
 
 bool world_init(struct world *w, uint32_t n_pages, uint32_t page_tokens, bool constant_hash);
@@ -40,4 +40,7 @@ uint32_t world_naive_match(const struct world *w, const struct radix_node *root,
 /* Keys from the root to the end of node; returns their number. */
 uint32_t world_path(const struct radix_node *node, kv_key *out, uint32_t cap);
 
-static inline uint32_t world_below(struct world *w, uint32_t n) { return (uint32_t)random_below(&w->rng, n); }
+static inline uint32_t world_below(struct world *w, uint32_t n)
+{
+    return (uint32_t)random_below(&w->rng, n);
+}

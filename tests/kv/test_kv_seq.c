@@ -114,13 +114,13 @@ TEST(the_first_waiter_inherits_and_the_rest_wait_for_it)
     CHECK_OK(start(&w, &b, count_to(10), 10)); /* ends inside */
     CHECK_OK(start(&w, &c, count_to(16), 16)); /* needs more */
     CHECK_OK(world_compute(&w, &a, 6));
-    end(&w, &a, false);                        /* cancelled */
+    end(&w, &a, false); /* cancelled */
     CHECK(world_ok(&w));
-    CHECK_EQ(b.state, KV_SEQ_RUNNABLE);        /* goes on where a stopped */
+    CHECK_EQ(b.state, KV_SEQ_RUNNABLE); /* goes on where a stopped */
     CHECK_EQ(b.n_computed, 6);
     CHECK_EQ(b.n_hit, 6);
     CHECK_EQ(c.state, KV_SEQ_WAITING);
-    CHECK_EQ(c.wait_until, 10);                /* its own part begins where b's ends */
+    CHECK_EQ(c.wait_until, 10); /* its own part begins where b's ends */
     CHECK_EQ(w.cache.n_owner_handed_over, 2);
     CHECK_EQ(radix_counts(w.cache.tree).n_keys, 16); /* what nobody needs is gone */
     CHECK_OK(world_compute(&w, &b, 4));
@@ -305,7 +305,7 @@ TEST(a_finished_tail_is_one_node_whatever_its_length)
         CHECK_OK(world_compute(&w, &a, 1));
         CHECK(world_ok(&w));
     }
-    kv_seq_push(&a, 200);                            /* sampled, but without KV: not inserted */
+    kv_seq_push(&a, 200); /* sampled, but without KV: not inserted */
     CHECK_EQ(radix_counts(w.cache.tree).n_keys, 5);
     end(&w, &a, true);
     CHECK_EQ(radix_counts(w.cache.tree).n_nodes, 2); /* prompt and tail */

@@ -53,7 +53,7 @@ static void check_same_tensors(const struct model_file *a, const struct model_fi
             CHECK(!memcmp(u->data, t->data, t->n_bytes));
             continue;
         }
-        for (uint64_t k = 0; k < t->dims[0]; k++) {         /* the script's own arithmetic */
+        for (uint64_t k = 0; k < t->dims[0]; k++) { /* the script's own arithmetic */
             float x, y;
 
             memcpy(&x, t->data + 4 * k, 4);
@@ -74,7 +74,7 @@ static void check_same_tokens(const struct model_file *dir, const struct model_f
     CHECK_OK(vocab_load(file, NULL, &b, NULL));
     CHECK_EQ(tokenizer_n_tokens(a), tokenizer_n_tokens(b));
     CHECK_EQ(tokenizer_eos(a), tokenizer_eos(b));
-    CHECK(tokenizer_is_end(b, 7));                          /* generation_config's */
+    CHECK(tokenizer_is_end(b, 7)); /* generation_config's */
     CHECK_OK(tokenizer_encode(a, text, sizeof(text) - 1, true, true, &x, &n, NULL));
     CHECK_OK(tokenizer_encode(b, text, sizeof(text) - 1, true, true, &y, &m, NULL));
     CHECK(n == m && !memcmp(x, y, n * sizeof(*x)));

@@ -22,7 +22,7 @@ TEST(small_weights_share_a_mapping_and_are_zeros_at_multiples_of_64)
         memset(p[i], 0xff, n);
         if (i) CHECK_EQ((uint8_t *)p[i] - (uint8_t *)p[i - 1], (1000 * i + 63) / 64 * 64);
     }
-    CHECK_EQ(mem_n_alive(), alive + 2);                     /* one mapping, one entry of the list */
+    CHECK_EQ(mem_n_alive(), alive + 2); /* one mapping, one entry of the list */
     for (uint32_t i = 0; i < 64; i++) weight_memory_release(&m, p[i * 37 % 64]);
     CHECK_EQ(mem_n_alive(), alive);
     weight_memory_deinit(&m);

@@ -68,7 +68,8 @@ TEST(the_host_draws_what_the_plain_loop_draws)
                 n_banned_hit++;
             }
         }
-        st = sampler_sample(s, x, row, &(struct sampler_bounds){.banned = banned, .n_banned = n_banned}, position, &out);
+        st =
+            sampler_sample(s, x, row, &(struct sampler_bounds){.banned = banned, .n_banned = n_banned}, position, &out);
         sampler_destroy(s);
         n_broken += st != RD_OK;
         n_drawn += st == RD_OK;

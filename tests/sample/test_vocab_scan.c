@@ -35,7 +35,7 @@ static void make_row(struct random *r, float *row, uint32_t n)
 
     for (uint32_t i = 0; i < n; i++) {
         row[i] = ((float)random_unit(r) - 0.5f) * spread;
-        if (kind == 1) row[i] = roundf(row[i]);             /* many equal */
+        if (kind == 1) row[i] = roundf(row[i]); /* many equal */
         if (kind == 2 && random_below(r, 3)) row[i] = -INFINITY;
         if (kind == 3 && random_below(r, 40)) row[i] = -INFINITY;
         if (kind == 4) row[i] = 3;
@@ -68,12 +68,14 @@ TEST(sums_and_weights_are_those_of_exp_and_equal_under_every_instruction_set)
                 double power = ((double)row[b * VOCAB_BLOCK + i] - max) * factor;
                 double want = power > VOCAB_LEAST_POWER ? exp(power) : 0;
 
-                if (want > 0) worst = fmax(worst, fabs(weights[i] / want - 1));
-                else CHECK(weights[i] == 0);
+                if (want > 0)
+                    worst = fmax(worst, fabs(weights[i] / want - 1));
+                else
+                    CHECK(weights[i] == 0);
                 sum += want;
                 most = fmax(most, (double)row[b * VOCAB_BLOCK + i]);
             }
-            CHECK(fabs(sums[b] - sum) <= 1e-13 * sum);           /* no nearer than its weights are */
+            CHECK(fabs(sums[b] - sum) <= 1e-13 * sum); /* no nearer than its weights are */
             CHECK((double)best[b] == most);
             for (uint32_t k = 1; k < n_kernels(); k++) {
                 all_kernels[k]->weights(row + b * VOCAB_BLOCK, n_here, max, factor, weights2);

@@ -206,7 +206,7 @@ TEST(the_least_recently_used_goes_first_and_what_runs_stays)
         CHECK(is_there(s, "used") && is_there(s, "running") && is_there(s, id));
     }
     CHECK(!is_there(s, "idle") && !is_there(s, "big3"));
-    CHECK_OK(responses_store_append(s, "running", NULL, &big));             /* its log pushes others out */
+    CHECK_OK(responses_store_append(s, "running", NULL, &big)); /* its log pushes others out */
     CHECK(is_there(s, "used") && !is_there(s, "big4") && is_there(s, "big5"));
     CHECK_OK(responses_store_append(s, "running", NULL, &big));
     CHECK_EQ(responses_store_append(s, "running", NULL, &big), RD_E_LIMIT);
@@ -260,7 +260,7 @@ TEST(long_random_run_beside_a_table)
             break;
         case 1:
             st = responses_store_append(s, id, i % 2 ? &response : NULL, &event);
-            if (model[k] != ENDED)                          /* nobody appends to what has ended */
+            if (model[k] != ENDED) /* nobody appends to what has ended */
                 CHECK_EQ(st, model[k] == ABSENT ? RD_E_NOT_FOUND : model[k] == CANCELLED ? RD_E_CANCELLED : RD_OK);
             break;
         case 2:

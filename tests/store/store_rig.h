@@ -8,24 +8,24 @@
 #include "store/segment.h"
 #include "test.h"
 
-#define RIG_P 4u                         /* tokens of a page */
+#define RIG_P         4u /* tokens of a page */
 #define RIG_MAX_PAGES 24u
 
 struct store_rig {
     char dir[128];
-    struct clock *clock;                 /* fake */
+    struct clock *clock; /* fake */
     struct page_store *s;
     struct store_space *space;
     uint64_t page_bytes, cap_bytes, segment_bytes;
-    uint64_t keep_free_bytes;            /* 0 */
-    uint32_t max_spaces;                 /* 0: the limit */
+    uint64_t keep_free_bytes; /* 0 */
+    uint32_t max_spaces;      /* 0: the limit */
 };
 
 /* A fresh folder; nothing opened. The log is silent from here on. */
 void rig_init(struct store_rig *g, uint64_t page_bytes, uint64_t cap_bytes, uint64_t segment_bytes);
 /* Closes, removes the folder. */
 void rig_deinit(struct store_rig *g);
-bool rig_open(struct store_rig *g);      /* store and space "a"; false: not to be opened */
+bool rig_open(struct store_rig *g); /* store and space "a"; false: not to be opened */
 void rig_close(struct store_rig *g);
 
 /* Bytes of page i of a text: a function of the space's name and of all tokens up to its end. */

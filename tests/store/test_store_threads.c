@@ -6,11 +6,16 @@
 #include "base/thread.h"
 #include "store_rig.h"
 
-#define PAGE 2000u
+#define PAGE    2000u
 #define N_TEXTS 30u
 #define N_PAGES 8u
 
-struct shared { struct store_rig *g; atomic_bool stop; atomic_uint n_came; uint64_t seed; };
+struct shared {
+    struct store_rig *g;
+    atomic_bool stop;
+    atomic_uint n_came;
+    uint64_t seed;
+};
 
 static void reader(void *arg)
 {

@@ -20,11 +20,11 @@
 struct mem_disk;
 
 enum mem_cut {
-    MEM_CUT_KEPT,                        /* a process killed, the machine goes on: everything is there */
-    MEM_CUT_LOST,                        /* whatever was not synced is lost */
-    MEM_CUT_TORN,                        /* in order up to some write, that one in part */
-    MEM_CUT_MIXED,                       /* each block kept, lost or stale by itself, in any order */
-    MEM_CUT_NAMES_FIRST,                 /* all names and sizes, and little of the data */
+    MEM_CUT_KEPT,        /* a process killed, the machine goes on: everything is there */
+    MEM_CUT_LOST,        /* whatever was not synced is lost */
+    MEM_CUT_TORN,        /* in order up to some write, that one in part */
+    MEM_CUT_MIXED,       /* each block kept, lost or stale by itself, in any order */
+    MEM_CUT_NAMES_FIRST, /* all names and sizes, and little of the data */
     MEM_CUT_KINDS
 };
 

@@ -20,7 +20,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct sched_figures { uint64_t n_schedules, n_points, n_switches, most_points; uint32_t most_threads; };
+struct sched_figures {
+    uint64_t n_schedules, n_points, n_switches, most_points;
+    uint32_t most_threads;
+};
 
 /* A world: makes its objects, starts threads, joins them, checks and frees. It returns false where something is wrong. */
 typedef bool (*sched_world)(uint64_t seed);

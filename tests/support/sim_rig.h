@@ -7,7 +7,8 @@
 #include "test.h"
 
 /* Eight sequences of at most 2,048 tokens at once, chunks of 64, a namespace of its own; no tiers. */
-struct engine_options sim_options(struct executor executor, struct clock *clock, uint32_t n_pages, uint32_t page_tokens);
+struct engine_options sim_options(struct executor executor, struct clock *clock, uint32_t n_pages,
+                                  uint32_t page_tokens);
 /* A model of 256 pages of 4 tokens, an engine over it, a clock that the test sets. */
 struct sim_rig {
     struct sim_executor x;

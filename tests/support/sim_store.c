@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #define MAX_PAGES 4096u
-#define STAGED 64u
+#define STAGED    64u
 
 bool sim_store_init(struct sim_store *s)
 {

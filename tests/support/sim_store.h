@@ -6,8 +6,8 @@
 struct sim_store {
     char dir[96];
     struct store_link *link;
-    uint32_t max_spaces;                 /* set before opening; 0: the limit */
-    uint32_t lossy_from;                 /* set before opening: pages from this token on are packed, here without a loss */
+    uint32_t max_spaces; /* set before opening; 0: the limit */
+    uint32_t lossy_from; /* set before opening: pages from this token on are packed, here without a loss */
     uint64_t page_bytes;
 };
 

@@ -117,7 +117,7 @@ TEST(every_half_becomes_its_value_and_comes_back)
 TEST(floats_round_to_the_nearest_half_ties_to_even)
 {
     for (uint32_t h = 0; h < 0x7bff; h++) {
-        float mid = (float)((half_value((uint16_t)h) + half_value((uint16_t)(h + 1))) / 2);     /* exact in fp32 */
+        float mid = (float)((half_value((uint16_t)h) + half_value((uint16_t)(h + 1))) / 2); /* exact in fp32 */
         uint32_t even = h & 1 ? h + 1 : h;
 
         CHECK_EQ(float_to_half(mid), even);
@@ -147,10 +147,9 @@ TEST(bf16_rounds_to_nearest_even_and_keeps_nan)
             continue;
         }
         below = bf16_to_float((uint16_t)(bits(f) >> 16));
-        above = bf16_to_float((uint16_t)((bits(f) >> 16) + 1));         /* away from zero; may be infinite */
+        above = bf16_to_float((uint16_t)((bits(f) >> 16) + 1)); /* away from zero; may be infinite */
         CHECK_EQ(bits(bf16_to_float(b)) == bits(below) || bits(bf16_to_float(b)) == bits(above), true);
-        if (isfinite(above))
-            CHECK(fabs((double)bf16_to_float(b) - f) <= fabs((double)above - below) / 2);
+        if (isfinite(above)) CHECK(fabs((double)bf16_to_float(b) - f) <= fabs((double)above - below) / 2);
     }
     CHECK_EQ(float_to_bf16(from_bits(0x3f808000)), 0x3f80);
     CHECK_EQ(float_to_bf16(from_bits(0x3f818000)), 0x3f82);

@@ -8,10 +8,13 @@
 #include "base/random.h"
 #include "test.h"
 
-#define N 256u
+#define N        256u
 #define Q8_BYTES 272u
 
-struct golden { char *bytes; uint32_t n_rows; };
+struct golden {
+    char *bytes;
+    uint32_t n_rows;
+};
 
 static bool golden_read(struct golden *g)
 {
@@ -84,8 +87,9 @@ TEST(sixteen_bits_are_those_of_the_single_conversions)
         for (int i = 0; i < 64; i++) {
             uint32_t bits = (uint32_t)random_u64(&r);
 
-            if (round % 2) bits = (bits & 0x807fffff) | (uint32_t)(100 + random_below(&r, 50)) << 23;  /* near half's ends */
-            if (round % 4 == 3) bits &= 0xfffff000;         /* ties */
+            if (round % 2)
+                bits = (bits & 0x807fffff) | (uint32_t)(100 + random_below(&r, 50)) << 23; /* near half's ends */
+            if (round % 4 == 3) bits &= 0xfffff000;                                        /* ties */
             memcpy(&x[i], &bits, 4);
         }
         quantise(DTYPE_F16, x, half, 1 + round % 64);

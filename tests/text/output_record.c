@@ -21,13 +21,18 @@ static void check_order(struct record *r, const struct output_event *ev)
         r->in_call = true;
         r->n_calls++;
         break;
-    case OUTPUT_CALL_ARGS: r->wrong |= !r->in_call || ev->index + 1 != r->n_calls; break;
+    case OUTPUT_CALL_ARGS:
+        r->wrong |= !r->in_call || ev->index + 1 != r->n_calls;
+        break;
     case OUTPUT_CALL_END:
         r->wrong |= !r->in_call || ev->index + 1 != r->n_calls;
         r->in_call = false;
         break;
-    case OUTPUT_SOURCE: break;
-    default: r->wrong |= r->in_call; break;
+    case OUTPUT_SOURCE:
+        break;
+    default:
+        r->wrong |= r->in_call;
+        break;
     }
 }
 

@@ -8,7 +8,7 @@ struct record {
     char events[1 << 16], raw[1 << 16];
     size_t n_events, n_raw;
     uint32_t n_calls;
-    bool in_call, wrong;                 /* wrong: an event where it must not be, or too much */
+    bool in_call, wrong; /* wrong: an event where it must not be, or too much */
     int last;
 };
 void record_event(void *user, const struct output_event *ev);

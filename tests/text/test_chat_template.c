@@ -106,8 +106,9 @@ TEST(an_unknown_builtin_lists_the_known_ones)
 TEST(kwargs_reach_the_template_but_replace_no_internals)
 {
     static const char source[] = "{{ mood }} {{ bos_token }}{{ messages | length }}{{ tools is none }}";
-    static const char *const internals[] = {"messages", "tools", "bos_token", "raise_exception", "range", "loop",
-                                            "add_generation_prompt", "__class__", "namespace", "true"};
+    static const char *const internals[] = {
+        "messages",  "tools",     "bos_token", "raise_exception", "range", "loop", "add_generation_prompt",
+        "__class__", "namespace", "true"};
     json_t *kwargs = json_pack("{s:s}", "mood", "fine");
     json_t *messages = json_pack("[{s:s, s:s}]", "role", "user", "content", "a");
     struct chat_template *t = NULL;
@@ -136,9 +137,9 @@ TEST(kwargs_reach_the_template_but_replace_no_internals)
 
 TEST(every_builtin_writes_every_message_and_leaves_the_last_open)
 {
-    static const char *const names[] = {"chatml", "qwen", "llama2", "llama3", "llama4", "gemma", "mistral",
-                                        "mistral-tekken", "deepseek", "phi3", "phi4", "zephyr", "granite", "falcon3",
-                                        "command-r", "openchat", "vicuna", "alpaca"};
+    static const char *const names[] = {"chatml",  "qwen",           "llama2",    "llama3",   "llama4", "gemma",
+                                        "mistral", "mistral-tekken", "deepseek",  "phi3",     "phi4",   "zephyr",
+                                        "granite", "falcon3",        "command-r", "openchat", "vicuna", "alpaca"};
     json_t *messages =
         json_loads("[{\"role\":\"system\",\"content\":\"SYS\"},{\"role\":\"user\",\"content\":\"ONE\"},"
                    "{\"role\":\"assistant\",\"content\":\"TWO\"},{\"role\":\"user\",\"content\":\"THREE\"}]",

@@ -90,9 +90,12 @@ static uint32_t any_char(struct random *r)
                                      0xc,    0xfffd, 0x10ffff, 0x2c6,  0xaa};
 
     switch (random_below(r, 4)) {
-    case 0: return other[random_below(r, sizeof(other) / sizeof(other[0]))];
-    case 1: return (uint32_t)random_below(r, 0x250);
-    default: return (unsigned char)ascii[random_below(r, sizeof(ascii) - 1)];
+    case 0:
+        return other[random_below(r, sizeof(other) / sizeof(other[0]))];
+    case 1:
+        return (uint32_t)random_below(r, 0x250);
+    default:
+        return (unsigned char)ascii[random_below(r, sizeof(ascii) - 1)];
     }
 }
 

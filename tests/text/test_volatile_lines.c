@@ -75,8 +75,9 @@ TEST(lines_parts_and_messages_that_are_volatile_go)
 TEST(other_roles_and_odd_shapes_stay_as_they_are)
 {
     const char *user = "[{\"role\":\"user\",\"content\":\"" BILLING "\\nwhat is this?\"}]";
-    const char *odd = "[1,{\"role\":\"system\"},{\"role\":\"system\",\"content\":null},{\"role\":\"system\",\"content\":"
-                      "[3,{\"type\":\"text\"},{\"text\":7}]},{\"content\":\"" BILLING "\"},{\"role\":\"system\",\"content\":\"\"}]";
+    const char *odd =
+        "[1,{\"role\":\"system\"},{\"role\":\"system\",\"content\":null},{\"role\":\"system\",\"content\":"
+        "[3,{\"type\":\"text\"},{\"text\":7}]},{\"content\":\"" BILLING "\"},{\"role\":\"system\",\"content\":\"\"}]";
 
     CHECK_STR(after(user), user);
     CHECK_STR(left_out, "");
@@ -93,8 +94,10 @@ TEST(every_failed_allocation_is_an_error_or_changes_nothing)
         mem_fail_after(i);
         st = volatile_lines_leave_out(m, &report);
         mem_fail_after(-1);
-        if (st == RD_OK) CHECK_STR(json_string_value(json_object_get(json_array_get(m, 0), "content")), "B");
-        else CHECK_EQ(st, RD_E_NOMEM);
+        if (st == RD_OK)
+            CHECK_STR(json_string_value(json_object_get(json_array_get(m, 0), "content")), "B");
+        else
+            CHECK_EQ(st, RD_E_NOMEM);
         buf_deinit(&report);
         json_decref(m);
     }

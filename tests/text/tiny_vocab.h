@@ -70,8 +70,10 @@ static inline void tiny_vocab_init(struct tiny_vocab *v, enum tokenizer_model mo
             continue;
         }
         unsigned cp = (b > 0x20 && b < 0x7f) || (b > 0xa0 && b != 0xad) ? b : other++;
-        if (cp < 0x80) snprintf(text, sizeof(text), "%c", (char)cp);
-        else snprintf(text, sizeof(text), "%c%c", (char)(0xc0 | cp >> 6), (char)(0x80 | (cp & 0x3f)));
+        if (cp < 0x80)
+            snprintf(text, sizeof(text), "%c", (char)cp);
+        else
+            snprintf(text, sizeof(text), "%c%c", (char)(0xc0 | cp >> 6), (char)(0x80 | (cp & 0x3f)));
         tiny_vocab_add(v, text, TOKEN_NORMAL, 0);
     }
 }

@@ -27,7 +27,7 @@
 #define SHORT_STARTS 10u
 #define LONG_POINTS  100000u
 #endif
-#define PATIENCE_S   60u /* for a point: then it hangs */
+#define PATIENCE_S 60u /* for a point: then it hangs */
 
 static struct torture_server server;
 static struct point {

@@ -29,9 +29,9 @@
 #define SHORT_POINTS 400u
 #define LONG_POINTS  MAX_POINTS
 #endif
-#define MAX_POINTS   400000u
-#define MAX_TOLD     12u  /* complaints that are printed */
-#define MAX_BAD      100u /* after so many no further points */
+#define MAX_POINTS 400000u
+#define MAX_TOLD   12u  /* complaints that are printed */
+#define MAX_BAD    100u /* after so many no further points */
 
 struct point {
     uint32_t scenario;

@@ -36,7 +36,7 @@ static uint32_t os_saved_state(void)
 static bool amx_allowed(void)
 {
 #if defined(__linux__) && defined(SYS_arch_prctl)
-    const long request_permission = 0x1023, tile_data = 18;         /* ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA */
+    const long request_permission = 0x1023, tile_data = 18; /* ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA */
 
     return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
 #else

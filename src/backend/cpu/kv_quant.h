@@ -22,8 +22,8 @@
 #include "backend/cpu/cpu_math.h"
 #include "tensor/dtype.h"
 
-#define KV_QUANT_BLOCK 32u
-#define KV_BIAS_EXPONENT 131u           /* of 16: what keys reach without a bias, about, is not balanced */
+#define KV_QUANT_BLOCK   32u
+#define KV_BIAS_EXPONENT 131u /* of 16: what keys reach without a bias, about, is not balanced */
 
 /* From the block's lowest and highest value; bits: the highest of the bits of |x|. Writes d, returns what to multiply
  * by, or 0 when all q are the zero. */
@@ -64,7 +64,10 @@ static inline void kv_balance(const float *bias, uint32_t head_dim, enum rope_la
 }
 
 /* x [head_dim] = H x * factor, in place; factor: kv_key_factor for keys, kv_query_factor for queries. */
-static inline uint32_t kv_turn_size(uint32_t head_dim) { return head_dim & (0 - head_dim); }
+static inline uint32_t kv_turn_size(uint32_t head_dim)
+{
+    return head_dim & (0 - head_dim);
+}
 static inline float kv_key_factor(uint32_t head_dim)
 {
     return ldexpf(1, -((__builtin_ctz(kv_turn_size(head_dim)) + 1) / 2));

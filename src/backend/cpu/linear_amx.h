@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdint.h>
 
-struct tile_config {                     /* Intel SDM volume 1, section 18.3: palette 1 */
+struct tile_config { /* Intel SDM volume 1, section 18.3: palette 1 */
     uint8_t palette, start_row, reserved[14];
     uint16_t row_bytes[16];
     uint8_t n_rows[16];
@@ -27,7 +27,9 @@ static inline void tiles_release(void)
 
 /* ---- the largest of BEST_BLOCK outputs of up to 16 rows ---- */
 
-struct tiles_best { _Alignas(64) float most[16][16]; };     /* [row][output of a tile] */
+struct tiles_best {
+    _Alignas(64) float most[16][16];
+}; /* [row][output of a tile] */
 
 static inline void tiles_best_start(struct tiles_best *b)
 {
@@ -42,8 +44,10 @@ static inline void tiles_best_put(struct tiles_best *b, uint32_t row, float *out
     const __m512 known = _mm512_mask_blend_ps(_mm512_cmp_ps_mask(v, inf, _CMP_LT_OQ), inf, v); /* NaN is not less */
 
     _mm512_store_ps(b->most[row], _mm512_mask_max_ps(most, outs, most, known));
-    if (outs == 0xffff && ((uintptr_t)out & 63) == 0) _mm512_stream_ps(out, v);
-    else _mm512_mask_storeu_ps(out, outs, v);
+    if (outs == 0xffff && ((uintptr_t)out & 63) == 0)
+        _mm512_stream_ps(out, v);
+    else
+        _mm512_mask_storeu_ps(out, outs, v);
 }
 
 /* A block ends: best[row * stride] of each. */

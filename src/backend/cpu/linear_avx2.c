@@ -92,7 +92,7 @@ INLINE void add_groups(const uint8_t *lines, int bits, bool opened, int g0, int 
 INLINE void block_rows(const uint8_t *lines, const uint8_t *unit, const struct linear_act *a, uint64_t x_stride,
                        int n_rows, int bits, bool opened, int offset_shift, int kind, __m256 (*acc)[2])
 {
-    const int step = bits == 8 ? 1 : bits == 5 ? 4 : 8;             /* groups whose sum fits 16 bits */
+    const int step = bits == 8 ? 1 : bits == 5 ? 4 : 8; /* groups whose sum fits 16 bits */
     __m256i dot[2][ROWS];
 
 #pragma GCC unroll 4
@@ -129,7 +129,7 @@ INLINE void quant_rows(const struct linear_tile *t, uint32_t row0, int n_rows, i
     const uint32_t block_bytes = (uint32_t)bits * 64, unit_bytes = LINEAR_SCALE_BYTES(kind);
     const uint8_t *lines = t->w, *unit = t->w + (uint64_t)n_blocks * block_bytes;
     const struct stream_ahead ahead = stream_ahead_of(t->w, unit, (uint64_t)n_blocks * unit_bytes, t->ask_l2);
-    const bool first = row0 == 0;           /* later rows find the tile in the cache */
+    const bool first = row0 == 0; /* later rows find the tile in the cache */
     __m256 acc[MANY][2];
 
     for (int r = 0; r < n_rows; r++) acc[r][0] = acc[r][1] = _mm256_setzero_ps();
@@ -195,7 +195,7 @@ INLINE void float_rows(const struct linear_tile *t, uint32_t row0, int n_rows, e
 }
 
 #define FLOAT_TILE(tag, type) TILE(tile_##tag, ROWS, float_rows, DTYPE_##type)
-#define QUANT_TILE(tag, type, bits, offset_shift, scales) \
+#define QUANT_TILE(tag, type, bits, offset_shift, scales)                                                              \
     TILE(tile_##tag, (bits == 5 ? MANY : ROWS), quant_rows, bits, offset_shift, scales)
 LINEAR_FLOATS(FLOAT_TILE)
 LINEAR_BLOCK_FORMS(QUANT_TILE)
@@ -205,7 +205,8 @@ static linear_tile_fn *tile_avx2(enum dtype type)
     switch (type) {
         LINEAR_FLOATS(LINEAR_TILE_CASE)
         LINEAR_BLOCK_FORMS(LINEAR_TILE_CASE)
-    default: return NULL;
+    default:
+        return NULL;
     }
 }
 

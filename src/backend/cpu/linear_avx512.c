@@ -89,7 +89,7 @@ INLINE void quant_rows(const struct linear_tile *t, uint32_t row0, int n_rows, i
     const uint32_t block_bytes = (uint32_t)bits * 64, unit_bytes = LINEAR_SCALE_BYTES(kind);
     const uint8_t *lines = t->w, *unit = t->w + (uint64_t)n_blocks * block_bytes;
     const struct stream_ahead ahead = stream_ahead_of(lines, unit, (uint64_t)n_blocks * unit_bytes, t->ask_l2);
-    const bool first = row0 == 0;           /* later rows find the tile in the cache */
+    const bool first = row0 == 0; /* later rows find the tile in the cache */
     __m512 acc[ROWS];
 
     for (int r = 0; r < n_rows; r++) acc[r] = _mm512_setzero_ps();
@@ -140,7 +140,7 @@ INLINE void float_rows(const struct linear_tile *t, uint32_t row0, int n_rows, e
     store_rows(t, row0, n_rows, p[0]);
 }
 
-#define FLOAT_TILE(tag, type) TILE(tile_##tag, float_rows, DTYPE_##type)
+#define FLOAT_TILE(tag, type)                             TILE(tile_##tag, float_rows, DTYPE_##type)
 #define QUANT_TILE(tag, type, bits, offset_shift, scales) TILE(tile_##tag, quant_rows, bits, offset_shift, scales)
 LINEAR_FLOATS(FLOAT_TILE)
 LINEAR_BLOCK_FORMS(QUANT_TILE)
@@ -150,7 +150,8 @@ static linear_tile_fn *tile_avx512(enum dtype type)
     switch (type) {
         LINEAR_FLOATS(LINEAR_TILE_CASE)
         LINEAR_BLOCK_FORMS(LINEAR_TILE_CASE)
-    default: return NULL;
+    default:
+        return NULL;
     }
 }
 

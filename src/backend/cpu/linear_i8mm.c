@@ -2,5 +2,5 @@
 #define LINEAR_DOT 2
 #include "backend/cpu/linear_a64.h"
 
-const struct cpu_linear_kernels linear_kernels_i8mm = {LINEAR_BLOCK, sizeof(struct linear_act), quantise_a64,
-                                                       tile_a64, &k_kernels_a64};
+const struct cpu_linear_kernels linear_kernels_i8mm = {LINEAR_BLOCK, sizeof(struct linear_act), quantise_a64, tile_a64,
+                                                       &k_kernels_a64};

@@ -54,7 +54,7 @@ static void quantise_unit(const float *x, struct linear_unit *out)
     a = _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b)); /* lane 4 l + i: part 4 i + l */
     a = _mm512_permutexvar_epi32(order, a);
     _mm256_storeu_si256((__m256i *)out->sum16, _mm512_cvtepi32_epi16(a));
-    a = _mm512_add_epi32(a, _mm512_srli_epi64(a, 32));                          /* even lanes: sums of 32 k */
+    a = _mm512_add_epi32(a, _mm512_srli_epi64(a, 32)); /* even lanes: sums of 32 k */
     _mm_storeu_si128((__m128i *)out->sum32, _mm512_cvtepi64_epi16(a));
 }
 
@@ -147,7 +147,7 @@ INLINE void k_rows(const struct linear_tile *t, uint32_t row0, int n_rows, int b
     const uint64_t q_stride = t->x_stride * sizeof(*a);
     const uint8_t *lines = t->w, *unit = t->w + (uint64_t)n_units * 8 * block_bytes;
     const struct stream_ahead ahead = stream_ahead_of(lines, unit, (uint64_t)n_units * unit_bytes, t->ask_l2);
-    const bool first = row0 == 0;           /* later rows find the tile in the cache */
+    const bool first = row0 == 0; /* later rows find the tile in the cache */
     __m512 acc[ROWS];
 
     for (int r = 0; r < n_rows; r++) acc[r] = _mm512_setzero_ps();
@@ -182,7 +182,8 @@ static linear_tile_fn *tile_k_avx512(enum dtype type)
 {
     switch (type) {
         LINEAR_K_FORMS(LINEAR_TILE_CASE)
-    default: return NULL;
+    default:
+        return NULL;
     }
 }
 

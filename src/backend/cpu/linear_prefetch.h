@@ -18,8 +18,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define PREFETCH_BYTES 4096u             /* to the L1 cache */
-#define PREFETCH_FAR_BYTES 8192u         /* to the L2 cache */
+#define PREFETCH_BYTES     4096u /* to the L1 cache */
+#define PREFETCH_FAR_BYTES 8192u /* to the L2 cache */
 
 static inline __attribute__((always_inline)) void prefetch_lines(const uint8_t *p, uint32_t n_bytes)
 {
@@ -28,7 +28,11 @@ static inline __attribute__((always_inline)) void prefetch_lines(const uint8_t *
 }
 
 /* Where the streams of a tile with quants from `lines` and scales from `scales` go on. */
-struct stream_ahead { const uint8_t *lines_end; uint64_t scale_bytes, tile_bytes; bool to_l2; };
+struct stream_ahead {
+    const uint8_t *lines_end;
+    uint64_t scale_bytes, tile_bytes;
+    bool to_l2;
+};
 
 static inline struct stream_ahead stream_ahead_of(const uint8_t *lines, const uint8_t *scales, uint64_t scale_bytes,
                                                   bool to_l2)

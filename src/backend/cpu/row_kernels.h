@@ -8,15 +8,15 @@
 #include "backend/backend.h"
 
 struct cpu_row_kernels {
-    float (*sum_squares)(const float *x, uint32_t n);                   /* partial i % 16 by fmaf, then tree16 */
-    void (*add)(float *x, const float *delta, uint32_t n);              /* x += delta */
+    float (*sum_squares)(const float *x, uint32_t n);      /* partial i % 16 by fmaf, then tree16 */
+    void (*add)(float *x, const float *delta, uint32_t n); /* x += delta */
     /* out = (x * s) * w, w [n] or NULL (1) */
     void (*scale)(const float *x, float s, const float *w, float *out, uint32_t n);
     void (*add_scaled)(float *x, const float *delta, float s, const float *w,
                        uint32_t n); /* x = fmaf(delta * s, w, x) */
     void (*glu)(enum activation act, const float *gate, const float *up, float *out, uint32_t n);
-    void (*softcap)(float *x, float cap, uint32_t n);                   /* x = cap * tanh(x / cap) */
-    float (*best)(const float *x, uint32_t n);                          /* the largest; +inf where one is NaN or +inf */
+    void (*softcap)(float *x, float cap, uint32_t n); /* x = cap * tanh(x / cap) */
+    float (*best)(const float *x, uint32_t n);        /* the largest; +inf where one is NaN or +inf */
     /* Turns the first n_rot values: pair i (layout) by the angle with cosine c[i] and sine s[i], i < n_rot / 2:
      * a' = fmaf(a, c, -(b * s)), b' = fmaf(a, s, b * c) */
     void (*rope)(enum rope_layout layout, float *x, const float *c, const float *s, uint32_t n_rot);

@@ -4,14 +4,14 @@
 #include "base/checked.h"
 #include "base/mem.h"
 
-#define CHUNK_BYTES ((uint64_t)64 << 20)     /* its untouched end costs addresses, not memory */
+#define CHUNK_BYTES  ((uint64_t)64 << 20) /* its untouched end costs addresses, not memory */
 #define WEIGHT_ALIGN 64u
 
 struct weight_chunk {
     struct weight_chunk *next;
     uint8_t *base;
     uint64_t n_bytes, n_used;
-    uint32_t n_alive;                        /* weights in it */
+    uint32_t n_alive; /* weights in it */
 };
 
 static rd_status chunk_add(struct weight_memory *m, uint64_t n_bytes)

@@ -11,7 +11,9 @@
 #include "radish/status.h"
 
 struct weight_chunk;
-struct weight_memory { struct weight_chunk *chunks; };   /* zeros to begin with */
+struct weight_memory {
+    struct weight_chunk *chunks;
+}; /* zeros to begin with */
 
 /* n_bytes zeros at a multiple of 64. */
 rd_status weight_memory_take(struct weight_memory *m, uint64_t n_bytes, void **out);

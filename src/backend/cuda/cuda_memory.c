@@ -59,7 +59,7 @@ fail:
 
 void cuda_free(struct backend *be, struct buffer *b)
 {
-    be->held.op = CUDA_HELD_NONE;                   /* of a pass that failed: nothing reads what it would write */
+    be->held.op = CUDA_HELD_NONE; /* of a pass that failed: nothing reads what it would write */
     if (b) cudaFree(b->base);
     mem_free(b);
 }
@@ -99,7 +99,7 @@ void cuda_pin(struct backend *be, void *p, uint64_t n_bytes, bool on)
     cudaError_t error;
 
     if (be->is_dead) return;
-    cudaSetDevice(be->device);                      /* any thread may pin */
+    cudaSetDevice(be->device); /* any thread may pin */
     if (!on && !pin_map_remove(&be->pins, p)) return;
     error = on ? cudaHostRegister(p, (size_t)n_bytes, cudaHostRegisterDefault) : cudaHostUnregister(p);
     if (error == cudaSuccess && on && !pin_map_add(&be->pins, p, n_bytes)) error = cudaHostUnregister(p);
@@ -121,13 +121,15 @@ rd_status cuda_kv_create(struct backend *be, const struct kv_layout *layout, uin
     if (!checked_mul(bytes, (uint64_t)layout->n_kv_heads, &kv.page_bytes)) return RD_E_NOMEM;
     if (!checked_mul(kv.page_bytes, (uint64_t)layout->n_layers, &kv.page_bytes)) return RD_E_NOMEM;
     if (!checked_mul(kv.page_bytes, (uint64_t)n_pages + 1, &bytes)) return RD_E_NOMEM; /* one for padding rows */
-    cuda_loader_free(be); /* the weights are there */
+    cuda_loader_free(be);                                                              /* the weights are there */
     st = cuda_device_alloc(be, bytes, &kv.base);
     if (st != RD_OK) return st;
     /* rows that attention reads and multiplies by 0 are numbers from the start */
     st = cuda_check(be, (int)cudaMemsetAsync(kv.base, 0, (size_t)bytes, stream_of(be)), "KV cache");
-    if (st == RD_OK) *out = kv;
-    else cudaFree(kv.base);
+    if (st == RD_OK)
+        *out = kv;
+    else
+        cudaFree(kv.base);
     return st;
 }
 

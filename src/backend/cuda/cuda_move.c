@@ -10,7 +10,7 @@
 #include "base/checked.h"
 #include "base/log.h"
 
-#define MOST_PAGES 64u                   /* in one call of copy_runs: their addresses lie on the stack */
+#define MOST_PAGES 64u /* in one call of copy_runs: their addresses lie on the stack */
 
 static void close_lane(struct cuda_lane *lane)
 {

@@ -17,7 +17,7 @@
 struct draft_model;
 
 struct draft_model_options {
-    struct executor executor;            /* borrowed; the same tokens as the served model's, as far as it has them */
+    struct executor executor; /* borrowed; the same tokens as the served model's, as far as it has them */
     const struct clock *clock;
     uint32_t n_pages, page_tokens, n_vocab; /* n_vocab: the served model's */
     uint32_t max_running;

@@ -11,7 +11,10 @@ bool page_codec_fits(const struct kv_layout *l)
     return l->dtype_k == DTYPE_F16 && l->dtype_v == DTYPE_F16 && l->head_dim % BLOCK == 0;
 }
 
-static uint64_t key_bytes(const struct kv_layout *l) { return (uint64_t)l->head_dim * (l->page_tokens + 2); }
+static uint64_t key_bytes(const struct kv_layout *l)
+{
+    return (uint64_t)l->head_dim * (l->page_tokens + 2);
+}
 
 static uint64_t value_bytes(const struct kv_layout *l)
 {
@@ -32,7 +35,7 @@ static uint16_t pack_run(const uint16_t *x, uint32_t n, uint32_t stride, int8_t 
     for (uint32_t i = 0; i < n; i++) {
         float a = fabsf(half_to_float(x[i * stride]));
 
-        most = isnan(most) || a <= most ? most : a;         /* NaN stays */
+        most = isnan(most) || a <= most ? most : a; /* NaN stays */
     }
     half = float_to_half(most / 127.0f);
     most = half_to_float(half);

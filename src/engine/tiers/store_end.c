@@ -4,9 +4,9 @@
 #include "base/checked.h"
 #include "base/mem.h"
 
-#define MIN_STAGED 2u
-#define MAX_STAGED 64u
-#define SHARE_OF_STAGING 8u              /* beside the pages' own: an eighth of it */
+#define MIN_STAGED       2u
+#define MAX_STAGED       64u
+#define SHARE_OF_STAGING 8u /* beside the pages' own: an eighth of it */
 
 void store_end_init(struct store_link *l, uint32_t state_bytes)
 {
@@ -100,7 +100,7 @@ void store_end_save(struct engine *e, struct request *r, const void *state)
     struct save_job *job;
 
     if (!l || !l->ends.state_bytes || !store_link_keeps(e, r) || n == r->store.end_at || n == 0) return;
-    if (r->store.n_saved != n / P || !(space = space_of(e, r))) return;     /* its pages had no room: nor has it */
+    if (r->store.n_saved != n / P || !(space = space_of(e, r))) return; /* its pages had no room: nor has it */
     make_end(l, space, r->store.n_saved ? &r->store.last : NULL, r->seq.keys + (n - t), t, &end);
     r->store.end_at = n;
     if (page_store_find(l->store, &end.digests[1], 1) == 1) return;

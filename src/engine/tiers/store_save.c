@@ -55,8 +55,10 @@ static struct hash128 next_digest(struct store_link *l, const struct request *r,
     struct hash128 pair[2] = {r->store.last, {0, 0}};
     uint32_t P = l->o.page_tokens;
 
-    if (i == 0) page_store_chain(l->store, r->store.space, r->seq.keys, 0, 1, &pair[1]);
-    else page_store_chain(l->store, r->store.space, r->seq.keys + (size_t)(i - 1) * P, 1, 2, pair);
+    if (i == 0)
+        page_store_chain(l->store, r->store.space, r->seq.keys, 0, 1, &pair[1]);
+    else
+        page_store_chain(l->store, r->store.space, r->seq.keys + (size_t)(i - 1) * P, 1, 2, pair);
     return pair[1];
 }
 
@@ -162,8 +164,7 @@ void store_save_rest(struct engine *e, struct request *r)
 
     if (!l) return;
     save(e, r, l->n_jobs);
-    if (r->seq.end_state_at > 0 && r->seq.end_state_at == r->seq.n_computed)
-        store_end_save(e, r, r->seq.end_state);
+    if (r->seq.end_state_at > 0 && r->seq.end_state_at == r->seq.n_computed) store_end_save(e, r, r->seq.end_state);
     n_full = r->seq.n_computed / l->o.page_tokens;
     if (r->seq.cached && atomic_load_explicit(&l->is_writable, memory_order_relaxed) && r->store.n_saved < n_full)
         l->counts.n_unsaved += n_full - r->store.n_saved;

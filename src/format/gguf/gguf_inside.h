@@ -15,7 +15,7 @@
 struct gguf_maps {
     struct file_map map;
     bool mapped;
-    struct model_file **parts;          /* [n_parts] the further files of a split model: theirs are maps and names */
+    struct model_file **parts; /* [n_parts] the further files of a split model: theirs are maps and names */
     uint32_t n_parts;
 };
 

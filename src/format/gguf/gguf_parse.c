@@ -11,17 +11,17 @@
 #include "base/limits.h"
 #include "base/mem.h"
 
-#define KV_MIN_BYTES 14                 /* key length 8, key 1, type 4, value 1 */
-#define TENSOR_MIN_BYTES 33             /* name length 8, name 1, n_dims 4, one dim 8, type 4, offset 8 */
+#define KV_MIN_BYTES      14 /* key length 8, key 1, type 4, value 1 */
+#define TENSOR_MIN_BYTES  33 /* name length 8, name 1, n_dims 4, one dim 8, type 4, offset 8 */
 #define ALIGNMENT_DEFAULT 32
-#define NO_POSITION UINT64_MAX
+#define NO_POSITION       UINT64_MAX
 
 struct reader {
     const uint8_t *data;
     uint64_t n, pos;
     struct rd_error *err;
-    const char *kind;                   /* "header", "metadata", "tensor": what is being read, for error texts */
-    uint64_t index;                     /* which of them, until its name is known */
+    const char *kind; /* "header", "metadata", "tensor": what is being read, for error texts */
+    uint64_t index;   /* which of them, until its name is known */
     struct model_str name;
 };
 

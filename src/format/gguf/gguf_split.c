@@ -77,12 +77,15 @@ static rd_status check_first(const struct model_file *g, const char *path, uint6
     put_suffix(suffix, 1, count);
     if (st != RD_OK && st != RD_E_NOT_FOUND) return st;
     if (no != 0)
-        return error_set(err, RD_E_INVALID, "is part %llu of %llu of a split model, open the first: its name ends in %s",
+        return error_set(err, RD_E_INVALID,
+                         "is part %llu of %llu of a split model, open the first: its name ends in %s",
                          (unsigned long long)no + 1, (unsigned long long)count, suffix);
     n = strlen(suffix);
     if (n_path <= n || n_path >= LIMIT_PATH_BYTES || memcmp(path + n_path - n, suffix, n) != 0)
-        return error_set(err, RD_E_INVALID, "is part 1 of %llu of a split model; the others are found by its name, "
-                         "which must end in %s", (unsigned long long)count, suffix);
+        return error_set(err, RD_E_INVALID,
+                         "is part 1 of %llu of a split model; the others are found by its name, "
+                         "which must end in %s",
+                         (unsigned long long)count, suffix);
     return RD_OK;
 }
 

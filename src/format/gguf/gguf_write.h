@@ -10,7 +10,10 @@
 #include "base/buf.h"
 #include "format/model_file.h"
 
-struct gguf_writer { struct buf kv; uint64_t n_kv; };
+struct gguf_writer {
+    struct buf kv;
+    uint64_t n_kv;
+};
 
 void gguf_add_u32(struct gguf_writer *w, const char *key, uint32_t v);
 void gguf_add_f32(struct gguf_writer *w, const char *key, double v);

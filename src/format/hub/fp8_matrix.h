@@ -17,15 +17,15 @@
 
 struct fp8_matrix {
     uint64_t n_out, n_in;
-    uint64_t block_out, block_in;        /* weights of one scale, at the matrix's end maybe fewer */
+    uint64_t block_out, block_in; /* weights of one scale, at the matrix's end maybe fewer */
     enum st_type scale_type;
     const uint8_t *weight, *scales;
 };
 
 /* Fills *out from the two tensors' shapes (scale NULL: there is none). block_out, block_in: what config.json says of
  * blocks. base: the name without ".weight", for errors. The pointers stay NULL. */
-rd_status fp8_check(const char *base, const struct st_tensor *weight, const struct st_tensor *scale,
-                    uint32_t block_out, uint32_t block_in, struct fp8_matrix *out, struct rd_error *err);
+rd_status fp8_check(const char *base, const struct st_tensor *weight, const struct st_tensor *scale, uint32_t block_out,
+                    uint32_t block_in, struct fp8_matrix *out, struct rd_error *err);
 /* Every scale is a number. */
 rd_status fp8_check_scales(const char *base, const struct fp8_matrix *m, struct rd_error *err);
 /* It can be DTYPE_E4M3_128: whole blocks of 128, one scale in each. */

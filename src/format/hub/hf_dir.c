@@ -69,8 +69,10 @@ static rd_status digest_keys(const struct model_file *g, struct hf_dir *dir, str
             skip |= g->kv[i].key.n == strlen(left_out[k]) && !memcmp(g->kv[i].key.s, left_out[k], g->kv[i].key.n);
         if (!skip) gguf_add_copy(&w, &g->kv[i]);
     }
-    if (w.kv.failed) st = error_set(err, RD_E_NOMEM, "out of memory for the metadata");
-    else dir->keys = hash128_of(w.kv.data, w.kv.n);
+    if (w.kv.failed)
+        st = error_set(err, RD_E_NOMEM, "out of memory for the metadata");
+    else
+        dir->keys = hash128_of(w.kv.data, w.kv.n);
     gguf_writer_deinit(&w);
     return st;
 }
@@ -161,11 +163,12 @@ static rd_status open_kind(const char *path, const struct hub_families *families
 {
     char name[128];
 
-    model_name_of(path, name, sizeof(name));                /* as base/file.h names files */
+    model_name_of(path, name, sizeof(name)); /* as base/file.h names files */
     if (!has_config(path))
         return error_set(err, RD_E_INVALID,
                          "%s: is a directory without a config.json, expected a GGUF file or a model's directory "
-                         "(config.json, tokenizer.json, *.safetensors)", name);
+                         "(config.json, tokenizer.json, *.safetensors)",
+                         name);
     return open_dir(path, families, out, err);
 }
 

@@ -18,14 +18,14 @@
 
 struct hf_model {
     const struct hub_family *family;
-    bool tied;                           /* no tensor of its own for the head */
-    uint32_t n_vocab;                    /* rows of the embedding; 0: not said */
+    bool tied;        /* no tensor of its own for the head */
+    uint32_t n_vocab; /* rows of the embedding; 0: not said */
 };
 
 /* What the weights tell where config.json is silent: of the first layer. */
 struct hf_told {
-    bool qk_norms, qkv_biases, post_norms;      /* as in struct hub_family */
-    uint64_t n_q_rows;                          /* of q_proj; 0: there is none */
+    bool qk_norms, qkv_biases, post_norms; /* as in struct hub_family */
+    uint64_t n_q_rows;                     /* of q_proj; 0: there is none */
 };
 
 /* name: general.name. config: the whole file. Without "model_type" the first family with these weights is taken;

@@ -5,9 +5,9 @@
 #include "format/hub/hf_keys.h"
 
 enum hf_use {
-    HF_SKIP,                             /* no part of the text model, or computed from the config */
+    HF_SKIP, /* no part of the text model, or computed from the config */
     HF_TENSOR,
-    HF_NORM                              /* 1 is added */
+    HF_NORM /* 1 is added */
 };
 
 /* out: the GGUF name; that of the file itself when it is not known (the loader refuses it by that name). */

@@ -19,7 +19,7 @@
 struct mlx_matrix {
     uint32_t bits, group;
     uint64_t n_out, n_in;
-    enum st_type scale_type;             /* of scales and biases */
+    enum st_type scale_type; /* of scales and biases */
     const uint8_t *weight, *scales, *biases;
 };
 

@@ -5,7 +5,10 @@
 #include "base/mem.h"
 #include "server/dialects/foreign.h"
 
-struct token_list { int32_t *ids; uint32_t n, cap; };
+struct token_list {
+    int32_t *ids;
+    uint32_t n, cap;
+};
 
 static bool add_tokens(struct token_list *to, const int32_t *ids, uint32_t n)
 {
@@ -50,8 +53,8 @@ static struct fim_text text_of(const json_t *v, const char *otherwise)
 }
 
 /* Other files of the project, as models that know file separators were taught; others get none. */
-static rd_status add_extra(const rd_engine *engine, const struct rd_info *info, const struct fim_parts *p, uint32_t keep,
-                           struct token_list *to)
+static rd_status add_extra(const rd_engine *engine, const struct rd_info *info, const struct fim_parts *p,
+                           uint32_t keep, struct token_list *to)
 {
     static const struct fim_text project = {"myproject\n", 10}, line = {"\n", 1}, name = {"filename\n", 9};
     const json_t *file;
@@ -63,7 +66,8 @@ static rd_status add_extra(const rd_engine *engine, const struct rd_info *info, 
         if (!add_token(to, info->fim_repository)) return RD_E_NOMEM;
         if ((st = add_text(engine, project, UINT32_MAX, false, to)) != RD_OK) return st;
     }
-    json_array_foreach(p->extra, i, file) {
+    json_array_foreach(p->extra, i, file)
+    {
         if (!add_token(to, info->fim_file)) return RD_E_NOMEM;
         st = add_text(engine, text_of(json_object_get(file, "filename"), "tmp"), keep, false, to);
         if (st == RD_OK) st = add_text(engine, line, UINT32_MAX, false, to);

@@ -9,12 +9,15 @@
 #include <jansson.h>
 #include "server/params/params.h"
 
-struct fim_text { const char *s; size_t n; };
+struct fim_text {
+    const char *s;
+    size_t n;
+};
 
 struct fim_parts {
-    struct fim_text before, after, begun;        /* begun: the beginning of the answer, behind everything */
-    const json_t *extra;                 /* [{filename, text}] or NULL */
-    uint32_t n_keep;                     /* tokens of before, after and extra together at most; 0: no limit */
+    struct fim_text before, after, begun; /* begun: the beginning of the answer, behind everything */
+    const json_t *extra;                  /* [{filename, text}] or NULL */
+    uint32_t n_keep;                      /* tokens of before, after and extra together at most; 0: no limit */
 };
 
 /* *to is a prompt of tokens then. 400 for a model without the tokens; param: of the field named by the client. */

@@ -13,9 +13,9 @@
 
 /* What is to be done with a body of /api/chat or /api/generate. */
 struct ollama_task {
-    json_t *body;                        /* for gen_params_parse(); NULL: nothing to generate, the model is only loaded */
-    bool chat;                           /* of chat completions, else of completions */
-    const char *suffix;                  /* of generate: a view into the client's body, or NULL */
+    json_t *body;       /* for gen_params_parse(); NULL: nothing to generate, the model is only loaded */
+    bool chat;          /* of chat completions, else of completions */
+    const char *suffix; /* of generate: a view into the client's body, or NULL */
     size_t n_suffix;
 };
 int ollama_chat_task(const json_t *body, const struct rd_info *info, struct ollama_task *task, struct api_error *e);

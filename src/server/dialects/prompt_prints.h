@@ -18,9 +18,11 @@
 
 struct prompt_prints;
 /* What the cache did for a request: the fields of rd_usage. */
-struct cache_record { uint32_t n_prompt, n_cached, n_joined, n_ram, n_disk, n_lossy, miss; };
+struct cache_record {
+    uint32_t n_prompt, n_cached, n_joined, n_ram, n_disk, n_lossy, miss;
+};
 struct prompt_print {
-    uint64_t system, tools, settings, salt, messages;    /* digests; messages: of all behind the first system messages */
+    uint64_t system, tools, settings, salt, messages; /* digests; messages: of all behind the first system messages */
     uint32_t n_messages, n_tokens;
 };
 

@@ -10,16 +10,16 @@
 
 #define LOOK_US      20000
 #define PIECE_BYTES  (64u << 10)
-#define OUTPUT_PAUSE (256u << 10)        /* bytes waiting for a slow reader */
+#define OUTPUT_PAUSE (256u << 10) /* bytes waiting for a slow reader */
 #define SECOND_NS    1000000000ull
 
 struct follower {
     struct http_conn *conn;
     struct event *look;
     char id[64];
-    size_t at;                           /* in the log */
-    uint64_t n_skip;                     /* events still to pass over */
-    bool newline;                        /* passing over: the last byte was one; two end an event */
+    size_t at;       /* in the log */
+    uint64_t n_skip; /* events still to pass over */
+    bool newline;    /* passing over: the last byte was one; two end an event */
     uint64_t sent_ns;
 };
 

@@ -70,5 +70,5 @@ rd_status responses_store_remove(struct responses_store *store, const char *id);
 rd_status responses_store_cancel(struct responses_store *store, const char *id, const struct buf *response);
 /* Appends at most n_most bytes of the log from *at on, and moves *at. *ended: nothing more will come.
  * RD_E_UNSUPPORTED: it has no log. */
-rd_status responses_store_log(struct responses_store *store, const char *id, size_t *at, size_t n_most,
-                              struct buf *out, bool *ended);
+rd_status responses_store_log(struct responses_store *store, const char *id, size_t *at, size_t n_most, struct buf *out,
+                              bool *ended);

@@ -8,9 +8,9 @@
 #include "radish/status.h"
 
 struct api_error {
-    int http;                            /* 400 .. 503 */
-    const char *type, *code;             /* code NULL: null, or the HTTP status for 503 (llama-server's form) */
-    char param[64];                      /* "": null */
+    int http;                /* 400 .. 503 */
+    const char *type, *code; /* code NULL: null, or the HTTP status for 503 (llama-server's form) */
+    char param[64];          /* "": null */
     char message[640];
 };
 

@@ -25,10 +25,10 @@
 #pragma once
 #include "server/http/http_state.h"
 
-#define DOOR_SILENT_NS 1000000000ull    /* sends nothing */
+#define DOOR_SILENT_NS 1000000000ull /* sends nothing */
 #define DOOR_YOUNG_NS  5000000ull
-#define DOOR_WAIT_NS   1000000000ull    /* for a place with an io thread */
-#define DOOR_KEPT_NS   75000000000ull   /* between two requests, as the io threads do */
+#define DOOR_WAIT_NS   1000000000ull  /* for a place with an io thread */
+#define DOOR_KEPT_NS   75000000000ull /* between two requests, as the io threads do */
 
 struct http_door;
 

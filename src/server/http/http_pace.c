@@ -20,8 +20,14 @@ static void answer(void *arg)
     http_serve(c);
 }
 
-static void on_gone(void *arg) { unlink_held(arg); }
-static void on_tick(void *arg, uint64_t now_ns) { (void)arg, (void)now_ns; }
+static void on_gone(void *arg)
+{
+    unlink_held(arg);
+}
+static void on_tick(void *arg, uint64_t now_ns)
+{
+    (void)arg, (void)now_ns;
+}
 
 static const struct conn_owner held = {on_gone, NULL, on_tick, answer};
 
@@ -48,7 +54,7 @@ static void on_due(evutil_socket_t fd, short what, void *arg)
         answer(io->held_first);
     }
     if (!io->held_first || event_add(io->pace_due, &window) == 0) return;
-    while (io->held_first) answer(io->held_first);          /* nobody would call us again */
+    while (io->held_first) answer(io->held_first); /* nobody would call us again */
 }
 
 bool http_pace_take(struct http_io *io)

@@ -11,7 +11,7 @@
 #include "server/http/http_state.h"
 
 #define PACE_MS      10u
-#define PACE_ANSWERS 10u                /* per PACE_MS: 1,000 a second */
+#define PACE_ANSWERS 10u /* per PACE_MS: 1,000 a second */
 
 /* The request of c is complete and would be answered at once. True: it is answered later, from here. */
 bool http_pace_hold(struct http_conn *c);

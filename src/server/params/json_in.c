@@ -152,7 +152,7 @@ int json_body_tree(const struct buf *body, json_t **out, struct api_error *e)
     *out = NULL;
     mem_clear_failed();
     v = json_loadb(body->data, body->n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
-    if (!v && mem_has_failed())                             /* which jansson calls a syntax error */
+    if (!v && mem_has_failed()) /* which jansson calls a syntax error */
         return api_error_set(e, 503, NULL, "out of memory");
     if (!v) {
         api_error_set(e, 400, NULL, "the body is not valid JSON: line %d, column %d: %.100s", why.line, why.column,

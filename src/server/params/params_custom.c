@@ -72,8 +72,7 @@ static int one_prompt(const char *name, const json_t *v, struct prompt *to, stru
         to->text = mem_memdup(json_string_value(v), to->n_text);
         return to->text ? 0 : no_memory(e);
     }
-    if (!json_is_array(v))
-        return api_error_set(e, 400, name, "%s: strings, or lists of token ids, in one list", name);
+    if (!json_is_array(v)) return api_error_set(e, 400, name, "%s: strings, or lists of token ids, in one list", name);
     if (json_array_size(v) == 0) return api_error_set(e, 400, name, "%s: empty", name);
     return param_tokens(name, v, &to->tokens, &to->n_tokens, e);
 }
@@ -105,7 +104,7 @@ int param_stop(const char *name, const json_t *v, struct gen_params *p, struct a
     for (size_t i = 0; i < n; i++) {
         const json_t *s = json_is_array(v) ? json_array_get(v, i) : v;
 
-        if (json_string_length(s) == 0) continue;           /* clients send "" for none */
+        if (json_string_length(s) == 0) continue; /* clients send "" for none */
         if (json_string_length(s) > LIMIT_STOP_BYTES)
             return api_error_set(e, 400, name, "%s: at most %u bytes each", name, LIMIT_STOP_BYTES);
         p->stop[p->n_stop] = mem_strdup(json_string_value(s));

@@ -3,7 +3,10 @@
 #include "server/params/json_out.h"
 #include "server/params/params.h"
 
-static const struct endpoint_name { unsigned bit; const char *name; } endpoint_names[] = {
+static const struct endpoint_name {
+    unsigned bit;
+    const char *name;
+} endpoint_names[] = {
     {FOR_CHAT, "chat"},
     {FOR_TEXT, "completions"},
     {FOR_MESSAGES, "messages"},

@@ -39,7 +39,8 @@ static int bias_map(const char *name, const json_t *v, struct gen_params *p, str
     const char *key;
     json_t *value;
 
-    json_object_foreach((json_t *)(uintptr_t)v, key, value) {
+    json_object_foreach((json_t *)(uintptr_t)v, key, value)
+    {
         size_t n = strspn(key, "0123456789");
         bool is_id = n > 0 && n <= 9 && key[n] == 0;
 
@@ -79,7 +80,7 @@ static int set_texts(const char *name, const json_t *v, struct text_list *to, st
 {
     size_t n = json_array_size(v);
 
-    to->items = mem_zalloc(n + 1, sizeof(*to->items));      /* an empty list is not none */
+    to->items = mem_zalloc(n + 1, sizeof(*to->items)); /* an empty list is not none */
     if (!to->items) return no_memory(e);
     for (size_t i = 0; i < n; i++) {
         const json_t *s = json_array_get(v, i);

@@ -9,7 +9,9 @@ void route_embeddings(struct http_conn *c)
     struct api_error e;
     int rc = request_body(c, route_of(c)->params, NULL, &body, &e);
 
-    if (rc == 0) embedding_start(c, body, "input", EMBEDDING_OPENAI);
-    else http_reply_error(c, &e);
+    if (rc == 0)
+        embedding_start(c, body, "input", EMBEDDING_OPENAI);
+    else
+        http_reply_error(c, &e);
     json_decref(body);
 }

@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "text/chat/chat_messages.h"
 
-#define NEEDLE "nEEdLe"
+#define NEEDLE    "nEEdLe"
 #define CALL_HEAD "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
 #define CALL_ARGS                                                                                                      \
     ",\"tool_calls\":[{\"id\":\"call00000\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":"

@@ -77,7 +77,8 @@ static rd_status join_parts(const json_t *parts, size_t message, bool as_parts, 
     size_t i;
 
     *content = NULL;
-    json_array_foreach(parts, i, part) {
+    json_array_foreach(parts, i, part)
+    {
         bool thinking;
         const json_t *piece = part_text(part, &thinking);
 
@@ -178,8 +179,10 @@ static rd_status adapt_arguments(const struct chat_caps *caps, json_t *function,
     json_error_t why = {.line = 0};
 
     if (json_is_string(arguments) && !caps->text_args) {
-        if (json_string_length(arguments) == 0) fresh = json_object();
-        else fresh = json_loadb(json_string_value(arguments), json_string_length(arguments), JSON_ALLOW_NUL, &why);
+        if (json_string_length(arguments) == 0)
+            fresh = json_object();
+        else
+            fresh = json_loadb(json_string_value(arguments), json_string_length(arguments), JSON_ALLOW_NUL, &why);
         if (!fresh && (json_string_length(arguments) == 0 || json_error_code(&why) == json_error_out_of_memory))
             return no_memory(err);
         if (json_is_object(fresh)) return json_object_set_new(function, "arguments", fresh) ? no_memory(err) : RD_OK;
@@ -459,7 +462,8 @@ rd_status chat_messages_adapt(const struct chat_caps *caps, const json_t *messag
     size_t i;
 
     if (st == RD_OK && !json_is_array(messages)) st = error_set(err, RD_E_INVALID, "messages must be an array");
-    json_array_foreach(messages, i, m) {
+    json_array_foreach(messages, i, m)
+    {
         if (st != RD_OK) break;
         st = adapt_one(caps, m, i, folds, list, err);
     }

@@ -179,8 +179,7 @@ static bool has_text(const json_t *message)
     size_t i;
 
     if (json_is_string(content)) return json_string_length(content) > 0;
-    json_array_foreach(content, i, part)
-        if (json_string_length(json_object_get(part, "text"))) return true;
+    json_array_foreach(content, i, part) if (json_string_length(json_object_get(part, "text"))) return true;
     return false;
 }
 

@@ -41,12 +41,12 @@ enum chat_end {
 };
 
 struct chat_input {
-    const json_t *messages;              /* array of objects, as the client sent them */
-    const json_t *tools;                 /* array or NULL */
-    const json_t *kwargs;                /* object or NULL: chat_template_kwargs; names of internals are RD_E_INVALID */
-    bool add_generation_prompt;          /* of chat_template_render */
-    int64_t now_s;                       /* for strftime_now; wall clock */
-    enum chat_end end;                   /* of chat_template_prompt */
+    const json_t *messages;     /* array of objects, as the client sent them */
+    const json_t *tools;        /* array or NULL */
+    const json_t *kwargs;       /* object or NULL: chat_template_kwargs; names of internals are RD_E_INVALID */
+    bool add_generation_prompt; /* of chat_template_render */
+    int64_t now_s;              /* for strftime_now; wall clock */
+    enum chat_end end;          /* of chat_template_prompt */
 };
 /* mem_free *text. The template's own BOS text, if it writes one, is part of the text (the caller tokenises with
  * add_special only when the text does not begin with it). */

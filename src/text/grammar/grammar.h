@@ -36,7 +36,7 @@
 struct grammar_vocab;
 rd_status grammar_vocab_create(uint32_t n_tokens, const uint8_t *bytes, const uint64_t *offsets, const bool *special,
                                struct grammar_vocab **out);
-void grammar_vocab_unref(struct grammar_vocab *v);          /* NULL is fine */
+void grammar_vocab_unref(struct grammar_vocab *v); /* NULL is fine */
 struct grammar_vocab *grammar_vocab_ref(struct grammar_vocab *v);
 
 struct grammar;
@@ -64,7 +64,11 @@ rd_status grammar_charge(struct grammar *g, struct grammar_budget *budget, size_
 rd_status grammar_warm(struct grammar *g);
 /* As much of it as takes some milliseconds. RD_E_AGAIN: there is more to do. */
 rd_status grammar_warm_quickly(struct grammar *g);
-struct grammar_counts { uint32_t n_rules, n_states, n_sets, n_masks; size_t bytes; uint64_t n_mask_hits, n_mask_misses; };
+struct grammar_counts {
+    uint32_t n_rules, n_states, n_sets, n_masks;
+    size_t bytes;
+    uint64_t n_mask_hits, n_mask_misses;
+};
 struct grammar_counts grammar_counts(const struct grammar *g);
 
 /* --- following a text --------------------------------------------------------------------------------------------- */
@@ -78,8 +82,8 @@ rd_status grammar_accept(struct grammar_matcher *m, int32_t token);
 rd_status grammar_accept_bytes(struct grammar_matcher *m, const uint8_t *bytes, size_t n);
 /* Back to the text before the last n steps. */
 void grammar_rollback(struct grammar_matcher *m, uint32_t n);
-bool grammar_can_end(const struct grammar_matcher *m);      /* the text is whole */
-bool grammar_must_end(const struct grammar_matcher *m);     /* and nothing can follow */
+bool grammar_can_end(const struct grammar_matcher *m);  /* the text is whole */
+bool grammar_must_end(const struct grammar_matcher *m); /* and nothing can follow */
 /* The bits of tokens that can follow: [(n_tokens + 31) / 32], borrowed until the next call on any matcher of g. End
  * tokens are not among them: they may follow where grammar_can_end. n_left: how many tokens may come at most, this one
  * included (UINT32_MAX: any number); where the text could no longer be ended within them, only tokens on a shortest way

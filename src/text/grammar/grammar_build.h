@@ -25,7 +25,7 @@
  * all, the compile is RD_E_NOMEM, whatever else it led to. */
 struct grammar_builder;
 rd_status grammar_builder_create(const struct grammar_limits *l, struct grammar_builder **out);
-void grammar_builder_destroy(struct grammar_builder *b);     /* NULL is fine */
+void grammar_builder_destroy(struct grammar_builder *b); /* NULL is fine */
 /* Looks at the clock: false when the time of the limits is over, or something else has failed. For those that work long
  * without asking for nodes. */
 bool grammar_has_time(struct grammar_builder *b);
@@ -37,19 +37,19 @@ struct grammar_limits grammar_limits_left(const struct grammar_builder *b);
 rd_status grammar_status(const struct grammar_builder *b, struct rd_error *err);
 void grammar_fail(struct grammar_builder *b, rd_status st, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-grammar_node grammar_empty(struct grammar_builder *b);       /* the empty text */
-grammar_node grammar_nothing(struct grammar_builder *b);     /* no text at all */
+grammar_node grammar_empty(struct grammar_builder *b);   /* the empty text */
+grammar_node grammar_nothing(struct grammar_builder *b); /* no text at all */
 grammar_node grammar_text(struct grammar_builder *b, const char *text, size_t n);
 /* Surrogates are left out. n 0 and negated: any character. */
 grammar_node grammar_class(struct grammar_builder *b, const struct grammar_range *ranges, uint32_t n, bool negated);
 grammar_node grammar_token(struct grammar_builder *b, int32_t token);
-grammar_node grammar_seq(struct grammar_builder *b, const grammar_node *parts, uint32_t n);      /* n 0: empty */
-grammar_node grammar_alt(struct grammar_builder *b, const grammar_node *parts, uint32_t n);      /* n 0: nothing */
+grammar_node grammar_seq(struct grammar_builder *b, const grammar_node *parts, uint32_t n); /* n 0: empty */
+grammar_node grammar_alt(struct grammar_builder *b, const grammar_node *parts, uint32_t n); /* n 0: nothing */
 /* min .. max times; max GRAMMAR_UNBOUNDED. Large counts cost states only where the node is regular and must be. */
 grammar_node grammar_repeat(struct grammar_builder *b, grammar_node node, uint32_t min, uint32_t max);
 /* A new rule without a body; name is for messages. */
 grammar_node grammar_rule(struct grammar_builder *b, const char *name, size_t n);
-void grammar_define(struct grammar_builder *b, grammar_node rule, grammar_node body);   /* once per rule */
+void grammar_define(struct grammar_builder *b, grammar_node rule, grammar_node body); /* once per rule */
 /* Of two regular nodes (no recursion below them): texts of both; texts of `a` that `minus` has not. */
 grammar_node grammar_both(struct grammar_builder *b, grammar_node a, grammar_node also);
 grammar_node grammar_except(struct grammar_builder *b, grammar_node a, grammar_node minus);

@@ -127,8 +127,8 @@ struct jparse {
     struct jtoken *tokens; /* ends with T_EOF */
     size_t n_tokens, cap_tokens, pos;
     uint32_t depth;
-    uint32_t n_loops;    /* break and continue need one */
-    int macro_uses;      /* MACRO_ bits seen in the macro being parsed */
+    uint32_t n_loops;     /* break and continue need one */
+    int macro_uses;       /* MACRO_ bits seen in the macro being parsed */
     struct jnode *names;  /* every N_NAME read, chained by `body`: for jinja_mentions() */
     struct jnode *blocks; /* every N_BLOCK, chained by `b` */
     struct rd_error *err;

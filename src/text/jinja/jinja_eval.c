@@ -287,8 +287,7 @@ static rd_status eval_item(struct jrun *r, const struct jnode *n, struct jval *o
     if (n->b->c && (st = jinja_eval(r, n->b->c, &part[2])) != RD_OK) return st;
     r->line = n->line;
     if ((st = jinja_slice(r, v, part[0], part[1], part[2], out)) != RD_OK) return st;
-    if (out->kind == J_UNDEF)
-        return jrun_fail(r, "'%s' object cannot be cut by these bounds", jval_type_name(v));
+    if (out->kind == J_UNDEF) return jrun_fail(r, "'%s' object cannot be cut by these bounds", jval_type_name(v));
     return RD_OK;
 }
 

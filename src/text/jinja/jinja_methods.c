@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "text/jinja/jinja_run.h"
 
-
 static rd_status l_index(struct jrun *r, struct jval in, struct jcall *c, struct jval *out)
 {
     int64_t n = (int64_t)in.list->n, from, end;

@@ -147,9 +147,9 @@ rd_status jinja_path(struct jrun *r, struct jval v, struct jval path, struct jva
 enum jcase { CASE_LOWER, CASE_UPPER, CASE_CAPITALIZE, CASE_TITLE, CASE_SWAP, CASE_FOLD };
 rd_status jinja_case(struct jrun *r, struct jstr *s, enum jcase how, struct jval *out);
 bool jinja_is_space(uint32_t cp);
-bool jinja_is_word(uint32_t cp); /* a letter, a digit or _ */
+bool jinja_is_word(uint32_t cp);      /* a letter, a digit or _ */
 bool jinja_is_printable(uint32_t cp); /* repr() writes it as it is */
-int jinja_digit(uint32_t cp);    /* the value of a decimal digit of any script; -1: none */
+int jinja_digit(uint32_t cp);         /* the value of a decimal digit of any script; -1: none */
 /* Code point at s[*i], which moves on; invalid bytes count as one each. */
 uint32_t jinja_next_cp(const char *s, size_t n, size_t *i);
 /* First byte position of needle in s[from..), or SIZE_MAX. */

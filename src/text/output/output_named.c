@@ -38,7 +38,7 @@ static enum output_step mistral_start(struct output_parser *p, char b)
     }
     if (b == '[' || b == '{') {
         p->head = HEAD_JSON;
-        p->call.at = 0;                                     /* the JSON machine's start */
+        p->call.at = 0; /* the JSON machine's start */
         p->container = b == '[' ? '[' : 0;
         p->cur += b == '[';
         return STEP_ON;
@@ -79,7 +79,7 @@ enum output_step output_mistral_step(struct output_parser *p)
     b = output_held(p)[p->cur];
     if (p->call.at == N_START) return mistral_start(p, b);
     if (p->call.at == N_NAME) return mistral_name(p, b);
-    if (b == '[') {                                         /* N_ID */
+    if (b == '[') { /* N_ID */
         if (mistral_marker(p, "[ARGS]", &m) == STEP_MORE) return STEP_MORE;
         if (m == MATCH_FULL) return name_ends(p);
     }
@@ -128,7 +128,8 @@ enum output_step output_deepseek_step(struct output_parser *p)
         if (s != STEP_DONE) return s;
         c->at = N_NAME;
         return STEP_ON;
-    case N_NAME: return deepseek_type(p, b);
+    case N_NAME:
+        return deepseek_type(p, b);
     case N_AFTER_SEP:
         if (b == '{') return name_ends(p);
         p->n_name = 0;
@@ -140,9 +141,10 @@ enum output_step output_deepseek_step(struct output_parser *p)
         s = name_ends(p);
         if (s == STEP_ON) c->at = N_FENCE;
         return s;
-    default: break;
+    default:
+        break;
     }
-    c->at = N_ARGS;                                         /* N_FENCE */
+    c->at = N_ARGS; /* N_FENCE */
     if (b != '`') return STEP_ON;
     s = take(p, "```json");
     if (s == STEP_MORE) c->at = N_FENCE;

@@ -75,8 +75,8 @@ static const char *const *const tails[OUTPUT_N_STYLES] = {no_tails,     tag_tail
                                                           python_tails, tag_tails, no_tails,  deepseek_tails};
 
 /* Control tokens inside a call. */
-static const char *const inner[OUTPUT_N_STYLES][3] = {[OUTPUT_MISTRAL] = {"[ARGS]", "[CALL_ID]"},
-                                                      [OUTPUT_DEEPSEEK] = {DEEPSEEK_SEP}};
+static const char *const inner[OUTPUT_N_STYLES][3] = {
+    [OUTPUT_MISTRAL] = {"[ARGS]", "[CALL_ID]"}, [OUTPUT_DEEPSEEK] = {DEEPSEEK_SEP}};
 
 const struct output_opener *output_style_openers(enum output_style style)
 {
@@ -158,7 +158,7 @@ void output_call_id(enum output_style style, const uint64_t random[2], char id[O
         memcpy(id, "call_", 5);
         at = 5;
     }
-    for (uint32_t i = 0; i < n; i++) {                      /* 12 letters of 62 use 71 of 64 bits: mixed once between */
+    for (uint32_t i = 0; i < n; i++) { /* 12 letters of 62 use 71 of 64 bits: mixed once between */
         uint64_t *b = &bits[i & 1];
 
         id[at++] = letters[*b % 62];

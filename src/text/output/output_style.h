@@ -29,7 +29,9 @@ enum output_style {
 };
 
 /* A pair of tags around the thinking. */
-struct think_tags { const char *open, *close; };
+struct think_tags {
+    const char *open, *close;
+};
 
 /* By the template's source (0-terminated). OUTPUT_HERMES when nothing tells: the fallback prompt teaches it. */
 enum output_style output_style_detect(const char *template_source);

@@ -15,11 +15,11 @@
 
 struct tool_grammar {
     enum output_style style;
-    const char *template_source;         /* tells the forms of Mistral and DeepSeek apart */
-    const json_t *tools;                 /* array as OpenAI's (or of flat functions) */
-    const char *name;                    /* of this tool alone; NULL, "": of any */
-    bool single;                         /* one call at most */
-    const struct tag_tokens *tokens;     /* markers that are special tokens; NULL: all are text */
+    const char *template_source;     /* tells the forms of Mistral and DeepSeek apart */
+    const json_t *tools;             /* array as OpenAI's (or of flat functions) */
+    const char *name;                /* of this tool alone; NULL, "": of any */
+    bool single;                     /* one call at most */
+    const struct tag_tokens *tokens; /* markers that are special tokens; NULL: all are text */
 };
 
 /* Whether this style can be held to a grammar. */

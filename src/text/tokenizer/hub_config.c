@@ -21,8 +21,14 @@ static rd_status put(int32_t **list, size_t *n, size_t at, int32_t id)
 }
 
 /* An id in front of everything so far (at from its start), or behind it. */
-static rd_status put_before(struct hub *h, size_t at, int32_t id) { return put(&h->before, &h->n_before, at, id); }
-static rd_status put_after(struct hub *h, int32_t id) { return put(&h->after, &h->n_after, h->n_after, id); }
+static rd_status put_before(struct hub *h, size_t at, int32_t id)
+{
+    return put(&h->before, &h->n_before, at, id);
+}
+static rd_status put_after(struct hub *h, int32_t id)
+{
+    return put(&h->after, &h->n_after, h->n_after, id);
+}
 
 static rd_status bad(struct rd_error *err, const char *type, const char *what)
 {
@@ -93,7 +99,7 @@ static rd_status read_processor(struct tokenizer *t, const json_t *config, unsig
 
     if (!type) return error_set(err, RD_E_FORMAT, "post_processor: an entry without \"type\"");
     if (depth > MAX_DEPTH) return error_set(err, RD_E_LIMIT, "post_processor: nested more than %d deep", MAX_DEPTH);
-    if (strcmp(type, "ByteLevel") == 0) return RD_OK;       /* offsets alone */
+    if (strcmp(type, "ByteLevel") == 0) return RD_OK; /* offsets alone */
     if (strcmp(type, "TemplateProcessing") == 0) return read_template(t, config, err);
     if (strcmp(type, "BertProcessing") == 0 || strcmp(type, "RobertaProcessing") == 0)
         return read_pair(t, config, type, err);

@@ -20,7 +20,10 @@ bool normalizer_is_empty(const struct normalizer *n);
 /* Only a normal form (NFC): the text may be cut where unicode_starts_clean() says so. */
 bool normalizer_is_nfc(const struct normalizer *n);
 
-struct normal_work { struct buf bufs[2]; bool front_lost; };     /* front_lost: Strip took what stood first */
+struct normal_work {
+    struct buf bufs[2];
+    bool front_lost;
+}; /* front_lost: Strip took what stood first */
 void normal_work_deinit(struct normal_work *w);
 /* *out: s itself where nothing changes, else a view into w, until the next call with it. s is well-formed UTF-8. */
 rd_status normalizer_run(const struct normalizer *n, struct normal_work *w, const char *s, size_t n_bytes,

@@ -16,7 +16,10 @@ static int compare(const void *a, const void *b)
     return (x->value < y->value) - (x->value > y->value);
 }
 
-static uint32_t two_bytes(const char *s) { return (uint32_t)(unsigned char)s[0] << 8 | (unsigned char)s[1]; }
+static uint32_t two_bytes(const char *s)
+{
+    return (uint32_t)(unsigned char)s[0] << 8 | (unsigned char)s[1];
+}
 
 /* Entries of one byte leave the list for a table of their own. */
 static void take_singles(struct prefix_index *x)
@@ -118,8 +121,10 @@ static uint32_t first_from(const struct prefix_index *x, uint32_t low, uint32_t 
         uint32_t middle = low + (high - low) / 2;
         const struct prefix_entry *e = &x->entries[middle];
 
-        if (e->n <= depth || (unsigned char)e->s[depth] < c) low = middle + 1;
-        else high = middle;
+        if (e->n <= depth || (unsigned char)e->s[depth] < c)
+            low = middle + 1;
+        else
+            high = middle;
     }
     return low;
 }

@@ -27,12 +27,14 @@ bool splitter_scanner(const struct splitter *s, enum pretokenizer *kind);
 bool splitter_ends_in_bytes(const struct splitter *s, bool *scans, enum pretokenizer *kind);
 bool splitter_is_empty(const struct splitter *s);
 
-struct split_piece { uint32_t start, n; };
+struct split_piece {
+    uint32_t start, n;
+};
 struct split_work {
     struct buf bufs[2];
     struct split_piece *pieces, *other;
     size_t n, cap, other_cap;
-    const char *text;                    /* what the pieces are pieces of */
+    const char *text; /* what the pieces are pieces of */
 };
 void split_work_deinit(struct split_work *w);
 /* at_start: the text is the beginning of what the user gave (Metaspace asks). s is well-formed and stays until w is

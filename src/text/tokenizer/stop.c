@@ -11,10 +11,10 @@
 #include "base/mem.h"
 
 struct stop_state {
-    uint32_t child, sibling;             /* 0: none (the root is nobody's child) */
-    uint32_t fail;                       /* the longest proper suffix that is a state */
+    uint32_t child, sibling; /* 0: none (the root is nobody's child) */
+    uint32_t fail;           /* the longest proper suffix that is a state */
     uint32_t depth;
-    int32_t stop;                        /* the longest stop string that ends here, or -1 */
+    int32_t stop; /* the longest stop string that ends here, or -1 */
     unsigned char byte;
 };
 
@@ -22,9 +22,9 @@ struct stop_matcher {
     struct stop_state *states;
     uint32_t n_states, at;
     uint32_t stop_bytes[LIMIT_STOP_STRINGS];
-    char *buf;                           /* held text, then the text just fed */
+    char *buf; /* held text, then the text just fed */
     size_t cap, n_held;
-    bool done;                           /* a stop string was found, or memory ran out */
+    bool done; /* a stop string was found, or memory ran out */
 };
 
 static uint32_t child_of(const struct stop_matcher *m, uint32_t state, unsigned char byte)
@@ -60,7 +60,7 @@ static void add_string(struct stop_matcher *m, struct text_span s, int32_t index
         }
         at = c;
     }
-    if (m->states[at].stop < 0) m->states[at].stop = index;         /* of equal strings the first */
+    if (m->states[at].stop < 0) m->states[at].stop = index; /* of equal strings the first */
 }
 
 /* Breadth first: a state's fail link needs those of all shorter states. queue: [n_states]. */

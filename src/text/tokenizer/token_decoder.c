@@ -14,7 +14,7 @@ static size_t drain(struct token_decoder *d, bool at_end, char *out)
 
         if (len < 0 && !at_end && utf8_unfinished_tail(d->pending, d->n_pending) == d->n_pending) break;
         n = (uint32_t)(len < 0 ? -len : len);
-        n_out += (size_t)utf8_encode(cp, out + n_out);      /* cp is U+FFFD for what is ill-formed */
+        n_out += (size_t)utf8_encode(cp, out + n_out); /* cp is U+FFFD for what is ill-formed */
         d->n_pending -= n;
         memmove(d->pending, d->pending + n, d->n_pending);
     }

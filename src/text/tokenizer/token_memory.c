@@ -7,13 +7,13 @@
 #include "base/thread.h"
 #include "text/tokenizer/token_history.h"
 
-#define SHORT_TEXT 1024u                 /* bytes: what is shorter, or shares less, is as quickly tokenised anew */
+#define SHORT_TEXT 1024u /* bytes: what is shorter, or shares less, is as quickly tokenised anew */
 
 struct token_memory {
     const struct tokenizer *t;
     size_t max_bytes;
-    struct mutex lock;                   /* guards what follows; a history in use is not in the list */
-    struct token_history *texts[LIMIT_KEPT_TEXTS];      /* newest first */
+    struct mutex lock;                             /* guards what follows; a history in use is not in the list */
+    struct token_history *texts[LIMIT_KEPT_TEXTS]; /* newest first */
     size_t n_texts, n_bytes;
 };
 
@@ -98,8 +98,10 @@ rd_status token_memory_encode(struct token_memory *m, const char *text, size_t n
     if (!h && (st = token_history_create(m->t, &h)) != RD_OK)
         return error_set(err, st, "tokenising %zu bytes: out of memory", n_bytes);
     st = token_history_encode(h, text, n_bytes, add_special, parse_special, ids, n, n_kept, err);
-    if (st == RD_OK) put(m, h);
-    else token_history_destroy(h);
+    if (st == RD_OK)
+        put(m, h);
+    else
+        token_history_destroy(h);
     return st;
 }
 

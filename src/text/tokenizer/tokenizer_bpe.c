@@ -222,7 +222,7 @@ static char *rewrite(const char *text, uint32_t n, uint32_t *n_out)
         size_t len = pretokenize_decode(text + i, n - i, &cp);
 
         if (cp >= 0xd800 && cp <= 0xdfff) {
-            memcpy(out + at, text + i, len);                /* a surrogate keeps its three bytes */
+            memcpy(out + at, text + i, len); /* a surrogate keeps its three bytes */
             at += len;
         } else {
             at += (size_t)utf8_encode(cp, out + at);

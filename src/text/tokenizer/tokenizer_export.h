@@ -12,10 +12,10 @@
 struct merge_pair;
 struct tokenizer_export {
     enum tokenizer_model model;
-    const char *pre;                     /* BPE */
-    struct merge_pair *merges;           /* BPE: [n_merges] by rank; tokenizer_export_merge() */
+    const char *pre;           /* BPE */
+    struct merge_pair *merges; /* BPE: [n_merges] by rank; tokenizer_export_merge() */
     uint32_t n_merges;
-    float *scores;                       /* SPM: [n_tokens] */
+    float *scores; /* SPM: [n_tokens] */
     int32_t bos, eos, unk;
     bool add_bos, add_eos, add_space_prefix;
 };

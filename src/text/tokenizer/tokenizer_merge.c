@@ -20,9 +20,9 @@ bool id_list_reserve(struct id_list *l, size_t n_more)
     return mem_grow((void **)&l->ids, &l->cap, l->n + n_more + 1, sizeof(*l->ids));
 }
 
-#define MERGE_SHORT  32u                 /* symbols: up to here without a heap */
-#define MERGE_WINDOW 4096u               /* symbols of a window; words up to twice that are merged at once */
-#define MERGE_MARGIN 24u                 /* results at a window's end that the next window finds anew */
+#define MERGE_SHORT   32u   /* symbols: up to here without a heap */
+#define MERGE_WINDOW  4096u /* symbols of a window; words up to twice that are merged at once */
+#define MERGE_MARGIN  24u   /* results at a window's end that the next window finds anew */
 #define MERGE_RETRIES 64u
 
 void merge_work_deinit(struct merge_work *w)
@@ -235,7 +235,7 @@ static rd_status merge_windows(const struct tokenizer *t, struct merge_work *w, 
         if (!merge_part(t, w, text, from, to)) return RD_E_NOMEM;
         for (int32_t i = 0; i >= 0 && n_results < 2 * MERGE_MARGIN; i = w->nodes[i].next) n_results++;
         if (n_results < 2 * MERGE_MARGIN && to < n) {
-            window *= 2;                 /* very long results: the margin needs room */
+            window *= 2; /* very long results: the margin needs room */
             continue;
         }
         if (w->n_kept) {

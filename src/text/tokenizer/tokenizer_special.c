@@ -200,7 +200,10 @@ static rd_status find_candidates(const struct special_set *set, const char *text
     return RD_OK;
 }
 
-static bool bit_get(const uint64_t *bits, uint32_t i) { return bits[i / 64] >> (i % 64) & 1; }
+static bool bit_get(const uint64_t *bits, uint32_t i)
+{
+    return bits[i / 64] >> (i % 64) & 1;
+}
 
 static void bits_set(uint64_t *bits, uint32_t from, uint32_t n)
 {
@@ -212,7 +215,7 @@ rd_status special_find(const struct tokenizer *t, const char *text, uint32_t n, 
 {
     const struct special_set *set = &t->special[parse_special];
     struct special_match *found = NULL;
-    uint64_t *taken = NULL;              /* [n] bit set: bytes that belong to a token found before */
+    uint64_t *taken = NULL; /* [n] bit set: bytes that belong to a token found before */
     size_t n_found = 0, kept = 0;
     rd_status st;
 

@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "text/tokenizer/tokenizer_impl.h"
 
-#define SPACE_MARK "\xe2\x96\x81"        /* U+2581 stands for a space */
+#define SPACE_MARK     "\xe2\x96\x81" /* U+2581 stands for a space */
 #define NEIGHBOUR_BITS 20
 
 size_t spm_piece(const char *text, size_t n, char *out)
@@ -61,7 +61,7 @@ static uint32_t prio_of(float score)
 {
     uint32_t bits;
 
-    score += 0.0f;                       /* -0 is 0 */
+    score += 0.0f; /* -0 is 0 */
     memcpy(&bits, &score, sizeof(bits));
     return bits & 0x80000000u ? bits : ~(bits | 0x80000000u);
 }

@@ -28,7 +28,7 @@ void word_cache_put(const struct word_cache *c, const char *s, size_t n, const i
     slot = word_cache_slot(c, key, n);
     head = atomic_load_explicit(&slot->words[0], memory_order_relaxed);
     busy = (head | (uint64_t)1 << 32) & ~(uint64_t)0xffff;
-    if (head >> 32 & 1) return;          /* another thread writes here: its word is as good */
+    if (head >> 32 & 1) return; /* another thread writes here: its word is as good */
     if (!atomic_compare_exchange_strong_explicit(&slot->words[0], &head, busy, memory_order_acq_rel,
                                                  memory_order_relaxed))
         return;
