@@ -64,7 +64,7 @@ typedef struct rd_request rd_request;
 typedef struct rd_kv rd_kv;
 typedef struct rd_chat rd_chat;
 
-#define RD_NO_LIMIT UINT32_MAX
+#define RD_NO_LIMIT  UINT32_MAX
 #define RD_KEEP_HEAD UINT32_MAX
 
 /* "0.1.0" */
@@ -77,30 +77,30 @@ RD_API void rd_free(void *p);
 /* ---- open and close ---- */
 
 struct rd_options {
-    size_t size;                    /* of this struct, set by rd_options_default */
-    const char *model;              /* a GGUF file */
-    const char *model_id;           /* the name clients use; NULL: the file's name without .gguf */
-    const char *device;             /* "auto" (NULL): the first GPU that can be used, else the CPU; "cpu"; "cuda",
-                                     * "cuda:1": RD_E_UNSUPPORTED says what is missing */
-    bool no_graphs;                 /* cuda: every kernel is launched by itself (same output, slower) */
-    bool no_warm_up;                /* cuda: the first steps of a kind are recorded when they come, not while idle */
-    uint32_t n_threads;             /* CPU threads for computing; 0 = all cores of this process */
-    uint32_t n_ctx; /* longest sequence in tokens; 0 = the model's own, at most what the KV budget holds */
-    uint64_t kv_bytes;              /* KV budget; 0 = 20 % of memory within 256 MiB .. 8 GiB */
-    uint64_t kv_tokens;             /* KV budget in tokens instead; 0 = use kv_bytes */
-    uint32_t page_tokens;           /* a power of two; 0 = 16 */
-    const char *kv_type;            /* "f16" (default, NULL), "bf16", "f32", "q8_0", "f8_e4m3", "q4_0"; "q8_0/q4_0" */
-    bool kv_force;                  /* q4_0, f8_e4m3 keys even where they are known to ruin the model: docs/kv-types.md */
-    uint32_t max_running;           /* sequences computed in one step; 0 = 64 */
-    uint32_t max_queue;             /* requests waiting beyond those; then RD_E_FULL; 0 = 256 */
-    uint32_t max_chunk;             /* prompt tokens in one step at most; 0 = 1024, on a GPU 2048. On a CPU, beyond
-                                       256 only as many as 180 ms allow, by measured speed */
-    uint32_t step_target_ms;        /* a step with running decodes should stay under this; 0 = 50 */
-    const char *draft_model;        /* a GGUF file with the same vocabulary: drafts from it too; NULL: none */
-    bool no_speculation;            /* no drafts from text seen before (they are verified: same output, sooner) */
-    uint32_t cache_ttl_s;           /* unused cache entries are dropped after this; 0 = 1800 */
-    const char *isa;              /* NULL: best; "ref", "avx2", "avx512", "amx", "neon", "neon-dotprod", "neon-i8mm" */
-    const char *pre;                /* overrides the GGUF's pre-tokenizer name */
+    size_t size;             /* of this struct, set by rd_options_default */
+    const char *model;       /* a GGUF file */
+    const char *model_id;    /* the name clients use; NULL: the file's name without .gguf */
+    const char *device;      /* "auto" (NULL): the first GPU that can be used, else the CPU; "cpu"; "cuda",
+                              * "cuda:1": RD_E_UNSUPPORTED says what is missing */
+    bool no_graphs;          /* cuda: every kernel is launched by itself (same output, slower) */
+    bool no_warm_up;         /* cuda: the first steps of a kind are recorded when they come, not while idle */
+    uint32_t n_threads;      /* CPU threads for computing; 0 = all cores of this process */
+    uint32_t n_ctx;          /* longest sequence in tokens; 0 = the model's own, at most what the KV budget holds */
+    uint64_t kv_bytes;       /* KV budget; 0 = 20 % of memory within 256 MiB .. 8 GiB */
+    uint64_t kv_tokens;      /* KV budget in tokens instead; 0 = use kv_bytes */
+    uint32_t page_tokens;    /* a power of two; 0 = 16 */
+    const char *kv_type;     /* "f16" (default, NULL), "bf16", "f32", "q8_0", "f8_e4m3", "q4_0"; "q8_0/q4_0" */
+    bool kv_force;           /* q4_0, f8_e4m3 keys even where they are known to ruin the model: docs/kv-types.md */
+    uint32_t max_running;    /* sequences computed in one step; 0 = 64 */
+    uint32_t max_queue;      /* requests waiting beyond those; then RD_E_FULL; 0 = 256 */
+    uint32_t max_chunk;      /* prompt tokens in one step at most; 0 = 1024, on a GPU 2048. On a CPU, beyond
+                                256 only as many as 180 ms allow, by measured speed */
+    uint32_t step_target_ms; /* a step with running decodes should stay under this; 0 = 50 */
+    const char *draft_model; /* a GGUF file with the same vocabulary: drafts from it too; NULL: none */
+    bool no_speculation;     /* no drafts from text seen before (they are verified: same output, sooner) */
+    uint32_t cache_ttl_s;    /* unused cache entries are dropped after this; 0 = 1800 */
+    const char *isa;         /* NULL: best; "ref", "avx2", "avx512", "amx", "neon", "neon-dotprod", "neon-i8mm" */
+    const char *pre;         /* overrides the GGUF's pre-tokenizer name */
     const char *chat_template_file; /* replaces the model's template: a Jinja file, or a name of
                                      * rd_chat_template_names(); NULL: the model's */
     const char *tool_parser;        /* how tool calls are written: "hermes", "qwen3_coder", "llama3_json", "pythonic",
@@ -113,23 +113,23 @@ struct rd_options {
     bool no_disk_cache;             /* cache_dir is not used */
     uint64_t cache_ram_bytes;       /* on a GPU: host memory for pages that leave it; 0: none; RD_CACHE_RAM_AUTO: a
                                      * quarter of the host's. On a CPU it is not used: pages are in memory already */
-    const char *store_kv; /* NULL: as they are; "q8_0": f16 keys and values of positions from store_kv_min on are
-                                     * kept there as 8-bit integers: half the room, and answers that may differ */
-    uint32_t store_kv_min;          /* 0 = 256 */
-    double cache_verify;            /* 0 .. 1: this share of the cache's hits is computed again while nothing else is to
-                                     * do, and compared byte by byte (docs/cache.md); 0: none */
-    uint64_t grammar_bytes;         /* compiled grammars with their masks, all together; 0 = 512 MiB, or a sixteenth of
-                                     * memory where that is less */
-    bool isolate;                   /* memory of keys and values is made zeros when it passes from one cache salt (API
-                                     * key) to another */
-    bool no_normalise;              /* lines of system prompts that are new in every request (a billing header, request
-                                     * ids) reach the model too; by default they are left out, see docs/api.md */
-    bool sort_keys;                 /* tools and arguments are rendered with sorted keys: for clients that shuffle them */
-    bool no_replay;                 /* no message is rendered as it was sampled or first spelled; see docs/cache.md */
-    bool context_shift;             /* of requests that say nothing else: rd_request_options.context_shift */
-    const char *thinking;           /* "on", "off": of conversations whose kwargs_json says nothing about it (enable_thinking,
-                                     * thinking); NULL: as the template does. RD_E_INVALID: another word */
-    void (*progress)(void *user, double fraction);   /* 0 .. 1 while loading; may be NULL */
+    const char *store_kv;   /* NULL: as they are; "q8_0": f16 keys and values of positions from store_kv_min on are
+                             * kept there as 8-bit integers: half the room, and answers that may differ */
+    uint32_t store_kv_min;  /* 0 = 256 */
+    double cache_verify;    /* 0 .. 1: this share of the cache's hits is computed again while nothing else is to
+                             * do, and compared byte by byte (docs/cache.md); 0: none */
+    uint64_t grammar_bytes; /* compiled grammars with their masks, all together; 0 = 512 MiB, or a sixteenth of
+                             * memory where that is less */
+    bool isolate;           /* memory of keys and values is made zeros when it passes from one cache salt (API
+                             * key) to another */
+    bool no_normalise;      /* lines of system prompts that are new in every request (a billing header, request
+                             * ids) reach the model too; by default they are left out, see docs/api.md */
+    bool sort_keys;         /* tools and arguments are rendered with sorted keys: for clients that shuffle them */
+    bool no_replay;         /* no message is rendered as it was sampled or first spelled; see docs/cache.md */
+    bool context_shift;     /* of requests that say nothing else: rd_request_options.context_shift */
+    const char *thinking;   /* "on", "off": of conversations whose kwargs_json says nothing about it (enable_thinking,
+                             * thinking); NULL: as the template does. RD_E_INVALID: another word */
+    void (*progress)(void *user, double fraction); /* 0 .. 1 while loading; may be NULL */
     void *progress_user;
 };
 #define RD_CACHE_RAM_AUTO UINT64_MAX
@@ -143,10 +143,10 @@ RD_API void rd_close(rd_engine *engine);
 /* How the hidden states of a text become one vector. */
 enum rd_pooling {
     RD_POOL_NONE,
-    RD_POOL_MODEL,                  /* as the model's file says (rd_info.pooling) */
-    RD_POOL_MEAN,                   /* of all tokens: computes the whole text, without the cache */
-    RD_POOL_FIRST,                  /* the first token's: likewise */
-    RD_POOL_LAST                    /* the last token's: the same bytes with any cached prefix */
+    RD_POOL_MODEL, /* as the model's file says (rd_info.pooling) */
+    RD_POOL_MEAN,  /* of all tokens: computes the whole text, without the cache */
+    RD_POOL_FIRST, /* the first token's: likewise */
+    RD_POOL_LAST   /* the last token's: the same bytes with any cached prefix */
 };
 
 struct rd_info {
@@ -154,17 +154,17 @@ struct rd_info {
     uint32_t n_vocab, n_ctx, n_ctx_train, n_layers, hidden, page_tokens, max_running;
     /* weight_bytes: this process's own; packed_bytes: mapped from packed_dir, one copy for all processes */
     uint64_t n_params, file_bytes, weight_bytes, packed_bytes, workspace_bytes, kv_bytes, kv_tokens, kv_bytes_per_token;
-    int32_t bos, eos;               /* -1: none */
-    int64_t created_s;              /* wall clock at load */
+    int32_t bos, eos;  /* -1: none */
+    int64_t created_s; /* wall clock at load */
     double load_ms;
-    double weights_ms;              /* of load_ms: reading the weights, on a GPU sending them there */
-    uint64_t tensor_bytes;          /* that the weights take in the file */
-    bool has_chat_template;         /* the model's own; otherwise its family's format is used */
-    char quantization[16];          /* of most of the weights, as the file says: "Q4_K_M"; "": it does not */
-    bool thinks;                    /* the template knows thinking */
-    bool holds_calls;               /* forced and strict calls are held to their schemas: not Python's form of calls */
-    enum rd_pooling pooling;        /* MEAN, FIRST or LAST: the file's, else LAST */
-    bool is_reranker;               /* made to answer yes or no to a query and a document (Qwen3-Reranker's form) */
+    double weights_ms;       /* of load_ms: reading the weights, on a GPU sending them there */
+    uint64_t tensor_bytes;   /* that the weights take in the file */
+    bool has_chat_template;  /* the model's own; otherwise its family's format is used */
+    char quantization[16];   /* of most of the weights, as the file says: "Q4_K_M"; "": it does not */
+    bool thinks;             /* the template knows thinking */
+    bool holds_calls;        /* forced and strict calls are held to their schemas: not Python's form of calls */
+    enum rd_pooling pooling; /* MEAN, FIRST or LAST: the file's, else LAST */
+    bool is_reranker;        /* made to answer yes or no to a query and a document (Qwen3-Reranker's form) */
     /* Filling in the middle: [bos] fim_prefix TEXT fim_suffix TEXT fim_middle; repository and file names before that.
      * -1: none. */
     int32_t fim_prefix, fim_suffix, fim_middle, fim_repository, fim_file;
@@ -174,10 +174,10 @@ RD_API void rd_get_info(const rd_engine *engine, struct rd_info *out);
 /* `radish convert`: a model (a GGUF file, or a directory as it comes from the hub) written as a GGUF file. The output
  * appears whole or not at all. type: "f16", "bf16", "q8_0", "q4_k_m" (NULL: f16). */
 struct rd_convert_options {
-    size_t size;                         /* of this struct, set by rd_convert_options_default */
+    size_t size; /* of this struct, set by rd_convert_options_default */
     const char *type;
-    const char *pre;                     /* name of the pre-tokenizer; NULL: found */
-    uint32_t n_threads;                  /* 0: all cores */
+    const char *pre;    /* name of the pre-tokenizer; NULL: found */
+    uint32_t n_threads; /* 0: all cores */
     void (*progress)(void *user, double fraction);
     void *progress_user;
 };
@@ -274,14 +274,14 @@ RD_API rd_status rd_chat_render(const rd_engine *engine, const rd_chat *chat, en
 /* ---- requests ---- */
 
 struct rd_request_options {
-    size_t size;                    /* of this struct, set by rd_request_options_default */
+    size_t size; /* of this struct, set by rd_request_options_default */
     /* the prompt: exactly one of chat, messages_json, prompt, tokens */
-    const rd_chat *chat;            /* in place of messages_json, tools_json and kwargs_json */
-    const char *messages_json;      /* JSON array; rendered through the chat template */
-    const char *tools_json;         /* JSON array or NULL */
-    const char *kwargs_json;        /* JSON object or NULL: chat_template_kwargs */
-    enum rd_prompt_end prompt_end;  /* of messages_json; default RD_PROMPT_AUTO */
-    const char *prompt;             /* plain text, BOS added as the model wants, special tokens in it are recognised */
+    const rd_chat *chat;           /* in place of messages_json, tools_json and kwargs_json */
+    const char *messages_json;     /* JSON array; rendered through the chat template */
+    const char *tools_json;        /* JSON array or NULL */
+    const char *kwargs_json;       /* JSON object or NULL: chat_template_kwargs */
+    enum rd_prompt_end prompt_end; /* of messages_json; default RD_PROMPT_AUTO */
+    const char *prompt;            /* plain text, BOS added as the model wants, special tokens in it are recognised */
     size_t prompt_bytes;
     const int32_t *tokens;
     uint32_t n_tokens;
@@ -290,44 +290,44 @@ struct rd_request_options {
      * give. A prompt that is too long is cut likewise. Then RD_NO_LIMIT means as many tokens as the context has. -1: it ends
      * there; 0: as rd_options.context_shift says. */
     int context_shift;
-    uint32_t n_keep;                /* default RD_KEEP_HEAD: tools and first system messages; of a text or tokens, the first
-                                     * token. At most half of the context */
-    bool truncate;                  /* a prompt that is longer than the context loses its end; false: RD_E_CONTEXT */
+    uint32_t n_keep; /* default RD_KEEP_HEAD: tools and first system messages; of a text or tokens, the first
+                      * token. At most half of the context */
+    bool truncate;   /* a prompt that is longer than the context loses its end; false: RD_E_CONTEXT */
 
-    uint32_t max_tokens;            /* 0: prefill only; RD_NO_LIMIT: until the context is full */
-    struct rd_sampling sampling;    /* radish/sampling.h */
-    const char *const *stop;        /* stop strings; not part of the output */
+    uint32_t max_tokens;         /* 0: prefill only; RD_NO_LIMIT: until the context is full */
+    struct rd_sampling sampling; /* radish/sampling.h */
+    const char *const *stop;     /* stop strings; not part of the output */
     uint32_t n_stop;
-    bool ignore_eos;                /* end tokens are never drawn */
-    bool cache_prompt;              /* default true; false: neither matches nor stores */
-    bool speculation;               /* default true; false: no drafts for this request */
-    bool replay;                    /* default true; false: its messages are rendered as they are sent, none as it was
-                                     * sampled or first spelled, and its answer is not kept for that; see docs/cache.md */
-    bool logprobs;                  /* of every output token */
-    uint32_t n_top_logprobs;        /* 0 .. 20 */
-    bool prompt_logprobs; /* of every prompt token but the first (computes the whole prompt: implies no cache) */
-    bool idle;                      /* computed only when nothing else is to do; makes way for everything else */
-    const char *cache_salt;         /* NULL: what is stored is shared with every request without one; else only with
-                                     * requests of the same salt */
-    const char *cache_name;         /* what it computes belongs to this named cache (rd_cache_names), within its salt; 1 to
-                                     * 128 bytes without control characters; NULL: to none */
+    bool ignore_eos;         /* end tokens are never drawn */
+    bool cache_prompt;       /* default true; false: neither matches nor stores */
+    bool speculation;        /* default true; false: no drafts for this request */
+    bool replay;             /* default true; false: its messages are rendered as they are sent, none as it was
+                              * sampled or first spelled, and its answer is not kept for that; see docs/cache.md */
+    bool logprobs;           /* of every output token */
+    uint32_t n_top_logprobs; /* 0 .. 20 */
+    bool prompt_logprobs;    /* of every prompt token but the first (computes the whole prompt: implies no cache) */
+    bool idle;               /* computed only when nothing else is to do; makes way for everything else */
+    const char *cache_salt;  /* NULL: what is stored is shared with every request without one; else only with
+                              * requests of the same salt */
+    const char *cache_name;  /* what it computes belongs to this named cache (rd_cache_names), within its salt; 1 to
+                              * 128 bytes without control characters; NULL: to none */
     /* How long, unused, parts of this request are worth more than what else is stored: about 5 minutes (1 .. 300), an
      * hour (.. 3600) or a day (more); 0: no more than others. Weights within the budget, never pins: docs/cache.md. */
-    uint32_t keep_head_s;           /* the tools and the system messages that come first */
-    uint32_t keep_prompt_s;         /* the prompt */
-    uint32_t keep_all_s;            /* the prompt and its answer */
-    bool keep_found;                /* the part of the prompt that is stored already: others will come with it */
-    const char *label;              /* what rd_ended_requests calls it; NULL: nothing */
-    const char *fairness_key;       /* requests queue round robin between keys; NULL: one common key */
+    uint32_t keep_head_s;     /* the tools and the system messages that come first */
+    uint32_t keep_prompt_s;   /* the prompt */
+    uint32_t keep_all_s;      /* the prompt and its answer */
+    bool keep_found;          /* the part of the prompt that is stored already: others will come with it */
+    const char *label;        /* what rd_ended_requests calls it; NULL: nothing */
+    const char *fairness_key; /* requests queue round robin between keys; NULL: one common key */
 
     /* messages_json only: what the output is split into (rd_event.deltas) */
-    bool parse_tools;               /* calls of tools_json's tools; false: they are text */
-    bool single_call;               /* ends after the first call */
-    bool parse_thinking;            /* thinking apart from content; false: it is content, with its tags */
-    uint32_t thinking_tokens;       /* longest thinking; then it is closed and the answer begins; default RD_NO_LIMIT.
-                                     * Without effect on models whose template knows no thinking. */
-    const char *forced_tool;        /* parse_tools: the answer is a call of this tool ("": of any); NULL: as the model
-                                     * likes. Its arguments follow the tool's schema. */
+    bool parse_tools;         /* calls of tools_json's tools; false: they are text */
+    bool single_call;         /* ends after the first call */
+    bool parse_thinking;      /* thinking apart from content; false: it is content, with its tags */
+    uint32_t thinking_tokens; /* longest thinking; then it is closed and the answer begins; default RD_NO_LIMIT.
+                               * Without effect on models whose template knows no thinking. */
+    const char *forced_tool;  /* parse_tools: the answer is a call of this tool ("": of any); NULL: as the model
+                               * likes. Its arguments follow the tool's schema. */
 
     /* The output is held to this form: whatever is generated is the beginning of a text of it, and ends as one unless
      * max_tokens or a cancel come first. Thinking comes before it, free; calls of tools_json may take its place. Tools
@@ -335,16 +335,16 @@ struct rd_request_options {
     enum rd_grammar_kind grammar_kind;
     const char *grammar;
     size_t grammar_bytes;
-    const char *grammar_name;       /* what error messages about it begin with; NULL: "grammar" */
-    bool jump_ahead;                /* default true: what the form leaves no choice about is not asked of the model */
+    const char *grammar_name; /* what error messages about it begin with; NULL: "grammar" */
+    bool jump_ahead;          /* default true: what the form leaves no choice about is not asked of the model */
 
-    const int32_t *stop_tokens;     /* they end the text as an end token does, ignore_eos or not */
+    const int32_t *stop_tokens; /* they end the text as an end token does, ignore_eos or not */
     uint32_t n_stop_tokens;
-    uint32_t min_tokens;            /* neither end tokens nor stop strings or tokens end the text before this many */
-    bool include_stop;              /* the stop string, or the stop token's text, is part of the output */
+    uint32_t min_tokens; /* neither end tokens nor stop strings or tokens end the text before this many */
+    bool include_stop;   /* the stop string, or the stop token's text, is part of the output */
 
-    enum rd_pooling embed;          /* not NONE: the prompt's vector (rd_request_embedding); implies max_tokens 0 */
-    const int32_t *score_tokens;    /* with max_tokens 0: how likely is each as the next (rd_request_scores) */
+    enum rd_pooling embed;       /* not NONE: the prompt's vector (rd_request_embedding); implies max_tokens 0 */
+    const int32_t *score_tokens; /* with max_tokens 0: how likely is each as the next (rd_request_scores) */
     uint32_t n_score_tokens;
 };
 /* All defaults, and the sizes. */
@@ -353,49 +353,53 @@ RD_API void rd_request_options_default(struct rd_request_options *o);
 
 enum rd_finish { RD_FINISH_STOP, RD_FINISH_LENGTH, RD_FINISH_CANCELLED, RD_FINISH_ERROR };
 
-struct rd_logprob { int32_t token; float logprob; };
+struct rd_logprob {
+    int32_t token;
+    float logprob;
+};
 
 struct rd_usage {
-    uint32_t n_prompt;              /* = n_cached + n_computed at the end of the prefill */
-    uint32_t n_cached;              /* prompt tokens taken from the tree, those computed by others meanwhile included */
-    uint32_t n_joined;              /* of n_cached: computed by another request while this one waited for them */
-    uint32_t n_ram;                 /* of n_cached: copied back from host memory to the GPU for this request */
-    uint32_t n_disk;                /* of n_cached: this request waited for them to be read from disk */
-    uint32_t n_lossy;               /* of n_cached: in pages that were kept as 8-bit integers (rd_options.store_kv) */
-    uint32_t n_generated;           /* the end token, when one was drawn, is not counted */
-    uint32_t n_reasoning;           /* parse_thinking: of n_generated, those inside the thinking */
-    uint32_t n_drafted, n_draft_accepted;   /* speculation: tokens drafted, and those of them that were right */
-    uint32_t n_forced;              /* of n_generated, those that a grammar left no choice about */
-    uint32_t n_shifts, n_dropped;   /* context_shift: how often the context was full; tokens dropped, of the prompt, too */
-    uint32_t n_restored;            /* answers among the messages that were put back as the model had written them */
+    uint32_t n_prompt;    /* = n_cached + n_computed at the end of the prefill */
+    uint32_t n_cached;    /* prompt tokens taken from the tree, those computed by others meanwhile included */
+    uint32_t n_joined;    /* of n_cached: computed by another request while this one waited for them */
+    uint32_t n_ram;       /* of n_cached: copied back from host memory to the GPU for this request */
+    uint32_t n_disk;      /* of n_cached: this request waited for them to be read from disk */
+    uint32_t n_lossy;     /* of n_cached: in pages that were kept as 8-bit integers (rd_options.store_kv) */
+    uint32_t n_generated; /* the end token, when one was drawn, is not counted */
+    uint32_t n_reasoning; /* parse_thinking: of n_generated, those inside the thinking */
+    uint32_t n_drafted, n_draft_accepted; /* speculation: tokens drafted, and those of them that were right */
+    uint32_t n_forced;                    /* of n_generated, those that a grammar left no choice about */
+    uint32_t n_shifts,
+        n_dropped;       /* context_shift: how often the context was full; tokens dropped, of the prompt, too */
+    uint32_t n_restored; /* answers among the messages that were put back as the model had written them */
     double queue_ms, prompt_ms, predicted_ms, ttft_ms;
-    int miss;                       /* enum rd_miss_cause */
-    const char *left_out;           /* lines of the system prompt that were not rendered, each ended by a newline; NULL:
-                                     * none. Until the request is freed */
+    int miss;             /* enum rd_miss_cause */
+    const char *left_out; /* lines of the system prompt that were not rendered, each ended by a newline; NULL:
+                           * none. Until the request is freed */
 };
 
 enum rd_event_type {
-    RD_EVENT_STARTED,               /* the prompt is accepted and queued: usage.n_prompt is known */
-    RD_EVENT_TOKEN,                 /* one more token; text may be empty (held back: UTF-8, stop strings);
-                                     * usage.n_prompt and n_cached are known */
-    RD_EVENT_DONE,                  /* the last event: finish, usage; text may hold the rest */
-    RD_EVENT_ERROR                  /* the last event: status and message; text that came before stands */
+    RD_EVENT_STARTED, /* the prompt is accepted and queued: usage.n_prompt is known */
+    RD_EVENT_TOKEN,   /* one more token; text may be empty (held back: UTF-8, stop strings);
+                       * usage.n_prompt and n_cached are known */
+    RD_EVENT_DONE,    /* the last event: finish, usage; text may hold the rest */
+    RD_EVENT_ERROR    /* the last event: status and message; text that came before stands */
 };
 
 /* A piece of the output by what it is. Pieces of a call come between its BEGIN and END; index counts calls from 0. */
 enum rd_delta_type {
     RD_DELTA_CONTENT,
     RD_DELTA_REASONING,
-    RD_DELTA_CALL_BEGIN,            /* text: the tool's name; id: made for this call */
-    RD_DELTA_CALL_ARGUMENTS,        /* text: the next piece of a JSON object's text */
-    RD_DELTA_CALL_END               /* complete: the model wrote it to its end */
+    RD_DELTA_CALL_BEGIN,     /* text: the tool's name; id: made for this call */
+    RD_DELTA_CALL_ARGUMENTS, /* text: the next piece of a JSON object's text */
+    RD_DELTA_CALL_END        /* complete: the model wrote it to its end */
 };
 struct rd_delta {
     enum rd_delta_type type;
     uint32_t index;
-    const char *text;               /* valid UTF-8; may be empty */
+    const char *text; /* valid UTF-8; may be empty */
     size_t text_bytes;
-    const char *id;                 /* CALL_BEGIN; else "" */
+    const char *id; /* CALL_BEGIN; else "" */
     bool complete;
 };
 
@@ -404,7 +408,7 @@ struct rd_event {
     /* The content: valid UTF-8, may be empty, valid until the next call on this request */
     const char *text;
     size_t text_bytes;
-    const struct rd_delta *deltas;  /* of TOKEN, DONE: everything there is, the content included; as long valid */
+    const struct rd_delta *deltas; /* of TOKEN, DONE: everything there is, the content included; as long valid */
     uint32_t n_deltas;
     int32_t token;
     float logprob;
@@ -412,10 +416,10 @@ struct rd_event {
     struct rd_logprob top[20];
     enum rd_finish finish;
     const char *stop_string; /* DONE by a stop string: which one (valid until the request is released); else NULL */
-    int32_t stop_token;             /* DONE by an end token: which one; else -1 */
+    int32_t stop_token;      /* DONE by an end token: which one; else -1 */
     struct rd_usage usage;
     rd_status status;
-    const char *message;            /* ERROR: a fixed text, safe to show to the client */
+    const char *message; /* ERROR: a fixed text, safe to show to the client */
 };
 
 /* The tokens of the prompt that rd_submit would make of o (rd_free). A conversation that grew since it was last asked
@@ -447,7 +451,9 @@ RD_API void rd_request_cancel(rd_request *request);
 RD_API void rd_request_release(rd_request *request);
 /* How far the prompt is: n_done of its n_prompt tokens, n_cached of them from the tree. All 0 before STARTED; while it
  * waits for others the two are 0. */
-struct rd_progress { uint32_t n_prompt, n_done, n_cached; };
+struct rd_progress {
+    uint32_t n_prompt, n_done, n_cached;
+};
 RD_API void rd_request_progress(const rd_request *request, struct rd_progress *out);
 /* The prompt's tokens, known after STARTED; a view that lives as long as the request. */
 RD_API const int32_t *rd_request_prompt(const rd_request *request, uint32_t *n);
@@ -519,8 +525,16 @@ enum { RD_MATCH_MISS, RD_MATCH_EXACT, RD_MATCH_PREFIX, RD_MATCH_SUPERSEQUENCE, R
  * rd_cache_explain alone tells: more of it is stored under another cache_salt of the same fairness_key (SALT), or on disk
  * with another KV type of this model (KV_TYPE). */
 enum rd_miss_cause {
-    RD_MISS_NONE, RD_MISS_NEW, RD_MISS_DIFFERENT, RD_MISS_EVICTED, RD_MISS_EXPIRED, RD_MISS_CLEARED,
-    RD_MISS_SALT, RD_MISS_KV_TYPE, RD_MISS_NEW_END, RD_N_MISS_CAUSES
+    RD_MISS_NONE,
+    RD_MISS_NEW,
+    RD_MISS_DIFFERENT,
+    RD_MISS_EVICTED,
+    RD_MISS_EXPIRED,
+    RD_MISS_CLEARED,
+    RD_MISS_SALT,
+    RD_MISS_KV_TYPE,
+    RD_MISS_NEW_END,
+    RD_N_MISS_CAUSES
 };
 /* "none", "new", "different", "evicted", "expired", "cleared", "salt", "kv_type", "new_end" */
 RD_API const char *rd_miss_cause_name(enum rd_miss_cause cause);
@@ -529,18 +543,18 @@ RD_API const char *rd_miss_cause_name(enum rd_miss_cause cause);
 struct rd_stats {
     /* requests by state now; ended since the start by outcome */
     uint64_t n_preparing, n_queued, n_waiting, n_prefill, n_decode;
-    uint64_t n_loading;             /* of n_queued: their beginning is read from disk or host memory */
-    uint64_t n_paused;              /* of those that are not queued: their reader is slow */
+    uint64_t n_loading; /* of n_queued: their beginning is read from disk or host memory */
+    uint64_t n_paused;  /* of those that are not queued: their reader is slow */
     uint64_t n_submitted, n_stop, n_length, n_cancelled, n_failed, n_rejected, n_preempted;
-    uint64_t cancelled_in[RD_N_PHASES];     /* where they were; those in PREPARING are not part of n_cancelled */
-    uint64_t n_corrupted;           /* of n_failed: the model gave logits that are no numbers */
+    uint64_t cancelled_in[RD_N_PHASES]; /* where they were; those in PREPARING are not part of n_cancelled */
+    uint64_t n_corrupted;               /* of n_failed: the model gave logits that are no numbers */
     /* tokens since the start: prompt = computed + cached (each admission) */
     uint64_t prompt_tokens_computed, prompt_tokens_cached, prompt_tokens_joined, tokens_generated, tokens_recomputed;
-    uint64_t prompt_tokens_device;  /* of prompt_tokens_cached: not joined, and not brought from host memory or disk */
-    uint64_t n_drafts, tokens_drafted, tokens_draft_accepted;       /* speculation */
-    uint64_t longest_tokens;        /* the longest sequence that ended, its prompt included */
+    uint64_t prompt_tokens_device; /* of prompt_tokens_cached: not joined, and not brought from host memory or disk */
+    uint64_t n_drafts, tokens_drafted, tokens_draft_accepted; /* speculation */
+    uint64_t longest_tokens;                                  /* the longest sequence that ended, its prompt included */
     uint64_t matches[RD_N_MATCH_KINDS];
-    uint64_t misses[RD_N_MISS_CAUSES];                      /* admitted requests by what was not stored of them */
+    uint64_t misses[RD_N_MISS_CAUSES]; /* admitted requests by what was not stored of them */
     /* pages: total = free + ready + locked + pending + quarantined */
     uint64_t pages_total, pages_free, pages_ready, pages_locked, pages_pending, pages_quarantined, pages_evicted,
         page_tokens;
@@ -553,40 +567,39 @@ struct rd_stats {
     /* What left the tree since the start: for others, by age (cache_ttl_s), or because it was cleared. */
     uint64_t bytes_evicted, tokens_evicted, pages_expired, tokens_expired, pages_cleared, tokens_cleared;
     uint64_t n_steps, n_steps_ahead /* begun while the one before ran */, step_rows, device_errors, accounting_errors;
-    uint64_t step_runs;             /* sequences, of all steps; step_rows: tokens */
-    double plan_ms, forward_ms, sample_ms, output_ms;       /* where the time of all steps went */
-    uint64_t n_steps_after_cancel;  /* the most steps that any request took part in after it was cancelled: 1 at most */
+    uint64_t step_runs;                               /* sequences, of all steps; step_rows: tokens */
+    double plan_ms, forward_ms, sample_ms, output_ms; /* where the time of all steps went */
+    uint64_t n_steps_after_cancel; /* the most steps that any request took part in after it was cancelled: 1 at most */
     bool device_dead; /* the device, or the model's file, failed for good: every request ends with RD_E_DEVICE */
-    double step_ms_last, prefill_tok_s, decode_tok_s;       /* of the latest steps, smoothed */
+    double step_ms_last, prefill_tok_s, decode_tok_s; /* of the latest steps, smoothed */
     /* the disk cache (zeros without one), see docs/disk-cache.md; prompt_tokens_disk is part of prompt_tokens_cached */
     uint64_t prompt_tokens_disk, pages_loading, disk_loads, disk_loads_late, disk_declined;
-    uint64_t disk_pages, disk_bytes, disk_cap_bytes, disk_segments;                 /* now */
+    uint64_t disk_pages, disk_bytes, disk_cap_bytes, disk_segments; /* now */
     uint64_t disk_pages_written, disk_bytes_written, disk_pages_known, disk_pages_read, disk_bytes_read,
-        disk_pages_evicted, disk_pages_dropped, disk_damaged, disk_read_errors, disk_write_errors,
-        disk_remove_errors;
-    uint64_t disk_is_writer, disk_is_failing;               /* 0 or 1 */
+        disk_pages_evicted, disk_pages_dropped, disk_damaged, disk_read_errors, disk_write_errors, disk_remove_errors;
+    uint64_t disk_is_writer, disk_is_failing; /* 0 or 1 */
     /* host memory behind a GPU (zeros without), see docs/gpu.md; prompt_tokens_ram is part of prompt_tokens_cached */
     uint64_t prompt_tokens_ram, ram_pages, ram_cap_pages, ram_pages_saved, ram_pages_dropped, ram_loads,
         ram_pages_loaded, ram_pages_moving, ram_copy_errors;
-    double ram_load_ms;             /* all loads together */
+    double ram_load_ms; /* all loads together */
     /* hits computed again (rd_options.cache_verify): drawn and waiting now; compared whole, and their tokens; given up
      * (evicted meanwhile); found wrong, which must never be */
     uint64_t verify_waiting, verify_verified, verify_tokens, verify_skipped, verify_mismatches;
-    uint64_t n_grammars, grammar_bytes, grammar_limit_bytes;  /* compiled and kept or in use; rd_options.grammar_bytes */
+    uint64_t n_grammars, grammar_bytes, grammar_limit_bytes; /* compiled and kept or in use; rd_options.grammar_bytes */
     /* memory */
     uint64_t weight_bytes, packed_bytes, workspace_bytes, kv_bytes, rss_anon_bytes, rss_file_bytes;
-    uint64_t memory_used_bytes, memory_peak_bytes, memory_limit_bytes;      /* struct rd_memory */
+    uint64_t memory_used_bytes, memory_peak_bytes, memory_limit_bytes; /* struct rd_memory */
     double uptime_s;
-    uint64_t n_turns;               /* of the engine's loop: at least one a second, unless a step is long */
-    uint64_t n_beats;               /* signs of getting on within steps: on a CPU while prompts are computed */
+    uint64_t n_turns; /* of the engine's loop: at least one a second, unless a step is long */
+    uint64_t n_beats; /* signs of getting on within steps: on a CPU while prompts are computed */
 };
 RD_API void rd_get_stats(rd_engine *engine, struct rd_stats *out);
 
 /* The memory that radish takes from the system in this process, all engines together: heap, KV cache and workspaces, which
  * count whole from the moment they are reserved. Not in it: mapped model files, stacks, and the memory of a GPU. */
 struct rd_memory {
-    uint64_t used_bytes, peak_bytes;        /* now; the most since the start, or since rd_memory_reset_peak() */
-    uint64_t limit_bytes;                   /* 0: none */
+    uint64_t used_bytes, peak_bytes; /* now; the most since the start, or since rd_memory_reset_peak() */
+    uint64_t limit_bytes;            /* 0: none */
 };
 RD_API void rd_memory_usage(struct rd_memory *out);
 RD_API void rd_memory_reset_peak(void);
@@ -599,14 +612,14 @@ RD_API rd_status rd_memory_limit(uint64_t n_bytes, struct rd_error *err);
 RD_API bool rd_is_busy(rd_engine *engine);
 /* What the cache would do for a request, without running it. */
 struct rd_cache_explanation {
-    uint32_t n_prompt, n_stored, n_ready;   /* tokens; ready: computed already */
-    uint32_t n_disk;                        /* behind n_stored: on disk, whole pages of them; they would be loaded */
-    uint32_t n_ram;                         /* behind n_stored: in host memory (a GPU's second tier) */
-    uint32_t n_lossy;                       /* of n_ready: in pages that were kept as 8-bit integers */
+    uint32_t n_prompt, n_stored, n_ready; /* tokens; ready: computed already */
+    uint32_t n_disk;                      /* behind n_stored: on disk, whole pages of them; they would be loaded */
+    uint32_t n_ram;                       /* behind n_stored: in host memory (a GPU's second tier) */
+    uint32_t n_lossy;                     /* of n_ready: in pages that were kept as 8-bit integers */
     enum rd_miss_cause cause;
-    int32_t message;                /* index in messages_json of where it differs; -1: in none of them */
-    const char *part;               /* "system", "tools", "message", "template" or "" : a constant */
-    char other_kv_type[48];         /* KV_TYPE: which */
+    int32_t message;             /* index in messages_json of where it differs; -1: in none of them */
+    const char *part;            /* "system", "tools", "message", "template" or "" : a constant */
+    char other_kv_type[48];      /* KV_TYPE: which */
     char sent[256], stored[256]; /* the text from the first token that differs on, UTF-8; stored "": nothing follows */
 };
 /* Any thread; nothing is computed or stored. Errors as rd_prompt_tokens. */
@@ -632,10 +645,10 @@ RD_API rd_status rd_cache_clear_behind(rd_engine *engine, const struct rd_reques
  * docs/cache.md. A name is there from its first request on; the least recently used are forgotten where there are too
  * many of them, never a saved one. */
 struct rd_cache_name {
-    uint32_t n_texts, n_running;            /* texts that are told apart; requests that run */
-    uint64_t n_tokens, n_own_tokens;        /* in memory; of those, this name's alone */
-    uint64_t n_disk_tokens, own_bytes;      /* on disk, in whole pages; keys and values of n_own_tokens */
-    double age_s;                           /* since its last use */
+    uint32_t n_texts, n_running;       /* texts that are told apart; requests that run */
+    uint64_t n_tokens, n_own_tokens;   /* in memory; of those, this name's alone */
+    uint64_t n_disk_tokens, own_bytes; /* on disk, in whole pages; keys and values of n_own_tokens */
+    double age_s;                      /* since its last use */
     bool is_saved;
 };
 /* {"object":"list","data":[{"cache_name","texts","running","tokens","own_tokens","own_bytes","disk_tokens","saved",

@@ -12,14 +12,13 @@
 #include "engine/tiers/store_link.h"
 #include "text/chat/volatile_lines.h"
 
-#define LEAST_OTHER_TOKENS 16u           /* this many more tokens under another salt are worth telling */
-#define SHOWN_TOKENS 12u                 /* of either side of a difference, and of a node */
+#define LEAST_OTHER_TOKENS 16u /* this many more tokens under another salt are worth telling */
+#define SHOWN_TOKENS       12u /* of either side of a difference, and of a node */
 
 const char *rd_miss_cause_name(enum rd_miss_cause cause)
 {
-    static const char *const names[] = {"none", "new", "different", "evicted", "expired", "cleared", "salt",
-                                        "kv_type",
-                                        "new_end"};
+    static const char *const names[] = {"none",    "new",  "different", "evicted", "expired",
+                                        "cleared", "salt", "kv_type",   "new_end"};
 
     return (unsigned)cause < RD_N_MISS_CAUSES ? names[cause] : "";
 }
@@ -61,7 +60,7 @@ struct explain_call {
     uint32_t n;
     struct radix_match m;
     enum miss_cause cause;
-    uint32_t n_disk, n_ram, n_lossy;     /* n_disk: behind the match */
+    uint32_t n_disk, n_ram, n_lossy; /* n_disk: behind the match */
     char other_kv_type[48];
     kv_key stored[SHOWN_TOKENS];
     uint32_t n_stored;
@@ -106,8 +105,10 @@ static void look_on_disk(struct engine *e, struct explain_call *c)
 {
     c->n_disk = store_link_n_stored(e, NULL, 0, &c->owner, c->keys, c->n, c->m.n_match) - c->m.n_match;
     if (c->n_disk == 0) return;
-    if (c->n - c->m.n_match - c->n_disk < c->engine->traits.layout.page_tokens) c->cause = MISS_NONE;
-    else if (c->cause == MISS_NEW) c->cause = MISS_DIFFERENT;
+    if (c->n - c->m.n_match - c->n_disk < c->engine->traits.layout.page_tokens)
+        c->cause = MISS_NONE;
+    else if (c->cause == MISS_NEW)
+        c->cause = MISS_DIFFERENT;
 }
 
 static void explain_on_engine(struct engine *e, void *arg)
@@ -126,8 +127,10 @@ static void explain_on_engine(struct engine *e, void *arg)
     if (c->m.n_match == c->n) return;
     look_on_disk(e, c);
     if (c->cause == MISS_NONE) return;
-    if (others_have_more(e, c)) c->cause = MISS_SALT;
-    else if (has_other_kv_type(e, c)) c->cause = MISS_KV_TYPE;
+    if (others_have_more(e, c))
+        c->cause = MISS_SALT;
+    else if (has_other_kv_type(e, c))
+        c->cause = MISS_KV_TYPE;
 }
 
 static size_t common(const char *a, size_t n_a, const char *b, size_t n_b)
@@ -141,7 +144,9 @@ static size_t common(const char *a, size_t n_a, const char *b, size_t n_b)
 static struct api_rendering rendering_of(const rd_engine *engine, const struct rd_request_options *o,
                                          const struct kv_space *owner)
 {
-    return (struct api_rendering){.messages = o->messages_json, .tools = o->tools_json, .kwargs = o->kwargs_json,
+    return (struct api_rendering){.messages = o->messages_json,
+                                  .tools = o->tools_json,
+                                  .kwargs = o->kwargs_json,
                                   .end = o->prompt_end,
                                   .owner = o->cache_prompt && o->replay && !engine->no_replay ? owner : NULL};
 }
@@ -162,7 +167,8 @@ static bool in_tools(const rd_engine *engine, const struct rd_request_options *o
         r.tools = NULL;
         if (api_render(engine, &r, &without, &n_without, NULL) == RD_OK) {
             head = common(with, n, without, n_without);
-            while (tail < n_without - head && tail < n - head && with[n - 1 - tail] == without[n_without - 1 - tail]) tail++;
+            while (tail < n_without - head && tail < n - head && with[n - 1 - tail] == without[n_without - 1 - tail])
+                tail++;
             inside = at >= head && at < n - tail;
         }
     }
@@ -186,8 +192,7 @@ static bool reaches(const rd_engine *engine, const struct rd_request_options *o,
     if (first) json = json_dumps(first, JSON_COMPACT);
     r.messages = json;
     r.end = RD_PROMPT_CLOSED;
-    if (json && api_render(engine, &r, &part, &n_part, NULL) == RD_OK)
-        reached = common(text, n, part, n_part) > at;
+    if (json && api_render(engine, &r, &part, &n_part, NULL) == RD_OK) reached = common(text, n, part, n_part) > at;
     mem_free(json);
     mem_free(part);
     json_decref(first);
@@ -209,8 +214,10 @@ static void find_message(const rd_engine *engine, const struct rd_request_option
         for (high--; low < high;) {
             size_t mid = low + (high - low) / 2;
 
-            if (reaches(engine, o, messages, mid + 1, text, n, at)) high = mid;
-            else low = mid + 1;
+            if (reaches(engine, o, messages, mid + 1, text, n, at))
+                high = mid;
+            else
+                low = mid + 1;
         }
         role = json_string_value(json_object_get(json_array_get(messages, low), "role"));
         out->message = (int32_t)low;
@@ -256,8 +263,8 @@ static void find_place(const rd_engine *engine, const struct rd_request_options 
     mem_free(text);
 }
 
-rd_status rd_cache_explain(rd_engine *engine, const struct rd_request_options *options, struct rd_cache_explanation *out,
-                           struct rd_error *err)
+rd_status rd_cache_explain(rd_engine *engine, const struct rd_request_options *options,
+                           struct rd_cache_explanation *out, struct rd_error *err)
 {
     struct rd_request_options own, *o = &own;
     struct explain_call call = {.engine = engine};
@@ -314,7 +321,7 @@ static void clear_on_engine(struct engine *e, void *arg)
     struct clear_call *c = arg;
     struct radix_node *root = engine_root_of(e, &c->owner);
 
-    ram_link_clear(e);                                      /* all of it: what is there has no order of texts */
+    ram_link_clear(e); /* all of it: what is there has no order of texts */
     if (root) c->n_pages = radix_clear_path(engine_cache(e)->tree, root, c->keys, c->n);
 }
 
@@ -343,7 +350,11 @@ rd_status rd_cache_clear_behind(rd_engine *engine, const struct rd_request_optio
 
 /* ---- public prompts ---- */
 
-struct share_call { const kv_key *keys; uint32_t n; rd_status st; };
+struct share_call {
+    const kv_key *keys;
+    uint32_t n;
+    rd_status st;
+};
 
 static void share_on_engine(struct engine *e, void *arg)
 {
@@ -417,14 +428,14 @@ static bool list_node(void *arg, const struct radix_node *node, uint32_t depth)
     uint32_t n = radix_node_n_keys(node);
     char text[256];
 
-    if (depth == 0) return true;                            /* a root has no keys */
+    if (depth == 0) return true; /* a root has no keys */
     if (c->n == c->n_max) {
         c->more = true;
         return false;
     }
     show(c->engine->tokenizer, radix_node_keys(node), n < SHOWN_TOKENS ? n : SHOWN_TOKENS, text, sizeof(text));
-    buf_printf(&c->out, "%s{\"depth\":%u,\"start\":%u,\"tokens\":%u,\"computed\":%u,\"locks\":%u", c->n ? "," : "", depth,
-               radix_node_start(node), n, radix_node_n_computed(node), radix_node_locks(node));
+    buf_printf(&c->out, "%s{\"depth\":%u,\"start\":%u,\"tokens\":%u,\"computed\":%u,\"locks\":%u", c->n ? "," : "",
+               depth, radix_node_start(node), n, radix_node_n_computed(node), radix_node_locks(node));
     buf_printf(&c->out, ",\"bytes\":%llu,\"hits\":%u,\"images\":%u,\"created\":%lld,\"last_use\":%lld,\"age_s\":%.1f",
                (unsigned long long)radix_node_own_pages(node) * c->engine->executor->page_bytes, radix_node_hits(node),
                n_images(node), wall_time(c, radix_node_created(node)), wall_time(c, radix_node_last_use(node)),

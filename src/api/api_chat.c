@@ -311,8 +311,9 @@ rd_status rd_chat_render(const rd_engine *engine, const rd_chat *c, enum rd_prom
 rd_status api_options(const struct rd_request_options *o, struct rd_request_options *own, struct rd_error *err)
 {
     if (o->size != sizeof(*o))
-        return error_set(err, RD_E_INVALID, "options of %zu bytes, expected %zu: fill them by rd_request_options_default",
-                         o->size, sizeof(*o));
+        return error_set(err, RD_E_INVALID,
+                         "options of %zu bytes, expected %zu: fill them by rd_request_options_default", o->size,
+                         sizeof(*o));
     *own = *o;
     if (!o->chat || o->messages_json || o->tools_json || o->kwargs_json) return RD_OK;
     own->chat = NULL;

@@ -9,7 +9,7 @@
 #include "base/limits.h"
 #include "base/mem.h"
 
-#define PIECE_OUT(n) ((n) * 3 + 12)      /* most that token_decoder_feed writes for a piece of n bytes */
+#define PIECE_OUT(n) ((n)*3 + 12) /* most that token_decoder_feed writes for a piece of n bytes */
 #define DECODE_CHUNK 4096u
 
 void rd_request_options_default(struct rd_request_options *o)
@@ -63,7 +63,7 @@ static char *copy_text(struct arena *a, const char *s, bool *ok)
 
 static const char *const *copy_texts(struct arena *a, const char *const *texts, uint32_t n, bool *ok)
 {
-    const char **copy = arena_alloc(a, (size_t)n + 1, sizeof(*copy));      /* an empty list is not none */
+    const char **copy = arena_alloc(a, (size_t)n + 1, sizeof(*copy)); /* an empty list is not none */
 
     if (!copy) *ok = false;
     for (uint32_t i = 0; copy && i < n; i++) copy[i] = copy_text(a, texts[i], ok);
@@ -114,8 +114,8 @@ static rd_status copy_options(struct rd_request *r, const struct rd_request_opti
                                  o->sampling.n_bias * sizeof(*o->sampling.bias), &ok);
     c->sampling.allowed =
         copy_list(&r->arena, o->sampling.allowed, o->sampling.n_allowed * sizeof(*o->sampling.allowed), &ok);
-    c->stop_tokens = copy_list(&r->arena, o->n_stop_tokens ? o->stop_tokens : NULL,
-                               o->n_stop_tokens * sizeof(*o->stop_tokens), &ok);
+    c->stop_tokens =
+        copy_list(&r->arena, o->n_stop_tokens ? o->stop_tokens : NULL, o->n_stop_tokens * sizeof(*o->stop_tokens), &ok);
     c->stop = o->n_stop ? copy_texts(&r->arena, o->stop, o->n_stop, &ok) : NULL;
     c->sampling.bad_words =
         o->sampling.n_bad_words ? copy_texts(&r->arena, o->sampling.bad_words, o->sampling.n_bad_words, &ok) : NULL;
@@ -212,7 +212,7 @@ rd_status rd_warm(rd_engine *engine, const struct rd_request_options *o, struct 
     if (engine->engine && engine_n_places(engine->engine, &n_max) > n_max / 2)
         return error_set(err, RD_E_FULL, "%s", rd_status_text(RD_E_FULL));
     st = rd_submit(engine, &warm, NULL, NULL, &r, err);
-    if (st == RD_OK) api_request_unref(r);                  /* nobody waits for it; the engine has a reference */
+    if (st == RD_OK) api_request_unref(r); /* nobody waits for it; the engine has a reference */
     return st;
 }
 
@@ -231,7 +231,7 @@ void api_request_wake(void *request)
     /* The engine calls once more after it has stored `ended`: that call gives the engine's reference back. */
     bool last = atomic_load_explicit(&r->request->ended, memory_order_relaxed);
 
-    if (last) atomic_store(&r->shift.last_wake, true);      /* behind this r->request is not looked at */
+    if (last) atomic_store(&r->shift.last_wake, true); /* behind this r->request is not looked at */
     api_request_ring(r);
     if (last) api_request_unref(r);
 }
@@ -296,7 +296,7 @@ static void feed_piece(struct rd_request *r, struct text_span piece)
 {
     char out[PIECE_OUT(DECODE_CHUNK)];
 
-    for (size_t at = 0; at < piece.n;) {                    /* a vocabulary entry can be long */
+    for (size_t at = 0; at < piece.n;) { /* a vocabulary entry can be long */
         size_t n = piece.n - at < DECODE_CHUNK ? piece.n - at : DECODE_CHUNK;
         size_t n_out = token_decoder_feed(&r->decoder, (struct text_span){piece.s + at, n}, out);
 
@@ -337,7 +337,8 @@ static rd_status ended_event(struct rd_request *r, struct rd_event *ev)
         ev->status = RD_OK;
         ev->stop_string = r->stop_hit >= 0 ? r->o.stop[r->stop_hit] : NULL;
         ev->stop_token = -1;
-    } else if (r->output.has_call && q->finish == REQUEST_LENGTH) { /* for its closing tag there was no room: all the same */
+    } else if (r->output.has_call &&
+               q->finish == REQUEST_LENGTH) { /* for its closing tag there was no room: all the same */
         ev->finish = RD_FINISH_STOP;
     } else if (q->finish == REQUEST_ERROR) {
         ev->type = RD_EVENT_ERROR;
@@ -360,14 +361,16 @@ static void token_event(struct rd_request *r, const struct token_out *t, struct 
 
     r->n_tokens_out++;
     r->shift.last_token = t->token;
-    if (is_visible(r, t->token)) feed_special(r, t->token);
-    else feed_piece(r, tokenizer_piece(r->engine->tokenizer, t->token, false));
+    if (is_visible(r, t->token))
+        feed_special(r, t->token);
+    else
+        feed_piece(r, tokenizer_piece(r->engine->tokenizer, t->token, false));
     if (thought || (r->output.parser && output_parser_thinks(r->output.parser))) r->output.n_reasoning++;
     ev->type = RD_EVENT_TOKEN;
     ev->token = t->token;
     ev->logprob = t->logprob;
     ev->n_top = t->n_top;
-    ev->usage.n_prompt = api_shift_first(r)->n_prompt;      /* all stand once the prompt is computed */
+    ev->usage.n_prompt = api_shift_first(r)->n_prompt; /* all stand once the prompt is computed */
     ev->usage.n_cached = api_shift_first(r)->usage.n_cached;
     ev->usage.n_ram = api_shift_first(r)->usage.n_ram;
     ev->usage.n_disk = api_shift_first(r)->usage.n_disk;
@@ -382,7 +385,8 @@ static rd_status next_event(struct rd_request *r, struct rd_event *ev)
 
     if (r->ended_sent) return RD_E_CLOSED;
     switch (atomic_load(&r->phase)) {
-    case PHASE_PREPARING: return RD_E_AGAIN;
+    case PHASE_PREPARING:
+        return RD_E_AGAIN;
     case PHASE_FAILED:
         r->ended_sent = true;
         ev->type = RD_EVENT_ERROR;
@@ -390,7 +394,8 @@ static rd_status next_event(struct rd_request *r, struct rd_event *ev)
         ev->status = r->fail_status;
         ev->message = r->fail_message;
         return RD_OK;
-    default: break;
+    default:
+        break;
     }
     if (!r->started_sent) {
         r->started_sent = true;
@@ -402,7 +407,7 @@ static rd_status next_event(struct rd_request *r, struct rd_event *ev)
                                  memory_order_acquire); /* before the ring: what was pushed before the end is seen */
     while (request_pop(r->request, &t, top, &was_full)) {
         if (was_full) engine_kick(r->engine->engine);
-        if (api_output_is_cut(r)) continue;                 /* made after the end: nothing of it leaves */
+        if (api_output_is_cut(r)) continue; /* made after the end: nothing of it leaves */
         if (r->output.has_all) {
             r->output.satisfied = true;
             let_go(r);
@@ -414,7 +419,7 @@ static rd_status next_event(struct rd_request *r, struct rd_event *ev)
     }
     if (!ended) return RD_E_AGAIN;
     if (!api_shift_is_due(r)) return ended_event(r, ev);
-    if (!atomic_load(&r->shift.last_wake)) return RD_E_AGAIN;       /* it rings once more */
+    if (!atomic_load(&r->shift.last_wake)) return RD_E_AGAIN; /* it rings once more */
     return api_shift_go_on(r) == RD_OK ? RD_E_AGAIN : ended_event(r, ev);
 }
 
@@ -434,7 +439,7 @@ rd_status rd_request_next(rd_request *r, struct rd_event *ev)
     r->output.n_deltas = 0;
     st = next_event(r, ev);
     if (st == RD_OK) api_output_hand_out(r, ev);
-    if (st == RD_OK && r->text.failed) {                    /* no memory for the text: end it rather than lose a part */
+    if (st == RD_OK && r->text.failed) { /* no memory for the text: end it rather than lose a part */
         rd_request_cancel(r);
         r->ended_sent = true;
         ev->type = RD_EVENT_ERROR;
@@ -471,7 +476,7 @@ void rd_request_cancel(rd_request *r)
 {
     atomic_store(&r->cancelled, true);
     if (atomic_load(&r->phase) != PHASE_RUNNING) return;
-    mutex_lock(&r->lock);                                   /* api_shift.c may put another one there */
+    mutex_lock(&r->lock); /* api_shift.c may put another one there */
     request_cancel(r->request, CANCEL_GONE);
     mutex_unlock(&r->lock);
     engine_kick(r->engine->engine);

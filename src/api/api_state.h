@@ -30,13 +30,13 @@
 /* What the model's chat template tells about its output; read-only after open. */
 struct api_style {
     enum output_style tools;
-    const struct think_tags *think;      /* NULL: no thinking */
-    bool own_tools;                      /* the template has a tool format; else the prompt explains one */
-    int32_t *visible;                    /* control tokens that the output parser must see */
+    const struct think_tags *think; /* NULL: no thinking */
+    bool own_tools;                 /* the template has a tool format; else the prompt explains one */
+    int32_t *visible;               /* control tokens that the output parser must see */
     uint32_t n_visible;
-    int32_t *ends;                       /* every token that ends a turn */
+    int32_t *ends; /* every token that ends a turn */
     uint32_t n_ends;
-    int32_t *open, *close, *forced;      /* of the thinking tags, for budgets; see think_budget.h */
+    int32_t *open, *close, *forced; /* of the thinking tags, for budgets; see think_budget.h */
     uint32_t n_open, n_close, n_forced;
 };
 
@@ -44,25 +44,25 @@ struct api_style {
 struct api_answer {
     struct buf content, reasoning, arguments;
     json_t *calls;
-    bool shown;                          /* calls are in the content, too */
+    bool shown; /* calls are in the content, too */
     bool failed;
 };
 
 /* The output of a request, split; see api_output.c. */
 struct api_output {
-    struct output_parser *parser;        /* NULL: all is content */
+    struct output_parser *parser; /* NULL: all is content */
     json_t *tools;
-    struct rd_delta *deltas;             /* of this event; text and id are offsets into `text` until handed out */
+    struct rd_delta *deltas; /* of this event; text and id are offsets into `text` until handed out */
     size_t cap_deltas;
     uint32_t n_deltas;
     struct buf text;
-    const char *head;                    /* a call that the prompt began: the parser sees it first. arena, or NULL */
+    const char *head; /* a call that the prompt began: the parser sees it first. arena, or NULL */
     struct api_answer answer;
     uint32_t n_reasoning;
-    bool has_call;                       /* single_call: the call is there, perhaps without its closing tag */
-    uint32_t n_tail;                     /* pieces of text since then */
-    bool has_all;                        /* with its closing tag */
-    bool satisfied;                      /* and a token came behind it: nothing more is wanted */
+    bool has_call;   /* single_call: the call is there, perhaps without its closing tag */
+    uint32_t n_tail; /* pieces of text since then */
+    bool has_all;    /* with its closing tag */
+    bool satisfied;  /* and a token came behind it: nothing more is wanted */
     bool failed;
 };
 
@@ -70,82 +70,82 @@ struct rd_engine {
     struct rd_info info;
     struct model_file *gguf;
     struct tokenizer *tokenizer;
-    struct token_memory *texts;          /* prompts that were tokenised last; locks itself */
+    struct token_memory *texts; /* prompts that were tokenised last; locks itself */
     struct chat_template *chat;
     struct api_style style;
-    struct grammar_store *grammars;      /* locks itself */
-    struct answer_memory *answers;       /* NULL: none are kept */
-    struct spelling_memory *spellings;   /* NULL with answers */
-    struct memory_file *names;           /* saved named caches; NULL: they end with the process */
-    struct memory_file *memory;          /* of both; NULL: they end with the process */
+    struct grammar_store *grammars;    /* locks itself */
+    struct answer_memory *answers;     /* NULL: none are kept */
+    struct spelling_memory *spellings; /* NULL with answers */
+    struct memory_file *names;         /* saved named caches; NULL: they end with the process */
+    struct memory_file *memory;        /* of both; NULL: they end with the process */
     struct salt_ring salts;
-    struct sip_key salt_key;             /* of this process */
-    bool keep_volatile;                  /* volatile lines are rendered too */
-    bool no_replay;                      /* nothing is put back as it was sampled */
-    bool sort_keys;                      /* of tools and arguments */
-    bool sets_thinking, thinks_unasked;  /* rd_options.thinking: whether it says so, and what */
-    bool context_shift;                  /* of requests that do not say */
-    atomic_bool left_out_logged;         /* it is told once; relaxed would do */
-    struct executor *executor;           /* NULL: a tokenizer without weights */
-    struct executor_traits traits;       /* of it */
-    struct api_draft *draft;             /* NULL: no draft model */
-    struct store_link *store;            /* NULL: no disk cache; then with the model file's digest: */
+    struct sip_key salt_key;            /* of this process */
+    bool keep_volatile;                 /* volatile lines are rendered too */
+    bool no_replay;                     /* nothing is put back as it was sampled */
+    bool sort_keys;                     /* of tools and arguments */
+    bool sets_thinking, thinks_unasked; /* rd_options.thinking: whether it says so, and what */
+    bool context_shift;                 /* of requests that do not say */
+    atomic_bool left_out_logged;        /* it is told once; relaxed would do */
+    struct executor *executor;          /* NULL: a tokenizer without weights */
+    struct executor_traits traits;      /* of it */
+    struct api_draft *draft;            /* NULL: no draft model */
+    struct store_link *store;           /* NULL: no disk cache; then with the model file's digest: */
     struct hash128 content;
-    struct ram_link *ram;                /* NULL: no tier in host memory */
-    struct engine *engine;               /* NULL: a tokenizer without weights */
+    struct ram_link *ram;  /* NULL: no tier in host memory */
+    struct engine *engine; /* NULL: a tokenizer without weights */
     uint64_t opened_ns;
-    struct queue *prep;                  /* rd_request, each with a reference */
+    struct queue *prep; /* rd_request, each with a reference */
     struct thread prep_threads[API_N_PREP];
-    struct turns slow;                   /* requests whose form takes long, each with a reference: by turn */
-    struct thread slow_thread;           /* compiles them, when no other wants its core */
-    atomic_ullong next_id;               /* relaxed: only unique */
-    atomic_ullong n_preparing;                  /* for rd_get_stats, as are, relaxed: */
+    struct turns slow;         /* requests whose form takes long, each with a reference: by turn */
+    struct thread slow_thread; /* compiles them, when no other wants its core */
+    atomic_ullong next_id;     /* relaxed: only unique */
+    atomic_ullong n_preparing; /* for rd_get_stats, as are, relaxed: */
     atomic_ullong n_rejected, n_cancelled_preparing;
 };
 
 /* A request whose context goes on when it is full: see api_shift.c. */
 struct api_shift {
     bool is_on;
-    uint32_t n_keep, n_wanted;           /* tokens of the beginning that stay; tokens to generate in all */
-    int thinks;                          /* enum api_thinking, at the beginning */
-    atomic_bool last_wake;               /* of the running part: the engine stores it before its last ring */
+    uint32_t n_keep, n_wanted; /* tokens of the beginning that stay; tokens to generate in all */
+    int thinks;                /* enum api_thinking, at the beginning */
+    atomic_bool last_wake;     /* of the running part: the engine stores it before its last ring */
     /* consumer */
-    int32_t last_token;                  /* that came */
-    int32_t *generated;                  /* by the parts that ended */
+    int32_t last_token; /* that came */
+    int32_t *generated; /* by the parts that ended */
     size_t cap_generated;
     uint32_t n_generated, n_shifts, n_dropped;
-    struct request *first;               /* the first part; NULL: it is the only one */
-    struct request_usage sum;            /* of the parts that ended */
+    struct request *first;    /* the first part; NULL: it is the only one */
+    struct request_usage sum; /* of the parts that ended */
 };
 
 enum request_phase { PHASE_PREPARING, PHASE_RUNNING, PHASE_FAILED };
 
 struct rd_request {
     rd_engine *engine;
-    struct rd_request_options o;         /* pointers into arena; read-only after rd_submit */
+    struct rd_request_options o; /* pointers into arena; read-only after rd_submit */
     struct arena arena;
-    uint64_t asked_ns;                   /* when rd_submit was called */
+    uint64_t asked_ns; /* when rd_submit was called */
 
     /* the prep worker writes, then stores phase (release); the consumer reads after loading it (acquire) */
-    struct request *request;             /* NULL unless RUNNING; with shift the consumer puts the next part there */
+    struct request *request; /* NULL unless RUNNING; with shift the consumer puts the next part there */
     struct api_shift shift;
     rd_status fail_status;
     char fail_message[512];
     atomic_int phase;
     atomic_bool cancelled; /* sequentially consistent with phase: either the worker or the canceller tells the engine */
-    atomic_int refs;                     /* consumer, and worker or engine until the last wake */
+    atomic_int refs;       /* consumer, and worker or engine until the last wake */
 
-    struct mutex lock;                   /* guards wake, wake_user, rung */
+    struct mutex lock; /* guards wake, wake_user, rung */
     struct cond cond;
     void (*wake)(void *user);
     void *wake_user;
     bool rung;
 
-    struct {                             /* prep worker, then perhaps the slow one: all but the form is there */
+    struct { /* prep worker, then perhaps the slow one: all but the form is there */
         struct request_params params;
         int32_t *tokens;
         uint32_t n_tokens;
-        int thinks;                      /* enum api_thinking */
+        int thinks; /* enum api_thinking */
         struct turn turn;
     } ready;
 
@@ -153,12 +153,12 @@ struct rd_request {
     struct token_decoder decoder;
     struct stop_matcher *stops;
     struct api_output output;
-    struct buf text;                     /* text of the event that was handed out last */
-    const char *left_out;                /* see struct rd_usage; arena; written by the prep worker */
-    bool taught;                         /* likewise: its instructions show calls as text (text/output/taught_calls.h) */
-    struct spelled spelled;              /* likewise: what the answer is kept under */
-    uint32_t n_messages, n_restored;     /* likewise */
-    int stop_hit;                        /* index of the stop string found, or -1 */
+    struct buf text;                 /* text of the event that was handed out last */
+    const char *left_out;            /* see struct rd_usage; arena; written by the prep worker */
+    bool taught;                     /* likewise: its instructions show calls as text (text/output/taught_calls.h) */
+    struct spelled spelled;          /* likewise: what the answer is kept under */
+    uint32_t n_messages, n_restored; /* likewise */
+    int stop_hit;                    /* index of the stop string found, or -1 */
     uint32_t n_tokens_out;
     bool started_sent, ended_sent;
 };
@@ -167,12 +167,12 @@ struct rd_kv {
     rd_engine *engine;
     int32_t *tokens;
     uint32_t n;
-    struct radix_node *node;             /* held; engine thread */
+    struct radix_node *node; /* held; engine thread */
 };
 
 /* api_prep.c */
-void api_prep_main(void *arg);           /* rd_engine */
-void api_slow_main(void *arg);           /* likewise: forms that take long */
+void api_prep_main(void *arg); /* rd_engine */
+void api_slow_main(void *arg); /* likewise: forms that take long */
 struct api_prompt_notes;
 /* Renders and tokenizes; *tokens is mem_free'd by the caller. notes: as of struct api_rendering. */
 rd_status api_prompt_tokens(const rd_engine *engine, const struct rd_request_options *o, struct api_prompt_notes *notes,
@@ -231,14 +231,14 @@ struct api_kept {
     const uint32_t *ids;
     uint32_t n_prompt, n_ids, n_messages;
     const struct spelled *spelled;
-    bool whole;                          /* its calls are all that the model wrote, and all was delivered */
+    bool whole; /* its calls are all that the model wrote, and all was delivered */
 };
 void api_answer_keep_as(rd_engine *engine, const struct api_kept *k, struct api_answer *a);
 /* api_memory.c: init with the tokenizer; open reads and writes what there is under dir of this model. */
 rd_status api_memory_init(rd_engine *e);
 void api_memory_open(rd_engine *e, const char *dir, struct hash128 model);
 void api_memory_clear(rd_engine *e);
-void api_memory_close(rd_engine *e);                     /* once nothing is prepared or kept any more */
+void api_memory_close(rd_engine *e); /* once nothing is prepared or kept any more */
 /* api_chat.c: with what chat says in place of it; chat stays where it is given beside others. */
 rd_status api_options(const struct rd_request_options *o, struct rd_request_options *own, struct rd_error *err);
 /* api_text.c: a JSON text of a given kind; *out NULL when text is NULL. */
@@ -254,10 +254,11 @@ rd_status api_shift_go_on(struct rd_request *r);
 const struct request *api_shift_first(const struct rd_request *r);
 void api_shift_deinit(struct rd_request *r);
 /* api_prep.c: the parameters of a part with this prompt, without its form; thinks as it was for the first. */
-rd_status api_request_params(struct rd_request *r, const int32_t *tokens, uint32_t n, int thinks, struct request_params *p,
-                             struct rd_error *err);
+rd_status api_request_params(struct rd_request *r, const int32_t *tokens, uint32_t n, int thinks,
+                             struct request_params *p, struct rd_error *err);
 /* api_retain.c: tokens of the prompt that its tools and first system messages make. */
-uint32_t api_head_tokens(const rd_engine *engine, const struct rd_request_options *o, const int32_t *tokens, uint32_t n);
+uint32_t api_head_tokens(const rd_engine *engine, const struct rd_request_options *o, const int32_t *tokens,
+                         uint32_t n);
 /* api_names.c: open with the engine's thread; close before the engine goes. */
 void api_names_open(rd_engine *e, const char *dir);
 void api_names_clear(rd_engine *e);
@@ -279,19 +280,19 @@ rd_status api_encode_chat(const rd_engine *engine, const char *text, size_t n, i
                           struct rd_error *err);
 /* What preparing a request found out beside its prompt. Zeroed; deinit any number of times. */
 struct api_prompt_notes {
-    struct buf left_out;                 /* volatile lines that were not rendered (text/chat/volatile_lines.h) */
-    struct spelled spelled;              /* what was said, and how its tools are spelled */
-    uint32_t n_messages, n_restored;     /* messages of the request; answers put back as they were sampled */
+    struct buf left_out;             /* volatile lines that were not rendered (text/chat/volatile_lines.h) */
+    struct spelled spelled;          /* what was said, and how its tools are spelled */
+    uint32_t n_messages, n_restored; /* messages of the request; answers put back as they were sampled */
 };
 void api_notes_deinit(const rd_engine *engine, struct api_prompt_notes *notes);
 struct api_rendering {
     const char *messages, *tools, *kwargs;
     enum rd_prompt_end end;
-    const struct kv_space *owner;        /* whose spellings and answers are recalled; NULL: none, all as it was sent */
-    bool as_sent;                        /* answers are not put back */
-    bool raw;                            /* keys are not sorted either */
-    struct api_prompt_notes *notes;      /* NULL: the request is only looked at, and leaves no trace */
-    bool ends_thinking;                  /* set by api_render: rd_options.thinking turned it off */
+    const struct kv_space *owner;   /* whose spellings and answers are recalled; NULL: none, all as it was sent */
+    bool as_sent;                   /* answers are not put back */
+    bool raw;                       /* keys are not sorted either */
+    struct api_prompt_notes *notes; /* NULL: the request is only looked at, and leaves no trace */
+    bool ends_thinking;             /* set by api_render: rd_options.thinking turned it off */
 };
 rd_status api_render(const rd_engine *engine, struct api_rendering *r, char **text, size_t *n, struct rd_error *err);
 /* api_restore.c: chat_template_prompt() of these messages, which are changed where tools that the template knows nothing of
@@ -328,5 +329,5 @@ void api_store_name(const rd_engine *e, const char *kv_type, char *name, size_t 
 rd_status api_store_check(const rd_engine *e, const struct rd_options *o, struct rd_error *err);
 /* Host memory behind a GPU; nothing fails without it. */
 void api_ram_open(rd_engine *e, const struct rd_options *o, uint32_t page_tokens, uint64_t page_bytes);
-void api_store_close(rd_engine *e);                      /* after the engine is gone */
+void api_store_close(rd_engine *e); /* after the engine is gone */
 void api_store_stats(const struct engine_stats *s, struct rd_stats *out);

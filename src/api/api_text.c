@@ -44,8 +44,10 @@ rd_status rd_detokenize(const rd_engine *engine, const int32_t *tokens, uint32_t
         uint32_t cp;
         int len = utf8_decode(raw + i, n_raw - i, &cp);
 
-        if (len > 0) buf_append(&out, raw + i, (size_t)len);
-        else buf_puts(&out, "\xEF\xBF\xBD");
+        if (len > 0)
+            buf_append(&out, raw + i, (size_t)len);
+        else
+            buf_puts(&out, "\xEF\xBF\xBD");
         i += (size_t)(len > 0 ? len : -len);
     }
     mem_free(raw);
@@ -140,7 +142,8 @@ rd_status api_render(const rd_engine *engine, struct api_rendering *r, char **te
         error_set(err, st, "out of memory");
         goto done;
     }
-    if (!engine->keep_volatile && (st = volatile_lines_leave_out(m, r->notes ? &r->notes->left_out : &unseen)) != RD_OK) {
+    if (!engine->keep_volatile &&
+        (st = volatile_lines_leave_out(m, r->notes ? &r->notes->left_out : &unseen)) != RD_OK) {
         error_set(err, st, "out of memory");
         goto done;
     }
@@ -152,8 +155,7 @@ rd_status api_render(const rd_engine *engine, struct api_rendering *r, char **te
         st = error_set(err, RD_E_INVALID, "prompt_end: unknown value %d", (int)r->end);
         goto done;
     }
-    in = (struct chat_input){
-        .tools = t, .kwargs = k, .now_s = clock_wall_s(clock_system()), .end = ends[r->end]};
+    in = (struct chat_input){.tools = t, .kwargs = k, .now_s = clock_wall_s(clock_system()), .end = ends[r->end]};
     if (r->owner && !r->as_sent) {
         uint32_t n_restored;
 
@@ -180,8 +182,8 @@ rd_status rd_apply_template(const rd_engine *engine, const char *messages_json, 
                             const char *kwargs_json, enum rd_prompt_end end, char **prompt, size_t *n_bytes,
                             struct rd_error *err)
 {
-    struct api_rendering r = {.messages = messages_json, .tools = tools_json, .kwargs = kwargs_json, .end = end,
-                              .raw = true};
+    struct api_rendering r = {
+        .messages = messages_json, .tools = tools_json, .kwargs = kwargs_json, .end = end, .raw = true};
 
     return api_render(engine, &r, prompt, n_bytes, err);
 }

@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 
-#define TEMPORARY "writing-"            /* how a temporary's name begins */
+#define TEMPORARY "writing-" /* how a temporary's name begins */
 
 static rd_status fail_with(struct rd_error *err, const char *what, const char *name)
 {
@@ -49,14 +49,13 @@ rd_status cache_dir_make(const char *dir, struct rd_error *err)
 {
     char path[LIMIT_PATH_BYTES];
     struct stat st;
-    rd_status status = join(path, dir, "", err);        /* with a slash at its end: every part ends at one */
+    rd_status status = join(path, dir, "", err); /* with a slash at its end: every part ends at one */
 
     if (status != RD_OK) return status;
     for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = 0;
         if (file_call_fails() ||
-            (file_calls->mkdir(path, 0700) && errno != EEXIST && errno != EISDIR && errno != EROFS &&
-             errno != EACCES))
+            (file_calls->mkdir(path, 0700) && errno != EEXIST && errno != EISDIR && errno != EROFS && errno != EACCES))
             return fail_with(err, "mkdir", path);
         *slash = '/';
     }
@@ -126,8 +125,10 @@ rd_status cache_file_create(const char *dir, uint64_t n_bytes, struct cache_file
         return st;
     }
     /* The lock says that the writer lives. One who tidies up may hold it for a moment: then the file is theirs. */
-    if (file_call_fails() || file_calls->flock(f.fd, LOCK_EX | LOCK_NB)) st = fail_with(err, "lock", name);
-    else if (take_room(f.fd, n_bytes)) st = fail_with(err, "reserve", name);
+    if (file_call_fails() || file_calls->flock(f.fd, LOCK_EX | LOCK_NB))
+        st = fail_with(err, "lock", name);
+    else if (take_room(f.fd, n_bytes))
+        st = fail_with(err, "reserve", name);
     if (st != RD_OK) {
         cache_file_abandon(&f);
         return st;
@@ -169,7 +170,7 @@ rd_status cache_file_commit(struct cache_file *f, const char *dir, const char *n
         cache_file_abandon(f);
         return st;
     }
-    mem_free(f->path);                          /* the name is given: the lock means nothing any more */
+    mem_free(f->path); /* the name is given: the lock means nothing any more */
     file_calls->close(f->fd);
     *f = (struct cache_file){-1, NULL};
     return RD_OK;
@@ -223,7 +224,11 @@ static void remove_if_left(int dir_fd, const char *name)
     file_calls->close(fd);
 }
 
-struct usage { uint64_t n_bytes; struct timespec oldest; char name[256]; };
+struct usage {
+    uint64_t n_bytes;
+    struct timespec oldest;
+    char name[256];
+};
 
 static bool is_older(struct timespec a, struct timespec b)
 {

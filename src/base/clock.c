@@ -11,7 +11,7 @@
 struct clock {
     bool fake;
     _Atomic uint64_t elapsed_ns;              /* fake: since creation. The owner writes, any thread reads; relaxed, as a
-                                         * time orders nothing */
+                                               * time orders nothing */
     _Atomic uint64_t worked_ns;               /* fake: of threads, all alike; likewise */
     _Atomic uint64_t step_ns, step_thread_ns; /* likewise */
     uint64_t start_ns;

@@ -25,24 +25,24 @@ struct ram_link;
 struct store_link;
 
 struct engine_options {
-    struct executor executor;            /* borrowed; outlives the engine */
+    struct executor executor; /* borrowed; outlives the engine */
     const struct clock *clock;
     uint32_t n_pages, page_tokens;
     uint32_t n_ctx;
     uint32_t max_running, max_queue, max_chunk;
-    uint64_t step_target_ns, ttl_ns;     /* target: of a step while any sequence decodes */
-    uint64_t prompt_target_ns;           /* of a step of prompts alone; 0: max_chunk decides */
-    uint64_t kv_bytes;                   /* the budget, for bounding the tree's own memory */
-    const void *namespace_name;          /* digest of model and KV type; copied */
+    uint64_t step_target_ns, ttl_ns; /* target: of a step while any sequence decodes */
+    uint64_t prompt_target_ns;       /* of a step of prompts alone; 0: max_chunk decides */
+    uint64_t kv_bytes;               /* the budget, for bounding the tree's own memory */
+    const void *namespace_name;      /* digest of model and KV type; copied */
     size_t namespace_bytes;
-    bool speculate;                      /* drafts from what was written before, verified losslessly */
-    struct draft_model *draft_model;     /* borrowed; drafts from it too; or NULL */
-    struct store_link *store;            /* borrowed; pages on disk; or NULL. The executor has pages */
-    struct ram_link *ram;                /* borrowed; pages in host memory; or NULL. The executor moves pages */
-    bool isolate;                        /* pages are made zeros when they change namespaces */
-    double verify_share;                 /* 0 .. 1: of hits that are computed again while idle, see verify.c */
+    bool speculate;                  /* drafts from what was written before, verified losslessly */
+    struct draft_model *draft_model; /* borrowed; drafts from it too; or NULL */
+    struct store_link *store;        /* borrowed; pages on disk; or NULL. The executor has pages */
+    struct ram_link *ram;            /* borrowed; pages in host memory; or NULL. The executor moves pages */
+    bool isolate;                    /* pages are made zeros when they change namespaces */
+    double verify_share;             /* 0 .. 1: of hits that are computed again while idle, see verify.c */
     uint64_t verify_seed;
-    uint64_t chunk_seed;                 /* tests: not 0 = prefill chunks and drafts of random length */
+    uint64_t chunk_seed; /* tests: not 0 = prefill chunks and drafts of random length */
 };
 
 /* Hits that were computed again: verify.c. */
@@ -56,13 +56,13 @@ struct verify_counts {
 /* Counters and gauges, published after every step (a consistent snapshot). */
 struct engine_stats {
     uint64_t n_queued, n_waiting, n_prefill, n_decode;
-    uint64_t n_loading, n_paused;        /* of those queued: other tiers read for them; of those live: a slow reader's */
+    uint64_t n_loading, n_paused; /* of those queued: other tiers read for them; of those live: a slow reader's */
     uint64_t n_submitted, n_stop, n_length, n_cancelled, n_failed, n_preempted;
     uint64_t n_cancelled_in[RD_N_PHASES], n_corrupted; /* corrupted: of those failed, by logits that are no numbers */
     uint64_t prompt_computed, prompt_cached, prompt_joined, generated, recomputed;
-    uint64_t prompt_device;              /* of prompt_cached: neither joined nor brought by a tier */
+    uint64_t prompt_device; /* of prompt_cached: neither joined nor brought by a tier */
     uint64_t drafts, drafted, draft_accepted;
-    uint64_t keys_max;                   /* the longest sequence that ended */
+    uint64_t keys_max; /* the longest sequence that ended */
     uint64_t matches[RADIX_N_KINDS];
     uint64_t misses[MISS_N_CAUSES];
     uint64_t pages_total, pages_free, pages_ready, pages_locked, pages_pending, pages_quarantined, pages_evicted;
@@ -70,19 +70,20 @@ struct engine_stats {
     uint64_t class_keys[RADIX_N_CLASSES];
     uint64_t depth_nodes[RADIX_N_DEPTHS], depth_keys[RADIX_N_DEPTHS];
     uint64_t pages_gone[GHOST_N_CAUSES], keys_gone[GHOST_N_CAUSES];
-    uint64_t plan_ns, forward_ns, sample_ns, output_ns; /* of all steps, in this order; forward: waiting for the device */
+    uint64_t plan_ns, forward_ns, sample_ns,
+        output_ns; /* of all steps, in this order; forward: waiting for the device */
     uint64_t n_steps, n_steps_ahead, step_runs, step_rows, step_ns_last, device_errors, accounting_errors;
-    uint64_t steps_after_cancel;         /* the most that one request had rows in after it was cancelled: 1 at most */
-    uint64_t device_dead;                /* 1: every further step will fail */
-    uint64_t n_turns;                    /* of the engine's loop: at least one a second, unless a step is long */
-    uint64_t n_beats;                    /* signs of getting on within steps: on a CPU while prompts are computed */
+    uint64_t steps_after_cancel; /* the most that one request had rows in after it was cancelled: 1 at most */
+    uint64_t device_dead;        /* 1: every further step will fail */
+    uint64_t n_turns;            /* of the engine's loop: at least one a second, unless a step is long */
+    uint64_t n_beats;            /* signs of getting on within steps: on a CPU while prompts are computed */
     uint64_t prefill_milli_tok_s, decode_milli_tok_s;
     uint64_t prompt_disk, pages_loading; /* of prompt_cached: brought by loads */
     uint64_t disk_loads, disk_loads_late, disk_declined, disk_pages_loaded, disk_staged, disk_unsaved;
-    struct verify_counts verify;         /* zeros without verify_share */
-    struct store_counts disk;            /* zeros without a store */
-    uint64_t prompt_ram;                 /* of prompt_cached: brought from host memory */
-    struct ram_link_counts ram;          /* zeros without such a tier */
+    struct verify_counts verify; /* zeros without verify_share */
+    struct store_counts disk;    /* zeros without a store */
+    uint64_t prompt_ram;         /* of prompt_cached: brought from host memory */
+    struct ram_link_counts ram;  /* zeros without such a tier */
 };
 
 rd_status engine_create(const struct engine_options *o, struct engine **out);

@@ -27,68 +27,86 @@
 
 enum request_state { REQUEST_QUEUED, REQUEST_LIVE, REQUEST_ENDED };
 /* Why not all of a prompt was stored. EVICTED to CLEARED: what dropped it. SALT is told by rd_cache_explain alone. */
-enum miss_cause { MISS_NONE, MISS_NEW, MISS_DIFFERENT, MISS_EVICTED, MISS_EXPIRED, MISS_CLEARED, MISS_SALT, MISS_KV_TYPE,
-                  MISS_NEW_END, MISS_N_CAUSES };
+enum miss_cause {
+    MISS_NONE,
+    MISS_NEW,
+    MISS_DIFFERENT,
+    MISS_EVICTED,
+    MISS_EXPIRED,
+    MISS_CLEARED,
+    MISS_SALT,
+    MISS_KV_TYPE,
+    MISS_NEW_END,
+    MISS_N_CAUSES
+};
 enum request_finish { REQUEST_STOP, REQUEST_LENGTH, REQUEST_CANCELLED, REQUEST_ERROR };
 /* Why the consumer wants no more: it went away, or it has found a stop string. */
 enum request_cancel { CANCEL_NONE, CANCEL_GONE, CANCEL_SATISFIED };
 
-struct token_out { int32_t token; float logprob; uint32_t n_top; };
+struct token_out {
+    int32_t token;
+    float logprob;
+    uint32_t n_top;
+};
 
 /* What may come next: see speculate.c. Engine thread. */
 #define DRAFT_MAX     31u
-#define DRAFT_CLASSES 5u                 /* by how many tokens agreed; the last: from the draft model */
+#define DRAFT_CLASSES 5u /* by how many tokens agreed; the last: from the draft model */
 struct request_draft {
-    struct draft_index *own;             /* of this request's keys, made when it first decodes */
+    struct draft_index *own; /* of this request's keys, made when it first decodes */
     uint32_t n_indexed;
-    uint32_t n, class_now;               /* tokens drafted for the running step */
-    bool is_certain;                     /* they are what a grammar forces */
+    uint32_t n, class_now; /* tokens drafted for the running step */
+    bool is_certain;       /* they are what a grammar forces */
     kv_key tokens[DRAFT_MAX];
-    float right[DRAFT_CLASSES];          /* share of drafted tokens that were right */
-    bool failed;                         /* no memory for the index */
-    struct kv_seq *shadow;               /* under the draft model: see draft_model.h */
-    uint32_t n_synced, n_wanted;         /* its keys that are the request's; tokens it shall write now */
-    uint64_t shadow_ns;                  /* last used */
+    float right[DRAFT_CLASSES];  /* share of drafted tokens that were right */
+    bool failed;                 /* no memory for the index */
+    struct kv_seq *shadow;       /* under the draft model: see draft_model.h */
+    uint32_t n_synced, n_wanted; /* its keys that are the request's; tokens it shall write now */
+    uint64_t shadow_ns;          /* last used */
 };
 
 struct request_usage {
     uint32_t n_prompt, n_cached, n_joined, n_ram, n_disk, n_lossy, n_generated, n_drafted, n_draft_accepted, n_forced;
-    uint64_t submitted_ns, admitted_ns, first_token_ns, ended_ns;   /* clock; 0 = never */
+    uint64_t submitted_ns, admitted_ns, first_token_ns, ended_ns; /* clock; 0 = never */
     enum miss_cause miss;
-    enum radix_match_kind match;         /* of its first admission, as miss */
+    enum radix_match_kind match; /* of its first admission, as miss */
     uint32_t n_match, n_preempted;
 };
 
 /* What of a request's keys is worth keeping longer, from the first key on: radix_retain. */
-struct request_keep { uint32_t n_keys; enum radix_class class; };
+struct request_keep {
+    uint32_t n_keys;
+    enum radix_class class;
+};
 #define REQUEST_N_KEEPS 3u
 
 struct request_params {
-    struct sampler_params sampling;      /* what it points to is copied by request_create */
-    uint32_t max_tokens;                 /* 0: prefill only */
-    uint32_t max_keys; /* longest sequence, prompt included: min(n_ctx, n_prompt + max_tokens) is used */
+    struct sampler_params sampling; /* what it points to is copied by request_create */
+    uint32_t max_tokens;            /* 0: prefill only */
+    uint32_t max_keys;              /* longest sequence, prompt included: min(n_ctx, n_prompt + max_tokens) is used */
     bool cached, ignore_eos, prompt_logprobs, hold, speculate;
-    const int32_t *end_tokens;           /* borrowed; lives as long as the engine */
+    const int32_t *end_tokens; /* borrowed; lives as long as the engine */
     uint32_t n_end_tokens;
-    const int32_t *stop_tokens;          /* copied; they end the text too, whatever ignore_eos says */
+    const int32_t *stop_tokens; /* copied; they end the text too, whatever ignore_eos says */
     uint32_t n_stop_tokens;
     uint32_t min_tokens;                 /* until then neither end nor stop tokens are drawn */
     struct think_budget think;           /* copied; n_forced 0: none */
     struct constraint_params constraint; /* the grammar is retained; what it points to lives as long as the engine */
-    bool idle;               /* computed only when nothing else is to do: it comes last, and makes way */
+    bool idle;                           /* computed only when nothing else is to do: it comes last, and makes way */
     struct prefill_wish prefill;         /* copied */
     struct kv_space space;               /* it shares what is stored with requests of the same namespace only */
-    struct request_keep keep[REQUEST_N_KEEPS];  /* n_keys beyond what was computed: all of that */
-    bool keep_match;         /* others will come with the part that it found stored: that is SHORT, too */
+    struct request_keep keep[REQUEST_N_KEEPS]; /* n_keys beyond what was computed: all of that */
+    bool keep_match; /* others will come with the part that it found stored: that is SHORT, too */
     uint64_t fair_key;
-    bool continues;          /* it goes on from such a one: no client asked for it by itself */
-    uint64_t asked_ns;       /* when the client did, by the engine's clock; 0: when it was submitted */
-    bool goes_on;            /* where it reaches max_keys another request goes on: a grammar need not be whole by then */
-    const int32_t *primed;   /* borrowed by request_create: what was generated before the prompt's end, for the grammar and */
-    uint32_t n_primed;       /* the budget of thinking */
-    const char *label;       /* copied, cut; or NULL */
-    const char *name;        /* copied; or NULL: what it computes is a named cache's (names/cache_names.h) */
-    float *logits_out;       /* [n_vocab] of the prompt's last token, or NULL; the consumer's until it has ended */
+    bool continues;    /* it goes on from such a one: no client asked for it by itself */
+    uint64_t asked_ns; /* when the client did, by the engine's clock; 0: when it was submitted */
+    bool goes_on;      /* where it reaches max_keys another request goes on: a grammar need not be whole by then */
+    const int32_t
+        *primed;       /* borrowed by request_create: what was generated before the prompt's end, for the grammar and */
+    uint32_t n_primed; /* the budget of thinking */
+    const char *label; /* copied, cut; or NULL */
+    const char *name;  /* copied; or NULL: what it computes is a named cache's (names/cache_names.h) */
+    float *logits_out; /* [n_vocab] of the prompt's last token, or NULL; the consumer's until it has ended */
     void (*wake)(void *arg); /* after tokens or the end were published; any cost is the engine's: must be quick */
     void *wake_arg;
 };
@@ -106,18 +124,18 @@ struct request {
     struct sampler *sampler;
     struct constraint constraint;
     uint32_t n_generated;
-    int32_t *ends;                       /* [n_end_tokens + n_stop_tokens]: both */
-    uint32_t prompt_high;                /* prompt rows computed or matched so far, for counting each once */
+    int32_t *ends;        /* [n_end_tokens + n_stop_tokens]: both */
+    uint32_t prompt_high; /* prompt rows computed or matched so far, for counting each once */
     uint32_t n_prompt_computed;
-    bool started_over;                   /* computed anew from an empty tree, because its path took too many pages */
-    bool admitted_before, in_batch, published;  /* published: public_prefix.h */
-    bool redo;                           /* its last row is computed once more: step_ahead.c */
-    bool unsound;                        /* the running step gave it logits that are no numbers */
-    struct request *prev, *next;         /* queue */
-    uint64_t last_token_ns, prompt_known_ns;       /* 0: not yet */
+    bool started_over; /* computed anew from an empty tree, because its path took too many pages */
+    bool admitted_before, in_batch, published; /* published: public_prefix.h */
+    bool redo;                                 /* its last row is computed once more: step_ahead.c */
+    bool unsound;                              /* the running step gave it logits that are no numbers */
+    struct request *prev, *next;               /* queue */
+    uint64_t last_token_ns, prompt_known_ns;   /* 0: not yet */
     struct gaps gaps;
-    enum rd_phase ended_in;                        /* where it was */
-    uint64_t queued_ns, last_step, n_late_steps;   /* late: begun after it was cancelled */
+    enum rd_phase ended_in;                      /* where it was */
+    uint64_t queued_ns, last_step, n_late_steps; /* late: begun after it was cancelled */
     struct request_draft draft;
     struct request_store store;
     struct request_ram ram;
@@ -126,7 +144,7 @@ struct request {
     uint32_t n_at_end;         /* keys that were computed when it ended */
 
     /* how far the prompt is: the engine writes, anyone reads; relaxed, each tells its own truth */
-    atomic_uint prompt_seen, prompt_computed;   /* rows computed or matched; of those, computed */
+    atomic_uint prompt_seen, prompt_computed; /* rows computed or matched; of those, computed */
 
     /* results: the engine writes, then stores `ended` (release); the consumer reads after loading it (acquire) */
     enum request_finish finish;
@@ -135,17 +153,17 @@ struct request {
     struct request_usage usage;
     struct radix_node
         *held; /* p.hold: a kept path, covering the whole prompt; given back with kv_unhold on the engine thread */
-    struct token_logprob *prompt_logprobs;      /* [n_prompt], entry 0 unused */
-    struct token_logprob *prompt_top;           /* [n_prompt, n_top_cap] */
-    uint32_t *prompt_ranks;                     /* [n_prompt]: 1: no token was more likely */
+    struct token_logprob *prompt_logprobs; /* [n_prompt], entry 0 unused */
+    struct token_logprob *prompt_top;      /* [n_prompt, n_top_cap] */
+    uint32_t *prompt_ranks;                /* [n_prompt]: 1: no token was more likely */
     struct prefill_result prefill;
     atomic_bool ended;
 
     /* ring: the engine writes entries, then n_pushed; the consumer reads n_pushed, then entries, then stores n_popped.
      * Sequentially consistent: either the engine sees the room, or the consumer sees that the ring was full and kicks.
      */
-    struct token_out *ring;              /* [ring_cap], a power of two */
-    struct token_logprob *ring_top;      /* [ring_cap, n_top_cap] */
+    struct token_out *ring;         /* [ring_cap], a power of two */
+    struct token_logprob *ring_top; /* [ring_cap, n_top_cap] */
     atomic_uint n_pushed, n_popped;
 
     atomic_int cancel; /* any thread writes (only upwards from NONE), the engine reads: a flag, relaxed is enough */

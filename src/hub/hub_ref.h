@@ -13,7 +13,7 @@
 enum {
     HUB_REPO_BYTES = 200, /* "org/name", its end included */
     HUB_REVISION_BYTES = 200,
-    HUB_LABEL_BYTES = 32, /* of a quantisation, upper case */
+    HUB_LABEL_BYTES = 32,  /* of a quantisation, upper case */
     HUB_FILE_BYTES = 1024, /* a path inside a repository */
     HUB_DEPTH = 32         /* folders and file of such a path */
 };

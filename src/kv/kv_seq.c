@@ -7,7 +7,10 @@
 #include "base/mem.h"
 #include "kv/kv_seq_path.h"
 
-static uint32_t page_tokens_of(const struct kv_seq *seq) { return page_pool_page_tokens(seq->cache->pool); }
+static uint32_t page_tokens_of(const struct kv_seq *seq)
+{
+    return page_pool_page_tokens(seq->cache->pool);
+}
 
 rd_status kv_seq_init(struct kv_seq *seq, struct kv_cache *cache, const kv_key *keys, uint32_t n, uint32_t max_keys)
 {
@@ -280,8 +283,9 @@ static struct radix_node *node_at_end(const struct kv_seq *seq)
 {
     struct radix_node *node = seq->node;
 
-    return node && radix_node_is_ready(node) && radix_node_end(node) == seq->n_keys && seq->n_path == seq->n_keys ? node
-                                                                                                               : NULL;
+    return node && radix_node_is_ready(node) && radix_node_end(node) == seq->n_keys && seq->n_path == seq->n_keys
+               ? node
+               : NULL;
 }
 
 void kv_seq_keep_state(struct kv_seq *seq, const void *state)
@@ -326,8 +330,7 @@ void kv_seq_finish(struct kv_seq *seq, bool store, uint64_t now)
     if (!seq->live) return;
     if (seq->state != KV_SEQ_POISONED) kv_seq_unreserve(seq);
     if (seq->node) kv_chain_hand_over(seq);
-    if (store && seq->cached && seq->state == KV_SEQ_RUNNABLE && seq->n_computed > 0)
-        store_tail(seq, now);
+    if (store && seq->cached && seq->state == KV_SEQ_RUNNABLE && seq->n_computed > 0) store_tail(seq, now);
     if (seq->node) radix_unlock(tree, seq->node);
     for (uint32_t k = seq->first_own_page; k < seq->n_pages; k++) drop_own_page(seq, seq->pages[k]);
     live_remove(seq);
@@ -359,4 +362,7 @@ struct radix_node *kv_hold(struct kv_cache *cache, struct radix_node *root, cons
     return node;
 }
 
-void kv_unhold(struct kv_cache *cache, struct radix_node *node) { radix_unlock(cache->tree, node); }
+void kv_unhold(struct kv_cache *cache, struct radix_node *node)
+{
+    radix_unlock(cache->tree, node);
+}

@@ -74,17 +74,17 @@ uint64_t radix_class_period_ns(enum radix_class class);
 
 /* Nodes by where they end: up to 256 keys from the root, 1 Ki, 4 Ki, 16 Ki, 64 Ki, beyond. */
 #define RADIX_N_DEPTHS 6u
-uint32_t radix_depth_of(uint32_t end);       /* 0 .. RADIX_N_DEPTHS - 1 */
+uint32_t radix_depth_of(uint32_t end); /* 0 .. RADIX_N_DEPTHS - 1 */
 
 struct radix_counts {
-    uint64_t n_nodes, n_keys;                /* alive now, roots not counted */
-    uint64_t node_bytes;                     /* heap for nodes and keys, charged to the budget */
-    uint64_t n_pages_evicted, n_splits;      /* since creation */
-    uint64_t n_insert_failed;                /* no memory, or the place was below a part that is still being computed */
+    uint64_t n_nodes, n_keys;           /* alive now, roots not counted */
+    uint64_t node_bytes;                /* heap for nodes and keys, charged to the budget */
+    uint64_t n_pages_evicted, n_splits; /* since creation */
+    uint64_t n_insert_failed;           /* no memory, or the place was below a part that is still being computed */
     uint64_t n_namespaces;
-    uint64_t class_nodes[RADIX_N_CLASSES], class_keys[RADIX_N_CLASSES];      /* of n_nodes, n_keys */
-    uint64_t depth_nodes[RADIX_N_DEPTHS], depth_keys[RADIX_N_DEPTHS];        /* likewise */
-    uint64_t pages_gone[GHOST_N_CAUSES], keys_gone[GHOST_N_CAUSES];          /* since creation, by why */
+    uint64_t class_nodes[RADIX_N_CLASSES], class_keys[RADIX_N_CLASSES]; /* of n_nodes, n_keys */
+    uint64_t depth_nodes[RADIX_N_DEPTHS], depth_keys[RADIX_N_DEPTHS];   /* likewise */
+    uint64_t pages_gone[GHOST_N_CAUSES], keys_gone[GHOST_N_CAUSES];     /* since creation, by why */
 };
 
 /* pool is borrowed and outlives the tree. */
@@ -185,7 +185,7 @@ uint32_t radix_condemn_page(struct radix *tree, kv_page page);
 uint32_t radix_clear_path(struct radix *tree, struct radix_node *root, const kv_key *keys, uint32_t n);
 
 /* Facts about a node, for kv_seq, dumps and tests. */
-uint32_t radix_node_start(const struct radix_node *node);    /* position of its first key */
+uint32_t radix_node_start(const struct radix_node *node); /* position of its first key */
 uint32_t radix_node_n_keys(const struct radix_node *node);
 uint32_t radix_node_n_computed(const struct radix_node *node);
 uint32_t radix_node_locks(const struct radix_node *node);

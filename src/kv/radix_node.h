@@ -17,24 +17,24 @@
 #include "kv/radix.h"
 
 struct radix_node {
-    struct radix_node *parent;                       /* NULL: a root */
+    struct radix_node *parent; /* NULL: a root */
     struct radix_node *first_child, *prev_sibling, *next_sibling;
-    struct radix_node **table;                       /* children by first key once there are more than a few */
-    uint32_t table_cap, n_children;                  /* table_cap: power of two, 0 = siblings are walked instead */
+    struct radix_node **table;      /* children by first key once there are more than a few */
+    uint32_t table_cap, n_children; /* table_cap: power of two, 0 = siblings are walked instead */
     struct radix_node *lru_prev, *lru_next;
-    bool on_lru, shared, held;                       /* shared, held: with every ancestor; radix_retain.c */
+    bool on_lru, shared, held;    /* shared, held: with every ancestor; radix_retain.c */
     uint8_t class, mark, n_forks; /* enum radix_class, what was asked for; children ever, at most 255 */
-    uint32_t n_hits;                                 /* at most UINT32_MAX; not less than its children's together */
-    struct kv_seq *owner;                            /* pending: who computes it; else NULL */
-    uint64_t last_use, created;                      /* created: not later, and not before the parent's */
-    uint64_t claim;                                  /* who computed or used it alone: radix_claim.c */
-    uint64_t ghost_sum;                              /* of root and all keys before this node: ghosts.h */
+    uint32_t n_hits;              /* at most UINT32_MAX; not less than its children's together */
+    struct kv_seq *owner;         /* pending: who computes it; else NULL */
+    uint64_t last_use, created;   /* created: not later, and not before the parent's */
+    uint64_t claim;               /* who computed or used it alone: radix_claim.c */
+    uint64_t ghost_sum;           /* of root and all keys before this node: ghosts.h */
     uint32_t start, n_keys, n_computed, n_pages, locks;
-    size_t n_bytes;                                  /* of struct and buffer */
-    uint32_t *run;                                   /* the buffer */
-    kv_key *keys;                                    /* into run */
-    kv_page *pages;                                  /* into run */
-    void *state;                                     /* of the last key, or NULL; a block of its own */
+    size_t n_bytes; /* of struct and buffer */
+    uint32_t *run;  /* the buffer */
+    kv_key *keys;   /* into run */
+    kv_page *pages; /* into run */
+    void *state;    /* of the last key, or NULL; a block of its own */
     uint32_t state_bytes;
 };
 
@@ -42,9 +42,9 @@ struct radix_node {
 
 struct radix_root {
     struct radix_node node;
-    struct radix_root *next;                         /* same bucket */
-    uint64_t hash, id;                               /* id: from 1 on, never given again */
-    size_t n_name;                                   /* the name follows the struct */
+    struct radix_root *next; /* same bucket */
+    uint64_t hash, id;       /* id: from 1 on, never given again */
+    size_t n_name;           /* the name follows the struct */
 };
 
 struct radix {
@@ -53,26 +53,37 @@ struct radix {
     uint32_t page_tokens;
     bool constant_hash;
     struct radix_root *roots[RADIX_N_BUCKETS];
-    struct radix_lru { struct radix_node *head, *tail; } lru[RADIX_N_CLASSES]; /* head: least recently used */
+    struct radix_lru {
+        struct radix_node *head, *tail;
+    } lru[RADIX_N_CLASSES]; /* head: least recently used */
     uint64_t n_roots_made;
-    uint32_t n_hidden;                               /* condemned nodes that are still held: radix_condemn */
-    uint64_t now;                                    /* the latest time that any caller named */
-    struct ghosts ghosts;                            /* of what was dropped */
-    bool (*keep)(void *arg, kv_page id);             /* radix_on_evict */
+    uint32_t n_hidden;                   /* condemned nodes that are still held: radix_condemn */
+    uint64_t now;                        /* the latest time that any caller named */
+    struct ghosts ghosts;                /* of what was dropped */
+    bool (*keep)(void *arg, kv_page id); /* radix_on_evict */
     void *keep_arg;
     bool is_evicting;
-    struct histogram *evicted_age;                   /* radix_measure_evictions; NULL: not measured */
+    struct histogram *evicted_age; /* radix_measure_evictions; NULL: not measured */
     const struct clock *clock;
     struct radix_counts counts;
 };
 
-static inline bool radix_node_is_ready(const struct radix_node *node) { return node->n_computed == node->n_keys; }
+static inline bool radix_node_is_ready(const struct radix_node *node)
+{
+    return node->n_computed == node->n_keys;
+}
 static inline bool radix_node_is_evictable(const struct radix_node *node)
 {
     return node->parent && node->locks == 0 && node->n_children == 0 && radix_node_is_ready(node);
 }
-static inline uint32_t radix_node_end(const struct radix_node *node) { return node->start + node->n_keys; }
-static inline uint32_t radix_node_computed_end(const struct radix_node *node) { return node->start + node->n_computed; }
+static inline uint32_t radix_node_end(const struct radix_node *node)
+{
+    return node->start + node->n_keys;
+}
+static inline uint32_t radix_node_computed_end(const struct radix_node *node)
+{
+    return node->start + node->n_computed;
+}
 
 /* A node outside the tree with the first n_keys keys filled in, nothing computed; room for all its pages. */
 struct radix_node *radix_node_alloc(struct radix *tree, uint32_t start, const kv_key *keys, uint32_t n_keys);

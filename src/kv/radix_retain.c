@@ -3,22 +3,27 @@
 #include "base/checked.h"
 #include "kv/radix_node.h"
 
-#define LRU_WALK 16u            /* steps from either end when a parent is put back by its last use */
-#define CANDIDATES 8u           /* of the oldest plain leaves, for the one that costs least to compute again */
+#define LRU_WALK    16u     /* steps from either end when a parent is put back by its last use */
+#define CANDIDATES  8u      /* of the oldest plain leaves, for the one that costs least to compute again */
 #define DEEP_TOKENS 16384.0 /* about here attention costs as much as the weights do, for models of a billion weights */
-#define SECOND_NS 1000000000ull
+#define SECOND_NS   1000000000ull
 
 /* See enum radix_class; share in eighths of the pool. */
-static const struct { uint64_t period_ns, share; } classes[RADIX_N_CLASSES] = {
-    [RADIX_SHORT] = {300 * SECOND_NS, 1},
-    [RADIX_SHARED] = {300 * SECOND_NS, 1},
-    [RADIX_HELD] = {300 * SECOND_NS, 2},
-    [RADIX_LONG] = {3600 * SECOND_NS, 1},
-    [RADIX_DAY] = {86400 * SECOND_NS, 1},
+static const struct {
+    uint64_t period_ns, share;
+} classes[RADIX_N_CLASSES] = {
+    [RADIX_SHORT] = {300 * SECOND_NS, 1}, [RADIX_SHARED] = {300 * SECOND_NS, 1}, [RADIX_HELD] = {300 * SECOND_NS, 2},
+    [RADIX_LONG] = {3600 * SECOND_NS, 1}, [RADIX_DAY] = {86400 * SECOND_NS, 1},
 };
 
-uint64_t radix_class_period_ns(enum radix_class class) { return classes[class].period_ns; }
-enum radix_class radix_node_class(const struct radix_node *node) { return (enum radix_class)node->class; }
+uint64_t radix_class_period_ns(enum radix_class class)
+{
+    return classes[class].period_ns;
+}
+enum radix_class radix_node_class(const struct radix_node *node)
+{
+    return (enum radix_class)node->class;
+}
 
 enum radix_class radix_class_of(const struct radix_node *node)
 {
@@ -110,7 +115,7 @@ static void update_class(struct radix *tree, struct radix_node *node)
     if (class == node->class) return;
     radix_lru_remove(tree, node);
     radix_count_node(tree, node, -1);
-    node->class = (uint8_t)class;
+    node->class = (uint8_t) class;
     radix_count_node(tree, node, 1);
     if (was_on) radix_lru_insert_by_use(tree, node);
 }
@@ -121,7 +126,7 @@ void radix_retain_continued(struct radix *tree, struct radix_node *parent)
         node->held = false;
         update_class(tree, node);
     }
-    if (radix_node_end(parent) < tree->page_tokens || parent->n_forks == UINT8_MAX) return;     /* worth no page */
+    if (radix_node_end(parent) < tree->page_tokens || parent->n_forks == UINT8_MAX) return; /* worth no page */
     if (++parent->n_forks != RADIX_SHARED_FORKS) return;
     for (struct radix_node *node = parent; node->parent && !node->shared; node = node->parent) {
         node->shared = true;
@@ -160,7 +165,7 @@ void radix_retain(struct radix *tree, struct radix_node *root, const kv_key *key
     thread_owner_check(&tree->owner);
     assert(class == RADIX_SHORT || class == RADIX_LONG || class == RADIX_DAY);
     for (node = radix_node_at(tree, root, keys, n); node && node->parent && node->mark < class; node = node->parent) {
-        node->mark = (uint8_t)class;
+        node->mark = (uint8_t) class;
         update_class(tree, node);
     }
 }
@@ -171,8 +176,8 @@ void radix_hold_next(struct radix *tree, struct radix_node *root, const kv_key *
 
     thread_owner_check(&tree->owner);
     node = radix_node_at(tree, root, keys, n);
-    if (!node || node->n_children > 0) return;              /* another text goes on there already */
-    for (; node->parent; node = node->parent) {             /* another chat may have taken back the hold further up */
+    if (!node || node->n_children > 0) return;  /* another text goes on there already */
+    for (; node->parent; node = node->parent) { /* another chat may have taken back the hold further up */
         node->held = true;
         update_class(tree, node);
     }

@@ -11,15 +11,25 @@
 #include "base/queue.h"
 #include "base/thread.h"
 
-#define FILE_MAGIC    0x79726f6d656d6472ull   /* "rdmemory" */
+#define FILE_MAGIC    0x79726f6d656d6472ull /* "rdmemory" */
 #define FILE_VERSION  1ull
-#define RECORD_MAGIC  0x63657264u             /* "drec" */
+#define RECORD_MAGIC  0x63657264u /* "drec" */
 #define QUEUE_RECORDS 512u
 #define NAME_BYTES    96u
 
-struct file_head { uint64_t magic, version; };
-struct record_head { uint32_t magic, n; uint64_t hash; };
-struct queued { size_t n; uint64_t n_clears; bool syncs; uint8_t data[]; };     /* n_clears: how often it was cleared before */
+struct file_head {
+    uint64_t magic, version;
+};
+struct record_head {
+    uint32_t magic, n;
+    uint64_t hash;
+};
+struct queued {
+    size_t n;
+    uint64_t n_clears;
+    bool syncs;
+    uint8_t data[];
+}; /* n_clears: how often it was cleared before */
 
 struct memory_file {
     char *dir;
@@ -28,16 +38,16 @@ struct memory_file {
     struct memory_file_owner owner;
     struct queue *queue;
     struct thread thread;
-    struct queued *knock;                /* wakes the thread; holds no record */
+    struct queued *knock; /* wakes the thread; holds no record */
 
-    struct data_file lock, file;         /* the thread's, once it runs; closed: not the writer, or failed */
-    uint64_t end;                        /* of the file */
-    struct buf anew;                     /* while it is written anew */
+    struct data_file lock, file; /* the thread's, once it runs; closed: not the writer, or failed */
+    uint64_t end;                /* of the file */
+    struct buf anew;             /* while it is written anew */
 
-    struct mutex lock_done;              /* guards the rest */
+    struct mutex lock_done; /* guards the rest */
     struct cond done;
-    uint64_t n_clears, n_cleared, n_syncs, n_synced;    /* wanted since opening; done */
-    rd_status sync_st;                   /* of the last one */
+    uint64_t n_clears, n_cleared, n_syncs, n_synced; /* wanted since opening; done */
+    rd_status sync_st;                               /* of the last one */
 };
 
 static void frame(struct buf *b, const void *record, size_t n)
@@ -98,8 +108,10 @@ static void append(struct memory_file *f, const struct queued *q)
     struct buf record = {0};
 
     frame(&record, q->data, q->n);
-    if (!record.failed && data_file_write(&f->file, f->end, record.data, record.n) != RD_OK) give_up(f, "cannot write");
-    else if (!record.failed) f->end += record.n;
+    if (!record.failed && data_file_write(&f->file, f->end, record.data, record.n) != RD_OK)
+        give_up(f, "cannot write");
+    else if (!record.failed)
+        f->end += record.n;
     buf_deinit(&record);
 }
 
@@ -141,7 +153,7 @@ static void clear_now(struct memory_file *f)
 {
     uint64_t n = n_clears(f);
 
-    if (n == f->n_cleared) return;                          /* this thread alone writes it */
+    if (n == f->n_cleared) return; /* this thread alone writes it */
     empty_file(f);
     mutex_lock(&f->lock_done);
     f->n_cleared = n;
@@ -161,8 +173,10 @@ static void writer_main(void *arg)
         if (q->syncs) {
             sync_now(f);
         } else if (f->file.fd >= 0 && q->n_clears == f->n_cleared) {
-            if (f->end + q->n > f->max_bytes) write_anew(f, false);         /* the record is in memory */
-            else append(f, q);
+            if (f->end + q->n > f->max_bytes)
+                write_anew(f, false); /* the record is in memory */
+            else
+                append(f, q);
         }
         mem_free(q);
     }
@@ -203,8 +217,10 @@ rd_status memory_file_sync(struct memory_file *f)
     st = queue_push(f->queue, q);
     if (st == RD_OK) n = ++f->n_syncs;
     while (st == RD_OK && f->n_synced < n) cond_wait(&f->done, &f->lock_done);
-    if (st == RD_OK) st = f->sync_st;
-    else mem_free(q);
+    if (st == RD_OK)
+        st = f->sync_st;
+    else
+        mem_free(q);
     mutex_unlock(&f->lock_done);
     return st;
 }
@@ -261,8 +277,9 @@ static void open_for_writing(struct memory_file *f)
     uint64_t n = 0;
 
     snprintf(lock, sizeof(lock), "%s.lock", f->name);
-    if (data_file_lock(f->dir, lock, &f->lock) != RD_OK) return;        /* another process writes */
-    if (f->end == 0 || data_file_open(f->dir, f->name, DATA_FILE_WRITE, &f->file) != RD_OK) write_anew(f, false);
+    if (data_file_lock(f->dir, lock, &f->lock) != RD_OK) return; /* another process writes */
+    if (f->end == 0 || data_file_open(f->dir, f->name, DATA_FILE_WRITE, &f->file) != RD_OK)
+        write_anew(f, false);
     else if (data_file_size(&f->file, &n) != RD_OK || (n > f->end && data_file_truncate(&f->file, f->end) != RD_OK))
         give_up(f, "cannot cut a damaged end");
 }
@@ -289,8 +306,10 @@ rd_status memory_file_open(const char *dir, const char *name, uint64_t max_bytes
         open_for_writing(f);
         if (f->file.fd >= 0) st = thread_start(&f->thread, "answers", writer_main, f);
     }
-    if (st == RD_OK && f->file.fd >= 0) *out = f;
-    else memory_file_close(f);
+    if (st == RD_OK && f->file.fd >= 0)
+        *out = f;
+    else
+        memory_file_close(f);
     return st;
 }
 

@@ -48,7 +48,8 @@ struct pass pass_begin(struct model *m, struct kv_storage *kv, const struct mode
 }
 
 /* once: the state is read by the block that follows alone. */
-static rd_status add_and_norm(const struct pass *p, const struct weight *post_norm, const struct weight *norm, bool once)
+static rd_status add_and_norm(const struct pass *p, const struct weight *post_norm, const struct weight *norm,
+                              bool once)
 {
     struct model *m = p->m;
     const struct residual_norm_args a = {
@@ -216,8 +217,8 @@ void pass_mlp(struct pass *p, uint32_t layer)
         .outs = {{&w->down, NULL, m->ws.delta, c->hidden}},
         .once = true,
     };
-    struct linear_glu_args both = {p->n_rows, m->ws.norm, c->hidden, &w->gate, &w->up, c->act,
-                                   m->ws.gate, m->ws.up, m->ws.gate};
+    struct linear_glu_args both = {p->n_rows, m->ws.norm, c->hidden, &w->gate,  &w->up,
+                                   c->act,    m->ws.gate, m->ws.up,  m->ws.gate};
 
     if (p->st != RD_OK || p->n_rows == 0) return;
     p->has_delta = true;
@@ -253,7 +254,8 @@ static rd_status head_logits(struct model *m, uint32_t first, uint32_t n, float 
 
 bool pass_only_chooses(const struct model *m, const struct model_batch *b)
 {
-    if (!m->ops->op.linear_choose || span_is_none(m->ws.choices) || !b->choices || !b->unread || m->config.final_softcap > 0)
+    if (!m->ops->op.linear_choose || span_is_none(m->ws.choices) || !b->choices || !b->unread ||
+        m->config.final_softcap > 0)
         return false;
     for (uint32_t i = 0; i < b->n_logits; i++) {
         const struct row_draw *d = &b->draws[i];
@@ -378,14 +380,15 @@ rd_status workspace_init(struct model *m)
         uint32_t rows, width;
         uint64_t at;
     } parts[] = {
-        {&ws->x, m->max_rows, c->hidden, 0},         {&ws->norm, m->max_rows, c->hidden, 0},
-        {&ws->delta, m->max_rows, c->hidden, 0},     {&ws->q, m->max_rows, q_width(c), 0},
-        {&ws->attn, m->max_rows, q_width(c), 0},     {&ws->k, m->max_rows, kv_width(c), 0},
-        {&ws->v, m->max_rows, kv_width(c), 0},       {&ws->gate, m->max_rows, c->ffn, 0},
-        {&ws->up, m->max_rows, c->ffn, 0},           {&ws->x_last, m->max_rows, c->hidden, 0},
-        {&ws->q_last, m->max_rows, q_width(c), 0},   {&ws->logits, m->max_logits, c->n_vocab, 0},
+        {&ws->x, m->max_rows, c->hidden, 0},       {&ws->norm, m->max_rows, c->hidden, 0},
+        {&ws->delta, m->max_rows, c->hidden, 0},   {&ws->q, m->max_rows, q_width(c), 0},
+        {&ws->attn, m->max_rows, q_width(c), 0},   {&ws->k, m->max_rows, kv_width(c), 0},
+        {&ws->v, m->max_rows, kv_width(c), 0},     {&ws->gate, m->max_rows, c->ffn, 0},
+        {&ws->up, m->max_rows, c->ffn, 0},         {&ws->x_last, m->max_rows, c->hidden, 0},
+        {&ws->q_last, m->max_rows, q_width(c), 0}, {&ws->logits, m->max_logits, c->n_vocab, 0},
     };
-    const size_t n_parts = sizeof(parts) / sizeof(parts[0]) - m->ops->traits.shares_memory; /* the logits are the last */
+    const size_t n_parts =
+        sizeof(parts) / sizeof(parts[0]) - m->ops->traits.shares_memory; /* the logits are the last */
     uint64_t n_bytes = 0, at_choices;
     rd_status st;
 

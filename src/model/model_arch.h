@@ -54,8 +54,8 @@ struct model_arch {
     uint32_t n_weights;
     rd_status (*forward)(struct model *m, struct kv_storage *kv, const struct model_batch *b, float *logits);
     /* What the architecture means for others. */
-    const char *chat;        /* the built-in chat format of a file without a template; NULL: its vocabulary tells */
-    bool interleaves;        /* GGUF files have the rows of wq and wk in RoPE's pairs, directories of the hub do not */
+    const char *chat; /* the built-in chat format of a file without a template; NULL: its vocabulary tells */
+    bool interleaves; /* GGUF files have the rows of wq and wk in RoPE's pairs, directories of the hub do not */
     const struct hub_family *hub; /* config.json; [n_hub] */
     uint32_t n_hub;
     const struct kv_loss *kv_losses; /* [n_kv_losses], measured; kv_fidelity.c */
@@ -63,21 +63,24 @@ struct model_arch {
 };
 
 /* By how many percent keys of these types change perplexity, worst of the files measured. */
-struct kv_loss { uint32_t head_dim; double q4_0, f8_e4m3; };
+struct kv_loss {
+    uint32_t head_dim;
+    double q4_0, f8_e4m3;
+};
 
 /* Activations, allocated once for max_rows rows; blocks.c says who uses which. */
 struct workspace {
     struct buffer *memory;
     uint64_t n_bytes;
     struct span x, norm, delta; /* [max_rows, hidden] */
-    struct span q, attn;       /* [max_rows, n_heads * head_dim] */
-    struct span k, v;          /* [max_rows, n_kv_heads * head_dim] */
-    struct span gate, up;      /* [max_rows, ffn] */
-    struct span logits;        /* [max_logits, n_vocab] on a device; nowhere: the caller's memory is written */
-    struct span choices;       /* [max_logits] struct row_choice; nowhere: the backend does not choose */
+    struct span q, attn;        /* [max_rows, n_heads * head_dim] */
+    struct span k, v;           /* [max_rows, n_kv_heads * head_dim] */
+    struct span gate, up;       /* [max_rows, ffn] */
+    struct span logits;         /* [max_logits, n_vocab] on a device; nowhere: the caller's memory is written */
+    struct span choices;        /* [max_logits] struct row_choice; nowhere: the backend does not choose */
     struct span x_last, q_last; /* the same as x, q for the rows that are wanted: last layer */
-    struct seq_run *runs_last; /* [max_rows], host memory */
-    uint32_t *rows_last;       /* [max_rows], host memory: which rows those are */
+    struct seq_run *runs_last;  /* [max_rows], host memory */
+    uint32_t *rows_last;        /* [max_rows], host memory: which rows those are */
     struct padded_step *padded; /* decode_step.c; NULL: the backend records nothing */
 };
 
@@ -93,11 +96,11 @@ struct model {
     struct weight inv_freq, inv_freq_local; /* [n_rot / 2] */
     float rope_mscale;
     struct workspace ws;
-    struct tensor_bytes embed;                /* the embedding's rows, where they are not the file's own */
+    struct tensor_bytes embed; /* the embedding's rows, where they are not the file's own */
     uint64_t weight_bytes, packed_bytes;
-    bool is_launching;                      /* the pass ends with the head's launch: results are delivered later */
+    bool is_launching; /* the pass ends with the head's launch: results are delivered later */
     const struct model_file *g;
-    struct packed_weights *packed;          /* NULL: none wanted */
+    struct packed_weights *packed; /* NULL: none wanted */
 };
 
 #define MODEL_PAD_ROWS 8u
@@ -118,13 +121,13 @@ const struct model_arch *model_arch_find(const char *name, size_t n);
 /* ARCH.SUFFIX is there and true. */
 bool config_flag(const struct model_file *g, const struct model_config *c, const char *suffix);
 /* The value must be there and in min .. max: RD_E_FORMAT names the key and the range. */
-rd_status config_u32(const struct model_file *g, const struct model_config *c, const char *suffix, uint32_t min, uint32_t max,
-                     uint32_t *out, struct rd_error *err);
-rd_status config_f32(const struct model_file *g, const struct model_config *c, const char *suffix, double min, double max,
-                     float *out, struct rd_error *err);
+rd_status config_u32(const struct model_file *g, const struct model_config *c, const char *suffix, uint32_t min,
+                     uint32_t max, uint32_t *out, struct rd_error *err);
+rd_status config_f32(const struct model_file *g, const struct model_config *c, const char *suffix, double min,
+                     double max, float *out, struct rd_error *err);
 /* The same, but *out stays as it is when the key is absent. */
-rd_status config_u32_optional(const struct model_file *g, const struct model_config *c, const char *suffix, uint32_t min,
-                              uint32_t max, uint32_t *out, struct rd_error *err);
+rd_status config_u32_optional(const struct model_file *g, const struct model_config *c, const char *suffix,
+                              uint32_t min, uint32_t max, uint32_t *out, struct rd_error *err);
 rd_status config_f32_optional(const struct model_file *g, const struct model_config *c, const char *suffix, double min,
                               double max, float *out, struct rd_error *err);
 

@@ -43,30 +43,30 @@
 #include "radish/status.h"
 
 struct page_store;
-struct store_space;                      /* a namespace of the store; lives as long as it is held, or the store lives */
+struct store_space; /* a namespace of the store; lives as long as it is held, or the store lives */
 
 struct store_options {
-    const char *dir;                     /* made if missing, 0700 */
+    const char *dir; /* made if missing, 0700 */
     uint64_t cap_bytes;
-    uint64_t segment_bytes;              /* of a file, about; 0: a 64th of the cap, at most 128 MiB */
+    uint64_t segment_bytes; /* of a file, about; 0: a 64th of the cap, at most 128 MiB */
     const struct clock *clock;
     /* This many bytes of the disk stay free, but no more than 1/keep_free_part of its size (0: of any size): below that
      * the files take no more room than they do, the least recently used goes for what is new. 0: it may fill up. */
     uint64_t keep_free_bytes, keep_free_part;
-    uint32_t max_spaces;                 /* namespaces held at once; 0: LIMIT_STORE_SPACES */
-    const char *about; /* "MODEL\nKV TYPE", of what this process stores: for people; copied; or NULL */
+    uint32_t max_spaces; /* namespaces held at once; 0: LIMIT_STORE_SPACES */
+    const char *about;   /* "MODEL\nKV TYPE", of what this process stores: for people; copied; or NULL */
 };
 
 struct store_counts {
-    uint64_t n_pages, n_bytes, n_segments, cap_bytes;       /* now; bytes: of all segment files */
-    uint64_t n_written, n_bytes_written;                    /* since opening, as all below: pages and their bytes */
-    uint64_t n_known;                                       /* put, but stored already */
-    uint64_t n_dropped;                                     /* put, and not stored: no writer, backing off, failed */
+    uint64_t n_pages, n_bytes, n_segments, cap_bytes; /* now; bytes: of all segment files */
+    uint64_t n_written, n_bytes_written;              /* since opening, as all below: pages and their bytes */
+    uint64_t n_known;                                 /* put, but stored already */
+    uint64_t n_dropped;                               /* put, and not stored: no writer, backing off, failed */
     uint64_t n_read, n_bytes_read, n_evicted;
-    uint64_t n_damaged;                                     /* records, pages and files that the checks refused */
+    uint64_t n_damaged; /* records, pages and files that the checks refused */
     uint64_t n_read_errors, n_write_errors;
-    uint64_t n_remove_errors;                               /* files that could not be removed, each time that it was tried */
-    uint64_t is_writer, is_failing;                         /* 0 or 1: holds the lock; backs off after failed writes */
+    uint64_t n_remove_errors;       /* files that could not be removed, each time that it was tried */
+    uint64_t is_writer, is_failing; /* 0 or 1: holds the lock; backs off after failed writes */
 };
 
 rd_status page_store_open(const struct store_options *o, struct page_store **out, struct rd_error *err);
@@ -132,8 +132,12 @@ rd_status page_store_sync(struct page_store *s);
 /* Reads every page and checks it; damaged ones are dropped as by page_store_read. */
 void page_store_verify(struct page_store *s, uint64_t *n_good, uint64_t *n_bad);
 /* What there is of each namespace, by use, the latest first: at most n_max of them; returns how many. */
-struct store_space_info { struct hash128 space; uint64_t n_segments, n_pages, n_tokens, n_bytes; int64_t used_s;
-                          char about[320]; /* store_options.about, or "" */ };
+struct store_space_info {
+    struct hash128 space;
+    uint64_t n_segments, n_pages, n_tokens, n_bytes;
+    int64_t used_s;
+    char about[320]; /* store_options.about, or "" */
+};
 uint32_t page_store_list(struct page_store *s, struct store_space_info *list, uint32_t n_max);
 /* As page_store_drop, of a namespace that page_store_list told of. */
 rd_status page_store_drop_listed(struct page_store *s, struct hash128 space);

@@ -21,14 +21,14 @@
 struct entry {
     struct hash128 digest, before;
     uint32_t place, slot;
-    bool begins, dropped;                /* begins: as the text's last, partial page does */
+    bool begins, dropped; /* begins: as the text's last, partial page does */
 };
 
 struct pruning {
     struct page_store *s;
     struct store_space *const *spaces;
     uint32_t n_spaces;
-    const uint32_t *tail;                /* the tokens behind the text's whole pages */
+    const uint32_t *tail; /* the tokens behind the text's whole pages */
     uint32_t n_tail;
     struct entry *entries;
     size_t cap;
@@ -54,11 +54,8 @@ static rd_status add_record(struct pruning *p, uint32_t place, uint32_t slot, co
     if (!mem_grow(&entries, &p->cap, p->n + 1, sizeof(*p->entries))) return RD_E_NOMEM;
     p->entries = entries;
     begins = p->n_tail == 0 || memcmp(r->tokens, p->tail, p->n_tail * sizeof(*p->tail)) == 0;
-    p->entries[p->n++] = (struct entry){.digest = r->digest,
-                                        .before = r->before,
-                                        .place = place,
-                                        .slot = slot,
-                                        .begins = begins};
+    p->entries[p->n++] =
+        (struct entry){.digest = r->digest, .before = r->before, .place = place, .slot = slot, .begins = begins};
     return RD_OK;
 }
 
@@ -190,7 +187,7 @@ static rd_status erase_all(struct pruning *p, uint64_t *n_dropped)
         digest_table_remove(&s->table, e->digest);
         s->counts.n_pages = s->table.n;
         mutex_unlock(&s->lock);
-        if (open != e->place) {                             /* entries of a segment lie together */
+        if (open != e->place) { /* entries of a segment lie together */
             if (open != UINT32_MAX && data_file_sync(&f) != RD_OK) worst = RD_E_IO;
             data_file_close(&f);
             segment_name(h->id, name);

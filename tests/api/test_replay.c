@@ -62,7 +62,7 @@ TEST(sampled_tokens_take_the_place_of_others_with_the_same_bytes)
     CHECK(replays(m, nobody, special, LENGTH(special), special, LENGTH(special)));
     const int32_t want_changed[] = {1, 2, 3, 4, 'a', 'b', 'd', 'x'};
     CHECK(replays(m, nobody, changed, LENGTH(changed), want_changed, LENGTH(want_changed)));
-    CHECK(replays(m, other, sent, LENGTH(sent), sent, LENGTH(sent)));           /* another salt */
+    CHECK(replays(m, other, sent, LENGTH(sent), sent, LENGTH(sent))); /* another salt */
     answer_memory_clear(m);
     CHECK(replays(m, nobody, sent, LENGTH(sent), sent, LENGTH(sent)));
     answer_memory_destroy(m);
@@ -89,9 +89,11 @@ TEST(random_replays_keep_the_bytes)
         for (uint32_t i = 4; i < 24; i++) kept[i] = (uint32_t)tokens[random_below(&r, LENGTH(tokens) - (i % 7 != 0))];
         memcpy(sent, kept, 4 * sizeof(*sent));
         for (uint32_t i = 4; i < 24; i++) sent[i] = tokens[random_below(&r, LENGTH(tokens) - (i % 7 != 0))];
-        for (uint32_t i = 4; i < n_sent; i++) strncat(before, tokenizer_piece(t, sent[i], true).s, tokenizer_piece(t, sent[i], true).n);
+        for (uint32_t i = 4; i < n_sent; i++)
+            strncat(before, tokenizer_piece(t, sent[i], true).s, tokenizer_piece(t, sent[i], true).n);
         n_replaced += answer_memory_replay(m, nobody, &sent, &n_sent) > 0;
-        for (uint32_t i = 4; i < n_sent; i++) strncat(after, tokenizer_piece(t, sent[i], true).s, tokenizer_piece(t, sent[i], true).n);
+        for (uint32_t i = 4; i < n_sent; i++)
+            strncat(after, tokenizer_piece(t, sent[i], true).s, tokenizer_piece(t, sent[i], true).n);
         if (strcmp(before, after) != 0) test_fail(__FILE__, __LINE__, "\"%s\" became \"%s\"", before, after);
         mem_free(sent);
         answer_memory_keep(m, nobody, kept, n, NULL);
@@ -110,7 +112,8 @@ static const char *restored_at(struct answer_memory *m, size_t i, const char *me
     struct answer_pick picks[8] = {{.serial = 0}};
     char *text = NULL;
 
-    for (size_t k = 0; k < i; k++) json_array_append_new(messages, json_pack("{s:s, s:s}", "role", "user", "content", "hi"));
+    for (size_t k = 0; k < i; k++)
+        json_array_append_new(messages, json_pack("{s:s, s:s}", "role", "user", "content", "hi"));
     json_array_append_new(messages, json_loads(message, 0, NULL));
     picks[i] = answer_memory_pick(m, nobody, messages, i, 0, NULL, 0);
     if (picks[i].serial) now = answer_memory_restore(m, messages, picks);
@@ -127,7 +130,9 @@ static const char *restored(struct answer_memory *m, const char *message)
     return restored_at(m, 1, message);
 }
 
-#define CALL(id, arguments) "\"tool_calls\":[{\"id\":\"" id "\",\"type\":\"function\",\"function\":{\"name\":\"read\",\"arguments\":" arguments "}}]"
+#define CALL(id, arguments)                                                                                            \
+    "\"tool_calls\":[{\"id\":\"" id                                                                                    \
+    "\",\"type\":\"function\",\"function\":{\"name\":\"read\",\"arguments\":" arguments "}}]"
 
 TEST(calls_come_back_in_the_models_own_spelling)
 {
@@ -136,23 +141,38 @@ TEST(calls_come_back_in_the_models_own_spelling)
     struct tokenizer *t = tiny_tokenizer(&ab, &abc, &end);
     const uint32_t ids[] = {1, 2, 3, 4};
     const char *raw = "<think>hm</think>\n\nLook:\n<tool_call>{\"a\" : 1, \"b\":\"x\"}</tool_call>";
-    json_t *calls = json_pack("[{s:s,s:s,s:s}]", "id", "call_1", "name", "read", "arguments", "{\"a\" : 1, \"b\":\"x\"}");
+    json_t *calls =
+        json_pack("[{s:s,s:s,s:s}]", "id", "call_1", "name", "read", "arguments", "{\"a\" : 1, \"b\":\"x\"}");
     struct answer_parts parts = {raw, strlen(raw), strlen("<think>hm</think>\n\n"), "Look:\n", "hm", calls, 1, 4};
-    const char *plain = "{\"role\":\"assistant\",\"content\":\"Look:\\n<tool_call>{\\\"a\\\" : 1, \\\"b\\\":\\\"x\\\"}</tool_call>\"}";
+    const char *plain =
+        "{\"role\":\"assistant\",\"content\":\"Look:\\n<tool_call>{\\\"a\\\" : 1, \\\"b\\\":\\\"x\\\"}</tool_call>\"}";
 
     CHECK_OK(answer_memory_create(t, 1 << 20, &m));
     answer_memory_keep(m, nobody, ids, 4, &parts);
-    CHECK_STR(restored(m, "{\"role\":\"assistant\",\"content\":\"Look:\"," CALL("call_1", "\"{\\\"b\\\":\\\"x\\\",\\\"a\\\":1}\"") "}"), plain);
-    CHECK_STR(restored(m, "{\"role\":\"assistant\",\"content\":null," CALL("call_1", "{\"b\":\"x\",\"a\":1}") "}"), plain);
-    CHECK_STR(restored(m, "{\"role\":\"assistant\",\"content\":\"Look:\"," CALL("toolu_other", "{\"b\":\"x\",\"a\":1}") "}"), plain);
-    CHECK_STR(restored(m, "{\"role\":\"assistant\",\"content\":\"Look:\",\"reasoning_content\":\"hm\\n\"," CALL("call_1", "{\"b\":\"x\",\"a\":1}") "}"),
-              "{\"role\":\"assistant\",\"content\":\"<think>hm</think>\\n\\nLook:\\n<tool_call>{\\\"a\\\" : 1, \\\"b\\\":\\\"x\\\"}</tool_call>\"}");
-    CHECK_STR(restored(m, "{\"role\":\"assistant\",\"content\":\"Look:\"," CALL("call_1", "{\"b\":\"y\",\"a\":1}") "}"), "as it was");
-    CHECK_STR(restored(m, "{\"role\":\"assistant\",\"content\":\"Other\"," CALL("call_1", "{\"b\":\"x\",\"a\":1}") "}"), "as it was");
-    CHECK_STR(restored(m, "{\"role\":\"user\",\"content\":\"Look:\"," CALL("call_1", "{\"b\":\"x\",\"a\":1}") "}"), "as it was");
-    CHECK_STR(restored(m, "{\"role\":\"assistant\",\"content\":\"Look:\",\"tool_calls\":[{\"id\":7,\"function\":3}]}"), "as it was");
+    CHECK_STR(restored(m, "{\"role\":\"assistant\",\"content\":\"Look:\"," CALL(
+                              "call_1", "\"{\\\"b\\\":\\\"x\\\",\\\"a\\\":1}\"") "}"),
+              plain);
+    CHECK_STR(restored(m, "{\"role\":\"assistant\",\"content\":null," CALL("call_1", "{\"b\":\"x\",\"a\":1}") "}"),
+              plain);
+    CHECK_STR(
+        restored(m, "{\"role\":\"assistant\",\"content\":\"Look:\"," CALL("toolu_other", "{\"b\":\"x\",\"a\":1}") "}"),
+        plain);
+    CHECK_STR(restored(m, "{\"role\":\"assistant\",\"content\":\"Look:\",\"reasoning_content\":\"hm\\n\"," CALL(
+                              "call_1", "{\"b\":\"x\",\"a\":1}") "}"),
+              "{\"role\":\"assistant\",\"content\":\"<think>hm</think>\\n\\nLook:\\n<tool_call>{\\\"a\\\" : 1, "
+              "\\\"b\\\":\\\"x\\\"}</tool_call>\"}");
+    CHECK_STR(restored(m, "{\"role\":\"assistant\",\"content\":\"Look:\"," CALL("call_1", "{\"b\":\"y\",\"a\":1}") "}"),
+              "as it was");
+    CHECK_STR(restored(m, "{\"role\":\"assistant\",\"content\":\"Other\"," CALL("call_1", "{\"b\":\"x\",\"a\":1}") "}"),
+              "as it was");
+    CHECK_STR(restored(m, "{\"role\":\"user\",\"content\":\"Look:\"," CALL("call_1", "{\"b\":\"x\",\"a\":1}") "}"),
+              "as it was");
+    CHECK_STR(restored(m, "{\"role\":\"assistant\",\"content\":\"Look:\",\"tool_calls\":[{\"id\":7,\"function\":3}]}"),
+              "as it was");
     /* as another message of its conversation it was not generated */
-    CHECK_STR(restored_at(m, 3, "{\"role\":\"assistant\",\"content\":\"Look:\"," CALL("call_1", "{\"b\":\"x\",\"a\":1}") "}"), "as it was");
+    CHECK_STR(
+        restored_at(m, 3, "{\"role\":\"assistant\",\"content\":\"Look:\"," CALL("call_1", "{\"b\":\"x\",\"a\":1}") "}"),
+        "as it was");
     json_decref(calls);
     answer_memory_destroy(m);
     tokenizer_destroy(t);
@@ -183,8 +203,8 @@ TEST(an_answer_stands_only_behind_its_own_tokens_and_a_known_id_decides_alone)
         messages[i] = json_pack("[{s:s, s:[{s:s, s:{s:s, s:s}}]}]", "role", "assistant", "tool_calls", "id", asked[i],
                                 "function", "name", "read", "arguments", "{}");
     for (int i = 0; i < 4; i++) picks[i] = answer_memory_pick(m, nobody, messages[i], 0, 0, sent, 6);
-    CHECK(picks[0].serial && !picks[1].serial && picks[2].serial > picks[0].serial);    /* call_2's prefix is another */
-    CHECK_EQ(picks[3].serial, picks[0].serial);                                         /* unknown id: the oldest here */
+    CHECK(picks[0].serial && !picks[1].serial && picks[2].serial > picks[0].serial); /* call_2's prefix is another */
+    CHECK_EQ(picks[3].serial, picks[0].serial);                                      /* unknown id: the oldest here */
     second = answer_memory_pick(m, nobody, messages[3], 0, picks[3].serial, sent, 6);
     CHECK_EQ(second.serial, picks[2].serial);
     CHECK(answer_memory_pick(m, nobody, messages[1], 0, 0, elsewhere, 5).serial);
@@ -195,14 +215,19 @@ TEST(an_answer_stands_only_behind_its_own_tokens_and_a_known_id_decides_alone)
     tokenizer_destroy(t);
 }
 
-struct heard { char text[4096]; size_t n; struct rd_usage usage; };
+struct heard {
+    char text[4096];
+    size_t n;
+    struct rd_usage usage;
+};
 
 static int hear(void *user, uint32_t index, const struct rd_event *ev)
 {
     struct heard *h = user;
 
     (void)index;
-    if (h->n + ev->text_bytes < sizeof(h->text)) memcpy(h->text + h->n, ev->text, ev->text_bytes), h->n += ev->text_bytes;
+    if (h->n + ev->text_bytes < sizeof(h->text))
+        memcpy(h->text + h->n, ev->text, ev->text_bytes), h->n += ev->text_bytes;
     if (ev->type == RD_EVENT_DONE) h->usage = ev->usage;
     return 0;
 }
@@ -254,16 +279,16 @@ TEST(the_next_turn_has_the_whole_answer_from_the_tree)
         json_decref(messages);
     }
     test_note("%u tokens of 6 answers had to be computed again, the last sampled ones included; %u answers were not "
-              "what the tokenizer makes of their text", n_missed, n_other);
-    CHECK(n_other > 0);                                     /* some were not what the tokenizer makes of them */
+              "what the tokenizer makes of their text",
+              n_missed, n_other);
+    CHECK(n_other > 0); /* some were not what the tokenizer makes of them */
     rd_close(engine);
 }
 
 /* ChatML; a new answer begins with thinking, and the history shows none. */
-static const char think_template[] =
-    "{%- for m in messages -%}<|im_start|>{{ m.role }}\n"
-    "{{ m.content.split('</think>')[-1].lstrip('\\n') }}<|im_end|>\n{% endfor -%}"
-    "{%- if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif -%}";
+static const char think_template[] = "{%- for m in messages -%}<|im_start|>{{ m.role }}\n"
+                                     "{{ m.content.split('</think>')[-1].lstrip('\\n') }}<|im_end|>\n{% endfor -%}"
+                                     "{%- if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif -%}";
 
 static uint64_t prompt_tokens_computed(rd_engine *engine)
 {
@@ -301,14 +326,14 @@ TEST(an_answer_without_its_thinking_is_there_before_the_next_turn)
     rd_request_options_default(&q);
     q.sampling.temperature = 0;
     q.max_tokens = 60;
-    q.thinking_tokens = 6;                                  /* then it is closed */
+    q.thinking_tokens = 6; /* then it is closed */
     q.parse_thinking = true;
     q.messages_json = text = json_dumps(messages, 0);
     CHECK_OK(rd_generate(engine, &q, hear, &first, NULL));
     mem_free(text);
     CHECK(first.usage.n_reasoning > 0 && first.n > 0);
     before = first.usage.n_prompt;
-    for (int i = 0; i < 2000 && prompt_tokens_computed(engine) <= before; i++) usleep(5000);        /* the idle prefill */
+    for (int i = 0; i < 2000 && prompt_tokens_computed(engine) <= before; i++) usleep(5000); /* the idle prefill */
     usleep(50000);
     json_array_append_new(messages, json_pack("{s:s,s:s%}", "role", "assistant", "content", first.text, first.n));
     json_array_append_new(messages, json_pack("{s:s,s:s}", "role", "user", "content", "Two more."));

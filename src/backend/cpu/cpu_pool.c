@@ -29,35 +29,41 @@
 #include "base/mem.h"
 #include "base/thread.h"
 
-#define SPIN_NS     50000u
-#define MOST_TILES  ((1u << 20) - 1)        /* of a job: what a range can tell */
-#define SPIN_CHECK  64u                     /* pauses between two looks at the clock */
-#define WAIT_PAUSES 1024u                   /* about 50 us as well */
-#define WAIT_PAUSES_CROWDED 32u             /* more threads than cores */
+#define SPIN_NS             50000u
+#define MOST_TILES          ((1u << 20) - 1) /* of a job: what a range can tell */
+#define SPIN_CHECK          64u              /* pauses between two looks at the clock */
+#define WAIT_PAUSES         1024u            /* about 50 us as well */
+#define WAIT_PAUSES_CROWDED 32u              /* more threads than cores */
 
 typedef void (*tile_fn)(void *arg, uint32_t tile, uint32_t thread);
 
-struct worker { struct cpu_pool *pool; uint32_t index; struct thread thread; };
+struct worker {
+    struct cpu_pool *pool;
+    uint32_t index;
+    struct thread thread;
+};
 
-struct range { _Alignas(64) _Atomic uint64_t word; };   /* release by whoever fills it, acquire by takers */
+struct range {
+    _Alignas(64) _Atomic uint64_t word;
+}; /* release by whoever fills it, acquire by takers */
 
 struct cpu_pool {
     /* Written by the caller before the ranges are, read by workers; valid once a tile was taken. */
     _Atomic(tile_fn) fn;
     _Atomic(void *) arg;
-    _Atomic uint32_t first_tile, n_tiles;   /* of the job's part that the ranges have: tile 0 there is first_tile */
+    _Atomic uint32_t first_tile, n_tiles;     /* of the job's part that the ranges have: tile 0 there is first_tile */
     _Alignas(64) _Atomic uint32_t generation; /* 24 bits; goes up when the ranges are there */
-    _Alignas(64) _Atomic uint32_t n_done;   /* sequentially consistent: see caller_asleep */
-    _Atomic bool caller_asleep;             /* changed under the mutex */
-    _Alignas(64) _Atomic uint32_t n_asleep; /* changed under the mutex */
-    _Atomic bool stop;                      /* set under the mutex */
+    _Alignas(64) _Atomic uint32_t n_done;     /* sequentially consistent: see caller_asleep */
+    _Atomic bool caller_asleep;               /* changed under the mutex */
+    _Alignas(64) _Atomic uint32_t n_asleep;   /* changed under the mutex */
+    _Atomic bool stop;                        /* set under the mutex */
     struct mutex mutex;
     /* waits have no deadline: the word, stop or n_done changes, then they are signalled */
     struct cond wake, done;
-    uint64_t spin_ns; /* 0 when there are more threads than cores: spinning would steal from the others */
-    uint32_t n_threads;                     /* workers + 1 */
-    struct worker *workers;                 /* [n_threads - 1] */
-    struct range *ranges;                   /* [n_threads] */
+    uint64_t spin_ns;       /* 0 when there are more threads than cores: spinning would steal from the others */
+    uint32_t n_threads;     /* workers + 1 */
+    struct worker *workers; /* [n_threads - 1] */
+    struct range *ranges;   /* [n_threads] */
 };
 
 static inline void pause_briefly(void)
@@ -76,8 +82,14 @@ static uint64_t range_make(uint32_t generation, uint32_t first, uint32_t end)
     return (uint64_t)generation << 40 | (uint64_t)first << 20 | end;
 }
 
-static uint32_t range_first(uint64_t word) { return (uint32_t)(word >> 20) & MOST_TILES; }
-static uint32_t range_end(uint64_t word) { return (uint32_t)word & MOST_TILES; }
+static uint32_t range_first(uint64_t word)
+{
+    return (uint32_t)(word >> 20) & MOST_TILES;
+}
+static uint32_t range_end(uint64_t word)
+{
+    return (uint32_t)word & MOST_TILES;
+}
 
 /* The first n tiles of a range of one's own, the last n of another's. */
 static uint64_t range_without(uint64_t word, bool own, uint32_t n)
@@ -91,7 +103,7 @@ static void count_done(struct cpu_pool *pool, uint32_t n)
     uint32_t n_tiles;
 
     if (n == 0) return;
-    n_tiles = atomic_load_explicit(&pool->n_tiles, memory_order_relaxed);   /* while ours are not counted it stays */
+    n_tiles = atomic_load_explicit(&pool->n_tiles, memory_order_relaxed); /* while ours are not counted it stays */
     if (atomic_fetch_add(&pool->n_done, n) + n != n_tiles || !atomic_load(&pool->caller_asleep)) return;
     mutex_lock(&pool->mutex);
     cond_signal(&pool->done);
@@ -130,9 +142,9 @@ static bool run_one(struct cpu_pool *pool, uint32_t owner, uint32_t thread)
                                                    memory_order_acq_rel, memory_order_acquire))
             continue;
         if (owner != thread) first = end - n;
-        if (n > 1)                                          /* its own range is empty: nobody else writes it */
-            atomic_store_explicit(&pool->ranges[thread].word,
-                                  range_make((uint32_t)(word >> 40), first + 1, end), memory_order_release);
+        if (n > 1) /* its own range is empty: nobody else writes it */
+            atomic_store_explicit(&pool->ranges[thread].word, range_make((uint32_t)(word >> 40), first + 1, end),
+                                  memory_order_release);
         fn(arg, first_tile + first, thread);
         return true;
     }
@@ -144,8 +156,7 @@ static void run_tiles(struct cpu_pool *pool, uint32_t thread)
     uint32_t n_done, victim;
 
     do {
-        for (n_done = 0; run_one(pool, thread, thread); n_done++) {
-        }
+        for (n_done = 0; run_one(pool, thread, thread); n_done++) {}
         count_done(pool, n_done);
         for (victim = (thread + 1) % pool->n_threads; victim != thread; victim = (victim + 1) % pool->n_threads)
             if (run_one(pool, victim, thread)) {
@@ -208,8 +219,10 @@ static void wake_workers(struct cpu_pool *pool, uint32_t n_wanted)
 {
     if (atomic_load(&pool->n_asleep) == 0) return;
     mutex_lock(&pool->mutex);
-    if (n_wanted >= pool->n_threads - 1) cond_broadcast(&pool->wake);
-    else while (n_wanted--) cond_signal(&pool->wake);
+    if (n_wanted >= pool->n_threads - 1)
+        cond_broadcast(&pool->wake);
+    else
+        while (n_wanted--) cond_signal(&pool->wake);
     mutex_unlock(&pool->mutex);
 }
 

@@ -14,23 +14,27 @@
 #include "backend/cuda/attention_fresh.cuh"
 #include "backend/cuda/attention_mma.cuh"
 
-enum { COMPUTE_BARRIER = 1 };            /* of the first DECODE_THREADS of a block */
+enum { COMPUTE_BARRIER = 1 }; /* of the first DECODE_THREADS of a block */
 
 /* A lane's part of the list: runs lane * per_lane .., which begin at place `before`. */
-struct segment_list { uint32_t per_lane, before, total; };
+struct segment_list {
+    uint32_t per_lane, before, total;
+};
 
 /* Segments from .. to - 1 (counted within the pair) of a run and kv head. */
 struct piece {
     struct cuda_run run;
-    struct cuda_shared_run shared;       /* what is done before the first segment */
+    struct cuda_shared_run shared; /* what is done before the first segment */
     uint32_t run_id, kv_head;
-    uint32_t first_segment, n_segments;  /* of the pair; first_segment * SEGMENT is a position */
-    uint32_t start;                      /* the pair's place in the list */
+    uint32_t first_segment, n_segments; /* of the pair; first_segment * SEGMENT is a position */
+    uint32_t start;                     /* the pair's place in the list */
     uint32_t from, to;
 };
 
 /* The block's share: places at .. end - 1 are to come; of a divided pair that lies behind them, head_end. */
-struct share { uint32_t at, end, head, head_end; };
+struct share {
+    uint32_t at, end, head, head_end;
+};
 
 static __device__ __forceinline__ struct cuda_shared_run shared_of(const struct cuda_attention_args &a, uint32_t run_id)
 {
@@ -75,7 +79,7 @@ static __device__ __forceinline__ uint32_t warp_prefix(uint32_t v)
 
 static __device__ __forceinline__ struct segment_list segment_list_of(const struct cuda_attention_args &a)
 {
-    struct segment_list list = { (a.n_runs + 31) / 32, 0, 0 };
+    struct segment_list list = {(a.n_runs + 31) / 32, 0, 0};
     const uint32_t first = threadIdx.x % 32 * list.per_lane;
     uint32_t n = 0;
 
@@ -130,7 +134,10 @@ static __device__ __forceinline__ struct piece find_pair(const struct cuda_atten
 
 /* How a list of total places is cut into n_blocks <= total shares. spread: shares that are one longer lie among the
  * others, else they come first, where fewer pairs are divided. */
-struct cut { uint32_t total, n_blocks; bool spread; };
+struct cut {
+    uint32_t total, n_blocks;
+    bool spread;
+};
 
 static __device__ __forceinline__ uint32_t share_begin(const struct cut &c, uint32_t block)
 {
@@ -173,9 +180,8 @@ static __device__ __forceinline__ bool next_piece(const struct cuda_attention_ar
 }
 
 /* whole: shares end where pairs do. */
-static __device__ __forceinline__ struct share share_of(const struct cuda_attention_args &a,
-                                                        const struct segment_list &list, const struct cut &c,
-                                                        bool whole)
+static __device__ __forceinline__ struct share
+share_of(const struct cuda_attention_args &a, const struct segment_list &list, const struct cut &c, bool whole)
 {
     struct share s = {};
 
@@ -202,7 +208,7 @@ static __device__ __forceinline__ bool is_last_part(uint32_t *counter, uint32_t 
 
     named_barrier(COMPUTE_BARRIER, DECODE_THREADS);
     if (threadIdx.x == 0) {
-        __threadfence();                                        /* for all: their barrier is behind them */
+        __threadfence(); /* for all: their barrier is behind them */
         is_last = atomicAdd(counter, 1) + 1 == n_parts;
         if (is_last) *counter = 0;
         __threadfence();

@@ -25,14 +25,14 @@ extern "C" {
 
 /* What every launch needs. One per backend, filled at create. */
 struct cuda_launch {
-    void *stream;                       /* cudaStream_t */
+    void *stream; /* cudaStream_t */
     uint32_t n_sms;
-    uint32_t compute;                   /* 90: capability 9.0 */
-    uint32_t smem_block_max;            /* bytes of dynamic shared memory that a block may have */
-    bool pdl;                           /* programmatic dependent launch may be used */
-    void *scratch;                      /* for partial sums within one launch (or one function's launches) */
-    uint64_t scratch_bytes;             /* CUDA_SCRATCH_BYTES */
-    uint32_t *counters;                 /* CUDA_N_COUNTERS, all zero before and after each function */
+    uint32_t compute;        /* 90: capability 9.0 */
+    uint32_t smem_block_max; /* bytes of dynamic shared memory that a block may have */
+    bool pdl;                /* programmatic dependent launch may be used */
+    void *scratch;           /* for partial sums within one launch (or one function's launches) */
+    uint64_t scratch_bytes;  /* CUDA_SCRATCH_BYTES */
+    uint32_t *counters;      /* CUDA_N_COUNTERS, all zero before and after each function */
 };
 #define CUDA_SCRATCH_BYTES (256u << 20)
 #define CUDA_N_COUNTERS    65536u
@@ -98,10 +98,18 @@ bool cuda_linear_takes(const struct cuda_launch *l, const struct cuda_matrix *m)
 /* outs[i].out[r, o] = sum_k x16[r, k] * w[o, k] (+ bias[o]). x_stride and out_stride are at least n_in and n_out, with no
  * promise of alignment beyond: x16 begins at a 32-byte, out at a 64-byte boundary; strides may be odd (tiny models): take the
  * plain kernel then. n_rows >= 1, n_outs 1 .. 3, one n_in for all. */
-struct cuda_linear_out { const struct cuda_matrix *w; const float *bias; float *out; uint32_t out_stride; };
+struct cuda_linear_out {
+    const struct cuda_matrix *w;
+    const float *bias;
+    float *out;
+    uint32_t out_stride;
+};
 /* x given: x16 [n_rows, n_in] is to become rmsnorm(x) * weight first, with the bits of cuda_residual_norm. Where the product
  * computes that by itself x16 is not written. */
-struct cuda_input_norm { const float *x, *weight; float eps; };
+struct cuda_input_norm {
+    const float *x, *weight;
+    float eps;
+};
 struct cuda_tile_choices;
 struct cuda_linear_args {
     uint32_t n_rows;
@@ -145,22 +153,30 @@ struct cuda_kv {
     uint8_t *base;
     uint64_t page_bytes, k_offset, v_offset;
     uint32_t k_row_bytes, v_row_bytes;
-    uint32_t page_tokens;               /* power of two */
-    int dtype_k, dtype_v;               /* enum dtype: F16, BF16, F32, Q8_0, Q4_0 (blocks as in GGUF files) or F8_E4M3 */
+    uint32_t page_tokens; /* power of two */
+    int dtype_k, dtype_v; /* enum dtype: F16, BF16, F32, Q8_0, Q4_0 (blocks as in GGUF files) or F8_E4M3 */
 };
 /* Rows row0 .. row0+n_rows-1 are positions pos0 .. of one sequence; its pages: tables[table + pos / page_tokens]. */
-struct cuda_run { uint32_t row0, n_rows, pos0, table; };
+struct cuda_run {
+    uint32_t row0, n_rows, pos0, table;
+};
 
 /* Rows whose sequences begin with the same pages, and read the keys and values there once for all (attention_prefix.cu).
  * Made by cuda_sharing.h. A row that takes part is a member; a group's are members first_member .. of all. */
-struct cuda_shared_head { uint32_t n_groups, n_members, longest, unused; };    /* longest >= every n_segments */
-struct cuda_shared_run { uint32_t n_segments, member; };    /* of 128 keys each, 0: takes no part; of the run's first row */
-struct cuda_group { uint32_t table, first_member, n_members, n_segments; };
+struct cuda_shared_head {
+    uint32_t n_groups, n_members, longest, unused;
+}; /* longest >= every n_segments */
+struct cuda_shared_run {
+    uint32_t n_segments, member;
+}; /* of 128 keys each, 0: takes no part; of the run's first row */
+struct cuda_group {
+    uint32_t table, first_member, n_members, n_segments;
+};
 struct cuda_shared {
-    const struct cuda_shared_head *head;    /* NULL: none is shared */
-    const struct cuda_shared_run *runs;     /* [n_runs] */
-    const struct cuda_group *groups;        /* [n_groups] */
-    const uint32_t *rows;                   /* [n_members] */
+    const struct cuda_shared_head *head; /* NULL: none is shared */
+    const struct cuda_shared_run *runs;  /* [n_runs] */
+    const struct cuda_group *groups;     /* [n_groups] */
+    const uint32_t *rows;                /* [n_members] */
 };
 
 /* As struct attention_args in backend.h. Runs are sorted by row0 and cover all rows without gaps. The host knows bounds of
@@ -174,8 +190,8 @@ struct cuda_attention_args {
     float *out;
     uint16_t *out16;
     uint32_t out_stride;
-    float scale, softcap;               /* softcap 0 = none */
-    uint32_t window;                    /* 0 = all earlier tokens; w = the w latest, the row's own included */
+    float scale, softcap; /* softcap 0 = none */
+    uint32_t window;      /* 0 = all earlier tokens; w = the w latest, the row's own included */
     uint32_t n_runs, longest_run, end;
     const struct cuda_run *runs;
     const uint32_t *tables;
@@ -193,14 +209,14 @@ struct cuda_qkv_args {
     uint32_t k_stride;
     const float *v;
     uint32_t v_stride;
-    const float *q_norm, *k_norm;       /* [head_dim] or NULL */
-    const float *k_bias;                /* [n_kv_heads * head_dim] or NULL: quantised keys are balanced by it */
+    const float *q_norm, *k_norm; /* [head_dim] or NULL */
+    const float *k_bias;          /* [n_kv_heads * head_dim] or NULL: quantised keys are balanced by it */
     float norm_eps;
     const uint32_t *positions;
-    const float *inv_freq;              /* [n_rot / 2] */
+    const float *inv_freq; /* [n_rot / 2] */
     uint32_t n_rot;
     float mscale;
-    bool half_split;                    /* else interleaved pairs */
+    bool half_split; /* else interleaved pairs */
     const uint32_t *row_page, *row_slot;
     struct cuda_kv kv;
 };
@@ -242,8 +258,15 @@ int cuda_copy_rows(const struct cuda_launch *l, const struct cuda_copy_rows_args
 /* choices[r] of row r: temperature 0, or no draws: the lowest id among the largest logits, and that logit; else a token
  * drawn from softmax(logits / temperature) over logits >= max + temperature * ln(min_p) as
  * base/draw.h says, and its logit. The value is NaN if the row holds NaN or +inf. */
-struct cuda_draw { float temperature, min_p; uint64_t seed; uint32_t position, unused; };
-struct cuda_choice { int32_t token; float value; };
+struct cuda_draw {
+    float temperature, min_p;
+    uint64_t seed;
+    uint32_t position, unused;
+};
+struct cuda_choice {
+    int32_t token;
+    float value;
+};
 int cuda_choose(const struct cuda_launch *l, uint32_t n_rows, uint32_t n_vocab, const float *logits, uint64_t stride,
                 const struct cuda_draw *draws, struct cuda_choice *choices);
 /* A step's metadata from pinned host memory (16-byte aligned, with room for 16 more), tokens [n_rows] first. from: NULL,
