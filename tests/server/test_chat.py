@@ -205,6 +205,30 @@ def test_a_conversation_is_streamed_counted_and_kept(page, server):
     is_clean(page, server)
 
 
+def test_it_answers_while_others_load_the_server(page, small):
+    stop = threading.Event()
+
+    def load(i):
+        while not stop.is_set():
+            small.post("/v1/completions", {"prompt": f"{i}: once upon a time", "max_tokens": 30, "ignore_eos": True})
+
+    others = [threading.Thread(target=load, args=(i,)) for i in range(4)]
+    for t in others:
+        t.start()
+    try:
+        show(page, small)
+        put_option(page, "max_tokens", 12)
+        for question in ("Who are you?", "And what do you do?"):
+            ask(page, question, 120)
+            assert "tokens/s" in last(page, "querySelector('.foot').textContent")
+        assert len(articles(page)) == 4 and all(text for _, text in articles(page))
+    finally:
+        stop.set()
+        for t in others:
+            t.join()
+    is_clean(page, small)
+
+
 def test_stop_ends_the_request_and_an_edit_goes_on_from_there(page, small):
     show(page, small)
     put_option(page, "temperature", 0)

@@ -258,7 +258,7 @@
     ["Id", (r) => r.label || "#" + r.id, "left id"],
     ["Age", (r) => time(r.age_s)],
     ["Prompt", (r) => whole(r.tokens.prompt)],
-    ["Cached", (r) => (r.end || r.phase === "decode" ? percent(r.tokens.cached, r.tokens.prompt) : percent(r.tokens.done, r.tokens.prompt) + " done")],
+    ["Cached", (r) => (!r.end && !r.ms.prefill && !r.tokens.done ? "" : r.end || r.phase === "decode" ? percent(r.tokens.cached, r.tokens.prompt) : percent(r.tokens.done, r.tokens.prompt) + " done")],
     ["Match", (r) => (r.ms.prefill || r.end ? `${r.match.kind} ${Math.round(r.match.percent)} %` : ""), "left"],
     ["Why not more", (r) => (r.match.miss === "none" || !(r.ms.prefill || r.end) ? "" : r.match.miss.replace("_", " ")), "left"],
     ["Generated", (r) => whole(r.tokens.generated)],
