@@ -99,7 +99,7 @@ def test_settings_that_no_load_can_have_are_given_up(one):
 
 
 def test_requests_that_run_end_first_and_those_that_come_wait(small):
-    held = small.open_request(TEXT, {"prompt": words(20), "max_tokens": 300, "ignore_eos": True})
+    held = small.open_request(TEXT, {"prompt": words(20), "max_tokens": 100, "ignore_eos": True})
     small.wait_until(lambda: small.stats()["requests"]["decode"] == 1)
     assert small.post(SETTINGS, {"reload": True})[0] == 200
     waiting = small.open_request(TEXT, {"prompt": "and then", "max_tokens": 4})

@@ -17,6 +17,7 @@ struct page {
     const char *scripts[6];
 };
 
-/* One answer: style and script are within it, and a policy allows those two alone, by a number that each answer draws.
+/* One answer: style and script are within it, and a policy allows those two alone, by a number that each answer draws; where
+ * the browser knows trusted types, no text becomes HTML.
  * What the page shows it asks for with a key: it itself says nothing of this server. */
 void page_reply(struct http_conn *c, const struct page *p);
