@@ -71,6 +71,8 @@ TEST(every_invariant_of_the_tree_is_checked)
     BREAK(leaf->created, leaf->last_use + 1, "used before it was created");
     BREAK(leaf->n_hits, top->n_hits + 1, "fewer hits than its children");
     BREAK(leaf->class, (uint8_t)(leaf->class + 1), "of a wrong class");
+    BREAK(leaf->claim, 1, "claimed, but not its parent");
+    BREAK(w.cache.tree->lru[leaf->class].tail, NULL, "nodes, 2 say they are on it");
     BREAK(w.root[0]->n_keys, 1, "not a root");
     BREAK(w.root[0]->n_pages, 1, "not a root");
     BREAK(w.root[0]->on_lru, true, "not a root");
@@ -152,6 +154,7 @@ TEST(every_invariant_of_sequences_is_checked)
     BREAK(owner.root, w.root[1], "path leads to another root");
     BREAK(owner.n_path, 13, "owns more than its path");
     BREAK(owner.n_hit, 12, "its hit is not computed");
+    BREAK(owner.n_computed, 10, "does not compute its pending nodes next in order");
     BREAK(owner.n_reserved, 12, "rows left reserved");
     BREAK(owner.n_pages, owner.n_pages - 1, "block table has the wrong length");
     BREAK(owner.first_own_page, owner.n_pages + 1, "counts out of range");
@@ -222,6 +225,15 @@ TEST(what_is_behind_an_uncached_sequence_is_checked)
     n_alive = mem_n_alive();
     BREAK(seq.n_reserved, 7, "live sequence 1 (state 1, 10 keys, computed 6, reserved 7");
     BREAK(seq.is_ahead, true, "rows left reserved");
+    CHECK_OK(world_compute(&w, &uncached, 6));
+    page_pool_set_fill(w.pool, uncached.pages[1], 1);
+    {
+        struct rd_error err;
+
+        CHECK_EQ(check(&w, &err), RD_E_INTERNAL);
+        CHECK(strstr(err.text, "live sequence 0") && strstr(err.text, "fill below its computed rows"));
+    }
+    page_pool_set_fill(w.pool, uncached.pages[1], 2);
     CHECK_EQ(mem_n_alive(), n_alive);
     mem_fail_after(0);
     {
