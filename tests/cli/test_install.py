@@ -75,6 +75,11 @@ def test_the_documents_come_along_and_their_links_lead_somewhere(prefix):
     assert len(linked) > 10 and [name for name in linked if not (doc / name).is_file()] == []
 
 
+def test_the_readme_leads_to_every_page_of_docs(root):
+    linked = re.findall(r"\]\(docs/([^)#]+)", (root / "README.md").read_text())
+    assert {p.name for p in (root / "docs").glob("*.md")} - set(linked) == set()
+
+
 def test_below_usr_programs_get_no_rpath(build, tmp_path):
     env = {**os.environ, "DESTDIR": str(tmp_path)}
     run("cmake", "--install", build, "--prefix", "/usr", "--component", "libradish-dev", env=env)
