@@ -55,6 +55,7 @@ TEST(what_is_held_is_hidden_until_it_is_let_go_of)
         CHECK(world_ok(&w));
     }
     CHECK_EQ(radix_counts(w.cache.tree).n_keys, 5 + 7 + 7);
+    CHECK_EQ(match(&w, (const kv_key[]){1, 2, 3, 4, 5, 0}, 6).n_match, 5);
     store(&w, text, 12);
     CHECK_EQ(match(&w, text, 12).n_match, 12);
     CHECK_EQ(radix_counts(w.cache.tree).n_keys, 12 + 7 + 7);
