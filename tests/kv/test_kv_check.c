@@ -12,19 +12,19 @@ static rd_status check(const struct world *w, struct rd_error *err)
 }
 
 /* `what` is made of place, which is then as it was; the check must say `said`. */
-#define BREAK(place, what, said)                                                           \
-    do {                                                                                   \
-        __typeof__(place) was = (place);                                                   \
-        struct rd_error err;                                                               \
-                                                                                           \
-        (place) = (what);                                                                  \
-        CHECK_EQ(check(&w, &err), RD_E_INTERNAL);                                          \
-        (place) = was;                                                                     \
-        if (!strstr(err.text, said)) {                                                     \
-            test_fail(__FILE__, __LINE__, "said \"%s\", wanted \"%s\"", err.text, said);   \
-            return;                                                                        \
-        }                                                                                  \
-        CHECK_OK(check(&w, &err));                                                         \
+#define BREAK(place, what, said)                                                                                       \
+    do {                                                                                                               \
+        __typeof__(place) was = (place);                                                                               \
+        struct rd_error err;                                                                                           \
+                                                                                                                       \
+        (place) = (what);                                                                                              \
+        CHECK_EQ(check(&w, &err), RD_E_INTERNAL);                                                                      \
+        (place) = was;                                                                                                 \
+        if (!strstr(err.text, said)) {                                                                                 \
+            test_fail(__FILE__, __LINE__, "said \"%s\", wanted \"%s\"", err.text, said);                               \
+            return;                                                                                                    \
+        }                                                                                                              \
+        CHECK_OK(check(&w, &err));                                                                                     \
     } while (0)
 
 static const kv_key first[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, second[] = {1, 2, 3, 4, 5, 6, 17, 18, 19},
@@ -130,10 +130,11 @@ TEST(every_invariant_of_sequences_is_checked)
     CHECK(owner.state == KV_SEQ_RUNNABLE && waiter.state == KV_SEQ_WAITING && owner.n_computed == 11);
 
     BREAK(owner.prev, &owner, "links are broken");
-    BREAK(waiter.prev, NULL, "live sequence 1 (state 0, 14 keys, computed 0, reserved 0, path 14, waits for 13): links");
+    BREAK(waiter.prev, NULL,
+          "live sequence 1 (state 0, 14 keys, computed 0, reserved 0, path 14, waits for 13): links");
     BREAK(waiter.n_keys, 13, "path too long");
     owner.keys[owner.n_keys++] = 77;
-    BREAK(owner.n_path, 15, "path too long");                    /* beyond its node, though it has so many keys */
+    BREAK(owner.n_path, 15, "path too long"); /* beyond its node, though it has so many keys */
     owner.n_keys--;
     BREAK(owner.keys[0], 99, "keys differ from its path");
     BREAK(waiter.wait_until, 14, "waits for its last key");
@@ -168,7 +169,7 @@ TEST(every_invariant_of_sequences_is_checked)
         kv_page last = owner.pages[owner.n_pages - 1];
         struct rd_error err;
 
-        page_pool_pin(w.pool, w.root[0]->first_child->pages[2]);   /* not the first page; and nothing runs: told first */
+        page_pool_pin(w.pool, w.root[0]->first_child->pages[2]); /* not the first page; and nothing runs: told first */
         owner.state = KV_SEQ_POISONED;
         CHECK_EQ(check(&w, &err), RD_E_INTERNAL);
         CHECK(strstr(err.text, "page 2: ") && strstr(err.text, "counted"));
@@ -192,12 +193,12 @@ TEST(every_invariant_of_sequences_is_checked)
         CHECK_OK(check(&w, &err));
     }
     BREAK(w.cache.live, &waiter, "its owner is gone");
-    CHECK_OK(kv_seq_init(&other, &w.cache, third, 12, 12));       /* splits: the owner has two pending nodes now */
+    CHECK_OK(kv_seq_init(&other, &w.cache, third, 12, 12)); /* splits: the owner has two pending nodes now */
     CHECK_OK(kv_seq_admit(&other, w.root[0], ++w.now));
     BREAK(w.cache.live, &waiter, "pending node at 10: its owner is gone");
     kv_seq_finish(&other, false, ++w.now);
     kv_seq_deinit(&other);
-    CHECK_OK(kv_seq_init(&other, &w.cache, second + 6, 3, 3));    /* right below the root */
+    CHECK_OK(kv_seq_init(&other, &w.cache, second + 6, 3, 3)); /* right below the root */
     CHECK_OK(kv_seq_admit(&other, w.root[0], ++w.now));
     BREAK(waiter.next, NULL, "pending node at 0: its owner is gone");
     kv_seq_finish(&other, false, ++w.now);
@@ -258,7 +259,7 @@ TEST(what_follows_a_match_is_of_the_branch_that_was_used_last)
     CHECK(world_init(&w, 32, 4, false));
     CHECK(store(&w, first, 10) && store(&w, second, 9));
     m = radix_match(w.cache.tree, w.root[0], first, 3, w.now);
-    CHECK_EQ(radix_following(&m, keys, 8), 3);              /* within a node: up to its end */
+    CHECK_EQ(radix_following(&m, keys, 8), 3); /* within a node: up to its end */
     CHECK(keys[0] == 4 && keys[2] == 6);
     CHECK_EQ(radix_following(&m, keys, 2), 2);
     m = radix_match(w.cache.tree, w.root[0], first, 6, w.now);
@@ -269,7 +270,7 @@ TEST(what_follows_a_match_is_of_the_branch_that_was_used_last)
     CHECK_EQ(radix_following(&m, keys, 8), 4);
     CHECK(keys[0] == 7 && keys[3] == 10);
     m = radix_match(w.cache.tree, w.root[0], first, 10, ++w.now);
-    CHECK_EQ(radix_following(&m, keys, 8), 0);              /* nothing follows */
+    CHECK_EQ(radix_following(&m, keys, 8), 0); /* nothing follows */
     CHECK(radix_node_last_use(m.node) == w.now);
     CHECK(world_deinit(&w));
 }
