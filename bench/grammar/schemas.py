@@ -49,15 +49,15 @@ def ocpp():
         yield "ocpp/%s" % path.relative_to(folder), schema, None
 
 
-def apis():
+def apis(packages=("openai", "anthropic", "mcp")):
     import pydantic
 
     seen = set()
-    for package in ("openai.types", "anthropic.types", "mcp.types"):
-        module = importlib.import_module(package)
-        names = [package]
+    for package in packages:
+        module = importlib.import_module(package + ".types")
+        names = [module.__name__]
         if hasattr(module, "__path__"):
-            names += sorted(m.name for m in pkgutil.walk_packages(module.__path__, package + "."))
+            names += sorted(m.name for m in pkgutil.walk_packages(module.__path__, module.__name__ + "."))
         for name in names:
             try:
                 members = vars(importlib.import_module(name))

@@ -33,9 +33,8 @@ AT_A_TIME = 16
 
 def candidates(source):
     if source == "apis":
-        for name, schema, _ in sources.apis():
-            if not name.startswith("apis/mcp"):
-                yield name, schema
+        for name, schema, _ in sources.apis(("openai", "anthropic")):
+            yield name, schema
         return
     for name, schema, instances in sources.load([source]):
         # Of the suite: what could be asked of a model, with at least one value that is an object, a list or a text.

@@ -4,7 +4,7 @@ and finds its conversation in the cache.
 Random turns: questions, calls that the model makes and their results, arguments spelled anew, messages taken back and changed,
 conversations that begin alike. A turn counts where a client only appended to what it had, behind an answer that was not cut; of
 those with calls that it spelled in another way than they were delivered a least number is required (turns go on until then).
-12 turns each; 1,000 with RADISH_LONG=1.
+12 turns each; 1,000 with RADISH_LONG=1. RADISH_THREADS: of each of the three servers.
 """
 
 import json
@@ -19,7 +19,7 @@ LEAST_ANEW = TURNS // 12  # counted turns of each client behind calls that were 
 MODEL = "qwen2.5-coder-0.5b"
 SEED = int(os.environ.get("RADISH_SEED", random.randrange(2**32)))
 LONGEST = 900  # tokens of a prompt; the conversation ends behind it
-FLAGS = ("--threads", "1", "--ctx", "2048")
+FLAGS = ("--threads", os.environ.get("RADISH_THREADS", "1"), "--ctx", "2048")
 WORDS = "red blue house river stone cloud paper glass wheel garden winter music".split()
 
 
