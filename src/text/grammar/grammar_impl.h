@@ -162,7 +162,7 @@ struct set {
     uint32_t n_kernel, n_outer, n_items; /* items: the kernel, what it completes, then predictions (SELF) */
     uint32_t n_waiting, n_ways;
     uint64_t dist;     /* bytes to the end of the text, NEVER */
-    uint32_t need;     /* tokens to the end; 0: not known yet */
+    uint32_t need;     /* 1 + tokens to the end, where it is near; 0: not known yet */
     uint64_t first[4]; /* bytes that can follow */
     bool ends, marked; /* ends: what began OUTSIDE can be over here */
     uint8_t plain;     /* characters of plain text, whichever, that can follow, and then the text can be ended */
@@ -283,8 +283,8 @@ void local_release(struct grammar *g, const struct local_mask *m);
 rd_status set_mask_of(struct grammar *g, uint32_t id, uint64_t n_left); /* into g->bits */
 void set_mask_free(struct grammar *g, struct set *s);
 rd_status masks_warm(struct grammar *g); /* of states that many tokens can follow */
-/* Tokens to the end of the text along a shortest way, at most: into s->need. */
-rd_status set_need(struct grammar *g, uint32_t id, uint32_t *need);
+/* Tokens to the end of the text along a shortest way, at most; of long ways, bytes. */
+rd_status set_need(struct grammar *g, uint32_t id, uint64_t *need);
 
 /* grammar_plain.c: what the trie's nodes know of plain text, slices, next_dirty. false: out of memory. */
 bool vocab_find_plain(struct grammar_vocab *v);

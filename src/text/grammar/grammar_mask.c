@@ -41,13 +41,11 @@ static rd_status put_leaf(struct grammar *g, uint32_t node)
 static rd_status take_near(struct grammar *g, uint32_t set, struct walk *w, bool *take)
 {
     uint64_t far = g->sets[set]->dist;
-    uint32_t need;
 
     if (far > w->limit) { /* in bytes; fewer tokens may do */
-        rd_status st = set_need(g, set, &need);
+        rd_status st = set_need(g, set, &far);
 
         if (st != RD_OK) return st;
-        far = need;
     }
     *take = far <= w->limit;
     if (*take && far > w->near_low) w->near_low = far;
@@ -534,7 +532,7 @@ static rd_status compose_near(struct grammar *g, uint32_t id, uint64_t limit)
 rd_status set_mask_of(struct grammar *g, uint32_t id, uint64_t n_left)
 {
     struct set *s = g->sets[id];
-    uint32_t need;
+    uint64_t need;
     rd_status st = RD_OK;
 
     g->now++;
@@ -631,22 +629,23 @@ static uint32_t best_token(const struct grammar *g, size_t i, size_t n)
 
 /* The shortest way is one text, wherever one stands on it; of it the fewest tokens are counted from its end. The way is
  * followed until as many steps are known as a token can be long. */
-rd_status set_need(struct grammar *g, uint32_t id, uint32_t *need)
+rd_status set_need(struct grammar *g, uint32_t id, uint64_t *need)
 {
     size_t n = 0;
     uint32_t known = 0;
 
+    *need = g->sets[id]->dist;
+    if (*need > NEED_EXACT) return RD_OK; /* bytes stand for tokens, and there may be more than 2^32 */
     for (uint32_t at = id;; n++) {
         struct set *s = g->sets[at];
         int byte;
         rd_status st;
 
         if (!mem_grow((void **)&g->path, &g->cap_path, n + 1, sizeof(*g->path))) return RD_E_NOMEM;
-        if (!s->need && (s->dist == 0 || s->dist > NEED_EXACT))
-            s->need = s->dist < NEED_NEVER ? (uint32_t)s->dist + 1 : NEED_NEVER + 1;
+        if (s->dist == 0) s->need = 1;
         known = s->need ? known + 1 : 0;
         g->path[n].set = at;
-        if (s->dist == 0 || s->dist > NEED_EXACT || known > g->vocab->max_depth || (n == 0 && s->need)) break;
+        if (s->dist == 0 || known > g->vocab->max_depth || (n == 0 && s->need)) break;
         byte = set_short_byte(g, s);
         if (byte < 0) {
             s->need = NEED_NEVER + 1;

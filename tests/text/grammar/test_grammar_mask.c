@@ -213,6 +213,34 @@ TEST(counted_strings_share_masks_and_end_where_they_must)
     grammar_vocab_unref(v);
 }
 
+/* The end is further than 2^32 bytes: whatever is left, some token leads nearer to it. */
+TEST(an_end_that_is_far_beyond_all_that_is_left_has_a_way)
+{
+    struct grammar_vocab *v = NULL;
+    struct grammar_builder *b = NULL;
+    struct grammar *g = NULL;
+    struct grammar_matcher *m = NULL;
+    const uint32_t *bits;
+    grammar_node part;
+
+    CHECK_OK(grammar_vocab_create(3, (const uint8_t *)"abab", (const uint64_t[]){0, 1, 2, 4}, NULL, &v));
+    CHECK_OK(grammar_builder_create(NULL, &b));
+    part = grammar_repeat(b, grammar_text(b, "ab", 2), 300, 300);
+    CHECK_OK(grammar_compile(b, grammar_repeat(b, part, 1000000000, GRAMMAR_UNBOUNDED), v, 0, &g, NULL));
+    CHECK_OK(grammar_matcher_create(g, 4, &m));
+    for (uint32_t left = 1; left; left *= 2) {
+        CHECK_OK(grammar_mask(m, left, &bits));
+        CHECK_EQ(bits[0], 5);
+    }
+    CHECK_OK(grammar_accept(m, 0));
+    CHECK_OK(grammar_mask(m, 7, &bits));
+    CHECK_EQ(bits[0], 2);
+    grammar_matcher_destroy(m);
+    grammar_unref(g);
+    grammar_builder_destroy(b);
+    grammar_vocab_unref(v);
+}
+
 /* Any name but those known: each letter of a known one is a state that differs from that of any other name by one byte. */
 TEST(states_that_are_nearly_alike_have_masks_of_their_own)
 {
