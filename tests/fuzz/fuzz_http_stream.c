@@ -17,6 +17,8 @@
 #include "server/dialects/responses_store.h"
 #include "server/http/http_conn.h"
 #include "server/http/http_pace.h"
+#include "server/monitor/monitor.h"
+#include "server/monitor/progress.h"
 #include "server/routes/routes.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
@@ -26,6 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 #define TURNS      64 /* of the loop, for what is left to do */
 
 static struct server server;
+static struct progress progress;
 static struct http_io io;
 static char *out;
 
@@ -51,11 +54,12 @@ static void begin(void)
                                        .max_conns = 16,
                                        .io = &io,
                                        .loopback = true};
+    server.progress = &progress;
     io.max_conns = 16;
     expect(out && rd_open_tokenizer(VOCABULARY, NULL, &server.engine, NULL) == RD_OK);
     rd_get_info(server.engine, &server.info);
     expect(responses_store_create(1 << 16, &server.responses) == RD_OK &&
-           prompt_prints_create(&server.prints) == RD_OK);
+           prompt_prints_create(&server.prints) == RD_OK && monitor_create(&server.monitor) == RD_OK);
     atomic_store(&server.http.phase, HTTP_READY);
     io.server = &server.http;
     mutex_init(&io.wake_lock);
