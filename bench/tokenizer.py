@@ -56,7 +56,8 @@ class Options(c.Structure):
     """The beginning of struct rd_request_options, and room for its rest."""
 
     _fields_ = [
-        ("json", c.c_char_p * 3),
+        ("size", c.c_size_t),
+        ("chat_and_json", c.c_void_p * 4),
         ("end", c.c_int),
         ("prompt", c.c_char_p),
         ("n_prompt", c.c_size_t),
