@@ -79,6 +79,8 @@
 
 /* server */
 #define LIMIT_API_KEYS           4096u
+#define LIMIT_TENANTS            8192u           /* that key files have named since the start */
+#define LIMIT_ORIGINS            64u             /* of --allow-origin */
 #define LIMIT_PUBLIC_PREFIXES    256u            /* prompts of --shared-prefix */
 #define LIMIT_LISTENERS          16u             /* addresses that one server listens on */
 #define LIMIT_CONNECTIONS        4096u           /* and what the process may open, less: */

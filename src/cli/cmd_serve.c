@@ -34,7 +34,8 @@ struct serve_flags {
     uint64_t client_memory;
     uint32_t port, n_io_threads, sse_ping_s, send_timeout_s, drain_s;
     uint64_t memory_limit;
-    struct arg_texts allow_hosts, listen;
+    struct arg_texts allow_hosts, allow_origins, listen;
+    const char *admin_key;
     bool has_host, has_port;
     const char *socket_mode;
     uint32_t stall_s;
@@ -102,7 +103,23 @@ static const struct arg serve_args[] = {
      .value = "FILE",
      .at = offsetof(struct serve_flags, key_file),
      .fallback_text = "none",
-     .help = "further keys, one per line: what is stored under one of them is never used for another"},
+     .help = "further keys, a tenant a line, as radish key makes them; read again on SIGHUP. What is stored under one tenant "
+             "is never used for another"},
+    {.flag = "--admin-key",
+     .is_secret = true,
+     .kind = ARG_TEXT,
+     .value = "KEY",
+     .at = offsetof(struct serve_flags, admin_key),
+     .fallback_text = "--api-key",
+     .help = "only its holder, and the admins of --api-key-file, may list and clear the whole cache, see the monitor and cancel "
+             "requests of others"},
+    {.flag = "--allow-origin",
+     .kind = ARG_TEXTS,
+     .value = "ORIGIN",
+     .at = offsetof(struct serve_flags, allow_origins),
+     .fallback_text = "pages of this machine; with a key all",
+     .help = "origin of web pages that may call (https://name:port), beside the server's own pages; may be given again; * for "
+             "every page"},
     {.flag = "--allow-host",
      .kind = ARG_TEXTS,
      .value = "NAME",
@@ -346,35 +363,6 @@ static enum rd_log_level level_of(const char *name)
     return RD_LOG_INFO;
 }
 
-struct key_list { char *text; const char *keys[LIMIT_API_KEYS]; };
-
-/* A key per line; empty lines and those that begin with # are none. */
-static bool read_keys(const char *path, struct key_list *list, struct server_options *o, struct rd_error *err)
-{
-    size_t n;
-
-    if (file_read_all(path, LIMIT_BODY_BYTES, &list->text, &n, err) != RD_OK) return false;
-    for (char *at = list->text, *end = list->text + n; at < end;) {
-        char *next = memchr(at, '\n', (size_t)(end - at)), *key = at + strspn(at, " \t");
-        size_t n_key;
-
-        next = next ? next : end;
-        *next = 0;
-        n_key = strcspn(key, " \t\r");
-        key[n_key] = 0;
-        at = next + 1;
-        if (n_key == 0 || *key == '#') continue;
-        if (o->n_tenant_keys == LIMIT_API_KEYS) {
-            error_set(err, RD_E_LIMIT, "%s: more than %u keys", path, LIMIT_API_KEYS);
-            return false;
-        }
-        list->keys[o->n_tenant_keys++] = key;
-    }
-    o->tenant_keys = list->keys;
-    if (o->n_tenant_keys == 0) error_set(err, RD_E_FORMAT, "%s: no key in it", path);
-    return o->n_tenant_keys > 0;
-}
-
 static enum rd_pooling pooling_of(const char *name)
 {
     static const struct { const char *name; enum rd_pooling pooling; } known[] = {
@@ -481,7 +469,6 @@ static int serve(const struct command *self, int argc, char **argv, struct serve
     struct rd_error err = {RD_OK, ""};
     const char *words[ARGS_MAX_WORDS];
     char draft_path[CLI_PATH_BYTES];
-    static struct key_list keys;
     int passed[LIMIT_LISTENERS];
     uint32_t n_words, n_passed = supervisor_listeners(passed);
     rd_status st;
@@ -496,6 +483,10 @@ static int serve(const struct command *self, int argc, char **argv, struct serve
     }
     if (f->api_key && !*f->api_key) {             /* --api-key "$UNSET" must not mean: for everybody */
         cli_fail("--api-key: the key is empty; leave the flag out if no key is wanted");
+        return EXIT_USAGE;
+    }
+    if (f->admin_key && !*f->admin_key) {
+        cli_fail("--admin-key: the key is empty; leave the flag out if no key is wanted");
         return EXIT_USAGE;
     }
     server_options_default(&o);
@@ -530,7 +521,10 @@ static int serve(const struct command *self, int argc, char **argv, struct serve
     o.drain_s = f->drain_s;
     o.client_memory_bytes = f->client_memory;
     o.api_key = f->api_key;
-    if (f->key_file && !read_keys(f->key_file, &keys, &o, &err)) return cli_fail("--api-key-file: %s", err.text);
+    o.admin_key = f->admin_key;
+    o.key_file = f->key_file;
+    o.allow_origins = f->allow_origins.items;
+    o.n_allow_origins = f->allow_origins.n;
     o.allow_hosts = f->allow_hosts.items;
     o.n_allow_hosts = f->allow_hosts.n;
     o.pooling = pooling_of(f->pooling);
@@ -553,7 +547,6 @@ static int serve(const struct command *self, int argc, char **argv, struct serve
     load_bar_end(&f->bar);
     serve_downloads_destroy(f->downloads);
     next_load_destroy(f->next);
-    mem_free(keys.text);
     forget_models(f);
     if (st == RD_E_DEVICE && *err.text) fprintf(stderr, "radish serve: %s\n", err.text);
     if (st == RD_E_DEVICE) return EXIT_DEVICE;
@@ -578,7 +571,7 @@ const struct command cmd_serve = {
     .about = "Of several models, or a folder of them, the first is loaded; a request that names another has it loaded in "
              "its place, when those that run have ended. GET /health answers 503 while the first one loads, then 200. "
              "Ctrl-C, SIGTERM, SIGQUIT or a closed terminal: no new requests, running ones may end, then out; a second "
-             "time, or while the model loads: out at once. SIGUSR1 logs a line of statistics; SIGUSR2 and SIGALRM are "
+             "time, or while the model loads: out at once. SIGHUP reads the key file again. SIGUSR1 logs a line of statistics; SIGUSR2 and SIGALRM are "
              "ignored. Exit status 70: the GPU, or the model's file, failed; start again.",
     .examples = "  radish serve smollm2\n"
                 "  radish serve qwen2.5-coder-1.5b --port 9000 --kv-bytes 4G --ctx 32768\n"

@@ -8,6 +8,8 @@ extern const struct command cmd_perplexity, cmd_convert, cmd_fetch, cmd_list, cm
 extern const struct command cmd_help, cmd_version, cmd_grammar, cmd_pull, cmd_show, cmd_rm, cmd_completion;
 extern const struct command cmd_ps, cmd_stop;
 
+extern const struct command cmd_key;
+
 /* Ended by NULL; in main.c. */
 extern const struct command *const all_commands[];
 

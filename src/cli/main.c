@@ -6,7 +6,7 @@
 #include "cli/commands.h"
 
 const struct command *const all_commands[] = {
-    &cmd_run,        &cmd_chat,     &cmd_serve,      &cmd_ps,      &cmd_stop, /* by section */
+    &cmd_run,        &cmd_chat,     &cmd_serve,      &cmd_ps,      &cmd_stop,  &cmd_key, /* by section */
     &cmd_fetch,      &cmd_pull,     &cmd_list,       &cmd_show,    &cmd_rm,    &cmd_inspect, &cmd_convert,
     &cmd_tokenize,   &cmd_template, &cmd_grammar,    &cmd_doctor,  &cmd_cache, &cmd_api,     &cmd_bench,
     &cmd_perplexity, &cmd_help,     &cmd_completion, &cmd_version, NULL,

@@ -6,6 +6,7 @@
  */
 #include "server/server.h"
 #include <event2/thread.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -25,6 +26,7 @@
 #include "server/dialects/server_state.h"
 #include "server/http/http_door.h"
 #include "server/http/http_io.h"
+#include "server/http/keys.h"
 #include "server/http/offload.h"
 #include "server/listeners.h"
 #include "server/monitor/monitor.h"
@@ -62,7 +64,7 @@ struct run {
     uint64_t n_loads_seen;                       /* io[0]: when the monitor last looked */
     bool device_dead;                            /* io[0]: the reason for stopping */
     struct sigaction before[N_ENDING];           /* has_signals: what they did before server_run */
-    bool has_signals;
+    bool has_signals, had_terminal;
     int wake;                                    /* stop_wake */
     struct progress progress;                    /* io[0] looks */
     uint64_t watchdog_ns, petted_ns;             /* how often a service manager wants to be told that we get on; 0: never */
@@ -234,12 +236,41 @@ static void on_stop(evutil_socket_t fd, short what, void *arg)
     tick_server(arg);
 }
 
-/* Of a terminal that is closed two may come, from the kernel and from the shell. */
+/* The process has one that it can open: by its own name for it, which goes with it. */
+static bool has_terminal(void)
+{
+    int fd = open("/dev/tty", O_RDONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+
+    if (fd >= 0) close(fd);
+    return fd >= 0;
+}
+
+static void reload_keys(struct run *s)
+{
+    struct rd_error err = {RD_OK, ""};
+    uint32_t n = 0;
+
+    if (!keys_has_file(s->server.http.keys)) {
+        log_info("SIGHUP: there is no key file to be read again (--api-key-file)");
+        return;
+    }
+    supervisor_notify("RELOADING=1\nMONOTONIC_USEC=%llu", (unsigned long long)(clock_now_ns(clock_system()) / 1000));
+    if (keys_reload(s->server.http.keys, &n, &err) == RD_OK) log_info("keys: %u of the file, read again", n);
+    else log_error("the keys stay as they were: %s", err.text);
+    if (http_phase(&s->server.http) == HTTP_READY) tell_status("READY=1\n", "serving %s", s->server.info.model_id);
+}
+
+/* The terminal that it was started from is closed (two may come then, from the kernel and from the shell); else someone
+ * asks for the keys to be read again. */
 static void on_hangup(evutil_socket_t number, short what, void *arg)
 {
     struct run *s = arg;
 
     (void)number, (void)what;
+    if (!s->had_terminal || has_terminal()) {
+        reload_keys(s);
+        return;
+    }
     if (atomic_load_explicit(&stop_requests, memory_order_relaxed) == 0) server_stop();
     tick_server(s);
 }
@@ -344,9 +375,8 @@ static void take_options(struct run *s, const struct server_options *o, uint32_t
     s->watchdog_ns = supervisor_watchdog_ns();
     s->server.http.service = &route_service;
     s->server.http.service_arg = &s->server;
-    s->server.http.o = (struct http_options){.api_key = s->o.api_key,
-                                             .tenant_keys = s->o.tenant_keys,
-                                             .n_tenant_keys = s->o.n_tenant_keys,
+    s->server.http.o = (struct http_options){.allow_origins = s->o.allow_origins,
+                                             .n_allow_origins = s->o.n_allow_origins,
                                              .allow_hosts = s->o.allow_hosts,
                                              .n_allow_hosts = s->o.n_allow_hosts,
                                              .max_body_bytes = s->o.max_body_bytes,
@@ -383,7 +413,7 @@ static void ignore_signals(void)
 /* Everybody who reaches the port may use the machine. */
 static void warn_of_openness(const struct run *s)
 {
-    if (s->server.http.loopback || s->o.api_key || s->o.n_tenant_keys) return;
+    if (s->server.http.loopback || keys_are_needed(s->server.http.keys)) return;
     log_warn("listening beyond this machine without an API key: whoever reaches it can use the model and see what it is "
              "asked; set --api-key or RADISH_API_KEY, or listen on 127.0.0.1");
 }
@@ -487,16 +517,20 @@ rd_status server_run(const struct server_options *o,
     s = mem_zalloc(1, sizeof(*s));
     if (!s) return error_set(err, RD_E_NOMEM, "out of memory for the server");
     s->wake = -1;
+    s->had_terminal = has_terminal();
     s->load = load;
     s->load_user = user;
     take_options(s, o, &max_guests);
+    st = keys_create(&(struct keys_options){s->o.api_key, s->o.admin_key, s->o.key_file}, &s->server.http.keys, err);
+    if (st != RD_OK) goto done;
     st = listeners_open(&s->o, BACKLOG, &s->listeners, err);
     if (st != RD_OK) goto done;
     s->server.http.loopback = s->listeners.all_local;
     s->server.http.io = mem_zalloc(s->server.http.n_io, sizeof(*s->server.http.io));
     if (!s->server.http.io || responses_store_create(LIMIT_STORED_RESPONSES_BYTES, &s->server.responses) != RD_OK ||
         prompt_prints_create(&s->server.prints) != RD_OK || monitor_create(&s->server.monitor) != RD_OK || offload_create(&s->server.http.offload) != RD_OK ||
-        !(s->server.tenants = mem_zalloc((size_t)s->o.n_tenant_keys + 1, sizeof(*s->server.tenants))))
+        (keys_has_file(s->server.http.keys) &&
+         !(s->server.tenants = mem_zalloc(LIMIT_TENANTS, sizeof(*s->server.tenants)))))
         st = error_set(err, RD_E_NOMEM, "out of memory for the server");
     if (st == RD_OK) responses_store_charge_to(s->server.responses, &s->server.http.memory);
     for (uint32_t i = 0; i < s->server.http.n_io && st == RD_OK; i++) {
@@ -520,6 +554,7 @@ done:
     prompt_prints_destroy(s->server.prints);
     monitor_destroy(s->server.monitor);
     mem_free(s->server.tenants);
+    keys_destroy(s->server.http.keys);
     model_gate_destroy(s->server.gate);
     rd_close(s->server.engine);
     give_back_signals(s);

@@ -18,15 +18,18 @@ struct server_options {
     uint32_t n_listen;
     const int *passed_fds; /* [n_passed_fds] that listen already: base/supervisor.h; closed at the end */
     uint32_t n_passed_fds;
-    uint32_t socket_mode;           /* permissions of the paths' files; default 0600 */
-    uint32_t stall_s;               /* without progress after which the server is unhealthy; 0: never; default 120 */
-    uint32_t n_io_threads;          /* 0 = 1 */
-    const char *api_key;            /* NULL: none asked for */
-    const char *const *tenant_keys; /* [n_tenant_keys] further keys; requests under one of them share the cache with
-                                     * their like alone, and take turns with those of others; outlive server_run */
-    uint32_t n_tenant_keys;
-    const char *const *allow_hosts; /* [n_allow_hosts] names in Host headers that a server without a key takes beside
-                                     * those of this machine and of private networks; "*": all; outlive server_run */
+    uint32_t socket_mode;                /* permissions of the paths' files; default 0600 */
+    uint32_t stall_s;                    /* without progress after which the server is unhealthy; 0: never; default 120 */
+    uint32_t n_io_threads;               /* 0 = 1 */
+    const char *api_key;                 /* NULL: none asked for */
+    const char *admin_key;               /* NULL: api_key's holder may all */
+    const char *key_file;                /* further keys (http/keys.h), read again on SIGHUP; requests under one of them share
+                                          * the cache with their like alone, and take turns with those of others */
+    const char *const *allow_origins;    /* [n_allow_origins] of pages that may call: "https://name", "*"; outlive server_run.
+                                          * None: this machine's, and with a key all */
+    uint32_t n_allow_origins;
+    const char *const *allow_hosts;      /* [n_allow_hosts] names in Host headers that a server without a key takes beside
+                                          * those of this machine and of private networks; "*": all; outlive server_run */
     uint32_t n_allow_hosts;
     uint64_t max_body_bytes;      /* 0 = LIMIT_BODY_BYTES */
     uint64_t client_memory_bytes; /* for all that clients make the server hold: client_memory.h; 0: as there */
@@ -51,7 +54,8 @@ struct server_options {
 
 void server_options_default(struct server_options *o);
 /* The listening socket is opened first, and /health answers 503 "Loading model" while load(user, 0, &engine, err) runs on
- * another thread; with several models it is called again, there, when a request names another (model_gate.h). Then requests are served until SIGTERM, SIGINT, SIGQUIT, SIGHUP (unless it is ignored) or server_stop().
+ * another thread; with several models it is called again, there, when a request names another (model_gate.h). Then requests are served until SIGTERM, SIGINT, SIGQUIT, server_stop(), or
+ * SIGHUP of a terminal that is closed; any other SIGHUP reads the key file again.
  * The engine that load gave is closed at the end. While load runs, and at the second such signal, the process ends at
  * once: exit status 0 and 130. SIGUSR1 logs a line of statistics; SIGUSR2, SIGALRM, SIGPIPE and SIGXFSZ are ignored. */
 rd_status server_run(const struct server_options *o,

@@ -12,6 +12,7 @@ COMMANDS = [
     "serve",
     "ps",
     "stop",
+    "key",
     "fetch",
     "pull",
     "list",

@@ -8,6 +8,7 @@
 #include "radish/radish.h"
 #include "server/dialects/server_seams.h"
 #include "server/http/http_state.h"
+#include "server/http/keys.h"
 
 struct model_gate;
 struct responses_store;
@@ -36,7 +37,7 @@ struct server {
     const struct progress *progress;     /* whether the engine gets on */
     const struct server_settings *settings;      /* of server.h; NULL: nothing can be changed */
     const struct server_downloads *downloads;    /* likewise; NULL: there are none */
-    struct tenant_stats *tenants;        /* [http.o.n_tenant_keys] */
+    struct tenant_stats *tenants;        /* [LIMIT_TENANTS] by keys_tenant_index, NULL where there can be none */
     uint32_t sse_ping_s;                 /* of server.h, as are the next */
     enum rd_pooling pooling;
     bool rank_by_embedding, rank_by_answer;
@@ -55,7 +56,7 @@ static inline struct server *server_of(const struct http_conn *c)
 /* The counters of a key that http_conn.tenant named; NULL: of none. */
 static inline struct tenant_stats *server_tenant(const struct server *s, const char *key)
 {
-    for (uint32_t i = 0; key && i < s->http.o.n_tenant_keys; i++)
-        if (s->http.o.tenant_keys[i] == key) return &s->tenants[i];
-    return NULL;
+    uint32_t i = keys_tenant_index(s->http.keys, key);
+
+    return s->tenants && i != UINT32_MAX ? &s->tenants[i] : NULL;
 }

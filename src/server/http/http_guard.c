@@ -4,6 +4,8 @@
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
+#include "server/http/http_conn.h"
+#include "server/http/keys.h"
 
 #define MAX_HOST 256u
 
@@ -94,31 +96,39 @@ bool http_secret_equal(const char *sent, size_t n_sent, const char *key, size_t 
     return diff == 0;
 }
 
-static bool key_equal(const char *sent, const char *key)
-{
-    return http_secret_equal(sent, strlen(sent), key, strlen(key));
-}
-
-/* Every key is looked at: the time does not tell which one it was. */
 static bool key_ok(struct http_conn *c)
 {
-    const struct http_options *o = &c->io->server->o;
     const char *bearer = http_header(&c->head, "authorization"), *sent = http_header(&c->head, "x-api-key");
-    bool ok;
+    struct key_holder holder;
 
-    c->tenant = NULL;
-    if (!o->api_key && o->n_tenant_keys == 0) return true;
     if (bearer && strncasecmp(bearer, "Bearer ", 7) == 0) sent = bearer + 7 + strspn(bearer + 7, " ");
-    if (!sent) return false;
-    ok = o->api_key && key_equal(sent, o->api_key);
-    for (uint32_t i = 0; i < o->n_tenant_keys; i++)
-        if (key_equal(sent, o->tenant_keys[i])) c->tenant = o->tenant_keys[i];
-    return ok || c->tenant;
+    holder = keys_find(c->io->server->keys, sent);
+    c->tenant = holder.tenant;
+    c->is_admin = holder.is_admin;
+    return holder.ok;
+}
+
+bool http_refuse_tenant(struct http_conn *c, const char *what)
+{
+    struct api_error e;
+
+    if (c->is_admin) return false;
+    api_error_set(&e, 403, NULL, "%s belongs to all tenants: only the server's own key (--api-key) may do this, or the admin's, "
+                                 "if it has one", what);
+    http_reply_error(c, &e);
+    return true;
 }
 
 void http_tenant_salt(const struct http_conn *c, const char *cache_salt, struct buf *salt)
 {
     if (c->tenant || cache_salt) buf_printf(salt, "%s\n%s", c->tenant ? c->tenant : "", cache_salt ? cache_salt : "");
+}
+
+bool http_origin_in(const char *origin, const char *const *allowed, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (strcmp(allowed[i], "*") == 0 || strcasecmp(allowed[i], origin) == 0) return true;
+    return false;
 }
 
 /* A page of this server itself; its Host was let in. */
@@ -143,7 +153,7 @@ static int check_origin(struct http_conn *c, struct api_error *e)
 {
     const struct http_server *s = c->io->server;
     const char *origin = http_header(&c->head, "origin");
-    bool open = !s->o.api_key && s->o.n_tenant_keys == 0;
+    bool open = !keys_are_needed(s->keys);
     bool named = c->head.host && http_host_in(c->head.host, s->o.allow_hosts, s->o.n_allow_hosts);
 
     if (open && c->head.host && !named && s->loopback && !is_local_authority(c->head.host))
@@ -155,9 +165,16 @@ static int check_origin(struct http_conn *c, struct api_error *e)
                              "this server has no API key: the Host header must be an address, or a name no one else "
                              "can own (for others: --allow-host NAME, or --api-key)");
     if (!origin) return 0;
-    if (open && !is_local_origin(origin) && !is_same_origin(origin, c->head.host))
+    if (is_same_origin(origin, c->head.host)) {
+        c->cors_origin = origin;
+        return 0;
+    }
+    if (s->o.n_allow_origins > 0 && !http_origin_in(origin, s->o.allow_origins, s->o.n_allow_origins))
+        return api_error_set(e, 403, NULL, "pages of this origin are not on the server's list (--allow-origin)");
+    if (s->o.n_allow_origins == 0 && open && !is_local_origin(origin))
         return api_error_set(e, 403, NULL,
-                             "requests from pages of other origins need a server with an API key (--api-key)");
+                             "requests from pages of other origins need a server with an API key (--api-key), or one that "
+                             "lists them (--allow-origin)");
     c->cors_origin = origin;
     return 0;
 }

@@ -20,6 +20,10 @@ bool http_from_elsewhere(const struct http_conn *c);
 
 /* Who may share what is stored: the salt of the connection's tenant and the request's own. Nothing: salt stays empty. */
 void http_tenant_salt(const struct http_conn *c, const char *cache_salt, struct buf *salt);
+/* What concerns all tenants (`the cache`, `the monitor`) is for the admin (keys.h): true: refused, with 403. */
+bool http_refuse_tenant(struct http_conn *c, const char *what);
+/* Whether origin is in allowed[0..n): "https://name:port", or "*". */
+bool http_origin_in(const char *origin, const char *const *allowed, uint32_t n);
 /* 0: c->target.route is set (or the request was a preflight: *preflight). -1: *e says what to answer; *extra are header lines
  * for it. */
 int http_guard(struct http_conn *c, bool *preflight, const char **extra, struct api_error *e);

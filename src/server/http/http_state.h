@@ -27,6 +27,7 @@
 
 struct http_conn;
 struct http_door;
+struct keys;
 struct offload;
 struct offload_job;
 
@@ -61,11 +62,10 @@ struct http_service {
 enum http_phase { HTTP_LOADING, HTTP_READY, HTTP_DRAINING, HTTP_CANCELLING };
 
 struct http_options { /* of server.h, whose words they are */
-    const char *api_key;
-    const char *const *tenant_keys;
-    uint32_t n_tenant_keys;
     const char *const *allow_hosts;
     uint32_t n_allow_hosts;
+    const char *const *allow_origins;
+    uint32_t n_allow_origins;
     uint64_t max_body_bytes;
     uint32_t send_timeout_s;
 };
@@ -73,6 +73,7 @@ struct http_options { /* of server.h, whose words they are */
 struct http_io;
 struct http_server {
     struct http_options o;
+    struct keys *keys; /* who may ask */
     const struct http_service *service;
     void *service_arg;
     struct client_memory memory; /* of clients; atomics */
@@ -188,7 +189,8 @@ struct http_conn {
     char reason[160];     /* why it was refused, for the log; "": it was not */
     uint64_t max_body;
     struct http_target target;
-    const char *tenant;                      /* the tenant key that was sent, or NULL */
+    const char *tenant;                      /* whose key was sent (keys.h), or NULL */
+    bool is_admin;                           /* may what concerns all tenants */
     const char *cors_origin;                 /* to echo; NULL: no CORS headers */
     int status;                              /* sent */
     uint64_t request_ns;                     /* when the head was complete */

@@ -151,6 +151,7 @@ static void make_copy(struct offload_job *job, struct http_conn *c)
     copy->state = CONN_BUSY;
     copy->target = c->target;
     copy->tenant = c->tenant;
+    copy->is_admin = c->is_admin;
     copy->head = c->head;
     copy->head_bytes = c->head_bytes;
     copy->body = c->body;

@@ -234,17 +234,7 @@ void route_cache_explain(struct http_conn *c)
     json_decref(in);
 }
 
-/* All that is stored is dropped by who holds the server's own key alone. A tenant is shown its own: of no cache_salt. */
-static bool refuse_tenant(struct http_conn *c)
-{
-    struct api_error e;
-
-    if (!c->tenant) return false;
-    api_error_set(&e, 403, NULL, "the cache belongs to all tenants: only the server's own key (--api-key) may do this");
-    http_reply_error(c, &e);
-    return true;
-}
-
+/* The admin is shown all, a tenant its own: of no cache_salt. */
 void route_cache_list(struct http_conn *c)
 {
     const char *limit = c->head.query ? strstr(c->head.query, "limit=") : NULL;
@@ -256,8 +246,8 @@ void route_cache_list(struct http_conn *c)
 
     http_tenant_salt(c, NULL, &salt);
     if (!salt.failed)
-        list = c->tenant ? rd_cache_list_of(server_of(c)->engine, salt.data, n_max)
-                         : rd_cache_list(server_of(c)->engine, n_max);
+        list = c->is_admin ? rd_cache_list(server_of(c)->engine, n_max)
+                           : rd_cache_list_of(server_of(c)->engine, salt.n ? salt.data : NULL, n_max);
     if (list) buf_puts(&body, list);
     else body.failed = true;
     http_reply_json(c, &body);
@@ -273,7 +263,7 @@ void route_cache_clear(struct http_conn *c)
     struct buf body = {0};
     bool behind = c->body.n > 0;
 
-    if (!behind && refuse_tenant(c)) return;
+    if (!behind && http_refuse_tenant(c, "the cache")) return;
     if (behind && clear_behind(c, &n_pages, &n_disk, &e)) {
         http_reply_error(c, &e);
         return;

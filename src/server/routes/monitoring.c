@@ -13,23 +13,13 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "server/http/http_guard.h"
 #include "server/http/http_io.h"
 #include "server/routes/model_gate.h"
 #include "server/routes/routes.h"
 
 #define SECONDS_DEFAULT 600u
 #define MINUTES_DEFAULT 1440u
-
-static bool refuse_tenant(struct http_conn *c)
-{
-    struct api_error e;
-
-    if (!c->tenant) return false;
-    api_error_set(&e, 403, NULL,
-                  "the monitor shows the requests of all tenants: only the server's own key (--api-key) may do this");
-    http_reply_error(c, &e);
-    return true;
-}
 
 /* name=N in the query; 0: *e says what is wrong with it. */
 static bool query_number(const struct http_conn *c, const char *name, uint32_t *n, struct api_error *e)
@@ -56,7 +46,7 @@ void route_monitor(struct http_conn *c)
     struct buf body = {0};
     struct api_error e;
 
-    if (refuse_tenant(c)) return;
+    if (http_refuse_tenant(c, "the monitor")) return;
     if (!query_number(c, "seconds", &n_seconds, &e) || !query_number(c, "minutes", &n_minutes, &e)) {
         http_reply_error(c, &e);
         return;
@@ -73,7 +63,7 @@ void route_monitor_cancel(struct http_conn *c)
     struct api_error e;
     uint64_t n;
 
-    if (refuse_tenant(c)) return;
+    if (http_refuse_tenant(c, "the monitor")) return;
     if (!parse_u64(id, strlen(id), &n) || rd_cancel_request(server_of(c)->engine, n) != RD_OK) {
         api_error_set(&e, 404, "id", "no such request, or it has ended");
         http_reply_error(c, &e);
@@ -138,7 +128,7 @@ void route_monitor_events(struct http_conn *c)
     struct buf none = {0};
     struct api_error e;
 
-    if (refuse_tenant(c)) return;
+    if (http_refuse_tenant(c, "the monitor")) return;
     if (c->head.method == HTTP_HEAD) {
         http_reply(c, 200, "text/event-stream", "", &none);
         return;

@@ -1,0 +1,305 @@
+/* server/http/keys.c - a set of digests that is replaced as a whole, and tenants that are never forgotten. */
+#include "server/http/keys.h"
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/error.h"
+#include "base/file.h"
+#include "base/key_digest.h"
+#include "base/limits.h"
+#include "base/mem.h"
+#include "base/thread.h"
+#include "server/http/http_guard.h"
+
+#define FILE_BYTES (4u << 20)
+#define FIELDS     3u
+
+struct digest {
+    uint32_t salt; /* of the set's */
+    bool is_admin;
+    const char *tenant;
+    char hex[SHA_HEX_BYTES];
+};
+
+struct key_set {
+    struct digest *digests;
+    size_t n_digests, cap_digests;
+    char (*salts)[KEY_SALT_MOST + 1];
+    size_t n_salts, cap_salts;
+    uint32_t n_admins;
+    bool is_needed;
+};
+
+struct keys {
+    struct mutex lock; /* over set: found in under it, replaced under it */
+    struct key_set set;
+    atomic_bool is_needed;            /* set.is_needed: one writes, any reads; relaxed */
+    char own_salt[KEY_SALT_MOST + 1]; /* of keys that came as they are; drawn */
+    struct digest own, admin;         /* hex "": there is none */
+    char *file;
+    char *tenants[LIMIT_TENANTS]; /* [n_tenants]: one appends, then raises the number (release); any reads (acquire) */
+    atomic_uint n_tenants;
+};
+
+static void free_set(struct key_set *set)
+{
+    mem_free(set->digests);
+    mem_free(set->salts);
+    *set = (struct key_set){0};
+}
+
+/* ---- building a set ---- */
+
+static uint32_t n_tenants(const struct keys *k)
+{
+    return atomic_load_explicit(&k->n_tenants, memory_order_acquire);
+}
+
+/* The tenant's text, the same for the same name; NULL: *st says why. */
+static const char *tenant_of(struct keys *k, const char *name, rd_status *st)
+{
+    uint32_t n = n_tenants(k);
+
+    for (uint32_t i = 0; i < n; i++)
+        if (strcmp(k->tenants[i], name) == 0) return k->tenants[i];
+    *st = n < LIMIT_TENANTS ? RD_E_NOMEM : RD_E_LIMIT;
+    if (n == LIMIT_TENANTS || !(k->tenants[n] = mem_strdup(name))) return NULL;
+    atomic_store_explicit(&k->n_tenants, n + 1, memory_order_release);
+    return k->tenants[n];
+}
+
+static bool find_salt(struct key_set *set, const char *salt, uint32_t *out)
+{
+    for (*out = 0; *out < set->n_salts; (*out)++)
+        if (strcmp(set->salts[*out], salt) == 0) return true;
+    if (!mem_grow((void **)&set->salts, &set->cap_salts, set->n_salts + 1, sizeof(*set->salts))) return false;
+    snprintf(set->salts[set->n_salts++], sizeof(*set->salts), "%s", salt);
+    return true;
+}
+
+static rd_status add(struct key_set *set, const char *salt, const char *hex, const char *tenant, bool is_admin)
+{
+    struct digest d = {.is_admin = is_admin, .tenant = tenant};
+
+    if (!find_salt(set, salt, &d.salt) ||
+        !mem_grow((void **)&set->digests, &set->cap_digests, set->n_digests + 1, sizeof(*set->digests)))
+        return RD_E_NOMEM;
+    memcpy(d.hex, hex, sizeof(d.hex));
+    set->digests[set->n_digests++] = d;
+    set->n_admins += is_admin;
+    return RD_OK;
+}
+
+/* ---- lines ---- */
+
+/* "sha256:SALT:DIGEST" */
+static bool split_digest(char *text, char **salt, char hex[SHA_HEX_BYTES])
+{
+    char *digest;
+
+    if (strncmp(text, "sha256:", 7) != 0) return false;
+    *salt = text + 7;
+    digest = strchr(*salt, ':');
+    if (!digest) return false;
+    *digest++ = 0;
+    if (!key_is_salt(*salt) || strlen(digest) != 64 || digest[strspn(digest, "0123456789abcdefABCDEF")]) return false;
+    for (size_t i = 0; i <= 64; i++) hex[i] = digest[i] >= 'A' && digest[i] <= 'F' ? (char)(digest[i] + 32) : digest[i];
+    return true;
+}
+
+static rd_status bad_line(const struct keys *k, uint32_t line, const char *what, struct rd_error *err)
+{
+    return error_set(err, RD_E_FORMAT, "%s:%u: %s", k->file, line, what);
+}
+
+static rd_status add_line(struct keys *k, struct key_set *set, char **field, uint32_t n, uint32_t line,
+                          struct rd_error *err)
+{
+    char hex[SHA_HEX_BYTES], name[KEY_NAME_MOST + 2], *salt;
+    const char *tenant = NULL;
+    bool is_admin = n == 3;
+    rd_status st = RD_OK;
+
+    if (n == 1) {
+        key_digest(k->own_salt, field[0], hex);
+        tenant = tenant_of(k, field[0], &st);
+        salt = k->own_salt;
+    } else {
+        if (!key_is_name(field[0]))
+            return bad_line(k, line, "wanted NAME sha256:SALT:DIGEST, as radish key prints it", err);
+        if (!split_digest(field[1], &salt, hex))
+            return bad_line(k, line, "wanted sha256:SALT:DIGEST behind the name, as radish key prints it", err);
+        if (is_admin && strcmp(field[2], "admin") != 0)
+            return bad_line(k, line, "behind the digest stands admin, or nothing", err);
+        snprintf(name, sizeof(name), "\t%s", field[0]); /* no key of a line by itself has a tab */
+        if (!is_admin) tenant = tenant_of(k, name, &st);
+    }
+    if (!tenant && !is_admin && st == RD_E_LIMIT)
+        return error_set(err, st, "%s: more than %u tenants since the start", k->file, LIMIT_TENANTS);
+    if ((!tenant && !is_admin) || add(set, salt, hex, tenant, is_admin) != RD_OK)
+        return error_set(err, RD_E_NOMEM, "%s: out of memory", k->file);
+    return RD_OK;
+}
+
+/* The words of a line; n: FIELDS + 1 where there are more. */
+static uint32_t split_line(char *line, char *field[FIELDS])
+{
+    uint32_t n = 0;
+
+    for (char *at = line + strspn(line, " \t\r"); *at && *at != '#'; at += strspn(at, " \t\r")) {
+        size_t len = strcspn(at, " \t\r");
+
+        if (n == FIELDS) return n + 1;
+        field[n++] = at;
+        at += len;
+        if (*at) *at++ = 0;
+    }
+    return n;
+}
+
+static rd_status read_file(struct keys *k, struct key_set *set, struct rd_error *err)
+{
+    char *text = NULL, *field[FIELDS] = {NULL};
+    uint32_t line = 0;
+    size_t n = 0, n_before = set->n_digests;
+    rd_status st = file_read_all(k->file, FILE_BYTES, &text, &n, err);
+
+    for (char *at = text, *next; st == RD_OK && at < text + n; at = next) {
+        uint32_t n_fields;
+
+        next = memchr(at, '\n', (size_t)(text + n - at));
+        next = next ? next : text + n;
+        *next++ = 0;
+        line++;
+        if (strlen(at) + 1 != (size_t)(next - at)) st = bad_line(k, line, "wanted text", err);
+        n_fields = st == RD_OK ? split_line(at, field) : 0;
+        if (n_fields > FIELDS) st = bad_line(k, line, "more than NAME sha256:SALT:DIGEST admin", err);
+        if (st == RD_OK && n_fields > 0) st = add_line(k, set, field, n_fields, line, err);
+        if (st == RD_OK && set->n_digests - n_before > LIMIT_API_KEYS)
+            st = error_set(err, RD_E_LIMIT, "%s: more than %u keys", k->file, LIMIT_API_KEYS);
+    }
+    if (st == RD_OK && set->n_digests == n_before) st = error_set(err, RD_E_FORMAT, "%s: no key in it", k->file);
+    if (text) memset(text, 0, n);
+    mem_free(text);
+    return st;
+}
+
+static rd_status build(struct keys *k, struct key_set *set, struct rd_error *err)
+{
+    rd_status st = RD_OK;
+
+    *set = (struct key_set){0};
+    if (*k->admin.hex) st = add(set, k->own_salt, k->admin.hex, NULL, true);
+    if (st == RD_OK && k->file) st = read_file(k, set, err);
+    set->is_needed = *k->own.hex || set->n_digests > (*k->admin.hex != 0);
+    if (st == RD_OK && *k->own.hex) st = add(set, k->own_salt, k->own.hex, NULL, false);
+    if (st == RD_E_NOMEM && err && !*err->text) error_set(err, st, "out of memory for keys");
+    if (st != RD_OK) free_set(set);
+    return st;
+}
+
+/* ---- life ---- */
+
+rd_status keys_create(const struct keys_options *o, struct keys **out, struct rd_error *err)
+{
+    struct keys *k = mem_zalloc(1, sizeof(*k));
+    rd_status st = RD_E_NOMEM;
+
+    if (!k) return error_set(err, st, "out of memory for keys");
+    mutex_init(&k->lock);
+    key_draw_salt(k->own_salt);
+    if (o->own) key_digest(k->own_salt, o->own, k->own.hex);
+    if (o->admin) key_digest(k->own_salt, o->admin, k->admin.hex);
+    if (o->file && !(k->file = mem_strdup(o->file))) {
+        error_set(err, st, "out of memory for keys");
+        goto fail;
+    }
+    st = build(k, &k->set, err);
+    if (st != RD_OK) goto fail;
+    atomic_store_explicit(&k->is_needed, k->set.is_needed, memory_order_relaxed);
+    *out = k;
+    return RD_OK;
+
+fail:
+    keys_destroy(k);
+    return st;
+}
+
+void keys_destroy(struct keys *k)
+{
+    if (!k) return;
+    free_set(&k->set);
+    for (uint32_t i = 0; i < n_tenants(k); i++) mem_free(k->tenants[i]);
+    mem_free(k->file);
+    mutex_deinit(&k->lock);
+    mem_free(k);
+}
+
+rd_status keys_reload(struct keys *k, uint32_t *n, struct rd_error *err)
+{
+    struct key_set set, old;
+    rd_status st = build(k, &set, err);
+
+    if (st != RD_OK) return st;
+    *n = (uint32_t)set.n_digests - (*k->own.hex != 0) - (*k->admin.hex != 0);
+    mutex_lock(&k->lock);
+    old = k->set;
+    k->set = set;
+    mutex_unlock(&k->lock);
+    atomic_store_explicit(&k->is_needed, set.is_needed, memory_order_relaxed);
+    free_set(&old);
+    return RD_OK;
+}
+
+bool keys_has_file(const struct keys *k)
+{
+    return k->file != NULL;
+}
+
+/* ---- asking ---- */
+
+/* Every digest is compared, and every salt hashed. */
+static const struct digest *look(const struct key_set *set, const char *sent)
+{
+    const struct digest *found = NULL;
+
+    for (uint32_t salt = 0; salt < set->n_salts; salt++) {
+        char hex[SHA_HEX_BYTES];
+
+        key_digest(set->salts[salt], sent, hex);
+        for (size_t i = 0; i < set->n_digests; i++) {
+            const struct digest *d = &set->digests[i];
+
+            if (d->salt == salt && http_secret_equal(hex, 64, d->hex, 64) && (!found || !found->is_admin)) found = d;
+        }
+    }
+    return found;
+}
+
+struct key_holder keys_find(struct keys *k, const char *sent)
+{
+    struct key_holder h = {0};
+    const struct digest *d;
+
+    mutex_lock(&k->lock);
+    d = sent ? look(&k->set, sent) : NULL;
+    h.ok = d != NULL || !k->set.is_needed;
+    h.tenant = d ? d->tenant : NULL;
+    h.is_admin = k->set.n_admins > 0 ? d && d->is_admin : h.ok && !h.tenant;
+    mutex_unlock(&k->lock);
+    return h;
+}
+
+bool keys_are_needed(const struct keys *k)
+{
+    return atomic_load_explicit(&k->is_needed, memory_order_relaxed);
+}
+
+uint32_t keys_tenant_index(const struct keys *k, const char *tenant)
+{
+    uint32_t n = n_tenants(k);
+
+    for (uint32_t i = 0; tenant && i < n; i++)
+        if (k->tenants[i] == tenant) return i;
+    return UINT32_MAX;
+}
