@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 #include "base/checked.h"
+#include "base/crash.h"
 #include "base/mem.h"
 
 #define NS_PER_S 1000000000ull
@@ -27,7 +28,9 @@ static void *thread_main(void *p)
 
     mem_free(p);
     pthread_setname_np(pthread_self(), args.name);
+    crash_thread_begin();
     args.fn(args.arg);
+    crash_thread_end();
     return NULL;
 }
 

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/clock.h"
+#include "base/crash.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/limits.h"
@@ -36,6 +37,7 @@ struct serve_flags {
     uint64_t memory_limit;
     struct arg_texts allow_hosts, allow_origins, listen;
     const char *admin_key;
+    bool log_prompts;
     bool has_host, has_port;
     const char *socket_mode;
     uint32_t stall_s;
@@ -238,7 +240,12 @@ static const struct arg serve_args[] = {
      .at = offsetof(struct serve_flags, log_level),
      .fallback = "info",
      .choices = "error|warn|info|debug",
-     .help = "error, warn, info or debug; below debug no prompt text is logged"},
+     .help = "error, warn, info or debug; below debug no prompt text is logged without --log-prompts"},
+    {.flag = "--log-prompts",
+     .kind = ARG_SWITCH,
+     .at = offsetof(struct serve_flags, log_prompts),
+     .help = "log the body of every request that is posted, up to 1,900 bytes of it: what clients write, keys and secrets in it "
+             "included"},
     {.flag = "--log-format",
      .kind = ARG_TEXT,
      .value = "FORM",
@@ -474,6 +481,7 @@ static int serve(const struct command *self, int argc, char **argv, struct serve
     rd_status st;
     int rc;
 
+    crash_install(rd_version());
     rd_options_default(&f->engine);
     rc = args_parse(self, argc, argv, f, words, &n_words);
     if (rc != ARGS_GO) return rc;
@@ -521,6 +529,7 @@ static int serve(const struct command *self, int argc, char **argv, struct serve
     o.drain_s = f->drain_s;
     o.client_memory_bytes = f->client_memory;
     o.api_key = f->api_key;
+    o.log_prompts = f->log_prompts;
     o.admin_key = f->admin_key;
     o.key_file = f->key_file;
     o.allow_origins = f->allow_origins.items;

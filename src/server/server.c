@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/clock.h"
+#include "base/crash.h"
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/log.h"
@@ -127,6 +128,21 @@ static void watch_device(struct run *s)
     server_stop();
 }
 
+/* What a crash report tells. */
+static void note_state(const struct run *s, const struct rd_stats *r)
+{
+    const struct { const char *name; uint64_t value; } notes[] = {
+        {"requests being answered", atomic_load_explicit(&s->server.http.n_busy, memory_order_relaxed)},
+        {"preparing", r->n_preparing}, {"queued", r->n_queued}, {"waiting", r->n_waiting}, {"in prefill", r->n_prefill},
+        {"in decode", r->n_decode}, {"taken", r->n_submitted}, {"cancelled", r->n_cancelled}, {"failed", r->n_failed},
+        {"steps", r->n_steps}, {"pages", r->pages_total}, {"free", r->pages_free}, {"ready", r->pages_ready},
+        {"locked", r->pages_locked}, {"pending", r->pages_pending}, {"quarantined", r->pages_quarantined},
+        {"tree nodes", r->tree_nodes}, {"accounting errors", r->accounting_errors},
+        {"resident anonymous bytes", r->rss_anon_bytes}};
+
+    for (unsigned i = 0; i < sizeof(notes) / sizeof(*notes); i++) crash_note(i, notes[i].name, notes[i].value);
+}
+
 /* Whether the engine gets on; its watchdog hears of us only then. */
 static void watch_progress(struct run *s, uint64_t now)
 {
@@ -138,6 +154,7 @@ static void watch_progress(struct run *s, uint64_t now)
         rd_get_stats(engine, &stats);
         model_gate_release(s->server.gate);
         progress_look(&s->progress, &stats, now);
+        note_state(s, &stats);
     } else {
         progress_forget(&s->progress);
     }
@@ -375,7 +392,8 @@ static void take_options(struct run *s, const struct server_options *o, uint32_t
     s->watchdog_ns = supervisor_watchdog_ns();
     s->server.http.service = &route_service;
     s->server.http.service_arg = &s->server;
-    s->server.http.o = (struct http_options){.allow_origins = s->o.allow_origins,
+    s->server.http.o = (struct http_options){.log_prompts = s->o.log_prompts,
+                                             .allow_origins = s->o.allow_origins,
                                              .n_allow_origins = s->o.n_allow_origins,
                                              .allow_hosts = s->o.allow_hosts,
                                              .n_allow_hosts = s->o.n_allow_hosts,

@@ -31,15 +31,16 @@ struct server_options {
     const char *const *allow_hosts;      /* [n_allow_hosts] names in Host headers that a server without a key takes beside
                                           * those of this machine and of private networks; "*": all; outlive server_run */
     uint32_t n_allow_hosts;
-    uint64_t max_body_bytes;      /* 0 = LIMIT_BODY_BYTES */
-    uint64_t client_memory_bytes; /* for all that clients make the server hold: client_memory.h; 0: as there */
-    uint32_t sse_ping_s;          /* streams that send nothing for so long send a comment; 0: never; default 5 */
-    uint32_t send_timeout_s;      /* a client that takes nothing of what waits for it so long is cut; 0 = 30 */
-    uint32_t drain_s;        /* after SIGTERM running requests may end within this; then they are cancelled; 0 = 30 */
-    enum rd_pooling pooling; /* of embeddings; NONE: as the model's file says */
-    bool rank_by_embedding, rank_by_answer; /* /v1/rerank; neither: as the model is made for */
-    const char *const *model_ids; /* [n_models] of load(): which clients name; outlive server_run. NULL: one model,
-                                   * which names itself */
+    bool log_prompts;                    /* bodies of requests go to the log */
+    uint64_t max_body_bytes;             /* 0 = LIMIT_BODY_BYTES */
+    uint64_t client_memory_bytes;        /* for all that clients make the server hold: client_memory.h; 0: as there */
+    uint32_t sse_ping_s; /* streams that send nothing for so long send a comment; 0: never; default 5 */
+    uint32_t send_timeout_s;             /* a client that takes nothing of what waits for it so long is cut; 0 = 30 */
+    uint32_t drain_s; /* after SIGTERM running requests may end within this; then they are cancelled; 0 = 30 */
+    enum rd_pooling pooling;             /* of embeddings; NONE: as the model's file says */
+    bool rank_by_embedding, rank_by_answer;      /* /v1/rerank; neither: as the model is made for */
+    const char *const *model_ids;        /* [n_models] of load(): which clients name; outlive server_run. NULL: one model,
+                                          * which names itself */
     uint32_t n_models;
     uint32_t idle_unload_s; /* a model unused for that long is closed until it is asked for; 0: never */
     uint32_t swap_wait_s;   /* that a request waits for its model; 0 = 120 */

@@ -132,8 +132,8 @@ static void count_tenant(const struct generation *g, int status, const struct rd
     atomic_fetch_add_explicit(&t->n_generated, u->n_generated, memory_order_relaxed);
 }
 
-/* status 499: the client left. */
-static void log_end(const struct generation *g, int status)
+/* The one line of a request. status 499: the client left; why: of an error, or "". */
+static void log_end(const struct generation *g, int status, const char *why)
 {
     const char *ignored = g->conn && g->conn->ignored.n ? g->conn->ignored.data : NULL;
     struct rd_usage u;
@@ -142,10 +142,11 @@ static void log_end(const struct generation *g, int status)
     generation_usage(g, &u);
     count_tenant(g, status, &u);
     if (g->conn) http_peer(g->conn, peer, sizeof(peer));
-    log_info("%s %s %d prompt %u cached %u generated %u%s, %.1f ms; client %s, %s%s%s", g->id,
+    if (g->conn) g->conn->is_logged = true;
+    log_info("%s %s %d prompt %u cached %u generated %u%s, %.1f ms%s%.160s; client %s, %s%s%s", g->id,
              g->conn ? g->conn->head.path : "(background)", status, u.n_prompt, u.n_cached, u.n_generated,
              status == 200 && g->choices[0].finish == RD_FINISH_LENGTH && g->choices[0].ended ? " (cut)" : "",
-             (double)(now_ns() - g->begun_ns) / 1e6, peer, g->conn ? http_request_id(g->conn) : "-",
+             (double)(now_ns() - g->begun_ns) / 1e6, *why ? ": " : "", why, peer, g->conn ? http_request_id(g->conn) : "-",
              ignored ? "; ignored: " : "", ignored ? ignored : "");
 }
 
@@ -180,7 +181,7 @@ static void end_with_error(struct generation *g, struct api_error *e)
     struct buf out = {0};
     bool streaming = g->streaming;
 
-    log_end(g, e->http);
+    log_end(g, e->http, e->message);
     if (!g->p.chat) foreign_rename(e, "messages", "prompt");
     if (g->shape->rename) g->shape->rename(e);
     if (streaming) {
@@ -199,7 +200,7 @@ static void end_stream(struct generation *g)
     char trailer[CACHE_HEADER_BYTES];
 
     if (g->shape->end) g->shape->end(g, &out);
-    log_end(g, 200);
+    log_end(g, 200, "");
     put_cache_header(g, trailer);
     generation_destroy(g);
     finish_stream(conn, &out, trailer);
@@ -212,7 +213,7 @@ static void end_whole(struct generation *g)
     char header[CACHE_HEADER_BYTES];
 
     g->shape->whole(g, &out);
-    log_end(g, 200);
+    log_end(g, 200, "");
     put_cache_header(g, header);
     generation_destroy(g);
     if (out.failed) http_reply_json(conn, &out);            /* which says so */
@@ -228,7 +229,7 @@ static void on_gone(void *arg)
         enter_background(g);
         return;
     }
-    log_end(g, 499);
+    log_end(g, 499, "");
     generation_destroy(g);
 }
 
@@ -357,7 +358,7 @@ static bool write_stream(struct generation *g, struct buf *out)
     if (g->streaming && g->shape->keep && !g->shape->keep(g, out)) {
         struct http_conn *conn = g->conn;
 
-        log_end(g, 499);
+        log_end(g, 499, "");
         generation_destroy(g);
         finish_stream(conn, out, "");
         return false;

@@ -36,6 +36,7 @@
 #define BODY_DEADLINE_NS  (300 * SECOND_NS)
 #define BODY_BYTES_PER_S  4096u
 #define MAX_REQUEST_ID    128u
+#define PROMPT_BYTES      1900u          /* of a body in the log */
 #define LINGER_NS         (3 * SECOND_NS)
 #define LINGER_QUIET_NS   (SECOND_NS / 4)
 
@@ -133,12 +134,13 @@ static void log_request(struct http_conn *c)
 {
     const char *method = c->head.method_text ? c->head.method_text : "-", *path = c->head.path ? c->head.path : "-";
     double ms = c->request_ns ? (double)(now_ns(c) - c->request_ns) / 1e6 : 0;
-    bool quiet = c->status < 400 || c->target.at_door;
+    bool is_probe = c->target.at_door; /* a line a second and supervisor: for debugging */
     char peer[64];
 
+    if (c->is_logged) return;
     http_peer(c, peer, sizeof(peer));
-    if (quiet) log_debug("%s %s %d %.1f ms, client %s, %s", method, path, c->status, ms, peer, c->request_id);
-    else log_info("%s %s %d %.1f ms: %s; client %s, %s", method, path, c->status, ms, c->reason, peer, c->request_id);
+    log_line(is_probe ? LOG_DEBUG : LOG_INFO, "%s %s %d %.1f ms%s%s; client %s, %s", method, path, c->status, ms,
+             *c->reason ? ": " : "", c->reason, peer, c->request_id);
 }
 
 /* The response is complete: the next request, or the end. */
@@ -350,6 +352,7 @@ void http_stream_break(struct http_conn *c)
 static void forget_request(struct http_conn *c)
 {
     c->request_id[0] = c->reason[0] = 0;
+    c->is_logged = false;
     mem_free(c->head_bytes);
     c->head_bytes = NULL;
     memset(&c->head, 0, sizeof(c->head));
@@ -380,8 +383,17 @@ static void refuse_status(struct http_conn *c, int status, const char *why)
 }
 
 /* The request is complete. */
+/* --log-prompts. A line of the log is cut, and escaped, by the log. */
+static void log_body(struct http_conn *c)
+{
+    if (c->io->server->o.log_prompts && c->body.n > 0)
+        log_info("%s asks %s: %.*s%s", http_request_id(c), c->head.path, (int)(c->body.n < PROMPT_BYTES ? c->body.n : PROMPT_BYTES),
+                 c->body.data, c->body.n > PROMPT_BYTES ? " ..." : "");
+}
+
 static void dispatch(struct http_conn *c)
 {
+    log_body(c);
     enter(c, CONN_BUSY);
     atomic_fetch_add_explicit(&c->io->server->n_busy, 1, memory_order_relaxed);
     if (c->bev && c->target.is_quick && http_pace_hold(c)) return;

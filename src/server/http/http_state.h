@@ -66,6 +66,7 @@ struct http_options { /* of server.h, whose words they are */
     uint32_t n_allow_hosts;
     const char *const *allow_origins;
     uint32_t n_allow_origins;
+    bool log_prompts;
     uint64_t max_body_bytes;
     uint32_t send_timeout_s;
 };
@@ -190,6 +191,7 @@ struct http_conn {
     uint64_t max_body;
     struct http_target target;
     const char *tenant;                      /* whose key was sent (keys.h), or NULL */
+    bool is_logged;                          /* its service has written this request's line already */
     bool is_admin;                           /* may what concerns all tenants */
     const char *cors_origin;                 /* to echo; NULL: no CORS headers */
     int status;                              /* sent */

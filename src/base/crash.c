@@ -1,0 +1,248 @@
+/* base/crash.c - handlers that write with write(2) alone. */
+#include "base/crash.h"
+#include <execinfo.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define N_SIGNALS    5
+#define FRAMES       64
+#define STACK_BYTES  (64u << 10) /* and what the processor's state takes */
+#define TURN_MS      200         /* for a thread to tell where it is */
+#define MOST_THREADS 256
+
+static const struct {
+    int number;
+    const char *name;
+} signals[N_SIGNALS] = {
+    {SIGSEGV, "SIGSEGV"}, {SIGBUS, "SIGBUS"}, {SIGILL, "SIGILL"}, {SIGFPE, "SIGFPE"}, {SIGABRT, "SIGABRT"}};
+
+struct note {
+    _Atomic(const char *) name; /* NULL: there is none */
+    atomic_ullong value;
+};
+
+static struct {
+    struct sigaction before[N_SIGNALS];
+    const char *version;
+    struct timespec started;
+    struct note notes[CRASH_NOTES];
+    atomic_bool installed;
+    atomic_int reporter; /* the thread that reports; 0: none yet */
+    atomic_int asked;    /* the thread that is to tell where it is */
+} crash;
+
+/* ---- text, without stdio ---- */
+
+struct line {
+    char text[512];
+    size_t n;
+};
+
+static void put(struct line *l, const char *s)
+{
+    while (*s && l->n < sizeof(l->text) - 1) l->text[l->n++] = *s++;
+}
+
+static void put_number(struct line *l, uint64_t v, unsigned base)
+{
+    char digits[24];
+    size_t at = sizeof(digits) - 1;
+
+    digits[at] = 0;
+    do digits[--at] = "0123456789abcdef"[v % base];
+    while ((v /= base) > 0);
+    put(l, digits + at);
+}
+
+static void end_line(struct line *l)
+{
+    ssize_t n;
+
+    l->text[l->n++] = '\n';
+    n = write(STDERR_FILENO, l->text, l->n);
+    (void)n;
+    l->n = 0;
+}
+
+static void put_thread(struct line *l)
+{
+    char name[16] = "";
+
+    prctl(PR_GET_NAME, name);
+    put(l, name);
+}
+
+/* ---- what is told ---- */
+
+static int own_id(void)
+{
+    return (int)syscall(SYS_gettid);
+}
+
+static void tell_where(void)
+{
+    void *frames[FRAMES];
+    struct line l = {.n = 0};
+
+    put(&l, "radish: thread ");
+    put_thread(&l);
+    end_line(&l);
+    backtrace_symbols_fd(frames, backtrace(frames, FRAMES), STDERR_FILENO);
+}
+
+static void tell_signal(int number, const siginfo_t *info)
+{
+    struct line l = {.n = 0};
+
+    put(&l, "radish: crashed by signal ");
+    put_number(&l, (uint64_t)number, 10);
+    for (int i = 0; i < N_SIGNALS; i++) {
+        if (signals[i].number != number) continue;
+        put(&l, " (");
+        put(&l, signals[i].name);
+        put(&l, ")");
+    }
+    if (info->si_code <= 0) {
+        put(&l, " of process ");
+        put_number(&l, (uint64_t)info->si_pid, 10);
+    } else {
+        put(&l, " at address 0x");
+        put_number(&l, (uint64_t)(uintptr_t)info->si_addr, 16);
+    }
+    put(&l, ", in thread ");
+    put_thread(&l);
+    end_line(&l);
+}
+
+static void tell_state(void)
+{
+    struct timespec now;
+    struct line l = {.n = 0};
+    uint64_t ms;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    ms = (uint64_t)((now.tv_sec - crash.started.tv_sec) * 1000 + (now.tv_nsec - crash.started.tv_nsec) / 1000000);
+    put(&l, "radish: version ");
+    put(&l, crash.version);
+    put(&l, ", ");
+    put_number(&l, ms / 1000, 10);
+    put(&l, ".");
+    put_number(&l, ms / 100 % 10, 10);
+    put(&l, " s after the start");
+    end_line(&l);
+    put(&l, "radish: ");
+    for (unsigned i = 0; i < CRASH_NOTES; i++) {
+        const char *name = atomic_load(&crash.notes[i].name);
+
+        if (!name) continue;
+        if (l.n > 8) put(&l, ", ");
+        put(&l, name);
+        put(&l, " ");
+        put_number(&l, atomic_load(&crash.notes[i].value), 10);
+    }
+    if (l.n > 8) end_line(&l);
+}
+
+/* Each other thread is sent SIGABRT, in whose handler it tells where it is; one that does not is left out. */
+static void ask_others(void)
+{
+    struct entry {
+        uint64_t inode;
+        int64_t next;
+        unsigned short n;
+        unsigned char type;
+        char name[];
+    };
+    char bytes[4096] __attribute__((aligned(8)));
+    int fd = open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC), left = MOST_THREADS;
+    const struct timespec ms = {0, 1000000};
+    long n;
+
+    while (fd >= 0 && left > 0 && (n = syscall(SYS_getdents64, fd, bytes, sizeof(bytes))) > 0) {
+        for (long at = 0; at < n && left > 0; left--) {
+            const struct entry *e = (const struct entry *)(const void *)(bytes + at);
+            int id = 0;
+
+            at += e->n;
+            for (const char *s = e->name; *s >= '0' && *s <= '9'; s++) id = id * 10 + (*s - '0');
+            if (id == 0 || id == own_id()) continue;
+            atomic_store(&crash.asked, id);
+            if (syscall(SYS_tgkill, getpid(), id, SIGABRT)) continue;
+            for (int i = 0; i < TURN_MS && atomic_load(&crash.asked) == id; i++) nanosleep(&ms, NULL);
+        }
+    }
+    atomic_store(&crash.asked, 0);
+    if (fd >= 0) close(fd);
+}
+
+static void on_crash(int number, siginfo_t *info, void *context)
+{
+    int none = 0, own = own_id();
+
+    (void)context;
+    if (!atomic_compare_exchange_strong(&crash.reporter, &none, own)) {
+        if (atomic_load(&crash.asked) == own) {
+            tell_where();
+            atomic_store(&crash.asked, 0);
+        }
+        for (;;) pause(); /* crashed as well, or asked: the reporter ends the process */
+    }
+    tell_signal(number, info);
+    tell_state();
+    tell_where();
+    ask_others();
+    for (int i = 0; i < N_SIGNALS; i++)
+        if (signals[i].number == number) sigaction(number, &crash.before[i], NULL);
+    syscall(SYS_tgkill, getpid(), own, number); /* blocked until this returns */
+}
+
+/* ---- before ---- */
+
+void crash_thread_begin(void)
+{
+    size_t n = STACK_BYTES + getauxval(AT_MINSIGSTKSZ);
+    stack_t stack = {.ss_size = n};
+
+    if (!atomic_load(&crash.installed)) return;
+    stack.ss_sp = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (stack.ss_sp == MAP_FAILED) return;
+    if (sigaltstack(&stack, NULL)) munmap(stack.ss_sp, n);
+}
+
+void crash_thread_end(void)
+{
+    stack_t stack = {.ss_flags = SS_DISABLE}, was;
+
+    if (atomic_load(&crash.installed) && sigaltstack(&stack, &was) == 0 && !(was.ss_flags & SS_DISABLE))
+        munmap(was.ss_sp, was.ss_size);
+}
+
+void crash_install(const char *version)
+{
+    struct sigaction action = {.sa_sigaction = on_crash, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    void *frame[1];
+
+    if (atomic_exchange(&crash.installed, true)) return;
+    crash.version = version;
+    clock_gettime(CLOCK_MONOTONIC, &crash.started);
+    backtrace(frame, 1); /* loads what it needs: not in a handler */
+    crash_thread_begin();
+    sigfillset(&action.sa_mask);
+    for (int i = 0; i < N_SIGNALS; i++) sigaction(signals[i].number, &action, &crash.before[i]);
+}
+
+void crash_note(unsigned place, const char *name, uint64_t value)
+{
+    if (place >= CRASH_NOTES) return;
+    atomic_store_explicit(&crash.notes[place].value, value, memory_order_relaxed);
+    atomic_store_explicit(&crash.notes[place].name, name, memory_order_relaxed);
+}
