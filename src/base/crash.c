@@ -207,23 +207,25 @@ static void on_crash(int number, siginfo_t *info, void *context)
 
 /* ---- before ---- */
 
+static _Thread_local bool has_stack;      /* of ours: a sanitizer's stays */
+
 void crash_thread_begin(void)
 {
     size_t n = STACK_BYTES + getauxval(AT_MINSIGSTKSZ);
-    stack_t stack = {.ss_size = n};
+    stack_t stack = {.ss_size = n}, was;
 
-    if (!atomic_load(&crash.installed)) return;
+    if (!atomic_load(&crash.installed) || sigaltstack(NULL, &was) || !(was.ss_flags & SS_DISABLE)) return;
     stack.ss_sp = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (stack.ss_sp == MAP_FAILED) return;
-    if (sigaltstack(&stack, NULL)) munmap(stack.ss_sp, n);
+    has_stack = sigaltstack(&stack, NULL) == 0;
+    if (!has_stack) munmap(stack.ss_sp, n);
 }
 
 void crash_thread_end(void)
 {
     stack_t stack = {.ss_flags = SS_DISABLE}, was;
 
-    if (atomic_load(&crash.installed) && sigaltstack(&stack, &was) == 0 && !(was.ss_flags & SS_DISABLE))
-        munmap(was.ss_sp, was.ss_size);
+    if (has_stack && sigaltstack(&stack, &was) == 0) munmap(was.ss_sp, was.ss_size);
 }
 
 void crash_install(const char *version)

@@ -131,9 +131,11 @@ bool route_for_owner(struct http_conn *c, const char *what)
 {
     struct api_error e;
 
-    if (!c->tenant && !http_from_elsewhere(c)) return true;
-    if (c->tenant)
-        api_error_set(&e, 403, NULL, "%s for whoever runs the server: only its own key (--api-key) may do this", what);
+    if (c->is_admin && !http_from_elsewhere(c)) return true;
+    if (!c->is_admin)
+        api_error_set(&e, 403, NULL,
+                      "%s for whoever runs the server: only its own key (--api-key), or the admin's, if it has one, may do this",
+                      what);
     else
         api_error_set(&e, 403, NULL, "%s not for pages of other origins", what);
     http_reply_error(c, &e);
