@@ -207,7 +207,7 @@ static void on_crash(int number, siginfo_t *info, void *context)
 
 /* ---- before ---- */
 
-static _Thread_local bool has_stack;      /* of ours: a sanitizer's stays */
+static _Thread_local bool has_stack; /* of ours: a sanitizer's stays */
 
 void crash_thread_begin(void)
 {
