@@ -18,28 +18,29 @@ struct server_options {
     uint32_t n_listen;
     const int *passed_fds; /* [n_passed_fds] that listen already: base/supervisor.h; closed at the end */
     uint32_t n_passed_fds;
-    uint32_t socket_mode;                /* permissions of the paths' files; default 0600 */
-    uint32_t stall_s;                    /* without progress after which the server is unhealthy; 0: never; default 120 */
-    uint32_t n_io_threads;               /* 0 = 1 */
-    const char *api_key;                 /* NULL: none asked for */
-    const char *admin_key;               /* NULL: api_key's holder may all */
-    const char *key_file;                /* further keys (http/keys.h), read again on SIGHUP; requests under one of them share
+    uint32_t socket_mode;  /* permissions of the paths' files; default 0600 */
+    uint32_t stall_s;      /* without progress after which the server is unhealthy; 0: never; default 120 */
+    uint32_t n_io_threads; /* 0 = 1 */
+    const char *api_key;   /* NULL: none asked for */
+    const char *admin_key; /* NULL: api_key's holder may all */
+    const char *key_file;  /* further keys (http/keys.h), read again on SIGHUP; requests under one of them share
                                           * the cache with their like alone, and take turns with those of others */
-    const char *const *allow_origins;    /* [n_allow_origins] of pages that may call: "https://name", "*"; outlive server_run.
+    const char *const
+        *allow_origins; /* [n_allow_origins] of pages that may call: "https://name", "*"; outlive server_run.
                                           * None: this machine's, and with a key all */
     uint32_t n_allow_origins;
-    const char *const *allow_hosts;      /* [n_allow_hosts] names in Host headers that a server without a key takes beside
+    const char *const *allow_hosts; /* [n_allow_hosts] names in Host headers that a server without a key takes beside
                                           * those of this machine and of private networks; "*": all; outlive server_run */
     uint32_t n_allow_hosts;
-    bool log_prompts;                    /* bodies of requests go to the log */
-    uint64_t max_body_bytes;             /* 0 = LIMIT_BODY_BYTES */
-    uint64_t client_memory_bytes;        /* for all that clients make the server hold: client_memory.h; 0: as there */
-    uint32_t sse_ping_s; /* streams that send nothing for so long send a comment; 0: never; default 5 */
-    uint32_t send_timeout_s;             /* a client that takes nothing of what waits for it so long is cut; 0 = 30 */
-    uint32_t drain_s; /* after SIGTERM running requests may end within this; then they are cancelled; 0 = 30 */
-    enum rd_pooling pooling;             /* of embeddings; NONE: as the model's file says */
-    bool rank_by_embedding, rank_by_answer;      /* /v1/rerank; neither: as the model is made for */
-    const char *const *model_ids;        /* [n_models] of load(): which clients name; outlive server_run. NULL: one model,
+    bool log_prompts;             /* bodies of requests go to the log */
+    uint64_t max_body_bytes;      /* 0 = LIMIT_BODY_BYTES */
+    uint64_t client_memory_bytes; /* for all that clients make the server hold: client_memory.h; 0: as there */
+    uint32_t sse_ping_s;          /* streams that send nothing for so long send a comment; 0: never; default 5 */
+    uint32_t send_timeout_s;      /* a client that takes nothing of what waits for it so long is cut; 0 = 30 */
+    uint32_t drain_s;        /* after SIGTERM running requests may end within this; then they are cancelled; 0 = 30 */
+    enum rd_pooling pooling; /* of embeddings; NONE: as the model's file says */
+    bool rank_by_embedding, rank_by_answer; /* /v1/rerank; neither: as the model is made for */
+    const char *const *model_ids; /* [n_models] of load(): which clients name; outlive server_run. NULL: one model,
                                           * which names itself */
     uint32_t n_models;
     uint32_t idle_unload_s; /* a model unused for that long is closed until it is asked for; 0: never */
