@@ -20,7 +20,11 @@ static void must_work(int rc)
     (void)rc;
 }
 
-struct thread_start_args { thread_fn fn; void *arg; char name[16]; };
+struct thread_start_args {
+    thread_fn fn;
+    void *arg;
+    char name[16];
+};
 
 static void *thread_main(void *p)
 {
@@ -45,7 +49,7 @@ rd_status thread_start(struct thread *t, const char *name, thread_fn fn, void *a
     args->arg = arg;
     snprintf(args->name, sizeof(args->name), "%s", name);
 
-    sigfillset(&blocked);               /* all but those that the thread itself raises by a fault */
+    sigfillset(&blocked); /* all but those that the thread itself raises by a fault */
     sigdelset(&blocked, SIGBUS);
     sigdelset(&blocked, SIGSEGV);
     sigdelset(&blocked, SIGFPE);
@@ -78,7 +82,7 @@ void thread_set_idle(void)
 {
     const struct sched_param none = {0};
 
-    (void)sched_setscheduler(0, SCHED_IDLE, &none);     /* 0: this thread; refused at worst */
+    (void)sched_setscheduler(0, SCHED_IDLE, &none); /* 0: this thread; refused at worst */
 }
 
 /* The first line of a small kernel file; false when there is none. */
@@ -178,12 +182,27 @@ uint32_t thread_n_physical_cores(void)
     return u32_max(u32_min(n, thread_n_cores()), 1);
 }
 
-void once_run(struct once *once, void (*fn)(void)) { must_work(pthread_once(&once->o, fn)); }
+void once_run(struct once *once, void (*fn)(void))
+{
+    must_work(pthread_once(&once->o, fn));
+}
 
-void mutex_init(struct mutex *m) { must_work(pthread_mutex_init(&m->m, NULL)); }
-void mutex_deinit(struct mutex *m) { must_work(pthread_mutex_destroy(&m->m)); }
-void mutex_lock(struct mutex *m) { must_work(pthread_mutex_lock(&m->m)); }
-void mutex_unlock(struct mutex *m) { must_work(pthread_mutex_unlock(&m->m)); }
+void mutex_init(struct mutex *m)
+{
+    must_work(pthread_mutex_init(&m->m, NULL));
+}
+void mutex_deinit(struct mutex *m)
+{
+    must_work(pthread_mutex_destroy(&m->m));
+}
+void mutex_lock(struct mutex *m)
+{
+    must_work(pthread_mutex_lock(&m->m));
+}
+void mutex_unlock(struct mutex *m)
+{
+    must_work(pthread_mutex_unlock(&m->m));
+}
 
 void cond_init(struct cond *c)
 {
@@ -195,10 +214,22 @@ void cond_init(struct cond *c)
     must_work(pthread_condattr_destroy(&attr));
 }
 
-void cond_deinit(struct cond *c) { must_work(pthread_cond_destroy(&c->c)); }
-void cond_wait(struct cond *c, struct mutex *m) { must_work(pthread_cond_wait(&c->c, &m->m)); }
-void cond_signal(struct cond *c) { must_work(pthread_cond_signal(&c->c)); }
-void cond_broadcast(struct cond *c) { must_work(pthread_cond_broadcast(&c->c)); }
+void cond_deinit(struct cond *c)
+{
+    must_work(pthread_cond_destroy(&c->c));
+}
+void cond_wait(struct cond *c, struct mutex *m)
+{
+    must_work(pthread_cond_wait(&c->c, &m->m));
+}
+void cond_signal(struct cond *c)
+{
+    must_work(pthread_cond_signal(&c->c));
+}
+void cond_broadcast(struct cond *c)
+{
+    must_work(pthread_cond_broadcast(&c->c));
+}
 
 bool cond_wait_ns(struct cond *c, struct mutex *m, uint64_t timeout_ns)
 {
@@ -206,7 +237,7 @@ bool cond_wait_ns(struct cond *c, struct mutex *m, uint64_t timeout_ns)
     int rc;
 
     clock_gettime(CLOCK_MONOTONIC, &until);
-    timeout_ns = u64_min(timeout_ns, UINT64_C(1) << 60);    /* 36 years: keeps the sum in range */
+    timeout_ns = u64_min(timeout_ns, UINT64_C(1) << 60); /* 36 years: keeps the sum in range */
     timeout_ns += (uint64_t)until.tv_nsec;
     until.tv_sec += (time_t)(timeout_ns / NS_PER_S);
     until.tv_nsec = (long)(timeout_ns % NS_PER_S);

@@ -23,8 +23,8 @@
 #include "cli/warm_file.h"
 #include "server/server.h"
 
-#define PROGRESS_NS 2000000000ull        /* between two lines of progress */
-#define LOADING_MORE_US 120000000u       /* that a service manager waits for the next one, or for the end of loading */
+#define PROGRESS_NS     2000000000ull /* between two lines of progress */
+#define LOADING_MORE_US 120000000u    /* that a service manager waits for the next one, or for the end of loading */
 
 struct serve_flags {
     struct rd_options engine;
@@ -42,13 +42,13 @@ struct serve_flags {
     const char *socket_mode;
     uint32_t stall_s;
     uint32_t idle_unload_s, swap_wait_s;
-    char **paths, **ids;                 /* [n_models] each its own; ids: as clients name them */
+    char **paths, **ids; /* [n_models] each its own; ids: as clients name them */
     size_t n_models, cap_paths, cap_ids;
     struct next_load *next;
     struct serve_downloads *downloads;
     struct load_bar bar;
-    uint64_t told_ns;                    /* of the progress line before */
-    struct run_entry entry;              /* what radish ps sees */
+    uint64_t told_ns;       /* of the progress line before */
+    struct run_entry entry; /* what radish ps sees */
     int entry_fd;
 };
 
@@ -58,8 +58,9 @@ static const struct arg serve_args[] = {
      .value = "FILE",
      .at = offsetof(struct serve_flags, config),
      .fallback_text = "$RADISH_CONFIG, else ~/.config/radish/radish.toml, else /etc/radish/radish.toml, where they are",
-     .help = "key = value lines: each flag without its dashes, and models = [..]. Flags win over $RADISH_FLAG variables "
-             "(RADISH_KV_BYTES), these over the file"},
+     .help =
+         "key = value lines: each flag without its dashes, and models = [..]. Flags win over $RADISH_FLAG variables "
+         "(RADISH_KV_BYTES), these over the file"},
     {.flag = "--print-config",
      .kind = ARG_SWITCH,
      .at = offsetof(struct serve_flags, print_config),
@@ -85,8 +86,9 @@ static const struct arg serve_args[] = {
      .value = "ADDRESS",
      .at = offsetof(struct serve_flags, listen),
      .fallback_text = "--host and --port",
-     .help = "where to listen instead: ADDRESS:PORT, [V6]:PORT, or unix:PATH for a socket in the file system; may be given "
-             "again. Sockets that systemd passes are listened to without a flag"},
+     .help =
+         "where to listen instead: ADDRESS:PORT, [V6]:PORT, or unix:PATH for a socket in the file system; may be given "
+         "again. Sockets that systemd passes are listened to without a flag"},
     {.flag = "--socket-mode",
      .kind = ARG_TEXT,
      .value = "MODE",
@@ -105,7 +107,8 @@ static const struct arg serve_args[] = {
      .value = "FILE",
      .at = offsetof(struct serve_flags, key_file),
      .fallback_text = "none",
-     .help = "further keys, a tenant a line, as radish key makes them; read again on SIGHUP. What is stored under one tenant "
+     .help = "further keys, a tenant a line, as radish key makes them; read again on SIGHUP. What is stored under one "
+             "tenant "
              "is never used for another"},
     {.flag = "--admin-key",
      .is_secret = true,
@@ -113,14 +116,16 @@ static const struct arg serve_args[] = {
      .value = "KEY",
      .at = offsetof(struct serve_flags, admin_key),
      .fallback_text = "--api-key",
-     .help = "only its holder, and the admins of --api-key-file, may list and clear the whole cache, see the monitor and cancel "
+     .help = "only its holder, and the admins of --api-key-file, may list and clear the whole cache, see the monitor "
+             "and cancel "
              "requests of others"},
     {.flag = "--allow-origin",
      .kind = ARG_TEXTS,
      .value = "ORIGIN",
      .at = offsetof(struct serve_flags, allow_origins),
      .fallback_text = "pages of this machine; with a key all",
-     .help = "origin of web pages that may call (https://name:port), beside the server's own pages; may be given again; * for "
+     .help = "origin of web pages that may call (https://name:port), beside the server's own pages; may be given "
+             "again; * for "
              "every page"},
     {.flag = "--allow-host",
      .kind = ARG_TEXTS,
@@ -141,8 +146,9 @@ static const struct arg serve_args[] = {
      .at = offsetof(struct serve_flags, idle_unload_s),
      .fallback = "0",
      .max = 31536000,
-     .help = "seconds without a request after which the model's memory is given back; the next request loads it again, or "
-             "another; 0: never"},
+     .help =
+         "seconds without a request after which the model's memory is given back; the next request loads it again, or "
+         "another; 0: never"},
     {.flag = "--swap-wait",
      .kind = ARG_U32,
      .value = "S",
@@ -211,8 +217,9 @@ static const struct arg serve_args[] = {
      .at = offsetof(struct serve_flags, stall_s),
      .fallback = "120",
      .max = 86400,
-     .help = "seconds without any progress, with requests to be computed, after which /health says unhealthy and a systemd "
-             "watchdog is told nothing more; 0: never"},
+     .help =
+         "seconds without any progress, with requests to be computed, after which /health says unhealthy and a systemd "
+         "watchdog is told nothing more; 0: never"},
     {.flag = "--memory-limit",
      .kind = ARG_BYTES,
      .value = "SIZE",
@@ -244,7 +251,8 @@ static const struct arg serve_args[] = {
     {.flag = "--log-prompts",
      .kind = ARG_SWITCH,
      .at = offsetof(struct serve_flags, log_prompts),
-     .help = "log the body of every request that is posted, up to 1,900 bytes of it: what clients write, keys and secrets in it "
+     .help = "log the body of every request that is posted, up to 1,900 bytes of it: what clients write, keys and "
+             "secrets in it "
              "included"},
     {.flag = "--log-format",
      .kind = ARG_TEXT,
@@ -260,8 +268,7 @@ static const struct arg_group serve_groups[] = {
     {"Requests", schedule_args, offsetof(struct serve_flags, engine)},
     {"Model and memory", context_args, offsetof(struct serve_flags, engine)},
     {"Model and memory", engine_args, offsetof(struct serve_flags, engine)},
-    {NULL, NULL, 0}
-};
+    {NULL, NULL, 0}};
 
 /* Where no terminal shows a bar, the log tells now and then how far it is. */
 static void log_progress(void *user, double fraction)
@@ -356,8 +363,10 @@ static void on_listen(void *user, const char *host, uint16_t port)
     const char *open = strchr(host, ':') ? "[" : "", *close = *open ? "]" : "";
 
     register_server(f, host, port);
-    if (strncmp(host, "unix:", 5) == 0) printf("radish serves %s at %s\n", f->bar.model, host);
-    else printf("radish serves %s at http://%s%s%s:%u/v1\n", f->bar.model, open, host, close, port);
+    if (strncmp(host, "unix:", 5) == 0)
+        printf("radish serves %s at %s\n", f->bar.model, host);
+    else
+        printf("radish serves %s at http://%s%s%s:%u/v1\n", f->bar.model, open, host, close, port);
     fflush(stdout);
 }
 
@@ -372,8 +381,10 @@ static enum rd_log_level level_of(const char *name)
 
 static enum rd_pooling pooling_of(const char *name)
 {
-    static const struct { const char *name; enum rd_pooling pooling; } known[] = {
-        {"mean", RD_POOL_MEAN}, {"cls", RD_POOL_FIRST}, {"last", RD_POOL_LAST}};
+    static const struct {
+        const char *name;
+        enum rd_pooling pooling;
+    } known[] = {{"mean", RD_POOL_MEAN}, {"cls", RD_POOL_FIRST}, {"last", RD_POOL_LAST}};
 
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
         if (strcmp(known[i].name, name) == 0) return known[i].pooling;
@@ -489,7 +500,7 @@ static int serve(const struct command *self, int argc, char **argv, struct serve
         settings_print(self, &f->settings, f, words, n_words, stdout);
         return EXIT_DONE;
     }
-    if (f->api_key && !*f->api_key) {             /* --api-key "$UNSET" must not mean: for everybody */
+    if (f->api_key && !*f->api_key) { /* --api-key "$UNSET" must not mean: for everybody */
         cli_fail("--api-key: the key is empty; leave the flag out if no key is wanted");
         return EXIT_USAGE;
     }
@@ -507,7 +518,8 @@ static int serve(const struct command *self, int argc, char **argv, struct serve
         forget_models(f);
         return EXIT_FAILED;
     }
-    if (!f->engine.model_id && !file_exists(words[0])) f->engine.model_id = words[0]; /* the name that it was called by */
+    if (!f->engine.model_id && !file_exists(words[0]))
+        f->engine.model_id = words[0]; /* the name that it was called by */
     rd_set_log(level_of(f->log_level), NULL, NULL);
     log_set_json(strcmp(f->log_format, "json") == 0);
     load_bar_init(&f->bar, f->n_models > 1 ? f->ids[0] : words[0], &f->engine);
@@ -575,17 +587,24 @@ static int run_serve(const struct command *self, int argc, char **argv)
 }
 
 const struct command cmd_serve = {
-    .name = "serve", .section = "Talk to a model",
-    .summary = "OpenAI-compatible server on 127.0.0.1:8000", .words = "MODEL [MODEL ..]",
-    .about = "Of several models, or a folder of them, the first is loaded; a request that names another has it loaded in "
-             "its place, when those that run have ended. GET /health answers 503 while the first one loads, then 200. "
-             "Ctrl-C, SIGTERM, SIGQUIT or a closed terminal: no new requests, running ones may end, then out; a second "
-             "time, or while the model loads: out at once. SIGHUP reads the key file again. SIGUSR1 logs a line of statistics; SIGUSR2 and SIGALRM are "
-             "ignored. Exit status 70: the GPU, or the model's file, failed; start again.",
+    .name = "serve",
+    .section = "Talk to a model",
+    .summary = "OpenAI-compatible server on 127.0.0.1:8000",
+    .words = "MODEL [MODEL ..]",
+    .about =
+        "Of several models, or a folder of them, the first is loaded; a request that names another has it loaded in "
+        "its place, when those that run have ended. GET /health answers 503 while the first one loads, then 200. "
+        "Ctrl-C, SIGTERM, SIGQUIT or a closed terminal: no new requests, running ones may end, then out; a second "
+        "time, or while the model loads: out at once. SIGHUP reads the key file again. SIGUSR1 logs a line of "
+        "statistics; SIGUSR2 and SIGALRM are "
+        "ignored. Exit status 70: the GPU, or the model's file, failed; start again.",
     .examples = "  radish serve smollm2\n"
                 "  radish serve qwen2.5-coder-1.5b --port 9000 --kv-bytes 4G --ctx 32768\n"
                 "  radish serve smollm2 org/name:Q4_K_M --idle-unload 600\n"
                 "  RADISH_API_KEY=secret radish serve model.gguf --host 0.0.0.0\n",
-    .groups = serve_groups, .min_words = 1, .max_words = ARGS_MAX_WORDS,
-    .settings_at = offsetof(struct serve_flags, settings), .run = run_serve,
+    .groups = serve_groups,
+    .min_words = 1,
+    .max_words = ARGS_MAX_WORDS,
+    .settings_at = offsetof(struct serve_flags, settings),
+    .run = run_serve,
 };

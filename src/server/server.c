@@ -35,45 +35,45 @@
 #include "server/routes/model_gate.h"
 #include "server/routes/routes.h"
 
-#define BACKLOG        1024
-#define MAX_IO_THREADS 64u
-#define N_ENDING       3
-#define DEFAULT_PING_S 5u
-#define DEFAULT_SEND_S 30u
-#define DEFAULT_DRAIN_S 30u
+#define BACKLOG             1024
+#define MAX_IO_THREADS      64u
+#define N_ENDING            3
+#define DEFAULT_PING_S      5u
+#define DEFAULT_SEND_S      30u
+#define DEFAULT_DRAIN_S     30u
 #define DEFAULT_SWAP_WAIT_S 120u
-#define FLUSH_NS       2000000000ull     /* after cancelling: for output buffers to leave */
-#define EXIT_AT_ONCE   130
-#define EXIT_STUCK     70                        /* as for a device that failed: start again */
-#define DEFAULT_STALL_S 120u
-#define STUCK_S        12u                       /* at the end, once all were cancelled: without a sign of life */
-#define STUCK_LOOK_NS  20000000ull
+#define FLUSH_NS            2000000000ull /* after cancelling: for output buffers to leave */
+#define EXIT_AT_ONCE        130
+#define EXIT_STUCK          70 /* as for a device that failed: start again */
+#define DEFAULT_STALL_S     120u
+#define STUCK_S             12u /* at the end, once all were cancelled: without a sign of life */
+#define STUCK_LOOK_NS       20000000ull
 
 /* What only runs and ends a server. The threads see its service's part (server_state.h) and the HTTP layer's in that. */
 struct run {
-    struct server server;                        /* first */
+    struct server server; /* first */
     struct server_options o;
     rd_status (*load)(void *user, uint32_t model, rd_engine **out, struct rd_error *err);
     void *load_user;
     struct thread load_thread;
-    rd_status load_status;                       /* written by the load thread before it stores loaded */
+    rd_status load_status; /* written by the load thread before it stores loaded */
     struct rd_error load_err;
-    atomic_bool loaded;                          /* the load thread is through (release); io[0] reads (acquire) */
+    atomic_bool loaded; /* the load thread is through (release); io[0] reads (acquire) */
     struct listeners listeners;
-    struct http_door *door;                      /* accepts; lives longer than the connections */
+    struct http_door *door; /* accepts; lives longer than the connections */
     uint64_t started_ns, drain_deadline_ns;
-    uint64_t n_loads_seen;                       /* io[0]: when the monitor last looked */
-    bool device_dead;                            /* io[0]: the reason for stopping */
-    struct sigaction before[N_ENDING];           /* has_signals: what they did before server_run */
+    uint64_t n_loads_seen;             /* io[0]: when the monitor last looked */
+    bool device_dead;                  /* io[0]: the reason for stopping */
+    struct sigaction before[N_ENDING]; /* has_signals: what they did before server_run */
     bool has_signals, had_terminal;
-    int wake;                                    /* stop_wake */
-    struct progress progress;                    /* io[0] looks */
-    uint64_t watchdog_ns, petted_ns;             /* how often a service manager wants to be told that we get on; 0: never */
+    int wake;                        /* stop_wake */
+    struct progress progress;        /* io[0] looks */
+    uint64_t watchdog_ns, petted_ns; /* how often a service manager wants to be told that we get on; 0: never */
 };
 
 /* server_stop() has no object to act on: it is called from signal handlers. Only counts; the tick of io[0] reads it. */
 static atomic_uint stop_requests;
-static atomic_int stop_wake;             /* of the loop of io[0]; relaxed: set before the signals are ours */
+static atomic_int stop_wake; /* of the loop of io[0]; relaxed: set before the signals are ours */
 
 void server_options_default(struct server_options *o)
 {
@@ -109,7 +109,7 @@ static void tell_status(const char *state, const char *format, ...)
     vsnprintf(line, sizeof(line), format, args);
     va_end(args);
     for (char *at = line; *at; at++)
-        if ((unsigned char)*at < ' ') *at = '?';                 /* of a model's name: it would begin another message */
+        if ((unsigned char)*at < ' ') *at = '?'; /* of a model's name: it would begin another message */
     supervisor_notify("%sSTATUS=%s", state, line);
 }
 
@@ -131,14 +131,28 @@ static void watch_device(struct run *s)
 /* What a crash report tells. */
 static void note_state(const struct run *s, const struct rd_stats *r)
 {
-    const struct { const char *name; uint64_t value; } notes[] = {
-        {"requests being answered", atomic_load_explicit(&s->server.http.n_busy, memory_order_relaxed)},
-        {"preparing", r->n_preparing}, {"queued", r->n_queued}, {"waiting", r->n_waiting}, {"in prefill", r->n_prefill},
-        {"in decode", r->n_decode}, {"taken", r->n_submitted}, {"cancelled", r->n_cancelled}, {"failed", r->n_failed},
-        {"steps", r->n_steps}, {"pages", r->pages_total}, {"free", r->pages_free}, {"ready", r->pages_ready},
-        {"locked", r->pages_locked}, {"pending", r->pages_pending}, {"quarantined", r->pages_quarantined},
-        {"tree nodes", r->tree_nodes}, {"accounting errors", r->accounting_errors},
-        {"resident anonymous bytes", r->rss_anon_bytes}};
+    const struct {
+        const char *name;
+        uint64_t value;
+    } notes[] = {{"requests being answered", atomic_load_explicit(&s->server.http.n_busy, memory_order_relaxed)},
+                 {"preparing", r->n_preparing},
+                 {"queued", r->n_queued},
+                 {"waiting", r->n_waiting},
+                 {"in prefill", r->n_prefill},
+                 {"in decode", r->n_decode},
+                 {"taken", r->n_submitted},
+                 {"cancelled", r->n_cancelled},
+                 {"failed", r->n_failed},
+                 {"steps", r->n_steps},
+                 {"pages", r->pages_total},
+                 {"free", r->pages_free},
+                 {"ready", r->pages_ready},
+                 {"locked", r->pages_locked},
+                 {"pending", r->pages_pending},
+                 {"quarantined", r->pages_quarantined},
+                 {"tree nodes", r->tree_nodes},
+                 {"accounting errors", r->accounting_errors},
+                 {"resident anonymous bytes", r->rss_anon_bytes}};
 
     for (unsigned i = 0; i < sizeof(notes) / sizeof(*notes); i++) crash_note(i, notes[i].name, notes[i].value);
 }
@@ -178,7 +192,8 @@ static void sample(struct run *s)
     uint64_t now_ns = clock_now_ns(clock_system()), n_loads = model_gate_loads(s->server.gate);
     rd_engine *engine = model_gate_hold(s->server.gate, &s->server);
 
-    if (n_loads != s->n_loads_seen || !engine) monitor_tick(s->server.monitor, NULL, now_ns, clock_wall_s(clock_system()));
+    if (n_loads != s->n_loads_seen || !engine)
+        monitor_tick(s->server.monitor, NULL, now_ns, clock_wall_s(clock_system()));
     s->n_loads_seen = n_loads;
     if (!engine) return;
     monitor_tick(s->server.monitor, engine, now_ns, clock_wall_s(clock_system()));
@@ -210,12 +225,12 @@ static void tick_server(struct run *s)
 
     if (!atomic_load_explicit(&s->loaded, memory_order_acquire)) {
         if (!stops) return;
-        log_info("stopped while loading");                  /* all files are written so that they may be cut anywhere */
+        log_info("stopped while loading"); /* all files are written so that they may be cut anywhere */
         _exit(0);
     }
     if (http_phase(&s->server.http) != HTTP_LOADING) watch_progress(s, now);
     switch (http_phase(&s->server.http)) {
-    case HTTP_LOADING:                                    /* loading failed */
+    case HTTP_LOADING: /* loading failed */
         atomic_store(&s->server.http.end, true);
         break;
     case HTTP_READY:
@@ -234,7 +249,8 @@ static void tick_server(struct run *s)
         set_phase(s, HTTP_CANCELLING);
         break;
     case HTTP_CANCELLING:
-        if ((s->server.http.io[0].cancelled && idle && http_io_output_pending(&s->server.http.io[0]) == 0) || now > s->drain_deadline_ns)
+        if ((s->server.http.io[0].cancelled && idle && http_io_output_pending(&s->server.http.io[0]) == 0) ||
+            now > s->drain_deadline_ns)
             atomic_store(&s->server.http.end, true);
         break;
     }
@@ -272,8 +288,10 @@ static void reload_keys(struct run *s)
         return;
     }
     supervisor_notify("RELOADING=1\nMONOTONIC_USEC=%llu", (unsigned long long)(clock_now_ns(clock_system()) / 1000));
-    if (keys_reload(s->server.http.keys, &n, &err) == RD_OK) log_info("keys: %u of the file, read again", n);
-    else log_error("the keys stay as they were: %s", err.text);
+    if (keys_reload(s->server.http.keys, &n, &err) == RD_OK)
+        log_info("keys: %u of the file, read again", n);
+    else
+        log_error("the keys stay as they were: %s", err.text);
     if (http_phase(&s->server.http) == HTTP_READY) tell_status("READY=1\n", "serving %s", s->server.info.model_id);
 }
 
@@ -300,20 +318,22 @@ static void on_statistics(evutil_socket_t number, short what, void *arg)
     rd_engine *engine;
     uint32_t n_conns = 0;
 
-    for (uint32_t i = 0; i < s->server.http.n_io; i++) n_conns += atomic_load_explicit(&s->server.http.io[i].n_conns, memory_order_relaxed);
+    for (uint32_t i = 0; i < s->server.http.n_io; i++)
+        n_conns += atomic_load_explicit(&s->server.http.io[i].n_conns, memory_order_relaxed);
     if (http_phase(&s->server.http) != HTTP_LOADING && (engine = model_gate_hold(s->server.gate, &s->server))) {
         rd_get_stats(engine, &r);
         model_gate_release(s->server.gate);
     }
-    log_info("statistics: %u connections, %u being answered; requests: %llu prefill, %llu decode, %llu wait, %llu taken, "
-             "%llu cancelled, %llu failed; tokens: %llu computed, %llu cached, %llu generated; pages: %llu of %llu free; "
-             "%.0f MiB",
-             n_conns, atomic_load_explicit(&s->server.http.n_busy, memory_order_relaxed), (unsigned long long)r.n_prefill,
-             (unsigned long long)r.n_decode, (unsigned long long)(r.n_queued + r.n_waiting + r.n_preparing),
-             (unsigned long long)r.n_submitted, (unsigned long long)r.n_cancelled, (unsigned long long)r.n_failed,
-             (unsigned long long)r.prompt_tokens_computed, (unsigned long long)r.prompt_tokens_cached,
-             (unsigned long long)r.tokens_generated, (unsigned long long)r.pages_free, (unsigned long long)r.pages_total,
-             (double)r.rss_anon_bytes / (1 << 20));
+    log_info(
+        "statistics: %u connections, %u being answered; requests: %llu prefill, %llu decode, %llu wait, %llu taken, "
+        "%llu cancelled, %llu failed; tokens: %llu computed, %llu cached, %llu generated; pages: %llu of %llu free; "
+        "%.0f MiB",
+        n_conns, atomic_load_explicit(&s->server.http.n_busy, memory_order_relaxed), (unsigned long long)r.n_prefill,
+        (unsigned long long)r.n_decode, (unsigned long long)(r.n_queued + r.n_waiting + r.n_preparing),
+        (unsigned long long)r.n_submitted, (unsigned long long)r.n_cancelled, (unsigned long long)r.n_failed,
+        (unsigned long long)r.prompt_tokens_computed, (unsigned long long)r.prompt_tokens_cached,
+        (unsigned long long)r.tokens_generated, (unsigned long long)r.pages_free, (unsigned long long)r.pages_total,
+        (double)r.rss_anon_bytes / (1 << 20));
 }
 
 /* ---- the whole ---- */
@@ -358,8 +378,14 @@ static rd_status make_gate(struct run *s)
     return model_gate_create(&s->server, &o, &s->server.gate);
 }
 
-static void *event_alloc(size_t n) { return mem_alloc(n, 1); }
-static void *event_realloc(void *p, size_t n) { return mem_realloc(p, n, 1); }
+static void *event_alloc(size_t n)
+{
+    return mem_alloc(n, 1);
+}
+static void *event_realloc(void *p, size_t n)
+{
+    return mem_realloc(p, n, 1);
+}
 
 /* What may be open at once, files of our own and the door's left out (F46). */
 static uint32_t max_connections(uint32_t *max_guests)
@@ -421,8 +447,8 @@ static bool is_ignored(int number)
 /* Those of no use here, whose default is to end the process. SIGUSR1 has a use while the loops run. */
 static void ignore_signals(void)
 {
-    signal(SIGPIPE, SIG_IGN);                               /* a client that left is an error of write (F47) */
-    signal(SIGXFSZ, SIG_IGN);                               /* as is a file that may not grow */
+    signal(SIGPIPE, SIG_IGN); /* a client that left is an error of write (F47) */
+    signal(SIGXFSZ, SIG_IGN); /* as is a file that may not grow */
     signal(SIGALRM, SIG_IGN);
     signal(SIGUSR1, SIG_IGN);
     signal(SIGUSR2, SIG_IGN);
@@ -432,8 +458,9 @@ static void ignore_signals(void)
 static void warn_of_openness(const struct run *s)
 {
     if (s->server.http.loopback || keys_are_needed(s->server.http.keys)) return;
-    log_warn("listening beyond this machine without an API key: whoever reaches it can use the model and see what it is "
-             "asked; set --api-key or RADISH_API_KEY, or listen on 127.0.0.1");
+    log_warn(
+        "listening beyond this machine without an API key: whoever reaches it can use the model and see what it is "
+        "asked; set --api-key or RADISH_API_KEY, or listen on 127.0.0.1");
 }
 
 /* Those that end it, each on its own: a thread of ours that is stuck, the loop's included, must not keep the second one from
@@ -508,7 +535,7 @@ done:
     http_door_stop(s->door);
     for (uint32_t i = 1; i < s->server.http.n_io; i++) thread_join(&s->server.http.io[i].thread);
     if (model_gate_is_swapping(s->server.gate)) {
-        log_info("stopped while a model was loaded");       /* all files are written so that they may be cut anywhere */
+        log_info("stopped while a model was loaded"); /* all files are written so that they may be cut anywhere */
         _exit(0);
     }
     wait_for_engine(s);
@@ -546,7 +573,8 @@ rd_status server_run(const struct server_options *o,
     s->server.http.loopback = s->listeners.all_local;
     s->server.http.io = mem_zalloc(s->server.http.n_io, sizeof(*s->server.http.io));
     if (!s->server.http.io || responses_store_create(LIMIT_STORED_RESPONSES_BYTES, &s->server.responses) != RD_OK ||
-        prompt_prints_create(&s->server.prints) != RD_OK || monitor_create(&s->server.monitor) != RD_OK || offload_create(&s->server.http.offload) != RD_OK ||
+        prompt_prints_create(&s->server.prints) != RD_OK || monitor_create(&s->server.monitor) != RD_OK ||
+        offload_create(&s->server.http.offload) != RD_OK ||
         (keys_has_file(s->server.http.keys) &&
          !(s->server.tenants = mem_zalloc(LIMIT_TENANTS, sizeof(*s->server.tenants)))))
         st = error_set(err, RD_E_NOMEM, "out of memory for the server");

@@ -19,17 +19,17 @@
 #include "server/dialects/prompt_prints.h"
 #include "server/dialects/request_body.h"
 
-#define WINDOW            32u            /* choices in the engine at once */
-#define EVENTS_PER_POLL   256u           /* of one choice; then others get a turn */
-#define SCRATCH_BYTES     (64u << 10)    /* memory that an io thread keeps for pieces of streams */
-#define OUTPUT_TIGHT      (16u << 10)    /* likewise, while memory is short */
-#define KEPT_STEP         (64u << 10)    /* what is kept of answers is charged in such steps */
-#define TEXT_COPIES       4u             /* of a prompt, for each choice: request, text, token ids */
-#define GIVE_BACK_BYTES   (8u << 20)     /* what held so much leaves holes in the heap */
-#define SECOND_NS         1000000000ull
-#define CACHE_HEADER      "X-Radish-Cache"
+#define WINDOW             32u         /* choices in the engine at once */
+#define EVENTS_PER_POLL    256u        /* of one choice; then others get a turn */
+#define SCRATCH_BYTES      (64u << 10) /* memory that an io thread keeps for pieces of streams */
+#define OUTPUT_TIGHT       (16u << 10) /* likewise, while memory is short */
+#define KEPT_STEP          (64u << 10) /* what is kept of answers is charged in such steps */
+#define TEXT_COPIES        4u          /* of a prompt, for each choice: request, text, token ids */
+#define GIVE_BACK_BYTES    (8u << 20)  /* what held so much leaves holes in the heap */
+#define SECOND_NS          1000000000ull
+#define CACHE_HEADER       "X-Radish-Cache"
 #define CACHE_HEADER_BYTES 128u
-#define OUTPUT_PAUSE      (256u << 10)   /* bytes waiting for a slow reader (F43) */
+#define OUTPUT_PAUSE       (256u << 10) /* bytes waiting for a slow reader (F43) */
 
 static const struct conn_owner generation_owner, background_owner;
 
@@ -112,7 +112,7 @@ static void generation_destroy(struct generation *g)
     client_charge_clear(&g->memory);
     buf_deinit(&g->frame);
     http_io_leave_background(g->io, &g->background);
-    http_io_forget(g->io, &g->task);                                /* no wake comes any more: every request was released */
+    http_io_forget(g->io, &g->task); /* no wake comes any more: every request was released */
     mem_free(g->choices);
     gen_params_deinit(&g->p);
     mem_free(g);
@@ -126,7 +126,8 @@ static void count_tenant(const struct generation *g, int status, const struct rd
     atomic_fetch_sub_explicit(&t->n_running, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(status == 200   ? &t->n_done
                               : status == 499 ? &t->n_cancelled
-                                              : &t->n_failed, 1, memory_order_relaxed);
+                                              : &t->n_failed,
+                              1, memory_order_relaxed);
     atomic_fetch_add_explicit(&t->n_prompt, u->n_prompt, memory_order_relaxed);
     atomic_fetch_add_explicit(&t->n_cached, u->n_cached, memory_order_relaxed);
     atomic_fetch_add_explicit(&t->n_generated, u->n_generated, memory_order_relaxed);
@@ -146,8 +147,8 @@ static void log_end(const struct generation *g, int status, const char *why)
     log_info("%s %s %d prompt %u cached %u generated %u%s, %.1f ms%s%.160s; client %s, %s%s%s", g->id,
              g->conn ? g->conn->head.path : "(background)", status, u.n_prompt, u.n_cached, u.n_generated,
              status == 200 && g->choices[0].finish == RD_FINISH_LENGTH && g->choices[0].ended ? " (cut)" : "",
-             (double)(now_ns() - g->begun_ns) / 1e6, *why ? ": " : "", why, peer, g->conn ? http_request_id(g->conn) : "-",
-             ignored ? "; ignored: " : "", ignored ? ignored : "");
+             (double)(now_ns() - g->begun_ns) / 1e6, *why ? ": " : "", why, peer,
+             g->conn ? http_request_id(g->conn) : "-", ignored ? "; ignored: " : "", ignored ? ignored : "");
 }
 
 /* ---- the ways to end; g is gone afterwards ---- */
@@ -189,8 +190,10 @@ static void end_with_error(struct generation *g, struct api_error *e)
         if (g->shape->keep) g->shape->keep(g, &out);
     }
     generation_destroy(g);
-    if (streaming) finish_stream(conn, &out, "");
-    else http_reply_error(conn, e);
+    if (streaming)
+        finish_stream(conn, &out, "");
+    else
+        http_reply_error(conn, e);
 }
 
 static void end_stream(struct generation *g)
@@ -216,8 +219,10 @@ static void end_whole(struct generation *g)
     log_end(g, 200, "");
     put_cache_header(g, header);
     generation_destroy(g);
-    if (out.failed) http_reply_json(conn, &out);            /* which says so */
-    else http_reply(conn, 200, "application/json", header, &out);
+    if (out.failed)
+        http_reply_json(conn, &out); /* which says so */
+    else
+        http_reply(conn, 200, "application/json", header, &out);
     buf_deinit(&out);
 }
 
@@ -332,7 +337,7 @@ static bool submit_more(struct generation *g)
         o.label = g->id;
         st = salt.failed ? RD_E_NOMEM : rd_submit(g->server->engine, &o, wake, g, &c->request, &err);
         buf_deinit(&salt);
-        if (st == RD_E_FULL && g->n_submitted > 0) return true;             /* the tick tries again */
+        if (st == RD_E_FULL && g->n_submitted > 0) return true; /* the tick tries again */
         if (st != RD_OK) {
             api_error_from_status(&e, st, err.text);
             end_with_error(g, &e);
@@ -350,7 +355,7 @@ static bool write_stream(struct generation *g, struct buf *out)
 {
     struct api_error e;
 
-    if (g->streaming && out->failed) {                      /* a stream that lacks a piece is not gone on with */
+    if (g->streaming && out->failed) { /* a stream that lacks a piece is not gone on with */
         api_error_from_status(&e, RD_E_NOMEM, NULL);
         end_with_error(g, &e);
         return false;
@@ -394,12 +399,13 @@ static bool begin_stream(struct generation *g)
         end_with_error(g, &e);
         return false;
     }
-    if (leaves) enter_background(g);
-    else http_stream_start_with(g->conn, g->shape->media, CACHE_HEADER);
+    if (leaves)
+        enter_background(g);
+    else
+        http_stream_start_with(g->conn, g->shape->media, CACHE_HEADER);
     g->streaming = true;
     g->sent_ns = now_ns();
-    for (uint32_t i = 0; i < g->n_submitted && g->shape->begins_at_once; i++)
-        begin_choice(g, &g->choices[i], &out);
+    for (uint32_t i = 0; i < g->n_submitted && g->shape->begins_at_once; i++) begin_choice(g, &g->choices[i], &out);
     if (tells_progress(g)) g->shape->progress(g, &g->choices[0], true, &out);
     if (leaves) g->shape->whole(g, &reply);
     alive = write_stream(g, &out);
@@ -549,7 +555,7 @@ static bool read_choice(struct generation *g, struct choice *c, struct buf *out)
 /* Reads what came. g may be gone afterwards. */
 static void poll_events(struct generation *g)
 {
-    struct buf *out = &g->io->scratch;                      /* g may be gone at the end */
+    struct buf *out = &g->io->scratch; /* g may be gone at the end */
     bool alive = true;
 
     if (g->paused && output_bytes(g) > output_pause(g)) return;
@@ -559,14 +565,18 @@ static void poll_events(struct generation *g)
         if (!g->choices[i].ended) alive = read_choice(g, &g->choices[i], out);
     if (alive && write_stream(g, out)) {
         if (g->n_ended == g->n_choices) {
-            if (g->streaming) end_stream(g);
-            else end_whole(g);
+            if (g->streaming)
+                end_stream(g);
+            else
+                end_whole(g);
         } else {
             submit_more(g);
         }
     }
-    if (out->failed || out->cap > SCRATCH_BYTES) buf_deinit(out);
-    else buf_clear(out);
+    if (out->failed || out->cap > SCRATCH_BYTES)
+        buf_deinit(out);
+    else
+        buf_clear(out);
 }
 
 static void on_drained(void *arg)
@@ -713,11 +723,11 @@ static void begin(struct http_conn *conn, const struct response_shape *shape, st
     memset(p, 0, sizeof(*p));
     g->n_choices = n_choices;
     g->begun_ns = now_ns();
-    g->ping_ns =
-        (g->p.has_ping ? g->p.ping_s > 0 ? (uint64_t)g->p.ping_s : 0 : g->server->sse_ping_s) * SECOND_NS;
+    g->ping_ns = (g->p.has_ping ? g->p.ping_s > 0 ? (uint64_t)g->p.ping_s : 0 : g->server->sse_ping_s) * SECOND_NS;
     g->created_s = clock_wall_s(clock_system());
     random_os(random, sizeof(random));
-    snprintf(g->id, sizeof(g->id), "%s%016llx%08llx", shape->id_prefix, (unsigned long long)random[0], (unsigned long long)(random[1] >> 32));
+    snprintf(g->id, sizeof(g->id), "%s%016llx%08llx", shape->id_prefix, (unsigned long long)random[0],
+             (unsigned long long)(random[1] >> 32));
     for (uint32_t i = 0; i < n_choices; i++) {
         g->choices[i].prompt_index = i / (uint32_t)g->p.best_of;
         g->choices[i].index = i / (uint32_t)g->p.best_of * (uint32_t)g->p.n + i % (uint32_t)g->p.best_of;
@@ -730,7 +740,11 @@ static void begin(struct http_conn *conn, const struct response_shape *shape, st
 }
 
 /* Of a worker, until the io thread begins it. */
-struct kept { const struct response_shape *shape; struct gen_params p; void *state; };
+struct kept {
+    const struct response_shape *shape;
+    struct gen_params p;
+    void *state;
+};
 
 static void drop_kept(void *arg)
 {

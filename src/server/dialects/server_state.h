@@ -27,18 +27,18 @@ static inline uint64_t tenant_count(const atomic_uint_fast64_t *n)
 }
 
 struct server {
-    struct http_server http;             /* its service_arg is this */
-    rd_engine *engine;                   /* written by the load thread before the phase; NULL until READY */
-    struct rd_info info;                 /* likewise */
-    struct model_gate *gate;             /* then requests that have passed it may use both; NULL: they stay as they are */
-    struct responses_store *responses;   /* of /v1/responses */
+    struct http_server http;           /* its service_arg is this */
+    rd_engine *engine;                 /* written by the load thread before the phase; NULL until READY */
+    struct rd_info info;               /* likewise */
+    struct model_gate *gate;           /* then requests that have passed it may use both; NULL: they stay as they are */
+    struct responses_store *responses; /* of /v1/responses */
     struct prompt_prints *prints;
-    struct monitor *monitor;             /* what GET /v1/monitor tells */
-    const struct progress *progress;     /* whether the engine gets on */
-    const struct server_settings *settings;      /* of server.h; NULL: nothing can be changed */
-    const struct server_downloads *downloads;    /* likewise; NULL: there are none */
-    struct tenant_stats *tenants;        /* [LIMIT_TENANTS] by keys_tenant_index, NULL where there can be none */
-    uint32_t sse_ping_s;                 /* of server.h, as are the next */
+    struct monitor *monitor;                  /* what GET /v1/monitor tells */
+    const struct progress *progress;          /* whether the engine gets on */
+    const struct server_settings *settings;   /* of server.h; NULL: nothing can be changed */
+    const struct server_downloads *downloads; /* likewise; NULL: there are none */
+    struct tenant_stats *tenants;             /* [LIMIT_TENANTS] by keys_tenant_index, NULL where there can be none */
+    uint32_t sse_ping_s;                      /* of server.h, as are the next */
     enum rd_pooling pooling;
     bool rank_by_embedding, rank_by_answer;
 };

@@ -22,23 +22,23 @@
 #include "server/http/http_guard.h"
 #include "server/http/http_pace.h"
 
-#define PIPELINE_BYTES    (64u << 10)
-#define SCRATCH_BYTES     (64u << 10)
-#define DRAINED_BYTES     (64u << 10)
-#define COPIED_BYTES      (64u << 10)    /* an answer that is longer is given away, not copied */
-#define OUTPUT_BYTES      DRAINED_BYTES  /* waiting answers, beyond which no further request is begun: on_write goes on */
-#define TURN_REQUESTS     16u            /* of one connection; then others get a turn */
-#define DROPPED_BYTES     (4 * LIMIT_BODY_BYTES) /* read after a refusal, so that the client gets to see it */
-#define SECOND_NS         1000000000ull
-#define HEAD_DEADLINE_NS  (10 * SECOND_NS)
-#define IDLE_DEADLINE_NS  (75 * SECOND_NS)
-#define BODY_GRACE_NS     (10 * SECOND_NS)       /* how far a body may fall behind BODY_BYTES_PER_S */
-#define BODY_DEADLINE_NS  (300 * SECOND_NS)
-#define BODY_BYTES_PER_S  4096u
-#define MAX_REQUEST_ID    128u
-#define PROMPT_BYTES      1900u          /* of a body in the log */
-#define LINGER_NS         (3 * SECOND_NS)
-#define LINGER_QUIET_NS   (SECOND_NS / 4)
+#define PIPELINE_BYTES   (64u << 10)
+#define SCRATCH_BYTES    (64u << 10)
+#define DRAINED_BYTES    (64u << 10)
+#define COPIED_BYTES     (64u << 10)   /* an answer that is longer is given away, not copied */
+#define OUTPUT_BYTES     DRAINED_BYTES /* waiting answers, beyond which no further request is begun: on_write goes on */
+#define TURN_REQUESTS    16u           /* of one connection; then others get a turn */
+#define DROPPED_BYTES    (4 * LIMIT_BODY_BYTES) /* read after a refusal, so that the client gets to see it */
+#define SECOND_NS        1000000000ull
+#define HEAD_DEADLINE_NS (10 * SECOND_NS)
+#define IDLE_DEADLINE_NS (75 * SECOND_NS)
+#define BODY_GRACE_NS    (10 * SECOND_NS) /* how far a body may fall behind BODY_BYTES_PER_S */
+#define BODY_DEADLINE_NS (300 * SECOND_NS)
+#define BODY_BYTES_PER_S 4096u
+#define MAX_REQUEST_ID   128u
+#define PROMPT_BYTES     1900u /* of a body in the log */
+#define LINGER_NS        (3 * SECOND_NS)
+#define LINGER_QUIET_NS  (SECOND_NS / 4)
 
 static uint64_t now_ns(const struct http_conn *c)
 {
@@ -68,8 +68,10 @@ static void give_up(struct http_conn *c)
 static void set_reading(struct http_conn *c, bool on)
 {
     if (c->reading == on) return;
-    if (on ? bufferevent_enable(c->bev, EV_READ) : bufferevent_disable(c->bev, EV_READ)) break_off(c);
-    else c->reading = on;
+    if (on ? bufferevent_enable(c->bev, EV_READ) : bufferevent_disable(c->bev, EV_READ))
+        break_off(c);
+    else
+        c->reading = on;
 }
 
 static void drop_input(struct http_conn *c, size_t n)
@@ -119,8 +121,10 @@ void http_peer(const struct http_conn *c, char *out, size_t size)
     int fd = c->bev ? bufferevent_getfd(c->bev) : -1;
 
     if (fd >= 0 && getpeername(fd, (struct sockaddr *)&address, &n) == 0 && address.ss_family == AF_UNIX) {
-        if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n_who)) snprintf(out, size, "unix");
-        else snprintf(out, size, "unix:uid %u", (unsigned)who.uid);
+        if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n_who))
+            snprintf(out, size, "unix");
+        else
+            snprintf(out, size, "unix:uid %u", (unsigned)who.uid);
         return;
     }
     n = sizeof(address);
@@ -329,7 +333,7 @@ void http_stream_write(struct http_conn *c, const char *s, size_t n)
 
 void http_stream_end_with(struct http_conn *c, const char *trailers)
 {
-    if (c->chunked_out) output(c, "0\r\n", 3);           /* nothing where a piece was lost */
+    if (c->chunked_out) output(c, "0\r\n", 3); /* nothing where a piece was lost */
     if (takes_trailers(c)) output(c, trailers, strlen(trailers));
     if (c->chunked_out) output(c, "\r\n", 2);
     c->streaming = false;
@@ -387,8 +391,9 @@ static void refuse_status(struct http_conn *c, int status, const char *why)
 static void log_body(struct http_conn *c)
 {
     if (c->io->server->o.log_prompts && c->body.n > 0)
-        log_info("%s asks %s: %.*s%s", http_request_id(c), c->head.path, (int)(c->body.n < PROMPT_BYTES ? c->body.n : PROMPT_BYTES),
-                 c->body.data, c->body.n > PROMPT_BYTES ? " ..." : "");
+        log_info("%s asks %s: %.*s%s", http_request_id(c), c->head.path,
+                 (int)(c->body.n < PROMPT_BYTES ? c->body.n : PROMPT_BYTES), c->body.data,
+                 c->body.n > PROMPT_BYTES ? " ..." : "");
 }
 
 static void dispatch(struct http_conn *c)
@@ -473,8 +478,10 @@ static bool read_head(struct http_conn *c, struct evbuffer *in)
         return true;
     }
     status = http_parse_head(c->head_bytes, (size_t)end, &c->head, &why);
-    if (status) refuse_status(c, status, why);
-    else after_head(c);
+    if (status)
+        refuse_status(c, status, why);
+    else
+        after_head(c);
     return true;
 }
 
@@ -505,10 +512,14 @@ static bool read_body(struct http_conn *c, struct evbuffer *in)
     c->n_in += n_used;
     c->body_due_ns = u64_min(c->body_due_ns + n_used * (SECOND_NS / BODY_BYTES_PER_S), now_ns(c) + BODY_GRACE_NS);
     drop_input(c, n_used);
-    if (c->chunks.state == CHUNK_BAD) refuse_status(c, 400, "malformed chunk");
-    else if (c->body.n > c->max_body) refuse_status(c, 413, "the body is too large");
-    else if (c->body.failed) refuse_status(c, 503, "out of memory");
-    else if (c->head.chunked ? c->chunks.state == CHUNK_DONE : c->n_in == c->head.length) dispatch(c);
+    if (c->chunks.state == CHUNK_BAD)
+        refuse_status(c, 400, "malformed chunk");
+    else if (c->body.n > c->max_body)
+        refuse_status(c, 413, "the body is too large");
+    else if (c->body.failed)
+        refuse_status(c, 503, "out of memory");
+    else if (c->head.chunked ? c->chunks.state == CHUNK_DONE : c->n_in == c->head.length)
+        dispatch(c);
     return true;
 }
 
@@ -574,8 +585,10 @@ void http_conn_close(struct http_conn *c)
 
     if (c->owner) c->owner->gone(c->owner_arg);
     if (c->state == CONN_BUSY) atomic_fetch_sub_explicit(&io->server->n_busy, 1, memory_order_relaxed);
-    if (c->prev) c->prev->next = c->next;
-    else io->conns = c->next;
+    if (c->prev)
+        c->prev->next = c->next;
+    else
+        io->conns = c->next;
     if (c->next) c->next->prev = c->prev;
     count_out(io);
     if (c->bev) bufferevent_free(c->bev);
@@ -606,8 +619,10 @@ static void on_read(struct bufferevent *bev, void *arg)
     (void)bev;
     c->input_ns = now_ns(c);
     conn_process(c);
-    if (c->n_dropped > DROPPED_BYTES) http_conn_close(c);
-    else close_if_done(c);
+    if (c->n_dropped > DROPPED_BYTES)
+        http_conn_close(c);
+    else
+        close_if_done(c);
 }
 
 static void on_write(struct bufferevent *bev, void *arg)
@@ -664,19 +679,26 @@ void http_conn_tick(struct http_conn *c)
         return;
     }
     switch (c->state) {
-    case CONN_IDLE: late = age > IDLE_DEADLINE_NS || http_phase(c->io->server) > HTTP_READY; break;
-    case CONN_LINGER: late = age > LINGER_NS || (age > LINGER_QUIET_NS && now > c->input_ns + LINGER_QUIET_NS); break;
+    case CONN_IDLE:
+        late = age > IDLE_DEADLINE_NS || http_phase(c->io->server) > HTTP_READY;
+        break;
+    case CONN_LINGER:
+        late = age > LINGER_NS || (age > LINGER_QUIET_NS && now > c->input_ns + LINGER_QUIET_NS);
+        break;
     case CONN_HEAD:
         if (age > HEAD_DEADLINE_NS) refuse_status(c, 408, "the head of the request did not come in time");
         break;
     case CONN_BODY:
-        if (age > BODY_DEADLINE_NS) refuse_status(c, 408, "the body of the request did not come in time");
-        else if (now > c->body_due_ns) refuse_status(c, 408, "the body of the request comes too slowly");
+        if (age > BODY_DEADLINE_NS)
+            refuse_status(c, 408, "the body of the request did not come in time");
+        else if (now > c->body_due_ns)
+            refuse_status(c, 408, "the body of the request comes too slowly");
         break;
     case CONN_BUSY:
         if (c->owner) c->owner->tick(c->owner_arg, clock_now_ns(clock_system()));
         break;
-    case CONN_FLUSH: break;
+    case CONN_FLUSH:
+        break;
     }
     if (late && http_output_bytes(c) == 0) {
         http_conn_close(c);

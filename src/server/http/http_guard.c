@@ -71,7 +71,8 @@ bool http_host_is_private(const char *host)
     if (*host == '[' || is_address(name)) return is_address(name);
     n = strlen(name);
     /* all digits, or 0x..: some resolvers take these for addresses, and browsers write them out before they send them */
-    if (name[strspn(name, allowed)] || name[strspn(name, "0123456789.")] == 0 || strncmp(name, "0x", 2) == 0) return false;
+    if (name[strspn(name, allowed)] || name[strspn(name, "0123456789.")] == 0 || strncmp(name, "0x", 2) == 0)
+        return false;
     if (!strchr(name, '.')) return true;
     for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
         if (n > strlen(ends[i]) && strcmp(name + n - strlen(ends[i]), ends[i]) == 0) return true;
@@ -113,8 +114,10 @@ bool http_refuse_tenant(struct http_conn *c, const char *what)
     struct api_error e;
 
     if (c->is_admin) return false;
-    api_error_set(&e, 403, NULL, "%s belongs to all tenants: only the server's own key (--api-key) may do this, or the admin's, "
-                                 "if it has one", what);
+    api_error_set(&e, 403, NULL,
+                  "%s belongs to all tenants: only the server's own key (--api-key) may do this, or the admin's, "
+                  "if it has one",
+                  what);
     http_reply_error(c, &e);
     return true;
 }
@@ -172,9 +175,10 @@ static int check_origin(struct http_conn *c, struct api_error *e)
     if (s->o.n_allow_origins > 0 && !http_origin_in(origin, s->o.allow_origins, s->o.n_allow_origins))
         return api_error_set(e, 403, NULL, "pages of this origin are not on the server's list (--allow-origin)");
     if (s->o.n_allow_origins == 0 && open && !is_local_origin(origin))
-        return api_error_set(e, 403, NULL,
-                             "requests from pages of other origins need a server with an API key (--api-key), or one that "
-                             "lists them (--allow-origin)");
+        return api_error_set(
+            e, 403, NULL,
+            "requests from pages of other origins need a server with an API key (--api-key), or one that "
+            "lists them (--allow-origin)");
     c->cors_origin = origin;
     return 0;
 }

@@ -19,8 +19,8 @@
 #include "server/dialects/request_body.h"
 #include "server/routes/routes.h"
 
-#define LIST_NODES 200u                  /* at most, unless ?limit= says fewer or more, */
-#define LIST_NODES_TOP 10000u            /* up to here */
+#define LIST_NODES     200u   /* at most, unless ?limit= says fewer or more, */
+#define LIST_NODES_TOP 10000u /* up to here */
 
 static void put_explanation(const struct rd_cache_explanation *x, struct buf *out)
 {
@@ -28,8 +28,7 @@ static void put_explanation(const struct rd_cache_explanation *x, struct buf *ou
                "{\"object\":\"cache.explanation\",\"prompt_tokens\":%u,\"stored_tokens\":%u,\"computed_tokens\":%u,"
                "\"disk_tokens\":%u,\"lost_tokens\":%u,\"cause\":\"%s\"",
                x->n_prompt, x->n_stored, x->n_ready, x->n_disk,
-               x->n_prompt - x->n_stored - (x->n_disk > x->n_ram ? x->n_disk : x->n_ram),
-               rd_miss_cause_name(x->cause));
+               x->n_prompt - x->n_stored - (x->n_disk > x->n_ram ? x->n_disk : x->n_ram), rd_miss_cause_name(x->cause));
     if (*x->other_kv_type) buf_printf(out, ",\"stored_kv_type\":\"%s\"", x->other_kv_type);
     if (x->n_ram > 0) buf_printf(out, ",\"ram_tokens\":%u", x->n_ram);
     if (x->n_lossy > 0) buf_printf(out, ",\"lossy_tokens\":%u", x->n_lossy);
@@ -38,8 +37,10 @@ static void put_explanation(const struct rd_cache_explanation *x, struct buf *ou
         return;
     }
     buf_printf(out, ",\"difference\":{\"token\":%u,\"message\":", x->n_stored);
-    if (x->message >= 0) buf_printf(out, "%d", x->message);
-    else buf_puts(out, "null");
+    if (x->message >= 0)
+        buf_printf(out, "%d", x->message);
+    else
+        buf_puts(out, "null");
     buf_printf(out, ",\"part\":\"%s\",\"sent\":", x->part);
     json_put_string(out, x->sent, strlen(x->sent));
     buf_puts(out, ",\"stored\":");
@@ -58,14 +59,14 @@ static bool is_anthropic(const json_t *in)
     size_t i, k;
 
     if (has(in, "system") && has(in, "messages")) return true;
-    json_array_foreach(json_object_get(in, "tools"), i, m)
-        if (has(m, "input_schema")) return true;
+    json_array_foreach(json_object_get(in, "tools"), i, m) if (has(m, "input_schema")) return true;
     json_array_foreach(json_object_get(in, "messages"), i, m)
-        json_array_foreach(json_object_get(m, "content"), k, block) {
-            const char *type = json_plain(json_object_get(block, "type"));
+        json_array_foreach(json_object_get(m, "content"), k, block)
+    {
+        const char *type = json_plain(json_object_get(block, "type"));
 
-            if (type && (strcmp(type, "tool_use") == 0 || strcmp(type, "tool_result") == 0)) return true;
-        }
+        if (type && (strcmp(type, "tool_use") == 0 || strcmp(type, "tool_result") == 0)) return true;
+    }
     return false;
 }
 
@@ -248,8 +249,10 @@ void route_cache_list(struct http_conn *c)
     if (!salt.failed)
         list = c->is_admin ? rd_cache_list(server_of(c)->engine, n_max)
                            : rd_cache_list_of(server_of(c)->engine, salt.n ? salt.data : NULL, n_max);
-    if (list) buf_puts(&body, list);
-    else body.failed = true;
+    if (list)
+        buf_puts(&body, list);
+    else
+        body.failed = true;
     http_reply_json(c, &body);
     rd_free(list);
     buf_deinit(&salt);

@@ -5,7 +5,7 @@
 #include "server/http/offload.h"
 #include "server/routes/model_gate.h"
 
-#define TEXT (4u << 20)                  /* bodies of endpoints that work on texts alone */
+#define TEXT (4u << 20) /* bodies of endpoints that work on texts alone */
 
 static const struct route routes[] = {
 #define ROUTE(method, path, name, dialect, params, most, size, who, title)                                             \
@@ -16,8 +16,10 @@ static const struct route routes[] = {
 #define N_ROUTES (sizeof(routes) / sizeof(routes[0]))
 
 /* What is not the path of any row belongs to an API all the same. */
-static const struct { const char *prefix; const struct dialect *dialect; } families[] = {
-    {"/v1/messages", &dialect_anthropic}, {"/api/", &dialect_ollama}};
+static const struct {
+    const char *prefix;
+    const struct dialect *dialect;
+} families[] = {{"/v1/messages", &dialect_anthropic}, {"/api/", &dialect_ollama}};
 
 const struct route *route_table(size_t *n)
 {
@@ -48,7 +50,7 @@ static bool path_matches(const struct route *r, const char *path)
 /* Of a path with no row of this method. */
 static void tell_methods(const struct route *r, struct http_target *t)
 {
-    static const char many[] = "GET, HEAD, POST, DELETE, OPTIONS";      /* paths with several methods have them all */
+    static const char many[] = "GET, HEAD, POST, DELETE, OPTIONS"; /* paths with several methods have them all */
 
     if (t->allow) {
         t->allow = many;
@@ -96,8 +98,10 @@ static void on_request(struct http_conn *c)
 {
     struct model_gate *gate = server_of(c)->gate;
 
-    if (gate && route_of(c)->who == WITH_KEY) model_gate_pass(gate, c, serve);
-    else serve(c);
+    if (gate && route_of(c)->who == WITH_KEY)
+        model_gate_pass(gate, c, serve);
+    else
+        serve(c);
 }
 
 static int put_error(const struct http_conn *c, const struct api_error *e, struct buf *out)
@@ -133,9 +137,10 @@ bool route_for_owner(struct http_conn *c, const char *what)
 
     if (c->is_admin && !http_from_elsewhere(c)) return true;
     if (!c->is_admin)
-        api_error_set(&e, 403, NULL,
-                      "%s for whoever runs the server: only its own key (--api-key), or the admin's, if it has one, may do this",
-                      what);
+        api_error_set(
+            &e, 403, NULL,
+            "%s for whoever runs the server: only its own key (--api-key), or the admin's, if it has one, may do this",
+            what);
     else
         api_error_set(&e, 403, NULL, "%s not for pages of other origins", what);
     http_reply_error(c, &e);
