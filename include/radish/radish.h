@@ -131,6 +131,8 @@ struct rd_options {
                              * thinking); NULL: as the template does. RD_E_INVALID: another word */
     void (*progress)(void *user, double fraction); /* 0 .. 1 while loading; may be NULL */
     void *progress_user;
+    bool (*cancelled)(void *user); /* asked between the weights, by the thread that loads: true ends rd_open with
+                                     * RD_E_CANCELLED; may be NULL; user: progress_user */
 };
 #define RD_CACHE_RAM_AUTO UINT64_MAX
 RD_API void rd_options_default(struct rd_options *o);
@@ -168,6 +170,7 @@ struct rd_info {
     /* Filling in the middle: [bos] fim_prefix TEXT fim_suffix TEXT fim_middle; repository and file names before that.
      * -1: none. */
     int32_t fim_prefix, fim_suffix, fim_middle, fim_repository, fim_file;
+    bool on_host; /* computed by the CPU: for good nothing can fail there but the model's file */
 };
 RD_API void rd_get_info(const rd_engine *engine, struct rd_info *out);
 

@@ -23,7 +23,7 @@ rd_status rd_convert(const char *model, const char *out_path, const struct rd_co
         return error_set(err, RD_E_INVALID,
                          "options of %zu bytes, expected %zu: fill them by rd_convert_options_default", o->size,
                          sizeof(*o));
-    progress = (struct model_progress){o->progress, o->progress_user};
+    progress = (struct model_progress){o->progress, o->progress_user, NULL};
     co = (struct convert_options){.pre = o->pre, .n_threads = o->n_threads, .progress = &progress};
     type = o->type ? o->type : "f16";
     json_set_alloc_funcs(api_json_alloc, mem_free);

@@ -210,12 +210,13 @@ static rd_status open_executor(rd_engine *e, const struct rd_options *o, const s
                                         .kv_tokens = o->kv_tokens,
                                         .packed_dir = o->no_packed_cache ? NULL : o->packed_dir,
                                         .packed_bytes = o->packed_bytes,
-                                        .progress = {o->progress, o->progress_user}};
+                                        .progress = {o->progress, o->progress_user, o->cancelled}};
     const struct executor_traits *t = &e->traits;
     rd_status st = executor_open(&xo, &e->executor, &e->traits, err);
 
     if (st != RD_OK) return st;
     snprintf(e->info.backend, sizeof(e->info.backend), "%s", t->about);
+    e->info.on_host = t->device.shares_memory;
     e->info.weights_ms = t->weights_ms;
     e->info.packed_bytes = t->packed_bytes;
     e->info.weight_bytes = t->weight_bytes;

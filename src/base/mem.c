@@ -247,6 +247,7 @@ void mem_keep_little(void)
 #ifdef __GLIBC__
     mallopt(M_MMAP_THRESHOLD, (int)MEM_OWN_MAPPING);
     mallopt(M_TRIM_THRESHOLD, (int)(16 * MEM_OWN_MAPPING));
+    mallopt(M_ARENA_MAX, MEM_ARENAS); /* each thread that comes and goes with a model would leave parts of its own */
 #endif
 }
 

@@ -11,6 +11,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/sysinfo.h"
 #include "base/supervisor.h"
 #include "cli/cli_flags.h"
 #include "cli/cli_model.h"
@@ -41,14 +42,17 @@ struct serve_flags {
     bool has_host, has_port;
     const char *socket_mode;
     uint32_t stall_s;
-    uint32_t idle_unload_s, swap_wait_s;
-    char **paths, **ids; /* [n_models] each its own; ids: as clients name them */
+    uint32_t idle_unload_s, swap_wait_s, max_models;
+    uint64_t models_memory;
+    const struct server_load_watch *watch; /* of the load that goes on; or NULL */
+    char **paths, **ids;                   /* [n_models] each its own; ids: as clients name them */
     size_t n_models, cap_paths, cap_ids;
     struct next_load *next;
     struct serve_downloads *downloads;
     struct load_bar bar;
-    uint64_t told_ns;       /* of the progress line before */
-    struct run_entry entry; /* what radish ps sees */
+    void (*bar_progress)(void *bar, double fraction); /* NULL: there is no terminal */
+    uint64_t told_ns;                                 /* of the progress line before */
+    struct run_entry entry;                           /* what radish ps sees */
     int entry_fd;
 };
 
@@ -157,6 +161,22 @@ static const struct arg serve_args[] = {
      .min = 1,
      .max = 86400,
      .help = "of several models: seconds that a request waits for its own to be loaded, then 503"},
+    {.flag = "--max-models",
+     .kind = ARG_U32,
+     .value = "N",
+     .at = offsetof(struct serve_flags, max_models),
+     .fallback = "1",
+     .min = 1,
+     .max = 64,
+     .help = "of several models: how many may be loaded at once, where --models-memory allows it; each has a "
+             "--kv-bytes of its "
+             "own"},
+    {.flag = "--models-memory",
+     .kind = ARG_BYTES,
+     .value = "SIZE",
+     .at = offsetof(struct serve_flags, models_memory),
+     .fallback_text = "--memory-limit, else three quarters of memory",
+     .help = "what loaded models may take together, their KV caches included; one is loaded in any case"},
     {.flag = "--io-threads",
      .kind = ARG_U32,
      .value = "N",
@@ -271,11 +291,16 @@ static const struct arg_group serve_groups[] = {
     {NULL, NULL, 0}};
 
 /* Where no terminal shows a bar, the log tells now and then how far it is. */
-static void log_progress(void *user, double fraction)
+static void on_progress(void *user, double fraction)
 {
     struct serve_flags *f = user;
     uint64_t now = clock_now_ns(clock_system());
 
+    if (f->watch) f->watch->progress(f->watch->arg, fraction);
+    if (f->bar_progress) {
+        f->bar_progress(&f->bar, fraction);
+        return;
+    }
     if (!f->told_ns) f->told_ns = now;
     if (now - f->told_ns < PROGRESS_NS || fraction >= 1) return;
     f->told_ns = now;
@@ -292,12 +317,20 @@ static rd_status open_engine(struct serve_flags *f, rd_engine **out, struct rd_e
         next_load_begin(f->next, &f->engine);
         why->text[0] = 0;
         st = rd_open(&f->engine, out, why);
-    } while (next_load_end(f->next, st, why));
+    } while (st != RD_E_CANCELLED && next_load_end(f->next, st, why));
     return st;
 }
 
+static bool is_cancelled(void *user)
+{
+    const struct serve_flags *f = user;
+
+    return f->watch && f->watch->cancelled(f->watch->arg);
+}
+
 /* On the server's loading thread. */
-static rd_status load(void *user, uint32_t model, rd_engine **out, struct rd_error *err)
+static rd_status load(void *user, uint32_t model, const struct server_load_watch *watch, rd_engine **out,
+                      struct rd_error *err)
 {
     struct serve_flags *f = user;
     struct rd_error why = {RD_OK, ""};
@@ -308,6 +341,7 @@ static rd_status load(void *user, uint32_t model, rd_engine **out, struct rd_err
     if (f->n_models > 1) f->engine.model_id = f->bar.model = f->ids[model];
     f->engine.model = f->paths[model];
     f->told_ns = 0;
+    f->watch = watch;
     cli_packed_dir(&f->engine, packed);
     cli_cache_dir(&f->engine, kv);
     st = open_engine(f, out, &why);
@@ -355,6 +389,21 @@ static void register_server(struct serve_flags *f, const char *host, uint16_t po
                               f->n_models == 1 && f->engine.model_id ? f->engine.model_id : f->ids[i]);
     if (run_dir_enter(&f->entry, &f->entry_fd, &err) != RD_OK)
         log_warn("radish ps and stop will not find this server: %s", err.text);
+}
+
+/* What its file has; what is made of that is about as much. */
+static uint64_t size(void *user, uint32_t model)
+{
+    const struct serve_flags *f = user;
+    struct stat s;
+
+    return stat(f->paths[model], &s) == 0 && S_ISREG(s.st_mode) ? (uint64_t)s.st_size : 0;
+}
+
+static uint64_t models_memory(const struct serve_flags *f)
+{
+    if (f->models_memory) return f->models_memory;
+    return f->memory_limit ? f->memory_limit : sysinfo_memory() / 4 * 3;
 }
 
 static void on_listen(void *user, const char *host, uint16_t port)
@@ -523,10 +572,10 @@ static int serve(const struct command *self, int argc, char **argv, struct serve
     rd_set_log(level_of(f->log_level), NULL, NULL);
     log_set_json(strcmp(f->log_format, "json") == 0);
     load_bar_init(&f->bar, f->n_models > 1 ? f->ids[0] : words[0], &f->engine);
-    if (!f->engine.progress) {
-        f->engine.progress = log_progress;
-        f->engine.progress_user = f;
-    }
+    f->bar_progress = f->engine.progress;
+    f->engine.progress = on_progress;
+    f->engine.cancelled = is_cancelled;
+    f->engine.progress_user = f;
 
     o.host = f->has_host || f->has_port || (f->listen.n == 0 && n_passed == 0) ? f->host : NULL;
     o.port = (uint16_t)f->port;
@@ -559,6 +608,9 @@ static int serve(const struct command *self, int argc, char **argv, struct serve
         return cli_fail("out of memory");
     o.settings = next_load_seam(f->next);
     o.downloads = serve_downloads_seam(f->downloads);
+    o.max_loaded = f->max_models;
+    o.models_bytes = models_memory(f);
+    o.size = size;
     o.check = check;
     o.on_listen = on_listen;
     o.on_listen_user = f;
@@ -593,7 +645,8 @@ const struct command cmd_serve = {
     .words = "MODEL [MODEL ..]",
     .about =
         "Of several models, or a folder of them, the first is loaded; a request that names another has it loaded in "
-        "its place, when those that run have ended. GET /health answers 503 while the first one loads, then 200. "
+        "beside it (--max-models), or in its place, when those that run have ended. GET /health answers 503 while the "
+        "first one loads, then 200. "
         "Ctrl-C, SIGTERM, SIGQUIT or a closed terminal: no new requests, running ones may end, then out; a second "
         "time, or while the model loads: out at once. SIGHUP reads the key file again. SIGUSR1 logs a line of "
         "statistics; SIGUSR2 and SIGALRM are "

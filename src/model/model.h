@@ -39,7 +39,12 @@ struct model_config {
 };
 
 struct model;
-struct model_progress { void (*fn)(void *arg, double fraction); void *arg; };   /* fn may be NULL */
+/* fn and cancelled may be NULL; cancelled says true: loading ends with RD_E_CANCELLED. */
+struct model_progress {
+    void (*fn)(void *arg, double fraction);
+    void *arg;
+    bool (*cancelled)(void *arg);
+};
 
 /* g and ops are borrowed and must outlive the model; the backend is the caller's. max_rows and max_logits bound every
  * batch (workspace). */

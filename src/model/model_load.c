@@ -262,6 +262,8 @@ static rd_status load_one(void *arg, const struct tensor_place *p, const struct 
     s->done_bytes += t->n_bytes;
     if (st == RD_OK && s->progress && s->progress->fn)
         s->progress->fn(s->progress->arg, (double)s->done_bytes / (double)s->total_bytes);
+    if (st == RD_OK && s->progress && s->progress->cancelled && s->progress->cancelled(s->progress->arg))
+        return error_set(err, RD_E_CANCELLED, "loading was cancelled");
     return st;
 }
 

@@ -53,7 +53,7 @@
 struct run {
     struct server server; /* first */
     struct server_options o;
-    rd_status (*load)(void *user, uint32_t model, rd_engine **out, struct rd_error *err);
+    server_load_fn load;
     void *load_user;
     struct thread load_thread;
     rd_status load_status; /* written by the load thread before it stores loaded */
@@ -123,6 +123,7 @@ static void watch_device(struct run *s)
     rd_get_stats(engine, &stats);
     model_gate_release(s->server.gate);
     if (!stats.device_dead) return;
+    if (s->o.n_models > 1 && s->server.only.info.on_host) return; /* the file of one of several: the gate closes it */
     log_error("no request can be computed any more: the server stops, so that a supervisor can start it again");
     s->device_dead = true;
     server_stop();
@@ -179,7 +180,7 @@ static void watch_progress(struct run *s, uint64_t now)
     }
     if (before && !after) {
         log_warn("the engine gets on again");
-        tell_status("", "serving %s", s->server.info.model_id);
+        tell_status("", "serving %s", s->server.only.info.model_id);
     }
     if (!s->watchdog_ns || after || now - s->petted_ns < s->watchdog_ns / 3) return;
     s->petted_ns = now;
@@ -292,7 +293,7 @@ static void reload_keys(struct run *s)
         log_info("keys: %u of the file, read again", n);
     else
         log_error("the keys stay as they were: %s", err.text);
-    if (http_phase(&s->server.http) == HTTP_READY) tell_status("READY=1\n", "serving %s", s->server.info.model_id);
+    if (http_phase(&s->server.http) == HTTP_READY) tell_status("READY=1\n", "serving %s", s->server.only.info.model_id);
 }
 
 /* The terminal that it was started from is closed (two may come then, from the kernel and from the shell); else someone
@@ -348,14 +349,14 @@ static void load_main(void *arg)
 {
     struct run *s = arg;
 
-    s->load_status = s->load(s->load_user, 0, &s->server.engine, &s->load_err);
+    s->load_status = s->load(s->load_user, 0, NULL, &s->server.only.engine, &s->load_err);
     if (s->load_status == RD_OK) {
-        rd_get_info(s->server.engine, &s->server.info);
+        rd_get_info(s->server.only.engine, &s->server.only.info);
         if (s->server.gate) model_gate_open(s->server.gate);
         set_phase(s, HTTP_READY);
-        log_info("ready: %s, %.1f s after the start", s->server.info.model_id,
+        log_info("ready: %s, %.1f s after the start", s->server.only.info.model_id,
                  (double)(clock_now_ns(clock_system()) - s->started_ns) / 1e9);
-        tell_status("READY=1\n", "serving %s", s->server.info.model_id);
+        tell_status("READY=1\n", "serving %s", s->server.only.info.model_id);
     }
     atomic_store_explicit(&s->loaded, true, memory_order_release);
     event_active(s->server.http.io[0].tick, EV_TIMEOUT, 0);
@@ -370,6 +371,10 @@ static rd_status make_gate(struct run *s)
                                    .n_models = s->o.model_ids ? s->o.n_models : 1,
                                    .idle_unload_s = s->o.idle_unload_s,
                                    .wait_s = s->o.swap_wait_s ? s->o.swap_wait_s : DEFAULT_SWAP_WAIT_S,
+                                   .max_loaded = s->o.max_loaded ? s->o.max_loaded : 1,
+                                   .memory_bytes = s->o.models_bytes,
+                                   .tell_s = s->o.sse_ping_s,
+                                   .size = s->o.size,
                                    .check = s->o.check ? s->o.check : always,
                                    .load = s->load,
                                    .user = s->load_user};
@@ -547,9 +552,7 @@ done:
     return error_set(err, s->load_status, "%s", s->load_err.text);
 }
 
-rd_status server_run(const struct server_options *o,
-                     rd_status (*load)(void *user, uint32_t model, rd_engine **out, struct rd_error *err), void *user,
-                     struct rd_error *err)
+rd_status server_run(const struct server_options *o, server_load_fn load, void *user, struct rd_error *err)
 {
     struct run *s;
     uint32_t max_guests;
@@ -602,7 +605,7 @@ done:
     mem_free(s->server.tenants);
     keys_destroy(s->server.http.keys);
     model_gate_destroy(s->server.gate);
-    rd_close(s->server.engine);
+    rd_close(s->server.only.engine);
     give_back_signals(s);
     net_close(s->wake);
     mem_free(s->server.http.io);

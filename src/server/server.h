@@ -45,6 +45,9 @@ struct server_options {
     uint32_t n_models;
     uint32_t idle_unload_s; /* a model unused for that long is closed until it is asked for; 0: never */
     uint32_t swap_wait_s;   /* that a request waits for its model; 0 = 120 */
+    uint32_t max_loaded;    /* models at once; 0 = 1 */
+    uint64_t models_bytes;  /* what they may take together; 0: no limit */
+    uint64_t (*size)(void *user, uint32_t model); /* about what one takes, but for keys and values; may be NULL */
     /* Whether load could succeed, without its cost; asked before another model is closed for it. NULL: it could. */
     rd_status (*check)(void *user, uint32_t model, struct rd_error *err);
     struct server_settings settings;   /* set NULL: nothing can be changed */
@@ -60,9 +63,7 @@ void server_options_default(struct server_options *o);
  * SIGHUP of a terminal that is closed; any other SIGHUP reads the key file again.
  * The engine that load gave is closed at the end. While load runs, and at the second such signal, the process ends at
  * once: exit status 0 and 130. SIGUSR1 logs a line of statistics; SIGUSR2, SIGALRM, SIGPIPE and SIGXFSZ are ignored. */
-rd_status server_run(const struct server_options *o,
-                     rd_status (*load)(void *user, uint32_t model, rd_engine **out, struct rd_error *err), void *user,
-                     struct rd_error *err);
+rd_status server_run(const struct server_options *o, server_load_fn load, void *user, struct rd_error *err);
 /* The parameters of every endpoint as JSON, {"endpoints":[..],"parameters":[..]}: the table that checks requests. */
 void server_list_parameters(struct buf *out);
 /* Any thread, signal-safe: ends server_run (drain, then out). */

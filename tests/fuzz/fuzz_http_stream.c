@@ -56,8 +56,8 @@ static void begin(void)
                                        .loopback = true};
     server.progress = &progress;
     io.max_conns = 16;
-    expect(out && rd_open_tokenizer(VOCABULARY, NULL, &server.engine, NULL) == RD_OK);
-    rd_get_info(server.engine, &server.info);
+    expect(out && rd_open_tokenizer(VOCABULARY, NULL, &server.only.engine, NULL) == RD_OK);
+    rd_get_info(server.only.engine, &server.only.info);
     expect(responses_store_create(1 << 16, &server.responses) == RD_OK &&
            prompt_prints_create(&server.prints) == RD_OK && monitor_create(&server.monitor) == RD_OK);
     atomic_store(&server.http.phase, HTTP_READY);

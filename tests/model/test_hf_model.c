@@ -399,7 +399,7 @@ TEST(a_shard_cut_while_its_model_is_loaded_fails_that)
     struct model *m = NULL;
     struct model_file *g = NULL;
     char dir[64], path[128];
-    struct model_progress cut = {cut_shard, path};
+    struct model_progress cut = {cut_shard, path, NULL};
 
     CHECK(hub_make(golden("qwen3/tiny-qwen3-tied"), &o, dir));
     snprintf(path, sizeof(path), "%s/model.safetensors", dir);

@@ -267,7 +267,7 @@ TEST(progress_rises_to_one_and_bytes_are_counted)
 
     for (size_t f = 0; f < N_FILES; f++) {
         struct progress_log log = {0};
-        const struct model_progress progress = {note_progress, &log};
+        const struct model_progress progress = {note_progress, &log, NULL};
         struct model_file *g = NULL;
         struct model *m = NULL;
         struct rd_error err;

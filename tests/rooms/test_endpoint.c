@@ -22,7 +22,8 @@ struct toy_server {
     rd_status status;
 };
 
-static rd_status load(void *user, uint32_t model, rd_engine **out, struct rd_error *err)
+static rd_status load(void *user, uint32_t model, const struct server_load_watch *watch, rd_engine **out,
+                      struct rd_error *err)
 {
     struct toy_server *s = user;
     struct rd_options o;

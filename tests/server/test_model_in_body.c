@@ -11,6 +11,35 @@ static const char *found(const char *body)
     return model_in_body(body, strlen(body), name, sizeof(name)) ? name : NULL;
 }
 
+TEST(a_stream_is_one_where_the_member_says_true)
+{
+    static const struct {
+        const char *body;
+        bool is;
+    } bodies[] = {{"{\"stream\":true}", true},
+                  {"{\"a\":[{\"stream\":true}],\"stream\" : false}", false},
+                  {"{\"prompt\":\"\\\"stream\\\":true\",\"stream\": true }", true},
+                  {"{\"stream\":tru", false},
+                  {"{\"streams\":true}", false},
+                  {"", false}};
+
+    for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++)
+        CHECK_EQ(stream_in_body(bodies[i].body, strlen(bodies[i].body)), bodies[i].is);
+}
+
+TEST(a_query_names_a_model)
+{
+    char name[8];
+
+    CHECK(model_in_query("limit=3&model=a%2Fb+c", name, sizeof(name)) && strcmp(name, "a/b c") == 0);
+    CHECK(model_in_query("model=1234567", name, sizeof(name)) && strcmp(name, "1234567") == 0);
+    CHECK(!model_in_query("model=12345678", name, sizeof(name))); /* too long */
+    CHECK(!model_in_query("models=a&xmodel=b", name, sizeof(name)));
+    CHECK(!model_in_query("model=", name, sizeof(name)) && !model_in_query("", name, sizeof(name)));
+    CHECK(!model_in_query("model=a%00b", name, sizeof(name)) && !model_in_query(NULL, name, sizeof(name)));
+    CHECK(model_in_query("model=a%2", name, sizeof(name)) && strcmp(name, "a%2") == 0);
+}
+
 TEST(the_member_of_the_outermost_object)
 {
     CHECK_STR(found("{\"model\":\"a\"}"), "a");

@@ -79,7 +79,8 @@ void torture_options(const struct torture_server *s, struct rd_options *o)
     o->packed_dir = s->dir;
 }
 
-static rd_status load(void *user, uint32_t model, rd_engine **out, struct rd_error *err)
+static rd_status load(void *user, uint32_t model, const struct server_load_watch *watch, rd_engine **out,
+                      struct rd_error *err)
 {
     struct torture_server *s = user;
     struct rd_options o;

@@ -7,7 +7,7 @@
 static void put_token(const struct generation *g, int32_t token, float logprob, bool with_id, struct buf *out)
 {
     size_t n = 0;
-    const char *s = rd_token_bytes(g->server->engine, token, &n);
+    const char *s = rd_token_bytes(g->served->engine, token, &n);
 
     buf_putc(out, '{');
     if (with_id) buf_printf(out, "\"id\":%d,", token);
@@ -81,7 +81,7 @@ void answer_put_prompt(struct generation *g, const struct choice *c, struct buf 
         buf_append(out, prompt->text, prompt->n_text);
         return;
     }
-    if (rd_detokenize(g->server->engine, prompt->tokens, prompt->n_tokens, true, &text, &n, NULL) == RD_OK)
+    if (rd_detokenize(g->served->engine, prompt->tokens, prompt->n_tokens, true, &text, &n, NULL) == RD_OK)
         buf_append(out, text, n);
     else
         out->failed = true;
@@ -91,7 +91,7 @@ void answer_put_prompt(struct generation *g, const struct choice *c, struct buf 
 static void put_ranked(const struct generation *g, const struct rd_logprob *t, uint32_t rank, struct buf *out)
 {
     size_t n = 0;
-    const char *s = rd_token_bytes(g->server->engine, t->token, &n);
+    const char *s = rd_token_bytes(g->served->engine, t->token, &n);
 
     buf_printf(out, "\"%d\":{\"logprob\":", t->token);
     json_put_number(out, (double)t->logprob);

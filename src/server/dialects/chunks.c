@@ -22,9 +22,8 @@ static void put_usage(const struct generation *g, struct buf *out)
 /* Of the first choice: the others find what it stored. */
 static void put_diagnostics(const struct generation *g, struct buf *out)
 {
-    struct server *s = g->server;
-
-    prompt_prints_put_openai(s->prints, g->tenant, &g->p, &g->choices[0].usage, s->info.page_tokens, out);
+    prompt_prints_put_openai(g->server->prints, g->tenant, &g->p, &g->choices[0].usage, g->served->info.page_tokens,
+                             out);
 }
 
 static double ratio(double a, double b)
@@ -77,7 +76,7 @@ static void put_timings(const struct rd_usage *u, struct buf *out)
 
 static void put_frame(const struct generation *g, const char *object, struct buf *out)
 {
-    const char *model = g->server->info.model_id;
+    const char *model = g->served->info.model_id;
 
     buf_printf(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", g->id, object,
                (long long)g->created_s);

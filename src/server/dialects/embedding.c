@@ -103,7 +103,7 @@ static void embedding_finish(struct generation *g, struct choice *c, struct buf 
 
 static void put_openai(struct generation *g, const struct rd_usage *u, struct buf *out)
 {
-    const char *model = g->server->info.model_id;
+    const char *model = g->served->info.model_id;
 
     buf_puts(out, "{\"object\":\"list\",\"data\":[");
     for (uint32_t i = 0; i < g->n_choices; i++) {
@@ -122,7 +122,7 @@ static void embedding_whole(struct generation *g, struct buf *out)
 {
     struct choice *c = &g->choices[0];
     const struct embedding_state *s = g->state;
-    const char *model = g->server->info.model_id;
+    const char *model = g->served->info.model_id;
     uint64_t ns = clock_now_ns(clock_system()) - g->begun_ns;
     struct rd_usage u = {0};
 
@@ -199,7 +199,7 @@ void embedding_start(struct http_conn *c, const json_t *body, const char *input,
 
     if (rc == 0) {
         s->shape = shape;
-        rc = read_body(body, input, &server_of(c)->info, s, &p, &e);
+        rc = read_body(body, input, &served_of(c)->info, s, &p, &e);
     }
     if (rc == 0) {
         generation_start(c, &embedding_shape, &p, s);

@@ -27,7 +27,6 @@
 #define TEXT_COPIES        4u          /* of a prompt, for each choice: request, text, token ids */
 #define GIVE_BACK_BYTES    (8u << 20)  /* what held so much leaves holes in the heap */
 #define SECOND_NS          1000000000ull
-#define CACHE_HEADER       "X-Radish-Cache"
 #define CACHE_HEADER_BYTES 128u
 #define OUTPUT_PAUSE       (256u << 10) /* bytes waiting for a slow reader (F43) */
 
@@ -335,7 +334,7 @@ static bool submit_more(struct generation *g)
         o.fairness_key = g->conn->tenant;
         o.cache_name = g->p.cache_name;
         o.label = g->id;
-        st = salt.failed ? RD_E_NOMEM : rd_submit(g->server->engine, &o, wake, g, &c->request, &err);
+        st = salt.failed ? RD_E_NOMEM : rd_submit(g->served->engine, &o, wake, g, &c->request, &err);
         buf_deinit(&salt);
         if (st == RD_E_FULL && g->n_submitted > 0) return true; /* the tick tries again */
         if (st != RD_OK) {
@@ -715,6 +714,8 @@ static void begin(struct http_conn *conn, const struct response_shape *shape, st
     g->tenant = conn->tenant;
     g->io = conn->io;
     g->server = server_of(conn);
+    g->served = served_of(conn);
+    g->background.n_users = conn->n_users;
     g->task.run = on_task;
     g->shape = shape;
     g->state = state;

@@ -12,6 +12,8 @@
 #include "server/http/http_conn.h"
 #include "server/params/params.h"
 
+#define CACHE_HEADER "X-Radish-Cache" /* the field of a head, or behind a stream, that says what the cache did */
+
 struct generation;
 struct chunk_form;
 
@@ -84,6 +86,7 @@ struct generation {
     struct http_conn *conn;              /* NULL: in the background */
     struct http_io *io;
     struct server *server;
+    const struct served_model *served;   /* the connection's; it stays loaded as long as one is */
     const struct response_shape *shape;
     struct gen_params p;
     void *state;                         /* the shape's */

@@ -55,7 +55,7 @@ static void put_stop(const struct choice *c, bool ended, struct buf *out)
 
 static void put_message_head(const struct generation *g, struct buf *out)
 {
-    const char *model = g->server->info.model_id;
+    const char *model = g->served->info.model_id;
 
     buf_printf(out, "{\"id\":\"%s\",\"type\":\"message\",\"role\":\"assistant\",\"model\":", g->id);
     json_put_string(out, model, strlen(model));
@@ -64,9 +64,7 @@ static void put_message_head(const struct generation *g, struct buf *out)
 
 static void put_diagnostics(const struct generation *g, const struct rd_usage *u, struct buf *out)
 {
-    struct server *s = g->server;
-
-    prompt_prints_put_anthropic(s->prints, g->tenant, &g->p, u, s->info.page_tokens, out);
+    prompt_prints_put_anthropic(g->server->prints, g->tenant, &g->p, u, g->served->info.page_tokens, out);
 }
 
 static void messages_begin(struct generation *g, struct choice *c, struct buf *out)

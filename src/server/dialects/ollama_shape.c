@@ -63,7 +63,7 @@ static void put_piece(const struct ollama_state *s, struct fim_text text, struct
 static void stream_piece(const struct generation *g, struct fim_text text, struct fim_text thinking,
                          struct fim_text calls, struct buf *out)
 {
-    ollama_begin_line(g->server->info.model_id, out);
+    ollama_begin_line(g->served->info.model_id, out);
     put_piece(g->state, text, thinking, calls, out);
     answer_put_collected(g, &g->choices[0], "logprobs", out);
     buf_puts(out, ",\"done\":false}\n");
@@ -151,7 +151,7 @@ static void put_last(const struct generation *g, const struct choice *c, struct 
     const struct rd_usage *u = &c->usage;
     uint64_t total = clock_now_ns(clock_system()) - g->begun_ns;
 
-    ollama_begin_line(g->server->info.model_id, out);
+    ollama_begin_line(g->served->info.model_id, out);
     put_piece(s, (struct fim_text){s->text.data, s->text.n}, (struct fim_text){s->thinking.data, s->thinking.n},
               (struct fim_text){s->calls.data, s->calls.n}, out);
     answer_put_collected(g, &g->choices[0], "logprobs", out);

@@ -16,7 +16,7 @@ void prompt_count_reply(struct http_conn *c, const struct gen_params *p, const c
 
     rd_request_options_default(&o);
     generation_chat_options(p, &o);
-    st = rd_prompt_tokens(server_of(c)->engine, &o, &ids, &n, &err);
+    st = rd_prompt_tokens(served_of(c)->engine, &o, &ids, &n, &err);
     rd_free(ids);
     if (st != RD_OK) {
         api_error_from_status(&e, st, err.text);

@@ -91,7 +91,7 @@ int request_body(struct http_conn *c, unsigned endpoint, struct gen_params *p, j
         json_decref(body);
         return -1;
     }
-    odd_fields(body, endpoint, server_of(c)->info.holds_calls, &c->ignored);
+    odd_fields(body, endpoint, served_of(c)->info.holds_calls, &c->ignored);
     *out = body;
     return 0;
 }

@@ -49,7 +49,7 @@ static void put_response(const struct generation *g, const char *status, const s
                          const struct api_error *error, struct buf *out)
 {
     const struct responses_state *s = g->state;
-    const char *model = g->server->info.model_id;
+    const char *model = g->served->info.model_id;
     bool cut = strcmp(status, "incomplete") == 0;
 
     buf_printf(out, "{\"id\":\"%s\",\"object\":\"response\",\"created_at\":%lld,\"completed_at\":", g->id,
@@ -75,11 +75,7 @@ static void put_response(const struct generation *g, const char *status, const s
         put_usage(g, u, out);
     else
         buf_puts(out, "null");
-    if (u) {
-        struct server *server = g->server;
-
-        prompt_prints_put_openai(server->prints, g->tenant, &g->p, u, server->info.page_tokens, out);
-    }
+    if (u) prompt_prints_put_openai(g->server->prints, g->tenant, &g->p, u, g->served->info.page_tokens, out);
     buf_puts(out, ",");
     buf_puts(out, s->echo + 1);
 }
@@ -262,7 +258,7 @@ static void responses_collect(struct generation *g, struct choice *c, const stru
     uint32_t i = s->n_pending++ % RESPONSES_PENDING;
 
     s->pending[i].at = c->logprobs.n;
-    (void)rd_token_bytes(g->server->engine, ev->token, &s->pending[i].n_bytes);
+    (void)rd_token_bytes(g->served->engine, ev->token, &s->pending[i].n_bytes);
     answer_collect_tokens(g, c, ev);
 }
 

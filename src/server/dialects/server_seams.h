@@ -2,6 +2,7 @@
  * load, and downloads.
  */
 #pragma once
+#include "radish/radish.h"
 #include <stddef.h>
 #include <stdint.h>
 #include "base/buf.h"
@@ -32,3 +33,12 @@ struct server_downloads {
     rd_status (*cancel)(void *user, uint64_t id);
     void (*list)(void *user, struct buf *out);
 };
+
+/* Given to a load: told how far it is, and asked whether nobody waits for it any more. NULL: nobody looks. */
+struct server_load_watch {
+    void (*progress)(void *arg, double fraction);
+    bool (*cancelled)(void *arg); /* true: load ends with RD_E_CANCELLED, soon */
+    void *arg;
+};
+typedef rd_status (*server_load_fn)(void *user, uint32_t model, const struct server_load_watch *watch, rd_engine **out,
+                                    struct rd_error *err);

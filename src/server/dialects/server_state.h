@@ -26,11 +26,16 @@ static inline uint64_t tenant_count(const atomic_uint_fast64_t *n)
     return atomic_load_explicit(n, memory_order_relaxed);
 }
 
+/* A loaded model. Read-only as long as a request that was given it is answered. */
+struct served_model {
+    rd_engine *engine; /* NULL: not loaded */
+    struct rd_info info;
+};
+
 struct server {
-    struct http_server http;           /* its service_arg is this */
-    rd_engine *engine;                 /* written by the load thread before the phase; NULL until READY */
-    struct rd_info info;               /* likewise */
-    struct model_gate *gate;           /* then requests that have passed it may use both; NULL: they stay as they are */
+    struct http_server http;  /* its service_arg is this */
+    struct served_model only; /* without a gate: written by the load thread before the phase */
+    struct model_gate *gate;  /* several models, or one that rests: served_of tells which; NULL: there is one */
     struct responses_store *responses; /* of /v1/responses */
     struct prompt_prints *prints;
     struct monitor *monitor;                  /* what GET /v1/monitor tells */
@@ -51,6 +56,12 @@ static inline struct server *server_of_io(const struct http_io *io)
 static inline struct server *server_of(const struct http_conn *c)
 {
     return server_of_io(c->io);
+}
+
+/* What answers the request of a connection. */
+static inline const struct served_model *served_of(const struct http_conn *c)
+{
+    return c->served ? c->served : &server_of(c)->only;
 }
 
 /* The counters of a key that http_conn.tenant named; NULL: of none. */

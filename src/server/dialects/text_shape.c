@@ -11,7 +11,7 @@
 static void put_token(const struct generation *g, int32_t token, struct buf *out)
 {
     size_t n = 0;
-    const char *s = rd_token_bytes(g->server->engine, token, &n);
+    const char *s = rd_token_bytes(g->served->engine, token, &n);
 
     if (utf8_valid(s, n)) {
         json_put_string(out, s, n);
@@ -37,7 +37,7 @@ static void add_token(struct generation *g, struct choice *c, const struct rd_lo
     const char *comma = c->logprobs.n ? "," : "";
     bool own_in_top = false;
     size_t n = 0;
-    const char *s = rd_token_bytes(g->server->engine, own->token, &n);
+    const char *s = rd_token_bytes(g->served->engine, own->token, &n);
 
     buf_puts(&c->lp_tokens, comma);
     put_token(g, own->token, &c->lp_tokens);
@@ -79,7 +79,7 @@ static void collect_prompt(struct generation *g, struct choice *c)
     ids = rd_request_prompt(c->request, &n_ids);
     for (uint32_t i = 0; own && i < n && i < n_ids; i++) {
         struct rd_logprob entry = {ids[i], own[i].logprob};
-        bool added_bos = i == 0 && prompt->text && ids[0] == g->server->info.bos; /* not part of the echoed text */
+        bool added_bos = i == 0 && prompt->text && ids[0] == g->served->info.bos; /* not part of the echoed text */
 
         add_token(g, c, &entry, top ? top + (size_t)i * generation_n_top(g) : NULL, top ? n_top : 0, i == 0,
                   !added_bos);

@@ -70,7 +70,7 @@ static bool is_short(const struct gen_params *p, size_t n_messages, uint32_t n_m
 /* Tokens of the prompt without the first n turns; 0: certainly not more than n_max. */
 static int count(const struct conversation *v, uint32_t n, uint32_t n_max, uint32_t *n_tokens, struct api_error *e)
 {
-    const struct server *s = server_of(v->conn);
+    const struct served_model *s = served_of(v->conn);
     json_t *chat = json_copy(v->chat), *kept = messages_behind(v, n);
     struct rd_error err = {RD_OK, ""};
     struct rd_request_options o;
@@ -119,7 +119,7 @@ static uint32_t room_wanted(const json_t *chat, uint32_t n_max)
 int chat_truncate(struct http_conn *c, json_t *chat, struct api_error *e)
 {
     struct conversation v = {.conn = c, .chat = chat};
-    uint32_t n_max = longest_prompt(&server_of(c)->info), n = 0, low = 0, high;
+    uint32_t n_max = longest_prompt(&served_of(c)->info), n = 0, low = 0, high;
     json_t *kept;
     int rc = find_turns(&v, e);
 

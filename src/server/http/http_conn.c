@@ -147,11 +147,21 @@ static void log_request(struct http_conn *c)
              *c->reason ? ": " : "", c->reason, peer, c->request_id);
 }
 
+/* BUSY ends. */
+static void count_answered(struct http_conn *c)
+{
+    http_unuse(c->n_users);
+    c->n_users = NULL;
+    c->served = NULL;
+    c->early = false;
+    if (c->state == CONN_BUSY) atomic_fetch_sub_explicit(&c->io->server->n_busy, 1, memory_order_relaxed);
+}
+
 /* The response is complete: the next request, or the end. */
 static void response_done(struct http_conn *c)
 {
     log_request(c);
-    if (c->state == CONN_BUSY) atomic_fetch_sub_explicit(&c->io->server->n_busy, 1, memory_order_relaxed);
+    count_answered(c);
     c->owner = NULL;
     c->owner_arg = NULL;
     if (!c->bev) return;
@@ -227,6 +237,23 @@ static void output_body(struct http_conn *c, struct buf *body)
     if (bufferevent_enable(c->bev, EV_WRITE)) break_off(c);
 }
 
+/* The head has left: what would have been a body is the stream's last event. */
+static void end_early(struct http_conn *c, int status, const struct buf *body)
+{
+    struct buf out = {0};
+
+    buf_printf(&out, "event: %s\ndata: ", status >= 400 ? "error" : "message");
+    if (body) buf_append(&out, body->data, body->n);
+    buf_puts(&out, "\n\n");
+    c->status = status;
+    if (out.failed)
+        break_off(c);
+    else
+        http_stream_write(c, out.data, out.n);
+    buf_deinit(&out);
+    http_stream_end(c);
+}
+
 void http_reply(struct http_conn *c, int status, const char *type, const char *extra, struct buf *body)
 {
     struct buf out = {0};
@@ -237,6 +264,10 @@ void http_reply(struct http_conn *c, int status, const char *type, const char *e
         return;
     }
     forget_body(c);
+    if (c->early) {
+        end_early(c, status, body);
+        return;
+    }
     put_head(c, &out, status, type, extra);
     if (status != 204) buf_printf(&out, "Content-Length: %zu\r\n", n);
     buf_puts(&out, "\r\n");
@@ -285,6 +316,10 @@ void http_stream_start_with(struct http_conn *c, const char *type, const char *t
 {
     struct buf out = {0};
 
+    if (c->early) {
+        c->early = false;
+        return;
+    }
     c->streaming = true;
     c->chunked_out = !c->head.http_1_0;
     if (!c->chunked_out) c->head.keep_alive = false;
@@ -294,6 +329,12 @@ void http_stream_start_with(struct http_conn *c, const char *type, const char *t
     if (out.failed) break_off(c);
     output(c, out.data, out.n);
     buf_deinit(&out);
+}
+
+void http_stream_start_early(struct http_conn *c, const char *type, const char *trailers)
+{
+    http_stream_start_with(c, type, trailers);
+    c->early = true;
 }
 
 void http_stream_start(struct http_conn *c, const char *type)
@@ -584,7 +625,7 @@ void http_conn_close(struct http_conn *c)
     struct http_io *io = c->io;
 
     if (c->owner) c->owner->gone(c->owner_arg);
-    if (c->state == CONN_BUSY) atomic_fetch_sub_explicit(&io->server->n_busy, 1, memory_order_relaxed);
+    count_answered(c);
     if (c->prev)
         c->prev->next = c->next;
     else

@@ -48,6 +48,9 @@ void http_stream_start(struct http_conn *c, const char *type);
 /* As it, and names the fields that http_stream_end_with sends behind the stream. They go out only to clients that take
  * them ("TE: trailers") in pieces: others never see them. */
 void http_stream_start_with(struct http_conn *c, const char *type, const char *trailers);
+/* Before it is known what answers: comments may be written. Then http_stream_start goes on with it, and http_reply ends it
+ * with its body as the last event ("error", where the status is one): what a client of a stream is told in any case. */
+void http_stream_start_early(struct http_conn *c, const char *type, const char *trailers);
 void http_stream_write(struct http_conn *c, const char *s, size_t n);
 void http_stream_end(struct http_conn *c);
 /* trailers: field lines ("A: b\r\n") that the stream's head has named. */

@@ -161,6 +161,7 @@ void http_io_enter_background(struct http_io *io, struct http_background *b)
     b->next = io->background;
     if (b->next) b->next->prev = b;
     io->background = b;
+    http_use(b->n_users);
     atomic_fetch_add_explicit(&io->server->n_busy, 1, memory_order_relaxed);
 }
 
@@ -173,6 +174,7 @@ void http_io_leave_background(struct http_io *io, struct http_background *b)
     else
         io->background = b->next;
     if (b->next) b->next->prev = b->prev;
+    http_unuse(b->n_users);
     atomic_fetch_sub_explicit(&io->server->n_busy, 1, memory_order_relaxed);
 }
 

@@ -119,7 +119,19 @@ struct http_background {
     bool listed;
     const struct conn_owner *owner;
     void *owner_arg;
+    atomic_uint *n_users; /* as of the connection that it goes on from */
 };
+
+/* The count of what uses something, from one to another; NULL: nothing is counted. The one who waits for 0 (acquire) sees
+ * all that was done before. */
+static inline void http_use(atomic_uint *n_users)
+{
+    if (n_users) atomic_fetch_add_explicit(n_users, 1, memory_order_relaxed);
+}
+static inline void http_unuse(atomic_uint *n_users)
+{
+    if (n_users) atomic_fetch_sub_explicit(n_users, 1, memory_order_release);
+}
 
 struct http_io {
     struct http_server *server;
@@ -190,12 +202,15 @@ struct http_conn {
     char reason[160];     /* why it was refused, for the log; "": it was not */
     uint64_t max_body;
     struct http_target target;
-    const char *tenant;                      /* whose key was sent (keys.h), or NULL */
-    bool is_logged;                          /* its service has written this request's line already */
-    bool is_admin;                           /* may what concerns all tenants */
-    const char *cors_origin;                 /* to echo; NULL: no CORS headers */
-    int status;                              /* sent */
-    uint64_t request_ns;                     /* when the head was complete */
+    const void *served;      /* the service's: what answers this request; NULL: nothing was chosen */
+    atomic_uint *n_users;    /* the service's: counts this request until it is answered; NULL: nothing does */
+    bool early;              /* the stream was begun before the service knew what is in it */
+    const char *tenant;      /* whose key was sent (keys.h), or NULL */
+    bool is_logged;          /* its service has written this request's line already */
+    bool is_admin;           /* may what concerns all tenants */
+    const char *cors_origin; /* to echo; NULL: no CORS headers */
+    int status;              /* sent */
+    uint64_t request_ns;     /* when the head was complete */
     struct http_conn *held_prev, *held_next; /* http_pace.h */
     const struct conn_owner *owner;
     void *owner_arg;

@@ -103,6 +103,7 @@ void offload_give_back(struct offload *o)
 static void job_destroy(struct offload_job *job)
 {
     if (job->outcome == KEPT) job->drop(job->arg);
+    http_unuse(job->copy.n_users);
     mem_free(job->copy.head_bytes);
     buf_deinit(&job->copy.body);
     buf_deinit(&job->copy.ignored);
@@ -150,6 +151,9 @@ static void make_copy(struct offload_job *job, struct http_conn *c)
     copy->io = c->io;
     copy->state = CONN_BUSY;
     copy->target = c->target;
+    copy->served = c->served;
+    copy->n_users = c->n_users; /* on its own: the connection may end first */
+    http_use(copy->n_users);
     copy->tenant = c->tenant;
     copy->is_admin = c->is_admin;
     copy->head = c->head;

@@ -21,7 +21,7 @@ void route_apply_template(struct http_conn *c)
     if (rc == 0) rc = gen_params_rendering(in, &p, &e);
     if (rc == 0) {
         rd_status st =
-            rd_apply_template(server_of(c)->engine, p.messages, p.tools, p.kwargs, p.prompt_end, &text, &n, &err);
+            rd_apply_template(served_of(c)->engine, p.messages, p.tools, p.kwargs, p.prompt_end, &text, &n, &err);
 
         if (st != RD_OK) {
             api_error_from_status(&e, st, err.text);

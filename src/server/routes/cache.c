@@ -90,7 +90,7 @@ static int read_responses(struct http_conn *c, const json_t *in, struct gen_para
     int rc = params_read(in, FOR_RESPONSES, NULL, e);
 
     if (rc == 0) rc = responses_chat(c, in, &chat, e);
-    if (rc == 0 && gen_params_parse(chat, &server_of(c)->info, true, p, e)) {
+    if (rc == 0 && gen_params_parse(chat, &served_of(c)->info, true, p, e)) {
         responses_error(e);
         rc = -1;
     }
@@ -118,7 +118,7 @@ static int read_ollama(const struct rd_info *info, const json_t *in, struct gen_
 
 static int read_any(struct http_conn *c, const json_t *in, struct gen_params *p, struct api_error *e)
 {
-    const struct rd_info *info = &server_of(c)->info;
+    const struct rd_info *info = &served_of(c)->info;
 
     if (has(in, "input")) return read_responses(c, in, p, e);
     if (is_anthropic(in)) return read_anthropic(info, in, p, e);
@@ -181,7 +181,7 @@ static int explain(struct http_conn *c, const json_t *in, struct gen_params *p, 
     struct buf salt = {0};
     int rc = read_prompt(c, in, p, &salt, &o, e);
 
-    if (rc == 0) rc = told(rd_cache_explain(server_of(c)->engine, &o, out, &err), &err, e);
+    if (rc == 0) rc = told(rd_cache_explain(served_of(c)->engine, &o, out, &err), &err, e);
     buf_deinit(&salt);
     return rc;
 }
@@ -201,7 +201,7 @@ static int clear_behind(struct http_conn *c, uint64_t *n_pages, uint64_t *n_disk
         gen_params_deinit(&p);
         rc = read_prompt(c, in, &p, &salt, &o, e);
     }
-    if (rc == 0) rc = told(rd_cache_clear_behind(server_of(c)->engine, &o, n_pages, n_disk, &err), &err, e);
+    if (rc == 0) rc = told(rd_cache_clear_behind(served_of(c)->engine, &o, n_pages, n_disk, &err), &err, e);
     gen_params_deinit(&p);
     buf_deinit(&salt);
     json_decref(in);
@@ -247,8 +247,8 @@ void route_cache_list(struct http_conn *c)
 
     http_tenant_salt(c, NULL, &salt);
     if (!salt.failed)
-        list = c->is_admin ? rd_cache_list(server_of(c)->engine, n_max)
-                           : rd_cache_list_of(server_of(c)->engine, salt.n ? salt.data : NULL, n_max);
+        list = c->is_admin ? rd_cache_list(served_of(c)->engine, n_max)
+                           : rd_cache_list_of(served_of(c)->engine, salt.n ? salt.data : NULL, n_max);
     if (list)
         buf_puts(&body, list);
     else
@@ -271,7 +271,7 @@ void route_cache_clear(struct http_conn *c)
         http_reply_error(c, &e);
         return;
     }
-    if (!behind) n_pages = rd_cache_clear(server_of(c)->engine);
+    if (!behind) n_pages = rd_cache_clear(served_of(c)->engine);
     buf_printf(&body, "{\"object\":\"cache.cleared\",\"pages\":%llu", (unsigned long long)n_pages);
     if (behind) buf_printf(&body, ",\"disk_entries\":%llu", (unsigned long long)n_disk);
     buf_puts(&body, "}");

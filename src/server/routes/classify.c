@@ -124,7 +124,7 @@ static void classify_whole(struct generation *g, struct buf *out)
 {
     struct choice *c = &g->choices[0];
     const struct classify_state *s = g->state;
-    const char *model = g->server->info.model_id;
+    const char *model = g->served->info.model_id;
     uint32_t n_prompt = 0;
 
     (void)c;
@@ -357,18 +357,18 @@ static int cross(struct http_conn *c, struct classify_state *s, const struct pro
 static int read_body(struct http_conn *c, const json_t *body, struct classify_state *s, struct gen_params *p,
                      struct api_error *e)
 {
-    const struct server *server = server_of(c);
+    const struct served_model *m = served_of(c);
     struct prompt *inputs = NULL;
     uint32_t n = 0;
     json_t *no_prompt = NULL;
     int rc;
 
-    if (param_check_model(body, &server->info, e)) return -1;
-    rc = read_labels(server->engine, body, server->info.n_vocab, s, e);
-    if (rc == 0) rc = read_inputs(server->engine, server->info.n_ctx, body, &inputs, &n, e);
+    if (param_check_model(body, &m->info, e)) return -1;
+    rc = read_labels(m->engine, body, m->info.n_vocab, s, e);
+    if (rc == 0) rc = read_inputs(m->engine, m->info.n_ctx, body, &inputs, &n, e);
     if (rc == 0) {
         no_prompt = json_pack("{s:s, s:i}", "prompt", "-", "max_tokens", 0);
-        rc = no_prompt ? gen_params_parse(no_prompt, &server->info, false, p, e) : foreign_no_memory(e);
+        rc = no_prompt ? gen_params_parse(no_prompt, &m->info, false, p, e) : foreign_no_memory(e);
     }
     if (rc == 0) {
         mem_free(p->prompts[0].text);                       /* the prompts are made here */

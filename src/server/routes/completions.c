@@ -27,9 +27,9 @@ void route_completions(struct http_conn *c)
 
     gen_params_init(&p, false);
     rc = request_body(c, route_of(c)->params, &p, &body, &e);
-    if (rc == 0) rc = gen_params_finish(body, &server_of(c)->info, &p, &e);
+    if (rc == 0) rc = gen_params_finish(body, &served_of(c)->info, &p, &e);
     json_decref(body);
-    if (rc == 0 && p.suffix) rc = put_suffix(server_of(c)->engine, &p, &e);
+    if (rc == 0 && p.suffix) rc = put_suffix(served_of(c)->engine, &p, &e);
     if (rc == 0) {
         generation_start(c, &text_shape, &p, NULL);
         return;

@@ -31,7 +31,7 @@ void route_detokenize(struct http_conn *c)
     if (rc == 0) rc = request_body(c, route_of(c)->params, &p, &in, &e);
     if (rc == 0) rc = param_tokens("tokens", json_object_get(in, "tokens"), &ids, &n, &e);
     if (rc == 0) {
-        rd_status st = rd_detokenize(server_of(c)->engine, ids, n, p.special, &text, &n_text, &err);
+        rd_status st = rd_detokenize(served_of(c)->engine, ids, n, p.special, &text, &n_text, &err);
 
         if (st != RD_OK) {
             api_error_from_status(&e, st, err.text);

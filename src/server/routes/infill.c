@@ -58,7 +58,7 @@ static struct fim_text text_of(const json_t *body, const char *name)
 
 static int make_prompt(struct http_conn *c, const json_t *body, struct gen_params *p, struct api_error *e)
 {
-    const struct rd_info *info = &server_of(c)->info;
+    const struct rd_info *info = &served_of(c)->info;
     uint32_t n_new = p->max_tokens > 0 && p->max_tokens < info->n_ctx ? (uint32_t)p->max_tokens : info->n_ctx / 4;
     struct fim_parts parts = {.before = text_of(body, "input_prefix"),
                               .after = text_of(body, "input_suffix"),
@@ -66,7 +66,7 @@ static int make_prompt(struct http_conn *c, const json_t *body, struct gen_param
                               .extra = json_object_get(body, "input_extra")};
 
     parts.n_keep = info->n_ctx > n_new + 2 * MARGIN_TOKENS ? info->n_ctx - n_new - MARGIN_TOKENS : MARGIN_TOKENS;
-    return fim_prompt(server_of(c)->engine, &parts, "input_suffix", &p->prompts[0], e);
+    return fim_prompt(served_of(c)->engine, &parts, "input_suffix", &p->prompts[0], e);
 }
 
 void route_infill(struct http_conn *c)
@@ -78,7 +78,7 @@ void route_infill(struct http_conn *c)
     int rc = s ? request_reserve_texts(c, &e) : foreign_no_memory(&e);
 
     if (rc == 0) rc = request_json(c, &body, &e);
-    if (rc == 0) rc = read_body(body, &server_of(c)->info, &p, &e);
+    if (rc == 0) rc = read_body(body, &served_of(c)->info, &p, &e);
     if (rc == 0) rc = make_prompt(c, body, &p, &e);
     json_decref(body);
     if (rc == 0) {

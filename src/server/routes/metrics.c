@@ -358,15 +358,15 @@ static void put_tenant(struct tenant_stats *t, struct buf *out)
     prom_count(out, "radish_tenant_generated_tokens_total", "", tenant_count(&t->n_generated));
 }
 
-static void put_all(const struct server *s, struct buf *out)
+static void put_all(const struct server *s, const struct served_model *served, struct buf *out)
 {
     static const struct metric_list own = {rows, sizeof(rows) / sizeof(rows[0]), false, false};
     const struct metric_list *const lists[] = {&own, &metrics_of_vllm, &metrics_of_sglang, &metrics_of_llama_server};
     struct metric_view v = {.server = s};
 
-    rd_get_stats(s->engine, &v.s);
-    rd_get_info(s->engine, &v.info);
-    for (int i = 0; i < RD_N_HISTOGRAMS; i++) rd_get_histogram(s->engine, (enum rd_histogram_id)i, &v.of[i]);
+    rd_get_stats(served->engine, &v.s);
+    rd_get_info(served->engine, &v.info);
+    for (int i = 0; i < RD_N_HISTOGRAMS; i++) rd_get_histogram(served->engine, (enum rd_histogram_id)i, &v.of[i]);
     put_facts(&v.info, &v.s, out);
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) put_rows(&v, lists[i], out);
 }
@@ -379,7 +379,7 @@ void route_metrics(struct http_conn *c)
     if (tenant)
         put_tenant(tenant, &body);
     else
-        put_all(server_of(c), &body);
+        put_all(server_of(c), served_of(c), &body);
     if (body.failed)
         http_reply_json(c, &body); /* which says so */
     else

@@ -2,24 +2,39 @@
 #include "server/routes/model_gate.h"
 #include <stdio.h>
 #include <string.h>
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "server/dialects/dialect.h"
+#include "server/dialects/generation.h"
 #include "server/http/http_io.h"
 #include "server/http/offload.h"
 #include "server/params/params.h"
+#include "server/routes/routes.h"
 
-#define POLL_NS    2000000ull /* while running requests end */
+#define POLL_NS    2000000ull  /* while running requests end */
+#define LOOK_NS    10000000ull /* while a model's stay ends */
 #define TICK_NS    100000000ull
 #define REST_NS    60000000000ull /* nothing is due: a signal wakes the keeper */
 #define SECOND_NS  1000000000ull
+#define STAY_LOADS 4u /* a stay: so many times what loading took */
+#define STAY_PARTS 8u /* unused for this part of it: it may be closed before */
 #define NAME_BYTES 1600u
+#define NONE       UINT32_MAX
 
 struct gate_model {
     const char *id; /* of o.ids, or info's */
     enum gate_state state;
-    bool has_info;
-    struct rd_info info; /* of its last load */
+    bool has_info, closing; /* closing: what comes for it is parked */
+    bool broken;            /* its file failed while it was loaded */
+    bool is_stale;          /* to be loaded again: the settings have changed */
+    bool was_alone;         /* beside another there was no memory for it */
+    struct served_model served;
+    atomic_uint n_users; /* requests that were given it: http_conn.n_users */
+    uint32_t n_waiting;
+    uint64_t loaded_ns, used_ns; /* when it was loaded; when a request was last seen to use it */
+    uint64_t cost_ns, bytes;     /* of its last load */
 };
 
 /* A request that waits for its model. */
@@ -29,8 +44,10 @@ struct parked {
     struct http_conn *conn;
     struct parked *prev, *next; /* gate->lock, as is the next */
     bool listed;
-    uint32_t model; /* o.n_models: any will do */
-    uint64_t since_ns;
+    bool streams;             /* comments may tell how far it is */
+    uint32_t model;           /* o.n_models: any will do */
+    struct gate_model *given; /* it goes on with this one, and counts among its users */
+    uint64_t since_ns, told_ns;
     void (*serve)(struct http_conn *c);
     struct api_error error; /* http != 0: its model failed */
 };
@@ -45,15 +62,23 @@ struct model_gate {
     struct model_gate_options o;
     struct server *server;
     struct probe *probes; /* [n_io] */
-    struct mutex lock;    /* guards what follows, and server->engine while it changes */
+    struct mutex lock;    /* guards what follows, and what models serve while it changes */
     struct cond changed;
     struct gate_model *models; /* [o.n_models] */
-    uint32_t current;          /* the loaded one, or the last that was */
-    bool loaded, closing, swapping, stopping, reloading;
+    uint32_t current;          /* the one used last; of those loaded, if any is */
+    uint32_t n_loaded;
+    bool swapping, stopping;
     struct parked *first, *last;
-    uint32_t n_parked, n_working, n_probed; /* n_working: handlers on workers */
-    uint32_t n_watching;
-    atomic_uint_fast64_t n_loads; /* the keeper counts, any thread reads; relaxed */
+    uint32_t n_any; /* parked that take any model */
+    uint32_t n_probed;
+    const char *last_tenant; /* whose model was loaded last */
+    uint32_t round, closed;  /* the model that was looked at, and the one that was closed for it; or NONE */
+    uint32_t loading;        /* or NONE */
+    bool is_restoring;       /* it is loaded though nobody waits for it */
+    atomic_uint percent;     /* of the load; the loading thread writes, any reads; relaxed */
+    uint64_t looked_ns;      /* at the devices */
+    atomic_uint_fast64_t
+        n_loads; /* another engine is current: the keeper and passes count, any thread reads; relaxed */
 };
 
 const char *gate_state_name(enum gate_state state)
@@ -78,6 +103,7 @@ rd_status model_gate_create(struct server *s, const struct model_gate_options *o
     }
     g->o = *o;
     g->server = s;
+    g->round = g->closed = g->loading = NONE;
     for (uint32_t i = 0; i < o->n_models; i++) g->models[i].id = o->ids[i];
     *out = g;
     return RD_OK;
@@ -86,6 +112,7 @@ rd_status model_gate_create(struct server *s, const struct model_gate_options *o
 void model_gate_destroy(struct model_gate *g)
 {
     if (!g) return;
+    for (uint32_t i = 0; g->models && i < g->o.n_models; i++) rd_close(g->models[i].served.engine);
     mutex_deinit(&g->lock);
     cond_deinit(&g->changed);
     mem_free(g->models);
@@ -104,9 +131,9 @@ void model_gate_stop(struct model_gate *g)
 
 rd_engine *model_gate_hold(struct model_gate *g, struct server *s)
 {
-    if (!g) return s->engine;
+    if (!g) return s->only.engine;
     mutex_lock(&g->lock);
-    if (s->engine) return s->engine;
+    if (g->n_loaded > 0) return g->models[g->current].served.engine;
     mutex_unlock(&g->lock);
     return NULL;
 }
@@ -121,25 +148,54 @@ uint64_t model_gate_loads(struct model_gate *g)
     return g ? atomic_load_explicit(&g->n_loads, memory_order_relaxed) : 0;
 }
 
-void model_gate_watch(struct model_gate *g, bool begins)
-{
-    if (!g) return;
-    mutex_lock(&g->lock);
-    g->n_watching += begins ? 1u : -1u;
-    mutex_unlock(&g->lock);
-}
-
 void model_gate_list(struct model_gate *g,
                      void (*fn)(void *arg, const char *id, enum gate_state state, const struct rd_info *info),
                      void *arg)
 {
     mutex_lock(&g->lock);
     for (uint32_t i = 0; i < g->o.n_models; i++)
-        fn(arg, g->models[i].id, g->models[i].state, g->models[i].has_info ? &g->models[i].info : NULL);
+        fn(arg, g->models[i].id, g->models[i].state, g->models[i].has_info ? &g->models[i].served.info : NULL);
     mutex_unlock(&g->lock);
 }
 
-/* ---- parked requests: lock held ---- */
+/* ---- lock held ---- */
+
+/* The one that looks are at. */
+static void make_current(struct model_gate *g, uint32_t model)
+{
+    if (g->current != model) atomic_fetch_add_explicit(&g->n_loads, 1, memory_order_relaxed);
+    g->current = model;
+}
+
+static bool is_open(const struct gate_model *m)
+{
+    return m->served.engine && !m->closing;
+}
+
+/* Which one a request for `model` can have now; NULL: it waits. */
+static struct gate_model *open_one(struct model_gate *g, uint32_t model)
+{
+    if (model < g->o.n_models) return is_open(&g->models[model]) ? &g->models[model] : NULL;
+    if (is_open(&g->models[g->current])) return &g->models[g->current];
+    for (uint32_t i = 0; i < g->o.n_models; i++)
+        if (is_open(&g->models[i])) return &g->models[i];
+    return NULL;
+}
+
+static void give(struct model_gate *g, struct gate_model *m, uint64_t now)
+{
+    http_use(&m->n_users);
+    m->used_ns = now;
+    make_current(g, (uint32_t)(m - g->models));
+}
+
+static void count_waiting(struct model_gate *g, const struct parked *p, uint32_t n)
+{
+    if (p->model < g->o.n_models)
+        g->models[p->model].n_waiting += n;
+    else
+        g->n_any += n;
+}
 
 static void list_parked(struct model_gate *g, struct parked *p)
 {
@@ -150,7 +206,7 @@ static void list_parked(struct model_gate *g, struct parked *p)
         g->first = p;
     g->last = p;
     p->listed = true;
-    g->n_parked++;
+    count_waiting(g, p, 1);
 }
 
 static void unlist_parked(struct model_gate *g, struct parked *p)
@@ -166,18 +222,33 @@ static void unlist_parked(struct model_gate *g, struct parked *p)
         g->last = p->prev;
     p->prev = p->next = NULL;
     p->listed = false;
-    g->n_parked--;
+    count_waiting(g, p, -1u);
 }
 
-/* Those of a model (o.n_models: that take any) go on, or fail. From here on they count as running. */
-static void release_parked(struct model_gate *g, uint32_t model, const struct api_error *e)
+/* Those of a model (o.n_models: that take any) fail. */
+static void fail_parked(struct model_gate *g, uint32_t model, const struct api_error *e)
 {
     for (struct parked *p = g->first, *next; p; p = next) {
         next = p->next;
         if (p->model != model) continue;
         unlist_parked(g, p);
-        if (e) p->error = *e;
+        p->error = *e;
         http_io_wake(p->conn->io, &p->task); /* under the lock: its client may leave */
+    }
+}
+
+/* Those whose model is there go on. */
+static void release_ready(struct model_gate *g, uint64_t now)
+{
+    for (struct parked *p = g->first, *next; p; p = next) {
+        struct gate_model *m = open_one(g, p->model);
+
+        next = p->next;
+        if (!m) continue;
+        unlist_parked(g, p);
+        give(g, m, now);
+        p->given = m;
+        http_io_wake(p->conn->io, &p->task);
     }
 }
 
@@ -190,6 +261,7 @@ static void on_gone(void *arg)
 
     mutex_lock(&g->lock);
     unlist_parked(g, p);
+    if (p->given) http_unuse(&p->given->n_users);
     mutex_unlock(&g->lock);
     http_io_forget(p->conn->io, &p->task);
     mem_free(p);
@@ -211,16 +283,36 @@ static void refuse_parked(struct parked *p, int http, const char *what)
     http_reply_error(c, &e);
 }
 
+/* A comment in its stream: proxies and people see that something goes on. */
+static void tell(struct parked *p, bool is_loading)
+{
+    unsigned percent = atomic_load_explicit(&p->gate->percent, memory_order_relaxed);
+    char line[80];
+    int n = is_loading ? snprintf(line, sizeof(line), ": loading the model, %u %%\n\n", percent)
+                       : snprintf(line, sizeof(line), ": waiting for the model, another one is in use\n\n");
+
+    if (!p->conn->early) http_stream_start_early(p->conn, "text/event-stream", CACHE_HEADER);
+    if (http_output_bytes(p->conn) == 0) http_stream_write(p->conn, line, (size_t)n);
+}
+
 static void on_tick(void *arg, uint64_t now_ns)
 {
     struct parked *p = arg;
-    bool waits;
+    struct model_gate *g = p->gate;
+    bool waits, is_loading;
 
-    mutex_lock(&p->gate->lock);
+    mutex_lock(&g->lock);
     waits = p->listed;
-    mutex_unlock(&p->gate->lock);
-    if (waits && now_ns > p->since_ns && now_ns - p->since_ns > p->gate->o.wait_s * SECOND_NS)
+    is_loading = g->loading != NONE && (p->model == g->loading || p->model == g->o.n_models);
+    mutex_unlock(&g->lock);
+    if (!waits || now_ns < p->since_ns) return;
+    if (now_ns - p->since_ns > g->o.wait_s * SECOND_NS) {
         refuse_parked(p, 503, "is not loaded yet; try again later");
+        return;
+    }
+    if (!p->streams || !g->o.tell_s || now_ns < p->told_ns + u64_min(g->o.tell_s, 1) * SECOND_NS) return;
+    p->told_ns = now_ns;
+    tell(p, is_loading);
 }
 
 static void on_stop(void *arg)
@@ -229,6 +321,12 @@ static void on_stop(void *arg)
 }
 
 static const struct conn_owner parked_owner = {on_gone, NULL, on_tick, on_stop};
+
+static void answered_by(struct http_conn *c, struct gate_model *m)
+{
+    c->served = &m->served;
+    c->n_users = &m->n_users;
+}
 
 static void go_on(struct http_task *task)
 {
@@ -239,6 +337,7 @@ static void go_on(struct http_task *task)
 
     c->owner = NULL;
     c->owner_arg = NULL;
+    if (p->given) answered_by(c, p->given);
     mem_free(p);
     if (e.http)
         http_reply_error(c, &e);
@@ -274,14 +373,28 @@ static void refuse_name(const struct model_gate *g, struct http_conn *c, const c
     http_reply_error(c, &e);
 }
 
+/* Its client has asked for a stream of events, in which a comment is nothing. */
+static bool can_be_told(const struct http_conn *c)
+{
+    const struct route *r = route_of(c);
+    const unsigned streams = FOR_CHAT | FOR_TEXT | FOR_RESPONSES | FOR_MESSAGES;
+
+    return (r->params & streams) && !r->max_body && r->dialect != &dialect_ollama &&
+           stream_in_body(c->body.data, c->body.n);
+}
+
 static void park(struct model_gate *g, struct parked *p, struct http_conn *c, uint32_t model,
                  void (*serve)(struct http_conn *c))
 {
+    uint64_t now = clock_now_ns(clock_system());
+
     *p = (struct parked){.task = {.run = go_on},
                          .gate = g,
                          .conn = c,
                          .model = model,
-                         .since_ns = clock_now_ns(clock_system()),
+                         .streams = can_be_told(c),
+                         .since_ns = now,
+                         .told_ns = now,
                          .serve = serve};
     c->owner = &parked_owner;
     c->owner_arg = p;
@@ -289,33 +402,30 @@ static void park(struct model_gate *g, struct parked *p, struct http_conn *c, ui
     cond_signal(&g->changed);
 }
 
-/* A handler on a worker: the copy of a request that has passed. Its client may have left, and the model with it. */
-static void pass_worker(struct model_gate *g, struct http_conn *c, void (*serve)(struct http_conn *c))
+/* A look is no reason to load: there is nothing to look at, and nobody waits for what could be. */
+static bool rests(const struct model_gate *g, const struct http_conn *c, uint32_t model)
 {
-    bool goes_on;
+    const struct gate_model *m = model < g->o.n_models ? &g->models[model] : NULL;
 
-    mutex_lock(&g->lock);
-    goes_on = !g->swapping && g->loaded;
-    g->n_working += goes_on;
-    mutex_unlock(&g->lock);
-    if (!goes_on) return;
-    serve(c);
-    mutex_lock(&g->lock);
-    g->n_working--;
-    mutex_unlock(&g->lock);
+    if (!c->target.is_quick || g->loading != NONE) return false;
+    return m ? !m->served.engine && !m->n_waiting : g->n_loaded == 0 && !g->first;
 }
 
 void model_gate_pass(struct model_gate *g, struct http_conn *c, void (*serve)(struct http_conn *c))
 {
     char name[NAME_BYTES];
     bool chooses = g->o.n_models > 1 || g->o.idle_unload_s; /* else the handler says what it thinks of a name */
-    bool has_name = chooses && c->body.n && model_in_body(c->body.data, c->body.n, name, sizeof(name)), passes, rests;
-    uint32_t model = has_name ? find_model(g, name) : 0;
+    bool has_name = !chooses    ? false
+                    : c->body.n ? model_in_body(c->body.data, c->body.n, name, sizeof(name))
+                                : model_in_query(c->head.query, name, sizeof(name)),
+         is_resting;
+    uint32_t model = has_name ? find_model(g, name) : g->o.n_models;
+    struct gate_model *m;
     struct parked *p;
     struct api_error e;
 
-    if (c->job) {
-        pass_worker(g, c, serve);
+    if (c->job) { /* the copy of a request that has passed */
+        serve(c);
         return;
     }
     if (has_name && model == g->o.n_models) {
@@ -324,25 +434,31 @@ void model_gate_pass(struct model_gate *g, struct http_conn *c, void (*serve)(st
     }
     p = mem_alloc(1, sizeof(*p));
     mutex_lock(&g->lock);
-    if (!has_name) model = g->o.n_models;
-    passes = g->loaded && !g->closing && (model == g->current || !has_name);
-    rests = !g->loaded && !g->closing && !g->first && c->target.is_quick; /* a look is no reason to load */
-    if (!passes && !rests && p) {
+    m = open_one(g, model);
+    is_resting = !m && rests(g, c, model);
+    if (m && !c->target.is_quick) {
+        give(g, m, clock_now_ns(clock_system()));
+    } else if (m) {
+        http_use(&m->n_users); /* looked at, not used */
+    } else if (!is_resting && p) {
         park(g, p, c, model, serve);
         p = NULL;
     }
     mutex_unlock(&g->lock);
-    if (!passes && !rests && !p) return;
+    if (!m && !is_resting && !p) return;
     mem_free(p);
-    if (passes) {
+    if (m) {
+        answered_by(c, m);
         serve(c);
         return;
     }
-    api_error_set(&e, 503, NULL, rests ? "No model is loaded; the next request for one loads it" : "out of memory");
+    api_error_set(&e, 503, NULL,
+                  is_resting ? "The model is not loaded; the next request that uses it loads it" : "out of memory");
+    if (is_resting && !has_name) api_error_set(&e, 503, NULL, "No model is loaded; the next request for one loads it");
     http_reply_error(c, &e);
 }
 
-/* ---- the keeper ---- */
+/* ---- the keeper: lock held, released where it is said ---- */
 
 static void on_probe(struct http_task *task)
 {
@@ -354,74 +470,116 @@ static void on_probe(struct http_task *task)
     mutex_unlock(&g->lock);
 }
 
-/* Lock held: no request runs. What is counted as busy beyond those that are parked may use the engine. */
-static bool is_quiet(const struct model_gate *g)
+static bool is_used(struct gate_model *m)
 {
-    return atomic_load_explicit(&g->server->http.n_busy, memory_order_acquire) <= g->n_parked + g->n_watching &&
-           !g->n_working;
+    return atomic_load_explicit(&m->n_users, memory_order_acquire) > 0;
 }
 
-/* Lock held: the gate is closed and no request runs; neither does what handlers do after their answers. false: not yet. */
-static bool drain(struct model_gate *g)
+/* Released meanwhile. The model is closing and no request uses it; neither does what handlers do after their answers.
+ * false: not yet. */
+static bool drain(struct model_gate *g, struct gate_model *m)
 {
-    if (!is_quiet(g)) return false;
+    if (is_used(m)) return false;
     g->n_probed = 0;
     for (uint32_t i = 0; i < g->server->http.n_io; i++) {
         g->probes[i] = (struct probe){.task = {.run = on_probe}, .gate = g};
         http_io_wake(&g->server->http.io[i], &g->probes[i].task);
     }
     while (g->n_probed < g->server->http.n_io && !g->stopping) (void)cond_wait_ns(&g->changed, &g->lock, TICK_NS);
-    return !g->stopping && is_quiet(g);
+    return !g->stopping && !is_used(m);
 }
 
-/* Lock held, released meanwhile: closes what is loaded. */
-static void unload(struct model_gate *g)
+/* Released meanwhile: closes it. */
+static void unload(struct model_gate *g, struct gate_model *m)
 {
-    rd_engine *engine = g->server->engine;
+    rd_engine *engine = m->served.engine;
+    uint32_t other = 0;
 
-    if (!g->loaded) return;
-    g->server->engine = NULL;
-    g->loaded = false;
+    m->served.engine = NULL;
+    g->n_loaded--;
+    while (other < g->o.n_models && !g->models[other].served.engine) other++;
+    if (g->n_loaded > 0 && !g->models[g->current].served.engine) make_current(g, other);
     g->swapping = true;
     mutex_unlock(&g->lock);
     rd_close(engine);
     mem_give_back();
     mutex_lock(&g->lock);
-    g->swapping = false;
-    g->models[g->current].state = GATE_UNLOADED;
+    g->swapping = m->closing = false;
+    m->state = m->broken ? GATE_FAILED : GATE_UNLOADED;
+    m->broken = m->is_stale = false;
 }
 
-/* Lock held, released meanwhile. */
-static rd_status load(struct model_gate *g, uint32_t model, struct rd_error *err)
+static void on_progress(void *arg, double fraction)
+{
+    struct model_gate *g = arg;
+
+    atomic_store_explicit(&g->percent, (unsigned)(fraction * 100), memory_order_relaxed);
+}
+
+/* Not held. */
+static bool is_unwanted(void *arg)
+{
+    struct model_gate *g = arg;
+    bool is;
+
+    mutex_lock(&g->lock);
+    is = g->stopping || (!g->is_restoring && !g->models[g->loading].n_waiting && !g->n_any);
+    mutex_unlock(&g->lock);
+    return is;
+}
+
+static uint64_t bytes_of(const struct rd_info *info)
+{
+    return info->weight_bytes + info->packed_bytes + info->workspace_bytes + info->kv_bytes;
+}
+
+static void note_loaded(struct model_gate *g, uint32_t model, uint64_t cost_ns)
 {
     struct gate_model *m = &g->models[model];
-    uint64_t begun_ns = clock_now_ns(clock_system());
+
+    rd_get_info(m->served.engine, &m->served.info);
+    m->has_info = true;
+    m->state = GATE_LOADED;
+    m->cost_ns = cost_ns;
+    m->bytes = bytes_of(&m->served.info);
+    m->loaded_ns = m->used_ns = clock_now_ns(clock_system());
+    g->n_loaded++;
+    g->current = model;
+    atomic_fetch_add_explicit(&g->n_loads, 1, memory_order_relaxed);
+}
+
+/* Released meanwhile. */
+static rd_status load(struct model_gate *g, uint32_t model, struct rd_error *err)
+{
+    const struct server_load_watch watch = {on_progress, is_unwanted, g};
+    struct gate_model *m = &g->models[model];
+    uint64_t begun_ns = clock_now_ns(clock_system()), cost_ns;
+    enum gate_state was = m->state;
     rd_engine *engine = NULL;
     rd_status st;
 
     m->state = GATE_LOADING;
+    g->loading = model;
+    atomic_store_explicit(&g->percent, 0, memory_order_relaxed);
     g->swapping = true;
     mutex_unlock(&g->lock);
-    st = g->o.load(g->o.user, model, &engine, err);
+    st = g->o.load(g->o.user, model, &watch, &engine, err);
+    if (st != RD_OK) mem_give_back();
     mutex_lock(&g->lock);
     g->swapping = false;
+    g->loading = NONE;
+    cost_ns = clock_now_ns(clock_system()) - begun_ns;
     if (st != RD_OK) {
-        m->state = GATE_FAILED;
+        m->state = st == RD_E_CANCELLED || st == RD_E_NOMEM ? was : GATE_FAILED;
         return st;
     }
-    rd_get_info(engine, &m->info);
-    g->server->info = m->info;
-    g->server->engine = engine;
-    m->has_info = true;
-    m->state = GATE_LOADED;
-    g->current = model;
-    g->loaded = true;
-    atomic_fetch_add_explicit(&g->n_loads, 1, memory_order_relaxed);
-    log_info("%s is loaded, in %.1f s", m->id, (double)(clock_now_ns(clock_system()) - begun_ns) / 1e9);
+    m->served.engine = engine;
+    note_loaded(g, model, cost_ns);
+    log_info("%s is loaded, in %.1f s", m->id, (double)cost_ns / 1e9);
     return RD_OK;
 }
 
-/* Lock held: the requests for a model fail, with what the log says in full. */
+/* The requests for a model fail, with what the log says in full. */
 static void fail(struct model_gate *g, uint32_t model, rd_status st, const struct rd_error *err)
 {
     struct api_error e;
@@ -429,104 +587,255 @@ static void fail(struct model_gate *g, uint32_t model, rd_status st, const struc
     log_error("%s cannot be loaded: %s", g->models[model].id, err->text[0] ? err->text : rd_status_text(st));
     g->models[model].state = GATE_FAILED;
     api_error_set(&e, 503, "model", "The model `%.500s` cannot be loaded: %s", g->models[model].id, rd_status_text(st));
-    release_parked(g, model, &e);
-    if (!g->loaded) release_parked(g, g->o.n_models, &e);
+    fail_parked(g, model, &e);
+    if (g->n_loaded == 0) fail_parked(g, g->o.n_models, &e);
 }
 
-/* Lock held: whoever waits for what is loaded goes on. */
-static void open_gate(struct model_gate *g)
+/* How long a model stays, whoever else waits. */
+static uint64_t stay_ns(const struct model_gate *g, const struct gate_model *m)
 {
-    g->closing = false;
-    if (!g->loaded) return;
-    release_parked(g, g->current, NULL);
-    release_parked(g, g->o.n_models, NULL);
+    uint64_t n = 1;
+
+    for (uint32_t i = 0; i < g->o.n_models; i++) n += g->models[i].n_waiting > 0;
+    return u64_min(STAY_LOADS * m->cost_ns, g->o.wait_s * SECOND_NS / (2 * n));
 }
 
-/* Lock held, released meanwhile; the gate is closed. */
-static void swap(struct model_gate *g, uint32_t wanted)
+static bool may_close(const struct model_gate *g, struct gate_model *m, uint64_t now)
+{
+    uint64_t stay = stay_ns(g, m);
+
+    return now - m->loaded_ns >= stay || (!is_used(m) && now - m->used_ns >= stay / STAY_PARTS);
+}
+
+/* The one that makes room: of those unused the one used longest ago, else the one that was loaded first. NULL: none yet. */
+static struct gate_model *victim(struct model_gate *g, uint64_t now)
+{
+    struct gate_model *best = NULL;
+
+    for (uint32_t i = 0; i < g->o.n_models; i++) {
+        struct gate_model *m = &g->models[i];
+        bool used = m->served.engine && is_used(m);
+
+        if (!m->served.engine || m->closing || !may_close(g, m, now)) continue;
+        if (!best || (is_used(best) && !used) ||
+            (used == is_used(best) && (used ? m->loaded_ns < best->loaded_ns : m->used_ns < best->used_ns)))
+            best = m;
+    }
+    return best;
+}
+
+/* Whether one more can be loaded without closing any. */
+static bool has_room(const struct model_gate *g, uint32_t model)
+{
+    const struct gate_model *wanted = &g->models[model];
+    uint64_t used = 0, kv_bytes = 0, bytes = wanted->bytes;
+
+    if (g->n_loaded == 0) return true;
+    if (g->n_loaded >= g->o.max_loaded || wanted->was_alone) return false;
+    for (uint32_t i = 0; i < g->o.n_models; i++) {
+        if (!g->models[i].served.engine) continue;
+        used += g->models[i].bytes;
+        kv_bytes = u64_max(kv_bytes, g->models[i].served.info.kv_bytes);
+    }
+    if (!bytes) bytes = kv_bytes + (g->o.size ? g->o.size(g->o.user, model) : 0);
+    return !g->o.memory_bytes || used + bytes <= g->o.memory_bytes;
+}
+
+/* The first that waits, of another tenant than the last one's where there is any. NULL: none, or for what is there. */
+static struct parked *next_in_turn(const struct model_gate *g)
+{
+    struct parked *first = NULL;
+
+    for (struct parked *p = g->first; p; p = p->next) {
+        if (p->model < g->o.n_models ? g->models[p->model].served.engine != NULL : g->n_loaded > 0) continue;
+        if (p->conn->tenant != g->last_tenant) return p;
+        if (!first) first = p;
+    }
+    return first;
+}
+
+/* Released meanwhile. */
+static void load_wanted(struct model_gate *g, uint32_t wanted)
 {
     struct rd_error err = {RD_OK, ""};
-    uint32_t old = g->current;
-    bool had = g->loaded;
-    rd_status st;
+    uint32_t closed = g->closed;
+    rd_status st = load(g, wanted, &err);
 
-    unload(g);
-    st = load(g, wanted, &err);
+    g->round = g->closed = NONE;
     if (st == RD_OK) return;
-    fail(g, wanted, st, &err);
-    err.text[0] = 0;
-    if (!had || old == wanted) return;
-    st = load(g, old, &err); /* as it was */
-    if (st != RD_OK) fail(g, old, st, &err);
-}
-
-/* Lock held, released meanwhile: a round for the first that waits. */
-static void serve_first(struct model_gate *g)
-{
-    struct rd_error err = {RD_OK, ""};
-    struct parked *p = g->first;
-    uint32_t wanted = p->model < g->o.n_models ? p->model : g->current;
-    rd_status st;
-
-    if (g->loaded && wanted == g->current) {
-        open_gate(g);
+    if (st == RD_E_CANCELLED) {
+        log_info("%s is not loaded: nobody waits for it any more", g->models[wanted].id);
         return;
     }
-    if (!g->closing) {
+    if (st == RD_E_NOMEM && g->n_loaded > 0 && !g->models[wanted].was_alone) {
+        g->models[wanted].was_alone = true;
+        log_info("%s has no room beside what is loaded: %s", g->models[wanted].id, err.text);
+        return;
+    }
+    fail(g, wanted, st, &err);
+    if (closed == NONE || g->models[closed].served.engine || g->n_loaded >= g->o.max_loaded) return;
+    err.text[0] = 0;
+    g->is_restoring = true;
+    st = load(g, closed, &err); /* as it was */
+    g->is_restoring = false;
+    if (st != RD_OK) fail(g, closed, st, &err);
+}
+
+/* Released meanwhile: those that are closing go as soon as nobody uses them. false: they are used. */
+static bool close_unused(struct model_gate *g)
+{
+    bool all = true;
+
+    for (uint32_t i = 0; i < g->o.n_models; i++) {
+        struct gate_model *m = &g->models[i];
+
+        if (!m->closing) continue;
+        if (drain(g, m))
+            unload(g, m);
+        else
+            all = false;
+    }
+    return all;
+}
+
+/* Released meanwhile: a step towards the model of the one whose turn it is. ns: until the next. */
+static uint64_t go_towards(struct model_gate *g, const struct parked *p, uint64_t now)
+{
+    uint32_t wanted = p->model < g->o.n_models ? p->model : g->current;
+    const char *tenant = p->conn->tenant;
+    struct rd_error err = {RD_OK, ""};
+    struct gate_model *m;
+    rd_status st;
+
+    if (g->round != wanted) {
         mutex_unlock(&g->lock);
         st = g->o.check(g->o.user, wanted, &err);
         mutex_lock(&g->lock);
         if (st != RD_OK) {
             fail(g, wanted, st, &err);
-            return;
+            return 0;
         }
-        g->closing = true;
+        g->round = wanted;
+        g->closed = NONE;
+        return 0; /* its clients may have left */
     }
-    if (!drain(g) || g->stopping) return;
-    if (g->first && (g->first->model == wanted || !g->loaded)) swap(g, wanted); /* else its clients have left */
-    open_gate(g);
+    if (has_room(g, wanted)) {
+        g->last_tenant = tenant;
+        load_wanted(g, wanted);
+        return 0;
+    }
+    for (uint32_t i = 0; i < g->o.n_models; i++)
+        if (g->models[i].closing) return POLL_NS;
+    m = victim(g, now);
+    if (!m) return LOOK_NS;
+    m->closing = true;
+    g->closed = (uint32_t)(m - g->models);
+    return 0;
 }
 
-/* Lock held, released meanwhile. *used_ns: when a request was last seen. */
-static void rest(struct model_gate *g, uint64_t *used_ns)
+/* Nobody waits for what is not there: nothing needs to be closed but what is broken. */
+static void stay_open(struct model_gate *g)
 {
-    uint64_t now = clock_now_ns(clock_system());
-
-    g->closing = false;
-    if (!is_quiet(g) || !g->loaded) *used_ns = now;
-    if (!g->o.idle_unload_s || now - *used_ns < g->o.idle_unload_s * SECOND_NS) return;
-    g->closing = true; /* whoever comes now is parked, and loads it again */
-    if (drain(g)) {
-        log_info("%s is unloaded: not used for %u s", g->models[g->current].id, g->o.idle_unload_s);
-        unload(g);
-    }
-    g->closing = false;
+    for (uint32_t i = 0; i < g->o.n_models; i++) g->models[i].closing &= g->models[i].broken || g->models[i].is_stale;
+    g->round = g->closed = NONE;
 }
 
-/* Lock held, released meanwhile: the same model again, by the settings that hold now. */
-static void reload(struct model_gate *g)
+/* Released meanwhile: closed, unless a request comes first; whoever comes meanwhile is parked, and loads it again. */
+static void unload_unused(struct model_gate *g, struct gate_model *m, const char *why)
 {
-    g->closing = g->loaded;
-    if (g->loaded && !drain(g)) return;
-    if (g->loaded) swap(g, g->current);
-    g->reloading = false;
-    open_gate(g);
+    m->closing = true;
+    if (drain(g, m)) {
+        log_info("%s is unloaded: %s", m->id, why);
+        unload(g, m);
+    }
+    m->closing = false;
+}
+
+/* What is loaded takes more than it may: a model was larger than its file. */
+static bool is_too_much(const struct model_gate *g)
+{
+    uint64_t used = 0;
+
+    for (uint32_t i = 0; i < g->o.n_models; i++) used += g->models[i].served.engine ? g->models[i].bytes : 0;
+    return g->n_loaded > 1 && g->o.memory_bytes && used > g->o.memory_bytes;
+}
+
+/* Released meanwhile: models that nobody used for long, or that are too much. */
+static void rest(struct model_gate *g, uint64_t now)
+{
+    struct gate_model *m = is_too_much(g) ? victim(g, now) : NULL;
+
+    if (m && !is_used(m)) unload_unused(g, m, "what is loaded takes more than --models-memory");
+    for (uint32_t i = 0; i < g->o.n_models; i++) {
+        m = &g->models[i];
+        if (g->o.idle_unload_s && is_open(m) && !is_used(m) && now - m->used_ns >= g->o.idle_unload_s * SECOND_NS)
+            unload_unused(g, m, "nobody used it for --idle-unload seconds");
+    }
+}
+
+/* Who is used now, and whose file failed: on the host nothing else can, and the others go on. */
+static void look_at_models(struct model_gate *g, uint64_t now)
+{
+    bool deeply = now - g->looked_ns >= SECOND_NS;
+    struct rd_stats s;
+
+    if (deeply) g->looked_ns = now;
+    for (uint32_t i = 0; i < g->o.n_models; i++) {
+        struct gate_model *m = &g->models[i];
+
+        if (!m->served.engine) continue;
+        if (is_used(m)) m->used_ns = now;
+        if (!deeply || g->o.n_models == 1 || m->broken || !m->served.info.on_host) continue;
+        rd_get_stats(m->served.engine, &s);
+        if (!s.device_dead) continue;
+        log_error("%s is closed: its file failed while it was in use", m->id);
+        m->broken = m->closing = true;
+    }
+}
+
+/* Released meanwhile: one that is to be loaded again, by the settings that hold now. ns: until the next look; 0: at once. */
+static uint64_t reload(struct model_gate *g, struct gate_model *m)
+{
+    struct rd_error err = {RD_OK, ""};
+    uint32_t model = (uint32_t)(m - g->models);
+    rd_status st;
+
+    m->closing = true;
+    if (!drain(g, m)) return POLL_NS;
+    unload(g, m);
+    m->is_stale = true; /* until it is there again */
+    g->is_restoring = true;
+    st = load(g, model, &err);
+    g->is_restoring = m->is_stale = false;
+    if (st != RD_OK) fail(g, model, st, &err);
+    return 0;
+}
+
+static struct gate_model *stale_one(const struct model_gate *g)
+{
+    for (uint32_t i = 0; i < g->o.n_models; i++)
+        if (g->models[i].is_stale) return &g->models[i];
+    return NULL;
 }
 
 void model_gate_open(struct model_gate *g)
 {
+    struct gate_model *m = &g->models[0];
+
     mutex_lock(&g->lock);
-    g->models[0].info = g->server->info;
-    g->models[0].has_info = g->loaded = true;
-    g->models[0].state = GATE_LOADED;
-    if (!*g->models[0].id) g->models[0].id = g->models[0].info.model_id; /* the only one names itself */
+    m->served = g->server->only;
+    g->server->only.engine = NULL;
+    note_loaded(g, 0, (uint64_t)(g->server->only.info.load_ms * 1e6));
+    if (!*m->id) m->id = g->server->only.info.model_id; /* the only one names itself */
     mutex_unlock(&g->lock);
 }
 
 void model_gate_reload(struct model_gate *g)
 {
     mutex_lock(&g->lock);
-    g->reloading |= g->loaded;
+    for (uint32_t i = 0; i < g->o.n_models; i++)
+        if (g->models[i].served.engine)
+            g->models[i].is_stale = g->models[i].closing = true; /* whoever comes now waits */
     cond_signal(&g->changed);
     mutex_unlock(&g->lock);
 }
@@ -536,7 +845,7 @@ bool model_gate_is_reloading(struct model_gate *g)
     bool is;
 
     mutex_lock(&g->lock);
-    is = g->reloading;
+    is = stale_one(g) != NULL;
     mutex_unlock(&g->lock);
     return is;
 }
@@ -554,21 +863,30 @@ bool model_gate_is_swapping(struct model_gate *g)
 
 void model_gate_run(struct model_gate *g)
 {
-    uint64_t used_ns = clock_now_ns(clock_system());
-
     mutex_lock(&g->lock);
     while (!g->stopping) {
-        if (g->reloading) {
-            reload(g);
-            used_ns = clock_now_ns(clock_system());
-        } else if (g->first) {
-            serve_first(g);
-            used_ns = clock_now_ns(clock_system());
-        } else {
-            rest(g, &used_ns);
+        uint64_t now = clock_now_ns(clock_system()),
+                 wait_ns = g->o.n_models > 1 || g->o.idle_unload_s ? TICK_NS : REST_NS;
+        struct gate_model *stale = stale_one(g);
+        const struct parked *p;
+
+        look_at_models(g, now);
+        release_ready(g, now);
+        if (stale) {
+            wait_ns = reload(g, stale);
+            if (wait_ns && !g->stopping) (void)cond_wait_ns(&g->changed, &g->lock, wait_ns);
+            continue;
         }
-        if (!g->stopping && ((!g->first && !g->reloading) || g->closing))
-            (void)cond_wait_ns(&g->changed, &g->lock, g->closing ? POLL_NS : g->o.idle_unload_s ? TICK_NS : REST_NS);
+        p = next_in_turn(g);
+        if (!p) stay_open(g);
+        release_ready(g, now);
+        if (!close_unused(g)) wait_ns = POLL_NS;
+        p = next_in_turn(g); /* the lock was released */
+        if (p)
+            wait_ns = go_towards(g, p, now);
+        else
+            rest(g, now);
+        if (wait_ns && !g->stopping) (void)cond_wait_ns(&g->changed, &g->lock, wait_ns);
     }
     mutex_unlock(&g->lock);
 }

@@ -1,4 +1,4 @@
-/* server/routes/model_in_body.c - which model a body asks for, before it is parsed: one pass, strings by memchr. */
+/* server/routes/model_in_body.c - which model a request asks for, before it is parsed: one pass, strings by memchr. */
 #include <jansson.h>
 #include <string.h>
 #include "server/routes/model_gate.h"
@@ -36,26 +36,63 @@ static bool unescape(const char *s, size_t n, char *name, size_t cap)
     return ok;
 }
 
-bool model_in_body(const char *body, size_t n, char *name, size_t cap)
+/* Where the value of a member of the outermost object begins; n: it has none. key: with its quotes. */
+static size_t member(const char *body, size_t n, const char *key)
 {
-    static const char key[] = "\"model\"";
-    size_t depth = 0;
+    size_t depth = 0, n_key = strlen(key);
 
     for (size_t at = 0, end; at < n; at++) {
         if (body[at] == '{' || body[at] == '[') depth++;
         if (body[at] == '}' || body[at] == ']') depth -= depth > 0;
         if (body[at] != '"') continue;
         end = behind_string(body, n, at);
-        if (depth == 1 && end - at == sizeof(key) - 1 && memcmp(body + at, key, sizeof(key) - 1) == 0) {
+        if (depth == 1 && end - at == n_key && memcmp(body + at, key, n_key) == 0) {
             size_t value = behind_blanks(body, n, end);
 
-            if (value < n && body[value] == ':') {
-                value = behind_blanks(body, n, value + 1);
-                if (value >= n || body[value] != '"') return false;
-                return unescape(body + value, behind_string(body, n, value) - value, name, cap);
-            }
+            if (value < n && body[value] == ':') return behind_blanks(body, n, value + 1);
         }
         at = end - 1;
     }
-    return false;
+    return n;
+}
+
+bool model_in_body(const char *body, size_t n, char *name, size_t cap)
+{
+    size_t value = member(body, n, "\"model\"");
+
+    return value < n && body[value] == '"' && unescape(body + value, behind_string(body, n, value) - value, name, cap);
+}
+
+bool stream_in_body(const char *body, size_t n)
+{
+    size_t value = member(body, n, "\"stream\"");
+
+    return n - value >= 4 && memcmp(body + value, "true", 4) == 0;
+}
+
+static int hex(char c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    c = (char)(c | 32);
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+bool model_in_query(const char *query, char *name, size_t cap)
+{
+    size_t n = 0;
+
+    if (!query) return false;
+    while (strncmp(query, "model=", 6) != 0) {
+        query = strchr(query, '&');
+        if (!query) return false;
+        query++;
+    }
+    for (query += 6; *query && *query != '&' && n + 1 < cap; query++) {
+        bool is_escape = *query == '%' && hex(query[1]) >= 0 && hex(query[2]) >= 0;
+
+        name[n++] = (char)(is_escape ? hex(query[1]) * 16 + hex(query[2]) : *query == '+' ? ' ' : *query);
+        if (is_escape) query += 2;
+    }
+    name[n] = 0;
+    return n > 0 && (!*query || *query == '&') && strlen(name) == n;
 }

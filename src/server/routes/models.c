@@ -89,10 +89,10 @@ void route_models(struct http_conn *c)
         buf_deinit(&body);
         return;
     }
-    put_model(&s->info, &body);
+    put_model(&s->only.info, &body);
     /* Codex wants this list, of entries that would replace its own instructions for the model: empty it is content */
-    put_id("],\"models\":[],\"has_more\":false,\"first_id\":", &s->info, &body);
-    put_id(",\"last_id\":", &s->info, &body);
+    put_id("],\"models\":[],\"has_more\":false,\"first_id\":", &s->only.info, &body);
+    put_id(",\"last_id\":", &s->only.info, &body);
     buf_puts(&body, "}");
     http_reply_json(c, &body);
     buf_deinit(&body);
@@ -107,13 +107,13 @@ void route_model(struct http_conn *c)
     char quoted[160];
 
     if (s->gate) model_gate_list(s->gate, put_one, &out);
-    else if (param_is_model(out.id, &s->info)) put_model(&s->info, &body);
+    else if (param_is_model(out.id, &s->only.info)) put_model(&s->only.info, &body);
     if (body.n || body.failed) {
         http_reply_json(c, &body);
     } else {
         error_quote(quoted, sizeof(quoted), out.id, strlen(out.id));
         if (s->gate) api_error_set(&e, 404, "model", "The model `%s` does not exist; GET /v1/models lists those here", quoted);
-        else api_error_set(&e, 404, "model", "The model `%s` does not exist; this server has `%s`", quoted, s->info.model_id);
+        else api_error_set(&e, 404, "model", "The model `%s` does not exist; this server has `%s`", quoted, s->only.info.model_id);
         e.code = "model_not_found";
         http_reply_error(c, &e);
     }
@@ -131,7 +131,7 @@ static void put_token(const rd_engine *engine, const char *name, int32_t id, str
 
 void route_props(struct http_conn *c)
 {
-    const struct server *s = server_of(c);
+    const struct served_model *s = served_of(c);
     const struct rd_info *m = &s->info;
     struct buf body = {0};
 

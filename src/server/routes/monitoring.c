@@ -15,7 +15,6 @@
 #include "base/mem.h"
 #include "server/http/http_guard.h"
 #include "server/http/http_io.h"
-#include "server/routes/model_gate.h"
 #include "server/routes/routes.h"
 
 #define SECONDS_DEFAULT 600u
@@ -51,7 +50,7 @@ void route_monitor(struct http_conn *c)
         http_reply_error(c, &e);
         return;
     }
-    monitor_put(server_of(c)->monitor, server_of(c)->engine, n_seconds, n_minutes, &body);
+    monitor_put(server_of(c)->monitor, served_of(c)->engine, n_seconds, n_minutes, &body);
     http_reply_json(c, &body);
     buf_deinit(&body);
 }
@@ -64,7 +63,7 @@ void route_monitor_cancel(struct http_conn *c)
     uint64_t n;
 
     if (http_refuse_tenant(c, "the monitor")) return;
-    if (!parse_u64(id, strlen(id), &n) || rd_cancel_request(server_of(c)->engine, n) != RD_OK) {
+    if (!parse_u64(id, strlen(id), &n) || rd_cancel_request(served_of(c)->engine, n) != RD_OK) {
         api_error_set(&e, 404, "id", "no such request, or it has ended");
         http_reply_error(c, &e);
         return;
@@ -86,7 +85,6 @@ struct reader {
 static void reader_free(struct reader *r)
 {
     monitor_leave(r->monitor);
-    model_gate_watch(server_of(r->conn)->gate, false);
     mem_free(r);
 }
 
@@ -142,7 +140,6 @@ void route_monitor_events(struct http_conn *c)
     }
     *r = (struct reader){c, server_of(c)->monitor, 0};
     monitor_join(r->monitor);
-    model_gate_watch(server_of(c)->gate, true);
     c->owner = &reader_owner;
     c->owner_arg = r;
     http_stream_start(c, "text/event-stream");

@@ -41,7 +41,7 @@ void route_cache_names(struct http_conn *c)
     gen_params_init(&p, false);
     rc = read_space(c, &p, &salt, &e);
     if (rc == 0) {
-        list = rd_cache_names(server_of(c)->engine, salt.data);
+        list = rd_cache_names(served_of(c)->engine, salt.data);
         if (list)
             buf_puts(&body, list);
         else
@@ -67,7 +67,7 @@ static void put_name(struct buf *b, const char *object, const char *name, const 
 /* What is done to one name. */
 static void do_name(struct http_conn *c, bool saves)
 {
-    rd_engine *engine = server_of(c)->engine;
+    rd_engine *engine = served_of(c)->engine;
     struct rd_error err = {RD_OK, ""};
     struct rd_cache_name n;
     uint64_t n_pages = 0;

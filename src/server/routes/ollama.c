@@ -12,7 +12,7 @@ static void reply_loaded(struct http_conn *c, const struct ollama_task *task, bo
 {
     struct buf out = {0};
 
-    ollama_begin_line(server_of(c)->info.model_id, &out);
+    ollama_begin_line(served_of(c)->info.model_id, &out);
     buf_puts(&out, generate ? ",\"response\":\"\"" : ",\"message\":{\"role\":\"assistant\",\"content\":\"\"}");
     buf_printf(&out, ",\"done\":true,\"done_reason\":\"load\"}\n");
     http_reply_json(c, &out);
@@ -26,16 +26,16 @@ static int read_params(struct http_conn *c, const json_t *body, const struct oll
     struct fim_parts parts = {.before = {json_string_value(prompt), json_string_length(prompt)},
                               .after = {task->suffix, task->n_suffix}};
 
-    if (gen_params_parse(task->body, &server_of(c)->info, task->chat, p, e)) {
+    if (gen_params_parse(task->body, &served_of(c)->info, task->chat, p, e)) {
         ollama_error(e);
         return -1;
     }
-    return task->suffix ? fim_prompt(server_of(c)->engine, &parts, "suffix", &p->prompts[0], e) : 0;
+    return task->suffix ? fim_prompt(served_of(c)->engine, &parts, "suffix", &p->prompts[0], e) : 0;
 }
 
 static void run(struct http_conn *c, bool generate)
 {
-    const struct rd_info *info = &server_of(c)->info;
+    const struct rd_info *info = &served_of(c)->info;
     struct ollama_task task = {0};
     struct ollama_state *s = NULL;
     struct gen_params p = {0};

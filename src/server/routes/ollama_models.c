@@ -76,7 +76,7 @@ void route_ollama_tags(struct http_conn *c)
     struct buf out = {0};
 
     buf_puts(&out, "{\"models\":[");
-    ollama_put_model(&server_of(c)->info, &out);
+    ollama_put_model(&served_of(c)->info, &out);
     buf_puts(&out, "}]}");
     http_reply_json(c, &out);
     buf_deinit(&out);
@@ -84,7 +84,7 @@ void route_ollama_tags(struct http_conn *c)
 
 void route_ollama_ps(struct http_conn *c)
 {
-    const struct rd_info *m = &server_of(c)->info;
+    const struct rd_info *m = &served_of(c)->info;
     struct buf out = {0};
 
     buf_puts(&out, "{\"models\":[");
@@ -116,7 +116,7 @@ static void put_show(const struct rd_info *m, struct buf *out)
 
 void route_ollama_show(struct http_conn *c)
 {
-    const struct rd_info *m = &server_of(c)->info;
+    const struct rd_info *m = &served_of(c)->info;
     struct buf out = {0};
     json_t *body = NULL;
     struct api_error e;
@@ -149,10 +149,10 @@ void route_ollama_pull(struct http_conn *c)
 
     if (json_body_parse(&c->body, &body, &e)) {
         http_reply_error(c, &e);
-    } else if (ollama_check_model(body, &server_of(c)->info, &e)) {
+    } else if (ollama_check_model(body, &served_of(c)->info, &e)) {
         api_error_set(&e, 501, "model",
                       "this server has the model '%s' and loads no others: start it with the one you want",
-                      server_of(c)->info.model_id);
+                      served_of(c)->info.model_id);
         http_reply_error(c, &e);
     } else {
         buf_puts(&out, "{\"status\":\"success\"}\n");
@@ -167,14 +167,14 @@ void route_ollama_refuse(struct http_conn *c)
     struct api_error e;
 
     api_error_set(&e, 501, NULL, "%s: this server has the model '%s' and neither makes, copies, sends nor deletes models",
-                  c->head.path, server_of(c)->info.model_id);
+                  c->head.path, served_of(c)->info.model_id);
     http_reply_error(c, &e);
 }
 
 /* field: of the inputs. */
 static void embed(struct http_conn *c, const char *field, enum embedding_shape shape)
 {
-    const struct rd_info *info = &server_of(c)->info;
+    const struct rd_info *info = &served_of(c)->info;
     json_t *body = NULL;
     struct api_error e;
     int rc = shape == EMBEDDING_OLLAMA ? request_body(c, route_of(c)->params, NULL, &body, &e)

@@ -107,7 +107,7 @@ static void rerank_whole(struct generation *g, struct buf *out)
 {
     struct choice *c = &g->choices[0];
     struct rerank_state *s = g->state;
-    const char *model = g->server->info.model_id;
+    const char *model = g->served->info.model_id;
     uint32_t n_prompt = 0, n_cached = 0;
 
     (void)c;
@@ -246,18 +246,19 @@ static int read_body(struct http_conn *c, const json_t *body, struct rerank_stat
                      struct api_error *e)
 {
     const struct server *server = server_of(c);
+    const struct served_model *m = served_of(c);
     const json_t *query = json_object_get(body, "query");
     json_t *prompts;
 
-    if (param_check_model(body, &server->info, e) || read_fields(body, s, e)) return -1;
-    s->by_answer = server->rank_by_answer || (server->info.is_reranker && !server->rank_by_embedding);
-    s->hidden = server->info.hidden;
+    if (param_check_model(body, &m->info, e) || read_fields(body, s, e)) return -1;
+    s->by_answer = server->rank_by_answer || (m->info.is_reranker && !server->rank_by_embedding);
+    s->hidden = m->info.hidden;
     s->ranked = mem_zalloc(s->n_documents, sizeof(*s->ranked));
     if (!s->by_answer) s->vectors = mem_zalloc((size_t)s->n_documents + 1, s->hidden * sizeof(*s->vectors));
     if (!s->ranked || (!s->by_answer && !s->vectors)) return foreign_no_memory(e);
-    if (s->by_answer && find_answers(server->engine, s, e)) return -1;
+    if (s->by_answer && find_answers(m->engine, s, e)) return -1;
     prompts = s->by_answer ? question_prompts(query, json_object_get(body, "instruction"), s) : vector_prompts(query, s);
-    return prompts ? embedding_params(&server->info, "documents", prompts, p, e) : foreign_no_memory(e);
+    return prompts ? embedding_params(&m->info, "documents", prompts, p, e) : foreign_no_memory(e);
 }
 
 /* version: of the API, which the answer names. */

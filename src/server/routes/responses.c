@@ -134,7 +134,6 @@ static bool truncates(const json_t *body)
 static int read_request(struct http_conn *c, const json_t *body, struct responses_state *s, struct gen_params *p,
                         struct api_error *e)
 {
-    const struct server *server = server_of(c);
     json_t *own = NULL, *items = NULL, *chat = NULL;
     int rc = responses_items(body, &own, e);
 
@@ -149,7 +148,7 @@ static int read_request(struct http_conn *c, const json_t *body, struct response
         responses_error(e);
         rc = -1;
     }
-    if (rc == 0 && gen_params_parse(chat, &server->info, true, p, e)) {
+    if (rc == 0 && gen_params_parse(chat, &served_of(c)->info, true, p, e)) {
         responses_error(e);
         rc = -1;
     }

@@ -196,8 +196,8 @@ void route_stats(struct http_conn *c)
         reply_tenant(c, tenant);
         return;
     }
-    rd_get_stats(server_of(c)->engine, &s);
-    rd_get_info(server_of(c)->engine, &info);
+    rd_get_stats(served_of(c)->engine, &s);
+    rd_get_info(served_of(c)->engine, &info);
     buf_puts(&body, "{\"uptime_s\":");
     json_put_number(&body, s.uptime_s);
     buf_printf(&body, ",\"kv\":{\"type\":\"%s\",\"tokens\":%llu,\"bytes_per_token\":%llu}", info.kv_type,

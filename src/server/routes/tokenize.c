@@ -47,7 +47,7 @@ static void put_piece(const rd_engine *engine, int32_t id, bool bytes, struct bu
     buf_putc(out, ']');
 }
 
-static void put_answer(const struct server *s, const struct gen_params *p, const int32_t *ids, uint32_t n,
+static void put_answer(const struct served_model *s, const struct gen_params *p, const int32_t *ids, uint32_t n,
                        struct buf *out)
 {
     buf_printf(out, "{\"count\":%u,\"max_model_len\":%u,\"tokens\":[", n, s->info.n_ctx);
@@ -75,7 +75,7 @@ size_t weigh_tokenize(const struct http_conn *c)
 
 void route_tokenize(struct http_conn *c)
 {
-    const struct server *s = server_of(c);
+    const struct served_model *s = served_of(c);
     struct rd_error err = {RD_OK, ""};
     struct gen_params p;
     struct buf body = {0};
