@@ -1,6 +1,7 @@
 /* cli/cmd_list.c - `radish list`: the models that commands find by name. */
 #include <stdio.h>
 #include <string.h>
+#include "base/error.h"
 #include "base/mem.h"
 #include "cli/cli_model.h"
 #include "cli/commands.h"
@@ -56,10 +57,12 @@ static void print_text(const struct model_entry *list, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         const struct model_entry *e = list + i;
+        const char *target = *e->target ? name_of_target(list, n, e->target) : "";
+        char name[512], stands_for[512];
 
-        printf("%-40s %-12s %10.1f MiB%s%s\n", e->name, e->is_dir ? "safetensors" : "gguf",
-               (double)e->n_bytes / (1 << 20), *e->target ? "  -> " : "",
-               *e->target ? name_of_target(list, n, e->target) : "");
+        printf("%-40s %-12s %10.1f MiB%s%s\n", error_quote(name, sizeof(name), e->name, strlen(e->name)), e->is_dir ? "safetensors" : "gguf",
+               (double)e->n_bytes / (1 << 20), *target ? "  -> " : "",
+               error_quote(stands_for, sizeof(stands_for), target, strlen(target)));
     }
 }
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/mem.h"
 #include "cli/cli_model.h"
 #include "cli/commands.h"
@@ -109,8 +110,9 @@ static void put_models(const struct run_entry *e, const struct server_view *v)
     for (const char *p = e->models; *p; p++) n_all += p == e->models || p[-1] == '\n';
     for (const char *line = names; *line;) {
         size_t n = strcspn(line, "\n");
+        char name[512];
 
-        if (n_shown++ < 3) printf("%s%.*s", between, (int)n, line);
+        if (n_shown++ < 3) printf("%s%s", between, error_quote(name, sizeof(name), line, n));
         between = ", ";
         line += n + (line[n] == '\n');
     }

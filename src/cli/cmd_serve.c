@@ -410,12 +410,14 @@ static void on_listen(void *user, const char *host, uint16_t port)
 {
     struct serve_flags *f = user;
     const char *open = strchr(host, ':') ? "[" : "", *close = *open ? "]" : "";
+    char name[512];
 
     register_server(f, host, port);
+    error_quote(name, sizeof(name), f->bar.model, strlen(f->bar.model));
     if (strncmp(host, "unix:", 5) == 0)
-        printf("radish serves %s at %s\n", f->bar.model, host);
+        printf("radish serves %s at %s\n", name, host);
     else
-        printf("radish serves %s at http://%s%s%s:%u/v1\n", f->bar.model, open, host, close, port);
+        printf("radish serves %s at http://%s%s%s:%u/v1\n", name, open, host, close, port);
     fflush(stdout);
 }
 

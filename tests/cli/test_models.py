@@ -81,6 +81,14 @@ def test_list_names_what_was_pulled_as_commands_take_it(hub):
         assert str(hub.ok(name, HF_HUB_OFFLINE="1")) == entry["path"], name
 
 
+def test_a_name_sends_nothing_to_the_terminal(hub):
+    hub.models.mkdir(exist_ok=True)
+    (hub.models / "a\x1b]0;mine\x07\x1b[2J.gguf").write_bytes(hub.tiny)
+    r = hub.radish("list", env=hub.env)
+    assert r.returncode == 0 and "\x1b" not in r.out and "\x07" not in r.out
+    assert "a\\x1b]0;mine" in r.out
+
+
 def test_list_is_not_misled_by_what_lies_about(hub):
     hub.ok(REPO + ":Q8_0")
     for odd in (
