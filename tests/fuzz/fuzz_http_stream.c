@@ -17,6 +17,7 @@
 #include "server/dialects/responses_store.h"
 #include "server/http/http_conn.h"
 #include "server/http/http_pace.h"
+#include "server/http/keys.h"
 #include "server/monitor/monitor.h"
 #include "server/monitor/progress.h"
 #include "server/routes/routes.h"
@@ -59,7 +60,8 @@ static void begin(void)
     expect(out && rd_open_tokenizer(VOCABULARY, NULL, &server.only.engine, NULL) == RD_OK);
     rd_get_info(server.only.engine, &server.only.info);
     expect(responses_store_create(1 << 16, &server.responses) == RD_OK &&
-           prompt_prints_create(&server.prints) == RD_OK && monitor_create(&server.monitor) == RD_OK);
+           prompt_prints_create(&server.prints) == RD_OK && monitor_create(&server.monitor) == RD_OK &&
+           keys_create(&(struct keys_options){NULL, NULL, NULL}, &server.http.keys, NULL) == RD_OK);
     atomic_store(&server.http.phase, HTTP_READY);
     io.server = &server.http;
     mutex_init(&io.wake_lock);

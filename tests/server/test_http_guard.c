@@ -1,5 +1,6 @@
 /* tests/server/test_http_guard.c - F49: comparing keys tells nothing; F51: which names in a Host header are private. */
 #include "server/http/http_guard.h"
+#include "server/http/keys.h"
 #include <math.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -26,11 +27,11 @@ TEST(a_key_is_equal_only_to_itself)
     make_key(key, KEY_BYTES);
     for (size_t at = 0; at <= KEY_BYTES; at++) {
         make_key(sent, at);
-        CHECK_EQ(http_secret_equal(sent, KEY_BYTES, key, KEY_BYTES), at == KEY_BYTES);
+        CHECK_EQ(keys_equal(sent, KEY_BYTES, key, KEY_BYTES), at == KEY_BYTES);
     }
-    for (size_t n = 0; n < KEY_BYTES; n++) CHECK(!http_secret_equal(key, n, key, KEY_BYTES));
-    CHECK(!http_secret_equal(sent, KEY_BYTES + 1, key, KEY_BYTES));
-    CHECK(!http_secret_equal(sent, KEY_BYTES, key, 0));
+    for (size_t n = 0; n < KEY_BYTES; n++) CHECK(!keys_equal(key, n, key, KEY_BYTES));
+    CHECK(!keys_equal(sent, KEY_BYTES + 1, key, KEY_BYTES));
+    CHECK(!keys_equal(sent, KEY_BYTES, key, 0));
 }
 
 /* In a child: does the comparison reach behind the first n_readable of the bytes that were sent? */
@@ -49,7 +50,7 @@ static bool faults(size_t differs_at, size_t n_readable)
     child = fork();
     if (child == 0) {
         signal(SIGSEGV, SIG_DFL);
-        _exit(http_secret_equal(area + page - n_readable, KEY_BYTES, key, KEY_BYTES));
+        _exit(keys_equal(area + page - n_readable, KEY_BYTES, key, KEY_BYTES));
     }
     if (child > 0) waitpid(child, &status, 0);
     munmap(area, (size_t)page * 2);
@@ -80,7 +81,7 @@ static uint64_t count_instructions(size_t differs_at)
     if (child == 0) {
         if (ptrace(PTRACE_TRACEME, 0, NULL, NULL)) _exit(2);
         raise(SIGSTOP);
-        http_secret_equal(sent, KEY_BYTES, key, KEY_BYTES);
+        keys_equal(sent, KEY_BYTES, key, KEY_BYTES);
         _exit(0);
     }
     while (waitpid(child, &status, 0) == child && WIFSTOPPED(status)) {
@@ -128,7 +129,7 @@ TEST(welchs_t_of_a_million_comparisons_is_noise)
         uint64_t begun = clock_now_ns(clock_system());
         double took, delta;
 
-        for (int k = 0; k < RUN; k++) sink += http_secret_equal(sent[which], KEY_BYTES, key, KEY_BYTES);
+        for (int k = 0; k < RUN; k++) sink += keys_equal(sent[which], KEY_BYTES, key, KEY_BYTES);
         took = (double)(clock_now_ns(clock_system()) - begun);
         if (took > 20000) continue;
         delta = took - mean[which];

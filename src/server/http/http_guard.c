@@ -89,14 +89,6 @@ bool http_host_in(const char *host, const char *const *allowed, uint32_t n)
     return false;
 }
 
-bool http_secret_equal(const char *sent, size_t n_sent, const char *key, size_t n_key)
-{
-    unsigned diff = n_sent != n_key;
-
-    for (size_t i = 0; i < n_sent; i++) diff |= (unsigned char)sent[i] ^ (unsigned char)key[n_key ? i % n_key : 0];
-    return diff == 0;
-}
-
 static bool key_ok(struct http_conn *c)
 {
     const char *bearer = http_header(&c->head, "authorization"), *sent = http_header(&c->head, "x-api-key");

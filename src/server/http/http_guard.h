@@ -12,8 +12,6 @@
 bool http_host_is_private(const char *host);
 /* Whether host (with or without a port) is in allowed[0..n): names, or "*". */
 bool http_host_in(const char *host, const char *const *allowed, uint32_t n);
-/* Takes as long whichever bytes differ: all of sent are looked at, and as many of key. Not secret: both lengths. */
-bool http_secret_equal(const char *sent, size_t n_sent, const char *key, size_t n_key);
 
 /* A page of another origin sent it, with or without a key: what changes the server itself is not for those. */
 bool http_from_elsewhere(const struct http_conn *c);

@@ -9,7 +9,6 @@
 #include "base/limits.h"
 #include "base/mem.h"
 #include "base/thread.h"
-#include "server/http/http_guard.h"
 
 #define FILE_BYTES (4u << 20)
 #define FIELDS     3u
@@ -270,10 +269,18 @@ static const struct digest *look(const struct key_set *set, const char *sent)
         for (size_t i = 0; i < set->n_digests; i++) {
             const struct digest *d = &set->digests[i];
 
-            if (d->salt == salt && http_secret_equal(hex, 64, d->hex, 64) && (!found || !found->is_admin)) found = d;
+            if (d->salt == salt && keys_equal(hex, 64, d->hex, 64) && (!found || !found->is_admin)) found = d;
         }
     }
     return found;
+}
+
+bool keys_equal(const char *sent, size_t n_sent, const char *key, size_t n_key)
+{
+    unsigned diff = n_sent != n_key;
+
+    for (size_t i = 0; i < n_sent; i++) diff |= (unsigned char)sent[i] ^ (unsigned char)key[n_key ? i % n_key : 0];
+    return diff == 0;
 }
 
 struct key_holder keys_find(struct keys *k, const char *sent)

@@ -19,6 +19,7 @@
  */
 #pragma once
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include "radish/status.h"
 
@@ -45,3 +46,6 @@ struct key_holder keys_find(struct keys *k, const char *sent);
 bool keys_are_needed(const struct keys *k);
 /* 0 .. LIMIT_TENANTS - 1, the same for good; UINT32_MAX: tenant is NULL. */
 uint32_t keys_tenant_index(const struct keys *k, const char *tenant);
+
+/* Takes as long whichever bytes differ: all of sent are looked at, and as many of key. Not secret: both lengths. */
+bool keys_equal(const char *sent, size_t n_sent, const char *key, size_t n_key);
