@@ -241,6 +241,6 @@ def test_decode_disturbed_is_measured_with_new_prompts_and_without_drafts(monkey
     monkeypatch.setattr(serve, "Busy", Disturbance)
     figures = {}
     serve.measure_disturbed(types.SimpleNamespace(quick=False, only={"flood", "busy"}), 0, 1, figures)
-    assert len(sent) == 10 and len({body["prompt"] for body in sent}) == 10
+    assert len(sent) == 13 and len({body["prompt"] for body in sent}) == 13  # 3 rounds of 4, behind one to begin with
     assert all(body.get("speculation") is False for body in sent)
-    assert figures["flood_keeps"] == figures["busy_keeps"] == 1.0
+    assert figures["flood_keeps"] == figures["storm_keeps"] == figures["busy_keeps"] == 1.0

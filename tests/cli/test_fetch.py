@@ -141,7 +141,14 @@ def test_two_fetches_at_once_make_one_file_and_ctrl_c_keeps_the_parts(root, shop
         assert p.returncode == 0 and out == "%s\n" % (shop.models / "tiny.gguf"), err
     for _ in range(10):  # it may be done before the signal comes
         (shop.models / "tiny.gguf").unlink()
-        p = subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=shop.env())
+        p = subprocess.Popen(
+            args,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=shop.env(),
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job ignores it
+        )
         while "part 1 of 3" not in p.stderr.readline():
             pass
         p.send_signal(signal.SIGINT)

@@ -436,7 +436,12 @@ with radish.Engine({MODEL!r}, n_threads=1, n_ctx=1024, kv_tokens=8192) as e:
         s.close()
         print("interrupted", e.chat([{{"role": "user", "content": "Hi"}}], max_tokens=1).finish)
 """
-    p = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    p = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job ignores it
+    )
     assert p.stdout.readline() == "started\n"
     p.send_signal(signal.SIGINT)
     out, _ = p.communicate(timeout=120)
