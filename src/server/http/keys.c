@@ -2,6 +2,7 @@
 #include "server/http/keys.h"
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
 #include "base/file.h"
@@ -14,7 +15,7 @@
 #define FIELDS     3u
 
 struct digest {
-    uint32_t salt; /* of the set's */
+    uint32_t salt, place; /* of the set's; as it was read: of equal ones the last counts */
     bool is_admin;
     const char *tenant;
     char hex[SHA_HEX_BYTES];
@@ -78,7 +79,7 @@ static bool find_salt(struct key_set *set, const char *salt, uint32_t *out)
 
 static rd_status add(struct key_set *set, const char *salt, const char *hex, const char *tenant, bool is_admin)
 {
-    struct digest d = {.is_admin = is_admin, .tenant = tenant};
+    struct digest d = {.place = (uint32_t)set->n_digests, .is_admin = is_admin, .tenant = tenant};
 
     if (!find_salt(set, salt, &d.salt) ||
         !mem_grow((void **)&set->digests, &set->cap_digests, set->n_digests + 1, sizeof(*set->digests)))
@@ -183,6 +184,14 @@ static rd_status read_file(struct keys *k, struct key_set *set, struct rd_error 
     return st;
 }
 
+static int by_salt(const void *x, const void *y)
+{
+    const struct digest *a = x, *b = y;
+
+    if (a->salt != b->salt) return a->salt < b->salt ? -1 : 1;
+    return (a->place > b->place) - (a->place < b->place);
+}
+
 static rd_status build(struct keys *k, struct key_set *set, struct rd_error *err)
 {
     rd_status st = RD_OK;
@@ -194,6 +203,7 @@ static rd_status build(struct keys *k, struct key_set *set, struct rd_error *err
     if (st == RD_OK && *k->own.hex) st = add(set, k->own_salt, k->own.hex, NULL, false);
     if (st == RD_E_NOMEM && err && !*err->text) error_set(err, st, "out of memory for keys");
     if (st != RD_OK) free_set(set);
+    if (set->n_digests > 1) qsort(set->digests, set->n_digests, sizeof(*set->digests), by_salt);
     return st;
 }
 
@@ -257,20 +267,17 @@ bool keys_has_file(const struct keys *k)
 
 /* ---- asking ---- */
 
-/* Every digest is compared, and every salt hashed. */
+/* Every digest is compared, and every salt hashed once: they stand together (build). */
 static const struct digest *look(const struct key_set *set, const char *sent)
 {
     const struct digest *found = NULL;
+    char hex[SHA_HEX_BYTES];
 
-    for (uint32_t salt = 0; salt < set->n_salts; salt++) {
-        char hex[SHA_HEX_BYTES];
+    for (size_t i = 0; i < set->n_digests; i++) {
+        const struct digest *d = &set->digests[i];
 
-        key_digest(set->salts[salt], sent, hex);
-        for (size_t i = 0; i < set->n_digests; i++) {
-            const struct digest *d = &set->digests[i];
-
-            if (d->salt == salt && keys_equal(hex, 64, d->hex, 64) && (!found || !found->is_admin)) found = d;
-        }
+        if (i == 0 || d->salt != d[-1].salt) key_digest(set->salts[d->salt], sent, hex);
+        if (keys_equal(hex, 64, d->hex, 64) && (!found || !found->is_admin)) found = d;
     }
     return found;
 }

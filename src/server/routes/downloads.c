@@ -36,6 +36,16 @@ static void refuse(struct http_conn *c, rd_status st, const struct rd_error *err
     http_reply_error(c, &e);
 }
 
+/* What was found, or why nothing was; frees it. */
+static void finish(struct http_conn *c, rd_status st, struct buf *body, const struct rd_error *err)
+{
+    if (st == RD_OK)
+        http_reply_json(c, body);
+    else
+        refuse(c, st, err);
+    buf_deinit(body);
+}
+
 /* search=WORDS of the query, decoded. -1: too long, or no text. */
 static int read_search(const char *query, char words[WORDS_BYTES], struct api_error *e)
 {
@@ -77,11 +87,7 @@ void route_hub_search(struct http_conn *c)
     buf_puts(&body, "{\"object\":\"list\",");
     st = d->search(d->user, words, &body, &err);
     buf_puts(&body, "}");
-    if (st == RD_OK)
-        http_reply_json(c, &body);
-    else
-        refuse(c, st, &err);
-    buf_deinit(&body);
+    finish(c, st, &body, &err);
 }
 
 void route_hub_look(struct http_conn *c)
@@ -95,11 +101,7 @@ void route_hub_look(struct http_conn *c)
     buf_puts(&body, "{\"object\":\"hub.model\",");
     st = d->look(d->user, route_rest(c), &body, &err);
     buf_puts(&body, "}");
-    if (st == RD_OK)
-        http_reply_json(c, &body);
-    else
-        refuse(c, st, &err);
-    buf_deinit(&body);
+    finish(c, st, &body, &err);
 }
 
 void route_downloads(struct http_conn *c)
