@@ -18,6 +18,7 @@
 #define STACK_BYTES  (64u << 10) /* and what the processor's state takes */
 #define TURN_MS      200         /* for a thread to tell where it is */
 #define MOST_THREADS 256
+#define REPORT_S     30 /* then the process ends without the rest: another thread may hold the loader's lock */
 
 static const struct {
     int number;
@@ -177,11 +178,23 @@ static void ask_others(void)
             if (id == 0 || id == own_id()) continue;
             atomic_store(&crash.asked, id);
             if (syscall(SYS_tgkill, getpid(), id, SIGABRT)) continue;
-            for (int i = 0; i < TURN_MS && atomic_load(&crash.asked) == id; i++) nanosleep(&ms, NULL);
+            for (int i = 0; i < TURN_MS && atomic_load(&crash.asked) == id; i++) syscall(SYS_nanosleep, &ms, NULL);
         }
     }
     atomic_store(&crash.asked, 0);
     if (fd >= 0) close(fd);
+}
+
+/* SIGALRM, as the kernel has it, ends a report that waits for what a stopped thread holds. */
+static void bound_report(void)
+{
+    sigset_t only;
+
+    sigemptyset(&only);
+    sigaddset(&only, SIGALRM);
+    signal(SIGALRM, SIG_DFL);
+    pthread_sigmask(SIG_UNBLOCK, &only, NULL);
+    alarm(REPORT_S);
 }
 
 static void on_crash(int number, siginfo_t *info, void *context)
@@ -196,6 +209,7 @@ static void on_crash(int number, siginfo_t *info, void *context)
         }
         for (;;) pause(); /* crashed as well, or asked: the reporter ends the process */
     }
+    bound_report();
     tell_signal(number, info);
     tell_state();
     tell_where();

@@ -9,7 +9,8 @@
  *
  * For SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGABRT. Nothing that a client sent is in it. Then the signal does what it did
  * before crash_install: a core file, mostly, or a sanitizer's report. The handlers call nothing but what may be called in
- * one (signal-safety(7)), and backtrace(), which is loaded beforehand.
+ * one (signal-safety(7)), and backtrace(), which is loaded beforehand. A report that does not end within half a minute (a
+ * stopped thread may hold the loader's lock) is left: the process ends by SIGALRM.
  *
  * Thread  crash_install: the main thread, before others start; threads of base/thread.h then have a stack of their own for
  *         the handlers. crash_note: any thread, one for each place.

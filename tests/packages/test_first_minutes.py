@@ -67,7 +67,7 @@ def look(browser):
         p.until("document.querySelectorAll('#recent tr').length >= 2")
         assert p.run("document.title").startswith("radish")
         p.open("http://127.0.0.1:8000/chat")
-        p.until("document.querySelector('#state').textContent == 'Ready'")
+        p.until("document.querySelector('#state')?.textContent == 'Ready'")
         assert p.problems == []
 
 
