@@ -78,6 +78,25 @@ struct linear_args {
 };
 #define BEST_BLOCK 128u
 
+/* Low-rank adapters (LoRA, arXiv:2106.09685) on rows of what linear gave, for every term in their order:
+ *     out[r, o] += sum_j (scale * t[r, j]) * b[j, o],   t[r, j] = sum_i a[j, i] * x[r, i]
+ * with fmaf, over i in 16 interleaved partial sums, then pairwise; over j one after the other. Rows of no term keep their
+ * bits, a term's do not depend on other terms' rows. */
+struct low_rank_term {
+    const struct weight *a, *b;          /* WEIGHT_VECTOR: a [rank, n_in], b [rank, n_out] (its transposed) */
+    float scale;
+    uint32_t n_rows;
+    const uint32_t *rows;                /* [n_rows] of x and out */
+    struct span out;                     /* terms of one output stand together */
+    uint32_t out_stride;
+};
+struct low_rank_args {
+    struct span x;
+    uint32_t x_stride, n_terms;
+    const struct low_rank_term *terms;
+    struct span t;                       /* scratch: the sum of n_rows * rank floats */
+};
+
 /* x += delta', out = rmsnorm(x) * norm. delta' = delta, or rmsnorm(delta) * delta_norm when delta_norm is given
  * (Gemma's post norms). delta nowhere: x unchanged. norm NULL: no out. x, delta, out: [n_rows, width], contiguous; out may
  * not overlap x or delta. rmsnorm(v) = v / sqrt(mean(v^2) + eps), arXiv:1910.07467; the sum of squares in 16
@@ -288,6 +307,8 @@ struct backend_ops {
                          struct span up, struct span out);
         /* (optional) linear and glu in one. */
         rd_status (*linear_glu)(struct backend *be, const struct linear_glu_args *a);
+        /* (optional: without it no adapter can be loaded) */
+        rd_status (*low_rank)(struct backend *be, const struct low_rank_args *a);
         /* out[i] = x[rows[i]], [n, width] */
         rd_status (*gather)(struct backend *be, uint32_t n, uint32_t width, struct span x, const uint32_t *rows,
                             struct span out);

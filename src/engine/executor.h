@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "kv/page_pool.h"
+#include "model/adapter.h"
 #include "model/model.h"
 #include "radish/status.h"
 
@@ -58,6 +59,8 @@ struct executor {
     rd_status (*move_end)(void *self, bool out, uint64_t ticket, bool wait);
     /* Whether the first n_rows rows of two pages differ, and where; NULL: it cannot tell. */
     bool (*differs)(void *self, kv_page a, kv_page b, uint32_t n_rows, struct page_difference *where);
+    /* model/adapter.h: any thread, while steps run. NULL: there are none here. */
+    rd_status (*adapter_load)(void *self, const char *path, struct adapter **out, struct rd_error *err);
     void (*close)(void *self);           /* executor_close; NULL: it is the caller's */
 };
 

@@ -151,7 +151,7 @@ static void add_run(struct engine *e, struct request *r, uint32_t n)
     p->run_request[b->n_runs] = r;
     p->run_logits[b->n_runs] = b->n_logits;
     p->run_hidden[b->n_runs] = b->n_hidden;
-    model_batch_begin_run(b, pos0, seq->pages);
+    model_batch_begin_run(b, pos0, seq->pages, r->p.adapters);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t pos = pos0 + i;
         kv_key key = pos < seq->n_keys ? seq->keys[pos] : r->draft.tokens[pos - seq->n_keys];

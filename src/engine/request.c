@@ -33,6 +33,7 @@ static void request_destroy(struct request *r)
     prefill_result_deinit(&r->prefill);
     mem_free(r->ends);
     mem_free(r->name);
+    adapter_mix_unref(r->p.adapters);
     mem_free(r);
 }
 
@@ -105,6 +106,7 @@ rd_status request_create(const struct request_params *p, struct kv_cache *cache,
         return error_set(err, st, "out of memory for a sequence of %u tokens", max_keys);
     }
     r->seq.user = r;
+    (void)adapter_mix_ref(r->p.adapters);
     st = sampler_create(&p->sampling, n_vocab, max_keys, &r->sampler);
     if (st == RD_OK) st = constraint_init(&r->constraint, &p->constraint);
     if (st == RD_OK) st = make_buffers(r);

@@ -74,7 +74,7 @@ static void add_row(struct engine *e, struct request *r, uint32_t from)
     uint32_t i = b->n_runs, pos = r->seq.n_reserved - 1, P = e->o.page_tokens;
     kv_page page = r->seq.pages[pos / P];
 
-    model_batch_begin_run(b, pos, r->seq.pages);
+    model_batch_begin_run(b, pos, r->seq.pages, r->p.adapters);
     model_batch_want_logits(b, model_batch_add_row(b, 0, P), &p->batch.draws[from]);
     next->run_request[i] = r;
     next->run_logits[i] = i;

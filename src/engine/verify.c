@@ -33,6 +33,7 @@ struct verify_job {
     kv_key *keys;
     uint32_t n, n_done;
     struct kv_space space;
+    struct adapter_mix *adapters;        /* a reference */
 };
 
 struct verifier {
@@ -69,6 +70,7 @@ static rd_status begin(struct engine *e)
 static void drop_head(struct verifier *v)
 {
     mem_free(v->jobs[v->head].keys);
+    adapter_mix_unref(v->jobs[v->head].adapters);
     v->jobs[v->head].keys = NULL;
     v->head = (v->head + 1) % MAX_WAITING;
     v->n_jobs--;
@@ -103,8 +105,12 @@ static void note_hit(struct engine *e, struct request *r)
     if (!v || job.n == 0 || !r->p.cached || engine_may_differ(e, job.n)) return;
     if (random_at_unit(v->seed, v->counts.n_hits++) >= e->o.verify_share) return;
     if (v->n_jobs < MAX_WAITING) job.keys = (kv_key *)(void *)mem_memdup(r->seq.keys, job.n * sizeof(*job.keys));
-    if (job.keys) v->jobs[(v->head + v->n_jobs++) % MAX_WAITING] = job;
-    else v->counts.n_skipped++;
+    if (!job.keys) {
+        v->counts.n_skipped++;
+        return;
+    }
+    job.adapters = adapter_mix_ref(r->p.adapters);
+    v->jobs[(v->head + v->n_jobs++) % MAX_WAITING] = job;
 }
 
 /* ---- one block ---- */
@@ -146,7 +152,7 @@ static rd_status forward(struct engine *e, const struct verify_job *job, uint32_
     v->shell.seq.keys = job->keys;
     v->shell.seq.n_keys = job->n;
     model_batch_clear(&p->batch);
-    model_batch_begin_run(&p->batch, pos, v->table);
+    model_batch_begin_run(&p->batch, pos, v->table, job->adapters);
     p->run_request[0] = &v->shell;
     p->run_logits[0] = p->run_hidden[0] = 0;
     for (uint32_t i = 0; i < n; i++) model_batch_add_row(&p->batch, key_token(job->keys[pos + i]), e->o.page_tokens);

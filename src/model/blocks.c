@@ -41,6 +41,7 @@ struct pass pass_begin(struct model *m, struct kv_storage *kv, const struct mode
 
     assert(b->n_rows >= 1 && b->n_rows <= m->max_rows && b->n_logits <= m->max_logits && b->n_logits <= b->n_rows);
     assert(b->n_hidden <= b->n_rows - b->n_logits);
+    p.adapted = adapted_rows_of(&m->ws, b, NULL, b->n_rows);
     assert(kv->layout.n_layers == m->config.n_layers && kv->layout.n_kv_heads == m->config.n_kv_heads);
     assert(kv->layout.head_dim == m->config.head_dim);
     p.st = m->ops->op.embed(m->be, &m->outer.embed, b->n_rows, b->tokens, m->config.embed_scale, p.x);
@@ -72,7 +73,7 @@ void pass_norm(struct pass *p, const struct weight *post_norm, const struct weig
     if (p->st == RD_OK && p->b->is_moot && p->m->ops->traits.interruptible && p->b->is_moot(p->b->moot_arg))
         p->st = RD_E_CANCELLED;
     if (p->st != RD_OK || p->n_rows == 0) return;
-    p->st = add_and_norm(p, post_norm, norm, true);
+    p->st = add_and_norm(p, post_norm, norm, p->adapted.n == 0);
 }
 
 /* q, k, v of all rows, and what is to be done with them: k and v go to the cache, q stays. */
@@ -91,7 +92,16 @@ static struct qkv_args project(struct pass *p, uint32_t layer, const struct atte
                  {&w->wv, loaded(&w->bv), m->ws.v, kv_width(c)}},
     };
 
+    const struct adapt_args low = {.layer = layer,
+                                   .first = ADAPT_Q,
+                                   .n_outs = 3,
+                                   .x = m->ws.norm,
+                                   .outs = {m->ws.q, m->ws.k, m->ws.v},
+                                   .n_in = c->hidden,
+                                   .n_out = {q_width(c), kv_width(c), kv_width(c)}};
+
     if (p->st == RD_OK) p->st = m->ops->op.linear(m->be, &qkv);
+    if (p->st == RD_OK) p->st = adapt(m, &p->adapted, &low);
     return (struct qkv_args){
         .n_rows = p->n_rows,
         .layer = layer,
@@ -158,6 +168,7 @@ static void keep_wanted_rows(struct pass *p)
     p->q = m->ws.q_last;
     p->runs = m->ws.runs_last;
     p->n_runs = n;
+    p->adapted = adapted_rows_of(&m->ws, b, rows, n);
 }
 
 void pass_attention(struct pass *p, uint32_t layer, const struct attention_kind *kind)
@@ -196,12 +207,45 @@ void pass_attention(struct pass *p, uint32_t layer, const struct attention_kind 
         .x_stride = q_width(c),
         .n_outs = 1,
         .outs = {{&m->layers[layer].wo, NULL, m->ws.delta, c->hidden}},
-        .once = true,
+        .once = p->adapted.n == 0,
     };
+    const struct adapt_args low = {.layer = layer,
+                                   .first = ADAPT_O,
+                                   .n_outs = 1,
+                                   .x = m->ws.attn,
+                                   .outs = {m->ws.delta},
+                                   .n_in = q_width(c),
+                                   .n_out = {c->hidden}};
 
     p->has_delta = true;
     p->st = m->ops->op.attention(m->be, &a);
     if (p->st == RD_OK) p->st = m->ops->op.linear(m->be, &out);
+    if (p->st == RD_OK) p->st = adapt(m, &p->adapted, &low);
+}
+
+/* act(gate n) * (up n) where rows have adapters: these come between the products and the rest. */
+static rd_status adapted_glu(struct pass *p, uint32_t layer, const struct linear_glu_args *both)
+{
+    struct model *m = p->m;
+    const struct model_config *c = &m->config;
+    const struct linear_args products = {.n_rows = both->n_rows,
+                                         .x = both->x,
+                                         .x_stride = both->x_stride,
+                                         .n_outs = 2,
+                                         .outs = {{both->gate, NULL, both->gate_out, c->ffn},
+                                                  {both->up, NULL, both->up_out, c->ffn}}};
+    const struct adapt_args low = {.layer = layer,
+                                   .first = ADAPT_GATE,
+                                   .n_outs = 2,
+                                   .x = both->x,
+                                   .outs = {both->gate_out, both->up_out},
+                                   .n_in = c->hidden,
+                                   .n_out = {c->ffn, c->ffn}};
+    rd_status st = m->ops->op.linear(m->be, &products);
+
+    if (st == RD_OK) st = adapt(m, &p->adapted, &low);
+    if (st != RD_OK) return st;
+    return m->ops->op.glu(m->be, both->act, both->n_rows, c->ffn, both->gate_out, both->up_out, both->out);
 }
 
 void pass_mlp(struct pass *p, uint32_t layer)
@@ -215,15 +259,23 @@ void pass_mlp(struct pass *p, uint32_t layer)
         .x_stride = c->ffn,
         .n_outs = 1,
         .outs = {{&w->down, NULL, m->ws.delta, c->hidden}},
-        .once = true,
+        .once = p->adapted.n == 0,
     };
+    const struct adapt_args low = {.layer = layer,
+                                   .first = ADAPT_DOWN,
+                                   .n_outs = 1,
+                                   .x = m->ws.gate,
+                                   .outs = {m->ws.delta},
+                                   .n_in = c->ffn,
+                                   .n_out = {c->hidden}};
     struct linear_glu_args both = {p->n_rows, m->ws.norm, c->hidden, &w->gate,  &w->up,
                                    c->act,    m->ws.gate, m->ws.up,  m->ws.gate};
 
     if (p->st != RD_OK || p->n_rows == 0) return;
     p->has_delta = true;
-    p->st = backend_linear_glu(m->ops, m->be, &both);
+    p->st = p->adapted.n > 0 ? adapted_glu(p, layer, &both) : backend_linear_glu(m->ops, m->be, &both);
     if (p->st == RD_OK) p->st = m->ops->op.linear(m->be, &out);
+    if (p->st == RD_OK) p->st = adapt(m, &p->adapted, &low);
 }
 
 static struct linear_args head_args(const struct model *m, uint32_t first, uint32_t n, struct span out)
@@ -375,6 +427,7 @@ rd_status workspace_init(struct model *m)
 {
     const struct model_config *c = &m->config;
     struct workspace *ws = &m->ws;
+    const uint32_t low = m->ops->op.low_rank ? 3 * ADAPTER_MIX_RANKS : 0;
     struct {
         struct span *out;
         uint32_t rows, width;
@@ -385,7 +438,8 @@ rd_status workspace_init(struct model *m)
         {&ws->attn, m->max_rows, q_width(c), 0},   {&ws->k, m->max_rows, kv_width(c), 0},
         {&ws->v, m->max_rows, kv_width(c), 0},     {&ws->gate, m->max_rows, c->ffn, 0},
         {&ws->up, m->max_rows, c->ffn, 0},         {&ws->x_last, m->max_rows, c->hidden, 0},
-        {&ws->q_last, m->max_rows, q_width(c), 0}, {&ws->logits, m->max_logits, c->n_vocab, 0},
+        {&ws->q_last, m->max_rows, q_width(c), 0}, {&ws->low_rank, m->max_rows, low, 0},
+        {&ws->logits, m->max_logits, c->n_vocab, 0},
     };
     const size_t n_parts =
         sizeof(parts) / sizeof(parts[0]) - m->ops->traits.shares_memory; /* the logits are the last */
@@ -396,7 +450,10 @@ rd_status workspace_init(struct model *m)
         if (!place(&n_bytes, parts[i].rows, parts[i].width, &parts[i].at)) return RD_E_NOMEM;
     ws->runs_last = mem_zalloc(m->max_rows, sizeof(*ws->runs_last));
     ws->rows_last = mem_zalloc(m->max_rows, sizeof(*ws->rows_last));
-    if (!ws->runs_last || !ws->rows_last) return RD_E_NOMEM;
+    ws->terms = mem_zalloc((size_t)m->max_rows * 3 * ADAPTER_MIX_MAX, sizeof(*ws->terms));
+    ws->adapted_groups = mem_zalloc(m->max_rows, sizeof(*ws->adapted_groups));
+    ws->adapted_rows = mem_zalloc(m->max_rows, sizeof(*ws->adapted_rows));
+    if (!ws->runs_last || !ws->rows_last || !ws->terms || !ws->adapted_groups || !ws->adapted_rows) return RD_E_NOMEM;
     if (!place(&n_bytes, m->max_logits, sizeof(struct row_choice) / sizeof(float), &at_choices)) return RD_E_NOMEM;
     st = m->ops->memory.alloc(m->be, n_bytes, &ws->memory);
     if (st != RD_OK) return st;
@@ -412,5 +469,8 @@ void workspace_deinit(struct model *m)
     if (m->ws.memory) m->ops->memory.free(m->be, m->ws.memory);
     mem_free(m->ws.runs_last);
     mem_free(m->ws.rows_last);
+    mem_free(m->ws.terms);
+    mem_free(m->ws.adapted_groups);
+    mem_free(m->ws.adapted_rows);
     memset(&m->ws, 0, sizeof(m->ws));
 }

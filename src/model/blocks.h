@@ -17,6 +17,7 @@
  * Thread  engine thread only.
  */
 #pragma once
+#include "model/adapter_inside.h"
 #include "model/model_arch.h"
 
 struct pass {
@@ -29,6 +30,7 @@ struct pass {
     uint32_t n_runs;
     const struct seq_run *runs; /* of those rows */
     bool has_delta;             /* the block before left one */
+    struct adapted_rows adapted; /* those of these rows that have adapters */
 };
 
 /* What one layer's attention needs to know beyond the weights. */

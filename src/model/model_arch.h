@@ -81,6 +81,10 @@ struct workspace {
     struct span x_last, q_last; /* the same as x, q for the rows that are wanted: last layer */
     struct seq_run *runs_last;  /* [max_rows], host memory */
     uint32_t *rows_last;        /* [max_rows], host memory: which rows those are */
+    struct span low_rank;       /* [max_rows, 3 * ADAPTER_MIX_RANKS]: scratch of low_rank, where the backend has it */
+    struct low_rank_term *terms;           /* [3 * ADAPTER_MIX_MAX * max_rows], host memory */
+    struct adapted_group *adapted_groups;  /* [max_rows] */
+    uint32_t *adapted_rows;                /* [max_rows] */
     struct padded_step *padded; /* decode_step.c; NULL: the backend records nothing */
 };
 

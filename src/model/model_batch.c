@@ -13,11 +13,12 @@ rd_status model_batch_init(struct model_batch *b, struct model_batch_room room)
                               .row_page = mem_zalloc(room.n_rows, sizeof(*b->row_page)),
                               .row_slot = mem_zalloc(room.n_rows, sizeof(*b->row_slot)),
                               .runs = mem_zalloc(room.n_runs, sizeof(*b->runs)),
+                              .adapters = mem_zalloc(room.n_runs, sizeof(*b->adapters)),
                               .logit_rows = mem_zalloc(n_logits, sizeof(*b->logit_rows)),
                               .hidden_rows = mem_zalloc(n_hidden, sizeof(*b->hidden_rows)),
                               .draws = mem_zalloc(n_logits, sizeof(*b->draws)),
                               .unread = mem_zalloc(n_logits, sizeof(*b->unread))};
-    if (b->tokens && b->positions && b->row_page && b->row_slot && b->runs && b->logit_rows && b->hidden_rows &&
+    if (b->tokens && b->positions && b->row_page && b->row_slot && b->runs && b->adapters && b->logit_rows && b->hidden_rows &&
         b->draws && b->unread)
         return RD_OK;
     model_batch_deinit(b);
@@ -31,6 +32,7 @@ void model_batch_deinit(struct model_batch *b)
     mem_free(b->row_page);
     mem_free(b->row_slot);
     mem_free(b->runs);
+    mem_free(b->adapters);
     mem_free(b->logit_rows);
     mem_free(b->hidden_rows);
     mem_free(b->draws);
@@ -40,11 +42,14 @@ void model_batch_deinit(struct model_batch *b)
 
 void model_batch_clear(struct model_batch *b)
 {
-    b->n_rows = b->n_runs = b->n_logits = b->n_hidden = 0;
+    b->n_rows = b->n_runs = b->n_adapted = b->n_logits = b->n_hidden = 0;
 }
 
-void model_batch_begin_run(struct model_batch *b, uint32_t pos0, const kv_page *table)
+void model_batch_begin_run(struct model_batch *b, uint32_t pos0, const kv_page *table,
+                           const struct adapter_mix *adapters)
 {
+    b->adapters[b->n_runs] = adapters;
+    b->n_adapted += adapters != NULL;
     b->runs[b->n_runs++] = (struct seq_run){b->n_rows, 0, pos0, table};
 }
 

@@ -35,6 +35,10 @@ struct model_batch {
     uint32_t n_runs;
     struct seq_run *runs;
     const struct run_span *spans; /* [n_runs]; NULL: none. Borrowed */
+    /* [n_runs] what is added to the weights for a run's rows (model/adapter.h), borrowed until the pass is done; NULL: nothing.
+     * n_adapted: of how many runs something is. */
+    const struct adapter_mix **adapters;
+    uint32_t n_adapted;
     uint32_t n_logits;            /* 0 .. max_logits */
     uint32_t *logit_rows;         /* [n_logits] rows whose logits are wanted */
     float *states;                /* out, [n_logits, hidden] host memory: what the head reads of each; or NULL */
@@ -53,6 +57,8 @@ struct model_batch {
     void *moot_arg;
 };
 
+struct adapter_mix;
+
 /* The most of each in one pass. */
 struct model_batch_room {
     uint32_t n_rows, n_runs, n_logits, n_hidden;
@@ -64,8 +70,9 @@ rd_status model_batch_init(struct model_batch *b, struct model_batch_room room);
 void model_batch_deinit(struct model_batch *b);
 /* No rows, runs, wishes. */
 void model_batch_clear(struct model_batch *b);
-/* A sequence: the rows added next are its positions from pos0 on. table: its pages. */
-void model_batch_begin_run(struct model_batch *b, uint32_t pos0, const kv_page *table);
+/* A sequence: the rows added next are its positions from pos0 on. table: its pages; adapters: NULL: none. */
+void model_batch_begin_run(struct model_batch *b, uint32_t pos0, const kv_page *table,
+                           const struct adapter_mix *adapters);
 /* The next position of the last run. Returns the row. */
 uint32_t model_batch_add_row(struct model_batch *b, int32_t token, uint32_t page_tokens);
 /* The next row of logits is row's; d NULL: all of it is wanted, else no more than the token drawn like this, where the

@@ -63,7 +63,7 @@ bool rig_fill(struct model_rig *r, const int32_t *tokens, uint32_t pos0, uint32_
 {
     if (n > r->max_rows || n_logits > n || pos0 + n > r->n_ctx) return false;
     model_batch_clear(&r->batch);
-    model_batch_begin_run(&r->batch, pos0, r->table);
+    model_batch_begin_run(&r->batch, pos0, r->table, NULL);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t row = model_batch_add_row(&r->batch, tokens[i], PAGE_TOKENS);
 

@@ -46,6 +46,8 @@ static uint32_t run_all(const struct cpu_row_kernels *k, const struct row_case *
     float *o = out;
 
     *o++ = k->sum_squares(in->x, n);
+    *o++ = k->dot(in->x, in->y, n);
+    memcpy(o, in->x, n * sizeof(*o)), k->add_times(o, in->y, 0.77f, n), o += n;
     *o++ = k->best(in->x, n) + 0.0f;     /* -0 is as large as 0 */
     *o++ = k->best(in->odd, n) + 0.0f;
     memcpy(o, in->x, n * sizeof(*o)), k->add(o, in->y, n), o += n;

@@ -356,6 +356,7 @@ const struct backend_ops backend_cpu_ops = {
            .qkv_rope_write = cpu_qkv_rope_write,
            .attention = cpu_attention,
            .glu = cpu_glu,
+           .low_rank = cpu_low_rank,
            .gather = cpu_gather,
            .softcap = cpu_softcap},
 };

@@ -77,6 +77,7 @@ rd_status cpu_pack_matrix(struct backend *be, const struct host_tensor *t, struc
 rd_status cpu_adopt_matrix(struct backend *be, const struct host_tensor *t, uint32_t format, const void *data,
                            uint64_t n_bytes, struct weight *out);
 void cpu_unpack_matrix(struct backend *be, struct weight *w);    /* frees what is not adopted */
+rd_status cpu_low_rank(struct backend *be, const struct low_rank_args *a);
 rd_status cpu_attn_create(struct backend *be);                   /* fills be->attn, be->rows, be->attn_state */
 void cpu_attn_destroy(struct backend *be);
 rd_status cpu_qkv_rope_write(struct backend *be, const struct qkv_args *a);

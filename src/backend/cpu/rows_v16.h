@@ -27,6 +27,26 @@ static float v16_sum_squares(const float *x, uint32_t n)
     return v16_tree(sum);
 }
 
+static float v16_dot(const float *x, const float *y, uint32_t n)
+{
+    v16 sum = v16_set(0);
+    uint32_t i = 0;
+
+    for (; i + 16 <= n; i += 16) sum = v16_fma(v16_load(x + i), v16_load(y + i), sum);
+    if (i < n)                                              /* a sum of nothing is +0, and stays what it is by +0 */
+        sum = v16_keep(v16_fma(v16_load_n(x + i, n - i), v16_load_n(y + i, n - i), sum), 0, n - i, sum);
+    return v16_tree(sum);
+}
+
+static void v16_add_times(float *x, const float *y, float s, uint32_t n)
+{
+    const v16 factor = v16_set(s);
+    uint32_t i = 0;
+
+    for (; i + 16 <= n; i += 16) v16_store(x + i, v16_fma(factor, v16_load(y + i), v16_load(x + i)));
+    if (i < n) v16_store_n(x + i, v16_fma(factor, v16_load_n(y + i, n - i), v16_load_n(x + i, n - i)), n - i);
+}
+
 static void v16_add_row(float *x, const float *delta, uint32_t n)
 {
     uint32_t i = 0;
@@ -183,6 +203,6 @@ static void v16_store_kv_row(enum dtype dtype, const float *x, void *dst, uint32
 
 #define ROW_KERNELS_V16                                                                                                \
     {                                                                                                                  \
-        v16_sum_squares, v16_add_row, v16_scale_row, v16_add_scaled_row, v16_glu_row, v16_softcap_row, v16_best,       \
+        v16_sum_squares, v16_dot, v16_add_row, v16_add_times, v16_scale_row, v16_add_scaled_row, v16_glu_row, v16_softcap_row, v16_best,       \
             v16_rope_row, v16_store_kv_row                                                                             \
     }

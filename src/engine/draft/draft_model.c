@@ -132,7 +132,7 @@ static bool add_run(struct draft_model *m, struct request *r, uint32_t n, bool l
 
     if (!find_pages(m, s, n)) return false;
     m->who[b->n_runs] = r;
-    model_batch_begin_run(b, s->n_computed, s->pages);
+    model_batch_begin_run(b, s->n_computed, s->pages, NULL);
     for (uint32_t i = 0; i < n; i++) model_batch_add_row(b, key_token(s->keys[s->n_computed + i]), m->o.page_tokens);
     if (logits) model_batch_want_logits(b, b->n_rows - 1, NULL);
     return true;

@@ -130,6 +130,11 @@ static void copy_rows(void *self, kv_page to, kv_page from, uint32_t n_rows)
     if (x->ops->pages.copy_rows(x->backend, &x->kv, to, from, n_rows) != RD_OK) x->n_copy_failed++;
 }
 
+static rd_status load_adapter(void *self, const char *path, struct adapter **out, struct rd_error *err)
+{
+    return adapter_load(((struct model_executor *)self)->model, path, out, err);
+}
+
 static bool differs(void *self, kv_page a, kv_page b, uint32_t n_rows, struct page_difference *where)
 {
     const struct kv_storage *kv = &((struct model_executor *)self)->kv;
@@ -178,5 +183,6 @@ struct executor model_executor_view(struct model_executor *x, uint32_t max_rows,
                              .page_out = page_out,
                              .page_in = page_in,
                              .page_bytes = x->kv.page_bytes,
+                             .adapter_load = load_adapter,
                              .differs = x->ops->traits.shares_memory ? differs : NULL};
 }

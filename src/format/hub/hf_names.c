@@ -26,6 +26,11 @@ static const char *find(const struct name_row *rows, size_t n_rows, const char *
     return NULL;
 }
 
+const char *hf_gguf_matrix(const char *name)
+{
+    return find(layer_rows, sizeof(layer_rows) / sizeof(layer_rows[0]), name, strlen(name));
+}
+
 static bool starts(const char **s, const char *with)
 {
     size_t n = strlen(with);

@@ -10,5 +10,7 @@ enum hf_use {
     HF_NORM /* 1 is added */
 };
 
+/* "self_attn.q_proj" -> "attn_q": a matrix or vector of a layer, without its layer and without ".weight"; NULL: unknown. */
+const char *hf_gguf_matrix(const char *name);
 /* out: the GGUF name; that of the file itself when it is not known (the loader refuses it by that name). */
 enum hf_use hf_gguf_name(const struct hf_model *m, const char *name, char *out, size_t cap);

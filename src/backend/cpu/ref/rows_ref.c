@@ -13,6 +13,19 @@ static float sum_squares(const float *x, uint32_t n)
     return cpu_tree16(p);
 }
 
+static float dot(const float *x, const float *y, uint32_t n)
+{
+    float p[16] = {0};
+
+    for (uint32_t i = 0; i < n; i++) p[i % 16] = fmaf(x[i], y[i], p[i % 16]);
+    return cpu_tree16(p);
+}
+
+static void add_times(float *x, const float *y, float s, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) x[i] = fmaf(s, y[i], x[i]);
+}
+
 static void add(float *x, const float *delta, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) x[i] += delta[i];
@@ -104,5 +117,5 @@ static void store_kv(enum dtype dtype, const float *x, void *dst, uint32_t n)
     }
 }
 
-const struct cpu_row_kernels cpu_rows_ref = {sum_squares, add, scale, add_scaled, glu, softcap, best_of, rope,
+const struct cpu_row_kernels cpu_rows_ref = {sum_squares, dot, add, add_times, scale, add_scaled, glu, softcap, best_of, rope,
                                           store_kv};

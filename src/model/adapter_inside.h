@@ -1,0 +1,55 @@
+/* model/adapter_inside.h - what blocks.c computes with. Internal to src/model/. */
+#pragma once
+#include <stdatomic.h>
+#include "backend/backend.h"
+#include "model/adapter.h"
+
+/* The matrices of a layer that an adapter may have. */
+enum adapter_target { ADAPT_Q, ADAPT_K, ADAPT_V, ADAPT_O, ADAPT_GATE, ADAPT_UP, ADAPT_DOWN, ADAPT_N };
+
+struct adapter_pair {
+    struct weight a, b; /* a.data NULL: the matrix is as it is */
+    float scale;
+};
+
+struct adapter {
+    struct adapter_info info;
+    const struct backend_ops *ops;
+    struct backend *be;
+    struct adapter_pair *pairs; /* [n_layers, ADAPT_N] */
+    uint32_t n_layers;
+    atomic_int refs;
+};
+
+struct adapter_mix {
+    struct hash128 id;
+    atomic_int refs;
+    uint32_t n;
+    struct adapter_use uses[ADAPTER_MIX_MAX]; /* in the order of their digests */
+};
+
+/* The rows of a pass that have a mix, each mix's together. Zeroed: none has. */
+struct adapted_rows {
+    uint32_t n;
+    struct adapted_group *groups; /* [n], the workspace's */
+};
+struct adapted_group {
+    const struct adapter_mix *mix;
+    uint32_t n_rows;
+    const uint32_t *rows;
+};
+
+struct model_batch;
+struct workspace;
+/* of[n_rows]: which row of the batch each row of the pass is; NULL: the same. */
+struct adapted_rows adapted_rows_of(const struct workspace *ws, const struct model_batch *b, const uint32_t *of, uint32_t n_rows);
+
+/* What linear gave: out[i] is target first + i of the layer, each contiguous. */
+struct adapt_args {
+    uint32_t layer;
+    enum adapter_target first;
+    uint32_t n_outs;
+    struct span x, outs[3];
+    uint32_t n_in, n_out[3];
+};
+rd_status adapt(struct model *m, const struct adapted_rows *rows, const struct adapt_args *a);
