@@ -50,6 +50,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "radish/adapter.h"
 #include "radish/grammar.h"
 #include "radish/inspect.h"
 #include "radish/sampling.h"
@@ -127,6 +128,9 @@ struct rd_options {
     bool sort_keys;         /* tools and arguments are rendered with sorted keys: for clients that shuffle them */
     bool no_replay;         /* no message is rendered as it was sampled or first spelled; see docs/cache.md */
     bool context_shift;     /* of requests that say nothing else: rd_request_options.context_shift */
+    const struct rd_adapter_file *adapters; /* [n_adapters] loaded with the model; radish/adapter.h */
+    uint32_t n_adapters;
+    uint64_t adapter_bytes; /* what adapters may take together; 0 = a quarter of memory */
     const char *thinking;   /* "on", "off": of conversations whose kwargs_json says nothing about it (enable_thinking,
                              * thinking); NULL: as the template does. RD_E_INVALID: another word */
     void (*progress)(void *user, double fraction); /* 0 .. 1 while loading; may be NULL */
@@ -312,6 +316,10 @@ struct rd_request_options {
     bool idle;               /* computed only when nothing else is to do; makes way for everything else */
     const char *cache_salt;  /* NULL: what is stored is shared with every request without one; else only with
                               * requests of the same salt */
+    /* What it is computed with (rd_adapter_load): one named twice, or more than RD_REQUEST_ADAPTERS: RD_E_INVALID; one that is
+     * not there: RD_E_NOT_FOUND. NULL: what rd_adapter_apply said, at first nothing; not NULL, n_adapters 0: nothing. */
+    const struct rd_adapter_use *adapters;
+    uint32_t n_adapters;
     const char *cache_name;  /* what it computes belongs to this named cache (rd_cache_names), within its salt; 1 to
                               * 128 bytes without control characters; NULL: to none */
     /* How long, unused, parts of this request are worth more than what else is stored: about 5 minutes (1 .. 300), an
@@ -517,6 +525,18 @@ RD_API rd_status rd_embed(rd_engine *engine, const int32_t *tokens, uint32_t n, 
 /* The same as rd_forward without cache: computes everything. For tests of exactness. */
 RD_API rd_status rd_forward_cold(rd_engine *engine, const int32_t *tokens, uint32_t n, float *logits,
                                  struct rd_error *err);
+
+/* ---- adapters (radish/adapter.h) ---- */
+
+/* Any thread, while requests run; blocks for as long as its file is read. name: 1 to 128 bytes without control characters, not
+ * taken yet (RD_E_INVALID). RD_E_FORMAT, RD_E_UNSUPPORTED: the file, or it is another model's; RD_E_LIMIT: adapter_bytes. */
+RD_API rd_status rd_adapter_load(rd_engine *engine, const char *name, const char *path, double scale, struct rd_error *err);
+/* Requests that run with it go on. RD_E_NOT_FOUND. */
+RD_API rd_status rd_adapter_unload(rd_engine *engine, const char *name, struct rd_error *err);
+/* Requests that say nothing of adapters are computed with it from now on, at this scale; 0: no more. RD_E_NOT_FOUND. */
+RD_API rd_status rd_adapter_apply(rd_engine *engine, const char *name, double scale, struct rd_error *err);
+/* Up to n_max of those that are loaded, by id; returns how many there are. */
+RD_API uint32_t rd_adapters(const rd_engine *engine, struct rd_adapter *out, uint32_t n_max);
 
 /* ---- what is going on ---- */
 

@@ -358,6 +358,7 @@ rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *
         goto fail;
     }
     st = make_engine(e, o, err);
+    if (st == RD_OK) st = api_adapters_open(e, o, err);
     if (st == RD_OK) st = start_threads(e, err);
     if (st == RD_OK && e->store) api_names_open(e, o->cache_dir);
     if (st != RD_OK) goto fail;
@@ -417,6 +418,7 @@ void rd_close(rd_engine *e)
     api_store_close(e);
     api_draft_close(e);
     queue_destroy(e->prep);
+    api_adapters_close(e);
     executor_close(e->executor);
     chat_template_destroy(e->chat);
     api_style_deinit(&e->style);

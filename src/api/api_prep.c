@@ -203,6 +203,8 @@ rd_status api_request_params(struct rd_request *r, const int32_t *tokens, uint32
     rd_status st = fill_params(r->engine, &r->o, p, err);
 
     if (st != RD_OK) return st;
+    p->adapters = r->adapters;                              /* as they were when it was submitted, whatever its names mean now */
+    p->space.adapter = adapter_mix_id(r->adapters);
     p->wake = api_request_wake;
     p->wake_arg = r;
     p->goes_on = r->shift.is_on;

@@ -10,7 +10,12 @@ struct kv_space api_space(const rd_engine *engine, const struct rd_request_optio
 {
     struct kv_space owner = {0};
 
+    struct adapter_mix *mix = NULL;
+
     if (o->cache_salt) owner.salt = sip_hash128(engine->salt_key, o->cache_salt, strlen(o->cache_salt));
+    if (api_adapters_mix(engine, o, &mix, NULL) == RD_OK) owner.adapter = adapter_mix_id(mix);
+    else owner.adapter = (struct hash128){1, 1};
+    adapter_mix_unref(mix);
     return owner;
 }
 

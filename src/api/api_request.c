@@ -88,6 +88,16 @@ static void copy_text_bias(struct arena *a, struct rd_request_options *c, bool *
     c->sampling.text_bias = copy;
 }
 
+static const struct rd_adapter_use *copy_adapters(struct arena *a, const struct rd_request_options *o, bool *ok)
+{
+    struct rd_adapter_use *copy = arena_alloc(a, (size_t)o->n_adapters + 1, sizeof(*copy)); /* an empty list is not none */
+
+    if (!copy) *ok = false;
+    for (uint32_t i = 0; copy && i < o->n_adapters; i++)
+        copy[i] = (struct rd_adapter_use){copy_text(a, o->adapters[i].name, ok), o->adapters[i].scale};
+    return copy;
+}
+
 static rd_status copy_options(struct rd_request *r, const struct rd_request_options *o)
 {
     struct rd_request_options *c = &r->o;
@@ -101,6 +111,7 @@ static rd_status copy_options(struct rd_request *r, const struct rd_request_opti
     c->cache_salt = copy_text(&r->arena, o->cache_salt, &ok);
     c->label = copy_text(&r->arena, o->label, &ok);
     c->cache_name = copy_text(&r->arena, o->cache_name, &ok);
+    if (o->adapters) c->adapters = copy_adapters(&r->arena, o, &ok);
     c->forced_tool = copy_text(&r->arena, o->forced_tool, &ok);
     c->grammar_name = copy_text(&r->arena, o->grammar_name, &ok);
     if (o->grammar) ok &= (c->grammar = arena_memdup(&r->arena, o->grammar, o->grammar_bytes)) != NULL;
@@ -141,6 +152,7 @@ static void request_free(struct rd_request *r)
     api_output_deinit(&r->output);
     buf_deinit(&r->text);
     arena_deinit(&r->arena);
+    adapter_mix_unref(r->adapters);
     if (r->spelled.tools) spelling_memory_release(r->engine->spellings, &r->spelled);
     cond_deinit(&r->cond);
     mutex_deinit(&r->lock);
@@ -156,20 +168,24 @@ rd_status rd_submit(rd_engine *engine, const struct rd_request_options *options,
                     void *wake_user, rd_request **out, struct rd_error *err)
 {
     struct rd_request_options own, *o = &own;
+    struct adapter_mix *mix = NULL;
     struct rd_request *r;
     rd_status st;
 
     *out = NULL;
     st = api_options(options, &own, err);
     if (st == RD_OK) st = check_options(engine, o, err);
+    if (st == RD_OK) st = api_adapters_mix(engine, o, &mix, err);
     if (st != RD_OK) return st;
     st = engine_take_place(engine->engine);
     if (st != RD_OK) {
+        adapter_mix_unref(mix);
         atomic_fetch_add_explicit(&engine->n_rejected, 1, memory_order_relaxed);
         return error_set(err, st, "%s", rd_status_text(st));
     }
     r = mem_zalloc(1, sizeof(*r));
     if (!r) {
+        adapter_mix_unref(mix);
         engine_give_place(engine->engine);
         return error_set(err, RD_E_NOMEM, "out of memory for a request");
     }
@@ -177,6 +193,7 @@ rd_status rd_submit(rd_engine *engine, const struct rd_request_options *options,
     cond_init(&r->cond);
     arena_init(&r->arena, 0);
     r->engine = engine;
+    r->adapters = mix;
     r->wake = wake;
     r->wake_user = wake_user;
     r->stop_hit = -1;

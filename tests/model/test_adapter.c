@@ -103,7 +103,7 @@ TEST(an_adapter_is_the_model_with_it_merged_in)
         run(&r, NULL, N, other);
         CHECK(memcmp(base, other, sizeof(base)) == 0);
         rig_close(&r);
-        hub_remove(dir);
+        lora_remove(dir);
     }
 }
 
@@ -131,7 +131,7 @@ TEST(an_adapter_of_a_gguf_file_fits_a_directory_and_the_other_way_round)
         adapter_unref(a);
         rig_close(&r);
     }
-    hub_remove(dir);
+    lora_remove(dir);
     hub_remove(hub);
 }
 
@@ -179,7 +179,7 @@ TEST(mixes_share_a_batch_and_do_not_see_each_other)
         for (int i = 0; i < 2; i++) adapter_unref(a[i]);
         rig_close(&r);
     }
-    for (int i = 0; i < 2; i++) hub_remove(dirs[i]);
+    for (int i = 0; i < 2; i++) lora_remove(dirs[i]);
 }
 
 TEST(a_mix_is_known_by_its_numbers)
@@ -212,7 +212,7 @@ TEST(a_mix_is_known_by_its_numbers)
     adapter_unref(again);
     for (int i = 0; i < 2; i++) adapter_unref(a[i]);
     rig_close(&r);
-    for (int i = 0; i < 2; i++) hub_remove(dirs[i]);
+    for (int i = 0; i < 2; i++) lora_remove(dirs[i]);
 }
 
 /* What would give wrong answers silently is refused, and named. */
@@ -240,13 +240,13 @@ TEST(what_is_not_computed_is_refused_by_name)
         CHECK(lora_make(test_path(models[0].path), true, &(struct lora_options){.extra = cases[i].extra}, dir));
         CHECK_EQ(adapter_load(r.m, dir, &a, &err), cases[i].st);
         CHECK(strstr(err.text, cases[i].says) && !a);
-        hub_remove(dir);
+        lora_remove(dir);
     }
     CHECK(lora_make(test_path(models[5].path), false, &(struct lora_options){0}, dir)); /* Gemma's */
     CHECK_EQ(adapter_load(r.m, dir, &a, &err), RD_E_FORMAT);
     test_note("%s", err.text);
     CHECK(strstr(err.text, "another model's"));
     CHECK_EQ(adapter_load(r.m, "/nowhere", &a, &err), RD_E_NOT_FOUND);
-    hub_remove(dir);
+    lora_remove(dir);
     rig_close(&r);
 }

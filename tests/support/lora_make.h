@@ -1,4 +1,4 @@
-/* tests/model/lora_make.h - a random adapter of a tiny model in both kinds of file, and the model with it merged in. */
+/* tests/support/lora_make.h - a random adapter of a tiny model in both kinds of file, and the model with it merged in. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -12,7 +12,8 @@ struct lora_options {
     const char *extra;  /* members for adapter_config.json: ", \"x\": 1" */
 };
 
-/* In a new folder below /tmp (hub_remove() it): adapter_config.json and adapter_model.safetensors (the folder is PEFT's),
+/* In a new folder below /tmp (lora_remove() it): adapter_config.json and adapter_model.safetensors (the folder is PEFT's),
  * lora.gguf, merged.gguf. model: a GGUF file of F32, with its matrices of
  * wq and wk in RoPE's pairs where the architecture has them so (interleaves). false: said why. */
 bool lora_make(const char *model, bool interleaves, const struct lora_options *o, char dir[64]);
+void lora_remove(const char *dir);

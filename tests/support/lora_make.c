@@ -1,17 +1,16 @@
-/* tests/model/lora_make.c - see lora_make.h. */
+/* tests/support/lora_make.c - see lora_make.h. */
 #include "lora_make.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <unistd.h>
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/random.h"
 #include "format/gguf/gguf.h"
 #include "format/gguf/gguf_write.h"
-#include "hub_make.h"
 #include "model/model.h"
 #include "test.h"
 
@@ -37,6 +36,26 @@ struct making {
     bool interleaves;
     struct pair pairs[MAX_PAIRS];
 };
+
+static bool put_file(const char *dir, const char *name, const void *data, size_t n)
+{
+    char path[128];
+
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    return file_write_all(path, data, n, NULL) == RD_OK;
+}
+
+void lora_remove(const char *dir)
+{
+    static const char *const names[] = {"merged.gguf", "lora.gguf", "adapter_model.safetensors", "adapter_config.json"};
+    char path[128];
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        snprintf(path, sizeof(path), "%s/%s", dir, names[i]);
+        unlink(path);
+    }
+    rmdir(dir);
+}
 
 static float rounded(const struct lora_options *o, double v)
 {
@@ -98,7 +117,7 @@ static bool write_merged(const struct making *m, const char *model, const char *
                 memcpy(at, &w, sizeof(w));
             }
     }
-    ok = ok && hub_write(dir, "merged.gguf", bytes, n);
+    ok = ok && put_file(dir, "merged.gguf", bytes, n);
     mem_free(bytes);
     return ok;
 }
@@ -153,7 +172,7 @@ static bool write_gguf(const struct making *m, const char *dir)
     }
     pad(&out);
     buf_append(&out, data.data, data.n);
-    ok = !out.failed && hub_write(dir, "lora.gguf", out.data, out.n);
+    ok = !out.failed && put_file(dir, "lora.gguf", out.data, out.n);
     buf_deinit(&out);
     buf_deinit(&data);
     gguf_writer_deinit(&w);
@@ -201,8 +220,8 @@ static bool write_peft(const struct making *m, const char *dir)
     buf_append(&out, &n_head, 8);
     buf_append(&out, head.data, head.n);
     buf_append(&out, data.data, data.n);
-    ok = !out.failed && hub_write(dir, "adapter_model.safetensors", out.data, out.n) &&
-         hub_write(dir, "adapter_config.json", config.data, config.n);
+    ok = !out.failed && put_file(dir, "adapter_model.safetensors", out.data, out.n) &&
+         put_file(dir, "adapter_config.json", config.data, config.n);
     buf_deinit(&head);
     buf_deinit(&data);
     buf_deinit(&out);

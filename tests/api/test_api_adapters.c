@@ -1,0 +1,260 @@
+/* tests/api/test_api_adapters.c - requests with adapters through the public library: each alone, cached, and in one batch with
+ * others; what is stored with one is found by nobody else; loading and unloading while requests run. */
+#include <math.h>
+#include <string.h>
+#include "base/thread.h"
+#include "lora_make.h"
+#include "radish/radish.h"
+#include "test.h"
+
+#define MODEL    "tests/golden/llama/tiny-llama.gguf"
+#define N_SORTS  4u
+#define N_TOKENS 24u
+
+static char dirs[2][64], gguf[80];
+
+static void make_files(void)
+{
+    const struct lora_options o[2] = {{.seed = 11}, {.seed = 12, .rank = 9, .matrices = 0x55}};
+
+    for (int i = 0; i < 2; i++) CHECK(lora_make(test_path(MODEL), true, &o[i], dirs[i]));
+    snprintf(gguf, sizeof(gguf), "%s/lora.gguf", dirs[1]);
+}
+
+static void remove_files(void)
+{
+    for (int i = 0; i < 2; i++) lora_remove(dirs[i]);
+}
+
+static rd_engine *open_tiny(const struct rd_adapter_file *files, uint32_t n, uint64_t bytes, struct rd_error *err)
+{
+    struct rd_options o;
+    rd_engine *engine = NULL;
+
+    rd_set_log(RD_LOG_ERROR, NULL, NULL);
+    rd_options_default(&o);
+    o.model = test_path(MODEL);
+    o.n_threads = 1;
+    o.kv_tokens = 2048;
+    o.max_running = 8;
+    o.adapters = files;
+    o.n_adapters = n;
+    o.adapter_bytes = bytes;
+    (void)rd_open(&o, &engine, err);
+    return engine;
+}
+
+/* The four sorts of requests: none, a, b at half, both. */
+static struct rd_request_options ask(uint32_t sort)
+{
+    static const struct rd_adapter_use uses[N_SORTS][2] = {
+        {{NULL, 0}}, {{"a", NAN}}, {{"b", 0.5}}, {{"b", 1}, {"a", -0.25}}};
+    struct rd_request_options q;
+
+    rd_request_options_default(&q);
+    q.prompt = "abcabcabcabcabcabcabcabcabcabcabcabcabcabc";
+    q.prompt_bytes = strlen(q.prompt);
+    q.max_tokens = N_TOKENS;
+    q.ignore_eos = true;
+    q.sampling.temperature = 0.7f;
+    q.sampling.has_seed = true;
+    q.sampling.seed = 5;
+    q.adapters = sort ? uses[sort] : NULL;
+    q.n_adapters = sort == 0 ? 0 : sort == 3 ? 2 : 1;
+    return q;
+}
+
+struct heard {
+    int32_t tokens[N_TOKENS];
+    float logprobs[N_TOKENS];
+    uint32_t n, n_cached;
+};
+
+static int hear(void *user, uint32_t index, const struct rd_event *ev)
+{
+    struct heard *h = (struct heard *)user + index;
+
+    if (ev->type == RD_EVENT_TOKEN && h->n < N_TOKENS) {
+        h->logprobs[h->n] = ev->logprob;
+        h->tokens[h->n++] = ev->token;
+    }
+    if (ev->type == RD_EVENT_DONE) h->n_cached = ev->usage.n_cached;
+    return 0;
+}
+
+static rd_status generate(rd_engine *engine, uint32_t sort, struct heard *h)
+{
+    struct rd_request_options q = ask(sort);
+    struct rd_error err = {RD_OK, ""};
+
+    memset(h, 0, sizeof(*h));
+    q.logprobs = true;
+    return rd_generate(engine, &q, hear, h, &err);
+}
+
+static bool same(const struct heard *a, const struct heard *b)
+{
+    return a->n == N_TOKENS && a->n == b->n && memcmp(a->tokens, b->tokens, sizeof(a->tokens)) == 0 &&
+           memcmp(a->logprobs, b->logprobs, sizeof(a->logprobs)) == 0;
+}
+
+TEST(each_sort_is_the_same_cold_cached_and_among_others_and_finds_its_own_alone)
+{
+    struct rd_request_options q[4 * N_SORTS];
+    struct heard cold[N_SORTS], h, all[4 * N_SORTS];
+    struct rd_error err = {RD_OK, ""};
+    rd_engine *engine;
+
+    make_files();
+    engine = open_tiny((struct rd_adapter_file[]){{"a", dirs[0], 1}, {"b", gguf, 1}}, 2, 0, &err);
+    CHECK_EQ(err.status, RD_OK);
+    for (uint32_t s = 0; s < N_SORTS; s++) {
+        CHECK_EQ(generate(engine, s, &cold[s]), RD_OK);
+        CHECK_EQ(cold[s].n_cached, 0);
+        for (uint32_t t = 0; t < s; t++) CHECK(!same(&cold[s], &cold[t]));
+    }
+    for (uint32_t s = 0; s < N_SORTS; s++) {
+        CHECK_EQ(generate(engine, s, &h), RD_OK);
+        CHECK(same(&cold[s], &h) && h.n_cached > 30);
+    }
+    rd_cache_clear(engine);
+    memset(all, 0, sizeof(all));
+    for (uint32_t i = 0; i < 4 * N_SORTS; i++) {
+        q[i] = ask(i % N_SORTS);
+        q[i].logprobs = true;
+    }
+    CHECK_EQ(rd_generate_batch(engine, q, 4 * N_SORTS, hear, all, &err), RD_OK);
+    for (uint32_t i = 0; i < 4 * N_SORTS; i++) CHECK(same(&cold[i % N_SORTS], &all[i]));
+    rd_close(engine);
+    remove_files();
+}
+
+TEST(an_unloaded_adapter_is_gone_and_what_it_stored_is_found_when_it_is_back)
+{
+    struct heard cold, h;
+    struct rd_adapter list[4];
+    struct rd_error err = {RD_OK, ""};
+    rd_engine *engine;
+
+    make_files();
+    engine = open_tiny(NULL, 0, 0, &err);
+    CHECK_EQ(generate(engine, 1, &h), RD_E_NOT_FOUND);
+    CHECK_EQ(rd_adapter_load(engine, "a", dirs[0], 1, &err), RD_OK);
+    CHECK_EQ(rd_adapter_load(engine, "a", dirs[1], 1, &err), RD_E_INVALID);
+    CHECK_EQ(rd_adapter_load(engine, "b", gguf, 2, &err), RD_OK);
+    CHECK_EQ(generate(engine, 1, &cold), RD_OK);
+    CHECK_EQ(rd_adapters(engine, list, 4), 2);
+    CHECK(!strcmp(list[0].name, "a") && list[0].id == 0 && list[0].rank == 4 && !strcmp(list[0].base, "org/tiny"));
+    CHECK(!strcmp(list[1].path, gguf) && list[1].id == 1 && list[1].scale == 2 && list[1].n_bytes > 0);
+    CHECK_EQ(rd_adapter_unload(engine, "a", &err), RD_OK);
+    CHECK_EQ(rd_adapter_unload(engine, "a", &err), RD_E_NOT_FOUND);
+    CHECK_EQ(generate(engine, 1, &h), RD_E_NOT_FOUND);
+    CHECK_EQ(rd_adapter_load(engine, "a", dirs[0], 1, &err), RD_OK);
+    CHECK_EQ(generate(engine, 1, &h), RD_OK);
+    CHECK(same(&cold, &h) && h.n_cached > 30);
+    CHECK_EQ(rd_adapters(engine, list, 4), 2);
+    CHECK_EQ(list[1].id, 2);
+    rd_close(engine);
+    remove_files();
+}
+
+TEST(an_applied_adapter_is_in_requests_that_say_nothing)
+{
+    struct rd_request_options q = ask(0);
+    struct rd_adapter_use none = {NULL, 0};
+    struct heard base, with, h;
+    struct rd_error err = {RD_OK, ""};
+    rd_engine *engine;
+
+    make_files();
+    engine = open_tiny((struct rd_adapter_file[]){{"a", dirs[0], 1}}, 1, 0, &err);
+    CHECK_EQ(generate(engine, 0, &base), RD_OK);
+    CHECK_EQ(generate(engine, 1, &with), RD_OK);
+    CHECK_EQ(rd_adapter_apply(engine, "a", 1, &err), RD_OK);
+    CHECK_EQ(generate(engine, 0, &h), RD_OK);
+    CHECK(same(&with, &h) && h.n_cached > 30);
+    memset(&h, 0, sizeof(h));
+    q.logprobs = true;
+    q.adapters = &none;
+    CHECK_EQ(rd_generate(engine, &q, hear, &h, &err), RD_OK);
+    CHECK(same(&base, &h));
+    CHECK_EQ(rd_adapter_apply(engine, "a", 0, &err), RD_OK);
+    CHECK_EQ(generate(engine, 0, &h), RD_OK);
+    CHECK(same(&base, &h));
+    CHECK_EQ(rd_adapter_apply(engine, "z", 1, &err), RD_E_NOT_FOUND);
+    rd_close(engine);
+    remove_files();
+}
+
+TEST(what_cannot_be_is_refused)
+{
+    struct rd_request_options q = ask(1);
+    const struct rd_adapter_use twice[2] = {{"a", 1}, {"a", 2}}, nan_scale[1] = {{"a", INFINITY}};
+    struct heard h = {.n = 0};
+    struct rd_error err = {RD_OK, ""};
+    rd_engine *engine;
+
+    make_files();
+    engine = open_tiny((struct rd_adapter_file[]){{"a", "/nowhere", 1}}, 1, 0, &err);
+    CHECK(!engine && err.status == RD_E_NOT_FOUND && strstr(err.text, "\"a\""));
+    engine = open_tiny((struct rd_adapter_file[]){{"a", dirs[0], 1}}, 1, 40000, &err);
+    CHECK(!engine && err.status == RD_E_LIMIT && strstr(err.text, "--lora-bytes"));
+    engine = open_tiny((struct rd_adapter_file[]){{"a", dirs[0], 1}}, 1, 0, &err);
+    CHECK_EQ(rd_adapter_load(engine, "", dirs[0], 1, &err), RD_E_INVALID);
+    CHECK_EQ(rd_adapter_load(engine, "x\n", dirs[0], 1, &err), RD_E_INVALID);
+    CHECK_EQ(rd_adapter_load(engine, "x", dirs[0], NAN, &err), RD_E_INVALID);
+    q.adapters = twice;
+    q.n_adapters = 2;
+    CHECK_EQ(rd_generate(engine, &q, hear, &h, &err), RD_E_INVALID);
+    q.adapters = nan_scale;
+    q.n_adapters = 1;
+    CHECK_EQ(rd_generate(engine, &q, hear, &h, &err), RD_E_INVALID);
+    rd_close(engine);
+    remove_files();
+}
+
+struct swapping {
+    rd_engine *engine;
+    bool failed;
+};
+
+static void swap_often(void *arg)
+{
+    struct swapping *s = arg;
+    char name[16];
+
+    for (int i = 0; i < 60; i++) {
+        snprintf(name, sizeof(name), "c%d", i);
+        s->failed |= rd_adapter_load(s->engine, name, dirs[i % 2], 1, NULL) != RD_OK;
+        s->failed |= rd_adapter_unload(s->engine, name, NULL) != RD_OK;
+        s->failed |= rd_adapter_unload(s->engine, "b", NULL) != RD_OK;
+        s->failed |= rd_adapter_load(s->engine, "b", gguf, 1, NULL) != RD_OK;
+    }
+}
+
+/* What runs keeps what it began with; what comes while b is away is told so. */
+TEST(adapters_come_and_go_while_requests_run)
+{
+    struct heard cold[N_SORTS], h;
+    struct rd_error err = {RD_OK, ""};
+    struct thread swapper = {0};
+    struct swapping s = {0};
+
+    make_files();
+    s.engine = open_tiny((struct rd_adapter_file[]){{"a", dirs[0], 1}, {"b", gguf, 1}}, 2, 0, &err);
+    for (uint32_t i = 0; i < N_SORTS; i++) CHECK_EQ(generate(s.engine, i, &cold[i]), RD_OK);
+    CHECK_EQ(thread_start(&swapper, "swapper", swap_often, &s), RD_OK);
+    for (uint32_t i = 0; i < 120; i++) {
+        rd_status st = generate(s.engine, i % N_SORTS, &h);
+
+        CHECK(st == RD_OK ? same(&cold[i % N_SORTS], &h) : st == RD_E_NOT_FOUND && i % N_SORTS >= 2);
+    }
+    thread_join(&swapper);
+    CHECK(!s.failed);
+    for (uint32_t i = 0; i < N_SORTS; i++) {
+        CHECK_EQ(generate(s.engine, i, &h), RD_OK);
+        CHECK(same(&cold[i], &h));
+    }
+    rd_close(s.engine);
+    remove_files();
+}
