@@ -33,13 +33,13 @@ struct rd_adapter_use {
 
 struct rd_adapter {
     char name[RD_ADAPTER_NAME_BYTES];
-    char path[512];  /* cut where it is longer */
-    char base[256];  /* what the file says of its model; "" */
-    uint32_t id;     /* in the order of loading, from 0; never given twice */
+    char path[512]; /* cut where it is longer */
+    char base[256]; /* what the file says of its model; "" */
+    uint32_t id;    /* in the order of loading, from 0; never given twice */
     uint32_t n_matrices, rank;
     uint64_t n_bytes;
-    double scale;    /* of requests that name it without one; beside what the file itself says (alpha / rank) */
-    double applied;  /* of requests that say nothing of adapters: 0, or as rd_adapter_apply said */
+    double scale;   /* of requests that name it without one; beside what the file itself says (alpha / rank) */
+    double applied; /* of requests that say nothing of adapters: 0, or as rd_adapter_apply said */
 };
 
 #ifdef __cplusplus

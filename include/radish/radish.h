@@ -320,7 +320,7 @@ struct rd_request_options {
      * not there: RD_E_NOT_FOUND. NULL: what rd_adapter_apply said, at first nothing; not NULL, n_adapters 0: nothing. */
     const struct rd_adapter_use *adapters;
     uint32_t n_adapters;
-    const char *cache_name;  /* what it computes belongs to this named cache (rd_cache_names), within its salt; 1 to
+    const char *cache_name; /* what it computes belongs to this named cache (rd_cache_names), within its salt; 1 to
                               * 128 bytes without control characters; NULL: to none */
     /* How long, unused, parts of this request are worth more than what else is stored: about 5 minutes (1 .. 300), an
      * hour (.. 3600) or a day (more); 0: no more than others. Weights within the budget, never pins: docs/cache.md. */
@@ -530,7 +530,8 @@ RD_API rd_status rd_forward_cold(rd_engine *engine, const int32_t *tokens, uint3
 
 /* Any thread, while requests run; blocks for as long as its file is read. name: 1 to 128 bytes without control characters, not
  * taken yet (RD_E_INVALID). RD_E_FORMAT, RD_E_UNSUPPORTED: the file, or it is another model's; RD_E_LIMIT: adapter_bytes. */
-RD_API rd_status rd_adapter_load(rd_engine *engine, const char *name, const char *path, double scale, struct rd_error *err);
+RD_API rd_status rd_adapter_load(rd_engine *engine, const char *name, const char *path, double scale,
+                                 struct rd_error *err);
 /* Requests that run with it go on. RD_E_NOT_FOUND. */
 RD_API rd_status rd_adapter_unload(rd_engine *engine, const char *name, struct rd_error *err);
 /* Requests that say nothing of adapters are computed with it from now on, at this scale; 0: no more. RD_E_NOT_FOUND. */

@@ -35,7 +35,8 @@ static rd_status not_found(const char *name, struct rd_error *err)
 {
     char quoted[160];
 
-    return error_set(err, RD_E_NOT_FOUND, "there is no adapter \"%s\"", error_quote(quoted, sizeof(quoted), name, strlen(name)));
+    return error_set(err, RD_E_NOT_FOUND, "there is no adapter \"%s\"",
+                     error_quote(quoted, sizeof(quoted), name, strlen(name)));
 }
 
 static rd_status check_name(const char *name, struct rd_error *err)
@@ -60,10 +61,11 @@ static rd_status add(struct api_adapters *x, struct adapter *a, const char *name
     if (find(x, name) < x->n) return error_set(err, RD_E_INVALID, "an adapter \"%s\" is loaded already", name);
     if (x->n == LIMIT_ADAPTERS) return error_set(err, RD_E_LIMIT, "%u adapters are loaded, and no more can be", x->n);
     if (info->n_bytes > x->max_bytes - u64_min(x->n_bytes, x->max_bytes))
-        return error_set(err, RD_E_LIMIT,
-                         "the adapter takes %.1f MiB, and of the %.1f MiB that adapters may take %.1f MiB are taken: unload "
-                         "one, or allow more (--lora-bytes)",
-                         (double)info->n_bytes / 0x1p20, (double)x->max_bytes / 0x1p20, (double)x->n_bytes / 0x1p20);
+        return error_set(
+            err, RD_E_LIMIT,
+            "the adapter takes %.1f MiB, and of the %.1f MiB that adapters may take %.1f MiB are taken: unload "
+            "one, or allow more (--lora-bytes)",
+            (double)info->n_bytes / 0x1p20, (double)x->max_bytes / 0x1p20, (double)x->n_bytes / 0x1p20);
     list = mem_realloc(x->list, (size_t)x->n + 1, sizeof(*list));
     if (!list) return error_set(err, RD_E_NOMEM, "out of memory");
     x->list = list;
@@ -99,7 +101,8 @@ rd_status rd_adapter_load(rd_engine *engine, const char *name, const char *path,
     mutex_unlock(&x->lock);
     if (is_taken) return error_set(err, RD_E_INVALID, "an adapter \"%s\" is loaded already", name);
     st = engine->executor->adapter_load(engine->executor->self, path, &a, &why);
-    if (st != RD_OK) return error_set(err, st, "adapter \"%s\": %.400s", name, why.text[0] ? why.text : rd_status_text(st));
+    if (st != RD_OK)
+        return error_set(err, st, "adapter \"%s\": %.400s", name, why.text[0] ? why.text : rd_status_text(st));
     mutex_lock(&x->lock);
     st = add(x, a, name, path, scale, err);
     mutex_unlock(&x->lock);
@@ -107,8 +110,8 @@ rd_status rd_adapter_load(rd_engine *engine, const char *name, const char *path,
         adapter_unref(a);
         return st;
     }
-    log_info("adapter \"%s\": %u matrices of rank %u, %.1f MiB", name, adapter_info(a)->n_matrices, adapter_info(a)->max_rank,
-             (double)adapter_info(a)->n_bytes / 0x1p20);
+    log_info("adapter \"%s\": %u matrices of rank %u, %.1f MiB", name, adapter_info(a)->n_matrices,
+             adapter_info(a)->max_rank, (double)adapter_info(a)->n_bytes / 0x1p20);
     return RD_OK;
 }
 
@@ -164,12 +167,13 @@ uint32_t rd_adapters(const rd_engine *engine, struct rd_adapter *out, uint32_t n
 /* ---- of a request ---- */
 
 /* Lock held. The adapters that a request names; they stay as long as the lock is held. */
-static rd_status gather(const struct api_adapters *x, const struct rd_request_options *o, struct adapter_use *uses, uint32_t *n,
-                        struct rd_error *err)
+static rd_status gather(const struct api_adapters *x, const struct rd_request_options *o, struct adapter_use *uses,
+                        uint32_t *n, struct rd_error *err)
 {
     *n = 0;
     if (o->n_adapters > RD_REQUEST_ADAPTERS)
-        return error_set(err, RD_E_INVALID, "%u adapters in one request, at most %u", o->n_adapters, RD_REQUEST_ADAPTERS);
+        return error_set(err, RD_E_INVALID, "%u adapters in one request, at most %u", o->n_adapters,
+                         RD_REQUEST_ADAPTERS);
     for (uint32_t k = 0; k < o->n_adapters; k++) {
         uint32_t i = find(x, o->adapters[k].name);
         double scale = o->adapters[k].scale;
@@ -184,13 +188,15 @@ static rd_status gather(const struct api_adapters *x, const struct rd_request_op
     for (uint32_t i = 0; i < x->n; i++) {
         if (x->list[i].info.applied == 0) continue;
         if (*n == RD_REQUEST_ADAPTERS)
-            return error_set(err, RD_E_INVALID, "more than %u adapters are applied to every request", RD_REQUEST_ADAPTERS);
+            return error_set(err, RD_E_INVALID, "more than %u adapters are applied to every request",
+                             RD_REQUEST_ADAPTERS);
         uses[(*n)++] = (struct adapter_use){x->list[i].adapter, (float)x->list[i].info.applied};
     }
     return RD_OK;
 }
 
-rd_status api_adapters_mix(const rd_engine *e, const struct rd_request_options *o, struct adapter_mix **mix, struct rd_error *err)
+rd_status api_adapters_mix(const rd_engine *e, const struct rd_request_options *o, struct adapter_mix **mix,
+                           struct rd_error *err)
 {
     struct adapter_use uses[RD_REQUEST_ADAPTERS];
     struct api_adapters *x = e->adapters;

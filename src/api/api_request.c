@@ -90,7 +90,8 @@ static void copy_text_bias(struct arena *a, struct rd_request_options *c, bool *
 
 static const struct rd_adapter_use *copy_adapters(struct arena *a, const struct rd_request_options *o, bool *ok)
 {
-    struct rd_adapter_use *copy = arena_alloc(a, (size_t)o->n_adapters + 1, sizeof(*copy)); /* an empty list is not none */
+    struct rd_adapter_use *copy =
+        arena_alloc(a, (size_t)o->n_adapters + 1, sizeof(*copy)); /* an empty list is not none */
 
     if (!copy) *ok = false;
     for (uint32_t i = 0; copy && i < o->n_adapters; i++)

@@ -91,8 +91,8 @@ struct rd_engine {
     struct api_draft *draft;            /* NULL: no draft model */
     struct store_link *store;           /* NULL: no disk cache; then with the model file's digest: */
     struct hash128 content;
-    struct ram_link *ram;  /* NULL: no tier in host memory */
-    struct engine *engine; /* NULL: a tokenizer without weights */
+    struct ram_link *ram;          /* NULL: no tier in host memory */
+    struct engine *engine;         /* NULL: a tokenizer without weights */
     struct api_adapters *adapters; /* likewise; locks itself */
     uint64_t opened_ns;
     struct queue *prep; /* rd_request, each with a reference */
@@ -126,7 +126,7 @@ struct rd_request {
     struct rd_request_options o; /* pointers into arena; read-only after rd_submit */
     struct arena arena;
     struct adapter_mix *adapters; /* a reference, or NULL */
-    uint64_t asked_ns; /* when rd_submit was called */
+    uint64_t asked_ns;            /* when rd_submit was called */
 
     /* the prep worker writes, then stores phase (release); the consumer reads after loading it (acquire) */
     struct request *request; /* NULL unless RUNNING; with shift the consumer puts the next part there */
@@ -224,7 +224,8 @@ void api_retain_fill(const rd_engine *engine, const struct rd_request_options *o
 /* api_adapters.c: open loads those of o; close once no request has any. mix: a reference, or NULL: none are wanted. */
 rd_status api_adapters_open(rd_engine *e, const struct rd_options *o, struct rd_error *err);
 void api_adapters_close(rd_engine *e);
-rd_status api_adapters_mix(const rd_engine *e, const struct rd_request_options *o, struct adapter_mix **mix, struct rd_error *err);
+rd_status api_adapters_mix(const rd_engine *e, const struct rd_request_options *o, struct adapter_mix **mix,
+                           struct rd_error *err);
 /* api_replay.c: the namespace of such a request. Of adapters that are not there: one in which nothing is stored. */
 struct kv_space api_space(const rd_engine *engine, const struct rd_request_options *o);
 void api_answer_add(struct api_answer *a, enum rd_delta_type type, const char *id, const char *s, size_t n);

@@ -96,7 +96,7 @@ struct request_params {
     bool idle;                           /* computed only when nothing else is to do: it comes last, and makes way */
     struct prefill_wish prefill;         /* copied */
     struct kv_space space;               /* it shares what is stored with requests of the same namespace only */
-    struct adapter_mix *adapters;        /* that its rows are computed with: space holds its identity; a reference; or NULL */
+    struct adapter_mix *adapters; /* that its rows are computed with: space holds its identity; a reference; or NULL */
     struct request_keep keep[REQUEST_N_KEEPS]; /* n_keys beyond what was computed: all of that */
     bool keep_match; /* others will come with the part that it found stored: that is SHORT, too */
     uint64_t fair_key;

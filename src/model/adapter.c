@@ -14,8 +14,8 @@ static const struct {
     const char *name;
     enum tensor_dim n_out, n_in;
 } targets[ADAPT_N] = {
-    {"attn_q", DIM_Q, DIM_HIDDEN},           {"attn_k", DIM_KV, DIM_HIDDEN},    {"attn_v", DIM_KV, DIM_HIDDEN},
-    {"attn_output", DIM_HIDDEN, DIM_Q},      {"ffn_gate", DIM_FFN, DIM_HIDDEN}, {"ffn_up", DIM_FFN, DIM_HIDDEN},
+    {"attn_q", DIM_Q, DIM_HIDDEN},      {"attn_k", DIM_KV, DIM_HIDDEN},    {"attn_v", DIM_KV, DIM_HIDDEN},
+    {"attn_output", DIM_HIDDEN, DIM_Q}, {"ffn_gate", DIM_FFN, DIM_HIDDEN}, {"ffn_up", DIM_FFN, DIM_HIDDEN},
     {"ffn_down", DIM_HIDDEN, DIM_FFN},
 };
 
@@ -26,12 +26,14 @@ static rd_status find_target(const struct model_config *c, const struct adapter_
 
     while (i < ADAPT_N && strcmp(targets[i].name, t->matrix) != 0) i++;
     if (i == ADAPT_N || t->layer >= c->n_layers)
-        return error_set(err, RD_E_FORMAT, "%s: no matrix of %s with %u layers: the adapter is another model's", t->name,
-                         c->arch, c->n_layers);
+        return error_set(err, RD_E_FORMAT, "%s: no matrix of %s with %u layers: the adapter is another model's",
+                         t->name, c->arch, c->n_layers);
     *out = (enum adapter_target)i;
-    if (t->n_in == tensor_dim_size(c, targets[i].n_in) && t->n_out == tensor_dim_size(c, targets[i].n_out)) return RD_OK;
-    return error_set(err, RD_E_FORMAT, "%s: made for a matrix of %u x %u, this model's has %u x %u: the adapter is another model's",
-                     t->name, t->n_out, t->n_in, tensor_dim_size(c, targets[i].n_out), tensor_dim_size(c, targets[i].n_in));
+    if (t->n_in == tensor_dim_size(c, targets[i].n_in) && t->n_out == tensor_dim_size(c, targets[i].n_out))
+        return RD_OK;
+    return error_set(
+        err, RD_E_FORMAT, "%s: made for a matrix of %u x %u, this model's has %u x %u: the adapter is another model's",
+        t->name, t->n_out, t->n_in, tensor_dim_size(c, targets[i].n_out), tensor_dim_size(c, targets[i].n_in));
 }
 
 /* Where row o of wq or wk, as the adapter has it, stands in the model: halves of a head, or RoPE's pairs side by side. */
@@ -50,8 +52,8 @@ struct load_call {
     struct hash128 *digests; /* [n_layers * ADAPT_N] of the pairs */
 };
 
-static rd_status load_matrix(const struct load_call *c, const char *name, const float *values, uint32_t rank, uint32_t width,
-                             struct weight *out, struct rd_error *err)
+static rd_status load_matrix(const struct load_call *c, const char *name, const float *values, uint32_t rank,
+                             uint32_t width, struct weight *out, struct rd_error *err)
 {
     const struct host_tensor t = {.name = name, .dtype = DTYPE_F32, .n_out = rank, .n_in = width, .data = values};
     rd_status st = c->m->ops->weights.load(c->m->be, &t, WEIGHT_VECTOR, out, err);
@@ -61,8 +63,8 @@ static rd_status load_matrix(const struct load_call *c, const char *name, const 
 }
 
 /* a: room for one row of each. b becomes [rank, n_out], its rows in the model's order. */
-static rd_status load_pair(const struct load_call *c, const struct adapter_tensor *t, enum adapter_target target, float *values,
-                           struct rd_error *err)
+static rd_status load_pair(const struct load_call *c, const struct adapter_tensor *t, enum adapter_target target,
+                           float *values, struct rd_error *err)
 {
     const struct model *m = c->m;
     struct adapter_pair *pair = &c->a->pairs[t->layer * ADAPT_N + target];
@@ -154,8 +156,10 @@ rd_status adapter_load(struct model *m, const char *path, struct adapter **out, 
         st = error_set(err, RD_E_NOMEM, "out of memory");
     }
     adapter_file_close(&f);
-    if (st == RD_OK) *out = a;
-    else adapter_unref(a);
+    if (st == RD_OK)
+        *out = a;
+    else
+        adapter_unref(a);
     return st;
 }
 
@@ -202,7 +206,8 @@ rd_status adapter_mix_create(const struct adapter_use *uses, uint32_t n, struct 
     uint32_t n_ranks = 0;
 
     *out = NULL;
-    if (n > ADAPTER_MIX_MAX) return error_set(err, RD_E_LIMIT, "%u adapters in one request, at most %u", n, ADAPTER_MIX_MAX);
+    if (n > ADAPTER_MIX_MAX)
+        return error_set(err, RD_E_LIMIT, "%u adapters in one request, at most %u", n, ADAPTER_MIX_MAX);
     x = mem_zalloc(1, sizeof(*x));
     if (!x) return error_set(err, RD_E_NOMEM, "out of memory");
     atomic_init(&x->refs, 1);

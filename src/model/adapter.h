@@ -42,7 +42,8 @@ struct adapter_use {
 };
 /* n uses, none of an adapter twice; those of scale 0 are left out. *out NULL: nothing is left. RD_E_INVALID: a scale that is
  * no number; RD_E_LIMIT. */
-rd_status adapter_mix_create(const struct adapter_use *uses, uint32_t n, struct adapter_mix **out, struct rd_error *err);
+rd_status adapter_mix_create(const struct adapter_use *uses, uint32_t n, struct adapter_mix **out,
+                             struct rd_error *err);
 struct hash128 adapter_mix_id(const struct adapter_mix *x); /* of NULL: zeros */
 struct adapter_mix *adapter_mix_ref(struct adapter_mix *x); /* NULL is fine */
 void adapter_mix_unref(struct adapter_mix *x);              /* NULL is fine */

@@ -42,7 +42,8 @@ struct adapted_group {
 struct model_batch;
 struct workspace;
 /* of[n_rows]: which row of the batch each row of the pass is; NULL: the same. */
-struct adapted_rows adapted_rows_of(const struct workspace *ws, const struct model_batch *b, const uint32_t *of, uint32_t n_rows);
+struct adapted_rows adapted_rows_of(const struct workspace *ws, const struct model_batch *b, const uint32_t *of,
+                                    uint32_t n_rows);
 
 /* What linear gave: out[i] is target first + i of the layer, each contiguous. */
 struct adapt_args {

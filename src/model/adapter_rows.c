@@ -24,7 +24,8 @@ static bool has_group(const struct adapted_rows *r, const struct adapter_mix *x)
     return false;
 }
 
-struct adapted_rows adapted_rows_of(const struct workspace *ws, const struct model_batch *b, const uint32_t *of, uint32_t n_rows)
+struct adapted_rows adapted_rows_of(const struct workspace *ws, const struct model_batch *b, const uint32_t *of,
+                                    uint32_t n_rows)
 {
     struct adapted_rows r = {.groups = ws->adapted_groups};
     uint32_t n = 0;
@@ -57,8 +58,8 @@ rd_status adapt(struct model *m, const struct adapted_rows *rows, const struct a
                 const struct adapter_pair *p = &use->adapter->pairs[a->layer * ADAPT_N + a->first + o];
 
                 if (!p->a.data) continue;
-                m->ws.terms[n++] = (struct low_rank_term){&p->a,       &p->b,      p->scale * use->scale, group->n_rows,
-                                                          group->rows, a->outs[o], a->n_out[o]};
+                m->ws.terms[n++] = (struct low_rank_term){
+                    &p->a, &p->b, p->scale * use->scale, group->n_rows, group->rows, a->outs[o], a->n_out[o]};
             }
         }
     all.n_terms = n;

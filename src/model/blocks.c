@@ -228,12 +228,12 @@ static rd_status adapted_glu(struct pass *p, uint32_t layer, const struct linear
 {
     struct model *m = p->m;
     const struct model_config *c = &m->config;
-    const struct linear_args products = {.n_rows = both->n_rows,
-                                         .x = both->x,
-                                         .x_stride = both->x_stride,
-                                         .n_outs = 2,
-                                         .outs = {{both->gate, NULL, both->gate_out, c->ffn},
-                                                  {both->up, NULL, both->up_out, c->ffn}}};
+    const struct linear_args products = {
+        .n_rows = both->n_rows,
+        .x = both->x,
+        .x_stride = both->x_stride,
+        .n_outs = 2,
+        .outs = {{both->gate, NULL, both->gate_out, c->ffn}, {both->up, NULL, both->up_out, c->ffn}}};
     const struct adapt_args low = {.layer = layer,
                                    .first = ADAPT_GATE,
                                    .n_outs = 2,
@@ -433,12 +433,12 @@ rd_status workspace_init(struct model *m)
         uint32_t rows, width;
         uint64_t at;
     } parts[] = {
-        {&ws->x, m->max_rows, c->hidden, 0},       {&ws->norm, m->max_rows, c->hidden, 0},
-        {&ws->delta, m->max_rows, c->hidden, 0},   {&ws->q, m->max_rows, q_width(c), 0},
-        {&ws->attn, m->max_rows, q_width(c), 0},   {&ws->k, m->max_rows, kv_width(c), 0},
-        {&ws->v, m->max_rows, kv_width(c), 0},     {&ws->gate, m->max_rows, c->ffn, 0},
-        {&ws->up, m->max_rows, c->ffn, 0},         {&ws->x_last, m->max_rows, c->hidden, 0},
-        {&ws->q_last, m->max_rows, q_width(c), 0}, {&ws->low_rank, m->max_rows, low, 0},
+        {&ws->x, m->max_rows, c->hidden, 0},         {&ws->norm, m->max_rows, c->hidden, 0},
+        {&ws->delta, m->max_rows, c->hidden, 0},     {&ws->q, m->max_rows, q_width(c), 0},
+        {&ws->attn, m->max_rows, q_width(c), 0},     {&ws->k, m->max_rows, kv_width(c), 0},
+        {&ws->v, m->max_rows, kv_width(c), 0},       {&ws->gate, m->max_rows, c->ffn, 0},
+        {&ws->up, m->max_rows, c->ffn, 0},           {&ws->x_last, m->max_rows, c->hidden, 0},
+        {&ws->q_last, m->max_rows, q_width(c), 0},   {&ws->low_rank, m->max_rows, low, 0},
         {&ws->logits, m->max_logits, c->n_vocab, 0},
     };
     const size_t n_parts =

@@ -28,8 +28,8 @@ struct pass {
     uint32_t n_rows;  /* rows still computed; 0 when nothing more is wanted */
     struct span x, q; /* of those rows */
     uint32_t n_runs;
-    const struct seq_run *runs; /* of those rows */
-    bool has_delta;             /* the block before left one */
+    const struct seq_run *runs;  /* of those rows */
+    bool has_delta;              /* the block before left one */
     struct adapted_rows adapted; /* those of these rows that have adapters */
 };
 

@@ -18,8 +18,8 @@ rd_status model_batch_init(struct model_batch *b, struct model_batch_room room)
                               .hidden_rows = mem_zalloc(n_hidden, sizeof(*b->hidden_rows)),
                               .draws = mem_zalloc(n_logits, sizeof(*b->draws)),
                               .unread = mem_zalloc(n_logits, sizeof(*b->unread))};
-    if (b->tokens && b->positions && b->row_page && b->row_slot && b->runs && b->adapters && b->logit_rows && b->hidden_rows &&
-        b->draws && b->unread)
+    if (b->tokens && b->positions && b->row_page && b->row_slot && b->runs && b->adapters && b->logit_rows &&
+        b->hidden_rows && b->draws && b->unread)
         return RD_OK;
     model_batch_deinit(b);
     return RD_E_NOMEM;

@@ -39,12 +39,12 @@ struct model_batch {
      * n_adapted: of how many runs something is. */
     const struct adapter_mix **adapters;
     uint32_t n_adapted;
-    uint32_t n_logits;            /* 0 .. max_logits */
-    uint32_t *logit_rows;         /* [n_logits] rows whose logits are wanted */
-    float *states;                /* out, [n_logits, hidden] host memory: what the head reads of each; or NULL */
-    uint32_t n_hidden;            /* n_logits + n_hidden <= n_rows */
-    uint32_t *hidden_rows;        /* [n_hidden] rows of which only that is wanted, no logits */
-    float *hidden;                /* out, [n_hidden, hidden] host memory: theirs */
+    uint32_t n_logits;     /* 0 .. max_logits */
+    uint32_t *logit_rows;  /* [n_logits] rows whose logits are wanted */
+    float *states;         /* out, [n_logits, hidden] host memory: what the head reads of each; or NULL */
+    uint32_t n_hidden;     /* n_logits + n_hidden <= n_rows */
+    uint32_t *hidden_rows; /* [n_hidden] rows of which only that is wanted, no logits */
+    float *hidden;         /* out, [n_hidden, hidden] host memory: theirs */
     /* Where model_gives_choices: a token of every row of logits without its row crossing to the host. */
     struct row_choice *choices; /* out, [n_logits] host memory; or NULL */
     struct row_draw *draws;     /* [n_logits] how each is chosen; with choices */

@@ -15,7 +15,7 @@
 static const struct {
     const char *path;
     bool interleaves;
-} models[] = {{"llama/tiny-llama.gguf", true},  {"llama/tiny-llama31.gguf", true},   {"qwen2/tiny-qwen2.gguf", false},
+} models[] = {{"llama/tiny-llama.gguf", true},  {"llama/tiny-llama31.gguf", true},  {"qwen2/tiny-qwen2.gguf", false},
               {"qwen3/tiny-qwen3.gguf", false}, {"gemma2/tiny-gemma2.gguf", false}, {"gemma3/tiny-gemma3.gguf", false}};
 
 static int32_t token(uint32_t i)
@@ -66,7 +66,10 @@ TEST(an_adapter_is_the_model_with_it_merged_in)
     static float base[N * N_VOCAB], want[N * N_VOCAB], got[N * N_VOCAB], other[N * N_VOCAB];
 
     for (size_t k = 0; k < 2 * sizeof(models) / sizeof(models[0]); k++) {
-        const struct lora_options o = {.rank = 3 + (uint32_t)k, .seed = k, .by_root = k % 3 == 1, .bf16 = k % 4 >= 2,
+        const struct lora_options o = {.rank = 3 + (uint32_t)k,
+                                       .seed = k,
+                                       .by_root = k % 3 == 1,
+                                       .bf16 = k % 4 >= 2,
                                        .matrices = k % 5 == 4 ? 5 : 0};
         const char *path = test_path(models[k / 2].path);
         char dir[64], file[96];
@@ -84,8 +87,8 @@ TEST(an_adapter_is_the_model_with_it_merged_in)
         CHECK_EQ(adapter_load(r.m, dir, &peft, NULL), RD_OK);
         mix = mix_of(peft, 1);
         run(&r, mix, N, got);
-        test_note("%s: %.1e from the merged model's, which is %.1e from the base's", models[k / 2].path, worst(want, got),
-                  worst(want, base));
+        test_note("%s: %.1e from the merged model's, which is %.1e from the base's", models[k / 2].path,
+                  worst(want, got), worst(want, base));
         CHECK(worst(want, got) < 2e-5 && worst(want, base) > 1e-2);
         run(&r, mix, 5, other);
         CHECK(memcmp(got, other, sizeof(got)) == 0);

@@ -198,22 +198,25 @@ static bool write_peft(const struct making *m, const char *dir)
     uint64_t n_head;
     bool ok;
 
-    buf_printf(&config,
-               "{\"peft_type\": \"LORA\", \"r\": %u, \"lora_alpha\": %g, \"use_rslora\": %s, \"use_dora\": false, \"bias\": "
-               "\"none\", \"modules_to_save\": null, \"alpha_pattern\": {}, \"base_model_name_or_path\": \"org/tiny\"%s}",
-               m->rank, m->alpha, m->o->by_root ? "true" : "false", m->o->extra ? m->o->extra : "");
+    buf_printf(
+        &config,
+        "{\"peft_type\": \"LORA\", \"r\": %u, \"lora_alpha\": %g, \"use_rslora\": %s, \"use_dora\": false, \"bias\": "
+        "\"none\", \"modules_to_save\": null, \"alpha_pattern\": {}, \"base_model_name_or_path\": \"org/tiny\"%s}",
+        m->rank, m->alpha, m->o->by_root ? "true" : "false", m->o->extra ? m->o->extra : "");
     buf_printf(&head, "{\"__metadata__\":{\"format\":\"pt\"}");
     for (uint32_t i = 0; i < 2 * m->n; i++) {
         const struct pair *p = &m->pairs[i / 2];
         size_t begin = data.n;
 
-        if (i % 2) put_b(m, &data, p);
-        else put(m, &data, p->a, (uint64_t)m->rank * p->n_in);
+        if (i % 2)
+            put_b(m, &data, p);
+        else
+            put(m, &data, p->a, (uint64_t)m->rank * p->n_in);
         buf_printf(&head,
                    ",\"base_model.model.model.layers.%u.%s.lora_%c.weight\":{\"dtype\":\"%s\",\"shape\":[%u,%u],"
                    "\"data_offsets\":[%zu,%zu]}",
-                   p->layer, hub_names[p->which], "AB"[i % 2], m->o->bf16 ? "BF16" : "F32", i % 2 ? p->n_out : m->rank,
-                   i % 2 ? m->rank : p->n_in, begin, data.n);
+                   p->layer, hub_names[p->which], "AB"[i % 2], m -> o -> bf16 ? "BF16" : "F32",
+                   i % 2 ? p->n_out : m->rank, i % 2 ? m->rank : p->n_in, begin, data.n);
     }
     buf_putc(&head, '}');
     n_head = head.n;
@@ -231,7 +234,8 @@ static bool write_peft(const struct making *m, const char *dir)
 
 bool lora_make(const char *model, bool interleaves, const struct lora_options *o, char dir[64])
 {
-    struct making m = {.o = o, .rank = o->rank ? o->rank : 4, .alpha = o->alpha ? o->alpha : 8, .interleaves = interleaves};
+    struct making m = {
+        .o = o, .rank = o->rank ? o->rank : 4, .alpha = o->alpha ? o->alpha : 8, .interleaves = interleaves};
     struct model_file *g = NULL;
     bool ok;
 

@@ -4,8 +4,8 @@
 #include <stdint.h>
 
 struct lora_options {
-    uint32_t rank;      /* 0: 4 */
-    double alpha;       /* 0: 8 */
+    uint32_t rank; /* 0: 4 */
+    double alpha;  /* 0: 8 */
     uint64_t seed;
     uint32_t matrices;  /* bit i: the i-th of attn_q, k, v, output, ffn_gate, up, down; 0: all */
     bool by_root, bf16; /* rsLoRA; stored as BF16 */

@@ -63,7 +63,8 @@ static void add_term(const struct low_rank_job *job, const struct low_rank_term 
         float *out = cpu_at(m->out) + (uint64_t)m->rows[r] * m->out_stride + column;
 
         for (uint32_t j = 0; j < m->b->n_out; j++)
-            job->rows->add_times(out, (const float *)m->b->data + (uint64_t)j * m->b->n_in + column, t_row(m, t, r)[j], n);
+            job->rows->add_times(out, (const float *)m->b->data + (uint64_t)j * m->b->n_in + column, t_row(m, t, r)[j],
+                                 n);
     }
 }
 
@@ -95,7 +96,8 @@ rd_status cpu_low_rank(struct backend *be, const struct low_rank_args *a)
     for (uint32_t i = 0; i < a->n_terms; i++) {
         const struct low_rank_term *m = &a->terms[i];
 
-        assert(m->a->role == WEIGHT_VECTOR && m->b->role == WEIGHT_VECTOR && m->a->n_out == m->b->n_out && m->n_rows > 0);
+        assert(m->a->role == WEIGHT_VECTOR && m->b->role == WEIGHT_VECTOR && m->a->n_out == m->b->n_out &&
+               m->n_rows > 0);
         job.n_ranks += m->a->n_out;
         flops += (uint64_t)m->n_rows * m->a->n_out * m->a->n_in;
         if (i == 0 || !span_equal(m->out, m[-1].out)) job.n_tiles += u32_ceil_div(m->b->n_in, COLUMNS);

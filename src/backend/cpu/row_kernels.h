@@ -8,9 +8,9 @@
 #include "backend/backend.h"
 
 struct cpu_row_kernels {
-    float (*sum_squares)(const float *x, uint32_t n);      /* partial i % 16 by fmaf, then tree16 */
-    float (*dot)(const float *x, const float *y, uint32_t n); /* likewise */
-    void (*add)(float *x, const float *delta, uint32_t n); /* x += delta */
+    float (*sum_squares)(const float *x, uint32_t n);                 /* partial i % 16 by fmaf, then tree16 */
+    float (*dot)(const float *x, const float *y, uint32_t n);         /* likewise */
+    void (*add)(float *x, const float *delta, uint32_t n);            /* x += delta */
     void (*add_times)(float *x, const float *y, float s, uint32_t n); /* x = fmaf(s, y, x) */
     /* out = (x * s) * w, w [n] or NULL (1) */
     void (*scale)(const float *x, float s, const float *w, float *out, uint32_t n);

@@ -1,5 +1,5 @@
 /* format/adapter/adapter_file.c - what is at a path, and whether its pairs are whole. */
-#include "format/adapter/adapter_inside.h"
+#include "format/adapter/adapter_parts.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,8 +30,8 @@ struct adapter_tensor *adapter_add(struct adapter_file *f, uint32_t layer, const
     return t;
 }
 
-rd_status adapter_set(struct adapter_tensor *t, bool is_b, enum dtype dtype, uint64_t rows, uint64_t row, const uint8_t *data,
-                      struct rd_error *err)
+rd_status adapter_set(struct adapter_tensor *t, bool is_b, enum dtype dtype, uint64_t rows, uint64_t row,
+                      const uint8_t *data, struct rd_error *err)
 {
     struct adapter_half *half = is_b ? &t->b : &t->a;
     uint64_t rank = is_b ? row : rows, width = is_b ? rows : row;
@@ -44,14 +44,17 @@ rd_status adapter_set(struct adapter_tensor *t, bool is_b, enum dtype dtype, uin
         return error_set(err, RD_E_FORMAT, "%s: %llu rows of %llu cannot be", t->name, (unsigned long long)rows,
                          (unsigned long long)row);
     if (rank > ADAPTER_MAX_RANK)
-        return error_set(err, RD_E_LIMIT, "%s: rank %llu, at most %u", t->name, (unsigned long long)rank, ADAPTER_MAX_RANK);
+        return error_set(err, RD_E_LIMIT, "%s: rank %llu, at most %u", t->name, (unsigned long long)rank,
+                         ADAPTER_MAX_RANK);
     if (t->rank && t->rank != rank)
         return error_set(err, RD_E_FORMAT, "%s: its two matrices have ranks %u and %llu", t->name, t->rank,
                          (unsigned long long)rank);
     *half = (struct adapter_half){dtype, data};
     t->rank = (uint32_t)rank;
-    if (is_b) t->n_out = (uint32_t)width;
-    else t->n_in = (uint32_t)width;
+    if (is_b)
+        t->n_out = (uint32_t)width;
+    else
+        t->n_in = (uint32_t)width;
     return RD_OK;
 }
 
@@ -79,8 +82,7 @@ static rd_status check(const struct adapter_file *f, struct rd_error *err)
 
         if (!t->a.data || !t->b.data)
             return error_set(err, RD_E_FORMAT, "%s: matrix %s is missing", t->name, t->a.data ? "B" : "A");
-        if (!isfinite(t->scale))
-            return error_set(err, RD_E_FORMAT, "%s: alpha / rank is no number", t->name);
+        if (!isfinite(t->scale)) return error_set(err, RD_E_FORMAT, "%s: alpha / rank is no number", t->name);
         if (!is_finite(&t->a, (uint64_t)t->rank * t->n_in) || !is_finite(&t->b, (uint64_t)t->rank * t->n_out))
             return error_set(err, RD_E_FORMAT, "%s: holds values that are no numbers", t->name);
     }

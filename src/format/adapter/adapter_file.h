@@ -42,8 +42,8 @@ struct adapter_tensor {
 struct adapter_file {
     struct adapter_tensor *tensors; /* [n], each layer and matrix once */
     uint32_t n;
-    bool is_gguf;  /* rows of attn_q and attn_k stand as in GGUF files of the architecture */
-    char arch[32]; /* GGUF: the base's architecture; else "" */
+    bool is_gguf;   /* rows of attn_q and attn_k stand as in GGUF files of the architecture */
+    char arch[32];  /* GGUF: the base's architecture; else "" */
     char base[256]; /* PEFT: what "base_model_name_or_path" says; else "" */
     /* inside */
     char *bytes;

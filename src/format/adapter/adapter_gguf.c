@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "format/adapter/adapter_inside.h"
+#include "format/adapter/adapter_parts.h"
 #include "format/gguf/gguf.h"
 
 #define MAX_BYTES ((size_t)4 << 30)

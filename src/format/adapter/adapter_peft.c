@@ -8,7 +8,7 @@
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/mem.h"
-#include "format/adapter/adapter_inside.h"
+#include "format/adapter/adapter_parts.h"
 #include "format/hub/hf_names.h"
 #include "format/hub/safetensors.h"
 
@@ -32,9 +32,9 @@ static rd_status read_file(const char *dir, const char *name, size_t max, char *
 /* Members that change what is computed, and the values with which they do not. */
 static rd_status check_config(const json_t *config, struct rd_error *err)
 {
-    static const char *const off[] = {"use_dora",         "fan_in_fan_out",      "lora_bias",        "use_qalora",
-                                      "modules_to_save",  "layer_replication",   "target_parameters", "alora_invocation_tokens",
-                                      "trainable_token_indices"};
+    static const char *const off[] = {"use_dora",          "fan_in_fan_out",          "lora_bias",
+                                      "use_qalora",        "modules_to_save",         "layer_replication",
+                                      "target_parameters", "alora_invocation_tokens", "trainable_token_indices"};
     const char *type = json_string_value(json_object_get(config, "peft_type")),
                *bias = json_string_value(json_object_get(config, "bias"));
     char quoted[64];
@@ -45,9 +45,10 @@ static rd_status check_config(const json_t *config, struct rd_error *err)
     for (size_t i = 0; i < sizeof(off) / sizeof(off[0]); i++) {
         const json_t *v = json_object_get(config, off[i]);
 
-        if (v && !json_is_false(v) && !json_is_null(v) && !((json_is_array(v) || json_is_object(v)) &&
-                                                           json_array_size(v) + json_object_size(v) == 0))
-            return error_set(err, RD_E_UNSUPPORTED, "adapter_config.json: %s is set, which radish does not compute", off[i]);
+        if (v && !json_is_false(v) && !json_is_null(v) &&
+            !((json_is_array(v) || json_is_object(v)) && json_array_size(v) + json_object_size(v) == 0))
+            return error_set(err, RD_E_UNSUPPORTED, "adapter_config.json: %s is set, which radish does not compute",
+                             off[i]);
     }
     if (bias && strcmp(bias, "none") != 0)
         return error_set(err, RD_E_UNSUPPORTED, "adapter_config.json: bias \"%s\": biases of adapters are not read",
@@ -88,7 +89,8 @@ static rd_status find_alpha(const struct peft *p, const char *module, double *al
 
     *alpha = p->alpha;
     if (!json_is_object(p->alphas)) return RD_OK;
-    json_object_foreach (p->alphas, key, v) {
+    json_object_foreach(p->alphas, key, v)
+    {
         size_t n = strlen(key), of = strlen(module);
         char quoted[96];
 
@@ -96,7 +98,8 @@ static rd_status find_alpha(const struct peft *p, const char *module, double *al
             return error_set(err, RD_E_UNSUPPORTED, "adapter_config.json: alpha_pattern \"%s\" is no plain name",
                              error_quote(quoted, sizeof(quoted), key, n));
         if (n > of || strcmp(module + of - n, key) != 0 || (n < of && module[of - n - 1] != '.')) continue;
-        if (!json_is_number(v)) return error_set(err, RD_E_FORMAT, "adapter_config.json: alpha_pattern holds no number");
+        if (!json_is_number(v))
+            return error_set(err, RD_E_FORMAT, "adapter_config.json: alpha_pattern holds no number");
         *alpha = json_number_value(v);
         return RD_OK;
     }
@@ -129,7 +132,8 @@ static enum dtype dtype_of(enum st_type t)
     return t == ST_F32 ? DTYPE_F32 : t == ST_F16 ? DTYPE_F16 : t == ST_BF16 ? DTYPE_BF16 : DTYPE_NONE;
 }
 
-static rd_status read_tensor(struct adapter_file *f, const struct peft *p, const struct st_tensor *s, struct rd_error *err)
+static rd_status read_tensor(struct adapter_file *f, const struct peft *p, const struct st_tensor *s,
+                             struct rd_error *err)
 {
     char name[160], module[160];
     const char *matrix;
