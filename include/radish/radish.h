@@ -70,8 +70,24 @@ typedef struct rd_chat rd_chat;
 
 /* "0.1.0" */
 RD_API const char *rd_version(void);
-/* What rd_options.device may be in this version: "auto, cpu, cuda or cuda:N". */
+/* What rd_options.device may be in this version: "auto, cpu, cuda or cuda:N"; a path of a shared object beside them. */
 RD_API const char *rd_known_devices(void);
+/* What can compute here, and what cannot, and why. docs/backends.md. */
+struct rd_backend_info {
+    char name[32], title[128];
+    bool is_built;                        /* in this build, or loaded from its file */
+    bool is_available;                    /* and this machine has what it needs */
+    char reason[256];                     /* a sentence, either way */
+    char devices[256];                    /* "NVIDIA H100 (9.0), ..."; "": it has none of its own */
+    bool exact;                           /* as rd_info.exact */
+    char weight_types[160], kv_types[64]; /* "f32, f16, ..": computed with as they are; others are opened to f32 */
+    bool page_copies, graphs, states, soft_caps, lora, images;
+};
+/* name: one of rd_backends', or the path of a shared object, which is loaded and asked (radish/backend.h). RD_E_NOT_FOUND,
+ * RD_E_UNSUPPORTED: no such thing, or nothing of this machine and version. */
+RD_API rd_status rd_backend_about(const char *name, struct rd_backend_info *out, struct rd_error *err);
+/* Those of this version, in the order of rd_known_devices: at most n_max; returns how many there are. */
+RD_API uint32_t rd_backends(struct rd_backend_info *out, uint32_t n_max);
 /* Frees what this library returned as caller's (text, tokens). NULL is fine. */
 RD_API void rd_free(void *p);
 
@@ -82,7 +98,8 @@ struct rd_options {
     const char *model;       /* a GGUF file */
     const char *model_id;    /* the name clients use; NULL: the file's name without .gguf */
     const char *device;      /* "auto" (NULL): the first GPU that can be used, else the CPU; "cpu"; "cuda",
-                              * "cuda:1": RD_E_UNSUPPORTED says what is missing */
+                              * "cuda:1": RD_E_UNSUPPORTED says what is missing; "/path/libradish-x.so" or
+                              * "./x.so": a backend of your own (radish/backend.h) */
     bool no_graphs;          /* cuda: every kernel is launched by itself (same output, slower) */
     bool no_warm_up;         /* cuda: the first steps of a kind are recorded when they come, not while idle */
     uint32_t n_threads;      /* CPU threads for computing; 0 = all cores of this process */
@@ -174,6 +191,8 @@ struct rd_info {
     /* Filling in the middle: [bos] fim_prefix TEXT fim_suffix TEXT fim_middle; repository and file names before that.
      * -1: none. */
     int32_t fim_prefix, fim_suffix, fim_middle, fim_repository, fim_file;
+    bool
+        exact; /* what the cache gives is bit for bit what would be computed; false: the backend keeps no order of sums */
     bool on_host; /* computed by the CPU: for good nothing can fail there but the model's file */
 };
 RD_API void rd_get_info(const rd_engine *engine, struct rd_info *out);
@@ -196,9 +215,10 @@ RD_API rd_status rd_convert(const char *model, const char *out_path, const struc
 RD_API rd_status rd_inspect(const char *path, bool json, char **text, struct rd_error *err);
 
 /* `radish doctor`: CPU, memory, huge pages, folders with their free room, NVIDIA driver and GPUs, and which device
- * "auto" takes and why. Folders may be NULL. *text is the caller's (rd_free). */
+ * "auto" takes and why, all backends and why those that cannot be used cannot. Folders may be NULL. *text is the caller's (rd_free). */
 struct rd_doctor_paths {
     const char *models, *packed, *cache;
+    const char *backend; /* not a folder: a shared object to be asked, too; or NULL */
 };
 RD_API rd_status rd_doctor(const struct rd_doctor_paths *paths, bool json, char **text, struct rd_error *err);
 

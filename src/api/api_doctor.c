@@ -129,6 +129,43 @@ static void add_devices(struct report *r, const struct backend_entry *e, const s
     }
 }
 
+static void add_backend(struct report *r, json_t *list, const struct rd_backend_info *b)
+{
+    const char *state = b->is_available ? "" : "not here: ";
+
+    if (json_array_append_new(
+            list, json_pack("{s:s, s:s, s:b, s:b, s:s, s:b, s:s, s:s, s:s, s:b, s:b, s:b, s:b, s:b, s:b}", "name",
+                            b->name, "title", b->title, "built_in", b->is_built, "available", b->is_available, "reason",
+                            b->reason, "exact", b->exact, "devices", b->devices, "weight_types", b->weight_types,
+                            "kv_types", b->kv_types, "page_copies", b->page_copies, "graphs", b->graphs, "states",
+                            b->states, "soft_caps", b->soft_caps, "lora", b->lora, "images", b->images)) != 0)
+        r->failed = true;
+    buf_printf(&r->text, "  %-17s %s%s\n", b->name, state, b->reason);
+    if (!b->is_built) return;
+    buf_printf(&r->text, "  %-17s %s%s%s; keys and values %s\n", "", b->exact ? "exact" : "not exact",
+               b->graphs ? ", graphs" : "", b->soft_caps ? "" : ", no soft caps", b->kv_types);
+}
+
+/* Those of the build, and the shared object that was asked about. */
+static void add_backends(struct report *r, const char *path)
+{
+    struct rd_backend_info list[BACKEND_MAX], own;
+    struct rd_error err = {RD_OK, ""};
+    const uint32_t n = rd_backends(list, BACKEND_MAX);
+    json_t *array = json_array();
+
+    buf_puts(&r->text, "backends\n");
+    for (uint32_t i = 0; i < n; i++) add_backend(r, array, &list[i]);
+    if (path) {
+        if (rd_backend_about(path, &own, &err) != RD_OK) {
+            snprintf(own.name, sizeof(own.name), "%.31s", path);
+            snprintf(own.reason, sizeof(own.reason), "%.255s", err.text);
+        }
+        add_backend(r, array, &own);
+    }
+    put(r, r->root, "backends", array);
+}
+
 static void add_choice(struct report *r, const struct backend_entry *choice, const char *why)
 {
     put(r, r->root, "choice", json_pack("{s:s, s:s}", "device", choice->name, "why", why));
@@ -157,6 +194,7 @@ rd_status rd_doctor(const struct rd_doctor_paths *paths, bool json, char **text,
     add_folder(&r, folders, "cache", paths->cache);
     put(&r, r.root, "folders", folders);
     for (uint32_t i = 1; (entry = backend_at(i)); i++) add_devices(&r, entry, &probes[i]);
+    add_backends(&r, paths->backend);
     add_choice(&r, choice, why);
     if (json && !r.failed)
         dump = json_dumps(r.root, JSON_INDENT(2));

@@ -186,6 +186,10 @@ static rd_status make_engine(rd_engine *e, const struct rd_options *o, struct rd
                                  .verify_share = o->cache_verify,
                                  .namespace_name = name,
                                  .namespace_bytes = strlen(name)};
+    if (!e->info.exact && o->cache_verify > 0) {
+        log_warn("--cache-verify: backend %s is not exact, so that nothing can be verified", e->info.backend);
+        eo.verify_share = 0;
+    }
     random_os(&eo.verify_seed, sizeof(eo.verify_seed));
     st = engine_create(&eo, &e->engine);
     return st == RD_OK ? st : error_set(err, st, "cannot create the engine: %s", rd_status_text(st));
@@ -217,6 +221,7 @@ static rd_status open_executor(rd_engine *e, const struct rd_options *o, const s
     if (st != RD_OK) return st;
     snprintf(e->info.backend, sizeof(e->info.backend), "%s", t->about);
     e->info.on_host = t->device.shares_memory;
+    e->info.exact = !t->device.is_inexact;
     e->info.weights_ms = t->weights_ms;
     e->info.packed_bytes = t->packed_bytes;
     e->info.weight_bytes = t->weight_bytes;

@@ -1,6 +1,7 @@
 /* backend/backend_registry.c - finds and opens backends by the rows of backend_list.h. */
 #include "backend/backend_registry.h"
 #include <string.h>
+#include "backend/shared_object.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -136,8 +137,9 @@ rd_status backend_open(const char *device, const struct backend_options *o, cons
     char quoted[64];
 
     if (!device || strcmp(device, "auto") == 0) return open_best(&here, ops, out, err);
+    if (shared_object_is_path(device)) return shared_object_open(device, &here, ops, out, err);
     e = parse_device(device, &here.device);
     if (e) return open_entry(e, &here, ops, out, err);
-    return error_set(err, RD_E_INVALID, "device \"%s\": expected %s",
+    return error_set(err, RD_E_INVALID, "device \"%s\": expected %s, or the path of a shared object",
                      error_quote(quoted, sizeof(quoted), device, strlen(device)), devices);
 }

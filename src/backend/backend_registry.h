@@ -22,7 +22,7 @@ const struct backend_entry *backend_choice(struct device_probe *probes, const ch
 /* "auto, cpu, cuda or cuda:N" */
 const char *backend_devices(void);
 
-/* device: NULL or "auto"; NAME; NAME:N. o->device is set by N. RD_E_INVALID: no such name; RD_E_UNSUPPORTED says what is
+/* device: NULL or "auto"; NAME; NAME:N; or the path of a shared object (shared_object.h). o->device is set by N. RD_E_INVALID: no such name; RD_E_UNSUPPORTED says what is
  * missing in this build or machine; RD_E_NOMEM, RD_E_DEVICE of create. */
 rd_status backend_open(const char *device, const struct backend_options *o, const struct backend_ops **ops,
                        struct backend **out, struct rd_error *err);

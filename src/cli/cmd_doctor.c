@@ -13,11 +13,13 @@
 #include "cli/model_list.h"
 #include "cli/run_dir.h"
 
-struct doctor_flags { bool json; };
+struct doctor_flags { bool json; const char *backend; };
 
 static const struct arg doctor_args[] = {
     {.flag = "--json", .kind = ARG_SWITCH, .at = offsetof(struct doctor_flags, json),
      .help = "one JSON object instead of text"},
+    {.flag = "--backend", .kind = ARG_TEXT, .value = "PATH", .at = offsetof(struct doctor_flags, backend),
+     .fallback_text = "none", .help = "a shared object to load and ask as well (docs/backends.md)"},
     {0}
 };
 
@@ -96,7 +98,7 @@ static int show(const struct doctor_flags *f, const struct rd_doctor_paths *path
 
 static int run_doctor(const struct command *self, int argc, char **argv)
 {
-    struct doctor_flags f = {false};
+    struct doctor_flags f = {.json = false};
     const char *words[ARGS_MAX_WORDS];
     char models[CLI_PATH_BYTES], packed[CLI_PATH_BYTES], cache[CLI_PATH_BYTES], *text = NULL, *report = NULL;
     struct rd_doctor_paths paths;
@@ -111,7 +113,7 @@ static int run_doctor(const struct command *self, int argc, char **argv)
     cli_packed_dir(&o, packed);
     cli_cache_dir(&o, cache);
     cli_model_folder(models, sizeof(models));
-    paths = (struct rd_doctor_paths){models, o.packed_dir, o.cache_dir};
+    paths = (struct rd_doctor_paths){models, o.packed_dir, o.cache_dir, f.backend};
     st = rd_doctor(&paths, true, &report, &err);
     if (st == RD_OK && !f.json) st = rd_doctor(&paths, false, &text, &err);
     if (st == RD_OK && text) fputs(text, stdout);

@@ -55,7 +55,7 @@ TEST(cuda_that_cannot_be_used_is_explained)
 
 TEST(the_doctor_says_what_there_is_as_text_and_json)
 {
-    const struct rd_doctor_paths paths = {"/", NULL, "/nowhere/at/all"};
+    const struct rd_doctor_paths paths = {"/", NULL, "/nowhere/at/all", NULL};
     struct rd_error err = {RD_OK, ""};
     char *text = NULL;
     json_t *root;
@@ -74,9 +74,49 @@ TEST(the_doctor_says_what_there_is_as_text_and_json)
     json_decref(root);
 }
 
+TEST(every_backend_says_whether_it_can_be_used_and_why_not)
+{
+    struct rd_backend_info list[8], one;
+    struct rd_error err = {RD_OK, ""};
+    const uint32_t n = rd_backends(list, 8);
+
+    CHECK(n >= 2 && n <= 8);
+    CHECK_EQ(rd_backends(NULL, 0), n);
+    for (uint32_t i = 0; i < n; i++) {
+        CHECK(list[i].name[0] && list[i].title[0] && list[i].reason[0] && (list[i].is_built || !list[i].is_available));
+        CHECK_OK(rd_backend_about(list[i].name, &one, &err));
+        CHECK_STR(one.reason, list[i].reason);
+    }
+    CHECK_STR(list[0].name, "cpu");
+    CHECK(list[0].is_available && list[0].exact && list[0].page_copies && list[0].soft_caps);
+    CHECK(strstr(list[0].weight_types, "q4_k") && strstr(list[0].kv_types, "q8_0"));
+    CHECK_EQ(rd_backend_about("abacus", &one, &err), RD_E_NOT_FOUND);
+    CHECK_EQ(rd_backend_about("/nowhere/lib.so", &one, &err), RD_E_NOT_FOUND);
+}
+
+TEST(a_doctor_says_what_is_wrong_with_a_shared_object)
+{
+    const struct rd_doctor_paths paths = {"/", NULL, NULL, "/nowhere/lib.so"};
+    struct rd_error err = {RD_OK, ""};
+    char *text = NULL;
+    json_t *root, *list;
+
+    CHECK_OK(rd_doctor(&paths, false, &text, &err));
+    CHECK(strstr(text, "/nowhere/lib.so") && strstr(text, "No such file"));
+    rd_free(text);
+    CHECK_OK(rd_doctor(&paths, true, &text, &err));
+    root = json_loads(text, 0, NULL);
+    rd_free(text);
+    list = json_object_get(root, "backends");
+    CHECK_EQ(json_array_size(list), rd_backends(NULL, 0) + 1);
+    CHECK(json_is_true(json_object_get(json_array_get(list, 0), "available")));
+    CHECK(json_is_false(json_object_get(json_array_get(list, json_array_size(list) - 1), "available")));
+    json_decref(root);
+}
+
 TEST(a_doctor_without_memory_says_so_and_leaks_nothing)
 {
-    const struct rd_doctor_paths paths = {"/", NULL, NULL};
+    const struct rd_doctor_paths paths = {"/", NULL, NULL, NULL};
     uint64_t alive = 0;
     rd_status st = RD_E_NOMEM;
     char *text = NULL;

@@ -67,7 +67,10 @@ static rd_status open_device(struct open_model *m, const struct executor_options
     if (st != RD_OK) return st;
     t->device = m->x.ops->traits;
     m->x.ops->life.describe(m->x.backend, t->about, sizeof(t->about));
-    snprintf(t->computes, sizeof(t->computes), "%s", t->device.same_everywhere ? m->x.ops->name : t->about);
+    if (t->device.build)
+        snprintf(t->computes, sizeof(t->computes), "%s %016llx", m->x.ops->name, (unsigned long long)t->device.build);
+    else
+        snprintf(t->computes, sizeof(t->computes), "%s", t->device.same_everywhere ? m->x.ops->name : t->about);
     return RD_OK;
 }
 
@@ -115,6 +118,12 @@ static uint64_t default_kv_bytes(const struct open_model *m)
     return left / 100 * 92 > KV_MIN_BYTES ? left / 100 * 92 : left;
 }
 
+/* Of device_traits: 0 is all. */
+static bool holds(uint64_t types, enum dtype t)
+{
+    return types == 0 || ((unsigned)t < 64 && (types >> (unsigned)t & 1));
+}
+
 /* Pages for the budget; at least one page more than one token needs. */
 static rd_status make_pages(struct open_model *m, const struct executor_options *o, const struct model_config *c,
                             struct executor_traits *t, struct rd_error *err)
@@ -124,6 +133,12 @@ static rd_status make_pages(struct open_model *m, const struct executor_options 
     const uint64_t n = o->kv_tokens ? (o->kv_tokens - 1) / o->page_tokens + 1 : bytes / page_bytes;
     rd_status st;
 
+    if (!holds(t->device.kv_types, o->dtype_k) || !holds(t->device.kv_types, o->dtype_v))
+        return error_set(err, RD_E_UNSUPPORTED, "backend %s does not store keys and values as %s: --kv-type %s",
+                         m->x.ops->name, dtype_name(holds(t->device.kv_types, o->dtype_k) ? o->dtype_v : o->dtype_k),
+                         holds(t->device.kv_types, DTYPE_F16)    ? "f16"
+                         : holds(t->device.kv_types, DTYPE_BF16) ? "bf16"
+                                                                 : "f32");
     if (n < 2)
         return error_set(err, RD_E_INVALID, "KV budget of %llu bytes: one page needs %llu, at least 2 pages are wanted",
                          (unsigned long long)bytes, (unsigned long long)page_bytes);

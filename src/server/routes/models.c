@@ -144,6 +144,9 @@ void route_props(struct http_conn *c)
     json_put_string(&body, m->model_id, strlen(m->model_id));
     put_token(s->engine, "bos_token", m->bos, &body);
     put_token(s->engine, "eos_token", m->eos, &body);
+    buf_puts(&body, ",\"backend\":");
+    json_put_string(&body, m->backend, strlen(m->backend));
+    buf_printf(&body, ",\"exact\":%s", m->exact ? "true" : "false");
     buf_printf(&body, ",\"modalities\":{\"vision\":false,\"audio\":false},\"build_info\":\"radish-%s\"}", rd_version());
     http_reply_json(c, &body);
     buf_deinit(&body);
