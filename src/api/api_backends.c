@@ -57,6 +57,7 @@ static void of_entry(const struct backend_entry *e, struct rd_backend_info *out)
     out->graphs = e->ops->async && e->ops->async->graph_begin;
     out->states = e->ops->memory.read != NULL;
     out->soft_caps = e->ops->op.softcap != NULL;
+    out->lora = e->ops->op.low_rank != NULL;
 }
 
 rd_status rd_backend_about(const char *name, struct rd_backend_info *out, struct rd_error *err)
