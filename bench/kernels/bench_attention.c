@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "backend/cpu/row_kernels.h"
+#include "backend/cpu/rows/row_kernels.h"
 #include "base/mem.h"
 #include "base/random.h"
 #include "bench_kernels.h"

@@ -21,6 +21,7 @@ def tree(root, files):
         "src/engine/engine.h": '#include "kv/radix.h"\n',
         "src/backend/a.h": "",
         "src/backend/cuda/c.h": "",
+        "src/backend/cuda/linear/d.h": "",
         "src/format/hub/b.h": "",
     }
     for name, text in {**clean, **files}.items():
@@ -50,6 +51,18 @@ def test_this_tree_is_clean():
         ("src/text/radix.h", "", "the name is taken"),
         ("src/other/x.c", "", "no number"),
         ("src/backend/cpu/a.c", '#include "backend/cuda/c.h"\n', "backend/cpu is 1, backend/cuda is 1"),
+        ("src/backend/cpu/linear/a.c", '#include "backend/cuda/linear/d.h"\n', "backend/cpu is 1, backend/cuda is 1"),
+        (
+            "src/backend/cuda/attention/a.c",
+            '#include "backend/cuda/linear/d.h"\n',
+            "cuda/attention is 2, backend/cuda/linear",
+        ),
+        (
+            "src/backend/cuda/a.c",
+            '#include "backend/cuda/linear/d.h"\n',
+            "backend/cuda/ is 0, backend/cuda/linear is 2",
+        ),
+        ("src/backend/cuda/new/a.c", '#include "backend/cuda/c.h"\n', "room backend/cuda/new has no number"),
         ("src/format/gguf/a.c", '#include "format/hub/b.h"\n', "format/gguf is 1, format/hub is 2"),
         ("src/format/a.c", '#include "format/hub/b.h"\n', "format/ is 0, format/hub is 2"),
         ("src/backend/new/a.c", '#include "backend/a.h"\n', "room backend/new has no number"),
@@ -70,6 +83,7 @@ def test_what_is_allowed_passes(tmp_path):
             'mem_free(p); return g("malloc(1) /*"); }\n',
             "src/cli/run.c": '#include "server/serve.h"\n#include "radish/radish.h"\n',
             "src/server/serve.h": "",
+            "src/backend/cuda/linear/a.c": '#include "backend/cuda/c.h"\n#include "backend/a.h"\n',
             "tests/test.h": "",
             "tests/kv/test_x.c": '#include "test.h"\n#include "kv/radix.h"\n',
         },

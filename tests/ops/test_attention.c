@@ -1,8 +1,8 @@
 /* tests/ops/test_attention.c - attention against double precision, and the promise: a row's bits do not depend on
  * instruction set, threads, batch, chunks or page size. Memory that no row may see holds NaN.
  */
-#include "backend/cpu/kv_quant.h"
-#include "backend/cpu/row_kernels.h"
+#include "backend/cpu/rows/kv_quant.h"
+#include "backend/cpu/rows/row_kernels.h"
 #include "backend/kv_storage.h"
 #include "base/limits.h"
 #include "op_fixture.h"

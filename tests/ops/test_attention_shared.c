@@ -1,6 +1,6 @@
 /* tests/ops/test_attention_shared.c - runs that share pages: every row has the bits that it has alone. */
 #include <math.h>
-#include "backend/cpu/row_kernels.h"
+#include "backend/cpu/rows/row_kernels.h"
 #include "backend/kv_storage.h"
 #include "base/checked.h"
 #include "op_fixture.h"

@@ -1,8 +1,8 @@
 /* tests/ops/test_kv_write.c - qkv_rope_write: norms and RoPE against double precision, the right page rows, the same
  * bits in every variant, batch and thread count; pages are copied row by row.
  */
-#include "backend/cpu/kv_quant.h"
-#include "backend/cpu/row_kernels.h"
+#include "backend/cpu/rows/kv_quant.h"
+#include "backend/cpu/rows/row_kernels.h"
 #include "backend/kv_storage.h"
 #include "op_fixture.h"
 

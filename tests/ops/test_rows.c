@@ -2,7 +2,7 @@
  * precision, and no row sees its neighbours.
  */
 #include <float.h>
-#include "backend/cpu/row_kernels.h"
+#include "backend/cpu/rows/row_kernels.h"
 #include "op_fixture.h"
 
 #define MAX_N 1100u

@@ -1,18 +1,18 @@
 /* backend/cpu/cpu_backend.h - inside of the CPU backend: its state, and the kernel table that an instruction set fills.
  *
- * cpu_backend.c  create, memory, KV storage, embed, gather; splits ops into tiles for the pool
- * cpu_isa.c      the instruction sets of this architecture, and which this machine has
- * cpu_pool.c     threads;  weight_memory.c  where packed weights lie
- * cpu_linear.c   linear: quantises activations, splits tiles; cpu_pack.c repacks weights; ref/linear_ref.c and
- *                linear_avx2.c, linear_avx512.c compute tiles, linear_amx.c panels of many rows,
- *                linear_k_avx2.c, linear_k_avx512.c, linear_k_amx.c those of K types;
- *                linear_neon.c, linear_dotprod.c, linear_i8mm.c (linear_a64.h) tiles on AArch64
- * cpu_attn.c     qkv_rope_write and attention tiles; attn_shared.c tiles of several runs (attn_tiles.h);
- *                ref/attn_ref.c, attn_avx2.c, attn_avx512.c, attn_neon.c (attn_kernels.h)
- * ref/rows_ref.c, rows_avx2.c, rows_avx512.c, rows_neon.c    norm, rope, glu, softcap, KV rounding of one row
- *                (row_kernels.h)
- * v16_avx2.h, v16_avx512.h, v16_neon.h    sixteen floats; rows_v16.h, attn_v16.h, math_v16.h are written in them, once
- *                for all
+ * The folder itself holds what its rooms share: this state, cpu_pool.c (threads), weight_memory.c (where packed weights lie),
+ * the scalar functions of cpu_math.h, and sixteen floats (v16_avx2.h, v16_avx512.h, v16_neon.h, math_v16.h).
+ *
+ * rows/       norm, rope, glu, softcap, KV rounding of one row (row_kernels.h): rows_ref.c, rows_avx2.c, rows_avx512.c,
+ *             rows_neon.c, all but the first from rows_v16.h
+ * linear/     cpu_linear.c quantises activations and splits tiles, cpu_pack.c repacks weights; linear_ref.c, linear_avx2.c,
+ *             linear_avx512.c compute tiles, linear_amx.c panels of many rows, linear_k_avx2.c, linear_k_avx512.c,
+ *             linear_k_amx.c those of K types; linear_neon.c, linear_dotprod.c, linear_i8mm.c (linear_a64.h) tiles on
+ *             AArch64; cpu_low_rank.c adapters
+ * attention/  cpu_attn.c qkv_rope_write and tiles, attn_shared.c tiles of several runs (attn_tiles.h); attn_ref.c, attn_avx2.c,
+ *             attn_avx512.c, attn_neon.c (attn_kernels.h), all but the first from attn_v16.h
+ * host/       cpu_backend.c the table of ops: create, memory, KV storage, embed, gather; splits ops into tiles for the pool.
+ *             cpu_isa.c the instruction sets of this architecture, and which this machine has
  *
  * Every variant gives the reference's bits (backend.h).
  */

@@ -1,6 +1,6 @@
 /* backend/cuda/kv_rows_quant.cu - q and k heads normed, rotated and turned; keys and values quantised to their pages.
  *
- * What backend/cpu/kv_quant.h defines: keys are divided by powers of two taken from their bias, queries multiplied by
+ * What backend/cpu/rows/kv_quant.h defines: keys are divided by powers of two taken from their bias, queries multiplied by
  * them, both turned by a Hadamard matrix; a block of 32 has d = half(max |x| / 127) (Q8_0) or half(m / -8), m the x
  * of the largest |x| (Q4_0), and numbers x * (1 / d) rounded to even; a block with NaN, infinity or a d beyond the
  * halves is NaN. F8_E4M3: each number to nearest even, 448 at most. One warp per row and head (query heads, then key

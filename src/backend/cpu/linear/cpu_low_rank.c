@@ -1,0 +1,110 @@
+/* backend/cpu/linear/cpu_low_rank.c - adapters: all rows times A, then columns of the outputs.
+ *
+ * Two passes over the pool. First t: a tile is some of the ranks of the terms, one behind the other, each for all rows of its
+ * term, so that a row of A is read once. Then a tile is a piece of the columns of one output, and goes through the output's
+ * terms in their order: two terms of a row never run at once.
+ * Bound: memory; A and B are read once a pass, x and out stay in the caches.
+ */
+#include <assert.h>
+#include <string.h>
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/cpu_pool.h"
+#include "backend/cpu/rows/row_kernels.h"
+#include "base/checked.h"
+
+#define COLUMNS    512u   /* of a tile of the second pass */
+#define TILE_FLOPS 32768u /* of a tile of the first */
+
+struct low_rank_job {
+    const struct cpu_row_kernels *rows;
+    const struct low_rank_args *a;
+    uint32_t n_ranks, ranks_per_tile, n_tiles;
+};
+
+static float *t_row(const struct low_rank_term *m, float *t, uint32_t row)
+{
+    return t + (uint64_t)row * m->a->n_out;
+}
+
+/* The term of rank `at` of all, at becomes its own, *t where its values begin. */
+static const struct low_rank_term *term_of(const struct low_rank_args *a, uint32_t *at, float **t)
+{
+    const struct low_rank_term *m = a->terms;
+
+    for (*t = cpu_at(a->t); *at >= m->a->n_out; m++) {
+        *at -= m->a->n_out;
+        *t += (uint64_t)m->n_rows * m->a->n_out;
+    }
+    return m;
+}
+
+static void down_tile(void *arg, uint32_t tile, uint32_t thread)
+{
+    const struct low_rank_job *job = arg;
+    uint32_t from = tile * job->ranks_per_tile, to = u32_min(from + job->ranks_per_tile, job->n_ranks);
+
+    (void)thread;
+    for (uint32_t i = from; i < to; i++) {
+        uint32_t j = i;
+        float *t;
+        const struct low_rank_term *m = term_of(job->a, &j, &t);
+        const float *a = (const float *)m->a->data + (uint64_t)j * m->a->n_in, *x = cpu_at(job->a->x);
+
+        for (uint32_t r = 0; r < m->n_rows; r++)
+            t_row(m, t, r)[j] = m->scale * job->rows->dot(a, x + (uint64_t)m->rows[r] * job->a->x_stride, m->a->n_in);
+    }
+}
+
+static void add_term(const struct low_rank_job *job, const struct low_rank_term *m, float *t, uint32_t column)
+{
+    uint32_t n = u32_min(COLUMNS, m->b->n_in - column);
+
+    for (uint32_t r = 0; r < m->n_rows; r++) {
+        float *out = cpu_at(m->out) + (uint64_t)m->rows[r] * m->out_stride + column;
+
+        for (uint32_t j = 0; j < m->b->n_out; j++)
+            job->rows->add_times(out, (const float *)m->b->data + (uint64_t)j * m->b->n_in + column, t_row(m, t, r)[j],
+                                 n);
+    }
+}
+
+static void up_tile(void *arg, uint32_t tile, uint32_t thread)
+{
+    const struct low_rank_job *job = arg;
+    const struct low_rank_term *m = job->a->terms, *end = m + job->a->n_terms;
+    float *t = cpu_at(job->a->t);
+    uint32_t n_tiles;
+
+    (void)thread;
+    while (tile >= (n_tiles = u32_ceil_div(m->b->n_in, COLUMNS))) { /* to the output of this tile */
+        const struct span out = m->out;
+
+        tile -= n_tiles;
+        for (; m < end && span_equal(m->out, out); m++) t += (uint64_t)m->n_rows * m->a->n_out;
+    }
+    for (const struct span out = m->out; m < end && span_equal(m->out, out); m++) {
+        add_term(job, m, t, tile * COLUMNS);
+        t += (uint64_t)m->n_rows * m->a->n_out;
+    }
+}
+
+rd_status cpu_low_rank(struct backend *be, const struct low_rank_args *a)
+{
+    struct low_rank_job job = {.rows = be->rows, .a = a};
+    uint64_t flops = 0;
+
+    for (uint32_t i = 0; i < a->n_terms; i++) {
+        const struct low_rank_term *m = &a->terms[i];
+
+        assert(m->a->role == WEIGHT_VECTOR && m->b->role == WEIGHT_VECTOR && m->a->n_out == m->b->n_out &&
+               m->n_rows > 0);
+        job.n_ranks += m->a->n_out;
+        flops += (uint64_t)m->n_rows * m->a->n_out * m->a->n_in;
+        if (i == 0 || !span_equal(m->out, m[-1].out)) job.n_tiles += u32_ceil_div(m->b->n_in, COLUMNS);
+    }
+    if (a->n_terms == 0) return RD_OK;
+    job.ranks_per_tile = u32_max(1, (uint32_t)(TILE_FLOPS / u64_max(flops / job.n_ranks, 1)));
+    cpu_pool_run(be->pool, down_tile, &job, u32_ceil_div(job.n_ranks, job.ranks_per_tile));
+    cpu_pool_run(be->pool, up_tile, &job, job.n_tiles);
+    return RD_OK;
+}

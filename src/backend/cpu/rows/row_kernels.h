@@ -1,0 +1,29 @@
+/* backend/cpu/rows/row_kernels.h - what one row of floats needs, per instruction set. Elementwise except for sum_squares; n
+ * is any length, nothing needs alignment, in and out may be equal where out is written elementwise.
+ *
+ * Bound: memory (L1/L2); a few operations per float. Scalar definitions: cpu_math.h, rows_ref.c.
+ */
+#pragma once
+#include <stdint.h>
+#include "backend/backend.h"
+
+struct cpu_row_kernels {
+    float (*sum_squares)(const float *x, uint32_t n);                 /* partial i % 16 by fmaf, then tree16 */
+    float (*dot)(const float *x, const float *y, uint32_t n);         /* likewise */
+    void (*add)(float *x, const float *delta, uint32_t n);            /* x += delta */
+    void (*add_times)(float *x, const float *y, float s, uint32_t n); /* x = fmaf(s, y, x) */
+    /* out = (x * s) * w, w [n] or NULL (1) */
+    void (*scale)(const float *x, float s, const float *w, float *out, uint32_t n);
+    void (*add_scaled)(float *x, const float *delta, float s, const float *w,
+                       uint32_t n); /* x = fmaf(delta * s, w, x) */
+    void (*glu)(enum activation act, const float *gate, const float *up, float *out, uint32_t n);
+    void (*softcap)(float *x, float cap, uint32_t n); /* x = cap * tanh(x / cap) */
+    float (*best)(const float *x, uint32_t n);        /* the largest; +inf where one is NaN or +inf */
+    /* Turns the first n_rot values: pair i (layout) by the angle with cosine c[i] and sine s[i], i < n_rot / 2:
+     * a' = fmaf(a, c, -(b * s)), b' = fmaf(a, s, b * c) */
+    void (*rope)(enum rope_layout layout, float *x, const float *c, const float *s, uint32_t n_rot);
+    /* n floats (whole blocks) to the KV type, round to nearest even; kv_quant.h */
+    void (*store_kv)(enum dtype dtype, const float *x, void *dst, uint32_t n);
+};
+
+extern const struct cpu_row_kernels cpu_rows_ref, cpu_rows_avx2, cpu_rows_avx512, cpu_rows_neon;

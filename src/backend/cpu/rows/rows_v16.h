@@ -1,0 +1,208 @@
+/* backend/cpu/rows/rows_v16.h - the row kernels in terms of v16, compiled once per instruction set by rows_avx2.c,
+ * rows_avx512.c and rows_neon.c, which include v16_X.h before and build their table from these functions. Same
+ * operations, same order as rows_ref.c.
+ */
+#pragma once
+#include <assert.h>
+#include "backend/cpu/cpu_math.h"
+#include "backend/cpu/rows/kv_quant.h"
+#include "backend/cpu/math_v16.h"
+#include "backend/cpu/rows/row_kernels.h"
+
+static float v16_sum_squares(const float *x, uint32_t n)
+{
+    v16 sum = v16_set(0);
+    uint32_t i = 0;
+
+    for (; i + 16 <= n; i += 16) {
+        v16 v = v16_load(x + i);
+
+        sum = v16_fma(v, v, sum);
+    }
+    if (i < n) {                                            /* zeros change no sum of squares */
+        v16 v = v16_load_n(x + i, n - i);
+
+        sum = v16_fma(v, v, sum);
+    }
+    return v16_tree(sum);
+}
+
+static float v16_dot(const float *x, const float *y, uint32_t n)
+{
+    v16 sum = v16_set(0);
+    uint32_t i = 0;
+
+    for (; i + 16 <= n; i += 16) sum = v16_fma(v16_load(x + i), v16_load(y + i), sum);
+    if (i < n)                                              /* a sum of nothing is +0, and stays what it is by +0 */
+        sum = v16_keep(v16_fma(v16_load_n(x + i, n - i), v16_load_n(y + i, n - i), sum), 0, n - i, sum);
+    return v16_tree(sum);
+}
+
+static void v16_add_times(float *x, const float *y, float s, uint32_t n)
+{
+    const v16 factor = v16_set(s);
+    uint32_t i = 0;
+
+    for (; i + 16 <= n; i += 16) v16_store(x + i, v16_fma(factor, v16_load(y + i), v16_load(x + i)));
+    if (i < n) v16_store_n(x + i, v16_fma(factor, v16_load_n(y + i, n - i), v16_load_n(x + i, n - i)), n - i);
+}
+
+static void v16_add_row(float *x, const float *delta, uint32_t n)
+{
+    uint32_t i = 0;
+
+    for (; i + 16 <= n; i += 16) v16_store(x + i, v16_add(v16_load(x + i), v16_load(delta + i)));
+    if (i < n) v16_store_n(x + i, v16_add(v16_load_n(x + i, n - i), v16_load_n(delta + i, n - i)), n - i);
+}
+
+static void v16_scale_row(const float *x, float s, const float *w, float *out, uint32_t n)
+{
+    const v16 factor = v16_set(s);
+    uint32_t i = 0;
+
+    for (; i + 16 <= n; i += 16) {
+        v16 v = v16_mul(v16_load(x + i), factor);
+
+        v16_store(out + i, w ? v16_mul(v, v16_load(w + i)) : v);
+    }
+    if (i < n) {
+        v16 v = v16_mul(v16_load_n(x + i, n - i), factor);
+
+        v16_store_n(out + i, w ? v16_mul(v, v16_load_n(w + i, n - i)) : v, n - i);
+    }
+}
+
+static void v16_add_scaled_row(float *x, const float *delta, float s, const float *w, uint32_t n)
+{
+    const v16 factor = v16_set(s);
+    uint32_t i = 0;
+
+    for (; i + 16 <= n; i += 16)
+        v16_store(x + i, v16_fma(v16_mul(v16_load(delta + i), factor), v16_load(w + i), v16_load(x + i)));
+    if (i < n) {
+        v16 v = v16_mul(v16_load_n(delta + i, n - i), factor);
+
+        v16_store_n(x + i, v16_fma(v, v16_load_n(w + i, n - i), v16_load_n(x + i, n - i)), n - i);
+    }
+}
+
+static inline v16 v16_act(enum activation act, v16 x)
+{
+    v16 u;
+
+    if (act == ACT_SILU) return v16_div(x, v16_add(v16_set(1), v16_exp(v16_sub(v16_set(0), x))));
+    u = v16_mul(v16_mul(x, v16_set(GELU_C)), v16_fma(v16_mul(x, v16_set(GELU_CUBE)), x, v16_set(1)));
+    return v16_mul(v16_mul(v16_set(0.5f), x), v16_add(v16_set(1), v16_tanh(u)));
+}
+
+static void v16_glu_row(enum activation act, const float *gate, const float *up, float *out, uint32_t n)
+{
+    uint32_t i = 0;
+
+    for (; i + 16 <= n; i += 16) v16_store(out + i, v16_mul(v16_act(act, v16_load(gate + i)), v16_load(up + i)));
+    if (i < n)
+        v16_store_n(out + i, v16_mul(v16_act(act, v16_load_n(gate + i, n - i)), v16_load_n(up + i, n - i)), n - i);
+}
+
+static void v16_softcap_row(float *x, float cap, uint32_t n)
+{
+    const v16 c = v16_set(cap);
+    uint32_t i = 0;
+
+    for (; i + 16 <= n; i += 16) v16_store(x + i, v16_mul(c, v16_tanh(v16_div(v16_load(x + i), c))));
+    if (i < n) v16_store_n(x + i, v16_mul(c, v16_tanh(v16_div(v16_load_n(x + i, n - i), c))), n - i);
+}
+
+static float v16_best(const float *x, uint32_t n)
+{
+    const v16 most = v16_set(INFINITY);
+    v16 best = v16_set(-INFINITY);
+    uint32_t i = 0;
+
+    for (; i + 16 <= n; i += 16) {
+        v16 v = v16_load(x + i);
+
+        best = v16_max(v16_if_less(v, most, v, most), best);            /* NaN is not less */
+    }
+    if (i < n) {
+        v16 v = v16_keep(v16_load_n(x + i, n - i), 0, n - i, v16_set(-INFINITY));
+
+        best = v16_max(v16_if_less(v, most, v, most), best);
+    }
+    return v16_highest(best);
+}
+
+static inline void rotate(float *a, float *b, float c, float s)
+{
+    float a0 = *a, b0 = *b;
+
+    *a = fmaf(a0, c, -(b0 * s));
+    *b = fmaf(a0, s, b0 * c);
+}
+
+static void v16_rope_row(enum rope_layout layout, float *x, const float *c, const float *s, uint32_t n_rot)
+{
+    uint32_t half = n_rot / 2, i = 0;
+
+    if (layout == ROPE_INTERLEAVED) {
+        for (; i < half; i++) rotate(x + 2 * i, x + 2 * i + 1, c[i], s[i]);
+        return;
+    }
+    for (; i + 16 <= half; i += 16) {
+        v16 a = v16_load(x + i), b = v16_load(x + half + i), cosine = v16_load(c + i), sine = v16_load(s + i);
+
+        v16_store(x + i, v16_fmsub(a, cosine, v16_mul(b, sine)));
+        v16_store(x + half + i, v16_fma(a, sine, v16_mul(b, cosine)));
+    }
+    for (; i < half; i++) rotate(x + i, x + half + i, c[i], s[i]);
+}
+
+static inline void v16_store_block(enum dtype t, const float *x, uint8_t *block)
+{
+    const v16 a = v16_load(x), b = v16_load(x + 16), zero = v16_set(0);
+    float lowest = -v16_highest(v16_max(v16_sub(zero, a), v16_sub(zero, b))), highest = v16_highest(v16_max(a, b));
+    float scale = kv_quant_scale(t, lowest, highest, v16_highest_bits(a, b), block);
+    b16 low = b16_zero(), high = b16_zero();
+
+    if (scale != 0) {
+        low = v16_to_int8(v16_mul(a, v16_set(scale)));
+        high = v16_to_int8(v16_mul(b, v16_set(scale)));
+    }
+    if (t == DTYPE_Q8_0) {
+        b16_store(block + 2, low);
+        b16_store(block + 18, high);
+    } else {
+        b16_store(block + 2, b16_join_nibbles(low, high));
+    }
+}
+
+static void v16_store_kv_row(enum dtype dtype, const float *x, void *dst, uint32_t n)
+{
+    uint16_t *p = dst;
+    uint32_t i = 0;
+
+    switch (dtype) {
+    case DTYPE_F16:
+        for (; i + 16 <= n; i += 16) v16_store_half(p + i, v16_load(x + i));
+        for (; i < n; i++) p[i] = float_to_half(x[i]);
+        break;
+    case DTYPE_BF16:
+        for (; i + 16 <= n; i += 16) v16_store_bf16(p + i, v16_load(x + i));
+        for (; i < n; i++) p[i] = float_to_bf16(x[i]);
+        break;
+    case DTYPE_F32: memcpy(dst, x, (size_t)n * sizeof(*x)); break;
+    case DTYPE_F8_E4M3: kv_store_e4m3(x, dst, n); break;
+    case DTYPE_Q8_0:
+    case DTYPE_Q4_0:
+        for (; i < n; i += KV_QUANT_BLOCK)
+            v16_store_block(dtype, x + i, (uint8_t *)dst + kv_type_row_bytes(dtype, i));
+        break;
+    default: assert(!"KV type");
+    }
+}
+
+#define ROW_KERNELS_V16                                                                                                \
+    {                                                                                                                  \
+        v16_sum_squares, v16_dot, v16_add_row, v16_add_times, v16_scale_row, v16_add_scaled_row, v16_glu_row, v16_softcap_row, v16_best,       \
+            v16_rope_row, v16_store_kv_row                                                                             \
+    }
