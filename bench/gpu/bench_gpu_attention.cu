@@ -9,7 +9,7 @@
  * Exit 1 if a check failed.
  */
 #include "backend/cuda/cuda_kernels.h"
-#include "backend/cuda/cuda_sharing.h"
+#include "backend/cuda/host/cuda_sharing.h"
 #include "gpu_bench.cuh"
 #include "tensor/dtype.h"
 #include <cuda_fp16.h>

@@ -1,4 +1,4 @@
-/* bench/gpu/bench_gpu_linear.cu - the matrix product of backend/cuda/linear_hopper.h: right, exact, fast?
+/* bench/gpu/bench_gpu_linear.cu - the matrix product of backend/cuda/linear/linear_hopper.h: right, exact, fast?
  *
  *     bench_gpu_linear check     against double sums, odd shapes and epilogues; every row's bits over all row counts
  *     bench_gpu_linear decode [SHAPE [ROWS ..]]
@@ -9,7 +9,7 @@
  *                                for each row count by itself, over a step of Qwen3-8B
  * Exit 1 if a check failed.
  */
-#include "backend/cuda/linear_hopper.h"
+#include "backend/cuda/linear/linear_hopper.h"
 #include "gpu_bench.cuh"
 #include <math.h>
 #include <string.h>

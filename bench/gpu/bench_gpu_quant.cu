@@ -5,7 +5,7 @@
  *     bench_gpu_quant prefill    time and TFLOP/s
  * Exit 1 if a check failed.
  */
-#include "backend/cuda/linear_paths.h"
+#include "backend/cuda/linear/linear_paths.h"
 #include "gpu_bench.cuh"
 #include <cuda_fp16.h>
 #include <math.h>

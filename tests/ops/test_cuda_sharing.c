@@ -13,7 +13,7 @@
 
 extern const struct backend_ops backend_cuda_ops;
 
-#include "backend/cuda/cuda_sharing.h"
+#include "backend/cuda/host/cuda_sharing.h"
 
 enum { N_RUNS = 40, N_PADDING = 9, N_PAGES = 400, TABLE = 300 };
 

@@ -1,8 +1,11 @@
 /* backend/cuda/cuda_kernels.h - every kernel behind the CUDA backend, as launch functions with plain types.
  *
- * The backend (cuda_backend.c and its neighbours) is C and knows no CUDA types beyond handles; the .cu files export the
- * functions below. All pointers are device memory except for the argument structs themselves, which are read before the
- * call returns. A launch is asynchronous in l->stream and returns a cudaError_t as int: 0 is success.
+ * Rooms  host/: the backend is C and knows no CUDA types beyond handles; rows/, linear/ (and what chooses a token by its
+ * products) and attention/ (and the rows of pages that it reads) are .cu files, which export the functions below. The
+ * folder itself holds what kernels share (cuda_device.cuh, hopper_ptx.cuh, launch_chained.cuh, tensor_map.h).
+ *
+ * All pointers are device memory except for the argument structs themselves, which are read before the call returns. A
+ * launch is asynchronous in l->stream and returns a cudaError_t as int: 0 is success.
  *
  * EXACTNESS  an output row's bits depend on that row's inputs and on shapes and dtypes alone: not on n_rows, the row's
  * place, the tile, the number of splits, or how a prompt was cut (backend.h). So: one order of sums per weight shape

@@ -1,0 +1,55 @@
+/* backend/cuda/attention/attention_products.cuh - the products of attention by wgmma, for 64 packed rows of a warpgroup.
+ *
+ * Tiles in shared memory: bands of 64 dims, each [row][128 bytes] with a 128-byte swizzle, as the copy engine writes
+ * them and kv_tile_at has them (BANDS). A step of 16 k has the bits of mma.sync's: order of sums in attention_mma.cuh.
+ * Fragments: warp w of the warpgroup has rows 16 w + lane / 4 and + 8; score or dim 8 n + lane % 4 * 2 + j of row i at
+ * [4 n + 2 i + j].
+ */
+#pragma once
+#include "backend/cuda/attention/attention_mma.cuh"
+#include "backend/cuda/wgmma_bf16.cuh"
+#include <type_traits>
+
+/* 16-byte chunk c of row r of a tile of ROWS rows. */
+template <uint32_t ROWS> static __device__ __forceinline__ uint32_t half_tile_at(uint32_t tile, uint32_t r, uint32_t c)
+{
+    return tile + (c / 8) * ROWS * 128 + r * 128 + (((c ^ r) & 7) << 4);
+}
+
+/* Scores of the warpgroup's 64 rows with the segment's keys. */
+template <typename T, int HD>
+static __device__ __forceinline__ void wgmma_scores(float (&s)[64], uint32_t q, uint32_t k)
+{
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < HD / 16; step++) {
+        const uint64_t a = wgmma_desc(q + step / 4 * 64 * 128) + step % 4 * 2;
+        const uint64_t b = wgmma_desc(k + step / 4 * SEGMENT * 128) + step % 4 * 2;
+
+        if constexpr (std::is_same<T, __half>::value) wgmma_ss_f16<128>(s, a, b, step > 0);
+        else wgmma_ss<128>(s, a, b, step > 0);
+    }
+    wgmma_commit();
+    wgmma_wait<0>();
+}
+
+/* 64 dims of o merged with p v; v: tile of those dims. */
+template <typename T>
+static __device__ __forceinline__ void wgmma_values(float *o, const uint32_t (&p)[SEGMENT / 16][4], uint32_t v,
+                                                    const struct merge_factors &f)
+{
+    float acc[32];
+
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < SEGMENT / 16; step++) {
+        const uint64_t b = wgmma_desc_t(v + step * 16 * 128);
+
+        if constexpr (std::is_same<T, __half>::value) wgmma_rs_t_f16<64>(acc, p[step], b, step > 0);
+        else wgmma_rs_t<64>(acc, p[step], b, step > 0);
+    }
+    wgmma_commit();
+    wgmma_wait<0>();
+#pragma unroll
+    for (int i = 0; i < 32; i++) o[i] = merge_value(o[i], acc[i], f.old[i / 2 % 2], f.add[i / 2 % 2]);
+}

@@ -1,0 +1,461 @@
+/* backend/cuda/host/cuda_ops.c - the ops: host arrays to the device, then one launch function each, or one for two ops. */
+#include <assert.h>
+#include <string.h>
+#include "backend/cuda/host/cuda_backend.h"
+#include "backend/cuda/host/cuda_sharing.h"
+#include "base/checked.h"
+
+static const struct cuda_matrix *matrix_of(const struct weight *w)
+{
+    assert(w->role != WEIGHT_VECTOR);
+    return &((const struct cuda_weight *)w->data)->m;
+}
+
+static const float *vector_of(const struct weight *w)
+{
+    return w ? w->data : NULL;
+}
+
+/* ---- metadata ---- */
+
+static struct cuda_sent *find_sent(struct backend *be, const void *host, uint64_t n_bytes)
+{
+    for (uint32_t i = 0; i < be->n_sent; i++)
+        if (be->sent[i].host == host && be->sent[i].n_bytes == n_bytes) return &be->sent[i];
+    return NULL;
+}
+
+/* n_bytes of the pinned buffer, to be filled; sent by meta_send. RD_E_NOMEM: a batch beyond what the buffer holds. */
+static rd_status meta_place(struct backend *be, uint64_t n_bytes, uint64_t *at)
+{
+    uint64_t end;
+
+    assert(!cuda_is_loading(be));
+    if (be->n_sent == CUDA_MAX_SENT || be->n_meta + n_bytes > CUDA_META_BYTES) {
+        rd_status st = cuda_check(be, (int)cudaStreamSynchronize((cudaStream_t)be->l.stream), "sync");
+
+        if (st != RD_OK) return st;
+        be->n_sent = 0; /* what ran has read what it needed */
+        be->n_meta = 0;
+    }
+    if (n_bytes > CUDA_META_BYTES) return RD_E_NOMEM;
+    *at = be->n_meta;
+    end = *at + n_bytes;
+    be->n_meta = (end + 255) / 256 * 256;
+    return RD_OK;
+}
+
+static rd_status meta_send(struct backend *be, uint64_t at, uint64_t n_bytes)
+{
+    return cuda_check(be, (int)cudaMemcpyAsync(be->meta_device + at, be->meta_host + at, (size_t)n_bytes,
+                                               cudaMemcpyHostToDevice, (cudaStream_t)be->l.stream), "metadata");
+}
+
+/* *device: the array's copy, sent once between two syncs. */
+static rd_status send(struct backend *be, const void *host, uint64_t n_bytes, const void **device)
+{
+    struct cuda_sent *known = find_sent(be, host, n_bytes);
+    uint64_t at;
+    rd_status st;
+
+    if (be->is_dead) return RD_E_DEVICE;
+    if (known) {
+        *device = known->device;
+        return RD_OK;
+    }
+    st = meta_place(be, n_bytes, &at);
+    if (st != RD_OK) return st;
+    memcpy(be->meta_host + at, host, (size_t)n_bytes);
+    *device = be->meta_device + at;
+    be->sent[be->n_sent++] = (struct cuda_sent){.host = host, .n_bytes = n_bytes, .device = *device};
+    return meta_send(be, at, n_bytes);
+}
+
+/* Padding has a page, too. */
+static uint32_t run_pages(const struct seq_run *run, uint32_t page_tokens)
+{
+    return u32_ceil_div(run->pos0 + u32_max(run->n_rows, 1), page_tokens);
+}
+
+struct cuda_shared cuda_share_runs(struct backend *be, const struct cuda_run *runs, uint32_t n_runs,
+                                   const uint32_t *tables, const struct kv_layout *layout, void *memory)
+{
+    const struct cuda_shared none = {.head = NULL};
+    uint64_t saved;
+
+    if (n_runs < 2 || be->l.compute != 90 || (layout->head_dim != 64 && layout->head_dim != 128)) return none;
+    saved = cuda_sharing_make(runs, n_runs, tables, layout->page_tokens, memory);
+    if (saved * layout->n_kv_heads < CUDA_SHARING_LEAST) return none;
+    return cuda_sharing_view(be->meta_device + ((char *)memory - be->meta_host), n_runs);
+}
+
+/* Runs, what they share, and their block tables, one after the other. */
+static rd_status send_runs(struct backend *be, const struct seq_run *runs, uint32_t n_runs,
+                           const struct kv_layout *layout, struct cuda_sent *out)
+{
+    struct cuda_sent *known = find_sent(be, runs, n_runs);
+    uint64_t n_pages = 0, runs_bytes = n_runs * sizeof(struct cuda_run), at, n_bytes;
+    uint32_t page_tokens = layout->page_tokens;
+    struct cuda_run *to;
+    uint32_t *tables;
+    rd_status st;
+
+    if (be->is_dead) return RD_E_DEVICE;
+    if (known && known->tables) {
+        *out = *known;
+        return RD_OK;
+    }
+    *out = (struct cuda_sent){.host = runs, .n_bytes = n_runs};
+    for (uint32_t i = 0; i < n_runs; i++) {
+        n_pages += run_pages(&runs[i], page_tokens);
+        out->longest = u32_max(out->longest, runs[i].n_rows);
+        out->end = u32_max(out->end, runs[i].pos0 + runs[i].n_rows);
+    }
+    n_bytes = runs_bytes + cuda_sharing_bytes(n_runs) + n_pages * sizeof(*tables);
+    st = meta_place(be, n_bytes, &at);
+    if (st != RD_OK) return st;
+    to = (struct cuda_run *)(be->meta_host + at);
+    tables = (uint32_t *)((char *)(to + n_runs) + cuda_sharing_bytes(n_runs));
+    n_pages = 0;
+    for (uint32_t i = 0; i < n_runs; i++) {
+        uint32_t n = run_pages(&runs[i], page_tokens);
+
+        to[i] = (struct cuda_run){runs[i].row0, runs[i].n_rows, runs[i].pos0, (uint32_t)n_pages};
+        memcpy(tables + n_pages, runs[i].block_table, n * sizeof(*tables));
+        n_pages += n;
+    }
+    out->device = be->meta_device + at;
+    out->tables = (const uint32_t *)(be->meta_device + ((char *)tables - be->meta_host));
+    out->shared = cuda_share_runs(be, to, n_runs, tables, layout, to + n_runs);
+    be->sent[be->n_sent++] = *out;
+    return meta_send(be, at, n_bytes);
+}
+
+static struct cuda_kv layer_kv(const struct kv_storage *kv, uint32_t layer)
+{
+    return (struct cuda_kv){
+        .base = kv->base,
+        .page_bytes = kv->page_bytes,
+        .k_offset = kv_head_offset(kv, layer, 0, 0),
+        .v_offset = kv_head_offset(kv, layer, 1, 0),
+        .k_row_bytes = (uint32_t)kv->row_bytes[0],
+        .v_row_bytes = (uint32_t)kv->row_bytes[1],
+        .page_tokens = kv->layout.page_tokens,
+        .dtype_k = (int)kv->layout.dtype_k,
+        .dtype_v = (int)kv->layout.dtype_v,
+    };
+}
+
+/* ---- launches of what may be held back ---- */
+
+static rd_status launch_norm(struct backend *be, const struct residual_norm_args *a)
+{
+    struct cuda_norm_args n = {a->n_rows, a->width, cuda_at(a->x), cuda_at(a->delta), vector_of(a->delta_norm),
+                               vector_of(a->norm), a->eps, cuda_at(a->out), a->norm ? cuda_shadow(a->out) : NULL};
+
+    return cuda_check(be, cuda_residual_norm(&be->l, &n), "residual_norm");
+}
+
+/* norm as an argument of a product: x += delta is no part of that. */
+static struct cuda_input_norm input_norm(const struct residual_norm_args *a)
+{
+    return a ? (struct cuda_input_norm){cuda_at(a->x), vector_of(a->norm), a->eps} : (struct cuda_input_norm){NULL, NULL, 0};
+}
+
+static struct cuda_linear_args linear_args_of(const struct linear_args *a, const struct residual_norm_args *norm, float *add_to)
+{
+    struct cuda_linear_args args = {a->n_rows, cuda_shadow(a->x), a->x_stride, a->n_outs, {{0}},
+                                    input_norm(norm), add_to, NULL};
+
+    assert(args.x16);
+    for (uint32_t i = 0; i < a->n_outs; i++)
+        args.outs[i] = (struct cuda_linear_out){matrix_of(a->outs[i].w), vector_of(a->outs[i].bias), cuda_at(a->outs[i].out),
+                                                a->outs[i].out_stride};
+    return args;
+}
+
+/* norm: x is its output; or NULL. add_to: what the product is added to, instead of written; or NULL. */
+static rd_status launch_linear(struct backend *be, const struct linear_args *a, const struct residual_norm_args *norm,
+                               float *add_to)
+{
+    struct cuda_linear_args args = linear_args_of(a, norm, add_to);
+
+    return cuda_check(be, cuda_linear(&be->l, &args), "linear");
+}
+
+static rd_status launch_qkv(struct backend *be, const struct qkv_args *a);
+
+rd_status cuda_let_go(struct backend *be)
+{
+    const struct cuda_held held = be->held;
+
+    be->held.op = CUDA_HELD_NONE;
+    if (be->is_dead) return RD_E_DEVICE;
+    switch (held.op) {
+    case CUDA_HELD_NORM: return launch_norm(be, &held.norm);
+    case CUDA_HELD_LINEAR: return launch_linear(be, &held.linear, NULL, NULL);
+    case CUDA_HELD_QKV: return launch_qkv(be, &held.qkv);
+    case CUDA_HELD_NONE: break;
+    }
+    return RD_OK;
+}
+
+/* The norm that is held back, if x is its output of these rows: in *norm, and not held any more. Else what is held is
+ * launched. */
+static rd_status take_norm(struct backend *be, struct span x, uint32_t n_rows, uint32_t x_stride,
+                           struct residual_norm_args *norm, bool *taken)
+{
+    const struct residual_norm_args *held = &be->held.norm;
+
+    *taken = be->held.op == CUDA_HELD_NORM && span_equal(held->out, x) && held->n_rows == n_rows && held->width == x_stride;
+    if (!*taken) return cuda_let_go(be);
+    *norm = *held;
+    be->held.op = CUDA_HELD_NONE;
+    return be->is_dead ? RD_E_DEVICE : RD_OK;
+}
+
+/* ---- ops ---- */
+
+rd_status cuda_op_embed(struct backend *be, const struct weight *w, uint32_t n_rows, const int32_t *tokens, float scale,
+                        struct span out)
+{
+    const void *ids = NULL;
+    rd_status st = cuda_let_go(be);
+
+    if (st == RD_OK) st = send(be, tokens, n_rows * sizeof(*tokens), &ids);
+    assert(w->role == WEIGHT_EMBED);
+    if (st != RD_OK) return st;
+    return cuda_check(be, cuda_embed(&be->l, matrix_of(w), n_rows, ids, scale, cuda_at(out)), "embed");
+}
+
+/* Whether the product that is held back is the delta that a adds. */
+static bool adds_held(const struct backend *be, const struct residual_norm_args *a)
+{
+    const struct linear_out *out = &be->held.linear.outs[0];
+
+    return be->held.op == CUDA_HELD_LINEAR && span_equal(a->delta, out->out) && !a->delta_norm &&
+           a->n_rows == be->held.linear.n_rows && a->width == out->w->n_out;
+}
+
+rd_status cuda_op_residual_norm(struct backend *be, const struct residual_norm_args *a)
+{
+    struct residual_norm_args n = *a;
+    rd_status st;
+
+    assert(!a->norm || a->norm->n_in == a->width);
+    assert(!a->delta_norm || a->delta_norm->n_in == a->width);
+    if (adds_held(be, a)) {
+        be->held.op = CUDA_HELD_NONE;
+        n.delta = span_none();
+        st = be->is_dead ? RD_E_DEVICE : launch_linear(be, &be->held.linear, NULL, cuda_at(a->x));
+    } else {
+        st = cuda_let_go(be);
+    }
+    if (st != RD_OK || (span_is_none(n.delta) && !n.norm)) return st;
+    if (!n.once || !span_is_none(n.delta) || n.n_rows > CUDA_HELD_ROWS) return launch_norm(be, &n);
+    be->held.norm = n;
+    be->held.op = CUDA_HELD_NORM;
+    return RD_OK;
+}
+
+rd_status cuda_op_linear(struct backend *be, const struct linear_args *a)
+{
+    struct residual_norm_args norm;
+    bool has_norm;
+    rd_status st = take_norm(be, a->x, a->n_rows, a->x_stride, &norm, &has_norm);
+
+    if (st != RD_OK) return st;
+    if (!a->once || has_norm || a->n_rows > CUDA_HELD_ROWS || a->outs[0].bias ||
+        a->outs[0].out_stride != a->outs[0].w->n_out)
+        return launch_linear(be, a, has_norm ? &norm : NULL, NULL);
+    assert(a->n_outs == 1);
+    be->held.linear = *a;
+    be->held.op = CUDA_HELD_LINEAR;
+    return RD_OK;
+}
+
+rd_status cuda_op_linear_glu(struct backend *be, const struct linear_glu_args *a)
+{
+    struct residual_norm_args norm;
+    bool has_norm;
+    rd_status st = take_norm(be, a->x, a->n_rows, a->x_stride, &norm, &has_norm);
+    struct cuda_linear_glu_args args = {
+        .n_rows = a->n_rows,
+        .x16 = cuda_shadow(a->x),
+        .x_stride = a->x_stride,
+        .gate = matrix_of(a->gate),
+        .up = matrix_of(a->up),
+        .act = a->act == ACT_SILU ? CUDA_SILU : CUDA_GELU_TANH,
+        .out16 = cuda_shadow(a->out),
+        .scratch_gate = cuda_at(a->gate_out),
+        .scratch_up = cuda_at(a->up_out),
+        .norm = input_norm(has_norm ? &norm : NULL),
+    };
+
+    assert(args.x16 && args.out16);
+    return st != RD_OK ? st : cuda_check(be, cuda_linear_glu(&be->l, &args), "linear_glu");
+}
+
+static rd_status qkv_args_of(struct backend *be, const struct qkv_args *a, struct cuda_qkv_args *out)
+{
+    const void *positions = NULL, *pages = NULL, *slots = NULL;
+    uint64_t n_bytes = a->n_rows * sizeof(uint32_t);
+    rd_status st = send(be, a->positions, n_bytes, &positions);
+
+    if (st == RD_OK) st = send(be, a->row_page, n_bytes, &pages);
+    if (st == RD_OK) st = send(be, a->row_slot, n_bytes, &slots);
+    if (st != RD_OK) return st;
+    *out = (struct cuda_qkv_args){
+        .n_rows = a->n_rows,
+        .n_heads = a->n_heads,
+        .n_kv_heads = a->n_kv_heads,
+        .head_dim = a->head_dim,
+        .q = cuda_at(a->q),
+        .q_stride = a->q_stride,
+        .k = cuda_at(a->k),
+        .k_stride = a->k_stride,
+        .v = cuda_at(a->v),
+        .v_stride = a->v_stride,
+        .q_norm = vector_of(a->q_norm),
+        .k_norm = vector_of(a->k_norm),
+        .k_bias = vector_of(a->k_bias),
+        .norm_eps = a->norm_eps,
+        .positions = positions,
+        .inv_freq = vector_of(a->inv_freq),
+        .n_rot = a->n_rot,
+        .mscale = a->rope_mscale,
+        .half_split = a->layout == ROPE_HALF_SPLIT,
+        .row_page = pages,
+        .row_slot = slots,
+        .kv = layer_kv(a->kv, a->layer),
+    };
+    return RD_OK;
+}
+
+static rd_status launch_qkv(struct backend *be, const struct qkv_args *a)
+{
+    struct cuda_qkv_args args;
+    rd_status st = qkv_args_of(be, a, &args);
+
+    return st != RD_OK ? st : cuda_check(be, cuda_qkv_rope_write(&be->l, &args), "qkv_rope_write");
+}
+
+rd_status cuda_op_qkv_rope_write(struct backend *be, const struct qkv_args *a)
+{
+    rd_status st = cuda_let_go(be);
+
+    if (st != RD_OK || !a->once || a->n_rows > CUDA_HELD_ROWS) return st != RD_OK ? st : launch_qkv(be, a);
+    be->held.qkv = *a;
+    be->held.op = CUDA_HELD_QKV;
+    return RD_OK;
+}
+
+rd_status cuda_op_attention(struct backend *be, const struct attention_args *a)
+{
+    struct cuda_sent runs;
+    struct cuda_attention_args args;
+    struct cuda_qkv_args first;
+    const struct qkv_args *qkv = &be->held.qkv;
+    const bool has_first = be->held.op == CUDA_HELD_QKV && span_equal(qkv->q, a->q) && qkv->n_rows == a->n_rows &&
+                           qkv->layer == a->layer && qkv->kv == a->kv && a->n_runs > 0;
+    rd_status st = has_first ? RD_OK : cuda_let_go(be);
+
+    be->held.op = CUDA_HELD_NONE;
+    if (st != RD_OK || a->n_runs == 0) return st;
+    st = send_runs(be, a->runs, a->n_runs, &a->kv->layout, &runs);
+    if (st == RD_OK && has_first) st = qkv_args_of(be, qkv, &first);
+    if (st != RD_OK) return st;
+    args = (struct cuda_attention_args){
+        .n_rows = a->n_rows,
+        .n_heads = a->n_heads,
+        .n_kv_heads = a->n_kv_heads,
+        .head_dim = a->head_dim,
+        .q = cuda_at(a->q),
+        .q_stride = a->q_stride,
+        .out = cuda_at(a->out),
+        .out16 = cuda_shadow(a->out),
+        .out_stride = a->out_stride,
+        .scale = a->scale,
+        .softcap = a->softcap,
+        .window = a->window,
+        .n_runs = a->n_runs,
+        .longest_run = runs.longest,
+        .end = runs.end,
+        .runs = runs.device,
+        .tables = runs.tables,
+        .shared = runs.shared,
+        .kv = layer_kv(a->kv, a->layer),
+    };
+    return cuda_check(be, cuda_attention(&be->l, &args, has_first ? &first : NULL), "attention");
+}
+
+rd_status cuda_op_glu(struct backend *be, enum activation act, uint32_t n_rows, uint32_t width, struct span gate,
+                      struct span up, struct span out)
+{
+    rd_status st = cuda_let_go(be);
+
+    if (st != RD_OK) return st;
+    return cuda_check(be, cuda_glu(&be->l, act == ACT_SILU ? CUDA_SILU : CUDA_GELU_TANH, (uint64_t)n_rows * width,
+                                   cuda_at(gate), cuda_at(up), cuda_at(out), cuda_shadow(out)), "glu");
+}
+
+rd_status cuda_op_gather(struct backend *be, uint32_t n, uint32_t width, struct span x, const uint32_t *rows,
+                         struct span out)
+{
+    const void *ids = NULL;
+    rd_status st = cuda_let_go(be);
+
+    if (st == RD_OK) st = send(be, rows, n * sizeof(*rows), &ids);
+    if (st != RD_OK) return st;
+    return cuda_check(be, cuda_gather(&be->l, n, width, cuda_at(x), ids, cuda_at(out)), "gather");
+}
+
+rd_status cuda_op_softcap(struct backend *be, struct span x, uint64_t n, float cap)
+{
+    rd_status st = cuda_let_go(be);
+
+    if (st != RD_OK) return st;
+    return cuda_check(be, cuda_softcap(&be->l, cuda_at(x), n, cap), "softcap");
+}
+
+rd_status cuda_op_choose(struct backend *be, uint32_t n_rows, uint32_t n_vocab, struct span logits,
+                         const struct row_draw *draws, struct span choices)
+{
+    const void *sent = NULL;
+    rd_status st = cuda_let_go(be);
+
+    if (st == RD_OK) st = send(be, draws, n_rows * sizeof(*draws), &sent);
+    assert(draws);
+    _Static_assert(sizeof(struct row_choice) == sizeof(struct cuda_choice), "the same in both headers");
+    _Static_assert(sizeof(struct row_draw) == sizeof(struct cuda_draw), "the same in both headers");
+    if (st != RD_OK) return st;
+    return cuda_check(be, cuda_choose(&be->l, n_rows, n_vocab, cuda_at(logits), n_vocab, sent, cuda_at(choices)), "choose");
+}
+
+rd_status cuda_op_linear_choose(struct backend *be, const struct linear_args *a, const struct row_draw *draws,
+                                struct span choices)
+{
+    struct cuda_linear_args args = linear_args_of(a, NULL, NULL);
+    const void *sent = NULL;
+    rd_status st = cuda_let_go(be);
+    int error;
+
+    if (st == RD_OK) st = send(be, draws, a->n_rows * sizeof(*draws), &sent);
+    assert(draws && a->n_outs == 1);
+    if (st != RD_OK) return st;
+    error = cuda_linear_choose(&be->l, &args, sent, cuda_at(choices));
+    return error == (int)cudaErrorNotSupported ? RD_E_UNSUPPORTED : cuda_check(be, error, "linear_choose");
+}
+
+rd_status cuda_op_kv_copy_rows(struct backend *be, struct kv_storage *kv, kv_page to, kv_page from, uint32_t n_rows)
+{
+    struct cuda_copy_rows_args a = {kv->base, kv->page_bytes, kv->layout.n_layers, kv->layout.n_kv_heads,
+                                    kv->layout.page_tokens, (uint32_t)kv->row_bytes[0], (uint32_t)kv->row_bytes[1],
+                                    to, from, n_rows};
+
+    rd_status st = cuda_let_go(be);
+
+    assert(to < kv->n_pages && from < kv->n_pages && to != from && n_rows <= kv->layout.page_tokens);
+    if (st != RD_OK) return st;
+    return cuda_check(be, cuda_copy_rows(&be->l, &a), "kv_copy_rows");
+}
