@@ -1,7 +1,8 @@
 """The programs of bench/ run, small, and their results become a document. No figure is judged: machines differ.
 
 The peer is played by scripts: llama-bench and llama-batched-bench print what the real ones print, llama-server is
-radish behind llama-server's flags.
+radish behind llama-server's flags. Programs that take half a minute each and share their parts with the others run here
+with RADISH_LONG=1, as all do then by bench/all.
 """
 
 import importlib.machinery
@@ -42,6 +43,8 @@ if "--version" in a:
 model, port = a[a.index("-m") + 1], a[a.index("--port") + 1]
 os.execv(%r, ["radish", "serve", model, "--port", port, "--threads", "1", "--log-level", "warn"])
 """
+
+long_only = pytest.mark.skipif(not os.environ.get("RADISH_LONG"), reason="RADISH_LONG=1 only")
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +121,7 @@ def test_serve_goes_through_all_measurements(peer, results):
     assert "ratio <= 0.15" in rows["cached_ms"]["bar"]
 
 
+@long_only
 def test_agent_counts_every_token_once(peer, results):
     _, result = bench("agent", peer, results, "--gen", "4", "smollm2")
     turns = [r for r in result["rows"] if r["turn"] > 0]
@@ -147,6 +151,7 @@ def test_agent_without_nonce_finds_its_history_in_the_cache(peer, results, tmp_p
     assert all(r["cached"] > 2000 for r in turns)
 
 
+@long_only
 def test_speculation_gives_the_same_bytes(peer, results):
     _, result = bench("speculation", peer, results, "--lines", "12", "--gen", "8", "smollm2")
     assert [r["same_bytes"] for r in result["rows"]] == [True] * 4
@@ -157,6 +162,7 @@ def test_sweep_tries_each_setting(peer, results):
     assert {r["what"] for r in result["rows"]} == {"threads", "chunk", "KV type"}
 
 
+@long_only
 def test_kv_types_asks_for_perplexity_and_tool_calls(peer, results):
     _, result = bench("kv-types", peer, results, "--types", "f16,q8_0", "--tools", "smollm2", "smollm2")
     assert [r["type"] for r in result["rows"]] == ["f16", "q8_0"] * 2

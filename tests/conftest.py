@@ -1,0 +1,25 @@
+"""The order of the files: the longest first, so that none of them runs alone at the end (check: --no-loadscope-reorder)."""
+
+LONGEST = [  # by what they took on two cores
+    "test_wheel.py",
+    "test_bench.py",
+    "test_sharing.py",
+    "test_models_at_once.py",
+    "test_deb.py",
+    "test_http.py",
+    "test_conn_memory.py",
+    "test_several_models.py",
+    "test_first_minutes.py",
+    "test_hub_tokenizer.py",
+    "test_systemd.py",
+    "test_chat.py",
+    "test_disk_cache.py",
+    "test_page.py",
+    "test_forced_calls.py",
+    "test_pull.py",
+]
+
+
+def pytest_collection_modifyitems(items):
+    place = {name: i for i, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path.name, len(place)))  # stable: the rest stay as they are
