@@ -19,10 +19,12 @@
 #include "cli/pull_bar.h"
 #include "hub/hub_pull.h"
 
+enum { MOST_ANEW = 3 }; /* times that a file may change on the server while it is downloaded */
+
 struct pull_flags {
     const char *revision, *name, *sha256;
     uint64_t memory;
-    uint32_t n_retries, timeout_s;
+    uint32_t n_connections, n_retries, timeout_s;
     bool only_list;
 };
 
@@ -57,6 +59,14 @@ static const struct arg what_args[] = {{.flag = "--list",
                                        {0}};
 
 static const struct arg how_args[] = {
+    {.flag = "--connections",
+     .kind = ARG_U32,
+     .value = "N",
+     .at = offsetof(struct pull_flags, n_connections),
+     .fallback = "4",
+     .min = 1,
+     .max = HUB_MAX_CONNECTIONS,
+     .help = "for a file of 8 MiB and more, each with a part of it; 1 where the server gives no parts"},
     {.flag = "--retries",
      .kind = ARG_U32,
      .value = "N",
@@ -276,10 +286,10 @@ static void partial_name(char out[320], const char *name, const char *url, const
     snprintf(out, 320, ".%s.%016" PRIx64 ".incomplete", name, hash64_of(identity, (size_t)n));
 }
 
-static rd_status fetch_url(struct pull *p, const char *url, const char *name, struct hub_http *http, int dir,
-                           struct rd_error *err)
+/* head: what the server says of the file. */
+static rd_status fetch_url_once(struct pull *p, const char *url, const char *name, struct hub_http *http, int dir,
+                                const struct hub_answer *head, struct rd_error *err)
 {
-    struct hub_answer head;
     struct hub_fetch file = {.http = http,
                              .options = &p->hub.http,
                              .dir = dir,
@@ -287,26 +297,54 @@ static rd_status fetch_url(struct pull *p, const char *url, const char *name, st
                              .name = name,
                              .url = url,
                              .digest = p->f->sha256,
-                             .magic = "GGUF"};
+                             .magic = "GGUF",
+                             .n_bytes = head->n_bytes};
     char partial[320];
-    struct stat s;
-    rd_status st = hub_http_head(http, url, &head, err);
+    rd_status st;
 
-    if (st == RD_E_CANCELLED || st == RD_E_NOMEM) return st;
-    if (st != RD_OK) head = (struct hub_answer){.n_bytes = UINT64_MAX}; /* some servers know GET alone */
-    file.n_bytes = p->hub.n_total = head.n_bytes;
-    if (!fstatat(dir, name, &s, 0)) {
-        if (S_ISREG(s.st_mode) && (uint64_t)s.st_size == head.n_bytes && !file.digest) return RD_OK;
-        return error_set(err, RD_E_INVALID, "%s is there already: remove it, or give this one another --name", name);
-    }
-    if (head.etag[0] && !head.is_weak) file.if_range = head.etag;
-    partial_name(partial, name, url, &head);
+    p->hub.n_total = head->n_bytes;
+    if (head->etag[0] && !head->is_weak) file.if_range = head->etag;
+    partial_name(partial, name, url, head);
     file.partial = partial;
     if (!file.if_range && !file.digest) unlinkat(dir, partial, 0); /* nothing would tell bytes of two files apart */
     p->file = &file;
     st = hub_fetch_file(&file, err);
     p->file = NULL;
     return st;
+}
+
+static rd_status ask_head(struct hub_http *http, const char *url, struct hub_answer *head, struct rd_error *err)
+{
+    rd_status st = hub_http_head(http, url, head, err);
+
+    if (st == RD_E_CANCELLED || st == RD_E_NOMEM) return st;
+    if (st != RD_OK) *head = (struct hub_answer){.n_bytes = UINT64_MAX}; /* some servers know GET alone */
+    return RD_OK;
+}
+
+static rd_status fetch_url(struct pull *p, const char *url, const char *name, struct hub_http *http, int dir,
+                           struct rd_error *err)
+{
+    struct hub_answer head, now;
+    struct rd_error unseen;
+    struct stat s;
+    char text[400];
+    rd_status st = ask_head(http, url, &head, err);
+
+    if (st != RD_OK) return st;
+    if (!fstatat(dir, name, &s, 0)) {
+        if (S_ISREG(s.st_mode) && (uint64_t)s.st_size == head.n_bytes && !p->f->sha256) return RD_OK;
+        return error_set(err, RD_E_INVALID, "%s is there already: remove it, or give this one another --name", name);
+    }
+    for (int n_anew = 0;; n_anew++) {
+        st = fetch_url_once(p, url, name, http, dir, &head, err);
+        if (st != RD_E_FORMAT || n_anew == MOST_ANEW) return st;
+        if (ask_head(http, url, &now, &unseen) != RD_OK) return st;
+        if (now.n_bytes == head.n_bytes && !strcmp(now.etag, head.etag)) return st; /* the same, and no model */
+        head = now;
+        snprintf(text, sizeof(text), "%.200s has changed on the server; starting over", name);
+        tell(p, text);
+    }
 }
 
 static int pull_from_url(struct pull *p, const char *url)
@@ -446,6 +484,7 @@ static int run_pull(const struct command *self, int argc, char **argv)
                                            .token = settings.token[0] ? settings.token : NULL,
                                            .timeout_s = f.timeout_s,
                                            .n_retries = f.n_retries,
+                                           .n_connections = f.n_connections,
                                            .cancelled = &is_stopped,
                                            .tell = tell,
                                            .tick = tick,

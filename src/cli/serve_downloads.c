@@ -87,7 +87,8 @@ static struct hub_http_options options(const struct hub_settings *s, uint32_t ti
     return (struct hub_http_options){.endpoint = s->endpoint,
                                      .token = s->token[0] ? s->token : NULL,
                                      .timeout_s = timeout_s,
-                                     .n_retries = n_retries};
+                                     .n_retries = n_retries,
+                                     .n_connections = HUB_CONNECTIONS};
 }
 
 static rd_status run(struct pull *p, struct rd_error *err)

@@ -22,6 +22,14 @@
     X(curl_easy_strerror)                                                                                              \
     X(curl_easy_setopt)                                                                                                \
     X(curl_easy_getinfo)                                                                                               \
+    X(curl_multi_init)                                                                                                 \
+    X(curl_multi_cleanup)                                                                                              \
+    X(curl_multi_setopt)                                                                                               \
+    X(curl_multi_add_handle)                                                                                           \
+    X(curl_multi_remove_handle)                                                                                        \
+    X(curl_multi_perform)                                                                                              \
+    X(curl_multi_poll)                                                                                                 \
+    X(curl_multi_info_read)                                                                                            \
     X(curl_slist_append)                                                                                               \
     X(curl_slist_free_all)                                                                                             \
     X(curl_url)                                                                                                        \
@@ -33,6 +41,7 @@
 /* Checked calls of variable arguments are macros; here they are functions. */
 #undef curl_easy_setopt
 #undef curl_easy_getinfo
+#undef curl_multi_setopt
 
 #define POINTER(name) static __typeof__(&name) late_##name;
 FUNCTIONS(POINTER)
@@ -111,6 +120,52 @@ CURLcode curl_easy_getinfo(CURL *curl, CURLINFO info, ...)
     value = va_arg(args, void *);
     va_end(args);
     return late_curl_easy_getinfo(curl, info, value);
+}
+
+CURLM *curl_multi_init(void)
+{
+    return open_library() ? late_curl_multi_init() : NULL;
+}
+
+CURLMcode curl_multi_cleanup(CURLM *multi)
+{
+    return multi ? late_curl_multi_cleanup(multi) : CURLM_BAD_HANDLE;
+}
+
+CURLMcode curl_multi_setopt(CURLM *multi, CURLMoption option, ...)
+{
+    va_list args;
+    void *value;
+
+    va_start(args, option);
+    value = va_arg(args, void *);
+    va_end(args);
+    return late_curl_multi_setopt(multi, option, value);
+}
+
+CURLMcode curl_multi_add_handle(CURLM *multi, CURL *curl)
+{
+    return late_curl_multi_add_handle(multi, curl);
+}
+
+CURLMcode curl_multi_remove_handle(CURLM *multi, CURL *curl)
+{
+    return late_curl_multi_remove_handle(multi, curl);
+}
+
+CURLMcode curl_multi_perform(CURLM *multi, int *n_running)
+{
+    return late_curl_multi_perform(multi, n_running);
+}
+
+CURLMcode curl_multi_poll(CURLM *multi, struct curl_waitfd extra[], unsigned int n_extra, int timeout_ms, int *n_ready)
+{
+    return late_curl_multi_poll(multi, extra, n_extra, timeout_ms, n_ready);
+}
+
+CURLMsg *curl_multi_info_read(CURLM *multi, int *n_left)
+{
+    return late_curl_multi_info_read(multi, n_left);
 }
 
 struct curl_slist *curl_slist_append(struct curl_slist *list, const char *text)

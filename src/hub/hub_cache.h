@@ -2,7 +2,7 @@
  *
  *     ROOT/models--org--name/refs/main                      a commit, 40 hexadecimal digits
  *                            blobs/DIGEST                   bytes, named by SHA-256 (or git's SHA-1 of small files)
- *                            blobs/DIGEST.incomplete        their beginning
+ *                            blobs/DIGEST.incomplete        their beginning (.parts.incomplete: pieces, hub_fetch.h)
  *                            snapshots/COMMIT/folder/file -> ../../../blobs/DIGEST
  *     ROOT/.locks/models--org--name/DIGEST.lock             held (flock) while a blob is written
  *

@@ -17,11 +17,14 @@
 
 struct hub_http;
 
+enum { HUB_CONNECTIONS = 4, HUB_MAX_CONNECTIONS = 16 };
+
 struct hub_http_options {
-    const char *endpoint; /* "https://huggingface.co": whose token it is */
-    const char *token;    /* NULL: none */
-    uint32_t timeout_s;   /* to connect, and for silence */
-    uint32_t n_retries;   /* in a row, without a byte of progress */
+    const char *endpoint;   /* "https://huggingface.co": whose token it is */
+    const char *token;      /* NULL: none */
+    uint32_t timeout_s;     /* to connect, and for silence */
+    uint32_t n_retries;     /* in a row, without a byte of progress */
+    uint32_t n_connections; /* for one big file (hub_fetch.h), at most HUB_MAX_CONNECTIONS; 0: one */
     const volatile sig_atomic_t *cancelled;
     void (*tell)(void *user, const char *text); /* why it waits; may be NULL */
     void (*tick)(void *user);                   /* now and then, while bytes flow or do not; may be NULL */

@@ -1,6 +1,7 @@
 /* hub/hub_http_none.c - hub_http.h in a program that was built without libcurl: nothing is downloaded, the cache is read. */
 #include "base/error.h"
 #include "hub/hub_http.h"
+#include "hub/hub_ranges.h"
 
 static rd_status none(struct rd_error *err)
 {
@@ -35,6 +36,13 @@ rd_status hub_http_get(struct hub_http *h, const char *url, const char *if_range
                        struct hub_answer *answer, struct rd_error *err)
 {
     (void)h, (void)url, (void)if_range, (void)sink, (void)answer;
+    return none(err);
+}
+
+rd_status hub_http_get_pieces(struct hub_http *h, const char *url, const char *if_range, uint32_t n_connections,
+                              const struct hub_pieces *pieces, struct rd_error *err)
+{
+    (void)h, (void)url, (void)if_range, (void)n_connections, (void)pieces;
     return none(err);
 }
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "base/checked.h"
 #include "base/error.h"
@@ -86,16 +87,29 @@ rd_status hub_find_pulled(const struct hub_ref *ref, uint64_t n_memory, char pat
 
 /* ---- the pull ---- */
 
+/* Whose name the partial has. Other programs of the cache know .incomplete as a beginning; what has pieces is called by a
+ * name of ours, and takes over what they left. The blob's lock is held. */
+static const char *partial_name(int blobs, const struct hub_fetch *f, const char *plain, const char *with_pieces)
+{
+    struct stat s;
+
+    if (!fstatat(blobs, with_pieces, &s, AT_SYMLINK_NOFOLLOW)) return with_pieces;
+    if (!hub_fetch_has_pieces(f)) return plain;
+    (void)renameat(blobs, plain, blobs, with_pieces);
+    return with_pieces;
+}
+
 /* One blob, under its lock; another program may have brought it meanwhile. */
 static rd_status fetch_blob(struct hub_pull *p, const struct hub_repo *r, int blobs, int locks,
                             const struct hub_file *file, struct hub_http *http, const char *url, struct rd_error *err)
 {
-    char lock[HUB_DIGEST_BYTES + 8], partial[HUB_DIGEST_BYTES + 16];
+    char lock[HUB_DIGEST_BYTES + 8], partial[HUB_DIGEST_BYTES + 16], with_pieces[HUB_DIGEST_BYTES + 24];
     rd_status st;
     int fd;
 
     snprintf(lock, sizeof(lock), "%s.lock", file->digest);
     snprintf(partial, sizeof(partial), "%s.incomplete", file->digest);
+    snprintf(with_pieces, sizeof(with_pieces), "%s.parts.incomplete", file->digest);
     st = hub_take_lock(locks, lock, O_RDWR, &p->http, file->path, &fd, err);
     if (st != RD_OK) return st;
     if (!hub_repo_has_blob(r, file->digest, file->n_bytes)) {
@@ -103,11 +117,11 @@ static rd_status fetch_blob(struct hub_pull *p, const struct hub_repo *r, int bl
                                     .options = &p->http,
                                     .dir = blobs,
                                     .name = file->digest,
-                                    .partial = partial,
                                     .shown = file->path,
                                     .url = url,
                                     .n_bytes = file->n_bytes,
                                     .digest = file->digest};
+        p->now.partial = partial_name(blobs, &p->now, partial, with_pieces);
         p->file = file->path;
         st = hub_fetch_file(&p->now, err);
         p->file = NULL;

@@ -12,6 +12,7 @@ must never see a token.
 
 import hashlib
 import http.server
+import itertools
 import json
 import socket
 import threading
@@ -62,6 +63,7 @@ def to(url):
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     def log_message(self, *args):
         pass
@@ -112,6 +114,12 @@ class HubServer:
         self.repos, self.store, self.faults, self.seen = {}, {}, {}, []
         self.token, self.page, self.lock, self.stopped = None, 1000, threading.Lock(), threading.Event()
         self.edit = lambda entries: entries  # of the list of files
+        self.etag = None  # a function: the ETag of every file's bytes, or None
+        self.named = {}  # x.gguf of /named/x.gguf: a function that gives its bytes now
+        self.lives = None  # requests that an address of the store holds for; None: any number
+        self.uses, self.numbers = {}, itertools.count()  # of each address; these
+        self.pace = 0  # seconds before each 64 KiB of a body
+        self.n_open = self.most_at_once = self.n_sent = 0  # bodies being sent; bytes of them
         self.hub, self.blobs = Listener(self, "hub"), Listener(self, "store")
         self.url = self.hub.url
 
@@ -155,6 +163,10 @@ class HubServer:
     def answer(self, h):
         path = urllib.parse.unquote(h.path.split("?")[0])
         if h.server.name == "store":
+            with self.lock:
+                self.uses[h.path] = self.uses.get(h.path, 0) + 1
+            if self.lives and self.uses[h.path] > self.lives:
+                return h.send(403)
             return self.give(h, path.rsplit("/", 1)[1], self.store.get(path.split("/")[2]), {})
         if self.token and h.headers.get("Authorization") != "Bearer " + self.token:
             return h.send(401, {"X-Error-Message": "Invalid credentials", "X-Error-Code": "GatedRepo"})
@@ -165,6 +177,9 @@ class HubServer:
             return self.api(h, "/".join(parts[2:4]), parts[4:])
         if parts[2:3] == ["resolve"]:
             return self.resolve(h, "/".join(parts[:2]), parts[3], "/".join(parts[4:]))
+        if path.startswith("/named/"):
+            data = self.named[parts[-1]]()
+            return self.give(h, parts[-1], data, {"ETag": '"%s"' % sha256(data)})
         if path.startswith("/plain/"):
             data = self.store.get(path.split("/")[2])
             return self.give(h, parts[-1], data, {"ETag": '"%s"' % path.split("/")[2]})
@@ -190,6 +205,8 @@ class HubServer:
         entries = [self.entry(*item) for item in sorted(files.items())]
         folders = {name.rsplit("/", 1)[0] for name in files if "/" in name}
         entries = self.edit([{"type": "directory", "oid": "0" * 40, "size": 0, "path": f} for f in folders] + entries)
+        if not isinstance(entries, list):
+            return self.json(h, entries)
         query = urllib.parse.parse_qs(urllib.parse.urlsplit(h.path).query)
         at = int(query.get("cursor", ["0"])[0])
         headers = {}
@@ -235,8 +252,25 @@ class HubServer:
         if len(data) < LFS_BYTES:
             return self.give(h, name, data, {**headers, "ETag": '"%s"' % git_sha(data)})
         where = "%s/blob/%s/%s" % (self.blobs.url, sha256(data), urllib.parse.quote(name.rsplit("/", 1)[-1]))
+        if self.lives:
+            where += "?number=%d" % next(self.numbers)
         headers |= {"X-Linked-Etag": '"%s"' % sha256(data), "X-Linked-Size": str(len(data)), "Location": where}
         h.send(302, headers)
+
+    def send_body(self, h, body):
+        with self.lock:
+            self.n_open += 1
+            self.most_at_once = max(self.most_at_once, self.n_open)
+        try:
+            for at in range(0, len(body), 65536):
+                if self.pace:
+                    self.stopped.wait(self.pace)
+                h.wfile.write(body[at : at + 65536])
+                with self.lock:
+                    self.n_sent += len(body[at : at + 65536])
+        finally:
+            with self.lock:
+                self.n_open -= 1
 
     def give(self, h, name, data, headers):
         """The bytes of a file, with the next fault of its name."""
@@ -247,16 +281,20 @@ class HubServer:
             return h.send(*arg)
         if kind == "swap":
             data = arg
-        start, code = 0, 200
+        if self.etag:
+            headers = {k: v for k, v in headers.items() if k != "ETag"} | {"ETag": self.etag()}
+            headers = {k: v for k, v in headers.items() if v}
+        start, end, code = 0, len(data), 200
         asked = h.headers.get("Range")
         if_range = h.headers.get("If-Range")
         if asked and kind != "whole" and if_range in (None, headers.get("ETag")):
-            start = int(asked.removeprefix("bytes=").split("-")[0])
+            start, end = asked.removeprefix("bytes=").split("-")
+            start, end = int(start), min(int(end or len(data)), len(data) - 1)
             if start >= len(data):
                 return h.send(416, {"Content-Range": "bytes */%d" % len(data)})
             code = 206
-            headers = {**headers, "Content-Range": "bytes %d-%d/%d" % (start, len(data) - 1, len(data))}
-        body = data[start:]
+            headers = {**headers, "Content-Range": "bytes %d-%d/%d" % (start, end, len(data))}
+        body = data[start : end + 1]
         headers = {**headers, "Content-Length": str(len(body))}
         if kind == "cut":
             body = body[:arg]
@@ -266,7 +304,9 @@ class HubServer:
             self.stopped.wait(arg[1])
             h.close_connection = True
             return
-        h.send(code, headers, body)
+        h.send(code, headers)
+        if h.command != "HEAD":
+            self.send_body(h, body)
         if kind == "cut":
             h.wfile.flush()
             h.connection.shutdown(socket.SHUT_RDWR)

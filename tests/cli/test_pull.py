@@ -387,7 +387,7 @@ def test_a_hub_that_lies_about_digests_sizes_and_commits(pull):
     pull.hub.edit = lambda entries: entries + entries
     assert "twice" in pull.fails(REPO)
     pull.hub.edit = lambda entries: {"error": "no"}
-    assert pull.fails(REPO)
+    assert "no list of files" in pull.fails(REPO)
     pull.hub.edit = lambda entries: entries
     pull.hub.repos[REPO]["refs"]["main"] = "../../evil"
     pull.hub.repos[REPO]["commits"]["../../evil"] = {}
