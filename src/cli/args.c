@@ -218,7 +218,7 @@ int args_parse(const struct command *c, int argc, char **argv, void *out, const 
             return usage_error(c, "%s: got \"%s\", wanted %s", a->flag, text, arg_wanted(a, want, sizeof(want)));
         if (a->given_at) *(bool *)((char *)out + base + a->given_at) = true;
     }
-    for (uint32_t i = 0; settings && settings->words && i < settings->words->n && (i > 0 || *n_words == 0); i++) {
+    for (uint32_t i = 0; settings && settings->words && i < settings->n_words && (i > 0 || *n_words == 0); i++) {
         if (*n_words == c->max_words) return usage_error(c, "%s:%u: too many values", settings->path, settings->words->line);
         words[(*n_words)++] = settings->file.values[settings->words->at + i].text;
     }

@@ -72,6 +72,7 @@ struct command {
     const char *first_words;        /* "list|stats": what the first word may be; NULL: words says what kind it is */
     uint32_t min_words, max_words;
     size_t settings_at;             /* where its struct settings (settings.h) lies in its own; 0: the command line is all */
+    const struct command *settings_of; /* whose file it reads, for the keys that are its own, too; NULL: its own */
     /* argv[0] is the command's name; gives an exit status */
     int (*run)(const struct command *self, int argc, char **argv);
 };

@@ -14,6 +14,9 @@ struct variable_row {
 };
 extern const struct variable_row variable_rows[]; /* of the environment; ended by a NULL name */
 
+/* What our own tests, benches and tools read beside these; ended by NULL. */
+extern const char *const other_variables[];
+
 extern const char fact_tagline[];  /* what radish is, a line */
 extern const char fact_model[];    /* what MODEL may be */
 extern const char fact_examples[]; /* lines */

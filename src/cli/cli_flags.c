@@ -4,6 +4,15 @@
 #define ENGINE(field) .at = offsetof(struct rd_options, field)
 #define SAMPLE(field) .at = offsetof(struct sample_flags, field)
 
+const struct arg config_args[] = {
+    {.flag = "--config",
+     .kind = ARG_TEXT,
+     .value = "FILE",
+     .at = 0,
+     .fallback_text = "$RADISH_CONFIG, else ~/.config/radish/radish.toml, else /etc/radish/radish.toml, where they are",
+     .help = "the server's file: what it says of flags that stand here holds here, too. Flags win"},
+    {0}};
+
 const struct arg context_args[] = {
     {.flag = "--ctx", .letter = 'c', .kind = ARG_U32, .value = "N", ENGINE(n_ctx), .max = LIMIT_CONTEXT,
      .fallback_text = "the model's own, at most what the KV budget holds", .help = "longest sequence, in tokens"},

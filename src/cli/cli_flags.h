@@ -7,6 +7,8 @@
 #include "cli/args.h"
 #include "radish/radish.h"
 
+/* --config of a command that reads serve's file (settings_of). -> const char * */
+extern const struct arg config_args[];
 /* --ctx, apart because `perplexity` has its own. -> struct rd_options */
 extern const struct arg context_args[];
 /* What a model needs to run: threads, KV cache, instruction set, texts. -> struct rd_options */

@@ -12,6 +12,7 @@
 #include "cli/cli_model.h"
 #include "cli/cli_stream.h"
 #include "cli/commands.h"
+#include "cli/settings.h"
 #include "cli/transcript.h"
 #include "cli/line_editor.h"
 #include "cli/text_wrap.h"
@@ -21,6 +22,8 @@ struct chat_flags {
     struct sample_flags sample;
     const char *system;
     bool verbose;
+    const char *config;
+    struct settings settings;
 };
 
 struct chat {
@@ -58,6 +61,7 @@ static const struct arg chat_args[] = {
     {0}};
 
 static const struct arg_group chat_groups[] = {{"Conversation", chat_args, 0},
+                                               {"Configuration", config_args, offsetof(struct chat_flags, config)},
                                                {"Sampling", sample_args, offsetof(struct chat_flags, sample)},
                                                {"Model and memory", context_args, offsetof(struct chat_flags, engine)},
                                                {"Model and memory", engine_args, offsetof(struct chat_flags, engine)},
@@ -456,8 +460,11 @@ static int run_chat(const struct command *self, int argc, char **argv)
     if (f.system && !cli_check_utf8(f.system, strlen(f.system), 0, "--system")) return EXIT_FAILED;
     options = f.engine; /* cli_open changes it; /model opens again */
     chat.engine = cli_open(&options, words[0]);
-    if (!chat.engine) return EXIT_FAILED;
     snprintf(chat.model, sizeof(chat.model), "%s", words[0]);
+    if (!chat.engine) {
+        settings_free(&f.settings);
+        return EXIT_FAILED;
+    }
     stream_catch_interrupt();
     chat.terminal = isatty(STDIN_FILENO);
     chat.editor = line_editor_create(completions);
@@ -470,6 +477,7 @@ static int run_chat(const struct command *self, int argc, char **argv)
     buf_deinit(&chat.said);
     buf_deinit(&chat.json);
     rd_close(chat.engine);
+    settings_free(&f.settings);
     return chat.rc;
 }
 
@@ -488,5 +496,7 @@ const struct command cmd_chat = {
     .groups = chat_groups,
     .min_words = 1,
     .max_words = 1,
+    .settings_at = offsetof(struct chat_flags, settings),
+    .settings_of = &cmd_serve,
     .run = run_chat,
 };

@@ -8,12 +8,15 @@
 #include "cli/cli_model.h"
 #include "cli/cli_stream.h"
 #include "cli/commands.h"
+#include "cli/settings.h"
 
 struct run_flags {
     struct rd_options engine;
     struct sample_flags sample;
     const char *system, *schema, *grammar, *regex;
     bool raw, verbose, json;
+    const char *config;
+    struct settings settings;
 };
 
 static const struct arg run_args[] = {{.flag = "--raw",
@@ -56,6 +59,7 @@ static const struct arg run_args[] = {{.flag = "--raw",
                                       {0}};
 
 static const struct arg_group run_groups[] = {{"Prompt", run_args, 0},
+                                              {"Configuration", config_args, offsetof(struct run_flags, config)},
                                               {"Sampling", sample_args, offsetof(struct run_flags, sample)},
                                               {"Model and memory", context_args, offsetof(struct run_flags, engine)},
                                               {"Model and memory", engine_args, offsetof(struct run_flags, engine)},
@@ -131,9 +135,9 @@ static void say_end(enum stream_end end, const struct rd_usage *usage)
         fprintf(stderr, "radish: the answer was cut: prompt and answer fill the context; --ctx N allows more\n");
 }
 
-static int run_run(const struct command *self, int argc, char **argv)
+/* f: zeroed. */
+static int run(const struct command *self, int argc, char **argv, struct run_flags *f)
 {
-    struct run_flags f;
     const char *words[ARGS_MAX_WORDS];
     uint32_t n_words;
     struct buf prompt, messages;
@@ -145,26 +149,25 @@ static int run_run(const struct command *self, int argc, char **argv)
     rd_status st = RD_E_NOMEM;
     int rc;
 
-    memset(&f, 0, sizeof(f));
-    rd_options_default(&f.engine);
-    rc = args_parse(self, argc, argv, &f, words, &n_words);
+    rd_options_default(&f->engine);
+    rc = args_parse(self, argc, argv, f, words, &n_words);
     if (rc != ARGS_GO) return rc;
     rd_set_log(RD_LOG_WARN, NULL, NULL);
     if (!cli_find_model(words[0], path)) return EXIT_FAILED;    /* before a person types a prompt */
-    if (!cli_read_prompt(n_words > 1 ? words[1] : NULL, f.raw ? "" : "\n\n", f.raw, &prompt)) return EXIT_FAILED;
+    if (!cli_read_prompt(n_words > 1 ? words[1] : NULL, f->raw ? "" : "\n\n", f->raw, &prompt)) return EXIT_FAILED;
     buf_init(&messages);
-    make_request(&f, &prompt, &messages, &q);
+    make_request(f, &prompt, &messages, &q);
     if (messages.failed) {
         cli_fail("the prompt does not fit into memory");
-    } else if (!take_form(&f, &form, &q)) {
+    } else if (!take_form(f, &form, &q)) {
         /* it was told */
-    } else if ((engine = cli_open(&f.engine, words[0]))) {
+    } else if ((engine = cli_open(&f->engine, words[0]))) {
         stream_catch_interrupt();
         st = stream_request(engine, &q, NULL, &usage, &end);
         if (st == RD_OK || st == RD_E_CANCELLED) putchar('\n');
         fflush(stdout);
         say_end(end, &usage);
-        if (f.verbose && usage.n_prompt) stream_print_usage(&usage);
+        if (f->verbose && usage.n_prompt) stream_print_usage(&usage);
     }
     rd_close(engine);
     buf_deinit(&messages);
@@ -172,6 +175,15 @@ static int run_run(const struct command *self, int argc, char **argv)
     mem_free(form);
     if (st == RD_E_CANCELLED) return EXIT_INTERRUPTED;
     return st == RD_OK ? EXIT_DONE : EXIT_FAILED;
+}
+
+static int run_run(const struct command *self, int argc, char **argv)
+{
+    struct run_flags f = {.config = NULL};
+    int rc = run(self, argc, argv, &f);
+
+    settings_free(&f.settings);
+    return rc;
 }
 
 const struct command cmd_run = {
@@ -190,5 +202,7 @@ const struct command cmd_run = {
     .groups = run_groups,
     .min_words = 1,
     .max_words = 2,
+    .settings_at = offsetof(struct run_flags, settings),
+    .settings_of = &cmd_serve,
     .run = run_run,
 };

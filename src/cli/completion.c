@@ -1,7 +1,9 @@
 /* cli/completion.c - see completion.h. */
 #include "cli/completion.h"
+#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/mem.h"
 #include "cli/cli_model.h"
 #include "cli/commands.h"
@@ -41,7 +43,8 @@ static void offer_each(const struct asked *a, const char *choices)
     }
 }
 
-static void offer_models(const struct asked *a)
+/* part: what the name must have in it, or "". */
+static void offer_models(const struct asked *a, const char *part)
 {
     char folder[CLI_PATH_BYTES / 2];
     struct model_entry *list;
@@ -50,8 +53,30 @@ static void offer_models(const struct asked *a)
     cli_model_folder(folder, sizeof(folder));
     if (!model_list_all(folder, &list, &n)) return;
     for (size_t i = 0; i < n; i++)
-        if (!strpbrk(list[i].name, "\t\n")) offer(a, list[i].name, strlen(list[i].name), NULL);
+        if (strstr(list[i].name, part) && !strpbrk(list[i].name, "\t\n"))
+            offer(a, list[i].name, strlen(list[i].name), NULL);
     mem_free(list);
+}
+
+/* The names in models.json, which lies beside fetch-model. */
+static void offer_fetchable(const struct asked *a)
+{
+    static const char *const places[] = {"../libexec/radish", "../tools"};
+    char self[CLI_PATH_BYTES / 2], path[CLI_PATH_BYTES];
+    const char *name;
+    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    json_t *table = NULL, *model;
+
+    if (n <= 0) return;
+    self[n] = 0;
+    *strrchr(self, '/') = 0;
+    for (size_t i = 0; i < 2 && !table; i++) {
+        snprintf(path, sizeof(path), "%s/%s/models.json", self, places[i]);
+        table = json_load_file(path, 0, NULL);
+    }
+    json_object_foreach(table, name, model)
+        offer(a, name, strlen(name), json_string_value(json_object_get(model, "what")));
+    json_decref(table);
 }
 
 static void offer_commands(const struct asked *a)
@@ -80,10 +105,12 @@ static void offer_servers(const struct asked *a)
 /* What a value or word of this name can be: "MODEL", "FILE|JSON". */
 static void offer_kind(const struct asked *a, const char *kind)
 {
-    if (starts_with(kind, "MODEL")) offer_models(a);
+    if (starts_with(kind, "MODEL")) offer_models(a, "");
+    if (starts_with(kind, "ORG/NAME")) offer_models(a, "/");
     if (starts_with(kind, "COMMAND")) offer_commands(a);
     if (starts_with(kind, "SERVER")) offer_servers(a);
-    if (starts_with(kind, "MODEL") || starts_with(kind, "FILE")) buf_puts(a->out, ":files\n");
+    if (starts_with(kind, "MODEL") || starts_with(kind, "FILE") || starts_with(kind, "ORG/NAME"))
+        buf_puts(a->out, ":files\n");
     if (starts_with(kind, "DIR")) buf_puts(a->out, ":folders\n");
 }
 
@@ -129,6 +156,7 @@ static void offer_word(const struct asked *a, const struct command *c, uint32_t 
     const char *p = c->words ? c->words : "";
 
     if (k >= c->max_words) return;
+    if (c == &cmd_fetch) offer_fetchable(a);
     if (k == 0 && c->first_words) {
         offer_each(a, c->first_words);
         return;

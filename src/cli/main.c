@@ -4,6 +4,7 @@
 #include <string.h>
 #include "base/file.h"
 #include "cli/commands.h"
+#include "cli/variables.h"
 
 const struct command *const all_commands[] = {
     &cmd_run,        &cmd_chat,     &cmd_serve,      &cmd_ps,      &cmd_stop,  &cmd_key, /* by section */
@@ -26,7 +27,10 @@ static int run(int argc, char **argv)
     }
     if (strcmp(name, "--version") == 0) name = "version";
     for (const struct command *const *c = all_commands; *c; c++)
-        if (strcmp((*c)->name, name) == 0) return (*c)->run(*c, argc - 1, argv + 1);
+        if (strcmp((*c)->name, name) == 0) {
+            if ((*c)->settings_at) variables_warn();
+            return (*c)->run(*c, argc - 1, argv + 1);
+        }
     return help_unknown_command(name);
 }
 

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/mem.h"
@@ -109,6 +110,13 @@ static bool is_unset(const struct arg *a)
     return strcmp(key_of(a), "config") == 0 || strcmp(key_of(a), "print-config") == 0;
 }
 
+static bool has_key(const struct command *c, const char *key)
+{
+    FOR_EACH_ARG(c, group, a)
+    if (!is_unset(a) && strcmp(key, key_of(a)) == 0) return true;
+    return false;
+}
+
 static rd_status unknown_key(const struct command *c, const struct settings *s, const struct config_key *key,
                              struct rd_error *err)
 {
@@ -139,8 +147,11 @@ static rd_status read_file(const struct command *c, struct settings *s, void *ou
 
         if (c->max_words > 0 && strcmp(key->name, WORDS_KEY) == 0) {
             s->words = key;
+            s->n_words = c->settings_of ? u32_min(key->n, 1) : key->n;
             continue;
         }
+        if (c->settings_of && !has_key(c->settings_of, key->name)) return unknown_key(c->settings_of, s, key, err);
+        if (c->settings_of && !has_key(c, key->name)) continue;
         FOR_EACH_ARG(c, group, a)
         {
             if (!found && st == RD_OK && !is_unset(a) && strcmp(key->name, key_of(a)) == 0) {
@@ -217,7 +228,7 @@ rd_status settings_read(const struct command *c, const char *path, struct settin
 
     find_file(s, path);
     if (*s->path) st = read_file(c, s, out, err);
-    return st == RD_OK ? read_environment(c, s, out, err) : st;
+    return st == RD_OK && !c->settings_of ? read_environment(c, s, out, err) : st;
 }
 
 void settings_from_line(const struct command *c, struct settings *s, const struct arg *row, void *field)

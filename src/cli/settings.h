@@ -9,6 +9,9 @@
  * A list is taken from one of them, never put together. Switches are true or false; on the command line also
  * --switch=false. `models` in the file stands for the words of the command line.
  *
+ * The file and the variables are serve's. Other commands (settings_of) take of the file what they have a flag for, and of
+ * `models` the first; the environment does not set them: RADISH_SEED means something else to our tests.
+ *
  * The file is (base/config_text.h) the one of --config, else of $RADISH_CONFIG (empty: none), else the first of these that is
  * there: $XDG_CONFIG_HOME/radish/radish.toml (~/.config), /etc/radish/radish.toml.
  *
@@ -33,6 +36,7 @@ struct settings {
     char path[LIMIT_PATH_BYTES];             /* "": there is none */
     struct setting rows[SETTINGS_MOST_ROWS]; /* by the rows' order in the command's table */
     const struct config_key *words;          /* `models` of the file; or NULL */
+    uint32_t n_words;                        /* of these, how many may stand for words */
     char *copies[SETTINGS_MOST_ROWS];        /* of lists in the environment */
     uint32_t n_copies;
 };

@@ -1,5 +1,6 @@
 """The Tab key: what radish answers, and what bash, zsh and fish make of it."""
 
+import json
 import os
 import pty
 import re
@@ -65,6 +66,14 @@ def test_models_where_a_model_is_wanted(answers):
     assert answers("run", "--", "al") == ["alpha", "alphabet", ":files"]
     assert answers("run", "alpha", "--draft", "b") == ["beta", ":files"]
     assert answers("perplexity", "alpha", "") == [":files"]
+
+
+def test_what_can_be_fetched_and_pulled(answers, root):
+    known = list(json.loads((root / "tools/models.json").read_text()))
+    assert len(known) > 2 and answers("fetch", "") == known and answers("fetch", known[0], "") == []
+    assert answers("fetch", "--list", "smol") == ["smollm2"]
+    assert answers("pull", "") == ["org/tiny:Q4_K_M", "org/tiny:Q8_0", ":files"]
+    assert answers("show", "be") == answers("rm", "be") == ["beta", ":files"]
 
 
 def test_values_where_a_value_is_wanted(answers):

@@ -179,3 +179,84 @@ def test_a_server_is_started_by_its_file_alone(radish, tmp_path, root):
     (tmp_path / "r.toml").write_text("port = 1\n")
     r = radish("serve", "--config", tmp_path / "r.toml")
     assert r.returncode == 2 and "something is missing" in r.err
+
+
+# ---- variables that are nobody's ----
+
+
+def test_a_mistyped_variable_is_told_with_the_nearest_name(ask, radish):
+    r = ask(env={"RADISH_PROT": "1"})
+    assert r.returncode == 0 and r.values["port"] == (8000, "default")
+    assert r.err == "radish: the environment has RADISH_PROT, which radish does not know; did you mean RADISH_PORT?\n"
+    r = ask(env={"RADISH_CASHE": "", "RADISH_FROBNICATE": "x", "RADISH_": "x", "RADISH_\x1b[31mX": "x"})
+    assert "RADISH_CASHE, which radish does not know; did you mean RADISH_CACHE?\n" in r.err
+    assert "RADISH_FROBNICATE, which radish does not know\n" in r.err and "\x1b" not in r.err
+    assert r.err.count("\n") == 4
+
+
+def test_what_is_known_and_what_kubernetes_sets_is_not_told(ask):
+    r = ask(
+        env={
+            "RADISH_PORT": "tcp://10.0.0.1:80",
+            "RADISH_PORT_8000_TCP_ADDR": "10.0.0.1",
+            "RADISH_SERVICE_HOST": "10.0.0.1",
+            "RADISH_WEB_SERVICE_PORT_HTTP": "80",
+            "RADISH_WEB_PORT": "tcp://10.0.0.1:80",
+            "RADISH_KV_BYTES": "1G",
+            "RADISH_MODELS": "/m",
+            "RADISH_LONG": "1",
+        }
+    )
+    assert r.returncode == 0 and r.err == ""
+
+
+def test_no_variable_of_our_tests_and_tools_is_told(ask, root):
+    reads = re.compile(r"""(?:environ\[|environ\.get\(|getenv\(|"\$\{?)"?(RADISH_[A-Z_]+)""")
+    names = set()
+    for folder in ("tests", "bench", "tools", "python", "src"):
+        for path in (root / folder).rglob("*"):
+            if path.suffix in (".py", ".c", ".h", ".sh", "") and path.is_file():
+                names |= set(reads.findall(path.read_text(errors="replace")))
+    assert len(names) > 20
+    r = ask(env={name: "" for name in names - {"RADISH_CONFIG"}})
+    assert r.returncode == 0 and r.err == ""
+
+
+# ---- commands that share the server's file ----
+
+
+@pytest.fixture
+def run(radish, tmp_path, root):
+    tiny = root / "tests/golden/llama/tiny-llama.gguf"
+
+    def ask(command, file, *words, stdin="x\n", **env):
+        (tmp_path / "r.toml").write_text(file.replace("TINY", str(tiny)))
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("RADISH_")} | {"RADISH_CACHE": ""}
+        env = clean | {"HOME": str(tmp_path), "RADISH_CONFIG": str(tmp_path / "r.toml")} | env
+        return radish(command, *(str(tiny) if w == "TINY" else w for w in words), stdin=stdin, env=env)
+
+    return ask
+
+
+def test_run_and_chat_take_what_they_have_a_flag_for(run):
+    wrong = 'kv-type = "nonsense"'
+    for command, words in (("run", ("TINY", "x", "--max-tokens", "2")), ("chat", ("TINY", "--max-tokens", "2"))):
+        r = run(command, "port = 9\nadmin-key = 'k'\nthreads = 1", *words)
+        assert r.returncode == 0, r.err
+        r = run(command, wrong, *words)
+        assert r.returncode != 0 and "nonsense" in r.err
+        assert run(command, wrong, *words, "--kv-type", "f16").returncode == 0  # flags win
+        assert run(command, wrong, *words, RADISH_CONFIG="").returncode == 0
+        r = run(command, "ctxx = 5", *words)
+        assert r.returncode == 2 and "r.toml:1: unknown key ctxx; did you mean ctx?" in r.err
+        assert run(command, "seed = 5", *words).returncode == 2  # a server would not start with it
+        assert run(command, "", *words, RADISH_KV_TYPE="nonsense").returncode == 0
+
+
+def test_the_first_of_the_models_stands_for_one_that_is_not_named(run):
+    file = "models = ['TINY', 'other']"
+    assert run("chat", file, "--max-tokens", "2").returncode == 0
+    r = run("run", file, "--max-tokens", "2", "--raw", stdin="a prompt")
+    assert r.returncode == 0, r.err
+    r = run("run", file, "nothing", "x")
+    assert r.returncode == 1 and "nothing" in r.err
